@@ -1,0 +1,240 @@
+# trainer: build, test, install. GNU make; everything is built below O (default: build).
+#
+#   make                 the program, its library and, where the CUDA toolkit is, libtrainer_cuda.so
+#   make demo            installs what is missing, builds, trains on synthetic digits with several ranks
+#   make test            installs what is missing, builds, runs the tests       make test k=graph  only those with "graph" in their path
+#   make bench           speed beside PyTorch's and the machine's: tools/bench says what it takes            make bench k=loader
+#   make test-all        the tests, again under sanitizers, fuzzers, long tests: hours             make fuzz       FUZZ_SEC=60 each
+#   make info            what was found, where, in which version
+#   make lint            floors and names                                       make format        what you changed, by clang-format
+#   make reference       the pages of docs/ that the program itself writes: config, layers, commands, bad-input
+#   make install         PREFIX (default /usr/local), DESTDIR                   make uninstall
+#   make configure NAME=VALUE ...   keeps settings in config.mk; an empty value forgets one
+#
+# Settings: command line, environment, or config.mk. CC CFLAGS CPPFLAGS LDFLAGS LDLIBS NVCCFLAGS are yours; ours are added to them.
+# V=1 shows commands, WERROR=1 makes warnings errors, SAN="address undefined" or SAN=thread builds with sanitizers, CUDA=0 leaves CUDA
+# out, CUDA=1 insists on it, ARCH= builds for any machine instead of this one.
+O          ?= build
+-include config.mk
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.PRECIOUS: $(O)/%.o
+.DEFAULT_GOAL := all
+comma      := ,
+hash       := \#
+ifeq ($(filter -j% --jobserver%,$(MAKEFLAGS)),)
+MAKEFLAGS  += -j$(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+endif
+
+# Recursive (=) on purpose: `configure` tells these defaults from what config.mk sets (:=).
+ifeq ($(origin CC),default)
+CC          = cc
+endif
+MPICC      ?= mpicc
+MPIEXEC    ?= mpirun
+PKG_CONFIG ?= pkg-config
+CUDA_HOME  ?= $(patsubst %/bin/nvcc,%,$(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc)))
+NVCC       ?= $(wildcard $(cuda_home)/bin/nvcc)
+CUDA       ?= auto
+CUDA_ARCH  ?= 80 90
+PREFIX     ?= /usr/local
+OPT        ?= -O3 -g
+ARCH       ?= -march=native
+SAN        ?=
+settings   := O CC AR MPICC MPIEXEC PKG_CONFIG HDF5_HOME DNNL_HOME CUDA CUDA_HOME NVCC CUDA_ARCH CUDNN_HOME NCCL_HOME \
+              PREFIX OPT ARCH SAN WERROR CFLAGS CPPFLAGS LDFLAGS LDLIBS NVCCFLAGS
+
+# -- what is here: ask the compiler, with the flags that will be used ------------------------------------------------
+have  = $(shell printf '$(hash)include <%s>\n' $(1) | $(CC) $(CPPFLAGS) $(CFLAGS) $(2) -E -x c - >/dev/null 2>&1 && echo 1)
+pkg   = $(shell $(PKG_CONFIG) $(1) $(2) 2>/dev/null)
+home  = $(if $(1),-I$(1)/include)
+homel = $(if $(1),$(foreach d,$(wildcard $(1)/lib $(1)/lib64),-L$(d) -Wl$(comma)-rpath$(comma)$(d)))
+
+cuda_home    := $(CUDA_HOME)
+mpi_cflags   := $(shell $(MPICC) --showme:compile 2>/dev/null || $(MPICC) -show 2>/dev/null | tr ' ' '\n' | grep '^-I')
+mpi_libs     := $(shell $(MPICC) --showme:link 2>/dev/null || $(MPICC) -show 2>/dev/null | tr ' ' '\n' | grep '^-[LlW]')
+h5cc         := $(if $(HDF5_HOME)$(call pkg,--libs,hdf5),,$(shell h5cc -show 2>/dev/null))
+hdf5_cflags  := $(or $(call home,$(HDF5_HOME)),$(filter -I%,$(h5cc)),$(call pkg,--cflags,hdf5))
+hdf5_libs    := $(if $(HDF5_HOME),$(call homel,$(HDF5_HOME)) -lhdf5,$(or $(filter -L% -Wl%,$(h5cc)) $(call pkg,--libs,hdf5)) $(if $(call pkg,--libs,hdf5),,-lhdf5))
+dnnl_cflags  := $(call home,$(DNNL_HOME))
+dnnl_libs    := $(call homel,$(DNNL_HOME)) -ldnnl
+other_pkgs   := jansson libxxhash zlib
+other_cflags := $(foreach p,$(other_pkgs),$(call pkg,--cflags,$(p)))
+other_libs   := $(or $(call pkg,--libs,jansson),-ljansson) $(or $(call pkg,--libs,libxxhash),-lxxhash) $(or $(call pkg,--libs,zlib),-lz)
+cmocka_libs  := $(or $(call pkg,--libs,cmocka),-lcmocka)
+cuda_cflags   = $(foreach d,$(cuda_home) $(CUDNN_HOME) $(NCCL_HOME),-I$(d)/include)
+
+have_mpi     := $(call have,mpi.h,$(mpi_cflags))
+have_hdf5    := $(call have,hdf5.h,$(hdf5_cflags))
+have_dnnl    := $(call have,oneapi/dnnl/dnnl.h,$(dnnl_cflags))
+have_jansson := $(call have,jansson.h,$(other_cflags))
+have_xxhash  := $(call have,xxhash.h,$(other_cflags))
+have_zlib    := $(call have,zlib.h,$(other_cflags))
+have_cmocka  := $(call have,stdarg.h stddef.h setjmp.h stdint.h cmocka.h,$(call pkg,--cflags,cmocka))
+have_cuda    := $(if $(filter 0 no,$(CUDA)),,$(if $(NVCC),$(call have,cuda_runtime.h,$(cuda_cflags))))
+have_cudnn   := $(if $(have_cuda),$(call have,cudnn.h,$(cuda_cflags)))
+have_nccl    := $(if $(have_cuda),$(call have,nccl.h,$(cuda_cflags)))
+missing      := $(strip $(if $(have_mpi),,MPI) $(if $(have_hdf5),,HDF5) $(if $(have_dnnl),,oneDNN) $(if $(have_jansson),,jansson) \
+                $(if $(have_xxhash),,xxHash) $(if $(have_zlib),,zlib))
+
+missing_run  := $(strip $(missing) $(if $(shell command -v $(firstword $(MPIEXEC)) 2>/dev/null),,$(firstword $(MPIEXEC))))
+missing_test := $(strip $(missing_run) $(if $(have_cmocka),,cmocka))
+
+$(if $(filter 1 yes,$(CUDA)),$(if $(have_cuda),,$(error CUDA=1, but no nvcc with cuda_runtime.h under CUDA_HOME='$(cuda_home)'; set CUDA_HOME)))
+$(if $(filter thread,$(SAN)),$(if $(filter-out thread undefined,$(SAN)),$(error SAN: thread excludes address; choose one)))
+
+# The number of VERSION, and the commit where this is a checkout.
+commit  := $(shell git describe --always --dirty --exclude '*' 2>/dev/null)
+version := $(shell cat VERSION 2>/dev/null || echo 0)$(if $(commit),+$(subst -,.,$(commit)))
+
+# -- flags ----------------------------------------------------------------------------------------------------------
+warn    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
+san     := $(SAN:%=-fsanitize=%) $(if $(SAN),-fno-omit-frame-pointer)
+cflags   = -std=gnu11 -fPIC -fno-common -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp -MMD -MP -Iinclude -D_GNU_SOURCE $(warn) $(OPT) $(ARCH) $(san) \
+           $(mpi_cflags) $(hdf5_cflags) $(dnnl_cflags) $(other_cflags) $(CPPFLAGS) $(CFLAGS)
+libs     = $(san) -fopenmp $(mpi_libs) $(hdf5_libs) $(dnnl_libs) $(other_libs) -ldl -lm -lpthread
+
+# -- sources: a new file in a known folder needs no edit here ----------------------------------------------------------
+find     = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
+# src/device/cuda is not in the library: it is for libtrainer_cuda.so, built where have_cuda and loaded by dlopen.
+cuda_src := $(if $(have_cuda),$(wildcard src/device/cuda/*.c src/device/cuda/*.cu))
+lib_c   := $(filter-out src/cmd/% src/device/cuda/%,$(call find,src,*.c))
+cmd_c   := $(call find,src/cmd,*.c)
+unit_c  := $(call find,tests,test_*.c) $(call find,tests,make_*.c)
+help_c  := $(filter-out $(unit_c),$(call find,tests,*.c))
+lib_o   := $(lib_c:%.c=$(O)/%.o)
+cmd_o   := $(cmd_c:%.c=$(O)/%.o)
+help_o  := $(help_c:%.c=$(O)/%.o)
+unit_x  := $(unit_c:%.c=$(O)/%)
+bench_x := $(O)/tools/bench.d/loader
+say      = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(@:$(O)/%=%);)
+# A file that changes only when its content does: what depends on it is rebuilt when flags, version or the list of sources change.
+keep     = @$(shell mkdir -p $(@D))$(file >$@.new,$(1))cmp -s $@.new $@ && rm -f $@.new || mv -f $@.new $@
+
+.PHONY: all demo test test-all fuzz test-programs bench deps info lint reference install uninstall configure format clean distclean FORCE
+ifeq ($(missing),)
+all: $(O)/trainer
+test-programs: $(O)/libfail.so $(if $(k),$(foreach x,$(unit_x),$(if $(findstring $(k),$(x)),$(x))),$(unit_x))
+else
+all install test-programs:
+	@echo "trainer: not found: $(missing)"
+	@echo "  Debian, Ubuntu:       tools/install-deps (as root or with sudo); other systems: tools/install-deps --list"
+	@echo "  installed elsewhere:  make configure MPICC=/path/mpicc HDF5_HOME=/path DNNL_HOME=/path CPPFLAGS=-I/path LDFLAGS=-L/path"
+	@exit 1
+endif
+# These two get what is missing and start again, once.
+install_and_retry = $(if $(deps_done),echo "trainer: still not found after tools/install-deps: $(1); see make info" && exit 1,tools/install-deps && exec $(MAKE) --no-print-directory $@ deps_done=1)
+ifeq ($(missing_run),)
+demo: all
+	@MPIEXEC='$(MPIEXEC)' tools/demo $(O)
+else
+demo: ; @$(call install_and_retry,$(missing_run))
+endif
+ifeq ($(missing_test),)
+test: all test-programs
+	@tools/check-layers $(O)
+	@MPIEXEC='$(MPIEXEC)' tools/run-tests $(O) $(if $(k),-k '$(k)')
+else
+test: ; @$(call install_and_retry,$(missing_test))
+endif
+bench: all $(bench_x)
+	@MPIEXEC='$(MPIEXEC)' MPICC='$(MPICC)' tools/bench $(O) $(if $(k),-k '$(k)')
+# Clang with libFuzzer; says so and does nothing where there is none. k=NAME: this one alone.
+fuzz:
+	@FUZZ_SEC='$(or $(FUZZ_SEC),60)' MAKE='$(MAKE)' tools/run-fuzz $(O) $(k) || [ $$? = 77 ]
+test-all:
+	@MAKE='$(MAKE)' MPIEXEC='$(MPIEXEC)' tools/test-all $(O)
+deps: ; @tools/install-deps
+
+$(O)/trainer: $(cmd_o) $(O)/libtrainer.a $(O)/objects.stamp
+	$(call say,LINK)$(CC) -o $@ $(cmd_o) $(O)/libtrainer.a $(LDFLAGS) $(libs) $(LDLIBS)
+	@ln -sf $@ trainer 2>/dev/null || true
+$(O)/libtrainer.a: $(lib_o) $(O)/objects.stamp
+	$(call say,AR)rm -f $@ && $(AR) rc $@ $(lib_o)
+$(O)/tests/libhelp.a: $(help_o) $(O)/objects.stamp
+	@mkdir -p $(@D)
+	$(call say,AR)rm -f $@ && $(AR) rc $@ $(help_o)
+$(unit_x): $(O)/%: $(O)/%.o $(O)/tests/libhelp.a $(O)/libtrainer.a
+	$(call say,LINK)$(CC) -o $@ $^ $(LDFLAGS) $(libs) $(cmocka_libs) $(LDLIBS)
+$(bench_x): $(O)/%: $(O)/%.o $(O)/libtrainer.a
+	$(call say,LINK)$(CC) -o $@ $^ $(LDFLAGS) $(libs) $(LDLIBS)
+# Preloaded by tests of faults; never with sanitizers, whose own libraries have to come first.
+$(O)/libfail.so: tools/faults/fail.c
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) -std=gnu11 -D_GNU_SOURCE $(warn) -O2 -fPIC -shared -o $@ $< -ldl
+$(O)/%.o: %.c $(O)/flags.stamp
+	@mkdir -p $(@D)
+	$(call say,CC)$(CC) $(cflags) -c -o $@ $<
+# One object knows the version and how it was built; a new commit compiles it alone.
+$(O)/src/cmd/version.o: $(O)/version.h
+$(O)/src/cmd/version.o: private CPPFLAGS += -I$(O)
+$(O)/version.h: FORCE ; $(call keep,$(version_h))
+$(O)/flags.stamp: FORCE ; $(call keep,$(CC) $(cflags) | $(libs) $(LDFLAGS) $(LDLIBS))
+$(O)/objects.stamp: FORCE ; $(call keep,$(lib_c) | $(cmd_c) | $(help_c))
+define version_h
+#define TR_VERSION       "$(version)"
+#define TR_BUILD_CC      "$(CC)"
+#define TR_BUILD_FLAGS   "$(subst ",,$(strip $(OPT) $(ARCH) $(san) $(CPPFLAGS) $(CFLAGS)))"
+#define TR_BUILD_CUDA    $(if $(cuda_src),1,0)
+endef
+
+reference: all
+	@tools/make-reference $(O)/trainer docs
+	@tools/make-bad-input-doc $(O)
+lint: ; @tools/check-layers $$(test -f $(O)/libtrainer.a && echo $(O))
+# What differs from the last commit, or f="FILES".
+format:
+	@command -v clang-format >/dev/null || { echo "clang-format is not installed"; exit 1; }
+	@files='$(or $(f),$(shell git diff --name-only --diff-filter=d HEAD -- '*.c' '*.h' '*.cu'; git ls-files -o --exclude-standard '*.c' '*.h' '*.cu'))'; \
+	[ -z "$$files" ] || { echo clang-format -i $$files; clang-format -i $$files; }
+configure:
+	$(file >config.mk)$(foreach s,$(settings),$(if $($(s)),$(if $(or $(filter command,$(origin $(s))),$(and $(filter file,$(origin $(s))),$(filter simple,$(flavor $(s))))),$(file >>config.mk,$(s) := $(subst $$,$$$$,$($(s)))))))
+	@[ -s config.mk ] && cat config.mk || { rm -f config.mk; echo "config.mk: nothing set"; }
+clean: ; rm -rf $(O) trainer
+distclean: clean ; rm -f config.mk
+print-%: ; @echo '$* = $($*)'
+
+# -- install ------------------------------------------------------------------------------------------------------------
+dest       := $(DESTDIR)$(PREFIX)
+module_dir := $(dest)/share/modulefiles/trainer
+fill        = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|g' -e 's|@VERSION@|$(version)|g' -e 's|@CFLAGS@|$(strip $(other_cflags))|g' -e 's|@LIBS@|$(strip $(libs) $(LDFLAGS) $(LDLIBS))|g'
+ifeq ($(missing),)
+install: all
+	install -d $(dest)/bin $(dest)/lib/pkgconfig $(dest)/include/trainer $(dest)/share/trainer/configs $(dest)/share/trainer/slurm $(module_dir)
+	install -m 755 $(O)/trainer $(dest)/bin/trainer
+	install -m 644 $(O)/libtrainer.a $(dest)/lib/libtrainer.a
+	install -m 644 $(wildcard include/trainer/*.h include/trainer/*.def) $(dest)/include/trainer
+	$(if $(wildcard configs/*),install -m 644 $(wildcard configs/*) $(dest)/share/trainer/configs)
+	$(if $(wildcard examples/*),install -d $(dest)/share/trainer/examples && install -m 644 $(wildcard examples/*) $(dest)/share/trainer/examples)
+	$(if $(wildcard slurm/*),cp -R $(wildcard slurm/*) $(dest)/share/trainer/slurm)
+	$(fill) tools/trainer.pc.in >$(dest)/lib/pkgconfig/trainer.pc
+	$(fill) tools/modulefile.in >$(module_dir)/$(version)
+endif
+uninstall:
+	rm -f $(dest)/bin/trainer $(dest)/lib/libtrainer.a $(dest)/lib/libtrainer_cuda.so $(dest)/lib/pkgconfig/trainer.pc
+	rm -rf $(dest)/include/trainer $(dest)/share/trainer $(module_dir)/$(version)
+	@rmdir $(module_dir) 2>/dev/null || true
+
+# -- info ---------------------------------------------------------------------------------------------------------------
+# $(call macro,HEADER,FLAGS,EXPRESSION): what the header's macros in EXPRESSION stand for.
+macro = $(shell printf '$(hash)include <%s>\n@@ %s\n' $(1) '$(3)' | $(CC) $(CPPFLAGS) $(CFLAGS) $(2) -E -P -x c - 2>/dev/null | sed -n 's/^@@ *//p' | tr -d '" ')
+row   = printf '  %-10s %-20s %s\n' '$(1)' '$(if $(2),$(or $(strip $(3)),yes),no)' '$(strip $(4))';
+mpi_v = $(call macro,mpi.h,$(mpi_cflags),OMPI_MAJOR_VERSION.OMPI_MINOR_VERSION.OMPI_RELEASE_VERSION)
+cuda_v = $(call macro,cuda_runtime_api.h,$(cuda_cflags),CUDART_VERSION)
+info:
+	@echo 'trainer $(version)'
+	@$(call row,compiler,1,$(shell $(CC) -dumpfullversion 2>/dev/null || $(CC) -dumpversion),$(CC) $(OPT) $(ARCH) $(san) $(CPPFLAGS) $(CFLAGS))
+	@$(call row,MPI,$(have_mpi),$(if $(filter OMPI%,$(mpi_v)),MPI $(call macro,mpi.h,$(mpi_cflags),MPI_VERSION.MPI_SUBVERSION),Open MPI $(mpi_v)),$(if $(have_mpi),$(shell command -v $(MPICC)) $(mpi_libs),no usable '"$(MPICC)"'; set MPICC))
+	@$(call row,HDF5,$(have_hdf5),$(call macro,hdf5.h,$(hdf5_cflags),H5_VERS_MAJOR.H5_VERS_MINOR.H5_VERS_RELEASE),$(if $(have_hdf5),$(hdf5_libs),set HDF5_HOME))
+	@$(call row,oneDNN,$(have_dnnl),$(call macro,oneapi/dnnl/dnnl_version.h,$(dnnl_cflags),DNNL_VERSION_MAJOR.DNNL_VERSION_MINOR.DNNL_VERSION_PATCH),$(if $(have_dnnl),$(dnnl_libs),set DNNL_HOME))
+	@$(call row,jansson,$(have_jansson),$(call macro,jansson.h,$(other_cflags),JANSSON_VERSION),$(or $(call pkg,--libs,jansson),-ljansson))
+	@$(call row,xxHash,$(have_xxhash),$(call macro,xxhash.h,$(other_cflags),XXH_VERSION_MAJOR.XXH_VERSION_MINOR.XXH_VERSION_RELEASE),$(or $(call pkg,--libs,libxxhash),-lxxhash))
+	@$(call row,zlib,$(have_zlib),$(call macro,zlib.h,$(other_cflags),ZLIB_VERSION),$(or $(call pkg,--libs,zlib),-lz))
+	@$(call row,cmocka,$(have_cmocka),$(call pkg,--modversion,cmocka),$(if $(have_cmocka),$(cmocka_libs) (tests),only the tests want it))
+	@$(call row,CUDA,$(have_cuda),$(shell echo $$(($(cuda_v) / 1000)).$$(($(cuda_v) % 1000 / 10))),$(if $(have_cuda),$(cuda_home) for sm_$(CUDA_ARCH),$(if $(filter 0 no,$(CUDA)),left out by CUDA=$(CUDA),no nvcc in PATH or CUDA_HOME: a build for CPUs)))
+	@$(if $(have_cuda),$(call row,cuDNN,$(have_cudnn),$(call macro,cudnn.h,$(cuda_cflags),CUDNN_MAJOR.CUDNN_MINOR.CUDNN_PATCHLEVEL),$(or $(CUDNN_HOME),$(cuda_home))))
+	@$(if $(have_cuda),$(call row,NCCL,$(have_nccl),$(call macro,nccl.h,$(cuda_cflags),NCCL_MAJOR.NCCL_MINOR.NCCL_PATCH),$(or $(NCCL_HOME),$(cuda_home))))
+	@$(call row,build,1,$(O)/,PREFIX $(PREFIX)$(if $(wildcard config.mk),; settings from config.mk))
+	@$(if $(missing),echo '  missing:   $(missing); tools/install-deps installs them on Debian and Ubuntu' && exit 1,true)
+
+-include $(lib_o:.o=.d) $(cmd_o:.o=.d) $(unit_c:%.c=$(O)/%.d) $(help_o:.o=.d) $(bench_x:=.d)

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""make-golden.py [FOLDER]: writes the golden files that tests/unit/model/test_golden.c compares the program with.
+
+One safetensors file a model: in PyTorch on the CPU, in double precision (rounded to float32 at the end) from float32 weights and inputs,
+    metadata   layers, loss, classes, and settings of the optimizers, as the program takes them
+    x, y       the inputs: x (B, S..., C), y labels (B) i32 or targets (B, F)
+    loss       (B) per sample, at the first weights
+    param.*    the weights at the start, in the program's names and layout: convolutions (K, kernel..., C)
+    grad.*     gradients of the mean loss at these weights
+    sgd.*, adamw.*                the weights after three steps
+    sgd.state.*                   running moments after them
+    sgd.losses, adamw.losses      (3) mean losses of the three steps
+Kept in the repository: run it again only to add a model; a changed file wants a reason.
+"""
+import json
+import os
+import struct
+import sys
+
+try:
+    import torch
+except ImportError:
+    print("make-golden: skipped: PyTorch is not installed (python3 -m pip install torch)")
+    sys.exit(77)
+import torch_model
+from torch.nn import functional as F
+
+STEPS = 3
+OPTIMIZERS = {
+    "sgd": {"optimizer.type": "sgd", "optimizer.lr": "0.05", "optimizer.momentum": "0.9", "optimizer.nesterov": "yes",
+            "optimizer.weight_decay": "0.01"},
+    "adamw": {"optimizer.type": "adamw", "optimizer.lr": "0.01", "optimizer.weight_decay": "0.1", "optimizer.beta2": "0.99"},
+}
+MODELS = {
+    "mlp": dict(layers="linear 16, relu, linear 12, tanh, linear 5", sample=(11,), batch=8, classes=5),
+    "conv": dict(layers="conv 6 3x3 pad=same bias=no, batchnorm, relu, maxpool 2\n"
+                        "conv 8 3 stride=2 pad=1 bias=no, batchnorm eps=1e-3 momentum=0.3, relu, avgpool 2, flatten, linear 4",
+                 sample=(10, 9, 3), batch=6, classes=4, smoothing=0.1),
+    "residual": dict(layers="conv 4 3 pad=same bias=no, batchnorm, relu\n"
+                            "residual { conv 8 3x3 stride=2 pad=same bias=no, batchnorm, relu\n"
+                            "           conv 8 3x3 pad=same bias=no, batchnorm }\n"
+                            "         { conv 8 1x1 stride=2 bias=no, batchnorm }, relu\n"
+                            "residual { conv 8 3 pad=same groups=2 bias=no, batchnorm }, relu, globalpool, linear 3",
+                     sample=(8, 8, 2), batch=5, classes=3),
+    "layernorm": dict(layers="linear 14, layernorm, gelu, residual { linear 14, gelu, linear 14 }, layernorm, sigmoid, linear 6",
+                      sample=(9,), batch=7, classes=6),
+    "volumes": dict(layers="conv 4 3x3x3 pad=same bias=no, batchnorm, relu, maxpool 2\n"
+                           "conv 6 3x2x1 dilation=1x2x1, gelu, globalpool, linear 8, relu, linear 2",
+                    sample=(7, 6, 5, 2), batch=4, classes=0, targets=2),
+}
+
+
+def write_safetensors(path, tensors, metadata):
+    header, data = {"__metadata__": metadata}, b""
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().contiguous()
+        raw = (tensor if tensor.dtype == torch.int32 else tensor.float()).numpy().tobytes()
+        header[name] = {"dtype": "I32" if tensor.dtype == torch.int32 else "F32", "shape": list(tensor.shape),
+                        "data_offsets": [len(data), len(data) + len(raw)]}
+        data += raw
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + data)
+    return 8 + len(text) + len(data)
+
+
+def channels_last(tensor):
+    return tensor.movedim(1, -1) if tensor.dim() > 2 else tensor
+
+
+def losses_of(case, output, y):
+    if case["classes"]:
+        return F.cross_entropy(output, y, reduction="none", label_smoothing=case.get("smoothing", 0))
+    return ((output - y) ** 2).mean(1)
+
+
+def train(case, model, start, x, y, settings):
+    """Three steps from `start`; the mean losses, weights and running moments."""
+    model.load_state_dict(start)
+    optimizer = torch_model.make_optimizer(settings, model.parameters(), fused=False)
+    losses = []
+    for _ in range(STEPS):
+        loss = losses_of(case, model(x), y).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return torch.tensor(losses)
+
+
+def make(name, case, folder):
+    torch.manual_seed(20)
+    model = torch_model.make_model(case["layers"], case["sample"])
+    for parameter in model.parameters():  # norms and biases away from 1 and 0, so that every term counts
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    model.double()
+    start = {key: value.clone() for key, value in model.state_dict().items()}
+    x = torch.randn(case["batch"], *torch_model.channels_first(case["sample"])).double()
+    y = (torch.arange(case["batch"]) * 7 + 1) % case["classes"] if case["classes"] else torch.randn(case["batch"], case["targets"]).double()
+    loss = losses_of(case, model(x), y)
+    loss.mean().backward()
+    tensors = {"x": channels_last(x), "y": y.int() if case["classes"] else y, "loss": loss}
+    tensors |= {"param." + key: channels_last(start[key]) for key, _ in model.named_parameters()}
+    tensors |= {"grad." + key: channels_last(value.grad) for key, value in model.named_parameters()}
+    for kind, settings in OPTIMIZERS.items():
+        tensors[kind + ".losses"] = train(case, model, start, x, y, settings)
+        tensors |= {f"{kind}.{key}": channels_last(value.clone()) for key, value in model.named_parameters()}
+        tensors |= {f"{kind}.state.{key}": value.clone() for key, value in model.named_buffers() if "running" in key}
+    metadata = {"model.layers": case["layers"], "model.label_smoothing": str(case.get("smoothing", 0)), "classes": str(case["classes"]),
+                "torch": torch.__version__}
+    metadata |= {f"{kind}.{key}": value for kind, settings in OPTIMIZERS.items() for key, value in settings.items()}
+    size = write_safetensors(os.path.join(folder, name + ".safetensors"), tensors, metadata)
+    print(f"{name}: {sum(p.numel() for p in model.parameters())} parameters, {size} bytes")
+
+
+def main():
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(root, "tests", "golden")
+    os.makedirs(folder, exist_ok=True)
+    for name, case in MODELS.items():
+        make(name, case, folder)
+
+
+if __name__ == "__main__":
+    main()
