@@ -1,0 +1,102 @@
+/*
+ * Configuration: typed key tables, one ini file, overrides from the environment and the command line.
+ *
+ * A key is one row in the table of the module that uses it. From the row follow parsing, range checks,
+ * `trainer help KEY`, the resolved configuration written beside the results and the record in checkpoints.
+ * A table fills one plain struct of its module: config_read(cfg, &table, &settings).
+ *
+ *   typedef struct { double lr; int64_t warmup; } sched_settings_t;
+ *   static const tr_config_field_t fields[] = {
+ *       TR_FIELD_FLOAT(sched_settings_t, lr, "0.001", 0, 1e3, "Peak learning rate."),
+ *       ...
+ *   };
+ *   const tr_config_table_t tr_sched_config = {"schedule", fields, TR_COUNT(fields), sizeof(sched_settings_t)};
+ *
+ * Order of precedence: default, file, environment (TRAINER_<SECTION>_<KEY>), command line (section.key=value): load in
+ * this order, the later one wins. The form of files: README and src/config/ini.h.
+ * All problems are collected and reported at once by tr_config_check, with file and line. Not collective:
+ * rank 0 loads, tr_config_serialize makes the text that is broadcast, the others load that.
+ */
+#ifndef TRAINER_CONFIG_H
+#define TRAINER_CONFIG_H
+
+#include "trainer/status.h"
+#include "trainer/str.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TR_COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+typedef enum {
+    TR_TYPE_INT,      /* int64_t */
+    TR_TYPE_FLOAT,    /* double */
+    TR_TYPE_BOOL,     /* bool */
+    TR_TYPE_STRING,   /* const char *, owned by the config; "" where unset */
+    TR_TYPE_ENUM,     /* int, the index into `choices` ("a|b|c") */
+    TR_TYPE_BYTES,    /* int64_t */
+    TR_TYPE_DURATION, /* double, seconds */
+    TR_TYPE_AUTO_INT  /* int64_t, -1 for "auto" */
+} tr_config_type_t;
+
+typedef struct {
+    const char *name;     /* without the section */
+    tr_config_type_t type;
+    size_t offset;        /* of the member in the module's struct */
+    const char *fallback; /* default as text: goes through the same parser as the user's */
+    double min, max;      /* inclusive range of INT, FLOAT, BYTES, DURATION, AUTO_INT; no check where min > max */
+    const char *choices;  /* ENUM: "a|b|c" */
+    const char *help;     /* one or two sentences */
+} tr_config_field_t;
+
+typedef struct {
+    const char *section; /* "" for keys without a section (device, precision, resume) */
+    const tr_config_field_t *fields;
+    size_t count;
+    size_t struct_bytes;
+} tr_config_table_t;
+
+#define TR_FIELD_(S, m, T, d, lo, hi, ch, h) {#m, T, offsetof(S, m), d, lo, hi, ch, h}
+#define TR_FIELD_INT(S, m, d, lo, hi, h)      TR_FIELD_(S, m, TR_TYPE_INT, d, lo, hi, NULL, h)
+#define TR_FIELD_AUTO_INT(S, m, d, lo, hi, h) TR_FIELD_(S, m, TR_TYPE_AUTO_INT, d, lo, hi, NULL, h)
+#define TR_FIELD_FLOAT(S, m, d, lo, hi, h)    TR_FIELD_(S, m, TR_TYPE_FLOAT, d, lo, hi, NULL, h)
+#define TR_FIELD_BOOL(S, m, d, h)             TR_FIELD_(S, m, TR_TYPE_BOOL, d, 1, 0, NULL, h)
+#define TR_FIELD_STRING(S, m, d, h)           TR_FIELD_(S, m, TR_TYPE_STRING, d, 1, 0, NULL, h)
+#define TR_FIELD_ENUM(S, m, d, choices, h)    TR_FIELD_(S, m, TR_TYPE_ENUM, d, 1, 0, choices, h)
+#define TR_FIELD_BYTES(S, m, d, lo, hi, h)    TR_FIELD_(S, m, TR_TYPE_BYTES, d, lo, hi, NULL, h)
+#define TR_FIELD_DURATION(S, m, d, lo, hi, h) TR_FIELD_(S, m, TR_TYPE_DURATION, d, lo, hi, NULL, h)
+
+typedef struct tr_config tr_config_t;
+
+/* `tables` and what they point to must outlive the config. Tables may share sections, and keys where the rows agree in all
+ * but help. TR_ERR_INTERNAL for a default outside its own range, or one key with two meanings. */
+tr_status_t tr_config_create(const tr_config_table_t *const *tables, size_t count, tr_config_t **out);
+void tr_config_destroy(tr_config_t **config);
+
+/* Each of these keeps problems (unknown key, bad value) for tr_config_check and fails only on I/O or memory. A missing
+ * file is TR_ERR_NOINPUT; a folder or a binary file TR_ERR_CONFIG at once. */
+tr_status_t tr_config_load_file(tr_config_t *config, const char *path);
+tr_status_t tr_config_load_text(tr_config_t *config, const char *origin, const char *text, size_t bytes);
+tr_status_t tr_config_load_environment(tr_config_t *config, char *const *environment);
+tr_status_t tr_config_set(tr_config_t *config, const char *assignment /* section.key=value */, const char *origin);
+
+/* Adds a problem found by a module to the list: "origin: section.key: message". */
+void tr_config_problem(tr_config_t *config, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* TR_ERR_CONFIG with all problems, one a line, if there are any. */
+tr_status_t tr_config_check(tr_config_t *config);
+
+/* Fills *out_settings (table->struct_bytes) from the values. Strings stay owned by the config. Values that
+ * have a problem read as their default. */
+void tr_config_read(const tr_config_t *config, const tr_config_table_t *table, void *out_settings);
+/* A value as text (default included); NULL for an unknown key. Owned by the config. */
+const char *tr_config_get(const tr_config_t *config, const char *key);
+/* Whether the value differs from the default: the same before tr_config_serialize and after loading its text. */
+bool tr_config_is_set(const tr_config_t *config, const char *key);
+
+/* The resolved configuration as ini text, every key with its value: load it again and get the same. */
+tr_status_t tr_config_serialize(const tr_config_t *config, tr_str_t *out);
+
+/* Help of all keys (key NULL), of a section, or of one key ("data.batch_size"); TR_ERR_USAGE with the nearest name. */
+tr_status_t tr_config_help(const tr_config_table_t *const *tables, size_t count, const char *key, tr_str_t *out);
+
+#endif

@@ -1,0 +1,172 @@
+/*
+ * Data: data sets, the order of samples, and the loader that fills batches ahead of the training loop.
+ *
+ * HDF5 is called by one thread at a time only (a lock in the module), for metadata and odd layouts; plain data are read with pread.
+ */
+#ifndef TRAINER_DATA_H
+#define TRAINER_DATA_H
+
+#include "trainer/config.h"
+#include "trainer/device.h"
+
+typedef enum { TR_LAYOUT_AUTO, TR_LAYOUT_NHWC, TR_LAYOUT_NCHW, TR_LAYOUT_NHW /* all dimensions spatial, one channel */ } tr_data_layout_t;
+
+/* data.*: train, valid, test, x, y, batch_size, micro_batch, workers, prefetch, block, shuffle, layout, mean, std, classes, ... */
+typedef struct {
+    const char *format;             /* "hdf5" or a registered data set: "synthetic", ... */
+    const char *train, *valid, *test; /* FILE, FILE:GROUP, a glob; "" none */
+    const char *x, *y;              /* names in the file; "" by the usual names */
+    int64_t batch_size;             /* global */
+    int64_t micro_batch;            /* -1 auto */
+    int64_t workers;                /* reading threads a rank; -1 auto */
+    int64_t prefetch;               /* micro-batches ahead, a rank */
+    int64_t block;                  /* samples that are read together; -1 auto: 256 KiB to 1 MiB, or a chunk of the file */
+    int64_t shuffle;                /* samples of a lane that are shuffled among each other; -1 auto; 0: no shuffling at all */
+    int layout;                     /* tr_data_layout_t */
+    const char *mean, *std;         /* numbers, one or one a channel; "auto": from the file's attributes or none; in units of the file's values */
+    int64_t classes;                /* -1 auto: from the labels */
+    int64_t limit;                  /* use only the first so many samples; 0 all */
+    /* synthetic */
+    int64_t synthetic_samples;
+    const char *synthetic_shape;    /* "28x28x1" */
+    int64_t synthetic_targets;      /* numbers to predict where classes = 0 */
+    /* augmentation, training only */
+    double rotate, translate, zoom, shear;
+    int64_t crop_pad;
+    bool flip;
+    bool inputs_only;               /* no key: set for prediction; y is neither looked for nor read */
+} tr_data_settings_t;
+extern const tr_config_table_t tr_data_config;
+
+/* -- data sets ------------------------------------------------------------------------------------------------------------ */
+
+#define TR_DATASET_MAX_FIELDS 8
+
+typedef struct {
+    char name[32];       /* "x", "y" */
+    tr_dtype_t dtype;    /* as it travels: the file's where a kernel takes it (u8, i16, u16, i32, f32, ...), native byte order; labels: i32 */
+    tr_shape_t shape;    /* of one sample: images (H, W, C) whatever the file has; labels: scalar (ndim 0) */
+    int64_t sample_bytes;
+} tr_field_t;
+
+typedef struct {
+    int64_t samples;
+    int field_count;
+    tr_field_t field[TR_DATASET_MAX_FIELDS];
+    int64_t classes;        /* of integer labels; 0: regression or none */
+    int channels;           /* length of mean and std: one for each channel, or 1 for all; 0: none given */
+    float mean[64], std[64];/* in units of x's values */
+    uint64_t fingerprint;   /* of names, shapes, sizes, times: tells whether a checkpoint's data are these */
+    int64_t read_unit;      /* samples that are best read together (a chunk that must be decoded whole); 1: any number */
+    char description[256];  /* "mnist.h5:/train, x u8 (28, 28, 1) contiguous, pread" */
+    const char *const *class_names; /* [classes] or NULL; owned by the data set */
+} tr_dataset_info_t;
+
+typedef enum { TR_SPLIT_TRAIN, TR_SPLIT_VALID, TR_SPLIT_TEST } tr_split_t;
+
+typedef struct tr_dataset tr_dataset_t;
+typedef struct {
+    const char *name, *help;
+    /* *out is NULL with TR_OK where the split is not given. */
+    tr_status_t (*open)(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
+    void (*close)(tr_dataset_t *dataset);
+    /* Reads samples [first, first + count) of each field f into dst[f] (count * sample_bytes, dense; NULL: not wanted).
+     * Thread-safe. Bad content (NaN where finite is needed, label out of range) is TR_ERR_DATA naming file, field and sample. */
+    tr_status_t (*read)(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst);
+    /* Optional: these samples will be read soon, so the system may fetch them meanwhile. Thread-safe; does not wait. */
+    void (*expect)(tr_dataset_t *dataset, int64_t first, int64_t count);
+} tr_dataset_ops_t;
+
+/* Implementations embed this as their first member; info.samples, fields and read_unit are set when open returns. */
+struct tr_dataset {
+    const tr_dataset_ops_t *ops;
+    tr_dataset_info_t info;
+};
+const tr_dataset_ops_t *const *tr_dataset_list(size_t *out_count);
+tr_status_t tr_dataset_register(const tr_dataset_ops_t *ops);
+/* Not collective: each rank opens; only metadata is read. NULL with TR_OK where the split is not given. */
+tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
+void tr_dataset_close(tr_dataset_t **dataset);
+/* For a program, not for a library inside one: HDF5 tidies up nothing when the process exits, where it crashes on files that a disk refused to close.
+ * Before anything else of this floor. */
+void tr_data_own_process(void);
+
+/* -- order ------------------------------------------------------------------------------------------------------------------ */
+
+/*
+ * Which sample stands where: a pure function, so that nothing has to be saved but the step.
+ *
+ * A step has `slots` = batch_size / micro_batch slots. Slot s draws from lane s. In epoch e the data set's blocks are permuted by
+ * Philox(seed, BLOCKS, e); of the sequence of samples that results, lane s takes a contiguous share of n_s(e) samples, where the shares of epochs
+ * 0 .. e-1 of lane s sum to floor((e N + s) / slots) (Hermite's identity: all lanes together take every sample exactly once an epoch, and lanes
+ * never differ by more than one sample). A lane's stream is the concatenation of its shares; inside a share, windows of `shuffle`
+ * samples are permuted by Philox(seed, WINDOW, lane, epoch, window). Ranks take ranges of slots, so the order depends on no rank count.
+ */
+typedef struct {
+    uint64_t seed;
+    int64_t samples, batch_size, micro_batch, block, shuffle; /* resolved, no -1 */
+} tr_order_t;
+/* Fills *out, with data.block and data.shuffle resolved from the data, batch and micro-batch alone. TR_ERR_CONFIG where batch_size is
+ * no multiple of micro_batch. */
+tr_status_t tr_order_make(const tr_data_settings_t *settings, const tr_dataset_info_t *info, uint64_t seed, int64_t batch_size, int64_t micro_batch,
+                          tr_order_t *out);
+int64_t tr_order_slots(const tr_order_t *order);
+/* Epoch of position `position` (samples drawn by lane `slot` so far), and the first position of that epoch and of the next. */
+int64_t tr_order_epoch(const tr_order_t *order, int64_t slot, int64_t position, int64_t *out_first, int64_t *out_next);
+/* Sample ids at the positions [position, position + count) of lane `slot`. For tools and tests: shuffles each window touched anew. */
+tr_status_t tr_order_samples(const tr_order_t *order, int64_t slot, int64_t position, int64_t count, int64_t *out_ids);
+
+/* A lane's stream in pieces, as the loader fills it: a window holds the samples that are shuffled among each other. */
+typedef struct {
+    int64_t slot, epoch, index; /* index of the window in the lane's share of the epoch */
+    int64_t first, count;       /* positions of the lane's stream */
+    int64_t sequence;           /* where in the epoch's sequence of samples it begins */
+} tr_order_window_t;
+void tr_order_window(const tr_order_t *order, int64_t slot, int64_t position, tr_order_window_t *out);
+int64_t tr_order_window_max(const tr_order_t *order); /* the longest window's count */
+bool tr_order_shuffles(const tr_order_t *order);      /* false: a window's order is the sequence's */
+/* out_place[i] (window->count): where in the window the i-th sample of the sequence stands. */
+void tr_order_permutation(const tr_order_t *order, const tr_order_window_t *window, int64_t *out_place);
+/* The sample at place `sequence` of the epoch's sequence, and how many follow it in the data set's own order, itself included. */
+void tr_order_run(const tr_order_t *order, int64_t epoch, int64_t sequence, int64_t *out_sample, int64_t *out_count);
+/* Ranges of slots: rank r of `size` takes [first, first + count). */
+void tr_order_slots_of_rank(int64_t slots, int rank, int size, int64_t *out_first, int64_t *out_count);
+
+/* -- loader ------------------------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    tr_order_t order;
+    int64_t first_slot, slot_count; /* this rank's */
+    int64_t first_step;             /* where to begin (resume) */
+    bool evaluation;                /* in file order, once; slots in turn: micro-batch m of the pass goes to slot m mod slots; the tail has weight 0 */
+    int workers, prefetch;          /* resolved */
+} tr_loader_params_t;
+
+/* One micro-batch in pinned host memory; valid until released. Several may be held: at most `prefetch`. */
+typedef struct {
+    int64_t step, slot;
+    int64_t epoch;        /* of its first sample */
+    bool ends_epoch;      /* holds the last sample of an epoch of its lane */
+    int64_t valid;        /* samples with weight 1; the rest is padding (evaluation) */
+    int field_count;
+    void *field[TR_DATASET_MAX_FIELDS]; /* (micro_batch, sample shape) */
+    int64_t *sample_id;   /* (micro_batch): index in the data set; -1 padding */
+    float *weight;        /* (micro_batch) */
+    int ring;             /* index in the ring; the addresses of an index never change */
+} tr_batch_t;
+
+typedef struct tr_loader tr_loader_t;
+/* dataset and device are borrowed. Starts reading at once. */
+tr_status_t tr_loader_create(tr_dataset_t *dataset, tr_device_t *device, const tr_loader_params_t *params, tr_loader_t **out);
+void tr_loader_destroy(tr_loader_t **loader);
+/* Workers for this many cores of a rank, where data.workers is auto. */
+int tr_loader_workers(const tr_data_settings_t *settings, int cores);
+/* The next micro-batch, in the order step, slot; waits for it. *out is NULL at the end of an evaluation pass. Evaluation: every rank gets the
+ * same number of micro-batches (those beyond the data are all padding). */
+tr_status_t tr_loader_next(tr_loader_t *loader, tr_batch_t **out);
+/* In any order; the memory is filled again once the lane's earlier ones are released too. */
+tr_status_t tr_loader_release(tr_loader_t *loader, tr_batch_t *batch);
+double tr_loader_stall_sec(const tr_loader_t *loader);  /* time that tr_loader_next has waited, in all */
+size_t tr_loader_bytes(const tr_loader_t *loader);      /* host memory of ring and windows */
+
+#endif

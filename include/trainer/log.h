@@ -1,0 +1,34 @@
+/*
+ * Log lines. A line has a level and an audience: TR_INFO and the like write on rank 0 only, TR_INFO_ALL and
+ * the like on every rank, with "[rank N host]" before it where there are several. Sinks: stderr (until the run opens its log file) and files added with
+ * tr_log_add_file. Thread-safe; a line is written with one write(). Nothing is allocated. Lines over 8000 bytes are cut.
+ */
+#ifndef TRAINER_LOG_H
+#define TRAINER_LOG_H
+
+#include "trainer/status.h"
+#include <stdbool.h>
+
+typedef enum { TR_LOG_ERROR, TR_LOG_WARN, TR_LOG_INFO, TR_LOG_DEBUG } tr_log_level_t;
+
+/* What a line is written to besides the files: called with the finished line (no newline), one call at a time;
+ * must not log. The progress bar installs one, so that a line never lands in the middle of the bar. NULL
+ * restores stderr. */
+typedef void (*tr_log_sink_fn)(void *self, tr_log_level_t level, const char *line);
+
+void tr_log_set_level(tr_log_level_t level);
+void tr_log_set_rank(int rank, int size, const char *host);
+void tr_log_set_sink(tr_log_sink_fn sink, void *self);
+/* Appends every later line of this rank's audience to `path`, with date and level. */
+tr_status_t tr_log_add_file(const char *path);
+void tr_log_close_files(void);
+
+void tr_log_write(tr_log_level_t level, bool all_ranks, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#define TR_WARN(...)     tr_log_write(TR_LOG_WARN, false, __VA_ARGS__)
+#define TR_INFO(...)     tr_log_write(TR_LOG_INFO, false, __VA_ARGS__)
+#define TR_DEBUG(...)    tr_log_write(TR_LOG_DEBUG, false, __VA_ARGS__)
+#define TR_WARN_ALL(...) tr_log_write(TR_LOG_WARN, true, __VA_ARGS__)
+#define TR_INFO_ALL(...) tr_log_write(TR_LOG_INFO, true, __VA_ARGS__)
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+ * SC'11). A value is a pure function of key and counter, so nothing has to be saved or sent, and it does not
+ * depend on ranks or threads.
+ */
+#ifndef TRAINER_RNG_H
+#define TRAINER_RNG_H
+
+#include "trainer/philox.h"
+#include <stdint.h>
+
+/* What a stream of numbers is for; part of the key, so that no two uses share numbers. */
+typedef enum {
+    TR_RNG_INIT = 1,   /* parameter initialisation; counter: parameter name hash, element */
+    TR_RNG_BLOCKS,     /* order of blocks in an epoch */
+    TR_RNG_WINDOW,     /* order inside a lane's window */
+    TR_RNG_DROPOUT,    /* stream: op; counter: step, sample id, element */
+    TR_RNG_AUGMENT,    /* counter: step, sample id, transform */
+    TR_RNG_SYNTHETIC,  /* synthetic data; counter: sample id */
+    TR_RNG_TEST
+} tr_rng_purpose_t;
+
+/* 128 random bits for (seed, purpose, stream, counter a, counter b). The counter is a and b whole, so no two (a, b) of
+ * one key share a block; how seed, purpose and stream make the key, and what to call in kernels: philox.h. A counter
+ * of three parts is packed by its user: dropout takes a = sample id, b = step << 32 | element / 4. */
+tr_rng_block_t tr_rng_philox(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t a, uint64_t b);
+
+/* A sequence for host code: the successive blocks with b = 0, 1, 2, ... */
+typedef struct {
+    uint64_t seed, a, b;
+    uint32_t purpose, stream;
+    tr_rng_block_t block;
+    int used; /* words of `block` handed out */
+} tr_rng_t;
+tr_rng_t tr_rng_make(uint64_t seed, tr_rng_purpose_t purpose, uint32_t stream, uint64_t a);
+uint32_t tr_rng_u32(tr_rng_t *rng);
+uint64_t tr_rng_below(tr_rng_t *rng, uint64_t n);          /* uniform in [0, n), without bias; n > 0 */
+double tr_rng_uniform(tr_rng_t *rng);                      /* [0, 1) */
+double tr_rng_normal(tr_rng_t *rng);                       /* mean 0, standard deviation 1 (Box-Muller) */
+void tr_rng_shuffle(tr_rng_t *rng, int64_t *items, int64_t count); /* Fisher-Yates */
+
+#endif

@@ -1,0 +1,57 @@
+/* Between the graph and checkpoints: a snapshot in host memory, and putting one back. */
+#ifndef TRAINER_STATE_H
+#define TRAINER_STATE_H
+
+#include "trainer/session.h"
+#include "trainer/checkpoint.h"
+#include <jansson.h>
+
+/* Host copies of parameters, model and optimizer state, and the names under which they are saved. */
+typedef struct tr_snapshot tr_snapshot_t;
+tr_status_t tr_snapshot_create(tr_session_t *s, tr_snapshot_t **out);
+void tr_snapshot_destroy(tr_snapshot_t **snapshot);
+size_t tr_snapshot_bytes(const tr_snapshot_t *snapshot);
+/* Copies the state as it is now; waits for the compute stream. */
+tr_status_t tr_snapshot_take(tr_snapshot_t *snapshot);
+/* What tr_checkpoint_write wants; points into the snapshot. state_json is left NULL. */
+void tr_snapshot_content(const tr_snapshot_t *snapshot, tr_checkpoint_content_t *out);
+/* Fills the graph from a checkpoint, all of it. TR_ERR_CONFIG names what differs: tensors missing, left over, of another shape. Not collective. */
+tr_status_t tr_snapshot_restore(tr_snapshot_t *snapshot, const tr_checkpoint_t *checkpoint);
+/* Fills parameters and model state that fit by name and shape (fine-tuning); says in the log what was left as initialised. */
+tr_status_t tr_snapshot_init_from(tr_snapshot_t *snapshot, const tr_safetensors_t *weights, const char *path);
+/* The same from whatever tr_weights_open takes. */
+tr_status_t tr_state_init_from_path(tr_snapshot_t *snapshot, const char *path);
+/* Parameters, model and optimizer state of rank 0 to all. Collective. */
+tr_status_t tr_state_broadcast(tr_session_t *s);
+
+/* -- weights of a training, to evaluate them ------------------------------------------------------------------------------ */
+
+typedef struct {
+    char *path;                  /* of the folder or file that was opened */
+    int64_t step;                /* -1: not known */
+    tr_checkpoint_t *checkpoint; /* NULL for a file */
+    tr_safetensors_t *model;
+    char *state_json;            /* "" where there is none */
+} tr_weights_t;
+/* `path`: a step's folder, a run's folder or its checkpoints/ (of these the best, else the newest that is whole), or a .safetensors file, with the
+ * state.json beside it if there is one. Not collective. */
+tr_status_t tr_weights_open(const char *path, tr_weights_t **out);
+void tr_weights_close(tr_weights_t **weights);
+/* Fills parameters and model state, all of them: TR_ERR_CONFIG names what is missing, left over or of another shape. With optimizer.ema the
+ * parameters' averages are taken where the checkpoint has them: what evaluation uses. Not collective. */
+tr_status_t tr_snapshot_load(tr_snapshot_t *snapshot, const tr_weights_t *weights);
+
+/* state.json of step `step`: where the run stands and what must agree to go on. New reference. */
+json_t *tr_state_json(const tr_session_t *s, int64_t step);
+/* TR_ERR_CONFIG naming every key in which the checkpoint's run differs from this one so that it cannot be continued exactly. Warns
+ * where the data are another file. */
+tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint);
+/* Sets data.classes, data.mean and data.std as they were in the training of `state_json` where `config` leaves them to the data: other data must
+ * not be normalised by other numbers. Nothing where state_json ("") does not say. */
+tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_config_t *config);
+/* Warns where this session's inputs have another type than in the training of `state_json`. */
+void tr_state_compare_data(const char *state_json, const tr_session_t *s);
+/* A number of state.json's object "order", or `fallback`. */
+int64_t tr_state_order_int(const tr_checkpoint_t *checkpoint, const char *key, int64_t fallback);
+
+#endif

@@ -1,0 +1,44 @@
+/*
+ * Text: a growing buffer, parsing of numbers, sizes and durations, and the nearest name for "did you mean".
+ * Parsing never depends on the locale.
+ */
+#ifndef TRAINER_STR_H
+#define TRAINER_STR_H
+
+#include "trainer/status.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A growing string; {0} is an empty one. `text` is NULL until the first append, then always terminated.
+ * A failed allocation is remembered in `status` and later appends do nothing: check once at the end. */
+typedef struct {
+    char *text;
+    size_t length, capacity;
+    tr_status_t status;
+} tr_str_t;
+void tr_str_append(tr_str_t *s, const char *text);
+void tr_str_append_bytes(tr_str_t *s, const char *bytes, size_t count);
+void tr_str_printf(tr_str_t *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Takes the text out as a tr_free()able string ("" for an empty buffer). */
+tr_status_t tr_str_take(tr_str_t *s, char **out);
+void tr_str_free(tr_str_t *s);
+
+/* Whole-string parsers: false where the text is not exactly one such value. No error is recorded. */
+bool tr_parse_int(const char *text, int64_t *out);           /* "12", "-3", "1_000_000", "1e6" when integral */
+bool tr_parse_float(const char *text, double *out);          /* finite decimal, "inf" and "nan" refused */
+bool tr_parse_bool(const char *text, bool *out);             /* yes no true false on off 1 0 */
+bool tr_parse_bytes(const char *text, int64_t *out);         /* "64k", "1MiB", "2G"; powers of 1024 */
+bool tr_parse_duration(const char *text, double *out_sec);   /* "90", "90s", "10min", "2h", "1d" */
+
+/* The candidate nearest to `name` by edit distance, NULL where none is near enough to be a likely typo. */
+const char *tr_nearest(const char *name, const char *const *candidates, size_t count);
+/* Shell-style match of `text` against `pattern` with * and ?. */
+bool tr_glob_match(const char *pattern, const char *text);
+/* "1.5 MiB", "12.3 k", "1 h 02 min" for people; `text` of 32 bytes; return `text`. */
+char *tr_format_bytes(double bytes, char text[32]);
+char *tr_format_count(double count, char text[32]);
+char *tr_format_duration(double sec, char text[32]);
+/* 64-bit FNV-1a of a string, for keys derived from names. */
+uint64_t tr_hash_name(const char *name);
+
+#endif

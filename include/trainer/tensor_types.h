@@ -1,0 +1,35 @@
+/* Element types and shapes, shared by every floor from the device up. */
+#ifndef TRAINER_TENSOR_TYPES_H
+#define TRAINER_TENSOR_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define TR_MAX_DIMS 6
+
+typedef enum {
+    TR_F32, TR_BF16, TR_F16, TR_F64,
+    TR_U8, TR_I8, TR_U16, TR_I16, TR_U32, TR_I32, TR_U64, TR_I64,
+    TR_DTYPE_COUNT
+} tr_dtype_t;
+
+size_t tr_dtype_bytes(tr_dtype_t dtype);
+const char *tr_dtype_name(tr_dtype_t dtype); /* "f32", "bf16", ... */
+bool tr_dtype_is_float(tr_dtype_t dtype);
+
+/* A shape: dense, last dimension fastest. Images are N [D] [H] W C. ndim 0 is a scalar of one element. */
+typedef struct {
+    int ndim;
+    int64_t dim[TR_MAX_DIMS];
+} tr_shape_t;
+
+#define TR_SHAPE(...)                                                                                      \
+    ((tr_shape_t){.ndim = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dim = {__VA_ARGS__}})
+
+int64_t tr_shape_elems(const tr_shape_t *shape);
+bool tr_shape_equal(const tr_shape_t *a, const tr_shape_t *b);
+/* "(64, 28, 28, 1)" into text of 96 bytes; returns text. */
+char *tr_shape_format(const tr_shape_t *shape, char text[96]);
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * The watchdog: one thread a rank that notices when a rank stopped, hangs or is gone, says which, and ends the job with code 75.
+ *
+ * Every rank tells rank 0 by TCP, a few times a second, that it is alive, what it does and which collective it entered and completed last; rank 0
+ * answers with the progress of all. The job ends where for `timeout` seconds a rank was silent (stopped, its node or the network down; ranks watch
+ * rank 0 likewise), or where no rank made progress (a collective entered or completed, a new phase, a mark). Work that has no steps counts as progress
+ * by itself for as long as its process is alive: the start (10 minutes) and the wait for a checkpoint's writer (an hour). After TERM or INT a
+ * job without progress for the longer of 2 s and three median steps ends too.
+ *
+ * The end is one line on stderr, MPI_Abort(75), and _exit(75) two seconds later; nothing on that way allocates, locks or uses stdio.
+ */
+#ifndef TRAINER_WATCHDOG_H
+#define TRAINER_WATCHDOG_H
+
+#include "trainer/comm.h"
+
+typedef enum { TR_PHASE_START, TR_PHASE_STEP, TR_PHASE_EVALUATION, TR_PHASE_CHECKPOINT, TR_PHASE_END } tr_phase_t;
+
+/* Watches over this world until it is closed; while it does, waits of its collectives have no time limit of their own. asked_to_stop (may be NULL):
+ * the signal that came, 0 for none; called from the thread. A single rank is watched after a signal only. Where ranks cannot reach rank 0 by TCP a
+ * warning says so and nothing but signals is watched. A second call changes time limit and function only. Collective. */
+tr_status_t tr_watchdog_start(tr_world_t *world, double timeout_sec, int (*asked_to_stop)(void));
+/* This rank begins `phase`, in or after `step`. Not collective; wait-free; with or without a watchdog. One thread of a rank calls it. */
+void tr_watchdog_phase(tr_world_t *world, tr_phase_t phase, int64_t step);
+/* Progress inside a phase: a micro-batch is done. Likewise; world may be NULL. */
+void tr_watchdog_mark(tr_world_t *world);
+
+#endif

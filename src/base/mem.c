@@ -1,0 +1,139 @@
+/* Counted memory: a small header before each block holds its size, so that the counters are exact. */
+#include "trainer/mem.h"
+#include "trainer/str.h"
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    size_t bytes;  /* asked for */
+    size_t offset; /* from the start of the system's block to the caller's pointer */
+} header_t;
+
+#define HEADER_BYTES 16 /* keeps malloc's alignment */
+_Static_assert(sizeof(header_t) <= HEADER_BYTES, "the header has to fit before the smallest block");
+_Static_assert(alignof(max_align_t) <= HEADER_BYTES, "blocks have to stay aligned for any type");
+
+static _Atomic int64_t calls, live, live_bytes, peak_bytes, fail_at;
+
+/* The interface takes T ** as void *: memcpy is the way to read it that aliasing rules allow. */
+static void *load_pointer(const void *address) {
+    void *pointer;
+    memcpy(&pointer, address, sizeof pointer);
+    return pointer;
+}
+
+static void store_pointer(void *address, void *pointer) {
+    memcpy(address, &pointer, sizeof pointer);
+}
+
+static header_t *header_of(void *pointer) {
+    return (header_t *)((char *)pointer - HEADER_BYTES);
+}
+
+static void count_bytes(int64_t blocks, int64_t bytes) {
+    atomic_fetch_add_explicit(&live, blocks, memory_order_relaxed);
+    int64_t now = atomic_fetch_add_explicit(&live_bytes, bytes, memory_order_relaxed) + bytes;
+    int64_t peak = atomic_load_explicit(&peak_bytes, memory_order_relaxed);
+    while (now > peak && !atomic_compare_exchange_weak(&peak_bytes, &peak, now)) {
+    }
+}
+
+static bool may_allocate(size_t bytes) {
+    atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
+    if (atomic_load_explicit(&fail_at, memory_order_relaxed) > 0 && atomic_fetch_sub(&fail_at, 1) == 1)
+        return false;
+    return bytes <= PTRDIFF_MAX / 2;
+}
+
+static tr_status_t no_memory(size_t bytes, const char *what) {
+    char wanted[32], held[32];
+    return TR_FAIL(TR_ERR_MEMORY,
+                   "Cannot allocate %s (%zu bytes) for %s; this process holds %s. "
+                   "Ask for more memory per rank (sbatch --mem), or make what is named here smaller.",
+                   tr_format_bytes((double)bytes, wanted), bytes, what,
+                   tr_format_bytes((double)atomic_load(&live_bytes), held));
+}
+
+static void *finish(char *block, size_t offset, size_t bytes) {
+    char *pointer = block + offset;
+    *header_of(pointer) = (header_t){bytes, offset};
+    count_bytes(1, (int64_t)bytes);
+    return pointer;
+}
+
+tr_status_t tr_alloc(size_t bytes, const char *what, void *out_pointer) {
+    char *block = may_allocate(bytes) ? calloc(1, HEADER_BYTES + bytes) : NULL;
+    if (!block) return no_memory(bytes, what);
+    store_pointer(out_pointer, finish(block, HEADER_BYTES, bytes));
+    return TR_OK;
+}
+
+tr_status_t tr_alloc_aligned(size_t bytes, size_t align, const char *what, void *out_pointer) {
+    if (align == 0 || (align & (align - 1)) != 0)
+        return TR_FAIL(TR_ERR_INTERNAL, "The alignment of %s has to be a power of two, found %zu.", what,
+                       align);
+    size_t offset = align > HEADER_BYTES ? align : HEADER_BYTES;
+    void *block = NULL;
+    if (!may_allocate(bytes) || offset > PTRDIFF_MAX / 2 ||
+        posix_memalign(&block, offset, offset + bytes) != 0)
+        return no_memory(bytes, what);
+    store_pointer(out_pointer, finish(block, offset, bytes));
+    return TR_OK;
+}
+
+tr_status_t tr_realloc(void *pointer, size_t bytes, const char *what) {
+    char *old = load_pointer(pointer);
+    if (!old) return tr_alloc(bytes, what, pointer);
+    header_t before = *header_of(old);
+    if (before.offset != HEADER_BYTES)
+        return TR_FAIL(TR_ERR_INTERNAL, "%s comes from tr_alloc_aligned, which cannot be resized.", what);
+    char *block = may_allocate(bytes) ? realloc(old - HEADER_BYTES, HEADER_BYTES + bytes) : NULL;
+    if (!block) return no_memory(bytes, what);
+    count_bytes(-1, -(int64_t)before.bytes);
+    char *moved = finish(block, HEADER_BYTES, bytes);
+    if (bytes > before.bytes) memset(moved + before.bytes, 0, bytes - before.bytes);
+    store_pointer(pointer, moved);
+    return TR_OK;
+}
+
+void tr_free(void *pointer) {
+    char *old = load_pointer(pointer);
+    if (!old) return;
+    header_t header = *header_of(old);
+    count_bytes(-1, -(int64_t)header.bytes);
+    free(old - header.offset);
+    store_pointer(pointer, NULL);
+}
+
+tr_status_t tr_strdup(const char *text, char **out) {
+    size_t bytes = strlen(text) + 1;
+    char *copy;
+    TR_TRY(tr_alloc(bytes, "a string", &copy));
+    memcpy(copy, text, bytes);
+    *out = copy;
+    return TR_OK;
+}
+
+tr_mem_stats_t tr_mem_stats(void) {
+    return (tr_mem_stats_t){atomic_load(&calls), atomic_load(&live), atomic_load(&live_bytes),
+                            atomic_load(&peak_bytes)};
+}
+
+void tr_mem_fail_at(int64_t nth) {
+    atomic_store(&fail_at, nth);
+}
+
+tr_status_t tr_vec_reserve_(void *data, size_t *capacity, size_t need, size_t elem_bytes) {
+    if (need <= *capacity) return TR_OK;
+    size_t grown = *capacity + *capacity / 2 + 8;
+    if (grown < need) grown = need;
+    if (grown > PTRDIFF_MAX / 2 / elem_bytes) return no_memory(SIZE_MAX, "an array");
+    TR_TRY(tr_realloc(data, grown * elem_bytes, "an array"));
+    *capacity = grown;
+    return TR_OK;
+}

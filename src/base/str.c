@@ -1,0 +1,128 @@
+/* The growing buffer, matching of names, and the hash of names. */
+#include "trainer/str.h"
+#include "trainer/mem.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+static bool reserve(tr_str_t *s, size_t extra) {
+    if (s->status == TR_OK) s->status = tr_vec_reserve_(&s->text, &s->capacity, s->length + extra + 1, 1);
+    return s->status == TR_OK;
+}
+
+void tr_str_append_bytes(tr_str_t *s, const char *bytes, size_t count) {
+    if (!reserve(s, count)) return;
+    memcpy(s->text + s->length, bytes, count);
+    s->length += count;
+    s->text[s->length] = '\0';
+}
+
+void tr_str_append(tr_str_t *s, const char *text) {
+    tr_str_append_bytes(s, text, strlen(text));
+}
+
+void tr_str_printf(tr_str_t *s, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    va_list again;
+    va_copy(again, args);
+    int wanted = vsnprintf(NULL, 0, format, args);
+    if (wanted >= 0 && reserve(s, (size_t)wanted)) {
+        vsnprintf(s->text + s->length, (size_t)wanted + 1, format, again);
+        s->length += (size_t)wanted;
+    }
+    va_end(again);
+    va_end(args);
+}
+
+tr_status_t tr_str_take(tr_str_t *s, char **out) {
+    tr_str_append_bytes(s, "", 0);
+    tr_status_t status = s->status;
+    if (status == TR_OK) {
+        *out = s->text;
+        s->text = NULL;
+    }
+    tr_str_free(s);
+    return status;
+}
+
+void tr_str_free(tr_str_t *s) {
+    tr_free(&s->text);
+    *s = (tr_str_t){0};
+}
+
+#define MAX_NAME 63 /* longer ones are no typos of ours */
+
+static int min_int(int a, int b) {
+    return a < b ? a : b;
+}
+
+/* Edits (insert, delete, replace, swap of neighbours) between two names, upper and lower case alike. */
+static int edit_distance(const char *a, int a_length, const char *b, int b_length) {
+    int row[3][MAX_NAME + 1];
+    int *two_up = row[0], *up = row[1], *here = row[2];
+    for (int j = 0; j <= b_length; j++) up[j] = j;
+    for (int i = 1; i <= a_length; i++) {
+        here[0] = i;
+        for (int j = 1; j <= b_length; j++) {
+            int ca = tolower((unsigned char)a[i - 1]), cb = tolower((unsigned char)b[j - 1]);
+            here[j] = min_int(min_int(up[j], here[j - 1]) + 1, up[j - 1] + (ca != cb));
+            if (i > 1 && j > 1 && ca == tolower((unsigned char)b[j - 2]) &&
+                tolower((unsigned char)a[i - 2]) == cb)
+                here[j] = min_int(here[j], two_up[j - 2] + 1);
+        }
+        int *oldest = two_up;
+        two_up = up;
+        up = here;
+        here = oldest;
+    }
+    return up[b_length];
+}
+
+/* A typo is at most one edit in three letters and three in all, or a name not written to its end. */
+const char *tr_nearest(const char *name, const char *const *candidates, size_t count) {
+    size_t length = strlen(name);
+    if (length == 0 || length > MAX_NAME) return NULL;
+    int limit = min_int(3, ((int)length + 2) / 3), best = limit + 1;
+    const char *nearest = NULL;
+    for (size_t i = 0; i < count; i++) {
+        size_t other = strlen(candidates[i]);
+        if (other > MAX_NAME) continue;
+        int distance = edit_distance(name, (int)length, candidates[i], (int)other);
+        if (length >= 3 && strncasecmp(name, candidates[i], length) == 0) distance = min_int(distance, limit);
+        if (distance >= best || distance >= (int)(length > other ? length : other)) continue;
+        best = distance;
+        nearest = candidates[i];
+    }
+    return nearest;
+}
+
+/* On a mismatch only the last * has to be tried again one further: time is pattern times text at worst. */
+bool tr_glob_match(const char *pattern, const char *text) {
+    const char *star = NULL, *retry = NULL;
+    while (*text) {
+        if (*pattern == '*') {
+            star = pattern++;
+            retry = text;
+        } else if (*pattern == '?' || *pattern == *text) {
+            pattern++;
+            text++;
+        } else if (star) {
+            pattern = star + 1;
+            text = ++retry;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*') pattern++;
+    return *pattern == '\0';
+}
+
+uint64_t tr_hash_name(const char *name) {
+    uint64_t hash = 0xCBF29CE484222325u;
+    for (; *name; name++) hash = (hash ^ (unsigned char)*name) * 0x100000001B3u;
+    return hash;
+}

@@ -1,0 +1,51 @@
+/*
+ * Commands: the floor of main(). A command is one file cmd_<name>.c with one function, and one line in commands.def.
+ *
+ * It gets the arguments from its own name on (argv[0] is "train"), prints results on stdout and returns a status; main prints the error
+ * record and ends the process with the code. Commands that need no other rank never open the world.
+ */
+#ifndef TRAINER_CMD_H
+#define TRAINER_CMD_H
+
+#include "trainer/comm.h"
+#include "trainer/config.h"
+#include "trainer/status.h"
+
+#define COMMAND(name, function, usage, help) tr_status_t function(int argc, char **argv);
+#include "commands.def"
+#undef COMMAND
+
+typedef struct {
+    const char *name;
+    tr_status_t (*run)(int argc, char **argv);
+    const char *usage; /* the arguments: "CONFIG.ini [key=value ...]" */
+    const char *help;  /* one sentence; behind a newline what `trainer COMMAND --help` adds */
+} cmd_command_t;
+const cmd_command_t *cmd_list(size_t *out_count);
+const cmd_command_t *cmd_find(const char *name); /* NULL where there is none */
+
+/*
+ * The world, known to main from here on: a command that fails while its world is open ends all ranks at once with MPI_Abort. A command
+ * that ends with a code in good order (stopped with a checkpoint saved) closes its world first, and only this process ends with it.
+ * Collective.
+ */
+tr_status_t cmd_world_open(tr_world_t **out);
+void cmd_world_close(tr_world_t **world);
+
+/* The configuration of a file, the environment and `count` assignments (key=value), checked. Not collective. */
+tr_status_t cmd_config_load(const char *path, int count, char **assignments, tr_config_t **out);
+/* The same on every rank: rank 0 reads, the others get its values. Collective. */
+tr_status_t cmd_config_load_all(tr_world_t *world, const char *path, int count, char **assignments, tr_config_t **out);
+
+/* `trainer help NAME`: help of a command, a list or one of its entries, a section or a key; "" for the overview. On stdout. */
+tr_status_t cmd_help_print(const char *name);
+/* `trainer COMMAND --help`. On stdout. */
+void cmd_help_command(const cmd_command_t *command);
+
+/* version.c */
+extern const char cmd_version[];     /* "0.1.0+1a2b3c4" */
+extern const char cmd_build_cc[];    /* "cc, gcc 12.2.0" */
+extern const char cmd_build_flags[]; /* "-O3 -g -march=native" */
+extern const bool cmd_build_cuda;
+
+#endif

@@ -1,0 +1,220 @@
+/* trainer bench step CONFIG.ini [--steps N] [--json FILE] [key=value ...]: times the training step on data already in memory. */
+#include "cmd.h"
+#include "trainer/clock.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+#include "trainer/session.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const char *path, *json;
+    int64_t steps;
+    int assignments;
+    char **assignment;
+} options_t;
+
+typedef struct {
+    tr_session_t *s;
+    tr_loader_t *loader;
+    tr_collectives_t *collectives;
+    tr_stepper_t *stepper;
+    double median_sec, best_sec, exposed, busy, peak_flops, peak_bytes;
+    double *op_sec; /* [ops of last] best seconds */
+    double update_sec;
+} bench_t;
+
+static tr_status_t parse(int argc, char **argv, options_t *o) {
+    int kept = 0;
+    *o = (options_t){.steps = 50, .assignment = argv};
+    if (argc < 2 || strcmp(argv[1], "step") != 0)
+        return TR_FAIL(TR_ERR_USAGE, "bench wants what to time: trainer bench step CONFIG.ini [--steps N] [--json FILE] [key=value ...]");
+    for (int i = 2; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
+            o->json = argv[++i];
+        else if (strcmp(argv[i], "--steps") == 0 && i + 1 < argc) {
+            if (!tr_parse_int(argv[++i], &o->steps) || o->steps < 1) return TR_FAIL(TR_ERR_USAGE, "--steps %s: expected a number from 1", argv[i]);
+        } else if (argv[i][0] == '-')
+            return TR_FAIL(TR_ERR_USAGE, "bench does not know %s; see trainer bench --help", argv[i]);
+        else if (!o->path)
+            o->path = argv[i];
+        else
+            argv[kept++] = argv[i];
+    }
+    o->assignments = kept;
+    return o->path ? TR_OK : TR_FAIL(TR_ERR_USAGE, "bench step wants a configuration file");
+}
+
+/* -- measuring --------------------------------------------------------------------------------------------------------------- */
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static tr_status_t time_steps(bench_t *b, int64_t steps) {
+    double *sec = NULL, exposed = 0, busy = 0, all = 0;
+    tr_status_t status = TR_OK;
+    const int64_t warm = steps < 5 ? steps : 5;
+    TR_TRY(tr_alloc((size_t)steps * sizeof *sec, "step times", &sec));
+    for (int64_t i = -warm; i < steps; i++) {
+        tr_step_outcome_t o;
+        const double start = tr_clock_sec();
+        TR_TRY_GOTO(tr_stepper_run(b->stepper, warm + i, b->s->optim.lr, false, &o), done);
+        if (i < 0) continue;
+        sec[i] = tr_clock_sec() - start;
+        exposed += o.exposed_sec;
+        busy += o.busy_sec;
+        all += sec[i];
+    }
+    qsort(sec, (size_t)steps, sizeof *sec, ascending);
+    b->best_sec = sec[0];
+    b->median_sec = sec[steps / 2];
+    b->exposed = exposed / all;
+    b->busy = busy / all;
+done:
+    tr_free(&sec);
+    return status;
+}
+
+/* The best of some runs for each op of `program`, in sec[]: a benchmark's ops are slowed by others, never sped up. */
+static tr_status_t time_program(bench_t *b, int program, double *sec) {
+    enum { REPEATS = 10 };
+    const int n = tr_program_op_count(b->s->g, program);
+    double *once = NULL;
+    tr_status_t status = TR_OK;
+    TR_TRY(tr_alloc((size_t)n * sizeof *once, "op times", &once));
+    for (int k = 0; k < REPEATS && status == TR_OK; k++) {
+        memset(once, 0, (size_t)n * sizeof *once);
+        status = tr_program_profile(b->s->g, program, once);
+        for (int i = 0; i < n; i++)
+            if (k == 0 || once[i] < sec[i]) sec[i] = once[i];
+    }
+    tr_free(&once);
+    return status;
+}
+
+static tr_status_t time_ops(bench_t *b) {
+    const int n = tr_program_op_count(b->s->g, b->s->last), m = tr_program_op_count(b->s->g, b->s->update);
+    double *update = NULL;
+    TR_TRY(tr_alloc((size_t)n * sizeof *b->op_sec, "op times", &b->op_sec));
+    TR_TRY(time_program(b, b->s->last, b->op_sec));
+    TR_TRY(tr_alloc((size_t)m * sizeof *update, "op times", &update));
+    const tr_status_t status = time_program(b, b->s->update, update);
+    for (int i = 0; i < m; i++) b->update_sec += update[i];
+    tr_free(&update);
+    return status;
+}
+
+static tr_status_t measure(bench_t *b, const options_t *o) {
+    const tr_device_ops_t *device = b->s->device->ops;
+    if (device->measure_peak) TR_TRY(device->measure_peak(b->s->device, &b->peak_flops, &b->peak_bytes));
+    TR_TRY(tr_session_loader(b->s, TR_SPLIT_TRAIN, false, 0, &b->loader));
+    if (b->s->params.size > 1) TR_TRY(tr_world_collectives(b->s->world, b->s->device, &b->s->parallel, &b->collectives));
+    TR_TRY(tr_stepper_create(b->s, b->collectives, b->loader, &b->stepper));
+    TR_TRY(tr_stepper_hold(b->stepper));
+    TR_TRY(time_steps(b, o->steps));
+    return time_ops(b);
+}
+
+/* -- showing --------------------------------------------------------------------------------------------------------------- */
+
+static double step_flops(const bench_t *b) {
+    double flops = 0;
+    for (int i = 0; i < tr_program_op_count(b->s->g, b->s->last); i++) flops += tr_op_flops(b->s->g, tr_program_op(b->s->g, b->s->last, i));
+    return flops * (double)b->s->slots;
+}
+
+static void print_ops(const bench_t *b) {
+    double sum = b->update_sec;
+    const double slots = (double)b->s->slot_count;
+    const int n = tr_program_op_count(b->s->g, b->s->last);
+    for (int i = 0; i < n; i++) sum += b->op_sec[i] * slots;
+    printf("\n%9s %6s %10s %9s  %-18s %s\n", "ms/step", "%", "GFLOP/s", "GB/s", "op", "layer");
+    for (int i = 0; i < n; i++) {
+        const tr_op_t *op = tr_program_op(b->s->g, b->s->last, i);
+        const double sec = b->op_sec[i];
+        if (op->kind != TR_OP_KERNEL || sec <= 0) continue;
+        printf("%9.3f %6.1f %10.1f %9.1f  %-18s %s\n", sec * slots * 1e3, 100 * sec * slots / sum, tr_op_flops(b->s->g, op) / sec / 1e9,
+               tr_op_bytes(b->s->g, op) / sec / 1e9, op->row->name, op->label);
+    }
+    printf("%9.3f %6.1f %10s %9s  %s\n", b->update_sec * 1e3, 100 * b->update_sec / sum, "", "", "update");
+    printf("%9.3f %6.1f\n", sum * 1e3, 100.0);
+}
+
+static void print_result(const bench_t *b) {
+    const tr_session_t *s = b->s;
+    const double batch = (double)s->order.batch_size, flops = step_flops(b), all_ranks = b->peak_flops * s->params.size;
+    printf("%s: %d rank%s x %d thread%s on %s\n", s->model.type, s->params.size, s->params.size > 1 ? "s" : "", s->device->threads,
+           s->device->threads > 1 ? "s" : "", s->device->description);
+    printf("step      median %.3f ms, best %.3f ms   batch %lld = %lld x %lld\n", b->median_sec * 1e3, b->best_sec * 1e3,
+           (long long)s->order.batch_size, (long long)s->slots, (long long)s->order.micro_batch);
+    printf("samples/s median %.1f, best %.1f\n", batch / b->median_sec, batch / b->best_sec);
+    printf("rate      %.1f GFLOP/s", flops / b->median_sec / 1e9);
+    if (all_ranks > 0) printf(" = %.1f %% of the measured peak of %.1f GFLOP/s", 100 * flops / b->median_sec / all_ranks, all_ranks / 1e9);
+    printf("\n");
+    if (s->params.size > 1)
+        printf("exposed   %.2f %% of the step is communication that nothing hides, of %.2f %% in all\n", 100 * b->exposed, 100 * b->busy);
+    print_ops(b);
+}
+
+static tr_status_t write_json(const bench_t *b, const char *path) {
+    const tr_session_t *s = b->s;
+    const double batch = (double)s->order.batch_size;
+    json_t *ops = json_array(), *buckets = json_array();
+    for (int i = 0; i < tr_program_op_count(s->g, s->last); i++) {
+        const tr_op_t *op = tr_program_op(s->g, s->last, i);
+        if (op->kind == TR_OP_ALLREDUCE) json_array_append_new(buckets, json_integer((json_int_t)op->reduce_count));
+        if (op->kind != TR_OP_KERNEL) continue;
+        json_array_append_new(ops, json_pack("{s:s, s:s, s:f, s:f, s:f}", "op", op->row->name, "layer", op->label, "sec", b->op_sec[i], "flops",
+                                             tr_op_flops(s->g, op), "bytes", tr_op_bytes(s->g, op)));
+    }
+    json_t *o = json_pack("{s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:o, s:o}", "ranks", s->params.size, "threads",
+                          s->device->threads, "batch_size", (json_int_t)s->order.batch_size, "micro_batch", (json_int_t)s->order.micro_batch,
+                          "step_sec_median", b->median_sec, "step_sec_best", b->best_sec, "samples_per_sec_median", batch / b->median_sec,
+                          "samples_per_sec_best", batch / b->best_sec, "gflops", step_flops(b) / b->median_sec / 1e9, "peak_gflops",
+                          b->peak_flops * s->params.size / 1e9, "comm_exposed", b->exposed, "comm_busy", b->busy, "update_sec", b->update_sec, "device",
+                          s->device->description, "version", cmd_version, "bucket_elements", buckets, "ops", ops);
+    const int failed = json_dump_file(o, path, JSON_INDENT(2));
+    json_decref(o);
+    return failed ? TR_FAIL(TR_ERR_IO, "cannot write %s", path) : TR_OK;
+}
+
+static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const options_t *o) {
+    const tr_world_info_t *info = tr_world_info(world);
+    const tr_session_params_t params = {.training = true, .split = TR_SPLIT_TRAIN, .rank = info->rank, .size = info->size};
+    bench_t b = {0};
+    TR_TRY(tr_session_create(config, world, &params, &b.s));
+    if (b.s->data.prefetch < b.s->slot_count + 1) b.s->data.prefetch = b.s->slot_count + 1;
+    tr_status_t status = tr_session_start(b.s);
+    if (status == TR_OK) status = measure(&b, o);
+    if (status == TR_OK && info->rank == 0) {
+        print_result(&b);
+        if (o->json) status = write_json(&b, o->json);
+    }
+    if (status != TR_OK && info->size > 1) return status; /* its peers wait in a collective: only main can end them */
+    tr_stepper_destroy(&b.stepper);
+    tr_loader_destroy(&b.loader);
+    if (b.collectives) tr_world_collectives_close(world, &b.collectives);
+    tr_free(&b.op_sec);
+    tr_session_destroy(&b.s);
+    return status;
+}
+
+tr_status_t cmd_bench(int argc, char **argv) {
+    options_t o;
+    tr_world_t *world = NULL;
+    tr_config_t *config = NULL;
+    TR_TRY(parse(argc, argv, &o));
+    TR_TRY(cmd_world_open(&world));
+    const tr_world_info_t *info = tr_world_info(world);
+    tr_log_set_rank(info->rank, info->size, info->host);
+    TR_TRY(cmd_config_load_all(world, o.path, o.assignments, o.assignment, &config));
+    const tr_status_t status = bench(world, config, &o);
+    tr_config_destroy(&config);
+    if (status == TR_OK) cmd_world_close(&world);
+    return status;
+}

@@ -1,0 +1,58 @@
+/* Loading a command's configuration: file, environment, command line. */
+#include "cmd.h"
+#include "trainer/mem.h"
+#include "trainer/train.h"
+
+#include <string.h>
+
+extern char **environ;
+
+static tr_status_t load(tr_config_t *config, const char *path, int count, char **assignments) {
+    TR_TRY(tr_config_load_file(config, path));
+    TR_TRY(tr_config_load_environment(config, environ));
+    for (int i = 0; i < count; i++) TR_TRY(tr_config_set(config, assignments[i], "command line"));
+    return tr_config_check(config);
+}
+
+tr_status_t cmd_config_load(const char *path, int count, char **assignments, tr_config_t **out) {
+    const tr_config_table_t *const *tables;
+    size_t n;
+    tr_config_t *config = NULL;
+    TR_TRY(tr_all_tables(&tables, &n));
+    TR_TRY(tr_config_create(tables, n, &config));
+    const tr_status_t status = load(config, path, count, assignments);
+    if (status != TR_OK) tr_config_destroy(&config);
+    *out = config;
+    return status;
+}
+
+/* The same on every rank: rank 0 reads, the others load its text. */
+static tr_status_t share(tr_world_t *world, tr_config_t **config) {
+    const bool is_root = tr_world_info(world)->rank == 0;
+    const tr_config_table_t *const *tables;
+    size_t n;
+    tr_str_t text = {0};
+    char *sent = NULL;
+    tr_status_t status = TR_OK;
+    if (is_root) {
+        TR_TRY(tr_config_serialize(*config, &text));
+        TR_TRY(tr_str_take(&text, &sent));
+    }
+    TR_TRY_GOTO(tr_world_broadcast_text(world, &sent, 0), done);
+    if (is_root) goto done;
+    TR_TRY_GOTO(tr_all_tables(&tables, &n), done);
+    TR_TRY_GOTO(tr_config_create(tables, n, config), done);
+    TR_TRY_GOTO(tr_config_load_text(*config, "rank 0", sent, strlen(sent)), done);
+    TR_TRY_GOTO(tr_config_check(*config), done);
+done:
+    tr_free(&sent);
+    return status;
+}
+
+tr_status_t cmd_config_load_all(tr_world_t *world, const char *path, int count, char **assignments, tr_config_t **out) {
+    *out = NULL;
+    tr_status_t status = TR_OK;
+    if (tr_world_info(world)->rank == 0) status = cmd_config_load(path, count, assignments, out);
+    TR_TRY(tr_world_agree(world, status));
+    return share(world, out);
+}

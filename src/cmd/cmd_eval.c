@@ -1,0 +1,316 @@
+/* trainer eval CONFIG.ini CHECKPOINT [--split test|valid|train] [--json FILE] [key=value ...]: how good the weights of a checkpoint are. */
+#include "trained.h"
+#include "trainer/mem.h"
+#include "trainer/score.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MATRIX_CLASSES = 20, PAIRS = 20, NAME_WIDTH = 22 };
+
+static const char *const split_names[] = {"train", "valid", "test"};
+
+typedef struct {
+    cmd_trained_params_t trained;
+    const char *json;
+} options_t;
+
+typedef struct {
+    cmd_trained_t t;
+    tr_split_t split;
+    int y;         /* index of the field "y" */
+    float *output; /* (micro_batch, width) */
+    tr_class_counts_t *classes;
+    tr_target_sums_t *targets;
+    tr_eval_outcome_t outcome;
+} eval_t;
+
+/* -- arguments ------------------------------------------------------------------------------------------------------------- */
+
+static tr_status_t parse_split(const char *text, tr_split_t *out) {
+    for (int i = 0; i < (int)TR_COUNT(split_names); i++)
+        if (strcmp(text, split_names[i]) == 0) {
+            *out = (tr_split_t)i;
+            return TR_OK;
+        }
+    return TR_FAIL(TR_ERR_USAGE, "--split %s: expected test, valid or train", text);
+}
+
+static tr_status_t parse(int argc, char **argv, options_t *o) {
+    cmd_trained_params_t *p = &o->trained;
+    *o = (options_t){.trained = {.split = TR_SPLIT_TEST, .assignments = argv}};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
+            o->json = argv[++i];
+        else if (strcmp(argv[i], "--split") == 0 && i + 1 < argc)
+            TR_TRY(parse_split(argv[++i], &p->split));
+        else if (argv[i][0] == '-')
+            return TR_FAIL(TR_ERR_USAGE,
+                           "eval does not know %s, or it lacks a value; see trainer eval --help", argv[i]);
+        else if (!p->config)
+            p->config = argv[i];
+        else if (!p->weights)
+            p->weights = argv[i];
+        else
+            argv[p->count++] = argv[i];
+    }
+    if (p->weights) return TR_OK;
+    return TR_FAIL(TR_ERR_USAGE, "eval wants a configuration file and a checkpoint: trainer eval CONFIG.ini "
+                                 "CHECKPOINT [key=value ...]");
+}
+
+/* -- measuring ------------------------------------------------------------------------------------------------------------- */
+
+static tr_status_t add_batch(void *self, tr_session_t *s, const tr_batch_t *batch) {
+    eval_t *e = self;
+    TR_TRY(tr_tensor_read(s->g, s->result.output, e->output));
+    if (e->classes)
+        tr_class_counts_add(e->classes, e->output, batch->field[e->y], batch->weight, s->order.micro_batch);
+    else
+        tr_target_sums_add(e->targets, e->output, batch->field[e->y], batch->weight, s->order.micro_batch);
+    return TR_OK;
+}
+
+static tr_status_t prepare(eval_t *e) {
+    const tr_session_t *s = e->t.s;
+    const tr_shape_t *shape = tr_shape_of(s->g, s->result.output);
+    const int64_t width = tr_shape_elems(shape) / s->order.micro_batch;
+    for (e->y = 0; e->y < s->info.field_count && strcmp(s->info.field[e->y].name, "y") != 0;) e->y++;
+    if (e->y == s->info.field_count || shape->ndim != 2)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "eval wants one output and one y a sample; model.type = %s is not of that kind",
+                       s->model.type);
+    TR_TRY(tr_alloc((size_t)tr_shape_elems(shape) * sizeof *e->output, "outputs", &e->output));
+    return s->info.classes > 0 ? tr_class_counts_create(width, &e->classes)
+                               : tr_target_sums_create(width, &e->targets);
+}
+
+static tr_status_t measure(eval_t *e) {
+    TR_TRY(prepare(e));
+    TR_TRY(tr_session_evaluate(e->t.s, e->split, add_batch, e, &e->outcome));
+    return e->classes ? tr_class_counts_reduce(e->classes, e->t.world)
+                      : tr_target_sums_reduce(e->targets, e->t.world);
+}
+
+/* -- showing --------------------------------------------------------------------------------------------------------------- */
+
+/* "3 cat", or "3" where the data set has no names or they are the numbers. */
+static const char *class_text(const eval_t *e, int64_t i, char text[64]) {
+    const char *const *names = i < e->t.s->info.classes ? e->t.s->info.class_names : NULL;
+    snprintf(text, 64, "%lld", (long long)i);
+    if (names && strcmp(names[i], text) != 0) snprintf(text, 64, "%lld %.40s", (long long)i, names[i]);
+    return text;
+}
+
+static void print_score(const char *name, const tr_class_score_t *score, int64_t support) {
+    printf("%-*s %9.4f %9.4f %9.4f %9lld\n", NAME_WIDTH, name, score->precision, score->recall, score->f1,
+           (long long)support);
+}
+
+static void print_classes(const eval_t *e) {
+    const tr_class_counts_t *c = e->classes;
+    const tr_class_score_t macro = tr_class_mean(c, false), weighted = tr_class_mean(c, true);
+    char text[64];
+    printf("\n%-*s %9s %9s %9s %9s\n", NAME_WIDTH, "class", "precision", "recall", "F1", "support");
+    for (int64_t i = 0; i < c->classes; i++) {
+        const tr_class_score_t score = tr_class_score(c, i);
+        if (c->support[i] + c->predicted[i] > 0) print_score(class_text(e, i, text), &score, c->support[i]);
+    }
+    print_score("macro average", &macro, (int64_t)e->outcome.samples);
+    print_score("weighted average", &weighted, (int64_t)e->outcome.samples);
+}
+
+static int count_width(const tr_class_counts_t *c) {
+    int64_t largest = c->classes;
+    for (int64_t k = 0; k < c->classes * c->classes; k++)
+        if (c->pairs[k] > largest) largest = c->pairs[k];
+    return snprintf(NULL, 0, "%lld", (long long)largest);
+}
+
+static void print_matrix(const eval_t *e) {
+    const tr_class_counts_t *c = e->classes;
+    const int width = count_width(c);
+    char text[64];
+    printf("\nconfusion matrix: a row for each true class, a column for each predicted one\n%-*s", NAME_WIDTH,
+           "");
+    for (int64_t k = 0; k < c->classes; k++) printf(" %*lld", width, (long long)k);
+    for (int64_t i = 0; i < c->classes; i++) {
+        printf("\n%-*s", NAME_WIDTH, class_text(e, i, text));
+        for (int64_t k = 0; k < c->classes; k++) {
+            const int64_t count = c->pairs[i * c->classes + k];
+            if (count > 0)
+                printf(" %*lld", width, (long long)count);
+            else
+                printf(" %*s", width, ".");
+        }
+    }
+    printf("\n");
+}
+
+static void print_pairs(const eval_t *e) {
+    tr_class_pair_t pairs[PAIRS];
+    const size_t count = tr_class_confusions(e->classes, PAIRS, pairs);
+    char text[64];
+    if (count == 0) return;
+    printf("\nmost frequent confusions\n%-*s %-*s %9s %9s\n", NAME_WIDTH, "true class", NAME_WIDTH,
+           "taken for", "samples", "of class");
+    for (size_t i = 0; i < count; i++) {
+        const double share = 100 * (double)pairs[i].count / (double)e->classes->support[pairs[i].truth];
+        printf("%-*s ", NAME_WIDTH, class_text(e, pairs[i].truth, text));
+        printf("%-*s %9lld %7.1f %%\n", NAME_WIDTH, class_text(e, pairs[i].predicted, text),
+               (long long)pairs[i].count, share);
+    }
+}
+
+static void print_targets(const eval_t *e) {
+    const tr_target_sums_t *t = e->targets;
+    printf("\n%-*s %12s %12s %9s\n", NAME_WIDTH, "target", "MSE", "MAE", "R2");
+    for (int64_t k = 0; k <= t->targets; k++) {
+        const bool is_mean = k == t->targets;
+        const tr_target_score_t score = is_mean ? tr_target_mean(t) : tr_target_score(t, k);
+        char name[32];
+        snprintf(name, sizeof name, "%lld", (long long)k);
+        printf("%-*s %12.6g %12.6g", NAME_WIDTH, is_mean ? "mean" : name, score.mse, score.mae);
+        if (isnan(score.r2))
+            printf(" %9s\n", "-");
+        else
+            printf(" %9.4f\n", score.r2);
+    }
+}
+
+static void print_result(const eval_t *e) {
+    const tr_session_t *s = e->t.s;
+    const tr_eval_outcome_t *o = &e->outcome;
+    printf("weights   %s", e->t.weights_path);
+    if (e->t.step >= 0) printf(" (step %lld)", (long long)e->t.step);
+    printf("\n%-9s %s\nsamples   %.0f\nloss      %.6g\n", split_names[e->split], s->info.description,
+           o->samples, o->loss);
+    if (!e->classes) {
+        print_targets(e);
+        return;
+    }
+    printf("accuracy  %.2f %%\n", 100 * o->accuracy);
+    if (!isnan(o->topk)) printf("top-%-5lld %.2f %%\n", (long long)s->model.topk, 100 * o->topk);
+    if (*e->classes->unclear > 0)
+        printf("not finite: the outputs of %lld samples, counted as wrong\n",
+               (long long)*e->classes->unclear);
+    print_classes(e);
+    if (e->classes->classes <= MATRIX_CLASSES)
+        print_matrix(e);
+    else
+        print_pairs(e);
+}
+
+/* -- the same as JSON ------------------------------------------------------------------------------------------------------ */
+
+static json_t *number(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+static json_t *score_json(const tr_class_score_t *score) {
+    return json_pack("{s:f, s:f, s:f}", "precision", score->precision, "recall", score->recall, "f1",
+                     score->f1);
+}
+
+static json_t *class_json(const eval_t *e, int64_t i) {
+    const tr_class_counts_t *c = e->classes;
+    const char *const *names = e->t.s->info.class_names;
+    const tr_class_score_t score = tr_class_score(c, i);
+    json_t *o = score_json(&score);
+    json_object_set_new(o, "class", json_integer(i));
+    if (names && i < e->t.s->info.classes) json_object_set_new(o, "name", json_string(names[i]));
+    json_object_set_new(o, "support", json_integer(c->support[i]));
+    json_object_set_new(o, "predicted", json_integer(c->predicted[i]));
+    return o;
+}
+
+static void add_classes(const eval_t *e, json_t *out) {
+    const tr_class_counts_t *c = e->classes;
+    const tr_class_score_t macro = tr_class_mean(c, false), weighted = tr_class_mean(c, true);
+    json_t *classes = json_array(), *matrix = json_array();
+    for (int64_t i = 0; i < c->classes; i++) {
+        json_array_append_new(classes, class_json(e, i));
+        json_t *row = json_array();
+        for (int64_t k = 0; c->pairs && k < c->classes; k++)
+            json_array_append_new(row, json_integer(c->pairs[i * c->classes + k]));
+        json_array_append_new(matrix, row);
+    }
+    json_object_set_new(out, "accuracy", number(e->outcome.accuracy));
+    if (!isnan(e->outcome.topk)) {
+        json_object_set_new(out, "topk", json_integer(e->t.s->model.topk));
+        json_object_set_new(out, "topk_accuracy", number(e->outcome.topk));
+    }
+    json_object_set_new(out, "not_finite", json_integer(*c->unclear));
+    json_object_set_new(out, "macro", score_json(&macro));
+    json_object_set_new(out, "weighted", score_json(&weighted));
+    json_object_set_new(out, "classes", classes);
+    if (c->pairs)
+        json_object_set_new(out, "confusion", matrix);
+    else
+        json_decref(matrix);
+}
+
+static json_t *target_json(const tr_target_score_t *score) {
+    return json_pack("{s:o, s:o, s:o}", "mse", number(score->mse), "mae", number(score->mae), "r2",
+                     number(score->r2));
+}
+
+static void add_targets(const eval_t *e, json_t *out) {
+    const tr_target_score_t mean = tr_target_mean(e->targets);
+    json_t *targets = json_array();
+    for (int64_t k = 0; k < e->targets->targets; k++) {
+        const tr_target_score_t score = tr_target_score(e->targets, k);
+        json_array_append_new(targets, target_json(&score));
+    }
+    json_object_set_new(out, "mean", target_json(&mean));
+    json_object_set_new(out, "targets", targets);
+}
+
+/* A reader never sees half a file. */
+static tr_status_t write_json(const eval_t *e, const char *path) {
+    char temporary[4096];
+    json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:i, s:s, s:o}", "checkpoint", e->t.weights_path, "split",
+                          split_names[e->split], "dataset", e->t.s->info.description, "samples",
+                          (json_int_t)e->outcome.samples, "ranks", e->t.info->size, "version", cmd_version,
+                          "loss", number(e->outcome.loss));
+    json_object_set_new(o, "step", e->t.step >= 0 ? json_integer(e->t.step) : json_null());
+    if (e->classes)
+        add_classes(e, o);
+    else
+        add_targets(e, o);
+    snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid());
+    const bool written =
+        json_dump_file(o, temporary, JSON_INDENT(1) | JSON_SORT_KEYS) == 0 && rename(temporary, path) == 0;
+    const int reason = errno;
+    json_decref(o);
+    if (written) return TR_OK;
+    (void)unlink(temporary);
+    return TR_FAIL(tr_status_of_errno(reason), "--json %s cannot be written: %s", path, strerror(reason));
+}
+
+static tr_status_t run(eval_t *e, const options_t *o) {
+    tr_status_t status = TR_OK;
+    TR_TRY(cmd_trained_open(&o->trained, &e->t));
+    TR_TRY(measure(e));
+    if (e->t.info->rank == 0) {
+        print_result(e);
+        if (o->json) status = write_json(e, o->json);
+    }
+    return tr_world_agree(e->t.world, status);
+}
+
+tr_status_t cmd_eval(int argc, char **argv) {
+    options_t o;
+    eval_t e = {0};
+    TR_TRY(parse(argc, argv, &o));
+    e.split = o.trained.split;
+    const tr_status_t status = run(&e, &o);
+    tr_class_counts_destroy(&e.classes);
+    tr_target_sums_destroy(&e.targets);
+    tr_free(&e.output);
+    return cmd_trained_close(&e.t, status);
+}

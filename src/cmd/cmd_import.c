@@ -1,0 +1,150 @@
+/* trainer import: other formats to HDF5. */
+#include "cmd.h"
+#include "trainer/clock.h"
+#include "trainer/datafile.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PROGRESS_SEC 0.2
+
+/* A counter on a terminal that replaces itself; nothing elsewhere. */
+typedef struct {
+    const char *what, *unit;
+    double begin_sec, shown_sec;
+    int64_t done;
+    bool shown;
+} counter_t;
+
+static void count_rows(void *self, int64_t done, int64_t total) {
+    counter_t *counter = self;
+    double now = tr_clock_sec();
+    counter->done = done;
+    if (!isatty(STDERR_FILENO) || now - counter->shown_sec < PROGRESS_SEC) return;
+    counter->shown_sec = now;
+    counter->shown = true;
+    fprintf(stderr, "\r%s: %lld of %lld\033[K", counter->what, (long long)done, (long long)total);
+}
+
+static tr_status_t number(const char *option, const char *text, int64_t least, int64_t *out) {
+    if (text && tr_parse_int(text, out) && *out >= least) return TR_OK;
+    return TR_FAIL(TR_ERR_USAGE, "%s: expected a whole number from %lld on, found '%s'.", option,
+                   (long long)least, text ? text : "nothing");
+}
+
+/* One option, and what follows it; *used is how many arguments that were, 0 where argv[0] is none. */
+static tr_status_t option(char **argv, tr_import_params_t *p, int *used) {
+    const char *name = argv[0], *value = argv[1];
+    int64_t seed;
+    *used = 2;
+    if (!strcmp(name, "--force")) {
+        p->writer.force = true;
+        *used = 1;
+        return TR_OK;
+    }
+    if (!strcmp(name, "--samples")) return number(name, value, 1, &p->samples);
+    if (!strcmp(name, "--classes")) return number(name, value, 0, &p->classes);
+    if (!strcmp(name, "--seed")) {
+        TR_TRY(number(name, value, 0, &seed));
+        p->seed = (uint64_t)seed;
+        return TR_OK;
+    }
+    if (!strcmp(name, "--chunk")) {
+        if (value && tr_parse_bytes(value, &p->writer.chunk_bytes) && p->writer.chunk_bytes > 0) return TR_OK;
+        return TR_FAIL(TR_ERR_USAGE, "--chunk: expected a size such as 1MiB, found '%s'.",
+                       value ? value : "nothing");
+    }
+    if (!strcmp(name, "--test-fraction")) {
+        if (value && tr_parse_float(value, &p->test_fraction) && p->test_fraction >= 0 &&
+            p->test_fraction < 1)
+            return TR_OK;
+        return TR_FAIL(TR_ERR_USAGE, "--test-fraction: expected a number from 0 to below 1, found '%s'.",
+                       value ? value : "nothing");
+    }
+    if (!strcmp(name, "--label") || !strcmp(name, "--shape")) {
+        if (!value) return TR_FAIL(TR_ERR_USAGE, "%s needs a value.", name);
+        *(name[2] == 'l' ? &p->label : &p->shape) = value;
+        return TR_OK;
+    }
+    *used = 0;
+    return TR_OK;
+}
+
+/* Separates options from names; `names` has room for `most`. */
+static tr_status_t arguments(int argc, char **argv, tr_import_params_t *p, const char **names, int most,
+                             int *out_count) {
+    *out_count = 0;
+    for (int i = 1; i < argc;) {
+        int used = 0;
+        if (!strncmp(argv[i], "--", 2)) TR_TRY(option(argv + i, p, &used));
+        if (!strncmp(argv[i], "--", 2) && !used)
+            return TR_FAIL(TR_ERR_USAGE, "trainer %s has no option '%s'.", argv[0], argv[i]);
+        if (!used && *out_count == most)
+            return TR_FAIL(TR_ERR_USAGE, "trainer %s: '%s' is one name too many.", argv[0], argv[i]);
+        if (!used) names[(*out_count)++] = argv[i];
+        i += used ? used : 1;
+    }
+    return TR_OK;
+}
+
+static void report(const counter_t *counter, const char *out) {
+    struct stat status;
+    char bytes[32];
+    if (counter->shown) fprintf(stderr, "\r\033[K");
+    if (stat(out, &status)) return;
+    printf("%s: %lld %s, %s, in %.1f s\n", out, (long long)counter->done, counter->unit,
+           tr_format_bytes((double)status.st_size, bytes), tr_clock_sec() - counter->begin_sec);
+}
+
+static tr_status_t unknown(const char *name) {
+    tr_str_t text = {0};
+    size_t count;
+    const tr_importer_t *const *list = tr_importer_list(&count);
+    for (size_t i = 0; i < count; i++)
+        tr_str_printf(&text, "\n  trainer import %s %s\n      %s", list[i]->name, list[i]->usage,
+                      list[i]->help);
+    TR_FAIL(TR_ERR_USAGE, "%s%s%s. There are:%s", name ? "'" : "what to import is missing", name ? name : "",
+            name ? "' cannot be imported" : "", text.text ? text.text : "");
+    tr_str_free(&text);
+    return TR_ERR_USAGE;
+}
+
+tr_status_t cmd_import(int argc, char **argv) {
+    const char *names[3];
+    int count;
+    size_t importers;
+    counter_t counter = {.what = "import", .unit = "samples", .begin_sec = tr_clock_sec()};
+    tr_import_params_t p = {.samples = -1, .classes = -1, .progress = count_rows, .self = &counter};
+    const tr_importer_t *importer = NULL, *const *list = tr_importer_list(&importers);
+    TR_TRY(arguments(argc, argv, &p, names, 3, &count));
+    for (size_t i = 0; count && i < importers; i++)
+        if (!strcmp(list[i]->name, names[0])) importer = list[i];
+    if (!importer) return unknown(count ? names[0] : NULL);
+    if (count < 3)
+        return TR_FAIL(TR_ERR_USAGE, "usage: trainer import %s %s", importer->name, importer->usage);
+    p.what = names[1];
+    tr_status_t status = importer->run(names[1], names[2], &p);
+    if (status == TR_OK)
+        report(&counter, names[2]);
+    else if (counter.shown)
+        fprintf(stderr, "\n");
+    return status;
+}
+
+tr_status_t cmd_repack(int argc, char **argv) {
+    const char *names[2];
+    int count;
+    counter_t counter = {.what = "repack", .unit = "rows", .begin_sec = tr_clock_sec()};
+    tr_import_params_t p = {.progress = count_rows, .self = &counter};
+    TR_TRY(arguments(argc, argv, &p, names, 2, &count));
+    if (count < 2)
+        return TR_FAIL(TR_ERR_USAGE, "usage: trainer repack IN.h5 OUT.h5 [--chunk 1MiB] [--force]");
+    tr_status_t status = tr_repack(names[0], names[1], &p);
+    if (status == TR_OK)
+        report(&counter, names[1]);
+    else if (counter.shown)
+        fprintf(stderr, "\n");
+    return status;
+}

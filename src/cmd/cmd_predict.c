@@ -1,0 +1,241 @@
+/* trainer predict CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [--probabilities] [--force] [key=value ...]: what a model says of each sample. */
+#include "trained.h"
+#include "trainer/datafile.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+#include "trainer/score.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { PROBABILITY_CLASSES = 1000 }; /* written unasked up to so many */
+
+typedef struct {
+    cmd_trained_params_t trained;
+    const char *in, *out;
+    bool probabilities, force;
+} options_t;
+
+/* A rank's rows of one step, as they are gathered: predictions, then probabilities. */
+typedef struct {
+    cmd_trained_t t;
+    const options_t *o;
+    bool is_class, wants_probability;
+    int64_t width;                              /* of the model's output */
+    int64_t rows;                               /* a rank has at most a step */
+    size_t prediction_bytes, probability_bytes; /* of a row */
+    float *output;                              /* (micro_batch, width) */
+    char *mine, *all;            /* one block; one for each rank in turn, rank 0 alone looks at it */
+    double unclear;              /* rows with NaN among their scores */
+    tr_writer_t *writer;         /* rank 0 */
+    int prediction, probability; /* arrays of the writer */
+} predict_t;
+
+/* -- arguments --------------------------------------------------------------------------------------------- */
+
+static tr_status_t parse(int argc, char **argv, options_t *o) {
+    cmd_trained_params_t *p = &o->trained;
+    *o = (options_t){.trained = {.split = TR_SPLIT_TEST, .prediction = true, .assignments = argv}};
+    for (int i = 1; i < argc; i++) {
+        const char **place = !p->config ? &p->config : !p->weights ? &p->weights : !o->in ? &o->in : &o->out;
+        if (strcmp(argv[i], "--probabilities") == 0)
+            o->probabilities = true;
+        else if (strcmp(argv[i], "--force") == 0)
+            o->force = true;
+        else if (argv[i][0] == '-')
+            return TR_FAIL(TR_ERR_USAGE, "predict does not know %s; see trainer predict --help", argv[i]);
+        else if (!*place)
+            *place = argv[i];
+        else
+            argv[p->count++] = argv[i];
+    }
+    if (o->out) return TR_OK;
+    return TR_FAIL(
+        TR_ERR_USAGE,
+        "predict wants a configuration file, a checkpoint, the data and the file to write: trainer "
+        "predict CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [key=value ...]");
+}
+
+/* The data are all of IN, whatever the configuration reads; the command line's own assignments come behind and win. */
+static tr_status_t add_assignments(options_t *o, char ***out_list, char **out_test) {
+    cmd_trained_params_t *p = &o->trained;
+    tr_str_t test = {0};
+    tr_str_printf(&test, "data.test=%s", o->in);
+    TR_TRY(tr_str_take(&test, out_test));
+    char *first[] = {(char *)"data.format=hdf5", (char *)"data.limit=0", *out_test};
+    TR_TRY(tr_alloc((TR_COUNT(first) + (size_t)p->count) * sizeof **out_list, "assignments", out_list));
+    memcpy(*out_list, first, sizeof first);
+    memcpy(*out_list + TR_COUNT(first), p->assignments, (size_t)p->count * sizeof **out_list);
+    p->assignments = *out_list;
+    p->count += TR_COUNT(first);
+    return TR_OK;
+}
+
+/* --force must not put predictions in the place of the data. */
+static tr_status_t check_places(const options_t *o) {
+    struct stat in, out;
+    char file[4096];
+    snprintf(file, sizeof file, "%s", o->in);
+    char *colon = strrchr(file, ':');
+    if (stat(file, &in) != 0 && colon) *colon = '\0';
+    if (stat(file, &in) != 0 || stat(o->out, &out) != 0 || in.st_dev != out.st_dev || in.st_ino != out.st_ino)
+        return TR_OK;
+    return TR_FAIL(TR_ERR_USAGE,
+                   "%s holds the data and would be replaced by the predictions: name another file", o->out);
+}
+
+/* -- setting up -------------------------------------------------------------------------------------------- */
+
+static tr_status_t decide_kind(predict_t *p) {
+    const tr_session_t *s = p->t.s;
+    const int64_t classes = s->data.classes;
+    p->is_class = s->model.loss == TR_LOSS_CROSS_ENTROPY || (s->model.loss == TR_LOSS_AUTO && classes > 0);
+    if (s->model.loss == TR_LOSS_AUTO && classes < 0)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s does not say what the model was trained on: set data.classes to the number of "
+                       "classes, or to 0 "
+                       "where it predicts numbers",
+                       p->t.weights_path);
+    if (p->is_class && classes > 0 && classes != p->width)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "the model gives %lld values a sample, but it was trained on %lld classes (data.classes)",
+            (long long)p->width, (long long)classes);
+    p->wants_probability = p->is_class && (p->o->probabilities || p->width <= PROBABILITY_CLASSES);
+    if (p->o->probabilities && !p->is_class)
+        return TR_FAIL(TR_ERR_USAGE, "--probabilities: the model predicts numbers, not classes");
+    return TR_OK;
+}
+
+static tr_status_t prepare(predict_t *p) {
+    const tr_session_t *s = p->t.s;
+    const tr_shape_t *shape = tr_shape_of(s->g, s->result.output);
+    const int64_t micro = s->order.micro_batch, ranks = p->t.info->size;
+    p->width = tr_shape_elems(shape) / micro;
+    TR_TRY(decide_kind(p));
+    p->rows = (s->slots + ranks - 1) / ranks * micro;
+    p->prediction_bytes = p->is_class ? sizeof(int32_t) : (size_t)p->width * sizeof(float);
+    p->probability_bytes = p->wants_probability ? (size_t)p->width * sizeof(float) : 0;
+    const size_t bytes = (size_t)p->rows * (p->prediction_bytes + p->probability_bytes);
+    TR_TRY(tr_alloc((size_t)tr_shape_elems(shape) * sizeof *p->output, "outputs", &p->output));
+    TR_TRY(tr_alloc(bytes, "predictions", &p->mine));
+    return ranks > 1 ? tr_alloc(bytes * (size_t)ranks, "predictions of all ranks", &p->all) : TR_OK;
+}
+
+static tr_status_t open_output(predict_t *p) {
+    const tr_session_t *s = p->t.s;
+    const tr_writer_params_t params = {.force = p->o->force};
+    const char *const attributes[][2] = {
+        {"checkpoint", p->t.weights_path}, {"input", p->o->in}, {"trainer", cmd_version}};
+    if (p->t.info->rank != 0) return TR_OK;
+    TR_TRY(check_places(p->o));
+    TR_TRY(tr_writer_create(p->o->out, &params, &p->writer));
+    for (size_t i = 0; i < TR_COUNT(attributes); i++)
+        TR_TRY(tr_writer_texts(p->writer, "/", attributes[i][0], 1, &attributes[i][1]));
+    TR_TRY(tr_writer_array(p->writer, "prediction", p->is_class ? TR_I32 : TR_F32, s->info.samples,
+                           p->is_class ? &(tr_shape_t){0} : &TR_SHAPE(p->width), &p->prediction));
+    if (!p->wants_probability) return TR_OK;
+    return tr_writer_array(p->writer, "probability", TR_F32, s->info.samples, &TR_SHAPE(p->width),
+                           &p->probability);
+}
+
+/* -- predicting -------------------------------------------------------------------------------------------- */
+
+static void softmax(const float *scores, int64_t count, float *out) {
+    double largest = scores[0], sum = 0;
+    for (int64_t i = 1; i < count; i++) largest = fmax(largest, scores[i]);
+    for (int64_t i = 0; i < count; i++) sum += exp(scores[i] - largest);
+    for (int64_t i = 0; i < count; i++) out[i] = (float)(exp(scores[i] - largest) / sum);
+}
+
+/* The scores of one sample into row `row` of this rank's block. */
+static void put_row(predict_t *p, const float *scores, int64_t row) {
+    char *prediction = p->mine + (size_t)row * p->prediction_bytes;
+    char *probability = p->mine + (size_t)p->rows * p->prediction_bytes + (size_t)row * p->probability_bytes;
+    if (!p->is_class) {
+        memcpy(prediction, scores, p->prediction_bytes);
+        return;
+    }
+    const int32_t found = (int32_t)tr_class_of(scores, p->width);
+    memcpy(prediction, &found, sizeof found);
+    if (p->wants_probability) softmax(scores, p->width, (float *)(void *)probability);
+}
+
+/* Rank by rank, the ranks' rows of a step follow each other in the data set. */
+static tr_status_t write_step(predict_t *p, int64_t step) {
+    const tr_session_t *s = p->t.s;
+    const size_t bytes = (size_t)p->rows * (p->prediction_bytes + p->probability_bytes);
+    for (int rank = 0; rank < p->t.info->size; rank++) {
+        const char *block = p->all ? p->all + bytes * (size_t)rank : p->mine;
+        int64_t first, count;
+        tr_order_slots_of_rank(s->slots, rank, p->t.info->size, &first, &count);
+        int64_t rows = s->info.samples - (step * s->slots + first) * s->order.micro_batch;
+        if (rows > count * s->order.micro_batch) rows = count * s->order.micro_batch;
+        if (rows <= 0) continue;
+        TR_TRY(tr_writer_append(p->writer, p->prediction, rows, block));
+        if (p->wants_probability)
+            TR_TRY(tr_writer_append(p->writer, p->probability, rows,
+                                    block + (size_t)p->rows * p->prediction_bytes));
+    }
+    return TR_OK;
+}
+
+/* Every rank has its last micro-batch of a step in the same step, so that the gathering meets. */
+static tr_status_t add_batch(void *self, tr_session_t *s, const tr_batch_t *batch) {
+    predict_t *p = self;
+    const int64_t micro = s->order.micro_batch, slot = batch->slot - s->first_slot;
+    const size_t bytes = (size_t)p->rows * (p->prediction_bytes + p->probability_bytes);
+    TR_TRY(tr_tensor_read(s->g, s->result.output, p->output));
+    for (int64_t i = 0; i < batch->valid; i++) {
+        const float *scores = p->output + i * p->width;
+        put_row(p, scores, slot * micro + i);
+        p->unclear += tr_class_of(scores, p->width) < 0;
+    }
+    if (slot + 1 < s->slot_count) return TR_OK;
+    if (p->all) TR_TRY(tr_world_allgather(p->t.world, p->mine, bytes, p->all));
+    return p->writer ? write_step(p, batch->step) : TR_OK;
+}
+
+static void print_result(const predict_t *p) {
+    printf("%lld samples of %s\nweights %s", (long long)p->t.s->info.samples, p->t.s->info.description,
+           p->t.weights_path);
+    if (p->t.step >= 0) printf(" (step %lld)", (long long)p->t.step);
+    printf("\n%s: prediction ", p->o->out);
+    if (p->is_class)
+        printf("(class of %lld)%s\n", (long long)p->width, p->wants_probability ? ", probability" : "");
+    else
+        printf("(%lld number%s)\n", (long long)p->width, p->width == 1 ? "" : "s");
+}
+
+static tr_status_t run(predict_t *p) {
+    tr_eval_outcome_t outcome;
+    TR_TRY(cmd_trained_open(&p->o->trained, &p->t));
+    TR_TRY(prepare(p));
+    TR_TRY(tr_world_agree(p->t.world, open_output(p)));
+    TR_TRY(tr_session_evaluate(p->t.s, TR_SPLIT_TEST, add_batch, p, &outcome));
+    TR_TRY(tr_world_allreduce(p->t.world, &p->unclear, 1, TR_REDUCE_SUM));
+    TR_TRY(tr_world_agree(p->t.world, p->writer ? tr_writer_commit(p->writer) : TR_OK));
+    if (p->unclear > 0)
+        TR_WARN("the outputs of %.0f samples are not finite%s", p->unclear,
+                p->is_class ? ": their class is -1" : "");
+    if (p->t.info->rank == 0) print_result(p);
+    return TR_OK;
+}
+
+tr_status_t cmd_predict(int argc, char **argv) {
+    options_t o;
+    predict_t p = {.o = &o};
+    char **list = NULL, *test = NULL;
+    TR_TRY(parse(argc, argv, &o));
+    tr_status_t status = add_assignments(&o, &list, &test);
+    if (status == TR_OK) status = run(&p);
+    tr_writer_destroy(&p.writer);
+    tr_free(&p.output);
+    tr_free(&p.mine);
+    tr_free(&p.all);
+    tr_free(&list);
+    tr_free(&test);
+    return cmd_trained_close(&p.t, status);
+}

@@ -1,0 +1,138 @@
+/* Finds the command, runs it, prints the error and ends the process, and with it all ranks, with the code. */
+#include "cmd.h"
+#include "trainer/data.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TURN_MSEC     100
+#define LAST_TURN     15
+#define PEER_SAYS_SEC 3 /* more than the last turn */
+
+static const cmd_command_t commands[] = {
+#define COMMAND(name, function, usage, help) {#name, function, usage, help},
+#include "commands.def"
+#undef COMMAND
+};
+
+static tr_world_t *world;
+static tr_world_info_t place = {.size = 1}; /* kept when the world is closed */
+
+const cmd_command_t *cmd_list(size_t *out_count) {
+    *out_count = TR_COUNT(commands);
+    return commands;
+}
+
+const cmd_command_t *cmd_find(const char *name) {
+    for (size_t i = 0; i < TR_COUNT(commands); i++)
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    return NULL;
+}
+
+tr_status_t cmd_world_open(tr_world_t **out) {
+    TR_TRY(tr_world_open(NULL, &world));
+    place = *tr_world_info(world);
+    *out = world;
+    return TR_OK;
+}
+
+void cmd_world_close(tr_world_t **closing) {
+    tr_world_close(closing);
+    world = NULL;
+}
+
+/* An error that tr_world_agree brought from another rank, which prints it itself. */
+static bool is_of_peer(const tr_error_t *error) {
+    int rank;
+    return place.size > 1 && sscanf(error->message, "rank %d (", &rank) == 1 && rank != place.rank;
+}
+
+static void print_error(tr_status_t status, const tr_error_t *error) {
+    const char *trace = getenv("TRAINER_TRACE");
+    char from[128] = "";
+    if (place.size > 1) snprintf(from, sizeof from, "[rank %d %s] ", place.rank, place.host);
+    const char *message = error->code == status && error->message[0] ? error->message : tr_status_name(status);
+    fflush(stdout);
+    fprintf(stderr, "%strainer: error: %s\n", from, message);
+    if (trace && *trace && strcmp(trace, "0") != 0) fprintf(stderr, "%s\n", error->trace);
+}
+
+/* Several ranks may come upon the same error at the same time. The lowest says it and ends the job, which ends the others while they wait. */
+static void wait_turn(void) {
+    const int turn = place.rank < LAST_TURN ? place.rank : LAST_TURN;
+    if (turn > 0) nanosleep(&(struct timespec){.tv_sec = turn * TURN_MSEC / 1000, .tv_nsec = turn * TURN_MSEC % 1000 * 1000000L}, NULL);
+}
+
+/* Called wrongly, every rank is called wrongly: before MPI is up the launcher's word tells which one says so. */
+static bool is_said_by_peer(tr_status_t status, const tr_error_t *error) {
+    return is_of_peer(error) || (status == TR_ERR_USAGE && place.size == 1 && tr_launch_rank() > 0);
+}
+
+static int end(tr_status_t status) {
+    if (status == TR_OK) return 0;
+    const tr_error_t *error = tr_error_last();
+    if (is_said_by_peer(status, error)) {
+        nanosleep(&(struct timespec){.tv_sec = PEER_SAYS_SEC}, NULL); /* whoever ends first has the launcher end all */
+    } else {
+        wait_turn();
+        print_error(status, error);
+    }
+    if (world && place.size > 1) tr_world_abort(world, (int)status);
+    cmd_world_close(&world);
+    return (int)status;
+}
+
+static tr_status_t fail_unknown(const char *name) {
+    const char *names[TR_COUNT(commands)];
+    for (size_t i = 0; i < TR_COUNT(commands); i++) names[i] = commands[i].name;
+    const char *nearest = tr_nearest(name, names, TR_COUNT(names));
+    if (nearest)
+        return TR_FAIL(TR_ERR_USAGE, "there is no command '%s' and no such file; did you mean '%s'? See trainer help.", name, nearest);
+    return TR_FAIL(TR_ERR_USAGE, "there is no command '%s' and no such file. See trainer help.", name);
+}
+
+static bool is_config(const char *name) {
+    size_t length = strlen(name);
+    return (length > 4 && strcmp(name + length - 4, ".ini") == 0) || strchr(name, '/') || access(name, F_OK) == 0;
+}
+
+static bool asks_help(const char *word) {
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
+static tr_status_t run(int argc, char **argv) {
+    if (argc < 2) {
+        if (tr_launch_rank() == 0) TR_TRY(cmd_help_print(""));
+        return TR_FAIL(TR_ERR_USAGE, "a command or a configuration file is wanted");
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("trainer %s\n", cmd_version);
+        return TR_OK;
+    }
+    if (asks_help(argv[1])) return cmd_help_print("");
+    const cmd_command_t *command = cmd_find(argv[1]);
+    if (!command && is_config(argv[1]) && (command = cmd_find("train"))) { /* trainer CONFIG.ini: there is no argument to spare for its name */
+        argv[0] = (char *)command->name;
+        return command->run(argc, argv);
+    }
+    if (!command) return fail_unknown(argv[1]);
+    for (int i = 2; i < argc; i++)
+        if (asks_help(argv[i])) {
+            cmd_help_command(command);
+            return TR_OK;
+        }
+    return command->run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv) {
+    tr_data_own_process();
+    int code = end(run(argc, argv));
+    if (code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
+        fprintf(stderr, "trainer: error: the output could not be written\n");
+        code = TR_ERR_IO;
+    }
+    return code;
+}

@@ -1,0 +1,69 @@
+#include "trained.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+#include "trainer/state.h"
+
+/* Rank 0 finds the checkpoint; how its training read the data goes into every rank's configuration. */
+static tr_status_t find_weights(cmd_trained_t *t, const char *path, tr_weights_t **weights) {
+    tr_status_t status = TR_OK;
+    char *state = NULL;
+    const bool is_root = t->info->rank == 0;
+    if (is_root) {
+        status = tr_weights_open(path, weights);
+        if (status == TR_OK) status = tr_strdup((*weights)->path, &t->weights_path);
+        if (status == TR_OK) status = tr_strdup((*weights)->state_json, &state);
+        if (status == TR_OK) t->step = (*weights)->step;
+    }
+    TR_TRY_GOTO(tr_world_agree(t->world, status), done);
+    TR_TRY_GOTO(tr_world_broadcast_text(t->world, &t->weights_path, 0), done);
+    TR_TRY_GOTO(tr_world_broadcast(t->world, &t->step, sizeof t->step, 0), done);
+    TR_TRY_GOTO(tr_world_broadcast_text(t->world, &state, 0), done);
+    TR_TRY_GOTO(tr_state_apply_data(state, t->weights_path, t->config), done);
+done:
+    tr_free(&state);
+    return status;
+}
+
+static tr_status_t fill_root(tr_session_t *s, const tr_weights_t *weights) {
+    tr_snapshot_t *snapshot = NULL;
+    TR_TRY(tr_snapshot_create(s, &snapshot));
+    const tr_status_t status = tr_snapshot_load(snapshot, weights);
+    tr_snapshot_destroy(&snapshot);
+    if (status == TR_OK) tr_state_compare_data(weights->state_json, s);
+    return status;
+}
+
+static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *params,
+                                const tr_weights_t *weights) {
+    const tr_session_params_t session = {.evaluation = true,
+                                         .prediction = params->prediction,
+                                         .split = params->split,
+                                         .rank = t->info->rank,
+                                         .size = t->info->size};
+    TR_TRY(tr_session_create(t->config, t->world, &session, &t->s));
+    tr_status_t status = tr_session_start(t->s);
+    if (status == TR_OK && weights) status = fill_root(t->s, weights);
+    TR_TRY(tr_world_agree(t->world, status));
+    return tr_state_broadcast(t->s);
+}
+
+tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *t) {
+    tr_weights_t *weights = NULL;
+    *t = (cmd_trained_t){.step = -1};
+    TR_TRY(cmd_world_open(&t->world));
+    t->info = tr_world_info(t->world);
+    tr_log_set_rank(t->info->rank, t->info->size, t->info->host);
+    TR_TRY(cmd_config_load_all(t->world, params->config, params->count, params->assignments, &t->config));
+    tr_status_t status = find_weights(t, params->weights, &weights);
+    if (status == TR_OK) status = open_session(t, params, weights);
+    tr_weights_close(&weights);
+    return status;
+}
+
+tr_status_t cmd_trained_close(cmd_trained_t *t, tr_status_t status) {
+    tr_session_destroy(&t->s);
+    tr_config_destroy(&t->config);
+    tr_free(&t->weights_path);
+    if (status == TR_OK && t->world) cmd_world_close(&t->world);
+    return status;
+}

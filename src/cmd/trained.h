@@ -1,0 +1,30 @@
+/* What eval and predict begin with: the world, a configuration, and a session without training that holds the weights of a checkpoint. */
+#ifndef CMD_TRAINED_H
+#define CMD_TRAINED_H
+
+#include "cmd.h"
+#include "trainer/session.h"
+
+typedef struct {
+    const char *config, *weights; /* paths */
+    int count;
+    char **assignments;
+    bool prediction;
+    tr_split_t split;
+} cmd_trained_params_t;
+
+typedef struct {
+    tr_world_t *world;
+    const tr_world_info_t *info;
+    tr_config_t *config;
+    tr_session_t *s;
+    char *weights_path; /* the folder or file that was taken */
+    int64_t step;       /* -1: not known */
+} cmd_trained_t;
+
+/* Closes what is open with cmd_trained_close also when it fails. Collective. */
+tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *out);
+/* `status` tells whether the ranks leave together: after an error the world stays open for main to end all of them. Returns it. */
+tr_status_t cmd_trained_close(cmd_trained_t *trained, tr_status_t status);
+
+#endif

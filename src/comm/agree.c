@@ -1,0 +1,44 @@
+/* One verdict for all ranks: a single small reduction where all is well, the failing rank's message where
+ * not. */
+#include "trainer/mem.h"
+#include "world_int.h"
+#include <string.h>
+
+static tr_status_t run_worst(MPI_Comm comm, void *arg) {
+    TR_MPI(MPI_Allreduce, (MPI_IN_PLACE, arg, 1, MPI_2INT, MPI_MAXLOC, comm));
+    return TR_OK;
+}
+
+typedef struct {
+    char host[64];
+    tr_error_t error;
+} report_t;
+
+static void fill(report_t *report, const tr_world_t *world, tr_status_t status) {
+    memcpy(report->host, world->info.host, sizeof report->host);
+    if (tr_error_last()->code == status)
+        report->error = *tr_error_last();
+    else
+        report->error.code = status;
+}
+
+static tr_status_t adopt(const report_t *report, int rank) {
+    const tr_error_t *e = &report->error;
+    TR_FAIL(e->code, "rank %d (%s): %s", rank, report->host,
+            e->message[0] ? e->message : tr_status_name(e->code));
+    tr_error_t mine = *tr_error_last();
+    memcpy(mine.trace, e->trace, sizeof mine.trace); /* where it happened, not where it was heard of */
+    return tr_error_set(&mine);
+}
+
+tr_status_t tr_world_agree(tr_world_t *world, tr_status_t status) {
+    struct {
+        int status, rank;
+    } worst = {status, world->info.rank};
+    TR_TRY(tr_world_run(world, run_worst, &worst));
+    if (worst.status == TR_OK) return TR_OK;
+    report_t report = {0};
+    if (worst.rank == world->info.rank) fill(&report, world, status);
+    TR_TRY(tr_world_broadcast(world, &report, sizeof report, worst.rank));
+    return worst.rank == world->info.rank ? status : adopt(&report, worst.rank);
+}

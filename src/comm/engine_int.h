@@ -1,0 +1,61 @@
+/* Private: the MPI engine behind a collectives table; reduce_mpi.c sums, transfer_mpi.c moves. */
+#ifndef TRAINER_ENGINE_INT_H
+#define TRAINER_ENGINE_INT_H
+
+#include "world_int.h"
+
+/* Measured with Open MPI 4.1.4, two ranks of one node: 25 MiB in pieces of 1 MiB take less than half the time of a whole. */
+#define TR_PIECE_BYTES ((int64_t)1 << 20)
+#define TR_SLOTS       1024 /* pieces in flight; a start beyond them waits for the oldest */
+#define TR_WINDOW      8 /* poll: pieces that MPI has at a time; more would push each other out of the caches */
+
+typedef struct tr_engine tr_engine_t;
+
+/* One piece of a started all-reduce. */
+typedef struct {
+    tr_engine_t *engine;
+    void *data; /* on the device */
+    MPI_Datatype type;
+    int64_t count, bytes;
+    void *staging; /* pinned, kept for the slot's next piece; NULL where MPI reads device memory */
+    int64_t staging_bytes;
+    tr_event_t *ready;   /* the device has done its part; NULL where devices work at once */
+    int64_t job;         /* thread: its number */
+    MPI_Request request; /* poll */
+    double begin_sec, end_sec;
+} tr_reduction_t;
+
+struct tr_engine {
+    tr_collectives_t base;
+    tr_world_t *world;
+    MPI_Comm comm;       /* of its own: the order against the world's calls does not matter when polling */
+    tr_worker_t *worker; /* NULL when polling */
+    tr_device_t *device;
+    double timeout_sec;
+    bool staged;                    /* the host cannot see device memory */
+    tr_reduction_t slots[TR_SLOTS]; /* ticket t is at (t - 1 - origin) % TR_SLOTS */
+    int64_t origin;                 /* the last ticket before which nothing was in flight */
+    int64_t started, retired;       /* tickets: given out; waited for */
+    int64_t begun, tested;          /* poll: with MPI, in the order of tickets; complete up to here */
+    tr_event_t *returned;           /* the last copy back to the device; NULL before the first */
+    double busy_until_sec;
+    void *point; /* staging of send, receive and broadcast */
+    int64_t point_bytes;
+};
+
+/* Makes pinned *memory at least `bytes` big; what it held is lost. */
+tr_status_t tr_engine_grow(tr_engine_t *e, int64_t bytes, void **memory, int64_t *held);
+/* Enqueues the copy of host bytes to the device, where one is needed. */
+tr_status_t tr_engine_to_device(tr_engine_t *e, void *data, const void *host, int64_t bytes,
+                                tr_stream_t *stream);
+/* Hands all that was started to MPI: before this rank blocks in a call that others may reach later. */
+tr_status_t tr_engine_begin_all(tr_engine_t *e);
+
+tr_status_t tr_engine_broadcast(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int root,
+                                tr_stream_t *stream);
+tr_status_t tr_engine_send(tr_collectives_t *c, const void *data, int64_t count, tr_dtype_t dtype, int to,
+                           tr_stream_t *stream);
+tr_status_t tr_engine_receive(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int from,
+                              tr_stream_t *stream);
+
+#endif

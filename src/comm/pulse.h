@@ -1,0 +1,26 @@
+/* Private to src/comm: what a rank is doing, written by the threads that do it and read by its watchdog at any time. */
+#ifndef TRAINER_PULSE_H
+#define TRAINER_PULSE_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define TR_RECENT_STEPS 15
+
+typedef struct {
+    _Atomic int64_t marks;              /* progress of any kind */
+    _Atomic int64_t entered, completed; /* collectives, in the order that all ranks share */
+    _Atomic int64_t step;
+    _Atomic int phase;   /* tr_phase_t */
+    _Atomic int blocked; /* waits in which this rank needs others */
+    _Atomic float step_sec[TR_RECENT_STEPS];
+    _Atomic int64_t steps_timed;
+    double begin_sec; /* of the phase; the phases' own thread's */
+} tr_pulse_t;
+
+/* Relaxed: a watchdog that sees a change one beat later is as good. */
+#define TR_PULSE_ADD(field, n) atomic_fetch_add_explicit(&(field), (n), memory_order_relaxed)
+#define TR_PULSE_GET(field)    atomic_load_explicit(&(field), memory_order_relaxed)
+#define TR_PULSE_SET(field, v) atomic_store_explicit(&(field), (v), memory_order_relaxed)
+
+#endif

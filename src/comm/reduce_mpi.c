@@ -1,0 +1,302 @@
+/*
+ * The collectives table filled with MPI, in one of two ways that all ranks share:
+ *
+ *   thread  a communication thread runs blocking reductions in the order they were started;
+ *   poll    the caller starts non-blocking ones and moves them on between its ops.
+ *
+ * A range is reduced in pieces. Device memory that the host cannot see goes through pinned memory, a piece at a
+ * time, so that copies and reductions overlap.
+ */
+#include "engine_int.h"
+#include "trainer/clock.h"
+#include "trainer/mem.h"
+
+#define TESTS_A_CLOCK 64 /* MPI_Test calls between looks at the clock */
+
+static tr_reduction_t *slot_of(tr_engine_t *e, int64_t ticket) {
+    return &e->slots[(ticket - 1 - e->origin) % TR_SLOTS];
+}
+static void *host_of(const tr_reduction_t *r) {
+    return r->staging ? r->staging : r->data;
+}
+
+static MPI_Datatype mpi_type(tr_dtype_t dtype) {
+    switch (dtype) {
+    case TR_F32: return MPI_FLOAT;
+    case TR_F64: return MPI_DOUBLE;
+    case TR_I64: return MPI_INT64_T;
+    default: return MPI_DATATYPE_NULL;
+    }
+}
+
+static int64_t elem_bytes(MPI_Datatype type) {
+    return type == MPI_FLOAT ? 4 : 8;
+}
+
+/* -- pinned memory ------------------------------------------------------------------------------------ */
+
+tr_status_t tr_engine_grow(tr_engine_t *e, int64_t bytes, void **memory, int64_t *held) {
+    const tr_device_ops_t *ops = e->device->ops;
+    if (*held >= bytes) return TR_OK;
+    if (e->returned) TR_TRY(ops->event_sync(e->device, e->returned)); /* a copy may still read it */
+    if (*memory) ops->host_free(e->device, *memory);
+    *memory = NULL;
+    *held = 0;
+    TR_TRY(ops->host_alloc(e->device, (size_t)bytes, memory));
+    *held = bytes;
+    return TR_OK;
+}
+
+static tr_status_t to_host(tr_engine_t *e, tr_reduction_t *r, tr_stream_t *stream) {
+    const tr_device_ops_t *ops = e->device->ops;
+    if (e->staged) {
+        TR_TRY(tr_engine_grow(e, r->bytes, &r->staging, &r->staging_bytes));
+        if (e->returned) TR_TRY(ops->event_wait(e->device, e->returned, stream));
+        TR_TRY(ops->copy(e->device, stream, r->staging, r->data, (size_t)r->bytes, TR_COPY_TO_HOST));
+    }
+    if (e->device->immediate) return TR_OK;
+    if (!r->ready) TR_TRY(ops->event_create(e->device, &r->ready));
+    return ops->event_record(e->device, r->ready, stream);
+}
+
+tr_status_t tr_engine_to_device(tr_engine_t *e, void *data, const void *host, int64_t bytes,
+                                tr_stream_t *stream) {
+    const tr_device_ops_t *ops = e->device->ops;
+    if (!e->staged) return TR_OK;
+    if (!e->returned) TR_TRY(ops->event_create(e->device, &e->returned));
+    TR_TRY(ops->copy(e->device, stream, data, host, (size_t)bytes, TR_COPY_TO_DEVICE));
+    return ops->event_record(e->device, e->returned, stream);
+}
+
+/* -- thread ------------------------------------------------------------------------------------------- */
+
+static tr_status_t run_reduction(MPI_Comm comm, void *arg) {
+    (void)comm;
+    tr_reduction_t *r = arg;
+    tr_engine_t *e = r->engine;
+    if (!e->device->immediate) {
+        TR_TRY(e->device->ops->event_sync(e->device, r->ready));
+        r->begin_sec = tr_clock_sec();
+    }
+    TR_PULSE_ADD(e->world->pulse.entered, 1);
+    TR_MPI(MPI_Allreduce, (MPI_IN_PLACE, host_of(r), (int)r->count, r->type, MPI_SUM, e->comm));
+    TR_PULSE_ADD(e->world->pulse.completed, 1);
+    r->end_sec = tr_clock_sec();
+    return TR_OK;
+}
+
+/* -- poll --------------------------------------------------------------------------------------------- */
+
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static tr_status_t begin_next(tr_engine_t *e) {
+    tr_reduction_t *r = slot_of(e, e->begun + 1);
+    if (!e->device->immediate) {
+        TR_TRY(e->device->ops->event_sync(e->device, r->ready));
+        r->begin_sec = tr_clock_sec();
+    }
+    TR_MPI(MPI_Iallreduce, (MPI_IN_PLACE, host_of(r), (int)r->count, r->type, MPI_SUM, e->comm, &r->request));
+    e->begun++;
+    TR_PULSE_ADD(e->world->pulse.entered, 1);
+    return TR_OK;
+}
+
+static tr_status_t begin_until(tr_engine_t *e, int64_t ticket) {
+    while (e->begun < ticket) TR_TRY(begin_next(e));
+    return TR_OK;
+}
+
+tr_status_t tr_engine_begin_all(tr_engine_t *e) {
+    return e->worker ? TR_OK : begin_until(e, e->started);
+}
+
+/* Moves on what MPI has, notes the ends, and gives MPI more of what is ready. */
+static tr_status_t move_on(tr_engine_t *e) {
+    int complete = 1;
+    while (e->tested < e->begun && complete) {
+        tr_reduction_t *r = slot_of(e, e->tested + 1);
+        TR_MPI(MPI_Test, (&r->request, &complete, MPI_STATUS_IGNORE));
+        if (!complete) break;
+        r->end_sec = tr_clock_sec();
+        e->tested++;
+        TR_PULSE_ADD(e->world->pulse.completed, 1);
+    }
+    return e->device->immediate ? begin_until(e, smaller(e->started, e->tested + TR_WINDOW)) : TR_OK;
+}
+
+/* Waits for `ticket`; those up to `last` are wanted next. */
+static tr_status_t wait_polled(tr_engine_t *e, int64_t ticket, int64_t last) {
+    double deadline = 0;
+    for (int64_t tests = 0; e->tested < ticket; tests++) {
+        TR_TRY(begin_until(e, smaller(last, e->tested + TR_WINDOW)));
+        TR_TRY(move_on(e));
+        if (tests % TESTS_A_CLOCK) continue;
+        if (deadline == 0) deadline = tr_clock_sec() + e->timeout_sec;
+        if (e->timeout_sec > 0 && tr_clock_sec() > deadline) return tr_mpi_timed_out(e->timeout_sec, e->tested + 1);
+        if (e->world->info.more_than_cores) sched_yield();
+    }
+    return TR_OK;
+}
+
+/* -- the table ---------------------------------------------------------------------------------------- */
+
+/* Overlapping intervals count once: they end in the order of their tickets. */
+static void account(tr_engine_t *e, const tr_reduction_t *r) {
+    double begin = r->begin_sec > e->busy_until_sec ? r->begin_sec : e->busy_until_sec;
+    if (r->end_sec <= begin) return;
+    e->base.busy_sec += r->end_sec - begin;
+    e->busy_until_sec = r->end_sec;
+}
+
+static tr_status_t retire_next(tr_engine_t *e, int64_t last, tr_stream_t *stream) {
+    int64_t ticket = e->retired + 1;
+    tr_reduction_t *r = slot_of(e, ticket);
+    if (e->worker)
+        TR_TRY(tr_worker_wait(e->worker, r->job, e->timeout_sec));
+    else
+        TR_TRY(wait_polled(e, ticket, last));
+    account(e, r);
+    e->retired = ticket;
+    return tr_engine_to_device(e, r->data, r->staging, r->bytes, stream);
+}
+
+static tr_status_t wait_for(tr_collectives_t *c, tr_ticket_t ticket, tr_stream_t *stream) {
+    tr_engine_t *e = (tr_engine_t *)c;
+    double begin = tr_clock_sec();
+    if (ticket > e->started)
+        return TR_FAIL(TR_ERR_INTERNAL, "Ticket %lld was waited for, but only %lld were given.",
+                       (long long)ticket, (long long)e->started);
+    /* Results that an earlier wait brought back on another stream. */
+    if (e->returned) TR_TRY(e->device->ops->event_wait(e->device, e->returned, stream));
+    tr_status_t status = TR_OK;
+    TR_PULSE_ADD(e->world->pulse.blocked, 1);
+    while (status == TR_OK && e->retired < ticket) status = retire_next(e, ticket, stream);
+    TR_PULSE_ADD(e->world->pulse.blocked, -1);
+    e->world->lost = e->world->lost || status == TR_ERR_RETRY;
+    TR_TRY(status);
+    c->exposed_sec += tr_clock_sec() - begin;
+    return TR_OK;
+}
+
+static tr_status_t start_piece(tr_engine_t *e, void *data, MPI_Datatype type, int64_t count,
+                               tr_stream_t *stream) {
+    if (e->started - e->retired == TR_SLOTS) TR_TRY(wait_for(&e->base, e->retired + 1, stream));
+    if (e->started == e->retired) e->origin = e->started; /* every step in the pinned memory of the first */
+    tr_reduction_t *r = slot_of(e, e->started + 1);
+    r->engine = e;
+    r->data = data;
+    r->bytes = count * elem_bytes(type);
+    r->type = type;
+    r->count = count;
+    TR_TRY(to_host(e, r, stream));
+    r->begin_sec = tr_clock_sec();
+    if (e->worker) TR_TRY(tr_worker_submit(e->worker, run_reduction, r, &r->job));
+    e->started++;
+    return TR_OK;
+}
+
+static tr_status_t progress(tr_collectives_t *c) {
+    tr_engine_t *e = (tr_engine_t *)c;
+    return e->worker || e->tested == e->started ? TR_OK : move_on(e);
+}
+
+static tr_status_t allreduce_start(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype,
+                                   tr_stream_t *stream, tr_ticket_t *out) {
+    tr_engine_t *e = (tr_engine_t *)c;
+    MPI_Datatype type = mpi_type(dtype);
+    if (type == MPI_DATATYPE_NULL)
+        return TR_FAIL(TR_ERR_INTERNAL, "MPI sums take f32, f64 and i64, were given %s.",
+                       tr_dtype_name(dtype));
+    int64_t elem = (int64_t)tr_dtype_bytes(dtype), piece = TR_PIECE_BYTES / elem;
+    c->calls++;
+    c->bytes += count * elem;
+    if (c->size == 1) e->retired = e->begun = e->tested = ++e->started;
+    for (int64_t at = 0; at < count && c->size > 1; at += piece)
+        TR_TRY(
+            start_piece(e, (char *)data + at * elem, type, count - at < piece ? count - at : piece, stream));
+    *out = e->started;
+    return progress(c);
+}
+
+static const tr_collectives_ops_t mpi_ops = {
+    .allreduce_start = allreduce_start,
+    .wait = wait_for,
+    .progress = progress,
+    .broadcast = tr_engine_broadcast,
+    .send = tr_engine_send,
+    .receive = tr_engine_receive,
+};
+
+/* -- opening ------------------------------------------------------------------------------------------ */
+
+enum { ENGINE_AUTO, ENGINE_THREAD, ENGINE_POLL }; /* the order of the choices of parallel.engine */
+
+/* All ranks must choose alike: blocking and non-blocking collectives do not match each other. */
+static tr_status_t choose_thread(tr_world_t *w, const tr_device_t *device, int engine, bool *out) {
+    const tr_world_info_t *info = &w->info;
+    if (engine == ENGINE_THREAD && !w->any_thread)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "parallel.engine=thread needs an MPI that may be called from another thread; %s does "
+                       "not offer that. Set parallel.engine=poll.",
+                       info->mpi_version);
+    bool spare =
+        device->threads == 0 ? !info->more_than_cores : info->cores / info->cores_shared_by > device->threads;
+    int64_t wish = engine == ENGINE_THREAD || (engine == ENGINE_AUTO && w->any_thread && spare);
+    TR_TRY(tr_world_allreduce_int(w, &wish, 1, TR_REDUCE_MIN));
+    *out = wish && info->size > 1;
+    return TR_OK;
+}
+
+static tr_status_t open_engine(tr_engine_t *e, const tr_parallel_settings_t *settings) {
+    bool thread = false;
+    if (e->world->worker)
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "The world has a communication thread already: close its collectives first.");
+    TR_TRY(choose_thread(e->world, e->device, settings->engine, &thread));
+    TR_MPI(MPI_Comm_dup, (e->world->comm, &e->comm));
+    TR_MPI(MPI_Comm_set_errhandler, (e->comm, MPI_ERRORS_RETURN));
+    if (!thread) return TR_OK;
+    TR_TRY(tr_worker_start(e->world->comm, &e->worker));
+    e->world->worker = e->worker;
+    e->world->timeout_sec = e->timeout_sec;
+    return TR_OK;
+}
+
+tr_status_t tr_world_collectives(tr_world_t *world, tr_device_t *device,
+                                 const tr_parallel_settings_t *settings, tr_collectives_t **out) {
+    tr_engine_t *e = NULL;
+    TR_TRY(tr_alloc(sizeof *e, "MPI engine", &e));
+    e->base = (tr_collectives_t){.ops = &mpi_ops, .rank = world->info.rank, .size = world->info.size};
+    e->world = world;
+    e->comm = MPI_COMM_NULL;
+    e->device = device;
+    e->staged = !device->host_visible;
+    e->timeout_sec = tr_watchdog_limits_waits(world) ? 0 : settings->timeout;
+    tr_collectives_t *opened = &e->base;
+    tr_status_t status = open_engine(e, settings);
+    if (status != TR_OK)
+        tr_world_collectives_close(world, &opened);
+    else
+        *out = opened;
+    return status;
+}
+
+void tr_world_collectives_close(tr_world_t *world, tr_collectives_t **collectives) {
+    tr_engine_t *e = (tr_engine_t *)*collectives;
+    if (!e) return;
+    const tr_device_ops_t *ops = e->device->ops;
+    world->worker = NULL;
+    tr_worker_stop(&e->worker);
+    *collectives = NULL;
+    if (world->lost) return; /* MPI is still in a call that uses all this */
+    for (int i = 0; i < TR_SLOTS; i++) {
+        if (e->slots[i].ready) ops->event_destroy(e->device, e->slots[i].ready);
+        if (e->slots[i].staging) ops->host_free(e->device, e->slots[i].staging);
+    }
+    if (e->returned) ops->event_destroy(e->device, e->returned);
+    if (e->point) ops->host_free(e->device, e->point);
+    if (e->comm != MPI_COMM_NULL) MPI_Comm_free(&e->comm);
+    tr_free(&e);
+}

@@ -1,0 +1,80 @@
+/* Broadcast, send and receive of device memory: blocking, in one piece. */
+#include "engine_int.h"
+
+#define POINT_TAG  1
+#define CALL_BYTES ((int64_t)1 << 30) /* MPI counts are ints */
+
+typedef struct {
+    MPI_Comm comm;
+    char *bytes;
+    int64_t count;
+    int peer;
+} transfer_t;
+
+static int piece_at(const transfer_t *t, int64_t at) {
+    return (int)(t->count - at < CALL_BYTES ? t->count - at : CALL_BYTES);
+}
+
+static tr_status_t run_send(MPI_Comm comm, void *arg) {
+    const transfer_t *t = arg;
+    for (int64_t at = 0; at < t->count; at += CALL_BYTES)
+        TR_MPI(MPI_Send, (t->bytes + at, piece_at(t, at), MPI_BYTE, t->peer, POINT_TAG, t->comm));
+    return TR_OK;
+}
+
+static tr_status_t run_receive(MPI_Comm comm, void *arg) {
+    const transfer_t *t = arg;
+    for (int64_t at = 0; at < t->count; at += CALL_BYTES)
+        TR_MPI(MPI_Recv,
+               (t->bytes + at, piece_at(t, at), MPI_BYTE, t->peer, POINT_TAG, t->comm, MPI_STATUS_IGNORE));
+    return TR_OK;
+}
+
+static tr_status_t run_broadcast(MPI_Comm comm, void *arg) {
+    const transfer_t *t = arg;
+    for (int64_t at = 0; at < t->count; at += CALL_BYTES)
+        TR_MPI(MPI_Bcast, (t->bytes + at, piece_at(t, at), MPI_BYTE, t->peer, t->comm));
+    return TR_OK;
+}
+
+/* Where MPI finds the bytes: device memory itself, or `point`, filled from it where `filled`. */
+static tr_status_t open_transfer(tr_engine_t *e, void *data, int64_t bytes, int peer, bool filled,
+                                 tr_stream_t *stream, transfer_t *out) {
+    const tr_device_ops_t *ops = e->device->ops;
+    TR_TRY(tr_engine_begin_all(e));
+    if (e->staged) TR_TRY(tr_engine_grow(e, bytes, &e->point, &e->point_bytes));
+    if (e->staged && e->returned) TR_TRY(ops->event_wait(e->device, e->returned, stream));
+    if (e->staged && filled)
+        TR_TRY(ops->copy(e->device, stream, e->point, data, (size_t)bytes, TR_COPY_TO_HOST));
+    if (!e->device->immediate) TR_TRY(ops->stream_sync(e->device, stream));
+    *out = (transfer_t){e->comm, e->staged ? e->point : data, bytes, peer};
+    return TR_OK;
+}
+
+tr_status_t tr_engine_send(tr_collectives_t *c, const void *data, int64_t count, tr_dtype_t dtype, int to,
+                           tr_stream_t *stream) {
+    tr_engine_t *e = (tr_engine_t *)c;
+    transfer_t t;
+    TR_TRY(open_transfer(e, (void *)data, count * (int64_t)tr_dtype_bytes(dtype), to, true, stream, &t));
+    return tr_world_run_point(e->world, run_send, &t);
+}
+
+tr_status_t tr_engine_receive(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int from,
+                              tr_stream_t *stream) {
+    tr_engine_t *e = (tr_engine_t *)c;
+    transfer_t t;
+    TR_TRY(open_transfer(e, data, count * (int64_t)tr_dtype_bytes(dtype), from, false, stream, &t));
+    TR_TRY(tr_world_run_point(e->world, run_receive, &t));
+    return tr_engine_to_device(e, data, t.bytes, t.count, stream);
+}
+
+tr_status_t tr_engine_broadcast(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int root,
+                                tr_stream_t *stream) {
+    tr_engine_t *e = (tr_engine_t *)c;
+    transfer_t t;
+    if (c->size == 1) return TR_OK;
+    TR_TRY(open_transfer(e, data, count * (int64_t)tr_dtype_bytes(dtype), root, c->rank == root, stream, &t));
+    TR_TRY(tr_world_run(e->world, run_broadcast, &t));
+    if (c->rank != root) TR_TRY(tr_engine_to_device(e, data, t.bytes, t.count, stream));
+    return e->device->immediate ? TR_OK : e->device->ops->stream_sync(e->device, stream);
+}

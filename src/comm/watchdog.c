@@ -1,0 +1,415 @@
+/*
+ * The watchdog's thread: listens, tells, judges; and the end of the job.
+ *
+ * Its clock counts the time that the thread itself lived through: a job that was suspended whole and goes on later finds nobody late.
+ */
+#include "trainer/watchdog.h"
+#include "trainer/clock.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+#include "watchdog_int.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <unistd.h>
+
+#define TICK_MIN_SEC   0.02
+#define TICK_MAX_SEC   0.2
+#define SUSPENDED_SEC  1.0    /* a tick that took longer counts as one that did not */
+#define GONE_SEC       1.5    /* the launcher notices within about 1.1 s, and knows the exit code */
+#define START_SEC      600.0  /* a start may take as long without a sign of progress */
+#define CHECKPOINT_SEC 3600.0 /* and a disk with a checkpoint */
+#define STOP_SEC       2.0
+#define STOP_STEPS     3
+#define ABORT_SEC      2
+#define NEXT_SEC       0.5 /* of ranks that see the same the lowest speaks, the second where it did not, */
+#define OTHERS_SEC     2.5 /* and the others where neither could: they do not hear of each other */
+
+struct tr_watchdog {
+    tr_world_t *world;
+    double tick_sec;
+    _Atomic double timeout_sec;
+    int (*_Atomic asked_to_stop)(void);
+    _Atomic bool ending; /* this rank has said why it ends the job */
+    pthread_t thread;
+    int wake[2];      /* a byte ends the thread */
+    bool linked;      /* to other ranks */
+    tr_peer_t *peers; /* rank 0: [size], its own too; else [1], rank 0 */
+    int peer_count;
+    /* the thread's own */
+    double now_sec, clock_sec; /* its time; the clock's at the last tick */
+    double changed_sec;        /* when the last progress of any rank was seen */
+    double stop_sec;           /* when the signal was seen, 0: none */
+    int64_t own_seen;          /* progress of this rank */
+    double own_changed_sec;
+    int64_t granted; /* ticks that counted as progress though nothing moved */
+    int64_t job;     /* rank 0: grows with the progress of any rank */
+    char line[512];
+    size_t length;
+};
+
+/* -- what this rank does ------------------------------------------------------------------------------ */
+
+void tr_watchdog_phase(tr_world_t *world, tr_phase_t phase, int64_t step) {
+    tr_pulse_t *p = &world->pulse;
+    const double now = tr_clock_sec();
+    if (TR_PULSE_GET(p->phase) == TR_PHASE_STEP) {
+        const int64_t n = TR_PULSE_GET(p->steps_timed);
+        TR_PULSE_SET(p->step_sec[n % TR_RECENT_STEPS], (float)(now - p->begin_sec));
+        TR_PULSE_SET(p->steps_timed, n + 1);
+    }
+    p->begin_sec = now;
+    TR_PULSE_SET(p->step, step);
+    TR_PULSE_SET(p->phase, (int)phase);
+    TR_PULSE_ADD(p->marks, 1);
+}
+
+void tr_watchdog_mark(tr_world_t *world) {
+    if (world) TR_PULSE_ADD(world->pulse.marks, 1);
+}
+
+static float median_step_sec(const tr_pulse_t *p) {
+    const int64_t timed = TR_PULSE_GET(p->steps_timed);
+    const int n = timed < TR_RECENT_STEPS ? (int)timed : TR_RECENT_STEPS;
+    float sorted[TR_RECENT_STEPS];
+    for (int i = 0; i < n; i++) {
+        const float v = TR_PULSE_GET(p->step_sec[i]);
+        int k = i;
+        for (; k > 0 && sorted[k - 1] > v; k--) sorted[k] = sorted[k - 1];
+        sorted[k] = v;
+    }
+    return n ? sorted[n / 2] : 0;
+}
+
+static tr_beat_t own_beat(const tr_watchdog_t *w) {
+    const tr_pulse_t *p = &w->world->pulse;
+    tr_beat_t b = {.step = TR_PULSE_GET(p->step),
+                   .entered = TR_PULSE_GET(p->entered),
+                   .completed = TR_PULSE_GET(p->completed),
+                   .rank = w->world->info.rank,
+                   .phase = TR_PULSE_GET(p->phase),
+                   .blocked = TR_PULSE_GET(p->blocked)};
+    b.progress = TR_PULSE_GET(p->marks) + b.entered + b.completed + w->granted;
+    return b;
+}
+
+/* How long this rank may be at what it does before that no longer counts as progress by itself. */
+static double patience_sec(const tr_watchdog_t *w, const tr_beat_t *own) {
+    if (own->blocked) return 0;
+    if (own->phase == TR_PHASE_CHECKPOINT) return CHECKPOINT_SEC;
+    return own->phase == TR_PHASE_START && w->stop_sec == 0 ? START_SEC : 0;
+}
+
+static void tell_peers(tr_watchdog_t *w, int leaving) {
+    tr_beat_t beat = own_beat(w);
+    beat.leaving = leaving;
+    if (w->world->info.rank == 0) beat.progress = w->job;
+    for (int i = 0; i < w->peer_count; i++) tr_link_send(&w->peers[i], &beat);
+}
+
+/* -- the end ------------------------------------------------------------------------------------------ */
+
+static void put(tr_watchdog_t *w, const char *text) {
+    for (; *text && w->length < sizeof w->line - 1; text++) w->line[w->length++] = *text;
+}
+
+static void put_int(tr_watchdog_t *w, int64_t value) {
+    char digits[24];
+    size_t at = sizeof digits - 1;
+    digits[at] = '\0';
+    do digits[--at] = (char)('0' + value % 10);
+    while ((value /= 10) > 0);
+    put(w, digits + at);
+}
+
+static void put_sec(tr_watchdog_t *w, double sec) {
+    const int64_t tenths = (int64_t)(10 * sec + 0.5);
+    put_int(w, tenths / 10);
+    put(w, ".");
+    put_int(w, tenths % 10);
+    put(w, " s");
+}
+
+static void put_rank(tr_watchdog_t *w, const char *host, int rank) {
+    put(w, "rank ");
+    put_int(w, rank);
+    put(w, " (");
+    put(w, host);
+    put(w, ")");
+}
+
+static void put_beat(tr_watchdog_t *w, const tr_beat_t *b) {
+    static const char *const phases[] = {"start", "training", "evaluation", "checkpoint", "end"};
+    put(w, " in phase ");
+    put(w, phases[b->phase >= 0 && b->phase <= TR_PHASE_END ? b->phase : 0]);
+    put(w, ", step ");
+    put_int(w, b->step);
+    put(w, ", collective ");
+    put_int(w, b->entered);
+    put(w, b->completed < b->entered ? " entered, " : " completed");
+    if (b->completed < b->entered) {
+        put_int(w, b->completed);
+        put(w, " completed");
+    }
+}
+
+static void end_now(int number) {
+    (void)number;
+    _exit(TR_ERR_RETRY);
+}
+
+/* MPI_Abort may itself hang: the alarm ends the process whatever this thread is in. Where the launcher is ending the
+ * job already, which is why TERM came, it would only wait for it. */
+static void end_job(tr_watchdog_t *w, bool launcher_knows) {
+    struct sigaction action = {.sa_handler = end_now};
+    sigset_t alarm_only;
+    put(w, ". Start the job again: it goes on from its last checkpoint.\n");
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGALRM, &action, NULL);
+    sigemptyset(&alarm_only);
+    sigaddset(&alarm_only, SIGALRM);
+    pthread_sigmask(SIG_UNBLOCK, &alarm_only, NULL);
+    alarm(ABORT_SEC);
+    (void)!write(STDERR_FILENO, w->line, w->length);
+    tell_peers(w, TR_ENDING);
+    if (!launcher_knows) tr_world_abort(w->world, TR_ERR_RETRY);
+    _exit(TR_ERR_RETRY);
+}
+
+static void begin_line(tr_watchdog_t *w) {
+    w->length = 0;
+    put(w, isatty(STDERR_FILENO) ? "\ntrainer: error: " : "trainer: error: ");
+}
+
+/* -- judging ------------------------------------------------------------------------------------------ */
+
+static void end_for_peer(tr_watchdog_t *w, const tr_peer_t *p, int rank, bool gone) {
+    begin_line(w);
+    put_rank(w, p->host, rank);
+    if (gone) {
+        put(w, " is gone");
+    } else {
+        put(w, " has been silent for ");
+        put_sec(w, w->now_sec - p->heard_sec);
+        put(w, " (it was stopped, or its node or the network is down)");
+    }
+    put(w, "; last heard of");
+    put_beat(w, &p->last);
+    end_job(w, gone && w->stop_sec > 0);
+}
+
+/* The one the others wait for: of those that entered the fewest collectives one that does not wait itself. */
+static const tr_peer_t *furthest_behind(const tr_watchdog_t *w) {
+    const tr_peer_t *worst = NULL;
+    for (int i = 0; i < w->peer_count; i++) {
+        const tr_peer_t *p = &w->peers[i];
+        if (p->last.leaving) continue;
+        if (!worst || p->last.entered < worst->last.entered ||
+            (p->last.entered == worst->last.entered && !p->last.blocked && worst->last.blocked))
+            worst = p;
+    }
+    return worst ? worst : &w->peers[0];
+}
+
+static void end_for_all(tr_watchdog_t *w, const char *why, double sec) {
+    const bool root = w->world->info.rank == 0;
+    const tr_beat_t own = own_beat(w);
+    const tr_peer_t *p = root && w->linked ? furthest_behind(w) : NULL;
+    begin_line(w);
+    put(w, why);
+    put_sec(w, sec);
+    put(w, p ? "; furthest behind is " : "; this is ");
+    put_rank(w, p ? p->host : w->world->info.host, p ? (int)(p - w->peers) : own.rank);
+    put_beat(w, p ? &p->last : &own);
+    end_job(w, false);
+}
+
+/* TERM behind a peer's end: the launcher has noticed, waits for us, and only one need say what it was. */
+static void judge_gone(tr_watchdog_t *w, const tr_peer_t *p, int rank, double later_sec) {
+    if (w->stop_sec > 0 && w->world->info.rank > 1) _exit(TR_ERR_RETRY);
+    if (w->stop_sec > 0 || w->now_sec - p->gone_sec > GONE_SEC + later_sec) end_for_peer(w, p, rank, true);
+}
+
+static void judge_peer(tr_watchdog_t *w, int rank, double later_sec) {
+    const tr_peer_t *p = &w->peers[rank];
+    if (rank == w->world->info.rank || p->last.leaving == TR_LEAVING) return;
+    if (p->last.leaving == TR_ENDING) {
+        if (w->stop_sec > 0 || w->now_sec - p->heard_sec > ABORT_SEC) _exit(TR_ERR_RETRY);
+    } else if (p->gone_sec > 0) {
+        judge_gone(w, p, rank, later_sec);
+    } else if (w->now_sec - p->heard_sec > w->timeout_sec + w->tick_sec + later_sec) {
+        end_for_peer(w, p, rank, false);
+    }
+}
+
+static void judge_stop(tr_watchdog_t *w, double later_sec) {
+    int (*asked)(void) = w->asked_to_stop;
+    const int number = asked ? asked() : 0;
+    if (number != SIGTERM && number != SIGINT) return;
+    if (w->stop_sec == 0) w->stop_sec = w->now_sec;
+    const double steps = STOP_STEPS * (double)median_step_sec(&w->world->pulse),
+                 limit = steps > STOP_SEC ? steps : STOP_SEC;
+    const double since = w->changed_sec > w->stop_sec ? w->changed_sec : w->stop_sec;
+    if (w->now_sec - since > limit + later_sec)
+        end_for_all(w, "asked to stop, and no progress for ", w->now_sec - since);
+}
+
+static void judge(tr_watchdog_t *w) {
+    const int rank = w->world->info.rank;
+    const double later_sec = rank > 1 ? OTHERS_SEC : 0;
+    if (w->linked || w->world->info.size == 1) judge_stop(w, rank == 1 ? NEXT_SEC : later_sec);
+    if (w->linked) {
+        for (int i = 0; i < w->peer_count; i++) judge_peer(w, i, later_sec);
+        if (rank == 0 && w->now_sec - w->changed_sec > w->timeout_sec + w->tick_sec)
+            end_for_all(w, "no rank has made progress for ", w->now_sec - w->changed_sec);
+    }
+}
+
+/* -- the thread --------------------------------------------------------------------------------------- */
+
+static void note_change(tr_watchdog_t *w) {
+    w->changed_sec = w->now_sec;
+    w->job++;
+}
+
+static void look_at_self(tr_watchdog_t *w) {
+    tr_beat_t own = own_beat(w);
+    if (own.progress != w->own_seen) {
+        w->own_changed_sec = w->now_sec;
+    } else if (w->now_sec - w->own_changed_sec < patience_sec(w, &own)) {
+        w->granted++;
+        own.progress++;
+    }
+    if (own.progress != w->own_seen) note_change(w);
+    w->own_seen = own.progress;
+    if (w->world->info.rank != 0 || w->peer_count == 0) return;
+    w->peers[0].last = own;
+    w->peers[0].heard_sec = w->now_sec;
+}
+
+static void listen_to_peers(tr_watchdog_t *w) {
+    for (int i = 0; i < w->peer_count; i++) {
+        const int64_t before = w->peers[i].last.progress;
+        if (tr_link_receive(&w->peers[i], w->now_sec) && w->peers[i].last.progress != before) note_change(w);
+    }
+}
+
+static void advance_clock(tr_watchdog_t *w) {
+    const double clock = tr_clock_sec(), passed = clock - w->clock_sec;
+    w->now_sec += passed < SUSPENDED_SEC ? passed : w->tick_sec;
+    w->clock_sec = clock;
+}
+
+static void *watchdog_main(void *self) {
+    tr_watchdog_t *w = self;
+    struct pollfd wait = {.fd = w->wake[0], .events = POLLIN};
+    pthread_setname_np(pthread_self(), "trainer-watch");
+    do {
+        advance_clock(w);
+        look_at_self(w);
+        listen_to_peers(w);
+        tell_peers(w, 0);
+        judge(w);
+    } while (poll(&wait, 1, (int)(1000 * w->tick_sec)) <= 0);
+    if (w->ending) tell_peers(w, TR_ENDING);
+    return NULL;
+}
+
+/* -- start and stop ----------------------------------------------------------------------------------- */
+
+static double tick_for(double timeout_sec) {
+    const double tick = timeout_sec / 10;
+    return tick < TICK_MIN_SEC ? TICK_MIN_SEC : tick > TICK_MAX_SEC ? TICK_MAX_SEC : tick;
+}
+
+static tr_status_t start_thread(tr_watchdog_t *w) {
+    sigset_t all, before;
+    if (pipe2(w->wake, O_CLOEXEC) != 0)
+        return TR_FAIL(TR_ERR_IO, "The watchdog's pipe could not be made: %s.", strerror(errno));
+    w->clock_sec = tr_clock_sec();
+    w->now_sec = w->changed_sec = w->own_changed_sec = 1; /* 0 stands for never */
+    for (int i = 0; i < w->peer_count; i++) w->peers[i].heard_sec = w->now_sec;
+    sigfillset(&all); /* handlers run where the work is */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int failed = pthread_create(&w->thread, NULL, watchdog_main, w);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed == 0) return TR_OK;
+    close(w->wake[0]);
+    close(w->wake[1]);
+    return TR_FAIL(TR_ERR_MEMORY, "The watchdog's thread could not be started: %s.", strerror(failed));
+}
+
+static void release(tr_watchdog_t **watchdog) {
+    for (int i = 0; i < (*watchdog)->peer_count; i++)
+        if ((*watchdog)->peers[i].fd >= 0) close((*watchdog)->peers[i].fd);
+    tr_free(&(*watchdog)->peers);
+    tr_free(watchdog);
+}
+
+static tr_status_t open_peers(tr_watchdog_t *w) {
+    const tr_world_info_t *info = &w->world->info;
+    const int count = info->rank == 0 ? info->size : 1;
+    tr_status_t status = tr_alloc((size_t)count * sizeof *w->peers, "watchdog", &w->peers);
+    if (status == TR_OK) w->peer_count = count;
+    TR_TRY(tr_world_agree(w->world, status));
+    for (int i = 0; i < count; i++) w->peers[i].fd = -1;
+    if (tr_links_open(w->world, w->peers) == TR_OK) {
+        w->linked = true;
+        return TR_OK;
+    }
+    if (w->world->lost) return tr_error_last()->code;
+    TR_WARN("No watchdog: a rank that stops will not be named. %s", tr_error_last()->message);
+    return TR_OK;
+}
+
+tr_status_t tr_watchdog_start(tr_world_t *world, double timeout_sec, int (*asked_to_stop)(void)) {
+    tr_watchdog_t *w = world->watchdog;
+    if (w) {
+        w->timeout_sec = timeout_sec;
+        w->asked_to_stop = asked_to_stop;
+        return TR_OK;
+    }
+    TR_TRY(tr_world_agree(world, tr_alloc(sizeof *w, "watchdog", &w)));
+    *w = (tr_watchdog_t){.world = world,
+                         .timeout_sec = timeout_sec,
+                         .tick_sec = tick_for(timeout_sec),
+                         .asked_to_stop = asked_to_stop};
+    tr_status_t status = world->info.size > 1 ? open_peers(w) : TR_OK;
+    if (status == TR_OK) status = start_thread(w);
+    if (status == TR_OK)
+        world->watchdog = w;
+    else
+        release(&w);
+    status = tr_world_agree(world, status);
+    if (status != TR_OK) tr_watchdog_stop(world);
+    return status;
+}
+
+bool tr_watchdog_limits_waits(const tr_world_t *world) {
+    return world->watchdog && world->watchdog->linked;
+}
+
+void tr_watchdog_end(tr_world_t *world) {
+    tr_watchdog_t *w = world->watchdog;
+    if (!w || pthread_equal(pthread_self(), w->thread) || atomic_exchange(&w->ending, true)) return;
+    (void)!write(w->wake[1], "", 1);
+    pthread_join(w->thread, NULL);
+}
+
+void tr_watchdog_stop(tr_world_t *world) {
+    tr_watchdog_t *w = world->watchdog;
+    if (!w) return;
+    world->watchdog = NULL;
+    if (!w->ending) {
+        (void)!write(w->wake[1], "", 1);
+        pthread_join(w->thread, NULL);
+        if (!world->lost) tell_peers(w, TR_LEAVING);
+    }
+    close(w->wake[0]);
+    close(w->wake[1]);
+    release(&w);
+}

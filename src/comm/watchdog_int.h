@@ -1,0 +1,37 @@
+/* Private: the watchdog's links to other ranks. */
+#ifndef TRAINER_WATCHDOG_INT_H
+#define TRAINER_WATCHDOG_INT_H
+
+#include "world_int.h"
+
+/* The last beat of a rank: all is well and it closes the link; it has said why the job ends, and ends it. */
+enum { TR_LEAVING = 1, TR_ENDING };
+
+/* What a rank says of itself. */
+typedef struct {
+    int64_t progress; /* grows with anything that gets done; rank 0's with what any rank gets done */
+    int64_t step, entered, completed;
+    int32_t rank, phase;
+    int32_t blocked; /* waits for other ranks */
+    int32_t leaving; /* 0, TR_LEAVING or TR_ENDING */
+} tr_beat_t;
+
+/* A rank that is listened to. */
+typedef struct {
+    int fd; /* -1: none: this rank itself, or one that left or is gone */
+    char host[64];
+    tr_beat_t last;
+    double heard_sec; /* when `last` came */
+    double gone_sec;  /* when the link broke, 0: it did not */
+    size_t got;       /* bytes of a beat that has come in part */
+    tr_beat_t coming;
+} tr_peer_t;
+
+/* Rank 0 gets a link to every other rank, peers[rank]; the others one to rank 0, peers[0]. TR_ERR_RETRY where it did not come about. Collective. */
+tr_status_t tr_links_open(tr_world_t *world, tr_peer_t *peers);
+/* Never blocks. A beat that finds the link stuffed is left out. */
+void tr_link_send(tr_peer_t *peer, const tr_beat_t *beat);
+/* Takes in what has come; true where that was a beat, now `last`. A broken link is closed and gone_sec set to `now_sec`. Never blocks. */
+bool tr_link_receive(tr_peer_t *peer, double now_sec);
+
+#endif

@@ -1,0 +1,178 @@
+/* The watchdog's TCP links: every rank to rank 0, whose addresses go around by MPI. */
+#include "watchdog_int.h"
+#include "trainer/clock.h"
+#include "trainer/mem.h"
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define MAX_ADDRESSES 8
+#define CONNECT_SEC   3.0  /* for one address */
+#define JOIN_SEC      15.0 /* for all ranks */
+#define STUFFED_BYTES 4096
+
+/* Where rank 0 listens. */
+typedef struct {
+    uint64_t token; /* tells our ranks from whoever else finds the port */
+    in_port_t port;
+    int count;
+    struct in_addr address[MAX_ADDRESSES];
+} place_t;
+
+typedef struct {
+    uint64_t token;
+    int32_t rank;
+    char host[64];
+} hello_t;
+
+/* -- rank 0 ------------------------------------------------------------------------------------------- */
+
+static void list_addresses(place_t *place) {
+    struct ifaddrs *all = NULL;
+    if (getifaddrs(&all) != 0) return;
+    for (const struct ifaddrs *i = all; i && place->count < MAX_ADDRESSES; i = i->ifa_next) {
+        if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET) continue;
+        if (!(i->ifa_flags & IFF_UP) || (i->ifa_flags & IFF_LOOPBACK)) continue;
+        place->address[place->count++] = ((const struct sockaddr_in *)i->ifa_addr)->sin_addr;
+    }
+    freeifaddrs(all);
+}
+
+/* A socket that listens, -1 where there can be none. Nobody outside reaches it where all ranks are on one node. */
+static int listen_here(const tr_world_info_t *info, place_t *place) {
+    const bool one_node = info->nodes == 1;
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_addr.s_addr = htonl(one_node ? INADDR_LOOPBACK : INADDR_ANY)};
+    socklen_t length = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return -1;
+    if (bind(fd, (struct sockaddr *)&at, sizeof at) != 0 || listen(fd, info->size) != 0 ||
+        getsockname(fd, (struct sockaddr *)&at, &length) != 0) {
+        close(fd);
+        return -1;
+    }
+    place->port = at.sin_port;
+    if (!one_node) list_addresses(place);
+    if (getrandom(&place->token, sizeof place->token, GRND_NONBLOCK) < 0) place->token = (uint64_t)getpid();
+    return fd;
+}
+
+static void greet(int fd, const place_t *place, int size, tr_peer_t *peers, int *missing) {
+    const struct timeval patience = {.tv_sec = 1};
+    hello_t hello;
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    if (recv(fd, &hello, sizeof hello, MSG_WAITALL) != sizeof hello || hello.token != place->token ||
+        hello.rank <= 0 || hello.rank >= size || peers[hello.rank].fd >= 0) {
+        close(fd);
+        return;
+    }
+    peers[hello.rank].fd = fd;
+    memcpy(peers[hello.rank].host, hello.host, sizeof hello.host);
+    --*missing;
+}
+
+static bool accept_all(int listener, const place_t *place, int size, tr_peer_t *peers) {
+    const double deadline = tr_clock_sec() + JOIN_SEC;
+    for (int missing = size - 1; missing > 0;) {
+        const double left = deadline - tr_clock_sec();
+        struct pollfd wait = {.fd = listener, .events = POLLIN};
+        if (left <= 0 || (poll(&wait, 1, (int)(1000 * left)) < 0 && errno != EINTR)) return false;
+        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+        if (fd >= 0)
+            greet(fd, place, size, peers, &missing);
+        else if (errno == EMFILE || errno == ENFILE)
+            return false;
+    }
+    return true;
+}
+
+/* -- the others --------------------------------------------------------------------------------------- */
+
+static bool connect_to(struct in_addr address, in_port_t port, int *out_fd) {
+    const struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = port, .sin_addr = address};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), error = 0;
+    struct pollfd wait = {.fd = fd, .events = POLLOUT};
+    socklen_t length = sizeof error;
+    if (fd < 0) return false;
+    bool connected = connect(fd, (const struct sockaddr *)&to, sizeof to) == 0;
+    if (!connected && errno == EINPROGRESS && poll(&wait, 1, (int)(1000 * CONNECT_SEC)) == 1)
+        connected = getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 && error == 0;
+    if (connected)
+        *out_fd = fd;
+    else
+        close(fd);
+    return connected;
+}
+
+static bool join(const place_t *place, const tr_world_info_t *info, tr_peer_t *root) {
+    hello_t hello = {.token = place->token, .rank = info->rank};
+    memcpy(hello.host, info->host, sizeof hello.host);
+    bool connected =
+        info->node == 0 && connect_to((struct in_addr){htonl(INADDR_LOOPBACK)}, place->port, &root->fd);
+    for (int i = 0; i < place->count && !connected; i++)
+        connected = connect_to(place->address[i], place->port, &root->fd);
+    return connected && send(root->fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello;
+}
+
+/* -- all ---------------------------------------------------------------------------------------------- */
+
+tr_status_t tr_links_open(tr_world_t *world, tr_peer_t *peers) {
+    const tr_world_info_t *info = &world->info;
+    place_t place = {0};
+    char host[64];
+    int listener = info->rank == 0 ? listen_here(info, &place) : -1;
+    if (listener < 0) place.port = 0;
+    TR_TRY(tr_world_broadcast(world, &place, sizeof place, 0));
+    memcpy(host, info->host, sizeof host);
+    TR_TRY(tr_world_broadcast(world, host, sizeof host, 0));
+    memcpy(peers[0].host, host, sizeof host);
+    int64_t ok = place.port != 0;
+    if (ok)
+        ok =
+            info->rank == 0 ? accept_all(listener, &place, info->size, peers) : join(&place, info, &peers[0]);
+    if (listener >= 0) close(listener);
+    TR_TRY(tr_world_allreduce_int(world, &ok, 1, TR_REDUCE_MIN));
+    return ok ? TR_OK : TR_FAIL(TR_ERR_RETRY, "Not every rank could reach rank 0 (%s) by TCP.", host);
+}
+
+void tr_link_send(tr_peer_t *peer, const tr_beat_t *beat) {
+    int waiting = 0;
+    if (peer->fd < 0) return;
+    /* So that a beat is never sent in part. */
+    if (ioctl(peer->fd, SIOCOUTQ, &waiting) == 0 && waiting > STUFFED_BYTES) return;
+    (void)!send(peer->fd, beat, sizeof *beat,
+                MSG_DONTWAIT | MSG_NOSIGNAL); /* what is wrong shows in receiving */
+}
+
+bool tr_link_receive(tr_peer_t *peer, double now_sec) {
+    bool heard = false;
+    while (peer->fd >= 0) {
+        ssize_t n =
+            recv(peer->fd, (char *)&peer->coming + peer->got, sizeof peer->coming - peer->got, MSG_DONTWAIT);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+        if (n <= 0) {
+            close(peer->fd);
+            peer->fd = -1;
+            if (!peer->last.leaving) peer->gone_sec = now_sec;
+            break;
+        }
+        peer->got += (size_t)n;
+        if (peer->got < sizeof peer->coming) continue;
+        peer->last = peer->coming;
+        peer->got = 0;
+        peer->heard_sec = now_sec;
+        heard = true;
+    }
+    return heard;
+}

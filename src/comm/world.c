@@ -1,0 +1,143 @@
+#include "world_int.h"
+#include "trainer/mem.h"
+#include <string.h>
+#include <unistd.h>
+
+/* "Open MPI v4.1.4, package: ..." and "MPICH Version:\t4.0.2\nMPICH ..." as one short line. */
+static void read_mpi_version(char out[128]) {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+    size_t n = 0;
+    MPI_Get_library_version(text, &length);
+    for (const char *c = text; *c && !strchr(",\n", *c) && n < 127; c++) {
+        bool space = *c == ' ' || *c == '\t' || *c == ':';
+        if (!space)
+            out[n++] = *c;
+        else if (n && out[n - 1] != ' ')
+            out[n++] = ' ';
+    }
+    out[n] = '\0';
+}
+
+static tr_status_t init_mpi(tr_world_t *w) {
+    int initialised = 0, finalised = 0, level = MPI_THREAD_SINGLE;
+    MPI_Initialized(&initialised);
+    MPI_Finalized(&finalised);
+    if (finalised)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "MPI was finalized before: one process can open the world once. Start a new process.");
+    /* Not MULTIPLE: one thread at a time is all we need, and the locks of MULTIPLE slow every call. */
+    if (initialised) {
+        TR_MPI(MPI_Query_thread, (&level));
+    } else {
+        TR_MPI(MPI_Init_thread, (NULL, NULL, MPI_THREAD_SERIALIZED, &level));
+        w->owns_mpi = true;
+    }
+    w->any_thread = level >= MPI_THREAD_SERIALIZED;
+    return TR_OK;
+}
+
+static tr_status_t check_launch(const tr_world_t *w) {
+    int64_t tasks = tr_launch_tasks();
+    if (w->info.size > 1 || tasks <= 1) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "The launcher started %lld tasks, but MPI (%s) sees one rank: each task would train "
+                   "alone. Launch with "
+                   "'srun --mpi=pmix ...' ('srun --mpi=list' shows what this Slurm has) or with the mpirun "
+                   "of the same MPI.",
+                   (long long)tasks, w->info.mpi_version);
+}
+
+static tr_status_t gather(MPI_Comm comm, const void *mine, int bytes, void *all) {
+    TR_MPI(MPI_Allgather, (mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, comm));
+    return TR_OK;
+}
+
+static tr_status_t find_node(tr_world_t *w, MPI_Comm local) {
+    tr_world_info_t *info = &w->info;
+    int mine = info->rank, *lowest = NULL;
+    TR_MPI(MPI_Bcast, (&mine, 1, MPI_INT, 0, local));
+    TR_TRY(tr_alloc((size_t)info->size * sizeof *lowest, "nodes", &lowest));
+    tr_status_t status = gather(w->comm, &mine, sizeof mine, lowest);
+    if (status == TR_OK) tr_count_nodes(lowest, info->size, info->rank, &info->node, &info->nodes);
+    tr_free(&lowest);
+    return status;
+}
+
+static tr_status_t find_cores(tr_world_t *w, MPI_Comm local) {
+    tr_world_info_t *info = &w->info;
+    cpu_set_t mine, *masks = NULL;
+    CPU_ZERO(&mine);
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0 || CPU_COUNT(&mine) == 0) CPU_SET(0, &mine);
+    TR_TRY(tr_alloc((size_t)info->local_size * sizeof *masks, "affinity masks", &masks));
+    tr_status_t status = gather(local, &mine, sizeof mine, masks);
+    int crowded = status == TR_OK && tr_count_cores(masks, info->local_size, info->local_rank, &info->cores,
+                                                    &info->cores_shared_by);
+    tr_free(&masks);
+    TR_TRY(status);
+    TR_MPI(MPI_Allreduce, (MPI_IN_PLACE, &crowded, 1, MPI_INT, MPI_MAX, w->comm));
+    info->more_than_cores = crowded;
+    return TR_OK;
+}
+
+static tr_status_t find_place(tr_world_t *w) {
+    MPI_Comm local = MPI_COMM_NULL;
+    TR_MPI(MPI_Comm_split_type, (w->comm, MPI_COMM_TYPE_SHARED, w->info.rank, MPI_INFO_NULL, &local));
+    MPI_Comm_set_errhandler(local, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(local, &w->info.local_rank);
+    MPI_Comm_size(local, &w->info.local_size);
+    tr_status_t status = find_node(w, local);
+    if (status == TR_OK) status = find_cores(w, local);
+    MPI_Comm_free(&local);
+    return status;
+}
+
+static tr_status_t open_world(tr_world_t *w, const MPI_Comm *given) {
+    TR_TRY(init_mpi(w));
+    /* Before the duplicate: an error here is returned too. */
+    TR_MPI(MPI_Comm_set_errhandler, (MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    TR_MPI(MPI_Comm_dup, (given ? *given : MPI_COMM_WORLD, &w->comm));
+    TR_MPI(MPI_Comm_set_errhandler, (w->comm, MPI_ERRORS_RETURN));
+    MPI_Comm_rank(w->comm, &w->info.rank);
+    MPI_Comm_size(w->comm, &w->info.size);
+    gethostname(w->info.host, sizeof w->info.host - 1);
+    read_mpi_version(w->info.mpi_version);
+    if (!given) TR_TRY(check_launch(w));
+    return find_place(w);
+}
+
+tr_status_t tr_world_open(const void *comm, tr_world_t **out) {
+    tr_world_t *w = NULL;
+    TR_TRY(tr_alloc(sizeof *w, "world", &w));
+    w->comm = MPI_COMM_NULL;
+    tr_status_t status = open_world(w, comm);
+    if (status != TR_OK) {
+        tr_world_close(&w);
+        return status;
+    }
+    *out = w;
+    return TR_OK;
+}
+
+void tr_world_close(tr_world_t **world) {
+    tr_world_t *w = *world;
+    if (!w) return;
+    /* With a peer lost they would wait for it; that the process ends without them ends the others. */
+    if (!w->lost && w->comm != MPI_COMM_NULL) MPI_Comm_free(&w->comm);
+    if (!w->lost && w->owns_mpi) MPI_Finalize();
+    tr_watchdog_stop(w); /* last: it watches over the finalizing, too */
+    tr_free(world);
+}
+
+const tr_world_info_t *tr_world_info(const tr_world_t *world) {
+    return &world->info;
+}
+
+void tr_world_abort(tr_world_t *world, int code) {
+    int initialised = 0, finalised = 0;
+    MPI_Initialized(&initialised);
+    MPI_Finalized(&finalised);
+    if (world) tr_watchdog_end(world);
+    if (initialised && !finalised)
+        MPI_Abort(world && world->comm != MPI_COMM_NULL ? world->comm : MPI_COMM_WORLD, code);
+}

@@ -1,0 +1,271 @@
+/* The object: create, look up, assign, problems, read. */
+#include "config_int.h"
+#include "ini.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_PROBLEMS  64   /* kept */
+#define PROBLEM_BYTES 1000 /* of each */
+
+bool tr_config_full_key(const char *section, const char *name, char key[KEY_BYTES]) {
+    int wanted = snprintf(key, KEY_BYTES, "%s%s%s", section, *section ? "." : "", name);
+    return wanted > 0 && wanted < KEY_BYTES;
+}
+
+entry_t *tr_config_find(const tr_config_t *config, const char *key) {
+    for (size_t i = 0; i < config->entries.count; i++)
+        if (strcmp(config->entries.data[i].key, key) == 0) return &config->entries.data[i];
+    return NULL;
+}
+
+/* -- create and destroy
+ * ------------------------------------------------------------------------------------------------ */
+
+static bool same_text(const char *a, const char *b) {
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static bool same_field(const tr_config_field_t *a, const tr_config_field_t *b) {
+    return a->type == b->type && a->min == b->min && a->max == b->max && same_text(a->choices, b->choices) &&
+           same_text(a->fallback, b->fallback);
+}
+
+static tr_status_t add_entry(tr_config_t *config, const char *section, const tr_config_field_t *field) {
+    char key[KEY_BYTES];
+    entry_t entry = {.section = section, .field = field};
+    if (!tr_config_full_key(section, field->name, key))
+        return TR_FAIL(TR_ERR_INTERNAL, "The key %s.%s is longer than %d bytes.", section, field->name,
+                       KEY_BYTES - 1);
+    const entry_t *other = tr_config_find(config, key);
+    if (other && same_field(other->field, field)) return TR_OK;
+    if (other)
+        return TR_FAIL(TR_ERR_INTERNAL, "The key %s stands in two tables and differs between them.", key);
+    if (!field->fallback || !tr_config_parse_value(field, field->fallback, &entry.value))
+        return TR_FAIL(TR_ERR_INTERNAL, "The default '%s' of %s is not a value of that key.",
+                       field->fallback ? field->fallback : "(null)", key);
+    TR_TRY(tr_vec_push(&config->entries, entry));
+    entry_t *added = &config->entries.data[config->entries.count - 1];
+    TR_TRY(tr_strdup(key, &added->key));
+    return tr_strdup(field->fallback, &added->text);
+}
+
+tr_status_t tr_config_create(const tr_config_table_t *const *tables, size_t count, tr_config_t **out) {
+    tr_config_t *config = NULL;
+    TR_TRY(tr_alloc(sizeof *config, "the configuration", &config));
+    tr_status_t status = TR_OK;
+    for (size_t t = 0; t < count; t++)
+        for (size_t f = 0; f < tables[t]->count; f++)
+            TR_TRY_GOTO(add_entry(config, tables[t]->section, &tables[t]->fields[f]), failed);
+    *out = config;
+    return TR_OK;
+failed:
+    tr_config_destroy(&config);
+    return status;
+}
+
+void tr_config_destroy(tr_config_t **config) {
+    if (!*config) return;
+    for (size_t i = 0; i < (*config)->entries.count; i++) {
+        entry_t *entry = &(*config)->entries.data[i];
+        tr_free(&entry->key);
+        tr_free(&entry->text);
+        tr_free(&entry->origin);
+    }
+    tr_vec_free(&(*config)->entries);
+    for (size_t i = 0; i < (*config)->problems.count; i++) tr_free(&(*config)->problems.data[i]);
+    tr_vec_free(&(*config)->problems);
+    tr_free(config);
+}
+
+void tr_config_where(const char *origin, int line, char where[WHERE_BYTES]) {
+    if (line > 0)
+        snprintf(where, WHERE_BYTES, "%.480s:%d", origin, line);
+    else
+        snprintf(where, WHERE_BYTES, "%.480s", origin);
+}
+
+/* -- problems
+ * ------------------------------------------------------------------------------------------------------------
+ */
+
+static void keep_problem(tr_config_t *config, tr_str_t *text) {
+    char *problem = NULL;
+    tr_status_t status = tr_str_take(text, &problem);
+    if (status == TR_OK) status = tr_vec_push(&config->problems, problem);
+    if (status == TR_OK) return;
+    tr_free(&problem);
+    config->status = status;
+}
+
+void tr_config_note(tr_config_t *config, const char *origin, const char *format, ...) {
+    config->problem_count++;
+    if (config->problems.count == MAX_PROBLEMS) return;
+    char message[PROBLEM_BYTES + 1];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    tr_str_t text = {0};
+    tr_str_printf(&text, "%s: %s", origin, message);
+    keep_problem(config, &text);
+}
+
+void tr_config_problem(tr_config_t *config, const char *key, const char *format, ...) {
+    char message[PROBLEM_BYTES + 1];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    const entry_t *entry = key ? tr_config_find(config, key) : NULL;
+    const char *origin = !entry ? "configuration" : entry->origin ? entry->origin : "default value";
+    tr_config_note(config, origin, "%s: %s", key ? key : "-", message);
+}
+
+tr_status_t tr_config_check(tr_config_t *config) {
+    if (config->status != TR_OK)
+        return TR_FAIL(config->status, "Not enough memory to list the problems of the configuration.");
+    if (config->problem_count == 0) return TR_OK;
+    tr_str_t list = {0};
+    int64_t shown = 0;
+    for (; shown < (int64_t)config->problems.count; shown++) {
+        const char *problem = config->problems.data[shown];
+        if (list.length + strlen(problem) > TR_ERROR_MESSAGE_BYTES - 200) break;
+        tr_str_printf(&list, "\n  %s", problem);
+    }
+    if (shown < config->problem_count)
+        tr_str_printf(&list, "\n  ... and %lld more", (long long)(config->problem_count - shown));
+    char *text;
+    TR_TRY(tr_str_take(&list, &text));
+    tr_status_t status =
+        TR_FAIL(TR_ERR_CONFIG, "%lld problem%s in the configuration:%s", (long long)config->problem_count,
+                config->problem_count == 1 ? "" : "s", text);
+    tr_free(&text);
+    return status;
+}
+
+/* -- values
+ * --------------------------------------------------------------------------------------------------------------
+ */
+
+static tr_status_t set_text(entry_t *entry, const char *text, const char *where) {
+    char *new_text = NULL, *new_origin = NULL;
+    TR_TRY(tr_strdup(text, &new_text));
+    tr_status_t status = tr_strdup(where, &new_origin);
+    if (status != TR_OK) {
+        tr_free(&new_text);
+        return status;
+    }
+    tr_free(&entry->text);
+    tr_free(&entry->origin);
+    entry->text = new_text;
+    entry->origin = new_origin;
+    return TR_OK;
+}
+
+static tr_status_t note_unknown(tr_config_t *config, const char *key, const char *where) {
+    if (config->problems.count == MAX_PROBLEMS) { /* the search for what was meant costs time */
+        config->problem_count++;
+        return TR_OK;
+    }
+    const char *meant = tr_config_suggest(config, key);
+    tr_str_t message = {0};
+    tr_str_append(&message, "there is no key ");
+    tr_config_quote(key, &message);
+    if (meant)
+        tr_str_printf(&message, "; did you mean %s?", meant);
+    else
+        tr_str_append(&message, "; `trainer help` lists all keys");
+    if (message.status == TR_OK) tr_config_note(config, where, "%s", message.text);
+    tr_status_t status = message.status;
+    tr_str_free(&message);
+    return status;
+}
+
+static tr_status_t note_bad_value(tr_config_t *config, const entry_t *entry, const char *text,
+                                  const char *where) {
+    tr_str_t message = {0};
+    tr_str_append(&message, "expected ");
+    tr_config_describe(entry->field, text, &message);
+    tr_str_append(&message, ", found ");
+    tr_config_quote(text, &message);
+    if (strchr(text, '\n')) tr_str_append(&message, " (an indented line continues the value above it)");
+    tr_str_printf(&message, "; the default is %s",
+                  *entry->field->fallback ? entry->field->fallback : "empty");
+    if (message.status == TR_OK) tr_config_note(config, where, "%s: %s", entry->key, message.text);
+    tr_status_t status = message.status;
+    tr_str_free(&message);
+    return status;
+}
+
+/* A value with a problem reads as the default. */
+tr_status_t tr_config_assign(tr_config_t *config, const char *key, const char *text, const char *origin,
+                             int line) {
+    char where[WHERE_BYTES];
+    tr_config_where(origin, line, where);
+    entry_t *entry = tr_config_find(config, key);
+    if (!entry) return note_unknown(config, key, where);
+    if (line > 0 && entry->load == config->loads) {
+        tr_config_note(config, where, "%s: given twice; the first time in line %d", key, entry->line);
+        return TR_OK;
+    }
+    if (line > 0) {
+        entry->load = config->loads;
+        entry->line = line;
+    }
+    if (strlen(text) > TR_INI_VALUE_BYTES) {
+        tr_config_note(config, where, "%s: the value has %zu bytes; at most %d are taken", key, strlen(text),
+                       TR_INI_VALUE_BYTES);
+        return TR_OK;
+    }
+    value_t value;
+    bool is_good = tr_config_parse_value(entry->field, text, &value);
+    if (!is_good) {
+        TR_TRY(note_bad_value(config, entry, text, where));
+        text = entry->field->fallback;
+        (void)tr_config_parse_value(entry->field, text, &value);
+    }
+    TR_TRY(set_text(entry, text, where));
+    entry->value = value;
+    return TR_OK;
+}
+
+static void store(const tr_config_field_t *field, const value_t *value, const char *text, char *settings) {
+    void *member = settings + field->offset;
+    switch (field->type) {
+    case TR_TYPE_INT:
+    case TR_TYPE_BYTES:
+    case TR_TYPE_AUTO_INT: *(int64_t *)member = value->whole; break;
+    case TR_TYPE_FLOAT:
+    case TR_TYPE_DURATION: *(double *)member = value->number; break;
+    case TR_TYPE_BOOL: *(bool *)member = value->whole != 0; break;
+    case TR_TYPE_ENUM: *(int *)member = (int)value->whole; break;
+    case TR_TYPE_STRING: *(const char **)member = text; break;
+    }
+}
+
+void tr_config_read(const tr_config_t *config, const tr_config_table_t *table, void *out_settings) {
+    memset(out_settings, 0, table->struct_bytes);
+    for (size_t i = 0; i < table->count; i++) {
+        const tr_config_field_t *field = &table->fields[i];
+        char key[KEY_BYTES];
+        const entry_t *entry =
+            tr_config_full_key(table->section, field->name, key) ? tr_config_find(config, key) : NULL;
+        value_t fallback = {0};
+        if (!entry)
+            (void)tr_config_parse_value(field, field->fallback,
+                                        &fallback); /* a table the config was not given */
+        store(field, entry ? &entry->value : &fallback, entry ? entry->text : field->fallback, out_settings);
+    }
+}
+
+const char *tr_config_get(const tr_config_t *config, const char *key) {
+    const entry_t *entry = tr_config_find(config, key);
+    return entry ? entry->text : NULL;
+}
+
+bool tr_config_is_set(const tr_config_t *config, const char *key) {
+    const entry_t *entry = tr_config_find(config, key);
+    return entry && strcmp(entry->text, entry->field->fallback) != 0;
+}

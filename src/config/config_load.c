@@ -1,0 +1,193 @@
+/* Where values come from: file, text, environment, command line. */
+#include "config_int.h"
+#include "ini.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_FILE_BYTES (4 << 20)
+
+typedef struct {
+    tr_config_t *config;
+    const char *origin;
+} source_t;
+
+static tr_status_t take_key(void *self, const char *section, const char *name, const char *value, int line) {
+    const source_t *source = self;
+    tr_str_t key = {0};
+    tr_str_printf(&key, "%s%s%s", section, *section ? "." : "", name);
+    TR_TRY(key.status);
+    tr_status_t status = tr_config_assign(source->config, key.text, value, source->origin, line);
+    tr_str_free(&key);
+    return status;
+}
+
+static tr_status_t take_problem(void *self, int line, const char *message) {
+    const source_t *source = self;
+    char where[WHERE_BYTES];
+    tr_config_where(source->origin, line, where);
+    tr_config_note(source->config, where, "%s", message);
+    return TR_OK;
+}
+
+tr_status_t tr_config_load_text(tr_config_t *config, const char *origin, const char *text, size_t bytes) {
+    config->loads++;
+    source_t source = {config, origin};
+    return tr_ini_parse(text, bytes, &(tr_ini_events_t){&source, take_key, take_problem});
+}
+
+/* -- file
+ * ----------------------------------------------------------------------------------------------------------------
+ */
+
+static tr_status_t refuse_folder(const char *path) {
+    char inside[4096];
+    snprintf(inside, sizeof inside, "%s/config.ini", path);
+    if (access(inside, R_OK) == 0)
+        return TR_FAIL(TR_ERR_CONFIG, "Expected a configuration file, found the folder %s; did you mean %s?",
+                       path, inside);
+    return TR_FAIL(
+        TR_ERR_CONFIG,
+        "Expected a configuration file, found the folder %s; name a file, such as one of configs/.", path);
+}
+
+/* To the end or one byte over the limit, pipes too. */
+static tr_status_t read_all(int fd, const char *path, tr_str_t *out) {
+    char chunk[16384];
+    while (out->length <= MAX_FILE_BYTES && out->status == TR_OK) {
+        ssize_t count = read(fd, chunk, sizeof chunk);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0)
+            return TR_FAIL(TR_ERR_IO, "Cannot read the configuration %s: %s.", path, strerror(errno));
+        if (count == 0) break;
+        tr_str_append_bytes(out, chunk, (size_t)count);
+    }
+    TR_TRY(out->status);
+    if (out->length > MAX_FILE_BYTES)
+        return TR_FAIL(TR_ERR_CONFIG, "%s has more than %d MiB: this is no configuration file.", path,
+                       MAX_FILE_BYTES >> 20);
+    return TR_OK;
+}
+
+static tr_status_t load_open_file(tr_config_t *config, const char *path, int fd, tr_str_t *text) {
+    struct stat info;
+    if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) return refuse_folder(path);
+    TR_TRY(read_all(fd, path, text));
+    int line, byte;
+    if (!tr_ini_is_text(text->text ? text->text : "", text->length, &line, &byte))
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "Expected a configuration in text form (UTF-8), found a binary file: %s has the byte "
+                       "0x%02x in line %d. "
+                       "Data files are named by keys: data.train = FILE.",
+                       path, byte, line);
+    return tr_config_load_text(config, path, text->text ? text->text : "", text->length);
+}
+
+tr_status_t tr_config_load_file(tr_config_t *config, const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT)
+        return TR_FAIL(TR_ERR_NOINPUT, "There is no configuration file %s; check the path.", path);
+    if (fd < 0)
+        return TR_FAIL(tr_status_of_errno(errno), "Cannot open the configuration %s: %s.", path,
+                       strerror(errno));
+    tr_str_t text = {0};
+    tr_status_t status = load_open_file(config, path, fd, &text);
+    tr_str_free(&text);
+    close(fd);
+    return status;
+}
+
+/* -- environment and command line
+ * ---------------------------------------------------------------------------------------- */
+
+/* Control bytes, which no file of ours may hold, are refused at once. */
+static tr_status_t assign_from_outside(tr_config_t *config, const char *key, const char *value,
+                                       const char *origin) {
+    int line, byte;
+    if (tr_ini_is_text(value, strlen(value), &line, &byte))
+        return tr_config_assign(config, key, value, origin, 0);
+    tr_config_note(config, origin, "%.200s: expected text (UTF-8), found the byte 0x%02x in the value", key,
+                   byte);
+    return TR_OK;
+}
+
+tr_status_t tr_config_set(tr_config_t *config, const char *assignment, const char *origin) {
+    const char *equals = strchr(assignment, '=');
+    if (!equals || equals == assignment) {
+        tr_str_t found = {0};
+        tr_config_quote(assignment, &found);
+        if (found.status == TR_OK)
+            tr_config_note(config, origin, "expected section.key=value, found %s", found.text);
+        tr_status_t status = found.status;
+        tr_str_free(&found);
+        return status;
+    }
+    static const char blanks[] = " \t\r\n";
+    const char *value = equals + 1 + strspn(equals + 1, blanks);
+    size_t bytes = strlen(value);
+    while (bytes > 0 && strchr(blanks, value[bytes - 1])) bytes--;
+    const char *key_end = equals;
+    while (key_end > assignment && strchr(blanks, key_end[-1])) key_end--;
+    assignment += strspn(assignment, blanks);
+    tr_str_t key = {0}, text = {0};
+    tr_str_append_bytes(&key, assignment, key_end > assignment ? (size_t)(key_end - assignment) : 0);
+    tr_str_append_bytes(&text, value, bytes);
+    tr_status_t status = key.status != TR_OK ? key.status : text.status;
+    if (status == TR_OK) status = assign_from_outside(config, key.text, text.text, origin);
+    tr_str_free(&key);
+    tr_str_free(&text);
+    return status;
+}
+
+#define PREFIX "TRAINER_"
+
+/* data.batch_size: TRAINER_DATA_BATCH_SIZE */
+static void variable_name(const char *key, char name[KEY_BYTES + sizeof PREFIX]) {
+    size_t used = sizeof PREFIX - 1;
+    memcpy(name, PREFIX, used);
+    for (; *key; key++)
+        name[used++] = isalnum((unsigned char)*key) ? (char)toupper((unsigned char)*key) : '_';
+    name[used] = '\0';
+}
+
+/* A variable of another use may begin with the prefix too: only one in a section of ours, or close to a key,
+ * is a typo. */
+static void note_unknown_variable(tr_config_t *config, const char *name) {
+    char known[KEY_BYTES + sizeof PREFIX], best[KEY_BYTES + sizeof PREFIX] = PREFIX;
+    const char *const pair[] = {best + sizeof PREFIX - 1, known + sizeof PREFIX - 1};
+    bool in_section = false;
+    for (size_t i = 0; i < config->entries.count; i++) {
+        size_t section_bytes = strlen(config->entries.data[i].section);
+        variable_name(config->entries.data[i].key, known);
+        in_section |= section_bytes > 0 && strncmp(name, known, sizeof PREFIX + section_bytes) == 0;
+        if (tr_nearest(name + sizeof PREFIX - 1, pair, 2) == pair[1]) memcpy(best, known, sizeof best);
+    }
+    if (best[sizeof PREFIX - 1] != '\0')
+        tr_config_note(config, "environment", "there is no key for %.200s; did you mean %s?", name, best);
+    else if (in_section)
+        tr_config_note(config, "environment", "there is no key for %.200s; `trainer help` lists all keys",
+                       name);
+}
+
+tr_status_t tr_config_load_environment(tr_config_t *config, char *const *environment) {
+    for (; environment && *environment; environment++) {
+        const char *equals = strchr(*environment, '=');
+        if (!equals || strncmp(*environment, PREFIX, sizeof PREFIX - 1) != 0) continue;
+        char name[512], known[KEY_BYTES + sizeof PREFIX], origin[sizeof name + 32];
+        snprintf(name, sizeof name, "%.*s", (int)(equals - *environment), *environment);
+        snprintf(origin, sizeof origin, "environment variable %s", name);
+        bool is_key = false;
+        for (size_t i = 0; i < config->entries.count && !is_key; i++) {
+            variable_name(config->entries.data[i].key, known);
+            is_key = strcmp(known, name) == 0;
+            if (is_key) TR_TRY(assign_from_outside(config, config->entries.data[i].key, equals + 1, origin));
+        }
+        if (!is_key) note_unknown_variable(config, name);
+    }
+    return TR_OK;
+}

@@ -1,0 +1,147 @@
+/* Text out: the resolved configuration, help, and the key that was meant. */
+#include "config_int.h"
+#include "ini.h"
+
+#include <string.h>
+
+/* -- the resolved configuration
+ * --------------------------------------------------------------------------------------- */
+
+/* Whether entry i is the first of its section: tables may share one. */
+static bool starts_section(const tr_config_t *config, size_t i) {
+    for (size_t j = 0; j < i; j++)
+        if (strcmp(config->entries.data[j].section, config->entries.data[i].section) == 0) return false;
+    return true;
+}
+
+static void append_section(const tr_config_t *config, const char *section, tr_str_t *out) {
+    if (*section) tr_str_printf(out, "%s[%s]\n", out->length ? "\n" : "", section);
+    for (size_t i = 0; i < config->entries.count; i++) {
+        const entry_t *entry = &config->entries.data[i];
+        if (strcmp(entry->section, section) == 0) tr_ini_append(out, entry->field->name, entry->text);
+    }
+}
+
+/* Keys without a section have to come first: behind a section they would belong to it. */
+tr_status_t tr_config_serialize(const tr_config_t *config, tr_str_t *out) {
+    append_section(config, "", out);
+    for (size_t i = 0; i < config->entries.count; i++)
+        if (*config->entries.data[i].section && starts_section(config, i))
+            append_section(config, config->entries.data[i].section, out);
+    return out->status;
+}
+
+/* -- the key that was meant
+ * ---------------------------------------------------------------------------------------------- */
+
+static const char *last_part(const char *key) {
+    const char *dot = strrchr(key, '.');
+    return dot ? dot + 1 : key;
+}
+
+typedef TR_VEC(const char *) names_t;
+
+/* Among keys whose last part is `part` (all keys where it is NULL): the nearest to `key`, else the only one.
+ */
+static tr_status_t nearest_key(const tr_config_t *config, const char *key, const char *part,
+                               const char **out) {
+    names_t names = {0};
+    tr_status_t status = TR_OK;
+    for (size_t i = 0; i < config->entries.count && status == TR_OK; i++) {
+        const char *known = config->entries.data[i].key;
+        if (!part || strcmp(last_part(known), part) == 0) status = tr_vec_push(&names, known);
+    }
+    if (status == TR_OK) *out = tr_nearest(key, names.data, names.count);
+    if (status == TR_OK && !*out && part && names.count == 1) *out = names.data[0];
+    tr_vec_free(&names);
+    return status;
+}
+
+/* The key whose last part is nearest to that of `key`, wherever it is. */
+static tr_status_t nearest_part(const tr_config_t *config, const char *key, const char **out) {
+    names_t parts = {0};
+    tr_status_t status = TR_OK;
+    for (size_t i = 0; i < config->entries.count && status == TR_OK; i++)
+        status = tr_vec_push(&parts, last_part(config->entries.data[i].key));
+    const char *part = status == TR_OK ? tr_nearest(last_part(key), parts.data, parts.count) : NULL;
+    for (size_t i = 0; part && i < parts.count && !*out; i++)
+        if (parts.data[i] == part) *out = config->entries.data[i].key;
+    tr_vec_free(&parts);
+    return status;
+}
+
+/* A right name in a wrong section is the likeliest mistake, then a typo, then both. */
+const char *tr_config_suggest(const tr_config_t *config, const char *key) {
+    const char *meant = NULL;
+    if (nearest_key(config, key, last_part(key), &meant) == TR_OK && !meant &&
+        nearest_key(config, key, NULL, &meant) == TR_OK && !meant)
+        (void)nearest_part(config, key, &meant);
+    return meant;
+}
+
+/* -- help
+ * ----------------------------------------------------------------------------------------------------------------
+ */
+
+static const char *shown_default(const entry_t *entry) {
+    return *entry->field->fallback ? entry->field->fallback : "(empty)";
+}
+
+static int first_sentence(const char *text) {
+    int count = 0;
+    while (text[count] && !(text[count] == '.' && (text[count + 1] == ' ' || text[count + 1] == '\0')))
+        count++;
+    return count;
+}
+
+static void append_overview(const tr_config_t *config, const char *section, tr_str_t *out) {
+    bool has_title = false;
+    for (size_t i = 0; i < config->entries.count; i++) {
+        const entry_t *entry = &config->entries.data[i];
+        if (strcmp(entry->section, section) != 0) continue;
+        if (!has_title)
+            tr_str_printf(out, "%s[%s]\n", out->length ? "\n" : "",
+                          *section ? section : "keys without a section");
+        has_title = true;
+        tr_str_printf(out, "  %-28s %-14s %.*s\n", entry->key, shown_default(entry),
+                      first_sentence(entry->field->help), entry->field->help);
+    }
+}
+
+static void append_key_help(const entry_t *entry, tr_str_t *out) {
+    tr_str_printf(out, "%s = %s\n    %s\n    Takes ", entry->key, shown_default(entry), entry->field->help);
+    tr_config_describe(entry->field, NULL, out);
+    tr_str_append(out, ".\n");
+}
+
+static tr_status_t append_help(const tr_config_t *config, const char *key, tr_str_t *out) {
+    if (!key) {
+        append_overview(config, "", out);
+        for (size_t i = 0; i < config->entries.count; i++)
+            if (*config->entries.data[i].section && starts_section(config, i))
+                append_overview(config, config->entries.data[i].section, out);
+        return out->status;
+    }
+    bool found = false;
+    for (size_t i = 0; i < config->entries.count; i++) {
+        const entry_t *entry = &config->entries.data[i];
+        bool in_section = *key && strcmp(entry->section, key) == 0;
+        if (!in_section && strcmp(entry->key, key) != 0) continue;
+        if (found) tr_str_append(out, "\n");
+        append_key_help(entry, out);
+        found = true;
+    }
+    if (found) return out->status;
+    const char *meant = tr_config_suggest(config, key);
+    return TR_FAIL(TR_ERR_USAGE, "There is no key or section %s%s%s%s", key, meant ? "; did you mean " : "",
+                   meant ? meant : "", meant ? "?" : "; `trainer help` lists all.");
+}
+
+tr_status_t tr_config_help(const tr_config_table_t *const *tables, size_t count, const char *key,
+                           tr_str_t *out) {
+    tr_config_t *config = NULL;
+    TR_TRY(tr_config_create(tables, count, &config));
+    tr_status_t status = append_help(config, key, out);
+    tr_config_destroy(&config);
+    return status;
+}

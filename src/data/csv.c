@@ -1,0 +1,151 @@
+/* Comma-separated values (RFC 4180, and blanks around fields): quoted fields may hold commas, doubled quotes and line ends. */
+#include "import_int.h"
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#define BUFFER_BYTES (1 << 16)
+#define ROW_BYTES    (64 << 20) /* a row beyond is no table */
+#define MAX_FIELDS   1000000
+
+struct tr_csv {
+    gzFile file;
+    char *name;
+    char *buffer;
+    int filled, at;
+    int64_t line, next_line;
+    TR_VEC(char) text;     /* the row's fields, each terminated */
+    TR_VEC(size_t) offset; /* of each field in text */
+    TR_VEC(char *) field;
+};
+
+tr_status_t tr_csv_open(int fd, const char *name, tr_csv_t **out) {
+    tr_csv_t *csv = NULL;
+    tr_status_t status = tr_alloc(sizeof *csv, "CSV file", &csv);
+    *out = NULL;
+    if (status != TR_OK) {
+        close(fd);
+        return status;
+    }
+    csv->next_line = 1;
+    csv->file = gzdopen(fd, "rb");
+    if (!csv->file) close(fd);
+    status =
+        csv->file ? tr_strdup(name, &csv->name) : TR_FAIL(TR_ERR_MEMORY, "no memory to read '%s'.", name);
+    if (status == TR_OK) status = tr_alloc(BUFFER_BYTES, "CSV file", &csv->buffer);
+    if (status != TR_OK) tr_csv_close(&csv);
+    *out = csv;
+    return status;
+}
+
+void tr_csv_close(tr_csv_t **csv) {
+    if (!*csv) return;
+    if ((*csv)->file) gzclose((*csv)->file);
+    tr_vec_free(&(*csv)->text);
+    tr_vec_free(&(*csv)->offset);
+    tr_vec_free(&(*csv)->field);
+    tr_free(&(*csv)->buffer);
+    tr_free(&(*csv)->name);
+    tr_free(csv);
+}
+
+int64_t tr_csv_line(const tr_csv_t *csv) {
+    return csv->line;
+}
+
+/* The next character, -1 at the end. */
+static tr_status_t next(tr_csv_t *csv, int *out) {
+    if (csv->at == csv->filled) {
+        int code;
+        csv->at = 0;
+        csv->filled = gzread(csv->file, csv->buffer, BUFFER_BYTES);
+        if (csv->filled < 0) {
+            const char *reason = gzerror(csv->file, &code);
+            csv->filled = 0;
+            return TR_FAIL(code == Z_ERRNO ? TR_ERR_IO : TR_ERR_DATA,
+                           "cannot read '%s' behind line %lld: %s.", csv->name, (long long)csv->line, reason);
+        }
+    }
+    *out = csv->at < csv->filled ? (unsigned char)csv->buffer[csv->at++] : -1;
+    return TR_OK;
+}
+
+static tr_status_t end_field(tr_csv_t *csv, size_t begin, bool quoted) {
+    while (!quoted && csv->text.count > begin &&
+           (csv->text.data[csv->text.count - 1] == ' ' || csv->text.data[csv->text.count - 1] == '\t'))
+        csv->text.count--;
+    if (csv->offset.count >= MAX_FIELDS)
+        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: more than %d columns.", csv->name, (long long)csv->line,
+                       MAX_FIELDS);
+    TR_TRY(tr_vec_push(&csv->text, '\0'));
+    return tr_vec_push(&csv->offset, begin);
+}
+
+/* What follows the opening quote, up to the closing one. */
+static tr_status_t quoted_part(tr_csv_t *csv) {
+    for (int c;;) {
+        TR_TRY(next(csv, &c));
+        if (c == -1)
+            return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: a quote is not closed.", csv->name,
+                           (long long)csv->line);
+        if (c == '"') {
+            TR_TRY(next(csv, &c));
+            if (c != '"') {
+                csv->at -= c != -1;
+                return TR_OK;
+            }
+        }
+        csv->next_line += c == '\n';
+        if (csv->text.count >= ROW_BYTES)
+            return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: the row is too long.", csv->name,
+                           (long long)csv->line);
+        TR_TRY(tr_vec_push(&csv->text, (char)c));
+    }
+}
+
+/* One row into text and offset; *out_end where the file ends behind it. */
+static tr_status_t scan_row(tr_csv_t *csv, bool *out_end) {
+    size_t begin = 0;
+    bool quoted = false;
+    *out_end = false;
+    for (int c;;) {
+        TR_TRY(next(csv, &c));
+        bool blank = c == ' ' || c == '\t', empty = csv->text.count == begin;
+        if (c == '\n' || c == -1 || c == ',') {
+            if (csv->text.count > begin && csv->text.data[csv->text.count - 1] == '\r' && c == '\n' &&
+                !quoted)
+                csv->text.count--;
+            TR_TRY(end_field(csv, begin, quoted));
+            begin = csv->text.count;
+            quoted = false;
+            csv->next_line += c == '\n';
+            *out_end = c == -1;
+            if (c != ',') return TR_OK;
+        } else if (c == '"' && empty && !quoted) {
+            quoted = true;
+            TR_TRY(quoted_part(csv));
+        } else if (!(blank && empty) && !(quoted && (blank || c == '\r'))) {
+            if (csv->text.count >= ROW_BYTES)
+                return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: the row is too long.", csv->name,
+                               (long long)csv->line);
+            TR_TRY(tr_vec_push(&csv->text, (char)c));
+        }
+    }
+}
+
+tr_status_t tr_csv_row(tr_csv_t *csv, char ***out_field, int *out_count) {
+    *out_field = NULL;
+    *out_count = 0;
+    for (bool end = false; !end;) {
+        csv->line = csv->next_line;
+        csv->text.count = csv->offset.count = csv->field.count = 0;
+        TR_TRY(scan_row(csv, &end));
+        if (csv->offset.count == 1 && csv->text.count == 1) continue; /* an empty line */
+        for (size_t i = 0; i < csv->offset.count; i++)
+            TR_TRY(tr_vec_push(&csv->field, csv->text.data + csv->offset.data[i]));
+        *out_field = csv->field.data;
+        *out_count = (int)csv->field.count;
+        return TR_OK;
+    }
+    return TR_OK;
+}

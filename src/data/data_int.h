@@ -1,0 +1,20 @@
+/* What the files of the data floor share. */
+#ifndef DATA_INT_H
+#define DATA_INT_H
+
+#include "trainer/data.h"
+
+static inline int64_t min64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static inline int64_t max64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+static inline int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+/* "28x28x1" as a shape; `key` is named in the error. */
+tr_status_t tr_data_parse_shape(const char *key, const char *text, tr_shape_t *out);
+
+#endif

@@ -1,0 +1,367 @@
+/* HDF5 files as people have them: names, types and layouts of all kinds (h5_int.h says which file does what).
+ */
+#include "h5_int.h"
+#include "trainer/log.h"
+#include <stdio.h>
+#include <string.h>
+
+#define CONVERT_BYTES   (256 << 10)
+#define PIECE_BYTES_MIN (64 << 10) /* rows in smaller pieces are fetched by whole chunks */
+#define AUTO_WORKERS    4          /* tr_loader_workers goes no higher */
+
+typedef struct {
+    tr_dataset_t base;
+    h5_parts_t parts;
+    int32_t *label;                         /* [samples]; NULL: y holds numbers */
+    bool channels_first;                    /* in the file */
+    bool converted;                         /* x does not travel as it is stored */
+    int64_t channels, points, rows_at_once; /* rows that are converted together */
+    char **class_name;
+    pthread_mutex_t lock; /* guards scratch[].busy */
+    pthread_cond_t free;
+    int scratch_count;
+    h5_scratch_t *scratch;
+} hdf5_t;
+
+/* -- scratch --------------------------------------------------------------------------------------------- */
+
+/* A free one, best one that holds the band that is wanted. */
+static h5_scratch_t *scratch_take(hdf5_t *self, const h5_array_t *array, int64_t row) {
+    h5_scratch_t *found = NULL;
+    pthread_mutex_lock(&self->lock);
+    while (!found) {
+        for (int i = 0; i < self->scratch_count; i++) {
+            h5_scratch_t *s = &self->scratch[i];
+            if (s->busy) continue;
+            bool holds =
+                array->way == H5_BANDS && s->band_of == array && s->band_index == row / array->chunk_rows;
+            if (!found || holds) found = s;
+        }
+        if (!found) pthread_cond_wait(&self->free, &self->lock);
+    }
+    found->busy = true;
+    pthread_mutex_unlock(&self->lock);
+    return found;
+}
+
+static void scratch_give(hdf5_t *self, h5_scratch_t *s) {
+    pthread_mutex_lock(&self->lock);
+    s->busy = false;
+    pthread_cond_signal(&self->free);
+    pthread_mutex_unlock(&self->lock);
+}
+
+static tr_status_t scratch_create(hdf5_t *self, int count) {
+    const tr_field_t *x = &self->base.info.field[0];
+    size_t raw = 0, band = 0, rows = 0, converted = 0;
+    for (int p = 0; p < self->parts.count; p++) {
+        tr_h5_scratch_sizes(&self->parts.data[p].x, &raw, &band);
+        if (self->parts.data[p].has_y) tr_h5_scratch_sizes(&self->parts.data[p].y, &raw, &band);
+        const h5_array_t *y = &self->parts.data[p].y;
+        rows = (size_t)max64((int64_t)rows, self->rows_at_once * self->parts.data[p].x.row_bytes);
+        if (self->parts.data[p].has_y)
+            rows = (size_t)max64((int64_t)rows, max64(y->row_bytes, CONVERT_BYTES));
+    }
+    if (self->converted && self->channels_first) converted = (size_t)(self->rows_at_once * x->sample_bytes);
+    TR_TRY(tr_alloc((size_t)count * sizeof *self->scratch, "reading buffers", &self->scratch));
+    self->scratch_count = count;
+    for (int i = 0; i < count; i++) {
+        h5_scratch_t *s = &self->scratch[i];
+        TR_TRY(tr_alloc_aligned(raw, 64, "stored chunks", &s->raw));
+        TR_TRY(tr_alloc_aligned(raw, 64, "stored chunks", &s->spare));
+        TR_TRY(tr_alloc_aligned(band, 64, "decoded chunks", &s->band));
+        TR_TRY(tr_alloc_aligned(rows, 64, "rows to convert", &s->rows));
+        TR_TRY(tr_alloc_aligned(converted, 64, "converted rows", &s->converted));
+    }
+    return TR_OK;
+}
+
+/* -- reading --------------------------------------------------------------------------------------------- */
+
+static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, const tr_field_t *field,
+                                const void *data, int64_t first, int64_t count) {
+    int64_t per_sample = field->sample_bytes / (int64_t)tr_dtype_bytes(field->dtype),
+            at = tr_find_not_finite(field->dtype, data, count * per_sample);
+    if (at < 0) return TR_OK;
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "%s: /%s: sample %lld (%lld of the whole data set) holds NaN or infinity at its element %lld: "
+        "repair it or leave it out.",
+        array->file->path, array->name, (long long)(first + at / per_sample),
+        (long long)(part->first + first + at / per_sample), (long long)(at % per_sample));
+}
+
+/* Rows as stored to samples as they travel. */
+static void convert_rows(const hdf5_t *self, const h5_array_t *x, h5_scratch_t *s, int64_t count, char *out) {
+    const tr_field_t *field = &self->base.info.field[0];
+    const char *from = s->rows;
+    if (x->dtype != field->dtype) {
+        char *to = self->channels_first ? s->converted : out;
+        tr_convert(x->dtype, from, count * x->row_elems, TR_F32, to);
+        from = to;
+    }
+    size_t bytes = tr_dtype_bytes(field->dtype);
+    for (int64_t i = 0; self->channels_first && i < count; i++)
+        tr_channels_last(from + i * field->sample_bytes, self->channels, self->points, bytes,
+                         out + i * field->sample_bytes);
+}
+
+static tr_status_t read_x(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t first, int64_t count,
+                          char *out) {
+    const tr_field_t *field = &self->base.info.field[0];
+    for (int64_t row = first; row < first + count;) {
+        int64_t rows = self->converted ? min64(self->rows_at_once, first + count - row) : count;
+        TR_TRY(tr_h5_read_rows(&part->x, s, row, rows, self->converted ? s->rows : out));
+        if (self->converted) convert_rows(self, &part->x, s, rows, out);
+        TR_TRY(check_finite(part, &part->x, field, out, row, rows));
+        out += rows * field->sample_bytes;
+        row += rows;
+    }
+    return TR_OK;
+}
+
+static tr_status_t read_y(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t first, int64_t count,
+                          char *out) {
+    const tr_field_t *field = &self->base.info.field[1];
+    const h5_array_t *y = &part->y;
+    if (self->label) {
+        memcpy(out, self->label + part->first + first, (size_t)count * sizeof *self->label);
+        return TR_OK;
+    }
+    for (int64_t row = first; row < first + count;) {
+        int64_t rows = min64(max64(1, CONVERT_BYTES / y->row_bytes), first + count - row);
+        TR_TRY(tr_h5_read_rows(y, s, row, rows, s->rows));
+        tr_convert(y->dtype, s->rows, rows * y->row_elems, TR_F32, out);
+        TR_TRY(check_finite(part, y, field, out, row, rows));
+        out += rows * field->sample_bytes;
+        row += rows;
+    }
+    return TR_OK;
+}
+
+static tr_status_t read_hdf5(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {
+    hdf5_t *self = (hdf5_t *)dataset;
+    char *x = dst[0], *y = dataset->info.field_count > 1 ? dst[1] : NULL;
+    for (int p = 0; p < self->parts.count && count > 0; p++) {
+        const h5_part_t *part = &self->parts.data[p];
+        if (first >= part->first + part->x.rows) continue;
+        int64_t row = first - part->first, rows = min64(count, part->x.rows - row);
+        h5_scratch_t *s = scratch_take(self, &part->x, row);
+        tr_status_t status = x ? read_x(self, part, s, row, rows, x) : TR_OK;
+        if (status == TR_OK && y) status = read_y(self, part, s, row, rows, y);
+        scratch_give(self, s);
+        TR_TRY(status);
+        if (x) x += rows * dataset->info.field[0].sample_bytes;
+        if (y) y += rows * dataset->info.field[1].sample_bytes;
+        first += rows;
+        count -= rows;
+    }
+    return TR_OK;
+}
+
+static void expect_hdf5(tr_dataset_t *dataset, int64_t first, int64_t count) {
+    const hdf5_t *self = (const hdf5_t *)dataset;
+    for (int p = 0; p < self->parts.count && count > 0; p++) {
+        const h5_part_t *part = &self->parts.data[p];
+        if (first >= part->first + part->x.rows) continue;
+        int64_t row = first - part->first, rows = min64(count, part->x.rows - row);
+        tr_h5_expect_rows(&part->x, row, rows);
+        first += rows;
+        count -= rows;
+    }
+}
+
+/* -- opening: what x is ---------------------------------------------------------------------------------- */
+
+static bool few_channels(int64_t channels, const int64_t *spatial, int count) {
+    for (int i = 0; i < count; i++)
+        if (channels >= spatial[i] ||
+            (channels != 1 && channels != 3 && channels != 4 && channels * 4 > spatial[i]))
+            return false;
+    return true;
+}
+
+/* Which of a sample's dimensions (in file order) are channels: 0 none, 1 the last, -1 the first. */
+static int channels_at(const int64_t *dim, int ndim, int layout) {
+    if (ndim == 1) return 1;
+    if (layout == TR_LAYOUT_NHWC) return 1;
+    if (layout == TR_LAYOUT_NCHW) return -1;
+    if (layout == TR_LAYOUT_NHW || ndim == 2) return 0;
+    if (few_channels(dim[ndim - 1], dim, ndim - 1)) return 1;
+    if (few_channels(dim[0], dim + 1, ndim - 1)) return -1;
+    return ndim == 3 && dim[0] == dim[1] && dim[1] == dim[2] ? 0 : 1; /* a cube is a volume */
+}
+
+static tr_status_t describe_x(hdf5_t *self, const tr_data_settings_t *settings) {
+    const h5_array_t *x = &self->parts.data[0].x;
+    tr_field_t *field = &self->base.info.field[0];
+    int ndim = x->ndim - 1, at = ndim ? channels_at(x->dim + 1, ndim, settings->layout) : 0;
+    int64_t dim[TR_MAX_DIMS + 1] = {0};
+    memcpy(dim, x->dim + 1, (size_t)ndim * sizeof *dim);
+    if (at < 0) {
+        memmove(dim, dim + 1, (size_t)(ndim - 1) * sizeof *dim);
+        dim[ndim - 1] = x->dim[1];
+    } else if (at == 0) {
+        dim[ndim++] = 1;
+    }
+    if (ndim > TR_MAX_DIMS - 1)
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: /%s has %d dimensions for each sample; at most three of space and one of "
+                       "channels are supported.",
+                       self->parts.data[0].file.path, x->name, x->ndim - 1);
+    snprintf(field->name, sizeof field->name, "x");
+    field->dtype = tr_h5_travels_as(x->dtype);
+    field->shape.ndim = ndim;
+    memcpy(field->shape.dim, dim, (size_t)ndim * sizeof *dim);
+    field->sample_bytes = x->row_elems * (int64_t)tr_dtype_bytes(field->dtype);
+    self->channels = dim[ndim - 1];
+    self->points = x->row_elems / self->channels;
+    self->channels_first = at < 0 && self->channels > 1 && self->points > 1;
+    self->converted = self->channels_first;
+    int64_t widest = field->sample_bytes;
+    for (int p = 0; p < self->parts.count; p++) {
+        self->converted |= self->parts.data[p].x.dtype != field->dtype;
+        widest = max64(widest, self->parts.data[p].x.row_bytes);
+    }
+    self->rows_at_once = self->converted ? max64(1, CONVERT_BYTES / widest) : 0;
+    return TR_OK;
+}
+
+/* -- opening: the whole ---------------------------------------------------------------------------------- */
+
+static void close_hdf5(tr_dataset_t *dataset) {
+    hdf5_t *self = (hdf5_t *)dataset;
+    tr_h5_lock();
+    tr_h5_parts_close(&self->parts);
+    tr_h5_unlock();
+    for (int i = 0; self->scratch && i < self->scratch_count; i++) {
+        h5_scratch_t *s = &self->scratch[i];
+        tr_free(&s->raw), tr_free(&s->spare), tr_free(&s->band), tr_free(&s->rows), tr_free(&s->converted);
+    }
+    for (int64_t c = 0; self->class_name && c < dataset->info.classes; c++) tr_free(&self->class_name[c]);
+    pthread_mutex_destroy(&self->lock);
+    pthread_cond_destroy(&self->free);
+    tr_free(&self->class_name);
+    tr_free(&self->scratch);
+    tr_free(&self->label);
+    tr_free(&self);
+}
+
+static tr_status_t describe_y(hdf5_t *self, const tr_data_settings_t *settings) {
+    tr_dataset_info_t *info = &self->base.info;
+    tr_field_t *field = &info->field[1];
+    const h5_array_t *y = &self->parts.data[0].y;
+    info->field_count = 1 + self->parts.data[0].has_y;
+    if (!self->parts.data[0].has_y) return TR_OK;
+    tr_h5_lock();
+    int64_t classes = settings->classes >= 0 ? settings->classes : tr_h5_attribute_classes(self->parts.data);
+    tr_h5_unlock();
+    TR_TRY(tr_h5_labels(&self->parts, classes, &self->scratch[0], &self->label, &info->classes));
+    snprintf(field->name, sizeof field->name, "y");
+    if (self->label) {
+        field->dtype = TR_I32;
+        field->sample_bytes = 4;
+        return TR_OK;
+    }
+    field->dtype = TR_F32;
+    field->shape.ndim = y->ndim > 1 ? y->ndim - 1 : 1;
+    field->shape.dim[0] = 1;
+    for (int d = 1; d < y->ndim; d++) field->shape.dim[d - 1] = y->dim[d];
+    field->sample_bytes = y->row_elems * 4;
+    return TR_OK;
+}
+
+static uint64_t mix(uint64_t hash, uint64_t value) {
+    return (hash ^ value) * 1099511628211u ^ value >> 29;
+}
+
+static void fingerprint(hdf5_t *self) {
+    uint64_t hash = 14695981039346656037u;
+    for (int p = 0; p < self->parts.count; p++) {
+        const h5_part_t *part = &self->parts.data[p];
+        const char *slash = strrchr(part->file.path, '/');
+        hash = mix(hash, tr_hash_name(slash ? slash + 1 : part->file.path));
+        hash = mix(mix(hash, tr_hash_name(part->names.x)), tr_hash_name(part->names.y));
+        hash = mix(mix(hash, (uint64_t)part->file.bytes), (uint64_t)part->file.mtime_sec);
+        hash = mix(mix(hash, (uint64_t)part->y_file.bytes), (uint64_t)part->y_file.mtime_sec);
+        for (int d = 0; d < part->x.ndim; d++) hash = mix(hash, (uint64_t)part->x.dim[d]);
+        hash = mix(hash, part->x.dtype);
+    }
+    self->base.info.fingerprint = hash;
+}
+
+static void describe(hdf5_t *self) {
+    tr_dataset_info_t *info = &self->base.info;
+    const h5_part_t *part = &self->parts.data[0];
+    char shape[96], more[32] = "";
+    if (self->parts.count > 1) snprintf(more, sizeof more, " and %d more", self->parts.count - 1);
+    snprintf(info->description, sizeof info->description, "%.70s%s:/%.50s, x %s %.40s %.50s, %s",
+             part->file.path, more, part->names.x, tr_dtype_name(part->x.dtype),
+             tr_shape_format(&info->field[0].shape, shape), part->x.storage, tr_h5_way_text(&part->x));
+    info->read_unit = 1;
+    for (int p = 0; p < self->parts.count; p++) {
+        const h5_array_t *x = &self->parts.data[p].x;
+        bool decoded = x->way == H5_LIBRARY || (x->way == H5_BANDS && !x->verified);
+        bool pieces = x->way == H5_CHUNKS && x->chunk_row_bytes < PIECE_BYTES_MIN && !x->whole_rows;
+        bool together = x->layout == H5D_CHUNKED && (decoded || pieces);
+        if (together) info->read_unit = max64(info->read_unit, min64(x->chunk_rows, max64(1, x->rows)));
+    }
+}
+
+/* Once, for the training data: `trainer data` tells the rest. */
+static void warn(const hdf5_t *self, const tr_data_settings_t *settings) {
+    const h5_array_t *x = &self->parts.data[0].x;
+    char why[256];
+    int64_t block = settings->block > 0
+                        ? settings->block
+                        : max64(self->base.info.read_unit, max64(1, (256 << 10) / x->row_bytes));
+    if (tr_h5_costly(x, min64(block, max64(1, x->rows)), why, sizeof why))
+        TR_WARN("%s: /%s: %s. This mends it: trainer repack %s OUT.h5", x->file->path, x->name, why,
+                x->file->path);
+}
+
+static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_split_t split) {
+    const h5_part_t *last = &self->parts.data[self->parts.count - 1];
+    self->base.info.samples = last->first + last->x.rows;
+    TR_TRY(describe_x(self, settings));
+    TR_TRY(scratch_create(self, settings->workers > 0 ? (int)settings->workers : AUTO_WORKERS));
+    TR_TRY(describe_y(self, settings));
+    tr_h5_lock();
+    tr_status_t status = tr_h5_moments(self->parts.data, self->channels, settings, &self->base.info);
+    if (status == TR_OK)
+        status = tr_h5_class_names(self->parts.data, self->base.info.classes, &self->class_name);
+    tr_h5_unlock();
+    TR_TRY(status);
+    self->base.info.class_names = (const char *const *)self->class_name;
+    fingerprint(self);
+    describe(self);
+    if (split == TR_SPLIT_TRAIN) warn(self, settings);
+    return TR_OK;
+}
+
+static tr_status_t open_hdf5(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+    hdf5_t *self = NULL;
+    h5_source_t source;
+    TR_TRY(tr_h5_source_parse(settings, split, &source));
+    if (!source.pattern[0]) return TR_OK;
+    TR_TRY(tr_alloc(sizeof *self, "HDF5 data set", &self));
+    pthread_mutex_init(&self->lock, NULL);
+    pthread_cond_init(&self->free, NULL);
+    tr_h5_lock();
+    tr_status_t status = tr_h5_parts_open(&source, &self->parts);
+    tr_h5_unlock();
+    if (status == TR_OK && self->parts.count) status = set_up(self, settings, split);
+    if (status != TR_OK || !self->parts.count) {
+        close_hdf5(&self->base);
+        return status;
+    }
+    *out = &self->base;
+    return TR_OK;
+}
+
+const tr_dataset_ops_t tr_dataset_hdf5_ops = {.name = "hdf5",
+                                              .help = "HDF5 files",
+                                              .open = open_hdf5,
+                                              .close = close_hdf5,
+                                              .read = read_hdf5,
+                                              .expect = expect_hdf5};

@@ -1,0 +1,122 @@
+/*
+ * Samples made up in memory, for speed runs and tests: u8 noise whose brightness, slab by slab along the
+ * first dimension, depends on the class (or is the target), so that a network has something to learn. Sample
+ * i is a pure function of i and the split.
+ */
+#include "data_int.h"
+#include "trainer/mem.h"
+#include "trainer/rng.h"
+#include <stdio.h>
+#include <string.h>
+
+#define NOISE_BYTES (1 << 20)
+#define CLASS_SLABS 8
+
+typedef struct {
+    tr_dataset_t base;
+    uint32_t split;
+    int64_t slabs;
+    uint8_t *noise; /* [NOISE_BYTES + a sample's bytes]; every offset below NOISE_BYTES begins another
+                       sample's noise */
+} synthetic_t;
+
+static void close_synthetic(tr_dataset_t *dataset) {
+    synthetic_t *self = (synthetic_t *)dataset;
+    tr_free(&self->noise);
+    tr_free(&self);
+}
+
+static tr_status_t make_noise(synthetic_t *self, int64_t sample_bytes) {
+    size_t bytes = (size_t)(NOISE_BYTES + sample_bytes);
+    TR_TRY(tr_alloc(bytes, "synthetic samples", &self->noise));
+    for (size_t i = 0; i < bytes; i += sizeof(tr_rng_block_t)) {
+        tr_rng_block_t block = tr_rng_philox(0, TR_RNG_SYNTHETIC, 0, i % NOISE_BYTES, 0);
+        memcpy(self->noise + i, &block, bytes - i < sizeof block ? bytes - i : sizeof block);
+    }
+    return TR_OK;
+}
+
+static void describe(synthetic_t *self, const tr_data_settings_t *settings, const tr_shape_t *shape) {
+    tr_dataset_info_t *info = &self->base.info;
+    char text[96];
+    int64_t samples = self->split == TR_SPLIT_TRAIN ? settings->synthetic_samples
+                                                    : max64(1, settings->synthetic_samples / 8);
+    *info = (tr_dataset_info_t){.samples = samples,
+                                .field_count = 2,
+                                .read_unit = 1,
+                                .classes = settings->classes < 0 ? 10 : settings->classes};
+    info->field[0] =
+        (tr_field_t){.name = "x", .dtype = TR_U8, .shape = *shape, .sample_bytes = tr_shape_elems(shape)};
+    info->field[1] = (tr_field_t){.name = "y", .dtype = TR_I32, .sample_bytes = 4};
+    if (!info->classes) {
+        info->field[1].dtype = TR_F32;
+        info->field[1].shape = TR_SHAPE(settings->synthetic_targets);
+        info->field[1].sample_bytes = 4 * settings->synthetic_targets;
+    }
+    info->channels = 1;
+    info->mean[0] = 127.5f;
+    info->std[0] = 64;
+    self->slabs = info->classes ? CLASS_SLABS : settings->synthetic_targets;
+    snprintf(info->description, sizeof info->description, "synthetic, x u8 %s", tr_shape_format(shape, text));
+    info->fingerprint = (uint64_t)samples * 0x9E3779B97F4A7C15u ^ (uint64_t)info->classes << 32 ^
+                        (uint64_t)self->slabs << 8 ^ self->split;
+    for (int d = 0; d < shape->ndim; d++)
+        info->fingerprint = info->fingerprint * 1099511628211u ^ (uint64_t)shape->dim[d];
+}
+
+static tr_status_t open_synthetic(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+    synthetic_t *self = NULL;
+    tr_shape_t shape;
+    TR_TRY(tr_data_parse_shape("data.synthetic_shape", settings->synthetic_shape, &shape));
+    TR_TRY(tr_alloc(sizeof *self, "synthetic data set", &self));
+    self->split = (uint32_t)split;
+    describe(self, settings, &shape);
+    tr_status_t status = make_noise(self, self->base.info.field[0].sample_bytes);
+    if (status != TR_OK) {
+        close_synthetic(&self->base);
+        return status;
+    }
+    *out = &self->base;
+    return TR_OK;
+}
+
+static void draw(const synthetic_t *self, const uint8_t *noise, const uint8_t *level, uint8_t *x) {
+    int64_t bytes = self->base.info.field[0].sample_bytes;
+    for (int64_t s = 0; s < self->slabs; s++) {
+        int64_t end = bytes * (s + 1) / self->slabs;
+        for (int64_t i = bytes * s / self->slabs; i < end; i++)
+            x[i] = (uint8_t)((noise[i] + level[s] + 1) >> 1);
+    }
+}
+
+static void make_sample(const synthetic_t *self, int64_t sample, uint8_t *x, void *y) {
+    const tr_dataset_info_t *info = &self->base.info;
+    uint8_t level[4096];
+    float target[4096];
+    tr_rng_t rng = tr_rng_make(1 + self->split, TR_RNG_SYNTHETIC, 1, (uint64_t)sample);
+    uint64_t offset = tr_rng_below(&rng, NOISE_BYTES);
+    int32_t label = info->classes ? (int32_t)tr_rng_below(&rng, (uint64_t)info->classes) : 0;
+    tr_rng_t levels = info->classes ? tr_rng_make(0, TR_RNG_SYNTHETIC, 2, (uint64_t)label) : rng;
+    for (int64_t s = 0; s < self->slabs; s++) {
+        target[s] = (float)tr_rng_uniform(&levels);
+        level[s] = (uint8_t)(255 * target[s]);
+    }
+    if (x) draw(self, self->noise + offset, level, x);
+    if (y) memcpy(y, info->classes ? (const void *)&label : target, (size_t)info->field[1].sample_bytes);
+}
+
+static tr_status_t read_synthetic(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {
+    const synthetic_t *self = (const synthetic_t *)dataset;
+    for (int64_t i = 0; i < count; i++)
+        make_sample(self, first + i,
+                    dst[0] ? (uint8_t *)dst[0] + i * dataset->info.field[0].sample_bytes : NULL,
+                    dst[1] ? (char *)dst[1] + i * dataset->info.field[1].sample_bytes : NULL);
+    return TR_OK;
+}
+
+const tr_dataset_ops_t tr_dataset_synthetic_ops = {.name = "synthetic",
+                                                   .help =
+                                                       "noise with a pattern for each class, made in memory",
+                                                   .open = open_synthetic,
+                                                   .close = close_synthetic,
+                                                   .read = read_synthetic};

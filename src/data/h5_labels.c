@@ -1,0 +1,116 @@
+/*
+ * What y is. Read once, when the data set is opened: labels are small. One value a sample is a class index if
+ * all are whole numbers from 0 on; several are a one-hot vector if each row has a single 1 among zeros;
+ * anything else is numbers to predict.
+ */
+#include "h5_int.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PIECE_BYTES (1 << 20)
+#define MAX_CLASSES 1e7
+
+typedef struct {
+    int32_t *label;
+    int64_t values, classes_given, largest;
+    bool must, plain_numbers; /* must: data.classes says that there are classes; plain_numbers: found that
+                                 there are none */
+    char *raw;
+    double *row;
+} scan_t;
+
+static tr_status_t not_a_label(scan_t *s, const h5_part_t *part, int64_t row, double value) {
+    bool integers = !tr_dtype_is_float(part->y.dtype);
+    if (!s->must && !integers) {
+        s->plain_numbers = true;
+        return TR_OK;
+    }
+    char range[96] = "from 0 on";
+    if (s->classes_given > 0)
+        snprintf(range, sizeof range, "from 0 to %lld (data.classes = %lld)", (long long)s->classes_given - 1,
+                 (long long)s->classes_given);
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: /%s: the label of sample %lld is %g, where a class %s is expected. If these are "
+                   "numbers to predict, set data.classes = 0.",
+                   part->y.file->path, part->names.y, (long long)row, value, range);
+}
+
+static tr_status_t scan_index(scan_t *s, const h5_part_t *part, int64_t row, double value) {
+    double limit = s->classes_given > 0 ? (double)s->classes_given : MAX_CLASSES;
+    if (!(value >= 0 && value < limit) || value != floor(value)) return not_a_label(s, part, row, value);
+    s->label[part->first + row] = (int32_t)value;
+    if (value > (double)s->largest) s->largest = (int64_t)value;
+    return TR_OK;
+}
+
+static tr_status_t scan_one_hot(scan_t *s, const h5_part_t *part, int64_t row, const double *value) {
+    int64_t ones = 0, zeros = 0, at = 0;
+    for (int64_t i = 0; i < s->values; i++) {
+        if (value[i] == 1) ones++, at = i;
+        zeros += value[i] == 0;
+    }
+    if (ones == 1 && zeros == s->values - 1) {
+        s->label[part->first + row] = (int32_t)at;
+        return TR_OK;
+    }
+    if (!s->must) {
+        s->plain_numbers = true;
+        return TR_OK;
+    }
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: /%s: sample %lld has %lld values that are no one-hot vector, but data.classes = %lld "
+                   "asks for classes.",
+                   part->y.file->path, part->names.y, (long long)row, (long long)s->values,
+                   (long long)s->classes_given);
+}
+
+static tr_status_t scan_part(scan_t *s, const h5_part_t *part, h5_scratch_t *scratch) {
+    const h5_array_t *y = &part->y;
+    int64_t piece = max64(1, PIECE_BYTES / y->row_bytes);
+    for (int64_t first = 0; first < y->rows && !s->plain_numbers; first += piece) {
+        int64_t count = min64(piece, y->rows - first);
+        TR_TRY(tr_h5_read_rows(y, scratch, first, count, s->raw));
+        tr_convert(y->dtype, s->raw, count * y->row_elems, TR_F64, s->row);
+        for (int64_t i = 0; i < count && !s->plain_numbers; i++)
+            TR_TRY(s->values == 1 ? scan_index(s, part, first + i, s->row[i])
+                                  : scan_one_hot(s, part, first + i, s->row + i * s->values));
+    }
+    return TR_OK;
+}
+
+static tr_status_t scan(scan_t *s, const h5_parts_t *parts, h5_scratch_t *scratch) {
+    const h5_part_t *last = &parts->data[parts->count - 1];
+    size_t raw = 0, rows = 0;
+    for (int p = 0; p < parts->count; p++) {
+        int64_t piece = max64(1, PIECE_BYTES / parts->data[p].y.row_bytes);
+        raw = (size_t)max64((int64_t)raw, piece * parts->data[p].y.row_bytes);
+        rows = (size_t)max64((int64_t)rows, piece * s->values);
+    }
+    TR_TRY(tr_alloc((size_t)(last->first + last->y.rows) * sizeof *s->label, "labels", &s->label));
+    TR_TRY(tr_alloc(raw, "labels", &s->raw));
+    TR_TRY(tr_alloc(rows * sizeof *s->row, "labels", &s->row));
+    for (int p = 0; p < parts->count && !s->plain_numbers; p++)
+        TR_TRY(scan_part(s, &parts->data[p], scratch));
+    return TR_OK;
+}
+
+tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch, int32_t **out,
+                         int64_t *out_classes) {
+    scan_t s = {
+        .values = parts->data[0].y.row_elems, .classes_given = classes, .must = classes > 0, .largest = -1};
+    *out = NULL;
+    *out_classes = 0;
+    if (classes == 0) return TR_OK;
+    if (s.values > 1 && parts->data[0].y.ndim != 2 && classes < 0) return TR_OK;
+    tr_status_t status = scan(&s, parts, scratch);
+    if (status == TR_OK && !s.plain_numbers) {
+        *out = s.label;
+        s.label = NULL;
+        *out_classes = classes > 0 ? classes : s.values > 1 ? s.values : s.largest + 1;
+    }
+    tr_free(&s.label);
+    tr_free(&s.raw);
+    tr_free(&s.row);
+    return status;
+}

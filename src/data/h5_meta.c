@@ -1,0 +1,140 @@
+/* What attributes say of the data: mean and std, the number of classes and their names. */
+#include "h5_int.h"
+#include <stdio.h>
+#include <string.h>
+
+/* Opens an attribute of the data set, its group or the file; negative where there is none. */
+static hid_t attribute_of(const h5_part_t *part, const char *name) {
+    char group[258];
+    snprintf(group, sizeof group, "/%s", part->names.scope);
+    const char *objects[] = {part->x.name, part->has_y ? part->y.name : part->x.name, group, "/"};
+    for (size_t i = 0; i < TR_COUNT(objects); i++)
+        if (H5Aexists_by_name(part->file.id, objects[i], name, H5P_DEFAULT) > 0)
+            return H5Aopen_by_name(part->file.id, objects[i], name, H5P_DEFAULT, H5P_DEFAULT);
+    return -1;
+}
+
+static int64_t attribute_elems(hid_t attribute) {
+    hid_t space = H5Aget_space(attribute);
+    int64_t elems = H5Sget_simple_extent_npoints(space);
+    H5Sclose(space);
+    return elems;
+}
+
+static bool attribute_numbers(hid_t attribute) {
+    hid_t type = H5Aget_type(attribute);
+    H5T_class_t class = H5Tget_class(type);
+    H5Tclose(type);
+    return class == H5T_FLOAT || class == H5T_INTEGER;
+}
+
+/* One number, or one a channel, from the attribute `name`; *out_count 0 where it has none that fits. */
+static void attribute_moments(const h5_part_t *part, int64_t channels, const char *name, float *out,
+                              int *out_count) {
+    hid_t attribute = attribute_of(part, name);
+    *out_count = 0;
+    if (attribute < 0) return;
+    int64_t elems = attribute_elems(attribute);
+    if (attribute_numbers(attribute) && elems <= 64 && (elems == 1 || elems == channels) &&
+        H5Aread(attribute, H5T_NATIVE_FLOAT, out) >= 0)
+        *out_count = (int)elems;
+    H5Aclose(attribute);
+}
+
+/* data.mean or data.std: "auto", or numbers with commas. */
+static tr_status_t moments(const h5_part_t *part, int64_t channels, const char *key, const char *name,
+                           const char *text, float *out, int *out_count) {
+    if (!*text || !strcmp(text, "auto")) {
+        attribute_moments(part, channels, name, out, out_count);
+        return TR_OK;
+    }
+    *out_count = 0;
+    for (const char *at = text;; at++) {
+        char number[40];
+        double value = 0;
+        at += strspn(at, " ");
+        size_t length = strcspn(at, ", ");
+        bool good = length < sizeof number && *out_count < 64;
+        if (good) snprintf(number, sizeof number, "%.*s", (int)length, at);
+        if (!good || !tr_parse_float(number, &value) || (!strcmp(name, "std") && value <= 0))
+            return TR_FAIL(TR_ERR_CONFIG,
+                           "%s: expected %snumbers with commas between them or auto, found '%s'.", key,
+                           strcmp(name, "std") ? "" : "positive ", text);
+        out[(*out_count)++] = (float)value;
+        at += length;
+        at += strspn(at, " ");
+        if (!*at) break;
+    }
+    if (*out_count == 1 || *out_count == channels) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "%s: %d numbers, but the data have %lld channels; give one, or one for each.", key,
+                   *out_count, (long long)channels);
+}
+
+tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, const tr_data_settings_t *settings,
+                          tr_dataset_info_t *info) {
+    int means, stds;
+    TR_TRY(moments(part, channels, "data.mean", "mean", settings->mean, info->mean, &means));
+    TR_TRY(moments(part, channels, "data.std", "std", settings->std, info->std, &stds));
+    info->channels = means > stds ? means : stds;
+    for (int c = 0; c < info->channels && c < 64; c++) {
+        if (means < 2 && c >= means) info->mean[c] = means ? info->mean[0] : 0;
+        if (stds < 2 && c >= stds) info->std[c] = stds ? info->std[0] : 1;
+        if (!(info->std[c] > 0))
+            return TR_FAIL(
+                TR_ERR_DATA,
+                "%s: the attribute 'std' has %g for channel %d; positive numbers are expected. Set data.std.",
+                part->file.path, (double)info->std[c], c);
+    }
+    return TR_OK;
+}
+
+/* Strings of fixed or variable length as copies of our own. */
+static tr_status_t read_names(hid_t attribute, int64_t count, char **out) {
+    hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
+    size_t bytes = H5Tget_size(type);
+    bool variable = H5Tis_variable_str(type) > 0;
+    char *data = NULL;
+    tr_status_t status =
+        tr_alloc((size_t)count * (variable ? sizeof(char *) : bytes + 1), "class names", &data);
+    bool read = status == TR_OK && H5Aread(attribute, type, data) >= 0;
+    for (int64_t i = 0; read && i < count && status == TR_OK; i++) {
+        char text[256];
+        const char *name = variable ? ((char **)data)[i] : data + (size_t)i * bytes;
+        snprintf(text, sizeof text, "%.*s", variable ? 255 : (int)bytes, name ? name : "");
+        status = tr_strdup(text, &out[i]);
+    }
+    if (read && variable) H5Dvlen_reclaim(type, space, H5P_DEFAULT, data);
+    tr_free(&data);
+    H5Sclose(space);
+    H5Tclose(type);
+    return status;
+}
+
+int64_t tr_h5_attribute_classes(const h5_part_t *part) {
+    int64_t classes = -1;
+    hid_t attribute = attribute_of(part, "classes");
+    if (attribute < 0) return -1;
+    if (attribute_numbers(attribute) && attribute_elems(attribute) == 1)
+        H5Aread(attribute, H5T_NATIVE_INT64, &classes);
+    H5Aclose(attribute);
+    return classes > 0 ? classes : -1;
+}
+
+tr_status_t tr_h5_class_names(const h5_part_t *part, int64_t classes, char ***out) {
+    static const char *const names[] = {"class_names", "classes", "label_names"};
+    for (size_t i = 0; classes && i < TR_COUNT(names) && !*out; i++) {
+        hid_t attribute = attribute_of(part, names[i]);
+        if (attribute < 0) continue;
+        hid_t type = H5Aget_type(attribute);
+        tr_status_t status = TR_OK;
+        if (H5Tget_class(type) == H5T_STRING && attribute_elems(attribute) == classes) {
+            status = tr_alloc((size_t)classes * sizeof **out, "class names", out);
+            if (status == TR_OK) status = read_names(attribute, classes, *out);
+        }
+        H5Tclose(type);
+        H5Aclose(attribute);
+        TR_TRY(status);
+    }
+    return TR_OK;
+}

@@ -1,0 +1,326 @@
+/* What is in a data file, for `trainer data`: the list, what training would take, how it is read, what the values are. */
+#include "h5_int.h"
+#include "trainer/clock.h"
+#include "trainer/datafile.h"
+#include <float.h>
+#include <stdarg.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAMED_CLASSES  20
+#define NAMED_CHANNELS 8
+#define MAX_CHANNELS   4096
+#define PIECES         64 /* places of the data set from which values are taken */
+
+typedef struct {
+    const tr_data_settings_t *settings;
+    tr_split_t split;
+    int64_t sample_bytes;
+    tr_str_t *out, warnings;
+    const h5_part_t *part; /* the first file's */
+    tr_dataset_t *dataset;
+    int64_t block;
+} report_t;
+
+static const char *const split_names[] = {"train", "valid", "test"};
+
+/* -- how it is read -------------------------------------------------------------------------------------- */
+
+static void add_warning(report_t *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add_warning(report_t *r, const char *format, ...) {
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (!r->warnings.text || !strstr(r->warnings.text, text))
+        tr_str_printf(&r->warnings, "warning: %s\n", text);
+}
+
+static void report_reading(report_t *r) {
+    const h5_array_t *x = &r->part->x;
+    char bytes[32];
+    h5_cost_t block = tr_h5_cost(x, r->block), one = tr_h5_cost(x, 1);
+    tr_str_printf(r->out,
+                  "  reading    %s; a block of %lld sample%s (%s) takes %lld read%s and %.2f of its bytes, a "
+                  "single sample %.2f\n",
+                  tr_h5_way_text(x), (long long)r->block, r->block == 1 ? "" : "s",
+                  tr_format_bytes((double)(r->block * x->row_bytes), bytes), (long long)block.reads,
+                  block.reads == 1 ? "" : "s", block.amplification, one.amplification);
+    char why[256];
+    if (tr_h5_costly(x, r->block, why, sizeof why))
+        add_warning(r, "%s: /%s: %s. This mends it: trainer repack %s OUT.h5", x->file->path, x->name, why,
+                    x->file->path);
+    else if (!x->checksum_only)
+        tr_str_printf(
+            r->out,
+            "             no checksums: a damaged byte would go unnoticed (`trainer repack` adds them)\n");
+}
+
+/* -- labels ---------------------------------------------------------------------------------------------- */
+
+static int by_count(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void report_counts(report_t *r, int64_t *count) {
+    const tr_dataset_info_t *info = &r->dataset->info;
+    for (int64_t c = 0; c < info->classes && info->classes <= NAMED_CLASSES; c++) {
+        if (info->class_names)
+            tr_str_printf(r->out, "%s %s: %lld", c ? "," : "", info->class_names[c], (long long)count[c]);
+        else
+            tr_str_printf(r->out, "%s %lld: %lld", c ? "," : "", (long long)c, (long long)count[c]);
+    }
+    if (info->classes > NAMED_CLASSES) {
+        qsort(count, (size_t)info->classes, sizeof *count, by_count);
+        tr_str_printf(r->out, " %lld to %lld samples each, half of them at most %lld", (long long)count[0],
+                      (long long)count[info->classes - 1], (long long)count[info->classes / 2]);
+    }
+    tr_str_append(r->out, "\n");
+}
+
+static tr_status_t report_classes(report_t *r) {
+    const tr_dataset_info_t *info = &r->dataset->info;
+    int64_t *count = NULL, same = 0, at_once = 1 << 16;
+    int32_t *label = NULL, last = -1;
+    tr_status_t status = tr_alloc((size_t)info->classes * sizeof *count, "counts", &count);
+    if (status == TR_OK) status = tr_alloc((size_t)at_once * sizeof *label, "labels", &label);
+    for (int64_t i = 0; i < info->samples && status == TR_OK; i += at_once) {
+        int64_t part = min64(at_once, info->samples - i);
+        void *dst[] = {NULL, label};
+        status = r->dataset->ops->read(r->dataset, i, part, dst);
+        for (int64_t j = 0; j < part && status == TR_OK; j++) {
+            count[label[j]]++;
+            same += label[j] == last;
+            last = label[j];
+        }
+    }
+    if (status == TR_OK) {
+        tr_str_printf(r->out, "  labels     /%s, %lld classes:", r->part->names.y, (long long)info->classes);
+        report_counts(r, count);
+        if (info->classes > 1 && same > info->samples * 9 / 10 && info->samples > 10 * info->classes)
+            add_warning(r,
+                        "%s: the samples are sorted by label: neighbours are alike, so blocks mix badly. "
+                        "Shuffle them when the file is made, or set "
+                        "data.block = 1",
+                        r->part->file.path);
+    }
+    tr_free(&label);
+    tr_free(&count);
+    return status;
+}
+
+/* -- values ---------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t channels, values; /* values: of each channel */
+    double *min, *max, *sum, *squares;
+} stats_t;
+
+static void add_values(stats_t *s, const double *value, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        int64_t c = i % s->channels;
+        if (value[i] < s->min[c]) s->min[c] = value[i];
+        if (value[i] > s->max[c]) s->max[c] = value[i];
+        s->sum[c] += value[i];
+        s->squares[c] += value[i] * value[i];
+    }
+    s->values += count / s->channels;
+}
+
+static void print_stats(report_t *r, const char *what, const stats_t *s, const char *of) {
+    for (int64_t c = 0; c < s->channels && c < NAMED_CHANNELS; c++) {
+        double mean = s->sum[c] / (double)s->values,
+               variance = s->squares[c] / (double)s->values - mean * mean;
+        char name[48] = "";
+        if (s->channels > 1) snprintf(name, sizeof name, "%lld: ", (long long)c);
+        tr_str_printf(r->out, "  %-9s  %smin %.6g, max %.6g, mean %.6g, std %.6g%s\n", c ? "" : what, name,
+                      s->min[c], s->max[c], mean, sqrt(variance > 0 ? variance : 0), c ? "" : of);
+    }
+    if (s->channels > NAMED_CHANNELS)
+        tr_str_printf(r->out, "             and %lld more\n", (long long)(s->channels - NAMED_CHANNELS));
+}
+
+/* Reads `pieces` stretches of `rows` samples, spread evenly, of one field. */
+static tr_status_t read_values(report_t *r, int field, int64_t pieces, int64_t rows, stats_t *s,
+                               double *out_sec) {
+    const tr_field_t *f = &r->dataset->info.field[field];
+    int64_t samples = r->dataset->info.samples, elems = f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype);
+    char *raw = NULL;
+    double *value = NULL;
+    tr_status_t status = tr_alloc((size_t)(rows * f->sample_bytes), "values", &raw);
+    if (status == TR_OK) status = tr_alloc((size_t)(rows * elems) * sizeof *value, "values", &value);
+    for (int64_t p = 0; p < pieces && status == TR_OK; p++) {
+        int64_t first = samples * p / pieces, count = min64(rows, samples * (p + 1) / pieces - first);
+        void *dst[2] = {NULL, NULL};
+        dst[field] = raw;
+        double begin = tr_clock_sec();
+        status = r->dataset->ops->read(r->dataset, first, count, dst);
+        *out_sec += tr_clock_sec() - begin;
+        if (status != TR_OK) break;
+        tr_convert(f->dtype, raw, count * elems, TR_F64, value);
+        add_values(s, value, count * elems);
+    }
+    tr_free(&raw);
+    tr_free(&value);
+    return status;
+}
+
+static tr_status_t stats_of(report_t *r, int field, const char *what) {
+    const tr_field_t *f = &r->dataset->info.field[field];
+    int64_t samples = r->dataset->info.samples,
+            wanted = max64(1, min64(samples, r->sample_bytes / f->sample_bytes));
+    int64_t pieces =
+        wanted == samples ? ceil_div(samples, max64(1, (4 << 20) / f->sample_bytes)) : min64(PIECES, wanted);
+    int64_t channels = f->shape.ndim ? f->shape.dim[f->shape.ndim - 1] : 1;
+    stats_t s = {.channels = channels <= MAX_CHANNELS ? channels : 1};
+    double sec = 0, *room = NULL;
+    char of[96], rate[32];
+    TR_TRY(tr_alloc((size_t)(4 * s.channels) * sizeof *room, "statistics", &room));
+    s.min = room, s.max = room + s.channels, s.sum = room + 2 * s.channels, s.squares = room + 3 * s.channels;
+    for (int64_t c = 0; c < s.channels; c++) s.min[c] = DBL_MAX, s.max[c] = -DBL_MAX;
+    tr_status_t status = read_values(r, field, pieces, ceil_div(wanted, pieces), &s, &sec);
+    double bytes = (double)s.values * (double)s.channels * (double)tr_dtype_bytes(f->dtype);
+    int64_t seen = (int64_t)(bytes / (double)f->sample_bytes);
+    int used = seen >= samples ? snprintf(of, sizeof of, " (all samples")
+                               : snprintf(of, sizeof of, " (%lld samples", (long long)seen);
+    snprintf(of + used, sizeof of - (size_t)used, ", read at %s/s)",
+             tr_format_bytes(sec > 0 ? bytes / sec : 0, rate));
+    if (status == TR_OK) print_stats(r, what, &s, of);
+    tr_free(&room);
+    return status;
+}
+
+static void report_normalisation(report_t *r) {
+    const tr_dataset_info_t *info = &r->dataset->info;
+    if (!info->channels) return;
+    tr_str_append(r->out, "  normalised with mean");
+    for (int c = 0; c < info->channels && c < NAMED_CHANNELS; c++)
+        tr_str_printf(r->out, "%s %.6g", c ? "," : "", (double)info->mean[c]);
+    tr_str_append(r->out, " and std");
+    for (int c = 0; c < info->channels && c < NAMED_CHANNELS; c++)
+        tr_str_printf(r->out, "%s %.6g", c ? "," : "", (double)info->std[c]);
+    tr_str_append(r->out, info->channels > NAMED_CHANNELS ? ", ...\n" : "\n");
+}
+
+/* -- splits ---------------------------------------------------------------------------------------------- */
+
+static tr_status_t report_dataset(report_t *r) {
+    const tr_dataset_info_t *info = &r->dataset->info;
+    const h5_array_t *x = &r->part->x;
+    tr_order_t order;
+    char shape[96];
+    TR_TRY(tr_order_make(r->settings, info, 0, r->settings->batch_size, r->settings->batch_size, &order));
+    r->block = order.block;
+    tr_str_printf(r->out, "\n%s: %lld samples\n", split_names[r->split], (long long)info->samples);
+    tr_str_printf(r->out, "  inputs     /%s, %s %s%s, %s\n", x->name, tr_dtype_name(info->field[0].dtype),
+                  tr_shape_format(&info->field[0].shape, shape),
+                  x->dtype != info->field[0].dtype ? " converted" : "", x->storage);
+    report_reading(r);
+    if (info->classes)
+        TR_TRY(report_classes(r));
+    else if (info->field_count == 1)
+        tr_str_append(r->out,
+                      "  labels     none with a usual name (y, labels, targets, ...); data.y names them\n");
+    if (!info->classes && info->field_count > 1) {
+        tr_str_printf(r->out, "  targets    /%s, %s\n", r->part->names.y,
+                      tr_shape_format(&info->field[1].shape, shape));
+        TR_TRY(stats_of(r, 1, ""));
+    }
+    TR_TRY(stats_of(r, 0, "values"));
+    report_normalisation(r);
+    return TR_OK;
+}
+
+/* `parts` are opened beside the data set to see how its files are stored. */
+static tr_status_t report_split(report_t *r, uint64_t *fingerprints) {
+    h5_source_t source;
+    h5_parts_t parts = {0};
+    TR_TRY(tr_dataset_open(r->settings, r->split, &r->dataset));
+    if (!r->dataset) return TR_OK;
+    fingerprints[r->split] = r->dataset->info.fingerprint;
+    tr_status_t status = TR_OK;
+    for (int s = 0; s < (int)r->split; s++)
+        if (fingerprints[s] == fingerprints[r->split] && fingerprints[s]) {
+            tr_str_printf(r->out, "\n%s: the same as %s\n", split_names[r->split], split_names[s]);
+            tr_dataset_close(&r->dataset);
+            return TR_OK;
+        }
+    tr_h5_lock();
+    status = tr_h5_source_parse(r->settings, r->split, &source);
+    if (status == TR_OK) status = tr_h5_parts_open(&source, &parts);
+    tr_h5_unlock();
+    r->part = parts.data;
+    if (status == TR_OK && parts.count) status = report_dataset(r);
+    tr_h5_lock();
+    tr_h5_parts_close(&parts);
+    tr_h5_unlock();
+    tr_dataset_close(&r->dataset);
+    return status;
+}
+
+/* -- the list -------------------------------------------------------------------------------------------- */
+
+static void report_entry(const h5_file_t *file, const h5_entry_t *entry, tr_str_t *out) {
+    h5_array_t array;
+    bool numbers = entry->ndim >= 1 &&
+                   (entry->type == H5T_INTEGER || entry->type == H5T_FLOAT || entry->type == H5T_ENUM);
+    tr_str_printf(out, "  %s", entry->text);
+    if (!numbers) {
+        tr_str_append(out, "\n");
+        return;
+    }
+    tr_status_t status = tr_h5_array_open(file, entry->path, &array);
+    tr_str_printf(out, ", %s\n", status == TR_OK ? array.storage : tr_error_last()->message);
+    tr_h5_array_close(&array);
+}
+
+/* The data sets of the first file. Wants the lock. */
+static tr_status_t report_file(const char *path, tr_str_t *out) {
+    h5_file_t file;
+    h5_list_t list = {0};
+    char bytes[32];
+    TR_TRY(tr_h5_file_open("data", path, &file));
+    tr_status_t status = tr_h5_list(&file, &list);
+    if (status == TR_OK)
+        tr_str_printf(out, "%s: HDF5, %s, %zu data set%s\n", path, tr_format_bytes((double)file.bytes, bytes),
+                      list.count, list.count == 1 ? "" : "s");
+    for (size_t i = 0; i < list.count && i < 100; i++) report_entry(&file, &list.data[i], out);
+    if (list.count > 100) tr_str_printf(out, "  and %zu more\n", list.count - 100);
+    tr_h5_list_free(&list);
+    tr_h5_file_close(&file);
+    return status;
+}
+
+static tr_status_t report_files(const tr_data_settings_t *settings, tr_str_t *out) {
+    h5_source_t source;
+    h5_paths_t paths;
+    TR_TRY(tr_h5_source_parse(settings, TR_SPLIT_TRAIN, &source));
+    TR_TRY(tr_h5_paths(&source, &paths));
+    tr_h5_lock();
+    tr_status_t status = report_file(paths.path[0], out);
+    tr_h5_unlock();
+    if (paths.count > 1)
+        tr_str_printf(out, "  and %zu more files like it, up to %s\n", paths.count - 1,
+                      paths.path[paths.count - 1]);
+    tr_h5_paths_free(&paths);
+    return status;
+}
+
+tr_status_t tr_data_report(const tr_data_settings_t *settings, int64_t sample_bytes, tr_str_t *out) {
+    uint64_t fingerprints[3] = {0};
+    report_t r = {.settings = settings, .sample_bytes = sample_bytes, .out = out};
+    TR_TRY(report_files(settings, out));
+    tr_status_t status = TR_OK;
+    for (int split = 0; split < 3 && status == TR_OK; split++) {
+        r.split = (tr_split_t)split;
+        status = report_split(&r, fingerprints);
+    }
+    if (r.warnings.text) tr_str_printf(out, "\n%s", r.warnings.text);
+    if (r.warnings.status != TR_OK && status == TR_OK) status = r.warnings.status;
+    tr_str_free(&r.warnings);
+    return status != TR_OK ? status : out->status;
+}

@@ -1,0 +1,14 @@
+/* What repacking needs of the writer beyond trainer/datafile.h. */
+#ifndef H5_WRITE_H
+#define H5_WRITE_H
+
+#include "h5_int.h"
+#include "trainer/datafile.h"
+
+/* As tr_writer_array, with a type of the file's own. Wants the lock. */
+tr_status_t tr_writer_array_of(tr_writer_t *writer, const char *name, hid_t type, int64_t rows,
+                               const tr_shape_t *shape, int *out_array);
+hid_t tr_writer_file(const tr_writer_t *writer);
+hid_t tr_writer_dataset(const tr_writer_t *writer, int array);
+
+#endif

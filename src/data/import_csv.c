@@ -1,0 +1,252 @@
+/*
+ * Tables of numbers: one column is the label, the others are the inputs. Two passes: the first counts rows, finds out what the labels are
+ * and takes the moments; the second writes.
+ */
+#include "import_int.h"
+#include "trainer/rng.h"
+#include "trainer/str.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define MAX_NAMES 4096
+
+typedef struct {
+    const tr_import_params_t *params;
+    const char *path;
+    tr_csv_t *csv;
+    bool header;
+    int columns, label; /* label: its column */
+    char *label_name;
+    int64_t rows[2], seen; /* of train and test; rows so far */
+    bool numbers, whole;   /* labels so far: all numbers; all whole numbers from 0 on */
+    double largest;
+    TR_VEC(char *) names; /* distinct labels, up to one more than MAX_NAMES; sorted after the first pass */
+    tr_moments_t moments;
+    tr_writer_t *writer;
+    int x[2], y[2];
+    float *row; /* [columns - 1] */
+} import_t;
+
+static tr_status_t open_csv(import_t *m) {
+    tr_csv_close(&m->csv);
+    m->seen = 0;
+    int fd = open(m->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return TR_FAIL(errno == ENOENT ? TR_ERR_NOINPUT : TR_ERR_IO, "cannot open '%s': %s.", m->path,
+                       strerror(errno));
+    return tr_csv_open(fd, m->path, &m->csv);
+}
+
+/* -- the label's column ---------------------------------------------------------------------------------- */
+
+static bool is_header(char *const *field, int count) {
+    double value;
+    for (int i = 0; i < count; i++)
+        if (tr_parse_float(field[i], &value)) return false;
+    return true;
+}
+
+static int find_name(char *const *field, int count, const char *name) {
+    for (int i = 0; i < count; i++)
+        if (!strcasecmp(field[i], name)) return i;
+    return -1;
+}
+
+static tr_status_t choose_label(import_t *m, char *const *field) {
+    static const char *const usual[] = {"label", "class", "target", "y", "labels", "species", "outcome"};
+    int64_t index;
+    m->label = -1;
+    for (size_t i = 0; !m->params->label && m->header && i < TR_COUNT(usual) && m->label < 0; i++)
+        m->label = find_name(field, m->columns, usual[i]);
+    if (!m->params->label) {
+        if (m->label < 0) m->label = m->columns - 1;
+        return TR_OK;
+    }
+    if (m->header) m->label = find_name(field, m->columns, m->params->label);
+    if (m->label >= 0) return TR_OK;
+    if (tr_parse_int(m->params->label, &index) && index >= -m->columns && index < m->columns) {
+        m->label = (int)(index < 0 ? index + m->columns : index);
+        return TR_OK;
+    }
+    tr_str_t text = {0};
+    for (int i = 0; i < m->columns && i < 30; i++) tr_str_printf(&text, "%s%s", i ? ", " : "", field[i]);
+    TR_FAIL(TR_ERR_CONFIG, "--label: '%s' has no column '%s'; its first row is: %s.", m->path,
+            m->params->label, text.text ? text.text : "");
+    tr_str_free(&text);
+    return TR_ERR_CONFIG;
+}
+
+static tr_status_t first_row(import_t *m, char *const *field, int count) {
+    m->columns = count;
+    m->header = is_header(field, count);
+    if (count < 2)
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "'%s': its first row has one column; inputs and a label with commas between them are expected.",
+            m->path);
+    TR_TRY(choose_label(m, field));
+    if (m->header) TR_TRY(tr_strdup(field[m->label], &m->label_name));
+    m->moments.channels = count - 1 <= 64 ? count - 1 : 0;
+    return tr_alloc((size_t)count * sizeof *m->row, "a row", &m->row);
+}
+
+/* -- rows ------------------------------------------------------------------------------------------------ */
+
+static tr_status_t parse_row(import_t *m, char *const *field, int count) {
+    if (count != m->columns)
+        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d columns, but the first row has %d.", m->path,
+                       (long long)tr_csv_line(m->csv), count, m->columns);
+    for (int i = 0, at = 0; i < count; i++) {
+        double value;
+        if (i == m->label) continue;
+        if (!tr_parse_float(field[i], &value) || !isfinite((float)value))
+            return TR_FAIL(
+                TR_ERR_DATA,
+                "'%s', line %lld, column %d: '%.40s' is not a number that a 32-bit float can hold.", m->path,
+                (long long)tr_csv_line(m->csv), i + 1, field[i]);
+        m->row[at++] = (float)value;
+    }
+    return TR_OK;
+}
+
+static int group_of_row(const import_t *m, int64_t row) {
+    tr_rng_block_t random = tr_rng_philox(m->params->seed, TR_RNG_SYNTHETIC, 3, (uint64_t)row, 0);
+    return tr_rng_to_float(random.v[0]) < (float)m->params->test_fraction;
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static tr_status_t note_label(import_t *m, const char *text) {
+    double value;
+    bool number = tr_parse_float(text, &value);
+    if (!*text)
+        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: the label is missing.", m->path,
+                       (long long)tr_csv_line(m->csv));
+    m->numbers &= number;
+    m->whole &= number && value >= 0 && value < 1e7 && value == floor(value);
+    if (number && value > m->largest) m->largest = value;
+    if (m->names.count > MAX_NAMES) return TR_OK;
+    for (size_t i = 0; i < m->names.count; i++)
+        if (!strcmp(m->names.data[i], text)) return TR_OK;
+    char *copy;
+    TR_TRY(tr_strdup(text, &copy));
+    tr_status_t status = tr_vec_push(&m->names, copy);
+    if (status != TR_OK) tr_free(&copy);
+    return status;
+}
+
+static tr_status_t note_row(import_t *m, char *const *field, int count) {
+    TR_TRY(parse_row(m, field, count));
+    TR_TRY(note_label(m, field[m->label]));
+    int group = group_of_row(m, m->seen++);
+    m->rows[group]++;
+    for (int c = 0; group == 0 && c < m->moments.channels; c++) tr_moments_add(&m->moments, c, m->row[c]);
+    return TR_OK;
+}
+
+static tr_status_t first_pass(import_t *m) {
+    char **field;
+    int count;
+    TR_TRY(open_csv(m));
+    TR_TRY(tr_csv_row(m->csv, &field, &count));
+    if (!count) return TR_FAIL(TR_ERR_DATA, "'%s' is empty.", m->path);
+    TR_TRY(first_row(m, field, count));
+    m->numbers = m->whole = true;
+    if (m->header) TR_TRY(tr_csv_row(m->csv, &field, &count));
+    while (count) {
+        TR_TRY(note_row(m, field, count));
+        TR_TRY(tr_csv_row(m->csv, &field, &count));
+    }
+    if (!m->seen) return TR_FAIL(TR_ERR_DATA, "'%s' has a header, but no rows.", m->path);
+    if (!m->numbers && m->names.count > MAX_NAMES)
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "'%s': its labels (column %d) are more than %d different texts; --label names another column.",
+            m->path, m->label + 1, MAX_NAMES);
+    qsort(m->names.data, m->names.count, sizeof *m->names.data, by_name);
+    return TR_OK;
+}
+
+/* -- writing --------------------------------------------------------------------------------------------- */
+
+static tr_status_t make_arrays(import_t *m) {
+    static const char *const x_names[] = {"train/x", "test/x"}, *const y_names[] = {"train/y", "test/y"};
+    tr_shape_t inputs = TR_SHAPE(m->columns - 1), scalar = {0};
+    tr_dtype_t labels = m->numbers && !m->whole ? TR_F32 : TR_I32;
+    for (int g = 0; g < 2; g++) {
+        if (!m->rows[g] && g) continue;
+        TR_TRY(tr_writer_array(m->writer, x_names[g], TR_F32, m->rows[g], &inputs, &m->x[g]));
+        TR_TRY(tr_writer_array(m->writer, y_names[g], labels, m->rows[g], &scalar, &m->y[g]));
+    }
+    return TR_OK;
+}
+
+static tr_status_t write_row(import_t *m, char *const *field, int count) {
+    double value = 0;
+    int group = group_of_row(m, m->seen++);
+    const char *text = field[m->label];
+    TR_TRY(parse_row(m, field, count));
+    TR_TRY(tr_writer_append(m->writer, m->x[group], 1, m->row));
+    if (m->numbers) {
+        tr_parse_float(text, &value);
+    } else {
+        char *const *found = bsearch(&text, m->names.data, m->names.count, sizeof *m->names.data, by_name);
+        if (!found) return TR_FAIL(TR_ERR_DATA, "'%s' changed while it was read.", m->path);
+        value = (double)(found - m->names.data);
+    }
+    if (m->seen % IMPORT_ROWS == 0) tr_import_progress(m->params, m->seen, m->rows[0] + m->rows[1]);
+    if (m->numbers && !m->whole) return tr_writer_append(m->writer, m->y[group], 1, &(float){(float)value});
+    return tr_writer_append(m->writer, m->y[group], 1, &(int32_t){(int32_t)value});
+}
+
+static tr_status_t second_pass(import_t *m) {
+    char **field;
+    int count;
+    TR_TRY(open_csv(m));
+    TR_TRY(tr_csv_row(m->csv, &field, &count));
+    if (m->header) TR_TRY(tr_csv_row(m->csv, &field, &count));
+    while (count) {
+        TR_TRY(write_row(m, field, count));
+        TR_TRY(tr_csv_row(m->csv, &field, &count));
+    }
+    if (m->moments.channels) TR_TRY(tr_moments_write(&m->moments, m->writer));
+    if (m->numbers && m->whole)
+        TR_TRY(tr_writer_numbers(m->writer, "/", "classes", 1, &(double){m->largest + 1}));
+    if (!m->numbers)
+        TR_TRY(tr_writer_texts(m->writer, "/", "class_names", (int64_t)m->names.count,
+                               (const char *const *)m->names.data));
+    if (m->label_name)
+        TR_TRY(tr_writer_texts(m->writer, "/", "label", 1, (const char *const *)&m->label_name));
+    tr_import_progress(m->params, m->seen, m->seen);
+    return tr_writer_commit(m->writer);
+}
+
+static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
+    import_t m = {.params = params, .path = in};
+    tr_status_t status;
+    TR_TRY_GOTO(first_pass(&m), done);
+    TR_TRY_GOTO(tr_writer_create(out, &params->writer, &m.writer), done);
+    TR_TRY_GOTO(make_arrays(&m), done);
+    TR_TRY_GOTO(second_pass(&m), done);
+done:
+    tr_writer_destroy(&m.writer);
+    tr_csv_close(&m.csv);
+    for (size_t i = 0; i < m.names.count; i++) tr_free(&m.names.data[i]);
+    tr_vec_free(&m.names);
+    tr_free(&m.label_name);
+    tr_free(&m.row);
+    return status;
+}
+
+const tr_importer_t tr_importer_csv = {"csv",
+                                       "IN.csv OUT.h5 [--label NAME|INDEX] [--test-fraction 0.1] [--seed N]",
+                                       "A table of numbers, with a header or without. Labels may be whole "
+                                       "numbers, other numbers (regression) or texts.",
+                                       run};

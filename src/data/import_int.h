@@ -1,0 +1,54 @@
+/* What the importers share. */
+#ifndef IMPORT_INT_H
+#define IMPORT_INT_H
+
+#include "data_int.h"
+#include "trainer/datafile.h"
+#include "trainer/mem.h"
+
+#define IMPORT_ROWS 1000 /* converted and written at once; progress is told as often */
+
+/* Mean and standard deviation of each channel, channels last; exact for 8-bit values. */
+typedef struct {
+    int channels;
+    int64_t values[64]; /* of each channel */
+    double sum[64], squares[64];
+} tr_moments_t;
+void tr_moments_add_u8(tr_moments_t *moments, const uint8_t *values, int64_t count);
+void tr_moments_add(tr_moments_t *moments, int channel, double value);
+/* As the attributes mean and std of the file; a channel that never varies gets std 1. */
+tr_status_t tr_moments_write(const tr_moments_t *moments, tr_writer_t *writer);
+
+static inline void tr_import_progress(const tr_import_params_t *params, int64_t done, int64_t total) {
+    if (params->progress) params->progress(params->self, done, total);
+}
+
+/* -- idx.c: the format of MNIST's files ------------------------------------------------------------------ */
+
+typedef struct tr_idx tr_idx_t;
+/* Takes over `fd`; gzip or not. `name` is for messages. TR_ERR_DATA where it is no IDX file of bytes with `ndim` dimensions. */
+tr_status_t tr_idx_open(int fd, const char *name, int ndim, tr_idx_t **out);
+const int64_t *tr_idx_dims(const tr_idx_t *idx);
+/* The next bytes of the content; TR_ERR_DATA where the file ends before. */
+tr_status_t tr_idx_read(tr_idx_t *idx, void *out, size_t bytes);
+/* TR_ERR_DATA where there is more than the header says. */
+tr_status_t tr_idx_at_end(tr_idx_t *idx);
+void tr_idx_close(tr_idx_t **idx);
+
+/* -- csv.c: rows of fields ------------------------------------------------------------------------------- */
+
+typedef struct tr_csv tr_csv_t;
+/* Takes over `fd`; gzip or not. */
+tr_status_t tr_csv_open(int fd, const char *name, tr_csv_t **out);
+/* The next row that is not empty: its fields, unquoted and trimmed, valid until the next call; *out_count 0 at the end. */
+tr_status_t tr_csv_row(tr_csv_t *csv, char ***out_field, int *out_count);
+int64_t tr_csv_line(const tr_csv_t *csv); /* of the last row, from 1 */
+void tr_csv_close(tr_csv_t **csv);
+
+/* -- digits.c -------------------------------------------------------------------------------------------- */
+
+#define TR_DIGIT_SIDE 28
+/* Draws digit 0 .. 9 as sample `sample` of `seed` would write it: white on black, (28, 28). */
+void tr_digit_draw(uint64_t seed, int64_t sample, int digit, uint8_t *out);
+
+#endif

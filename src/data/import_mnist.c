@@ -1,0 +1,111 @@
+/* MNIST and the data sets in its form (Fashion-MNIST, KMNIST, EMNIST): train-images-idx3-ubyte and its like, gzip or not. */
+#include "import_int.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef struct {
+    const tr_import_params_t *params;
+    const char *folder;
+    tr_writer_t *writer;
+    tr_moments_t moments;
+    int largest;
+    int64_t done, total;
+} import_t;
+
+static tr_status_t open_idx(const char *folder, const char *name, int ndim, tr_idx_t **out) {
+    static const char *const forms[] = {"%s/%s-idx%d-ubyte.gz", "%s/%s-idx%d-ubyte", "%s/%s.idx%d-ubyte.gz",
+                                        "%s/%s.idx%d-ubyte"};
+    char path[4096];
+    for (size_t i = 0; i < TR_COUNT(forms); i++) {
+        if ((size_t)snprintf(path, sizeof path, forms[i], folder, name, ndim) >= sizeof path) break;
+        int fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd >= 0) return tr_idx_open(fd, path, ndim, out);
+        if (errno != ENOENT && errno != ENOTDIR)
+            return TR_FAIL(TR_ERR_IO, "cannot open '%s': %s.", path, strerror(errno));
+    }
+    return TR_FAIL(TR_ERR_NOINPUT, "there is no %s-idx%d-ubyte or %s-idx%d-ubyte.gz in '%s'.", name, ndim,
+                   name, ndim, folder);
+}
+
+static tr_status_t copy_images(import_t *m, tr_idx_t *idx, int array, bool training) {
+    const int64_t *dim = tr_idx_dims(idx), bytes = dim[1] * dim[2];
+    uint8_t *rows = NULL;
+    tr_status_t status = tr_alloc((size_t)(IMPORT_ROWS * bytes), "images", &rows);
+    for (int64_t i = 0; i < dim[0] && status == TR_OK; i += IMPORT_ROWS) {
+        int64_t count = min64(IMPORT_ROWS, dim[0] - i);
+        status = tr_idx_read(idx, rows, (size_t)(count * bytes));
+        if (status != TR_OK) break;
+        if (training) tr_moments_add_u8(&m->moments, rows, count * bytes);
+        status = tr_writer_append(m->writer, array, count, rows);
+        m->done += count;
+        tr_import_progress(m->params, m->done, m->total);
+    }
+    tr_free(&rows);
+    TR_TRY(status);
+    return tr_idx_at_end(idx);
+}
+
+static tr_status_t copy_labels(import_t *m, tr_idx_t *idx, int array) {
+    uint8_t rows[IMPORT_ROWS];
+    const int64_t count = tr_idx_dims(idx)[0];
+    for (int64_t i = 0; i < count; i += IMPORT_ROWS) {
+        int64_t part = min64(IMPORT_ROWS, count - i);
+        TR_TRY(tr_idx_read(idx, rows, (size_t)part));
+        for (int64_t j = 0; j < part; j++)
+            if (rows[j] > m->largest) m->largest = rows[j];
+        TR_TRY(tr_writer_append(m->writer, array, part, rows));
+    }
+    return tr_idx_at_end(idx);
+}
+
+static tr_status_t copy_both(import_t *m, const char *group, bool training, tr_idx_t *images,
+                             tr_idx_t *labels) {
+    const int64_t *dim = tr_idx_dims(images);
+    char name[32];
+    int x, y;
+    tr_shape_t shape = TR_SHAPE(dim[1], dim[2], 1), scalar = {0};
+    if (dim[0] != tr_idx_dims(labels)[0])
+        return TR_FAIL(TR_ERR_DATA, "'%s': %lld images for the group %s, but %lld labels.", m->folder,
+                       (long long)dim[0], group, (long long)tr_idx_dims(labels)[0]);
+    snprintf(name, sizeof name, "%s/x", group);
+    TR_TRY(tr_writer_array(m->writer, name, TR_U8, dim[0], &shape, &x));
+    snprintf(name, sizeof name, "%s/y", group);
+    TR_TRY(tr_writer_array(m->writer, name, TR_U8, dim[0], &scalar, &y));
+    m->total += dim[0];
+    TR_TRY(copy_images(m, images, x, training));
+    return copy_labels(m, labels, y);
+}
+
+static tr_status_t copy_group(import_t *m, const char *group, const char *prefix, bool training) {
+    tr_idx_t *images = NULL, *labels = NULL;
+    char name[32];
+    snprintf(name, sizeof name, "%s-images", prefix);
+    tr_status_t status = open_idx(m->folder, name, 3, &images);
+    snprintf(name, sizeof name, "%s-labels", prefix);
+    if (status == TR_OK) status = open_idx(m->folder, name, 1, &labels);
+    if (status == TR_OK) status = copy_both(m, group, training, images, labels);
+    tr_idx_close(&images);
+    tr_idx_close(&labels);
+    return status;
+}
+
+static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
+    import_t m = {.params = params, .folder = in, .moments.channels = 1};
+    tr_status_t status;
+    TR_TRY(tr_writer_create(out, &params->writer, &m.writer));
+    TR_TRY_GOTO(copy_group(&m, "train", "train", true), done);
+    TR_TRY_GOTO(copy_group(&m, "test", "t10k", false), done);
+    TR_TRY_GOTO(tr_moments_write(&m.moments, m.writer), done);
+    TR_TRY_GOTO(tr_writer_numbers(m.writer, "/", "classes", 1, &(double){m.largest + 1}), done);
+    TR_TRY_GOTO(tr_writer_commit(m.writer), done);
+done:
+    tr_writer_destroy(&m.writer);
+    return status;
+}
+
+const tr_importer_t tr_importer_mnist = {"mnist", "DIR OUT.h5",
+                                         "The four IDX files of MNIST, Fashion-MNIST or the like in DIR, "
+                                         "gzip or not, to the groups train and test.",
+                                         run};

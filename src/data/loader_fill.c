@@ -1,0 +1,130 @@
+/* Filling a window: permutation, padding, reading, and putting each sample where it belongs. */
+#include "loader_int.h"
+#include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+void tr_loader_window_prepare(tr_loader_t *l, lane_t *lane, const tr_order_window_t *window, int64_t valid) {
+    int64_t head = min64(window->count, l->capacity - lane_at(l, window->first));
+    if (l->shuffled) {
+        /* The permutation is stored at the window's positions; where these wrap it is made in the spare room
+         * behind the buffer. */
+        int64_t *place = lane->place + (head < window->count ? l->capacity : lane_at(l, window->first));
+        tr_order_permutation(&l->params.order, window, place);
+        if (head < window->count) {
+            memcpy(lane->place + lane_at(l, window->first), place, (size_t)head * sizeof *place);
+            memcpy(lane->place, place + head, (size_t)(window->count - head) * sizeof *place);
+        }
+    }
+    for (int64_t i = valid; i < window->count; i++) {
+        int64_t at = lane_at(l, window->first + i);
+        for (int f = 0; f < l->dataset->info.field_count; f++) {
+            size_t bytes = (size_t)l->dataset->info.field[f].sample_bytes;
+            memset(lane->field[f] + (size_t)at * bytes, 0, bytes);
+        }
+        lane->sample_id[at] = -1;
+        lane->weight[at] = 0;
+    }
+}
+
+static inline int64_t wrap(const tr_loader_t *l, int64_t at) {
+    return at < l->capacity ? at : at - l->capacity;
+}
+
+/* Where the piece's sample i goes: offset in the lane's buffer. */
+static inline int64_t destination(const tr_loader_t *l, const piece_t *p, int64_t i) {
+    int64_t at = wrap(l, p->base + p->index + i);
+    return l->shuffled ? wrap(l, p->base + p->lane->place[at]) : at;
+}
+
+/*
+ * A window does not fit the caches: stores that go past them spare the memory the reading of each line before it is overwritten.
+ * (One thread, page cache warm, samples of 3 KiB: 8 GB/s instead of 4.5.)
+ */
+static void copy_past_caches(char *to, const char *from, size_t bytes) {
+#ifdef __SSE2__
+    size_t head = (16 - ((uintptr_t)to & 15)) & 15, i = head;
+    memcpy(to, from, head);
+    for (; i + 16 <= bytes; i += 16)
+        _mm_stream_si128((__m128i *)(to + i), _mm_loadu_si128((const __m128i *)(from + i)));
+    memcpy(to + i, from + i, bytes - i);
+#else
+    memcpy(to, from, bytes);
+#endif
+}
+
+/* Makes such stores visible before another thread is told. */
+static void finish_copies(void) {
+#ifdef __SSE2__
+    _mm_sfence();
+#endif
+}
+
+static void copy_sample(const tr_loader_t *l, char *to, const char *from, size_t bytes) {
+    if (bytes == 4)
+        memcpy(to, from, 4); /* labels: the compiler sees their size */
+    else if (l->past_caches && bytes >= 256)
+        copy_past_caches(to, from, bytes);
+    else
+        memcpy(to, from, bytes);
+}
+
+/* Sample ids, and the fields that stand in the bounce buffers. */
+static void scatter(const tr_loader_t *l, const worker_t *worker, const piece_t *p) {
+    lane_t *lane = p->lane;
+    for (int64_t i = 0; i < p->count; i++) {
+        int64_t at = destination(l, p, i);
+        lane->sample_id[at] = p->sample + i;
+        if (l->params.evaluation) lane->weight[at] = 1; /* in training all are, from the start */
+        for (int f = 0; l->shuffled && f < l->dataset->info.field_count; f++) {
+            size_t bytes = (size_t)l->dataset->info.field[f].sample_bytes;
+            if (!l->direct[f])
+                copy_sample(l, lane->field[f] + (size_t)at * bytes, worker->bounce[f] + (size_t)i * bytes,
+                            bytes);
+        }
+    }
+    if (l->past_caches) finish_copies();
+}
+
+/* In file order the piece lands in one stretch, two where the buffer wraps. */
+static tr_status_t read_straight(tr_loader_t *l, const piece_t *p) {
+    for (int64_t i = 0; i < p->count;) {
+        int64_t at = destination(l, p, i), run = min64(p->count - i, l->capacity - at);
+        void *dst[TR_DATASET_MAX_FIELDS] = {0};
+        for (int f = 0; f < l->dataset->info.field_count; f++)
+            dst[f] = p->lane->field[f] + (size_t)(at * l->dataset->info.field[f].sample_bytes);
+        TR_TRY(l->dataset->ops->read(l->dataset, p->sample + i, run, dst));
+        i += run;
+    }
+    return TR_OK;
+}
+
+static tr_status_t read_each(tr_loader_t *l, const piece_t *p, int f) {
+    for (int64_t i = 0; i < p->count; i++) {
+        void *dst[TR_DATASET_MAX_FIELDS] = {0};
+        dst[f] = p->lane->field[f] + (size_t)(destination(l, p, i) * l->dataset->info.field[f].sample_bytes);
+        TR_TRY(l->dataset->ops->read(l->dataset, p->sample + i, 1, dst));
+    }
+    return TR_OK;
+}
+
+tr_status_t tr_loader_piece_read(tr_loader_t *l, worker_t *worker, const piece_t *p) {
+    int fields = l->dataset->info.field_count;
+    bool any = false;
+    void *dst[TR_DATASET_MAX_FIELDS] = {0};
+    if (!l->shuffled) {
+        scatter(l, worker, p);
+        return read_straight(l, p);
+    }
+    for (int f = 0; f < fields; f++) {
+        if (l->direct[f])
+            TR_TRY(read_each(l, p, f));
+        else
+            dst[f] = worker->bounce[f];
+        any |= !l->direct[f];
+    }
+    if (any) TR_TRY(l->dataset->ops->read(l->dataset, p->sample, p->count, dst));
+    scatter(l, worker, p);
+    return TR_OK;
+}

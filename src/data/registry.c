@@ -1,0 +1,101 @@
+/* The list of data sets: those compiled in, then those that a program adds. */
+#include "data_int.h"
+#include "trainer/str.h"
+#include <string.h>
+
+#define MAX_DATASETS 64
+
+#define DATASET(name) extern const tr_dataset_ops_t tr_dataset_##name##_ops;
+#include "datasets.def"
+#undef DATASET
+
+static const tr_dataset_ops_t *list[MAX_DATASETS] = {
+#define DATASET(name) &tr_dataset_##name##_ops,
+#include "datasets.def"
+#undef DATASET
+};
+
+static size_t list_count(void) {
+    size_t count = 0;
+    while (count < MAX_DATASETS && list[count]) count++;
+    return count;
+}
+
+const tr_dataset_ops_t *const *tr_dataset_list(size_t *out_count) {
+    *out_count = list_count();
+    return list;
+}
+
+static const tr_dataset_ops_t *find(const char *name) {
+    for (size_t i = 0; i < list_count(); i++)
+        if (!strcmp(list[i]->name, name)) return list[i];
+    return NULL;
+}
+
+tr_status_t tr_dataset_register(const tr_dataset_ops_t *ops) {
+    if (find(ops->name))
+        return TR_FAIL(TR_ERR_INTERNAL, "A data set named '%s' is registered already.", ops->name);
+    size_t count = list_count();
+    if (count == MAX_DATASETS)
+        return TR_FAIL(TR_ERR_INTERNAL, "No room for the data set '%s': %d are registered.", ops->name,
+                       MAX_DATASETS);
+    list[count] = ops;
+    return TR_OK;
+}
+
+static tr_status_t unknown(const char *name) {
+    const char *names[MAX_DATASETS];
+    tr_str_t text = {0};
+    size_t count = list_count();
+    for (size_t i = 0; i < count; i++) {
+        names[i] = list[i]->name;
+        tr_str_printf(&text, "%s%s", i ? ", " : "", names[i]);
+    }
+    const char *near = tr_nearest(name, names, count);
+    TR_FAIL(TR_ERR_CONFIG, "data.format: there is no data set '%s'%s%s%s. There are: %s.", name,
+            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "",
+            text.text ? text.text : "none");
+    tr_str_free(&text);
+    return TR_ERR_CONFIG;
+}
+
+tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+    *out = NULL;
+    const tr_dataset_ops_t *ops = find(settings->format);
+    if (!ops) return unknown(settings->format);
+    TR_TRY(ops->open(settings, split, out));
+    if (!*out) return TR_OK;
+    tr_dataset_t *dataset = *out;
+    dataset->ops = ops;
+    if (dataset->info.read_unit < 1) dataset->info.read_unit = 1;
+    if (settings->limit > 0 && settings->limit < dataset->info.samples)
+        dataset->info.samples = settings->limit;
+    return TR_OK;
+}
+
+void tr_dataset_close(tr_dataset_t **dataset) {
+    if (*dataset) (*dataset)->ops->close(*dataset);
+    *dataset = NULL;
+}
+
+tr_status_t tr_data_parse_shape(const char *key, const char *text, tr_shape_t *out) {
+    *out = (tr_shape_t){0};
+    const char *at = text;
+    for (;;) {
+        char number[24];
+        size_t length = strcspn(at, "x");
+        int64_t value = 0;
+        bool good = length < sizeof number && out->ndim < TR_MAX_DIMS - 1;
+        if (good) {
+            memcpy(number, at, length);
+            number[length] = '\0';
+            good = tr_parse_int(number, &value) && value > 0 && value < INT32_MAX;
+        }
+        if (!good)
+            return TR_FAIL(TR_ERR_CONFIG, "%s: expected up to %d sizes such as 28x28x1, found '%s'.", key,
+                           TR_MAX_DIMS - 1, text);
+        out->dim[out->ndim++] = value;
+        if (!at[length]) return TR_OK;
+        at += length + 1;
+    }
+}

@@ -1,0 +1,108 @@
+/* The cpu device: host memory, and streams that do everything at once, so that they and events are only names. */
+#include "cpu_int.h"
+#include "cpu_onednn.h"
+#include "trainer/mem.h"
+#include <string.h>
+
+#define MEMORY_ALIGN 256
+/* Bytes from which one thread no longer fills the memory bandwidth within the time it takes to wake the others. */
+#define PARALLEL_COPY_BYTES (1 << 20)
+
+typedef struct {
+    tr_device_t base;
+    char stream, event; /* their addresses are the handles of all streams and events */
+} cpu_device_t;
+
+static tr_status_t cpu_open(const tr_device_params_t *params, tr_device_t **out) {
+    cpu_device_t *cpu = NULL;
+    if (params->threads < 0)
+        return TR_FAIL(TR_ERR_CONFIG, "device cpu: expected a number of threads of 1 or more, or 0 for all; found %d",
+                       params->threads);
+    TR_TRY(tr_alloc(sizeof *cpu, "the cpu device", &cpu));
+    tr_device_t *device = &cpu->base;
+    device->ops = &tr_device_cpu;
+    device->host_visible = true;
+    device->immediate = true;
+    device->fast_bf16 = tr_cpu_dnn_has_bf16();
+    device->threads = params->threads > 0 ? params->threads : tr_cpu_threads_default();
+    device->memory_bytes = tr_cpu_host_memory_bytes();
+    tr_cpu_host_describe(device->threads, device->description, sizeof device->description);
+    tr_cpu_threads_enter(device->threads);
+    *out = device;
+    return TR_OK;
+}
+
+static void cpu_close(tr_device_t *device) {
+    cpu_device_t *cpu = (cpu_device_t *)device;
+    tr_free(&cpu);
+}
+
+static tr_status_t cpu_alloc(tr_device_t *device, size_t bytes, void **out) {
+    return tr_alloc_aligned(bytes ? bytes : 1, MEMORY_ALIGN, "device memory", out);
+}
+
+static void cpu_free(tr_device_t *device, void *pointer) { tr_free(&pointer); }
+
+static tr_status_t cpu_stream_create(tr_device_t *device, const char *name, tr_stream_t **out) {
+    *out = (tr_stream_t *)&((cpu_device_t *)device)->stream;
+    return TR_OK;
+}
+
+static void cpu_stream_destroy(tr_device_t *device, tr_stream_t *stream) {}
+
+static tr_status_t cpu_stream_sync(tr_device_t *device, tr_stream_t *stream) { return TR_OK; }
+
+static tr_status_t cpu_event_create(tr_device_t *device, tr_event_t **out) {
+    *out = (tr_event_t *)&((cpu_device_t *)device)->event;
+    return TR_OK;
+}
+
+static void cpu_event_destroy(tr_device_t *device, tr_event_t *event) {}
+
+static tr_status_t cpu_event_order(tr_device_t *device, tr_event_t *event, tr_stream_t *stream) { return TR_OK; }
+
+static tr_status_t cpu_event_sync(tr_device_t *device, tr_event_t *event) { return TR_OK; }
+
+static tr_status_t cpu_memory_copy(tr_device_t *device, tr_stream_t *stream, void *dst, const void *src, size_t bytes,
+                                   tr_copy_kind_t kind) {
+    int threads = bytes >= PARALLEL_COPY_BYTES ? device->threads : 1;
+#pragma omp parallel for num_threads(threads)
+    for (int i = 0; i < threads; i++) {
+        cpu_range_t part = cpu_range((int64_t)bytes, MEMORY_ALIGN, threads, i);
+        memcpy((char *)dst + part.first, (const char *)src + part.first, (size_t)(part.last - part.first));
+    }
+    return TR_OK;
+}
+
+static tr_status_t cpu_memory_zero(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes) {
+    int threads = bytes >= PARALLEL_COPY_BYTES ? device->threads : 1;
+#pragma omp parallel for num_threads(threads)
+    for (int i = 0; i < threads; i++) {
+        cpu_range_t part = cpu_range((int64_t)bytes, MEMORY_ALIGN, threads, i);
+        memset((char *)dst + part.first, 0, (size_t)(part.last - part.first));
+    }
+    return TR_OK;
+}
+
+const tr_device_ops_t tr_device_cpu = {
+    .name = "cpu",
+    .help = "this machine's processors, by oneDNN and OpenMP",
+    .open = cpu_open,
+    .close = cpu_close,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .host_alloc = cpu_alloc,
+    .host_free = cpu_free,
+    .stream_create = cpu_stream_create,
+    .stream_destroy = cpu_stream_destroy,
+    .stream_sync = cpu_stream_sync,
+    .event_create = cpu_event_create,
+    .event_destroy = cpu_event_destroy,
+    .event_record = cpu_event_order,
+    .event_wait = cpu_event_order,
+    .event_sync = cpu_event_sync,
+    .copy = cpu_memory_copy,
+    .zero = cpu_memory_zero,
+    .kernels = tr_cpu_kernels,
+    .measure_peak = tr_cpu_measure_peak,
+};

@@ -1,0 +1,108 @@
+/*
+ * The cpu device, private. A kernel lives in cpu_<family>.c, is declared here and has one line in cpu_kernels.c.
+ *
+ * Threads: a parallel loop is
+ *
+ *     #pragma omp parallel for num_threads(cpu_threads(device, elems)) schedule(static)
+ *
+ * cpu_threads gives one thread or all of them, never a number between: OpenMP keeps its team only while its size
+ * stays. Where a result must not depend on the number of threads, cut the work into chunks whose number follows from
+ * the shape alone, and join the parts in the chunks' order.
+ *
+ * Denormals count as zero on every thread that computes (cpu_threads.c says why). No -ffast-math: NaN and infinity mean something.
+ */
+#ifndef TRAINER_CPU_INT_H
+#define TRAINER_CPU_INT_H
+
+#include "trainer/device.h"
+#include <omp.h>
+
+/* Elements per thread that pay for waking a thread (about 5 us of streaming work). */
+#define CPU_GRAIN 16384
+
+/* Threads for a loop of `elems` element operations: one or all. */
+static inline int cpu_threads(const tr_device_t *device, int64_t elems) {
+    return elems >= 2 * (int64_t)CPU_GRAIN ? device->threads : 1;
+}
+
+/* Part `part` of [0, count) cut into `parts` parts of equal size, rounded up to multiples of `align` elements. */
+typedef struct {
+    int64_t first, last; /* [first, last); may be empty */
+} cpu_range_t;
+static inline cpu_range_t cpu_range(int64_t count, int64_t align, int parts, int part) {
+    int64_t units = (count + align - 1) / align;
+    int64_t first = units * part / parts * align, last = units * (part + 1) / parts * align;
+    return (cpu_range_t){first < count ? first : count, last < count ? last : count};
+}
+
+/* Whether an optional input or output is there; holds in `prepare` too, where all pointers are NULL. */
+static inline bool cpu_present(const tr_view_t *view) { return view->shape.ndim >= 0; }
+
+extern const tr_device_ops_t tr_device_cpu;
+extern const tr_kernel_t tr_cpu_kernels[TR_K_COUNT];
+
+/* cpu_threads.c */
+int tr_cpu_threads_default(void);           /* OMP_NUM_THREADS, else processors of this process's affinity and cgroup */
+void tr_cpu_threads_enter(int threads);     /* makes the calling thread and its team of `threads` ready to compute */
+
+/* cpu_host.c */
+void tr_cpu_host_describe(int threads, char *text, size_t text_bytes); /* "AMD EPYC 9B14, 2 threads, AVX-512" */
+size_t tr_cpu_host_memory_bytes(void);      /* the machine's memory or this process's cgroup limit, the smaller */
+
+/* cpu_peak.c */
+tr_status_t tr_cpu_measure_peak(tr_device_t *device, double *out_flops_per_sec, double *out_bytes_per_sec);
+
+/* Kernels: tr_cpu_<slot>; those with something to plan also tr_cpu_<slot>_prepare and tr_cpu_<slot>_release. */
+#define CPU_KERNEL(slot)         tr_status_t tr_cpu_##slot(tr_device_t *device, tr_stream_t *stream, const tr_kernel_call_t *call)
+#define CPU_KERNEL_PREPARE(slot)                                                                           \
+    tr_status_t tr_cpu_##slot##_prepare(tr_device_t *device, const tr_kernel_call_t *call, void **out_state,  \
+                                     size_t *out_scratch_bytes)
+#define CPU_KERNEL_RELEASE(slot) void tr_cpu_##slot##_release(tr_device_t *device, void *state)
+
+CPU_KERNEL(copy);
+CPU_KERNEL(accumulate);
+CPU_KERNEL(add);
+CPU_KERNEL(scale);
+CPU_KERNEL(cast_normalize);
+CPU_KERNEL(augment);
+CPU_KERNEL_PREPARE(augment);
+CPU_KERNEL(matmul);
+CPU_KERNEL_PREPARE(matmul);
+CPU_KERNEL_RELEASE(matmul);
+CPU_KERNEL(column_sum);
+CPU_KERNEL_PREPARE(column_sum);
+CPU_KERNEL(conv_fwd);
+CPU_KERNEL_PREPARE(conv_fwd);
+CPU_KERNEL(conv_bwd_data);
+CPU_KERNEL_PREPARE(conv_bwd_data);
+CPU_KERNEL(conv_bwd_weights);
+CPU_KERNEL_PREPARE(conv_bwd_weights);
+CPU_KERNEL_RELEASE(conv);
+CPU_KERNEL(pool_fwd);
+CPU_KERNEL(pool_bwd);
+CPU_KERNEL_PREPARE(pool_bwd);
+CPU_KERNEL(batchnorm_train);
+CPU_KERNEL(batchnorm_eval);
+CPU_KERNEL_PREPARE(batchnorm); /* both of them */
+CPU_KERNEL(batchnorm_bwd);
+CPU_KERNEL_PREPARE(batchnorm_bwd);
+CPU_KERNEL(layernorm_fwd);
+CPU_KERNEL(layernorm_bwd);
+CPU_KERNEL_PREPARE(layernorm_bwd);
+CPU_KERNEL(act_fwd);
+CPU_KERNEL(act_bwd);
+CPU_KERNEL(dropout);
+CPU_KERNEL(xent_fwd);
+CPU_KERNEL(xent_bwd);
+CPU_KERNEL(mse_fwd);
+CPU_KERNEL(mse_bwd);
+CPU_KERNEL(topk_correct);
+CPU_KERNEL(weighted_sum);
+CPU_KERNEL(grad_norm);
+CPU_KERNEL(sgd);
+CPU_KERNEL(adam);
+CPU_KERNEL(moments_update);
+CPU_KERNEL(ema_update);
+CPU_KERNEL(check_finite);
+
+#endif

@@ -1,0 +1,108 @@
+/* Layer normalisation over the last dimension: a row at a time, which stays in the first cache. */
+#include "cpu_int.h"
+#include "cpu_types.h"
+#include <string.h>
+
+/* Operations an element costs beside a copy. */
+enum { COST = 4, CHUNK_ROWS = 32 };
+
+static int64_t row_elems(const tr_view_t *view) {
+    return view->shape.dim[view->shape.ndim - 1];
+}
+
+/* One row. */
+CPU_INLINE void row_forward(const void *x, const float *gamma, const float *beta, int64_t width, double eps, bool relu,
+                            void *y, float *out_mean, float *out_rstd, int type) {
+    double sum = 0, squares = 0, n = (double)width;
+    float first = cpu_get(x, 0, type);
+    CPU_LANE_SUM(sum, width, i, cpu_get(x, i, type) - first); /* of differences: a large mean costs no digits */
+    double exact = first + sum / n;
+    float m = (float)exact;
+    CPU_LANE_SUM(squares, width, i, (cpu_get(x, i, type) - m) * (cpu_get(x, i, type) - m));
+    double variance = squares / n - (exact - m) * (exact - m);
+    float s = (float)(1 / sqrt((variance < 0 ? 0 : variance) + eps));
+    *out_mean = m;
+    *out_rstd = s;
+#pragma omp simd
+    for (int64_t i = 0; i < width; i++) {
+        float v = (cpu_get(x, i, type) - m) * s * gamma[i] + beta[i];
+        cpu_put(y, i, relu ? cpu_relu(v) : v, type);
+    }
+}
+
+CPU_KERNEL(layernorm_fwd) {
+    int64_t width = row_elems(&call->in[0]), rows = tr_shape_elems(&call->in[0].shape) / width;
+    const void *x = call->in[0].data;
+    void *y = call->out[0].data;
+    const float *gamma = call->in[1].data, *beta = call->in[2].data;
+    float *mean = call->out[1].data, *rstd = call->out[2].data;
+    double eps = ((const tr_norm_attr_t *)call->attr)->eps;
+    bool relu = ((const tr_norm_attr_t *)call->attr)->act == TR_ACT_RELU;
+#pragma omp parallel for num_threads(cpu_threads(device, rows *width *COST)) schedule(static)
+    for (int64_t r = 0; r < rows; r++)
+        CPU_BY_TYPE(call->in[0].dtype, t,
+                    row_forward(cpu_at(x, r * width, t), gamma, beta, width, eps, relu, cpu_at_out(y, r * width, t),
+                                mean + r, rstd + r, t));
+    return TR_OK;
+}
+
+/* A chunk's sums over its rows in scratch: dgamma, dbeta (2, C). */
+static float *chunk_sums(const tr_kernel_call_t *call, int64_t width, int chunk) {
+    return (float *)call->scratch + (int64_t)chunk * 2 * width;
+}
+
+/* One row; with h = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)). */
+CPU_INLINE void row_backward(const void *dy, const void *x, const float *gamma, float mean, float rstd,
+                             int64_t width, float *restrict dgamma, float *restrict dbeta, void *dx,
+                             int type) {
+#pragma omp simd
+    for (int64_t i = 0; i < width; i++) {
+        dgamma[i] += cpu_get(dy, i, type) * ((cpu_get(x, i, type) - mean) * rstd);
+        dbeta[i] += cpu_get(dy, i, type);
+    }
+    if (!dx) return;
+    double sum = 0, product = 0;
+    CPU_LANE_SUM(sum, width, i, cpu_get(dy, i, type) * gamma[i]);
+    CPU_LANE_SUM(product, width, i, cpu_get(dy, i, type) * gamma[i] * ((cpu_get(x, i, type) - mean) * rstd));
+    float shift = (float)(sum / (double)width), slope = (float)(product / (double)width);
+#pragma omp simd
+    for (int64_t i = 0; i < width; i++)
+        cpu_put(dx, i, rstd * (cpu_get(dy, i, type) * gamma[i] - (shift + (cpu_get(x, i, type) - mean) * rstd * slope)), type);
+}
+
+CPU_KERNEL(layernorm_bwd) {
+    int64_t width = row_elems(&call->in[1]), rows = tr_shape_elems(&call->in[1].shape) / width;
+    const void *dy = call->in[0].data, *x = call->in[1].data;
+    const float *mean = call->in[3].data, *rstd = call->in[4].data;
+    void *dx = cpu_present(&call->out[0]) ? call->out[0].data : NULL;
+    float *dgamma = call->out[1].data, *dbeta = call->out[2].data;
+    int chunks = cpu_chunks(rows, CHUNK_ROWS);
+#pragma omp parallel for num_threads(cpu_threads(device, rows *width *COST)) schedule(static)
+    for (int chunk = 0; chunk < chunks; chunk++) {
+        float *sums = chunk_sums(call, width, chunk);
+        cpu_range_t part = cpu_range(rows, 1, chunks, chunk);
+        memset(sums, 0, (size_t)(2 * width) * sizeof *sums);
+        for (int64_t r = part.first; r < part.last; r++) {
+            int64_t at = r * width;
+            CPU_BY_TYPE(call->in[1].dtype, t,
+                        row_backward(cpu_at(dy, at, t), cpu_at(x, at, t), call->in[2].data, mean[r], rstd[r], width, sums,
+                                     sums + width, dx ? cpu_at_out(dx, at, t) : NULL, t));
+        }
+    }
+    for (int64_t i = 0; i < width; i++) {
+        double gamma_sum = 0, beta_sum = 0;
+        for (int chunk = 0; chunk < chunks; chunk++) {
+            gamma_sum += chunk_sums(call, width, chunk)[i];
+            beta_sum += chunk_sums(call, width, chunk)[width + i];
+        }
+        dgamma[i] = (float)gamma_sum;
+        dbeta[i] = (float)beta_sum;
+    }
+    return TR_OK;
+}
+
+CPU_KERNEL_PREPARE(layernorm_bwd) {
+    int64_t width = row_elems(&call->in[1]), rows = tr_shape_elems(&call->in[1].shape) / width;
+    *out_scratch_bytes = (size_t)(cpu_chunks(rows, CHUNK_ROWS) * 2 * width) * sizeof(float);
+    return TR_OK;
+}

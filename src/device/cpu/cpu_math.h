@@ -1,0 +1,178 @@
+/*
+ * Private: elementary functions and reductions that vectorise, for the cpu device's kernels.
+ *
+ * The functions are branch-free and call nothing, so a loop over them becomes vector code. The same value
+ * comes out wherever an element stands in a vector, because only IEEE operations and explicit fma are used.
+ * NaN gives NaN.
+ */
+#ifndef TRAINER_CPU_MATH_H
+#define TRAINER_CPU_MATH_H
+
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define CPU_INLINE static inline __attribute__((always_inline))
+
+/* One instruction where the processor has it. Elsewhere fmaf would be a call, and rounding twice is accurate
+ * enough. */
+CPU_INLINE float cpu_fma(float a, float b, float c) {
+#ifdef __FP_FAST_FMAF
+    return __builtin_fmaf(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+CPU_INLINE uint32_t cpu_bits(float x) {
+    union {
+        float f;
+        uint32_t u;
+    } value = {.f = x};
+    return value.u;
+}
+
+CPU_INLINE float cpu_from_bits(uint32_t bits) {
+    union {
+        uint32_t u;
+        float f;
+    } value = {.u = bits};
+    return value.f;
+}
+
+/* x^2 - square, where `square` is x * x as rounded. */
+CPU_INLINE float cpu_square_rest(float x, float square) {
+#ifdef __FP_FAST_FMAF
+    return __builtin_fmaf(x, x, -square);
+#else
+    float head = cpu_from_bits(cpu_bits(x) & 0xfffff000u); /* 12 bits: its square is exact */
+    return (head * head - square) + (x - head) * (x + head);
+#endif
+}
+
+/* exp(x) for x <= ln 2 / 2; below the smallest normal number 0. 1 ulp. */
+CPU_INLINE float cpu_exp_nonpositive(float x) {
+    const float lowest = -87.33654f, round = 0x1.8p23f;
+    float clamped = x < lowest ? lowest : x;
+    float shifted = cpu_fma(clamped, 0x1.715476p0f, round); /* the integer n = x / ln 2 in the low bits */
+    float n = shifted - round;
+    float r = cpu_fma(n, 0x1.bd0106p-13f, cpu_fma(n, -0x1.63p-1f, clamped));
+    float p = cpu_fma(0x1.6a235cp-10f, r, 0x1.123a62p-7f);
+    p = cpu_fma(p, r, 0x1.5558f4p-5f);
+    p = cpu_fma(p, r, 0x1.555490p-3f);
+    p = cpu_fma(p, r, 0x1.fffffcp-2f);
+    p = cpu_fma(p * r, r, r) + 1.0f;
+    float scale = cpu_from_bits((cpu_bits(shifted) << 23) + 0x3f800000u);
+    return x < lowest ? 0.0f : p * scale;
+}
+
+/* NaN stays NaN, so that a bad value is not hidden. */
+CPU_INLINE float cpu_relu(float x) {
+    return x < 0.0f ? 0.0f : x;
+}
+
+CPU_INLINE float cpu_sigmoid(float x) {
+    float e = cpu_exp_nonpositive(-fabsf(x)), r = 1.0f / (1.0f + e);
+    return x < 0.0f ? e * r : r;
+}
+
+/* Near 0 an odd polynomial, further out by exp: 2 ulp. */
+CPU_INLINE float cpu_tanh(float x) {
+    float a = fabsf(x), s = x * x;
+    float p = cpu_fma(-0x1.75e1a8p-8f, s, 0x1.522692p-6f);
+    p = cpu_fma(p, s, -0x1.b83c58p-5f);
+    p = cpu_fma(p, s, 0x1.110726p-3f);
+    p = cpu_fma(p, s, -0x1.555532p-2f);
+    float small = cpu_fma(p * s, x, x);
+    float e = cpu_exp_nonpositive(-2.0f * a);
+    float large = copysignf((1.0f - e) / (1.0f + e), x);
+    return a < 0.625f ? small : large;
+}
+
+/*
+ * The normal distribution's cumulative function, relative accuracy also in the left tail, and its density.
+ * exp(x^2 / 2) Phi(-|x|) (|x| + 3) is smooth in u = (|x| - 3) / (|x| + 3); the polynomial is its minimax fit.
+ */
+CPU_INLINE float cpu_normal_cdf(float x, float *out_density) {
+    float a = fabsf(x);
+    a = a > 15.0f ? 15.0f : a;
+    float q = 1.0f / (a + 3.0f), u = cpu_fma(-6.0f, q, 1.0f);
+    float p = cpu_fma(0x1.9b38dap-15f, u, -0x1.b5f2dap-13f);
+    p = cpu_fma(p, u, -0x1.f03a30p-11f);
+    p = cpu_fma(p, u, 0x1.0ba22ap-10f);
+    p = cpu_fma(p, u, 0x1.c6b43cp-8f);
+    p = cpu_fma(p, u, -0x1.56dd3cp-7f);
+    p = cpu_fma(p, u, -0x1.832408p-5f);
+    p = cpu_fma(p, u, 0x1.d71390p-3f);
+    p = cpu_fma(p, u, -0x1.04c730p-1f);
+    p = cpu_fma(p, u, 0x1.754a76p-1f);
+    float square = a * a, rest = cpu_square_rest(a, square); /* exp would magnify the rounding of a * a */
+    float e = cpu_exp_nonpositive(-0.5f * square);
+    e *= cpu_fma(-0.5f, rest, 1.0f);
+    float tail = e * p * q;
+    *out_density = 0.39894228f * e;
+    return x < 0.0f ? tail : 1.0f - tail;
+}
+
+CPU_INLINE float cpu_gelu(float x) {
+    float density;
+    return x * cpu_normal_cdf(x, &density);
+}
+
+CPU_INLINE float cpu_gelu_slope(float x) {
+    float density, cdf = cpu_normal_cdf(x, &density);
+    return cpu_fma(x, density, cdf);
+}
+
+/*
+ * Reductions. Their order follows from the count alone: CPU_LANES sums side by side, joined by halves. So the
+ * result depends neither on the compiler's choice of vectors nor on where the data lie.
+ */
+#define CPU_LANES 32
+
+CPU_INLINE double cpu_join_lanes(double *lane) {
+    for (int half = CPU_LANES / 2; half >= 1; half /= 2)
+        for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+    return lane[0];
+}
+
+CPU_INLINE double cpu_join_float_lanes(const float *lane) {
+    double wide[CPU_LANES];
+    for (int l = 0; l < CPU_LANES; l++) wide[l] = lane[l];
+    return cpu_join_lanes(wide);
+}
+
+/* The sum over i in [0, n) of `expr` into lanes of `type`, and the rest of fewer than CPU_LANES into `total`. */
+#define CPU_LANE_SUM_(type, join, total, n, i, expr)                                                         \
+    do {                                                                                                     \
+        type lane_[CPU_LANES] = {0};                                                                         \
+        int64_t at_ = 0, n_ = (n);                                                                           \
+        for (; at_ + CPU_LANES <= n_; at_ += CPU_LANES) {                                                    \
+            _Pragma("omp simd") for (int l_ = 0; l_ < CPU_LANES; l_++) {                                     \
+                int64_t i = at_ + l_;                                                                        \
+                lane_[l_] += (expr);                                                                         \
+            }                                                                                                \
+        }                                                                                                    \
+        if (at_ > 0) (total) += join(lane_);                                                                 \
+        for (int64_t i = at_; i < n_; i++) (total) += (expr);                                                \
+    } while (0)
+
+/* double total += the sum over i in [0, n) of `expr`, floats summed in lanes; n up to a few thousand. */
+#define CPU_LANE_SUM(total, n, i, expr) CPU_LANE_SUM_(float, cpu_join_float_lanes, total, n, i, expr)
+/* The same with elements and lanes in double; any n. */
+#define CPU_LANE_SUM_DOUBLE(total, n, i, expr) CPU_LANE_SUM_(double, cpu_join_lanes, total, n, i, expr)
+
+/*
+ * Chunks of a sum over `count` things: as many as fit with `grain` in each, from 1 to CPU_CHUNKS; 2, 4 or a multiple
+ * of 8, so that teams of such sizes get equal shares. Whatever the number of threads, chunk i is
+ * cpu_range(count, 1, chunks, i).
+ */
+#define CPU_CHUNKS 64
+CPU_INLINE int cpu_chunks(int64_t count, int64_t grain) {
+    int64_t chunks = count / grain;
+    if (chunks >= CPU_CHUNKS) return CPU_CHUNKS;
+    if (chunks >= 8) return (int)(chunks - chunks % 8);
+    return chunks >= 4 ? 4 : chunks >= 2 ? 2 : 1;
+}
+
+#endif

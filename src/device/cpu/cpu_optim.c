@@ -1,0 +1,132 @@
+/* The update: the gradient's norm, optimizers, averages. All of it is skipped where the step's result is not
+ * finite. */
+#include "cpu_int.h"
+#include "cpu_math.h"
+
+enum { CHUNK = 1 << 14, COST_ADAM = 4 };
+
+static double sum_of_squares(tr_device_t *device, const float *x, int64_t n) {
+    int chunks = cpu_chunks(n, CHUNK);
+    double partial[CPU_CHUNKS], sum = 0;
+#pragma omp parallel for num_threads(cpu_threads(device, n)) schedule(static)
+    for (int chunk = 0; chunk < chunks; chunk++) {
+        cpu_range_t part = cpu_range(n, 1, chunks, chunk);
+        const float *from = x + part.first;
+        double total = 0;
+        CPU_LANE_SUM_DOUBLE(total, part.last - part.first, i, (double)from[i] * from[i]);
+        partial[chunk] = total;
+    }
+    for (int chunk = 0; chunk < chunks; chunk++) sum += partial[chunk];
+    return sum;
+}
+
+CPU_KERNEL(grad_norm) {
+    const tr_grad_norm_attr_t *attr = call->attr;
+    const float *counts = call->in[1].data; /* samples, loss sum */
+    const tr_step_t *step = call->in[2].data;
+    tr_step_result_t *result = call->out[0].data;
+    double squares = sum_of_squares(device, call->in[0].data, tr_shape_elems(&call->in[0].shape));
+    double correction =
+        counts[0] > 0.0f ? attr->batch_size / counts[0] : 1; /* no samples: the gradient is 0 */
+    double unscale = correction / step->loss_scale, norm = sqrt(squares) * unscale, clip = attr->clip;
+    bool finite = isfinite((float)norm) && isfinite(counts[0]) && isfinite(counts[1]);
+    result->grad_norm = (float)norm;
+    result->finite = finite;
+    result->scale = finite ? (float)(unscale * (clip > 0 && norm > clip ? clip / norm : 1)) : 0.0f;
+    result->applied += finite;
+    return TR_OK;
+}
+
+CPU_INLINE void sgd_elements(const float *grad, int64_t n, int threads, float scale, float decay, float lr,
+                             float momentum, bool nesterov, float *p, float *v) {
+    if (!v) {
+#pragma omp parallel for simd num_threads(threads) schedule(static)
+        for (int64_t i = 0; i < n; i++) p[i] -= lr * (grad[i] * scale + decay * p[i]);
+        return;
+    }
+#pragma omp parallel for simd num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        float g = grad[i] * scale + decay * p[i];
+        float speed = momentum * v[i] + g;
+        v[i] = speed;
+        p[i] -= lr * (nesterov ? g + momentum * speed : speed);
+    }
+}
+
+CPU_KERNEL(sgd) {
+    const tr_sgd_attr_t *attr = call->attr;
+    const tr_step_t *step = call->in[1].data;
+    const tr_step_result_t *result = call->in[2].data;
+    int64_t n = tr_shape_elems(&call->in[0].shape);
+    float *v = cpu_present(&call->out[1]) ? call->out[1].data : NULL;
+    if (!result->finite) return TR_OK;
+    sgd_elements(call->in[0].data, n, cpu_threads(device, n), result->scale,
+                 attr->decay * step->weight_decay_scale, step->lr * attr->lr_factor, attr->momentum,
+                 attr->nesterov, call->out[0].data, v);
+    return TR_OK;
+}
+
+/* Factors of one Adam step. */
+typedef struct {
+    float scale, beta1, beta2, new1, new2; /* new: 1 - beta */
+    float step_size, root;                 /* lr / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
+    float eps, keep, decay; /* decoupled decay as the factor `keep` of p; else `decay` joins g */
+} adam_t;
+
+static adam_t adam_factors(const tr_adam_attr_t *attr, const tr_step_t *step,
+                           const tr_step_result_t *result) {
+    double lr = (double)step->lr * attr->lr_factor, decay = (double)attr->decay * step->weight_decay_scale;
+    double beta1 = attr->beta1, beta2 = attr->beta2, t = result->applied;
+    return (adam_t){.scale = result->scale,
+                    .beta1 = attr->beta1,
+                    .beta2 = attr->beta2,
+                    .new1 = (float)(1 - beta1),
+                    .new2 = (float)(1 - beta2),
+                    .step_size = (float)(lr / (1 - pow(beta1, t))),
+                    .root = (float)(1 / sqrt(1 - pow(beta2, t))),
+                    .eps = attr->eps,
+                    .keep = attr->decoupled ? (float)(1 - lr * decay) : 1.0f,
+                    .decay = attr->decoupled ? 0.0f : (float)decay};
+}
+
+CPU_KERNEL(adam) {
+    const tr_step_result_t *result = call->in[2].data;
+    int64_t n = tr_shape_elems(&call->in[0].shape);
+    const float *grad = call->in[0].data;
+    float *p = call->out[0].data, *m = call->out[1].data, *v = call->out[2].data;
+    if (!result->finite) return TR_OK;
+    const adam_t a = adam_factors(call->attr, call->in[1].data, result);
+#pragma omp parallel for simd num_threads(cpu_threads(device, n *COST_ADAM)) schedule(static)
+    for (int64_t i = 0; i < n; i++) {
+        float g = grad[i] * a.scale + a.decay * p[i];
+        float first = a.beta1 * m[i] + a.new1 * g, second = a.beta2 * v[i] + a.new2 * (g * g);
+        m[i] = first;
+        v[i] = second;
+        p[i] = p[i] * a.keep - a.step_size * first / (sqrtf(second) * a.root + a.eps);
+    }
+    return TR_OK;
+}
+
+CPU_KERNEL(moments_update) {
+    const tr_moments_attr_t *attr = call->attr;
+    const tr_step_result_t *result = call->in[1].data;
+    int64_t n = tr_shape_elems(&call->in[0].shape);
+    const float *sum = call->in[0].data, momentum = attr->momentum, slots = (float)attr->slots;
+    float *running = call->out[0].data;
+    if (!result->finite) return TR_OK;
+#pragma omp parallel for simd num_threads(cpu_threads(device, n)) schedule(static)
+    for (int64_t i = 0; i < n; i++) running[i] += momentum * (sum[i] / slots - running[i]);
+    return TR_OK;
+}
+
+CPU_KERNEL(ema_update) {
+    const float decay = ((const tr_ema_attr_t *)call->attr)->decay, fresh = (float)(1 - (double)decay);
+    const tr_step_result_t *result = call->in[1].data;
+    int64_t n = tr_shape_elems(&call->in[0].shape);
+    const float *p = call->in[0].data;
+    float *average = call->out[0].data;
+    if (!result->finite) return TR_OK;
+#pragma omp parallel for simd num_threads(cpu_threads(device, n)) schedule(static)
+    for (int64_t i = 0; i < n; i++) average[i] = decay * average[i] + fresh * p[i];
+    return TR_OK;
+}

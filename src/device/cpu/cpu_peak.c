@@ -1,0 +1,85 @@
+/*
+ * What this machine can do at most: f32 fused multiply-adds from registers, and copies between blocks larger than any
+ * cache. Timed with all the device's threads at once, the best of several slices, so that clocks under load count and
+ * other programs do not.
+ */
+#include "cpu_int.h"
+#include "trainer/clock.h"
+#include "trainer/mem.h"
+#include <math.h>
+#include <string.h>
+#if defined(__AVX512F__) || defined(__FMA__)
+#include <immintrin.h>
+#endif
+
+#define SLICES     24
+#define ITERATIONS (1 << 18)
+#define CHAINS     12 /* independent sums: latency times units of any processor we know, and they fit the registers */
+#define COPY_BYTES (64 << 20)
+#define COPIES     4
+
+#if defined(__AVX512F__)
+typedef __m512 vector_t;
+static inline vector_t multiply_add(vector_t a, vector_t b, vector_t c) { return _mm512_fmadd_ps(a, b, c); }
+#elif defined(__FMA__)
+typedef __m256 vector_t;
+static inline vector_t multiply_add(vector_t a, vector_t b, vector_t c) { return _mm256_fmadd_ps(a, b, c); }
+#else
+typedef float vector_t __attribute__((vector_size(16)));
+static inline vector_t multiply_add(vector_t a, vector_t b, vector_t c) { return a * b + c; }
+#endif
+enum { VECTOR_LANES = sizeof(vector_t) / sizeof(float) };
+
+/* The sums approach a fixed point, so that no slice meets infinity. Returns what keeps the compiler from dropping the loop. */
+static float multiply_add_slice(void) {
+    const vector_t half = (vector_t){0} + 0.5f, step = (vector_t){0} + 0.25f;
+    vector_t sum[CHAINS];
+    for (int c = 0; c < CHAINS; c++) sum[c] = step * (float)c;
+    for (int i = 0; i < ITERATIONS; i++) {
+#pragma GCC unroll 12
+        for (int c = 0; c < CHAINS; c++) sum[c] = multiply_add(sum[c], half, step);
+    }
+    for (int c = 1; c < CHAINS; c++) sum[0] += sum[c];
+    return sum[0][0];
+}
+
+static double measure_flops(int threads) {
+    double best = INFINITY;
+    float keep = 0.0f;
+    for (int s = 0; s < SLICES; s++) {
+        double began = tr_clock_sec();
+#pragma omp parallel num_threads(threads) reduction(+ : keep)
+        keep += multiply_add_slice();
+        double took = tr_clock_sec() - began;
+        if (took < best) best = took;
+    }
+    double flops = 2.0 * VECTOR_LANES * CHAINS * ITERATIONS * threads;
+    return isfinite(keep) ? flops / best : 0.0;
+}
+
+static tr_status_t measure_bytes(tr_device_t *device, double *out) {
+    const tr_device_ops_t *ops = device->ops;
+    void *from = NULL, *to = NULL;
+    double best = INFINITY;
+    tr_status_t status = TR_OK;
+    TR_TRY_GOTO(tr_alloc_aligned(COPY_BYTES, 4096, "the bandwidth probe", &from), done);
+    TR_TRY_GOTO(tr_alloc_aligned(COPY_BYTES, 4096, "the bandwidth probe", &to), done);
+    TR_TRY_GOTO(ops->zero(device, NULL, from, COPY_BYTES), done);
+    for (int i = 0; i < COPIES; i++) {
+        double began = tr_clock_sec();
+        TR_TRY_GOTO(ops->copy(device, NULL, to, from, COPY_BYTES, TR_COPY_ON_DEVICE), done);
+        double took = tr_clock_sec() - began;
+        if (took < best) best = took;
+    }
+    *out = 2.0 * COPY_BYTES / best; /* read and written */
+done:
+    tr_free(&from);
+    tr_free(&to);
+    return status;
+}
+
+tr_status_t tr_cpu_measure_peak(tr_device_t *device, double *out_flops_per_sec, double *out_bytes_per_sec) {
+    *out_flops_per_sec = measure_flops(device->threads);
+    TR_TRY(measure_bytes(device, out_bytes_per_sec));
+    return TR_OK;
+}

@@ -1,0 +1,51 @@
+/*
+ * How many threads compute, and how they treat denormals.
+ *
+ * Denormals: results below 1.2e-38 become zero and such inputs count as zero, on every thread, from the opening of
+ * the device on. Moments of a unit that died shrink by a constant factor a step and stay denormal for ever; arithmetic
+ * on them is many times slower on most processors, and no training depends on them. The mode belongs to a thread: it is
+ * set in the caller of open and in its OpenMP team, and threads made later inherit it from their maker.
+ */
+#include "cpu_int.h"
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+static void flush_denormals(void) {
+#if defined(__x86_64__)
+    _mm_setcsr(_mm_getcsr() | 0x8040); /* flush to zero, denormals are zero */
+#elif defined(__aarch64__)
+    uint64_t fpcr;
+    __asm__ volatile("mrs %0, fpcr" : "=r"(fpcr));
+    __asm__ volatile("msr fpcr, %0" ::"r"(fpcr | (UINT64_C(1) << 24)));
+#endif
+}
+
+/* A container may see all processors of a machine and be given the time of a few. 0: no limit. */
+static int cgroup_cpus(void) {
+    long quota = 0, period = 0;
+    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "r");
+    if (!file) return 0;
+    int count = fscanf(file, "%ld %ld", &quota, &period); /* "max 100000" where there is no limit */
+    fclose(file);
+    return count == 2 && period > 0 ? (int)((quota + period - 1) / period) : 0;
+}
+
+int tr_cpu_threads_default(void) {
+    const char *text = getenv("OMP_NUM_THREADS"); /* "4" or, per nesting level, "4,2" */
+    int wanted = text && isdigit((unsigned char)*text) ? atoi(text) : 0;
+    if (wanted > 0) return wanted;
+    int cpus = omp_get_num_procs(), limit = cgroup_cpus();
+    return limit > 0 && limit < cpus ? limit : cpus;
+}
+
+void tr_cpu_threads_enter(int threads) {
+    omp_set_dynamic(0);
+    omp_set_num_threads(threads); /* what oneDNN goes by */
+    flush_denormals();
+#pragma omp parallel num_threads(threads)
+    flush_denormals();
+}

@@ -1,0 +1,54 @@
+/*
+ * Private: loops over f32 or bf16 elements that compute in f32.
+ *
+ * cpu_get and cpu_put are told the type (an int, since enumerations do not mix). CPU_BY_TYPE runs a statement with the type as a constant, so that all that is
+ * inlined into it is compiled once for each: the f32 code is what it would be without bf16.
+ */
+#ifndef TRAINER_CPU_TYPES_H
+#define TRAINER_CPU_TYPES_H
+
+#include "cpu_math.h"
+#include "trainer/tensor_types.h"
+
+CPU_INLINE float cpu_from_bf16(uint16_t bits) {
+    return cpu_from_bits((uint32_t)bits << 16);
+}
+
+/* To the nearest, ties to even; NaN stays NaN. */
+CPU_INLINE uint16_t cpu_to_bf16(float x) {
+    uint32_t bits = cpu_bits(x), rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+    return (uint16_t)((x == x ? rounded : bits | 0x400000u) >> 16);
+}
+
+CPU_INLINE float cpu_get(const void *x, int64_t i, int type) {
+    return type == TR_BF16 ? cpu_from_bf16(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+}
+
+CPU_INLINE void cpu_put(void *y, int64_t i, float value, int type) {
+    if (type == TR_BF16)
+        ((uint16_t *)y)[i] = cpu_to_bf16(value);
+    else
+        ((float *)y)[i] = value;
+}
+
+/* The address of element i. */
+CPU_INLINE const void *cpu_at(const void *x, int64_t i, int type) {
+    return (const char *)x + i * (type == TR_BF16 ? 2 : 4);
+}
+CPU_INLINE void *cpu_at_out(void *y, int64_t i, int type) {
+    return (char *)y + i * (type == TR_BF16 ? 2 : 4);
+}
+
+/* Runs the statement with the constant `type`: TR_BF16 or TR_F32, as `dtype` says. */
+#define CPU_BY_TYPE(dtype, type, ...)                                                                        \
+    do {                                                                                                     \
+        if ((dtype) == TR_BF16) {                                                                            \
+            enum { type = TR_BF16 };                                                                         \
+            __VA_ARGS__;                                                                                     \
+        } else {                                                                                             \
+            enum { type = TR_F32 };                                                                          \
+            __VA_ARGS__;                                                                                     \
+        }                                                                                                    \
+    } while (0)
+
+#endif

@@ -1,0 +1,86 @@
+/*
+ * The strict device, private. It computes with the cpu device's kernels, but behaves like the worst legal
+ * GPU:
+ *
+ * - addresses of device memory carry a tag that no host address has, so that the host's first touch of one
+ * faults;
+ * - fresh memory and memory after a tensor's planned death hold NaN;
+ * - work is recorded and done only when somebody waits for it, streams against each other in a seeded random
+ * order that keeps to stream order and events, so that a missing event or a source overwritten too early
+ * shows;
+ * - every view handed to a kernel must lie in live memory, and outputs may not partly overlap other views.
+ *
+ * strict_device.c has the table and memory, strict_stream.c the queues, strict_kernels.c the kernels.
+ */
+#ifndef TRAINER_STRICT_INT_H
+#define TRAINER_STRICT_INT_H
+
+#include "trainer/device.h"
+#include "trainer/mem.h"
+#include "trainer/rng.h"
+#include <pthread.h>
+
+typedef enum { STRICT_KERNEL, STRICT_COPY, STRICT_FILL, STRICT_RECORD, STRICT_WAIT } strict_kind_t;
+
+/* One piece of recorded work; all addresses are host addresses (untagged). */
+typedef struct {
+    strict_kind_t kind;
+    tr_kernel_id_t kernel;
+    tr_kernel_call_t call;
+    void *dst; /* COPY, FILL */
+    const void *src;
+    size_t bytes;
+    int fill;
+    tr_event_t *event; /* RECORD, WAIT */
+    uint64_t count;    /* which record of the event */
+} strict_work_t;
+
+struct tr_stream {
+    TR_VEC(strict_work_t) work;
+    size_t head; /* work[head ..] is still to do */
+};
+
+struct tr_event {
+    uint64_t recorded, done;
+};
+
+typedef struct {
+    char *host;
+    size_t bytes;
+} strict_block_t;
+
+typedef struct {
+    tr_device_t base;
+    tr_device_ops_t ops; /* the table with the kernels that cpu has */
+    tr_kernel_t kernels[TR_K_COUNT];
+    tr_device_t *cpu;
+    tr_stream_t *cpu_stream;
+    pthread_mutex_t mutex; /* over all below: threads may use different streams at the same time */
+    TR_VEC(strict_block_t) blocks;
+    TR_VEC(tr_stream_t *) streams;
+    tr_rng_t rng;
+    tr_stream_t *favourite; /* the stream that ran last */
+    bool failed;            /* `error` happened where nobody could be told; the next sync returns it */
+    tr_error_t error;
+} strict_device_t;
+
+extern const tr_device_ops_t tr_device_strict;
+/* The host address behind a tagged one. TR_ERR_INTERNAL names `who` where [address, +bytes) is not in live
+ * device memory. */
+tr_status_t tr_strict_untag(const strict_device_t *strict, const void *address, size_t bytes, const char *who,
+                         void **out);
+
+/* strict_stream.c. Callers hold the mutex. */
+tr_status_t tr_strict_push(tr_stream_t *stream, const strict_work_t *work);
+/* Does work until `stream` is empty. */
+tr_status_t tr_strict_run_stream(strict_device_t *strict, const tr_stream_t *stream);
+/* ... until `event`'s record number `count` is done. */
+tr_status_t tr_strict_run_event(strict_device_t *strict, const tr_event_t *event, uint64_t count);
+/* ... until all streams are empty; an error is kept for the next sync. */
+void tr_strict_run_all(strict_device_t *strict);
+
+/* strict_kernels.c: one forwarder a slot, and those of them whose kernels `cpu` has. */
+extern const tr_kernel_t tr_strict_kernels[TR_K_COUNT];
+void tr_strict_fill_kernels(const tr_device_t *cpu, tr_kernel_t *kernels);
+
+#endif

@@ -1,0 +1,113 @@
+/* Kernels: checked and recorded when called, computed by cpu when their turn comes. */
+#include "strict_int.h"
+#include <stdio.h>
+
+static size_t view_bytes(const tr_view_t *view) {
+    return view->shape.ndim < 0 ? 0 : (size_t)tr_shape_elems(&view->shape) * tr_dtype_bytes(view->dtype);
+}
+
+static tr_status_t untag_views(const strict_device_t *strict, tr_kernel_id_t id, const char *what,
+                               tr_view_t *view, int count) {
+    char who[64];
+    for (int i = 0; i < count; i++) {
+        size_t bytes = view_bytes(&view[i]);
+        if (bytes == 0) continue;
+        snprintf(who, sizeof who, "kernel %s, %s %d", tr_kernel_name(id), what, i);
+        TR_TRY(tr_strict_untag(strict, view[i].data, bytes, who, &view[i].data));
+    }
+    return TR_OK;
+}
+
+static bool overlap(const tr_view_t *a, const tr_view_t *b) {
+    size_t a_bytes = view_bytes(a), b_bytes = view_bytes(b);
+    const char *x = a->data, *y = b->data;
+    return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
+}
+
+/* Bit i: output 0 may be input i's memory (kernels.h). */
+static const unsigned in_place[TR_K_COUNT] = {
+    [TR_K_ADD] = 3,     [TR_K_SCALE] = 1,         [TR_K_ACT_FWD] = 1,  [TR_K_ACT_BWD] = 1,
+    [TR_K_DROPOUT] = 1, [TR_K_BATCHNORM_BWD] = 1, [TR_K_XENT_BWD] = 1,
+};
+
+/* An output is other memory than an input, or all of it where the kernel works in place. */
+static tr_status_t check_overlap(tr_kernel_id_t id, const tr_kernel_call_t *call) {
+    for (int o = 0; o < call->n_out; o++) {
+        const tr_view_t *out = &call->out[o];
+        for (int i = 0; i < call->n_in; i++) {
+            const tr_view_t *in = &call->in[i];
+            bool same = out->data == in->data && view_bytes(out) == view_bytes(in);
+            if ((same && o == 0 && in_place[id] >> i & 1) || !overlap(out, in)) continue;
+            return TR_FAIL(TR_ERR_INTERNAL, "device strict: kernel %s: output %d %s input %d",
+                           tr_kernel_name(id), o, same ? "may not be the memory of" : "overlaps part of", i);
+        }
+        for (int p = 0; p < o; p++)
+            if (overlap(out, &call->out[p]))
+                return TR_FAIL(TR_ERR_INTERNAL, "device strict: kernel %s: outputs %d and %d overlap",
+                               tr_kernel_name(id), p, o);
+    }
+    return TR_OK;
+}
+
+static tr_status_t check_and_push(strict_device_t *strict, tr_stream_t *stream, strict_work_t *work) {
+    tr_kernel_call_t *call = &work->call;
+    TR_TRY(untag_views(strict, work->kernel, "input", call->in, call->n_in));
+    TR_TRY(untag_views(strict, work->kernel, "output", call->out, call->n_out));
+    TR_TRY(check_overlap(work->kernel, call));
+    if (call->scratch)
+        TR_TRY(tr_strict_untag(strict, call->scratch, 1, "a kernel's scratch", &call->scratch));
+    return tr_strict_push(stream, work);
+}
+
+static tr_status_t enqueue(tr_device_t *device, tr_stream_t *stream, tr_kernel_id_t id,
+                           const tr_kernel_call_t *call) {
+    strict_device_t *strict = (strict_device_t *)device;
+    strict_work_t work = {.kind = STRICT_KERNEL, .kernel = id, .call = *call};
+    pthread_mutex_lock(&strict->mutex);
+    tr_status_t status = check_and_push(strict, stream, &work);
+    pthread_mutex_unlock(&strict->mutex);
+    return status;
+}
+
+static tr_status_t prepare(tr_device_t *device, tr_kernel_id_t id, const tr_kernel_call_t *call,
+                           void **out_state, size_t *out_scratch_bytes) {
+    tr_device_t *cpu = ((strict_device_t *)device)->cpu;
+    return cpu->ops->kernels[id].prepare(cpu, call, out_state, out_scratch_bytes);
+}
+
+static void release(tr_device_t *device, tr_kernel_id_t id, void *state) {
+    strict_device_t *strict = (strict_device_t *)device;
+    pthread_mutex_lock(&strict->mutex);
+    tr_strict_run_all(strict); /* recorded calls may still want the state */
+    pthread_mutex_unlock(&strict->mutex);
+    strict->cpu->ops->kernels[id].release(strict->cpu, state);
+}
+
+/* The functions of a kernel are not told which kernel they are, so each has its own that say it. */
+#define KERNEL(name, required)                                                                               \
+    static tr_status_t run_##name(tr_device_t *d, tr_stream_t *s, const tr_kernel_call_t *c) {               \
+        return enqueue(d, s, TR_K_##name, c);                                                                \
+    }                                                                                                        \
+    static tr_status_t prepare_##name(tr_device_t *d, const tr_kernel_call_t *c, void **state, size_t *n) {  \
+        return prepare(d, TR_K_##name, c, state, n);                                                         \
+    }                                                                                                        \
+    static void release_##name(tr_device_t *d, void *state) {                                                \
+        release(d, TR_K_##name, state);                                                                      \
+    }
+#include "trainer/kernels.def"
+#undef KERNEL
+
+const tr_kernel_t tr_strict_kernels[TR_K_COUNT] = {
+#define KERNEL(name, required) [TR_K_##name] = {run_##name, prepare_##name, release_##name},
+#include "trainer/kernels.def"
+#undef KERNEL
+};
+
+void tr_strict_fill_kernels(const tr_device_t *cpu, tr_kernel_t *kernels) {
+    for (int id = 0; id < TR_K_COUNT; id++) {
+        const tr_kernel_t *of_cpu = &cpu->ops->kernels[id];
+        if (of_cpu->run) kernels[id].run = tr_strict_kernels[id].run;
+        if (of_cpu->prepare) kernels[id].prepare = tr_strict_kernels[id].prepare;
+        if (of_cpu->release) kernels[id].release = tr_strict_kernels[id].release;
+    }
+}

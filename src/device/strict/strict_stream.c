@@ -1,0 +1,97 @@
+/* Streams as queues of recorded work, done in a random legal order. */
+#include "strict_int.h"
+#include <string.h>
+
+/* One in this many times another stream goes on than the one that ran last: long runs of one stream against
+ * the others find more than a fair mixture would. */
+#define STRICT_SWITCH 4
+
+tr_status_t tr_strict_push(tr_stream_t *stream, const strict_work_t *work) {
+    if (stream->head == stream->work.count) stream->head = stream->work.count = 0;
+    return tr_vec_push(&stream->work, *work);
+}
+
+static bool is_empty(const tr_stream_t *stream) {
+    return stream->head == stream->work.count;
+}
+
+static bool is_runnable(const tr_stream_t *stream) {
+    if (is_empty(stream)) return false;
+    const strict_work_t *work = &stream->work.data[stream->head];
+    return work->kind != STRICT_WAIT || work->event->done >= work->count;
+}
+
+/* NULL where no stream can go on. */
+static tr_stream_t *choose(strict_device_t *strict) {
+    bool keep = tr_rng_below(&strict->rng, STRICT_SWITCH) != 0;
+    if (keep && strict->favourite && is_runnable(strict->favourite)) return strict->favourite;
+    tr_stream_t *chosen = NULL;
+    uint64_t seen = 0;
+    for (size_t i = 0; i < strict->streams.count; i++) {
+        tr_stream_t *stream = strict->streams.data[i];
+        if (is_runnable(stream) && tr_rng_below(&strict->rng, ++seen) == 0) chosen = stream;
+    }
+    return strict->favourite = chosen;
+}
+
+static tr_status_t perform(const strict_device_t *strict, const strict_work_t *work) {
+    switch (work->kind) {
+    case STRICT_KERNEL:
+        return strict->cpu->ops->kernels[work->kernel].run(strict->cpu, strict->cpu_stream, &work->call);
+    case STRICT_COPY: memmove(work->dst, work->src, work->bytes); break;
+    case STRICT_FILL: memset(work->dst, work->fill, work->bytes); break;
+    case STRICT_RECORD: work->event->done = work->count; break;
+    case STRICT_WAIT: break;
+    }
+    return TR_OK;
+}
+
+/* After an error nothing that was recorded is done any more, but nobody waits for it either. */
+static void discard(strict_device_t *strict) {
+    for (size_t i = 0; i < strict->streams.count; i++) {
+        tr_stream_t *stream = strict->streams.data[i];
+        for (; !is_empty(stream); stream->head++) {
+            const strict_work_t *work = &stream->work.data[stream->head];
+            if (work->kind == STRICT_RECORD) work->event->done = work->count;
+        }
+    }
+}
+
+static tr_status_t run_one(strict_device_t *strict) {
+    tr_stream_t *stream = choose(strict);
+    tr_status_t status =
+        stream ? perform(strict, &stream->work.data[stream->head])
+               : TR_FAIL(TR_ERR_INTERNAL, "device strict: every stream waits for an event of another");
+    if (status == TR_OK)
+        stream->head++;
+    else
+        discard(strict);
+    return status;
+}
+
+static tr_status_t take_error(strict_device_t *strict) {
+    if (!strict->failed) return TR_OK;
+    strict->failed = false;
+    return tr_error_set(&strict->error);
+}
+
+tr_status_t tr_strict_run_stream(strict_device_t *strict, const tr_stream_t *stream) {
+    TR_TRY(take_error(strict));
+    while (!is_empty(stream)) TR_TRY(run_one(strict));
+    return TR_OK;
+}
+
+tr_status_t tr_strict_run_event(strict_device_t *strict, const tr_event_t *event, uint64_t count) {
+    TR_TRY(take_error(strict));
+    while (event->done < count) TR_TRY(run_one(strict));
+    return TR_OK;
+}
+
+void tr_strict_run_all(strict_device_t *strict) {
+    for (size_t i = 0; i < strict->streams.count; i++)
+        while (!is_empty(strict->streams.data[i])) {
+            if (run_one(strict) == TR_OK) continue;
+            strict->failed = true;
+            strict->error = *tr_error_last();
+        }
+}

@@ -1,0 +1,247 @@
+/* Reverse-mode differentiation: walks the open program backwards and lets each row append its gradient ops.
+ */
+#include "graph_int.h"
+#include "trainer/ops.h"
+
+#include <string.h>
+
+typedef struct {
+    tr_graph_t *g;
+    bool accumulate;
+    int forward_ops;    /* ops of the program before any gradient */
+    int32_t count;      /* tensors before any gradient: the arrays below have this length */
+    tr_tensor_t *grad;  /* of each base tensor, TR_NONE so far */
+    bool *need;         /* a gradient of this base tensor is wanted */
+    int32_t *uses;      /* PARAM: ops that have yet to hand in their part */
+    tr_tensor_t *again; /* recomputed copy of each base tensor, TR_NONE */
+    tr_node_t **clone;  /* [forward_ops] the recomputed op of an op in a segment */
+    bool *recomputed;   /* [segments + 1] */
+    size_t finished;    /* parameters finished so far */
+} backward_t;
+
+static tr_program_t *program(const backward_t *b) {
+    return tr_open_program(b->g);
+}
+static tr_node_t *node_at(const backward_t *b, int i) {
+    return program(b)->nodes.data[i];
+}
+static int32_t base_id(const backward_t *b, tr_tensor_t t) {
+    return tr_base(b->g, t).id;
+}
+
+/* -- what needs a gradient
+ * -------------------------------------------------------------------------------------------- */
+
+static bool takes_part(const backward_t *b, const tr_op_t *op) {
+    if (op->kind != TR_OP_KERNEL || !op->row->grad) return false;
+    for (int i = 0; i < op->n_in; i++)
+        if (!tr_is_none(op->in[i]) && b->need[base_id(b, op->in[i])]) return true;
+    return false;
+}
+
+static void mark_needs(backward_t *b) {
+    for (int32_t id = 1; id < b->count; id++) {
+        const tr_tensor_info_t *info = &b->g->tensors.data[id]->info;
+        b->need[id] = info->role == TR_ROLE_PARAM && info->param.trainable;
+    }
+    for (int i = 0; i < b->forward_ops; i++) {
+        const tr_op_t *op = &node_at(b, i)->op;
+        if (!takes_part(b, op)) continue;
+        for (int k = 0; k < op->n_in; k++)
+            if (!tr_is_none(op->in[k])) b->uses[base_id(b, op->in[k])]++;
+        for (int k = 0; k < op->n_out; k++)
+            if (!tr_is_none(op->out[k]) && tr_dtype_is_float(tr_tensor_info(b->g, op->out[k])->dtype))
+                b->need[base_id(b, op->out[k])] = true;
+    }
+}
+
+/* -- gradients of parameters
+ * ------------------------------------------------------------------------------------------ */
+
+/* Whether `dw` is the output of one backward op and nothing else reads it, now or later: then that op can
+ * write into the reduced block itself. */
+static bool is_private(const backward_t *b, int32_t param, int32_t dw) {
+    const tr_tensor_info_t *info = &b->g->tensors.data[dw]->info;
+    if (info->role != TR_ROLE_ACTIVATION) return false;
+    for (int32_t id = 1; id < b->count; id++)
+        if (id != param && !tr_is_none(b->grad[id]) && base_id(b, b->grad[id]) == dw) return false;
+    bool written_here = false;
+    const tr_program_t *p = program(b);
+    for (size_t i = 0; i < p->nodes.count; i++) {
+        const tr_op_t *op = &p->nodes.data[i]->op;
+        for (int k = 0; k < op->n_in; k++)
+            if (!tr_is_none(op->in[k]) && base_id(b, op->in[k]) == dw) return false;
+        for (int k = 0; k < op->n_out; k++)
+            if (!tr_is_none(op->out[k]) && base_id(b, op->out[k]) == dw)
+                written_here = (int)i >= b->forward_ops;
+    }
+    return written_here;
+}
+
+/* The gradient of a parameter is complete: it goes into, or is added to, its place in the reduced block. */
+static tr_status_t finish_param(backward_t *b, tr_tensor_t param) {
+    tr_graph_t *g = b->g;
+    const tr_tensor_t dw = b->grad[param.id];
+    tr_tensor_t place;
+    if (tr_is_none(dw)) return TR_OK;
+    TR_TRY(tr_layout_gradient(g, param, &place));
+    if (b->finished >= g->order.count || g->order.data[b->finished] != param.id)
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "'%s' is finished out of order: training programs must be built alike",
+                       tr_tensor_info(g, param)->name);
+    b->finished++;
+    if (b->accumulate) return tr_accumulate(g, dw, place);
+    const int32_t base = base_id(b, dw);
+    if (!is_private(b, param.id, base)) return tr_copy(g, dw, place);
+    tr_tensor_info_t *info = &g->tensors.data[base]->info;
+    info->role = TR_ROLE_VIEW; /* every record that names it now means the reduced block */
+    info->base = place;
+    info->view_elems = 0;
+    return TR_OK;
+}
+
+static tr_status_t contribute(backward_t *b, tr_tensor_t input, tr_tensor_t din) {
+    tr_graph_t *g = b->g;
+    const tr_tensor_t base = tr_base(g, input);
+    const tr_shape_t shape = *tr_shape_of(g, base);
+    if (tr_shape_elems(tr_shape_of(g, din)) != tr_shape_elems(&shape))
+        return TR_FAIL(TR_ERR_INTERNAL, "%s: the gradient of a slice is not supported", g->label);
+    tr_tensor_t whole;
+    TR_TRY(tr_reshape(g, din, &shape, &whole));
+    if (tr_is_none(b->grad[base.id]))
+        b->grad[base.id] = whole;
+    else
+        TR_TRY(tr_add(g, b->grad[base.id], whole, TR_ACT_NONE, &b->grad[base.id]));
+    return TR_OK;
+}
+
+/* -- recompute
+ * -------------------------------------------------------------------------------------------------------- */
+
+/* The tensor to use for `t` after recomputation: its copy, or a view of its base's copy, or itself. */
+static tr_status_t remap(backward_t *b, tr_tensor_t t, tr_tensor_t *out) {
+    *out = t;
+    if (tr_is_none(t) || base_id(b, t) >= b->count) return TR_OK;
+    const tr_tensor_t again = b->again[base_id(b, t)];
+    if (tr_is_none(again)) return TR_OK;
+    const tr_tensor_info_t info = *tr_tensor_info(b->g, t);
+    if (info.role != TR_ROLE_VIEW) {
+        *out = again;
+        return TR_OK;
+    }
+    tr_tensor_t flat;
+    TR_TRY(tr_slice(b->g, again, info.view_elems, tr_shape_elems(&info.shape), &flat));
+    return tr_reshape(b->g, flat, &info.shape, out);
+}
+
+static tr_status_t recompute_op(backward_t *b, int i) {
+    const tr_node_t *node = node_at(b, i);
+    const tr_op_t *op = &node->op;
+    if (op->kind != TR_OP_KERNEL || (op->row->flags & TR_OP_ONCE)) return TR_OK;
+    tr_tensor_t in[TR_KERNEL_MAX_IN], out[TR_KERNEL_MAX_OUT];
+    for (int k = 0; k < op->n_in; k++) TR_TRY(remap(b, op->in[k], &in[k]));
+    b->g->label = op->label;
+    TR_TRY(tr_op_append(b->g, op->row, in, op->n_in, op->attr, op->attr_bytes, node->want, out, op->n_out));
+    b->clone[i] = program(b)->nodes.data[program(b)->nodes.count - 1];
+    for (int k = 0; k < op->n_out; k++)
+        if (!tr_is_none(op->out[k])) b->again[base_id(b, op->out[k])] = out[k];
+    return TR_OK;
+}
+
+static tr_status_t recompute_segment(backward_t *b, int segment) {
+    if (segment == 0 || b->recomputed[segment]) return TR_OK;
+    b->recomputed[segment] = true;
+    for (int i = 0; i < b->forward_ops; i++)
+        if (node_at(b, i)->op.segment == segment) TR_TRY(recompute_op(b, i));
+    return TR_OK;
+}
+
+/* -- the walk
+ * ---------------------------------------------------------------------------------------------------------
+ */
+
+/* The op was the last to want them; a parameter may now have what passed through it, as through a cast. */
+static void forget_gradients(const backward_t *b, const tr_op_t *op) {
+    for (int k = 0; k < op->n_out; k++)
+        if (!tr_is_none(op->out[k]) && base_id(b, op->out[k]) < b->count)
+            b->grad[base_id(b, op->out[k])] = TR_NONE;
+}
+
+static tr_status_t differentiate(backward_t *b, int i) {
+    tr_graph_t *g = b->g;
+    const tr_op_t op = node_at(b, i)->op;
+    tr_tensor_t dout[TR_KERNEL_MAX_OUT] = {{0}}, din[TR_KERNEL_MAX_IN] = {{0}};
+    bool need[TR_KERNEL_MAX_IN] = {0}, arrives = false;
+    for (int k = 0; k < op.n_out; k++)
+        if (!tr_is_none(op.out[k]) && base_id(b, op.out[k]) < b->count) {
+            dout[k] = b->grad[base_id(b, op.out[k])];
+            arrives |= !tr_is_none(dout[k]);
+        }
+    if (!arrives) return TR_OK;
+    for (int k = 0; k < op.n_in; k++) need[k] = !tr_is_none(op.in[k]) && b->need[base_id(b, op.in[k])];
+    TR_TRY(recompute_segment(b, op.segment));
+    g->label = op.label;
+    TR_TRY(op.row->grad(g, b->clone[i] ? &b->clone[i]->op : &op, dout, need, din));
+    for (int k = 0; k < op.n_in; k++)
+        if (need[k] && !tr_is_none(din[k])) TR_TRY(contribute(b, op.in[k], din[k]));
+    forget_gradients(b, &op);
+    return TR_OK;
+}
+
+static tr_status_t walk(backward_t *b) {
+    for (int i = b->forward_ops - 1; i >= 0; i--) {
+        if (!takes_part(b, &node_at(b, i)->op)) continue;
+        TR_TRY(differentiate(b, i));
+        const tr_op_t *op = &node_at(b, i)->op;
+        for (int k = 0; k < op->n_in; k++) {
+            if (tr_is_none(op->in[k])) continue;
+            const tr_tensor_t base = tr_base(b->g, op->in[k]);
+            const tr_tensor_info_t *info = tr_tensor_info(b->g, base);
+            if (info->role != TR_ROLE_PARAM || !b->need[base.id] || --b->uses[base.id] > 0) continue;
+            TR_TRY(finish_param(b, base));
+        }
+    }
+    return TR_OK;
+}
+
+static tr_status_t allocate_state(backward_t *b) {
+    const size_t n = (size_t)b->count, ops = (size_t)b->forward_ops;
+    TR_TRY(tr_alloc(n * sizeof *b->grad, "autodiff", &b->grad));
+    TR_TRY(tr_alloc(n * sizeof *b->need, "autodiff", &b->need));
+    TR_TRY(tr_alloc(n * sizeof *b->uses, "autodiff", &b->uses));
+    TR_TRY(tr_alloc(n * sizeof *b->again, "autodiff", &b->again));
+    TR_TRY(tr_alloc(ops * sizeof *b->clone, "autodiff", &b->clone));
+    return tr_alloc((size_t)(b->g->segments + 1) * sizeof *b->recomputed, "autodiff", &b->recomputed);
+}
+
+static void free_state(backward_t *b) {
+    tr_free(&b->grad);
+    tr_free(&b->need);
+    tr_free(&b->uses);
+    tr_free(&b->again);
+    tr_free(&b->clone);
+    tr_free(&b->recomputed);
+}
+
+tr_status_t tr_backward(tr_graph_t *g, tr_tensor_t loss, tr_tensor_t seed, bool accumulate) {
+    if (g->open < 0) return TR_FAIL(TR_ERR_INTERNAL, "backward outside a program");
+    backward_t b = {.g = g,
+                    .accumulate = accumulate,
+                    .forward_ops = (int)tr_open_program(g)->nodes.count,
+                    .count = (int32_t)g->tensors.count};
+    tr_status_t status = TR_OK;
+    TR_TRY_GOTO(allocate_state(&b), done);
+    mark_needs(&b);
+    const tr_shape_t shape = *tr_shape_of(g, tr_base(g, loss)); /* loss may be a view */
+    TR_TRY_GOTO(tr_reshape(g, seed, &shape, &b.grad[base_id(&b, loss)]), done);
+    g->in_backward = true;
+    TR_TRY_GOTO(walk(&b), done);
+    if (b.finished != g->order.count)
+        status = TR_FAIL(TR_ERR_INTERNAL, "this program finishes %zu parameters, an earlier one %zu",
+                         b.finished, g->order.count);
+done:
+    g->in_backward = false;
+    g->label = NULL;
+    free_state(&b);
+    return status;
+}

@@ -1,0 +1,225 @@
+/* The executor: memory, addresses, and running programs. */
+#include "graph_int.h"
+#include "trainer/clock.h"
+
+#include <string.h>
+
+/* -- memory
+ * ------------------------------------------------------------------------------------------------------------
+ */
+
+static void release_node(tr_graph_t *g, tr_node_t *node) {
+    if (node->state && node->kernel->release) node->kernel->release(g->device, node->state);
+    node->state = NULL;
+}
+
+void tr_exec_release(tr_graph_t *g) {
+    if (g->allocated) (void)tr_graph_sync(g);
+    for (size_t i = 0; i < g->programs.count; i++)
+        for (size_t k = 0; k < g->programs.data[i]->nodes.count; k++)
+            release_node(g, g->programs.data[i]->nodes.data[k]);
+    for (int role = 0; role < TR_ROLE_COUNT; role++)
+        if (g->region[role]) g->device->ops->free(g->device, g->region[role]);
+}
+
+static void *address(const tr_graph_t *g, tr_tensor_t t) {
+    const tr_tensor_info_t *info = tr_tensor_info(g, t), *base = &tr_rec_base(g, t)->info;
+    const size_t inside =
+        info->role == TR_ROLE_VIEW ? (size_t)info->view_elems * tr_dtype_bytes(info->dtype) : 0;
+    return (char *)base->data + inside;
+}
+
+/* A view may look at another view's base only (make_view, finish_param keep it so), except where autodiff
+ * turned an activation with views into a view itself: those chains are resolved here, once. */
+static void flatten_views(tr_graph_t *g) {
+    for (size_t i = 1; i < g->tensors.count; i++) {
+        tr_tensor_info_t *info = &g->tensors.data[i]->info;
+        while (info->role == TR_ROLE_VIEW && tr_rec(g, info->base)->info.role == TR_ROLE_VIEW) {
+            const tr_tensor_info_t *middle = &tr_rec(g, info->base)->info;
+            info->view_elems += middle->view_elems;
+            info->base = middle->base;
+        }
+    }
+}
+
+static tr_status_t resolve(tr_graph_t *g, tr_tensor_t t, tr_view_t *view) {
+    if (tr_is_none(t)) return TR_OK;
+    view->data = address(g, t);
+    const tr_tensor_t base = tr_base(g, t);
+    const tr_tensor_info_t *info = tr_tensor_info(g, base);
+    if (info->role != TR_ROLE_INPUT) return TR_OK;
+    const tr_patch_t patch = {base.id, &view->data, (size_t)((char *)view->data - (char *)info->data)};
+    return tr_vec_push(&g->patches, patch);
+}
+
+static tr_status_t resolve_node(tr_graph_t *g, tr_node_t *node) {
+    for (int k = 0; k < node->op.n_in; k++) TR_TRY(resolve(g, node->op.in[k], &node->call.in[k]));
+    for (int k = 0; k < node->op.n_out; k++) TR_TRY(resolve(g, node->op.out[k], &node->call.out[k]));
+    if (node->scratch_bytes > 0)
+        node->call.scratch = (char *)g->region[TR_ROLE_ACTIVATION] + node->scratch_offset;
+    return TR_OK;
+}
+
+static size_t region_bytes(const tr_memory_plan_t *m, tr_role_t role) {
+    switch (role) {
+    case TR_ROLE_ACTIVATION: return m->arena;
+    case TR_ROLE_INPUT: return m->inputs;
+    case TR_ROLE_PARAM: return m->params;
+    case TR_ROLE_REDUCED: return m->reduced;
+    case TR_ROLE_MODEL_STATE: return m->model_state;
+    case TR_ROLE_OPTIM_STATE: return m->optim_state;
+    case TR_ROLE_CONST: return m->consts;
+    default: return 0;
+    }
+}
+
+void *tr_graph_region(const tr_graph_t *g, tr_role_t role, size_t *out_bytes) {
+    *out_bytes = region_bytes(&g->memory, role);
+    return g->region[role];
+}
+
+tr_status_t tr_graph_allocate(tr_graph_t *g) {
+    if (!g->planned || g->allocated) return TR_FAIL(TR_ERR_INTERNAL, "allocate wants a plan, and once");
+    for (int role = 0; role < TR_ROLE_COUNT; role++) {
+        const size_t bytes = region_bytes(&g->memory, (tr_role_t)role);
+        if (bytes > 0) TR_TRY(g->device->ops->alloc(g->device, bytes, &g->region[role]));
+    }
+    flatten_views(g);
+    for (size_t i = 1; i < g->tensors.count; i++) {
+        tr_tensor_info_t *info = &g->tensors.data[i]->info;
+        if (info->role != TR_ROLE_VIEW && g->region[info->role])
+            info->data = (char *)g->region[info->role] + info->offset_bytes;
+    }
+    for (size_t i = 1; i < g->tensors.count; i++) {
+        tr_tensor_info_t *info = &g->tensors.data[i]->info;
+        if (info->role == TR_ROLE_VIEW) info->data = address(g, (tr_tensor_t){(int32_t)i});
+    }
+    for (size_t i = 0; i < g->programs.count; i++)
+        for (size_t k = 0; k < g->programs.data[i]->nodes.count; k++)
+            TR_TRY(resolve_node(g, g->programs.data[i]->nodes.data[k]));
+    g->allocated = true;
+    return tr_graph_zero_reduced(g, true);
+}
+
+tr_status_t tr_graph_zero_reduced(tr_graph_t *g, bool gradients_too) {
+    const int64_t first = gradients_too ? 0 : g->layout.trainable_elems;
+    const size_t bytes = (size_t)(g->layout.reduced_elems - first) * sizeof(float);
+    if (bytes == 0) return TR_OK;
+    return g->device->ops->zero(g->device, g->stream, (float *)g->region[TR_ROLE_REDUCED] + first, bytes);
+}
+
+tr_status_t tr_input_bind(tr_graph_t *g, tr_tensor_t input, void *data) {
+    tr_tensor_info_t *info = &tr_rec(g, input)->info;
+    if (info->role != TR_ROLE_INPUT) return TR_FAIL(TR_ERR_INTERNAL, "'%s' is no input", info->name);
+    void *to = data ? data : (char *)g->region[TR_ROLE_INPUT] + info->offset_bytes;
+    if (info->data == to) return TR_OK;
+    info->data = to;
+    for (size_t i = 0; i < g->patches.count; i++)
+        if (g->patches.data[i].input == input.id)
+            *g->patches.data[i].slot = (char *)to + g->patches.data[i].offset_bytes;
+    return TR_OK;
+}
+
+tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host) {
+    const tr_tensor_info_t *info = tr_tensor_info(g, t);
+    TR_TRY(g->device->ops->copy(g->device, g->stream, host, info->data, info->bytes, TR_COPY_TO_HOST));
+    return tr_graph_sync(g);
+}
+
+tr_status_t tr_tensor_write(tr_graph_t *g, tr_tensor_t t, const void *host) {
+    const tr_tensor_info_t *info = tr_tensor_info(g, t);
+    TR_TRY(g->device->ops->copy(g->device, g->stream, info->data, host, info->bytes, TR_COPY_TO_DEVICE));
+    return tr_graph_sync(g);
+}
+
+tr_stream_t *tr_graph_stream(const tr_graph_t *g) {
+    return g->stream;
+}
+tr_status_t tr_graph_sync(tr_graph_t *g) {
+    return g->device->ops->stream_sync(g->device, g->stream);
+}
+
+/* -- running
+ * -----------------------------------------------------------------------------------------------------------
+ */
+
+static tr_status_t run_kernel(tr_graph_t *g, const tr_node_t *node) {
+    const tr_device_ops_t *ops = g->device->ops;
+    TR_TRY(node->kernel->run(g->device, g->stream, &node->call));
+    if (!ops->poison) return TR_OK;
+    for (size_t i = 0; i < node->dying.count; i++) {
+        const tr_tensor_info_t *info = &g->tensors.data[node->dying.data[i]]->info;
+        TR_TRY(ops->poison(g->device, g->stream, info->data, info->bytes));
+    }
+    return TR_OK;
+}
+
+static tr_status_t run_collective(tr_graph_t *g, const tr_op_t *op, tr_collectives_t *c, tr_ticket_t *last) {
+    if (!c || c->size == 1) return TR_OK;
+    if (op->kind == TR_OP_WAIT) return *last > 0 ? c->ops->wait(c, *last, g->stream) : TR_OK;
+    float *data = (float *)g->region[TR_ROLE_REDUCED] + op->reduce_first;
+    return c->ops->allreduce_start(c, data, op->reduce_count, TR_F32, g->stream, last);
+}
+
+tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collectives) {
+    const tr_program_t *p = g->programs.data[program];
+    tr_ticket_t last = 0;
+    for (size_t i = 0; i < p->nodes.count; i++) {
+        const tr_node_t *node = p->nodes.data[i];
+        if (node->op.kind == TR_OP_KERNEL)
+            TR_TRY(run_kernel(g, node));
+        else
+            TR_TRY(run_collective(g, &node->op, collectives, &last));
+        if (last > 0) TR_TRY(collectives->ops->progress(collectives));
+    }
+    return TR_OK;
+}
+
+tr_status_t tr_program_profile(tr_graph_t *g, int program, double *sec) {
+    const tr_program_t *p = g->programs.data[program];
+    TR_TRY(tr_graph_sync(g));
+    for (size_t i = 0; i < p->nodes.count; i++) {
+        if (p->nodes.data[i]->op.kind != TR_OP_KERNEL) continue;
+        const double start = tr_clock_sec();
+        TR_TRY(run_kernel(g, p->nodes.data[i]));
+        TR_TRY(tr_graph_sync(g));
+        sec[i] += tr_clock_sec() - start;
+    }
+    return TR_OK;
+}
+
+/* -- the first value that is not finite
+ * ---------------------------------------------------------------------------------- */
+
+static tr_status_t is_finite(tr_graph_t *g, const tr_view_t *view, bool *out) {
+    const tr_kernel_t *kernel = &g->device->ops->kernels[TR_K_CHECK_FINITE];
+    int32_t flag = 0;
+    TR_TRY(tr_tensor_write(g, g->flag, &flag));
+    tr_kernel_call_t call = {.n_in = 1, .n_out = 1, .in = {*view}};
+    call.out[0] = (tr_view_t){tr_tensor_info(g, g->flag)->data, TR_I32, TR_SHAPE(1)};
+    TR_TRY(kernel->run(g->device, g->stream, &call));
+    TR_TRY(tr_tensor_read(g, g->flag, &flag));
+    *out = flag == 0;
+    return TR_OK;
+}
+
+static bool has_check(tr_dtype_t dtype) {
+    return dtype == TR_F32 || dtype == TR_BF16;
+}
+
+tr_status_t tr_program_find_nonfinite(tr_graph_t *g, int program, int *out_op) {
+    const tr_program_t *p = g->programs.data[program];
+    *out_op = -1;
+    for (size_t i = 0; i < p->nodes.count && *out_op < 0; i++) {
+        const tr_node_t *node = p->nodes.data[i];
+        if (node->op.kind != TR_OP_KERNEL) continue;
+        TR_TRY(node->kernel->run(g->device, g->stream, &node->call));
+        for (int k = 0; k < node->op.n_out && *out_op < 0; k++) {
+            bool finite = true;
+            if (tr_is_none(node->op.out[k]) || !has_check(node->call.out[k].dtype)) continue;
+            TR_TRY(is_finite(g, &node->call.out[k], &finite));
+            if (!finite) *out_op = (int)i;
+        }
+    }
+    return TR_OK;
+}

@@ -1,0 +1,88 @@
+/* The graph's inside: shared by the files of src/graph only. */
+#ifndef TRAINER_GRAPH_INT_H
+#define TRAINER_GRAPH_INT_H
+
+#include "trainer/graph.h"
+#include "trainer/mem.h"
+
+/* Every parameter begins at a multiple of this in its block, so that kernels may load whole vectors (64 bytes). */
+#define TR_BLOCK_ALIGN_ELEMS 16
+/* Every tensor in the arena begins at a multiple of this. */
+#define TR_ARENA_ALIGN_BYTES 256
+
+typedef struct {
+    tr_tensor_info_t info; /* first: a public info pointer is a tensor pointer */
+    char *name;
+    float *values;  /* CONST made from values; owned */
+    int32_t storage; /* ACTIVATION: id of the tensor whose place in the arena it shares (itself, or an in-place input) */
+    bool survives; /* of a storage: some tensor in it is kept, though not this one */
+} tr_tensor_rec_t;
+
+/* An op and what the planner made of it. */
+typedef struct {
+    tr_op_t op;          /* first */
+    char *label;
+    bool want[TR_KERNEL_MAX_OUT];
+    const tr_kernel_t *kernel;
+    tr_kernel_call_t call;
+    void *state;
+    size_t scratch_bytes, scratch_offset;
+    TR_VEC(int32_t) dying; /* storages whose last use this op is; for poisoning */
+} tr_node_t;
+
+typedef struct {
+    char *name;
+    tr_mode_t mode;
+    TR_VEC(tr_node_t *) nodes;
+    bool ended;
+    size_t arena_bytes, arena_sum;
+} tr_program_t;
+
+/* Where calls hold an input's address: patched when the input is bound. */
+typedef struct {
+    int32_t input;
+    void **slot;
+    size_t offset_bytes;
+} tr_patch_t;
+
+struct tr_graph {
+    tr_device_t *device;
+    tr_stream_t *stream;
+    TR_VEC(tr_tensor_rec_t *) tensors; /* [0] is TR_NONE's */
+    TR_VEC(tr_program_t *) programs;
+    int open; /* index of the open program, -1: none */
+
+    tr_str_t scope;
+    TR_VEC(size_t) scope_lengths;
+    const char *label;  /* overrides the scope while gradients are appended */
+    bool in_backward;
+    int segment, segments; /* recompute: the open one (0: none), and how many there were */
+
+    TR_VEC(int32_t) order;  /* parameters in the order in which backward finishes them */
+    tr_layout_t layout;
+    bool laid_out;          /* blocks are fixed: no new parameters or riders */
+    tr_tensor_t param_block, reduced_block, step, result, flag;
+
+    tr_memory_plan_t memory;
+    bool planned, allocated;
+    void *region[TR_ROLE_COUNT]; /* device memory per role; ACTIVATION: the arena */
+    TR_VEC(tr_patch_t) patches;
+};
+
+/* graph.c */
+tr_tensor_rec_t *tr_rec(const tr_graph_t *g, tr_tensor_t t);
+/* The record that owns t's memory: t itself, or what it is a view of. */
+tr_tensor_rec_t *tr_rec_base(const tr_graph_t *g, tr_tensor_t t);
+tr_tensor_t tr_base(const tr_graph_t *g, tr_tensor_t t);
+tr_status_t tr_tensor_make(tr_graph_t *g, const char *name, tr_role_t role, tr_dtype_t dtype, const tr_shape_t *shape,
+                           tr_tensor_t *out);
+tr_program_t *tr_open_program(const tr_graph_t *g); /* NULL where none is open */
+/* layout.c */
+/* Fixes the blocks: gradients, riders, frozen parameters. Idempotent. */
+tr_status_t tr_layout_fix(tr_graph_t *g);
+/* The reduced-block tensor that holds `param`'s gradient, made at the first call. */
+tr_status_t tr_layout_gradient(tr_graph_t *g, tr_tensor_t param, tr_tensor_t *out);
+/* exec.c */
+void tr_exec_release(tr_graph_t *g);
+
+#endif

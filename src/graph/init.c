@@ -1,0 +1,70 @@
+/* First values of parameters, states and constants: functions of seed and name, not of layout, ranks or
+ * threads. */
+#include "graph_int.h"
+#include "trainer/rng.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Four values from one Philox block: two Box-Muller pairs, or four uniforms. */
+static void draw(const tr_init_t *init, uint64_t seed, uint64_t name, uint64_t block, float v[4]) {
+    const tr_rng_block_t bits = tr_rng_philox(seed, TR_RNG_INIT, 0, name, block);
+    for (int i = 0; i < 4; i += 2) {
+        const double u = ((double)bits.v[i] + 0.5) * 0x1p-32, w = ((double)bits.v[i + 1] + 0.5) * 0x1p-32;
+        if (init->kind == TR_INIT_UNIFORM) {
+            v[i] = (float)(init->value * (2 * u - 1));
+            v[i + 1] = (float)(init->value * (2 * w - 1));
+        } else {
+            const double radius = init->value * sqrt(-2 * log(u));
+            v[i] = (float)(radius * cos(2 * M_PI * w));
+            v[i + 1] = (float)(radius * sin(2 * M_PI * w));
+        }
+    }
+}
+
+static void fill(const tr_tensor_rec_t *rec, uint64_t seed, float *values) {
+    const tr_init_t *init = &rec->info.param.init;
+    const int64_t count = tr_shape_elems(&rec->info.shape);
+    if (rec->values) {
+        memcpy(values, rec->values, (size_t)count * sizeof(float));
+        return;
+    }
+    if (init->kind == TR_INIT_CONST) {
+        for (int64_t i = 0; i < count; i++) values[i] = (float)init->value;
+        return;
+    }
+    const uint64_t name = tr_hash_name(rec->name);
+    for (int64_t i = 0; i < count; i += 4) {
+        float v[4];
+        draw(init, seed, name, (uint64_t)(i / 4), v);
+        memcpy(values + i, v, (size_t)(count - i < 4 ? count - i : 4) * sizeof(float));
+    }
+}
+
+static tr_status_t init_tensor(tr_graph_t *g, tr_tensor_t t, uint64_t seed) {
+    const tr_tensor_rec_t *rec = tr_rec(g, t);
+    const bool zeros = rec->info.param.init.kind == TR_INIT_CONST && rec->info.param.init.value == 0 && !rec->values;
+    if (rec->info.dtype != TR_F32 || zeros)
+        return g->device->ops->zero(g->device, g->stream, rec->info.data, rec->info.bytes);
+    float *values = NULL;
+    TR_TRY(tr_alloc(rec->info.bytes, rec->name, &values));
+    fill(rec, seed, values);
+    const tr_status_t status = tr_tensor_write(g, t, values);
+    tr_free(&values);
+    return status;
+}
+
+tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed) {
+    if (!g->allocated) return TR_FAIL(TR_ERR_INTERNAL, "initialisation wants allocated memory");
+    const tr_tensor_info_t *params = tr_tensor_info(g, g->param_block);
+    if (params->bytes > 0) /* padding between parameters stays zero */
+        TR_TRY(g->device->ops->zero(g->device, g->stream, params->data, params->bytes));
+    for (size_t i = 1; i < g->tensors.count; i++) {
+        const tr_tensor_t t = {(int32_t)i};
+        const tr_role_t role = tr_tensor_info(g, t)->role;
+        const bool filled = role == TR_ROLE_PARAM || role == TR_ROLE_CONST || role == TR_ROLE_MODEL_STATE ||
+                            role == TR_ROLE_OPTIM_STATE || role == TR_ROLE_INPUT;
+        if (filled && t.id != g->param_block.id) TR_TRY(init_tensor(g, t, seed));
+    }
+    return tr_graph_sync(g);
+}

@@ -1,0 +1,104 @@
+/* Losses per sample: cross-entropy and mean squared error. */
+#include "op_int.h"
+
+/* -- cross-entropy
+ * ------------------------------------------------------------------------------------------------------ */
+
+enum { LOGITS, LABEL, WEIGHT, LSE, DLOSS };
+
+static tr_status_t xent_shape(tr_graph_t *g, tr_op_t *op) {
+    const char *const what[] = {"scores of the classes", "class numbers", "a weight per sample"};
+    for (int i = 0; i < 3; i++) TR_TRY(tr_op_check_present(op, i, what[i]));
+    TR_TRY(tr_op_check_type(g, op, LOGITS, TR_F32, what[LOGITS]));
+    TR_TRY(tr_op_check_label(g, op, LABEL));
+    int64_t rows = tr_shape_of(g, op->in[LOGITS])->dim[0];
+    float smoothing = ((const tr_xent_attr_t *)op->attr)->smoothing;
+    TR_TRY(tr_op_check_shape(g, op, LABEL, &TR_SHAPE(rows), what[LABEL]));
+    TR_TRY(tr_op_check_vector(g, op, WEIGHT, rows, what[WEIGHT]));
+    if (!(smoothing >= 0 && smoothing < 1))
+        return TR_FAIL(TR_ERR_CONFIG, "%s: label smoothing must be at least 0 and below 1, found %g",
+                       tr_op_where(op), smoothing);
+    TR_TRY(tr_op_output(g, op, 0, TR_F32, &TR_SHAPE(rows)));
+    return tr_op_output(g, op, 1, TR_F32, &TR_SHAPE(rows));
+}
+
+/* Per score: compare, subtract, exponential, add; backward: subtract, exponential, subtract the target,
+ * scale. */
+static double xent_flops(const tr_graph_t *g, const tr_op_t *op) {
+    return 4 * tr_op_elems(g, op->in[LOGITS]);
+}
+
+static const tr_op_row_t xent_bwd_row = {.name = "xent_bwd",
+                                         .kernel = TR_K_XENT_BWD,
+                                         .shape = tr_op_shape_like_in0,
+                                         .flops = xent_flops,
+                                         .inplace = {1}};
+
+static tr_status_t xent_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout, const bool *need,
+                             tr_tensor_t *din) {
+    if (tr_is_none(dout[0]) || !need[LOGITS]) return TR_OK;
+    tr_tensor_t in[] = {op->in[LOGITS], op->in[LABEL], op->in[WEIGHT], op->out[1], dout[0]};
+    return tr_op_append(g, &xent_bwd_row, in, 5, op->attr, sizeof(tr_xent_attr_t), NULL, &din[LOGITS], 1);
+}
+
+static const tr_op_row_t xent_row = {
+    .name = "xent", .kernel = TR_K_XENT_FWD, .shape = xent_shape, .grad = xent_grad, .flops = xent_flops};
+
+/* Scores (..., V), one label and weight for each of the leading elements. */
+tr_status_t tr_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label, tr_tensor_t weight,
+                             float smoothing, tr_tensor_t *out) {
+    tr_xent_attr_t attr = {smoothing};
+    tr_tensor_t in[3], made[2];
+    TR_TRY(tr_fold_rows(g, logits, &in[LOGITS]));
+    TR_TRY(tr_flatten(g, label, &in[LABEL]));
+    TR_TRY(tr_flatten(g, weight, &in[WEIGHT]));
+    TR_TRY(tr_op_append(g, &xent_row, in, 3, &attr, sizeof attr, NULL, made, 2));
+    return *out = made[0], TR_OK;
+}
+
+/* -- mean squared error
+ * -------------------------------------------------------------------------------------------------- */
+
+static tr_status_t mse_shape(tr_graph_t *g, tr_op_t *op) {
+    const char *const what[] = {"a prediction", "a target", "a weight per sample"};
+    for (int i = 0; i < 3; i++) {
+        TR_TRY(tr_op_check_present(op, i, what[i]));
+        TR_TRY(tr_op_check_type(g, op, i, TR_F32, what[i]));
+    }
+    tr_shape_t y = *tr_shape_of(g, op->in[0]);
+    TR_TRY(tr_op_check_shape(g, op, 1, &y, what[1]));
+    TR_TRY(tr_op_check_vector(g, op, 2, y.dim[0], what[2]));
+    return tr_op_output(g, op, 0, TR_F32, &TR_SHAPE(y.dim[0]));
+}
+
+static double mse_flops(const tr_graph_t *g, const tr_op_t *op) {
+    return 3 * tr_op_elems(g, op->in[0]);
+}
+
+static const tr_op_row_t mse_bwd_row = {
+    .name = "mse_bwd", .kernel = TR_K_MSE_BWD, .shape = tr_op_shape_like_in0, .flops = mse_flops};
+
+static tr_status_t mse_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout, const bool *need,
+                            tr_tensor_t *din) {
+    if (tr_is_none(dout[0]) || !need[0]) return TR_OK;
+    tr_tensor_t in[] = {op->in[0], op->in[1], op->in[2], dout[0]};
+    return tr_op_append(g, &mse_bwd_row, in, 4, NULL, 0, NULL, &din[0], 1);
+}
+
+static const tr_op_row_t mse_row = {
+    .name = "mse", .kernel = TR_K_MSE_FWD, .shape = mse_shape, .grad = mse_grad, .flops = mse_flops};
+
+/* (B, ...) -> (B, F) */
+static tr_status_t per_sample(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out) {
+    const tr_shape_t *shape = tr_shape_of(g, x);
+    if (shape->ndim < 1)
+        return TR_FAIL(TR_ERR_CONFIG, "%s: mse expects (samples, ...), found a scalar", tr_scope(g));
+    return tr_reshape(g, x, &TR_SHAPE(shape->dim[0], tr_shape_product(shape, 1, shape->ndim)), out);
+}
+
+tr_status_t tr_mse(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight, tr_tensor_t *out) {
+    tr_tensor_t in[3] = {[2] = weight};
+    TR_TRY(per_sample(g, y, &in[0]));
+    TR_TRY(per_sample(g, target, &in[1]));
+    return tr_op_append(g, &mse_row, in, 3, NULL, 0, NULL, out, 1);
+}

@@ -1,0 +1,269 @@
+/* The memory planner: lifetimes, in-place outputs, and one arena that all programs share. */
+#include "graph_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static size_t align_bytes(size_t n) {
+    return (n + TR_ARENA_ALIGN_BYTES - 1) / TR_ARENA_ALIGN_BYTES * TR_ARENA_ALIGN_BYTES;
+}
+
+/* -- lifetimes
+ * -------------------------------------------------------------------------------------------------------- */
+
+static void use(const tr_graph_t *g, tr_tensor_t t, int op) {
+    if (tr_is_none(t)) return;
+    tr_tensor_info_t *info = &tr_rec_base(g, t)->info;
+    if (info->role != TR_ROLE_ACTIVATION) return;
+    if (info->first_op < 0) info->first_op = op;
+    info->last_op = op;
+}
+
+static void find_lifetimes(const tr_graph_t *g, int program) {
+    const tr_program_t *p = g->programs.data[program];
+    const int count = (int)p->nodes.count;
+    for (int i = 0; i < count; i++) {
+        const tr_op_t *op = &p->nodes.data[i]->op;
+        for (int k = 0; k < op->n_in; k++) use(g, op->in[k], i);
+        for (int k = 0; k < op->n_out; k++) use(g, op->out[k], i);
+    }
+    for (size_t i = 1; i < g->tensors.count; i++) {
+        tr_tensor_info_t *info = &g->tensors.data[i]->info;
+        if (info->role == TR_ROLE_ACTIVATION && info->program == program && info->kept)
+            info->last_op = count - 1;
+    }
+}
+
+static tr_tensor_rec_t *storage_of(const tr_graph_t *g, int32_t id) {
+    while (g->tensors.data[id]->storage != id) id = g->tensors.data[id]->storage;
+    return g->tensors.data[id];
+}
+
+static int times_read(const tr_graph_t *g, const tr_op_t *op, int32_t storage) {
+    int n = 0;
+    for (int k = 0; k < op->n_in; k++) {
+        if (tr_is_none(op->in[k])) continue;
+        const tr_tensor_rec_t *base = tr_rec_base(g, op->in[k]);
+        if (base->info.role == TR_ROLE_ACTIVATION && storage_of(g, base->storage)->storage == storage) n++;
+    }
+    return n;
+}
+
+/* Output o of op i takes the memory of the input it may overwrite, if that input ends here. */
+static void try_inplace(const tr_graph_t *g, const tr_op_t *op, int i, int o) {
+    const int k = op->row->inplace[o] - 1;
+    if (k < 0 || k >= op->n_in || tr_is_none(op->in[k]) || tr_is_none(op->out[o])) return;
+    tr_tensor_rec_t *out = tr_rec(g, op->out[o]);
+    const tr_tensor_rec_t *in_base = tr_rec_base(g, op->in[k]);
+    if (out->info.role != TR_ROLE_ACTIVATION || out->info.first_op != i) return;
+    if (in_base->info.role != TR_ROLE_ACTIVATION || tr_rec(g, op->in[k])->info.bytes != in_base->info.bytes)
+        return;
+    tr_tensor_rec_t *in = storage_of(g, in_base->storage);
+    if (in->info.kept || in->survives) return;
+    if (in->info.last_op != i || in->info.bytes != out->info.bytes || times_read(g, op, in->storage) != 1)
+        return;
+    out->storage = in->storage;
+    in->survives |= out->info.kept;
+    if (out->info.last_op > in->info.last_op) in->info.last_op = out->info.last_op;
+}
+
+/* -- offsets: the largest first, each at the lowest place where nothing alive at the same time lies
+ * --------------------------- */
+
+typedef struct {
+    int first, last;
+    size_t bytes, offset;
+    int32_t storage; /* tensor id, or 0 for scratch */
+    tr_node_t *node; /* of scratch */
+} tr_block_t;
+typedef TR_VEC(tr_block_t) blocks_t;
+
+static tr_status_t collect(const tr_graph_t *g, int program, blocks_t *blocks) {
+    for (size_t i = 1; i < g->tensors.count; i++) {
+        const tr_tensor_rec_t *rec = g->tensors.data[i];
+        const tr_tensor_info_t *info = &rec->info;
+        if (info->role != TR_ROLE_ACTIVATION || info->program != program || info->first_op < 0) continue;
+        if (rec->storage != (int32_t)i) continue;
+        const tr_block_t block = {info->first_op, info->last_op, align_bytes(info->bytes), 0,
+                                  (int32_t)i,     NULL};
+        TR_TRY(tr_vec_push(blocks, block));
+    }
+    const tr_program_t *p = g->programs.data[program];
+    for (int i = 0; i < (int)p->nodes.count; i++) {
+        tr_node_t *node = p->nodes.data[i];
+        const tr_block_t block = {i, i, align_bytes(node->scratch_bytes), 0, 0, node};
+        if (node->scratch_bytes > 0) TR_TRY(tr_vec_push(blocks, block));
+    }
+    return TR_OK;
+}
+
+static int larger_first(const void *a, const void *b) {
+    const tr_block_t *x = a, *y = b;
+    if (x->bytes != y->bytes) return x->bytes < y->bytes ? 1 : -1;
+    return x->first != y->first ? x->first - y->first : x->storage - y->storage;
+}
+
+static int lower_first(const void *a, const void *b) {
+    const tr_block_t *const *x = a, *const *y = b;
+    return (*x)->offset < (*y)->offset ? -1 : (*x)->offset > (*y)->offset;
+}
+
+/* `near` has room for all blocks: those that are alive together with `block`, by offset. */
+static void place(tr_block_t *block, tr_block_t *placed, size_t count, tr_block_t **near) {
+    size_t n = 0, offset = 0;
+    for (size_t i = 0; i < count; i++)
+        if (placed[i].first <= block->last && placed[i].last >= block->first) near[n++] = &placed[i];
+    qsort(near, n, sizeof *near, lower_first);
+    for (size_t i = 0; i < n; i++) {
+        if (near[i]->offset >= offset + block->bytes) break;
+        if (near[i]->offset + near[i]->bytes > offset) offset = near[i]->offset + near[i]->bytes;
+    }
+    block->offset = offset;
+}
+
+static tr_status_t plan_arena(tr_graph_t *g, int program) {
+    tr_program_t *p = g->programs.data[program];
+    blocks_t blocks = {0};
+    tr_block_t **near = NULL;
+    tr_status_t status = TR_OK;
+    TR_TRY_GOTO(collect(g, program, &blocks), done);
+    TR_TRY_GOTO(tr_alloc(blocks.count * sizeof *near, "planner", &near), done);
+    if (blocks.count > 0) qsort(blocks.data, blocks.count, sizeof *blocks.data, larger_first);
+    for (size_t i = 0; i < blocks.count; i++) {
+        tr_block_t *block = &blocks.data[i];
+        place(block, blocks.data, i, near);
+        p->arena_sum += block->bytes;
+        if (block->offset + block->bytes > p->arena_bytes) p->arena_bytes = block->offset + block->bytes;
+        if (block->node)
+            block->node->scratch_offset = block->offset;
+        else
+            g->tensors.data[block->storage]->info.offset_bytes = block->offset;
+    }
+    for (size_t i = 1; i < g->tensors.count; i++) {
+        tr_tensor_info_t *info = &g->tensors.data[i]->info;
+        if (info->role == TR_ROLE_ACTIVATION && info->program == program)
+            info->offset_bytes = storage_of(g, (int32_t)i)->info.offset_bytes;
+    }
+done:
+    tr_free(&near);
+    tr_vec_free(&blocks);
+    return status;
+}
+
+static tr_status_t note_deaths(const tr_graph_t *g, int program) {
+    const tr_program_t *p = g->programs.data[program];
+    for (size_t i = 1; i < g->tensors.count; i++) {
+        const tr_tensor_rec_t *rec = g->tensors.data[i];
+        const tr_tensor_info_t *info = &rec->info;
+        if (info->role == TR_ROLE_ACTIVATION && info->program == program && info->last_op >= 0 &&
+            !info->kept && !rec->survives && rec->storage == (int32_t)i)
+            TR_TRY(tr_vec_push(&p->nodes.data[info->last_op]->dying, (int32_t)i));
+    }
+    return TR_OK;
+}
+
+/* -- kernels
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+static void view_of(const tr_graph_t *g, tr_tensor_t t, tr_view_t *out) {
+    *out = (tr_view_t){.shape.ndim = -1};
+    if (tr_is_none(t)) return;
+    const tr_tensor_info_t *info = tr_tensor_info(g, t);
+    *out = (tr_view_t){NULL, info->dtype, info->shape};
+}
+
+static tr_status_t prepare(tr_graph_t *g, tr_node_t *node) {
+    const tr_op_t *op = &node->op;
+    if (op->kind != TR_OP_KERNEL) return TR_OK;
+    node->kernel = op->row->custom ? op->row->custom(g->device) : &g->device->ops->kernels[op->row->kernel];
+    if (!node->kernel || !node->kernel->run)
+        return TR_FAIL(TR_ERR_CONFIG, "%s: device '%s' cannot compute '%s' yet; choose another device",
+                       op->label, g->device->ops->name, op->row->name);
+    tr_kernel_call_t *call = &node->call;
+    call->n_in = op->n_in;
+    call->n_out = op->n_out;
+    call->attr = op->attr;
+    for (int k = 0; k < op->n_in; k++) view_of(g, op->in[k], &call->in[k]);
+    for (int k = 0; k < op->n_out; k++) view_of(g, op->out[k], &call->out[k]);
+    if (!node->kernel->prepare) return TR_OK;
+    TR_TRY(node->kernel->prepare(g->device, call, &node->state, &node->scratch_bytes));
+    call->state = node->state;
+    return TR_OK;
+}
+
+static tr_status_t plan_program(tr_graph_t *g, int program) {
+    tr_program_t *p = g->programs.data[program];
+    if (!p->ended) return TR_FAIL(TR_ERR_INTERNAL, "program '%s' was not ended", p->name);
+    for (size_t i = 0; i < p->nodes.count; i++) TR_TRY(prepare(g, p->nodes.data[i]));
+    find_lifetimes(g, program);
+    for (int i = 0; i < (int)p->nodes.count; i++) {
+        const tr_op_t *op = &p->nodes.data[i]->op;
+        if (op->kind != TR_OP_KERNEL) continue;
+        for (int o = 0; o < op->n_out; o++) try_inplace(g, op, i, o);
+    }
+    TR_TRY(plan_arena(g, program));
+    return note_deaths(g, program);
+}
+
+/* -- the whole
+ * -------------------------------------------------------------------------------------------------------- */
+
+/* Persistent tensors one behind the other in their role's region; block members by their place in the block.
+ */
+static void plan_regions(tr_graph_t *g) {
+    size_t end[TR_ROLE_COUNT] = {0};
+    for (size_t i = 1; i < g->tensors.count; i++) {
+        tr_tensor_info_t *info = &g->tensors.data[i]->info;
+        if (info->role == TR_ROLE_ACTIVATION || info->role == TR_ROLE_VIEW) continue;
+        if (info->block_elems >= 0) {
+            info->offset_bytes = (size_t)info->block_elems * sizeof(float);
+            continue;
+        }
+        info->offset_bytes = end[info->role];
+        end[info->role] += align_bytes(info->bytes);
+    }
+    tr_memory_plan_t *m = &g->memory;
+    m->params = tr_rec(g, g->param_block)->info.bytes;
+    m->reduced = tr_rec(g, g->reduced_block)->info.bytes;
+    m->model_state = end[TR_ROLE_MODEL_STATE];
+    m->optim_state = end[TR_ROLE_OPTIM_STATE];
+    m->consts = end[TR_ROLE_CONST];
+    m->inputs = end[TR_ROLE_INPUT];
+    for (size_t i = 0; i < g->programs.count; i++) {
+        const tr_program_t *p = g->programs.data[i];
+        if (p->arena_bytes > m->arena) m->arena = p->arena_bytes;
+        if (p->arena_sum > m->arena_sum) m->arena_sum = p->arena_sum;
+    }
+    m->total = m->params + m->reduced + m->model_state + m->optim_state + m->consts + m->inputs + m->arena;
+}
+
+static tr_status_t too_large(const tr_graph_t *g, size_t limit) {
+    const tr_memory_plan_t *m = &g->memory;
+    char text[8][32];
+    return TR_FAIL(
+        TR_ERR_MEMORY,
+        "the run needs %s on device '%s', which has %s:\n"
+        "  parameters           %s\n  gradients            %s\n  optimizer state      %s\n"
+        "  activations, scratch %s\n  inputs               %s\n"
+        "Use a smaller data.micro_batch (activations shrink with it), a smaller model, or more memory.",
+        tr_format_bytes((double)m->total, text[0]), g->device->ops->name,
+        tr_format_bytes((double)limit, text[1]), tr_format_bytes((double)m->params, text[2]),
+        tr_format_bytes((double)m->reduced, text[3]),
+        tr_format_bytes((double)(m->optim_state + m->model_state), text[4]),
+        tr_format_bytes((double)m->arena, text[5]),
+        tr_format_bytes((double)(m->inputs + m->consts), text[6]));
+}
+
+tr_status_t tr_graph_plan(tr_graph_t *g, size_t limit_bytes) {
+    if (g->planned) return TR_FAIL(TR_ERR_INTERNAL, "the graph is planned twice");
+    TR_TRY(tr_layout_fix(g));
+    for (int i = 0; i < (int)g->programs.count; i++) TR_TRY(plan_program(g, i));
+    plan_regions(g);
+    g->planned = true;
+    return limit_bytes > 0 && g->memory.total > limit_bytes ? too_large(g, limit_bytes) : TR_OK;
+}
+
+tr_memory_plan_t tr_graph_memory(const tr_graph_t *g) {
+    return g->memory;
+}

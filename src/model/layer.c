@@ -1,0 +1,171 @@
+/* The list of layers, their labels and scopes, and what building them has in common. */
+#include "layer_int.h"
+#include "trainer/mem.h"
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_LAYERS 10000 /* of a model, repeats written out: bounds what a typo in a repeat costs */
+
+static const tr_layer_t *const layers[] = {
+#define LAYER(symbol) &tr_layer_##symbol,
+#include "layers.def"
+#undef LAYER
+};
+
+/* Labels given in one scope: how many of each kind, and the names that users gave or that were made of the
+ * counts. */
+struct tr_layer_names {
+    int count[TR_COUNT(layers)];
+    TR_VEC(char *) label;
+};
+
+const tr_layer_t *const *tr_layer_list(size_t *out_count) {
+    *out_count = TR_COUNT(layers);
+    return layers;
+}
+
+const tr_layer_t *tr_layer_find(const char *name) {
+    for (size_t i = 0; i < TR_COUNT(layers); i++) {
+        if (strcmp(layers[i]->name, name) == 0) return layers[i];
+        if (layers[i]->alias != NULL && strcmp(layers[i]->alias, name) == 0) return layers[i];
+    }
+    return NULL;
+}
+
+void tr_layer_usage(const tr_layer_t *layer, tr_str_t *out) {
+    tr_str_append(out, layer->name);
+    for (int i = 0; i < layer->field_count; i++) {
+        const tr_layer_field_t *field = &layer->fields[i];
+        if (i >= layer->positional) {
+            tr_str_printf(out, " [%s=%s]", field->name, field->fallback[0] != '\0' ? field->fallback : "...");
+            continue;
+        }
+        tr_str_append(out, field->fallback != NULL ? " [" : " ");
+        for (const char *at = field->name; *at != '\0'; at++)
+            tr_str_printf(out, "%c", *at >= 'a' && *at <= 'z' ? *at - 'a' + 'A' : *at);
+        if (field->fallback != NULL) tr_str_append(out, "]");
+    }
+    for (int i = 0; i < layer->max_blocks; i++)
+        tr_str_append(out, i < layer->min_blocks ? " { layers }" : " [{ layers }]");
+}
+
+/* -- labels ------------------------------------------------------------------------------------------------
+ */
+
+static void free_names(struct tr_layer_names *names) {
+    for (size_t i = 0; i < names->label.count; i++) tr_free(&names->label.data[i]);
+    tr_vec_free(&names->label);
+}
+
+static size_t index_of(const tr_layer_t *layer) {
+    size_t i = 0;
+    while (layers[i] != layer) i++;
+    return i;
+}
+
+/* The layer's label: name=, or kind and count. Equal labels would share parameters without a word. */
+static tr_status_t give_label(struct tr_layer_names *names, const tr_layer_t *layer,
+                              const tr_layer_spec_t *spec, const char *name, const char **out) {
+    char made[64], *label = NULL;
+    int count = ++names->count[index_of(layer)];
+    snprintf(made, sizeof made, "%s%d", layer->name, count);
+    if (name[0] == '\0') name = made;
+    for (size_t i = 0; i < names->label.count; i++)
+        if (strcmp(names->label.data[i], name) == 0)
+            return TR_LAYER_FAIL(
+                spec, "a second layer is named '%s'; names are unique (inside repeat, leave name= out).",
+                name);
+    TR_TRY(tr_strdup(name, &label));
+    if (tr_vec_push(&names->label, label) != TR_OK) {
+        tr_free(&label);
+        return tr_error_last()->code;
+    }
+    *out = label;
+    return TR_OK;
+}
+
+/* -- building ----------------------------------------------------------------------------------------------
+ */
+
+static tr_status_t build_one(const tr_layer_context_t *around, const tr_layer_spec_t *spec,
+                             const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out, bool *out_fused) {
+    const tr_layer_t *layer = tr_layer_find(spec->name);
+    const char *label = NULL;
+    tr_layer_common_t common;
+    tr_layer_context_t context = *around;
+    if (layer == NULL)
+        return TR_FAIL(TR_ERR_INTERNAL, "layer '%s' was not checked by tr_layers_parse.", spec->name);
+    if (++*around->built > MAX_LAYERS)
+        return TR_LAYER_FAIL(spec, "the model has more than %d layers, repeats written out.", MAX_LAYERS);
+    TR_TRY(tr_layer_read(layer, spec, NULL, &common));
+    context.frozen = around->frozen || !common.trainable;
+    context.lr_factor = around->lr_factor * common.lr_factor;
+    if (layer->transparent) return layer->build(&context, spec, next, x, out, out_fused);
+    TR_TRY(give_label(around->names, layer, spec, common.name, &label));
+    tr_scope_push(context.g, label);
+    tr_status_t status = layer->build(&context, spec, next, x, out, out_fused);
+    tr_scope_pop(context.g);
+    TR_TRY(status);
+    return TR_OK;
+}
+
+tr_status_t tr_layers_build_inside(const tr_layer_context_t *context, const tr_layer_spec_t *specs, int count,
+                                   tr_tensor_t x, tr_tensor_t *out) {
+    for (int i = 0; i < count; i++) {
+        bool fused = false;
+        tr_tensor_t y;
+        TR_TRY(build_one(context, &specs[i], i + 1 < count ? &specs[i + 1] : NULL, x, &y, &fused));
+        x = y;
+        if (fused) i++;
+    }
+    *out = x;
+    return TR_OK;
+}
+
+tr_status_t tr_layers_build(const tr_layer_context_t *context, const tr_layer_spec_t *specs, int count,
+                            tr_tensor_t x, tr_tensor_t *out) {
+    struct tr_layer_names names = {0};
+    int built = 0;
+    tr_layer_context_t inner = *context;
+    inner.names = &names;
+    if (inner.built == NULL) inner.built = &built;
+    if (inner.lr_factor == 0) inner.lr_factor = 1;
+    tr_status_t status = tr_layers_build_inside(&inner, specs, count, x, out);
+    free_names(&names);
+    TR_TRY(status);
+    return TR_OK;
+}
+
+bool tr_layer_is_plain_relu(const tr_layer_spec_t *next) {
+    return next != NULL && tr_layer_find(next->name) == &tr_layer_relu && next->word_count == 0;
+}
+
+/* -- parameters and shapes ---------------------------------------------------------------------------------
+ */
+
+tr_status_t tr_layer_param(const tr_layer_context_t *context, const char *name, const tr_shape_t *shape,
+                           tr_init_t init, tr_tensor_t *out) {
+    tr_str_t full = {0};
+    tr_str_printf(&full, "%s.%s", tr_scope(context->g), name); /* as tr_param will name it */
+    bool frozen = context->frozen || (full.status == TR_OK && tr_model_freezes(context->freeze, full.text));
+    TR_TRY(full.status);
+    tr_str_free(&full);
+    /* Matrices and kernels decay; biases and the factors of norms do not. */
+    tr_param_spec_t spec = {.init = init,
+                            .trainable = !frozen,
+                            .decay = shape->ndim >= 2,
+                            .lr_factor = (float)context->lr_factor};
+    return tr_param(context->g, name, shape, &spec, out);
+}
+
+char *tr_layer_sample_text(const tr_graph_t *g, tr_tensor_t x, char text[96]) {
+    const tr_shape_t *shape = tr_shape_of(g, x);
+    tr_shape_t sample = {.ndim = shape->ndim - 1};
+    for (int i = 0; i < sample.ndim; i++) sample.dim[i] = shape->dim[i + 1];
+    return tr_shape_format(&sample, text);
+}
+
+int tr_layer_spatial(const tr_graph_t *g, tr_tensor_t x) {
+    int spatial = tr_shape_of(g, x)->ndim - 2;
+    return spatial >= 1 && spatial <= 3 ? spatial : -1;
+}

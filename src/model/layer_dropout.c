@@ -1,0 +1,26 @@
+/* dropout: zeros elements at random while training. */
+#include "layer_int.h"
+
+typedef struct {
+    double p;
+} dropout_t;
+
+static const tr_layer_field_t fields[] = {
+    TR_ARG_FLOAT(dropout_t, p, "0.5", 0, 0.999, "Probability of a zero."),
+};
+
+static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out, bool *out_fused) {
+    dropout_t settings;
+    TR_TRY(tr_layer_read(&tr_layer_dropout, spec, &settings, NULL));
+    return tr_dropout(context->g, x, context->batch->sample_id, (float)settings.p, out);
+}
+
+const tr_layer_t tr_layer_dropout = {
+    .name = "dropout",
+    .help = "Zeros each element with probability P while training and scales the others by 1 / (1 - P).",
+    .fields = fields,
+    .field_count = TR_COUNT_INT(fields),
+    .positional = 1,
+    .build = build,
+};

@@ -1,0 +1,85 @@
+/* maxpool, avgpool, globalpool. */
+#include "layer_int.h"
+#include <string.h>
+
+typedef struct {
+    tr_layer_sizes_t kernel, stride;
+    tr_layer_pad_t pad;
+} pool_t;
+
+static const tr_layer_field_t fields[] = {
+    TR_ARG_SIZES(pool_t, kernel, NULL, 1, 1024, "Size of the window: 2, 3x3."),
+    TR_ARG_SIZES(pool_t, stride, "", 1, 1024, "Step of the window; the window's size where it is not given."),
+    TR_ARG_PAD(pool_t, pad, "valid", "Padding: valid (none), same, or sizes. It never counts as a value."),
+};
+
+static tr_status_t build_pool(const tr_layer_t *layer, bool max, const tr_layer_context_t *context,
+                              const tr_layer_spec_t *spec, tr_tensor_t x, tr_tensor_t *out) {
+    pool_t settings;
+    tr_layer_window_t window;
+    tr_layer_sizes_t one = {1, {1}};
+    TR_TRY(tr_layer_read(layer, spec, &settings, NULL));
+    TR_TRY(
+        tr_layer_window(context, spec, x, &settings.kernel, &settings.stride, &settings.pad, &one, &window));
+    tr_pool_attr_t attr = {.spatial = window.spatial, .max = max};
+    for (int i = 0; i < window.spatial; i++)
+        if (window.pad_hi[i] >= window.kernel[i])
+            return TR_LAYER_FAIL(
+                spec,
+                "%s (%s): a padding of %d leaves windows of %d without a value; it must be smaller than "
+                "the window.",
+                layer->name, tr_scope(context->g), window.pad_hi[i], window.kernel[i]);
+    memcpy(attr.kernel, window.kernel, sizeof attr.kernel);
+    memcpy(attr.stride, window.stride, sizeof attr.stride);
+    memcpy(attr.pad_lo, window.pad_lo, sizeof attr.pad_lo);
+    memcpy(attr.pad_hi, window.pad_hi, sizeof attr.pad_hi);
+    return tr_pool(context->g, x, &attr, out);
+}
+
+static tr_status_t build_max(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                             const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out, bool *out_fused) {
+    return build_pool(&tr_layer_maxpool, true, context, spec, x, out);
+}
+
+static tr_status_t build_avg(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                             const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out, bool *out_fused) {
+    return build_pool(&tr_layer_avgpool, false, context, spec, x, out);
+}
+
+static tr_status_t build_global(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                                const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                                bool *out_fused) {
+    char sample[96];
+    if (tr_layer_spatial(context->g, x) < 0)
+        return TR_LAYER_FAIL(
+            spec,
+            "globalpool (%s) expects an input with spatial dimensions; a sample here is %s: leave "
+            "globalpool out.",
+            tr_scope(context->g), tr_layer_sample_text(context->g, x, sample));
+    return tr_global_avgpool(context->g, x, out);
+}
+
+const tr_layer_t tr_layer_maxpool = {
+    .name = "maxpool",
+    .help = "The largest value of each window.",
+    .fields = fields,
+    .field_count = TR_COUNT_INT(fields),
+    .positional = 1,
+    .build = build_max,
+};
+
+const tr_layer_t tr_layer_avgpool = {
+    .name = "avgpool",
+    .help = "The mean of each window; padding does not count.",
+    .fields = fields,
+    .field_count = TR_COUNT_INT(fields),
+    .positional = 1,
+    .build = build_avg,
+};
+
+const tr_layer_t tr_layer_globalpool = {
+    .name = "globalpool",
+    .alias = "global_avgpool",
+    .help = "The mean of each channel over all spatial dimensions: (S..., C) -> (C).",
+    .build = build_global,
+};

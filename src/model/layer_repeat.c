@@ -1,0 +1,32 @@
+/* repeat N { ... }: the layers, N times. */
+#include "layer_int.h"
+
+typedef struct {
+    int times;
+} repeat_t;
+
+static const tr_layer_field_t fields[] = {
+    TR_ARG_INT(repeat_t, times, NULL, 1, 1000, "How many times."),
+};
+
+static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out, bool *out_fused) {
+    repeat_t settings;
+    TR_TRY(tr_layer_read(&tr_layer_repeat, spec, &settings, NULL));
+    for (int i = 0; i < settings.times; i++)
+        TR_TRY(tr_layers_build_inside(context, spec->blocks[0].specs, spec->blocks[0].count, x, &x));
+    *out = x;
+    return TR_OK;
+}
+
+const tr_layer_t tr_layer_repeat = {
+    .name = "repeat",
+    .help = "The same as writing the layers between the braces N times; each time has its own parameters.",
+    .fields = fields,
+    .field_count = TR_COUNT_INT(fields),
+    .positional = 1,
+    .min_blocks = 1,
+    .max_blocks = 1,
+    .transparent = true,
+    .build = build,
+};

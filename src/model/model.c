@@ -1,0 +1,137 @@
+/* The registry of models and what building one has in common. */
+#include "trainer/model.h"
+#include "trainer/mem.h"
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_MODELS 64
+
+#define MODEL(symbol) extern const tr_model_t tr_model_##symbol;
+#include "models.def"
+#undef MODEL
+
+static const tr_config_field_t fields[] = {
+    TR_FIELD_STRING(tr_model_settings_t, type, "sequential",
+                    "Kind of model: sequential builds model.layers."),
+    TR_FIELD_ENUM(tr_model_settings_t, loss, "auto", "auto|cross_entropy|mse",
+                  "Loss: auto is cross_entropy where data.y are classes, else mse (mean squared error)."),
+    TR_FIELD_FLOAT(tr_model_settings_t, label_smoothing, "0", 0, 0.999,
+                   "Share of the target that cross-entropy spreads evenly over all classes."),
+    TR_FIELD_INT(tr_model_settings_t, topk, "1", 1, 1000,
+                 "Also counts a sample as correct where its class is among the k best (5 for ImageNet). 1: "
+                 "not counted."),
+    TR_FIELD_STRING(
+        tr_model_settings_t, init, "",
+        "Run folder (its best checkpoint, else its newest), checkpoint folder or .safetensors file whose weights "
+        "training starts from (fine-tuning). Tensors are taken over where name and shape agree."),
+    TR_FIELD_STRING(
+        tr_model_settings_t, freeze, "",
+        "Parameters that keep their values: patterns of names, comma separated: \"conv1.*, batchnorm?.*\"."),
+};
+const tr_config_table_t tr_model_config = {"model", fields, TR_COUNT(fields), sizeof(tr_model_settings_t)};
+
+static const tr_model_t *models[MAX_MODELS] = {
+#define MODEL(symbol) &tr_model_##symbol,
+#include "models.def"
+#undef MODEL
+};
+
+const tr_model_t *const *tr_model_list(size_t *out_count) {
+    for (*out_count = 0; *out_count < MAX_MODELS && models[*out_count] != NULL; ++*out_count) continue;
+    return models;
+}
+
+static const tr_model_t *lookup(const char *name) {
+    for (size_t i = 0; i < MAX_MODELS && models[i] != NULL; i++)
+        if (strcmp(models[i]->name, name) == 0) return models[i];
+    return NULL;
+}
+
+tr_status_t tr_model_register(const tr_model_t *model) {
+    size_t count;
+    if (model == NULL || model->name == NULL || model->build == NULL)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "a model is registered with a name and a build function; one of them is NULL.");
+    if (lookup(model->name) != NULL)
+        return TR_FAIL(TR_ERR_CONFIG, "a model named '%s' is there already: register it under another name.",
+                       model->name);
+    tr_model_list(&count);
+    if (count == MAX_MODELS)
+        return TR_FAIL(TR_ERR_CONFIG, "'%s' would be more than %d models.", model->name, MAX_MODELS);
+    models[count] = model;
+    return TR_OK;
+}
+
+tr_status_t tr_model_find(const char *name, const tr_model_t **out) {
+    const char *names[MAX_MODELS] = {0};
+    size_t count;
+    *out = lookup(name);
+    if (*out != NULL) return TR_OK;
+    tr_model_list(&count);
+    for (size_t i = 0; i < count; i++) names[i] = models[i]->name;
+    const char *near = tr_nearest(name, names, count);
+    if (near != NULL)
+        return TR_FAIL(TR_ERR_CONFIG, "model.type: there is no model '%s'; did you mean '%s'?", name, near);
+    tr_str_t all = {0};
+    for (size_t i = 0; i < count; i++) tr_str_printf(&all, "%s%s", i > 0 ? ", " : "", names[i]);
+    TR_FAIL(TR_ERR_CONFIG, "model.type: there is no model '%s'. There are: %s.", name,
+            all.text ? all.text : "");
+    tr_str_free(&all);
+    return TR_ERR_CONFIG;
+}
+
+/* -- freezing ----------------------------------------------------------------------------------------------
+ */
+
+/* The next pattern of a comma-separated list into `pattern`, blanks around it dropped; NULL behind the last.
+ */
+static const char *next_pattern(const char *list, char *pattern, size_t bytes) {
+    list += strspn(list, ", \t\r\n");
+    if (*list == '\0') return NULL;
+    size_t length = strcspn(list, ",\r\n");
+    size_t kept = length;
+    while (kept > 0 && (list[kept - 1] == ' ' || list[kept - 1] == '\t')) kept--;
+    snprintf(pattern, bytes, "%.*s", (int)kept, list);
+    return list + length;
+}
+
+bool tr_model_freezes(const char *patterns, const char *name) {
+    char pattern[256];
+    if (patterns == NULL) return false;
+    while ((patterns = next_pattern(patterns, pattern, sizeof pattern)) != NULL)
+        if (tr_glob_match(pattern, name)) return true;
+    return false;
+}
+
+static tr_status_t check_pattern(const tr_graph_t *g, const char *pattern) {
+    const char *example = NULL;
+    for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
+        const tr_tensor_info_t *info = tr_tensor_info(g, (tr_tensor_t){id});
+        if (info->role != TR_ROLE_PARAM) continue;
+        if (tr_glob_match(pattern, info->name)) return TR_OK;
+        if (example == NULL) example = info->name;
+    }
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "model.freeze: the pattern '%s' matches no parameter; parameters have names such as '%s' "
+                   "(`trainer plan CONFIG` lists them).",
+                   pattern, example != NULL ? example : "conv1.weight");
+}
+
+/* A pattern that matches nothing is a typo that would train what should stay. */
+static tr_status_t check_freeze(const tr_graph_t *g, const char *patterns) {
+    char pattern[256];
+    while ((patterns = next_pattern(patterns, pattern, sizeof pattern)) != NULL)
+        TR_TRY(check_pattern(g, pattern));
+    return TR_OK;
+}
+
+tr_status_t tr_model_build(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
+                           tr_model_result_t *out) {
+    tr_model_settings_t settings;
+    const tr_model_t *model;
+    tr_config_read(config, &tr_model_config, &settings);
+    TR_TRY(tr_model_find(settings.type, &model));
+    *out = (tr_model_result_t){0};
+    TR_TRY(model->build(g, config, batch, out));
+    return check_freeze(g, settings.freeze);
+}

@@ -1,0 +1,86 @@
+/* Loss and metrics on a model's output. */
+#include "trainer/model.h"
+#include "trainer/ops.h"
+#include <stdio.h>
+#include <string.h>
+
+static tr_tensor_t field_of(const tr_model_batch_t *batch, const char *name) {
+    for (int i = 0; i < batch->count; i++)
+        if (strcmp(batch->name[i], name) == 0) return batch->tensor[i];
+    return TR_NONE;
+}
+
+static char *sample_text(const tr_graph_t *g, tr_tensor_t t, char text[96]) {
+    tr_shape_t shape = *tr_shape_of(g, t);
+    memmove(shape.dim, shape.dim + 1, sizeof shape.dim - sizeof shape.dim[0]);
+    shape.ndim--;
+    return tr_shape_format(&shape, text);
+}
+
+static tr_status_t check_width(const tr_graph_t *g, tr_tensor_t output, int64_t wanted, const char *why) {
+    char text[96];
+    const tr_shape_t *shape = tr_shape_of(g, output);
+    if (shape->ndim != 2)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "model: the last layer gives %s a sample, %s: end with globalpool or flatten, then "
+                       "linear %lld.",
+                       sample_text(g, output, text), why, (long long)wanted);
+    if (shape->dim[1] != wanted)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "model: the last layer gives %lld values a sample, %s: make it linear %lld.",
+                       (long long)shape->dim[1], why, (long long)wanted);
+    return TR_OK;
+}
+
+static tr_status_t cross_entropy(tr_graph_t *g, const tr_model_settings_t *settings,
+                                 const tr_model_batch_t *batch, tr_tensor_t y, tr_model_result_t *out) {
+    char why[96];
+    if (batch->classes <= 0)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "model.loss = cross_entropy expects classes, data.y has numbers: use mse (or auto).");
+    if (settings->topk > batch->classes)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "model.topk = %lld expects at least as many classes, data.y has %lld: lower it.",
+                       (long long)settings->topk, (long long)batch->classes);
+    snprintf(why, sizeof why, "data.y has %lld classes", (long long)batch->classes);
+    TR_TRY(check_width(g, out->output, batch->classes, why));
+    TR_TRY(tr_cross_entropy(g, out->output, y, batch->weight, (float)settings->label_smoothing, &out->loss));
+    TR_TRY(tr_topk_correct(g, out->output, y, batch->weight, 1, &out->correct));
+    if (settings->topk == 1) return TR_OK;
+    return tr_topk_correct(g, out->output, y, batch->weight, (int)settings->topk, &out->correct_topk);
+}
+
+static tr_status_t mean_squared(tr_graph_t *g, const tr_model_batch_t *batch, tr_tensor_t y,
+                                tr_model_result_t *out) {
+    char why[64];
+    const tr_shape_t *shape = tr_shape_of(g, y);
+    int64_t rows = shape->dim[0], values = 1;
+    if (batch->classes > 0)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "model.loss = mse expects numbers, data.y has %lld classes: use cross_entropy (or auto).",
+            (long long)batch->classes);
+    for (int i = 1; i < shape->ndim; i++) values *= shape->dim[i];
+    snprintf(why, sizeof why, "data.y has %lld", (long long)values);
+    TR_TRY(check_width(g, out->output, values, why));
+    TR_TRY(tr_reshape(g, y, &TR_SHAPE(rows, values), &y));
+    return tr_mse(g, out->output, y, batch->weight, &out->loss);
+}
+
+tr_status_t tr_model_loss(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
+                          tr_tensor_t output, tr_model_result_t *out) {
+    tr_model_settings_t settings;
+    tr_tensor_t y = field_of(batch, "y");
+    tr_config_read(config, &tr_model_config, &settings);
+    TR_TRY(tr_cast(g, output, TR_F32, &output));
+    *out = (tr_model_result_t){.output = output};
+    if (tr_is_none(y)) return TR_OK;
+    if (settings.loss == TR_LOSS_AUTO)
+        settings.loss = batch->classes > 0 ? TR_LOSS_CROSS_ENTROPY : TR_LOSS_MSE;
+    tr_scope_push(g, "loss");
+    tr_status_t status = settings.loss == TR_LOSS_MSE ? mean_squared(g, batch, y, out)
+                                                      : cross_entropy(g, &settings, batch, y, out);
+    tr_scope_pop(g);
+    TR_TRY(status);
+    return TR_OK;
+}

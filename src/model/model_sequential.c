@@ -1,0 +1,55 @@
+/* sequential: the layers of model.layers, one behind the other, on the batch's field x. */
+#include "layer_int.h"
+#include <string.h>
+
+typedef struct {
+    const char *layers;
+} sequential_t;
+
+static const tr_config_field_t fields[] = {
+    TR_FIELD_STRING(sequential_t, layers, "",
+                    "The layers of type sequential, separated by commas or new lines: \"conv 32 5x5 "
+                    "pad=same, batchnorm, relu, "
+                    "maxpool 2, globalpool, linear 10\". `trainer help layers` lists them."),
+};
+static const tr_config_table_t config_table = {"model", fields, TR_COUNT(fields), sizeof(sequential_t)};
+
+static tr_status_t find_x(const tr_model_batch_t *batch, tr_tensor_t *out) {
+    for (int i = 0; i < batch->count; i++) {
+        if (strcmp(batch->name[i], "x") != 0) continue;
+        *out = batch->tensor[i];
+        return TR_OK;
+    }
+    return TR_FAIL(
+        TR_ERR_CONFIG,
+        "model.type = sequential expects a field x in the data set; this one has none: name it by data.x.");
+}
+
+static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
+                         tr_model_result_t *out) {
+    sequential_t settings;
+    tr_model_settings_t common;
+    tr_layer_spec_t *specs;
+    int count;
+    tr_tensor_t x;
+    tr_config_read(config, &config_table, &settings);
+    tr_config_read(config, &tr_model_config, &common);
+    TR_TRY(find_x(batch, &x));
+    TR_TRY(tr_layers_parse(settings.layers, &specs, &count));
+    if (count == 0)
+        return TR_FAIL(TR_ERR_CONFIG, "model.layers expects at least one layer, found none; for example: "
+                                      "layers = flatten, linear 256, relu, linear 10");
+    tr_layer_context_t context = {.g = g, .batch = batch, .freeze = common.freeze};
+    tr_status_t status = tr_layers_build(&context, specs, count, x, &x);
+    tr_layers_free(&specs, count);
+    TR_TRY(status);
+    return tr_model_loss(g, config, batch, x, out);
+}
+
+extern const tr_model_t tr_model_sequential;
+const tr_model_t tr_model_sequential = {
+    .name = "sequential",
+    .help = "Layers one behind the other, written in model.layers.",
+    .config = &config_table,
+    .build = build,
+};

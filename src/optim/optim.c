@@ -1,0 +1,165 @@
+/* The registry of optimizers, and the update program around one. */
+#include "optim_int.h"
+#include <string.h>
+
+#define MAX_OPTIMIZERS 64
+
+static const tr_config_field_t fields[] = {
+    TR_FIELD_STRING(tr_optim_settings_t, type, "adamw", "Optimizer: sgd, adam, adamw."),
+    TR_FIELD_FLOAT(tr_optim_settings_t, lr, "0.001", 0, 1e6,
+                   "Peak learning rate; schedule.* changes it over the run."),
+    TR_FIELD_FLOAT(tr_optim_settings_t, weight_decay, "0", 0, 1e6,
+                   "Weight decay of matrices and kernels; biases and norms never decay. Usual: 0.01 for "
+                   "adamw, 1e-4 for sgd."),
+    TR_FIELD_FLOAT(
+        tr_optim_settings_t, clip_norm, "0", 0, 1e9,
+        "The gradient of a step is scaled down to this global L2 norm where it is larger. 0: off."),
+    TR_FIELD_FLOAT(tr_optim_settings_t, momentum, "0.9", 0, 0.9999, "sgd: momentum."),
+    TR_FIELD_FLOAT(tr_optim_settings_t, beta1, "0.9", 0, 0.9999999,
+                   "adam, adamw: decay of the first moment."),
+    TR_FIELD_FLOAT(tr_optim_settings_t, beta2, "0.999", 0, 0.9999999,
+                   "adam, adamw: decay of the second moment."),
+    TR_FIELD_FLOAT(tr_optim_settings_t, eps, "1e-8", 1e-30, 1,
+                   "adam, adamw: added to the root of the second moment."),
+    TR_FIELD_FLOAT(tr_optim_settings_t, ema, "0", 0, 0.9999999,
+                   "Decay of an exponential moving average of the weights, which evaluation then uses "
+                   "(0.999). 0: none."),
+    TR_FIELD_BOOL(tr_optim_settings_t, nesterov, "no", "sgd: Nesterov's momentum."),
+};
+const tr_config_table_t tr_optim_config = {"optimizer", fields, TR_COUNT(fields),
+                                           sizeof(tr_optim_settings_t)};
+
+static const tr_optimizer_t *optimizers[MAX_OPTIMIZERS] = {
+#define OPTIMIZER(symbol) &tr_optimizer_##symbol,
+#include "optims.def"
+#undef OPTIMIZER
+};
+
+const tr_optimizer_t *const *tr_optimizer_list(size_t *out_count) {
+    for (*out_count = 0; *out_count < MAX_OPTIMIZERS && optimizers[*out_count] != NULL; ++*out_count)
+        continue;
+    return optimizers;
+}
+
+static const tr_optimizer_t *lookup(const char *name) {
+    for (size_t i = 0; i < MAX_OPTIMIZERS && optimizers[i] != NULL; i++)
+        if (strcmp(optimizers[i]->name, name) == 0) return optimizers[i];
+    return NULL;
+}
+
+tr_status_t tr_optimizer_register(const tr_optimizer_t *optimizer) {
+    size_t count;
+    if (optimizer == NULL || optimizer->name == NULL || optimizer->build == NULL)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "an optimizer is registered with a name and a build function; one of them is NULL.");
+    if (lookup(optimizer->name) != NULL)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "an optimizer named '%s' is there already: register it under another name.",
+                       optimizer->name);
+    tr_optimizer_list(&count);
+    if (count == MAX_OPTIMIZERS)
+        return TR_FAIL(TR_ERR_CONFIG, "'%s' would be more than %d optimizers.", optimizer->name,
+                       MAX_OPTIMIZERS);
+    optimizers[count] = optimizer;
+    return TR_OK;
+}
+
+tr_status_t tr_optimizer_check(const tr_optim_settings_t *settings) {
+    const char *names[MAX_OPTIMIZERS] = {0};
+    size_t count;
+    if (lookup(settings->type) == NULL) {
+        tr_optimizer_list(&count);
+        for (size_t i = 0; i < count; i++) names[i] = optimizers[i]->name;
+        const char *near = tr_nearest(settings->type, names, count);
+        if (near != NULL)
+            return TR_FAIL(TR_ERR_CONFIG, "optimizer.type: there is no optimizer '%s'; did you mean '%s'?",
+                           settings->type, near);
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "optimizer.type: there is no optimizer '%s'. `trainer help optimizer.type` lists them.",
+            settings->type);
+    }
+    if (settings->nesterov && settings->momentum == 0)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "optimizer.nesterov = yes expects a momentum above 0: set optimizer.momentum = 0.9.");
+    return TR_OK;
+}
+
+/* -- ranges ------------------------------------------------------------------------------------------------
+ */
+
+tr_status_t tr_optim_state_range(tr_graph_t *g, const char *name, const tr_param_group_t *group,
+                                 tr_tensor_t *out) {
+    tr_tensor_t state;
+    TR_TRY(tr_optim_state(g, name, TR_F32, &TR_SHAPE(tr_graph_layout(g).trainable_elems), true, &state));
+    return tr_slice(g, state, group->first, group->count, out);
+}
+
+tr_status_t tr_optim_group_ranges(tr_graph_t *g, const tr_param_group_t *group, tr_tensor_t *out_gradient,
+                                  tr_tensor_t *out_param) {
+    TR_TRY(tr_reduced_range(g, group->first, group->count, out_gradient));
+    return tr_param_range(g, group->first, group->count, out_param);
+}
+
+/* -- the update program ------------------------------------------------------------------------------------
+ */
+
+static tr_status_t build_groups(tr_graph_t *g, const tr_optim_settings_t *settings) {
+    const tr_optimizer_t *optimizer = lookup(settings->type);
+    tr_param_group_t *groups;
+    size_t count;
+    tr_status_t status = TR_OK;
+    TR_TRY(tr_graph_param_groups(g, &groups, &count));
+    for (size_t i = 0; i < count && status == TR_OK; i++) status = optimizer->build(g, settings, &groups[i]);
+    tr_free(&groups);
+    return status;
+}
+
+static tr_status_t build_average(tr_graph_t *g, double decay) {
+    tr_param_group_t all = {.first = 0, .count = tr_graph_layout(g).trainable_elems};
+    tr_tensor_t param, average;
+    TR_TRY(tr_param_range(g, all.first, all.count, &param));
+    TR_TRY(tr_optim_state_range(g, TR_EMA_STATE, &all, &average));
+    return tr_ema(g, param, average, (float)decay);
+}
+
+tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *settings, tr_tensor_t counts,
+                               double batch_size) {
+    int64_t trainable = tr_graph_layout(g).trainable_elems;
+    tr_tensor_t gradient;
+    TR_TRY(tr_optimizer_check(settings));
+    if (trainable == 0)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "there is nothing to train: the model has no parameters, or all are frozen by "
+                       "trainable=no or model.freeze.");
+    tr_scope_push(g, "optimizer");
+    tr_status_t status = tr_reduced_range(g, 0, trainable, &gradient);
+    if (status == TR_OK) status = tr_grad_norm(g, gradient, counts, batch_size, (float)settings->clip_norm);
+    if (status == TR_OK) status = build_groups(g, settings);
+    if (status == TR_OK && settings->ema > 0) status = build_average(g, settings->ema);
+    tr_scope_pop(g);
+    TR_TRY(status);
+    return TR_OK;
+}
+
+static tr_status_t read_trainable(tr_graph_t *g, float *values) {
+    for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
+        const tr_tensor_info_t *info = tr_tensor_info(g, (tr_tensor_t){id});
+        if (info->role == TR_ROLE_PARAM && info->param.trainable && info->block_elems >= 0)
+            TR_TRY(tr_tensor_read(g, (tr_tensor_t){id}, values + info->block_elems));
+    }
+    return TR_OK;
+}
+
+tr_status_t tr_optimizer_start(tr_graph_t *g) {
+    tr_tensor_t average = tr_graph_find(g, TR_EMA_STATE);
+    float *values = NULL;
+    if (tr_is_none(average)) return TR_OK;
+    TR_TRY(tr_alloc((size_t)tr_graph_layout(g).trainable_elems * sizeof *values,
+                    "the start of the weights' average", &values));
+    tr_status_t status = read_trainable(g, values);
+    if (status == TR_OK) status = tr_tensor_write(g, average, values);
+    tr_free(&values);
+    TR_TRY(status);
+    return TR_OK;
+}

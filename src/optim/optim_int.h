@@ -1,0 +1,43 @@
+/* What optimizers share, and what schedules share. */
+#ifndef TRAINER_OPTIM_INT_H
+#define TRAINER_OPTIM_INT_H
+
+#include "trainer/ops.h"
+#include "trainer/optim.h"
+#include "trainer/mem.h"
+
+#define OPTIMIZER(symbol) extern const tr_optimizer_t tr_optimizer_##symbol;
+#include "optims.def"
+#undef OPTIMIZER
+
+/* The group's range of the optimizer state `name`, which mirrors all trainable parameters. */
+tr_status_t tr_optim_state_range(tr_graph_t *g, const char *name, const tr_param_group_t *group,
+                                 tr_tensor_t *out);
+/* The group's gradient and parameters. */
+tr_status_t tr_optim_group_ranges(tr_graph_t *g, const tr_param_group_t *group, tr_tensor_t *out_gradient,
+                                  tr_tensor_t *out_param);
+/* adam and adamw differ in how weight decay enters. */
+tr_status_t tr_optim_build_adam(tr_graph_t *g, const tr_optim_settings_t *settings,
+                                const tr_param_group_t *group, bool decoupled);
+
+/* Resolved: everything in steps, fractions allowed. */
+struct tr_schedule {
+    const struct tr_schedule_row *row;
+    double lr;
+    double total, warmup, decay;
+    double gamma, final_factor;
+    TR_VEC(double) milestones;
+};
+
+/* One schedule. factor gives the learning rate's factor on its peak for a step behind the warm-up, warmup <=
+ * step <= total. */
+typedef struct tr_schedule_row {
+    const char *name, *help;
+    double (*factor)(const tr_schedule_t *schedule, double step);
+} tr_schedule_row_t;
+
+#define SCHEDULE(symbol) extern const tr_schedule_row_t tr_schedule_##symbol;
+#include "schedules.def"
+#undef SCHEDULE
+
+#endif

@@ -1,0 +1,20 @@
+/* sgd: stochastic gradient descent with momentum. */
+#include "optim_int.h"
+
+static tr_status_t build(tr_graph_t *g, const tr_optim_settings_t *settings, const tr_param_group_t *group) {
+    tr_tensor_t gradient, param, momentum = TR_NONE;
+    TR_TRY(tr_optim_group_ranges(g, group, &gradient, &param));
+    if (settings->momentum > 0) TR_TRY(tr_optim_state_range(g, "sgd.momentum", group, &momentum));
+    tr_sgd_attr_t attr = {.momentum = (float)settings->momentum,
+                          .decay = group->decay ? (float)settings->weight_decay : 0,
+                          .lr_factor = group->lr_factor,
+                          .nesterov = settings->nesterov};
+    return tr_sgd(g, gradient, param, momentum, &attr);
+}
+
+const tr_optimizer_t tr_optimizer_sgd = {
+    .name = "sgd",
+    .help =
+        "Stochastic gradient descent with momentum, Nesterov's on demand; weight decay joins the gradient.",
+    .build = build,
+};

@@ -1,0 +1,44 @@
+/* The schedules: factors on the peak learning rate, for steps behind the warm-up. */
+#include "optim_int.h"
+#include <math.h>
+
+/* Share of the way from `from` to the end of the run. */
+static double progress(const tr_schedule_t *s, double from, double step) {
+    return s->total > from ? (step - from) / (s->total - from) : 1;
+}
+
+static double constant(const tr_schedule_t *s, double step) {
+    return 1;
+}
+
+static double steps(const tr_schedule_t *s, double step) {
+    double factor = 1;
+    for (size_t i = 0; i < s->milestones.count; i++)
+        if (step >= s->milestones.data[i]) factor *= s->gamma;
+    return factor;
+}
+
+/* Loshchilov and Hutter 2017, one period. */
+static double cosine(const tr_schedule_t *s, double step) {
+    return s->final_factor + (1 - s->final_factor) * 0.5 * (1 + cos(M_PI * progress(s, s->warmup, step)));
+}
+
+static double linear(const tr_schedule_t *s, double step) {
+    return 1 - (1 - s->final_factor) * progress(s, s->warmup, step);
+}
+
+/* Warm-up, stable, decay (Hu et al. 2024), with a linear decay. */
+static double wsd(const tr_schedule_t *s, double step) {
+    double from = s->total - s->decay;
+    return step <= from ? 1 : 1 - (1 - s->final_factor) * progress(s, from, step);
+}
+
+const tr_schedule_row_t tr_schedule_constant = {"constant", "optimizer.lr throughout.", constant};
+const tr_schedule_row_t tr_schedule_step = {"step", "Times schedule.gamma at each of schedule.milestones.",
+                                            steps};
+const tr_schedule_row_t tr_schedule_cosine = {
+    "cosine", "Half a period of the cosine, down to schedule.final_factor at the end of the run.", cosine};
+const tr_schedule_row_t tr_schedule_linear = {
+    "linear", "A straight line, down to schedule.final_factor at the end of the run.", linear};
+const tr_schedule_row_t tr_schedule_wsd = {
+    "wsd", "Stable, then a linear decay over schedule.decay, down to schedule.final_factor.", wsd};

@@ -1,0 +1,142 @@
+/* The folder "checkpoints": names, listing, links, retention, what dead writers left. */
+#include "checkpoint_int.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void tr_checkpoint_name(int64_t step, char out[32]) {
+    snprintf(out, 32, "step-%08lld", (long long)step);
+}
+
+bool tr_checkpoint_parse_name(const char *name, int64_t *out_step) {
+    char again[32];
+    int64_t step = -1;
+    if (strncmp(name, "step-", 5) != 0 || strspn(name + 5, "0123456789") != strlen(name + 5)) return false;
+    if (!tr_parse_int(name + 5, &step)) return false;
+    tr_checkpoint_name(step, again);
+    if (strcmp(again, name) != 0) return false;
+    *out_step = step;
+    return true;
+}
+
+/* Calls `visit` for each entry of `dir`, "." and ".." excepted; an absent dir has none. */
+typedef tr_status_t (*visit_fn)(const char *dir, const char *name, void *arg);
+static tr_status_t each_entry(const char *dir, visit_fn visit, void *arg) {
+    DIR *d = opendir(dir);
+    if (!d && errno == ENOENT) return TR_OK;
+    if (!d) return tr_io_fail("open", dir, errno);
+    tr_status_t status = TR_OK;
+    errno = 0;
+    for (struct dirent *e; status == TR_OK && (e = readdir(d)); errno = 0)
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) status = visit(dir, e->d_name, arg);
+    if (status == TR_OK && errno != 0) status = tr_io_fail("list", dir, errno);
+    closedir(d);
+    return status;
+}
+
+static tr_status_t add_step(const char *dir, const char *name, void *arg) {
+    tr_steps_t *steps = arg;
+    int64_t step = 0;
+    return tr_checkpoint_parse_name(name, &step) ? tr_vec_push(steps, step) : TR_OK;
+}
+
+static int newest_first(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+tr_status_t tr_checkpoint_list(const char *dir, tr_steps_t *out) {
+    tr_status_t status = each_entry(dir, add_step, out);
+    if (out->count) qsort(out->data, out->count, sizeof *out->data, newest_first);
+    return status;
+}
+
+/* -- leftovers ---------------------------------------------------------------------------------------- */
+
+static bool is_leftover(const char *name, bool all) {
+    if (strncmp(name, ".tmp-", 5) != 0 && strncmp(name, ".del-", 5) != 0) return false;
+    const char *dash = strrchr(name, '-');
+    int64_t pid = 0;
+    if (!tr_parse_int(dash + 1, &pid)) return all;
+    if (pid == getpid())
+        return name[1] == 'd'; /* our own .tmp is being written; our own .del could not be removed */
+    return all || (kill((pid_t)pid, 0) != 0 && errno == ESRCH);
+}
+
+static tr_status_t clean_entry(const char *dir, const char *name, void *arg) {
+    char path[4096];
+    if (!is_leftover(name, *(bool *)arg)) return TR_OK;
+    TR_TRY(tr_path_join(dir, name, path));
+    return tr_remove_tree(path);
+}
+
+tr_status_t tr_checkpoint_clean(const char *dir, bool all) {
+    return each_entry(dir, clean_entry, &all);
+}
+
+/* -- retention ---------------------------------------------------------------------------------------- */
+
+/* The step that a link ("best"), a name or a path stands for; -1 where it stands for none. */
+static int64_t step_of(const char *dir, const char *keep) {
+    char path[4096], target[4096];
+    int64_t step = -1;
+    if (strchr(keep, '/'))
+        snprintf(path, sizeof path, "%s", keep);
+    else if (tr_path_join(dir, keep, path) != TR_OK)
+        return -1;
+    ssize_t length = readlink(path, target, sizeof target - 1);
+    if (length >= 0)
+        target[length] = '\0';
+    else
+        memcpy(target, path, sizeof target);
+    for (size_t n = strlen(target); n > 0 && target[n - 1] == '/'; n--) target[n - 1] = '\0';
+    const char *slash = strrchr(target, '/');
+    return tr_checkpoint_parse_name(slash ? slash + 1 : target, &step) ? step : -1;
+}
+
+/* Renamed first: a directory named step-* is whole at any moment. */
+static tr_status_t delete_step(const char *dir, int64_t step) {
+    char name[32], gone[64], from[4096], to[4096];
+    tr_checkpoint_name(step, name);
+    snprintf(gone, sizeof gone, ".del-%s-%d", name, (int)getpid());
+    TR_TRY(tr_path_join(dir, name, from));
+    TR_TRY(tr_path_join(dir, gone, to));
+    TR_TRY(tr_remove_tree(to));
+    if (rename(from, to) != 0) return tr_io_fail("rename", from, errno);
+    return tr_remove_tree(to);
+}
+
+tr_status_t tr_checkpoint_retain(const char *dir, int64_t keep, const char *const *keep_paths,
+                                 size_t keep_count) {
+    tr_steps_t steps = {0};
+    tr_status_t status = tr_checkpoint_list(dir, &steps);
+    for (size_t i = keep > 0 ? (size_t)keep : steps.count; status == TR_OK && i < steps.count; i++) {
+        bool kept = false;
+        for (size_t k = 0; k < keep_count; k++) kept = kept || step_of(dir, keep_paths[k]) == steps.data[i];
+        if (!kept) status = delete_step(dir, steps.data[i]);
+    }
+    tr_vec_free(&steps);
+    TR_TRY(status);
+    return tr_checkpoint_clean(dir, false);
+}
+
+tr_status_t tr_checkpoint_link(const char *dir, const char *name, int64_t step) {
+    char target[32], temporary[64], from[4096], to[4096];
+    tr_checkpoint_name(step, target);
+    snprintf(temporary, sizeof temporary, ".tmp-link-%d", (int)getpid());
+    TR_TRY(tr_path_join(dir, temporary, from));
+    TR_TRY(tr_path_join(dir, name, to));
+    TR_TRY(tr_remove_tree(from));
+    if (symlink(target, from) != 0) return tr_io_fail("create the link", from, errno);
+    if (rename(from, to) != 0) {
+        int why = errno;
+        unlink(from);
+        return tr_io_fail("replace the link", to, why);
+    }
+    return tr_sync_directory(dir);
+}

@@ -1,0 +1,223 @@
+#define XXH_INLINE_ALL /* compiled for this CPU: twice the library's speed */
+#include <xxhash.h>
+
+#include "checkpoint_int.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define BLOCK_BYTES ((size_t)256 << 10) /* stays in the L2 cache between the two checksums and the copy */
+
+tr_status_t tr_io_fail(const char *verb, const char *path, int errno_value) {
+    tr_status_t code = TR_ERR_IO;
+    if (errno_value == EACCES || errno_value == EPERM || errno_value == EROFS) code = TR_ERR_PERMISSION;
+    if (errno_value == ENOENT) code = TR_ERR_NOINPUT;
+    if (errno_value == ENOMEM) code = TR_ERR_MEMORY;
+    return TR_FAIL(code, "Cannot %s %s: %s.", verb, path, strerror(errno_value));
+}
+
+tr_status_t tr_path_join(const char *dir, const char *name, char out[4096]) {
+    int length = snprintf(out, 4096, "%s/%s", dir, name);
+    if (length < 4096) return TR_OK;
+    return TR_FAIL(
+        TR_ERR_CONFIG,
+        "The path %.64s.../%s has %d characters; the system allows 4095. Choose a shorter run.dir.", dir,
+        name, length);
+}
+
+/* -- writing ------------------------------------------------------------------------------------------ */
+
+struct tr_sink {
+    int fd;
+    char path[4096];
+    int64_t bytes;
+    bool in_part, committed;
+    XXH3_state_t whole, part;
+};
+
+tr_status_t tr_sink_open(const char *path, tr_sink_t **out) {
+    tr_sink_t *s = NULL;
+    TR_TRY(tr_alloc_aligned(sizeof *s, 64, "file writer", &s));
+    memset(s, 0, sizeof *s);
+    snprintf(s->path, sizeof s->path, "%s", path);
+    XXH3_64bits_reset(&s->whole);
+    s->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (s->fd < 0) {
+        int why = errno;
+        tr_free(&s);
+        return tr_io_fail("create", path, why);
+    }
+    *out = s;
+    return TR_OK;
+}
+
+static tr_status_t write_all(tr_sink_t *s, const char *bytes, size_t count) {
+    while (count > 0) {
+        ssize_t n = write(s->fd, bytes, count);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return tr_io_fail("write", s->path, n < 0 ? errno : ENOSPC);
+        bytes += n;
+        count -= (size_t)n;
+        s->bytes += n;
+    }
+    return TR_OK;
+}
+
+tr_status_t tr_sink_write(tr_sink_t *s, const void *bytes, size_t count) {
+    const char *at = bytes;
+    while (count > 0) {
+        size_t block = count < BLOCK_BYTES ? count : BLOCK_BYTES;
+        XXH3_64bits_update(&s->whole, at, block);
+        if (s->in_part) XXH3_64bits_update(&s->part, at, block);
+        TR_TRY(write_all(s, at, block));
+        at += block;
+        count -= block;
+    }
+    return TR_OK;
+}
+
+void tr_sink_begin_part(tr_sink_t *s) {
+    XXH3_64bits_reset(&s->part);
+    s->in_part = true;
+}
+
+uint64_t tr_sink_end_part(tr_sink_t *s) {
+    s->in_part = false;
+    return XXH3_64bits_digest(&s->part);
+}
+
+tr_status_t tr_sink_commit(tr_sink_t *s, uint64_t *checksum, int64_t *bytes) {
+    if (fsync(s->fd) != 0) return tr_io_fail("fsync", s->path, errno);
+    int closed = close(s->fd);
+    s->fd = -1;
+    if (closed != 0) return tr_io_fail("close", s->path, errno);
+    s->committed = true;
+    if (checksum) *checksum = XXH3_64bits_digest(&s->whole);
+    if (bytes) *bytes = s->bytes;
+    return TR_OK;
+}
+
+void tr_sink_close(tr_sink_t **sink) {
+    if (!*sink) return;
+    if ((*sink)->fd >= 0) close((*sink)->fd);
+    if (!(*sink)->committed) unlink((*sink)->path);
+    tr_free(sink);
+}
+
+/* -- reading ------------------------------------------------------------------------------------------ */
+
+struct tr_checksum {
+    XXH3_state_t whole, part;
+    char block[BLOCK_BYTES];
+};
+
+tr_status_t tr_checksum_create(tr_checksum_t **out) {
+    TR_TRY(tr_alloc_aligned(sizeof **out, 64, "checksum", out));
+    XXH3_64bits_reset(&(*out)->whole);
+    return TR_OK;
+}
+
+tr_status_t tr_checksum_read(tr_checksum_t *c, int fd, const char *path, int64_t offset, int64_t bytes,
+                             uint64_t *out_part) {
+    XXH3_64bits_reset(&c->part);
+    while (bytes > 0) {
+        ssize_t n = pread(fd, c->block, bytes < (int64_t)BLOCK_BYTES ? (size_t)bytes : BLOCK_BYTES, offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return tr_io_fail("read", path, errno);
+        if (n == 0)
+            return TR_FAIL(TR_ERR_DATA, "%s ends at byte %lld, %lld bytes too early.", path,
+                           (long long)offset, (long long)bytes);
+        XXH3_64bits_update(&c->whole, c->block, (size_t)n);
+        if (out_part) XXH3_64bits_update(&c->part, c->block, (size_t)n);
+        offset += n;
+        bytes -= n;
+    }
+    if (out_part) *out_part = XXH3_64bits_digest(&c->part);
+    return TR_OK;
+}
+
+uint64_t tr_checksum_value(const tr_checksum_t *c) {
+    return XXH3_64bits_digest(&c->whole);
+}
+void tr_checksum_destroy(tr_checksum_t **checksum) {
+    tr_free(checksum);
+}
+uint64_t tr_checksum_bytes(const void *bytes, size_t count) {
+    return XXH3_64bits(bytes, count);
+}
+
+static tr_status_t read_all(int fd, const char *path, char *text, int64_t bytes) {
+    for (int64_t at = 0; at < bytes;) {
+        ssize_t n = read(fd, text + at, (size_t)(bytes - at));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return tr_io_fail("read", path, errno);
+        if (n == 0) return TR_FAIL(TR_ERR_DATA, "%s became shorter while it was read.", path);
+        at += n;
+    }
+    return TR_OK;
+}
+
+static tr_status_t read_open(int fd, const char *path, int64_t max_bytes, char **out_text,
+                             int64_t *out_bytes) {
+    struct stat st;
+    if (fstat(fd, &st) != 0) return tr_io_fail("examine", path, errno);
+    if (!S_ISREG(st.st_mode)) return TR_FAIL(TR_ERR_DATA, "%s is not a file.", path);
+    if (st.st_size > max_bytes)
+        return TR_FAIL(TR_ERR_DATA, "%s has %lld bytes; at most %lld are plausible.", path,
+                       (long long)st.st_size, (long long)max_bytes);
+    char *text = NULL;
+    TR_TRY(tr_alloc((size_t)st.st_size + 1, "file text", &text));
+    tr_status_t status = read_all(fd, path, text, st.st_size);
+    if (status != TR_OK) {
+        tr_free(&text);
+        return status;
+    }
+    *out_text = text;
+    *out_bytes = st.st_size;
+    return TR_OK;
+}
+
+tr_status_t tr_read_text(const char *path, int64_t max_bytes, char **out_text, int64_t *out_bytes) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return tr_io_fail("open", path, errno);
+    tr_status_t status = read_open(fd, path, max_bytes, out_text, out_bytes);
+    close(fd);
+    return status;
+}
+
+/* -- directories -------------------------------------------------------------------------------------- */
+
+tr_status_t tr_sync_directory(const char *path) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return tr_io_fail("open", path, errno);
+    int failed = fsync(fd) != 0 ? errno : 0;
+    close(fd);
+    /* Some file systems cannot sync a directory, and then have nothing to sync. */
+    return failed && failed != EINVAL ? tr_io_fail("fsync", path, failed) : TR_OK;
+}
+
+static tr_status_t remove_inside(const char *path) {
+    DIR *d = opendir(path);
+    if (!d) return tr_io_fail("open", path, errno);
+    tr_status_t status = TR_OK;
+    for (struct dirent *e; status == TR_OK && (e = readdir(d));) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        char inner[4096];
+        status = tr_path_join(path, e->d_name, inner);
+        if (status == TR_OK) status = tr_remove_tree(inner);
+    }
+    closedir(d);
+    return status;
+}
+
+tr_status_t tr_remove_tree(const char *path) {
+    if (unlink(path) == 0 || errno == ENOENT) return TR_OK;
+    if (errno != EISDIR && errno != EPERM) return tr_io_fail("remove", path, errno);
+    TR_TRY(remove_inside(path));
+    return rmdir(path) == 0 || errno == ENOENT ? TR_OK : tr_io_fail("remove", path, errno);
+}

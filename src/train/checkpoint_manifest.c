@@ -1,0 +1,250 @@
+/*
+ * MANIFEST, a line each:
+ *
+ *   trainer-checkpoint 1
+ *   step STEP
+ *   file NAME BYTES CHECKSUM
+ *   tensor CHECKSUM TYPE SHAPE OFFSET NAME      of the file above; SHAPE 64x28 or "scalar", NAME with %XX for
+ * odd bytes manifest CHECKSUM                           of all bytes above
+ *
+ * The parser is strict without a rule of its own for each field: what it understood is written again and must
+ * be the same bytes.
+ */
+#include "checkpoint_int.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_LINE "trainer-checkpoint 1\n"
+
+tr_status_t tr_manifest_add_file(tr_manifest_t *m, const char *name, int64_t bytes, uint64_t checksum) {
+    tr_manifest_file_t file = {.bytes = bytes, .checksum = checksum};
+    TR_TRY(tr_strdup(name, &file.name));
+    tr_status_t status = tr_vec_push(&m->files, file);
+    if (status != TR_OK) tr_free(&file.name);
+    return status;
+}
+
+tr_status_t tr_manifest_add_tensor(tr_manifest_t *m, const tr_manifest_tensor_t *tensor) {
+    tr_manifest_tensor_t copy = *tensor;
+    copy.file = m->files.count - 1;
+    TR_TRY(tr_strdup(tensor->name, &copy.name));
+    tr_status_t status = tr_vec_push(&m->tensors, copy);
+    if (status != TR_OK) tr_free(&copy.name);
+    return status;
+}
+
+void tr_manifest_free(tr_manifest_t *m) {
+    for (size_t i = 0; i < m->files.count; i++) tr_free(&m->files.data[i].name);
+    for (size_t i = 0; i < m->tensors.count; i++) tr_free(&m->tensors.data[i].name);
+    tr_vec_free(&m->files);
+    tr_vec_free(&m->tensors);
+}
+
+/* -- writing ------------------------------------------------------------------------------------------ */
+
+static void append_name(tr_str_t *out, const char *name) {
+    for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
+        if (*c <= ' ' || *c == '%' || *c == 0x7f)
+            tr_str_printf(out, "%%%02x", *c);
+        else
+            tr_str_append_bytes(out, (const char *)c, 1);
+    }
+}
+
+static void append_shape(tr_str_t *out, const tr_shape_t *shape) {
+    for (int d = 0; d < shape->ndim; d++)
+        tr_str_printf(out, "%s%lld", d ? "x" : "", (long long)shape->dim[d]);
+    if (shape->ndim == 0) tr_str_append(out, "scalar");
+}
+
+static void append_tensor(tr_str_t *out, const tr_manifest_tensor_t *t) {
+    tr_str_printf(out, "tensor %016llx %s ", (unsigned long long)t->checksum, tr_dtype_name(t->dtype));
+    append_shape(out, &t->shape);
+    tr_str_printf(out, " %lld ", (long long)t->offset);
+    append_name(out, t->name);
+    tr_str_append(out, "\n");
+}
+
+static void append_body(const tr_manifest_t *m, tr_str_t *out) {
+    size_t next = 0;
+    tr_str_printf(out, FIRST_LINE "step %lld\n", (long long)m->step);
+    for (size_t i = 0; i < m->files.count; i++) {
+        const tr_manifest_file_t *f = &m->files.data[i];
+        tr_str_append(out, "file ");
+        append_name(out, f->name);
+        tr_str_printf(out, " %lld %016llx\n", (long long)f->bytes, (unsigned long long)f->checksum);
+        for (; next < m->tensors.count && m->tensors.data[next].file == i; next++)
+            append_tensor(out, &m->tensors.data[next]);
+    }
+}
+
+tr_status_t tr_manifest_format(const tr_manifest_t *m, tr_str_t *out) {
+    append_body(m, out);
+    if (out->status == TR_OK)
+        tr_str_printf(out, "manifest %016llx\n",
+                      (unsigned long long)tr_checksum_bytes(out->text, out->length));
+    return out->status;
+}
+
+/* -- parsing: each reader takes its field at *at and moves it behind the separator -------------------- */
+
+static char *take_word(char **at, char separator) {
+    char *word = *at, *end = strchr(word, separator);
+    if (!end) return NULL;
+    *end = '\0';
+    *at = end + 1;
+    return word;
+}
+
+static bool take_int(char **at, char separator, int64_t *out) {
+    char *word = take_word(at, separator), *end = NULL;
+    if (!word) return false;
+    errno = 0;
+    *out = strtoll(word, &end, 10);
+    return errno == 0 && end != word && *end == '\0' && *out >= 0;
+}
+
+static bool take_checksum(char **at, char separator, uint64_t *out) {
+    char *word = take_word(at, separator), *end = NULL;
+    if (!word || strlen(word) != 16) return false;
+    *out = strtoull(word, &end, 16);
+    return *end == '\0';
+}
+
+static int hex_digit(char c) {
+    const char *digits = "0123456789abcdef", *at = c ? strchr(digits, c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+static bool take_name(char **at, char separator, char **out) {
+    char *word = take_word(at, separator), *to = word;
+    if (!word || !*word) return false;
+    for (const char *from = word; *from; to++) {
+        *to = *from++;
+        if (*to != '%') continue;
+        int high = hex_digit(from[0]), low = high < 0 ? -1 : hex_digit(from[1]);
+        if (low < 0 || (high | low) == 0) return false;
+        *to = (char)(high * 16 + low);
+        from += 2;
+    }
+    *to = '\0';
+    *out = word;
+    return true;
+}
+
+static bool take_dtype(char **at, tr_dtype_t *out) {
+    const char *word = take_word(at, ' ');
+    for (int t = 0; word && t < TR_DTYPE_COUNT; t++) {
+        if (strcmp(word, tr_dtype_name((tr_dtype_t)t)) != 0) continue;
+        *out = (tr_dtype_t)t;
+        return true;
+    }
+    return false;
+}
+
+static bool take_shape(char **at, tr_shape_t *out) {
+    char *word = take_word(at, ' ');
+    *out = (tr_shape_t){0};
+    if (!word) return false;
+    if (strcmp(word, "scalar") == 0) return true;
+    for (char *end; out->ndim < TR_MAX_DIMS; word = end + 1) {
+        errno = 0;
+        int64_t size = strtoll(word, &end, 10);
+        if (errno || end == word || size < 0) return false;
+        out->dim[out->ndim++] = size;
+        if (*end == '\0') return true;
+        if (*end != 'x') return false;
+    }
+    return false;
+}
+
+/* A plain name in the checkpoint's own directory. */
+static bool is_file_name(const char *name) {
+    return name[0] != '.' && !strchr(name, '/') && strlen(name) < 256;
+}
+
+/* TR_OK with *understood false where the line is not one. */
+static tr_status_t parse_file(char **at, tr_manifest_t *m, bool *understood) {
+    char *name = NULL;
+    int64_t bytes = 0;
+    uint64_t checksum = 0;
+    *understood = take_name(at, ' ', &name) && is_file_name(name) && take_int(at, ' ', &bytes) &&
+                  take_checksum(at, '\n', &checksum);
+    return *understood ? tr_manifest_add_file(m, name, bytes, checksum) : TR_OK;
+}
+
+static tr_status_t parse_tensor(char **at, tr_manifest_t *m, bool *understood) {
+    tr_manifest_tensor_t t = {0};
+    int64_t bytes = 0;
+    *understood = m->files.count > 0 && take_checksum(at, ' ', &t.checksum) && take_dtype(at, &t.dtype) &&
+                  take_shape(at, &t.shape) && tr_tensor_bytes(t.dtype, &t.shape, &bytes) &&
+                  take_int(at, ' ', &t.offset) && take_name(at, '\n', &t.name);
+    return *understood ? tr_manifest_add_tensor(m, &t) : TR_OK;
+}
+
+static tr_status_t parse_lines(char *text, tr_manifest_t *m, bool *understood) {
+    char *at = text;
+    *understood = strncmp(at, FIRST_LINE, strlen(FIRST_LINE)) == 0;
+    at += *understood ? strlen(FIRST_LINE) : 0;
+    char *word = *understood ? take_word(&at, ' ') : NULL;
+    *understood = word && strcmp(word, "step") == 0 && take_int(&at, '\n', &m->step);
+    while (*understood && *at) {
+        word = take_word(&at, ' ');
+        if (word && strcmp(word, "file") == 0)
+            TR_TRY(parse_file(&at, m, understood));
+        else if (word && strcmp(word, "tensor") == 0)
+            TR_TRY(parse_tensor(&at, m, understood));
+        else
+            *understood = false;
+    }
+    return TR_OK;
+}
+
+/* Writes again what was understood: the same bytes, or it was not. */
+static tr_status_t check_same(const tr_manifest_t *m, const char *body, size_t bytes, bool *same) {
+    tr_str_t again = {0};
+    append_body(m, &again);
+    tr_status_t status = again.status;
+    *same = status == TR_OK && again.length == bytes && memcmp(again.text, body, bytes) == 0;
+    tr_str_free(&again);
+    return status;
+}
+
+#define LAST_LINE_BYTES (sizeof "manifest 0123456789abcdef\n" - 1)
+
+static tr_status_t check_last_line(const char *text, size_t bytes, const char *path) {
+    char want[LAST_LINE_BYTES + 1];
+    if (bytes < LAST_LINE_BYTES || memchr(text, 0, bytes))
+        return TR_FAIL(TR_ERR_DATA, "%s is cut short or is not text.", path);
+    snprintf(want, sizeof want, "manifest %016llx\n",
+             (unsigned long long)tr_checksum_bytes(text, bytes - LAST_LINE_BYTES));
+    if (memcmp(text + bytes - LAST_LINE_BYTES, want, LAST_LINE_BYTES) == 0) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: its last line should hold the checksum of the lines before it, and does not: the "
+                   "file is damaged.",
+                   path);
+}
+
+tr_status_t tr_manifest_parse(const char *text, size_t bytes, const char *path, tr_manifest_t *out) {
+    tr_manifest_t m = {0};
+    char *body = NULL;
+    bool good = false;
+    TR_TRY(check_last_line(text, bytes, path));
+    bytes -= LAST_LINE_BYTES;
+    TR_TRY(tr_alloc(bytes + 1, "MANIFEST", &body));
+    memcpy(body, text, bytes);
+    tr_status_t status = parse_lines(body, &m, &good);
+    if (status == TR_OK && good) status = check_same(&m, text, bytes, &good);
+    if (status == TR_OK && !good)
+        status = TR_FAIL(TR_ERR_DATA,
+                         "%s is not a manifest that this version understands, line %zu of it in doubt.", path,
+                         2 + m.files.count + m.tensors.count + 1);
+    tr_free(&body);
+    if (status != TR_OK)
+        tr_manifest_free(&m);
+    else
+        *out = m;
+    return status;
+}

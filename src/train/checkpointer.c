@@ -1,0 +1,217 @@
+/* The writer thread: one checkpoint at a time, from memory that stays as it is until the thread is idle. */
+#include "checkpoint_int.h"
+#include "trainer/clock.h"
+#include "trainer/log.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WRITER_NICE 10 /* training goes first where cores are shared */
+
+struct tr_checkpointer {
+    char *dir;
+    int64_t keep;
+    int64_t best_step; /* that this run has seen; -1: none */
+    pthread_t thread;
+    pthread_mutex_t *lock; /* apart, so that the questions can take a const checkpointer */
+    pthread_cond_t changed;
+    bool busy, stop, is_best; /* these and below under the lock; content only the thread's while busy */
+    tr_checkpoint_content_t content;
+    tr_checkpointer_stats_t stats;
+};
+
+/* The checkpoint is safe by now: what fails here is said, and tried again after the next. */
+static void tidy(tr_checkpointer_t *c, int64_t step, bool is_best) {
+    char best[32];
+    if (is_best) c->best_step = step;
+    tr_checkpoint_name(c->best_step < 0 ? step : c->best_step, best);
+    const char *keep[] = {"best", best};
+    tr_status_t status = tr_checkpoint_link(c->dir, "latest", step);
+    if (status == TR_OK && is_best) status = tr_checkpoint_link(c->dir, "best", step);
+    if (status != TR_OK) TR_WARN("%s", tr_error_last()->message);
+    if (tr_checkpoint_retain(c->dir, c->keep, keep, 2) != TR_OK)
+        TR_WARN("Old checkpoints stay: %s", tr_error_last()->message);
+}
+
+static int64_t directory_bytes(const char *path) {
+    static const char *const names[] = {TR_CHECKPOINT_MODEL, TR_CHECKPOINT_OPTIMIZER, TR_CHECKPOINT_STATE,
+                                        TR_CHECKPOINT_MANIFEST};
+    int64_t sum = 0;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char file[4096];
+        struct stat st;
+        if (tr_path_join(path, names[i], file) == TR_OK && stat(file, &st) == 0) sum += st.st_size;
+    }
+    return sum;
+}
+
+static void save(tr_checkpointer_t *c) {
+    tr_checkpointer_stats_t now = c->stats;
+    double begin = tr_clock_sec();
+    char *path = NULL;
+    tr_error_clear();
+    if (tr_checkpoint_write(c->dir, &c->content, &path) == TR_OK) {
+        tidy(c, c->content.step, c->is_best);
+        now.saved++;
+        now.last_bytes = directory_bytes(path);
+        now.last_step = c->content.step;
+        now.last_error = (tr_error_t){0};
+    } else {
+        now.failed++;
+        now.last_error = *tr_error_last();
+    }
+    now.last_write_sec = tr_clock_sec() - begin;
+    tr_free(&path);
+    pthread_mutex_lock(c->lock);
+    c->stats = now;
+    pthread_mutex_unlock(c->lock);
+}
+
+static void *writer_main(void *self) {
+    tr_checkpointer_t *c = self;
+    pthread_setname_np(pthread_self(), "trainer-save");
+    setpriority(PRIO_PROCESS, (id_t)gettid(), WRITER_NICE);
+    pthread_mutex_lock(c->lock);
+    for (;;) {
+        while (!c->busy && !c->stop) pthread_cond_wait(&c->changed, c->lock);
+        if (!c->busy) break;
+        pthread_mutex_unlock(c->lock);
+        save(c);
+        pthread_mutex_lock(c->lock);
+        c->busy = false;
+        pthread_cond_broadcast(&c->changed);
+    }
+    pthread_mutex_unlock(c->lock);
+    return NULL;
+}
+
+/* -- can it be written at all? ------------------------------------------------------------------------ */
+
+static tr_status_t probe_file(const char *from, const char *to) {
+    tr_sink_t *sink = NULL;
+    TR_TRY(tr_sink_open(from, &sink));
+    tr_status_t status = tr_sink_write(sink, "probe\n", 6);
+    if (status == TR_OK) status = tr_sink_commit(sink, NULL, NULL);
+    tr_sink_close(&sink);
+    TR_TRY(status);
+    if (rename(from, to) == 0) return TR_OK;
+    int why = errno;
+    unlink(from);
+    return tr_io_fail("rename", from, why);
+}
+
+static tr_status_t probe(const char *dir) {
+    char from[4096], to[4096], name[64];
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST) return tr_io_fail("create", dir, errno);
+    snprintf(name, sizeof name, ".tmp-probe-%d", (int)getpid());
+    TR_TRY(tr_path_join(dir, name, from));
+    snprintf(name, sizeof name, ".del-probe-%d", (int)getpid());
+    TR_TRY(tr_path_join(dir, name, to));
+    TR_TRY(tr_checkpoint_clean(dir, true));
+    TR_TRY(tr_remove_tree(from));
+    TR_TRY(probe_file(from, to));
+    TR_TRY(tr_sync_directory(dir));
+    return tr_remove_tree(to);
+}
+
+/* A missing parent is no missing input: it is a place where nothing can be written. */
+static tr_status_t check_writable(const char *dir) {
+    tr_status_t status = probe(dir);
+    if (status != TR_ERR_NOINPUT) return status;
+    tr_error_t error = *tr_error_last();
+    error.code = TR_ERR_IO;
+    return tr_error_set(&error);
+}
+
+/* -- the interface ------------------------------------------------------------------------------------ */
+
+static void release(tr_checkpointer_t **checkpointer) {
+    tr_checkpointer_t *c = *checkpointer;
+    if (c->lock) {
+        pthread_cond_destroy(&c->changed);
+        pthread_mutex_destroy(c->lock);
+    }
+    tr_free(&c->lock);
+    tr_free(&c->dir);
+    tr_free(checkpointer);
+}
+
+static tr_status_t start(tr_checkpointer_t *c, const tr_checkpointer_params_t *params) {
+    c->keep = params->keep;
+    c->best_step = -1;
+    TR_TRY(tr_strdup(params->dir, &c->dir));
+    TR_TRY(check_writable(c->dir));
+    TR_TRY(tr_alloc(sizeof *c->lock, "checkpoint writer", &c->lock));
+    pthread_mutex_init(c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    int failed = pthread_create(&c->thread, NULL, writer_main, c);
+    return failed ? TR_FAIL(TR_ERR_MEMORY, "The checkpoint writer's thread could not be started: %s.",
+                            strerror(failed))
+                  : TR_OK;
+}
+
+tr_status_t tr_checkpointer_create(const tr_checkpointer_params_t *params, tr_checkpointer_t **out) {
+    tr_checkpointer_t *c = NULL;
+    TR_TRY(tr_alloc(sizeof *c, "checkpoint writer", &c));
+    tr_status_t status = start(c, params);
+    if (status != TR_OK)
+        release(&c);
+    else
+        *out = c;
+    return status;
+}
+
+tr_status_t tr_checkpointer_submit(tr_checkpointer_t *c, const tr_checkpoint_content_t *content,
+                                   bool is_best) {
+    pthread_mutex_lock(c->lock);
+    bool busy = c->busy;
+    if (!busy) {
+        c->content = *content;
+        c->is_best = is_best;
+        c->busy = true;
+        pthread_cond_broadcast(&c->changed);
+    }
+    pthread_mutex_unlock(c->lock);
+    return busy ? TR_FAIL(TR_ERR_INTERNAL,
+                          "A checkpoint was submitted while the one of step %lld is being written.",
+                          (long long)c->content.step)
+                : TR_OK;
+}
+
+bool tr_checkpointer_busy(const tr_checkpointer_t *c) {
+    pthread_mutex_lock(c->lock);
+    bool busy = c->busy;
+    pthread_mutex_unlock(c->lock);
+    return busy;
+}
+
+tr_status_t tr_checkpointer_wait(tr_checkpointer_t *c) {
+    pthread_mutex_lock(c->lock);
+    while (c->busy) pthread_cond_wait(&c->changed, c->lock);
+    tr_error_t error = c->stats.last_error;
+    pthread_mutex_unlock(c->lock);
+    return error.code == TR_OK ? TR_OK : tr_error_set(&error);
+}
+
+tr_checkpointer_stats_t tr_checkpointer_stats(const tr_checkpointer_t *c) {
+    pthread_mutex_lock(c->lock);
+    tr_checkpointer_stats_t stats = c->stats;
+    pthread_mutex_unlock(c->lock);
+    return stats;
+}
+
+void tr_checkpointer_destroy(tr_checkpointer_t **checkpointer) {
+    tr_checkpointer_t *c = *checkpointer;
+    if (!c) return;
+    pthread_mutex_lock(c->lock);
+    c->stop = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(c->lock);
+    pthread_join(c->thread, NULL);
+    release(checkpointer);
+}

@@ -1,0 +1,252 @@
+/* The progress line: fields in a fixed order, the least important left out until the rest fits. */
+#include "progress_int.h"
+#include "trainer/clock.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+
+#include <errno.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define REDRAW_SEC  0.1
+#define BAR_MAX     28
+#define BAR_MIN     10
+#define LINE_BYTES  1024
+#define FIELD_BYTES 40
+
+/* -- formatting ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct {
+    const char *label;      /* dim where there are colours; "" none */
+    char value[FIELD_BYTES];
+    int rank;               /* fields of higher rank go first when the line is too long; -1: not there */
+} field_t;
+
+enum { EPOCH, BAR, STEP, LOSS, ACCURACY, LR, RATE, STALL, COMM, ETA, FIELD_COUNT };
+
+/* Fixed memory: a line is drawn at every step, and steps allocate nothing. */
+typedef struct {
+    char *text;
+    size_t bytes, used;
+} out_t;
+
+static void put(out_t *out, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void put(out_t *out, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    int wanted = vsnprintf(out->text + out->used, out->bytes - out->used, format, args);
+    va_end(args);
+    if (wanted > 0) out->used += (size_t)wanted;
+    if (out->used >= out->bytes) out->used = out->bytes - 1;
+}
+
+static int digits(int64_t value) {
+    int n = 1;
+    for (; value >= 10; value /= 10) n++;
+    return n;
+}
+
+static void format_loss(double loss, char *text) {
+    double size = fabs(loss);
+    snprintf(text, FIELD_BYTES, isfinite(loss) && size != 0 && (size < 1e-3 || size >= 1e4) ? "%7.1e" : "%7.4f", loss);
+}
+
+static void format_rate(double rate, char *text) {
+    if (!isfinite(rate) || rate < 0) rate = 0;
+    if (rate < 1000) snprintf(text, FIELD_BYTES, "%5.1f/s", rate);
+    else if (rate < 1e5) snprintf(text, FIELD_BYTES, "%5.0f/s", rate);
+    else if (rate < 1e7) snprintf(text, FIELD_BYTES, "%4.0fk/s", rate / 1e3);
+    else snprintf(text, FIELD_BYTES, "%4.0fM/s", rate / 1e6);
+}
+
+static void format_percent(double fraction, char *text) {
+    snprintf(text, FIELD_BYTES, "%4.1f%%", isfinite(fraction) ? 100 * fraction : 0.0);
+}
+
+static void format_eta(double sec, char *text) {
+    if (!isfinite(sec) || sec < 0 || sec > 1e9) {
+        snprintf(text, FIELD_BYTES, "%7s", "-:--");
+        return;
+    }
+    long s = (long)(sec + 0.5);
+    char clock[FIELD_BYTES];
+    if (s >= 86400) snprintf(clock, sizeof clock, "%ldd%02ldh", s / 86400, s / 3600 % 24);
+    else if (s >= 3600) snprintf(clock, sizeof clock, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else snprintf(clock, sizeof clock, "%ld:%02ld", s / 60, s % 60);
+    snprintf(text, FIELD_BYTES, "%7s", clock);
+}
+
+static void fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
+    static const char *const labels[FIELD_COUNT] = {"epoch ", "", "", "loss ", "acc ", "lr ", "", "data ", "comm ", "ETA "};
+    static const int ranks[FIELD_COUNT] = {1, 3, 5, 0, 2, 9, 6, 7, 8, 4};
+    for (int i = 0; i < FIELD_COUNT; i++) f[i] = (field_t){.label = labels[i], .rank = ranks[i]};
+    if (s->phase && strcmp(s->phase, "valid") == 0) f[EPOCH].label = "valid ";
+    if (s->phase && strcmp(s->phase, "test") == 0) f[EPOCH].label = "test  ";
+    if (s->epochs > 0) snprintf(f[EPOCH].value, FIELD_BYTES, "%*lld/%lld", digits(s->epochs), (long long)s->epoch, (long long)s->epochs);
+    else snprintf(f[EPOCH].value, FIELD_BYTES, "%lld", (long long)s->epoch);
+    if (s->steps > 0) snprintf(f[STEP].value, FIELD_BYTES, "%*lld/%lld", digits(s->steps), (long long)s->step, (long long)s->steps);
+    else snprintf(f[STEP].value, FIELD_BYTES, "%lld", (long long)s->step);
+    format_loss(s->loss, f[LOSS].value);
+    snprintf(f[ACCURACY].value, FIELD_BYTES, s->accuracy < 0.99995 ? "%5.2f%%" : "%5.1f%%", 100 * s->accuracy);
+    snprintf(f[LR].value, FIELD_BYTES, "%.1e", s->lr);
+    format_rate(s->samples_per_sec, f[RATE].value);
+    format_percent(s->data_stall, f[STALL].value);
+    format_percent(s->comm_exposed, f[COMM].value);
+    format_eta(s->eta_sec, f[ETA].value);
+    if (!bar) f[BAR].rank = -1;
+    if (isnan(s->accuracy)) f[ACCURACY].rank = -1;
+}
+
+/* Columns of all fields that are there, two between them; the bar counts with `bar_cells`. */
+static int columns_of(const field_t *f, int bar_cells) {
+    int columns = 0;
+    for (int i = 0; i < FIELD_COUNT; i++) {
+        if (f[i].rank < 0) continue;
+        int own = i == BAR ? bar_cells : (int)(strlen(f[i].label) + strlen(f[i].value));
+        columns += own + (columns > 0 ? 2 : 0);
+    }
+    return columns;
+}
+
+/* Leaves out what does not fit; returns the cells for the bar. */
+static int fit(field_t *f, int width) {
+    while (columns_of(f, BAR_MIN) > width) {
+        int least = -1;
+        for (int i = 0; i < FIELD_COUNT; i++)
+            if (f[i].rank > 0 && (least < 0 || f[i].rank > f[least].rank)) least = i;
+        if (least < 0) break;
+        f[least].rank = -1;
+    }
+    int cells = BAR_MIN + width - columns_of(f, BAR_MIN);
+    return cells > BAR_MAX ? BAR_MAX : cells;
+}
+
+static void put_bar(out_t *out, double fraction, int cells, tr_progress_style_t style) {
+    if (!(fraction > 0)) fraction = 0;
+    if (fraction > 1) fraction = 1;
+    int halves = (int)(fraction * 2 * cells), full = halves / 2;
+    const char *cell = style.unicode ? "━" : "#", *rest = style.unicode ? (style.color ? "━" : "─") : "-";
+    if (style.color) put(out, "\x1b[32m");
+    for (int i = 0; i < full; i++) put(out, "%s", cell);
+    bool half = style.unicode && halves % 2;
+    if (half) put(out, "╸");
+    if (style.color) put(out, "\x1b[0;90m");
+    for (int i = full + half; i < cells; i++) put(out, "%s", rest);
+    if (style.color) put(out, "\x1b[0m");
+}
+
+static void put_field(out_t *out, const field_t *field, bool color) {
+    if (color && *field->label) put(out, "\x1b[2m%s\x1b[22m%s", field->label, field->value);
+    else put(out, "%s%s", field->label, field->value);
+}
+
+void tr_progress_compose(const tr_progress_t *state, int width, bool bar, tr_progress_style_t style, char *text, size_t bytes) {
+    field_t fields[FIELD_COUNT];
+    out_t out = {text, bytes, 0};
+    text[0] = '\0';
+    fill_fields(state, bar, fields);
+    int cells = fit(fields, width);
+    double fraction = state->epochs > 0 || state->steps <= 0 ? state->epoch_fraction : (double)state->step / (double)state->steps;
+    for (int i = 0; i < FIELD_COUNT; i++) {
+        if (fields[i].rank < 0) continue;
+        if (out.used) put(&out, "  ");
+        if (i == BAR) put_bar(&out, fraction, cells, style);
+        else put_field(&out, &fields[i], style.color);
+    }
+    /* Narrower than the one field that stays: a part of a number would mislead. */
+    if (columns_of(fields, cells) > width) text[0] = '\0';
+}
+
+void tr_progress_format(const tr_progress_t *state, int width, bool bar, char *text, size_t bytes) {
+    tr_progress_compose(state, width, bar, (tr_progress_style_t){0}, text, bytes);
+}
+
+/* -- drawing --------------------------------------------------------------------------------------------------------------- */
+
+struct tr_progress_line {
+    int fd, terminal;         /* -1: no terminal */
+    tr_progress_style_t style;
+    pthread_mutex_t lock;     /* log lines come from any thread */
+    double drawn_sec;         /* when the line was drawn last; 0: never */
+    const char *phase;        /* of the line drawn last */
+    char line[LINE_BYTES];    /* as it stands on the terminal; "" none */
+};
+
+/* Nothing can be done about a terminal that is gone. */
+static void write_all(int fd, const char *bytes, size_t count) {
+    while (count > 0) {
+        ssize_t written = write(fd, bytes, count);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return;
+        bytes += written;
+        count -= (size_t)written;
+    }
+}
+
+/* The log's sink on a terminal: the line takes the bar's place, and the bar goes below it, in one write. */
+static void write_above(void *self, tr_log_level_t level, const char *text) {
+    static const char *const colors[] = {"\x1b[31m", "\x1b[33m", "", "\x1b[2m"};
+    tr_progress_line_t *line = self;
+    char bytes[16384];
+    out_t out = {bytes, sizeof bytes, 0};
+    const char *color = line->style.color ? colors[level] : "";
+    pthread_mutex_lock(&line->lock);
+    put(&out, "\r\x1b[K%s%s%s\n%s", color, text, *color ? "\x1b[0m" : "", line->line);
+    write_all(line->fd, bytes, out.used);
+    pthread_mutex_unlock(&line->lock);
+}
+
+tr_status_t tr_progress_create(int fd, tr_progress_line_t **out) {
+    tr_progress_line_t *line = NULL;
+    TR_TRY(tr_alloc(sizeof *line, "progress line", &line));
+    pthread_mutex_init(&line->lock, NULL);
+    line->fd = fd;
+    line->terminal = tr_terminal_open(fd);
+    line->style = tr_terminal_style();
+    if (line->terminal >= 0) tr_log_set_sink(write_above, line);
+    *out = line;
+    return TR_OK;
+}
+
+void tr_progress_draw(tr_progress_line_t *line, const tr_progress_t *state) {
+    if (line->terminal < 0) return;
+    double now = tr_clock_sec();
+    bool last = state->steps > 0 && state->step >= state->steps;
+    if (now - line->drawn_sec < REDRAW_SEC && state->phase == line->phase && !last) return;
+    char bytes[LINE_BYTES + 16];
+    out_t out = {bytes, sizeof bytes, 0};
+    pthread_mutex_lock(&line->lock);
+    /* One column stays free: some terminals wrap as soon as the last one is filled. */
+    tr_progress_compose(state, tr_terminal_width(line->terminal) - 1, true, line->style, line->line, sizeof line->line);
+    put(&out, "\r%s\x1b[K", line->line);
+    write_all(line->fd, bytes, out.used);
+    line->drawn_sec = now;
+    line->phase = state->phase;
+    pthread_mutex_unlock(&line->lock);
+}
+
+void tr_progress_plain(tr_progress_line_t *line, const tr_progress_t *state) {
+    if (line->terminal >= 0) return;
+    char text[LINE_BYTES];
+    out_t out = {text, sizeof text, 0};
+    tr_progress_format(state, LINE_BYTES - 2, false, text, sizeof text - 1);
+    out.used = strlen(text);
+    put(&out, "\n");
+    write_all(line->fd, text, out.used);
+}
+
+void tr_progress_destroy(tr_progress_line_t **destroying) {
+    tr_progress_line_t *line = *destroying;
+    if (!line) return;
+    if (line->terminal >= 0) {
+        tr_log_set_sink(NULL, NULL);
+        if (line->line[0]) write_all(line->fd, "\r\x1b[K", 4);
+        close(line->terminal);
+    }
+    pthread_mutex_destroy(&line->lock);
+    tr_free(destroying);
+}

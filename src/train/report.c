@@ -1,0 +1,241 @@
+#include "report.h"
+#include "trainer/clock.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+size_t tr_report_peak_bytes(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (size_t)usage.ru_maxrss * 1024;
+}
+
+static json_t *number(double v) {
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64_t log_every,
+                           int64_t first_step, const char *version) {
+    *r = (tr_report_t){.s = s,
+                       .run = run,
+                       .log_every = log_every,
+                       .version = version,
+                       .last_loss = NAN,
+                       .epoch_loss = NAN,
+                       .epoch_accuracy = NAN,
+                       .last_accuracy = NAN,
+                       .valid_loss = NAN,
+                       .valid_accuracy = NAN,
+                       .test_loss = NAN,
+                       .test_accuracy = NAN};
+    r->start_sec = r->window.since = r->epoch.since = tr_clock_sec();
+    if (!run) return TR_OK;
+    char now[32];
+    tr_clock_iso8601(now);
+    TR_TRY(tr_strdup(now, &r->started));
+    TR_TRY(tr_run_metrics_rewind(run, first_step));
+    return tr_progress_create(STDERR_FILENO, &r->line);
+}
+
+void tr_report_close(tr_report_t *r) {
+    tr_progress_destroy(&r->line);
+    tr_free(&r->started);
+    tr_str_free(&r->text);
+}
+
+/* -- steps
+ * ------------------------------------------------------------------------------------------------------------------
+ */
+
+/* A skipped step has no part in the means of loss and accuracy. */
+#define ADD_STEP(sum)                                                                                        \
+    ((sum).steps++, (sum).skipped += !o->finite, (sum).loss += o->finite ? o->loss : 0,                      \
+     (sum).accuracy += o->finite ? o->accuracy : 0, (sum).stall += o->stall_sec,                             \
+     (sum).exposed += o->exposed_sec, (sum).seconds += seconds)
+
+static tr_progress_t progress(const tr_report_t *r, int64_t step, double lr) {
+    const tr_session_t *s = r->s;
+    const double epoch = (double)(step + 1) / s->steps_per_epoch,
+                 sec = r->window.seconds > 0 ? r->window.seconds : 1;
+    tr_progress_t p = {.step = step + 1,
+                       .steps = s->total_steps,
+                       .epochs = s->train.steps > 0 ? 0 : s->train.epochs,
+                       .lr = lr,
+                       .loss = r->last_loss,
+                       .accuracy = r->last_accuracy,
+                       .samples_per_sec = (double)s->order.batch_size / r->smooth_sec,
+                       .data_stall = r->window.stall / sec,
+                       .comm_exposed = r->window.exposed / sec,
+                       .eta_sec = (double)(s->total_steps - step - 1) * r->smooth_sec,
+                       .phase = "train"};
+    p.epoch = (int64_t)ceil(epoch - 1e-9);
+    if (p.epochs > 0 && p.epoch > p.epochs) p.epoch = p.epochs; /* the last step runs over the end */
+    p.epoch_fraction = fmin(1, epoch - (double)(p.epoch - 1));
+    return p;
+}
+
+/* A full disk takes lines away, not the run. */
+static void write_line(tr_report_t *r, json_t *line) {
+    if (tr_run_metrics(r->run, line) == TR_OK || r->lines_lost++ > 0) return;
+    TR_WARN("metrics.jsonl will lack lines, training goes on: %s", tr_error_last()->message);
+}
+
+static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
+    const double n = (double)r->window.steps, sec = r->window.seconds, counted = n - (double)r->window.skipped;
+    json_t *line = json_pack("{s:I, s:f, s:o, s:o, s:f, s:o, s:f, s:f, s:f, s:f}", "step",
+                             (json_int_t)(step + 1), "epoch", (double)(step + 1) / r->s->steps_per_epoch,
+                             "loss", number(r->window.loss / counted), "accuracy", number(r->window.accuracy / counted),
+                             "lr", lr, "grad_norm", number(o->grad_norm), "samples_per_sec",
+                             n * (double)r->s->order.batch_size / sec, "data_stall", r->window.stall / sec,
+                             "comm_exposed", r->window.exposed / sec, "time", tr_clock_sec() - r->start_sec);
+    if (isfinite(o->topk)) json_object_set_new(line, "topk", json_real(o->topk));
+    write_line(r, line);
+}
+
+tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
+    const double now = tr_clock_sec(), seconds = now - r->window.since;
+    if (r->whole.steps == 0) r->first_step_sec = tr_clock_since_exec_sec();
+    r->window.since = now;
+    ADD_STEP(r->window);
+    ADD_STEP(r->epoch);
+    ADD_STEP(r->whole);
+    if (!r->run) return TR_OK;
+    const double keep = r->whole.steps < 20 ? 0.8 : 0.98;
+    r->smooth_sec = r->smooth_sec > 0 ? keep * r->smooth_sec + (1 - keep) * seconds : seconds;
+    if (o->finite) {
+        r->last_loss = isnan(r->last_loss) ? o->loss : keep * r->last_loss + (1 - keep) * o->loss;
+        r->last_accuracy =
+            isnan(r->last_accuracy) ? o->accuracy : keep * r->last_accuracy + (1 - keep) * o->accuracy;
+    }
+    const tr_progress_t p = progress(r, step, lr);
+    tr_progress_draw(r->line, &p);
+    if ((step + 1) % r->log_every != 0 && step + 1 != r->s->total_steps) return TR_OK;
+    tr_progress_plain(r->line, &p);
+    write_metrics(r, step, lr, o);
+    memset(&r->window, 0, sizeof r->window);
+    r->window.since = now;
+    return TR_OK;
+}
+
+/* -- epochs and evaluations
+ * ---------------------------------------------------------------------------------------------------- */
+
+static void append_accuracy(tr_str_t *text, const char *name, double loss, double accuracy) {
+    if (isnan(loss))
+        tr_str_printf(text, "  %s loss none: every update was skipped", name);
+    else
+        tr_str_printf(text, "  %s loss %.4f", name, loss);
+    if (!isnan(accuracy)) tr_str_printf(text, " accuracy %.2f %%", 100 * accuracy);
+}
+
+void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
+    const double n = (double)r->epoch.steps, counted = n - (double)r->epoch.skipped, now = tr_clock_sec();
+    tr_str_t *text = &r->text;
+    char took[32];
+    if (n > 0) {
+        r->epoch_loss = r->epoch.loss / counted;
+        r->epoch_accuracy = r->epoch.accuracy / counted;
+    }
+    if (r->run && n > 0) {
+        /* An epoch ends inside a step; only a run that stops or ends between has parts of one. */
+        const double per_epoch = r->s->steps_per_epoch, epochs = (double)steps_done / per_epoch + 1e-9;
+        const bool is_whole = (epochs - floor(epochs)) * per_epoch < 1;
+        text->length = 0;
+        tr_str_printf(text, "epoch %.*f", is_whole ? 0 : 2, is_whole ? floor(epochs) : epochs);
+        if (r->s->train.steps == 0) tr_str_printf(text, "/%lld", (long long)r->s->train.epochs);
+        append_accuracy(text, "train", r->epoch_loss, r->epoch_accuracy);
+        if (!isnan(r->valid_loss)) append_accuracy(text, "valid", r->valid_loss, r->valid_accuracy);
+        tr_str_printf(text, "  %s  %.0f samples/s", tr_format_duration(now - r->epoch.since, took),
+                      n * (double)r->s->order.batch_size / r->epoch.seconds);
+        if (text->text) TR_INFO("%s", text->text);
+    }
+    memset(&r->epoch, 0, sizeof r->epoch);
+    r->epoch.since = now;
+}
+
+tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_outcome_t *v, double seconds,
+                            bool is_best) {
+    r->valid_loss = v->loss;
+    r->valid_accuracy = v->accuracy;
+    r->window.since += seconds; /* an evaluation is no part of a step's time */
+    if (!r->run) return TR_OK;
+    json_t *line = json_pack("{s:I, s:f, s:o, s:o, s:f, s:b}", "step", (json_int_t)steps_done, "epoch",
+                             (double)steps_done / r->s->steps_per_epoch, "valid_loss", number(v->loss),
+                             "valid_accuracy", number(v->accuracy), "valid_sec", seconds, "best", is_best);
+    write_line(r, line);
+    return TR_OK;
+}
+
+tr_status_t tr_report_test(tr_report_t *r, const tr_eval_outcome_t *v, double seconds) {
+    r->test_loss = v->loss;
+    r->test_accuracy = v->accuracy;
+    tr_str_t text = {0};
+    if (!r->run) return TR_OK;
+    append_accuracy(&text, "test ", v->loss, v->accuracy);
+    if (text.text) TR_INFO("%s  (%.0f samples, %.1f s)", text.text + 2, v->samples, seconds);
+    tr_str_free(&text);
+    return TR_OK;
+}
+
+/* -- summary
+ * ---------------------------------------------------------------------------------------------------------------------
+ */
+
+static void describe_run(const tr_report_t *r, json_t *o) {
+    const tr_session_t *s = r->s;
+    const tr_world_info_t *w = tr_world_info(s->world);
+    char now[32];
+    tr_clock_iso8601(now);
+    json_object_update_new(
+        o, json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:o, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s}",
+                     "model", s->model.type, "dataset", s->info.description, "classes",
+                     (json_int_t)s->info.classes, "batch_size", (json_int_t)s->order.batch_size,
+                     "micro_batch", (json_int_t)s->order.micro_batch, "learning_rate", s->optim.lr, "epochs",
+                     json_real((double)s->total_steps / s->steps_per_epoch), "optimizer", s->optim.type,
+                     "precision", s->main.precision == TR_PRECISION_BF16 ? "bf16" : "f32", "device", s->device->ops->name, "device_description",
+                     s->device->description, "hosts", w->nodes, "threads", s->device->threads, "mpi",
+                     w->mpi_version, "started", r->started, "finished", now));
+    const char *name = tr_config_get(s->config, "run.name"), *slash = strrchr(tr_run_dir(r->run), '/');
+    json_object_set_new(o, "name", json_string(*name ? name : slash ? slash + 1 : tr_run_dir(r->run)));
+    json_object_set_new(o, "checkpoint_stall_sec", json_real(r->save_sec));
+    json_object_set_new(o, "commit", json_string(r->version));
+}
+
+/* Of a run that was done before: what it measured must not be replaced by nothing. */
+static bool has_summary(const tr_report_t *r) {
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/summary.json", tr_run_dir(r->run)) >= (int)sizeof path) return false;
+    json_t *summary = json_load_file(path, 0, NULL);
+    const char *status = json_string_value(json_object_get(summary, "status"));
+    const bool done = status && strcmp(status, "done") == 0;
+    json_decref(summary);
+    return done;
+}
+
+tr_status_t tr_report_summary(tr_report_t *r, const char *status, int64_t steps_done, int64_t skipped,
+                              size_t host_bytes) {
+    if (!r->run || (r->whole.steps == 0 && has_summary(r))) return TR_OK;
+    const double sec = r->whole.seconds > 0 ? r->whole.seconds : 1;
+    json_t *o = json_pack(
+        "{s:s, s:I, s:I, s:f, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:I, s:I, s:f}", "status",
+        status, "steps", (json_int_t)steps_done, "samples", (json_int_t)(steps_done * r->s->order.batch_size),
+        "wall_sec", tr_clock_sec() - r->start_sec, "ranks", r->s->params.size, "parameters",
+        (json_int_t)r->s->parameters, "loss", number(r->epoch_loss), "valid_loss", number(r->valid_loss),
+        "valid_accuracy", number(r->valid_accuracy), "test_loss", number(r->test_loss), "test_accuracy",
+        number(r->test_accuracy), "samples_per_sec",
+        (double)r->whole.steps * (double)r->s->order.batch_size / sec, "data_stall", r->whole.stall / sec,
+        "comm_exposed", r->whole.exposed / sec, "memory_planned_bytes",
+        (json_int_t)(tr_graph_memory(r->s->g).total + host_bytes), "memory_peak_bytes",
+        (json_int_t)tr_report_peak_bytes(), "first_step_sec", r->first_step_sec);
+    if (!o) return TR_FAIL(TR_ERR_INTERNAL, "the summary could not be made");
+    json_object_set_new(o, "memory_base_bytes", json_integer((json_int_t)r->base_bytes));
+    json_object_set_new(o, "skipped", json_integer(skipped));
+    if (r->lines_lost > 0) json_object_set_new(o, "metrics_lines_lost", json_integer(r->lines_lost));
+    describe_run(r, o);
+    return tr_run_summary(r->run, o);
+}

@@ -1,0 +1,193 @@
+#include "trainer/score.h"
+#include "trainer/mem.h"
+
+#include <math.h>
+
+/* -- classes
+ * ------------------------------------------------------------------------------------------------------------------ */
+
+/* All counts are one block, so that one reduction sums them. */
+static int64_t class_block(const tr_class_counts_t *c) {
+    return 3 * c->classes + 1 + (c->classes <= TR_CONFUSION_MAX ? c->classes * c->classes : 0);
+}
+
+tr_status_t tr_class_counts_create(int64_t classes, tr_class_counts_t **out) {
+    tr_class_counts_t *c = NULL;
+    TR_TRY(tr_alloc(sizeof *c, "class counts", &c));
+    c->classes = classes;
+    const tr_status_t status =
+        tr_alloc((size_t)class_block(c) * sizeof *c->support, "class counts", &c->support);
+    if (status != TR_OK) {
+        tr_free(&c);
+        return status;
+    }
+    c->predicted = c->support + classes;
+    c->hits = c->predicted + classes;
+    c->unclear = c->hits + classes;
+    if (classes <= TR_CONFUSION_MAX) c->pairs = c->unclear + 1;
+    *out = c;
+    return TR_OK;
+}
+
+void tr_class_counts_destroy(tr_class_counts_t **counts) {
+    if (*counts) tr_free(&(*counts)->support);
+    tr_free(counts);
+}
+
+int64_t tr_class_of(const float *scores, int64_t classes) {
+    int64_t best = 0;
+    for (int64_t c = 0; c < classes; c++) {
+        if (isnan(scores[c])) return -1;
+        if (scores[c] > scores[best]) best = c;
+    }
+    return best;
+}
+
+void tr_class_counts_add(tr_class_counts_t *c, const float *scores, const int32_t *label, const float *weight,
+                         int64_t rows) {
+    for (int64_t i = 0; i < rows; i++) {
+        if (weight[i] == 0) continue;
+        const int64_t truth = label[i], found = tr_class_of(scores + i * c->classes, c->classes);
+        c->support[truth]++;
+        if (found < 0) {
+            ++*c->unclear;
+            continue;
+        }
+        c->predicted[found]++;
+        c->hits[truth] += truth == found;
+        if (c->pairs) c->pairs[truth * c->classes + found]++;
+    }
+}
+
+tr_status_t tr_class_counts_reduce(tr_class_counts_t *c, tr_world_t *world) {
+    if (!world) return TR_OK;
+    return tr_world_allreduce_int(world, c->support, (int)class_block(c), TR_REDUCE_SUM);
+}
+
+static double ratio(int64_t part, int64_t whole) {
+    return whole > 0 ? (double)part / (double)whole : 0;
+}
+
+tr_class_score_t tr_class_score(const tr_class_counts_t *c, int64_t i) {
+    return (tr_class_score_t){.precision = ratio(c->hits[i], c->predicted[i]),
+                              .recall = ratio(c->hits[i], c->support[i]),
+                              .f1 = ratio(2 * c->hits[i], c->predicted[i] + c->support[i])};
+}
+
+tr_class_score_t tr_class_mean(const tr_class_counts_t *c, bool weighted) {
+    tr_class_score_t sum = {0};
+    double weights = 0;
+    for (int64_t i = 0; i < c->classes; i++) {
+        if (c->support[i] + c->predicted[i] == 0) continue;
+        const double weight = weighted ? (double)c->support[i] : 1;
+        const tr_class_score_t score = tr_class_score(c, i);
+        sum.precision += weight * score.precision;
+        sum.recall += weight * score.recall;
+        sum.f1 += weight * score.f1;
+        weights += weight;
+    }
+    if (weights > 0)
+        sum = (tr_class_score_t){sum.precision / weights, sum.recall / weights, sum.f1 / weights};
+    return sum;
+}
+
+size_t tr_class_confusions(const tr_class_counts_t *c, size_t max, tr_class_pair_t *out) {
+    size_t found = 0;
+    if (!c->pairs || max == 0) return 0;
+    for (int64_t k = 0; k < c->classes * c->classes; k++) {
+        const tr_class_pair_t pair = {k / c->classes, k % c->classes, c->pairs[k]};
+        if (pair.count == 0 || pair.truth == pair.predicted) continue;
+        if (found == max && pair.count <= out[max - 1].count) continue;
+        size_t place = found < max ? found++ : max - 1;
+        for (; place > 0 && out[place - 1].count < pair.count; place--) out[place] = out[place - 1];
+        out[place] = pair;
+    }
+    return found;
+}
+
+/* -- targets of a regression
+ * -------------------------------------------------------------------------------------------------- */
+
+tr_status_t tr_target_sums_create(int64_t targets, tr_target_sums_t **out) {
+    tr_target_sums_t *t = NULL;
+    TR_TRY(tr_alloc(sizeof *t, "target sums", &t));
+    t->targets = targets;
+    const tr_status_t status =
+        tr_alloc((size_t)targets * 4 * sizeof *t->absolute, "target sums", &t->absolute);
+    if (status != TR_OK) {
+        tr_free(&t);
+        return status;
+    }
+    t->squared = t->absolute + targets;
+    t->spread = t->squared + targets;
+    t->mean = t->spread + targets;
+    *out = t;
+    return TR_OK;
+}
+
+void tr_target_sums_destroy(tr_target_sums_t **sums) {
+    if (*sums) tr_free(&(*sums)->absolute);
+    tr_free(sums);
+}
+
+void tr_target_sums_add(tr_target_sums_t *t, const float *predicted, const float *truth, const float *weight,
+                        int64_t rows) {
+    for (int64_t i = 0; i < rows; i++) {
+        if (weight[i] == 0) continue;
+        t->samples++;
+        for (int64_t k = 0; k < t->targets; k++) {
+            const double y = truth[i * t->targets + k], error = predicted[i * t->targets + k] - y;
+            const double before = y - t->mean[k];
+            t->absolute[k] += fabs(error);
+            t->squared[k] += error * error;
+            t->mean[k] += before / (double)t->samples;
+            t->spread[k] += before * (y - t->mean[k]);
+        }
+    }
+}
+
+/* The spread about the common mean is each rank's own plus samples * (own mean - common mean)^2: no difference of large sums
+ * (Chan, Golub, LeVeque 1983). */
+tr_status_t tr_target_sums_reduce(tr_target_sums_t *t, tr_world_t *world) {
+    double *common = NULL;
+    int64_t all = t->samples;
+    tr_status_t status = TR_OK;
+    if (!world) return TR_OK;
+    TR_TRY(tr_world_allreduce_int(world, &all, 1, TR_REDUCE_SUM));
+    TR_TRY(tr_alloc((size_t)t->targets * sizeof *common, "target sums", &common));
+    for (int64_t k = 0; k < t->targets; k++) common[k] = t->mean[k] * (double)t->samples / (double)all;
+    TR_TRY_GOTO(tr_world_allreduce(world, common, (int)t->targets, TR_REDUCE_SUM), done);
+    for (int64_t k = 0; k < t->targets; k++) {
+        const double off = t->mean[k] - common[k];
+        t->spread[k] += (double)t->samples * off * off;
+        t->mean[k] = common[k];
+    }
+    t->samples = all;
+    TR_TRY_GOTO(tr_world_allreduce(world, t->absolute, (int)(3 * t->targets), TR_REDUCE_SUM), done);
+done:
+    tr_free(&common);
+    return status;
+}
+
+tr_target_score_t tr_target_score(const tr_target_sums_t *t, int64_t k) {
+    /* What rounding leaves of a constant target is no spread: f32 values that differ do so by more than 1e-8 of themselves. */
+    const double n = (double)t->samples, nothing = n * t->mean[k] * t->mean[k] * 1e-28;
+    return (tr_target_score_t){.mse = t->squared[k] / n,
+                               .mae = t->absolute[k] / n,
+                               .r2 = t->spread[k] > nothing ? 1 - t->squared[k] / t->spread[k] : NAN};
+}
+
+tr_target_score_t tr_target_mean(const tr_target_sums_t *t) {
+    tr_target_score_t sum = {0};
+    double with_r2 = 0;
+    for (int64_t k = 0; k < t->targets; k++) {
+        const tr_target_score_t score = tr_target_score(t, k);
+        sum.mse += score.mse / (double)t->targets;
+        sum.mae += score.mae / (double)t->targets;
+        if (isnan(score.r2)) continue;
+        sum.r2 += score.r2;
+        with_r2++;
+    }
+    sum.r2 = with_r2 > 0 ? sum.r2 / with_r2 : NAN;
+    return sum;
+}

@@ -1,0 +1,422 @@
+/* From a config to a planned graph. */
+#include "average.h"
+#include "reduce_tree.h"
+#include "trainer/session.h"
+
+#include "trainer/log.h"
+#include "trainer/mem.h"
+#include "trainer/ops.h"
+
+#include <math.h>
+#include <string.h>
+
+static void read_settings(tr_session_t *s) {
+    tr_config_read(s->config, &tr_main_config, &s->main);
+    tr_config_read(s->config, &tr_train_config, &s->train);
+    tr_config_read(s->config, &tr_data_config, &s->data);
+    tr_config_read(s->config, &tr_model_config, &s->model);
+    tr_config_read(s->config, &tr_optim_config, &s->optim);
+    tr_config_read(s->config, &tr_schedule_config, &s->schedule);
+    tr_config_read(s->config, &tr_parallel_config, &s->parallel);
+}
+
+/* -- data
+ * --------------------------------------------------------------------------------------------------------------
+ */
+
+static tr_status_t open_data(tr_session_t *s) {
+    static const char *const key[] = {"data.train", "data.valid", "data.test"};
+    const tr_split_t main_split = s->params.training ? TR_SPLIT_TRAIN : s->params.split;
+    s->data.inputs_only = s->params.prediction;
+    for (int split = 0; split < 3; split++)
+        if (s->params.training || split == (int)main_split)
+            TR_TRY(tr_dataset_open(&s->data, (tr_split_t)split, &s->dataset[split]));
+    const tr_dataset_t *shapes = s->dataset[main_split];
+    if (!shapes)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s is not set: name an HDF5 file (`trainer import` makes one, `trainer data FILE` "
+                       "shows what is in it)%s",
+                       key[main_split],
+                       !s->params.training && !s->params.prediction ? ", or say which data to score with --split" : "");
+    s->info = shapes->info;
+    if (s->params.prediction) s->info.classes = s->data.classes > 0 ? s->data.classes : 0;
+    for (int split = 0; split < 3; split++) {
+        const tr_dataset_t *d = s->dataset[split];
+        if (!d) continue;
+        if (d->info.classes > s->info.classes) s->info.classes = d->info.classes;
+        for (int f = 0; f < s->info.field_count; f++)
+            if (d->info.field_count != s->info.field_count ||
+                !tr_shape_equal(&d->info.field[f].shape, &s->info.field[f].shape) ||
+                d->info.field[f].dtype != s->info.field[f].dtype)
+                return TR_FAIL(
+                    TR_ERR_DATA,
+                    "%s (%s) does not look like %s (%s): fields, types and shapes must be the same",
+                    key[split], d->info.description, key[main_split], s->info.description);
+    }
+    return TR_OK;
+}
+
+static int64_t auto_micro_batch(const tr_session_t *s) {
+    const int64_t share = s->data.batch_size / s->params.size;
+    for (int64_t m = share > 0 ? share : 1; m > 1; m--)
+        if (s->data.batch_size % m == 0) return m;
+    return 1;
+}
+
+/* Block and shuffle sizes depend on the data and the batch only, so that the order does not depend on ranks.
+ */
+static tr_status_t resolve_order(tr_session_t *s) {
+    const int64_t batch = s->data.batch_size;
+    int64_t micro = s->params.micro_batch > 0 ? s->params.micro_batch : s->data.micro_batch;
+    if (micro < 0) micro = auto_micro_batch(s);
+    TR_TRY(tr_order_make(&s->data, &s->info, (uint64_t)s->train.seed, batch, micro, &s->order));
+    s->slots = tr_order_slots(&s->order);
+    if (s->slots < s->params.size)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%d ranks, but only %lld micro-batches a step (data.batch_size %lld / "
+                       "data.micro_batch %lld): use fewer ranks, a larger "
+                       "batch_size or a smaller micro_batch",
+                       s->params.size, (long long)s->slots, (long long)batch, (long long)micro);
+    if (s->params.training && s->info.samples < batch)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.train has %lld samples, fewer than data.batch_size = %lld: use a smaller "
+                       "batch_size or more data",
+                       (long long)s->info.samples, (long long)batch);
+    tr_order_slots_of_rank(s->slots, s->params.rank, s->params.size, &s->first_slot, &s->slot_count);
+    s->steps_per_epoch = (double)s->info.samples / (double)batch;
+    s->total_steps = s->train.steps > 0 ? s->train.steps
+                                        : (int64_t)ceil((double)s->train.epochs * s->steps_per_epoch - 1e-9);
+    return TR_OK;
+}
+
+/* -- the batch on the device
+ * ------------------------------------------------------------------------------------------------- */
+
+static tr_shape_t batched(const tr_shape_t *sample, int64_t micro) {
+    tr_shape_t shape = {.ndim = sample->ndim + 1, .dim = {micro}};
+    for (int i = 0; i < sample->ndim; i++) shape.dim[i + 1] = sample->dim[i];
+    return shape;
+}
+
+/* The two tables of (x - mean) / std = scale x + shift, an entry a channel; info has as many numbers, or one, or none. */
+static tr_status_t make_scale(tr_session_t *s, int64_t channels, tr_tensor_t *scale, tr_tensor_t *shift) {
+    const tr_dataset_info_t *info = &s->info;
+    float *values = NULL;
+    TR_TRY(tr_alloc(2 * (size_t)channels * sizeof *values, "data.mean and data.std", &values));
+    for (int64_t c = 0; c < channels; c++) {
+        const int64_t i = info->channels == 1 ? 0 : c;
+        const float mean = info->channels > 0 ? info->mean[i] : 0, std = info->channels > 0 ? info->std[i] : 255;
+        values[c] = 1 / std;
+        values[channels + c] = -mean / std;
+    }
+    tr_status_t status = tr_const_values(s->g, "data.scale", values, channels, scale);
+    if (status == TR_OK) status = tr_const_values(s->g, "data.shift", values + channels, channels, shift);
+    tr_free(&values);
+    return status;
+}
+
+/* x -> (x - mean) / std; bytes without statistics go to [0, 1]. */
+static tr_status_t normalize(tr_session_t *s, tr_tensor_t *x) {
+    const tr_shape_t *shape = tr_shape_of(s->g, *x);
+    tr_tensor_t scale = TR_NONE, shift = TR_NONE;
+    if (s->info.channels > 0 || tr_tensor_info(s->g, *x)->dtype == TR_U8)
+        TR_TRY(make_scale(s, shape->dim[shape->ndim - 1], &scale, &shift));
+    return tr_cast_normalize(s->g, *x, scale, shift, x);
+}
+
+/* What comes into the picture from outside is black where there is one channel, else the mean colour. */
+static tr_status_t augment(tr_session_t *s, tr_tensor_t *x) {
+    const tr_data_settings_t *d = &s->data;
+    const tr_augment_attr_t attr = {.rotate_deg = (float)d->rotate,
+                                    .translate = (float)d->translate,
+                                    .zoom = (float)d->zoom,
+                                    .shear_deg = (float)d->shear,
+                                    .crop_pad = (int)d->crop_pad,
+                                    .flip = d->flip,
+                                    .fill = s->info.channels == 1 ? -s->info.mean[0] / s->info.std[0] : 0};
+    const bool wanted =
+        d->rotate > 0 || d->translate > 0 || d->zoom > 0 || d->shear > 0 || d->crop_pad > 0 || d->flip;
+    if (!wanted || tr_graph_mode(s->g) != TR_TRAIN) return TR_OK;
+    if (tr_shape_of(s->g, *x)->ndim != 4)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "data.rotate, translate, zoom, shear, crop_pad and flip are for images (H, W, C); data.x is not");
+    return tr_augment(s->g, *x, s->batch.sample_id, &attr, x);
+}
+
+static tr_status_t make_batch(tr_session_t *s) {
+    const int64_t micro = s->order.micro_batch;
+    tr_scope_push(s->g, "input");
+    TR_TRY(tr_input(s->g, "sample_id", TR_I64, &TR_SHAPE(micro), &s->batch.sample_id));
+    TR_TRY(tr_input(s->g, "weight", TR_F32, &TR_SHAPE(micro), &s->batch.weight));
+    s->batch.count = 0;
+    s->batch.classes = s->info.classes;
+    for (int f = 0; f < s->info.field_count; f++) {
+        const tr_field_t *field = &s->info.field[f];
+        const tr_shape_t shape = batched(&field->shape, micro);
+        if (s->params.prediction && strcmp(field->name, "y") == 0) continue;
+        tr_tensor_t *t = &s->batch.tensor[s->batch.count];
+        s->batch.name[s->batch.count++] = field->name;
+        TR_TRY(tr_input(s->g, field->name, field->dtype, &shape, t));
+        s->field[f] = *t;
+        if (strcmp(field->name, "x") != 0) continue;
+        TR_TRY(normalize(s, t));
+        TR_TRY(augment(s, t));
+        TR_TRY(tr_cast(s->g, *t, s->main.precision == TR_PRECISION_BF16 ? TR_BF16 : TR_F32, t));
+    }
+    tr_scope_pop(s->g);
+    return TR_OK;
+}
+
+/* -- programs
+ * ----------------------------------------------------------------------------------------------------------------
+ */
+
+static tr_status_t sum_into(tr_session_t *s, tr_tensor_t x, int which) {
+    tr_tensor_t place;
+    if (tr_is_none(x)) return TR_OK;
+    TR_TRY(tr_slice(s->g, s->sums, which, 1, &place));
+    return tr_weighted_sum(s->g, x, TR_NONE, place);
+}
+
+static tr_status_t build_sums(tr_session_t *s, const tr_model_result_t *r) {
+    tr_scope_push(s->g, "metrics");
+    TR_TRY(tr_reduced(s->g, "sums", TR_SUM_COUNT, &s->sums));
+    TR_TRY(sum_into(s, s->batch.weight, TR_SUM_SAMPLES));
+    TR_TRY(sum_into(s, r->loss, TR_SUM_LOSS));
+    TR_TRY(sum_into(s, r->correct, TR_SUM_CORRECT));
+    TR_TRY(sum_into(s, r->correct_topk, TR_SUM_TOPK));
+    tr_scope_pop(s->g);
+    return TR_OK;
+}
+
+/* The model on the batch of the open program. */
+static tr_status_t build_model(tr_session_t *s, tr_model_result_t *out) {
+    TR_TRY(make_batch(s));
+    TR_TRY(tr_model_build(s->g, s->config, &s->batch, out));
+    if (!tr_is_none(out->loss) || s->params.prediction) return build_sums(s, out);
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "%s has inputs, but no labels or targets were found: name them with data.y (`trainer data FILE` "
+        "shows what is in a file)",
+        s->info.description);
+}
+
+static tr_status_t build_training(tr_session_t *s, const char *name, bool is_last, int *out) {
+    tr_model_result_t r = {0};
+    tr_tensor_t seed;
+    TR_TRY(tr_program_begin(s->g, name, TR_TRAIN, out));
+    TR_TRY(build_model(s, &r));
+    if (is_last) TR_TRY(sum_into(s, s->stop, TR_SUM_STOP));
+    TR_TRY(tr_const(s->g, "loss.seed", tr_shape_of(s->g, r.loss), 1.0 / (double)s->order.batch_size, &seed));
+    TR_TRY(tr_backward(s->g, r.loss, seed, s->accumulate));
+    return tr_program_end(s->g);
+}
+
+static tr_status_t build_update(tr_session_t *s) {
+    tr_tensor_t counts;
+    TR_TRY(tr_program_begin(s->g, "update", TR_PLAIN, &s->update));
+    TR_TRY(tr_slice(s->g, s->sums, TR_SUM_SAMPLES, 2, &counts));
+    TR_TRY(tr_optimizer_build(s->g, &s->optim, counts, (double)s->order.batch_size));
+    TR_TRY(tr_update_moments(s->g, (int)s->slots));
+    return tr_program_end(s->g);
+}
+
+static tr_status_t build_eval(tr_session_t *s) {
+    TR_TRY(tr_program_begin(s->g, "eval", TR_EVAL, &s->eval));
+    TR_TRY(build_model(s, &s->result));
+    const tr_tensor_t kept[] = {s->result.output, s->result.loss, s->result.correct};
+    for (size_t i = 0; i < TR_COUNT(kept); i++)
+        if (!tr_is_none(kept[i])) TR_TRY(tr_keep(s->g, kept[i]));
+    return tr_program_end(s->g);
+}
+
+static tr_status_t build_programs(tr_session_t *s) {
+    const bool tree = s->parallel.reproducible;
+    s->micro = s->last = s->update = s->eval = -1;
+    s->accumulate = s->slot_count > 1 && !tree;
+    if (s->params.training) {
+        TR_TRY(tr_input(s->g, "stop", TR_F32, &TR_SHAPE(1), &s->stop));
+        TR_TRY(build_training(s, "last", true, &s->last));
+        if (s->accumulate) TR_TRY(build_training(s, "micro", false, &s->micro));
+    }
+    if (s->params.evaluation) TR_TRY(build_eval(s));
+    if (!s->params.training) return TR_OK;
+    if (!tree && s->params.size > 1)
+        TR_TRY(tr_program_add_allreduce(s->g, s->last, (size_t)s->parallel.bucket_first,
+                                        (size_t)s->parallel.bucket, s->parallel.overlap));
+    TR_TRY(build_update(s));
+    TR_TRY(tr_average_declare(s));
+    if (tree) TR_TRY(tr_reduce_tree_create(s->g, s->slots, s->params.rank, s->params.size, &s->tree));
+    return TR_OK;
+}
+
+static void count_parameters(tr_session_t *s) {
+    const int32_t count = tr_graph_tensor_count(s->g);
+    for (int32_t id = 1; id <= count; id++) {
+        const tr_tensor_t t = {id};
+        if (tr_is_param(s->g, t)) s->parameters += tr_shape_elems(tr_shape_of(s->g, t));
+    }
+}
+
+/* -- the whole
+ * ----------------------------------------------------------------------------------------------------------------
+ */
+
+static tr_status_t open_device(tr_session_t *s) {
+    tr_device_params_t p = {.threads = (int)s->main.threads, .index = -1, .seed = (uint64_t)s->train.seed};
+    const tr_world_info_t *w = s->world ? tr_world_info(s->world) : NULL;
+    s->cores = w && w->cores > w->cores_shared_by ? w->cores / w->cores_shared_by : 1;
+    if (s->main.threads < 0 && w) p.threads = s->cores;
+    if (p.threads < 1) p.threads = s->main.threads < 0 && !w ? 0 : 1;
+    TR_TRY(tr_device_open(s->main.device, &p, &s->device));
+    if (s->main.precision == TR_PRECISION_BF16 && !s->device->fast_bf16 && s->params.rank == 0)
+        TR_WARN("precision = bf16: this processor has no instructions for products of bf16; they are emulated, and f32 is "
+                "faster here");
+    return TR_OK;
+}
+
+/* Ranks of a node share its memory where the device computes in it. */
+static size_t memory_limit(const tr_session_t *s) {
+    const size_t bytes = s->device->memory_bytes;
+    return s->world && s->device->threads > 0 ? bytes / (size_t)tr_world_info(s->world)->local_size : bytes;
+}
+
+static tr_status_t build_graph(tr_session_t *s) {
+    TR_TRY(resolve_order(s));
+    TR_TRY(tr_graph_create(s->device, &s->g));
+    TR_TRY(build_programs(s));
+    count_parameters(s);
+    return tr_graph_plan(s->g, memory_limit(s));
+}
+
+static void drop_graph(tr_session_t *s) {
+    tr_reduce_tree_destroy(&s->tree);
+    tr_graph_destroy(&s->g);
+    s->parameters = 0;
+}
+
+static bool is_auto(const tr_session_t *s) { return s->data.micro_batch < 0 && s->params.micro_batch == 0; }
+
+/* micro_batch = auto: the next smaller one until the plan fits; on all ranks what fits the one with the least memory. */
+static tr_status_t fit_graph(tr_session_t *s) {
+    const bool choose = is_auto(s);
+    tr_status_t status = build_graph(s);
+    while (status == TR_ERR_MEMORY && choose && s->order.micro_batch > 1) {
+        int64_t micro = s->order.micro_batch - 1;
+        while (s->data.batch_size % micro != 0) micro--;
+        drop_graph(s);
+        s->params.micro_batch = micro;
+        status = build_graph(s);
+    }
+    if (s->world) status = tr_world_agree(s->world, status);
+    TR_TRY(status);
+    if (!choose || !s->world) return TR_OK;
+    int64_t least = s->order.micro_batch;
+    TR_TRY(tr_world_allreduce_int(s->world, &least, 1, TR_REDUCE_MIN));
+    if (least == s->order.micro_batch) return TR_OK;
+    drop_graph(s);
+    s->params.micro_batch = least;
+    return build_graph(s);
+}
+
+static tr_status_t open_parts(tr_session_t *s) {
+    TR_TRY(open_data(s));
+    return open_device(s);
+}
+
+static void describe_split(const tr_dataset_info_t *info, tr_str_t *text) {
+    char shape[96];
+    tr_str_printf(text, "%lld %lld", (long long)info->samples, (long long)info->classes);
+    for (int f = 0; f < info->field_count; f++)
+        tr_str_printf(text, " %s %s %s", info->field[f].name, tr_dtype_name(info->field[f].dtype),
+                      tr_shape_format(&info->field[f].shape, shape));
+    for (int c = 0; c < info->channels; c++)
+        tr_str_printf(text, " %a %a", (double)info->mean[c], (double)info->std[c]);
+    tr_str_append(text, "\n");
+}
+
+/* Copies of a file on the nodes' own disks may differ: then ranks would take unlike numbers of steps, and wait for ever. */
+static tr_status_t check_alike(const tr_session_t *s) {
+    tr_str_t text = {0};
+    for (int split = 0; split < 3; split++)
+        if (s->dataset[split]) describe_split(&s->dataset[split]->info, &text);
+    tr_str_append(&text, s->device->ops->name);
+    tr_status_t status = tr_world_same(s->world, "what is in the data files, and the device",
+                                       text.text ? text.text : "", text.length);
+    tr_str_free(&text);
+    if (status == TR_ERR_INTERNAL) {
+        tr_error_t error = *tr_error_last();
+        error.code = TR_ERR_DATA;
+        status = tr_error_set(&error);
+    }
+    return tr_world_agree(s->world, status);
+}
+
+tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world, const tr_session_params_t *params,
+                              tr_session_t **out) {
+    tr_session_t *s = NULL;
+    TR_TRY(tr_alloc(sizeof *s, "session", &s));
+    s->config = config;
+    s->world = world;
+    s->params = *params;
+    read_settings(s);
+    tr_status_t status = open_parts(s);
+    if (world) status = tr_world_agree(world, status);
+    if (status == TR_OK && world) status = check_alike(s);
+    if (status == TR_OK) status = fit_graph(s);
+    if (status != TR_OK) {
+        tr_session_destroy(&s);
+        return status;
+    }
+    *out = s;
+    return TR_OK;
+}
+
+tr_status_t tr_session_start(tr_session_t *s) {
+    TR_TRY(tr_graph_allocate(s->g));
+    TR_TRY(tr_graph_init_params(s->g, (uint64_t)s->train.seed));
+    return s->params.training ? tr_optimizer_start(s->g) : TR_OK;
+}
+
+void tr_session_destroy(tr_session_t **session) {
+    tr_session_t *s = *session;
+    if (!s) return;
+    drop_graph(s);
+    tr_device_close(&s->device);
+    for (int split = 0; split < 3; split++) tr_dataset_close(&s->dataset[split]);
+    tr_free(session);
+}
+
+/* -- feeding
+ * --------------------------------------------------------------------------------------------------------------------
+ */
+
+static tr_status_t feed(tr_session_t *s, tr_tensor_t input, const void *host) {
+    if (tr_is_none(input)) return TR_OK;
+    if (s->device->host_visible && s->device->immediate) return tr_input_bind(s->g, input, (void *)host);
+    const tr_tensor_info_t *info = tr_tensor_info(s->g, input);
+    return s->device->ops->copy(s->device, tr_graph_stream(s->g), info->data, host, info->bytes,
+                                TR_COPY_TO_DEVICE);
+}
+
+tr_status_t tr_session_feed(tr_session_t *s, const tr_batch_t *batch) {
+    for (int f = 0; f < batch->field_count; f++)
+        TR_TRY(feed(s, s->field[f], batch->field[f]));
+    TR_TRY(feed(s, s->batch.sample_id, batch->sample_id));
+    return feed(s, s->batch.weight, batch->weight);
+}
+
+tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation, int64_t first_step,
+                              tr_loader_t **out) {
+    tr_loader_params_t p = {.order = s->order,
+                            .first_slot = s->first_slot,
+                            .slot_count = s->slot_count,
+                            .first_step = first_step,
+                            .evaluation = evaluation,
+                            .workers = tr_loader_workers(&s->data, s->cores),
+                            .prefetch = s->data.prefetch > 0 ? (int)s->data.prefetch : 2};
+    if (!s->dataset[split]) return TR_FAIL(TR_ERR_CONFIG, "there are no data for this pass");
+    p.order.samples = s->dataset[split]->info.samples;
+    return tr_loader_create(s->dataset[split], s->device, &p, out);
+}

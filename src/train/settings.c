@@ -1,0 +1,70 @@
+/* The key tables of the train floor, and the list of all tables of the program. */
+#include "trainer/session.h"
+#include "trainer/mem.h"
+#include "trainer/run.h"
+#include "trainer/train.h"
+
+static const tr_config_field_t train_fields[] = {
+    TR_FIELD_INT(tr_train_settings_t, epochs, "10", 1, 1e9,
+                 "Passes over the training data. train.steps overrides it."),
+    TR_FIELD_INT(tr_train_settings_t, steps, "0", 0, 1e15,
+                 "Optimizer steps; 0: as many as train.epochs asks for."),
+    TR_FIELD_INT(tr_train_settings_t, seed, "1", 0, 9e15,
+                 "Seed of initial weights, sample order, dropout and augmentation."),
+    TR_FIELD_ENUM(
+        tr_train_settings_t, on_nan, "stop", "stop|skip",
+        "A loss or gradient that is not finite: stop the run (exit code 93), or skip that update and go on."),
+    TR_FIELD_STRING(tr_train_settings_t, valid_every, "1epoch",
+                    "How often to validate: steps (\"500\"), epochs (\"1epoch\"), a share of the run "
+                    "(\"10%\"), or 0 for never."),
+};
+const tr_config_table_t tr_train_config = {"train", train_fields, TR_COUNT(train_fields),
+                                           sizeof(tr_train_settings_t)};
+
+static const tr_config_field_t main_fields[] = {
+    TR_FIELD_STRING(tr_main_settings_t, device, "auto",
+                    "Device to train on: auto, cpu, cuda, strict (`trainer info` lists them)."),
+    TR_FIELD_ENUM(tr_main_settings_t, precision, "f32", "f32|bf16",
+                  "Type of activations and products. Sums, statistics, weights, gradients and optimizer state are f32 "
+                  "in any case."),
+    TR_FIELD_STRING(tr_main_settings_t, resume, "auto",
+                    "auto: go on from the newest whole checkpoint in the run folder, if there is one; no: "
+                    "begin anew, in a folder "
+                    "without checkpoints; or the PATH of a checkpoint."),
+    TR_FIELD_AUTO_INT(tr_main_settings_t, threads, "auto", 1, 4096,
+                      "CPU threads a rank; auto: its share of the cores it may run on."),
+};
+const tr_config_table_t tr_main_config = {"", main_fields, TR_COUNT(main_fields), sizeof(tr_main_settings_t)};
+
+static const tr_config_field_t log_fields[] = {
+    TR_FIELD_INT(tr_log_settings_t, every, "50", 1, 1e9,
+                 "Steps between lines of metrics.jsonl and, without a terminal, of the log."),
+};
+const tr_config_table_t tr_log_config = {"log", log_fields, TR_COUNT(log_fields), sizeof(tr_log_settings_t)};
+
+static const tr_config_field_t checkpoint_fields[] = {
+    TR_FIELD_STRING(
+        tr_checkpoint_settings_t, every, "1epoch",
+        "How often to save: steps (\"1000\"), epochs (\"1epoch\"), time (\"10min\"); 0: only at the end."),
+    TR_FIELD_INT(tr_checkpoint_settings_t, keep, "3", 0, 1e6,
+                 "Checkpoints to keep besides the best; 0: all."),
+    TR_FIELD_BOOL(tr_checkpoint_settings_t, best, "yes",
+                  "Also keep the checkpoint with the lowest validation loss."),
+};
+const tr_config_table_t tr_checkpoint_config = {"checkpoint", checkpoint_fields, TR_COUNT(checkpoint_fields),
+                                                sizeof(tr_checkpoint_settings_t)};
+
+tr_status_t tr_all_tables(const tr_config_table_t *const **out, size_t *out_count) {
+    static const tr_config_table_t *tables[64];
+    const tr_config_table_t *fixed[] = {
+        &tr_main_config,     &tr_run_config,   &tr_data_config, &tr_model_config,      &tr_optim_config,
+        &tr_schedule_config, &tr_train_config, &tr_log_config,  &tr_checkpoint_config, &tr_parallel_config};
+    size_t n = 0, models = 0;
+    for (; n < TR_COUNT(fixed); n++) tables[n] = fixed[n];
+    const tr_model_t *const *model = tr_model_list(&models);
+    for (size_t i = 0; i < models && n < TR_COUNT(tables); i++)
+        if (model[i]->config) tables[n++] = model[i]->config;
+    *out = tables;
+    *out_count = n;
+    return TR_OK;
+}

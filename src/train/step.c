@@ -1,0 +1,139 @@
+/* One optimizer step: this rank's slots, the reduction over slots and ranks, the update. */
+#include "reduce_tree.h"
+#include "trainer/session.h"
+#include "trainer/clock.h"
+#include "trainer/mem.h"
+#include "trainer/watchdog.h"
+
+#include <math.h>
+#include <string.h>
+
+/* What goes to and comes from the device each step, in memory that copies may use asynchronously. */
+typedef struct {
+    tr_step_t step;
+    float stop;
+    float sums[TR_SUM_COUNT];
+    tr_step_result_t result;
+} exchange_t;
+
+struct tr_stepper {
+    tr_session_t *s;
+    tr_collectives_t *collectives;
+    tr_loader_t *loader;
+    exchange_t *host;
+    tr_batch_t *last;  /* of the step, until its outcome is known: what is not finite is looked for in it; else NULL */
+    tr_batch_t **held; /* [slot_count] tr_stepper_hold: the first step's batches, for every step; else NULL */
+};
+
+tr_status_t tr_stepper_create(tr_session_t *s, tr_collectives_t *collectives, tr_loader_t *loader,
+                              tr_stepper_t **out) {
+    tr_stepper_t *t = NULL;
+    tr_status_t status = TR_OK;
+    void *host = NULL;
+    TR_TRY(tr_alloc(sizeof *t, "stepper", &t));
+    t->s = s;
+    t->collectives = collectives;
+    t->loader = loader;
+    TR_TRY_GOTO(s->device->ops->host_alloc(s->device, sizeof *t->host, &host), fail);
+    t->host = host;
+    memset(host, 0, sizeof *t->host);
+    *out = t;
+    return TR_OK;
+fail:
+    tr_free(&t);
+    return status;
+}
+
+void tr_stepper_destroy(tr_stepper_t **stepper) {
+    if (!*stepper) return;
+    (*stepper)->s->device->ops->host_free((*stepper)->s->device, (*stepper)->host);
+    tr_free(&(*stepper)->held);
+    tr_free(stepper);
+}
+
+tr_status_t tr_stepper_hold(tr_stepper_t *t) {
+    return tr_alloc((size_t)t->s->slot_count * sizeof *t->held, "held batches", &t->held);
+}
+
+static tr_status_t copy(const tr_session_t *s, tr_tensor_t t, void *host, tr_copy_kind_t kind) {
+    const tr_tensor_info_t *info = tr_tensor_info(s->g, t);
+    void *dst = kind == TR_COPY_TO_HOST ? host : info->data,
+         *src = kind == TR_COPY_TO_HOST ? info->data : host;
+    return s->device->ops->copy(s->device, tr_graph_stream(s->g), dst, src, info->bytes, kind);
+}
+
+static tr_status_t begin(tr_stepper_t *t, int64_t step, double lr, bool stop_wanted) {
+    tr_session_t *s = t->s;
+    t->host->step = (tr_step_t){.seed = (uint64_t)s->train.seed,
+                                .step = step,
+                                .lr = (float)lr,
+                                .loss_scale = 1,
+                                .weight_decay_scale = 1};
+    t->host->stop = stop_wanted;
+    TR_TRY(copy(s, tr_graph_step(s->g), &t->host->step, TR_COPY_TO_DEVICE));
+    TR_TRY(copy(s, s->stop, &t->host->stop, TR_COPY_TO_DEVICE));
+    return tr_graph_zero_reduced(s->g, s->accumulate);
+}
+
+static tr_status_t run_slot(tr_stepper_t *t, int64_t i, tr_step_outcome_t *out) {
+    tr_session_t *s = t->s;
+    const bool is_last = i + 1 == s->slot_count;
+    tr_batch_t *batch = t->held ? t->held[i] : NULL;
+    if (!batch) TR_TRY(tr_loader_next(t->loader, &batch));
+    if (i == 0) out->epoch = batch->epoch;
+    TR_TRY(tr_session_feed(s, batch));
+    if (s->tree && i > 0) TR_TRY(tr_graph_zero_reduced(s->g, false)); /* every slot is a leaf of its own */
+    TR_TRY(tr_program_run(s->g, is_last || s->tree ? s->last : s->micro, t->collectives));
+    if (s->tree) TR_TRY(tr_reduce_tree_add(s->tree, s->first_slot + i));
+    if (!s->device->immediate) TR_TRY(tr_graph_sync(s->g)); /* before the batch's memory is filled again */
+    tr_watchdog_mark(s->world);
+    if (t->held) {
+        t->held[i] = batch;
+        return TR_OK;
+    }
+    if (is_last) {
+        t->last = batch;
+        return TR_OK;
+    }
+    return tr_loader_release(t->loader, batch);
+}
+
+static tr_status_t release_last(tr_stepper_t *t) {
+    tr_batch_t *batch = t->last;
+    t->last = NULL;
+    return batch ? tr_loader_release(t->loader, batch) : TR_OK;
+}
+
+static tr_status_t finish(tr_stepper_t *t, tr_step_outcome_t *out) {
+    tr_session_t *s = t->s;
+    if (s->tree) TR_TRY(tr_reduce_tree_finish(s->tree, t->collectives));
+    TR_TRY(tr_program_run(s->g, s->update, NULL));
+    TR_TRY(copy(s, s->sums, t->host->sums, TR_COPY_TO_HOST));
+    TR_TRY(copy(s, tr_graph_result(s->g), &t->host->result, TR_COPY_TO_HOST));
+    TR_TRY(tr_graph_sync(s->g));
+    const float *sums = t->host->sums;
+    const double n = sums[TR_SUM_SAMPLES];
+    out->loss = sums[TR_SUM_LOSS] / n;
+    out->accuracy = s->info.classes > 0 ? sums[TR_SUM_CORRECT] / n : NAN;
+    out->topk = s->info.classes > 0 && s->model.topk > 1 ? sums[TR_SUM_TOPK] / n : NAN;
+    out->grad_norm = t->host->result.grad_norm;
+    out->finite = t->host->result.finite != 0;
+    out->stop = sums[TR_SUM_STOP] > 0;
+    return TR_OK;
+}
+
+tr_status_t tr_stepper_run(tr_stepper_t *t, int64_t step, double lr, bool stop_wanted,
+                           tr_step_outcome_t *out) {
+    tr_collectives_t *c = t->collectives;
+    const double stall = tr_loader_stall_sec(t->loader), exposed = c ? c->exposed_sec : 0,
+                 busy = c ? c->busy_sec : 0;
+    *out = (tr_step_outcome_t){0};
+    TR_TRY(release_last(t));
+    TR_TRY(begin(t, step, lr, stop_wanted));
+    for (int64_t i = 0; i < t->s->slot_count; i++) TR_TRY(run_slot(t, i, out));
+    TR_TRY(finish(t, out));
+    out->stall_sec = tr_loader_stall_sec(t->loader) - stall;
+    out->exposed_sec = c ? c->exposed_sec - exposed : 0;
+    out->busy_sec = c ? c->busy_sec - busy : 0;
+    return out->finite ? release_last(t) : TR_OK;
+}

@@ -1,0 +1,83 @@
+/* Finding the weights that a path means. */
+#include "checkpoint_int.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+#include "trainer/state.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool exists(const char *dir, const char *name, char path[4096]) {
+    struct stat info;
+    return tr_path_join(dir, name, path) == TR_OK && stat(path, &info) == 0;
+}
+
+/* A folder with checkpoints: the best, else the newest that is whole. A best one that is damaged is an error: another would be another result. */
+static tr_status_t open_chosen(const char *dir, tr_checkpoint_t **out) {
+    char best[4096];
+    tr_str_t skipped = {0};
+    if (exists(dir, "best", best)) return tr_checkpoint_open(best, out);
+    const tr_status_t status = tr_checkpoint_open_newest(dir, out, &skipped);
+    if (skipped.length > 0) TR_WARN("checkpoints that do not verify were passed over:\n%s", skipped.text);
+    tr_str_free(&skipped);
+    TR_TRY(status);
+    if (*out) return TR_OK;
+    return TR_FAIL(
+        TR_ERR_NOINPUT,
+        "%s holds no checkpoint: expected a run's folder, its checkpoints/, one of their step-NNNNNNNN, or a "
+        ".safetensors file",
+        dir);
+}
+
+static tr_status_t open_folder(const char *path, tr_weights_t *w) {
+    char inside[4096];
+    if (exists(path, TR_CHECKPOINT_MANIFEST, inside))
+        TR_TRY(tr_checkpoint_open(path, &w->checkpoint));
+    else
+        TR_TRY(open_chosen(exists(path, "checkpoints", inside) ? inside : path, &w->checkpoint));
+    w->model = w->checkpoint->model;
+    w->step = w->checkpoint->step;
+    TR_TRY(tr_strdup(w->checkpoint->path, &w->path));
+    return tr_strdup(w->checkpoint->state_json, &w->state_json);
+}
+
+static tr_status_t open_file(const char *path, tr_weights_t *w) {
+    char state[4096];
+    const char *slash = strrchr(path, '/');
+    struct stat info;
+    TR_TRY(tr_safetensors_open(path, &w->model));
+    TR_TRY(tr_strdup(path, &w->path));
+    const int length = snprintf(state, sizeof state, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path,
+                                TR_CHECKPOINT_STATE);
+    if (length >= (int)sizeof state || stat(state, &info) != 0) return tr_strdup("", &w->state_json);
+    return tr_read_text(state, TR_TEXT_MAX_BYTES, &w->state_json, &(int64_t){0});
+}
+
+tr_status_t tr_weights_open(const char *path, tr_weights_t **out) {
+    tr_weights_t *w = NULL;
+    struct stat info;
+    *out = NULL;
+    if (stat(path, &info) != 0)
+        return TR_FAIL(TR_ERR_NOINPUT,
+                       "there is no checkpoint %s: expected a run's folder, a checkpoint's "
+                       "(checkpoints/step-NNNNNNNN), or "
+                       "a .safetensors file",
+                       path);
+    TR_TRY(tr_alloc(sizeof *w, "weights", &w));
+    w->step = -1;
+    const tr_status_t status = S_ISDIR(info.st_mode) ? open_folder(path, w) : open_file(path, w);
+    if (status != TR_OK) tr_weights_close(&w);
+    *out = w;
+    return status;
+}
+
+void tr_weights_close(tr_weights_t **weights) {
+    tr_weights_t *w = *weights;
+    if (!w) return;
+    if (!w->checkpoint) tr_safetensors_close(&w->model);
+    tr_checkpoint_close(&w->checkpoint);
+    tr_free(&w->path);
+    tr_free(&w->state_json);
+    tr_free(weights);
+}
