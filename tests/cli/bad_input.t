@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# TEST timeout=400
+# Every bad input of bad_input.table: the exit code, one message on one rank that says what is expected, found and to do, no hang, no checkpoint
+# lost. With a file's name as argument, the rows of docs/bad-input.md go to it.
+set -u
+here=$TRAINER_ROOT/tests/cli
+rows=${1:-}
+n=0
+ok() { n=$((n + 1)); if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out err; fi; }
+
+# -- what is bad -----------------------------------------------------------------------------------------------------------
+"$BUILD/tests/cli/make_bad_input" || exit 1
+H5=(data.format=hdf5 data.batch_size=16 run.dir=new)
+cat >net.ini <<'INI'
+threads = 1
+[model]
+layers = conv 4 3x3 pad=same, relu, flatten, linear 10
+[data]
+format = synthetic
+synthetic_samples = 200
+synthetic_shape = 8x8x1
+batch_size = 48
+micro_batch = 8
+[train]
+steps = 4
+[checkpoint]
+every = 2
+INI
+printf '[model]\nlayer = conv 3\n[dota]\nbatch_size = 8\n[train]\nsteps = several\n' >wrong.ini
+mkdir folder shut idx && chmod 555 shut
+cp net.ini secret.ini && cp good.h5 secret.h5 && chmod 000 secret.ini secret.h5
+: >empty.h5
+head -c 5000 good.h5 >cut.h5
+at=$(($(grep -abo "$(printf '\r\r\r\r\r\r\r\r')" damaged.h5 | tail -n 1 | cut -d: -f1) + 0))
+printf X | dd of=damaged.h5 bs=1 seek="$at" conv=notrunc status=none
+for f in train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte t10k-labels-idx1-ubyte; do echo 'no IDX' >idx/$f; done
+printf '1,2,0\n3,4,1\n5,1\n' >short.csv
+"$TRAINER" net.ini run.dir=kept >out 2>&1 || { cat out; exit 1; }
+kept=$(cat kept/checkpoints/step-*/* | sha256sum)
+cp -r kept half && cp -r kept lost && mkdir busy
+for f in half/checkpoints/step-00000004 lost/checkpoints/step-0000000[24]; do printf X | dd of=$f/model.safetensors bs=1 seek=900 conv=notrunc status=none; done
+exec 9>busy/lock && flock 9
+
+# -- running a line --------------------------------------------------------------------------------------------------------
+may_not=() # root passes permissions by, unless it gives up that capability
+denied() { local may_not=(setpriv --bounding-set=-dac_override,-dac_read_search); [ "$(id -u)" = 0 ] || may_not=(); "$@"; }
+trainer() {
+    local launcher=()
+    [ "$ranks" = - ] || launcher=("$MPIEXEC" -np "$ranks")
+    timeout -k 5 60 "${may_not[@]}" "${launcher[@]}" "$TRAINER" "$@" >out 2>err </dev/null 9>&-
+}
+# What the program said: without the launcher's words, ranks and folders.
+said() {
+    if grep -q 'trainer: error' err; then cat err; else cat err out; fi |
+        awk '/^----------------------------------/ { launcher = !launcher; next } !launcher && !/^\[[^ ]*:[0-9]+\]/' |
+        sed -n '/^warning\|trainer: error\|^going on/,$p' |
+        sed -e 's/^\[rank [0-9]* [^ ]*\] //' -e "s,$PWD/,,g" -e '/^run folder\|^sequential\|^[0-9]* ranks x\|^epoch\|^test /d'
+}
+
+# The doc's own row has the code, and a message that the pattern knows.
+documented() { # WHAT CODE PATTERN
+    grep -F "| $1 |" "$TRAINER_ROOT/docs/bad-input.md" | grep -F "| $2 |" | sed 's/<br>/ /g; s/&nbsp;//g; s/\\|/|/g' | grep -qE -- "$3"
+}
+
+check() { # WHAT CODE COMMAND PATTERN
+    local status message errors
+    eval "${3/ H5 / \"\$\{H5[@]\}\" }"
+    status=$?
+    rm -rf new
+    message=$(said)
+    errors=$(cat out err | grep -c 'trainer: error')
+    [ "$status" = "$2" ] && [ "$errors" = $(($2 != 0)) ] && tr '\n' ' ' <<<"$message" | grep -qE -- "$4"
+    ok $? "$1: code $status, $errors message(s) of $ranks rank(s)"
+    [ -z "$rows" ] || row "$1" "$2" "$3" "$(sed 's/^trainer: error: //; s/|/\\|/g; s/^  */\&nbsp; /' <<<"$message" | grep . | paste -sd'~' | sed 's/~/<br>/g')" >>"$rows"
+    [ -n "$rows" ] || { documented "$1" "$2" "$4"; ok $? "$1: documented as it is"; }
+}
+row() {
+    local command=${3#denied }
+    command=${command/ H5 / data.format=hdf5 }
+    [ "$ranks" = - ] || command="mpirun -np $ranks $command"
+    printf '| %s | `%s` | %s | %s |\n' "$1" "${command//|/\\|}" "$2" "$4"
+}
+
+no_denied=
+if [ "$(id -u)" = 0 ] && ! setpriv --bounding-set=-dac_override,-dac_read_search bash -c '! cat secret.ini' >out 2>&1; then
+    no_denied="root passes permissions by, and setpriv cannot keep it from that"
+fi
+while IFS= read -r line; do
+    case $line in
+        '## '*) [ -z "$rows" ] || printf '\n%s\n\n| Bad input | Command | Code | What it says |\n|---|---|---|---|\n' "$line" >>"$rows"; continue ;;
+        '#'* | '') continue ;;
+    esac
+    what=${line%% | *} rest=${line#* | }
+    ranks=${rest%% | *} rest=${rest#* | }
+    code=${rest%% | *} rest=${rest#* | }
+    command=${rest%% | *} pattern=${rest#* | }
+    case $command in denied*) [ -z "$no_denied" ] || { n=$((n + 1)); echo "ok $n - $what # SKIP $no_denied"; continue; } ;; esac
+    check "$what" "$code" "$command" "$pattern"
+done <"$here/bad_input.table"
+
+[ "$(cat kept/checkpoints/step-*/* | sha256sum)" = "$kept" ]
+ok $? "no checkpoint was lost or changed"
+echo "1..$n"

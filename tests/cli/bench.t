@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# TEST timeout=120
+# tools/bench: a row, its goal and its command; what is not there is said and no failure.
+set -u
+n=0
+result() { # STATUS NAME
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; tail -n 30 out err | sed 's/^/#   /'; fi
+}
+bench() { PYTHON=no-python "$TRAINER_ROOT/tools/bench" "$BUILD" --quick --rounds 1 "$@" >out 2>err; }
+
+bench -k "start, one step" && grep -Eq '^start, one step of mnist_mlp, 2 ranks  [0-9.]+ s +[0-9.]+ s \(empty MPI program\) +\+-?[0-9.]+ s +\+0.3 s +(met|MISSED)$' out
+result $? "the start of a run beside an empty MPI program"
+grep -q "^    time .*mnist_mlp.ini train.steps=1" out && cmp out "$BUILD/bench/table.txt"
+result $? "the command that repeats it, and the table kept"
+if [ "$(nproc)" -ge 2 ]; then
+    bench -k "mnist_mlp f32, 2 x 1" && grep -Eq '^step mnist_mlp f32, 2 x 1  [0-9]+ samples/s  no PyTorch in no-python  -      2.5 x' out
+    result $? "our step alone where there is no PyTorch"
+else
+    n=$((n + 1)) && echo "ok $n - our step alone where there is no PyTorch # SKIP one core"
+fi
+bench -k "no such row"; [ $? = 2 ] && grep -q "no row has 'no such row'" err
+result $? "a pattern that nothing has"
+"$TRAINER_ROOT/tools/bench" nowhere >out 2>err; [ $? = 2 ] && grep -q "no build there" err
+result $? "no build"
+if command -v python3 >/dev/null; then
+    python3 -I -S "$TRAINER_ROOT/tools/compare_pytorch.py" "$TRAINER_ROOT/configs/mnist_mlp.ini" >out 2>err
+    [ $? = 77 ] && grep -q "skipped: PyTorch is not installed" err
+    result $? "the comparison says that PyTorch is absent"
+else
+    n=$((n + 1)) && echo "ok $n - the comparison says that PyTorch is absent # SKIP no python3"
+fi
+echo "1..$n"

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# TEST timeout=240
+# The Makefile, on a small tree of its own: what is rebuilt when, what it says where something is missing, what it installs.
+set -u
+# make hands the settings of `make test` down to what it starts.
+unset MAKEFLAGS MFLAGS MAKELEVEL CC AR MPICC CUDA CUDA_HOME NVCC PREFIX DESTDIR OPT ARCH SAN WERROR V CFLAGS CPPFLAGS LDFLAGS LDLIBS O k
+n=0
+result() { # STATUS NAME
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; tail -n 30 out | sed 's/^/#   /'; fi
+}
+run() { make "$@" OPT=-O0 ARCH= >out 2>&1; }
+# did "a.o b.o": exactly these were made, in any order
+did() { [ "$(sed -n 's/^  [A-Z]* *\(.*\)/\1/p' out | sed 's|.*/||' | sort | tr '\n' ' ')" = "$(printf '%s\n' "$@" | sort | tr '\n' ' ')" ]; }
+
+cp "$TRAINER_ROOT/Makefile" . && cp -R "$TRAINER_ROOT/tools" . && mkdir -p src/base src/cmd include/trainer configs slurm
+echo 1.2.3 >VERSION
+echo '[model]' >configs/x.ini
+echo '#!/bin/sh' >slurm/y.sh
+echo '#define TR_X 1' >include/trainer/status.h
+echo '#define TR_Y 1' >src/base/a_int.h
+printf '#include "trainer/status.h"\n#include "a_int.h"\nint tr_a(void);\nint tr_a(void) { return TR_X - TR_Y; }\n' >src/base/a.c
+printf 'int tr_b(void);\nint tr_b(void) { return 0; }\n' >src/base/b.c
+printf '#include "trainer/status.h"\n#include <stdio.h>\nextern const char cmd_version[];\nint tr_a(void);\nint main(void) { puts(cmd_version); return tr_a(); }\n' >src/cmd/main.c
+printf '#include "version.h"\nextern const char cmd_version[];\nconst char cmd_version[] = TR_VERSION;\n' >src/cmd/version.c
+
+run O=b && [ "$(b/trainer)" = 1.2.3 ] && [ "$(./trainer)" = 1.2.3 ] && did a.o b.o main.o version.o libtrainer.a trainer
+result $? "a first build, with the number of VERSION"
+run O=b && ! grep -v '^make: Nothing' out
+result $? "a second does nothing"
+touch include/trainer/status.h && run O=b && did a.o main.o libtrainer.a trainer
+result $? "a public header rebuilds what includes it"
+touch src/base/a_int.h && run O=b && did a.o libtrainer.a trainer
+result $? "a private header rebuilds what includes it"
+rm src/base/a_int.h && sed -i 's/#include "a_int.h"/#define TR_Y 1/' src/base/a.c && run O=b && did a.o libtrainer.a trainer
+result $? "a header that is gone does not stop the build"
+echo 1.2.4 >VERSION && run O=b && did version.o trainer && [ "$(b/trainer)" = 1.2.4 ]
+result $? "a new version compiles one object"
+printf 'int tr_c(void);\nint tr_c(void) { return 0; }\n' >src/base/c.c && rm src/base/b.c && run O=b && did c.o libtrainer.a trainer && [ "$(ar t b/libtrainer.a | sort | tr '\n' ' ')" = "a.o c.o " ]
+result $? "a new source is found and a removed one leaves the library"
+run O=b CFLAGS=-DNEW && did a.o c.o main.o version.o libtrainer.a trainer
+result $? "other flags rebuild everything"
+echo 'int tr_d(int a) { int unused; return 0; }' >src/base/d.c && ! run O=b WERROR=1
+result $? "WERROR=1 makes a warning an error"
+rm src/base/d.c
+printf '#include <stdlib.h>\nint tr_a(void);\nint tr_a(void) { volatile char *p = calloc(1, 1); return p[1] & 0; }\n' >src/base/a.c
+run O=bs SAN="address undefined" && ! bs/trainer >out 2>&1 && grep -q 'AddressSanitizer: heap-buffer-overflow' out
+result $? "SAN=address finds a read out of bounds"
+! run O=bs SAN="thread address" && grep -q 'thread excludes address' out
+result $? "SAN refuses thread with address"
+
+run info O=b && grep -q '^  HDF5  *[0-9]' out && grep -q '^  oneDNN  *[0-9]' out && grep -q '^  MPI  *[A-Z]' out
+result $? "info shows the versions that were found"
+run info CUDA=0 && grep -q '^  CUDA  *no .*left out' out && run info CUDA_HOME=/nonexistent && grep -q '^  CUDA  *no .*no nvcc' out
+result $? "info without CUDA says why"
+! run info CUDA=1 CUDA_HOME=/nonexistent && grep -q 'CUDA=1, but no nvcc.*/nonexistent' out
+result $? "CUDA=1 without CUDA is an error"
+! run info MPICC=/nonexistent/mpicc CPPFLAGS=-nostdinc && grep -q '^  MPI  *no' out && grep -q '^  HDF5  *no' out && grep -q 'missing: .*MPI HDF5 oneDNN' out
+result $? "info shows all that is missing"
+! run MPICC=/nonexistent/mpicc CPPFLAGS=-nostdinc && grep -q 'not found: MPI HDF5' out && grep -q tools/install-deps out && grep -q 'make configure' out
+result $? "a build without libraries says how to get them"
+printf '#!/bin/sh\necho installing\n' >tools/install-deps
+! run demo MPICC=/nonexistent/mpicc CPPFLAGS=-nostdinc && [ "$(grep -c '^installing' out)" = 1 ] && grep -q 'still not found' out
+result $? "demo installs once, and does not go round in circles"
+
+run configure CC=gcc LDFLAGS='-Wl,-rpath,$$ORIGIN' && grep -q '^CC := gcc$' config.mk && run print-LDFLAGS && grep -q 'rpath,$ORIGIN' out && run configure CC= &&
+    ! grep -q CC config.mk && grep -q '^LDFLAGS' config.mk && run distclean && [ ! -e config.mk ]
+result $? "configure keeps what it is given and forgets what is empty"
+
+printf 'int tr_a(void);\nint tr_a(void) { return 0; }\n' >src/base/a.c
+run install O=b DESTDIR="$PWD/root" PREFIX=/opt/t && p=root/opt/t && [ "$($p/bin/trainer)" = 1.2.4 ] && [ -f $p/lib/libtrainer.a ] && [ -f $p/include/trainer/status.h ] &&
+    [ -f $p/share/trainer/configs/x.ini ] && [ -f $p/share/trainer/slurm/y.sh ] && grep -q '/opt/t/bin' $p/share/modulefiles/trainer/1.2.4 &&
+    grep -q '^Version: 1.2.4' $p/lib/pkgconfig/trainer.pc && ! grep -q '@[A-Z]*@' $p/lib/pkgconfig/trainer.pc $p/share/modulefiles/trainer/1.2.4
+result $? "install: program, library, headers, samples, pkg-config and module file"
+printf 'int tr_a(void);\nint main(void) { return tr_a(); }\n' >user.c
+export PKG_CONFIG_PATH=$PWD/root/opt/t/lib/pkgconfig
+cc user.c $(pkg-config --define-variable=prefix="$PWD/root/opt/t" --cflags --libs trainer) -o user >out 2>&1 && ./user
+result $? "a program links with what pkg-config says"
+run uninstall DESTDIR="$PWD/root" PREFIX=/opt/t && [ -z "$(find root -type f)" ]
+result $? "uninstall leaves no file"
+echo "1..$n"

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# What the program says of itself, and how it ends when it is called wrongly.
+set -u
+n=0
+result() { # STATUS NAME
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out err; fi
+}
+# call CODE ARGUMENTS...: ends with this code
+call() { local code=$1; shift; "$TRAINER" "$@" >out 2>err; [ $? = "$code" ]; }
+
+call 0 --version && grep -qE '^trainer [0-9]+\.[0-9]+\.[0-9]+' out && [ ! -s err ]
+result $? "--version"
+call 0 help && grep -q '^Commands' out && grep -q '^  info ' out && cp out overview && call 0 --help && cmp -s out overview
+result $? "help and --help show the overview"
+call 2 && grep -q '^Commands' out && grep -q '^trainer: error: ' err
+result $? "no arguments: the overview and code 2"
+call 2 hlep && grep -q "did you mean 'help'" err && [ ! -s out ]
+result $? "a mistyped command names the nearest"
+call 2 zzzzzz && grep -q "no command 'zzzzzz'" err && ! grep -q 'did you mean' err
+result $? "and none where none is near"
+commands=$(sed -n '/^Commands/,/^$/s/^  \([a-z][a-z]*\)  .*/\1/p' overview)
+bad=
+for c in $commands; do call 0 "$c" --help && grep -q "^trainer $c" out && [ ! -s err ] || bad="$bad $c"; done
+[ -n "$commands" ] && [ -z "$bad" ]
+result $? "every command has --help:${bad:- all}"
+bad=
+for t in layers models optimizers schedules datasets devices; do call 0 help $t && [ "$(grep -c '^  [a-z]' out)" -gt 0 ] || bad="$bad $t"; done
+[ -z "$bad" ]
+result $? "lists:${bad:- all}"
+call 0 help conv && grep -q 'kernel' out && grep -q 'lr_factor' out && call 0 help linear && grep -q features out && grep -q schedule.type out && call 0 help adamw && grep -q adamw out
+result $? "an entry of a list"
+call 0 help data.batch_size && grep -q '^data.batch_size = ' out && call 0 help data && grep -q '^data.batch_size' out && grep -q '^data.train' out && ! grep -q '^optimizer' out
+result $? "a key and a section"
+call 0 help keys && sed -n 's/^  *\([a-z][a-z._0-9]*\)  .*/\1/p' out | sort >keys && [ "$(wc -l <keys)" -gt 30 ] && [ -z "$(uniq -d keys)" ]
+result $? "all keys, each once"
+call 2 help data.batch_siz && grep -q 'data.batch_size' err && call 2 help lyers && grep -q "'layers'" err
+result $? "help on what is not there names the nearest"
+TRAINER_TRACE=1 call 2 hlep && grep -q '(src/cmd/main.c:[0-9]*)' err && call 2 hlep && ! grep -q 'main.c' err
+result $? "a trace with TRAINER_TRACE=1 only"
+call 0 info && grep -q '^  MPI  *[A-Za-z]' out && grep -q '^  oneDNN  *[0-9]' out && grep -q '^  cpu  ' out && grep -q '^  cores  *[0-9]* of [0-9]*' out && call 2 info x
+result $? "info"
+"$MPIEXEC" -n 2 "$TRAINER" info >out 2>err && grep -q 'rank 0 of 2' out && grep -q 'rank 1 of 2' out && [ "$(grep -c '^libraries' out)" = 1 ]
+result $? "info under mpirun: one description, and the cores of every rank"
+if [ -w /dev/full ]; then
+    ! "$TRAINER" help >/dev/full 2>err && grep -q 'could not be written' err
+    result $? "output that cannot be written is an error"
+fi
+echo "1..$n"

@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# trainer data: what it says of files, and of those that are none.
+set -u
+n=0
+result() { # STATUS NAME
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out err; fi
+}
+# call CODE ARGUMENTS...: ends with this code
+call() { local code=$1; shift; "$TRAINER" "$@" >out 2>err; [ $? = "$code" ]; }
+
+"$TRAINER" import synthetic digits d.h5 --samples 600 >/dev/null
+call 0 data d.h5 && grep -q '^train: 600 samples' out && grep -q '^valid: 100 samples' out && grep -q '^test: the same as valid' out && [ ! -s err ]
+result $? "splits of one file"
+grep -q 'train/x (600, 28, 28, 1) u8, chunks of (600, 28, 28, 1), checksum' out && grep -q 'reading    pread; .* takes 1 read and 1.00' out
+result $? "layout and cost"
+[ "$(sed -n 's/^  labels .* 10 classes: //p' out | head -1 | tr ',' '\n' | awk '{n += $2} END {print n}')" = 600 ]
+result $? "each class is counted"
+call 0 data d.h5:test && grep -q '^train: 100 samples' out && ! grep -q '^valid' out
+result $? "a group"
+call 0 data --all d.h5 data.classes=0 data.limit=50 && grep -q '^train: 50 samples' out && grep -q 'targets    /train/y, (1)' out
+result $? "keys change what is shown"
+call 78 data d.h5 data.layout=nope && call 2 data && call 2 data --al d.h5
+result $? "wrong calls"
+: >empty.h5; echo 'no HDF5' >text.h5; head -c 3000 d.h5 >cut.h5; mkdir folder
+call 65 data empty.h5 && grep -q 'is empty' err && call 65 data text.h5 && grep -q 'not an HDF5 file' err && call 65 data cut.h5 && call 66 data folder && call 66 data none.h5
+result $? "files that are none"
+call 66 data d.h5:nothing && grep -q 'train/x (600' out && grep -q "group 'nothing'" err
+result $? "a group that is not there: the list, then the error"
+printf 'x0,x1,label\n' >s.csv; for i in $(seq 1 2000); do echo "$i,2,$((i / 200))"; done >>s.csv
+"$TRAINER" import csv s.csv s.h5 >/dev/null && call 0 data s.h5 && grep -q 'sorted by label' out
+result $? "sorted samples are warned of"
+echo "1..$n"

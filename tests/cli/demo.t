@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# tools/demo ends well only where the network learnt: run with stand-ins for the program and the launcher.
+set -u
+n=0
+result() { # STATUS NAME
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out; fi
+}
+mkdir tools b
+cp "$TRAINER_ROOT/tools/demo" "$TRAINER_ROOT/tools/mpi-env" tools
+printf '#!/bin/sh\nshift 2; exec "$@"\n' >mpirun
+cat >b/trainer <<'END'
+#!/bin/sh
+[ "$1" != import ] || exit 0
+for a; do case $a in run.dir=*) run=${a#run.dir=} ;; esac; done
+mkdir -p "$run"
+[ -z "$FAKE_ACCURACY" ] || printf '{\n  "valid_accuracy": 0.99,\n  "test_accuracy": %s,\n  "x": 1\n}\n' "$FAKE_ACCURACY" >"$run/summary.json"
+END
+chmod +x mpirun b/trainer
+demo() { FAKE_ACCURACY=$1 MPIEXEC=$PWD/mpirun tools/demo b >out 2>&1; }
+
+demo 0.973 && grep -q '97.30 % of the test digits' out
+result $? "a network that learnt"
+! demo 0.5 && grep -q 'failed: the test accuracy is 0.5' out
+result $? "one that did not"
+! demo nan
+result $? "an accuracy that is no number"
+! demo ""
+result $? "no summary"
+echo "1..$n"

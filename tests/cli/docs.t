@@ -1,0 +1,112 @@
+#!/usr/bin/env bash
+# TEST timeout=240
+# The documentation against the program: generated pages are up to date; links, paths, commands, options and keys that are named exist; the blocks of
+# the README that are marked <!-- run --> run, one after the other in one folder.
+set -u
+. "$TRAINER_ROOT/tools/mpi-env"
+n=0
+result() { # STATUS NAME
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; tail -n 40 out | sed 's/^/#   /'; fi
+}
+root=$TRAINER_ROOT
+here=$PWD
+pages=$(cd "$root" && echo README.md CONTRIBUTING.md CHANGELOG.md data/README.md docs/*.md)
+
+mkdir made
+"$root/tools/make-reference" "$TRAINER" made >out 2>&1 && for f in config layers commands; do diff -u "$root/docs/$f.md" "made/$f.md"; done >out
+[ ! -s out ]
+result $? "docs/config.md, layers.md, commands.md are what the program says (else: make reference)"
+
+# anchors PAGE: the anchors of its headings, as GitHub makes them
+anchors() { sed -n '/^```/,/^```/d; s/^##* //p' "$1" | tr 'A-Z' 'a-z' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'; }
+: >out
+for page in $pages; do
+    # shellcheck disable=SC2013
+    for link in $(sed '/^```/,/^```/d' "$root/$page" | grep -o '](\([^)]*\))' | sed 's/^](//; s/)$//' | grep -v '^https*:'); do
+        file=${link%%#*} target=$root/$page
+        [ -z "$file" ] || target=$(dirname "$root/$page")/$file
+        [ -e "$target" ] || { echo "$page: there is no $link"; continue; }
+        case $link in *'#'*) anchors "$target" | grep -qx -- "${link#*#}" || echo "$page: no heading for $link" ;; esac
+    done
+done >>out
+[ ! -s out ]
+result $? "every relative link leads somewhere"
+
+# Paths: what looks like one of ours, in backticks; `a/b_*.c` may be a pattern.
+for page in $pages; do
+    for path in $(grep -oE '`(src|include|configs|tools|tests|docs|examples|data|slurm)/[^` ]*`' "$root/$page" | tr -d '`' | sort -u); do
+        case $path in *NAME* | *MODULE*) continue ;; esac
+        grep -qxF "<!-- file: $path -->" "$root/$page" && continue
+        (cd "$root" && compgen -G "$path" >/dev/null) || echo "$page: there is no $path"
+    done
+done >out
+[ ! -s out ]
+result $? "every path that is named exists"
+
+# The keys, commands and targets of make that are named.
+"$TRAINER" help keys | sed -n 's/^  \([a-z][a-z0-9_.]*\)  .*/\1/p' >keys
+sections=$(sed -n 's/\..*//p' keys | sort -u | tr '\n' '|' | sed 's/|$//')
+for page in README.md CONTRIBUTING.md data/README.md docs/ARCHITECTURE.md docs/embedding.md; do
+    for key in $(grep -oE "(^|[^a-z0-9_./])($sections)\.[a-z_]+" "$root/$page" | grep -oE "($sections)\.[a-z_]+" | sort -u); do
+        case $key in *.safetensors | *.txt) continue ;; esac
+        grep -qxF -- "$key" keys || echo "$page: there is no key $key"
+    done
+done >out
+[ ! -s out ]
+result $? "every key that is named exists"
+
+commands=$("$TRAINER" help | sed -n '/^Commands/,/^$/s/^  \([a-z][a-z]*\)  .*/\1/p' | tr '\n' ' ')
+for page in README.md CONTRIBUTING.md data/README.md docs/embedding.md; do
+    grep -ohE '(`|\./)trainer [a-z]+( [^`]*|`|$)' "$root/$page" | tr -d '`' | while read -r _ command rest; do
+        case " $commands " in *" $command "*) ;; *) echo "$page: there is no command '$command'" ;; esac
+        for option in $(grep -oE -- '--[a-z-]+' <<<"${rest%%#*}"); do
+            "$TRAINER" "$command" --help 2>/dev/null | grep -q -- "$option" || echo "$page: trainer $command has no $option"
+        done
+    done
+done >out
+[ ! -s out ]
+result $? "every command and option that is named exists"
+
+for page in README.md CONTRIBUTING.md docs/embedding.md docs/ARCHITECTURE.md; do
+    for target in $(grep -ohE '(`|^)make [a-z][a-z-]*' "$root/$page" | sed 's/.*make //' | sort -u); do
+        grep -qE "^(\.PHONY:.* )?$target( |:|\$)" "$root/Makefile" || echo "$page: there is no make $target"
+    done
+done >out
+[ ! -s out ]
+result $? "every target of make that is named exists"
+
+# run PAGE: its marked blocks as one script, each command shown as it is run
+blocks() { awk '/^<!-- run -->$/ { marked = 1; next } marked && /^```sh$/ { inside = 1; marked = 0; next } /^```/ { inside = 0 } inside' "$1"; }
+mkdir reader && ln -s "$TRAINER" reader/trainer && ln -s "$root/configs" reader/configs
+blocks "$root/README.md" >reader/script
+[ "$(grep -c . reader/script)" -gt 20 ] && (cd reader && bash -ex script) >out 2>&1
+result $? "the README's way through one's own data runs as it is written"
+[ -s reader/runs/first/summary.json ] && [ -s reader/scores.json ] && [ -s reader/predictions.h5 ] && [ -s reader/bench.json ] && [ -s reader/runs/tuned/summary.json ]
+result $? "and leaves what it says"
+awk '/^<!-- shows -->$/ { marked = 1; next } marked && /^```$/ { inside = 1; marked = 0; next } /^```/ { inside = 0 } inside && NF && $1 != "..."' "$root/README.md" >shown
+cp out ran && grep -vxFf ran shown >out
+[ -s shown ] && [ ! -s out ]
+result $? "and prints what the README shows"
+for name in $(awk '/^\| `summary.json`/' "$root/README.md" | grep -o '`[a-z_]*`' | tr -d '`' | grep -vxE 'done|stopped|metrics_lines_lost'); do
+    grep -q "\"$name\":" reader/runs/first/summary.json || echo "summary.json has no $name"
+done >out
+for name in $(awk '/^\| `metrics.jsonl`/' "$root/README.md" | grep -o '`[a-z_]*`' | tr -d '`' | grep -vx topk); do
+    grep -q "\"$name\":" reader/runs/first/metrics.jsonl || echo "metrics.jsonl has no $name"
+done >>out
+sed -n 's/^  "\([a-z_]*\)":.*/\1/p' reader/runs/first/summary.json | while read -r name; do
+    grep -q "^| .summary.json.*\`$name\`" "$root/README.md" || echo "the README does not name $name of summary.json"
+done >>out
+[ ! -s out ]
+result $? "the fields of metrics.jsonl and summary.json are those of the README"
+
+# The examples of CONTRIBUTING.md compile.
+code() { awk -v name="$1" '$0 == "<!-- file: " name " -->" { marked = 1; next } marked && /^```c$/ { inside = 1; marked = 0; next } /^```/ { inside = 0 } inside' "$root/CONTRIBUTING.md"; }
+compile() { cc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Wno-unused-parameter -Werror -fsyntax-only -I"$root/include" -I"$root/src/$1" -include "$2" -x c - >out 2>&1; }
+if command -v cc >/dev/null; then
+    { echo 'extern const tr_layer_t tr_layer_mlp;'; code src/model/layer_mlp.c; } >layer.c
+    { echo 'extern const tr_optimizer_t tr_optimizer_heavyball;'; code src/optim/optim_heavyball.c; } >optimizer.c
+    [ "$(wc -l <layer.c)" -gt 20 ] && compile model layer_int.h <layer.c && [ "$(wc -l <optimizer.c)" -gt 10 ] && compile optim optim_int.h <optimizer.c
+    result $? "the layer and the optimizer in CONTRIBUTING.md compile"
+fi
+echo "1..$n"

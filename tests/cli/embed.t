@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# TEST timeout=240
+# examples/embed.c against an installed copy, as docs/embedding.md says: it compiles, trains two members on communicators of its own, and
+# reports errors as codes.
+set -u
+. "$TRAINER_ROOT/tools/mpi-env"
+unset MAKEFLAGS MFLAGS MAKELEVEL O
+for tool in make pkg-config "${MPICC:=mpicc}"; do
+    command -v "$tool" >/dev/null || { echo "1..0 # SKIP no $tool"; exit 0; }
+done
+n=0
+result() { # STATUS NAME
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; tail -n 30 out | sed 's/^/#   /'; fi
+}
+value() { sed -n 's/^ *"'"$1"'": "*\([^",]*\).*/\1/p' "$2"; } # KEY SUMMARY
+embed() { "$MPIEXEC" -n "$1" ./embed "${@:2}" >out 2>&1; }  # RANKS ARGUMENTS...
+
+# What is built stays as it is (-o all); the libraries that it needs depend on how that was.
+san=$(grep -o 'fsanitize=[a-z]*' "$BUILD/flags.stamp" | sed 's/.*=//' | sort -u | tr '\n' ' ')
+make -C "$TRAINER_ROOT" -o all install O="$BUILD" PREFIX="$PWD/inst" SAN="$san" >out 2>&1 && inst/bin/trainer --version >>out
+result $? "make install PREFIX=..."
+export PKG_CONFIG_PATH=$PWD/inst/lib/pkgconfig
+"$MPICC" -Wall -Wextra -Werror inst/share/trainer/examples/embed.c $(pkg-config --cflags --libs trainer) -o embed >out 2>&1
+result $? "mpicc embed.c \$(pkg-config --cflags --libs trainer)"
+if command -v c++ >/dev/null; then
+    { echo 'extern "C" {'; (cd inst/include && printf '#include <%s>\n' trainer/*.h); echo '}'; } >headers.cpp
+    c++ -Wall -Werror -fsyntax-only $(pkg-config --cflags trainer) headers.cpp >out 2>&1
+    result $? "the headers compile in C++"
+fi
+embed 3 both log.every=1000 && [ "$(value ranks both/member0/summary.json)" = 2 ] && [ "$(value ranks both/member1/summary.json)" = 1 ] &&
+    [ "$(value status both/member0/summary.json)" = done ] && [ "$(value status both/member1/summary.json)" = done ]
+result $? "three ranks train two members, on two and on one"
+awk "BEGIN { exit !($(value valid_loss both/member0/summary.json) < 0.02 && $(value valid_loss both/member1/summary.json) < 0.02) }"
+result $? "both have learned"
+[ "$(value valid_loss both/member0/summary.json)" != "$(value valid_loss both/member1/summary.json)" ]
+result $? "and are not the same"
+embed 1 one train.epochs=1 model.width=8 && [ "$(value parameters one/member0/summary.json)" = 204 ]
+result $? "a key of the model's own"
+embed 1 wrong model.widht=8
+[ $? = 78 ] && grep -q "did you mean model.width" out
+result $? "a mistyped one: code 78 and the nearest name"
+echo "1..$n"

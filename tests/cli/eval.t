@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# trainer eval: what it prints against itself, against the run's own numbers, for any number of ranks, and what it refuses.
+set -u
+n=0
+ok() { # STATUS NAME
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out err; fi
+}
+# call CODE ARGUMENTS...: ends with this code
+call() { local code=$1; shift; "$TRAINER" "$@" >out 2>err; [ $? = "$code" ]; }
+on() { local ranks=$1; shift; "$MPIEXEC" -np "$ranks" "$TRAINER" "$@" >out 2>err; }
+# value KEY FILE: of the top level of a JSON file written one key a line
+value() { sed -n "s/^ *\"$1\": \([^,]*\),*$/\1/p" "$2" | head -n 1; }
+near() { awk -v a="$1" -v b="$2" -v most="$3" 'BEGIN { d = a - b; if (d < 0) d = -d; s = b < 0 ? -b : b; exit !(a != "" && b != "" && d <= most * s) }'; }
+
+cat >net.ini <<'INI'
+threads = 1
+[model]
+layers = conv 4 3x3 pad=same, batchnorm, relu, flatten, linear 10
+topk = 3
+[data]
+format = synthetic
+synthetic_samples = 2000
+synthetic_shape = 8x8x1
+batch_size = 48
+micro_batch = 8
+[optimizer]
+lr = 0.001
+[train]
+steps = 6
+valid_every = 3
+[checkpoint]
+every = 3
+INI
+call 0 net.ini run.dir=run && [ -e run/checkpoints/step-00000003 ] && [ -e run/checkpoints/step-00000006 ]
+ok $? "a run to evaluate"
+
+call 0 eval net.ini run/checkpoints/step-00000006 --json one.json && cp out one && grep -q '^weights .*step-00000006 (step 6)' out
+ok $? "eval of a checkpoint"
+near "$(value loss one.json)" "$(value test_loss run/summary.json)" 1e-6 && near "$(value accuracy one.json)" "$(value test_accuracy run/summary.json)" 1e-12 &&
+    near "$(value accuracy one.json)" 0.5 0.9
+ok $? "loss and accuracy are the run's own: $(value loss one.json) and $(value accuracy one.json)"
+
+# The table again, from the matrix.
+awk '/^confusion matrix/ { on = 1; next }
+     on && NF == 11 { for (k = 0; k < 10; k++) { c = $(k + 2) == "." ? 0 : $(k + 2); support[$1] += c; predicted[k] += c; all += c; if (k == $1) { hits[k] = c; right += c } }; rows++ }
+     !on && /^accuracy/ { accuracy = $2 } !on && /^samples/ { samples = $2 }
+     !on && NF == 5 && /^[0-9]/ { p[$1] = $2; r[$1] = $3; f[$1] = $4; s[$1] = $5; table++ }
+     function differs(a, b) { return a - b > 6e-5 || b - a > 6e-5 }
+     END { for (i = 0; i < 10; i++) {
+               wp = predicted[i] ? hits[i] / predicted[i] : 0; wr = support[i] ? hits[i] / support[i] : 0
+               wf = wp + wr ? 2 * wp * wr / (wp + wr) : 0
+               if (s[i] != support[i] || differs(p[i], wp) || differs(r[i], wr) || differs(f[i], wf)) { print "class " i; bad = 1 } }
+           exit bad || rows != 10 || table != 10 || all != samples || samples != 250 || differs(accuracy, int(1e4 * right / all + 0.5) / 100) }' one
+ok $? "precision, recall, F1, support and accuracy follow from the confusion matrix"
+
+on 3 eval net.ini run/checkpoints/step-00000006 --json three.json && cmp -s out one && [ "$(grep -v ranks one.json)" = "$(grep -v ranks three.json)" ]
+ok $? "three ranks print and write the same"
+on 3 eval net.ini run --split train data.micro_batch=auto data.batch_size=41 --json three.json && call 0 eval net.ini run --split train --json one.json &&
+    [ "$(grep -v 'ranks\|loss' one.json)" = "$(grep -v 'ranks\|loss' three.json)" ] && near "$(value loss three.json)" "$(value loss one.json)" 1e-5 && [ "$(value samples one.json)" = 2000 ]
+ok $? "other batches and another split: the same counts"
+
+best=$(readlink run/checkpoints/best)
+same=
+call 0 eval net.ini "run/checkpoints/$best" && grep -v '^weights' out >wanted
+for path in run run/ run/checkpoints run/checkpoints/best "run/checkpoints/$best/model.safetensors"; do
+    call 0 eval net.ini "$path" && grep -v '^weights' out | cmp -s - wanted && grep -q "^weights .*$best" <(sed "s,checkpoints/best,checkpoints/$best," out) || same="$same $path"
+done
+[ -z "$same" ]
+ok $? "a run folder, its checkpoints, the link and the file are the best checkpoint:${same:- all}"
+rm run/checkpoints/best
+call 0 eval net.ini run && grep -q '^weights .*step-00000006' out
+ok $? "without a best one it is the newest"
+
+call 78 eval net.ini run 'model.layers=conv 4 3x3 pad=same, relu, flatten, linear 10' && grep -q 'batchnorm1.weight.*only in the checkpoint' err && [ ! -s out ]
+ok $? "weights that the model does not have are named"
+call 78 eval net.ini run 'model.layers=conv 6 3x3 pad=same, batchnorm, relu, flatten, linear 10, relu, linear 10' &&
+    grep -q 'conv1.weight: f32 .* here, f32 .* in the checkpoint' err && grep -q 'linear2.weight .*: not in the checkpoint' err
+ok $? "weights that differ or are missing are named"
+on 3 eval net.ini run 'model.layers=conv 6 3x3 pad=same, batchnorm, relu, flatten, linear 10'
+[ $? = 78 ] && [ "$(grep -c 'trainer: error' err)" = 1 ]
+ok $? "on three ranks it is said once"
+call 66 eval net.ini nowhere && grep -q 'no checkpoint nowhere' err && mkdir empty && call 66 eval net.ini empty && grep -q 'empty holds no checkpoint' err
+ok $? "no checkpoint there"
+cp -r run/checkpoints/step-00000006 damaged && printf X | dd of=damaged/model.safetensors bs=1 seek=2000 conv=notrunc status=none && call 65 eval net.ini damaged
+ok $? "a damaged checkpoint is refused"
+call 2 eval net.ini && call 2 eval net.ini run --split all && grep -q 'test, valid or train' err && call 2 eval net.ini run --jsn x && grep -q -- --jsn err
+ok $? "wrong arguments"
+call 74 eval net.ini run --json /dev/full/x || call 66 eval net.ini run --json none/x.json
+ok $? "a JSON file that cannot be written"
+call 65 eval net.ini run data.classes=4 || call 78 eval net.ini run data.classes=4
+ok $? "another number of classes"
+
+sed -e 's/linear 10/linear 24/' -e 's/^topk.*//' net.ini >many.ini
+call 0 many.ini run.dir=many data.classes=24 && call 0 eval many.ini many --json many.json && grep -q '^most frequent confusions' out && ! grep -q '^confusion matrix' out && [ "$(value accuracy many.json)" != 1.0 ]
+ok $? "more than 20 classes: the most frequent confusions, and data.classes from the checkpoint"
+
+sed -e 's/linear 10/linear 3/' -e 's/^topk.*//' -e 's/^format = synthetic/&\nclasses = 0\nsynthetic_targets = 3/' net.ini >targets.ini
+call 0 targets.ini run.dir=targets && call 0 eval targets.ini targets --json one.json && cp out one && on 3 eval targets.ini targets && cmp -s out one && [ "$(grep -c '^[012] ' out)" = 3 ]
+ok $? "targets of a regression, the same on three ranks"
+awk '/^loss/ { loss = $2 } /^[012] / { mse += $2 / 3; r2 += $4 / 3 } /^mean/ { d = $2 - mse; e = $4 - r2; if (d < 0) d = -d; if (e < 0) e = -e; l = $2 - loss; if (l < 0) l = -l; good = d < 1e-5 * mse && e < 1e-4 && l < 1e-5 * loss } END { exit !good }' one
+ok $? "their mean squared error is the loss"
+call 0 eval targets.ini targets optimizer.ema=0 && cmp -s out one
+ok $? "no average, no difference"
+
+sed 's/^lr = .*/&\nema = 0.5/' net.ini >ema.ini
+call 0 ema.ini run.dir=ema && call 0 eval ema.ini ema/checkpoints/latest --json ema.json && near "$(value loss ema.json)" "$(value test_loss ema/summary.json)" 1e-6 && call 0 eval ema.ini ema && grep -q 'averaged weights' err && cp out one && call 0 eval ema.ini ema optimizer.ema=0 && ! cmp -s out one
+ok $? "optimizer.ema: the averaged weights are evaluated"
+echo "1..$n"

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# trainer import and trainer repack as a user calls them.
+set -u
+n=0
+result() { # STATUS NAME
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out err; fi
+}
+# call CODE ARGUMENTS...: ends with this code
+call() { local code=$1; shift; "$TRAINER" "$@" >out 2>err; [ $? = "$code" ]; }
+
+call 0 import synthetic digits d.h5 --samples 600 --seed 4 && grep -q '^d.h5: 700 samples' out && [ ! -s err ] && [ -s d.h5 ]
+result $? "import synthetic digits"
+cp d.h5 before
+call 78 import synthetic digits d.h5 --samples 60 && grep -q -- '--force' err && cmp -s d.h5 before
+result $? "an existing file stays"
+call 0 import synthetic digits d.h5 --samples 60 --force && ! cmp -s d.h5 before
+result $? "unless --force is given"
+call 2 import && grep -q 'import mnist DIR OUT.h5' err && call 2 import mist a b && call 2 import csv a && call 2 import csv a b c d && call 2 import csv a b --what
+result $? "wrong calls end with code 2 and say what there is"
+printf 'a,b,kind\n1,2,x\n3,4,y\n5,6,x\n' >t.csv
+call 0 import csv t.csv t.h5 && call 65 import csv d.h5 e.h5 && [ ! -e e.h5 ] && call 66 import csv none.csv e.h5 && call 66 import mnist . e.h5
+result $? "import csv; bad and missing input"
+call 0 repack d.h5 r.h5 --chunk 4k && call 78 repack d.h5 r.h5 && call 65 repack t.csv s.h5 && call 66 repack none.h5 s.h5 && [ ! -e s.h5 ]
+result $? "repack"
+if [ "$(id -u)" != 0 ]; then
+    mkdir locked && chmod 500 locked
+    call 77 import synthetic digits locked/d.h5
+    result $? "no permission"
+fi
+left=$(ls | grep -c part)
+[ "$left" = 0 ]
+result $? "nothing half done is left"
+mnist=${TRAINER_TEST_DATA:-}/mnist
+if [ -d "$mnist" ]; then
+    call 0 import mnist "$mnist" mnist.h5 && grep -q '70000 samples' out
+    result $? "import mnist"
+else
+    n=$((n + 1)); echo "ok $n - import mnist # SKIP no data in TRAINER_TEST_DATA"
+fi
+echo "1..$n"

@@ -1,0 +1,170 @@
+/*
+ * Writes, into the folder it is started in, one good HDF5 file and the odd ones that tests/cli/bad_input.table speaks of: 64 samples of
+ * 8 x 8 x 1 bytes with labels 0 .. 9, and one thing wrong in each.
+ */
+#include <hdf5.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum { SAMPLES = 64, PIXELS = 64 };
+static uint8_t image[SAMPLES * PIXELS];
+static uint8_t label[SAMPLES];
+static float number[SAMPLES * PIXELS];
+static int failures;
+
+#define RANK(...) (int)(sizeof((hsize_t[]){__VA_ARGS__}) / sizeof(hsize_t)), (const hsize_t[]){__VA_ARGS__}
+
+static hid_t create(const char *path) {
+    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    failures += file < 0;
+    return file;
+}
+
+static void put_as(hid_t file, const char *name, int ndim, const hsize_t *dim, hid_t type, const void *data, hid_t how) {
+    hid_t space = ndim ? H5Screate_simple(ndim, dim, NULL) : H5Screate(H5S_SCALAR);
+    hid_t links = H5Pcreate(H5P_LINK_CREATE);
+    H5Pset_create_intermediate_group(links, 1);
+    hid_t id = H5Dcreate2(file, name, type, space, links, how, H5P_DEFAULT);
+    failures += id < 0 || (data && H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0);
+    H5Dclose(id);
+    H5Pclose(links);
+    H5Sclose(space);
+}
+
+static void put(hid_t file, const char *name, int ndim, const hsize_t *dim, hid_t type, const void *data) {
+    put_as(file, name, ndim, dim, type, data, H5P_DEFAULT);
+}
+
+static void put_images(hid_t file) { put(file, "x", RANK(SAMPLES, 8, 8, 1), H5T_NATIVE_UINT8, image); }
+static void put_labels(hid_t file) { put(file, "y", RANK(SAMPLES), H5T_NATIVE_UINT8, label); }
+static void put_numbers(hid_t file) { put(file, "x", RANK(SAMPLES, 8, 8, 1), H5T_NATIVE_FLOAT, number); }
+
+static void end(hid_t file) { failures += H5Fclose(file) < 0; }
+
+static void fill(void) {
+    for (int i = 0; i < SAMPLES * PIXELS; i++) {
+        image[i] = (uint8_t)(i * 7 + i / PIXELS);
+        number[i] = (float)image[i] / 255;
+    }
+    /* Eight bytes that stand nowhere else, for the test to find: in the third chunk of damaged.h5. */
+    for (int i = 0; i < 8; i++) image[32 * PIXELS + i] = 13;
+    for (int i = 0; i < SAMPLES; i++) label[i] = (uint8_t)(i % 10);
+}
+
+static void write_good(void) {
+    hid_t file = create("good.h5");
+    put_images(file);
+    put_labels(file);
+    end(file);
+    file = create("floats.h5");
+    put_numbers(file);
+    put_labels(file);
+    end(file);
+}
+
+static void write_names(void) {
+    hid_t file = create("names.h5");
+    put(file, "run7/pixels", RANK(SAMPLES, 8, 8, 1), H5T_NATIVE_UINT8, image);
+    put(file, "run7/kinds", RANK(SAMPLES), H5T_NATIVE_UINT8, label);
+    end(file);
+    file = create("unlabelled.h5");
+    put_images(file);
+    end(file);
+    file = create("bare.h5");
+    end(file);
+}
+
+static void write_shapes(void) {
+    hid_t file = create("scalar.h5");
+    put(file, "x", 0, NULL, H5T_NATIVE_UINT8, image);
+    put_labels(file);
+    end(file);
+    file = create("deep.h5");
+    put(file, "x", RANK(SAMPLES, 2, 2, 2, 2, 2, 2), H5T_NATIVE_UINT8, image);
+    put_labels(file);
+    end(file);
+    file = create("table.h5");
+    put(file, "x", RANK(SAMPLES, 64), H5T_NATIVE_UINT8, image);
+    put_labels(file);
+    end(file);
+    file = create("other.h5");
+    put(file, "x", RANK(SAMPLES, 8, 4, 2), H5T_NATIVE_UINT8, image);
+    put_labels(file);
+    end(file);
+    file = create("none0.h5");
+    put(file, "x", RANK(0, 8, 8, 1), H5T_NATIVE_UINT8, NULL);
+    put(file, "y", RANK(0), H5T_NATIVE_UINT8, NULL);
+    end(file);
+    file = create("lengths.h5");
+    put_images(file);
+    put(file, "y", RANK(SAMPLES - 4), H5T_NATIVE_UINT8, label);
+    end(file);
+}
+
+static void write_types(void) {
+    static const char words[SAMPLES * PIXELS];
+    hid_t file = create("text.h5"), text = H5Tcopy(H5T_C_S1);
+    put(file, "x", RANK(SAMPLES, PIXELS), text, words);
+    put_labels(file);
+    end(file);
+    H5Tclose(text);
+    hid_t pair = H5Tcreate(H5T_COMPOUND, 2);
+    H5Tinsert(pair, "real", 0, H5T_NATIVE_UINT8);
+    H5Tinsert(pair, "imaginary", 1, H5T_NATIVE_UINT8);
+    file = create("compound.h5");
+    put(file, "x", RANK(SAMPLES, PIXELS / 2), pair, image);
+    put_labels(file);
+    end(file);
+    H5Tclose(pair);
+}
+
+static void write_values(void) {
+    hid_t file = create("nan.h5");
+    number[17 * PIXELS + 5] = NAN;
+    put_numbers(file);
+    put_labels(file);
+    end(file);
+    file = create("targets.h5");
+    put_images(file);
+    put(file, "y", RANK(SAMPLES, 2), H5T_NATIVE_FLOAT, number + 17 * PIXELS - 20);
+    end(file);
+    label[40] = 12;
+    file = create("label.h5");
+    put_images(file);
+    put_labels(file);
+    end(file);
+    file = create("negative.h5");
+    int8_t negative[SAMPLES];
+    for (int i = 0; i < SAMPLES; i++) negative[i] = i == 40 ? -3 : (int8_t)(i % 10);
+    put_images(file);
+    put(file, "y", RANK(SAMPLES), H5T_NATIVE_INT8, negative);
+    end(file);
+}
+
+/* Its chunks are checked: the test damages one. */
+static void write_checked(void) {
+    hid_t file = create("damaged.h5"), how = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(how, 4, (const hsize_t[]){16, 8, 8, 1});
+    H5Pset_fletcher32(how);
+    put_as(file, "x", RANK(SAMPLES, 8, 8, 1), H5T_NATIVE_UINT8, image, how);
+    put_labels(file);
+    end(file);
+    H5Pclose(how);
+    file = create("linked.h5");
+    failures += H5Lcreate_external("elsewhere.h5", "/x", file, "x", H5P_DEFAULT, H5P_DEFAULT) < 0;
+    put_labels(file);
+    end(file);
+}
+
+int main(void) {
+    fill();
+    write_good();
+    write_names();
+    write_shapes();
+    write_types();
+    write_checked();
+    write_values();
+    if (failures) fprintf(stderr, "make_bad_input: %d calls of HDF5 failed\n", failures);
+    return failures ? 1 : 0;
+}

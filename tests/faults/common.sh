@@ -1,0 +1,76 @@
+# Sourced by the tests of faults: runs that are killed, stopped and made to fail, and the restart behind each. Not a test itself.
+. "$TRAINER_ROOT/tests/train/common.sh"
+
+fail_lib=$BUILD/libfail.so
+if ! [ "$(LD_PRELOAD=$fail_lib "$TRAINER" --version 2>&1)" = "$("$TRAINER" --version)" ]; then
+    echo "1..0 # SKIP the program cannot be run with a preloaded library (a build with sanitizers)"
+    exit 0
+fi
+[ -r /proc/self/task/$BASHPID/children ] || { echo "1..0 # SKIP this kernel does not list a process's children"; exit 0; }
+
+exact="parallel.reproducible=yes"
+# start RANKS ARGUMENTS...: in the background as $job, with the environment FAULT="FAIL_CALL=... ..." in every rank; output in ./out
+start() {
+    local ranks=$1 setting settings=()
+    shift
+    for setting in ${FAULT-}; do export "${setting?}"; settings+=(-x "${setting%%=*}"); done
+    [ -z "${FAULT-}" ] || settings+=(-x LD_PRELOAD="$fail_lib")
+    "$MPIEXEC" -np "$ranks" "${settings[@]}" "$TRAINER" "$@" >out 2>&1 &
+    job=$!
+    for setting in ${FAULT-}; do unset "${setting%%=*}"; done
+}
+# rank_pid RANK: its process, once it is there
+rank_pid() {
+    local try pid
+    for try in $(seq 200); do
+        for pid in $(cat /proc/$job/task/*/children 2>/dev/null); do
+            tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qE "^(PMIX_RANK|OMPI_COMM_WORLD_RANK)=$1\$" && { echo "$pid"; return; }
+        done
+        sleep 0.05
+    done
+    return 1
+}
+# until_lines FILE N: waits (at most 60 s) until it has N lines
+until_lines() {
+    local try
+    for try in $(seq 1200); do
+        [ -e "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ] && return 0
+        sleep 0.05
+    done
+    return 1
+}
+# until_stopped PID: waits until the process is in the state "stopped"
+until_stopped() {
+    local try
+    for try in $(seq 1200); do
+        grep -q '^State:.*T (stopped)' "/proc/$1/status" 2>/dev/null && return 0
+        sleep 0.05
+    done
+    return 1
+}
+alive() { grep -q '^State:.*[RSDTt] (' "/proc/$1/status" 2>/dev/null; }
+now() { echo "$EPOCHREALTIME"; }
+# since TIME: seconds, two digits
+since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.2f", b - a }'; }
+# within SECONDS MOST
+within() { awk -v s="$1" -v most="$2" 'BEGIN { exit !(s <= most) }'; }
+# ended: waits for $job; sets rc and sec, its time from $begin on
+ended() {
+    wait "$job"
+    rc=$?
+    sec=$(since "$begin")
+}
+# row FAULT WHAT: a line for docs/faults.md
+row() { [ -z "${FAULTS_TABLE-}" ] || printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$rc" "$sec" >>"$FAULTS_TABLE"; }
+
+# A run of 60 steps with a checkpoint every 10. slow: a step takes 20 ms, whatever the machine, so that every checkpoint is written and there is
+# time to strike.
+run_config() {
+    config
+    sed -i 's/^steps = .*/steps = 60/; s/^every = 0/every = 10/' net.ini
+}
+slow="FAIL_RANK=0 FAIL_SLOW=metrics.jsonl:20"
+# restarted DIR RANKS: goes on to the end, and to the bits of the run that nothing happened to
+restarted() {
+    run "$2" net.ini run.dir="$1" $exact && grep -q "going on from" out && [ "$(state whole)" = "$(state "$1")" ] && [ "$(losses whole)" = "$(losses "$1")" ]
+}

@@ -1,0 +1,80 @@
+#!/usr/bin/env bash
+# TEST timeout=300
+# A checkpoint that cannot be written: said, trained on, tried again; 74 where the last one fails. What was committed stays.
+. "$TRAINER_ROOT/tests/faults/common.sh"
+run_config
+run 1 net.ini run.dir=whole $exact
+ok $? "an uninterrupted run"
+said() { grep -c "checkpoint not saved; training goes on" out; }
+steps() { ls "$1/checkpoints" | sed -n 's/^step-0*//p' | tr '\n' ' '; }
+
+FAULT="$slow FAIL_CALL=fsync FAIL_ON=step-00000020 FAIL_HOW=ENOSPC FAIL_AT=2" start 2 net.ini run.dir=once $exact checkpoint.keep=0
+begin=$(now)
+ended
+row "the disk is full in one checkpoint" "said, training goes on, the next one is saved"
+[ $rc = 0 ] && [ "$(said)" = 1 ] && grep -q "step 20 was not saved.*No space left" out && [ "$(steps once)" = "10 30 40 50 60 " ]
+ok $? "no space in one checkpoint: said once, the others are there"
+[ "$(state whole)" = "$(state once)" ]
+ok $? "the same bits"
+
+FAULT="$slow FAIL_CALL=write FAIL_ON=.tmp-step- FAIL_HOW=ENOSPC FAIL_AT=60 FAIL_ALWAYS=1" start 2 net.ini run.dir=full $exact
+begin=$(now)
+ended
+row "the disk is full from the second checkpoint on" "said each time, trained to the end, the last one tried twice"
+[ $rc = 74 ] && [ "$(said)" -ge 3 ] && [ "$(grep -c 'trainer: error' out)" = 1 ] && grep -q "error: The checkpoint of step 60 was not saved" out
+ok $? "no space from the second on: trained to the end, code $rc, said once as an error"
+[ "$(steps full)" = "10 " ] && [ -z "$(ls -A full/checkpoints | grep '^\.')" ]
+ok $? "the first checkpoint is there, and nothing unfinished"
+restarted full 2
+ok $? "restarted: the same bits"
+
+FAULT="$slow FAIL_CALL=write FAIL_ON=/full2/ FAIL_HOW=ENOSPC FAIL_AT=70 FAIL_ALWAYS=1" start 1 net.ini run.dir=full2 $exact
+begin=$(now)
+ended
+row "everything in the run folder fails for want of space, metrics and log too" "said, trained to the end"
+[ $rc = 74 ] && [ "$(grep -c 'metrics.jsonl will lack lines' out)" = 1 ]
+ok $? "metrics that cannot be written do not end the run: code $rc"
+run 2 net.ini run.dir=full2 $exact && [ "$(state whole)" = "$(state full2)" ]
+ok $? "restarted: the same bits"
+
+FAULT="$slow FAIL_CALL=rename FAIL_ON=/step-00000020 FAIL_HOW=ESTALE FAIL_AT=1" start 1 net.ini run.dir=stale $exact checkpoint.keep=0
+begin=$(now)
+ended
+row "the rename of a checkpoint fails (ESTALE)" "said, training goes on, the next one is saved"
+[ $rc = 0 ] && [ "$(said)" = 1 ] && [ "$(steps stale)" = "10 30 40 50 60 " ] && [ "$(state whole)" = "$(state stale)" ]
+ok $? "a rename that fails: one checkpoint less"
+
+FAULT="$slow FAIL_CALL=write FAIL_ON=checkpoints FAIL_HOW=short FAIL_AT=0" start 1 net.ini run.dir=short $exact
+begin=$(now)
+ended
+row "every write of a checkpoint writes half" "written on"
+[ $rc = 0 ] && [ "$(said)" = 0 ] && [ "$(state whole)" = "$(state short)" ]
+ok $? "writes that come short are continued"
+
+# Reading the newest fails: the one before it serves.
+cp -r once read
+rm -rf read/checkpoints/step-00000060 read/checkpoints/latest
+FAULT="FAIL_CALL=pread,read FAIL_ON=step-00000050 FAIL_HOW=EIO FAIL_AT=3 FAIL_ALWAYS=1" start 1 net.ini run.dir=read $exact
+begin=$(now)
+ended
+row "the newest checkpoint cannot be read (EIO)" "the one before it serves, and it is said"
+[ $rc = 0 ] && grep -q "passed over" out && grep -q "going on from .*step-00000040" out && [ "$(state whole)" = "$(state read)" ]
+ok $? "the newest cannot be read: the one before it serves, the same bits"
+
+# A file system that is really full, where a user may mount one.
+cat >really.sh <<'EOS'
+mount -t tmpfs -o size=300k tmpfs small && "$TRAINER" net.ini run.dir=small/run $exact checkpoint.keep=0 checkpoint.every=4 >out 2>&1
+echo "$? $(ls small/run/checkpoints | grep -c '^step-')"
+EOS
+mkdir small
+export exact
+if result=$(unshare -rm bash really.sh 2>/dev/null) && [ "${result#* }" -gt 0 ]; then
+    read -r rc count <<<"$result"
+    sec=- 
+    row "a file system of 300 KiB fills up" "said each time, trained to the end, what was saved stays"
+    [ "$rc" = 74 ] && [ "$(said)" -ge 2 ] && grep -q "KiB are free in small/run/checkpoints" out
+    ok $? "a full tmpfs: code $rc, $count checkpoints are there"
+else
+    ok 0 "a full tmpfs # SKIP no file system can be mounted here"
+fi
+echo "1..$n"

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# A loss that is not finite: the run stops and names the op, or skips that update; no checkpoint of it is ever kept.
+. "$TRAINER_ROOT/tests/train/common.sh"
+config
+run 2 net.ini run.dir=stop optimizer.type=sgd optimizer.lr=1e6 schedule.type=constant optimizer.clip_norm=0 optimizer.ema=0
+[ $? = 93 ] && grep -q "first output that is not finite is of op" out && [ "$(grep -c 'trainer: error' out)" = 1 ]
+ok $? "on_nan=stop: code 93, and the op is named once"
+[ -z "$(ls stop/checkpoints | grep step-)" ]
+ok $? "no checkpoint of it"
+run 2 net.ini run.dir=skip optimizer.type=sgd optimizer.lr=1e6 schedule.type=constant optimizer.clip_norm=0 optimizer.ema=0 train.on_nan=skip
+ok $? "on_nan=skip: the run ends well"
+grep -q "update skipped" out
+ok $? "and says what it skipped"
+[ "$(grep -c '"loss":null' skip/metrics.jsonl)" -gt 0 ] && grep -q '"skipped": [1-9]' skip/summary.json && ! grep -q 'loss -*nan  ' out
+ok $? "a skipped step is counted, and has no part in the means"
+
+# One sample of eight spoils the sums of all: its rank says where, and a rank that has another micro-batch last does not accuse the metrics.
+for i in 1 2 3 4 5 6 7 8; do echo "$i,0,$((i % 2))"; done | sed '8s/^8/1e30/' >bad.csv
+"$TRAINER" import csv bad.csv bad.h5 --test-fraction 0 >out 2>&1
+ok $? "a file with one large number"
+cat >bad.ini <<'INI'
+threads = 1
+[model]
+layers = linear 4, linear 1
+loss = mse
+[data]
+train = bad.h5
+classes = 0
+shuffle = 0
+mean = 0
+std = 1
+batch_size = 8
+micro_batch = 4
+[train]
+steps = 3
+INI
+run 2 bad.ini run.dir=bad2
+[ $? = 93 ] && grep -q "\[rank 1 .*first output that is not finite is of op 'mse" out && [ "$(grep -c 'trainer: error' out)" = 1 ]
+ok $? "two ranks: the rank with the bad sample names the loss"
+run 1 bad.ini run.dir=bad1
+[ $? = 93 ] && grep -q "is not finite is of op 'mse" out
+ok $? "one rank: the last micro-batch is looked through"
+tac bad.csv >first.csv
+"$TRAINER" import csv first.csv first.h5 --test-fraction 0 >out 2>&1
+run 1 bad.ini run.dir=first data.train=first.h5
+[ $? = 93 ] && grep -q "by an earlier micro-batch" out
+ok $? "an earlier micro-batch is said to be one"
+echo "1..$n"

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# TEST timeout=300
+# The same run on 1 to 4 ranks: the same samples in the same steps, the same losses, and with parallel.reproducible the same bits.
+. "$TRAINER_ROOT/tests/train/common.sh"
+config
+for r in 1 2 3 4; do
+    run $r net.ini run.dir=fast$r
+    ok $? "$r ranks train"
+    run $r net.ini run.dir=exact$r parallel.reproducible=yes
+    ok $? "$r ranks train, reproducible"
+done
+for r in 2 3 4; do
+    near fast1 fast$r 1e-5 5
+    ok $? "1 and $r ranks: losses within 1e-5 over 5 steps"
+    [ "$(state exact1)" = "$(state exact$r)" ] && [ "$(losses exact1)" = "$(losses exact$r)" ]
+    ok $? "1 and $r ranks, reproducible: the same bits"
+done
+run 3 net.ini run.dir=late3 parallel.overlap=no parallel.engine=poll
+[ "$(state fast3)" = "$(state late3)" ]
+ok $? "overlapped = not overlapped, thread or polling"
+run 2 net.ini run.dir=small parallel.bucket_first=256 parallel.bucket=1k
+near small fast2 1e-5 5
+ok $? "many small buckets train alike"
+run 1 net.ini run.dir=strict device=strict
+[ "$(state fast1)" = "$(state strict)" ]
+ok $? "the strict device trains to the same bits: no event is missing, nothing dead is read"
+run 2 net.ini run.dir=strict2 device=strict
+near strict2 fast2 1e-5 5
+ok $? "two ranks on the strict device, through staged reductions"
+run 7 net.ini run.dir=many
+[ $? = 78 ] && grep -q "7 ranks, but only 6 micro-batches" out && [ "$(grep -c 'trainer: error' out)" = 1 ]
+ok $? "more ranks than micro-batches: one message, code 78"
+# Ranks whose files of one name differ, as copies on the disks of nodes may.
+"$TRAINER" import synthetic digits long.h5 --samples 200 >out 2>&1 && "$TRAINER" import synthetic digits short.h5 --samples 150 >>out 2>&1
+ok $? "two files of unlike lengths"
+sed 's/^format = .*/train = copy.h5/; /^synthetic/d; /^classes/d' net.ini >file.ini
+mkdir -p a b && ln -sf ../long.h5 a/copy.h5 && ln -sf ../short.h5 b/copy.h5
+cat >rank <<'SH'
+#!/bin/sh
+[ "${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}}" = 0 ] && cd a || cd b
+exec "$TRAINER" ../file.ini run.dir=differ
+SH
+chmod +x rank
+"$MPIEXEC" -np 2 ./rank >out 2>&1
+[ $? = 65 ] && grep -q "what is in the data files, and the device should be the same on all 2 ranks" out && [ "$(grep -c 'trainer: error' out)" = 1 ]
+ok $? "ranks with unlike data do not begin"
+# One micro-batch of 32 against four of 8, on 32 samples, so that a step has all of them either way; no batch-norm, whose
+# statistics are of a micro-batch, and no dropout.
+cat >sum.ini <<'INI'
+threads = 1
+[model]
+layers = flatten, linear 32, gelu, linear 10
+[data]
+format = synthetic
+synthetic_samples = 32
+synthetic_shape = 12x12x1
+classes = 10
+batch_size = 32
+[train]
+steps = 10
+[log]
+every = 1
+INI
+run 1 sum.ini run.dir=whole data.micro_batch=32
+run 1 sum.ini run.dir=parts data.micro_batch=8
+near whole parts 1e-5 10
+ok $? "accumulation 4 x 8 = batch 32"
+# Three slots on two ranks: one rank adds up and the other does not, so each finishes a layer's weight and bias in another order.
+run 2 sum.ini run.dir=uneven data.synthetic_samples=96 data.batch_size=24 data.micro_batch=8 parallel.bucket_first=18000 parallel.bucket=18000
+ok $? "uneven ranks reduce their buckets in one order"
+run 1 sum.ini run.dir=alone data.synthetic_samples=96 data.batch_size=24 data.micro_batch=8
+near uneven alone 1e-5 10
+ok $? "and train as one rank does"
+echo "1..$n"

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# TEST timeout=300
+# A run that was stopped and resumed is the uninterrupted one, bit for bit, on the same and on another number of ranks.
+. "$TRAINER_ROOT/tests/train/common.sh"
+config
+exact="parallel.reproducible=yes"
+run 2 net.ini run.dir=whole $exact
+ok $? "an uninterrupted run of 20 steps"
+for from in 1 2 3; do
+    run $from net.ini run.dir=cut$from $exact checkpoint.every=9 checkpoint.keep=0
+    rm -rf cut$from/checkpoints/step-00000020 cut$from/checkpoints/step-00000018 cut$from/checkpoints/latest
+    to=$((from % 3 + 2))
+    run $to net.ini run.dir=cut$from $exact
+    ok $? "resumed on $to ranks from step 9 on $from"
+    grep -q "going on from .*step-00000009" out
+    ok $? "it says so"
+    [ "$(state whole)" = "$(state cut$from)" ] && [ "$(losses whole)" = "$(losses cut$from)" ]
+    ok $? "the same weights, optimizer state and losses"
+done
+run 2 net.ini run.dir=fast checkpoint.every=9 checkpoint.keep=0
+before=$(state fast)
+rm -rf fast/checkpoints/step-00000020 fast/checkpoints/latest
+run 2 net.ini run.dir=fast
+[ "$before" = "$(state fast)" ]
+ok $? "without parallel.reproducible too, on the same number of ranks"
+
+# A signal: a checkpoint, code 75, and on from there. The launcher hands USR1 to every rank.
+"$MPIEXEC" -np 2 "$TRAINER" net.ini run.dir=signal $exact train.steps=4000 log.every=10 >out 2>&1 &
+pid=$!
+for _ in $(seq 200); do [ -s signal/metrics.jsonl ] && break; sleep 0.05; done
+kill -USR1 $pid
+wait $pid
+[ $? = 75 ] && grep -q "stopped by a signal after step" out && [ "$(grep -c 'stopped by a signal' out)" = 1 ]
+ok $? "USR1: a checkpoint is saved, code 75, said once"
+at=$(readlink signal/checkpoints/latest | sed 's/step-0*//')
+run 1 net.ini run.dir=signal $exact train.steps=$((at + 20)) optimizer.lr=0.001
+ok $? "and the run goes on from it"
+
+# What must not be continued.
+run 1 net.ini run.dir=whole $exact resume=no train.steps=30
+[ $? = 78 ] && grep -q "holds checkpoints" out
+ok $? "resume=no refuses a folder with checkpoints"
+run 2 net.ini run.dir=whole $exact train.steps=30 data.batch_size=96
+[ $? = 78 ] && grep -q "data.batch_size: 48 in the checkpoint, 96 now" out
+ok $? "another batch size is refused and named"
+run 2 net.ini run.dir=whole $exact train.steps=30 'model.layers=conv 4 3x3 pad=same bias=no, batchnorm, relu, globalpool, linear 10'
+[ $? = 78 ] && grep -q "conv1.weight: f32 (4, 3, 3, 1) here, f32 (8, 3, 3, 1) in the checkpoint" out
+ok $? "another model is refused and the tensors that differ are named"
+# Damage: the newest that is whole serves, and what was passed over is said.
+cp -r signal damaged
+printf 'x' | dd of="damaged/checkpoints/$(readlink damaged/checkpoints/latest)/model.safetensors" bs=1 seek=900 conv=notrunc 2>/dev/null
+run 1 net.ini run.dir=damaged $exact train.steps=$((at + 20)) optimizer.lr=0.001
+ok $? "a damaged newest checkpoint: the one before it serves"
+grep -q "passed over" out
+ok $? "and what was passed over is said"
+for f in whole/checkpoints/step-*/model.safetensors; do printf 'x' | dd of="$f" bs=1 seek=900 conv=notrunc 2>/dev/null; done
+run 2 net.ini run.dir=whole $exact train.steps=30
+[ $? = 65 ] && [ "$(grep -c 'trainer: error' out)" = 1 ]
+ok $? "none is whole: code 65, never a start from scratch"
+
+# A run that is done: nothing is trained, and what it measured stays.
+cp fast/summary.json before.json
+run 2 net.ini run.dir=fast
+[ $? = 0 ] && grep -q "nothing is left to train" out && cmp -s fast/summary.json before.json
+ok $? "a run that is done is left as it is"
+# From a checkpoint of another run, into a folder of its own.
+run 2 net.ini run.dir=branch resume=fast/checkpoints/step-00000009
+[ $? = 0 ] && grep -q "going on from .*fast/checkpoints/step-00000009" out && [ "$(state branch)" = "$(state fast)" ]
+ok $? "resume=PATH goes on from another run's checkpoint"
+run 2 net.ini run.dir=branch resume=fast/checkpoints/step-00000009
+[ $? = 78 ] && grep -q "holds checkpoints of later steps (newest: step 20)" out && [ "$(grep -c 'trainer: error' out)" = 1 ]
+ok $? "not where later checkpoints would be taken for its own"
+run 2 net.ini run.dir=never checkpoint.every=0.5
+[ $? = 78 ] && grep -q "checkpoint.every = 0.5: expected" out && [ ! -e never ] && [ "$(grep -c 'trainer: error' out)" = 1 ]
+ok $? "a period that is none is refused before anything is made"
+
+# Fine-tuning: what fits is taken over, the rest is initialised and named.
+run 1 net.ini run.dir=tuned model.init=fast data.classes=5 'model.freeze=conv*' \
+    'model.layers=conv 8 3x3 pad=same bias=no, batchnorm, relu, maxpool 2, conv 8 3x3 pad=same, relu, globalpool, dropout 0.2, linear 5' train.steps=3
+ok $? "model.init starts from another model's weights"
+grep -q "linear1.weight: f32 (5, 8) here, f32 (10, 8) in the checkpoint" out
+ok $? "and says what was left as initialised"
+echo "1..$n"

@@ -1,0 +1,107 @@
+/* The growing buffer, nearest names, glob patterns, hash. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "trainer/str.h"
+#include "trainer/mem.h"
+
+#include <string.h>
+
+static void buffer_grows_and_is_taken(void **state) {
+    int64_t live = tr_mem_stats().live;
+    tr_str_t s = {0};
+    for (int i = 0; i < 1000; i++) tr_str_printf(&s, "%03d,", i);
+    tr_str_append(&s, "");
+    tr_str_append_bytes(&s, "end...", 3);
+    assert_int_equal(s.length, 4003);
+    assert_int_equal(strlen(s.text), 4003);
+    assert_int_equal(strncmp(s.text + 4 * 512, "512,", 4), 0);
+    char *text = NULL;
+    assert_int_equal(tr_str_take(&s, &text), TR_OK);
+    assert_string_equal(text + 4000, "end");
+    assert_null(s.text);
+    tr_free(&text);
+    assert_int_equal(tr_str_take(&s, &text), TR_OK);
+    assert_string_equal(text, "");
+    tr_free(&text);
+    assert_int_equal(tr_mem_stats().live, live);
+}
+
+static void failed_growth_is_remembered(void **state) {
+    tr_str_t s = {0};
+    tr_mem_fail_at(1);
+    tr_str_append(&s, "lost");
+    tr_str_append(&s, "lost too");
+    tr_str_printf(&s, "%d", 1);
+    char *text = NULL;
+    assert_int_equal(tr_str_take(&s, &text), TR_ERR_MEMORY);
+    assert_null(text);
+    assert_int_equal(s.status, TR_OK);
+}
+
+static const char *nearest(const char *name) {
+    static const char *const names[] = {"batch_size", "micro_batch", "lr", "epochs", "steps", "seed"};
+    const char *found = tr_nearest(name, names, 6);
+    return found ? found : "-";
+}
+
+static void nearest_name_is_found(void **state) {
+    assert_string_equal(nearest("bach_size"), "batch_size");
+    assert_string_equal(nearest("batchsize"), "batch_size");
+    assert_string_equal(nearest("Batch_Size"), "batch_size");
+    assert_string_equal(nearest("batch_szie"), "batch_size");
+    assert_string_equal(nearest("batch"), "batch_size");
+    assert_string_equal(nearest("epoch"), "epochs");
+    assert_string_equal(nearest("rl"), "lr");
+    assert_string_equal(nearest("sede"), "seed");
+}
+
+static void far_names_are_not_guessed(void **state) {
+    assert_string_equal(nearest("temperature"), "-");
+    assert_string_equal(nearest("x"), "-");
+    assert_string_equal(nearest(""), "-");
+    char longest[300];
+    memset(longest, 'b', sizeof longest);
+    longest[299] = '\0';
+    assert_string_equal(nearest(longest), "-");
+    assert_null(tr_nearest("lr", NULL, 0));
+}
+
+static void globs_match(void **state) {
+    assert_true(tr_glob_match("*.h5", "train_0.h5"));
+    assert_true(tr_glob_match("a*b*c", "aXbXbXc"));
+    assert_true(tr_glob_match("??", "ab"));
+    assert_true(tr_glob_match("*", ""));
+    assert_true(tr_glob_match("**x**", "x"));
+    assert_true(tr_glob_match("", ""));
+    assert_false(tr_glob_match("*.h5", "train.h5x"));
+    assert_false(tr_glob_match("?", ""));
+    assert_false(tr_glob_match("", "a"));
+    assert_false(tr_glob_match("a*b", "aXc"));
+    char text[2001];
+    memset(text, 'a', 2000);
+    text[2000] = '\0';
+    assert_false(tr_glob_match("*a*a*a*a*a*a*a*a*b", text)); /* not exponential */
+}
+
+/* Published FNV-1a test values: they keep checkpoints readable. */
+static void hash_is_fnv1a(void **state) {
+    assert_true(tr_hash_name("") == 0xcbf29ce484222325u);
+    assert_true(tr_hash_name("a") == 0xaf63dc4c8601ec8cu);
+    assert_true(tr_hash_name("foobar") == 0x85944171f73967e8u);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(buffer_grows_and_is_taken),
+        cmocka_unit_test(failed_growth_is_remembered),
+        cmocka_unit_test(nearest_name_is_found),
+        cmocka_unit_test(far_names_are_not_guessed),
+        cmocka_unit_test(globs_match),
+        cmocka_unit_test(hash_is_fnv1a),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

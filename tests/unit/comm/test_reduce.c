@@ -1,0 +1,303 @@
+/* The MPI engine in both ways on the devices that are here: exact sums, many in flight, any order of waits,
+ * other calls between. */
+//TEST np=1
+//TEST np=2
+//TEST np=3
+//TEST np=4
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "trainer/comm.h"
+#include "trainer/mem.h"
+
+enum { THREAD = 1, POLL = 2 };
+
+static tr_world_t *world;
+static const tr_world_info_t *info;
+static tr_device_t *device;
+static tr_stream_t *stream;
+static tr_collectives_t *coll;
+static void *scratch; /* 256 bytes on the device */
+
+#define OK(call) assert_int_equal((call), TR_OK)
+
+/* Integer-valued, so that every order of summation gives the same bits. */
+static float value(int rank, int64_t i, int salt) {
+    return (float)((rank * 7 + i * 3 + salt) % 1001 - 500);
+}
+static float total(int64_t i, int salt) {
+    float sum = 0;
+    for (int r = 0; r < info->size; r++) sum += value(r, i, salt);
+    return sum;
+}
+
+static void *put(const void *host, size_t bytes) {
+    void *data = NULL, *pinned = NULL;
+    OK(device->ops->alloc(device, bytes + 1, &data));
+    OK(device->ops->host_alloc(device, bytes + 1, &pinned));
+    memcpy(pinned, host, bytes);
+    OK(device->ops->copy(device, stream, data, pinned, bytes, TR_COPY_TO_DEVICE));
+    OK(device->ops->stream_sync(device, stream));
+    device->ops->host_free(device, pinned);
+    return data;
+}
+
+static void get(void *host, const void *data, size_t bytes) {
+    void *pinned = NULL;
+    OK(device->ops->host_alloc(device, bytes + 1, &pinned));
+    OK(device->ops->copy(device, stream, pinned, data, bytes, TR_COPY_TO_HOST));
+    OK(device->ops->stream_sync(device, stream));
+    memcpy(host, pinned, bytes);
+    device->ops->host_free(device, pinned);
+}
+
+static float *make(int64_t count, int salt, void **out_device) {
+    float *host = NULL;
+    OK(tr_alloc((size_t)count * sizeof *host, "test", &host));
+    for (int64_t i = 0; i < count; i++) host[i] = value(info->rank, i, salt);
+    *out_device = put(host, (size_t)count * sizeof *host);
+    return host;
+}
+
+static void check(float *host, void *data, int64_t count, int salt) {
+    get(host, data, (size_t)count * sizeof *host);
+    for (int64_t i = 0; i < count; i++)
+        if (host[i] != total(i, salt))
+            fail_msg("element %lld: %g, not %g", (long long)i, host[i], total(i, salt));
+    device->ops->free(device, data);
+    tr_free(&host);
+}
+
+static void test_sums_of_odd_counts(void **state) {
+    const int64_t counts[] = {1, 3, 17, 1023, 65537, 1500001, 0};
+    for (size_t c = 0; c < TR_COUNT(counts); c++) {
+        void *data;
+        tr_ticket_t ticket = 0;
+        float *host = make(counts[c], (int)c, &data);
+        OK(coll->ops->allreduce_start(coll, data, counts[c], TR_F32, stream, &ticket));
+        OK(coll->ops->wait(coll, ticket, stream));
+        check(host, data, counts[c], (int)c);
+    }
+}
+
+static void test_types(void **state) {
+    double d[3] = {info->rank + 0.5, 1e300, -1};
+    int64_t n[2] = {((int64_t)1 << 60) + info->rank, -info->rank};
+    void *dd = put(d, sizeof d), *nd = put(n, sizeof n);
+    tr_ticket_t ticket;
+    OK(coll->ops->allreduce_start(coll, dd, 3, TR_F64, stream, &ticket));
+    OK(coll->ops->allreduce_start(coll, nd, 2, TR_I64, stream, &ticket));
+    OK(coll->ops->wait(coll, ticket, stream));
+    get(d, dd, sizeof d);
+    get(n, nd, sizeof n);
+    int s = info->size;
+    assert_true(d[0] == s * (s - 1) / 2.0 + s * 0.5 && d[2] == -s);
+    assert_true(n[0] == s * ((int64_t)1 << 60) + s * (s - 1) / 2 && n[1] == -s * (s - 1) / 2);
+    device->ops->free(device, dd);
+    device->ops->free(device, nd);
+    assert_int_equal(coll->ops->allreduce_start(coll, NULL, 1, TR_BF16, stream, &ticket), TR_ERR_INTERNAL);
+}
+
+#define MANY 1100 /* more than the engine keeps in flight */
+
+static void test_many_in_flight(void **state) {
+    void *data[MANY];
+    float *host[MANY];
+    tr_ticket_t tickets[MANY];
+    for (int b = 0; b < MANY; b++) host[b] = make(b % 37 + 1, b, &data[b]);
+    for (int b = 0; b < MANY; b++) {
+        OK(coll->ops->allreduce_start(coll, data[b], b % 37 + 1, TR_F32, stream, &tickets[b]));
+        OK(coll->ops->progress(coll));
+    }
+    OK(coll->ops->wait(coll, tickets[MANY - 1], stream));
+    for (int b = 0; b < MANY; b++) check(host[b], data[b], b % 37 + 1, b);
+}
+
+static void test_waits_in_any_order(void **state) {
+    enum { N = 6 };
+    const int order[N] = {3, 0, 5, 1, 4, 2};
+    void *data[N];
+    float *host[N];
+    tr_ticket_t tickets[N];
+    for (int b = 0; b < N; b++) host[b] = make(1001, b, &data[b]);
+    for (int b = 0; b < N; b++)
+        OK(coll->ops->allreduce_start(coll, data[b], 1001, TR_F32, stream, &tickets[b]));
+    for (int k = 0; k < N; k++) {
+        OK(coll->ops->wait(coll, tickets[order[k]], stream));
+        check(host[order[k]], data[order[k]], 1001, order[k]);
+    }
+    assert_int_equal(coll->ops->wait(coll, tickets[N - 1] + 1, stream), TR_ERR_INTERNAL);
+}
+
+/* Ranks reach the world's calls with different numbers of reductions moved on. */
+static void test_world_calls_between(void **state) {
+    enum { N = 12 };
+    void *data[N];
+    float *host[N];
+    tr_ticket_t tickets[N];
+    for (int b = 0; b < N; b++) host[b] = make(5000 + b, b, &data[b]);
+    for (int b = 0; b < N; b++) {
+        OK(coll->ops->allreduce_start(coll, data[b], 5000 + b, TR_F32, stream, &tickets[b]));
+        if ((b + info->rank) % 2) OK(coll->ops->progress(coll));
+        double one = 1;
+        OK(tr_world_allreduce(world, &one, 1, TR_REDUCE_SUM));
+        assert_true(one == info->size);
+        if (b % 4 == 0) OK(tr_world_barrier(world));
+        if (b % 5 == 0)
+            assert_int_equal(tr_world_agree(world, info->rank == 0 ? TR_FAIL(TR_ERR_IO, "x") : TR_OK),
+                             TR_ERR_IO);
+    }
+    OK(coll->ops->wait(coll, tickets[N - 1], stream));
+    for (int b = 0; b < N; b++) check(host[b], data[b], 5000 + b, b);
+}
+
+static void test_broadcast(void **state) {
+    for (int root = 0; root < info->size; root++) {
+        float host[777];
+        void *pending, *data;
+        float *other = make(999, 1, &pending);
+        tr_ticket_t ticket;
+        for (int i = 0; i < 777; i++) host[i] = value(info->rank, i, root);
+        data = put(host, sizeof host);
+        OK(coll->ops->allreduce_start(coll, pending, 999, TR_F32, stream, &ticket));
+        OK(coll->ops->broadcast(coll, data, 777, TR_F32, root, stream));
+        OK(coll->ops->wait(coll, ticket, stream));
+        get(host, data, sizeof host);
+        for (int i = 0; i < 777; i++) assert_true(host[i] == value(root, i, root));
+        device->ops->free(device, data);
+        check(other, pending, 999, 1);
+    }
+}
+
+/* A ring: every rank hands its block to the next, size times; even ranks send first. */
+static void test_send_and_receive(void **state) {
+    enum { N = 70001 };
+    if (info->size == 1) return;
+    int next = (info->rank + 1) % info->size, previous = (info->rank + info->size - 1) % info->size;
+    void *data, *arrived;
+    float *host = make(N, 0, &data);
+    arrived = put(host, N * sizeof *host);
+    for (int hop = 0; hop < 3; hop++) {
+        if (info->rank > 0) OK(coll->ops->receive(coll, arrived, N, TR_F32, previous, stream));
+        OK(coll->ops->send(coll, data, N, TR_F32, next, stream));
+        if (info->rank == 0) OK(coll->ops->receive(coll, arrived, N, TR_F32, previous, stream));
+        void *swap = data;
+        data = arrived;
+        arrived = swap;
+    }
+    get(host, data, N * sizeof *host);
+    int from = ((info->rank - 3) % info->size + info->size) % info->size;
+    for (int i = 0; i < N; i++) assert_true(host[i] == value(from, i, 0));
+    device->ops->free(device, data);
+    device->ops->free(device, arrived);
+    tr_free(&host);
+}
+
+/* Work that keeps a stream behind the others, where streams run for themselves. */
+static void delay(tr_stream_t *late, int works) {
+    for (int i = 0; i < works; i++) OK(device->ops->zero(device, late, scratch, 1));
+}
+
+/* Brought back on one stream, which is late, read on another. */
+static void test_two_streams(void **state) {
+    tr_stream_t *first = stream, *second = NULL;
+    OK(device->ops->stream_create(device, "second", &second));
+    for (int round = 0; round < 20; round++) {
+        void *data;
+        tr_ticket_t ticket;
+        float *host = make(3001, round, &data);
+        OK(coll->ops->allreduce_start(coll, data, 3001, TR_F32, first, &ticket));
+        delay(first, 50);
+        OK(coll->ops->wait(coll, ticket, first));
+        OK(coll->ops->wait(coll, ticket, second));
+        stream = second;
+        check(host, data, 3001, round);
+        stream = first;
+    }
+    device->ops->stream_destroy(device, second);
+}
+
+/* More pieces than there are slots, and the stream that reads their staging memory is late. */
+static void test_slots_used_again(void **state) {
+    enum { N = 1100 };
+    tr_stream_t *first = stream, *second = NULL;
+    void *data[N];
+    float *host[N];
+    tr_ticket_t ticket;
+    OK(device->ops->stream_create(device, "second", &second));
+    for (int b = 0; b < N; b++) OK(coll->ops->allreduce_start(coll, scratch, 5, TR_F32, first, &ticket));
+    OK(coll->ops->wait(coll, ticket, first)); /* all slots have memory: getting more would end all delays */
+    for (int b = 0; b < N; b++) host[b] = make(5, b, &data[b]);
+    delay(second, 8000);
+    for (int b = 0; b < N; b++) {
+        OK(coll->ops->allreduce_start(coll, data[b], 5, TR_F32, first, &ticket));
+        OK(coll->ops->wait(coll, ticket, second));
+    }
+    OK(device->ops->stream_sync(device, second));
+    for (int b = 0; b < N; b++) check(host[b], data[b], 5, b);
+    device->ops->stream_destroy(device, second);
+}
+
+static void test_statistics(void **state) {
+    void *data;
+    float *host = make(100000, 0, &data);
+    tr_ticket_t ticket;
+    coll->bytes = coll->calls = 0;
+    coll->busy_sec = coll->exposed_sec = 0;
+    OK(coll->ops->allreduce_start(coll, data, 60000, TR_F32, stream, &ticket));
+    OK(coll->ops->allreduce_start(coll, (float *)data + 60000, 40000, TR_F32, stream, &ticket));
+    OK(coll->ops->wait(coll, ticket, stream));
+    assert_int_equal(coll->calls, 2);
+    assert_int_equal(coll->bytes, 400000);
+    if (info->size > 1) assert_true(coll->busy_sec > 0 && coll->exposed_sec > 0);
+    assert_true(coll->busy_sec < 5 && coll->exposed_sec < 5);
+    check(host, data, 100000, 0);
+}
+
+static int run_on(const char *name, int engine) {
+    const tr_parallel_settings_t settings = {.engine = engine, .timeout = 60};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sums_of_odd_counts),  cmocka_unit_test(test_types),
+        cmocka_unit_test(test_many_in_flight),      cmocka_unit_test(test_waits_in_any_order),
+        cmocka_unit_test(test_world_calls_between), cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_send_and_receive),    cmocka_unit_test(test_two_streams),
+        cmocka_unit_test(test_slots_used_again),    cmocka_unit_test(test_statistics),
+    };
+    char title[64];
+    snprintf(title, sizeof title, "%s, %s", name, engine == THREAD ? "thread" : "poll");
+    if (tr_device_open(name, &(tr_device_params_t){.threads = 1, .seed = 5}, &device) != TR_OK) {
+        printf("[  SKIPPED ] %s: %s\n", title, tr_error_last()->message);
+        return 0;
+    }
+    int failed = device->ops->stream_create(device, "test", &stream) != TR_OK ||
+                 device->ops->alloc(device, 256, &scratch) != TR_OK ||
+                 tr_world_collectives(world, device, &settings, &coll) != TR_OK ||
+                 cmocka_run_group_tests_name(title, tests, NULL, NULL);
+    if (failed) {
+        fprintf(stderr, "%s: %s\n", title, tr_error_last()->message);
+        tr_world_abort(world, 1); /* the others may wait */
+    }
+    tr_world_collectives_close(world, &coll);
+    device->ops->free(device, scratch);
+    device->ops->stream_destroy(device, stream);
+    tr_device_close(&device);
+    return failed;
+}
+
+int main(void) {
+    if (tr_world_open(NULL, &world) != TR_OK) {
+        fprintf(stderr, "%s\n", tr_error_last()->message);
+        return 1;
+    }
+    info = tr_world_info(world);
+    int failed =
+        run_on("cpu", THREAD) + run_on("cpu", POLL) + run_on("strict", THREAD) + run_on("strict", POLL);
+    tr_world_close(&world);
+    if (tr_mem_stats().live) fprintf(stderr, "%lld allocations are left\n", (long long)tr_mem_stats().live);
+    return failed || tr_mem_stats().live != 0;
+}

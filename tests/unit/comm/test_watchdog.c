@@ -1,0 +1,165 @@
+/* Who stops or hangs is named and ends the job with 75; who is only slow, or waits for a disk, is left alone. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "trainer/clock.h"
+#include "trainer/watchdog.h"
+
+#define TIMEOUT_SEC 1.0
+
+static char self[4096];
+static volatile sig_atomic_t asked;
+
+static void note(int number) {
+    asked = number;
+}
+static int asked_to_stop(void) {
+    return asked;
+}
+
+static void pause_for(double sec) {
+    usleep((useconds_t)(1e6 * sec));
+}
+
+/* Longer than the time limit in all, never in one piece. */
+static int child_slow(tr_world_t *world) {
+    if (tr_world_info(world)->rank == 0)
+        for (int i = 0; i < 8; i++) {
+            pause_for(TIMEOUT_SEC / 5);
+            tr_watchdog_mark(world);
+        }
+    return tr_world_barrier(world) != TR_OK;
+}
+
+/* The wait for a disk marks nothing; the others wait for it. */
+static int child_disk(tr_world_t *world) {
+    tr_watchdog_phase(world, TR_PHASE_CHECKPOINT, 4);
+    if (tr_world_info(world)->rank == 0) pause_for(1.6 * TIMEOUT_SEC);
+    return tr_world_barrier(world) != TR_OK;
+}
+
+/* Stopped, but not for as long as the limit. */
+static int child_pause(tr_world_t *world, int rank) {
+    if (tr_world_info(world)->rank == rank) {
+        const pid_t me = getpid();
+        if (fork() == 0) {
+            pause_for(0.6 * TIMEOUT_SEC);
+            kill(me, SIGCONT);
+            _exit(0);
+        }
+        raise(SIGSTOP);
+        wait(NULL);
+    }
+    return tr_world_barrier(world) != TR_OK;
+}
+
+/* After it has told what it is at. */
+static int child_stop(tr_world_t *world, int rank) {
+    pause_for(TIMEOUT_SEC / 2);
+    if (tr_world_info(world)->rank == rank) raise(SIGSTOP);
+    tr_world_barrier(world);
+    return 1;
+}
+
+/* Alive, but does not come. */
+static int child_hang(tr_world_t *world) {
+    if (tr_world_info(world)->rank == 1) sleep(60);
+    tr_world_barrier(world);
+    return 1;
+}
+
+/* Asked to stop while it waits for one that hangs; the time limit is far away. */
+static int child_term(tr_world_t *world) {
+    signal(SIGTERM, note);
+    if (tr_world_info(world)->rank == 1) sleep(60);
+    raise(SIGTERM);
+    tr_world_barrier(world);
+    return 1;
+}
+
+static int child_in(tr_world_t *world, const char *way) {
+    if (strcmp(way, "quiet") == 0)
+        return child_slow(world) || child_disk(world) || child_pause(world, 0) || child_pause(world, 2);
+    if (strcmp(way, "hang") == 0) return child_hang(world);
+    if (strcmp(way, "term") == 0) return child_term(world);
+    return child_stop(world, strcmp(way, "stop0") ? 2 : 0);
+}
+
+static int child(const char *way) {
+    tr_world_t *world = NULL;
+    if (tr_world_open(NULL, &world) != TR_OK) return 1;
+    if (tr_watchdog_start(world, strcmp(way, "term") ? TIMEOUT_SEC : 50, asked_to_stop) != TR_OK) return 1;
+    if (tr_world_barrier(world) != TR_OK) return 1;
+    tr_watchdog_phase(world, TR_PHASE_STEP, 3);
+    const int code = child_in(world, way);
+    tr_world_close(&world);
+    return code;
+}
+
+/* Runs WAY on three ranks; its output is in `text`. */
+static int run(const char *way, char text[8192]) {
+    char command[8192];
+    const char *launcher = getenv("MPIEXEC");
+    snprintf(command, sizeof command, "OMP_WAIT_POLICY=passive %s -n 3 '%s' %s 2>&1",
+             launcher ? launcher : "mpirun", self, way);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size_t length = fread(text, 1, 8191, pipe);
+    text[length] = '\0';
+    for (char rest[256]; fread(rest, 1, sizeof rest, pipe) > 0;)
+        ;
+    const int status = pclose(pipe);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void test_quiet(void **state) {
+    char text[8192];
+    const int code = run("quiet", text);
+    if (code != 0) print_message("%s\n", text);
+    assert_int_equal(code, 0);
+    assert_null(strstr(text, "trainer: error"));
+}
+
+static void expect_end(const char *way, const char *said, double most_sec) {
+    char text[8192];
+    const double begin = tr_clock_sec();
+    const int code = run(way, text);
+    if (code != TR_ERR_RETRY || !strstr(text, said)) print_message("%s\n", text);
+    assert_int_equal(code, TR_ERR_RETRY);
+    assert_non_null(strstr(text, said));
+    assert_non_null(strstr(text, "in phase training, step 3, collective "));
+    assert_true(tr_clock_sec() - begin < most_sec);
+}
+
+static void test_stop(void **state) {
+    expect_end("stop0", "error: rank 0 (", 15);
+    expect_end("stop2", "error: rank 2 (", 15);
+}
+static void test_hang(void **state) {
+    expect_end("hang", "furthest behind is rank 1 (", 15);
+}
+static void test_term(void **state) {
+    expect_end("term", "asked to stop, and no progress for 2", 15);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) return child(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_quiet),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_hang),
+        cmocka_unit_test(test_term),
+    };
+    if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return 1;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

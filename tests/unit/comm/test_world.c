@@ -1,0 +1,173 @@
+/* The world's functions on 1 to 4 ranks, with MPI's calls in the caller's thread and handed to a
+ * communication thread. */
+//TEST np=1
+//TEST np=2
+//TEST np=3
+//TEST np=4
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../../../src/comm/world_int.h"
+#include "trainer/mem.h"
+
+static tr_world_t *world;
+static const tr_world_info_t *info;
+
+static void test_info(void **state) {
+    assert_in_range(info->rank, 0, info->size - 1);
+    assert_in_range(info->node, 0, info->nodes - 1);
+    assert_in_range(info->local_rank, 0, info->local_size - 1);
+    assert_in_range(info->local_size, 1, info->size);
+    assert_true(info->cores >= 1);
+    assert_in_range(info->cores_shared_by, 1, info->local_size);
+    assert_true(info->host[0] != '\0');
+    assert_non_null(strpbrk(info->mpi_version, "0123456789"));
+    assert_null(strpbrk(info->mpi_version, "\n,"));
+}
+
+static void test_reductions(void **state) {
+    double values[3] = {info->rank + 1, info->rank, -info->rank};
+    assert_int_equal(tr_world_allreduce(world, values, 3, TR_REDUCE_SUM), TR_OK);
+    assert_true(values[0] == info->size * (info->size + 1) / 2.0);
+    int64_t big[2] = {((int64_t)1 << 53) + 1 + info->rank, -info->rank}; /* no double holds it */
+    assert_int_equal(tr_world_allreduce_int(world, big, 2, TR_REDUCE_MAX), TR_OK);
+    assert_true(big[0] == ((int64_t)1 << 53) + info->size);
+    assert_int_equal(big[1], 0);
+    int64_t low = 7 - info->rank;
+    assert_int_equal(tr_world_allreduce_int(world, &low, 1, TR_REDUCE_MIN), TR_OK);
+    assert_int_equal(low, 8 - info->size);
+}
+
+static void test_broadcast(void **state) {
+    for (int root = 0; root < info->size; root++) {
+        char bytes[1001];
+        memset(bytes, info->rank, sizeof bytes);
+        assert_int_equal(tr_world_broadcast(world, bytes, sizeof bytes, root), TR_OK);
+        for (size_t i = 0; i < sizeof bytes; i++) assert_int_equal(bytes[i], root);
+        char *text = NULL, mine[32];
+        snprintf(mine, sizeof mine, "from %d", root);
+        if (info->rank == root) assert_int_equal(tr_strdup(root % 2 ? "" : mine, &text), TR_OK);
+        assert_int_equal(tr_world_broadcast_text(world, &text, root), TR_OK);
+        assert_string_equal(text, root % 2 ? "" : mine);
+        tr_free(&text);
+    }
+}
+
+static void test_allgather(void **state) {
+    struct {
+        int rank;
+        char tag[9];
+    } mine = {info->rank, "x"}, all[4];
+    assert_int_equal(tr_world_allgather(world, &mine, sizeof mine, all), TR_OK);
+    for (int r = 0; r < info->size; r++) assert_int_equal(all[r].rank, r);
+    assert_int_equal(tr_world_barrier(world), TR_OK);
+}
+
+static void test_agree_ok(void **state) {
+    assert_int_equal(tr_world_agree(world, TR_OK), TR_OK);
+}
+
+static void test_agree_each_rank_fails_once(void **state) {
+    for (int bad = 0; bad < info->size; bad++) {
+        tr_error_clear();
+        tr_status_t mine = TR_OK;
+        if (info->rank == bad) mine = TR_FAIL(TR_ERR_DATA, "file %d is cut short", bad);
+        assert_int_equal(tr_world_agree(world, mine), TR_ERR_DATA);
+        const tr_error_t *e = tr_error_last();
+        assert_int_equal(e->code, TR_ERR_DATA);
+        char want[64], from[32];
+        snprintf(want, sizeof want, "file %d is cut short", bad);
+        snprintf(from, sizeof from, "rank %d (", bad);
+        if (info->rank == bad) {
+            assert_string_equal(e->message, want);
+        } else {
+            assert_memory_equal(e->message, from, strlen(from));
+            assert_non_null(strstr(e->message, want));
+            assert_non_null(strstr(e->trace, "test_agree_each_rank_fails_once"));
+        }
+    }
+}
+
+static void test_agree_on_the_worst(void **state) {
+    tr_error_clear();
+    tr_status_t mine =
+        info->rank == 0 ? TR_FAIL(TR_ERR_IO, "disk") : TR_FAIL(TR_ERR_CONFIG, "key of %d", info->rank);
+    tr_status_t want = info->size == 1 ? TR_ERR_IO : TR_ERR_CONFIG;
+    assert_int_equal(tr_world_agree(world, mine), want);
+    assert_int_equal(tr_error_last()->code, want);
+    /* Of equals the lowest rank speaks. */
+    assert_non_null(strstr(tr_error_last()->message, info->size == 1 ? "disk" : "key of 1"));
+}
+
+static void test_agree_without_a_record(void **state) {
+    tr_error_clear();
+    assert_int_equal(tr_world_agree(world, info->rank == info->size - 1 ? TR_ERR_MEMORY : TR_OK),
+                     TR_ERR_MEMORY);
+    if (info->rank != info->size - 1)
+        assert_non_null(strstr(tr_error_last()->message, tr_status_name(TR_ERR_MEMORY)));
+}
+
+static void test_same(void **state) {
+    const char *text = "step 7";
+    assert_int_equal(tr_world_same(world, "The step", text, strlen(text)), TR_OK);
+    if (info->size == 1) return;
+    tr_error_clear();
+    int mine = info->rank == info->size - 1;
+    assert_int_equal(tr_world_same(world, "The seed", &mine, sizeof mine), TR_ERR_INTERNAL);
+    char list[32];
+    snprintf(list, sizeof list, "(%d)", info->size - 1);
+    assert_non_null(strstr(tr_error_last()->message, "The seed"));
+    assert_non_null(strstr(tr_error_last()->message, list));
+    /* The same bytes, but not as many. */
+    assert_int_equal(tr_world_same(world, "The list", "aaaa", info->rank ? 3 : 4), TR_ERR_INTERNAL);
+}
+
+static void test_mpi_errors_return(void **state) {
+    char byte = 0;
+    assert_int_equal(tr_world_broadcast(world, &byte, 1, info->size + 5), TR_ERR_INTERNAL);
+    assert_non_null(strstr(tr_error_last()->message, "MPI_Bcast"));
+}
+
+static int use_thread(void **state) {
+    tr_worker_t *worker = NULL;
+    if (tr_worker_start(world->comm, &worker) != TR_OK) return -1;
+    world->worker = worker;
+    world->timeout_sec = 60;
+    return 0;
+}
+
+static int stop_thread(void **state) {
+    tr_worker_stop(&world->worker);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_info),
+        cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_allgather),
+        cmocka_unit_test(test_agree_ok),
+        cmocka_unit_test(test_agree_each_rank_fails_once),
+        cmocka_unit_test(test_agree_on_the_worst),
+        cmocka_unit_test(test_agree_without_a_record),
+        cmocka_unit_test(test_same),
+        cmocka_unit_test(test_mpi_errors_return), /* last: the thread stops at a failure */
+    };
+    if (tr_world_open(NULL, &world) != TR_OK) {
+        fprintf(stderr, "%s\n", tr_error_last()->message);
+        return 1;
+    }
+    info = tr_world_info(world);
+    int failed = cmocka_run_group_tests_name("direct", tests, NULL, NULL);
+    failed += cmocka_run_group_tests_name("thread", tests, use_thread, stop_thread);
+    if (failed) tr_world_abort(world, 1); /* the others may wait */
+    tr_world_close(&world);
+    if (tr_mem_stats().live) fprintf(stderr, "%lld allocations are left\n", (long long)tr_mem_stats().live);
+    return tr_mem_stats().live != 0;
+}

@@ -1,0 +1,31 @@
+/* What the tests of the data floor share. */
+#ifndef DATA_TEST_H
+#define DATA_TEST_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include "trainer/data.h"
+
+#define assert_ok(expr)                                                                                      \
+    do {                                                                                                     \
+        tr_status_t status_ = (expr);                                                                        \
+        if (status_ != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                           \
+    } while (0)
+
+/* A device that is nothing but its host memory. */
+extern tr_device_t test_device;
+/* Settings as they are when nothing is configured. */
+tr_data_settings_t test_settings(void);
+
+/* A data set in memory: x is the sample's id as `width` int64, y its id as i32. Fails at sample `bad` (-1:
+ * never). */
+typedef struct {
+    tr_dataset_t base;
+    int64_t bad, reads;
+} test_dataset_t;
+void test_dataset_make(test_dataset_t *self, int64_t samples, int64_t width);
+
+#endif

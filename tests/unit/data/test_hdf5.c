@@ -1,0 +1,750 @@
+//TEST np=1
+/* HDF5 files as people have them, written here with the library and read back bit for bit. */
+#include "data_test.h"
+#include "trainer/mem.h"
+#include <hdf5.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char folder[512];
+static char path[1024];
+
+static int setup(void **state) {
+    const char *place = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/trainer-test-XXXXXX", place ? place : "/tmp");
+    if (!mkdtemp(folder)) return -1;
+    snprintf(path, sizeof path, "%s/a.h5", folder);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    return 0;
+}
+static int teardown(void **state) {
+    return rmdir(folder);
+}
+
+/* -- writing --------------------------------------------------------------------------------------------- */
+
+static hid_t create(hsize_t user_block, bool latest) {
+    hid_t made = H5Pcreate(H5P_FILE_CREATE), access = H5Pcreate(H5P_FILE_ACCESS);
+    if (user_block) H5Pset_userblock(made, user_block);
+    if (latest) H5Pset_libver_bounds(access, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, made, access);
+    H5Pclose(made);
+    H5Pclose(access);
+    assert_true(file >= 0);
+    return file;
+}
+
+typedef struct {
+    hsize_t chunk[6]; /* chunk[0] 0: contiguous */
+    int gzip;         /* level + 1 */
+    bool shuffle, checksum, compact, growing;
+} storage_t;
+static const storage_t contiguous;
+
+static void put(hid_t file, const char *name, int ndim, const hsize_t *dim, hid_t file_type,
+                hid_t memory_type, const void *data, storage_t how) {
+    hid_t links = H5Pcreate(H5P_LINK_CREATE), made = H5Pcreate(H5P_DATASET_CREATE);
+    hsize_t most[6];
+    for (int d = 0; d < ndim; d++) most[d] = d || !how.growing ? dim[d] : H5S_UNLIMITED;
+    hid_t space = H5Screate_simple(ndim, dim, most);
+    H5Pset_create_intermediate_group(links, 1);
+    if (how.compact) H5Pset_layout(made, H5D_COMPACT);
+    if (how.chunk[0]) H5Pset_chunk(made, ndim, how.chunk);
+    if (how.shuffle) H5Pset_shuffle(made);
+    if (how.gzip) H5Pset_deflate(made, (unsigned)how.gzip - 1);
+    if (how.checksum) H5Pset_fletcher32(made);
+    hid_t id = H5Dcreate2(file, name, file_type, space, links, made, H5P_DEFAULT);
+    assert_true(id >= 0);
+    if (data) assert_true(H5Dwrite(id, memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0);
+    H5Dclose(id);
+    H5Sclose(space);
+    H5Pclose(links);
+    H5Pclose(made);
+}
+
+/* -- reading --------------------------------------------------------------------------------------------- */
+
+static tr_dataset_t *open_with(tr_data_settings_t settings, tr_split_t split) {
+    tr_dataset_t *dataset = NULL;
+    if (!*settings.train && !*settings.test) settings.train = path;
+    assert_ok(tr_dataset_open(&settings, split, &dataset));
+    return dataset;
+}
+
+static tr_dataset_t *open_plain(void) {
+    return open_with(test_settings(), TR_SPLIT_TRAIN);
+}
+
+/* All samples in reads of `step`, from the end on, must equal `x` and `y` (NULL: not compared). */
+static void check_reads(tr_dataset_t *dataset, int64_t step, const void *x, const void *y) {
+    int64_t n = dataset->info.samples;
+    size_t xb = (size_t)dataset->info.field[0].sample_bytes, yb = (size_t)dataset->info.field[1].sample_bytes;
+    char *xs = malloc((size_t)step * xb), *ys = malloc((size_t)step * (yb ? yb : 1));
+    for (int64_t first = (n - 1) / step * step; first >= 0; first -= step) {
+        int64_t count = step < n - first ? step : n - first;
+        void *dst[] = {xs, y ? ys : NULL};
+        assert_ok(dataset->ops->read(dataset, first, count, dst));
+        assert_memory_equal(xs, (const char *)x + (size_t)first * xb, (size_t)count * xb);
+        if (y) assert_memory_equal(ys, (const char *)y + (size_t)first * yb, (size_t)count * yb);
+    }
+    free(xs);
+    free(ys);
+}
+
+static void check_all(tr_dataset_t *dataset, const void *x, const void *y) {
+    static const int64_t steps[] = {1, 3, 7, 1000};
+    for (size_t i = 0; i < TR_COUNT(steps); i++) check_reads(dataset, steps[i], x, y);
+    tr_dataset_close(&dataset);
+    assert_int_equal(unlink(path), 0);
+}
+
+#define N 23
+enum { H = 5, W = 6, C = 3, IMAGE = H * W * C };
+static uint8_t images[N * IMAGE];
+static int32_t labels[N];
+static const hsize_t image_dims[] = {N, H, W, C}, label_dims[] = {N};
+
+static void make_images(void) {
+    for (int i = 0; i < N * IMAGE; i++) images[i] = (uint8_t)(i * 7 + i / 11);
+    for (int i = 0; i < N; i++) labels[i] = i * i % 10;
+}
+
+static void test_storage(void **state) {
+    static const storage_t how[] = {
+        {.gzip = 0},
+        {.compact = true},
+        {.chunk = {4, H, W, C}},
+        {.chunk = {1, H, W, C}},
+        {.chunk = {100, H, W, C}, .growing = true},
+        {.chunk = {4, 2, 4, 1}},
+        {.chunk = {5, 1, 6, 2}, .growing = true},
+        {.chunk = {4, H, W, C}, .gzip = 2},
+        {.chunk = {4, 2, 4, 2}, .gzip = 7, .shuffle = true},
+        {.chunk = {3, H, W, C}, .checksum = true},
+        {.chunk = {3, 2, W, C}, .checksum = true},
+        {.chunk = {6, H, W, C}, .gzip = 5, .shuffle = true, .checksum = true, .growing = true},
+    };
+    static const hsize_t user_blocks[] = {0, 512, 4096};
+    make_images();
+    for (size_t u = 0; u < TR_COUNT(user_blocks); u++)
+        for (int latest = 0; latest < 2; latest++)
+            for (size_t i = 0; i < TR_COUNT(how); i++) {
+                hid_t file = create(user_blocks[u], latest);
+                put(file, "images", 4, image_dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, images, how[i]);
+                put(file, "labels", 1, label_dims, H5T_STD_I64BE, H5T_NATIVE_INT32, labels, contiguous);
+                H5Fclose(file);
+                tr_dataset_t *set = open_plain();
+                assert_int_equal(set->info.samples, N);
+                assert_int_equal(set->info.classes, 10);
+                assert_int_equal(set->info.field[0].dtype, TR_U8);
+                if (!how[i].compact) assert_null(strstr(set->info.description, "by the HDF5 library"));
+                check_all(set, images, labels);
+            }
+}
+
+/* Each numeric type, in both byte orders, contiguous and chunked; the wide ones travel as f32. */
+static void test_types(void **state) {
+    const struct {
+        hid_t le, be, memory;
+        tr_dtype_t travels;
+    } types[] = {
+        {H5T_STD_I8LE, H5T_STD_I8BE, H5T_NATIVE_INT8, TR_I8},
+        {H5T_STD_U16LE, H5T_STD_U16BE, H5T_NATIVE_UINT16, TR_U16},
+        {H5T_STD_I16LE, H5T_STD_I16BE, H5T_NATIVE_INT16, TR_I16},
+        {H5T_STD_I32LE, H5T_STD_I32BE, H5T_NATIVE_INT32, TR_I32},
+        {H5T_STD_U32LE, H5T_STD_U32BE, H5T_NATIVE_UINT32, TR_F32},
+        {H5T_STD_I64LE, H5T_STD_I64BE, H5T_NATIVE_INT64, TR_F32},
+        {H5T_STD_U64LE, H5T_STD_U64BE, H5T_NATIVE_UINT64, TR_F32},
+        {H5T_IEEE_F32LE, H5T_IEEE_F32BE, H5T_NATIVE_FLOAT, TR_F32},
+        {H5T_IEEE_F64LE, H5T_IEEE_F64BE, H5T_NATIVE_DOUBLE, TR_F32},
+    };
+    const storage_t how[] = {{.gzip = 0}, {.chunk = {4, 3}, .gzip = 4, .shuffle = true}};
+    double values[N * 7];
+    float floats[N * 7];
+    hsize_t dims[] = {N, 7};
+    for (int i = 0; i < N * 7; i++) values[i] = i % 100;
+    for (int i = 0; i < N * 7; i++) floats[i] = (float)values[i];
+    for (size_t t = 0; t < TR_COUNT(types); t++)
+        for (int big = 0; big < 2; big++)
+            for (int h = 0; h < 2; h++) {
+                hid_t file = create(0, false);
+                put(file, "x", 2, dims, big ? types[t].be : types[t].le, H5T_NATIVE_DOUBLE, values, how[h]);
+                H5Fclose(file);
+                tr_dataset_t *set = open_plain();
+                assert_int_equal(set->info.field_count, 1);
+                assert_int_equal(set->info.field[0].dtype, types[t].travels);
+                double native[N * 7]; /* the values as the library makes them */
+                memcpy(native, values, sizeof native);
+                H5Tconvert(H5T_NATIVE_DOUBLE, types[t].memory, N * 7, native, NULL, H5P_DEFAULT);
+                check_all(set, types[t].travels == TR_F32 ? (void *)floats : native, NULL);
+            }
+}
+
+static void test_half_and_odd_types(void **state) {
+    static const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xc000, 0x7bff, 0x0001, 0x03ff, 0x3555};
+    hsize_t dims[] = {8, 1};
+    float expected[8];
+    for (int big = 0; big < 2; big++) {
+        hid_t half = H5Tcopy(big ? H5T_IEEE_F32BE : H5T_IEEE_F32LE), file = create(0, false);
+        H5Tset_fields(half, 15, 10, 5, 0, 10);
+        H5Tset_size(half, 2);
+        H5Tset_ebias(half, 15);
+        uint16_t stored[8];
+        for (int i = 0; i < 8; i++) stored[i] = big ? __builtin_bswap16(halves[i]) : halves[i];
+        put(file, "x", 2, dims, half, half, stored, contiguous);
+        H5Fclose(file);
+        H5Tclose(half);
+        tr_dataset_t *set = open_plain();
+        assert_int_equal(set->info.field[0].dtype, TR_F16);
+        check_all(set, halves, NULL);
+    }
+    /* 24 bits and long doubles: the library converts. */
+    hid_t odd[] = {H5Tcopy(H5T_STD_I32LE), H5Tcopy(H5T_NATIVE_LDOUBLE)};
+    H5Tset_precision(odd[0], 24);
+    H5Tset_size(odd[0], 3);
+    double values[] = {1, 2, -3, 100000, 0, 7, 8, -9};
+    for (int i = 0; i < 8; i++) expected[i] = (float)values[i];
+    for (int t = 0; t < 2; t++) {
+        hid_t file = create(0, false);
+        put(file, "x", 2, dims, odd[t], H5T_NATIVE_DOUBLE, values, (storage_t){.chunk = {3, 1}, .gzip = 3});
+        H5Fclose(file);
+        H5Tclose(odd[t]);
+        tr_dataset_t *set = open_plain();
+        assert_int_equal(set->info.field[0].dtype, TR_F32);
+        check_all(set, expected, NULL);
+    }
+}
+
+/* Channels first in the file, last in memory; for u8, big-endian i16 and f64. */
+static void test_channels_first(void **state) {
+    const hid_t types[] = {H5T_STD_U8LE, H5T_STD_I16BE, H5T_IEEE_F64LE};
+    const tr_dtype_t travels[] = {TR_U8, TR_I16, TR_F32};
+    hsize_t dims[] = {N, 3, 10, 12};
+    uint8_t first[N * 360], last[N * 360];
+    int16_t last16[N * 360];
+    float last32[N * 360];
+    for (int i = 0; i < N * 360; i++) first[i] = (uint8_t)(i * 13 + i / 7);
+    for (int n = 0; n < N; n++)
+        for (int c = 0; c < 3; c++)
+            for (int p = 0; p < 120; p++) last[n * 360 + p * 3 + c] = first[n * 360 + c * 120 + p];
+    for (int i = 0; i < N * 360; i++) last16[i] = last[i], last32[i] = last[i];
+    const void *expected[] = {last, last16, last32};
+    for (int t = 0; t < 3; t++)
+        for (int chunked = 0; chunked < 2; chunked++) {
+            hid_t file = create(0, false);
+            put(file, "data", 4, dims, types[t], H5T_NATIVE_UINT8, first,
+                chunked ? (storage_t){.chunk = {5, 1, 10, 12}, .gzip = 2} : contiguous);
+            H5Fclose(file);
+            tr_dataset_t *set = open_plain();
+            tr_shape_t shape = TR_SHAPE(10, 12, 3);
+            assert_int_equal(set->info.field[0].dtype, travels[t]);
+            assert_true(tr_shape_equal(&set->info.field[0].shape, &shape));
+            check_all(set, expected[t], NULL);
+        }
+}
+
+static void check_shape(int ndim, const hsize_t *dims, int layout, tr_shape_t expected) {
+    tr_data_settings_t settings = test_settings();
+    hid_t file = create(0, false);
+    put(file, "x", ndim, dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, NULL, contiguous);
+    H5Fclose(file);
+    settings.layout = layout;
+    tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
+    char a[96], b[96];
+    assert_string_equal(tr_shape_format(&set->info.field[0].shape, a), tr_shape_format(&expected, b));
+    /* never written: all zero */
+    void *x = malloc((size_t)set->info.field[0].sample_bytes), *dst[] = {x};
+    memset(x, 1, (size_t)set->info.field[0].sample_bytes);
+    assert_ok(set->ops->read(set, 1, 1, dst));
+    for (int64_t i = 0; i < set->info.field[0].sample_bytes; i++) assert_int_equal(((char *)x)[i], 0);
+    free(x);
+    tr_dataset_close(&set);
+    unlink(path);
+}
+
+static void test_shapes(void **state) {
+    check_shape(1, (hsize_t[]){9}, TR_LAYOUT_AUTO, TR_SHAPE(1));
+    check_shape(2, (hsize_t[]){9, 13}, TR_LAYOUT_AUTO, TR_SHAPE(13));
+    check_shape(3, (hsize_t[]){9, 28, 28}, TR_LAYOUT_AUTO, TR_SHAPE(28, 28, 1));
+    check_shape(3, (hsize_t[]){9, 2, 28}, TR_LAYOUT_NCHW, TR_SHAPE(28, 2));
+    check_shape(3, (hsize_t[]){9, 28, 2}, TR_LAYOUT_NHWC, TR_SHAPE(28, 2));
+    check_shape(4, (hsize_t[]){9, 32, 32, 3}, TR_LAYOUT_AUTO, TR_SHAPE(32, 32, 3));
+    check_shape(4, (hsize_t[]){9, 3, 32, 32}, TR_LAYOUT_AUTO, TR_SHAPE(32, 32, 3));
+    check_shape(4, (hsize_t[]){9, 1, 28, 28}, TR_LAYOUT_AUTO, TR_SHAPE(28, 28, 1));
+    check_shape(4, (hsize_t[]){9, 28, 28, 1}, TR_LAYOUT_AUTO, TR_SHAPE(28, 28, 1));
+    check_shape(4, (hsize_t[]){2, 20, 90, 180}, TR_LAYOUT_AUTO, TR_SHAPE(90, 180, 20));
+    check_shape(4, (hsize_t[]){2, 90, 180, 20}, TR_LAYOUT_AUTO, TR_SHAPE(90, 180, 20));
+    check_shape(4, (hsize_t[]){2, 24, 24, 24}, TR_LAYOUT_AUTO, TR_SHAPE(24, 24, 24, 1));
+    check_shape(4, (hsize_t[]){2, 8, 8, 16}, TR_LAYOUT_AUTO, TR_SHAPE(8, 8, 16));
+    check_shape(4, (hsize_t[]){2, 8, 9, 10}, TR_LAYOUT_NHW, TR_SHAPE(8, 9, 10, 1));
+    check_shape(5, (hsize_t[]){2, 16, 16, 16, 4}, TR_LAYOUT_AUTO, TR_SHAPE(16, 16, 16, 4));
+    check_shape(5, (hsize_t[]){2, 4, 16, 16, 16}, TR_LAYOUT_AUTO, TR_SHAPE(16, 16, 16, 4));
+}
+
+static void put_x(hid_t file, const char *name, hsize_t rows) {
+    put(file, name, 2, (hsize_t[]){rows, 2}, H5T_STD_U8LE, H5T_NATIVE_UINT8, NULL, contiguous);
+}
+
+static void test_labels(void **state) {
+    float one_hot[N * 4] = {0}, numbers[N * 4], whole[N];
+    int8_t flags[N];
+    for (int i = 0; i < N; i++)
+        one_hot[i * 4 + i % 4] = 1, labels[i] = i % 4, whole[i] = (float)(i % 4), flags[i] = i % 2;
+    for (int i = 0; i < N * 4; i++) numbers[i] = (float)i / 3;
+    /* one-hot */
+    hid_t file = create(0, false);
+    put_x(file, "x", N);
+    put(file, "y", 2, (hsize_t[]){N, 4}, H5T_IEEE_F64BE, H5T_NATIVE_FLOAT, one_hot,
+        (storage_t){.chunk = {5, 4}, .gzip = 1});
+    H5Fclose(file);
+    tr_dataset_t *set = open_plain();
+    assert_int_equal(set->info.classes, 4);
+    uint8_t zeros[2 * N] = {0};
+    check_all(set, zeros, labels);
+    /* (N, 1) floats with whole values */
+    file = create(0, false);
+    put_x(file, "x", N);
+    put(file, "targets", 2, (hsize_t[]){N, 1}, H5T_IEEE_F32BE, H5T_NATIVE_FLOAT, whole, contiguous);
+    H5Fclose(file);
+    set = open_plain();
+    assert_int_equal(set->info.classes, 4);
+    check_reads(set, 5, zeros, labels);
+    tr_dataset_close(&set);
+    tr_data_settings_t settings = test_settings();
+    settings.classes = 0; /* the same as numbers to predict */
+    set = open_with(settings, TR_SPLIT_TRAIN);
+    assert_int_equal(set->info.classes, 0);
+    assert_int_equal(set->info.field[1].dtype, TR_F32);
+    check_reads(set, 5, zeros, whole);
+    tr_dataset_close(&set);
+    settings.classes = 3; /* out of range */
+    settings.train = path;
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
+    assert_non_null(strstr(tr_error_last()->message, "/targets: the label of sample 3 is 3"));
+    unlink(path);
+    /* regression with several values */
+    file = create(0, false);
+    put_x(file, "x", N);
+    put(file, "y", 2, (hsize_t[]){N, 4}, H5T_IEEE_F64LE, H5T_NATIVE_FLOAT, numbers, contiguous);
+    H5Fclose(file);
+    set = open_plain();
+    assert_int_equal(set->info.classes, 0);
+    assert_int_equal(set->info.field[1].shape.dim[0], 4);
+    check_all(set, zeros, numbers);
+    /* h5py's booleans */
+    hid_t boolean = H5Tenum_create(H5T_STD_I8LE);
+    H5Tenum_insert(boolean, "FALSE", (int8_t[]){0});
+    H5Tenum_insert(boolean, "TRUE", (int8_t[]){1});
+    file = create(0, false);
+    put_x(file, "x", N);
+    put(file, "y", 1, label_dims, boolean, boolean, flags, contiguous);
+    H5Fclose(file);
+    H5Tclose(boolean);
+    set = open_plain();
+    assert_int_equal(set->info.classes, 2);
+    for (int i = 0; i < N; i++) labels[i] = flags[i];
+    check_all(set, zeros, labels);
+}
+
+/* Names, groups and splits: FILE, FILE:GROUP, groups of one file, splits in names, several files. */
+static void check_split(const char *train, const char *valid, tr_split_t split, int64_t samples) {
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set = NULL;
+    char a[1100], b[1100];
+    snprintf(a, sizeof a, "%s%s", *train == ':' ? path : "", train);
+    snprintf(b, sizeof b, "%s%s", *valid == ':' ? path : "", valid);
+    settings.train = *train ? a : path;
+    settings.valid = b;
+    assert_ok(tr_dataset_open(&settings, split, &set));
+    assert_int_equal(set ? set->info.samples : 0, samples);
+    tr_dataset_close(&set);
+}
+
+static void test_names(void **state) {
+    hid_t file = create(0, false);
+    put_x(file, "train/images", 5);
+    put_x(file, "val/images", 6);
+    put_x(file, "test/images", 7);
+    put_x(file, "other/deep/X", 8);
+    H5Fclose(file);
+    check_split("", "", TR_SPLIT_TRAIN, 5);
+    check_split("", "", TR_SPLIT_VALID, 6);
+    check_split("", "", TR_SPLIT_TEST, 7);
+    check_split(":other/deep", "", TR_SPLIT_TRAIN, 8);
+    check_split(":/other/deep/", "", TR_SPLIT_VALID, 0);
+    check_split("", ":test", TR_SPLIT_VALID, 7);
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set;
+    char text[1100];
+    snprintf(text, sizeof text, "%s:nothing", path);
+    settings.train = text;
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_NOINPUT);
+    assert_non_null(strstr(tr_error_last()->message, "val/images (6, 2) u8"));
+    file = create(0, false);
+    put_x(file, "X_train", 5);
+    put_x(file, "test_set_x", 7);
+    H5Fclose(file);
+    check_split("", "", TR_SPLIT_TRAIN, 5);
+    check_split("", "", TR_SPLIT_VALID, 7);
+    check_split("", "", TR_SPLIT_TEST, 7);
+    file = create(0, false);
+    put_x(file, "images", 5);
+    put_x(file, "features", 5);
+    put_x(file, "my/own", 9);
+    put_x(file, "my/labels", 9);
+    H5Fclose(file);
+    settings.train = path;
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_CONFIG);
+    assert_non_null(strstr(tr_error_last()->message, "data.x"));
+    settings.x = "features";
+    assert_ok(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
+    tr_dataset_close(&set);
+    settings.x = "/my/own";
+    assert_ok(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
+    assert_int_equal(set->info.samples, 9);
+    assert_int_equal(set->info.field_count, 2); /* the labels beside it */
+    tr_dataset_close(&set);
+    settings.x = "mine";
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_NOINPUT);
+    settings.x = "features";
+    settings.y = "my/own";
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
+    assert_non_null(strstr(tr_error_last()->message, "5 samples"));
+    unlink(path);
+}
+
+/* Labels in a file of their own, of the shape (N, 1, 1, 1). */
+static void test_y_file(void **state) {
+    char saved[1024];
+    strcpy(saved, path);
+    int64_t live = tr_mem_stats().live;
+    snprintf(path, sizeof path, "%s/set_y.h5", folder);
+    for (int i = 0; i < N; i++) labels[i] = i % 5;
+    hid_t file = create(0, false);
+    put(file, "y", 4, (hsize_t[]){N, 1, 1, 1}, H5T_STD_U8LE, H5T_NATIVE_INT32, labels, contiguous);
+    H5Fclose(file);
+    snprintf(path, sizeof path, "%s/set_x.h5", folder);
+    make_images();
+    for (int i = 0; i < N; i++) labels[i] = i % 5;
+    file = create(0, false);
+    put(file, "x", 4, image_dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, images, contiguous);
+    H5Fclose(file);
+    tr_dataset_t *set = open_plain();
+    assert_int_equal(set->info.classes, 5);
+    check_all(set, images, labels);
+    path[strlen(path) - 4] = 'y';
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(tr_mem_stats().live, live);
+    strcpy(path, saved);
+}
+
+static void test_several_files(void **state) {
+    char first[1024], pattern[1024], saved[1024];
+    uint8_t all[3 * 4 * 2];
+    strcpy(saved, path);
+    for (int f = 0; f < 3; f++) {
+        uint8_t part[8];
+        for (int i = 0; i < 8; i++) part[i] = all[f * 8 + i] = (uint8_t)(f * 50 + i);
+        snprintf(path, sizeof path, "%s/part-%d.h5", folder, f);
+        hid_t file = create(0, f == 1);
+        put(file, "x", 2, (hsize_t[]){4, 2}, H5T_STD_U8LE, H5T_NATIVE_UINT8, part,
+            f == 2 ? (storage_t){.chunk = {3, 1}} : contiguous);
+        H5Fclose(file);
+    }
+    snprintf(pattern, sizeof pattern, "%s/part-*.h5", folder);
+    tr_data_settings_t settings = test_settings();
+    settings.train = pattern;
+    settings.limit = 11;
+    tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
+    assert_int_equal(set->info.samples, 11);
+    check_reads(set, 5, all, NULL);
+    tr_dataset_close(&set);
+    settings.train = "/tmp/no-such-*.h5";
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_NOINPUT);
+    for (int f = 0; f < 3; f++) {
+        snprintf(first, sizeof first, "%s/part-%d.h5", folder, f);
+        unlink(first);
+    }
+    strcpy(path, saved);
+}
+
+static void check_bad(tr_status_t code, const char *text) {
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set = NULL;
+    int64_t live = tr_mem_stats().live;
+    settings.train = path;
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), code);
+    if (!strstr(tr_error_last()->message, text))
+        fail_msg("expected '%s' in: %s", text, tr_error_last()->message);
+    assert_null(set);
+    assert_int_equal(tr_mem_stats().live, live);
+}
+
+static void test_bad_files(void **state) {
+    unlink(path);
+    check_bad(TR_ERR_NOINPUT, "cannot find");
+    FILE *plain = fopen(path, "w");
+    fclose(plain);
+    check_bad(TR_ERR_DATA, "is empty");
+    plain = fopen(path, "w");
+    fprintf(plain, "not what you think, and long enough to be looked at");
+    fclose(plain);
+    check_bad(TR_ERR_DATA, "not an HDF5 file");
+    hid_t file = create(0, false);
+    make_images();
+    put(file, "x", 4, image_dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, images, contiguous);
+    H5Fclose(file);
+    assert_int_equal(truncate(path, 3000), 0);
+    check_bad(TR_ERR_DATA, "cut off");
+    file = create(0, false);
+    hid_t made = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(1, label_dims, NULL);
+    H5Pset_external(made, "/etc/passwd", 0, N);
+    H5Dclose(H5Dcreate2(file, "x", H5T_STD_U8LE, space, H5P_DEFAULT, made, H5P_DEFAULT));
+    H5Sclose(space);
+    H5Pclose(made);
+    H5Fclose(file);
+    check_bad(TR_ERR_DATA, "external storage");
+    file = create(0, false);
+    hid_t text = H5Tcopy(H5T_C_S1);
+    put(file, "x", 1, label_dims, text, text, NULL, contiguous);
+    H5Tclose(text);
+    H5Fclose(file);
+    check_bad(TR_ERR_DATA, "/x is named like inputs, but is no array of numbers");
+    unlink(path);
+    char saved[1024];
+    strcpy(saved, path);
+    strcpy(path, folder);
+    check_bad(TR_ERR_NOINPUT, "is a folder");
+    strcpy(path, saved);
+}
+
+static void test_not_finite(void **state) {
+    float x[N * 3];
+    for (int i = 0; i < N * 3; i++) x[i] = (float)i;
+    x[11 * 3 + 1] = NAN;
+    hid_t file = create(0, false);
+    put(file, "x", 2, (hsize_t[]){N, 3}, H5T_IEEE_F64LE, H5T_NATIVE_FLOAT, x, contiguous);
+    H5Fclose(file);
+    tr_dataset_t *set = open_plain();
+    float out[N * 3];
+    void *dst[] = {out};
+    assert_ok(set->ops->read(set, 0, 11, dst));
+    assert_int_equal(set->ops->read(set, 2, 15, dst), TR_ERR_DATA);
+    assert_non_null(strstr(tr_error_last()->message, "/x: sample 11"));
+    assert_non_null(strstr(tr_error_last()->message, "element 1:"));
+    tr_dataset_close(&set);
+    unlink(path);
+}
+
+/* A byte of a stored chunk is changed: the checksum finds it. */
+static void test_damage(void **state) {
+    for (int gzip = 0; gzip < 2; gzip++) {
+        make_images();
+        hid_t file = create(0, true);
+        put(file, "x", 4, image_dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, images,
+            (storage_t){.chunk = {6, H, W, C}, .checksum = true, .gzip = gzip});
+        H5Fclose(file);
+        FILE *raw = fopen(path, "r+b");
+        char bytes[20000];
+        size_t size = fread(bytes, 1, sizeof bytes, raw), at = 0;
+        while (memcmp(bytes + at, images + 7 * IMAGE, 30)) at++;
+        assert_true(at < size);
+        fseek(raw, (long)at + 3, SEEK_SET);
+        fputc(bytes[at + 3] ^ 1, raw);
+        fclose(raw);
+        tr_dataset_t *set = open_plain();
+        uint8_t out[6 * IMAGE];
+        void *dst[] = {out};
+        assert_ok(set->ops->read(set, 0, 6, dst));
+        assert_int_equal(set->ops->read(set, 8, 1, dst), TR_ERR_DATA);
+        assert_non_null(strstr(tr_error_last()->message, "damaged"));
+        tr_dataset_close(&set);
+        unlink(path);
+    }
+}
+
+/* Our checksum is the library's: for odd and even sizes, and where sums are 0 or 65535. */
+static void test_checksum(void **state) {
+    static const hsize_t sizes[] = {1, 2, 3, 127, 128, 129, 255, 4097, 300001};
+    uint8_t *x = malloc(300001);
+    for (size_t s = 0; s < TR_COUNT(sizes); s++)
+        for (int kind = 0; kind < 3; kind++) {
+            hsize_t dim[] = {1, sizes[s]};
+            for (hsize_t i = 0; i < sizes[s]; i++)
+                x[i] = kind == 0 ? 0 : kind == 1 ? 255 : (uint8_t)(i * i / 3);
+            hid_t file = create(0, true);
+            put(file, "x", 2, dim, H5T_STD_U8LE, H5T_NATIVE_UINT8, x,
+                (storage_t){.chunk = {1, sizes[s]}, .checksum = true});
+            H5Fclose(file);
+            check_all(open_plain(), x, NULL);
+        }
+    free(x);
+}
+
+static void put_attribute(hid_t object, const char *name, hid_t type, hsize_t count, const void *data) {
+    hid_t space = count ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR);
+    hid_t attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    assert_true(H5Awrite(attribute, type, data) >= 0);
+    H5Aclose(attribute);
+    H5Sclose(space);
+}
+
+static void test_attributes(void **state) {
+    float mean[] = {1, 2, 3}, std = 4;
+    const char *names[] = {"cat", "dog", "a third"};
+    for (int i = 0; i < N; i++) labels[i] = i % 3;
+    hid_t file = create(0, false), text = H5Tcopy(H5T_C_S1);
+    H5Tset_size(text, H5T_VARIABLE);
+    put(file, "train/x", 4, image_dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, images, contiguous);
+    put(file, "train/y", 1, label_dims, H5T_STD_U8LE, H5T_NATIVE_INT32, labels, contiguous);
+    hid_t group = H5Gopen2(file, "train", H5P_DEFAULT);
+    put_attribute(group, "mean", H5T_NATIVE_FLOAT, 3, mean);
+    put_attribute(file, "std", H5T_NATIVE_FLOAT, 0, &std);
+    put_attribute(file, "class_names", text, 3, names);
+    H5Gclose(group);
+    H5Tclose(text);
+    H5Fclose(file);
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
+    assert_int_equal(set->info.channels, 3);
+    for (int c = 0; c < 3; c++) assert_true(set->info.mean[c] == mean[c] && set->info.std[c] == 4);
+    for (int c = 0; c < 3; c++) assert_string_equal(set->info.class_names[c], names[c]);
+    uint64_t before = set->info.fingerprint;
+    tr_dataset_close(&set);
+    settings.mean = "0.5, 1, 2";
+    settings.std = "2";
+    set = open_with(settings, TR_SPLIT_TRAIN);
+    assert_true(set->info.mean[0] == 0.5f && set->info.std[2] == 2 && set->info.fingerprint == before);
+    tr_dataset_close(&set);
+    settings.train = path;
+    settings.mean = "1,2";
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_CONFIG);
+    settings.mean = "one";
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_CONFIG);
+    unlink(path);
+}
+
+/* h5py's LZF: a chunk packed by hand, with plain bytes, a short and a long repetition; then chunks that are cut off or point before the start. */
+static void test_lzf(void **state) {
+    static const uint8_t packed[] = {
+        4, 10,   11, 12, 13, 14, 0x20,
+        4, 0xe0, 5,  2,  0,  99}; /* 5 plain, 3 from 5 back, 14 from 3 back, 1 plain */
+    static const uint8_t plain[23] = {10, 11, 12, 13, 14, 10, 11, 12, 10, 11, 12, 10,
+                                      11, 12, 10, 11, 12, 10, 11, 12, 10, 11, 99};
+    for (int damage = 0; damage < 4; damage++) {
+        uint8_t stored[sizeof packed];
+        hsize_t offset[] = {0, 0}, dim[] = {1, 23};
+        memcpy(stored, packed, sizeof packed);
+        if (damage == 1) stored[0] = 30;
+        if (damage == 2) stored[6] = 0x21;
+        if (damage == 3) stored[8] = 200;
+        hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE),
+              space = H5Screate_simple(2, dim, NULL);
+        H5Pset_chunk(made, 2, dim);
+        assert_true(H5Pset_filter(made, 32000, H5Z_FLAG_OPTIONAL, 0, NULL) >= 0);
+        hid_t id = H5Dcreate2(file, "x", H5T_STD_U8LE, space, H5P_DEFAULT, made, H5P_DEFAULT);
+        assert_true(H5Dwrite_chunk(id, H5P_DEFAULT, 0, offset, sizeof stored, stored) >= 0);
+        H5Dclose(id);
+        H5Sclose(space);
+        H5Pclose(made);
+        H5Fclose(file);
+        tr_dataset_t *set = open_plain();
+        uint8_t out[23];
+        void *dst[] = {out};
+        assert_int_equal(set->ops->read(set, 0, 1, dst), damage ? TR_ERR_DATA : TR_OK);
+        if (!damage) assert_memory_equal(out, plain, 23);
+        tr_dataset_close(&set);
+        unlink(path);
+    }
+}
+
+/* Chunks that were never written read as the fill value, whatever the filters. */
+static void test_fill(void **state) {
+    for (int gzip = 0; gzip < 2; gzip++) {
+        hsize_t dim[] = {40, 6}, chunk[] = {8, 4}, start[] = {16, 0}, size[] = {8, 6};
+        int16_t fill = -7, some[48], all[240];
+        for (int i = 0; i < 240; i++) all[i] = fill;
+        for (int i = 0; i < 48; i++) some[i] = all[96 + i] = (int16_t)i;
+        hid_t file = create(0, gzip), made = H5Pcreate(H5P_DATASET_CREATE),
+              space = H5Screate_simple(2, dim, NULL);
+        H5Pset_chunk(made, 2, chunk);
+        if (gzip) H5Pset_deflate(made, 5);
+        H5Pset_fill_value(made, H5T_NATIVE_INT16, &fill);
+        hid_t id = H5Dcreate2(file, "x", H5T_STD_I16BE, space, H5P_DEFAULT, made, H5P_DEFAULT),
+              memory = H5Screate_simple(2, size, NULL);
+        H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL);
+        assert_true(H5Dwrite(id, H5T_NATIVE_INT16, memory, space, H5P_DEFAULT, some) >= 0);
+        H5Dclose(id);
+        H5Sclose(memory);
+        H5Sclose(space);
+        H5Pclose(made);
+        H5Fclose(file);
+        tr_dataset_t *set = open_plain();
+        assert_null(strstr(set->info.description, "by the HDF5 library"));
+        check_all(set, all, NULL);
+    }
+}
+
+/* Through the loader, by several threads, from a file that has to be decoded: each sample where the order
+ * wants it, and nothing allocated. */
+static void test_through_loader(void **state) {
+    enum { SAMPLES = 500 };
+    uint16_t x[SAMPLES * 4];
+    int32_t y[SAMPLES];
+    for (int i = 0; i < SAMPLES; i++) y[i] = i;
+    for (int i = 0; i < SAMPLES * 4; i++) x[i] = (uint16_t)i;
+    hid_t file = create(0, false);
+    put(file, "x", 2, (hsize_t[]){SAMPLES, 4}, H5T_STD_U16BE, H5T_NATIVE_UINT16, x,
+        (storage_t){.chunk = {30, 2}, .gzip = 3, .shuffle = true});
+    put(file, "y", 1, (hsize_t[]){SAMPLES}, H5T_STD_I32LE, H5T_NATIVE_INT32, y, contiguous);
+    H5Fclose(file);
+    tr_data_settings_t settings = test_settings();
+    tr_loader_t *loader;
+    tr_loader_params_t p = {.slot_count = 4, .workers = 3, .prefetch = 2};
+    settings.shuffle = 60;
+    tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
+    assert_int_equal(set->info.read_unit, 30);
+    assert_ok(tr_order_make(&settings, &set->info, 9, 64, 16, &p.order));
+    assert_int_equal(p.order.block, 30);
+    assert_ok(tr_loader_create(set, &test_device, &p, &loader));
+    int64_t calls = tr_mem_stats().calls;
+    for (int i = 0; i < 200; i++) {
+        tr_batch_t *batch;
+        assert_ok(tr_loader_next(loader, &batch));
+        for (int s = 0; s < 16; s++) {
+            assert_int_equal(((int32_t *)batch->field[1])[s], batch->sample_id[s]);
+            assert_memory_equal((uint16_t *)batch->field[0] + 4 * s, x + 4 * batch->sample_id[s], 8);
+        }
+        assert_ok(tr_loader_release(loader, batch));
+    }
+    assert_int_equal(tr_mem_stats().calls, calls);
+    tr_loader_destroy(&loader);
+    tr_dataset_close(&set);
+    unlink(path);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_storage),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_half_and_odd_types),
+        cmocka_unit_test(test_channels_first),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_labels),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_several_files),
+        cmocka_unit_test(test_bad_files),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_attributes),
+        cmocka_unit_test(test_checksum),
+        cmocka_unit_test(test_y_file),
+        cmocka_unit_test(test_lzf),
+        cmocka_unit_test(test_fill),
+        cmocka_unit_test(test_through_loader),
+    };
+    return cmocka_run_group_tests_name("hdf5", tests, setup, teardown);
+}

@@ -1,0 +1,234 @@
+//TEST np=1
+/* The loader: what it hands out, in which order, on any split over ranks, after a resume, and when reading
+ * fails. */
+#include "data_test.h"
+#include "trainer/mem.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static tr_loader_params_t params_of(const tr_order_t *order) {
+    return (tr_loader_params_t){
+        .order = *order, .slot_count = tr_order_slots(order), .workers = 2, .prefetch = 3};
+}
+
+static void check_content(const tr_dataset_t *dataset, const tr_batch_t *batch, int64_t micro) {
+    int64_t width = dataset->info.field[0].sample_bytes / 8;
+    for (int64_t i = 0; i < micro; i++) {
+        bool real = i < batch->valid;
+        assert_true(batch->weight[i] == (real ? 1.0f : 0.0f));
+        if (!real) assert_int_equal(batch->sample_id[i], -1);
+        for (int64_t j = 0; j < width; j++)
+            assert_int_equal(((int64_t *)batch->field[0])[i * width + j], real ? batch->sample_id[i] : 0);
+        assert_int_equal(((int32_t *)batch->field[1])[i], real ? batch->sample_id[i] : 0);
+    }
+}
+
+/* Runs a training loader over `steps` steps and checks each batch against the pure order. */
+static void check_training(const tr_order_t *o, int64_t width, int64_t first_slot, int64_t slot_count,
+                           int64_t first_step, int64_t steps, int workers) {
+    test_dataset_t set;
+    tr_loader_t *loader;
+    tr_loader_params_t p = params_of(o);
+    int64_t *expect = malloc((size_t)o->micro_batch * sizeof *expect);
+    test_dataset_make(&set, o->samples, width);
+    p.first_slot = first_slot, p.slot_count = slot_count, p.first_step = first_step, p.workers = workers;
+    assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
+    for (int64_t step = first_step; step < first_step + steps; step++)
+        for (int64_t s = first_slot; s < first_slot + slot_count; s++) {
+            tr_batch_t *batch;
+            int64_t last_epoch, next;
+            assert_ok(tr_loader_next(loader, &batch));
+            assert_int_equal(batch->step, step);
+            assert_int_equal(batch->slot, s);
+            assert_int_equal(batch->valid, o->micro_batch);
+            assert_ok(tr_order_samples(o, s, step * o->micro_batch, o->micro_batch, expect));
+            assert_memory_equal(batch->sample_id, expect, (size_t)o->micro_batch * sizeof *expect);
+            check_content(&set.base, batch, o->micro_batch);
+            assert_int_equal(batch->epoch, tr_order_epoch(o, s, step * o->micro_batch, NULL, &next));
+            last_epoch = tr_order_epoch(o, s, (step + 1) * o->micro_batch, NULL, NULL);
+            assert_int_equal(batch->ends_epoch, last_epoch > batch->epoch);
+            assert_ok(tr_loader_release(loader, batch));
+        }
+    tr_loader_destroy(&loader);
+    free(expect);
+}
+
+static void test_training_order(void **state) {
+    static const struct {
+        int64_t samples, slots, micro, block, shuffle, width;
+    } cases[] = {
+        {1000, 1, 32, 10, 1000, 3}, {1000, 4, 8, 7, 100, 1}, {103, 3, 5, 4, 9, 2},   {5, 2, 8, 1, 3, 1},
+        {7, 1, 32, 7, 7, 1},        {64, 64, 1, 3, 1, 1},    {300, 2, 16, 50, 0, 1}, {40, 2, 4, 1, 1, 5000},
+        {30, 2, 4, 1, 8, 20000},    /* samples so large that each is read into place */
+        {300, 2, 16, 7, 150, 5000}, /* a window beyond the caches */
+        {50, 2, 3, 2, 8, 5000},     {3, 5, 2, 1, 2, 1},
+    };
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        tr_order_t o = {.seed = 3,
+                        .samples = cases[i].samples,
+                        .batch_size = cases[i].slots * cases[i].micro,
+                        .micro_batch = cases[i].micro,
+                        .block = cases[i].block,
+                        .shuffle = cases[i].shuffle};
+        for (int workers = 1; workers <= 3; workers += 2)
+            check_training(&o, cases[i].width, 0, cases[i].slots, 0, 60, workers);
+    }
+}
+
+/* Each of 1 to 4 ranks gets its slots' part of the same steps. */
+static void test_ranks(void **state) {
+    tr_order_t o = {.seed = 5, .samples = 517, .batch_size = 48, .micro_batch = 6, .block = 5, .shuffle = 20};
+    for (int size = 1; size <= 4; size++)
+        for (int rank = 0; rank < size; rank++) {
+            int64_t first, count;
+            tr_order_slots_of_rank(tr_order_slots(&o), rank, size, &first, &count);
+            check_training(&o, 1, first, count, 0, 30, 2);
+        }
+}
+
+static void test_resume(void **state) {
+    tr_order_t o = {.seed = 5, .samples = 517, .batch_size = 48, .micro_batch = 6, .block = 5, .shuffle = 20};
+    for (int64_t step = 1; step < 40; step += 3) check_training(&o, 1, 0, 8, step, 12, 2);
+    o.shuffle = 0;
+    for (int64_t step = 1; step < 40; step += 7) check_training(&o, 1, 0, 8, step, 12, 2);
+}
+
+static void check_evaluation(int64_t samples, int64_t slots, int64_t micro, int ranks) {
+    tr_order_t o = {
+        .samples = samples, .batch_size = slots * micro, .micro_batch = micro, .block = 4, .shuffle = 10};
+    int *seen = calloc((size_t)samples, sizeof *seen);
+    for (int rank = 0; rank < ranks; rank++) {
+        test_dataset_t set;
+        tr_loader_t *loader;
+        tr_batch_t *batch;
+        tr_loader_params_t p = params_of(&o);
+        int64_t batches = 0, steps = (samples + slots * micro - 1) / (slots * micro);
+        test_dataset_make(&set, samples, 2);
+        tr_order_slots_of_rank(slots, rank, ranks, &p.first_slot, &p.slot_count);
+        p.evaluation = true;
+        assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
+        for (;; batches++) {
+            assert_ok(tr_loader_next(loader, &batch));
+            if (!batch) break;
+            check_content(&set.base, batch, micro);
+            for (int64_t i = 0; i < batch->valid; i++) {
+                assert_int_equal(batch->sample_id[i], (batch->step * slots + batch->slot) * micro + i);
+                seen[batch->sample_id[i]]++;
+            }
+            assert_ok(tr_loader_release(loader, batch));
+        }
+        assert_int_equal(batches, steps * p.slot_count);
+        tr_loader_destroy(&loader);
+    }
+    for (int64_t i = 0; i < samples; i++) assert_int_equal(seen[i], 1);
+    free(seen);
+}
+
+static void test_evaluation(void **state) {
+    static const int64_t sizes[] = {1, 5, 16, 63, 64, 65, 257};
+    for (size_t i = 0; i < TR_COUNT(sizes); i++)
+        for (int ranks = 1; ranks <= 4; ranks++) check_evaluation(sizes[i], 4, 8, ranks);
+}
+
+/* Several held at once, released out of order. */
+static void test_held(void **state) {
+    tr_order_t o = {.seed = 1, .samples = 200, .batch_size = 16, .micro_batch = 8, .block = 4, .shuffle = 16};
+    tr_loader_params_t p = params_of(&o);
+    test_dataset_t set;
+    tr_loader_t *loader;
+    tr_batch_t *batch[3], *more;
+    test_dataset_make(&set, 200, 1);
+    assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
+    for (int round = 0; round < 50; round++) {
+        for (int i = 0; i < 3; i++) assert_ok(tr_loader_next(loader, &batch[i]));
+        assert_int_equal(tr_loader_next(loader, &more), TR_ERR_INTERNAL);
+        usleep(100);
+        for (int i = 0; i < 3; i++) check_content(&set.base, batch[i], 8);
+        for (int i = 2; i >= 0; i--) assert_ok(tr_loader_release(loader, batch[i]));
+        assert_int_equal(tr_loader_release(loader, batch[0]), TR_ERR_INTERNAL);
+    }
+    tr_loader_destroy(&loader);
+}
+
+static void test_error(void **state) {
+    tr_order_t o = {.seed = 1, .samples = 200, .batch_size = 16, .micro_batch = 8, .block = 4, .shuffle = 16};
+    tr_loader_params_t p = params_of(&o);
+    test_dataset_t set;
+    tr_loader_t *loader;
+    tr_batch_t *batch;
+    tr_status_t status = TR_OK;
+    test_dataset_make(&set, 200, 1);
+    set.bad = 77;
+    assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
+    for (int i = 0; i < 1000 && status == TR_OK; i++) {
+        status = tr_loader_next(loader, &batch);
+        if (status == TR_OK) tr_loader_release(loader, batch);
+    }
+    assert_int_equal(status, TR_ERR_DATA);
+    assert_string_equal(tr_error_last()->message, "sample 77 is bad");
+    tr_loader_destroy(&loader);
+    o.samples = 199;
+    p.order = o;
+    assert_int_equal(tr_loader_create(&set.base, &test_device, &p, &loader), TR_ERR_INTERNAL);
+}
+
+/* Destroyed at any moment; nothing is allocated between creation and destruction, nothing is left. */
+static void test_memory(void **state) {
+    tr_order_t o = {
+        .seed = 1, .samples = 5000, .batch_size = 64, .micro_batch = 8, .block = 40, .shuffle = 500};
+    tr_loader_params_t p = params_of(&o);
+    test_dataset_t set;
+    int64_t live = tr_mem_stats().live;
+    test_dataset_make(&set, 5000, 16);
+    for (int batches = 0; batches < 60; batches++) {
+        tr_loader_t *loader;
+        tr_batch_t *batch;
+        assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
+        int64_t calls = tr_mem_stats().calls;
+        for (int i = 0; i < batches; i++) {
+            assert_ok(tr_loader_next(loader, &batch));
+            assert_ok(tr_loader_release(loader, batch));
+        }
+        assert_int_equal(tr_mem_stats().calls, calls);
+        assert_true(tr_loader_bytes(loader) > 2 * 500 * 8 * 132);
+        tr_loader_destroy(&loader);
+        assert_int_equal(tr_mem_stats().live, live);
+    }
+}
+
+static void test_synthetic(void **state) {
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *a, *b;
+    uint8_t x[2][64 * 10];
+    int32_t y[2][10];
+    settings.format = "synthetic";
+    assert_ok(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &a));
+    assert_ok(tr_dataset_open(&settings, TR_SPLIT_VALID, &b));
+    assert_int_equal(a->info.samples, 1000);
+    assert_int_equal(a->info.classes, 10);
+    void *dst[] = {x[0], y[0]}, *again[] = {x[1], y[1]};
+    assert_ok(a->ops->read(a, 20, 10, dst));
+    assert_ok(a->ops->read(a, 25, 5, again));
+    assert_memory_equal(x[0] + 5 * 64, x[1], 5 * 64);
+    for (int i = 0; i < 10; i++) assert_in_range(y[0][i], 0, 9);
+    assert_ok(b->ops->read(b, 20, 10, again));
+    assert_memory_not_equal(x[0], x[1], sizeof x[0]);
+    tr_dataset_close(&a);
+    tr_dataset_close(&b);
+    settings.synthetic_shape = "8x-8";
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &a), TR_ERR_CONFIG);
+    settings.format = "sinthetic";
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &a), TR_ERR_CONFIG);
+    assert_non_null(strstr(tr_error_last()->message, "did you mean 'synthetic'"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_training_order), cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_resume),         cmocka_unit_test(test_evaluation),
+        cmocka_unit_test(test_held),           cmocka_unit_test(test_error),
+        cmocka_unit_test(test_memory),         cmocka_unit_test(test_synthetic),
+    };
+    return cmocka_run_group_tests_name("loader", tests, NULL, NULL);
+}

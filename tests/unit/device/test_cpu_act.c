@@ -1,0 +1,115 @@
+/* Activation functions: accuracy over the whole range, gradients, in place, values that are not numbers. */
+#include "cpu_kernel_test.h"
+
+static const tr_act_t all[] = {TR_ACT_NONE, TR_ACT_RELU, TR_ACT_GELU, TR_ACT_SIGMOID, TR_ACT_TANH};
+enum { ACTS = sizeof all / sizeof *all };
+
+static double exact(tr_act_t act, double x) {
+    switch (act) {
+    case TR_ACT_RELU: return x < 0 ? 0 : x;
+    case TR_ACT_GELU: return x * 0.5 * erfc(-x / sqrt(2));
+    case TR_ACT_SIGMOID: return 1 / (1 + exp(-x));
+    case TR_ACT_TANH: return tanh(x);
+    default: return x;
+    }
+}
+
+/* By what the gradient kernel is given: x for GELU, y for the others. */
+static double exact_slope(tr_act_t act, double v) {
+    switch (act) {
+    case TR_ACT_RELU: return v > 0;
+    case TR_ACT_GELU: return 0.5 * erfc(-v / sqrt(2)) + v * exp(-v * v / 2) / sqrt(2 * M_PI);
+    case TR_ACT_SIGMOID: return v * (1 - v);
+    case TR_ACT_TANH: return 1 - v * v;
+    default: return 1;
+    }
+}
+
+static void forward(tr_act_t act, float *x, float *y, int64_t n) {
+    tr_act_attr_t attr = {act};
+    RUN(ACT_FWD, &attr, VIEWS(F32(x, n)), VIEWS(F32(y, n)));
+}
+
+/* Relative accuracy over all magnitudes at which the result is a normal number. */
+static void test_accuracy(void **state) {
+    enum { N = 400001 };
+    float *x = kt_zeros(N), *y = kt_zeros(N);
+    double *want = malloc(N * sizeof *want);
+    for (int i = 0; i < N; i++) x[i] = (float)((i - N / 2) * (12.9 / (N / 2)));
+    for (int i = 0; i < 1000; i++) x[i] = (float)pow(10, -i * 0.03) * (i & 1 ? -1 : 1);
+    for (int a = 0; a < ACTS; a++) {
+        for (int i = 0; i < N; i++) want[i] = exact(all[a], x[i]);
+        forward(all[a], x, y, N);
+        kt_close(y, want, N, all[a] == TR_ACT_GELU ? 6e-7 : 3e-7, 0, "activation");
+    }
+    free(x);
+    free(y);
+    free(want);
+}
+
+static void test_extremes(void **state) {
+    float x[] = {0, -0.0f, 100, -100, 1e30f, -1e30f, INFINITY, -INFINITY, NAN}, y[9];
+    static const double relu[] = {0, 0, 100, 0, 1e30f, 0, INFINITY, 0, NAN};
+    static const double sigmoid[] = {0.5, 0.5, 1, 0, 1, 0, 1, 0, NAN},
+                        hyperbolic[] = {0, 0, 1, -1, 1, -1, 1, -1, NAN};
+    static const double gelu[] = {0, 0, 100, 0, 1e30f, 0, INFINITY};
+    forward(TR_ACT_RELU, x, y, 9);
+    kt_close(y, relu, 9, 0, 0, "relu");
+    forward(TR_ACT_SIGMOID, x, y, 9);
+    kt_close(y, sigmoid, 9, 0, 1e-37, "sigmoid");
+    forward(TR_ACT_TANH, x, y, 9);
+    kt_close(y, hyperbolic, 9, 0, 0, "tanh");
+    forward(TR_ACT_GELU, x, y, 9);
+    kt_close(y, gelu, 7, 0, 0, "gelu");
+    assert_true(isnan(y[8]));
+}
+
+static void check_backward(tr_act_t act, int64_t n) {
+    float *x = kt_normal(n, 1, 0, 2), *dy = kt_normal(n, 2, 0, 1), *y = kt_zeros(n), *dx = kt_zeros(n);
+    double *want = malloc((size_t)n * sizeof *want);
+    tr_act_attr_t attr = {act};
+    forward(act, x, y, n);
+    float *v = act == TR_ACT_GELU ? x : y;
+    for (int64_t i = 0; i < n; i++) want[i] = dy[i] * exact_slope(act, v[i]);
+    RUN(ACT_BWD, &attr, VIEWS(F32(dy, n), F32(v, n)), VIEWS(F32(dx, n)));
+    kt_close(dx, want, n, 3e-7, act == TR_ACT_GELU ? 3e-7 : 0, "activation, gradient");
+    RUN(ACT_BWD, &attr, VIEWS(F32(dy, n), F32(v, n)), VIEWS(F32(dy, n)));
+    assert_memory_equal(dx, dy, (size_t)n * sizeof *dx);
+    forward(act, x, x, n); /* in place */
+    assert_memory_equal(x, y, (size_t)n * sizeof *x);
+    free(x);
+    free(dy);
+    free(y);
+    free(dx);
+    free(want);
+}
+
+static void test_backward(void **state) {
+    static const int64_t sizes[] = {1, 3, 17, 100003};
+    for (int a = 0; a < ACTS; a++)
+        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) check_backward(all[a], sizes[s]);
+}
+
+/* An element's result is the same wherever it stands in a vector. */
+static void test_position(void **state) {
+    enum { N = 77 };
+    for (int a = 0; a < ACTS; a++) {
+        float *x = kt_normal(N, 5, 0, 3), y[N], one;
+        forward(all[a], x, y, N);
+        for (int i = 0; i < N; i++) {
+            forward(all[a], x + i, &one, 1);
+            assert_memory_equal(&one, &y[i], sizeof one);
+        }
+        free(x);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_accuracy),
+        cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_backward),
+        cmocka_unit_test(test_position),
+    };
+    return cmocka_run_group_tests(tests, kt_setup, kt_teardown);
+}

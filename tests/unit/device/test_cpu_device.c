@@ -1,0 +1,129 @@
+/* The registry of devices, and the cpu device apart from its kernels. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "trainer/device.h"
+#include "trainer/mem.h"
+
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tr_device_t *open_cpu(int threads) {
+    tr_device_t *device = NULL;
+    const tr_device_params_t params = {.threads = threads, .index = -1};
+    assert_int_equal(tr_device_open("cpu", &params, &device), TR_OK);
+    return device;
+}
+
+static void registry_opens_by_name(void **state) {
+    size_t count = 0;
+    const tr_device_ops_t *const *list = tr_device_list(&count);
+    tr_device_t *device = NULL;
+    size_t best = 0;
+    while (best < count && list[best]->unavailable && list[best]->unavailable()) best++;
+    assert_true(best < count);
+    assert_int_equal(tr_device_open("auto", NULL, &device), TR_OK);
+    assert_ptr_equal(device->ops, list[best]);
+    tr_device_close(&device);
+    assert_null(device);
+    tr_device_close(&device);
+    assert_int_equal(tr_device_open("gpu", NULL, &device), TR_ERR_CONFIG);
+    assert_non_null(strstr(tr_error_last()->message, "auto, cpu"));
+    assert_null(device);
+    const tr_device_params_t negative = {.threads = -1};
+    assert_int_equal(tr_device_open("cpu", &negative, &device), TR_ERR_CONFIG);
+}
+
+static void kernels_are_all_there_and_gaps_are_named(void **state) {
+    tr_device_t *device = open_cpu(1);
+    assert_int_equal(tr_device_check_kernels(device->ops), TR_OK);
+    assert_string_equal(tr_kernel_name(TR_K_CONV_BWD_DATA), "CONV_BWD_DATA");
+    assert_string_equal(tr_kernel_name(TR_K_NONE), "NONE");
+    tr_kernel_t kernels[TR_K_COUNT];
+    memcpy(kernels, device->ops->kernels, sizeof kernels);
+    kernels[TR_K_MATMUL].run = NULL;
+    kernels[TR_K_SGD].run = NULL;
+    tr_device_ops_t ops = *device->ops;
+    ops.kernels = kernels;
+    assert_int_equal(tr_device_check_kernels(&ops), TR_ERR_INTERNAL);
+    assert_non_null(strstr(tr_error_last()->message, "MATMUL SGD"));
+    tr_device_close(&device);
+}
+
+static void threads_are_what_was_asked_for(void **state) {
+    tr_device_t *device = open_cpu(3);
+    assert_int_equal(device->threads, 3);
+    assert_non_null(strstr(device->description, "3 threads"));
+    tr_device_close(&device);
+    assert_int_equal(setenv("OMP_NUM_THREADS", "2,1", 1), 0);
+    device = open_cpu(0);
+    assert_int_equal(device->threads, 2);
+    tr_device_close(&device);
+    assert_int_equal(unsetenv("OMP_NUM_THREADS"), 0);
+    device = open_cpu(0);
+    assert_in_range(device->threads, 1, omp_get_num_procs());
+    assert_true(device->memory_bytes > 1 << 20);
+    tr_device_close(&device);
+}
+
+static void memory_is_aligned_counted_copied_and_zeroed(void **state) {
+    static const size_t sizes[] = {0, 1, 255, 1000, (1 << 20) - 1, (3 << 20) + 77};
+    tr_device_t *device = open_cpu(2);
+    int64_t live = tr_mem_stats().live;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        unsigned char *a = NULL, *b = NULL;
+        assert_int_equal(device->ops->alloc(device, sizes[i], (void **)&a), TR_OK);
+        assert_int_equal(device->ops->host_alloc(device, sizes[i] + 1, (void **)&b), TR_OK);
+        assert_int_equal((uintptr_t)a % 256, 0);
+        assert_int_equal((uintptr_t)b % 256, 0);
+        assert_int_equal(tr_mem_stats().live, live + 2);
+        for (size_t j = 0; j < sizes[i]; j++) a[j] = (unsigned char)(j * 7 + j / 251);
+        b[sizes[i]] = 0xA5;
+        assert_int_equal(device->ops->copy(device, NULL, b, a, sizes[i], TR_COPY_ON_DEVICE), TR_OK);
+        assert_memory_equal(a, b, sizes[i]);
+        assert_int_equal(device->ops->zero(device, NULL, b, sizes[i]), TR_OK);
+        for (size_t j = 0; j < sizes[i]; j++) assert_int_equal(b[j], 0);
+        assert_int_equal(b[sizes[i]], 0xA5);
+        device->ops->free(device, a);
+        device->ops->host_free(device, b);
+    }
+    assert_int_equal(tr_mem_stats().live, live);
+    tr_device_close(&device);
+}
+
+static void denormals_are_zero_on_every_thread(void **state) {
+    tr_device_t *device = open_cpu(2);
+    volatile float smallest = 1.17549435e-38f;
+    int flushed = 0;
+#pragma omp parallel num_threads(2) reduction(+ : flushed)
+    flushed += smallest * 0.5f == 0.0f;
+    assert_int_equal(flushed, 2);
+    tr_device_close(&device);
+}
+
+static void peak_is_measured(void **state) {
+    double flops = 0, bytes = 0;
+    tr_device_t *device = open_cpu(1);
+    int64_t live = tr_mem_stats().live;
+    assert_int_equal(device->ops->measure_peak(device, &flops, &bytes), TR_OK);
+    assert_true(flops > 1e8 && flops < 1e13);
+    assert_true(bytes > 1e8 && bytes < 1e13);
+    assert_int_equal(tr_mem_stats().live, live);
+    tr_device_close(&device);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(registry_opens_by_name),
+        cmocka_unit_test(kernels_are_all_there_and_gaps_are_named),
+        cmocka_unit_test(threads_are_what_was_asked_for),
+        cmocka_unit_test(memory_is_aligned_counted_copied_and_zeroed),
+        cmocka_unit_test(denormals_are_zero_on_every_thread),
+        cmocka_unit_test(peak_is_measured),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

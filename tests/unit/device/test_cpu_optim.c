@@ -1,0 +1,179 @@
+/* The update: norm and clipping, optimizers over several steps against double precision, averages, the skip.
+ */
+#include "cpu_kernel_test.h"
+
+static const int64_t sizes[] = {1, 3, 17, 1000003};
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+static tr_step_result_t grad_norm(const float *grad, int64_t n, float samples, float loss, float loss_scale,
+                                  float clip, int32_t applied) {
+    tr_grad_norm_attr_t attr = {64, clip};
+    tr_step_t step = {.loss_scale = loss_scale};
+    float counts[2] = {samples, loss};
+    tr_step_result_t result = {.applied = applied};
+    RUN(GRAD_NORM, &attr, VIEWS(F32(grad, n), F32(counts, 2), BYTES(&step)), VIEWS(BYTES(&result)));
+    return result;
+}
+
+static void test_grad_norm(void **state) {
+    for (int s = 0; s < SIZES; s++) {
+        int64_t n = sizes[s];
+        float *grad = kt_normal(n, 1, 0, 2);
+        double squares = 0, factor = 64.0 / 48 / 8, norm;
+        for (int64_t i = 0; i < n; i++) squares += (double)grad[i] * grad[i];
+        norm = sqrt(squares) * factor;
+        tr_step_result_t r = grad_norm(grad, n, 48, 1, 8, 0, 4);
+        kt_close(&r.grad_norm, &norm, 1, 1e-7, 0, "gradient norm");
+        kt_close(&r.scale, &factor, 1, 1e-7, 0, "scale");
+        assert_true(r.finite == 1 && r.applied == 5);
+        float clip = (float)(norm / 4);
+        double clipped = factor / 4;
+        r = grad_norm(grad, n, 48, 1, 8, clip, 0);
+        kt_close(&r.scale, &clipped, 1, 2e-7, 0, "scale, clipped");
+        r = grad_norm(grad, n, 48, 1, 8, (float)(norm * 0.99), 0);
+        clipped = factor * 0.99;
+        kt_close(&r.scale, &clipped, 1, 2e-7, 0, "scale, just clipped");
+        r = grad_norm(grad, n, 48, 1, 8, (float)(norm * 1.01), 0);
+        kt_close(&r.scale, &factor, 1, 1e-7, 0, "scale, below the clip");
+        free(grad);
+    }
+    float zero = 0, huge[2] = {3e38f, 3e38f};
+    tr_step_result_t r = grad_norm(&zero, 1, 64, 1, 1, 1, 0);
+    assert_true(r.grad_norm == 0 && r.scale == 1 && r.finite);
+    r = grad_norm(&zero, 1, 0, 0, 1, 1, 0); /* a step without samples */
+    assert_true(r.scale == 1 && r.finite);
+    r = grad_norm(huge, 2, 64, 1, 1024, 0, 0); /* squares that would overflow a float */
+    assert_true(r.finite && isfinite(r.grad_norm));
+}
+
+static void test_grad_norm_not_finite(void **state) {
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    float grad[3] = {1, 2, 3};
+    for (int i = 0; i < 3; i++) {
+        tr_step_result_t r = grad_norm(grad, 3, 64, bad[i], 1, 1, 7); /* the loss */
+        assert_true(!r.finite && r.applied == 7 && r.scale == 0);
+        grad[1] = bad[i];
+        r = grad_norm(grad, 3, 64, 1, 1, 1, 7);
+        assert_true(!r.finite && r.applied == 7 && r.scale == 0);
+        grad[1] = 2;
+    }
+}
+
+/* One parameter's state in double. */
+typedef struct {
+    double p, m, v;
+} scalar_t;
+
+static void sgd_scalar(scalar_t *s, double grad, const tr_sgd_attr_t *a, const tr_step_t *step,
+                       double scale) {
+    double g = grad * scale + (double)a->decay * step->weight_decay_scale * s->p;
+    s->v = a->momentum * s->v + g;
+    s->p -= (double)step->lr * a->lr_factor * (a->nesterov ? g + a->momentum * s->v : s->v);
+}
+
+static void adam_scalar(scalar_t *s, double grad, const tr_adam_attr_t *a, const tr_step_t *step,
+                        double scale, int t) {
+    double decay = (double)a->decay * step->weight_decay_scale, lr = (double)step->lr * a->lr_factor;
+    double g = grad * scale + (a->decoupled ? 0 : decay * s->p);
+    if (a->decoupled) s->p -= lr * decay * s->p;
+    s->m = a->beta1 * s->m + (1 - (double)a->beta1) * g;
+    s->v = a->beta2 * s->v + (1 - (double)a->beta2) * g * g;
+    s->p -= lr * (s->m / (1 - pow(a->beta1, t))) / (sqrt(s->v / (1 - pow(a->beta2, t))) + (double)a->eps);
+}
+
+/* Ten steps of one optimizer on n parameters, each step with its own learning rate. */
+static void check_steps(int64_t n, const tr_sgd_attr_t *sgd, bool has_momentum, const tr_adam_attr_t *adam) {
+    float *p = kt_normal(n, 1, 0, 1), *m = kt_zeros(n), *v = kt_zeros(n);
+    scalar_t *want = calloc((size_t)n, sizeof *want);
+    double *exact = malloc((size_t)n * sizeof *exact);
+    for (int64_t i = 0; i < n; i++) want[i].p = p[i];
+    for (int t = 1; t <= 10; t++) {
+        float *grad = kt_normal(n, (uint32_t)(100 + t), 0.1, 1);
+        tr_step_t step = {.lr = 0.01f * (float)t, .weight_decay_scale = 1.5f};
+        tr_step_result_t result = {.scale = 0.7f, .finite = 1, .applied = t};
+        for (int64_t i = 0; i < n; i++) {
+            if (sgd) sgd_scalar(&want[i], grad[i], sgd, &step, result.scale);
+            if (adam) adam_scalar(&want[i], grad[i], adam, &step, result.scale, t);
+            exact[i] = want[i].p;
+        }
+        if (sgd)
+            RUN(SGD, sgd, VIEWS(F32(grad, n), BYTES(&step), BYTES(&result)),
+                VIEWS(F32(p, n), has_momentum ? F32(v, n) : ABSENT));
+        else
+            RUN(ADAM, adam, VIEWS(F32(grad, n), BYTES(&step), BYTES(&result)),
+                VIEWS(F32(p, n), F32(m, n), F32(v, n)));
+        kt_close(p, exact, n, 1e-6 * t, 1e-6 * t, sgd ? "sgd" : "adam");
+        free(grad);
+    }
+    free(p);
+    free(m);
+    free(v);
+    free(want);
+    free(exact);
+}
+
+static void test_sgd(void **state) {
+    static const int64_t lengths[] = {1, 3, 17, 100003};
+    for (int s = 0; s < 4; s++) {
+        check_steps(lengths[s], &(tr_sgd_attr_t){0, 0, 1, false}, false, NULL);
+        check_steps(lengths[s], &(tr_sgd_attr_t){0.9f, 0.01f, 0.5f, false}, true, NULL);
+        check_steps(lengths[s], &(tr_sgd_attr_t){0.9f, 0.01f, 2, true}, true, NULL);
+    }
+}
+
+static void test_adam(void **state) {
+    static const int64_t lengths[] = {1, 3, 17, 100003};
+    for (int s = 0; s < 4; s++) {
+        check_steps(lengths[s], NULL, false, &(tr_adam_attr_t){0.9f, 0.999f, 1e-8f, 0, 1, true});
+        check_steps(lengths[s], NULL, false, &(tr_adam_attr_t){0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, true});
+        check_steps(lengths[s], NULL, false, &(tr_adam_attr_t){0.8f, 0.99f, 1e-3f, 0.1f, 1, false});
+    }
+}
+
+static void test_averages(void **state) {
+    tr_step_result_t result = {.finite = 1};
+    tr_moments_attr_t moments = {0.1f, 3};
+    tr_ema_attr_t ema = {0.99f};
+    for (int s = 0; s < SIZES; s++) {
+        int64_t n = sizes[s];
+        float *in = kt_normal(n, 1, 3, 1), *running = kt_normal(n, 2, 1, 1), *average = kt_normal(n, 3, 1, 1);
+        double *want = malloc((size_t)n * sizeof *want);
+        for (int64_t i = 0; i < n; i++) want[i] = running[i] + (double)0.1f * (in[i] / 3.0 - running[i]);
+        RUN(MOMENTS_UPDATE, &moments, VIEWS(F32(in, n), BYTES(&result)), VIEWS(F32(running, n)));
+        kt_close(running, want, n, 3e-7, 3e-7, "moments_update");
+        for (int64_t i = 0; i < n; i++) want[i] = (double)0.99f * average[i] + (1 - (double)0.99f) * in[i];
+        RUN(EMA_UPDATE, &ema, VIEWS(F32(in, n), BYTES(&result)), VIEWS(F32(average, n)));
+        kt_close(average, want, n, 3e-7, 3e-7, "ema_update");
+        free(in);
+        free(running);
+        free(average);
+        free(want);
+    }
+}
+
+/* Nothing moves where the step was not finite. */
+static void test_skip(void **state) {
+    float grad[3] = {NAN, 1, INFINITY}, p[3] = {1, 2, 3}, m[3] = {4, 5, 6}, v[3] = {7, 8, 9};
+    static const float p0[3] = {1, 2, 3}, m0[3] = {4, 5, 6}, v0[3] = {7, 8, 9};
+    tr_step_t step = {.lr = 0.1f, .weight_decay_scale = 1};
+    tr_step_result_t result = {.finite = 0, .applied = 3};
+    RUN(SGD, &((tr_sgd_attr_t){0.9f, 0.1f, 1, false}), VIEWS(F32(grad, 3), BYTES(&step), BYTES(&result)),
+        VIEWS(F32(p, 3), F32(m, 3)));
+    RUN(ADAM, &((tr_adam_attr_t){0.9f, 0.99f, 1e-8f, 0.1f, 1, true}),
+        VIEWS(F32(grad, 3), BYTES(&step), BYTES(&result)), VIEWS(F32(p, 3), F32(m, 3), F32(v, 3)));
+    RUN(MOMENTS_UPDATE, &((tr_moments_attr_t){0.1f, 1}), VIEWS(F32(grad, 3), BYTES(&result)),
+        VIEWS(F32(v, 3)));
+    RUN(EMA_UPDATE, &((tr_ema_attr_t){0.9f}), VIEWS(F32(grad, 3), BYTES(&result)), VIEWS(F32(v, 3)));
+    assert_memory_equal(p, p0, sizeof p);
+    assert_memory_equal(m, m0, sizeof m);
+    assert_memory_equal(v, v0, sizeof v);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_grad_norm), cmocka_unit_test(test_grad_norm_not_finite),
+        cmocka_unit_test(test_sgd),       cmocka_unit_test(test_adam),
+        cmocka_unit_test(test_averages),  cmocka_unit_test(test_skip),
+    };
+    return cmocka_run_group_tests(tests, kt_setup, kt_teardown);
+}

@@ -1,0 +1,359 @@
+/* The graph core: lifetimes and places, gradients of shared parameters, recompute, accumulation, buckets, initial values. */
+#include "trainer/graph.h"
+#include "trainer/mem.h"
+#include "trainer/ops.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define OK(expr) do { if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message); } while (0)
+
+enum { B = 6, F = 10, H = 12, K = 4 };
+
+/* A small network: x -> linear -> gelu -> linear (the same weight twice where `tied`) -> mse. */
+typedef struct {
+    tr_device_t *device;
+    tr_graph_t *g;
+    tr_tensor_t x, y, weight, loss, w1;
+    int program;
+    bool accumulate, recompute, tied;
+} net_t;
+
+static const tr_param_spec_t weight_spec = {{TR_INIT_NORMAL, 0.3}, true, true, 1};
+static const tr_param_spec_t bias_spec = {{TR_INIT_CONST, 0.1}, true, false, 1};
+
+static void layer(net_t *n, const char *name, tr_tensor_t x, int64_t in, int64_t out, tr_act_t act, tr_tensor_t *y)
+{
+    tr_tensor_t w, b;
+    tr_scope_push(n->g, name);
+    OK(tr_param(n->g, "weight", &TR_SHAPE(out, in), &weight_spec, &w));
+    OK(tr_param(n->g, "bias", &TR_SHAPE(out), &bias_spec, &b));
+    OK(tr_linear(n->g, x, w, b, TR_ACT_NONE, y));
+    if (act != TR_ACT_NONE) OK(tr_activation(n->g, *y, act, y));
+    tr_scope_pop(n->g);
+}
+
+static void forward(net_t *n)
+{
+    tr_tensor_t h, h2, h3, out;
+    OK(tr_input(n->g, "x", TR_F32, &TR_SHAPE(B, F), &n->x));
+    OK(tr_input(n->g, "y", TR_F32, &TR_SHAPE(B, K), &n->y));
+    OK(tr_input(n->g, "weight", TR_F32, &TR_SHAPE(B), &n->weight));
+    layer(n, "a", n->x, F, H, TR_ACT_GELU, &h);
+    if (n->recompute) tr_recompute_begin(n->g);
+    layer(n, "b", h, H, H, TR_ACT_TANH, &h2);
+    layer(n, n->tied ? "b" : "c", h2, H, H, TR_ACT_GELU, &h3);
+    if (n->recompute) tr_recompute_end(n->g);
+    OK(tr_add(n->g, h3, h, TR_ACT_NONE, &h3));
+    layer(n, "d", h3, H, K, TR_ACT_NONE, &out);
+    OK(tr_mse(n->g, out, n->y, n->weight, &n->loss));
+    OK(tr_keep(n->g, n->loss));
+}
+
+static void add_program(net_t *n, const char *name, int *out)
+{
+    tr_tensor_t seed;
+    OK(tr_program_begin(n->g, name, TR_TRAIN, out));
+    forward(n);
+    OK(tr_const(n->g, "seed", &TR_SHAPE(B), 0.5, &seed));
+    OK(tr_backward(n->g, n->loss, seed, n->accumulate));
+    OK(tr_program_end(n->g));
+}
+
+static void fill_inputs(net_t *n)
+{
+    float x[B * F], y[B * K], w[B];
+    for (int i = 0; i < B * F; i++) x[i] = sinf((float)i);
+    for (int i = 0; i < B * K; i++) y[i] = cosf((float)i * 0.7f);
+    for (int i = 0; i < B; i++) w[i] = i == B - 1 ? 0 : 1;
+    OK(tr_tensor_write(n->g, n->x, x));
+    OK(tr_tensor_write(n->g, n->y, y));
+    OK(tr_tensor_write(n->g, n->weight, w));
+}
+
+static void start(net_t *n, const char *device)
+{
+    OK(tr_device_open(device, &(tr_device_params_t){.threads = 1, .seed = 7}, &n->device));
+    OK(tr_graph_create(n->device, &n->g));
+}
+
+static void ready(net_t *n)
+{
+    OK(tr_graph_plan(n->g, 0));
+    OK(tr_graph_allocate(n->g));
+    OK(tr_graph_init_params(n->g, 11));
+    fill_inputs(n);
+}
+
+static void stop(net_t *n)
+{
+    tr_graph_destroy(&n->g);
+    tr_device_close(&n->device);
+}
+
+/* Gradients of a net built as the flags say, by the parameters' names; owned by the caller. */
+static float *gradient(const char *device, bool accumulate, bool recompute, bool tied, int runs, const char *name, int64_t *count)
+{
+    net_t n = {.accumulate = accumulate, .recompute = recompute, .tied = tied};
+    start(&n, device);
+    add_program(&n, "last", &n.program);
+    ready(&n);
+    for (int i = 0; i < runs; i++) OK(tr_program_run(n.g, n.program, NULL));
+    const tr_tensor_t grad = tr_graph_find(n.g, name);
+    assert_false(tr_is_none(grad));
+    *count = tr_shape_elems(tr_shape_of(n.g, grad));
+    float *values = malloc((size_t)*count * sizeof *values);
+    OK(tr_tensor_read(n.g, grad, values));
+    stop(&n);
+    return values;
+}
+
+static double loss_with(net_t *n, tr_tensor_t param, float *values, int64_t i, float delta)
+{
+    float loss[B];
+    double sum = 0;
+    const float kept = values[i];
+    values[i] = kept + delta;
+    OK(tr_tensor_write(n->g, param, values));
+    values[i] = kept;
+    OK(tr_program_run(n->g, n->program, NULL));
+    OK(tr_tensor_read(n->g, n->loss, loss));
+    for (int k = 0; k < B; k++) sum += 0.5 * (double)loss[k];
+    return sum;
+}
+
+static void check_finite_differences(const char *device, bool tied, const char *name)
+{
+    char grad_name[64];
+    int64_t count;
+    snprintf(grad_name, sizeof grad_name, "%s.grad", name);
+    float *grad = gradient(device, false, false, tied, 1, grad_name, &count);
+    net_t n = {.tied = tied};
+    start(&n, device);
+    add_program(&n, "last", &n.program);
+    ready(&n);
+    const tr_tensor_t param = tr_graph_find(n.g, name);
+    float *values = malloc((size_t)count * sizeof *values);
+    OK(tr_tensor_read(n.g, param, values));
+    for (int64_t i = 0; i < count; i += 3) {
+        const float h = 1e-2f;
+        const double numeric = (loss_with(&n, param, values, i, h) - loss_with(&n, param, values, i, -h)) / (2 * (double)h);
+        if (fabs(numeric - (double)grad[i]) > 2e-3 + 2e-3 * fabs(numeric))
+            fail_msg("%s[%lld]: gradient %g, finite difference %g", name, (long long)i, (double)grad[i], numeric);
+    }
+    free(values);
+    free(grad);
+    stop(&n);
+}
+
+static const char *const devices[] = {"cpu", "strict"};
+
+static void gradients_match_finite_differences(void **state)
+{
+    for (int d = 0; d < 2; d++)
+        for (int tied = 0; tied < 2; tied++) {
+            check_finite_differences(devices[d], tied, "a.weight");
+            check_finite_differences(devices[d], tied, "b.weight");
+            check_finite_differences(devices[d], tied, "d.bias");
+        }
+}
+
+static void assert_same(const char *what, bool accumulate, bool recompute, int runs, float factor, const char *device)
+{
+    static const char *const names[] = {"a.weight.grad", "b.weight.grad", "b.bias.grad", "d.weight.grad"};
+    for (int i = 0; i < 4; i++) {
+        int64_t n, m;
+        float *plain = gradient("cpu", false, false, true, 1, names[i], &n);
+        float *other = gradient(device, accumulate, recompute, true, runs, names[i], &m);
+        assert_int_equal(n, m);
+        for (int64_t k = 0; k < n; k++)
+            if (plain[k] * factor != other[k]) fail_msg("%s on %s: %s[%lld] %.9g, expected %.9g", what, device, names[i], (long long)k, (double)other[k], (double)(plain[k] * factor));
+        free(plain);
+        free(other);
+    }
+}
+
+static void recompute_is_stored_bit_for_bit(void **state)
+{
+    assert_same("recompute", false, true, 1, 1, "cpu");
+    assert_same("recompute", false, true, 1, 1, "strict");
+}
+
+static void accumulation_adds_and_overwriting_does_not(void **state)
+{
+    assert_same("accumulate", true, false, 2, 2, "cpu");
+    assert_same("overwrite", false, false, 2, 1, "cpu");
+    assert_same("overwrite", false, false, 3, 1, "strict");
+}
+
+/* -- planner ---------------------------------------------------------------------------------------------------------------- */
+
+static bool alive_together(const tr_tensor_info_t *a, const tr_tensor_info_t *b)
+{
+    return a->program == b->program && a->first_op <= b->last_op && b->first_op <= a->last_op;
+}
+
+static void nothing_alive_overlaps(void **state)
+{
+    net_t n = {.recompute = true};
+    int overlaps_allowed = 0;
+    start(&n, "cpu");
+    add_program(&n, "last", &n.program);
+    ready(&n);
+    for (int32_t i = 1; i <= tr_graph_tensor_count(n.g); i++)
+        for (int32_t k = i + 1; k <= tr_graph_tensor_count(n.g); k++) {
+            const tr_tensor_info_t *a = tr_tensor_info(n.g, (tr_tensor_t){i}), *b = tr_tensor_info(n.g, (tr_tensor_t){k});
+            if (a->role != TR_ROLE_ACTIVATION || b->role != TR_ROLE_ACTIVATION || !alive_together(a, b)) continue;
+            if (a->offset_bytes + a->bytes <= b->offset_bytes || b->offset_bytes + b->bytes <= a->offset_bytes) continue;
+            /* only an output in its dying input's place */
+            if (a->last_op == b->first_op || b->last_op == a->first_op || a->offset_bytes == b->offset_bytes)
+                overlaps_allowed++;
+            else
+                fail_msg("tensors %d [%d, %d] and %d [%d, %d] overlap", i, a->first_op, a->last_op, k, b->first_op, b->last_op);
+        }
+    const tr_memory_plan_t m = tr_graph_memory(n.g);
+    assert_true(m.arena < m.arena_sum);
+    stop(&n);
+}
+
+static void a_plan_that_does_not_fit_says_what_takes_how_much(void **state)
+{
+    net_t n = {0};
+    start(&n, "cpu");
+    add_program(&n, "last", &n.program);
+    assert_int_equal(tr_graph_plan(n.g, 4096), TR_ERR_MEMORY);
+    assert_non_null(strstr(tr_error_last()->message, "activations"));
+    assert_non_null(strstr(tr_error_last()->message, "data.micro_batch"));
+    stop(&n);
+}
+
+static void steps_allocate_nothing(void **state)
+{
+    net_t n = {0};
+    start(&n, "cpu");
+    add_program(&n, "last", &n.program);
+    ready(&n);
+    OK(tr_program_run(n.g, n.program, NULL));
+    const int64_t calls = tr_mem_stats().calls;
+    for (int i = 0; i < 20; i++) OK(tr_program_run(n.g, n.program, NULL));
+    assert_int_equal(tr_mem_stats().calls, calls);
+    stop(&n);
+    assert_int_equal(tr_mem_stats().live, 0);
+}
+
+/* -- blocks and buckets ---------------------------------------------------------------------------------------------------------- */
+
+static void buckets_cover_the_block_once_each_behind_its_last_writer(void **state)
+{
+    for (int overlap = 0; overlap < 2; overlap++) {
+        net_t n = {0};
+        tr_tensor_t rider;
+        int64_t end = 0;
+        int count = 0, first_at = -1;
+        start(&n, "cpu");
+        add_program(&n, "last", &n.program);
+        OK(tr_reduced(n.g, "rider", 3, &rider));
+        OK(tr_program_add_allreduce(n.g, n.program, 64, 600, overlap));
+        OK(tr_graph_plan(n.g, 0));
+        const int ops = tr_program_op_count(n.g, n.program);
+        for (int i = 0; i < ops; i++) {
+            const tr_op_t *op = tr_program_op(n.g, n.program, i);
+            if (op->kind != TR_OP_ALLREDUCE) continue;
+            if (first_at < 0) first_at = i;
+            assert_int_equal(op->reduce_first, end);
+            assert_int_equal(op->bucket, count++);
+            end += op->reduce_count;
+            for (int k = i + 1; k < ops; k++) { /* nobody writes into it afterwards */
+                const tr_op_t *later = tr_program_op(n.g, n.program, k);
+                for (int o = 0; later->kind == TR_OP_KERNEL && o < later->n_out; o++) {
+                    const tr_tensor_info_t *info = tr_tensor_info(n.g, later->out[o]);
+                    const tr_tensor_info_t *base = info->role == TR_ROLE_VIEW ? tr_tensor_info(n.g, info->base) : info;
+                    if (base->role == TR_ROLE_REDUCED) assert_true(base->block_elems >= end);
+                }
+            }
+        }
+        assert_int_equal(end, tr_graph_layout(n.g).reduced_elems);
+        assert_true(count > 2);
+        assert_int_equal(tr_program_op(n.g, n.program, ops - 1)->kind, TR_OP_WAIT);
+        if (overlap)
+            assert_true(first_at < ops - 1 - count);
+        else
+            assert_int_equal(first_at, ops - 1 - count);
+        stop(&n);
+    }
+}
+
+static void gradients_lie_in_the_order_of_backward(void **state)
+{
+    net_t n = {0};
+    start(&n, "cpu");
+    add_program(&n, "last", &n.program);
+    const char *const order[] = {"d.weight", "c.weight", "b.weight", "a.weight"};
+    for (int i = 0; i + 1 < 4; i++) {
+        const tr_tensor_info_t *first = tr_tensor_info(n.g, tr_graph_find(n.g, order[i]));
+        const int64_t at = first->block_elems;
+        assert_true(at < tr_tensor_info(n.g, tr_graph_find(n.g, order[i + 1]))->block_elems);
+    }
+    tr_param_group_t *groups;
+    size_t count;
+    int64_t end = 0;
+    OK(tr_graph_param_groups(n.g, &groups, &count));
+    for (size_t i = 0; i < count; i++) {
+        assert_int_equal(groups[i].first, end);
+        end += groups[i].count;
+    }
+    assert_int_equal(end, tr_graph_layout(n.g).trainable_elems);
+    tr_free(&groups);
+    stop(&n);
+}
+
+static void initial_values_depend_on_name_and_seed_only(void **state)
+{
+    float first[H * H], second[H * H];
+    for (int tied = 0; tied < 2; tied++) {
+        net_t n = {.tied = tied};
+        start(&n, devices[tied]);
+        add_program(&n, "last", &n.program);
+        ready(&n);
+        OK(tr_tensor_read(n.g, tr_graph_find(n.g, "b.weight"), tied ? second : first));
+        stop(&n);
+    }
+    assert_memory_equal(first, second, sizeof first);
+}
+
+static void mistakes_are_refused(void **state)
+{
+    net_t n = {0};
+    tr_tensor_t t;
+    start(&n, "cpu");
+    add_program(&n, "last", &n.program);
+    assert_int_equal(tr_activation(n.g, n.x, TR_ACT_RELU, &t), TR_ERR_INTERNAL); /* no program is open */
+    OK(tr_program_begin(n.g, "other", TR_PLAIN, &n.program));
+    assert_int_equal(tr_activation(n.g, n.loss, TR_ACT_RELU, &t), TR_ERR_INTERNAL); /* another program's activation */
+    tr_scope_push(n.g, "b");
+    assert_int_equal(tr_param(n.g, "weight", &TR_SHAPE(3, 3), &weight_spec, &t), TR_ERR_CONFIG);
+    assert_non_null(strstr(tr_error_last()->message, "b.weight"));
+    stop(&n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_match_finite_differences),
+        cmocka_unit_test(recompute_is_stored_bit_for_bit),
+        cmocka_unit_test(accumulation_adds_and_overwriting_does_not),
+        cmocka_unit_test(nothing_alive_overlaps),
+        cmocka_unit_test(a_plan_that_does_not_fit_says_what_takes_how_much),
+        cmocka_unit_test(steps_allocate_nothing),
+        cmocka_unit_test(buckets_cover_the_block_once_each_behind_its_last_writer),
+        cmocka_unit_test(gradients_lie_in_the_order_of_backward),
+        cmocka_unit_test(initial_values_depend_on_name_and_seed_only),
+        cmocka_unit_test(mistakes_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

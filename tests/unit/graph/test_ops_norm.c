@@ -1,0 +1,213 @@
+/* Batch and layer normalisation, and the way of the running moments. */
+#include "../../support/op_harness.h"
+#include <math.h>
+#include <string.h>
+
+typedef struct {
+    float eps, momentum;
+    tr_act_t act;
+} norm_t;
+
+/* -- batch normalisation -------------------------------------------------------------------------------- */
+
+static tr_status_t build_batchnorm(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                                   tr_tensor_t *out) {
+    const norm_t *norm = c->attr;
+    tr_tensor_t mean, var;
+    tr_shape_t channels = c->in[1].shape;
+    TR_TRY(tr_model_state(g, "running_mean", &channels, 0.25, &mean));
+    TR_TRY(tr_model_state(g, "running_var", &channels, 4, &var));
+    return tr_batchnorm(g, in[0], in[1], in[2], mean, var, norm->eps, norm->momentum, norm->act, out);
+}
+
+static void moments(const double *x, int64_t rows, int64_t channels, int64_t c, double *mean, double *var) {
+    *mean = *var = 0;
+    for (int64_t r = 0; r < rows; r++) *mean += x[r * channels + c] / (double)rows;
+    for (int64_t r = 0; r < rows; r++) *var += pow(x[r * channels + c] - *mean, 2) / (double)rows;
+}
+
+static void batchnorm(const op_case_t *c, const double *const *in, double *y) {
+    const norm_t *norm = c->attr;
+    int64_t channels = c->in[1].shape.dim[0], rows = tr_shape_elems(&c->out) / channels;
+    for (int64_t k = 0; k < channels; k++) {
+        double mean = 0.25, var = 4;
+        if (c->mode == TR_TRAIN) moments(in[0], rows, channels, k, &mean, &var);
+        for (int64_t r = 0; r < rows; r++)
+            y[r * channels + k] = op_act(
+                norm->act, (in[0][r * channels + k] - mean) / sqrt(var + norm->eps) * in[1][k] + in[2][k]);
+    }
+}
+
+static void check_batchnorm(tr_shape_t x, tr_act_t act, tr_mode_t mode) {
+    norm_t norm = {1e-3f, 0.1f, act};
+    tr_shape_t channels = TR_SHAPE(x.dim[x.ndim - 1]);
+    op_case_t c = {"batchnorm", 3,    {{"x", x, -2, 3, .bf16 = true}, {"gamma", channels, 0.5, 2}, {"beta", channels}},
+                   &norm,       mode, x};
+    c.build = build_batchnorm;
+    c.reference = batchnorm;
+    c.rounds_inside = act > TR_ACT_RELU;
+    op_check(&c);
+}
+
+static void batchnorm_in_training(void **state) {
+    check_batchnorm(TR_SHAPE(9, 5), TR_ACT_NONE, TR_TRAIN);
+    check_batchnorm(TR_SHAPE(3, 3, 5, 7), TR_ACT_NONE, TR_TRAIN);
+    check_batchnorm(TR_SHAPE(2, 2, 3, 2, 3), TR_ACT_NONE, TR_TRAIN);
+    check_batchnorm(TR_SHAPE(2, 1, 1, 17), TR_ACT_NONE, TR_TRAIN);
+}
+
+static void batchnorm_with_relu(void **state) {
+    check_batchnorm(TR_SHAPE(3, 3, 5, 7), TR_ACT_RELU, TR_TRAIN);
+    check_batchnorm(TR_SHAPE(13, 1), TR_ACT_RELU, TR_TRAIN);
+}
+
+static void batchnorm_with_an_unfused_activation(void **state) {
+    check_batchnorm(TR_SHAPE(4, 3, 5), TR_ACT_GELU, TR_TRAIN);
+}
+
+static void batchnorm_in_eval(void **state) {
+    check_batchnorm(TR_SHAPE(2, 3, 5, 7), TR_ACT_NONE, TR_EVAL);
+    check_batchnorm(TR_SHAPE(9, 5), TR_ACT_RELU, TR_EVAL);
+    check_batchnorm(TR_SHAPE(1, 3), TR_ACT_TANH, TR_EVAL);
+}
+
+/* -- running moments: two layers, two training programs, one update ------------------------------------- */
+
+enum { ROWS = 6, CHANNELS = 3, SLOTS = 2 };
+
+static tr_status_t build_layer(tr_graph_t *g, const char *name, tr_tensor_t x, tr_tensor_t *out) {
+    tr_shape_t channels = TR_SHAPE(CHANNELS);
+    tr_param_spec_t spec = {.init = {TR_INIT_CONST, 1}, .trainable = true};
+    tr_tensor_t gamma, beta, mean, var;
+    tr_scope_push(g, name);
+    TR_TRY(tr_param(g, "weight", &channels, &spec, &gamma));
+    TR_TRY(tr_param(g, "bias", &channels, &spec, &beta));
+    TR_TRY(tr_model_state(g, "running_mean", &channels, 0, &mean));
+    TR_TRY(tr_model_state(g, "running_var", &channels, 1, &var));
+    TR_TRY(tr_batchnorm(g, x, gamma, beta, mean, var, 1e-5f, 0.1f, TR_ACT_NONE, out));
+    tr_scope_pop(g);
+    return TR_OK;
+}
+
+static void build_training(op_bench_t *b, const char *name, bool recompute, bool accumulate, tr_tensor_t *x) {
+    tr_tensor_t y, seed;
+    if (strcmp(name, "test") != 0) MUST(tr_program_begin(b->g, name, TR_TRAIN, &b->program));
+    MUST(tr_input(b->g, "x", TR_F32, &TR_SHAPE(ROWS, CHANNELS), x));
+    MUST(tr_input(b->g, "seed", TR_F32, &TR_SHAPE(ROWS, CHANNELS), &seed));
+    if (recompute) tr_recompute_begin(b->g);
+    MUST(build_layer(b->g, "bn1", *x, &y));
+    MUST(build_layer(b->g, "bn2", y, &y));
+    if (recompute) tr_recompute_end(b->g);
+    MUST(tr_backward(b->g, y, seed, accumulate));
+    MUST(tr_program_end(b->g));
+}
+
+static int count_ops(const tr_graph_t *g, int program, const char *name) {
+    int count = 0;
+    for (int i = 0; i < tr_program_op_count(g, program); i++) {
+        const tr_op_t *op = tr_program_op(g, program, i);
+        count += op->row && strcmp(op->row->name, name) == 0;
+    }
+    return count;
+}
+
+/* Both micro-batches of a step leave their moments once, recompute or not; the update takes their mean. */
+static void check_moments(const char *device, bool recompute) {
+    double x[2][ROWS * CHANNELS], mean[CHANNELS] = {0}, var[CHANNELS];
+    for (int k = 0; k < CHANNELS; k++) var[k] = 0.9;
+    for (int slot = 0; slot < SLOTS; slot++) {
+        for (int i = 0; i < ROWS * CHANNELS; i++)
+            x[slot][i] = (float)op_random("moments", slot * 100 + i, -1, 3);
+        for (int k = 0; k < CHANNELS; k++) {
+            double m, v;
+            moments(x[slot], ROWS, CHANNELS, k, &m, &v);
+            mean[k] += 0.1 * m / SLOTS;
+            var[k] += 0.1 * v * ROWS / (ROWS - 1) / SLOTS;
+        }
+    }
+    tr_tensor_t in;
+    op_bench_t b = op_begin(device, TR_TRAIN);
+    int micro = b.program, last, update;
+    build_training(&b, "test", recompute, true, &in);
+    build_training(&b, "last", recompute, true, &in);
+    last = b.program;
+    MUST(tr_program_begin(b.g, "update", TR_PLAIN, &update));
+    MUST(tr_update_moments(b.g, SLOTS));
+    assert_int_equal(count_ops(b.g, update, "moments_update"), 4);
+    assert_int_equal(count_ops(b.g, micro, "batchnorm_train"), recompute ? 4 : 2);
+    assert_int_equal(count_ops(b.g, micro, "leave_moments"), 2);
+    op_ready(&b);
+    op_write(&b, in, x[0]);
+    MUST(tr_program_run(b.g, micro, NULL));
+    op_write(&b, in, x[1]);
+    MUST(tr_program_run(b.g, last, NULL));
+    MUST(tr_tensor_write(b.g, tr_graph_result(b.g), &(tr_step_result_t){.finite = 1}));
+    MUST(tr_program_run(b.g, update, NULL));
+    float *running_mean = op_read(&b, tr_graph_find(b.g, "op.bn1.running_mean"));
+    float *running_var = op_read(&b, tr_graph_find(b.g, "op.bn1.running_var"));
+    op_assert_close("running mean", running_mean, mean, CHANNELS, 1e-5);
+    op_assert_close("running variance", running_var, var, CHANNELS, 1e-5);
+
+    /* A step that is not finite changes nothing. */
+    MUST(tr_tensor_write(b.g, tr_graph_result(b.g), &(tr_step_result_t){.finite = 0}));
+    MUST(tr_program_run(b.g, update, NULL));
+    float *again = op_read(&b, tr_graph_find(b.g, "op.bn1.running_mean"));
+    assert_memory_equal(again, running_mean, CHANNELS * sizeof(float));
+    test_free(running_mean);
+    test_free(running_var);
+    test_free(again);
+    op_end(&b);
+}
+
+static void running_moments(void **state) {
+    op_devices_t devices = op_devices();
+    for (int i = 0; i < devices.count; i++)
+        for (int recompute = 0; recompute < 2; recompute++) check_moments(devices.name[i], recompute);
+}
+
+/* -- layer normalisation -------------------------------------------------------------------------------- */
+
+static tr_status_t build_layernorm(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                                   tr_tensor_t *out) {
+    return tr_layernorm(g, in[0], in[1], in[2], ((const norm_t *)c->attr)->eps, out);
+}
+
+static void layernorm(const op_case_t *c, const double *const *in, double *y) {
+    double eps = ((const norm_t *)c->attr)->eps;
+    int64_t channels = c->in[1].shape.dim[0], rows = tr_shape_elems(&c->out) / channels;
+    for (int64_t r = 0; r < rows; r++) {
+        double mean, var;
+        moments(in[0] + r * channels, channels, 1, 0, &mean, &var);
+        for (int64_t k = 0; k < channels; k++)
+            y[r * channels + k] = (in[0][r * channels + k] - mean) / sqrt(var + eps) * in[1][k] + in[2][k];
+    }
+}
+
+static void check_layernorm(tr_shape_t x) {
+    norm_t norm = {.eps = 1e-4f};
+    tr_shape_t channels = TR_SHAPE(x.dim[x.ndim - 1]);
+    op_case_t c = {"layernorm", 3, {{"x", x, -1, 4, .bf16 = true}, {"gamma", channels, 0.5, 2}, {"beta", channels}}, &norm};
+    c.out = x;
+    c.build = build_layernorm;
+    c.reference = layernorm;
+    op_check(&c);
+}
+
+static void layernorm_of_any_rank(void **state) {
+    check_layernorm(TR_SHAPE(7, 13));
+    check_layernorm(TR_SHAPE(1, 33));
+    check_layernorm(TR_SHAPE(2, 3, 17));
+    check_layernorm(TR_SHAPE(2, 2, 3, 5));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batchnorm_in_training),
+        cmocka_unit_test(batchnorm_with_relu),
+        cmocka_unit_test(batchnorm_with_an_unfused_activation),
+        cmocka_unit_test(batchnorm_in_eval),
+        cmocka_unit_test(running_moments),
+        cmocka_unit_test(layernorm_of_any_rank),
+    };
+    return cmocka_run_group_tests_name("ops: normalisation", tests, NULL, NULL);
+}

@@ -1,0 +1,105 @@
+/* Whole runs in one process: a step allocates nothing, and a run leaves nothing behind. */
+//TEST timeout=120
+//TEST np=2 timeout=120
+#include "trainer/comm.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+#include "trainer/train.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <cmocka.h>
+
+#define OK(expr) do { if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message); } while (0)
+
+static tr_world_t *world;
+static bool with_watchdog;
+
+static const char text[] = "threads = 1\n"
+                           "[model]\nlayers = conv 8 3x3 pad=same bias=no, batchnorm, relu, maxpool 2, globalpool, dropout 0.2, linear 10\n"
+                           "[data]\nformat = synthetic\nsynthetic_samples = 100\nsynthetic_shape = 12x12x1\nclasses = 10\n"
+                           "batch_size = 24\nmicro_batch = 4\nrotate = 10\n"
+                           "[optimizer]\nclip_norm = 1\nema = 0.9\n"
+                           "[log]\nevery = 1\n";
+
+/* Allocations of a run; `with` are further settings, NULL behind the last. */
+static int64_t allocations(const char *const *with) {
+    const tr_config_table_t *const *tables;
+    const tr_train_params_t params = {.config_path = "test.ini", .version = "test"};
+    const tr_mem_stats_t before = tr_mem_stats();
+    tr_config_t *config = NULL;
+    size_t count;
+    OK(tr_all_tables(&tables, &count));
+    OK(tr_config_create(tables, count, &config));
+    OK(tr_config_load_text(config, "test.ini", text, sizeof text - 1));
+    for (; *with; with++) OK(tr_config_set(config, *with, "test"));
+    OK(tr_config_check(config));
+    OK(tr_train(config, world, &params));
+    tr_config_destroy(&config);
+    const tr_mem_stats_t after = tr_mem_stats();
+    if (!with_watchdog) { /* the first run starts one, which stays as long as the world */
+        with_watchdog = true;
+        return 0;
+    }
+    assert_int_equal(after.live, before.live);
+    assert_int_equal(after.live_bytes, before.live_bytes);
+    return after.calls - before.calls;
+}
+
+/* 100 samples in batches of 24: the longer run straddles epochs and ends some. */
+static void compare_lengths(const char *how) {
+    char small[] = "run.dir=run-2-0", large[] = "run.dir=run-20-0";
+    static int run = 0;
+    small[sizeof small - 2] = large[sizeof large - 2] = (char)('0' + run++);
+    const char *const warm[] = {"train.steps=2", "train.valid_every=0", "checkpoint.every=0", how, "run.dir=warm", "resume=auto", NULL};
+    const char *const two[] = {"train.steps=2", "train.valid_every=0", "checkpoint.every=0", how, small, NULL};
+    const char *const twenty[] = {"train.steps=20", "train.valid_every=0", "checkpoint.every=0", how, large, NULL};
+    if (!with_watchdog) (void)allocations(warm); /* registries and the like, too */
+    assert_int_equal(allocations(two), allocations(twenty));
+}
+
+static void a_step_allocates_nothing(void **state) {
+    (void)state;
+    compare_lengths("parallel.reproducible=no");
+}
+
+static void nor_does_one_of_the_fixed_tree(void **state) {
+    (void)state;
+    compare_lengths("parallel.reproducible=yes");
+}
+
+static void nor_on_the_strict_device(void **state) {
+    (void)state;
+    compare_lengths("device=strict");
+}
+
+static void validation_and_checkpoints_leave_nothing(void **state) {
+    (void)state;
+    const char *const often[] = {"train.steps=20", "train.valid_every=2", "checkpoint.every=3", "run.dir=run-often", NULL};
+    (void)allocations(often);
+}
+
+/* Bytes of a table, not of a picture: one mean and deviation serve them all. */
+static void many_features_share_one_mean(void **state) {
+    (void)state;
+    const char *const flat[] = {"train.steps=2", "data.synthetic_shape=784", "model.layers=linear 10", "data.rotate=0", "run.dir=run-flat", NULL};
+    (void)allocations(flat);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_allocates_nothing),
+        cmocka_unit_test(nor_does_one_of_the_fixed_tree),
+        cmocka_unit_test(nor_on_the_strict_device),
+        cmocka_unit_test(validation_and_checkpoints_leave_nothing),
+        cmocka_unit_test(many_features_share_one_mean),
+    };
+    if (tr_world_open(NULL, &world) != TR_OK) return 1;
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    tr_world_close(&world);
+    return failed;
+}
