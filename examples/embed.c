@@ -21,7 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* -- the simulation ------------------------------------------------------------------------------------------ */
+/* -- the simulation -------------------------------------------------------------------------------------- */
 
 enum { INPUTS = 2, TIMES = 4, STEPS = 100 };
 
@@ -38,7 +38,7 @@ static void simulate(double angle, double damping, float out[TIMES]) {
     }
 }
 
-/* -- the data set: sample i is simulated when it is read, by any thread of any rank --------------------------- */
+/* -- the data set: sample i is simulated when it is read, by any thread of any rank ---------------------- */
 
 static const int64_t samples[] = {[TR_SPLIT_TRAIN] = 8192, [TR_SPLIT_VALID] = 1024, [TR_SPLIT_TEST] = 0};
 
@@ -90,7 +90,7 @@ static const tr_dataset_ops_t pendulum = {.name = "pendulum",
                                           .close = pendulum_close,
                                           .read = pendulum_read};
 
-/* -- the model: model.depth residual blocks of width model.width ---------------------------------------------- */
+/* -- the model: model.depth residual blocks of width model.width ----------------------------------------- */
 
 typedef struct {
     int64_t width, depth;
@@ -136,7 +136,7 @@ static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_mode
 
 static const tr_model_t surrogate = {"surrogate", "Residual blocks of linear layers.", &key_table, build};
 
-/* -- training -------------------------------------------------------------------------------------------------- */
+/* -- training -------------------------------------------------------------------------------------------- */
 
 static const char defaults[] = "[model]\ntype = surrogate\n"
                                "[data]\nformat = pendulum\nbatch_size = 128\nmicro_batch = 32\n"

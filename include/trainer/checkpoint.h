@@ -16,7 +16,7 @@
 #include "trainer/str.h"
 #include "trainer/tensor_types.h"
 
-/* -- safetensors (format: 8-byte little-endian header length, JSON header, data) ---------------------------------------------- */
+/* -- safetensors (format: 8-byte little-endian header length, JSON header, data) ------------------------- */
 
 typedef struct {
     const char *name;
@@ -28,8 +28,9 @@ typedef struct {
 /* Writes a new file (TR_ERR_IO where `path` exists) of `count` tensors in the order given, without gaps, the first 8-byte aligned, with `metadata` (JSON
  * object text of strings, may be NULL). checksums, where not NULL, gets one XXH3-64 per tensor, file_checksum that of the whole file. fsyncs. A file that
  * could not be finished is removed. */
-tr_status_t tr_safetensors_write(const char *path, const tr_named_tensor_t *tensors, size_t count, const char *metadata, uint64_t *checksums,
-                                 uint64_t *file_checksum, int64_t *file_bytes);
+tr_status_t tr_safetensors_write(const char *path, const tr_named_tensor_t *tensors, size_t count,
+                                 const char *metadata, uint64_t *checksums, uint64_t *file_checksum,
+                                 int64_t *file_bytes);
 
 typedef struct tr_safetensors tr_safetensors_t;
 /* Maps a file read-only and checks its header against every bound: the tensors must cover the data without overlap or gap. TR_ERR_DATA names the file and
@@ -37,24 +38,30 @@ typedef struct tr_safetensors tr_safetensors_t;
 tr_status_t tr_safetensors_open(const char *path, tr_safetensors_t **out);
 void tr_safetensors_close(tr_safetensors_t **file);
 size_t tr_safetensors_count(const tr_safetensors_t *file);
-const tr_named_tensor_t *tr_safetensors_at(const tr_safetensors_t *file, size_t index); /* data points into the map */
-const tr_named_tensor_t *tr_safetensors_find(const tr_safetensors_t *file, const char *name); /* NULL where absent */
+/* data points into the map */
+const tr_named_tensor_t *tr_safetensors_at(const tr_safetensors_t *file, size_t index);
+/* NULL where absent */
+const tr_named_tensor_t *tr_safetensors_find(const tr_safetensors_t *file, const char *name);
 const char *tr_safetensors_metadata(const tr_safetensors_t *file); /* JSON object text, "{}" where absent */
 
-/* -- one checkpoint ---------------------------------------------------------------------------------------------------------------- */
+/* -- one checkpoint -------------------------------------------------------------------------------------- */
 
 typedef struct {
     int64_t step;
-    const tr_named_tensor_t *model;     size_t model_count;
-    const tr_named_tensor_t *optimizer; size_t optimizer_count;
+    const tr_named_tensor_t *model;
+    size_t model_count;
+    const tr_named_tensor_t *optimizer;
+    size_t optimizer_count;
     const char *state_json; /* written as it is: step, sample position, seed, config, versions, best, ... */
 } tr_checkpoint_content_t;
 
 /* Writes and commits one checkpoint under `dir` (the folder "checkpoints"), replacing one of the same step. On failure nothing committed is touched and the
  * temporary directory is removed: TR_ERR_IO says which file, why, and how much space it wants. Blocks. */
-tr_status_t tr_checkpoint_write(const char *dir, const tr_checkpoint_content_t *content, char **out_path /* tr_free, may be NULL */);
+tr_status_t tr_checkpoint_write(const char *dir, const tr_checkpoint_content_t *content,
+                                char **out_path /* tr_free, may be NULL */);
 /* Deletes all but the newest `keep` (0: all kept) and those that keep_path names ("best"), by renaming first. Leftovers of dead writers go too. */
-tr_status_t tr_checkpoint_retain(const char *dir, int64_t keep, const char *const *keep_paths, size_t keep_count);
+tr_status_t tr_checkpoint_retain(const char *dir, int64_t keep, const char *const *keep_paths,
+                                 size_t keep_count);
 /* Points the symbolic link dir/`name` ("best", "latest") at step-N, atomically. */
 tr_status_t tr_checkpoint_link(const char *dir, const char *name, int64_t step);
 
@@ -71,7 +78,7 @@ tr_status_t tr_checkpoint_open(const char *path, tr_checkpoint_t **out);
 tr_status_t tr_checkpoint_open_newest(const char *dir, tr_checkpoint_t **out, tr_str_t *skipped);
 void tr_checkpoint_close(tr_checkpoint_t **checkpoint);
 
-/* -- in the background ------------------------------------------------------------------------------------------------------------- */
+/* -- in the background ----------------------------------------------------------------------------------- */
 
 typedef struct tr_checkpointer tr_checkpointer_t;
 typedef struct {
@@ -80,9 +87,9 @@ typedef struct {
 } tr_checkpointer_params_t;
 typedef struct {
     int64_t saved, failed;
-    double last_write_sec;     /* of the writer thread */
+    double last_write_sec; /* of the writer thread */
     int64_t last_bytes, last_step;
-    tr_error_t last_error;     /* of the last failure; code TR_OK where the newest attempt succeeded */
+    tr_error_t last_error; /* of the last failure; code TR_OK where the newest attempt succeeded */
 } tr_checkpointer_stats_t;
 
 /* Starts one writer thread; checks by a real write, fsync, rename and unlink that `dir` (made where absent) can be written (TR_ERR_PERMISSION, TR_ERR_IO).
@@ -91,7 +98,8 @@ tr_status_t tr_checkpointer_create(const tr_checkpointer_params_t *params, tr_ch
 /* Hands `content` over: names, data and text must stay as they are until the writer is idle. "latest" will point at it; with is_best "best" too, and
  * what "best" points at is never deleted.
  * At most one at a time: TR_ERR_INTERNAL while busy. */
-tr_status_t tr_checkpointer_submit(tr_checkpointer_t *c, const tr_checkpoint_content_t *content, bool is_best);
+tr_status_t tr_checkpointer_submit(tr_checkpointer_t *c, const tr_checkpoint_content_t *content,
+                                   bool is_best);
 bool tr_checkpointer_busy(const tr_checkpointer_t *c);
 /* Waits for the writer to be idle; the status of its last attempt. */
 tr_status_t tr_checkpointer_wait(tr_checkpointer_t *c);

@@ -11,9 +11,9 @@
 #include "trainer/config.h"
 
 typedef struct {
-    int engine;        /* auto, thread, poll */
-    bool reproducible; /* parallel.reproducible */
-    double timeout;    /* parallel.timeout, seconds */
+    int engine;                   /* auto, thread, poll */
+    bool reproducible;            /* parallel.reproducible */
+    double timeout;               /* parallel.timeout, seconds */
     int64_t bucket_first, bucket; /* bytes */
     bool overlap;
 } tr_parallel_settings_t;
@@ -26,10 +26,11 @@ typedef struct {
     int local_rank, local_size; /* among the ranks of this node */
     int node, nodes;            /* nodes counted by their lowest rank */
     char host[64];
-    char mpi_version[128];      /* library and version, one line */
-    int cores;                  /* cores this rank may run on */
-    int cores_shared_by;        /* local ranks that may run on the same cores; threads = cores / cores_shared_by */
-    bool more_than_cores;       /* more ranks than cores on some node */
+    char mpi_version[128]; /* library and version, one line */
+    int cores;             /* cores this rank may run on */
+    /* local ranks that may run on the same cores; threads = cores / cores_shared_by */
+    int cores_shared_by;
+    bool more_than_cores; /* more ranks than cores on some node */
 } tr_world_info_t;
 
 /* MPI_Init_thread (unless done), a duplicated communicator with errors returned. comm: an MPI_Comm * of the embedding program, or NULL for
@@ -44,9 +45,11 @@ const tr_world_info_t *tr_world_info(const tr_world_t *world); /* not collective
 tr_status_t tr_world_agree(tr_world_t *world, tr_status_t status);
 tr_status_t tr_world_barrier(tr_world_t *world);
 tr_status_t tr_world_broadcast(tr_world_t *world, void *bytes, size_t count, int root); /* host memory */
-tr_status_t tr_world_broadcast_text(tr_world_t *world, char **text /* tr_free; in at root, out elsewhere */, int root);
+tr_status_t tr_world_broadcast_text(tr_world_t *world, char **text /* tr_free; in at root, out elsewhere */,
+                                    int root);
 typedef enum { TR_REDUCE_SUM, TR_REDUCE_MIN, TR_REDUCE_MAX } tr_reduce_t;
-tr_status_t tr_world_allreduce(tr_world_t *world, double *values, int count, tr_reduce_t op); /* host memory, in place */
+/* host memory, in place */
+tr_status_t tr_world_allreduce(tr_world_t *world, double *values, int count, tr_reduce_t op);
 tr_status_t tr_world_allreduce_int(tr_world_t *world, int64_t *values, int count, tr_reduce_t op);
 /* `bytes` of every rank to all, in rank order. */
 tr_status_t tr_world_allgather(tr_world_t *world, const void *mine, size_t bytes, void *all);
@@ -61,7 +64,8 @@ void tr_world_abort(tr_world_t *world, int code);
 
 /* The MPI engine on `device` memory: a thread of its own or polling, by settings and spare cores. Staged through pinned host memory
  * where the device is not host_visible. Borrowed by the caller; closed by tr_world_collectives_close before the world. */
-tr_status_t tr_world_collectives(tr_world_t *world, tr_device_t *device, const tr_parallel_settings_t *settings, tr_collectives_t **out);
+tr_status_t tr_world_collectives(tr_world_t *world, tr_device_t *device,
+                                 const tr_parallel_settings_t *settings, tr_collectives_t **out);
 void tr_world_collectives_close(tr_world_t *world, tr_collectives_t **collectives);
 
 #endif

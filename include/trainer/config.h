@@ -40,13 +40,14 @@ typedef enum {
 } tr_config_type_t;
 
 typedef struct {
-    const char *name;     /* without the section */
+    const char *name; /* without the section */
     tr_config_type_t type;
     size_t offset;        /* of the member in the module's struct */
     const char *fallback; /* default as text: goes through the same parser as the user's */
-    double min, max;      /* inclusive range of INT, FLOAT, BYTES, DURATION, AUTO_INT; no check where min > max */
-    const char *choices;  /* ENUM: "a|b|c" */
-    const char *help;     /* one or two sentences */
+    /* inclusive range of INT, FLOAT, BYTES, DURATION, AUTO_INT; no check where min > max */
+    double min, max;
+    const char *choices; /* ENUM: "a|b|c" */
+    const char *help;    /* one or two sentences */
 } tr_config_field_t;
 
 typedef struct {
@@ -56,7 +57,8 @@ typedef struct {
     size_t struct_bytes;
 } tr_config_table_t;
 
-#define TR_FIELD_(S, m, T, d, lo, hi, ch, h) {#m, T, offsetof(S, m), d, lo, hi, ch, h}
+#define TR_FIELD_(S, m, T, d, lo, hi, ch, h)                                                                 \
+    { #m, T, offsetof(S, m), d, lo, hi, ch, h }
 #define TR_FIELD_INT(S, m, d, lo, hi, h)      TR_FIELD_(S, m, TR_TYPE_INT, d, lo, hi, NULL, h)
 #define TR_FIELD_AUTO_INT(S, m, d, lo, hi, h) TR_FIELD_(S, m, TR_TYPE_AUTO_INT, d, lo, hi, NULL, h)
 #define TR_FIELD_FLOAT(S, m, d, lo, hi, h)    TR_FIELD_(S, m, TR_TYPE_FLOAT, d, lo, hi, NULL, h)
@@ -78,10 +80,12 @@ void tr_config_destroy(tr_config_t **config);
 tr_status_t tr_config_load_file(tr_config_t *config, const char *path);
 tr_status_t tr_config_load_text(tr_config_t *config, const char *origin, const char *text, size_t bytes);
 tr_status_t tr_config_load_environment(tr_config_t *config, char *const *environment);
-tr_status_t tr_config_set(tr_config_t *config, const char *assignment /* section.key=value */, const char *origin);
+tr_status_t tr_config_set(tr_config_t *config, const char *assignment /* section.key=value */,
+                          const char *origin);
 
 /* Adds a problem found by a module to the list: "origin: section.key: message". */
-void tr_config_problem(tr_config_t *config, const char *key, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void tr_config_problem(tr_config_t *config, const char *key, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* TR_ERR_CONFIG with all problems, one a line, if there are any. */
 tr_status_t tr_config_check(tr_config_t *config);
 
@@ -97,6 +101,7 @@ bool tr_config_is_set(const tr_config_t *config, const char *key);
 tr_status_t tr_config_serialize(const tr_config_t *config, tr_str_t *out);
 
 /* Help of all keys (key NULL), of a section, or of one key ("data.batch_size"); TR_ERR_USAGE with the nearest name. */
-tr_status_t tr_config_help(const tr_config_table_t *const *tables, size_t count, const char *key, tr_str_t *out);
+tr_status_t tr_config_help(const tr_config_table_t *const *tables, size_t count, const char *key,
+                           tr_str_t *out);
 
 #endif

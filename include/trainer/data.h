@@ -9,43 +9,52 @@
 #include "trainer/config.h"
 #include "trainer/device.h"
 
-typedef enum { TR_LAYOUT_AUTO, TR_LAYOUT_NHWC, TR_LAYOUT_NCHW, TR_LAYOUT_NHW /* all dimensions spatial, one channel */ } tr_data_layout_t;
+typedef enum {
+    TR_LAYOUT_AUTO,
+    TR_LAYOUT_NHWC,
+    TR_LAYOUT_NCHW,
+    TR_LAYOUT_NHW /* all dimensions spatial, one channel */
+} tr_data_layout_t;
 
 /* data.*: train, valid, test, x, y, batch_size, micro_batch, workers, prefetch, block, shuffle, layout, mean, std, classes, ... */
 typedef struct {
-    const char *format;             /* "hdf5" or a registered data set: "synthetic", ... */
+    const char *format;               /* "hdf5" or a registered data set: "synthetic", ... */
     const char *train, *valid, *test; /* FILE, FILE:GROUP, a glob; "" none */
-    const char *x, *y;              /* names in the file; "" by the usual names */
-    int64_t batch_size;             /* global */
-    int64_t micro_batch;            /* -1 auto */
-    int64_t workers;                /* reading threads a rank; -1 auto */
-    int64_t prefetch;               /* micro-batches ahead, a rank */
-    int64_t block;                  /* samples that are read together; -1 auto: 256 KiB to 1 MiB, or a chunk of the file */
-    int64_t shuffle;                /* samples of a lane that are shuffled among each other; -1 auto; 0: no shuffling at all */
-    int layout;                     /* tr_data_layout_t */
-    const char *mean, *std;         /* numbers, one or one a channel; "auto": from the file's attributes or none; in units of the file's values */
-    int64_t classes;                /* -1 auto: from the labels */
-    int64_t limit;                  /* use only the first so many samples; 0 all */
+    const char *x, *y;                /* names in the file; "" by the usual names */
+    int64_t batch_size;               /* global */
+    int64_t micro_batch;              /* -1 auto */
+    int64_t workers;                  /* reading threads a rank; -1 auto */
+    int64_t prefetch;                 /* micro-batches ahead, a rank */
+    /* samples that are read together; -1 auto: 256 KiB to 1 MiB, or a chunk of the file */
+    int64_t block;
+    /* samples of a lane that are shuffled among each other; -1 auto; 0: no shuffling at all */
+    int64_t shuffle;
+    int layout; /* tr_data_layout_t */
+    /* numbers, one or one a channel; "auto": from the file's attributes or none; in units of the file's values */
+    const char *mean, *std;
+    int64_t classes; /* -1 auto: from the labels */
+    int64_t limit;   /* use only the first so many samples; 0 all */
     /* synthetic */
     int64_t synthetic_samples;
-    const char *synthetic_shape;    /* "28x28x1" */
-    int64_t synthetic_targets;      /* numbers to predict where classes = 0 */
+    const char *synthetic_shape; /* "28x28x1" */
+    int64_t synthetic_targets;   /* numbers to predict where classes = 0 */
     /* augmentation, training only */
     double rotate, translate, zoom, shear;
     int64_t crop_pad;
     bool flip;
-    bool inputs_only;               /* no key: set for prediction; y is neither looked for nor read */
+    bool inputs_only; /* no key: set for prediction; y is neither looked for nor read */
 } tr_data_settings_t;
 extern const tr_config_table_t tr_data_config;
 
-/* -- data sets ------------------------------------------------------------------------------------------------------------ */
+/* -- data sets ------------------------------------------------------------------------------------------- */
 
 #define TR_DATASET_MAX_FIELDS 8
 
 typedef struct {
-    char name[32];       /* "x", "y" */
-    tr_dtype_t dtype;    /* as it travels: the file's where a kernel takes it (u8, i16, u16, i32, f32, ...), native byte order; labels: i32 */
-    tr_shape_t shape;    /* of one sample: images (H, W, C) whatever the file has; labels: scalar (ndim 0) */
+    char name[32]; /* "x", "y" */
+    /* as it travels: the file's where a kernel takes it (u8, i16, u16, i32, f32, ...), native byte order; labels: i32 */
+    tr_dtype_t dtype;
+    tr_shape_t shape; /* of one sample: images (H, W, C) whatever the file has; labels: scalar (ndim 0) */
     int64_t sample_bytes;
 } tr_field_t;
 
@@ -53,12 +62,13 @@ typedef struct {
     int64_t samples;
     int field_count;
     tr_field_t field[TR_DATASET_MAX_FIELDS];
-    int64_t classes;        /* of integer labels; 0: regression or none */
-    int channels;           /* length of mean and std: one for each channel, or 1 for all; 0: none given */
-    float mean[64], std[64];/* in units of x's values */
-    uint64_t fingerprint;   /* of names, shapes, sizes, times: tells whether a checkpoint's data are these */
-    int64_t read_unit;      /* samples that are best read together (a chunk that must be decoded whole); 1: any number */
-    char description[256];  /* "mnist.h5:/train, x u8 (28, 28, 1) contiguous, pread" */
+    int64_t classes;         /* of integer labels; 0: regression or none */
+    int channels;            /* length of mean and std: one for each channel, or 1 for all; 0: none given */
+    float mean[64], std[64]; /* in units of x's values */
+    uint64_t fingerprint;    /* of names, shapes, sizes, times: tells whether a checkpoint's data are these */
+    /* samples that are best read together (a chunk that must be decoded whole); 1: any number */
+    int64_t read_unit;
+    char description[256];          /* "mnist.h5:/train, x u8 (28, 28, 1) contiguous, pread" */
     const char *const *class_names; /* [classes] or NULL; owned by the data set */
 } tr_dataset_info_t;
 
@@ -91,7 +101,7 @@ void tr_dataset_close(tr_dataset_t **dataset);
  * Before anything else of this floor. */
 void tr_data_own_process(void);
 
-/* -- order ------------------------------------------------------------------------------------------------------------------ */
+/* -- order ----------------------------------------------------------------------------------------------- */
 
 /*
  * Which sample stands where: a pure function, so that nothing has to be saved but the step.
@@ -108,13 +118,15 @@ typedef struct {
 } tr_order_t;
 /* Fills *out, with data.block and data.shuffle resolved from the data, batch and micro-batch alone. TR_ERR_CONFIG where batch_size is
  * no multiple of micro_batch. */
-tr_status_t tr_order_make(const tr_data_settings_t *settings, const tr_dataset_info_t *info, uint64_t seed, int64_t batch_size, int64_t micro_batch,
-                          tr_order_t *out);
+tr_status_t tr_order_make(const tr_data_settings_t *settings, const tr_dataset_info_t *info, uint64_t seed,
+                          int64_t batch_size, int64_t micro_batch, tr_order_t *out);
 int64_t tr_order_slots(const tr_order_t *order);
 /* Epoch of position `position` (samples drawn by lane `slot` so far), and the first position of that epoch and of the next. */
-int64_t tr_order_epoch(const tr_order_t *order, int64_t slot, int64_t position, int64_t *out_first, int64_t *out_next);
+int64_t tr_order_epoch(const tr_order_t *order, int64_t slot, int64_t position, int64_t *out_first,
+                       int64_t *out_next);
 /* Sample ids at the positions [position, position + count) of lane `slot`. For tools and tests: shuffles each window touched anew. */
-tr_status_t tr_order_samples(const tr_order_t *order, int64_t slot, int64_t position, int64_t count, int64_t *out_ids);
+tr_status_t tr_order_samples(const tr_order_t *order, int64_t slot, int64_t position, int64_t count,
+                             int64_t *out_ids);
 
 /* A lane's stream in pieces, as the loader fills it: a window holds the samples that are shuffled among each other. */
 typedef struct {
@@ -128,36 +140,39 @@ bool tr_order_shuffles(const tr_order_t *order);      /* false: a window's order
 /* out_place[i] (window->count): where in the window the i-th sample of the sequence stands. */
 void tr_order_permutation(const tr_order_t *order, const tr_order_window_t *window, int64_t *out_place);
 /* The sample at place `sequence` of the epoch's sequence, and how many follow it in the data set's own order, itself included. */
-void tr_order_run(const tr_order_t *order, int64_t epoch, int64_t sequence, int64_t *out_sample, int64_t *out_count);
+void tr_order_run(const tr_order_t *order, int64_t epoch, int64_t sequence, int64_t *out_sample,
+                  int64_t *out_count);
 /* Ranges of slots: rank r of `size` takes [first, first + count). */
 void tr_order_slots_of_rank(int64_t slots, int rank, int size, int64_t *out_first, int64_t *out_count);
 
-/* -- loader ------------------------------------------------------------------------------------------------------------------ */
+/* -- loader ---------------------------------------------------------------------------------------------- */
 
 typedef struct {
     tr_order_t order;
     int64_t first_slot, slot_count; /* this rank's */
     int64_t first_step;             /* where to begin (resume) */
-    bool evaluation;                /* in file order, once; slots in turn: micro-batch m of the pass goes to slot m mod slots; the tail has weight 0 */
-    int workers, prefetch;          /* resolved */
+    /* in file order, once; slots in turn: micro-batch m of the pass goes to slot m mod slots; the tail has weight 0 */
+    bool evaluation;
+    int workers, prefetch; /* resolved */
 } tr_loader_params_t;
 
 /* One micro-batch in pinned host memory; valid until released. Several may be held: at most `prefetch`. */
 typedef struct {
     int64_t step, slot;
-    int64_t epoch;        /* of its first sample */
-    bool ends_epoch;      /* holds the last sample of an epoch of its lane */
-    int64_t valid;        /* samples with weight 1; the rest is padding (evaluation) */
+    int64_t epoch;   /* of its first sample */
+    bool ends_epoch; /* holds the last sample of an epoch of its lane */
+    int64_t valid;   /* samples with weight 1; the rest is padding (evaluation) */
     int field_count;
     void *field[TR_DATASET_MAX_FIELDS]; /* (micro_batch, sample shape) */
-    int64_t *sample_id;   /* (micro_batch): index in the data set; -1 padding */
-    float *weight;        /* (micro_batch) */
-    int ring;             /* index in the ring; the addresses of an index never change */
+    int64_t *sample_id;                 /* (micro_batch): index in the data set; -1 padding */
+    float *weight;                      /* (micro_batch) */
+    int ring;                           /* index in the ring; the addresses of an index never change */
 } tr_batch_t;
 
 typedef struct tr_loader tr_loader_t;
 /* dataset and device are borrowed. Starts reading at once. */
-tr_status_t tr_loader_create(tr_dataset_t *dataset, tr_device_t *device, const tr_loader_params_t *params, tr_loader_t **out);
+tr_status_t tr_loader_create(tr_dataset_t *dataset, tr_device_t *device, const tr_loader_params_t *params,
+                             tr_loader_t **out);
 void tr_loader_destroy(tr_loader_t **loader);
 /* Workers for this many cores of a rank, where data.workers is auto. */
 int tr_loader_workers(const tr_data_settings_t *settings, int cores);
@@ -166,7 +181,7 @@ int tr_loader_workers(const tr_data_settings_t *settings, int cores);
 tr_status_t tr_loader_next(tr_loader_t *loader, tr_batch_t **out);
 /* In any order; the memory is filled again once the lane's earlier ones are released too. */
 tr_status_t tr_loader_release(tr_loader_t *loader, tr_batch_t *batch);
-double tr_loader_stall_sec(const tr_loader_t *loader);  /* time that tr_loader_next has waited, in all */
-size_t tr_loader_bytes(const tr_loader_t *loader);      /* host memory of ring and windows */
+double tr_loader_stall_sec(const tr_loader_t *loader); /* time that tr_loader_next has waited, in all */
+size_t tr_loader_bytes(const tr_loader_t *loader);     /* host memory of ring and windows */
 
 #endif

@@ -12,7 +12,7 @@
 
 #include "trainer/data.h"
 
-/* -- writing ------------------------------------------------------------------------------------------------ */
+/* -- writing --------------------------------------------------------------------------------------------- */
 
 typedef struct {
     bool force;          /* replace an existing file */
@@ -37,7 +37,7 @@ tr_status_t tr_writer_commit(tr_writer_t *writer);
 /* Removes what was not committed. */
 void tr_writer_destroy(tr_writer_t **writer);
 
-/* -- importing ---------------------------------------------------------------------------------------------- */
+/* -- importing ------------------------------------------------------------------------------------------- */
 
 typedef struct {
     tr_writer_params_t writer;
@@ -62,7 +62,7 @@ const tr_importer_t *const *tr_importer_list(size_t *out_count);
 /* All data sets, attributes and groups of `in` in the fast layout, values as they are. */
 tr_status_t tr_repack(const char *in, const char *out, const tr_import_params_t *params);
 
-/* -- describing --------------------------------------------------------------------------------------------- */
+/* -- describing ------------------------------------------------------------------------------------------ */
 
 /*
  * What is in settings->train (FILE, FILE:GROUP), what of it training would take and how it would be read, with labels counted and the

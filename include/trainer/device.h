@@ -24,9 +24,9 @@ typedef struct tr_event tr_event_t;
 typedef enum { TR_COPY_TO_DEVICE, TR_COPY_TO_HOST, TR_COPY_ON_DEVICE } tr_copy_kind_t;
 
 typedef struct {
-    int threads;      /* CPU threads to compute with; 0: as many as this process may run on */
-    int index;        /* which GPU; -1: by local rank */
-    uint64_t seed;    /* strict: seed of its legal orders */
+    int threads;   /* CPU threads to compute with; 0: as many as this process may run on */
+    int index;     /* which GPU; -1: by local rank */
+    uint64_t seed; /* strict: seed of its legal orders */
 } tr_device_params_t;
 
 /* What a kernel gets. Pointers are device addresses; in `prepare` all pointers are NULL. */
@@ -41,11 +41,11 @@ typedef struct {
 
 typedef struct {
     int n_in, n_out;
-    tr_view_t in[TR_KERNEL_MAX_IN];   /* an optional input or output that is absent has ndim -1, data NULL */
+    tr_view_t in[TR_KERNEL_MAX_IN]; /* an optional input or output that is absent has ndim -1, data NULL */
     tr_view_t out[TR_KERNEL_MAX_OUT];
-    const void *attr;                 /* the kernel's attribute struct (kernels.h); outlives the call */
-    void *scratch;                    /* device memory of the size that prepare asked for, or NULL */
-    void *state;                      /* what prepare made, or NULL */
+    const void *attr; /* the kernel's attribute struct (kernels.h); outlives the call */
+    void *scratch;    /* device memory of the size that prepare asked for, or NULL */
+    void *state;      /* what prepare made, or NULL */
 } tr_kernel_call_t;
 
 /*
@@ -55,7 +55,8 @@ typedef struct {
  */
 typedef struct {
     tr_status_t (*run)(tr_device_t *device, tr_stream_t *stream, const tr_kernel_call_t *call);
-    tr_status_t (*prepare)(tr_device_t *device, const tr_kernel_call_t *call, void **out_state, size_t *out_scratch_bytes);
+    tr_status_t (*prepare)(tr_device_t *device, const tr_kernel_call_t *call, void **out_state,
+                           size_t *out_scratch_bytes);
     void (*release)(tr_device_t *device, void *state);
 } tr_kernel_t;
 
@@ -80,11 +81,14 @@ typedef struct {
     tr_status_t (*event_create)(tr_device_t *device, tr_event_t **out);
     void (*event_destroy)(tr_device_t *device, tr_event_t *event);
     tr_status_t (*event_record)(tr_device_t *device, tr_event_t *event, tr_stream_t *stream);
-    tr_status_t (*event_wait)(tr_device_t *device, tr_event_t *event, tr_stream_t *stream); /* stream waits for event */
-    tr_status_t (*event_sync)(tr_device_t *device, tr_event_t *event);                      /* host waits for event */
+    /* stream waits for event */
+    tr_status_t (*event_wait)(tr_device_t *device, tr_event_t *event, tr_stream_t *stream);
+    /* host waits for event */
+    tr_status_t (*event_sync)(tr_device_t *device, tr_event_t *event);
 
     /* dst and src must stay valid until the stream has passed the copy; host side from host_alloc for overlap. */
-    tr_status_t (*copy)(tr_device_t *device, tr_stream_t *stream, void *dst, const void *src, size_t bytes, tr_copy_kind_t kind);
+    tr_status_t (*copy)(tr_device_t *device, tr_stream_t *stream, void *dst, const void *src, size_t bytes,
+                        tr_copy_kind_t kind);
     tr_status_t (*zero)(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes);
 
     /* optional: the bytes hold nothing from here on (strict fills them with NaN). */
@@ -115,6 +119,8 @@ tr_status_t tr_device_open(const char *name, const tr_device_params_t *params, t
 /* TR_ERR_INTERNAL with the names of the required kernels that `ops` lacks. */
 tr_status_t tr_device_check_kernels(const tr_device_ops_t *ops);
 void tr_device_close(tr_device_t **device);
-static inline bool tr_device_has(const tr_device_t *device, tr_kernel_id_t id) { return device->ops->kernels[id].run != NULL; }
+static inline bool tr_device_has(const tr_device_t *device, tr_kernel_id_t id) {
+    return device->ops->kernels[id].run != NULL;
+}
 
 #endif

@@ -30,19 +30,23 @@
 #include "trainer/str.h"
 
 typedef struct tr_graph tr_graph_t;
-typedef struct { int32_t id; } tr_tensor_t; /* 0: none */
+typedef struct {
+    int32_t id;
+} tr_tensor_t; /* 0: none */
 #define TR_NONE ((tr_tensor_t){0})
-static inline bool tr_is_none(tr_tensor_t t) { return t.id == 0; }
+static inline bool tr_is_none(tr_tensor_t t) {
+    return t.id == 0;
+}
 
 typedef enum {
-    TR_ROLE_ACTIVATION, /* in the arena, for one pass of its program */
-    TR_ROLE_VIEW,       /* another shape on, or a range of elements of, `base` */
-    TR_ROLE_INPUT,      /* a field of the batch */
-    TR_ROLE_PARAM,      /* in the parameter block */
-    TR_ROLE_REDUCED,    /* in the reduced block: gradients, then sums that ride along */
-    TR_ROLE_MODEL_STATE,/* kept from step to step and saved with the model: running moments */
-    TR_ROLE_OPTIM_STATE,/* kept and saved with the optimizer */
-    TR_ROLE_CONST,      /* filled once; not saved */
+    TR_ROLE_ACTIVATION,  /* in the arena, for one pass of its program */
+    TR_ROLE_VIEW,        /* another shape on, or a range of elements of, `base` */
+    TR_ROLE_INPUT,       /* a field of the batch */
+    TR_ROLE_PARAM,       /* in the parameter block */
+    TR_ROLE_REDUCED,     /* in the reduced block: gradients, then sums that ride along */
+    TR_ROLE_MODEL_STATE, /* kept from step to step and saved with the model: running moments */
+    TR_ROLE_OPTIM_STATE, /* kept and saved with the optimizer */
+    TR_ROLE_CONST,       /* filled once; not saved */
     TR_ROLE_COUNT
 } tr_role_t;
 
@@ -55,27 +59,28 @@ typedef struct {
 typedef struct {
     tr_init_t init;
     bool trainable;
-    bool decay;        /* weight decay applies */
+    bool decay; /* weight decay applies */
     float lr_factor;
 } tr_param_spec_t;
 
 typedef struct {
-    const char *name;   /* "conv1.weight"; "" for an unnamed activation */
+    const char *name; /* "conv1.weight"; "" for an unnamed activation */
     tr_role_t role;
     tr_dtype_t dtype;
     tr_shape_t shape;
-    tr_tensor_t base;   /* VIEW: what it looks at; never itself a view */
-    int64_t view_elems; /* VIEW: offset in elements of base */
+    tr_tensor_t base;      /* VIEW: what it looks at; never itself a view */
+    int64_t view_elems;    /* VIEW: offset in elements of base */
     tr_param_spec_t param; /* PARAM; CONST and states use param.init */
     int64_t block_elems;   /* PARAM and its gradient: offset in elements in the block; others: -1 */
-    bool mirrors_params;   /* OPTIM_STATE: one element per element of the trainable parameters, in the block's order */
-    bool kept;             /* ACTIVATION: stays valid until the program's next run */
+    /* OPTIM_STATE: one element per element of the trainable parameters, in the block's order */
+    bool mirrors_params;
+    bool kept;                      /* ACTIVATION: stays valid until the program's next run */
     int program, first_op, last_op; /* ACTIVATION: lifetime, indices into the program's ops */
     size_t bytes, offset_bytes;     /* of its storage, in the arena or its region; after the plan */
-    void *data;            /* device address after tr_graph_allocate */
+    void *data;                     /* device address after tr_graph_allocate */
 } tr_tensor_info_t;
 
-/* -- ops ---------------------------------------------------------------------------------------------------------- */
+/* -- ops ------------------------------------------------------------------------------------------------- */
 
 typedef struct tr_op tr_op_t;
 typedef enum { TR_OP_KERNEL, TR_OP_ALLREDUCE, TR_OP_WAIT } tr_op_kind_t;
@@ -93,10 +98,12 @@ typedef struct {
     tr_status_t (*shape)(tr_graph_t *g, tr_op_t *op);
     /* Appends the gradient ops: for each input with need[i], din[i] from dout[] (an entry of which is TR_NONE where no
      * gradient arrives). NULL: the op has no gradient and stops it. */
-    tr_status_t (*grad)(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout, const bool *need, tr_tensor_t *din);
+    tr_status_t (*grad)(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout, const bool *need,
+                        tr_tensor_t *din);
     double (*flops)(const tr_graph_t *g, const tr_op_t *op); /* NULL: one per output element */
     double (*bytes)(const tr_graph_t *g, const tr_op_t *op); /* NULL: all inputs and outputs once */
-    int inplace[TR_KERNEL_MAX_OUT]; /* 1 + index of the input whose memory output i may take when it dies here; 0: none */
+    /* 1 + index of the input whose memory output i may take when it dies here; 0: none */
+    int inplace[TR_KERNEL_MAX_OUT];
     unsigned flags;
     const tr_kernel_t *(*custom)(const tr_device_t *device); /* an embedding program's own kernel */
 } tr_op_row_t;
@@ -110,23 +117,23 @@ struct tr_op {
     tr_tensor_t in[TR_KERNEL_MAX_IN], out[TR_KERNEL_MAX_OUT];
     void *attr;
     size_t attr_bytes;
-    bool backward;          /* appended by tr_backward */
-    int segment;            /* recompute segment, 0: none */
+    bool backward;                      /* appended by tr_backward */
+    int segment;                        /* recompute segment, 0: none */
     int64_t reduce_first, reduce_count; /* ALLREDUCE: elements of the reduced block */
-    int bucket;             /* ALLREDUCE and WAIT: index of the bucket; WAIT -1: all */
+    int bucket;                         /* ALLREDUCE and WAIT: index of the bucket; WAIT -1: all */
 };
 
 /* Appends an op of `row` to the open program; `attr` is copied. Absent inputs are TR_NONE. `want` says which outputs are
  * wanted (NULL: all); an output not wanted is TR_NONE. out[] receives row-defined outputs. */
-tr_status_t tr_op_append(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in, const void *attr,
-                         size_t attr_bytes, const bool *want, tr_tensor_t *out, int n_out);
+tr_status_t tr_op_append(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
+                         const void *attr, size_t attr_bytes, const bool *want, tr_tensor_t *out, int n_out);
 /* For a row's shape rule: output `i` is a new activation of this type and shape (or checks an output given by the caller). */
 tr_status_t tr_op_output(tr_graph_t *g, tr_op_t *op, int i, tr_dtype_t dtype, const tr_shape_t *shape);
 /* Appends an op that writes into tensors that exist (accumulations, updates): out[] is given, not made. */
-tr_status_t tr_op_append_into(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in, const void *attr,
-                              size_t attr_bytes, const tr_tensor_t *out, int n_out);
+tr_status_t tr_op_append_into(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
+                              const void *attr, size_t attr_bytes, const tr_tensor_t *out, int n_out);
 
-/* -- building ----------------------------------------------------------------------------------------------------- */
+/* -- building -------------------------------------------------------------------------------------------- */
 
 typedef enum { TR_TRAIN, TR_EVAL, TR_PLAIN } tr_mode_t;
 
@@ -146,13 +153,18 @@ const char *tr_scope(const tr_graph_t *g);
 
 /* Each of these gives the tensor of that name, made at first use; a second use with another type or shape is an error.
  * tr_param and tr_model_state put the scope before the name ("conv1.weight"); the others take it as it is. */
-tr_status_t tr_param(tr_graph_t *g, const char *name, const tr_shape_t *shape, const tr_param_spec_t *spec, tr_tensor_t *out);
-tr_status_t tr_model_state(tr_graph_t *g, const char *name, const tr_shape_t *shape, double fill, tr_tensor_t *out);
-tr_status_t tr_optim_state(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape, bool mirrors_params, tr_tensor_t *out);
-tr_status_t tr_input(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape, tr_tensor_t *out);
+tr_status_t tr_param(tr_graph_t *g, const char *name, const tr_shape_t *shape, const tr_param_spec_t *spec,
+                     tr_tensor_t *out);
+tr_status_t tr_model_state(tr_graph_t *g, const char *name, const tr_shape_t *shape, double fill,
+                           tr_tensor_t *out);
+tr_status_t tr_optim_state(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape,
+                           bool mirrors_params, tr_tensor_t *out);
+tr_status_t tr_input(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape,
+                     tr_tensor_t *out);
 tr_status_t tr_const(tr_graph_t *g, const char *name, const tr_shape_t *shape, double fill, tr_tensor_t *out);
 /* A CONST filled from `count` host values when the graph is initialised (normalisation tables). */
-tr_status_t tr_const_values(tr_graph_t *g, const char *name, const float *values, int64_t count, tr_tensor_t *out);
+tr_status_t tr_const_values(tr_graph_t *g, const char *name, const float *values, int64_t count,
+                            tr_tensor_t *out);
 /* `count` f32 that are summed over slots and ranks with the gradients; zero at the start of every step. */
 tr_status_t tr_reduced(tr_graph_t *g, const char *name, int64_t count, tr_tensor_t *out);
 /* The step block (tr_step_t) and its result (tr_step_result_t), as u8 tensors. */
@@ -182,7 +194,7 @@ tr_status_t tr_backward(tr_graph_t *g, tr_tensor_t loss, tr_tensor_t seed, bool 
 typedef struct {
     int64_t trainable_elems; /* parameters with a gradient; padded parameters count as laid out */
     int64_t frozen_elems;
-    int64_t reduced_elems;   /* gradients and riders */
+    int64_t reduced_elems; /* gradients and riders */
 } tr_layout_t;
 tr_layout_t tr_graph_layout(const tr_graph_t *g);
 bool tr_is_param(const tr_graph_t *g, tr_tensor_t t); /* one that was declared: not the block */
@@ -191,22 +203,29 @@ tr_status_t tr_param_range(tr_graph_t *g, int64_t first, int64_t count, tr_tenso
 tr_status_t tr_reduced_range(tr_graph_t *g, int64_t first, int64_t count, tr_tensor_t *out);
 
 /* Maximal ranges of trainable parameters with equal decay and lr_factor, in the block's order. */
-typedef struct { int64_t first, count; bool decay; float lr_factor; } tr_param_group_t;
-tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out /* tr_free */, size_t *out_count);
+typedef struct {
+    int64_t first, count;
+    bool decay;
+    float lr_factor;
+} tr_param_group_t;
+tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out /* tr_free */,
+                                  size_t *out_count);
 
 /*
  * Inserts the all-reduces of the reduced block into `program`, each right after the op that completes its range or the bucket before
  * it, and one WAIT at the end. Buckets are contiguous ranges in the order of completion: the first of about `first_bytes`, the others of `bucket_bytes`;
  * riders go with the last. overlap = false puts all of them at the end instead.
  */
-tr_status_t tr_program_add_allreduce(tr_graph_t *g, int program, size_t first_bytes, size_t bucket_bytes, bool overlap);
+tr_status_t tr_program_add_allreduce(tr_graph_t *g, int program, size_t first_bytes, size_t bucket_bytes,
+                                     bool overlap);
 
-/* -- looking ------------------------------------------------------------------------------------------------------- */
+/* -- looking --------------------------------------------------------------------------------------------- */
 
-const tr_tensor_info_t *tr_tensor_info(const tr_graph_t *g, tr_tensor_t t); /* valid until the next tensor is made */
-const tr_shape_t *tr_shape_of(const tr_graph_t *g, tr_tensor_t t);          /* the same */
-int32_t tr_graph_tensor_count(const tr_graph_t *g);                          /* ids 1 .. count */
-tr_tensor_t tr_graph_find(const tr_graph_t *g, const char *name);            /* TR_NONE where there is none */
+/* valid until the next tensor is made */
+const tr_tensor_info_t *tr_tensor_info(const tr_graph_t *g, tr_tensor_t t);
+const tr_shape_t *tr_shape_of(const tr_graph_t *g, tr_tensor_t t); /* the same */
+int32_t tr_graph_tensor_count(const tr_graph_t *g);                /* ids 1 .. count */
+tr_tensor_t tr_graph_find(const tr_graph_t *g, const char *name);  /* TR_NONE where there is none */
 int tr_graph_program_count(const tr_graph_t *g);
 const char *tr_program_name(const tr_graph_t *g, int program);
 int tr_program_op_count(const tr_graph_t *g, int program);
@@ -214,13 +233,13 @@ const tr_op_t *tr_program_op(const tr_graph_t *g, int program, int index);
 double tr_op_flops(const tr_graph_t *g, const tr_op_t *op);
 double tr_op_bytes(const tr_graph_t *g, const tr_op_t *op);
 
-/* -- planning and running ------------------------------------------------------------------------------------------ */
+/* -- planning and running -------------------------------------------------------------------------------- */
 
 /* Bytes on the device by kind; after tr_graph_plan. */
 typedef struct {
     size_t params, reduced, model_state, optim_state, consts, inputs;
-    size_t arena;        /* what the programs share: activations and scratch, overlapping */
-    size_t arena_sum;    /* what they would take without overlap */
+    size_t arena;     /* what the programs share: activations and scratch, overlapping */
+    size_t arena_sum; /* what they would take without overlap */
     size_t total;
 } tr_memory_plan_t;
 

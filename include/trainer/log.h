@@ -23,7 +23,8 @@ void tr_log_set_sink(tr_log_sink_fn sink, void *self);
 tr_status_t tr_log_add_file(const char *path);
 void tr_log_close_files(void);
 
-void tr_log_write(tr_log_level_t level, bool all_ranks, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void tr_log_write(tr_log_level_t level, bool all_ranks, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 
 #define TR_WARN(...)     tr_log_write(TR_LOG_WARN, false, __VA_ARGS__)
 #define TR_INFO(...)     tr_log_write(TR_LOG_INFO, false, __VA_ARGS__)

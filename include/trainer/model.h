@@ -63,7 +63,7 @@ tr_status_t tr_model_build(tr_graph_t *g, const tr_config_t *config, const tr_mo
 tr_status_t tr_model_loss(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
                           tr_tensor_t output, tr_model_result_t *out);
 
-/* -- layers of the config's text ------------------------------------------------------------------------ */
+/* -- layers of the config's text ------------------------------------------------------------------------- */
 
 /* One word behind a layer's name: "5x5" (key NULL) or "pad=same". */
 typedef struct {

@@ -10,21 +10,26 @@
 #include "trainer/graph.h"
 
 /* y = act(x w^T + b): x (..., F), w (K, F), b (K) or TR_NONE -> (..., K). The weight is stored as PyTorch does. */
-tr_status_t tr_linear(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, tr_act_t act, tr_tensor_t *out);
+tr_status_t tr_linear(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, tr_act_t act,
+                      tr_tensor_t *out);
 /* op(a) op(b), batched; see MATMUL. Differentiable in both. */
-tr_status_t tr_matmul(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, const tr_matmul_attr_t *attr, tr_tensor_t *out);
+tr_status_t tr_matmul(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, const tr_matmul_attr_t *attr,
+                      tr_tensor_t *out);
 /* x (N, S..., C), w (K, kernel..., C / groups), b (K) or TR_NONE -> (N, S'..., K). */
-tr_status_t tr_conv(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, const tr_conv_attr_t *attr, tr_tensor_t *out);
+tr_status_t tr_conv(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, const tr_conv_attr_t *attr,
+                    tr_tensor_t *out);
 tr_status_t tr_pool(tr_graph_t *g, tr_tensor_t x, const tr_pool_attr_t *attr, tr_tensor_t *out);
 /* (N, S..., C) -> (N, C) */
 tr_status_t tr_global_avgpool(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);
 /* Batch normalisation with act NONE or RELU behind. running_mean, running_var: model state (C), updated by the `update` program from the
  * moments that training programs leave in the reduced block. In eval programs the running moments normalise. */
-tr_status_t tr_batchnorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta, tr_tensor_t running_mean,
-                         tr_tensor_t running_var, float eps, float momentum, tr_act_t act, tr_tensor_t *out);
+tr_status_t tr_batchnorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta,
+                         tr_tensor_t running_mean, tr_tensor_t running_var, float eps, float momentum,
+                         tr_act_t act, tr_tensor_t *out);
 /* For the `update` program: appends the update of all running moments that training programs of g have asked for. `slots`: micro-batches a step. */
 tr_status_t tr_update_moments(tr_graph_t *g, int slots);
-tr_status_t tr_layernorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta, float eps, tr_tensor_t *out);
+tr_status_t tr_layernorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta, float eps,
+                         tr_tensor_t *out);
 tr_status_t tr_activation(tr_graph_t *g, tr_tensor_t x, tr_act_t act, tr_tensor_t *out);
 /* Identity in eval programs and for p = 0. sample_id: i64 (B). */
 tr_status_t tr_dropout(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id, float p, tr_tensor_t *out);
@@ -35,22 +40,31 @@ tr_status_t tr_scale(tr_graph_t *g, tr_tensor_t x, float factor, tr_tensor_t *ou
 tr_status_t tr_cast(tr_graph_t *g, tr_tensor_t x, tr_dtype_t dtype, tr_tensor_t *out);
 
 /* No gradient flows through these. */
-tr_status_t tr_cast_normalize(tr_graph_t *g, tr_tensor_t x, tr_tensor_t scale, tr_tensor_t shift, tr_tensor_t *out); /* scale, shift (C) or TR_NONE */
+/* scale, shift (C) or TR_NONE */
+tr_status_t tr_cast_normalize(tr_graph_t *g, tr_tensor_t x, tr_tensor_t scale, tr_tensor_t shift,
+                              tr_tensor_t *out);
 /* x itself in eval programs and where attr asks for nothing. */
-tr_status_t tr_augment(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id, const tr_augment_attr_t *attr, tr_tensor_t *out);
-tr_status_t tr_topk_correct(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label, tr_tensor_t weight, int k, tr_tensor_t *out);
+tr_status_t tr_augment(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id, const tr_augment_attr_t *attr,
+                       tr_tensor_t *out);
+tr_status_t tr_topk_correct(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label, tr_tensor_t weight, int k,
+                            tr_tensor_t *out);
 /* into (1), a reduced or kept tensor: += sum of x * weight; weight may be TR_NONE. */
 tr_status_t tr_weighted_sum(tr_graph_t *g, tr_tensor_t x, tr_tensor_t weight, tr_tensor_t into);
 
 /* Losses per sample, (B); weight 0 masks a sample. Scores may be (..., V) with labels and weights (...): then one loss for each label, as one
  * dimension. Predictions may be (B, ...). */
-tr_status_t tr_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label, tr_tensor_t weight, float smoothing, tr_tensor_t *out);
+tr_status_t tr_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label, tr_tensor_t weight,
+                             float smoothing, tr_tensor_t *out);
 tr_status_t tr_mse(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight, tr_tensor_t *out);
 
 /* For the `update` program. */
-tr_status_t tr_grad_norm(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t counts, double batch_size, float clip);
-tr_status_t tr_sgd(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t momentum, const tr_sgd_attr_t *attr); /* momentum may be TR_NONE */
-tr_status_t tr_adam(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t m, tr_tensor_t v, const tr_adam_attr_t *attr);
+tr_status_t tr_grad_norm(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t counts, double batch_size,
+                         float clip);
+/* momentum may be TR_NONE */
+tr_status_t tr_sgd(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t momentum,
+                   const tr_sgd_attr_t *attr);
+tr_status_t tr_adam(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t m, tr_tensor_t v,
+                    const tr_adam_attr_t *attr);
 tr_status_t tr_ema(tr_graph_t *g, tr_tensor_t param, tr_tensor_t average, float decay);
 tr_status_t tr_accumulate(tr_graph_t *g, tr_tensor_t x, tr_tensor_t into); /* into += x */
 tr_status_t tr_copy(tr_graph_t *g, tr_tensor_t x, tr_tensor_t into);

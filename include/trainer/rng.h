@@ -11,12 +11,12 @@
 
 /* What a stream of numbers is for; part of the key, so that no two uses share numbers. */
 typedef enum {
-    TR_RNG_INIT = 1,   /* parameter initialisation; counter: parameter name hash, element */
-    TR_RNG_BLOCKS,     /* order of blocks in an epoch */
-    TR_RNG_WINDOW,     /* order inside a lane's window */
-    TR_RNG_DROPOUT,    /* stream: op; counter: step, sample id, element */
-    TR_RNG_AUGMENT,    /* counter: step, sample id, transform */
-    TR_RNG_SYNTHETIC,  /* synthetic data; counter: sample id */
+    TR_RNG_INIT = 1,  /* parameter initialisation; counter: parameter name hash, element */
+    TR_RNG_BLOCKS,    /* order of blocks in an epoch */
+    TR_RNG_WINDOW,    /* order inside a lane's window */
+    TR_RNG_DROPOUT,   /* stream: op; counter: step, sample id, element */
+    TR_RNG_AUGMENT,   /* counter: step, sample id, transform */
+    TR_RNG_SYNTHETIC, /* synthetic data; counter: sample id */
     TR_RNG_TEST
 } tr_rng_purpose_t;
 
@@ -34,9 +34,9 @@ typedef struct {
 } tr_rng_t;
 tr_rng_t tr_rng_make(uint64_t seed, tr_rng_purpose_t purpose, uint32_t stream, uint64_t a);
 uint32_t tr_rng_u32(tr_rng_t *rng);
-uint64_t tr_rng_below(tr_rng_t *rng, uint64_t n);          /* uniform in [0, n), without bias; n > 0 */
-double tr_rng_uniform(tr_rng_t *rng);                      /* [0, 1) */
-double tr_rng_normal(tr_rng_t *rng);                       /* mean 0, standard deviation 1 (Box-Muller) */
+uint64_t tr_rng_below(tr_rng_t *rng, uint64_t n); /* uniform in [0, n), without bias; n > 0 */
+double tr_rng_uniform(tr_rng_t *rng);             /* [0, 1) */
+double tr_rng_normal(tr_rng_t *rng);              /* mean 0, standard deviation 1 (Box-Muller) */
 void tr_rng_shuffle(tr_rng_t *rng, int64_t *items, int64_t count); /* Fisher-Yates */
 
 #endif

@@ -10,13 +10,14 @@
 #include <jansson.h>
 
 typedef struct {
-    const char *dir;   /* run.dir; "" : runs/<run.name or config's name>-<date>-<time> */
-    const char *name;  /* run.name */
+    const char *dir;  /* run.dir; "" : runs/<run.name or config's name>-<date>-<time> */
+    const char *name; /* run.name */
 } tr_run_settings_t;
 extern const tr_config_table_t tr_run_config;
 
 /* The folder of a run that names none: "runs/NAME-DATE-TIME" with run.name, else the configuration's file name without its ending; local time. */
-tr_status_t tr_run_default_dir(const tr_run_settings_t *settings, const char *config_path, char **out /* tr_free */);
+tr_status_t tr_run_default_dir(const tr_run_settings_t *settings, const char *config_path,
+                               char **out /* tr_free */);
 
 typedef struct tr_run tr_run_t;
 /* Makes the folder (and parents), takes the lock (flock on `lock`, with host and pid inside: TR_ERR_CONFIG says who holds it), writes config.ini, opens
@@ -32,25 +33,27 @@ tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step);
 /* Writes summary.json (temporary file, fsync, rename). Steals `summary`. */
 tr_status_t tr_run_summary(tr_run_t *run, json_t *summary);
 
-/* -- progress ----------------------------------------------------------------------------------------------------------------------- */
+/* -- progress -------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    int64_t step, steps;      /* done, in all */
-    int64_t epoch, epochs;    /* present (from 1), in all; epochs 0 where steps rule */
-    double epoch_fraction;    /* of the present epoch, 0 .. 1 */
-    double loss, accuracy;    /* accuracy NaN where there is none */
+    int64_t step, steps;   /* done, in all */
+    int64_t epoch, epochs; /* present (from 1), in all; epochs 0 where steps rule */
+    double epoch_fraction; /* of the present epoch, 0 .. 1 */
+    double loss, accuracy; /* accuracy NaN where there is none */
     double lr, samples_per_sec;
     double data_stall, comm_exposed; /* fractions */
     double eta_sec;
-    const char *phase;        /* "train", "valid", "test" */
+    const char *phase; /* "train", "valid", "test" */
 } tr_progress_t;
 
 typedef struct tr_progress_line tr_progress_line_t;
 /* On a terminal one line that is redrawn (at most ten times a second), fitted to its width; elsewhere a plain line per call of `plain`. Installs a log sink so
  * that log lines stand above the bar. */
 tr_status_t tr_progress_create(int fd, tr_progress_line_t **out);
-void tr_progress_draw(tr_progress_line_t *line, const tr_progress_t *state);        /* terminal only; cheap when called every step */
-void tr_progress_plain(tr_progress_line_t *line, const tr_progress_t *state);       /* a plain line where it is no terminal: every log.every steps */
+/* terminal only; cheap when called every step */
+void tr_progress_draw(tr_progress_line_t *line, const tr_progress_t *state);
+/* a plain line where it is no terminal: every log.every steps */
+void tr_progress_plain(tr_progress_line_t *line, const tr_progress_t *state);
 void tr_progress_destroy(tr_progress_line_t **line);
 /* Formats one line of at most `width` columns, with (bar) or without. Pure; for tests. */
 void tr_progress_format(const tr_progress_t *state, int width, bool bar, char *text, size_t bytes);

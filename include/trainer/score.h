@@ -7,7 +7,7 @@
 
 #include "trainer/comm.h"
 
-/* -- classes --------------------------------------------------------------------------------------------------------------- */
+/* -- classes --------------------------------------------------------------------------------------------- */
 
 #define TR_CONFUSION_MAX 2048 /* pairs of classes are counted up to so many classes: 32 MiB */
 
@@ -44,7 +44,7 @@ typedef struct {
 /* The up to `max` most frequent confusions of two different classes, most frequent first, equal ones by class. Returns how many. */
 size_t tr_class_confusions(const tr_class_counts_t *counts, size_t max, tr_class_pair_t *out);
 
-/* -- targets of a regression --------------------------------------------------------------------------------------------- */
+/* -- targets of a regression ----------------------------------------------------------------------------- */
 
 /* Per target: sums of |error| and error^2, mean of the targets and sum of their squared distances from it. */
 typedef struct {

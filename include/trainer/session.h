@@ -15,7 +15,7 @@
 typedef struct {
     int64_t epochs, steps; /* steps > 0 rules; else epochs */
     int64_t seed;
-    int on_nan;            /* tr_on_nan_t */
+    int on_nan;              /* tr_on_nan_t */
     const char *valid_every; /* "1epoch", steps, "10%" of the run */
 } tr_train_settings_t;
 typedef enum { TR_ON_NAN_STOP, TR_ON_NAN_SKIP } tr_on_nan_t;
@@ -30,7 +30,9 @@ typedef struct {
 typedef enum { TR_PRECISION_F32, TR_PRECISION_BF16 } tr_precision_t;
 extern const tr_config_table_t tr_main_config;
 
-typedef struct { int64_t every; } tr_log_settings_t;
+typedef struct {
+    int64_t every;
+} tr_log_settings_t;
 extern const tr_config_table_t tr_log_config;
 
 typedef struct {
@@ -39,7 +41,6 @@ typedef struct {
     bool best;
 } tr_checkpoint_settings_t;
 extern const tr_config_table_t tr_checkpoint_config;
-
 
 /* The riders behind the gradients: sums over the samples of a step, or of an evaluation pass. */
 enum { TR_SUM_SAMPLES, TR_SUM_LOSS, TR_SUM_CORRECT, TR_SUM_TOPK, TR_SUM_STOP, TR_SUM_COUNT };
@@ -75,23 +76,25 @@ typedef struct {
     int64_t total_steps;
     double steps_per_epoch;
 
-    int cores;           /* this rank's share of its node's cores */
+    int cores; /* this rank's share of its node's cores */
     tr_device_t *device;
     tr_graph_t *g;
-    int micro, last, update, eval; /* programs, -1 where absent. micro only where slot_count > 1 and not reproducible */
+    /* programs, -1 where absent. micro only where slot_count > 1 and not reproducible */
+    int micro, last, update, eval;
     tr_model_batch_t batch;
     tr_tensor_t field[TR_DATASET_MAX_FIELDS]; /* inputs, as info.field has them; none: not read */
-    tr_reduce_tree_t *tree; /* parallel.reproducible; else NULL */
-    tr_tensor_t sums;    /* reduced (TR_SUM_COUNT) */
-    tr_tensor_t stop;    /* input (1): 1 where this rank was asked to stop */
-    tr_model_result_t result; /* of the eval program; output, loss, correct are kept */
-    bool accumulate;     /* gradients are added up over slots, and zeroed first */
-    int64_t parameters;  /* elements, without padding, frozen ones included */
+    tr_reduce_tree_t *tree;                   /* parallel.reproducible; else NULL */
+    tr_tensor_t sums;                         /* reduced (TR_SUM_COUNT) */
+    tr_tensor_t stop;                         /* input (1): 1 where this rank was asked to stop */
+    tr_model_result_t result;                 /* of the eval program; output, loss, correct are kept */
+    bool accumulate;                          /* gradients are added up over slots, and zeroed first */
+    int64_t parameters;                       /* elements, without padding, frozen ones included */
 } tr_session_t;
 
 /* Opens the data, resolves sizes, builds and plans the graph; allocates nothing on the device. config and world are borrowed.
  * Collective where there is a world (agreement on errors). */
-tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world, const tr_session_params_t *params, tr_session_t **out);
+tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world, const tr_session_params_t *params,
+                              tr_session_t **out);
 /* Allocates and initialises. */
 tr_status_t tr_session_start(tr_session_t *s);
 void tr_session_destroy(tr_session_t **s);
@@ -99,35 +102,42 @@ void tr_session_destroy(tr_session_t **s);
 /* Makes a batch's fields the program's inputs: bound as they are where the device sees host memory, copied otherwise. */
 tr_status_t tr_session_feed(tr_session_t *s, const tr_batch_t *batch);
 /* Loader of the split for this rank: training from step `first_step`, or an evaluation pass. */
-tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation, int64_t first_step, tr_loader_t **out);
+tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation, int64_t first_step,
+                              tr_loader_t **out);
 
-/* -- one training step (step.c) ---------------------------------------------------------------------------------------- */
+/* -- one training step (step.c) -------------------------------------------------------------------------- */
 
 typedef struct tr_stepper tr_stepper_t;
 typedef struct {
     double loss, accuracy, topk; /* means over the step's samples; accuracy, topk NaN where there is none */
     double grad_norm;
-    bool finite;                 /* false: nothing was updated; the inputs still hold the last micro-batch, until the next step */
-    bool stop;                   /* some rank was asked to stop */
-    int64_t epoch;               /* of the first sample, from 0 */
-    double stall_sec;            /* waiting for data */
-    double exposed_sec;          /* waiting for communication */
-    double busy_sec;             /* communication, hidden or not */
+    /* false: nothing was updated; the inputs still hold the last micro-batch, until the next step */
+    bool finite;
+    bool stop;          /* some rank was asked to stop */
+    int64_t epoch;      /* of the first sample, from 0 */
+    double stall_sec;   /* waiting for data */
+    double exposed_sec; /* waiting for communication */
+    double busy_sec;    /* communication, hidden or not */
 } tr_step_outcome_t;
 
-tr_status_t tr_stepper_create(tr_session_t *s, tr_collectives_t *collectives, tr_loader_t *loader, tr_stepper_t **out);
+tr_status_t tr_stepper_create(tr_session_t *s, tr_collectives_t *collectives, tr_loader_t *loader,
+                              tr_stepper_t **out);
 void tr_stepper_destroy(tr_stepper_t **stepper);
 /* Keeps the batches of the first step and trains on them in every step: for benchmarks without a loader. data.prefetch must be at least slot_count. */
 tr_status_t tr_stepper_hold(tr_stepper_t *stepper);
 /* Collective. One optimizer step: every slot of this rank, the reduction, the update. */
-tr_status_t tr_stepper_run(tr_stepper_t *stepper, int64_t step, double lr, bool stop_wanted, tr_step_outcome_t *out);
+tr_status_t tr_stepper_run(tr_stepper_t *stepper, int64_t step, double lr, bool stop_wanted,
+                           tr_step_outcome_t *out);
 
-/* -- evaluation (eval.c) -------------------------------------------------------------------------------------------------- */
+/* -- evaluation (eval.c) --------------------------------------------------------------------------------- */
 
-typedef struct { double samples, loss, accuracy, topk; } tr_eval_outcome_t;
+typedef struct {
+    double samples, loss, accuracy, topk;
+} tr_eval_outcome_t;
 /* Called after every micro-batch; may be NULL. */
 typedef tr_status_t (*tr_eval_batch_fn)(void *self, tr_session_t *s, const tr_batch_t *batch);
 /* Collective. One pass over the split's data. */
-tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch_fn each, void *self, tr_eval_outcome_t *out);
+tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch_fn each, void *self,
+                                tr_eval_outcome_t *out);
 
 #endif

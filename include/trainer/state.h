@@ -24,14 +24,14 @@ tr_status_t tr_state_init_from_path(tr_snapshot_t *snapshot, const char *path);
 /* Parameters, model and optimizer state of rank 0 to all. Collective. */
 tr_status_t tr_state_broadcast(tr_session_t *s);
 
-/* -- weights of a training, to evaluate them ------------------------------------------------------------------------------ */
+/* -- weights of a training, to evaluate them ------------------------------------------------------------- */
 
 typedef struct {
     char *path;                  /* of the folder or file that was opened */
     int64_t step;                /* -1: not known */
     tr_checkpoint_t *checkpoint; /* NULL for a file */
     tr_safetensors_t *model;
-    char *state_json;            /* "" where there is none */
+    char *state_json; /* "" where there is none */
 } tr_weights_t;
 /* `path`: a step's folder, a run's folder or its checkpoints/ (of these the best, else the newest that is whole), or a .safetensors file, with the
  * state.json beside it if there is one. Not collective. */

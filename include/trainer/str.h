@@ -24,11 +24,12 @@ tr_status_t tr_str_take(tr_str_t *s, char **out);
 void tr_str_free(tr_str_t *s);
 
 /* Whole-string parsers: false where the text is not exactly one such value. No error is recorded. */
-bool tr_parse_int(const char *text, int64_t *out);           /* "12", "-3", "1_000_000", "1e6" when integral */
-bool tr_parse_float(const char *text, double *out);          /* finite decimal, "inf" and "nan" refused */
-bool tr_parse_bool(const char *text, bool *out);             /* yes no true false on off 1 0 */
-bool tr_parse_bytes(const char *text, int64_t *out);         /* "64k", "1MiB", "2G"; powers of 1024 */
-bool tr_parse_duration(const char *text, double *out_sec);   /* "90", "90s", "10min", "2h", "1d" */
+/* "12", "-3", "1_000_000", "1e6" when integral */
+bool tr_parse_int(const char *text, int64_t *out);
+bool tr_parse_float(const char *text, double *out);        /* finite decimal, "inf" and "nan" refused */
+bool tr_parse_bool(const char *text, bool *out);           /* yes no true false on off 1 0 */
+bool tr_parse_bytes(const char *text, int64_t *out);       /* "64k", "1MiB", "2G"; powers of 1024 */
+bool tr_parse_duration(const char *text, double *out_sec); /* "90", "90s", "10min", "2h", "1d" */
 
 /* The candidate nearest to `name` by edit distance, NULL where none is near enough to be a likely typo. */
 const char *tr_nearest(const char *name, const char *const *candidates, size_t count);

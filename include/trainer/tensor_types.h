@@ -9,8 +9,18 @@
 #define TR_MAX_DIMS 6
 
 typedef enum {
-    TR_F32, TR_BF16, TR_F16, TR_F64,
-    TR_U8, TR_I8, TR_U16, TR_I16, TR_U32, TR_I32, TR_U64, TR_I64,
+    TR_F32,
+    TR_BF16,
+    TR_F16,
+    TR_F64,
+    TR_U8,
+    TR_I8,
+    TR_U16,
+    TR_I16,
+    TR_U32,
+    TR_I32,
+    TR_U64,
+    TR_I64,
     TR_DTYPE_COUNT
 } tr_dtype_t;
 
@@ -24,7 +34,7 @@ typedef struct {
     int64_t dim[TR_MAX_DIMS];
 } tr_shape_t;
 
-#define TR_SHAPE(...)                                                                                      \
+#define TR_SHAPE(...)                                                                                        \
     ((tr_shape_t){.ndim = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dim = {__VA_ARGS__}})
 
 int64_t tr_shape_elems(const tr_shape_t *shape);

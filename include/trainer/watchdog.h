@@ -14,7 +14,13 @@
 
 #include "trainer/comm.h"
 
-typedef enum { TR_PHASE_START, TR_PHASE_STEP, TR_PHASE_EVALUATION, TR_PHASE_CHECKPOINT, TR_PHASE_END } tr_phase_t;
+typedef enum {
+    TR_PHASE_START,
+    TR_PHASE_STEP,
+    TR_PHASE_EVALUATION,
+    TR_PHASE_CHECKPOINT,
+    TR_PHASE_END
+} tr_phase_t;
 
 /* Watches over this world until it is closed; while it does, waits of its collectives have no time limit of their own. asked_to_stop (may be NULL):
  * the signal that came, 0 for none; called from the thread. A single rank is watched after a signal only. Where ranks cannot reach rank 0 by TCP a

@@ -35,7 +35,8 @@ void cmd_world_close(tr_world_t **world);
 /* The configuration of a file, the environment and `count` assignments (key=value), checked. Not collective. */
 tr_status_t cmd_config_load(const char *path, int count, char **assignments, tr_config_t **out);
 /* The same on every rank: rank 0 reads, the others get its values. Collective. */
-tr_status_t cmd_config_load_all(tr_world_t *world, const char *path, int count, char **assignments, tr_config_t **out);
+tr_status_t cmd_config_load_all(tr_world_t *world, const char *path, int count, char **assignments,
+                                tr_config_t **out);
 
 /* `trainer help NAME`: help of a command, a list or one of its entries, a section or a key; "" for the overview. On stdout. */
 tr_status_t cmd_help_print(const char *name);

@@ -31,12 +31,14 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
     int kept = 0;
     *o = (options_t){.steps = 50, .assignment = argv};
     if (argc < 2 || strcmp(argv[1], "step") != 0)
-        return TR_FAIL(TR_ERR_USAGE, "bench wants what to time: trainer bench step CONFIG.ini [--steps N] [--json FILE] [key=value ...]");
+        return TR_FAIL(TR_ERR_USAGE, "bench wants what to time: trainer bench step CONFIG.ini [--steps N] "
+                                     "[--json FILE] [key=value ...]");
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
             o->json = argv[++i];
         else if (strcmp(argv[i], "--steps") == 0 && i + 1 < argc) {
-            if (!tr_parse_int(argv[++i], &o->steps) || o->steps < 1) return TR_FAIL(TR_ERR_USAGE, "--steps %s: expected a number from 1", argv[i]);
+            if (!tr_parse_int(argv[++i], &o->steps) || o->steps < 1)
+                return TR_FAIL(TR_ERR_USAGE, "--steps %s: expected a number from 1", argv[i]);
         } else if (argv[i][0] == '-')
             return TR_FAIL(TR_ERR_USAGE, "bench does not know %s; see trainer bench --help", argv[i]);
         else if (!o->path)
@@ -48,7 +50,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
     return o->path ? TR_OK : TR_FAIL(TR_ERR_USAGE, "bench step wants a configuration file");
 }
 
-/* -- measuring --------------------------------------------------------------------------------------------------------------- */
+/* -- measuring ------------------------------------------------------------------------------------------- */
 
 static int ascending(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -113,18 +115,20 @@ static tr_status_t measure(bench_t *b, const options_t *o) {
     const tr_device_ops_t *device = b->s->device->ops;
     if (device->measure_peak) TR_TRY(device->measure_peak(b->s->device, &b->peak_flops, &b->peak_bytes));
     TR_TRY(tr_session_loader(b->s, TR_SPLIT_TRAIN, false, 0, &b->loader));
-    if (b->s->params.size > 1) TR_TRY(tr_world_collectives(b->s->world, b->s->device, &b->s->parallel, &b->collectives));
+    if (b->s->params.size > 1)
+        TR_TRY(tr_world_collectives(b->s->world, b->s->device, &b->s->parallel, &b->collectives));
     TR_TRY(tr_stepper_create(b->s, b->collectives, b->loader, &b->stepper));
     TR_TRY(tr_stepper_hold(b->stepper));
     TR_TRY(time_steps(b, o->steps));
     return time_ops(b);
 }
 
-/* -- showing --------------------------------------------------------------------------------------------------------------- */
+/* -- showing --------------------------------------------------------------------------------------------- */
 
 static double step_flops(const bench_t *b) {
     double flops = 0;
-    for (int i = 0; i < tr_program_op_count(b->s->g, b->s->last); i++) flops += tr_op_flops(b->s->g, tr_program_op(b->s->g, b->s->last, i));
+    for (int i = 0; i < tr_program_op_count(b->s->g, b->s->last); i++)
+        flops += tr_op_flops(b->s->g, tr_program_op(b->s->g, b->s->last, i));
     return flops * (double)b->s->slots;
 }
 
@@ -138,8 +142,9 @@ static void print_ops(const bench_t *b) {
         const tr_op_t *op = tr_program_op(b->s->g, b->s->last, i);
         const double sec = b->op_sec[i];
         if (op->kind != TR_OP_KERNEL || sec <= 0) continue;
-        printf("%9.3f %6.1f %10.1f %9.1f  %-18s %s\n", sec * slots * 1e3, 100 * sec * slots / sum, tr_op_flops(b->s->g, op) / sec / 1e9,
-               tr_op_bytes(b->s->g, op) / sec / 1e9, op->row->name, op->label);
+        printf("%9.3f %6.1f %10.1f %9.1f  %-18s %s\n", sec * slots * 1e3, 100 * sec * slots / sum,
+               tr_op_flops(b->s->g, op) / sec / 1e9, tr_op_bytes(b->s->g, op) / sec / 1e9, op->row->name,
+               op->label);
     }
     printf("%9.3f %6.1f %10s %9s  %s\n", b->update_sec * 1e3, 100 * b->update_sec / sum, "", "", "update");
     printf("%9.3f %6.1f\n", sum * 1e3, 100.0);
@@ -147,17 +152,23 @@ static void print_ops(const bench_t *b) {
 
 static void print_result(const bench_t *b) {
     const tr_session_t *s = b->s;
-    const double batch = (double)s->order.batch_size, flops = step_flops(b), all_ranks = b->peak_flops * s->params.size;
-    printf("%s: %d rank%s x %d thread%s on %s\n", s->model.type, s->params.size, s->params.size > 1 ? "s" : "", s->device->threads,
-           s->device->threads > 1 ? "s" : "", s->device->description);
-    printf("step      median %.3f ms, best %.3f ms   batch %lld = %lld x %lld\n", b->median_sec * 1e3, b->best_sec * 1e3,
-           (long long)s->order.batch_size, (long long)s->slots, (long long)s->order.micro_batch);
+    const double batch = (double)s->order.batch_size, flops = step_flops(b),
+                 all_ranks = b->peak_flops * s->params.size;
+    printf("%s: %d rank%s x %d thread%s on %s\n", s->model.type, s->params.size,
+           s->params.size > 1 ? "s" : "", s->device->threads, s->device->threads > 1 ? "s" : "",
+           s->device->description);
+    printf("step      median %.3f ms, best %.3f ms   batch %lld = %lld x %lld\n", b->median_sec * 1e3,
+           b->best_sec * 1e3, (long long)s->order.batch_size, (long long)s->slots,
+           (long long)s->order.micro_batch);
     printf("samples/s median %.1f, best %.1f\n", batch / b->median_sec, batch / b->best_sec);
     printf("rate      %.1f GFLOP/s", flops / b->median_sec / 1e9);
-    if (all_ranks > 0) printf(" = %.1f %% of the measured peak of %.1f GFLOP/s", 100 * flops / b->median_sec / all_ranks, all_ranks / 1e9);
+    if (all_ranks > 0)
+        printf(" = %.1f %% of the measured peak of %.1f GFLOP/s", 100 * flops / b->median_sec / all_ranks,
+               all_ranks / 1e9);
     printf("\n");
     if (s->params.size > 1)
-        printf("exposed   %.2f %% of the step is communication that nothing hides, of %.2f %% in all\n", 100 * b->exposed, 100 * b->busy);
+        printf("exposed   %.2f %% of the step is communication that nothing hides, of %.2f %% in all\n",
+               100 * b->exposed, 100 * b->busy);
     print_ops(b);
 }
 
@@ -167,17 +178,22 @@ static tr_status_t write_json(const bench_t *b, const char *path) {
     json_t *ops = json_array(), *buckets = json_array();
     for (int i = 0; i < tr_program_op_count(s->g, s->last); i++) {
         const tr_op_t *op = tr_program_op(s->g, s->last, i);
-        if (op->kind == TR_OP_ALLREDUCE) json_array_append_new(buckets, json_integer((json_int_t)op->reduce_count));
+        if (op->kind == TR_OP_ALLREDUCE)
+            json_array_append_new(buckets, json_integer((json_int_t)op->reduce_count));
         if (op->kind != TR_OP_KERNEL) continue;
-        json_array_append_new(ops, json_pack("{s:s, s:s, s:f, s:f, s:f}", "op", op->row->name, "layer", op->label, "sec", b->op_sec[i], "flops",
-                                             tr_op_flops(s->g, op), "bytes", tr_op_bytes(s->g, op)));
+        json_array_append_new(ops, json_pack("{s:s, s:s, s:f, s:f, s:f}", "op", op->row->name, "layer",
+                                             op->label, "sec", b->op_sec[i], "flops", tr_op_flops(s->g, op),
+                                             "bytes", tr_op_bytes(s->g, op)));
     }
-    json_t *o = json_pack("{s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:o, s:o}", "ranks", s->params.size, "threads",
-                          s->device->threads, "batch_size", (json_int_t)s->order.batch_size, "micro_batch", (json_int_t)s->order.micro_batch,
-                          "step_sec_median", b->median_sec, "step_sec_best", b->best_sec, "samples_per_sec_median", batch / b->median_sec,
-                          "samples_per_sec_best", batch / b->best_sec, "gflops", step_flops(b) / b->median_sec / 1e9, "peak_gflops",
-                          b->peak_flops * s->params.size / 1e9, "comm_exposed", b->exposed, "comm_busy", b->busy, "update_sec", b->update_sec, "device",
-                          s->device->description, "version", cmd_version, "bucket_elements", buckets, "ops", ops);
+    json_t *o =
+        json_pack("{s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:o, s:o}",
+                  "ranks", s->params.size, "threads", s->device->threads, "batch_size",
+                  (json_int_t)s->order.batch_size, "micro_batch", (json_int_t)s->order.micro_batch,
+                  "step_sec_median", b->median_sec, "step_sec_best", b->best_sec, "samples_per_sec_median",
+                  batch / b->median_sec, "samples_per_sec_best", batch / b->best_sec, "gflops",
+                  step_flops(b) / b->median_sec / 1e9, "peak_gflops", b->peak_flops * s->params.size / 1e9,
+                  "comm_exposed", b->exposed, "comm_busy", b->busy, "update_sec", b->update_sec, "device",
+                  s->device->description, "version", cmd_version, "bucket_elements", buckets, "ops", ops);
     const int failed = json_dump_file(o, path, JSON_INDENT(2));
     json_decref(o);
     return failed ? TR_FAIL(TR_ERR_IO, "cannot write %s", path) : TR_OK;
@@ -185,7 +201,8 @@ static tr_status_t write_json(const bench_t *b, const char *path) {
 
 static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const options_t *o) {
     const tr_world_info_t *info = tr_world_info(world);
-    const tr_session_params_t params = {.training = true, .split = TR_SPLIT_TRAIN, .rank = info->rank, .size = info->size};
+    const tr_session_params_t params = {
+        .training = true, .split = TR_SPLIT_TRAIN, .rank = info->rank, .size = info->size};
     bench_t b = {0};
     TR_TRY(tr_session_create(config, world, &params, &b.s));
     if (b.s->data.prefetch < b.s->slot_count + 1) b.s->data.prefetch = b.s->slot_count + 1;
@@ -195,7 +212,8 @@ static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const opt
         print_result(&b);
         if (o->json) status = write_json(&b, o->json);
     }
-    if (status != TR_OK && info->size > 1) return status; /* its peers wait in a collective: only main can end them */
+    /* its peers wait in a collective: only main can end them */
+    if (status != TR_OK && info->size > 1) return status;
     tr_stepper_destroy(&b.stepper);
     tr_loader_destroy(&b.loader);
     if (b.collectives) tr_world_collectives_close(world, &b.collectives);

@@ -49,7 +49,8 @@ done:
     return status;
 }
 
-tr_status_t cmd_config_load_all(tr_world_t *world, const char *path, int count, char **assignments, tr_config_t **out) {
+tr_status_t cmd_config_load_all(tr_world_t *world, const char *path, int count, char **assignments,
+                                tr_config_t **out) {
     *out = NULL;
     tr_status_t status = TR_OK;
     if (tr_world_info(world)->rank == 0) status = cmd_config_load(path, count, assignments, out);

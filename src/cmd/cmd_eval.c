@@ -29,7 +29,7 @@ typedef struct {
     tr_eval_outcome_t outcome;
 } eval_t;
 
-/* -- arguments ------------------------------------------------------------------------------------------------------------- */
+/* -- arguments ------------------------------------------------------------------------------------------- */
 
 static tr_status_t parse_split(const char *text, tr_split_t *out) {
     for (int i = 0; i < (int)TR_COUNT(split_names); i++)
@@ -63,7 +63,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
                                  "CHECKPOINT [key=value ...]");
 }
 
-/* -- measuring ------------------------------------------------------------------------------------------------------------- */
+/* -- measuring ------------------------------------------------------------------------------------------- */
 
 static tr_status_t add_batch(void *self, tr_session_t *s, const tr_batch_t *batch) {
     eval_t *e = self;
@@ -96,7 +96,7 @@ static tr_status_t measure(eval_t *e) {
                       : tr_target_sums_reduce(e->targets, e->t.world);
 }
 
-/* -- showing --------------------------------------------------------------------------------------------------------------- */
+/* -- showing --------------------------------------------------------------------------------------------- */
 
 /* "3 cat", or "3" where the data set has no names or they are the numbers. */
 static const char *class_text(const eval_t *e, int64_t i, char text[64]) {
@@ -205,7 +205,7 @@ static void print_result(const eval_t *e) {
         print_pairs(e);
 }
 
-/* -- the same as JSON ------------------------------------------------------------------------------------------------------ */
+/* -- the same as JSON ------------------------------------------------------------------------------------ */
 
 static json_t *number(double value) {
     return isfinite(value) ? json_real(value) : json_null();

@@ -108,8 +108,11 @@ static void print_wrapped(const char *text, int at, int indent, int columns) {
 
 static void print_usage(const entry_t *entry) {
     tr_str_t usage = {0};
-    if (entry->layer) tr_layer_usage(entry->layer, &usage);
-    else tr_str_printf(&usage, "%s%s%s", entry->name, entry->usage && *entry->usage ? " " : "", entry->usage ? entry->usage : "");
+    if (entry->layer)
+        tr_layer_usage(entry->layer, &usage);
+    else
+        tr_str_printf(&usage, "%s%s%s", entry->name, entry->usage && *entry->usage ? " " : "",
+                      entry->usage ? entry->usage : "");
     printf("  %s\n", usage.text ? usage.text : entry->name);
     tr_str_free(&usage);
 }
@@ -163,13 +166,16 @@ static tr_status_t print_overview(void) {
     TR_TRY(tr_all_tables(&tables, &count));
     printf("trainer %s: trains neural networks from HDF5 data on one or many nodes\n\n"
            "  mpirun -np 4 trainer configs/mnist_cnn.ini data.train=mnist.h5\n"
-           "  srun trainer CONFIG.ini [key=value ...]\n\nCommands\n", cmd_version);
+           "  srun trainer CONFIG.ini [key=value ...]\n\nCommands\n",
+           cmd_version);
     print_brief(&lists[0]);
-    printf("\nHelp\n  trainer COMMAND --help    what a command takes\n  trainer help KEY          a key such as data.batch_size\n"
+    printf("\nHelp\n  trainer COMMAND --help    what a command takes\n  trainer help KEY          a key such "
+           "as data.batch_size\n"
            "  trainer help SECTION      all keys of a section:");
     for (size_t i = 0; i < count; i++) {
         bool repeated = !*tables[i]->section;
-        for (size_t j = 0; j < i; j++) repeated = repeated || strcmp(tables[j]->section, tables[i]->section) == 0;
+        for (size_t j = 0; j < i; j++)
+            repeated = repeated || strcmp(tables[j]->section, tables[i]->section) == 0;
         if (!repeated) printf(" %s", tables[i]->section);
     }
     printf("\n  trainer help keys         all keys\n  trainer help LIST         one of:");
@@ -211,7 +217,8 @@ static tr_status_t fail_unknown(const char *name) {
     entry_t entry;
     for (size_t l = 0; l < TR_COUNT(lists); l++) {
         names[count++] = lists[l].topic;
-        for (size_t i = 0; count < TR_COUNT(names) - TR_COUNT(lists) && lists[l].at(i, &entry); i++) names[count++] = entry.name;
+        for (size_t i = 0; count < TR_COUNT(names) - TR_COUNT(lists) && lists[l].at(i, &entry); i++)
+            names[count++] = entry.name;
     }
     const char *nearest = tr_nearest(name, names, count);
     if (!nearest) return tr_error_last()->code; /* of tr_config_help, which knows the nearest key */

@@ -10,7 +10,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* -- libraries: asked as they are loaded, which on a cluster need not be what was built with ------------------------------- */
+/* -- libraries: asked as they are loaded, which on a cluster need not be what was built with ------------- */
 
 static void mpi_version(void *function, char *text, size_t bytes) {
     char full[8192] = ""; /* at least MPI_MAX_LIBRARY_VERSION_STRING */
@@ -59,7 +59,7 @@ static void print_libraries(void) {
     }
 }
 
-/* -- devices --------------------------------------------------------------------------------------------------------------- */
+/* -- devices --------------------------------------------------------------------------------------------- */
 
 static void print_devices(void) {
     size_t count;
@@ -69,15 +69,19 @@ static void print_devices(void) {
         const char *reason = all[i]->unavailable ? all[i]->unavailable() : NULL;
         tr_device_t *device = NULL;
         char memory[32];
-        if (reason) printf("  %-9s not here: %s\n", all[i]->name, reason);
-        else if (tr_device_open(all[i]->name, NULL, &device) != TR_OK) printf("  %-9s fails: %s\n", all[i]->name, tr_error_last()->message);
-        else printf("  %-9s %s, %s\n", all[i]->name, device->description, tr_format_bytes((double)device->memory_bytes, memory));
+        if (reason)
+            printf("  %-9s not here: %s\n", all[i]->name, reason);
+        else if (tr_device_open(all[i]->name, NULL, &device) != TR_OK)
+            printf("  %-9s fails: %s\n", all[i]->name, tr_error_last()->message);
+        else
+            printf("  %-9s %s, %s\n", all[i]->name, device->description,
+                   tr_format_bytes((double)device->memory_bytes, memory));
         tr_device_close(&device);
     }
     if (!cmd_build_cuda) printf("  %-9s not in this build\n", "cuda");
 }
 
-/* -- machine --------------------------------------------------------------------------------------------------------------- */
+/* -- machine --------------------------------------------------------------------------------------------- */
 
 /* The rest of the line that begins with `key` in a file of "key : value" lines; "" where there is none. */
 static void read_line(const char *path, const char *key, char *text, size_t bytes) {
@@ -96,7 +100,8 @@ static void read_line(const char *path, const char *key, char *text, size_t byte
 
 /* Those instruction sets that decide over speed here, of what the processor says it has. */
 static void read_isa(char *text, size_t bytes) {
-    static const char *const wanted[] = {"avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8", "asimd", "sve", "bf16"};
+    static const char *const wanted[] = {"avx2",     "fma",      "avx512f", "avx512_vnni", "avx512_bf16",
+                                         "amx_bf16", "amx_int8", "asimd",   "sve",         "bf16"};
     static char flags[16384];
     size_t used = 0;
     read_line("/proc/cpuinfo", "flags", flags + 1, sizeof flags - 2);
@@ -107,7 +112,8 @@ static void read_isa(char *text, size_t bytes) {
     for (size_t i = 0; i < TR_COUNT(wanted); i++) {
         char word[32];
         snprintf(word, sizeof word, " %s ", wanted[i]);
-        if (strstr(flags, word) && used < bytes) used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? " " : "", wanted[i]);
+        if (strstr(flags, word) && used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, "%s%s", used ? " " : "", wanted[i]);
     }
 }
 
@@ -121,7 +127,9 @@ static int read_cores(char *text, size_t bytes) {
         last = first;
         if (!CPU_ISSET(first, &set)) continue;
         while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set)) last++;
-        if (used < bytes) used += (size_t)snprintf(text + used, bytes - used, first == last ? "%s%d" : "%s%d-%d", used ? "," : "", first, last);
+        if (used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, first == last ? "%s%d" : "%s%d-%d",
+                                     used ? "," : "", first, last);
     }
     return CPU_COUNT(&set);
 }
@@ -138,7 +146,7 @@ static void print_machine(void) {
     printf("  %-9s %s free\n", "memory", tr_format_bytes(1024.0 * strtod(memory, NULL), memory));
 }
 
-/* -- launch ---------------------------------------------------------------------------------------------------------------- */
+/* -- launch ---------------------------------------------------------------------------------------------- */
 
 static const char *environment(const char *const *names) {
     for (; *names; names++)
@@ -151,20 +159,25 @@ static void print_binding(const char *rank, const char *size) {
     int count = read_cores(cores, sizeof cores), online = (int)sysconf(_SC_NPROCESSORS_ONLN);
     const char *threads = getenv("OMP_NUM_THREADS");
     gethostname(host, sizeof host - 1);
-    if (rank) printf("  rank %s of %s on %s: ", rank, size ? size : "?", host);
-    else printf("  %-9s ", "cores");
-    printf("%d of %d (%s)%s%s%s\n", count, online, cores, count < online ? ", bound" : "", threads ? ", OMP_NUM_THREADS=" : "",
-           threads ? threads : "");
+    if (rank)
+        printf("  rank %s of %s on %s: ", rank, size ? size : "?", host);
+    else
+        printf("  %-9s ", "cores");
+    printf("%d of %d (%s)%s%s%s\n", count, online, cores, count < online ? ", bound" : "",
+           threads ? ", OMP_NUM_THREADS=" : "", threads ? threads : "");
 }
 
 tr_status_t cmd_info(int argc, char **argv) {
     /* From the launcher's environment: without a library call this works where MPI cannot start. */
-    const char *rank = environment((const char *const[]){"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", NULL});
-    const char *size = environment((const char *const[]){"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL});
+    const char *rank =
+        environment((const char *const[]){"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", NULL});
+    const char *size =
+        environment((const char *const[]){"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL});
     const char *job = environment((const char *const[]){"SLURM_JOB_ID", "SLURM_JOBID", NULL});
     if (argc > 1) return TR_FAIL(TR_ERR_USAGE, "trainer info takes no arguments, but got '%s'", argv[1]);
     if (!rank || strcmp(rank, "0") == 0) {
-        printf("trainer %s\n  %-9s %s\n  %-9s %s\n", cmd_version, "compiler", cmd_build_cc, "flags", cmd_build_flags);
+        printf("trainer %s\n  %-9s %s\n  %-9s %s\n", cmd_version, "compiler", cmd_build_cc, "flags",
+               cmd_build_flags);
         print_libraries();
         print_devices();
         print_machine();

@@ -44,12 +44,14 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
             argv[kept++] = argv[i];
     }
     o->assignments = kept;
-    if (!o->path) return TR_FAIL(TR_ERR_USAGE, "plan wants a configuration file: trainer plan CONFIG.ini [key=value ...]");
+    if (!o->path)
+        return TR_FAIL(TR_ERR_USAGE,
+                       "plan wants a configuration file: trainer plan CONFIG.ini [key=value ...]");
     if (o->rank_counts == 0) o->ranks[o->rank_counts++] = 1;
     return TR_OK;
 }
 
-/* -- printing -------------------------------------------------------------------------------------------------------------- */
+/* -- printing -------------------------------------------------------------------------------------------- */
 
 static void print_parameters(const tr_session_t *s) {
     char text[96], count[32];
@@ -57,10 +59,12 @@ static void print_parameters(const tr_session_t *s) {
     for (int32_t id = 1; id <= tr_graph_tensor_count(s->g); id++) {
         const tr_tensor_info_t *info = tr_tensor_info(s->g, (tr_tensor_t){id});
         if (!tr_is_param(s->g, (tr_tensor_t){id})) continue;
-        printf("  %-40s %-20s %12lld%s%s\n", info->name, tr_shape_format(&info->shape, text), (long long)tr_shape_elems(&info->shape),
-               info->param.trainable ? "" : "  frozen", info->param.decay ? "" : "  no decay");
+        printf("  %-40s %-20s %12lld%s%s\n", info->name, tr_shape_format(&info->shape, text),
+               (long long)tr_shape_elems(&info->shape), info->param.trainable ? "" : "  frozen",
+               info->param.decay ? "" : "  no decay");
     }
-    printf("  %-40s %-20s %12lld  (%s)\n\n", "in all", "", (long long)s->parameters, tr_format_count((double)s->parameters, count));
+    printf("  %-40s %-20s %12lld  (%s)\n\n", "in all", "", (long long)s->parameters,
+           tr_format_count((double)s->parameters, count));
 }
 
 static void print_ops(const tr_session_t *s, int program) {
@@ -69,36 +73,43 @@ static void print_ops(const tr_session_t *s, int program) {
     for (int i = 0; i < tr_program_op_count(s->g, program); i++) {
         const tr_op_t *op = tr_program_op(s->g, program, i);
         if (op->kind == TR_OP_ALLREDUCE)
-            printf("  %4d  all-reduce bucket %d: %lld elements\n", i, op->bucket, (long long)op->reduce_count);
+            printf("  %4d  all-reduce bucket %d: %lld elements\n", i, op->bucket,
+                   (long long)op->reduce_count);
         else if (op->kind == TR_OP_WAIT)
             printf("  %4d  wait for the buckets\n", i);
         else
             printf("  %4d  %-18s %-28s %-22s %10.3f MFLOP %10.3f MB\n", i, op->row->name, op->label,
-                   op->n_out > 0 && op->out[0].id ? tr_shape_format(tr_shape_of(s->g, op->out[0]), text) : "", tr_op_flops(s->g, op) / 1e6,
-                   tr_op_bytes(s->g, op) / 1e6);
+                   op->n_out > 0 && op->out[0].id ? tr_shape_format(tr_shape_of(s->g, op->out[0]), text) : "",
+                   tr_op_flops(s->g, op) / 1e6, tr_op_bytes(s->g, op) / 1e6);
     }
     printf("\n");
 }
 
-static double program_sum(const tr_session_t *s, int program, double (*of)(const tr_graph_t *, const tr_op_t *)) {
+static double program_sum(const tr_session_t *s, int program,
+                          double (*of)(const tr_graph_t *, const tr_op_t *)) {
     double sum = 0;
-    for (int i = 0; i < tr_program_op_count(s->g, program); i++) sum += of(s->g, tr_program_op(s->g, program, i));
+    for (int i = 0; i < tr_program_op_count(s->g, program); i++)
+        sum += of(s->g, tr_program_op(s->g, program, i));
     return sum;
 }
 
 static void print_work(const tr_session_t *s) {
     const double n = (double)s->order.micro_batch, flops = program_sum(s, s->last, tr_op_flops);
-    printf("work      %.4g MFLOP a sample forward and backward; %.4g MB of memory traffic a sample where nothing is fused or cached\n",
+    printf("work      %.4g MFLOP a sample forward and backward; %.4g MB of memory traffic a sample where "
+           "nothing is fused or cached\n",
            flops / n / 1e6, program_sum(s, s->last, tr_op_bytes) / n / 1e6);
-    printf("ops       %d forward and backward, %d update, %d evaluation\n", tr_program_op_count(s->g, s->last),
-           tr_program_op_count(s->g, s->update), tr_program_op_count(s->g, s->eval));
-    printf("data      %s; %lld samples, %.6g steps an epoch of batch %lld; %lld steps in all\n\n", s->info.description,
-           (long long)s->info.samples, s->steps_per_epoch, (long long)s->order.batch_size, (long long)s->total_steps);
+    printf("ops       %d forward and backward, %d update, %d evaluation\n",
+           tr_program_op_count(s->g, s->last), tr_program_op_count(s->g, s->update),
+           tr_program_op_count(s->g, s->eval));
+    printf("data      %s; %lld samples, %.6g steps an epoch of batch %lld; %lld steps in all\n\n",
+           s->info.description, (long long)s->info.samples, s->steps_per_epoch,
+           (long long)s->order.batch_size, (long long)s->total_steps);
 }
 
 static void print_memory_row(const tr_session_t *s) {
     const tr_memory_plan_t m = tr_graph_memory(s->g);
-    const size_t bytes[] = {m.params, m.reduced, m.optim_state, m.model_state, m.arena, m.inputs + m.consts, m.total};
+    const size_t bytes[] = {m.params, m.reduced,           m.optim_state, m.model_state,
+                            m.arena,  m.inputs + m.consts, m.total};
     char text[32];
     printf("%6d %6lld %6lld", s->params.size, (long long)s->slot_count, (long long)s->order.micro_batch);
     for (size_t i = 0; i < TR_COUNT(bytes); i++) printf(" %12s", tr_format_bytes((double)bytes[i], text));
@@ -106,7 +117,8 @@ static void print_memory_row(const tr_session_t *s) {
 }
 
 static tr_status_t plan_for(const tr_config_t *config, int ranks, tr_session_t **out) {
-    const tr_session_params_t params = {.training = true, .evaluation = true, .split = TR_SPLIT_TRAIN, .rank = 0, .size = ranks};
+    const tr_session_params_t params = {
+        .training = true, .evaluation = true, .split = TR_SPLIT_TRAIN, .rank = 0, .size = ranks};
     return tr_session_create(config, NULL, &params, out);
 }
 
@@ -119,9 +131,10 @@ static tr_status_t print_plans(const tr_config_t *config, const options_t *o) {
             if (o->ops)
                 for (int p = 0; p < tr_graph_program_count(s->g); p++) print_ops(s, p);
             print_work(s);
-            printf("memory a rank on device %s (slots: micro-batches a rank and step)\n", s->device->ops->name);
-            printf("%6s %6s %6s %12s %12s %12s %12s %12s %12s %12s\n", "ranks", "slots", "micro", "parameters", "gradients", "optimizer",
-                   "model state", "activations", "inputs", "total");
+            printf("memory a rank on device %s (slots: micro-batches a rank and step)\n",
+                   s->device->ops->name);
+            printf("%6s %6s %6s %12s %12s %12s %12s %12s %12s %12s\n", "ranks", "slots", "micro",
+                   "parameters", "gradients", "optimizer", "model state", "activations", "inputs", "total");
         }
         print_memory_row(s);
         tr_session_destroy(&s);

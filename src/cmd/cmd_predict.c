@@ -33,7 +33,7 @@ typedef struct {
     int prediction, probability; /* arrays of the writer */
 } predict_t;
 
-/* -- arguments --------------------------------------------------------------------------------------------- */
+/* -- arguments ------------------------------------------------------------------------------------------- */
 
 static tr_status_t parse(int argc, char **argv, options_t *o) {
     cmd_trained_params_t *p = &o->trained;
@@ -86,7 +86,7 @@ static tr_status_t check_places(const options_t *o) {
                    "%s holds the data and would be replaced by the predictions: name another file", o->out);
 }
 
-/* -- setting up -------------------------------------------------------------------------------------------- */
+/* -- setting up ------------------------------------------------------------------------------------------ */
 
 static tr_status_t decide_kind(predict_t *p) {
     const tr_session_t *s = p->t.s;
@@ -141,7 +141,7 @@ static tr_status_t open_output(predict_t *p) {
                            &p->probability);
 }
 
-/* -- predicting -------------------------------------------------------------------------------------------- */
+/* -- predicting ------------------------------------------------------------------------------------------ */
 
 static void softmax(const float *scores, int64_t count, float *out) {
     double largest = scores[0], sum = 0;

@@ -4,9 +4,15 @@
 #include "trainer/train.h"
 
 tr_status_t cmd_train(int argc, char **argv) {
-    if (argc < 2) return TR_FAIL(TR_ERR_USAGE, "train wants a configuration file: trainer train CONFIG.ini [key=value ...]");
+    if (argc < 2)
+        return TR_FAIL(TR_ERR_USAGE,
+                       "train wants a configuration file: trainer train CONFIG.ini [key=value ...]");
     for (int i = 1; i < argc; i++)
-        if (argv[i][0] == '-') return TR_FAIL(TR_ERR_USAGE, "train does not know %s; what it takes are keys: trainer train CONFIG.ini section.key=value", argv[i]);
+        if (argv[i][0] == '-')
+            return TR_FAIL(
+                TR_ERR_USAGE,
+                "train does not know %s; what it takes are keys: trainer train CONFIG.ini section.key=value",
+                argv[i]);
     tr_world_t *world = NULL;
     tr_config_t *config = NULL;
     TR_TRY(cmd_world_open(&world));

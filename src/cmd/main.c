@@ -54,7 +54,8 @@ static void print_error(tr_status_t status, const tr_error_t *error) {
     const char *trace = getenv("TRAINER_TRACE");
     char from[128] = "";
     if (place.size > 1) snprintf(from, sizeof from, "[rank %d %s] ", place.rank, place.host);
-    const char *message = error->code == status && error->message[0] ? error->message : tr_status_name(status);
+    const char *message =
+        error->code == status && error->message[0] ? error->message : tr_status_name(status);
     fflush(stdout);
     fprintf(stderr, "%strainer: error: %s\n", from, message);
     if (trace && *trace && strcmp(trace, "0") != 0) fprintf(stderr, "%s\n", error->trace);
@@ -63,7 +64,10 @@ static void print_error(tr_status_t status, const tr_error_t *error) {
 /* Several ranks may come upon the same error at the same time. The lowest says it and ends the job, which ends the others while they wait. */
 static void wait_turn(void) {
     const int turn = place.rank < LAST_TURN ? place.rank : LAST_TURN;
-    if (turn > 0) nanosleep(&(struct timespec){.tv_sec = turn * TURN_MSEC / 1000, .tv_nsec = turn * TURN_MSEC % 1000 * 1000000L}, NULL);
+    if (turn > 0)
+        nanosleep(&(struct timespec){.tv_sec = turn * TURN_MSEC / 1000,
+                                     .tv_nsec = turn * TURN_MSEC % 1000 * 1000000L},
+                  NULL);
 }
 
 /* Called wrongly, every rank is called wrongly: before MPI is up the launcher's word tells which one says so. */
@@ -75,7 +79,8 @@ static int end(tr_status_t status) {
     if (status == TR_OK) return 0;
     const tr_error_t *error = tr_error_last();
     if (is_said_by_peer(status, error)) {
-        nanosleep(&(struct timespec){.tv_sec = PEER_SAYS_SEC}, NULL); /* whoever ends first has the launcher end all */
+        /* whoever ends first has the launcher end all */
+        nanosleep(&(struct timespec){.tv_sec = PEER_SAYS_SEC}, NULL);
     } else {
         wait_turn();
         print_error(status, error);
@@ -90,13 +95,16 @@ static tr_status_t fail_unknown(const char *name) {
     for (size_t i = 0; i < TR_COUNT(commands); i++) names[i] = commands[i].name;
     const char *nearest = tr_nearest(name, names, TR_COUNT(names));
     if (nearest)
-        return TR_FAIL(TR_ERR_USAGE, "there is no command '%s' and no such file; did you mean '%s'? See trainer help.", name, nearest);
+        return TR_FAIL(TR_ERR_USAGE,
+                       "there is no command '%s' and no such file; did you mean '%s'? See trainer help.",
+                       name, nearest);
     return TR_FAIL(TR_ERR_USAGE, "there is no command '%s' and no such file. See trainer help.", name);
 }
 
 static bool is_config(const char *name) {
     size_t length = strlen(name);
-    return (length > 4 && strcmp(name + length - 4, ".ini") == 0) || strchr(name, '/') || access(name, F_OK) == 0;
+    return (length > 4 && strcmp(name + length - 4, ".ini") == 0) || strchr(name, '/') ||
+           access(name, F_OK) == 0;
 }
 
 static bool asks_help(const char *word) {
@@ -114,7 +122,8 @@ static tr_status_t run(int argc, char **argv) {
     }
     if (asks_help(argv[1])) return cmd_help_print("");
     const cmd_command_t *command = cmd_find(argv[1]);
-    if (!command && is_config(argv[1]) && (command = cmd_find("train"))) { /* trainer CONFIG.ini: there is no argument to spare for its name */
+    /* trainer CONFIG.ini: there is no argument to spare for its name */
+    if (!command && is_config(argv[1]) && (command = cmd_find("train"))) {
         argv[0] = (char *)command->name;
         return command->run(argc, argv);
     }

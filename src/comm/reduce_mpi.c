@@ -33,7 +33,7 @@ static int64_t elem_bytes(MPI_Datatype type) {
     return type == MPI_FLOAT ? 4 : 8;
 }
 
-/* -- pinned memory ------------------------------------------------------------------------------------ */
+/* -- pinned memory --------------------------------------------------------------------------------------- */
 
 tr_status_t tr_engine_grow(tr_engine_t *e, int64_t bytes, void **memory, int64_t *held) {
     const tr_device_ops_t *ops = e->device->ops;
@@ -68,7 +68,7 @@ tr_status_t tr_engine_to_device(tr_engine_t *e, void *data, const void *host, in
     return ops->event_record(e->device, e->returned, stream);
 }
 
-/* -- thread ------------------------------------------------------------------------------------------- */
+/* -- thread ---------------------------------------------------------------------------------------------- */
 
 static tr_status_t run_reduction(MPI_Comm comm, void *arg) {
     (void)comm;
@@ -85,7 +85,7 @@ static tr_status_t run_reduction(MPI_Comm comm, void *arg) {
     return TR_OK;
 }
 
-/* -- poll --------------------------------------------------------------------------------------------- */
+/* -- poll ------------------------------------------------------------------------------------------------ */
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -134,13 +134,14 @@ static tr_status_t wait_polled(tr_engine_t *e, int64_t ticket, int64_t last) {
         TR_TRY(move_on(e));
         if (tests % TESTS_A_CLOCK) continue;
         if (deadline == 0) deadline = tr_clock_sec() + e->timeout_sec;
-        if (e->timeout_sec > 0 && tr_clock_sec() > deadline) return tr_mpi_timed_out(e->timeout_sec, e->tested + 1);
+        if (e->timeout_sec > 0 && tr_clock_sec() > deadline)
+            return tr_mpi_timed_out(e->timeout_sec, e->tested + 1);
         if (e->world->info.more_than_cores) sched_yield();
     }
     return TR_OK;
 }
 
-/* -- the table ---------------------------------------------------------------------------------------- */
+/* -- the table ------------------------------------------------------------------------------------------- */
 
 /* Overlapping intervals count once: they end in the order of their tickets. */
 static void account(tr_engine_t *e, const tr_reduction_t *r) {
@@ -229,7 +230,7 @@ static const tr_collectives_ops_t mpi_ops = {
     .receive = tr_engine_receive,
 };
 
-/* -- opening ------------------------------------------------------------------------------------------ */
+/* -- opening --------------------------------------------------------------------------------------------- */
 
 enum { ENGINE_AUTO, ENGINE_THREAD, ENGINE_POLL }; /* the order of the choices of parallel.engine */
 

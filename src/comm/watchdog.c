@@ -52,7 +52,7 @@ struct tr_watchdog {
     size_t length;
 };
 
-/* -- what this rank does ------------------------------------------------------------------------------ */
+/* -- what this rank does --------------------------------------------------------------------------------- */
 
 void tr_watchdog_phase(tr_world_t *world, tr_phase_t phase, int64_t step) {
     tr_pulse_t *p = &world->pulse;
@@ -111,7 +111,7 @@ static void tell_peers(tr_watchdog_t *w, int leaving) {
     for (int i = 0; i < w->peer_count; i++) tr_link_send(&w->peers[i], &beat);
 }
 
-/* -- the end ------------------------------------------------------------------------------------------ */
+/* -- the end --------------------------------------------------------------------------------------------- */
 
 static void put(tr_watchdog_t *w, const char *text) {
     for (; *text && w->length < sizeof w->line - 1; text++) w->line[w->length++] = *text;
@@ -185,7 +185,7 @@ static void begin_line(tr_watchdog_t *w) {
     put(w, isatty(STDERR_FILENO) ? "\ntrainer: error: " : "trainer: error: ");
 }
 
-/* -- judging ------------------------------------------------------------------------------------------ */
+/* -- judging --------------------------------------------------------------------------------------------- */
 
 static void end_for_peer(tr_watchdog_t *w, const tr_peer_t *p, int rank, bool gone) {
     begin_line(w);
@@ -269,7 +269,7 @@ static void judge(tr_watchdog_t *w) {
     }
 }
 
-/* -- the thread --------------------------------------------------------------------------------------- */
+/* -- the thread ------------------------------------------------------------------------------------------ */
 
 static void note_change(tr_watchdog_t *w) {
     w->changed_sec = w->now_sec;
@@ -319,7 +319,7 @@ static void *watchdog_main(void *self) {
     return NULL;
 }
 
-/* -- start and stop ----------------------------------------------------------------------------------- */
+/* -- start and stop -------------------------------------------------------------------------------------- */
 
 static double tick_for(double timeout_sec) {
     const double tick = timeout_sec / 10;

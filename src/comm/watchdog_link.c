@@ -35,7 +35,7 @@ typedef struct {
     char host[64];
 } hello_t;
 
-/* -- rank 0 ------------------------------------------------------------------------------------------- */
+/* -- rank 0 ---------------------------------------------------------------------------------------------- */
 
 static void list_addresses(place_t *place) {
     struct ifaddrs *all = NULL;
@@ -96,7 +96,7 @@ static bool accept_all(int listener, const place_t *place, int size, tr_peer_t *
     return true;
 }
 
-/* -- the others --------------------------------------------------------------------------------------- */
+/* -- the others ------------------------------------------------------------------------------------------ */
 
 static bool connect_to(struct in_addr address, in_port_t port, int *out_fd) {
     const struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = port, .sin_addr = address};
@@ -124,7 +124,7 @@ static bool join(const place_t *place, const tr_world_info_t *info, tr_peer_t *r
     return connected && send(root->fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello;
 }
 
-/* -- all ---------------------------------------------------------------------------------------------- */
+/* -- all ------------------------------------------------------------------------------------------------- */
 
 tr_status_t tr_links_open(tr_world_t *world, tr_peer_t *peers) {
     const tr_world_info_t *info = &world->info;

@@ -23,7 +23,7 @@ struct tr_world {
     tr_watchdog_t *watchdog; /* NULL: none */
 };
 
-/* -- errors (mpi_error.c) ----------------------------------------------------------------------------- */
+/* -- errors (mpi_error.c) -------------------------------------------------------------------------------- */
 
 /* Turns what an MPI call returned into a status with MPI's text: INTERNAL where the arguments were wrong,
  * RETRY where a peer or the network was. */
@@ -37,7 +37,7 @@ tr_status_t tr_mpi_timed_out(double timeout_sec, int64_t number);
             return tr_mpi_check(tr_mpi_code_, #call, __FILE__, __LINE__, __func__);                          \
     } while (0)
 
-/* -- where calls run (worker.c) ----------------------------------------------------------------------- */
+/* -- where calls run (worker.c) -------------------------------------------------------------------------- */
 
 /* Makes MPI calls on `comm`. */
 typedef tr_status_t (*tr_mpi_job_fn)(MPI_Comm comm, void *arg);
@@ -60,7 +60,7 @@ tr_status_t tr_world_run(tr_world_t *world, tr_mpi_job_fn job, void *arg);
 /* The same for a job between two ranks. */
 tr_status_t tr_world_run_point(tr_world_t *world, tr_mpi_job_fn job, void *arg);
 
-/* -- the watchdog (watchdog.c) ------------------------------------------------------------------------ */
+/* -- the watchdog (watchdog.c) --------------------------------------------------------------------------- */
 
 /* Waits for other ranks need no time limit of their own. */
 bool tr_watchdog_limits_waits(const tr_world_t *world);
@@ -69,7 +69,7 @@ void tr_watchdog_stop(tr_world_t *world);
 /* Before MPI_Abort: this rank says itself why, so its peers need not say that it is gone. */
 void tr_watchdog_end(tr_world_t *world);
 
-/* -- launch and topology (launch.c) ------------------------------------------------------------------- */
+/* -- launch and topology (launch.c) ---------------------------------------------------------------------- */
 
 /* How many tasks the launcher's environment says it started with this process; 0 where it says nothing. */
 int64_t tr_launch_tasks(void);

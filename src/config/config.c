@@ -20,8 +20,7 @@ entry_t *tr_config_find(const tr_config_t *config, const char *key) {
     return NULL;
 }
 
-/* -- create and destroy
- * ------------------------------------------------------------------------------------------------ */
+/* -- create and destroy ---------------------------------------------------------------------------------- */
 
 static bool same_text(const char *a, const char *b) {
     return a == b || (a && b && strcmp(a, b) == 0);

@@ -102,8 +102,7 @@ tr_status_t tr_config_load_file(tr_config_t *config, const char *path) {
     return status;
 }
 
-/* -- environment and command line
- * ---------------------------------------------------------------------------------------- */
+/* -- environment and command line ------------------------------------------------------------------------ */
 
 /* Control bytes, which no file of ours may hold, are refused at once. */
 static tr_status_t assign_from_outside(tr_config_t *config, const char *key, const char *value,

@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-/* -- the resolved configuration
- * --------------------------------------------------------------------------------------- */
+/* -- the resolved configuration -------------------------------------------------------------------------- */
 
 /* Whether entry i is the first of its section: tables may share one. */
 static bool starts_section(const tr_config_t *config, size_t i) {
@@ -31,8 +30,7 @@ tr_status_t tr_config_serialize(const tr_config_t *config, tr_str_t *out) {
     return out->status;
 }
 
-/* -- the key that was meant
- * ---------------------------------------------------------------------------------------------- */
+/* -- the key that was meant ------------------------------------------------------------------------------ */
 
 static const char *last_part(const char *key) {
     const char *dot = strrchr(key, '.');

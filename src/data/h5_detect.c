@@ -181,8 +181,10 @@ tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_
     if (*out_found || wanted->implied) return TR_OK;
     const h5_entry_t *misfit = *wanted->x ? NULL : find_misfit(list);
     if (misfit) {
-        snprintf(what, sizeof what, "/%.200s is named like inputs, but is no array of numbers, one sample after another; set data.x",
-                 misfit->path);
+        snprintf(
+            what, sizeof what,
+            "/%.200s is named like inputs, but is no array of numbers, one sample after another; set data.x",
+            misfit->path);
         return fail_with_list(&s, TR_ERR_DATA, what);
     }
     if (*wanted->group && !has_group(list, wanted->group))

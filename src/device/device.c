@@ -42,8 +42,9 @@ static const char *reason_unavailable(const tr_device_ops_t *ops) {
 static tr_status_t fail_unknown(const char *name) {
     tr_str_t names = {0};
     for (int i = 0; i < DEVICE_COUNT; i++) tr_str_printf(&names, "%s%s", i ? ", " : "", device_list[i]->name);
-    tr_status_t status = TR_FAIL(TR_ERR_CONFIG, "device: there is no '%s' in this build; choose one of auto, %s", name,
-                                 names.text ? names.text : "cpu");
+    tr_status_t status =
+        TR_FAIL(TR_ERR_CONFIG, "device: there is no '%s' in this build; choose one of auto, %s", name,
+                names.text ? names.text : "cpu");
     tr_str_free(&names);
     return status;
 }
@@ -55,7 +56,8 @@ static tr_status_t find(const char *name, const tr_device_ops_t **out) {
         if (any && reason) continue;
         if (!any && strcmp(name, device_list[i]->name) != 0) continue;
         if (reason)
-            return TR_FAIL(TR_ERR_CONFIG, "device: '%s' cannot be used on this machine: %s; use device = auto", name,
+            return TR_FAIL(TR_ERR_CONFIG,
+                           "device: '%s' cannot be used on this machine: %s; use device = auto", name,
                            reason);
         *out = device_list[i];
         return TR_OK;
@@ -69,7 +71,8 @@ tr_status_t tr_device_check_kernels(const tr_device_ops_t *ops) {
     for (int i = 0; i < TR_K_COUNT; i++)
         if (kernel_required[i] && !ops->kernels[i].run) tr_str_printf(&gaps, " %s", kernel_names[i]);
     tr_status_t status = TR_OK;
-    if (gaps.text) status = TR_FAIL(TR_ERR_INTERNAL, "device '%s' lacks required kernels:%s", ops->name, gaps.text);
+    if (gaps.text)
+        status = TR_FAIL(TR_ERR_INTERNAL, "device '%s' lacks required kernels:%s", ops->name, gaps.text);
     tr_str_free(&gaps);
     return status;
 }

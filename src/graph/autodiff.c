@@ -29,8 +29,7 @@ static int32_t base_id(const backward_t *b, tr_tensor_t t) {
     return tr_base(b->g, t).id;
 }
 
-/* -- what needs a gradient
- * -------------------------------------------------------------------------------------------- */
+/* -- what needs a gradient ------------------------------------------------------------------------------- */
 
 static bool takes_part(const backward_t *b, const tr_op_t *op) {
     if (op->kind != TR_OP_KERNEL || !op->row->grad) return false;
@@ -55,8 +54,7 @@ static void mark_needs(backward_t *b) {
     }
 }
 
-/* -- gradients of parameters
- * ------------------------------------------------------------------------------------------ */
+/* -- gradients of parameters ----------------------------------------------------------------------------- */
 
 /* Whether `dw` is the output of one backward op and nothing else reads it, now or later: then that op can
  * write into the reduced block itself. */
@@ -115,8 +113,7 @@ static tr_status_t contribute(backward_t *b, tr_tensor_t input, tr_tensor_t din)
     return TR_OK;
 }
 
-/* -- recompute
- * -------------------------------------------------------------------------------------------------------- */
+/* -- recompute ------------------------------------------------------------------------------------------- */
 
 /* The tensor to use for `t` after recomputation: its copy, or a view of its base's copy, or itself. */
 static tr_status_t remap(backward_t *b, tr_tensor_t t, tr_tensor_t *out) {

@@ -188,8 +188,7 @@ tr_status_t tr_program_profile(tr_graph_t *g, int program, double *sec) {
     return TR_OK;
 }
 
-/* -- the first value that is not finite
- * ---------------------------------------------------------------------------------- */
+/* -- the first value that is not finite ------------------------------------------------------------------ */
 
 static tr_status_t is_finite(tr_graph_t *g, const tr_view_t *view, bool *out) {
     const tr_kernel_t *kernel = &g->device->ops->kernels[TR_K_CHECK_FINITE];

@@ -13,14 +13,15 @@
 typedef struct {
     tr_tensor_info_t info; /* first: a public info pointer is a tensor pointer */
     char *name;
-    float *values;  /* CONST made from values; owned */
-    int32_t storage; /* ACTIVATION: id of the tensor whose place in the arena it shares (itself, or an in-place input) */
+    float *values; /* CONST made from values; owned */
+    /* ACTIVATION: id of the tensor whose place in the arena it shares (itself, or an in-place input) */
+    int32_t storage;
     bool survives; /* of a storage: some tensor in it is kept, though not this one */
 } tr_tensor_rec_t;
 
 /* An op and what the planner made of it. */
 typedef struct {
-    tr_op_t op;          /* first */
+    tr_op_t op; /* first */
     char *label;
     bool want[TR_KERNEL_MAX_OUT];
     const tr_kernel_t *kernel;
@@ -54,13 +55,13 @@ struct tr_graph {
 
     tr_str_t scope;
     TR_VEC(size_t) scope_lengths;
-    const char *label;  /* overrides the scope while gradients are appended */
+    const char *label; /* overrides the scope while gradients are appended */
     bool in_backward;
     int segment, segments; /* recompute: the open one (0: none), and how many there were */
 
-    TR_VEC(int32_t) order;  /* parameters in the order in which backward finishes them */
+    TR_VEC(int32_t) order; /* parameters in the order in which backward finishes them */
     tr_layout_t layout;
-    bool laid_out;          /* blocks are fixed: no new parameters or riders */
+    bool laid_out; /* blocks are fixed: no new parameters or riders */
     tr_tensor_t param_block, reduced_block, step, result, flag;
 
     tr_memory_plan_t memory;
@@ -74,8 +75,8 @@ tr_tensor_rec_t *tr_rec(const tr_graph_t *g, tr_tensor_t t);
 /* The record that owns t's memory: t itself, or what it is a view of. */
 tr_tensor_rec_t *tr_rec_base(const tr_graph_t *g, tr_tensor_t t);
 tr_tensor_t tr_base(const tr_graph_t *g, tr_tensor_t t);
-tr_status_t tr_tensor_make(tr_graph_t *g, const char *name, tr_role_t role, tr_dtype_t dtype, const tr_shape_t *shape,
-                           tr_tensor_t *out);
+tr_status_t tr_tensor_make(tr_graph_t *g, const char *name, tr_role_t role, tr_dtype_t dtype,
+                           const tr_shape_t *shape, tr_tensor_t *out);
 tr_program_t *tr_open_program(const tr_graph_t *g); /* NULL where none is open */
 /* layout.c */
 /* Fixes the blocks: gradients, riders, frozen parameters. Idempotent. */

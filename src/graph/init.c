@@ -43,7 +43,8 @@ static void fill(const tr_tensor_rec_t *rec, uint64_t seed, float *values) {
 
 static tr_status_t init_tensor(tr_graph_t *g, tr_tensor_t t, uint64_t seed) {
     const tr_tensor_rec_t *rec = tr_rec(g, t);
-    const bool zeros = rec->info.param.init.kind == TR_INIT_CONST && rec->info.param.init.value == 0 && !rec->values;
+    const bool zeros =
+        rec->info.param.init.kind == TR_INIT_CONST && rec->info.param.init.value == 0 && !rec->values;
     if (rec->info.dtype != TR_F32 || zeros)
         return g->device->ops->zero(g->device, g->stream, rec->info.data, rec->info.bytes);
     float *values = NULL;

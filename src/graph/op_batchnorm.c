@@ -84,8 +84,7 @@ static const tr_op_row_t train_row = {.name = "batchnorm_train",
 static const tr_op_row_t eval_row = {
     .name = "batchnorm_eval", .kernel = TR_K_BATCHNORM_EVAL, .shape = eval_shape, .flops = eval_flops};
 
-/* -- running moments
- * -------------------------------------------------------------------------------------------------- */
+/* -- running moments ------------------------------------------------------------------------------------- */
 
 /* The record that leaves moments in the reduced block also says whose they are, so that the ops are the only
  * list. */

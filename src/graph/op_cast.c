@@ -25,8 +25,10 @@ tr_status_t tr_cast(tr_graph_t *g, tr_tensor_t x, tr_dtype_t dtype, tr_tensor_t 
     const cast_attr_t attr = {dtype};
     if (tr_dtype_of(g, x) == dtype) return *out = x, TR_OK;
     if (dtype != TR_F32 && dtype != TR_BF16)
-        return TR_FAIL(TR_ERR_CONFIG, "%s: a cast is to f32 or bf16, not to %s", tr_scope(g), tr_dtype_name(dtype));
-    return tr_op_append(g, &cast_row, (tr_tensor_t[]){x, TR_NONE, TR_NONE}, 3, &attr, sizeof attr, NULL, out, 1);
+        return TR_FAIL(TR_ERR_CONFIG, "%s: a cast is to f32 or bf16, not to %s", tr_scope(g),
+                       tr_dtype_name(dtype));
+    return tr_op_append(g, &cast_row, (tr_tensor_t[]){x, TR_NONE, TR_NONE}, 3, &attr, sizeof attr, NULL, out,
+                        1);
 }
 
 tr_status_t tr_op_weight(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t *out) {

@@ -113,8 +113,7 @@ static double conv_flops(const tr_graph_t *g, const tr_op_t *op) {
     return conv_flops_of(g, op->attr, op->out[0], op->in[1], 1);
 }
 
-/* -- gradients
- * ------------------------------------------------------------------------------------------------------ */
+/* -- gradients ------------------------------------------------------------------------------------------- */
 
 static tr_status_t bwd_data_shape(tr_graph_t *g, tr_op_t *op) {
     const conv_bwd_attr_t *attr = op->attr;

@@ -1,8 +1,7 @@
 /* Losses per sample: cross-entropy and mean squared error. */
 #include "op_int.h"
 
-/* -- cross-entropy
- * ------------------------------------------------------------------------------------------------------ */
+/* -- cross-entropy --------------------------------------------------------------------------------------- */
 
 enum { LOGITS, LABEL, WEIGHT, LSE, DLOSS };
 
@@ -56,8 +55,7 @@ tr_status_t tr_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t labe
     return *out = made[0], TR_OK;
 }
 
-/* -- mean squared error
- * -------------------------------------------------------------------------------------------------- */
+/* -- mean squared error ---------------------------------------------------------------------------------- */
 
 static tr_status_t mse_shape(tr_graph_t *g, tr_op_t *op) {
     const char *const what[] = {"a prediction", "a target", "a weight per sample"};

@@ -8,8 +8,7 @@ static size_t align_bytes(size_t n) {
     return (n + TR_ARENA_ALIGN_BYTES - 1) / TR_ARENA_ALIGN_BYTES * TR_ARENA_ALIGN_BYTES;
 }
 
-/* -- lifetimes
- * -------------------------------------------------------------------------------------------------------- */
+/* -- lifetimes ------------------------------------------------------------------------------------------- */
 
 static void use(const tr_graph_t *g, tr_tensor_t t, int op) {
     if (tr_is_none(t)) return;
@@ -67,8 +66,7 @@ static void try_inplace(const tr_graph_t *g, const tr_op_t *op, int i, int o) {
     if (out->info.last_op > in->info.last_op) in->info.last_op = out->info.last_op;
 }
 
-/* -- offsets: the largest first, each at the lowest place where nothing alive at the same time lies
- * --------------------------- */
+/* -- offsets: the largest first, each at the lowest place where nothing alive at the same time lies ------ */
 
 typedef struct {
     int first, last;
@@ -206,8 +204,7 @@ static tr_status_t plan_program(tr_graph_t *g, int program) {
     return note_deaths(g, program);
 }
 
-/* -- the whole
- * -------------------------------------------------------------------------------------------------------- */
+/* -- the whole ------------------------------------------------------------------------------------------- */
 
 /* Persistent tensors one behind the other in their role's region; block members by their place in the block.
  */

@@ -55,8 +55,7 @@ void tr_recompute_end(tr_graph_t *g) {
     g->segment = 0;
 }
 
-/* -- appending
- * ------------------------------------------------------------------------------------------------------- */
+/* -- appending ------------------------------------------------------------------------------------------- */
 
 static tr_status_t check_inputs(const tr_graph_t *g, const char *name, const tr_tensor_t *in, int n_in) {
     if (g->open < 0) return TR_FAIL(TR_ERR_INTERNAL, "op '%s' is appended while no program is open", name);

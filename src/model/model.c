@@ -20,10 +20,10 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_INT(tr_model_settings_t, topk, "1", 1, 1000,
                  "Also counts a sample as correct where its class is among the k best (5 for ImageNet). 1: "
                  "not counted."),
-    TR_FIELD_STRING(
-        tr_model_settings_t, init, "",
-        "Run folder (its best checkpoint, else its newest), checkpoint folder or .safetensors file whose weights "
-        "training starts from (fine-tuning). Tensors are taken over where name and shape agree."),
+    TR_FIELD_STRING(tr_model_settings_t, init, "",
+                    "Run folder (its best checkpoint, else its newest), checkpoint folder or .safetensors "
+                    "file whose weights "
+                    "training starts from (fine-tuning). Tensors are taken over where name and shape agree."),
     TR_FIELD_STRING(
         tr_model_settings_t, freeze, "",
         "Parameters that keep their values: patterns of names, comma separated: \"conv1.*, batchnorm?.*\"."),

@@ -56,7 +56,7 @@ tr_status_t tr_checkpoint_list(const char *dir, tr_steps_t *out) {
     return status;
 }
 
-/* -- leftovers ---------------------------------------------------------------------------------------- */
+/* -- leftovers ------------------------------------------------------------------------------------------- */
 
 static bool is_leftover(const char *name, bool all) {
     if (strncmp(name, ".tmp-", 5) != 0 && strncmp(name, ".del-", 5) != 0) return false;
@@ -79,7 +79,7 @@ tr_status_t tr_checkpoint_clean(const char *dir, bool all) {
     return each_entry(dir, clean_entry, &all);
 }
 
-/* -- retention ---------------------------------------------------------------------------------------- */
+/* -- retention ------------------------------------------------------------------------------------------- */
 
 /* The step that a link ("best"), a name or a path stands for; -1 where it stands for none. */
 static int64_t step_of(const char *dir, const char *keep) {

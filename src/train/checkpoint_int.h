@@ -11,7 +11,7 @@
 #define TR_CHECKPOINT_MANIFEST  "MANIFEST"
 #define TR_TEXT_MAX_BYTES       ((int64_t)256 << 20) /* of a MANIFEST or state.json that is believed */
 
-/* -- files (checkpoint_io.c) -------------------------------------------------------------------------- */
+/* -- files (checkpoint_io.c) ----------------------------------------------------------------------------- */
 
 /* A new file, checksummed (XXH3-64) as it is written; a part of it may be checksummed on its own besides. */
 typedef struct tr_sink tr_sink_t;
@@ -44,7 +44,7 @@ tr_status_t tr_remove_tree(const char *path);
 /* A small text file with a terminating zero. */
 tr_status_t tr_read_text(const char *path, int64_t max_bytes, char **out_text, int64_t *out_bytes);
 
-/* -- the folder "checkpoints" (checkpoint_dir.c) ------------------------------------------------------ */
+/* -- the folder "checkpoints" (checkpoint_dir.c) --------------------------------------------------------- */
 
 typedef TR_VEC(int64_t) tr_steps_t;
 /* The steps of the directories step-*, newest first; none where dir is absent. */
@@ -56,7 +56,7 @@ bool tr_checkpoint_parse_name(const char *name, int64_t *out_step);
  * process. */
 tr_status_t tr_checkpoint_clean(const char *dir, bool all);
 
-/* -- MANIFEST (checkpoint_manifest.c) ----------------------------------------------------------------- */
+/* -- MANIFEST (checkpoint_manifest.c) -------------------------------------------------------------------- */
 
 typedef struct {
     char *name; /* owned */

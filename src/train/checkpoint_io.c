@@ -30,7 +30,7 @@ tr_status_t tr_path_join(const char *dir, const char *name, char out[4096]) {
         name, length);
 }
 
-/* -- writing ------------------------------------------------------------------------------------------ */
+/* -- writing --------------------------------------------------------------------------------------------- */
 
 struct tr_sink {
     int fd;
@@ -109,7 +109,7 @@ void tr_sink_close(tr_sink_t **sink) {
     tr_free(sink);
 }
 
-/* -- reading ------------------------------------------------------------------------------------------ */
+/* -- reading --------------------------------------------------------------------------------------------- */
 
 struct tr_checksum {
     XXH3_state_t whole, part;
@@ -190,7 +190,7 @@ tr_status_t tr_read_text(const char *path, int64_t max_bytes, char **out_text, i
     return status;
 }
 
-/* -- directories -------------------------------------------------------------------------------------- */
+/* -- directories ----------------------------------------------------------------------------------------- */
 
 tr_status_t tr_sync_directory(const char *path) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -42,7 +42,7 @@ void tr_manifest_free(tr_manifest_t *m) {
     tr_vec_free(&m->tensors);
 }
 
-/* -- writing ------------------------------------------------------------------------------------------ */
+/* -- writing --------------------------------------------------------------------------------------------- */
 
 static void append_name(tr_str_t *out, const char *name) {
     for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
@@ -88,7 +88,7 @@ tr_status_t tr_manifest_format(const tr_manifest_t *m, tr_str_t *out) {
     return out->status;
 }
 
-/* -- parsing: each reader takes its field at *at and moves it behind the separator -------------------- */
+/* -- parsing: each reader takes its field at *at and moves it behind the separator ----------------------- */
 
 static char *take_word(char **at, char separator) {
     char *word = *at, *end = strchr(word, separator);

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* -- verification ------------------------------------------------------------------------------------- */
+/* -- verification ---------------------------------------------------------------------------------------- */
 
 static bool same_tensor(const tr_manifest_tensor_t *row, const tr_named_tensor_t *t, int64_t offset) {
     return strcmp(row->name, t->name) == 0 && row->dtype == t->dtype &&
@@ -124,7 +124,7 @@ static tr_status_t open_files(tr_checkpoint_t *c, const tr_manifest_t *m) {
     return TR_OK;
 }
 
-/* -- opening ------------------------------------------------------------------------------------------ */
+/* -- opening --------------------------------------------------------------------------------------------- */
 
 static tr_status_t resolve(const char *path, tr_checkpoint_t *c) {
     struct stat st;

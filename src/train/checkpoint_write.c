@@ -7,7 +7,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* -- the files ---------------------------------------------------------------------------------------- */
+/* -- the files ------------------------------------------------------------------------------------------- */
 
 static tr_status_t list_tensors(tr_manifest_t *m, const tr_named_tensor_t *tensors, size_t count,
                                 const uint64_t *checksums) {
@@ -76,7 +76,7 @@ static tr_status_t write_files(const char *dir, const tr_checkpoint_content_t *c
     return tr_sync_directory(dir);
 }
 
-/* -- the commit --------------------------------------------------------------------------------------- */
+/* -- the commit ------------------------------------------------------------------------------------------ */
 
 /* Of a file system that cannot exchange two names: for a moment there is no checkpoint of this step, those of
  * other steps are. */
@@ -106,7 +106,7 @@ static tr_status_t commit(const char *dir, const char *temporary, const char *fi
     return exchanged ? tr_remove_tree(temporary) : TR_OK;
 }
 
-/* -- space -------------------------------------------------------------------------------------------- */
+/* -- space ----------------------------------------------------------------------------------------------- */
 
 static int64_t wanted_bytes(const tr_checkpoint_content_t *c) {
     int64_t sum = 1 << 16, bytes = 0;
@@ -144,7 +144,7 @@ static tr_status_t check_space(const char *dir, const tr_checkpoint_content_t *c
                    "Delete something there, or choose another run.dir or a smaller checkpoint.keep.");
 }
 
-/* -- one checkpoint ----------------------------------------------------------------------------------- */
+/* -- one checkpoint -------------------------------------------------------------------------------------- */
 
 static tr_status_t write_and_commit(const char *dir, const char *temporary, const char *final,
                                     const tr_checkpoint_content_t *content) {

@@ -90,7 +90,7 @@ static void *writer_main(void *self) {
     return NULL;
 }
 
-/* -- can it be written at all? ------------------------------------------------------------------------ */
+/* -- can it be written at all? --------------------------------------------------------------------------- */
 
 static tr_status_t probe_file(const char *from, const char *to) {
     tr_sink_t *sink = NULL;
@@ -128,7 +128,7 @@ static tr_status_t check_writable(const char *dir) {
     return tr_error_set(&error);
 }
 
-/* -- the interface ------------------------------------------------------------------------------------ */
+/* -- the interface --------------------------------------------------------------------------------------- */
 
 static void release(tr_checkpointer_t **checkpointer) {
     tr_checkpointer_t *c = *checkpointer;

@@ -99,8 +99,9 @@ static void note_failure(loop_t *l) {
 static tr_status_t describe_state(const loop_t *l, char **out) {
     json_t *state = tr_state_json(l->s, l->step);
     if (!state)
-        return TR_FAIL(TR_ERR_CONFIG, "the state of the run cannot be written down: a setting or the name of a "
-                                      "data file is no UTF-8 text; rename it");
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "the state of the run cannot be written down: a setting or the name of a "
+                       "data file is no UTF-8 text; rename it");
     json_object_set_new(state, "best_valid_loss",
                         isfinite(l->best_loss) ? json_real(l->best_loss) : json_null());
     json_object_set_new(state, "skipped", json_integer(l->skipped));
@@ -146,8 +147,7 @@ static tr_status_t validate(loop_t *l, bool *is_best) {
     return tr_report_valid(&l->report, l->step, &v, tr_clock_sec() - start, *is_best);
 }
 
-/* -- a loss that is not finite
- * --------------------------------------------------------------------------------------------------- */
+/* -- a loss that is not finite --------------------------------------------------------------------------- */
 
 #define NONFINITE "step %lld: the loss or gradient is not finite (loss %g, gradient norm %g)"
 #define NONFINITE_REMEDY                                                                                     \
@@ -163,14 +163,16 @@ static tr_status_t name_nonfinite(loop_t *l, const tr_step_outcome_t *o) {
     if (status == TR_OK) status = tr_program_find_nonfinite(l->s->g, l->s->last, &op);
     if (status == TR_OK && op >= 0) {
         const tr_op_t *found = tr_program_op(l->s->g, l->s->last, op);
-        status = TR_FAIL(TR_ERR_STOP,
-                         NONFINITE "; the first output that is not finite is of op '%s' in %s (%s). " NONFINITE_REMEDY,
-                         step, o->loss, o->grad_norm, found->row->name, found->label[0] ? found->label : "the model",
-                         found->backward ? "backward" : "forward");
+        status = TR_FAIL(
+            TR_ERR_STOP,
+            NONFINITE "; the first output that is not finite is of op '%s' in %s (%s). " NONFINITE_REMEDY,
+            step, o->loss, o->grad_norm, found->row->name, found->label[0] ? found->label : "the model",
+            found->backward ? "backward" : "forward");
     }
     TR_TRY(tr_world_agree(l->world, status));
     status = TR_FAIL(TR_ERR_STOP,
-                     NONFINITE ", by an earlier micro-batch of this step or in the sum over all. " NONFINITE_REMEDY,
+                     NONFINITE
+                     ", by an earlier micro-batch of this step or in the sum over all. " NONFINITE_REMEDY,
                      step, o->loss, o->grad_norm);
     return tr_world_agree(l->world, status);
 }
@@ -366,7 +368,8 @@ static tr_status_t open_checkpointer(loop_t *l) {
     TR_TRY(describe_state(l, &l->state_text)); /* better now than at the first checkpoint */
     TR_TRY(tr_checkpointer_create(&params, &l->checkpointer));
     /* A run that was killed between a checkpoint's commit and its link. */
-    if (l->own_resume && l->saved_step >= 0 && tr_checkpoint_link(params.dir, "latest", l->saved_step) != TR_OK)
+    if (l->own_resume && l->saved_step >= 0 &&
+        tr_checkpoint_link(params.dir, "latest", l->saved_step) != TR_OK)
         TR_WARN("%s", tr_error_last()->message);
     return TR_OK;
 }
@@ -430,17 +433,20 @@ static void introduce(const loop_t *l) {
     const tr_session_t *s = l->s;
     char parameters[32], memory[32];
     if (l->step >= s->total_steps)
-        TR_WARN("nothing is left to train: step %lld of %lld is done; set train.steps or train.epochs higher to "
-                "go on", (long long)l->step, (long long)s->total_steps);
+        TR_WARN(
+            "nothing is left to train: step %lld of %lld is done; set train.steps or train.epochs higher to "
+            "go on",
+            (long long)l->step, (long long)s->total_steps);
     TR_INFO("%s, %s parameters, %s; %s", s->model.type, tr_format_count((double)s->parameters, parameters),
             s->info.description, s->device->description);
-    TR_INFO("%d rank%s x %d thread%s; batch %lld = %lld micro-batch%s of %lld; %lld steps, %.4g epoch%s; %s a "
-            "rank on the device",
-            l->info->size, l->info->size > 1 ? "s" : "", s->device->threads,
-            s->device->threads > 1 ? "s" : "", (long long)s->order.batch_size, (long long)s->slots, s->slots > 1 ? "es" : "",
-            (long long)s->order.micro_batch, (long long)s->total_steps,
-            (double)s->total_steps / s->steps_per_epoch, (double)s->total_steps == s->steps_per_epoch ? "" : "s",
-            tr_format_bytes((double)tr_graph_memory(s->g).total, memory));
+    TR_INFO(
+        "%d rank%s x %d thread%s; batch %lld = %lld micro-batch%s of %lld; %lld steps, %.4g epoch%s; %s a "
+        "rank on the device",
+        l->info->size, l->info->size > 1 ? "s" : "", s->device->threads, s->device->threads > 1 ? "s" : "",
+        (long long)s->order.batch_size, (long long)s->slots, s->slots > 1 ? "es" : "",
+        (long long)s->order.micro_batch, (long long)s->total_steps,
+        (double)s->total_steps / s->steps_per_epoch, (double)s->total_steps == s->steps_per_epoch ? "" : "s",
+        tr_format_bytes((double)tr_graph_memory(s->g).total, memory));
     if (s->slots % l->info->size != 0)
         TR_WARN("%lld micro-batches do not divide among %d ranks: some ranks do one more and the others wait",
                 (long long)s->slots, l->info->size);

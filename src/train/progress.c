@@ -18,12 +18,12 @@
 #define LINE_BYTES  1024
 #define FIELD_BYTES 40
 
-/* -- formatting ------------------------------------------------------------------------------------------------------------ */
+/* -- formatting ------------------------------------------------------------------------------------------ */
 
 typedef struct {
-    const char *label;      /* dim where there are colours; "" none */
+    const char *label; /* dim where there are colours; "" none */
     char value[FIELD_BYTES];
-    int rank;               /* fields of higher rank go first when the line is too long; -1: not there */
+    int rank; /* fields of higher rank go first when the line is too long; -1: not there */
 } field_t;
 
 enum { EPOCH, BAR, STEP, LOSS, ACCURACY, LR, RATE, STALL, COMM, ETA, FIELD_COUNT };
@@ -52,15 +52,20 @@ static int digits(int64_t value) {
 
 static void format_loss(double loss, char *text) {
     double size = fabs(loss);
-    snprintf(text, FIELD_BYTES, isfinite(loss) && size != 0 && (size < 1e-3 || size >= 1e4) ? "%7.1e" : "%7.4f", loss);
+    snprintf(text, FIELD_BYTES,
+             isfinite(loss) && size != 0 && (size < 1e-3 || size >= 1e4) ? "%7.1e" : "%7.4f", loss);
 }
 
 static void format_rate(double rate, char *text) {
     if (!isfinite(rate) || rate < 0) rate = 0;
-    if (rate < 1000) snprintf(text, FIELD_BYTES, "%5.1f/s", rate);
-    else if (rate < 1e5) snprintf(text, FIELD_BYTES, "%5.0f/s", rate);
-    else if (rate < 1e7) snprintf(text, FIELD_BYTES, "%4.0fk/s", rate / 1e3);
-    else snprintf(text, FIELD_BYTES, "%4.0fM/s", rate / 1e6);
+    if (rate < 1000)
+        snprintf(text, FIELD_BYTES, "%5.1f/s", rate);
+    else if (rate < 1e5)
+        snprintf(text, FIELD_BYTES, "%5.0f/s", rate);
+    else if (rate < 1e7)
+        snprintf(text, FIELD_BYTES, "%4.0fk/s", rate / 1e3);
+    else
+        snprintf(text, FIELD_BYTES, "%4.0fM/s", rate / 1e6);
 }
 
 static void format_percent(double fraction, char *text) {
@@ -74,24 +79,35 @@ static void format_eta(double sec, char *text) {
     }
     long s = (long)(sec + 0.5);
     char clock[FIELD_BYTES];
-    if (s >= 86400) snprintf(clock, sizeof clock, "%ldd%02ldh", s / 86400, s / 3600 % 24);
-    else if (s >= 3600) snprintf(clock, sizeof clock, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
-    else snprintf(clock, sizeof clock, "%ld:%02ld", s / 60, s % 60);
+    if (s >= 86400)
+        snprintf(clock, sizeof clock, "%ldd%02ldh", s / 86400, s / 3600 % 24);
+    else if (s >= 3600)
+        snprintf(clock, sizeof clock, "%ld:%02ld:%02ld", s / 3600, s / 60 % 60, s % 60);
+    else
+        snprintf(clock, sizeof clock, "%ld:%02ld", s / 60, s % 60);
     snprintf(text, FIELD_BYTES, "%7s", clock);
 }
 
 static void fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
-    static const char *const labels[FIELD_COUNT] = {"epoch ", "", "", "loss ", "acc ", "lr ", "", "data ", "comm ", "ETA "};
+    static const char *const labels[FIELD_COUNT] = {"epoch ", "", "",      "loss ", "acc ",
+                                                    "lr ",    "", "data ", "comm ", "ETA "};
     static const int ranks[FIELD_COUNT] = {1, 3, 5, 0, 2, 9, 6, 7, 8, 4};
     for (int i = 0; i < FIELD_COUNT; i++) f[i] = (field_t){.label = labels[i], .rank = ranks[i]};
     if (s->phase && strcmp(s->phase, "valid") == 0) f[EPOCH].label = "valid ";
     if (s->phase && strcmp(s->phase, "test") == 0) f[EPOCH].label = "test  ";
-    if (s->epochs > 0) snprintf(f[EPOCH].value, FIELD_BYTES, "%*lld/%lld", digits(s->epochs), (long long)s->epoch, (long long)s->epochs);
-    else snprintf(f[EPOCH].value, FIELD_BYTES, "%lld", (long long)s->epoch);
-    if (s->steps > 0) snprintf(f[STEP].value, FIELD_BYTES, "%*lld/%lld", digits(s->steps), (long long)s->step, (long long)s->steps);
-    else snprintf(f[STEP].value, FIELD_BYTES, "%lld", (long long)s->step);
+    if (s->epochs > 0)
+        snprintf(f[EPOCH].value, FIELD_BYTES, "%*lld/%lld", digits(s->epochs), (long long)s->epoch,
+                 (long long)s->epochs);
+    else
+        snprintf(f[EPOCH].value, FIELD_BYTES, "%lld", (long long)s->epoch);
+    if (s->steps > 0)
+        snprintf(f[STEP].value, FIELD_BYTES, "%*lld/%lld", digits(s->steps), (long long)s->step,
+                 (long long)s->steps);
+    else
+        snprintf(f[STEP].value, FIELD_BYTES, "%lld", (long long)s->step);
     format_loss(s->loss, f[LOSS].value);
-    snprintf(f[ACCURACY].value, FIELD_BYTES, s->accuracy < 0.99995 ? "%5.2f%%" : "%5.1f%%", 100 * s->accuracy);
+    snprintf(f[ACCURACY].value, FIELD_BYTES, s->accuracy < 0.99995 ? "%5.2f%%" : "%5.1f%%",
+             100 * s->accuracy);
     snprintf(f[LR].value, FIELD_BYTES, "%.1e", s->lr);
     format_rate(s->samples_per_sec, f[RATE].value);
     format_percent(s->data_stall, f[STALL].value);
@@ -140,22 +156,28 @@ static void put_bar(out_t *out, double fraction, int cells, tr_progress_style_t 
 }
 
 static void put_field(out_t *out, const field_t *field, bool color) {
-    if (color && *field->label) put(out, "\x1b[2m%s\x1b[22m%s", field->label, field->value);
-    else put(out, "%s%s", field->label, field->value);
+    if (color && *field->label)
+        put(out, "\x1b[2m%s\x1b[22m%s", field->label, field->value);
+    else
+        put(out, "%s%s", field->label, field->value);
 }
 
-void tr_progress_compose(const tr_progress_t *state, int width, bool bar, tr_progress_style_t style, char *text, size_t bytes) {
+void tr_progress_compose(const tr_progress_t *state, int width, bool bar, tr_progress_style_t style,
+                         char *text, size_t bytes) {
     field_t fields[FIELD_COUNT];
     out_t out = {text, bytes, 0};
     text[0] = '\0';
     fill_fields(state, bar, fields);
     int cells = fit(fields, width);
-    double fraction = state->epochs > 0 || state->steps <= 0 ? state->epoch_fraction : (double)state->step / (double)state->steps;
+    double fraction = state->epochs > 0 || state->steps <= 0 ? state->epoch_fraction
+                                                             : (double)state->step / (double)state->steps;
     for (int i = 0; i < FIELD_COUNT; i++) {
         if (fields[i].rank < 0) continue;
         if (out.used) put(&out, "  ");
-        if (i == BAR) put_bar(&out, fraction, cells, style);
-        else put_field(&out, &fields[i], style.color);
+        if (i == BAR)
+            put_bar(&out, fraction, cells, style);
+        else
+            put_field(&out, &fields[i], style.color);
     }
     /* Narrower than the one field that stays: a part of a number would mislead. */
     if (columns_of(fields, cells) > width) text[0] = '\0';
@@ -165,15 +187,15 @@ void tr_progress_format(const tr_progress_t *state, int width, bool bar, char *t
     tr_progress_compose(state, width, bar, (tr_progress_style_t){0}, text, bytes);
 }
 
-/* -- drawing --------------------------------------------------------------------------------------------------------------- */
+/* -- drawing --------------------------------------------------------------------------------------------- */
 
 struct tr_progress_line {
-    int fd, terminal;         /* -1: no terminal */
+    int fd, terminal; /* -1: no terminal */
     tr_progress_style_t style;
-    pthread_mutex_t lock;     /* log lines come from any thread */
-    double drawn_sec;         /* when the line was drawn last; 0: never */
-    const char *phase;        /* of the line drawn last */
-    char line[LINE_BYTES];    /* as it stands on the terminal; "" none */
+    pthread_mutex_t lock;  /* log lines come from any thread */
+    double drawn_sec;      /* when the line was drawn last; 0: never */
+    const char *phase;     /* of the line drawn last */
+    char line[LINE_BYTES]; /* as it stands on the terminal; "" none */
 };
 
 /* Nothing can be done about a terminal that is gone. */
@@ -221,7 +243,8 @@ void tr_progress_draw(tr_progress_line_t *line, const tr_progress_t *state) {
     out_t out = {bytes, sizeof bytes, 0};
     pthread_mutex_lock(&line->lock);
     /* One column stays free: some terminals wrap as soon as the last one is filled. */
-    tr_progress_compose(state, tr_terminal_width(line->terminal) - 1, true, line->style, line->line, sizeof line->line);
+    tr_progress_compose(state, tr_terminal_width(line->terminal) - 1, true, line->style, line->line,
+                        sizeof line->line);
     put(&out, "\r%s\x1b[K", line->line);
     write_all(line->fd, bytes, out.used);
     line->drawn_sec = now;

@@ -10,7 +10,8 @@ typedef struct {
 } tr_progress_style_t;
 
 /* tr_progress_format for any style: at most `width` columns, whatever the bytes. */
-void tr_progress_compose(const tr_progress_t *state, int width, bool bar, tr_progress_style_t style, char *text, size_t bytes);
+void tr_progress_compose(const tr_progress_t *state, int width, bool bar, tr_progress_style_t style,
+                         char *text, size_t bytes);
 
 /*
  * The terminal that shows what is written to `fd`: a descriptor to ask for its width, or -1 where there is none. Under Open MPI's mpirun a rank's

@@ -170,8 +170,7 @@ tr_status_t tr_reduce_tree_add(tr_reduce_tree_t *t, int64_t slot) {
     return store(t, level, index);
 }
 
-/* -- between ranks: every rank goes through the same nodes in the same order
- * ------------------------------------------------ */
+/* -- between ranks: every rank goes through the same nodes in the same order ----------------------------- */
 
 static tr_status_t send_node(tr_reduce_tree_t *t, tr_collectives_t *c, int level, int64_t index, int to) {
     node_t *node = find(t, level, index);

@@ -86,13 +86,14 @@ static void write_line(tr_report_t *r, json_t *line) {
 }
 
 static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
-    const double n = (double)r->window.steps, sec = r->window.seconds, counted = n - (double)r->window.skipped;
-    json_t *line = json_pack("{s:I, s:f, s:o, s:o, s:f, s:o, s:f, s:f, s:f, s:f}", "step",
-                             (json_int_t)(step + 1), "epoch", (double)(step + 1) / r->s->steps_per_epoch,
-                             "loss", number(r->window.loss / counted), "accuracy", number(r->window.accuracy / counted),
-                             "lr", lr, "grad_norm", number(o->grad_norm), "samples_per_sec",
-                             n * (double)r->s->order.batch_size / sec, "data_stall", r->window.stall / sec,
-                             "comm_exposed", r->window.exposed / sec, "time", tr_clock_sec() - r->start_sec);
+    const double n = (double)r->window.steps, sec = r->window.seconds,
+                 counted = n - (double)r->window.skipped;
+    json_t *line = json_pack(
+        "{s:I, s:f, s:o, s:o, s:f, s:o, s:f, s:f, s:f, s:f}", "step", (json_int_t)(step + 1), "epoch",
+        (double)(step + 1) / r->s->steps_per_epoch, "loss", number(r->window.loss / counted), "accuracy",
+        number(r->window.accuracy / counted), "lr", lr, "grad_norm", number(o->grad_norm), "samples_per_sec",
+        n * (double)r->s->order.batch_size / sec, "data_stall", r->window.stall / sec, "comm_exposed",
+        r->window.exposed / sec, "time", tr_clock_sec() - r->start_sec);
     if (isfinite(o->topk)) json_object_set_new(line, "topk", json_real(o->topk));
     write_line(r, line);
 }
@@ -122,8 +123,7 @@ tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_ste
     return TR_OK;
 }
 
-/* -- epochs and evaluations
- * ---------------------------------------------------------------------------------------------------- */
+/* -- epochs and evaluations ------------------------------------------------------------------------------ */
 
 static void append_accuracy(tr_str_t *text, const char *name, double loss, double accuracy) {
     if (isnan(loss))
@@ -197,9 +197,10 @@ static void describe_run(const tr_report_t *r, json_t *o) {
                      (json_int_t)s->info.classes, "batch_size", (json_int_t)s->order.batch_size,
                      "micro_batch", (json_int_t)s->order.micro_batch, "learning_rate", s->optim.lr, "epochs",
                      json_real((double)s->total_steps / s->steps_per_epoch), "optimizer", s->optim.type,
-                     "precision", s->main.precision == TR_PRECISION_BF16 ? "bf16" : "f32", "device", s->device->ops->name, "device_description",
-                     s->device->description, "hosts", w->nodes, "threads", s->device->threads, "mpi",
-                     w->mpi_version, "started", r->started, "finished", now));
+                     "precision", s->main.precision == TR_PRECISION_BF16 ? "bf16" : "f32", "device",
+                     s->device->ops->name, "device_description", s->device->description, "hosts", w->nodes,
+                     "threads", s->device->threads, "mpi", w->mpi_version, "started", r->started, "finished",
+                     now));
     const char *name = tr_config_get(s->config, "run.name"), *slash = strrchr(tr_run_dir(r->run), '/');
     json_object_set_new(o, "name", json_string(*name ? name : slash ? slash + 1 : tr_run_dir(r->run)));
     json_object_set_new(o, "checkpoint_stall_sec", json_real(r->save_sec));

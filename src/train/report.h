@@ -10,35 +10,42 @@
 
 typedef struct {
     tr_session_t *s;
-    tr_run_t *run;               /* borrowed; NULL: silent */
+    tr_run_t *run; /* borrowed; NULL: silent */
     tr_progress_line_t *line;
     int64_t log_every;
-    const char *version;         /* borrowed */
+    const char *version;              /* borrowed */
     double start_sec, first_step_sec; /* of training; since exec */
-    double save_sec;             /* that training stood still for checkpoints; set by the loop */
+    double save_sec;                  /* that training stood still for checkpoints; set by the loop */
     /* sums since the last metrics line, and since the epoch began */
-    struct { int64_t steps, skipped; double loss, accuracy, stall, exposed, seconds, since; } window, epoch, whole;
-    double smooth_sec;           /* of a step of late, for the progress line; 0: none yet */
-    double last_loss, last_accuracy; /* smoothed, for the progress line */
+    struct {
+        int64_t steps, skipped;
+        double loss, accuracy, stall, exposed, seconds, since;
+    } window, epoch, whole;
+    double smooth_sec;                 /* of a step of late, for the progress line; 0: none yet */
+    double last_loss, last_accuracy;   /* smoothed, for the progress line */
     double epoch_loss, epoch_accuracy; /* training means of the last epoch that ended, NaN where none has */
     double valid_loss, valid_accuracy, test_loss, test_accuracy; /* NaN where there is none */
-    size_t base_bytes;           /* what the process took before the planned memory: code, libraries, data sets */
+    /* what the process took before the planned memory: code, libraries, data sets */
+    size_t base_bytes;
     char *started;
-    int64_t lines_lost;          /* of metrics.jsonl, for want of space */
-    tr_str_t text;               /* of an epoch's line; kept, so that only the first allocates */
+    int64_t lines_lost; /* of metrics.jsonl, for want of space */
+    tr_str_t text;      /* of an epoch's line; kept, so that only the first allocates */
 } tr_report_t;
 
-tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64_t log_every, int64_t first_step, const char *version);
+tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64_t log_every,
+                           int64_t first_step, const char *version);
 void tr_report_close(tr_report_t *r);
 /* Most memory that the process has had so far. */
 size_t tr_report_peak_bytes(void);
 /* After step `step` (counted from 0). */
 tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o);
-tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_outcome_t *v, double seconds, bool is_best);
+tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_outcome_t *v, double seconds,
+                            bool is_best);
 /* One line for the epoch that ends with `steps_done`. */
 void tr_report_epoch(tr_report_t *r, int64_t steps_done);
 tr_status_t tr_report_test(tr_report_t *r, const tr_eval_outcome_t *v, double seconds);
 /* skipped: updates, by train.on_nan. Leaves the summary of a run that was done as it is where no step was added to it. */
-tr_status_t tr_report_summary(tr_report_t *r, const char *status, int64_t steps_done, int64_t skipped, size_t host_bytes);
+tr_status_t tr_report_summary(tr_report_t *r, const char *status, int64_t steps_done, int64_t skipped,
+                              size_t host_bytes);
 
 #endif

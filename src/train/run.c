@@ -31,7 +31,8 @@ static tr_status_t join(const char *dir, const char *name, char **out) {
 }
 
 tr_status_t tr_run_default_dir(const tr_run_settings_t *settings, const char *config_path, char **out) {
-    const char *slash = strrchr(config_path, '/'), *name = slash ? slash + 1 : config_path, *dot = strrchr(name, '.');
+    const char *slash = strrchr(config_path, '/'), *name = slash ? slash + 1 : config_path,
+               *dot = strrchr(name, '.');
     int length = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
     if (settings->name && *settings->name) {
         name = settings->name;
@@ -46,7 +47,7 @@ tr_status_t tr_run_default_dir(const tr_run_settings_t *settings, const char *co
     return tr_str_take(&path, out);
 }
 
-/* -- folder and lock ------------------------------------------------------------------------------------------------------- */
+/* -- folder and lock ------------------------------------------------------------------------------------- */
 
 /* With all parents. Where one exists already that is fine, even if somebody else makes it at the same time. */
 static tr_status_t make_dirs(const char *dir) {
@@ -58,9 +59,12 @@ static tr_status_t make_dirs(const char *dir) {
         char end = *c;
         *c = '\0';
         struct stat info;
-        if (mkdir(path, 0777) != 0 && (errno != EEXIST || stat(path, &info) != 0)) status = fail_errno("make the run folder", path);
+        if (mkdir(path, 0777) != 0 && (errno != EEXIST || stat(path, &info) != 0))
+            status = fail_errno("make the run folder", path);
         else if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
-            status = TR_FAIL(TR_ERR_CONFIG, "the run folder %s cannot be made: %s is a file; choose another run.dir", dir, path);
+            status =
+                TR_FAIL(TR_ERR_CONFIG,
+                        "the run folder %s cannot be made: %s is a file; choose another run.dir", dir, path);
         *c = end;
         if (!end) break;
     }
@@ -73,8 +77,9 @@ static tr_status_t fail_locked(const tr_run_t *run) {
     ssize_t length = pread(run->lock_fd, holder, sizeof holder - 1, 0);
     holder[length > 0 ? length : 0] = '\0';
     holder[strcspn(holder, "\n")] = '\0';
-    return TR_FAIL(TR_ERR_CONFIG, "the run folder %s is in use by %s; wait for that run to end, or choose another run.dir", run->dir,
-                   *holder ? holder : "another process");
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "the run folder %s is in use by %s; wait for that run to end, or choose another run.dir",
+                   run->dir, *holder ? holder : "another process");
 }
 
 /* The kernel lets go of the lock when the process ends, however it ends. */
@@ -87,7 +92,8 @@ static tr_status_t take_lock(tr_run_t *run) {
     TR_TRY(status);
     if (flock(run->lock_fd, LOCK_EX | LOCK_NB) != 0) {
         if (errno == EWOULDBLOCK) return fail_locked(run);
-        TR_WARN("the file system of %s has no locks (%s): nothing keeps a second run out of it", run->dir, strerror(errno));
+        TR_WARN("the file system of %s has no locks (%s): nothing keeps a second run out of it", run->dir,
+                strerror(errno));
     }
     gethostname(host, sizeof host - 1);
     tr_clock_iso8601(date);
@@ -98,7 +104,7 @@ static tr_status_t take_lock(tr_run_t *run) {
     return TR_OK;
 }
 
-/* -- whole files ----------------------------------------------------------------------------------------------------------- */
+/* -- whole files ----------------------------------------------------------------------------------------- */
 
 static tr_status_t write_bytes(int fd, const char *path, const char *bytes, size_t count) {
     while (count > 0) {
@@ -139,8 +145,10 @@ static tr_status_t replace_file(const tr_run_t *run, const char *name, const cha
     TR_TRY_GOTO(tr_str_take(&t, &temporary), done);
     status = write_temporary(temporary, text, bytes);
     if (status == TR_OK && rename(temporary, path) != 0) status = fail_errno("rename to", path);
-    if (status == TR_OK) status = sync_dir(run->dir);
-    else unlink(temporary);
+    if (status == TR_OK)
+        status = sync_dir(run->dir);
+    else
+        unlink(temporary);
 done:
     tr_free(&path);
     tr_free(&temporary);
@@ -156,8 +164,10 @@ static int append_json(const char *bytes, size_t count, void *text) {
 static tr_status_t dump(tr_run_t *run, const json_t *value, size_t flags) {
     run->line.length = 0;
     run->line.status = TR_OK;
-    if (!json_is_object(value)) return TR_FAIL(TR_ERR_INTERNAL, "%s: a line has to be a JSON object", run->dir);
-    if (json_dump_callback(value, append_json, &run->line, flags) != 0) return TR_FAIL(TR_ERR_INTERNAL, "%s: a value has no JSON form", run->dir);
+    if (!json_is_object(value))
+        return TR_FAIL(TR_ERR_INTERNAL, "%s: a line has to be a JSON object", run->dir);
+    if (json_dump_callback(value, append_json, &run->line, flags) != 0)
+        return TR_FAIL(TR_ERR_INTERNAL, "%s: a value has no JSON form", run->dir);
     tr_str_append(&run->line, "\n");
     TR_TRY(run->line.status);
     return TR_OK;
@@ -171,7 +181,7 @@ tr_status_t tr_run_summary(tr_run_t *run, json_t *summary) {
     return TR_OK;
 }
 
-/* -- metrics --------------------------------------------------------------------------------------------------------------- */
+/* -- metrics --------------------------------------------------------------------------------------------- */
 
 tr_status_t tr_run_metrics(tr_run_t *run, json_t *line) {
     /* Reals with all their digits: equal runs can be told from nearly equal ones. */
@@ -181,7 +191,8 @@ tr_status_t tr_run_metrics(tr_run_t *run, json_t *line) {
     off_t before = lseek(run->metrics_fd, 0, SEEK_END);
     status = write_bytes(run->metrics_fd, run->metrics_path, run->line.text, run->line.length);
     /* Half a line (disk full) would spoil the next one too. */
-    if (status != TR_OK && before >= 0 && ftruncate(run->metrics_fd, before) != 0) TR_WARN("%s ends in half a line", run->metrics_path);
+    if (status != TR_OK && before >= 0 && ftruncate(run->metrics_fd, before) != 0)
+        TR_WARN("%s ends in half a line", run->metrics_path);
     return status;
 }
 
@@ -210,7 +221,8 @@ tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step) {
     size_t kept = leading_bytes(text, bytes, step);
     munmap(text, bytes);
     /* In place: whoever follows the file keeps following it. */
-    if (kept < bytes && ftruncate(run->metrics_fd, (off_t)kept) != 0) return fail_errno("shorten", run->metrics_path);
+    if (kept < bytes && ftruncate(run->metrics_fd, (off_t)kept) != 0)
+        return fail_errno("shorten", run->metrics_path);
     return TR_OK;
 }
 
@@ -222,7 +234,7 @@ static tr_status_t open_metrics(tr_run_t *run) {
     return TR_OK;
 }
 
-/* -- open and close -------------------------------------------------------------------------------------------------------- */
+/* -- open and close -------------------------------------------------------------------------------------- */
 
 static tr_status_t open_files(tr_run_t *run, const char *config_text) {
     char *log_path = NULL;
@@ -267,5 +279,9 @@ void tr_run_close(tr_run_t **closing) {
     tr_free(closing);
 }
 
-const char *tr_run_dir(const tr_run_t *run) { return run->dir; }
-const char *tr_run_checkpoint_dir(const tr_run_t *run) { return run->checkpoint_dir; }
+const char *tr_run_dir(const tr_run_t *run) {
+    return run->dir;
+}
+const char *tr_run_checkpoint_dir(const tr_run_t *run) {
+    return run->checkpoint_dir;
+}

@@ -42,7 +42,7 @@ bool tr_tensor_bytes(tr_dtype_t dtype, const tr_shape_t *shape, int64_t *out) {
     return true;
 }
 
-/* -- one tensor's entry ------------------------------------------------------------------------------- */
+/* -- one tensor's entry ---------------------------------------------------------------------------------- */
 
 static tr_status_t read_dtype(const char *path, const char *name, json_t *value, tr_dtype_t *out) {
     const char *text = json_string_value(value);
@@ -98,7 +98,7 @@ static tr_status_t read_entry(tr_safetensors_t *f, const char *name, json_t *val
     return TR_OK;
 }
 
-/* -- the whole ---------------------------------------------------------------------------------------- */
+/* -- the whole ------------------------------------------------------------------------------------------- */
 
 static int64_t size_of(const tr_named_tensor_t *t) {
     int64_t bytes = 0;

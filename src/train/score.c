@@ -3,8 +3,7 @@
 
 #include <math.h>
 
-/* -- classes
- * ------------------------------------------------------------------------------------------------------------------ */
+/* -- classes --------------------------------------------------------------------------------------------- */
 
 /* All counts are one block, so that one reduction sums them. */
 static int64_t class_block(const tr_class_counts_t *c) {
@@ -105,8 +104,7 @@ size_t tr_class_confusions(const tr_class_counts_t *c, size_t max, tr_class_pair
     return found;
 }
 
-/* -- targets of a regression
- * -------------------------------------------------------------------------------------------------- */
+/* -- targets of a regression ----------------------------------------------------------------------------- */
 
 tr_status_t tr_target_sums_create(int64_t targets, tr_target_sums_t **out) {
     tr_target_sums_t *t = NULL;

@@ -33,11 +33,12 @@ static tr_status_t open_data(tr_session_t *s) {
             TR_TRY(tr_dataset_open(&s->data, (tr_split_t)split, &s->dataset[split]));
     const tr_dataset_t *shapes = s->dataset[main_split];
     if (!shapes)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "%s is not set: name an HDF5 file (`trainer import` makes one, `trainer data FILE` "
-                       "shows what is in it)%s",
-                       key[main_split],
-                       !s->params.training && !s->params.prediction ? ", or say which data to score with --split" : "");
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "%s is not set: name an HDF5 file (`trainer import` makes one, `trainer data FILE` "
+            "shows what is in it)%s",
+            key[main_split],
+            !s->params.training && !s->params.prediction ? ", or say which data to score with --split" : "");
     s->info = shapes->info;
     if (s->params.prediction) s->info.classes = s->data.classes > 0 ? s->data.classes : 0;
     for (int split = 0; split < 3; split++) {
@@ -89,8 +90,7 @@ static tr_status_t resolve_order(tr_session_t *s) {
     return TR_OK;
 }
 
-/* -- the batch on the device
- * ------------------------------------------------------------------------------------------------- */
+/* -- the batch on the device ----------------------------------------------------------------------------- */
 
 static tr_shape_t batched(const tr_shape_t *sample, int64_t micro) {
     tr_shape_t shape = {.ndim = sample->ndim + 1, .dim = {micro}};
@@ -105,7 +105,8 @@ static tr_status_t make_scale(tr_session_t *s, int64_t channels, tr_tensor_t *sc
     TR_TRY(tr_alloc(2 * (size_t)channels * sizeof *values, "data.mean and data.std", &values));
     for (int64_t c = 0; c < channels; c++) {
         const int64_t i = info->channels == 1 ? 0 : c;
-        const float mean = info->channels > 0 ? info->mean[i] : 0, std = info->channels > 0 ? info->std[i] : 255;
+        const float mean = info->channels > 0 ? info->mean[i] : 0,
+                    std = info->channels > 0 ? info->std[i] : 255;
         values[c] = 1 / std;
         values[channels + c] = -mean / std;
     }
@@ -271,7 +272,8 @@ static tr_status_t open_device(tr_session_t *s) {
     if (p.threads < 1) p.threads = s->main.threads < 0 && !w ? 0 : 1;
     TR_TRY(tr_device_open(s->main.device, &p, &s->device));
     if (s->main.precision == TR_PRECISION_BF16 && !s->device->fast_bf16 && s->params.rank == 0)
-        TR_WARN("precision = bf16: this processor has no instructions for products of bf16; they are emulated, and f32 is "
+        TR_WARN("precision = bf16: this processor has no instructions for products of bf16; they are "
+                "emulated, and f32 is "
                 "faster here");
     return TR_OK;
 }
@@ -296,7 +298,9 @@ static void drop_graph(tr_session_t *s) {
     s->parameters = 0;
 }
 
-static bool is_auto(const tr_session_t *s) { return s->data.micro_batch < 0 && s->params.micro_batch == 0; }
+static bool is_auto(const tr_session_t *s) {
+    return s->data.micro_batch < 0 && s->params.micro_batch == 0;
+}
 
 /* micro_batch = auto: the next smaller one until the plan fits; on all ranks what fits the one with the least memory. */
 static tr_status_t fit_graph(tr_session_t *s) {
@@ -401,8 +405,7 @@ static tr_status_t feed(tr_session_t *s, tr_tensor_t input, const void *host) {
 }
 
 tr_status_t tr_session_feed(tr_session_t *s, const tr_batch_t *batch) {
-    for (int f = 0; f < batch->field_count; f++)
-        TR_TRY(feed(s, s->field[f], batch->field[f]));
+    for (int f = 0; f < batch->field_count; f++) TR_TRY(feed(s, s->field[f], batch->field[f]));
     TR_TRY(feed(s, s->batch.sample_id, batch->sample_id));
     return feed(s, s->batch.weight, batch->weight);
 }

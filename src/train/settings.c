@@ -24,9 +24,10 @@ const tr_config_table_t tr_train_config = {"train", train_fields, TR_COUNT(train
 static const tr_config_field_t main_fields[] = {
     TR_FIELD_STRING(tr_main_settings_t, device, "auto",
                     "Device to train on: auto, cpu, cuda, strict (`trainer info` lists them)."),
-    TR_FIELD_ENUM(tr_main_settings_t, precision, "f32", "f32|bf16",
-                  "Type of activations and products. Sums, statistics, weights, gradients and optimizer state are f32 "
-                  "in any case."),
+    TR_FIELD_ENUM(
+        tr_main_settings_t, precision, "f32", "f32|bf16",
+        "Type of activations and products. Sums, statistics, weights, gradients and optimizer state are f32 "
+        "in any case."),
     TR_FIELD_STRING(tr_main_settings_t, resume, "auto",
                     "auto: go on from the newest whole checkpoint in the run folder, if there is one; no: "
                     "begin anew, in a folder "

@@ -37,7 +37,8 @@ static tr_status_t name_mirror(tr_snapshot_t *n, const tr_tensor_info_t *state) 
     const tr_graph_t *g = n->s->g;
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
         const tr_tensor_info_t *p = tr_tensor_info(g, (tr_tensor_t){id});
-        if (!tr_is_param(g, (tr_tensor_t){id}) || p->block_elems >= tr_graph_layout(g).trainable_elems) continue;
+        if (!tr_is_param(g, (tr_tensor_t){id}) || p->block_elems >= tr_graph_layout(g).trainable_elems)
+            continue;
         const char *data = n->host[2] + state->offset_bytes + (size_t)p->block_elems * sizeof(float);
         TR_TRY(add_name(&n->optimizer, p->name, state->name, p, data));
     }
@@ -358,7 +359,8 @@ static void compare_fingerprint(const tr_session_t *s, const tr_checkpoint_t *ch
     const char *what = json_string_value(json_object_get(state, "dataset"));
     format_fingerprint(s, now);
     if (then && strcmp(then, now) != 0)
-        TR_WARN("the training data are not the file of the checkpoint (%s), or a copy: the run goes on exactly only if "
+        TR_WARN("the training data are not the file of the checkpoint (%s), or a copy: the run goes on "
+                "exactly only if "
                 "their content is the same",
                 what ? what : "not known");
     json_decref(state);

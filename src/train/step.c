@@ -21,7 +21,8 @@ struct tr_stepper {
     tr_collectives_t *collectives;
     tr_loader_t *loader;
     exchange_t *host;
-    tr_batch_t *last;  /* of the step, until its outcome is known: what is not finite is looked for in it; else NULL */
+    /* of the step, until its outcome is known: what is not finite is looked for in it; else NULL */
+    tr_batch_t *last;
     tr_batch_t **held; /* [slot_count] tr_stepper_hold: the first step's batches, for every step; else NULL */
 };
 

@@ -17,7 +17,8 @@ static bool read_process(long pid, char name[32], long *out_parent) {
     fclose(file);
     /* "12 (na me) S 11 ...": the name may hold blanks and brackets. */
     char *open_bracket = read ? strchr(line, '(') : NULL, *close_bracket = read ? strrchr(line, ')') : NULL;
-    if (!open_bracket || !close_bracket || sscanf(close_bracket + 1, " %*c %ld", out_parent) != 1) return false;
+    if (!open_bracket || !close_bracket || sscanf(close_bracket + 1, " %*c %ld", out_parent) != 1)
+        return false;
     *close_bracket = '\0';
     snprintf(name, 32, "%s", open_bracket + 1);
     return true;
@@ -58,5 +59,6 @@ tr_progress_style_t tr_terminal_style(void) {
     if (!locale || !*locale) locale = getenv("LC_CTYPE");
     if (!locale || !*locale) locale = getenv("LANG");
     return (tr_progress_style_t){.color = !no_color || !*no_color,
-                                 .unicode = locale && (strcasestr(locale, "utf-8") || strcasestr(locale, "utf8"))};
+                                 .unicode =
+                                     locale && (strcasestr(locale, "utf-8") || strcasestr(locale, "utf8"))};
 }

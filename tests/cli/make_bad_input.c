@@ -13,7 +13,10 @@ static uint8_t label[SAMPLES];
 static float number[SAMPLES * PIXELS];
 static int failures;
 
-#define RANK(...) (int)(sizeof((hsize_t[]){__VA_ARGS__}) / sizeof(hsize_t)), (const hsize_t[]){__VA_ARGS__}
+#define RANK(...)                                                                                            \
+    (int)(sizeof((hsize_t[]){__VA_ARGS__}) / sizeof(hsize_t)), (const hsize_t[]) {                           \
+        __VA_ARGS__                                                                                          \
+    }
 
 static hid_t create(const char *path) {
     hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
@@ -21,7 +24,8 @@ static hid_t create(const char *path) {
     return file;
 }
 
-static void put_as(hid_t file, const char *name, int ndim, const hsize_t *dim, hid_t type, const void *data, hid_t how) {
+static void put_as(hid_t file, const char *name, int ndim, const hsize_t *dim, hid_t type, const void *data,
+                   hid_t how) {
     hid_t space = ndim ? H5Screate_simple(ndim, dim, NULL) : H5Screate(H5S_SCALAR);
     hid_t links = H5Pcreate(H5P_LINK_CREATE);
     H5Pset_create_intermediate_group(links, 1);
@@ -36,11 +40,19 @@ static void put(hid_t file, const char *name, int ndim, const hsize_t *dim, hid_
     put_as(file, name, ndim, dim, type, data, H5P_DEFAULT);
 }
 
-static void put_images(hid_t file) { put(file, "x", RANK(SAMPLES, 8, 8, 1), H5T_NATIVE_UINT8, image); }
-static void put_labels(hid_t file) { put(file, "y", RANK(SAMPLES), H5T_NATIVE_UINT8, label); }
-static void put_numbers(hid_t file) { put(file, "x", RANK(SAMPLES, 8, 8, 1), H5T_NATIVE_FLOAT, number); }
+static void put_images(hid_t file) {
+    put(file, "x", RANK(SAMPLES, 8, 8, 1), H5T_NATIVE_UINT8, image);
+}
+static void put_labels(hid_t file) {
+    put(file, "y", RANK(SAMPLES), H5T_NATIVE_UINT8, label);
+}
+static void put_numbers(hid_t file) {
+    put(file, "x", RANK(SAMPLES, 8, 8, 1), H5T_NATIVE_FLOAT, number);
+}
 
-static void end(hid_t file) { failures += H5Fclose(file) < 0; }
+static void end(hid_t file) {
+    failures += H5Fclose(file) < 0;
+}
 
 static void fill(void) {
     for (int i = 0; i < SAMPLES * PIXELS; i++) {

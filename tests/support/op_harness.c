@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- errors and comparison ------------------------------------------------------------------------------ */
+/* -- errors and comparison ------------------------------------------------------------------------------- */
 
 void op_must(tr_status_t status, const char *what) {
     if (status != TR_OK) fail_msg("%s: %s", what, tr_error_last()->message);
@@ -45,7 +45,7 @@ double op_act(tr_act_t act, double x) {
     }
 }
 
-/* -- devices -------------------------------------------------------------------------------------------- */
+/* -- devices --------------------------------------------------------------------------------------------- */
 
 op_devices_t op_devices(void) {
     op_devices_t devices = {0};
@@ -63,7 +63,7 @@ tr_device_t *op_open(const char *name) {
     return device;
 }
 
-/* -- one graph ------------------------------------------------------------------------------------------ */
+/* -- one graph ------------------------------------------------------------------------------------------- */
 
 op_bench_t op_begin(const char *device, tr_mode_t mode) {
     op_bench_t b = {.device = op_open(device)};
@@ -140,7 +140,7 @@ void op_end(op_bench_t *b) {
     tr_device_close(&b->device);
 }
 
-/* -- a case in double ----------------------------------------------------------------------------------- */
+/* -- a case in double ------------------------------------------------------------------------------------ */
 
 typedef struct {
     const op_case_t *c;
@@ -227,7 +227,7 @@ static void forget(expected_t *e) {
     test_free(e->seed);
 }
 
-/* -- a case on a device --------------------------------------------------------------------------------- */
+/* -- a case on a device ---------------------------------------------------------------------------------- */
 
 /* FORWARD: chained and without gradients, so that inputs end at the op. */
 typedef enum { DIRECT, CHAINED, KEPT, FORWARD, RECOMPUTED, ACCUMULATED, VARIANTS } variant_t;

@@ -54,7 +54,8 @@ struct op_case {
     tr_status_t (*build)(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out);
     void (*reference)(const op_case_t *c, const double *const *in, double *y);
     double tolerance, grad_tolerance; /* relative to the largest value; 0: 1e-5 and 3e-5 */
-    bool rounds_inside; /* bf16 rounds between two ops, or a gradient is had from a rounded result: all gradients are rough */
+    /* bf16 rounds between two ops, or a gradient is had from a rounded result: all gradients are rough */
+    bool rounds_inside;
 };
 
 void op_check(const op_case_t *c);

@@ -41,7 +41,7 @@ static void refuse(const char *what) {
     exit(1);
 }
 
-/* -- make --------------------------------------------------------------------------------------------------------------- */
+/* -- make ------------------------------------------------------------------------------------------------ */
 
 static void write_images(hid_t group, hsize_t samples, hsize_t chunk_rows) {
     const hsize_t size[4] = {samples, 64, 64, 3}, chunk[4] = {chunk_rows, 64, 64, 3},
@@ -86,7 +86,7 @@ static int make(const char *path, double mib, hsize_t chunk_bytes) {
     return H5Fclose(file) < 0;
 }
 
-/* -- time --------------------------------------------------------------------------------------------------------------- */
+/* -- time ------------------------------------------------------------------------------------------------ */
 
 typedef struct {
     const char *path;

@@ -46,7 +46,7 @@ static int error_value, always;
 static _Atomic long count;
 static uintptr_t text_begin, text_end; /* the program's own code */
 
-/* -- settings --------------------------------------------------------------------------------------- */
+/* -- settings -------------------------------------------------------------------------------------------- */
 
 static int find_text(struct dl_phdr_info *info, size_t size, void *arg) {
     (void)size, (void)arg;
@@ -94,7 +94,7 @@ __attribute__((constructor)) static void read_settings(void) {
     if (calls && getenv("FAIL_HOW")) read_how(getenv("FAIL_HOW"));
 }
 
-/* -- is it this one --------------------------------------------------------------------------------- */
+/* -- is it this one -------------------------------------------------------------------------------------- */
 
 static int counts(const char *call) {
     const size_t length = strlen(call);
@@ -155,7 +155,7 @@ static void slow_down(int fd) {
     if (strstr(path, slow_on)) delay(slow_milliseconds);
 }
 
-/* -- the calls -------------------------------------------------------------------------------------- */
+/* -- the calls ------------------------------------------------------------------------------------------- */
 
 #define NEXT(name)                                                                                           \
     static __typeof__(name) *next;                                                                           \

@@ -107,8 +107,8 @@ CPU_INLINE void task_moments(const cpu_bn_t *bn, const cpu_bn_task_t *t, const v
     for (int64_t line = t->first, lines = FIRST_BLOCK; line < t->last; line += lines, lines = BLOCK) {
         if (lines > t->last - line) lines = t->last - line;
         double n = (double)(line - t->first), nb = (double)lines, inverse = 1 / nb;
-        block_sums(cpu_at(x, line * bn->width + t->column, type), pivot, bn->width, lines, t->width, sum, square,
-                   type);
+        block_sums(cpu_at(x, line * bn->width + t->column, type), pivot, bn->width, lines, t->width, sum,
+                   square, type);
 #pragma omp simd
         for (int64_t j = 0; j < t->width; j++) {
             double s = sum[j];

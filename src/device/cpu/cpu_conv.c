@@ -30,8 +30,8 @@ static cpu_dnn_tensor_t bias_of(const tr_view_t *view) {
                              : (cpu_dnn_tensor_t){.ndim = 0};
 }
 
-static tr_status_t prepare(cpu_dnn_desc_t *desc, const tr_device_t *device, const tr_conv_attr_t *attr, void **out_state,
-                           size_t *out_scratch_bytes) {
+static tr_status_t prepare(cpu_dnn_desc_t *desc, const tr_device_t *device, const tr_conv_attr_t *attr,
+                           void **out_state, size_t *out_scratch_bytes) {
     cpu_dnn_t *dnn = NULL;
     for (int i = 0; i < attr->spatial; i++) {
         desc->stride[i] = attr->stride[i], desc->dilation[i] = attr->dilation[i];

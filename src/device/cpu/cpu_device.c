@@ -16,7 +16,8 @@ typedef struct {
 static tr_status_t cpu_open(const tr_device_params_t *params, tr_device_t **out) {
     cpu_device_t *cpu = NULL;
     if (params->threads < 0)
-        return TR_FAIL(TR_ERR_CONFIG, "device cpu: expected a number of threads of 1 or more, or 0 for all; found %d",
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "device cpu: expected a number of threads of 1 or more, or 0 for all; found %d",
                        params->threads);
     TR_TRY(tr_alloc(sizeof *cpu, "the cpu device", &cpu));
     tr_device_t *device = &cpu->base;
@@ -41,7 +42,9 @@ static tr_status_t cpu_alloc(tr_device_t *device, size_t bytes, void **out) {
     return tr_alloc_aligned(bytes ? bytes : 1, MEMORY_ALIGN, "device memory", out);
 }
 
-static void cpu_free(tr_device_t *device, void *pointer) { tr_free(&pointer); }
+static void cpu_free(tr_device_t *device, void *pointer) {
+    tr_free(&pointer);
+}
 
 static tr_status_t cpu_stream_create(tr_device_t *device, const char *name, tr_stream_t **out) {
     *out = (tr_stream_t *)&((cpu_device_t *)device)->stream;
@@ -50,7 +53,9 @@ static tr_status_t cpu_stream_create(tr_device_t *device, const char *name, tr_s
 
 static void cpu_stream_destroy(tr_device_t *device, tr_stream_t *stream) {}
 
-static tr_status_t cpu_stream_sync(tr_device_t *device, tr_stream_t *stream) { return TR_OK; }
+static tr_status_t cpu_stream_sync(tr_device_t *device, tr_stream_t *stream) {
+    return TR_OK;
+}
 
 static tr_status_t cpu_event_create(tr_device_t *device, tr_event_t **out) {
     *out = (tr_event_t *)&((cpu_device_t *)device)->event;
@@ -59,12 +64,16 @@ static tr_status_t cpu_event_create(tr_device_t *device, tr_event_t **out) {
 
 static void cpu_event_destroy(tr_device_t *device, tr_event_t *event) {}
 
-static tr_status_t cpu_event_order(tr_device_t *device, tr_event_t *event, tr_stream_t *stream) { return TR_OK; }
+static tr_status_t cpu_event_order(tr_device_t *device, tr_event_t *event, tr_stream_t *stream) {
+    return TR_OK;
+}
 
-static tr_status_t cpu_event_sync(tr_device_t *device, tr_event_t *event) { return TR_OK; }
+static tr_status_t cpu_event_sync(tr_device_t *device, tr_event_t *event) {
+    return TR_OK;
+}
 
-static tr_status_t cpu_memory_copy(tr_device_t *device, tr_stream_t *stream, void *dst, const void *src, size_t bytes,
-                                   tr_copy_kind_t kind) {
+static tr_status_t cpu_memory_copy(tr_device_t *device, tr_stream_t *stream, void *dst, const void *src,
+                                   size_t bytes, tr_copy_kind_t kind) {
     int threads = bytes >= PARALLEL_COPY_BYTES ? device->threads : 1;
 #pragma omp parallel for num_threads(threads)
     for (int i = 0; i < threads; i++) {

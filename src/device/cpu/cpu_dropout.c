@@ -72,7 +72,8 @@ CPU_KERNEL(dropout) {
     for (int64_t task = 0; task < samples * parts; task++) {
         int64_t sample = task / parts, first = task % parts * TASK;
         int64_t last = width - first < TASK ? width : first + TASK, at = sample * width;
-        CPU_BY_TYPE(dtype, t, drop(&mask, ids[sample], first, last, cpu_at(x, at, t), cpu_at_out(y, at, t), t));
+        CPU_BY_TYPE(dtype, t,
+                    drop(&mask, ids[sample], first, last, cpu_at(x, at, t), cpu_at_out(y, at, t), t));
     }
     return TR_OK;
 }

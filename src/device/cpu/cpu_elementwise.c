@@ -7,8 +7,10 @@
 #define MAP(dtype, t, body)                                                                                  \
     do {                                                                                                     \
         int threads_ = cpu_threads(device, n);                                                               \
-        CPU_BY_TYPE(dtype, t, _Pragma("omp parallel for simd num_threads(threads_) schedule(static)")        \
-                                  for (int64_t i = 0; i < n; i++) body);                                     \
+        CPU_BY_TYPE(                                                                                         \
+            dtype, t,                                                                                        \
+            _Pragma("omp parallel for simd num_threads(threads_) schedule(static)") for (int64_t i = 0;      \
+                                                                                         i < n; i++) body);  \
     } while (0)
 
 CPU_KERNEL(copy) {

@@ -37,7 +37,8 @@ static const char *compiled_isa(void) {
 void tr_cpu_host_describe(int threads, char *text, size_t text_bytes) {
     char model[160];
     read_model(model, sizeof model);
-    snprintf(text, text_bytes, "%s, %d thread%s, %s", model, threads, threads == 1 ? "" : "s", compiled_isa());
+    snprintf(text, text_bytes, "%s, %d thread%s, %s", model, threads, threads == 1 ? "" : "s",
+             compiled_isa());
 }
 
 static size_t read_meminfo(void) {
@@ -84,7 +85,8 @@ static size_t cgroup_memory_bytes(void) {
         size_t limit = SIZE_MAX;
         char *group = strchr(line, '/');
         line[strcspn(line, "\n")] = '\0';
-        if (group && strncmp(line, "0::", 3) == 0) limit = least_limit("/sys/fs/cgroup", group, "memory.max");
+        if (group && strncmp(line, "0::", 3) == 0)
+            limit = least_limit("/sys/fs/cgroup", group, "memory.max");
         else if (group && strstr(line, ":memory:"))
             limit = least_limit("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes");
         if (limit < least) least = limit;

@@ -36,27 +36,34 @@ static inline cpu_range_t cpu_range(int64_t count, int64_t align, int parts, int
 }
 
 /* Whether an optional input or output is there; holds in `prepare` too, where all pointers are NULL. */
-static inline bool cpu_present(const tr_view_t *view) { return view->shape.ndim >= 0; }
+static inline bool cpu_present(const tr_view_t *view) {
+    return view->shape.ndim >= 0;
+}
 
 extern const tr_device_ops_t tr_device_cpu;
 extern const tr_kernel_t tr_cpu_kernels[TR_K_COUNT];
 
 /* cpu_threads.c */
-int tr_cpu_threads_default(void);           /* OMP_NUM_THREADS, else processors of this process's affinity and cgroup */
-void tr_cpu_threads_enter(int threads);     /* makes the calling thread and its team of `threads` ready to compute */
+/* OMP_NUM_THREADS, else processors of this process's affinity and cgroup */
+int tr_cpu_threads_default(void);
+/* makes the calling thread and its team of `threads` ready to compute */
+void tr_cpu_threads_enter(int threads);
 
 /* cpu_host.c */
-void tr_cpu_host_describe(int threads, char *text, size_t text_bytes); /* "AMD EPYC 9B14, 2 threads, AVX-512" */
-size_t tr_cpu_host_memory_bytes(void);      /* the machine's memory or this process's cgroup limit, the smaller */
+/* "AMD EPYC 9B14, 2 threads, AVX-512" */
+void tr_cpu_host_describe(int threads, char *text, size_t text_bytes);
+/* the machine's memory or this process's cgroup limit, the smaller */
+size_t tr_cpu_host_memory_bytes(void);
 
 /* cpu_peak.c */
 tr_status_t tr_cpu_measure_peak(tr_device_t *device, double *out_flops_per_sec, double *out_bytes_per_sec);
 
 /* Kernels: tr_cpu_<slot>; those with something to plan also tr_cpu_<slot>_prepare and tr_cpu_<slot>_release. */
-#define CPU_KERNEL(slot)         tr_status_t tr_cpu_##slot(tr_device_t *device, tr_stream_t *stream, const tr_kernel_call_t *call)
-#define CPU_KERNEL_PREPARE(slot)                                                                           \
-    tr_status_t tr_cpu_##slot##_prepare(tr_device_t *device, const tr_kernel_call_t *call, void **out_state,  \
-                                     size_t *out_scratch_bytes)
+#define CPU_KERNEL(slot)                                                                                     \
+    tr_status_t tr_cpu_##slot(tr_device_t *device, tr_stream_t *stream, const tr_kernel_call_t *call)
+#define CPU_KERNEL_PREPARE(slot)                                                                             \
+    tr_status_t tr_cpu_##slot##_prepare(tr_device_t *device, const tr_kernel_call_t *call, void **out_state, \
+                                        size_t *out_scratch_bytes)
 #define CPU_KERNEL_RELEASE(slot) void tr_cpu_##slot##_release(tr_device_t *device, void *state)
 
 CPU_KERNEL(copy);

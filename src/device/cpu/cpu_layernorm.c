@@ -11,11 +11,12 @@ static int64_t row_elems(const tr_view_t *view) {
 }
 
 /* One row. */
-CPU_INLINE void row_forward(const void *x, const float *gamma, const float *beta, int64_t width, double eps, bool relu,
-                            void *y, float *out_mean, float *out_rstd, int type) {
+CPU_INLINE void row_forward(const void *x, const float *gamma, const float *beta, int64_t width, double eps,
+                            bool relu, void *y, float *out_mean, float *out_rstd, int type) {
     double sum = 0, squares = 0, n = (double)width;
     float first = cpu_get(x, 0, type);
-    CPU_LANE_SUM(sum, width, i, cpu_get(x, i, type) - first); /* of differences: a large mean costs no digits */
+    /* of differences: a large mean costs no digits */
+    CPU_LANE_SUM(sum, width, i, cpu_get(x, i, type) - first);
     double exact = first + sum / n;
     float m = (float)exact;
     CPU_LANE_SUM(squares, width, i, (cpu_get(x, i, type) - m) * (cpu_get(x, i, type) - m));
@@ -41,8 +42,8 @@ CPU_KERNEL(layernorm_fwd) {
 #pragma omp parallel for num_threads(cpu_threads(device, rows *width *COST)) schedule(static)
     for (int64_t r = 0; r < rows; r++)
         CPU_BY_TYPE(call->in[0].dtype, t,
-                    row_forward(cpu_at(x, r * width, t), gamma, beta, width, eps, relu, cpu_at_out(y, r * width, t),
-                                mean + r, rstd + r, t));
+                    row_forward(cpu_at(x, r * width, t), gamma, beta, width, eps, relu,
+                                cpu_at_out(y, r * width, t), mean + r, rstd + r, t));
     return TR_OK;
 }
 
@@ -67,7 +68,10 @@ CPU_INLINE void row_backward(const void *dy, const void *x, const float *gamma, 
     float shift = (float)(sum / (double)width), slope = (float)(product / (double)width);
 #pragma omp simd
     for (int64_t i = 0; i < width; i++)
-        cpu_put(dx, i, rstd * (cpu_get(dy, i, type) * gamma[i] - (shift + (cpu_get(x, i, type) - mean) * rstd * slope)), type);
+        cpu_put(dx, i,
+                rstd *
+                    (cpu_get(dy, i, type) * gamma[i] - (shift + (cpu_get(x, i, type) - mean) * rstd * slope)),
+                type);
 }
 
 CPU_KERNEL(layernorm_bwd) {
@@ -85,8 +89,8 @@ CPU_KERNEL(layernorm_bwd) {
         for (int64_t r = part.first; r < part.last; r++) {
             int64_t at = r * width;
             CPU_BY_TYPE(call->in[1].dtype, t,
-                        row_backward(cpu_at(dy, at, t), cpu_at(x, at, t), call->in[2].data, mean[r], rstd[r], width, sums,
-                                     sums + width, dx ? cpu_at_out(dx, at, t) : NULL, t));
+                        row_backward(cpu_at(dy, at, t), cpu_at(x, at, t), call->in[2].data, mean[r], rstd[r],
+                                     width, sums, sums + width, dx ? cpu_at_out(dx, at, t) : NULL, t));
         }
     }
     for (int64_t i = 0; i < width; i++) {

@@ -52,13 +52,16 @@ CPU_KERNEL_PREPARE(matmul) {
     *out_scratch_bytes = 0;
     bool fits = fits_primitive(attr, cpu_present(&call->in[2]));
     if (call->in[0].dtype != TR_F32 && (!fits || attr->beta != 0.0f))
-        return TR_FAIL(TR_ERR_INTERNAL, "device cpu: a product of %s with beta %g, or with alpha %g and a bias, is not "
-                       "provided; cast its inputs to f32", tr_dtype_name(call->in[0].dtype), attr->beta, attr->alpha);
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "device cpu: a product of %s with beta %g, or with alpha %g and a bias, is not "
+                       "provided; cast its inputs to f32",
+                       tr_dtype_name(call->in[0].dtype), attr->beta, attr->alpha);
     if (!fits) {
         if (has_epilogue(call)) *out_scratch_bytes = (size_t)(e.rows * e.columns) * sizeof(float);
         return TR_OK;
     }
-    cpu_dnn_desc_t desc = {.kind = CPU_DNN_MATMUL, .alpha = attr->alpha, .beta = attr->beta, .act = attr->act};
+    cpu_dnn_desc_t desc = {
+        .kind = CPU_DNN_MATMUL, .alpha = attr->alpha, .beta = attr->beta, .act = attr->act};
     desc.threads = device->threads;
     desc.src = matrices(call->in[0].dtype, e.batch, e.rows, e.inner, attr->trans_a, batched);
     desc.weights = matrices(call->in[1].dtype, e.b_batch, e.inner, e.columns, attr->trans_b, batched);
@@ -80,8 +83,8 @@ static float activate(tr_act_t act, float x) {
     }
 }
 
-static void finish(const tr_device_t *device, const extent_t *e, const tr_matmul_attr_t *attr, const float *product,
-                   const float *bias, float *c) {
+static void finish(const tr_device_t *device, const extent_t *e, const tr_matmul_attr_t *attr,
+                   const float *product, const float *bias, float *c) {
 #pragma omp parallel for num_threads(cpu_threads(device, e->rows * e->columns)) schedule(static)
     for (int64_t i = 0; i < e->rows; i++)
         for (int64_t j = 0; j < e->columns; j++) {
@@ -100,9 +103,10 @@ static tr_status_t run_by_sgemm(const tr_device_t *device, const tr_kernel_call_
         const float *b = (const float *)call->in[1].data + i * e.b_step;
         float *c = (float *)call->out[0].data + i * e.rows * e.columns;
         float *product = epilogue ? call->scratch : c;
-        TR_TRY(tr_cpu_dnn_sgemm(device->threads, attr->trans_a, attr->trans_b, e.rows, e.columns, e.inner, attr->alpha, a,
-                             attr->trans_a ? e.rows : e.inner, b, attr->trans_b ? e.inner : e.columns,
-                             epilogue ? 0.0f : attr->beta, product, e.columns));
+        TR_TRY(tr_cpu_dnn_sgemm(device->threads, attr->trans_a, attr->trans_b, e.rows, e.columns, e.inner,
+                                attr->alpha, a, attr->trans_a ? e.rows : e.inner, b,
+                                attr->trans_b ? e.inner : e.columns, epilogue ? 0.0f : attr->beta, product,
+                                e.columns));
         if (epilogue) finish(device, &e, attr, product, call->in[2].data, c);
     }
     return TR_OK;

@@ -29,12 +29,13 @@ struct cpu_dnn {
     dnnl_primitive_t primitive, reorder; /* reorder: NULL where the weights are used as they are */
     bool reorder_after;                  /* the weights are what is computed */
     dnnl_memory_t memory[ROLE_COUNT];
-    void *address[ROLE_COUNT];           /* what `memory` points at, as setting it is not free */
+    void *address[ROLE_COUNT]; /* what `memory` points at, as setting it is not free */
     dnnl_exec_arg_t arg[ROLE_COUNT], reorder_arg[2];
     int arg_count, threads;
     size_t scratchpad_bytes, packed_bytes;
-    int64_t widened[ROLE_COUNT];         /* elements of a bf16 tensor that is computed with as an f32 copy; 0: none */
-    int result;                          /* the role that is written */
+    /* elements of a bf16 tensor that is computed with as an f32 copy; 0: none */
+    int64_t widened[ROLE_COUNT];
+    int result; /* the role that is written */
 };
 
 static const char *status_text(dnnl_status_t status) {
@@ -47,15 +48,15 @@ static const char *status_text(dnnl_status_t status) {
     }
 }
 
-#define DNN_TRY(expr)                                                                                      \
-    do {                                                                                                   \
-        dnnl_status_t dnn_status_ = (expr);                                                                \
-        if (dnn_status_ != dnnl_success)                                                                   \
-            return TR_FAIL(dnn_status_ == dnnl_out_of_memory ? TR_ERR_MEMORY : TR_ERR_INTERNAL,            \
-                           "oneDNN: %s: %s", #expr, status_text(dnn_status_));                             \
+#define DNN_TRY(expr)                                                                                        \
+    do {                                                                                                     \
+        dnnl_status_t dnn_status_ = (expr);                                                                  \
+        if (dnn_status_ != dnnl_success)                                                                     \
+            return TR_FAIL(dnn_status_ == dnnl_out_of_memory ? TR_ERR_MEMORY : TR_ERR_INTERNAL,              \
+                           "oneDNN: %s: %s", #expr, status_text(dnn_status_));                               \
     } while (0)
 
-/* -- the two interfaces ------------------------------------------------------------------------------------------- */
+/* -- the two interfaces ---------------------------------------------------------------------------------- */
 
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t layout_ref_t;
@@ -63,10 +64,12 @@ typedef struct {
     dnnl_memory_desc_t desc; /* NULL: absent */
 } layout_t;
 
-static layout_ref_t layout_ref(const layout_t *layout) { return layout->desc; }
+static layout_ref_t layout_ref(const layout_t *layout) {
+    return layout->desc;
+}
 
-static dnnl_status_t layout_create(int ndim, const dnnl_dims_t dims, dnnl_data_type_t type, const dnnl_dims_t strides,
-                                   layout_t *out) {
+static dnnl_status_t layout_create(int ndim, const dnnl_dims_t dims, dnnl_data_type_t type,
+                                   const dnnl_dims_t strides, layout_t *out) {
     if (strides) return dnnl_memory_desc_create_with_strides(&out->desc, ndim, dims, type, strides);
     return dnnl_memory_desc_create_with_tag(&out->desc, ndim, dims, type, dnnl_format_tag_any);
 }
@@ -88,10 +91,12 @@ typedef struct {
     dnnl_memory_desc_t desc; /* ndims 0: absent */
 } layout_t;
 
-static layout_ref_t layout_ref(const layout_t *layout) { return layout->desc.ndims ? &layout->desc : NULL; }
+static layout_ref_t layout_ref(const layout_t *layout) {
+    return layout->desc.ndims ? &layout->desc : NULL;
+}
 
-static dnnl_status_t layout_create(int ndim, const dnnl_dims_t dims, dnnl_data_type_t type, const dnnl_dims_t strides,
-                                   layout_t *out) {
+static dnnl_status_t layout_create(int ndim, const dnnl_dims_t dims, dnnl_data_type_t type,
+                                   const dnnl_dims_t strides, layout_t *out) {
     if (strides) return dnnl_memory_desc_init_by_strides(&out->desc, ndim, dims, type, strides);
     return dnnl_memory_desc_init_by_tag(&out->desc, ndim, dims, type, dnnl_format_tag_any);
 }
@@ -102,14 +107,17 @@ static dnnl_status_t append_eltwise(dnnl_post_ops_t ops, dnnl_alg_kind_t kind, f
     return dnnl_post_ops_append_eltwise(ops, 1.0f, kind, alpha, 0.0f);
 }
 
-static dnnl_status_t append_sum(dnnl_post_ops_t ops, float scale) { return dnnl_post_ops_append_sum(ops, scale); }
+static dnnl_status_t append_sum(dnnl_post_ops_t ops, float scale) {
+    return dnnl_post_ops_append_sum(ops, scale);
+}
 #endif
 
 /* What a primitive descriptor is made of, in oneDNN's types. */
 typedef struct {
-    layout_t own_weights;               /* as the caller stores them */
-    layout_t src, weights, bias, dst;   /* as the primitive is offered them */
-    layout_t hint_weights;              /* of the forward direction, which has them in the type of its input */
+    layout_t own_weights;             /* as the caller stores them */
+    layout_t src, weights, bias, dst; /* as the primitive is offered them */
+    /* of the forward direction, which has them in the type of its input */
+    layout_t hint_weights;
     dnnl_dims_t stride, dilation, pad_lo, pad_hi;
     dnnl_primitive_attr_t attr;
 } recipe_t;
@@ -130,15 +138,16 @@ static dnnl_status_t plan_conv_fwd(const recipe_t *r, dnnl_engine_t engine, dnnl
 static dnnl_status_t plan_conv_bwd_data(const recipe_t *r, dnnl_engine_t engine, dnnl_primitive_desc_t hint,
                                         dnnl_primitive_desc_t *out) {
     return dnnl_convolution_backward_data_primitive_desc_create(
-        out, engine, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights), layout_ref(&r->dst),
-        r->stride, r->dilation, r->pad_lo, r->pad_hi, hint, r->attr);
+        out, engine, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights),
+        layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi, hint, r->attr);
 }
 
-static dnnl_status_t plan_conv_bwd_weights(const recipe_t *r, dnnl_engine_t engine, dnnl_primitive_desc_t hint,
-                                           dnnl_primitive_desc_t *out) {
+static dnnl_status_t plan_conv_bwd_weights(const recipe_t *r, dnnl_engine_t engine,
+                                           dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out) {
     return dnnl_convolution_backward_weights_primitive_desc_create(
-        out, engine, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights), layout_ref(&r->bias),
-        layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi, hint, r->attr);
+        out, engine, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights),
+        layout_ref(&r->bias), layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi, hint,
+        r->attr);
 }
 #else
 static dnnl_status_t plan_matmul(const recipe_t *r, dnnl_engine_t engine, dnnl_primitive_desc_t *out) {
@@ -152,8 +161,8 @@ static dnnl_status_t plan_conv_fwd(const recipe_t *r, dnnl_engine_t engine, dnnl
                                    dnnl_primitive_desc_t *out) {
     dnnl_convolution_desc_t op;
     dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(
-        &op, prop, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights), layout_ref(&r->bias),
-        layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi);
+        &op, prop, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights),
+        layout_ref(&r->bias), layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi);
     return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, r->attr, engine, NULL) : status;
 }
 
@@ -161,13 +170,13 @@ static dnnl_status_t plan_conv_bwd_data(const recipe_t *r, dnnl_engine_t engine,
                                         dnnl_primitive_desc_t *out) {
     dnnl_convolution_desc_t op;
     dnnl_status_t status = dnnl_dilated_convolution_backward_data_desc_init(
-        &op, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights), layout_ref(&r->dst), r->stride,
-        r->dilation, r->pad_lo, r->pad_hi);
+        &op, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights), layout_ref(&r->dst),
+        r->stride, r->dilation, r->pad_lo, r->pad_hi);
     return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, r->attr, engine, hint) : status;
 }
 
-static dnnl_status_t plan_conv_bwd_weights(const recipe_t *r, dnnl_engine_t engine, dnnl_primitive_desc_t hint,
-                                           dnnl_primitive_desc_t *out) {
+static dnnl_status_t plan_conv_bwd_weights(const recipe_t *r, dnnl_engine_t engine,
+                                           dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out) {
     dnnl_convolution_desc_t op;
     dnnl_status_t status = dnnl_dilated_convolution_backward_weights_desc_init(
         &op, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights), layout_ref(&r->bias),
@@ -176,7 +185,7 @@ static dnnl_status_t plan_conv_bwd_weights(const recipe_t *r, dnnl_engine_t engi
 }
 #endif
 
-/* -- from description to recipe ----------------------------------------------------------------------------------- */
+/* -- from description to recipe -------------------------------------------------------------------------- */
 
 static dnnl_status_t describe(const cpu_dnn_tensor_t *tensor, bool any, layout_t *out) {
     if (!tensor->ndim) return dnnl_success;
@@ -198,9 +207,12 @@ static dnnl_alg_kind_t eltwise_of(tr_act_t act) {
 
 static dnnl_status_t append_post_ops(const cpu_dnn_desc_t *desc, dnnl_post_ops_t ops) {
     dnnl_status_t status = dnnl_success;
-    if (desc->kind == CPU_DNN_MATMUL && desc->alpha != 1.0f) status = append_eltwise(ops, dnnl_eltwise_linear, desc->alpha);
-    if (status == dnnl_success && desc->kind == CPU_DNN_MATMUL && desc->beta != 0.0f) status = append_sum(ops, desc->beta);
-    if (status == dnnl_success && desc->act != TR_ACT_NONE) status = append_eltwise(ops, eltwise_of(desc->act), 0.0f);
+    if (desc->kind == CPU_DNN_MATMUL && desc->alpha != 1.0f)
+        status = append_eltwise(ops, dnnl_eltwise_linear, desc->alpha);
+    if (status == dnnl_success && desc->kind == CPU_DNN_MATMUL && desc->beta != 0.0f)
+        status = append_sum(ops, desc->beta);
+    if (status == dnnl_success && desc->act != TR_ACT_NONE)
+        status = append_eltwise(ops, eltwise_of(desc->act), 0.0f);
     return status;
 }
 
@@ -240,7 +252,7 @@ static void recipe_fini(recipe_t *r) {
     if (r->attr) dnnl_primitive_attr_destroy(r->attr);
 }
 
-/* -- from recipe to primitive ------------------------------------------------------------------------------------- */
+/* -- from recipe to primitive ---------------------------------------------------------------------------- */
 
 /* A gradient's plan wants the plan of the forward direction as a hint. */
 static dnnl_status_t plan_hint(const recipe_t *r, dnnl_engine_t engine, dnnl_primitive_desc_t *out) {
@@ -269,12 +281,18 @@ typedef struct {
 
 /* Where each role is found in a primitive, by kind. */
 static const place_t places[][ROLE_COUNT] = {
-    [CPU_DNN_MATMUL] = {{dnnl_query_src_md, DNNL_ARG_SRC}, {dnnl_query_weights_md, DNNL_ARG_WEIGHTS},
-                        {dnnl_query_undef, DNNL_ARG_BIAS}, {dnnl_query_dst_md, DNNL_ARG_DST}},
-    [CPU_DNN_CONV_FWD] = {{dnnl_query_src_md, DNNL_ARG_SRC}, {dnnl_query_weights_md, DNNL_ARG_WEIGHTS},
-                          {dnnl_query_undef, DNNL_ARG_BIAS}, {dnnl_query_dst_md, DNNL_ARG_DST}},
-    [CPU_DNN_CONV_BWD_DATA] = {{dnnl_query_diff_src_md, DNNL_ARG_DIFF_SRC}, {dnnl_query_weights_md, DNNL_ARG_WEIGHTS},
-                               {dnnl_query_undef, 0}, {dnnl_query_diff_dst_md, DNNL_ARG_DIFF_DST}},
+    [CPU_DNN_MATMUL] = {{dnnl_query_src_md, DNNL_ARG_SRC},
+                        {dnnl_query_weights_md, DNNL_ARG_WEIGHTS},
+                        {dnnl_query_undef, DNNL_ARG_BIAS},
+                        {dnnl_query_dst_md, DNNL_ARG_DST}},
+    [CPU_DNN_CONV_FWD] = {{dnnl_query_src_md, DNNL_ARG_SRC},
+                          {dnnl_query_weights_md, DNNL_ARG_WEIGHTS},
+                          {dnnl_query_undef, DNNL_ARG_BIAS},
+                          {dnnl_query_dst_md, DNNL_ARG_DST}},
+    [CPU_DNN_CONV_BWD_DATA] = {{dnnl_query_diff_src_md, DNNL_ARG_DIFF_SRC},
+                               {dnnl_query_weights_md, DNNL_ARG_WEIGHTS},
+                               {dnnl_query_undef, 0},
+                               {dnnl_query_diff_dst_md, DNNL_ARG_DIFF_DST}},
     [CPU_DNN_CONV_BWD_WEIGHTS] = {{dnnl_query_src_md, DNNL_ARG_SRC},
                                   {dnnl_query_diff_weights_md, DNNL_ARG_DIFF_WEIGHTS},
                                   {dnnl_query_undef, DNNL_ARG_DIFF_BIAS},
@@ -402,7 +420,9 @@ void tr_cpu_dnn_destroy(cpu_dnn_t **dnn) {
     tr_free(dnn);
 }
 
-static size_t align_scratch(size_t bytes) { return (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN; }
+static size_t align_scratch(size_t bytes) {
+    return (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+}
 
 size_t tr_cpu_dnn_scratch_bytes(const cpu_dnn_t *dnn) {
     size_t bytes = align_scratch(dnn->packed_bytes) + align_scratch(dnn->scratchpad_bytes);
@@ -410,7 +430,7 @@ size_t tr_cpu_dnn_scratch_bytes(const cpu_dnn_t *dnn) {
     return bytes;
 }
 
-/* -- running ------------------------------------------------------------------------------------------------------ */
+/* -- running --------------------------------------------------------------------------------------------- */
 
 static tr_status_t point_at(cpu_dnn_t *dnn, int role, void *address) {
     if (!dnn->memory[role] || dnn->address[role] == address) return TR_OK;
@@ -420,7 +440,8 @@ static tr_status_t point_at(cpu_dnn_t *dnn, int role, void *address) {
 }
 
 static tr_status_t execute(cpu_dnn_t *dnn) {
-    if (dnn->reorder && !dnn->reorder_after) DNN_TRY(dnnl_primitive_execute(dnn->reorder, dnn->stream, 2, dnn->reorder_arg));
+    if (dnn->reorder && !dnn->reorder_after)
+        DNN_TRY(dnnl_primitive_execute(dnn->reorder, dnn->stream, 2, dnn->reorder_arg));
     DNN_TRY(dnnl_primitive_execute(dnn->primitive, dnn->stream, dnn->arg_count, dnn->arg));
     if (dnn->reorder_after) DNN_TRY(dnnl_primitive_execute(dnn->reorder, dnn->stream, 2, dnn->reorder_arg));
     return TR_OK;
@@ -472,11 +493,12 @@ const char *tr_cpu_dnn_implementation(const cpu_dnn_t *dnn) {
     return status == dnnl_success ? name : "?";
 }
 
-tr_status_t tr_cpu_dnn_sgemm(int threads, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
-                          const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c,
-                          int64_t ldc) {
+tr_status_t tr_cpu_dnn_sgemm(int threads, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
+                             float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                             float beta, float *c, int64_t ldc) {
     omp_set_num_threads(threads);
-    DNN_TRY(dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc));
+    DNN_TRY(
+        dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc));
     return TR_OK;
 }
 

@@ -16,7 +16,12 @@ typedef struct {
     tr_dtype_t dtype;
 } cpu_dnn_tensor_t;
 
-typedef enum { CPU_DNN_MATMUL, CPU_DNN_CONV_FWD, CPU_DNN_CONV_BWD_DATA, CPU_DNN_CONV_BWD_WEIGHTS } cpu_dnn_kind_t;
+typedef enum {
+    CPU_DNN_MATMUL,
+    CPU_DNN_CONV_FWD,
+    CPU_DNN_CONV_BWD_DATA,
+    CPU_DNN_CONV_BWD_WEIGHTS
+} cpu_dnn_kind_t;
 
 /* The tensors by their role in the forward direction; a kind that computes a gradient writes it in that role's place. */
 typedef struct {
@@ -47,8 +52,9 @@ const char *tr_cpu_dnn_implementation(const cpu_dnn_t *dnn);
 bool tr_cpu_dnn_has_bf16(void);
 
 /* C (m, n) = alpha op(A) op(B) + beta C, row-major with leading dimensions. */
-tr_status_t tr_cpu_dnn_sgemm(int threads, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k, float alpha,
-                          const float *a, int64_t lda, const float *b, int64_t ldb, float beta, float *c, int64_t ldc);
+tr_status_t tr_cpu_dnn_sgemm(int threads, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
+                             float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
+                             float beta, float *c, int64_t ldc);
 
 /* "oneDNN 2.6.3" into text of 32 bytes. */
 void tr_cpu_dnn_version(char text[32]);

@@ -14,19 +14,26 @@
 
 #define SLICES     24
 #define ITERATIONS (1 << 18)
-#define CHAINS     12 /* independent sums: latency times units of any processor we know, and they fit the registers */
+#define CHAINS                                                                                               \
+    12 /* independent sums: latency times units of any processor we know, and they fit the registers */
 #define COPY_BYTES (64 << 20)
 #define COPIES     4
 
 #if defined(__AVX512F__)
 typedef __m512 vector_t;
-static inline vector_t multiply_add(vector_t a, vector_t b, vector_t c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vector_t multiply_add(vector_t a, vector_t b, vector_t c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
 #elif defined(__FMA__)
 typedef __m256 vector_t;
-static inline vector_t multiply_add(vector_t a, vector_t b, vector_t c) { return _mm256_fmadd_ps(a, b, c); }
+static inline vector_t multiply_add(vector_t a, vector_t b, vector_t c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
 #else
 typedef float vector_t __attribute__((vector_size(16)));
-static inline vector_t multiply_add(vector_t a, vector_t b, vector_t c) { return a * b + c; }
+static inline vector_t multiply_add(vector_t a, vector_t b, vector_t c) {
+    return a * b + c;
+}
 #endif
 enum { VECTOR_LANES = sizeof(vector_t) / sizeof(float) };
 

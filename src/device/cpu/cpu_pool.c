@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define NARROW 64 /* channels that one thread takes backward where there are few images */
-#define LANES 16 /* channels at a time: one AVX-512 register, two of AVX2 */
+#define LANES  16 /* channels at a time: one AVX-512 register, two of AVX2 */
 
 typedef struct {
     int64_t in[3], out[3], kernel[3], stride[3], pad[3];
@@ -21,7 +21,8 @@ typedef struct {
 } window_t;
 
 static geometry_t geometry_of(const tr_pool_attr_t *attr, const tr_shape_t *image, const tr_shape_t *pooled) {
-    geometry_t g = {.images = image->dim[0], .channels = image->dim[image->ndim - 1], .in_size = 1, .out_size = 1};
+    geometry_t g = {
+        .images = image->dim[0], .channels = image->dim[image->ndim - 1], .in_size = 1, .out_size = 1};
     for (int i = 0; i < 3; i++) {
         int from = i - (3 - attr->spatial);
         g.in[i] = g.out[i] = g.kernel[i] = g.stride[i] = 1;
@@ -53,14 +54,14 @@ static int64_t window_size(const window_t *w) {
 }
 
 /* Runs `body` with `pos` for each position of window `w`, in rising order. */
-#define FOR_WINDOW(g, w, pos)                                                                              \
-    for (int64_t d_ = (w)->first[0]; d_ < (w)->last[0]; d_++)                                              \
-        for (int64_t h_ = (w)->first[1]; h_ < (w)->last[1]; h_++)                                          \
-            for (int64_t pos = (d_ * (g)->in[1] + h_) * (g)->in[2] + (w)->first[2],                        \
-                         end_ = pos - (w)->first[2] + (w)->last[2];                                        \
+#define FOR_WINDOW(g, w, pos)                                                                                \
+    for (int64_t d_ = (w)->first[0]; d_ < (w)->last[0]; d_++)                                                \
+        for (int64_t h_ = (w)->first[1]; h_ < (w)->last[1]; h_++)                                            \
+            for (int64_t pos = (d_ * (g)->in[1] + h_) * (g)->in[2] + (w)->first[2],                          \
+                         end_ = pos - (w)->first[2] + (w)->last[2];                                          \
                  pos < end_; pos++)
 
-/* -- forward: `lanes` channels of one window; always inlined, so that the full width is a constant ----------------- */
+/* -- forward: `lanes` channels of one window; always inlined, so that the full width is a constant ------- */
 
 /* Of any alignment. Written out because the compiler does not vectorise two selections behind one comparison. */
 typedef float lanes_f32_t __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
@@ -80,13 +81,15 @@ CPU_INLINE lanes_f32_t get_lanes(const void *x, int type) {
 
 /* `value` is one that get_lanes gave: there is nothing to round. */
 CPU_INLINE void put_lanes(void *y, lanes_f32_t value, int type) {
-    if (type == TR_F32) *(lanes_f32_t *)y = value;
-    else *(lanes_u16_t *)y = __builtin_convertvector((lanes_u32_t)value >> 16, lanes_u16_t);
+    if (type == TR_F32)
+        *(lanes_f32_t *)y = value;
+    else
+        *(lanes_u16_t *)y = __builtin_convertvector((lanes_u32_t)value >> 16, lanes_u16_t);
 }
 
 /* A NaN replaces any number, and nothing replaces a NaN. */
-CPU_INLINE void max_window_lanes(const geometry_t *g, const window_t *w, const void *x, void *y, int32_t *index,
-                                 int type) {
+CPU_INLINE void max_window_lanes(const geometry_t *g, const window_t *w, const void *x, void *y,
+                                 int32_t *index, int type) {
     lanes_f32_t best = (lanes_f32_t){0} - INFINITY;
     lanes_i32_t where = (lanes_i32_t){0} + first_position(g, w);
     FOR_WINDOW(g, w, pos) {
@@ -112,7 +115,8 @@ CPU_INLINE void max_window_one(const geometry_t *g, const window_t *w, const voi
     if (index) *index = where;
 }
 
-CPU_INLINE void avg_window(const geometry_t *g, const window_t *w, const void *x, void *y, int lanes, int type) {
+CPU_INLINE void avg_window(const geometry_t *g, const window_t *w, const void *x, void *y, int lanes,
+                           int type) {
     float sum[LANES];
     int64_t size = window_size(w);
     for (int c = 0; c < lanes; c++) sum[c] = 0.0f;
@@ -123,7 +127,8 @@ CPU_INLINE void avg_window(const geometry_t *g, const window_t *w, const void *x
     for (int c = 0; c < lanes; c++) cpu_put(y, c, sum[c] / (float)size, type);
 }
 
-CPU_INLINE void max_row(const geometry_t *g, const window_t *w, const void *x, void *y, int32_t *index, int t) {
+CPU_INLINE void max_row(const geometry_t *g, const window_t *w, const void *x, void *y, int32_t *index,
+                        int t) {
     int64_t c = 0;
     for (; c + LANES <= g->channels; c += LANES)
         max_window_lanes(g, w, cpu_at(x, c, t), cpu_at_out(y, c, t), index ? index + c : NULL, t);
@@ -133,18 +138,21 @@ CPU_INLINE void max_row(const geometry_t *g, const window_t *w, const void *x, v
 
 CPU_INLINE void avg_row(const geometry_t *g, const window_t *w, const void *x, void *y, int t) {
     int64_t c = 0;
-    for (; c + LANES <= g->channels; c += LANES) avg_window(g, w, cpu_at(x, c, t), cpu_at_out(y, c, t), LANES, t);
+    for (; c + LANES <= g->channels; c += LANES)
+        avg_window(g, w, cpu_at(x, c, t), cpu_at_out(y, c, t), LANES, t);
     if (c < g->channels) avg_window(g, w, cpu_at(x, c, t), cpu_at_out(y, c, t), (int)(g->channels - c), t);
 }
 
-CPU_INLINE void forward_row(const geometry_t *g, bool max, int64_t row, const void *x, void *y, int32_t *index,
-                            int t) {
+CPU_INLINE void forward_row(const geometry_t *g, bool max, int64_t row, const void *x, void *y,
+                            int32_t *index, int t) {
     window_t w = window_row(g, row);
     for (int64_t i = 0; i < g->out[2]; i++) {
         int64_t at = (row * g->out[2] + i) * g->channels;
         window_edge(g, 2, i, &w);
-        if (max) max_row(g, &w, x, cpu_at_out(y, at, t), index ? index + at : NULL, t);
-        else avg_row(g, &w, x, cpu_at_out(y, at, t), t);
+        if (max)
+            max_row(g, &w, x, cpu_at_out(y, at, t), index ? index + at : NULL, t);
+        else
+            avg_row(g, &w, x, cpu_at_out(y, at, t), t);
     }
 }
 
@@ -160,24 +168,26 @@ CPU_KERNEL(pool_fwd) {
         int64_t image = i / rows, out = image * g.out_size * g.channels;
         int32_t *where = index ? index + out : NULL;
         CPU_BY_TYPE(call->in[0].dtype, t,
-                    forward_row(&g, attr->max, i % rows, cpu_at(x, image * in_elems, t), cpu_at_out(y, out, t), where, t));
+                    forward_row(&g, attr->max, i % rows, cpu_at(x, image * in_elems, t),
+                                cpu_at_out(y, out, t), where, t));
     }
     return TR_OK;
 }
 
-/* -- backward: a block of channels of one image; windows may overlap, so that contributions are added, in f32 ------- */
+/* -- backward: a block of channels of one image; windows may overlap, so that contributions are added, in f32  */
 
 /* `line` elements from one position to the next in dx. */
-CPU_INLINE void max_window_bwd(const geometry_t *g, const window_t *w, const void *dy, const int32_t *index, float *dx,
-                               int64_t line, int64_t channels, int type) {
+CPU_INLINE void max_window_bwd(const geometry_t *g, const window_t *w, const void *dy, const int32_t *index,
+                               float *dx, int64_t line, int64_t channels, int type) {
     FOR_WINDOW(g, w, pos) {
         float *row = dx + pos * line;
-        for (int64_t c = 0; c < channels; c++) row[c] += index[c] == (int32_t)pos ? cpu_get(dy, c, type) : 0.0f;
+        for (int64_t c = 0; c < channels; c++)
+            row[c] += index[c] == (int32_t)pos ? cpu_get(dy, c, type) : 0.0f;
     }
 }
 
-CPU_INLINE void avg_window_bwd(const geometry_t *g, const window_t *w, const void *dy, float *dx, int64_t line,
-                               int64_t channels, int type) {
+CPU_INLINE void avg_window_bwd(const geometry_t *g, const window_t *w, const void *dy, float *dx,
+                               int64_t line, int64_t channels, int type) {
     float size = (float)window_size(w);
     FOR_WINDOW(g, w, pos) {
         float *row = dx + pos * line;
@@ -185,8 +195,8 @@ CPU_INLINE void avg_window_bwd(const geometry_t *g, const window_t *w, const voi
     }
 }
 
-CPU_INLINE void backward_block(const geometry_t *g, const void *dy, const int32_t *index, float *dx, int64_t line,
-                               int64_t channels, int type) {
+CPU_INLINE void backward_block(const geometry_t *g, const void *dy, const int32_t *index, float *dx,
+                               int64_t line, int64_t channels, int type) {
     bool whole = channels == line;
     int64_t runs = whole ? 1 : g->in_size, run = whole ? g->in_size * channels : channels;
     for (int64_t i = 0; i < runs; i++) memset(dx + i * line, 0, (size_t)run * sizeof *dx);
@@ -195,8 +205,10 @@ CPU_INLINE void backward_block(const geometry_t *g, const void *dy, const int32_
         for (int64_t i = 0; i < g->out[2]; i++) {
             int64_t at = (row * g->out[2] + i) * g->channels;
             window_edge(g, 2, i, &w);
-            if (index) max_window_bwd(g, &w, cpu_at(dy, at, type), index + at, dx, line, channels, type);
-            else avg_window_bwd(g, &w, cpu_at(dy, at, type), dx, line, channels, type);
+            if (index)
+                max_window_bwd(g, &w, cpu_at(dy, at, type), index + at, dx, line, channels, type);
+            else
+                avg_window_bwd(g, &w, cpu_at(dy, at, type), dx, line, channels, type);
         }
     }
 }
@@ -206,7 +218,8 @@ static void backward_block_bf16(const geometry_t *g, const uint16_t *dy, const i
                                 int64_t channels, float *sum) {
     backward_block(g, dy, index, sum, channels, channels, TR_BF16);
     for (int64_t pos = 0; pos < g->in_size; pos++)
-        for (int64_t c = 0; c < channels; c++) dx[pos * g->channels + c] = cpu_to_bf16(sum[pos * channels + c]);
+        for (int64_t c = 0; c < channels; c++)
+            dx[pos * g->channels + c] = cpu_to_bf16(sum[pos * channels + c]);
 }
 
 static int64_t block_channels(const tr_device_t *device, const geometry_t *g) {
@@ -220,23 +233,27 @@ CPU_KERNEL(pool_bwd) {
     const int32_t *index = attr->max ? call->in[1].data : NULL;
     void *dx = call->out[0].data;
     int64_t width = block_channels(device, &g), blocks = (g.channels + width - 1) / width;
-#pragma omp parallel for num_threads(cpu_threads(device, tr_shape_elems(&call->out[0].shape))) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(device, tr_shape_elems(&call->out[0].shape)))               \
+    schedule(static)
     for (int64_t i = 0; i < g.images * blocks; i++) {
-        int64_t image = i / blocks, c = i % blocks * width, channels = g.channels - c < width ? g.channels - c : width;
+        int64_t image = i / blocks, c = i % blocks * width,
+                channels = g.channels - c < width ? g.channels - c : width;
         int64_t out = image * g.out_size * g.channels + c, in = image * g.in_size * g.channels + c;
         const int32_t *where = index ? index + out : NULL;
         if (call->out[0].dtype == TR_BF16)
             backward_block_bf16(&g, (const uint16_t *)dy + out, where, (uint16_t *)dx + in, channels,
                                 (float *)call->scratch + omp_get_thread_num() * g.in_size * width);
         else
-            backward_block(&g, (const float *)dy + out, where, (float *)dx + in, g.channels, channels, TR_F32);
+            backward_block(&g, (const float *)dy + out, where, (float *)dx + in, g.channels, channels,
+                           TR_F32);
     }
     return TR_OK;
 }
 
 CPU_KERNEL_PREPARE(pool_bwd) {
     const geometry_t g = geometry_of(call->attr, &call->out[0].shape, &call->in[0].shape);
-    int64_t sums = call->out[0].dtype == TR_BF16 ? device->threads * g.in_size * block_channels(device, &g) : 0;
+    int64_t sums =
+        call->out[0].dtype == TR_BF16 ? device->threads * g.in_size * block_channels(device, &g) : 0;
     *out_state = NULL;
     *out_scratch_bytes = (size_t)sums * sizeof(float);
     return TR_OK;

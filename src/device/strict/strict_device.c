@@ -12,7 +12,7 @@ static strict_device_t *self(tr_device_t *device) {
     return (strict_device_t *)device;
 }
 
-/* -- memory -------------------------------------------------------------------------------------------- */
+/* -- memory ---------------------------------------------------------------------------------------------- */
 
 tr_status_t tr_strict_untag(const strict_device_t *strict, const void *address, size_t bytes, const char *who,
                             void **out) {
@@ -81,7 +81,7 @@ static void strict_host_free(tr_device_t *device, void *pointer) {
     strict->cpu->ops->host_free(strict->cpu, pointer);
 }
 
-/* -- streams and events -------------------------------------------------------------------------------- */
+/* -- streams and events ---------------------------------------------------------------------------------- */
 
 static tr_status_t strict_stream_create(tr_device_t *device, const char *name, tr_stream_t **out) {
     strict_device_t *strict = self(device);
@@ -155,7 +155,7 @@ static tr_status_t strict_event_sync(tr_device_t *device, tr_event_t *event) {
     return status;
 }
 
-/* -- copies -------------------------------------------------------------------------------------------- */
+/* -- copies ---------------------------------------------------------------------------------------------- */
 
 static tr_status_t host_side(const void *address, const char *who, void **out) {
     if ((uintptr_t)address & TAG)
@@ -206,7 +206,7 @@ static tr_status_t strict_poison(tr_device_t *device, tr_stream_t *stream, void 
     return fill(device, stream, dst, bytes, POISON);
 }
 
-/* -- open and close ------------------------------------------------------------------------------------ */
+/* -- open and close -------------------------------------------------------------------------------------- */
 
 /* Memory that its owner did not free stays: the counters of memory show it. */
 static void strict_close(tr_device_t *device) {

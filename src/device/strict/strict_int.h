@@ -68,7 +68,7 @@ extern const tr_device_ops_t tr_device_strict;
 /* The host address behind a tagged one. TR_ERR_INTERNAL names `who` where [address, +bytes) is not in live
  * device memory. */
 tr_status_t tr_strict_untag(const strict_device_t *strict, const void *address, size_t bytes, const char *who,
-                         void **out);
+                            void **out);
 
 /* strict_stream.c. Callers hold the mutex. */
 tr_status_t tr_strict_push(tr_stream_t *stream, const strict_work_t *work);

@@ -19,7 +19,7 @@
 
 enum { SIDE = 6, PIXELS = SIDE * SIDE, CLASSES = 5, TRAIN = 400, TEST = 103 };
 
-/* -- running ----------------------------------------------------------------------------------------------- */
+/* -- running --------------------------------------------------------------------------------------------- */
 
 /* The program on `ranks` ranks; its exit code. Output goes to ./out and ./err. */
 static int trainer(int ranks, const char *format, ...) {
@@ -46,7 +46,7 @@ static bool says(const char *path, const char *words) {
     return system(command) == 0;
 }
 
-/* -- files ------------------------------------------------------------------------------------------------- */
+/* -- files ----------------------------------------------------------------------------------------------- */
 
 typedef struct {
     uint8_t x[PIXELS];
@@ -162,7 +162,7 @@ static double largest_difference(const char *a, const char *b, const char *name,
     return largest;
 }
 
-/* -- tests ------------------------------------------------------------------------------------------------- */
+/* -- tests ----------------------------------------------------------------------------------------------- */
 
 /* The training file carries the moments of its pixels; the others do not, and have to be scaled by the same. */
 static int make_all(void **state) {

@@ -8,9 +8,16 @@
 
 #include "../../../src/comm/world_int.h"
 
-static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",     "PMIX_NAMESPACE",
-                                    "SLURM_STEP_ID",        "SLURM_STEPID", "SLURM_NTASKS",
-                                    "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+static const char *const names[] = {"OMPI_COMM_WORLD_SIZE",
+                                    "PMI_SIZE",
+                                    "PMIX_NAMESPACE",
+                                    "SLURM_STEP_ID",
+                                    "SLURM_STEPID",
+                                    "SLURM_NTASKS",
+                                    "SLURM_STEP_NUM_TASKS",
+                                    "OMPI_COMM_WORLD_RANK",
+                                    "PMI_RANK",
+                                    "SLURM_PROCID"};
 
 static int clear(void **state) {
     for (size_t i = 0; i < TR_COUNT(names); i++) unsetenv(names[i]);

@@ -400,8 +400,7 @@ static void help_tells(void **state) {
     tr_str_free(&text);
 }
 
-/* -- want of memory
- * -------------------------------------------------------------------------------------------------------- */
+/* -- want of memory -------------------------------------------------------------------------------------- */
 
 /* Each allocation fails once: an error or a lost hint, never a leak or a crash. */
 static void memory_runs_out_cleanly(void **state) {

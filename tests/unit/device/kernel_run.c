@@ -24,8 +24,10 @@ static void *upload(tr_device_t *device, tr_stream_t *stream, const void *data, 
     if (bytes == 0) return NULL;
     must(device->ops->alloc(device, bytes, &there));
     must(device->ops->host_alloc(device, bytes, &here));
-    if (data) memcpy(here, data, bytes);
-    else memset(here, 0xff, bytes);
+    if (data)
+        memcpy(here, data, bytes);
+    else
+        memset(here, 0xff, bytes);
     must(device->ops->copy(device, stream, there, here, bytes, TR_COPY_TO_DEVICE));
     must(device->ops->stream_sync(device, stream));
     device->ops->host_free(device, here);
@@ -49,7 +51,8 @@ static void check_f32(const kernel_run_t *run, const char *where, int output, co
         double error = fabs((double)got[i] - t->expect[i]);
         if (error <= t->bound[i] || (isnan(t->expect[i]) && isnan(got[i]))) continue;
         fail_msg("%s, %s on %s: output %d, element %lld: expected %.9g within %.2g, found %.9g", run->what,
-                 tr_kernel_name(run->id), where, output, (long long)i, t->expect[i], t->bound[i], (double)got[i]);
+                 tr_kernel_name(run->id), where, output, (long long)i, t->expect[i], t->bound[i],
+                 (double)got[i]);
     }
 }
 
@@ -61,7 +64,8 @@ static void check_i32(const kernel_run_t *run, const char *where, int output, co
                      tr_kernel_name(run->id), where, output, (long long)i, t->exact[i], got[i]);
 }
 
-static void fill_call(tr_device_t *device, tr_stream_t *stream, const kernel_run_t *run, tr_kernel_call_t *call) {
+static void fill_call(tr_device_t *device, tr_stream_t *stream, const kernel_run_t *run,
+                      tr_kernel_call_t *call) {
     call->n_in = run->n_in, call->n_out = run->n_out, call->attr = run->attr;
     for (int i = 0; i < TR_KERNEL_MAX_IN; i++) {
         kernel_run_tensor_t t = i < run->n_in ? run->in[i] : KERNEL_RUN_ABSENT;
@@ -75,12 +79,13 @@ static void fill_call(tr_device_t *device, tr_stream_t *stream, const kernel_run
     size_t scratch_bytes = 0;
     if (kernel->prepare) must(kernel->prepare(device, call, &call->state, &scratch_bytes));
     call->scratch = upload(device, stream, NULL, scratch_bytes);
-    for (int i = 0; i < run->n_in; i++) call->in[i].data = upload(device, stream, run->in[i].data, bytes_of(&run->in[i]));
+    for (int i = 0; i < run->n_in; i++)
+        call->in[i].data = upload(device, stream, run->in[i].data, bytes_of(&run->in[i]));
 }
 
 /* Once on the device: the outputs of this run, checked, in outs[]. */
-static void run_once(tr_device_t *device, tr_stream_t *stream, const kernel_run_t *run, tr_kernel_call_t *call,
-                     void **outs) {
+static void run_once(tr_device_t *device, tr_stream_t *stream, const kernel_run_t *run,
+                     tr_kernel_call_t *call, void **outs) {
     for (int i = 0; i < run->n_out; i++)
         call->out[i].data = upload(device, stream, run->out[i].data, bytes_of(&run->out[i]));
     int64_t allocations = tr_mem_stats().calls;
@@ -92,8 +97,10 @@ static void run_once(tr_device_t *device, tr_stream_t *stream, const kernel_run_
         if (run->out[i].shape.ndim < 0) continue;
         outs[i] = download(device, stream, call->out[i].data, bytes_of(&run->out[i]));
         device->ops->free(device, call->out[i].data);
-        if (run->out[i].dtype == TR_F32) check_f32(run, device->description, i, outs[i]);
-        else check_i32(run, device->description, i, outs[i]);
+        if (run->out[i].dtype == TR_F32)
+            check_f32(run, device->description, i, outs[i]);
+        else
+            check_i32(run, device->description, i, outs[i]);
     }
 }
 

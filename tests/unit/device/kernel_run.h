@@ -10,18 +10,18 @@
 
 typedef struct {
     tr_dtype_t dtype;
-    tr_shape_t shape;      /* ndim -1: absent */
-    const void *data;      /* an input's content; an output's content before, or NULL */
-    const double *expect;  /* outputs: F32 */
-    const double *bound;   /* F32: allowed error per element, absolute */
-    const int32_t *exact;  /* I32 outputs */
+    tr_shape_t shape;     /* ndim -1: absent */
+    const void *data;     /* an input's content; an output's content before, or NULL */
+    const double *expect; /* outputs: F32 */
+    const double *bound;  /* F32: allowed error per element, absolute */
+    const int32_t *exact; /* I32 outputs */
 } kernel_run_tensor_t;
 
 #define KERNEL_RUN_ABSENT ((kernel_run_tensor_t){.shape = {.ndim = -1}})
 
 typedef struct {
     tr_kernel_id_t id;
-    const char *what;      /* names the case in messages */
+    const char *what; /* names the case in messages */
     const void *attr;
     int n_in, n_out;
     kernel_run_tensor_t in[TR_KERNEL_MAX_IN], out[TR_KERNEL_MAX_OUT];

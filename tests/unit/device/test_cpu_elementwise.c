@@ -144,8 +144,9 @@ static void test_cast_half(void **state) {
 
 /* To bf16: the nearest, ties to even, past the largest to infinity; a NaN stays one whatever its bits. */
 static void test_cast_to_bf16(void **state) {
-    static const uint32_t from[] = {0x3f800000, 0x3f808000, 0x3f818000, 0x3f808001, 0x3f807fff, 0xbf818000, 0x7f7fffff,
-                                    0x7f800000, 0xff800000, 0x80000000, 0x7f800001, 0xffffffff, 0x00008001};
+    static const uint32_t from[] = {0x3f800000, 0x3f808000, 0x3f818000, 0x3f808001, 0x3f807fff,
+                                    0xbf818000, 0x7f7fffff, 0x7f800000, 0xff800000, 0x80000000,
+                                    0x7f800001, 0xffffffff, 0x00008001};
     static const uint16_t want[] = {0x3f80, 0x3f80, 0x3f82, 0x3f81, 0x3f80, 0xbf82, 0x7f80,
                                     0x7f80, 0xff80, 0x8000, 0x7fc0, 0xffff, 0x0001};
     enum { COUNT = sizeof want / sizeof *want, REPEAT = 2600 };
@@ -155,7 +156,8 @@ static void test_cast_to_bf16(void **state) {
     tr_view_t in = {x, TR_F32, TR_SHAPE(COUNT * REPEAT)}, out = {y, TR_BF16, TR_SHAPE(COUNT * REPEAT)};
     RUN(CAST_NORMALIZE, NULL, VIEWS(in, ABSENT, ABSENT), VIEWS(out));
     for (int i = 0; i < COUNT * REPEAT; i++)
-        if (y[i] != want[i % COUNT]) fail_msg("%08x becomes %04x, expected %04x", x[i], y[i], want[i % COUNT]);
+        if (y[i] != want[i % COUNT])
+            fail_msg("%08x becomes %04x, expected %04x", x[i], y[i], want[i % COUNT]);
     free(x);
     free(y);
 }

@@ -14,7 +14,7 @@
 #include <string.h>
 
 /* A single rounding, times the sum of the terms' magnitudes, times what long sums and approximated functions add. */
-#define RELATIVE 2e-6
+#define RELATIVE  2e-6
 #define ACT_ERROR 5e-6
 
 static kernel_run_tensor_t input(const tr_shape_t *shape, const float *data) {
@@ -39,10 +39,10 @@ static void bound_of(double *magnitude, int64_t count, double more) {
     for (int64_t i = 0; i < count; i++) magnitude[i] = magnitude[i] * RELATIVE + more;
 }
 
-/* -- products ----------------------------------------------------------------------------------------------------- */
+/* -- products -------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    int leading;          /* leading dimensions of A and C: 2 and then 3 */
+    int leading; /* leading dimensions of A and C: 2 and then 3 */
     bool b_leading, trans_a, trans_b, bias;
     int m, n, k;
     float alpha, beta;
@@ -56,8 +56,8 @@ static tr_shape_t matrix_shape(int leading, int64_t rows, int64_t columns) {
     return shape;
 }
 
-static void matmul_reference(const matmul_case_t *t, int64_t batch, const float *a, const float *b, const float *bias,
-                             const float *c0, double *c, double *bound) {
+static void matmul_reference(const matmul_case_t *t, int64_t batch, const float *a, const float *b,
+                             const float *bias, const float *c0, double *c, double *bound) {
     for (int64_t i = 0; i < batch * t->m * t->n; i++) {
         int64_t l = i / (t->m * t->n), row = i / t->n % t->m, column = i % t->n;
         const float *al = a + l * t->m * t->k, *bl = t->b_leading ? b + l * t->k * t->n : b;
@@ -73,11 +73,12 @@ static void matmul_reference(const matmul_case_t *t, int64_t batch, const float 
 
 static void try_matmul(const matmul_case_t *t) {
     char what[160];
-    snprintf(what, sizeof what, "leading %d%s, %d x %d x %d, trans %d %d, bias %d, alpha %g, beta %g, act %d", t->leading,
-             t->b_leading ? " of B too" : "", t->m, t->n, t->k, t->trans_a, t->trans_b, t->bias, (double)t->alpha,
-             (double)t->beta, t->act);
+    snprintf(what, sizeof what, "leading %d%s, %d x %d x %d, trans %d %d, bias %d, alpha %g, beta %g, act %d",
+             t->leading, t->b_leading ? " of B too" : "", t->m, t->n, t->k, t->trans_a, t->trans_b, t->bias,
+             (double)t->alpha, (double)t->beta, t->act);
     tr_shape_t as = matrix_shape(t->leading, t->trans_a ? t->k : t->m, t->trans_a ? t->m : t->k);
-    tr_shape_t bs = matrix_shape(t->b_leading ? t->leading : 0, t->trans_b ? t->n : t->k, t->trans_b ? t->k : t->n);
+    tr_shape_t bs =
+        matrix_shape(t->b_leading ? t->leading : 0, t->trans_b ? t->n : t->k, t->trans_b ? t->k : t->n);
     tr_shape_t cs = matrix_shape(t->leading, t->m, t->n), bias_shape = TR_SHAPE(t->n);
     int64_t count = tr_shape_elems(&cs);
     float *a = kernel_run_random(tr_shape_elems(&as), 1), *b = kernel_run_random(tr_shape_elems(&bs), 2);
@@ -96,7 +97,8 @@ static void try_matmul(const matmul_case_t *t) {
 }
 
 static void matmul_of_every_layout(void **state) {
-    static const int sizes[][3] = {{1, 1, 1}, {1, 5, 3}, {5, 1, 3}, {3, 5, 1}, {17, 3, 5}, {64, 10, 256}, {33, 65, 47}};
+    static const int sizes[][3] = {{1, 1, 1},  {1, 5, 3},     {5, 1, 3},   {3, 5, 1},
+                                   {17, 3, 5}, {64, 10, 256}, {33, 65, 47}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (size_t trans = 0; trans < 4; trans++) {
             matmul_case_t t = {.trans_a = trans & 1, .trans_b = trans & 2, .bias = i % 2, .alpha = 1};
@@ -113,7 +115,8 @@ static void matmul_with_alpha_beta_and_activation(void **state) {
     for (int a = 0; a < 2; a++)
         for (int b = 0; b < 3; b++)
             for (int i = 0; i < 10; i++) {
-                matmul_case_t t = {.m = 9, .n = 21, .k = 14, .alpha = alphas[a], .beta = betas[b], .act = i % 5};
+                matmul_case_t t = {
+                    .m = 9, .n = 21, .k = 14, .alpha = alphas[a], .beta = betas[b], .act = i % 5};
                 t.bias = i % 2, t.leading = i >= 5, t.b_leading = i >= 8, t.trans_a = i >= 5 && i < 7;
                 t.trans_b = i % 3 == 0;
                 try_matmul(&t);
@@ -121,14 +124,16 @@ static void matmul_with_alpha_beta_and_activation(void **state) {
 }
 
 static void matmul_of_the_models(void **state) {
-    try_matmul(&(matmul_case_t){.m = 64, .n = 256, .k = 784, .trans_b = true, .bias = true, .alpha = 1, .act = TR_ACT_RELU});
+    try_matmul(&(matmul_case_t){
+        .m = 64, .n = 256, .k = 784, .trans_b = true, .bias = true, .alpha = 1, .act = TR_ACT_RELU});
     try_matmul(&(matmul_case_t){.m = 256, .n = 784, .k = 64, .trans_a = true, .alpha = 1});
     try_matmul(&(matmul_case_t){.m = 256, .n = 784, .k = 64, .trans_a = true, .alpha = 1, .beta = 1});
     try_matmul(&(matmul_case_t){.m = 64, .n = 256, .k = 10, .alpha = 1});
 }
 
 static void column_sum_does_not_depend_on_threads(void **state) {
-    static const int sizes[][2] = {{1, 1}, {1, 17}, {7, 3}, {64, 10}, {5000, 1}, {30001, 5}, {3, 70001}, {4099, 64}};
+    static const int sizes[][2] = {{1, 1},    {1, 17},    {7, 3},     {64, 10},
+                                   {5000, 1}, {30001, 5}, {3, 70001}, {4099, 64}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         tr_shape_t xs = TR_SHAPE(sizes[i][0], sizes[i][1]), ys = TR_SHAPE(sizes[i][1]);
         float *x = kernel_run_random(tr_shape_elems(&xs), (uint32_t)i);
@@ -146,7 +151,7 @@ static void column_sum_does_not_depend_on_threads(void **state) {
     }
 }
 
-/* -- convolutions ------------------------------------------------------------------------------------------------- */
+/* -- convolutions ---------------------------------------------------------------------------------------- */
 
 typedef struct {
     int images, channels, filters, in[3];
@@ -175,7 +180,9 @@ static cube_t cube_of(const conv_case_t *t) {
         if (from < 0) continue;
         c.in[i] = t->in[from], c.kernel[i] = t->attr.kernel[from], c.stride[i] = t->attr.stride[from];
         c.pad[i] = t->attr.pad_lo[from], c.dilation[i] = t->attr.dilation[from];
-        c.out[i] = (c.in[i] + c.pad[i] + t->attr.pad_hi[from] - c.dilation[i] * (c.kernel[i] - 1) - 1) / c.stride[i] + 1;
+        c.out[i] = (c.in[i] + c.pad[i] + t->attr.pad_hi[from] - c.dilation[i] * (c.kernel[i] - 1) - 1) /
+                       c.stride[i] +
+                   1;
     }
     return c;
 }
@@ -192,7 +199,9 @@ static int64_t seen(const cube_t *c, int64_t o, int64_t k) {
     return at;
 }
 
-static int64_t volume(const int64_t *size) { return size[0] * size[1] * size[2]; }
+static int64_t volume(const int64_t *size) {
+    return size[0] * size[1] * size[2];
+}
 
 typedef struct {
     float *x, *w, *bias, *dy;
@@ -252,14 +261,16 @@ static void conv_free(conv_data_t *d) {
 static void try_conv(const conv_case_t *t) {
     char what[200];
     const tr_conv_attr_t *a = &t->attr;
-    snprintf(what, sizeof what, "%d-D conv of %d x %d x %d, %d to %d channels, groups %d, kernel %d, stride %d, dilation %d",
-             a->spatial, t->in[0], t->in[1], t->in[2], t->channels, t->filters, a->groups, a->kernel[0], a->stride[0],
-             a->dilation[0]);
+    snprintf(what, sizeof what,
+             "%d-D conv of %d x %d x %d, %d to %d channels, groups %d, kernel %d, stride %d, dilation %d",
+             a->spatial, t->in[0], t->in[1], t->in[2], t->channels, t->filters, a->groups, a->kernel[0],
+             a->stride[0], a->dilation[0]);
     cube_t c = cube_of(t);
     const int skip = 3 - a->spatial;
     tr_shape_t xs = around(t->images, c.in + skip, a->spatial, t->channels);
     tr_shape_t ys = around(t->images, c.out + skip, a->spatial, t->filters);
-    tr_shape_t ws = around(t->filters, c.kernel + skip, a->spatial, t->channels / a->groups), bs = TR_SHAPE(t->filters);
+    tr_shape_t ws = around(t->filters, c.kernel + skip, a->spatial, t->channels / a->groups),
+               bs = TR_SHAPE(t->filters);
     conv_data_t d = conv_data(t);
     kernel_run_t fwd = {.id = TR_K_CONV_FWD, .what = what, .attr = a, .n_in = 3, .n_out = 1};
     fwd.in[0] = input(&xs, d.x), fwd.in[1] = input(&ws, d.w);
@@ -277,7 +288,8 @@ static void try_conv(const conv_case_t *t) {
 }
 
 #define CONV(...) try_conv(&(conv_case_t){__VA_ARGS__})
-#define ONES      {1, 1, 1}
+#define ONES                                                                                                 \
+    { 1, 1, 1 }
 
 static void conv_one_dimension(void **state) {
     CONV(2, 1, 3, {20}, {1, {3}, {1}, {1}, {1}, ONES, 1, TR_ACT_NONE}, true);
@@ -306,24 +318,28 @@ static void conv_groups(void **state) {
 static void conv_three_dimensions(void **state) {
     CONV(2, 4, 16, {8, 8, 8}, {3, {3, 3, 3}, ONES, ONES, ONES, ONES, 1, TR_ACT_NONE}, true);
     CONV(1, 3, 5, {7, 5, 6}, {3, {2, 3, 1}, {2, 1, 3}, {0, 1, 0}, {1, 2, 0}, ONES, 1, TR_ACT_RELU}, true);
-    CONV(1, 16, 17, {6, 6, 6}, {3, {2, 2, 2}, {1, 1, 2}, {1, 0, 1}, {0, 2, 1}, {2, 1, 2}, 1, TR_ACT_NONE}, false);
+    CONV(1, 16, 17, {6, 6, 6}, {3, {2, 2, 2}, {1, 1, 2}, {1, 0, 1}, {0, 2, 1}, {2, 1, 2}, 1, TR_ACT_NONE},
+         false);
     CONV(1, 6, 4, {4, 5, 4}, {3, {3, 3, 3}, ONES, ONES, ONES, ONES, 2, TR_ACT_NONE}, true);
 }
 
 /* The reference code of oneDNN is correct, and hundreds of times slower: nothing else would notice. */
 static void conv_is_never_the_reference_code(void **state) {
-    static const int shapes[][5] = {{1, 28, 32, 5, 1}, {32, 14, 64, 5, 1}, {64, 7, 128, 3, 1}, {128, 3, 256, 3, 1},
-                                    {3, 32, 16, 3, 1}, {16, 32, 32, 3, 2}, {16, 32, 32, 1, 2}, {3, 64, 64, 7, 2}};
+    static const int shapes[][5] = {{1, 28, 32, 5, 1},   {32, 14, 64, 5, 1}, {64, 7, 128, 3, 1},
+                                    {128, 3, 256, 3, 1}, {3, 32, 16, 3, 1},  {16, 32, 32, 3, 2},
+                                    {16, 32, 32, 1, 2},  {3, 64, 64, 7, 2}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
         for (int kind = CPU_DNN_CONV_FWD; kind <= CPU_DNN_CONV_BWD_WEIGHTS; kind++) {
             cpu_dnn_t *dnn = NULL;
-            const int c = shapes[i][0], h = shapes[i][1], k = shapes[i][2], f = shapes[i][3], s = shapes[i][4];
+            const int c = shapes[i][0], h = shapes[i][1], k = shapes[i][2], f = shapes[i][3],
+                      s = shapes[i][4];
             const int p = (h + f / 2 * 2 - f) / s + 1;
             cpu_dnn_desc_t desc = {.kind = (cpu_dnn_kind_t)kind, .threads = 2};
             desc.src = (cpu_dnn_tensor_t){4, {2, c, h, h}, {c * h * h, 1, h * c, c}, TR_F32};
             desc.weights = (cpu_dnn_tensor_t){4, {k, c, f, f}, {f * f * c, 1, f * c, c}, TR_F32};
             desc.dst = (cpu_dnn_tensor_t){4, {2, k, p, p}, {k * p * p, 1, p * k, k}, TR_F32};
-            for (int d = 0; d < 2; d++) desc.stride[d] = s, desc.dilation[d] = 1, desc.pad_lo[d] = desc.pad_hi[d] = f / 2;
+            for (int d = 0; d < 2; d++)
+                desc.stride[d] = s, desc.dilation[d] = 1, desc.pad_lo[d] = desc.pad_hi[d] = f / 2;
             assert_int_equal(tr_cpu_dnn_create(&desc, &dnn), TR_OK);
             if (strncmp(tr_cpu_dnn_implementation(dnn), "ref", 3) == 0)
                 fail_msg("kind %d of %d to %d channels, kernel %d: oneDNN has only %s", kind, c, k, f,
@@ -332,21 +348,24 @@ static void conv_is_never_the_reference_code(void **state) {
         }
 }
 
-/* -- pooling ------------------------------------------------------------------------------------------------------ */
+/* -- pooling --------------------------------------------------------------------------------------------- */
 
 typedef struct {
     int images, channels, in[3];
     tr_pool_attr_t attr;
 } pool_case_t;
 
-static bool beats(float x, float best) { return isnan(x) ? !isnan(best) : x > best; }
+static bool beats(float x, float best) {
+    return isnan(x) ? !isnan(best) : x > best;
+}
 
 typedef struct {
     double *y, *dx, *y_bound, *dx_bound;
     int32_t *index;
 } pool_result_t;
 
-static void pool_reference(const pool_case_t *t, const cube_t *c, const float *x, const float *dy, pool_result_t *r) {
+static void pool_reference(const pool_case_t *t, const cube_t *c, const float *x, const float *dy,
+                           pool_result_t *r) {
     int64_t in = volume(c->in), out = volume(c->out), taps = volume(c->kernel);
     for (int64_t i = 0; i < t->images * out * t->channels; i++) {
         int64_t channel = i % t->channels, position = i / t->channels % out, image = i / t->channels / out;
@@ -364,8 +383,10 @@ static void pool_reference(const pool_case_t *t, const cube_t *c, const float *x
         for (int64_t tap = 0; tap < taps; tap++) {
             int64_t at = seen(c, position, tap);
             if (at < 0) continue;
-            if (t->attr.max) dx[at * t->channels] += at == best ? (double)dy[i] : 0;
-            else dx[at * t->channels] += (double)dy[i] / (double)count;
+            if (t->attr.max)
+                dx[at * t->channels] += at == best ? (double)dy[i] : 0;
+            else
+                dx[at * t->channels] += (double)dy[i] / (double)count;
         }
     }
 }
@@ -374,11 +395,14 @@ static void try_pool(const pool_case_t *t, bool with_nan) {
     char what[200];
     const tr_pool_attr_t *a = &t->attr;
     snprintf(what, sizeof what, "%d-D %s pool of %d x %d x %d, %d channels, kernel %d, stride %d", a->spatial,
-             a->max ? "max" : "average", t->in[0], t->in[1], t->in[2], t->channels, a->kernel[0], a->stride[0]);
+             a->max ? "max" : "average", t->in[0], t->in[1], t->in[2], t->channels, a->kernel[0],
+             a->stride[0]);
     conv_case_t as_conv = {.attr = {.spatial = a->spatial, .dilation = ONES}};
     memcpy(as_conv.in, t->in, sizeof as_conv.in);
-    memcpy(as_conv.attr.kernel, a->kernel, sizeof a->kernel), memcpy(as_conv.attr.stride, a->stride, sizeof a->stride);
-    memcpy(as_conv.attr.pad_lo, a->pad_lo, sizeof a->pad_lo), memcpy(as_conv.attr.pad_hi, a->pad_hi, sizeof a->pad_hi);
+    memcpy(as_conv.attr.kernel, a->kernel, sizeof a->kernel),
+        memcpy(as_conv.attr.stride, a->stride, sizeof a->stride);
+    memcpy(as_conv.attr.pad_lo, a->pad_lo, sizeof a->pad_lo),
+        memcpy(as_conv.attr.pad_hi, a->pad_hi, sizeof a->pad_hi);
     cube_t c = cube_of(&as_conv);
     tr_shape_t xs = around(t->images, c.in + 3 - a->spatial, a->spatial, t->channels);
     tr_shape_t ys = around(t->images, c.out + 3 - a->spatial, a->spatial, t->channels);
@@ -391,24 +415,32 @@ static void try_pool(const pool_case_t *t, bool with_nan) {
     pool_reference(t, &c, x, dy, &r);
     for (int64_t i = 0; i < y_count; i++) r.y_bound[i] = a->max ? 0 : 4e-6;
     for (int64_t i = 0; i < x_count; i++) r.dx_bound[i] = 4e-6;
-    kernel_run_t fwd = {.id = TR_K_POOL_FWD, .what = what, .attr = a, .n_in = 1, .n_out = 2, .same_for_threads = true};
+    kernel_run_t fwd = {
+        .id = TR_K_POOL_FWD, .what = what, .attr = a, .n_in = 1, .n_out = 2, .same_for_threads = true};
     fwd.in[0] = input(&xs, x), fwd.out[0] = output(&ys, r.y, r.y_bound);
-    fwd.out[1] = a->max ? (kernel_run_tensor_t){.dtype = TR_I32, .shape = ys, .exact = r.index} : KERNEL_RUN_ABSENT;
+    fwd.out[1] =
+        a->max ? (kernel_run_tensor_t){.dtype = TR_I32, .shape = ys, .exact = r.index} : KERNEL_RUN_ABSENT;
     kernel_run(&fwd);
     fwd.out[1] = KERNEL_RUN_ABSENT; /* evaluation keeps no index */
     kernel_run(&fwd);
-    kernel_run_t bwd = {.id = TR_K_POOL_BWD, .what = what, .attr = a, .n_in = 2, .n_out = 1, .same_for_threads = true};
+    kernel_run_t bwd = {
+        .id = TR_K_POOL_BWD, .what = what, .attr = a, .n_in = 2, .n_out = 1, .same_for_threads = true};
     bwd.in[0] = input(&ys, dy), bwd.out[0] = output(&xs, r.dx, r.dx_bound);
-    bwd.in[1] = a->max ? (kernel_run_tensor_t){.dtype = TR_I32, .shape = ys, .data = r.index} : KERNEL_RUN_ABSENT;
+    bwd.in[1] =
+        a->max ? (kernel_run_tensor_t){.dtype = TR_I32, .shape = ys, .data = r.index} : KERNEL_RUN_ABSENT;
     kernel_run(&bwd);
-    tr_free(&x), tr_free(&dy), tr_free(&r.y), tr_free(&r.dx), tr_free(&r.y_bound), tr_free(&r.dx_bound), tr_free(&r.index);
+    tr_free(&x), tr_free(&dy), tr_free(&r.y), tr_free(&r.dx), tr_free(&r.y_bound), tr_free(&r.dx_bound),
+        tr_free(&r.index);
 }
 
 static void pool_of_every_kind(void **state) {
     static const pool_case_t cases[] = {
-        {3, 32, {28, 28}, {2, {2, 2}, {2, 2}, {0}, {0}, true}}, {2, 5, {7, 9}, {2, {2, 2}, {2, 2}, {0}, {0}, true}},
-        {2, 17, {8, 7}, {2, {3, 3}, {2, 2}, {1, 1}, {1, 0}, true}}, {1, 1, {9, 9}, {2, {3, 2}, {1, 3}, {2, 0}, {0, 1}, true}},
-        {5, 130, {7, 7}, {2, {7, 7}, {7, 7}, {0}, {0}, true}},   {2, 3, {21}, {1, {4}, {3}, {1}, {2}, true}},
+        {3, 32, {28, 28}, {2, {2, 2}, {2, 2}, {0}, {0}, true}},
+        {2, 5, {7, 9}, {2, {2, 2}, {2, 2}, {0}, {0}, true}},
+        {2, 17, {8, 7}, {2, {3, 3}, {2, 2}, {1, 1}, {1, 0}, true}},
+        {1, 1, {9, 9}, {2, {3, 2}, {1, 3}, {2, 0}, {0, 1}, true}},
+        {5, 130, {7, 7}, {2, {7, 7}, {7, 7}, {0}, {0}, true}},
+        {2, 3, {21}, {1, {4}, {3}, {1}, {2}, true}},
         {2, 20, {6, 5, 4}, {3, {2, 2, 2}, {2, 2, 2}, {0}, {0}, true}},
         {1, 3, {5, 4, 6}, {3, {3, 2, 3}, {1, 2, 2}, {1, 0, 2}, {1, 1, 0}, true}},
         {40, 70, {12, 12}, {2, {2, 2}, {2, 2}, {0}, {0}, true}}, /* enough work for two threads */

@@ -11,7 +11,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define OK(expr) do { if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message); } while (0)
+#define OK(expr)                                                                                             \
+    do {                                                                                                     \
+        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                            \
+    } while (0)
 
 enum { B = 6, F = 10, H = 12, K = 4 };
 
@@ -27,8 +30,8 @@ typedef struct {
 static const tr_param_spec_t weight_spec = {{TR_INIT_NORMAL, 0.3}, true, true, 1};
 static const tr_param_spec_t bias_spec = {{TR_INIT_CONST, 0.1}, true, false, 1};
 
-static void layer(net_t *n, const char *name, tr_tensor_t x, int64_t in, int64_t out, tr_act_t act, tr_tensor_t *y)
-{
+static void layer(net_t *n, const char *name, tr_tensor_t x, int64_t in, int64_t out, tr_act_t act,
+                  tr_tensor_t *y) {
     tr_tensor_t w, b;
     tr_scope_push(n->g, name);
     OK(tr_param(n->g, "weight", &TR_SHAPE(out, in), &weight_spec, &w));
@@ -38,8 +41,7 @@ static void layer(net_t *n, const char *name, tr_tensor_t x, int64_t in, int64_t
     tr_scope_pop(n->g);
 }
 
-static void forward(net_t *n)
-{
+static void forward(net_t *n) {
     tr_tensor_t h, h2, h3, out;
     OK(tr_input(n->g, "x", TR_F32, &TR_SHAPE(B, F), &n->x));
     OK(tr_input(n->g, "y", TR_F32, &TR_SHAPE(B, K), &n->y));
@@ -55,8 +57,7 @@ static void forward(net_t *n)
     OK(tr_keep(n->g, n->loss));
 }
 
-static void add_program(net_t *n, const char *name, int *out)
-{
+static void add_program(net_t *n, const char *name, int *out) {
     tr_tensor_t seed;
     OK(tr_program_begin(n->g, name, TR_TRAIN, out));
     forward(n);
@@ -65,8 +66,7 @@ static void add_program(net_t *n, const char *name, int *out)
     OK(tr_program_end(n->g));
 }
 
-static void fill_inputs(net_t *n)
-{
+static void fill_inputs(net_t *n) {
     float x[B * F], y[B * K], w[B];
     for (int i = 0; i < B * F; i++) x[i] = sinf((float)i);
     for (int i = 0; i < B * K; i++) y[i] = cosf((float)i * 0.7f);
@@ -76,29 +76,26 @@ static void fill_inputs(net_t *n)
     OK(tr_tensor_write(n->g, n->weight, w));
 }
 
-static void start(net_t *n, const char *device)
-{
+static void start(net_t *n, const char *device) {
     OK(tr_device_open(device, &(tr_device_params_t){.threads = 1, .seed = 7}, &n->device));
     OK(tr_graph_create(n->device, &n->g));
 }
 
-static void ready(net_t *n)
-{
+static void ready(net_t *n) {
     OK(tr_graph_plan(n->g, 0));
     OK(tr_graph_allocate(n->g));
     OK(tr_graph_init_params(n->g, 11));
     fill_inputs(n);
 }
 
-static void stop(net_t *n)
-{
+static void stop(net_t *n) {
     tr_graph_destroy(&n->g);
     tr_device_close(&n->device);
 }
 
 /* Gradients of a net built as the flags say, by the parameters' names; owned by the caller. */
-static float *gradient(const char *device, bool accumulate, bool recompute, bool tied, int runs, const char *name, int64_t *count)
-{
+static float *gradient(const char *device, bool accumulate, bool recompute, bool tied, int runs,
+                       const char *name, int64_t *count) {
     net_t n = {.accumulate = accumulate, .recompute = recompute, .tied = tied};
     start(&n, device);
     add_program(&n, "last", &n.program);
@@ -113,8 +110,7 @@ static float *gradient(const char *device, bool accumulate, bool recompute, bool
     return values;
 }
 
-static double loss_with(net_t *n, tr_tensor_t param, float *values, int64_t i, float delta)
-{
+static double loss_with(net_t *n, tr_tensor_t param, float *values, int64_t i, float delta) {
     float loss[B];
     double sum = 0;
     const float kept = values[i];
@@ -127,8 +123,7 @@ static double loss_with(net_t *n, tr_tensor_t param, float *values, int64_t i, f
     return sum;
 }
 
-static void check_finite_differences(const char *device, bool tied, const char *name)
-{
+static void check_finite_differences(const char *device, bool tied, const char *name) {
     char grad_name[64];
     int64_t count;
     snprintf(grad_name, sizeof grad_name, "%s.grad", name);
@@ -142,9 +137,11 @@ static void check_finite_differences(const char *device, bool tied, const char *
     OK(tr_tensor_read(n.g, param, values));
     for (int64_t i = 0; i < count; i += 3) {
         const float h = 1e-2f;
-        const double numeric = (loss_with(&n, param, values, i, h) - loss_with(&n, param, values, i, -h)) / (2 * (double)h);
+        const double numeric =
+            (loss_with(&n, param, values, i, h) - loss_with(&n, param, values, i, -h)) / (2 * (double)h);
         if (fabs(numeric - (double)grad[i]) > 2e-3 + 2e-3 * fabs(numeric))
-            fail_msg("%s[%lld]: gradient %g, finite difference %g", name, (long long)i, (double)grad[i], numeric);
+            fail_msg("%s[%lld]: gradient %g, finite difference %g", name, (long long)i, (double)grad[i],
+                     numeric);
     }
     free(values);
     free(grad);
@@ -153,8 +150,7 @@ static void check_finite_differences(const char *device, bool tied, const char *
 
 static const char *const devices[] = {"cpu", "strict"};
 
-static void gradients_match_finite_differences(void **state)
-{
+static void gradients_match_finite_differences(void **state) {
     for (int d = 0; d < 2; d++)
         for (int tied = 0; tied < 2; tied++) {
             check_finite_differences(devices[d], tied, "a.weight");
@@ -163,8 +159,8 @@ static void gradients_match_finite_differences(void **state)
         }
 }
 
-static void assert_same(const char *what, bool accumulate, bool recompute, int runs, float factor, const char *device)
-{
+static void assert_same(const char *what, bool accumulate, bool recompute, int runs, float factor,
+                        const char *device) {
     static const char *const names[] = {"a.weight.grad", "b.weight.grad", "b.bias.grad", "d.weight.grad"};
     for (int i = 0; i < 4; i++) {
         int64_t n, m;
@@ -172,34 +168,32 @@ static void assert_same(const char *what, bool accumulate, bool recompute, int r
         float *other = gradient(device, accumulate, recompute, true, runs, names[i], &m);
         assert_int_equal(n, m);
         for (int64_t k = 0; k < n; k++)
-            if (plain[k] * factor != other[k]) fail_msg("%s on %s: %s[%lld] %.9g, expected %.9g", what, device, names[i], (long long)k, (double)other[k], (double)(plain[k] * factor));
+            if (plain[k] * factor != other[k])
+                fail_msg("%s on %s: %s[%lld] %.9g, expected %.9g", what, device, names[i], (long long)k,
+                         (double)other[k], (double)(plain[k] * factor));
         free(plain);
         free(other);
     }
 }
 
-static void recompute_is_stored_bit_for_bit(void **state)
-{
+static void recompute_is_stored_bit_for_bit(void **state) {
     assert_same("recompute", false, true, 1, 1, "cpu");
     assert_same("recompute", false, true, 1, 1, "strict");
 }
 
-static void accumulation_adds_and_overwriting_does_not(void **state)
-{
+static void accumulation_adds_and_overwriting_does_not(void **state) {
     assert_same("accumulate", true, false, 2, 2, "cpu");
     assert_same("overwrite", false, false, 2, 1, "cpu");
     assert_same("overwrite", false, false, 3, 1, "strict");
 }
 
-/* -- planner ---------------------------------------------------------------------------------------------------------------- */
+/* -- planner --------------------------------------------------------------------------------------------- */
 
-static bool alive_together(const tr_tensor_info_t *a, const tr_tensor_info_t *b)
-{
+static bool alive_together(const tr_tensor_info_t *a, const tr_tensor_info_t *b) {
     return a->program == b->program && a->first_op <= b->last_op && b->first_op <= a->last_op;
 }
 
-static void nothing_alive_overlaps(void **state)
-{
+static void nothing_alive_overlaps(void **state) {
     net_t n = {.recompute = true};
     int overlaps_allowed = 0;
     start(&n, "cpu");
@@ -207,22 +201,26 @@ static void nothing_alive_overlaps(void **state)
     ready(&n);
     for (int32_t i = 1; i <= tr_graph_tensor_count(n.g); i++)
         for (int32_t k = i + 1; k <= tr_graph_tensor_count(n.g); k++) {
-            const tr_tensor_info_t *a = tr_tensor_info(n.g, (tr_tensor_t){i}), *b = tr_tensor_info(n.g, (tr_tensor_t){k});
-            if (a->role != TR_ROLE_ACTIVATION || b->role != TR_ROLE_ACTIVATION || !alive_together(a, b)) continue;
-            if (a->offset_bytes + a->bytes <= b->offset_bytes || b->offset_bytes + b->bytes <= a->offset_bytes) continue;
+            const tr_tensor_info_t *a = tr_tensor_info(n.g, (tr_tensor_t){i}),
+                                   *b = tr_tensor_info(n.g, (tr_tensor_t){k});
+            if (a->role != TR_ROLE_ACTIVATION || b->role != TR_ROLE_ACTIVATION || !alive_together(a, b))
+                continue;
+            if (a->offset_bytes + a->bytes <= b->offset_bytes ||
+                b->offset_bytes + b->bytes <= a->offset_bytes)
+                continue;
             /* only an output in its dying input's place */
             if (a->last_op == b->first_op || b->last_op == a->first_op || a->offset_bytes == b->offset_bytes)
                 overlaps_allowed++;
             else
-                fail_msg("tensors %d [%d, %d] and %d [%d, %d] overlap", i, a->first_op, a->last_op, k, b->first_op, b->last_op);
+                fail_msg("tensors %d [%d, %d] and %d [%d, %d] overlap", i, a->first_op, a->last_op, k,
+                         b->first_op, b->last_op);
         }
     const tr_memory_plan_t m = tr_graph_memory(n.g);
     assert_true(m.arena < m.arena_sum);
     stop(&n);
 }
 
-static void a_plan_that_does_not_fit_says_what_takes_how_much(void **state)
-{
+static void a_plan_that_does_not_fit_says_what_takes_how_much(void **state) {
     net_t n = {0};
     start(&n, "cpu");
     add_program(&n, "last", &n.program);
@@ -232,8 +230,7 @@ static void a_plan_that_does_not_fit_says_what_takes_how_much(void **state)
     stop(&n);
 }
 
-static void steps_allocate_nothing(void **state)
-{
+static void steps_allocate_nothing(void **state) {
     net_t n = {0};
     start(&n, "cpu");
     add_program(&n, "last", &n.program);
@@ -246,10 +243,9 @@ static void steps_allocate_nothing(void **state)
     assert_int_equal(tr_mem_stats().live, 0);
 }
 
-/* -- blocks and buckets ---------------------------------------------------------------------------------------------------------- */
+/* -- blocks and buckets ---------------------------------------------------------------------------------- */
 
-static void buckets_cover_the_block_once_each_behind_its_last_writer(void **state)
-{
+static void buckets_cover_the_block_once_each_behind_its_last_writer(void **state) {
     for (int overlap = 0; overlap < 2; overlap++) {
         net_t n = {0};
         tr_tensor_t rider;
@@ -272,7 +268,8 @@ static void buckets_cover_the_block_once_each_behind_its_last_writer(void **stat
                 const tr_op_t *later = tr_program_op(n.g, n.program, k);
                 for (int o = 0; later->kind == TR_OP_KERNEL && o < later->n_out; o++) {
                     const tr_tensor_info_t *info = tr_tensor_info(n.g, later->out[o]);
-                    const tr_tensor_info_t *base = info->role == TR_ROLE_VIEW ? tr_tensor_info(n.g, info->base) : info;
+                    const tr_tensor_info_t *base =
+                        info->role == TR_ROLE_VIEW ? tr_tensor_info(n.g, info->base) : info;
                     if (base->role == TR_ROLE_REDUCED) assert_true(base->block_elems >= end);
                 }
             }
@@ -288,8 +285,7 @@ static void buckets_cover_the_block_once_each_behind_its_last_writer(void **stat
     }
 }
 
-static void gradients_lie_in_the_order_of_backward(void **state)
-{
+static void gradients_lie_in_the_order_of_backward(void **state) {
     net_t n = {0};
     start(&n, "cpu");
     add_program(&n, "last", &n.program);
@@ -312,8 +308,7 @@ static void gradients_lie_in_the_order_of_backward(void **state)
     stop(&n);
 }
 
-static void initial_values_depend_on_name_and_seed_only(void **state)
-{
+static void initial_values_depend_on_name_and_seed_only(void **state) {
     float first[H * H], second[H * H];
     for (int tied = 0; tied < 2; tied++) {
         net_t n = {.tied = tied};
@@ -326,23 +321,22 @@ static void initial_values_depend_on_name_and_seed_only(void **state)
     assert_memory_equal(first, second, sizeof first);
 }
 
-static void mistakes_are_refused(void **state)
-{
+static void mistakes_are_refused(void **state) {
     net_t n = {0};
     tr_tensor_t t;
     start(&n, "cpu");
     add_program(&n, "last", &n.program);
     assert_int_equal(tr_activation(n.g, n.x, TR_ACT_RELU, &t), TR_ERR_INTERNAL); /* no program is open */
     OK(tr_program_begin(n.g, "other", TR_PLAIN, &n.program));
-    assert_int_equal(tr_activation(n.g, n.loss, TR_ACT_RELU, &t), TR_ERR_INTERNAL); /* another program's activation */
+    /* another program's activation */
+    assert_int_equal(tr_activation(n.g, n.loss, TR_ACT_RELU, &t), TR_ERR_INTERNAL);
     tr_scope_push(n.g, "b");
     assert_int_equal(tr_param(n.g, "weight", &TR_SHAPE(3, 3), &weight_spec, &t), TR_ERR_CONFIG);
     assert_non_null(strstr(tr_error_last()->message, "b.weight"));
     stop(&n);
 }
 
-int main(void)
-{
+int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_match_finite_differences),
         cmocka_unit_test(recompute_is_stored_bit_for_bit),

@@ -29,7 +29,7 @@ static tr_conv_attr_t square(int kernel, int pad) {
     return (tr_conv_attr_t){2, {kernel, kernel}, {1, 1}, {pad, pad}, {pad, pad}, {1, 1}, 1, TR_ACT_NONE};
 }
 
-/* -- refusals ------------------------------------------------------------------------------------------- */
+/* -- refusals -------------------------------------------------------------------------------------------- */
 
 /* The often-copied net for 28 x 28: 5, pool, 5, pool, 3, pool, 3, none of them padded. */
 static void the_impossible_mnist_net(void **state) {
@@ -133,7 +133,7 @@ static void random_ops_that_do_not_fit(void **state) {
     op_end(&s.b);
 }
 
-/* -- costs ---------------------------------------------------------------------------------------------- */
+/* -- costs ----------------------------------------------------------------------------------------------- */
 
 static void assert_cost(const shop_t *s, const char *name, double flops, double bytes) {
     for (int i = 0; i < tr_program_op_count(s->g, s->b.program); i++) {

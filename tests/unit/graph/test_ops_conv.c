@@ -52,7 +52,7 @@ static int64_t volume(const int64_t *size) {
     return size[0] * size[1] * size[2];
 }
 
-/* -- convolution ---------------------------------------------------------------------------------------- */
+/* -- convolution ----------------------------------------------------------------------------------------- */
 
 static tr_status_t build_conv(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
     return tr_conv(g, in[0], in[1], c->n_in > 2 ? in[2] : TR_NONE, c->attr, out);
@@ -199,7 +199,7 @@ static void conv_3d(void **state) {
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) check_conv(&lines[i]);
 }
 
-/* -- pooling -------------------------------------------------------------------------------------------- */
+/* -- pooling --------------------------------------------------------------------------------------------- */
 
 static tr_status_t build_pool(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
     return tr_pool(g, in[0], c->attr, out);
@@ -238,7 +238,8 @@ static const double *distinct_values(void) {
 
 static void check_pool(const char *name, tr_shape_t x, tr_shape_t y, tr_pool_attr_t attr, tr_mode_t mode) {
     assert_true(tr_shape_elems(&x) <= 4096);
-    op_case_t c = {name, 1, {{"x", x, .bf16 = true, .values = distinct_values()}}, &attr, mode, y, build_pool, pool};
+    op_case_t c = {name,       1,   {{"x", x, .bf16 = true, .values = distinct_values()}}, &attr, mode, y,
+                   build_pool, pool};
     op_check(&c);
 }
 

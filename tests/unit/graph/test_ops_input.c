@@ -4,7 +4,7 @@
 #include "trainer/rng.h"
 #include <math.h>
 
-/* -- conversion ----------------------------------------------------------------------------------------- */
+/* -- conversion ------------------------------------------------------------------------------------------ */
 
 static tr_status_t build_normalize(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
                                    tr_tensor_t *out) {
@@ -59,7 +59,7 @@ static void f32_as_it_is_needs_no_op(void **state) {
     op_end(&b);
 }
 
-/* -- augmentation --------------------------------------------------------------------------------------- */
+/* -- augmentation ---------------------------------------------------------------------------------------- */
 
 typedef struct {
     double m[2][2], t[2]; /* source = m p + t */

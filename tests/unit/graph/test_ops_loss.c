@@ -2,7 +2,7 @@
 #include "../../support/op_harness.h"
 #include <math.h>
 
-/* -- cross-entropy -------------------------------------------------------------------------------------- */
+/* -- cross-entropy --------------------------------------------------------------------------------------- */
 
 static tr_status_t build_xent(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
     return tr_cross_entropy(g, in[0], in[1], in[2], *(const float *)c->attr, out);
@@ -90,7 +90,7 @@ static void masked_samples_hold_anything(void **state) {
     }
 }
 
-/* -- mean squared error --------------------------------------------------------------------------------- */
+/* -- mean squared error ---------------------------------------------------------------------------------- */
 
 static tr_status_t build_mse(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
     return tr_mse(g, in[0], in[1], in[2], out);
@@ -121,7 +121,7 @@ static void mean_squared_error(void **state) {
     }
 }
 
-/* -- hits ----------------------------------------------------------------------------------------------- */
+/* -- hits ------------------------------------------------------------------------------------------------ */
 
 static tr_status_t build_topk(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
     return tr_topk_correct(g, in[0], in[1], in[2], *(const int *)c->attr, out);

@@ -2,7 +2,7 @@
 #include "../../support/op_harness.h"
 #include <math.h>
 
-/* -- linear --------------------------------------------------------------------------------------------- */
+/* -- linear ---------------------------------------------------------------------------------------------- */
 
 static tr_status_t build_linear(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
     return tr_linear(g, in[0], in[1], c->n_in > 2 ? in[2] : TR_NONE, *(const tr_act_t *)c->attr, out);
@@ -21,8 +21,9 @@ static void linear(const op_case_t *c, const double *const *in, double *y) {
 
 static void check_linear(tr_shape_t x, tr_shape_t y, bool bias, tr_act_t act) {
     int64_t inputs = x.dim[x.ndim - 1], outputs = y.dim[y.ndim - 1];
-    op_case_t c = {
-        "linear", bias ? 3 : 2, {{"x", x, .bf16 = true}, {"w", TR_SHAPE(outputs, inputs)}, {"b", TR_SHAPE(outputs)}}};
+    op_case_t c = {"linear",
+                   bias ? 3 : 2,
+                   {{"x", x, .bf16 = true}, {"w", TR_SHAPE(outputs, inputs)}, {"b", TR_SHAPE(outputs)}}};
     c.attr = &act;
     c.out = y;
     c.build = build_linear;
@@ -56,8 +57,10 @@ static void linear_on_sequences(void **state) {
 /* In eval programs GELU is fused too. */
 static void linear_gelu_in_eval(void **state) {
     static const tr_act_t gelu = TR_ACT_GELU;
-    op_case_t c = {
-        "linear eval", 3, {{"x", TR_SHAPE(6, 11), .bf16 = true}, {"w", TR_SHAPE(4, 11)}, {"b", TR_SHAPE(4)}}, &gelu};
+    op_case_t c = {"linear eval",
+                   3,
+                   {{"x", TR_SHAPE(6, 11), .bf16 = true}, {"w", TR_SHAPE(4, 11)}, {"b", TR_SHAPE(4)}},
+                   &gelu};
     c.mode = TR_EVAL;
     c.out = TR_SHAPE(6, 4);
     c.build = build_linear;
@@ -65,7 +68,7 @@ static void linear_gelu_in_eval(void **state) {
     op_check(&c);
 }
 
-/* -- matmul --------------------------------------------------------------------------------------------- */
+/* -- matmul ---------------------------------------------------------------------------------------------- */
 
 static tr_status_t build_matmul(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
     return tr_matmul(g, in[0], in[1], c->attr, out);
@@ -101,11 +104,10 @@ static tr_shape_t matrix(tr_shape_t lead, int64_t rows, int64_t columns, bool tr
 static void check_matmul(tr_shape_t lead, bool shared_b, tr_matmul_attr_t attr) {
     const int64_t m = 5, n = 7, k = 3;
     tr_shape_t none = {0};
-    op_case_t c = {
-        "matmul",
-        2,
-        {{"a", matrix(lead, m, k, attr.trans_a), .bf16 = true},
-         {"b", matrix(shared_b ? none : lead, k, n, attr.trans_b), .bf16 = true}}};
+    op_case_t c = {"matmul",
+                   2,
+                   {{"a", matrix(lead, m, k, attr.trans_a), .bf16 = true},
+                    {"b", matrix(shared_b ? none : lead, k, n, attr.trans_b), .bf16 = true}}};
     c.attr = &attr;
     c.out = matrix(lead, m, n, false);
     c.build = build_matmul;
@@ -135,7 +137,7 @@ static void matmul_with_activation(void **state) {
     check_matmul(TR_SHAPE(2), false, (tr_matmul_attr_t){.alpha = 1, .act = TR_ACT_GELU});
 }
 
-/* -- one weight, two uses ------------------------------------------------------------------------------- */
+/* -- one weight, two uses -------------------------------------------------------------------------------- */
 
 static tr_status_t build_twice(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
     tr_tensor_t hidden;

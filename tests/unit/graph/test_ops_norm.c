@@ -8,7 +8,7 @@ typedef struct {
     tr_act_t act;
 } norm_t;
 
-/* -- batch normalisation -------------------------------------------------------------------------------- */
+/* -- batch normalisation --------------------------------------------------------------------------------- */
 
 static tr_status_t build_batchnorm(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
                                    tr_tensor_t *out) {
@@ -41,8 +41,9 @@ static void batchnorm(const op_case_t *c, const double *const *in, double *y) {
 static void check_batchnorm(tr_shape_t x, tr_act_t act, tr_mode_t mode) {
     norm_t norm = {1e-3f, 0.1f, act};
     tr_shape_t channels = TR_SHAPE(x.dim[x.ndim - 1]);
-    op_case_t c = {"batchnorm", 3,    {{"x", x, -2, 3, .bf16 = true}, {"gamma", channels, 0.5, 2}, {"beta", channels}},
-                   &norm,       mode, x};
+    op_case_t c = {
+        "batchnorm", 3,    {{"x", x, -2, 3, .bf16 = true}, {"gamma", channels, 0.5, 2}, {"beta", channels}},
+        &norm,       mode, x};
     c.build = build_batchnorm;
     c.reference = batchnorm;
     c.rounds_inside = act > TR_ACT_RELU;
@@ -71,7 +72,7 @@ static void batchnorm_in_eval(void **state) {
     check_batchnorm(TR_SHAPE(1, 3), TR_ACT_TANH, TR_EVAL);
 }
 
-/* -- running moments: two layers, two training programs, one update ------------------------------------- */
+/* -- running moments: two layers, two training programs, one update -------------------------------------- */
 
 enum { ROWS = 6, CHANNELS = 3, SLOTS = 2 };
 
@@ -165,7 +166,7 @@ static void running_moments(void **state) {
         for (int recompute = 0; recompute < 2; recompute++) check_moments(devices.name[i], recompute);
 }
 
-/* -- layer normalisation -------------------------------------------------------------------------------- */
+/* -- layer normalisation --------------------------------------------------------------------------------- */
 
 static tr_status_t build_layernorm(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
                                    tr_tensor_t *out) {
@@ -186,7 +187,10 @@ static void layernorm(const op_case_t *c, const double *const *in, double *y) {
 static void check_layernorm(tr_shape_t x) {
     norm_t norm = {.eps = 1e-4f};
     tr_shape_t channels = TR_SHAPE(x.dim[x.ndim - 1]);
-    op_case_t c = {"layernorm", 3, {{"x", x, -1, 4, .bf16 = true}, {"gamma", channels, 0.5, 2}, {"beta", channels}}, &norm};
+    op_case_t c = {"layernorm",
+                   3,
+                   {{"x", x, -1, 4, .bf16 = true}, {"gamma", channels, 0.5, 2}, {"beta", channels}},
+                   &norm};
     c.out = x;
     c.build = build_layernorm;
     c.reference = layernorm;

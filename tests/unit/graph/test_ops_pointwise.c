@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* -- activations ---------------------------------------------------------------------------------------- */
+/* -- activations ----------------------------------------------------------------------------------------- */
 
 static tr_status_t build_act(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
     return tr_activation(g, in[0], *(const tr_act_t *)c->attr, out);
@@ -18,7 +18,8 @@ static void activations(void **state) {
     const tr_shape_t shapes[] = {TR_SHAPE(1), TR_SHAPE(37), TR_SHAPE(2, 3, 1, 5, 3)};
     for (tr_act_t kind = TR_ACT_RELU; kind <= TR_ACT_TANH; kind++)
         for (int i = 0; i < 3; i++) {
-            op_case_t c = {"activation", 1,  {{"x", shapes[i], -4, 4, .bf16 = true}}, &kind, TR_TRAIN, shapes[i],
+            op_case_t c = {"activation", 1,        {{"x", shapes[i], -4, 4, .bf16 = true}},
+                           &kind,        TR_TRAIN, shapes[i],
                            build_act,    act};
             op_check(&c);
         }
@@ -44,7 +45,7 @@ static void no_activation_is_no_op(void **state) {
     op_end(&b);
 }
 
-/* -- add and scale -------------------------------------------------------------------------------------- */
+/* -- add and scale --------------------------------------------------------------------------------------- */
 
 static tr_status_t build_add(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
     return tr_add(g, in[0], in[c->n_in - 1], *(const tr_act_t *)c->attr, out);
@@ -59,8 +60,11 @@ static void additions(void **state) {
     static const tr_act_t kinds[] = {TR_ACT_NONE, TR_ACT_RELU, TR_ACT_GELU};
     tr_shape_t s = TR_SHAPE(3, 5, 7);
     for (int i = 0; i < 3; i++) {
-        op_case_t two = {"add", 2, {{"a", s, .bf16 = true}, {"b", s, .bf16 = true}}, &kinds[i], TR_TRAIN, s, build_add, add};
-        op_case_t same = {"add to itself", 1, {{"a", s, .bf16 = true}}, &kinds[i], TR_TRAIN, s, build_add, add};
+        op_case_t two = {"add",     2,        {{"a", s, .bf16 = true}, {"b", s, .bf16 = true}},
+                         &kinds[i], TR_TRAIN, s,
+                         build_add, add};
+        op_case_t same = {"add to itself", 1,  {{"a", s, .bf16 = true}}, &kinds[i], TR_TRAIN, s,
+                          build_add,       add};
         op_check(&two);
         op_check(&same);
     }
@@ -75,7 +79,8 @@ static void scale(const op_case_t *c, const double *const *in, double *y) {
 }
 
 static void scales(void **state) {
-    op_case_t c = {"scale", 1, {{"x", TR_SHAPE(5, 9), .bf16 = true}}, NULL, TR_TRAIN, TR_SHAPE(5, 9), build_scale, scale};
+    op_case_t c = {"scale",     1,    {{"x", TR_SHAPE(5, 9), .bf16 = true}}, NULL, TR_TRAIN, TR_SHAPE(5, 9),
+                   build_scale, scale};
     op_check(&c);
 }
 
@@ -95,12 +100,13 @@ static void residual(const op_case_t *c, const double *const *in, double *y) {
 }
 
 static void residual_blocks(void **state) {
-    op_case_t c = {"residual",     1,       {{"x", TR_SHAPE(4, 11), .bf16 = true}}, NULL, TR_TRAIN, TR_SHAPE(4, 11),
+    op_case_t c = {"residual",     1,        {{"x", TR_SHAPE(4, 11), .bf16 = true}},
+                   NULL,           TR_TRAIN, TR_SHAPE(4, 11),
                    build_residual, residual};
     op_check(&c);
 }
 
-/* -- dropout -------------------------------------------------------------------------------------------- */
+/* -- dropout --------------------------------------------------------------------------------------------- */
 
 typedef struct {
     float p;
@@ -188,7 +194,7 @@ static void dropout_is_nothing_in_eval_and_for_0(void **state) {
     op_end(&b);
 }
 
-/* -- into tensors that exist ---------------------------------------------------------------------------- */
+/* -- into tensors that exist ----------------------------------------------------------------------------- */
 
 static void check_into(const char *device) {
     static const double x[] = {1, 2, 3, 4, 5, 6}, w[] = {1, 0, 0.5, 1, 0, 2};

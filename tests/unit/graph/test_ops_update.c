@@ -26,7 +26,7 @@ static double lr_of(int step) {
     return (float)(0.1 / (1 + step));
 }
 
-/* -- the reference -------------------------------------------------------------------------------------- */
+/* -- the reference --------------------------------------------------------------------------------------- */
 
 typedef struct {
     double state[STATES][N], norm, scale;
@@ -69,7 +69,7 @@ static void reference_step(const plan_t *p, reference_t *r, int step) {
     }
 }
 
-/* -- on a device ---------------------------------------------------------------------------------------- */
+/* -- on a device ----------------------------------------------------------------------------------------- */
 
 typedef struct {
     op_bench_t b;

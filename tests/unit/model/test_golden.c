@@ -74,7 +74,7 @@ static void expect(const run_t *r, const char *prefix, const char *name, const f
     tr_free(&expected);
 }
 
-/* -- building ------------------------------------------------------------------------------------------------------------------ */
+/* -- building -------------------------------------------------------------------------------------------- */
 
 static void set_keys(run_t *r, const char *prefix, tr_config_t *config) {
     const char *key;
@@ -165,7 +165,7 @@ static void write_start(run_t *r) {
     assert_int_equal(parameters, fixture_parameters(&r->f)); /* none is left out */
 }
 
-/* -- running and comparing ---------------------------------------------------------------------------------------------------------- */
+/* -- running and comparing ------------------------------------------------------------------------------- */
 
 static double step(run_t *r, int64_t number, float lr) {
     float loss[64];

@@ -29,7 +29,7 @@ static unsigned next_random(void) {
     return seed >> 8;
 }
 
-/* -- a small model whose values tell its step --------------------------------------------------------- */
+/* -- a small model whose values tell its step ------------------------------------------------------------ */
 
 typedef struct {
     float w[300], b[7];
@@ -92,7 +92,7 @@ static int fresh(void **state) {
     return tr_remove_tree(DIR_NAME) != TR_OK;
 }
 
-/* -- the ordinary ------------------------------------------------------------------------------------- */
+/* -- the ordinary ---------------------------------------------------------------------------------------- */
 
 static void test_round_trip(void **state) {
     sample_t s;
@@ -184,7 +184,7 @@ static void test_renamed_and_mixed(void **state) {
     assert_int_equal(tr_checkpoint_open(DIR_NAME "/keepsake", &c), TR_ERR_NOINPUT);
 }
 
-/* -- damage ------------------------------------------------------------------------------------------- */
+/* -- damage ---------------------------------------------------------------------------------------------- */
 
 static void put_byte(const char *path, int64_t at, int value) {
     int fd = open(path, O_WRONLY);
@@ -331,7 +331,7 @@ static void test_manifest_parser(void **state) {
         if (parse_body(bad[i]) != TR_ERR_DATA) fail_msg("accepted: %s", bad[i]);
 }
 
-/* -- retention, leftovers, links ---------------------------------------------------------------------- */
+/* -- retention, leftovers, links ------------------------------------------------------------------------- */
 
 static void test_retention(void **state) {
     const char *keep[] = {"best", DIR_NAME "/step-00000002"};
@@ -379,7 +379,7 @@ static void test_leftovers(void **state) {
     assert_true(exists("step-00000001"));
 }
 
-/* -- what can happen to a writer ---------------------------------------------------------------------- */
+/* -- what can happen to a writer ------------------------------------------------------------------------- */
 
 /* Says on `fd` when a checkpoint is committed. */
 static void write_until_killed(int64_t step, int fd) {

@@ -12,13 +12,25 @@
 
 #include <cmocka.h>
 
-static const tr_progress_t middle = {.step = 1234, .steps = 2340, .epoch = 3, .epochs = 10, .epoch_fraction = 0.5, .loss = 0.12345, .accuracy = 0.9781,
-                                     .lr = 3e-4, .samples_per_sec = 12345, .data_stall = 0.001, .comm_exposed = 0.032, .eta_sec = 3725, .phase = "train"};
+static const tr_progress_t middle = {.step = 1234,
+                                     .steps = 2340,
+                                     .epoch = 3,
+                                     .epochs = 10,
+                                     .epoch_fraction = 0.5,
+                                     .loss = 0.12345,
+                                     .accuracy = 0.9781,
+                                     .lr = 3e-4,
+                                     .samples_per_sec = 12345,
+                                     .data_stall = 0.001,
+                                     .comm_exposed = 0.032,
+                                     .eta_sec = 3725,
+                                     .phase = "train"};
 
 static void test_all_fields_where_there_is_room(void **state) {
     char text[1024];
     tr_progress_format(&middle, 1000, false, text, sizeof text);
-    assert_string_equal(text, "epoch  3/10  1234/2340  loss  0.1235  acc 97.81%  lr 3.0e-04  12345/s  data  0.1%  comm  3.2%  ETA 1:02:05");
+    assert_string_equal(text, "epoch  3/10  1234/2340  loss  0.1235  acc 97.81%  lr 3.0e-04  12345/s  data  "
+                              "0.1%  comm  3.2%  ETA 1:02:05");
     tr_progress_format(&middle, 1000, true, text, sizeof text);
     assert_non_null(strstr(text, "  ##############--------------  "));
 }
@@ -40,8 +52,10 @@ static void test_never_wider_than_asked(void **state) {
 static int columns(const char *text) {
     int n = 0;
     for (; *text; text++) {
-        if (*text == '\x1b') text += strcspn(text, "mK");
-        else n += ((unsigned char)*text & 0xc0) != 0x80;
+        if (*text == '\x1b')
+            text += strcspn(text, "mK");
+        else
+            n += ((unsigned char)*text & 0xc0) != 0x80;
     }
     return n;
 }
@@ -49,7 +63,8 @@ static int columns(const char *text) {
 static void test_colours_and_line_art_take_no_columns(void **state) {
     char plain[1024], fancy[1024];
     for (int width = 12; width < 160; width++) {
-        tr_progress_compose(&middle, width, true, (tr_progress_style_t){.color = true, .unicode = true}, fancy, sizeof fancy);
+        tr_progress_compose(&middle, width, true, (tr_progress_style_t){.color = true, .unicode = true},
+                            fancy, sizeof fancy);
         tr_progress_format(&middle, width, true, plain, sizeof plain);
         assert_int_equal(columns(fancy), strlen(plain));
     }
@@ -75,17 +90,26 @@ static void test_columns_stay_where_they_are(void **state) {
 
 static void test_odd_values(void **state) {
     char text[1024];
-    tr_progress_t s = {.step = 7, .epoch = 1, .loss = NAN, .accuracy = NAN, .samples_per_sec = INFINITY, .data_stall = NAN, .eta_sec = NAN,
-                       .epoch_fraction = NAN, .phase = "valid"};
+    tr_progress_t s = {.step = 7,
+                       .epoch = 1,
+                       .loss = NAN,
+                       .accuracy = NAN,
+                       .samples_per_sec = INFINITY,
+                       .data_stall = NAN,
+                       .eta_sec = NAN,
+                       .epoch_fraction = NAN,
+                       .phase = "valid"};
     tr_progress_format(&s, 200, true, text, sizeof text);
-    assert_string_equal(text, "valid 1  ----------------------------  7  loss     nan  lr 0.0e+00    0.0/s  data  0.0%  comm  0.0%  ETA    -:--");
+    assert_string_equal(text, "valid 1  ----------------------------  7  loss     nan  lr 0.0e+00    0.0/s  "
+                              "data  0.0%  comm  0.0%  ETA    -:--");
     s.loss = 1.5e-7;
     s.epoch_fraction = 7;
     s.steps = 14; /* no epochs: the bar is of the steps */
     s.eta_sec = 100000;
     s.samples_per_sec = 2.5e7;
     tr_progress_format(&s, 200, true, text, sizeof text);
-    assert_string_equal(text, "valid 1  ##############--------------   7/14  loss 1.5e-07  lr 0.0e+00    25M/s  data  0.0%  comm  0.0%  ETA   1d03h");
+    assert_string_equal(text, "valid 1  ##############--------------   7/14  loss 1.5e-07  lr 0.0e+00    "
+                              "25M/s  data  0.0%  comm  0.0%  ETA   1d03h");
     tr_progress_format(&middle, 100, true, text, 8);
     assert_true(strlen(text) < 8);
 }
@@ -104,7 +128,8 @@ static void test_plain_lines_where_there_is_no_terminal(void **state) {
     unsetenv("OMPI_COMM_WORLD_SIZE");
     setenv("TERM", "xterm", 1);
     assert_int_equal(tr_progress_create(ends[1], &line), TR_OK);
-    tr_progress_draw(line, &middle); /* must write nothing: the pipe would block the read below if plain did not */
+    /* must write nothing: the pipe would block the read below if plain did not */
+    tr_progress_draw(line, &middle);
     tr_progress_plain(line, &middle);
     read_pipe(ends[0], text, sizeof text);
     assert_int_equal(strncmp(text, "epoch  3/10  1234/2340  loss", 28), 0);
@@ -136,7 +161,7 @@ static void test_log_lines_stand_above_the_bar(void **state) {
     assert_non_null(strstr(text, "epoch  3/10"));
     assert_null(strchr(text, '\n'));
     assert_int_equal(columns(text) - 1, 89); /* -1: the carriage return; one column stays free */
-    tr_progress_draw(line, &middle); /* at once: not drawn again */
+    tr_progress_draw(line, &middle);         /* at once: not drawn again */
     TR_WARN("the disk is nearly full");
     read_pipe(master, text, sizeof text);
     static const char expected[] = "\r\x1b[Kwarning: the disk is nearly full\r\nepoch  3/10";

@@ -67,8 +67,10 @@ static void test_files_of_a_run(void **state) {
     tr_run_close(&run);
     assert_null(run);
     assert_non_null(strstr(content(in_base("a/b/c/log.txt")), "hello"));
-    assert_string_equal(content(in_base("a/b/c/metrics.jsonl")), "{\"step\":1,\"loss\":0.10000000000000001}\n");
-    assert_string_equal(content(in_base("a/b/c/summary.json")), "{\n  \"status\": \"done\",\n  \"steps\": 2\n}\n");
+    assert_string_equal(content(in_base("a/b/c/metrics.jsonl")),
+                        "{\"step\":1,\"loss\":0.10000000000000001}\n");
+    assert_string_equal(content(in_base("a/b/c/summary.json")),
+                        "{\n  \"status\": \"done\",\n  \"steps\": 2\n}\n");
     assert_int_not_equal(access(in_base("a/b/c/summary.json.tmp"), F_OK), 0);
 }
 
@@ -91,7 +93,8 @@ static void test_rewind_drops_later_steps(void **state) {
     put(run, 30, "loss", 0.5);
     tr_run_close(&run);
     assert_string_equal(content(in_base("rewind/metrics.jsonl")),
-                        "{\"step\":10,\"loss\":3.0}\n{\"step\":20,\"loss\":2.0}\n{\"step\":20,\"valid_loss\":2.5}\n{\"step\":30,\"loss\":0.5}\n");
+                        "{\"step\":10,\"loss\":3.0}\n{\"step\":20,\"loss\":2.0}\n{\"step\":20,\"valid_loss\":"
+                        "2.5}\n{\"step\":30,\"loss\":0.5}\n");
     run = open_run("rewind");
     assert_int_equal(tr_run_metrics_rewind(run, 0), TR_OK);
     tr_run_close(&run);
@@ -111,7 +114,8 @@ static void test_a_torn_line_is_cut_at_open(void **state) {
     put(run, 2, "loss", 2);
     assert_int_equal(tr_run_metrics_rewind(run, 2), TR_OK);
     tr_run_close(&run);
-    assert_string_equal(content(in_base("torn/metrics.jsonl")), "{\"step\":1,\"loss\":3.0}\nnot json\n{\"step\":2,\"loss\":2.0}\n");
+    assert_string_equal(content(in_base("torn/metrics.jsonl")),
+                        "{\"step\":1,\"loss\":3.0}\nnot json\n{\"step\":2,\"loss\":2.0}\n");
 }
 
 /* Another process, not another descriptor: that is how two jobs meet. The status of its tr_run_open, and its message. */
@@ -143,7 +147,8 @@ static void test_one_run_at_a_time(void **state) {
     snprintf(pid, sizeof pid, "process %ld on ", (long)getpid());
     assert_non_null(strstr(message, pid));
     assert_non_null(strstr(message, "run.dir"));
-    assert_string_equal(content(in_base("locked/config.ini")), "[data]\nx = 1\n"); /* the loser touched nothing */
+    /* the loser touched nothing */
+    assert_string_equal(content(in_base("locked/config.ini")), "[data]\nx = 1\n");
     tr_run_close(&run);
     assert_int_equal(open_in_child("locked", message, sizeof message), TR_OK);
     run = open_run("locked"); /* the child ended without closing: its lock went with it */
@@ -167,11 +172,14 @@ static void test_folders_that_cannot_be(void **state) {
 
 static void test_default_folder(void **state) {
     char *dir = NULL;
-    assert_int_equal(tr_run_default_dir(&(tr_run_settings_t){.dir = "", .name = ""}, "configs/mnist_cnn.ini", &dir), TR_OK);
+    assert_int_equal(
+        tr_run_default_dir(&(tr_run_settings_t){.dir = "", .name = ""}, "configs/mnist_cnn.ini", &dir),
+        TR_OK);
     assert_int_equal(strncmp(dir, "runs/mnist_cnn-20", 17), 0);
     assert_int_equal(strlen(dir), strlen("runs/mnist_cnn-20260131-120000"));
     tr_free(&dir);
-    assert_int_equal(tr_run_default_dir(&(tr_run_settings_t){.dir = "", .name = "trial"}, "x.ini", &dir), TR_OK);
+    assert_int_equal(tr_run_default_dir(&(tr_run_settings_t){.dir = "", .name = "trial"}, "x.ini", &dir),
+                     TR_OK);
     assert_int_equal(strncmp(dir, "runs/trial-20", 13), 0);
     tr_free(&dir);
 }

@@ -14,7 +14,7 @@
 static tr_world_t *world;
 static int rank, size;
 
-/* -- classes --------------------------------------------------------------------------------------------------------------- */
+/* -- classes --------------------------------------------------------------------------------------------- */
 
 enum { CLASSES = 4, SAMPLES = 9 };
 /* Class 3 neither occurs nor is predicted; class 2 is predicted only. The sample of weight 0 would change everything. */
@@ -111,7 +111,7 @@ static void test_many_classes(void **state) {
     tr_class_counts_destroy(&c);
 }
 
-/* -- targets --------------------------------------------------------------------------------------------------------------- */
+/* -- targets --------------------------------------------------------------------------------------------- */
 
 enum { TARGETS = 3, ROWS = 1000 };
 

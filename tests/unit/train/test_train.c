@@ -14,17 +14,22 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#define OK(expr) do { if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message); } while (0)
+#define OK(expr)                                                                                             \
+    do {                                                                                                     \
+        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                            \
+    } while (0)
 
 static tr_world_t *world;
 static bool with_watchdog;
 
-static const char text[] = "threads = 1\n"
-                           "[model]\nlayers = conv 8 3x3 pad=same bias=no, batchnorm, relu, maxpool 2, globalpool, dropout 0.2, linear 10\n"
-                           "[data]\nformat = synthetic\nsynthetic_samples = 100\nsynthetic_shape = 12x12x1\nclasses = 10\n"
-                           "batch_size = 24\nmicro_batch = 4\nrotate = 10\n"
-                           "[optimizer]\nclip_norm = 1\nema = 0.9\n"
-                           "[log]\nevery = 1\n";
+static const char text[] =
+    "threads = 1\n"
+    "[model]\nlayers = conv 8 3x3 pad=same bias=no, batchnorm, relu, maxpool 2, globalpool, dropout 0.2, "
+    "linear 10\n"
+    "[data]\nformat = synthetic\nsynthetic_samples = 100\nsynthetic_shape = 12x12x1\nclasses = 10\n"
+    "batch_size = 24\nmicro_batch = 4\nrotate = 10\n"
+    "[optimizer]\nclip_norm = 1\nema = 0.9\n"
+    "[log]\nevery = 1\n";
 
 /* Allocations of a run; `with` are further settings, NULL behind the last. */
 static int64_t allocations(const char *const *with) {
@@ -55,9 +60,17 @@ static void compare_lengths(const char *how) {
     char small[] = "run.dir=run-2-0", large[] = "run.dir=run-20-0";
     static int run = 0;
     small[sizeof small - 2] = large[sizeof large - 2] = (char)('0' + run++);
-    const char *const warm[] = {"train.steps=2", "train.valid_every=0", "checkpoint.every=0", how, "run.dir=warm", "resume=auto", NULL};
-    const char *const two[] = {"train.steps=2", "train.valid_every=0", "checkpoint.every=0", how, small, NULL};
-    const char *const twenty[] = {"train.steps=20", "train.valid_every=0", "checkpoint.every=0", how, large, NULL};
+    const char *const warm[] = {"train.steps=2",
+                                "train.valid_every=0",
+                                "checkpoint.every=0",
+                                how,
+                                "run.dir=warm",
+                                "resume=auto",
+                                NULL};
+    const char *const two[] = {
+        "train.steps=2", "train.valid_every=0", "checkpoint.every=0", how, small, NULL};
+    const char *const twenty[] = {
+        "train.steps=20", "train.valid_every=0", "checkpoint.every=0", how, large, NULL};
     if (!with_watchdog) (void)allocations(warm); /* registries and the like, too */
     assert_int_equal(allocations(two), allocations(twenty));
 }
@@ -79,14 +92,16 @@ static void nor_on_the_strict_device(void **state) {
 
 static void validation_and_checkpoints_leave_nothing(void **state) {
     (void)state;
-    const char *const often[] = {"train.steps=20", "train.valid_every=2", "checkpoint.every=3", "run.dir=run-often", NULL};
+    const char *const often[] = {"train.steps=20", "train.valid_every=2", "checkpoint.every=3",
+                                 "run.dir=run-often", NULL};
     (void)allocations(often);
 }
 
 /* Bytes of a table, not of a picture: one mean and deviation serve them all. */
 static void many_features_share_one_mean(void **state) {
     (void)state;
-    const char *const flat[] = {"train.steps=2", "data.synthetic_shape=784", "model.layers=linear 10", "data.rotate=0", "run.dir=run-flat", NULL};
+    const char *const flat[] = {"train.steps=2", "data.synthetic_shape=784", "model.layers=linear 10",
+                                "data.rotate=0", "run.dir=run-flat",         NULL};
     (void)allocations(flat);
 }
 
