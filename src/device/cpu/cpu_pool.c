@@ -8,7 +8,14 @@
 #include <string.h>
 
 #define NARROW 64 /* channels that one thread takes backward where there are few images */
-#define LANES  16 /* channels at a time: one AVX-512 register, two of AVX2 */
+/* Channels at a time: one vector register. */
+#if defined(__AVX512F__)
+#define LANES 16
+#elif defined(__AVX__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
 
 typedef struct {
     int64_t in[3], out[3], kernel[3], stride[3], pad[3];
