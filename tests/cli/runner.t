@@ -7,7 +7,7 @@ result() { # STATUS NAME
     if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out; fi
 }
 mkdir -p tree/tools tree/tests/unit/m tree/tests/cli b/tests/unit/m
-cp "$TRAINER_ROOT"/tools/run-tests "$TRAINER_ROOT"/tools/mpi-env tree/tools
+cp "$TRAINER_ROOT"/tools/run-tests "$TRAINER_ROOT"/tools/mpi-env "$TRAINER_ROOT"/tools/mpiexec tree/tools
 unit() { # NAME SOURCE PROGRAM
     printf '%b\n' "$2" >tree/tests/unit/m/test_$1.c
     [ -z "${3-}" ] || { printf '#!/bin/sh\n%b\n' "$3" >b/tests/unit/m/test_$1 && chmod +x b/tests/unit/m/test_$1; }
@@ -47,4 +47,35 @@ clear; script a 'echo 1..0'; ! run && grep -q 'plan is empty' out; result $? "on
 clear; script a 'echo ok 1; echo 1..1; exit 4'; ! run && grep -q 'exit code 4' out; result $? "one that exits with a code"
 clear; script a 'echo "1..0 # SKIP no network"'; ! run && grep -q '# SKIP no network' out; result $? "one that skips"
 clear; script a '# TEST timeout=1\necho 1..1; echo ok 1; sleep 60'; ! run && grep -q 'time limit of 1 s' out; result $? "one over its time limit"
+
+# A launcher that crashes as Open MPI's does: behind its report on the job, without one, as often as it is told; and a rank that crashes.
+cat >launcher <<'SH'
+#!/bin/bash
+case $1 in
+    exit) exit "$2" ;;
+    rank) echo "[host:1] *** Process received signal ***" >&2; exit 139 ;;
+    usr1) trap 'exit 7' USR1; : >ready; while :; do sleep 0.05; done ;;
+    reported) printf '%b\n' "$2" >&2 ;;
+    first) echo >>"$COUNT"; [ "$(wc -l <"$COUNT")" -gt "$2" ] && exit "$3" ;;
+esac
+echo "[host:$$] *** Process received signal ***" >&2
+kill -SEGV $$
+SH
+chmod +x launcher
+export COUNT=$PWD/tries
+launch() { rm -f marked tries; MPIEXEC_REAL=$PWD/launcher MPIEXEC_CRASHED=$PWD/marked "$TRAINER_ROOT"/tools/mpiexec "$@" >out 2>&1; }
+launch exit 75; [ $? = 75 ] && [ ! -e marked ] && ! launch exit 3 && launch exit 0; result $? "tools/mpiexec has the launcher's code"
+launch reported 'MPI_ABORT was invoked on rank 1 in communicator X\nwith errorcode 65.'; [ $? = 65 ] && [ ! -e marked ]; result $? "of one that crashes behind MPI_Abort the job's"
+launch reported '  Process name: [[1,1],0]\n  Exit code:    74'; [ $? = 74 ]; result $? "behind an exit code that one"
+launch reported 'mpirun noticed that process rank 0 with PID 0 on node n exited on signal 9 (Killed).'; [ $? = 137 ] && [ ! -e marked ]; result $? "behind a signal that one"
+launch reported 'nothing of use'; [ $? = 139 ] && [ -e marked ]; result $? "and of one that did not report its own, with a mark"
+launch rank; [ $? = 139 ] && [ ! -e marked ]; result $? "a rank that crashes is not taken for it"
+rm -f ready; launch usr1 & job=$!
+for _ in $(seq 600); do [ -e ready ] && break; sleep 0.05; done
+for child in $(cat /proc/$job/task/*/children); do kill -USR1 "$child"; done; wait $job; [ $? = 7 ]; result $? "it hands signals on"
+twice() { rm -f tries; MPIEXEC_REAL=$PWD/launcher run; }
+clear; script a 'echo 1..1; "$MPIEXEC" first 2 0 && echo ok 1 || echo not ok 1'; twice && grep -q '^ok 1 .*# try 3: the launcher' out; result $? "a test is run again behind such a crash, and its line says so"
+clear; script a 'echo 1..1; "$MPIEXEC" first 9 0 && echo ok 1 || echo not ok 1'; ! twice && [ "$(wc -l <tries)" = 3 ]; result $? "three times at most"
+clear; script a 'echo 1..1; "$MPIEXEC" first 1 5 && echo ok 1 || echo not ok 1'; ! twice && [ "$(wc -l <tries)" = 2 ]; result $? "and a failure of the program's stays one"
+clear; unit i '//TEST np=2' 'true'; (export MPIEXEC_REAL=$PWD/crashing; printf '#!/bin/sh\nexec %s/launcher first 1 0\n' "$PWD" >crashing && chmod +x crashing; rm -f tries; run) && grep -q '^ok 1 .*# try 2: the launcher' out; result $? "units too"
 echo "1..$n"

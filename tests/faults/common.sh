@@ -19,12 +19,15 @@ start() {
     job=$!
     for setting in ${FAULT-}; do unset "${setting%%=*}"; done
 }
-# rank_pid RANK: its process, once it is there
+children() { cat "/proc/$1/task/"*/children 2>/dev/null; }
+# rank_pid RANK: its process, once it is there: a child of mpirun, which is a child of tools/mpiexec
 rank_pid() {
-    local try pid
-    for try in $(seq 200); do
-        for pid in $(cat /proc/$job/task/*/children 2>/dev/null); do
-            tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qE "^(PMIX_RANK|OMPI_COMM_WORLD_RANK)=$1\$" && { echo "$pid"; return; }
+    local try launcher pid
+    for try in $(seq 1200); do
+        for launcher in $(children "$job"); do
+            for pid in $(children "$launcher"); do
+                tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qE "^(PMIX_RANK|OMPI_COMM_WORLD_RANK)=$1\$" && { echo "$pid"; return; }
+            done
         done
         sleep 0.05
     done
@@ -35,6 +38,15 @@ until_lines() {
     local try
     for try in $(seq 1200); do
         [ -e "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ] && return 0
+        sleep 0.05
+    done
+    return 1
+}
+# until_there PATH: waits (at most 60 s) until it exists
+until_there() {
+    local try
+    for try in $(seq 1200); do
+        [ -e "$1" ] && return 0
         sleep 0.05
     done
     return 1
@@ -63,14 +75,14 @@ ended() {
 # row FAULT WHAT: a line for docs/faults.md
 row() { [ -z "${FAULTS_TABLE-}" ] || printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$rc" "$sec" >>"$FAULTS_TABLE"; }
 
-# A run of 60 steps with a checkpoint every 10. slow: a step takes 20 ms, whatever the machine, so that every checkpoint is written and there is
-# time to strike.
+# A run of 60 steps with a checkpoint every 10. slow: a step takes at least 20 ms, so that every checkpoint is written; slower: 100 ms, so that there
+# is time to strike however busy the machine is.
 run_config() {
     config
     sed -i 's/^steps = .*/steps = 60/; s/^every = 0/every = 10/' net.ini
 }
 slow="FAIL_RANK=0 FAIL_SLOW=metrics.jsonl:20"
-# restarted DIR RANKS: goes on to the end, and to the bits of the run that nothing happened to
-restarted() {
-    run "$2" net.ini run.dir="$1" $exact && grep -q "going on from" out && [ "$(state whole)" = "$(state "$1")" ] && [ "$(losses whole)" = "$(losses "$1")" ]
-}
+slower="FAIL_RANK=0 FAIL_SLOW=metrics.jsonl:100"
+same() { [ "$(state whole)" = "$(state "$1")" ] && [ "$(losses whole)" = "$(losses "$1")" ]; }
+# restarted DIR RANKS: goes on from a checkpoint to the end, and to the bits of the run that nothing happened to
+restarted() { run "$2" net.ini run.dir="$1" $exact && grep -q "going on from" out && same "$1"; }

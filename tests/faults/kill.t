@@ -1,23 +1,33 @@
 #!/usr/bin/env bash
 # TEST timeout=300
 # kill -9 of each rank in the steps, and of rank 0 at each kind of call in a checkpoint: the job is over, and the restart ends in the same bits.
-# One restart in 19 checks did not give the same bits on a loaded machine: open until that is understood. FAULTS_KILL=1 runs it.
-[ "${FAULTS_KILL-}" = 1 ] || { echo "skip: set FAULTS_KILL=1; a restart is not yet always bit for bit under load"; exit 77; }
 . "$TRAINER_ROOT/tests/faults/common.sh"
 run_config
 run 2 net.ini run.dir=whole $exact
 ok $? "an uninterrupted run"
 
+# Before there is a checkpoint nothing is lost but time.
+FAULT=$slower start 2 net.ini run.dir=early $exact
+until_lines early/metrics.jsonl 3
+victim=$(rank_pid 1) begin=$(now)
+kill -9 "$victim"
+ended
+row "kill -9 of rank 1 of 2 before the first checkpoint" "the job ends; restarted from step 1, the same bits"
+[ $rc = 137 ] && ! ls early/checkpoints 2>/dev/null | grep -q '^step-'
+ok $? "kill -9 of rank 1 before the first checkpoint: code $rc, over in $sec s"
+run 3 net.ini run.dir=early $exact && ! grep -q "going on from" out && same early
+ok $? "restarted from step 1: the same bits"
+
 for r in 0 1 2; do
-    FAULT=$slow start 3 net.ini run.dir=steps$r $exact
-    until_lines steps$r/metrics.jsonl 9
+    FAULT=$slower start 3 net.ini run.dir=steps$r $exact
+    until_there steps$r/checkpoints/step-00000010
     victim=$(rank_pid $r) begin=$(now)
     kill -9 "$victim"
     ended
     row "kill -9 of rank $r of 3 in a step" "the job ends; restarted, the same bits"
-    [ $rc = 137 ] && within $sec 10
+    [ $rc = 137 ] && within $sec 30
     ok $? "kill -9 of rank $r: code $rc, over in $sec s"
-    [ "$(ls steps$r/checkpoints | grep -c '^step-')" -gt 0 ] && restarted steps$r 2
+    restarted steps$r 2
     ok $? "restarted: the same bits"
 done
 
@@ -40,7 +50,7 @@ begin=$(now)
 kill -9 "$(rank_pid 1)"
 ended
 row "kill -9 of rank 1 while rank 0 stands in a checkpoint" "the job ends; restarted, the same bits"
-[ $rc = 137 ] && within $sec 10
+[ $rc = 137 ] && within $sec 30
 ok $? "kill -9 of rank 1 while rank 0 stands in a checkpoint: code $rc, over in $sec s"
 restarted stands 2
 ok $? "restarted: the same bits"

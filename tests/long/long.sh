@@ -10,5 +10,6 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/tr.XXXXXX") || exit 1
 trap 'chmod -R u+rwx "$work"; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 export TMPDIR=$work
+export MPIEXEC_REAL=${MPIEXEC_REAL:-$MPIEXEC} MPIEXEC=$TRAINER_ROOT/tools/mpiexec
 cd "$work" || exit 1
 . "$TRAINER_ROOT/tests/faults/common.sh"

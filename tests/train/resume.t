@@ -25,9 +25,9 @@ run 2 net.ini run.dir=fast
 ok $? "without parallel.reproducible too, on the same number of ranks"
 
 # A signal: a checkpoint, code 75, and on from there. The launcher hands USR1 to every rank.
-"$MPIEXEC" -np 2 "$TRAINER" net.ini run.dir=signal $exact train.steps=4000 log.every=10 >out 2>&1 &
+"$MPIEXEC" -np 2 "$TRAINER" net.ini run.dir=signal $exact train.steps=100000 log.every=10 >out 2>&1 &
 pid=$!
-for _ in $(seq 200); do [ -s signal/metrics.jsonl ] && break; sleep 0.05; done
+for _ in $(seq 1200); do [ -s signal/metrics.jsonl ] && break; sleep 0.05; done
 kill -USR1 $pid
 wait $pid
 [ $? = 75 ] && grep -q "stopped by a signal after step" out && [ "$(grep -c 'stopped by a signal' out)" = 1 ]

@@ -12,7 +12,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "trainer/clock.h"
 #include "trainer/comm.h"
 
 static char self[4096];
@@ -36,7 +35,7 @@ static int child_abort(tr_world_t *world, const char *way) {
             tr_world_abort(world, TR_ERR_DATA);
         else
             pthread_create(&thread, NULL, abort_elsewhere, world);
-        sleep(20); /* the barrier would end the test with code 1, not 65 */
+        sleep(60); /* else the barrier would end the test with code 1, not 65 */
     }
     tr_world_barrier(world);
     return 1;
@@ -52,7 +51,7 @@ static int child_late(tr_world_t *world, int engine) {
     if (tr_device_open("cpu", &(tr_device_params_t){.threads = 1}, &device) ||
         tr_world_collectives(world, device, &settings, &coll))
         return 1;
-    if (tr_world_info(world)->rank == 1) sleep(20);
+    if (tr_world_info(world)->rank == 1) sleep(60);
     if (coll->ops->allreduce_start(coll, data, 8, TR_F32, NULL, &ticket)) return 1;
     tr_status_t status = coll->ops->wait(coll, ticket, NULL);
     bool said = strstr(tr_error_last()->message, "parallel.timeout") != NULL;
@@ -73,13 +72,12 @@ static int child(const char *way) {
 static void run(const char *way, int code) {
     char command[8192];
     const char *launcher = getenv("MPIEXEC");
-    snprintf(command, sizeof command, "OMP_WAIT_POLICY=passive %s -n 3 '%s' %s >/dev/null 2>&1",
-             launcher ? launcher : "mpirun", self, way);
-    double begin = tr_clock_sec();
+    snprintf(command, sizeof command,
+             "OMP_WAIT_POLICY=passive %s -n 3 '%s' %s >out 2>&1 || (c=$?; [ $c = %d ] || cat out; exit $c)",
+             launcher ? launcher : "mpirun", self, way, code);
     int status = system(command);
     assert_true(WIFEXITED(status));
     assert_int_equal(WEXITSTATUS(status), code);
-    assert_true(tr_clock_sec() - begin < 10);
 }
 
 static void test_thread(void **state) {
