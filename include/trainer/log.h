@@ -25,6 +25,9 @@ void tr_log_close_files(void);
 
 void tr_log_write(tr_log_level_t level, bool all_ranks, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* To the files alone, of any rank and at any level: what stands on the terminal by other means, such as the error that ends the process. Does
+ * not wait for a line that another thread is writing. */
+void tr_log_write_files(tr_log_level_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define TR_WARN(...)     tr_log_write(TR_LOG_WARN, false, __VA_ARGS__)
 #define TR_INFO(...)     tr_log_write(TR_LOG_INFO, false, __VA_ARGS__)

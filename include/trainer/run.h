@@ -20,10 +20,16 @@ tr_status_t tr_run_default_dir(const tr_run_settings_t *settings, const char *co
                                char **out /* tr_free */);
 
 typedef struct tr_run tr_run_t;
-/* Makes the folder (and parents), takes the lock (flock on `lock`, with host and pid inside: TR_ERR_CONFIG says who holds it), writes config.ini, opens
- * log.txt and metrics.jsonl for appending. */
-tr_status_t tr_run_open(const char *dir, const char *config_text, tr_run_t **out);
+/* Makes the folder (and parents), takes the lock (flock on `lock`, with host and pid inside: TR_ERR_CONFIG says who holds it), opens log.txt and
+ * metrics.jsonl for appending. */
+tr_status_t tr_run_open(const char *dir, tr_run_t **out);
+/* The run is set up and will begin: writes config.ini. */
+tr_status_t tr_run_begin(tr_run_t *run, const char *config_text);
+/* Leaves log.txt open (tr_log_close_files) for what the caller says of the outcome. A folder that tr_run_open made for a run that never began is
+ * removed again. */
 void tr_run_close(tr_run_t **run);
+/* The log of a run in `dir`, which rank 0 holds, for a line of this rank's: nothing where the folder is not to be seen from here. */
+void tr_run_join_log(const char *dir);
 const char *tr_run_dir(const tr_run_t *run);
 const char *tr_run_checkpoint_dir(const tr_run_t *run);
 /* One JSON object, one line, written at once. Steals `line`. */

@@ -101,6 +101,19 @@ static void write_files(char *buffer, size_t length, tr_log_level_t level) {
     for (int i = 0; i < file_count; i++) write_all(files[i], start, (size_t)stamp_bytes + length);
 }
 
+void tr_log_write_files(tr_log_level_t level, const char *format, ...) {
+    char buffer[DATE_BYTES + LINE_BYTES], *line = buffer + DATE_BYTES;
+    va_list args;
+    va_start(args, format);
+    int wanted = vsnprintf(line, LINE_BYTES - 1, format, args);
+    va_end(args);
+    size_t length = wanted < 0 ? 0 : wanted < LINE_BYTES - 1 ? (size_t)wanted : LINE_BYTES - 2;
+    line[length] = '\n';
+    bool is_ours = pthread_mutex_trylock(&lock) == 0;
+    write_files(buffer, length + 1, level);
+    if (is_ours) pthread_mutex_unlock(&lock);
+}
+
 void tr_log_write(tr_log_level_t level, bool all_ranks, const char *format, ...) {
     if ((int)level > atomic_load_explicit(&max_level, memory_order_relaxed)) return;
     int saved_errno = errno;

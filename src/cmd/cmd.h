@@ -32,6 +32,9 @@ const cmd_command_t *cmd_find(const char *name); /* NULL where there is none */
 tr_status_t cmd_world_open(tr_world_t **out);
 void cmd_world_close(tr_world_t **world);
 
+/* Prints the error record of `status` now, before the world is closed, where this rank is the one to say it; main does not repeat it. */
+void cmd_say_error(tr_status_t status);
+
 /* The configuration of a file, the environment and `count` assignments (key=value), checked. Not collective. */
 tr_status_t cmd_config_load(const char *path, int count, char **assignments, tr_config_t **out);
 /* The same on every rank: rank 0 reads, the others get its values. Collective. */

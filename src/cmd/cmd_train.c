@@ -24,7 +24,10 @@ tr_status_t cmd_train(int argc, char **argv) {
     tr_config_destroy(&config);
     if (status == TR_OK || status == TR_ERR_RETRY) { /* in good order on every rank: they leave together */
         tr_error_t kept = *tr_error_last();
-        if (status == TR_ERR_RETRY) (void)tr_world_barrier(world);
+        if (status == TR_ERR_RETRY) { /* a launcher that was asked to stop leaves little time */
+            cmd_say_error(status);
+            (void)tr_world_barrier(world);
+        }
         cmd_world_close(&world);
         if (status == TR_ERR_RETRY) return tr_error_set(&kept);
     }

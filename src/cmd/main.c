@@ -1,6 +1,7 @@
 /* Finds the command, runs it, prints the error and ends the process, and with it all ranks, with the code. */
 #include "cmd.h"
 #include "trainer/data.h"
+#include "trainer/log.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@ static const cmd_command_t commands[] = {
 #undef COMMAND
 };
 
+static bool is_said; /* the error that ends the process */
 static tr_world_t *world;
 static tr_world_info_t place = {.size = 1}; /* kept when the world is closed */
 
@@ -58,6 +60,7 @@ static void print_error(tr_status_t status, const tr_error_t *error) {
         error->code == status && error->message[0] ? error->message : tr_status_name(status);
     fflush(stdout);
     fprintf(stderr, "%strainer: error: %s\n", from, message);
+    tr_log_write_files(TR_LOG_ERROR, "%strainer: error: %s", from, message);
     if (trace && *trace && strcmp(trace, "0") != 0) fprintf(stderr, "%s\n", error->trace);
 }
 
@@ -75,16 +78,19 @@ static bool is_said_by_peer(tr_status_t status, const tr_error_t *error) {
     return is_of_peer(error) || (status == TR_ERR_USAGE && place.size == 1 && tr_launch_rank() > 0);
 }
 
+void cmd_say_error(tr_status_t status) {
+    const tr_error_t *error = tr_error_last();
+    if (is_said || is_said_by_peer(status, error)) return;
+    wait_turn();
+    print_error(status, error);
+    is_said = true;
+}
+
 static int end(tr_status_t status) {
     if (status == TR_OK) return 0;
-    const tr_error_t *error = tr_error_last();
-    if (is_said_by_peer(status, error)) {
-        /* whoever ends first has the launcher end all */
-        nanosleep(&(struct timespec){.tv_sec = PEER_SAYS_SEC}, NULL);
-    } else {
-        wait_turn();
-        print_error(status, error);
-    }
+    cmd_say_error(status);
+    /* whoever ends first has the launcher end all */
+    if (!is_said) nanosleep(&(struct timespec){.tv_sec = PEER_SAYS_SEC}, NULL);
     if (world && place.size > 1) tr_world_abort(world, (int)status);
     cmd_world_close(&world);
     return (int)status;

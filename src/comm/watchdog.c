@@ -175,6 +175,8 @@ static void end_job(tr_watchdog_t *w, bool launcher_knows) {
     pthread_sigmask(SIG_UNBLOCK, &alarm_only, NULL);
     alarm(ABORT_SEC);
     (void)!write(STDERR_FILENO, w->line, w->length);
+    tr_log_write_files(TR_LOG_ERROR, "%.*s", (int)w->length - 1 - (w->line[0] == '\n'),
+                       w->line + (w->line[0] == '\n'));
     tell_peers(w, TR_ENDING);
     if (!launcher_knows) tr_world_abort(w->world, TR_ERR_RETRY);
     _exit(TR_ERR_RETRY);

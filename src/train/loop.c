@@ -37,6 +37,7 @@ typedef struct {
     int64_t saved_step; /* of the newest checkpoint handed over, -1 none */
     int64_t skipped;    /* updates skipped by on_nan = skip */
     double best_loss;   /* lowest validation loss so far, INFINITY none */
+    char *run_dir;
     /* rank 0 */
     tr_run_t *run;
     tr_checkpoint_t *resume;
@@ -149,39 +150,48 @@ static tr_status_t validate(loop_t *l, bool *is_best) {
 
 /* -- a loss that is not finite --------------------------------------------------------------------------- */
 
-#define NONFINITE "step %lld: the loss or gradient is not finite (loss %g, gradient norm %g)"
+#define NONFINITE "step %lld: the loss or gradient is not finite (loss %s, gradient norm %s)"
 #define NONFINITE_REMEDY                                                                                     \
     "Nothing was updated. Lower optimizer.lr, set optimizer.clip_norm, check the data, or set "              \
     "train.on_nan = skip"
 
+static const char *number_text(double value, char text[32]) {
+    snprintf(text, 32, isnan(value) ? "NaN" : isinf(value) ? "infinite" : "%g", value);
+    return text;
+}
+
 /* Every rank looks through its last micro-batch; the lowest rank that finds an op says which. */
 static tr_status_t name_nonfinite(loop_t *l, const tr_step_outcome_t *o) {
     const long long step = l->step + 1;
+    char loss[32], norm[32];
     int op = -1;
+    number_text(o->loss, loss);
+    number_text(o->grad_norm, norm);
     /* Zero first: what other slots and ranks have spoilt in the sums would be found here, too. */
     tr_status_t status = tr_graph_zero_reduced(l->s->g, true);
     if (status == TR_OK) status = tr_program_find_nonfinite(l->s->g, l->s->last, &op);
     if (status == TR_OK && op >= 0) {
         const tr_op_t *found = tr_program_op(l->s->g, l->s->last, op);
-        status = TR_FAIL(
-            TR_ERR_STOP,
-            NONFINITE "; the first output that is not finite is of op '%s' in %s (%s). " NONFINITE_REMEDY,
-            step, o->loss, o->grad_norm, found->row->name, found->label[0] ? found->label : "the model",
-            found->backward ? "backward" : "forward");
+        status = TR_FAIL(TR_ERR_STOP,
+                         NONFINITE
+                         "; the first output that is not finite is of op '%s' in %s (%s). " NONFINITE_REMEDY,
+                         step, loss, norm, found->row->name, found->label[0] ? found->label : "the model",
+                         found->backward ? "backward" : "forward");
     }
     TR_TRY(tr_world_agree(l->world, status));
     status = TR_FAIL(TR_ERR_STOP,
                      NONFINITE
                      ", by an earlier micro-batch of this step or in the sum over all. " NONFINITE_REMEDY,
-                     step, o->loss, o->grad_norm);
+                     step, loss, norm);
     return tr_world_agree(l->world, status);
 }
 
 static tr_status_t handle_nonfinite(loop_t *l, const tr_step_outcome_t *o) {
     if (l->s->train.on_nan == TR_ON_NAN_STOP) return name_nonfinite(l, o);
+    char loss[32], norm[32];
     l->skipped++;
-    TR_WARN("step %lld: loss %g, gradient norm %g: update skipped (%lld so far)", (long long)l->step + 1,
-            o->loss, o->grad_norm, (long long)l->skipped);
+    TR_WARN("step %lld: loss %s, gradient norm %s: update skipped (%lld so far)", (long long)l->step + 1,
+            number_text(o->loss, loss), number_text(o->grad_norm, norm), (long long)l->skipped);
     return TR_OK;
 }
 
@@ -223,6 +233,7 @@ static tr_status_t summarize(loop_t *l, const char *status) {
 }
 
 static tr_status_t stopped(loop_t *l) {
+    tr_signals_say(0); /* that rank may be one whose words go nowhere */
     tr_report_epoch(&l->report, l->step);
     TR_TRY(save_last(l));
     TR_TRY(summarize(l, "stopped"));
@@ -265,22 +276,29 @@ static tr_status_t finish(loop_t *l) {
  */
 
 static tr_status_t open_run(loop_t *l) {
-    tr_str_t text = {0};
     tr_run_settings_t run;
-    char *dir = NULL;
-    tr_status_t status = TR_OK;
     tr_config_read(l->config, &tr_run_config, &run);
     if (run.dir[0])
-        TR_TRY_GOTO(tr_strdup(run.dir, &dir), done);
+        TR_TRY(tr_strdup(run.dir, &l->run_dir));
     else
-        TR_TRY_GOTO(tr_run_default_dir(&run, l->params->config_path, &dir), done);
-    TR_TRY_GOTO(tr_config_serialize(l->config, &text), done);
-    TR_TRY_GOTO(tr_run_open(dir, text.text, &l->run), done);
-    TR_INFO("run folder %s", dir);
-done:
-    tr_free(&dir);
+        TR_TRY(tr_run_default_dir(&run, l->params->config_path, &l->run_dir));
+    return tr_run_open(l->run_dir, &l->run);
+}
+
+/* Everything is checked and open: from here on there is a run. */
+static tr_status_t begin_run(const loop_t *l) {
+    tr_str_t text = {0};
+    tr_status_t status = tr_config_serialize(l->config, &text);
+    if (status == TR_OK) status = tr_run_begin(l->run, text.text);
     tr_str_free(&text);
     return status;
+}
+
+/* Every rank knows the folder: an error of one of them alone goes into the log, too. */
+static tr_status_t share_run(loop_t *l) {
+    TR_TRY(tr_world_broadcast_text(l->world, &l->run_dir, 0));
+    if (!is_root(l)) tr_run_join_log(l->run_dir);
+    return TR_OK;
 }
 
 /* Checkpoints of later steps would outlive those of this run, and resume = auto would take them for its own.
@@ -380,6 +398,7 @@ static tr_status_t set_up(loop_t *l) {
     tr_config_read(l->config, &tr_log_config, &log);
     tr_config_read(l->config, &tr_checkpoint_config, &l->save_settings);
     TR_TRY(tr_world_agree(l->world, is_root(l) ? open_root(l) : TR_OK));
+    TR_TRY(share_run(l));
     if (l->resume) micro = tr_state_order_int(l->resume, "micro_batch", 0);
     TR_TRY(tr_world_broadcast(l->world, &micro, sizeof micro, 0));
     const tr_session_params_t session = {.training = true,
@@ -403,6 +422,7 @@ static tr_status_t set_up(loop_t *l) {
     if (l->info->size > 1)
         TR_TRY(tr_world_collectives(l->world, l->s->device, &l->s->parallel, &l->collectives));
     TR_TRY(tr_stepper_create(l->s, l->collectives, l->loader, &l->stepper));
+    TR_TRY(tr_world_agree(l->world, is_root(l) ? begin_run(l) : TR_OK));
     TR_TRY(tr_report_open(&l->report, l->s, l->run, log.every, l->step, l->params->version));
     l->report.base_bytes = base_bytes;
     return TR_OK;
@@ -426,12 +446,21 @@ static void tear_down(loop_t *l) {
     tr_schedule_destroy(&l->schedule);
     tr_session_destroy(&l->s);
     tr_run_close(&l->run);
+    tr_free(&l->run_dir);
     free(l->state_text);
+}
+
+/* What the summary says of a run that ends with an error; the error itself stays the last one. */
+static void failed(loop_t *l) {
+    const tr_error_t error = *tr_error_last();
+    if (l->report.run && summarize(l, "failed") != TR_OK) TR_WARN("%s", tr_error_last()->message);
+    tr_error_set(&error);
 }
 
 static void introduce(const loop_t *l) {
     const tr_session_t *s = l->s;
     char parameters[32], memory[32];
+    TR_INFO("run folder %s", l->run_dir);
     if (l->step >= s->total_steps)
         TR_WARN(
             "nothing is left to train: step %lld of %lld is done; set train.steps or train.epochs higher to "
@@ -462,16 +491,21 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_trai
     tr_signals_install();
     tr_status_t status = start_watchdog(&l);
     if (status == TR_OK) status = set_up(&l);
-    if (status == TR_OK) {
+    const bool has_begun = status == TR_OK;
+    if (has_begun) {
         introduce(&l);
         status = run_steps(&l);
     }
     if (status == TR_OK) status = finish(&l);
     tr_watchdog_phase(world, TR_PHASE_END, l.step);
     tr_signals_restore();
+    if (status != TR_OK && status != TR_ERR_RETRY) failed(&l);
     tr_report_close(&l.report); /* the terminal is free for the error */
     /* One that failed alone leaves at once: its peers wait in a collective, and only the caller can end them.
      */
-    if (status == TR_OK || status == TR_ERR_RETRY || l.info->size == 1) tear_down(&l);
+    if (status == TR_OK || status == TR_ERR_RETRY || l.info->size == 1)
+        tear_down(&l);
+    else if (!has_begun)
+        tr_run_close(&l.run);
     return status;
 }

@@ -149,7 +149,8 @@ void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
         tr_str_printf(text, "epoch %.*f", is_whole ? 0 : 2, is_whole ? floor(epochs) : epochs);
         if (r->s->train.steps == 0) tr_str_printf(text, "/%lld", (long long)r->s->train.epochs);
         append_accuracy(text, "train", r->epoch_loss, r->epoch_accuracy);
-        if (!isnan(r->valid_loss)) append_accuracy(text, "valid", r->valid_loss, r->valid_accuracy);
+        if (r->has_new_valid) append_accuracy(text, "valid", r->valid_loss, r->valid_accuracy);
+        r->has_new_valid = false;
         tr_str_printf(text, "  %s  %.0f samples/s", tr_format_duration(now - r->epoch.since, took),
                       n * (double)r->s->order.batch_size / r->epoch.seconds);
         if (text->text) TR_INFO("%s", text->text);
@@ -162,6 +163,7 @@ tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_ou
                             bool is_best) {
     r->valid_loss = v->loss;
     r->valid_accuracy = v->accuracy;
+    r->has_new_valid = true;
     r->window.since += seconds; /* an evaluation is no part of a step's time */
     if (!r->run) return TR_OK;
     json_t *line = json_pack("{s:I, s:f, s:o, s:o, s:f, s:b}", "step", (json_int_t)steps_done, "epoch",
@@ -237,6 +239,7 @@ tr_status_t tr_report_summary(tr_report_t *r, const char *status, int64_t steps_
     json_object_set_new(o, "memory_base_bytes", json_integer((json_int_t)r->base_bytes));
     json_object_set_new(o, "skipped", json_integer(skipped));
     if (r->lines_lost > 0) json_object_set_new(o, "metrics_lines_lost", json_integer(r->lines_lost));
+    if (strcmp(status, "failed") == 0) json_object_set_new(o, "error", json_string(tr_error_last()->message));
     describe_run(r, o);
     return tr_run_summary(r->run, o);
 }

@@ -17,6 +17,7 @@
 struct tr_run {
     char *dir, *checkpoint_dir, *metrics_path;
     int lock_fd, metrics_fd;
+    bool is_new;   /* the folder was not there before, and the run has not begun */
     tr_str_t line; /* kept, so that a metrics line allocates nothing after the first */
 };
 
@@ -236,27 +237,33 @@ static tr_status_t open_metrics(tr_run_t *run) {
 
 /* -- open and close -------------------------------------------------------------------------------------- */
 
-static tr_status_t open_files(tr_run_t *run, const char *config_text) {
-    char *log_path = NULL;
-    TR_TRY(take_lock(run));
-    TR_TRY(make_dirs(run->checkpoint_dir));
-    TR_TRY(replace_file(run, "config.ini", config_text, strlen(config_text)));
-    TR_TRY(open_metrics(run));
-    TR_TRY(join(run->dir, "log.txt", &log_path));
-    tr_status_t status = tr_log_add_file(log_path);
-    tr_free(&log_path);
+static tr_status_t add_log(const char *dir) {
+    char *path = NULL;
+    TR_TRY(join(dir, "log.txt", &path));
+    tr_log_close_files();
+    tr_status_t status = tr_log_add_file(path);
+    tr_free(&path);
     return status;
 }
 
-tr_status_t tr_run_open(const char *dir, const char *config_text, tr_run_t **out) {
+static tr_status_t open_files(tr_run_t *run, bool is_new) {
+    TR_TRY(take_lock(run));
+    run->is_new = is_new; /* whoever has no lock removes nothing */
+    TR_TRY(make_dirs(run->checkpoint_dir));
+    TR_TRY(open_metrics(run));
+    return add_log(run->dir);
+}
+
+tr_status_t tr_run_open(const char *dir, tr_run_t **out) {
     tr_run_t *run = NULL;
     tr_status_t status = TR_OK;
+    const bool is_new = access(dir, F_OK) != 0;
     TR_TRY(make_dirs(dir));
     TR_TRY(tr_alloc(sizeof *run, "run", &run));
     run->lock_fd = run->metrics_fd = -1;
     TR_TRY_GOTO(tr_strdup(dir, &run->dir), fail);
     TR_TRY_GOTO(join(dir, "checkpoints", &run->checkpoint_dir), fail);
-    TR_TRY_GOTO(open_files(run, config_text), fail);
+    TR_TRY_GOTO(open_files(run, is_new), fail);
     *out = run;
     return TR_OK;
 fail:
@@ -264,13 +271,32 @@ fail:
     return status;
 }
 
+tr_status_t tr_run_begin(tr_run_t *run, const char *config_text) {
+    TR_TRY(replace_file(run, "config.ini", config_text, strlen(config_text)));
+    run->is_new = false;
+    return TR_OK;
+}
+
+void tr_run_join_log(const char *dir) {
+    if (access(dir, W_OK) == 0 && add_log(dir) != TR_OK) TR_WARN_ALL("%s", tr_error_last()->message);
+}
+
+/* Only what tr_run_open made; a folder in which there is more stays. */
+static void remove_new(const tr_run_t *run) {
+    static const char *const names[] = {"log.txt", "metrics.jsonl", "lock"};
+    rmdir(run->checkpoint_dir);
+    for (size_t i = 0; i < TR_COUNT(names); i++) {
+        char path[4096];
+        if (snprintf(path, sizeof path, "%s/%s", run->dir, names[i]) < (int)sizeof path) unlink(path);
+    }
+    rmdir(run->dir);
+}
+
 void tr_run_close(tr_run_t **closing) {
     tr_run_t *run = *closing;
     if (!run) return;
-    if (run->metrics_fd >= 0) {
-        tr_log_close_files();
-        close(run->metrics_fd);
-    }
+    if (run->is_new && run->checkpoint_dir) remove_new(run);
+    if (run->metrics_fd >= 0) close(run->metrics_fd);
     if (run->lock_fd >= 0) close(run->lock_fd);
     tr_str_free(&run->line);
     tr_free(&run->metrics_path);

@@ -1,9 +1,13 @@
 #include "signals.h"
 
+#include "trainer/log.h"
+
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
 
 static volatile sig_atomic_t pending;
+static atomic_bool said;
 static struct sigaction before[3];
 static const int watched[3] = {SIGTERM, SIGINT, SIGUSR1};
 
@@ -17,6 +21,7 @@ void tr_signals_install(void) {
     sigemptyset(&action.sa_mask);
     action.sa_handler = note;
     pending = 0;
+    atomic_store(&said, false);
     for (int i = 0; i < 3; i++) {
         /* USR1 may be sent to a rank more than once (by srun and by mpirun): it never ends the process. */
         action.sa_flags = SA_RESTART | (watched[i] == SIGUSR1 ? 0 : (int)SA_RESETHAND);
@@ -28,6 +33,17 @@ void tr_signals_restore(void) {
     for (int i = 0; i < 3; i++) sigaction(watched[i], &before[i], NULL);
 }
 
+void tr_signals_say(int number) {
+    if (atomic_exchange(&said, true)) return;
+    const char *name = number == SIGTERM ? "TERM" : number == SIGINT ? "INT" : "USR1";
+    if (number != 0)
+        TR_INFO("asked to stop (%s): this step is ended and a checkpoint saved", name);
+    else
+        TR_INFO("another rank was asked to stop: a checkpoint is saved");
+}
+
 int tr_signals_pending(void) {
-    return pending;
+    const int number = pending;
+    if (number != 0) tr_signals_say(number);
+    return number;
 }

@@ -5,7 +5,9 @@
 /* Handlers for the process, until tr_signals_restore. A second INT or TERM ends the process at once. */
 void tr_signals_install(void);
 void tr_signals_restore(void);
-/* The signal that came, 0 for none. */
+/* The signal that came, 0 for none. Any thread; the first call that sees one says so (tr_signals_say). */
 int tr_signals_pending(void);
+/* Tells the user, once, that the signal `number` stops the run; 0: one that another rank got. */
+void tr_signals_say(int number);
 
 #endif

@@ -183,15 +183,17 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpo
                        checkpoint->path);
     copy_matching(&n->model, checkpoint->model, &problems);
     list_left_over(&n->model, checkpoint->model, &problems);
-    copy_matching(&n->optimizer, checkpoint->optimizer, &problems);
-    list_left_over(&n->optimizer, checkpoint->optimizer, &problems);
+    const bool is_same_model = problems.length == 0;
+    if (is_same_model) { /* else its state differs wherever the parameters do */
+        copy_matching(&n->optimizer, checkpoint->optimizer, &problems);
+        list_left_over(&n->optimizer, checkpoint->optimizer, &problems);
+    }
     if (problems.length > 1500) strcpy(problems.text + 1500, "\n  ...");
     if (problems.length > 0)
         status = TR_FAIL(TR_ERR_CONFIG,
-                         "the checkpoint %s is of another model or optimizer:%s\nUse the config it was made "
-                         "with, another run.dir, or "
-                         "model.init to take over what fits",
-                         checkpoint->path, problems.text);
+                         "the checkpoint %s is of another %s:%s\nUse the config it was made with, another "
+                         "run.dir, or model.init to take over what fits",
+                         checkpoint->path, is_same_model ? "optimizer" : "model", problems.text);
     tr_str_free(&problems);
     return status == TR_OK ? move(n, TR_COPY_TO_DEVICE) : status;
 }

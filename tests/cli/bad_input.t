@@ -66,6 +66,8 @@ check() { # WHAT CODE COMMAND PATTERN
     local status message errors
     eval "${3/ H5 / \"\$\{H5[@]\}\" }"
     status=$?
+    [ "$status" != 78 ] || [ ! -e new ]
+    ok $? "$1: no folder for a run that cannot be"
     rm -rf new
     message=$(said)
     errors=$(cat out err | grep -c 'trainer: error')

@@ -88,7 +88,7 @@ awk '/^<!-- shows -->$/ { marked = 1; next } marked && /^```$/ { inside = 1; mar
 cp out ran && grep -vxFf ran shown >out
 [ -s shown ] && [ ! -s out ]
 result $? "and prints what the README shows"
-for name in $(awk '/^\| `summary.json`/' "$root/README.md" | grep -o '`[a-z_]*`' | tr -d '`' | grep -vxE 'done|stopped|metrics_lines_lost'); do
+for name in $(awk '/^\| `summary.json`/' "$root/README.md" | grep -o '`[a-z_]*`' | tr -d '`' | grep -vxE 'done|stopped|failed|error|metrics_lines_lost'); do
     grep -q "\"$name\":" reader/runs/first/summary.json || echo "summary.json has no $name"
 done >out
 for name in $(awk '/^\| `metrics.jsonl`/' "$root/README.md" | grep -o '`[a-z_]*`' | tr -d '`' | grep -vx topk); do

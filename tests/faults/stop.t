@@ -30,6 +30,8 @@ for r in 0 1 2; do
     # Who hears nothing of the others speaks, too, where the end takes longer than 2.5 s.
     { [ "$(grep -c 'trainer: error' out)" = 1 ] || ! within "$sec" $((limit + 3)); } && ! alive "$victim"
     ok $? "said once, and nothing is left behind"
+    grep -q "error trainer: error: rank $r (" stop$r/log.txt
+    ok $? "the log has it too"
     restarted stop$r 2
     ok $? "restarted: the same bits"
 done

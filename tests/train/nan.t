@@ -7,6 +7,8 @@ run 2 net.ini run.dir=stop optimizer.type=sgd optimizer.lr=1e6 schedule.type=con
 ok $? "on_nan=stop: code 93, and the op is named once"
 [ -z "$(ls stop/checkpoints | grep step-)" ]
 ok $? "no checkpoint of it"
+tail -n 1 stop/log.txt | grep -q "error: step .*is not finite" && grep -q '"status": "failed"' stop/summary.json && grep -q '"error": "step .*not finite' stop/summary.json
+ok $? "the log ends with it, and the summary says so"
 run 2 net.ini run.dir=skip optimizer.type=sgd optimizer.lr=1e6 schedule.type=constant optimizer.clip_norm=0 optimizer.ema=0 train.on_nan=skip
 ok $? "on_nan=skip: the run ends well"
 grep -q "update skipped" out

@@ -32,6 +32,16 @@ kill -USR1 $pid
 wait $pid
 [ $? = 75 ] && grep -q "stopped by a signal after step" out && [ "$(grep -c 'stopped by a signal' out)" = 1 ]
 ok $? "USR1: a checkpoint is saved, code 75, said once"
+grep -q "asked to stop (USR1)" out && tail -n 1 signal/log.txt | grep -q "error .*stopped by a signal after step"
+ok $? "it is said when the signal comes, and the log ends with the outcome"
+# Ctrl-C: the launcher gives its ranks a second.
+"$MPIEXEC" -np 2 "$TRAINER" net.ini run.dir=ctrl-c $exact train.steps=400000 train.valid_every=5 log.every=10 >out 2>&1 &
+pid=$!
+for _ in $(seq 200); do [ -s ctrl-c/metrics.jsonl ] && break; sleep 0.05; done
+kill -INT $pid
+wait $pid
+grep -q "asked to stop" ctrl-c/log.txt && tail -n 1 ctrl-c/log.txt | grep -q "stopped by a signal after step" && grep -q '"status": "stopped"' ctrl-c/summary.json
+ok $? "INT to the launcher: the log has the notice and the outcome"
 at=$(readlink signal/checkpoints/latest | sed 's/step-0*//')
 run 1 net.ini run.dir=signal $exact train.steps=$((at + 20)) optimizer.lr=0.001
 ok $? "and the run goes on from it"
@@ -46,6 +56,8 @@ ok $? "another batch size is refused and named"
 run 2 net.ini run.dir=whole $exact train.steps=30 'model.layers=conv 4 3x3 pad=same bias=no, batchnorm, relu, globalpool, linear 10'
 [ $? = 78 ] && grep -q "conv1.weight: f32 (4, 3, 3, 1) here, f32 (8, 3, 3, 1) in the checkpoint" out
 ok $? "another model is refused and the tensors that differ are named"
+tail -n 12 whole/log.txt | grep -q "trainer: error: .*is of another model" && ! grep -q "adam" out && ! grep -q "conv 4" whole/config.ini
+ok $? "the log says so, and the run's config.ini stays as it is"
 # Damage: the newest that is whole serves, and what was passed over is said.
 cp -r signal damaged
 printf 'x' | dd of="damaged/checkpoints/$(readlink damaged/checkpoints/latest)/model.safetensors" bs=1 seek=900 conv=notrunc 2>/dev/null

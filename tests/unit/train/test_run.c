@@ -45,7 +45,8 @@ static int remove_base(void **state) {
 
 static tr_run_t *open_run(const char *name) {
     tr_run_t *run = NULL;
-    assert_int_equal(tr_run_open(in_base(name), "[data]\nx = 1\n", &run), TR_OK);
+    assert_int_equal(tr_run_open(in_base(name), &run), TR_OK);
+    assert_int_equal(tr_run_begin(run, "[data]\nx = 1\n"), TR_OK);
     return run;
 }
 
@@ -125,7 +126,7 @@ static int open_in_child(const char *name, char *message, size_t bytes) {
     pid_t child = fork();
     if (child == 0) {
         tr_run_t *run = NULL;
-        int code = tr_run_open(in_base(name), "", &run);
+        int code = tr_run_open(in_base(name), &run);
         const char *text = tr_error_last()->message;
         if (write(ends[1], text, strlen(text) + 1) < 0) code = 111;
         _exit(code);
@@ -160,14 +161,30 @@ static void test_folders_that_cannot_be(void **state) {
     FILE *file = fopen(in_base("file"), "w");
     assert_non_null(file);
     fclose(file);
-    assert_int_equal(tr_run_open(in_base("file"), "", &run), TR_ERR_CONFIG);
-    assert_int_not_equal(tr_run_open(in_base("file/below"), "", &run), TR_OK);
+    assert_int_equal(tr_run_open(in_base("file"), &run), TR_ERR_CONFIG);
+    assert_int_not_equal(tr_run_open(in_base("file/below"), &run), TR_OK);
     assert_non_null(strstr(tr_error_last()->message, "file"));
     if (geteuid() != 0) {
         assert_int_equal(mkdir(in_base("closed"), 0555), 0);
-        assert_int_equal(tr_run_open(in_base("closed/run"), "", &run), TR_ERR_PERMISSION);
+        assert_int_equal(tr_run_open(in_base("closed/run"), &run), TR_ERR_PERMISSION);
     }
     assert_null(run);
+}
+
+static void test_a_run_that_never_began(void **state) {
+    tr_run_t *run = NULL;
+    assert_int_equal(tr_run_open(in_base("never/run"), &run), TR_OK);
+    assert_int_equal(access(in_base("never/run/log.txt"), F_OK), 0);
+    tr_run_close(&run);
+    assert_int_not_equal(access(in_base("never/run"), F_OK), 0);
+    /* what was there before stays */
+    assert_int_equal(mkdir(in_base("never/own"), 0777), 0);
+    assert_int_equal(tr_run_open(in_base("never/own"), &run), TR_OK);
+    tr_log_write_files(TR_LOG_ERROR, "why it %s", "failed");
+    tr_run_close(&run);
+    tr_log_write_files(TR_LOG_ERROR, "and what is said behind it");
+    assert_non_null(strstr(content(in_base("never/own/log.txt")), "Z error why it failed\n"));
+    assert_non_null(strstr(content(in_base("never/own/log.txt")), "said behind it\n"));
 }
 
 static void test_default_folder(void **state) {
@@ -196,6 +213,7 @@ int main(void) {
         cmocka_unit_test(test_a_torn_line_is_cut_at_open),
         cmocka_unit_test(test_one_run_at_a_time),
         cmocka_unit_test(test_folders_that_cannot_be),
+        cmocka_unit_test(test_a_run_that_never_began),
         cmocka_unit_test(test_default_folder),
         cmocka_unit_test(test_nothing_is_left_allocated),
     };
