@@ -265,7 +265,10 @@ static void count_parameters(tr_session_t *s) {
  */
 
 static tr_status_t open_device(tr_session_t *s) {
-    tr_device_params_t p = {.threads = (int)s->main.threads, .index = -1, .seed = (uint64_t)s->train.seed};
+    tr_device_params_t p = {.threads = (int)s->main.threads,
+                            .index = -1,
+                            .seed = (uint64_t)s->train.seed,
+                            .direct = !s->main.winograd};
     const tr_world_info_t *w = s->world ? tr_world_info(s->world) : NULL;
     s->cores = w && w->cores > w->cores_shared_by ? w->cores / w->cores_shared_by : 1;
     if (s->main.threads < 0 && w) p.threads = s->cores;

@@ -1,6 +1,8 @@
-/* Convolutions by oneDNN. Images are N S... C, weights K kernel... C/groups; oneDNN counts dimensions as N C S... and [G] K C kernel... */
+/* Convolutions, by oneDNN or Winograd's algorithm. Images are N S... C, weights K kernel... C/groups; oneDNN counts dimensions as N C S... and [G] K C kernel... */
 #include "cpu_int.h"
 #include "cpu_onednn.h"
+#include "cpu_winograd.h"
+#include "trainer/mem.h"
 
 static cpu_dnn_tensor_t image_of(const tr_view_t *view, int spatial) {
     const int64_t *dim = view->shape.dim;
@@ -30,65 +32,95 @@ static cpu_dnn_tensor_t bias_of(const tr_view_t *view) {
                              : (cpu_dnn_tensor_t){.ndim = 0};
 }
 
-static tr_status_t prepare(cpu_dnn_desc_t *desc, const tr_device_t *device, const tr_conv_attr_t *attr,
-                           void **out_state, size_t *out_scratch_bytes) {
-    cpu_dnn_t *dnn = NULL;
+/* What computes: oneDNN, or Winograd's algorithm where it pays. */
+typedef struct {
+    cpu_dnn_t *dnn; /* NULL: winograd */
+    cpu_winograd_t winograd;
+} conv_t;
+
+static tr_status_t prepare_dnn(cpu_dnn_desc_t *desc, const tr_device_t *device, const tr_conv_attr_t *attr,
+                               conv_t *conv, size_t *out_scratch_bytes) {
     for (int i = 0; i < attr->spatial; i++) {
         desc->stride[i] = attr->stride[i], desc->dilation[i] = attr->dilation[i];
         desc->pad_lo[i] = attr->pad_lo[i], desc->pad_hi[i] = attr->pad_hi[i];
     }
     desc->threads = device->threads;
-    TR_TRY(tr_cpu_dnn_create(desc, &dnn));
-    *out_state = dnn;
-    *out_scratch_bytes = tr_cpu_dnn_scratch_bytes(dnn);
+    TR_TRY(tr_cpu_dnn_create(desc, &conv->dnn));
+    *out_scratch_bytes = tr_cpu_dnn_scratch_bytes(conv->dnn);
     return TR_OK;
 }
 
-CPU_KERNEL_PREPARE(conv_fwd) {
+/* The tensors by their role in the forward direction. */
+typedef struct {
+    const tr_view_t *x, *w, *bias, *y;
+} roles_t;
+
+static tr_status_t prepare(cpu_dnn_kind_t kind, const tr_device_t *device, const tr_kernel_call_t *call,
+                           roles_t r, void **out_state, size_t *out_scratch_bytes) {
     const tr_conv_attr_t *attr = call->attr;
-    cpu_dnn_desc_t desc = {.kind = CPU_DNN_CONV_FWD, .act = attr->act};
-    desc.src = image_of(&call->in[0], attr->spatial);
-    desc.weights = weights_of(&call->in[1], attr->spatial, attr->groups);
-    desc.bias = bias_of(&call->in[2]);
-    desc.dst = image_of(&call->out[0], attr->spatial);
-    return prepare(&desc, device, attr, out_state, out_scratch_bytes);
+    cpu_dnn_desc_t desc = {.kind = kind, .act = kind == CPU_DNN_CONV_FWD ? attr->act : TR_ACT_NONE};
+    conv_t *conv = NULL;
+    TR_TRY(tr_alloc(sizeof *conv, "a convolution", &conv));
+    *out_state = conv;
+    if (device->winograd && tr_cpu_winograd_suits(attr, r.x, r.w, r.y, &conv->winograd) &&
+        (kind != CPU_DNN_CONV_BWD_WEIGHTS || !cpu_present(r.bias))) {
+        *out_scratch_bytes =
+            kind == CPU_DNN_CONV_FWD        ? tr_cpu_winograd_fwd_scratch_bytes(device, &conv->winograd)
+            : kind == CPU_DNN_CONV_BWD_DATA ? tr_cpu_winograd_bwd_data_scratch_bytes(device, &conv->winograd)
+                                            : tr_cpu_winograd_bwd_weights_scratch_bytes(&conv->winograd);
+        return TR_OK;
+    }
+    desc.src = image_of(r.x, attr->spatial);
+    desc.weights = weights_of(r.w, attr->spatial, attr->groups);
+    if (r.bias) desc.bias = bias_of(r.bias);
+    desc.dst = image_of(r.y, attr->spatial);
+    return prepare_dnn(&desc, device, attr, conv, out_scratch_bytes);
+}
+
+CPU_KERNEL_PREPARE(conv_fwd) {
+    const roles_t roles = {&call->in[0], &call->in[1], &call->in[2], &call->out[0]};
+    return prepare(CPU_DNN_CONV_FWD, device, call, roles, out_state, out_scratch_bytes);
 }
 
 CPU_KERNEL(conv_fwd) {
+    const conv_t *conv = call->state;
     const cpu_dnn_data_t data = {call->in[0].data, call->in[1].data, call->in[2].data, call->out[0].data};
-    return tr_cpu_dnn_run(call->state, &data, call->scratch);
+    if (conv->dnn) return tr_cpu_dnn_run(conv->dnn, &data, call->scratch);
+    bool relu = ((const tr_conv_attr_t *)call->attr)->act == TR_ACT_RELU;
+    tr_cpu_winograd_fwd(device, &conv->winograd, data.src, data.weights, data.bias, relu, data.dst,
+                        call->scratch);
+    return TR_OK;
 }
 
 CPU_KERNEL_PREPARE(conv_bwd_data) {
-    const tr_conv_attr_t *attr = call->attr;
-    cpu_dnn_desc_t desc = {.kind = CPU_DNN_CONV_BWD_DATA};
-    desc.src = image_of(&call->out[0], attr->spatial);
-    desc.weights = weights_of(&call->in[1], attr->spatial, attr->groups);
-    desc.dst = image_of(&call->in[0], attr->spatial);
-    return prepare(&desc, device, attr, out_state, out_scratch_bytes);
+    const roles_t roles = {&call->out[0], &call->in[1], NULL, &call->in[0]};
+    return prepare(CPU_DNN_CONV_BWD_DATA, device, call, roles, out_state, out_scratch_bytes);
 }
 
 CPU_KERNEL(conv_bwd_data) {
+    const conv_t *conv = call->state;
     const cpu_dnn_data_t data = {call->out[0].data, call->in[1].data, NULL, call->in[0].data};
-    return tr_cpu_dnn_run(call->state, &data, call->scratch);
+    if (conv->dnn) return tr_cpu_dnn_run(conv->dnn, &data, call->scratch);
+    tr_cpu_winograd_bwd_data(device, &conv->winograd, data.dst, data.weights, data.src, call->scratch);
+    return TR_OK;
 }
 
 CPU_KERNEL_PREPARE(conv_bwd_weights) {
-    const tr_conv_attr_t *attr = call->attr;
-    cpu_dnn_desc_t desc = {.kind = CPU_DNN_CONV_BWD_WEIGHTS};
-    desc.src = image_of(&call->in[0], attr->spatial);
-    desc.weights = weights_of(&call->out[0], attr->spatial, attr->groups);
-    desc.bias = bias_of(&call->out[1]);
-    desc.dst = image_of(&call->in[1], attr->spatial);
-    return prepare(&desc, device, attr, out_state, out_scratch_bytes);
+    const roles_t roles = {&call->in[0], &call->out[0], &call->out[1], &call->in[1]};
+    return prepare(CPU_DNN_CONV_BWD_WEIGHTS, device, call, roles, out_state, out_scratch_bytes);
 }
 
 CPU_KERNEL(conv_bwd_weights) {
+    const conv_t *conv = call->state;
     const cpu_dnn_data_t data = {call->in[0].data, call->out[0].data, call->out[1].data, call->in[1].data};
-    return tr_cpu_dnn_run(call->state, &data, call->scratch);
+    if (conv->dnn) return tr_cpu_dnn_run(conv->dnn, &data, call->scratch);
+    tr_cpu_winograd_bwd_weights(device, &conv->winograd, data.src, data.dst, data.weights, call->scratch);
+    return TR_OK;
 }
 
 CPU_KERNEL_RELEASE(conv) {
-    cpu_dnn_t *dnn = state;
-    tr_cpu_dnn_destroy(&dnn);
+    conv_t *conv = state;
+    if (!conv) return;
+    tr_cpu_dnn_destroy(&conv->dnn);
+    tr_free(&conv);
 }

@@ -226,6 +226,7 @@ static void describe(strict_device_t *strict, uint64_t seed) {
     tr_strict_fill_kernels(strict->cpu, strict->kernels);
     device->ops = &strict->ops;
     device->fast_bf16 = strict->cpu->fast_bf16;
+    device->winograd = strict->cpu->winograd;
     device->threads = strict->cpu->threads;
     device->memory_bytes = strict->cpu->memory_bytes;
     strict->rng = tr_rng_make(seed, TR_RNG_TEST, 0, 0);

@@ -1,0 +1,55 @@
+/* Private: one vector register of f32, of whatever width the build is for. */
+#ifndef TRAINER_CPU_VECTOR_H
+#define TRAINER_CPU_VECTOR_H
+
+#include <stdint.h>
+#if defined(__AVX512F__) || defined(__FMA__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+#define CPU_LANES 16
+#elif defined(__AVX__)
+#define CPU_LANES 8
+#else
+#define CPU_LANES 4
+#endif
+
+#define CPU_VECTOR static inline __attribute__((always_inline))
+
+typedef float cpu_vec_t __attribute__((vector_size(CPU_LANES * 4)));
+typedef int32_t cpu_vec_mask_t __attribute__((vector_size(CPU_LANES * 4)));
+typedef float cpu_vec_anywhere_t __attribute__((vector_size(CPU_LANES * 4), aligned(4), may_alias));
+
+CPU_VECTOR cpu_vec_t cpu_vec_load(const float *x) {
+    return *(const cpu_vec_anywhere_t *)x;
+}
+CPU_VECTOR void cpu_vec_store(float *x, cpu_vec_t value) {
+    *(cpu_vec_anywhere_t *)x = value;
+}
+CPU_VECTOR cpu_vec_t cpu_vec_all(float x) {
+    return x - (cpu_vec_t){0}; /* "+" would turn -0 into 0, and so not be free */
+}
+
+/* max(x, 0); NaN stays. */
+CPU_VECTOR cpu_vec_t cpu_vec_relu(cpu_vec_t x) {
+    cpu_vec_mask_t negative = x < cpu_vec_all(0);
+    return (cpu_vec_t)((cpu_vec_mask_t)x & ~negative);
+}
+
+/* a b + c; rounded once where the processor can. */
+CPU_VECTOR cpu_vec_t cpu_vec_fma(cpu_vec_t a, cpu_vec_t b, cpu_vec_t c) {
+#if defined(__AVX512F__)
+    return (cpu_vec_t)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+    return (cpu_vec_t)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__FP_FAST_FMAF)
+    cpu_vec_t sum;
+    for (int i = 0; i < CPU_LANES; i++) sum[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return sum;
+#else
+    return a * b + c;
+#endif
+}
+
+#endif
