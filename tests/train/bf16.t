@@ -8,14 +8,16 @@ exact="$half parallel.reproducible=yes"
 run 1 net.ini run.dir=f32
 run 1 net.ini run.dir=one $half
 ok $? "a run in bf16"
+# Products that are emulated want f32 copies of their operands.
+grep -q "they are emulated" out && most=10 || most=8
 near f32 one 0.02 20 && ! near f32 one 1e-5 20
 ok $? "20 steps: losses within 2 % of f32's, and not the same"
 grep -q '"precision": *"bf16"' one/summary.json
 ok $? "the summary says so"
 arena() { "$TRAINER" plan net.ini precision=$1 | awk '/ranks +slots/ { getline; print int($12 * 1024 * ($13 == "MiB" ? 1024 : 1)) }'; }
 "$TRAINER" plan net.ini >out
-[ "$(arena bf16)" -lt "$(($(arena f32) * 8 / 10))" ]
-ok $? "the plan's activations are smaller by a fifth or more: $(arena bf16) and $(arena f32) bytes"
+[ "$(arena bf16)" -lt "$(($(arena f32) * most / 10))" ]
+ok $? "the plan's activations are smaller, by a fifth or more where products of bf16 have instructions: $(arena bf16) and $(arena f32) bytes"
 grep -q '"F32"' one/checkpoints/latest/model.safetensors && ! grep -q BF16 one/checkpoints/latest/*.safetensors
 ok $? "weights and optimizer state are saved in f32"
 run 1 net.ini run.dir=strict $half device=strict

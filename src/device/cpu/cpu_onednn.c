@@ -4,7 +4,8 @@
  *
  * Activations stay NHWC. Weights are offered as `any`: given our (K, kernel..., C) layout as it is, oneDNN has only its
  * reference code (measured 300 to 1000 times slower), while reordering them into its blocked layout and back costs 1 to 5 % of a
- * convolution. The algorithm is always direct: Winograd loses accuracy, and `auto` takes it where it is slow.
+ * convolution. The algorithm is always direct: oneDNN's Winograd loses
+ * accuracy, and `auto` takes it where it is slow; cpu_winograd.c has our own.
  */
 #include "cpu_onednn.h"
 #include "cpu_types.h"

@@ -4,47 +4,27 @@
  * other programs do not.
  */
 #include "cpu_int.h"
+#include "cpu_vector.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"
 #include <math.h>
 #include <string.h>
-#if defined(__AVX512F__) || defined(__FMA__)
-#include <immintrin.h>
-#endif
 
 #define SLICES     24
 #define ITERATIONS (1 << 18)
-#define CHAINS                                                                                               \
-    12 /* independent sums: latency times units of any processor we know, and they fit the registers */
+/* Independent sums: latency times units of any processor we know, and they fit the registers. */
+#define CHAINS     12
 #define COPY_BYTES (64 << 20)
 #define COPIES     4
 
-#if defined(__AVX512F__)
-typedef __m512 vector_t;
-static inline vector_t multiply_add(vector_t a, vector_t b, vector_t c) {
-    return _mm512_fmadd_ps(a, b, c);
-}
-#elif defined(__FMA__)
-typedef __m256 vector_t;
-static inline vector_t multiply_add(vector_t a, vector_t b, vector_t c) {
-    return _mm256_fmadd_ps(a, b, c);
-}
-#else
-typedef float vector_t __attribute__((vector_size(16)));
-static inline vector_t multiply_add(vector_t a, vector_t b, vector_t c) {
-    return a * b + c;
-}
-#endif
-enum { VECTOR_LANES = sizeof(vector_t) / sizeof(float) };
-
 /* The sums approach a fixed point, so that no slice meets infinity. Returns what keeps the compiler from dropping the loop. */
 static float multiply_add_slice(void) {
-    const vector_t half = (vector_t){0} + 0.5f, step = (vector_t){0} + 0.25f;
-    vector_t sum[CHAINS];
+    const cpu_vec_t half = (cpu_vec_t){0} + 0.5f, step = (cpu_vec_t){0} + 0.25f;
+    cpu_vec_t sum[CHAINS];
     for (int c = 0; c < CHAINS; c++) sum[c] = step * (float)c;
     for (int i = 0; i < ITERATIONS; i++) {
 #pragma GCC unroll 12
-        for (int c = 0; c < CHAINS; c++) sum[c] = multiply_add(sum[c], half, step);
+        for (int c = 0; c < CHAINS; c++) sum[c] = cpu_vec_fma(sum[c], half, step);
     }
     for (int c = 1; c < CHAINS; c++) sum[0] += sum[c];
     return sum[0][0];
@@ -60,7 +40,7 @@ static double measure_flops(int threads) {
         double took = tr_clock_sec() - began;
         if (took < best) best = took;
     }
-    double flops = 2.0 * VECTOR_LANES * CHAINS * ITERATIONS * threads;
+    double flops = 2.0 * CPU_LANES * CHAINS * ITERATIONS * threads;
     return isfinite(keep) ? flops / best : 0.0;
 }
 

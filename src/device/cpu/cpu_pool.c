@@ -4,18 +4,12 @@
  */
 #include "cpu_int.h"
 #include "cpu_types.h"
+#include "cpu_vector.h"
 #include <math.h>
 #include <string.h>
 
-#define NARROW 64 /* channels that one thread takes backward where there are few images */
-/* Channels at a time: one vector register. */
-#if defined(__AVX512F__)
-#define LANES 16
-#elif defined(__AVX__)
-#define LANES 8
-#else
-#define LANES 4
-#endif
+#define NARROW 64        /* channels that one thread takes backward where there are few images */
+#define LANES  CPU_LANES /* channels at a time */
 
 typedef struct {
     int64_t in[3], out[3], kernel[3], stride[3], pad[3];

@@ -89,15 +89,18 @@ CPU_VECTOR void input(const cpu_vec_t d[SIDE], cpu_vec_t out[SIDE]) {
 /* -- transforms of one tile, all its channels ------------------------------------------------------------- */
 
 /* The addresses of a window of `side` x `side` pixels; `outside` for those that lie beyond the image. */
-static void window(const cpu_images_t *images, const float *data, int64_t image, int64_t row, int64_t column,
-                   int side, const float *outside, const float *at[PLACES]) {
-    for (int i = 0; i < side; i++)
-        for (int j = 0; j < side; j++) {
-            int64_t y = row + i, x = column + j;
-            bool inside = y >= 0 && y < images->h && x >= 0 && x < images->w;
-            at[i * side + j] =
-                inside ? data + ((image * images->h + y) * images->w + x) * images->c : outside;
-        }
+CPU_VECTOR void window(const cpu_images_t *images, const float *data, int64_t image, int64_t row,
+                       int64_t column, const int side, const float *outside, const float *at[PLACES]) {
+    int64_t offset[SIDE];
+    const float *first = data + image * images->h * images->w * images->c;
+    for (int j = 0; j < side; j++)
+        offset[j] = column + j >= 0 && column + j < images->w ? (column + j) * images->c : -1;
+    for (int i = 0; i < side; i++) {
+        bool inside = row + i >= 0 && row + i < images->h;
+        const float *line = first + (row + i) * images->w * images->c;
+        for (int j = 0; j < side; j++)
+            at[i * side + j] = inside && offset[j] >= 0 ? line + offset[j] : outside;
+    }
 }
 
 /* B' d B of a window of 6 x 6; place p goes to v + p * step. */
@@ -333,12 +336,13 @@ static void input_at(const pass_t *p, int64_t tile, float *v) {
 static void output_at(const pass_t *p, int64_t tile, const float *m, int64_t column, int64_t columns) {
     const float *at[PLACES], *bias = p->bias ? p->bias + column : NULL;
     tile_t t = tile_at(p, tile);
-    int side = outputs_of(p->conv.size);
-    window(&p->conv.y, p->y, t.image, t.row * side, t.column * side, side, NULL, at);
-    if (side == 4)
+    if (p->conv.size == 3) {
+        window(&p->conv.y, p->y, t.image, t.row * 4, t.column * 4, 4, NULL, at);
         output_tile(m, p->place_m, 4, columns, bias, p->relu, at, column);
-    else
+    } else {
+        window(&p->conv.y, p->y, t.image, t.row * 2, t.column * 2, 2, NULL, at);
         output_tile(m, p->place_m, 2, columns, bias, p->relu, at, column);
+    }
 }
 
 static void pass_block(const pass_t *p, int64_t first, int64_t count, float *v, float *m) {
@@ -440,12 +444,13 @@ size_t tr_cpu_winograd_bwd_weights_scratch_bytes(const cpu_winograd_t *conv) {
 static void gradient_at(const weights_pass_t *q, int64_t tile, float *z) {
     const float *at[PLACES];
     tile_t t = tile_at(&q->p, tile);
-    int side = outputs_of(q->p.conv.size);
-    window(&q->p.conv.y, q->dy, t.image, t.row * side, t.column * side, side, q->p.zeros, at);
-    if (side == 4)
+    if (q->p.conv.size == 3) {
+        window(&q->p.conv.y, q->dy, t.image, t.row * 4, t.column * 4, 4, q->p.zeros, at);
         gradient_tile(at, 4, q->p.conv.y.c, z, q->place_z);
-    else
+    } else {
+        window(&q->p.conv.y, q->dy, t.image, t.row * 2, t.column * 2, 2, q->p.zeros, at);
         gradient_tile(at, 2, q->p.conv.y.c, z, q->place_z);
+    }
 }
 
 /* Work of one thread in a team. */
