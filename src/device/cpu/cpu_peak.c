@@ -40,7 +40,7 @@ static double measure_flops(int threads) {
         double took = tr_clock_sec() - began;
         if (took < best) best = took;
     }
-    double flops = 2.0 * CPU_LANES * CHAINS * ITERATIONS * threads;
+    double flops = 2.0 * CPU_VEC_LANES * CHAINS * ITERATIONS * threads;
     return isfinite(keep) ? flops / best : 0.0;
 }
 

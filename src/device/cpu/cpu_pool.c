@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-#define NARROW 64        /* channels that one thread takes backward where there are few images */
-#define LANES  CPU_LANES /* channels at a time */
+#define NARROW 64            /* channels that one thread takes backward where there are few images */
+#define LANES  CPU_VEC_LANES /* channels at a time */
 
 typedef struct {
     int64_t in[3], out[3], kernel[3], stride[3], pad[3];

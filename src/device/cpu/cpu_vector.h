@@ -8,18 +8,18 @@
 #endif
 
 #if defined(__AVX512F__)
-#define CPU_LANES 16
+#define CPU_VEC_LANES 16
 #elif defined(__AVX__)
-#define CPU_LANES 8
+#define CPU_VEC_LANES 8
 #else
-#define CPU_LANES 4
+#define CPU_VEC_LANES 4
 #endif
 
 #define CPU_VECTOR static inline __attribute__((always_inline))
 
-typedef float cpu_vec_t __attribute__((vector_size(CPU_LANES * 4)));
-typedef int32_t cpu_vec_mask_t __attribute__((vector_size(CPU_LANES * 4)));
-typedef float cpu_vec_anywhere_t __attribute__((vector_size(CPU_LANES * 4), aligned(4), may_alias));
+typedef float cpu_vec_t __attribute__((vector_size(CPU_VEC_LANES * 4)));
+typedef int32_t cpu_vec_mask_t __attribute__((vector_size(CPU_VEC_LANES * 4)));
+typedef float cpu_vec_anywhere_t __attribute__((vector_size(CPU_VEC_LANES * 4), aligned(4), may_alias));
 
 CPU_VECTOR cpu_vec_t cpu_vec_load(const float *x) {
     return *(const cpu_vec_anywhere_t *)x;
@@ -45,7 +45,7 @@ CPU_VECTOR cpu_vec_t cpu_vec_fma(cpu_vec_t a, cpu_vec_t b, cpu_vec_t c) {
     return (cpu_vec_t)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #elif defined(__FP_FAST_FMAF)
     cpu_vec_t sum;
-    for (int i = 0; i < CPU_LANES; i++) sum[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    for (int i = 0; i < CPU_VEC_LANES; i++) sum[i] = __builtin_fmaf(a[i], b[i], c[i]);
     return sum;
 #else
     return a * b + c;

@@ -18,7 +18,7 @@
 enum {
     SIDE = 6,
     PLACES = SIDE * SIDE,
-    LANES = CPU_LANES,
+    LANES = CPU_VEC_LANES,
     ROWS = 6,            /* of a product that are summed in registers, */
     PANEL = 2 * LANES,   /* and columns */
     TILES = 48,          /* that a thread takes through all three stages at a time */
