@@ -56,6 +56,7 @@ case $1 in
     rank) echo "[host:1] *** Process received signal ***" >&2; exit 139 ;;
     usr1) trap 'exit 7' USR1; : >ready; while :; do sleep 0.05; done ;;
     reported) printf '%b\n' "$2" >&2 ;;
+    hang) sleep 2 & wait; printf '%b\n' "$2" >&2; exec sleep 100 ;;
     first) echo >>"$COUNT"; [ "$(wc -l <"$COUNT")" -gt "$2" ] && exit "$3" ;;
 esac
 echo "[host:$$] *** Process received signal ***" >&2
@@ -69,6 +70,8 @@ launch reported 'MPI_ABORT was invoked on rank 1 in communicator X\nwith errorco
 launch reported '  Process name: [[1,1],0]\n  Exit code:    74'; [ $? = 74 ]; result $? "behind an exit code that one"
 launch reported 'mpirun noticed that process rank 0 with PID 0 on node n exited on signal 9 (Killed).'; [ $? = 137 ] && [ ! -e marked ]; result $? "behind a signal that one"
 launch reported 'nothing of use'; [ $? = 139 ] && [ -e marked ]; result $? "and of one that did not report its own, with a mark"
+MPIEXEC_PATIENCE=2 launch hang 'with errorcode 75.'; [ $? = 75 ] && [ ! -e marked ]; result $? "one that hangs when its ranks are gone is ended: the job's code"
+MPIEXEC_PATIENCE=2 launch hang 'nothing of use'; [ $? = 137 ] && [ -e marked ]; result $? "and with a mark where it reported none"
 launch rank; [ $? = 139 ] && [ ! -e marked ]; result $? "a rank that crashes is not taken for it"
 rm -f ready; launch usr1 & job=$!
 for _ in $(seq 600); do [ -e ready ] && break; sleep 0.05; done
