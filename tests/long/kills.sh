@@ -27,7 +27,7 @@ record() { # KIND SECONDS
     slowest[$1]=$(awk -v a="${slowest[$1]-0}" -v b="$2" 'BEGIN { print (b > a ? b : a) }')
 }
 # launcher: mpirun's process id; alive_ranks: those of the ranks
-launcher() { for p in $(children "$job"); do [ "$(comm "$p")" = tee ] || echo "$p"; done | head -n 1; }
+launcher() { for p in $(children "$job"); do [ "$(comm "$p")" != mpirun ] || echo "$p"; done; }
 alive_ranks() { for p in "$@"; do [ "$(comm "$p")" != trainer ] || ! alive "$p" || echo "$p"; done; }
 # gone PID...: waits until none of them is left, at most 60 s
 gone() {
