@@ -54,7 +54,7 @@ cat >launcher <<'SH'
 case $1 in
     exit) exit "$2" ;;
     rank) echo "[host:1] *** Process received signal ***" >&2; exit 139 ;;
-    usr1) trap 'exit 7' USR1; : >ready; while :; do sleep 0.05; done ;;
+    signal) trap 'exit 7' "$2"; : >ready; while :; do sleep 0.05; done ;;
     reported) printf '%b\n' "$2" >&2 ;;
     hang) sleep 2 & wait; printf '%b\n' "$2" >&2; exec sleep 100 ;;
     first) echo >>"$COUNT"; [ "$(wc -l <"$COUNT")" -gt "$2" ] && exit "$3" ;;
@@ -73,9 +73,12 @@ launch reported 'nothing of use'; [ $? = 139 ] && [ -e marked ]; result $? "and 
 MPIEXEC_PATIENCE=2 launch hang 'with errorcode 75.'; [ $? = 75 ] && [ ! -e marked ]; result $? "one that hangs when its ranks are gone is ended: the job's code"
 MPIEXEC_PATIENCE=2 launch hang 'nothing of use'; [ $? = 137 ] && [ -e marked ]; result $? "and with a mark where it reported none"
 launch rank; [ $? = 139 ] && [ ! -e marked ]; result $? "a rank that crashes is not taken for it"
-rm -f ready; launch usr1 & job=$!
-for _ in $(seq 600); do [ -e ready ] && break; sleep 0.05; done
-for child in $(cat /proc/$job/task/*/children); do kill -USR1 "$child"; done; wait $job; [ $? = 7 ]; result $? "it hands signals on"
+for signal in USR1 INT; do
+    rm -f ready
+    MPIEXEC_REAL=$PWD/launcher "$TRAINER_ROOT"/tools/mpiexec signal $signal >out 2>&1 & job=$!
+    for _ in $(seq 600); do [ -e ready ] && break; sleep 0.05; done
+    kill -$signal $job; wait $job; [ $? = 7 ]; result $? "it hands $signal on"
+done
 twice() { rm -f tries; MPIEXEC_REAL=$PWD/launcher run; }
 clear; script a 'echo 1..1; "$MPIEXEC" first 2 0 && echo ok 1 || echo not ok 1'; twice && grep -q '^ok 1 .*# try 3: the launcher' out; result $? "a test is run again behind such a crash, and its line says so"
 clear; script a 'echo 1..1; "$MPIEXEC" first 9 0 && echo ok 1 || echo not ok 1'; ! twice && [ "$(wc -l <tries)" = 3 ]; result $? "three times at most"
