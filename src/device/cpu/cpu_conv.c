@@ -64,10 +64,11 @@ static tr_status_t prepare(cpu_dnn_kind_t kind, const tr_device_t *device, const
     *out_state = conv;
     if (device->winograd && tr_cpu_winograd_suits(attr, r.x, r.w, r.y, &conv->winograd) &&
         (kind != CPU_DNN_CONV_BWD_WEIGHTS || !cpu_present(r.bias))) {
-        *out_scratch_bytes =
-            kind == CPU_DNN_CONV_FWD        ? tr_cpu_winograd_fwd_scratch_bytes(device, &conv->winograd)
-            : kind == CPU_DNN_CONV_BWD_DATA ? tr_cpu_winograd_bwd_data_scratch_bytes(device, &conv->winograd)
-                                            : tr_cpu_winograd_bwd_weights_scratch_bytes(&conv->winograd);
+        *out_scratch_bytes = kind == CPU_DNN_CONV_FWD
+                                 ? tr_cpu_winograd_fwd_scratch_bytes(device, &conv->winograd)
+                             : kind == CPU_DNN_CONV_BWD_DATA
+                                 ? tr_cpu_winograd_bwd_data_scratch_bytes(device, &conv->winograd)
+                                 : tr_cpu_winograd_bwd_weights_scratch_bytes(device, &conv->winograd);
         return TR_OK;
     }
     desc.src = image_of(r.x, attr->spatial);

@@ -26,7 +26,9 @@ enum {
     MAX_CHANNELS = 1024,
     LINE = 16 /* floats in a line of cache */
 };
-#define STAGED_FLOATS (1 << 19) /* of transformed tiles that wait for the products of bwd_weights */
+#define STAGED_FLOATS (1 << 19) /* of transformed tiles that threads share in bwd_weights, at most */
+#define GROUP_FLOATS  (1 << 20) /* of sums of all groups, at most */
+#define MAX_GROUPS    16
 
 static const float A1 = 0.70710678f, B1 = 1.41421356f;
 
@@ -421,24 +423,54 @@ void tr_cpu_winograd_bwd_data(const tr_device_t *device, const cpu_winograd_t *c
 
 /* -- the gradient of the filters -------------------------------------------------------------------------- */
 
-/* Tiles are transformed `block` at a time, by all threads; then each place's product is added up by one thread. */
+/*
+ * Tiles are transformed a block at a time, then each place's product is added to its sums. Where the sums are small, tiles are cut into
+ * groups, whose number follows from the shape alone: a group is one thread's and has sums of its own, which are joined in their order.
+ * Where they are large there is one group, and all threads share its tiles and then its places.
+ */
 typedef struct {
     pass_t p;
     const float *dy;
+    int groups;
     int64_t block, place_z, place_w;
-    float *v, *z, *sums;
+    float *staged, *sums;
 } weights_pass_t;
 
-static int64_t staged_tiles(const cpu_winograd_t *conv) {
-    int64_t fit = STAGED_FLOATS / (PLACES * (conv->x.c + conv->y.c)), tiles = tiles_of(conv);
-    if (fit < TILES) fit = TILES;
-    return fit < tiles ? fit : tiles;
+/* Who of how many works at a block. */
+typedef struct {
+    int member, members;
+} share_t;
+
+static int groups_of(const cpu_winograd_t *conv) {
+    int64_t fit = GROUP_FLOATS / (PLACES * conv->x.c * conv->y.c), tiles = tiles_of(conv) / TILES;
+    int64_t groups = fit < tiles ? fit : tiles;
+    if (groups > MAX_GROUPS) groups = MAX_GROUPS;
+    while (groups & (groups - 1)) groups &= groups - 1; /* a power of two: as much for each thread */
+    return groups < 1 ? 1 : (int)groups;
 }
 
-size_t tr_cpu_winograd_bwd_weights_scratch_bytes(const cpu_winograd_t *conv) {
-    int64_t block = staged_tiles(conv), widest = conv->x.c > conv->y.c ? conv->x.c : conv->y.c;
-    int64_t floats = apart(block * conv->x.c) + apart(block * conv->y.c) + apart(conv->x.c * conv->y.c);
-    return (size_t)(PLACES * floats + apart(widest)) * sizeof(float);
+static weights_pass_t weights_pass(const cpu_winograd_t *conv) {
+    int64_t fit = STAGED_FLOATS / (PLACES * (conv->x.c + conv->y.c)), tiles = tiles_of(conv);
+    weights_pass_t q = {.p = {.conv = *conv, .tiles = tiles}, .groups = groups_of(conv)};
+    q.block = q.groups > 1 || fit < TILES ? TILES : fit;
+    if (q.block > tiles) q.block = tiles;
+    q.p.tiles_h = tiles_along(conv->y.h, conv->size), q.p.tiles_w = tiles_along(conv->y.w, conv->size);
+    q.p.place_v = apart(q.block * conv->x.c), q.place_z = apart(q.block * conv->y.c);
+    q.place_w = apart(conv->x.c * conv->y.c);
+    return q;
+}
+
+static int64_t staged_floats(const weights_pass_t *q) {
+    return PLACES * (q->p.place_v + q->place_z);
+}
+static int64_t zeros_floats(const cpu_winograd_t *conv) {
+    return apart(conv->x.c > conv->y.c ? conv->x.c : conv->y.c);
+}
+
+size_t tr_cpu_winograd_bwd_weights_scratch_bytes(const tr_device_t *device, const cpu_winograd_t *conv) {
+    weights_pass_t q = weights_pass(conv);
+    int64_t staged = (q.groups > 1 ? device->threads : 1) * staged_floats(&q);
+    return (size_t)(zeros_floats(conv) + staged + q.groups * PLACES * q.place_w) * sizeof(float);
 }
 
 static void gradient_at(const weights_pass_t *q, int64_t tile, float *z) {
@@ -453,25 +485,39 @@ static void gradient_at(const weights_pass_t *q, int64_t tile, float *z) {
     }
 }
 
-/* Work of one thread in a team. */
-static void add_block(const weights_pass_t *q, int64_t first, int64_t count) {
+static void add_block(const weights_pass_t *q, int64_t first, int64_t count, float *staged, float *sums,
+                      share_t s) {
     int64_t in = q->p.conv.x.c, out = q->p.conv.y.c;
-#pragma omp for schedule(static)
-    for (int64_t t = 0; t < count; t++) {
-        input_at(&q->p, first + t, q->v + t * in);
-        gradient_at(q, first + t, q->z + t * out);
+    float *v = staged, *z = staged + PLACES * q->p.place_v;
+    cpu_range_t tiles = cpu_range(count, 1, s.members, s.member);
+    cpu_range_t places = cpu_range(PLACES, 1, s.members, s.member);
+    for (int64_t t = tiles.first; t < tiles.last; t++) {
+        input_at(&q->p, first + t, v + t * in);
+        gradient_at(q, first + t, z + t * out);
     }
-#pragma omp for schedule(static)
-    for (int place = 0; place < PLACES; place++)
-        product_columns_add((operands_t){.a = q->z + place * q->place_z,
+    if (s.members > 1) {
+#pragma omp barrier
+    }
+    for (int64_t place = places.first; place < places.last; place++)
+        product_columns_add((operands_t){.a = z + place * q->place_z,
                                          .row_a = 1,
                                          .step_a = out,
-                                         .b = q->v + place * q->p.place_v,
+                                         .b = v + place * q->p.place_v,
                                          .row_b = in,
                                          .depth = count,
-                                         .c = q->sums + place * q->place_w,
+                                         .c = sums + place * q->place_w,
                                          .row_c = in},
                             out, in);
+    if (s.members > 1) {
+#pragma omp barrier
+    }
+}
+
+static void add_group(const weights_pass_t *q, int group, float *staged, share_t s) {
+    cpu_range_t tiles = cpu_range(q->p.tiles, 1, q->groups, group);
+    float *sums = q->sums + group * PLACES * q->place_w;
+    for (int64_t first = tiles.first; first < tiles.last; first += q->block)
+        add_block(q, first, tiles.last - first < q->block ? tiles.last - first : q->block, staged, sums, s);
 }
 
 /* G' sums G to the filter's gradient, (r, r, C) of output channel `out`. */
@@ -479,10 +525,12 @@ CPU_VECTOR void unpack_filter(const weights_pass_t *q, int size, int64_t out, fl
     int64_t channels = q->p.conv.x.c;
     for (int64_t c = 0; c < channels; c += LANES) {
         cpu_vec_t u[PLACES], g[PLACES];
-        for (int i = 0; i < SIDE; i++)
-            for (int j = 0; j < SIDE; j++)
-                u[i * SIDE + j] = cpu_vec_load(q->sums + (i * SIDE + j) * q->place_w + out * channels + c) *
-                                  cpu_vec_all(point_factor[i] * point_factor[j]);
+        for (int place = 0; place < PLACES; place++) {
+            const float *sums = q->sums + place * q->place_w + out * channels + c;
+            cpu_vec_t sum = cpu_vec_load(sums);
+            for (int i = 1; i < q->groups; i++) sum += cpu_vec_load(sums + i * PLACES * q->place_w);
+            u[place] = sum * cpu_vec_all(point_factor[place / SIDE] * point_factor[place % SIDE]);
+        }
         collect_square(u, size, g);
         for (int i = 0; i < size * size; i++) cpu_vec_store(dw + i * channels + c, g[i]);
     }
@@ -502,22 +550,23 @@ static void unpack_filters(const weights_pass_t *q, float *dw) {
 
 void tr_cpu_winograd_bwd_weights(const tr_device_t *device, const cpu_winograd_t *conv, const float *x,
                                  const float *dy, float *dw, void *scratch) {
-    int64_t block = staged_tiles(conv), in = conv->x.c, out = conv->y.c, widest = in > out ? in : out;
-    weights_pass_t q = {.p = {.conv = *conv, .x = x, .zeros = scratch, .place_v = apart(block * in)},
-                        .dy = dy};
-    q.p.tiles_h = tiles_along(conv->y.h, conv->size), q.p.tiles_w = tiles_along(conv->y.w, conv->size);
-    q.p.tiles = tiles_of(conv);
-    q.place_z = apart(block * out), q.place_w = apart(in * out);
-    q.v = (float *)scratch + apart(widest), q.z = q.v + PLACES * q.p.place_v,
-    q.sums = q.z + PLACES * q.place_z;
-    memset(scratch, 0, (size_t)widest * sizeof(float));
+    weights_pass_t q = weights_pass(conv);
+    int64_t own = q.groups > 1 ? staged_floats(&q) : 0, floats = PLACES * q.place_w;
+    q.p.x = x, q.dy = dy, q.p.zeros = scratch;
+    q.sums = (float *)scratch + zeros_floats(conv), q.staged = q.sums + q.groups * floats;
+    memset(scratch, 0, (size_t)zeros_floats(conv) * sizeof(float));
 #pragma omp parallel num_threads(device->threads)
     {
+        int member = omp_get_thread_num(), members = omp_get_num_threads();
 #pragma omp for schedule(static)
-        for (int place = 0; place < PLACES; place++)
-            memset(q.sums + place * q.place_w, 0, (size_t)(in * out) * sizeof(float));
-        for (int64_t first = 0; first < q.p.tiles; first += block)
-            add_block(&q, first, q.p.tiles - first < block ? q.p.tiles - first : block);
+        for (int64_t i = 0; i < q.groups * PLACES; i++)
+            memset(q.sums + i * q.place_w, 0, (size_t)q.place_w * sizeof(float));
+        if (q.groups == 1)
+            add_group(&q, 0, q.staged, (share_t){member, members});
+        else
+#pragma omp for schedule(static)
+            for (int group = 0; group < q.groups; group++)
+                add_group(&q, group, q.staged + member * own, (share_t){0, 1});
         unpack_filters(&q, dw);
     }
 }

@@ -26,7 +26,7 @@ bool tr_cpu_winograd_suits(const tr_conv_attr_t *attr, const tr_view_t *x, const
 
 size_t tr_cpu_winograd_fwd_scratch_bytes(const tr_device_t *device, const cpu_winograd_t *conv);
 size_t tr_cpu_winograd_bwd_data_scratch_bytes(const tr_device_t *device, const cpu_winograd_t *conv);
-size_t tr_cpu_winograd_bwd_weights_scratch_bytes(const cpu_winograd_t *conv);
+size_t tr_cpu_winograd_bwd_weights_scratch_bytes(const tr_device_t *device, const cpu_winograd_t *conv);
 
 /* y = act(x * w + bias); bias (K) may be NULL. */
 void tr_cpu_winograd_fwd(const tr_device_t *device, const cpu_winograd_t *conv, const float *x,
