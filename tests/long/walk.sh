@@ -49,6 +49,7 @@ walk() {
     case $name in *"$pattern"*) ;; *) return ;; esac
     case "$*" in *FAIL_HOW=kill*) killed=137 ;; esac
     wrong=0 slowest=0
+    [ "$stride" = 1 ] || name="$name (each ${stride}th n)"
     for ((n = first; ; n += stride)); do
         strike "$@"
         if [ ! -s said ]; then
@@ -59,11 +60,11 @@ walk() {
         judge $killed
     done
     codes=$(tr ' ' '\n' <<<"$codes" | sed '/^$/d' | sort -n | uniq -c | awk '{ printf "%s%s x %s", sep, $1, $2; sep = ", " }')
-    printf '| %-58s | %5d | %-40s | %5d | %7s |\n' "$name" "$calls" "$codes" "$wrong" "$slowest"
+    printf '| %-66s | %5d | %-40s | %5d | %7s |\n' "$name" "$calls" "$codes" "$wrong" "$slowest"
     [ -z "${WALK_TABLE-}" ] || printf '| %s | %d | %s | %d | %s |\n' "$name" "$calls" "$codes" "$wrong" "$slowest" >>"$WALK_TABLE"
 }
 
-printf '| %-58s | %5s | %-40s | %5s | %7s |\n' "fault at the n-th call" "calls" "times x exit code" "wrong" "slowest"
+printf '| %-66s | %5s | %-40s | %5s | %7s |\n' "fault at the n-th call" "calls" "times x exit code" "wrong" "slowest"
 files=open,read,pread,write,fsync,rename,close,mkdir,unlink,mmap,ftruncate,symlink
 walk "run folder, any call: EIO" FAIL_CALL=$files FAIL_ON=/run FAIL_HOW=EIO
 walk "run folder, this and all later calls: EIO" FAIL_CALL=$files FAIL_ON=/run FAIL_HOW=EIO FAIL_ALWAYS=1

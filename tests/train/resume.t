@@ -37,7 +37,7 @@ ok $? "it is said when the signal comes, and the log ends with the outcome"
 # Ctrl-C: the launcher gives its ranks a second.
 "$MPIEXEC" -np 2 "$TRAINER" net.ini run.dir=ctrl-c $exact train.steps=400000 train.valid_every=5 log.every=10 >out 2>&1 &
 pid=$!
-for _ in $(seq 200); do [ -s ctrl-c/metrics.jsonl ] && break; sleep 0.05; done
+for _ in $(seq 1200); do [ -s ctrl-c/metrics.jsonl ] && break; sleep 0.05; done
 kill -INT $pid
 wait $pid
 grep -q "asked to stop" ctrl-c/log.txt && tail -n 1 ctrl-c/log.txt | grep -q "stopped by a signal after step" && grep -q '"status": "stopped"' ctrl-c/summary.json
