@@ -50,25 +50,46 @@ static tr_status_t prepare_dnn(cpu_dnn_desc_t *desc, const tr_device_t *device, 
     return TR_OK;
 }
 
+/* The bias's gradient, the sum of dy over all pixels, as a call of COLUMN_SUM. */
+static tr_kernel_call_t bias_gradient(const tr_kernel_call_t *call) {
+    const int64_t outputs = call->out[1].shape.dim[0];
+    tr_kernel_call_t sum = {
+        .n_in = 1, .n_out = 1, .in = {call->in[1]}, .out = {call->out[1]}, .scratch = call->scratch};
+    sum.in[0].shape = TR_SHAPE(tr_shape_elems(&call->in[1].shape) / outputs, outputs);
+    return sum;
+}
+
+static size_t bias_gradient_scratch_bytes(tr_device_t *device, const tr_kernel_call_t *call) {
+    const tr_kernel_call_t sum = bias_gradient(call);
+    void *state;
+    size_t bytes;
+    (void)tr_cpu_column_sum_prepare(device, &sum, &state, &bytes);
+    return bytes;
+}
+
+static size_t winograd_scratch_bytes(cpu_dnn_kind_t kind, tr_device_t *device, const tr_kernel_call_t *call,
+                                     const cpu_winograd_t *winograd) {
+    if (kind == CPU_DNN_CONV_FWD) return tr_cpu_winograd_fwd_scratch_bytes(device, winograd);
+    if (kind == CPU_DNN_CONV_BWD_DATA) return tr_cpu_winograd_bwd_data_scratch_bytes(device, winograd);
+    const size_t filters = tr_cpu_winograd_bwd_weights_scratch_bytes(device, winograd),
+                 bias = cpu_present(&call->out[1]) ? bias_gradient_scratch_bytes(device, call) : 0;
+    return filters > bias ? filters : bias; /* one after the other */
+}
+
 /* The tensors by their role in the forward direction. */
 typedef struct {
     const tr_view_t *x, *w, *bias, *y;
 } roles_t;
 
-static tr_status_t prepare(cpu_dnn_kind_t kind, const tr_device_t *device, const tr_kernel_call_t *call,
-                           roles_t r, void **out_state, size_t *out_scratch_bytes) {
+static tr_status_t prepare(cpu_dnn_kind_t kind, tr_device_t *device, const tr_kernel_call_t *call, roles_t r,
+                           void **out_state, size_t *out_scratch_bytes) {
     const tr_conv_attr_t *attr = call->attr;
     cpu_dnn_desc_t desc = {.kind = kind, .act = kind == CPU_DNN_CONV_FWD ? attr->act : TR_ACT_NONE};
     conv_t *conv = NULL;
     TR_TRY(tr_alloc(sizeof *conv, "a convolution", &conv));
     *out_state = conv;
-    if (device->winograd && tr_cpu_winograd_suits(attr, r.x, r.w, r.y, &conv->winograd) &&
-        (kind != CPU_DNN_CONV_BWD_WEIGHTS || !cpu_present(r.bias))) {
-        *out_scratch_bytes = kind == CPU_DNN_CONV_FWD
-                                 ? tr_cpu_winograd_fwd_scratch_bytes(device, &conv->winograd)
-                             : kind == CPU_DNN_CONV_BWD_DATA
-                                 ? tr_cpu_winograd_bwd_data_scratch_bytes(device, &conv->winograd)
-                                 : tr_cpu_winograd_bwd_weights_scratch_bytes(device, &conv->winograd);
+    if (device->winograd && tr_cpu_winograd_suits(attr, r.x, r.w, r.y, &conv->winograd)) {
+        *out_scratch_bytes = winograd_scratch_bytes(kind, device, call, &conv->winograd);
         return TR_OK;
     }
     desc.src = image_of(r.x, attr->spatial);
@@ -116,7 +137,9 @@ CPU_KERNEL(conv_bwd_weights) {
     const cpu_dnn_data_t data = {call->in[0].data, call->out[0].data, call->out[1].data, call->in[1].data};
     if (conv->dnn) return tr_cpu_dnn_run(conv->dnn, &data, call->scratch);
     tr_cpu_winograd_bwd_weights(device, &conv->winograd, data.src, data.dst, data.weights, call->scratch);
-    return TR_OK;
+    if (!cpu_present(&call->out[1])) return TR_OK;
+    const tr_kernel_call_t bias = bias_gradient(call);
+    return tr_cpu_column_sum(device, stream, &bias);
 }
 
 CPU_KERNEL_RELEASE(conv) {

@@ -3,16 +3,19 @@
 
 typedef struct {
     int64_t n, h, w, in, out;
-    int size, pad_h, pad_w; /* the same padding on both sides */
+    int size, pad_h, pad_w; /* the same padding on both sides, but for */
     bool bias, relu;
+    int more; /* behind */
 } case_t;
 
-/* Odd sizes, edges that cut tiles, channels that do not fill the last panel, padding from none to all that a filter takes. */
+/* Odd sizes, edges that cut tiles, channels that do not fill the last panel or are more than are taken at a time, padding from none to all that a
+ * filter takes. */
 static const case_t cases[] = {
-    {3, 14, 14, 32, 64, 5, 2, 2, false, false}, {2, 13, 9, 48, 16, 3, 1, 1, true, true},
-    {5, 7, 7, 64, 48, 3, 1, 1, true, false},    {20, 3, 3, 32, 80, 3, 1, 1, false, false},
-    {2, 11, 17, 16, 32, 5, 0, 4, false, true},  {2, 12, 10, 32, 16, 3, 2, 0, false, false},
-    {90, 5, 6, 16, 16, 5, 1, 2, false, false},
+    {3, 14, 14, 32, 64, 5, 2, 2, false, false, 0}, {2, 13, 9, 48, 16, 3, 1, 1, true, true, 0},
+    {5, 7, 7, 64, 48, 3, 1, 1, true, false, 0},    {20, 3, 3, 32, 80, 3, 1, 1, false, false, 0},
+    {2, 11, 17, 16, 32, 5, 0, 4, false, true, 0},  {2, 12, 10, 32, 16, 3, 2, 0, false, false, 0},
+    {90, 5, 6, 16, 16, 5, 1, 2, false, false, 0},  {3, 9, 7, 144, 208, 3, 1, 1, true, false, 0},
+    {2, 10, 8, 32, 16, 3, 0, 1, true, true, 2},
 };
 
 typedef struct {
@@ -28,11 +31,11 @@ static data_t make(const case_t *c) {
                               {c->size, c->size},
                               {1, 1},
                               {c->pad_h, c->pad_w},
-                              {c->pad_h, c->pad_w},
+                              {c->pad_h + c->more, c->pad_w + c->more},
                               {1, 1},
                               1,
                               c->relu ? TR_ACT_RELU : TR_ACT_NONE};
-    d.oh = c->h + 2 * c->pad_h - c->size + 1, d.ow = c->w + 2 * c->pad_w - c->size + 1;
+    d.oh = c->h + 2 * c->pad_h + c->more - c->size + 1, d.ow = c->w + 2 * c->pad_w + c->more - c->size + 1;
     d.xs = c->n * c->h * c->w * c->in, d.ws = c->out * c->size * c->size * c->in,
     d.ys = c->n * d.oh * d.ow * c->out;
     d.x = kt_normal(d.xs, 1, 0.3, 1), d.w = kt_normal(d.ws, 2, 0, 0.1);
@@ -69,23 +72,29 @@ static void reference(const data_t *d, double *out, double *dx, double *dw) {
             }
 }
 
-/* Within 1e-5 of the largest; and not the bits of direct sums. */
-static void check(tr_kernel_id_t id, const data_t *d, int n_in, const tr_view_t *in, tr_view_t out,
-                  const double *want, const char *what) {
-    int64_t count = tr_shape_elems(&out.shape);
-    double largest = 0;
-    float *direct = kt_zeros(count);
-    tr_view_t direct_out = out;
-    direct_out.data = direct;
-    for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(want[i]));
-    kt_run(id, &d->attr, n_in, in, 1, &out);
-    kt_close(out.data, want, count, 0, 1e-5 * largest, what);
+enum { MAX_OUT = 2 };
+
+/* Within 1e-5 of the largest; and the first not with the bits of direct sums. */
+static void check(tr_kernel_id_t id, const data_t *d, int n_in, const tr_view_t *in, int n_out,
+                  const tr_view_t *out, double *const *want, const char *what) {
+    tr_view_t direct[MAX_OUT];
+    for (int o = 0; o < n_out; o++) {
+        direct[o] = out[o];
+        direct[o].data = kt_zeros(tr_shape_elems(&out[o].shape));
+    }
+    kt_run(id, &d->attr, n_in, in, n_out, out);
     for (int i = 0; i < 2; i++) kt_devices[i]->winograd = false;
-    kt_run(id, &d->attr, n_in, in, 1, &direct_out);
+    kt_run(id, &d->attr, n_in, in, n_out, direct);
     for (int i = 0; i < 2; i++) kt_devices[i]->winograd = true;
-    kt_close(direct, want, count, 0, 1e-5 * largest, what);
-    assert_memory_not_equal(direct, out.data, (size_t)count * sizeof *direct);
-    free(direct);
+    for (int o = 0; o < n_out; o++) {
+        int64_t count = tr_shape_elems(&out[o].shape);
+        double largest = 0;
+        for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(want[o][i]));
+        kt_close(out[o].data, want[o], count, 0, 1e-5 * largest, what);
+        kt_close(direct[o].data, want[o], count, 0, 1e-5 * largest, what);
+        if (o == 0) assert_memory_not_equal(direct[o].data, out[o].data, (size_t)count * sizeof(float));
+        free(direct[o].data);
+    }
 }
 
 static void check_forward(const data_t *d, float *found, double *want) {
@@ -98,32 +107,62 @@ static void check_forward(const data_t *d, float *found, double *want) {
     check(TR_K_CONV_FWD, d, 3,
           VIEWS(F32(d->x, c->n, c->h, c->w, c->in), F32(d->w, c->out, c->size, c->size, c->in),
                 c->bias ? F32(d->bias, c->out) : ABSENT),
-          F32(found, c->n, d->oh, d->ow, c->out), want, "forward");
+          1, VIEWS(F32(found, c->n, d->oh, d->ow, c->out)), &want, "forward");
+}
+
+static void check_gradients(const data_t *d, float *found, double *dx, double *dw) {
+    const case_t *c = d->c;
+    const tr_view_t dy = F32(d->dy, c->n, d->oh, d->ow, c->out);
+    float *found_bias = kt_zeros(c->out);
+    double *db = calloc((size_t)c->out, sizeof *db);
+    reference(d, NULL, dx, dw);
+    for (int64_t i = 0; i < d->ys; i++) db[i % c->out] += d->dy[i];
+    check(TR_K_CONV_BWD_DATA, d, 2, VIEWS(dy, F32(d->w, c->out, c->size, c->size, c->in)), 1,
+          VIEWS(F32(found, c->n, c->h, c->w, c->in)), &dx, "gradient of the input");
+    check(TR_K_CONV_BWD_WEIGHTS, d, 2, VIEWS(F32(d->x, c->n, c->h, c->w, c->in), dy), c->bias ? 2 : 1,
+          VIEWS(F32(found, c->out, c->size, c->size, c->in), F32(found_bias, c->out)),
+          (double *const[]){dw, db}, "gradients of filters and bias");
+    free(found_bias);
+    free(db);
 }
 
 static void convolutions(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         data_t d = make(&cases[i]);
-        const case_t *c = d.c;
         int64_t most = d.xs > d.ys ? d.xs : d.ys;
         most = most > d.ws ? most : d.ws;
         float *found = kt_zeros(most);
         double *want[3];
         for (int k = 0; k < 3; k++) want[k] = calloc((size_t)most, sizeof(double));
         check_forward(&d, found, want[0]);
-        reference(&d, NULL, want[1], want[2]);
-        tr_view_t dy = F32(d.dy, c->n, d.oh, d.ow, c->out);
-        check(TR_K_CONV_BWD_DATA, &d, 2, VIEWS(dy, F32(d.w, c->out, c->size, c->size, c->in)),
-              F32(found, c->n, c->h, c->w, c->in), want[1], "gradient of the input");
-        check(TR_K_CONV_BWD_WEIGHTS, &d, 2, VIEWS(F32(d.x, c->n, c->h, c->w, c->in), dy),
-              F32(found, c->out, c->size, c->size, c->in), want[2], "gradient of the filters");
+        check_gradients(&d, found, want[1], want[2]);
         for (int k = 0; k < 3; k++) free(want[k]);
         free(found);
         destroy(&d);
     }
 }
 
+/* A pixel that is NaN makes each output NaN that it is part of, behind a relu too, and none of another image. */
+static void not_a_number(void **state) {
+    static const case_t c = {2, 13, 9, 16, 32, 3, 1, 1, true, true, 0};
+    enum { ROW = 5, COLUMN = 4 };
+    data_t d = make(&c);
+    float *y = kt_zeros(d.ys);
+    d.x[((c.h + ROW) * c.w + COLUMN) * c.in + 3] = NAN; /* of image 1 */
+    kt_run(TR_K_CONV_FWD, &d.attr, 3,
+           VIEWS(F32(d.x, c.n, c.h, c.w, c.in), F32(d.w, c.out, 3, 3, c.in), F32(d.bias, c.out)), 1,
+           VIEWS(F32(y, c.n, d.oh, d.ow, c.out)));
+    for (int64_t i = 0; i < d.ys; i++) {
+        int64_t pixel = i / c.out % (d.oh * d.ow), image = i / c.out / (d.oh * d.ow);
+        bool touched = llabs(pixel / d.ow - ROW) <= 1 && llabs(pixel % d.ow - COLUMN) <= 1;
+        if (image == 0) assert_true(isfinite(y[i]));
+        if (image == 1 && touched) assert_true(isnan(y[i]));
+    }
+    free(y);
+    destroy(&d);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(convolutions)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(convolutions), cmocka_unit_test(not_a_number)};
     return cmocka_run_group_tests(tests, kt_setup, kt_teardown);
 }
