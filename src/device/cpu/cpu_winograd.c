@@ -281,7 +281,7 @@ CPU_VECTOR void pack_filter(const filters_t *f, int size, int64_t in, int64_t ou
 
 /* Work of one thread in a team. */
 static void pack_filters(const filters_t *f, float *packed) {
-#pragma omp for schedule(static)
+#pragma omp for schedule(static) collapse(2)
     for (int64_t out = 0; out < f->outputs; out += LANES)
         for (int64_t in = 0; in < f->inputs; in++) {
             if (f->size == 3)
