@@ -5,6 +5,7 @@
 #   make test            installs what is missing, builds, runs the tests       make test k=graph  only those with "graph" in their path
 #   make bench           speed beside PyTorch's and the machine's: tools/bench says what it takes            make bench k=loader
 #   make test-all        the tests, again under sanitizers, fuzzers, long tests: hours             make fuzz       FUZZ_SEC=60 each
+#   make help            this page
 #   make info            what was found, where, in which version
 #   make lint            floors and names                                       make format        what you changed, by clang-format
 #   make reference       the pages of docs/ that the program itself writes: config, layers, commands, bad-input
@@ -111,7 +112,7 @@ say      = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(@:$(O)/%=%);)
 # A file that changes only when its content does: what depends on it is rebuilt when flags, version or the list of sources change.
 keep     = @$(shell mkdir -p $(@D))$(file >$@.new,$(1))cmp -s $@.new $@ && rm -f $@.new || mv -f $@.new $@
 
-.PHONY: all demo test test-all fuzz test-programs bench deps info lint reference install uninstall configure format clean distclean FORCE
+.PHONY: all help demo test test-all fuzz test-programs bench deps info lint reference install uninstall configure format clean distclean FORCE
 ifeq ($(missing),)
 all: $(O)/trainer
 test-programs: $(O)/libfail.so $(if $(k),$(foreach x,$(unit_x),$(if $(findstring $(k),$(x)),$(x))),$(unit_x))
@@ -221,6 +222,8 @@ macro = $(shell printf '$(hash)include <%s>\n@@ %s\n' $(1) '$(3)' | $(CC) $(CPPF
 row   = printf '  %-10s %-20s %s\n' '$(1)' '$(if $(2),$(or $(strip $(3)),yes),no)' '$(strip $(4))';
 mpi_v = $(call macro,mpi.h,$(mpi_cflags),OMPI_MAJOR_VERSION.OMPI_MINOR_VERSION.OMPI_RELEASE_VERSION)
 cuda_v = $(call macro,cuda_runtime_api.h,$(cuda_cflags),CUDART_VERSION)
+help:
+	@sed -n '1,/^[^#]/s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 info:
 	@echo 'trainer $(version)'
 	@$(call row,compiler,1,$(shell $(CC) -dumpfullversion 2>/dev/null || $(CC) -dumpversion),$(CC) $(OPT) $(ARCH) $(san) $(CPPFLAGS) $(CFLAGS))

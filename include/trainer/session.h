@@ -55,6 +55,8 @@ typedef struct {
     tr_split_t split; /* without training: the one split whose data are opened */
     int rank, size;   /* of the world that is planned for; the world's own where there is one */
     int64_t micro_batch; /* > 0: instead of data.micro_batch */
+    /* of the checkpoint to go on from: what data.micro_batch, block and shuffle are where they are auto; NULL none */
+    const tr_order_t *resumed;
 } tr_session_params_t;
 
 typedef struct {

@@ -51,7 +51,7 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
 tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_config_t *config);
 /* Warns where this session's inputs have another type than in the training of `state_json`. */
 void tr_state_compare_data(const char *state_json, const tr_session_t *s);
-/* A number of state.json's object "order", or `fallback`. */
-int64_t tr_state_order_int(const tr_checkpoint_t *checkpoint, const char *key, int64_t fallback);
+/* The order of samples in which the checkpoint's run trains; what state.json does not say is -1. */
+void tr_state_order(const tr_checkpoint_t *checkpoint, tr_order_t *out);
 
 #endif

@@ -68,12 +68,46 @@ static tr_status_t nearest_part(const tr_config_t *config, const char *key, cons
     return status;
 }
 
-/* A right name in a wrong section is the likeliest mistake, then a typo, then both. */
+/* "learning_rate" and "lr" */
+static bool are_initials(const char *name, const char *initials) {
+    if (!strchr(name, '_')) return false;
+    for (; name && *initials && *name == *initials; initials++)
+        if ((name = strchr(name, '_'))) name++;
+    return !name && !*initials;
+}
+
+/* "num_epochs" and "epochs" */
+static bool has_words(const char *name, const char *words) {
+    const size_t length = strlen(words);
+    for (const char *at = name; length > 1 && (at = strstr(at, words)); at++)
+        if ((at == name || at[-1] == '_') && (at[length] == '_' || at[length] == '\0')) return true;
+    return false;
+}
+
+/* As others call it: the longest name that is in that of `key`, rather of the same section. */
+static const char *same_words(const tr_config_t *config, const char *key) {
+    const char *name = last_part(key), *meant = NULL;
+    size_t best = 0;
+    for (size_t i = 0; i < config->entries.count; i++) {
+        const entry_t *entry = &config->entries.data[i];
+        const char *known = last_part(entry->key);
+        const size_t section = strlen(entry->section),
+                     same = strncmp(key, entry->section, section) == 0 && key[section] == '.',
+                     score = 2 * strlen(known) + same;
+        if (score <= best || !(are_initials(name, known) || has_words(name, known))) continue;
+        best = score;
+        meant = entry->key;
+    }
+    return meant;
+}
+
+/* A right name in a wrong section is the likeliest mistake, then a typo, then both, then another's name for it. */
 const char *tr_config_suggest(const tr_config_t *config, const char *key) {
     const char *meant = NULL;
     if (nearest_key(config, key, last_part(key), &meant) == TR_OK && !meant &&
-        nearest_key(config, key, NULL, &meant) == TR_OK && !meant)
-        (void)nearest_part(config, key, &meant);
+        nearest_key(config, key, NULL, &meant) == TR_OK && !meant &&
+        nearest_part(config, key, &meant) == TR_OK && !meant)
+        meant = same_words(config, key);
     return meant;
 }
 
@@ -112,6 +146,27 @@ static void append_key_help(const entry_t *entry, tr_str_t *out) {
     tr_str_append(out, ".\n");
 }
 
+static bool is_asked_for(const entry_t *entry, const char *key) {
+    return strcmp(entry->key, key) == 0 || (*key && strcmp(entry->section, key) == 0);
+}
+
+/* "lr": whatever its section */
+static bool has_name(const entry_t *entry, const char *key) {
+    return strcmp(last_part(entry->key), key) == 0;
+}
+
+static bool append_matching(const tr_config_t *config, const char *key,
+                            bool (*matches)(const entry_t *entry, const char *key), tr_str_t *out) {
+    bool found = false;
+    for (size_t i = 0; i < config->entries.count; i++) {
+        if (!matches(&config->entries.data[i], key)) continue;
+        if (found) tr_str_append(out, "\n");
+        append_key_help(&config->entries.data[i], out);
+        found = true;
+    }
+    return found;
+}
+
 static tr_status_t append_help(const tr_config_t *config, const char *key, tr_str_t *out) {
     if (!key) {
         append_overview(config, "", out);
@@ -120,16 +175,8 @@ static tr_status_t append_help(const tr_config_t *config, const char *key, tr_st
                 append_overview(config, config->entries.data[i].section, out);
         return out->status;
     }
-    bool found = false;
-    for (size_t i = 0; i < config->entries.count; i++) {
-        const entry_t *entry = &config->entries.data[i];
-        bool in_section = *key && strcmp(entry->section, key) == 0;
-        if (!in_section && strcmp(entry->key, key) != 0) continue;
-        if (found) tr_str_append(out, "\n");
-        append_key_help(entry, out);
-        found = true;
-    }
-    if (found) return out->status;
+    if (append_matching(config, key, is_asked_for, out) || append_matching(config, key, has_name, out))
+        return out->status;
     const char *meant = tr_config_suggest(config, key);
     return TR_FAIL(TR_ERR_USAGE, "There is no key or section %s%s%s%s", key, meant ? "; did you mean " : "",
                    meant ? meant : "", meant ? "?" : "; `trainer help` lists all.");

@@ -339,6 +339,13 @@ static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_s
     return TR_OK;
 }
 
+/* Predictions are made for a file, not for a split: of one that has several it is said which was taken. */
+static void say_choice(const hdf5_t *self, const h5_source_t *source) {
+    const h5_part_t *part = self->parts.data;
+    if (source->wanted.inputs_only && !source->group[0] && part->names.scope[0])
+        TR_INFO("the inputs are /%s of %s; FILE:GROUP names another group", part->names.x, part->file.path);
+}
+
 static tr_status_t open_hdf5(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
     hdf5_t *self = NULL;
     h5_source_t source;
@@ -351,6 +358,7 @@ static tr_status_t open_hdf5(const tr_data_settings_t *settings, tr_split_t spli
     tr_status_t status = tr_h5_parts_open(&source, &self->parts);
     tr_h5_unlock();
     if (status == TR_OK && self->parts.count) status = set_up(self, settings, split);
+    if (status == TR_OK && self->parts.count) say_choice(self, &source);
     if (status != TR_OK || !self->parts.count) {
         close_hdf5(&self->base);
         return status;

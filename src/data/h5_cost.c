@@ -4,6 +4,7 @@
 
 #define READS_MAX         64 /* for a block: more means tiny pieces */
 #define AMPLIFICATION_MAX 2.0
+#define BLOCK_BYTES       (256 << 10) /* what would be read together if the layout did not ask for more */
 
 static bool is_compressed(const h5_array_t *a) {
     return a->filters > 0 && !a->checksum_only;
@@ -28,6 +29,18 @@ const char *tr_h5_way_text(const h5_array_t *a) {
     return a->way == H5_BANDS && !a->verified ? "pread and decoding" : "pread";
 }
 
+/* A block as large as a chunk hides that a chunk is read whole. */
+static bool is_coarse(const h5_array_t *a, int64_t block, char *why, size_t bytes) {
+    const int64_t rows = min64(block, max64(1, BLOCK_BYTES / a->row_bytes));
+    const h5_cost_t cost = tr_h5_cost(a, rows);
+    if (cost.amplification <= AMPLIFICATION_MAX) return false;
+    snprintf(why, bytes,
+             "its %s can only be read whole, %lld samples at a time: fewer (%lld) fetch %.1f times the bytes "
+             "that are wanted",
+             a->storage, (long long)a->chunk_rows, (long long)rows, cost.amplification);
+    return true;
+}
+
 bool tr_h5_costly(const h5_array_t *a, int64_t block, char *why, size_t bytes) {
     h5_cost_t cost = tr_h5_cost(a, block);
     if (a->row_bytes * a->rows < 1 << 20) return false; /* so little is never slow */
@@ -42,6 +55,6 @@ bool tr_h5_costly(const h5_array_t *a, int64_t block, char *why, size_t bytes) {
     else if (is_compressed(a))
         snprintf(why, bytes, "its %s are unpacked in every epoch", a->storage);
     else
-        return false;
+        return is_coarse(a, block, why, bytes);
     return true;
 }

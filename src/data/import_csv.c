@@ -3,6 +3,7 @@
  * and takes the moments; the second writes.
  */
 #include "import_int.h"
+#include "trainer/log.h"
 #include "trainer/rng.h"
 #include "trainer/str.h"
 #include <errno.h>
@@ -91,6 +92,9 @@ static tr_status_t first_row(import_t *m, char *const *field, int count) {
             m->path);
     TR_TRY(choose_label(m, field));
     if (m->header) TR_TRY(tr_strdup(field[m->label], &m->label_name));
+    TR_INFO("the label is column %d of %d%s%s%s%s", m->label + 1, count, m->header ? ", '" : "",
+            m->header ? m->label_name : "", m->header ? "'" : "",
+            m->params->label ? "" : "; --label names another");
     m->moments.channels = count - 1 <= 64 ? count - 1 : 0;
     return tr_alloc((size_t)count * sizeof *m->row, "a row", &m->row);
 }

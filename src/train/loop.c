@@ -38,6 +38,7 @@ typedef struct {
     int64_t skipped;    /* updates skipped by on_nan = skip */
     double best_loss;   /* lowest validation loss so far, INFINITY none */
     char *run_dir;
+    tr_order_t resumed; /* of the checkpoint to go on from; -1 where there is none */
     /* rank 0 */
     tr_run_t *run;
     tr_checkpoint_t *resume;
@@ -393,20 +394,19 @@ static tr_status_t open_checkpointer(loop_t *l) {
 }
 
 static tr_status_t set_up(loop_t *l) {
-    int64_t micro = 0;
     tr_log_settings_t log;
     tr_config_read(l->config, &tr_log_config, &log);
     tr_config_read(l->config, &tr_checkpoint_config, &l->save_settings);
     TR_TRY(tr_world_agree(l->world, is_root(l) ? open_root(l) : TR_OK));
     TR_TRY(share_run(l));
-    if (l->resume) micro = tr_state_order_int(l->resume, "micro_batch", 0);
-    TR_TRY(tr_world_broadcast(l->world, &micro, sizeof micro, 0));
+    if (l->resume) tr_state_order(l->resume, &l->resumed);
+    TR_TRY(tr_world_broadcast(l->world, &l->resumed, sizeof l->resumed, 0));
     const tr_session_params_t session = {.training = true,
                                          .evaluation = true,
                                          .split = TR_SPLIT_TRAIN,
                                          .rank = l->info->rank,
                                          .size = l->info->size,
-                                         .micro_batch = micro};
+                                         .resumed = &l->resumed};
     TR_TRY(tr_session_create(l->config, l->world, &session, &l->s));
     const tr_session_t *s = l->s;
     TR_TRY(parse_due("checkpoint.every", l->save_settings.every, true, s->total_steps, s->steps_per_epoch,
@@ -487,7 +487,8 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_trai
                 .world = world,
                 .info = tr_world_info(world),
                 .saved_step = -1,
-                .best_loss = INFINITY};
+                .best_loss = INFINITY,
+                .resumed = {.micro_batch = -1, .block = -1, .shuffle = -1}};
     tr_signals_install();
     tr_status_t status = start_watchdog(&l);
     if (status == TR_OK) status = set_up(&l);

@@ -128,8 +128,10 @@ tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_ste
 static void append_accuracy(tr_str_t *text, const char *name, double loss, double accuracy) {
     if (isnan(loss))
         tr_str_printf(text, "  %s loss none: every update was skipped", name);
-    else
-        tr_str_printf(text, "  %s loss %.4f", name, loss);
+    else /* losses of numbers to predict may be of any size */
+        tr_str_printf(
+            text, loss != 0 && (fabs(loss) < 1e-3 || fabs(loss) >= 1e4) ? "  %s loss %.3e" : "  %s loss %.4f",
+            name, loss);
     if (!isnan(accuracy)) tr_str_printf(text, " accuracy %.2f %%", 100 * accuracy);
 }
 

@@ -18,6 +18,11 @@ static void read_settings(tr_session_t *s) {
     tr_config_read(s->config, &tr_optim_config, &s->optim);
     tr_config_read(s->config, &tr_schedule_config, &s->schedule);
     tr_config_read(s->config, &tr_parallel_config, &s->parallel);
+    const tr_order_t *resumed = s->params.resumed;
+    if (!resumed) return;
+    if (s->data.micro_batch < 0) s->data.micro_batch = resumed->micro_batch;
+    if (s->data.block < 0) s->data.block = resumed->block;
+    if (s->data.shuffle < 0) s->data.shuffle = resumed->shuffle;
 }
 
 /* -- data
@@ -57,19 +62,38 @@ static tr_status_t open_data(tr_session_t *s) {
     return TR_OK;
 }
 
+/* A share that the batch is no multiple of gives way to the next smaller one that is; far below it a step is slow. */
 static int64_t auto_micro_batch(const tr_session_t *s) {
-    const int64_t share = s->data.batch_size / s->params.size;
-    for (int64_t m = share > 0 ? share : 1; m > 1; m--)
-        if (s->data.batch_size % m == 0) return m;
-    return 1;
+    const int64_t batch = s->data.batch_size, size = s->params.size, share = batch / size;
+    int64_t m = share > 0 ? share : 1;
+    while (batch % m != 0) m--;
+    if (2 * m <= share && s->params.rank == 0)
+        TR_WARN(
+            "data.batch_size = %lld does not divide among %lld ranks, and data.micro_batch = auto is %lld "
+            "for want of a larger divisor: steps are slow. Set data.batch_size = %lld, or another "
+            "multiple of %lld",
+            (long long)batch, (long long)size, (long long)m, (long long)((share + 1) * size),
+            (long long)size);
+    return m;
+}
+
+/* Scores do not depend on how samples are put together: as many whole micro-batches as there are ranks, at least. */
+static void resolve_evaluation(const tr_session_t *s, int64_t *batch, int64_t *micro) {
+    const int64_t size = s->params.size;
+    if (*micro < 0) *micro = *batch > size ? *batch / size : 1;
+    const int64_t slots = *batch / *micro;
+    *batch = *micro * (slots > size ? slots : size);
 }
 
 /* Block and shuffle sizes depend on the data and the batch only, so that the order does not depend on ranks.
  */
 static tr_status_t resolve_order(tr_session_t *s) {
-    const int64_t batch = s->data.batch_size;
+    int64_t batch = s->data.batch_size;
     int64_t micro = s->params.micro_batch > 0 ? s->params.micro_batch : s->data.micro_batch;
-    if (micro < 0) micro = auto_micro_batch(s);
+    if (!s->params.training)
+        resolve_evaluation(s, &batch, &micro);
+    else if (micro < 0)
+        micro = auto_micro_batch(s);
     TR_TRY(tr_order_make(&s->data, &s->info, (uint64_t)s->train.seed, batch, micro, &s->order));
     s->slots = tr_order_slots(&s->order);
     if (s->slots < s->params.size)

@@ -346,11 +346,20 @@ static json_t *load_order(const tr_checkpoint_t *checkpoint) {
     return order;
 }
 
-int64_t tr_state_order_int(const tr_checkpoint_t *checkpoint, const char *key, int64_t fallback) {
-    json_t *order = load_order(checkpoint), *value = json_object_get(order, key);
-    const int64_t result = json_is_integer(value) ? (int64_t)json_integer_value(value) : fallback;
+static int64_t number_of(const json_t *order, const char *key) {
+    const json_t *value = json_object_get(order, key);
+    return json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
+}
+
+void tr_state_order(const tr_checkpoint_t *checkpoint, tr_order_t *out) {
+    json_t *order = load_order(checkpoint);
+    *out = (tr_order_t){.seed = (uint64_t)number_of(order, "seed"),
+                        .samples = number_of(order, "samples"),
+                        .batch_size = number_of(order, "batch_size"),
+                        .micro_batch = number_of(order, "micro_batch"),
+                        .block = number_of(order, "block"),
+                        .shuffle = number_of(order, "shuffle")};
     json_decref(order);
-    return result;
 }
 
 /* A copy of the same file looks like another one, so it is no error. */

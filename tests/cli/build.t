@@ -26,6 +26,8 @@ printf '#include "version.h"\nextern const char cmd_version[];\nconst char cmd_v
 
 run O=b && [ "$(b/trainer)" = 1.2.3 ] && [ "$(./trainer)" = 1.2.3 ] && did a.o b.o main.o version.o libtrainer.a trainer
 result $? "a first build, with the number of VERSION"
+run help && grep -q '^  make test ' out && grep -q WERROR=1 out && ! grep -q '^#\|:=' out
+result $? "make help"
 run O=b && ! grep -v '^make: Nothing' out
 result $? "a second does nothing"
 touch include/trainer/status.h && run O=b && did a.o main.o libtrainer.a trainer

@@ -36,6 +36,8 @@ call 0 help keys && sed -n 's/^  *\([a-z][a-z._0-9]*\)  .*/\1/p' out | sort >key
 result $? "all keys, each once"
 call 2 help data.batch_siz && grep -q 'data.batch_size' err && call 2 help lyers && grep -q "'layers'" err
 result $? "help on what is not there names the nearest"
+call 0 help lr && grep -q '^optimizer.lr = ' out && call 0 help every && grep -q '^log.every' out && grep -q '^checkpoint.every' out
+result $? "a key without its section: all that have the name"
 TRAINER_TRACE=1 call 2 hlep && grep -q '(src/cmd/main.c:[0-9]*)' err && call 2 hlep && ! grep -q 'main.c' err
 result $? "a trace with TRAINER_TRACE=1 only"
 call 0 info && grep -q '^  MPI  *[A-Za-z]' out && grep -q '^  oneDNN  *[0-9]' out && grep -q '^  cpu  ' out && grep -q '^  cores  *[0-9]* of [0-9]*' out && call 2 info x

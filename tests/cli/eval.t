@@ -60,6 +60,9 @@ on 3 eval net.ini run --split train data.micro_batch=auto data.batch_size=41 --j
     [ "$(grep -v 'ranks\|loss' one.json)" = "$(grep -v 'ranks\|loss' three.json)" ] && near "$(value loss three.json)" "$(value loss one.json)" 1e-5 && [ "$(value samples one.json)" = 2000 ]
 ok $? "other batches and another split: the same counts"
 
+on 3 eval net.ini run --split train data.batch_size=16 --json three.json && [ "$(grep -v 'ranks\|loss' one.json)" = "$(grep -v 'ranks\|loss' three.json)" ]
+ok $? "more ranks than the batch has micro-batches: the same counts"
+
 best=$(readlink run/checkpoints/best)
 same=
 call 0 eval net.ini "run/checkpoints/$best" && grep -v '^weights' out >wanted

@@ -21,6 +21,8 @@ result $? "wrong calls end with code 2 and say what there is"
 printf 'a,b,kind\n1,2,x\n3,4,y\n5,6,x\n' >t.csv
 call 0 import csv t.csv t.h5 && call 65 import csv d.h5 e.h5 && [ ! -e e.h5 ] && call 66 import csv none.csv e.h5 && call 66 import mnist . e.h5
 result $? "import csv; bad and missing input"
+rm t.h5 && call 0 import csv t.csv t.h5 && grep -q "the label is column 3 of 3, 'kind'; --label" err && rm t.h5 && call 0 import csv t.csv t.h5 --label kind && ! grep -q -- --label err
+result $? "it says which column is the label"
 call 0 repack d.h5 r.h5 --chunk 4k && call 78 repack d.h5 r.h5 && call 65 repack t.csv s.h5 && call 66 repack none.h5 s.h5 && [ ! -e s.h5 ]
 result $? "repack"
 if [ "$(id -u)" != 0 ]; then

@@ -71,4 +71,9 @@ ok $? "uneven ranks reduce their buckets in one order"
 run 1 sum.ini run.dir=alone data.synthetic_samples=96 data.batch_size=24 data.micro_batch=8
 near uneven alone 1e-5 10
 ok $? "and train as one rank does"
+
+# A batch that the ranks do not share evenly may have no divisor but 1.
+run 3 net.ini run.dir=prime data.batch_size=31 data.micro_batch=auto train.steps=2
+[ $? = 0 ] && [ "$(grep -c 'warning: data.batch_size = 31 does not divide among 3 ranks.*Set data.batch_size = 33' out)" = 1 ]
+ok $? "data.micro_batch = auto that falls to 1 is said once, with the remedy"
 echo "1..$n"

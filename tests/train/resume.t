@@ -24,6 +24,16 @@ run 2 net.ini run.dir=fast
 [ "$before" = "$(state fast)" ]
 ok $? "without parallel.reproducible too, on the same number of ranks"
 
+# data.block and data.shuffle follow from the file's layout where they are auto; a file stored anew goes on in the old order.
+run 2 net.ini run.dir=blocks $exact data.block=5 data.shuffle=37 checkpoint.every=9 checkpoint.keep=0
+before=$(state blocks)
+rm -rf blocks/checkpoints/step-00000020 blocks/checkpoints/latest
+run 2 net.ini run.dir=blocks $exact && [ "$before" = "$(state blocks)" ]
+ok $? "data.block and data.shuffle that are auto are those of the checkpoint"
+run 2 net.ini run.dir=blocks $exact data.block=6 data.micro_batch=4 train.steps=30
+[ $? = 78 ] && grep -q "data.block: 5 in the checkpoint, 6 now" out && grep -q "data.micro_batch: 8 in the checkpoint, 4 now" out
+ok $? "others that are asked for are refused and named"
+
 # A signal: a checkpoint, code 75, and on from there. The launcher hands USR1 to every rank.
 "$MPIEXEC" -np 2 "$TRAINER" net.ini run.dir=signal $exact train.steps=100000 log.every=10 >out 2>&1 &
 pid=$!

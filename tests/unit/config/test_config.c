@@ -394,7 +394,9 @@ static void help_tells(void **state) {
     assert_non_null(strstr(text.text, "Takes an integer of at least 0."));
     assert_int_equal(help("model.depth", &text), TR_OK);
     assert_non_null(strstr(text.text, "Takes an integer."));
-    assert_int_equal(help("batch_size", &text), TR_ERR_USAGE);
+    assert_int_equal(help("batch_size", &text), TR_OK);
+    assert_ptr_equal(strstr(text.text, "data.batch_size = 64\n"), text.text);
+    assert_int_equal(help("batch_siz", &text), TR_ERR_USAGE);
     assert_non_null(strstr(tr_error_last()->message, "did you mean data.batch_size?"));
     assert_int_equal(help("", &text), TR_ERR_USAGE);
     tr_str_free(&text);

@@ -1,6 +1,7 @@
 //TEST np=1
 /* HDF5 files as people have them, written here with the library and read back bit for bit. */
 #include "data_test.h"
+#include "trainer/datafile.h"
 #include "trainer/mem.h"
 #include <hdf5.h>
 #include <math.h>
@@ -726,8 +727,31 @@ static void test_through_loader(void **state) {
     unlink(path);
 }
 
+/* 4096 samples of 28 x 28 bytes in a chunk of 7 x 7: a block of so many reads nothing twice, and yet anything smaller does. */
+static void chunks_that_are_read_whole_get_a_warning(void **state) {
+    const hsize_t dims[] = {8192, 28, 28}, rows[] = {8192};
+    const storage_t coarse = {.chunk = {4096, 7, 7}, .checksum = true},
+                    fine = {.chunk = {256, 28, 28}, .checksum = true};
+    for (int i = 0; i < 2; i++) {
+        tr_str_t text = {0};
+        tr_data_settings_t settings = test_settings();
+        hid_t file = create(0, false);
+        put(file, "x", 3, dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, NULL, i ? fine : coarse);
+        put(file, "y", 1, rows, H5T_STD_I32LE, H5T_NATIVE_INT32, NULL, contiguous);
+        H5Fclose(file);
+        settings.train = path;
+        assert_ok(tr_data_report(&settings, 1 << 20, &text));
+        assert_int_equal(strstr(text.text, "4096 samples at a time: fewer (334) fetch 12.3 times") != NULL,
+                         i == 0);
+        assert_int_equal(strstr(text.text, "trainer repack") != NULL, i == 0);
+        tr_str_free(&text);
+        unlink(path);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chunks_that_are_read_whole_get_a_warning),
         cmocka_unit_test(test_storage),
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_half_and_odd_types),
