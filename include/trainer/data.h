@@ -20,6 +20,7 @@ typedef enum {
 typedef struct {
     const char *format;               /* "hdf5" or a registered data set: "synthetic", ... */
     const char *train, *valid, *test; /* FILE, FILE:GROUP, a glob; "" none */
+    double valid_fraction;            /* > 0: of train, instead of valid */
     const char *x, *y;                /* names in the file; "" by the usual names */
     int64_t batch_size;               /* global */
     int64_t micro_batch;              /* -1 auto */
@@ -32,6 +33,8 @@ typedef struct {
     int layout; /* tr_data_layout_t */
     /* numbers, one or one a channel; "auto": from the file's attributes or none; in units of the file's values */
     const char *mean, *std;
+    /* of numbers to predict: numbers, or "auto" (what the training data have); "0" and "1": as they are */
+    const char *target_mean, *target_std;
     int64_t classes; /* -1 auto: from the labels */
     int64_t limit;   /* use only the first so many samples; 0 all */
     /* synthetic */
@@ -45,6 +48,8 @@ typedef struct {
     bool inputs_only; /* no key: set for prediction; y is neither looked for nor read */
 } tr_data_settings_t;
 extern const tr_config_table_t tr_data_config;
+/* Whether numbers to predict with these moments are too far from mean 0 and deviation 1 to be trained on as they are. */
+bool tr_target_is_far(double mean, double deviation);
 
 /* -- data sets ------------------------------------------------------------------------------------------- */
 

@@ -46,6 +46,13 @@ extern const tr_config_table_t tr_checkpoint_config;
 /* The riders behind the gradients: sums over the samples of a step, or of an evaluation pass. */
 enum { TR_SUM_SAMPLES, TR_SUM_LOSS, TR_SUM_CORRECT, TR_SUM_TOPK, TR_SUM_STOP, TR_SUM_COUNT };
 
+/* What a checkpoint holds to where the configuration leaves it to the data: of the run that goes on. */
+enum { TR_TARGETS_MAX = 64 };
+typedef struct {
+    tr_order_t order;                                                       /* -1 where nothing is known */
+    char target_mean[16 * TR_TARGETS_MAX], target_std[16 * TR_TARGETS_MAX]; /* as the keys; "" not known */
+} tr_resumed_t;
+
 typedef struct tr_reduce_tree tr_reduce_tree_t; /* src/train/reduce_tree.h */
 
 typedef struct {
@@ -55,8 +62,9 @@ typedef struct {
     tr_split_t split; /* without training: the one split whose data are opened */
     int rank, size;   /* of the world that is planned for; the world's own where there is one */
     int64_t micro_batch; /* > 0: instead of data.micro_batch */
-    /* of the checkpoint to go on from: what data.micro_batch, block and shuffle are where they are auto; NULL none */
-    const tr_order_t *resumed;
+    /* of the checkpoint to go on from: what data.micro_batch, block, shuffle, target_mean and target_std are where they are auto; NULL none.
+     * Borrowed for the life of the session. */
+    const tr_resumed_t *resumed;
 } tr_session_params_t;
 
 typedef struct {
@@ -74,7 +82,10 @@ typedef struct {
 
     tr_dataset_t *dataset[3]; /* by tr_split_t; NULL where absent */
     tr_dataset_info_t info;   /* of the data set that gives shapes */
-    tr_order_t order;         /* training order, resolved */
+    /* data.target_mean and data.target_std: 1, or one a target; targets 0: numbers to predict are taken as they are */
+    int targets;
+    float target_mean[TR_TARGETS_MAX], target_std[TR_TARGETS_MAX];
+    tr_order_t order; /* training order, resolved */
     int64_t slots, first_slot, slot_count;
     int64_t total_steps;
     double steps_per_epoch;

@@ -46,12 +46,14 @@ json_t *tr_state_json(const tr_session_t *s, int64_t step);
 /* TR_ERR_CONFIG naming every key in which the checkpoint's run differs from this one so that it cannot be continued exactly. Warns
  * where the data are another file. */
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint);
-/* Sets data.classes, data.mean and data.std as they were in the training of `state_json` where `config` leaves them to the data: other data must
+/* Sets data.classes, data.mean, data.std, data.target_mean and data.target_std as they were in the training of `state_json` where `config` leaves them to the data: other data must
  * not be normalised by other numbers. Nothing where state_json ("") does not say. */
 tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_config_t *config);
+/* Whether the training of `state_json` had the model of `config`; true where state_json ("") does not say. Not collective. */
+bool tr_state_same_model(const char *state_json, const tr_config_t *config);
 /* Warns where this session's inputs have another type than in the training of `state_json`. */
 void tr_state_compare_data(const char *state_json, const tr_session_t *s);
-/* The order of samples in which the checkpoint's run trains; what state.json does not say is -1. */
-void tr_state_order(const tr_checkpoint_t *checkpoint, tr_order_t *out);
+/* What the run of the checkpoint goes on with where its configuration leaves that to the data. */
+void tr_state_resumed(const tr_checkpoint_t *checkpoint, tr_resumed_t *out);
 
 #endif

@@ -114,6 +114,23 @@ bool tr_parse_float(const char *text, double *out) {
     return rest && *rest == '\0' && to_double(&number, out);
 }
 
+bool tr_parse_floats(const char *text, int most, float *out, int *out_count) {
+    for (*out_count = 0;; text++) {
+        char number[MAX_NUMBER + 1];
+        double value;
+        text += strspn(text, " ");
+        const size_t length = strcspn(text, ", ");
+        if (length >= sizeof number || *out_count == most) return false;
+        memcpy(number, text, length);
+        number[length] = '\0';
+        if (!tr_parse_float(number, &value)) return false;
+        out[(*out_count)++] = (float)value;
+        text += length;
+        text += strspn(text, " ");
+        if (*text != ',') return *text == '\0';
+    }
+}
+
 bool tr_parse_bool(const char *text, bool *out) {
     static const char *const words[] = {"no", "yes", "false", "true", "off", "on", "0", "1"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {

@@ -190,6 +190,7 @@ static void print_result(const eval_t *e) {
     printf("\n%-9s %s\nsamples   %.0f\nloss      %.6g\n", split_names[e->split], s->info.description,
            o->samples, o->loss);
     if (!e->classes) {
+        if (s->targets > 0) printf("          of normalised targets; what follows is in units of the data\n");
         print_targets(e);
         return;
     }

@@ -3,6 +3,9 @@
 #include "trainer/mem.h"
 #include "trainer/state.h"
 
+#include <stdio.h>
+#include <string.h>
+
 /* Rank 0 finds the checkpoint; how its training read the data goes into every rank's configuration. */
 static tr_status_t find_weights(cmd_trained_t *t, const char *path, tr_weights_t **weights) {
     tr_status_t status = TR_OK;
@@ -18,6 +21,7 @@ static tr_status_t find_weights(cmd_trained_t *t, const char *path, tr_weights_t
     TR_TRY_GOTO(tr_world_broadcast_text(t->world, &t->weights_path, 0), done);
     TR_TRY_GOTO(tr_world_broadcast(t->world, &t->step, sizeof t->step, 0), done);
     TR_TRY_GOTO(tr_world_broadcast_text(t->world, &state, 0), done);
+    t->is_other_model = !tr_state_same_model(state, t->config);
     TR_TRY_GOTO(tr_state_apply_data(state, t->weights_path, t->config), done);
 done:
     tr_free(&state);
@@ -47,6 +51,18 @@ static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *pa
     return tr_state_broadcast(t->s);
 }
 
+/* The keys that came with the checkpoint do not fit this model, which is not where the mistake is. */
+static void explain(const cmd_trained_t *t) {
+    tr_error_t error = *tr_error_last();
+    char text[TR_ERROR_MESSAGE_BYTES];
+    snprintf(text, sizeof text,
+             "%.3000s\nThe checkpoint %.500s is of a run with another [model]: use the configuration it was "
+             "trained with (config.ini in its run folder)",
+             error.message, t->weights_path);
+    memcpy(error.message, text, sizeof text);
+    tr_error_set(&error);
+}
+
 tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *t) {
     tr_weights_t *weights = NULL;
     *t = (cmd_trained_t){.step = -1};
@@ -55,7 +71,10 @@ tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *
     tr_log_set_rank(t->info->rank, t->info->size, t->info->host);
     TR_TRY(cmd_config_load_all(t->world, params->config, params->count, params->assignments, &t->config));
     tr_status_t status = find_weights(t, params->weights, &weights);
-    if (status == TR_OK) status = open_session(t, params, weights);
+    if (status == TR_OK) {
+        status = open_session(t, params, weights);
+        if (status == TR_ERR_CONFIG && t->is_other_model) explain(t);
+    }
     tr_weights_close(&weights);
     return status;
 }

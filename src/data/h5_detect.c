@@ -146,6 +146,17 @@ static tr_status_t look_in(const search_t *s, const char *scope, const char *ali
     return TR_OK;
 }
 
+static tr_status_t look_in_split(const search_t *s, tr_split_t split, h5_names_t *out, bool *out_found) {
+    char scope[256];
+    for (const char *const *alias = aliases[split]; *alias && !*out_found; alias++) {
+        snprintf(scope, sizeof scope, "%s/", *alias);
+        TR_TRY(look_in(s, scope, NULL, false, out, out_found));
+        if (!*out_found) TR_TRY(look_in(s, "", *alias, false, out, out_found));
+    }
+    return TR_OK;
+}
+
+/* Predictions want no split of their own, and take what there is. */
 static tr_status_t look_everywhere(const search_t *s, h5_names_t *out, bool *out_found) {
     const h5_wanted_t *w = s->wanted;
     char scope[256];
@@ -153,12 +164,10 @@ static tr_status_t look_everywhere(const search_t *s, h5_names_t *out, bool *out
         snprintf(scope, sizeof scope, "%s/", w->group);
         return look_in(s, scope, NULL, true, out, out_found);
     }
-    for (const char *const *alias = aliases[w->split]; *alias && !*out_found; alias++) {
-        snprintf(scope, sizeof scope, "%s/", *alias);
-        TR_TRY(look_in(s, scope, NULL, false, out, out_found));
-        if (!*out_found) TR_TRY(look_in(s, "", *alias, false, out, out_found));
-    }
-    if (!*out_found && !w->implied) return look_in(s, "", NULL, true, out, out_found);
+    TR_TRY(look_in_split(s, w->split, out, out_found));
+    if (!*out_found && !w->implied) TR_TRY(look_in(s, "", NULL, true, out, out_found));
+    for (int split = 0; split < 3 && w->inputs_only && !*out_found; split++)
+        TR_TRY(look_in_split(s, (tr_split_t)split, out, out_found));
     return TR_OK;
 }
 

@@ -48,23 +48,12 @@ static tr_status_t moments(const h5_part_t *part, int64_t channels, const char *
         attribute_moments(part, channels, name, out, out_count);
         return TR_OK;
     }
-    *out_count = 0;
-    for (const char *at = text;; at++) {
-        char number[40];
-        double value = 0;
-        at += strspn(at, " ");
-        size_t length = strcspn(at, ", ");
-        bool good = length < sizeof number && *out_count < 64;
-        if (good) snprintf(number, sizeof number, "%.*s", (int)length, at);
-        if (!good || !tr_parse_float(number, &value) || (!strcmp(name, "std") && value <= 0))
-            return TR_FAIL(TR_ERR_CONFIG,
-                           "%s: expected %snumbers with commas between them or auto, found '%s'.", key,
-                           strcmp(name, "std") ? "" : "positive ", text);
-        out[(*out_count)++] = (float)value;
-        at += length;
-        at += strspn(at, " ");
-        if (!*at) break;
-    }
+    const bool is_std = !strcmp(name, "std");
+    bool good = tr_parse_floats(text, 64, out, out_count);
+    for (int i = 0; good && is_std && i < *out_count; i++) good = out[i] > 0;
+    if (!good)
+        return TR_FAIL(TR_ERR_CONFIG, "%s: expected %snumbers with commas between them or auto, found '%s'.",
+                       key, is_std ? "positive " : "", text);
     if (*out_count == 1 || *out_count == channels) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
                    "%s: %d numbers, but the data have %lld channels; give one, or one for each.", key,

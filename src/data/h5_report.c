@@ -144,6 +144,17 @@ static void print_stats(report_t *r, const char *what, const stats_t *s, const c
         tr_str_printf(r->out, "             and %lld more\n", (long long)(s->channels - NAMED_CHANNELS));
 }
 
+static void warn_targets(report_t *r, const stats_t *s) {
+    for (int64_t c = 0; c < s->channels; c++) {
+        const double mean = s->sum[c] / (double)s->values,
+                     variance = s->squares[c] / (double)s->values - mean * mean;
+        if (!tr_target_is_far(mean, sqrt(variance > 0 ? variance : 0))) continue;
+        add_warning(r, "the targets are far from mean 0 and standard deviation 1: train with "
+                       "data.target_mean=auto data.target_std=auto");
+        return;
+    }
+}
+
 /* Reads `pieces` stretches of `rows` samples, spread evenly, of one field. */
 static tr_status_t read_values(report_t *r, int field, int64_t pieces, int64_t rows, stats_t *s,
                                double *out_sec) {
@@ -190,6 +201,7 @@ static tr_status_t stats_of(report_t *r, int field, const char *what) {
     snprintf(of + used, sizeof of - (size_t)used, ", read at %s/s)",
              tr_format_bytes(sec > 0 ? bytes / sec : 0, rate));
     if (status == TR_OK) print_stats(r, what, &s, of);
+    if (status == TR_OK && field == 1) warn_targets(r, &s);
     tr_free(&room);
     return status;
 }

@@ -59,7 +59,7 @@ static tr_status_t unknown(const char *name) {
     return TR_ERR_CONFIG;
 }
 
-tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
     *out = NULL;
     const tr_dataset_ops_t *ops = find(settings->format);
     if (!ops) return unknown(settings->format);
@@ -71,6 +71,19 @@ tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split
     if (settings->limit > 0 && settings->limit < dataset->info.samples)
         dataset->info.samples = settings->limit;
     return TR_OK;
+}
+
+tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+    tr_dataset_t *whole = NULL;
+    if (settings->valid_fraction <= 0 || split == TR_SPLIT_TEST) return open_whole(settings, split, out);
+    *out = NULL;
+    if (*settings->valid)
+        return TR_FAIL(TR_ERR_CONFIG, "data.valid and data.valid_fraction are both set: keep one of them.");
+    TR_TRY(open_whole(settings, TR_SPLIT_TRAIN, &whole));
+    if (!whole) return TR_OK;
+    tr_status_t status = tr_dataset_part(whole, settings->valid_fraction, split == TR_SPLIT_VALID, out);
+    if (status != TR_OK) tr_dataset_close(&whole);
+    return status;
 }
 
 void tr_dataset_close(tr_dataset_t **dataset) {

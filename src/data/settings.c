@@ -1,5 +1,6 @@
 /* The keys of section [data]. */
 #include "trainer/data.h"
+#include <math.h>
 
 typedef tr_data_settings_t S;
 
@@ -13,6 +14,9 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_STRING(S, valid, "",
                     "Validation data, written as for data.train; empty: from data.train's file, where it has "
                     "such a group."),
+    TR_FIELD_FLOAT(S, valid_fraction, "0", 0, 0.9,
+                   "Keeps this part of the training data for validation: stretches spread evenly over the "
+                   "file. In place of data.valid."),
     TR_FIELD_STRING(
         S, test, "",
         "Test data, written as for data.train; empty: from data.train's file, where it has such a group."),
@@ -42,6 +46,13 @@ static const tr_config_field_t fields[] = {
                     "values. auto: the file's attribute, or 0."),
     TR_FIELD_STRING(S, std, "auto",
                     "What the inputs are divided by, as for data.mean. auto: the file's attribute, or 1."),
+    TR_FIELD_STRING(
+        S, target_mean, "0",
+        "Subtracted from numbers to predict, in the loss: one number, or one a target. auto: the "
+        "mean of the training data. Predictions and the scores of eval stay in units of the data."),
+    TR_FIELD_STRING(S, target_std, "1",
+                    "What numbers to predict are divided by, as for data.target_mean. auto: the standard "
+                    "deviation of the training data."),
     TR_FIELD_AUTO_INT(S, classes, "auto", 0, 1e9,
                       "Number of classes. auto: from the labels; 0: the targets are numbers (regression)."),
     TR_FIELD_INT(S, limit, "0", 0, 1e18, "Use only the first so many samples; 0: all."),
@@ -62,3 +73,10 @@ static const tr_config_field_t fields[] = {
 };
 
 const tr_config_table_t tr_data_config = {"data", fields, TR_COUNT(fields), sizeof(tr_data_settings_t)};
+
+#define FAR  10
+#define NEAR 0.01
+
+bool tr_target_is_far(double mean, double deviation) {
+    return fabs(mean) > FAR || deviation > FAR || (deviation > 0 && deviation < NEAR);
+}

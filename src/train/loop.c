@@ -38,7 +38,7 @@ typedef struct {
     int64_t skipped;    /* updates skipped by on_nan = skip */
     double best_loss;   /* lowest validation loss so far, INFINITY none */
     char *run_dir;
-    tr_order_t resumed; /* of the checkpoint to go on from; -1 where there is none */
+    tr_resumed_t resumed; /* of the checkpoint to go on from */
     /* rank 0 */
     tr_run_t *run;
     tr_checkpoint_t *resume;
@@ -399,7 +399,7 @@ static tr_status_t set_up(loop_t *l) {
     tr_config_read(l->config, &tr_checkpoint_config, &l->save_settings);
     TR_TRY(tr_world_agree(l->world, is_root(l) ? open_root(l) : TR_OK));
     TR_TRY(share_run(l));
-    if (l->resume) tr_state_order(l->resume, &l->resumed);
+    if (l->resume) tr_state_resumed(l->resume, &l->resumed);
     TR_TRY(tr_world_broadcast(l->world, &l->resumed, sizeof l->resumed, 0));
     const tr_session_params_t session = {.training = true,
                                          .evaluation = true,
@@ -488,7 +488,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_trai
                 .info = tr_world_info(world),
                 .saved_step = -1,
                 .best_loss = INFINITY,
-                .resumed = {.micro_batch = -1, .block = -1, .shuffle = -1}};
+                .resumed.order = {.micro_batch = -1, .block = -1, .shuffle = -1}};
     tr_signals_install();
     tr_status_t status = start_watchdog(&l);
     if (status == TR_OK) status = set_up(&l);

@@ -1,6 +1,7 @@
 /* From a config to a planned graph. */
 #include "average.h"
 #include "reduce_tree.h"
+#include "targets.h"
 #include "trainer/session.h"
 
 #include "trainer/log.h"
@@ -10,6 +11,17 @@
 #include <math.h>
 #include <string.h>
 
+static void take_resumed(tr_data_settings_t *data, const tr_resumed_t *resumed) {
+    const char **const texts[] = {&data->target_mean, &data->target_std}, *const kept[] = {
+                                                                              resumed->target_mean,
+                                                                              resumed->target_std};
+    if (data->micro_batch < 0) data->micro_batch = resumed->order.micro_batch;
+    if (data->block < 0) data->block = resumed->order.block;
+    if (data->shuffle < 0) data->shuffle = resumed->order.shuffle;
+    for (int i = 0; i < 2; i++)
+        if (strcmp(*texts[i], "auto") == 0 && *kept[i]) *texts[i] = kept[i];
+}
+
 static void read_settings(tr_session_t *s) {
     tr_config_read(s->config, &tr_main_config, &s->main);
     tr_config_read(s->config, &tr_train_config, &s->train);
@@ -18,11 +30,7 @@ static void read_settings(tr_session_t *s) {
     tr_config_read(s->config, &tr_optim_config, &s->optim);
     tr_config_read(s->config, &tr_schedule_config, &s->schedule);
     tr_config_read(s->config, &tr_parallel_config, &s->parallel);
-    const tr_order_t *resumed = s->params.resumed;
-    if (!resumed) return;
-    if (s->data.micro_batch < 0) s->data.micro_batch = resumed->micro_batch;
-    if (s->data.block < 0) s->data.block = resumed->block;
-    if (s->data.shuffle < 0) s->data.shuffle = resumed->shuffle;
+    if (s->params.resumed) take_resumed(&s->data, s->params.resumed);
 }
 
 /* -- data
@@ -184,6 +192,7 @@ static tr_status_t make_batch(tr_session_t *s) {
         s->batch.name[s->batch.count++] = field->name;
         TR_TRY(tr_input(s->g, field->name, field->dtype, &shape, t));
         s->field[f] = *t;
+        if (strcmp(field->name, "y") == 0) TR_TRY(tr_targets_normalize(s, t));
         if (strcmp(field->name, "x") != 0) continue;
         TR_TRY(normalize(s, t));
         TR_TRY(augment(s, t));
@@ -250,6 +259,7 @@ static tr_status_t build_update(tr_session_t *s) {
 static tr_status_t build_eval(tr_session_t *s) {
     TR_TRY(tr_program_begin(s->g, "eval", TR_EVAL, &s->eval));
     TR_TRY(build_model(s, &s->result));
+    TR_TRY(tr_targets_restore(s, &s->result.output));
     const tr_tensor_t kept[] = {s->result.output, s->result.loss, s->result.correct};
     for (size_t i = 0; i < TR_COUNT(kept); i++)
         if (!tr_is_none(kept[i])) TR_TRY(tr_keep(s->g, kept[i]));
@@ -353,6 +363,7 @@ static tr_status_t fit_graph(tr_session_t *s) {
 
 static tr_status_t open_parts(tr_session_t *s) {
     TR_TRY(open_data(s));
+    TR_TRY(tr_targets_resolve(s));
     return open_device(s);
 }
 
@@ -372,6 +383,8 @@ static tr_status_t check_alike(const tr_session_t *s) {
     tr_str_t text = {0};
     for (int split = 0; split < 3; split++)
         if (s->dataset[split]) describe_split(&s->dataset[split]->info, &text);
+    tr_targets_text(s, s->target_mean, "", &text);
+    tr_targets_text(s, s->target_std, "\n", &text);
     tr_str_append(&text, s->device->ops->name);
     tr_status_t status = tr_world_same(s->world, "what is in the data files, and the device",
                                        text.text ? text.text : "", text.length);

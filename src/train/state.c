@@ -1,6 +1,8 @@
+#include "targets.h"
 #include "trainer/state.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
+#include "trainer/train.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -306,6 +308,14 @@ static json_t *moments_json(const tr_session_t *s, const float *values, double f
     return result;
 }
 
+static json_t *targets_json(const tr_session_t *s, const float *values, const char *none) {
+    tr_str_t text = {0};
+    tr_targets_text(s, values, none, &text);
+    json_t *result = json_string(text.text);
+    tr_str_free(&text);
+    return result;
+}
+
 static const tr_field_t *input_field(const tr_session_t *s) {
     for (int f = 0; f < s->info.field_count; f++)
         if (strcmp(s->info.field[f].name, "x") == 0) return &s->info.field[f];
@@ -316,9 +326,10 @@ static const tr_field_t *input_field(const tr_session_t *s) {
 static json_t *data_json(const tr_session_t *s) {
     const tr_field_t *x = input_field(s);
     const bool scaled = x && x->dtype == TR_U8; /* session.c: bytes without statistics go to [0, 1] */
-    return json_pack("{s:I, s:o, s:o, s:s}", "classes", (json_int_t)s->info.classes, "mean",
+    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:s}", "classes", (json_int_t)s->info.classes, "mean",
                      moments_json(s, s->info.mean, 0), "std", moments_json(s, s->info.std, scaled ? 255 : 1),
-                     "x", x ? tr_dtype_name(x->dtype) : "");
+                     "target_mean", targets_json(s, s->target_mean, "0"), "target_std",
+                     targets_json(s, s->target_std, "1"), "x", x ? tr_dtype_name(x->dtype) : "");
 }
 
 static void format_fingerprint(const tr_session_t *s, char text[32]) {
@@ -339,6 +350,13 @@ json_t *tr_state_json(const tr_session_t *s, int64_t step) {
     return state;
 }
 
+static json_t *load_data(const char *state_json) {
+    json_t *state = json_loads(state_json, 0, NULL);
+    json_t *data = json_incref(json_object_get(state, "data"));
+    json_decref(state);
+    return data;
+}
+
 static json_t *load_order(const tr_checkpoint_t *checkpoint) {
     json_t *state = json_loads(checkpoint->state_json, 0, NULL);
     json_t *order = json_incref(json_object_get(state, "order"));
@@ -351,15 +369,23 @@ static int64_t number_of(const json_t *order, const char *key) {
     return json_is_integer(value) ? (int64_t)json_integer_value(value) : -1;
 }
 
-void tr_state_order(const tr_checkpoint_t *checkpoint, tr_order_t *out) {
-    json_t *order = load_order(checkpoint);
-    *out = (tr_order_t){.seed = (uint64_t)number_of(order, "seed"),
-                        .samples = number_of(order, "samples"),
-                        .batch_size = number_of(order, "batch_size"),
-                        .micro_batch = number_of(order, "micro_batch"),
-                        .block = number_of(order, "block"),
-                        .shuffle = number_of(order, "shuffle")};
+static void copy_text(const json_t *data, const char *key, char *out, size_t bytes) {
+    const char *text = json_string_value(json_object_get(data, key));
+    snprintf(out, bytes, "%s", text ? text : "");
+}
+
+void tr_state_resumed(const tr_checkpoint_t *checkpoint, tr_resumed_t *out) {
+    json_t *order = load_order(checkpoint), *data = load_data(checkpoint->state_json);
+    *out = (tr_resumed_t){.order = {.seed = (uint64_t)number_of(order, "seed"),
+                                    .samples = number_of(order, "samples"),
+                                    .batch_size = number_of(order, "batch_size"),
+                                    .micro_batch = number_of(order, "micro_batch"),
+                                    .block = number_of(order, "block"),
+                                    .shuffle = number_of(order, "shuffle")}};
+    copy_text(data, "target_mean", out->target_mean, sizeof out->target_mean);
+    copy_text(data, "target_std", out->target_std, sizeof out->target_std);
     json_decref(order);
+    json_decref(data);
 }
 
 /* A copy of the same file looks like another one, so it is no error. */
@@ -377,6 +403,21 @@ static void compare_fingerprint(const tr_session_t *s, const tr_checkpoint_t *ch
     json_decref(state);
 }
 
+/* Checkpoints from before there were these keys had targets as they are. */
+static void compare_targets(const tr_session_t *s, const tr_checkpoint_t *checkpoint, tr_str_t *differences) {
+    static const char *const keys[] = {"target_mean", "target_std"}, *const none[] = {"0", "1"};
+    json_t *data = load_data(checkpoint->state_json), *own = data_json(s);
+    for (int i = 0; i < 2; i++) {
+        const char *was = json_string_value(json_object_get(data, keys[i])),
+                   *is = json_string_value(json_object_get(own, keys[i]));
+        if (is && strcmp(was ? was : none[i], is) != 0)
+            tr_str_printf(differences, "\n  data.%s: %s in the checkpoint, %s now", keys[i],
+                          was ? was : none[i], is);
+    }
+    json_decref(data);
+    json_decref(own);
+}
+
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
     compare_fingerprint(s, checkpoint);
     json_t *then = load_order(checkpoint), *now = order_json(s), *value;
@@ -389,6 +430,7 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
             tr_str_printf(&differences, "\n  %s%s: %lld in the checkpoint, %lld now",
                           strcmp(key, "seed") == 0 ? "train." : "data.", key, (long long)was, (long long)is);
     }
+    compare_targets(s, checkpoint, &differences);
     if (differences.length > 0)
         status = TR_FAIL(TR_ERR_CONFIG,
                          "%s cannot be continued sample for sample:%s\nSet them back, or start a new run "
@@ -400,16 +442,10 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
     return status;
 }
 
-static json_t *load_data(const char *state_json) {
-    json_t *state = json_loads(state_json, 0, NULL);
-    json_t *data = json_incref(json_object_get(state, "data"));
-    json_decref(state);
-    return data;
-}
-
 static tr_status_t apply(tr_config_t *config, const char *origin, const char *key, const json_t *value) {
     char text[2048];
-    if (tr_config_is_set(config, key)) return TR_OK;
+    const char *given = tr_config_get(config, key);
+    if (tr_config_is_set(config, key) && strcmp(given, "auto") != 0) return TR_OK;
     if (json_is_integer(value))
         snprintf(text, sizeof text, "%s=%lld", key, (long long)json_integer_value(value));
     else if (json_is_string(value))
@@ -424,9 +460,38 @@ tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_c
     tr_status_t status = apply(config, origin, "data.classes", json_object_get(data, "classes"));
     if (status == TR_OK) status = apply(config, origin, "data.mean", json_object_get(data, "mean"));
     if (status == TR_OK) status = apply(config, origin, "data.std", json_object_get(data, "std"));
+    if (status == TR_OK)
+        status = apply(config, origin, "data.target_mean", json_object_get(data, "target_mean"));
+    if (status == TR_OK)
+        status = apply(config, origin, "data.target_std", json_object_get(data, "target_std"));
     json_decref(data);
     TR_TRY(status);
     return tr_config_check(config);
+}
+
+static bool same_model(const char *text, const tr_config_t *config) {
+    static const char *const keys[] = {"model.type", "model.layers", "model.loss"};
+    const tr_config_table_t *const *tables;
+    size_t count;
+    tr_config_t *then = NULL;
+    bool same = true;
+    if (tr_all_tables(&tables, &count) != TR_OK || tr_config_create(tables, count, &then) != TR_OK)
+        return true;
+    (void)tr_config_load_text(then, "checkpoint", text, strlen(text));
+    for (size_t i = 0; i < TR_COUNT(keys); i++) {
+        const char *was = tr_config_get(then, keys[i]), *is = tr_config_get(config, keys[i]);
+        same = same && strcmp(was ? was : "", is ? is : "") == 0;
+    }
+    tr_config_destroy(&then);
+    return same;
+}
+
+bool tr_state_same_model(const char *state_json, const tr_config_t *config) {
+    json_t *state = json_loads(state_json, 0, NULL);
+    const char *text = json_string_value(json_object_get(state, "config"));
+    const bool same = !text || same_model(text, config);
+    json_decref(state);
+    return same;
 }
 
 void tr_state_compare_data(const char *state_json, const tr_session_t *s) {

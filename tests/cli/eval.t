@@ -80,6 +80,8 @@ ok $? "weights that the model does not have are named"
 call 78 eval net.ini run 'model.layers=conv 6 3x3 pad=same, batchnorm, relu, flatten, linear 10, relu, linear 10' &&
     grep -q 'conv1.weight: f32 .* here, f32 .* in the checkpoint' err && grep -q 'linear2.weight .*: not in the checkpoint' err
 ok $? "weights that differ or are missing are named"
+call 78 eval net.ini run 'model.layers=flatten, linear 4' && grep -q 'run with another \[model\]: use the configuration' err
+ok $? "keys of the checkpoint that do not fit another model are explained"
 on 3 eval net.ini run 'model.layers=conv 6 3x3 pad=same, batchnorm, relu, flatten, linear 10'
 [ $? = 78 ] && [ "$(grep -c 'trainer: error' err)" = 1 ]
 ok $? "on three ranks it is said once"

@@ -34,6 +34,16 @@ run 2 net.ini run.dir=blocks $exact data.block=6 data.micro_batch=4 train.steps=
 [ $? = 78 ] && grep -q "data.block: 5 in the checkpoint, 6 now" out && grep -q "data.micro_batch: 8 in the checkpoint, 4 now" out
 ok $? "others that are asked for are refused and named"
 
+# The part that is kept for validation is a part of what must agree.
+run 2 net.ini run.dir=part $exact data.valid_fraction=0.2 train.valid_every=10 && grep -q '"valid_loss"' part/metrics.jsonl && grep -q '"samples": 480' part/checkpoints/latest/state.json
+ok $? "data.valid_fraction: validation without validation data"
+run 2 net.ini run.dir=part $exact data.valid_fraction=0.1 train.steps=30
+[ $? = 78 ] && grep -q "data.samples: 480 in the checkpoint, 540 now" out
+ok $? "another part is refused"
+run 1 net.ini run.dir=both data.valid_fraction=0.1 data.valid=x.h5
+[ $? = 78 ] && grep -q "both set" out
+ok $? "not beside data.valid"
+
 # A signal: a checkpoint, code 75, and on from there. The launcher hands USR1 to every rank.
 "$MPIEXEC" -np 2 "$TRAINER" net.ini run.dir=signal $exact train.steps=100000 log.every=10 >out 2>&1 &
 pid=$!

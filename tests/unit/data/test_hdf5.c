@@ -727,6 +727,41 @@ static void test_through_loader(void **state) {
     unlink(path);
 }
 
+/* Every sample is in one part, in the file's order, whatever the reads; sorted labels are in both. */
+static void a_fraction_is_kept_for_validation(void **state) {
+    enum { SAMPLES = 10007 };
+    static int32_t y[SAMPLES], got[SAMPLES];
+    static uint8_t x[SAMPLES], times[SAMPLES];
+    const hsize_t table[] = {SAMPLES, 1}, rows[] = {SAMPLES};
+    tr_data_settings_t settings = test_settings();
+    for (int i = 0; i < SAMPLES; i++) x[i] = (uint8_t)(i % 251), y[i] = i;
+    hid_t file = create(0, false);
+    put(file, "x", 2, table, H5T_STD_U8LE, H5T_NATIVE_UINT8, x, contiguous);
+    put(file, "y", 1, rows, H5T_STD_I32LE, H5T_NATIVE_INT32, y, contiguous);
+    H5Fclose(file);
+    settings.valid_fraction = 0.15;
+    for (int split = TR_SPLIT_TRAIN; split <= TR_SPLIT_VALID; split++) {
+        tr_dataset_t *part = open_with(settings, (tr_split_t)split);
+        const int64_t n = part->info.samples;
+        const double share = split == TR_SPLIT_VALID ? 0.15 : 0.85;
+        assert_true(fabs((double)n / SAMPLES - share) < 0.01);
+        for (int64_t first = 0, step = 1; first < n; first += step, step = step * 3 % 1009 + 1) {
+            static uint8_t xs[SAMPLES];
+            if (step > n - first) step = n - first;
+            assert_ok(part->ops->read(part, first, step, (void *[]){xs, got + first}));
+            for (int64_t i = 0; i < step; i++) assert_int_equal(xs[i], got[first + i] % 251);
+        }
+        for (int64_t i = 0; i < n; i++) {
+            assert_true(i == 0 || got[i] > got[i - 1]);
+            times[got[i]]++;
+        }
+        assert_true(got[0] < SAMPLES / 10 && got[n - 1] > SAMPLES * 9 / 10);
+        tr_dataset_close(&part);
+    }
+    for (int i = 0; i < SAMPLES; i++) assert_int_equal(times[i], 1);
+    unlink(path);
+}
+
 /* 4096 samples of 28 x 28 bytes in a chunk of 7 x 7: a block of so many reads nothing twice, and yet anything smaller does. */
 static void chunks_that_are_read_whole_get_a_warning(void **state) {
     const hsize_t dims[] = {8192, 28, 28}, rows[] = {8192};
@@ -751,6 +786,7 @@ static void chunks_that_are_read_whole_get_a_warning(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_fraction_is_kept_for_validation),
         cmocka_unit_test(chunks_that_are_read_whole_get_a_warning),
         cmocka_unit_test(test_storage),
         cmocka_unit_test(test_types),

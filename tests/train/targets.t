@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# Numbers to predict in units of their own: a warning, and data.target_mean and data.target_std, which checkpoints keep.
+. "$TRAINER_ROOT/tests/train/common.sh"
+awk 'BEGIN { srand(1); print "a,b,cost"
+             for (i = 0; i < 2000; i++) { a = 2 * rand() - 1; b = 2 * rand() - 1; printf "%f,%f,%f\n", a, b, 500000 + 200000 * a - 100000 * b + 9000 * rand() } }' >n.csv
+"$TRAINER" import csv n.csv n.h5 --test-fraction 0.1 >out 2>&1
+cat >net.ini <<'INI'
+threads = 1
+[model]
+layers = linear 1
+[data]
+train = n.h5
+batch_size = 48
+micro_batch = 8
+[optimizer]
+lr = 0.05
+[train]
+epochs = 6
+INI
+auto="data.target_mean=auto data.target_std=auto"
+"$TRAINER" data n.h5 >out 2>&1 && grep -q "^warning: the targets are far from mean 0.*$auto" out
+ok $? "trainer data advises to normalise"
+run 2 net.ini run.dir=raw train.steps=1
+[ $? = 0 ] && [ "$(grep -c "warning: the targets have mean [45].*e+05 and standard deviation 1.*e+05.*Set $auto" out)" = 1 ]
+ok $? "so does a run, once"
+
+run 2 net.ini run.dir=net $auto && ! grep -q warning out && awk -F'test  loss ' 'NF > 1 { split($2, w, " "); good = w[1] < 0.01 } END { exit !good }' out
+ok $? "normalised by the training data it learns"
+# r2 MSE: of the table that eval prints
+scores() { awk '$1 == "mean" { good = $4 > 0.99 && $2 > 1 } END { exit !good }' out; }
+run 1 eval net.ini net && scores && grep -q "of normalised targets" out && cp out one && run 3 eval net.ini net && cmp -s out one
+ok $? "eval scores in units of the data, by the numbers in the checkpoint"
+run 1 eval net.ini net $auto && cmp -s out one
+ok $? "also where the keys are auto"
+run 2 predict net.ini net n.h5 p.h5 && grep -q "the inputs are /test/x of n.h5; FILE:GROUP" out && "$TRAINER" data p.h5 data.x=prediction >out 2>&1 && grep -qE "mean (4[5-9]|5[0-5])[0-9]{4}" out
+ok $? "predictions are in units of the data"
+
+"$TRAINER" import csv n.csv all.h5 >out 2>&1 && run 1 predict net.ini net all.h5 all-p.h5 && grep -q "^2000 samples of all.h5:/train/x" out
+ok $? "a file that has training data alone"
+
+run 2 net.ini run.dir=net $auto train.epochs=8
+[ $? = 0 ] && grep -q "going on from" out
+ok $? "a run goes on with its own numbers"
+run 2 net.ini run.dir=net $auto train.epochs=8 data.train=n.h5:test
+[ $? = 78 ] && ! grep -q "data.target_mean:" out
+ok $? "whatever data it goes on with"
+run 2 net.ini run.dir=net train.epochs=9 data.target_mean=7 data.target_std=2
+[ $? = 78 ] && grep -q "data.target_mean: [45][0-9.]* in the checkpoint, 7 now" out
+ok $? "others are refused and named"
+run 1 net.ini run.dir=bad data.target_std=0
+[ $? = 78 ] && grep -q "data.target_std: expected auto, or positive numbers" out
+ok $? "a deviation of zero is refused"
+run 1 net.ini run.dir=bad data.target_mean=1,2,3
+[ $? = 78 ] && grep -q "3 numbers, but there are 1 targets" out
+ok $? "as many numbers as targets"
+sed -e 's/^train = .*/format = synthetic\nclasses = 0\nsynthetic_targets = 3\nsynthetic_shape = 5/' -e 's/linear 1/linear 3/' net.ini >three.ini
+run 2 three.ini run.dir=three data.target_mean=1,2,3 data.target_std=2 train.steps=3 && grep -q '"target_mean": "1,2,3"' three/checkpoints/latest/state.json && grep -q '"target_std": "2,2,2"' three/checkpoints/latest/state.json
+ok $? "a number for each of several"
+echo "1..$n"
