@@ -100,6 +100,12 @@ static tr_status_t report_classes(report_t *r) {
     }
     if (status == TR_OK) {
         tr_str_printf(r->out, "  labels     /%s, %lld classes:", r->part->names.y, (long long)info->classes);
+        if (info->classes > 1 && count[0] == 0)
+            add_warning(
+                r,
+                "%s: no sample has label 0: classes count from 0, so that labels from 1 to %lld want %lld "
+                "outputs of the model",
+                r->part->file.path, (long long)info->classes - 1, (long long)info->classes);
         report_counts(r, count);
         if (info->classes > 1 && same > info->samples * 9 / 10 && info->samples > 10 * info->classes)
             add_warning(r,

@@ -109,10 +109,10 @@ static tr_status_t parse_row(import_t *m, char *const *field, int count) {
         double value;
         if (i == m->label) continue;
         if (!tr_parse_float(field[i], &value) || !isfinite((float)value))
-            return TR_FAIL(
-                TR_ERR_DATA,
-                "'%s', line %lld, column %d: '%.40s' is not a number that a 32-bit float can hold.", m->path,
-                (long long)tr_csv_line(m->csv), i + 1, field[i]);
+            return TR_FAIL(TR_ERR_DATA,
+                           "'%s', line %lld, column %d: '%.40s' is not a number that a 32-bit float can "
+                           "hold; leave the column out, or write its texts as numbers.",
+                           m->path, (long long)tr_csv_line(m->csv), i + 1, field[i]);
         m->row[at++] = (float)value;
     }
     return TR_OK;

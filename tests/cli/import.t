@@ -23,6 +23,8 @@ call 0 import csv t.csv t.h5 && call 65 import csv d.h5 e.h5 && [ ! -e e.h5 ] &&
 result $? "import csv; bad and missing input"
 rm t.h5 && call 0 import csv t.csv t.h5 && grep -q "the label is column 3 of 3, 'kind'; --label" err && rm t.h5 && call 0 import csv t.csv t.h5 --label kind && ! grep -q -- --label err
 result $? "it says which column is the label"
+printf 'a,b,k\n1,2,1\n3,4,2\n5,6,1\n' >from1.csv && call 0 import csv from1.csv from1.h5 && call 0 data from1.h5 && grep -q 'no sample has label 0.*from 1 to 2 want 3 outputs' out && call 0 data t.h5 && ! grep -q 'label 0' out
+result $? "labels that count from 1 are pointed out"
 call 0 repack d.h5 r.h5 --chunk 4k && call 78 repack d.h5 r.h5 && call 65 repack t.csv s.h5 && call 66 repack none.h5 s.h5 && [ ! -e s.h5 ]
 result $? "repack"
 if [ "$(id -u)" != 0 ]; then
