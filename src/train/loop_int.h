@@ -1,0 +1,60 @@
+/* Private to the training loop: its state; loop_setup.c makes it, loop_save.c saves, loop.c runs. */
+#ifndef TRAINER_LOOP_INT_H
+#define TRAINER_LOOP_INT_H
+
+#include "due.h"
+#include "report.h"
+#include "trainer/state.h"
+#include "trainer/train.h"
+
+typedef struct {
+    const tr_train_params_t *params;
+    const tr_config_t *config;
+    tr_world_t *world;
+    const tr_world_info_t *info;
+    tr_session_t *s;
+    tr_collectives_t *collectives;
+    tr_loader_t *loader;
+    tr_stepper_t *stepper;
+    tr_schedule_t *schedule;
+    tr_report_t report;
+    tr_due_t save, valid;
+    int64_t step;       /* steps done */
+    int64_t saved_step; /* of the newest checkpoint handed over, -1 none */
+    int64_t skipped;    /* updates skipped by on_nan = skip */
+    double best_loss;   /* lowest validation loss so far, INFINITY none */
+    char *run_dir;
+    tr_resumed_t resumed; /* of the checkpoint to go on from */
+    /* rank 0 */
+    tr_run_t *run;
+    tr_checkpoint_t *resume;
+    bool own_resume; /* of this run folder, not of a path */
+    tr_checkpointer_t *checkpointer;
+    tr_snapshot_t *snapshot;
+    char *state_text; /* of the checkpoint being written */
+    bool owed;        /* a checkpoint was due while the writer was busy */
+    bool writing;     /* a checkpoint was handed over, and how it went is not known yet */
+    tr_checkpoint_settings_t save_settings;
+} loop_t;
+
+static inline bool tr_loop_is_root(const loop_t *l) {
+    return l->info->rank == 0;
+}
+
+/* loop_setup.c */
+/* From params, config, world and info: everything that steps need, and the first lines of the log. Collective. */
+tr_status_t tr_loop_set_up(loop_t *l);
+void tr_loop_tear_down(loop_t *l);
+
+/* loop_save.c; rank 0 alone does something, but for the last. */
+/* Writes down in state_text where the run stands. */
+tr_status_t tr_loop_describe_state(loop_t *l);
+/* Once the writer is idle: how the last checkpoint went. */
+void tr_loop_note_failure(loop_t *l);
+/* Hands a snapshot of the state to the writer. Where the writer is still busy with an older one a periodic save comes at the first step that
+ * finds it idle; `must` and the best wait. */
+tr_status_t tr_loop_save(loop_t *l, bool must, bool is_best);
+/* The last checkpoint is safe, or all ranks know why not. Collective. */
+tr_status_t tr_loop_save_last(loop_t *l);
+
+#endif

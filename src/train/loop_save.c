@@ -1,0 +1,58 @@
+/* Checkpoints of a training. */
+#include "loop_int.h"
+#include "trainer/log.h"
+#include "trainer/watchdog.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+void tr_loop_note_failure(loop_t *l) {
+    if (!l->writing || tr_checkpointer_busy(l->checkpointer)) return;
+    l->writing = false;
+    const tr_checkpointer_stats_t stats = tr_checkpointer_stats(l->checkpointer);
+    if (stats.last_error.code == TR_OK) return;
+    l->saved_step = -1; /* the last one is tried again */
+    TR_WARN("checkpoint not saved; training goes on, and the next one will be tried: %s",
+            stats.last_error.message);
+}
+
+tr_status_t tr_loop_describe_state(loop_t *l) {
+    json_t *state = tr_state_json(l->s, l->step);
+    if (!state)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "the state of the run cannot be written down: a setting or the name of a "
+                       "data file is no UTF-8 text; rename it");
+    json_object_set_new(state, "best_valid_loss",
+                        isfinite(l->best_loss) ? json_real(l->best_loss) : json_null());
+    json_object_set_new(state, "skipped", json_integer(l->skipped));
+    json_object_set_new(state, "version", json_string(l->params->version));
+    free(l->state_text);
+    l->state_text = json_dumps(state, JSON_INDENT(2));
+    json_decref(state);
+    return l->state_text ? TR_OK : TR_FAIL(TR_ERR_MEMORY, "out of memory for the state of the run");
+}
+
+tr_status_t tr_loop_save(loop_t *l, bool must, bool is_best) {
+    tr_checkpoint_content_t content;
+    if (!tr_loop_is_root(l)) return TR_OK;
+    l->owed = tr_checkpointer_busy(l->checkpointer) && !must && !is_best;
+    if (l->owed) return TR_OK;
+    tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->step);
+    (void)tr_checkpointer_wait(l->checkpointer); /* its failure is said, and the last one's counts */
+    tr_loop_note_failure(l);
+    if (l->saved_step == l->step && !is_best) return TR_OK;
+    TR_TRY(tr_loop_describe_state(l));
+    TR_TRY(tr_snapshot_take(l->snapshot));
+    tr_snapshot_content(l->snapshot, &content);
+    content.step = l->step;
+    content.state_json = l->state_text;
+    l->saved_step = l->step;
+    l->writing = true;
+    return tr_checkpointer_submit(l->checkpointer, &content, is_best);
+}
+
+tr_status_t tr_loop_save_last(loop_t *l) {
+    TR_TRY(tr_loop_save(l, true, false));
+    tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->step);
+    return tr_world_agree(l->world, tr_loop_is_root(l) ? tr_checkpointer_wait(l->checkpointer) : TR_OK);
+}

@@ -1,0 +1,214 @@
+/* What a training needs before its first step, and the end of it all. */
+#include "checkpoint_int.h"
+#include "loop_int.h"
+#include "signals.h"
+#include "trainer/log.h"
+#include "trainer/watchdog.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* -- the run folder and the checkpoint to go on from ----------------------------------------------------- */
+
+static tr_status_t open_run(loop_t *l) {
+    tr_run_settings_t run;
+    tr_config_read(l->config, &tr_run_config, &run);
+    if (run.dir[0])
+        TR_TRY(tr_strdup(run.dir, &l->run_dir));
+    else
+        TR_TRY(tr_run_default_dir(&run, l->params->config_path, &l->run_dir));
+    return tr_run_open(l->run_dir, &l->run);
+}
+
+/* Everything is checked and open: from here on there is a run. */
+static tr_status_t begin_run(const loop_t *l) {
+    tr_str_t text = {0};
+    tr_status_t status = tr_config_serialize(l->config, &text);
+    if (status == TR_OK) status = tr_run_begin(l->run, text.text);
+    tr_str_free(&text);
+    return status;
+}
+
+/* Every rank knows the folder: an error of one of them alone goes into the log, too. */
+static tr_status_t share_run(loop_t *l) {
+    TR_TRY(tr_world_broadcast_text(l->world, &l->run_dir, 0));
+    if (!tr_loop_is_root(l)) tr_run_join_log(l->run_dir);
+    return TR_OK;
+}
+
+/* Checkpoints of later steps would outlive those of this run, and resume = auto would take them for its own. */
+static tr_status_t open_path(loop_t *l, const char *path) {
+    tr_steps_t steps = {0};
+    TR_TRY(tr_checkpoint_open(path, &l->resume));
+    tr_status_t status = tr_checkpoint_list(tr_run_checkpoint_dir(l->run), &steps);
+    if (status == TR_OK && steps.count > 0 && steps.data[0] > l->resume->step)
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "resume = %s is of step %lld, but %s holds checkpoints of later steps (newest: "
+                         "step %lld): go on from those with resume = auto, or choose another run.dir",
+                         path, (long long)l->resume->step, tr_run_dir(l->run), (long long)steps.data[0]);
+    tr_vec_free(&steps);
+    return status;
+}
+
+static tr_status_t open_resume(loop_t *l) {
+    tr_main_settings_t main;
+    tr_str_t skipped = {0};
+    tr_status_t status = TR_OK;
+    tr_config_read(l->config, &tr_main_config, &main);
+    if (strcmp(main.resume, "auto") != 0 && strcmp(main.resume, "no") != 0) return open_path(l, main.resume);
+    l->own_resume = true;
+    status = tr_checkpoint_open_newest(tr_run_checkpoint_dir(l->run), &l->resume, &skipped);
+    if (skipped.length > 0) TR_WARN("checkpoints that do not verify were passed over:\n%s", skipped.text);
+    tr_str_free(&skipped);
+    TR_TRY(status);
+    if (l->resume && strcmp(main.resume, "no") == 0)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "resume = no, but %s holds checkpoints (newest: step %lld); choose another run.dir, "
+                       "or resume = auto",
+                       tr_run_dir(l->run), (long long)l->resume->step);
+    return TR_OK;
+}
+
+/* What can be found wrong in the settings before data are opened. */
+static tr_status_t check_settings(const loop_t *l) {
+    tr_train_settings_t train;
+    tr_due_t due;
+    tr_config_read(l->config, &tr_train_config, &train);
+    TR_TRY(tr_due_parse("checkpoint.every", l->save_settings.every, true, 100, 100, &due));
+    return tr_due_parse("train.valid_every", train.valid_every, false, 100, 100, &due);
+}
+
+static tr_status_t open_root(loop_t *l) {
+    TR_TRY(check_settings(l));
+    TR_TRY(open_run(l));
+    return open_resume(l);
+}
+
+/* -- the state ------------------------------------------------------------------------------------------- */
+
+/* The state to begin with: a checkpoint's, or initial values, perhaps with another model's weights. */
+static tr_status_t load_state(loop_t *l) {
+    tr_session_t *s = l->s;
+    if (!tr_loop_is_root(l)) return TR_OK;
+    TR_TRY(tr_snapshot_create(s, &l->snapshot));
+    if (l->resume) {
+        TR_TRY(tr_state_check(s, l->resume));
+        TR_TRY(tr_snapshot_restore(l->snapshot, l->resume));
+        l->step = l->saved_step = l->resume->step;
+        json_t *state = json_loads(l->resume->state_json, 0, NULL);
+        const json_t *best = json_object_get(state, "best_valid_loss");
+        if (json_is_number(best)) l->best_loss = json_number_value(best);
+        l->skipped = json_integer_value(json_object_get(state, "skipped"));
+        json_decref(state);
+        TR_INFO("going on from %s", l->resume->path);
+        tr_checkpoint_close(&l->resume);
+        return TR_OK;
+    }
+    if (!s->model.init[0]) return TR_OK;
+    TR_TRY(tr_state_init_from_path(l->snapshot, s->model.init));
+    return tr_optimizer_start(s->g); /* the average begins at the weights, too */
+}
+
+static tr_status_t begin_state(loop_t *l) {
+    TR_TRY(tr_session_start(l->s));
+    TR_TRY(tr_world_agree(l->world, load_state(l)));
+    TR_TRY(tr_world_broadcast(l->world, &l->step, sizeof l->step, 0));
+    TR_TRY(tr_world_broadcast(l->world, &l->best_loss, sizeof l->best_loss, 0));
+    return tr_state_broadcast(l->s);
+}
+
+static tr_status_t open_checkpointer(loop_t *l) {
+    const tr_checkpointer_params_t params = {tr_run_checkpoint_dir(l->run), l->save_settings.keep};
+    TR_TRY(tr_loop_describe_state(l)); /* better now than at the first checkpoint */
+    TR_TRY(tr_checkpointer_create(&params, &l->checkpointer));
+    /* A run that was killed between a checkpoint's commit and its link. */
+    if (l->own_resume && l->saved_step >= 0 &&
+        tr_checkpoint_link(params.dir, "latest", l->saved_step) != TR_OK)
+        TR_WARN("%s", tr_error_last()->message);
+    return TR_OK;
+}
+
+/* -- the whole ------------------------------------------------------------------------------------------- */
+
+/* It stays until the caller closes the world: the ranks' leaving is watched over, too. */
+static tr_status_t start_watchdog(const loop_t *l) {
+    tr_parallel_settings_t parallel;
+    tr_config_read(l->config, &tr_parallel_config, &parallel);
+    tr_watchdog_phase(l->world, TR_PHASE_START, 0);
+    return tr_watchdog_start(l->world, parallel.timeout, tr_signals_pending);
+}
+
+static void introduce(const loop_t *l) {
+    const tr_session_t *s = l->s;
+    char parameters[32], memory[32];
+    TR_INFO("run folder %s", l->run_dir);
+    if (l->step >= s->total_steps)
+        TR_WARN(
+            "nothing is left to train: step %lld of %lld is done; set train.steps or train.epochs higher to "
+            "go on",
+            (long long)l->step, (long long)s->total_steps);
+    TR_INFO("%s, %s parameters, %s; %s", s->model.type, tr_format_count((double)s->parameters, parameters),
+            s->info.description, s->device->description);
+    TR_INFO(
+        "%d rank%s x %d thread%s; batch %lld = %lld micro-batch%s of %lld; %lld steps, %.4g epoch%s; %s a "
+        "rank on the device",
+        l->info->size, l->info->size > 1 ? "s" : "", s->device->threads, s->device->threads > 1 ? "s" : "",
+        (long long)s->order.batch_size, (long long)s->slots, s->slots > 1 ? "es" : "",
+        (long long)s->order.micro_batch, (long long)s->total_steps,
+        (double)s->total_steps / s->steps_per_epoch, (double)s->total_steps == s->steps_per_epoch ? "" : "s",
+        tr_format_bytes((double)tr_graph_memory(s->g).total, memory));
+    if (s->slots % l->info->size != 0)
+        TR_WARN("%lld micro-batches do not divide among %d ranks: some ranks do one more and the others wait",
+                (long long)s->slots, l->info->size);
+}
+
+tr_status_t tr_loop_set_up(loop_t *l) {
+    tr_log_settings_t log;
+    TR_TRY(start_watchdog(l));
+    tr_config_read(l->config, &tr_log_config, &log);
+    tr_config_read(l->config, &tr_checkpoint_config, &l->save_settings);
+    TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? open_root(l) : TR_OK));
+    TR_TRY(share_run(l));
+    if (l->resume) tr_state_resumed(l->resume, &l->resumed);
+    TR_TRY(tr_world_broadcast(l->world, &l->resumed, sizeof l->resumed, 0));
+    const tr_session_params_t session = {.training = true,
+                                         .evaluation = true,
+                                         .split = TR_SPLIT_TRAIN,
+                                         .rank = l->info->rank,
+                                         .size = l->info->size,
+                                         .resumed = &l->resumed};
+    TR_TRY(tr_session_create(l->config, l->world, &session, &l->s));
+    const tr_session_t *s = l->s;
+    TR_TRY(tr_due_parse("checkpoint.every", l->save_settings.every, true, s->total_steps, s->steps_per_epoch,
+                        &l->save));
+    TR_TRY(tr_due_parse("train.valid_every", s->train.valid_every, false, s->total_steps, s->steps_per_epoch,
+                        &l->valid));
+    TR_TRY(tr_schedule_create(&l->s->schedule, l->s->optim.lr, l->s->total_steps, l->s->steps_per_epoch,
+                              &l->schedule));
+    const size_t base_bytes = tr_report_peak_bytes();
+    TR_TRY(begin_state(l));
+    TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? open_checkpointer(l) : TR_OK));
+    TR_TRY(tr_session_loader(l->s, TR_SPLIT_TRAIN, false, l->step, &l->loader));
+    if (l->info->size > 1)
+        TR_TRY(tr_world_collectives(l->world, l->s->device, &l->s->parallel, &l->collectives));
+    TR_TRY(tr_stepper_create(l->s, l->collectives, l->loader, &l->stepper));
+    TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? begin_run(l) : TR_OK));
+    TR_TRY(tr_report_open(&l->report, l->s, l->run, log.every, l->step, l->params->version));
+    l->report.base_bytes = base_bytes;
+    introduce(l);
+    return TR_OK;
+}
+
+void tr_loop_tear_down(loop_t *l) {
+    tr_stepper_destroy(&l->stepper);
+    tr_loader_destroy(&l->loader);
+    if (l->collectives) tr_world_collectives_close(l->world, &l->collectives);
+    tr_checkpointer_destroy(&l->checkpointer);
+    tr_snapshot_destroy(&l->snapshot);
+    tr_checkpoint_close(&l->resume);
+    tr_schedule_destroy(&l->schedule);
+    tr_session_destroy(&l->s);
+    tr_run_close(&l->run);
+    tr_free(&l->run_dir);
+    free(l->state_text);
+}
