@@ -177,6 +177,13 @@ static void list_left_over(const names_t *wanted, const tr_safetensors_t *file, 
     }
 }
 
+/* To what an error has room for. */
+static void shorten(tr_str_t *problems) {
+    if (problems->length <= 1500) return;
+    problems->length = 1500;
+    tr_str_append(problems, "\n  ...");
+}
+
 tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpoint) {
     tr_str_t problems = {0};
     tr_status_t status = TR_OK;
@@ -190,7 +197,7 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpo
         copy_matching(&n->optimizer, checkpoint->optimizer, &problems);
         list_left_over(&n->optimizer, checkpoint->optimizer, &problems);
     }
-    if (problems.length > 1500) strcpy(problems.text + 1500, "\n  ...");
+    shorten(&problems);
     if (problems.length > 0)
         status = TR_FAIL(TR_ERR_CONFIG,
                          "the checkpoint %s is of another %s:%s\nUse the config it was made with, another "
@@ -242,7 +249,7 @@ tr_status_t tr_snapshot_load(tr_snapshot_t *n, const tr_weights_t *weights) {
     TR_TRY(tr_snapshot_take(n));
     copy_matching(&n->model, weights->model, &problems);
     list_left_over(&n->model, weights->model, &problems);
-    if (problems.length > 1500) strcpy(problems.text + 1500, "\n  ...");
+    shorten(&problems);
     if (problems.length > 0)
         status = TR_FAIL(
             TR_ERR_CONFIG,
