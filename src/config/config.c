@@ -85,9 +85,7 @@ void tr_config_where(const char *origin, int line, char where[WHERE_BYTES]) {
         snprintf(where, WHERE_BYTES, "%.480s", origin);
 }
 
-/* -- problems
- * ------------------------------------------------------------------------------------------------------------
- */
+/* -- problems -------------------------------------------------------------------------------------------- */
 
 static void keep_problem(tr_config_t *config, tr_str_t *text) {
     char *problem = NULL;
@@ -144,9 +142,7 @@ tr_status_t tr_config_check(tr_config_t *config) {
     return status;
 }
 
-/* -- values
- * --------------------------------------------------------------------------------------------------------------
- */
+/* -- values ---------------------------------------------------------------------------------------------- */
 
 static tr_status_t set_text(entry_t *entry, const char *text, const char *where) {
     char *new_text = NULL, *new_origin = NULL;

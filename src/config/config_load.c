@@ -41,9 +41,7 @@ tr_status_t tr_config_load_text(tr_config_t *config, const char *origin, const c
     return tr_ini_parse(text, bytes, &(tr_ini_events_t){&source, take_key, take_problem});
 }
 
-/* -- file
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* -- file ------------------------------------------------------------------------------------------------ */
 
 static tr_status_t refuse_folder(const char *path) {
     char inside[4096];

@@ -39,8 +39,7 @@ static const char *last_part(const char *key) {
 
 typedef TR_VEC(const char *) names_t;
 
-/* Among keys whose last part is `part` (all keys where it is NULL): the nearest to `key`, else the only one.
- */
+/* Among keys whose last part is `part` (all keys where it is NULL): the nearest to `key`, else the only one. */
 static tr_status_t nearest_key(const tr_config_t *config, const char *key, const char *part,
                                const char **out) {
     names_t names = {0};
@@ -111,9 +110,7 @@ const char *tr_config_suggest(const tr_config_t *config, const char *key) {
     return meant;
 }
 
-/* -- help
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* -- help ------------------------------------------------------------------------------------------------ */
 
 static const char *shown_default(const entry_t *entry) {
     return *entry->field->fallback ? entry->field->fallback : "(empty)";

@@ -201,9 +201,7 @@ tr_status_t tr_ini_parse(const char *text, size_t bytes, const tr_ini_events_t *
     return status;
 }
 
-/* -- writing
- * ---------------------------------------------------------------------------------------------------------
- */
+/* -- writing --------------------------------------------------------------------------------------------- */
 
 static void append_plain(tr_str_t *out, const char *key, const char *value) {
     tr_str_printf(out, "%s =%s", key, *value && *value != '\n' ? " " : "");

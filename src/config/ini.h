@@ -33,8 +33,7 @@ typedef struct {
 /* Fails only with what a callback returned, or for want of memory. */
 tr_status_t tr_ini_parse(const char *text, size_t bytes, const tr_ini_events_t *events);
 
-/* Whether `text` has no control bytes besides tab, newline and carriage return; else where the first one is.
- */
+/* Whether `text` has no control bytes besides tab, newline and carriage return; else where the first one is. */
 bool tr_ini_is_text(const char *text, size_t bytes, int *out_line, int *out_byte);
 
 /* Appends "key = value" so that tr_ini_parse gives the same value back. */

@@ -1,5 +1,4 @@
-/* HDF5 files as people have them: names, types and layouts of all kinds (h5_int.h says which file does what).
- */
+/* HDF5 files as people have them: names, types and layouts of all kinds (h5_int.h says which file does what). */
 #include "h5_int.h"
 #include "trainer/log.h"
 #include <stdio.h>

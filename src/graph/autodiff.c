@@ -1,5 +1,4 @@
-/* Reverse-mode differentiation: walks the open program backwards and lets each row append its gradient ops.
- */
+/* Reverse-mode differentiation: walks the open program backwards and lets each row append its gradient ops. */
 #include "graph_int.h"
 #include "trainer/ops.h"
 
@@ -153,9 +152,7 @@ static tr_status_t recompute_segment(backward_t *b, int segment) {
     return TR_OK;
 }
 
-/* -- the walk
- * ---------------------------------------------------------------------------------------------------------
- */
+/* -- the walk -------------------------------------------------------------------------------------------- */
 
 /* The op was the last to want them; a parameter may now have what passed through it, as through a cast. */
 static void forget_gradients(const backward_t *b, const tr_op_t *op) {

@@ -4,9 +4,7 @@
 
 #include <string.h>
 
-/* -- memory
- * ------------------------------------------------------------------------------------------------------------
- */
+/* -- memory ---------------------------------------------------------------------------------------------- */
 
 static void release_node(tr_graph_t *g, tr_node_t *node) {
     if (node->state && node->kernel->release) node->kernel->release(g->device, node->state);
@@ -139,9 +137,7 @@ tr_status_t tr_graph_sync(tr_graph_t *g) {
     return g->device->ops->stream_sync(g->device, g->stream);
 }
 
-/* -- running
- * -----------------------------------------------------------------------------------------------------------
- */
+/* -- running --------------------------------------------------------------------------------------------- */
 
 static tr_status_t run_kernel(tr_graph_t *g, const tr_node_t *node) {
     const tr_device_ops_t *ops = g->device->ops;

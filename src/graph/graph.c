@@ -35,9 +35,7 @@ tr_tensor_t tr_graph_result(const tr_graph_t *g) {
     return g->result;
 }
 
-/* -- life
- * ------------------------------------------------------------------------------------------------------------
- */
+/* -- life ------------------------------------------------------------------------------------------------ */
 
 /* Tensors that every graph has: the step block, what a step tells the host, and a flag for finding non-finite
  * values. */
@@ -100,9 +98,7 @@ void tr_graph_destroy(tr_graph_t **graph) {
     tr_free(graph);
 }
 
-/* -- scopes
- * ----------------------------------------------------------------------------------------------------------
- */
+/* -- scopes ---------------------------------------------------------------------------------------------- */
 
 void tr_scope_push(tr_graph_t *g, const char *name) {
     (void)tr_vec_push(&g->scope_lengths, g->scope.length);
@@ -120,9 +116,7 @@ const char *tr_scope(const tr_graph_t *g) {
     return g->scope.text ? g->scope.text : "";
 }
 
-/* -- tensors
- * ---------------------------------------------------------------------------------------------------------
- */
+/* -- tensors --------------------------------------------------------------------------------------------- */
 
 tr_status_t tr_tensor_make(tr_graph_t *g, const char *name, tr_role_t role, tr_dtype_t dtype,
                            const tr_shape_t *shape, tr_tensor_t *out) {
@@ -256,9 +250,7 @@ tr_status_t tr_reduced(tr_graph_t *g, const char *name, int64_t count, tr_tensor
     return TR_OK;
 }
 
-/* -- views
- * -----------------------------------------------------------------------------------------------------------
- */
+/* -- views ----------------------------------------------------------------------------------------------- */
 
 static tr_status_t make_view(tr_graph_t *g, tr_tensor_t x, int64_t first, const tr_shape_t *shape,
                              tr_tensor_t *out) {

@@ -98,9 +98,7 @@ tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out, s
     return TR_OK;
 }
 
-/* -- buckets
- * ---------------------------------------------------------------------------------------------------------
- */
+/* -- buckets --------------------------------------------------------------------------------------------- */
 
 /* Index of the last op of `p` that writes into elements [first, end) of the reduced block, -1 where none
  * does. */

@@ -160,9 +160,7 @@ static tr_status_t note_deaths(const tr_graph_t *g, int program) {
     return TR_OK;
 }
 
-/* -- kernels
- * ----------------------------------------------------------------------------------------------------------
- */
+/* -- kernels --------------------------------------------------------------------------------------------- */
 
 static void view_of(const tr_graph_t *g, tr_tensor_t t, tr_view_t *out) {
     *out = (tr_view_t){.shape.ndim = -1};
@@ -206,8 +204,7 @@ static tr_status_t plan_program(tr_graph_t *g, int program) {
 
 /* -- the whole ------------------------------------------------------------------------------------------- */
 
-/* Persistent tensors one behind the other in their role's region; block members by their place in the block.
- */
+/* Persistent tensors one behind the other in their role's region; block members by their place in the block. */
 static void plan_regions(tr_graph_t *g) {
     size_t end[TR_ROLE_COUNT] = {0};
     for (size_t i = 1; i < g->tensors.count; i++) {

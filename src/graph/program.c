@@ -154,9 +154,7 @@ tr_status_t tr_op_output(tr_graph_t *g, tr_op_t *op, int i, tr_dtype_t dtype, co
     return TR_OK;
 }
 
-/* -- cost
- * ------------------------------------------------------------------------------------------------------------
- */
+/* -- cost ------------------------------------------------------------------------------------------------ */
 
 static double bytes_of(const tr_graph_t *g, tr_tensor_t t) {
     return tr_is_none(t) ? 0 : (double)tr_tensor_info(g, t)->bytes;

@@ -49,8 +49,7 @@ void tr_layer_usage(const tr_layer_t *layer, tr_str_t *out) {
         tr_str_append(out, i < layer->min_blocks ? " { layers }" : " [{ layers }]");
 }
 
-/* -- labels ------------------------------------------------------------------------------------------------
- */
+/* -- labels ---------------------------------------------------------------------------------------------- */
 
 static void free_names(struct tr_layer_names *names) {
     for (size_t i = 0; i < names->label.count; i++) tr_free(&names->label.data[i]);
@@ -84,8 +83,7 @@ static tr_status_t give_label(struct tr_layer_names *names, const tr_layer_t *la
     return TR_OK;
 }
 
-/* -- building ----------------------------------------------------------------------------------------------
- */
+/* -- building -------------------------------------------------------------------------------------------- */
 
 static tr_status_t build_one(const tr_layer_context_t *around, const tr_layer_spec_t *spec,
                              const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out, bool *out_fused) {
@@ -140,8 +138,7 @@ bool tr_layer_is_plain_relu(const tr_layer_spec_t *next) {
     return next != NULL && tr_layer_find(next->name) == &tr_layer_relu && next->word_count == 0;
 }
 
-/* -- parameters and shapes ---------------------------------------------------------------------------------
- */
+/* -- parameters and shapes ------------------------------------------------------------------------------- */
 
 tr_status_t tr_layer_param(const tr_layer_context_t *context, const char *name, const tr_shape_t *shape,
                            tr_init_t init, tr_tensor_t *out) {

@@ -149,8 +149,7 @@ static tr_status_t fail_usage(const tr_layer_t *layer, const tr_layer_spec_t *sp
     return TR_ERR_CONFIG;
 }
 
-/* The field that `word` sets, and in which of the two tables (the common ones count from layer->field_count).
- */
+/* The field that `word` sets, and in which of the two tables (the common ones count from layer->field_count). */
 static int field_of_word(const tr_layer_t *layer, const tr_layer_word_t *word, int place) {
     if (word->key == NULL) return place < layer->positional ? place : -1;
     for (int i = 0; i < layer->field_count; i++)

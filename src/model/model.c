@@ -80,11 +80,9 @@ tr_status_t tr_model_find(const char *name, const tr_model_t **out) {
     return TR_ERR_CONFIG;
 }
 
-/* -- freezing ----------------------------------------------------------------------------------------------
- */
+/* -- freezing -------------------------------------------------------------------------------------------- */
 
-/* The next pattern of a comma-separated list into `pattern`, blanks around it dropped; NULL behind the last.
- */
+/* The next pattern of a comma-separated list into `pattern`, blanks around it dropped; NULL behind the last. */
 static const char *next_pattern(const char *list, char *pattern, size_t bytes) {
     list += strspn(list, ", \t\r\n");
     if (*list == '\0') return NULL;

@@ -85,8 +85,7 @@ tr_status_t tr_optimizer_check(const tr_optim_settings_t *settings) {
     return TR_OK;
 }
 
-/* -- ranges ------------------------------------------------------------------------------------------------
- */
+/* -- ranges ---------------------------------------------------------------------------------------------- */
 
 tr_status_t tr_optim_state_range(tr_graph_t *g, const char *name, const tr_param_group_t *group,
                                  tr_tensor_t *out) {
@@ -101,8 +100,7 @@ tr_status_t tr_optim_group_ranges(tr_graph_t *g, const tr_param_group_t *group, 
     return tr_param_range(g, group->first, group->count, out_param);
 }
 
-/* -- the update program ------------------------------------------------------------------------------------
- */
+/* -- the update program ---------------------------------------------------------------------------------- */
 
 static tr_status_t build_groups(tr_graph_t *g, const tr_optim_settings_t *settings) {
     const tr_optimizer_t *optimizer = lookup(settings->type);

@@ -30,8 +30,7 @@ static const tr_schedule_row_t *const rows[] = {
 #undef SCHEDULE
 };
 
-/* -- lengths -----------------------------------------------------------------------------------------------
- */
+/* -- lengths --------------------------------------------------------------------------------------------- */
 
 bool tr_parse_steps(const char *text, int64_t total_steps, double steps_per_epoch, double *out) {
     static const struct {
@@ -82,8 +81,7 @@ static tr_status_t parse_length(const tr_schedule_t *s, const char *key, const c
     return TR_OK;
 }
 
-/* -- creation ----------------------------------------------------------------------------------------------
- */
+/* -- creation -------------------------------------------------------------------------------------------- */
 
 const char *tr_schedule_at(size_t index, const char **out_help) {
     if (index >= TR_COUNT(rows)) return NULL;

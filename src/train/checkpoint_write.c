@@ -125,8 +125,7 @@ static int64_t free_bytes(const char *dir) {
     return __builtin_mul_overflow((int64_t)fs.f_bavail, (int64_t)fs.f_frsize, &bytes) ? INT64_MAX : bytes;
 }
 
-/* Says first what it means for the user. Code IO whatever went wrong: the caller trains on and tries again.
- */
+/* Says first what it means for the user. Code IO whatever went wrong: the caller trains on and tries again. */
 static tr_status_t explain(const char *dir, const tr_checkpoint_content_t *content) {
     tr_error_t cause = *tr_error_last();
     char wanted[32], left[32];

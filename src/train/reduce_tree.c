@@ -46,9 +46,7 @@ static int owner(const tr_reduce_tree_t *t, int64_t slot) {
     return 0;
 }
 
-/* -- buffers
- * -----------------------------------------------------------------------------------------------------------
- */
+/* -- buffers --------------------------------------------------------------------------------------------- */
 
 static tr_status_t small_program(tr_graph_t *g, const char *name, tr_tensor_t from, tr_tensor_t to, bool add,
                                  int *out) {
@@ -120,9 +118,7 @@ void tr_reduce_tree_destroy(tr_reduce_tree_t **tree) {
     tr_free(tree);
 }
 
-/* -- nodes
- * -------------------------------------------------------------------------------------------------------------
- */
+/* -- nodes ----------------------------------------------------------------------------------------------- */
 
 static tr_status_t run(tr_reduce_tree_t *t, int program) {
     return tr_program_run(t->g, program, NULL);

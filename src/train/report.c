@@ -48,9 +48,7 @@ void tr_report_close(tr_report_t *r) {
     tr_str_free(&r->text);
 }
 
-/* -- steps
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* -- steps ----------------------------------------------------------------------------------------------- */
 
 /* A skipped step has no part in the means of loss and accuracy. */
 #define ADD_STEP(sum)                                                                                        \
@@ -186,9 +184,7 @@ tr_status_t tr_report_test(tr_report_t *r, const tr_eval_outcome_t *v, double se
     return TR_OK;
 }
 
-/* -- summary
- * ---------------------------------------------------------------------------------------------------------------------
- */
+/* -- summary --------------------------------------------------------------------------------------------- */
 
 static void describe_run(const tr_report_t *r, json_t *o) {
     const tr_session_t *s = r->s;

@@ -33,9 +33,7 @@ static void read_settings(tr_session_t *s) {
     if (s->params.resumed) take_resumed(&s->data, s->params.resumed);
 }
 
-/* -- data
- * --------------------------------------------------------------------------------------------------------------
- */
+/* -- data ------------------------------------------------------------------------------------------------ */
 
 static tr_status_t open_data(tr_session_t *s) {
     static const char *const key[] = {"data.train", "data.valid", "data.test"};
@@ -93,8 +91,7 @@ static void resolve_evaluation(const tr_session_t *s, int64_t *batch, int64_t *m
     *batch = *micro * (slots > size ? slots : size);
 }
 
-/* Block and shuffle sizes depend on the data and the batch only, so that the order does not depend on ranks.
- */
+/* Block and shuffle sizes depend on the data and the batch only, so that the order does not depend on ranks. */
 static tr_status_t resolve_order(tr_session_t *s) {
     int64_t batch = s->data.batch_size;
     int64_t micro = s->params.micro_batch > 0 ? s->params.micro_batch : s->data.micro_batch;
@@ -202,9 +199,7 @@ static tr_status_t make_batch(tr_session_t *s) {
     return TR_OK;
 }
 
-/* -- programs
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* -- programs -------------------------------------------------------------------------------------------- */
 
 static tr_status_t sum_into(tr_session_t *s, tr_tensor_t x, int which) {
     tr_tensor_t place;
@@ -294,9 +289,7 @@ static void count_parameters(tr_session_t *s) {
     }
 }
 
-/* -- the whole
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* -- the whole ------------------------------------------------------------------------------------------- */
 
 static tr_status_t open_device(tr_session_t *s) {
     tr_device_params_t p = {.threads = (int)s->main.threads,
@@ -432,9 +425,7 @@ void tr_session_destroy(tr_session_t **session) {
     tr_free(session);
 }
 
-/* -- feeding
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* -- feeding --------------------------------------------------------------------------------------------- */
 
 static tr_status_t feed(tr_session_t *s, tr_tensor_t input, const void *host) {
     if (tr_is_none(input)) return TR_OK;

@@ -19,9 +19,7 @@ struct tr_snapshot {
     names_t model, optimizer; /* names owned; data point into host */
 };
 
-/* -- names
- * -----------------------------------------------------------------------------------------------------------------
- */
+/* -- names ----------------------------------------------------------------------------------------------- */
 
 static tr_status_t add_name(names_t *list, const char *name, const char *suffix, const tr_tensor_info_t *info,
                             const void *data) {
@@ -64,9 +62,7 @@ static tr_status_t name_tensors(tr_snapshot_t *n) {
     return TR_OK;
 }
 
-/* -- life
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* -- life ------------------------------------------------------------------------------------------------ */
 
 static void free_names(names_t *list) {
     for (size_t i = 0; i < list->count; i++) tr_free(&list->data[i].name);
@@ -131,9 +127,7 @@ void tr_snapshot_content(const tr_snapshot_t *n, tr_checkpoint_content_t *out) {
                                      .optimizer_count = n->optimizer.count};
 }
 
-/* -- restoring
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* -- restoring ------------------------------------------------------------------------------------------- */
 
 static size_t tensor_bytes(const tr_named_tensor_t *t) {
     return (size_t)tr_shape_elems(&t->shape) * tr_dtype_bytes(t->dtype);
@@ -292,9 +286,7 @@ tr_status_t tr_state_broadcast(tr_session_t *s) {
     return TR_OK;
 }
 
-/* -- state.json
- * ----------------------------------------------------------------------------------------------------------------
- */
+/* -- state.json ------------------------------------------------------------------------------------------ */
 
 static json_t *order_json(const tr_session_t *s) {
     const tr_order_t *o = &s->order;

@@ -4,8 +4,7 @@
 #include "trainer/rng.h"
 #include <string.h>
 
-/* Pixels whose coordinates are made at once; border of `fill` around an image, so that no tap needs a test.
- */
+/* Pixels whose coordinates are made at once; border of `fill` around an image, so that no tap needs a test. */
 enum { TILE = 128, BORDER = 2, COST = 16 };
 
 typedef struct {

@@ -30,8 +30,7 @@ typedef struct {
     int tiles, chunks, tasks;
 } cpu_bn_t;
 
-/* One task: lines [first, last) of columns [column, column + width); the tail's elements where it comes last.
- */
+/* One task: lines [first, last) of columns [column, column + width); the tail's elements where it comes last. */
 typedef struct {
     int64_t first, last, column, width, tail;
 } cpu_bn_task_t;

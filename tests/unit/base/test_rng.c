@@ -10,8 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Known answers of the authors' Random123 for philox4x32 with ten rounds; counter words c0..c3 are b, then a.
- */
+/* Known answers of the authors' Random123 for philox4x32 with ten rounds; counter words c0..c3 are b, then a. */
 static void known_answers(void **state) {
     static const struct {
         uint64_t a, b;

@@ -1,5 +1,4 @@
-/* One rank's end ends all with its code, whatever the others wait in; a peer that does not come is noticed.
- */
+/* One rank's end ends all with its code, whatever the others wait in; a peer that does not come is noticed. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

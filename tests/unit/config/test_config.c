@@ -290,9 +290,7 @@ static void bad_tables_are_refused(void **state) {
     assert_null(refused);
 }
 
-/* -- files
- * ---------------------------------------------------------------------------------------------------------------
- */
+/* -- files ----------------------------------------------------------------------------------------------- */
 
 static tr_status_t load_bytes(const char *bytes, size_t count) {
     char path[] = "/tmp/trainer-config-XXXXXX";
@@ -338,9 +336,7 @@ static void a_run_folder_names_its_config(void **state) {
     rmdir(folder);
 }
 
-/* -- text out
- * ------------------------------------------------------------------------------------------------------------
- */
+/* -- text out -------------------------------------------------------------------------------------------- */
 
 static void serialized_text_loads_the_same(void **state) {
     load("device = strict\n[data]\nbatch_size = 1_000\npause = 2 h\n[model]\nlayers = conv 32 5,\n  "

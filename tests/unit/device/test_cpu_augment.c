@@ -58,8 +58,7 @@ static int64_t shift(uint32_t word, int pad) {
     return (int64_t)floor(word * (2.0 * pad + 1) / 4294967296.0) - pad;
 }
 
-/* From a result pixel back to the source: flip, shift, then the inverse of the affine map by Cramer's rule.
- */
+/* From a result pixel back to the source: flip, shift, then the inverse of the affine map by Cramer's rule. */
 static double reference(const batch_t *b, const tr_augment_attr_t *a, int64_t i, int64_t row, int64_t column,
                         int64_t c) {
     uint32_t w[8];

@@ -1,5 +1,4 @@
-/* The update: norm and clipping, optimizers over several steps against double precision, averages, the skip.
- */
+/* The update: norm and clipping, optimizers over several steps against double precision, averages, the skip. */
 #include "cpu_kernel_test.h"
 
 static const int64_t sizes[] = {1, 3, 17, 1000003};

@@ -3,8 +3,7 @@
 #include "../../support/op_harness.h"
 #include <math.h>
 
-/* -- a window over up to three dimensions, the absent ones in front of size 1 ------------------------------
- */
+/* -- a window over up to three dimensions, the absent ones in front of size 1 ---------------------------- */
 
 typedef struct {
     int64_t n, in[3], out[3], channels, outputs;

@@ -133,8 +133,7 @@ static tr_status_t build_augment(tr_graph_t *g, const op_case_t *c, const tr_ten
     return tr_augment(g, in[0], in[1], c->attr, out);
 }
 
-/* Coordinates are float on the device: an error of some 1e-6 of the width, times the steps of a noisy image.
- */
+/* Coordinates are float on the device: an error of some 1e-6 of the width, times the steps of a noisy image. */
 static void check_augment(const char *name, tr_augment_attr_t attr, double tolerance) {
     static const double ids[] = {0, 17, 123456789012, 3, 4};
     const tr_shape_t shapes[] = {TR_SHAPE(5, 9, 7, 1), TR_SHAPE(5, 6, 11, 3)};
