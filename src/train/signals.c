@@ -6,13 +6,13 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static volatile sig_atomic_t pending;
+static _Atomic int pending; /* the watchdog reads it, too; without a lock, so that a handler may set it */
 static atomic_bool said;
 static struct sigaction before[3];
 static const int watched[3] = {SIGTERM, SIGINT, SIGUSR1};
 
 static void note(int number) {
-    pending = number;
+    atomic_store(&pending, number);
 }
 
 void tr_signals_install(void) {
@@ -20,7 +20,7 @@ void tr_signals_install(void) {
     memset(&action, 0, sizeof action);
     sigemptyset(&action.sa_mask);
     action.sa_handler = note;
-    pending = 0;
+    atomic_store(&pending, 0);
     atomic_store(&said, false);
     for (int i = 0; i < 3; i++) {
         /* USR1 may be sent to a rank more than once (by srun and by mpirun): it never ends the process. */
@@ -43,7 +43,7 @@ void tr_signals_say(int number) {
 }
 
 int tr_signals_pending(void) {
-    const int number = pending;
+    const int number = atomic_load(&pending);
     if (number != 0) tr_signals_say(number);
     return number;
 }

@@ -75,13 +75,13 @@ ended() {
 # row FAULT WHAT: a line for docs/faults.md
 row() { [ -z "${FAULTS_TABLE-}" ] || printf '%s\t%s\t%s\t%s\n' "$1" "$2" "$rc" "$sec" >>"$FAULTS_TABLE"; }
 
-# A run of 60 steps with a checkpoint every 10. slow: a step takes at least 20 ms, so that every checkpoint is written; slower: 100 ms, so that there
+# A run of 60 steps with a checkpoint every 10. slow: a step takes at least 50 ms, so that every checkpoint is written; slower: 100 ms, so that there
 # is time to strike however busy the machine is.
 run_config() {
     config
     sed -i 's/^steps = .*/steps = 60/; s/^every = 0/every = 10/' net.ini
 }
-slow="FAIL_RANK=0 FAIL_SLOW=metrics.jsonl:20"
+slow="FAIL_RANK=0 FAIL_SLOW=metrics.jsonl:50"
 slower="FAIL_RANK=0 FAIL_SLOW=metrics.jsonl:100"
 same() { [ "$(state whole)" = "$(state "$1")" ] && [ "$(losses whole)" = "$(losses "$1")" ]; }
 # restarted DIR RANKS: goes on from a checkpoint to the end, and to the bits of the run that nothing happened to

@@ -27,7 +27,7 @@ for r in 1 2 3; do run $r net.ini run.dir=exact$r $exact; done
 [ "$(state exact1)" = "$(state exact2)" ] && [ "$(state exact1)" = "$(state exact3)" ]
 ok $? "1, 2 and 3 ranks, reproducible: the same bits"
 run 2 net.ini run.dir=cut $exact checkpoint.every=9 checkpoint.keep=0
-rm -rf cut/checkpoints/step-00000020 cut/checkpoints/step-00000018 cut/checkpoints/latest
+back_to cut 00000009
 run 3 net.ini run.dir=cut $exact
 ok $? "resumed on 3 ranks from step 9 on 2"
 [ "$(state exact1)" = "$(state cut)" ]

@@ -13,6 +13,8 @@ run() {
 }
 weights() { sha256sum <"$1/checkpoints/latest/model.safetensors"; }
 state() { cat "$1/checkpoints/latest/model.safetensors" "$1/checkpoints/latest/optimizer.safetensors" | sha256sum; }
+# back_to RUN STEP: leaves only this checkpoint. Others are of the step at which the writer was idle again, on a slow disk a later one.
+back_to() { find "$1/checkpoints" -mindepth 1 -maxdepth 1 ! -name "step-$2" -exec rm -rf {} +; }
 # losses RUN: "step loss grad_norm" of every training line of its metrics
 losses() { sed -n 's/.*"step":\([0-9]*\),.*"loss":\([^,]*\),.*"grad_norm":\([^,]*\),.*/\1 \2 \3/p' "$1/metrics.jsonl" | grep -v valid; }
 # near RUN RUN RELATIVE STEPS: the losses of the first steps differ by at most this

@@ -8,7 +8,7 @@ run 2 net.ini run.dir=whole $exact
 ok $? "an uninterrupted run of 20 steps"
 for from in 1 2 3; do
     run $from net.ini run.dir=cut$from $exact checkpoint.every=9 checkpoint.keep=0
-    rm -rf cut$from/checkpoints/step-00000020 cut$from/checkpoints/step-00000018 cut$from/checkpoints/latest
+    back_to cut$from 00000009
     to=$((from % 3 + 2))
     run $to net.ini run.dir=cut$from $exact
     ok $? "resumed on $to ranks from step 9 on $from"
