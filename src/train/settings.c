@@ -37,7 +37,8 @@ static const tr_config_field_t main_fields[] = {
     TR_FIELD_BOOL(
         tr_main_settings_t, winograd, "yes",
         "Convolutions of 3x3 and 5x5 with stride 1 by Winograd's algorithm on CPUs, where it is faster: a "
-        "third of the products, rounding errors about twice those of direct sums. no: direct sums."),
+        "quarter to a third of the products, rounding errors one and a half to four times those of direct "
+        "sums. no: direct sums."),
 };
 const tr_config_table_t tr_main_config = {"", main_fields, TR_COUNT(main_fields), sizeof(tr_main_settings_t)};
 

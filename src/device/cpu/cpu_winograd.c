@@ -9,7 +9,7 @@
  *
  * G and A evaluate a polynomial at the points 0, +-a, +-b and infinity, so that one function (`spread`) serves for both and its
  * transpose (`collect`) for A' and G'; what G has more is a factor for each point. B' follows from the points. With a = sqrt(1/2)
- * and b = sqrt(2) rounding errors are about twice those of direct sums (four to five times with the usual 1 and 2).
+ * and b = sqrt(2) rounding errors are one and a half to four times those of direct sums (measured against double), twice on average; with the usual 1 and 2 four to five times.
  */
 #include "cpu_winograd.h"
 #include "cpu_vector.h"
