@@ -17,6 +17,9 @@ static char *sample_text(const tr_graph_t *g, tr_tensor_t t, char text[96]) {
     return tr_shape_format(&shape, text);
 }
 
+/* From here on whole numbers may well be no classes. */
+enum { MANY_CLASSES = 50 };
+
 static tr_status_t check_width(const tr_graph_t *g, tr_tensor_t output, int64_t wanted, const char *why) {
     char text[96];
     const tr_shape_t *shape = tr_shape_of(g, output);
@@ -42,7 +45,8 @@ static tr_status_t cross_entropy(tr_graph_t *g, const tr_model_settings_t *setti
         return TR_FAIL(TR_ERR_CONFIG,
                        "model.topk = %lld expects at least as many classes, data.y has %lld: lower it.",
                        (long long)settings->topk, (long long)batch->classes);
-    snprintf(why, sizeof why, "data.y has %lld classes", (long long)batch->classes);
+    snprintf(why, sizeof why, "data.y has %lld classes%s", (long long)batch->classes,
+             batch->classes > MANY_CLASSES ? " (data.classes = 0 if they are numbers to predict)" : "");
     TR_TRY(check_width(g, out->output, batch->classes, why));
     TR_TRY(tr_cross_entropy(g, out->output, y, batch->weight, (float)settings->label_smoothing, &out->loss));
     TR_TRY(tr_topk_correct(g, out->output, y, batch->weight, 1, &out->correct));

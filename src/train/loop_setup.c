@@ -21,8 +21,10 @@ static tr_status_t open_run(loop_t *l) {
 }
 
 /* Everything is checked and open: from here on there is a run. */
+/* Where nothing is left to train the folder's configuration stays the one that it was trained with. */
 static tr_status_t begin_run(const loop_t *l) {
     tr_str_t text = {0};
+    if (l->own_resume && l->step >= l->s->total_steps) return TR_OK;
     tr_status_t status = tr_config_serialize(l->config, &text);
     if (status == TR_OK) status = tr_run_begin(l->run, text.text);
     tr_str_free(&text);

@@ -104,9 +104,12 @@ static tr_status_t resolve_order(tr_session_t *s) {
     if (s->slots < s->params.size)
         return TR_FAIL(TR_ERR_CONFIG,
                        "%d ranks, but only %lld micro-batches a step (data.batch_size %lld / "
-                       "data.micro_batch %lld): use fewer ranks, a larger "
-                       "batch_size or a smaller micro_batch",
-                       s->params.size, (long long)s->slots, (long long)batch, (long long)micro);
+                       "data.micro_batch %lld): %s",
+                       s->params.size, (long long)s->slots, (long long)batch, (long long)micro,
+                       s->params.resumed && s->params.resumed->order.micro_batch > 0
+                           ? "use fewer ranks, as a run goes on with the micro-batches of its checkpoint; a new one "
+                             "that may grow wants a smaller data.micro_batch"
+                           : "use fewer ranks, a larger batch_size or a smaller micro_batch");
     if (s->params.training && s->info.samples < batch)
         return TR_FAIL(TR_ERR_CONFIG,
                        "data.train has %lld samples, fewer than data.batch_size = %lld: use a smaller "

@@ -92,8 +92,9 @@ ok $? "none is whole: code 65, never a start from scratch"
 
 # A run that is done: nothing is trained, and what it measured stays.
 cp fast/summary.json before.json
-run 2 net.ini run.dir=fast
-[ $? = 0 ] && grep -q "nothing is left to train" out && cmp -s fast/summary.json before.json
+cp fast/config.ini before.ini
+run 2 net.ini run.dir=fast optimizer.lr=0.5
+[ $? = 0 ] && grep -q "nothing is left to train" out && cmp -s fast/summary.json before.json && cmp -s fast/config.ini before.ini
 ok $? "a run that is done is left as it is"
 # From a checkpoint of another run, into a folder of its own.
 run 2 net.ini run.dir=branch resume=fast/checkpoints/step-00000009
