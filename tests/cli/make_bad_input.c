@@ -139,6 +139,10 @@ static void write_values(void) {
     end(file);
     file = create("targets.h5");
     put_images(file);
+    put(file, "y", RANK(SAMPLES, 2), H5T_NATIVE_FLOAT, number + 18 * PIXELS);
+    end(file);
+    file = create("nan_targets.h5");
+    put_images(file);
     put(file, "y", RANK(SAMPLES, 2), H5T_NATIVE_FLOAT, number + 17 * PIXELS - 20);
     end(file);
     label[40] = 12;
