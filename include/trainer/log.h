@@ -28,6 +28,8 @@ void tr_log_write(tr_log_level_t level, bool all_ranks, const char *format, ...)
 /* To the files alone, of any rank and at any level: what stands on the terminal by other means, such as the error that ends the process. Does
  * not wait for a line that another thread is writing. */
 void tr_log_write_files(tr_log_level_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* All of it, to a file or terminal. What cannot be written is lost: there is nowhere left to say so. */
+void tr_log_write_bytes(int fd, const char *bytes, size_t count);
 
 #define TR_WARN(...)     tr_log_write(TR_LOG_WARN, false, __VA_ARGS__)
 #define TR_INFO(...)     tr_log_write(TR_LOG_INFO, false, __VA_ARGS__)

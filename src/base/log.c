@@ -67,8 +67,7 @@ void tr_log_close_files(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* A line that cannot be written is lost: there is nowhere left to say so. */
-static void write_all(int fd, const char *bytes, size_t count) {
+void tr_log_write_bytes(int fd, const char *bytes, size_t count) {
     while (count > 0) {
         ssize_t written = write(fd, bytes, count);
         if (written < 0 && errno == EINTR) continue;
@@ -98,7 +97,7 @@ static void write_files(char *buffer, size_t length, tr_log_level_t level) {
     int stamp_bytes = snprintf(stamp, sizeof stamp, "%s %-5s ", date, level_names[level]);
     char *start = buffer + DATE_BYTES - stamp_bytes;
     memcpy(start, stamp, (size_t)stamp_bytes);
-    for (int i = 0; i < file_count; i++) write_all(files[i], start, (size_t)stamp_bytes + length);
+    for (int i = 0; i < file_count; i++) tr_log_write_bytes(files[i], start, (size_t)stamp_bytes + length);
 }
 
 void tr_log_write_files(tr_log_level_t level, const char *format, ...) {
@@ -126,7 +125,7 @@ void tr_log_write(tr_log_level_t level, bool all_ranks, const char *format, ...)
         va_end(args);
         if (sink) sink(sink_self, level, line);
         line[length] = '\n';
-        if (!sink) write_all(STDERR_FILENO, line, length + 1);
+        if (!sink) tr_log_write_bytes(STDERR_FILENO, line, length + 1);
         write_files(buffer, length + 1, level);
     }
     pthread_mutex_unlock(&lock);

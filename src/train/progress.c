@@ -4,7 +4,6 @@
 #include "trainer/log.h"
 #include "trainer/mem.h"
 
-#include <errno.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -198,17 +197,6 @@ struct tr_progress_line {
     char line[LINE_BYTES]; /* as it stands on the terminal; "" none */
 };
 
-/* Nothing can be done about a terminal that is gone. */
-static void write_all(int fd, const char *bytes, size_t count) {
-    while (count > 0) {
-        ssize_t written = write(fd, bytes, count);
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return;
-        bytes += written;
-        count -= (size_t)written;
-    }
-}
-
 /* The log's sink on a terminal: the line takes the bar's place, and the bar goes below it, in one write. */
 static void write_above(void *self, tr_log_level_t level, const char *text) {
     static const char *const colors[] = {"\x1b[31m", "\x1b[33m", "", "\x1b[2m"};
@@ -218,7 +206,7 @@ static void write_above(void *self, tr_log_level_t level, const char *text) {
     const char *color = line->style.color ? colors[level] : "";
     pthread_mutex_lock(&line->lock);
     put(&out, "\r\x1b[K%s%s%s\n%s", color, text, *color ? "\x1b[0m" : "", line->line);
-    write_all(line->fd, bytes, out.used);
+    tr_log_write_bytes(line->fd, bytes, out.used);
     pthread_mutex_unlock(&line->lock);
 }
 
@@ -246,7 +234,7 @@ void tr_progress_draw(tr_progress_line_t *line, const tr_progress_t *state) {
     tr_progress_compose(state, tr_terminal_width(line->terminal) - 1, true, line->style, line->line,
                         sizeof line->line);
     put(&out, "\r%s\x1b[K", line->line);
-    write_all(line->fd, bytes, out.used);
+    tr_log_write_bytes(line->fd, bytes, out.used);
     line->drawn_sec = now;
     line->phase = state->phase;
     pthread_mutex_unlock(&line->lock);
@@ -259,7 +247,7 @@ void tr_progress_plain(tr_progress_line_t *line, const tr_progress_t *state) {
     tr_progress_format(state, LINE_BYTES - 2, false, text, sizeof text - 1);
     out.used = strlen(text);
     put(&out, "\n");
-    write_all(line->fd, text, out.used);
+    tr_log_write_bytes(line->fd, text, out.used);
 }
 
 void tr_progress_destroy(tr_progress_line_t **destroying) {
@@ -267,7 +255,7 @@ void tr_progress_destroy(tr_progress_line_t **destroying) {
     if (!line) return;
     if (line->terminal >= 0) {
         tr_log_set_sink(NULL, NULL);
-        if (line->line[0]) write_all(line->fd, "\r\x1b[K", 4);
+        if (line->line[0]) tr_log_write_bytes(line->fd, "\r\x1b[K", 4);
         close(line->terminal);
     }
     pthread_mutex_destroy(&line->lock);
