@@ -41,7 +41,7 @@ static bool is_coarse(const h5_array_t *a, int64_t block, char *why, size_t byte
     return true;
 }
 
-bool tr_h5_costly(const h5_array_t *a, int64_t block, char *why, size_t bytes) {
+static bool is_costly(const h5_array_t *a, int64_t block, char *why, size_t bytes) {
     h5_cost_t cost = tr_h5_cost(a, block);
     if (a->row_bytes * a->rows < 1 << 20) return false; /* so little is never slow */
     if (a->way == H5_LIBRARY && a->layout == H5D_CHUNKED)
@@ -56,5 +56,13 @@ bool tr_h5_costly(const h5_array_t *a, int64_t block, char *why, size_t bytes) {
         snprintf(why, bytes, "its %s are unpacked in every epoch", a->storage);
     else
         return is_coarse(a, block, why, bytes);
+    return true;
+}
+
+bool tr_h5_costly(const h5_array_t *a, int64_t block, char *text, size_t bytes) {
+    char why[256], labels[4096];
+    if (!is_costly(a, block, why, sizeof why)) return false;
+    snprintf(text, bytes, "%s: /%s: %s. This mends it: trainer repack %s OUT%s.h5", a->file->path, a->name,
+             why, a->file->path, tr_h5_labels_path(a->file->path, labels) ? "_x" : "");
     return true;
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 static const char *const x_names[] = {"x",       "images", "image",        "data",   "features",
                                       "feature", "inputs", "input",        "fields", "field",
@@ -104,7 +105,6 @@ static const h5_entry_t *find_given(const search_t *s, const char *scope, const 
     return entry || !root ? entry : entry_at(s->list, name);
 }
 
-/* The labels beside `x`; *out NULL: none. */
 /* A usual name in the scope, or else beside x. */
 static tr_status_t find_usual_y(const search_t *s, const char *scope, const char *alias, const h5_entry_t *x,
                                 const h5_entry_t **out) {
@@ -116,16 +116,14 @@ static tr_status_t find_usual_y(const search_t *s, const char *scope, const char
     return find_usual(s, group, NULL, y_names, "data.y", out);
 }
 
+/* The labels beside `x`; *out NULL: none. */
 static tr_status_t find_y(const search_t *s, const char *scope, const char *alias, const h5_entry_t *x,
                           const h5_entry_t **out) {
     const h5_wanted_t *w = s->wanted;
-    char what[400];
     if (w->inputs_only) return TR_OK;
     if (!*w->y) return find_usual_y(s, scope, alias, x, out);
     *out = find_given(s, scope, w->y, true);
-    if (*out) return TR_OK;
-    snprintf(what, sizeof what, "there is no data set '%.200s' (data.y) beside '%.100s'", w->y, x->path);
-    return fail_with_list(s, TR_ERR_NOINPUT, what);
+    return TR_OK;
 }
 
 /* Looks in one place; *out_found false: the inputs are not there. */
@@ -222,4 +220,17 @@ tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list, co
         TR_TRY(find_usual(&s, "", NULL, y_names, "data.y", &y));
     snprintf(out_y, 256, "%s", y ? y->path : "");
     return TR_OK;
+}
+
+tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
+                              const h5_names_t *names) {
+    search_t s = {file, list, wanted};
+    char what[512];
+    const bool names_file = access(wanted->y, F_OK) == 0 || strstr(wanted->y, ".h5");
+    snprintf(what, sizeof what, "there is no data set '%.200s' (data.y) beside '%.100s'%s", wanted->y,
+             names->x,
+             names_file ? "; data.y names a data set: labels in a file of their own are found where the two "
+                          "files are called NAME_x.h5 and NAME_y.h5 (links will do)"
+                        : "");
+    return fail_with_list(&s, TR_ERR_NOINPUT, what);
 }

@@ -85,6 +85,9 @@ tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_
 /* The labels of a file that has nothing else, by their usual names or data.y; "" in out_y: none. */
 tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
                                 char out_y[256]);
+/* The error that data.y is nowhere. */
+tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
+                              const h5_names_t *names);
 
 /* -- h5_array.c, h5_chunks.c ----------------------------------------------------------------------------- */
 
@@ -146,8 +149,8 @@ typedef struct {
 /* Of reading `rows` rows from the beginning of a chunk on. */
 h5_cost_t tr_h5_cost(const h5_array_t *array, int64_t rows);
 const char *tr_h5_way_text(const h5_array_t *array);
-/* Would rewriting the file pay? Then `why` says what is wrong: "its chunks of ... make ...". */
-bool tr_h5_costly(const h5_array_t *array, int64_t block, char *why, size_t bytes);
+/* Would rewriting the file pay? Then `text` says what is wrong, and the command that mends it. */
+bool tr_h5_costly(const h5_array_t *array, int64_t block, char *text, size_t bytes);
 
 /* -- h5_read.c, h5_decode.c ------------------------------------------------------------------------------ */
 
@@ -225,6 +228,8 @@ typedef struct {
 } h5_paths_t;
 tr_status_t tr_h5_paths(const h5_source_t *source, h5_paths_t *out);
 void tr_h5_paths_free(h5_paths_t *paths);
+/* NAME_y.h5 for NAME_x.h5: where the labels of a file without any are looked for. False: `path` has another form. */
+bool tr_h5_labels_path(const char *path, char out[4096]);
 /* Opens all files; none, with TR_OK, where an implied split is not there. Both want the lock; parts are
  * closed in any case. */
 tr_status_t tr_h5_parts_open(const h5_source_t *source, h5_parts_t *out);

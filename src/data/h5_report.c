@@ -49,10 +49,9 @@ static void report_reading(report_t *r) {
                   tr_h5_way_text(x), (long long)r->block, r->block == 1 ? "" : "s",
                   tr_format_bytes((double)(r->block * x->row_bytes), bytes), (long long)block.reads,
                   block.reads == 1 ? "" : "s", block.amplification, one.amplification);
-    char why[256];
-    if (tr_h5_costly(x, r->block, why, sizeof why))
-        add_warning(r, "%s: /%s: %s. This mends it: trainer repack %s OUT.h5", x->file->path, x->name, why,
-                    x->file->path);
+    char costly[512];
+    if (tr_h5_costly(x, r->block, costly, sizeof costly))
+        add_warning(r, "%s", costly);
     else if (!x->checksum_only)
         tr_str_printf(
             r->out,
@@ -82,6 +81,11 @@ static void report_counts(report_t *r, int64_t *count) {
     tr_str_append(r->out, "\n");
 }
 
+static void report_y(report_t *r) {
+    const char *file = r->part->y_file.path;
+    tr_str_printf(r->out, "/%s%s%s, ", r->part->names.y, file ? " of " : "", file ? file : "");
+}
+
 static tr_status_t report_classes(report_t *r) {
     const tr_dataset_info_t *info = &r->dataset->info;
     int64_t *count = NULL, same = 0, at_once = 1 << 16;
@@ -99,7 +103,9 @@ static tr_status_t report_classes(report_t *r) {
         }
     }
     if (status == TR_OK) {
-        tr_str_printf(r->out, "  labels     /%s, %lld classes:", r->part->names.y, (long long)info->classes);
+        tr_str_append(r->out, "  labels     ");
+        report_y(r);
+        tr_str_printf(r->out, "%lld classes:", (long long)info->classes);
         if (info->classes > 1 && count[0] == 0)
             add_warning(
                 r,
@@ -244,8 +250,9 @@ static tr_status_t report_dataset(report_t *r) {
         tr_str_append(r->out,
                       "  labels     none with a usual name (y, labels, targets, ...); data.y names them\n");
     if (!info->classes && info->field_count > 1) {
-        tr_str_printf(r->out, "  targets    /%s, %s\n", r->part->names.y,
-                      tr_shape_format(&info->field[1].shape, shape));
+        tr_str_append(r->out, "  targets    ");
+        report_y(r);
+        tr_str_printf(r->out, "%s\n", tr_shape_format(&info->field[1].shape, shape));
         TR_TRY(stats_of(r, 1, ""));
     }
     TR_TRY(stats_of(r, 0, "values"));

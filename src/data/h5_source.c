@@ -32,15 +32,18 @@ tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t sp
     return TR_OK;
 }
 
-/* Labels in a file beside: NAME_x.h5 and NAME_y.h5. */
+bool tr_h5_labels_path(const char *path, char out[4096]) {
+    if (snprintf(out, 4096, "%s", path) >= 4096) return false;
+    char *dot = strrchr(out, '.');
+    if (!dot || dot - out < 2 || dot[-2] != '_' || dot[-1] != 'x') return false;
+    dot[-1] = 'y';
+    return true;
+}
+
 static tr_status_t find_y_file(h5_part_t *part, const h5_wanted_t *wanted) {
     char path[4096];
     h5_list_t list;
-    if ((size_t)snprintf(path, sizeof path, "%s", part->file.path) >= sizeof path) return TR_OK;
-    char *dot = strrchr(path, '.');
-    if (!dot || dot - path < 2 || dot[-2] != '_' || dot[-1] != 'x') return TR_OK;
-    dot[-1] = 'y';
-    if (access(path, F_OK)) return TR_OK;
+    if (!tr_h5_labels_path(part->file.path, path) || access(path, F_OK)) return TR_OK;
     TR_TRY(tr_h5_file_open(wanted->key, path, &part->y_file));
     TR_TRY(tr_h5_list(&part->y_file, &list));
     tr_status_t status = tr_h5_detect_labels(&part->y_file, &list, wanted, part->names.y);
@@ -48,15 +51,24 @@ static tr_status_t find_y_file(h5_part_t *part, const h5_wanted_t *wanted) {
     return status;
 }
 
-/* Finds x and y in the open file; *out_found as in tr_h5_detect. */
+/* x and y by name, in the open file or, y, in the file of labels beside it. */
+static tr_status_t find_arrays(h5_part_t *part, const h5_list_t *list, const h5_wanted_t *wanted,
+                               bool *out_found) {
+    TR_TRY(tr_h5_detect(&part->file, list, wanted, &part->names, out_found));
+    if (!*out_found || part->names.y[0] || wanted->inputs_only) return TR_OK;
+    TR_TRY(find_y_file(part, wanted));
+    return part->names.y[0] || !*wanted->y ? TR_OK
+                                           : tr_h5_fail_labels(&part->file, list, wanted, &part->names);
+}
+
+/* Finds x and y and opens them; *out_found as in tr_h5_detect. */
 static tr_status_t open_arrays(h5_part_t *part, const h5_wanted_t *wanted, bool *out_found) {
     h5_list_t list;
     TR_TRY(tr_h5_list(&part->file, &list));
-    tr_status_t status = tr_h5_detect(&part->file, &list, wanted, &part->names, out_found);
+    tr_status_t status = find_arrays(part, &list, wanted, out_found);
     tr_h5_list_free(&list);
     if (status != TR_OK || !*out_found) return status;
     TR_TRY(tr_h5_array_open(&part->file, part->names.x, &part->x));
-    if (!part->names.y[0] && !wanted->inputs_only) TR_TRY(find_y_file(part, wanted));
     if (!part->names.y[0]) return TR_OK;
     part->has_y = true;
     TR_TRY(tr_h5_array_open(part->y_file.path ? &part->y_file : &part->file, part->names.y, &part->y));

@@ -1,8 +1,10 @@
 /* A file written anew in the fast layout: data sets of numbers go through our reader and writer, all else is copied by the library. */
 #include "h5_write.h"
 #include "import_int.h"
+#include "trainer/log.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define READ_BYTES (4 << 20)
 
@@ -159,7 +161,7 @@ static tr_status_t copy_all(repack_t *r) {
     return tr_writer_commit(r->writer);
 }
 
-tr_status_t tr_repack(const char *in, const char *out, const tr_import_params_t *params) {
+static tr_status_t repack_file(const char *in, const char *out, const tr_import_params_t *params) {
     repack_t r = {.params = params};
     tr_h5_lock();
     tr_status_t status = tr_h5_file_open("repack", in, &r.file);
@@ -173,4 +175,19 @@ tr_status_t tr_repack(const char *in, const char *out, const tr_import_params_t 
     tr_h5_file_close(&r.file);
     tr_h5_unlock();
     return status;
+}
+
+tr_status_t tr_repack(const char *in, const char *out, const tr_import_params_t *params) {
+    char in_y[4096], out_y[4096];
+    if (tr_h5_labels_path(in, in_y) && access(in_y, F_OK) == 0) {
+        if (!tr_h5_labels_path(out, out_y))
+            return TR_FAIL(
+                TR_ERR_USAGE,
+                "'%s' belongs to '%s', and the two are found by their names: call the new file NAME_x.h5, "
+                "not '%s', and the other is written as NAME_y.h5.",
+                in_y, in, out);
+        TR_TRY(repack_file(in_y, out_y, params));
+        TR_INFO("%s is written as %s", in_y, out_y);
+    }
+    return repack_file(in, out, params);
 }

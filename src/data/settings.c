@@ -21,7 +21,9 @@ static const tr_config_field_t fields[] = {
         S, test, "",
         "Test data, written as for data.train; empty: from data.train's file, where it has such a group."),
     TR_FIELD_STRING(S, x, "", "Name of the inputs in the file (images, data/x); empty: the usual names."),
-    TR_FIELD_STRING(S, y, "", "Name of the labels or targets in the file; empty: the usual names."),
+    TR_FIELD_STRING(S, y, "",
+                    "Name of the labels or targets in the file, or in NAME_y.h5 beside NAME_x.h5; empty: the "
+                    "usual names."),
     TR_FIELD_INT(S, batch_size, "128", 1, 1e9, "Samples a step, over all ranks."),
     TR_FIELD_AUTO_INT(S, micro_batch, "auto", 1, 1e9,
                       "Samples that go through the network at once; batch_size is a multiple of it. auto: "

@@ -35,8 +35,30 @@ static void read_settings(tr_session_t *s) {
 
 /* -- data ------------------------------------------------------------------------------------------------ */
 
+static const char *const key[] = {"data.train", "data.valid", "data.test"};
+
+static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split_t main_split) {
+    const tr_dataset_info_t *info = &s->dataset[split]->info, *wanted = &s->info;
+    bool same = info->field_count == wanted->field_count;
+    if (info->field_count + wanted->field_count == 3) { /* inputs and labels, and inputs alone */
+        const bool lacks = info->field_count == 1;
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "%s (%s) has no labels or targets, but %s has: name them with data.y, or put them in a "
+            "file NAME_y.h5 beside NAME_x.h5",
+            key[lacks ? split : main_split], lacks ? info->description : wanted->description,
+            key[lacks ? main_split : split]);
+    }
+    for (int f = 0; same && f < wanted->field_count; f++)
+        same = tr_shape_equal(&info->field[f].shape, &wanted->field[f].shape) &&
+               info->field[f].dtype == wanted->field[f].dtype;
+    if (same) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s (%s) does not look like %s (%s): fields, types and shapes must be the same",
+                   key[split], info->description, key[main_split], wanted->description);
+}
+
 static tr_status_t open_data(tr_session_t *s) {
-    static const char *const key[] = {"data.train", "data.valid", "data.test"};
     const tr_split_t main_split = s->params.training ? TR_SPLIT_TRAIN : s->params.split;
     s->data.inputs_only = s->params.prediction;
     for (int split = 0; split < 3; split++)
@@ -56,14 +78,7 @@ static tr_status_t open_data(tr_session_t *s) {
         const tr_dataset_t *d = s->dataset[split];
         if (!d) continue;
         if (d->info.classes > s->info.classes) s->info.classes = d->info.classes;
-        for (int f = 0; f < s->info.field_count; f++)
-            if (d->info.field_count != s->info.field_count ||
-                !tr_shape_equal(&d->info.field[f].shape, &s->info.field[f].shape) ||
-                d->info.field[f].dtype != s->info.field[f].dtype)
-                return TR_FAIL(
-                    TR_ERR_DATA,
-                    "%s (%s) does not look like %s (%s): fields, types and shapes must be the same",
-                    key[split], d->info.description, key[main_split], s->info.description);
+        TR_TRY(check_split(s, (tr_split_t)split, main_split));
     }
     return TR_OK;
 }
@@ -102,14 +117,15 @@ static tr_status_t resolve_order(tr_session_t *s) {
     TR_TRY(tr_order_make(&s->data, &s->info, (uint64_t)s->train.seed, batch, micro, &s->order));
     s->slots = tr_order_slots(&s->order);
     if (s->slots < s->params.size)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "%d ranks, but only %lld micro-batches a step (data.batch_size %lld / "
-                       "data.micro_batch %lld): %s",
-                       s->params.size, (long long)s->slots, (long long)batch, (long long)micro,
-                       s->params.resumed && s->params.resumed->order.micro_batch > 0
-                           ? "use fewer ranks, as a run goes on with the micro-batches of its checkpoint; a new one "
-                             "that may grow wants a smaller data.micro_batch"
-                           : "use fewer ranks, a larger batch_size or a smaller micro_batch");
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "%d ranks, but only %lld micro-batches a step (data.batch_size %lld / "
+            "data.micro_batch %lld): %s",
+            s->params.size, (long long)s->slots, (long long)batch, (long long)micro,
+            s->params.resumed && s->params.resumed->order.micro_batch > 0
+                ? "use fewer ranks, as a run goes on with the micro-batches of its checkpoint; a new one "
+                  "that may grow wants a smaller data.micro_batch"
+                : "use fewer ranks, a larger batch_size or a smaller micro_batch");
     if (s->params.training && s->info.samples < batch)
         return TR_FAIL(TR_ERR_CONFIG,
                        "data.train has %lld samples, fewer than data.batch_size = %lld: use a smaller "
@@ -230,7 +246,7 @@ static tr_status_t build_model(tr_session_t *s, tr_model_result_t *out) {
     return TR_FAIL(
         TR_ERR_DATA,
         "%s has inputs, but no labels or targets were found: name them with data.y (`trainer data FILE` "
-        "shows what is in a file)",
+        "shows what is in a file), or put them in a file NAME_y.h5 beside NAME_x.h5",
         s->info.description);
 }
 

@@ -27,6 +27,9 @@ printf 'a,b,k\n1,2,1\n3,4,2\n5,6,1\n' >from1.csv && call 0 import csv from1.csv 
 result $? "labels that count from 1 are pointed out"
 call 0 repack d.h5 r.h5 --chunk 4k && call 78 repack d.h5 r.h5 && call 65 repack t.csv s.h5 && call 66 repack none.h5 s.h5 && [ ! -e s.h5 ]
 result $? "repack"
+cp d.h5 set_x.h5 && cp d.h5 set_y.h5 && call 2 repack set_x.h5 new.h5 && grep -q "set_y.h5.*NAME_x.h5" err && [ ! -e new.h5 ] &&
+    call 0 repack set_x.h5 new_x.h5 && grep -q 'set_y.h5 is written as new_y.h5' err && [ -s new_x.h5 ] && [ -s new_y.h5 ]
+result $? "repack takes the file of labels along"
 if [ "$(id -u)" != 0 ]; then
     mkdir locked && chmod 500 locked
     call 77 import synthetic digits locked/d.h5

@@ -433,7 +433,16 @@ static void test_y_file(void **state) {
     file = create(0, false);
     put(file, "x", 4, image_dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, images, contiguous);
     H5Fclose(file);
-    tr_dataset_t *set = open_plain();
+    tr_data_settings_t settings = test_settings();
+    settings.y = "y"; /* named or not, it is found */
+    tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
+    assert_int_equal(set->info.classes, 5);
+    tr_dataset_close(&set);
+    settings.y = "set_y.h5";
+    settings.train = path;
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_NOINPUT);
+    assert_non_null(strstr(tr_error_last()->message, "NAME_y.h5"));
+    set = open_plain();
     assert_int_equal(set->info.classes, 5);
     check_all(set, images, labels);
     path[strlen(path) - 4] = 'y';
