@@ -1,5 +1,6 @@
 /* trainer plan CONFIG.ini [--ranks 1,2,4] [--ops] [key=value ...]: what a run takes, without running it. */
 #include "cmd.h"
+#include "trainer/log.h"
 #include "trainer/mem.h"
 #include "trainer/session.h"
 
@@ -110,15 +111,20 @@ static void print_memory_row(const tr_session_t *s) {
     const tr_memory_plan_t m = tr_graph_memory(s->g);
     const size_t bytes[] = {m.params, m.reduced,           m.optim_state, m.model_state,
                             m.arena,  m.inputs + m.consts, m.total};
-    char text[32];
-    printf("%6d %6lld %6lld", s->params.size, (long long)s->slot_count, (long long)s->order.micro_batch);
+    char text[32], slots[48];
+    int64_t first, least;
+    tr_order_slots_of_rank(s->slots, 0, s->params.size, &first, &least);
+    int used = least < s->slot_count ? snprintf(slots, sizeof slots, "%lld-", (long long)least) : 0;
+    snprintf(slots + used, sizeof slots - (size_t)used, "%lld", (long long)s->slot_count);
+    printf("%6d %6s %6lld", s->params.size, slots, (long long)s->order.micro_batch);
     for (size_t i = 0; i < TR_COUNT(bytes); i++) printf(" %12s", tr_format_bytes((double)bytes[i], text));
     printf("\n");
 }
 
+/* As the last rank, which has the most slots where they do not divide. */
 static tr_status_t plan_for(const tr_config_t *config, int ranks, tr_session_t **out) {
     const tr_session_params_t params = {
-        .training = true, .evaluation = true, .split = TR_SPLIT_TRAIN, .rank = 0, .size = ranks};
+        .training = true, .evaluation = true, .split = TR_SPLIT_TRAIN, .rank = ranks - 1, .size = ranks};
     return tr_session_create(config, NULL, &params, out);
 }
 
@@ -142,12 +148,24 @@ static tr_status_t print_plans(const tr_config_t *config, const options_t *o) {
     return TR_OK;
 }
 
+/* What is said of the data is the same for every number of ranks. */
+static void say_once(void *self, tr_log_level_t level, const char *line) {
+    tr_str_t *said = self;
+    if (said->text && strstr(said->text, line)) return;
+    tr_str_printf(said, "%s\n", line);
+    fprintf(stderr, "%s\n", line);
+}
+
 tr_status_t cmd_plan(int argc, char **argv) {
     options_t o = {0};
     tr_config_t *config = NULL;
+    tr_str_t said = {0};
     TR_TRY(parse(argc, argv, &o));
     TR_TRY(cmd_config_load(o.path, o.assignments, o.assignment, &config));
+    tr_log_set_sink(say_once, &said);
     const tr_status_t status = print_plans(config, &o);
+    tr_log_set_sink(NULL, NULL);
+    tr_str_free(&said);
     tr_config_destroy(&config);
     return status;
 }

@@ -88,7 +88,7 @@ static int64_t auto_micro_batch(const tr_session_t *s) {
     const int64_t batch = s->data.batch_size, size = s->params.size, share = batch / size;
     int64_t m = share > 0 ? share : 1;
     while (batch % m != 0) m--;
-    if (2 * m <= share && s->params.rank == 0)
+    if (2 * m <= share)
         TR_WARN(
             "data.batch_size = %lld does not divide among %lld ranks, and data.micro_batch = auto is %lld "
             "for want of a larger divisor: steps are slow. Set data.batch_size = %lld, or another "
@@ -320,7 +320,7 @@ static tr_status_t open_device(tr_session_t *s) {
     if (s->main.threads < 0 && w) p.threads = s->cores;
     if (p.threads < 1) p.threads = s->main.threads < 0 && !w ? 0 : 1;
     TR_TRY(tr_device_open(s->main.device, &p, &s->device));
-    if (s->main.precision == TR_PRECISION_BF16 && !s->device->fast_bf16 && s->params.rank == 0)
+    if (s->main.precision == TR_PRECISION_BF16 && !s->device->fast_bf16)
         TR_WARN("precision = bf16: this processor has no instructions for products of bf16; they are "
                 "emulated, and f32 is "
                 "faster here");

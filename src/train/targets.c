@@ -136,7 +136,7 @@ tr_status_t tr_targets_resolve(tr_session_t *s) {
                              : read_keys(s, &m);
     if (s->params.training) TR_TRY(measure(s, wants_moments ? SAMPLE_BYTES : GLANCE_BYTES, &m));
     TR_TRY(read_keys(s, &m));
-    if (s->targets == 0 && s->params.rank == 0) warn_far(&m);
+    if (s->targets == 0) warn_far(&m);
     return TR_OK;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# trainer data: what it says of files, and of those that are none.
+# trainer data: what it says of files, and of those that are none; and trainer plan, of data.
 set -u
 n=0
 result() { # STATUS NAME
@@ -30,4 +30,10 @@ result $? "a group that is not there: the list, then the error"
 printf 'x0,x1,label\n' >s.csv; for i in $(seq 1 2000); do echo "$i,2,$((i / 200))"; done >>s.csv
 "$TRAINER" import csv s.csv s.h5 >/dev/null && call 0 data s.h5 && grep -q 'sorted by label' out
 result $? "sorted samples are warned of"
+
+{ echo a,target; for i in $(seq 1 60); do echo "$i,${i}000.5"; done; } >far.csv
+printf '[model]\nlayers = linear 1\n[data]\ntrain = far.h5\nbatch_size = 30\nmicro_batch = 10\n' >net.ini
+"$TRAINER" import csv far.csv far.h5 >out 2>err && call 0 plan net.ini --ranks 1,2,3 && [ "$(grep -c 'targets have mean' err)" = 1 ] &&
+    [ "$(awk '/^ ranks  slots/ { on = 1; next } on { print $2 }' out | tr '\n' ' ')" = "3 1-2 1 " ]
+result $? "plan for several numbers of ranks: a warning once, and the slots of all ranks"
 echo "1..$n"
