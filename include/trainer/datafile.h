@@ -41,7 +41,8 @@ void tr_writer_destroy(tr_writer_t **writer);
 
 typedef struct {
     tr_writer_params_t writer;
-    const char *label;    /* csv: name or index of the label's column; NULL: a usual name, else the last */
+    const char
+        *label; /* csv: name or index of the label's column, "none"; NULL: a usual name, else the last */
     double test_fraction; /* csv: part of the rows that goes to the group test */
     const char *what;     /* synthetic: digits, images, volumes */
     const char *shape;    /* synthetic images and volumes: "32x32x3"; NULL: by `what` */

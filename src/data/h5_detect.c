@@ -179,22 +179,39 @@ static const h5_entry_t *find_misfit(const h5_list_t *list) {
     return NULL;
 }
 
-tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
-                         h5_names_t *out, bool *out_found) {
-    search_t s = {file, list, wanted};
-    char what[400];
+/* Where the inputs of another split are, which are not taken unasked: how to name them, into `what`. */
+static tr_status_t find_other_split(const search_t *s, char *what, size_t bytes, bool *out_found) {
+    const char *own = aliases[s->wanted->split][0];
+    h5_names_t other;
     *out_found = false;
-    TR_TRY(look_everywhere(&s, out, out_found));
-    if (*out_found || wanted->implied) return TR_OK;
-    const h5_entry_t *misfit = *wanted->x ? NULL : find_misfit(list);
+    for (int split = 0; split < 3 && !*s->wanted->group && !*out_found; split++)
+        TR_TRY(look_in_split(s, (tr_split_t)split, &other, out_found));
+    if (!*out_found) return TR_OK;
+    other.scope[strcspn(other.scope, "/")] = '\0';
+    if (*other.scope)
+        snprintf(what, bytes, "it has no %s data, but /%.200s: FILE:%.100s takes those", own, other.x,
+                 other.scope);
+    else
+        snprintf(what, bytes, "it has no %s data, but /%.200s: set data.x and data.y to take those", own,
+                 other.x);
+    return TR_OK;
+}
+
+static tr_status_t fail_detect(const search_t *s) {
+    const h5_wanted_t *wanted = s->wanted;
+    const h5_entry_t *misfit = *wanted->x ? NULL : find_misfit(s->list);
+    char what[512];
+    bool other;
     if (misfit) {
         snprintf(
             what, sizeof what,
             "/%.200s is named like inputs, but is no array of numbers, one sample after another; set data.x",
             misfit->path);
-        return fail_with_list(&s, TR_ERR_DATA, what);
+        return fail_with_list(s, TR_ERR_DATA, what);
     }
-    if (*wanted->group && !has_group(list, wanted->group))
+    TR_TRY(find_other_split(s, what, sizeof what, &other));
+    if (other) return fail_with_list(s, TR_ERR_NOINPUT, what);
+    if (*wanted->group && !has_group(s->list, wanted->group))
         snprintf(what, sizeof what, "there is no group '%.200s'", wanted->group);
     else if (*wanted->x)
         snprintf(what, sizeof what, "there is no data set '%.200s' (data.x)%s%.100s", wanted->x,
@@ -207,7 +224,15 @@ tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_
     else
         snprintf(what, sizeof what,
                  "nothing in it has a usual name for inputs (x, images, data, features, ...); set data.x");
-    return fail_with_list(&s, TR_ERR_NOINPUT, what);
+    return fail_with_list(s, TR_ERR_NOINPUT, what);
+}
+
+tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
+                         h5_names_t *out, bool *out_found) {
+    const search_t s = {file, list, wanted};
+    *out_found = false;
+    TR_TRY(look_everywhere(&s, out, out_found));
+    return *out_found || wanted->implied ? TR_OK : fail_detect(&s);
 }
 
 tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,

@@ -56,8 +56,10 @@ static tr_status_t moments(const h5_part_t *part, int64_t channels, const char *
                        key, is_std ? "positive " : "", text);
     if (*out_count == 1 || *out_count == channels) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
-                   "%s: %d numbers, but the data have %lld channels; give one, or one for each.", key,
-                   *out_count, (long long)channels);
+                   "%s has %d numbers, but /%s of %s has %lld channel%s; give one, or one for each. Beside a "
+                   "checkpoint they are those of its training data, which other data must be like.",
+                   key, *out_count, part->names.x, part->file.path, (long long)channels,
+                   channels == 1 ? "" : "s");
 }
 
 tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, const tr_data_settings_t *settings,

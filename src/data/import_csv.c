@@ -1,5 +1,5 @@
 /*
- * Tables of numbers: one column is the label, the others are the inputs. Two passes: the first counts rows, finds out what the labels are
+ * Tables of numbers: one column is the label, or none is, the others are the inputs. Two passes: the first counts rows, finds out what the labels are
  * and takes the moments; the second writes.
  */
 #include "import_int.h"
@@ -21,7 +21,7 @@ typedef struct {
     const char *path;
     tr_csv_t *csv;
     bool header;
-    int columns, label; /* label: its column */
+    int columns, inputs, label; /* label: its column, -1: none */
     char *label_name;
     int64_t rows[2], seen; /* of train and test; rows so far */
     bool numbers, whole;   /* labels so far: all numbers; all whole numbers from 0 on */
@@ -30,7 +30,7 @@ typedef struct {
     tr_moments_t moments;
     tr_writer_t *writer;
     int x[2], y[2];
-    float *row; /* [columns - 1] */
+    float *row; /* [columns] */
 } import_t;
 
 static tr_status_t open_csv(import_t *m) {
@@ -69,14 +69,15 @@ static tr_status_t choose_label(import_t *m, char *const *field) {
         return TR_OK;
     }
     if (m->header) m->label = find_name(field, m->columns, m->params->label);
-    if (m->label >= 0) return TR_OK;
+    if (m->label >= 0 || !strcmp(m->params->label, "none")) return TR_OK;
     if (tr_parse_int(m->params->label, &index) && index >= -m->columns && index < m->columns) {
         m->label = (int)(index < 0 ? index + m->columns : index);
         return TR_OK;
     }
     tr_str_t text = {0};
     for (int i = 0; i < m->columns && i < 30; i++) tr_str_printf(&text, "%s%s", i ? ", " : "", field[i]);
-    TR_FAIL(TR_ERR_CONFIG, "--label: '%s' has no column '%s'; its first row is: %s.", m->path,
+    TR_FAIL(TR_ERR_CONFIG,
+            "--label: '%s' has no column '%s'; its first row is: %s. Without labels: --label none.", m->path,
             m->params->label, text.text ? text.text : "");
     tr_str_free(&text);
     return TR_ERR_CONFIG;
@@ -85,17 +86,19 @@ static tr_status_t choose_label(import_t *m, char *const *field) {
 static tr_status_t first_row(import_t *m, char *const *field, int count) {
     m->columns = count;
     m->header = is_header(field, count);
-    if (count < 2)
-        return TR_FAIL(
-            TR_ERR_DATA,
-            "'%s': its first row has one column; inputs and a label with commas between them are expected.",
-            m->path);
     TR_TRY(choose_label(m, field));
-    if (m->header) TR_TRY(tr_strdup(field[m->label], &m->label_name));
-    TR_INFO("the label is column %d of %d%s%s%s%s", m->label + 1, count, m->header ? ", '" : "",
-            m->header ? m->label_name : "", m->header ? "'" : "",
-            m->params->label ? "" : "; --label names another");
-    m->moments.channels = count - 1 <= 64 ? count - 1 : 0;
+    m->inputs = count - (m->label >= 0);
+    if (!m->inputs)
+        return TR_FAIL(TR_ERR_DATA,
+                       "'%s': its first row has one column; inputs and a label with commas between them are "
+                       "expected. Without labels: --label none.",
+                       m->path);
+    if (m->header && m->label >= 0) TR_TRY(tr_strdup(field[m->label], &m->label_name));
+    if (m->label >= 0)
+        TR_INFO("the label is column %d of %d%s%s%s%s", m->label + 1, count, m->header ? ", '" : "",
+                m->header ? m->label_name : "", m->header ? "'" : "",
+                m->params->label ? "" : "; --label names another, --label none says that there is none");
+    m->moments.channels = m->inputs <= 64 ? m->inputs : 0;
     return tr_alloc((size_t)count * sizeof *m->row, "a row", &m->row);
 }
 
@@ -108,6 +111,12 @@ static tr_status_t parse_row(import_t *m, char *const *field, int count) {
     for (int i = 0, at = 0; i < count; i++) {
         double value;
         if (i == m->label) continue;
+        if (!*field[i])
+            return TR_FAIL(
+                TR_ERR_DATA,
+                "'%s', line %lld, column %d: the cell is empty, where a number is expected; fill it "
+                "in (usual: the column's mean), or leave the row or the column out.",
+                m->path, (long long)tr_csv_line(m->csv), i + 1);
         if (!tr_parse_float(field[i], &value) || !isfinite((float)value))
             return TR_FAIL(TR_ERR_DATA,
                            "'%s', line %lld, column %d: '%.40s' is not a number that a 32-bit float can "
@@ -131,8 +140,11 @@ static tr_status_t note_label(import_t *m, const char *text) {
     double value;
     bool number = tr_parse_float(text, &value);
     if (!*text)
-        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: the label is missing.", m->path,
-                       (long long)tr_csv_line(m->csv));
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "'%s', line %lld: the label is missing; leave the row out. Where no row has one: --label "
+            "none.",
+            m->path, (long long)tr_csv_line(m->csv));
     m->numbers &= number;
     m->whole &= number && value >= 0 && value < 1e7 && value == floor(value);
     if (number && value > m->largest) m->largest = value;
@@ -148,7 +160,7 @@ static tr_status_t note_label(import_t *m, const char *text) {
 
 static tr_status_t note_row(import_t *m, char *const *field, int count) {
     TR_TRY(parse_row(m, field, count));
-    TR_TRY(note_label(m, field[m->label]));
+    if (m->label >= 0) TR_TRY(note_label(m, field[m->label]));
     int group = group_of_row(m, m->seen++);
     m->rows[group]++;
     for (int c = 0; group == 0 && c < m->moments.channels; c++) tr_moments_add(&m->moments, c, m->row[c]);
@@ -162,14 +174,14 @@ static tr_status_t first_pass(import_t *m) {
     TR_TRY(tr_csv_row(m->csv, &field, &count));
     if (!count) return TR_FAIL(TR_ERR_DATA, "'%s' is empty.", m->path);
     TR_TRY(first_row(m, field, count));
-    m->numbers = m->whole = true;
+    m->numbers = m->whole = m->label >= 0;
     if (m->header) TR_TRY(tr_csv_row(m->csv, &field, &count));
     while (count) {
         TR_TRY(note_row(m, field, count));
         TR_TRY(tr_csv_row(m->csv, &field, &count));
     }
     if (!m->seen) return TR_FAIL(TR_ERR_DATA, "'%s' has a header, but no rows.", m->path);
-    if (!m->numbers && m->names.count > MAX_NAMES)
+    if (m->label >= 0 && !m->numbers && m->names.count > MAX_NAMES)
         return TR_FAIL(
             TR_ERR_DATA,
             "'%s': its labels (column %d) are more than %d different texts; --label names another column.",
@@ -182,22 +194,19 @@ static tr_status_t first_pass(import_t *m) {
 
 static tr_status_t make_arrays(import_t *m) {
     static const char *const x_names[] = {"train/x", "test/x"}, *const y_names[] = {"train/y", "test/y"};
-    tr_shape_t inputs = TR_SHAPE(m->columns - 1), scalar = {0};
+    tr_shape_t inputs = TR_SHAPE(m->inputs), scalar = {0};
     tr_dtype_t labels = m->numbers && !m->whole ? TR_F32 : TR_I32;
     for (int g = 0; g < 2; g++) {
         if (!m->rows[g] && g) continue;
         TR_TRY(tr_writer_array(m->writer, x_names[g], TR_F32, m->rows[g], &inputs, &m->x[g]));
-        TR_TRY(tr_writer_array(m->writer, y_names[g], labels, m->rows[g], &scalar, &m->y[g]));
+        if (m->label >= 0)
+            TR_TRY(tr_writer_array(m->writer, y_names[g], labels, m->rows[g], &scalar, &m->y[g]));
     }
     return TR_OK;
 }
 
-static tr_status_t write_row(import_t *m, char *const *field, int count) {
+static tr_status_t write_label(import_t *m, const char *text, int group) {
     double value = 0;
-    int group = group_of_row(m, m->seen++);
-    const char *text = field[m->label];
-    TR_TRY(parse_row(m, field, count));
-    TR_TRY(tr_writer_append(m->writer, m->x[group], 1, m->row));
     if (m->numbers) {
         tr_parse_float(text, &value);
     } else {
@@ -205,9 +214,16 @@ static tr_status_t write_row(import_t *m, char *const *field, int count) {
         if (!found) return TR_FAIL(TR_ERR_DATA, "'%s' changed while it was read.", m->path);
         value = (double)(found - m->names.data);
     }
-    if (m->seen % IMPORT_ROWS == 0) tr_import_progress(m->params, m->seen, m->rows[0] + m->rows[1]);
     if (m->numbers && !m->whole) return tr_writer_append(m->writer, m->y[group], 1, &(float){(float)value});
     return tr_writer_append(m->writer, m->y[group], 1, &(int32_t){(int32_t)value});
+}
+
+static tr_status_t write_row(import_t *m, char *const *field, int count) {
+    int group = group_of_row(m, m->seen++);
+    TR_TRY(parse_row(m, field, count));
+    TR_TRY(tr_writer_append(m->writer, m->x[group], 1, m->row));
+    if (m->seen % IMPORT_ROWS == 0) tr_import_progress(m->params, m->seen, m->rows[0] + m->rows[1]);
+    return m->label >= 0 ? write_label(m, field[m->label], group) : TR_OK;
 }
 
 static tr_status_t second_pass(import_t *m) {
@@ -223,7 +239,7 @@ static tr_status_t second_pass(import_t *m) {
     if (m->moments.channels) TR_TRY(tr_moments_write(&m->moments, m->writer));
     if (m->numbers && m->whole)
         TR_TRY(tr_writer_numbers(m->writer, "/", "classes", 1, &(double){m->largest + 1}));
-    if (!m->numbers)
+    if (m->names.count && !m->numbers)
         TR_TRY(tr_writer_texts(m->writer, "/", "class_names", (int64_t)m->names.count,
                                (const char *const *)m->names.data));
     if (m->label_name)
@@ -249,8 +265,8 @@ done:
     return status;
 }
 
-const tr_importer_t tr_importer_csv = {"csv",
-                                       "IN.csv OUT.h5 [--label NAME|INDEX] [--test-fraction 0.1] [--seed N]",
-                                       "A table of numbers, with a header or without. Labels may be whole "
-                                       "numbers, other numbers (regression) or texts.",
-                                       run};
+const tr_importer_t tr_importer_csv = {
+    "csv", "IN.csv OUT.h5 [--label NAME|INDEX|none] [--test-fraction 0.1] [--seed N]",
+    "A table of numbers, with a header or without. Labels may be whole "
+    "numbers, other numbers (regression) or texts; none: rows to predict for.",
+    run};

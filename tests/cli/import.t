@@ -23,11 +23,19 @@ call 0 import csv t.csv t.h5 && call 65 import csv d.h5 e.h5 && [ ! -e e.h5 ] &&
 result $? "import csv; bad and missing input"
 rm t.h5 && call 0 import csv t.csv t.h5 && grep -q "the label is column 3 of 3, 'kind'; --label" err && rm t.h5 && call 0 import csv t.csv t.h5 --label kind && ! grep -q -- --label err
 result $? "it says which column is the label"
+printf 'a,b,kind\n1,,x\n' >empty.csv && call 65 import csv empty.csv e.h5 && grep -q "line 2, column 2: the cell is empty.*fill it in" err && [ ! -e e.h5 ]
+result $? "an empty cell: what to do"
+printf 'a,b\n1,2\n7,8\n' >new.csv && printf '[model]\nlayers = linear 2\n[data]\ntrain = t.h5\nbatch_size = 2\nmicro_batch = 1\n[train]\nsteps = 2\n' >net.ini
+call 0 net.ini run.dir=run && call 0 import csv new.csv new.h5 --label none && [ ! -s err ] && call 0 predict net.ini run new.h5 out.h5 && grep -q '^2 samples of new.h5:/train/x, x f32 (2)' out
+result $? "a table without labels: --label none, and predictions for it"
+call 0 import csv new.csv wrong.h5 && call 78 predict net.ini run wrong.h5 none.h5 && grep -q '2 numbers, but /train/x of wrong.h5 has 1 channel' err &&
+    call 66 eval net.ini run data.test=t.h5 && grep -q 'no test data, but /train/x: FILE:train takes those' err && call 0 eval net.ini run data.test=t.h5:train
+result $? "data that do not fit, and data of another split, are told"
 printf 'a,b,k\n1,2,1\n3,4,2\n5,6,1\n' >from1.csv && call 0 import csv from1.csv from1.h5 && call 0 data from1.h5 && grep -q 'no sample has label 0.*from 1 to 2 want 3 outputs' out && call 0 data t.h5 && ! grep -q 'label 0' out
 result $? "labels that count from 1 are pointed out"
 call 0 repack d.h5 r.h5 --chunk 4k && call 78 repack d.h5 r.h5 && call 65 repack t.csv s.h5 && call 66 repack none.h5 s.h5 && [ ! -e s.h5 ]
 result $? "repack"
-cp d.h5 set_x.h5 && cp d.h5 set_y.h5 && call 2 repack set_x.h5 new.h5 && grep -q "set_y.h5.*NAME_x.h5" err && [ ! -e new.h5 ] &&
+cp d.h5 set_x.h5 && cp d.h5 set_y.h5 && call 2 repack set_x.h5 other.h5 && grep -q "set_y.h5.*NAME_x.h5" err && [ ! -e other.h5 ] &&
     call 0 repack set_x.h5 new_x.h5 && grep -q 'set_y.h5 is written as new_y.h5' err && [ -s new_x.h5 ] && [ -s new_y.h5 ]
 result $? "repack takes the file of labels along"
 if [ "$(id -u)" != 0 ]; then

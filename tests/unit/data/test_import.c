@@ -269,7 +269,7 @@ static void test_csv_damaged(void **state) {
         {"a,b\n", "no rows"},
         {"1\n2\n", "one column"},
         {"a,b\n1,2\n3\n", "line 3: 1 columns, but the first row has 2"},
-        {"a,b\n1,2\n\n,4\n", "line 4, column 1: ''"},
+        {"a,b\n1,2\n\n,4\n", "line 4, column 1: the cell is empty"},
         {"a,b\nnan,2\n", "column 1: 'nan'"},
         {"a,b\n1e300,2\n", "column 1: '1e300'"},
         {"a,b\n1,\n", "the label is missing"},
