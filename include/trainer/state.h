@@ -49,6 +49,8 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
 /* Sets data.classes, data.mean, data.std, data.target_mean and data.target_std as they were in the training of `state_json` where `config` leaves them to the data: other data must
  * not be normalised by other numbers. Nothing where state_json ("") does not say. */
 tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_config_t *config);
+/* An array of the names of the classes of the training of `state_json`; NULL where it had none, or another number of classes. New reference. */
+json_t *tr_state_class_names(const char *state_json, int64_t classes);
 /* Whether the training of `state_json` had the model of `config`; true where state_json ("") does not say. Not collective. */
 bool tr_state_same_model(const char *state_json, const tr_config_t *config);
 /* Warns where this session's inputs have another type than in the training of `state_json`. */

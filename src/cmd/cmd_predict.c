@@ -4,6 +4,7 @@
 #include "trainer/log.h"
 #include "trainer/mem.h"
 #include "trainer/score.h"
+#include "trainer/state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -124,6 +125,20 @@ static tr_status_t prepare(predict_t *p) {
     return ranks > 1 ? tr_alloc(bytes * (size_t)ranks, "predictions of all ranks", &p->all) : TR_OK;
 }
 
+/* Where the training data had names for the classes. */
+static tr_status_t write_class_names(predict_t *p) {
+    json_t *list = p->is_class ? tr_state_class_names(p->t.state_json, p->width) : NULL;
+    const char **names = NULL;
+    if (!list) return TR_OK;
+    tr_status_t status = tr_alloc((size_t)p->width * sizeof *names, "class names", &names);
+    for (int64_t c = 0; status == TR_OK && c < p->width; c++)
+        names[c] = json_string_value(json_array_get(list, (size_t)c));
+    if (status == TR_OK) status = tr_writer_texts(p->writer, "/", "class_names", p->width, names);
+    tr_free(&names);
+    json_decref(list);
+    return status;
+}
+
 static tr_status_t open_output(predict_t *p) {
     const tr_session_t *s = p->t.s;
     const tr_writer_params_t params = {.force = p->o->force};
@@ -134,6 +149,7 @@ static tr_status_t open_output(predict_t *p) {
     TR_TRY(tr_writer_create(p->o->out, &params, &p->writer));
     for (size_t i = 0; i < TR_COUNT(attributes); i++)
         TR_TRY(tr_writer_texts(p->writer, "/", attributes[i][0], 1, &attributes[i][1]));
+    TR_TRY(write_class_names(p));
     TR_TRY(tr_writer_array(p->writer, "prediction", p->is_class ? TR_I32 : TR_F32, s->info.samples,
                            p->is_class ? &(tr_shape_t){0} : &TR_SHAPE(p->width), &p->prediction));
     if (!p->wants_probability) return TR_OK;

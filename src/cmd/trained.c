@@ -9,23 +9,19 @@
 /* Rank 0 finds the checkpoint; how its training read the data goes into every rank's configuration. */
 static tr_status_t find_weights(cmd_trained_t *t, const char *path, tr_weights_t **weights) {
     tr_status_t status = TR_OK;
-    char *state = NULL;
     const bool is_root = t->info->rank == 0;
     if (is_root) {
         status = tr_weights_open(path, weights);
         if (status == TR_OK) status = tr_strdup((*weights)->path, &t->weights_path);
-        if (status == TR_OK) status = tr_strdup((*weights)->state_json, &state);
+        if (status == TR_OK) status = tr_strdup((*weights)->state_json, &t->state_json);
         if (status == TR_OK) t->step = (*weights)->step;
     }
-    TR_TRY_GOTO(tr_world_agree(t->world, status), done);
-    TR_TRY_GOTO(tr_world_broadcast_text(t->world, &t->weights_path, 0), done);
-    TR_TRY_GOTO(tr_world_broadcast(t->world, &t->step, sizeof t->step, 0), done);
-    TR_TRY_GOTO(tr_world_broadcast_text(t->world, &state, 0), done);
-    t->is_other_model = !tr_state_same_model(state, t->config);
-    TR_TRY_GOTO(tr_state_apply_data(state, t->weights_path, t->config), done);
-done:
-    tr_free(&state);
-    return status;
+    TR_TRY(tr_world_agree(t->world, status));
+    TR_TRY(tr_world_broadcast_text(t->world, &t->weights_path, 0));
+    TR_TRY(tr_world_broadcast(t->world, &t->step, sizeof t->step, 0));
+    TR_TRY(tr_world_broadcast_text(t->world, &t->state_json, 0));
+    t->is_other_model = !tr_state_same_model(t->state_json, t->config);
+    return tr_state_apply_data(t->state_json, t->weights_path, t->config);
 }
 
 static tr_status_t fill_root(tr_session_t *s, const tr_weights_t *weights) {
@@ -83,6 +79,7 @@ tr_status_t cmd_trained_close(cmd_trained_t *t, tr_status_t status) {
     tr_session_destroy(&t->s);
     tr_config_destroy(&t->config);
     tr_free(&t->weights_path);
+    tr_free(&t->state_json);
     if (status == TR_OK && t->world) cmd_world_close(&t->world);
     return status;
 }

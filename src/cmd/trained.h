@@ -19,6 +19,7 @@ typedef struct {
     tr_config_t *config;
     tr_session_t *s;
     char *weights_path;  /* the folder or file that was taken */
+    char *state_json;    /* of its training, "" not known */
     int64_t step;        /* -1: not known */
     bool is_other_model; /* the configuration's and the checkpoint's differ */
 } cmd_trained_t;

@@ -3,14 +3,22 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Opens an attribute of the data set, its group or the file; negative where there is none. */
+/* Opens an attribute of the data sets, their group or a file; negative where there is none. */
 static hid_t attribute_of(const h5_part_t *part, const char *name) {
     char group[258];
     snprintf(group, sizeof group, "/%s", part->names.scope);
-    const char *objects[] = {part->x.name, part->has_y ? part->y.name : part->x.name, group, "/"};
+    const hid_t file = part->file.id, y_file = part->y_file.path ? part->y_file.id : file;
+    const struct {
+        hid_t file;
+        const char *path;
+    } objects[] = {{file, part->x.name},
+                   {y_file, part->has_y ? part->y.name : "/"},
+                   {file, group},
+                   {file, "/"},
+                   {y_file, "/"}};
     for (size_t i = 0; i < TR_COUNT(objects); i++)
-        if (H5Aexists_by_name(part->file.id, objects[i], name, H5P_DEFAULT) > 0)
-            return H5Aopen_by_name(part->file.id, objects[i], name, H5P_DEFAULT, H5P_DEFAULT);
+        if (H5Aexists_by_name(objects[i].file, objects[i].path, name, H5P_DEFAULT) > 0)
+            return H5Aopen_by_name(objects[i].file, objects[i].path, name, H5P_DEFAULT, H5P_DEFAULT);
     return -1;
 }
 

@@ -321,14 +321,23 @@ static const tr_field_t *input_field(const tr_session_t *s) {
     return NULL;
 }
 
+static json_t *class_names_json(const tr_session_t *s) {
+    const tr_dataset_t *train = s->dataset[TR_SPLIT_TRAIN];
+    json_t *list = json_array();
+    for (int64_t c = 0; train && train->info.class_names && c < train->info.classes; c++)
+        json_array_append_new(list, json_string(train->info.class_names[c]));
+    return list;
+}
+
 /* What an evaluation on other data has to do as this training did. */
 static json_t *data_json(const tr_session_t *s) {
     const tr_field_t *x = input_field(s);
     const bool scaled = x && x->dtype == TR_U8; /* session.c: bytes without statistics go to [0, 1] */
-    return json_pack("{s:I, s:o, s:o, s:o, s:o, s:s}", "classes", (json_int_t)s->info.classes, "mean",
-                     moments_json(s, s->info.mean, 0), "std", moments_json(s, s->info.std, scaled ? 255 : 1),
-                     "target_mean", targets_json(s, s->target_mean, "0"), "target_std",
-                     targets_json(s, s->target_std, "1"), "x", x ? tr_dtype_name(x->dtype) : "");
+    return json_pack("{s:o, s:I, s:o, s:o, s:o, s:o, s:s}", "class_names", class_names_json(s), "classes",
+                     (json_int_t)s->info.classes, "mean", moments_json(s, s->info.mean, 0), "std",
+                     moments_json(s, s->info.std, scaled ? 255 : 1), "target_mean",
+                     targets_json(s, s->target_mean, "0"), "target_std", targets_json(s, s->target_std, "1"),
+                     "x", x ? tr_dtype_name(x->dtype) : "");
 }
 
 static void format_fingerprint(const tr_session_t *s, char text[32]) {
@@ -466,6 +475,14 @@ tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_c
     json_decref(data);
     TR_TRY(status);
     return tr_config_check(config);
+}
+
+json_t *tr_state_class_names(const char *state_json, int64_t classes) {
+    json_t *data = load_data(state_json), *names = json_incref(json_object_get(data, "class_names"));
+    json_decref(data);
+    if (json_array_size(names) == (size_t)classes) return names;
+    json_decref(names);
+    return NULL;
 }
 
 static bool same_model(const char *text, const tr_config_t *config) {

@@ -28,6 +28,8 @@ result $? "an empty cell: what to do"
 printf 'a,b\n1,2\n7,8\n' >new.csv && printf '[model]\nlayers = linear 2\n[data]\ntrain = t.h5\nbatch_size = 2\nmicro_batch = 1\n[train]\nsteps = 2\n' >net.ini
 call 0 net.ini run.dir=run && call 0 import csv new.csv new.h5 --label none && [ ! -s err ] && call 0 predict net.ini run new.h5 out.h5 && grep -q '^2 samples of new.h5:/train/x, x f32 (2)' out
 result $? "a table without labels: --label none, and predictions for it"
+call 0 data out.h5 data.x=probability data.y=prediction data.classes=2 && grep -qE 'labels +/prediction, 2 classes: x: [0-2], y: [0-2]$' out
+result $? "predictions keep the names of the classes"
 call 0 import csv new.csv wrong.h5 && call 78 predict net.ini run wrong.h5 none.h5 && grep -q '2 numbers, but /train/x of wrong.h5 has 1 channel' err &&
     call 66 eval net.ini run data.test=t.h5 && grep -q 'no test data, but /train/x: FILE:train takes those' err && call 0 eval net.ini run data.test=t.h5:train
 result $? "data that do not fit, and data of another split, are told"
