@@ -24,7 +24,7 @@ typedef struct tr_event tr_event_t;
 typedef enum { TR_COPY_TO_DEVICE, TR_COPY_TO_HOST, TR_COPY_ON_DEVICE } tr_copy_kind_t;
 
 typedef struct {
-    int threads;   /* CPU threads to compute with; 0: as many as this process may run on */
+    int threads;   /* CPU threads to compute with, if OpenMP makes as many; 0: as many as this process may run on */
     int index;     /* which GPU; -1: by local rank */
     uint64_t seed; /* strict: seed of its legal orders */
     bool direct;   /* convolutions by direct sums only */

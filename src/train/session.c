@@ -320,6 +320,9 @@ static tr_status_t open_device(tr_session_t *s) {
     if (s->main.threads < 0 && w) p.threads = s->cores;
     if (p.threads < 1) p.threads = s->main.threads < 0 && !w ? 0 : 1;
     TR_TRY(tr_device_open(s->main.device, &p, &s->device));
+    if (s->device->threads > 0 && s->device->threads < s->main.threads)
+        TR_WARN("threads = %d: OpenMP makes no more than %d; set OMP_THREAD_LIMIT higher or unset it",
+                (int)s->main.threads, s->device->threads);
     if (s->main.precision == TR_PRECISION_BF16 && !s->device->fast_bf16)
         TR_WARN("precision = bf16: this processor has no instructions for products of bf16; they are "
                 "emulated, and f32 is "

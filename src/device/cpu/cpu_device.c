@@ -26,10 +26,9 @@ static tr_status_t cpu_open(const tr_device_params_t *params, tr_device_t **out)
     device->immediate = true;
     device->winograd = !params->direct;
     device->fast_bf16 = tr_cpu_dnn_has_bf16();
-    device->threads = params->threads > 0 ? params->threads : tr_cpu_threads_default();
+    device->threads = tr_cpu_threads_enter(params->threads > 0 ? params->threads : tr_cpu_threads_default());
     device->memory_bytes = tr_cpu_host_memory_bytes();
     tr_cpu_host_describe(device->threads, device->description, sizeof device->description);
-    tr_cpu_threads_enter(device->threads);
     *out = device;
     return TR_OK;
 }

@@ -66,14 +66,14 @@ static size_t read_limit(const char *path) {
 static size_t least_limit(const char *root, char *group, const char *name) {
     char path[1024];
     size_t least = SIZE_MAX;
-    for (;;) {
+    for (size_t end = strlen(group) + 1; end > 0; end--) { /* the whole, then what is before each slash */
+        if (group[end - 1] != '/' && group[end - 1]) continue;
+        group[end - 1] = '\0';
         snprintf(path, sizeof path, "%s%s/%s", root, group, name);
         size_t limit = read_limit(path);
         if (limit < least) least = limit;
-        char *slash = strrchr(group, '/');
-        if (!slash) return least;
-        *slash = '\0';
     }
+    return least;
 }
 
 static size_t cgroup_memory_bytes(void) {

@@ -46,8 +46,9 @@ extern const tr_kernel_t tr_cpu_kernels[TR_K_COUNT];
 /* cpu_threads.c */
 /* OMP_NUM_THREADS, else processors of this process's affinity and cgroup */
 int tr_cpu_threads_default(void);
-/* makes the calling thread and its team of `threads` ready to compute */
-void tr_cpu_threads_enter(int threads);
+/* Makes the calling thread and its team ready to compute. Returns the team's threads: fewer than asked for where OMP_THREAD_LIMIT allows
+ * no more. oneDNN cuts work by the number it is told, and what a smaller team leaves undone is garbage. */
+int tr_cpu_threads_enter(int threads);
 
 /* cpu_host.c */
 /* "AMD EPYC 9B14, 2 threads, AVX-512" */

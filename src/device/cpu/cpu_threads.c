@@ -42,10 +42,16 @@ int tr_cpu_threads_default(void) {
     return limit > 0 && limit < cpus ? limit : cpus;
 }
 
-void tr_cpu_threads_enter(int threads) {
+int tr_cpu_threads_enter(int threads) {
+    int team = 1;
     omp_set_dynamic(0);
-    omp_set_num_threads(threads); /* what oneDNN goes by */
     flush_denormals();
 #pragma omp parallel num_threads(threads)
-    flush_denormals();
+    {
+        flush_denormals();
+#pragma omp single
+        team = omp_get_num_threads();
+    }
+    omp_set_num_threads(team); /* what oneDNN goes by */
+    return team;
 }

@@ -1,4 +1,6 @@
 /* Products, convolutions, pooling and column sums against plain references in double precision, at odd sizes. */
+//TEST
+//TEST OMP_THREAD_LIMIT=1
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
