@@ -1,17 +1,18 @@
 #include "cpu_kernel_test.h"
 
-tr_device_t *kt_devices[2];
+tr_device_t *kt_devices[KT_DEVICES];
+static const int threads_of[KT_DEVICES] = {1, 2, 7};
 
 int kt_setup(void **state) {
-    for (int i = 0; i < 2; i++) {
-        tr_device_params_t params = {.threads = i + 1};
+    for (int i = 0; i < KT_DEVICES; i++) {
+        tr_device_params_t params = {.threads = threads_of[i]};
         if (tr_device_open("cpu", &params, &kt_devices[i]) != TR_OK) return -1;
     }
     return 0;
 }
 
 int kt_teardown(void **state) {
-    for (int i = 0; i < 2; i++) tr_device_close(&kt_devices[i]);
+    for (int i = 0; i < KT_DEVICES; i++) tr_device_close(&kt_devices[i]);
     return 0;
 }
 
@@ -20,14 +21,18 @@ static size_t view_bytes(const tr_view_t *view) {
 }
 
 /* Scratch begins as NaN, so that nothing can rest on what it holds; behind it stands a guard. */
-static void run_once(tr_device_t *device, tr_kernel_id_t id, const tr_kernel_call_t *call) {
+void kt_run_on(tr_device_t *device, tr_kernel_id_t id, const void *attr, int n_in, const tr_view_t *in,
+               int n_out, const tr_view_t *out) {
     enum { GUARD = 64 };
     const tr_kernel_t *kernel = &device->ops->kernels[id];
-    tr_kernel_call_t planned = *call, live = *call;
+    tr_kernel_call_t planned = {.n_in = n_in, .n_out = n_out, .attr = attr}, live;
     size_t bytes = 0;
     void *scratch = NULL;
-    for (int i = 0; i < call->n_in; i++) planned.in[i].data = NULL;
-    for (int i = 0; i < call->n_out; i++) planned.out[i].data = NULL;
+    for (int i = 0; i < TR_KERNEL_MAX_IN; i++) planned.in[i] = i < n_in ? in[i] : ABSENT;
+    for (int i = 0; i < TR_KERNEL_MAX_OUT; i++) planned.out[i] = i < n_out ? out[i] : ABSENT;
+    live = planned;
+    for (int i = 0; i < n_in; i++) planned.in[i].data = NULL;
+    for (int i = 0; i < n_out; i++) planned.out[i].data = NULL;
     if (kernel->prepare) assert_int_equal(kernel->prepare(device, &planned, &live.state, &bytes), TR_OK);
     assert_int_equal(device->ops->alloc(device, bytes + GUARD, &scratch), TR_OK);
     memset(scratch, 0xff, bytes + GUARD);
@@ -38,32 +43,31 @@ static void run_once(tr_device_t *device, tr_kernel_id_t id, const tr_kernel_cal
     device->ops->free(device, scratch);
 }
 
+/* A copy of the content; free it. */
+static void *copy_of(const tr_view_t *view) {
+    size_t bytes = view_bytes(view);
+    void *copy = malloc(bytes + 1);
+    assert_non_null(copy);
+    if (bytes) memcpy(copy, view->data, bytes);
+    return copy;
+}
+
 void kt_run(tr_kernel_id_t id, const void *attr, int n_in, const tr_view_t *in, int n_out,
             const tr_view_t *out) {
-    tr_kernel_call_t call = {.n_in = n_in, .n_out = n_out, .attr = attr};
-    char *before[TR_KERNEL_MAX_OUT], *first[TR_KERNEL_MAX_OUT];
-    for (int i = 0; i < TR_KERNEL_MAX_IN; i++) call.in[i] = i < n_in ? in[i] : ABSENT;
-    for (int i = 0; i < TR_KERNEL_MAX_OUT; i++) call.out[i] = i < n_out ? out[i] : ABSENT;
-    for (int i = 0; i < n_out; i++) {
-        size_t bytes = view_bytes(&out[i]);
-        before[i] = malloc(bytes + 1);
-        first[i] = malloc(bytes + 1);
-        if (bytes) memcpy(before[i], out[i].data, bytes);
+    void *before[TR_KERNEL_MAX_OUT], *first[TR_KERNEL_MAX_OUT];
+    for (int i = 0; i < n_out; i++) before[i] = copy_of(&out[i]);
+    kt_run_on(kt_devices[0], id, attr, n_in, in, n_out, out);
+    for (int i = 0; i < n_out; i++) first[i] = copy_of(&out[i]);
+    for (int d = 1; d < KT_DEVICES; d++) {
+        for (int i = 0; i < n_out; i++)
+            if (view_bytes(&out[i])) memcpy(out[i].data, before[i], view_bytes(&out[i]));
+        kt_run_on(kt_devices[d], id, attr, n_in, in, n_out, out);
+        for (int i = 0; i < n_out; i++)
+            if (view_bytes(&out[i]) && memcmp(first[i], out[i].data, view_bytes(&out[i])) != 0)
+                fail_msg("%s: output %d differs between one thread and %d", tr_kernel_name(id), i,
+                         threads_of[d]);
     }
-    run_once(kt_devices[0], id, &call);
-    for (int i = 0; i < n_out; i++) {
-        size_t bytes = view_bytes(&out[i]);
-        if (bytes) memcpy(first[i], out[i].data, bytes);
-        if (bytes) memcpy(out[i].data, before[i], bytes);
-    }
-    run_once(kt_devices[1], id, &call);
-    for (int i = 0; i < n_out; i++) {
-        size_t bytes = view_bytes(&out[i]);
-        if (bytes && memcmp(first[i], out[i].data, bytes) != 0)
-            fail_msg("%s: output %d differs between one and two threads", tr_kernel_name(id), i);
-        free(before[i]);
-        free(first[i]);
-    }
+    for (int i = 0; i < n_out; i++) free(before[i]), free(first[i]);
 }
 
 void kt_close(const float *got, const double *want, int64_t n, double relative, double absolute,

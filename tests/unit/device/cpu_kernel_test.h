@@ -1,5 +1,5 @@
 /*
- * For the tests of the cpu device's kernels: run one kernel on devices of one and of two threads, whose
+ * For the tests of the cpu device's kernels: run one kernel on devices of one, two and seven threads, whose
  * results must agree bit for bit, and compare with references computed in double.
  */
 #ifndef TRAINER_TESTS_CPU_KERNEL_TEST_H
@@ -32,12 +32,19 @@
 #define COUNT(...)                ((int)(sizeof(__VA_ARGS__) / sizeof(tr_view_t)))
 #define RUN_(id, attr, ins, outs) kt_run(id, attr, COUNT(ins), ins, COUNT(outs), outs)
 
-extern tr_device_t *kt_devices[2]; /* of one and of two threads; open between kt_setup and kt_teardown */
+enum { KT_DEVICES = 3 };
+extern tr_device_t
+    *kt_devices[KT_DEVICES]; /* of one, two and seven threads; open between kt_setup and kt_teardown */
 int kt_setup(void **state);
 int kt_teardown(void **state);
 
+/* On all of them. */
 void kt_run(tr_kernel_id_t id, const void *attr, int n_in, const tr_view_t *in, int n_out,
             const tr_view_t *out);
+
+/* On one device alone, for kernels whose results depend on the number of threads. */
+void kt_run_on(tr_device_t *device, tr_kernel_id_t id, const void *attr, int n_in, const tr_view_t *in,
+               int n_out, const tr_view_t *out);
 
 /* Each |got - want| at most absolute + relative |want|, or both NaN, or the same infinity. */
 void kt_close(const float *got, const double *want, int64_t n, double relative, double absolute,

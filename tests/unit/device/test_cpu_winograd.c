@@ -9,13 +9,13 @@ typedef struct {
 } case_t;
 
 /* Odd sizes, edges that cut tiles, channels that do not fill the last panel or are more than are taken at a time, padding from none to all that a
- * filter takes. */
+ * filter takes; more threads than groups of tiles, in several blocks of which the last is not full everywhere. */
 static const case_t cases[] = {
     {3, 14, 14, 32, 64, 5, 2, 2, false, false, 0}, {2, 13, 9, 48, 16, 3, 1, 1, true, true, 0},
     {5, 7, 7, 64, 48, 3, 1, 1, true, false, 0},    {20, 3, 3, 32, 80, 3, 1, 1, false, false, 0},
     {2, 11, 17, 16, 32, 5, 0, 4, false, true, 0},  {2, 12, 10, 32, 16, 3, 2, 0, false, false, 0},
     {90, 5, 6, 16, 16, 5, 1, 2, false, false, 0},  {3, 9, 7, 144, 208, 3, 1, 1, true, false, 0},
-    {2, 10, 8, 32, 16, 3, 0, 1, true, true, 2},
+    {2, 10, 8, 32, 16, 3, 0, 1, true, true, 2},    {133, 3, 3, 144, 96, 3, 1, 1, false, false, 0},
 };
 
 typedef struct {
@@ -83,9 +83,9 @@ static void check(tr_kernel_id_t id, const data_t *d, int n_in, const tr_view_t 
         direct[o].data = kt_zeros(tr_shape_elems(&out[o].shape));
     }
     kt_run(id, &d->attr, n_in, in, n_out, out);
-    for (int i = 0; i < 2; i++) kt_devices[i]->winograd = false;
-    kt_run(id, &d->attr, n_in, in, n_out, direct);
-    for (int i = 0; i < 2; i++) kt_devices[i]->winograd = true;
+    kt_devices[0]->winograd = false;
+    kt_run_on(kt_devices[0], id, &d->attr, n_in, in, n_out, direct);
+    kt_devices[0]->winograd = true;
     for (int o = 0; o < n_out; o++) {
         int64_t count = tr_shape_elems(&out[o].shape);
         double largest = 0;
