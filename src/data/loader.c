@@ -10,7 +10,9 @@
 #define DIRECT_BYTES (128 << 10) /* from here on a read of its own costs less than a second copy */
 #define PIECE_BYTES  (1 << 20)   /* fits a core's cache, so that the copy into place comes from there */
 #define CACHE_BYTES  (16 << 20)  /* more than this is not kept by the caches until it is used */
-#define ALIGN        256
+#define AHEAD_BYTES                                                                                          \
+    (32 << 20) /* keeps a disk busy, and stays in a page cache of little memory until it is read */
+#define ALIGN 256
 
 int tr_loader_workers(const tr_data_settings_t *settings, int cores) {
     if (settings->workers > 0) return (int)settings->workers;
@@ -42,13 +44,15 @@ static void window_at(const tr_loader_t *l, const lane_t *lane, int64_t position
     *valid = min64(l->micro, samples - out->sequence);
 }
 
-/* The lane whose next window the consumer wants first, NULL where all are filled to the end. */
-static lane_t *neediest(const tr_loader_t *l) {
+/* The lane whose next window to open (or to announce) the consumer wants first, NULL where all are at their end. */
+static lane_t *neediest(const tr_loader_t *l, bool to_announce) {
     lane_t *best = NULL;
+    int64_t first = l->steps >= 0 ? l->steps * l->micro : INT64_MAX;
     for (int64_t i = 0; i < l->params.slot_count; i++) {
-        lane_t *lane = &l->lane[i];
-        if (l->steps >= 0 && lane->next >= l->steps * l->micro) continue;
-        if (!best || lane->next < best->next) best = lane;
+        int64_t next = to_announce ? l->lane[i].announced : l->lane[i].next;
+        if (next >= first) continue;
+        first = next;
+        best = &l->lane[i];
     }
     return best;
 }
@@ -72,23 +76,39 @@ static void run_at(const tr_loader_t *l, const tr_order_window_t *window, int64_
         tr_order_run(&l->params.order, window->epoch, window->sequence + index, out_sample, out_count);
 }
 
-/* Lets the system fetch a window while the one before is read: one thread alone keeps no disk busy. */
-static void expect(tr_loader_t *l, const tr_order_window_t *window, int64_t valid) {
-    for (int64_t i = 0; l->dataset->ops->expect && i < valid;) {
-        int64_t sample, run;
-        run_at(l, window, i, &sample, &run);
-        run = min64(run, valid - i);
-        l->dataset->ops->expect(l->dataset, sample, run);
-        i += run;
+/*
+ * Lets the system fetch the next run of samples that is not yet under way: one thread alone keeps no disk busy. The lock is left meanwhile.
+ * False: AHEAD_BYTES are under way, or all there is.
+ */
+static bool announce(tr_loader_t *l) {
+    int64_t sample, run;
+    if (!l->dataset->ops->expect || l->announcing || l->ahead >= l->ahead_max) return false;
+    if (l->coming_given == l->coming_valid) {
+        lane_t *lane = neediest(l, true);
+        if (!lane) return false;
+        window_at(l, lane, lane->announced, &l->coming, &l->coming_valid);
+        lane->announced = l->coming.first + l->coming.count;
+        l->coming_given = 0;
+        if (!l->coming_valid) return true;
     }
+    run_at(l, &l->coming, l->coming_given, &sample, &run);
+    run = min64(min64(run, l->piece_max), l->coming_valid - l->coming_given);
+    l->coming_given += run;
+    l->ahead += run;
+    l->announcing = true;
+    pthread_mutex_unlock(&l->lock);
+    l->dataset->ops->expect(l->dataset, sample, run);
+    pthread_mutex_lock(&l->lock);
+    l->announcing = false;
+    return true;
 }
 
 /* Takes the next window of the neediest lane if its room is free. The lock is left while the window is
  * prepared. */
 static bool window_open(tr_loader_t *l) {
-    tr_order_window_t window, following;
-    int64_t valid, valid_then;
-    lane_t *lane = l->opening ? NULL : neediest(l);
+    tr_order_window_t window;
+    int64_t valid;
+    lane_t *lane = l->opening ? NULL : neediest(l, false);
     if (!lane || lane->flight_count == LANE_FLIGHTS) return false;
     window_at(l, lane, lane->next, &window, &valid);
     /* After a resume the first window begins before what is wanted: `ready` keeps its room until it is
@@ -97,13 +117,9 @@ static bool window_open(tr_loader_t *l) {
     int flight = (lane->flight_first + lane->flight_count++) % LANE_FLIGHTS;
     lane->flight[flight] = (flight_t){.end = window.first + window.count, .pending = window.count};
     lane->next = window.first + window.count;
-    bool is_first = !lane->opened;
-    lane->opened = l->opening = true;
+    l->opening = true;
     pthread_mutex_unlock(&l->lock);
-    if (is_first) expect(l, &window, valid);
     tr_loader_window_prepare(l, lane, &window, valid);
-    window_at(l, lane, window.first + window.count, &following, &valid_then);
-    expect(l, &following, valid_then);
     pthread_mutex_lock(&l->lock);
     l->opening = false;
     lane->flight[flight].pending = valid;
@@ -128,6 +144,7 @@ static bool piece_take(tr_loader_t *l, piece_t *out) {
     run_at(l, &l->window, l->given, &out->sample, &run);
     out->count = min64(min64(run, l->piece_max), l->valid - l->given);
     l->given += out->count;
+    l->ahead -= out->count;
     if (l->given == l->valid) l->open = NULL;
     return true;
 }
@@ -138,6 +155,7 @@ static void *work(void *argument) {
     piece_t piece;
     pthread_mutex_lock(&l->lock);
     while (!l->stop && !l->failed) {
+        if (announce(l)) continue;
         if (!piece_take(l, &piece)) {
             if (!window_open(l)) pthread_cond_wait(&l->work, &l->lock);
             continue;
@@ -179,7 +197,7 @@ static tr_status_t check(const tr_dataset_t *dataset, const tr_loader_params_t *
 static void measure(tr_loader_t *l) {
     const tr_order_t *o = &l->params.order;
     const tr_dataset_info_t *info = &l->dataset->info;
-    int64_t largest = 1;
+    int64_t largest = 1, sample_bytes = 0;
     l->micro = o->micro_batch;
     l->slots = tr_order_slots(o);
     l->shuffled = !l->params.evaluation && tr_order_shuffles(o);
@@ -187,8 +205,10 @@ static void measure(tr_loader_t *l) {
     l->window_max = l->params.evaluation ? l->micro : tr_order_window_max(o);
     for (int f = 0; f < info->field_count; f++) {
         largest = max64(largest, info->field[f].sample_bytes);
+        sample_bytes += info->field[f].sample_bytes;
         l->direct[f] = info->read_unit == 1 && info->field[f].sample_bytes >= DIRECT_BYTES;
     }
+    l->ahead_max = max64(AHEAD_BYTES / max64(sample_bytes, 1), 1);
     l->piece_max = max64(PIECE_BYTES / largest, max64(info->read_unit, 1));
     /* One window in use and one being filled; beyond, what the consumer may hold and the micro-batch that
      * straddles windows. */
@@ -240,7 +260,7 @@ static void set_lanes(tr_loader_t *l) {
             tr_order_window(&l->params.order, lane->slot, lane->taken, &window);
             lane->next = window.first;
         }
-        lane->ready = lane->next;
+        lane->ready = lane->announced = lane->next;
         for (int64_t b = 0; b < l->capacity; b++) lane->weight[b] = 1;
         for (int64_t b = 0; b < batches; b++) {
             size_t at = (size_t)(b * l->micro);

@@ -7,6 +7,8 @@
  *
  *      released           taken              ready                next
  *   -------|-- in use ------|-- may be taken --|-- being filled -----|-- free ------
+ *
+ * What will be read next is announced to the system before, up to `announced` of a lane.
  */
 #ifndef LOADER_INT_H
 #define LOADER_INT_H
@@ -24,8 +26,7 @@ typedef struct {
 
 typedef struct {
     int64_t slot;
-    int64_t released, taken, ready, next;
-    bool opened;                   /* its first window was */
+    int64_t released, taken, ready, next, announced;
     flight_t flight[LANE_FLIGHTS]; /* circular, oldest at flight_first */
     int flight_first, flight_count;
     char *field[TR_DATASET_MAX_FIELDS];
@@ -66,12 +67,15 @@ struct tr_loader {
 
     pthread_mutex_t lock; /* guards all below and the lanes' counters */
     pthread_cond_t work, ready;
-    bool stop, failed, opening;
+    bool stop, failed, opening, announcing;
     tr_error_t error;
     lane_t *open; /* the lane whose window is being handed out, NULL: none */
     int open_flight;
     tr_order_window_t window; /* that window; `valid` of its samples exist (evaluation pads) */
     int64_t valid, given;
+    tr_order_window_t coming; /* the window that is being announced to the system, likewise */
+    int64_t coming_valid, coming_given;
+    int64_t ahead, ahead_max; /* samples that were announced and not yet handed out */
     /* consumer */
     int64_t step, turn, held;
     double stall_sec;

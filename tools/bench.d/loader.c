@@ -4,8 +4,9 @@
  *   loader make FILE.h5 MIB CHUNK_BYTES     images of 64 x 64 x 3 bytes with labels, MIB of them; CHUNK_BYTES 0: contiguous
  *   loader time FILE.h5 [cold] [key=value ...]
  *
- * `time` alternates between one epoch through the loader, shuffled, whose batches nobody looks at, and the file's bytes in requests of 1 MiB by as
- * many threads into a buffer each; `cold` drops the file from the page cache before each. The best of three rounds: "loader SEC pread SEC bytes N".
+ * `time` alternates between one epoch through the loader, shuffled, whose batches nobody looks at, and the file's bytes by pread in requests of 1 MiB
+ * by as many threads: into one buffer of 1 MiB each, which stays in the cache, and around in as much memory as the loader has, which does not.
+ * `cold` drops the file from the page cache before each. The best of the rounds: "loader SEC pread SEC memory SEC bytes N threads N".
  */
 #include "trainer/clock.h"
 #include "trainer/config.h"
@@ -20,11 +21,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ROUNDS      3
+#define ROUNDS      4
 #define PIECE_BYTES (1 << 20)
+#define HUGE_PAGE   (2 << 20)
 #define IMAGE_BYTES (64 * 64 * 3)
 #define MAX_THREADS 64
 
@@ -91,8 +94,13 @@ static int make(const char *path, double mib, hsize_t chunk_bytes) {
 typedef struct {
     const char *path;
     int threads;
+    bool cold;
     int64_t file_bytes;
     _Atomic int64_t next;
+    size_t loader_bytes; /* what the loader had allocated */
+    size_t room;         /* of a thread, for what it reads by pread */
+    char *memory;        /* [threads][room] */
+    _Atomic int readers;
     tr_data_settings_t data;
     tr_device_t *device;
 } bench_t;
@@ -107,31 +115,40 @@ static void drop_from_cache(const char *path) {
 static void *read_pieces(void *self) {
     bench_t *b = self;
     const int fd = open(b->path, O_RDONLY);
-    char *buffer = malloc(PIECE_BYTES);
-    for (;;) {
+    char *room = b->memory + (size_t)atomic_fetch_add(&b->readers, 1) * b->room;
+    for (size_t to = 0;; to = to + 2 * PIECE_BYTES <= b->room ? to + PIECE_BYTES : 0) {
         const int64_t at = atomic_fetch_add(&b->next, PIECE_BYTES);
         if (at >= b->file_bytes) break;
-        if (pread(fd, buffer, PIECE_BYTES, at) <= 0) refuse("pread");
+        if (pread(fd, room + to, PIECE_BYTES, at) <= 0) refuse("pread");
     }
-    free(buffer);
     close(fd);
     return NULL;
 }
 
-static double time_pread(bench_t *b) {
+/* The file into `room` bytes a thread, which are there before the clock starts. */
+static double time_pread(bench_t *b, size_t room) {
     pthread_t thread[MAX_THREADS];
+    b->next = b->readers = 0;
+    b->room = room;
+    if (posix_memalign((void **)&b->memory, HUGE_PAGE, room * (size_t)b->threads))
+        refuse("allocating memory");
+    madvise(b->memory, room * (size_t)b->threads, MADV_HUGEPAGE);
+    memset(b->memory, 1, room * (size_t)b->threads);
+    if (b->cold) drop_from_cache(b->path);
     const double start = tr_clock_sec();
-    b->next = 0;
     for (int i = 0; i < b->threads; i++)
         if (pthread_create(&thread[i], NULL, read_pieces, b)) refuse("starting a thread");
     for (int i = 0; i < b->threads; i++) pthread_join(thread[i], NULL);
-    return tr_clock_sec() - start;
+    const double sec = tr_clock_sec() - start;
+    free(b->memory);
+    return sec;
 }
 
 static double time_loader(bench_t *b) {
     tr_dataset_t *dataset = NULL;
     tr_loader_t *loader = NULL;
     tr_loader_params_t p = {.workers = b->threads, .prefetch = (int)b->data.prefetch};
+    if (b->cold) drop_from_cache(b->path);
     const double start = tr_clock_sec();
     MUST(tr_dataset_open(&b->data, TR_SPLIT_TRAIN, &dataset));
     MUST(tr_order_make(&b->data, &dataset->info, 1, b->data.batch_size, b->data.micro_batch, &p.order));
@@ -144,37 +161,34 @@ static double time_loader(bench_t *b) {
         MUST(tr_loader_release(loader, batch));
     }
     const double sec = tr_clock_sec() - start;
+    b->loader_bytes = tr_loader_bytes(loader);
     tr_loader_destroy(&loader);
     tr_dataset_close(&dataset);
     return sec;
 }
 
-static int time_both(bench_t *b, bool cold) {
-    double loader = INFINITY, raw = INFINITY;
+static int time_all(bench_t *b) {
+    double loader = INFINITY, raw = INFINITY, memory = INFINITY;
     for (int i = 0; i < ROUNDS; i++) {
-        if (cold) drop_from_cache(b->path);
-        const double a = time_pread(b);
-        if (cold) drop_from_cache(b->path);
-        const double c = time_loader(b);
-        raw = a < raw ? a : raw;
-        loader = c < loader ? c : loader;
+        loader = fmin(loader, time_loader(b));
+        raw = fmin(raw, time_pread(b, PIECE_BYTES));
+        memory = fmin(memory, time_pread(b, b->loader_bytes / (size_t)b->threads + PIECE_BYTES));
     }
-    printf("loader %.6f pread %.6f bytes %lld threads %d\n", loader, raw, (long long)b->file_bytes,
-           b->threads);
+    printf("loader %.6f pread %.6f memory %.6f bytes %lld threads %d\n", loader, raw, memory,
+           (long long)b->file_bytes, b->threads);
     return 0;
 }
 
 static int time_file(int argc, char **argv) {
     static const tr_config_table_t *const tables[] = {&tr_data_config};
-    const bool cold = argc > 0 && strcmp(argv[0], "cold") == 0;
     char train[4096];
     struct stat info;
-    bench_t b = {.path = argv[-1]};
+    bench_t b = {.path = argv[-1], .cold = argc > 0 && strcmp(argv[0], "cold") == 0};
     tr_config_t *config = NULL;
     MUST(tr_config_create(tables, 1, &config));
     snprintf(train, sizeof train, "data.train=%s", b.path);
     MUST(tr_config_set(config, train, "argument"));
-    for (int i = cold; i < argc; i++) MUST(tr_config_set(config, argv[i], "argument"));
+    for (int i = b.cold; i < argc; i++) MUST(tr_config_set(config, argv[i], "argument"));
     MUST(tr_config_check(config));
     tr_config_read(config, &tr_data_config, &b.data);
     if (b.data.micro_batch < 0) b.data.micro_batch = b.data.batch_size;
@@ -183,7 +197,7 @@ static int time_file(int argc, char **argv) {
     b.threads = tr_loader_workers(&b.data, (int)sysconf(_SC_NPROCESSORS_ONLN));
     if (b.threads > MAX_THREADS) b.threads = MAX_THREADS;
     MUST(tr_device_open("cpu", NULL, &b.device));
-    const int status = time_both(&b, cold);
+    const int status = time_all(&b);
     tr_device_close(&b.device);
     tr_config_destroy(&config);
     return status;

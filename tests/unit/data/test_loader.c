@@ -197,6 +197,62 @@ static void test_memory(void **state) {
     }
 }
 
+/* What is read was announced before, and no more than 32 MiB before. */
+enum {
+    WIDE = 8192,
+    WIDE_SAMPLES = 1500,
+    WIDE_AHEAD = (32 << 20) / (8 * WIDE + 4),
+    WIDE_PIECE = (1 << 20) / (8 * WIDE)
+};
+static tr_dataset_ops_t announced_ops;
+static tr_status_t (*read_plainly)(tr_dataset_t *, int64_t, int64_t, void *const *);
+static int64_t announced[WIDE_SAMPLES], under_way, most_under_way;
+
+static void note_announced(tr_dataset_t *dataset, int64_t first, int64_t count) {
+    for (int64_t i = first; i < first + count; i++) announced[i]++;
+    under_way += count;
+    if (under_way > most_under_way) most_under_way = under_way;
+}
+static tr_status_t read_announced(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {
+    under_way -= count;
+    for (int64_t i = first; i < first + count; i++)
+        if (announced[i]-- < 1) return TR_FAIL(TR_ERR_DATA, "sample %lld was not announced", (long long)i);
+    return read_plainly(dataset, first, count, dst);
+}
+
+static void check_announced(const tr_order_t *o, bool evaluation) {
+    tr_loader_params_t p = params_of(o);
+    test_dataset_t set;
+    tr_loader_t *loader;
+    test_dataset_make(&set, o->samples, WIDE);
+    announced_ops = *set.base.ops;
+    read_plainly = announced_ops.read;
+    announced_ops.read = read_announced;
+    announced_ops.expect = note_announced;
+    set.base.ops = &announced_ops;
+    memset(announced, 0, sizeof announced);
+    under_way = most_under_way = 0;
+    p.evaluation = evaluation;
+    p.workers = 1;
+    assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
+    for (int64_t i = 0; i < o->samples / o->micro_batch; i++) {
+        tr_batch_t *batch;
+        assert_ok(tr_loader_next(loader, &batch));
+        assert_ok(tr_loader_release(loader, batch));
+    }
+    tr_loader_destroy(&loader);
+    assert_in_range(most_under_way, WIDE_AHEAD, WIDE_AHEAD + WIDE_PIECE - 1);
+}
+
+static void test_announced(void **state) {
+    tr_order_t o = {
+        .seed = 1, .samples = WIDE_SAMPLES, .batch_size = 16, .micro_batch = 4, .block = 16, .shuffle = 80};
+    check_announced(&o, false);
+    check_announced(&o, true);
+    o.shuffle = 0;
+    check_announced(&o, false);
+}
+
 static void test_synthetic(void **state) {
     tr_data_settings_t settings = test_settings();
     tr_dataset_t *a, *b;
@@ -228,7 +284,8 @@ int main(void) {
         cmocka_unit_test(test_training_order), cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_resume),         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_held),           cmocka_unit_test(test_error),
-        cmocka_unit_test(test_memory),         cmocka_unit_test(test_synthetic),
+        cmocka_unit_test(test_memory),         cmocka_unit_test(test_announced),
+        cmocka_unit_test(test_synthetic),
     };
     return cmocka_run_group_tests_name("loader", tests, NULL, NULL);
 }
