@@ -186,21 +186,21 @@ tr_status_t tr_report_test(tr_report_t *r, const tr_eval_outcome_t *v, double se
 
 /* -- summary --------------------------------------------------------------------------------------------- */
 
-static void describe_run(const tr_report_t *r, json_t *o) {
+static void describe_run(const tr_report_t *r, int64_t steps_done, json_t *o) {
     const tr_session_t *s = r->s;
     const tr_world_info_t *w = tr_world_info(s->world);
     char now[32];
     tr_clock_iso8601(now);
     json_object_update_new(
-        o, json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:o, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s}",
-                     "model", s->model.type, "dataset", s->info.description, "classes",
-                     (json_int_t)s->info.classes, "batch_size", (json_int_t)s->order.batch_size,
-                     "micro_batch", (json_int_t)s->order.micro_batch, "learning_rate", s->optim.lr, "epochs",
-                     json_real((double)s->total_steps / s->steps_per_epoch), "optimizer", s->optim.type,
-                     "precision", s->main.precision == TR_PRECISION_BF16 ? "bf16" : "f32", "device",
-                     s->device->ops->name, "device_description", s->device->description, "hosts", w->nodes,
-                     "threads", s->device->threads, "mpi", w->mpi_version, "started", r->started, "finished",
-                     now));
+        o,
+        json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:o, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s}", "model",
+                  s->model.type, "dataset", s->info.description, "classes", (json_int_t)s->info.classes,
+                  "batch_size", (json_int_t)s->order.batch_size, "micro_batch",
+                  (json_int_t)s->order.micro_batch, "learning_rate", s->optim.lr, "epochs",
+                  json_real((double)steps_done / s->steps_per_epoch), "optimizer", s->optim.type, "precision",
+                  s->main.precision == TR_PRECISION_BF16 ? "bf16" : "f32", "device", s->device->ops->name,
+                  "device_description", s->device->description, "hosts", w->nodes, "threads",
+                  s->device->threads, "mpi", w->mpi_version, "started", r->started, "finished", now));
     const char *name = tr_config_get(s->config, "run.name"), *slash = strrchr(tr_run_dir(r->run), '/');
     json_object_set_new(o, "name", json_string(*name ? name : slash ? slash + 1 : tr_run_dir(r->run)));
     json_object_set_new(o, "checkpoint_stall_sec", json_real(r->save_sec));
@@ -238,6 +238,6 @@ tr_status_t tr_report_summary(tr_report_t *r, const char *status, int64_t steps_
     json_object_set_new(o, "skipped", json_integer(skipped));
     if (r->lines_lost > 0) json_object_set_new(o, "metrics_lines_lost", json_integer(r->lines_lost));
     if (strcmp(status, "failed") == 0) json_object_set_new(o, "error", json_string(tr_error_last()->message));
-    describe_run(r, o);
+    describe_run(r, steps_done, o);
     return tr_run_summary(r->run, o);
 }

@@ -4,6 +4,7 @@
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 static _Atomic int pending; /* the watchdog reads it, too; without a lock, so that a handler may set it */
@@ -11,8 +12,10 @@ static atomic_bool said;
 static struct sigaction before[3];
 static const int watched[3] = {SIGTERM, SIGINT, SIGUSR1};
 
+/* The first one is the one that is told: launchers send others behind it. */
 static void note(int number) {
-    atomic_store(&pending, number);
+    int none = 0;
+    atomic_compare_exchange_strong(&pending, &none, number);
 }
 
 void tr_signals_install(void) {
@@ -35,7 +38,10 @@ void tr_signals_restore(void) {
 
 void tr_signals_say(int number) {
     if (atomic_exchange(&said, true)) return;
-    const char *name = number == SIGTERM ? "TERM" : number == SIGINT ? "INT" : "USR1";
+    const char *term = getenv("OMPI_COMM_WORLD_SIZE") ? "TERM, which mpirun sends on Ctrl-C, too" : "TERM",
+               *name = number == SIGTERM  ? term
+                       : number == SIGINT ? "INT"
+                                          : "USR1";
     if (number != 0)
         TR_INFO("asked to stop (%s): this step is ended and a checkpoint saved", name);
     else

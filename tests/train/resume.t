@@ -60,8 +60,11 @@ pid=$!
 for _ in $(seq 1200); do [ -s ctrl-c/metrics.jsonl ] && break; sleep 0.05; done
 kill -INT $pid
 wait $pid
-grep -q "asked to stop" ctrl-c/log.txt && tail -n 1 ctrl-c/log.txt | grep -q "stopped by a signal after step" && grep -q '"status": "stopped"' ctrl-c/summary.json
+grep -q "asked to stop (TERM, which mpirun sends on Ctrl-C" ctrl-c/log.txt && tail -n 1 ctrl-c/log.txt | grep -q "stopped by a signal after step" && grep -q '"status": "stopped"' ctrl-c/summary.json
 ok $? "INT to the launcher: the log has the notice and the outcome"
+value() { sed -n "s/^ *\"$1\": \([0-9.e+]*\),*$/\1/p" ctrl-c/summary.json; }
+awk -v epochs="$(value epochs)" -v samples="$(value samples)" 'BEGIN { d = epochs - samples / 600; exit !(samples > 0 && d < 1e-6 * epochs && d > -1e-6 * epochs) }'
+ok $? "its summary has the epochs that were done: $(value epochs) of $(value samples) samples"
 at=$(readlink signal/checkpoints/latest | sed 's/step-0*//')
 run 1 net.ini run.dir=signal $exact train.steps=$((at + 20)) optimizer.lr=0.001
 ok $? "and the run goes on from it"
