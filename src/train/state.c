@@ -28,7 +28,9 @@ static tr_status_t add_name(names_t *list, const char *name, const char *suffix,
     tr_str_printf(&text, suffix ? "%s.%s" : "%s", name, suffix);
     TR_TRY(tr_str_take(&text, &full));
     const tr_named_tensor_t tensor = {full, info->dtype, info->shape, data};
-    return tr_vec_push(list, tensor);
+    const tr_status_t status = tr_vec_push(list, tensor);
+    if (status != TR_OK) tr_free(&full);
+    return status;
 }
 
 /* A state that mirrors the parameters is saved per parameter, "conv1.weight.adam.m", so that the block's

@@ -4,6 +4,7 @@
 #include "trainer/comm.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
+#include "trainer/state.h"
 #include "trainer/train.h"
 
 #include <setjmp.h>
@@ -31,11 +32,8 @@ static const char text[] =
     "[optimizer]\nclip_norm = 1\nema = 0.9\n"
     "[log]\nevery = 1\n";
 
-/* Allocations of a run; `with` are further settings, NULL behind the last. */
-static int64_t allocations(const char *const *with) {
+static tr_config_t *config_of(const char *const *with) {
     const tr_config_table_t *const *tables;
-    const tr_train_params_t params = {.config_path = "test.ini", .version = "test"};
-    const tr_mem_stats_t before = tr_mem_stats();
     tr_config_t *config = NULL;
     size_t count;
     OK(tr_all_tables(&tables, &count));
@@ -43,6 +41,14 @@ static int64_t allocations(const char *const *with) {
     OK(tr_config_load_text(config, "test.ini", text, sizeof text - 1));
     for (; *with; with++) OK(tr_config_set(config, *with, "test"));
     OK(tr_config_check(config));
+    return config;
+}
+
+/* Allocations of a run; `with` are further settings, NULL behind the last. */
+static int64_t allocations(const char *const *with) {
+    const tr_train_params_t params = {.config_path = "test.ini", .version = "test"};
+    const tr_mem_stats_t before = tr_mem_stats();
+    tr_config_t *config = config_of(with);
     OK(tr_train(config, world, &params));
     tr_config_destroy(&config);
     const tr_mem_stats_t after = tr_mem_stats();
@@ -105,6 +111,30 @@ static void many_features_share_one_mean(void **state) {
     (void)allocations(flat);
 }
 
+/* Every allocation of a snapshot fails once. */
+static void a_snapshot_without_memory_leaves_nothing(void **state) {
+    (void)state;
+    const char *const none[] = {NULL};
+    const tr_session_params_t params = {.training = true, .size = 1};
+    tr_config_t *config = config_of(none);
+    tr_session_t *session = NULL;
+    OK(tr_session_create(config, NULL, &params, &session));
+    const int64_t live = tr_mem_stats().live;
+    tr_status_t status = TR_ERR_MEMORY;
+    for (int64_t nth = 1; status != TR_OK; nth++) {
+        tr_snapshot_t *snapshot = NULL;
+        tr_mem_fail_at(nth);
+        status = tr_snapshot_create(session, &snapshot);
+        tr_mem_fail_at(0);
+        assert_true(status == TR_OK || status == TR_ERR_MEMORY);
+        if (status == TR_OK) tr_snapshot_destroy(&snapshot);
+        assert_int_equal(tr_mem_stats().live, live);
+        assert_true(nth < 1000);
+    }
+    tr_session_destroy(&session);
+    tr_config_destroy(&config);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_allocates_nothing),
@@ -112,6 +142,7 @@ int main(void) {
         cmocka_unit_test(nor_on_the_strict_device),
         cmocka_unit_test(validation_and_checkpoints_leave_nothing),
         cmocka_unit_test(many_features_share_one_mean),
+        cmocka_unit_test(a_snapshot_without_memory_leaves_nothing),
     };
     if (tr_world_open(NULL, &world) != TR_OK) return 1;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
