@@ -50,6 +50,8 @@ typedef struct {
 extern const tr_config_table_t tr_data_config;
 /* Whether numbers to predict with these moments are too far from mean 0 and deviation 1 to be trained on as they are. */
 bool tr_target_is_far(double mean, double deviation);
+/* The same of inputs; small ones may be rare marks. */
+bool tr_input_is_large(double mean, double deviation);
 
 /* -- data sets ------------------------------------------------------------------------------------------- */
 

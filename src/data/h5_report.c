@@ -12,6 +12,7 @@
 #define NAMED_CLASSES  20
 #define NAMED_CHANNELS 8
 #define MAX_CHANNELS   4096
+#define KEY_CHANNELS   64 /* data.mean and data.std have room for so many */
 #define PIECES         64 /* places of the data set from which values are taken */
 
 typedef struct {
@@ -143,14 +144,21 @@ static void add_values(stats_t *s, const double *value, int64_t count) {
     s->values += count / s->channels;
 }
 
+static double mean_of(const stats_t *s, int64_t c) {
+    return s->sum[c] / (double)s->values;
+}
+
+static double deviation_of(const stats_t *s, int64_t c) {
+    const double mean = mean_of(s, c), variance = s->squares[c] / (double)s->values - mean * mean;
+    return variance > 0 ? sqrt(variance) : 0;
+}
+
 static void print_stats(report_t *r, const char *what, const stats_t *s, const char *of) {
     for (int64_t c = 0; c < s->channels && c < NAMED_CHANNELS; c++) {
-        double mean = s->sum[c] / (double)s->values,
-               variance = s->squares[c] / (double)s->values - mean * mean;
         char name[48] = "";
         if (s->channels > 1) snprintf(name, sizeof name, "%lld: ", (long long)c);
         tr_str_printf(r->out, "  %-9s  %smin %.6g, max %.6g, mean %.6g, std %.6g%s\n", c ? "" : what, name,
-                      s->min[c], s->max[c], mean, sqrt(variance > 0 ? variance : 0), c ? "" : of);
+                      s->min[c], s->max[c], mean_of(s, c), deviation_of(s, c), c ? "" : of);
     }
     if (s->channels > NAMED_CHANNELS)
         tr_str_printf(r->out, "             and %lld more\n", (long long)(s->channels - NAMED_CHANNELS));
@@ -158,13 +166,36 @@ static void print_stats(report_t *r, const char *what, const stats_t *s, const c
 
 static void warn_targets(report_t *r, const stats_t *s) {
     for (int64_t c = 0; c < s->channels; c++) {
-        const double mean = s->sum[c] / (double)s->values,
-                     variance = s->squares[c] / (double)s->values - mean * mean;
-        if (!tr_target_is_far(mean, sqrt(variance > 0 ? variance : 0))) continue;
+        if (!tr_target_is_far(mean_of(s, c), deviation_of(s, c))) continue;
         add_warning(r, "the targets are far from mean 0 and standard deviation 1: train with "
                        "data.target_mean=auto data.target_std=auto");
         return;
     }
+}
+
+/* With the keys that mend it, where they have room for as many numbers; a channel that never varies stays as it is. */
+static void warn_inputs(report_t *r, const stats_t *s) {
+    tr_str_t mean = {0}, std = {0};
+    bool large = false;
+    for (int64_t c = 0; c < s->channels; c++) {
+        const double deviation = deviation_of(s, c);
+        large |= tr_input_is_large(mean_of(s, c), deviation);
+        tr_str_printf(&mean, "%s%.7g", c ? "," : "", mean_of(s, c));
+        tr_str_printf(&std, "%s%.4g", c ? "," : "", deviation > 0 ? deviation : 1);
+    }
+    if (large && s->channels <= KEY_CHANNELS && mean.text && std.text)
+        tr_str_printf(
+            &r->warnings,
+            "warning: the inputs are far from mean 0 and standard deviation 1: train with data.mean=%s "
+            "data.std=%s\n",
+            mean.text, std.text);
+    else if (large)
+        add_warning(
+            r,
+            "the inputs are far from mean 0 and standard deviation 1: begin model.layers with batchnorm, or "
+            "normalise them when the file is made");
+    tr_str_free(&mean);
+    tr_str_free(&std);
 }
 
 /* Reads `pieces` stretches of `rows` samples, spread evenly, of one field. */
@@ -214,6 +245,9 @@ static tr_status_t stats_of(report_t *r, int field, const char *what) {
              tr_format_bytes(sec > 0 ? bytes / sec : 0, rate));
     if (status == TR_OK) print_stats(r, what, &s, of);
     if (status == TR_OK && field == 1) warn_targets(r, &s);
+    if (status == TR_OK && field == 0 && r->split == TR_SPLIT_TRAIN && !r->dataset->info.channels &&
+        f->dtype != TR_U8)
+        warn_inputs(r, &s);
     tr_free(&room);
     return status;
 }

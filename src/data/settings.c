@@ -80,5 +80,9 @@ const tr_config_table_t tr_data_config = {"data", fields, TR_COUNT(fields), size
 #define NEAR 0.01
 
 bool tr_target_is_far(double mean, double deviation) {
-    return fabs(mean) > FAR || deviation > FAR || (deviation > 0 && deviation < NEAR);
+    return tr_input_is_large(mean, deviation) || (deviation > 0 && deviation < NEAR);
+}
+
+bool tr_input_is_large(double mean, double deviation) {
+    return fabs(mean) > FAR || deviation > FAR;
 }

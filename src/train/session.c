@@ -379,6 +379,7 @@ static tr_status_t fit_graph(tr_session_t *s) {
 static tr_status_t open_parts(tr_session_t *s) {
     TR_TRY(open_data(s));
     TR_TRY(tr_targets_resolve(s));
+    TR_TRY(tr_inputs_check(s));
     return open_device(s);
 }
 

@@ -1,5 +1,6 @@
 /* Numbers to predict in units of their own: (y - mean) / std goes into the loss, and output * std + mean comes out of an evaluation. */
 #include "targets.h"
+#include "moments.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
 #include "trainer/ops.h"
@@ -9,63 +10,12 @@
 #include <string.h>
 
 #define SAMPLE_BYTES (64 << 20) /* of targets that auto looks at, at most */
-#define GLANCE_BYTES (1 << 20)  /* to see whether they are fit to train on */
-#define PIECE_BYTES  (1 << 16)
+#define GLANCE_BYTES (1 << 20)  /* to see whether values are fit to train on */
 
-/* -- moments --------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    int count; /* of targets told apart, 1: all alike */
-    double samples, mean[TR_TARGETS_MAX], squares[TR_TARGETS_MAX];
-} moments_t;
-
-static int y_field(const tr_session_t *s) {
+static int field_of(const tr_session_t *s, const char *name) {
     for (int f = 0; f < s->info.field_count; f++)
-        if (strcmp(s->info.field[f].name, "y") == 0) return f;
+        if (strcmp(s->info.field[f].name, name) == 0) return f;
     return -1;
-}
-
-static double deviation(const moments_t *m, int i) {
-    return m->samples > 0 ? sqrt(m->squares[i] / m->samples) : 0;
-}
-
-/* Welford's running moments: no difference of large sums. */
-static void add_values(moments_t *m, const float *values, int64_t rows) {
-    for (int64_t row = 0; row < rows; row++) {
-        m->samples++;
-        for (int i = 0; i < m->count; i++) {
-            const double value = values[row * m->count + i], before = value - m->mean[i];
-            m->mean[i] += before / m->samples;
-            m->squares[i] += before * (value - m->mean[i]);
-        }
-    }
-}
-
-/* Of the training data, or of pieces spread evenly over them where they are many. The same on every rank. */
-static tr_status_t measure(const tr_session_t *s, int64_t bytes, moments_t *m) {
-    tr_dataset_t *data = s->dataset[TR_SPLIT_TRAIN];
-    const int y = y_field(s);
-    const tr_field_t *field = &s->info.field[y];
-    const int64_t n = data->info.samples, one = field->sample_bytes, last = field->shape.ndim - 1,
-                  rows = PIECE_BYTES > one ? PIECE_BYTES / one : 1,
-                  wanted = bytes / one < n ? bytes / one + 1 : n, pieces = (wanted + rows - 1) / rows,
-                  width = last < 0 ? 1 : field->shape.dim[last];
-    char *values = NULL;
-    tr_status_t status = TR_OK;
-    *m = (moments_t){.count = width <= TR_TARGETS_MAX ? (int)width : 1};
-    TR_TRY(tr_alloc((size_t)(rows * one), "targets", &values));
-    for (int64_t p = 0; p < pieces && status == TR_OK; p++) {
-        void *dst[TR_DATASET_MAX_FIELDS] = {0};
-        const int64_t first = n * p / pieces, behind = n * (p + 1) / pieces - first,
-                      count = behind < rows ? behind : rows;
-        dst[y] = values;
-        status = data->ops->read(data, first, count, dst);
-        if (status == TR_OK)
-            add_values(m, (const float *)(void *)values,
-                       count * one / (int64_t)sizeof(float) / (int64_t)m->count);
-    }
-    tr_free(&values);
-    return status;
 }
 
 /* -- settings -------------------------------------------------------------------------------------------- */
@@ -97,23 +47,23 @@ static tr_status_t match(tr_session_t *s, int means, int stds) {
     return TR_OK;
 }
 
-static void warn_far(const moments_t *m) {
+static void warn_far(const tr_field_moments_t *m) {
     for (int i = 0; i < m->count; i++) {
-        if (!tr_target_is_far(m->mean[i], deviation(m, i))) continue;
+        if (!tr_target_is_far(m->mean[i], tr_field_deviation(m, i))) continue;
         TR_WARN(
             "the targets have mean %.4g and standard deviation %.4g; training wants about 0 and 1, and may "
             "diverge or stand still. Set data.target_mean=auto data.target_std=auto: predictions and "
             "scores stay in units of the data",
-            m->mean[i], deviation(m, i));
+            m->mean[i], tr_field_deviation(m, i));
         return;
     }
 }
 
-static tr_status_t read_keys(tr_session_t *s, const moments_t *m) {
+static tr_status_t read_keys(tr_session_t *s, const tr_field_moments_t *m) {
     int means = m->count, stds = m->count;
     for (int i = 0; i < m->count; i++) {
         s->target_mean[i] = (float)m->mean[i];
-        s->target_std[i] = deviation(m, i) > 0 ? (float)deviation(m, i) : 1;
+        s->target_std[i] = tr_field_deviation(m, i) > 0 ? (float)tr_field_deviation(m, i) : 1;
     }
     if (!is_auto(s->data.target_mean))
         TR_TRY(parse("data.target_mean", s->data.target_mean, false, s->target_mean, &means));
@@ -124,19 +74,47 @@ static tr_status_t read_keys(tr_session_t *s, const moments_t *m) {
 
 tr_status_t tr_targets_resolve(tr_session_t *s) {
     const bool wants_moments = is_auto(s->data.target_mean) || is_auto(s->data.target_std);
-    moments_t m = {.count = 1};
-    if (s->info.classes > 0 || (!s->params.prediction && y_field(s) < 0)) return TR_OK;
+    tr_field_moments_t m = {.count = 1};
+    if (s->info.classes > 0 || (!s->params.prediction && field_of(s, "y") < 0)) return TR_OK;
     if (wants_moments && !s->params.training)
         return TR_FAIL(TR_ERR_CONFIG,
                        "data.target_mean and data.target_std = auto are of the training data, and what they "
                        "were is not known here: give the numbers");
-    if (s->params.training && s->info.field[y_field(s)].dtype != TR_F32)
+    if (s->params.training && s->info.field[field_of(s, "y")].dtype != TR_F32)
         return wants_moments ? TR_FAIL(TR_ERR_CONFIG, "data.target_mean and data.target_std = auto want "
                                                       "targets of type f32: give the numbers")
                              : read_keys(s, &m);
-    if (s->params.training) TR_TRY(measure(s, wants_moments ? SAMPLE_BYTES : GLANCE_BYTES, &m));
+    if (s->params.training)
+        TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], field_of(s, "y"),
+                                wants_moments ? SAMPLE_BYTES : GLANCE_BYTES, &m));
     TR_TRY(read_keys(s, &m));
     if (s->targets == 0) warn_far(&m);
+    return TR_OK;
+}
+
+/* A norm before anything is learnt makes up for any units. */
+static bool begins_with_norm(const tr_session_t *s) {
+    const char *text = tr_config_get(s->config, "model.layers"), *norm = strstr(text, "norm"),
+               *conv = strstr(text, "conv"), *linear = strstr(text, "linear");
+    return norm && (!conv || norm < conv) && (!linear || norm < linear);
+}
+
+tr_status_t tr_inputs_check(const tr_session_t *s) {
+    const int x = field_of(s, "x");
+    tr_field_moments_t m;
+    if (!s->params.training || s->params.rank > 0 || x < 0 || s->info.field[x].dtype != TR_F32 ||
+        s->info.channels > 0 || begins_with_norm(s))
+        return TR_OK;
+    TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], x, GLANCE_BYTES, &m));
+    for (int i = 0; i < m.count; i++) {
+        if (!tr_input_is_large(m.mean[i], tr_field_deviation(&m, i))) continue;
+        TR_WARN("the inputs have mean %.4g and standard deviation %.4g; training wants about 0 and 1, and "
+                "may stand "
+                "still. Set data.mean and data.std (`trainer data FILE` shows the numbers), or begin with "
+                "batchnorm",
+                m.mean[i], tr_field_deviation(&m, i));
+        return TR_OK;
+    }
     return TR_OK;
 }
 

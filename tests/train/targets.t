@@ -35,6 +35,16 @@ ok $? "also where the keys are auto"
 run 2 predict net.ini net n.h5 p.h5 && grep -q "the inputs are /test/x of n.h5; FILE:GROUP" out && "$TRAINER" data p.h5 data.x=prediction >out 2>&1 && grep -qE "mean (4[5-9]|5[0-5])[0-9]{4}" out
 ok $? "predictions are in units of the data"
 
+# They are floats without a mean and a deviation beside them: as inputs they want these.
+raw="data.train=p.h5 data.test= data.x=prediction data.y=prediction"
+keys=$(sed -n 's/^warning: the inputs are far from mean 0 and standard deviation 1: train with \(data.mean=[45][0-9.]* data.std=[0-9.e+]*\)$/\1/p' out) && [ -n "$keys" ]
+ok $? "inputs in large units: trainer data says which keys mend it"
+run 2 net.ini run.dir=large $raw $auto train.steps=1 && [ "$(grep -c 'warning: the inputs have mean [45].*e+05.*Set data.mean and data.std' out)" = 1 ]
+ok $? "a run says so, once"
+run 2 net.ini run.dir=mended $raw $auto $keys train.steps=1 && ! grep -q warning out && "$TRAINER" data p.h5 data.x=prediction $keys >out 2>&1 && ! grep -q warning out &&
+    run 2 net.ini run.dir=norm $raw $auto train.steps=1 "model.layers=batchnorm, linear 1" && ! grep -q warning out
+ok $? "not where they are normalised, by the keys or by a layer"
+
 "$TRAINER" import csv n.csv all.h5 >out 2>&1 && run 1 predict net.ini net all.h5 all-p.h5 && grep -q "^2000 samples of all.h5:/train/x" out
 ok $? "a file that has training data alone"
 

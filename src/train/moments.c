@@ -1,0 +1,46 @@
+#include "moments.h"
+#include "trainer/mem.h"
+
+#include <math.h>
+
+#define PIECE_BYTES (1 << 16)
+
+double tr_field_deviation(const tr_field_moments_t *m, int i) {
+    return m->samples > 0 ? sqrt(m->squares[i] / m->samples) : 0;
+}
+
+/* Welford's running moments: no difference of large sums. */
+static void add_values(tr_field_moments_t *m, const float *values, int64_t rows) {
+    for (int64_t row = 0; row < rows; row++) {
+        m->samples++;
+        for (int i = 0; i < m->count; i++) {
+            const double value = values[row * m->count + i], before = value - m->mean[i];
+            m->mean[i] += before / m->samples;
+            m->squares[i] += before * (value - m->mean[i]);
+        }
+    }
+}
+
+tr_status_t tr_field_moments(tr_dataset_t *data, int field, int64_t bytes, tr_field_moments_t *m) {
+    const tr_field_t *f = &data->info.field[field];
+    const int64_t n = data->info.samples, one = f->sample_bytes, last = f->shape.ndim - 1,
+                  rows = PIECE_BYTES > one ? PIECE_BYTES / one : 1,
+                  wanted = bytes / one < n ? bytes / one + 1 : n, pieces = (wanted + rows - 1) / rows,
+                  width = last < 0 ? 1 : f->shape.dim[last];
+    char *values = NULL;
+    tr_status_t status = TR_OK;
+    *m = (tr_field_moments_t){.count = width <= TR_TARGETS_MAX ? (int)width : 1};
+    TR_TRY(tr_alloc((size_t)(rows * one), "values", &values));
+    for (int64_t p = 0; p < pieces && status == TR_OK; p++) {
+        void *dst[TR_DATASET_MAX_FIELDS] = {0};
+        const int64_t first = n * p / pieces, behind = n * (p + 1) / pieces - first,
+                      count = behind < rows ? behind : rows;
+        dst[field] = values;
+        status = data->ops->read(data, first, count, dst);
+        if (status == TR_OK)
+            add_values(m, (const float *)(void *)values,
+                       count * one / (int64_t)sizeof(float) / (int64_t)m->count);
+    }
+    tr_free(&values);
+    return status;
+}

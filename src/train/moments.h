@@ -1,0 +1,16 @@
+/* Mean and standard deviation of a field of a data set, by a look at pieces spread evenly over it. Private to src/train. */
+#ifndef TRAINER_MOMENTS_H
+#define TRAINER_MOMENTS_H
+
+#include "trainer/session.h"
+
+typedef struct {
+    int count; /* of values told apart: the last dimension's, 1: all alike */
+    double samples, mean[TR_TARGETS_MAX], squares[TR_TARGETS_MAX];
+} tr_field_moments_t;
+
+/* Of `bytes` of field `field`, which is f32, or of all of it. The same on every rank that calls it; not collective. */
+tr_status_t tr_field_moments(tr_dataset_t *dataset, int field, int64_t bytes, tr_field_moments_t *out);
+double tr_field_deviation(const tr_field_moments_t *moments, int i);
+
+#endif
