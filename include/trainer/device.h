@@ -24,7 +24,7 @@ typedef struct tr_event tr_event_t;
 typedef enum { TR_COPY_TO_DEVICE, TR_COPY_TO_HOST, TR_COPY_ON_DEVICE } tr_copy_kind_t;
 
 typedef struct {
-    int threads;   /* CPU threads to compute with, if OpenMP makes as many; 0: as many as this process may run on */
+    int threads; /* CPU threads to compute with, if OpenMP makes as many; 0: as many as this process may run on */
     int index;     /* which GPU; -1: by local rank */
     uint64_t seed; /* strict: seed of its legal orders */
     bool direct;   /* convolutions by direct sums only */
@@ -108,7 +108,7 @@ struct tr_device {
     bool host_visible;     /* device memory can be read and written by the host as it is */
     bool immediate;        /* work is done when the call returns; streams and events do nothing */
     bool fast_bf16;        /* products of bf16 have instructions; else they are emulated, slower than f32 */
-    bool winograd;         /* convolutions may be computed by Winograd's algorithm */
+    bool winograd;         /* convolutions may be computed by Winograd's algorithm; prepare goes by it */
     int threads;           /* CPU threads that compute; 0 where none do */
     size_t memory_bytes;   /* what may be planned for */
     char description[256]; /* "AMD EPYC ..., 2 threads, AVX-512" */

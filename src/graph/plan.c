@@ -1,6 +1,7 @@
 /* The memory planner: lifetimes, in-place outputs, and one arena that all programs share. */
 #include "graph_int.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -232,21 +233,46 @@ static void plan_regions(tr_graph_t *g) {
     m->total = m->params + m->reduced + m->model_state + m->optim_state + m->consts + m->inputs + m->arena;
 }
 
-static tr_status_t too_large(const tr_graph_t *g, size_t limit) {
+/* What the run would need with convolutions by direct sums; 0 where that cannot be said. The graph is not to be run after it. */
+static size_t total_of_direct_sums(tr_graph_t *g) {
+    const tr_memory_plan_t planned = g->memory;
+    tr_status_t status = TR_OK;
+    if (!g->device->winograd) return planned.total;
+    g->device->winograd = false;
+    tr_exec_release(g);
+    g->memory = (tr_memory_plan_t){0};
+    for (int i = 0; i < (int)g->programs.count && status == TR_OK; i++) {
+        tr_program_t *p = g->programs.data[i];
+        p->arena_bytes = p->arena_sum = 0;
+        for (size_t k = 0; k < p->nodes.count && status == TR_OK; k++) status = prepare(g, p->nodes.data[k]);
+        if (status == TR_OK) status = plan_arena(g, i);
+    }
+    plan_regions(g);
+    const size_t total = status == TR_OK ? g->memory.total : 0;
+    g->memory = planned;
+    g->device->winograd = true;
+    return total;
+}
+
+static tr_status_t too_large(tr_graph_t *g, size_t limit) {
+    const size_t direct = total_of_direct_sums(g);
     const tr_memory_plan_t *m = &g->memory;
-    char text[8][32];
+    char text[8][32], remedy[96] = "";
+    if (direct > 0 && direct <= limit)
+        snprintf(remedy, sizeof remedy, "With winograd = no it needs %s, and is slower. Else use",
+                 tr_format_bytes((double)direct, text[7]));
     return TR_FAIL(
         TR_ERR_MEMORY,
         "the run needs %s on device '%s', which has %s:\n"
         "  parameters           %s\n  gradients            %s\n  optimizer state      %s\n"
         "  activations, scratch %s\n  inputs               %s\n"
-        "Use a smaller data.micro_batch (activations shrink with it), a smaller model, or more memory.",
+        "%s a smaller data.micro_batch (activations shrink with it), a smaller model, or more memory.",
         tr_format_bytes((double)m->total, text[0]), g->device->ops->name,
         tr_format_bytes((double)limit, text[1]), tr_format_bytes((double)m->params, text[2]),
         tr_format_bytes((double)m->reduced, text[3]),
         tr_format_bytes((double)(m->optim_state + m->model_state), text[4]),
-        tr_format_bytes((double)m->arena, text[5]),
-        tr_format_bytes((double)(m->inputs + m->consts), text[6]));
+        tr_format_bytes((double)m->arena, text[5]), tr_format_bytes((double)(m->inputs + m->consts), text[6]),
+        remedy[0] ? remedy : "Use");
 }
 
 tr_status_t tr_graph_plan(tr_graph_t *g, size_t limit_bytes) {

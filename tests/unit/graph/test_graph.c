@@ -230,6 +230,40 @@ static void a_plan_that_does_not_fit_says_what_takes_how_much(void **state) {
     stop(&n);
 }
 
+/* What planning a wide convolution within `limit` comes to: its bytes in *total. */
+static tr_status_t plan_wide(bool direct, size_t limit, size_t *total) {
+    const tr_conv_attr_t attr = {
+        .spatial = 2, .groups = 1, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}};
+    net_t n = {0};
+    tr_tensor_t w, y;
+    OK(tr_device_open("cpu", &(tr_device_params_t){.threads = 1, .direct = direct}, &n.device));
+    OK(tr_graph_create(n.device, &n.g));
+    OK(tr_program_begin(n.g, "eval", TR_EVAL, &n.program));
+    OK(tr_input(n.g, "x", TR_F32, &TR_SHAPE(4, 14, 14, 128), &n.x));
+    OK(tr_param(n.g, "w", &TR_SHAPE(128, 3, 3, 128), &weight_spec, &w));
+    OK(tr_conv(n.g, n.x, w, TR_NONE, &attr, &y));
+    OK(tr_program_end(n.g));
+    const tr_status_t status = tr_graph_plan(n.g, limit);
+    *total = tr_graph_memory(n.g).total;
+    assert_true(n.device->winograd == !direct);
+    stop(&n);
+    return status;
+}
+
+/* Its transformed filters take four times the memory of the filters. */
+static void winograd_is_named_where_direct_sums_would_fit(void **state) {
+    size_t with, without, total;
+    OK(plan_wide(false, 0, &with));
+    OK(plan_wide(true, 0, &without));
+    assert_true(without < with);
+    assert_int_equal(plan_wide(false, without, &total), TR_ERR_MEMORY);
+    assert_non_null(strstr(tr_error_last()->message, "winograd = no"));
+    assert_int_equal(total, with);
+    assert_int_equal(plan_wide(false, without - 1, &total), TR_ERR_MEMORY);
+    assert_null(strstr(tr_error_last()->message, "winograd"));
+    OK(plan_wide(false, with, &total));
+}
+
 static void steps_allocate_nothing(void **state) {
     net_t n = {0};
     start(&n, "cpu");
@@ -343,6 +377,7 @@ int main(void) {
         cmocka_unit_test(accumulation_adds_and_overwriting_does_not),
         cmocka_unit_test(nothing_alive_overlaps),
         cmocka_unit_test(a_plan_that_does_not_fit_says_what_takes_how_much),
+        cmocka_unit_test(winograd_is_named_where_direct_sums_would_fit),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(buckets_cover_the_block_once_each_behind_its_last_writer),
         cmocka_unit_test(gradients_lie_in_the_order_of_backward),
