@@ -30,6 +30,9 @@ result $? "-k chooses"
 result $? "nothing run is a failure"
 clear; unit c '' 'echo; echo "# skip: no GPU here"; exit 77'; ! run && grep -q '^ok 1 .*# SKIP no GPU here$' out && grep -q '^0 passed, 0 failed, 1 skipped$' out
 result $? "a skip says why, and is not a pass"
+clear; unit r '' 'echo "a.c:1: runtime error: too far" >"${UBSAN_OPTIONS##*log_path=}.1"'; ! run && grep -q '^# .*too far' out && grep -q '1 failed' out
+result $? "a report of a sanitizer is a failure, whatever the exit code"
+clear; unit r '' 'echo "WARNING: AddressSanitizer failed to allocate" >"${ASAN_OPTIONS##*log_path=}.1"'; run; result $? "but not each of its notes"
 clear; unit d '//TEST timeout=1' 'sleep 60'; ! run && grep -q 'time limit of 1 s' out
 result $? "a time limit"
 clear; unit e '//TEST np=2' '[ "$OMPI_COMM_WORLD_RANK" != 1 ]'; ! run && grep -q '^not ok 1' out
