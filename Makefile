@@ -1,6 +1,6 @@
 # trainer: build, test, install. GNU make; everything is built below O (default: build).
 #
-#   make                 the program, its library and, where the CUDA toolkit is, libtrainer_cuda.so
+#   make                 the program and its library
 #   make demo            installs what is missing, builds, trains on synthetic digits with several ranks
 #   make test            installs what is missing, builds, runs the tests       make test k=graph  only those with "graph" in their path
 #   make bench           speed beside PyTorch's and the machine's: tools/bench says what it takes            make bench k=loader
@@ -72,7 +72,9 @@ have_jansson := $(call have,jansson.h,$(other_cflags))
 have_xxhash  := $(call have,xxhash.h,$(other_cflags))
 have_zlib    := $(call have,zlib.h,$(other_cflags))
 have_cmocka  := $(call have,stdarg.h stddef.h setjmp.h stdint.h cmocka.h,$(call pkg,--cflags,cmocka))
-have_cuda    := $(if $(filter 0 no,$(CUDA)),,$(if $(NVCC),$(call have,cuda_runtime.h,$(cuda_cflags))))
+cuda_code    := $(wildcard src/device/cuda/*.c src/device/cuda/*.cu)
+no_cuda_code := there is no CUDA device in this source yet: a build for CPUs
+have_cuda    := $(if $(filter 0 no,$(CUDA)),,$(if $(and $(cuda_code),$(NVCC)),$(call have,cuda_runtime.h,$(cuda_cflags))))
 have_cudnn   := $(if $(have_cuda),$(call have,cudnn.h,$(cuda_cflags)))
 have_nccl    := $(if $(have_cuda),$(call have,nccl.h,$(cuda_cflags)))
 missing      := $(strip $(if $(have_mpi),,MPI) $(if $(have_hdf5),,HDF5) $(if $(have_dnnl),,oneDNN) $(if $(have_jansson),,jansson) \
@@ -81,7 +83,7 @@ missing      := $(strip $(if $(have_mpi),,MPI) $(if $(have_hdf5),,HDF5) $(if $(h
 missing_run  := $(strip $(missing) $(if $(shell command -v $(firstword $(MPIEXEC)) 2>/dev/null),,$(firstword $(MPIEXEC))))
 missing_test := $(strip $(missing_run) $(if $(have_cmocka),,cmocka))
 
-$(if $(filter 1 yes,$(CUDA)),$(if $(have_cuda),,$(error CUDA=1, but no nvcc with cuda_runtime.h under CUDA_HOME='$(cuda_home)'; set CUDA_HOME)))
+$(if $(filter 1 yes,$(CUDA)),$(if $(have_cuda),,$(error CUDA=1, but $(if $(cuda_code),no nvcc with cuda_runtime.h under CUDA_HOME='$(cuda_home)'; set CUDA_HOME,$(no_cuda_code)))))
 $(if $(filter thread,$(SAN)),$(if $(filter-out thread undefined,$(SAN)),$(error SAN: thread excludes address; choose one)))
 
 # The number of VERSION, and the commit where this is a checkout.
@@ -98,7 +100,7 @@ libs     = $(san) -fopenmp $(mpi_libs) $(hdf5_libs) $(dnnl_libs) $(other_libs) -
 # -- sources: a new file in a known folder needs no edit here ----------------------------------------------------------
 find     = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
 # src/device/cuda is not in the library: it is for libtrainer_cuda.so, built where have_cuda and loaded by dlopen.
-cuda_src := $(if $(have_cuda),$(wildcard src/device/cuda/*.c src/device/cuda/*.cu))
+cuda_src := $(if $(have_cuda),$(cuda_code))
 lib_c   := $(filter-out src/cmd/% src/device/cuda/%,$(call find,src,*.c))
 cmd_c   := $(call find,src/cmd,*.c)
 unit_c  := $(call find,tests,test_*.c) $(call find,tests,make_*.c)
@@ -234,7 +236,7 @@ info:
 	@$(call row,xxHash,$(have_xxhash),$(call macro,xxhash.h,$(other_cflags),XXH_VERSION_MAJOR.XXH_VERSION_MINOR.XXH_VERSION_RELEASE),$(or $(call pkg,--libs,libxxhash),-lxxhash))
 	@$(call row,zlib,$(have_zlib),$(call macro,zlib.h,$(other_cflags),ZLIB_VERSION),$(or $(call pkg,--libs,zlib),-lz))
 	@$(call row,cmocka,$(have_cmocka),$(call pkg,--modversion,cmocka),$(if $(have_cmocka),$(cmocka_libs) (tests),only the tests want it))
-	@$(call row,CUDA,$(have_cuda),$(shell echo $$(($(cuda_v) / 1000)).$$(($(cuda_v) % 1000 / 10))),$(if $(have_cuda),$(cuda_home) for sm_$(CUDA_ARCH),$(if $(filter 0 no,$(CUDA)),left out by CUDA=$(CUDA),no nvcc in PATH or CUDA_HOME: a build for CPUs)))
+	@$(call row,CUDA,$(have_cuda),$(shell echo $$(($(cuda_v) / 1000)).$$(($(cuda_v) % 1000 / 10))),$(if $(have_cuda),$(cuda_home) for sm_$(CUDA_ARCH),$(if $(filter 0 no,$(CUDA)),left out by CUDA=$(CUDA),$(if $(cuda_code),no nvcc in PATH or CUDA_HOME: a build for CPUs,$(no_cuda_code)))))
 	@$(if $(have_cuda),$(call row,cuDNN,$(have_cudnn),$(call macro,cudnn.h,$(cuda_cflags),CUDNN_MAJOR.CUDNN_MINOR.CUDNN_PATCHLEVEL),$(or $(CUDNN_HOME),$(cuda_home))))
 	@$(if $(have_cuda),$(call row,NCCL,$(have_nccl),$(call macro,nccl.h,$(cuda_cflags),NCCL_MAJOR.NCCL_MINOR.NCCL_PATCH),$(or $(NCCL_HOME),$(cuda_home))))
 	@$(call row,build,1,$(O)/,PREFIX $(PREFIX)$(if $(wildcard config.mk),; settings from config.mk))
