@@ -128,18 +128,17 @@ static tr_status_t run(int argc, char **argv) {
     }
     if (asks_help(argv[1])) return cmd_help_print("");
     const cmd_command_t *command = cmd_find(argv[1]);
-    /* trainer CONFIG.ini: there is no argument to spare for its name */
-    if (!command && is_config(argv[1]) && (command = cmd_find("train"))) {
-        argv[0] = (char *)command->name;
-        return command->run(argc, argv);
-    }
+    const bool is_short = !command && is_config(argv[1]); /* trainer CONFIG.ini */
+    if (is_short) command = cmd_find("train");
     if (!command) return fail_unknown(argv[1]);
     for (int i = 2; i < argc; i++)
         if (asks_help(argv[i])) {
-            cmd_help_command(command);
+            if (tr_launch_rank() == 0) cmd_help_command(command);
             return TR_OK;
         }
-    return command->run(argc - 1, argv + 1);
+    if (!is_short) return command->run(argc - 1, argv + 1);
+    argv[0] = (char *)command->name; /* there is no argument to spare for it */
+    return command->run(argc, argv);
 }
 
 int main(int argc, char **argv) {

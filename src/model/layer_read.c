@@ -225,6 +225,13 @@ static tr_status_t fail_unknown(const tr_layer_spec_t *spec) {
         if (known < TR_COUNT(names)) names[known++] = list[i]->name;
         if (known < TR_COUNT(names) && list[i]->alias != NULL) names[known++] = list[i]->alias;
     }
+    if (strcmp(spec->name, "softmax") == 0 || strcmp(spec->name, "log_softmax") == 0 ||
+        strcmp(spec->name, "logsoftmax") == 0)
+        return TR_LAYER_FAIL(
+            spec,
+            "there is no layer '%.64s': the loss (cross_entropy) has it in it, and predict writes "
+            "probabilities. Leave it out.",
+            spec->name);
     const char *near = tr_nearest(spec->name, names, known);
     if (near != NULL)
         return TR_LAYER_FAIL(spec, "there is no layer '%.64s'; did you mean '%s'?", spec->name, near);

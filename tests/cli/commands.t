@@ -24,6 +24,8 @@ bad=
 for c in $commands; do call 0 "$c" --help && grep -q "^trainer $c" out && [ ! -s err ] || bad="$bad $c"; done
 [ -n "$commands" ] && [ -z "$bad" ]
 result $? "every command has --help:${bad:- all}"
+: >net.ini && call 0 net.ini data.train=x.h5 --help && grep -q '^trainer train' out && [ ! -s err ] && call 0 net.ini -h && grep -q '^trainer train' out
+result $? "so has the short form of train, behind whatever was typed already"
 bad=
 for t in layers models optimizers schedules datasets devices; do call 0 help $t && [ "$(grep -c '^  [a-z]' out)" -gt 0 ] || bad="$bad $t"; done
 [ -z "$bad" ]
