@@ -142,25 +142,32 @@ CPU_INLINE double cpu_join_float_lanes(const float *lane) {
     return cpu_join_lanes(wide);
 }
 
-/* The sum over i in [0, n) of `expr` into lanes of `type`, and the rest of fewer than CPU_LANES into `total`. */
-#define CPU_LANE_SUM_(type, join, total, n, i, expr)                                                         \
+/* The sum over i in [begin, end) of `expr` into lanes of `type`, and the rest of fewer than CPU_LANES into `total`. */
+#define CPU_LANE_SUM_(type, join, total, begin, end, i, expr)                                                \
     do {                                                                                                     \
         type lane_[CPU_LANES] = {0};                                                                         \
-        int64_t at_ = 0, n_ = (n);                                                                           \
-        for (; at_ + CPU_LANES <= n_; at_ += CPU_LANES) {                                                    \
+        int64_t begin_ = (begin), at_ = begin_, end_ = (end);                                                \
+        for (; at_ + CPU_LANES <= end_; at_ += CPU_LANES) {                                                  \
             _Pragma("omp simd") for (int l_ = 0; l_ < CPU_LANES; l_++) {                                     \
                 int64_t i = at_ + l_;                                                                        \
                 lane_[l_] += (expr);                                                                         \
             }                                                                                                \
         }                                                                                                    \
-        if (at_ > 0) (total) += join(lane_);                                                                 \
-        for (int64_t i = at_; i < n_; i++) (total) += (expr);                                                \
+        if (at_ > begin_) (total) += join(lane_);                                                            \
+        for (int64_t i = at_; i < end_; i++) (total) += (expr);                                              \
     } while (0)
 
-/* double total += the sum over i in [0, n) of `expr`, floats summed in lanes; n up to a few thousand. */
-#define CPU_LANE_SUM(total, n, i, expr) CPU_LANE_SUM_(float, cpu_join_float_lanes, total, n, i, expr)
-/* The same with elements and lanes in double; any n. */
-#define CPU_LANE_SUM_DOUBLE(total, n, i, expr) CPU_LANE_SUM_(double, cpu_join_lanes, total, n, i, expr)
+/* double total += the sum over i in [0, n) of `expr`, any n: floats summed in lanes over CPU_LANE_PART elements, then in double. */
+#define CPU_LANE_PART 4096
+#define CPU_LANE_SUM(total, n, i, expr)                                                                      \
+    do {                                                                                                     \
+        int64_t n_ = (n);                                                                                    \
+        for (int64_t part_ = 0; part_ < n_; part_ += CPU_LANE_PART)                                          \
+            CPU_LANE_SUM_(float, cpu_join_float_lanes, total, part_,                                         \
+                          n_ - part_ < CPU_LANE_PART ? n_ : part_ + CPU_LANE_PART, i, expr);                 \
+    } while (0)
+/* The same with elements and lanes in double. */
+#define CPU_LANE_SUM_DOUBLE(total, n, i, expr) CPU_LANE_SUM_(double, cpu_join_lanes, total, 0, n, i, expr)
 
 /*
  * Chunks of a sum over `count` things: as many as fit with `grain` in each, from 1 to CPU_CHUNKS; 2, 4 or a multiple

@@ -134,11 +134,27 @@ static void test_one_column_and_nan(void **state) {
     ln_free(&l);
 }
 
+/* A long row of equal deviations: sums in float would all round to the same side. */
+static void test_wide_row(void **state) {
+    enum { WIDTH = 1 << 22 };
+    ln_t l = ln_make(1, WIDTH, 0, 1);
+    const tr_norm_attr_t attr = {1e-5f, TR_ACT_NONE};
+    double mean, rstd;
+    for (int64_t i = 0; i < WIDTH; i++) l.x[i] = i / 32 % 2 ? 0.7f : -0.7f;
+    row_statistics(l.x, WIDTH, (double)1e-5f, &mean, &rstd);
+    RUN(LAYERNORM_FWD, &attr, VIEWS(F32(l.x, 1, WIDTH), F32(l.gamma, WIDTH), F32(l.beta, WIDTH)),
+        VIEWS(F32(l.y, 1, WIDTH), F32(l.mean, 1), F32(l.rstd, 1)));
+    kt_close(l.mean, &mean, 1, 0, 1e-6, "layer norm of a wide row: mean");
+    kt_close(l.rstd, &rstd, 1, 2e-6, 0, "layer norm of a wide row: rstd");
+    ln_free(&l);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layernorm),
         cmocka_unit_test(test_large_mean),
         cmocka_unit_test(test_one_column_and_nan),
+        cmocka_unit_test(test_wide_row),
     };
     return cmocka_run_group_tests(tests, kt_setup, kt_teardown);
 }
