@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#define FIRST_MSEC    500 /* a launcher takes as long to end the others where the machine is busy */
 #define TURN_MSEC     100
 #define LAST_TURN     15
 #define PEER_SAYS_SEC 3 /* more than the last turn */
@@ -67,10 +68,9 @@ static void print_error(tr_status_t status, const tr_error_t *error) {
 /* Several ranks may come upon the same error at the same time. The lowest says it and ends the job, which ends the others while they wait. */
 static void wait_turn(void) {
     const int turn = place.rank < LAST_TURN ? place.rank : LAST_TURN;
+    const int msec = FIRST_MSEC + turn * TURN_MSEC;
     if (turn > 0)
-        nanosleep(&(struct timespec){.tv_sec = turn * TURN_MSEC / 1000,
-                                     .tv_nsec = turn * TURN_MSEC % 1000 * 1000000L},
-                  NULL);
+        nanosleep(&(struct timespec){.tv_sec = msec / 1000, .tv_nsec = msec % 1000 * 1000000L}, NULL);
 }
 
 /* Called wrongly, every rank is called wrongly: before MPI is up the launcher's word tells which one says so. */
