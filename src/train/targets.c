@@ -11,6 +11,7 @@
 
 #define SAMPLE_BYTES (64 << 20) /* of targets that auto looks at, at most */
 #define GLANCE_BYTES (1 << 20)  /* to see whether values are fit to train on */
+#define INPUT_BYTES  (1 << 16)  /* the same of inputs, whose chunks may be large */
 
 static int field_of(const tr_session_t *s, const char *name) {
     for (int f = 0; f < s->info.field_count; f++)
@@ -105,7 +106,7 @@ tr_status_t tr_inputs_check(const tr_session_t *s) {
     if (!s->params.training || s->params.rank > 0 || x < 0 || s->info.field[x].dtype != TR_F32 ||
         s->info.channels > 0 || begins_with_norm(s))
         return TR_OK;
-    TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], x, GLANCE_BYTES, &m));
+    TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], x, INPUT_BYTES, &m));
     for (int i = 0; i < m.count; i++) {
         if (!tr_input_is_large(m.mean[i], tr_field_deviation(&m, i))) continue;
         TR_WARN("the inputs have mean %.4g and standard deviation %.4g; training wants about 0 and 1, and "
