@@ -186,7 +186,7 @@ static tr_status_t first_pass(import_t *m) {
             TR_ERR_DATA,
             "'%s': its labels (column %d) are more than %d different texts; --label names another column.",
             m->path, m->label + 1, MAX_NAMES);
-    qsort(m->names.data, m->names.count, sizeof *m->names.data, by_name);
+    if (m->names.count) qsort(m->names.data, m->names.count, sizeof *m->names.data, by_name);
     return TR_OK;
 }
 
