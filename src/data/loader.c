@@ -208,7 +208,7 @@ static void measure(tr_loader_t *l) {
         sample_bytes += info->field[f].sample_bytes;
         l->direct[f] = info->read_unit == 1 && info->field[f].sample_bytes >= DIRECT_BYTES;
     }
-    l->ahead_max = max64(AHEAD_BYTES / max64(sample_bytes, 1), 1);
+    l->ahead_max = max64(min64(AHEAD_BYTES / max64(sample_bytes, 1), o->samples), 1); /* no data set twice */
     l->piece_max = max64(PIECE_BYTES / largest, max64(info->read_unit, 1));
     /* One window in use and one being filled; beyond, what the consumer may hold and the micro-batch that
      * straddles windows. */

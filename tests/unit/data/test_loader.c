@@ -197,7 +197,7 @@ static void test_memory(void **state) {
     }
 }
 
-/* What is read was announced before, and no more than 32 MiB before. */
+/* What is read was announced before, and no more than 32 MiB, or an epoch, before. */
 enum {
     WIDE = 8192,
     WIDE_SAMPLES = 1500,
@@ -220,11 +220,11 @@ static tr_status_t read_announced(tr_dataset_t *dataset, int64_t first, int64_t 
     return read_plainly(dataset, first, count, dst);
 }
 
-static void check_announced(const tr_order_t *o, bool evaluation) {
+static void check_announced(const tr_order_t *o, int64_t width, bool evaluation, int64_t ahead) {
     tr_loader_params_t p = params_of(o);
     test_dataset_t set;
     tr_loader_t *loader;
-    test_dataset_make(&set, o->samples, WIDE);
+    test_dataset_make(&set, o->samples, width);
     announced_ops = *set.base.ops;
     read_plainly = announced_ops.read;
     announced_ops.read = read_announced;
@@ -241,16 +241,19 @@ static void check_announced(const tr_order_t *o, bool evaluation) {
         assert_ok(tr_loader_release(loader, batch));
     }
     tr_loader_destroy(&loader);
-    assert_in_range(most_under_way, WIDE_AHEAD, WIDE_AHEAD + WIDE_PIECE - 1);
+    assert_in_range(most_under_way, ahead, ahead + WIDE_PIECE - 1);
 }
 
 static void test_announced(void **state) {
     tr_order_t o = {
         .seed = 1, .samples = WIDE_SAMPLES, .batch_size = 16, .micro_batch = 4, .block = 16, .shuffle = 80};
-    check_announced(&o, false);
-    check_announced(&o, true);
+    check_announced(&o, WIDE, false, WIDE_AHEAD);
+    check_announced(&o, WIDE, true, WIDE_AHEAD);
     o.shuffle = 0;
-    check_announced(&o, false);
+    check_announced(&o, WIDE, false, WIDE_AHEAD);
+    o.shuffle = 80;
+    o.samples = 160;
+    check_announced(&o, 1, false, 160);
 }
 
 static void test_synthetic(void **state) {
