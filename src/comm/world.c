@@ -126,7 +126,8 @@ void tr_world_close(tr_world_t **world) {
     if (!w->lost && w->comm != MPI_COMM_NULL) MPI_Comm_free(&w->comm);
     if (!w->lost && w->owns_mpi) MPI_Finalize();
     tr_watchdog_stop(w); /* last: it watches over the finalizing, too */
-    tr_free(world);
+    if (!w->lost) tr_free(world);
+    *world = NULL; /* where a peer was lost the communication thread may still use it */
 }
 
 const tr_world_info_t *tr_world_info(const tr_world_t *world) {

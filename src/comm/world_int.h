@@ -20,7 +20,7 @@ struct tr_world {
     bool lost;           /* a peer or the network: calls fail at once, for they would wait for ever */
     tr_world_info_t info;
     tr_pulse_t pulse;
-    tr_watchdog_t *watchdog; /* NULL: none */
+    _Atomic(tr_watchdog_t *) watchdog; /* NULL: none; its own thread reads this, too */
 };
 
 /* -- errors (mpi_error.c) -------------------------------------------------------------------------------- */

@@ -17,7 +17,7 @@
 #define TIMEOUT_SEC 2.0 /* the machine may be busy: threads that live are late by less */
 
 static char self[4096];
-static volatile sig_atomic_t asked;
+static _Atomic int asked; /* the watchdog reads it */
 
 static void note(int number) {
     asked = number;
