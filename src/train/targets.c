@@ -93,26 +93,34 @@ tr_status_t tr_targets_resolve(tr_session_t *s) {
     return TR_OK;
 }
 
-/* A norm before anything is learnt makes up for any units. */
+static bool is_one_of(const char *name, const char *a, const char *b) {
+    return strcmp(name, a) == 0 || strcmp(name, b) == 0;
+}
+
+/* A norm before anything is learnt makes up for any units. Layers that are wrong are told where the model is built. */
 static bool begins_with_norm(const tr_session_t *s) {
-    const char *text = tr_config_get(s->config, "model.layers"), *norm = strstr(text, "norm"),
-               *conv = strstr(text, "conv"), *linear = strstr(text, "linear");
-    return norm && (!conv || norm < conv) && (!linear || norm < linear);
+    tr_layer_spec_t *specs;
+    int count, i = 0;
+    bool norm = false;
+    if (tr_layers_parse(tr_config_get(s->config, "model.layers"), &specs, &count) != TR_OK) return true;
+    while (i < count && !norm && specs[i].block_count == 0 && !is_one_of(specs[i].name, "conv", "linear"))
+        norm = is_one_of(specs[i++].name, "batchnorm", "layernorm");
+    tr_layers_free(&specs, count);
+    return norm;
 }
 
 tr_status_t tr_inputs_check(const tr_session_t *s) {
     const int x = field_of(s, "x");
     tr_field_moments_t m;
-    if (!s->params.training || s->params.rank > 0 || x < 0 || s->info.field[x].dtype != TR_F32 ||
-        s->info.channels > 0 || begins_with_norm(s))
+    if (!s->params.training || (s->world && s->params.rank > 0) || x < 0 ||
+        s->info.field[x].dtype != TR_F32 || s->info.channels > 0 || begins_with_norm(s))
         return TR_OK;
     TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], x, INPUT_BYTES, &m));
     for (int i = 0; i < m.count; i++) {
         if (!tr_input_is_large(m.mean[i], tr_field_deviation(&m, i))) continue;
         TR_WARN("the inputs have mean %.4g and standard deviation %.4g; training wants about 0 and 1, and "
-                "may stand "
-                "still. Set data.mean and data.std (`trainer data FILE` shows the numbers), or begin with "
-                "batchnorm",
+                "may stand still. Set data.mean and data.std (`trainer data FILE` shows the numbers), or "
+                "begin with batchnorm",
                 m.mean[i], tr_field_deviation(&m, i));
         return TR_OK;
     }

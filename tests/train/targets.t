@@ -45,6 +45,9 @@ ok $? "a run says so, once"
 quiet() { "$TRAINER" "$@" >out 2>&1 && ! grep -q warning out; }
 quiet plan net.ini $raw $auto $keys && quiet data p.h5 data.x=prediction $keys && quiet plan net.ini $raw $auto "model.layers=batchnorm, linear 1"
 ok $? "not where they are normalised, by the keys or by a layer"
+quiet plan net.ini $raw $auto model.layers=$'# no linear before\nflatten, layernorm, linear 1' && ! quiet plan net.ini $raw $auto "model.layers=relu name=norm, linear 1" &&
+    ! quiet plan net.ini $raw $auto --ranks 2 && [ "$(grep -c 'the inputs have mean' out)" = 1 ]
+ok $? "by what is a layer, not by words; and a plan for two ranks says it, too"
 
 "$TRAINER" import csv n.csv all.h5 >out 2>&1 && run 1 predict net.ini net all.h5 all-p.h5 && grep -q "^2000 samples of all.h5:/train/x" out
 ok $? "a file that has training data alone"
