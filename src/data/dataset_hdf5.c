@@ -310,11 +310,11 @@ static void describe(hdf5_t *self) {
 /* Once, for the training data: `trainer data` tells the rest. */
 static void warn(const hdf5_t *self, const tr_data_settings_t *settings) {
     const h5_array_t *x = &self->parts.data[0].x;
-    char costly[512];
+    char costly[H5_SENTENCE_BYTES];
     int64_t block = settings->block > 0
                         ? settings->block
                         : max64(self->base.info.read_unit, max64(1, (256 << 10) / x->row_bytes));
-    if (tr_h5_costly(x, min64(block, max64(1, x->rows)), costly, sizeof costly)) TR_WARN("%s", costly);
+    if (tr_h5_costly(x, min64(block, max64(1, x->rows)), costly)) TR_WARN("%s", costly);
 }
 
 static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_split_t split) {

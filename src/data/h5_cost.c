@@ -59,10 +59,10 @@ static bool is_costly(const h5_array_t *a, int64_t block, char *why, size_t byte
     return true;
 }
 
-bool tr_h5_costly(const h5_array_t *a, int64_t block, char *text, size_t bytes) {
+bool tr_h5_costly(const h5_array_t *a, int64_t block, char text[H5_SENTENCE_BYTES]) {
     char why[256], labels[4096];
     if (!is_costly(a, block, why, sizeof why)) return false;
-    snprintf(text, bytes, "%s: /%s: %s. This mends it: trainer repack %s OUT%s.h5", a->file->path, a->name,
-             why, a->file->path, tr_h5_labels_path(a->file->path, labels) ? "_x" : "");
+    snprintf(text, H5_SENTENCE_BYTES, "%s: /%s: %s. This mends it: trainer repack %s OUT%s.h5", a->file->path,
+             a->name, why, a->file->path, tr_h5_labels_path(a->file->path, labels) ? "_x" : "");
     return true;
 }

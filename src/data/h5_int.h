@@ -149,8 +149,9 @@ typedef struct {
 /* Of reading `rows` rows from the beginning of a chunk on. */
 h5_cost_t tr_h5_cost(const h5_array_t *array, int64_t rows);
 const char *tr_h5_way_text(const h5_array_t *array);
+enum { H5_SENTENCE_BYTES = 2 * 4096 + 512 }; /* of one that names a file twice, the remedy last */
 /* Would rewriting the file pay? Then `text` says what is wrong, and the command that mends it. */
-bool tr_h5_costly(const h5_array_t *array, int64_t block, char *text, size_t bytes);
+bool tr_h5_costly(const h5_array_t *array, int64_t block, char text[H5_SENTENCE_BYTES]);
 
 /* -- h5_read.c, h5_decode.c ------------------------------------------------------------------------------ */
 

@@ -3,21 +3,25 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Opens an attribute of the data sets, their group or a file; negative where there is none. */
-static hid_t attribute_of(const h5_part_t *part, const char *name) {
+typedef enum { OF_INPUTS, OF_LABELS } whose_t;
+
+/* Opens an attribute of the data sets, their group or a file; negative where there is none. What stands with the labels says nothing of the inputs. */
+static hid_t attribute_of(const h5_part_t *part, whose_t whose, const char *name) {
     char group[258];
     snprintf(group, sizeof group, "/%s", part->names.scope);
     const hid_t file = part->file.id, y_file = part->y_file.path ? part->y_file.id : file;
     const struct {
         hid_t file;
         const char *path;
-    } objects[] = {{file, part->x.name},
-                   {y_file, part->has_y ? part->y.name : "/"},
-                   {file, group},
-                   {file, "/"},
-                   {y_file, "/"}};
+        whose_t whose;
+    } objects[] = {{file, part->x.name, OF_INPUTS},
+                   {y_file, part->has_y ? part->y.name : "/", OF_LABELS},
+                   {file, group, OF_INPUTS},
+                   {file, "/", OF_INPUTS},
+                   {y_file, "/", OF_LABELS}};
     for (size_t i = 0; i < TR_COUNT(objects); i++)
-        if (H5Aexists_by_name(objects[i].file, objects[i].path, name, H5P_DEFAULT) > 0)
+        if (objects[i].whose <= whose &&
+            H5Aexists_by_name(objects[i].file, objects[i].path, name, H5P_DEFAULT) > 0)
             return H5Aopen_by_name(objects[i].file, objects[i].path, name, H5P_DEFAULT, H5P_DEFAULT);
     return -1;
 }
@@ -39,7 +43,7 @@ static bool attribute_numbers(hid_t attribute) {
 /* One number, or one a channel, from the attribute `name`; *out_count 0 where it has none that fits. */
 static void attribute_moments(const h5_part_t *part, int64_t channels, const char *name, float *out,
                               int *out_count) {
-    hid_t attribute = attribute_of(part, name);
+    hid_t attribute = attribute_of(part, OF_INPUTS, name);
     *out_count = 0;
     if (attribute < 0) return;
     int64_t elems = attribute_elems(attribute);
@@ -112,7 +116,7 @@ static tr_status_t read_names(hid_t attribute, int64_t count, char **out) {
 
 int64_t tr_h5_attribute_classes(const h5_part_t *part) {
     int64_t classes = -1;
-    hid_t attribute = attribute_of(part, "classes");
+    hid_t attribute = attribute_of(part, OF_LABELS, "classes");
     if (attribute < 0) return -1;
     if (attribute_numbers(attribute) && attribute_elems(attribute) == 1)
         H5Aread(attribute, H5T_NATIVE_INT64, &classes);
@@ -123,7 +127,7 @@ int64_t tr_h5_attribute_classes(const h5_part_t *part) {
 tr_status_t tr_h5_class_names(const h5_part_t *part, int64_t classes, char ***out) {
     static const char *const names[] = {"class_names", "classes", "label_names"};
     for (size_t i = 0; classes && i < TR_COUNT(names) && !*out; i++) {
-        hid_t attribute = attribute_of(part, names[i]);
+        hid_t attribute = attribute_of(part, OF_LABELS, names[i]);
         if (attribute < 0) continue;
         hid_t type = H5Aget_type(attribute);
         tr_status_t status = TR_OK;

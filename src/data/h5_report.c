@@ -31,7 +31,7 @@ static const char *const split_names[] = {"train", "valid", "test"};
 
 static void add_warning(report_t *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void add_warning(report_t *r, const char *format, ...) {
-    char text[512];
+    char text[H5_SENTENCE_BYTES];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
@@ -50,8 +50,8 @@ static void report_reading(report_t *r) {
                   tr_h5_way_text(x), (long long)r->block, r->block == 1 ? "" : "s",
                   tr_format_bytes((double)(r->block * x->row_bytes), bytes), (long long)block.reads,
                   block.reads == 1 ? "" : "s", block.amplification, one.amplification);
-    char costly[512];
-    if (tr_h5_costly(x, r->block, costly, sizeof costly))
+    char costly[H5_SENTENCE_BYTES];
+    if (tr_h5_costly(x, r->block, costly))
         add_warning(r, "%s", costly);
     else if (!x->checksum_only)
         tr_str_printf(
@@ -148,7 +148,9 @@ static double mean_of(const stats_t *s, int64_t c) {
     return s->sum[c] / (double)s->values;
 }
 
+/* A difference of large sums: of equal values it would be what they were rounded by. */
 static double deviation_of(const stats_t *s, int64_t c) {
+    if (s->min[c] == s->max[c]) return 0;
     const double mean = mean_of(s, c), variance = s->squares[c] / (double)s->values - mean * mean;
     return variance > 0 ? sqrt(variance) : 0;
 }

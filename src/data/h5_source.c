@@ -35,7 +35,7 @@ tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t sp
 bool tr_h5_labels_path(const char *path, char out[4096]) {
     if (snprintf(out, 4096, "%s", path) >= 4096) return false;
     char *dot = strrchr(out, '.');
-    if (!dot || dot - out < 2 || dot[-2] != '_' || dot[-1] != 'x') return false;
+    if (!dot || strchr(dot, '/') || dot - out < 2 || dot[-2] != '_' || dot[-1] != 'x') return false;
     dot[-1] = 'y';
     return true;
 }

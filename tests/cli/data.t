@@ -31,6 +31,10 @@ printf 'x0,x1,label\n' >s.csv; for i in $(seq 1 2000); do echo "$i,2,$((i / 200)
 "$TRAINER" import csv s.csv s.h5 >/dev/null && call 0 data s.h5 && grep -q 'sorted by label' out
 result $? "sorted samples are warned of"
 
+{ echo a,b,target; for i in $(seq 1 3000); do echo "$i,2,123456.7"; done; } >still.csv
+"$TRAINER" import csv still.csv still.h5 >out 2>err && call 0 data still.h5 && grep -q 'min 123457, max 123457, mean 123457, std 0 ' out && call 0 data still.h5 data.x=train/y data.y=train/y && grep -q 'data.mean=123456.7 data.std=1$' out
+result $? "values that never vary have no deviation, and the advice leaves them as they are"
+
 { echo a,target; for i in $(seq 1 60); do echo "$i,${i}000.5"; done; } >far.csv
 printf '[model]\nlayers = linear 1\n[data]\ntrain = far.h5\nbatch_size = 30\nmicro_batch = 10\n' >net.ini
 "$TRAINER" import csv far.csv far.h5 >out 2>err && call 0 plan net.ini --ranks 1,2,3 && [ "$(grep -c 'targets have mean' err)" = 1 ] &&
