@@ -56,6 +56,7 @@ bool tr_input_is_large(double mean, double deviation);
 /* -- data sets ------------------------------------------------------------------------------------------- */
 
 #define TR_DATASET_MAX_FIELDS 8
+#define TR_CHANNELS_MAX       64 /* that have a mean and a standard deviation of their own */
 
 typedef struct {
     char name[32]; /* "x", "y" */
@@ -69,10 +70,10 @@ typedef struct {
     int64_t samples;
     int field_count;
     tr_field_t field[TR_DATASET_MAX_FIELDS];
-    int64_t classes;         /* of integer labels; 0: regression or none */
-    int channels;            /* length of mean and std: one for each channel, or 1 for all; 0: none given */
-    float mean[64], std[64]; /* in units of x's values */
-    uint64_t fingerprint;    /* of names, shapes, sizes, times: tells whether a checkpoint's data are these */
+    int64_t classes; /* of integer labels; 0: regression or none */
+    int channels;    /* length of mean and std: one for each channel, or 1 for all; 0: none given */
+    float mean[TR_CHANNELS_MAX], std[TR_CHANNELS_MAX]; /* in units of x's values */
+    uint64_t fingerprint; /* of names, shapes, sizes, times: tells whether a checkpoint's data are these */
     /* samples that are best read together (a chunk that must be decoded whole); 1: any number */
     int64_t read_unit;
     char description[256];          /* "mnist.h5:/train, x u8 (28, 28, 1) contiguous, pread" */

@@ -47,7 +47,7 @@ static void attribute_moments(const h5_part_t *part, int64_t channels, const cha
     *out_count = 0;
     if (attribute < 0) return;
     int64_t elems = attribute_elems(attribute);
-    if (attribute_numbers(attribute) && elems <= 64 && (elems == 1 || elems == channels) &&
+    if (attribute_numbers(attribute) && elems <= TR_CHANNELS_MAX && (elems == 1 || elems == channels) &&
         H5Aread(attribute, H5T_NATIVE_FLOAT, out) >= 0)
         *out_count = (int)elems;
     H5Aclose(attribute);
@@ -61,7 +61,7 @@ static tr_status_t moments(const h5_part_t *part, int64_t channels, const char *
         return TR_OK;
     }
     const bool is_std = !strcmp(name, "std");
-    bool good = tr_parse_floats(text, 64, out, out_count);
+    bool good = tr_parse_floats(text, TR_CHANNELS_MAX, out, out_count);
     for (int i = 0; good && is_std && i < *out_count; i++) good = out[i] > 0;
     if (!good)
         return TR_FAIL(TR_ERR_CONFIG, "%s: expected %snumbers with commas between them or auto, found '%s'.",
@@ -80,7 +80,7 @@ tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, const tr_data
     TR_TRY(moments(part, channels, "data.mean", "mean", settings->mean, info->mean, &means));
     TR_TRY(moments(part, channels, "data.std", "std", settings->std, info->std, &stds));
     info->channels = means > stds ? means : stds;
-    for (int c = 0; c < info->channels && c < 64; c++) {
+    for (int c = 0; c < info->channels && c < TR_CHANNELS_MAX; c++) {
         if (means < 2 && c >= means) info->mean[c] = means ? info->mean[0] : 0;
         if (stds < 2 && c >= stds) info->std[c] = stds ? info->std[0] : 1;
         if (!(info->std[c] > 0))

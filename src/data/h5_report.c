@@ -12,7 +12,6 @@
 #define NAMED_CLASSES  20
 #define NAMED_CHANNELS 8
 #define MAX_CHANNELS   4096
-#define KEY_CHANNELS   64 /* data.mean and data.std have room for so many */
 #define PIECES         64 /* places of the data set from which values are taken */
 
 typedef struct {
@@ -185,7 +184,7 @@ static void warn_inputs(report_t *r, const stats_t *s) {
         tr_str_printf(&mean, "%s%.7g", c ? "," : "", mean_of(s, c));
         tr_str_printf(&std, "%s%.4g", c ? "," : "", deviation > 0 ? deviation : 1);
     }
-    if (large && s->channels <= KEY_CHANNELS && mean.text && std.text)
+    if (large && s->channels <= TR_CHANNELS_MAX && mean.text && std.text)
         tr_str_printf(
             &r->warnings,
             "warning: the inputs are far from mean 0 and standard deviation 1: train with data.mean=%s "

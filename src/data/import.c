@@ -36,7 +36,7 @@ void tr_moments_add(tr_moments_t *m, int channel, double value) {
 }
 
 tr_status_t tr_moments_write(const tr_moments_t *m, tr_writer_t *writer) {
-    double mean[64], std[64];
+    double mean[TR_CHANNELS_MAX], std[TR_CHANNELS_MAX];
     for (int c = 0; c < m->channels; c++) {
         mean[c] = m->values[c] ? m->sum[c] / (double)m->values[c] : 0;
         double variance = m->values[c] ? m->squares[c] / (double)m->values[c] - mean[c] * mean[c] : 1;

@@ -98,7 +98,7 @@ static tr_status_t first_row(import_t *m, char *const *field, int count) {
         TR_INFO("the label is column %d of %d%s%s%s%s", m->label + 1, count, m->header ? ", '" : "",
                 m->header ? m->label_name : "", m->header ? "'" : "",
                 m->params->label ? "" : "; --label names another, --label none says that there is none");
-    m->moments.channels = m->inputs <= 64 ? m->inputs : 0;
+    m->moments.channels = m->inputs <= TR_CHANNELS_MAX ? m->inputs : 0;
     return tr_alloc((size_t)count * sizeof *m->row, "a row", &m->row);
 }
 

@@ -11,8 +11,8 @@
 /* Mean and standard deviation of each channel, channels last; exact for 8-bit values. */
 typedef struct {
     int channels;
-    int64_t values[64]; /* of each channel */
-    double sum[64], squares[64];
+    int64_t values[TR_CHANNELS_MAX]; /* of each channel */
+    double sum[TR_CHANNELS_MAX], squares[TR_CHANNELS_MAX];
 } tr_moments_t;
 void tr_moments_add_u8(tr_moments_t *moments, const uint8_t *values, int64_t count);
 void tr_moments_add(tr_moments_t *moments, int channel, double value);

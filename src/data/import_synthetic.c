@@ -79,7 +79,7 @@ static tr_status_t noise_split(import_t *m, int group, const tr_data_settings_t 
     const tr_dataset_info_t *info = &dataset->info;
     int64_t channels = info->field[0].shape.dim[info->field[0].shape.ndim - 1];
     int64_t at_once = max64(1, (1 << 20) / info->field[0].sample_bytes);
-    m->moments.channels = channels <= 64 ? (int)channels : 0;
+    m->moments.channels = channels <= TR_CHANNELS_MAX ? (int)channels : 0;
     tr_status_t status = tr_alloc((size_t)(at_once * info->field[0].sample_bytes), "samples", &x);
     if (status == TR_OK) status = tr_alloc((size_t)(at_once * info->field[1].sample_bytes), "labels", &y);
     if (status == TR_OK) status = noise_group(m, group, dataset, x, y);
