@@ -184,8 +184,6 @@ uint32_t tr_fletcher32(const void *data, size_t bytes);
 /* -- h5_convert.c ---------------------------------------------------------------------------------------- */
 
 void tr_swap_bytes(void *data, int64_t elems, size_t elem_bytes);
-/* To TR_F32 or TR_F64; from any type but bf16. in and out do not overlap. */
-void tr_convert(tr_dtype_t from, const void *in, int64_t elems, tr_dtype_t to, void *out);
 /* (channels, points) to (points, channels). */
 void tr_channels_last(const void *in, int64_t channels, int64_t points, size_t elem_bytes, void *out);
 /* Index of the first NaN or infinity of f16, f32 or f64 data, -1: none. */

@@ -26,21 +26,23 @@ tr_status_t tr_field_moments(tr_dataset_t *data, int field, int64_t bytes, tr_fi
     const int64_t n = data->info.samples, one = f->sample_bytes, last = f->shape.ndim - 1,
                   rows = PIECE_BYTES > one ? PIECE_BYTES / one : 1,
                   wanted = bytes / one < n ? bytes / one + 1 : n, pieces = (wanted + rows - 1) / rows,
-                  width = last < 0 ? 1 : f->shape.dim[last];
-    char *values = NULL;
-    tr_status_t status = TR_OK;
+                  width = last < 0 ? 1 : f->shape.dim[last], elems = one / (int64_t)tr_dtype_bytes(f->dtype);
+    char *raw = NULL;
+    float *values = NULL;
     *m = (tr_field_moments_t){.count = width <= TR_TARGETS_MAX ? (int)width : 1};
-    TR_TRY(tr_alloc((size_t)(rows * one), "values", &values));
+    tr_status_t status = tr_alloc((size_t)(rows * one), "values", &raw);
+    if (status == TR_OK) status = tr_alloc((size_t)(rows * elems) * sizeof *values, "values", &values);
     for (int64_t p = 0; p < pieces && status == TR_OK; p++) {
         void *dst[TR_DATASET_MAX_FIELDS] = {0};
         const int64_t first = n * p / pieces, behind = n * (p + 1) / pieces - first,
                       count = behind < rows ? behind : rows;
-        dst[field] = values;
+        dst[field] = raw;
         status = data->ops->read(data, first, count, dst);
-        if (status == TR_OK)
-            add_values(m, (const float *)(void *)values,
-                       count * one / (int64_t)sizeof(float) / (int64_t)m->count);
+        if (status != TR_OK) break;
+        tr_convert(f->dtype, raw, count * elems, TR_F32, values);
+        add_values(m, values, count * elems / m->count);
     }
+    tr_free(&raw);
     tr_free(&values);
     return status;
 }

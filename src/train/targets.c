@@ -2,11 +2,8 @@
 #include "targets.h"
 #include "moments.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
 #include "trainer/ops.h"
 
-#include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 #define SAMPLE_BYTES (64 << 20) /* of targets that auto looks at, at most */
@@ -109,11 +106,13 @@ static bool begins_with_norm(const tr_session_t *s) {
     return norm;
 }
 
+/* Bytes are brought to [0, 1] where nothing else is said. */
 tr_status_t tr_inputs_check(const tr_session_t *s) {
     const int x = field_of(s, "x");
+    const tr_dtype_t dtype = x < 0 ? TR_U8 : s->info.field[x].dtype;
     tr_field_moments_t m;
-    if (!s->params.training || (s->world && s->params.rank > 0) || x < 0 ||
-        s->info.field[x].dtype != TR_F32 || s->info.channels > 0 || begins_with_norm(s))
+    if (!s->params.training || (s->world && s->params.rank > 0) || dtype == TR_U8 || dtype == TR_BF16 ||
+        s->info.channels > 0 || begins_with_norm(s))
         return TR_OK;
     TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], x, INPUT_BYTES, &m));
     for (int i = 0; i < m.count; i++) {

@@ -48,6 +48,10 @@ ok $? "not where they are normalised, by the keys or by a layer"
 quiet plan net.ini $raw $auto model.layers=$'# no linear before\nflatten, layernorm, linear 1' && ! quiet plan net.ini $raw $auto "model.layers=relu name=norm, linear 1" &&
     ! quiet plan net.ini $raw $auto --ranks 2 && [ "$(grep -c 'the inputs have mean' out)" = 1 ]
 ok $? "by what is a layer, not by words; and a plan for two ranks says it, too"
+awk 'BEGIN { print "a,b,label"; for (i = 0; i < 200; i++) print i % 2 "," i % 3 "," i + 500 }' >whole.csv
+"$TRAINER" import csv whole.csv whole.h5 >out 2>&1 &&
+    ! quiet plan net.ini data.train=whole.h5 data.x=train/y data.y=train/x data.classes=0 "model.layers=linear 2" && grep -q 'the inputs have mean 599.5' out
+ok $? "inputs of whole numbers, too"
 
 "$TRAINER" import csv n.csv all.h5 >out 2>&1 && run 1 predict net.ini net all.h5 all-p.h5 && grep -q "^2000 samples of all.h5:/train/x" out
 ok $? "a file that has training data alone"
