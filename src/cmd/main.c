@@ -118,22 +118,23 @@ static bool asks_help(const char *word) {
 }
 
 static tr_status_t run(int argc, char **argv) {
+    const bool prints = tr_launch_rank() == 0;
     if (argc < 2) {
-        if (tr_launch_rank() == 0) TR_TRY(cmd_help_print(""));
+        if (prints) TR_TRY(cmd_help_print(""));
         return TR_FAIL(TR_ERR_USAGE, "a command or a configuration file is wanted");
     }
     if (strcmp(argv[1], "--version") == 0) {
-        printf("trainer %s\n", cmd_version);
+        if (prints) printf("trainer %s\n", cmd_version);
         return TR_OK;
     }
-    if (asks_help(argv[1])) return cmd_help_print("");
+    if (asks_help(argv[1])) return prints ? cmd_help_print("") : TR_OK;
     const cmd_command_t *command = cmd_find(argv[1]);
     const bool is_short = !command && is_config(argv[1]); /* trainer CONFIG.ini */
     if (is_short) command = cmd_find("train");
     if (!command) return fail_unknown(argv[1]);
     for (int i = 2; i < argc; i++)
         if (asks_help(argv[i])) {
-            if (tr_launch_rank() == 0) cmd_help_command(command);
+            if (prints) cmd_help_command(command);
             return TR_OK;
         }
     if (!is_short) return command->run(argc - 1, argv + 1);

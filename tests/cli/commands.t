@@ -27,6 +27,10 @@ result $? "every command has --help:${bad:- all}"
 : >net.ini && call 0 net.ini data.train=x.h5 --help && grep -q '^trainer train' out && [ ! -s err ] && call 0 net.ini -h && grep -q '^trainer train' out
 result $? "so has the short form of train, behind whatever was typed already"
 bad=
+for c in --version --help help "help layers" "train --help"; do OMPI_COMM_WORLD_RANK=1 call 0 $c && [ ! -s out ] && [ ! -s err ] || bad="$bad $c"; done
+[ -z "$bad" ]
+result $? "of several ranks the first says it:${bad:- all}"
+bad=
 for t in layers models optimizers schedules datasets devices; do call 0 help $t && [ "$(grep -c '^  [a-z]' out)" -gt 0 ] || bad="$bad $t"; done
 [ -z "$bad" ]
 result $? "lists:${bad:- all}"
