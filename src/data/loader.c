@@ -10,9 +10,8 @@
 #define DIRECT_BYTES (128 << 10) /* from here on a read of its own costs less than a second copy */
 #define PIECE_BYTES  (1 << 20)   /* fits a core's cache, so that the copy into place comes from there */
 #define CACHE_BYTES  (16 << 20)  /* more than this is not kept by the caches until it is used */
-#define AHEAD_BYTES                                                                                          \
-    (32 << 20) /* keeps a disk busy, and stays in a page cache of little memory until it is read */
-#define ALIGN 256
+#define AHEAD_BYTES  (32 << 20)  /* keeps a disk busy, and stays in a small page cache until it is read */
+#define ALIGN        256
 
 int tr_loader_workers(const tr_data_settings_t *settings, int cores) {
     if (settings->workers > 0) return (int)settings->workers;
