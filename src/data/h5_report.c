@@ -86,6 +86,27 @@ static void report_y(report_t *r) {
     tr_str_printf(r->out, "/%s%s%s, ", r->part->names.y, file ? " of " : "", file ? file : "");
 }
 
+/* Whole numbers that may be no classes, or classes that do not begin at 0. */
+static void warn_classes(report_t *r, const int64_t *count) {
+    const tr_dataset_info_t *info = &r->dataset->info;
+    int64_t empty = 0;
+    for (int64_t c = 0; c < info->classes; c++) empty += count[c] == 0;
+    if (info->classes > NAMED_CLASSES && empty > info->classes / 2)
+        add_warning(
+            r,
+            "%s: whole numbers from 0 are taken for classes, but %lld of these %lld have no sample: if "
+            "they are numbers to predict, set data.classes=0",
+            r->part->file.path, (long long)empty, (long long)info->classes);
+    else if (info->classes > 1 && count[0] == 0)
+        add_warning(
+            r,
+            "%s: no sample has label 0: classes count from 0, so that labels from 1 to %lld want %lld "
+            "outputs of the model; if they are numbers to predict, set data.classes=0",
+            r->part->file.path, (long long)info->classes - 1, (long long)info->classes);
+    if (info->classes == 1)
+        add_warning(r, "%s: all labels are 0: from one class nothing can be learnt", r->part->file.path);
+}
+
 static tr_status_t report_classes(report_t *r) {
     const tr_dataset_info_t *info = &r->dataset->info;
     int64_t *count = NULL, same = 0, at_once = 1 << 16;
@@ -105,13 +126,8 @@ static tr_status_t report_classes(report_t *r) {
     if (status == TR_OK) {
         tr_str_append(r->out, "  labels     ");
         report_y(r);
-        tr_str_printf(r->out, "%lld classes:", (long long)info->classes);
-        if (info->classes > 1 && count[0] == 0)
-            add_warning(
-                r,
-                "%s: no sample has label 0: classes count from 0, so that labels from 1 to %lld want %lld "
-                "outputs of the model",
-                r->part->file.path, (long long)info->classes - 1, (long long)info->classes);
+        tr_str_printf(r->out, "%lld class%s:", (long long)info->classes, info->classes == 1 ? "" : "es");
+        warn_classes(r, count);
         report_counts(r, count);
         if (info->classes > 1 && same > info->samples * 9 / 10 && info->samples > 10 * info->classes)
             add_warning(r,
@@ -364,8 +380,8 @@ static tr_status_t report_files(const tr_data_settings_t *settings, tr_str_t *ou
     tr_status_t status = report_file(paths.path[0], out);
     tr_h5_unlock();
     if (paths.count > 1)
-        tr_str_printf(out, "  and %zu more files like it, up to %s\n", paths.count - 1,
-                      paths.path[paths.count - 1]);
+        tr_str_printf(out, "  and %zu more file%s like it, up to %s\n", paths.count - 1,
+                      paths.count == 2 ? "" : "s", paths.path[paths.count - 1]);
     tr_h5_paths_free(&paths);
     return status;
 }

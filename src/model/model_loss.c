@@ -17,9 +17,6 @@ static char *sample_text(const tr_graph_t *g, tr_tensor_t t, char text[96]) {
     return tr_shape_format(&shape, text);
 }
 
-/* From here on whole numbers may well be no classes. */
-enum { MANY_CLASSES = 50 };
-
 static tr_status_t check_width(const tr_graph_t *g, tr_tensor_t output, int64_t wanted, const char *why) {
     char text[96];
     const tr_shape_t *shape = tr_shape_of(g, output);
@@ -30,14 +27,30 @@ static tr_status_t check_width(const tr_graph_t *g, tr_tensor_t output, int64_t 
                        sample_text(g, output, text), why, (long long)wanted);
     if (shape->dim[1] != wanted)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "model: the last layer gives %lld values a sample, %s: make it linear %lld.",
-                       (long long)shape->dim[1], why, (long long)wanted);
+                       "model: the last layer gives %lld value%s a sample, %s: make it linear %lld.",
+                       (long long)shape->dim[1], shape->dim[1] == 1 ? "" : "s", why, (long long)wanted);
     return TR_OK;
+}
+
+/* From here on whole numbers may well be no classes. */
+enum { MANY_CLASSES = 50 };
+
+/* Whole numbers are taken for classes: one output, or many classes, may mean that they are none. */
+static tr_status_t check_classes(const tr_graph_t *g, tr_tensor_t output, int64_t classes) {
+    char why[160];
+    const tr_shape_t *shape = tr_shape_of(g, output);
+    const bool may_be_numbers = classes > MANY_CLASSES || (shape->ndim == 2 && shape->dim[1] == 1);
+    if (classes == 1)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.y has one class, 0, in which there is nothing to learn: expected two or more; "
+                       "set data.classes to their number, or to 0 if these are numbers to predict.");
+    snprintf(why, sizeof why, "data.y has %lld classes%s", (long long)classes,
+             may_be_numbers ? " (if they are numbers to predict, set data.classes = 0)" : "");
+    return check_width(g, output, classes, why);
 }
 
 static tr_status_t cross_entropy(tr_graph_t *g, const tr_model_settings_t *settings,
                                  const tr_model_batch_t *batch, tr_tensor_t y, tr_model_result_t *out) {
-    char why[96];
     if (batch->classes <= 0)
         return TR_FAIL(TR_ERR_CONFIG,
                        "model.loss = cross_entropy expects classes, data.y has numbers: use mse (or auto).");
@@ -45,9 +58,7 @@ static tr_status_t cross_entropy(tr_graph_t *g, const tr_model_settings_t *setti
         return TR_FAIL(TR_ERR_CONFIG,
                        "model.topk = %lld expects at least as many classes, data.y has %lld: lower it.",
                        (long long)settings->topk, (long long)batch->classes);
-    snprintf(why, sizeof why, "data.y has %lld classes%s", (long long)batch->classes,
-             batch->classes > MANY_CLASSES ? " (data.classes = 0 if they are numbers to predict)" : "");
-    TR_TRY(check_width(g, out->output, batch->classes, why));
+    TR_TRY(check_classes(g, out->output, batch->classes));
     TR_TRY(tr_cross_entropy(g, out->output, y, batch->weight, (float)settings->label_smoothing, &out->loss));
     TR_TRY(tr_topk_correct(g, out->output, y, batch->weight, 1, &out->correct));
     if (settings->topk == 1) return TR_OK;

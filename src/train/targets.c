@@ -106,6 +106,28 @@ static bool begins_with_norm(const tr_session_t *s) {
     return norm;
 }
 
+/* The numbers to set, as far as a glance shows them: auto finds them in the file's attributes alone. */
+static void warn_large(const tr_field_moments_t *m, int large) {
+    enum { SHOWN = 8 };
+    tr_str_t keys = {0};
+    if (m->count <= SHOWN) {
+        tr_str_append(&keys, "data.mean=");
+        for (int i = 0; i < m->count; i++) tr_str_printf(&keys, "%s%.4g", i ? "," : "", m->mean[i]);
+        tr_str_append(&keys, " data.std=");
+        for (int i = 0; i < m->count; i++) {
+            const double deviation = tr_field_deviation(m, i);
+            tr_str_printf(&keys, "%s%.4g", i ? "," : "", deviation > 0 ? deviation : 1);
+        }
+    }
+    TR_WARN(
+        "the inputs have mean %.4g and standard deviation %.4g; training wants about 0 and 1, and may "
+        "stand still. Their file has no attributes mean and std that auto could take: set %s (`trainer data "
+        "FILE` shows the numbers%s), or begin with batchnorm",
+        m->mean[large], tr_field_deviation(m, large), keys.text ? keys.text : "data.mean and data.std",
+        keys.text ? " of more samples" : "");
+    tr_str_free(&keys);
+}
+
 /* Bytes are brought to [0, 1] where nothing else is said. */
 tr_status_t tr_inputs_check(const tr_session_t *s) {
     const int x = field_of(s, "x");
@@ -117,10 +139,7 @@ tr_status_t tr_inputs_check(const tr_session_t *s) {
     TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], x, INPUT_BYTES, &m));
     for (int i = 0; i < m.count; i++) {
         if (!tr_input_is_large(m.mean[i], tr_field_deviation(&m, i))) continue;
-        TR_WARN("the inputs have mean %.4g and standard deviation %.4g; training wants about 0 and 1, and "
-                "may stand still. Set data.mean and data.std (`trainer data FILE` shows the numbers), or "
-                "begin with batchnorm",
-                m.mean[i], tr_field_deviation(&m, i));
+        warn_large(&m, i);
         return TR_OK;
     }
     return TR_OK;

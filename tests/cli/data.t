@@ -31,6 +31,16 @@ printf 'x0,x1,label\n' >s.csv; for i in $(seq 1 2000); do echo "$i,2,$((i / 200)
 "$TRAINER" import csv s.csv s.h5 >/dev/null && call 0 data s.h5 && grep -q 'sorted by label' out
 result $? "sorted samples are warned of"
 
+{ echo area,price; for i in $(seq 1 40); do echo "$i,$((97339 + 991 * i))"; done; } >house.csv
+printf '[model]\nlayers = linear 1\n[data]\ntrain = house.h5\nbatch_size = 20\nmicro_batch = 10\n' >house.ini
+"$TRAINER" import csv house.csv house.h5 >out 2>&1 && call 0 data house.h5 && grep -q 'of these 136980 have no sample.*numbers to predict, set data.classes=0' out && ! grep -q 'label 0' out &&
+    call 78 plan house.ini && grep -q '1 value a sample, data.y has 136980 classes (if they are numbers to predict, set data.classes = 0)' err && call 0 plan house.ini data.classes=0
+result $? "whole numbers that are no classes: what to set"
+{ echo a,y; for i in $(seq 1 40); do echo "$i,0"; done; } >one.csv
+"$TRAINER" import csv one.csv one.h5 >out 2>&1 && call 0 data one.h5 && grep -q ' 1 class: 0: 40' out && grep -q 'from one class nothing can be learnt' out &&
+    call 78 plan house.ini data.train=one.h5 && grep -q 'data.y has one class, 0,' err
+result $? "one class alone"
+
 { echo a,b,target; for i in $(seq 1 3000); do echo "$i,2,123456.7"; done; } >still.csv
 "$TRAINER" import csv still.csv still.h5 >out 2>err && call 0 data still.h5 && grep -q 'min 123457, max 123457, mean 123457, std 0 ' out && call 0 data still.h5 data.x=train/y data.y=train/y && grep -q 'data.mean=123456.7 data.std=1$' out
 result $? "values that never vary have no deviation, and the advice leaves them as they are"
