@@ -66,6 +66,18 @@ typedef struct {
     int64_t sample_bytes;
 } tr_field_t;
 
+/* Lists of names that data may come with. */
+enum { TR_NAMES_CLASSES, TR_NAMES_LISTS };
+typedef struct {
+    char **name; /* [count] */
+    int64_t count;
+    const char *from; /* whose they are, for messages; borrowed */
+} tr_names_t;
+const char *tr_names_key(int list); /* "class_names": of the attribute, and of state.json */
+void tr_names_free(tr_names_t *names);
+/* Both [TR_NAMES_LISTS]. TR_ERR_DATA where one index has two names; a list that ends before the other, or is not there, is no difference. */
+tr_status_t tr_names_check(const tr_names_t *expected, const tr_names_t *found);
+
 typedef struct {
     int64_t samples;
     int field_count;
@@ -76,8 +88,9 @@ typedef struct {
     uint64_t fingerprint; /* of names, shapes, sizes, times: tells whether a checkpoint's data are these */
     /* samples that are best read together (a chunk that must be decoded whole); 1: any number */
     int64_t read_unit;
-    char description[256];          /* "mnist.h5:/train, x u8 (28, 28, 1) contiguous, pread" */
-    const char *const *class_names; /* [classes] or NULL; owned by the data set */
+    char description[256];            /* "mnist.h5:/train, x u8 (28, 28, 1) contiguous, pread" */
+    tr_names_t names[TR_NAMES_LISTS]; /* owned by the data set */
+    const char *const *class_names;   /* [classes] or NULL: those of `names`, where they are as many */
 } tr_dataset_info_t;
 
 typedef enum { TR_SPLIT_TRAIN, TR_SPLIT_VALID, TR_SPLIT_TEST } tr_split_t;

@@ -65,6 +65,9 @@ typedef struct {
     /* of the checkpoint to go on from: what data.micro_batch, block, shuffle, target_mean and target_std are where they are auto; NULL none.
      * Borrowed for the life of the session. */
     const tr_resumed_t *resumed;
+    /* [TR_NAMES_LISTS] of the training whose weights are evaluated: names of the data must not contradict them; NULL none. Borrowed while
+     * the session is created. */
+    const tr_names_t *names;
 } tr_session_params_t;
 
 typedef struct {

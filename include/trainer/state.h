@@ -43,14 +43,14 @@ tr_status_t tr_snapshot_load(tr_snapshot_t *snapshot, const tr_weights_t *weight
 
 /* state.json of step `step`: where the run stands and what must agree to go on. New reference. */
 json_t *tr_state_json(const tr_session_t *s, int64_t step);
-/* TR_ERR_CONFIG naming every key in which the checkpoint's run differs from this one so that it cannot be continued exactly. Warns
- * where the data are another file. */
+/* TR_ERR_CONFIG naming every key in which the checkpoint's run differs from this one so that it cannot be continued exactly; TR_ERR_DATA
+ * where the names of the training data contradict the checkpoint's. Warns where the data are another file. */
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint);
 /* Sets data.classes, data.mean, data.std, data.target_mean and data.target_std as they were in the training of `state_json` where `config` leaves them to the data: other data must
  * not be normalised by other numbers. Nothing where state_json ("") does not say. */
 tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_config_t *config);
-/* An array of the names of the classes of the training of `state_json`; NULL where it had none, or another number of classes. New reference. */
-json_t *tr_state_class_names(const char *state_json, int64_t classes);
+/* The names of the training data of `state_json` into out[TR_NAMES_LISTS], each for tr_names_free also when this fails; `from` is borrowed. */
+tr_status_t tr_state_names(const char *state_json, const char *from, tr_names_t *out);
 /* Whether the training of `state_json` had the model of `config`; true where state_json ("") does not say. Not collective. */
 bool tr_state_same_model(const char *state_json, const tr_config_t *config);
 /* Warns where this session's inputs have another type than in the training of `state_json`. */

@@ -4,7 +4,6 @@
 #include "trainer/log.h"
 #include "trainer/mem.h"
 #include "trainer/score.h"
-#include "trainer/state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -127,16 +126,10 @@ static tr_status_t prepare(predict_t *p) {
 
 /* Where the training data had names for the classes. */
 static tr_status_t write_class_names(predict_t *p) {
-    json_t *list = p->is_class ? tr_state_class_names(p->t.state_json, p->width) : NULL;
-    const char **names = NULL;
-    if (!list) return TR_OK;
-    tr_status_t status = tr_alloc((size_t)p->width * sizeof *names, "class names", &names);
-    for (int64_t c = 0; status == TR_OK && c < p->width; c++)
-        names[c] = json_string_value(json_array_get(list, (size_t)c));
-    if (status == TR_OK) status = tr_writer_texts(p->writer, "/", "class_names", p->width, names);
-    tr_free(&names);
-    json_decref(list);
-    return status;
+    const tr_names_t *names = &p->t.names[TR_NAMES_CLASSES];
+    if (!p->is_class || names->count != p->width) return TR_OK;
+    return tr_writer_texts(p->writer, "/", tr_names_key(TR_NAMES_CLASSES), names->count,
+                           (const char *const *)names->name);
 }
 
 static tr_status_t open_output(predict_t *p) {

@@ -20,6 +20,7 @@ static tr_status_t find_weights(cmd_trained_t *t, const char *path, tr_weights_t
     TR_TRY(tr_world_broadcast_text(t->world, &t->weights_path, 0));
     TR_TRY(tr_world_broadcast(t->world, &t->step, sizeof t->step, 0));
     TR_TRY(tr_world_broadcast_text(t->world, &t->state_json, 0));
+    TR_TRY(tr_state_names(t->state_json, t->weights_path, t->names));
     t->is_other_model = !tr_state_same_model(t->state_json, t->config);
     return tr_state_apply_data(t->state_json, t->weights_path, t->config);
 }
@@ -38,6 +39,7 @@ static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *pa
     const tr_session_params_t session = {.evaluation = true,
                                          .prediction = params->prediction,
                                          .split = params->split,
+                                         .names = t->names,
                                          .rank = t->info->rank,
                                          .size = t->info->size};
     TR_TRY(tr_session_create(t->config, t->world, &session, &t->s));
@@ -78,6 +80,7 @@ tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *
 tr_status_t cmd_trained_close(cmd_trained_t *t, tr_status_t status) {
     tr_session_destroy(&t->s);
     tr_config_destroy(&t->config);
+    for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&t->names[list]);
     tr_free(&t->weights_path);
     tr_free(&t->state_json);
     if (status == TR_OK && t->world) cmd_world_close(&t->world);

@@ -15,8 +15,7 @@ typedef struct {
     bool channels_first;                    /* in the file */
     bool converted;                         /* x does not travel as it is stored */
     int64_t channels, points, rows_at_once; /* rows that are converted together */
-    char **class_name;
-    pthread_mutex_t lock; /* guards scratch[].busy */
+    pthread_mutex_t lock;                   /* guards scratch[].busy */
     pthread_cond_t free;
     int scratch_count;
     h5_scratch_t *scratch;
@@ -237,10 +236,9 @@ static void close_hdf5(tr_dataset_t *dataset) {
         h5_scratch_t *s = &self->scratch[i];
         tr_free(&s->raw), tr_free(&s->spare), tr_free(&s->band), tr_free(&s->rows), tr_free(&s->converted);
     }
-    for (int64_t c = 0; self->class_name && c < dataset->info.classes; c++) tr_free(&self->class_name[c]);
+    for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&dataset->info.names[list]);
     pthread_mutex_destroy(&self->lock);
     pthread_cond_destroy(&self->free);
-    tr_free(&self->class_name);
     tr_free(&self->scratch);
     tr_free(&self->label);
     tr_free(&self);
@@ -317,6 +315,24 @@ static void warn(const hdf5_t *self, const tr_data_settings_t *settings) {
     if (tr_h5_costly(x, min64(block, max64(1, x->rows)), costly)) TR_WARN("%s", costly);
 }
 
+/* Files that are joined must agree; of their lists the longest stays. Wants the lock. */
+static tr_status_t add_names(tr_dataset_info_t *info, const h5_part_t *part) {
+    tr_names_t found[TR_NAMES_LISTS] = {0};
+    tr_status_t status = TR_OK;
+    for (int list = 0; list < TR_NAMES_LISTS && status == TR_OK; list++)
+        if (list != TR_NAMES_CLASSES || info->classes > 0) status = tr_h5_names(part, list, &found[list]);
+    if (status == TR_OK) status = tr_names_check(info->names, found);
+    for (int list = 0; list < TR_NAMES_LISTS; list++) {
+        const tr_names_t before = info->names[list];
+        if (status == TR_OK && found[list].count > before.count) {
+            info->names[list] = found[list];
+            found[list] = before;
+        }
+        tr_names_free(&found[list]);
+    }
+    return status;
+}
+
 static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_split_t split) {
     const h5_part_t *last = &self->parts.data[self->parts.count - 1];
     self->base.info.samples = last->first + last->x.rows;
@@ -325,11 +341,13 @@ static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_s
     TR_TRY(describe_y(self, settings));
     tr_h5_lock();
     tr_status_t status = tr_h5_moments(self->parts.data, self->channels, settings, &self->base.info);
-    if (status == TR_OK)
-        status = tr_h5_class_names(self->parts.data, self->base.info.classes, &self->class_name);
+    for (int p = 0; p < self->parts.count && status == TR_OK; p++)
+        status = add_names(&self->base.info, &self->parts.data[p]);
     tr_h5_unlock();
     TR_TRY(status);
-    self->base.info.class_names = (const char *const *)self->class_name;
+    const tr_names_t *classes = &self->base.info.names[TR_NAMES_CLASSES];
+    if (classes->count == self->base.info.classes)
+        self->base.info.class_names = (const char *const *)classes->name;
     fingerprint(self);
     describe(self);
     if (split == TR_SPLIT_TRAIN) warn(self, settings);

@@ -241,8 +241,8 @@ tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, const tr_data
                           tr_dataset_info_t *info);
 /* The number in the attribute `classes`, -1: none. */
 int64_t tr_h5_attribute_classes(const h5_part_t *part);
-/* As many names as classes in *out, each and all for tr_free; untouched where there are none. */
-tr_status_t tr_h5_class_names(const h5_part_t *part, int64_t classes, char ***out);
+/* One of the lists of names (TR_NAMES_CLASSES, ...) into *out, which is empty and is freed in any case; stays so where there is none. */
+tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out);
 
 /* -- h5_labels.c ----------------------------------------------------------------------------------------- */
 

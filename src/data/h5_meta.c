@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define NAMES_MAX (1 << 20) /* of a list; a longer one is passed over */
+
 typedef enum { OF_INPUTS, OF_LABELS } whose_t;
 
 /* Opens an attribute of the data sets, their group or a file; negative where there is none. What stands with the labels says nothing of the inputs. */
@@ -98,8 +100,7 @@ static tr_status_t read_names(hid_t attribute, int64_t count, char **out) {
     size_t bytes = H5Tget_size(type);
     bool variable = H5Tis_variable_str(type) > 0;
     char *data = NULL;
-    tr_status_t status =
-        tr_alloc((size_t)count * (variable ? sizeof(char *) : bytes + 1), "class names", &data);
+    tr_status_t status = tr_alloc((size_t)count * (variable ? sizeof(char *) : bytes + 1), "names", &data);
     bool read = status == TR_OK && H5Aread(attribute, type, data) >= 0;
     for (int64_t i = 0; read && i < count && status == TR_OK; i++) {
         char text[256];
@@ -124,16 +125,23 @@ int64_t tr_h5_attribute_classes(const h5_part_t *part) {
     return classes > 0 ? classes : -1;
 }
 
-tr_status_t tr_h5_class_names(const h5_part_t *part, int64_t classes, char ***out) {
-    static const char *const names[] = {"class_names", "classes", "label_names"};
-    for (size_t i = 0; classes && i < TR_COUNT(names) && !*out; i++) {
-        hid_t attribute = attribute_of(part, OF_LABELS, names[i]);
+tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out) {
+    static const struct {
+        whose_t whose;
+        const char *name[3];
+    } lists[TR_NAMES_LISTS] = {
+        [TR_NAMES_CLASSES] = {OF_LABELS, {"class_names", "classes", "label_names"}},
+    };
+    for (size_t i = 0; i < TR_COUNT(lists[list].name) && lists[list].name[i] && !out->count; i++) {
+        hid_t attribute = attribute_of(part, lists[list].whose, lists[list].name[i]);
         if (attribute < 0) continue;
+        const int64_t count = attribute_elems(attribute);
         hid_t type = H5Aget_type(attribute);
         tr_status_t status = TR_OK;
-        if (H5Tget_class(type) == H5T_STRING && attribute_elems(attribute) == classes) {
-            status = tr_alloc((size_t)classes * sizeof **out, "class names", out);
-            if (status == TR_OK) status = read_names(attribute, classes, *out);
+        if (H5Tget_class(type) == H5T_STRING && count > 0 && count <= NAMES_MAX) {
+            status = tr_alloc((size_t)count * sizeof *out->name, "names", &out->name);
+            if (status == TR_OK) *out = (tr_names_t){out->name, count, part->file.path};
+            if (status == TR_OK) status = read_names(attribute, count, out->name);
         }
         H5Tclose(type);
         H5Aclose(attribute);

@@ -52,7 +52,7 @@ static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split
     for (int f = 0; same && f < wanted->field_count; f++)
         same = tr_shape_equal(&info->field[f].shape, &wanted->field[f].shape) &&
                info->field[f].dtype == wanted->field[f].dtype;
-    if (same) return TR_OK;
+    if (same) return tr_names_check(s->params.names ? s->params.names : wanted->names, info->names);
     return TR_FAIL(TR_ERR_DATA,
                    "%s (%s) does not look like %s (%s): fields, types and shapes must be the same",
                    key[split], info->description, key[main_split], wanted->description);

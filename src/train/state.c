@@ -323,23 +323,27 @@ static const tr_field_t *input_field(const tr_session_t *s) {
     return NULL;
 }
 
-static json_t *class_names_json(const tr_session_t *s) {
+static void add_names(const tr_session_t *s, json_t *data) {
     const tr_dataset_t *train = s->dataset[TR_SPLIT_TRAIN];
-    json_t *list = json_array();
-    for (int64_t c = 0; train && train->info.class_names && c < train->info.classes; c++)
-        json_array_append_new(list, json_string(train->info.class_names[c]));
-    return list;
+    for (int list = 0; list < TR_NAMES_LISTS; list++) {
+        json_t *array = json_array();
+        for (int64_t i = 0; train && i < train->info.names[list].count; i++)
+            json_array_append_new(array, json_string(train->info.names[list].name[i]));
+        json_object_set_new(data, tr_names_key(list), array);
+    }
 }
 
 /* What an evaluation on other data has to do as this training did. */
 static json_t *data_json(const tr_session_t *s) {
     const tr_field_t *x = input_field(s);
     const bool scaled = x && x->dtype == TR_U8; /* session.c: bytes without statistics go to [0, 1] */
-    return json_pack("{s:o, s:I, s:o, s:o, s:o, s:o, s:s}", "class_names", class_names_json(s), "classes",
-                     (json_int_t)s->info.classes, "mean", moments_json(s, s->info.mean, 0), "std",
-                     moments_json(s, s->info.std, scaled ? 255 : 1), "target_mean",
-                     targets_json(s, s->target_mean, "0"), "target_std", targets_json(s, s->target_std, "1"),
-                     "x", x ? tr_dtype_name(x->dtype) : "");
+    json_t *data =
+        json_pack("{s:I, s:o, s:o, s:o, s:o, s:s}", "classes", (json_int_t)s->info.classes, "mean",
+                  moments_json(s, s->info.mean, 0), "std", moments_json(s, s->info.std, scaled ? 255 : 1),
+                  "target_mean", targets_json(s, s->target_mean, "0"), "target_std",
+                  targets_json(s, s->target_std, "1"), "x", x ? tr_dtype_name(x->dtype) : "");
+    add_names(s, data);
+    return data;
 }
 
 static void format_fingerprint(const tr_session_t *s, char text[32]) {
@@ -413,6 +417,36 @@ static void compare_fingerprint(const tr_session_t *s, const tr_checkpoint_t *ch
     json_decref(state);
 }
 
+static tr_status_t copy_names(const json_t *array, const char *from, tr_names_t *out) {
+    const size_t count = json_array_size(array);
+    *out = (tr_names_t){.from = from};
+    if (count == 0) return TR_OK;
+    TR_TRY(tr_alloc(count * sizeof *out->name, "names", &out->name));
+    out->count = (int64_t)count;
+    for (size_t i = 0; i < count; i++) {
+        const char *name = json_string_value(json_array_get(array, i));
+        TR_TRY(tr_strdup(name ? name : "", &out->name[i]));
+    }
+    return TR_OK;
+}
+
+tr_status_t tr_state_names(const char *state_json, const char *from, tr_names_t *out) {
+    json_t *data = load_data(state_json);
+    tr_status_t status = TR_OK;
+    for (int list = 0; list < TR_NAMES_LISTS && status == TR_OK; list++)
+        status = copy_names(json_object_get(data, tr_names_key(list)), from, &out[list]);
+    json_decref(data);
+    return status;
+}
+
+static tr_status_t check_names(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
+    tr_names_t names[TR_NAMES_LISTS] = {0};
+    tr_status_t status = tr_state_names(checkpoint->state_json, checkpoint->path, names);
+    if (status == TR_OK) status = tr_names_check(names, s->info.names);
+    for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&names[list]);
+    return status;
+}
+
 /* Checkpoints from before there were these keys had targets as they are. */
 static void compare_targets(const tr_session_t *s, const tr_checkpoint_t *checkpoint, tr_str_t *differences) {
     static const char *const keys[] = {"target_mean", "target_std"}, *const none[] = {"0", "1"};
@@ -429,6 +463,7 @@ static void compare_targets(const tr_session_t *s, const tr_checkpoint_t *checkp
 }
 
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
+    TR_TRY(check_names(s, checkpoint));
     compare_fingerprint(s, checkpoint);
     json_t *then = load_order(checkpoint), *now = order_json(s), *value;
     const char *key;
@@ -477,14 +512,6 @@ tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_c
     json_decref(data);
     TR_TRY(status);
     return tr_config_check(config);
-}
-
-json_t *tr_state_class_names(const char *state_json, int64_t classes) {
-    json_t *data = load_data(state_json), *names = json_incref(json_object_get(data, "class_names"));
-    json_decref(data);
-    if (json_array_size(names) == (size_t)classes) return names;
-    json_decref(names);
-    return NULL;
 }
 
 static bool same_model(const char *text, const tr_config_t *config) {

@@ -35,6 +35,17 @@ call 0 import csv new.csv wrong.h5 && call 78 predict net.ini run wrong.h5 none.
 result $? "data that do not fit, and data of another split, are told"
 printf 'a,b,k\n1,2,1\n3,4,2\n5,6,1\n' >from1.csv && call 0 import csv from1.csv from1.h5 && call 0 data from1.h5 && grep -q 'no sample has label 0.*from 1 to 2 want 3 outputs' out && call 0 data t.h5 && ! grep -q 'label 0' out
 result $? "labels that count from 1 are pointed out"
+# refused CODE PATTERN ARGUMENTS...: by two ranks with one error
+refused() { local code=$1 pattern=$2; shift 2; "$MPIEXEC" -np 2 "$TRAINER" "$@" >out 2>err; [ $? = "$code" ] && [ "$(grep -c 'trainer: error' err)" = 1 ] && grep -qE -- "$pattern" err; }
+printf 'a,b,kind\n1,2,w\n3,4,x\n5,6,y\n' >tall.csv && printf 'a,b,kind\n3,4,y\n1,2,x\n' >yx.csv && printf 'a,b,kind\n3,4,y\n5,6,y\n' >y.csv && printf 'a,b,kind\n1,2,0\n3,4,1\n' >bare.csv && for f in tall yx y bare; do call 0 import csv $f.csv $f.h5; done
+other="class 0 is 'x' in .*\\(class_names: x, y\\), but 'w' in tall.h5 \\(class_names: w, x, y\\): .*import them in one go"
+cp t.h5 p1.h5 && cp tall.h5 p2.h5 && refused 65 "${other/tall/p2}" net.ini run.dir=no 'data.train=p?.h5:train' && refused 65 "$other" net.ini run.dir=no data.valid=tall.h5:train && refused 65 "$other" net.ini run.dir=no data.test=tall.h5:train &&
+    refused 65 "class 0 is 'x' in t.h5 .*, but 'y' in y.h5 \\(class_names: y\\)" net.ini run.dir=no data.test=y.h5:train && [ ! -e no ]
+result $? "files and splits that number their classes otherwise are refused"
+refused 65 "class 0 is 'x' in .*step-00000002 \\(class_names: x, y\\), but 'y' in y.h5" eval net.ini run data.test=y.h5:train && refused 65 "step-00000002 .*but 'y' in y.h5" net.ini run.dir=run data.train=y.h5 data.classes=2
+result $? "so are data of another import for a checkpoint, to score or to go on with"
+call 0 eval net.ini run data.test=yx.h5:train && call 0 eval net.ini run data.test=bare.h5:train && call 0 predict net.ini run tall.h5 all.h5
+result $? "the same classes in another order of rows, data without names, and inputs to predict for are not"
 call 0 repack d.h5 r.h5 --chunk 4k && call 78 repack d.h5 r.h5 && call 65 repack t.csv s.h5 && call 66 repack none.h5 s.h5 && [ ! -e s.h5 ]
 result $? "repack"
 cp d.h5 set_x.h5 && cp d.h5 set_y.h5 && call 2 repack set_x.h5 other.h5 && grep -q "set_y.h5.*NAME_x.h5" err && [ ! -e other.h5 ] &&

@@ -1,0 +1,52 @@
+/* Names of classes: data that give one number two meanings are refused. */
+#include "trainer/data.h"
+#include "trainer/mem.h"
+#include "trainer/str.h"
+#include <string.h>
+
+#define SAID 12 /* names of a list in a message */
+
+static const struct {
+    const char *key, *what, *remedy;
+} lists[TR_NAMES_LISTS] = {
+    [TR_NAMES_CLASSES] = {"class_names", "class",
+                          "join the tables and import them in one go (import csv --test-fraction makes test "
+                          "data of a part), so that a class has one number in all of them"},
+};
+
+const char *tr_names_key(int list) {
+    return lists[list].key;
+}
+
+void tr_names_free(tr_names_t *names) {
+    for (int64_t i = 0; names->name && i < names->count; i++) tr_free(&names->name[i]);
+    tr_free(&names->name);
+    names->count = 0;
+}
+
+static void say(const tr_names_t *names, tr_str_t *out) {
+    for (int64_t i = 0; i < names->count && i < SAID; i++)
+        tr_str_printf(out, "%s%.60s", i ? ", " : "", names->name[i]);
+    if (names->count > SAID) tr_str_append(out, ", ...");
+}
+
+static tr_status_t fail(int list, int64_t at, const tr_names_t *expected, const tr_names_t *found) {
+    tr_str_t a = {0}, b = {0};
+    say(expected, &a);
+    say(found, &b);
+    TR_FAIL(TR_ERR_DATA, "%s %lld is '%.60s' in %s (%s: %s), but '%.60s' in %s (%s: %s): %s.",
+            lists[list].what, (long long)at, expected->name[at], expected->from, lists[list].key,
+            a.text ? a.text : "", found->name[at], found->from, lists[list].key, b.text ? b.text : "",
+            lists[list].remedy);
+    tr_str_free(&a);
+    tr_str_free(&b);
+    return TR_ERR_DATA;
+}
+
+tr_status_t tr_names_check(const tr_names_t *expected, const tr_names_t *found) {
+    for (int list = 0; list < TR_NAMES_LISTS; list++)
+        for (int64_t i = 0; i < expected[list].count && i < found[list].count; i++)
+            if (strcmp(expected[list].name[i], found[list].name[i]) != 0)
+                return fail(list, i, &expected[list], &found[list]);
+    return TR_OK;
+}
