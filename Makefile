@@ -203,13 +203,13 @@ module_dir := $(dest)/share/modulefiles/trainer
 fill        = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|g' -e 's|@VERSION@|$(version)|g' -e 's|@CFLAGS@|$(strip $(other_cflags))|g' -e 's|@LIBS@|$(strip $(libs) $(LDFLAGS) $(LDLIBS))|g'
 ifeq ($(missing),)
 install: all
-	install -d $(dest)/bin $(dest)/lib/pkgconfig $(dest)/include/trainer $(dest)/share/trainer/configs $(dest)/share/trainer/slurm $(module_dir)
+	install -d $(dest)/bin $(dest)/lib/pkgconfig $(dest)/include/trainer $(dest)/share/trainer/configs $(module_dir)
 	install -m 755 $(O)/trainer $(dest)/bin/trainer
 	install -m 644 $(O)/libtrainer.a $(dest)/lib/libtrainer.a
 	install -m 644 $(wildcard include/trainer/*.h include/trainer/*.def) $(dest)/include/trainer
 	$(if $(wildcard configs/*),install -m 644 $(wildcard configs/*) $(dest)/share/trainer/configs)
 	$(if $(wildcard examples/*),install -d $(dest)/share/trainer/examples && install -m 644 $(wildcard examples/*) $(dest)/share/trainer/examples)
-	$(if $(wildcard slurm/*),cp -R $(wildcard slurm/*) $(dest)/share/trainer/slurm)
+	$(if $(wildcard slurm/*),install -d $(dest)/share/trainer/slurm && cp -R $(wildcard slurm/*) $(dest)/share/trainer/slurm)
 	$(fill) tools/trainer.pc.in >$(dest)/lib/pkgconfig/trainer.pc
 	$(fill) tools/modulefile.in >$(module_dir)/$(version)
 endif

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define CHUNK_BYTES     (1 << 20)
@@ -13,6 +14,7 @@
 #define ALIGN_FROM                                                                                           \
     (64 << 10) /* chunks of this size begin on a page: copying them is faster, and direct I/O can */
 #define ALIGN_BYTES 4096
+#define CAUSE_MARK  "error message = '" /* in what HDF5 says of a write that failed */
 
 typedef struct {
     hid_t id;
@@ -31,7 +33,17 @@ struct tr_writer {
 };
 
 static tr_status_t write_failed(const tr_writer_t *w, const char *what) {
-    return H5_FAIL(TR_ERR_IO, "cannot write %s of '%s'; is the disk full?", what, w->path);
+    char reason[1024], *cause = strstr(tr_h5_reason(reason, sizeof reason), CAUSE_MARK);
+    struct statvfs disk;
+    if (cause) { /* the library's sentence has the system's in it */
+        cause += strlen(CAUSE_MARK);
+        return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s': %.*s.", what, w->path, (int)strcspn(cause, "'"),
+                       cause);
+    }
+    if (statvfs(w->part, &disk) == 0 && disk.f_bavail == 0)
+        return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s': %s.", what, w->path, strerror(ENOSPC));
+    return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s'; is the disk full, or a quota reached?", what,
+                   w->path);
 }
 
 static hid_t create_file(const char *path) {
@@ -47,6 +59,18 @@ static hid_t create_file(const char *path) {
     return id;
 }
 
+static tr_status_t create_failed(const tr_writer_t *w, int reason) {
+    char *folder = NULL;
+    tr_status_t code = reason == EACCES || reason == EROFS ? TR_ERR_PERMISSION
+                       : reason == ENOENT                  ? TR_ERR_NOINPUT
+                                                           : TR_ERR_IO;
+    if (reason != ENOENT) return TR_FAIL(code, "cannot create '%s': %s.", w->path, strerror(reason));
+    TR_TRY(tr_strdup(w->path, &folder));
+    TR_FAIL(code, "cannot create '%s': there is no folder '%s'.", w->path, dirname(folder));
+    tr_free(&folder);
+    return code;
+}
+
 static tr_status_t create(tr_writer_t *w, const char *path, const tr_writer_params_t *params) {
     tr_str_t part = {0};
     TR_TRY(tr_strdup(path, &w->path));
@@ -54,12 +78,7 @@ static tr_status_t create(tr_writer_t *w, const char *path, const tr_writer_para
     TR_TRY(tr_str_take(&part, &w->part));
     int fd = open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
                   0666); /* for a message better than the library's */
-    if (fd < 0) {
-        tr_status_t code = errno == EACCES || errno == EROFS ? TR_ERR_PERMISSION
-                           : errno == ENOENT                 ? TR_ERR_NOINPUT
-                                                             : TR_ERR_IO;
-        return TR_FAIL(code, "cannot create '%s': %s.", w->part, strerror(errno));
-    }
+    if (fd < 0) return create_failed(w, errno);
     close(fd);
     tr_h5_lock();
     w->id = create_file(w->part);

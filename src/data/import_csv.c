@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 #define MAX_NAMES 4096
 
@@ -20,7 +21,7 @@ typedef struct {
     const tr_import_params_t *params;
     const char *path;
     tr_csv_t *csv;
-    bool header;
+    bool header, hash;          /* hash: the first row begins with # */
     int columns, inputs, label; /* label: its column, -1: none */
     char *label_name;
     int64_t rows[2], seen; /* of train and test; rows so far */
@@ -33,6 +34,18 @@ typedef struct {
     float *row; /* [columns] */
 } import_t;
 
+static tr_status_t refuse_hdf5(const import_t *m, int fd) {
+    static const char hdf5[8] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
+    char begin[sizeof hdf5];
+    if (pread(fd, begin, sizeof begin, 0) != sizeof begin || memcmp(begin, hdf5, sizeof hdf5) != 0)
+        return TR_OK;
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "'%s' is an HDF5 file, where CSV text is expected: `trainer data` shows what is in it, and "
+        "data.train takes it as it is.",
+        m->path);
+}
+
 static tr_status_t open_csv(import_t *m) {
     tr_csv_close(&m->csv);
     m->seen = 0;
@@ -40,7 +53,10 @@ static tr_status_t open_csv(import_t *m) {
     if (fd < 0)
         return TR_FAIL(errno == ENOENT ? TR_ERR_NOINPUT : TR_ERR_IO, "cannot open '%s': %s.", m->path,
                        strerror(errno));
-    return tr_csv_open(fd, m->path, &m->csv);
+    tr_status_t status = refuse_hdf5(m, fd);
+    if (status == TR_OK) return tr_csv_open(fd, m->path, &m->csv);
+    close(fd);
+    return status;
 }
 
 /* -- the label's column ---------------------------------------------------------------------------------- */
@@ -83,16 +99,37 @@ static tr_status_t choose_label(import_t *m, char *const *field) {
     return TR_ERR_CONFIG;
 }
 
+/* What stands between values where it is no comma; NULL: nothing of the kind. */
+static const char *other_separator(const char *text) {
+    return strchr(text, ';') ? "';'" : strchr(text, '\t') ? "a tab" : NULL;
+}
+
+static tr_status_t fail_one_column(const import_t *m, const char *text) {
+    const char *separator = other_separator(text);
+    if (m->hash)
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "'%s': its first row begins with '#' and has one column: remove it, if it is a comment; "
+            "names of columns, or numbers, with commas between them are expected.",
+            m->path);
+    if (separator)
+        return TR_FAIL(TR_ERR_DATA,
+                       "'%s': its first row has no comma, but %s; write the table with commas between the "
+                       "columns, and points in its numbers.",
+                       m->path, separator);
+    return TR_FAIL(TR_ERR_DATA,
+                   "'%s': its first row has one column; inputs and a label with commas between them are "
+                   "expected. Without labels: --label none.",
+                   m->path);
+}
+
 static tr_status_t first_row(import_t *m, char *const *field, int count) {
     m->columns = count;
+    m->hash = field[0][0] == '#';
     m->header = is_header(field, count);
     TR_TRY(choose_label(m, field));
     m->inputs = count - (m->label >= 0);
-    if (!m->inputs)
-        return TR_FAIL(TR_ERR_DATA,
-                       "'%s': its first row has one column; inputs and a label with commas between them are "
-                       "expected. Without labels: --label none.",
-                       m->path);
+    if (!m->inputs) return fail_one_column(m, field[0]);
     if (m->header && m->label >= 0) TR_TRY(tr_strdup(field[m->label], &m->label_name));
     if (m->label >= 0)
         TR_INFO("the label is column %d of %d%s%s%s%s", m->label + 1, count, m->header ? ", '" : "",
@@ -104,24 +141,40 @@ static tr_status_t first_row(import_t *m, char *const *field, int count) {
 
 /* -- rows ------------------------------------------------------------------------------------------------ */
 
+static bool is_missing(const char *text) {
+    static const char *const usual[] = {"", "NA", "N/A", "#N/A", "NaN", "null", "none", "?", "-", "."};
+    for (size_t i = 0; i < TR_COUNT(usual); i++)
+        if (!strcasecmp(text, usual[i])) return true;
+    return false;
+}
+
+static tr_status_t fail_cell(const import_t *m, const char *text, int column) {
+    const char *separator = other_separator(text);
+    char found[64] = "the cell is empty", remedy[128] = "fill it in (usual: the column's mean)";
+    if (*text) snprintf(found, sizeof found, "found '%.40s'", text);
+    if (separator)
+        snprintf(remedy, sizeof remedy,
+                 "columns have commas between them, not %s, and numbers have points; write the table so",
+                 separator);
+    else if (!is_missing(text))
+        snprintf(remedy, sizeof remedy, "write texts as numbers");
+    return TR_FAIL(TR_ERR_DATA,
+                   "'%s', line %lld, column %d: %s, where a number that a 32-bit float can hold is expected; "
+                   "%s, or leave "
+                   "the row or the column out.",
+                   m->path, (long long)tr_csv_line(m->csv), column, found, remedy);
+}
+
 static tr_status_t parse_row(import_t *m, char *const *field, int count) {
     if (count != m->columns)
-        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d columns, but the first row has %d.", m->path,
-                       (long long)tr_csv_line(m->csv), count, m->columns);
+        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d%s.", m->path,
+                       (long long)tr_csv_line(m->csv), count, count == 1 ? "" : "s", m->columns,
+                       m->hash ? " and begins with '#': remove it, if it is a comment" : "");
     for (int i = 0, at = 0; i < count; i++) {
         double value;
         if (i == m->label) continue;
-        if (!*field[i])
-            return TR_FAIL(
-                TR_ERR_DATA,
-                "'%s', line %lld, column %d: the cell is empty, where a number is expected; fill it "
-                "in (usual: the column's mean), or leave the row or the column out.",
-                m->path, (long long)tr_csv_line(m->csv), i + 1);
         if (!tr_parse_float(field[i], &value) || !isfinite((float)value))
-            return TR_FAIL(TR_ERR_DATA,
-                           "'%s', line %lld, column %d: '%.40s' is not a number that a 32-bit float can "
-                           "hold; leave the column out, or write its texts as numbers.",
-                           m->path, (long long)tr_csv_line(m->csv), i + 1, field[i]);
+            return fail_cell(m, field[i], i + 1);
         m->row[at++] = (float)value;
     }
     return TR_OK;
@@ -266,7 +319,8 @@ done:
 }
 
 const tr_importer_t tr_importer_csv = {
-    "csv", "IN.csv OUT.h5 [--label NAME|INDEX|none] [--test-fraction 0.1] [--seed N]",
+    "csv", "IN.csv OUT.h5 [--label NAME|INDEX|none] [--test-fraction PART] [--seed N]",
     "A table of numbers, with a header or without. Labels may be whole "
-    "numbers, other numbers (regression) or texts; none: rows to predict for.",
+    "numbers, other numbers (regression) or texts; none: rows to predict for. "
+    "--test-fraction 0.1 keeps a tenth of the rows for the test; without it there are no test data.",
     run};

@@ -163,17 +163,25 @@ static tr_status_t read_entries(tr_safetensors_t *f) {
 }
 
 static tr_status_t read_header(tr_safetensors_t *f) {
+    static const char hdf5[8] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
     uint64_t length = 0;
     json_error_t error;
+    if (f->count >= sizeof hdf5 && memcmp(f->bytes, hdf5, sizeof hdf5) == 0)
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s is an HDF5 file, where a checkpoint is expected: a run's folder, a checkpoint's "
+                       "(checkpoints/step-NNNNNNNN), or a .safetensors file.",
+                       f->path);
     if (f->count < sizeof length)
         return TR_FAIL(TR_ERR_DATA, "%s has %zu bytes: too short for a safetensors file.", f->path, f->count);
     memcpy(&length, f->bytes, sizeof length);
     length = le64toh(length);
     if (length > HEADER_MAX_BYTES || length > f->count - sizeof length)
-        return TR_FAIL(TR_ERR_DATA,
-                       "%s: its header should have %llu bytes, but %zu follow and at most %llu are allowed.",
-                       f->path, (unsigned long long)length, f->count - sizeof length,
-                       (unsigned long long)HEADER_MAX_BYTES);
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "%s: its header should have %llu bytes, but %zu follow and at most %llu are allowed; is "
+            "it a safetensors file?",
+            f->path, (unsigned long long)length, f->count - sizeof length,
+            (unsigned long long)HEADER_MAX_BYTES);
     f->data_start = (int64_t)(sizeof length + length);
     const char *text = f->bytes + sizeof length;
     if (length == 0 || text[0] != '{')

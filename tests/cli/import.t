@@ -23,11 +23,20 @@ call 0 import csv t.csv t.h5 && call 65 import csv d.h5 e.h5 && [ ! -e e.h5 ] &&
 result $? "import csv; bad and missing input"
 rm t.h5 && call 0 import csv t.csv t.h5 && grep -q "the label is column 3 of 3, 'kind'; --label" err && rm t.h5 && call 0 import csv t.csv t.h5 --label kind && ! grep -q -- --label err
 result $? "it says which column is the label"
-printf 'a,b,kind\n1,,x\n' >empty.csv && call 65 import csv empty.csv e.h5 && grep -q "line 2, column 2: the cell is empty.*fill it in" err && [ ! -e e.h5 ]
-result $? "an empty cell: what to do"
+said() { printf "$1" >odd.csv && call 65 import csv odd.csv e.h5 && grep -q -- "$2" err && [ ! -e e.h5 ]; } # ROWS MESSAGE
+said 'a,b,kind\n1,,x\n' 'line 2, column 2: the cell is empty.*fill it in' && said 'a,b,kind\n1,NA,x\n' "found 'NA'.*fill it in" && said 'a,b,kind\n1,red,x\n' "found 'red'.*write texts as numbers, or leave"
+result $? "a cell without a number: what to do"
+said 'a;b;kind\n1;2;x\n' "no comma, but ';'; write" && said 'a\tb\tkind\n1\t2\tx\n' 'no comma, but a tab; write' && said '# made up\na,b,kind\n1,2,x\n' "begins with '#' and has one column: remove it" &&
+    said '# made, up\na,b,kind\n1,2,x\n' "3 columns, but the first row has 2 and begins with '#'" && call 65 import csv d.h5 e.h5 && grep -q 'd.h5. is an HDF5 file, where CSV text' err
+result $? "what is no table with commas"
+(trap '' XFSZ; ulimit -f 40; call 74 import synthetic images full.h5 --samples 2000 --shape 32x32x3) && grep -q "cannot write train/x of 'full.h5': File too large.$" err && [ ! -e full.h5 ] &&
+    (trap '' XFSZ; ulimit -f 2; call 74 import csv t.csv full.h5) && ! grep -q HDF5 err && [ ! -e full.h5 ] && call 66 import csv t.csv nowhere/t.h5 && grep -q "'nowhere/t.h5': there is no folder 'nowhere'" err
+result $? "nowhere to write, and no room: the words of the system"
 printf 'a,b\n1,2\n7,8\n' >new.csv && printf '[model]\nlayers = linear 2\n[data]\ntrain = t.h5\nbatch_size = 2\nmicro_batch = 1\n[train]\nsteps = 2\n' >net.ini
 call 0 net.ini run.dir=run && call 0 import csv new.csv new.h5 --label none && [ ! -s err ] && call 0 predict net.ini run new.h5 out.h5 && grep -q '^2 samples of new.h5:/train/x, x f32 (2)' out
 result $? "a table without labels: --label none, and predictions for it"
+call 65 predict net.ini new.h5 run none.h5 && grep -q 'new.h5 is an HDF5 file, where a checkpoint' err && call 66 predict net.ini run none.h5 no.h5 && grep -q "the data to predict for: cannot find 'none.h5'" err
+result $? "arguments of predict in each other's place, and data that are not there"
 call 0 data out.h5 data.x=probability data.y=prediction data.classes=2 && grep -qE 'labels +/prediction, 2 classes: x: [0-2], y: [0-2]$' out
 result $? "predictions keep the names of the classes"
 call 0 import csv new.csv wrong.h5 && call 78 predict net.ini run wrong.h5 none.h5 && grep -q '2 numbers, but /train/x of wrong.h5 has 1 channel' err &&

@@ -268,10 +268,10 @@ static void test_csv_damaged(void **state) {
         {"", "is empty"},
         {"a,b\n", "no rows"},
         {"1\n2\n", "one column"},
-        {"a,b\n1,2\n3\n", "line 3: 1 columns, but the first row has 2"},
+        {"a,b\n1,2\n3\n", "line 3: 1 column, but the first row has 2"},
         {"a,b\n1,2\n\n,4\n", "line 4, column 1: the cell is empty"},
-        {"a,b\nnan,2\n", "column 1: 'nan'"},
-        {"a,b\n1e300,2\n", "column 1: '1e300'"},
+        {"a,b\nnan,2\n", "column 1: found 'nan'"},
+        {"a,b\n1e300,2\n", "column 1: found '1e300'"},
         {"a,b\n1,\n", "the label is missing"},
         {"a,b\n1,\"2\n", "a quote is not closed"},
     };
