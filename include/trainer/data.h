@@ -67,13 +67,13 @@ typedef struct {
 } tr_field_t;
 
 /* Lists of names that data may come with. */
-enum { TR_NAMES_CLASSES, TR_NAMES_LISTS };
+enum { TR_NAMES_CLASSES, TR_NAMES_INPUTS /* of a table */, TR_NAMES_LISTS };
 typedef struct {
     char **name; /* [count] */
     int64_t count;
     const char *from; /* whose they are, for messages; borrowed */
 } tr_names_t;
-const char *tr_names_key(int list); /* "class_names": of the attribute, and of state.json */
+const char *tr_names_key(int list); /* "class_names", "feature_names": of the attribute, and of state.json */
 void tr_names_free(tr_names_t *names);
 /* Both [TR_NAMES_LISTS]. TR_ERR_DATA where one index has two names; a list that ends before the other, or is not there, is no difference. */
 tr_status_t tr_names_check(const tr_names_t *expected, const tr_names_t *found);

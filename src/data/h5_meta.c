@@ -131,6 +131,7 @@ tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out) {
         const char *name[3];
     } lists[TR_NAMES_LISTS] = {
         [TR_NAMES_CLASSES] = {OF_LABELS, {"class_names", "classes", "label_names"}},
+        [TR_NAMES_INPUTS] = {OF_INPUTS, {"feature_names"}},
     };
     for (size_t i = 0; i < TR_COUNT(lists[list].name) && lists[list].name[i] && !out->count; i++) {
         hid_t attribute = attribute_of(part, lists[list].whose, lists[list].name[i]);
@@ -138,7 +139,8 @@ tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out) {
         const int64_t count = attribute_elems(attribute);
         hid_t type = H5Aget_type(attribute);
         tr_status_t status = TR_OK;
-        if (H5Tget_class(type) == H5T_STRING && count > 0 && count <= NAMES_MAX) {
+        const int64_t most = list == TR_NAMES_INPUTS ? part->x.row_elems : NAMES_MAX;
+        if (H5Tget_class(type) == H5T_STRING && count > 0 && count <= most) {
             status = tr_alloc((size_t)count * sizeof *out->name, "names", &out->name);
             if (status == TR_OK) *out = (tr_names_t){out->name, count, part->file.path};
             if (status == TR_OK) status = read_names(attribute, count, out->name);

@@ -283,6 +283,12 @@ static void report_normalisation(report_t *r) {
 
 /* -- splits ---------------------------------------------------------------------------------------------- */
 
+static void report_names(report_t *r, const tr_names_t *names) {
+    for (int64_t i = 0; i < names->count && i < NAMED_CLASSES; i++)
+        tr_str_printf(r->out, "%s%s", i ? ", " : "             named ", names->name[i]);
+    if (names->count) tr_str_append(r->out, names->count > NAMED_CLASSES ? ", ...\n" : "\n");
+}
+
 static tr_status_t report_dataset(report_t *r) {
     const tr_dataset_info_t *info = &r->dataset->info;
     const h5_array_t *x = &r->part->x;
@@ -294,6 +300,7 @@ static tr_status_t report_dataset(report_t *r) {
     tr_str_printf(r->out, "  inputs     /%s, %s %s%s, %s\n", x->name, tr_dtype_name(info->field[0].dtype),
                   tr_shape_format(&info->field[0].shape, shape),
                   x->dtype != info->field[0].dtype ? " converted" : "", x->storage);
+    report_names(r, &info->names[TR_NAMES_INPUTS]);
     report_reading(r);
     if (info->classes)
         TR_TRY(report_classes(r));

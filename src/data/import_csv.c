@@ -15,7 +15,8 @@
 #include <strings.h>
 #include <unistd.h>
 
-#define MAX_NAMES 4096
+#define MAX_NAMES   4096
+#define MAX_COLUMNS 4000 /* whose names an attribute has room for */
 
 typedef struct {
     const tr_import_params_t *params;
@@ -24,8 +25,9 @@ typedef struct {
     bool header, hash;          /* hash: the first row begins with # */
     int columns, inputs, label; /* label: its column, -1: none */
     char *label_name;
-    int64_t rows[2], seen; /* of train and test; rows so far */
-    bool numbers, whole;   /* labels so far: all numbers; all whole numbers from 0 on */
+    tr_names_t input_names; /* none without a header */
+    int64_t rows[2], seen;  /* of train and test; rows so far */
+    bool numbers, whole;    /* labels so far: all numbers; all whole numbers from 0 on */
     double largest;
     TR_VEC(char *) names; /* distinct labels, up to one more than MAX_NAMES; sorted after the first pass */
     tr_moments_t moments;
@@ -123,6 +125,16 @@ static tr_status_t fail_one_column(const import_t *m, const char *text) {
                    m->path);
 }
 
+/* A header that is written as a comment begins with # before its first name. */
+static tr_status_t note_inputs(import_t *m, char *const *field) {
+    tr_names_t *names = &m->input_names;
+    TR_TRY(tr_alloc((size_t)m->inputs * sizeof *names->name, "names of columns", &names->name));
+    for (int i = 0; i < m->columns; i++)
+        if (i != m->label)
+            TR_TRY(tr_strdup(field[i] + (i ? 0 : strspn(field[i], "# ")), &names->name[names->count++]));
+    return TR_OK;
+}
+
 static tr_status_t first_row(import_t *m, char *const *field, int count) {
     m->columns = count;
     m->hash = field[0][0] == '#';
@@ -130,6 +142,7 @@ static tr_status_t first_row(import_t *m, char *const *field, int count) {
     TR_TRY(choose_label(m, field));
     m->inputs = count - (m->label >= 0);
     if (!m->inputs) return fail_one_column(m, field[0]);
+    if (m->header) TR_TRY(note_inputs(m, field));
     if (m->header && m->label >= 0) TR_TRY(tr_strdup(field[m->label], &m->label_name));
     if (m->label >= 0)
         TR_INFO("the label is column %d of %d%s%s%s%s", m->label + 1, count, m->header ? ", '" : "",
@@ -295,6 +308,12 @@ static tr_status_t second_pass(import_t *m) {
     if (m->names.count && !m->numbers)
         TR_TRY(tr_writer_texts(m->writer, "/", "class_names", (int64_t)m->names.count,
                                (const char *const *)m->names.data));
+    const tr_names_t *inputs = &m->input_names;
+    if (inputs->count > MAX_COLUMNS)
+        TR_INFO("the names of more than %d columns are not kept", MAX_COLUMNS);
+    else if (inputs->count)
+        TR_TRY(tr_writer_texts(m->writer, "/", tr_names_key(TR_NAMES_INPUTS), inputs->count,
+                               (const char *const *)inputs->name));
     if (m->label_name)
         TR_TRY(tr_writer_texts(m->writer, "/", "label", 1, (const char *const *)&m->label_name));
     tr_import_progress(m->params, m->seen, m->seen);
@@ -313,6 +332,7 @@ done:
     tr_csv_close(&m.csv);
     for (size_t i = 0; i < m.names.count; i++) tr_free(&m.names.data[i]);
     tr_vec_free(&m.names);
+    tr_names_free(&m.input_names);
     tr_free(&m.label_name);
     tr_free(&m.row);
     return status;

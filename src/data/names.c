@@ -1,4 +1,4 @@
-/* Names of classes: data that give one number two meanings are refused. */
+/* Names of classes and of inputs: data that give one number two meanings are refused. */
 #include "trainer/data.h"
 #include "trainer/mem.h"
 #include "trainer/str.h"
@@ -12,6 +12,8 @@ static const struct {
     [TR_NAMES_CLASSES] = {"class_names", "class",
                           "join the tables and import them in one go (import csv --test-fraction makes test "
                           "data of a part), so that a class has one number in all of them"},
+    [TR_NAMES_INPUTS] = {"feature_names", "input",
+                         "import a table that has the same columns in the same order"},
 };
 
 const char *tr_names_key(int list) {

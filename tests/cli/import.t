@@ -55,6 +55,15 @@ refused 65 "class 0 is 'x' in .*step-00000002 \\(class_names: x, y\\), but 'y' i
 result $? "so are data of another import for a checkpoint, to score or to go on with"
 call 0 eval net.ini run data.test=yx.h5:train && call 0 eval net.ini run data.test=bare.h5:train && call 0 predict net.ini run tall.h5 all.h5
 result $? "the same classes in another order of rows, data without names, and inputs to predict for are not"
+call 0 data t.h5 && grep -q '^  *named a, b$' out && rm -rf stored.h5 && call 0 repack t.h5 stored.h5 && call 0 data stored.h5 && grep -q '^  *named a, b$' out && grep -A 3 '"feature_names"' run/checkpoints/latest/state.json | grep -q '"b"'
+result $? "names of columns are kept, also by repack and checkpoints"
+printf 'b,a,kind\n1,2,x\n3,4,y\n' >ba.csv && printf '1,2,x\n3,4,y\n' >headless.csv && printf 'b,a\n1,2\n' >new_ba.csv && call 0 import csv ba.csv tba.h5 && call 0 import csv headless.csv headless.h5 && call 0 import csv new_ba.csv new_ba.h5 --label none
+other="input 0 is 'a' in .*\\(feature_names: a, b\\), but 'b' in [^ ]*.h5 \\(feature_names: b, a\\): import a table that has the same columns in the same order"
+cp t.h5 q1.h5 && cp tba.h5 q2.h5 && refused 65 "$other" net.ini run.dir=no 'data.train=q?.h5:train' && refused 65 "$other" net.ini run.dir=no data.valid=tba.h5:train && refused 65 "$other" eval net.ini run data.test=tba.h5:train && refused 65 "$other" predict net.ini run new_ba.h5 no.h5 && [ ! -e no.h5 ] &&
+    refused 65 "step-00000002 .*but 'b' in tba.h5" net.ini run.dir=run data.train=tba.h5
+result $? "columns in another order are refused: in splits, and for a checkpoint"
+printf '# a, b, kind\n1,2,x\n3,4,y\n' >hash.csv && call 0 import csv hash.csv hash.h5 && call 0 eval net.ini run data.test=headless.h5:train && call 0 eval net.ini run data.test=hash.h5:train
+result $? "columns without names, or with a header written as a comment, are not"
 call 0 repack d.h5 r.h5 --chunk 4k && call 78 repack d.h5 r.h5 && call 65 repack t.csv s.h5 && call 66 repack none.h5 s.h5 && [ ! -e s.h5 ]
 result $? "repack"
 cp d.h5 set_x.h5 && cp d.h5 set_y.h5 && call 2 repack set_x.h5 other.h5 && grep -q "set_y.h5.*NAME_x.h5" err && [ ! -e other.h5 ] &&
