@@ -10,6 +10,7 @@
 #include "trainer/comm.h"
 #include "trainer/config.h"
 #include "trainer/status.h"
+#include "trainer/str.h"
 
 #define COMMAND(name, function, usage, help) tr_status_t function(int argc, char **argv);
 #include "commands.def"
@@ -43,8 +44,13 @@ tr_status_t cmd_config_load_all(tr_world_t *world, const char *path, int count, 
 
 /* `trainer help NAME`: help of a command, a list or one of its entries, a section or a key; "" for the overview. On stdout. */
 tr_status_t cmd_help_print(const char *name);
+/* What `trainer import` takes, a paragraph each. */
+void cmd_import_list(tr_str_t *out);
 /* `trainer COMMAND --help`. On stdout. */
 void cmd_help_command(const cmd_command_t *command);
+
+/* The usage error of an option that `command` does not know, or that came without its value: known are those in its help. */
+tr_status_t cmd_fail_option(const char *command, const char *option);
 
 /* version.c */
 extern const char cmd_version[];     /* "0.1.0+1a2b3c4" */

@@ -40,7 +40,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
             if (!tr_parse_int(argv[++i], &o->steps) || o->steps < 1)
                 return TR_FAIL(TR_ERR_USAGE, "--steps %s: expected a number from 1", argv[i]);
         } else if (argv[i][0] == '-')
-            return TR_FAIL(TR_ERR_USAGE, "bench does not know %s; see trainer bench --help", argv[i]);
+            return cmd_fail_option("bench", argv[i]);
         else if (!o->path)
             o->path = argv[i];
         else

@@ -49,8 +49,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
         else if (strcmp(argv[i], "--split") == 0 && i + 1 < argc)
             TR_TRY(parse_split(argv[++i], &p->split));
         else if (argv[i][0] == '-')
-            return TR_FAIL(TR_ERR_USAGE,
-                           "eval does not know %s, or it lacks a value; see trainer eval --help", argv[i]);
+            return cmd_fail_option("eval", argv[i]);
         else if (!p->config)
             p->config = argv[i];
         else if (!p->weights)
@@ -102,13 +101,23 @@ static tr_status_t measure(eval_t *e) {
 static const char *class_text(const eval_t *e, int64_t i, char text[64]) {
     const char *const *names = i < e->t.s->info.classes ? e->t.s->info.class_names : NULL;
     snprintf(text, 64, "%lld", (long long)i);
-    if (names && strcmp(names[i], text) != 0) snprintf(text, 64, "%lld %.40s", (long long)i, names[i]);
+    if (!names || strcmp(names[i], text) == 0) return text;
+    size_t bytes = strnlen(names[i], 40);
+    while (bytes > 0 && ((unsigned char)names[i][bytes] & 0xC0) == 0x80) bytes--; /* whole characters */
+    snprintf(text, 64, "%lld %.*s", (long long)i, (int)bytes, names[i]);
     return text;
 }
 
+/* In a column of NAME_WIDTH characters, of which UTF-8 may have several bytes each. */
+static void print_name(const char *text) {
+    int characters = 0;
+    for (const char *c = text; *c; c++) characters += ((unsigned char)*c & 0xC0) != 0x80;
+    printf("%s%*s", text, characters < NAME_WIDTH ? NAME_WIDTH - characters : 0, "");
+}
+
 static void print_score(const char *name, const tr_class_score_t *score, int64_t support) {
-    printf("%-*s %9.4f %9.4f %9.4f %9lld\n", NAME_WIDTH, name, score->precision, score->recall, score->f1,
-           (long long)support);
+    print_name(name);
+    printf(" %9.4f %9.4f %9.4f %9lld\n", score->precision, score->recall, score->f1, (long long)support);
 }
 
 static void print_classes(const eval_t *e) {
@@ -139,7 +148,8 @@ static void print_matrix(const eval_t *e) {
            "");
     for (int64_t k = 0; k < c->classes; k++) printf(" %*lld", width, (long long)k);
     for (int64_t i = 0; i < c->classes; i++) {
-        printf("\n%-*s", NAME_WIDTH, class_text(e, i, text));
+        printf("\n");
+        print_name(class_text(e, i, text));
         for (int64_t k = 0; k < c->classes; k++) {
             const int64_t count = c->pairs[i * c->classes + k];
             if (count > 0)
@@ -160,9 +170,10 @@ static void print_pairs(const eval_t *e) {
            "taken for", "samples", "of class");
     for (size_t i = 0; i < count; i++) {
         const double share = 100 * (double)pairs[i].count / (double)e->classes->support[pairs[i].truth];
-        printf("%-*s ", NAME_WIDTH, class_text(e, pairs[i].truth, text));
-        printf("%-*s %9lld %7.1f %%\n", NAME_WIDTH, class_text(e, pairs[i].predicted, text),
-               (long long)pairs[i].count, share);
+        print_name(class_text(e, pairs[i].truth, text));
+        printf(" ");
+        print_name(class_text(e, pairs[i].predicted, text));
+        printf(" %9lld %7.1f %%\n", (long long)pairs[i].count, share);
     }
 }
 

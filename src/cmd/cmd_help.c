@@ -187,6 +187,11 @@ static tr_status_t print_overview(void) {
 void cmd_help_command(const cmd_command_t *command) {
     printf("trainer %s%s%s\n\n", command->name, *command->usage ? " " : "", command->usage);
     print_wrapped(command->help, 0, 0, width());
+    if (command->run != cmd_import) return;
+    tr_str_t list = {0};
+    cmd_import_list(&list);
+    printf("%s\n", list.text ? list.text : "");
+    tr_str_free(&list);
 }
 
 static void print_whole(const list_t *list, const entry_t *entry) {

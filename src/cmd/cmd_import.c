@@ -79,8 +79,7 @@ static tr_status_t arguments(int argc, char **argv, tr_import_params_t *p, const
     for (int i = 1; i < argc;) {
         int used = 0;
         if (!strncmp(argv[i], "--", 2)) TR_TRY(option(argv + i, p, &used));
-        if (!strncmp(argv[i], "--", 2) && !used)
-            return TR_FAIL(TR_ERR_USAGE, "trainer %s has no option '%s'.", argv[0], argv[i]);
+        if (!strncmp(argv[i], "--", 2) && !used) return cmd_fail_option(argv[0], argv[i]);
         if (!used && *out_count == most)
             return TR_FAIL(TR_ERR_USAGE, "trainer %s: '%s' is one name too many.", argv[0], argv[i]);
         if (!used) names[(*out_count)++] = argv[i];
@@ -98,13 +97,17 @@ static void report(const counter_t *counter, const char *out) {
            tr_format_bytes((double)status.st_size, bytes), tr_clock_sec() - counter->begin_sec);
 }
 
-static tr_status_t unknown(const char *name) {
-    tr_str_t text = {0};
+void cmd_import_list(tr_str_t *out) {
     size_t count;
     const tr_importer_t *const *list = tr_importer_list(&count);
     for (size_t i = 0; i < count; i++)
-        tr_str_printf(&text, "\n  trainer import %s %s\n      %s", list[i]->name, list[i]->usage,
+        tr_str_printf(out, "\n  trainer import %s %s\n      %s", list[i]->name, list[i]->usage,
                       list[i]->help);
+}
+
+static tr_status_t unknown(const char *name) {
+    tr_str_t text = {0};
+    cmd_import_list(&text);
     TR_FAIL(TR_ERR_USAGE, "%s%s%s. There are:%s", name ? "'" : "what to import is missing", name ? name : "",
             name ? "' cannot be imported" : "", text.text ? text.text : "");
     tr_str_free(&text);

@@ -38,7 +38,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
         else if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc)
             TR_TRY(parse_ranks(argv[++i], o));
         else if (argv[i][0] == '-')
-            return TR_FAIL(TR_ERR_USAGE, "plan does not know %s; see trainer plan --help", argv[i]);
+            return cmd_fail_option("plan", argv[i]);
         else if (!o->path)
             o->path = argv[i];
         else

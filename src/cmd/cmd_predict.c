@@ -45,7 +45,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
         else if (strcmp(argv[i], "--force") == 0)
             o->force = true;
         else if (argv[i][0] == '-')
-            return TR_FAIL(TR_ERR_USAGE, "predict does not know %s; see trainer predict --help", argv[i]);
+            return cmd_fail_option("predict", argv[i]);
         else if (!*place)
             *place = argv[i];
         else

@@ -89,7 +89,8 @@ call 66 eval net.ini nowhere && grep -q 'no checkpoint nowhere' err && mkdir emp
 ok $? "no checkpoint there"
 cp -r run/checkpoints/step-00000006 damaged && printf X | dd of=damaged/model.safetensors bs=1 seek=2000 conv=notrunc status=none && call 65 eval net.ini damaged
 ok $? "a damaged checkpoint is refused"
-call 2 eval net.ini && call 2 eval net.ini run --split all && grep -q 'test, valid or train' err && call 2 eval net.ini run --jsn x && grep -q -- --jsn err
+call 2 eval net.ini && call 2 eval net.ini run --split all && grep -q 'test, valid or train' err && call 2 eval net.ini run --jsn x && grep -q -- '--jsn; did you mean --json?' err &&
+    call 2 eval net.ini run --split && grep -q -- '--split wants a value.*--split test|valid|train' err
 ok $? "wrong arguments"
 call 74 eval net.ini run --json /dev/full/x || call 66 eval net.ini run --json none/x.json
 ok $? "a JSON file that cannot be written"
@@ -111,4 +112,9 @@ ok $? "no average, no difference"
 sed 's/^lr = .*/&\nema = 0.5/' net.ini >ema.ini
 call 0 ema.ini run.dir=ema && call 0 eval ema.ini ema/checkpoints/latest --json ema.json && near "$(value loss ema.json)" "$(value test_loss ema/summary.json)" 1e-6 && call 0 eval ema.ini ema && grep -q 'averaged weights' err && cp out one && call 0 eval ema.ini ema optimizer.ema=0 && ! cmp -s out one
 ok $? "optimizer.ema: the averaged weights are evaluated"
+{ echo 'a,b,kind'; for i in $(seq 1 30); do echo "$i,$((i % 7)),é"; echo "$i,$((i % 5)),e"; done; } >names.csv
+printf '[model]\nlayers = linear 2\n[data]\ntrain = names.h5\ntest = names.h5:train\nbatch_size = 10\n[train]\nsteps = 1\n' >names.ini
+"$TRAINER" import csv names.csv names.h5 >out 2>&1 && call 0 names.ini run.dir=named && call 0 eval names.ini named &&
+    [ "$(LC_ALL=C sed -n 's/\xc3\xa9/e/; /^[01] e  /p' out | awk '{ print length }' | sort -u | wc -l)" = 2 ]
+ok $? "names with letters of several bytes stand in their columns"
 echo "1..$n"

@@ -16,7 +16,8 @@ call 78 import synthetic digits d.h5 --samples 60 && grep -q -- '--force' err &&
 result $? "an existing file stays"
 call 0 import synthetic digits d.h5 --samples 60 --force && ! cmp -s d.h5 before
 result $? "unless --force is given"
-call 2 import && grep -q 'import mnist DIR OUT.h5' err && call 2 import mist a b && call 2 import csv a && call 2 import csv a b c d && call 2 import csv a b --what
+call 2 import && grep -q 'import mnist DIR OUT.h5' err && call 2 import mist a b && call 2 import csv a && call 2 import csv a b c d && call 2 import csv a b --what && call 2 import csv a b --testfraction 0.1 && grep -q 'did you mean --test-fraction?' err &&
+    call 0 import csv --help && grep -q 'import csv IN.csv OUT.h5' out
 result $? "wrong calls end with code 2 and say what there is"
 printf 'a,b,kind\n1,2,x\n3,4,y\n5,6,x\n' >t.csv
 call 0 import csv t.csv t.h5 && call 65 import csv d.h5 e.h5 && [ ! -e e.h5 ] && call 66 import csv none.csv e.h5 && call 66 import mnist . e.h5
