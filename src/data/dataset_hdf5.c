@@ -308,11 +308,13 @@ static void describe(hdf5_t *self) {
 /* Once, for the training data: `trainer data` tells the rest. */
 static void warn(const hdf5_t *self, const tr_data_settings_t *settings) {
     const h5_array_t *x = &self->parts.data[0].x;
-    char costly[H5_SENTENCE_BYTES];
+    char costly[H5_SENTENCE_BYTES], text[512];
     int64_t block = settings->block > 0
                         ? settings->block
                         : max64(self->base.info.read_unit, max64(1, (256 << 10) / x->row_bytes));
     if (tr_h5_costly(x, min64(block, max64(1, x->rows)), costly)) TR_WARN("%s", costly);
+    if (self->base.info.field_count == 1 && tr_h5_labels_are_text(&self->parts.data[0].names, text))
+        TR_WARN("%s: %s", self->parts.data[0].file.path, text);
 }
 
 /* Files that are joined must agree; of their lists the longest stays. Wants the lock. */

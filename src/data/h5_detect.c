@@ -126,6 +126,21 @@ static tr_status_t find_y(const search_t *s, const char *scope, const char *alia
     return TR_OK;
 }
 
+/* Labels by their name that are no numbers, where those of numbers would be; NULL: none. */
+static const h5_entry_t *find_text_y(const search_t *s, const char *scope, const char *alias,
+                                     const h5_entry_t *x) {
+    const char *slash = strrchr(x->path, '/');
+    const size_t length = strlen(scope), group = slash ? (size_t)(slash - x->path) + 1 : 0;
+    for (size_t i = 0; i < s->list->count; i++) {
+        const h5_entry_t *e = &s->list->data[i];
+        if (e->type != H5T_STRING) continue;
+        if ((!strncmp(e->path, scope, length) && usual(e->path + length, y_names, alias)) ||
+            (!strncmp(e->path, x->path, group) && usual(e->path + group, y_names, NULL)))
+            return e;
+    }
+    return NULL;
+}
+
 /* Looks in one place; *out_found false: the inputs are not there. */
 static tr_status_t look_in(const search_t *s, const char *scope, const char *alias, bool root,
                            h5_names_t *out, bool *out_found) {
@@ -138,6 +153,8 @@ static tr_status_t look_in(const search_t *s, const char *scope, const char *ali
     if (!x) return TR_OK;
     TR_TRY(find_y(s, scope, alias, x, &y));
     *out_found = true;
+    const h5_entry_t *text = y ? NULL : find_text_y(s, scope, alias, x);
+    snprintf(out->text_y, sizeof out->text_y, "%s", text ? text->path : "");
     snprintf(out->x, sizeof out->x, "%s", x->path);
     snprintf(out->y, sizeof out->y, "%s", y ? y->path : "");
     snprintf(out->scope, sizeof out->scope, "%s", scope);
@@ -233,6 +250,14 @@ tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_
     *out_found = false;
     TR_TRY(look_everywhere(&s, out, out_found));
     return *out_found || wanted->implied ? TR_OK : fail_detect(&s);
+}
+
+bool tr_h5_labels_are_text(const h5_names_t *names, char out[512]) {
+    snprintf(out, 512,
+             "/%s holds text, not numbers; store whole numbers from 0 in its place, and the names that they "
+             "stand for as the attribute class_names of the file",
+             names->text_y);
+    return *names->text_y;
 }
 
 tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,

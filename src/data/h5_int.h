@@ -69,6 +69,7 @@ void tr_h5_list_text(const h5_list_t *list, size_t most, tr_str_t *out);
 
 typedef struct {
     char x[256], y[256], scope[256]; /* paths in the file; y "" where there is none; scope "" for the root */
+    char text_y[256];                /* where there is no y: what is named like it, and holds text; "" none */
 } h5_names_t;
 
 /* What to look for. `implied`: the file was given for training, so a split must show in names; then
@@ -81,6 +82,9 @@ typedef struct {
 } h5_wanted_t;
 tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
                          h5_names_t *out, bool *out_found);
+
+/* Whether what is named like labels holds text, and what to do. */
+bool tr_h5_labels_are_text(const h5_names_t *names, char out[512]);
 
 /* The labels of a file that has nothing else, by their usual names or data.y; "" in out_y: none. */
 tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,

@@ -293,7 +293,7 @@ static tr_status_t report_dataset(report_t *r) {
     const tr_dataset_info_t *info = &r->dataset->info;
     const h5_array_t *x = &r->part->x;
     tr_order_t order;
-    char shape[96];
+    char shape[96], text[512];
     TR_TRY(tr_order_make(r->settings, info, 0, r->settings->batch_size, r->settings->batch_size, &order));
     r->block = order.block;
     tr_str_printf(r->out, "\n%s: %lld samples\n", split_names[r->split], (long long)info->samples);
@@ -304,6 +304,8 @@ static tr_status_t report_dataset(report_t *r) {
     report_reading(r);
     if (info->classes)
         TR_TRY(report_classes(r));
+    else if (info->field_count == 1 && tr_h5_labels_are_text(&r->part->names, text))
+        tr_str_printf(r->out, "  labels     none: %s\n", text);
     else if (info->field_count == 1)
         tr_str_append(r->out,
                       "  labels     none with a usual name (y, labels, targets, ...); data.y names them\n");

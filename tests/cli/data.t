@@ -31,6 +31,10 @@ printf 'x0,x1,label\n' >s.csv; for i in $(seq 1 2000); do echo "$i,2,$((i / 200)
 "$TRAINER" import csv s.csv s.h5 >/dev/null && call 0 data s.h5 && grep -q 'sorted by label' out
 result $? "sorted samples are warned of"
 
+if [ -x "$BUILD/tests/cli/make_bad_input" ] && (mkdir bad && cd bad && "$BUILD/tests/cli/make_bad_input"); then
+    call 0 data bad/words.h5 && grep -q 'labels     none: /y holds text, not numbers; .*class_names' out
+    result $? "labels that are text"
+fi
 { echo area,price; for i in $(seq 1 40); do echo "$i,$((97339 + 991 * i))"; done; } >house.csv
 printf '[model]\nlayers = linear 1\n[data]\ntrain = house.h5\nbatch_size = 20\nmicro_batch = 10\n' >house.ini
 "$TRAINER" import csv house.csv house.h5 >out 2>&1 && call 0 data house.h5 && grep -q 'of these 136980 have no sample.*numbers to predict, set data.classes=0' out && ! grep -q 'label 0' out &&

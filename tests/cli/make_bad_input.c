@@ -120,6 +120,10 @@ static void write_types(void) {
     put(file, "x", RANK(SAMPLES, PIXELS), text, words);
     put_labels(file);
     end(file);
+    file = create("words.h5");
+    put_images(file);
+    put(file, "y", RANK(SAMPLES), text, words);
+    end(file);
     H5Tclose(text);
     hid_t pair = H5Tcreate(H5T_COMPOUND, 2);
     H5Tinsert(pair, "real", 0, H5T_NATIVE_UINT8);
