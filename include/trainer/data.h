@@ -46,6 +46,7 @@ typedef struct {
     int64_t crop_pad;
     bool flip;
     bool inputs_only; /* no key: set for prediction; y is neither looked for nor read */
+    int64_t inputs;   /* no key: columns that a table must have; 0: any */
 } tr_data_settings_t;
 extern const tr_config_table_t tr_data_config;
 /* Whether numbers to predict with these moments are too far from mean 0 and deviation 1 to be trained on as they are. */

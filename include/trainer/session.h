@@ -68,6 +68,7 @@ typedef struct {
     /* [TR_NAMES_LISTS] of the training whose weights are evaluated: names of the data must not contradict them; NULL none. Borrowed while
      * the session is created. */
     const tr_names_t *names;
+    int64_t inputs; /* of that training, where its samples were rows of a table; 0: not known */
 } tr_session_params_t;
 
 typedef struct {

@@ -51,6 +51,8 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
 tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_config_t *config);
 /* The names of the training data of `state_json` into out[TR_NAMES_LISTS], each for tr_names_free also when this fails; `from` is borrowed. */
 tr_status_t tr_state_names(const char *state_json, const char *from, tr_names_t *out);
+/* How many inputs a sample had in the training of `state_json`, where it was a row of a table; 0: it was none, or that is not known. */
+int64_t tr_state_inputs(const char *state_json);
 /* Whether the training of `state_json` had the model of `config`; true where state_json ("") does not say. Not collective. */
 bool tr_state_same_model(const char *state_json, const tr_config_t *config);
 /* Warns where this session's inputs have another type than in the training of `state_json`. */

@@ -40,6 +40,7 @@ static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *pa
                                          .prediction = params->prediction,
                                          .split = params->split,
                                          .names = t->names,
+                                         .inputs = tr_state_inputs(t->state_json),
                                          .rank = t->info->rank,
                                          .size = t->info->size};
     TR_TRY(tr_session_create(t->config, t->world, &session, &t->s));

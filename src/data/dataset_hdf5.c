@@ -190,6 +190,16 @@ static int channels_at(const int64_t *dim, int ndim, int layout) {
     return ndim == 3 && dim[0] == dim[1] && dim[1] == dim[2] ? 0 : 1; /* a cube is a volume */
 }
 
+static tr_status_t check_inputs(const h5_part_t *part, int64_t wanted) {
+    const h5_array_t *x = &part->x;
+    if (wanted == 0 || x->ndim != 2 || x->dim[1] == wanted) return TR_OK;
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "the model takes %lld input%s, %s has %lld (the columns of /%s): give it the columns of its "
+        "training data, in their order (a table without a label: import csv --label none)",
+        (long long)wanted, wanted == 1 ? "" : "s", part->file.path, (long long)x->dim[1], x->name);
+}
+
 static tr_status_t describe_x(hdf5_t *self, const tr_data_settings_t *settings) {
     const h5_array_t *x = &self->parts.data[0].x;
     tr_field_t *field = &self->base.info.field[0];
@@ -338,6 +348,7 @@ static tr_status_t add_names(tr_dataset_info_t *info, const h5_part_t *part) {
 static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_split_t split) {
     const h5_part_t *last = &self->parts.data[self->parts.count - 1];
     self->base.info.samples = last->first + last->x.rows;
+    TR_TRY(check_inputs(self->parts.data, settings->inputs));
     TR_TRY(describe_x(self, settings));
     TR_TRY(scratch_create(self, settings->workers > 0 ? (int)settings->workers : AUTO_WORKERS));
     TR_TRY(describe_y(self, settings));

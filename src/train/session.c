@@ -61,6 +61,7 @@ static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split
 static tr_status_t open_data(tr_session_t *s) {
     const tr_split_t main_split = s->params.training ? TR_SPLIT_TRAIN : s->params.split;
     s->data.inputs_only = s->params.prediction;
+    s->data.inputs = s->params.inputs;
     for (int split = 0; split < 3; split++)
         if (s->params.training || split == (int)main_split)
             TR_TRY(tr_dataset_open(&s->data, (tr_split_t)split, &s->dataset[split]));

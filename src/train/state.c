@@ -342,6 +342,7 @@ static json_t *data_json(const tr_session_t *s) {
                   moments_json(s, s->info.mean, 0), "std", moments_json(s, s->info.std, scaled ? 255 : 1),
                   "target_mean", targets_json(s, s->target_mean, "0"), "target_std",
                   targets_json(s, s->target_std, "1"), "x", x ? tr_dtype_name(x->dtype) : "");
+    if (x && x->shape.ndim == 1) json_object_set_new(data, "inputs", json_integer(x->shape.dim[0]));
     add_names(s, data);
     return data;
 }
@@ -512,6 +513,13 @@ tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_c
     json_decref(data);
     TR_TRY(status);
     return tr_config_check(config);
+}
+
+int64_t tr_state_inputs(const char *state_json) {
+    json_t *data = load_data(state_json);
+    const int64_t inputs = number_of(data, "inputs");
+    json_decref(data);
+    return inputs > 0 ? inputs : 0;
 }
 
 static bool same_model(const char *text, const tr_config_t *config) {

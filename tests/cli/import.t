@@ -40,7 +40,7 @@ call 65 predict net.ini new.h5 run none.h5 && grep -q 'new.h5 is an HDF5 file, w
 result $? "arguments of predict in each other's place, and data that are not there"
 call 0 data out.h5 data.x=probability data.y=prediction data.classes=2 && grep -qE 'labels +/prediction, 2 classes: x: [0-2], y: [0-2]$' out
 result $? "predictions keep the names of the classes"
-call 0 import csv new.csv wrong.h5 && call 78 predict net.ini run wrong.h5 none.h5 && grep -q '2 numbers, but /train/x of wrong.h5 has 1 channel' err &&
+call 0 import csv new.csv wrong.h5 && call 65 predict net.ini run wrong.h5 none.h5 && grep -q 'the model takes 2 inputs, wrong.h5 has 1 .*--label none' err &&
     call 66 eval net.ini run data.test=t.h5 && grep -q 'no test data, but /train/x: FILE:train takes those' err && call 0 eval net.ini run data.test=t.h5:train
 result $? "data that do not fit, and data of another split, are told"
 printf 'a,b,k\n1,2,1\n3,4,2\n5,6,1\n' >from1.csv && call 0 import csv from1.csv from1.h5 && call 0 data from1.h5 && grep -q 'no sample has label 0.*from 1 to 2 want 3 outputs' out && call 0 data t.h5 && ! grep -q 'label 0' out
@@ -65,6 +65,8 @@ cp t.h5 q1.h5 && cp tba.h5 q2.h5 && refused 65 "$other" net.ini run.dir=no 'data
 result $? "columns in another order are refused: in splits, and for a checkpoint"
 printf '# a, b, kind\n1,2,x\n3,4,y\n' >hash.csv && call 0 import csv hash.csv hash.h5 && call 0 eval net.ini run data.test=headless.h5:train && call 0 eval net.ini run data.test=hash.h5:train
 result $? "columns without names, or with a header written as a comment, are not"
+refused 65 'the model takes 2 inputs, wrong.h5 has 1 ' eval net.ini run data.test=wrong.h5:train data.mean=0 data.std=1
+result $? "another number of columns is told before the weights that do not fit"
 call 0 repack d.h5 r.h5 --chunk 4k && call 78 repack d.h5 r.h5 && call 65 repack t.csv s.h5 && call 66 repack none.h5 s.h5 && [ ! -e s.h5 ]
 result $? "repack"
 cp d.h5 set_x.h5 && cp d.h5 set_y.h5 && call 2 repack set_x.h5 other.h5 && grep -q "set_y.h5.*NAME_x.h5" err && [ ! -e other.h5 ] &&
