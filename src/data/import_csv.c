@@ -233,6 +233,23 @@ static tr_status_t note_row(import_t *m, char *const *field, int count) {
     return TR_OK;
 }
 
+/* Numbers among which some are missing would become classes, each number one. */
+static tr_status_t check_missing(const import_t *m) {
+    const char *missing = NULL;
+    for (size_t i = 0; i < m->names.count; i++) {
+        double value;
+        if (is_missing(m->names.data[i]))
+            missing = m->names.data[i];
+        else if (!tr_parse_float(m->names.data[i], &value))
+            return TR_OK;
+    }
+    if (!missing || m->names.count < 3) return TR_OK; /* one number and "none" may be two classes */
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "'%s': its labels (column %d) are numbers but for '%.40s': leave rows without a label out.", m->path,
+        m->label + 1, missing);
+}
+
 static tr_status_t first_pass(import_t *m) {
     char **field;
     int count;
@@ -247,6 +264,7 @@ static tr_status_t first_pass(import_t *m) {
         TR_TRY(tr_csv_row(m->csv, &field, &count));
     }
     if (!m->seen) return TR_FAIL(TR_ERR_DATA, "'%s' has a header, but no rows.", m->path);
+    TR_TRY(check_missing(m));
     if (m->label >= 0 && !m->numbers && m->names.count > MAX_NAMES)
         return TR_FAIL(
             TR_ERR_DATA,

@@ -25,7 +25,8 @@ result $? "import csv; bad and missing input"
 rm t.h5 && call 0 import csv t.csv t.h5 && grep -q "the label is column 3 of 3, 'kind'; --label" err && rm t.h5 && call 0 import csv t.csv t.h5 --label kind && ! grep -q -- --label err
 result $? "it says which column is the label"
 said() { printf "$1" >odd.csv && call 65 import csv odd.csv e.h5 && grep -q -- "$2" err && [ ! -e e.h5 ]; } # ROWS MESSAGE
-said 'a,b,kind\n1,,x\n' 'line 2, column 2: the cell is empty.*fill it in' && said 'a,b,kind\n1,NA,x\n' "found 'NA'.*fill it in" && said 'a,b,kind\n1,red,x\n' "found 'red'.*write texts as numbers, or leave"
+said 'a,b,kind\n1,,x\n' 'line 2, column 2: the cell is empty.*fill it in' && said 'a,b,kind\n1,NA,x\n' "found 'NA'.*fill it in" && said 'a,b,kind\n1,red,x\n' "found 'red'.*write texts as numbers, or leave" &&
+    said 'a,price\n1,12.5\n2,NA\n3,14\n' "labels (column 2) are numbers but for 'NA': leave rows"
 result $? "a cell without a number: what to do"
 said 'a;b;kind\n1;2;x\n' "no comma, but ';'; write" && said 'a\tb\tkind\n1\t2\tx\n' 'no comma, but a tab; write' && said '# made up\na,b,kind\n1,2,x\n' "begins with '#' and has one column: remove it" &&
     said '# made, up\na,b,kind\n1,2,x\n' "3 columns, but the first row has 2 and begins with '#'" && call 65 import csv d.h5 e.h5 && grep -q 'd.h5. is an HDF5 file, where CSV text' err
