@@ -323,14 +323,21 @@ static const tr_field_t *input_field(const tr_session_t *s) {
     return NULL;
 }
 
+/* None where one is not UTF-8: JSON cannot hold it, and the others would move up. */
+static json_t *names_json(const tr_names_t *names) {
+    json_t *array = json_array();
+    for (int64_t i = 0; i < names->count; i++)
+        if (json_array_append_new(array, json_string(names->name[i])) != 0) {
+            json_array_clear(array);
+            break;
+        }
+    return array;
+}
+
 static void add_names(const tr_session_t *s, json_t *data) {
     const tr_dataset_t *train = s->dataset[TR_SPLIT_TRAIN];
-    for (int list = 0; list < TR_NAMES_LISTS; list++) {
-        json_t *array = json_array();
-        for (int64_t i = 0; train && i < train->info.names[list].count; i++)
-            json_array_append_new(array, json_string(train->info.names[list].name[i]));
-        json_object_set_new(data, tr_names_key(list), array);
-    }
+    for (int list = 0; train && list < TR_NAMES_LISTS; list++)
+        json_object_set_new(data, tr_names_key(list), names_json(&train->info.names[list]));
 }
 
 /* What an evaluation on other data has to do as this training did. */

@@ -66,6 +66,8 @@ cp t.h5 q1.h5 && cp tba.h5 q2.h5 && refused 65 "$other" net.ini run.dir=no 'data
 result $? "columns in another order are refused: in splits, and for a checkpoint"
 printf '# a, b, kind\n1,2,x\n3,4,y\n' >hash.csv && call 0 import csv hash.csv hash.h5 && call 0 eval net.ini run data.test=headless.h5:train && call 0 eval net.ini run data.test=hash.h5:train
 result $? "columns without names, or with a header written as a comment, are not"
+printf 'a,b,kind\n1,2,K\374hl\n3,4,warm\n' >latin.csv && call 0 import csv latin.csv latin.h5 && call 0 net.ini run.dir=latin data.train=latin.h5 && call 0 eval net.ini latin data.test=latin.h5:train
+result $? "names that are not UTF-8 are left out of a checkpoint, all of them"
 refused 65 'the model takes 2 inputs, wrong.h5 has 1 ' eval net.ini run data.test=wrong.h5:train data.mean=0 data.std=1
 result $? "another number of columns is told before the weights that do not fit"
 call 0 repack d.h5 r.h5 --chunk 4k && call 78 repack d.h5 r.h5 && call 65 repack t.csv s.h5 && call 66 repack none.h5 s.h5 && [ ! -e s.h5 ]
