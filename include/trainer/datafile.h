@@ -64,6 +64,9 @@ const tr_importer_t *const *tr_importer_list(size_t *out_count);
  * have that form, too. */
 tr_status_t tr_repack(const char *in, const char *out, const tr_import_params_t *params);
 
+/* Whether bytes[count] begin with the signature of HDF5 files. */
+bool tr_begins_as_hdf5(const void *bytes, size_t count);
+
 /* -- describing ------------------------------------------------------------------------------------------ */
 
 /*

@@ -1,5 +1,6 @@
 /* Opening HDF5 files, what is in them, and what to say when that fails. */
 #include "h5_int.h"
+#include "trainer/datafile.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -11,6 +12,11 @@
 
 #define MAX_ENTRIES 20000
 #define MAX_DEPTH   16
+
+bool tr_begins_as_hdf5(const void *bytes, size_t count) {
+    static const char signature[8] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
+    return count >= sizeof signature && memcmp(bytes, signature, sizeof signature) == 0;
+}
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 

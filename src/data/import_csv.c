@@ -37,9 +37,8 @@ typedef struct {
 } import_t;
 
 static tr_status_t refuse_hdf5(const import_t *m, int fd) {
-    static const char hdf5[8] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
-    char begin[sizeof hdf5];
-    if (pread(fd, begin, sizeof begin, 0) != sizeof begin || memcmp(begin, hdf5, sizeof hdf5) != 0)
+    char begin[8];
+    if (pread(fd, begin, sizeof begin, 0) != sizeof begin || !tr_begins_as_hdf5(begin, sizeof begin))
         return TR_OK;
     return TR_FAIL(
         TR_ERR_DATA,

@@ -1,5 +1,6 @@
 #include "checkpoint_int.h"
 #include "safetensors_int.h"
+#include "trainer/datafile.h"
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -163,10 +164,9 @@ static tr_status_t read_entries(tr_safetensors_t *f) {
 }
 
 static tr_status_t read_header(tr_safetensors_t *f) {
-    static const char hdf5[8] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
     uint64_t length = 0;
     json_error_t error;
-    if (f->count >= sizeof hdf5 && memcmp(f->bytes, hdf5, sizeof hdf5) == 0)
+    if (tr_begins_as_hdf5(f->bytes, f->count))
         return TR_FAIL(TR_ERR_DATA,
                        "%s is an HDF5 file, where a checkpoint is expected: a run's folder, a checkpoint's "
                        "(checkpoints/step-NNNNNNNN), or a .safetensors file.",
