@@ -91,8 +91,9 @@ typedef struct {
     int64_t read_unit;
     char description[256];            /* "mnist.h5:/train, x u8 (28, 28, 1) contiguous, pread" */
     tr_names_t names[TR_NAMES_LISTS]; /* owned by the data set */
-    const char *const *class_names;   /* [classes] or NULL: those of `names`, where they are as many */
 } tr_dataset_info_t;
+/* [classes], or NULL where there are not as many names. Valid as long as the data set. */
+const char *const *tr_class_names(const tr_dataset_info_t *info);
 
 typedef enum { TR_SPLIT_TRAIN, TR_SPLIT_VALID, TR_SPLIT_TEST } tr_split_t;
 

@@ -99,7 +99,7 @@ static tr_status_t measure(eval_t *e) {
 
 /* "3 cat", or "3" where the data set has no names or they are the numbers. */
 static const char *class_text(const eval_t *e, int64_t i, char text[64]) {
-    const char *const *names = i < e->t.s->info.classes ? e->t.s->info.class_names : NULL;
+    const char *const *names = i < e->t.s->info.classes ? tr_class_names(&e->t.s->info) : NULL;
     snprintf(text, 64, "%lld", (long long)i);
     if (!names || strcmp(names[i], text) == 0) return text;
     size_t bytes = strnlen(names[i], 40);
@@ -230,7 +230,7 @@ static json_t *score_json(const tr_class_score_t *score) {
 
 static json_t *class_json(const eval_t *e, int64_t i) {
     const tr_class_counts_t *c = e->classes;
-    const char *const *names = e->t.s->info.class_names;
+    const char *const *names = tr_class_names(&e->t.s->info);
     const tr_class_score_t score = tr_class_score(c, i);
     json_t *o = score_json(&score);
     json_object_set_new(o, "class", json_integer(i));

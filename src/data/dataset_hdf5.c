@@ -358,9 +358,6 @@ static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_s
         status = add_names(&self->base.info, &self->parts.data[p]);
     tr_h5_unlock();
     TR_TRY(status);
-    const tr_names_t *classes = &self->base.info.names[TR_NAMES_CLASSES];
-    if (classes->count == self->base.info.classes)
-        self->base.info.class_names = (const char *const *)classes->name;
     fingerprint(self);
     describe(self);
     if (split == TR_SPLIT_TRAIN) warn(self, settings);

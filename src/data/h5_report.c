@@ -67,9 +67,10 @@ static int by_count(const void *a, const void *b) {
 
 static void report_counts(report_t *r, int64_t *count) {
     const tr_dataset_info_t *info = &r->dataset->info;
+    const char *const *names = tr_class_names(info);
     for (int64_t c = 0; c < info->classes && info->classes <= NAMED_CLASSES; c++) {
-        if (info->class_names)
-            tr_str_printf(r->out, "%s %s: %lld", c ? "," : "", info->class_names[c], (long long)count[c]);
+        if (names)
+            tr_str_printf(r->out, "%s %s: %lld", c ? "," : "", names[c], (long long)count[c]);
         else
             tr_str_printf(r->out, "%s %lld: %lld", c ? "," : "", (long long)c, (long long)count[c]);
     }

@@ -26,6 +26,11 @@ void tr_names_free(tr_names_t *names) {
     names->count = 0;
 }
 
+const char *const *tr_class_names(const tr_dataset_info_t *info) {
+    const tr_names_t *names = &info->names[TR_NAMES_CLASSES];
+    return names->count == info->classes ? (const char *const *)names->name : NULL;
+}
+
 static void say(const tr_names_t *names, tr_str_t *out) {
     for (int64_t i = 0; i < names->count && i < SAID; i++)
         tr_str_printf(out, "%s%.60s", i ? ", " : "", names->name[i]);

@@ -632,7 +632,7 @@ static void test_attributes(void **state) {
     tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
     assert_int_equal(set->info.channels, 3);
     for (int c = 0; c < 3; c++) assert_true(set->info.mean[c] == mean[c] && set->info.std[c] == 4);
-    for (int c = 0; c < 3; c++) assert_string_equal(set->info.class_names[c], names[c]);
+    for (int c = 0; c < 3; c++) assert_string_equal(tr_class_names(&set->info)[c], names[c]);
     uint64_t before = set->info.fingerprint;
     tr_dataset_close(&set);
     settings.mean = "0.5, 1, 2";

@@ -176,7 +176,7 @@ static void test_cifar10(void **state) {
     assert_int_equal(train->info.samples, 10);
     assert_int_equal(test->info.samples, 2);
     assert_int_equal(train->info.channels, 3);
-    assert_string_equal(train->info.class_names[9], "truck");
+    assert_string_equal(tr_class_names(&train->info)[9], "truck");
     uint8_t x[3072];
     int32_t y[1];
     void *dst[] = {x, y};
