@@ -58,6 +58,8 @@ tr_status_t tr_world_same(tr_world_t *world, const char *what, const void *bytes
 
 /* This process's rank as its launcher says it, before MPI is up; 0 without a launcher. Not collective. */
 int tr_launch_rank(void);
+/* How many tasks the launcher says it started with this process; 0 where it says nothing. Not collective. */
+int64_t tr_launch_tasks(void);
 
 /* Ends all ranks with MPI_Abort(code); returns only if MPI is not up. Not collective; any thread. */
 void tr_world_abort(tr_world_t *world, int code);

@@ -2,7 +2,7 @@
  * Commands: the floor of main(). A command is one file cmd_<name>.c with one function, and one line in commands.def.
  *
  * It gets the arguments from its own name on (argv[0] is "train"), prints results on stdout and returns a status; main prints the error
- * record and ends the process with the code. Commands that need no other rank never open the world.
+ * record and ends the process with the code. Commands that need no other rank never open the world: of several ranks main runs them on the first.
  */
 #ifndef TRAINER_CMD_H
 #define TRAINER_CMD_H
@@ -12,13 +12,16 @@
 #include "trainer/status.h"
 #include "trainer/str.h"
 
-#define COMMAND(name, function, usage, help) tr_status_t function(int argc, char **argv);
+#define COMMAND(name, function, runs, usage, help) tr_status_t function(int argc, char **argv);
 #include "commands.def"
 #undef COMMAND
+
+typedef enum { CMD_ON_RANKS, CMD_ON_FIRST } cmd_runs_t;
 
 typedef struct {
     const char *name;
     tr_status_t (*run)(int argc, char **argv);
+    cmd_runs_t runs;
     const char *usage; /* the arguments: "CONFIG.ini [key=value ...]" */
     const char *help;  /* one sentence; behind a newline what `trainer COMMAND --help` adds */
 } cmd_command_t;

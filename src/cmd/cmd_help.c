@@ -272,5 +272,5 @@ tr_status_t cmd_help_print(const char *name) {
 
 tr_status_t cmd_help(int argc, char **argv) {
     if (argc > 2) return TR_FAIL(TR_ERR_USAGE, "trainer help takes one name, not %d", argc - 1);
-    return tr_launch_rank() == 0 ? cmd_help_print(argc == 2 ? argv[1] : "") : TR_OK;
+    return cmd_help_print(argc == 2 ? argv[1] : "");
 }

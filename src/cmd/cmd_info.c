@@ -148,19 +148,14 @@ static void print_machine(void) {
 
 /* -- launch ---------------------------------------------------------------------------------------------- */
 
-static const char *environment(const char *const *names) {
-    for (; *names; names++)
-        if (getenv(*names)) return getenv(*names);
-    return NULL;
-}
-
-static void print_binding(const char *rank, const char *size) {
+static void print_binding(void) {
+    const long long tasks = tr_launch_tasks();
     char cores[256], host[64] = "";
     int count = read_cores(cores, sizeof cores), online = (int)sysconf(_SC_NPROCESSORS_ONLN);
     const char *threads = getenv("OMP_NUM_THREADS");
     gethostname(host, sizeof host - 1);
-    if (rank)
-        printf("  rank %s of %s on %s: ", rank, size ? size : "?", host);
+    if (tasks > 0)
+        printf("  rank %d of %lld on %s: ", tr_launch_rank(), tasks, host);
     else
         printf("  %-9s ", "cores");
     printf("%d of %d (%s)%s%s%s\n", count, online, cores, count < online ? ", bound" : "",
@@ -168,14 +163,10 @@ static void print_binding(const char *rank, const char *size) {
 }
 
 tr_status_t cmd_info(int argc, char **argv) {
-    /* From the launcher's environment: without a library call this works where MPI cannot start. */
-    const char *rank =
-        environment((const char *const[]){"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", NULL});
-    const char *size =
-        environment((const char *const[]){"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL});
-    const char *job = environment((const char *const[]){"SLURM_JOB_ID", "SLURM_JOBID", NULL});
     if (argc > 1) return TR_FAIL(TR_ERR_USAGE, "trainer info takes no arguments, but got '%s'", argv[1]);
-    if (!rank || strcmp(rank, "0") == 0) {
+    /* From the launcher's environment: without a library call this works where MPI cannot start. */
+    if (tr_launch_rank() == 0) {
+        const char *job = getenv("SLURM_JOB_ID");
         printf("trainer %s\n  %-9s %s\n  %-9s %s\n", cmd_version, "compiler", cmd_build_cc, "flags",
                cmd_build_flags);
         print_libraries();
@@ -183,6 +174,6 @@ tr_status_t cmd_info(int argc, char **argv) {
         print_machine();
         if (job) printf("  %-9s job %s\n", "Slurm", job);
     }
-    print_binding(rank, size);
+    print_binding();
     return TR_OK;
 }

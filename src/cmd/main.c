@@ -15,7 +15,7 @@
 #define PEER_SAYS_SEC 3 /* more than the last turn */
 
 static const cmd_command_t commands[] = {
-#define COMMAND(name, function, usage, help) {#name, function, usage, help},
+#define COMMAND(name, function, runs, usage, help) {#name, function, CMD_##runs, usage, help},
 #include "commands.def"
 #undef COMMAND
 };
@@ -117,6 +117,15 @@ static bool asks_help(const char *word) {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
+/* None of the ranks opens MPI then, so that the launcher takes their ends for good ones. */
+static tr_status_t run_command(const cmd_command_t *command, int argc, char **argv) {
+    const int64_t tasks = tr_launch_tasks();
+    if (command->runs == CMD_ON_FIRST && tr_launch_rank() > 0) return TR_OK;
+    if (command->runs == CMD_ON_FIRST && tasks > 1 && command->run != cmd_help)
+        TR_INFO("%s is work for one process: rank 0 does it, of %lld", command->name, (long long)tasks);
+    return command->run(argc, argv);
+}
+
 static tr_status_t run(int argc, char **argv) {
     const bool prints = tr_launch_rank() == 0;
     if (argc < 2) {
@@ -137,9 +146,9 @@ static tr_status_t run(int argc, char **argv) {
             if (prints) cmd_help_command(command);
             return TR_OK;
         }
-    if (!is_short) return command->run(argc - 1, argv + 1);
+    if (!is_short) return run_command(command, argc - 1, argv + 1);
     argv[0] = (char *)command->name; /* there is no argument to spare for it */
-    return command->run(argc, argv);
+    return run_command(command, argc, argv);
 }
 
 int main(int argc, char **argv) {

@@ -71,8 +71,6 @@ void tr_watchdog_end(tr_world_t *world);
 
 /* -- launch and topology (launch.c) ---------------------------------------------------------------------- */
 
-/* How many tasks the launcher's environment says it started with this process; 0 where it says nothing. */
-int64_t tr_launch_tasks(void);
 /* lowest[r] is the lowest rank of the node of rank r: the index of rank's node, and how many there are. */
 void tr_count_nodes(const int *lowest, int size, int rank, int *out_node, int *out_nodes);
 /* From the affinity masks of the ranks of one node: fills cores, cores_shared_by; true where they are more

@@ -50,6 +50,14 @@ call 0 info && grep -q '^  MPI  *[A-Za-z]' out && grep -q '^  oneDNN  *[0-9]' ou
 result $? "info"
 "$MPIEXEC" -n 2 "$TRAINER" info >out 2>err && grep -q 'rank 0 of 2' out && grep -q 'rank 1 of 2' out && [ "$(grep -c '^libraries' out)" = 1 ]
 result $? "info under mpirun: one description, and the cores of every rank"
+printf '[model]\nlayers = flatten, linear 10\n[data]\ntrain = none\nformat = synthetic\n' >plan.ini
+# first CODE ARGUMENTS...: two ranks of which the first does it, and the launcher's code is its code
+first() { local code=$1; shift; timeout 60 "$MPIEXEC" -n 2 "$TRAINER" "$@" >out 2>err; [ $? = "$code" ] && grep -q "^$1 is work for one process: rank 0 does it, of 2" err; }
+first 0 import synthetic digits d.h5 --samples 60 && [ "$(grep -c '^d.h5: 70 samples' out)" = 1 ] && first 0 repack d.h5 r.h5 && [ "$(grep -c '^r.h5:' out)" = 1 ] &&
+    first 0 data d.h5 && [ "$(grep -c '^train: 60 samples' out)" = 1 ] && first 0 plan plan.ini && "$TRAINER" plan plan.ini 2>err | cmp -s - out
+result $? "import, repack, data and plan under mpirun: by the first rank, once"
+first 66 import csv none.csv e.h5 && [ "$(grep -c '^trainer: error' err)" = 1 ] && first 78 repack d.h5 r.h5 && first 66 data none.h5
+result $? "where they fail the launcher ends with their code"
 if [ -w /dev/full ]; then
     ! "$TRAINER" help >/dev/full 2>err && grep -q 'could not be written' err
     result $? "output that cannot be written is an error"
