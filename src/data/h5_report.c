@@ -2,9 +2,8 @@
 #include "h5_int.h"
 #include "trainer/clock.h"
 #include "trainer/datafile.h"
-#include <float.h>
+#include "trainer/stats.h"
 #include <stdarg.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,38 +144,17 @@ static tr_status_t report_classes(report_t *r) {
 /* -- values ---------------------------------------------------------------------------------------------- */
 
 typedef struct {
-    int64_t channels, values; /* values: of each channel */
-    double *min, *max, *sum, *squares;
+    int64_t channels;
+    tr_stats_t *of; /* [channels] */
 } stats_t;
-
-static void add_values(stats_t *s, const double *value, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        int64_t c = i % s->channels;
-        if (value[i] < s->min[c]) s->min[c] = value[i];
-        if (value[i] > s->max[c]) s->max[c] = value[i];
-        s->sum[c] += value[i];
-        s->squares[c] += value[i] * value[i];
-    }
-    s->values += count / s->channels;
-}
-
-static double mean_of(const stats_t *s, int64_t c) {
-    return s->sum[c] / (double)s->values;
-}
-
-/* A difference of large sums: of equal values it would be what they were rounded by. */
-static double deviation_of(const stats_t *s, int64_t c) {
-    if (s->min[c] == s->max[c]) return 0;
-    const double mean = mean_of(s, c), variance = s->squares[c] / (double)s->values - mean * mean;
-    return variance > 0 ? sqrt(variance) : 0;
-}
 
 static void print_stats(report_t *r, const char *what, const stats_t *s, const char *of) {
     for (int64_t c = 0; c < s->channels && c < NAMED_CHANNELS; c++) {
+        const tr_stats_t *one = &s->of[c];
         char name[48] = "";
         if (s->channels > 1) snprintf(name, sizeof name, "%lld: ", (long long)c);
         tr_str_printf(r->out, "  %-9s  %smin %.6g, max %.6g, mean %.6g, std %.6g%s\n", c ? "" : what, name,
-                      s->min[c], s->max[c], mean_of(s, c), deviation_of(s, c), c ? "" : of);
+                      one->min, one->max, one->mean, tr_stats_deviation(one), c ? "" : of);
     }
     if (s->channels > NAMED_CHANNELS)
         tr_str_printf(r->out, "             and %lld more\n", (long long)(s->channels - NAMED_CHANNELS));
@@ -184,7 +162,7 @@ static void print_stats(report_t *r, const char *what, const stats_t *s, const c
 
 static void warn_targets(report_t *r, const stats_t *s) {
     for (int64_t c = 0; c < s->channels; c++) {
-        if (!tr_target_is_far(mean_of(s, c), deviation_of(s, c))) continue;
+        if (!tr_target_is_far(s->of[c].mean, tr_stats_deviation(&s->of[c]))) continue;
         add_warning(r, "the targets are far from mean 0 and standard deviation 1: train with "
                        "data.target_mean=auto data.target_std=auto");
         return;
@@ -196,9 +174,9 @@ static void warn_inputs(report_t *r, const stats_t *s) {
     tr_str_t mean = {0}, std = {0};
     bool large = false;
     for (int64_t c = 0; c < s->channels; c++) {
-        const double deviation = deviation_of(s, c);
-        large |= tr_input_is_large(mean_of(s, c), deviation);
-        tr_str_printf(&mean, "%s%.7g", c ? "," : "", mean_of(s, c));
+        const double deviation = tr_stats_deviation(&s->of[c]);
+        large |= tr_input_is_large(s->of[c].mean, deviation);
+        tr_str_printf(&mean, "%s%.7g", c ? "," : "", s->of[c].mean);
         tr_str_printf(&std, "%s%.4g", c ? "," : "", deviation > 0 ? deviation : 1);
     }
     if (large && s->channels <= TR_CHANNELS_MAX && mean.text && std.text)
@@ -234,7 +212,7 @@ static tr_status_t read_values(report_t *r, int field, int64_t pieces, int64_t r
         *out_sec += tr_clock_sec() - begin;
         if (status != TR_OK) break;
         tr_convert(f->dtype, raw, count * elems, TR_F64, value);
-        add_values(s, value, count * elems);
+        tr_stats_add(s->of, s->channels, value, count * elems / s->channels);
     }
     tr_free(&raw);
     tr_free(&value);
@@ -249,13 +227,11 @@ static tr_status_t stats_of(report_t *r, int field, const char *what) {
         wanted == samples ? ceil_div(samples, max64(1, (4 << 20) / f->sample_bytes)) : min64(PIECES, wanted);
     int64_t channels = f->shape.ndim ? f->shape.dim[f->shape.ndim - 1] : 1;
     stats_t s = {.channels = channels <= MAX_CHANNELS ? channels : 1};
-    double sec = 0, *room = NULL;
+    double sec = 0;
     char of[96], rate[32];
-    TR_TRY(tr_alloc((size_t)(4 * s.channels) * sizeof *room, "statistics", &room));
-    s.min = room, s.max = room + s.channels, s.sum = room + 2 * s.channels, s.squares = room + 3 * s.channels;
-    for (int64_t c = 0; c < s.channels; c++) s.min[c] = DBL_MAX, s.max[c] = -DBL_MAX;
+    TR_TRY(tr_alloc((size_t)s.channels * sizeof *s.of, "statistics", &s.of));
     tr_status_t status = read_values(r, field, pieces, ceil_div(wanted, pieces), &s, &sec);
-    double bytes = (double)s.values * (double)s.channels * (double)tr_dtype_bytes(f->dtype);
+    double bytes = (double)s.of->count * (double)s.channels * (double)tr_dtype_bytes(f->dtype);
     int64_t seen = (int64_t)(bytes / (double)f->sample_bytes);
     int used = seen >= samples ? snprintf(of, sizeof of, " (all samples")
                                : snprintf(of, sizeof of, " (%lld samples", (long long)seen);
@@ -266,7 +242,7 @@ static tr_status_t stats_of(report_t *r, int field, const char *what) {
     if (status == TR_OK && field == 0 && r->split == TR_SPLIT_TRAIN && !r->dataset->info.channels &&
         f->dtype != TR_U8)
         warn_inputs(r, &s);
-    tr_free(&room);
+    tr_free(&s.of);
     return status;
 }
 

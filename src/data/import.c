@@ -16,31 +16,23 @@ const tr_importer_t *const *tr_importer_list(size_t *out_count) {
     return list;
 }
 
-void tr_moments_add_u8(tr_moments_t *m, const uint8_t *values, int64_t count) {
-    for (int c = 0; c < m->channels; c++) {
-        uint64_t sum = 0, squares = 0;
-        for (int64_t i = c; i < count; i += m->channels) {
-            sum += values[i];
-            squares += (uint64_t)values[i] * values[i];
-        }
-        m->sum[c] += (double)sum;
-        m->squares[c] += (double)squares;
-        m->values[c] += count / m->channels;
+void tr_moments_add(tr_moments_t *m, tr_dtype_t dtype, const void *values, int64_t count) {
+    double piece[4096];
+    const int64_t width = m->channels, rows = width ? (int64_t)TR_COUNT(piece) / width : 0;
+    for (int64_t i = 0; i < count && width; i += rows * width) {
+        const int64_t part = min64(rows * width, count - i);
+        tr_convert(dtype, (const char *)values + i * (int64_t)tr_dtype_bytes(dtype), part, TR_F64, piece);
+        tr_stats_add(m->of, width, piece, part / width);
     }
-}
-
-void tr_moments_add(tr_moments_t *m, int channel, double value) {
-    m->sum[channel] += value;
-    m->squares[channel] += value * value;
-    m->values[channel]++;
 }
 
 tr_status_t tr_moments_write(const tr_moments_t *m, tr_writer_t *writer) {
     double mean[TR_CHANNELS_MAX], std[TR_CHANNELS_MAX];
     for (int c = 0; c < m->channels; c++) {
-        mean[c] = m->values[c] ? m->sum[c] / (double)m->values[c] : 0;
-        double variance = m->values[c] ? m->squares[c] / (double)m->values[c] - mean[c] * mean[c] : 1;
-        std[c] = variance > 1e-12 * (1 + mean[c] * mean[c]) ? sqrt(variance) : 1;
+        const double deviation = tr_stats_deviation(&m->of[c]);
+        mean[c] = m->of[c].mean;
+        /* less than that is how f32 rounds numbers of this size */
+        std[c] = deviation > 1e-6 * hypot(1, mean[c]) ? deviation : 1;
     }
     TR_TRY(tr_writer_numbers(writer, "/", "mean", m->channels, mean));
     return tr_writer_numbers(writer, "/", "std", m->channels, std);

@@ -44,7 +44,7 @@ static tr_status_t copy_records(import_t *m, FILE *file, const char *path, int64
             return TR_FAIL(TR_ERR_IO, "cannot read '%s': %s.", path,
                            ferror(file) ? strerror(errno) : "it became shorter");
         TR_TRY(split_records(m, path, first, count));
-        if (training) tr_moments_add_u8(&m->moments, m->x, count * IMAGE);
+        if (training) tr_moments_add(&m->moments, TR_U8, m->x, count * IMAGE);
         TR_TRY(tr_writer_append(m->writer, array[0], count, m->x));
         TR_TRY(tr_writer_append(m->writer, array[1], count, m->y));
         m->done += count;

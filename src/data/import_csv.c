@@ -228,7 +228,7 @@ static tr_status_t note_row(import_t *m, char *const *field, int count) {
     if (m->label >= 0) TR_TRY(note_label(m, field[m->label]));
     int group = group_of_row(m, m->seen++);
     m->rows[group]++;
-    for (int c = 0; group == 0 && c < m->moments.channels; c++) tr_moments_add(&m->moments, c, m->row[c]);
+    if (group == 0) tr_moments_add(&m->moments, TR_F32, m->row, m->moments.channels);
     return TR_OK;
 }
 

@@ -5,17 +5,17 @@
 #include "data_int.h"
 #include "trainer/datafile.h"
 #include "trainer/mem.h"
+#include "trainer/stats.h"
 
 #define IMPORT_ROWS 1000 /* converted and written at once; progress is told as often */
 
-/* Mean and standard deviation of each channel, channels last; exact for 8-bit values. */
+/* Mean and standard deviation of each channel, channels last. */
 typedef struct {
-    int channels;
-    int64_t values[TR_CHANNELS_MAX]; /* of each channel */
-    double sum[TR_CHANNELS_MAX], squares[TR_CHANNELS_MAX];
+    int channels; /* 0: none are wanted */
+    tr_stats_t of[TR_CHANNELS_MAX];
 } tr_moments_t;
-void tr_moments_add_u8(tr_moments_t *moments, const uint8_t *values, int64_t count);
-void tr_moments_add(tr_moments_t *moments, int channel, double value);
+/* `count` values, a multiple of the channels. */
+void tr_moments_add(tr_moments_t *moments, tr_dtype_t dtype, const void *values, int64_t count);
 /* As the attributes mean and std of the file; a channel that never varies gets std 1. */
 tr_status_t tr_moments_write(const tr_moments_t *moments, tr_writer_t *writer);
 

@@ -37,7 +37,7 @@ static tr_status_t copy_images(import_t *m, tr_idx_t *idx, int array, bool train
         int64_t count = min64(IMPORT_ROWS, dim[0] - i);
         status = tr_idx_read(idx, rows, (size_t)(count * bytes));
         if (status != TR_OK) break;
-        if (training) tr_moments_add_u8(&m->moments, rows, count * bytes);
+        if (training) tr_moments_add(&m->moments, TR_U8, rows, count * bytes);
         status = tr_writer_append(m->writer, array, count, rows);
         m->done += count;
         tr_import_progress(m->params, m->done, m->total);

@@ -30,7 +30,7 @@ static tr_status_t digits_group(import_t *m, int group, uint8_t *x, uint8_t *y) 
                 (uint8_t)(tr_rng_philox(m->params->seed, TR_RNG_SYNTHETIC, 5, (uint64_t)sample, 0).v[0] % 10);
             tr_digit_draw(m->params->seed, sample, y[j], x + j * image);
         }
-        if (!group) tr_moments_add_u8(&m->moments, x, count * image);
+        if (!group) tr_moments_add(&m->moments, TR_U8, x, count * image);
         TR_TRY(tr_writer_append(m->writer, xs, count, x));
         TR_TRY(tr_writer_append(m->writer, ys, count, y));
         m->done += count;
@@ -62,8 +62,7 @@ static tr_status_t noise_group(import_t *m, int group, tr_dataset_t *dataset, ch
         int64_t count = min64(at_once, m->samples[group] - i);
         void *dst[] = {x, y};
         TR_TRY(dataset->ops->read(dataset, i, count, dst));
-        if (!group && m->moments.channels)
-            tr_moments_add_u8(&m->moments, (uint8_t *)x, count * fx->sample_bytes);
+        if (!group) tr_moments_add(&m->moments, fx->dtype, x, count * tr_shape_elems(&fx->shape));
         TR_TRY(tr_writer_append(m->writer, xs, count, x));
         TR_TRY(tr_writer_append(m->writer, ys, count, y));
         m->done += count;

@@ -1,25 +1,7 @@
 #include "moments.h"
 #include "trainer/mem.h"
 
-#include <math.h>
-
 #define PIECE_BYTES (1 << 16)
-
-double tr_field_deviation(const tr_field_moments_t *m, int i) {
-    return m->samples > 0 ? sqrt(m->squares[i] / m->samples) : 0;
-}
-
-/* Welford's running moments: no difference of large sums. */
-static void add_values(tr_field_moments_t *m, const float *values, int64_t rows) {
-    for (int64_t row = 0; row < rows; row++) {
-        m->samples++;
-        for (int i = 0; i < m->count; i++) {
-            const double value = values[row * m->count + i], before = value - m->mean[i];
-            m->mean[i] += before / m->samples;
-            m->squares[i] += before * (value - m->mean[i]);
-        }
-    }
-}
 
 tr_status_t tr_field_moments(tr_dataset_t *data, int field, int64_t bytes, tr_field_moments_t *m) {
     const tr_field_t *f = &data->info.field[field];
@@ -28,7 +10,7 @@ tr_status_t tr_field_moments(tr_dataset_t *data, int field, int64_t bytes, tr_fi
                   wanted = bytes / one < n ? bytes / one + 1 : n, pieces = (wanted + rows - 1) / rows,
                   width = last < 0 ? 1 : f->shape.dim[last], elems = one / (int64_t)tr_dtype_bytes(f->dtype);
     char *raw = NULL;
-    float *values = NULL;
+    double *values = NULL;
     *m = (tr_field_moments_t){.count = width <= TR_TARGETS_MAX ? (int)width : 1};
     tr_status_t status = tr_alloc((size_t)(rows * one), "values", &raw);
     if (status == TR_OK) status = tr_alloc((size_t)(rows * elems) * sizeof *values, "values", &values);
@@ -39,8 +21,8 @@ tr_status_t tr_field_moments(tr_dataset_t *data, int field, int64_t bytes, tr_fi
         dst[field] = raw;
         status = data->ops->read(data, first, count, dst);
         if (status != TR_OK) break;
-        tr_convert(f->dtype, raw, count * elems, TR_F32, values);
-        add_values(m, values, count * elems / m->count);
+        tr_convert(f->dtype, raw, count * elems, TR_F64, values);
+        tr_stats_add(m->of, m->count, values, count * elems / m->count);
     }
     tr_free(&raw);
     tr_free(&values);

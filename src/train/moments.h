@@ -3,14 +3,14 @@
 #define TRAINER_MOMENTS_H
 
 #include "trainer/session.h"
+#include "trainer/stats.h"
 
 typedef struct {
     int count; /* of values told apart: the last dimension's, 1: all alike */
-    double samples, mean[TR_TARGETS_MAX], squares[TR_TARGETS_MAX];
+    tr_stats_t of[TR_TARGETS_MAX];
 } tr_field_moments_t;
 
 /* Of `bytes` of field `field`, of any type but bf16, or of all of it. The same on every rank that calls it; not collective. */
 tr_status_t tr_field_moments(tr_dataset_t *dataset, int field, int64_t bytes, tr_field_moments_t *out);
-double tr_field_deviation(const tr_field_moments_t *moments, int i);
 
 #endif

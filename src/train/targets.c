@@ -47,12 +47,12 @@ static tr_status_t match(tr_session_t *s, int means, int stds) {
 
 static void warn_far(const tr_field_moments_t *m) {
     for (int i = 0; i < m->count; i++) {
-        if (!tr_target_is_far(m->mean[i], tr_field_deviation(m, i))) continue;
+        if (!tr_target_is_far(m->of[i].mean, tr_stats_deviation(&m->of[i]))) continue;
         TR_WARN(
             "the targets have mean %.4g and standard deviation %.4g; training wants about 0 and 1, and may "
             "diverge or stand still. Set data.target_mean=auto data.target_std=auto: predictions and "
             "scores stay in units of the data",
-            m->mean[i], tr_field_deviation(m, i));
+            m->of[i].mean, tr_stats_deviation(&m->of[i]));
         return;
     }
 }
@@ -60,8 +60,8 @@ static void warn_far(const tr_field_moments_t *m) {
 static tr_status_t read_keys(tr_session_t *s, const tr_field_moments_t *m) {
     int means = m->count, stds = m->count;
     for (int i = 0; i < m->count; i++) {
-        s->target_mean[i] = (float)m->mean[i];
-        s->target_std[i] = tr_field_deviation(m, i) > 0 ? (float)tr_field_deviation(m, i) : 1;
+        s->target_mean[i] = (float)m->of[i].mean;
+        s->target_std[i] = tr_stats_deviation(&m->of[i]) > 0 ? (float)tr_stats_deviation(&m->of[i]) : 1;
     }
     if (!is_auto(s->data.target_mean))
         TR_TRY(parse("data.target_mean", s->data.target_mean, false, s->target_mean, &means));
@@ -112,10 +112,10 @@ static void warn_large(const tr_field_moments_t *m, int large) {
     tr_str_t keys = {0};
     if (m->count <= SHOWN) {
         tr_str_append(&keys, "data.mean=");
-        for (int i = 0; i < m->count; i++) tr_str_printf(&keys, "%s%.4g", i ? "," : "", m->mean[i]);
+        for (int i = 0; i < m->count; i++) tr_str_printf(&keys, "%s%.4g", i ? "," : "", m->of[i].mean);
         tr_str_append(&keys, " data.std=");
         for (int i = 0; i < m->count; i++) {
-            const double deviation = tr_field_deviation(m, i);
+            const double deviation = tr_stats_deviation(&m->of[i]);
             tr_str_printf(&keys, "%s%.4g", i ? "," : "", deviation > 0 ? deviation : 1);
         }
     }
@@ -123,8 +123,8 @@ static void warn_large(const tr_field_moments_t *m, int large) {
         "the inputs have mean %.4g and standard deviation %.4g; training wants about 0 and 1, and may "
         "stand still. Their file has no attributes mean and std that auto could take: set %s (`trainer data "
         "FILE` shows the numbers%s), or begin with batchnorm",
-        m->mean[large], tr_field_deviation(m, large), keys.text ? keys.text : "data.mean and data.std",
-        keys.text ? " of more samples" : "");
+        m->of[large].mean, tr_stats_deviation(&m->of[large]),
+        keys.text ? keys.text : "data.mean and data.std", keys.text ? " of more samples" : "");
     tr_str_free(&keys);
 }
 
@@ -138,7 +138,7 @@ tr_status_t tr_inputs_check(const tr_session_t *s) {
         return TR_OK;
     TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], x, INPUT_BYTES, &m));
     for (int i = 0; i < m.count; i++) {
-        if (!tr_input_is_large(m.mean[i], tr_field_deviation(&m, i))) continue;
+        if (!tr_input_is_large(m.of[i].mean, tr_stats_deviation(&m.of[i]))) continue;
         warn_large(&m, i);
         return TR_OK;
     }

@@ -1,0 +1,28 @@
+#include "trainer/stats.h"
+
+#include <math.h>
+
+static void add_column(tr_stats_t *s, int64_t width, const double *values, int64_t rows) {
+    double sum = 0, squares = 0;
+    if (s->count == 0) s->min = s->max = s->mean = values[0];
+    for (int64_t i = 0; i < rows; i++) {
+        const double value = values[i * width], distance = value - s->mean;
+        if (value < s->min) s->min = value;
+        if (value > s->max) s->max = value;
+        sum += distance;
+        squares += distance * distance;
+    }
+    s->count += rows;
+    const double step = sum / (double)s->count;
+    s->mean += step;
+    s->squares += squares - sum * step; /* about the new mean */
+    if (s->squares < 0) s->squares = 0;
+}
+
+void tr_stats_add(tr_stats_t *stats, int64_t width, const double *values, int64_t rows) {
+    for (int64_t c = 0; c < width && rows > 0; c++) add_column(&stats[c], width, values + c, rows);
+}
+
+double tr_stats_deviation(const tr_stats_t *s) {
+    return s->count > 0 ? sqrt(s->squares / (double)s->count) : 0;
+}
