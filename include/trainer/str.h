@@ -1,5 +1,5 @@
 /*
- * Text: a growing buffer, parsing of numbers, sizes and durations, and the nearest name for "did you mean".
+ * Text: a growing buffer, parsing of numbers, sizes and durations, UTF-8, and the nearest name for "did you mean".
  * Parsing never depends on the locale.
  */
 #ifndef TRAINER_STR_H
@@ -32,6 +32,11 @@ bool tr_parse_floats(const char *text, int most, float *out, int *out_count);
 bool tr_parse_bool(const char *text, bool *out);           /* yes no true false on off 1 0 */
 bool tr_parse_bytes(const char *text, int64_t *out);       /* "64k", "1MiB", "2G"; powers of 1024 */
 bool tr_parse_duration(const char *text, double *out_sec); /* "90", "90s", "10min", "2h", "1d" */
+
+/* UTF-8. The bytes of the character at `text` (1 to 4), 0 where it ends or what stands there is none; the character in *out. */
+int tr_utf8_decode(const char *text, uint32_t *out);
+/* How many bytes of `text` are characters, up to the first that are none: strlen where all are. */
+size_t tr_utf8_bytes(const char *text);
 
 /* The candidate nearest to `name` by edit distance, NULL where none is near enough to be a likely typo. */
 const char *tr_nearest(const char *name, const char *const *candidates, size_t count);

@@ -1,4 +1,4 @@
-/* The growing buffer, matching of names, and the hash of names. */
+/* The growing buffer, UTF-8, matching of names, and the hash of names. */
 #include "trainer/str.h"
 #include "trainer/mem.h"
 
@@ -52,6 +52,32 @@ tr_status_t tr_str_take(tr_str_t *s, char **out) {
 void tr_str_free(tr_str_t *s) {
     tr_free(&s->text);
     *s = (tr_str_t){0};
+}
+
+int tr_utf8_decode(const char *text, uint32_t *out) {
+    static const uint32_t least[] = {0, 1, 0x80, 0x800, 0x10000}; /* a character has one form: the shortest */
+    const unsigned char *at = (const unsigned char *)text;
+    const int bytes = *at == 0           ? 0
+                      : *at < 0x80       ? 1
+                      : *at >> 5 == 0x06 ? 2
+                      : *at >> 4 == 0x0E ? 3
+                      : *at >> 3 == 0x1E ? 4
+                                         : 0;
+    uint32_t code = bytes > 1 ? *at & (0x7Fu >> bytes) : *at;
+    for (int i = 1; i < bytes; i++) {
+        if (at[i] >> 6 != 2) return 0;
+        code = code << 6 | (at[i] & 0x3Fu);
+    }
+    if (code < least[bytes] || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) return 0;
+    *out = code;
+    return bytes;
+}
+
+size_t tr_utf8_bytes(const char *text) {
+    const char *at = text;
+    uint32_t code;
+    for (int bytes; (bytes = tr_utf8_decode(at, &code)) > 0;) at += bytes;
+    return (size_t)(at - text);
 }
 
 #define MAX_NAME 63 /* longer ones are no typos of ours */

@@ -1,5 +1,6 @@
-/* Comma-separated values (RFC 4180, and blanks around fields): quoted fields may hold commas, doubled quotes and line ends. */
+/* Comma-separated values (RFC 4180, and blanks around fields) in UTF-8: quoted fields may hold commas, doubled quotes and line ends. */
 #include "import_int.h"
+#include "trainer/str.h"
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -53,7 +54,7 @@ int64_t tr_csv_line(const tr_csv_t *csv) {
     return csv->line;
 }
 
-/* The next character, -1 at the end. */
+/* The next byte, -1 at the end. A byte order mark is no part of the text. */
 static tr_status_t next(tr_csv_t *csv, int *out) {
     if (csv->at == csv->filled) {
         int code;
@@ -65,6 +66,8 @@ static tr_status_t next(tr_csv_t *csv, int *out) {
             return TR_FAIL(code == Z_ERRNO ? TR_ERR_IO : TR_ERR_DATA,
                            "cannot read '%s' behind line %lld: %s.", csv->name, (long long)csv->line, reason);
         }
+        if (gztell(csv->file) == csv->filled && csv->filled >= 3 && !memcmp(csv->buffer, "\xEF\xBB\xBF", 3))
+            csv->at = 3;
     }
     *out = csv->at < csv->filled ? (unsigned char)csv->buffer[csv->at++] : -1;
     return TR_OK;
@@ -133,6 +136,24 @@ static tr_status_t scan_row(tr_csv_t *csv, bool *out_end) {
     }
 }
 
+/* In names, bytes of another encoding would be read by nobody. */
+static tr_status_t check_text(const tr_csv_t *csv) {
+    for (size_t i = 0; i < csv->offset.count; i++) {
+        const size_t begin = csv->offset.data[i],
+                     end = i + 1 < csv->offset.count ? csv->offset.data[i + 1] : csv->text.count,
+                     bad = begin + tr_utf8_bytes(csv->text.data + begin);
+        if (bad == end - 1) continue;
+        const int byte = (unsigned char)csv->text.data[bad];
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "'%s', line %lld, column %zu: expected text in UTF-8, found the byte 0x%02x; write the "
+            "table in UTF-8: iconv -f %s -t UTF-8 IN > OUT, or whatever it is written in.",
+            csv->name, (long long)csv->line, i + 1, byte,
+            byte == 0 || byte >= 0xFE ? "UTF-16" : "ISO-8859-1");
+    }
+    return TR_OK;
+}
+
 tr_status_t tr_csv_row(tr_csv_t *csv, char ***out_field, int *out_count) {
     *out_field = NULL;
     *out_count = 0;
@@ -140,6 +161,7 @@ tr_status_t tr_csv_row(tr_csv_t *csv, char ***out_field, int *out_count) {
         csv->line = csv->next_line;
         csv->text.count = csv->offset.count = csv->field.count = 0;
         TR_TRY(scan_row(csv, &end));
+        TR_TRY(check_text(csv));
         if (csv->offset.count == 1 && csv->text.count == 1) continue; /* an empty line */
         for (size_t i = 0; i < csv->offset.count; i++)
             TR_TRY(tr_vec_push(&csv->field, csv->text.data + csv->offset.data[i]));

@@ -31,6 +31,12 @@ result $? "a cell without a number: what to do"
 said 'a;b;kind\n1;2;x\n' "no comma, but ';'; write" && said 'a\tb\tkind\n1\t2\tx\n' 'no comma, but a tab; write' && said '# made up\na,b,kind\n1,2,x\n' "begins with '#' and has one column: remove it" &&
     said '# made, up\na,b,kind\n1,2,x\n' "3 columns, but the first row has 2 and begins with '#'" && call 65 import csv d.h5 e.h5 && grep -q 'd.h5. is an HDF5 file, where CSV text' err
 result $? "what is no table with commas"
+utf8='write the table in UTF-8: iconv -f ISO-8859-1 -t UTF-8 IN > OUT'
+said 'a,b,kind\n1,2,warm\n3,4,K\374hl\n' "'odd.csv', line 3, column 3: expected text in UTF-8, found the byte 0xfc; $utf8" && said 'a,Gr\366\337e,kind\n1,2,x\n' "line 1, column 2: .* byte 0xf6; $utf8" &&
+    said 'a\0,\0b\0\n\0001\0' 'byte 0x00; .*iconv -f UTF-16 ' && said '\377\376a\0,\0b\0\n' 'line 1, column 1: .* byte 0xff; .*iconv -f UTF-16 '
+result $? "names in another encoding than UTF-8"
+printf '\357\273\277"a b",Gr\303\266\303\237e,kind\n1,2,K\303\274hl\n3,4,x\n' >mark.csv && call 0 import csv mark.csv mark.h5 && call 0 data mark.h5 && grep -q '^  *named a b, Größe$' out && printf '\357\273\2771,2,0\n3,4,1\n' >mark.csv && call 0 import csv mark.csv mark.h5 --force
+result $? "names in UTF-8, behind a byte order mark"
 (trap '' XFSZ; ulimit -f 40; call 74 import synthetic images full.h5 --samples 2000 --shape 32x32x3) && grep -q "cannot write train/x of 'full.h5': File too large.$" err && [ ! -e full.h5 ] &&
     (trap '' XFSZ; ulimit -f 2; call 74 import csv t.csv full.h5) && ! grep -q HDF5 err && [ ! -e full.h5 ] && call 66 import csv t.csv nowhere/t.h5 && grep -q "'nowhere/t.h5': there is no folder 'nowhere'" err
 result $? "nowhere to write, and no room: the words of the system"
@@ -66,7 +72,7 @@ cp t.h5 q1.h5 && cp tba.h5 q2.h5 && refused 65 "$other" net.ini run.dir=no 'data
 result $? "columns in another order are refused: in splits, and for a checkpoint"
 printf '# a, b, kind\n1,2,x\n3,4,y\n' >hash.csv && call 0 import csv hash.csv hash.h5 && call 0 eval net.ini run data.test=headless.h5:train && call 0 eval net.ini run data.test=hash.h5:train
 result $? "columns without names, or with a header written as a comment, are not"
-printf 'a,b,kind\n1,2,K\374hl\n3,4,warm\n' >latin.csv && call 0 import csv latin.csv latin.h5 && call 0 net.ini run.dir=latin data.train=latin.h5 && call 0 eval net.ini latin data.test=latin.h5:train
+printf 'a,b,kind\n1,2,Kxhl\n3,4,warm\n' >ascii.csv && call 0 import csv ascii.csv ascii.h5 && LC_ALL=C sed 's/Kxhl/K\xfchl/' ascii.h5 >latin.h5 && ! cmp -s ascii.h5 latin.h5 && call 0 net.ini run.dir=latin data.train=latin.h5 && call 0 eval net.ini latin data.test=latin.h5:train
 result $? "names that are not UTF-8 are left out of a checkpoint, all of them"
 refused 65 'the model takes 2 inputs, wrong.h5 has 1 ' eval net.ini run data.test=wrong.h5:train data.mean=0 data.std=1
 result $? "another number of columns is told before the weights that do not fit"

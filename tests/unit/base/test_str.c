@@ -1,4 +1,4 @@
-/* The growing buffer, nearest names, glob patterns, hash. */
+/* The growing buffer, UTF-8, nearest names, glob patterns, hash. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -87,6 +87,34 @@ static void globs_match(void **state) {
     assert_false(tr_glob_match("*a*a*a*a*a*a*a*a*b", text)); /* not exponential */
 }
 
+static void utf8_is_told_from_bytes(void **state) {
+    static const struct {
+        const char *text;
+        size_t bytes;
+    } cases[] = {
+        {"", 0},
+        {"Kuh", 3},
+        {"K\xc3\xbch", 4},
+        {"K\xfch", 1},           /* Latin-1 */
+        {"a\xe7\x8c\xab", 4},    /* U+732B */
+        {"\xf0\x9f\x90\x88", 4}, /* U+1F408 */
+        {"\xf4\x8f\xbf\xbf", 4}, /* U+10FFFF, the last */
+        {"\xf4\x90\x80\x80", 0}, /* beyond */
+        {"a\xc0\x80", 1},        /* longer than need be */
+        {"\xe0\x9f\xbf", 0},     /* the same */
+        {"\xed\xa0\x80", 0},     /* a surrogate */
+        {"ab\xc3", 2},           /* cut off */
+        {"\xe7\x8c", 0},         /* the same */
+        {"\x80", 0},             /* no first byte */
+        {"\xff\xfe", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_int_equal(tr_utf8_bytes(cases[i].text), cases[i].bytes);
+    uint32_t code = 0;
+    assert_int_equal(tr_utf8_decode("\xe7\x8c\xab!", &code), 3);
+    assert_int_equal(code, 0x732b);
+}
+
 /* Published FNV-1a test values: they keep checkpoints readable. */
 static void hash_is_fnv1a(void **state) {
     assert_true(tr_hash_name("") == 0xcbf29ce484222325u);
@@ -101,6 +129,7 @@ int main(void) {
         cmocka_unit_test(nearest_name_is_found),
         cmocka_unit_test(far_names_are_not_guessed),
         cmocka_unit_test(globs_match),
+        cmocka_unit_test(utf8_is_told_from_bytes),
         cmocka_unit_test(hash_is_fnv1a),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
