@@ -142,8 +142,7 @@ tr_status_t cmd_repack(int argc, char **argv) {
     counter_t counter = {.what = "repack", .unit = "rows", .begin_sec = tr_clock_sec()};
     tr_import_params_t p = {.progress = count_rows, .self = &counter};
     TR_TRY(arguments(argc, argv, &p, names, 2, &count));
-    if (count < 2)
-        return TR_FAIL(TR_ERR_USAGE, "usage: trainer repack IN.h5 OUT.h5 [--chunk 1MiB] [--force]");
+    if (count < 2) return TR_FAIL(TR_ERR_USAGE, "usage: trainer repack %s", cmd_find("repack")->usage);
     tr_status_t status = tr_repack(names[0], names[1], &p);
     if (status == TR_OK)
         report(&counter, names[1]);

@@ -1,4 +1,4 @@
-/* trainer plan CONFIG.ini [--ranks 1,2,4] [--ops] [key=value ...]: what a run takes, without running it. */
+/* trainer plan CONFIG.ini [--ranks N,N,...] [--ops] [key=value ...]: what a run takes, without running it. */
 #include "cmd.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"

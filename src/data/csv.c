@@ -144,12 +144,12 @@ static tr_status_t check_text(const tr_csv_t *csv) {
                      bad = begin + tr_utf8_bytes(csv->text.data + begin);
         if (bad == end - 1) continue;
         const int byte = (unsigned char)csv->text.data[bad];
+        const char *guess = byte == 0 || byte >= 0xFE ? "UTF-16" : "ISO-8859-1";
         return TR_FAIL(
             TR_ERR_DATA,
             "'%s', line %lld, column %zu: expected text in UTF-8, found the byte 0x%02x; write the "
-            "table in UTF-8: iconv -f %s -t UTF-8 IN > OUT, or whatever it is written in.",
-            csv->name, (long long)csv->line, i + 1, byte,
-            byte == 0 || byte >= 0xFE ? "UTF-16" : "ISO-8859-1");
+            "table in UTF-8: iconv -f %s -t UTF-8 IN > OUT, where it is in %s.",
+            csv->name, (long long)csv->line, i + 1, byte, guess, guess);
     }
     return TR_OK;
 }

@@ -359,5 +359,6 @@ const tr_importer_t tr_importer_csv = {
     "csv", "IN.csv OUT.h5 [--label NAME|INDEX|none] [--test-fraction PART] [--seed N]",
     "A table of numbers, with a header or without. Labels may be whole "
     "numbers, other numbers (regression) or texts; none: rows to predict for. "
-    "--test-fraction 0.1 keeps a tenth of the rows for the test; without it there are no test data.",
+    "--test-fraction 0.1 keeps a tenth of the rows for the test, drawn by --seed (0); without it there are "
+    "no test data.",
     run};

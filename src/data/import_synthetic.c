@@ -129,6 +129,10 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
 }
 
 const tr_importer_t tr_importer_synthetic = {
-    "synthetic", "digits|images|volumes OUT.h5 [--samples N] [--shape 32x32x3] [--classes N] [--seed N]",
-    "Data made up: drawn digits, or noise with a pattern for each class (--classes 0: numbers to predict).",
+    "synthetic", "digits|images|volumes OUT.h5 [--samples N] [--shape SHAPE] [--classes N] [--seed N]",
+    "Data made up: drawn digits, or noise with a pattern for each class. --samples: for training, and a "
+    "sixth as "
+    "many for testing; 12000 digits, 6000 images or 600 volumes where it is not given. --shape: 32x32x3, of "
+    "volumes "
+    "32x32x32x4. --classes: 10; 0: numbers to predict. --seed: 0.",
     run};

@@ -229,8 +229,9 @@ static tr_status_t fail_unknown(const tr_layer_spec_t *spec) {
         strcmp(spec->name, "logsoftmax") == 0)
         return TR_LAYER_FAIL(
             spec,
-            "there is no layer '%.64s': the loss (cross_entropy) has it in it, and predict writes "
-            "probabilities. Leave it out.",
+            "there is no layer '%.64s'. Leave it out: for classes the loss (cross_entropy) has it in it, and "
+            "predict writes probabilities; numbers to predict (mse) are the last layer's outputs as they "
+            "are.",
             spec->name);
     const char *near = tr_nearest(spec->name, names, known);
     if (near != NULL)

@@ -36,6 +36,7 @@ printf X | dd of=damaged.h5 bs=1 seek="$at" conv=notrunc status=none
 for f in train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte t10k-labels-idx1-ubyte; do echo 'no IDX' >idx/$f; done
 printf '1,2,0\n3,4,1\n5,1\n' >short.csv
 printf '1,2,0\n,4,1\n' >blank.csv
+printf 'a,b,Gr\366\337e\n1,2,0\n' >latin1.csv
 printf '1,2,ant\n3,4,bee\n' >ants.csv
 printf '1,2,bee\n3,4,cat\n' >bees.csv
 for f in ants bees; do "$TRAINER" import csv $f.csv $f.h5 >out 2>&1 || { cat out; exit 1; }; done

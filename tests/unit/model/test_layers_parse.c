@@ -97,7 +97,7 @@ static void bad_texts_say_where_and_what(void **state) {
         {"residual {relu} {relu} {relu}", "line 1, column 24", "a third block"},
         {"relu\n  conf 32 5", "line 2, column 3", "there is no layer 'conf'; did you mean 'conv'?"},
         {"embedding 5", "line 1, column 1", "There are: linear, conv,"},
-        {"linear 10, softmax", "line 1, column 12", "the loss (cross_entropy) has it in it"},
+        {"linear 10, softmax", "line 1, column 12", "Leave it out: for classes the loss (cross_entropy) has it in it"},
         {"conv 32 5 strid=2", "line 1, column 11", "has no option 'strid'; did you mean 'stride'?"},
         {"conv 32 5 groups=4 colour=red", "line 1, column 20",
          "It is written: conv CHANNELS KERNEL [stride=1]"},
