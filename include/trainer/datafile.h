@@ -49,7 +49,8 @@ typedef struct {
     int64_t samples;      /* synthetic: training samples; a sixth as many for testing. -1: by `what` */
     int64_t classes;      /* synthetic: 0 for regression; -1: 10 */
     uint64_t seed;
-    void (*progress)(void *self, int64_t done, int64_t total); /* rows; NULL: none */
+    /* Rows done, of `total`; 0: not known yet. What it returns but TR_OK ends the import and is returned. NULL: none */
+    tr_status_t (*progress)(void *self, int64_t done, int64_t total);
     void *self;
 } tr_import_params_t;
 

@@ -1,8 +1,9 @@
-/* trainer import: other formats to HDF5. */
+/* trainer import and repack: files in the layout that reads fastest, from other formats and other files. */
 #include "cmd.h"
 #include "trainer/clock.h"
 #include "trainer/datafile.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,20 +13,44 @@
 
 /* A counter on a terminal that replaces itself; nothing elsewhere. */
 typedef struct {
-    const char *what, *unit;
+    const char *what, *unit, *out;
     double begin_sec, shown_sec;
     int64_t done;
     bool shown;
 } counter_t;
 
-static void count_rows(void *self, int64_t done, int64_t total) {
+/* The signal that came; 0: none. */
+static volatile sig_atomic_t stop;
+
+static void note_stop(int number) {
+    stop = number;
+}
+
+/* The first one ends the work between two rows, so that no half of a file is left; a second one of its kind ends the process. What is ignored
+ * (nohup, a script's background) stays so. */
+static void watch_signals(void) {
+    static const int watched[] = {SIGINT, SIGTERM, SIGHUP};
+    const struct sigaction action = {.sa_handler = note_stop, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+    struct sigaction before;
+    for (size_t i = 0; i < TR_COUNT(watched); i++)
+        if (sigaction(watched[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(watched[i], &action, NULL);
+}
+
+static tr_status_t count_rows(void *self, int64_t done, int64_t total) {
     counter_t *counter = self;
     double now = tr_clock_sec();
     counter->done = done;
-    if (!isatty(STDERR_FILENO) || now - counter->shown_sec < PROGRESS_SEC) return;
+    if (stop)
+        return TR_FAIL(TR_ERR_RETRY, "%s was asked to stop (%s): '%s' is not written", counter->what,
+                       strsignal(stop), counter->out);
+    if (!isatty(STDERR_FILENO) || now - counter->shown_sec < PROGRESS_SEC) return TR_OK;
     counter->shown_sec = now;
     counter->shown = true;
-    fprintf(stderr, "\r%s: %lld of %lld\033[K", counter->what, (long long)done, (long long)total);
+    fprintf(stderr, "\r%s: %lld", counter->what, (long long)done);
+    if (total > 0) fprintf(stderr, " of %lld", (long long)total);
+    fprintf(stderr, "\033[K");
+    return TR_OK;
 }
 
 static tr_status_t number(const char *option, const char *text, int64_t least, int64_t *out) {
@@ -88,13 +113,26 @@ static tr_status_t arguments(int argc, char **argv, tr_import_params_t *p, const
     return TR_OK;
 }
 
-static void report(const counter_t *counter, const char *out) {
+static void report(const counter_t *counter) {
     struct stat status;
     char bytes[32];
     if (counter->shown) fprintf(stderr, "\r\033[K");
-    if (stat(out, &status)) return;
-    printf("%s: %lld %s, %s, in %.1f s\n", out, (long long)counter->done, counter->unit,
+    if (stat(counter->out, &status)) return;
+    printf("%s: %lld %s, %s, in %.1f s\n", counter->out, (long long)counter->done, counter->unit,
            tr_format_bytes((double)status.st_size, bytes), tr_clock_sec() - counter->begin_sec);
+}
+
+/* How it went. Whoever sent a signal sees that the process ended by it: a script ends with its program. */
+static tr_status_t finish(const counter_t *counter, tr_status_t status) {
+    if (status == TR_OK)
+        report(counter);
+    else if (counter->shown)
+        fprintf(stderr, "\n");
+    if (!stop) return status;
+    if (status != TR_OK) cmd_say_error(status);
+    fflush(stdout);
+    raise(stop);
+    return status;
 }
 
 void cmd_import_list(tr_str_t *out) {
@@ -128,12 +166,9 @@ tr_status_t cmd_import(int argc, char **argv) {
     if (count < 3)
         return TR_FAIL(TR_ERR_USAGE, "usage: trainer import %s %s", importer->name, importer->usage);
     p.what = names[1];
-    tr_status_t status = importer->run(names[1], names[2], &p);
-    if (status == TR_OK)
-        report(&counter, names[2]);
-    else if (counter.shown)
-        fprintf(stderr, "\n");
-    return status;
+    counter.out = names[2];
+    watch_signals();
+    return finish(&counter, importer->run(names[1], names[2], &p));
 }
 
 tr_status_t cmd_repack(int argc, char **argv) {
@@ -143,10 +178,7 @@ tr_status_t cmd_repack(int argc, char **argv) {
     tr_import_params_t p = {.progress = count_rows, .self = &counter};
     TR_TRY(arguments(argc, argv, &p, names, 2, &count));
     if (count < 2) return TR_FAIL(TR_ERR_USAGE, "usage: trainer repack %s", cmd_find("repack")->usage);
-    tr_status_t status = tr_repack(names[0], names[1], &p);
-    if (status == TR_OK)
-        report(&counter, names[1]);
-    else if (counter.shown)
-        fprintf(stderr, "\n");
-    return status;
+    counter.out = names[1];
+    watch_signals();
+    return finish(&counter, tr_repack(names[0], names[1], &p));
 }

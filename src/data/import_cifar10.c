@@ -48,7 +48,7 @@ static tr_status_t copy_records(import_t *m, FILE *file, const char *path, int64
         TR_TRY(tr_writer_append(m->writer, array[0], count, m->x));
         TR_TRY(tr_writer_append(m->writer, array[1], count, m->y));
         m->done += count;
-        tr_import_progress(m->params, m->done, m->total);
+        TR_TRY(tr_import_progress(m->params, m->done, m->total));
     }
     return TR_OK;
 }

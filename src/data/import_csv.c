@@ -227,6 +227,7 @@ static tr_status_t note_row(import_t *m, char *const *field, int count) {
     TR_TRY(parse_row(m, field, count));
     if (m->label >= 0) TR_TRY(note_label(m, field[m->label]));
     int group = group_of_row(m, m->seen++);
+    if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, 0));
     m->rows[group]++;
     if (group == 0) tr_moments_add(&m->moments, TR_F32, m->row, m->moments.channels);
     return TR_OK;
@@ -305,7 +306,8 @@ static tr_status_t write_row(import_t *m, char *const *field, int count) {
     int group = group_of_row(m, m->seen++);
     TR_TRY(parse_row(m, field, count));
     TR_TRY(tr_writer_append(m->writer, m->x[group], 1, m->row));
-    if (m->seen % IMPORT_ROWS == 0) tr_import_progress(m->params, m->seen, m->rows[0] + m->rows[1]);
+    if (m->seen % IMPORT_ROWS == 0)
+        TR_TRY(tr_import_progress(m->params, m->seen, m->rows[0] + m->rows[1]));
     return m->label >= 0 ? write_label(m, field[m->label], group) : TR_OK;
 }
 
@@ -333,7 +335,7 @@ static tr_status_t second_pass(import_t *m) {
                                (const char *const *)inputs->name));
     if (m->label_name)
         TR_TRY(tr_writer_texts(m->writer, "/", "label", 1, (const char *const *)&m->label_name));
-    tr_import_progress(m->params, m->seen, m->seen);
+    TR_TRY(tr_import_progress(m->params, m->seen, m->seen));
     return tr_writer_commit(m->writer);
 }
 

@@ -19,8 +19,8 @@ void tr_moments_add(tr_moments_t *moments, tr_dtype_t dtype, const void *values,
 /* As the attributes mean and std of the file; a channel that never varies gets std 1. */
 tr_status_t tr_moments_write(const tr_moments_t *moments, tr_writer_t *writer);
 
-static inline void tr_import_progress(const tr_import_params_t *params, int64_t done, int64_t total) {
-    if (params->progress) params->progress(params->self, done, total);
+static inline tr_status_t tr_import_progress(const tr_import_params_t *params, int64_t done, int64_t total) {
+    return params->progress ? params->progress(params->self, done, total) : TR_OK;
 }
 
 /* -- idx.c: the format of MNIST's files ------------------------------------------------------------------ */

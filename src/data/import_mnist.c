@@ -40,7 +40,7 @@ static tr_status_t copy_images(import_t *m, tr_idx_t *idx, int array, bool train
         if (training) tr_moments_add(&m->moments, TR_U8, rows, count * bytes);
         status = tr_writer_append(m->writer, array, count, rows);
         m->done += count;
-        tr_import_progress(m->params, m->done, m->total);
+        if (status == TR_OK) status = tr_import_progress(m->params, m->done, m->total);
     }
     tr_free(&rows);
     TR_TRY(status);

@@ -34,7 +34,7 @@ static tr_status_t digits_group(import_t *m, int group, uint8_t *x, uint8_t *y) 
         TR_TRY(tr_writer_append(m->writer, xs, count, x));
         TR_TRY(tr_writer_append(m->writer, ys, count, y));
         m->done += count;
-        tr_import_progress(m->params, m->done, m->samples[0] + m->samples[1]);
+        TR_TRY(tr_import_progress(m->params, m->done, m->samples[0] + m->samples[1]));
     }
     return TR_OK;
 }
@@ -66,7 +66,7 @@ static tr_status_t noise_group(import_t *m, int group, tr_dataset_t *dataset, ch
         TR_TRY(tr_writer_append(m->writer, xs, count, x));
         TR_TRY(tr_writer_append(m->writer, ys, count, y));
         m->done += count;
-        tr_import_progress(m->params, m->done, m->samples[0] + m->samples[1]);
+        TR_TRY(tr_import_progress(m->params, m->done, m->samples[0] + m->samples[1]));
     }
     return TR_OK;
 }

@@ -91,7 +91,7 @@ static tr_status_t copy_rows(repack_t *r, const h5_array_t *a, int array) {
         TR_TRY_GOTO(tr_h5_read_rows(a, &s, i, count, rows), done);
         TR_TRY_GOTO(tr_writer_append(r->writer, array, count, rows), done);
         r->done += count;
-        tr_import_progress(r->params, r->done, r->total);
+        TR_TRY_GOTO(tr_import_progress(r->params, r->done, r->total), done);
     }
 done:
     tr_free(&s.raw), tr_free(&s.spare), tr_free(&s.band), tr_free(&rows);

@@ -81,6 +81,15 @@ result $? "repack"
 cp d.h5 set_x.h5 && cp d.h5 set_y.h5 && call 2 repack set_x.h5 other.h5 && grep -q "set_y.h5.*NAME_x.h5" err && [ ! -e other.h5 ] &&
     call 0 repack set_x.h5 new_x.h5 && grep -q 'set_y.h5 is written as new_y.h5' err && [ -s new_x.h5 ] && [ -s new_y.h5 ]
 result $? "repack takes the file of labels along"
+# ended SIGNAL CODE NAME: how an import ends that gets the signal when its file has begun; by set -m INT is not ignored
+ended() {
+    set -m; "$TRAINER" import synthetic digits big.h5 --samples 5000000 >out 2>err & set +m
+    for _ in $(seq 1200); do ls big.h5.part-* >left 2>/dev/null && break; sleep 0.05; done
+    kill -s "$1" $!; wait $! 2>/dev/null
+    [ $? = "$2" ] && [ -s left ] && [ "$(cat err)" = "trainer: error: import was asked to stop ($3): 'big.h5' is not written" ] && [ ! -s out ] && ! ls big.h5* >left 2>/dev/null
+}
+ended TERM 143 Terminated && ended INT 130 Interrupt
+result $? "TERM and Ctrl-C: no half of a file is left, and the shell sees the signal"
 if [ "$(id -u)" != 0 ]; then
     mkdir locked && chmod 500 locked
     call 77 import synthetic digits locked/d.h5
