@@ -41,7 +41,8 @@ tr_status_t tr_world_open(const void *comm, tr_world_t **out);
 void tr_world_close(tr_world_t **world);
 const tr_world_info_t *tr_world_info(const tr_world_t *world); /* not collective */
 
-/* The worst status of all ranks; where another rank failed, this rank's error record says "rank N (host): message". */
+/* The worst status of all ranks; where another rank failed, this rank's error record says "rank N (host): message". The record's voice is that of the
+ * failing rank, of the lowest among equals; it keeps it where its error is agreed on again. */
 tr_status_t tr_world_agree(tr_world_t *world, tr_status_t status);
 tr_status_t tr_world_barrier(tr_world_t *world);
 tr_status_t tr_world_broadcast(tr_world_t *world, void *bytes, size_t count, int root); /* host memory */

@@ -48,9 +48,13 @@ typedef enum {
 #define TR_ERROR_MESSAGE_BYTES 4096
 #define TR_ERROR_TRACE_BYTES   2048
 
+/* Who tells the user of it: not agreed on, so that other ranks may have come upon it too; or one rank of all that have it. */
+typedef enum { TR_VOICE_OPEN, TR_VOICE_MINE, TR_VOICE_PEER } tr_voice_t;
+
 /* One recorded error. Plain data: may be copied to another thread or sent to another rank. */
 typedef struct {
     tr_status_t code;
+    tr_voice_t voice;
     char message[TR_ERROR_MESSAGE_BYTES]; /* "" where nothing is recorded */
     char trace[TR_ERROR_TRACE_BYTES];     /* "func (file:line)" per frame, one a line, innermost first */
 } tr_error_t;

@@ -30,6 +30,7 @@ tr_status_t tr_error_record(tr_status_t code, const char *file, int line, const 
     va_end(args);
     mark_cut(message, sizeof message, wanted);
     record.code = code;
+    record.voice = TR_VOICE_OPEN;
     memcpy(record.message, message, strlen(message) + 1);
     record.trace[0] = '\0';
     add_frame(file, line, func);
@@ -41,6 +42,7 @@ tr_status_t tr_error_frame(tr_status_t code, const char *file, int line, const c
     int saved_errno = errno;
     if (record.code != code) { /* returned without a record: an older message would mislead */
         record.code = code;
+        record.voice = TR_VOICE_OPEN;
         record.message[0] = record.trace[0] = '\0';
     }
     add_frame(file, line, func);
@@ -60,6 +62,7 @@ tr_status_t tr_error_set(const tr_error_t *error) {
 
 void tr_error_clear(void) {
     record.code = TR_OK;
+    record.voice = TR_VOICE_OPEN;
     record.message[0] = record.trace[0] = '\0';
 }
 

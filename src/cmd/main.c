@@ -47,12 +47,6 @@ void cmd_world_close(tr_world_t **closing) {
     world = NULL;
 }
 
-/* An error that tr_world_agree brought from another rank, which prints it itself. */
-static bool is_of_peer(const tr_error_t *error) {
-    int rank;
-    return place.size > 1 && sscanf(error->message, "rank %d (", &rank) == 1 && rank != place.rank;
-}
-
 static void print_error(tr_status_t status, const tr_error_t *error) {
     const char *trace = getenv("TRAINER_TRACE");
     char from[128] = "";
@@ -65,7 +59,8 @@ static void print_error(tr_status_t status, const tr_error_t *error) {
     if (trace && *trace && strcmp(trace, "0") != 0) fprintf(stderr, "%s\n", error->trace);
 }
 
-/* Several ranks may come upon the same error at the same time. The lowest says it and ends the job, which ends the others while they wait. */
+/* Several ranks may come upon the same error at the same time, and have no collective left to agree on a speaker: the lowest says it and ends
+ * the job, which ends the others while they wait. */
 static void wait_turn(void) {
     const int turn = place.rank < LAST_TURN ? place.rank : LAST_TURN;
     const int msec = FIRST_MSEC + turn * TURN_MSEC;
@@ -75,13 +70,14 @@ static void wait_turn(void) {
 
 /* Called wrongly, every rank is called wrongly: before MPI is up the launcher's word tells which one says so. */
 static bool is_said_by_peer(tr_status_t status, const tr_error_t *error) {
-    return is_of_peer(error) || (status == TR_ERR_USAGE && place.size == 1 && tr_launch_rank() > 0);
+    return error->voice == TR_VOICE_PEER ||
+           (status == TR_ERR_USAGE && place.size == 1 && tr_launch_rank() > 0);
 }
 
 void cmd_say_error(tr_status_t status) {
     const tr_error_t *error = tr_error_last();
     if (is_said || is_said_by_peer(status, error)) return;
-    wait_turn();
+    if (error->voice == TR_VOICE_OPEN) wait_turn();
     print_error(status, error);
     is_said = true;
 }

@@ -20,6 +20,7 @@ static void fill(report_t *report, const tr_world_t *world, tr_status_t status) 
         report->error = *tr_error_last();
     else
         report->error.code = status;
+    report->error.voice = TR_VOICE_MINE;
 }
 
 static tr_status_t adopt(const report_t *report, int rank) {
@@ -28,17 +29,21 @@ static tr_status_t adopt(const report_t *report, int rank) {
             e->message[0] ? e->message : tr_status_name(e->code));
     tr_error_t mine = *tr_error_last();
     memcpy(mine.trace, e->trace, sizeof mine.trace); /* where it happened, not where it was heard of */
+    mine.voice = TR_VOICE_PEER;
     return tr_error_set(&mine);
 }
 
 tr_status_t tr_world_agree(tr_world_t *world, tr_status_t status) {
+    const int rank = world->info.rank;
+    const tr_error_t *last = tr_error_last();
+    const bool is_of_peer = last->code == status && last->voice == TR_VOICE_PEER; /* who says it again */
     struct {
         int status, rank;
-    } worst = {status, world->info.rank};
+    } worst = {is_of_peer ? TR_OK : status, rank};
     TR_TRY(tr_world_run(world, run_worst, &worst));
-    if (worst.status == TR_OK) return TR_OK;
+    if (worst.status == TR_OK) return status;
     report_t report = {0};
-    if (worst.rank == world->info.rank) fill(&report, world, status);
+    if (worst.rank == rank) fill(&report, world, status);
     TR_TRY(tr_world_broadcast(world, &report, sizeof report, worst.rank));
-    return worst.rank == world->info.rank ? status : adopt(&report, worst.rank);
+    return worst.rank == rank ? tr_error_set(&report.error) : adopt(&report, worst.rank);
 }

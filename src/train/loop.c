@@ -100,12 +100,12 @@ static tr_status_t stopped(loop_t *l) {
     tr_report_epoch(&l->report, l->step);
     TR_TRY(tr_loop_save_last(l));
     TR_TRY(summarize(l, "stopped"));
-    if (!tr_loop_is_root(l))
-        return TR_FAIL(TR_ERR_RETRY, "rank 0 (%s) says so: stopped by a signal", l->info->host);
-    return TR_FAIL(TR_ERR_RETRY,
-                   "stopped by a signal after step %lld of %lld; a checkpoint is saved: start the same "
-                   "command again to go on",
-                   (long long)l->step, (long long)l->s->total_steps);
+    return tr_world_agree(
+        l->world,
+        TR_FAIL(TR_ERR_RETRY,
+                "stopped by a signal after step %lld of %lld; a checkpoint is saved: start the same "
+                "command again to go on",
+                (long long)l->step, (long long)l->s->total_steps));
 }
 
 static tr_status_t finish(loop_t *l) {

@@ -83,6 +83,7 @@ static void test_agree_each_rank_fails_once(void **state) {
         char want[64], from[32];
         snprintf(want, sizeof want, "file %d is cut short", bad);
         snprintf(from, sizeof from, "rank %d (", bad);
+        assert_int_equal(e->voice, info->rank == bad ? TR_VOICE_MINE : TR_VOICE_PEER);
         if (info->rank == bad) {
             assert_string_equal(e->message, want);
         } else {
@@ -91,6 +92,19 @@ static void test_agree_each_rank_fails_once(void **state) {
             assert_non_null(strstr(e->trace, "test_agree_each_rank_fails_once"));
         }
     }
+}
+
+/* The lowest rank would take it over, whose message is of a peer: then nobody says it. */
+static void test_agree_again(void **state) {
+    const int last = info->size - 1;
+    tr_status_t status = info->rank == last ? TR_FAIL(TR_ERR_IO, "disk") : TR_OK;
+    for (int i = 0; i < 2; i++) status = tr_world_agree(world, status);
+    const tr_error_t *e = tr_error_last();
+    assert_true(status == TR_ERR_IO && e->code == TR_ERR_IO);
+    assert_int_equal(e->voice, info->rank == last ? TR_VOICE_MINE : TR_VOICE_PEER);
+    if (info->rank == last) assert_string_equal(e->message, "disk");
+    assert_int_equal(TR_FAIL(TR_ERR_IO, "another"), TR_ERR_IO);
+    assert_int_equal(tr_error_last()->voice, TR_VOICE_OPEN);
 }
 
 static void test_agree_on_the_worst(void **state) {
@@ -154,6 +168,7 @@ int main(void) {
         cmocka_unit_test(test_allgather),
         cmocka_unit_test(test_agree_ok),
         cmocka_unit_test(test_agree_each_rank_fails_once),
+        cmocka_unit_test(test_agree_again),
         cmocka_unit_test(test_agree_on_the_worst),
         cmocka_unit_test(test_agree_without_a_record),
         cmocka_unit_test(test_same),
