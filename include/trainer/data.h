@@ -16,6 +16,8 @@ typedef enum {
     TR_LAYOUT_NHW /* all dimensions spatial, one channel */
 } tr_data_layout_t;
 
+typedef enum { TR_DIRECT_AUTO, TR_DIRECT_YES, TR_DIRECT_NO } tr_direct_io_t;
+
 /* data.*: train, valid, test, x, y, batch_size, micro_batch, workers, prefetch, block, shuffle, layout, mean, std, classes, ... */
 typedef struct {
     const char *format;               /* "hdf5" or a registered data set: "synthetic", ... */
@@ -30,7 +32,8 @@ typedef struct {
     int64_t block;
     /* samples of a lane that are shuffled among each other; -1 auto; 0: no shuffling at all */
     int64_t shuffle;
-    int layout; /* tr_data_layout_t */
+    int layout;    /* tr_data_layout_t */
+    int direct_io; /* tr_direct_io_t */
     /* numbers, one or one a channel; "auto": from the file's attributes or none; in units of the file's values */
     const char *mean, *std;
     /* of numbers to predict: numbers, or "auto" (what the training data have); "0" and "1": as they are */

@@ -19,6 +19,8 @@ tr_status_t tr_realloc(void *pointer, size_t bytes, const char *what);
 /* Frees *pointer and sets it to NULL; NULL is allowed. Takes the address of the pointer. */
 void tr_free(void *pointer);
 tr_status_t tr_strdup(const char *text, char **out);
+/* Asks the system for large pages under a block that is accessed here and there, or by a disk. Only advice. */
+void tr_use_large_pages(void *block, size_t bytes);
 
 typedef struct {
     int64_t calls; /* allocations since start */

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 typedef struct {
     size_t bytes;  /* asked for */
@@ -117,6 +119,12 @@ tr_status_t tr_strdup(const char *text, char **out) {
     memcpy(copy, text, bytes);
     *out = copy;
     return TR_OK;
+}
+
+void tr_use_large_pages(void *block, size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = ((uintptr_t)block + page - 1) / page * page;
+    size_t end = ((uintptr_t)block + bytes) / page * page;
+    if (end > begin) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
 }
 
 tr_mem_stats_t tr_mem_stats(void) {

@@ -1,6 +1,8 @@
 /* HDF5 files as people have them: names, types and layouts of all kinds (h5_int.h says which file does what). */
 #include "h5_int.h"
+#include "trainer/host.h"
 #include "trainer/log.h"
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,6 +13,7 @@
 typedef struct {
     tr_dataset_t base;
     h5_parts_t parts;
+    h5_direct_t *direct;                    /* NULL: the page cache serves */
     int32_t *label;                         /* [samples]; NULL: y holds numbers */
     bool channels_first;                    /* in the file */
     bool converted;                         /* x does not travel as it is stored */
@@ -239,6 +242,7 @@ static tr_status_t describe_x(hdf5_t *self, const tr_data_settings_t *settings) 
 
 static void close_hdf5(tr_dataset_t *dataset) {
     hdf5_t *self = (hdf5_t *)dataset;
+    tr_h5_direct_close(&self->direct);
     tr_h5_lock();
     tr_h5_parts_close(&self->parts);
     tr_h5_unlock();
@@ -302,9 +306,10 @@ static void describe(hdf5_t *self) {
     const h5_part_t *part = &self->parts.data[0];
     char shape[96], more[32] = "";
     if (self->parts.count > 1) snprintf(more, sizeof more, " and %d more", self->parts.count - 1);
-    snprintf(info->description, sizeof info->description, "%.70s%s:/%.50s, x %s %.40s %.50s, %s",
+    snprintf(info->description, sizeof info->description, "%.70s%s:/%.50s, x %s %.40s %.50s, %s%s",
              part->file.path, more, part->names.x, tr_dtype_name(part->x.dtype),
-             tr_shape_format(&info->field[0].shape, shape), part->x.storage, tr_h5_way_text(&part->x));
+             tr_shape_format(&info->field[0].shape, shape), part->x.storage, tr_h5_way_text(&part->x),
+             part->file.direct ? " past the page cache" : "");
     info->read_unit = 1;
     for (int p = 0; p < self->parts.count; p++) {
         const h5_array_t *x = &self->parts.data[p].x;
@@ -313,6 +318,25 @@ static void describe(hdf5_t *self) {
         bool together = x->layout == H5D_CHUNKED && (decoded || pieces);
         if (together) info->read_unit = max64(info->read_unit, min64(x->chunk_rows, max64(1, x->rows)));
     }
+}
+
+/* What does not fit the page cache only passes through it, and the rest of the memory is needed for other things. */
+static bool wants_direct(const hdf5_t *self, const tr_data_settings_t *settings) {
+    double bytes = 0;
+    for (int p = 0; p < self->parts.count; p++) bytes += (double)self->parts.data[p].file.bytes;
+    return settings->direct_io == TR_DIRECT_YES ||
+           (settings->direct_io == TR_DIRECT_AUTO && bytes > 0.75 * (double)tr_host_memory_bytes());
+}
+
+/* Where a file cannot be opened for it, the page cache serves: some file systems have no such reads. */
+static tr_status_t open_direct(hdf5_t *self) {
+    TR_TRY(tr_h5_direct_open(&self->direct));
+    for (int p = 0; p < self->parts.count; p++) {
+        h5_file_t *file = &self->parts.data[p].file;
+        file->direct_fd = open(file->path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+        if (file->direct_fd >= 0) file->direct = self->direct;
+    }
+    return TR_OK;
 }
 
 /* Once, for the training data: `trainer data` tells the rest. */
@@ -358,6 +382,7 @@ static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_s
         status = add_names(&self->base.info, &self->parts.data[p]);
     tr_h5_unlock();
     TR_TRY(status);
+    if (wants_direct(self, settings)) TR_TRY(open_direct(self));
     fingerprint(self);
     describe(self);
     if (split == TR_SPLIT_TRAIN) warn(self, settings);

@@ -118,7 +118,7 @@ static tr_status_t open_library(const char *key, const char *path, hid_t *out) {
 }
 
 tr_status_t tr_h5_file_open(const char *key, const char *path, h5_file_t *out) {
-    *out = (h5_file_t){.id = -1, .fd = -1};
+    *out = (h5_file_t){.id = -1, .fd = -1, .direct_fd = -1};
     TR_TRY(look_at(key, path, out));
     out->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (out->fd < 0)
@@ -136,7 +136,8 @@ failed:
 void tr_h5_file_close(h5_file_t *file) {
     if (file->id > 0) H5Fclose(file->id);
     if (file->fd >= 0) close(file->fd);
-    file->id = file->fd = -1;
+    if (file->direct_fd >= 0) close(file->direct_fd);
+    file->id = file->fd = file->direct_fd = -1;
     tr_free(&file->path);
 }
 

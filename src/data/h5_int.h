@@ -5,8 +5,9 @@
  *   h5_file.c    opening, the lock, messages, the list of what is in a file
  *   h5_detect.c  which of it are the inputs and the labels of a split
  *   h5_array.c   type, dimensions and storage of one data set; h5_chunks.c: where its chunks are
- *   h5_read.c    rows of an array; h5_decode.c: gzip, shuffle, checksum; h5_convert.c: types, byte order,
- * layout h5_source.c  from data.train to open files; h5_meta.c: attributes; h5_labels.c: what the labels are
+ *   h5_read.c    rows of an array; h5_direct.c: past the page cache; h5_decode.c: gzip, shuffle, checksum
+ *   h5_convert.c types, byte order, layout
+ *   h5_source.c  from data.train to open files; h5_meta.c: attributes; h5_labels.c: what the labels are
  *   h5_cost.c    what a layout costs; h5_report.c: `trainer data`; h5_write.c, repack.c: the fast layout
  *   dataset_hdf5.c  puts these together
  */
@@ -40,10 +41,14 @@ const char *tr_h5_reason(char *text, size_t bytes);
 tr_status_t tr_h5_fail(tr_status_t code, const char *file, int line, const char *func, const char *format,
                        ...) __attribute__((format(printf, 5, 6)));
 
+typedef struct h5_direct h5_direct_t;
+
 typedef struct {
     char *path;
     hid_t id;
     int fd;
+    h5_direct_t *direct; /* not owned; NULL: all is read through the page cache */
+    int direct_fd;       /* opened for `direct` */
     int64_t bytes, mtime_sec;
 } h5_file_t;
 
@@ -180,6 +185,17 @@ int64_t tr_h5_rows_together(const h5_array_t *array, int64_t row, int64_t count)
 /* Asks the system to fetch what reading these rows will want, unless it is in the page cache already. */
 void tr_h5_expect_rows(const h5_array_t *array, int64_t first, int64_t count);
 tr_status_t tr_h5_pread(const h5_file_t *file, void *out, size_t bytes, uint64_t offset);
+/*
+ * Reads past the page cache (O_DIRECT), for files that do not fit it: there, filling it costs more than the disk does, and nothing that it keeps
+ * is there when it is wanted again. What is announced is fetched meanwhile. Thread-safe but for open and close.
+ */
+tr_status_t tr_h5_direct_open(h5_direct_t **out);
+void tr_h5_direct_close(h5_direct_t **direct);
+/* Begins to fetch; does not wait. False: too little for that, or the file system refuses such reads. */
+bool tr_h5_direct_expect(h5_direct_t *direct, int fd, uint64_t offset, uint64_t bytes);
+/* What was announced, each byte once: copies up to `bytes` bytes from `offset` on, and returns how many; 0: read them another way. */
+size_t tr_h5_direct_read(h5_direct_t *direct, int fd, void *out, size_t bytes, uint64_t offset);
+
 /* Undoes the filters of a stored chunk: *data (in `spare` or `raw`) has chunk_bytes. */
 tr_status_t tr_h5_decode(const h5_array_t *array, int64_t chunk, char *raw, char *spare, const char **data);
 /* HDF5's Fletcher-32 of `bytes` bytes. */

@@ -16,7 +16,11 @@ static tr_status_t read_failed(const h5_file_t *file, uint64_t offset, ssize_t g
 
 tr_status_t tr_h5_pread(const h5_file_t *file, void *out, size_t bytes, uint64_t offset) {
     for (size_t done = 0; done < bytes;) {
-        ssize_t got = pread(file->fd, (char *)out + done, bytes - done, (off_t)(offset + done));
+        char *to = (char *)out + done;
+        ssize_t got = file->direct ? (ssize_t)tr_h5_direct_read(file->direct, file->direct_fd, to,
+                                                                bytes - done, offset + done)
+                                   : 0;
+        if (got == 0) got = pread(file->fd, to, bytes - done, (off_t)(offset + done));
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) return read_failed(file, offset + done, got);
         done += (size_t)got;
@@ -173,10 +177,11 @@ tr_status_t tr_h5_read_rows(const h5_array_t *a, h5_scratch_t *scratch, int64_t 
     return TR_OK;
 }
 
-/* Looking whether the beginning is cached is far cheaper than walking over pages that are. */
 static void expect_bytes(const h5_file_t *file, uint64_t offset, uint64_t bytes) {
     char byte;
     struct iovec one = {&byte, 1};
+    if (file->direct && tr_h5_direct_expect(file->direct, file->direct_fd, offset, bytes)) return;
+    /* Looking whether the beginning is cached is far cheaper than walking over pages that are. */
     if (preadv2(file->fd, &one, 1, (off_t)offset, RWF_NOWAIT) == 1) return;
     posix_fadvise(file->fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
 }

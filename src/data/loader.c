@@ -4,7 +4,6 @@
 #include "trainer/mem.h"
 #include <signal.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #define DIRECT_BYTES (128 << 10) /* from here on a read of its own costs less than a second copy */
@@ -276,19 +275,13 @@ static void set_lanes(tr_loader_t *l) {
     }
 }
 
-/* Samples go to random places of a large buffer: with small pages each is a miss in the table of pages. Only advice, so failure is fine. */
-static void use_large_pages(tr_loader_t *l) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = ((uintptr_t)l->pinned + page - 1) / page * page;
-    size_t end = ((uintptr_t)l->pinned + l->pinned_bytes) / page * page;
-    if (l->device->host_visible && end > begin) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
-}
-
 static tr_status_t allocate(tr_loader_t *l) {
     TR_TRY(tr_alloc((size_t)l->params.slot_count * sizeof *l->lane, "loader's lanes", &l->lane));
     TR_TRY(tr_alloc((size_t)l->params.workers * sizeof *l->worker, "loader's workers", &l->worker));
     lay_out(l, NULL, NULL);
     TR_TRY(l->device->ops->host_alloc(l->device, l->pinned_bytes, (void **)&l->pinned));
-    use_large_pages(l);
+    /* Samples go to random places of a large buffer: with small pages each is a miss in the table of pages. */
+    if (l->device->host_visible) tr_use_large_pages(l->pinned, l->pinned_bytes);
     TR_TRY(tr_alloc_aligned(l->host_bytes, ALIGN, "loader's windows", &l->host));
     lay_out(l, l->pinned, l->host);
     l->past_caches = l->pinned_bytes > CACHE_BYTES;

@@ -43,6 +43,10 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_ENUM(S, layout, "auto", "auto|nhwc|nchw|nhw",
                   "Order of the dimensions of images and volumes in the file. auto: by the sizes; nhw: no "
                   "channel dimension."),
+    TR_FIELD_ENUM(
+        S, direct_io, "auto", "auto|yes|no",
+        "Whether inputs of HDF5 files are read past the page cache (O_DIRECT). auto: if the files are "
+        "together larger than three quarters of the memory."),
     TR_FIELD_STRING(S, mean, "auto",
                     "Subtracted from the inputs: one number, or one a channel, in units of the file's "
                     "values. auto: the file's attribute, or 0."),

@@ -1,6 +1,7 @@
 /* The cpu device: host memory, and streams that do everything at once, so that they and events are only names. */
 #include "cpu_int.h"
 #include "cpu_onednn.h"
+#include "trainer/host.h"
 #include "trainer/mem.h"
 #include <string.h>
 
@@ -27,7 +28,7 @@ static tr_status_t cpu_open(const tr_device_params_t *params, tr_device_t **out)
     device->winograd = !params->direct;
     device->fast_bf16 = tr_cpu_dnn_has_bf16();
     device->threads = tr_cpu_threads_enter(params->threads > 0 ? params->threads : tr_cpu_threads_default());
-    device->memory_bytes = tr_cpu_host_memory_bytes();
+    device->memory_bytes = tr_host_memory_bytes();
     tr_cpu_host_describe(device->threads, device->description, sizeof device->description);
     *out = device;
     return TR_OK;

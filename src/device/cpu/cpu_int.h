@@ -53,8 +53,6 @@ int tr_cpu_threads_enter(int threads);
 /* cpu_host.c */
 /* "AMD EPYC 9B14, 2 threads, AVX-512" */
 void tr_cpu_host_describe(int threads, char *text, size_t text_bytes);
-/* the machine's memory or this process's cgroup limit, the smaller */
-size_t tr_cpu_host_memory_bytes(void);
 
 /* cpu_peak.c */
 tr_status_t tr_cpu_measure_peak(tr_device_t *device, double *out_flops_per_sec, double *out_bytes_per_sec);

@@ -7,8 +7,8 @@
  * set in the caller of open and in its OpenMP team, and threads made later inherit it from their maker.
  */
 #include "cpu_int.h"
+#include "trainer/host.h"
 #include <ctype.h>
-#include <stdio.h>
 #include <stdlib.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -24,21 +24,12 @@ static void flush_denormals(void) {
 #endif
 }
 
-/* A container may see all processors of a machine and be given the time of a few. 0: no limit. */
-static int cgroup_cpus(void) {
-    long quota = 0, period = 0;
-    FILE *file = fopen("/sys/fs/cgroup/cpu.max", "r");
-    if (!file) return 0;
-    int count = fscanf(file, "%ld %ld", &quota, &period); /* "max 100000" where there is no limit */
-    fclose(file);
-    return count == 2 && period > 0 ? (int)((quota + period - 1) / period) : 0;
-}
-
 int tr_cpu_threads_default(void) {
     const char *text = getenv("OMP_NUM_THREADS"); /* "4" or, per nesting level, "4,2" */
     int wanted = text && isdigit((unsigned char)*text) ? atoi(text) : 0;
     if (wanted > 0) return wanted;
-    int cpus = omp_get_num_procs(), limit = cgroup_cpus();
+    int cpus = omp_get_num_procs(),
+        limit = tr_host_cpu_limit(); /* a container may see all, and be given a few */
     return limit > 0 && limit < cpus ? limit : cpus;
 }
 

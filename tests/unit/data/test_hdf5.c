@@ -5,10 +5,13 @@
 #include "trainer/datafile.h"
 #include "trainer/mem.h"
 #include <hdf5.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char folder[512];
@@ -747,6 +750,72 @@ static void test_through_loader(void **state) {
     unlink(path);
 }
 
+static int64_t cached_kib(void) {
+    static unsigned char there[1 << 14];
+    struct stat status;
+    int fd = open(path, O_RDONLY), count = 0;
+    fstat(fd, &status);
+    size_t bytes = (size_t)status.st_size, page = (size_t)sysconf(_SC_PAGESIZE),
+           pages = (bytes + page - 1) / page;
+    void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    assert_true(map != MAP_FAILED && pages <= sizeof there && !mincore(map, bytes, there));
+    for (size_t i = 0; i < pages; i++) count += there[i] & 1;
+    munmap(map, bytes);
+    close(fd);
+    return count * (int64_t)(page >> 10);
+}
+
+static bool drop_from_cache(void) {
+    int fd = open(path, O_RDONLY);
+    fsync(fd);
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+    return cached_kib() == 0;
+}
+
+static void check_epochs(tr_dataset_t *set, const char *x) {
+    tr_loader_t *loader;
+    tr_loader_params_t p = {.slot_count = 1, .workers = 2, .prefetch = 4};
+    tr_data_settings_t settings = test_settings();
+    assert_ok(tr_order_make(&settings, &set->info, 9, 32, 32, &p.order));
+    assert_ok(tr_loader_create(set, &test_device, &p, &loader));
+    for (int64_t i = 0; i < 2 * set->info.samples / 32; i++) {
+        tr_batch_t *batch;
+        assert_ok(tr_loader_next(loader, &batch));
+        for (int s = 0; s < 32; s++)
+            assert_memory_equal((char *)batch->field[0] + 20000 * s, x + 20000 * batch->sample_id[s], 20000);
+        assert_ok(tr_loader_release(loader, batch));
+    }
+    tr_loader_destroy(&loader);
+}
+
+/* data.direct_io: the same bytes whatever the storage, and the page cache stays as it was. */
+static void past_the_page_cache(void **state) {
+    enum { SAMPLES = 700, WIDTH = 20000 };
+    static const storage_t how[] = {{.gzip = 0},
+                                    {.chunk = {50, WIDTH}},
+                                    {.chunk = {13, WIDTH}},
+                                    {.chunk = {10, 7000}},
+                                    {.chunk = {20, WIDTH}, .gzip = 2},
+                                    {.chunk = {10, WIDTH}, .checksum = true}};
+    char *x = malloc(SAMPLES * WIDTH);
+    for (int i = 0; i < SAMPLES * WIDTH; i++) x[i] = (char)((unsigned)i * 2654435761u >> 23);
+    for (size_t i = 0; i < TR_COUNT(how); i++) {
+        hid_t file = create(512, false);
+        put(file, "x", 2, (hsize_t[]){SAMPLES, WIDTH}, H5T_STD_U8LE, H5T_NATIVE_UINT8, x, how[i]);
+        H5Fclose(file);
+        tr_data_settings_t settings = test_settings();
+        settings.direct_io = TR_DIRECT_YES;
+        tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
+        bool direct = strstr(set->info.description, "past the page cache"), dropped = drop_from_cache();
+        check_epochs(set, x);
+        if (direct && dropped) assert_in_range(cached_kib(), 0, 1024); /* what opening reads */
+        tr_dataset_close(&set);
+        unlink(path);
+    }
+    free(x);
+}
+
 /* Every sample is in one part, in the file's order, whatever the reads; sorted labels are in both. */
 static void a_fraction_is_kept_for_validation(void **state) {
     enum { SAMPLES = 10007 };
@@ -830,6 +899,7 @@ int main(void) {
         cmocka_unit_test(test_lzf),
         cmocka_unit_test(test_fill),
         cmocka_unit_test(test_through_loader),
+        cmocka_unit_test(past_the_page_cache),
     };
     return cmocka_run_group_tests_name("hdf5", tests, setup, teardown);
 }

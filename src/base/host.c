@@ -1,0 +1,97 @@
+/* Limits of the machine and of control groups. */
+#include "trainer/host.h"
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Up to two numbers that a file begins with; how many there are. */
+static int read_numbers(const char *folder, const char *name, double out[2]) {
+    char path[1200];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "r");
+    if (!file) return 0;
+    int count = fscanf(file, "%lf %lf", &out[0], &out[1]); /* "max" where there is no limit */
+    fclose(file);
+    return count;
+}
+
+static double memory_limit(const char *folder) {
+    double bytes[2];
+    bool given = read_numbers(folder, "memory.max", bytes) > 0 ||
+                 read_numbers(folder, "memory.limit_in_bytes", bytes) > 0;
+    return given ? bytes[0] : INFINITY;
+}
+
+static double cpu_limit(const char *folder) {
+    double of[2], period[2];
+    if (read_numbers(folder, "cpu.max", of) < 2) {
+        if (read_numbers(folder, "cpu.cfs_quota_us", of) < 1 || of[0] <= 0 ||
+            read_numbers(folder, "cpu.cfs_period_us", period) < 1)
+            return INFINITY;
+        of[1] = period[0];
+    }
+    return of[1] > 0 ? ceil(of[0] / of[1]) : INFINITY;
+}
+
+/* Where the groups of a line of /proc/self/cgroup are, "0::/user.slice/job" or "4:cpu,cpuacct:/slurm/job"; false: they do not have the
+ * controller. */
+static bool group_root(const char *line, const char *controller, char *root, size_t root_bytes) {
+    const char *list = strchr(line, ':'), *end = list ? strchr(++list, ':') : NULL;
+    size_t length = strlen(controller);
+    if (!end) return false;
+    snprintf(root, root_bytes, "/sys/fs/cgroup");
+    if (list == end) return strncmp(line, "0:", 2) == 0;
+    snprintf(root, root_bytes, "/sys/fs/cgroup/%s", controller);
+    for (; list < end; list += strcspn(list, ",:") + 1)
+        if (strncmp(list, controller, length) == 0 && strcspn(list, ",:") == length) return true;
+    return false;
+}
+
+/* The least limit of `group` and of the groups above it. */
+static double least_above(const char *root, char *group, double (*limit)(const char *folder)) {
+    char folder[1100];
+    double least = INFINITY;
+    for (size_t end = strlen(group) + 1; end > 0; end--) { /* the whole, then what is before each slash */
+        if (group[end - 1] != '/' && group[end - 1]) continue;
+        group[end - 1] = '\0';
+        snprintf(folder, sizeof folder, "%s%s", root, group);
+        least = fmin(least, limit(folder));
+    }
+    return least;
+}
+
+static double least_limit(const char *controller, double (*limit)(const char *folder)) {
+    char line[768], root[64];
+    double least = INFINITY;
+    FILE *file = fopen("/proc/self/cgroup", "r");
+    if (!file) return least;
+    while (fgets(line, sizeof line, file)) {
+        char *group = strchr(line, '/');
+        line[strcspn(line, "\n")] = '\0';
+        if (group && group_root(line, controller, root, sizeof root))
+            least = fmin(least, least_above(root, group, limit));
+    }
+    fclose(file);
+    return least;
+}
+
+static double total_memory(void) {
+    char line[256];
+    size_t kib = 0;
+    FILE *file = fopen("/proc/meminfo", "r");
+    if (!file) return 0;
+    while (fgets(line, sizeof line, file))
+        if (sscanf(line, "MemTotal: %zu kB", &kib) == 1) break;
+    fclose(file);
+    return (double)kib * 1024;
+}
+
+size_t tr_host_memory_bytes(void) {
+    return (size_t)fmin(total_memory(), least_limit("memory", memory_limit));
+}
+
+int tr_host_cpu_limit(void) {
+    double limit = least_limit("cpu", cpu_limit);
+    return limit < 1e6 ? (int)limit : 0;
+}
