@@ -123,6 +123,7 @@ static tr_status_t open_checkpointer(loop_t *l) {
     const tr_checkpointer_params_t params = {tr_run_checkpoint_dir(l->run), l->save_settings.keep};
     TR_TRY(tr_loop_describe_state(l)); /* better now than at the first checkpoint */
     TR_TRY(tr_checkpointer_create(&params, &l->checkpointer));
+    tr_signals_checkpoints(params.dir);
     /* A run that was killed between a checkpoint's commit and its link. */
     if (l->own_resume && l->saved_step >= 0 &&
         tr_checkpoint_link(params.dir, "latest", l->saved_step) != TR_OK)

@@ -4,18 +4,43 @@
 
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static _Atomic int pending; /* the watchdog reads it, too; without a lock, so that a handler may set it */
 static atomic_bool said;
+static atomic_uint came; /* a bit for each signal */
+static char
+    newest[4096]; /* the link to the last checkpoint; "" where this rank has nothing to tell of them */
 static struct sigaction before[3];
 static const int watched[3] = {SIGTERM, SIGINT, SIGUSR1};
 
-/* The first one is the one that is told: launchers send others behind it. */
+/* In a signal handler: nothing but calls that POSIX allows there. */
+static void say_last_words(void) {
+    char text[sizeof newest + 256] = "\nended at once by a second signal: ";
+    char step[64] = "";
+    const ssize_t bytes = readlink(newest, step, sizeof step - 1);
+    if (bytes > 0) {
+        strcat(strcat(text, "what came after "), newest);
+        strcat(strcat(strcat(text, " ("), step), ") is lost; the same command goes on from there\n");
+    } else {
+        strcat(text, "no checkpoint is saved; the same command begins again\n");
+    }
+    tr_log_write_bytes(STDERR_FILENO, text, strlen(text));
+}
+
+/* The first one is the one that is told: launchers send others behind it. The same one again ends the process; USR1, which srun and mpirun may send
+ * to a rank more than once, never does. */
 static void note(int number) {
+    const unsigned bit = 1u << number;
     int none = 0;
     atomic_compare_exchange_strong(&pending, &none, number);
+    if (!(atomic_fetch_or(&came, bit) & bit) || number == SIGUSR1) return;
+    signal(number, SIG_DFL);
+    if (newest[0]) say_last_words();
+    raise(number);
 }
 
 void tr_signals_install(void) {
@@ -25,15 +50,18 @@ void tr_signals_install(void) {
     action.sa_handler = note;
     atomic_store(&pending, 0);
     atomic_store(&said, false);
-    for (int i = 0; i < 3; i++) {
-        /* USR1 may be sent to a rank more than once (by srun and by mpirun): it never ends the process. */
-        action.sa_flags = SA_RESTART | (watched[i] == SIGUSR1 ? 0 : (int)SA_RESETHAND);
-        sigaction(watched[i], &action, &before[i]);
-    }
+    atomic_store(&came, 0);
+    action.sa_flags = SA_RESTART | SA_NODEFER; /* a third one does not wait for words that go nowhere */
+    for (int i = 0; i < 3; i++) sigaction(watched[i], &action, &before[i]);
+}
+
+void tr_signals_checkpoints(const char *dir) {
+    if (snprintf(newest, sizeof newest, "%s/latest", dir) >= (int)sizeof newest) newest[0] = '\0';
 }
 
 void tr_signals_restore(void) {
     for (int i = 0; i < 3; i++) sigaction(watched[i], &before[i], NULL);
+    newest[0] = '\0';
 }
 
 void tr_signals_say(int number) {

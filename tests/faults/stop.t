@@ -82,4 +82,25 @@ row "TERM to rank 0 while rank 1 is stopped, parallel.timeout = 300 s" "the job 
 ok $? "TERM while a peer is stopped: code $rc, over in $sec s"
 restarted term 2
 ok $? "restarted: the same bits"
+# A second signal does not wait for the end of the step, here of a write behind it.
+# twice RUN SIGNAL EVERY: a single process that gets the signal twice behind its third step
+twice() {
+    set -m
+    LD_PRELOAD=$fail_lib FAIL_SLOW=metrics.jsonl:2000 "$TRAINER" net.ini run.dir=$1 checkpoint.every=$3 >out 2>&1 &
+    victim=$!
+    set +m
+    until_lines $1/metrics.jsonl 3
+    kill -s "$2" $victim
+    sleep 0.2
+    kill -s "$2" $victim
+    wait $victim 2>/dev/null
+    rc=$?
+}
+twice again INT 1
+last=$(readlink again/checkpoints/latest)
+[ $rc = 130 ] && [ "$(grep -c "^ended at once by a second signal: what came after again/checkpoints/latest ($last) is lost; the same command goes on" out)" = 1 ] && [ -d "again/checkpoints/$last" ]
+ok $? "a second INT: code $rc, and from which checkpoint to go on"
+twice none TERM 50
+[ $rc = 143 ] && [ "$(grep -c '^ended at once by a second signal: no checkpoint is saved' out)" = 1 ]
+ok $? "a second TERM before there is a checkpoint: code $rc"
 echo "1..$n"
