@@ -297,14 +297,18 @@ static tr_status_t sync_path(const char *path, int flags) {
     return result == 0 ? TR_OK : TR_FAIL(TR_ERR_IO, "cannot make '%s' durable: %s.", path, strerror(error));
 }
 
-tr_status_t tr_writer_commit(tr_writer_t *w) {
-    char *folder = NULL;
+tr_status_t tr_writer_finish(tr_writer_t *w) {
     for (size_t i = 0; i < w->arrays.count; i++)
         if (w->arrays.data[i].done != w->arrays.data[i].rows)
             return TR_FAIL(TR_ERR_INTERNAL, "'%s' in '%s' has %lld of %lld rows.", w->arrays.data[i].name,
                            w->path, (long long)w->arrays.data[i].done, (long long)w->arrays.data[i].rows);
     TR_TRY(close_file(w));
-    TR_TRY(sync_path(w->part, O_RDONLY));
+    return sync_path(w->part, O_RDONLY);
+}
+
+tr_status_t tr_writer_commit(tr_writer_t *w) {
+    char *folder = NULL;
+    if (w->id >= 0) TR_TRY(tr_writer_finish(w));
     if (rename(w->part, w->path))
         return TR_FAIL(TR_ERR_IO, "cannot rename '%s' to '%s': %s.", w->part, w->path, strerror(errno));
     w->committed = true;

@@ -157,11 +157,12 @@ static tr_status_t copy_all(repack_t *r) {
     if (from >= 0) H5Gclose(from);
     if (to >= 0) H5Gclose(to);
     tr_h5_unlock();
-    TR_TRY(status);
-    return tr_writer_commit(r->writer);
+    return status;
 }
 
-static tr_status_t repack_file(const char *in, const char *out, const tr_import_params_t *params) {
+/* Everything of `in` to *out_writer, which is not committed. */
+static tr_status_t copy_file(const char *in, const char *out, const tr_import_params_t *params,
+                             tr_writer_t **out_writer) {
     repack_t r = {.params = params};
     tr_h5_lock();
     tr_status_t status = tr_h5_file_open("repack", in, &r.file);
@@ -169,7 +170,8 @@ static tr_status_t repack_file(const char *in, const char *out, const tr_import_
     tr_h5_unlock();
     if (status == TR_OK) status = tr_writer_create(out, &params->writer, &r.writer);
     if (status == TR_OK) status = copy_all(&r);
-    tr_writer_destroy(&r.writer);
+    if (status == TR_OK) status = tr_writer_finish(r.writer);
+    *out_writer = r.writer;
     tr_h5_lock();
     tr_h5_list_free(&r.list);
     tr_h5_file_close(&r.file);
@@ -177,17 +179,55 @@ static tr_status_t repack_file(const char *in, const char *out, const tr_import_
     return status;
 }
 
+/* -- the file of labels ---------------------------------------------------------------------------------- */
+
+/* By a usual name, as training finds them. */
+static tr_status_t find_own_labels(const char *in, h5_names_t *out) {
+    const h5_wanted_t wanted = {.key = "repack", .group = "", .x = "", .y = ""};
+    h5_file_t file;
+    h5_list_t list = {0};
+    bool found;
+    tr_h5_lock();
+    tr_status_t status = tr_h5_file_open("repack", in, &file);
+    if (status == TR_OK) status = tr_h5_list(&file, &list);
+    if (status == TR_OK && (tr_h5_detect(&file, &list, &wanted, out, &found) != TR_OK || !found))
+        *out = (h5_names_t){0}; /* inputs of another name: data.x tells, which is not known here */
+    tr_h5_list_free(&list);
+    tr_h5_file_close(&file);
+    tr_h5_unlock();
+    return status;
+}
+
+/* Whether in_y, which is set then, holds the labels of `in`, and where they go. */
+static tr_status_t find_labels(const char *in, const char *out, char in_y[4096], char out_y[4096],
+                               bool *out_found) {
+    h5_names_t own = {0};
+    *out_found = false;
+    if (!tr_h5_labels_path(in, in_y) || access(in_y, F_OK)) return TR_OK;
+    TR_TRY(find_own_labels(in, &own));
+    if (own.y[0]) {
+        TR_INFO("%s is left where it is: %s has labels of its own (/%s)", in_y, in, own.y);
+        return TR_OK;
+    }
+    *out_found = true;
+    if (tr_h5_labels_path(out, out_y)) return TR_OK;
+    return TR_FAIL(TR_ERR_USAGE,
+                   "'%s' belongs to '%s', and the two are found by their names: call the new file NAME_x.h5, "
+                   "not '%s', and the other is written as NAME_y.h5.",
+                   in_y, in, out);
+}
+
 tr_status_t tr_repack(const char *in, const char *out, const tr_import_params_t *params) {
     char in_y[4096], out_y[4096];
-    if (tr_h5_labels_path(in, in_y) && access(in_y, F_OK) == 0) {
-        if (!tr_h5_labels_path(out, out_y))
-            return TR_FAIL(
-                TR_ERR_USAGE,
-                "'%s' belongs to '%s', and the two are found by their names: call the new file NAME_x.h5, "
-                "not '%s', and the other is written as NAME_y.h5.",
-                in_y, in, out);
-        TR_TRY(repack_file(in_y, out_y, params));
-        TR_INFO("%s is written as %s", in_y, out_y);
-    }
-    return repack_file(in, out, params);
+    tr_writer_t *x = NULL, *y = NULL;
+    bool has_y;
+    TR_TRY(find_labels(in, out, in_y, out_y, &has_y));
+    tr_status_t status = has_y ? copy_file(in_y, out_y, params, &y) : TR_OK;
+    if (status == TR_OK) status = copy_file(in, out, params, &x);
+    if (status == TR_OK && has_y) status = tr_writer_commit(y); /* both are whole by now */
+    if (status == TR_OK) status = tr_writer_commit(x);
+    if (status == TR_OK && has_y) TR_INFO("%s is written as %s", in_y, out_y);
+    tr_writer_destroy(&y);
+    tr_writer_destroy(&x);
+    return status;
 }

@@ -78,8 +78,9 @@ refused 65 'the model takes 2 inputs, wrong.h5 has 1 ' eval net.ini run data.tes
 result $? "another number of columns is told before the weights that do not fit"
 call 0 repack d.h5 r.h5 --chunk 4k && call 78 repack d.h5 r.h5 && call 65 repack t.csv s.h5 && call 66 repack none.h5 s.h5 && [ ! -e s.h5 ]
 result $? "repack"
-cp d.h5 set_x.h5 && cp d.h5 set_y.h5 && call 2 repack set_x.h5 other.h5 && grep -q "set_y.h5.*NAME_x.h5" err && [ ! -e other.h5 ] &&
-    call 0 repack set_x.h5 new_x.h5 && grep -q 'set_y.h5 is written as new_y.h5' err && [ -s new_x.h5 ] && [ -s new_y.h5 ]
+printf '1,2\n3,4\n' >bare.csv && call 0 import csv bare.csv set_x.h5 --label none && cp d.h5 set_y.h5 && call 2 repack set_x.h5 other.h5 && grep -q "set_y.h5.*NAME_x.h5" err && [ ! -e other.h5 ] &&
+    call 0 repack set_x.h5 new_x.h5 && grep -q 'set_y.h5 is written as new_y.h5' err && [ -s new_x.h5 ] && [ -s new_y.h5 ] &&
+    cp d.h5 set_x.h5 && call 0 repack set_x.h5 other.h5 && grep -q 'set_y.h5 is left where it is: set_x.h5 has labels of its own (/train/y)' err && [ ! -e other_y.h5 ]
 result $? "repack takes the file of labels along"
 # ended SIGNAL CODE NAME: how an import ends that gets the signal when its file has begun; by set -m INT is not ignored
 ended() {

@@ -435,12 +435,55 @@ static void test_repack(void **state) {
     assert_int_equal(remaining(), 0);
 }
 
+/* Inputs of 5 rows, with labels beside them, in the file itself, or both. */
+static void make_pair(const char *x_path, const char *y_path, bool own) {
+    const float x[10] = {0};
+    const int32_t y[5] = {0, 1, 0, 1, 1};
+    hid_t file = H5Fcreate(x_path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    H5Dclose(put_dataset(file, "x", 2, (hsize_t[]){5, 2}, NULL, H5T_NATIVE_FLOAT, H5T_NATIVE_FLOAT, x));
+    if (own) H5Dclose(put_dataset(file, "y", 1, (hsize_t[]){5}, NULL, H5T_NATIVE_INT, H5T_NATIVE_INT, y));
+    H5Fclose(file);
+    file = H5Fcreate(y_path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    H5Dclose(put_dataset(file, "y", 1, (hsize_t[]){5}, NULL, H5T_NATIVE_INT, H5T_NATIVE_INT, y));
+    H5Fclose(file);
+}
+
+/* Lets the first file through, and stops behind the rows of the second. */
+static tr_status_t stop_second(void *self, int64_t done, int64_t total) {
+    int *files = self;
+    if (done == total) ++*files;
+    return *files == 2 ? TR_FAIL(TR_ERR_RETRY, "stop") : TR_OK;
+}
+
+static void test_repack_pair(void **state) {
+    char x[1024], y[1024], new_x[1024], new_y[1024];
+    int files = 0;
+    tr_import_params_t params = {.progress = stop_second, .self = &files};
+    snprintf(x, sizeof x, "%s/a_x.h5", folder), snprintf(y, sizeof y, "%s/a_y.h5", folder);
+    snprintf(new_x, sizeof new_x, "%s/b_x.h5", folder), snprintf(new_y, sizeof new_y, "%s/b_y.h5", folder);
+    make_pair(x, y, false);
+    const int before = remaining();
+    assert_int_equal(tr_repack(x, out, &params), TR_ERR_USAGE);
+    assert_int_equal(tr_repack(x, new_x, &params), TR_ERR_RETRY);
+    assert_int_equal(files, 2);
+    assert_int_equal(remaining(), before); /* the labels, too, are gone */
+    params.progress = NULL;
+    assert_ok(tr_repack(x, new_x, &params));
+    assert_true(access(new_x, F_OK) == 0 && access(new_y, F_OK) == 0);
+    unlink(new_x), unlink(new_y);
+    make_pair(x, y, true);
+    assert_ok(tr_repack(x, out, &params));
+    assert_int_equal(remaining(), before + 1);
+    clear();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mnist),     cmocka_unit_test(test_mnist_damaged),
-        cmocka_unit_test(test_cifar10),   cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_csv_split), cmocka_unit_test(test_csv_damaged),
-        cmocka_unit_test(test_synthetic), cmocka_unit_test(test_repack),
+        cmocka_unit_test(test_mnist),       cmocka_unit_test(test_mnist_damaged),
+        cmocka_unit_test(test_cifar10),     cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_csv_split),   cmocka_unit_test(test_csv_damaged),
+        cmocka_unit_test(test_synthetic),   cmocka_unit_test(test_repack),
+        cmocka_unit_test(test_repack_pair),
     };
     return cmocka_run_group_tests_name("import", tests, setup, teardown);
 }
