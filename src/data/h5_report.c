@@ -194,15 +194,24 @@ static void warn_inputs(report_t *r, const stats_t *s) {
     tr_str_free(&std);
 }
 
+/* In doubles a few at a time: a sample may be large. */
+static void add_values(stats_t *s, tr_dtype_t dtype, const char *raw, int64_t elems) {
+    double value[4 * MAX_CHANNELS];
+    const int64_t most = (int64_t)TR_COUNT(value) / s->channels * s->channels;
+    for (int64_t i = 0; i < elems; i += most) {
+        const int64_t count = min64(most, elems - i);
+        tr_convert(dtype, raw + i * (int64_t)tr_dtype_bytes(dtype), count, TR_F64, value);
+        tr_stats_add(s->of, s->channels, value, count / s->channels);
+    }
+}
+
 /* Reads `pieces` stretches of `rows` samples, spread evenly, of one field. */
 static tr_status_t read_values(report_t *r, int field, int64_t pieces, int64_t rows, stats_t *s,
                                double *out_sec) {
     const tr_field_t *f = &r->dataset->info.field[field];
     int64_t samples = r->dataset->info.samples, elems = f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype);
     char *raw = NULL;
-    double *value = NULL;
     tr_status_t status = tr_alloc((size_t)(rows * f->sample_bytes), "values", &raw);
-    if (status == TR_OK) status = tr_alloc((size_t)(rows * elems) * sizeof *value, "values", &value);
     for (int64_t p = 0; p < pieces && status == TR_OK; p++) {
         int64_t first = samples * p / pieces, count = min64(rows, samples * (p + 1) / pieces - first);
         void *dst[2] = {NULL, NULL};
@@ -211,11 +220,9 @@ static tr_status_t read_values(report_t *r, int field, int64_t pieces, int64_t r
         status = r->dataset->ops->read(r->dataset, first, count, dst);
         *out_sec += tr_clock_sec() - begin;
         if (status != TR_OK) break;
-        tr_convert(f->dtype, raw, count * elems, TR_F64, value);
-        tr_stats_add(s->of, s->channels, value, count * elems / s->channels);
+        add_values(s, f->dtype, raw, count * elems);
     }
     tr_free(&raw);
-    tr_free(&value);
     return status;
 }
 

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define BYTES_READ (1 << 20)
+#define BYTES_READ   (1 << 20)
+#define SAMPLE_BYTES (1 << 28) /* a few bytes can claim any size; memory that is not there is no finding */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -47,12 +48,15 @@ static void open_and_read(const char *path) {
                             .mean = "auto",
                             .std = "auto",
                             .classes = -1};
+    bool huge = false;
     for (int split = 0; split < 3; split++) {
         tr_dataset_t *d = NULL;
         if (tr_dataset_open(&s, (tr_split_t)split, &d) == TR_OK && d) read_all(d);
+        for (int f = 0; d && f < d->info.field_count; f++)
+            huge |= d->info.field[f].sample_bytes > SAMPLE_BYTES;
         tr_dataset_close(&d);
     }
-    (void)tr_data_report(&s, BYTES_READ, &text);
+    if (!huge) (void)tr_data_report(&s, BYTES_READ, &text);
     tr_str_free(&text);
 }
 
