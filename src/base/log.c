@@ -31,6 +31,10 @@ void tr_log_set_level(tr_log_level_t level) {
     atomic_store(&max_level, (int)level);
 }
 
+bool tr_log_shows(tr_log_level_t level) {
+    return (int)level <= atomic_load_explicit(&max_level, memory_order_relaxed);
+}
+
 void tr_log_set_rank(int rank, int size, const char *host) {
     pthread_mutex_lock(&lock);
     own_rank = rank;
@@ -44,6 +48,13 @@ void tr_log_set_sink(tr_log_sink_fn new_sink, void *self) {
     sink = new_sink;
     sink_self = self;
     pthread_mutex_unlock(&lock);
+}
+
+bool tr_log_has_sink(void) {
+    pthread_mutex_lock(&lock);
+    const bool has_sink = sink != NULL;
+    pthread_mutex_unlock(&lock);
+    return has_sink;
 }
 
 /* O_APPEND: several ranks may write one file. */
@@ -114,7 +125,7 @@ void tr_log_write_files(tr_log_level_t level, const char *format, ...) {
 }
 
 void tr_log_write(tr_log_level_t level, bool all_ranks, const char *format, ...) {
-    if ((int)level > atomic_load_explicit(&max_level, memory_order_relaxed)) return;
+    if (!tr_log_shows(level)) return;
     int saved_errno = errno;
     char buffer[DATE_BYTES + LINE_BYTES], *line = buffer + DATE_BYTES;
     pthread_mutex_lock(&lock);

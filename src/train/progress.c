@@ -190,6 +190,7 @@ void tr_progress_format(const tr_progress_t *state, int width, bool bar, char *t
 
 struct tr_progress_line {
     int fd, terminal; /* -1: no terminal */
+    bool taken;       /* the program that trains has a sink of its own */
     tr_progress_style_t style;
     pthread_mutex_t lock;  /* log lines come from any thread */
     double drawn_sec;      /* when the line was drawn last; 0: never */
@@ -215,7 +216,8 @@ tr_status_t tr_progress_create(int fd, tr_progress_line_t **out) {
     TR_TRY(tr_alloc(sizeof *line, "progress line", &line));
     pthread_mutex_init(&line->lock, NULL);
     line->fd = fd;
-    line->terminal = tr_terminal_open(fd);
+    line->taken = tr_log_has_sink();
+    line->terminal = line->taken ? -1 : tr_terminal_open(fd);
     line->style = tr_terminal_style();
     if (line->terminal >= 0) tr_log_set_sink(write_above, line);
     *out = line;
@@ -223,7 +225,7 @@ tr_status_t tr_progress_create(int fd, tr_progress_line_t **out) {
 }
 
 void tr_progress_draw(tr_progress_line_t *line, const tr_progress_t *state) {
-    if (line->terminal < 0) return;
+    if (line->terminal < 0 || !tr_log_shows(TR_LOG_INFO)) return;
     double now = tr_clock_sec();
     bool last = state->steps > 0 && state->step >= state->steps;
     if (now - line->drawn_sec < REDRAW_SEC && state->phase == line->phase && !last) return;
@@ -241,7 +243,7 @@ void tr_progress_draw(tr_progress_line_t *line, const tr_progress_t *state) {
 }
 
 void tr_progress_plain(tr_progress_line_t *line, const tr_progress_t *state) {
-    if (line->terminal >= 0) return;
+    if (line->terminal >= 0 || line->taken || !tr_log_shows(TR_LOG_INFO)) return;
     char text[LINE_BYTES];
     out_t out = {text, sizeof text, 0};
     tr_progress_format(state, LINE_BYTES - 2, false, text, sizeof text - 1);

@@ -31,6 +31,8 @@ fi
 embed 3 both log.every=1000 && [ "$(value ranks both/member0/summary.json)" = 2 ] && [ "$(value ranks both/member1/summary.json)" = 1 ] &&
     [ "$(value status both/member0/summary.json)" = done ] && [ "$(value status both/member1/summary.json)" = done ]
 result $? "three ranks train two members, on two and on one"
+[ "$(grep -c ' ETA ' out)" = 1 ] && [ "$(grep -c 'run folder' out)" = 1 ]
+result $? "the one that is to be quiet shows no progress, either"
 awk "BEGIN { exit !($(value valid_loss both/member0/summary.json) < 0.02 && $(value valid_loss both/member1/summary.json) < 0.02) }"
 result $? "both have learned"
 [ "$(value valid_loss both/member0/summary.json)" != "$(value valid_loss both/member1/summary.json)" ]

@@ -135,10 +135,35 @@ static void test_plain_lines_where_there_is_no_terminal(void **state) {
     assert_int_equal(strncmp(text, "epoch  3/10  1234/2340  loss", 28), 0);
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
     assert_null(strchr(text, '\r'));
+    tr_log_set_level(TR_LOG_WARN);
+    tr_progress_plain(line, &middle);
+    tr_log_set_level(TR_LOG_INFO);
     tr_progress_destroy(&line);
     assert_null(line);
-    close(ends[0]);
     close(ends[1]);
+    assert_int_equal(read_pipe(ends[0], text, sizeof text), 0);
+    close(ends[0]);
+}
+
+static void take_line(void *self, tr_log_level_t level, const char *line) {
+    ++*(int *)self;
+}
+
+static void test_a_program_that_takes_the_lines_keeps_them(void **state) {
+    int ends[2], lines = 0;
+    char text[4096];
+    tr_progress_line_t *line = NULL;
+    assert_int_equal(pipe(ends), 0);
+    tr_log_set_sink(take_line, &lines);
+    assert_int_equal(tr_progress_create(ends[1], &line), TR_OK);
+    tr_progress_plain(line, &middle);
+    tr_progress_destroy(&line);
+    close(ends[1]);
+    assert_int_equal(read_pipe(ends[0], text, sizeof text), 0);
+    close(ends[0]);
+    TR_WARN("behind the training");
+    tr_log_set_sink(NULL, NULL);
+    assert_int_equal(lines, 1);
 }
 
 /* A pseudo terminal: draws, a log line between, the end. */
@@ -188,6 +213,7 @@ int main(void) {
         cmocka_unit_test(test_columns_stay_where_they_are),
         cmocka_unit_test(test_odd_values),
         cmocka_unit_test(test_plain_lines_where_there_is_no_terminal),
+        cmocka_unit_test(test_a_program_that_takes_the_lines_keeps_them),
         cmocka_unit_test(test_log_lines_stand_above_the_bar),
         cmocka_unit_test(test_dumb_terminals_get_plain_lines),
     };
