@@ -215,8 +215,10 @@ install: all
 endif
 uninstall:
 	rm -f $(dest)/bin/trainer $(dest)/lib/libtrainer.a $(dest)/lib/libtrainer_cuda.so $(dest)/lib/pkgconfig/trainer.pc
-	rm -rf $(dest)/include/trainer $(dest)/share/trainer $(module_dir)/$(version)
-	@rmdir $(module_dir) 2>/dev/null || true
+	rm -rf $(dest)/include/trainer $(dest)/share/trainer $(module_dir)
+	@rmdir $(dest)/share/modulefiles $(dest)/lib/pkgconfig 2>/dev/null || true
+# The usual folders of a prefix that holds nothing else; /usr/local has more than these, also where it is empty.
+	@[ "$$(cd $(dest) 2>/dev/null && echo $$(find . | sort))" != ". ./bin ./include ./lib ./share" ] || rmdir $(addprefix $(dest)/,bin include lib share) $(dest)
 
 # -- info ---------------------------------------------------------------------------------------------------------------
 # $(call macro,HEADER,FLAGS,EXPRESSION): what the header's macros in EXPRESSION stand for.

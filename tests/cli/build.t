@@ -83,6 +83,8 @@ printf 'int tr_a(void);\nint main(void) { return tr_a(); }\n' >user.c
 export PKG_CONFIG_PATH=$PWD/root/opt/t/lib/pkgconfig
 cc user.c $(pkg-config --define-variable=prefix="$PWD/root/opt/t" --cflags --libs trainer) -o user >out 2>&1 && ./user
 result $? "a program links with what pkg-config says"
-run uninstall DESTDIR="$PWD/root" PREFIX=/opt/t && [ -z "$(find root -type f)" ]
-result $? "uninstall leaves no file"
+cp -r root other && : >other/opt/t/lib/pkgconfig/other.pc && run uninstall DESTDIR="$PWD/root" PREFIX=/opt/t && [ "$(find root)" = "$(printf 'root\nroot/opt')" ]
+result $? "uninstall leaves nothing, no empty folder either"
+run uninstall DESTDIR="$PWD/other" PREFIX=/opt/t && [ "$(find other -type f)" = other/opt/t/lib/pkgconfig/other.pc ] && [ -d other/opt/t/bin ] && [ ! -e other/opt/t/share/modulefiles ] && run uninstall DESTDIR="$PWD/none" PREFIX=/opt/t
+result $? "but what others have there, with the usual folders"
 echo "1..$n"
