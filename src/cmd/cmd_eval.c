@@ -5,12 +5,14 @@
 
 #include <errno.h>
 #include <jansson.h>
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include <wchar.h>
 
-enum { MATRIX_CLASSES = 20, PAIRS = 20, NAME_WIDTH = 22 };
+enum { MATRIX_CLASSES = 20, PAIRS = 20, NAME_COLUMNS = 22 };
 
 static const char *const split_names[] = {"train", "valid", "test"};
 
@@ -27,6 +29,7 @@ typedef struct {
     tr_class_counts_t *classes;
     tr_target_sums_t *targets;
     tr_eval_outcome_t outcome;
+    int name_columns; /* of the tables' first column: at least NAME_COLUMNS */
 } eval_t;
 
 /* -- arguments ------------------------------------------------------------------------------------------- */
@@ -108,15 +111,35 @@ static const char *class_text(const eval_t *e, int64_t i, char text[64]) {
     return text;
 }
 
-/* In a column of NAME_WIDTH characters, of which UTF-8 may have several bytes each. */
-static void print_name(const char *text) {
-    int characters = 0;
-    for (const char *c = text; *c; c++) characters += ((unsigned char)*c & 0xC0) != 0x80;
-    printf("%s%*s", text, characters < NAME_WIDTH ? NAME_WIDTH - characters : 0, "");
+/* On a terminal, where East Asian characters take two columns and accents that are characters of their own take none. */
+static int columns_of(const char *text) {
+    int columns = 0;
+    uint32_t character;
+    while (*text) {
+        const int bytes = tr_utf8_decode(text, &character),
+                  width = bytes > 0 ? wcwidth((wchar_t)character) : 1;
+        columns += width < 0 ? 1 : width;
+        text += bytes > 0 ? bytes : 1;
+    }
+    return columns;
 }
 
-static void print_score(const char *name, const tr_class_score_t *score, int64_t support) {
-    print_name(name);
+static void measure_names(eval_t *e) {
+    char text[64];
+    setlocale(LC_CTYPE, "C.UTF-8"); /* wcwidth goes by it */
+    e->name_columns = NAME_COLUMNS;
+    for (int64_t i = 0; e->classes && i < e->classes->classes; i++) {
+        const int columns = columns_of(class_text(e, i, text));
+        if (columns > e->name_columns) e->name_columns = columns;
+    }
+}
+
+static void print_name(const eval_t *e, const char *text) {
+    printf("%s%*s", text, e->name_columns - columns_of(text), "");
+}
+
+static void print_score(const eval_t *e, const char *name, const tr_class_score_t *score, int64_t support) {
+    print_name(e, name);
     printf(" %9.4f %9.4f %9.4f %9lld\n", score->precision, score->recall, score->f1, (long long)support);
 }
 
@@ -124,13 +147,14 @@ static void print_classes(const eval_t *e) {
     const tr_class_counts_t *c = e->classes;
     const tr_class_score_t macro = tr_class_mean(c, false), weighted = tr_class_mean(c, true);
     char text[64];
-    printf("\n%-*s %9s %9s %9s %9s\n", NAME_WIDTH, "class", "precision", "recall", "F1", "support");
+    printf("\n%-*s %9s %9s %9s %9s\n", e->name_columns, "class", "precision", "recall", "F1", "support");
     for (int64_t i = 0; i < c->classes; i++) {
         const tr_class_score_t score = tr_class_score(c, i);
-        if (c->support[i] + c->predicted[i] > 0) print_score(class_text(e, i, text), &score, c->support[i]);
+        if (c->support[i] + c->predicted[i] > 0)
+            print_score(e, class_text(e, i, text), &score, c->support[i]);
     }
-    print_score("macro average", &macro, (int64_t)e->outcome.samples);
-    print_score("weighted average", &weighted, (int64_t)e->outcome.samples);
+    print_score(e, "macro average", &macro, (int64_t)e->outcome.samples);
+    print_score(e, "weighted average", &weighted, (int64_t)e->outcome.samples);
 }
 
 static int count_width(const tr_class_counts_t *c) {
@@ -144,12 +168,12 @@ static void print_matrix(const eval_t *e) {
     const tr_class_counts_t *c = e->classes;
     const int width = count_width(c);
     char text[64];
-    printf("\nconfusion matrix: a row for each true class, a column for each predicted one\n%-*s", NAME_WIDTH,
-           "");
+    printf("\nconfusion matrix: a row for each true class, a column for each predicted one\n%-*s",
+           e->name_columns, "");
     for (int64_t k = 0; k < c->classes; k++) printf(" %*lld", width, (long long)k);
     for (int64_t i = 0; i < c->classes; i++) {
         printf("\n");
-        print_name(class_text(e, i, text));
+        print_name(e, class_text(e, i, text));
         for (int64_t k = 0; k < c->classes; k++) {
             const int64_t count = c->pairs[i * c->classes + k];
             if (count > 0)
@@ -166,26 +190,26 @@ static void print_pairs(const eval_t *e) {
     const size_t count = tr_class_confusions(e->classes, PAIRS, pairs);
     char text[64];
     if (count == 0) return;
-    printf("\nmost frequent confusions\n%-*s %-*s %9s %9s\n", NAME_WIDTH, "true class", NAME_WIDTH,
+    printf("\nmost frequent confusions\n%-*s %-*s %9s %9s\n", e->name_columns, "true class", e->name_columns,
            "taken for", "samples", "of class");
     for (size_t i = 0; i < count; i++) {
         const double share = 100 * (double)pairs[i].count / (double)e->classes->support[pairs[i].truth];
-        print_name(class_text(e, pairs[i].truth, text));
+        print_name(e, class_text(e, pairs[i].truth, text));
         printf(" ");
-        print_name(class_text(e, pairs[i].predicted, text));
+        print_name(e, class_text(e, pairs[i].predicted, text));
         printf(" %9lld %7.1f %%\n", (long long)pairs[i].count, share);
     }
 }
 
 static void print_targets(const eval_t *e) {
     const tr_target_sums_t *t = e->targets;
-    printf("\n%-*s %12s %12s %9s\n", NAME_WIDTH, "target", "MSE", "MAE", "R2");
+    printf("\n%-*s %12s %12s %9s\n", e->name_columns, "target", "MSE", "MAE", "R2");
     for (int64_t k = 0; k <= t->targets; k++) {
         const bool is_mean = k == t->targets;
         const tr_target_score_t score = is_mean ? tr_target_mean(t) : tr_target_score(t, k);
         char name[32];
         snprintf(name, sizeof name, "%lld", (long long)k);
-        printf("%-*s %12.6g %12.6g", NAME_WIDTH, is_mean ? "mean" : name, score.mse, score.mae);
+        printf("%-*s %12.6g %12.6g", e->name_columns, is_mean ? "mean" : name, score.mse, score.mae);
         if (isnan(score.r2))
             printf(" %9s\n", "-");
         else
@@ -193,9 +217,10 @@ static void print_targets(const eval_t *e) {
     }
 }
 
-static void print_result(const eval_t *e) {
+static void print_result(eval_t *e) {
     const tr_session_t *s = e->t.s;
     const tr_eval_outcome_t *o = &e->outcome;
+    measure_names(e);
     printf("weights   %s", e->t.weights_path);
     if (e->t.step >= 0) printf(" (step %lld)", (long long)e->t.step);
     printf("\n%-9s %s\nsamples   %.0f\nloss      %.6g\n", split_names[e->split], s->info.description,
