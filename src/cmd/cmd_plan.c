@@ -148,11 +148,12 @@ static tr_status_t print_plans(const tr_config_t *config, const options_t *o) {
     return TR_OK;
 }
 
-/* What is said of the data is the same for every number of ranks. */
+/* What is said of the data is the same for every number of ranks. `self` has the lines that were said, each with its end. */
 static void say_once(void *self, tr_log_level_t level, const char *line) {
     tr_str_t *said = self;
-    if (said->text && strstr(said->text, line)) return;
-    tr_str_printf(said, "%s\n", line);
+    for (size_t at = 0; at < said->length; at += strlen(said->text + at) + 1)
+        if (strcmp(said->text + at, line) == 0) return;
+    tr_str_append_bytes(said, line, strlen(line) + 1);
     fprintf(stderr, "%s\n", line);
 }
 
