@@ -9,6 +9,7 @@
 #define SAMPLE_BYTES (64 << 20) /* of targets that auto looks at, at most */
 #define GLANCE_BYTES (1 << 20)  /* to see whether values are fit to train on */
 #define INPUT_BYTES  (1 << 16)  /* the same of inputs, whose chunks may be large */
+#define INPUT_LEAST  8 /* samples that are looked at where they are large: one may be like no other */
 
 static int field_of(const tr_session_t *s, const char *name) {
     for (int f = 0; f < s->info.field_count; f++)
@@ -128,6 +129,11 @@ static void warn_large(const tr_field_moments_t *m, int large) {
     tr_str_free(&keys);
 }
 
+static int64_t input_bytes(int64_t sample_bytes) {
+    const int64_t most = SAMPLE_BYTES, several = (INPUT_LEAST - 1) * sample_bytes;
+    return several < INPUT_BYTES ? INPUT_BYTES : several < most ? several : most;
+}
+
 /* Bytes are brought to [0, 1] where nothing else is said. */
 tr_status_t tr_inputs_check(const tr_session_t *s) {
     const int x = field_of(s, "x");
@@ -136,7 +142,7 @@ tr_status_t tr_inputs_check(const tr_session_t *s) {
     if (!s->params.training || (s->world && s->params.rank > 0) || dtype == TR_U8 || dtype == TR_BF16 ||
         s->info.channels > 0 || begins_with_norm(s))
         return TR_OK;
-    TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], x, INPUT_BYTES, &m));
+    TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], x, input_bytes(s->info.field[x].sample_bytes), &m));
     for (int i = 0; i < m.count; i++) {
         if (!tr_input_is_large(m.of[i].mean, tr_stats_deviation(&m.of[i]))) continue;
         warn_large(&m, i);

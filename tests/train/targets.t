@@ -52,6 +52,10 @@ awk 'BEGIN { print "a,b,label"; for (i = 0; i < 200; i++) print i % 2 "," i % 3 
 "$TRAINER" import csv whole.csv whole.h5 >out 2>&1 &&
     ! quiet plan net.ini data.train=whole.h5 data.x=train/y data.y=train/x data.classes=0 "model.layers=linear 2" && grep -q 'the inputs have mean 599.5' out
 ok $? "inputs of whole numbers, too"
+awk 'BEGIN { for (i = 0; i < 40; i++) { for (c = 0; c < 20000; c++) printf "%d,", i ? 4000 + i * c % 1000 : 0; print i % 2 } }' >large.csv
+"$TRAINER" import csv large.csv large.h5 >out 2>&1 && ! quiet plan net.ini data.train=large.h5 data.valid_fraction=0.2 data.test= data.batch_size=2 data.micro_batch=2 "model.layers=linear 2" &&
+    [ "$(grep -c 'warning: the inputs have mean [34]' out)" = 1 ]
+ok $? "large samples are judged by several: the first is blank"
 
 "$TRAINER" import csv n.csv all.h5 >out 2>&1 && run 1 predict net.ini net all.h5 all-p.h5 && grep -q "^2000 samples of all.h5:/train/x" out
 ok $? "a file that has training data alone"
