@@ -99,6 +99,7 @@ typedef struct {
 const char *const *tr_class_names(const tr_dataset_info_t *info);
 
 typedef enum { TR_SPLIT_TRAIN, TR_SPLIT_VALID, TR_SPLIT_TEST } tr_split_t;
+const char *tr_split_name(tr_split_t split); /* "train", ...; its key is "data.train" */
 
 typedef struct tr_dataset tr_dataset_t;
 typedef struct {

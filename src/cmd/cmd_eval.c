@@ -14,8 +14,6 @@
 
 enum { MATRIX_CLASSES = 20, PAIRS = 20, NAME_COLUMNS = 22 };
 
-static const char *const split_names[] = {"train", "valid", "test"};
-
 typedef struct {
     cmd_trained_params_t trained;
     const char *json;
@@ -35,8 +33,8 @@ typedef struct {
 /* -- arguments ------------------------------------------------------------------------------------------- */
 
 static tr_status_t parse_split(const char *text, tr_split_t *out) {
-    for (int i = 0; i < (int)TR_COUNT(split_names); i++)
-        if (strcmp(text, split_names[i]) == 0) {
+    for (int i = 0; i < 3; i++)
+        if (strcmp(text, tr_split_name((tr_split_t)i)) == 0) {
             *out = (tr_split_t)i;
             return TR_OK;
         }
@@ -223,7 +221,7 @@ static void print_result(eval_t *e) {
     measure_names(e);
     printf("weights   %s", e->t.weights_path);
     if (e->t.step >= 0) printf(" (step %lld)", (long long)e->t.step);
-    printf("\n%-9s %s\nsamples   %.0f\nloss      %.6g\n", split_names[e->split], s->info.description,
+    printf("\n%-9s %s\nsamples   %.0f\nloss      %.6g\n", tr_split_name(e->split), s->info.description,
            o->samples, o->loss);
     if (!e->classes) {
         if (s->targets > 0) printf("          of normalised targets; what follows is in units of the data\n");
@@ -311,7 +309,7 @@ static void add_targets(const eval_t *e, json_t *out) {
 static tr_status_t write_json(const eval_t *e, const char *path) {
     char temporary[4096];
     json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:i, s:s, s:o}", "checkpoint", e->t.weights_path, "split",
-                          split_names[e->split], "dataset", e->t.s->info.description, "samples",
+                          tr_split_name(e->split), "dataset", e->t.s->info.description, "samples",
                           (json_int_t)e->outcome.samples, "ranks", e->t.info->size, "version", cmd_version,
                           "loss", number(e->outcome.loss));
     json_object_set_new(o, "step", e->t.step >= 0 ? json_integer(e->t.step) : json_null());

@@ -23,8 +23,6 @@ typedef struct {
     int64_t block;
 } report_t;
 
-static const char *const split_names[] = {"train", "valid", "test"};
-
 /* -- how it is read -------------------------------------------------------------------------------------- */
 
 static void add_warning(report_t *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -280,7 +278,7 @@ static tr_status_t report_dataset(report_t *r) {
     char shape[96], text[512];
     TR_TRY(tr_order_make(r->settings, info, 0, r->settings->batch_size, r->settings->batch_size, &order));
     r->block = order.block;
-    tr_str_printf(r->out, "\n%s: %lld samples\n", split_names[r->split], (long long)info->samples);
+    tr_str_printf(r->out, "\n%s: %lld samples\n", tr_split_name(r->split), (long long)info->samples);
     tr_str_printf(r->out, "  inputs     /%s, %s %s%s, %s\n", x->name, tr_dtype_name(info->field[0].dtype),
                   tr_shape_format(&info->field[0].shape, shape),
                   x->dtype != info->field[0].dtype ? " converted" : "", x->storage);
@@ -314,7 +312,8 @@ static tr_status_t report_split(report_t *r, uint64_t *fingerprints) {
     tr_status_t status = TR_OK;
     for (int s = 0; s < (int)r->split; s++)
         if (fingerprints[s] == fingerprints[r->split] && fingerprints[s]) {
-            tr_str_printf(r->out, "\n%s: the same as %s\n", split_names[r->split], split_names[s]);
+            tr_str_printf(r->out, "\n%s: the same as %s\n", tr_split_name(r->split),
+                          tr_split_name((tr_split_t)s));
             tr_dataset_close(&r->dataset);
             return TR_OK;
         }

@@ -59,6 +59,11 @@ static tr_status_t unknown(const char *name) {
     return TR_ERR_CONFIG;
 }
 
+const char *tr_split_name(tr_split_t split) {
+    static const char *const names[] = {"train", "valid", "test"};
+    return names[split];
+}
+
 static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
     *out = NULL;
     const tr_dataset_ops_t *ops = find(settings->format);
@@ -70,7 +75,11 @@ static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t spl
     if (dataset->info.read_unit < 1) dataset->info.read_unit = 1;
     if (settings->limit > 0 && settings->limit < dataset->info.samples)
         dataset->info.samples = settings->limit;
-    return TR_OK;
+    if (dataset->info.samples > 0) return TR_OK;
+    TR_FAIL(TR_ERR_DATA, "The data set has no samples: %s. Name another file or group with data.%s.",
+            dataset->info.description, tr_split_name(split));
+    tr_dataset_close(out);
+    return TR_ERR_DATA;
 }
 
 tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {

@@ -35,8 +35,6 @@ static void read_settings(tr_session_t *s) {
 
 /* -- data ------------------------------------------------------------------------------------------------ */
 
-static const char *const key[] = {"data.train", "data.valid", "data.test"};
-
 static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split_t main_split) {
     const tr_dataset_info_t *info = &s->dataset[split]->info, *wanted = &s->info;
     bool same = info->field_count == wanted->field_count;
@@ -44,18 +42,18 @@ static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split
         const bool lacks = info->field_count == 1;
         return TR_FAIL(
             TR_ERR_DATA,
-            "%s (%s) has no labels or targets, but %s has: name them with data.y, or put them in a "
+            "data.%s (%s) has no labels or targets, but data.%s has: name them with data.y, or put them in a "
             "file NAME_y.h5 beside NAME_x.h5",
-            key[lacks ? split : main_split], lacks ? info->description : wanted->description,
-            key[lacks ? main_split : split]);
+            tr_split_name(lacks ? split : main_split), lacks ? info->description : wanted->description,
+            tr_split_name(lacks ? main_split : split));
     }
     for (int f = 0; same && f < wanted->field_count; f++)
         same = tr_shape_equal(&info->field[f].shape, &wanted->field[f].shape) &&
                info->field[f].dtype == wanted->field[f].dtype;
     if (same) return tr_names_check(s->params.names ? s->params.names : wanted->names, info->names);
     return TR_FAIL(TR_ERR_DATA,
-                   "%s (%s) does not look like %s (%s): fields, types and shapes must be the same",
-                   key[split], info->description, key[main_split], wanted->description);
+                   "data.%s (%s) does not look like data.%s (%s): fields, types and shapes must be the same",
+                   tr_split_name(split), info->description, tr_split_name(main_split), wanted->description);
 }
 
 static tr_status_t open_data(tr_session_t *s) {
@@ -69,9 +67,9 @@ static tr_status_t open_data(tr_session_t *s) {
     if (!shapes)
         return TR_FAIL(
             TR_ERR_CONFIG,
-            "%s is not set: name an HDF5 file (`trainer import` makes one, `trainer data FILE` "
+            "data.%s is not set: name an HDF5 file (`trainer import` makes one, `trainer data FILE` "
             "shows what is in it)%s",
-            key[main_split],
+            tr_split_name(main_split),
             !s->params.training && !s->params.prediction ? ", or say which data to score with --split" : "");
     s->info = shapes->info;
     if (s->params.prediction) s->info.classes = s->data.classes > 0 ? s->data.classes : 0;

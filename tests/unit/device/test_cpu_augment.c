@@ -182,11 +182,26 @@ static void test_follows_sample(void **state) {
     batch_free(&c);
 }
 
+/* Refused before anything is allocated: a tap's place would not fit into 32 bits. */
+static void test_too_large(void **state) {
+    tr_augment_attr_t attr = {.rotate_deg = 10};
+    tr_kernel_call_t call = {.n_in = 1, .attr = &attr, .in = {F32(NULL, 1, 46336, 46336, 1)}};
+    const tr_kernel_t *kernel = &kt_devices[0]->ops->kernels[TR_K_AUGMENT];
+    size_t bytes;
+    assert_int_equal(kernel->prepare(kt_devices[0], &call, &call.state, &bytes), TR_OK);
+    assert_true(bytes == 46340 * 46340 * sizeof(float));
+    call.in[0].shape.dim[1] += 2;
+    assert_int_equal(kernel->prepare(kt_devices[0], &call, &call.state, &bytes), TR_ERR_CONFIG);
+    attr = (tr_augment_attr_t){.flip = true}; /* counts in 64 bits */
+    assert_int_equal(kernel->prepare(kt_devices[0], &call, &call.state, &bytes), TR_OK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_affine),       cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_distribution), cmocka_unit_test(test_direction),
-        cmocka_unit_test(test_identity),     cmocka_unit_test(test_follows_sample),
+        cmocka_unit_test(test_affine),         cmocka_unit_test(test_moves),
+        cmocka_unit_test(test_distribution),   cmocka_unit_test(test_direction),
+        cmocka_unit_test(test_too_large),      cmocka_unit_test(test_identity),
+        cmocka_unit_test(test_follows_sample),
     };
     return cmocka_run_group_tests(tests, kt_setup, kt_teardown);
 }

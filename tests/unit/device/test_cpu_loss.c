@@ -134,7 +134,19 @@ static void check_mse(int64_t rows, int64_t width) {
     free(want);
 }
 
+/* Equal terms: sums in f32 would be rounded to the same side each time, by 1e-3 of the whole. */
+static void check_mse_wide(void) {
+    const int64_t width = 3000001;
+    float *y = kt_zeros(width), *target = kt_zeros(width), weight = 1, loss = 0;
+    for (int64_t i = 0; i < width; i++) y[i] = 0.3f;
+    const double want = (double)y[0] * y[0];
+    RUN(MSE_FWD, NULL, VIEWS(F32(y, 1, width), F32(target, 1, width), F32(&weight, 1)), VIEWS(F32(&loss, 1)));
+    kt_close(&loss, &want, 1, 4e-6, 0, "mean squared error of a wide row");
+    free(y), free(target);
+}
+
 static void test_mse(void **state) {
+    check_mse_wide();
     check_mse(1, 1);
     check_mse(3, 17);
     check_mse(100003, 3);

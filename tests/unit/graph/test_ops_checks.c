@@ -53,6 +53,18 @@ static void the_impossible_mnist_net(void **state) {
     op_end(&s.b);
 }
 
+static void sizes_of_zero(void **state) {
+    shop_t s = begin(TR_TRAIN);
+    const tr_param_spec_t spec = {0};
+    tr_tensor_t t, x = f32(&s, TR_SHAPE(2, 3));
+    REFUSED(tr_param(s.g, "weight", &TR_SHAPE(0, 3), &spec, &t), "op.weight", "(0, 3)", "at least 1");
+    REFUSED(tr_input(s.g, "pixels", TR_U8, &TR_SHAPE(8, 0), &t), "pixels", "(8, 0)", "at least 1");
+    REFUSED(tr_const(s.g, "c", &TR_SHAPE(0), 1, &t), "(0)", "at least 1");
+    REFUSED(tr_model_state(s.g, "m", &TR_SHAPE(-1), 0, &t), "(-1)", "at least 1");
+    REFUSED(tr_reshape(s.g, x, &TR_SHAPE(6, 1, 0), &t), "(6, 1, 0)");
+    op_end(&s.b);
+}
+
 static void convolutions_that_do_not_fit(void **state) {
     shop_t s = begin(TR_TRAIN);
     tr_tensor_t x = f32(&s, TR_SHAPE(2, 8, 8, 6)), y;
@@ -194,6 +206,7 @@ static void costs_of_an_update_count_reads_and_writes(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_impossible_mnist_net),
+        cmocka_unit_test(sizes_of_zero),
         cmocka_unit_test(convolutions_that_do_not_fit),
         cmocka_unit_test(poolings_that_do_not_fit),
         cmocka_unit_test(products_and_sums_that_do_not_fit),
