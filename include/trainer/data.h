@@ -79,8 +79,8 @@ typedef struct {
 } tr_names_t;
 const char *tr_names_key(int list); /* "class_names", "feature_names": of the attribute, and of state.json */
 void tr_names_free(tr_names_t *names);
-/* Both [TR_NAMES_LISTS]. TR_ERR_DATA where one index has two names; a list that ends before the other, or is not there, is no difference. */
-tr_status_t tr_names_check(const tr_names_t *expected, const tr_names_t *found);
+/* TR_ERR_DATA where one index has two names; a list that ends before the other, or is not there, is no difference. */
+tr_status_t tr_names_check(int list, const tr_names_t *expected, const tr_names_t *found);
 
 typedef struct {
     int64_t samples;

@@ -351,22 +351,23 @@ static void warn(const hdf5_t *self, const tr_data_settings_t *settings) {
         TR_WARN("%s: %s", self->parts.data[0].file.path, text);
 }
 
-/* Files that are joined must agree; of their lists the longest stays. Wants the lock. */
-static tr_status_t add_names(tr_dataset_info_t *info, const h5_part_t *part) {
-    tr_names_t found[TR_NAMES_LISTS] = {0};
-    tr_status_t status = TR_OK;
-    for (int list = 0; list < TR_NAMES_LISTS && status == TR_OK; list++)
-        if (list != TR_NAMES_CLASSES || info->classes > 0) status = tr_h5_names(part, list, &found[list]);
-    if (status == TR_OK) status = tr_names_check(info->names, found);
+/* Files that are joined must agree; of their lists the longest stays. Where labels are not read, a session compares their names. Wants the lock. */
+static tr_status_t add_names(tr_dataset_info_t *info, const h5_part_t *part, bool inputs_only) {
     for (int list = 0; list < TR_NAMES_LISTS; list++) {
-        const tr_names_t before = info->names[list];
-        if (status == TR_OK && found[list].count > before.count) {
-            info->names[list] = found[list];
-            found[list] = before;
+        const bool of_classes = list == TR_NAMES_CLASSES;
+        tr_names_t found = {0}, *names = &info->names[list];
+        if (of_classes && info->classes == 0 && !inputs_only) continue;
+        tr_status_t status = tr_h5_names(part, list, &found);
+        if (status == TR_OK && !(of_classes && inputs_only)) status = tr_names_check(list, names, &found);
+        if (status == TR_OK && found.count > names->count) {
+            const tr_names_t shorter = *names;
+            *names = found;
+            found = shorter;
         }
-        tr_names_free(&found[list]);
+        tr_names_free(&found);
+        TR_TRY(status);
     }
-    return status;
+    return TR_OK;
 }
 
 static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_split_t split) {
@@ -379,7 +380,7 @@ static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_s
     tr_h5_lock();
     tr_status_t status = tr_h5_moments(self->parts.data, self->channels, settings, &self->base.info);
     for (int p = 0; p < self->parts.count && status == TR_OK; p++)
-        status = add_names(&self->base.info, &self->parts.data[p]);
+        status = add_names(&self->base.info, &self->parts.data[p], settings->inputs_only);
     tr_h5_unlock();
     TR_TRY(status);
     if (wants_direct(self, settings)) TR_TRY(open_direct(self));

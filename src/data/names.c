@@ -50,10 +50,8 @@ static tr_status_t fail(int list, int64_t at, const tr_names_t *expected, const 
     return TR_ERR_DATA;
 }
 
-tr_status_t tr_names_check(const tr_names_t *expected, const tr_names_t *found) {
-    for (int list = 0; list < TR_NAMES_LISTS; list++)
-        for (int64_t i = 0; i < expected[list].count && i < found[list].count; i++)
-            if (strcmp(expected[list].name[i], found[list].name[i]) != 0)
-                return fail(list, i, &expected[list], &found[list]);
+tr_status_t tr_names_check(int list, const tr_names_t *expected, const tr_names_t *found) {
+    for (int64_t i = 0; i < expected->count && i < found->count; i++)
+        if (strcmp(expected->name[i], found->name[i]) != 0) return fail(list, i, expected, found);
     return TR_OK;
 }

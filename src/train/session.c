@@ -35,6 +35,21 @@ static void read_settings(tr_session_t *s) {
 
 /* -- data ------------------------------------------------------------------------------------------------ */
 
+/* Labels that are not read are no reason to refuse inputs. */
+static tr_status_t check_names(const tr_session_t *s, const tr_names_t *found) {
+    const tr_names_t *expected = s->params.names ? s->params.names : s->info.names;
+    for (int list = 0; list < TR_NAMES_LISTS; list++) {
+        const tr_status_t status = tr_names_check(list, &expected[list], &found[list]);
+        if (status == TR_OK) continue;
+        if (!s->params.prediction || list != TR_NAMES_CLASSES) return status;
+        TR_WARN("%s numbers its classes otherwise than the training data (class_names): the predictions have "
+                "numbers and names of the training",
+                found[list].from);
+        tr_error_clear();
+    }
+    return TR_OK;
+}
+
 static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split_t main_split) {
     const tr_dataset_info_t *info = &s->dataset[split]->info, *wanted = &s->info;
     bool same = info->field_count == wanted->field_count;
@@ -50,7 +65,7 @@ static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split
     for (int f = 0; same && f < wanted->field_count; f++)
         same = tr_shape_equal(&info->field[f].shape, &wanted->field[f].shape) &&
                info->field[f].dtype == wanted->field[f].dtype;
-    if (same) return tr_names_check(s->params.names ? s->params.names : wanted->names, info->names);
+    if (same) return check_names(s, info->names);
     return TR_FAIL(TR_ERR_DATA,
                    "data.%s (%s) does not look like data.%s (%s): fields, types and shapes must be the same",
                    tr_split_name(split), info->description, tr_split_name(main_split), wanted->description);

@@ -450,8 +450,10 @@ tr_status_t tr_state_names(const char *state_json, const char *from, tr_names_t 
 static tr_status_t check_names(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
     tr_names_t names[TR_NAMES_LISTS] = {0};
     tr_status_t status = tr_state_names(checkpoint->state_json, checkpoint->path, names);
-    if (status == TR_OK) status = tr_names_check(names, s->info.names);
-    for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&names[list]);
+    for (int list = 0; list < TR_NAMES_LISTS; list++) {
+        if (status == TR_OK) status = tr_names_check(list, &names[list], &s->info.names[list]);
+        tr_names_free(&names[list]);
+    }
     return status;
 }
 

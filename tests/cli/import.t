@@ -61,8 +61,9 @@ cp t.h5 p1.h5 && cp tall.h5 p2.h5 && refused 65 "${other/tall/p2}" net.ini run.d
 result $? "files and splits that number their classes otherwise are refused"
 refused 65 "class 0 is 'x' in .*step-00000002 \\(class_names: x, y\\), but 'y' in y.h5" eval net.ini run data.test=y.h5:train && refused 65 "step-00000002 .*but 'y' in y.h5" net.ini run.dir=run data.train=y.h5 data.classes=2
 result $? "so are data of another import for a checkpoint, to score or to go on with"
-call 0 eval net.ini run data.test=yx.h5:train && call 0 eval net.ini run data.test=bare.h5:train && call 0 predict net.ini run tall.h5 all.h5
-result $? "the same classes in another order of rows, data without names, and inputs to predict for are not"
+call 0 eval net.ini run data.test=yx.h5:train && call 0 eval net.ini run data.test=bare.h5:train && call 0 predict net.ini run t.h5 all.h5 && ! grep -q warning err &&
+    call 0 predict net.ini run tall.h5 all.h5 --force && grep -q 'warning: tall.h5 numbers its classes otherwise than the training data' err
+result $? "the same classes in another order of rows, data without names, and inputs to predict for, with a warning, are not"
 call 0 data t.h5 && grep -q '^  *named a, b$' out && rm -rf stored.h5 && call 0 repack t.h5 stored.h5 && call 0 data stored.h5 && grep -q '^  *named a, b$' out && grep -A 3 '"feature_names"' run/checkpoints/latest/state.json | grep -q '"b"'
 result $? "names of columns are kept, also by repack and checkpoints"
 printf 'b,a,kind\n1,2,x\n3,4,y\n' >ba.csv && printf '1,2,x\n3,4,y\n' >headless.csv && printf 'b,a\n1,2\n' >new_ba.csv && call 0 import csv ba.csv tba.h5 && call 0 import csv headless.csv headless.h5 && call 0 import csv new_ba.csv new_ba.h5 --label none
