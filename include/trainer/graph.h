@@ -7,7 +7,7 @@
  *
  *     tr_graph_create(device, &g);
  *     tr_program_begin(g, "last", TR_TRAIN, &last);
- *     tr_input(g, "x", TR_F32, &shape, &x);  model(g, x, &loss);  tr_backward(g, loss, seed);
+ *     tr_input(g, "x", TR_F32, &shape, &x);  model(g, x, &loss);  tr_backward(g, loss, seed, false);
  *     tr_program_end(g);
  *     ... "update", "eval" ...
  *     tr_graph_plan(g, limit_bytes);   tr_graph_allocate(g);   tr_graph_init_params(g, seed);
@@ -112,7 +112,7 @@ typedef struct {
 struct tr_op {
     tr_op_kind_t kind;
     const tr_op_row_t *row; /* NULL for ALLREDUCE and WAIT */
-    const char *label;      /* the layer that asked for it: "layers/conv1" */
+    const char *label;      /* the scope that asked for it: "conv1" */
     int n_in, n_out;
     tr_tensor_t in[TR_KERNEL_MAX_IN], out[TR_KERNEL_MAX_OUT];
     void *attr;
