@@ -40,6 +40,9 @@ size_t tr_utf8_bytes(const char *text);
 
 /* The candidate nearest to `name` by edit distance, NULL where none is near enough to be a likely typo. */
 const char *tr_nearest(const char *name, const char *const *candidates, size_t count);
+/* TR_ERR_CONFIG: "KEY: there is no KIND 'NAME'; did you mean 'NEAREST'? There are: ALL." */
+tr_status_t tr_fail_unknown(const char *key, const char *kind, const char *name, const char *const *all,
+                            size_t count);
 /* Shell-style match of `text` against `pattern` with * and ?. */
 bool tr_glob_match(const char *pattern, const char *text);
 /* "1.5 MiB", "12.3 k", "1 h 02 min" for people; `text` of 32 bytes; return `text`. */

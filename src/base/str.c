@@ -126,6 +126,18 @@ const char *tr_nearest(const char *name, const char *const *candidates, size_t c
     return nearest;
 }
 
+tr_status_t tr_fail_unknown(const char *key, const char *kind, const char *name, const char *const *all,
+                            size_t count) {
+    const char *near = tr_nearest(name, all, count);
+    tr_str_t list = {0};
+    for (size_t i = 0; i < count; i++) tr_str_printf(&list, "%s%s", i ? ", " : "", all[i]);
+    TR_FAIL(TR_ERR_CONFIG, "%s: there is no %s '%s'%s%s%s There are: %s.", key, kind, name,
+            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : ".",
+            list.text ? list.text : "none");
+    tr_str_free(&list);
+    return TR_ERR_CONFIG;
+}
+
 /* On a mismatch only the last * has to be tried again one further: time is pattern times text at worst. */
 bool tr_glob_match(const char *pattern, const char *text) {
     const char *star = NULL, *retry = NULL;

@@ -45,18 +45,9 @@ tr_status_t tr_dataset_register(const tr_dataset_ops_t *ops) {
 
 static tr_status_t unknown(const char *name) {
     const char *names[MAX_DATASETS];
-    tr_str_t text = {0};
-    size_t count = list_count();
-    for (size_t i = 0; i < count; i++) {
-        names[i] = list[i]->name;
-        tr_str_printf(&text, "%s%s", i ? ", " : "", names[i]);
-    }
-    const char *near = tr_nearest(name, names, count);
-    TR_FAIL(TR_ERR_CONFIG, "data.format: there is no data set '%s'%s%s%s. There are: %s.", name,
-            near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "",
-            text.text ? text.text : "none");
-    tr_str_free(&text);
-    return TR_ERR_CONFIG;
+    const size_t count = list_count();
+    for (size_t i = 0; i < count; i++) names[i] = list[i]->name;
+    return tr_fail_unknown("data.format", "data set", name, names, count);
 }
 
 const char *tr_split_name(tr_split_t split) {

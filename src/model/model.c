@@ -69,15 +69,7 @@ tr_status_t tr_model_find(const char *name, const tr_model_t **out) {
     if (*out != NULL) return TR_OK;
     tr_model_list(&count);
     for (size_t i = 0; i < count; i++) names[i] = models[i]->name;
-    const char *near = tr_nearest(name, names, count);
-    if (near != NULL)
-        return TR_FAIL(TR_ERR_CONFIG, "model.type: there is no model '%s'; did you mean '%s'?", name, near);
-    tr_str_t all = {0};
-    for (size_t i = 0; i < count; i++) tr_str_printf(&all, "%s%s", i > 0 ? ", " : "", names[i]);
-    TR_FAIL(TR_ERR_CONFIG, "model.type: there is no model '%s'. There are: %s.", name,
-            all.text ? all.text : "");
-    tr_str_free(&all);
-    return TR_ERR_CONFIG;
+    return tr_fail_unknown("model.type", "model", name, names, count);
 }
 
 /* -- freezing -------------------------------------------------------------------------------------------- */

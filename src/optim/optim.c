@@ -70,14 +70,7 @@ tr_status_t tr_optimizer_check(const tr_optim_settings_t *settings) {
     if (lookup(settings->type) == NULL) {
         tr_optimizer_list(&count);
         for (size_t i = 0; i < count; i++) names[i] = optimizers[i]->name;
-        const char *near = tr_nearest(settings->type, names, count);
-        if (near != NULL)
-            return TR_FAIL(TR_ERR_CONFIG, "optimizer.type: there is no optimizer '%s'; did you mean '%s'?",
-                           settings->type, near);
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "optimizer.type: there is no optimizer '%s'. `trainer help optimizer.type` lists them.",
-            settings->type);
+        return tr_fail_unknown("optimizer.type", "optimizer", settings->type, names, count);
     }
     if (settings->nesterov && settings->momentum == 0)
         return TR_FAIL(TR_ERR_CONFIG,

@@ -96,16 +96,7 @@ static tr_status_t find_row(const char *type, const tr_schedule_row_t **out) {
         *out = rows[i];
         if (strcmp(rows[i]->name, type) == 0) return TR_OK;
     }
-    const char *near = tr_nearest(type, names, TR_COUNT(rows));
-    if (near != NULL)
-        return TR_FAIL(TR_ERR_CONFIG, "schedule.type: there is no schedule '%s'; did you mean '%s'?", type,
-                       near);
-    tr_str_t all = {0};
-    for (size_t i = 0; i < TR_COUNT(rows); i++) tr_str_printf(&all, "%s%s", i > 0 ? ", " : "", names[i]);
-    TR_FAIL(TR_ERR_CONFIG, "schedule.type: there is no schedule '%s'. There are: %s.", type,
-            all.text ? all.text : "");
-    tr_str_free(&all);
-    return TR_ERR_CONFIG;
+    return tr_fail_unknown("schedule.type", "schedule", type, names, TR_COUNT(rows));
 }
 
 /* Milestones behind the end are allowed: a trial run is shorter than what the config is meant for. */
