@@ -83,9 +83,6 @@ tr_status_t tr_config_load_environment(tr_config_t *config, char *const *environ
 tr_status_t tr_config_set(tr_config_t *config, const char *assignment /* section.key=value */,
                           const char *origin);
 
-/* Adds a problem found by a module to the list: "origin: section.key: message". */
-void tr_config_problem(tr_config_t *config, const char *key, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 /* TR_ERR_CONFIG with all problems, one a line, if there are any. */
 tr_status_t tr_config_check(tr_config_t *config);
 

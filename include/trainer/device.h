@@ -121,8 +121,5 @@ tr_status_t tr_device_open(const char *name, const tr_device_params_t *params, t
 /* TR_ERR_INTERNAL with the names of the required kernels that `ops` lacks. */
 tr_status_t tr_device_check_kernels(const tr_device_ops_t *ops);
 void tr_device_close(tr_device_t **device);
-static inline bool tr_device_has(const tr_device_t *device, tr_kernel_id_t id) {
-    return device->ops->kernels[id].run != NULL;
-}
 
 #endif

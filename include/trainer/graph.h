@@ -140,7 +140,6 @@ typedef enum { TR_TRAIN, TR_EVAL, TR_PLAIN } tr_mode_t;
 /* device is borrowed and must outlive the graph. */
 tr_status_t tr_graph_create(tr_device_t *device, tr_graph_t **out);
 void tr_graph_destroy(tr_graph_t **g);
-tr_device_t *tr_graph_device(const tr_graph_t *g);
 
 tr_status_t tr_program_begin(tr_graph_t *g, const char *name, tr_mode_t mode, int *out_program);
 tr_status_t tr_program_end(tr_graph_t *g);

@@ -17,9 +17,8 @@ tr_status_t tr_snapshot_take(tr_snapshot_t *snapshot);
 void tr_snapshot_content(const tr_snapshot_t *snapshot, tr_checkpoint_content_t *out);
 /* Fills the graph from a checkpoint, all of it. TR_ERR_CONFIG names what differs: tensors missing, left over, of another shape. Not collective. */
 tr_status_t tr_snapshot_restore(tr_snapshot_t *snapshot, const tr_checkpoint_t *checkpoint);
-/* Fills parameters and model state that fit by name and shape (fine-tuning); says in the log what was left as initialised. */
-tr_status_t tr_snapshot_init_from(tr_snapshot_t *snapshot, const tr_safetensors_t *weights, const char *path);
-/* The same from whatever tr_weights_open takes. */
+/* Fills parameters and model state that fit by name and shape (fine-tuning) from whatever tr_weights_open takes; says in the log what was left as
+ * initialised. */
 tr_status_t tr_state_init_from_path(tr_snapshot_t *snapshot, const char *path);
 /* Parameters, model and optimizer state of rank 0 to all. Collective. */
 tr_status_t tr_state_broadcast(tr_session_t *s);

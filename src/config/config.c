@@ -9,12 +9,13 @@
 #define MAX_PROBLEMS  64   /* kept */
 #define PROBLEM_BYTES 1000 /* of each */
 
-bool tr_config_full_key(const char *section, const char *name, char key[KEY_BYTES]) {
+/* False where it does not fit. */
+static bool full_key(const char *section, const char *name, char key[KEY_BYTES]) {
     int wanted = snprintf(key, KEY_BYTES, "%s%s%s", section, *section ? "." : "", name);
     return wanted > 0 && wanted < KEY_BYTES;
 }
 
-entry_t *tr_config_find(const tr_config_t *config, const char *key) {
+static entry_t *find(const tr_config_t *config, const char *key) {
     for (size_t i = 0; i < config->entries.count; i++)
         if (strcmp(config->entries.data[i].key, key) == 0) return &config->entries.data[i];
     return NULL;
@@ -34,10 +35,10 @@ static bool same_field(const tr_config_field_t *a, const tr_config_field_t *b) {
 static tr_status_t add_entry(tr_config_t *config, const char *section, const tr_config_field_t *field) {
     char key[KEY_BYTES];
     entry_t entry = {.section = section, .field = field};
-    if (!tr_config_full_key(section, field->name, key))
+    if (!full_key(section, field->name, key))
         return TR_FAIL(TR_ERR_INTERNAL, "The key %s.%s is longer than %d bytes.", section, field->name,
                        KEY_BYTES - 1);
-    const entry_t *other = tr_config_find(config, key);
+    const entry_t *other = find(config, key);
     if (other && same_field(other->field, field)) return TR_OK;
     if (other)
         return TR_FAIL(TR_ERR_INTERNAL, "The key %s stands in two tables and differs between them.", key);
@@ -107,17 +108,6 @@ void tr_config_note(tr_config_t *config, const char *origin, const char *format,
     tr_str_t text = {0};
     tr_str_printf(&text, "%s: %s", origin, message);
     keep_problem(config, &text);
-}
-
-void tr_config_problem(tr_config_t *config, const char *key, const char *format, ...) {
-    char message[PROBLEM_BYTES + 1];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
-    va_end(args);
-    const entry_t *entry = key ? tr_config_find(config, key) : NULL;
-    const char *origin = !entry ? "configuration" : entry->origin ? entry->origin : "default value";
-    tr_config_note(config, origin, "%s: %s", key ? key : "-", message);
 }
 
 tr_status_t tr_config_check(tr_config_t *config) {
@@ -199,7 +189,7 @@ tr_status_t tr_config_assign(tr_config_t *config, const char *key, const char *t
                              int line) {
     char where[WHERE_BYTES];
     tr_config_where(origin, line, where);
-    entry_t *entry = tr_config_find(config, key);
+    entry_t *entry = find(config, key);
     if (!entry) return note_unknown(config, key, where);
     if (line > 0 && entry->load == config->loads) {
         tr_config_note(config, where, "%s: given twice; the first time in line %d", key, entry->line);
@@ -245,8 +235,7 @@ void tr_config_read(const tr_config_t *config, const tr_config_table_t *table, v
     for (size_t i = 0; i < table->count; i++) {
         const tr_config_field_t *field = &table->fields[i];
         char key[KEY_BYTES];
-        const entry_t *entry =
-            tr_config_full_key(table->section, field->name, key) ? tr_config_find(config, key) : NULL;
+        const entry_t *entry = full_key(table->section, field->name, key) ? find(config, key) : NULL;
         value_t fallback = {0};
         if (!entry)
             (void)tr_config_parse_value(field, field->fallback,
@@ -256,11 +245,11 @@ void tr_config_read(const tr_config_t *config, const tr_config_table_t *table, v
 }
 
 const char *tr_config_get(const tr_config_t *config, const char *key) {
-    const entry_t *entry = tr_config_find(config, key);
+    const entry_t *entry = find(config, key);
     return entry ? entry->text : NULL;
 }
 
 bool tr_config_is_set(const tr_config_t *config, const char *key) {
-    const entry_t *entry = tr_config_find(config, key);
+    const entry_t *entry = find(config, key);
     return entry && strcmp(entry->text, entry->field->fallback) != 0;
 }

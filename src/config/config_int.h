@@ -33,9 +33,6 @@ struct tr_config {
     tr_status_t status; /* a problem that could not be kept */
 };
 
-/* Formats the full key of a row into `key`; false where it does not fit. */
-bool tr_config_full_key(const char *section, const char *name, char key[KEY_BYTES]);
-entry_t *tr_config_find(const tr_config_t *config, const char *key);
 /* Parses and checks the range. */
 bool tr_config_parse_value(const tr_config_field_t *field, const char *text, value_t *out);
 /* "an integer from 1 to 64"; for a bad `found` (may be NULL) also the choice that it is near to. */

@@ -3,8 +3,7 @@
 #include "trainer/rng.h"
 #include <string.h>
 
-#define TEST_PART    6 /* one test sample for so many training samples */
-#define DIGIT_GROUPS 2
+#define TEST_PART 6 /* one test sample for so many training samples */
 
 static const char *const group_x[] = {"train/x", "test/x"}, *const group_y[] = {"train/y", "test/y"};
 

@@ -25,9 +25,6 @@ const tr_shape_t *tr_shape_of(const tr_graph_t *g, tr_tensor_t t) {
 int32_t tr_graph_tensor_count(const tr_graph_t *g) {
     return (int32_t)g->tensors.count - 1;
 }
-tr_device_t *tr_graph_device(const tr_graph_t *g) {
-    return g->device;
-}
 tr_tensor_t tr_graph_step(const tr_graph_t *g) {
     return g->step;
 }

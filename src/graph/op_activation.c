@@ -1,11 +1,6 @@
 /* Activations: act_fwd, act_bwd. GELU's gradient needs the input, that of the others only the output. */
 #include "op_int.h"
 
-const char *tr_act_name(tr_act_t act) {
-    static const char *const names[] = {"none", "relu", "gelu", "sigmoid", "tanh"};
-    return (unsigned)act < sizeof names / sizeof *names ? names[act] : "?";
-}
-
 static tr_status_t act_bwd_shape(tr_graph_t *g, tr_op_t *op) {
     tr_shape_t shape = *tr_shape_of(g, op->in[0]);
     TR_TRY(tr_op_check_shape(g, op, 1, &shape, "the activation's value"));

@@ -49,7 +49,6 @@ tr_status_t tr_op_unfuse_act(tr_graph_t *g, tr_act_t act, tr_tensor_t dy, tr_ten
 /* Whether `act` may be fused into an op of the open program: its gradient can be had from the output, or none
  * will be asked. */
 bool tr_op_can_fuse(const tr_graph_t *g, tr_act_t act);
-const char *tr_act_name(tr_act_t act);
 
 /* x (R, C), f32 or bf16 -> sum over rows (C), f32. */
 tr_status_t tr_column_sum(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);

@@ -203,7 +203,7 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpo
     return status == TR_OK ? move(n, TR_COPY_TO_DEVICE) : status;
 }
 
-tr_status_t tr_snapshot_init_from(tr_snapshot_t *n, const tr_safetensors_t *weights, const char *path) {
+static tr_status_t init_from(tr_snapshot_t *n, const tr_safetensors_t *weights, const char *path) {
     tr_str_t problems = {0};
     TR_TRY(tr_snapshot_take(n));
     const size_t copied = copy_matching(&n->model, weights, &problems);
@@ -218,7 +218,7 @@ tr_status_t tr_snapshot_init_from(tr_snapshot_t *n, const tr_safetensors_t *weig
 tr_status_t tr_state_init_from_path(tr_snapshot_t *n, const char *path) {
     tr_weights_t *weights = NULL;
     TR_TRY(tr_weights_open(path, &weights));
-    const tr_status_t status = tr_snapshot_init_from(n, weights->model, weights->path);
+    const tr_status_t status = init_from(n, weights->model, weights->path);
     tr_weights_close(&weights);
     return status;
 }

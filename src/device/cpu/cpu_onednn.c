@@ -502,8 +502,3 @@ tr_status_t tr_cpu_dnn_sgemm(int threads, bool trans_a, bool trans_b, int64_t m,
         dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc));
     return TR_OK;
 }
-
-void tr_cpu_dnn_version(char text[32]) {
-    const dnnl_version_t *version = dnnl_version();
-    snprintf(text, 32, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
-}

@@ -56,7 +56,4 @@ tr_status_t tr_cpu_dnn_sgemm(int threads, bool trans_a, bool trans_b, int64_t m,
                              float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
                              float beta, float *c, int64_t ldc);
 
-/* "oneDNN 2.6.3" into text of 32 bytes. */
-void tr_cpu_dnn_version(char text[32]);
-
 #endif

@@ -230,16 +230,6 @@ static void values_have_a_limit(void **state) {
     assert_string_equal(data()->train, "");
 }
 
-static void modules_add_problems(void **state) {
-    load("[model]\n\nlayers = conv\n");
-    tr_config_problem(config, "model.layers", "layer %d is impossible", 1);
-    tr_config_problem(config, "data.train", "names no file");
-    tr_config_problem(config, NULL, "something else");
-    expect_problem("3 problems");
-    expect_problem("my.ini:3: model.layers: layer 1 is impossible");
-    expect_problem("default value: data.train: names no file");
-}
-
 static void many_problems_are_counted(void **state) {
     tr_str_t text = {0};
     for (int i = 0; i < 5000; i++) tr_str_printf(&text, "there_is_no_such_key_%d = 1\n", i);
@@ -442,7 +432,6 @@ int main(void) {
         CONFIG_TEST(doubles_are_found_in_one_file_only),
         CONFIG_TEST(swallowed_lines_are_explained),
         CONFIG_TEST(values_have_a_limit),
-        CONFIG_TEST(modules_add_problems),
         CONFIG_TEST(many_problems_are_counted),
         CONFIG_TEST(tables_may_share_section_and_key),
         CONFIG_TEST(a_table_not_given_reads_as_defaults),
