@@ -194,9 +194,7 @@ static tr_status_t write_json(const bench_t *b, const char *path) {
                   step_flops(b) / b->median_sec / 1e9, "peak_gflops", b->peak_flops * s->params.size / 1e9,
                   "comm_exposed", b->exposed, "comm_busy", b->busy, "update_sec", b->update_sec, "device",
                   s->device->description, "version", cmd_version, "bucket_elements", buckets, "ops", ops);
-    const int failed = json_dump_file(o, path, JSON_INDENT(2));
-    json_decref(o);
-    return failed ? TR_FAIL(TR_ERR_IO, "cannot write %s", path) : TR_OK;
+    return cmd_json_write(o, path);
 }
 
 static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const options_t *o) {

@@ -3,13 +3,11 @@
 #include "trainer/mem.h"
 #include "trainer/score.h"
 
-#include <errno.h>
 #include <jansson.h>
 #include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 #include <wchar.h>
 
 enum { MATRIX_CLASSES = 20, PAIRS = 20, NAME_COLUMNS = 22 };
@@ -305,9 +303,7 @@ static void add_targets(const eval_t *e, json_t *out) {
     json_object_set_new(out, "targets", targets);
 }
 
-/* A reader never sees half a file. */
 static tr_status_t write_json(const eval_t *e, const char *path) {
-    char temporary[4096];
     json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:i, s:s, s:o}", "checkpoint", e->t.weights_path, "split",
                           tr_split_name(e->split), "dataset", e->t.s->info.description, "samples",
                           (json_int_t)e->outcome.samples, "ranks", e->t.info->size, "version", cmd_version,
@@ -317,14 +313,7 @@ static tr_status_t write_json(const eval_t *e, const char *path) {
         add_classes(e, o);
     else
         add_targets(e, o);
-    snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid());
-    const bool written =
-        json_dump_file(o, temporary, JSON_INDENT(1) | JSON_SORT_KEYS) == 0 && rename(temporary, path) == 0;
-    const int reason = errno;
-    json_decref(o);
-    if (written) return TR_OK;
-    (void)unlink(temporary);
-    return TR_FAIL(tr_status_of_errno(reason), "--json %s cannot be written: %s", path, strerror(reason));
+    return cmd_json_write(o, path);
 }
 
 static tr_status_t run(eval_t *e, const options_t *o) {
