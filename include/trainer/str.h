@@ -49,6 +49,8 @@ bool tr_glob_match(const char *pattern, const char *text);
 char *tr_format_bytes(double bytes, char text[32]);
 char *tr_format_count(double count, char text[32]);
 char *tr_format_duration(double sec, char text[32]);
+/* What stands behind the last slash: points into `path`. */
+const char *tr_file_name(const char *path);
 /* 64-bit FNV-1a of a string, for keys derived from names. */
 uint64_t tr_hash_name(const char *name);
 

@@ -108,6 +108,11 @@ static int edit_distance(const char *a, int a_length, const char *b, int b_lengt
     return up[b_length];
 }
 
+const char *tr_file_name(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 /* A typo is at most one edit in three letters and three in all, or a name not written to its end. */
 const char *tr_nearest(const char *name, const char *const *candidates, size_t count) {
     size_t length = strlen(name);

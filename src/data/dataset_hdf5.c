@@ -290,8 +290,7 @@ static void fingerprint(hdf5_t *self) {
     uint64_t hash = 14695981039346656037u;
     for (int p = 0; p < self->parts.count; p++) {
         const h5_part_t *part = &self->parts.data[p];
-        const char *slash = strrchr(part->file.path, '/');
-        hash = mix(hash, tr_hash_name(slash ? slash + 1 : part->file.path));
+        hash = mix(hash, tr_hash_name(tr_file_name(part->file.path)));
         hash = mix(mix(hash, tr_hash_name(part->names.x)), tr_hash_name(part->names.y));
         hash = mix(mix(hash, (uint64_t)part->file.bytes), (uint64_t)part->file.mtime_sec);
         hash = mix(mix(hash, (uint64_t)part->y_file.bytes), (uint64_t)part->y_file.mtime_sec);

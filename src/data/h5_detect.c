@@ -189,8 +189,7 @@ static tr_status_t look_everywhere(const search_t *s, h5_names_t *out, bool *out
 /* An entry that is named like inputs and cannot be: it would be the one that is meant. NULL: none. */
 static const h5_entry_t *find_misfit(const h5_list_t *list) {
     for (size_t i = 0; i < list->count; i++) {
-        const char *slash = strrchr(list->data[i].path, '/');
-        if (!has_numbers(&list->data[i]) && usual(slash ? slash + 1 : list->data[i].path, x_names, NULL))
+        if (!has_numbers(&list->data[i]) && usual(tr_file_name(list->data[i].path), x_names, NULL))
             return &list->data[i];
     }
     return NULL;

@@ -61,9 +61,7 @@ static hid_t create_file(const char *path) {
 
 static tr_status_t create_failed(const tr_writer_t *w, int reason) {
     char *folder = NULL;
-    tr_status_t code = reason == EACCES || reason == EROFS ? TR_ERR_PERMISSION
-                       : reason == ENOENT                  ? TR_ERR_NOINPUT
-                                                           : TR_ERR_IO;
+    const tr_status_t code = tr_status_of_errno(reason);
     if (reason != ENOENT) return TR_FAIL(code, "cannot create '%s': %s.", w->path, strerror(reason));
     TR_TRY(tr_strdup(w->path, &folder));
     TR_FAIL(code, "cannot create '%s': there is no folder '%s'.", w->path, dirname(folder));

@@ -57,7 +57,7 @@ static tr_status_t copy_file(import_t *m, int index, const int *array) {
     char path[4200];
     snprintf(path, sizeof path, "%s/%s", m->folder, file_names[index]);
     FILE *file = fopen(path, "rbe");
-    if (!file) return TR_FAIL(TR_ERR_IO, "cannot open '%s': %s.", path, strerror(errno));
+    if (!file) return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
     tr_status_t status = copy_records(m, file, path, m->records[index], array, index < FILES - 1);
     fclose(file);
     return status;
@@ -71,7 +71,7 @@ static tr_status_t count_records(import_t *m) {
         snprintf(path, sizeof path, "%s/%s", m->folder, file_names[f]);
         if (stat(path, &found))
             return TR_FAIL(
-                errno == ENOENT || errno == ENOTDIR ? TR_ERR_NOINPUT : TR_ERR_IO,
+                tr_status_of_errno(errno),
                 "cannot find '%s': %s. CIFAR-10's binary version (data_batch_1.bin and so on) is expected.",
                 path, strerror(errno));
         if (found.st_size == 0 || found.st_size % RECORD)

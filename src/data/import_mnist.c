@@ -23,7 +23,7 @@ static tr_status_t open_idx(const char *folder, const char *name, int ndim, tr_i
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd >= 0) return tr_idx_open(fd, path, ndim, out);
         if (errno != ENOENT && errno != ENOTDIR)
-            return TR_FAIL(TR_ERR_IO, "cannot open '%s': %s.", path, strerror(errno));
+            return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
     }
     return TR_FAIL(TR_ERR_NOINPUT, "there is no %s-idx%d-ubyte or %s-idx%d-ubyte.gz in '%s'.", name, ndim,
                    name, ndim, folder);

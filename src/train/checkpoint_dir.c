@@ -95,8 +95,7 @@ static int64_t step_of(const char *dir, const char *keep) {
     else
         memcpy(target, path, sizeof target);
     for (size_t n = strlen(target); n > 0 && target[n - 1] == '/'; n--) target[n - 1] = '\0';
-    const char *slash = strrchr(target, '/');
-    return tr_checkpoint_parse_name(slash ? slash + 1 : target, &step) ? step : -1;
+    return tr_checkpoint_parse_name(tr_file_name(target), &step) ? step : -1;
 }
 
 /* Renamed first: a directory named step-* is whole at any moment. */

@@ -14,11 +14,7 @@
 #define BLOCK_BYTES ((size_t)256 << 10) /* stays in the L2 cache between the two checksums and the copy */
 
 tr_status_t tr_io_fail(const char *verb, const char *path, int errno_value) {
-    tr_status_t code = TR_ERR_IO;
-    if (errno_value == EACCES || errno_value == EPERM || errno_value == EROFS) code = TR_ERR_PERMISSION;
-    if (errno_value == ENOENT) code = TR_ERR_NOINPUT;
-    if (errno_value == ENOMEM) code = TR_ERR_MEMORY;
-    return TR_FAIL(code, "Cannot %s %s: %s.", verb, path, strerror(errno_value));
+    return TR_FAIL(tr_status_of_errno(errno_value), "Cannot %s %s: %s.", verb, path, strerror(errno_value));
 }
 
 tr_status_t tr_path_join(const char *dir, const char *name, char out[4096]) {

@@ -108,9 +108,8 @@ static tr_status_t read_manifest(const char *dir, tr_manifest_t *out) {
 
 /* A directory that is named after a step holds that step. */
 static tr_status_t check_step(const char *path, int64_t step) {
-    const char *slash = strrchr(path, '/');
     int64_t named = step;
-    if (!tr_checkpoint_parse_name(slash ? slash + 1 : path, &named) || named == step) return TR_OK;
+    if (!tr_checkpoint_parse_name(tr_file_name(path), &named) || named == step) return TR_OK;
     return TR_FAIL(TR_ERR_DATA, "%s holds step %lld: it was renamed.", path, (long long)step);
 }
 

@@ -201,8 +201,8 @@ static void describe_run(const tr_report_t *r, int64_t steps_done, json_t *o) {
                   s->main.precision == TR_PRECISION_BF16 ? "bf16" : "f32", "device", s->device->ops->name,
                   "device_description", s->device->description, "hosts", w->nodes, "threads",
                   s->device->threads, "mpi", w->mpi_version, "started", r->started, "finished", now));
-    const char *name = tr_config_get(s->config, "run.name"), *slash = strrchr(tr_run_dir(r->run), '/');
-    json_object_set_new(o, "name", json_string(*name ? name : slash ? slash + 1 : tr_run_dir(r->run)));
+    const char *name = tr_config_get(s->config, "run.name");
+    json_object_set_new(o, "name", json_string(*name ? name : tr_file_name(tr_run_dir(r->run))));
     json_object_set_new(o, "checkpoint_stall_sec", json_real(r->save_sec));
     json_object_set_new(o, "commit", json_string(r->version));
 }

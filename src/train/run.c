@@ -32,8 +32,7 @@ static tr_status_t join(const char *dir, const char *name, char **out) {
 }
 
 tr_status_t tr_run_default_dir(const tr_run_settings_t *settings, const char *config_path, char **out) {
-    const char *slash = strrchr(config_path, '/'), *name = slash ? slash + 1 : config_path,
-               *dot = strrchr(name, '.');
+    const char *name = tr_file_name(config_path), *dot = strrchr(name, '.');
     int length = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
     if (settings->name && *settings->name) {
         name = settings->name;

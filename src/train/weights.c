@@ -44,12 +44,11 @@ static tr_status_t open_folder(const char *path, tr_weights_t *w) {
 
 static tr_status_t open_file(const char *path, tr_weights_t *w) {
     char state[4096];
-    const char *slash = strrchr(path, '/');
     struct stat info;
     TR_TRY(tr_safetensors_open(path, &w->model));
     TR_TRY(tr_strdup(path, &w->path));
-    const int length = snprintf(state, sizeof state, "%.*s%s", slash ? (int)(slash - path) + 1 : 0, path,
-                                TR_CHECKPOINT_STATE);
+    const int length =
+        snprintf(state, sizeof state, "%.*s%s", (int)(tr_file_name(path) - path), path, TR_CHECKPOINT_STATE);
     if (length >= (int)sizeof state || stat(state, &info) != 0) return tr_strdup("", &w->state_json);
     return tr_read_text(state, TR_TEXT_MAX_BYTES, &w->state_json, &(int64_t){0});
 }

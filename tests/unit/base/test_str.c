@@ -122,8 +122,15 @@ static void hash_is_fnv1a(void **state) {
     assert_true(tr_hash_name("foobar") == 0x85944171f73967e8u);
 }
 
+static void file_names(void **state) {
+    assert_string_equal(tr_file_name("runs/a.ini"), "a.ini");
+    assert_string_equal(tr_file_name("a.ini"), "a.ini");
+    assert_string_equal(tr_file_name("/runs/"), "");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(file_names),
         cmocka_unit_test(buffer_grows_and_is_taken),
         cmocka_unit_test(failed_growth_is_remembered),
         cmocka_unit_test(nearest_name_is_found),
