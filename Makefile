@@ -218,7 +218,7 @@ uninstall:
 	rm -rf $(dest)/include/trainer $(dest)/share/trainer $(module_dir)
 	@rmdir $(dest)/share/modulefiles $(dest)/lib/pkgconfig 2>/dev/null || true
 # The usual folders of a prefix that holds nothing else; /usr/local has more than these, also where it is empty.
-	@[ "$$(cd $(dest) 2>/dev/null && echo $$(find . | sort))" != ". ./bin ./include ./lib ./share" ] || rmdir $(addprefix $(dest)/,bin include lib share) $(dest)
+	@[ "$$(cd $(dest) 2>/dev/null && echo $$(find . -maxdepth 2 | sort))" != ". ./bin ./include ./lib ./share" ] || rmdir $(addprefix $(dest)/,bin include lib share) $(dest)
 
 # -- info ---------------------------------------------------------------------------------------------------------------
 # $(call macro,HEADER,FLAGS,EXPRESSION): what the header's macros in EXPRESSION stand for.

@@ -62,7 +62,7 @@ typedef struct {
 const tr_importer_t *const *tr_importer_list(size_t *out_count);
 
 /* All data sets, attributes and groups of `in` in the fast layout, values as they are. NAME_y.h5 beside an `in` called NAME_x.h5 that has no
- * labels of its own goes with it: `out` must have that form, too. Both are written or none. */
+ * labels of its own goes with it: `out` must have that form, too. Neither is put in place before both are whole. */
 tr_status_t tr_repack(const char *in, const char *out, const tr_import_params_t *params);
 
 /* Whether bytes[count] begin with the signature of HDF5 files. */

@@ -11,14 +11,20 @@
 tr_status_t cmd_json_write(json_t *object, const char *path) {
     const size_t flags = JSON_INDENT(1) | JSON_SORT_KEYS;
     char temporary[4096];
+    if (!object)
+        return TR_FAIL(TR_ERR_INTERNAL, "what --json %s is to hold is no JSON: text that is not UTF-8", path);
     struct stat found;
     const bool in_place = stat(path, &found) == 0 && !S_ISREG(found.st_mode); /* /dev/stdout, a pipe */
-    snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid());
+    if ((size_t)snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >= sizeof temporary)
+        return json_decref(object),
+               TR_FAIL(TR_ERR_USAGE, "--json: the name is longer than %zu characters", sizeof temporary - 32);
+    errno = 0;
     const bool written = json_dump_file(object, in_place ? path : temporary, flags) == 0 &&
                          (in_place || rename(temporary, path) == 0);
     const int reason = errno;
     json_decref(object);
     if (written) return TR_OK;
     if (!in_place) (void)unlink(temporary);
-    return TR_FAIL(tr_status_of_errno(reason), "--json %s cannot be written: %s", path, strerror(reason));
+    return TR_FAIL(reason ? tr_status_of_errno(reason) : TR_ERR_INTERNAL, "--json %s cannot be written: %s",
+                   path, reason ? strerror(reason) : "a number in it is none that JSON has");
 }

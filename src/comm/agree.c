@@ -39,9 +39,9 @@ tr_status_t tr_world_agree(tr_world_t *world, tr_status_t status) {
     const bool is_of_peer = last->code == status && last->voice == TR_VOICE_PEER; /* who says it again */
     struct {
         int status, rank;
-    } worst = {is_of_peer ? TR_OK : status, rank};
+    } worst = {2 * (int)status + !is_of_peer, rank}; /* of equal ones that of the rank where it happened */
     TR_TRY(tr_world_run(world, run_worst, &worst));
-    if (worst.status == TR_OK) return status;
+    if (worst.status / 2 == TR_OK) return TR_OK;
     report_t report = {0};
     if (worst.rank == rank) fill(&report, world, status);
     TR_TRY(tr_world_broadcast(world, &report, sizeof report, worst.rank));

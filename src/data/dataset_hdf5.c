@@ -300,15 +300,22 @@ static void fingerprint(hdf5_t *self) {
     self->base.info.fingerprint = hash;
 }
 
+/* The beginning of `text`, whole characters. */
+static const char *beginning(char *out, size_t bytes, const char *text) {
+    snprintf(out, bytes, "%.*s", (int)bytes - 1, text);
+    out[tr_utf8_bytes(out)] = '\0';
+    return out;
+}
+
 static void describe(hdf5_t *self) {
     tr_dataset_info_t *info = &self->base.info;
     const h5_part_t *part = &self->parts.data[0];
-    char shape[96], more[32] = "";
+    char shape[96], more[32] = "", path[71], name[51];
     if (self->parts.count > 1) snprintf(more, sizeof more, " and %d more", self->parts.count - 1);
-    snprintf(info->description, sizeof info->description, "%.70s%s:/%.50s, x %s %.40s %.50s, %s%s",
-             part->file.path, more, part->names.x, tr_dtype_name(part->x.dtype),
-             tr_shape_format(&info->field[0].shape, shape), part->x.storage, tr_h5_way_text(&part->x),
-             part->file.direct ? " past the page cache" : "");
+    snprintf(info->description, sizeof info->description, "%s%s:/%s, x %s %.40s %.50s, %s%s",
+             beginning(path, sizeof path, part->file.path), more, beginning(name, sizeof name, part->names.x),
+             tr_dtype_name(part->x.dtype), tr_shape_format(&info->field[0].shape, shape), part->x.storage,
+             tr_h5_way_text(&part->x), part->file.direct ? " past the page cache" : "");
     info->read_unit = 1;
     for (int p = 0; p < self->parts.count; p++) {
         const h5_array_t *x = &self->parts.data[p].x;
@@ -321,10 +328,10 @@ static void describe(hdf5_t *self) {
 
 /* What does not fit the page cache only passes through it, and the rest of the memory is needed for other things. */
 static bool wants_direct(const hdf5_t *self, const tr_data_settings_t *settings) {
-    double bytes = 0;
+    double bytes = 0, memory = (double)tr_host_memory_bytes();
     for (int p = 0; p < self->parts.count; p++) bytes += (double)self->parts.data[p].file.bytes;
     return settings->direct_io == TR_DIRECT_YES ||
-           (settings->direct_io == TR_DIRECT_AUTO && bytes > 0.75 * (double)tr_host_memory_bytes());
+           (settings->direct_io == TR_DIRECT_AUTO && memory > 0 && bytes > 0.75 * memory);
 }
 
 /* Where a file cannot be opened for it, the page cache serves: some file systems have no such reads. */

@@ -1,13 +1,14 @@
 /* Reads past the page cache: announced ranges are fetched by threads of their own into a few buffers. */
 #include "h5_int.h"
+#include "trainer/log.h"
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
-#define THREADS     4          /* requests on their way at a time: with one, disk and copies take turns */
-#define BUFFERS     8          /* as many again that wait to be taken */
-#define RANGE_BYTES (1 << 20)  /* of one request at most */
+#define THREADS     4 /* requests on their way at a time: with one, disk and copies take turns */
+#define BUFFERS     8 /* as many again that wait to be taken */
+#define RANGE_BYTES ((1 << 20) + (64 << 10)) /* of one request at most: a chunk of 1 MiB and its checksum */
 #define RANGE_MIN   (64 << 10) /* smaller ones are better left to the page cache, which fetches more at once */
 #define SECTOR      4096 /* offsets, sizes and addresses are multiples of it: the largest block of a disk */
 #define RANGES      1024 /* announced at a time, at most */
@@ -87,6 +88,7 @@ static void *work(void *self) {
         pthread_cond_broadcast(&d->done);
         if (good) continue;
         drop(d, r); /* who wants it reads it the usual way, and says what is wrong */
+        if (!d->refused) TR_INFO("reads past the page cache fail here; data are read through it");
         d->refused = true;
     }
     pthread_mutex_unlock(&d->lock);
@@ -133,7 +135,7 @@ void tr_h5_direct_close(h5_direct_t **direct) {
     tr_free(&d);
 }
 
-/* One range at the end of the queue; where that is full, the oldest goes, which nobody came for. */
+/* One range at the end of the queue; where that is full, the oldest goes, which hardly anybody waits for. */
 static void enqueue(h5_direct_t *d, int fd, uint64_t offset, uint64_t bytes) {
     if (d->count == RANGES) {
         range_t *r = range_at(d, 0);
@@ -148,8 +150,10 @@ bool tr_h5_direct_expect(h5_direct_t *d, int fd, uint64_t offset, uint64_t bytes
     if (bytes < RANGE_MIN || !d->threads) return false;
     pthread_mutex_lock(&d->lock);
     bool good = !d->refused;
+    /* Equal parts: no small one at the end. */
+    uint64_t parts = (bytes + RANGE_BYTES - 1) / RANGE_BYTES, most = (bytes + parts - 1) / parts;
     for (uint64_t part; good && bytes; offset += part, bytes -= part) {
-        part = bytes < RANGE_BYTES ? bytes : RANGE_BYTES;
+        part = bytes < most ? bytes : most;
         enqueue(d, fd, offset, part);
     }
     pthread_mutex_unlock(&d->lock);
@@ -178,6 +182,12 @@ static range_t *await(h5_direct_t *d, int fd, uint64_t offset) {
     return NULL;
 }
 
+/* What is read comes in about the order in which it was announced: of what was announced long before `taken` nobody wants the rest. */
+static void give_up_before(h5_direct_t *d, const range_t *taken) {
+    while ((taken - range_at(d, 0) + RANGES) % RANGES > BUFFERS && range_at(d, 0)->state == READY)
+        drop(d, range_at(d, 0));
+}
+
 size_t tr_h5_direct_read(h5_direct_t *d, int fd, void *out, size_t bytes, uint64_t offset) {
     size_t count = 0;
     pthread_mutex_lock(&d->lock);
@@ -186,6 +196,7 @@ size_t tr_h5_direct_read(h5_direct_t *d, int fd, void *out, size_t bytes, uint64
         uint64_t skip = offset - r->offset;
         count = r->bytes - skip < bytes ? (size_t)(r->bytes - skip) : bytes;
         r->state = COPYING;
+        give_up_before(d, r);
         pthread_mutex_unlock(&d->lock);
         memcpy(out, r->buffer + r->offset % SECTOR + skip, count);
         pthread_mutex_lock(&d->lock);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,6 +33,11 @@ void tr_h5_lock(void) {
 }
 
 void tr_data_own_process(void) {
+    struct rlimit files; /* data in many files take two or three descriptors each */
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
     H5dont_atexit();
 }
 
@@ -106,6 +112,11 @@ static tr_status_t open_library(const char *key, const char *path, hid_t *out) {
             TR_ERR_DATA,
             "%s: '%s' is not an HDF5 file. `trainer import` makes one from MNIST, CIFAR-10 and CSV files.",
             key, path);
+    if (strstr(reason, "Too many open files"))
+        return TR_FAIL(
+            TR_ERR_IO,
+            "%s: cannot open '%s': too many open files. Raise the limit (ulimit -n), or join files.", key,
+            path);
     if (strstr(reason, "lock"))
         return TR_FAIL(
             TR_ERR_IO,

@@ -119,13 +119,17 @@ static tr_status_t load_band(const h5_array_t *a, h5_scratch_t *scratch, int64_t
     return TR_OK;
 }
 
+/* A chunk with nothing but a checksum is verified once and then read like one without. */
+static bool is_verified(const h5_array_t *a, int64_t band) {
+    return a->verified && a->table[band].address != H5_NOWHERE &&
+           __atomic_load_n(&a->verified[band], __ATOMIC_RELAXED);
+}
+
 static tr_status_t read_band(const h5_array_t *a, h5_scratch_t *scratch, int64_t band, int64_t skip,
                              int64_t rows, char *out) {
-    const h5_chunk_t *chunk = &a->table[band];
-    /* A chunk with nothing but a checksum is verified once and then read like one without. */
-    if (a->verified && chunk->address != H5_NOWHERE && __atomic_load_n(&a->verified[band], __ATOMIC_RELAXED))
+    if (is_verified(a, band))
         return tr_h5_pread(a->file, out, (size_t)(rows * a->row_bytes),
-                           chunk->address + (uint64_t)(skip * a->row_bytes));
+                           a->table[band].address + (uint64_t)(skip * a->row_bytes));
     TR_TRY(load_band(a, scratch, band));
     memcpy(out, scratch->band + skip * a->row_bytes, (size_t)(rows * a->row_bytes));
     return TR_OK;
@@ -195,8 +199,9 @@ void tr_h5_expect_rows(const h5_array_t *a, int64_t first, int64_t count) {
         int64_t rows = tr_h5_rows_together(a, row, first + count - row);
         for (int64_t i = 0; i < a->chunks_per_band; i++) {
             const h5_chunk_t *chunk = &a->table[band * a->chunks_per_band + i];
-            uint64_t from = a->way == H5_CHUNKS ? (uint64_t)(skip * a->chunk_row_bytes) : 0;
-            uint64_t bytes = a->way == H5_CHUNKS ? (uint64_t)(rows * a->chunk_row_bytes) : chunk->bytes;
+            bool by_rows = a->way == H5_CHUNKS || is_verified(a, band);
+            uint64_t from = by_rows ? (uint64_t)(skip * a->chunk_row_bytes) : 0;
+            uint64_t bytes = by_rows ? (uint64_t)(rows * a->chunk_row_bytes) : chunk->bytes;
             if (chunk->address != H5_NOWHERE) expect_bytes(a->file, chunk->address + from, bytes);
         }
         row += rows;

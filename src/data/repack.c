@@ -192,6 +192,7 @@ static tr_status_t find_own_labels(const char *in, h5_names_t *out) {
     if (status == TR_OK) status = tr_h5_list(&file, &list);
     if (status == TR_OK && (tr_h5_detect(&file, &list, &wanted, out, &found) != TR_OK || !found))
         *out = (h5_names_t){0}; /* inputs of another name: data.x tells, which is not known here */
+    if (status == TR_OK) tr_error_clear();
     tr_h5_list_free(&list);
     tr_h5_file_close(&file);
     tr_h5_unlock();

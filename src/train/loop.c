@@ -96,16 +96,16 @@ static tr_status_t summarize(loop_t *l, const char *status) {
 }
 
 static tr_status_t stopped(loop_t *l) {
+    char way_on[TR_WAY_ON_BYTES];
     tr_signals_say(0); /* that rank may be one whose words go nowhere */
     tr_report_epoch(&l->report, l->step);
     TR_TRY(tr_loop_save_last(l));
     TR_TRY(summarize(l, "stopped"));
-    return tr_world_agree(
-        l->world,
-        TR_FAIL(TR_ERR_RETRY,
-                "stopped by a signal after step %lld of %lld; a checkpoint is saved: start the same "
-                "command again to go on",
-                (long long)l->step, (long long)l->s->total_steps));
+    tr_loop_way_on(l, way_on, sizeof way_on);
+    return tr_world_agree(l->world,
+                          TR_FAIL(TR_ERR_RETRY,
+                                  "stopped by a signal after step %lld of %lld; a checkpoint is saved: %s",
+                                  (long long)l->step, (long long)l->s->total_steps, way_on));
 }
 
 static tr_status_t finish(loop_t *l) {

@@ -42,6 +42,9 @@ static inline bool tr_loop_is_root(const loop_t *l) {
 }
 
 /* loop_setup.c */
+enum { TR_WAY_ON_BYTES = 4096 + 128 };
+/* What to do to go on from this run's newest checkpoint. */
+void tr_loop_way_on(const loop_t *l, char *text, size_t bytes);
 /* From params, config, world and info: everything that steps need, and the first lines of the log. Collective. */
 tr_status_t tr_loop_set_up(loop_t *l);
 void tr_loop_tear_down(loop_t *l);

@@ -5,6 +5,7 @@
 #include "trainer/log.h"
 #include "trainer/watchdog.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,8 +21,19 @@ static tr_status_t open_run(loop_t *l) {
     return tr_run_open(l->run_dir, &l->run);
 }
 
-/* Everything is checked and open: from here on there is a run. */
-/* Where nothing is left to train the folder's configuration stays the one that it was trained with. */
+void tr_loop_way_on(const loop_t *l, char *text, size_t bytes) {
+    tr_run_settings_t run;
+    tr_main_settings_t main;
+    tr_config_read(l->config, &tr_run_config, &run);
+    tr_config_read(l->config, &tr_main_config, &main);
+    const bool same = run.dir[0] && strcmp(main.resume, "auto") == 0;
+    snprintf(text, bytes,
+             same ? "start the same command again to go on"
+                  : "start the command with run.dir=%s resume=auto to go on",
+             l->run_dir);
+}
+
+/* Everything is checked and open: from here on there is a run. Where nothing is left to train the folder's configuration stays the one that it was trained with. */
 static tr_status_t begin_run(const loop_t *l) {
     tr_str_t text = {0};
     if (l->own_resume && l->step >= l->s->total_steps) return TR_OK;
@@ -121,9 +133,11 @@ static tr_status_t begin_state(loop_t *l) {
 
 static tr_status_t open_checkpointer(loop_t *l) {
     const tr_checkpointer_params_t params = {tr_run_checkpoint_dir(l->run), l->save_settings.keep};
+    char way_on[TR_WAY_ON_BYTES];
     TR_TRY(tr_loop_describe_state(l)); /* better now than at the first checkpoint */
     TR_TRY(tr_checkpointer_create(&params, &l->checkpointer));
-    tr_signals_checkpoints(params.dir);
+    tr_loop_way_on(l, way_on, sizeof way_on);
+    tr_signals_checkpoints(params.dir, way_on);
     /* A run that was killed between a checkpoint's commit and its link. */
     if (l->own_resume && l->saved_step >= 0 &&
         tr_checkpoint_link(params.dir, "latest", l->saved_step) != TR_OK)

@@ -11,20 +11,21 @@
 
 static _Atomic int pending; /* the watchdog reads it, too; without a lock, so that a handler may set it */
 static atomic_bool said;
-static atomic_uint came; /* a bit for each signal */
-static char
-    newest[4096]; /* the link to the last checkpoint; "" where this rank has nothing to tell of them */
+static atomic_uint came;  /* a bit for each signal */
+static char newest[4096]; /* the link to the last checkpoint; "": this rank has nothing to tell of them */
+static char remedy[4096 + 128]; /* how to go on from there */
 static struct sigaction before[3];
 static const int watched[3] = {SIGTERM, SIGINT, SIGUSR1};
 
 /* In a signal handler: nothing but calls that POSIX allows there. */
 static void say_last_words(void) {
-    char text[sizeof newest + 256] = "\nended at once by a second signal: ";
+    char text[sizeof newest + sizeof remedy + 256] = "\nended at once by a second signal: ";
     char step[64] = "";
     const ssize_t bytes = readlink(newest, step, sizeof step - 1);
     if (bytes > 0) {
         strcat(strcat(text, "what came after "), newest);
-        strcat(strcat(strcat(text, " ("), step), ") is lost; the same command goes on from there\n");
+        strcat(strcat(strcat(text, " ("), step), ") is lost; ");
+        strcat(strcat(text, remedy), "\n");
     } else {
         strcat(text, "no checkpoint is saved; the same command begins again\n");
     }
@@ -55,7 +56,8 @@ void tr_signals_install(void) {
     for (int i = 0; i < 3; i++) sigaction(watched[i], &action, &before[i]);
 }
 
-void tr_signals_checkpoints(const char *dir) {
+void tr_signals_checkpoints(const char *dir, const char *way_on) {
+    snprintf(remedy, sizeof remedy, "%s", way_on);
     if (snprintf(newest, sizeof newest, "%s/latest", dir) >= (int)sizeof newest) newest[0] = '\0';
 }
 

@@ -4,8 +4,8 @@
 
 /* Handlers for the process, until tr_signals_restore. A second INT or TERM ends the process at once. */
 void tr_signals_install(void);
-/* Where this rank saves checkpoints: it says what is lost where a second signal ends it. */
-void tr_signals_checkpoints(const char *dir);
+/* Where this rank saves checkpoints, and what to do to go on from the newest: it says both where a second signal ends it. */
+void tr_signals_checkpoints(const char *dir, const char *way_on);
 void tr_signals_restore(void);
 /* The signal that came, 0 for none. Any thread; the first call that sees one says so (tr_signals_say). */
 int tr_signals_pending(void);

@@ -98,7 +98,7 @@ twice() {
 }
 twice again INT 1
 last=$(readlink again/checkpoints/latest)
-[ $rc = 130 ] && [ "$(grep -c "^ended at once by a second signal: what came after again/checkpoints/latest ($last) is lost; the same command goes on" out)" = 1 ] && [ -d "again/checkpoints/$last" ]
+[ $rc = 130 ] && [ "$(grep -c "^ended at once by a second signal: what came after again/checkpoints/latest ($last) is lost; start the same command again to go on$" out)" = 1 ] && [ -d "again/checkpoints/$last" ]
 ok $? "a second INT: code $rc, and from which checkpoint to go on"
 twice none TERM 50
 [ $rc = 143 ] && [ "$(grep -c '^ended at once by a second signal: no checkpoint is saved' out)" = 1 ]
