@@ -19,13 +19,15 @@ static void read_mpi_version(char out[128]) {
     out[n] = '\0';
 }
 
-static tr_status_t init_mpi(tr_world_t *w) {
+/* *out_tasks: what the launcher's environment says, before MPI without a launcher adds words of its own to it. */
+static tr_status_t init_mpi(tr_world_t *w, int64_t *out_tasks) {
     int initialised = 0, finalised = 0, level = MPI_THREAD_SINGLE;
     MPI_Initialized(&initialised);
     MPI_Finalized(&finalised);
     if (finalised)
         return TR_FAIL(TR_ERR_CONFIG,
                        "MPI was finalized before: one process can open the world once. Start a new process.");
+    *out_tasks = tr_launch_tasks();
     /* Not MULTIPLE: one thread at a time is all we need, and the locks of MULTIPLE slow every call. */
     if (initialised) {
         TR_MPI(MPI_Query_thread, (&level));
@@ -37,8 +39,7 @@ static tr_status_t init_mpi(tr_world_t *w) {
     return TR_OK;
 }
 
-static tr_status_t check_launch(const tr_world_t *w) {
-    int64_t tasks = tr_launch_tasks();
+static tr_status_t check_launch(const tr_world_t *w, int64_t tasks) {
     if (w->info.size > 1 || tasks <= 1) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
                    "The launcher started %lld tasks, but MPI (%s) sees one rank: each task would train "
@@ -93,7 +94,8 @@ static tr_status_t find_place(tr_world_t *w) {
 }
 
 static tr_status_t open_world(tr_world_t *w, const MPI_Comm *given) {
-    TR_TRY(init_mpi(w));
+    int64_t tasks = 0;
+    TR_TRY(init_mpi(w, &tasks));
     /* Before the duplicate: an error here is returned too. */
     TR_MPI(MPI_Comm_set_errhandler, (MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     TR_MPI(MPI_Comm_dup, (given ? *given : MPI_COMM_WORLD, &w->comm));
@@ -102,7 +104,7 @@ static tr_status_t open_world(tr_world_t *w, const MPI_Comm *given) {
     MPI_Comm_size(w->comm, &w->info.size);
     gethostname(w->info.host, sizeof w->info.host - 1);
     read_mpi_version(w->info.mpi_version);
-    if (!given) TR_TRY(check_launch(w));
+    if (!given) TR_TRY(check_launch(w, tasks));
     return find_place(w);
 }
 

@@ -44,15 +44,25 @@ static void note(int number) {
     raise(number);
 }
 
+/* Kernels of oneDNN use the stack pointer as one of their registers, into memory of theirs: a handler must bring a stack of its own. */
+static void use_own_stack(void) {
+    static char stack[64 << 10];
+    const stack_t mine = {.ss_sp = stack, .ss_size = sizeof stack};
+    stack_t found;
+    if (sigaltstack(NULL, &found) == 0 && (found.ss_flags & SS_DISABLE)) sigaltstack(&mine, NULL);
+}
+
 void tr_signals_install(void) {
     struct sigaction action;
+    use_own_stack();
     memset(&action, 0, sizeof action);
     sigemptyset(&action.sa_mask);
     action.sa_handler = note;
     atomic_store(&pending, 0);
     atomic_store(&said, false);
     atomic_store(&came, 0);
-    action.sa_flags = SA_RESTART | SA_NODEFER; /* a third one does not wait for words that go nowhere */
+    action.sa_flags = SA_ONSTACK | SA_RESTART;
+    action.sa_flags |= SA_NODEFER; /* a third one does not wait for words that go nowhere */
     for (int i = 0; i < 3; i++) sigaction(watched[i], &action, &before[i]);
 }
 

@@ -9,6 +9,8 @@
 #include "cpu_int.h"
 #include "trainer/host.h"
 #include <ctype.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -35,6 +37,10 @@ int tr_cpu_threads_default(void) {
 
 int tr_cpu_threads_enter(int threads) {
     int team = 1;
+    sigset_t all, before;
+    /* The team's threads take no signals: handlers have no stack there that a kernel's registers leave alone. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     omp_set_dynamic(0);
     flush_denormals();
 #pragma omp parallel num_threads(threads)
@@ -43,6 +49,7 @@ int tr_cpu_threads_enter(int threads) {
 #pragma omp single
         team = omp_get_num_threads();
     }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     omp_set_num_threads(team); /* what oneDNN goes by */
     return team;
 }
