@@ -1,4 +1,5 @@
 /* Broadcast, send and receive of device memory: blocking, in one piece. */
+#include "trainer/clock.h"
 #include "engine_int.h"
 
 #define POINT_TAG  1
@@ -51,30 +52,46 @@ static tr_status_t open_transfer(tr_engine_t *e, void *data, int64_t bytes, int 
     return TR_OK;
 }
 
+/* What blocks is exposed from its beginning to its end. */
+static void count_time(tr_collectives_t *c, double begin_sec) {
+    const double sec = tr_clock_sec() - begin_sec;
+    c->exposed_sec += sec;
+    c->busy_sec += sec;
+}
+
 tr_status_t tr_engine_send(tr_collectives_t *c, const void *data, int64_t count, tr_dtype_t dtype, int to,
                            tr_stream_t *stream) {
     tr_engine_t *e = (tr_engine_t *)c;
     transfer_t t;
+    const double begin_sec = tr_clock_sec();
     TR_TRY(open_transfer(e, (void *)data, count * (int64_t)tr_dtype_bytes(dtype), to, true, stream, &t));
-    return tr_world_run_point(e->world, run_send, &t);
+    tr_status_t status = tr_world_run_point(e->world, run_send, &t);
+    count_time(c, begin_sec);
+    return status;
 }
 
 tr_status_t tr_engine_receive(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int from,
                               tr_stream_t *stream) {
     tr_engine_t *e = (tr_engine_t *)c;
     transfer_t t;
+    const double begin_sec = tr_clock_sec();
     TR_TRY(open_transfer(e, data, count * (int64_t)tr_dtype_bytes(dtype), from, false, stream, &t));
     TR_TRY(tr_world_run_point(e->world, run_receive, &t));
-    return tr_engine_to_device(e, data, t.bytes, t.count, stream);
+    tr_status_t status = tr_engine_to_device(e, data, t.bytes, t.count, stream);
+    count_time(c, begin_sec);
+    return status;
 }
 
 tr_status_t tr_engine_broadcast(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int root,
                                 tr_stream_t *stream) {
     tr_engine_t *e = (tr_engine_t *)c;
     transfer_t t;
+    const double begin_sec = tr_clock_sec();
     if (c->size == 1) return TR_OK;
     TR_TRY(open_transfer(e, data, count * (int64_t)tr_dtype_bytes(dtype), root, c->rank == root, stream, &t));
     TR_TRY(tr_world_run(e->world, run_broadcast, &t));
     if (c->rank != root) TR_TRY(tr_engine_to_device(e, data, t.bytes, t.count, stream));
-    return e->device->immediate ? TR_OK : e->device->ops->stream_sync(e->device, stream);
+    tr_status_t status = e->device->immediate ? TR_OK : e->device->ops->stream_sync(e->device, stream);
+    count_time(c, begin_sec);
+    return status;
 }

@@ -207,15 +207,24 @@ static tr_status_t add_dataset(visit_t *visit, hid_t id, const char *path) {
     return visit->status;
 }
 
+/* A link may lead into another file, whose bytes are not this one's. */
+static bool is_in_file_of(hid_t group, hid_t id) {
+    char here[4096] = "", there[4096] = "";
+    H5Fget_name(group, here, sizeof here);
+    H5Fget_name(id, there, sizeof there);
+    return strcmp(here, there) == 0;
+}
+
 static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, void *self) {
     visit_t *visit = self;
     char path[512];
-    if (info->type != H5L_TYPE_HARD || visit->list->count >= MAX_ENTRIES) return 0;
+    const bool hard = info->type == H5L_TYPE_HARD, soft = info->type == H5L_TYPE_SOFT;
+    if (!(hard || soft) || visit->list->count >= MAX_ENTRIES) return 0;
     if ((size_t)snprintf(path, sizeof path, "%s%s", visit->prefix, name) >= sizeof path - 1) return 0;
     hid_t id = H5Oopen(group, name, H5P_DEFAULT);
     if (id < 0) return 0; /* damaged: what is asked for by name says so */
-    if (H5Iget_type(id) == H5I_DATASET) add_dataset(visit, id, path);
-    if (H5Iget_type(id) == H5I_GROUP && visit->depth < MAX_DEPTH) {
+    if (H5Iget_type(id) == H5I_DATASET && (hard || is_in_file_of(group, id))) add_dataset(visit, id, path);
+    if (hard && H5Iget_type(id) == H5I_GROUP && visit->depth < MAX_DEPTH) {
         strcat(path, "/");
         visit_t inner = {visit->list, path, visit->depth + 1, TR_OK};
         H5Literate(id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit_link, &inner);

@@ -14,8 +14,10 @@ static const tr_layer_field_t fields[] = {
     TR_ARG_INT(conv_t, channels, NULL, 1, 1 << 20, "Output channels."),
     TR_ARG_SIZES(conv_t, kernel, NULL, 1, 1024, "Size of the kernel: 5, 5x5, 3x3x3."),
     TR_ARG_SIZES(conv_t, stride, "1", 1, 1024, "Step of the kernel."),
-    TR_ARG_PAD(conv_t, pad, "valid",
-               "Zeros around the input: valid (none), same (ceil(in / stride) outputs), or sizes."),
+    TR_ARG_PAD(
+        conv_t, pad, "valid",
+        "Zeros around the input: valid (none), same (ceil(in / stride) outputs; as many on both sides, one "
+        "more behind where the kernel is even), or sizes."),
     TR_ARG_SIZES(conv_t, dilation, "1", 1, 1024, "Distance between the kernel's elements."),
     TR_ARG_INT(conv_t, groups, "1", 1, 1 << 20, "Groups of channels that are convolved separately."),
     TR_ARG_BOOL(conv_t, bias, "yes", "Adds a bias; leave it out before a batchnorm."),

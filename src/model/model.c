@@ -16,7 +16,8 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_ENUM(tr_model_settings_t, loss, "auto", "auto|cross_entropy|mse",
                   "Loss: auto is cross_entropy where data.y are classes, else mse (mean squared error)."),
     TR_FIELD_FLOAT(tr_model_settings_t, label_smoothing, "0", 0, 0.999,
-                   "Share of the target that cross-entropy spreads evenly over all classes."),
+                   "Share of the target that cross-entropy spreads evenly over all classes, in validation "
+                   "and eval, too."),
     TR_FIELD_INT(tr_model_settings_t, topk, "1", 1, 1000,
                  "Also counts a sample as correct where its class is among the k best (5 for ImageNet). 1: "
                  "not counted."),

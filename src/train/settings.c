@@ -23,7 +23,7 @@ const tr_config_table_t tr_train_config = {"train", train_fields, TR_COUNT(train
 
 static const tr_config_field_t main_fields[] = {
     TR_FIELD_STRING(tr_main_settings_t, device, "auto",
-                    "Device to train on: auto, cpu, cuda, strict (`trainer info` lists them)."),
+                    "Device to train on: auto, or one that `trainer info` lists."),
     TR_FIELD_ENUM(
         tr_main_settings_t, precision, "f32", "f32|bf16",
         "Type of activations and products. Sums, statistics, weights, gradients and optimizer state are f32 "
@@ -49,9 +49,10 @@ static const tr_config_field_t log_fields[] = {
 const tr_config_table_t tr_log_config = {"log", log_fields, TR_COUNT(log_fields), sizeof(tr_log_settings_t)};
 
 static const tr_config_field_t checkpoint_fields[] = {
-    TR_FIELD_STRING(
-        tr_checkpoint_settings_t, every, "1epoch",
-        "How often to save: steps (\"1000\"), epochs (\"1epoch\"), time (\"10min\"); 0: only at the end."),
+    TR_FIELD_STRING(tr_checkpoint_settings_t, every, "1epoch",
+                    "How often to save: steps (\"1000\"), epochs (\"1epoch\"), time (\"10min\"); 0: only at "
+                    "the end. Where "
+                    "writing one takes longer, the next comes when it is written."),
     TR_FIELD_INT(tr_checkpoint_settings_t, keep, "3", 0, 1e6,
                  "Checkpoints to keep besides the best; 0: all."),
     TR_FIELD_BOOL(tr_checkpoint_settings_t, best, "yes",

@@ -376,6 +376,34 @@ static void check_split(const char *train, const char *valid, tr_split_t split, 
     tr_dataset_close(&set);
 }
 
+/* Links to data sets of the file are names like others; what is in another file is not read as if it were here. */
+static void links(void **state) {
+    char other[1100];
+    snprintf(other, sizeof other, "%s/other.h5", folder);
+    hid_t file = create(0, false);
+    put_x(file, "deep/a", 9);
+    H5Lcreate_soft("/deep/a", file, "x", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_soft("/nowhere", file, "images", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_soft("/", file, "deep/loop", H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(file);
+    tr_dataset_t *set = open_plain();
+    assert_int_equal(set->info.samples, 9);
+    assert_non_null(strstr(set->info.description, ":/x,"));
+    tr_dataset_close(&set);
+    assert_int_equal(rename(path, other), 0);
+    file = create(0, false);
+    put_x(file, "b", 4);
+    H5Lcreate_external(other, "/deep/a", file, "x", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_external(other, "/deep", file, "away", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_soft("/away/a", file, "images", H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(file);
+    tr_data_settings_t settings = test_settings();
+    settings.train = path;
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_NOINPUT);
+    unlink(other);
+    unlink(path);
+}
+
 static void test_names(void **state) {
     hid_t file = create(0, false);
     put_x(file, "train/images", 5);
@@ -888,6 +916,7 @@ int main(void) {
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_labels),
         cmocka_unit_test(test_names),
+        cmocka_unit_test(links),
         cmocka_unit_test(test_several_files),
         cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_not_finite),
