@@ -8,6 +8,7 @@
 
 #include "trainer/config.h"
 #include "trainer/device.h"
+#include "trainer/stats.h"
 
 typedef enum {
     TR_LAYOUT_AUTO,
@@ -123,6 +124,9 @@ const tr_dataset_ops_t *const *tr_dataset_list(size_t *out_count);
 tr_status_t tr_dataset_register(const tr_dataset_ops_t *ops);
 /* To TR_F32 or TR_F64; from any type but bf16. in and out do not overlap. */
 void tr_convert(tr_dtype_t from, const void *in, int64_t elems, tr_dtype_t to, void *out);
+/* Adds `count` values, rows of `width` (at most 4096), to stats[width], in doubles a few at a time. */
+void tr_stats_add_values(tr_stats_t *stats, int64_t width, tr_dtype_t dtype, const void *values,
+                         int64_t count);
 /* Not collective: each rank opens; only metadata is read. NULL with TR_OK where the split is not given. */
 tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
 void tr_dataset_close(tr_dataset_t **dataset);

@@ -104,3 +104,14 @@ int64_t tr_find_not_finite(tr_dtype_t dtype, const void *data, int64_t elems) {
     if (dtype == TR_F64) FIND(uint64_t, 0x7ff0000000000000);
     return -1;
 }
+
+void tr_stats_add_values(tr_stats_t *stats, int64_t width, tr_dtype_t dtype, const void *values,
+                         int64_t count) {
+    double piece[4096];
+    const int64_t most = (int64_t)TR_COUNT(piece) / width * width;
+    for (int64_t i = 0; i < count; i += most) {
+        const int64_t part = min64(most, count - i);
+        tr_convert(dtype, (const char *)values + i * (int64_t)tr_dtype_bytes(dtype), part, TR_F64, piece);
+        tr_stats_add(stats, width, piece, part / width);
+    }
+}

@@ -192,17 +192,6 @@ static void warn_inputs(report_t *r, const stats_t *s) {
     tr_str_free(&std);
 }
 
-/* In doubles a few at a time: a sample may be large. */
-static void add_values(stats_t *s, tr_dtype_t dtype, const char *raw, int64_t elems) {
-    double value[4 * MAX_CHANNELS];
-    const int64_t most = (int64_t)TR_COUNT(value) / s->channels * s->channels;
-    for (int64_t i = 0; i < elems; i += most) {
-        const int64_t count = min64(most, elems - i);
-        tr_convert(dtype, raw + i * (int64_t)tr_dtype_bytes(dtype), count, TR_F64, value);
-        tr_stats_add(s->of, s->channels, value, count / s->channels);
-    }
-}
-
 /* Reads `pieces` stretches of `rows` samples, spread evenly, of one field. */
 static tr_status_t read_values(report_t *r, int field, int64_t pieces, int64_t rows, stats_t *s,
                                double *out_sec) {
@@ -218,7 +207,7 @@ static tr_status_t read_values(report_t *r, int field, int64_t pieces, int64_t r
         status = r->dataset->ops->read(r->dataset, first, count, dst);
         *out_sec += tr_clock_sec() - begin;
         if (status != TR_OK) break;
-        add_values(s, f->dtype, raw, count * elems);
+        tr_stats_add_values(s->of, s->channels, f->dtype, raw, count * elems);
     }
     tr_free(&raw);
     return status;

@@ -17,13 +17,7 @@ const tr_importer_t *const *tr_importer_list(size_t *out_count) {
 }
 
 void tr_moments_add(tr_moments_t *m, tr_dtype_t dtype, const void *values, int64_t count) {
-    double piece[4096];
-    const int64_t width = m->channels, rows = width ? (int64_t)TR_COUNT(piece) / width : 0;
-    for (int64_t i = 0; i < count && width; i += rows * width) {
-        const int64_t part = min64(rows * width, count - i);
-        tr_convert(dtype, (const char *)values + i * (int64_t)tr_dtype_bytes(dtype), part, TR_F64, piece);
-        tr_stats_add(m->of, width, piece, part / width);
-    }
+    if (m->channels) tr_stats_add_values(m->of, m->channels, dtype, values, count);
 }
 
 tr_status_t tr_moments_write(const tr_moments_t *m, tr_writer_t *writer) {
