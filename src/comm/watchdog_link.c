@@ -35,6 +35,13 @@ typedef struct {
     char host[64];
 } hello_t;
 
+/* What is sent goes out at once: the last word of a rank that ends must not wait for the other side to confirm the one before, as a process that is
+ * gone sends nothing. */
+static void send_at_once(int fd) {
+    const int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
 /* -- rank 0 ---------------------------------------------------------------------------------------------- */
 
 static void list_addresses(place_t *place) {
@@ -76,6 +83,7 @@ static void greet(int fd, const place_t *place, int size, tr_peer_t *peers, int 
         close(fd);
         return;
     }
+    send_at_once(fd);
     peers[hello.rank].fd = fd;
     memcpy(peers[hello.rank].host, hello.host, sizeof hello.host);
     --*missing;
@@ -121,6 +129,7 @@ static bool join(const place_t *place, const tr_world_info_t *info, tr_peer_t *r
         info->node == 0 && connect_to((struct in_addr){htonl(INADDR_LOOPBACK)}, place->port, &root->fd);
     for (int i = 0; i < place->count && !connected; i++)
         connected = connect_to(place->address[i], place->port, &root->fd);
+    if (connected) send_at_once(root->fd);
     return connected && send(root->fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello;
 }
 
