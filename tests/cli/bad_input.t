@@ -84,7 +84,7 @@ check() { # WHAT CODE COMMAND PATTERN
 row() {
     local command=${3#denied }
     command=${command/ H5 / data.format=hdf5 }
-    [ "$ranks" = - ] || command="mpirun -np $ranks $command"
+    [ "$ranks" = - ] || command="${command%%trainer*}mpirun -np $ranks trainer${command#*trainer}"
     printf '| %s | `%s` | %s | %s |\n' "$1" "${command//|/\\|}" "$2" "$4"
 }
 
