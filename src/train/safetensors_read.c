@@ -163,30 +163,39 @@ static tr_status_t read_entries(tr_safetensors_t *f) {
     return status;
 }
 
+/* What a file is that begins with no header. */
+static const char *kind_of(const char *bytes, size_t count) {
+    const size_t begin = count < 256 ? count : 256;
+    size_t text = 0;
+    if (count == 0) return "an empty file";
+    if (tr_begins_as_hdf5(bytes, count)) return "an HDF5 file";
+    if (count > 4 && (memcmp(bytes, "PK\3\4", 4) == 0 || memcmp(bytes, "\x80\x02\x8a\x0a", 4) == 0))
+        return "a file of torch.save (write it with safetensors.torch.save_file)";
+    while (text < begin &&
+           (((unsigned char)bytes[text] >= ' ') || (bytes[text] >= '\t' && bytes[text] <= '\r')))
+        text++;
+    if (text == begin) return "a text file";
+    return "no safetensors file, or cut off (no header of text stands behind its first 8 bytes)";
+}
+
+static tr_status_t fail_kind(const char *path, const char *kind) {
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s is %s, where a checkpoint is expected: a run's folder, a checkpoint's "
+                   "(checkpoints/step-NNNNNNNN), or a .safetensors file.",
+                   path, kind);
+}
+
 static tr_status_t read_header(tr_safetensors_t *f) {
+    const char *text = f->bytes + sizeof(uint64_t);
     uint64_t length = 0;
     json_error_t error;
-    if (tr_begins_as_hdf5(f->bytes, f->count))
-        return TR_FAIL(TR_ERR_DATA,
-                       "%s is an HDF5 file, where a checkpoint is expected: a run's folder, a checkpoint's "
-                       "(checkpoints/step-NNNNNNNN), or a .safetensors file.",
-                       f->path);
-    if (f->count < sizeof length)
-        return TR_FAIL(TR_ERR_DATA, "%s has %zu bytes: too short for a safetensors file.", f->path, f->count);
-    memcpy(&length, f->bytes, sizeof length);
-    length = le64toh(length);
-    if (length > HEADER_MAX_BYTES || length > f->count - sizeof length)
-        return TR_FAIL(
-            TR_ERR_DATA,
-            "%s: its header should have %llu bytes, but %zu follow and at most %llu are allowed; is "
-            "it a safetensors file?",
-            f->path, (unsigned long long)length, f->count - sizeof length,
-            (unsigned long long)HEADER_MAX_BYTES);
+    if (f->count > sizeof length) {
+        memcpy(&length, f->bytes, sizeof length);
+        length = le64toh(length);
+    }
+    if (length == 0 || length > HEADER_MAX_BYTES || length > f->count - sizeof length || text[0] != '{')
+        return fail_kind(f->path, kind_of(f->bytes, f->count));
     f->data_start = (int64_t)(sizeof length + length);
-    const char *text = f->bytes + sizeof length;
-    if (length == 0 || text[0] != '{')
-        return TR_FAIL(TR_ERR_DATA, "%s: its header does not begin with '{'; is it a safetensors file?",
-                       f->path);
     f->root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     if (!f->root)
         return TR_FAIL(TR_ERR_DATA, "%s: its header is not JSON: %s (byte %d).", f->path, error.text,
@@ -212,7 +221,7 @@ static tr_status_t open_descriptor(int fd, const char *path, tr_safetensors_t **
     struct stat st;
     if (fstat(fd, &st) != 0) return tr_io_fail("examine", path, errno);
     if (!S_ISREG(st.st_mode)) return TR_FAIL(TR_ERR_DATA, "%s is not a file.", path);
-    if (st.st_size == 0) return TR_FAIL(TR_ERR_DATA, "%s is empty.", path);
+    if (st.st_size == 0) return fail_kind(path, kind_of(NULL, 0));
     void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (bytes == MAP_FAILED) return tr_io_fail("map", path, errno);
     tr_status_t status = tr_safetensors_parse(bytes, (size_t)st.st_size, path, out);

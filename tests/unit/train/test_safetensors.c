@@ -163,6 +163,29 @@ static void test_bad_headers(void **state) {
             fail_msg("accepted: %s", bad_headers[i].header);
 }
 
+/* Files of another kind are called by their name. */
+static void test_other_kinds(void **state) {
+    static const struct {
+        const char *bytes, *name;
+        size_t count;
+    } files[] = {
+        {"", "an empty file", 0},
+        {"# Weights\r\n\tnone\n", "a text file", 17},
+        {"PK\3\4\0\0\10\10\0\0", "a file of torch.save", 10},
+        {"\x80\2\x8a\x0al\xfc\x9c\x46\xf9", "a file of torch.save", 9},
+        {"\x89HDF\r\n\x1a\n\0", "an HDF5 file", 9},
+        {"\x7f"
+         "ELF\2\1\1\0\0",
+         "no safetensors file, or cut off", 9},
+    };
+    tr_safetensors_t *f = NULL;
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        assert_int_equal(tr_safetensors_parse(files[i].bytes, files[i].count, "x", &f), TR_ERR_DATA);
+        assert_non_null(strstr(tr_error_last()->message, files[i].name));
+        assert_non_null(strstr(tr_error_last()->message, "where a checkpoint is expected"));
+    }
+}
+
 static void test_bad_lengths(void **state) {
     tr_safetensors_t *f = NULL;
     assert_int_equal(parse("{}", 0, 3), TR_ERR_DATA);
@@ -227,8 +250,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_type),   cmocka_unit_test(test_refusals_of_the_writer),
         cmocka_unit_test(test_good_headers), cmocka_unit_test(test_bad_headers),
-        cmocka_unit_test(test_bad_lengths),  cmocka_unit_test(test_odd_files),
-        cmocka_unit_test(test_python),
+        cmocka_unit_test(test_other_kinds),  cmocka_unit_test(test_bad_lengths),
+        cmocka_unit_test(test_odd_files),    cmocka_unit_test(test_python),
     };
     return cmocka_run_group_tests(tests, NULL, teardown);
 }
