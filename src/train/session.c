@@ -9,6 +9,7 @@
 #include "trainer/ops.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static void take_resumed(tr_data_settings_t *data, const tr_resumed_t *resumed) {
@@ -71,6 +72,29 @@ static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split
                    tr_split_name(split), info->description, tr_split_name(main_split), wanted->description);
 }
 
+static bool has_data(const tr_session_t *s, tr_split_t split) {
+    tr_dataset_t *dataset = NULL;
+    if (tr_dataset_open(&s->data, split, &dataset) != TR_OK) tr_error_clear();
+    const bool found = dataset != NULL;
+    tr_dataset_close(&dataset);
+    return found;
+}
+
+/* Who wants a score has perhaps other data than those of this split. */
+static tr_status_t fail_no_data(const tr_session_t *s, tr_split_t wanted) {
+    static const tr_split_t order[] = {TR_SPLIT_VALID, TR_SPLIT_TEST, TR_SPLIT_TRAIN};
+    const bool scores = !s->params.training && !s->params.prediction;
+    char other[64] = "";
+    for (int i = 0; i < 3 && scores && !*other; i++)
+        if (order[i] != wanted && has_data(s, order[i]))
+            snprintf(other, sizeof other, ", or score data.%s with --split %s", tr_split_name(order[i]),
+                     tr_split_name(order[i]));
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "data.%s is not set: name an HDF5 file (`trainer import` makes one, `trainer data FILE` "
+                   "shows what is in it)%s",
+                   tr_split_name(wanted), other);
+}
+
 static tr_status_t open_data(tr_session_t *s) {
     const tr_split_t main_split = s->params.training ? TR_SPLIT_TRAIN : s->params.split;
     s->data.inputs_only = s->params.prediction;
@@ -79,13 +103,7 @@ static tr_status_t open_data(tr_session_t *s) {
         if (s->params.training || split == (int)main_split)
             TR_TRY(tr_dataset_open(&s->data, (tr_split_t)split, &s->dataset[split]));
     const tr_dataset_t *shapes = s->dataset[main_split];
-    if (!shapes)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "data.%s is not set: name an HDF5 file (`trainer import` makes one, `trainer data FILE` "
-            "shows what is in it)%s",
-            tr_split_name(main_split),
-            !s->params.training && !s->params.prediction ? ", or say which data to score with --split" : "");
+    if (!shapes) return fail_no_data(s, main_split);
     s->info = shapes->info;
     if (s->params.prediction) s->info.classes = s->data.classes > 0 ? s->data.classes : 0;
     for (int split = 0; split < 3; split++) {
