@@ -6,9 +6,12 @@
 #include "trainer/score.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { PROBABILITY_CLASSES = 1000 }; /* written unasked up to so many */
 
@@ -84,6 +87,42 @@ static tr_status_t check_places(const options_t *o) {
         return TR_OK;
     return TR_FAIL(TR_ERR_USAGE,
                    "%s holds the data and would be replaced by the predictions: name another file", o->out);
+}
+
+/* -- asked to stop --------------------------------------------------------------------------------------- */
+
+static sigset_t watched;
+
+/* Removes what is written so far, NAME.part-PID, which rank 0 alone has; then the signal ends the process. */
+static void *end_by_signal(void *self) {
+    const char *out = self;
+    char part[4096];
+    int number;
+    snprintf(part, sizeof part, "%s.part-%ld", out, (long)getpid());
+    if (sigwait(&watched, &number) != 0) return NULL;
+    if (unlink(part) == 0)
+        cmd_say_error(TR_FAIL(TR_ERR_RETRY, "predict was asked to stop (%s): '%s' is not written",
+                              strsignal(number), out));
+    pthread_sigmask(SIG_UNBLOCK, &watched, NULL);
+    raise(number);
+    return NULL;
+}
+
+/* Before there are other threads, which leave these signals to that one, too: it may do what a handler may not. What is ignored (nohup, a script's
+ * background) stays so. */
+static void watch_signals(const char *out) {
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action;
+    pthread_t thread;
+    sigemptyset(&watched);
+    for (size_t i = 0; i < TR_COUNT(numbers); i++)
+        if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
+            sigaddset(&watched, numbers[i]);
+    pthread_sigmask(SIG_BLOCK, &watched, NULL);
+    if (pthread_create(&thread, NULL, end_by_signal, (void *)(uintptr_t)out) == 0)
+        pthread_detach(thread);
+    else
+        pthread_sigmask(SIG_UNBLOCK, &watched, NULL);
 }
 
 /* -- setting up ------------------------------------------------------------------------------------------ */
@@ -238,6 +277,7 @@ tr_status_t cmd_predict(int argc, char **argv) {
     predict_t p = {.o = &o};
     char **list = NULL, *test = NULL;
     TR_TRY(parse(argc, argv, &o));
+    watch_signals(o.out);
     tr_status_t status = add_assignments(&o, &list, &test);
     if (status == TR_OK) status = run(&p);
     tr_writer_destroy(&p.writer);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# trainer eval: what it prints against itself, against the run's own numbers, for any number of ranks, and what it refuses.
+# trainer eval: what it prints against itself, against the run's own numbers, for any number of ranks, and what it refuses. How predict ends by a signal.
 set -u
 n=0
 ok() { # STATUS NAME
@@ -123,4 +123,14 @@ printf '[model]\nlayers = linear 4\n[data]\ntrain = wide.h5\nbatch_size = 2\nmic
 call 0 import csv wide.csv wide.h5 && call 0 wide.ini run.dir=wide && call 0 eval wide.ini wide data.test=wide.h5:train &&
     grep -q '^class \{37\}precision' out && grep -q '^0 Kühl \{39\}[01]\.' out && grep -q '^1 a class with a name that is rather long \{4\}[01]\.' out && grep -q '^2 犬 \{41\}[01]\.' out && grep -q '^3 猫猫猫猫 \{35\}[01]\.' out
 ok $? "tables stand straight with wide and long names"
+# ended SIGNAL CODE NAME: how a prediction ends that gets the signal when its file has begun; by set -m INT is not ignored
+"$TRAINER" import synthetic images many.h5 --samples 300000 --shape 8x8x1 >out 2>&1
+ended() {
+    set -m; "$TRAINER" predict net.ini run many.h5:train said.h5 data.batch_size=1 data.micro_batch=1 >out 2>err & set +m
+    for _ in $(seq 1200); do ls said.h5.part-* >left 2>/dev/null && break; sleep 0.05; done
+    kill -s "$1" $!; wait $! 2>/dev/null
+    [ $? = "$2" ] && [ -s left ] && [ "$(cat err)" = "trainer: error: predict was asked to stop ($3): 'said.h5' is not written" ] && [ ! -s out ] && ! ls said.h5* >left 2>/dev/null
+}
+ended TERM 143 Terminated && ended INT 130 Interrupt
+ok $? "predict, TERM and Ctrl-C: no half of a file is left, and the shell sees the signal"
 echo "1..$n"
