@@ -8,7 +8,8 @@
 static const tr_layer_field_t common_fields[] = {
     {"name", TR_ARG_TEXT, offsetof(tr_layer_common_t, name), "", 0, 0, NULL,
      "Its name in parameter names and messages, instead of kind and count."},
-    TR_ARG_BOOL(tr_layer_common_t, trainable, "yes", "no: its parameters keep their values (fine-tuning)."),
+    TR_ARG_BOOL(tr_layer_common_t, trainable, "yes",
+                "no: its parameters keep their values (fine-tuning), as with model.freeze."),
     TR_ARG_FLOAT(tr_layer_common_t, lr_factor, "1", 1e-6, 1e6,
                  "Factor on the learning rate of its parameters."),
 };

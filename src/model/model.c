@@ -25,9 +25,10 @@ static const tr_config_field_t fields[] = {
                     "Run folder (its best checkpoint, else its newest), checkpoint folder or .safetensors "
                     "file whose weights "
                     "training starts from (fine-tuning). Tensors are taken over where name and shape agree."),
-    TR_FIELD_STRING(
-        tr_model_settings_t, freeze, "",
-        "Parameters that keep their values: patterns of names, comma separated: \"conv1.*, batchnorm?.*\"."),
+    TR_FIELD_STRING(tr_model_settings_t, freeze, "",
+                    "Parameters that keep their values: patterns of names, comma separated: \"conv1.*, "
+                    "batchnorm?.*\". The "
+                    "running mean and variance of a batchnorm are none of them and follow the new data."),
 };
 const tr_config_table_t tr_model_config = {"model", fields, TR_COUNT(fields), sizeof(tr_model_settings_t)};
 
