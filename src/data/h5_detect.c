@@ -24,7 +24,7 @@ static const char *const aliases[][6] = {
 
 static const h5_entry_t *entry_at(const h5_list_t *list, const char *path) {
     for (size_t i = 0; i < list->count; i++)
-        if (!strcmp(list->data[i].path, path)) return &list->data[i];
+        if (!strcmp(list->data[i].path, path)) return list->data[i].ndim < 0 ? NULL : &list->data[i];
     return NULL;
 }
 
@@ -219,10 +219,8 @@ static tr_status_t fail_detect(const search_t *s) {
     char what[512];
     bool other;
     if (misfit) {
-        snprintf(
-            what, sizeof what,
-            "/%.200s is named like inputs, but is no array of numbers, one sample after another; set data.x",
-            misfit->path);
+        snprintf(what, sizeof what, "/%.200s is named like inputs, but %s; set data.x", misfit->path,
+                 misfit->ndim < 0 ? "cannot be read" : "is no array of numbers, one sample after another");
         return fail_with_list(s, TR_ERR_DATA, what);
     }
     TR_TRY(find_other_split(s, what, sizeof what, &other));

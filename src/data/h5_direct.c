@@ -8,10 +8,12 @@
 
 #define THREADS     4 /* requests on their way at a time: with one, disk and copies take turns */
 #define BUFFERS     8 /* as many again that wait to be taken */
+#define RESERVE     4 /* for readers whose range has to wait until another reader comes for its own */
 #define RANGE_BYTES ((1 << 20) + (64 << 10)) /* of one request at most: a chunk of 1 MiB and its checksum */
 #define RANGE_MIN   (64 << 10) /* smaller ones are better left to the page cache, which fetches more at once */
 #define SECTOR      4096 /* offsets, sizes and addresses are multiples of it: the largest block of a disk */
 #define RANGES      1024 /* announced at a time, at most */
+#define LONG_BEFORE 64   /* ranges */
 #define LARGE_PAGE  (2 << 20)
 
 enum { FREE, QUEUED, READING, READY, COPYING };
@@ -28,7 +30,7 @@ struct h5_direct {
     bool stop, refused;
     range_t range[RANGES]; /* circular, the oldest at `first` */
     int first, count;
-    char *block, *buffer[BUFFERS]; /* buffer: the free ones */
+    char *block, *buffer[BUFFERS + RESERVE]; /* buffer: the free ones */
     int free_count;
     pthread_t thread[THREADS];
     int threads;
@@ -70,26 +72,30 @@ static bool fetch(const range_t *r) {
     return true;
 }
 
+/* Reads a range that is queued, without the lock meanwhile. There is a free buffer. */
+static void load(h5_direct_t *d, range_t *r) {
+    r->buffer = d->buffer[--d->free_count];
+    r->state = READING;
+    pthread_mutex_unlock(&d->lock);
+    bool good = fetch(r);
+    pthread_mutex_lock(&d->lock);
+    r->state = READY;
+    pthread_cond_broadcast(&d->done);
+    if (good) return;
+    drop(d, r); /* who wants it reads it the usual way, and says what is wrong */
+    if (!d->refused) TR_INFO("reads past the page cache fail here; data are read through it");
+    d->refused = true;
+}
+
 static void *work(void *self) {
     h5_direct_t *d = self;
     pthread_mutex_lock(&d->lock);
     while (!d->stop) {
-        range_t *r = d->free_count ? oldest(d, QUEUED) : NULL;
-        if (!r) {
+        range_t *r = d->free_count > RESERVE ? oldest(d, QUEUED) : NULL;
+        if (r)
+            load(d, r);
+        else
             pthread_cond_wait(&d->work, &d->lock);
-            continue;
-        }
-        r->buffer = d->buffer[--d->free_count];
-        r->state = READING;
-        pthread_mutex_unlock(&d->lock);
-        bool good = fetch(r);
-        pthread_mutex_lock(&d->lock);
-        r->state = READY;
-        pthread_cond_broadcast(&d->done);
-        if (good) continue;
-        drop(d, r); /* who wants it reads it the usual way, and says what is wrong */
-        if (!d->refused) TR_INFO("reads past the page cache fail here; data are read through it");
-        d->refused = true;
     }
     pthread_mutex_unlock(&d->lock);
     return NULL;
@@ -98,10 +104,10 @@ static void *work(void *self) {
 static tr_status_t start(h5_direct_t *d) {
     const size_t room = RANGE_BYTES + 2 * SECTOR;
     sigset_t all, before;
-    TR_TRY(tr_alloc_aligned(BUFFERS * room, LARGE_PAGE, "reads past the page cache", &d->block));
-    tr_use_large_pages(d->block,
-                       BUFFERS * room); /* few long stretches of memory: short requests to the disk */
-    for (int i = 0; i < BUFFERS; i++) d->buffer[d->free_count++] = d->block + (size_t)i * room;
+    TR_TRY(tr_alloc_aligned(TR_COUNT(d->buffer) * room, LARGE_PAGE, "reads past the page cache", &d->block));
+    /* few long stretches of memory: short requests to the disk */
+    tr_use_large_pages(d->block, TR_COUNT(d->buffer) * room);
+    for (size_t i = 0; i < TR_COUNT(d->buffer); i++) d->buffer[d->free_count++] = d->block + i * room;
     sigfillset(&all); /* signals are for the thread that runs the loop */
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (d->threads < THREADS && !pthread_create(&d->thread[d->threads], NULL, work, d)) d->threads++;
@@ -168,23 +174,27 @@ static range_t *find(h5_direct_t *d, int fd, uint64_t offset) {
     return NULL;
 }
 
-/* All buffers hold ranges that nobody comes for. */
+/* No range will be read before another reader comes for one that is there, if it does. */
 static bool is_stuck(h5_direct_t *d) {
-    return !d->free_count && !oldest(d, READING) && !oldest(d, COPYING);
+    return d->free_count <= RESERVE && !oldest(d, READING) && !oldest(d, COPYING);
 }
 
 /* Waits for the range that holds `offset`; NULL: none was announced, or it cannot be read. */
 static range_t *await(h5_direct_t *d, int fd, uint64_t offset) {
-    for (range_t *r; (r = find(d, fd, offset)); pthread_cond_wait(&d->done, &d->lock)) {
-        if (r->state == READY) return r;
-        if (is_stuck(d)) drop(d, oldest(d, READY));
+    for (range_t *r; (r = find(d, fd, offset)) && r->state != READY;) {
+        if (r->state != QUEUED || !is_stuck(d))
+            pthread_cond_wait(&d->done, &d->lock);
+        else if (d->free_count)
+            load(d, r);
+        else
+            drop(d, oldest(d, READY));
     }
-    return NULL;
+    return find(d, fd, offset);
 }
 
 /* What is read comes in about the order in which it was announced: of what was announced long before `taken` nobody wants the rest. */
 static void give_up_before(h5_direct_t *d, const range_t *taken) {
-    while ((taken - range_at(d, 0) + RANGES) % RANGES > BUFFERS && range_at(d, 0)->state == READY)
+    while ((taken - range_at(d, 0) + RANGES) % RANGES > LONG_BEFORE && range_at(d, 0)->state == READY)
         drop(d, range_at(d, 0));
 }
 

@@ -11,8 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_ENTRIES 20000
-#define MAX_DEPTH   16
+#define MAX_DEPTH 16
 
 bool tr_begins_as_hdf5(const void *bytes, size_t count) {
     static const char signature[8] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
@@ -207,6 +206,36 @@ static tr_status_t add_dataset(visit_t *visit, hid_t id, const char *path) {
     return visit->status;
 }
 
+/* What is there but cannot be read from here: who looks for it is told why. */
+static tr_status_t add_unusable(visit_t *visit, const char *path, const char *why) {
+    h5_entry_t entry = {.ndim = -1, .type = H5T_NO_CLASS};
+    tr_status_t status = tr_strdup(path, &entry.path);
+    snprintf(entry.text, sizeof entry.text, "%.60s (%.95s)", path, why);
+    if (status == TR_OK) status = tr_vec_push(visit->list, entry);
+    if (status != TR_OK) tr_free(&entry.path);
+    return visit->status = status;
+}
+
+static tr_status_t add_external(visit_t *visit, hid_t group, const char *name, const char *path,
+                                size_t bytes) {
+    char link[4096], why[128];
+    const char *file, *object;
+    if (bytes > sizeof link || H5Lget_val(group, name, link, sizeof link, H5P_DEFAULT) < 0 ||
+        H5Lunpack_elink_val(link, bytes, NULL, &file, &object) < 0)
+        return add_unusable(visit, path, "a link into another file, which trainer repack follows");
+    snprintf(why, sizeof why, "a link into %.60s, which trainer repack follows", file);
+    return add_unusable(visit, path, why);
+}
+
+static tr_status_t add_unreadable(visit_t *visit, const char *path) {
+    unsigned major, minor, release;
+    char why[96];
+    H5get_libversion(&major, &minor, &release);
+    snprintf(why, sizeof why, "damaged, or newer than HDF5 %u.%u.%u, which cannot open it", major, minor,
+             release);
+    return add_unusable(visit, path, why);
+}
+
 /* A link may lead into another file, whose bytes are not this one's. */
 static bool is_in_file_of(hid_t group, hid_t id) {
     char here[4096] = "", there[4096] = "";
@@ -215,21 +244,34 @@ static bool is_in_file_of(hid_t group, hid_t id) {
     return strcmp(here, there) == 0;
 }
 
+static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, void *self);
+
+/* `path` has room for a slash. */
+static tr_status_t visit_group(visit_t *visit, hid_t id, char *path) {
+    if (visit->depth == MAX_DEPTH) return add_unusable(visit, path, "a group in too many groups");
+    strcat(path, "/");
+    visit_t inner = {visit->list, path, visit->depth + 1, TR_OK};
+    H5Literate(id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit_link, &inner);
+    return inner.status;
+}
+
 static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, void *self) {
     visit_t *visit = self;
     char path[512];
     const bool hard = info->type == H5L_TYPE_HARD, soft = info->type == H5L_TYPE_SOFT;
-    if (!(hard || soft) || visit->list->count >= MAX_ENTRIES) return 0;
-    if ((size_t)snprintf(path, sizeof path, "%s%s", visit->prefix, name) >= sizeof path - 1) return 0;
+    if (visit->list->count >= H5_LIST_MAX) return 0;
+    if ((size_t)snprintf(path, sizeof path, "%s%s", visit->prefix, name) >= sizeof path - 1)
+        return add_unusable(visit, path, "its name is too long") == TR_OK ? 0 : -1;
+    if (info->type == H5L_TYPE_EXTERNAL)
+        return add_external(visit, group, name, path, info->u.val_size) == TR_OK ? 0 : -1;
     hid_t id = H5Oopen(group, name, H5P_DEFAULT);
-    if (id < 0) return 0; /* damaged: what is asked for by name says so */
-    if (H5Iget_type(id) == H5I_DATASET && (hard || is_in_file_of(group, id))) add_dataset(visit, id, path);
-    if (hard && H5Iget_type(id) == H5I_GROUP && visit->depth < MAX_DEPTH) {
-        strcat(path, "/");
-        visit_t inner = {visit->list, path, visit->depth + 1, TR_OK};
-        H5Literate(id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit_link, &inner);
-        visit->status = inner.status;
-    }
+    if (id < 0) return soft || add_unreadable(visit, path) == TR_OK ? 0 : -1;
+    if (H5Iget_type(id) == H5I_DATASET)
+        visit->status =
+            hard || is_in_file_of(group, id)
+                ? add_dataset(visit, id, path)
+                : add_unusable(visit, path, "a link into another file, which trainer repack follows");
+    if (hard && H5Iget_type(id) == H5I_GROUP) visit->status = visit_group(visit, id, path);
     H5Oclose(id);
     return visit->status == TR_OK ? 0 : -1;
 }

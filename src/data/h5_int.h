@@ -58,13 +58,15 @@ void tr_h5_file_close(h5_file_t *file);
 
 typedef struct {
     char *path; /* from the root, without the leading slash */
-    int ndim;
+    int ndim;   /* -1: of what cannot be read from here */
     hsize_t dim[H5S_MAX_RANK];
     H5T_class_t type; /* H5T_NO_CLASS for what has no numbers */
     char text[160];   /* "train/x (60000, 28, 28) u8" */
 } h5_entry_t;
 typedef TR_VEC(h5_entry_t) h5_list_t;
 
+/* Everything in the file that is or may be a data set, by name; at most H5_LIST_MAX of them. */
+#define H5_LIST_MAX 20000
 tr_status_t tr_h5_list(const h5_file_t *file, h5_list_t *out);
 void tr_h5_list_free(h5_list_t *list);
 /* "train/x (60000, 28, 28) u8; train/y (60000) u8" with at most `most` entries. */

@@ -168,6 +168,11 @@ static tr_status_t copy_file(const char *in, const char *out, const tr_import_pa
     tr_status_t status = tr_h5_file_open("repack", in, &r.file);
     if (status == TR_OK) status = tr_h5_list(&r.file, &r.list);
     tr_h5_unlock();
+    if (status == TR_OK && r.list.count >= H5_LIST_MAX)
+        status = TR_FAIL(TR_ERR_DATA,
+                         "repack: '%s' has %d data sets or more; files with fewer are expected. h5repack "
+                         "of the HDF5 tools takes it.",
+                         in, H5_LIST_MAX);
     if (status == TR_OK) status = tr_writer_create(out, &params->writer, &r.writer);
     if (status == TR_OK) status = copy_all(&r);
     if (status == TR_OK) status = tr_writer_finish(r.writer);

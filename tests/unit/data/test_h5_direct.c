@@ -104,6 +104,15 @@ static void what_nobody_takes_is_given_up(void **state) {
     tr_h5_direct_close(&d); /* with most of them on their way */
 }
 
+/* A reader that is late finds what was fetched for it, though another that was announced later could not wait for that. */
+static void a_reader_that_is_late(void **state) {
+    h5_direct_t *d = open_here();
+    for (int i = 0; i < 23; i++) assert_true(tr_h5_direct_expect(d, fd, (uint64_t)i * MIB, MIB));
+    for (int i = 12; i < 23; i++) assert_int_equal(take(d, (uint64_t)i * MIB, MIB, MIB), MIB);
+    for (int i = 0; i < 12; i++) assert_int_equal(take(d, (uint64_t)i * MIB, MIB, MIB), MIB);
+    tr_h5_direct_close(&d);
+}
+
 static void a_file_that_refuses(void **state) {
     char byte;
     h5_direct_t *d = open_here();
@@ -163,6 +172,7 @@ int main(void) {
         cmocka_unit_test(ranges_of_all_kinds),
         cmocka_unit_test(only_what_was_announced),
         cmocka_unit_test(what_nobody_takes_is_given_up),
+        cmocka_unit_test(a_reader_that_is_late),
         cmocka_unit_test(a_file_that_refuses),
         cmocka_unit_test(behind_the_end),
         cmocka_unit_test(several_readers),
