@@ -35,8 +35,8 @@ bool tr_parse_duration(const char *text, double *out_sec); /* "90", "90s", "10mi
 
 /* UTF-8. The bytes of the character at `text` (1 to 4), 0 where it ends or what stands there is none; the character in *out. */
 int tr_utf8_decode(const char *text, uint32_t *out);
-/* How many bytes of `text` are characters, up to the first that are none: strlen where all are. */
-size_t tr_utf8_bytes(const char *text);
+/* How many of the first `most` bytes of `text` are whole characters, up to the end or the first that are none. */
+size_t tr_utf8_bytes(const char *text, size_t most);
 
 /* The candidate nearest to `name` by edit distance, NULL where none is near enough to be a likely typo. */
 const char *tr_nearest(const char *name, const char *const *candidates, size_t count);

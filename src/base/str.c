@@ -73,11 +73,12 @@ int tr_utf8_decode(const char *text, uint32_t *out) {
     return bytes;
 }
 
-size_t tr_utf8_bytes(const char *text) {
-    const char *at = text;
+size_t tr_utf8_bytes(const char *text, size_t most) {
+    size_t count = 0;
     uint32_t code;
-    for (int bytes; (bytes = tr_utf8_decode(at, &code)) > 0;) at += bytes;
-    return (size_t)(at - text);
+    for (int bytes; count < most && (bytes = tr_utf8_decode(text + count, &code)) > 0; count += (size_t)bytes)
+        if ((size_t)bytes > most - count) break;
+    return count;
 }
 
 #define MAX_NAME 63 /* longer ones are no typos of ours */

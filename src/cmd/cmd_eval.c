@@ -101,9 +101,7 @@ static const char *class_text(const eval_t *e, int64_t i, char text[64]) {
     const char *const *names = i < e->t.s->info.classes ? tr_class_names(&e->t.s->info) : NULL;
     snprintf(text, 64, "%lld", (long long)i);
     if (!names || strcmp(names[i], text) == 0) return text;
-    size_t bytes = strnlen(names[i], 40);
-    while (bytes > 0 && ((unsigned char)names[i][bytes] & 0xC0) == 0x80) bytes--; /* whole characters */
-    snprintf(text, 64, "%lld %.*s", (long long)i, (int)bytes, names[i]);
+    snprintf(text, 64, "%lld %.*s", (long long)i, (int)tr_utf8_bytes(names[i], 40), names[i]);
     return text;
 }
 

@@ -7,11 +7,11 @@
 #include "trainer/clock.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
+#include "trainer/thread.h"
 #include "watchdog_int.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -309,7 +309,6 @@ static void advance_clock(tr_watchdog_t *w) {
 static void *watchdog_main(void *self) {
     tr_watchdog_t *w = self;
     struct pollfd wait = {.fd = w->wake[0], .events = POLLIN};
-    pthread_setname_np(pthread_self(), "trainer-watch");
     do {
         advance_clock(w);
         look_at_self(w);
@@ -329,16 +328,12 @@ static double tick_for(double timeout_sec) {
 }
 
 static tr_status_t start_thread(tr_watchdog_t *w) {
-    sigset_t all, before;
     if (pipe2(w->wake, O_CLOEXEC) != 0)
         return TR_FAIL(TR_ERR_IO, "The watchdog's pipe could not be made: %s.", strerror(errno));
     w->clock_sec = tr_clock_sec();
     w->now_sec = w->changed_sec = w->own_changed_sec = 1; /* 0 stands for never */
     for (int i = 0; i < w->peer_count; i++) w->peers[i].heard_sec = w->now_sec;
-    sigfillset(&all); /* handlers run where the work is */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int failed = pthread_create(&w->thread, NULL, watchdog_main, w);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    const int failed = tr_thread_start("trainer-watch", watchdog_main, w, &w->thread);
     if (failed == 0) return TR_OK;
     close(w->wake[0]);
     close(w->wake[1]);

@@ -1,8 +1,8 @@
 /* The communication thread: a queue of jobs that it runs one after the other. */
 #include "trainer/mem.h"
+#include "trainer/thread.h"
 #include "world_int.h"
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -35,7 +35,6 @@ static void run_job(tr_worker_t *w, const job_t *job, int64_t number) {
 
 static void *worker_main(void *self) {
     tr_worker_t *w = self;
-    pthread_setname_np(pthread_self(), "trainer-comm");
     pthread_mutex_lock(&w->lock);
     for (;;) {
         while (w->done == w->submitted && !w->stop) pthread_cond_wait(&w->submitted_more, &w->lock);
@@ -73,7 +72,7 @@ tr_status_t tr_worker_start(MPI_Comm comm, tr_worker_t **out) {
     TR_TRY(tr_alloc(sizeof *w, "communication thread", &w));
     w->comm = comm;
     init_locks(w);
-    int failed = pthread_create(&w->thread, NULL, worker_main, w);
+    int failed = tr_thread_start("trainer-comm", worker_main, w, &w->thread);
     if (failed) {
         release(&w);
         return TR_FAIL(TR_ERR_MEMORY,

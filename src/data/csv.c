@@ -141,7 +141,7 @@ static tr_status_t check_text(const tr_csv_t *csv) {
     for (size_t i = 0; i < csv->offset.count; i++) {
         const size_t begin = csv->offset.data[i],
                      end = i + 1 < csv->offset.count ? csv->offset.data[i + 1] : csv->text.count,
-                     bad = begin + tr_utf8_bytes(csv->text.data + begin);
+                     bad = begin + tr_utf8_bytes(csv->text.data + begin, SIZE_MAX);
         if (bad == end - 1) continue;
         const int byte = (unsigned char)csv->text.data[bad];
         const char *guess = byte == 0 || byte >= 0xFE ? "UTF-16" : "ISO-8859-1";

@@ -300,20 +300,14 @@ static void fingerprint(hdf5_t *self) {
     self->base.info.fingerprint = hash;
 }
 
-/* The beginning of `text`, whole characters. */
-static const char *beginning(char *out, size_t bytes, const char *text) {
-    snprintf(out, bytes, "%.*s", (int)bytes - 1, text);
-    out[tr_utf8_bytes(out)] = '\0';
-    return out;
-}
-
 static void describe(hdf5_t *self) {
     tr_dataset_info_t *info = &self->base.info;
     const h5_part_t *part = &self->parts.data[0];
-    char shape[96], more[32] = "", path[71], name[51];
+    const char *path = part->file.path, *name = part->names.x;
+    char shape[96], more[32] = "";
     if (self->parts.count > 1) snprintf(more, sizeof more, " and %d more", self->parts.count - 1);
-    snprintf(info->description, sizeof info->description, "%s%s:/%s, x %s %.40s %.50s, %s%s",
-             beginning(path, sizeof path, part->file.path), more, beginning(name, sizeof name, part->names.x),
+    snprintf(info->description, sizeof info->description, "%.*s%s:/%.*s, x %s %.40s %.50s, %s%s",
+             (int)tr_utf8_bytes(path, 70), path, more, (int)tr_utf8_bytes(name, 50), name,
              tr_dtype_name(part->x.dtype), tr_shape_format(&info->field[0].shape, shape), part->x.storage,
              tr_h5_way_text(&part->x), part->file.direct ? " past the page cache" : "");
     info->read_unit = 1;

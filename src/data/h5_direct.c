@@ -1,9 +1,10 @@
 /* Reads past the page cache: announced ranges are fetched by threads of their own into a few buffers. */
 #include "h5_int.h"
 #include "trainer/log.h"
+#include "trainer/thread.h"
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define THREADS     4 /* requests on their way at a time: with one, disk and copies take turns */
@@ -15,6 +16,7 @@
 #define RANGES      1024 /* announced at a time, at most */
 #define LONG_BEFORE 64   /* ranges */
 #define LARGE_PAGE  (2 << 20)
+#define ROOM        ((size_t)RANGE_BYTES + 2 * SECTOR) /* of a buffer */
 
 enum { FREE, QUEUED, READING, READY, COPYING };
 
@@ -102,16 +104,14 @@ static void *work(void *self) {
 }
 
 static tr_status_t start(h5_direct_t *d) {
-    const size_t room = RANGE_BYTES + 2 * SECTOR;
-    sigset_t all, before;
-    TR_TRY(tr_alloc_aligned(TR_COUNT(d->buffer) * room, LARGE_PAGE, "reads past the page cache", &d->block));
+    TR_TRY(tr_alloc_aligned(TR_COUNT(d->buffer) * ROOM, LARGE_PAGE, "reads past the page cache", &d->block));
     /* few long stretches of memory: short requests to the disk */
-    tr_use_large_pages(d->block, TR_COUNT(d->buffer) * room);
-    for (size_t i = 0; i < TR_COUNT(d->buffer); i++) d->buffer[d->free_count++] = d->block + i * room;
-    sigfillset(&all); /* signals are for the thread that runs the loop */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (d->threads < THREADS && !pthread_create(&d->thread[d->threads], NULL, work, d)) d->threads++;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    tr_use_large_pages(d->block, TR_COUNT(d->buffer) * ROOM);
+    /* The child of a fork would take the pages that a disk writes to away from us, in kernels before 5.19. */
+    madvise(d->block, TR_COUNT(d->buffer) * ROOM, MADV_DONTFORK);
+    for (size_t i = 0; i < TR_COUNT(d->buffer); i++) d->buffer[d->free_count++] = d->block + i * ROOM;
+    while (d->threads < THREADS && !tr_thread_start("trainer-read", work, d, &d->thread[d->threads]))
+        d->threads++;
     return TR_OK;
 }
 
@@ -137,6 +137,7 @@ void tr_h5_direct_close(h5_direct_t **direct) {
     pthread_cond_destroy(&d->done);
     pthread_cond_destroy(&d->work);
     pthread_mutex_destroy(&d->lock);
+    if (d->block) madvise(d->block, TR_COUNT(d->buffer) * ROOM, MADV_DOFORK);
     tr_free(&d->block);
     tr_free(&d);
 }

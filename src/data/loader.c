@@ -2,7 +2,7 @@
 #include "loader_int.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"
-#include <signal.h>
+#include "trainer/thread.h"
 #include <string.h>
 #include <unistd.h>
 
@@ -290,17 +290,12 @@ static tr_status_t allocate(tr_loader_t *l) {
 }
 
 static tr_status_t start_workers(tr_loader_t *l) {
-    sigset_t all, before;
     int error = 0;
-    /* Signals are for the thread that runs the loop. */
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (int w = 0; w < l->params.workers && !error; w++) {
         l->worker[w].loader = l;
-        error = pthread_create(&l->worker[w].thread, NULL, work, &l->worker[w]);
+        error = tr_thread_start("trainer-load", work, &l->worker[w], &l->worker[w].thread);
         l->workers_started += !error;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error ? TR_FAIL(TR_ERR_MEMORY, "Cannot start %d reading threads: %s. Lower data.workers.",
                            l->params.workers, strerror(error))
                  : TR_OK;

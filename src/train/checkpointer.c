@@ -2,9 +2,9 @@
 #include "checkpoint_int.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
+#include "trainer/thread.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -74,7 +74,6 @@ static void save(tr_checkpointer_t *c) {
 
 static void *writer_main(void *self) {
     tr_checkpointer_t *c = self;
-    pthread_setname_np(pthread_self(), "trainer-save");
     setpriority(PRIO_PROCESS, (id_t)gettid(), WRITER_NICE);
     pthread_mutex_lock(c->lock);
     for (;;) {
@@ -149,7 +148,7 @@ static tr_status_t start(tr_checkpointer_t *c, const tr_checkpointer_params_t *p
     TR_TRY(tr_alloc(sizeof *c->lock, "checkpoint writer", &c->lock));
     pthread_mutex_init(c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
-    int failed = pthread_create(&c->thread, NULL, writer_main, c);
+    int failed = tr_thread_start("trainer-save", writer_main, c, &c->thread);
     return failed ? TR_FAIL(TR_ERR_MEMORY, "The checkpoint writer's thread could not be started: %s.",
                             strerror(failed))
                   : TR_OK;

@@ -10,10 +10,8 @@ tr_status_t tr_field_moments(tr_dataset_t *data, int field, int64_t bytes, tr_fi
                   wanted = bytes / one < n ? bytes / one + 1 : n, pieces = (wanted + rows - 1) / rows,
                   width = last < 0 ? 1 : f->shape.dim[last], elems = one / (int64_t)tr_dtype_bytes(f->dtype);
     char *raw = NULL;
-    double *values = NULL;
     *m = (tr_field_moments_t){.count = width <= TR_TARGETS_MAX ? (int)width : 1};
     tr_status_t status = tr_alloc((size_t)(rows * one), "values", &raw);
-    if (status == TR_OK) status = tr_alloc((size_t)(rows * elems) * sizeof *values, "values", &values);
     for (int64_t p = 0; p < pieces && status == TR_OK; p++) {
         void *dst[TR_DATASET_MAX_FIELDS] = {0};
         const int64_t first = n * p / pieces, behind = n * (p + 1) / pieces - first,
@@ -21,10 +19,8 @@ tr_status_t tr_field_moments(tr_dataset_t *data, int field, int64_t bytes, tr_fi
         dst[field] = raw;
         status = data->ops->read(data, first, count, dst);
         if (status != TR_OK) break;
-        tr_convert(f->dtype, raw, count * elems, TR_F64, values);
-        tr_stats_add(m->of, m->count, values, count * elems / m->count);
+        tr_stats_add_values(m->of, m->count, f->dtype, raw, count * elems);
     }
     tr_free(&raw);
-    tr_free(&values);
     return status;
 }

@@ -109,7 +109,10 @@ static void utf8_is_told_from_bytes(void **state) {
         {"\xff\xfe", 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_int_equal(tr_utf8_bytes(cases[i].text), cases[i].bytes);
+        assert_int_equal(tr_utf8_bytes(cases[i].text, SIZE_MAX), cases[i].bytes);
+    const size_t whole[] = {0, 0, 0, 3, 4, 4, 6, 6}; /* of U+732B, a, U+00FC */
+    for (size_t most = 0; most < sizeof whole / sizeof *whole; most++)
+        assert_int_equal(tr_utf8_bytes("\xe7\x8c\xab\x61\xc3\xbc", most), whole[most]);
     uint32_t code = 0;
     assert_int_equal(tr_utf8_decode("\xe7\x8c\xab!", &code), 3);
     assert_int_equal(code, 0x732b);
