@@ -52,6 +52,10 @@ typedef struct {
     /* Rows done, of `total`; 0: not known yet. What it returns but TR_OK ends the import and is returned. NULL: none */
     tr_status_t (*progress)(void *self, int64_t done, int64_t total);
     void *self;
+    /* csv: what stands between columns, and '.' or ',' in numbers; 0: ',' and '.' */
+    char delimiter, decimal;
+    /* Gets what y became: "3 classes (ant, bee, cow)"; nothing where there is none. NULL: not wanted */
+    tr_str_t *y;
 } tr_import_params_t;
 
 typedef struct {

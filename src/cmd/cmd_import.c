@@ -3,6 +3,7 @@
 #include "trainer/clock.h"
 #include "trainer/datafile.h"
 
+#include <ctype.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +18,7 @@ typedef struct {
     double begin_sec, shown_sec;
     int64_t done;
     bool shown;
+    tr_str_t y; /* what it became */
 } counter_t;
 
 /* The signal that came; 0: none. */
@@ -59,6 +61,26 @@ static tr_status_t number(const char *option, const char *text, int64_t least, i
                    (long long)least, text ? text : "nothing");
 }
 
+static tr_status_t delimiter(const char *text, char *out) {
+    if (text && (!strcmp(text, "tab") || !strcmp(text, "\\t"))) text = "\t";
+    const unsigned char c = text && strlen(text) == 1 ? (unsigned char)*text : '\0';
+    if (c == '\t' || c == ' ' || (ispunct(c) && !strchr("\"+-._", c))) {
+        *out = *text;
+        return TR_OK;
+    }
+    return TR_FAIL(TR_ERR_USAGE,
+                   "--delimiter: expected what stands between columns, such as ';' or tab, found '%s'.",
+                   text ? text : "nothing");
+}
+
+static tr_status_t decimal(const char *text, char *out) {
+    if (text && (!strcmp(text, ".") || !strcmp(text, ","))) {
+        *out = text[0];
+        return TR_OK;
+    }
+    return TR_FAIL(TR_ERR_USAGE, "--decimal: expected '.' or ',', found '%s'.", text ? text : "nothing");
+}
+
 /* One option, and what follows it; *used is how many arguments that were, 0 where argv[0] is none. */
 static tr_status_t option(char **argv, tr_import_params_t *p, int *used) {
     const char *name = argv[0], *value = argv[1];
@@ -71,6 +93,8 @@ static tr_status_t option(char **argv, tr_import_params_t *p, int *used) {
     }
     if (!strcmp(name, "--samples")) return number(name, value, 1, &p->samples);
     if (!strcmp(name, "--classes")) return number(name, value, 0, &p->classes);
+    if (!strcmp(name, "--delimiter")) return delimiter(value, &p->delimiter);
+    if (!strcmp(name, "--decimal")) return decimal(value, &p->decimal);
     if (!strcmp(name, "--seed")) {
         TR_TRY(number(name, value, 0, &seed));
         p->seed = (uint64_t)seed;
@@ -120,6 +144,7 @@ static void report(const counter_t *counter) {
     if (stat(counter->out, &status)) return;
     printf("%s: %lld %s, %s, in %.1f s\n", counter->out, (long long)counter->done, counter->unit,
            tr_format_bytes((double)status.st_size, bytes), tr_clock_sec() - counter->begin_sec);
+    if (counter->y.text) printf("y: %s\n", counter->y.text);
 }
 
 /* How it went. Whoever sent a signal sees that the process ended by it: a script ends with its program. */
@@ -157,7 +182,8 @@ tr_status_t cmd_import(int argc, char **argv) {
     int count;
     size_t importers;
     counter_t counter = {.what = "import", .unit = "samples", .begin_sec = tr_clock_sec()};
-    tr_import_params_t p = {.samples = -1, .classes = -1, .progress = count_rows, .self = &counter};
+    tr_import_params_t p = {
+        .samples = -1, .classes = -1, .progress = count_rows, .self = &counter, .y = &counter.y};
     const tr_importer_t *importer = NULL, *const *list = tr_importer_list(&importers);
     TR_TRY(arguments(argc, argv, &p, names, 3, &count));
     for (size_t i = 0; count && i < importers; i++)
@@ -168,7 +194,9 @@ tr_status_t cmd_import(int argc, char **argv) {
     p.what = names[1];
     counter.out = names[2];
     watch_signals();
-    return finish(&counter, importer->run(names[1], names[2], &p));
+    tr_status_t status = finish(&counter, importer->run(names[1], names[2], &p));
+    tr_str_free(&counter.y);
+    return status;
 }
 
 tr_status_t cmd_repack(int argc, char **argv) {

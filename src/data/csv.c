@@ -1,4 +1,7 @@
-/* Comma-separated values (RFC 4180, and blanks around fields) in UTF-8: quoted fields may hold commas, doubled quotes and line ends. */
+/*
+ * Comma-separated values (RFC 4180, and blanks around fields) in UTF-8, or another character between them: quoted fields may hold it, doubled
+ * quotes and line ends.
+ */
 #include "import_int.h"
 #include "trainer/str.h"
 #include <string.h>
@@ -13,6 +16,7 @@ struct tr_csv {
     gzFile file;
     char *name;
     char *buffer;
+    char delimiter;
     int filled, at;
     int64_t line, next_line;
     TR_VEC(char) text;     /* the row's fields, each terminated */
@@ -20,7 +24,7 @@ struct tr_csv {
     TR_VEC(char *) field;
 };
 
-tr_status_t tr_csv_open(int fd, const char *name, tr_csv_t **out) {
+tr_status_t tr_csv_open(int fd, const char *name, char delimiter, tr_csv_t **out) {
     tr_csv_t *csv = NULL;
     tr_status_t status = tr_alloc(sizeof *csv, "CSV file", &csv);
     *out = NULL;
@@ -29,6 +33,7 @@ tr_status_t tr_csv_open(int fd, const char *name, tr_csv_t **out) {
         return status;
     }
     csv->next_line = 1;
+    csv->delimiter = delimiter;
     csv->file = gzdopen(fd, "rb");
     if (!csv->file) close(fd);
     status =
@@ -108,13 +113,14 @@ static tr_status_t quoted_part(tr_csv_t *csv) {
 
 /* One row into text and offset; *out_end where the file ends behind it. */
 static tr_status_t scan_row(tr_csv_t *csv, bool *out_end) {
+    const char delimiter = csv->delimiter;
     size_t begin = 0;
     bool quoted = false;
     *out_end = false;
     for (int c;;) {
         TR_TRY(next(csv, &c));
         bool blank = c == ' ' || c == '\t', empty = csv->text.count == begin;
-        if (c == '\n' || c == -1 || c == ',') {
+        if (c == '\n' || c == -1 || c == delimiter) {
             if (csv->text.count > begin && csv->text.data[csv->text.count - 1] == '\r' && c == '\n' &&
                 !quoted)
                 csv->text.count--;
@@ -123,7 +129,7 @@ static tr_status_t scan_row(tr_csv_t *csv, bool *out_end) {
             quoted = false;
             csv->next_line += c == '\n';
             *out_end = c == -1;
-            if (c != ',') return TR_OK;
+            if (c != delimiter) return TR_OK;
         } else if (c == '"' && empty && !quoted) {
             quoted = true;
             TR_TRY(quoted_part(csv));

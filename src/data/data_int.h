@@ -3,6 +3,7 @@
 #define DATA_INT_H
 
 #include "trainer/data.h"
+#include "trainer/str.h"
 
 static inline int64_t min64(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -16,6 +17,9 @@ static inline int64_t ceil_div(int64_t a, int64_t b) {
 
 /* "28x28x1" as a shape; `key` is named in the error. */
 tr_status_t tr_data_parse_shape(const char *key, const char *text, tr_shape_t *out);
+
+/* The names with commas between them; of many, and of long ones, a part. */
+void tr_names_say(const char *const *name, int64_t count, tr_str_t *out);
 
 /* The part of `whole` that data.valid_fraction keeps for validation, or that which it leaves for training. Takes over `whole` where it does not fail. */
 tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid, tr_dataset_t **out);

@@ -1,4 +1,4 @@
-/* The list of importers, and the moments that they leave in the file. */
+/* The list of importers, the moments that they leave in the file, and what they say of y. */
 #include "import_int.h"
 #include <math.h>
 
@@ -30,4 +30,23 @@ tr_status_t tr_moments_write(const tr_moments_t *m, tr_writer_t *writer) {
     }
     TR_TRY(tr_writer_numbers(writer, "/", "mean", m->channels, mean));
     return tr_writer_numbers(writer, "/", "std", m->channels, std);
+}
+
+void tr_import_say_classes(const tr_import_params_t *params, int64_t count, const char *const *names) {
+    if (!params->y) return;
+    tr_str_printf(params->y, "%lld class%s (", (long long)count, count == 1 ? "" : "es");
+    if (names)
+        tr_names_say(names, count, params->y);
+    else
+        tr_str_printf(params->y, count > 1 ? "0 to %lld" : "%lld", (long long)count - 1);
+    tr_str_append(params->y, ")");
+}
+
+void tr_import_say_numbers(const tr_import_params_t *params, int64_t count, const tr_stats_t *stats) {
+    if (!params->y) return;
+    if (count > 1)
+        tr_str_printf(params->y, "%lld numbers to predict", (long long)count);
+    else
+        tr_str_printf(params->y, "a number to predict, mean %.6g, deviation %.6g", stats->mean,
+                      tr_stats_deviation(stats));
 }

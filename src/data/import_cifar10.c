@@ -97,6 +97,7 @@ static tr_status_t copy_all(import_t *m) {
     TR_TRY(tr_writer_array(m->writer, "test/y", TR_U8, testing, &scalar, &test[1]));
     for (int f = 0; f < FILES; f++) TR_TRY(copy_file(m, f, f < FILES - 1 ? train : test));
     TR_TRY(tr_moments_write(&m->moments, m->writer));
+    tr_import_say_classes(m->params, 10, names);
     return tr_writer_texts(m->writer, "/", "class_names", 10, names);
 }
 

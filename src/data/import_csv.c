@@ -17,11 +17,20 @@
 
 #define MAX_NAMES   4096
 #define MAX_COLUMNS 4000 /* whose names an attribute has room for */
+#define MANY        20   /* classes: more may be numbers to predict */
+#define STEPS       256 /* a column whose range 32-bit floats round by more than a part of so many has lost much */
+#define SAID        3 /* columns that are rounded */
+
+typedef struct {
+    double value;              /* in this row */
+    double min, max, rounding; /* the most that 32-bit floats change a value by */
+} column_t;
 
 typedef struct {
     const tr_import_params_t *params;
     const char *path;
     tr_csv_t *csv;
+    char delimiter, decimal;
     bool header, hash;          /* hash: the first row begins with # */
     int columns, inputs, label; /* label: its column, -1: none */
     char *label_name;
@@ -31,9 +40,11 @@ typedef struct {
     double largest;
     TR_VEC(char *) names; /* distinct labels, up to one more than MAX_NAMES; sorted after the first pass */
     tr_moments_t moments;
+    tr_stats_t targets;
     tr_writer_t *writer;
     int x[2], y[2];
-    float *row; /* [columns] */
+    column_t *column; /* [columns] */
+    float *row;       /* [columns], of inputs */
 } import_t;
 
 static tr_status_t refuse_hdf5(const import_t *m, int fd) {
@@ -55,17 +66,90 @@ static tr_status_t open_csv(import_t *m) {
         return TR_FAIL(errno == ENOENT ? TR_ERR_NOINPUT : TR_ERR_IO, "cannot open '%s': %s.", m->path,
                        strerror(errno));
     tr_status_t status = refuse_hdf5(m, fd);
-    if (status == TR_OK) return tr_csv_open(fd, m->path, &m->csv);
+    if (status == TR_OK) return tr_csv_open(fd, m->path, m->delimiter, &m->csv);
     close(fd);
     return status;
 }
 
+/* -- numbers --------------------------------------------------------------------------------------------- */
+
+/* With a decimal comma a point is none: it would separate thousands. */
+static bool parse_number(const import_t *m, const char *text, double *out) {
+    char with_point[160];
+    if (m->decimal == '.') return tr_parse_float(text, out);
+    if (strchr(text, '.') || strlen(text) >= sizeof with_point) return false;
+    strcpy(with_point, text);
+    with_point[strcspn(text, ",")] = text[strcspn(text, ",")] ? '.' : '\0';
+    return tr_parse_float(with_point, out);
+}
+
+static bool is_missing(const char *text) {
+    static const char *const usual[] = {"",  "NA", "N/A", "#N/A", "NaN",  "null", "none",
+                                        "?", "-",  ".",   "inf",  "-inf", "+inf"};
+    for (size_t i = 0; i < TR_COUNT(usual); i++)
+        if (!strcasecmp(text, usual[i])) return true;
+    return false;
+}
+
+/* A number that is too large for 32-bit floats, or even for doubles. */
+static bool is_beyond(const import_t *m, const char *text) {
+    double value;
+    char *end;
+    if (parse_number(m, text, &value)) return !isfinite((float)value);
+    value = strtod(text, &end);
+    return *end == '\0' && isinf(value);
+}
+
+/* What may stand between columns of `text` beside the delimiter; 0: nothing of the kind. */
+static char other_delimiter(const import_t *m, const char *text) {
+    for (const char *c = ";\t|,"; *c; c++)
+        if (*c != m->delimiter && strchr(text, *c)) return *c;
+    return '\0';
+}
+
+/* As --delimiter takes it. */
+static const char *delimiter_text(char c, char text[4]) {
+    snprintf(text, 4, c == '\t' ? "tab" : "'%c'", c);
+    return text;
+}
+
+static void say_remedy(const import_t *m, const char *text, char *out, size_t room) {
+    const char other = other_delimiter(m, text);
+    char option[4];
+    if (is_missing(text))
+        snprintf(out, room, "fill it in (usual: the column's mean)");
+    else if (other && other != ',')
+        snprintf(out, room, "add --delimiter %s, if that stands between columns",
+                 delimiter_text(other, option));
+    else if (m->decimal == '.' && strchr(text, ','))
+        snprintf(
+            out, room,
+            "add --decimal ',', if the comma is the decimal point, and leave out separators of thousands");
+    else if (m->decimal == ',' && strchr(text, '.'))
+        snprintf(out, room,
+                 "with --decimal ',' the comma is the decimal point: leave out separators of thousands");
+    else if (is_beyond(m, text))
+        snprintf(out, room, "scale the column (another unit, the logarithm)");
+    else
+        snprintf(out, room, "write texts as numbers");
+}
+
+static tr_status_t fail_cell(const import_t *m, const char *text, int column) {
+    char found[64] = "the cell is empty", remedy[128];
+    if (*text) snprintf(found, sizeof found, "found '%.40s'", text);
+    say_remedy(m, text, remedy, sizeof remedy);
+    return TR_FAIL(TR_ERR_DATA,
+                   "'%s', line %lld, column %d: %s, where a number that a 32-bit float can hold is expected; "
+                   "%s, or leave the row or the column out.",
+                   m->path, (long long)tr_csv_line(m->csv), column, found, remedy);
+}
+
 /* -- the label's column ---------------------------------------------------------------------------------- */
 
-static bool is_header(char *const *field, int count) {
+static bool is_header(const import_t *m, char *const *field, int count) {
     double value;
     for (int i = 0; i < count; i++)
-        if (tr_parse_float(field[i], &value)) return false;
+        if (parse_number(m, field[i], &value)) return false;
     return true;
 }
 
@@ -100,28 +184,28 @@ static tr_status_t choose_label(import_t *m, char *const *field) {
     return TR_ERR_CONFIG;
 }
 
-/* What stands between values where it is no comma; NULL: nothing of the kind. */
-static const char *other_separator(const char *text) {
-    return strchr(text, ';') ? "';'" : strchr(text, '\t') ? "a tab" : NULL;
-}
-
 static tr_status_t fail_one_column(const import_t *m, const char *text) {
-    const char *separator = other_separator(text);
+    const char other = other_delimiter(m, text);
+    char expected[4], found[4];
+    delimiter_text(m->delimiter, expected);
+    delimiter_text(other, found);
     if (m->hash)
         return TR_FAIL(
             TR_ERR_DATA,
             "'%s': its first row begins with '#' and has one column: remove it, if it is a comment; "
-            "names of columns, or numbers, with commas between them are expected.",
-            m->path);
-    if (separator)
-        return TR_FAIL(TR_ERR_DATA,
-                       "'%s': its first row has no comma, but %s; write the table with commas between the "
-                       "columns, and points in its numbers.",
-                       m->path, separator);
+            "names of columns, or numbers, with %s between them are expected.",
+            m->path, expected);
+    if (other)
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "'%s', line %lld: expected columns with %s between them, found one with %s in it: add "
+            "--delimiter %s, if that stands between columns%s.",
+            m->path, (long long)tr_csv_line(m->csv), expected, found, found,
+            other == ',' || m->decimal == ',' ? "" : ", and --decimal ',', if numbers are written as 1,5");
     return TR_FAIL(TR_ERR_DATA,
-                   "'%s': its first row has one column; inputs and a label with commas between them are "
-                   "expected. Without labels: --label none.",
-                   m->path);
+                   "'%s': its first row has one column; inputs and a label with %s between them are "
+                   "expected (--delimiter names another character). Without labels: --label none.",
+                   m->path, expected);
 }
 
 /* A header that is written as a comment begins with # before its first name. */
@@ -137,10 +221,11 @@ static tr_status_t note_inputs(import_t *m, char *const *field) {
 static tr_status_t first_row(import_t *m, char *const *field, int count) {
     m->columns = count;
     m->hash = field[0][0] == '#';
-    m->header = is_header(field, count);
+    m->header = is_header(m, field, count);
+    if (count == 1 && !(m->params->label && !strcmp(m->params->label, "none")))
+        return fail_one_column(m, field[0]);
     TR_TRY(choose_label(m, field));
     m->inputs = count - (m->label >= 0);
-    if (!m->inputs) return fail_one_column(m, field[0]);
     if (m->header) TR_TRY(note_inputs(m, field));
     if (m->header && m->label >= 0) TR_TRY(tr_strdup(field[m->label], &m->label_name));
     if (m->label >= 0)
@@ -148,46 +233,32 @@ static tr_status_t first_row(import_t *m, char *const *field, int count) {
                 m->header ? m->label_name : "", m->header ? "'" : "",
                 m->params->label ? "" : "; --label names another, --label none says that there is none");
     m->moments.channels = m->inputs <= TR_CHANNELS_MAX ? m->inputs : 0;
+    TR_TRY(tr_alloc((size_t)count * sizeof *m->column, "columns", &m->column));
     return tr_alloc((size_t)count * sizeof *m->row, "a row", &m->row);
 }
 
 /* -- rows ------------------------------------------------------------------------------------------------ */
 
-static bool is_missing(const char *text) {
-    static const char *const usual[] = {"", "NA", "N/A", "#N/A", "NaN", "null", "none", "?", "-", "."};
-    for (size_t i = 0; i < TR_COUNT(usual); i++)
-        if (!strcasecmp(text, usual[i])) return true;
-    return false;
-}
-
-static tr_status_t fail_cell(const import_t *m, const char *text, int column) {
-    const char *separator = other_separator(text);
-    char found[64] = "the cell is empty", remedy[128] = "fill it in (usual: the column's mean)";
-    if (*text) snprintf(found, sizeof found, "found '%.40s'", text);
-    if (separator)
-        snprintf(remedy, sizeof remedy,
-                 "columns have commas between them, not %s, and numbers have points; write the table so",
-                 separator);
-    else if (!is_missing(text))
-        snprintf(remedy, sizeof remedy, "write texts as numbers");
-    return TR_FAIL(TR_ERR_DATA,
-                   "'%s', line %lld, column %d: %s, where a number that a 32-bit float can hold is expected; "
-                   "%s, or leave "
-                   "the row or the column out.",
-                   m->path, (long long)tr_csv_line(m->csv), column, found, remedy);
+static tr_status_t fail_count(const import_t *m, char *const *field, int count) {
+    char remedy[64] = "", option[4], other = '\0';
+    for (int i = 0; i < count && !other; i++) other = other_delimiter(m, field[i]);
+    if (m->hash)
+        snprintf(remedy, sizeof remedy, " and begins with '#': remove it, if it is a comment");
+    else if (other && other != ',')
+        snprintf(remedy, sizeof remedy, ": add --delimiter %s, if that stands between columns",
+                 delimiter_text(other, option));
+    return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d%s.", m->path,
+                   (long long)tr_csv_line(m->csv), count, count == 1 ? "" : "s", m->columns, remedy);
 }
 
 static tr_status_t parse_row(import_t *m, char *const *field, int count) {
-    if (count != m->columns)
-        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d%s.", m->path,
-                       (long long)tr_csv_line(m->csv), count, count == 1 ? "" : "s", m->columns,
-                       m->hash ? " and begins with '#': remove it, if it is a comment" : "");
+    if (count != m->columns) return fail_count(m, field, count);
     for (int i = 0, at = 0; i < count; i++) {
-        double value;
+        double *value = &m->column[i].value;
         if (i == m->label) continue;
-        if (!tr_parse_float(field[i], &value) || !isfinite((float)value))
+        if (!parse_number(m, field[i], value) || !isfinite((float)*value))
             return fail_cell(m, field[i], i + 1);
-        m->row[at++] = (float)value;
+        m->row[at++] = (float)*value;
     }
     return TR_OK;
 }
@@ -202,8 +273,9 @@ static int by_name(const void *a, const void *b) {
 }
 
 static tr_status_t note_label(import_t *m, const char *text) {
-    double value;
-    bool number = tr_parse_float(text, &value);
+    double value = 0;
+    bool number = parse_number(m, text, &value);
+    m->column[m->label].value = value;
     if (!*text)
         return TR_FAIL(
             TR_ERR_DATA,
@@ -223,9 +295,22 @@ static tr_status_t note_label(import_t *m, const char *text) {
     return status;
 }
 
+static void note_columns(import_t *m) {
+    for (int i = 0; i < m->columns; i++) {
+        column_t *column = &m->column[i];
+        const double value = column->value, rounding = fabs(value - (double)(float)value);
+        if (m->seen == 0) column->min = column->max = value;
+        if (value < column->min) column->min = value;
+        if (value > column->max) column->max = value;
+        if (rounding > column->rounding) column->rounding = rounding;
+    }
+    if (m->label >= 0) tr_stats_add(&m->targets, 1, &m->column[m->label].value, 1);
+}
+
 static tr_status_t note_row(import_t *m, char *const *field, int count) {
     TR_TRY(parse_row(m, field, count));
     if (m->label >= 0) TR_TRY(note_label(m, field[m->label]));
+    note_columns(m);
     int group = group_of_row(m, m->seen++);
     if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, 0));
     m->rows[group]++;
@@ -233,21 +318,24 @@ static tr_status_t note_row(import_t *m, char *const *field, int count) {
     return TR_OK;
 }
 
-/* Numbers among which some are missing would become classes, each number one. */
-static tr_status_t check_missing(const import_t *m) {
-    const char *missing = NULL;
+/* Numbers among which some are missing, infinite or written in another way would become classes, each number one. */
+static tr_status_t check_names(const import_t *m) {
+    const char *odd = NULL;
+    char remedy[128] = "leave rows without a label out";
+    import_t other = *m;
+    other.decimal = m->decimal == '.' ? ',' : '.';
     for (size_t i = 0; i < m->names.count; i++) {
+        const char *name = m->names.data[i];
         double value;
-        if (is_missing(m->names.data[i]))
-            missing = m->names.data[i];
-        else if (!tr_parse_float(m->names.data[i], &value))
-            return TR_OK;
+        if (parse_number(m, name, &value)) continue;
+        if (!is_missing(name) && !is_beyond(m, name) && !parse_number(&other, name, &value)) return TR_OK;
+        if (!odd || is_missing(odd)) odd = name;
     }
-    if (!missing || m->names.count < 3) return TR_OK; /* one number and "none" may be two classes */
-    return TR_FAIL(
-        TR_ERR_DATA,
-        "'%s': its labels (column %d) are numbers but for '%.40s': leave rows without a label out.", m->path,
-        m->label + 1, missing);
+    if (!odd || (is_missing(odd) && m->names.count < 3))
+        return TR_OK; /* one number and "none" may be classes */
+    if (!is_missing(odd)) say_remedy(m, odd, remedy, sizeof remedy);
+    return TR_FAIL(TR_ERR_DATA, "'%s': its labels (column %d) are numbers but for '%.40s': %s.", m->path,
+                   m->label + 1, odd, remedy);
 }
 
 static tr_status_t first_pass(import_t *m) {
@@ -264,7 +352,7 @@ static tr_status_t first_pass(import_t *m) {
         TR_TRY(tr_csv_row(m->csv, &field, &count));
     }
     if (!m->seen) return TR_FAIL(TR_ERR_DATA, "'%s' has a header, but no rows.", m->path);
-    TR_TRY(check_missing(m));
+    TR_TRY(check_names(m));
     if (m->label >= 0 && !m->numbers && m->names.count > MAX_NAMES)
         return TR_FAIL(
             TR_ERR_DATA,
@@ -292,7 +380,8 @@ static tr_status_t make_arrays(import_t *m) {
 static tr_status_t write_label(import_t *m, const char *text, int group) {
     double value = 0;
     if (m->numbers) {
-        tr_parse_float(text, &value);
+        parse_number(m, text, &value);
+        if (!isfinite((float)value)) return fail_cell(m, text, m->label + 1);
     } else {
         char *const *found = bsearch(&text, m->names.data, m->names.count, sizeof *m->names.data, by_name);
         if (!found) return TR_FAIL(TR_ERR_DATA, "'%s' changed while it was read.", m->path);
@@ -306,8 +395,7 @@ static tr_status_t write_row(import_t *m, char *const *field, int count) {
     int group = group_of_row(m, m->seen++);
     TR_TRY(parse_row(m, field, count));
     TR_TRY(tr_writer_append(m->writer, m->x[group], 1, m->row));
-    if (m->seen % IMPORT_ROWS == 0)
-        TR_TRY(tr_import_progress(m->params, m->seen, m->rows[0] + m->rows[1]));
+    if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, m->rows[0] + m->rows[1]));
     return m->label >= 0 ? write_label(m, field[m->label], group) : TR_OK;
 }
 
@@ -339,13 +427,55 @@ static tr_status_t second_pass(import_t *m) {
     return tr_writer_commit(m->writer);
 }
 
+/* -- what became of it ----------------------------------------------------------------------------------- */
+
+static const char *column_name(const import_t *m, int column) {
+    if (!m->header) return "";
+    return column == m->label ? m->label_name
+                              : m->input_names.name[column - (m->label >= 0 && column > m->label)];
+}
+
+static void warn_rounded(const import_t *m) {
+    int rounded = 0;
+    for (int i = 0; i < m->columns; i++) {
+        const column_t *column = &m->column[i];
+        const double range = column->max - column->min;
+        if (i == m->label && (!m->numbers || m->whole)) continue;
+        if (range == 0 || column->rounding <= range / STEPS || ++rounded > SAID) continue;
+        TR_WARN(
+            "'%s', column %d%s%s%s: its values are from %.15g to %.15g, and 32-bit floats round them by up "
+            "to %.3g: subtract a number near them, in every table alike, or leave the column out, if it "
+            "only tells rows apart",
+            m->path, i + 1, m->header ? ", '" : "", column_name(m, i), m->header ? "'" : "", column->min,
+            column->max, column->rounding);
+    }
+    if (rounded > SAID) TR_WARN("'%s': the same of %d more columns", m->path, rounded - SAID);
+}
+
+static void say_y(const import_t *m) {
+    if (m->label < 0) return;
+    if (!m->numbers)
+        tr_import_say_classes(m->params, (int64_t)m->names.count, (const char *const *)m->names.data);
+    else if (!m->whole)
+        tr_import_say_numbers(m->params, 1, &m->targets);
+    else
+        tr_import_say_classes(m->params, (int64_t)m->largest + 1, NULL);
+    if (m->params->y && m->numbers && m->whole && m->largest >= MANY)
+        tr_str_append(m->params->y, "; if they are numbers to predict, train with data.classes=0");
+}
+
 static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
-    import_t m = {.params = params, .path = in};
+    import_t m = {.params = params,
+                  .path = in,
+                  .delimiter = params->delimiter ? params->delimiter : ',',
+                  .decimal = params->decimal ? params->decimal : '.'};
     tr_status_t status;
     TR_TRY_GOTO(first_pass(&m), done);
     TR_TRY_GOTO(tr_writer_create(out, &params->writer, &m.writer), done);
     TR_TRY_GOTO(make_arrays(&m), done);
     TR_TRY_GOTO(second_pass(&m), done);
+    warn_rounded(&m);
+    say_y(&m);
 done:
     tr_writer_destroy(&m.writer);
     tr_csv_close(&m.csv);
@@ -354,13 +484,18 @@ done:
     tr_names_free(&m.input_names);
     tr_free(&m.label_name);
     tr_free(&m.row);
+    tr_free(&m.column);
     return status;
 }
 
 const tr_importer_t tr_importer_csv = {
-    "csv", "IN.csv OUT.h5 [--label NAME|INDEX|none] [--test-fraction PART] [--seed N]",
+    "csv",
+    "IN.csv OUT.h5 [--label NAME|INDEX|none] [--delimiter CHARACTER|tab] [--decimal .|,] [--test-fraction "
+    "PART] [--seed N]",
     "A table of numbers, with a header or without. Labels may be whole "
     "numbers, other numbers (regression) or texts; none: rows to predict for. "
+    "--delimiter ';' --decimal ',': where columns have semicolons between them (tab: tabs) and numbers are "
+    "written as 1,5. "
     "--test-fraction 0.1 keeps a tenth of the rows for the test, drawn by --seed (0); without it there are "
     "no test data.",
     run};

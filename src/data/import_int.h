@@ -23,6 +23,10 @@ static inline tr_status_t tr_import_progress(const tr_import_params_t *params, i
     return params->progress ? params->progress(params->self, done, total) : TR_OK;
 }
 
+/* Tell params->y what y is, once the file is written: classes, called 0, 1, ... where `names` is NULL, or numbers to predict, `count` a sample. */
+void tr_import_say_classes(const tr_import_params_t *params, int64_t count, const char *const *names);
+void tr_import_say_numbers(const tr_import_params_t *params, int64_t count, const tr_stats_t *stats);
+
 /* -- idx.c: the format of MNIST's files ------------------------------------------------------------------ */
 
 typedef struct tr_idx tr_idx_t;
@@ -38,8 +42,8 @@ void tr_idx_close(tr_idx_t **idx);
 /* -- csv.c: rows of fields ------------------------------------------------------------------------------- */
 
 typedef struct tr_csv tr_csv_t;
-/* Takes over `fd`; gzip or not. */
-tr_status_t tr_csv_open(int fd, const char *name, tr_csv_t **out);
+/* Takes over `fd`; gzip or not. `delimiter` stands between fields. */
+tr_status_t tr_csv_open(int fd, const char *name, char delimiter, tr_csv_t **out);
 /* The next row that is not empty: its fields, unquoted and trimmed, valid until the next call; *out_count 0 at the end. */
 tr_status_t tr_csv_row(tr_csv_t *csv, char ***out_field, int *out_count);
 int64_t tr_csv_line(const tr_csv_t *csv); /* of the last row, from 1 */

@@ -99,6 +99,7 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     TR_TRY_GOTO(copy_group(&m, "test", "t10k", false), done);
     TR_TRY_GOTO(tr_moments_write(&m.moments, m.writer), done);
     TR_TRY_GOTO(tr_writer_numbers(m.writer, "/", "classes", 1, &(double){m.largest + 1}), done);
+    tr_import_say_classes(params, m.largest + 1, NULL);
     TR_TRY_GOTO(tr_writer_commit(m.writer), done);
 done:
     tr_writer_destroy(&m.writer);

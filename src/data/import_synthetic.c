@@ -12,6 +12,7 @@ typedef struct {
     tr_writer_t *writer;
     int64_t samples[2], done;
     tr_moments_t moments;
+    tr_stats_t targets; /* of the training, where they are numbers */
 } import_t;
 
 static tr_status_t digits_group(import_t *m, int group, uint8_t *x, uint8_t *y) {
@@ -47,6 +48,7 @@ static tr_status_t digits(import_t *m) {
     tr_free(&x);
     TR_TRY(status);
     TR_TRY(tr_moments_write(&m->moments, m->writer));
+    tr_import_say_classes(m->params, 10, names);
     return tr_writer_texts(m->writer, "/", "class_names", 10, names);
 }
 
@@ -62,6 +64,7 @@ static tr_status_t noise_group(import_t *m, int group, tr_dataset_t *dataset, ch
         void *dst[] = {x, y};
         TR_TRY(dataset->ops->read(dataset, i, count, dst));
         if (!group) tr_moments_add(&m->moments, fx->dtype, x, count * tr_shape_elems(&fx->shape));
+        if (!group) tr_stats_add_values(&m->targets, 1, fy->dtype, y, count * tr_shape_elems(&fy->shape));
         TR_TRY(tr_writer_append(m->writer, xs, count, x));
         TR_TRY(tr_writer_append(m->writer, ys, count, y));
         m->done += count;
@@ -83,6 +86,10 @@ static tr_status_t noise_split(import_t *m, int group, const tr_data_settings_t 
     if (status == TR_OK) status = noise_group(m, group, dataset, x, y);
     if (status == TR_OK && !group && info->classes)
         status = tr_writer_numbers(m->writer, "/", "classes", 1, &(double){(double)info->classes});
+    if (!group && info->classes)
+        tr_import_say_classes(m->params, info->classes, NULL);
+    else if (!group)
+        tr_import_say_numbers(m->params, tr_shape_elems(&info->field[1].shape), &m->targets);
     tr_free(&x);
     tr_free(&y);
     tr_dataset_close(&dataset);

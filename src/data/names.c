@@ -1,7 +1,6 @@
 /* Names of classes and of inputs: data that give one number two meanings are refused. */
-#include "trainer/data.h"
+#include "data_int.h"
 #include "trainer/mem.h"
-#include "trainer/str.h"
 #include <string.h>
 
 #define SAID 12 /* names of a list in a message */
@@ -31,10 +30,13 @@ const char *const *tr_class_names(const tr_dataset_info_t *info) {
     return names->count == info->classes ? (const char *const *)names->name : NULL;
 }
 
+void tr_names_say(const char *const *name, int64_t count, tr_str_t *out) {
+    for (int64_t i = 0; i < count && i < SAID; i++) tr_str_printf(out, "%s%.60s", i ? ", " : "", name[i]);
+    if (count > SAID) tr_str_append(out, ", ...");
+}
+
 static void say(const tr_names_t *names, tr_str_t *out) {
-    for (int64_t i = 0; i < names->count && i < SAID; i++)
-        tr_str_printf(out, "%s%.60s", i ? ", " : "", names->name[i]);
-    if (names->count > SAID) tr_str_append(out, ", ...");
+    tr_names_say((const char *const *)names->name, names->count, out);
 }
 
 static tr_status_t fail(int list, int64_t at, const tr_names_t *expected, const tr_names_t *found) {

@@ -28,9 +28,31 @@ said() { printf "$1" >odd.csv && call 65 import csv odd.csv e.h5 && grep -q -- "
 said 'a,b,kind\n1,,x\n' 'line 2, column 2: the cell is empty.*fill it in' && said 'a,b,kind\n1,NA,x\n' "found 'NA'.*fill it in" && said 'a,b,kind\n1,red,x\n' "found 'red'.*write texts as numbers, or leave" &&
     said 'a,price\n1,12.5\n2,NA\n3,14\n' "labels (column 2) are numbers but for 'NA': leave rows"
 result $? "a cell without a number: what to do"
-said 'a;b;kind\n1;2;x\n' "no comma, but ';'; write" && said 'a\tb\tkind\n1\t2\tx\n' 'no comma, but a tab; write' && said '# made up\na,b,kind\n1,2,x\n' "begins with '#' and has one column: remove it" &&
+said 'a;b;kind\n1,5;2;x\n' "line 1: expected columns with ',' .*, found one with ';' in it: add --delimiter ';', .*--decimal ','" && said 'a\tb\tkind\n1\t2\tx\n' 'add --delimiter tab, if' && said 'a;b,c;kind\n1,5;2,0;x\n' "line 2: 3 columns, .* 2: add --delimiter ';'" &&
+    said '1,5;2,5;x\n' "column 2: found '5;2', .*add --delimiter ';'" && said '"1,5",2,x\n"2,5",2,y\n' "column 1: found '1,5', .*add --decimal ',', if" && said 'a,y\n1,"2,5"\n2,3\n' "labels (column 2) are numbers but for '2,5': add --decimal ','" && said '# made up\na,b,kind\n1,2,x\n' "begins with '#' and has one column: remove it" &&
     said '# made, up\na,b,kind\n1,2,x\n' "3 columns, but the first row has 2 and begins with '#'" && call 65 import csv d.h5 e.h5 && grep -q 'd.h5. is an HDF5 file, where CSV text' err
 result $? "what is no table with commas"
+# read_as OPTIONS: the table odd.csv becomes what t.csv did
+read_as() { call 0 import csv odd.csv odd.h5 --force "$@" && grep -q '^y: 2 classes (x, y)$' out && call 0 data odd.h5 && train >odd && call 0 data t.h5 && train | cmp -s - odd; }
+train() { sed -n '/^train:/,$s/, read at.*//; /^train:/,$p' out; }
+printf 'a;b;kind\n1,0;2;x\n3;4e0;y\n50,0e-1;6,00;x\n' >odd.csv && read_as --delimiter ';' --decimal , && printf 'a\tb \tkind\n1\t2\tx\n3\t"4"\ty\n 5\t6\tx\n' >odd.csv && read_as --delimiter tab && read_as --delimiter '\t' &&
+    printf '"1,0",2,x\n3,4,y\n"5,00",6,x\n' | sed '1i a,b,kind' >odd.csv && read_as --decimal , && printf 'a b kind\n1 2 x\n3 4 y\n5 6 x\n' >odd.csv && read_as --delimiter ' '
+result $? "--delimiter and --decimal"
+said() { printf "$1" >odd.csv; shift; pattern=$1; shift; call 65 import csv odd.csv e.h5 "$@" && grep -q -- "$pattern" err && [ ! -e e.h5 ]; } # ROWS MESSAGE [OPTIONS]
+said 'a;b;kind\n1,5;2;x\n' "found '1,5', .*add --decimal ','" --delimiter ';' && said 'a;b;kind\n1.234,5;2;x\n' "found '1.234,5', .*separators of thousands" --delimiter ';' --decimal , && said 'a;b;kind\n1.234;2;x\n' "found '1.234', .*separators of thousands" --delimiter ';' --decimal , &&
+    said 'a;y\n1;2,5\n2;3,5\n' "labels (column 2) are numbers but for '2,5': add --decimal ','" --delimiter ';' && said 'a,b,kind\n1,2,x\n' "found one with ',' in it: add --delimiter ','" --delimiter ';' && said 'a\tb\n1\t\n' 'line 2: the label is missing' --delimiter tab &&
+    call 2 import csv t.csv e.h5 --delimiter xx && grep -q "such as ';' or tab, found 'xx'" err && call 2 import csv t.csv e.h5 --delimiter '' && call 2 import csv t.csv e.h5 --delimiter . && call 2 import csv t.csv e.h5 --delimiter && call 2 import csv t.csv e.h5 --decimal ';' && grep -q "'.' or ',', found ';'" err
+result $? "the wrong ones of them"
+said 'a,b\n1,2.5\n2,-1e300\n' "line 3, column 2: found '-1e300', where .*scale the column" && said 'a,b\n4e38,2\n' "line 2, column 1: found '4e38', .*scale the column" && said 'a,b\n1,1e400\n2,1.5\n3,2.5\n' "labels (column 2) are numbers but for '1e400': scale the column" && said 'a,b\n1,inf\n2,1.5\n3,2.5\n' "numbers but for 'inf': leave rows"
+result $? "numbers beyond 32-bit floats"
+seq -f '%.0f' 1700000000 1700000009 >times && { echo time,id,near,late && awk '{ printf "%d,%.0f,%.1f,%.1f\n", $1, $1 * 1000, NR / 10, $1 + 0.5 }' times; } >times.csv && call 0 import csv times.csv times.h5 && [ "$(grep -c '^warning' err)" = 3 ] && grep -q "^warning: 'times.csv', column 1, 'time': its values are from 1700000000 to 1700000009, and 32-bit floats round them by up to 9: subtract" err && grep -q "column 2, 'id'" err && grep -q "column 4, 'late'" err &&
+    tail -n +2 times.csv | awk -F, '{ print $1 "," $2 "," $1 "," $4 "," $4 }' >more.csv && call 0 import csv more.csv more.h5 && grep -q "^warning: 'more.csv', column 1: its" err && grep -q '^warning: .*: the same of 2 more columns$' err && printf '123456.7,0.1,1.5\n123456.7,0.3,2.7\n' >few.csv && call 0 import csv few.csv few.h5 && ! grep -q warning err
+result $? "columns that 32-bit floats round away get a warning, constant ones none"
+y() { call 0 import "$@" --force && [ "$(sed 1d out)" = "$told" ]; } # ARGUMENTS: the second line is $told
+told='y: a number to predict, mean 2, deviation 0.790569' && printf '1,1.5\n2,2.5\n3,1\n4,3\n' >odd.csv && y csv odd.csv odd.h5 && told='y: 3 classes (0 to 2)' && printf '1,0\n2,2\n' >odd.csv && y csv odd.csv odd.h5 && told='y: 31 classes (0 to 30); if they are numbers to predict, train with data.classes=0' && printf '1,3\n2,30\n' >odd.csv && y csv odd.csv odd.h5 &&
+    told='' && y csv odd.csv odd.h5 --label none && told='y: 14 classes (c01, c02, c03, c04, c05, c06, c07, c08, c09, c10, c11, c12, ...)' && seq -w 14 | sed 's/.*/&,c&/' >odd.csv && y csv odd.csv odd.h5 && told='y: 10 classes (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)' && y synthetic digits odd.h5 --samples 6 &&
+    told='y: 7 classes (0 to 6)' && y synthetic images odd.h5 --samples 6 --classes 7 && told='y: 4 numbers to predict' && y synthetic volumes odd.h5 --samples 6 --shape 4x4x4x1 --classes 0
+result $? "the last line says what y became"
 utf8='write the table in UTF-8: iconv -f ISO-8859-1 -t UTF-8 IN > OUT'
 said 'a,b,kind\n1,2,warm\n3,4,K\374hl\n' "'odd.csv', line 3, column 3: expected text in UTF-8, found the byte 0xfc; $utf8" && said 'a,Gr\366\337e,kind\n1,2,x\n' "line 1, column 2: .* byte 0xf6; $utf8" &&
     said 'a\0,\0b\0\n\0001\0' 'byte 0x00; .*iconv -f UTF-16 ' && said '\377\376a\0,\0b\0\n' 'line 1, column 1: .* byte 0xff; .*iconv -f UTF-16 '
@@ -102,7 +124,7 @@ left=$(ls | grep -c part)
 result $? "nothing half done is left"
 mnist=${TRAINER_TEST_DATA:-}/mnist
 if [ -d "$mnist" ]; then
-    call 0 import mnist "$mnist" mnist.h5 && grep -q '70000 samples' out
+    call 0 import mnist "$mnist" mnist.h5 && grep -q '70000 samples' out && grep -q '^y: 10 classes (0 to 9)$' out
     result $? "import mnist"
 else
     n=$((n + 1)); echo "ok $n - import mnist # SKIP no data in TRAINER_TEST_DATA"

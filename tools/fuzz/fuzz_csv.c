@@ -16,17 +16,20 @@ static void demand(bool holds) {
     if (!holds) __builtin_trap();
 }
 
+static char delimiter;
+
 static tr_csv_t *open_bytes(const void *bytes, size_t count) {
     tr_csv_t *csv = NULL;
     int fd = memfd_create("fuzz", MFD_CLOEXEC);
     demand(fd >= 0 && write(fd, bytes, count) == (ssize_t)count && lseek(fd, 0, SEEK_SET) == 0);
-    demand(tr_csv_open(fd, "fuzz", &csv) == TR_OK);
+    demand(tr_csv_open(fd, "fuzz", delimiter, &csv) == TR_OK);
     return csv;
 }
 
 static void append_row(tr_str_t *out, char *const *field, int count) {
     for (int i = 0; i < count; i++) {
-        tr_str_append(out, i ? ",\"" : "\"");
+        if (i) tr_str_append_bytes(out, &delimiter, 1);
+        tr_str_append(out, "\"");
         for (const char *c = field[i]; *c; c++) {
             if (*c == '"') tr_str_append(out, "\"");
             tr_str_append_bytes(out, c, 1);
@@ -55,6 +58,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
     char **field;
     int fields, rows = 0;
+    delimiter = ",;\t "[count % 4];
     tr_csv_t *csv = open_bytes(bytes, count);
     tr_status_t status;
     while ((status = tr_csv_row(csv, &field, &fields)) == TR_OK && fields > 0) {

@@ -165,13 +165,17 @@ static void test_cifar10(void **state) {
     static uint8_t records[6][2][3073];
     static const char *const names[] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                                         "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
-    tr_import_params_t params = {.writer.force = true};
+    tr_str_t said = {0};
+    tr_import_params_t params = {.writer.force = true, .y = &said};
     for (int f = 0; f < 6; f++) {
         for (int i = 0; i < 2 * 3073; i++)
             records[f][i / 3073][i % 3073] = (uint8_t)(i % 3073 ? i * 5 + f : (f * 2 + i / 3073) % 10);
         put(names[f], records[f], sizeof records[f], false);
     }
     assert_ok(import("cifar10", folder, &params));
+    assert_non_null(strstr(said.text, "10 classes (airplane, "));
+    tr_str_free(&said);
+    params.y = NULL;
     tr_dataset_t *train = open_split(TR_SPLIT_TRAIN), *test = open_split(TR_SPLIT_TEST);
     assert_int_equal(train->info.samples, 10);
     assert_int_equal(test->info.samples, 2);
@@ -203,11 +207,7 @@ static void put_csv(const char *text) {
     put("in.csv", text, strlen(text), false);
 }
 
-static void check_csv(const char *text, const char *label, int64_t classes, int64_t rows, const float *x,
-                      const float *y) {
-    tr_import_params_t params = {.writer.force = true, .label = label};
-    put_csv(text);
-    assert_ok(import("csv", in, &params));
+static void check_out(int64_t classes, int64_t rows, const float *x, const float *y) {
     tr_dataset_t *set = open_split(TR_SPLIT_TRAIN);
     assert_int_equal(set->info.samples, rows);
     assert_int_equal(set->info.classes, classes);
@@ -221,6 +221,14 @@ static void check_csv(const char *text, const char *label, int64_t classes, int6
     tr_dataset_close(&set);
 }
 
+static void check_csv(const char *text, const char *label, int64_t classes, int64_t rows, const float *x,
+                      const float *y) {
+    tr_import_params_t params = {.writer.force = true, .label = label};
+    put_csv(text);
+    assert_ok(import("csv", in, &params));
+    check_out(classes, rows, x, y);
+}
+
 static void test_csv(void **state) {
     const float x[] = {1, 2.5f, -3e-2f, 4, 5, 6}, y[] = {0, 2, 1}, numbers[] = {0, -2, 1.5f};
     check_csv("a,b,label\n1,2.5,0\n-3e-2,4,2\n5,6,1\n", NULL, 3, 3, x, y);
@@ -231,6 +239,25 @@ static void test_csv(void **state) {
     check_csv("class,a,b\nant,1,2.5\ncow,-3e-2,4\nbee,5,6\n", NULL, 3, 3, x, y);
     check_csv("0,1,2.5\n-2,-3e-2,4\n1.5,5,6\n", "0", 0, 3, x, numbers);
     check_csv("1,2.5,0\n-3e-2,4,-2\n5,6,1.5\n", "-1", 0, 3, x, numbers);
+    clear();
+}
+
+static void test_csv_delimited(void **state) {
+    const float x[] = {1, 2.5f, -3e-2f, 4, 5, 6}, y[] = {0, 2, 1};
+    tr_str_t said = {0};
+    tr_import_params_t params = {.writer.force = true, .delimiter = ';', .decimal = ',', .y = &said};
+    put_csv("\"a; b\";c,d;label\n1; 2,5 ;bee\n-3e-2;4,0;\"cow; or ox\"\n5;6;\"bull\"\n");
+    assert_ok(import("csv", in, &params));
+    assert_string_equal(said.text, "3 classes (bee, bull, cow; or ox)");
+    check_out(3, 3, x, y);
+    tr_str_free(&said);
+    params.decimal = '.';
+    params.delimiter = '\t';
+    put_csv("1\t2.5 \t 0\n -3e-2\t4\t2\n5\t\"6\"\t1\n");
+    assert_ok(import("csv", in, &params));
+    assert_string_equal(said.text, "3 classes (0 to 2)");
+    check_out(3, 3, x, y);
+    tr_str_free(&said);
     clear();
 }
 
@@ -272,6 +299,9 @@ static void test_csv_damaged(void **state) {
         {"a,b\n1,2\n\n,4\n", "line 4, column 1: the cell is empty"},
         {"a,b\nnan,2\n", "column 1: found 'nan'"},
         {"a,b\n1e300,2\n", "column 1: found '1e300'"},
+        {"a,b\n1,1e300\n2,1.5\n", "line 2, column 2: found '1e300'"},
+        {"a,b\n1,1e400\n2,1.5\n3,2.5\n", "numbers but for '1e400'"},
+        {"a;b\n1;2\n", "add --delimiter ';'"},
         {"a,b\n1,\n", "the label is missing"},
         {"a,b\n1,\"2\n", "a quote is not closed"},
     };
@@ -481,9 +511,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mnist),       cmocka_unit_test(test_mnist_damaged),
         cmocka_unit_test(test_cifar10),     cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_csv_split),   cmocka_unit_test(test_csv_damaged),
-        cmocka_unit_test(test_synthetic),   cmocka_unit_test(test_repack),
-        cmocka_unit_test(test_repack_pair),
+        cmocka_unit_test(test_csv_split),   cmocka_unit_test(test_csv_delimited),
+        cmocka_unit_test(test_csv_damaged), cmocka_unit_test(test_synthetic),
+        cmocka_unit_test(test_repack),      cmocka_unit_test(test_repack_pair),
     };
     return cmocka_run_group_tests_name("import", tests, setup, teardown);
 }
