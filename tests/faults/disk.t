@@ -63,11 +63,11 @@ ok $? "the newest cannot be read: the one before it serves, the same bits"
 
 # A file system that is really full, where a user may mount one.
 cat >really.sh <<'EOS'
-mount -t tmpfs -o size=300k tmpfs small && "$TRAINER" net.ini run.dir=small/run $exact checkpoint.keep=0 checkpoint.every=4 >out 2>&1
+mount -t tmpfs -o size=300k tmpfs small && FAIL_SLOW=metrics.jsonl:50 LD_PRELOAD=$fail_lib "$TRAINER" net.ini run.dir=small/run $exact checkpoint.keep=0 checkpoint.every=4 >out 2>&1
 echo "$? $(ls small/run/checkpoints | grep -c '^step-')"
 EOS
 mkdir small
-export exact
+export exact fail_lib
 if result=$(unshare -rm bash really.sh 2>/dev/null) && [ "${result#* }" -gt 0 ]; then
     read -r rc count <<<"$result"
     sec=- 
