@@ -452,6 +452,19 @@ static void warn_rounded(const import_t *m) {
     if (rounded > SAID) TR_WARN("'%s': the same of %d more columns", m->path, rounded - SAID);
 }
 
+/* "1,5;2" is read as the number 1 and the text "5;2". */
+static void warn_of_delimiter(const import_t *m) {
+    const char *name = m->names.count && !m->numbers ? m->names.data[0] : "";
+    const char other = other_delimiter(m, name);
+    char option[4];
+    double value;
+    if (!other || other == ',' || !parse_number(m, strchr(name, other) + 1, &value)) return;
+    delimiter_text(other, option);
+    TR_WARN("'%s': its labels (column %d) are texts such as '%.40s': add --delimiter %s, if that stands "
+            "between columns",
+            m->path, m->label + 1, name, option);
+}
+
 static void say_y(const import_t *m) {
     if (m->label < 0) return;
     if (!m->numbers)
@@ -475,6 +488,7 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     TR_TRY_GOTO(make_arrays(&m), done);
     TR_TRY_GOTO(second_pass(&m), done);
     warn_rounded(&m);
+    warn_of_delimiter(&m);
     say_y(&m);
 done:
     tr_writer_destroy(&m.writer);
