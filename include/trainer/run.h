@@ -10,19 +10,15 @@
 #include <jansson.h>
 
 typedef struct {
-    const char *dir;  /* run.dir; "" : runs/<run.name or config's name>-<date>-<time> */
+    const char *dir;  /* run.dir; "": a new folder, runs/<run.name or config's name>-<date>-<time> */
     const char *name; /* run.name */
 } tr_run_settings_t;
 extern const tr_config_table_t tr_run_config;
 
-/* The folder of a run that names none: "runs/NAME-DATE-TIME" with run.name, else the configuration's file name without its ending; local time. */
-tr_status_t tr_run_default_dir(const tr_run_settings_t *settings, const char *config_path,
-                               char **out /* tr_free */);
-
 typedef struct tr_run tr_run_t;
-/* Makes the folder (and parents), takes the lock (flock on `lock`, with host and pid inside: TR_ERR_CONFIG says who holds it), opens log.txt and
+/* Makes the folder (and parents) where it is not there, takes the lock (flock on `lock`, with host and pid inside: TR_ERR_CONFIG says who holds it), opens log.txt and
  * metrics.jsonl for appending. */
-tr_status_t tr_run_open(const char *dir, tr_run_t **out);
+tr_status_t tr_run_open(const tr_run_settings_t *settings, const char *config_path, tr_run_t **out);
 /* The run is set up and will begin: writes config.ini. */
 tr_status_t tr_run_begin(tr_run_t *run, const char *config_text);
 /* Leaves log.txt open (tr_log_close_files) for what the caller says of the outcome. A folder that tr_run_open made for a run that never began is

@@ -14,11 +14,8 @@
 static tr_status_t open_run(loop_t *l) {
     tr_run_settings_t run;
     tr_config_read(l->config, &tr_run_config, &run);
-    if (run.dir[0])
-        TR_TRY(tr_strdup(run.dir, &l->run_dir));
-    else
-        TR_TRY(tr_run_default_dir(&run, l->params->config_path, &l->run_dir));
-    return tr_run_open(l->run_dir, &l->run);
+    TR_TRY(tr_run_open(&run, l->params->config_path, &l->run));
+    return tr_strdup(tr_run_dir(l->run), &l->run_dir);
 }
 
 void tr_loop_way_on(const loop_t *l, char *text, size_t bytes) {

@@ -31,7 +31,8 @@ static tr_status_t join(const char *dir, const char *name, char **out) {
     return tr_str_take(&path, out);
 }
 
-tr_status_t tr_run_default_dir(const tr_run_settings_t *settings, const char *config_path, char **out) {
+/* The n-th of the same second: "runs/NAME-DATE-TIME", "runs/NAME-DATE-TIME-2", ... */
+static tr_status_t own_dir(const tr_run_settings_t *settings, const char *config_path, int n, char **out) {
     const char *name = tr_file_name(config_path), *dot = strrchr(name, '.');
     int length = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
     if (settings->name && *settings->name) {
@@ -44,22 +45,26 @@ tr_status_t tr_run_default_dir(const tr_run_settings_t *settings, const char *co
     strftime(date, sizeof date, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
     tr_str_t path = {0};
     tr_str_printf(&path, "runs/%.*s-%s", length, name, date);
+    if (n > 1) tr_str_printf(&path, "-%d", n);
     return tr_str_take(&path, out);
 }
 
 /* -- folder and lock ------------------------------------------------------------------------------------- */
 
-/* With all parents. Where one exists already that is fine, even if somebody else makes it at the same time. */
-static tr_status_t make_dirs(const char *dir) {
+/* With all parents. Where one exists already that is fine, even if somebody else makes it at the same time. *out_new: dir itself did not. */
+static tr_status_t make_dirs(const char *dir, bool *out_new) {
     char *path = NULL;
     tr_status_t status = TR_OK;
+    *out_new = false;
     TR_TRY(tr_strdup(dir, &path));
     for (char *c = path + 1; status == TR_OK; c++) {
         if (*c != '/' && *c != '\0') continue;
         char end = *c;
         *c = '\0';
         struct stat info;
-        if (mkdir(path, 0777) != 0 && (errno != EEXIST || stat(path, &info) != 0))
+        const bool made = mkdir(path, 0777) == 0;
+        *out_new |= made; /* in a new parent all is new */
+        if (!made && (errno != EEXIST || stat(path, &info) != 0))
             status = fail_errno("make the run folder", path);
         else if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
             status =
@@ -248,16 +253,19 @@ static tr_status_t add_log(const char *dir) {
 static tr_status_t open_files(tr_run_t *run, bool is_new) {
     TR_TRY(take_lock(run));
     run->is_new = is_new; /* whoever has no lock removes nothing */
-    TR_TRY(make_dirs(run->checkpoint_dir));
+    bool made;
+    TR_TRY(make_dirs(run->checkpoint_dir, &made));
     TR_TRY(open_metrics(run));
     return add_log(run->dir);
 }
 
-tr_status_t tr_run_open(const char *dir, tr_run_t **out) {
+/* *out stays NULL where only a new folder will do and this one is there. */
+static tr_status_t open_dir(const char *dir, bool only_new, tr_run_t **out) {
     tr_run_t *run = NULL;
     tr_status_t status = TR_OK;
-    const bool is_new = access(dir, F_OK) != 0;
-    TR_TRY(make_dirs(dir));
+    bool is_new;
+    TR_TRY(make_dirs(dir, &is_new));
+    if (only_new && !is_new) return TR_OK;
     TR_TRY(tr_alloc(sizeof *run, "run", &run));
     run->lock_fd = run->metrics_fd = -1;
     TR_TRY_GOTO(tr_strdup(dir, &run->dir), fail);
@@ -268,6 +276,19 @@ tr_status_t tr_run_open(const char *dir, tr_run_t **out) {
 fail:
     tr_run_close(&run);
     return status;
+}
+
+tr_status_t tr_run_open(const tr_run_settings_t *settings, const char *config_path, tr_run_t **out) {
+    *out = NULL;
+    if (settings->dir[0]) return open_dir(settings->dir, false, out);
+    for (int n = 1; !*out; n++) {
+        char *dir = NULL;
+        TR_TRY(own_dir(settings, config_path, n, &dir));
+        const tr_status_t status = open_dir(dir, true, out);
+        tr_free(&dir);
+        TR_TRY(status);
+    }
+    return TR_OK;
 }
 
 tr_status_t tr_run_begin(tr_run_t *run, const char *config_text) {

@@ -8,6 +8,7 @@
  * accuracy, and `auto` takes it where it is slow; cpu_winograd.c has our own.
  */
 #include "cpu_onednn.h"
+#include "cpu_int.h"
 #include "cpu_types.h"
 #include "trainer/mem.h"
 #include <omp.h>
@@ -36,7 +37,9 @@ struct cpu_dnn {
     size_t scratchpad_bytes, packed_bytes;
     /* elements of a bf16 tensor that is computed with as an f32 copy; 0: none */
     int64_t widened[ROLE_COUNT];
-    int result; /* the role that is written */
+    int result;         /* the role that is written */
+    int64_t relu_elems; /* of the result, that relu is applied to behind the primitive; 0: none */
+    tr_dtype_t relu_dtype;
 };
 
 static const char *status_text(dnnl_status_t status) {
@@ -198,7 +201,6 @@ static dnnl_status_t describe(const cpu_dnn_tensor_t *tensor, bool any, layout_t
 
 static dnnl_alg_kind_t eltwise_of(tr_act_t act) {
     switch (act) {
-    case TR_ACT_RELU: return dnnl_eltwise_relu;
     case TR_ACT_GELU: return dnnl_eltwise_gelu_erf;
     case TR_ACT_SIGMOID: return dnnl_eltwise_logistic;
     case TR_ACT_TANH: return dnnl_eltwise_tanh;
@@ -212,7 +214,7 @@ static dnnl_status_t append_post_ops(const cpu_dnn_desc_t *desc, dnnl_post_ops_t
         status = append_eltwise(ops, dnnl_eltwise_linear, desc->alpha);
     if (status == dnnl_success && desc->kind == CPU_DNN_MATMUL && desc->beta != 0.0f)
         status = append_sum(ops, desc->beta);
-    if (status == dnnl_success && desc->act != TR_ACT_NONE)
+    if (status == dnnl_success && desc->act != TR_ACT_NONE && desc->act != TR_ACT_RELU)
         status = append_eltwise(ops, eltwise_of(desc->act), 0.0f);
     return status;
 }
@@ -345,10 +347,14 @@ static tr_status_t add_memories(cpu_dnn_t *dnn, const cpu_dnn_desc_t *desc, cons
     return TR_OK;
 }
 
-static int64_t elems_if_bf16(const cpu_dnn_tensor_t *tensor) {
-    int64_t elems = tensor->dtype == TR_BF16;
+static int64_t elems_of(const cpu_dnn_tensor_t *tensor) {
+    int64_t elems = 1;
     for (int i = 0; i < tensor->ndim; i++) elems *= tensor->dim[i];
     return elems;
+}
+
+static int64_t elems_if_bf16(const cpu_dnn_tensor_t *tensor) {
+    return tensor->dtype == TR_BF16 ? elems_of(tensor) : 0;
 }
 
 /* The same in f32: where oneDNN has no products of bf16 (on x86 before AVX-512), copies in scratch are multiplied. */
@@ -399,6 +405,8 @@ tr_status_t tr_cpu_dnn_create(const cpu_dnn_desc_t *desc, cpu_dnn_t **out) {
     dnn->threads = multiply_adds(desc) < PARALLEL_MACS ? 1 : desc->threads;
     omp_set_num_threads(dnn->threads); /* oneDNN cuts the work by this, here and in every run */
     dnn->result = results[desc->kind];
+    dnn->relu_elems = desc->act == TR_ACT_RELU ? elems_of(&desc->dst) : 0;
+    dnn->relu_dtype = desc->dst.dtype;
     TR_TRY_GOTO(build(dnn, &chosen, &recipe), done);
     *out = dnn;
 done:
@@ -458,10 +466,20 @@ static void to_bf16(const float *x, int64_t count, int threads, uint16_t *y) {
     for (int64_t i = 0; i < count; i++) y[i] = cpu_to_bf16(x[i]);
 }
 
+/* oneDNN's makes 0 of NaN, and what went wrong would show nowhere. */
+static void relu(const cpu_dnn_t *dnn, void *x) {
+    const int64_t n = dnn->relu_elems;
+    const int threads = n < 2 * (int64_t)CPU_GRAIN ? 1 : dnn->threads;
+    CPU_BY_TYPE(
+        dnn->relu_dtype, type,
+        _Pragma("omp parallel for simd num_threads(threads) schedule(static)") for (int64_t i = 0; i < n; i++)
+            cpu_put(x, i, cpu_relu(cpu_get(x, i, type)), type));
+}
+
 tr_status_t tr_cpu_dnn_run(cpu_dnn_t *dnn, const cpu_dnn_data_t *data, void *scratch) {
     char *free = (char *)scratch + align_scratch(dnn->packed_bytes);
     void *address[ROLE_COUNT] = {data->src, data->weights, data->bias, data->dst, scratch, free};
-    uint16_t *result = address[dnn->result];
+    void *result = address[dnn->result];
     free += align_scratch(dnn->scratchpad_bytes);
     for (int i = 0; i < ROLE_COUNT; i++) {
         if (dnn->widened[i] > 0) {
@@ -475,6 +493,7 @@ tr_status_t tr_cpu_dnn_run(cpu_dnn_t *dnn, const cpu_dnn_data_t *data, void *scr
     TR_TRY(execute(dnn));
     if (dnn->widened[dnn->result] > 0)
         to_bf16(address[dnn->result], dnn->widened[dnn->result], dnn->threads, result);
+    if (dnn->relu_elems > 0) relu(dnn, result);
     return TR_OK;
 }
 

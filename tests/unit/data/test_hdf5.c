@@ -863,7 +863,6 @@ static void past_the_page_cache(void **state) {
         tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
         bool direct = strstr(set->info.description, "past the page cache"), dropped = drop_from_cache();
         check_epochs(set, x);
-        fprintf(stderr,"CASE %zu direct %d dropped %d cached %ld\n",i,direct,dropped,(long)cached_kib());
         if (direct && dropped) assert_in_range(cached_kib(), 0, 1024); /* what opening reads */
         tr_dataset_close(&set);
         unlink(path);

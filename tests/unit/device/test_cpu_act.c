@@ -104,11 +104,31 @@ static void test_position(void **state) {
     }
 }
 
+/* Behind a product and a convolution, too, whatever computes them: a NaN among the inputs reaches the result. */
+static void test_relu_hides_no_nan(void **state) {
+    enum { ROWS = 40, COLUMNS = 48, SIDE = 6 };
+    float *x = kt_normal(SIDE * SIDE * ROWS * COLUMNS, 1, 0, 1), *w = kt_normal(COLUMNS * COLUMNS, 2, 0, 1),
+          *y = kt_zeros(SIDE * SIDE * ROWS * COLUMNS), *bias = kt_zeros(COLUMNS);
+    const tr_matmul_attr_t product = {.alpha = 1, .act = TR_ACT_RELU};
+    const tr_conv_attr_t conv = {2, {1, 1}, {2, 2}, {0}, {0}, {1, 1}, 1, TR_ACT_RELU};
+    x[3] = NAN;
+    for (int with_bias = 0; with_bias < 2; with_bias++) {
+        const tr_view_t b = with_bias ? F32(bias, COLUMNS) : ABSENT;
+        RUN(MATMUL, &product, VIEWS(F32(x, ROWS, COLUMNS), F32(w, COLUMNS, COLUMNS), b),
+            VIEWS(F32(y, ROWS, COLUMNS)));
+        for (int i = 0; i < ROWS * COLUMNS; i++) assert_true(i < COLUMNS ? isnan(y[i]) : y[i] >= 0);
+        RUN(CONV_FWD, &conv, VIEWS(F32(x, ROWS, SIDE, SIDE, COLUMNS), F32(w, COLUMNS, 1, 1, COLUMNS), b),
+            VIEWS(F32(y, ROWS, SIDE / 2, SIDE / 2, COLUMNS)));
+        for (int i = 0; i < ROWS * SIDE / 2 * SIDE / 2 * COLUMNS; i++)
+            assert_true(i < COLUMNS ? isnan(y[i]) : y[i] >= 0);
+    }
+    free(x), free(w), free(y), free(bias);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_accuracy),
-        cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_backward),
+        cmocka_unit_test(test_accuracy),          cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_relu_hides_no_nan), cmocka_unit_test(test_backward),
         cmocka_unit_test(test_position),
     };
     return cmocka_run_group_tests(tests, kt_setup, kt_teardown);

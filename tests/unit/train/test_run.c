@@ -43,9 +43,13 @@ static int remove_base(void **state) {
     return system(command);
 }
 
+static tr_status_t open_at(const char *dir, tr_run_t **out) {
+    return tr_run_open(&(tr_run_settings_t){dir, ""}, "", out);
+}
+
 static tr_run_t *open_run(const char *name) {
     tr_run_t *run = NULL;
-    assert_int_equal(tr_run_open(in_base(name), &run), TR_OK);
+    assert_int_equal(open_at(in_base(name), &run), TR_OK);
     assert_int_equal(tr_run_begin(run, "[data]\nx = 1\n"), TR_OK);
     return run;
 }
@@ -126,7 +130,7 @@ static int open_in_child(const char *name, char *message, size_t bytes) {
     pid_t child = fork();
     if (child == 0) {
         tr_run_t *run = NULL;
-        int code = tr_run_open(in_base(name), &run);
+        int code = open_at(in_base(name), &run);
         const char *text = tr_error_last()->message;
         if (write(ends[1], text, strlen(text) + 1) < 0) code = 111;
         _exit(code);
@@ -161,25 +165,25 @@ static void test_folders_that_cannot_be(void **state) {
     FILE *file = fopen(in_base("file"), "w");
     assert_non_null(file);
     fclose(file);
-    assert_int_equal(tr_run_open(in_base("file"), &run), TR_ERR_CONFIG);
-    assert_int_not_equal(tr_run_open(in_base("file/below"), &run), TR_OK);
+    assert_int_equal(open_at(in_base("file"), &run), TR_ERR_CONFIG);
+    assert_int_not_equal(open_at(in_base("file/below"), &run), TR_OK);
     assert_non_null(strstr(tr_error_last()->message, "file"));
     if (geteuid() != 0) {
         assert_int_equal(mkdir(in_base("closed"), 0555), 0);
-        assert_int_equal(tr_run_open(in_base("closed/run"), &run), TR_ERR_PERMISSION);
+        assert_int_equal(open_at(in_base("closed/run"), &run), TR_ERR_PERMISSION);
     }
     assert_null(run);
 }
 
 static void test_a_run_that_never_began(void **state) {
     tr_run_t *run = NULL;
-    assert_int_equal(tr_run_open(in_base("never/run"), &run), TR_OK);
+    assert_int_equal(open_at(in_base("never/run"), &run), TR_OK);
     assert_int_equal(access(in_base("never/run/log.txt"), F_OK), 0);
     tr_run_close(&run);
     assert_int_not_equal(access(in_base("never/run"), F_OK), 0);
     /* what was there before stays */
     assert_int_equal(mkdir(in_base("never/own"), 0777), 0);
-    assert_int_equal(tr_run_open(in_base("never/own"), &run), TR_OK);
+    assert_int_equal(open_at(in_base("never/own"), &run), TR_OK);
     tr_log_write_files(TR_LOG_ERROR, "why it %s", "failed");
     tr_run_close(&run);
     tr_log_write_files(TR_LOG_ERROR, "and what is said behind it");
@@ -187,18 +191,22 @@ static void test_a_run_that_never_began(void **state) {
     assert_non_null(strstr(content(in_base("never/own/log.txt")), "said behind it\n"));
 }
 
-static void test_default_folder(void **state) {
-    char *dir = NULL;
-    assert_int_equal(
-        tr_run_default_dir(&(tr_run_settings_t){.dir = "", .name = ""}, "configs/mnist_cnn.ini", &dir),
-        TR_OK);
-    assert_int_equal(strncmp(dir, "runs/mnist_cnn-20", 17), 0);
-    assert_int_equal(strlen(dir), strlen("runs/mnist_cnn-20260131-120000"));
-    tr_free(&dir);
-    assert_int_equal(tr_run_default_dir(&(tr_run_settings_t){.dir = "", .name = "trial"}, "x.ini", &dir),
-                     TR_OK);
-    assert_int_equal(strncmp(dir, "runs/trial-20", 13), 0);
-    tr_free(&dir);
+/* Without run.dir each run gets a folder of its own, those of the same second, too. */
+static void test_own_folder(void **state) {
+    tr_run_t *run[3];
+    char there[4096];
+    assert_non_null(getcwd(there, sizeof there));
+    assert_int_equal(chdir(in_base("")), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(
+            tr_run_open(&(tr_run_settings_t){"", i < 2 ? "" : "trial"}, "configs/mnist_cnn.ini", &run[i]),
+            TR_OK);
+    assert_int_equal(strncmp(tr_run_dir(run[0]), "runs/mnist_cnn-20", 17), 0);
+    assert_int_equal(strlen(tr_run_dir(run[0])), strlen("runs/mnist_cnn-20260131-120000"));
+    assert_string_not_equal(tr_run_dir(run[0]), tr_run_dir(run[1]));
+    assert_int_equal(strncmp(tr_run_dir(run[2]), "runs/trial-20", 13), 0);
+    for (int i = 0; i < 3; i++) tr_run_close(&run[i]);
+    assert_int_equal(chdir(there), 0);
 }
 
 static void test_nothing_is_left_allocated(void **state) {
@@ -214,7 +222,7 @@ int main(void) {
         cmocka_unit_test(test_one_run_at_a_time),
         cmocka_unit_test(test_folders_that_cannot_be),
         cmocka_unit_test(test_a_run_that_never_began),
-        cmocka_unit_test(test_default_folder),
+        cmocka_unit_test(test_own_folder),
         cmocka_unit_test(test_nothing_is_left_allocated),
     };
     return cmocka_run_group_tests(tests, make_base, remove_base);
