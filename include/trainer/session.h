@@ -49,8 +49,10 @@ enum { TR_SUM_SAMPLES, TR_SUM_LOSS, TR_SUM_CORRECT, TR_SUM_TOPK, TR_SUM_STOP, TR
 /* What a checkpoint holds to where the configuration leaves it to the data: of the run that goes on. */
 enum { TR_TARGETS_MAX = 64 };
 typedef struct {
-    tr_order_t order;                                                       /* -1 where nothing is known */
-    char target_mean[16 * TR_TARGETS_MAX], target_std[16 * TR_TARGETS_MAX]; /* as the keys; "" not known */
+    tr_order_t order; /* -1 where nothing is known */
+    /* as the keys; "" not known */
+    char mean[16 * TR_CHANNELS_MAX], std[16 * TR_CHANNELS_MAX];
+    char target_mean[16 * TR_TARGETS_MAX], target_std[16 * TR_TARGETS_MAX];
 } tr_resumed_t;
 
 typedef struct tr_reduce_tree tr_reduce_tree_t; /* src/train/reduce_tree.h */
@@ -62,8 +64,8 @@ typedef struct {
     tr_split_t split; /* without training: the one split whose data are opened */
     int rank, size;   /* of the world that is planned for; the world's own where there is one */
     int64_t micro_batch; /* > 0: instead of data.micro_batch */
-    /* of the checkpoint to go on from: what data.micro_batch, block, shuffle, target_mean and target_std are where they are auto; NULL none.
-     * Borrowed for the life of the session. */
+    /* of the checkpoint to go on from: what data.micro_batch, block, shuffle, mean, std, target_mean and target_std are where they are
+     * auto; NULL none. Borrowed for the life of the session. */
     const tr_resumed_t *resumed;
     /* [TR_NAMES_LISTS] of the training whose weights are evaluated: names of the data must not contradict them; NULL none. Borrowed while
      * the session is created. */

@@ -13,13 +13,12 @@
 #include <string.h>
 
 static void take_resumed(tr_data_settings_t *data, const tr_resumed_t *resumed) {
-    const char **const texts[] = {&data->target_mean, &data->target_std}, *const kept[] = {
-                                                                              resumed->target_mean,
-                                                                              resumed->target_std};
+    const char **const texts[] = {&data->mean, &data->std, &data->target_mean, &data->target_std};
+    const char *const kept[] = {resumed->mean, resumed->std, resumed->target_mean, resumed->target_std};
     if (data->micro_batch < 0) data->micro_batch = resumed->order.micro_batch;
     if (data->block < 0) data->block = resumed->order.block;
     if (data->shuffle < 0) data->shuffle = resumed->order.shuffle;
-    for (int i = 0; i < 2; i++)
+    for (size_t i = 0; i < TR_COUNT(texts); i++)
         if (strcmp(*texts[i], "auto") == 0 && *kept[i]) *texts[i] = kept[i];
 }
 
@@ -214,7 +213,7 @@ static tr_status_t augment(tr_session_t *s, tr_tensor_t *x) {
                                     .shear_deg = (float)d->shear,
                                     .crop_pad = (int)d->crop_pad,
                                     .flip = d->flip,
-                                    .fill = s->info.channels == 1 ? -s->info.mean[0] / s->info.std[0] : 0};
+                                    .fill = s->info.channels == 1 ? 0 - s->info.mean[0] / s->info.std[0] : 0};
     const bool wanted =
         d->rotate > 0 || d->translate > 0 || d->zoom > 0 || d->shear > 0 || d->crop_pad > 0 || d->flip;
     if (!wanted || tr_graph_mode(s->g) != TR_TRAIN) return TR_OK;

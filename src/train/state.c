@@ -396,6 +396,12 @@ static void copy_text(const json_t *data, const char *key, char *out, size_t byt
     snprintf(out, bytes, "%s", text ? text : "");
 }
 
+/* Floats that were taken as they are: to say so would cost an op in each step. */
+static bool changes_nothing(const json_t *data, const tr_resumed_t *r) {
+    const char *x = json_string_value(json_object_get(data, "x"));
+    return x && strcmp(x, tr_dtype_name(TR_U8)) != 0 && strcmp(r->mean, "0") == 0 && strcmp(r->std, "1") == 0;
+}
+
 void tr_state_resumed(const tr_checkpoint_t *checkpoint, tr_resumed_t *out) {
     json_t *order = load_order(checkpoint), *data = load_data(checkpoint->state_json);
     *out = (tr_resumed_t){.order = {.seed = (uint64_t)number_of(order, "seed"),
@@ -404,6 +410,9 @@ void tr_state_resumed(const tr_checkpoint_t *checkpoint, tr_resumed_t *out) {
                                     .micro_batch = number_of(order, "micro_batch"),
                                     .block = number_of(order, "block"),
                                     .shuffle = number_of(order, "shuffle")}};
+    copy_text(data, "mean", out->mean, sizeof out->mean);
+    copy_text(data, "std", out->std, sizeof out->std);
+    if (changes_nothing(data, out)) out->mean[0] = out->std[0] = '\0';
     copy_text(data, "target_mean", out->target_mean, sizeof out->target_mean);
     copy_text(data, "target_std", out->target_std, sizeof out->target_std);
     json_decref(order);
@@ -457,16 +466,30 @@ static tr_status_t check_names(const tr_session_t *s, const tr_checkpoint_t *che
     return status;
 }
 
-/* Checkpoints from before there were these keys had targets as they are. */
-static void compare_targets(const tr_session_t *s, const tr_checkpoint_t *checkpoint, tr_str_t *differences) {
-    static const char *const keys[] = {"target_mean", "target_std"}, *const none[] = {"0", "1"};
+/* "7" and "7,7" are the same: one number serves for all. */
+static bool same_numbers(const char *was, const char *is) {
+    enum { MOST = TR_CHANNELS_MAX > TR_TARGETS_MAX ? TR_CHANNELS_MAX : TR_TARGETS_MAX };
+    float a[MOST], b[MOST];
+    int count[2];
+    if (!tr_parse_floats(was, MOST, a, &count[0]) || !tr_parse_floats(is, MOST, b, &count[1]))
+        return strcmp(was, is) == 0;
+    if (count[0] != count[1] && count[0] != 1 && count[1] != 1) return false;
+    for (int i = 0; i < count[0] || i < count[1]; i++)
+        if (a[count[0] == 1 ? 0 : i] != b[count[1] == 1 ? 0 : i]) return false;
+    return true;
+}
+
+/* Checkpoints from before there were the keys of targets had these as they are; what else they do not say is not known. */
+static void compare_moments(const tr_session_t *s, const tr_checkpoint_t *checkpoint, tr_str_t *differences) {
+    static const char *const keys[] = {"mean", "std", "target_mean", "target_std"}, *const none[] = {
+                                                                                        NULL, NULL, "0", "1"};
     json_t *data = load_data(checkpoint->state_json), *own = data_json(s);
-    for (int i = 0; i < 2; i++) {
+    for (size_t i = 0; i < TR_COUNT(keys); i++) {
         const char *was = json_string_value(json_object_get(data, keys[i])),
                    *is = json_string_value(json_object_get(own, keys[i]));
-        if (is && strcmp(was ? was : none[i], is) != 0)
-            tr_str_printf(differences, "\n  data.%s: %s in the checkpoint, %s now", keys[i],
-                          was ? was : none[i], is);
+        if (!was) was = none[i];
+        if (was && is && !same_numbers(was, is))
+            tr_str_printf(differences, "\n  data.%s: %s in the checkpoint, %s now", keys[i], was, is);
     }
     json_decref(data);
     json_decref(own);
@@ -485,7 +508,7 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
             tr_str_printf(&differences, "\n  %s%s: %lld in the checkpoint, %lld now",
                           strcmp(key, "seed") == 0 ? "train." : "data.", key, (long long)was, (long long)is);
     }
-    compare_targets(s, checkpoint, &differences);
+    compare_moments(s, checkpoint, &differences);
     if (differences.length > 0)
         status = TR_FAIL(TR_ERR_CONFIG,
                          "%s cannot be continued sample for sample:%s\nSet them back, or start a new run "

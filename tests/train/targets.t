@@ -69,6 +69,18 @@ ok $? "whatever data it goes on with"
 run 2 net.ini run.dir=net train.epochs=9 data.target_mean=7 data.target_std=2
 [ $? = 78 ] && grep -q "data.target_mean: [45][0-9.]* in the checkpoint, 7 now" out
 ok $? "others are refused and named"
+# So is the normalisation of inputs.
+run 2 net.ini run.dir=net $auto train.epochs=9 data.mean=0.5
+[ $? = 78 ] && grep -q "data.mean: -*0.0[0-9.e-]*,-*0.0[0-9.e-]* in the checkpoint, 0.5,0.5 now" out && ! grep -q "data.std:" out
+ok $? "another mean of the inputs is refused and named"
+run 2 net.ini run.dir=net $auto train.epochs=9 data.std=3,2
+[ $? = 78 ] && grep -q "data.std: 0.5[0-9.]*,0.5[0-9.]* in the checkpoint, 3,2 now" out
+ok $? "another deviation, too"
+moments() { sed -n 's/.*\("\(mean\|std\)": "[^"]*"\).*/\1/p' net/checkpoints/latest/state.json; }
+moments >before
+awk -F, 'NR == 1 || NF < 3 { print; next } { print 4 * $1 + 3 "," $2 "," $3 }' n.csv >wide.csv && "$TRAINER" import csv wide.csv wide.h5 --test-fraction 0.1 >out 2>&1 &&
+    run 2 net.ini run.dir=net $auto train.epochs=9 data.train=wide.h5 data.test= && moments >after && grep -q '"std": "0.5.*,0.5.*"' after && cmp before after
+ok $? "auto takes the checkpoint's, not those of another file"
 run 1 net.ini run.dir=bad data.target_std=0
 [ $? = 78 ] && grep -q "data.target_std: expected auto, or positive numbers" out
 ok $? "a deviation of zero is refused"
