@@ -201,6 +201,7 @@ static tr_status_t find_storage(h5_array_t *a, hid_t properties, bool plain) {
     if (plain) H5Pget_fill_value(properties, a->memory_type, a->fill);
     if (a->layout == H5D_CHUNKED) return find_chunks(a, properties, plain);
     if (a->layout == H5D_CONTIGUOUS) return find_contiguous(a, plain);
+    if (a->layout == H5D_VIRTUAL) TR_TRY(tr_h5_virtual_check(a->file, a->name, properties));
     snprintf(a->storage, sizeof a->storage, "%s",
              a->layout == H5D_COMPACT   ? "compact"
              : a->layout == H5D_VIRTUAL ? "virtual"

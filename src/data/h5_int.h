@@ -4,7 +4,8 @@
  *
  *   h5_file.c    opening, the lock, messages, the list of what is in a file
  *   h5_detect.c  which of it are the inputs and the labels of a split
- *   h5_array.c   type, dimensions and storage of one data set; h5_chunks.c: where its chunks are
+ *   h5_array.c   type, dimensions and storage of one data set; h5_chunks.c: where its chunks are;
+ *                h5_virtual.c: whether the parts of a virtual one are there
  *   h5_read.c    rows of an array; h5_direct.c: past the page cache; h5_decode.c: gzip, shuffle, checksum
  *   h5_convert.c types, byte order, layout
  *   h5_source.c  from data.train to open files; h5_meta.c: attributes; h5_labels.c: what the labels are
@@ -100,7 +101,7 @@ tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list, co
 tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
                               const h5_names_t *names);
 
-/* -- h5_array.c, h5_chunks.c ----------------------------------------------------------------------------- */
+/* -- h5_array.c, h5_chunks.c, h5_virtual.c ----------------------------------------------------------------- */
 
 typedef enum {
     H5_STRAIGHT, /* rows follow each other in the file */
@@ -150,6 +151,8 @@ tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t
 void tr_h5_array_close(h5_array_t *array);
 /* Fills array->table; leaves it NULL where the library's answers cannot be trusted. Wants the lock. */
 tr_status_t tr_h5_chunk_table(h5_array_t *array);
+/* TR_ERR_NOINPUT where a file or a data set is missing that the virtual data set `name`, created by `properties`, is made of. Wants the lock. */
+tr_status_t tr_h5_virtual_check(const h5_file_t *file, const char *name, hid_t properties);
 
 /* -- h5_cost.c ------------------------------------------------------------------------------------------- */
 

@@ -177,6 +177,17 @@ static void write_checked(void) {
     end(file);
 }
 
+static void write_virtual(const char *path, const char *source, const char *dataset) {
+    hid_t file = create(path), how = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t space = H5Screate_simple(RANK(SAMPLES, 8, 8, 1), NULL);
+    failures += H5Pset_virtual(how, space, source, dataset, space) < 0;
+    put_as(file, "x", RANK(SAMPLES, 8, 8, 1), H5T_NATIVE_UINT8, NULL, how);
+    put_labels(file);
+    end(file);
+    H5Sclose(space);
+    H5Pclose(how);
+}
+
 int main(void) {
     fill();
     write_good();
@@ -184,6 +195,8 @@ int main(void) {
     write_shapes();
     write_types();
     write_checked();
+    write_virtual("virtual.h5", "elsewhere.h5", "/x");
+    write_virtual("virtual_set.h5", "good.h5", "/pixels");
     write_values();
     if (failures) fprintf(stderr, "make_bad_input: %d calls of HDF5 failed\n", failures);
     return failures ? 1 : 0;

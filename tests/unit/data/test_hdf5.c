@@ -406,6 +406,81 @@ static void links(void **state) {
     unlink(path);
 }
 
+/* Two rows of "a" in each of `count` files, behind each other. */
+static void put_virtual(hid_t file, const char *name, const char *const *source, int count) {
+    hsize_t dims[] = {2 * (hsize_t)count, 2}, part[] = {2, 2};
+    hid_t made = H5Pcreate(H5P_DATASET_CREATE), all = H5Screate_simple(2, dims, NULL),
+          rows = H5Screate_simple(2, part, NULL);
+    for (int i = 0; i < count; i++) {
+        H5Sselect_hyperslab(all, H5S_SELECT_SET, (hsize_t[]){2 * (hsize_t)i, 0}, NULL, part, NULL);
+        assert_true(H5Pset_virtual(made, all, source[i], "/a", rows) >= 0);
+    }
+    H5Dclose(H5Dcreate2(file, name, H5T_STD_U8LE, all, H5P_DEFAULT, made, H5P_DEFAULT));
+    H5Sclose(rows), H5Sclose(all), H5Pclose(made);
+}
+
+/* As many files as there are: part0.h5, part1.h5, ... */
+static void put_numbered(hid_t file, const char *name) {
+    const hsize_t most[] = {H5S_UNLIMITED, 2}, part[] = {2, 2}, count[] = {H5S_UNLIMITED, 1};
+    hid_t made = H5Pcreate(H5P_DATASET_CREATE), all = H5Screate_simple(2, part, most),
+          rows = H5Screate_simple(2, part, NULL);
+    H5Sselect_hyperslab(all, H5S_SELECT_SET, (hsize_t[]){0, 0}, part, count, part);
+    assert_true(H5Pset_virtual(made, all, "part%b.h5", "/a", rows) >= 0);
+    H5Dclose(H5Dcreate2(file, name, H5T_STD_U8LE, all, H5P_DEFAULT, made, H5P_DEFAULT));
+    H5Sclose(rows), H5Sclose(all), H5Pclose(made);
+}
+
+/* HDF5 reads fill values where a part is missing: refused, also where it is missing from a part. */
+static void parts_of_virtual_data_sets_must_be_there(void **state) {
+    static const uint8_t four[] = {1, 2, 3, 4}, twice[] = {1, 2, 3, 4, 1, 2, 3, 4};
+    char part[1100], middle[1100], moved[1100], absolute[1100];
+    snprintf(part, sizeof part, "%s/part0.h5", folder),
+        snprintf(middle, sizeof middle, "%s/middle.h5", folder);
+    snprintf(moved, sizeof moved, "%s/moved.h5", folder);
+    snprintf(absolute, sizeof absolute, "/no/such/folder/part0.h5");
+    hid_t file = create(0, false);
+    put(file, "a", 2, (hsize_t[]){2, 2}, H5T_STD_U8LE, H5T_NATIVE_UINT8, four, contiguous);
+    H5Fclose(file);
+    assert_int_equal(rename(path, part), 0);
+    file = create(0, false);
+    put_virtual(file, "a", (const char *[]){"part0.h5"}, 1);
+    H5Fclose(file);
+    assert_int_equal(rename(path, middle), 0);
+    file = create(0, false);
+    put(file, "a", 2, (hsize_t[]){2, 2}, H5T_STD_U8LE, H5T_NATIVE_UINT8, four, contiguous);
+    put_virtual(file, "x", (const char *[]){"middle.h5", "."}, 2);
+    put_virtual(file, "far", (const char *[]){absolute, "part0.h5"}, 2);
+    put_numbered(file, "set");
+    H5Fclose(file);
+
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set;
+    settings.train = path;
+    for (int i = 0; i < 3; i++) {
+        settings.x = (const char *[]){"x", "far", "set"}[i];
+        set = open_with(settings, TR_SPLIT_TRAIN);
+        assert_int_equal(set->info.samples, i == 2 ? 2 : 4);
+        check_reads(set, 3, twice, NULL);
+        tr_dataset_close(&set);
+    }
+    assert_int_equal(rename(part, moved), 0);
+    for (int i = 0; i < 2; i++) {
+        settings.x = i ? "far" : "x";
+        assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_NOINPUT);
+        assert_non_null(strstr(tr_error_last()->message, i ? "/far is virtual" : "/x is virtual"));
+        assert_non_null(strstr(tr_error_last()->message, i ? absolute : "cannot find 'part0.h5'"));
+    }
+    assert_int_equal(tr_repack(path, part, &(tr_import_params_t){0}), TR_ERR_NOINPUT);
+    file = H5Fopen(moved, H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_return_code(H5Ldelete(file, "a", H5P_DEFAULT), 0);
+    H5Fclose(file);
+    assert_int_equal(rename(moved, part), 0);
+    settings.x = "x";
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_NOINPUT);
+    assert_non_null(strstr(tr_error_last()->message, "no data set '/a' in 'part0.h5'"));
+    unlink(part), unlink(middle), unlink(path);
+}
+
 /* What the library cannot open, such as what a newer one wrote, is named with that, and not left out of a copy. */
 static void unreadable(void **state) {
     char copy[1100];
@@ -943,6 +1018,7 @@ int main(void) {
         cmocka_unit_test(test_labels),
         cmocka_unit_test(test_names),
         cmocka_unit_test(links),
+        cmocka_unit_test(parts_of_virtual_data_sets_must_be_there),
         cmocka_unit_test(unreadable),
         cmocka_unit_test(test_several_files),
         cmocka_unit_test(test_bad_files),

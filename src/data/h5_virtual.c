@@ -1,0 +1,167 @@
+/* Virtual data sets: HDF5 reads fill values where a part's file or data set is missing, so they are looked for first. */
+#include "h5_int.h"
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DEPTH 16 /* virtual data sets of virtual data sets */
+
+typedef struct {
+    const char *path, *name; /* of the data set that is opened */
+    int depth;
+} check_t;
+
+typedef struct {
+    char *file, *dataset;
+} part_t;
+
+typedef TR_VEC(part_t) parts_t;
+
+/* -- the parts ------------------------------------------------------------------------------------------- */
+
+static int by_source(const void *a, const void *b) {
+    const part_t *p = a, *q = b;
+    const int order = strcmp(p->file, q->file);
+    return order ? order : strcmp(p->dataset, q->dataset);
+}
+
+static tr_status_t add_part(const check_t *check, hid_t properties, size_t index, parts_t *parts) {
+    const ssize_t file = H5Pget_virtual_filename(properties, index, NULL, 0),
+                  dataset = H5Pget_virtual_dsetname(properties, index, NULL, 0);
+    part_t part = {0};
+    if (file < 0 || dataset < 0)
+        return H5_FAIL(TR_ERR_DATA, "%s: /%s: cannot see what it is made of", check->path, check->name);
+    tr_status_t status = tr_alloc((size_t)file + 1, "a name", &part.file);
+    if (status == TR_OK) status = tr_alloc((size_t)dataset + 1, "a name", &part.dataset);
+    if (status == TR_OK) {
+        H5Pget_virtual_filename(properties, index, part.file, (size_t)file + 1);
+        H5Pget_virtual_dsetname(properties, index, part.dataset, (size_t)dataset + 1);
+        status = tr_vec_push(parts, part);
+    }
+    if (status != TR_OK) tr_free(&part.file), tr_free(&part.dataset);
+    return status;
+}
+
+/* Sorted, so that each file is opened once. */
+static tr_status_t list_parts(const check_t *check, hid_t properties, parts_t *parts) {
+    size_t count = 0;
+    if (H5Pget_virtual_count(properties, &count) < 0)
+        return H5_FAIL(TR_ERR_DATA, "%s: /%s: cannot see what it is made of", check->path, check->name);
+    for (size_t i = 0; i < count; i++) TR_TRY(add_part(check, properties, i, parts));
+    if (parts->count) qsort(parts->data, parts->count, sizeof *parts->data, by_source);
+    return TR_OK;
+}
+
+/* -- where HDF5 looks for a file ------------------------------------------------------------------------- */
+
+static hid_t open_in(const char *folder, size_t length, const char *name, hid_t access) {
+    char path[8192];
+    if (snprintf(path, sizeof path, "%.*s/%s", (int)length, folder, name) >= (int)sizeof path) return -1;
+    return H5Fopen(path, H5F_ACC_RDONLY, access);
+}
+
+/* The folders of HDF5_VDS_PREFIX, with colons between them; ${ORIGIN} is the virtual file's. */
+static hid_t open_in_prefix(const char *origin, const char *name, hid_t access) {
+    static const char mark[] = "${ORIGIN}";
+    const char *folder = getenv("HDF5_VDS_PREFIX");
+    hid_t found = -1;
+    for (size_t length; folder && found < 0; folder = folder[length] ? folder + length + 1 : NULL) {
+        char path[8192];
+        length = strcspn(folder, ":");
+        const size_t skip = strncmp(folder, mark, sizeof mark - 1) ? 0 : sizeof mark - 1;
+        snprintf(path, sizeof path, "%s%.*s", skip ? origin : "", (int)(length - skip), folder + skip);
+        if (length) found = open_in(path, strlen(path), name, access);
+    }
+    return found;
+}
+
+static hid_t open_beside(const char *path, const char *name, hid_t access) {
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", path);
+    const char *place = dirname(folder);
+    return open_in(place, strlen(place), name, access);
+}
+
+/* As H5F_prefix_open_file of the library does, for the data sets of `file`. -1: not there, or no HDF5 file. */
+static hid_t open_source(hid_t file, const char *path, const char *name) {
+    hid_t access = H5Fget_access_plist(file), found = -1;
+    char origin[4096], *real = realpath(path, NULL);
+    snprintf(origin, sizeof origin, "%s", path);
+    if (name[0] == '/') {
+        found = H5Fopen(name, H5F_ACC_RDONLY, access);
+        name = strrchr(name, '/') + 1;
+    }
+    if (found < 0) found = open_in_prefix(dirname(origin), name, access);
+    if (found < 0) found = open_beside(path, name, access);
+    if (found < 0) found = H5Fopen(name, H5F_ACC_RDONLY, access);
+    if (found < 0 && real) found = open_beside(real, name, access);
+    free(real);
+    H5Pclose(access);
+    return found;
+}
+
+/* -- the check ------------------------------------------------------------------------------------------- */
+
+static tr_status_t check_parts(const check_t *check, hid_t file, const char *path, hid_t properties);
+
+static tr_status_t check_dataset(const check_t *check, hid_t file, const part_t *part) {
+    char path[4096] = "";
+    const hid_t id = H5Dopen2(file, part->dataset, H5P_DEFAULT);
+    if (id < 0)
+        return TR_FAIL(
+            TR_ERR_NOINPUT,
+            "%s: /%s is virtual, and a part of it is missing: there is no data set '%s' in '%s' that "
+            "can be opened; HDF5 would read fill values in its place.",
+            check->path, check->name, part->dataset, part->file);
+    const hid_t properties = H5Dget_create_plist(id);
+    const check_t inner = {check->path, check->name, check->depth + 1};
+    tr_status_t status = TR_OK;
+    H5Fget_name(file, path, sizeof path);
+    if (H5Pget_layout(properties) == H5D_VIRTUAL && inner.depth < MAX_DEPTH)
+        status = check_parts(&inner, file, path, properties);
+    H5Pclose(properties);
+    H5Dclose(id);
+    return status;
+}
+
+static tr_status_t fail_file(const check_t *check, const char *name) {
+    return TR_FAIL(
+        TR_ERR_NOINPUT,
+        "%s: /%s is virtual, and a part of it is missing: cannot find '%s', or it is no HDF5 file; "
+        "HDF5 would read fill values in its place. Put it beside the file, or set HDF5_VDS_PREFIX to "
+        "its folder.",
+        check->path, check->name, name);
+}
+
+/* The parts [0, count) are in one file; a name with a number in it (%b) stands for as many as there are. */
+static tr_status_t check_file(const check_t *check, hid_t file, const char *path, const part_t *part,
+                              size_t count) {
+    const bool own = !strcmp(part->file, ".");
+    tr_status_t status = TR_OK;
+    if (strchr(part->file, '%')) return TR_OK;
+    const hid_t source = own ? file : open_source(file, path, part->file);
+    if (source < 0) return fail_file(check, part->file);
+    for (size_t i = 0; i < count && status == TR_OK; i++)
+        if (!strchr(part[i].dataset, '%') && (i == 0 || by_source(&part[i - 1], &part[i])))
+            status = check_dataset(check, source, &part[i]);
+    if (!own) H5Fclose(source);
+    return status;
+}
+
+static tr_status_t check_parts(const check_t *check, hid_t file, const char *path, hid_t properties) {
+    parts_t parts = {0};
+    tr_status_t status = list_parts(check, properties, &parts);
+    for (size_t i = 0, next; i < parts.count && status == TR_OK; i = next) {
+        for (next = i + 1; next < parts.count && !strcmp(parts.data[i].file, parts.data[next].file);) next++;
+        status = check_file(check, file, path, &parts.data[i], next - i);
+    }
+    for (size_t i = 0; i < parts.count; i++) tr_free(&parts.data[i].file), tr_free(&parts.data[i].dataset);
+    tr_vec_free(&parts);
+    return status;
+}
+
+tr_status_t tr_h5_virtual_check(const h5_file_t *file, const char *name, hid_t properties) {
+    const check_t check = {file->path, name, 0};
+    return check_parts(&check, file->id, file->path, properties);
+}
