@@ -175,18 +175,15 @@ static range_t *find(h5_direct_t *d, int fd, uint64_t offset) {
     return NULL;
 }
 
-/* No range will be read before another reader comes for one that is there, if it does. */
-static bool is_stuck(h5_direct_t *d) {
-    return d->free_count <= RESERVE && !oldest(d, READING) && !oldest(d, COPYING);
-}
-
 /* Waits for the range that holds `offset`; NULL: none was announced, or it cannot be read. */
 static range_t *await(h5_direct_t *d, int fd, uint64_t offset) {
     for (range_t *r; (r = find(d, fd, offset)) && r->state != READY;) {
-        if (r->state != QUEUED || !is_stuck(d))
-            pthread_cond_wait(&d->done, &d->lock);
+        if (r->state != QUEUED || d->free_count > RESERVE)
+            pthread_cond_wait(&d->done, &d->lock); /* the threads have it or will take it */
         else if (d->free_count)
             load(d, r);
+        else if (oldest(d, READING) || oldest(d, COPYING))
+            pthread_cond_wait(&d->done, &d->lock);
         else
             drop(d, oldest(d, READY));
     }
@@ -197,6 +194,17 @@ static range_t *await(h5_direct_t *d, int fd, uint64_t offset) {
 static void give_up_before(h5_direct_t *d, const range_t *taken) {
     while ((taken - range_at(d, 0) + RANGES) % RANGES > LONG_BEFORE && range_at(d, 0)->state == READY)
         drop(d, range_at(d, 0));
+}
+
+void tr_h5_direct_forget(h5_direct_t *d, int fd, uint64_t offset, uint64_t bytes) {
+    pthread_mutex_lock(&d->lock);
+    for (uint64_t at = offset; at < offset + bytes;) {
+        range_t *r = find(d, fd, at);
+        if (!r || r->offset != at || r->state != READY) break;
+        at += r->bytes;
+        drop(d, r);
+    }
+    pthread_mutex_unlock(&d->lock);
 }
 
 size_t tr_h5_direct_read(h5_direct_t *d, int fd, void *out, size_t bytes, uint64_t offset) {

@@ -200,6 +200,8 @@ void tr_h5_direct_close(h5_direct_t **direct);
 bool tr_h5_direct_expect(h5_direct_t *direct, int fd, uint64_t offset, uint64_t bytes);
 /* What was announced, each byte once: copies up to `bytes` bytes from `offset` on, and returns how many; 0: read them another way. */
 size_t tr_h5_direct_read(h5_direct_t *direct, int fd, void *out, size_t bytes, uint64_t offset);
+/* Nobody will read the rest of what was announced by this range. */
+void tr_h5_direct_forget(h5_direct_t *direct, int fd, uint64_t offset, uint64_t bytes);
 
 /* Undoes the filters of a stored chunk: *data (in `spare` or `raw`) has chunk_bytes. */
 tr_status_t tr_h5_decode(const h5_array_t *array, int64_t chunk, char *raw, char *spare, const char **data);

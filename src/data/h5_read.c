@@ -127,9 +127,15 @@ static bool is_verified(const h5_array_t *a, int64_t band) {
 
 static tr_status_t read_band(const h5_array_t *a, h5_scratch_t *scratch, int64_t band, int64_t skip,
                              int64_t rows, char *out) {
-    if (is_verified(a, band))
-        return tr_h5_pread(a->file, out, (size_t)(rows * a->row_bytes),
-                           a->table[band].address + (uint64_t)(skip * a->row_bytes));
+    const h5_chunk_t *chunk = &a->table[band];
+    if (is_verified(a, band)) {
+        TR_TRY(tr_h5_pread(a->file, out, (size_t)(rows * a->row_bytes),
+                           chunk->address + (uint64_t)(skip * a->row_bytes)));
+        /* announced before another block had it verified, the whole chunk may have been fetched */
+        if (a->file->direct)
+            tr_h5_direct_forget(a->file->direct, a->file->direct_fd, chunk->address, chunk->bytes);
+        return TR_OK;
+    }
     TR_TRY(load_band(a, scratch, band));
     memcpy(out, scratch->band + skip * a->row_bytes, (size_t)(rows * a->row_bytes));
     return TR_OK;

@@ -113,6 +113,20 @@ static void a_reader_that_is_late(void **state) {
     tr_h5_direct_close(&d);
 }
 
+/* The rest of a range that is done with makes room, but not that of another. */
+static void what_is_done_with_is_forgotten(void **state) {
+    h5_direct_t *d = open_here();
+    for (int i = 0; i < 2; i++) assert_true(tr_h5_direct_expect(d, fd, MIB, 3 * MIB));
+    assert_true(tr_h5_direct_expect(d, fd, 8 * MIB, MIB));
+    for (int i = 0; i < 3; i++) assert_int_equal(take(d, (uint64_t)(i + 1) * MIB, KIB, KIB), KIB);
+    tr_h5_direct_forget(d, fd, MIB, 3 * MIB);
+    assert_int_equal(take(d, MIB, 3 * MIB, MIB), 3 * MIB); /* the second time it was announced */
+    assert_int_equal(take(d, MIB, KIB, KIB), 0);
+    tr_h5_direct_forget(d, fd, 7 * MIB, 2 * MIB);
+    assert_int_equal(take(d, 8 * MIB, MIB, MIB), MIB);
+    tr_h5_direct_close(&d);
+}
+
 static void a_file_that_refuses(void **state) {
     char byte;
     h5_direct_t *d = open_here();
@@ -173,6 +187,7 @@ int main(void) {
         cmocka_unit_test(only_what_was_announced),
         cmocka_unit_test(what_nobody_takes_is_given_up),
         cmocka_unit_test(a_reader_that_is_late),
+        cmocka_unit_test(what_is_done_with_is_forgotten),
         cmocka_unit_test(a_file_that_refuses),
         cmocka_unit_test(behind_the_end),
         cmocka_unit_test(several_readers),
