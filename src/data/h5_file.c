@@ -210,7 +210,8 @@ static tr_status_t add_dataset(visit_t *visit, hid_t id, const char *path) {
 static tr_status_t add_unusable(visit_t *visit, const char *path, const char *why) {
     h5_entry_t entry = {.ndim = -1, .type = H5T_NO_CLASS};
     tr_status_t status = tr_strdup(path, &entry.path);
-    snprintf(entry.text, sizeof entry.text, "%.60s (%.95s)", path, why);
+    snprintf(entry.text, sizeof entry.text, "%.*s (%.*s)", (int)tr_utf8_bytes(path, 60), path,
+             (int)tr_utf8_bytes(why, 95), why);
     if (status == TR_OK) status = tr_vec_push(visit->list, entry);
     if (status != TR_OK) tr_free(&entry.path);
     return visit->status = status;
@@ -219,11 +220,13 @@ static tr_status_t add_unusable(visit_t *visit, const char *path, const char *wh
 static tr_status_t add_external(visit_t *visit, hid_t group, const char *name, const char *path,
                                 size_t bytes) {
     char link[4096], why[128];
-    const char *file, *object;
-    if (bytes > sizeof link || H5Lget_val(group, name, link, sizeof link, H5P_DEFAULT) < 0 ||
-        H5Lunpack_elink_val(link, bytes, NULL, &file, &object) < 0)
-        return add_unusable(visit, path, "a link into another file, which trainer repack follows");
-    snprintf(why, sizeof why, "a link into %.60s, which trainer repack follows", file);
+    const char *file = "another file", *object;
+    const hid_t there = H5Oopen(group, name, H5P_DEFAULT);
+    if (there >= 0) H5Oclose(there);
+    if (bytes <= sizeof link && H5Lget_val(group, name, link, sizeof link, H5P_DEFAULT) >= 0)
+        H5Lunpack_elink_val(link, bytes, NULL, &file, &object);
+    snprintf(why, sizeof why, "a link into %.*s%s", (int)tr_utf8_bytes(file, 60), file,
+             there >= 0 ? ": name that file" : ", which is not there");
     return add_unusable(visit, path, why);
 }
 
@@ -249,10 +252,12 @@ static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, 
 /* `path` has room for a slash. */
 static tr_status_t visit_group(visit_t *visit, hid_t id, char *path) {
     if (visit->depth == MAX_DEPTH) return add_unusable(visit, path, "a group in too many groups");
-    strcat(path, "/");
+    char *end = strchr(path, '\0');
+    strcpy(end, "/");
     visit_t inner = {visit->list, path, visit->depth + 1, TR_OK};
-    H5Literate(id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit_link, &inner);
-    return inner.status;
+    const herr_t result = H5Literate(id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit_link, &inner);
+    *end = '\0';
+    return inner.status == TR_OK && result < 0 ? add_unusable(visit, path, "a damaged group") : inner.status;
 }
 
 static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, void *self) {
@@ -267,10 +272,9 @@ static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, 
     hid_t id = H5Oopen(group, name, H5P_DEFAULT);
     if (id < 0) return soft || add_unreadable(visit, path) == TR_OK ? 0 : -1;
     if (H5Iget_type(id) == H5I_DATASET)
-        visit->status =
-            hard || is_in_file_of(group, id)
-                ? add_dataset(visit, id, path)
-                : add_unusable(visit, path, "a link into another file, which trainer repack follows");
+        visit->status = hard || is_in_file_of(group, id)
+                            ? add_dataset(visit, id, path)
+                            : add_unusable(visit, path, "a link into another file: name that file");
     if (hard && H5Iget_type(id) == H5I_GROUP) visit->status = visit_group(visit, id, path);
     H5Oclose(id);
     return visit->status == TR_OK ? 0 : -1;

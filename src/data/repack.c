@@ -115,9 +115,22 @@ static tr_status_t copy_numbers(repack_t *r, const h5_array_t *a) {
 static tr_status_t copy_other(const repack_t *r, const char *path) {
     hid_t links = H5Pcreate(H5P_LINK_CREATE);
     H5Pset_create_intermediate_group(links, 1);
-    herr_t result = H5Ocopy(r->file.id, path, tr_writer_file(r->writer), path, H5P_DEFAULT, links);
-    H5Pclose(links);
-    return result >= 0 ? TR_OK : H5_FAIL(TR_ERR_DATA, "%s: cannot copy /%s", r->file.path, path);
+    const herr_t result = H5Ocopy(r->file.id, path, tr_writer_file(r->writer), path, H5P_DEFAULT, links);
+    const tr_status_t status =
+        result >= 0 ? TR_OK : H5_FAIL(TR_ERR_DATA, "%s: cannot copy /%s", r->file.path, path);
+    H5Pclose(links); /* forgets HDF5's errors */
+    return status;
+}
+
+/* A link into another file that is not there. Wants the lock. */
+static bool is_dangling(const repack_t *r, const h5_entry_t *entry) {
+    H5L_info_t info;
+    if (entry->ndim >= 0 || H5Lget_info(r->file.id, entry->path, &info, H5P_DEFAULT) < 0 ||
+        info.type != H5L_TYPE_EXTERNAL)
+        return false;
+    const hid_t id = H5Oopen(r->file.id, entry->path, H5P_DEFAULT);
+    if (id >= 0) H5Oclose(id);
+    return id < 0;
 }
 
 static bool is_numbers(const h5_entry_t *entry) {
@@ -143,12 +156,20 @@ static tr_status_t copy_entry(repack_t *r, const h5_entry_t *entry) {
 static tr_status_t copy_all(repack_t *r) {
     for (size_t i = 0; i < r->list.count; i++)
         if (is_numbers(&r->list.data[i])) r->total += (int64_t)r->list.data[i].dim[0];
+    const char *before = NULL;
     for (size_t i = 0; i < r->list.count; i++) {
-        TR_TRY(copy_entry(r, &r->list.data[i]));
+        const h5_entry_t *entry = &r->list.data[i];
         tr_h5_lock();
-        tr_status_t status = copy_groups(r, r->list.data[i].path, i ? r->list.data[i - 1].path : NULL);
+        const bool dangling = is_dangling(r, entry);
+        tr_h5_unlock();
+        if (dangling) TR_WARN("%s: left out: /%s", r->file.path, entry->text);
+        if (dangling) continue;
+        TR_TRY(copy_entry(r, entry));
+        tr_h5_lock();
+        tr_status_t status = copy_groups(r, entry->path, before);
         tr_h5_unlock();
         TR_TRY(status);
+        before = entry->path;
     }
     tr_h5_lock();
     hid_t from = H5Gopen2(r->file.id, "/", H5P_DEFAULT),

@@ -3,6 +3,7 @@
 #include "data_test.h"
 #include "../../../src/data/h5_int.h"
 #include "trainer/datafile.h"
+#include "trainer/log.h"
 #include "trainer/mem.h"
 #include <hdf5.h>
 #include <fcntl.h>
@@ -400,10 +401,84 @@ static void links(void **state) {
     tr_data_settings_t settings = test_settings();
     settings.train = path;
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
-    assert_non_null(strstr(tr_error_last()->message, "images (a link into another file, "));
+    assert_non_null(strstr(tr_error_last()->message, "images (a link into another file: name that file)"));
     assert_non_null(strstr(tr_error_last()->message, "x (a link into /"));
+    assert_non_null(strstr(tr_error_last()->message, ": name that file)"));
     unlink(other);
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
+    assert_non_null(strstr(tr_error_last()->message, ", which is not there)"));
     unlink(path);
+}
+
+static tr_str_t said;
+static void keep_said(void *self, tr_log_level_t level, const char *text) {
+    tr_str_append(&said, text);
+}
+
+/* A link into a file that is there is copied as what it leads to; others are left out, and the groups that they were alone in. */
+static void repack_leaves_links_out_that_lead_nowhere(void **state) {
+    char other[1100], copy[1100];
+    snprintf(other, sizeof other, "%s/other.h5", folder), snprintf(copy, sizeof copy, "%s/copy.h5", folder);
+    hid_t file = create(0, false);
+    put_x(file, "a", 9);
+    H5Fclose(file);
+    assert_int_equal(rename(path, other), 0);
+    file = create(0, false);
+    put_x(file, "x", 4);
+    H5Lcreate_external("other.h5", "/a", file, "there", H5P_DEFAULT, H5P_DEFAULT);
+    H5Gclose(H5Gcreate2(file, "away", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Lcreate_external("notes.h5", "/a", file, "away/notes", H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(file);
+    tr_log_set_sink(keep_said, NULL);
+    assert_ok(tr_repack(path, copy, &(tr_import_params_t){0}));
+    tr_log_set_sink(NULL, NULL);
+    assert_non_null(strstr(said.text, "left out: /away/notes (a link into notes.h5, which is not there)"));
+    assert_null(strstr(said.text, "/there"));
+    tr_str_free(&said);
+    file = H5Fopen(copy, H5F_ACC_RDONLY, H5P_DEFAULT);
+    assert_true(H5Lexists(file, "x", H5P_DEFAULT) > 0 && H5Lexists(file, "there", H5P_DEFAULT) > 0);
+    assert_int_equal(H5Lexists(file, "away", H5P_DEFAULT), 0);
+    H5Fclose(file);
+    unlink(other), unlink(copy), unlink(path);
+}
+
+/* Overwrites the signature `mark` where it stands last. */
+static void damage_last(const char *mark) {
+    static char bytes[1 << 16];
+    char *last = NULL;
+    int fd = open(path, O_RDWR);
+    ssize_t count = read(fd, bytes, sizeof bytes);
+    for (char *at = bytes; (at = memmem(at, (size_t)(bytes + count - at), mark, 4)); at++) last = at;
+    assert_non_null(last);
+    assert_int_equal(pwrite(fd, "\x7f\x7f\x7f\x7f", 4, last - bytes), 4);
+    close(fd);
+}
+
+static void damaged_groups_are_told(void **state) {
+    static const char *const marks[] = {"TREE", "HEAP", "SNOD"};
+    char copy[1100];
+    snprintf(copy, sizeof copy, "%s/copy.h5", folder);
+    for (size_t i = 0; i < TR_COUNT(marks); i++) {
+        hid_t file = create(0, false);
+        put_x(file, "x", 9);
+        put_x(file, "extra/w", 9);
+        put_x(file, "extra/z", 9);
+        H5Fclose(file);
+        damage_last(marks[i]);
+        h5_file_t opened;
+        h5_list_t list;
+        assert_ok(tr_h5_file_open("test", path, &opened));
+        assert_ok(tr_h5_list(&opened, &list));
+        assert_int_equal(list.count, 2);
+        assert_string_equal(list.data[0].text, "extra (a damaged group)");
+        tr_h5_list_free(&list);
+        tr_h5_file_close(&opened);
+        assert_int_equal(tr_repack(path, copy, &(tr_import_params_t){0}), TR_ERR_DATA);
+        assert_non_null(strstr(tr_error_last()->message, "cannot copy /extra (HDF5: "));
+        assert_null(strstr(tr_error_last()->message, "no reason given"));
+        assert_int_equal(access(copy, F_OK), -1);
+        unlink(path);
+    }
 }
 
 /* Two rows of "a" in each of `count` files, behind each other. */
@@ -1018,6 +1093,8 @@ int main(void) {
         cmocka_unit_test(test_labels),
         cmocka_unit_test(test_names),
         cmocka_unit_test(links),
+        cmocka_unit_test(repack_leaves_links_out_that_lead_nowhere),
+        cmocka_unit_test(damaged_groups_are_told),
         cmocka_unit_test(parts_of_virtual_data_sets_must_be_there),
         cmocka_unit_test(unreadable),
         cmocka_unit_test(test_several_files),
