@@ -3,6 +3,7 @@
 #include "trainer/data.h"
 #include "trainer/log.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +149,7 @@ static tr_status_t run(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    signal(SIGXFSZ, SIG_IGN); /* beyond a limit on files' sizes, writing fails and is told */
     tr_data_own_process();
     int code = end(run(argc, argv));
     if (code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {

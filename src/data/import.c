@@ -1,6 +1,7 @@
 /* The list of importers, the moments that they leave in the file, and what they say of y. */
 #include "import_int.h"
 #include <math.h>
+#include <sys/stat.h>
 
 #define IMPORTER(name) extern const tr_importer_t tr_importer_##name;
 #include "importers.def"
@@ -14,6 +15,14 @@ const tr_importer_t *const *tr_importer_list(size_t *out_count) {
     };
     *out_count = TR_COUNT(list);
     return list;
+}
+
+tr_status_t tr_import_check_place(const char *in, const char *out) {
+    struct stat a, b;
+    if (stat(in, &a) != 0 || stat(out, &b) != 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino) return TR_OK;
+    return TR_FAIL(TR_ERR_USAGE,
+                   "'%s' is the file '%s', which is read, and would be replaced: name another file.", out,
+                   in);
 }
 
 void tr_moments_add(tr_moments_t *m, tr_dtype_t dtype, const void *values, int64_t count) {

@@ -15,6 +15,7 @@ static const char *const file_names[FILES] = {"data_batch_1.bin", "data_batch_2.
 
 typedef struct {
     const tr_import_params_t *params;
+    const char *out;
     char folder[4096];
     tr_writer_t *writer;
     tr_moments_t moments;
@@ -56,6 +57,7 @@ static tr_status_t copy_records(import_t *m, FILE *file, const char *path, int64
 static tr_status_t copy_file(import_t *m, int index, const int *array) {
     char path[4200];
     snprintf(path, sizeof path, "%s/%s", m->folder, file_names[index]);
+    TR_TRY(tr_import_check_place(path, m->out));
     FILE *file = fopen(path, "rbe");
     if (!file) return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
     tr_status_t status = copy_records(m, file, path, m->records[index], array, index < FILES - 1);
@@ -106,6 +108,7 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     struct stat found;
     TR_TRY(tr_alloc(sizeof *m, "import", &m));
     m->params = params;
+    m->out = out;
     m->moments.channels = 3;
     /* The archive unpacks into a folder of its own. */
     snprintf(m->folder, sizeof m->folder, "%s/cifar-10-batches-bin", in);

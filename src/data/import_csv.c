@@ -136,7 +136,7 @@ static void say_remedy(const import_t *m, const char *text, char *out, size_t ro
 
 static tr_status_t fail_cell(const import_t *m, const char *text, int column) {
     char found[64] = "the cell is empty", remedy[128];
-    if (*text) snprintf(found, sizeof found, "found '%.40s'", text);
+    if (*text) snprintf(found, sizeof found, "found '%.*s'", (int)tr_utf8_bytes(text, 40), text);
     say_remedy(m, text, remedy, sizeof remedy);
     return TR_FAIL(TR_ERR_DATA,
                    "'%s', line %lld, column %d: %s, where a number that a 32-bit float can hold is expected; "
@@ -460,9 +460,9 @@ static void warn_of_delimiter(const import_t *m) {
     double value;
     if (!other || other == ',' || !parse_number(m, strchr(name, other) + 1, &value)) return;
     delimiter_text(other, option);
-    TR_WARN("'%s': its labels (column %d) are texts such as '%.40s': add --delimiter %s, if that stands "
+    TR_WARN("'%s': its labels (column %d) are texts such as '%.*s': add --delimiter %s, if that stands "
             "between columns",
-            m->path, m->label + 1, name, option);
+            m->path, m->label + 1, (int)tr_utf8_bytes(name, 40), name, option);
 }
 
 static void say_y(const import_t *m) {
@@ -483,6 +483,7 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
                   .delimiter = params->delimiter ? params->delimiter : ',',
                   .decimal = params->decimal ? params->decimal : '.'};
     tr_status_t status;
+    TR_TRY(tr_import_check_place(in, out));
     TR_TRY_GOTO(first_pass(&m), done);
     TR_TRY_GOTO(tr_writer_create(out, &params->writer, &m.writer), done);
     TR_TRY_GOTO(make_arrays(&m), done);

@@ -23,7 +23,10 @@ static inline tr_status_t tr_import_progress(const tr_import_params_t *params, i
     return params->progress ? params->progress(params->self, done, total) : TR_OK;
 }
 
-/* Tell params->y what y is, once the file is written: classes, called 0, 1, ... where `names` is NULL, or numbers to predict, `count` a sample. */
+/* TR_ERR_USAGE where `out` is the file `in`, which it would replace. */
+tr_status_t tr_import_check_place(const char *in, const char *out);
+
+/* Tell params->y what y is; it counts where the import succeeds. Classes, called 0, 1, ... where `names` is NULL, or numbers to predict, `count` a sample. */
 void tr_import_say_classes(const tr_import_params_t *params, int64_t count, const char *const *names);
 void tr_import_say_numbers(const tr_import_params_t *params, int64_t count, const tr_stats_t *stats);
 

@@ -7,26 +7,27 @@
 
 typedef struct {
     const tr_import_params_t *params;
-    const char *folder;
+    const char *folder, *out;
     tr_writer_t *writer;
     tr_moments_t moments;
     int largest;
     int64_t done, total;
 } import_t;
 
-static tr_status_t open_idx(const char *folder, const char *name, int ndim, tr_idx_t **out) {
+static tr_status_t open_idx(const import_t *m, const char *name, int ndim, tr_idx_t **out) {
     static const char *const forms[] = {"%s/%s-idx%d-ubyte.gz", "%s/%s-idx%d-ubyte", "%s/%s.idx%d-ubyte.gz",
                                         "%s/%s.idx%d-ubyte"};
     char path[4096];
     for (size_t i = 0; i < TR_COUNT(forms); i++) {
-        if ((size_t)snprintf(path, sizeof path, forms[i], folder, name, ndim) >= sizeof path) break;
+        if ((size_t)snprintf(path, sizeof path, forms[i], m->folder, name, ndim) >= sizeof path) break;
+        TR_TRY(tr_import_check_place(path, m->out));
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd >= 0) return tr_idx_open(fd, path, ndim, out);
         if (errno != ENOENT && errno != ENOTDIR)
             return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
     }
     return TR_FAIL(TR_ERR_NOINPUT, "there is no %s-idx%d-ubyte or %s-idx%d-ubyte.gz in '%s'.", name, ndim,
-                   name, ndim, folder);
+                   name, ndim, m->folder);
 }
 
 static tr_status_t copy_images(import_t *m, tr_idx_t *idx, int array, bool training) {
@@ -82,9 +83,9 @@ static tr_status_t copy_group(import_t *m, const char *group, const char *prefix
     tr_idx_t *images = NULL, *labels = NULL;
     char name[32];
     snprintf(name, sizeof name, "%s-images", prefix);
-    tr_status_t status = open_idx(m->folder, name, 3, &images);
+    tr_status_t status = open_idx(m, name, 3, &images);
     snprintf(name, sizeof name, "%s-labels", prefix);
-    if (status == TR_OK) status = open_idx(m->folder, name, 1, &labels);
+    if (status == TR_OK) status = open_idx(m, name, 1, &labels);
     if (status == TR_OK) status = copy_both(m, group, training, images, labels);
     tr_idx_close(&images);
     tr_idx_close(&labels);
@@ -92,7 +93,7 @@ static tr_status_t copy_group(import_t *m, const char *group, const char *prefix
 }
 
 static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
-    import_t m = {.params = params, .folder = in, .moments.channels = 1};
+    import_t m = {.params = params, .folder = in, .out = out, .moments.channels = 1};
     tr_status_t status;
     TR_TRY(tr_writer_create(out, &params->writer, &m.writer));
     TR_TRY_GOTO(copy_group(&m, "train", "train", true), done);

@@ -248,7 +248,9 @@ tr_status_t tr_repack(const char *in, const char *out, const tr_import_params_t 
     char in_y[4096], out_y[4096];
     tr_writer_t *x = NULL, *y = NULL;
     bool has_y;
+    TR_TRY(tr_import_check_place(in, out));
     TR_TRY(find_labels(in, out, in_y, out_y, &has_y));
+    if (has_y) TR_TRY(tr_import_check_place(in_y, out_y));
     tr_status_t status = has_y ? copy_file(in_y, out_y, params, &y) : TR_OK;
     if (status == TR_OK) status = copy_file(in, out, params, &x);
     if (status == TR_OK && has_y) status = tr_writer_commit(y); /* both are whole by now */

@@ -61,9 +61,15 @@ said 'a,b,kind\n1,2,warm\n3,4,K\374hl\n' "'odd.csv', line 3, column 3: expected 
 result $? "names in another encoding than UTF-8"
 printf '\357\273\277"a b",Gr\303\266\303\237e,kind\n1,2,K\303\274hl\n3,4,x\n' >mark.csv && call 0 import csv mark.csv mark.h5 && call 0 data mark.h5 && grep -q '^  *named a b, Größe$' out && printf '\357\273\2771,2,0\n3,4,1\n' >mark.csv && call 0 import csv mark.csv mark.h5 --force
 result $? "names in UTF-8, behind a byte order mark"
-(trap '' XFSZ; ulimit -f 40; call 74 import synthetic images full.h5 --samples 2000 --shape 32x32x3) && grep -q "cannot write train/x of 'full.h5': File too large.$" err && [ ! -e full.h5 ] &&
-    (trap '' XFSZ; ulimit -f 2; call 74 import csv t.csv full.h5) && ! grep -q HDF5 err && [ ! -e full.h5 ] && call 66 import csv t.csv nowhere/t.h5 && grep -q "'nowhere/t.h5': there is no folder 'nowhere'" err
+long=$(printf 'ü%.0s' $(seq 40)) && printf "a,b,kind\n1,x$long,2\n" >odd.csv && call 65 import csv odd.csv e.h5 && iconv -f UTF-8 -t UTF-16 err >left && grep -q "found 'xü" err && printf "1,x$long\n2,y$long\n" >odd.csv && call 0 import csv odd.csv odd.h5 --force && iconv -f UTF-8 -t UTF-16 out >left && grep -q '^y: 2 classes (xü' out
+result $? "long texts are cut between characters"
+(ulimit -f 40; call 74 import synthetic images full.h5 --samples 2000 --shape 32x32x3) && grep -q "cannot write train/x of 'full.h5': File too large.$" err && [ ! -e full.h5 ] &&
+    (ulimit -f 2; call 74 import csv t.csv full.h5) && ! grep -q HDF5 err && [ ! -e full.h5 ] && call 66 import csv t.csv nowhere/t.h5 && grep -q "'nowhere/t.h5': there is no folder 'nowhere'" err
 result $? "nowhere to write, and no room: the words of the system"
+mkdir own && head -c 3073 /dev/zero >own/data_batch_1.bin && for f in data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch; do cp own/data_batch_1.bin own/$f.bin; done && printf 'none' >own/train-images-idx3-ubyte
+kept() { cp "$1" tenth; call 2 "${@:2}" --force && grep -q "'$1', which is read, and would be replaced: name another file" err && cmp -s "$1" tenth; } # FILE ARGUMENTS
+ln t.csv same.csv && kept t.csv import csv t.csv ./t.csv && kept t.csv import csv t.csv same.csv && kept own/test_batch.bin import cifar10 own own/test_batch.bin && kept own/train-images-idx3-ubyte import mnist own own/train-images-idx3-ubyte && kept d.h5 repack d.h5 d.h5 && [ "$(ls own | wc -l)" = 7 ]
+result $? "a file that is read is never replaced, not by --force either"
 printf 'a,b\n1,2\n7,8\n' >new.csv && printf '[model]\nlayers = linear 2\n[data]\ntrain = t.h5\nbatch_size = 2\nmicro_batch = 1\n[train]\nsteps = 2\n' >net.ini
 call 0 net.ini run.dir=run && call 0 import csv new.csv new.h5 --label none && [ ! -s err ] && call 0 predict net.ini run new.h5 out.h5 && grep -q '^2 samples of new.h5:/train/x, x f32 (2)' out
 result $? "a table without labels: --label none, and predictions for it"
