@@ -95,6 +95,12 @@ struct tr_layer_spec {
  */
 tr_status_t tr_layers_parse(const char *text, tr_layer_spec_t **out, int *out_count);
 void tr_layers_free(tr_layer_spec_t **specs, int count);
+/*
+ * Appends parsed layers in their normal form, a line each: lists that build the same model with the same names give the same text, whatever
+ * the comments, blanks, aliases, defaults and repeats they are written with. A block begins with " {" behind its layer and ends with the
+ * line "}".
+ */
+void tr_layers_write(const tr_layer_spec_t *specs, int count, tr_str_t *out);
 
 /* What layers are built into. The caller gives the first three and zeros the rest. */
 typedef struct {

@@ -15,7 +15,7 @@ size_t tr_snapshot_bytes(const tr_snapshot_t *snapshot);
 tr_status_t tr_snapshot_take(tr_snapshot_t *snapshot);
 /* What tr_checkpoint_write wants; points into the snapshot. state_json is left NULL. */
 void tr_snapshot_content(const tr_snapshot_t *snapshot, tr_checkpoint_content_t *out);
-/* Fills the graph from a checkpoint, all of it. TR_ERR_CONFIG names what differs: tensors missing, left over, of another shape. Not collective. */
+/* Fills the graph from a checkpoint, all of it. TR_ERR_CONFIG names what differs: keys of [model], tensors missing, left over, of another shape. Not collective. */
 tr_status_t tr_snapshot_restore(tr_snapshot_t *snapshot, const tr_checkpoint_t *checkpoint);
 /* Fills parameters and model state that fit by name and shape (fine-tuning) from whatever tr_weights_open takes; says in the log what was left as
  * initialised. */
@@ -52,8 +52,9 @@ tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_c
 tr_status_t tr_state_names(const char *state_json, const char *from, tr_names_t *out);
 /* How many inputs a sample had in the training of `state_json`, where it was a row of a table; 0: it was none, or that is not known. */
 int64_t tr_state_inputs(const char *state_json);
-/* Whether the training of `state_json` had the model of `config`; true where state_json ("") does not say. Not collective. */
-bool tr_state_same_model(const char *state_json, const tr_config_t *config);
+/* Appends "\n  KEY: A in the checkpoint, B now" for keys of [model] in which the training of `state_json` differs from `config`, of model.layers the
+ * first layer that does; nothing where they agree, or state_json ("") does not say. Not collective. */
+void tr_state_compare_model(const char *state_json, const tr_config_t *config, tr_str_t *out);
 /* Warns where this session's inputs have another type than in the training of `state_json`. */
 void tr_state_compare_data(const char *state_json, const tr_session_t *s);
 /* What the run of the checkpoint goes on with where its configuration leaves that to the data. */

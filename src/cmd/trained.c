@@ -21,7 +21,8 @@ static tr_status_t find_weights(cmd_trained_t *t, const char *path, tr_weights_t
     TR_TRY(tr_world_broadcast(t->world, &t->step, sizeof t->step, 0));
     TR_TRY(tr_world_broadcast_text(t->world, &t->state_json, 0));
     TR_TRY(tr_state_names(t->state_json, t->weights_path, t->names));
-    t->is_other_model = !tr_state_same_model(t->state_json, t->config);
+    tr_state_compare_model(t->state_json, t->config, &t->model_difference);
+    TR_TRY(t->model_difference.status);
     return tr_state_apply_data(t->state_json, t->weights_path, t->config);
 }
 
@@ -47,6 +48,11 @@ static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *pa
     tr_status_t status = tr_session_start(t->s);
     if (status == TR_OK && weights) status = fill_root(t->s, weights);
     TR_TRY(tr_world_agree(t->world, status));
+    if (weights && t->model_difference.length > 0)
+        TR_WARN("the checkpoint %s is of a run with another [model]:%s\nIts weights fit, but what follows is "
+                "not what "
+                "was trained: use the configuration it was trained with (config.ini in its run folder)",
+                t->weights_path, t->model_difference.text);
     return tr_state_broadcast(t->s);
 }
 
@@ -54,10 +60,11 @@ static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *pa
 static void explain(const cmd_trained_t *t) {
     tr_error_t error = *tr_error_last();
     char text[TR_ERROR_MESSAGE_BYTES];
-    snprintf(text, sizeof text,
-             "%.3000s\nThe checkpoint %.500s is of a run with another [model]: use the configuration it was "
-             "trained with (config.ini in its run folder)",
-             error.message, t->weights_path);
+    snprintf(
+        text, sizeof text,
+        "%.2000s\nThe checkpoint %.500s is of a run with another [model]:%.1000s\nUse the configuration it "
+        "was trained with (config.ini in its run folder)",
+        error.message, t->weights_path, t->model_difference.text);
     memcpy(error.message, text, sizeof text);
     tr_error_set(&error);
 }
@@ -72,7 +79,7 @@ tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *
     tr_status_t status = find_weights(t, params->weights, &weights);
     if (status == TR_OK) {
         status = open_session(t, params, weights);
-        if (status == TR_ERR_CONFIG && t->is_other_model) explain(t);
+        if (status == TR_ERR_CONFIG && t->model_difference.length > 0) explain(t);
     }
     tr_weights_close(&weights);
     return status;
@@ -82,6 +89,7 @@ tr_status_t cmd_trained_close(cmd_trained_t *t, tr_status_t status) {
     tr_session_destroy(&t->s);
     tr_config_destroy(&t->config);
     for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&t->names[list]);
+    tr_str_free(&t->model_difference);
     tr_free(&t->weights_path);
     tr_free(&t->state_json);
     if (status == TR_OK && t->world) cmd_world_close(&t->world);

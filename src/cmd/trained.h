@@ -22,7 +22,7 @@ typedef struct {
     char *state_json;                 /* of its training, "" not known */
     tr_names_t names[TR_NAMES_LISTS]; /* of its training data */
     int64_t step;                     /* -1: not known */
-    bool is_other_model;              /* the configuration's and the checkpoint's differ */
+    tr_str_t model_difference;        /* between the configuration's and the checkpoint's, a line each */
 } cmd_trained_t;
 
 /* Closes what is open with cmd_trained_close also when it fails. Collective. */

@@ -36,6 +36,8 @@ const tr_layer_t *tr_layer_find(const char *name);
  */
 tr_status_t tr_layer_read(const tr_layer_t *layer, const tr_layer_spec_t *spec, void *out_settings,
                           tr_layer_common_t *out_common);
+/* Appends a layer that was checked, without its blocks, in its normal form: options in the order of the table, defaults left out. */
+void tr_layer_write(const tr_layer_spec_t *spec, tr_str_t *out);
 /* Checks name, words and blocks of a parsed layer, and the layers in its blocks. */
 tr_status_t tr_layer_check(const tr_layer_spec_t *spec);
 

@@ -273,3 +273,55 @@ tr_status_t tr_layer_check(const tr_layer_spec_t *spec) {
                              layer->name);
     return check_blocks(layer, spec);
 }
+
+/* -- the normal form of a layer -------------------------------------------------------------------------- */
+
+#define VALUE_BYTES 160
+
+static void write_sizes(const tr_layer_sizes_t *sizes, char out[VALUE_BYTES]) {
+    bool equal = true;
+    int length = 0;
+    out[0] = '\0';
+    for (int i = 1; i < sizes->count; i++) equal = equal && sizes->size[i] == sizes->size[0];
+    for (int i = 0; i < sizes->count && (i == 0 || !equal); i++)
+        length += snprintf(out + length, VALUE_BYTES - (size_t)length, i ? "x%d" : "%d", sizes->size[i]);
+}
+
+/* A value of `field`, however it is written. */
+static void write_value(const tr_layer_field_t *field, const char *text, char out[VALUE_BYTES]) {
+    tr_layer_sizes_t sizes;
+    tr_layer_pad_t pad;
+    double number;
+    bool yes;
+    snprintf(out, VALUE_BYTES, "%s", text);
+    if ((field->type == TR_ARG_INT || field->type == TR_ARG_FLOAT) && tr_parse_float(text, &number))
+        snprintf(out, VALUE_BYTES, "%.9g", number);
+    if (field->type == TR_ARG_BOOL && tr_parse_bool(text, &yes))
+        snprintf(out, VALUE_BYTES, yes ? "yes" : "no");
+    if (field->type == TR_ARG_SIZES && parse_sizes(text, field->min, field->max, &sizes))
+        write_sizes(&sizes, out);
+    if (field->type != TR_ARG_PAD || !parse_pad(text, field->max, &pad) || pad.same) return;
+    write_sizes(&pad.sizes, out);
+    if (strcmp(out, "0") == 0) snprintf(out, VALUE_BYTES, "valid");
+}
+
+void tr_layer_write(const tr_layer_spec_t *spec, tr_str_t *out) {
+    const tr_layer_t *layer = tr_layer_find(spec->name);
+    const char *given[MAX_FIELDS] = {NULL};
+    bool by_place = true;
+    for (int i = 0, place = 0; i < spec->word_count; i++) {
+        const int index = field_of_word(layer, &spec->words[i], place);
+        if (!spec->words[i].key) place++;
+        if (index >= 0) given[index] = spec->words[i].value;
+    }
+    tr_str_append(out, layer->name);
+    for (int i = 0; i < layer->field_count + TR_COUNT_INT(common_fields); i++) {
+        const tr_layer_field_t *field = field_at(layer, i);
+        char value[VALUE_BYTES] = "", usual[VALUE_BYTES] = "";
+        if (given[i]) write_value(field, given[i], value);
+        if (field->fallback) write_value(field, field->fallback, usual);
+        by_place = by_place && given[i] && i < layer->positional;
+        if (!given[i] || strcmp(value, usual) == 0) continue;
+        tr_str_printf(out, by_place ? " %s" : " %s=%s", by_place ? value : field->name, value);
+    }
+}

@@ -186,6 +186,7 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpo
     if (!checkpoint->optimizer)
         return TR_FAIL(TR_ERR_DATA, "%s has weights only; to start from them set model.init",
                        checkpoint->path);
+    tr_state_compare_model(checkpoint->state_json, n->s->config, &problems);
     copy_matching(&n->model, checkpoint->model, &problems);
     list_left_over(&n->model, checkpoint->model, &problems);
     const bool is_same_model = problems.length == 0;
@@ -195,10 +196,11 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpo
     }
     shorten(&problems);
     if (problems.length > 0)
-        status = TR_FAIL(TR_ERR_CONFIG,
-                         "the checkpoint %s is of another %s:%s\nUse the config it was made with, another "
-                         "run.dir, or model.init to take over what fits",
-                         checkpoint->path, is_same_model ? "optimizer" : "model", problems.text);
+        status = TR_FAIL(
+            TR_ERR_CONFIG,
+            "the checkpoint %s is of another %s:%s\nSet it back (config.ini in the run's folder), or start a "
+            "new run (another run.dir), with model.init = %s to begin with the weights that fit",
+            checkpoint->path, is_same_model ? "optimizer" : "model", problems.text, checkpoint->path);
     tr_str_free(&problems);
     return status == TR_OK ? move(n, TR_COPY_TO_DEVICE) : status;
 }
@@ -552,31 +554,6 @@ int64_t tr_state_inputs(const char *state_json) {
     const int64_t inputs = number_of(data, "inputs");
     json_decref(data);
     return inputs > 0 ? inputs : 0;
-}
-
-static bool same_model(const char *text, const tr_config_t *config) {
-    static const char *const keys[] = {"model.type", "model.layers", "model.loss"};
-    const tr_config_table_t *const *tables;
-    size_t count;
-    tr_config_t *then = NULL;
-    bool same = true;
-    if (tr_all_tables(&tables, &count) != TR_OK || tr_config_create(tables, count, &then) != TR_OK)
-        return true;
-    (void)tr_config_load_text(then, "checkpoint", text, strlen(text));
-    for (size_t i = 0; i < TR_COUNT(keys); i++) {
-        const char *was = tr_config_get(then, keys[i]), *is = tr_config_get(config, keys[i]);
-        same = same && strcmp(was ? was : "", is ? is : "") == 0;
-    }
-    tr_config_destroy(&then);
-    return same;
-}
-
-bool tr_state_same_model(const char *state_json, const tr_config_t *config) {
-    json_t *state = json_loads(state_json, 0, NULL);
-    const char *text = json_string_value(json_object_get(state, "config"));
-    const bool same = !text || same_model(text, config);
-    json_decref(state);
-    return same;
 }
 
 void tr_state_compare_data(const char *state_json, const tr_session_t *s) {

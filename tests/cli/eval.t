@@ -80,8 +80,12 @@ ok $? "weights that the model does not have are named"
 call 78 eval net.ini run 'model.layers=conv 6 3x3 pad=same, batchnorm, relu, flatten, linear 10, relu, linear 10' &&
     grep -q 'conv1.weight: f32 .* here, f32 .* in the checkpoint' err && grep -q 'linear2.weight .*: not in the checkpoint' err
 ok $? "weights that differ or are missing are named"
-call 78 eval net.ini run 'model.layers=flatten, linear 4' && grep -q 'run with another \[model\]: use the configuration' err
+call 78 eval net.ini run 'model.layers=flatten, linear 4' && grep -q 'run with another \[model\]:$' err && grep -q "model.layers, layer 1: 'conv 4 3 pad=same' in the checkpoint, 'flatten' now" err &&
+    grep -q '^Use the configuration it was trained with' err
 ok $? "keys of the checkpoint that do not fit another model are explained"
+on 2 eval net.ini run 'model.layers=conv 4 3x3 pad=same, batchnorm, flatten, linear 10' && grep -q "model.layers, layer 3: 'relu' in the checkpoint, 'flatten' now" err && [ "$(grep -c warning err)" = 1 ] &&
+    call 0 eval net.ini run model.layers=$'conv 4 3 pad=same # the same\nbatchnorm, relu\nflatten\nlinear features=10' && ! grep -q warning err
+ok $? "weights that fit a model which is another one: a warning, once; none where only the text is another"
 on 3 eval net.ini run 'model.layers=conv 6 3x3 pad=same, batchnorm, relu, flatten, linear 10'
 [ $? = 78 ] && [ "$(grep -c 'trainer: error' err)" = 1 ]
 ok $? "on three ranks it is said once"

@@ -82,10 +82,26 @@ run 2 net.ini run.dir=whole $exact train.steps=30 'model.layers=conv 4 3x3 pad=s
 ok $? "another model is refused and the tensors that differ are named"
 tail -n 12 whole/log.txt | grep -q "trainer: error: .*is of another model" && ! grep -q "adam" out && ! grep -q "conv 4" whole/config.ini
 ok $? "the log says so, and the run's config.ini stays as it is"
+# Tensors do not tell a relu from a tanh.
+net='conv 8 3x3 pad=same bias=no, batchnorm, relu, maxpool 2, conv 8 3x3 pad=same, relu, globalpool, dropout 0.2, linear 10'
+differs() { # LAYERS LINE
+    run 1 net.ini run.dir=signal $exact train.steps=$((at + 30)) optimizer.lr=0.001 "model.layers=$1"
+    [ $? = 78 ] && grep -qF "is of another model:" out && grep -qF "model.layers, $2" out && grep -q "model.init = .*/signal/checkpoints/step-" out
+}
+differs "${net/norm, relu/norm, tanh}" "layer 3: 'relu' in the checkpoint, 'tanh' now" && differs "${net/0.2/0.3}" "layer 8: 'dropout 0.2' in the checkpoint, 'dropout 0.3' now" &&
+    differs "${net/same, relu/same}" "layer 6: 'relu' in the checkpoint, 'globalpool' now" && differs "$net, dropout 0.1" "layer 10: nothing in the checkpoint, 'dropout 0.1' now"
+ok $? "layers without parameters are compared, too, and the first that differs is named"
+run 1 net.ini run.dir=signal $exact train.steps=$((at + 30)) optimizer.lr=0.001 model.label_smoothing=0.1
+[ $? = 78 ] && grep -q "model.label_smoothing: 0 in the checkpoint, 0.1 now" out
+ok $? "so are other keys of the model"
+same=$'# the same\nconv 8 3 bias=no pad=same, batchnorm, relu\nmaxpool 2x2\nconv 8 3 pad=same, relu, globalpool\ndropout 0.20, linear features=10'
+run 1 net.ini run.dir=signal $exact train.steps=$((at + 30)) optimizer.lr=0.001 "model.layers=$same" model.loss=cross_entropy model.topk=2
+[ $? = 0 ] && grep -q "going on from" out
+ok $? "another way to write the same model goes on"
 # Damage: the newest that is whole serves, and what was passed over is said.
 cp -r signal damaged
 printf 'x' | dd of="damaged/checkpoints/$(readlink damaged/checkpoints/latest)/model.safetensors" bs=1 seek=900 conv=notrunc 2>/dev/null
-run 1 net.ini run.dir=damaged $exact train.steps=$((at + 20)) optimizer.lr=0.001
+run 1 net.ini run.dir=damaged $exact train.steps=$((at + 40)) optimizer.lr=0.001
 ok $? "a damaged newest checkpoint: the one before it serves"
 grep -q "passed over" out
 ok $? "and what was passed over is said"

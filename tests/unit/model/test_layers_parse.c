@@ -51,6 +51,33 @@ static void blocks_nest_over_lines(void **state) {
     tr_layers_free(&specs, count);
 }
 
+static void normal_forms(void **state) {
+    static const char *const same[][3] = {
+        {"# a net\nconv 8 3x3 pad = valid, , relu # behind\nlinear features=10",
+         "conv 8 3,relu,linear 10 bias=yes", "conv 8 3\nrelu\nlinear 10\n"},
+        {"repeat 2 { linear 4, dropout 0.40 }", "linear 4, dropout 0.4, linear 4, dropout 0.4",
+         "linear 4\ndropout 0.4\nlinear 4\ndropout 0.4\n"},
+        {"residual { conv 8 3 pad=same bias=off }\n{ conv 8 1x1 }",
+         "residual { conv 8 3 bias=no pad=same } { conv 8 1 }",
+         "residual {\nconv 8 3 pad=same bias=no\n} {\nconv 8 1\n}\n"},
+        {"repeat 2 lr_factor=0.1 { linear 4 name=a }", "repeat 2 lr_factor=1e-1 { linear 4 name=a }",
+         "repeat 2 lr_factor=0.1 {\nlinear 4 name=a\n}\n"},
+        {"maxpool 3x3 stride=2, maxpool 3x2", "maxpool 3 stride=2x2 pad=0, maxpool 3x2 trainable=true",
+         "maxpool 3 stride=2\nmaxpool 3x2\n"},
+    };
+    for (size_t i = 0; i < TR_COUNT(same); i++)
+        for (int k = 0; k < 2; k++) {
+            tr_layer_spec_t *specs;
+            tr_str_t text = {0};
+            int count;
+            assert_int_equal(tr_layers_parse(same[i][k], &specs, &count), TR_OK);
+            tr_layers_write(specs, count, &text);
+            assert_string_equal(text.text, same[i][2]);
+            tr_str_free(&text);
+            tr_layers_free(&specs, count);
+        }
+}
+
 static void empty_texts_have_no_layers(void **state) {
     static const char *const texts[] = {"", " ,\n, ", "# nothing", "\n#\n"};
     for (size_t i = 0; i < TR_COUNT(texts); i++) {
@@ -97,7 +124,8 @@ static void bad_texts_say_where_and_what(void **state) {
         {"residual {relu} {relu} {relu}", "line 1, column 24", "a third block"},
         {"relu\n  conf 32 5", "line 2, column 3", "there is no layer 'conf'; did you mean 'conv'?"},
         {"embedding 5", "line 1, column 1", "There are: linear, conv,"},
-        {"linear 10, softmax", "line 1, column 12", "Leave it out: for classes the loss (cross_entropy) has it in it"},
+        {"linear 10, softmax", "line 1, column 12",
+         "Leave it out: for classes the loss (cross_entropy) has it in it"},
         {"conv 32 5 strid=2", "line 1, column 11", "has no option 'strid'; did you mean 'stride'?"},
         {"conv 32 5 groups=4 colour=red", "line 1, column 20",
          "It is written: conv CHANNELS KERNEL [stride=1]"},
@@ -161,6 +189,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(words_options_and_comments),
         cmocka_unit_test(blocks_nest_over_lines),
+        cmocka_unit_test(normal_forms),
         cmocka_unit_test(empty_texts_have_no_layers),
         cmocka_unit_test(bad_texts_say_where_and_what),
         cmocka_unit_test(deep_nesting_is_refused),

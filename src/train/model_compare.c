@@ -1,0 +1,125 @@
+/* Whether a checkpoint's run had this model: by the keys of [model], for tensors alone do not tell a relu from a tanh. */
+#include "trainer/model.h"
+#include "trainer/state.h"
+#include "trainer/train.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct {
+    const tr_config_t *was, *is;
+    bool has_classes;
+    tr_str_t *out;
+} compare_t;
+
+/* -- layers ---------------------------------------------------------------------------------------------- */
+
+/* The lines of model.layers in their normal form; false where this version cannot read them. */
+static bool layer_lines(const tr_config_t *config, tr_str_t *out) {
+    tr_layer_spec_t *specs = NULL;
+    int count = 0;
+    const char *text = tr_config_get(config, "model.layers");
+    if (tr_layers_parse(text ? text : "", &specs, &count) != TR_OK) {
+        tr_error_clear();
+        return false;
+    }
+    tr_layers_write(specs, count, out);
+    tr_layers_free(&specs, count);
+    return out->status == TR_OK && out->text;
+}
+
+static int line_bytes(const char *line) {
+    const int length = (int)strcspn(line, "\n");
+    return length < 200 ? length : 200;
+}
+
+static void say_line(tr_str_t *out, const char *line, const char *where) {
+    tr_str_printf(out, *line ? "'%.*s' %s" : "%.*snothing %s", line_bytes(line), line, where);
+}
+
+static void compare_lines(tr_str_t *out, const char *was, const char *is) {
+    int layer = 1;
+    while (*was && *is && strcspn(was, "\n") == strcspn(is, "\n") &&
+           strncmp(was, is, strcspn(was, "\n")) == 0) {
+        layer += *was != '}';
+        was += strcspn(was, "\n") + 1;
+        is += strcspn(is, "\n") + 1;
+    }
+    if (!*was && !*is) return;
+    tr_str_printf(out, "\n  model.layers, layer %d: ", layer);
+    say_line(out, was, "in the checkpoint, ");
+    say_line(out, is, "now");
+}
+
+static void compare_layers(const compare_t *c) {
+    tr_str_t was = {0}, is = {0};
+    if (layer_lines(c->was, &was) && layer_lines(c->is, &is)) compare_lines(c->out, was.text, is.text);
+    tr_str_free(&was);
+    tr_str_free(&is);
+}
+
+/* -- other keys ------------------------------------------------------------------------------------------ */
+
+/* Keys that change nothing in a run that goes on, or that its tensors tell. */
+static bool is_left_out(const char *name) {
+    static const char *const names[] = {"init", "freeze", "topk"};
+    for (size_t i = 0; i < TR_COUNT(names); i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+
+static bool same_value(const tr_config_field_t *field, const char *was, const char *is) {
+    double a, b;
+    bool yes[2];
+    if (field->type == TR_TYPE_STRING) return strcmp(was, is) == 0;
+    if (tr_parse_float(was, &a) && tr_parse_float(is, &b)) return a == b;
+    if (tr_parse_bool(was, &yes[0]) && tr_parse_bool(is, &yes[1])) return yes[0] == yes[1];
+    return strcmp(was, is) == 0;
+}
+
+static const char *value_of(const compare_t *c, const tr_config_t *config, const char *key) {
+    const char *text = tr_config_get(config, key);
+    if (!text) return "";
+    if (strcmp(key, "model.loss") != 0 || strcmp(text, "auto") != 0) return text;
+    return c->has_classes ? "cross_entropy" : "mse";
+}
+
+static void compare_field(const compare_t *c, const tr_config_field_t *field) {
+    char key[128];
+    snprintf(key, sizeof key, "model.%s", field->name);
+    const char *was = value_of(c, c->was, key), *is = value_of(c, c->is, key);
+    if (strcmp(key, "model.layers") == 0 && strcmp(tr_config_get(c->is, "model.type"), "sequential") == 0)
+        compare_layers(c);
+    else if (!is_left_out(field->name) && !same_value(field, was, is))
+        tr_str_printf(c->out, "\n  %s: %.200s in the checkpoint, %.200s now", key, was, is);
+}
+
+static void compare_table(const compare_t *c, const tr_config_table_t *table) {
+    for (size_t i = 0; table && i < table->count; i++) compare_field(c, &table->fields[i]);
+}
+
+/* -- the whole ------------------------------------------------------------------------------------------- */
+
+static void compare(const json_t *state, const char *text, const tr_config_t *config, tr_str_t *out) {
+    const tr_config_table_t *const *tables;
+    const tr_model_t *model = NULL;
+    size_t count;
+    tr_config_t *then = NULL;
+    if (tr_all_tables(&tables, &count) != TR_OK || tr_config_create(tables, count, &then) != TR_OK) return;
+    (void)tr_config_load_text(then, "checkpoint", text, strlen(text));
+    const json_t *classes = json_object_get(json_object_get(state, "data"), "classes");
+    const compare_t c = {then, config, json_integer_value(classes) > 0, out};
+    const size_t before = out->length;
+    compare_table(&c, &tr_model_config);
+    if (out->length == before && tr_model_find(tr_config_get(config, "model.type"), &model) == TR_OK)
+        compare_table(&c, model->config);
+    tr_error_clear();
+    tr_config_destroy(&then);
+}
+
+void tr_state_compare_model(const char *state_json, const tr_config_t *config, tr_str_t *out) {
+    json_t *state = json_loads(state_json, 0, NULL);
+    const char *text = json_string_value(json_object_get(state, "config"));
+    if (text) compare(state, text, config, out);
+    json_decref(state);
+}
