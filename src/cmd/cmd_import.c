@@ -137,6 +137,19 @@ static tr_status_t arguments(int argc, char **argv, tr_import_params_t *p, const
     return TR_OK;
 }
 
+/* Refuses options that mean nothing to this importer, or to repack: its usage does not name them. All files are written by --chunk and --force. */
+static tr_status_t check_options(int argc, char **argv, const char *name, const char *usage) {
+    tr_import_params_t ignored;
+    for (int i = 1, used; i < argc; i += used ? used : 1) {
+        used = 0;
+        if (!strncmp(argv[i], "--", 2)) TR_TRY(option(argv + i, &ignored, &used));
+        if (used && !strstr("--chunk --force", argv[i]) && !strstr(usage, argv[i]))
+            return TR_FAIL(TR_ERR_USAGE, "%s has no use for %s; usage: trainer %s%s %s", name, argv[i],
+                           name == argv[0] ? "" : "import ", name, usage);
+    }
+    return TR_OK;
+}
+
 static void report(const counter_t *counter) {
     struct stat status;
     char bytes[32];
@@ -191,6 +204,7 @@ tr_status_t cmd_import(int argc, char **argv) {
     if (!importer) return unknown(count ? names[0] : NULL);
     if (count < 3)
         return TR_FAIL(TR_ERR_USAGE, "usage: trainer import %s %s", importer->name, importer->usage);
+    TR_TRY(check_options(argc, argv, importer->name, importer->usage));
     p.what = names[1];
     counter.out = names[2];
     watch_signals();
@@ -205,7 +219,9 @@ tr_status_t cmd_repack(int argc, char **argv) {
     counter_t counter = {.what = "repack", .unit = "rows", .begin_sec = tr_clock_sec()};
     tr_import_params_t p = {.progress = count_rows, .self = &counter};
     TR_TRY(arguments(argc, argv, &p, names, 2, &count));
-    if (count < 2) return TR_FAIL(TR_ERR_USAGE, "usage: trainer repack %s", cmd_find("repack")->usage);
+    const char *usage = cmd_find("repack")->usage;
+    if (count < 2) return TR_FAIL(TR_ERR_USAGE, "usage: trainer repack %s", usage);
+    TR_TRY(check_options(argc, argv, argv[0], usage));
     counter.out = names[1];
     watch_signals();
     return finish(&counter, tr_repack(names[0], names[1], &p));

@@ -39,6 +39,8 @@ typedef struct {
     bool numbers, whole;    /* labels so far: all numbers; all whole numbers from 0 on */
     double largest;
     TR_VEC(char *) names; /* distinct labels, up to one more than MAX_NAMES; sorted after the first pass */
+    char *text;           /* the first label that is no number, and where; NULL: none */
+    int64_t text_line;
     tr_moments_t moments;
     tr_stats_t targets;
     tr_writer_t *writer;
@@ -116,6 +118,7 @@ static const char *delimiter_text(char c, char text[4]) {
 static void say_remedy(const import_t *m, const char *text, char *out, size_t room) {
     const char other = other_delimiter(m, text);
     char option[4];
+    double value;
     if (is_missing(text))
         snprintf(out, room, "fill it in (usual: the column's mean)");
     else if (other && other != ',')
@@ -125,6 +128,10 @@ static void say_remedy(const import_t *m, const char *text, char *out, size_t ro
         snprintf(
             out, room,
             "add --decimal ',', if the comma is the decimal point, and leave out separators of thousands");
+    else if (m->decimal == ',' && tr_parse_float(text, &value))
+        snprintf(
+            out, room,
+            "leave --decimal ',' out, if the point is the decimal point; if not, separators of thousands");
     else if (m->decimal == ',' && strchr(text, '.'))
         snprintf(out, room,
                  "with --decimal ',' the comma is the decimal point: leave out separators of thousands");
@@ -285,6 +292,10 @@ static tr_status_t note_label(import_t *m, const char *text) {
     m->numbers &= number;
     m->whole &= number && value >= 0 && value < 1e7 && value == floor(value);
     if (number && value > m->largest) m->largest = value;
+    if (!number && !m->text) {
+        TR_TRY(tr_strdup(text, &m->text));
+        m->text_line = tr_csv_line(m->csv);
+    }
     if (m->names.count > MAX_NAMES) return TR_OK;
     for (size_t i = 0; i < m->names.count; i++)
         if (!strcmp(m->names.data[i], text)) return TR_OK;
@@ -321,21 +332,23 @@ static tr_status_t note_row(import_t *m, char *const *field, int count) {
 /* Numbers among which some are missing, infinite or written in another way would become classes, each number one. */
 static tr_status_t check_names(const import_t *m) {
     const char *odd = NULL;
-    char remedy[128] = "leave rows without a label out";
+    char remedy[128] = "leave rows without a label out", line[32] = "";
     import_t other = *m;
     other.decimal = m->decimal == '.' ? ',' : '.';
-    for (size_t i = 0; i < m->names.count; i++) {
-        const char *name = m->names.data[i];
+    for (size_t i = 0; i <= m->names.count;
+         i++) { /* the first text may have come behind as many numbers as are kept */
+        const char *name = i < m->names.count ? m->names.data[i] : m->text;
         double value;
-        if (parse_number(m, name, &value)) continue;
+        if (!name || parse_number(m, name, &value)) continue;
         if (!is_missing(name) && !is_beyond(m, name) && !parse_number(&other, name, &value)) return TR_OK;
         if (!odd || is_missing(odd)) odd = name;
     }
     if (!odd || (is_missing(odd) && m->names.count < 3))
         return TR_OK; /* one number and "none" may be classes */
     if (!is_missing(odd)) say_remedy(m, odd, remedy, sizeof remedy);
-    return TR_FAIL(TR_ERR_DATA, "'%s': its labels (column %d) are numbers but for '%.40s': %s.", m->path,
-                   m->label + 1, odd, remedy);
+    if (!strcmp(odd, m->text)) snprintf(line, sizeof line, ", line %lld", (long long)m->text_line);
+    return TR_FAIL(TR_ERR_DATA, "'%s'%s: its labels (column %d) are numbers but for '%.*s': %s.", m->path,
+                   line, m->label + 1, (int)tr_utf8_bytes(odd, 40), odd, remedy);
 }
 
 static tr_status_t first_pass(import_t *m) {
@@ -356,8 +369,10 @@ static tr_status_t first_pass(import_t *m) {
     if (m->label >= 0 && !m->numbers && m->names.count > MAX_NAMES)
         return TR_FAIL(
             TR_ERR_DATA,
-            "'%s': its labels (column %d) are more than %d different texts; --label names another column.",
-            m->path, m->label + 1, MAX_NAMES);
+            "'%s': its labels (column %d) are more than %d different texts, such as '%.*s' in line %lld; "
+            "--label names another column.",
+            m->path, m->label + 1, MAX_NAMES, (int)tr_utf8_bytes(m->text, 40), m->text,
+            (long long)m->text_line);
     if (m->names.count) qsort(m->names.data, m->names.count, sizeof *m->names.data, by_name);
     return TR_OK;
 }
@@ -498,6 +513,7 @@ done:
     tr_vec_free(&m.names);
     tr_names_free(&m.input_names);
     tr_free(&m.label_name);
+    tr_free(&m.text);
     tr_free(&m.row);
     tr_free(&m.column);
     return status;
