@@ -61,7 +61,8 @@ bool tr_input_is_large(double mean, double deviation);
 /* -- data sets ------------------------------------------------------------------------------------------- */
 
 #define TR_DATASET_MAX_FIELDS 8
-#define TR_CHANNELS_MAX       64 /* that have a mean and a standard deviation of their own */
+#define TR_CHANNELS_MAX                                                                                      \
+    4096 /* that have a mean and a standard deviation of their own; HDF5 attributes take 64 KiB */
 
 typedef struct {
     char name[32]; /* "x", "y" */

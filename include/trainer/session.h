@@ -47,7 +47,7 @@ extern const tr_config_table_t tr_checkpoint_config;
 enum { TR_SUM_SAMPLES, TR_SUM_LOSS, TR_SUM_CORRECT, TR_SUM_TOPK, TR_SUM_STOP, TR_SUM_COUNT };
 
 /* What a checkpoint holds to where the configuration leaves it to the data: of the run that goes on. */
-enum { TR_TARGETS_MAX = 64 };
+enum { TR_TARGETS_MAX = TR_CHANNELS_MAX };
 typedef struct {
     tr_order_t order; /* -1 where nothing is known */
     /* as the keys; "" not known */

@@ -120,14 +120,15 @@ bool tr_parse_floats(const char *text, int most, float *out, int *out_count) {
         double value;
         text += strspn(text, " ");
         const size_t length = strcspn(text, ", ");
-        if (length >= sizeof number || *out_count == most) return false;
+        if (length >= sizeof number) return false;
         memcpy(number, text, length);
         number[length] = '\0';
         if (!tr_parse_float(number, &value)) return false;
-        out[(*out_count)++] = (float)value;
+        if (*out_count < most) out[*out_count] = (float)value;
+        ++*out_count;
         text += length;
         text += strspn(text, " ");
-        if (*text != ',') return *text == '\0';
+        if (*text != ',') return *text == '\0' && *out_count <= most;
     }
 }
 

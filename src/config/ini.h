@@ -19,9 +19,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define TR_INI_LINE_BYTES 65536 /* longest line */
-/* Longest value from elsewhere: quoted at worst, it still fits in a line. */
-#define TR_INI_VALUE_BYTES 30000
+#define TR_INI_LINE_BYTES 262144 /* longest line */
+/* Longest value from elsewhere: quoted at worst, it still fits in a line; a number for each of 4096 channels fits. */
+#define TR_INI_VALUE_BYTES 120000
 
 typedef struct {
     void *self;

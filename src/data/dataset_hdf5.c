@@ -378,7 +378,8 @@ static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_s
     TR_TRY(scratch_create(self, settings->workers > 0 ? (int)settings->workers : AUTO_WORKERS));
     TR_TRY(describe_y(self, settings));
     tr_h5_lock();
-    tr_status_t status = tr_h5_moments(self->parts.data, self->channels, settings, &self->base.info);
+    tr_status_t status =
+        tr_h5_moments(self->parts.data, self->channels, settings, split == TR_SPLIT_TRAIN, &self->base.info);
     for (int p = 0; p < self->parts.count && status == TR_OK; p++)
         status = add_names(&self->base.info, &self->parts.data[p], settings->inputs_only);
     tr_h5_unlock();

@@ -263,9 +263,9 @@ void tr_h5_parts_close(h5_parts_t *parts);
 
 /* -- h5_meta.c: from the attributes of x, y, their group or the file; wants the lock --------------------- */
 
-/* info->mean, std, channels from data.mean and data.std. */
+/* info->mean, std, channels from data.mean and data.std; `warn`: of attributes that do not fit. */
 tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, const tr_data_settings_t *settings,
-                          tr_dataset_info_t *info);
+                          bool warn, tr_dataset_info_t *info);
 /* The number in the attribute `classes`, -1: none. */
 int64_t tr_h5_attribute_classes(const h5_part_t *part);
 /* One of the lists of names (TR_NAMES_CLASSES, ...) into *out, which is empty and is freed in any case; stays so where there is none. */

@@ -1,5 +1,6 @@
 /* What attributes say of the data: mean and std, the number of classes and their names. */
 #include "h5_int.h"
+#include "trainer/log.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -42,28 +43,47 @@ static bool attribute_numbers(hid_t attribute) {
     return class == H5T_FLOAT || class == H5T_INTEGER;
 }
 
+static void warn_unfit(const h5_part_t *part, int64_t channels, const char *name, int64_t elems) {
+    if (elems == channels)
+        TR_WARN("%s: the attribute '%s' has %lld numbers; at most %d are taken, so it is not used. Begin "
+                "model.layers with batchnorm, or normalise the inputs when the file is made",
+                part->file.path, name, (long long)elems, TR_CHANNELS_MAX);
+    else
+        TR_WARN("%s: the attribute '%s' has %lld numbers, but /%s has %lld channel%s: it is not used; one, "
+                "or one for each, is expected",
+                part->file.path, name, (long long)elems, part->names.x, (long long)channels,
+                channels == 1 ? "" : "s");
+}
+
 /* One number, or one a channel, from the attribute `name`; *out_count 0 where it has none that fits. */
-static void attribute_moments(const h5_part_t *part, int64_t channels, const char *name, float *out,
-                              int *out_count) {
+static void attribute_moments(const h5_part_t *part, int64_t channels, const char *name, bool warn,
+                              float *out, int *out_count) {
     hid_t attribute = attribute_of(part, OF_INPUTS, name);
     *out_count = 0;
     if (attribute < 0) return;
     int64_t elems = attribute_elems(attribute);
-    if (attribute_numbers(attribute) && elems <= TR_CHANNELS_MAX && (elems == 1 || elems == channels) &&
-        H5Aread(attribute, H5T_NATIVE_FLOAT, out) >= 0)
-        *out_count = (int)elems;
+    const bool fits = elems <= TR_CHANNELS_MAX && (elems == 1 || elems == channels),
+               numbers = attribute_numbers(attribute);
+    if (numbers && fits && H5Aread(attribute, H5T_NATIVE_FLOAT, out) >= 0) *out_count = (int)elems;
+    if (numbers && !fits && warn) warn_unfit(part, channels, name, elems);
     H5Aclose(attribute);
 }
 
 /* data.mean or data.std: "auto", or numbers with commas. */
 static tr_status_t moments(const h5_part_t *part, int64_t channels, const char *key, const char *name,
-                           const char *text, float *out, int *out_count) {
+                           const char *text, bool warn, float *out, int *out_count) {
     if (!*text || !strcmp(text, "auto")) {
-        attribute_moments(part, channels, name, out, out_count);
+        attribute_moments(part, channels, name, warn, out, out_count);
         return TR_OK;
     }
     const bool is_std = !strcmp(name, "std");
     bool good = tr_parse_floats(text, TR_CHANNELS_MAX, out, out_count);
+    if (*out_count > TR_CHANNELS_MAX)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "%s has %d numbers, and at most %d are taken: begin model.layers with batchnorm, or normalise "
+            "the inputs when the file is made.",
+            key, *out_count, TR_CHANNELS_MAX);
     for (int i = 0; good && is_std && i < *out_count; i++) good = out[i] > 0;
     if (!good)
         return TR_FAIL(TR_ERR_CONFIG, "%s: expected %snumbers with commas between them or auto, found '%s'.",
@@ -77,10 +97,10 @@ static tr_status_t moments(const h5_part_t *part, int64_t channels, const char *
 }
 
 tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, const tr_data_settings_t *settings,
-                          tr_dataset_info_t *info) {
+                          bool warn, tr_dataset_info_t *info) {
     int means, stds;
-    TR_TRY(moments(part, channels, "data.mean", "mean", settings->mean, info->mean, &means));
-    TR_TRY(moments(part, channels, "data.std", "std", settings->std, info->std, &stds));
+    TR_TRY(moments(part, channels, "data.mean", "mean", settings->mean, warn, info->mean, &means));
+    TR_TRY(moments(part, channels, "data.std", "std", settings->std, warn, info->std, &stds));
     info->channels = means > stds ? means : stds;
     for (int c = 0; c < info->channels && c < TR_CHANNELS_MAX; c++) {
         if (means < 2 && c >= means) info->mean[c] = means ? info->mean[0] : 0;

@@ -10,7 +10,7 @@
 
 #define NAMED_CLASSES  20
 #define NAMED_CHANNELS 8
-#define MAX_CHANNELS   4096
+#define KEYED_CHANNELS 64 /* that keys are printed for */
 #define PIECES         64 /* places of the data set from which values are taken */
 
 typedef struct {
@@ -158,17 +158,25 @@ static void print_stats(report_t *r, const char *what, const stats_t *s, const c
         tr_str_printf(r->out, "             and %lld more\n", (long long)(s->channels - NAMED_CHANNELS));
 }
 
+static int64_t channels_of(const report_t *r, int field) {
+    const tr_shape_t *shape = &r->dataset->info.field[field].shape;
+    return shape->ndim ? shape->dim[shape->ndim - 1] : 1;
+}
+
 static void warn_targets(report_t *r, const stats_t *s) {
     for (int64_t c = 0; c < s->channels; c++) {
         if (!tr_target_is_far(s->of[c].mean, tr_stats_deviation(&s->of[c]))) continue;
-        add_warning(r, "the targets are far from mean 0 and standard deviation 1: train with "
-                       "data.target_mean=auto data.target_std=auto");
+        add_warning(r, "the targets are far from mean 0 and standard deviation 1: %s",
+                    channels_of(r, 1) <= TR_CHANNELS_MAX
+                        ? "train with data.target_mean=auto data.target_std=auto"
+                        : "normalise them when the file is made");
         return;
     }
 }
 
-/* With the keys that mend it, where they have room for as many numbers; a channel that never varies stays as it is. */
+/* With the keys that mend it, where a line has room for as many numbers; a channel that never varies stays as it is. */
 static void warn_inputs(report_t *r, const stats_t *s) {
+    const int64_t channels = channels_of(r, 0);
     tr_str_t mean = {0}, std = {0};
     bool large = false;
     for (int64_t c = 0; c < s->channels; c++) {
@@ -177,7 +185,7 @@ static void warn_inputs(report_t *r, const stats_t *s) {
         tr_str_printf(&mean, "%s%.7g", c ? "," : "", s->of[c].mean);
         tr_str_printf(&std, "%s%.4g", c ? "," : "", deviation > 0 ? deviation : 1);
     }
-    if (large && s->channels <= TR_CHANNELS_MAX && mean.text && std.text)
+    if (large && channels <= KEYED_CHANNELS && mean.text && std.text)
         tr_str_printf(
             &r->warnings,
             "warning: the inputs are far from mean 0 and standard deviation 1: train with data.mean=%s "
@@ -187,7 +195,9 @@ static void warn_inputs(report_t *r, const stats_t *s) {
         add_warning(
             r,
             "the inputs are far from mean 0 and standard deviation 1: begin model.layers with batchnorm, or "
-            "normalise them when the file is made");
+            "%s when the file is made",
+            channels <= TR_CHANNELS_MAX ? "give it attributes mean and std with a number for each channel"
+                                        : "normalise them");
     tr_str_free(&mean);
     tr_str_free(&std);
 }
@@ -219,8 +229,8 @@ static tr_status_t stats_of(report_t *r, int field, const char *what) {
             wanted = max64(1, min64(samples, r->sample_bytes / f->sample_bytes));
     int64_t pieces =
         wanted == samples ? ceil_div(samples, max64(1, (4 << 20) / f->sample_bytes)) : min64(PIECES, wanted);
-    int64_t channels = f->shape.ndim ? f->shape.dim[f->shape.ndim - 1] : 1;
-    stats_t s = {.channels = channels <= MAX_CHANNELS ? channels : 1};
+    const int64_t channels = channels_of(r, field);
+    stats_t s = {.channels = channels <= TR_CHANNELS_MAX ? channels : 1};
     double sec = 0;
     char of[96], rate[32];
     TR_TRY(tr_alloc((size_t)s.channels * sizeof *s.of, "statistics", &s.of));

@@ -1,5 +1,6 @@
 /* The list of importers, the moments that they leave in the file, and what they say of y. */
 #include "import_int.h"
+#include "trainer/log.h"
 #include <math.h>
 #include <sys/stat.h>
 
@@ -25,12 +26,23 @@ tr_status_t tr_import_check_place(const char *in, const char *out) {
                    in);
 }
 
+void tr_moments_begin(tr_moments_t *m, int64_t channels) {
+    m->channels = channels <= TR_CHANNELS_MAX ? (int)channels : 0;
+    if (m->channels < channels)
+        TR_WARN(
+            "the file gets no attributes mean and std, which normalise inputs: they are for at most %d, and "
+            "there are %lld. Begin model.layers with batchnorm, or normalise the inputs before they are "
+            "imported",
+            TR_CHANNELS_MAX, (long long)channels);
+}
+
 void tr_moments_add(tr_moments_t *m, tr_dtype_t dtype, const void *values, int64_t count) {
     if (m->channels) tr_stats_add_values(m->of, m->channels, dtype, values, count);
 }
 
 tr_status_t tr_moments_write(const tr_moments_t *m, tr_writer_t *writer) {
     double mean[TR_CHANNELS_MAX], std[TR_CHANNELS_MAX];
+    if (m->channels == 0) return TR_OK;
     for (int c = 0; c < m->channels; c++) {
         const double deviation = tr_stats_deviation(&m->of[c]);
         mean[c] = m->of[c].mean;

@@ -239,7 +239,7 @@ static tr_status_t first_row(import_t *m, char *const *field, int count) {
         TR_INFO("the label is column %d of %d%s%s%s%s", m->label + 1, count, m->header ? ", '" : "",
                 m->header ? m->label_name : "", m->header ? "'" : "",
                 m->params->label ? "" : "; --label names another, --label none says that there is none");
-    m->moments.channels = m->inputs <= TR_CHANNELS_MAX ? m->inputs : 0;
+    tr_moments_begin(&m->moments, m->inputs);
     TR_TRY(tr_alloc((size_t)count * sizeof *m->column, "columns", &m->column));
     return tr_alloc((size_t)count * sizeof *m->row, "a row", &m->row);
 }
@@ -424,7 +424,7 @@ static tr_status_t second_pass(import_t *m) {
         TR_TRY(write_row(m, field, count));
         TR_TRY(tr_csv_row(m->csv, &field, &count));
     }
-    if (m->moments.channels) TR_TRY(tr_moments_write(&m->moments, m->writer));
+    TR_TRY(tr_moments_write(&m->moments, m->writer));
     if (m->numbers && m->whole)
         TR_TRY(tr_writer_numbers(m->writer, "/", "classes", 1, &(double){m->largest + 1}));
     if (m->names.count && !m->numbers)

@@ -80,7 +80,7 @@ static tr_status_t noise_split(import_t *m, int group, const tr_data_settings_t 
     const tr_dataset_info_t *info = &dataset->info;
     int64_t channels = info->field[0].shape.dim[info->field[0].shape.ndim - 1];
     int64_t at_once = max64(1, (1 << 20) / info->field[0].sample_bytes);
-    m->moments.channels = channels <= TR_CHANNELS_MAX ? (int)channels : 0;
+    if (!group) tr_moments_begin(&m->moments, channels);
     tr_status_t status = tr_alloc((size_t)(at_once * info->field[0].sample_bytes), "samples", &x);
     if (status == TR_OK) status = tr_alloc((size_t)(at_once * info->field[1].sample_bytes), "labels", &y);
     if (status == TR_OK) status = noise_group(m, group, dataset, x, y);
@@ -106,7 +106,7 @@ static tr_status_t noise(import_t *m, const char *shape, int64_t targets) {
             group ? 8 * m->samples[1] : m->samples[0]; /* the data set tests on an eighth */
         TR_TRY(noise_split(m, group, &settings));
     }
-    return m->moments.channels ? tr_moments_write(&m->moments, m->writer) : TR_OK;
+    return tr_moments_write(&m->moments, m->writer);
 }
 
 static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {

@@ -6,10 +6,12 @@
 #include "trainer/stats.h"
 
 typedef struct {
-    int count; /* of values told apart: the last dimension's, 1: all alike */
+    int count; /* of values told apart: the last dimension's, 1: all alike, as they are where there are more */
     tr_stats_t of[TR_TARGETS_MAX];
 } tr_field_moments_t;
 
+/* Its last dimension: of how many kinds the values are. */
+int64_t tr_field_width(const tr_field_t *field);
 /* Of `bytes` of field `field`, of any type but bf16, or of all of it. The same on every rank that calls it; not collective. */
 tr_status_t tr_field_moments(tr_dataset_t *dataset, int field, int64_t bytes, tr_field_moments_t *out);
 

@@ -523,16 +523,18 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
 }
 
 static tr_status_t apply(tr_config_t *config, const char *origin, const char *key, const json_t *value) {
-    char text[2048];
+    tr_str_t text = {0};
     const char *given = tr_config_get(config, key);
     if (tr_config_is_set(config, key) && strcmp(given, "auto") != 0) return TR_OK;
     if (json_is_integer(value))
-        snprintf(text, sizeof text, "%s=%lld", key, (long long)json_integer_value(value));
+        tr_str_printf(&text, "%s=%lld", key, (long long)json_integer_value(value));
     else if (json_is_string(value))
-        snprintf(text, sizeof text, "%s=%s", key, json_string_value(value));
+        tr_str_printf(&text, "%s=%s", key, json_string_value(value));
     else
         return TR_OK;
-    return tr_config_set(config, text, origin);
+    const tr_status_t status = text.status == TR_OK ? tr_config_set(config, text.text, origin) : text.status;
+    tr_str_free(&text);
+    return status;
 }
 
 tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_config_t *config) {

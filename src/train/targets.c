@@ -25,6 +25,11 @@ static bool is_auto(const char *text) {
 
 static tr_status_t parse(const char *key, const char *text, bool positive, float *out, int *out_count) {
     bool good = tr_parse_floats(text, TR_TARGETS_MAX, out, out_count);
+    if (*out_count > TR_TARGETS_MAX)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "%s has %d numbers, and at most %d are taken: normalise the targets when the file is made", key,
+            *out_count, TR_TARGETS_MAX);
     for (int i = 0; good && positive && i < *out_count; i++) good = out[i] > 0;
     if (good) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG, "%s: expected auto, or %snumbers with commas between them, found '%s'", key,
@@ -46,14 +51,16 @@ static tr_status_t match(tr_session_t *s, int means, int stds) {
     return TR_OK;
 }
 
-static void warn_far(const tr_field_moments_t *m) {
+static void warn_far(const tr_field_moments_t *m, int64_t targets) {
     for (int i = 0; i < m->count; i++) {
         if (!tr_target_is_far(m->of[i].mean, tr_stats_deviation(&m->of[i]))) continue;
         TR_WARN(
             "the targets have mean %.4g and standard deviation %.4g; training wants about 0 and 1, and may "
-            "diverge or stand still. Set data.target_mean=auto data.target_std=auto: predictions and "
-            "scores stay in units of the data",
-            m->of[i].mean, tr_stats_deviation(&m->of[i]));
+            "diverge or stand still. %s",
+            m->of[i].mean, tr_stats_deviation(&m->of[i]),
+            targets > TR_TARGETS_MAX ? "Normalise them when the file is made"
+                                     : "Set data.target_mean=auto data.target_std=auto: predictions and "
+                                       "scores stay in units of the data");
         return;
     }
 }
@@ -71,23 +78,35 @@ static tr_status_t read_keys(tr_session_t *s, const tr_field_moments_t *m) {
     return match(s, means, stds);
 }
 
+/* One number for all would be no normalisation where they differ. */
+static tr_status_t refuse_auto(int64_t targets) {
+    return TR_FAIL(
+        TR_ERR_CONFIG,
+        "data.target_mean and data.target_std = auto take at most %d targets, and a sample has %lld: "
+        "normalise them when the file is made, or give one number for all",
+        TR_TARGETS_MAX, (long long)targets);
+}
+
 tr_status_t tr_targets_resolve(tr_session_t *s) {
+    const int y = field_of(s, "y");
+    const int64_t targets = y < 0 ? 1 : tr_field_width(&s->info.field[y]);
     const bool wants_moments = is_auto(s->data.target_mean) || is_auto(s->data.target_std);
     tr_field_moments_t m = {.count = 1};
-    if (s->info.classes > 0 || (!s->params.prediction && field_of(s, "y") < 0)) return TR_OK;
+    if (s->info.classes > 0 || (!s->params.prediction && y < 0)) return TR_OK;
     if (wants_moments && !s->params.training)
         return TR_FAIL(TR_ERR_CONFIG,
                        "data.target_mean and data.target_std = auto are of the training data, and what they "
                        "were is not known here: give the numbers");
-    if (s->params.training && s->info.field[field_of(s, "y")].dtype != TR_F32)
+    if (s->params.training && s->info.field[y].dtype != TR_F32)
         return wants_moments ? TR_FAIL(TR_ERR_CONFIG, "data.target_mean and data.target_std = auto want "
                                                       "targets of type f32: give the numbers")
                              : read_keys(s, &m);
+    if (wants_moments && targets > TR_TARGETS_MAX) return refuse_auto(targets);
     if (s->params.training)
-        TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], field_of(s, "y"),
-                                wants_moments ? SAMPLE_BYTES : GLANCE_BYTES, &m));
+        TR_TRY(
+            tr_field_moments(s->dataset[TR_SPLIT_TRAIN], y, wants_moments ? SAMPLE_BYTES : GLANCE_BYTES, &m));
     TR_TRY(read_keys(s, &m));
-    if (s->targets == 0) warn_far(&m);
+    if (s->targets == 0) warn_far(&m, targets);
     return TR_OK;
 }
 
@@ -108,24 +127,31 @@ static bool begins_with_norm(const tr_session_t *s) {
 }
 
 /* The numbers to set, as far as a glance shows them: auto finds them in the file's attributes alone. */
-static void warn_large(const tr_field_moments_t *m, int large) {
+static void warn_large(const tr_field_moments_t *m, int64_t channels, int large) {
     enum { SHOWN = 8 };
     tr_str_t keys = {0};
-    if (m->count <= SHOWN) {
-        tr_str_append(&keys, "data.mean=");
+    if (channels > TR_CHANNELS_MAX)
+        tr_str_printf(
+            &keys,
+            "%lld columns are too many for data.mean and data.std: normalise them when the file is made",
+            (long long)channels);
+    else if (channels > SHOWN)
+        tr_str_append(&keys, "set data.mean and data.std (`trainer data FILE` says how)");
+    else {
+        tr_str_append(&keys, "set data.mean=");
         for (int i = 0; i < m->count; i++) tr_str_printf(&keys, "%s%.4g", i ? "," : "", m->of[i].mean);
         tr_str_append(&keys, " data.std=");
         for (int i = 0; i < m->count; i++) {
             const double deviation = tr_stats_deviation(&m->of[i]);
             tr_str_printf(&keys, "%s%.4g", i ? "," : "", deviation > 0 ? deviation : 1);
         }
+        tr_str_append(&keys, " (`trainer data FILE` shows the numbers of more samples)");
     }
-    TR_WARN(
-        "the inputs have mean %.4g and standard deviation %.4g; training wants about 0 and 1, and may "
-        "stand still. Their file has no attributes mean and std that auto could take: set %s (`trainer data "
-        "FILE` shows the numbers%s), or begin with batchnorm",
-        m->of[large].mean, tr_stats_deviation(&m->of[large]),
-        keys.text ? keys.text : "data.mean and data.std", keys.text ? " of more samples" : "");
+    TR_WARN("the inputs have mean %.4g and standard deviation %.4g; training wants about 0 and 1, and may "
+            "stand still. Their file has no attributes mean and std that auto could take: %s, or begin with "
+            "batchnorm",
+            m->of[large].mean, tr_stats_deviation(&m->of[large]),
+            keys.text ? keys.text : "set data.mean and data.std");
     tr_str_free(&keys);
 }
 
@@ -145,7 +171,7 @@ tr_status_t tr_inputs_check(const tr_session_t *s) {
     TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], x, input_bytes(s->info.field[x].sample_bytes), &m));
     for (int i = 0; i < m.count; i++) {
         if (!tr_input_is_large(m.of[i].mean, tr_stats_deviation(&m.of[i]))) continue;
-        warn_large(&m, i);
+        warn_large(&m, tr_field_width(&s->info.field[x]), i);
         return TR_OK;
     }
     return TR_OK;

@@ -83,6 +83,18 @@ call 0 net.ini run.dir=run && call 0 import csv new.csv new.h5 --label none && [
 result $? "a table without labels: --label none, and predictions for it"
 call 65 predict net.ini new.h5 run none.h5 && grep -q 'new.h5 is an HDF5 file, where a checkpoint' err && call 66 predict net.ini run none.h5 no.h5 && grep -q "the data to predict for: cannot find 'none.h5'" err
 result $? "arguments of predict in each other's place, and data that are not there"
+wide() { awk -v columns="$1" -v rows="$2" 'BEGIN { srand(3); for (i = 0; i < rows; i++) { for (c = 0; c < columns; c++) { z = 2 * rand() - 1; if (!c) first = z; printf "%.7g,", 10 ^ (c % 5) * (z + c % 4) } print (first > 0) } }'; }
+printf '[model]\nlayers = linear 2\n[data]\nbatch_size = 20\n[optimizer]\nlr = 0.3\n[train]\nepochs = 40\n' >wide.ini
+wide 100 400 >wide.csv && call 0 import csv wide.csv wide.h5 && ! grep -q warning err && call 0 data wide.h5 && grep -q 'normalised with mean .*, \.\.\.' out && ! grep -q warning out &&
+    call 0 wide.ini run.dir=wide data.train=wide.h5 && ! grep -q warning err && call 0 eval wide.ini wide data.test=wide.h5:train && awk '$1 == "accuracy" { good = $2 > 90 } END { exit !good }' out
+result $? "a hundred columns of unlike scales have each its mean and deviation"
+wide 4096 20 >wide.csv && call 0 import csv wide.csv wide.h5 --force && call 0 wide.ini run.dir=wider data.train=wide.h5 train.epochs=2 && ! grep -q warning err && call 0 eval wide.ini wider data.test=wide.h5:train && call 0 wide.ini run.dir=wider data.train=wide.h5 train.epochs=3
+result $? "so have 4096, also from a checkpoint"
+wide 4097 20 >wide.csv && call 0 import csv wide.csv wide.h5 --force && grep -q 'warning: the file gets no attributes mean and std.* at most 4096, and there are 4097. .*batchnorm' err && call 0 data wide.h5 && grep -q '^warning: the inputs are far.*batchnorm, or normalise' out &&
+    call 0 plan wide.ini data.train=wide.h5 && grep -q 'warning: the inputs have mean.*4097 columns are too many' err && call 78 plan wide.ini data.train=wide.h5 "data.mean=$(seq -s, 4097)" && grep -q 'data.mean has 4097 numbers, and at most 4096 are taken' err
+result $? "more have not, and it is said where they are imported, looked at and trained on"
+call 0 plan wide.ini data.train=t.h5 data.x=train/y data.y=train/x data.classes=0 model.layers='linear 2' data.batch_size=2 && [ "$(grep -c "warning: t.h5: the attribute '[ms][a-z]*' has 2 numbers, but /train/y has 1 channel: it is not used" err)" = 2 ]
+result $? "attributes that do not fit are not passed over in silence"
 call 0 data out.h5 data.x=probability data.y=prediction data.classes=2 && grep -qE 'labels +/prediction, 2 classes: x: [0-2], y: [0-2]$' out
 result $? "predictions keep the names of the classes"
 call 0 import csv new.csv wrong.h5 && call 65 predict net.ini run wrong.h5 none.h5 && grep -q 'the model takes 2 inputs, wrong.h5 has 1 .*--label none' err &&

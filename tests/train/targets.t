@@ -90,4 +90,15 @@ ok $? "as many numbers as targets"
 sed -e 's/^train = .*/format = synthetic\nclasses = 0\nsynthetic_targets = 3\nsynthetic_shape = 5/' -e 's/linear 1/linear 3/' net.ini >three.ini
 run 2 three.ini run.dir=three data.target_mean=1,2,3 data.target_std=2 train.steps=3 && grep -q '"target_mean": "1,2,3"' three/checkpoints/latest/state.json && grep -q '"target_std": "2,2,2"' three/checkpoints/latest/state.json
 ok $? "a number for each of several"
+awk 'BEGIN { srand(2); for (i = 0; i < 400; i++) { a = 2 * rand() - 1; for (c = 0; c < 100; c++) printf "%g,", 10 ^ (c % 6) * (3 + (c % 7 - 3) * a); print a } }' >many.csv
+"$TRAINER" import csv many.csv many.h5 >out 2>&1
+many="data.train=many.h5 data.test=many.h5:train data.x=train/y data.y=train/x data.mean=0 data.std=1 data.classes=0"
+run 2 net.ini run.dir=many $many "model.layers=linear 100" $auto optimizer.lr=0.5 train.epochs=20 && run 2 eval net.ini many $many "model.layers=linear 100" && scores
+ok $? "a hundred targets of unlike units have each its own numbers"
+run 1 net.ini run.dir=bad data.train=large.h5 data.test= data.x=train/y data.y=train/x data.classes=0 "model.layers=linear 20000" data.batch_size=8 $auto
+[ $? = 78 ] && grep -q "auto take at most 4096 targets, and a sample has 20000: normalise them" out
+ok $? "auto is refused where there are too many to be told apart"
+run 1 net.ini run.dir=bad $many "model.layers=linear 100" data.target_mean="$(seq -s, 4097)"
+[ $? = 78 ] && grep -q "data.target_mean has 4097 numbers, and at most 4096 are taken" out
+ok $? "so is a longer list"
 echo "1..$n"

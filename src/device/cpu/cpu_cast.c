@@ -55,9 +55,9 @@ static void apply_wide(const tr_kernel_call_t *call, int64_t channels, int64_t f
                        float *y) {
     const float *scale = cpu_present(&call->in[1]) ? call->in[1].data : NULL;
     const float *shift = cpu_present(&call->in[2]) ? call->in[2].data : NULL;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t c = (first + i) % channels;
+    for (int64_t i = 0, c = first % channels; i < count; i++) {
         y[i] = y[i] * (scale ? scale[c] : 1.0f) + (shift ? shift[c] : 0.0f);
+        if (++c == channels) c = 0;
     }
 }
 

@@ -108,7 +108,7 @@ static void junk_is_one_problem(void **state) {
     memset(line, 'a', sizeof line);
     memcpy(line + sizeof line - 7, "\nb = 2\n", 7);
     assert_string_equal(parse_bytes(line, sizeof line),
-                        "1 !the line has 65629 bytes; at most 65536 are read\n2 .b=2\n");
+                        "1 !the line has 262237 bytes; at most 262144 are read\n2 .b=2\n");
 }
 
 static void input_needs_no_terminator(void **state) {
