@@ -76,22 +76,36 @@ static tr_status_t add_assignments(options_t *o, char ***out_list, char **out_te
     return TR_OK;
 }
 
-/* --force must not put predictions in the place of the data. */
-static tr_status_t check_places(const options_t *o) {
-    struct stat in, out;
+/* Whether `data`, FILE or FILE:GROUP, is in the file `out`. */
+static bool is_in(const char *data, const char *out) {
+    struct stat a, b;
     char file[4096];
-    snprintf(file, sizeof file, "%s", o->in);
+    snprintf(file, sizeof file, "%s", data);
     char *colon = strrchr(file, ':');
-    if (stat(file, &in) != 0 && colon) *colon = '\0';
-    if (stat(file, &in) != 0 || stat(o->out, &out) != 0 || in.st_dev != out.st_dev || in.st_ino != out.st_ino)
-        return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE,
-                   "%s holds the data and would be replaced by the predictions: name another file", o->out);
+    if (stat(file, &a) != 0 && colon) *colon = '\0';
+    return stat(file, &a) == 0 && stat(out, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+/* --force must not put predictions in the place of data. */
+static tr_status_t check_places(const predict_t *p) {
+    const tr_data_settings_t *data = &p->t.s->data;
+    const char *const places[] = {p->o->in, data->train, data->valid};
+    for (size_t i = 0; i < TR_COUNT(places); i++)
+        if (is_in(places[i], p->o->out))
+            return TR_FAIL(TR_ERR_USAGE,
+                           "%s holds data (%s) and would be replaced by the predictions: name another file",
+                           p->o->out,
+                           i == 0   ? "that are predicted for"
+                           : i == 1 ? "data.train"
+                                    : "data.valid");
+    return TR_OK;
 }
 
 /* -- asked to stop --------------------------------------------------------------------------------------- */
 
 static sigset_t watched;
+static pthread_mutex_t ending =
+    PTHREAD_MUTEX_INITIALIZER; /* for good: by a signal, or with the file in its place */
 
 /* Removes what is written so far, NAME.part-PID, which rank 0 alone has; then the signal ends the process. */
 static void *end_by_signal(void *self) {
@@ -100,6 +114,7 @@ static void *end_by_signal(void *self) {
     int number;
     snprintf(part, sizeof part, "%s.part-%ld", out, (long)getpid());
     if (sigwait(&watched, &number) != 0) return NULL;
+    pthread_mutex_lock(&ending);
     if (unlink(part) == 0)
         cmd_say_error(TR_FAIL(TR_ERR_RETRY, "predict was asked to stop (%s): '%s' is not written",
                               strsignal(number), out));
@@ -177,7 +192,7 @@ static tr_status_t open_output(predict_t *p) {
     const char *const attributes[][2] = {
         {"checkpoint", p->t.weights_path}, {"input", p->o->in}, {"trainer", cmd_version}};
     if (p->t.info->rank != 0) return TR_OK;
-    TR_TRY(check_places(p->o));
+    TR_TRY(check_places(p));
     TR_TRY(tr_writer_create(p->o->out, &params, &p->writer));
     for (size_t i = 0; i < TR_COUNT(attributes); i++)
         TR_TRY(tr_writer_texts(p->writer, "/", attributes[i][0], 1, &attributes[i][1]));
@@ -264,6 +279,7 @@ static tr_status_t run(predict_t *p) {
     TR_TRY(tr_world_agree(p->t.world, open_output(p)));
     TR_TRY(tr_session_evaluate(p->t.s, TR_SPLIT_TEST, add_batch, p, &outcome));
     TR_TRY(tr_world_allreduce(p->t.world, &p->unclear, 1, TR_REDUCE_SUM));
+    if (p->writer) pthread_mutex_lock(&ending);
     TR_TRY(tr_world_agree(p->t.world, p->writer ? tr_writer_commit(p->writer) : TR_OK));
     if (p->unclear > 0)
         TR_WARN("the outputs of %.0f samples are not finite%s", p->unclear,

@@ -1,6 +1,7 @@
 /* Where values come from: file, text, environment, command line. */
 #include "config_int.h"
 #include "ini.h"
+#include "trainer/log.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -157,11 +158,17 @@ static void variable_name(const char *key, char name[KEY_BYTES + sizeof PREFIX])
 static void note_unknown_variable(tr_config_t *config, const char *name) {
     char known[KEY_BYTES + sizeof PREFIX], best[KEY_BYTES + sizeof PREFIX] = PREFIX;
     const char *const pair[] = {best + sizeof PREFIX - 1, known + sizeof PREFIX - 1};
+    const char *rest = name + sizeof PREFIX - 2; /* with the _ before it */
+    const size_t rest_bytes = strlen(rest);
+    char longer[KEY_BYTES + sizeof PREFIX] = "";
     bool in_section = false;
     for (size_t i = 0; i < config->entries.count; i++) {
         size_t section_bytes = strlen(config->entries.data[i].section);
         variable_name(config->entries.data[i].key, known);
         in_section |= section_bytes > 0 && strncmp(name, known, sizeof PREFIX + section_bytes) == 0;
+        const size_t bytes = strlen(known);
+        if (bytes > rest_bytes && strcmp(known + bytes - rest_bytes, rest) == 0)
+            memcpy(longer, known, sizeof longer);
         if (tr_nearest(name + sizeof PREFIX - 1, pair, 2) == pair[1]) memcpy(best, known, sizeof best);
     }
     if (best[sizeof PREFIX - 1] != '\0')
@@ -169,6 +176,8 @@ static void note_unknown_variable(tr_config_t *config, const char *name) {
     else if (in_section)
         tr_config_note(config, "environment", "there is no key for %.200s; `trainer help` lists all keys",
                        name);
+    else if (longer[0])
+        TR_WARN("environment: %.200s sets nothing; did you mean %s?", name, longer);
 }
 
 tr_status_t tr_config_load_environment(tr_config_t *config, char *const *environment) {

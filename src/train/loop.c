@@ -59,6 +59,8 @@ static tr_status_t handle_nonfinite(loop_t *l, const tr_step_outcome_t *o) {
 
 static tr_status_t validate(loop_t *l, bool *is_best) {
     tr_eval_outcome_t v;
+    /* Before an error in data that are read for the first time may end all ranks. */
+    if (isinf(l->best_loss)) TR_TRY(tr_loop_save_last(l));
     const double start = tr_clock_sec();
     tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->step);
     TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_VALID, NULL, NULL, &v));

@@ -46,6 +46,8 @@ call 0 help lr && grep -q '^optimizer.lr = ' out && call 0 help every && grep -q
 result $? "a key without its section: all that have the name"
 TRAINER_TRACE=1 call 2 hlep && grep -q '(src/cmd/main.c:[0-9]*)' err && call 2 hlep && ! grep -q 'main.c' err
 result $? "a trace with TRAINER_TRACE=1 only"
+TRAINER_LR=3 TRAINER_HOME=/opt call 0 plan "$TRAINER_ROOT/configs/mnist_mlp.ini" data.format=synthetic && [ "$(cat err)" = "warning: environment: TRAINER_LR sets nothing; did you mean TRAINER_OPTIMIZER_LR?" ]
+result $? "a variable that ends as a key's does gets a warning"
 call 0 info && grep -q '^  MPI  *[A-Za-z]' out && grep -q '^  oneDNN  *[0-9]' out && grep -q '^  cpu  ' out && grep -q '^  cores  *[0-9]* of [0-9]*' out && call 2 info x
 result $? "info"
 "$MPIEXEC" -n 2 "$TRAINER" info >out 2>err && grep -q 'rank 0 of 2' out && grep -q 'rank 1 of 2' out && [ "$(grep -c '^libraries' out)" = 1 ]

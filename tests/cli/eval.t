@@ -127,8 +127,11 @@ printf '[model]\nlayers = linear 4\n[data]\ntrain = wide.h5\nbatch_size = 2\nmic
 call 0 import csv wide.csv wide.h5 && call 0 wide.ini run.dir=wide && call 0 eval wide.ini wide data.test=wide.h5:train &&
     grep -q '^class \{37\}precision' out && grep -q '^0 Kühl \{39\}[01]\.' out && grep -q '^1 a class with a name that is rather long \{4\}[01]\.' out && grep -q '^2 犬 \{41\}[01]\.' out && grep -q '^3 猫猫猫猫 \{35\}[01]\.' out
 ok $? "tables stand straight with wide and long names"
-# ended SIGNAL CODE NAME: how a prediction ends that gets the signal when its file has begun; by set -m INT is not ignored
 "$TRAINER" import synthetic images many.h5 --samples 300000 --shape 8x8x1 >out 2>&1
+"$TRAINER" import synthetic images few.h5 --samples 30 --shape 8x8x1 >out 2>&1 && cp few.h5 kept.h5 && "$TRAINER" predict net.ini run kept.h5:train few.h5 data.train=few.h5:train --force >out 2>err
+[ $? = 2 ] && grep -q "few.h5 holds data (data.train) and would be replaced" err && cmp -s kept.h5 few.h5
+ok $? "predict does not replace data, whatever is forced"
+# ended SIGNAL CODE NAME: how a prediction ends that gets the signal when its file has begun; by set -m INT is not ignored
 ended() {
     set -m; "$TRAINER" predict net.ini run many.h5:train said.h5 data.batch_size=1 data.micro_batch=1 >out 2>err & set +m
     for _ in $(seq 1200); do ls said.h5.part-* >left 2>/dev/null && break; sleep 0.05; done

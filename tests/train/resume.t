@@ -127,6 +127,28 @@ run 2 net.ini run.dir=never checkpoint.every=0.5
 [ $? = 78 ] && grep -q "checkpoint.every = 0.5: expected" out && [ ! -e never ] && [ "$(grep -c 'trainer: error' out)" = 1 ]
 ok $? "a period that is none is refused before anything is made"
 
+# Validation data that are damaged: what was trained before they are read for the first time is kept.
+cat >table.ini <<'INI'
+[model]
+layers = linear 2
+[data]
+train = t.h5
+valid = v.h5:train
+batch_size = 16
+[train]
+steps = 20
+valid_every = 15
+[checkpoint]
+every = 0
+INI
+awk 'BEGIN { print "a,b,y"; for (i = 1; i <= 100; i++) printf "%d,%d,%s\n", i % 7, i == 50 ? 12345 : i % 3, i % 2 ? "odd" : "even" }' >t.csv
+"$TRAINER" import csv t.csv t.h5 >out 2>&1 && cp t.h5 v.h5 && at=$(LC_ALL=C grep -obUaP '\x00\xe4\x40\x46' v.h5 | tail -n 1 | cut -d: -f1) && [ -n "$at" ] && printf '\x00' | dd of=v.h5 bs=1 seek="$((at + 2))" conv=notrunc 2>/dev/null
+run 2 table.ini run.dir=unvalid
+[ $? = 65 ] && grep -q "checksum" out && [ "$(readlink unvalid/checkpoints/latest)" = step-00000015 ]
+ok $? "damaged validation data: a checkpoint of the steps before them"
+run 2 table.ini run.dir=unvalid data.valid=t.h5:train && grep -q "going on from .*step-00000015" out
+ok $? "and the run goes on from it with others"
+
 # Fine-tuning: what fits is taken over, the rest is initialised and named.
 run 1 net.ini run.dir=tuned model.init=fast data.classes=5 'model.freeze=conv*' \
     'model.layers=conv 8 3x3 pad=same bias=no, batchnorm, relu, maxpool 2, conv 8 3x3 pad=same, relu, globalpool, dropout 0.2, linear 5' train.steps=3
