@@ -225,8 +225,8 @@ static tr_status_t add_external(visit_t *visit, hid_t group, const char *name, c
     if (there >= 0) H5Oclose(there);
     if (bytes <= sizeof link && H5Lget_val(group, name, link, sizeof link, H5P_DEFAULT) >= 0)
         H5Lunpack_elink_val(link, bytes, NULL, &file, &object);
-    snprintf(why, sizeof why, "a link into %.*s%s", (int)tr_utf8_bytes(file, 60), file,
-             there >= 0 ? ": name that file" : ", which is not there");
+    snprintf(why, sizeof why, "a link into %.*s%s", (int)tr_utf8_bytes(file, 50), file,
+             there >= 0 ? ": name that file" : ", which is not there, or lacks it");
     return add_unusable(visit, path, why);
 }
 
