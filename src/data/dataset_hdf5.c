@@ -342,13 +342,17 @@ static tr_status_t open_direct(hdf5_t *self) {
 /* Once, for the training data: `trainer data` tells the rest. */
 static void warn(const hdf5_t *self, const tr_data_settings_t *settings) {
     const h5_array_t *x = &self->parts.data[0].x;
-    char costly[H5_SENTENCE_BYTES], text[512];
+    char sentence[H5_SENTENCE_BYTES], text[512];
     int64_t block = settings->block > 0
                         ? settings->block
                         : max64(self->base.info.read_unit, max64(1, (256 << 10) / x->row_bytes));
-    if (tr_h5_costly(x, min64(block, max64(1, x->rows)), costly)) TR_WARN("%s", costly);
+    if (tr_h5_costly(x, min64(block, max64(1, x->rows)), sentence)) TR_WARN("%s", sentence);
     if (self->base.info.field_count == 1 && tr_h5_labels_are_text(&self->parts.data[0].names, text))
         TR_WARN("%s: %s", self->parts.data[0].file.path, text);
+    tr_h5_lock();
+    const bool doubtful = tr_h5_doubtful_moments(&self->parts, self->channels, settings, sentence);
+    tr_h5_unlock();
+    if (doubtful) TR_WARN("%s", sentence);
 }
 
 /* Files that are joined must agree; of their lists the longest stays. Where labels are not read, a session compares their names. Wants the lock. */
@@ -378,8 +382,7 @@ static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_s
     TR_TRY(scratch_create(self, settings->workers > 0 ? (int)settings->workers : AUTO_WORKERS));
     TR_TRY(describe_y(self, settings));
     tr_h5_lock();
-    tr_status_t status =
-        tr_h5_moments(self->parts.data, self->channels, settings, split == TR_SPLIT_TRAIN, &self->base.info);
+    tr_status_t status = tr_h5_moments(self->parts.data, self->channels, settings, &self->base.info);
     for (int p = 0; p < self->parts.count && status == TR_OK; p++)
         status = add_names(&self->base.info, &self->parts.data[p], settings->inputs_only);
     tr_h5_unlock();

@@ -263,9 +263,13 @@ void tr_h5_parts_close(h5_parts_t *parts);
 
 /* -- h5_meta.c: from the attributes of x, y, their group or the file; wants the lock --------------------- */
 
-/* info->mean, std, channels from data.mean and data.std; `warn`: of attributes that do not fit. */
+/* info->mean, std, channels from data.mean and data.std. */
 tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, const tr_data_settings_t *settings,
-                          bool warn, tr_dataset_info_t *info);
+                          tr_dataset_info_t *info);
+/* Whether the attributes mean and std should be mentioned: they do not fit and are not used, or another of the joined files has others than the
+ * first, whose are used. Wants the lock. */
+bool tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels, const tr_data_settings_t *settings,
+                            char out[H5_SENTENCE_BYTES]);
 /* The number in the attribute `classes`, -1: none. */
 int64_t tr_h5_attribute_classes(const h5_part_t *part);
 /* One of the lists of names (TR_NAMES_CLASSES, ...) into *out, which is empty and is freed in any case; stays so where there is none. */

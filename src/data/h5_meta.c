@@ -1,6 +1,5 @@
 /* What attributes say of the data: mean and std, the number of classes and their names. */
 #include "h5_int.h"
-#include "trainer/log.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -43,37 +42,74 @@ static bool attribute_numbers(hid_t attribute) {
     return class == H5T_FLOAT || class == H5T_INTEGER;
 }
 
-static void warn_unfit(const h5_part_t *part, int64_t channels, const char *name, int64_t elems) {
-    if (elems == channels)
-        TR_WARN("%s: the attribute '%s' has %lld numbers; at most %d are taken, so it is not used. Begin "
-                "model.layers with batchnorm, or normalise the inputs when the file is made",
-                part->file.path, name, (long long)elems, TR_CHANNELS_MAX);
-    else
-        TR_WARN("%s: the attribute '%s' has %lld numbers, but /%s has %lld channel%s: it is not used; one, "
-                "or one for each, is expected",
-                part->file.path, name, (long long)elems, part->names.x, (long long)channels,
-                channels == 1 ? "" : "s");
+static bool fits(int64_t elems, int64_t channels) {
+    return elems > 0 && elems <= TR_CHANNELS_MAX && (elems == 1 || elems == channels);
 }
 
-/* One number, or one a channel, from the attribute `name`; *out_count 0 where it has none that fits. */
-static void attribute_moments(const h5_part_t *part, int64_t channels, const char *name, bool warn,
-                              float *out, int *out_count) {
+/* One number, or one a channel, from the attribute `name`; *out_count 0 where it has none that fits. Returns how many it has. */
+static int64_t attribute_moments(const h5_part_t *part, int64_t channels, const char *name, float *out,
+                                 int *out_count) {
     hid_t attribute = attribute_of(part, OF_INPUTS, name);
     *out_count = 0;
-    if (attribute < 0) return;
-    int64_t elems = attribute_elems(attribute);
-    const bool fits = elems <= TR_CHANNELS_MAX && (elems == 1 || elems == channels),
-               numbers = attribute_numbers(attribute);
-    if (numbers && fits && H5Aread(attribute, H5T_NATIVE_FLOAT, out) >= 0) *out_count = (int)elems;
-    if (numbers && !fits && warn) warn_unfit(part, channels, name, elems);
+    if (attribute < 0) return 0;
+    const int64_t elems = attribute_numbers(attribute) ? attribute_elems(attribute) : 0;
+    if (fits(elems, channels) && H5Aread(attribute, H5T_NATIVE_FLOAT, out) >= 0) *out_count = (int)elems;
     H5Aclose(attribute);
+    return elems;
+}
+
+static bool say_unfit(const h5_part_t *part, int64_t channels, const char *name, int64_t elems,
+                      char out[H5_SENTENCE_BYTES]) {
+    if (elems == channels)
+        snprintf(out, H5_SENTENCE_BYTES,
+                 "%s: the attribute '%s' has %lld numbers; at most %d are taken, so it is not used. Begin "
+                 "model.layers with batchnorm, or normalise the inputs when the file is made",
+                 part->file.path, name, (long long)elems, TR_CHANNELS_MAX);
+    else
+        snprintf(out, H5_SENTENCE_BYTES,
+                 "%s: the attribute '%s' has %lld numbers, but /%s has %lld channel%s: it is not used; one, "
+                 "or one "
+                 "for each, is expected",
+                 part->file.path, name, (long long)elems, part->names.x, (long long)channels,
+                 channels == 1 ? "" : "s");
+    return true;
+}
+
+static bool say_unlike(const h5_parts_t *parts, int64_t channels, const char *name,
+                       char out[H5_SENTENCE_BYTES]) {
+    float first[TR_CHANNELS_MAX], other[TR_CHANNELS_MAX];
+    int count, others;
+    const int64_t elems = attribute_moments(&parts->data[0], channels, name, first, &count);
+    if (elems > 0 && !fits(elems, channels)) return say_unfit(&parts->data[0], channels, name, elems, out);
+    for (int p = 1; p < parts->count; p++) {
+        attribute_moments(&parts->data[p], channels, name, other, &others);
+        if (others == 0 || (others == count && !memcmp(first, other, (size_t)count * sizeof *first)))
+            continue;
+        snprintf(
+            out, H5_SENTENCE_BYTES,
+            "%s has another attribute '%s' than %s, %s: set data.mean and data.std to normalise by others",
+            parts->data[p].file.path, name, parts->data[0].file.path,
+            count ? "whose numbers serve for all the files" : "which has none, and it is not used");
+        return true;
+    }
+    return false;
+}
+
+static bool is_auto(const char *text) {
+    return !*text || !strcmp(text, "auto");
+}
+
+bool tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels, const tr_data_settings_t *settings,
+                            char out[H5_SENTENCE_BYTES]) {
+    return (is_auto(settings->mean) && say_unlike(parts, channels, "mean", out)) ||
+           (is_auto(settings->std) && say_unlike(parts, channels, "std", out));
 }
 
 /* data.mean or data.std: "auto", or numbers with commas. */
 static tr_status_t moments(const h5_part_t *part, int64_t channels, const char *key, const char *name,
-                           const char *text, bool warn, float *out, int *out_count) {
-    if (!*text || !strcmp(text, "auto")) {
-        attribute_moments(part, channels, name, warn, out, out_count);
+                           const char *text, float *out, int *out_count) {
+    if (is_auto(text)) {
+        attribute_moments(part, channels, name, out, out_count);
         return TR_OK;
     }
     const bool is_std = !strcmp(name, "std");
@@ -97,10 +133,10 @@ static tr_status_t moments(const h5_part_t *part, int64_t channels, const char *
 }
 
 tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, const tr_data_settings_t *settings,
-                          bool warn, tr_dataset_info_t *info) {
+                          tr_dataset_info_t *info) {
     int means, stds;
-    TR_TRY(moments(part, channels, "data.mean", "mean", settings->mean, warn, info->mean, &means));
-    TR_TRY(moments(part, channels, "data.std", "std", settings->std, warn, info->std, &stds));
+    TR_TRY(moments(part, channels, "data.mean", "mean", settings->mean, info->mean, &means));
+    TR_TRY(moments(part, channels, "data.std", "std", settings->std, info->std, &stds));
     info->channels = means > stds ? means : stds;
     for (int c = 0; c < info->channels && c < TR_CHANNELS_MAX; c++) {
         if (means < 2 && c >= means) info->mean[c] = means ? info->mean[0] : 0;

@@ -305,6 +305,7 @@ static tr_status_t report_dataset(report_t *r) {
 static tr_status_t report_split(report_t *r, uint64_t *fingerprints) {
     h5_source_t source;
     h5_parts_t parts = {0};
+    char sentence[H5_SENTENCE_BYTES];
     TR_TRY(tr_dataset_open(r->settings, r->split, &r->dataset));
     if (!r->dataset) return TR_OK;
     fingerprints[r->split] = r->dataset->info.fingerprint;
@@ -323,6 +324,9 @@ static tr_status_t report_split(report_t *r, uint64_t *fingerprints) {
     r->part = parts.data;
     if (status == TR_OK && parts.count) status = report_dataset(r);
     tr_h5_lock();
+    if (status == TR_OK && parts.count && r->split == TR_SPLIT_TRAIN &&
+        tr_h5_doubtful_moments(&parts, channels_of(r, 0), r->settings, sentence))
+        add_warning(r, "%s", sentence);
     tr_h5_parts_close(&parts);
     tr_h5_unlock();
     tr_dataset_close(&r->dataset);

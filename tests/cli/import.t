@@ -93,8 +93,11 @@ result $? "so have 4096, also from a checkpoint"
 wide 4097 20 >wide.csv && call 0 import csv wide.csv wide.h5 --force && grep -q 'warning: the file gets no attributes mean and std.* at most 4096, and there are 4097. .*batchnorm' err && call 0 data wide.h5 && grep -q '^warning: the inputs are far.*batchnorm, or normalise' out &&
     call 0 plan wide.ini data.train=wide.h5 && grep -q 'warning: the inputs have mean.*4097 columns are too many' err && call 78 plan wide.ini data.train=wide.h5 "data.mean=$(seq -s, 4097)" && grep -q 'data.mean has 4097 numbers, and at most 4096 are taken' err
 result $? "more have not, and it is said where they are imported, looked at and trained on"
-call 0 plan wide.ini data.train=t.h5 data.x=train/y data.y=train/x data.classes=0 model.layers='linear 2' data.batch_size=2 && [ "$(grep -c "warning: t.h5: the attribute '[ms][a-z]*' has 2 numbers, but /train/y has 1 channel: it is not used" err)" = 2 ]
+call 0 plan wide.ini data.train=t.h5 data.x=train/y data.y=train/x data.classes=0 model.layers='linear 2' data.batch_size=2 && grep -q "^warning: t.h5: the attribute 'mean' has 2 numbers, but /train/y has 1 channel: it is not used" err
 result $? "attributes that do not fit are not passed over in silence"
+wide 3 40 >wide.csv && call 0 import csv wide.csv join1.h5 && awk -F, '{ print $1 "," $2 + 9 "," $3 "," $4 }' wide.csv >odd.csv && call 0 import csv odd.csv join2.h5 && said="^warning: join2.h5 has another attribute 'mean' than join1.h5, whose numbers serve for all" &&
+    call 0 data 'join*.h5' && grep -q "$said" out && call 0 plan wide.ini data.train='join*.h5' && [ "$(grep -c "$said" err)" = 1 ] && call 0 plan wide.ini data.train='join*.h5' data.mean=0 data.std=9 && ! grep -q "$said" err && call 0 data 'join1*.h5' && ! grep -q "$said" out
+result $? "joined files with other means than the first are pointed out"
 call 0 data out.h5 data.x=probability data.y=prediction data.classes=2 && grep -qE 'labels +/prediction, 2 classes: x: [0-2], y: [0-2]$' out
 result $? "predictions keep the names of the classes"
 call 0 import csv new.csv wrong.h5 && call 65 predict net.ini run wrong.h5 none.h5 && grep -q 'the model takes 2 inputs, wrong.h5 has 1 .*--label none' err &&
