@@ -89,7 +89,9 @@ typedef struct {
     int field_count;
     tr_field_t field[TR_DATASET_MAX_FIELDS];
     int64_t classes; /* of integer labels; 0: regression or none */
-    int channels;    /* length of mean and std: one for each channel, or 1 for all; 0: none given */
+    char largest_label
+        [192];    /* "sample 7 of a.h5:/y": where the first label of the last class stands; "" not known */
+    int channels; /* length of mean and std: one for each channel, or 1 for all; 0: none given */
     float mean[TR_CHANNELS_MAX], std[TR_CHANNELS_MAX]; /* in units of x's values */
     uint64_t fingerprint; /* of names, shapes, sizes, times: tells whether a checkpoint's data are these */
     /* samples that are best read together (a chunk that must be decoded whole); 1: any number */

@@ -13,7 +13,8 @@
 
 typedef struct {
     int32_t *label;
-    int64_t values, classes_given, largest;
+    int64_t values, classes_given, largest, largest_row;
+    const h5_part_t *largest_part;
     bool must, plain_numbers; /* must: data.classes says that there are classes; plain_numbers: found that
                                  there are none */
     char *raw;
@@ -40,7 +41,10 @@ static tr_status_t scan_index(scan_t *s, const h5_part_t *part, int64_t row, dou
     double limit = s->classes_given > 0 ? (double)s->classes_given : MAX_CLASSES;
     if (!(value >= 0 && value < limit) || value != floor(value)) return not_a_label(s, part, row, value);
     s->label[part->first + row] = (int32_t)value;
-    if (value > (double)s->largest) s->largest = (int64_t)value;
+    if (value <= (double)s->largest) return TR_OK;
+    s->largest = (int64_t)value;
+    s->largest_row = row;
+    s->largest_part = part;
     return TR_OK;
 }
 
@@ -95,19 +99,28 @@ static tr_status_t scan(scan_t *s, const h5_parts_t *parts, h5_scratch_t *scratc
     return TR_OK;
 }
 
+static void say_largest(const scan_t *s, tr_dataset_info_t *info) {
+    if (!s->largest_part || s->largest != info->classes - 1) return;
+    const char *path = s->largest_part->y.file->path, *name = s->largest_part->names.y;
+    snprintf(info->largest_label, sizeof info->largest_label, "sample %lld of %.*s:/%.*s",
+             (long long)s->largest_row, (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50),
+             name);
+}
+
 tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch, int32_t **out,
-                         int64_t *out_classes) {
+                         tr_dataset_info_t *info) {
     scan_t s = {
         .values = parts->data[0].y.row_elems, .classes_given = classes, .must = classes > 0, .largest = -1};
     *out = NULL;
-    *out_classes = 0;
+    info->classes = 0;
     if (classes == 0) return TR_OK;
     if (s.values > 1 && parts->data[0].y.ndim != 2 && classes < 0) return TR_OK;
     tr_status_t status = scan(&s, parts, scratch);
     if (status == TR_OK && !s.plain_numbers) {
         *out = s.label;
         s.label = NULL;
-        *out_classes = classes > 0 ? classes : s.values > 1 ? s.values : s.largest + 1;
+        info->classes = classes > 0 ? classes : s.values > 1 ? s.values : s.largest + 1;
+        say_largest(&s, info);
     }
     tr_free(&s.label);
     tr_free(&s.raw);

@@ -36,15 +36,19 @@ static tr_status_t check_width(const tr_graph_t *g, tr_tensor_t output, int64_t 
 enum { MANY_CLASSES = 50 };
 
 /* Whole numbers are taken for classes: one output, or many classes, may mean that they are none. */
-static tr_status_t check_classes(const tr_graph_t *g, tr_tensor_t output, int64_t classes) {
-    char why[160];
+static tr_status_t check_classes(const tr_graph_t *g, tr_tensor_t output, const tr_model_batch_t *batch) {
+    char why[640], label[320] = "";
+    const int64_t classes = batch->classes;
     const tr_shape_t *shape = tr_shape_of(g, output);
     const bool may_be_numbers = classes > MANY_CLASSES || (shape->ndim == 2 && shape->dim[1] == 1);
     if (classes == 1)
         return TR_FAIL(TR_ERR_CONFIG,
                        "data.y has one class, 0, in which there is nothing to learn: expected two or more; "
                        "set data.classes to their number, or to 0 if these are numbers to predict.");
-    snprintf(why, sizeof why, "data.y has %lld classes%s", (long long)classes,
+    if (shape->ndim == 2 && shape->dim[1] < classes && batch->largest_label && *batch->largest_label)
+        snprintf(label, sizeof label, " (the largest label, %lld, is that of %s: mend it if it is wrong)",
+                 (long long)classes - 1, batch->largest_label);
+    snprintf(why, sizeof why, "data.y has %lld classes%s%s", (long long)classes, label,
              may_be_numbers ? " (if they are numbers to predict, set data.classes = 0)" : "");
     return check_width(g, output, classes, why);
 }
@@ -58,7 +62,7 @@ static tr_status_t cross_entropy(tr_graph_t *g, const tr_model_settings_t *setti
         return TR_FAIL(TR_ERR_CONFIG,
                        "model.topk = %lld expects at least as many classes, data.y has %lld: lower it.",
                        (long long)settings->topk, (long long)batch->classes);
-    TR_TRY(check_classes(g, out->output, batch->classes));
+    TR_TRY(check_classes(g, out->output, batch));
     TR_TRY(tr_cross_entropy(g, out->output, y, batch->weight, (float)settings->label_smoothing, &out->loss));
     TR_TRY(tr_topk_correct(g, out->output, y, batch->weight, 1, &out->correct));
     if (settings->topk == 1) return TR_OK;

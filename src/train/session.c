@@ -108,7 +108,10 @@ static tr_status_t open_data(tr_session_t *s) {
     for (int split = 0; split < 3; split++) {
         const tr_dataset_t *d = s->dataset[split];
         if (!d) continue;
-        if (d->info.classes > s->info.classes) s->info.classes = d->info.classes;
+        if (d->info.classes > s->info.classes) {
+            s->info.classes = d->info.classes;
+            memcpy(s->info.largest_label, d->info.largest_label, sizeof s->info.largest_label);
+        }
         TR_TRY(check_split(s, (tr_split_t)split, main_split));
     }
     return TR_OK;
@@ -231,6 +234,7 @@ static tr_status_t make_batch(tr_session_t *s) {
     TR_TRY(tr_input(s->g, "weight", TR_F32, &TR_SHAPE(micro), &s->batch.weight));
     s->batch.count = 0;
     s->batch.classes = s->info.classes;
+    s->batch.largest_label = s->info.largest_label;
     for (int f = 0; f < s->info.field_count; f++) {
         const tr_field_t *field = &s->info.field[f];
         const tr_shape_t shape = batched(&field->shape, micro);

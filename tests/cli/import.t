@@ -83,6 +83,10 @@ call 0 net.ini run.dir=run && call 0 import csv new.csv new.h5 --label none && [
 result $? "a table without labels: --label none, and predictions for it"
 call 65 predict net.ini new.h5 run none.h5 && grep -q 'new.h5 is an HDF5 file, where a checkpoint' err && call 66 predict net.ini run none.h5 no.h5 && grep -q "the data to predict for: cannot find 'none.h5'" err
 result $? "arguments of predict in each other's place, and data that are not there"
+printf '1,0\n2,1\n3,0\n4,1\n' >two.csv && printf '1,0\n2,1\n3,2\n4,2\n' >three.csv && call 0 import csv two.csv two.h5 && call 0 import csv three.csv three.h5 &&
+    call 78 plan net.ini data.train=two.h5 data.test=three.h5:train && grep -q 'data.y has 3 classes (the largest label, 2, is that of sample 2 of three.h5:/train/y: mend it if it is wrong): make it linear 3' err &&
+    call 78 plan net.ini data.train=two.h5 model.layers='linear 5' && grep -q 'data.y has 2 classes: make it linear 2' err
+result $? "more classes than outputs: where the largest label stands, whichever split has it"
 wide() { awk -v columns="$1" -v rows="$2" 'BEGIN { srand(3); for (i = 0; i < rows; i++) { for (c = 0; c < columns; c++) { z = 2 * rand() - 1; if (!c) first = z; printf "%.7g,", 10 ^ (c % 5) * (z + c % 4) } print (first > 0) } }'; }
 printf '[model]\nlayers = linear 2\n[data]\nbatch_size = 20\n[optimizer]\nlr = 0.3\n[train]\nepochs = 40\n' >wide.ini
 wide 100 400 >wide.csv && call 0 import csv wide.csv wide.h5 && ! grep -q warning err && call 0 data wide.h5 && grep -q 'normalised with mean .*, \.\.\.' out && ! grep -q warning out &&
