@@ -101,11 +101,11 @@ static tr_status_t open_library(const char *key, const char *path, hid_t *out) {
 #if H5_HAVE_SET_LOCKING
     H5Pset_file_locking(access, 0, 1);
 #endif
+    char reason[256] = "";
     *out = H5Fopen(path, H5F_ACC_RDONLY, access);
+    if (*out < 0) tr_h5_reason(reason, sizeof reason); /* the next call forgets it */
     H5Pclose(access);
     if (*out >= 0) return TR_OK;
-    char reason[256];
-    tr_h5_reason(reason, sizeof reason);
     if (H5Fis_hdf5(path) == 0)
         return TR_FAIL(
             TR_ERR_DATA,

@@ -242,7 +242,7 @@ static void test_refusals(void **state) {
     assert_int_equal(trainer(1, "predict classes.ini run in.h5 out.h5"), TR_ERR_CONFIG);
     assert_true(says("err", "out.h5.*--force"));
     assert_int_equal(trainer(2, "predict classes.ini run in.h5 in.h5 --force"), TR_ERR_USAGE);
-    assert_true(says("err", "holds the data"));
+    assert_true(says("err", "holds data (that are predicted for)"));
     assert_int_equal(trainer(1, "predict classes.ini run ./train.h5:test train.h5 --force"), TR_ERR_USAGE);
     assert_int_equal(trainer(1, "predict classes.ini run none.h5 new.h5"), TR_ERR_NOINPUT);
     assert_int_equal(trainer(1, "predict classes.ini run in.h5"), TR_ERR_USAGE);
