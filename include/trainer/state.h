@@ -35,6 +35,8 @@ typedef struct {
 /* `path`: a step's folder, a run's folder or its checkpoints/ (of these the best, else the newest that is whole), or a .safetensors file, with the
  * state.json beside it if there is one. Not collective. */
 tr_status_t tr_weights_open(const char *path, tr_weights_t **out);
+/* The checkpoint that `resume` = `path` means: a step's folder, or the newest that is whole of a run's folder or its checkpoints/. Not collective. */
+tr_status_t tr_state_open_resume(const char *path, tr_checkpoint_t **out);
 void tr_weights_close(tr_weights_t **weights);
 /* Fills parameters and model state, all of them: TR_ERR_CONFIG names what is missing, left over or of another shape. With optimizer.ema the
  * parameters' averages are taken where the checkpoint has them: what evaluation uses. Not collective. */
@@ -55,8 +57,8 @@ int64_t tr_state_inputs(const char *state_json);
 /* Appends "\n  KEY: A in the checkpoint, B now" for keys of [model] in which the training of `state_json` differs from `config`, of model.layers the
  * first layer that does; nothing where they agree, or state_json ("") does not say. Not collective. */
 void tr_state_compare_model(const char *state_json, const tr_config_t *config, tr_str_t *out);
-/* Warns where this session's inputs have another type than in the training of `state_json`. */
-void tr_state_compare_data(const char *state_json, const tr_session_t *s);
+/* Warns where this session's inputs have another type than in the training of `weights`, or nothing says how they were normalised there. */
+void tr_state_compare_data(const tr_weights_t *weights, const tr_session_t *s);
 /* What the run of the checkpoint goes on with where its configuration leaves that to the data. */
 void tr_state_resumed(const tr_checkpoint_t *checkpoint, tr_resumed_t *out);
 

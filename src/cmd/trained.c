@@ -31,7 +31,7 @@ static tr_status_t fill_root(tr_session_t *s, const tr_weights_t *weights) {
     TR_TRY(tr_snapshot_create(s, &snapshot));
     const tr_status_t status = tr_snapshot_load(snapshot, weights);
     tr_snapshot_destroy(&snapshot);
-    if (status == TR_OK) tr_state_compare_data(weights->state_json, s);
+    if (status == TR_OK) tr_state_compare_data(weights, s);
     return status;
 }
 

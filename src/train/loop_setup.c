@@ -50,7 +50,7 @@ static tr_status_t share_run(loop_t *l) {
 /* Checkpoints of later steps would outlive those of this run, and resume = auto would take them for its own. */
 static tr_status_t open_path(loop_t *l, const char *path) {
     tr_steps_t steps = {0};
-    TR_TRY(tr_checkpoint_open(path, &l->resume));
+    TR_TRY(tr_state_open_resume(path, &l->resume));
     tr_status_t status = tr_checkpoint_list(tr_run_checkpoint_dir(l->run), &steps);
     if (status == TR_OK && steps.count > 0 && steps.data[0] > l->resume->step)
         status = TR_FAIL(TR_ERR_CONFIG,

@@ -163,18 +163,27 @@ static tr_status_t read_entries(tr_safetensors_t *f) {
     return status;
 }
 
+/* By its beginning, which may end within a character. */
+static bool is_text(const char *bytes, size_t count) {
+    char head[257] = "";
+    const size_t begin = count < 256 ? count : 256;
+    memcpy(head, bytes, begin);
+    if (tr_utf8_bytes(head, begin) + (count > begin ? 3 : 0) < begin) return false;
+    for (size_t i = 0; i < begin; i++)
+        if ((unsigned char)head[i] < ' ' && (head[i] < '\t' || head[i] > '\r')) return false;
+    return true;
+}
+
 /* What a file is that begins with no header. */
 static const char *kind_of(const char *bytes, size_t count) {
-    const size_t begin = count < 256 ? count : 256;
-    size_t text = 0;
     if (count == 0) return "an empty file";
     if (tr_begins_as_hdf5(bytes, count)) return "an HDF5 file";
-    if (count > 4 && (memcmp(bytes, "PK\3\4", 4) == 0 || memcmp(bytes, "\x80\x02\x8a\x0a", 4) == 0))
+    if (count > 4 && memcmp(bytes, "PK\3\4", 4) == 0)
+        return "a zip file, as torch.save and numpy.savez write (write it with "
+               "safetensors.torch.save_file or safetensors.numpy.save_file)";
+    if (count > 4 && memcmp(bytes, "\x80\x02\x8a\x0a", 4) == 0)
         return "a file of torch.save (write it with safetensors.torch.save_file)";
-    while (text < begin &&
-           (((unsigned char)bytes[text] >= ' ') || (bytes[text] >= '\t' && bytes[text] <= '\r')))
-        text++;
-    if (text == begin) return "a text file";
+    if (is_text(bytes, count)) return "a text file";
     return "no safetensors file, or cut off (no header of text stands behind its first 8 bytes)";
 }
 
@@ -193,8 +202,12 @@ static tr_status_t read_header(tr_safetensors_t *f) {
         memcpy(&length, f->bytes, sizeof length);
         length = le64toh(length);
     }
-    if (length == 0 || length > HEADER_MAX_BYTES || length > f->count - sizeof length || text[0] != '{')
+    if (length == 0 || length > HEADER_MAX_BYTES || text[0] != '{')
         return fail_kind(f->path, kind_of(f->bytes, f->count));
+    if (length > f->count - sizeof length)
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s is cut off within its header, which has %llu bytes: %zu are there. Copy it anew.",
+                       f->path, (unsigned long long)length, f->count - sizeof length);
     f->data_start = (int64_t)(sizeof length + length);
     f->root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     if (!f->root)

@@ -31,7 +31,7 @@ static const tr_config_field_t main_fields[] = {
     TR_FIELD_STRING(tr_main_settings_t, resume, "auto",
                     "auto: go on from the newest whole checkpoint in the run folder, if there is one; no: "
                     "begin anew, in a folder "
-                    "without checkpoints; or the PATH of a checkpoint."),
+                    "without checkpoints; or the PATH of a checkpoint, or of a run's folder (its newest)."),
     TR_FIELD_AUTO_INT(tr_main_settings_t, threads, "auto", 1, 4096,
                       "CPU threads a rank; auto: its share of the cores it may run on."),
     TR_FIELD_BOOL(

@@ -558,8 +558,29 @@ int64_t tr_state_inputs(const char *state_json) {
     return inputs > 0 ? inputs : 0;
 }
 
-void tr_state_compare_data(const char *state_json, const tr_session_t *s) {
-    json_t *data = load_data(state_json);
+/* Weights away from their run. Keys that are given are taken at their word. */
+static void warn_not_known(const char *path, const tr_session_t *s) {
+    tr_str_t taken = {0};
+    if (strcmp(s->data.mean, "auto") != 0 && strcmp(s->data.std, "auto") != 0) return;
+    if (s->info.channels > 0) {
+        json_t *data = data_json(s);
+        tr_str_printf(&taken, "they are normalised by mean %.300s and std %.300s",
+                      json_string_value(json_object_get(data, "mean")),
+                      json_string_value(json_object_get(data, "std")));
+        json_decref(data);
+    }
+    TR_WARN(
+        "%s does not say how the inputs%s were normalised in its training: here %s. Give the run's folder or "
+        "checkpoints/step-NNNNNNNN instead, or set data.mean and data.std%s as they were",
+        path, s->info.classes > 0 ? "" : " (and the numbers to predict)",
+        taken.text ? taken.text : "they are not, but that bytes go to [0, 1]",
+        s->info.classes > 0 ? "" : ", data.target_mean and data.target_std");
+    tr_str_free(&taken);
+}
+
+void tr_state_compare_data(const tr_weights_t *weights, const tr_session_t *s) {
+    if (!*weights->state_json) warn_not_known(weights->path, s);
+    json_t *data = load_data(weights->state_json);
     const char *then = json_string_value(json_object_get(data, "x"));
     const tr_field_t *x = input_field(s);
     if (then && *then && x && strcmp(then, tr_dtype_name(x->dtype)) != 0)

@@ -4,6 +4,7 @@
 #include "trainer/mem.h"
 #include "trainer/state.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -13,29 +14,45 @@ static bool exists(const char *dir, const char *name, char path[4096]) {
     return tr_path_join(dir, name, path) == TR_OK && stat(path, &info) == 0;
 }
 
-/* A folder with checkpoints: the best, else the newest that is whole. A best one that is damaged is an error: another would be another result. */
-static tr_status_t open_chosen(const char *dir, tr_checkpoint_t **out) {
+/* A folder with checkpoints: the best where that is wanted, else the newest that is whole. A best one that is damaged is an error: another would be
+ * another result. */
+static tr_status_t open_chosen(const char *dir, bool wants_best, tr_checkpoint_t **out) {
     char best[4096];
     tr_str_t skipped = {0};
-    if (exists(dir, "best", best)) return tr_checkpoint_open(best, out);
+    if (wants_best && exists(dir, "best", best)) return tr_checkpoint_open(best, out);
     const tr_status_t status = tr_checkpoint_open_newest(dir, out, &skipped);
     if (skipped.length > 0) TR_WARN("checkpoints that do not verify were passed over:\n%s", skipped.text);
     tr_str_free(&skipped);
     TR_TRY(status);
     if (*out) return TR_OK;
+    return TR_FAIL(TR_ERR_NOINPUT,
+                   "%s holds no checkpoint: expected a run's folder, its checkpoints/%s one of their "
+                   "step-NNNNNNNN%s",
+                   dir, wants_best ? "," : ", or", wants_best ? ", or a .safetensors file" : "");
+}
+
+static tr_status_t open_checkpoint(const char *path, bool wants_best, tr_checkpoint_t **out) {
+    char inside[4096];
+    if (exists(path, TR_CHECKPOINT_MANIFEST, inside)) return tr_checkpoint_open(path, out);
+    return open_chosen(exists(path, "checkpoints", inside) ? inside : path, wants_best, out);
+}
+
+tr_status_t tr_state_open_resume(const char *path, tr_checkpoint_t **out) {
+    struct stat info;
+    const bool is_there = stat(path, &info) == 0;
+    if (!is_there && errno != ENOENT && errno != ENOTDIR) return tr_io_fail("open", path, errno);
+    if (is_there && S_ISDIR(info.st_mode)) return open_checkpoint(path, false, out);
     return TR_FAIL(
-        TR_ERR_NOINPUT,
-        "%s holds no checkpoint: expected a run's folder, its checkpoints/, one of their step-NNNNNNNN, or a "
-        ".safetensors file",
-        dir);
+        is_there ? TR_ERR_DATA : TR_ERR_NOINPUT,
+        "resume = %s: expected auto, no, or the folder of a checkpoint (checkpoints/step-NNNNNNNN) or of "
+        "a run; %s",
+        path,
+        is_there ? "this is a file (to begin with the weights of a file set model.init)"
+                 : "there is no folder of that name");
 }
 
 static tr_status_t open_folder(const char *path, tr_weights_t *w) {
-    char inside[4096];
-    if (exists(path, TR_CHECKPOINT_MANIFEST, inside))
-        TR_TRY(tr_checkpoint_open(path, &w->checkpoint));
-    else
-        TR_TRY(open_chosen(exists(path, "checkpoints", inside) ? inside : path, &w->checkpoint));
+    TR_TRY(open_checkpoint(path, true, &w->checkpoint));
     w->model = w->checkpoint->model;
     w->step = w->checkpoint->step;
     TR_TRY(tr_strdup(w->checkpoint->path, &w->path));

@@ -165,13 +165,18 @@ static void test_bad_headers(void **state) {
 
 /* Files of another kind are called by their name. */
 static void test_other_kinds(void **state) {
-    static const struct {
+    char long_text[300]; /* what is looked at ends within a character */
+    for (size_t i = 0; i < sizeof long_text; i++) long_text[i] = i == 0 ? 'a' : i % 2 ? '\xc3' : '\xbc';
+    const struct {
         const char *bytes, *name;
         size_t count;
     } files[] = {
         {"", "an empty file", 0},
         {"# Weights\r\n\tnone\n", "a text file", 17},
-        {"PK\3\4\0\0\10\10\0\0", "a file of torch.save", 10},
+        {"PK\3\4\0\0\10\10\0\0", "a zip file, as torch.save and numpy.savez write", 10},
+        {"Gewichte f\xc3\xbcr morgen", "a text file", 20},
+        {"\xc3\x28\xfc\xfd", "no safetensors file, or cut off", 4}, /* no UTF-8 */
+        {long_text, "a text file", sizeof long_text},
         {"\x80\2\x8a\x0al\xfc\x9c\x46\xf9", "a file of torch.save", 9},
         {"\x89HDF\r\n\x1a\n\0", "an HDF5 file", 9},
         {"\x7f"
@@ -191,6 +196,9 @@ static void test_bad_lengths(void **state) {
     assert_int_equal(parse("{}", 0, 3), TR_ERR_DATA);
     assert_int_equal(parse("{}", 0, INT64_MAX), TR_ERR_DATA);
     assert_int_equal(parse("{" A "}", 8, 10), TR_ERR_DATA);
+    assert_int_equal(tr_safetensors_parse("\x20\3\0\0\0\0\0\0{\"a\":", 13, "x", &f), TR_ERR_DATA);
+    assert_string_equal(tr_error_last()->message,
+                        "x is cut off within its header, which has 800 bytes: 5 are there. Copy it anew.");
     assert_int_equal(tr_safetensors_parse("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "x", &f), TR_ERR_DATA);
     for (size_t n = 0; n < 8; n++)
         assert_int_equal(tr_safetensors_parse("\0\0\0\0\0\0\0", n, "x", &f), TR_ERR_DATA);
