@@ -470,10 +470,10 @@ static tr_status_t check_names(const tr_session_t *s, const tr_checkpoint_t *che
 
 /* "7" and "7,7" are the same: one number serves for all. */
 static bool same_numbers(const char *was, const char *is) {
-    enum { MOST = TR_CHANNELS_MAX > TR_TARGETS_MAX ? TR_CHANNELS_MAX : TR_TARGETS_MAX };
-    float a[MOST], b[MOST];
+    float a[TR_CHANNELS_MAX], b[TR_CHANNELS_MAX];
     int count[2];
-    if (!tr_parse_floats(was, MOST, a, &count[0]) || !tr_parse_floats(is, MOST, b, &count[1]))
+    if (!tr_parse_floats(was, TR_CHANNELS_MAX, a, &count[0]) ||
+        !tr_parse_floats(is, TR_CHANNELS_MAX, b, &count[1]))
         return strcmp(was, is) == 0;
     if (count[0] != count[1] && count[0] != 1 && count[1] != 1) return false;
     for (int i = 0; i < count[0] || i < count[1]; i++)
@@ -491,7 +491,8 @@ static void compare_moments(const tr_session_t *s, const tr_checkpoint_t *checkp
                    *is = json_string_value(json_object_get(own, keys[i]));
         if (!was) was = none[i];
         if (was && is && !same_numbers(was, is))
-            tr_str_printf(differences, "\n  data.%s: %s in the checkpoint, %s now", keys[i], was, is);
+            tr_str_printf(differences, "\n  data.%s: %.200s%s in the checkpoint, %.200s%s now", keys[i], was,
+                          strlen(was) > 200 ? "..." : "", is, strlen(is) > 200 ? "..." : "");
     }
     json_decref(data);
     json_decref(own);
