@@ -116,7 +116,7 @@ static tr_status_t open_library(const char *key, const char *path, hid_t *out) {
             TR_ERR_IO,
             "%s: cannot open '%s': too many open files. Raise the limit (ulimit -n), or join files.", key,
             path);
-    if (strstr(reason, "lock"))
+    if (strstr(reason, "unable to lock file"))
         return TR_FAIL(
             TR_ERR_IO,
             "%s: HDF5 could not lock '%s' (%s). Set HDF5_USE_FILE_LOCKING=FALSE in the job's environment.",
