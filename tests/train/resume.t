@@ -100,7 +100,7 @@ run 1 net.ini run.dir=signal $exact train.steps=$((at + 30)) optimizer.lr=0.001 
 ok $? "another way to write the same model goes on"
 # Damage: the newest that is whole serves, and what was passed over is said.
 cp -r signal damaged
-printf 'x' | dd of="damaged/checkpoints/$(readlink damaged/checkpoints/latest)/model.safetensors" bs=1 seek=900 conv=notrunc 2>/dev/null
+printf 'damaged!' | dd of="damaged/checkpoints/$(readlink damaged/checkpoints/latest)/model.safetensors" bs=1 seek=900 conv=notrunc 2>/dev/null
 run 1 net.ini run.dir=damaged $exact train.steps=$((at + 40)) optimizer.lr=0.001
 ok $? "a damaged newest checkpoint: the one before it serves"
 grep -q "passed over" out
