@@ -105,7 +105,7 @@ run 1 net.ini run.dir=damaged $exact train.steps=$((at + 40)) optimizer.lr=0.001
 ok $? "a damaged newest checkpoint: the one before it serves"
 grep -q "passed over" out
 ok $? "and what was passed over is said"
-for f in whole/checkpoints/step-*/model.safetensors; do printf 'x' | dd of="$f" bs=1 seek=900 conv=notrunc 2>/dev/null; done
+for f in whole/checkpoints/step-*/model.safetensors; do printf 'damaged!' | dd of="$f" bs=1 seek=900 conv=notrunc 2>/dev/null; done
 run 2 net.ini run.dir=whole $exact train.steps=30
 [ $? = 65 ] && [ "$(grep -c 'trainer: error' out)" = 1 ]
 ok $? "none is whole: code 65, never a start from scratch"
