@@ -10,7 +10,8 @@ A rank takes batch_size / ranks samples and is bound to `threads` cores of its o
   --steps N      timed steps a variant and round (20), after 3 that are not
   --rounds N     rounds over all variants (3); after the first only those within a quarter of the best go on
   --precision P  f32, or bf16: autocast        --variants L  of those named in the list: eager,compile
-  --serve        a round for every line on standard input, so that rounds can alternate with somebody else's
+  --serve        prints a line when it is ready, then runs a round for every line on standard input, so that rounds can alternate with somebody
+                 else's: between them it computes nothing
 
 Prints a line for readers on standard error and one JSON line (--serve: one after every round) on standard output. Exit code 77 and a line where
 PyTorch is absent.
@@ -181,6 +182,8 @@ def result(config, variants):
 def rounds(config, variants):
     """Rank 0 says when another round begins: to the end of its input, or of --rounds."""
     count = 0
+    if arguments.serve and not agreed(False) and RANK == 0:
+        print("ready", flush=True)  # every rank has loaded PyTorch and made its models
     while True:
         go = RANK == 0 and (bool(sys.stdin.readline()) if arguments.serve else count < arguments.rounds)
         if not agreed(go):
