@@ -14,8 +14,8 @@ typedef struct {
 } tr_train_params_t;
 
 /*
- * Trains by `config` (checked; the same on all ranks) to the end, or to a signal: TERM, INT and USR1 ask for a checkpoint and TR_ERR_RETRY.
- * Rank 0 keeps the run folder. Collective. An error on one rank returns there only: the caller ends the others (tr_world_abort).
+ * Trains by `config` (checked; the same on all ranks) to the end, or to a signal: TERM, INT, HUP (unless it is ignored) and USR1 ask for a
+ * checkpoint and TR_ERR_RETRY. Rank 0 keeps the run folder. Collective. An error on one rank returns there only: the caller ends the others (tr_world_abort).
  */
 tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_train_params_t *params);
 

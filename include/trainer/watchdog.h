@@ -4,8 +4,8 @@
  * Every rank tells rank 0 by TCP, a few times a second, that it is alive, what it does and which collective it entered and completed last; rank 0
  * answers with the progress of all. The job ends where for `timeout` seconds a rank was silent (stopped, its node or the network down; ranks watch
  * rank 0 likewise), or where no rank made progress (a collective entered or completed, a new phase, a mark). Work that has no steps counts as progress
- * by itself for as long as its process is alive: the start (10 minutes) and the wait for a checkpoint's writer (an hour). After TERM or INT a
- * job without progress for the longer of 2 s and three median steps ends too.
+ * by itself for as long as its process is alive: the start (10 minutes) and the wait for a checkpoint's writer (an hour). After TERM, INT or HUP
+ * a job without progress for the longer of 2 s and three median steps ends too.
  *
  * The end is one line on stderr, MPI_Abort(75), and _exit(75) two seconds later; nothing on that way allocates, locks or uses stdio.
  */

@@ -3,6 +3,8 @@
 #include "trainer/log.h"
 #include "trainer/train.h"
 
+#include <signal.h>
+
 tr_status_t cmd_train(int argc, char **argv) {
     if (argc < 2)
         return TR_FAIL(TR_ERR_USAGE,
@@ -15,6 +17,7 @@ tr_status_t cmd_train(int argc, char **argv) {
                 argv[i]);
     tr_world_t *world = NULL;
     tr_config_t *config = NULL;
+    signal(SIGPIPE, SIG_IGN); /* whoever reads along may go: with the terminal, say */
     TR_TRY(cmd_world_open(&world));
     const tr_world_info_t *info = tr_world_info(world);
     tr_log_set_rank(info->rank, info->size, info->host);

@@ -251,7 +251,7 @@ static void judge_peer(tr_watchdog_t *w, int rank, double later_sec) {
 static void judge_stop(tr_watchdog_t *w, double later_sec) {
     int (*asked)(void) = w->asked_to_stop;
     const int number = asked ? asked() : 0;
-    if (number != SIGTERM && number != SIGINT) return;
+    if (number != SIGTERM && number != SIGINT && number != SIGHUP) return;
     if (w->stop_sec == 0) w->stop_sec = w->now_sec;
     const double steps = STOP_STEPS * (double)median_step_sec(&w->world->pulse),
                  limit = steps > STOP_SEC ? steps : STOP_SEC;

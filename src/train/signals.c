@@ -14,8 +14,9 @@ static atomic_bool said;
 static atomic_uint came;  /* a bit for each signal */
 static char newest[4096]; /* the link to the last checkpoint; "": this rank has nothing to tell of them */
 static char remedy[4096 + 128]; /* how to go on from there */
-static struct sigaction before[3];
-static const int watched[3] = {SIGTERM, SIGINT, SIGUSR1};
+enum { WATCHED = 4 };
+static const int watched[WATCHED] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
+static struct sigaction before[WATCHED];
 
 /* In a signal handler: nothing but calls that POSIX allows there. */
 static void say_last_words(void) {
@@ -33,12 +34,12 @@ static void say_last_words(void) {
 }
 
 /* The first one is the one that is told: launchers send others behind it. The same one again ends the process; USR1, which srun and mpirun may send
- * to a rank more than once, never does. */
+ * to a rank more than once, never does, nor HUP, which a closed terminal's shell and kernel both send. */
 static void note(int number) {
     const unsigned bit = 1u << number;
     int none = 0;
     atomic_compare_exchange_strong(&pending, &none, number);
-    if (!(atomic_fetch_or(&came, bit) & bit) || number == SIGUSR1) return;
+    if (!(atomic_fetch_or(&came, bit) & bit) || number == SIGUSR1 || number == SIGHUP) return;
     signal(number, SIG_DFL);
     if (newest[0]) say_last_words();
     raise(number);
@@ -63,7 +64,11 @@ void tr_signals_install(void) {
     atomic_store(&came, 0);
     action.sa_flags = SA_ONSTACK | SA_RESTART;
     action.sa_flags |= SA_NODEFER; /* a third one does not wait for words that go nowhere */
-    for (int i = 0; i < 3; i++) sigaction(watched[i], &action, &before[i]);
+    for (int i = 0; i < WATCHED; i++) {
+        sigaction(watched[i], &action, &before[i]);
+        if (watched[i] == SIGHUP && before[i].sa_handler == SIG_IGN)
+            sigaction(SIGHUP, &before[i], NULL); /* nohup */
+    }
 }
 
 void tr_signals_checkpoints(const char *dir, const char *way_on) {
@@ -72,7 +77,7 @@ void tr_signals_checkpoints(const char *dir, const char *way_on) {
 }
 
 void tr_signals_restore(void) {
-    for (int i = 0; i < 3; i++) sigaction(watched[i], &before[i], NULL);
+    for (int i = 0; i < WATCHED; i++) sigaction(watched[i], &before[i], NULL);
     newest[0] = '\0';
 }
 
@@ -81,6 +86,7 @@ void tr_signals_say(int number) {
     const char *term = getenv("OMPI_COMM_WORLD_SIZE") ? "TERM, which mpirun sends on Ctrl-C, too" : "TERM",
                *name = number == SIGTERM  ? term
                        : number == SIGINT ? "INT"
+                       : number == SIGHUP ? "HUP, the terminal was closed"
                                           : "USR1";
     if (number != 0)
         TR_INFO("asked to stop (%s): this step is ended and a checkpoint saved", name);

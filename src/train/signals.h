@@ -1,8 +1,9 @@
-/* Asked to stop: TERM, INT and USR1 set a flag that the loop looks at between steps. Private to src/train. */
+/* Asked to stop: TERM, INT, HUP and USR1 set a flag that the loop looks at between steps. Private to src/train. */
 #ifndef TRAINER_SIGNALS_H
 #define TRAINER_SIGNALS_H
 
-/* Handlers for the process, and a stack for them for the calling thread, until tr_signals_restore. A second INT or TERM ends the process at once. */
+/* Handlers for the process, and a stack for them for the calling thread, until tr_signals_restore. A second INT or TERM ends the process at once. HUP stays ignored
+ * where it was (nohup). */
 void tr_signals_install(void);
 /* Where this rank saves checkpoints, and what to do to go on from the newest: it says both where a second signal ends it. */
 void tr_signals_checkpoints(const char *dir, const char *way_on);

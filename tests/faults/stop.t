@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=300
 # A rank that is stopped is named and the job ends with 75, within parallel.timeout + 1 s; one that goes on in time is left alone. TERM ends a
-# job whose peer hangs.
+# job whose peer hangs, and HUP stops a run as TERM does.
 . "$TRAINER_ROOT/tests/faults/common.sh"
 run_config
 run 2 net.ini run.dir=whole $exact
@@ -103,4 +103,36 @@ ok $? "a second INT: code $rc, and from which checkpoint to go on"
 twice none TERM 50
 [ $rc = 143 ] && [ "$(grep -c '^ended at once by a second signal: no checkpoint is saved' out)" = 1 ]
 ok $? "a second TERM before there is a checkpoint: code $rc"
+# A closed terminal: HUP, more than one, and nobody reads any more what is printed.
+FAULT=$slower start 2 net.ini run.dir=hup $exact
+until_there hup/checkpoints/step-00000010
+victim=$(rank_pid 1) begin=$(now)
+kill -HUP "$victim"
+ended
+row "HUP to rank 1 of 2" "the job ends after the step, with a checkpoint; restarted, the same bits"
+[ $rc = 75 ] && grep -q "stopped by a signal after step" out
+ok $? "HUP to a rank: a checkpoint is saved, code $rc"
+restarted hup 2
+ok $? "restarted: the same bits"
+# closed RUN COMMAND...: a single process in the background whose terminal is closed in its third step; sets rc
+closed() {
+    local dir=$1
+    shift
+    LD_PRELOAD=$fail_lib FAIL_SLOW=metrics.jsonl:100 "$@" "$TRAINER" net.ini run.dir="$dir" $exact > >(exec head -n 1 >/dev/null) 2>&1 &
+    victim=$!
+    until_lines "$dir/metrics.jsonl" 3
+    kill -HUP $victim
+    sleep 0.05
+    kill -HUP $victim 2>/dev/null
+    wait $victim
+    rc=$?
+}
+closed alone env
+[ $rc = 75 ] && grep -q "asked to stop (HUP" alone/log.txt && tail -n 1 alone/log.txt | grep -q "stopped by a signal after step"
+ok $? "HUP to a single process whose output goes nowhere: code $rc, and the log has the outcome"
+restarted alone 2
+ok $? "restarted: the same bits"
+closed nohup nohup
+[ $rc = 0 ] && same nohup
+ok $? "under nohup it trains on: code $rc, the same bits"
 echo "1..$n"

@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 static void handlers_bring_their_own_stack(void **state) {
-    static const int watched[] = {SIGTERM, SIGINT, SIGUSR1};
+    static const int watched[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
     tr_signals_install();
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         struct sigaction action;
         assert_int_equal(sigaction(watched[i], NULL, &action), 0);
         assert_true(action.sa_flags & SA_ONSTACK);
@@ -28,6 +28,29 @@ static void handlers_bring_their_own_stack(void **state) {
     assert_false(stack.ss_flags & SS_DISABLE);
     assert_in_range(stack.ss_size, 16 << 10, SIZE_MAX);
     tr_signals_restore();
+}
+
+static void *disposition(int number) {
+    struct sigaction action;
+    assert_int_equal(sigaction(number, NULL, &action), 0);
+    return (void *)action.sa_handler;
+}
+
+/* Behind nohup a closed terminal is nothing; without it each of several HUPs asks to stop, and none ends the process. */
+static void hup_stays_ignored(void **state) {
+    signal(SIGHUP, SIG_IGN);
+    tr_signals_install();
+    raise(SIGHUP);
+    assert_int_equal(tr_signals_pending(), 0);
+    tr_signals_restore();
+    assert_ptr_equal(disposition(SIGHUP), (void *)SIG_IGN);
+    signal(SIGHUP, SIG_DFL);
+    tr_signals_install();
+    raise(SIGHUP);
+    raise(SIGHUP);
+    assert_int_equal(tr_signals_pending(), SIGHUP);
+    tr_signals_restore();
+    assert_ptr_equal(disposition(SIGHUP), (void *)SIG_DFL);
 }
 
 enum { STACK = 64 << 10, PAINT = 0xa5 };
@@ -71,7 +94,7 @@ static void computing_threads_take_no_signals(void **state) {
         sigset_t blocked;
         pthread_sigmask(SIG_SETMASK, NULL, &blocked);
         open_to += !sigismember(&blocked, SIGTERM) + !sigismember(&blocked, SIGINT) +
-                   !sigismember(&blocked, SIGUSR1);
+                   !sigismember(&blocked, SIGUSR1) + !sigismember(&blocked, SIGHUP);
     }
     assert_int_equal(open_to, 0);
     sigset_t mine;
@@ -83,6 +106,7 @@ static void computing_threads_take_no_signals(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(handlers_bring_their_own_stack),
+        cmocka_unit_test(hup_stays_ignored),
         cmocka_unit_test(memory_below_the_stack_pointer_stays),
         cmocka_unit_test(computing_threads_take_no_signals),
     };
