@@ -4,9 +4,9 @@
 #include "trainer/log.h"
 #include "trainer/mem.h"
 #include "trainer/score.h"
+#include "trainer/thread.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -134,7 +134,7 @@ static void watch_signals(const char *out) {
         if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
             sigaddset(&watched, numbers[i]);
     pthread_sigmask(SIG_BLOCK, &watched, NULL);
-    if (pthread_create(&thread, NULL, end_by_signal, (void *)(uintptr_t)out) == 0)
+    if (tr_thread_start("trainer-signal", end_by_signal, (void *)(uintptr_t)out, &thread) == 0)
         pthread_detach(thread);
     else
         pthread_sigmask(SIG_UNBLOCK, &watched, NULL);
