@@ -21,8 +21,11 @@
 #define CPU_GRAIN 16384
 
 /* Threads for a loop of `elems` element operations: one or all. */
+static inline int cpu_threads_of(int all, int64_t elems) {
+    return elems >= 2 * (int64_t)CPU_GRAIN ? all : 1;
+}
 static inline int cpu_threads(const tr_device_t *device, int64_t elems) {
-    return elems >= 2 * (int64_t)CPU_GRAIN ? device->threads : 1;
+    return cpu_threads_of(device->threads, elems);
 }
 
 /* Part `part` of [0, count) cut into `parts` parts of equal size, rounded up to multiples of `align` elements. */

@@ -469,7 +469,7 @@ static void to_bf16(const float *x, int64_t count, int threads, uint16_t *y) {
 /* oneDNN's makes 0 of NaN, and what went wrong would show nowhere. */
 static void relu(const cpu_dnn_t *dnn, void *x) {
     const int64_t n = dnn->relu_elems;
-    const int threads = n < 2 * (int64_t)CPU_GRAIN ? 1 : dnn->threads;
+    const int threads = cpu_threads_of(dnn->threads, n);
     CPU_BY_TYPE(
         dnn->relu_dtype, type,
         _Pragma("omp parallel for simd num_threads(threads) schedule(static)") for (int64_t i = 0; i < n; i++)
