@@ -177,7 +177,8 @@ static range_t *find(h5_direct_t *d, int fd, uint64_t offset) {
 
 /* Waits for the range that holds `offset`; NULL: none was announced, or it cannot be read. */
 static range_t *await(h5_direct_t *d, int fd, uint64_t offset) {
-    for (range_t *r; (r = find(d, fd, offset)) && r->state != READY;) {
+    range_t *r;
+    while ((r = find(d, fd, offset)) && r->state != READY) {
         if (r->state != QUEUED || d->free_count > RESERVE)
             pthread_cond_wait(&d->done, &d->lock); /* the threads have it or will take it */
         else if (d->free_count)
@@ -187,7 +188,7 @@ static range_t *await(h5_direct_t *d, int fd, uint64_t offset) {
         else
             drop(d, oldest(d, READY));
     }
-    return find(d, fd, offset);
+    return r;
 }
 
 /* What is read comes in about the order in which it was announced: of what was announced long before `taken` nobody wants the rest. */
