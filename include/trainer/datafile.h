@@ -37,6 +37,9 @@ tr_status_t tr_writer_commit(tr_writer_t *writer);
 /* Removes what was not committed. */
 void tr_writer_destroy(tr_writer_t **writer);
 
+/* Whether two paths lead to one file, which is there: `force` must not replace what is read. */
+bool tr_is_same_file(const char *a, const char *b);
+
 /* -- importing ------------------------------------------------------------------------------------------- */
 
 typedef struct {

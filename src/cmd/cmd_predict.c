@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PROBABILITY_CLASSES = 1000 }; /* written unasked up to so many */
@@ -78,12 +77,11 @@ static tr_status_t add_assignments(options_t *o, char ***out_list, char **out_te
 
 /* Whether `data`, FILE or FILE:GROUP, is in the file `out`. */
 static bool is_in(const char *data, const char *out) {
-    struct stat a, b;
     char file[4096];
     snprintf(file, sizeof file, "%s", data);
     char *colon = strrchr(file, ':');
-    if (stat(file, &a) != 0 && colon) *colon = '\0';
-    return stat(file, &a) == 0 && stat(out, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    if (colon && access(file, F_OK) != 0) *colon = '\0';
+    return tr_is_same_file(file, out);
 }
 
 /* --force must not put predictions in the place of data. */

@@ -18,9 +18,14 @@ const tr_importer_t *const *tr_importer_list(size_t *out_count) {
     return list;
 }
 
+bool tr_is_same_file(const char *a, const char *b) {
+    struct stat of_a, of_b;
+    return stat(a, &of_a) == 0 && stat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
+           of_a.st_ino == of_b.st_ino;
+}
+
 tr_status_t tr_import_check_place(const char *in, const char *out) {
-    struct stat a, b;
-    if (stat(in, &a) != 0 || stat(out, &b) != 0 || a.st_dev != b.st_dev || a.st_ino != b.st_ino) return TR_OK;
+    if (!tr_is_same_file(in, out)) return TR_OK;
     return TR_FAIL(TR_ERR_USAGE,
                    "'%s' is the file '%s', which is read, and would be replaced: name another file.", out,
                    in);
