@@ -36,6 +36,8 @@ tr_status_t tr_writer_texts(tr_writer_t *writer, const char *object, const char 
 tr_status_t tr_writer_commit(tr_writer_t *writer);
 /* Removes what was not committed. */
 void tr_writer_destroy(tr_writer_t **writer);
+/* The same by another thread of this process, which is about to end: false where nothing is written to `path` now. */
+bool tr_writer_remove_part(const char *path);
 
 /* Whether two paths lead to one file, which is there: `force` must not replace what is read. */
 bool tr_is_same_file(const char *a, const char *b);

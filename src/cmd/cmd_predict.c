@@ -105,15 +105,13 @@ static sigset_t watched;
 static pthread_mutex_t ending =
     PTHREAD_MUTEX_INITIALIZER; /* for good: by a signal, or with the file in its place */
 
-/* Removes what is written so far, NAME.part-PID, which rank 0 alone has; then the signal ends the process. */
+/* Removes what is written so far, which rank 0 alone has; then the signal ends the process. */
 static void *end_by_signal(void *self) {
     const char *out = self;
-    char part[4096];
     int number;
-    snprintf(part, sizeof part, "%s.part-%ld", out, (long)getpid());
     if (sigwait(&watched, &number) != 0) return NULL;
     pthread_mutex_lock(&ending);
-    if (unlink(part) == 0)
+    if (tr_writer_remove_part(out))
         cmd_say_error(TR_FAIL(TR_ERR_RETRY, "predict was asked to stop (%s): '%s' is not written",
                               strsignal(number), out));
     pthread_sigmask(SIG_UNBLOCK, &watched, NULL);

@@ -69,11 +69,22 @@ static tr_status_t create_failed(const tr_writer_t *w, int reason) {
     return code;
 }
 
-static tr_status_t create(tr_writer_t *w, const char *path, const tr_writer_params_t *params) {
+static tr_status_t part_of(const char *path, char **out) {
     tr_str_t part = {0};
-    TR_TRY(tr_strdup(path, &w->path));
     tr_str_printf(&part, "%s.part-%ld", path, (long)getpid());
-    TR_TRY(tr_str_take(&part, &w->part));
+    return tr_str_take(&part, out);
+}
+
+bool tr_writer_remove_part(const char *path) {
+    char *part = NULL;
+    const bool removed = part_of(path, &part) == TR_OK && unlink(part) == 0;
+    tr_free(&part);
+    return removed;
+}
+
+static tr_status_t create(tr_writer_t *w, const char *path, const tr_writer_params_t *params) {
+    TR_TRY(tr_strdup(path, &w->path));
+    TR_TRY(part_of(path, &w->part));
     int fd = open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
                   0666); /* for a message better than the library's */
     if (fd < 0) return create_failed(w, errno);
