@@ -227,7 +227,9 @@ static tr_status_t add_external(visit_t *visit, hid_t group, const char *name, c
         H5Lunpack_elink_val(link, bytes, NULL, &file, &object);
     snprintf(why, sizeof why, "a link into %.*s%s", (int)tr_utf8_bytes(file, 50), file,
              there >= 0 ? ": name that file" : ", which is not there, or lacks it");
-    return add_unusable(visit, path, why);
+    TR_TRY(add_unusable(visit, path, why));
+    visit->list->data[visit->list->count - 1].dangling = there < 0;
+    return TR_OK;
 }
 
 static tr_status_t add_unreadable(visit_t *visit, const char *path) {

@@ -62,6 +62,7 @@ typedef struct {
     int ndim;   /* -1: of what cannot be read from here */
     hsize_t dim[H5S_MAX_RANK];
     H5T_class_t type; /* H5T_NO_CLASS for what has no numbers */
+    bool dangling;    /* a link into another file that is not there, or lacks it */
     char text[160];   /* "train/x (60000, 28, 28) u8" */
 } h5_entry_t;
 typedef TR_VEC(h5_entry_t) h5_list_t;

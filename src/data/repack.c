@@ -122,17 +122,6 @@ static tr_status_t copy_other(const repack_t *r, const char *path) {
     return status;
 }
 
-/* A link into another file that is not there. Wants the lock. */
-static bool is_dangling(const repack_t *r, const h5_entry_t *entry) {
-    H5L_info_t info;
-    if (entry->ndim >= 0 || H5Lget_info(r->file.id, entry->path, &info, H5P_DEFAULT) < 0 ||
-        info.type != H5L_TYPE_EXTERNAL)
-        return false;
-    const hid_t id = H5Oopen(r->file.id, entry->path, H5P_DEFAULT);
-    if (id >= 0) H5Oclose(id);
-    return id < 0;
-}
-
 static bool is_numbers(const h5_entry_t *entry) {
     return entry->ndim >= 1 && entry->ndim <= TR_MAX_DIMS &&
            (entry->type == H5T_INTEGER || entry->type == H5T_FLOAT || entry->type == H5T_ENUM);
@@ -159,11 +148,10 @@ static tr_status_t copy_all(repack_t *r) {
     const char *before = NULL;
     for (size_t i = 0; i < r->list.count; i++) {
         const h5_entry_t *entry = &r->list.data[i];
-        tr_h5_lock();
-        const bool dangling = is_dangling(r, entry);
-        tr_h5_unlock();
-        if (dangling) TR_WARN("%s: left out: /%s", r->file.path, entry->text);
-        if (dangling) continue;
+        if (entry->dangling) {
+            TR_WARN("%s: left out: /%s", r->file.path, entry->text);
+            continue;
+        }
         TR_TRY(copy_entry(r, entry));
         tr_h5_lock();
         tr_status_t status = copy_groups(r, entry->path, before);
