@@ -59,6 +59,9 @@ typedef struct {
  * temporary directory is removed: TR_ERR_IO says which file, why, and how much space it wants. Blocks. */
 tr_status_t tr_checkpoint_write(const char *dir, const tr_checkpoint_content_t *content,
                                 char **out_path /* tr_free, may be NULL */);
+/* TR_ERR_IO where the file system of `dir` says that it has less free than `count` such checkpoints want, with both figures. One that does not
+ * know passes. */
+tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *content, int64_t count);
 /* Deletes all but the newest `keep` (0: all kept) and those that keep_path names ("best"), by renaming first. Leftovers of dead writers go too. */
 tr_status_t tr_checkpoint_retain(const char *dir, int64_t keep, const char *const *keep_paths,
                                  size_t keep_count);

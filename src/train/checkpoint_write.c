@@ -118,9 +118,10 @@ static int64_t wanted_bytes(const tr_checkpoint_content_t *c) {
     return sum + (c->state_json ? (int64_t)strlen(c->state_json) : 0);
 }
 
+/* Some network file systems count nothing and say 0 of everything. */
 static int64_t free_bytes(const char *dir) {
     struct statvfs fs;
-    if (statvfs(dir, &fs) != 0) return INT64_MAX;
+    if (statvfs(dir, &fs) != 0 || fs.f_blocks == 0) return INT64_MAX;
     int64_t bytes = 0;
     return __builtin_mul_overflow((int64_t)fs.f_bavail, (int64_t)fs.f_frsize, &bytes) ? INT64_MAX : bytes;
 }
@@ -141,6 +142,19 @@ static tr_status_t check_space(const char *dir, const tr_checkpoint_content_t *c
     if (free_bytes(dir) >= wanted_bytes(content)) return TR_OK;
     return TR_FAIL(TR_ERR_IO,
                    "Delete something there, or choose another run.dir or a smaller checkpoint.keep.");
+}
+
+tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *content, int64_t count) {
+    char each[32], all[32], left[32];
+    const int64_t bytes = free_bytes(dir);
+    const double wanted = (double)wanted_bytes(content);
+    if (bytes == INT64_MAX || (double)bytes >= wanted * (double)count) return TR_OK;
+    return TR_FAIL(TR_ERR_IO,
+                   "%s: expected room for %lld more checkpoint%s of %s, %s in all, found %s free. Delete "
+                   "something there, or choose another run.dir%s",
+                   dir, (long long)count, count > 1 ? "s" : "", tr_format_bytes(wanted, each),
+                   tr_format_bytes(wanted * (double)count, all), tr_format_bytes((double)bytes, left),
+                   count > 1 ? " or a smaller checkpoint.keep" : "");
 }
 
 /* -- one checkpoint -------------------------------------------------------------------------------------- */

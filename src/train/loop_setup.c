@@ -5,6 +5,7 @@
 #include "trainer/log.h"
 #include "trainer/watchdog.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,10 +129,40 @@ static tr_status_t begin_state(loop_t *l) {
     return tr_state_broadcast(l->s);
 }
 
+/* Checkpoints of this run that may come to those that are there now, before retention deletes one: with those to keep there is one being
+ * written. 1 where all are kept: no one knows what happens to them. */
+static int64_t coming_at_once(const loop_t *l, int64_t there) {
+    const tr_checkpoint_settings_t *save = &l->save_settings;
+    const bool has_best = save->best && l->s->dataset[TR_SPLIT_VALID] && l->valid.steps > 0;
+    const int64_t kept = save->keep > 0 ? save->keep + has_best : 0, room = kept + 1 - there;
+    double saves = 1; /* the last one */
+    if (l->save.seconds > 0) saves = INFINITY;
+    if (l->save.steps > 0)
+        saves = ceil((double)l->s->total_steps / l->save.steps) - floor((double)l->step / l->save.steps);
+    if (room < 1 || saves < 1) return 1;
+    return saves < (double)room ? (int64_t)saves : room;
+}
+
+static tr_status_t check_room(const loop_t *l) {
+    const char *dir = tr_run_checkpoint_dir(l->run);
+    tr_checkpoint_content_t content;
+    tr_steps_t steps = {0};
+    if (l->step >= l->s->total_steps) return TR_OK; /* nothing is left to train */
+    TR_TRY(tr_checkpoint_clean(dir, true));
+    tr_status_t status = tr_checkpoint_list(dir, &steps);
+    const int64_t there = (int64_t)steps.count;
+    tr_vec_free(&steps);
+    TR_TRY(status);
+    tr_snapshot_content(l->snapshot, &content);
+    content.state_json = l->state_text;
+    return tr_checkpoint_room(dir, &content, coming_at_once(l, there));
+}
+
 static tr_status_t open_checkpointer(loop_t *l) {
     const tr_checkpointer_params_t params = {tr_run_checkpoint_dir(l->run), l->save_settings.keep};
     char way_on[TR_WAY_ON_BYTES];
     TR_TRY(tr_loop_describe_state(l)); /* better now than at the first checkpoint */
+    TR_TRY(check_room(l));
     TR_TRY(tr_checkpointer_create(&params, &l->checkpointer));
     tr_loop_way_on(l, way_on, sizeof way_on);
     tr_signals_checkpoints(params.dir, way_on);

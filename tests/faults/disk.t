@@ -77,4 +77,23 @@ if result=$(unshare -rm bash really.sh 2>/dev/null) && [ "${result#* }" -gt 0 ];
 else
     ok 0 "a full tmpfs # SKIP no file system can be mounted here"
 fi
+
+# Room is looked for before the first step.
+cat >room.sh <<'EOS'
+mount -t tmpfs -o size=$1 tmpfs room && shift && "$TRAINER" net.ini run.dir=room/run $exact "$@" >out 2>&1
+echo "$? $(ls room/run 2>/dev/null | wc -l)"
+EOS
+mkdir room
+# room SIZE ARGUMENTS...: a run in a file system of that size; sets rc, left
+room() { read -r rc left <<<"$(unshare -rm bash room.sh "$@" 2>/dev/null)"; }
+if unshare -rm mount -t tmpfs tmpfs room 2>/dev/null; then
+    room 60k && [ "$rc" = 74 ] && [ "$left" = 0 ] && grep -q "room/run/checkpoints: expected room for 4 more checkpoints of .* in all, found .* free" out
+    ok $? "no room for keep = 3 and one more: code $rc before the first step, and no run folder"
+    room 60k checkpoint.keep=0 && [ "$rc" = 74 ] && grep -q "expected room for 1 more checkpoint of .*another run.dir$" out
+    ok $? "where all are kept: no room for one"
+    room 0 && [ "$rc" = 0 ]
+    ok $? "a file system that knows no limit: trained"
+else
+    for what in "no room" "no room for one" "no limit"; do ok 0 "$what # SKIP no file system can be mounted here"; done
+fi
 echo "1..$n"
