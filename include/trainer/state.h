@@ -42,6 +42,8 @@ void tr_weights_close(tr_weights_t **weights);
  * parameters' averages are taken where the checkpoint has them: what evaluation uses. Not collective. */
 tr_status_t tr_snapshot_load(tr_snapshot_t *snapshot, const tr_weights_t *weights);
 
+/* -- state.json ------------------------------------------------------------------------------------------ */
+
 /* state.json of step `step`: where the run stands and what must agree to go on. New reference. */
 json_t *tr_state_json(const tr_session_t *s, int64_t step);
 /* TR_ERR_CONFIG naming every key in which the checkpoint's run differs from this one so that it cannot be continued exactly; TR_ERR_DATA

@@ -1,296 +1,13 @@
+/* state.json: what a run says of its order and its data, and what must agree for another to go on from it or to evaluate its weights. */
 #include "targets.h"
 #include "trainer/state.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
-#include "trainer/train.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { REGIONS = 3 };
-static const tr_role_t roles[REGIONS] = {TR_ROLE_PARAM, TR_ROLE_MODEL_STATE, TR_ROLE_OPTIM_STATE};
-
-typedef TR_VEC(tr_named_tensor_t) names_t;
-
-struct tr_snapshot {
-    tr_session_t *s;
-    char *host[REGIONS];
-    size_t bytes[REGIONS];
-    names_t model, optimizer; /* names owned; data point into host */
-};
-
-/* -- names ----------------------------------------------------------------------------------------------- */
-
-static tr_status_t add_name(names_t *list, const char *name, const char *suffix, const tr_tensor_info_t *info,
-                            const void *data) {
-    tr_str_t text = {0};
-    char *full = NULL;
-    tr_str_printf(&text, suffix ? "%s.%s" : "%s", name, suffix);
-    TR_TRY(tr_str_take(&text, &full));
-    const tr_named_tensor_t tensor = {full, info->dtype, info->shape, data};
-    const tr_status_t status = tr_vec_push(list, tensor);
-    if (status != TR_OK) tr_free(&full);
-    return status;
-}
-
-/* A state that mirrors the parameters is saved per parameter, "conv1.weight.adam.m", so that the block's
- * order may change. */
-static tr_status_t name_mirror(tr_snapshot_t *n, const tr_tensor_info_t *state) {
-    const tr_graph_t *g = n->s->g;
-    for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
-        const tr_tensor_info_t *p = tr_tensor_info(g, (tr_tensor_t){id});
-        if (!tr_is_param(g, (tr_tensor_t){id}) || p->block_elems >= tr_graph_layout(g).trainable_elems)
-            continue;
-        const char *data = n->host[2] + state->offset_bytes + (size_t)p->block_elems * sizeof(float);
-        TR_TRY(add_name(&n->optimizer, p->name, state->name, p, data));
-    }
-    return TR_OK;
-}
-
-static tr_status_t name_tensors(tr_snapshot_t *n) {
-    const tr_graph_t *g = n->s->g;
-    for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
-        const tr_tensor_info_t *info = tr_tensor_info(g, (tr_tensor_t){id});
-        if (tr_is_param(g, (tr_tensor_t){id}))
-            TR_TRY(add_name(&n->model, info->name, NULL, info, n->host[0] + info->offset_bytes));
-        if (info->role == TR_ROLE_MODEL_STATE)
-            TR_TRY(add_name(&n->model, info->name, NULL, info, n->host[1] + info->offset_bytes));
-        if (info->role != TR_ROLE_OPTIM_STATE) continue;
-        if (info->mirrors_params)
-            TR_TRY(name_mirror(n, info));
-        else
-            TR_TRY(add_name(&n->optimizer, info->name, NULL, info, n->host[2] + info->offset_bytes));
-    }
-    return TR_OK;
-}
-
-/* -- life ------------------------------------------------------------------------------------------------ */
-
-static void free_names(names_t *list) {
-    for (size_t i = 0; i < list->count; i++) tr_free(&list->data[i].name);
-    tr_vec_free(list);
-}
-
-void tr_snapshot_destroy(tr_snapshot_t **snapshot) {
-    tr_snapshot_t *n = *snapshot;
-    if (!n) return;
-    for (int i = 0; i < REGIONS; i++)
-        if (n->host[i]) n->s->device->ops->host_free(n->s->device, n->host[i]);
-    free_names(&n->model);
-    free_names(&n->optimizer);
-    tr_free(snapshot);
-}
-
-tr_status_t tr_snapshot_create(tr_session_t *s, tr_snapshot_t **out) {
-    tr_snapshot_t *n = NULL;
-    tr_status_t status = TR_OK;
-    TR_TRY(tr_alloc(sizeof *n, "snapshot", &n));
-    n->s = s;
-    for (int i = 0; i < REGIONS; i++) {
-        void *host = NULL;
-        (void)tr_graph_region(s->g, roles[i], &n->bytes[i]);
-        if (n->bytes[i] == 0) continue;
-        TR_TRY_GOTO(s->device->ops->host_alloc(s->device, n->bytes[i], &host), fail);
-        n->host[i] = host;
-        memset(host, 0, n->bytes[i]);
-    }
-    TR_TRY_GOTO(name_tensors(n), fail);
-    *out = n;
-    return TR_OK;
-fail:
-    tr_snapshot_destroy(&n);
-    return status;
-}
-
-size_t tr_snapshot_bytes(const tr_snapshot_t *n) {
-    return n->bytes[0] + n->bytes[1] + n->bytes[2];
-}
-
-static tr_status_t move(tr_snapshot_t *n, tr_copy_kind_t kind) {
-    tr_session_t *s = n->s;
-    for (int i = 0; i < REGIONS; i++) {
-        size_t bytes;
-        void *device = tr_graph_region(s->g, roles[i], &bytes);
-        void *dst = kind == TR_COPY_TO_HOST ? (void *)n->host[i] : device,
-             *src = kind == TR_COPY_TO_HOST ? device : (void *)n->host[i];
-        if (bytes > 0) TR_TRY(s->device->ops->copy(s->device, tr_graph_stream(s->g), dst, src, bytes, kind));
-    }
-    return tr_graph_sync(s->g);
-}
-
-tr_status_t tr_snapshot_take(tr_snapshot_t *n) {
-    return move(n, TR_COPY_TO_HOST);
-}
-
-void tr_snapshot_content(const tr_snapshot_t *n, tr_checkpoint_content_t *out) {
-    *out = (tr_checkpoint_content_t){.model = n->model.data,
-                                     .model_count = n->model.count,
-                                     .optimizer = n->optimizer.data,
-                                     .optimizer_count = n->optimizer.count};
-}
-
-/* -- restoring ------------------------------------------------------------------------------------------- */
-
-static size_t tensor_bytes(const tr_named_tensor_t *t) {
-    return (size_t)tr_shape_elems(&t->shape) * tr_dtype_bytes(t->dtype);
-}
-
-static bool fits(const tr_named_tensor_t *want, const tr_named_tensor_t *have) {
-    return have->dtype == want->dtype && tr_shape_equal(&have->shape, &want->shape);
-}
-
-/* Copies what fits; a line of `problems` for each that does not. */
-static size_t copy_matching(const names_t *wanted, const tr_safetensors_t *file, tr_str_t *problems) {
-    size_t copied = 0;
-    for (size_t i = 0; i < wanted->count; i++) {
-        const tr_named_tensor_t *want = &wanted->data[i], *have = tr_safetensors_find(file, want->name);
-        char a[96], b[96];
-        if (!have) {
-            tr_str_printf(problems, "\n  %s %s: not in the checkpoint", want->name,
-                          tr_shape_format(&want->shape, a));
-        } else if (!fits(want, have)) {
-            tr_str_printf(problems, "\n  %s: %s %s here, %s %s in the checkpoint", want->name,
-                          tr_dtype_name(want->dtype), tr_shape_format(&want->shape, a),
-                          tr_dtype_name(have->dtype), tr_shape_format(&have->shape, b));
-        } else {
-            memcpy((void *)(uintptr_t)want->data, have->data, tensor_bytes(want));
-            copied++;
-        }
-    }
-    return copied;
-}
-
-static void list_left_over(const names_t *wanted, const tr_safetensors_t *file, tr_str_t *problems) {
-    for (size_t k = 0; k < tr_safetensors_count(file); k++) {
-        const tr_named_tensor_t *have = tr_safetensors_at(file, k);
-        bool known = false;
-        char text[96];
-        for (size_t i = 0; i < wanted->count && !known; i++)
-            known = strcmp(wanted->data[i].name, have->name) == 0;
-        if (!known)
-            tr_str_printf(problems, "\n  %s %s: only in the checkpoint", have->name,
-                          tr_shape_format(&have->shape, text));
-    }
-}
-
-/* To what an error has room for. */
-static void shorten(tr_str_t *problems) {
-    if (problems->length <= 1500) return;
-    problems->length = 1500;
-    tr_str_append(problems, "\n  ...");
-}
-
-tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpoint) {
-    tr_str_t problems = {0};
-    tr_status_t status = TR_OK;
-    if (!checkpoint->optimizer)
-        return TR_FAIL(TR_ERR_DATA, "%s has weights only; to start from them set model.init",
-                       checkpoint->path);
-    tr_state_compare_model(checkpoint->state_json, n->s->config, &problems);
-    copy_matching(&n->model, checkpoint->model, &problems);
-    list_left_over(&n->model, checkpoint->model, &problems);
-    const bool is_same_model = problems.length == 0;
-    if (is_same_model) { /* else its state differs wherever the parameters do */
-        copy_matching(&n->optimizer, checkpoint->optimizer, &problems);
-        list_left_over(&n->optimizer, checkpoint->optimizer, &problems);
-    }
-    shorten(&problems);
-    if (problems.length > 0)
-        status = TR_FAIL(
-            TR_ERR_CONFIG,
-            "the checkpoint %s is of another %s:%s\nSet it back (config.ini in the run's folder), or start a "
-            "new run (another run.dir), with model.init = %s to begin with the weights that fit",
-            checkpoint->path, is_same_model ? "optimizer" : "model", problems.text, checkpoint->path);
-    tr_str_free(&problems);
-    return status == TR_OK ? move(n, TR_COPY_TO_DEVICE) : status;
-}
-
-static tr_status_t init_from(tr_snapshot_t *n, const tr_safetensors_t *weights, const char *path) {
-    tr_str_t problems = {0};
-    TR_TRY(tr_snapshot_take(n));
-    const size_t copied = copy_matching(&n->model, weights, &problems);
-    if (copied > 0) TR_INFO("model.init: %zu of %zu tensors from %s", copied, n->model.count, path);
-    if (copied > 0 && problems.length > 0) TR_INFO("model.init: left as initialised:%s", problems.text);
-    tr_str_free(&problems);
-    if (copied == 0)
-        return TR_FAIL(TR_ERR_CONFIG, "model.init: no tensor of %s fits this model by name and shape", path);
-    return move(n, TR_COPY_TO_DEVICE);
-}
-
-tr_status_t tr_state_init_from_path(tr_snapshot_t *n, const char *path) {
-    tr_weights_t *weights = NULL;
-    TR_TRY(tr_weights_open(path, &weights));
-    const tr_status_t status = init_from(n, weights->model, weights->path);
-    tr_weights_close(&weights);
-    return status;
-}
-
-/* Parameters become their averages; how many. */
-static size_t copy_averages(const names_t *wanted, const tr_safetensors_t *optimizer) {
-    size_t copied = 0;
-    for (size_t i = 0; i < wanted->count; i++) {
-        const tr_named_tensor_t *want = &wanted->data[i], *have;
-        char name[512];
-        snprintf(name, sizeof name, "%s." TR_EMA_STATE, want->name);
-        have = tr_safetensors_find(optimizer, name);
-        if (!have || !fits(want, have)) continue;
-        memcpy((void *)(uintptr_t)want->data, have->data, tensor_bytes(want));
-        copied++;
-    }
-    return copied;
-}
-
-tr_status_t tr_snapshot_load(tr_snapshot_t *n, const tr_weights_t *weights) {
-    const tr_safetensors_t *optimizer = weights->checkpoint ? weights->checkpoint->optimizer : NULL;
-    tr_str_t problems = {0};
-    tr_status_t status = TR_OK;
-    TR_TRY(tr_snapshot_take(n));
-    copy_matching(&n->model, weights->model, &problems);
-    list_left_over(&n->model, weights->model, &problems);
-    shorten(&problems);
-    if (problems.length > 0)
-        status = TR_FAIL(
-            TR_ERR_CONFIG,
-            "%s has the weights of another model:%s\nUse the configuration it was trained with (config.ini "
-            "in its run folder)",
-            weights->path, problems.text);
-    tr_str_free(&problems);
-    TR_TRY(status);
-    if (n->s->optim.ema > 0 && optimizer && copy_averages(&n->model, optimizer) > 0)
-        TR_INFO("evaluating the averaged weights (optimizer.ema = 0: the last ones)");
-    return move(n, TR_COPY_TO_DEVICE);
-}
-
-static tr_status_t broadcast_staged(tr_session_t *s, void *device, size_t bytes) {
-    const tr_device_ops_t *ops = s->device->ops;
-    tr_stream_t *stream = tr_graph_stream(s->g);
-    tr_status_t status = TR_OK;
-    void *host = NULL;
-    TR_TRY(ops->host_alloc(s->device, bytes, &host));
-    TR_TRY_GOTO(ops->copy(s->device, stream, host, device, bytes, TR_COPY_TO_HOST), done);
-    TR_TRY_GOTO(tr_graph_sync(s->g), done);
-    TR_TRY_GOTO(tr_world_broadcast(s->world, host, bytes, 0), done);
-    TR_TRY_GOTO(ops->copy(s->device, stream, device, host, bytes, TR_COPY_TO_DEVICE), done);
-    TR_TRY_GOTO(tr_graph_sync(s->g), done);
-done:
-    ops->host_free(s->device, host);
-    return status;
-}
-
-tr_status_t tr_state_broadcast(tr_session_t *s) {
-    if (!s->world || tr_world_info(s->world)->size == 1) return TR_OK;
-    TR_TRY(tr_graph_sync(s->g));
-    for (int i = 0; i < REGIONS; i++) {
-        size_t bytes;
-        void *device = tr_graph_region(s->g, roles[i], &bytes);
-        if (bytes == 0) continue;
-        TR_TRY(s->device->host_visible ? tr_world_broadcast(s->world, device, bytes, 0)
-                                       : broadcast_staged(s, device, bytes));
-    }
-    return TR_OK;
-}
-
-/* -- state.json ------------------------------------------------------------------------------------------ */
+/* -- writing it ------------------------------------------------------------------------------------------ */
 
 static json_t *order_json(const tr_session_t *s) {
     const tr_order_t *o = &s->order;
@@ -374,6 +91,8 @@ json_t *tr_state_json(const tr_session_t *s, int64_t step) {
     return state;
 }
 
+/* -- what it says ---------------------------------------------------------------------------------------- */
+
 static json_t *load_data(const char *state_json) {
     json_t *state = json_loads(state_json, 0, NULL);
     json_t *data = json_incref(json_object_get(state, "data"));
@@ -421,21 +140,6 @@ void tr_state_resumed(const tr_checkpoint_t *checkpoint, tr_resumed_t *out) {
     json_decref(data);
 }
 
-/* A copy of the same file looks like another one, so it is no error. */
-static void compare_fingerprint(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
-    char now[32];
-    json_t *state = json_loads(checkpoint->state_json, 0, NULL);
-    const char *then = json_string_value(json_object_get(state, "data_fingerprint"));
-    const char *what = json_string_value(json_object_get(state, "dataset"));
-    format_fingerprint(s, now);
-    if (then && strcmp(then, now) != 0)
-        TR_WARN("the training data are not the file of the checkpoint (%s), or a copy: the run goes on "
-                "exactly only if "
-                "their content is the same",
-                what ? what : "not known");
-    json_decref(state);
-}
-
 static tr_status_t copy_names(const json_t *array, const char *from, tr_names_t *out) {
     const size_t count = json_array_size(array);
     *out = (tr_names_t){.from = from};
@@ -456,6 +160,30 @@ tr_status_t tr_state_names(const char *state_json, const char *from, tr_names_t 
         status = copy_names(json_object_get(data, tr_names_key(list)), from, &out[list]);
     json_decref(data);
     return status;
+}
+
+int64_t tr_state_inputs(const char *state_json) {
+    json_t *data = load_data(state_json);
+    const int64_t inputs = number_of(data, "inputs");
+    json_decref(data);
+    return inputs > 0 ? inputs : 0;
+}
+
+/* -- going on from a checkpoint -------------------------------------------------------------------------- */
+
+/* A copy of the same file looks like another one, so it is no error. */
+static void compare_fingerprint(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
+    char now[32];
+    json_t *state = json_loads(checkpoint->state_json, 0, NULL);
+    const char *then = json_string_value(json_object_get(state, "data_fingerprint"));
+    const char *what = json_string_value(json_object_get(state, "dataset"));
+    format_fingerprint(s, now);
+    if (then && strcmp(then, now) != 0)
+        TR_WARN("the training data are not the file of the checkpoint (%s), or a copy: the run goes on "
+                "exactly only if "
+                "their content is the same",
+                what ? what : "not known");
+    json_decref(state);
 }
 
 static tr_status_t check_names(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
@@ -523,6 +251,8 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
     return status;
 }
 
+/* -- other data for its weights -------------------------------------------------------------------------- */
+
 static tr_status_t apply(tr_config_t *config, const char *origin, const char *key, const json_t *value) {
     tr_str_t text = {0};
     const char *given = tr_config_get(config, key);
@@ -550,13 +280,6 @@ tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_c
     json_decref(data);
     TR_TRY(status);
     return tr_config_check(config);
-}
-
-int64_t tr_state_inputs(const char *state_json) {
-    json_t *data = load_data(state_json);
-    const int64_t inputs = number_of(data, "inputs");
-    json_decref(data);
-    return inputs > 0 ? inputs : 0;
 }
 
 /* Weights away from their run. Keys that are given are taken at their word. */
