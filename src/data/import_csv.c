@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define MAX_NAMES   4096
+#define SLOTS       (4 * MAX_NAMES)
 #define MAX_COLUMNS 4000 /* whose names an attribute has room for */
 #define MANY        20   /* classes: more may be numbers to predict */
 #define STEPS       256 /* a column whose range 32-bit floats round by more than a part of so many has lost much */
@@ -39,6 +40,7 @@ typedef struct {
     bool numbers, whole;    /* labels so far: all numbers; all whole numbers from 0 on */
     double largest;
     TR_VEC(char *) names; /* distinct labels, up to one more than MAX_NAMES; sorted after the first pass */
+    uint16_t *slot;       /* [SLOTS] of a hash table: a name's place in `names` + 1, 0: free */
     char *text;           /* the first label that is no number, and where; NULL: none */
     int64_t text_line;
     tr_moments_t moments;
@@ -279,6 +281,21 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+static tr_status_t note_name(import_t *m, const char *text) {
+    uint64_t at = tr_hash_name(text);
+    char *copy;
+    if (!m->slot) TR_TRY(tr_alloc(SLOTS * sizeof *m->slot, "labels", &m->slot));
+    while (m->slot[at % SLOTS] && strcmp(m->names.data[m->slot[at % SLOTS] - 1], text)) at++;
+    if (m->slot[at % SLOTS]) return TR_OK;
+    TR_TRY(tr_strdup(text, &copy));
+    tr_status_t status = tr_vec_push(&m->names, copy);
+    if (status == TR_OK)
+        m->slot[at % SLOTS] = (uint16_t)m->names.count;
+    else
+        tr_free(&copy);
+    return status;
+}
+
 static tr_status_t note_label(import_t *m, const char *text) {
     double value = 0;
     bool number = parse_number(m, text, &value);
@@ -296,14 +313,7 @@ static tr_status_t note_label(import_t *m, const char *text) {
         TR_TRY(tr_strdup(text, &m->text));
         m->text_line = tr_csv_line(m->csv);
     }
-    if (m->names.count > MAX_NAMES) return TR_OK;
-    for (size_t i = 0; i < m->names.count; i++)
-        if (!strcmp(m->names.data[i], text)) return TR_OK;
-    char *copy;
-    TR_TRY(tr_strdup(text, &copy));
-    tr_status_t status = tr_vec_push(&m->names, copy);
-    if (status != TR_OK) tr_free(&copy);
-    return status;
+    return m->names.count > MAX_NAMES ? TR_OK : note_name(m, text);
 }
 
 static void note_columns(import_t *m) {
@@ -511,6 +521,7 @@ done:
     tr_csv_close(&m.csv);
     for (size_t i = 0; i < m.names.count; i++) tr_free(&m.names.data[i]);
     tr_vec_free(&m.names);
+    tr_free(&m.slot);
     tr_names_free(&m.input_names);
     tr_free(&m.label_name);
     tr_free(&m.text);

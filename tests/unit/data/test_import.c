@@ -287,6 +287,26 @@ static void test_csv_split(void **state) {
     clear();
 }
 
+/* Each of many texts is one class, in alphabetical order, wherever its rows are. */
+static void test_csv_many_classes(void **state) {
+    enum { CLASSES = 4000, ROWS = 3 * CLASSES, STEP = 7919 /* prime: rows have the classes in no order */ };
+    tr_import_params_t params = {.writer.force = true};
+    tr_str_t text = {0};
+    int32_t *y = NULL;
+    for (int i = 0; i < ROWS; i++) tr_str_printf(&text, "%d,c%04d\n", i, i * STEP % CLASSES);
+    put_csv(text.text);
+    tr_str_free(&text);
+    assert_ok(import("csv", in, &params));
+    tr_dataset_t *set = open_split(TR_SPLIT_TRAIN);
+    assert_int_equal(set->info.classes, CLASSES);
+    assert_ok(tr_alloc(ROWS * sizeof *y, "labels", &y));
+    assert_ok(set->ops->read(set, 0, ROWS, (void *[]){NULL, y}));
+    for (int i = 0; i < ROWS; i++) assert_int_equal(y[i], i * STEP % CLASSES);
+    tr_free(&y);
+    tr_dataset_close(&set);
+    clear();
+}
+
 static void test_csv_damaged(void **state) {
     tr_import_params_t params = {.writer.force = true};
     const struct {
@@ -512,8 +532,9 @@ int main(void) {
         cmocka_unit_test(test_mnist),       cmocka_unit_test(test_mnist_damaged),
         cmocka_unit_test(test_cifar10),     cmocka_unit_test(test_csv),
         cmocka_unit_test(test_csv_split),   cmocka_unit_test(test_csv_delimited),
-        cmocka_unit_test(test_csv_damaged), cmocka_unit_test(test_synthetic),
-        cmocka_unit_test(test_repack),      cmocka_unit_test(test_repack_pair),
+        cmocka_unit_test(test_csv_damaged), cmocka_unit_test(test_csv_many_classes),
+        cmocka_unit_test(test_synthetic),   cmocka_unit_test(test_repack),
+        cmocka_unit_test(test_repack_pair),
     };
     return cmocka_run_group_tests_name("import", tests, setup, teardown);
 }
