@@ -89,6 +89,8 @@ typedef struct {
     int field_count;
     tr_field_t field[TR_DATASET_MAX_FIELDS];
     int64_t classes; /* of integer labels; 0: regression or none */
+    char label_doubt
+        [640]; /* y is taken for numbers, but nearly all of it are labels: a sentence; "" no doubt */
     char largest_label
         [192];    /* "sample 7 of a.h5:/y": where the first label of the last class stands; "" not known */
     int channels; /* length of mean and std: one for each channel, or 1 for all; 0: none given */

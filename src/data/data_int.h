@@ -15,6 +15,11 @@ static inline int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+/* Whether so many labels of `classes` classes beside `others`, which are none, look like labels with mistakes among them. */
+static inline bool tr_nearly_labels(int64_t labels, int64_t others, int64_t classes) {
+    return others > 0 && others <= (labels + others) / 100 && labels >= 10 * classes;
+}
+
 /* "28x28x1" as a shape; `key` is named in the error. */
 tr_status_t tr_data_parse_shape(const char *key, const char *text, tr_shape_t *out);
 

@@ -279,7 +279,8 @@ tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out);
 /* -- h5_labels.c ----------------------------------------------------------------------------------------- */
 
 /* The labels of all parts as class indices in *out (owned by the caller), or NULL where y holds numbers to
- * predict. `classes`: as data.classes; info->classes becomes their number, largest_label the last one's place. Without the lock. */
+ * predict. `classes`: as data.classes; info->classes becomes their number, largest_label the last one's place,
+ * label_doubt is set where a few samples alone made them numbers. Without the lock. */
 tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch, int32_t **out,
                          tr_dataset_info_t *info);
 

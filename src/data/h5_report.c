@@ -295,6 +295,7 @@ static tr_status_t report_dataset(report_t *r) {
         report_y(r);
         tr_str_printf(r->out, "%s\n", tr_shape_format(&info->field[1].shape, shape));
         TR_TRY(stats_of(r, 1, ""));
+        if (*info->label_doubt) add_warning(r, "%s", info->label_doubt);
     }
     TR_TRY(stats_of(r, 0, "values"));
     report_normalisation(r);

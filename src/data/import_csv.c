@@ -38,7 +38,9 @@ typedef struct {
     tr_names_t input_names; /* none without a header */
     int64_t rows[2], seen;  /* of train and test; rows so far */
     bool numbers, whole;    /* labels so far: all numbers; all whole numbers from 0 on */
-    double largest;
+    double largest;         /* of those */
+    int64_t odd, odd_line;  /* labels that are other numbers; the first one's line */
+    double odd_value;
     TR_VEC(char *) names; /* distinct labels, up to one more than MAX_NAMES; sorted after the first pass */
     uint16_t *slot;       /* [SLOTS] of a hash table: a name's place in `names` + 1, 0: free */
     char *text;           /* the first label that is no number, and where; NULL: none */
@@ -306,9 +308,14 @@ static tr_status_t note_label(import_t *m, const char *text) {
             "'%s', line %lld: the label is missing; leave the row out. Where no row has one: --label "
             "none.",
             m->path, (long long)tr_csv_line(m->csv));
+    const bool whole = number && value >= 0 && value < 1e7 && value == floor(value);
     m->numbers &= number;
-    m->whole &= number && value >= 0 && value < 1e7 && value == floor(value);
-    if (number && value > m->largest) m->largest = value;
+    m->whole &= whole;
+    if (whole && value > m->largest) m->largest = value;
+    if (number && !whole && m->odd++ == 0) {
+        m->odd_value = value;
+        m->odd_line = tr_csv_line(m->csv);
+    }
     if (!number && !m->text) {
         TR_TRY(tr_strdup(text, &m->text));
         m->text_line = tr_csv_line(m->csv);
@@ -490,6 +497,16 @@ static void warn_of_delimiter(const import_t *m) {
             m->path, m->label + 1, (int)tr_utf8_bytes(name, 40), name, option);
 }
 
+static void warn_of_mix(const import_t *m) {
+    if (!m->numbers || !tr_nearly_labels(m->seen - m->odd, m->odd, (int64_t)m->largest + 1)) return;
+    TR_WARN(
+        "'%s': %lld of its %lld labels (column %d) are whole numbers from 0 on, but that of line %lld is "
+        "%.9g: all are taken for numbers to predict. If they are classes, correct it and import the table "
+        "anew",
+        m->path, (long long)(m->seen - m->odd), (long long)m->seen, m->label + 1, (long long)m->odd_line,
+        m->odd_value);
+}
+
 static void say_y(const import_t *m) {
     if (m->label < 0) return;
     if (!m->numbers)
@@ -515,6 +532,7 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     TR_TRY_GOTO(second_pass(&m), done);
     warn_rounded(&m);
     warn_of_delimiter(&m);
+    warn_of_mix(&m);
     say_y(&m);
 done:
     tr_writer_destroy(&m.writer);

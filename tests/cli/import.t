@@ -63,6 +63,12 @@ told='y: a number to predict, mean 2, deviation 0.790569' && printf '1,1.5\n2,2.
     told='' && y csv odd.csv odd.h5 --label none && told='y: 14 classes (c01, c02, c03, c04, c05, c06, c07, c08, c09, c10, c11, c12, ...)' && seq -w 14 | sed 's/.*/&,c&/' >odd.csv && y csv odd.csv odd.h5 && told='y: 10 classes (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)' && y synthetic digits odd.h5 --samples 6 &&
     told='y: 7 classes (0 to 6)' && y synthetic images odd.h5 --samples 6 --classes 7 && told='y: 4 numbers to predict' && y synthetic volumes odd.h5 --samples 6 --shape 4x4x4x1 --classes 0
 result $? "the last line says what y became"
+# mixed N: 200 rows with labels 0 to 3, but for N of them from the 41st on
+mixed() { seq 200 | awk -v n="$1" '{ print $1 "," (NR > 40 && NR <= 40 + n ? 2.5 : NR % 4) }' >mixed.csv; }
+mixed 2 && call 0 import csv mixed.csv mixed.h5 --force && grep -q "warning: 'mixed.csv': 198 of its 200 labels (column 2) are whole numbers from 0 on, but that of line 41 is 2.5: all are taken for numbers to predict" err &&
+    call 0 data mixed.h5 && grep -q '^warning: mixed.h5:/train/y: 198 of the first 200 samples are labels .*, but sample 40 is 2.5: .*set data.classes = 0$' out && call 0 data mixed.h5 data.classes=0 && ! grep -q 'are labels' out &&
+    call 65 data mixed.h5 data.classes=4 && grep -q 'label of sample 40 is 2.5, where a class' err && mixed 3 && call 0 import csv mixed.csv mixed.h5 --force && ! grep -q warning err
+result $? "a few numbers among labels, which make all of them numbers, get a warning"
 utf8='write the table in UTF-8: iconv -f ISO-8859-1 -t UTF-8 IN > OUT'
 said 'a,b,kind\n1,2,warm\n3,4,K\374hl\n' "'odd.csv', line 3, column 3: expected text in UTF-8, found the byte 0xfc; $utf8" && said 'a,Gr\366\337e,kind\n1,2,x\n' "line 1, column 2: .* byte 0xf6; $utf8" &&
     said 'a\0,\0b\0\n\0001\0' 'byte 0x00; .*iconv -f UTF-16 ' && said '\377\376a\0,\0b\0\n' 'line 1, column 1: .* byte 0xff; .*iconv -f UTF-16 '

@@ -1082,6 +1082,55 @@ static void chunks_that_are_read_whole_get_a_warning(void **state) {
     }
 }
 
+/* A few mistakes among labels make numbers of all: it is said where the first is, and what settles it. */
+static void check_doubt(int ndim, const hsize_t *dim, const float *y, const char *expected) {
+    hid_t file = create(0, false);
+    put_x(file, "x", dim[0]);
+    put(file, "y", ndim, dim, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, y, contiguous);
+    H5Fclose(file);
+    tr_dataset_t *set = open_plain();
+    assert_int_equal(set->info.classes, 0);
+    if (*expected)
+        assert_non_null(strstr(set->info.label_doubt, expected));
+    else
+        assert_string_equal(set->info.label_doubt, "");
+    tr_dataset_close(&set);
+    tr_data_settings_t settings = test_settings();
+    settings.classes = 0; /* no doubt is left */
+    set = open_with(settings, TR_SPLIT_TRAIN);
+    assert_string_equal(set->info.label_doubt, "");
+    tr_dataset_close(&set);
+    unlink(path);
+}
+
+static void test_labels_with_mistakes(void **state) {
+    enum { M = 400 };
+    float one_hot[M * 4] = {0}, whole[M], wide[M];
+    for (int i = 0; i < M; i++) {
+        one_hot[i * 4 + i % 4] = 1;
+        whole[i] = (float)(i % 4);
+        wide[i] = (float)(i * 7);
+    }
+    one_hot[44 * 4 + 1] = 1;
+    check_doubt(2, (hsize_t[]){M, 4}, one_hot,
+                "399 of the first 400 samples are labels (one-hot vectors), but sample 44 has 2 ones");
+    one_hot[44 * 4] = one_hot[44 * 4 + 1] = 0;
+    check_doubt(2, (hsize_t[]){M, 4}, one_hot, "sample 44 has no one: all are taken for numbers to predict");
+    one_hot[3] = 0.25f;
+    check_doubt(2, (hsize_t[]){M, 4}, one_hot,
+                "398 of the first 400 samples are labels (one-hot vectors), but sample 0 has the value 0.25");
+    whole[0] = 2.5f, whole[300] = -1;
+    check_doubt(1, (hsize_t[]){M}, whole,
+                "398 of the first 400 samples are labels (whole numbers from 0 on), but sample 0 is 2.5");
+    check_doubt(1, (hsize_t[]){M}, whole,
+                "(data.classes = 4 refuses such samples); if they are numbers, set data.classes = 0");
+    check_doubt(1, (hsize_t[]){20}, whole, ""); /* too few to tell */
+    for (int i = 0; i < 5; i++) whole[i] = 2.5f;
+    check_doubt(1, (hsize_t[]){M}, whole, ""); /* too many to be mistakes */
+    wide[17] = 2.5f;
+    check_doubt(1, (hsize_t[]){M}, wide, ""); /* each of them another number */
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fraction_is_kept_for_validation),
@@ -1092,6 +1141,7 @@ int main(void) {
         cmocka_unit_test(test_channels_first),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_labels),
+        cmocka_unit_test(test_labels_with_mistakes),
         cmocka_unit_test(test_names),
         cmocka_unit_test(links),
         cmocka_unit_test(repack_leaves_links_out_that_lead_nowhere),
