@@ -53,6 +53,7 @@ typedef struct {
     const tr_named_tensor_t *optimizer;
     size_t optimizer_count;
     const char *state_json; /* written as it is: step, sample position, seed, config, versions, best, ... */
+    const char *metadata;   /* of the model's file, for tr_safetensors_write; may be NULL */
 } tr_checkpoint_content_t;
 
 /* Writes and commits one checkpoint under `dir` (the folder "checkpoints"), replacing one of the same step. On failure nothing committed is touched and the

@@ -33,7 +33,7 @@ typedef struct {
     char *state_json; /* "" where there is none */
 } tr_weights_t;
 /* `path`: a step's folder, a run's folder or its checkpoints/ (of these the best, else the newest that is whole), or a .safetensors file, with the
- * state.json beside it if there is one. Not collective. */
+ * state.json beside it if there is one, else what its metadata have of it. Not collective. */
 tr_status_t tr_weights_open(const char *path, tr_weights_t **out);
 /* The checkpoint that `resume` = `path` means: a step's folder, or the newest that is whole of a run's folder or its checkpoints/. Not collective. */
 tr_status_t tr_state_open_resume(const char *path, tr_checkpoint_t **out);
@@ -46,6 +46,11 @@ tr_status_t tr_snapshot_load(tr_snapshot_t *snapshot, const tr_weights_t *weight
 
 /* state.json of step `step`: where the run stands and what must agree to go on. New reference. */
 json_t *tr_state_json(const tr_session_t *s, int64_t step);
+/* The part of it that weights want which are taken away from their run: metadata for the model's file, for free(); NULL: no memory. It is the same for
+ * every step and number of ranks. */
+char *tr_state_metadata(const json_t *state);
+/* And back: from a file's metadata that part of state.json; "" where it has none. For tr_free. */
+tr_status_t tr_state_of_metadata(const char *metadata, char **out);
 /* TR_ERR_CONFIG naming every key in which the checkpoint's run differs from this one so that it cannot be continued exactly; TR_ERR_DATA
  * where the names of the training data contradict the checkpoint's. Warns where the data are another file. */
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint);

@@ -27,14 +27,14 @@ static tr_status_t list_tensors(tr_manifest_t *m, const tr_named_tensor_t *tenso
 }
 
 static tr_status_t write_tensors(const char *dir, const char *name, const tr_named_tensor_t *tensors,
-                                 size_t count, tr_manifest_t *m) {
+                                 size_t count, const char *metadata, tr_manifest_t *m) {
     char path[4096];
     uint64_t *checksums = NULL, checksum = 0;
     int64_t bytes = 0;
     tr_status_t status = TR_OK;
     TR_TRY(tr_path_join(dir, name, path));
     TR_TRY(tr_alloc(count * sizeof *checksums, "checksums", &checksums));
-    TR_TRY_GOTO(tr_safetensors_write(path, tensors, count, NULL, checksums, &checksum, &bytes), done);
+    TR_TRY_GOTO(tr_safetensors_write(path, tensors, count, metadata, checksums, &checksum, &bytes), done);
     TR_TRY_GOTO(tr_manifest_add_file(m, name, bytes, checksum), done);
     TR_TRY_GOTO(list_tensors(m, tensors, count, checksums), done);
 done:
@@ -67,9 +67,11 @@ static tr_status_t write_files(const char *dir, const tr_checkpoint_content_t *c
     uint64_t checksum = 0;
     int64_t bytes = 0;
     m->step = content->step;
-    TR_TRY(write_tensors(dir, TR_CHECKPOINT_MODEL, content->model, content->model_count, m));
+    TR_TRY(
+        write_tensors(dir, TR_CHECKPOINT_MODEL, content->model, content->model_count, content->metadata, m));
     if (content->optimizer_count > 0)
-        TR_TRY(write_tensors(dir, TR_CHECKPOINT_OPTIMIZER, content->optimizer, content->optimizer_count, m));
+        TR_TRY(write_tensors(dir, TR_CHECKPOINT_OPTIMIZER, content->optimizer, content->optimizer_count, NULL,
+                             m));
     TR_TRY(write_text(dir, TR_CHECKPOINT_STATE, state, strlen(state), &checksum, &bytes));
     TR_TRY(tr_manifest_add_file(m, TR_CHECKPOINT_STATE, bytes, checksum));
     TR_TRY(write_manifest(dir, m));
@@ -115,7 +117,8 @@ static int64_t wanted_bytes(const tr_checkpoint_content_t *c) {
         if (tr_tensor_bytes(t->dtype, &t->shape, &bytes))
             sum += bytes + 256; /* its lines in header and MANIFEST */
     }
-    return sum + (c->state_json ? (int64_t)strlen(c->state_json) : 0);
+    return sum + (c->state_json ? 2 * (int64_t)strlen(c->state_json)
+                                : 0); /* a part of it is in the metadata, too */
 }
 
 /* Some network file systems count nothing and say 0 of everything. */

@@ -31,7 +31,7 @@ typedef struct {
     bool own_resume; /* of this run folder, not of a path */
     tr_checkpointer_t *checkpointer;
     tr_snapshot_t *snapshot;
-    char *state_text; /* of the checkpoint being written */
+    char *state_text, *metadata; /* of the checkpoint being written */
     bool owed;        /* a checkpoint was due while the writer was busy */
     bool writing;     /* a checkpoint was handed over, and how it went is not known yet */
     tr_checkpoint_settings_t save_settings;

@@ -27,9 +27,12 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
     json_object_set_new(state, "skipped", json_integer(l->skipped));
     json_object_set_new(state, "version", json_string(l->params->version));
     free(l->state_text);
+    free(l->metadata);
     l->state_text = json_dumps(state, JSON_INDENT(2));
+    l->metadata = tr_state_metadata(state);
     json_decref(state);
-    return l->state_text ? TR_OK : TR_FAIL(TR_ERR_MEMORY, "out of memory for the state of the run");
+    return l->state_text && l->metadata ? TR_OK
+                                        : TR_FAIL(TR_ERR_MEMORY, "out of memory for the state of the run");
 }
 
 tr_status_t tr_loop_save(loop_t *l, bool must, bool is_best) {
@@ -46,6 +49,7 @@ tr_status_t tr_loop_save(loop_t *l, bool must, bool is_best) {
     tr_snapshot_content(l->snapshot, &content);
     content.step = l->step;
     content.state_json = l->state_text;
+    content.metadata = l->metadata;
     l->saved_step = l->step;
     l->writing = true;
     return tr_checkpointer_submit(l->checkpointer, &content, is_best);

@@ -256,4 +256,5 @@ void tr_loop_tear_down(loop_t *l) {
     tr_run_close(&l->run);
     tr_free(&l->run_dir);
     free(l->state_text);
+    free(l->metadata);
 }

@@ -5,7 +5,10 @@
 #include "trainer/mem.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+#define METADATA_KEY "trainer"
 
 /* -- writing it ------------------------------------------------------------------------------------------ */
 
@@ -92,6 +95,25 @@ json_t *tr_state_json(const tr_session_t *s, int64_t step) {
 }
 
 /* -- what it says ---------------------------------------------------------------------------------------- */
+
+char *tr_state_metadata(const json_t *state) {
+    json_t *part = json_pack("{s:O}", "data", json_object_get(state, "data"));
+    char *text = part ? json_dumps(part, JSON_COMPACT) : NULL;
+    json_t *metadata = text ? json_pack("{s:s}", METADATA_KEY, text) : NULL;
+    char *result = metadata ? json_dumps(metadata, JSON_COMPACT) : NULL;
+    json_decref(metadata);
+    free(text);
+    json_decref(part);
+    return result;
+}
+
+tr_status_t tr_state_of_metadata(const char *metadata, char **out) {
+    json_t *object = json_loads(metadata, 0, NULL);
+    const char *part = json_string_value(json_object_get(object, METADATA_KEY));
+    const tr_status_t status = tr_strdup(part ? part : "", out);
+    json_decref(object);
+    return status;
+}
 
 static json_t *load_data(const char *state_json) {
     json_t *state = json_loads(state_json, 0, NULL);

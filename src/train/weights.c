@@ -66,7 +66,8 @@ static tr_status_t open_file(const char *path, tr_weights_t *w) {
     TR_TRY(tr_strdup(path, &w->path));
     const int length =
         snprintf(state, sizeof state, "%.*s%s", (int)(tr_file_name(path) - path), path, TR_CHECKPOINT_STATE);
-    if (length >= (int)sizeof state || stat(state, &info) != 0) return tr_strdup("", &w->state_json);
+    if (length >= (int)sizeof state || stat(state, &info) != 0)
+        return tr_state_of_metadata(tr_safetensors_metadata(w->model), &w->state_json);
     return tr_read_text(state, TR_TEXT_MAX_BYTES, &w->state_json, &(int64_t){0});
 }
 

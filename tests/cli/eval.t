@@ -86,10 +86,13 @@ ok $? "keys of the checkpoint that do not fit another model are explained"
 on 2 eval net.ini run 'model.layers=conv 4 3x3 pad=same, batchnorm, flatten, linear 10' && grep -q "model.layers, layer 3: 'relu' in the checkpoint, 'flatten' now" err && [ "$(grep -c warning err)" = 1 ] &&
     call 0 eval net.ini run model.layers=$'conv 4 3 pad=same # the same\nbatchnorm, relu\nflatten\nlinear features=10' && ! grep -q warning err
 ok $? "weights that fit a model which is another one: a warning, once; none where only the text is another"
-cp run/checkpoints/step-00000006/model.safetensors alone.safetensors
+cp run/checkpoints/step-00000006/model.safetensors own.safetensors
+call 0 eval net.ini run/checkpoints/step-00000006 && grep -v '^weights' out >wanted && call 0 eval net.ini own.safetensors data.std=auto && ! grep -q warning err && grep -v '^weights' out | cmp -s - wanted
+ok $? "weights away from their run say how data were normalised"
+sed 's/{"trainer":/{"another":/' own.safetensors >alone.safetensors
 on 2 eval net.ini alone.safetensors && [ "$(grep -c 'alone.safetensors does not say how the inputs were normalised in its training: here they are normalised by mean 127.5 and std 64\. ' err)" = 1 ] &&
     call 0 eval net.ini alone.safetensors data.mean=127.5 && grep -q warning err && call 0 eval net.ini alone.safetensors data.mean=127.5 data.std=64 && ! grep -q warning err
-ok $? "weights away from their run do not say how data were normalised: a warning"
+ok $? "weights that do not say it: a warning"
 on 3 eval net.ini run 'model.layers=conv 6 3x3 pad=same, batchnorm, relu, flatten, linear 10'
 [ $? = 78 ] && [ "$(grep -c 'trainer: error' err)" = 1 ]
 ok $? "on three ranks it is said once"

@@ -31,6 +31,8 @@ ok $? "normalised by the training data it learns"
 scores() { awk '$1 == "mean" { good = $4 > 0.99 && $2 > 1 } END { exit !good }' out; }
 run 1 eval net.ini net && scores && grep -q "of normalised targets" out && cp out one && run 3 eval net.ini net && cmp -s out one
 ok $? "eval scores in units of the data, by the numbers in the checkpoint"
+cp net/checkpoints/latest/model.safetensors alone.safetensors && run 1 eval net.ini net/checkpoints/latest && grep -v "^weights" out >two && run 2 eval net.ini alone.safetensors && grep -v "^weights" out | cmp -s - two
+ok $? "so do weights alone, without their run"
 run 1 eval net.ini net $auto && cmp -s out one
 ok $? "also where the keys are auto"
 run 2 predict net.ini net n.h5 p.h5 && grep -q "the inputs are /test/x of n.h5; FILE:GROUP" out && "$TRAINER" data p.h5 data.x=prediction >out 2>&1 && grep -qE "mean (4[5-9]|5[0-5])[0-9]{4}" out

@@ -49,7 +49,7 @@ static const tr_checkpoint_content_t *make(sample_t *s, int64_t step) {
     s->model[1] = (tr_named_tensor_t){"odd one, %", TR_U8, TR_SHAPE(3), s->odd};
     s->model[2] = (tr_named_tensor_t){"conv1.bias", TR_F32, TR_SHAPE(7), s->b};
     s->optimizer[0] = (tr_named_tensor_t){"conv1.weight.m", TR_F64, TR_SHAPE(300), s->m};
-    s->content = (tr_checkpoint_content_t){step, s->model, 3, s->optimizer, 1, s->state};
+    s->content = (tr_checkpoint_content_t){step, s->model, 3, s->optimizer, 1, s->state, NULL};
     return &s->content;
 }
 
