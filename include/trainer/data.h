@@ -114,7 +114,9 @@ typedef struct {
     tr_status_t (*open)(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
     void (*close)(tr_dataset_t *dataset);
     /* Reads samples [first, first + count) of each field f into dst[f] (count * sample_bytes, dense; NULL: not wanted).
-     * Thread-safe. Bad content (NaN where finite is needed, label out of range) is TR_ERR_DATA naming file, field and sample. */
+     * Thread-safe. Bad content (NaN where finite is needed, label out of range) is TR_ERR_DATA naming file, field and sample.
+     * Labels (a field y of type TR_I32, where info.classes > 0) are from 0 to classes - 1, or -1 for none: a loss of 0, and no part of eval's counts.
+     * The loader looks at them once more, and refuses others. */
     tr_status_t (*read)(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst);
     /* Optional: these samples will be read soon, so the system may fetch them meanwhile. Thread-safe; does not wait. */
     void (*expect)(tr_dataset_t *dataset, int64_t first, int64_t count);

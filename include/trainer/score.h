@@ -24,7 +24,7 @@ tr_status_t tr_class_counts_create(int64_t classes, tr_class_counts_t **out);
 void tr_class_counts_destroy(tr_class_counts_t **counts);
 /* The class of the largest of `classes` scores, the first of equal ones; -1 where one is NaN. */
 int64_t tr_class_of(const float *scores, int64_t classes);
-/* scores (rows, classes), label (rows) in [0, classes); rows with weight 0 are left out. */
+/* scores (rows, classes), label (rows) in [0, classes); rows with weight 0 or label -1 are left out. */
 void tr_class_counts_add(tr_class_counts_t *counts, const float *scores, const int32_t *label,
                          const float *weight, int64_t rows);
 /* Sums over the ranks, for all of them. Collective; world NULL: nothing to do. */

@@ -268,7 +268,6 @@ static tr_status_t describe_y(hdf5_t *self, const tr_data_settings_t *settings) 
     int64_t classes = settings->classes >= 0 ? settings->classes : tr_h5_attribute_classes(self->parts.data);
     tr_h5_unlock();
     TR_TRY(tr_h5_labels(&self->parts, classes, &self->scratch[0], &self->label, info));
-    if (*info->label_doubt) TR_WARN("%s", info->label_doubt);
     snprintf(field->name, sizeof field->name, "y");
     if (self->label) {
         field->dtype = TR_I32;

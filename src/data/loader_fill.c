@@ -95,6 +95,29 @@ static void scatter(const tr_loader_t *l, const worker_t *worker, const piece_t 
     if (l->past_caches) finish_copies();
 }
 
+/* Kernels and counts index by labels; a data set that a program brings along may not have looked at its own. */
+static tr_status_t check_labels(const tr_dataset_info_t *info, int f, int64_t first, int64_t count,
+                                const int32_t *label) {
+    const int64_t each = info->field[f].sample_bytes / (int64_t)sizeof *label;
+    for (int64_t i = 0; i < count * each; i++)
+        if (label[i] < -1 || label[i] >= info->classes)
+            return TR_FAIL(TR_ERR_DATA,
+                           "%s: field '%s', sample %lld: expected a class from 0 to %lld (or -1 for "
+                           "none), found %d. Mend the data set, or what its open says of classes.",
+                           info->description, info->field[f].name, (long long)(first + i / each),
+                           (long long)info->classes - 1, (int)label[i]);
+    return TR_OK;
+}
+
+static tr_status_t read_samples(const tr_loader_t *l, int64_t first, int64_t count, void *const *dst) {
+    const tr_dataset_info_t *info = &l->dataset->info;
+    TR_TRY(l->dataset->ops->read(l->dataset, first, count, dst));
+    for (int f = 0; f < info->field_count && info->classes > 0; f++)
+        if (dst[f] && info->field[f].dtype == TR_I32 && strcmp(info->field[f].name, "y") == 0)
+            TR_TRY(check_labels(info, f, first, count, dst[f]));
+    return TR_OK;
+}
+
 /* In file order the piece lands in one stretch, two where the buffer wraps. */
 static tr_status_t read_straight(tr_loader_t *l, const piece_t *p) {
     for (int64_t i = 0; i < p->count;) {
@@ -102,7 +125,7 @@ static tr_status_t read_straight(tr_loader_t *l, const piece_t *p) {
         void *dst[TR_DATASET_MAX_FIELDS] = {0};
         for (int f = 0; f < l->dataset->info.field_count; f++)
             dst[f] = p->lane->field[f] + (size_t)(at * l->dataset->info.field[f].sample_bytes);
-        TR_TRY(l->dataset->ops->read(l->dataset, p->sample + i, run, dst));
+        TR_TRY(read_samples(l, p->sample + i, run, dst));
         i += run;
     }
     return TR_OK;
@@ -112,7 +135,7 @@ static tr_status_t read_each(tr_loader_t *l, const piece_t *p, int f) {
     for (int64_t i = 0; i < p->count; i++) {
         void *dst[TR_DATASET_MAX_FIELDS] = {0};
         dst[f] = p->lane->field[f] + (size_t)(destination(l, p, i) * l->dataset->info.field[f].sample_bytes);
-        TR_TRY(l->dataset->ops->read(l->dataset, p->sample + i, 1, dst));
+        TR_TRY(read_samples(l, p->sample + i, 1, dst));
     }
     return TR_OK;
 }
@@ -132,7 +155,7 @@ tr_status_t tr_loader_piece_read(tr_loader_t *l, worker_t *worker, const piece_t
             dst[f] = worker->bounce[f];
         any |= !l->direct[f];
     }
-    if (any) TR_TRY(l->dataset->ops->read(l->dataset, p->sample, p->count, dst));
+    if (any) TR_TRY(read_samples(l, p->sample, p->count, dst));
     scatter(l, worker, p);
     return TR_OK;
 }

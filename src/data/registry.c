@@ -1,5 +1,6 @@
 /* The list of data sets: those compiled in, then those that a program adds. */
 #include "data_int.h"
+#include "trainer/log.h"
 #include "trainer/str.h"
 #include <string.h>
 
@@ -73,14 +74,23 @@ static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t spl
     return TR_ERR_DATA;
 }
 
+static void warn_of_labels(const tr_dataset_t *dataset) {
+    if (*dataset->info.label_doubt) TR_WARN("%s", dataset->info.label_doubt);
+}
+
 tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
     tr_dataset_t *whole = NULL;
-    if (settings->valid_fraction <= 0 || split == TR_SPLIT_TEST) return open_whole(settings, split, out);
+    if (settings->valid_fraction <= 0 || split == TR_SPLIT_TEST) {
+        TR_TRY(open_whole(settings, split, out));
+        if (*out) warn_of_labels(*out);
+        return TR_OK;
+    }
     *out = NULL;
     if (*settings->valid)
         return TR_FAIL(TR_ERR_CONFIG, "data.valid and data.valid_fraction are both set: keep one of them.");
     TR_TRY(open_whole(settings, TR_SPLIT_TRAIN, &whole));
     if (!whole) return TR_OK;
+    if (split == TR_SPLIT_TRAIN) warn_of_labels(whole);
     tr_status_t status = tr_dataset_part(whole, settings->valid_fraction, split == TR_SPLIT_VALID, out);
     if (status != TR_OK) tr_dataset_close(&whole);
     return status;

@@ -45,7 +45,7 @@ int64_t tr_class_of(const float *scores, int64_t classes) {
 void tr_class_counts_add(tr_class_counts_t *c, const float *scores, const int32_t *label, const float *weight,
                          int64_t rows) {
     for (int64_t i = 0; i < rows; i++) {
-        if (weight[i] == 0) continue;
+        if (weight[i] == 0 || label[i] < 0) continue;
         const int64_t truth = label[i], found = tr_class_of(scores + i * c->classes, c->classes);
         c->support[truth]++;
         if (found < 0) {

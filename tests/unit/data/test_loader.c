@@ -173,6 +173,56 @@ static void test_error(void **state) {
     assert_int_equal(tr_loader_create(&set.base, &test_device, &p, &loader), TR_ERR_INTERNAL);
 }
 
+static tr_status_t (*read_ids)(tr_dataset_t *, int64_t, int64_t, void *const *);
+static int32_t odd_label;
+
+/* Labels are the samples' numbers, but for sample 7. */
+static tr_status_t read_odd(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {
+    TR_TRY(read_ids(dataset, first, count, dst));
+    if (dst[1] && first <= 7 && 7 < first + count) ((int32_t *)dst[1])[7 - first] = odd_label;
+    return TR_OK;
+}
+
+/* One epoch of 200 samples of so many classes. */
+static tr_status_t read_labels(int32_t label, int64_t classes, int64_t shuffle, int64_t width) {
+    tr_order_t o = {
+        .seed = 1, .samples = 200, .batch_size = 16, .micro_batch = 8, .block = 4, .shuffle = shuffle};
+    tr_loader_params_t p = params_of(&o);
+    test_dataset_t set;
+    tr_loader_t *loader;
+    tr_batch_t *batch;
+    tr_status_t status = TR_OK;
+    test_dataset_make(&set, 200, width);
+    tr_dataset_ops_t odd = *set.base.ops;
+    read_ids = odd.read;
+    odd.read = read_odd;
+    odd_label = label;
+    set.base.ops = &odd;
+    set.base.info.classes = classes;
+    strcpy(set.base.info.description, "numbers");
+    assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
+    for (int i = 0; i < 26 && status == TR_OK; i++) {
+        status = tr_loader_next(loader, &batch);
+        if (status == TR_OK) tr_loader_release(loader, batch);
+    }
+    tr_loader_destroy(&loader);
+    return status;
+}
+
+static void test_labels(void **state) {
+    for (int shuffle = 0; shuffle <= 16; shuffle += 16)
+        for (int64_t width = 1; width <= 20000; width += 19999) {
+            assert_ok(read_labels(199, 200, shuffle, width));
+            assert_ok(read_labels(-1, 200, shuffle, width));
+            assert_ok(read_labels(4711, 0, shuffle, width)); /* no classes */
+            assert_int_equal(read_labels(200, 200, shuffle, width), TR_ERR_DATA);
+            assert_non_null(strstr(
+                tr_error_last()->message,
+                "numbers: field 'y', sample 7: expected a class from 0 to 199 (or -1 for none), found 200."));
+            assert_int_equal(read_labels(-2, 200, shuffle, width), TR_ERR_DATA);
+        }
+}
+
 /* Destroyed at any moment; nothing is allocated between creation and destruction, nothing is left. */
 static void test_memory(void **state) {
     tr_order_t o = {
@@ -287,8 +337,8 @@ int main(void) {
         cmocka_unit_test(test_training_order), cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_resume),         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_held),           cmocka_unit_test(test_error),
-        cmocka_unit_test(test_memory),         cmocka_unit_test(test_announced),
-        cmocka_unit_test(test_synthetic),
+        cmocka_unit_test(test_labels),         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_announced),      cmocka_unit_test(test_synthetic),
     };
     return cmocka_run_group_tests_name("loader", tests, NULL, NULL);
 }

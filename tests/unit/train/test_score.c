@@ -16,11 +16,11 @@ static int rank, size;
 
 /* -- classes --------------------------------------------------------------------------------------------- */
 
-enum { CLASSES = 4, SAMPLES = 9 };
-/* Class 3 neither occurs nor is predicted; class 2 is predicted only. The sample of weight 0 would change everything. */
-static const int32_t truth[SAMPLES] = {0, 0, 0, 1, 1, 1, 1, 0, 3};
-static const int found[SAMPLES] = {0, 0, 1, 1, 1, 0, 2, -1, 3};
-static const float weight[SAMPLES] = {1, 1, 1, 1, 1, 1, 1, 1, 0};
+enum { CLASSES = 4, SAMPLES = 10 };
+/* Class 3 neither occurs nor is predicted; class 2 is predicted only. The sample of weight 0 and that without a label would change everything. */
+static const int32_t truth[SAMPLES] = {0, 0, 0, 1, 1, 1, 1, 0, 3, -1};
+static const int found[SAMPLES] = {0, 0, 1, 1, 1, 0, 2, -1, 3, 3};
+static const float weight[SAMPLES] = {1, 1, 1, 1, 1, 1, 1, 1, 0, 1};
 
 static void make_scores(int sample, float *scores) {
     for (int c = 0; c < CLASSES; c++) scores[c] = c == found[sample] ? 2.0f : 1.0f - (float)c;
