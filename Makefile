@@ -238,7 +238,7 @@ info:
 	@$(call row,xxHash,$(have_xxhash),$(call macro,xxhash.h,$(other_cflags),XXH_VERSION_MAJOR.XXH_VERSION_MINOR.XXH_VERSION_RELEASE),$(or $(call pkg,--libs,libxxhash),-lxxhash))
 	@$(call row,zlib,$(have_zlib),$(call macro,zlib.h,$(other_cflags),ZLIB_VERSION),$(or $(call pkg,--libs,zlib),-lz))
 	@$(call row,cmocka,$(have_cmocka),$(call pkg,--modversion,cmocka),$(if $(have_cmocka),$(cmocka_libs) (tests),only the tests want it))
-	@$(call row,CUDA,$(have_cuda),$(shell echo $$(($(cuda_v) / 1000)).$$(($(cuda_v) % 1000 / 10))),$(if $(have_cuda),$(cuda_home) for sm_$(CUDA_ARCH),$(if $(filter 0 no,$(CUDA)),left out by CUDA=$(CUDA),$(if $(cuda_code),no nvcc in PATH or CUDA_HOME: a build for CPUs,$(no_cuda_code)))))
+	@$(call row,CUDA,$(have_cuda),$(if $(cuda_v),$(shell echo $$(($(cuda_v) / 1000)).$$(($(cuda_v) % 1000 / 10)))),$(if $(have_cuda),$(cuda_home) for sm_$(CUDA_ARCH),$(if $(filter 0 no,$(CUDA)),left out by CUDA=$(CUDA),$(if $(cuda_code),no nvcc in PATH or CUDA_HOME: a build for CPUs,$(no_cuda_code)))))
 	@$(if $(have_cuda),$(call row,cuDNN,$(have_cudnn),$(call macro,cudnn.h,$(cuda_cflags),CUDNN_MAJOR.CUDNN_MINOR.CUDNN_PATCHLEVEL),$(or $(CUDNN_HOME),$(cuda_home))))
 	@$(if $(have_cuda),$(call row,NCCL,$(have_nccl),$(call macro,nccl.h,$(cuda_cflags),NCCL_MAJOR.NCCL_MINOR.NCCL_PATCH),$(or $(NCCL_HOME),$(cuda_home))))
 	@$(call row,build,1,$(O)/,PREFIX $(PREFIX)$(if $(wildcard config.mk),; settings from config.mk))

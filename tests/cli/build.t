@@ -62,7 +62,7 @@ result $? "info without CUDA says why"
 ! run info CUDA=1 CUDA_HOME=/nonexistent && grep -q 'CUDA=1, but no nvcc.*/nonexistent' out
 result $? "CUDA=1 without CUDA is an error"
 rm -r src/device toolkit
-! run info MPICC=/nonexistent/mpicc CPPFLAGS=-nostdinc && grep -q '^  MPI  *no' out && grep -q '^  HDF5  *no' out && grep -q 'missing: .*MPI HDF5 oneDNN' out
+! CPATH='' run info MPICC=/nonexistent/mpicc CPPFLAGS=-nostdinc && ! grep -q 'sh: ' out && grep -q '^  MPI  *no' out && grep -q '^  HDF5  *no' out && grep -q 'missing: .*MPI HDF5 oneDNN' out
 result $? "info shows all that is missing"
 ! run MPICC=/nonexistent/mpicc CPPFLAGS=-nostdinc && grep -q 'not found: MPI HDF5' out && grep -q tools/install-deps out && grep -q 'make configure' out
 result $? "a build without libraries says how to get them"

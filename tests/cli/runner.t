@@ -59,6 +59,7 @@ case $1 in
     rank) echo "[host:1] *** Process received signal ***" >&2; exit 139 ;;
     signal) trap 'exit 7' "$2"; : >ready; while :; do sleep 0.05; done ;;
     reported) printf '%b\n' "$2" >&2 ;;
+    zero) printf 'a\0b\n' >&2; exit 0 ;;
     hang) sleep 2 & wait; printf '%b\n' "$2" >&2; exec sleep 100 ;;
     first) echo >>"$COUNT"; [ "$(wc -l <"$COUNT")" -gt "$2" ] && exit "$3" ;;
 esac
@@ -69,6 +70,7 @@ chmod +x launcher
 export COUNT=$PWD/tries
 launch() { rm -f marked tries; MPIEXEC_REAL=$PWD/launcher MPIEXEC_CRASHED=$PWD/marked "$TRAINER_ROOT"/tools/mpiexec "$@" >out 2>&1; }
 launch exit 75; [ $? = 75 ] && [ ! -e marked ] && ! launch exit 3 && launch exit 0; result $? "tools/mpiexec has the launcher's code"
+launch zero && [ "$(od -An -c out | tr -d ' ')" = 'ab\n' ]; result $? "its zero bytes are left out"
 launch reported 'MPI_ABORT was invoked on rank 1 in communicator X\nwith errorcode 65.'; [ $? = 65 ] && [ ! -e marked ]; result $? "of one that crashes behind MPI_Abort the job's"
 launch reported '  Process name: [[1,1],0]\n  Exit code:    74'; [ $? = 74 ]; result $? "behind an exit code that one"
 launch reported 'mpirun noticed that process rank 0 with PID 0 on node n exited on signal 9 (Killed).'; [ $? = 137 ] && [ ! -e marked ]; result $? "behind a signal that one"

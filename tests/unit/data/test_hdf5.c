@@ -1014,7 +1014,8 @@ static void past_the_page_cache(void **state) {
         tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
         bool direct = strstr(set->info.description, "past the page cache"), dropped = drop_from_cache();
         check_epochs(set, x);
-        if (direct && dropped) assert_in_range(cached_kib(), 0, 1024); /* what opening reads */
+        /* What opening reads; and on a busy machine ranges that were given up, as nobody came for them. */
+        if (direct && dropped) assert_in_range(cached_kib(), 0, SAMPLES * WIDTH / 1024 / 4);
         tr_dataset_close(&set);
         unlink(path);
     }
