@@ -2,7 +2,7 @@
  * Comma-separated values (RFC 4180, and blanks around fields) in UTF-8, or another character between them: quoted fields may hold it, doubled
  * quotes and line ends.
  */
-#include "import_int.h"
+#include "csv_int.h"
 #include "trainer/str.h"
 #include <string.h>
 #include <unistd.h>

@@ -44,16 +44,6 @@ tr_status_t tr_idx_read(tr_idx_t *idx, void *out, size_t bytes);
 tr_status_t tr_idx_at_end(tr_idx_t *idx);
 void tr_idx_close(tr_idx_t **idx);
 
-/* -- csv.c: rows of fields ------------------------------------------------------------------------------- */
-
-typedef struct tr_csv tr_csv_t;
-/* Takes over `fd`; gzip or not. `delimiter` stands between fields. */
-tr_status_t tr_csv_open(int fd, const char *name, char delimiter, tr_csv_t **out);
-/* The next row that is not empty: its fields, unquoted and trimmed, valid until the next call; *out_count 0 at the end. */
-tr_status_t tr_csv_row(tr_csv_t *csv, char ***out_field, int *out_count);
-int64_t tr_csv_line(const tr_csv_t *csv); /* of the last row, from 1 */
-void tr_csv_close(tr_csv_t **csv);
-
 /* -- digits.c -------------------------------------------------------------------------------------------- */
 
 #define TR_DIGIT_SIDE 28

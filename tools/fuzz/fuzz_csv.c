@@ -5,7 +5,7 @@
  * src/data/csv.c src/base/[a-z]*.c -lz -lm -lpthread -o fuzz_csv
  *   ./fuzz_csv -max_total_time=60 -max_len=4096 [CORPUS]
  */
-#include "import_int.h"
+#include "csv_int.h"
 #include "trainer/str.h"
 
 #include <string.h>

@@ -1,0 +1,103 @@
+/* The labels of a table: numbers, whole numbers or texts. */
+#include "csv_int.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_NAMES 4096
+#define SLOTS     (4 * MAX_NAMES)
+
+void tr_csv_labels_begin(csv_labels_t *l, int column) {
+    *l = (csv_labels_t){.column = column, .numbers = column >= 0, .whole = column >= 0};
+}
+
+static tr_status_t note_name(csv_labels_t *l, const char *text) {
+    uint64_t at = tr_hash_name(text);
+    char *copy;
+    if (!l->slot) TR_TRY(tr_alloc(SLOTS * sizeof *l->slot, "labels", &l->slot));
+    while (l->slot[at % SLOTS] && strcmp(l->names.data[l->slot[at % SLOTS] - 1], text)) at++;
+    if (l->slot[at % SLOTS]) return TR_OK;
+    TR_TRY(tr_strdup(text, &copy));
+    tr_status_t status = tr_vec_push(&l->names, copy);
+    if (status == TR_OK)
+        l->slot[at % SLOTS] = (uint16_t)l->names.count;
+    else
+        tr_free(&copy);
+    return status;
+}
+
+tr_status_t tr_csv_labels_add(csv_labels_t *l, const csv_table_t *t, const char *text, double *out_value) {
+    double value = 0;
+    bool number = tr_csv_number(t, text, &value);
+    *out_value = value;
+    if (!*text)
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "'%s', line %lld: the label is missing; leave the row out. Where no row has one: --label "
+            "none.",
+            t->path, (long long)tr_csv_line(t->csv));
+    tr_stats_add(&l->stats, 1, &value, 1);
+    const bool whole = number && value >= 0 && value < 1e7 && value == floor(value);
+    l->numbers &= number;
+    l->whole &= whole;
+    if (whole && value > l->largest) l->largest = value;
+    if (number && !whole && l->odd++ == 0) {
+        l->odd_value = value;
+        l->odd_line = tr_csv_line(t->csv);
+    }
+    if (!number && !l->text) {
+        TR_TRY(tr_strdup(text, &l->text));
+        l->text_line = tr_csv_line(t->csv);
+    }
+    return l->names.count > MAX_NAMES ? TR_OK : note_name(l, text);
+}
+
+/* Numbers among which some are missing, infinite or written in another way would become classes, each number one. */
+static tr_status_t check_texts(const csv_labels_t *l, const csv_table_t *t) {
+    const char *odd = NULL;
+    char remedy[128] = "leave rows without a label out", line[32] = "";
+    for (size_t i = 0; i <= l->names.count;
+         i++) { /* the first text may have come behind as many numbers as are kept */
+        const char *name = i < l->names.count ? l->names.data[i] : l->text;
+        double value;
+        if (!name || tr_csv_number(t, name, &value)) continue;
+        if (!tr_csv_is_meant_as_number(t, name)) return TR_OK;
+        if (!odd || tr_csv_is_missing(odd)) odd = name;
+    }
+    if (!odd || (tr_csv_is_missing(odd) && l->names.count < 3))
+        return TR_OK; /* one number and "none" may be classes */
+    if (!tr_csv_is_missing(odd)) tr_csv_remedy(t, odd, remedy, sizeof remedy);
+    if (!strcmp(odd, l->text)) snprintf(line, sizeof line, ", line %lld", (long long)l->text_line);
+    return TR_FAIL(TR_ERR_DATA, "'%s'%s: its labels (column %d) are numbers but for '%.*s': %s.", t->path,
+                   line, l->column + 1, (int)tr_utf8_bytes(odd, 40), odd, remedy);
+}
+
+static int by_name(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+tr_status_t tr_csv_labels_end(csv_labels_t *l, const csv_table_t *t) {
+    TR_TRY(check_texts(l, t));
+    if (!l->numbers && l->names.count > MAX_NAMES)
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "'%s': its labels (column %d) are more than %d different texts, such as '%.*s' in line %lld; "
+            "--label names another column.",
+            t->path, l->column + 1, MAX_NAMES, (int)tr_utf8_bytes(l->text, 40), l->text,
+            (long long)l->text_line);
+    if (l->names.count) qsort(l->names.data, l->names.count, sizeof *l->names.data, by_name);
+    return TR_OK;
+}
+
+int64_t tr_csv_labels_class(const csv_labels_t *l, const char *text) {
+    char *const *found = bsearch(&text, l->names.data, l->names.count, sizeof *l->names.data, by_name);
+    return found ? found - l->names.data : -1;
+}
+
+void tr_csv_labels_free(csv_labels_t *l) {
+    for (size_t i = 0; i < l->names.count; i++) tr_free(&l->names.data[i]);
+    tr_vec_free(&l->names);
+    tr_free(&l->slot);
+    tr_free(&l->text);
+}
