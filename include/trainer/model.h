@@ -150,6 +150,7 @@ typedef struct {
  */
 typedef struct {
     const char *name, *alias; /* alias: another name for it, or NULL */
+    const char *elsewhere;    /* what others call it, blanks between the names: for "did you mean"; or NULL */
     const char *help;
     const tr_layer_field_t *fields;
     int field_count, positional;

@@ -59,6 +59,7 @@ static tr_status_t build_layernorm(const tr_layer_context_t *context, const tr_l
 
 const tr_layer_t tr_layer_batchnorm = {
     .name = "batchnorm",
+    .elsewhere = "bn batchnormalization batch_normalization",
     .help = "Batch normalisation of each channel; running moments serve in evaluation.",
     .fields = batchnorm_fields,
     .field_count = TR_COUNT_INT(batchnorm_fields),
@@ -67,6 +68,7 @@ const tr_layer_t tr_layer_batchnorm = {
 
 const tr_layer_t tr_layer_layernorm = {
     .name = "layernorm",
+    .elsewhere = "ln layernormalization layer_normalization",
     .help = "Layer normalisation over the last dimension (the channels of each position).",
     .fields = layernorm_fields,
     .field_count = TR_COUNT_INT(layernorm_fields),

@@ -61,6 +61,7 @@ static tr_status_t build_global(const tr_layer_context_t *context, const tr_laye
 
 const tr_layer_t tr_layer_maxpool = {
     .name = "maxpool",
+    .elsewhere = "maxpooling maxpooling2d max_pooling2d",
     .help = "The largest value of each window.",
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
@@ -70,6 +71,7 @@ const tr_layer_t tr_layer_maxpool = {
 
 const tr_layer_t tr_layer_avgpool = {
     .name = "avgpool",
+    .elsewhere = "averagepooling averagepooling2d average_pooling2d",
     .help = "The mean of each window; padding does not count.",
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
@@ -80,6 +82,7 @@ const tr_layer_t tr_layer_avgpool = {
 const tr_layer_t tr_layer_globalpool = {
     .name = "globalpool",
     .alias = "global_avgpool",
+    .elsewhere = "gap adaptiveavgpool adaptiveavgpool2d globalaveragepooling2d",
     .help = "The mean of each channel over all spatial dimensions: (S..., C) -> (C).",
     .build = build_global,
 };

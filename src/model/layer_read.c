@@ -2,6 +2,7 @@
 #include "layer_int.h"
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #define MAX_FIELDS 24 /* of one layer, the common ones included */
 
@@ -217,15 +218,32 @@ static bool is_label(const char *name) {
     return name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")] == '\0';
 }
 
-static tr_status_t fail_unknown(const tr_layer_spec_t *spec) {
-    size_t count;
+/* Is `name` one of the words? */
+static bool is_among(const char *name, const char *words) {
+    const size_t length = strlen(name);
+    for (size_t word; *words; words += word + strspn(words + word, " ")) {
+        word = strcspn(words, " ");
+        if (word == length && strncasecmp(name, words, word) == 0) return true;
+    }
+    return false;
+}
+
+/* The layer that `name` is likely to mean; NULL: none. */
+static const char *nearest_layer(const char *name) {
+    size_t count, known = 0;
     const tr_layer_t *const *list = tr_layer_list(&count);
     const char *names[64];
-    size_t known = 0;
     for (size_t i = 0; i < count; i++) {
+        if (list[i]->elsewhere != NULL && is_among(name, list[i]->elsewhere)) return list[i]->name;
         if (known < TR_COUNT(names)) names[known++] = list[i]->name;
         if (known < TR_COUNT(names) && list[i]->alias != NULL) names[known++] = list[i]->alias;
     }
+    return tr_nearest(name, names, known);
+}
+
+static tr_status_t fail_unknown(const tr_layer_spec_t *spec) {
+    size_t count;
+    const tr_layer_t *const *list = tr_layer_list(&count);
     if (strcmp(spec->name, "softmax") == 0 || strcmp(spec->name, "log_softmax") == 0 ||
         strcmp(spec->name, "logsoftmax") == 0)
         return TR_LAYER_FAIL(
@@ -234,7 +252,7 @@ static tr_status_t fail_unknown(const tr_layer_spec_t *spec) {
             "predict writes probabilities; numbers to predict (mse) are the last layer's outputs as they "
             "are.",
             spec->name);
-    const char *near = tr_nearest(spec->name, names, known);
+    const char *near = nearest_layer(spec->name);
     if (near != NULL)
         return TR_LAYER_FAIL(spec, "there is no layer '%.64s'; did you mean '%s'?", spec->name, near);
     tr_str_t all = {0};

@@ -52,6 +52,7 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
 
 const tr_layer_t tr_layer_residual = {
     .name = "residual",
+    .elsewhere = "skip shortcut",
     .help = "The sum of a block of layers and a shortcut around it: the second block, or the input itself.",
     .min_blocks = 1,
     .max_blocks = 2,
