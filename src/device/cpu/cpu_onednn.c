@@ -1,19 +1,9 @@
-/*
- * oneDNN's two C interfaces behind one. In 2.x memory descriptors are values and an operation descriptor comes
- * before the primitive descriptor; in 3.x they are objects and the operation descriptor is gone.
- *
- * Activations stay NHWC. Weights are offered as `any`: given our (K, kernel..., C) layout as it is, oneDNN has only its
- * reference code (measured 300 to 1000 times slower), while reordering them into its blocked layout and back costs 1 to 5 % of a
- * convolution. The algorithm is always direct: oneDNN's Winograd loses
- * accuracy, and `auto` takes it where it is slow; cpu_winograd.c has our own.
- */
-#include "cpu_onednn.h"
+/* A oneDNN primitive with its memories and, where it wants the weights in another layout, their reorder: made once, run without an allocation. */
+#include "cpu_onednn_int.h"
 #include "cpu_int.h"
 #include "cpu_types.h"
 #include "trainer/mem.h"
 #include <omp.h>
-#include <oneapi/dnnl/dnnl.h>
-#include <stdio.h>
 #if defined(__aarch64__)
 #include <sys/auxv.h>
 #endif
@@ -42,240 +32,7 @@ struct cpu_dnn {
     tr_dtype_t relu_dtype;
 };
 
-static const char *status_text(dnnl_status_t status) {
-    switch (status) {
-    case dnnl_out_of_memory: return "out of memory";
-    case dnnl_invalid_arguments: return "invalid arguments";
-    case dnnl_unimplemented: return "not implemented";
-    case dnnl_runtime_error: return "run-time error";
-    default: return "failed";
-    }
-}
-
-#define DNN_TRY(expr)                                                                                        \
-    do {                                                                                                     \
-        dnnl_status_t dnn_status_ = (expr);                                                                  \
-        if (dnn_status_ != dnnl_success)                                                                     \
-            return TR_FAIL(dnn_status_ == dnnl_out_of_memory ? TR_ERR_MEMORY : TR_ERR_INTERNAL,              \
-                           "oneDNN: %s: %s", #expr, status_text(dnn_status_));                               \
-    } while (0)
-
-/* -- the two interfaces ---------------------------------------------------------------------------------- */
-
-#if DNNL_VERSION_MAJOR >= 3
-typedef const_dnnl_memory_desc_t layout_ref_t;
-typedef struct {
-    dnnl_memory_desc_t desc; /* NULL: absent */
-} layout_t;
-
-static layout_ref_t layout_ref(const layout_t *layout) {
-    return layout->desc;
-}
-
-static dnnl_status_t layout_create(int ndim, const dnnl_dims_t dims, dnnl_data_type_t type,
-                                   const dnnl_dims_t strides, layout_t *out) {
-    if (strides) return dnnl_memory_desc_create_with_strides(&out->desc, ndim, dims, type, strides);
-    return dnnl_memory_desc_create_with_tag(&out->desc, ndim, dims, type, dnnl_format_tag_any);
-}
-
-static void layout_destroy(layout_t *layout) {
-    if (layout->desc) dnnl_memory_desc_destroy(layout->desc);
-}
-
-static dnnl_status_t append_eltwise(dnnl_post_ops_t ops, dnnl_alg_kind_t kind, float alpha) {
-    return dnnl_post_ops_append_eltwise(ops, kind, alpha, 0.0f);
-}
-
-static dnnl_status_t append_sum(dnnl_post_ops_t ops, float scale) {
-    return dnnl_post_ops_append_sum(ops, scale, 0, dnnl_f32);
-}
-#else
-typedef const dnnl_memory_desc_t *layout_ref_t;
-typedef struct {
-    dnnl_memory_desc_t desc; /* ndims 0: absent */
-} layout_t;
-
-static layout_ref_t layout_ref(const layout_t *layout) {
-    return layout->desc.ndims ? &layout->desc : NULL;
-}
-
-static dnnl_status_t layout_create(int ndim, const dnnl_dims_t dims, dnnl_data_type_t type,
-                                   const dnnl_dims_t strides, layout_t *out) {
-    if (strides) return dnnl_memory_desc_init_by_strides(&out->desc, ndim, dims, type, strides);
-    return dnnl_memory_desc_init_by_tag(&out->desc, ndim, dims, type, dnnl_format_tag_any);
-}
-
-static void layout_destroy(layout_t *layout) {}
-
-static dnnl_status_t append_eltwise(dnnl_post_ops_t ops, dnnl_alg_kind_t kind, float alpha) {
-    return dnnl_post_ops_append_eltwise(ops, 1.0f, kind, alpha, 0.0f);
-}
-
-static dnnl_status_t append_sum(dnnl_post_ops_t ops, float scale) {
-    return dnnl_post_ops_append_sum(ops, scale);
-}
-#endif
-
-/* What a primitive descriptor is made of, in oneDNN's types. */
-typedef struct {
-    layout_t own_weights;             /* as the caller stores them */
-    layout_t src, weights, bias, dst; /* as the primitive is offered them */
-    /* of the forward direction, which has them in the type of its input */
-    layout_t hint_weights;
-    dnnl_dims_t stride, dilation, pad_lo, pad_hi;
-    dnnl_primitive_attr_t attr;
-} recipe_t;
-
-#if DNNL_VERSION_MAJOR >= 3
-static dnnl_status_t plan_matmul(const recipe_t *r, dnnl_engine_t engine, dnnl_primitive_desc_t *out) {
-    return dnnl_matmul_primitive_desc_create(out, engine, layout_ref(&r->src), layout_ref(&r->weights),
-                                             layout_ref(&r->bias), layout_ref(&r->dst), r->attr);
-}
-
-static dnnl_status_t plan_conv_fwd(const recipe_t *r, dnnl_engine_t engine, dnnl_prop_kind_t prop,
-                                   dnnl_primitive_desc_t *out) {
-    return dnnl_convolution_forward_primitive_desc_create(
-        out, engine, prop, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights),
-        layout_ref(&r->bias), layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi, r->attr);
-}
-
-static dnnl_status_t plan_conv_bwd_data(const recipe_t *r, dnnl_engine_t engine, dnnl_primitive_desc_t hint,
-                                        dnnl_primitive_desc_t *out) {
-    return dnnl_convolution_backward_data_primitive_desc_create(
-        out, engine, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights),
-        layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi, hint, r->attr);
-}
-
-static dnnl_status_t plan_conv_bwd_weights(const recipe_t *r, dnnl_engine_t engine,
-                                           dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out) {
-    return dnnl_convolution_backward_weights_primitive_desc_create(
-        out, engine, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights),
-        layout_ref(&r->bias), layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi, hint,
-        r->attr);
-}
-#else
-static dnnl_status_t plan_matmul(const recipe_t *r, dnnl_engine_t engine, dnnl_primitive_desc_t *out) {
-    dnnl_matmul_desc_t op;
-    dnnl_status_t status = dnnl_matmul_desc_init(&op, layout_ref(&r->src), layout_ref(&r->weights),
-                                                 layout_ref(&r->bias), layout_ref(&r->dst));
-    return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, r->attr, engine, NULL) : status;
-}
-
-static dnnl_status_t plan_conv_fwd(const recipe_t *r, dnnl_engine_t engine, dnnl_prop_kind_t prop,
-                                   dnnl_primitive_desc_t *out) {
-    dnnl_convolution_desc_t op;
-    dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(
-        &op, prop, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights),
-        layout_ref(&r->bias), layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi);
-    return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, r->attr, engine, NULL) : status;
-}
-
-static dnnl_status_t plan_conv_bwd_data(const recipe_t *r, dnnl_engine_t engine, dnnl_primitive_desc_t hint,
-                                        dnnl_primitive_desc_t *out) {
-    dnnl_convolution_desc_t op;
-    dnnl_status_t status = dnnl_dilated_convolution_backward_data_desc_init(
-        &op, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights), layout_ref(&r->dst),
-        r->stride, r->dilation, r->pad_lo, r->pad_hi);
-    return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, r->attr, engine, hint) : status;
-}
-
-static dnnl_status_t plan_conv_bwd_weights(const recipe_t *r, dnnl_engine_t engine,
-                                           dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out) {
-    dnnl_convolution_desc_t op;
-    dnnl_status_t status = dnnl_dilated_convolution_backward_weights_desc_init(
-        &op, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights), layout_ref(&r->bias),
-        layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi);
-    return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, r->attr, engine, hint) : status;
-}
-#endif
-
-/* -- from description to recipe -------------------------------------------------------------------------- */
-
-static dnnl_status_t describe(const cpu_dnn_tensor_t *tensor, bool any, layout_t *out) {
-    if (!tensor->ndim) return dnnl_success;
-    dnnl_dims_t dims, strides;
-    for (int i = 0; i < tensor->ndim; i++) dims[i] = tensor->dim[i], strides[i] = tensor->stride[i];
-    dnnl_data_type_t type = tensor->dtype == TR_BF16 ? dnnl_bf16 : dnnl_f32;
-    return layout_create(tensor->ndim, dims, type, any ? NULL : strides, out);
-}
-
-static dnnl_alg_kind_t eltwise_of(tr_act_t act) {
-    switch (act) {
-    case TR_ACT_GELU: return dnnl_eltwise_gelu_erf;
-    case TR_ACT_SIGMOID: return dnnl_eltwise_logistic;
-    case TR_ACT_TANH: return dnnl_eltwise_tanh;
-    default: return dnnl_alg_kind_undef;
-    }
-}
-
-static dnnl_status_t append_post_ops(const cpu_dnn_desc_t *desc, dnnl_post_ops_t ops) {
-    dnnl_status_t status = dnnl_success;
-    if (desc->kind == CPU_DNN_MATMUL && desc->alpha != 1.0f)
-        status = append_eltwise(ops, dnnl_eltwise_linear, desc->alpha);
-    if (status == dnnl_success && desc->kind == CPU_DNN_MATMUL && desc->beta != 0.0f)
-        status = append_sum(ops, desc->beta);
-    if (status == dnnl_success && desc->act != TR_ACT_NONE && desc->act != TR_ACT_RELU)
-        status = append_eltwise(ops, eltwise_of(desc->act), 0.0f);
-    return status;
-}
-
-static tr_status_t recipe_attr(const cpu_dnn_desc_t *desc, recipe_t *r) {
-    dnnl_post_ops_t ops = NULL;
-    DNN_TRY(dnnl_primitive_attr_create(&r->attr));
-    DNN_TRY(dnnl_primitive_attr_set_scratchpad_mode(r->attr, dnnl_scratchpad_mode_user));
-    DNN_TRY(dnnl_post_ops_create(&ops));
-    dnnl_status_t status = append_post_ops(desc, ops);
-    if (status == dnnl_success) status = dnnl_primitive_attr_set_post_ops(r->attr, ops);
-    dnnl_post_ops_destroy(ops);
-    DNN_TRY(status);
-    return TR_OK;
-}
-
-static tr_status_t recipe_init(const cpu_dnn_desc_t *desc, recipe_t *r) {
-    bool conv = desc->kind != CPU_DNN_MATMUL;
-    DNN_TRY(describe(&desc->src, false, &r->src));
-    cpu_dnn_tensor_t forward = desc->weights;
-    forward.dtype = desc->src.dtype;
-    DNN_TRY(describe(&desc->weights, conv, &r->weights));
-    if (conv) DNN_TRY(describe(&forward, true, &r->hint_weights));
-    DNN_TRY(describe(&desc->weights, false, &r->own_weights));
-    DNN_TRY(describe(&desc->bias, false, &r->bias));
-    DNN_TRY(describe(&desc->dst, false, &r->dst));
-    for (int i = 0; i < 3; i++) {
-        r->stride[i] = desc->stride[i], r->dilation[i] = desc->dilation[i] - 1;
-        r->pad_lo[i] = desc->pad_lo[i], r->pad_hi[i] = desc->pad_hi[i];
-    }
-    TR_TRY(recipe_attr(desc, r));
-    return TR_OK;
-}
-
-static void recipe_fini(recipe_t *r) {
-    layout_t *all[] = {&r->own_weights, &r->src, &r->weights, &r->hint_weights, &r->bias, &r->dst};
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) layout_destroy(all[i]);
-    if (r->attr) dnnl_primitive_attr_destroy(r->attr);
-}
-
-/* -- from recipe to primitive ---------------------------------------------------------------------------- */
-
-/* A gradient's plan wants the plan of the forward direction as a hint. */
-static dnnl_status_t plan_hint(const recipe_t *r, dnnl_engine_t engine, dnnl_primitive_desc_t *out) {
-    recipe_t forward = *r;
-    forward.weights = r->hint_weights;
-    return plan_conv_fwd(&forward, engine, dnnl_forward_training, out);
-}
-
-static dnnl_status_t plan_create(cpu_dnn_kind_t kind, const recipe_t *r, dnnl_engine_t engine,
-                                 dnnl_primitive_desc_t *out) {
-    dnnl_primitive_desc_t hint = NULL;
-    if (kind == CPU_DNN_MATMUL) return plan_matmul(r, engine, out);
-    if (kind == CPU_DNN_CONV_FWD) return plan_conv_fwd(r, engine, dnnl_forward_training, out);
-    dnnl_status_t status = plan_hint(r, engine, &hint);
-    if (status != dnnl_success) return status;
-    status = kind == CPU_DNN_CONV_BWD_DATA ? plan_conv_bwd_data(r, engine, hint, out)
-                                           : plan_conv_bwd_weights(r, engine, hint, out);
-    dnnl_primitive_desc_destroy(hint);
-    return status;
-}
+/* -- making ---------------------------------------------------------------------------------------------- */
 
 typedef struct {
     dnnl_query_t layout;
@@ -368,14 +125,14 @@ static void widen(cpu_dnn_t *dnn, cpu_dnn_desc_t *desc) {
 static tr_status_t build(cpu_dnn_t *dnn, cpu_dnn_desc_t *desc, recipe_t *r) {
     DNN_TRY(dnnl_engine_create(&dnn->engine, dnnl_cpu, 0));
     DNN_TRY(dnnl_stream_create(&dnn->stream, dnn->engine, dnnl_stream_default_flags));
-    TR_TRY(recipe_init(desc, r));
-    dnnl_status_t status = plan_create(desc->kind, r, dnn->engine, &dnn->plan);
+    TR_TRY(tr_cpu_dnn_recipe_init(desc, r));
+    dnnl_status_t status = tr_cpu_dnn_plan(desc->kind, r, dnn->engine, &dnn->plan);
     if (status == dnnl_unimplemented && desc->src.dtype == TR_BF16) {
         widen(dnn, desc);
-        recipe_fini(r);
+        tr_cpu_dnn_recipe_fini(r);
         *r = (recipe_t){0};
-        TR_TRY(recipe_init(desc, r));
-        status = plan_create(desc->kind, r, dnn->engine, &dnn->plan);
+        TR_TRY(tr_cpu_dnn_recipe_init(desc, r));
+        status = tr_cpu_dnn_plan(desc->kind, r, dnn->engine, &dnn->plan);
     }
     DNN_TRY(status);
     DNN_TRY(dnnl_primitive_create(&dnn->primitive, dnn->plan));
@@ -410,7 +167,7 @@ tr_status_t tr_cpu_dnn_create(const cpu_dnn_desc_t *desc, cpu_dnn_t **out) {
     TR_TRY_GOTO(build(dnn, &chosen, &recipe), done);
     *out = dnn;
 done:
-    recipe_fini(&recipe);
+    tr_cpu_dnn_recipe_fini(&recipe);
     omp_set_num_threads(desc->threads);
     if (status != TR_OK) tr_cpu_dnn_destroy(&dnn);
     return status;
