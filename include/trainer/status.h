@@ -61,6 +61,7 @@ typedef struct {
 
 tr_status_t tr_error_record(tr_status_t code, const char *file, int line, const char *func,
                             const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* Where `code` came without a record of its own, the message says that. */
 tr_status_t tr_error_frame(tr_status_t code, const char *file, int line, const char *func);
 
 /* This thread's record; never NULL, valid until the thread's next error. */

@@ -43,7 +43,9 @@ tr_status_t tr_error_frame(tr_status_t code, const char *file, int line, const c
     if (record.code != code) { /* returned without a record: an older message would mislead */
         record.code = code;
         record.voice = TR_VOICE_OPEN;
-        record.message[0] = record.trace[0] = '\0';
+        record.trace[0] = '\0';
+        snprintf(record.message, sizeof record.message, "%s (%s:%d): an error of kind '%s' without a message",
+                 func, file, line, tr_status_name(code));
     }
     add_frame(file, line, func);
     errno = saved_errno;

@@ -56,7 +56,7 @@ static void stale_message_is_dropped(void **state) {
     fails(1);
     tr_error_frame(TR_ERR_IO, "f.c", 3, "g");
     assert_int_equal(tr_error_last()->code, TR_ERR_IO);
-    assert_string_equal(tr_error_last()->message, "");
+    assert_string_equal(tr_error_last()->message, "g (f.c:3): an error of kind 'io' without a message");
     assert_string_equal(tr_error_last()->trace, "g (f.c:3)");
 }
 
