@@ -1,12 +1,11 @@
 /* From a config to a planned graph. */
-#include "average.h"
+#include "programs.h"
 #include "reduce_tree.h"
 #include "targets.h"
 #include "trainer/session.h"
 
 #include "trainer/log.h"
 #include "trainer/mem.h"
-#include "trainer/ops.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -172,177 +171,6 @@ static tr_status_t resolve_order(tr_session_t *s) {
     return TR_OK;
 }
 
-/* -- the batch on the device ----------------------------------------------------------------------------- */
-
-static tr_shape_t batched(const tr_shape_t *sample, int64_t micro) {
-    tr_shape_t shape = {.ndim = sample->ndim + 1, .dim = {micro}};
-    for (int i = 0; i < sample->ndim; i++) shape.dim[i + 1] = sample->dim[i];
-    return shape;
-}
-
-/* The two tables of (x - mean) / std = scale x + shift, an entry a channel; info has as many numbers, or one, or none. */
-static tr_status_t make_scale(tr_session_t *s, int64_t channels, tr_tensor_t *scale, tr_tensor_t *shift) {
-    const tr_dataset_info_t *info = &s->info;
-    float *values = NULL;
-    TR_TRY(tr_alloc(2 * (size_t)channels * sizeof *values, "data.mean and data.std", &values));
-    for (int64_t c = 0; c < channels; c++) {
-        const int64_t i = info->channels == 1 ? 0 : c;
-        const float mean = info->channels > 0 ? info->mean[i] : 0,
-                    std = info->channels > 0 ? info->std[i] : 255;
-        values[c] = 1 / std;
-        values[channels + c] = -mean / std;
-    }
-    tr_status_t status = tr_const_values(s->g, "data.scale", values, channels, scale);
-    if (status == TR_OK) status = tr_const_values(s->g, "data.shift", values + channels, channels, shift);
-    tr_free(&values);
-    return status;
-}
-
-/* x -> (x - mean) / std; bytes without statistics go to [0, 1]. */
-static tr_status_t normalize(tr_session_t *s, tr_tensor_t *x) {
-    const tr_shape_t *shape = tr_shape_of(s->g, *x);
-    tr_tensor_t scale = TR_NONE, shift = TR_NONE;
-    if (s->info.channels > 0 || tr_tensor_info(s->g, *x)->dtype == TR_U8)
-        TR_TRY(make_scale(s, shape->dim[shape->ndim - 1], &scale, &shift));
-    return tr_cast_normalize(s->g, *x, scale, shift, x);
-}
-
-/* What comes into the picture from outside is black where there is one channel, else the mean colour. */
-static tr_status_t augment(tr_session_t *s, tr_tensor_t *x) {
-    const tr_data_settings_t *d = &s->data;
-    const tr_augment_attr_t attr = {.rotate_deg = (float)d->rotate,
-                                    .translate = (float)d->translate,
-                                    .zoom = (float)d->zoom,
-                                    .shear_deg = (float)d->shear,
-                                    .crop_pad = (int)d->crop_pad,
-                                    .flip = d->flip,
-                                    .fill = s->info.channels == 1 ? 0 - s->info.mean[0] / s->info.std[0] : 0};
-    const bool wanted =
-        d->rotate > 0 || d->translate > 0 || d->zoom > 0 || d->shear > 0 || d->crop_pad > 0 || d->flip;
-    if (!wanted || tr_graph_mode(s->g) != TR_TRAIN) return TR_OK;
-    if (tr_shape_of(s->g, *x)->ndim != 4)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "data.rotate, translate, zoom, shear, crop_pad and flip are for images (H, W, C); data.x is not");
-    return tr_augment(s->g, *x, s->batch.sample_id, &attr, x);
-}
-
-static tr_status_t make_batch(tr_session_t *s) {
-    const int64_t micro = s->order.micro_batch;
-    tr_scope_push(s->g, "input");
-    TR_TRY(tr_input(s->g, "sample_id", TR_I64, &TR_SHAPE(micro), &s->batch.sample_id));
-    TR_TRY(tr_input(s->g, "weight", TR_F32, &TR_SHAPE(micro), &s->batch.weight));
-    s->batch.count = 0;
-    s->batch.classes = s->info.classes;
-    s->batch.largest_label = s->info.largest_label;
-    for (int f = 0; f < s->info.field_count; f++) {
-        const tr_field_t *field = &s->info.field[f];
-        const tr_shape_t shape = batched(&field->shape, micro);
-        if (s->params.prediction && strcmp(field->name, "y") == 0) continue;
-        tr_tensor_t *t = &s->batch.tensor[s->batch.count];
-        s->batch.name[s->batch.count++] = field->name;
-        TR_TRY(tr_input(s->g, field->name, field->dtype, &shape, t));
-        s->field[f] = *t;
-        if (strcmp(field->name, "y") == 0) TR_TRY(tr_targets_normalize(s, t));
-        if (strcmp(field->name, "x") != 0) continue;
-        TR_TRY(normalize(s, t));
-        TR_TRY(augment(s, t));
-        TR_TRY(tr_cast(s->g, *t, s->main.precision == TR_PRECISION_BF16 ? TR_BF16 : TR_F32, t));
-    }
-    tr_scope_pop(s->g);
-    return TR_OK;
-}
-
-/* -- programs -------------------------------------------------------------------------------------------- */
-
-static tr_status_t sum_into(tr_session_t *s, tr_tensor_t x, int which) {
-    tr_tensor_t place;
-    if (tr_is_none(x)) return TR_OK;
-    TR_TRY(tr_slice(s->g, s->sums, which, 1, &place));
-    return tr_weighted_sum(s->g, x, TR_NONE, place);
-}
-
-static tr_status_t build_sums(tr_session_t *s, const tr_model_result_t *r) {
-    tr_scope_push(s->g, "metrics");
-    TR_TRY(tr_reduced(s->g, "sums", TR_SUM_COUNT, &s->sums));
-    TR_TRY(sum_into(s, s->batch.weight, TR_SUM_SAMPLES));
-    TR_TRY(sum_into(s, r->loss, TR_SUM_LOSS));
-    TR_TRY(sum_into(s, r->correct, TR_SUM_CORRECT));
-    TR_TRY(sum_into(s, r->correct_topk, TR_SUM_TOPK));
-    tr_scope_pop(s->g);
-    return TR_OK;
-}
-
-/* The model on the batch of the open program. */
-static tr_status_t build_model(tr_session_t *s, tr_model_result_t *out) {
-    TR_TRY(make_batch(s));
-    TR_TRY(tr_model_build(s->g, s->config, &s->batch, out));
-    if (!tr_is_none(out->loss) || s->params.prediction) return build_sums(s, out);
-    return TR_FAIL(
-        TR_ERR_DATA,
-        "%s has inputs, but no labels or targets were found: name them with data.y (`trainer data FILE` "
-        "shows what is in a file), or put them in a file NAME_y.h5 beside NAME_x.h5",
-        s->info.description);
-}
-
-static tr_status_t build_training(tr_session_t *s, const char *name, bool is_last, int *out) {
-    tr_model_result_t r = {0};
-    tr_tensor_t seed;
-    TR_TRY(tr_program_begin(s->g, name, TR_TRAIN, out));
-    TR_TRY(build_model(s, &r));
-    if (is_last) TR_TRY(sum_into(s, s->stop, TR_SUM_STOP));
-    TR_TRY(tr_const(s->g, "loss.seed", tr_shape_of(s->g, r.loss), 1.0 / (double)s->order.batch_size, &seed));
-    TR_TRY(tr_backward(s->g, r.loss, seed, s->accumulate));
-    return tr_program_end(s->g);
-}
-
-static tr_status_t build_update(tr_session_t *s) {
-    tr_tensor_t counts;
-    TR_TRY(tr_program_begin(s->g, "update", TR_PLAIN, &s->update));
-    TR_TRY(tr_slice(s->g, s->sums, TR_SUM_SAMPLES, 2, &counts));
-    TR_TRY(tr_optimizer_build(s->g, &s->optim, counts, (double)s->order.batch_size));
-    TR_TRY(tr_update_moments(s->g, (int)s->slots));
-    return tr_program_end(s->g);
-}
-
-static tr_status_t build_eval(tr_session_t *s) {
-    TR_TRY(tr_program_begin(s->g, "eval", TR_EVAL, &s->eval));
-    TR_TRY(build_model(s, &s->result));
-    TR_TRY(tr_targets_restore(s, &s->result.output));
-    const tr_tensor_t kept[] = {s->result.output, s->result.loss, s->result.correct};
-    for (size_t i = 0; i < TR_COUNT(kept); i++)
-        if (!tr_is_none(kept[i])) TR_TRY(tr_keep(s->g, kept[i]));
-    return tr_program_end(s->g);
-}
-
-static tr_status_t build_programs(tr_session_t *s) {
-    const bool tree = s->parallel.reproducible;
-    s->micro = s->last = s->update = s->eval = -1;
-    s->accumulate = s->slot_count > 1 && !tree;
-    if (s->params.training) {
-        TR_TRY(tr_input(s->g, "stop", TR_F32, &TR_SHAPE(1), &s->stop));
-        TR_TRY(build_training(s, "last", true, &s->last));
-        if (s->accumulate) TR_TRY(build_training(s, "micro", false, &s->micro));
-    }
-    if (s->params.evaluation) TR_TRY(build_eval(s));
-    if (!s->params.training) return TR_OK;
-    if (!tree && s->params.size > 1)
-        TR_TRY(tr_program_add_allreduce(s->g, s->last, (size_t)s->parallel.bucket_first,
-                                        (size_t)s->parallel.bucket, s->parallel.overlap));
-    TR_TRY(build_update(s));
-    TR_TRY(tr_average_declare(s));
-    if (tree) TR_TRY(tr_reduce_tree_create(s->g, s->slots, s->params.rank, s->params.size, &s->tree));
-    return TR_OK;
-}
-
-static void count_parameters(tr_session_t *s) {
-    const int32_t count = tr_graph_tensor_count(s->g);
-    for (int32_t id = 1; id <= count; id++) {
-        const tr_tensor_t t = {id};
-        if (tr_is_param(s->g, t)) s->parameters += tr_shape_elems(tr_shape_of(s->g, t));
-    }
-}
-
 /* -- the whole ------------------------------------------------------------------------------------------- */
 
 static tr_status_t open_device(tr_session_t *s) {
@@ -371,10 +199,18 @@ static size_t memory_limit(const tr_session_t *s) {
     return s->world && s->device->threads > 0 ? bytes / (size_t)tr_world_info(s->world)->local_size : bytes;
 }
 
+static void count_parameters(tr_session_t *s) {
+    const int32_t count = tr_graph_tensor_count(s->g);
+    for (int32_t id = 1; id <= count; id++) {
+        const tr_tensor_t t = {id};
+        if (tr_is_param(s->g, t)) s->parameters += tr_shape_elems(tr_shape_of(s->g, t));
+    }
+}
+
 static tr_status_t build_graph(tr_session_t *s) {
     TR_TRY(resolve_order(s));
     TR_TRY(tr_graph_create(s->device, &s->g));
-    TR_TRY(build_programs(s));
+    TR_TRY(tr_programs_build(s));
     count_parameters(s);
     return tr_graph_plan(s->g, memory_limit(s));
 }

@@ -65,7 +65,7 @@ static void add_names(const tr_session_t *s, json_t *data) {
 /* What an evaluation on other data has to do as this training did. */
 static json_t *data_json(const tr_session_t *s) {
     const tr_field_t *x = input_field(s);
-    const bool scaled = x && x->dtype == TR_U8; /* session.c: bytes without statistics go to [0, 1] */
+    const bool scaled = x && x->dtype == TR_U8; /* programs.c: bytes without statistics go to [0, 1] */
     json_t *data =
         json_pack("{s:I, s:o, s:o, s:o, s:o, s:s}", "classes", (json_int_t)s->info.classes, "mean",
                   moments_json(s, s->info.mean, 0), "std", moments_json(s, s->info.std, scaled ? 255 : 1),
