@@ -88,7 +88,7 @@ static void ready(net_t *n) {
     fill_inputs(n);
 }
 
-static void stop(net_t *n) {
+static void tear_down(net_t *n) {
     tr_graph_destroy(&n->g);
     tr_device_close(&n->device);
 }
@@ -106,7 +106,7 @@ static float *gradient(const char *device, bool accumulate, bool recompute, bool
     *count = tr_shape_elems(tr_shape_of(n.g, grad));
     float *values = malloc((size_t)*count * sizeof *values);
     OK(tr_tensor_read(n.g, grad, values));
-    stop(&n);
+    tear_down(&n);
     return values;
 }
 
@@ -145,7 +145,7 @@ static void check_finite_differences(const char *device, bool tied, const char *
     }
     free(values);
     free(grad);
-    stop(&n);
+    tear_down(&n);
 }
 
 static const char *const devices[] = {"cpu", "strict"};
@@ -217,7 +217,7 @@ static void nothing_alive_overlaps(void **state) {
         }
     const tr_memory_plan_t m = tr_graph_memory(n.g);
     assert_true(m.arena < m.arena_sum);
-    stop(&n);
+    tear_down(&n);
 }
 
 static void a_plan_that_does_not_fit_says_what_takes_how_much(void **state) {
@@ -227,7 +227,7 @@ static void a_plan_that_does_not_fit_says_what_takes_how_much(void **state) {
     assert_int_equal(tr_graph_plan(n.g, 4096), TR_ERR_MEMORY);
     assert_non_null(strstr(tr_error_last()->message, "activations"));
     assert_non_null(strstr(tr_error_last()->message, "data.micro_batch"));
-    stop(&n);
+    tear_down(&n);
 }
 
 /* What planning a wide convolution within `limit` comes to: its bytes in *total. */
@@ -246,7 +246,7 @@ static tr_status_t plan_wide(bool direct, size_t limit, size_t *total) {
     const tr_status_t status = tr_graph_plan(n.g, limit);
     *total = tr_graph_memory(n.g).total;
     assert_true(n.device->winograd == !direct);
-    stop(&n);
+    tear_down(&n);
     return status;
 }
 
@@ -273,7 +273,7 @@ static void steps_allocate_nothing(void **state) {
     const int64_t calls = tr_mem_stats().calls;
     for (int i = 0; i < 20; i++) OK(tr_program_run(n.g, n.program, NULL));
     assert_int_equal(tr_mem_stats().calls, calls);
-    stop(&n);
+    tear_down(&n);
     assert_int_equal(tr_mem_stats().live, 0);
 }
 
@@ -315,7 +315,7 @@ static void buckets_cover_the_block_once_each_behind_its_last_writer(void **stat
             assert_true(first_at < ops - 1 - count);
         else
             assert_int_equal(first_at, ops - 1 - count);
-        stop(&n);
+        tear_down(&n);
     }
 }
 
@@ -339,7 +339,7 @@ static void gradients_lie_in_the_order_of_backward(void **state) {
     }
     assert_int_equal(end, tr_graph_layout(n.g).trainable_elems);
     tr_free(&groups);
-    stop(&n);
+    tear_down(&n);
 }
 
 static void initial_values_depend_on_name_and_seed_only(void **state) {
@@ -350,7 +350,7 @@ static void initial_values_depend_on_name_and_seed_only(void **state) {
         add_program(&n, "last", &n.program);
         ready(&n);
         OK(tr_tensor_read(n.g, tr_graph_find(n.g, "b.weight"), tied ? second : first));
-        stop(&n);
+        tear_down(&n);
     }
     assert_memory_equal(first, second, sizeof first);
 }
@@ -367,7 +367,7 @@ static void mistakes_are_refused(void **state) {
     tr_scope_push(n.g, "b");
     assert_int_equal(tr_param(n.g, "weight", &TR_SHAPE(3, 3), &weight_spec, &t), TR_ERR_CONFIG);
     assert_non_null(strstr(tr_error_last()->message, "b.weight"));
-    stop(&n);
+    tear_down(&n);
 }
 
 int main(void) {
