@@ -63,8 +63,9 @@ tr_status_t tr_checkpoint_write(const char *dir, const tr_checkpoint_content_t *
 /* TR_ERR_IO where the file system of `dir` says that it has less free than `count` such checkpoints want, with both figures. One that does not
  * know passes. */
 tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *content, int64_t count);
-/* Deletes all but the newest `keep` (0: all kept) and those that keep_path names ("best"), by renaming first. Leftovers of dead writers go too. */
-tr_status_t tr_checkpoint_retain(const char *dir, int64_t keep, const char *const *keep_paths,
+/* Of the steps up to `newest` deletes all but the newest `keep` (0: all kept) and those that keep_paths name ("best"), by renaming first. Later steps, which
+ * were passed over as damaged, stay and do not count. Leftovers of dead writers go too. */
+tr_status_t tr_checkpoint_retain(const char *dir, int64_t newest, int64_t keep, const char *const *keep_paths,
                                  size_t keep_count);
 /* Points the symbolic link dir/`name` ("best", "latest") at step-N, atomically. */
 tr_status_t tr_checkpoint_link(const char *dir, const char *name, int64_t step);

@@ -16,7 +16,7 @@ typedef struct {
     h5_direct_t *direct;                    /* NULL: the page cache serves */
     int32_t *label;                         /* [samples]; NULL: y holds numbers */
     bool channels_first;                    /* in the file */
-    bool converted;                         /* x does not travel as it is stored */
+    bool converted;                         /* some part's x does not travel as it is stored */
     int64_t channels, points, rows_at_once; /* rows that are converted together */
     pthread_mutex_t lock;                   /* guards scratch[].busy */
     pthread_cond_t free;
@@ -110,10 +110,12 @@ static void convert_rows(const hdf5_t *self, const h5_array_t *x, h5_scratch_t *
 static tr_status_t read_x(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t first, int64_t count,
                           char *out) {
     const tr_field_t *field = &self->base.info.field[0];
+    const bool convert =
+        self->channels_first || part->x.dtype != field->dtype; /* files may be of several types */
     for (int64_t row = first; row < first + count;) {
-        int64_t rows = self->converted ? min64(self->rows_at_once, first + count - row) : count;
-        TR_TRY(tr_h5_read_rows(&part->x, s, row, rows, self->converted ? s->rows : out));
-        if (self->converted) convert_rows(self, &part->x, s, rows, out);
+        int64_t rows = convert ? min64(self->rows_at_once, first + count - row) : count;
+        TR_TRY(tr_h5_read_rows(&part->x, s, row, rows, convert ? s->rows : out));
+        if (convert) convert_rows(self, &part->x, s, rows, out);
         TR_TRY(check_finite(part, &part->x, field, out, row, rows));
         out += rows * field->sample_bytes;
         row += rows;

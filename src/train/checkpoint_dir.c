@@ -110,12 +110,13 @@ static tr_status_t delete_step(const char *dir, int64_t step) {
     return tr_remove_tree(to);
 }
 
-tr_status_t tr_checkpoint_retain(const char *dir, int64_t keep, const char *const *keep_paths,
+tr_status_t tr_checkpoint_retain(const char *dir, int64_t newest, int64_t keep, const char *const *keep_paths,
                                  size_t keep_count) {
     tr_steps_t steps = {0};
     tr_status_t status = tr_checkpoint_list(dir, &steps);
-    for (size_t i = keep > 0 ? (size_t)keep : steps.count; status == TR_OK && i < steps.count; i++) {
-        bool kept = false;
+    int64_t seen = 0;
+    for (size_t i = 0; status == TR_OK && i < steps.count; i++) {
+        bool kept = steps.data[i] > newest || keep <= 0 || ++seen <= keep;
         for (size_t k = 0; k < keep_count; k++) kept = kept || step_of(dir, keep_paths[k]) == steps.data[i];
         if (!kept) status = delete_step(dir, steps.data[i]);
     }

@@ -34,7 +34,7 @@ static void tidy(tr_checkpointer_t *c, int64_t step, bool is_best) {
     tr_status_t status = tr_checkpoint_link(c->dir, "latest", step);
     if (status == TR_OK && is_best) status = tr_checkpoint_link(c->dir, "best", step);
     if (status != TR_OK) TR_WARN("%s", tr_error_last()->message);
-    if (tr_checkpoint_retain(c->dir, c->keep, keep, 2) != TR_OK)
+    if (tr_checkpoint_retain(c->dir, step, c->keep, keep, 2) != TR_OK)
         TR_WARN("Old checkpoints stay: %s", tr_error_last()->message);
 }
 

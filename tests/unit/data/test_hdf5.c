@@ -708,6 +708,32 @@ static void test_several_files(void **state) {
     strcpy(path, saved);
 }
 
+/* What travels as f32 may be stored in several types; each file's rows are converted or not. */
+static void files_of_several_types_are_joined(void **state) {
+    const hid_t types[] = {H5T_IEEE_F64LE, H5T_IEEE_F32LE, H5T_STD_I64LE};
+    char pattern[1024], saved[1024];
+    float all[3 * 8];
+    strcpy(saved, path);
+    for (int f = 0; f < 3; f++) {
+        for (int i = 0; i < 8; i++) all[f * 8 + i] = (float)(f * 50 + i);
+        snprintf(path, sizeof path, "%s/part-%d.h5", folder, f);
+        hid_t file = create(0, false);
+        put(file, "x", 2, (hsize_t[]){4, 2}, types[f], H5T_NATIVE_FLOAT, all + f * 8, contiguous);
+        H5Fclose(file);
+    }
+    snprintf(pattern, sizeof pattern, "%s/part-*.h5", folder);
+    tr_data_settings_t settings = test_settings();
+    settings.train = pattern;
+    tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
+    for (int64_t step = 1; step <= 12; step++) check_reads(set, step, all, NULL);
+    tr_dataset_close(&set);
+    for (int f = 0; f < 3; f++) {
+        snprintf(path, sizeof path, "%s/part-%d.h5", folder, f);
+        unlink(path);
+    }
+    strcpy(path, saved);
+}
+
 static void check_bad(tr_status_t code, const char *text) {
     tr_data_settings_t settings = test_settings();
     tr_dataset_t *set = NULL;
@@ -1150,6 +1176,7 @@ int main(void) {
         cmocka_unit_test(parts_of_virtual_data_sets_must_be_there),
         cmocka_unit_test(unreadable),
         cmocka_unit_test(test_several_files),
+        cmocka_unit_test(files_of_several_types_are_joined),
         cmocka_unit_test(test_bad_files),
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_damage),

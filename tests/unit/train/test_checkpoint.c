@@ -135,7 +135,7 @@ static void test_none(void **state) {
     assert_int_equal(mkdir(DIR_NAME, 0700), 0);
     OK(tr_checkpoint_open_newest(DIR_NAME, &c, NULL));
     assert_null(c);
-    OK(tr_checkpoint_retain(DIR_NAME, 1, NULL, 0));
+    OK(tr_checkpoint_retain(DIR_NAME, 1, 1, NULL, 0));
     assert_int_equal(tr_checkpoint_open(DIR_NAME "/step-00000001", &c), TR_ERR_NOINPUT);
     assert_int_equal(tr_checkpoint_open(DIR_NAME, &c), TR_ERR_NOINPUT); /* a directory without MANIFEST */
 }
@@ -339,9 +339,9 @@ static void test_retention(void **state) {
     OK(tr_checkpoint_link(DIR_NAME, "best", 1));
     OK(tr_checkpoint_link(DIR_NAME, "best", 3)); /* replaces */
     assert_int_equal(mkdir(DIR_NAME "/my-notes", 0700), 0);
-    OK(tr_checkpoint_retain(DIR_NAME, 0, keep, 2));
+    OK(tr_checkpoint_retain(DIR_NAME, 6, 0, keep, 2));
     assert_int_equal(count_entries("step-"), 6);
-    OK(tr_checkpoint_retain(DIR_NAME, 2, keep, 2));
+    OK(tr_checkpoint_retain(DIR_NAME, 6, 2, keep, 2));
     assert_int_equal(count_entries("step-"), 4);
     assert_true(exists("step-00000006") && exists("step-00000005") && exists("step-00000003") &&
                 exists("step-00000002"));
@@ -351,6 +351,15 @@ static void test_retention(void **state) {
     check_content(c, 3);
     assert_non_null(strstr(c->path, "step-00000003"));
     tr_checkpoint_close(&c);
+}
+
+/* Those above were passed over as damaged: beside them the one that was just written would be an old one. */
+static void later_steps_do_not_count(void **state) {
+    for (int step = 1; step <= 6; step++) write_step(step);
+    OK(tr_checkpoint_retain(DIR_NAME, 3, 1, NULL, 0));
+    assert_int_equal(count_entries("step-"), 4);
+    assert_true(exists("step-00000003") && exists("step-00000004") && exists("step-00000005") &&
+                exists("step-00000006"));
 }
 
 static pid_t dead_pid(void) {
@@ -370,7 +379,7 @@ static void test_leftovers(void **state) {
     strcat(dead, "/model.safetensors");
     close(open(dead, O_CREAT | O_WRONLY, 0600));
     assert_int_equal(symlink("/etc/passwd", DIR_NAME "/.del-odd"), 0);
-    OK(tr_checkpoint_retain(DIR_NAME, 3, NULL, 0));
+    OK(tr_checkpoint_retain(DIR_NAME, 1, 3, NULL, 0));
     assert_int_equal(count_entries(".tmp-"), 1);
     assert_int_equal(access(alive, F_OK), 0);
     OK(tr_checkpoint_clean(DIR_NAME, true));
@@ -387,7 +396,7 @@ static void write_until_killed(int64_t step, int fd) {
     for (int64_t end = step + 1000; step < end; step++)
         for (int twice = 0; twice < 2; twice++) /* replacing is a commit too */
             if (tr_checkpoint_write(DIR_NAME, make(&s, step), NULL) ||
-                tr_checkpoint_retain(DIR_NAME, 2, NULL, 0) || write(fd, "", 1) != 1)
+                tr_checkpoint_retain(DIR_NAME, step, 2, NULL, 0) || write(fd, "", 1) != 1)
                 _exit(1);
     _exit(0);
 }
@@ -509,6 +518,7 @@ int main(int argc, char **argv) {
         TEST(test_random_flips_and_cuts),
         TEST(test_manifest_parser),
         TEST(test_retention),
+        TEST(later_steps_do_not_count),
         TEST(test_leftovers),
         TEST(test_kill_at_any_time),
         TEST(test_writes_that_fail),
