@@ -1,12 +1,14 @@
 /*
  * Text: a growing buffer, parsing of numbers, sizes and durations, UTF-8, and the nearest name for "did you mean".
- * Parsing never depends on the locale.
+ * Numbers have a decimal point here, in parsing and in writing, whatever locale the program has set.
  */
 #ifndef TRAINER_STR_H
 #define TRAINER_STR_H
 
 #include "trainer/status.h"
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* A growing string; {0} is an empty one. `text` is NULL until the first append, then always terminated.
@@ -22,6 +24,12 @@ void tr_str_printf(tr_str_t *s, const char *format, ...) __attribute__((format(p
 /* Takes the text out as a tr_free()able string ("" for an empty buffer). */
 tr_status_t tr_str_take(tr_str_t *s, char **out);
 void tr_str_free(tr_str_t *s);
+/* As in C's library, but with a decimal point. Messages, the log and tr_str_printf write by them; so does all that is read again. */
+int tr_vsnprintf(char *text, size_t bytes, const char *format, va_list args)
+    __attribute__((format(printf, 3, 0)));
+int tr_snprintf(char *text, size_t bytes, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Likewise; for text that may go on behind the number. */
+double tr_strtod(const char *text, char **out_end);
 
 /* Whole-string parsers: false where the text is not exactly one such value. No error is recorded. */
 /* "12", "-3", "1_000_000", "1e6" when integral */

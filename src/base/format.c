@@ -2,7 +2,6 @@
 #include "trainer/str.h"
 
 #include <math.h>
-#include <stdio.h>
 
 #define TEXT_BYTES 32
 
@@ -15,7 +14,11 @@ static char *format_scaled(double value, double base, const char *const *units, 
     }
     const char *blank = units[unit][0] ? " " : "";
     bool huge = fabs(value) >= 1e6;
-    snprintf(text, TEXT_BYTES, huge ? "%.3g%s%s" : unit ? "%.1f%s%s" : "%.0f%s%s", value, blank, units[unit]);
+    tr_snprintf(text, TEXT_BYTES,
+                huge   ? "%.3g%s%s"
+                : unit ? "%.1f%s%s"
+                       : "%.0f%s%s",
+                value, blank, units[unit]);
     return text;
 }
 
@@ -31,23 +34,24 @@ char *tr_format_count(double count, char text[32]) {
 
 char *tr_format_duration(double sec, char text[32]) {
     if (!isfinite(sec)) {
-        snprintf(text, TEXT_BYTES, "?");
+        tr_snprintf(text, TEXT_BYTES, "?");
         return text;
     }
     double size = fabs(sec);
     if (size < 0.9995) {
-        snprintf(text, TEXT_BYTES, size < 0.00995 ? "%.2f ms" : "%.0f ms", sec * 1e3);
+        tr_snprintf(text, TEXT_BYTES, size < 0.00995 ? "%.2f ms" : "%.0f ms", sec * 1e3);
     } else if (size < 59.95) {
-        snprintf(text, TEXT_BYTES, "%.1f s", sec);
+        tr_snprintf(text, TEXT_BYTES, "%.1f s", sec);
     } else {
         const char *sign = sec < 0 ? "-" : "";
         double whole = floor(size + 0.5), minutes = floor(whole / 60), hours = floor(whole / 3600);
         if (whole < 3600)
-            snprintf(text, TEXT_BYTES, "%s%.0f min %02d s", sign, minutes, (int)fmod(whole, 60));
+            tr_snprintf(text, TEXT_BYTES, "%s%.0f min %02d s", sign, minutes, (int)fmod(whole, 60));
         else if (whole < 86400)
-            snprintf(text, TEXT_BYTES, "%s%.0f h %02d min", sign, hours, (int)fmod(minutes, 60));
+            tr_snprintf(text, TEXT_BYTES, "%s%.0f h %02d min", sign, hours, (int)fmod(minutes, 60));
         else
-            snprintf(text, TEXT_BYTES, "%s%.6g d %02d h", sign, floor(whole / 86400), (int)fmod(hours, 24));
+            tr_snprintf(text, TEXT_BYTES, "%s%.6g d %02d h", sign, floor(whole / 86400),
+                        (int)fmod(hours, 24));
     }
     return text;
 }

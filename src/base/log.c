@@ -1,6 +1,7 @@
 /* Log lines: composed in one buffer, written by one write() per sink under one lock. */
 #include "trainer/log.h"
 #include "trainer/clock.h"
+#include "trainer/str.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -94,7 +95,7 @@ static size_t compose(char *line, tr_log_level_t level, bool all_ranks, const ch
     if (all_ranks && world_size > 1)
         used += (size_t)snprintf(line, room, "[rank %d %s] ", own_rank, host_name);
     used += (size_t)snprintf(line + used, room - used, "%s", level_prefixes[level]);
-    int wanted = vsnprintf(line + used, room - used, format, args);
+    int wanted = tr_vsnprintf(line + used, room - used, format, args);
     if (wanted < 0) return used;
     if ((size_t)wanted < room - used) return used + (size_t)wanted;
     memcpy(line + room - 4, "...", 4);
@@ -115,7 +116,7 @@ void tr_log_write_files(tr_log_level_t level, const char *format, ...) {
     char buffer[DATE_BYTES + LINE_BYTES], *line = buffer + DATE_BYTES;
     va_list args;
     va_start(args, format);
-    int wanted = vsnprintf(line, LINE_BYTES - 1, format, args);
+    int wanted = tr_vsnprintf(line, LINE_BYTES - 1, format, args);
     va_end(args);
     size_t length = wanted < 0 ? 0 : wanted < LINE_BYTES - 1 ? (size_t)wanted : LINE_BYTES - 2;
     line[length] = '\n';

@@ -81,7 +81,13 @@ static bool to_int(const decimal_t *number, int64_t *out) {
     return true;
 }
 
-/* The C locale by name: a program that embeds us may have set another. */
+double tr_strtod(const char *text, char **out_end) {
+    const locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    const double value = c_locale ? strtod_l(text, out_end, c_locale) : strtod(text, out_end);
+    if (c_locale) freelocale(c_locale);
+    return value;
+}
+
 static bool to_double(const decimal_t *number, double *out) {
     char text[MAX_NUMBER + 16];
     size_t used = 0;
@@ -93,10 +99,7 @@ static bool to_double(const decimal_t *number, double *out) {
     if (exponent < 0) text[used++] = '-', exponent = -exponent;
     for (int power = 10000; power > 0; power /= 10) text[used++] = (char)('0' + exponent / power % 10);
     text[used] = '\0';
-    locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!c_locale) return false;
-    double value = strtod_l(text, NULL, c_locale);
-    freelocale(c_locale);
+    const double value = tr_strtod(text, NULL);
     if (!isfinite(value)) return false;
     *out = value;
     return true;

@@ -1,5 +1,6 @@
 /* The error record: one per thread, fixed size, so that recording cannot fail. */
 #include "trainer/status.h"
+#include "trainer/str.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -26,7 +27,7 @@ tr_status_t tr_error_record(tr_status_t code, const char *file, int line, const 
     char message[TR_ERROR_MESSAGE_BYTES]; /* apart: the arguments may point into the record */
     va_list args;
     va_start(args, format);
-    int wanted = vsnprintf(message, sizeof message, format, args);
+    int wanted = tr_vsnprintf(message, sizeof message, format, args);
     va_end(args);
     mark_cut(message, sizeof message, wanted);
     record.code = code;

@@ -3,7 +3,7 @@
 #include "trainer/mem.h"
 
 #include <ctype.h>
-#include <stdarg.h>
+#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -24,14 +24,31 @@ void tr_str_append(tr_str_t *s, const char *text) {
     tr_str_append_bytes(s, text, strlen(text));
 }
 
+/* The C locale by name: a program that embeds us may have set another. */
+int tr_vsnprintf(char *text, size_t bytes, const char *format, va_list args) {
+    const locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = uselocale(c_locale);
+    const int wanted = vsnprintf(text, bytes, format, args);
+    uselocale(before);
+    if (c_locale) freelocale(c_locale);
+    return wanted;
+}
+
+int tr_snprintf(char *text, size_t bytes, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    const int wanted = tr_vsnprintf(text, bytes, format, args);
+    va_end(args);
+    return wanted;
+}
+
 void tr_str_printf(tr_str_t *s, const char *format, ...) {
     va_list args;
     va_start(args, format);
     va_list again;
     va_copy(again, args);
-    int wanted = vsnprintf(NULL, 0, format, args);
+    int wanted = tr_vsnprintf(NULL, 0, format, args);
     if (wanted >= 0 && reserve(s, (size_t)wanted)) {
-        vsnprintf(s->text + s->length, (size_t)wanted + 1, format, again);
+        tr_vsnprintf(s->text + s->length, (size_t)wanted + 1, format, again);
         s->length += (size_t)wanted;
     }
     va_end(again);

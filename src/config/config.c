@@ -103,7 +103,7 @@ void tr_config_note(tr_config_t *config, const char *origin, const char *format,
     char message[PROBLEM_BYTES + 1];
     va_list args;
     va_start(args, format);
-    vsnprintf(message, sizeof message, format, args);
+    tr_vsnprintf(message, sizeof message, format, args);
     va_end(args);
     tr_str_t text = {0};
     tr_str_printf(&text, "%s: %s", origin, message);

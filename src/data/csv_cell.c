@@ -2,7 +2,6 @@
 #include "csv_int.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -28,7 +27,7 @@ static bool is_beyond(const csv_table_t *t, const char *text) {
     double value;
     char *end;
     if (tr_csv_number(t, text, &value)) return !isfinite((float)value);
-    value = strtod(text, &end);
+    value = tr_strtod(text, &end);
     return *end == '\0' && isinf(value);
 }
 

@@ -69,7 +69,7 @@ tr_status_t tr_h5_fail(tr_status_t code, const char *file, int line, const char 
     char message[1024], reason[256];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
+    tr_vsnprintf(message, sizeof message, format, arguments);
     va_end(arguments);
     return tr_error_record(code, file, line, func, "%s (HDF5: %s)", message,
                            tr_h5_reason(reason, sizeof reason));

@@ -30,7 +30,7 @@ static void add_warning(report_t *r, const char *format, ...) {
     char text[H5_SENTENCE_BYTES];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    tr_vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     if (!r->warnings.text || !strstr(r->warnings.text, text))
         tr_str_printf(&r->warnings, "warning: %s\n", text);

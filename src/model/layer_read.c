@@ -313,7 +313,7 @@ static void write_value(const tr_layer_field_t *field, const char *text, char ou
     bool yes;
     snprintf(out, VALUE_BYTES, "%s", text);
     if ((field->type == TR_ARG_INT || field->type == TR_ARG_FLOAT) && tr_parse_float(text, &number))
-        snprintf(out, VALUE_BYTES, "%.9g", number);
+        tr_snprintf(out, VALUE_BYTES, "%.9g", number);
     if (field->type == TR_ARG_BOOL && tr_parse_bool(text, &yes))
         snprintf(out, VALUE_BYTES, yes ? "yes" : "no");
     if (field->type == TR_ARG_SIZES && parse_sizes(text, field->min, field->max, &sizes))

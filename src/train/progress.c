@@ -37,7 +37,7 @@ static void put(out_t *out, const char *format, ...) __attribute__((format(print
 static void put(out_t *out, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    int wanted = vsnprintf(out->text + out->used, out->bytes - out->used, format, args);
+    int wanted = tr_vsnprintf(out->text + out->used, out->bytes - out->used, format, args);
     va_end(args);
     if (wanted > 0) out->used += (size_t)wanted;
     if (out->used >= out->bytes) out->used = out->bytes - 1;

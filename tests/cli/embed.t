@@ -42,4 +42,18 @@ result $? "a key of the model's own"
 embed 1 wrong model.widht=8
 [ $? = 78 ] && grep -q "did you mean model.width" out
 result $? "a mistyped one: code 78 and the nearest name"
+# Whatever locale the program sets: a checkpoint's numbers have a decimal point, and a run goes on from it.
+sed 's/^#include <mpi.h>/#include <locale.h>\n&/; s/^    MPI_Init_thread/    if (!setlocale(LC_ALL, "de_DE") || *localeconv()->decimal_point != 44) return 77;\n&/' \
+    inst/share/trainer/examples/embed.c >comma.c
+"$MPICC" comma.c $(pkg-config --cflags --libs trainer) -o comma >out 2>&1
+result $? "the same program with a locale of its own"
+mkdir locale
+if localedef -i de_DE -f ISO-8859-1 locale/de_DE >out 2>&1; then
+    comma() { LOCPATH=$PWD/locale "$MPIEXEC" -n 1 ./comma decimal data.target_mean=auto data.target_std=auto "$@" >out 2>&1; }
+    comma train.epochs=1 && grep -q '"target_std": "[0-9.e+-]*,[0-9.e+-]*,[0-9.e+-]*,[0-9.e+-]*"' decimal/member0/checkpoints/latest/state.json &&
+        comma train.epochs=2 && grep -q "going on from" out && [ "$(value status decimal/member0/summary.json)" = done ]
+    result $? "a run goes on in a locale with a decimal comma"
+else
+    echo "ok $((++n)) - a locale with a decimal comma # SKIP localedef makes none"
+fi
 echo "1..$n"

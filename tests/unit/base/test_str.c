@@ -8,6 +8,9 @@
 #include "trainer/str.h"
 #include "trainer/mem.h"
 
+#include <locale.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void buffer_grows_and_is_taken(void **state) {
@@ -131,6 +134,40 @@ static void file_names(void **state) {
     assert_string_equal(tr_file_name("/runs/"), "");
 }
 
+/* A program that embeds us may call setlocale. Where there is none with a decimal comma, localedef makes one. */
+static bool set_comma_locale(void) {
+    static const char *const names[] = {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8", "pt_BR.UTF-8"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (setlocale(LC_ALL, names[i])) return true;
+    if (system("localedef -i de_DE -f ISO-8859-1 ./de_DE >/dev/null 2>&1") != 0) return false;
+    setenv("LOCPATH", ".", 1);
+    return setlocale(LC_ALL, "de_DE") != NULL;
+}
+
+static void numbers_have_a_point_in_any_locale(void **state) {
+    char text[32], *end;
+    tr_str_t s = {0};
+    if (!set_comma_locale()) {
+        print_message("skip: no locale with a decimal comma, and localedef makes none\n");
+        skip();
+    }
+    snprintf(text, sizeof text, "%g", 1.5);
+    assert_string_equal(text, "1,5");
+    tr_str_printf(&s, "%.9g", 1.5);
+    assert_string_equal(s.text, "1.5");
+    tr_str_free(&s);
+    tr_snprintf(text, sizeof text, "%g", 1.5);
+    assert_string_equal(text, "1.5");
+    assert_string_equal(tr_format_bytes(1536, text), "1.5 KiB");
+    (void)TR_FAIL(TR_ERR_CONFIG, "found %g", 1.5);
+    assert_string_equal(tr_error_last()->message, "found 1.5");
+    assert_true(tr_strtod("1.5x", &end) == 1.5);
+    assert_string_equal(end, "x");
+    snprintf(text, sizeof text, "%g", 1.5);
+    assert_string_equal(text, "1,5"); /* the program's own is as it was */
+    setlocale(LC_ALL, "C");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(file_names),
@@ -141,6 +178,7 @@ int main(void) {
         cmocka_unit_test(globs_match),
         cmocka_unit_test(utf8_is_told_from_bytes),
         cmocka_unit_test(hash_is_fnv1a),
+        cmocka_unit_test(numbers_have_a_point_in_any_locale),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
