@@ -84,12 +84,14 @@ static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, 
     int64_t per_sample = field->sample_bytes / (int64_t)tr_dtype_bytes(field->dtype),
             at = tr_find_not_finite(field->dtype, data, count * per_sample);
     if (at < 0) return TR_OK;
+    const bool wide = array->dtype == TR_F64 || !array->plain;
     return TR_FAIL(
         TR_ERR_DATA,
-        "%s: /%s: sample %lld (%lld of the whole data set) holds NaN or infinity at its element %lld: "
+        "%s: /%s: sample %lld (%lld of the whole data set) holds NaN or infinity%s at its element %lld: "
         "repair it or leave it out.",
         array->file->path, array->name, (long long)(first + at / per_sample),
-        (long long)(part->first + first + at / per_sample), (long long)(at % per_sample));
+        (long long)(part->first + first + at / per_sample),
+        wide ? ", or a number too large for 32-bit floats," : "", (long long)(at % per_sample));
 }
 
 /* Rows as stored to samples as they travel. */

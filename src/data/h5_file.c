@@ -89,6 +89,12 @@ static tr_status_t look_at(const char *key, const char *path, h5_file_t *file) {
             TR_ERR_NOINPUT,
             "%s: '%s' is a folder; an HDF5 file is expected, or a glob of files such as '%s/*.h5'.", key,
             path, path);
+    if (!S_ISREG(status.st_mode))
+        return TR_FAIL(
+            TR_ERR_NOINPUT,
+            "%s: '%s' is a pipe or a device; an HDF5 file is expected, which is read from many places: "
+            "save it first.",
+            key, path);
     if (status.st_size == 0)
         return TR_FAIL(TR_ERR_DATA, "%s: '%s' is empty; an HDF5 file is expected.", key, path);
     file->bytes = status.st_size;

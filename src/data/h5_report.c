@@ -21,6 +21,10 @@ typedef struct {
     const h5_part_t *part; /* the first file's */
     tr_dataset_t *dataset;
     int64_t block;
+    struct { /* as the training data say */
+        int channels;
+        float mean[TR_CHANNELS_MAX], std[TR_CHANNELS_MAX];
+    } normal;
 } report_t;
 
 /* -- how it is read -------------------------------------------------------------------------------------- */
@@ -105,9 +109,17 @@ static void warn_classes(report_t *r, const int64_t *count) {
         add_warning(r, "%s: all labels are 0: from one class nothing can be learnt", r->part->file.path);
 }
 
+/* Whether far fewer neighbours differ than random order would have: n - sum count^2 / n of n - 1 pairs, which is few where one class is rare. */
+static bool is_sorted(const tr_dataset_info_t *info, const int64_t *count, int64_t changes) {
+    const double samples = (double)info->samples;
+    double expected = samples;
+    for (int64_t c = 0; c < info->classes; c++) expected -= (double)count[c] * ((double)count[c] / samples);
+    return info->samples > 10 * info->classes && (double)changes < expected / 4;
+}
+
 static tr_status_t report_classes(report_t *r) {
     const tr_dataset_info_t *info = &r->dataset->info;
-    int64_t *count = NULL, same = 0, at_once = 1 << 16;
+    int64_t *count = NULL, changes = 0, at_once = 1 << 16;
     int32_t *label = NULL, last = -1;
     tr_status_t status = tr_alloc((size_t)info->classes * sizeof *count, "counts", &count);
     if (status == TR_OK) status = tr_alloc((size_t)at_once * sizeof *label, "labels", &label);
@@ -117,7 +129,7 @@ static tr_status_t report_classes(report_t *r) {
         status = r->dataset->ops->read(r->dataset, i, part, dst);
         for (int64_t j = 0; j < part && status == TR_OK; j++) {
             count[label[j]]++;
-            same += label[j] == last;
+            changes += i + j > 0 && label[j] != last;
             last = label[j];
         }
     }
@@ -126,13 +138,13 @@ static tr_status_t report_classes(report_t *r) {
         report_y(r);
         tr_str_printf(r->out, "%lld class%s:", (long long)info->classes, info->classes == 1 ? "" : "es");
         warn_classes(r, count);
-        report_counts(r, count);
-        if (info->classes > 1 && same > info->samples * 9 / 10 && info->samples > 10 * info->classes)
+        if (is_sorted(info, count, changes))
             add_warning(r,
                         "%s: the samples are sorted by label: neighbours are alike, so blocks mix badly. "
                         "Shuffle them when the file is made, or set "
                         "data.block = 1",
                         r->part->file.path);
+        report_counts(r, count); /* sorts them */
     }
     tr_free(&label);
     tr_free(&count);
@@ -250,16 +262,37 @@ static tr_status_t stats_of(report_t *r, int field, const char *what) {
     return status;
 }
 
+static void report_moments(tr_str_t *out, const char *before, const float *value, int channels) {
+    for (int c = 0; c < channels && c < NAMED_CHANNELS; c++)
+        tr_str_printf(out, "%s %.6g", c ? "," : before, (double)value[c]);
+}
+
+static bool is_normalised_alike(const report_t *r) {
+    const tr_dataset_info_t *info = &r->dataset->info;
+    const size_t bytes = (size_t)info->channels * sizeof *info->mean;
+    return info->channels == r->normal.channels && !memcmp(info->mean, r->normal.mean, bytes) &&
+           !memcmp(info->std, r->normal.std, bytes);
+}
+
+/* All splits by the numbers of the training data, which is the first. */
 static void report_normalisation(report_t *r) {
     const tr_dataset_info_t *info = &r->dataset->info;
-    if (!info->channels) return;
-    tr_str_append(r->out, "  normalised with mean");
-    for (int c = 0; c < info->channels && c < NAMED_CHANNELS; c++)
-        tr_str_printf(r->out, "%s %.6g", c ? "," : "", (double)info->mean[c]);
-    tr_str_append(r->out, " and std");
-    for (int c = 0; c < info->channels && c < NAMED_CHANNELS; c++)
-        tr_str_printf(r->out, "%s %.6g", c ? "," : "", (double)info->std[c]);
-    tr_str_append(r->out, info->channels > NAMED_CHANNELS ? ", ...\n" : "\n");
+    const int channels = info->channels;
+    if (r->split == TR_SPLIT_TRAIN) {
+        r->normal.channels = channels;
+        memcpy(r->normal.mean, info->mean, sizeof r->normal.mean);
+        memcpy(r->normal.std, info->std, sizeof r->normal.std);
+    }
+    const bool alike = is_normalised_alike(r);
+    if (r->normal.channels) {
+        report_moments(r->out, "  normalised with mean", r->normal.mean, r->normal.channels);
+        report_moments(r->out, " and std", r->normal.std, r->normal.channels);
+        tr_str_printf(r->out, "%s%s\n", r->normal.channels > NAMED_CHANNELS ? ", ..." : "",
+                      alike ? "" : ", as the training data");
+    }
+    if (!alike && channels)
+        tr_str_printf(r->out, "             not with the mean and std of %s, which training does not use\n",
+                      r->part->file.path);
 }
 
 /* -- splits ---------------------------------------------------------------------------------------------- */

@@ -61,7 +61,10 @@ static const tr_config_field_t fields[] = {
                     "deviation of the training data."),
     TR_FIELD_AUTO_INT(S, classes, "auto", 0, 1e9,
                       "Number of classes. auto: from the labels; 0: the targets are numbers (regression)."),
-    TR_FIELD_INT(S, limit, "0", 0, 1e18, "Use only the first so many samples; 0: all."),
+    TR_FIELD_INT(
+        S, limit, "0", 0, 1e18,
+        "Use only the first so many samples of the training data, and as many of the validation and the "
+        "test data; 0: all."),
     TR_FIELD_INT(S, synthetic_samples, "4096", 1, 1e12, "format = synthetic: samples an epoch."),
     TR_FIELD_STRING(S, synthetic_shape, "28x28x1",
                     "format = synthetic: shape of a sample, channels last (224x224x3)."),

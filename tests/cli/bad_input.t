@@ -35,6 +35,7 @@ at=$(($(grep -abo "$(printf '\r\r\r\r\r\r\r\r')" damaged.h5 | tail -n 1 | cut -d
 printf X | dd of=damaged.h5 bs=1 seek="$at" conv=notrunc status=none
 for f in train-images-idx3-ubyte train-labels-idx1-ubyte t10k-images-idx3-ubyte t10k-labels-idx1-ubyte; do echo 'no IDX' >idx/$f; done
 printf '1,2,0\n3,4,1\n5,1\n' >short.csv
+mkfifo pipe.csv
 printf '1,2,0\n,4,1\n' >blank.csv
 printf 'a;b;kind\n1,5;2;x\n' >semicolons.csv
 printf 'a,y\n1,2.5\n2,1e300\n' >beyond.csv
