@@ -4,7 +4,6 @@
 #include <string.h>
 
 #define BAND_BYTES_MAX  (64 << 20) /* a larger band is left to the library */
-#define CHUNKS_MAX      (1 << 26)
 #define CACHE_BYTES_MAX ((size_t)512 << 20)
 
 #define ARRAY_FAIL(a, code, format, ...)                                                                     \
@@ -166,7 +165,7 @@ static tr_status_t find_chunks(h5_array_t *a, hid_t properties, bool plain) {
     find_chunk_shape(a, properties);
     TR_TRY(find_filters(a, properties, &ours));
     int64_t band_bytes = a->chunk_rows * a->row_bytes;
-    if (!plain || !ours || a->chunk_count > CHUNKS_MAX ||
+    if (!plain || !ours || a->chunk_count > H5_CHUNKS_MAX ||
         (a->filters && (band_bytes > BAND_BYTES_MAX || a->chunk_bytes > BAND_BYTES_MAX)))
         return TR_OK;
     TR_TRY(tr_h5_chunk_table(a));
@@ -201,7 +200,6 @@ static tr_status_t find_storage(h5_array_t *a, hid_t properties, bool plain) {
     if (plain) H5Pget_fill_value(properties, a->memory_type, a->fill);
     if (a->layout == H5D_CHUNKED) return find_chunks(a, properties, plain);
     if (a->layout == H5D_CONTIGUOUS) return find_contiguous(a, plain);
-    if (a->layout == H5D_VIRTUAL) TR_TRY(tr_h5_virtual_check(a->file, a->name, properties));
     snprintf(a->storage, sizeof a->storage, "%s",
              a->layout == H5D_COMPACT   ? "compact"
              : a->layout == H5D_VIRTUAL ? "virtual"
@@ -248,6 +246,7 @@ tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t
     hid_t properties = H5Dget_create_plist(a->id);
     if (properties < 0) return H5_FAIL(TR_ERR_DATA, "%s: cannot see how /%s is stored", file->path, name);
     tr_status_t status = find_storage(a, properties, plain);
+    if (status == TR_OK) status = tr_h5_find_holes(a, properties);
     H5Pclose(properties);
     if (status == TR_OK && a->way == H5_LIBRARY && a->layout == H5D_CHUNKED) grow_cache(a);
     return status;

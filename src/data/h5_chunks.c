@@ -15,7 +15,7 @@
 
 #define CHECKED_CHUNKS 3
 
-static void coordinates(const h5_array_t *a, int64_t chunk, hsize_t *out) {
+void tr_h5_chunk_offset(const h5_array_t *a, int64_t chunk, hsize_t *out) {
     for (int d = a->ndim - 1; d >= 0; d--) {
         out[d] = (hsize_t)(chunk % a->grid[d] * a->chunk[d]);
         chunk /= a->grid[d];
@@ -141,7 +141,7 @@ static hid_t open_through_probe(const char *path, hid_t *out_driver) {
 static bool locate(h5_array_t *a, hid_t dataset, int64_t chunk, void *unused) {
     hsize_t offset[TR_MAX_DIMS + 1], bytes = 0;
     uint32_t mask = 0;
-    coordinates(a, chunk, offset);
+    tr_h5_chunk_offset(a, chunk, offset);
     if (H5Dget_chunk_storage_size(dataset, offset, &bytes) < 0 || bytes == 0) return true; /* never written */
     noted.armed = true;
     noted.address = HADDR_UNDEF;
@@ -180,7 +180,7 @@ static bool read_stored(const h5_array_t *a, const hsize_t *offset, uint32_t *ma
 static bool agrees(const h5_array_t *a, int64_t chunk, char *ours, char *theirs) {
     hsize_t offset[TR_MAX_DIMS + 1];
     uint32_t mask = 0;
-    coordinates(a, chunk, offset);
+    tr_h5_chunk_offset(a, chunk, offset);
     size_t bytes = a->table[chunk].bytes;
     return read_stored(a, offset, &mask, theirs) && mask == a->table[chunk].mask &&
            tr_h5_pread(a->file, ours, bytes, a->table[chunk].address) == TR_OK &&

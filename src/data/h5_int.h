@@ -5,7 +5,7 @@
  *   h5_file.c    opening, the lock, messages, the list of what is in a file
  *   h5_detect.c  which of it are the inputs and the labels of a split
  *   h5_array.c   type, dimensions and storage of one data set; h5_chunks.c: where its chunks are;
- *                h5_virtual.c: whether the parts of a virtual one are there
+ *                h5_virtual.c: whether the parts of a virtual one are there; h5_holes.c: what was never written
  *   h5_read.c    rows of an array; h5_direct.c: past the page cache; h5_decode.c: gzip, shuffle, checksum
  *   h5_convert.c types, byte order, layout
  *   h5_source.c  from data.train to open files; h5_meta.c: attributes; h5_labels.c: what the labels are
@@ -102,7 +102,7 @@ tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list, co
 tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
                               const h5_names_t *names);
 
-/* -- h5_array.c, h5_chunks.c, h5_virtual.c ----------------------------------------------------------------- */
+/* -- h5_array.c, h5_chunks.c, h5_holes.c, h5_virtual.c ------------------------------------------------------- */
 
 typedef enum {
     H5_STRAIGHT, /* rows follow each other in the file */
@@ -114,11 +114,19 @@ typedef enum {
 #define H5_MAX_FILTERS 4
 #define H5_FILTER_LZF  32000 /* registered by h5py */
 #define H5_NOWHERE     UINT64_MAX
+#define H5_CHUNKS_MAX                                                                                        \
+    (1 << 26) /* of an array with more of them there is no table, and holes in it are not looked for */
 
 typedef struct {
     uint64_t address;     /* in the file; H5_NOWHERE: never written, reads as the fill value */
     uint32_t bytes, mask; /* stored size; filters that were left out, one bit each */
 } h5_chunk_t;
+
+/* Samples for which, or for a piece of which, storage was never allocated: they read as the fill value. */
+typedef struct {
+    int64_t rows, first, of; /* how many, the first of them, of how many */
+    char part[512];          /* of a virtual data set: the part that they are counted in */
+} h5_holes_t;
 
 typedef struct {
     const h5_file_t *file; /* not owned */
@@ -145,6 +153,7 @@ typedef struct {
     bool checksum_only;
     uint32_t stored_max; /* largest chunk */
     char storage[96];    /* "chunks of (64, 28, 28), gzip" */
+    h5_holes_t holes;
 } h5_array_t;
 
 /* Wants the lock. The array is closed with tr_h5_array_close whether or not this succeeds. */
@@ -152,8 +161,15 @@ tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t
 void tr_h5_array_close(h5_array_t *array);
 /* Fills array->table; leaves it NULL where the library's answers cannot be trusted. Wants the lock. */
 tr_status_t tr_h5_chunk_table(h5_array_t *array);
-/* TR_ERR_NOINPUT where a file or a data set is missing that the virtual data set `name`, created by `properties`, is made of. Wants the lock. */
-tr_status_t tr_h5_virtual_check(const h5_file_t *file, const char *name, hid_t properties);
+/* The first element of a chunk in each dimension. */
+void tr_h5_chunk_offset(const h5_array_t *array, int64_t chunk, hsize_t *out);
+/* TR_ERR_NOINPUT where a file or a data set is missing that the virtual data set `name`, created by `properties`, is made of; else *holes
+ * becomes that of the first part that has any. Wants the lock. */
+tr_status_t tr_h5_virtual_check(const h5_file_t *file, const char *name, hid_t properties, h5_holes_t *holes);
+/* Sets array->holes; the rest of the array is known. As tr_h5_virtual_check for a virtual one. Wants the lock. */
+tr_status_t tr_h5_find_holes(h5_array_t *array, hid_t properties);
+/* TR_ERR_DATA where the array has holes. */
+tr_status_t tr_h5_refuse_holes(const h5_array_t *array);
 
 /* -- h5_cost.c ------------------------------------------------------------------------------------------- */
 

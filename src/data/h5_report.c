@@ -379,7 +379,12 @@ static void report_entry(const h5_file_t *file, const h5_entry_t *entry, tr_str_
         return;
     }
     tr_status_t status = tr_h5_array_open(file, entry->path, &array);
-    tr_str_printf(out, ", %s\n", status == TR_OK ? array.storage : tr_error_last()->message);
+    tr_str_printf(out, ", %s", status == TR_OK ? array.storage : tr_error_last()->message);
+    const h5_holes_t *holes = &array.holes;
+    if (status == TR_OK && holes->rows)
+        tr_str_printf(out, ", %lld of %lld samples%s%s never written", (long long)holes->rows,
+                      (long long)holes->of, *holes->part ? " of " : "", holes->part);
+    tr_str_append(out, "\n");
     tr_h5_array_close(&array);
 }
 

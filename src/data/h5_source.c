@@ -70,9 +70,11 @@ static tr_status_t open_arrays(h5_part_t *part, const h5_wanted_t *wanted, bool 
     tr_h5_list_free(&list);
     if (status != TR_OK || !*out_found) return status;
     TR_TRY(tr_h5_array_open(&part->file, part->names.x, &part->x));
+    TR_TRY(tr_h5_refuse_holes(&part->x));
     if (!part->names.y[0]) return TR_OK;
     part->has_y = true;
     TR_TRY(tr_h5_array_open(part->y_file.path ? &part->y_file : &part->file, part->names.y, &part->y));
+    TR_TRY(tr_h5_refuse_holes(&part->y));
     if (part->y.rows == part->x.rows) return TR_OK;
     return TR_FAIL(TR_ERR_DATA, "%s: /%s has %lld samples, but %s: /%s has %lld; they must match.",
                    part->x.file->path, part->names.x, (long long)part->x.rows, part->y.file->path,

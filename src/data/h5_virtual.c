@@ -1,15 +1,19 @@
 /* Virtual data sets: HDF5 reads fill values where a part's file or data set is missing, so they are looked for first. */
 #include "h5_int.h"
+#include <fcntl.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define MAX_DEPTH 16 /* virtual data sets of virtual data sets */
 
 typedef struct {
     const char *path, *name; /* of the data set that is opened */
     int depth;
+    h5_holes_t *holes;
 } check_t;
 
 typedef struct {
@@ -105,6 +109,26 @@ static hid_t open_source(hid_t file, const char *path, const char *name) {
 
 static tr_status_t check_parts(const check_t *check, hid_t file, const char *path, hid_t properties);
 
+/* Those of a part that is there. What cannot be opened so is left to the library, which reads it. */
+static void find_holes(const check_t *check, hid_t source, char *path, const part_t *part) {
+    const char *name = part->dataset + strspn(part->dataset, "/");
+    struct stat found;
+    h5_array_t array;
+    /* not opened once more by HDF5, which wants the same flags then */
+    const h5_file_t file = {.path = path,
+                            .id = source,
+                            .fd = open(path, O_RDONLY | O_CLOEXEC),
+                            .direct_fd = -1,
+                            .bytes = stat(path, &found) ? 0 : found.st_size};
+    if (tr_h5_array_open(&file, name, &array) != TR_OK) tr_error_clear();
+    if (array.holes.rows) {
+        *check->holes = array.holes;
+        snprintf(check->holes->part, sizeof check->holes->part, "/%s of %s", name, path);
+    }
+    tr_h5_array_close(&array);
+    if (file.fd >= 0) close(file.fd);
+}
+
 static tr_status_t check_dataset(const check_t *check, hid_t file, const part_t *part) {
     char path[4096] = "";
     const hid_t id = H5Dopen2(file, part->dataset, H5P_DEFAULT);
@@ -115,11 +139,13 @@ static tr_status_t check_dataset(const check_t *check, hid_t file, const part_t 
             "can be opened; HDF5 would read fill values in its place.",
             check->path, check->name, part->dataset, part->file);
     const hid_t properties = H5Dget_create_plist(id);
-    const check_t inner = {check->path, check->name, check->depth + 1};
+    const check_t inner = {check->path, check->name, check->depth + 1, check->holes};
     tr_status_t status = TR_OK;
     H5Fget_name(file, path, sizeof path);
     if (H5Pget_layout(properties) == H5D_VIRTUAL && inner.depth < MAX_DEPTH)
         status = check_parts(&inner, file, path, properties);
+    else if (!check->holes->rows)
+        find_holes(check, file, path, part);
     H5Pclose(properties);
     H5Dclose(id);
     return status;
@@ -161,7 +187,8 @@ static tr_status_t check_parts(const check_t *check, hid_t file, const char *pat
     return status;
 }
 
-tr_status_t tr_h5_virtual_check(const h5_file_t *file, const char *name, hid_t properties) {
-    const check_t check = {file->path, name, 0};
+tr_status_t tr_h5_virtual_check(const h5_file_t *file, const char *name, hid_t properties,
+                                h5_holes_t *holes) {
+    const check_t check = {file->path, name, 0, holes};
     return check_parts(&check, file->id, file->path, properties);
 }

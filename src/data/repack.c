@@ -14,6 +14,7 @@ typedef struct {
     h5_list_t list;
     tr_writer_t *writer;
     int64_t done, total;
+    tr_str_t holes; /* what is stored for samples that were never written */
 } repack_t;
 
 /* -- attributes ------------------------------------------------------------------------------------------ */
@@ -98,6 +99,20 @@ done:
     return status;
 }
 
+/* Adds them to what the one warning says. */
+static void note_holes(repack_t *r, const h5_array_t *a) {
+    const h5_holes_t *holes = &a->holes;
+    double value;
+    if (holes->rows == 0) return;
+    tr_convert(a->dtype, a->fill, 1, TR_F64, &value);
+    tr_str_printf(&r->holes, "%s%lld of %lld samples of ", r->holes.text ? ", " : "", (long long)holes->rows,
+                  (long long)holes->of);
+    if (*holes->part)
+        tr_str_printf(&r->holes, "%s, a part of /%s (as fill values)", holes->part, a->name);
+    else
+        tr_str_printf(&r->holes, "/%s (as %.9g)", a->name, value);
+}
+
 static tr_status_t copy_numbers(repack_t *r, const h5_array_t *a) {
     tr_shape_t shape = {.ndim = a->ndim - 1};
     int array;
@@ -108,6 +123,7 @@ static tr_status_t copy_numbers(repack_t *r, const h5_array_t *a) {
     if (status == TR_OK) status = copy_attributes(r, a->id, tr_writer_dataset(r->writer, array), a->name);
     H5Tclose(type);
     tr_h5_unlock();
+    note_holes(r, a);
     return status == TR_OK ? copy_rows(r, a, array) : status;
 }
 
@@ -185,7 +201,10 @@ static tr_status_t copy_file(const char *in, const char *out, const tr_import_pa
     if (status == TR_OK) status = tr_writer_create(out, &params->writer, &r.writer);
     if (status == TR_OK) status = copy_all(&r);
     if (status == TR_OK) status = tr_writer_finish(r.writer);
+    if (status == TR_OK && r.holes.text)
+        TR_WARN("%s: what was never written is stored as what HDF5 reads there: %s", in, r.holes.text);
     *out_writer = r.writer;
+    tr_str_free(&r.holes);
     tr_h5_lock();
     tr_h5_list_free(&r.list);
     tr_h5_file_close(&r.file);

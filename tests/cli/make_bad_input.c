@@ -177,6 +177,22 @@ static void write_checked(void) {
     end(file);
 }
 
+/* As a writer leaves it that was killed half way: the last chunks of x were never allocated. */
+static void write_half(void) {
+    const hsize_t half[] = {SAMPLES / 2, 8, 8, 1};
+    hid_t file = create("unwritten.h5"), how = H5Pcreate(H5P_DATASET_CREATE),
+          memory = H5Screate_simple(4, half, NULL);
+    H5Pset_chunk(how, 4, (const hsize_t[]){16, 8, 8, 1});
+    put_as(file, "x", RANK(SAMPLES, 8, 8, 1), H5T_NATIVE_UINT8, NULL, how);
+    hid_t id = H5Dopen2(file, "x", H5P_DEFAULT), space = H5Dget_space(id);
+    failures +=
+        H5Sselect_hyperslab(space, H5S_SELECT_SET, (const hsize_t[]){0, 0, 0, 0}, NULL, half, NULL) < 0;
+    failures += H5Dwrite(id, H5T_NATIVE_UINT8, memory, space, H5P_DEFAULT, image) < 0;
+    H5Dclose(id), H5Sclose(space), H5Sclose(memory), H5Pclose(how);
+    put_labels(file);
+    end(file);
+}
+
 static void write_virtual(const char *path, const char *source, const char *dataset) {
     hid_t file = create(path), how = H5Pcreate(H5P_DATASET_CREATE);
     hid_t space = H5Screate_simple(RANK(SAMPLES, 8, 8, 1), NULL);
@@ -195,6 +211,7 @@ int main(void) {
     write_shapes();
     write_types();
     write_checked();
+    write_half();
     write_virtual("virtual.h5", "elsewhere.h5", "/x");
     write_virtual("virtual_set.h5", "good.h5", "/pixels");
     write_values();

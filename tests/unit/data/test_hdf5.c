@@ -5,6 +5,7 @@
 #include "trainer/datafile.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
+#include "trainer/rng.h"
 #include <hdf5.h>
 #include <fcntl.h>
 #include <math.h>
@@ -50,6 +51,7 @@ typedef struct {
 } storage_t;
 static const storage_t contiguous;
 
+/* data NULL: allocated, not written. */
 static void put(hid_t file, const char *name, int ndim, const hsize_t *dim, hid_t file_type,
                 hid_t memory_type, const void *data, storage_t how) {
     hid_t links = H5Pcreate(H5P_LINK_CREATE), made = H5Pcreate(H5P_DATASET_CREATE);
@@ -62,6 +64,7 @@ static void put(hid_t file, const char *name, int ndim, const hsize_t *dim, hid_
     if (how.shuffle) H5Pset_shuffle(made);
     if (how.gzip) H5Pset_deflate(made, (unsigned)how.gzip - 1);
     if (how.checksum) H5Pset_fletcher32(made);
+    if (!data) H5Pset_alloc_time(made, H5D_ALLOC_TIME_EARLY);
     hid_t id = H5Dcreate2(file, name, file_type, space, links, made, H5P_DEFAULT);
     assert_true(id >= 0);
     if (data) assert_true(H5Dwrite(id, memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0);
@@ -916,31 +919,199 @@ static void test_lzf(void **state) {
     }
 }
 
-/* Chunks that were never written read as the fill value, whatever the filters. */
-static void test_fill(void **state) {
+/* Refused with these words, and `trainer data` says so; repack stores what HDF5 reads there: *text is what it warns of. */
+static void check_holes(const char *expected, const char *listed, tr_str_t *text) {
+    char copy[1100];
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set = NULL;
+    settings.train = path;
+    snprintf(copy, sizeof copy, "%s/copy.h5", folder);
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
+    assert_non_null(strstr(tr_error_last()->message, expected));
+    assert_int_equal(tr_data_report(&settings, 1 << 20, text), TR_ERR_DATA);
+    assert_non_null(strstr(text->text, listed));
+    tr_str_free(text);
+    tr_log_set_sink(keep_said, NULL);
+    assert_ok(tr_repack(path, copy, &(tr_import_params_t){0}));
+    tr_log_set_sink(NULL, NULL);
+    *text = said;
+    said = (tr_str_t){0};
+    assert_int_equal(rename(copy, path), 0);
+}
+
+/* Rows [16, 24) of 40 are written. */
+static void put_holes(hid_t file, bool gzip, const int16_t *rows) {
+    const hsize_t dim[] = {40, 6}, chunk[] = {8, 4}, start[] = {16, 0}, size[] = {8, 6};
+    const int16_t fill = -7;
+    hid_t made = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(2, dim, NULL);
+    H5Pset_chunk(made, 2, chunk);
+    if (gzip) H5Pset_deflate(made, 5);
+    H5Pset_fill_value(made, H5T_NATIVE_INT16, &fill);
+    hid_t id = H5Dcreate2(file, "x", H5T_STD_I16BE, space, H5P_DEFAULT, made, H5P_DEFAULT),
+          memory = H5Screate_simple(2, size, NULL);
+    H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL);
+    assert_true(H5Dwrite(id, H5T_NATIVE_INT16, memory, space, H5P_DEFAULT, rows) >= 0);
+    H5Dclose(id), H5Sclose(memory), H5Sclose(space), H5Pclose(made);
+}
+
+static void samples_that_were_never_written(void **state) {
     for (int gzip = 0; gzip < 2; gzip++) {
-        hsize_t dim[] = {40, 6}, chunk[] = {8, 4}, start[] = {16, 0}, size[] = {8, 6};
-        int16_t fill = -7, some[48], all[240];
-        for (int i = 0; i < 240; i++) all[i] = fill;
+        int16_t some[48], all[240];
+        tr_str_t text = {0};
+        for (int i = 0; i < 240; i++) all[i] = -7;
         for (int i = 0; i < 48; i++) some[i] = all[96 + i] = (int16_t)i;
-        hid_t file = create(0, gzip), made = H5Pcreate(H5P_DATASET_CREATE),
-              space = H5Screate_simple(2, dim, NULL);
-        H5Pset_chunk(made, 2, chunk);
-        if (gzip) H5Pset_deflate(made, 5);
-        H5Pset_fill_value(made, H5T_NATIVE_INT16, &fill);
-        hid_t id = H5Dcreate2(file, "x", H5T_STD_I16BE, space, H5P_DEFAULT, made, H5P_DEFAULT),
-              memory = H5Screate_simple(2, size, NULL);
-        H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, size, NULL);
-        assert_true(H5Dwrite(id, H5T_NATIVE_INT16, memory, space, H5P_DEFAULT, some) >= 0);
-        H5Dclose(id);
-        H5Sclose(memory);
-        H5Sclose(space);
-        H5Pclose(made);
+        hid_t file = create(0, gzip);
+        put_holes(file, gzip, some);
         H5Fclose(file);
-        tr_dataset_t *set = open_plain();
-        assert_null(strstr(set->info.description, "by the HDF5 library"));
-        check_all(set, all, NULL);
+        check_holes("/x: 32 of 40 samples were never written, the first is sample 0: ",
+                    ", 32 of 40 samples never written\n", &text);
+        assert_non_null(strstr(text.text, "32 of 40 samples of /x (as -7)"));
+        tr_str_free(&text);
+        check_all(open_plain(), all, NULL);
     }
+}
+
+/* No chunk of y is there, or nothing of a contiguous one; chunks that reach beyond the end are no matter. */
+static void labels_that_were_never_written(void **state) {
+    const hsize_t dim[] = {N}, most[] = {H5S_UNLIMITED}, chunk[] = {16};
+    static const int32_t zeros[N];
+    make_images();
+    for (int chunked = 0; chunked < 2; chunked++) {
+        tr_str_t text = {0};
+        hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE),
+              space = H5Screate_simple(1, dim, most);
+        if (chunked) H5Pset_chunk(made, 1, chunk);
+        put(file, "x", 4, image_dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, images,
+            (storage_t){.chunk = {16, H, W, C}});
+        if (!chunked) H5Sset_extent_simple(space, 1, dim, dim);
+        H5Dclose(H5Dcreate2(file, "y", H5T_STD_I32LE, space, H5P_DEFAULT, made, H5P_DEFAULT));
+        H5Pclose(made), H5Sclose(space), H5Fclose(file);
+        check_holes("/y: 23 of 23 samples were never written, the first is sample 0: ", "y (23) i32", &text);
+        assert_non_null(strstr(text.text, ": 23 of 23 samples of /y (as 0)"));
+        tr_str_free(&text);
+        check_all(open_plain(), images, zeros);
+    }
+}
+
+/* Of odd types, by the library. */
+static void chunks_without_a_table_are_looked_for(void **state) {
+    const hsize_t dim[] = {40, 1}, most[] = {H5S_UNLIMITED, 1}, chunk[] = {8, 1}, less[] = {17, 1};
+    const float values[17] = {1, 2, 3};
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set = NULL;
+    hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE), odd = H5Tcopy(H5T_STD_I32LE),
+          space = H5Screate_simple(2, less, most);
+    H5Tset_precision(odd, 24), H5Tset_size(odd, 3), H5Pset_chunk(made, 2, chunk);
+    hid_t id = H5Dcreate2(file, "x", odd, space, H5P_DEFAULT, made, H5P_DEFAULT);
+    assert_true(H5Dwrite(id, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+    assert_true(H5Dset_extent(id, dim) >= 0);
+    H5Dclose(id), H5Tclose(odd), H5Pclose(made), H5Sclose(space), H5Fclose(file);
+    settings.train = path;
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
+    assert_non_null(
+        strstr(tr_error_last()->message, "16 of 40 samples were never written, the first is sample 24: "));
+    unlink(path);
+}
+
+/* A part of a virtual data set that is there, but empty or half empty. */
+static void parts_that_were_never_written(void **state) {
+    static const int16_t zeros[48];
+    const hsize_t dim[] = {40, 6};
+    char part[1100];
+    tr_str_t text = {0};
+    hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE),
+          space = H5Screate_simple(2, dim, NULL);
+    put_holes(file, false, zeros);
+    H5Fclose(file);
+    snprintf(part, sizeof part, "%s/part0.h5", folder);
+    assert_int_equal(rename(path, part), 0);
+    file = create(0, false);
+    H5Pset_virtual(made, space, "part0.h5", "/x", space);
+    H5Dclose(H5Dcreate2(file, "x", H5T_STD_I16LE, space, H5P_DEFAULT, made, H5P_DEFAULT));
+    H5Pclose(made), H5Sclose(space), H5Fclose(file);
+    check_holes("part0.h5, 32 of 40 samples were never written, the first is sample 0: ",
+                "part0.h5 never written\n", &text);
+    assert_non_null(strstr(text.text, "part0.h5, a part of /x (as fill values)"));
+    tr_str_free(&text);
+    unlink(path), unlink(part);
+}
+
+static void report_of_labels(const uint8_t *y, hsize_t count, bool sorted) {
+    tr_data_settings_t settings = test_settings();
+    tr_str_t text = {0};
+    hid_t file = create(0, false);
+    put_x(file, "x", count);
+    put(file, "y", 1, &count, H5T_STD_U8LE, H5T_NATIVE_UINT8, y, contiguous);
+    H5Fclose(file);
+    settings.train = path;
+    assert_ok(tr_data_report(&settings, 1 << 20, &text));
+    assert_int_equal(strstr(text.text, "sorted by label") != NULL, sorted);
+    tr_str_free(&text);
+    unlink(path);
+}
+
+/* However rare a class is: in random order neighbours are alike then, too. */
+static void sorted_labels_get_a_warning(void **state) {
+    enum { SAMPLES = 20000 };
+    static const int per_thousand[] = {500, 100, 50, 20, 10, 3};
+    static uint8_t random[SAMPLES], sorted[SAMPLES];
+    for (size_t p = 0; p < TR_COUNT(per_thousand); p++) {
+        int ones = 0;
+        for (int i = 0; i < SAMPLES; i++) {
+            tr_rng_block_t drawn = tr_rng_philox(1, TR_RNG_SYNTHETIC, p, (uint64_t)i, 0);
+            random[i] = tr_rng_to_float(drawn.v[0]) * 1000 < (float)per_thousand[p];
+            ones += random[i];
+        }
+        for (int i = 0; i < SAMPLES; i++) sorted[i] = i >= SAMPLES - ones;
+        report_of_labels(random, SAMPLES, false);
+        report_of_labels(sorted, SAMPLES, true);
+    }
+}
+
+static void all_splits_are_normalised_as_the_training_data(void **state) {
+    const hsize_t dim[] = {2, 2};
+    const float x[] = {1, 2, 3, 4};
+    char train[1100], valid[1100];
+    tr_data_settings_t settings = test_settings();
+    snprintf(train, sizeof train, "%s/train.h5", folder),
+        snprintf(valid, sizeof valid, "%s/valid.h5", folder);
+    for (int i = 0; i < 2; i++) {
+        hid_t file = create(0, false);
+        put(file, "x", 2, dim, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, x, contiguous);
+        put_attribute(file, "mean", H5T_NATIVE_FLOAT, 0, &(float){i ? 5 : 3});
+        H5Fclose(file);
+        assert_int_equal(rename(path, i ? valid : train), 0);
+    }
+    settings.train = train, settings.valid = valid;
+    for (int given = 0; given < 2; given++) {
+        tr_str_t text = {0};
+        settings.mean = given ? "3" : "auto";
+        assert_ok(tr_data_report(&settings, 1 << 20, &text));
+        const char *at = strstr(text.text, "\nvalid: ");
+        assert_non_null(strstr(text.text, "normalised with mean 3 and std 1\n"));
+        assert_non_null(at = strstr(at, "normalised with mean 3 and std 1"));
+        assert_int_equal(strstr(at, ", as the training data\n") != NULL, !given);
+        assert_int_equal(strstr(at, "not with the mean and std of ") != NULL, !given);
+        tr_str_free(&text);
+    }
+    unlink(train), unlink(valid);
+}
+
+static void numbers_too_large_for_f32(void **state) {
+    const hsize_t dim[] = {2, 2};
+    const double x[] = {1, 2, 1e300, 4};
+    float out[4];
+    void *dst[] = {out, NULL};
+    hid_t file = create(0, false);
+    put(file, "x", 2, dim, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, x, contiguous);
+    H5Fclose(file);
+    tr_dataset_t *set = open_plain();
+    assert_int_equal(set->ops->read(set, 0, 2, dst), TR_ERR_DATA);
+    assert_non_null(strstr(tr_error_last()->message, "sample 1 "));
+    assert_non_null(
+        strstr(tr_error_last()->message, "NaN or infinity, or a number too large for 32-bit floats,"));
+    tr_dataset_close(&set);
+    unlink(path);
 }
 
 /* Through the loader, by several threads, from a file that has to be decoded: each sample where the order
@@ -1185,7 +1356,13 @@ int main(void) {
         cmocka_unit_test(test_y_file),
         cmocka_unit_test(labels_are_in_a_file_called_like_the_inputs),
         cmocka_unit_test(test_lzf),
-        cmocka_unit_test(test_fill),
+        cmocka_unit_test(samples_that_were_never_written),
+        cmocka_unit_test(labels_that_were_never_written),
+        cmocka_unit_test(chunks_without_a_table_are_looked_for),
+        cmocka_unit_test(parts_that_were_never_written),
+        cmocka_unit_test(sorted_labels_get_a_warning),
+        cmocka_unit_test(all_splits_are_normalised_as_the_training_data),
+        cmocka_unit_test(numbers_too_large_for_f32),
         cmocka_unit_test(test_through_loader),
         cmocka_unit_test(past_the_page_cache),
     };
