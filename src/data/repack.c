@@ -89,6 +89,7 @@ static tr_status_t copy_rows(repack_t *r, const h5_array_t *a, int array) {
     TR_TRY_GOTO(tr_alloc_aligned((size_t)(at_once * a->row_bytes), 64, "rows", &rows), done);
     for (int64_t i = 0; i < a->rows; i += at_once) {
         int64_t count = min64(at_once, a->rows - i);
+        if (a->holes.rows) memset(rows, 0, (size_t)(count * a->row_bytes)); /* HDF5 may have no fill value */
         TR_TRY_GOTO(tr_h5_read_rows(a, &s, i, count, rows), done);
         TR_TRY_GOTO(tr_writer_append(r->writer, array, count, rows), done);
         r->done += count;

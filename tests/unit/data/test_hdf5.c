@@ -1013,6 +1013,31 @@ static void chunks_without_a_table_are_looked_for(void **state) {
     unlink(path);
 }
 
+/* Where there is no fill value HDF5 leaves what it was given as it is: repack stores zeros, not rows that it read before. */
+static void repack_without_a_fill_value_stores_zeros(void **state) {
+    enum { HALF = (4 << 20) / 4 };
+    const hsize_t dim[] = {2 * HALF}, chunk[] = {HALF}, none[] = {0};
+    int32_t *half = malloc(HALF * sizeof *half), last = -1;
+    tr_str_t text = {0};
+    for (int i = 0; i < HALF; i++) half[i] = 1;
+    hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE), all = H5Screate_simple(1, dim, NULL),
+          rows = H5Screate_simple(1, chunk, NULL);
+    H5Pset_chunk(made, 1, chunk), H5Pset_nbit(made), H5Pset_fill_value(made, H5T_NATIVE_INT32, NULL);
+    hid_t id = H5Dcreate2(file, "x", H5T_STD_I32LE, all, H5P_DEFAULT, made, H5P_DEFAULT);
+    H5Sselect_hyperslab(all, H5S_SELECT_SET, none, NULL, chunk, NULL);
+    assert_true(H5Dwrite(id, H5T_NATIVE_INT32, rows, all, H5P_DEFAULT, half) >= 0);
+    H5Dclose(id), H5Sclose(rows), H5Sclose(all), H5Pclose(made), H5Fclose(file);
+    free(half);
+    check_holes("1048576 of 2097152 samples were never written, the first is sample 1048576: ",
+                "never written\n", &text);
+    tr_str_free(&text);
+    tr_dataset_t *set = open_plain();
+    assert_ok(set->ops->read(set, 2 * HALF - 1, 1, (void *[]){&last, NULL}));
+    assert_int_equal(last, 0);
+    tr_dataset_close(&set);
+    unlink(path);
+}
+
 /* A part of a virtual data set that is there, but empty or half empty. */
 static void parts_that_were_never_written(void **state) {
     static const int16_t zeros[48];
@@ -1359,6 +1384,7 @@ int main(void) {
         cmocka_unit_test(samples_that_were_never_written),
         cmocka_unit_test(labels_that_were_never_written),
         cmocka_unit_test(chunks_without_a_table_are_looked_for),
+        cmocka_unit_test(repack_without_a_fill_value_stores_zeros),
         cmocka_unit_test(parts_that_were_never_written),
         cmocka_unit_test(sorted_labels_get_a_warning),
         cmocka_unit_test(all_splits_are_normalised_as_the_training_data),
