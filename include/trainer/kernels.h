@@ -186,7 +186,8 @@ typedef struct {
  *                g = grad * scale + decay * p; v = momentum v + g; p -= lr * lr_factor * (nesterov ? g + momentum v : v)
  * ADAM           in0: gradient (n), in1: step block, in2: result -> out0: parameters (n), out1: m (n), out2: v (n). Kingma and Ba 2015; decoupled: Loshchilov
  *                and Hutter 2019, p -= lr * decay * p; else decay is added to the gradient. Bias-corrected with t = applied.
- * EMA_UPDATE     in0: parameters (n), in1: result -> out0: average (n) = decay * average + (1 - decay) * parameters. Nothing if !finite.
+ * EMA_UPDATE     in0: parameters (n), in1: result -> out0: average (n) = d * average + (1 - d) * parameters, d = min(decay, (1 + t) / (10 + t)),
+ *                t = applied, so that the first weights are soon forgotten. Nothing if !finite.
  */
 typedef struct {
     double batch_size;

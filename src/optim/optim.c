@@ -22,8 +22,9 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_FLOAT(tr_optim_settings_t, eps, "1e-8", 1e-30, 1,
                    "adam, adamw: added to the root of the second moment."),
     TR_FIELD_FLOAT(tr_optim_settings_t, ema, "0", 0, 0.9999999,
-                   "Decay of an exponential moving average of the weights, which evaluation then uses "
-                   "(0.999). 0: none."),
+                   "Decay of an exponential moving average of the weights (0.999): evaluations and the "
+                   "model.safetensors of checkpoints have the average. Update t decays by (1 + t) / (10 + t) "
+                   "where that is less, so that the first weights are soon forgotten. 0: none."),
     TR_FIELD_BOOL(tr_optim_settings_t, nesterov, "no", "sgd: Nesterov's momentum."),
 };
 const tr_config_table_t tr_optim_config = {"optimizer", fields, TR_COUNT(fields),

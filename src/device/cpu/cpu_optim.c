@@ -120,8 +120,10 @@ CPU_KERNEL(moments_update) {
 }
 
 CPU_KERNEL(ema_update) {
-    const float decay = ((const tr_ema_attr_t *)call->attr)->decay, fresh = (float)(1 - (double)decay);
     const tr_step_result_t *result = call->in[1].data;
+    const double t = result->applied,
+                 most = fmin(((const tr_ema_attr_t *)call->attr)->decay, (1 + t) / (10 + t));
+    const float decay = (float)most, fresh = (float)(1 - most);
     int64_t n = tr_shape_elems(&call->in[0].shape);
     const float *p = call->in[0].data;
     float *average = call->out[0].data;

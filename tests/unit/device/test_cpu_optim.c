@@ -130,7 +130,7 @@ static void test_adam(void **state) {
 }
 
 static void test_averages(void **state) {
-    tr_step_result_t result = {.finite = 1};
+    tr_step_result_t result = {.finite = 1, .applied = 1000};
     tr_moments_attr_t moments = {0.1f, 3};
     tr_ema_attr_t ema = {0.99f};
     for (int s = 0; s < SIZES; s++) {
@@ -143,6 +143,10 @@ static void test_averages(void **state) {
         for (int64_t i = 0; i < n; i++) want[i] = (double)0.99f * average[i] + (1 - (double)0.99f) * in[i];
         RUN(EMA_UPDATE, &ema, VIEWS(F32(in, n), BYTES(&result)), VIEWS(F32(average, n)));
         kt_close(average, want, n, 3e-7, 3e-7, "ema_update");
+        tr_step_result_t first = {.finite = 1, .applied = 1};
+        for (int64_t i = 0; i < n; i++) want[i] = 2.0 / 11 * average[i] + 9.0 / 11 * in[i];
+        RUN(EMA_UPDATE, &ema, VIEWS(F32(in, n), BYTES(&first)), VIEWS(F32(average, n)));
+        kt_close(average, want, n, 3e-7, 3e-7, "the first ema_update");
         free(in);
         free(running);
         free(average);

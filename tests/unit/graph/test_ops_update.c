@@ -63,9 +63,10 @@ static void reference_step(const plan_t *p, reference_t *r, int step) {
     if (!r->finite) return;
     r->applied++;
     r->scale = unscale * (p->clip > 0 ? fmin(1, p->clip / r->norm) : 1);
+    const double decay = fmin(AVERAGE_DECAY, (1.0 + r->applied) / (10.0 + r->applied));
     for (int i = 0; i < N; i++) {
         reference_element(p, r, lr_of(step), gradient_of(p, step, i), i);
-        r->state[3][i] = AVERAGE_DECAY * r->state[3][i] + (1 - AVERAGE_DECAY) * r->state[0][i];
+        r->state[3][i] = decay * r->state[3][i] + (1 - decay) * r->state[0][i];
     }
 }
 

@@ -244,7 +244,8 @@ static void average_starts_at_the_weights_and_follows(void **state) {
         start(&r, p);
         ok(tr_tensor_read(r.g, ema, found));
         for (int i = 0; i < PARAMS; i++) {
-            average[i] = 0.75 * average[i] + 0.25 * p[i];
+            const double decay = fmin(0.75, (2.0 + (double)t) / (11.0 + (double)t)); /* update t + 1 */
+            average[i] = decay * average[i] + (1 - decay) * p[i];
             float value = is_matrix(i) ? found[w_at + i] : found[b_at + i - K * F];
             assert_float_equal(value, average[i], 1e-5);
         }
