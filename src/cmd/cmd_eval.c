@@ -203,7 +203,8 @@ static void print_targets(const eval_t *e) {
         const tr_target_score_t score = is_mean ? tr_target_mean(t) : tr_target_score(t, k);
         char name[32];
         snprintf(name, sizeof name, "%lld", (long long)k);
-        printf("%-*s %12.6g %12.6g", e->name_columns, is_mean ? "mean" : name, score.mse, score.mae);
+        printf("%-*s %12.6g %12.6g", e->name_columns, is_mean ? "mean" : name, fabs(score.mse),
+               fabs(score.mae)); /* NaN without its sign */
         if (isnan(score.r2))
             printf(" %9s\n", "-");
         else

@@ -35,10 +35,10 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
     TR_TRY_GOTO(run_pass(s, loader, each, self, sums), done);
     TR_TRY_GOTO(tr_average_end(s), done);
     if (s->world) TR_TRY_GOTO(tr_world_allreduce(s->world, sums, TR_SUM_COUNT, TR_REDUCE_SUM), done);
-    const double n = sums[TR_SUM_SAMPLES];
+    const double n = sums[TR_SUM_SAMPLES], loss = sums[TR_SUM_LOSS] / n;
     *out =
         (tr_eval_outcome_t){.samples = n,
-                            .loss = sums[TR_SUM_LOSS] / n,
+                            .loss = isnan(loss) ? NAN : loss, /* one without a sign, which would be printed */
                             .accuracy = s->info.classes > 0 ? sums[TR_SUM_CORRECT] / n : NAN,
                             .topk = s->info.classes > 0 && s->model.topk > 1 ? sums[TR_SUM_TOPK] / n : NAN};
 done:

@@ -124,8 +124,8 @@ tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_ste
 /* -- epochs and evaluations ------------------------------------------------------------------------------ */
 
 static void append_accuracy(tr_str_t *text, const char *name, double loss, double accuracy) {
-    if (isnan(loss))
-        tr_str_printf(text, "  %s loss none: every update was skipped", name);
+    if (!isfinite(loss))
+        tr_str_printf(text, "  %s loss not finite", name);
     else /* losses of numbers to predict may be of any size */
         tr_str_printf(
             text, loss != 0 && (fabs(loss) < 1e-3 || fabs(loss) >= 1e4) ? "  %s loss %.3e" : "  %s loss %.4f",
@@ -148,7 +148,10 @@ void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
         text->length = 0;
         tr_str_printf(text, "epoch %.*f", is_whole ? 0 : 2, is_whole ? floor(epochs) : epochs);
         if (r->s->train.steps == 0) tr_str_printf(text, "/%lld", (long long)r->s->train.epochs);
-        append_accuracy(text, "train", r->epoch_loss, r->epoch_accuracy);
+        if (counted > 0)
+            append_accuracy(text, "train", r->epoch_loss, r->epoch_accuracy);
+        else
+            tr_str_append(text, "  train loss none: every update was skipped");
         if (r->has_new_valid) append_accuracy(text, "valid", r->valid_loss, r->valid_accuracy);
         r->has_new_valid = false;
         tr_str_printf(text, "  %s  %.0f samples/s", tr_format_duration(now - r->epoch.since, took),

@@ -15,6 +15,13 @@ grep -q "update skipped" out
 ok $? "and says what it skipped"
 [ "$(grep -c '"loss":null' skip/metrics.jsonl)" -gt 0 ] && grep -q '"skipped": [1-9]' skip/summary.json && ! grep -q 'loss -*nan  ' out
 ok $? "a skipped step is counted, and has no part in the means"
+deep='model.layers=flatten, linear 10, linear 10, linear 10, linear 10'
+run 1 net.ini run.dir=nan optimizer.type=sgd optimizer.lr=1e6 schedule.type=constant optimizer.clip_norm=0 optimizer.ema=0 train.on_nan=skip "$deep"
+grep -q '"skipped": 1[0-9]' nan/summary.json && grep -q '^test  loss not finite' out && ! grep -q 'test .*every update was skipped' out
+ok $? "a test loss that is not finite is said to be that"
+run 1 eval net.ini nan "$deep"
+[ $? = 0 ] && grep -q '^loss      nan$' out && ! grep -q -- '-nan' out
+ok $? "eval says nan, without a sign"
 
 # One sample of eight spoils the sums of all: its rank says where, and a rank that has another micro-batch last does not accuse the metrics.
 for i in 1 2 3 4 5 6 7 8; do echo "$i,0,$((i % 2))"; done | sed '8s/^8/1e30/' >bad.csv
