@@ -64,6 +64,9 @@ int64_t tr_state_inputs(const char *state_json);
 /* Appends "\n  KEY: A in the checkpoint, B now" for keys of [model] in which the training of `state_json` differs from `config`, of model.layers the
  * first layer that does; nothing where they agree, or state_json ("") does not say. Not collective. */
 void tr_state_compare_model(const char *state_json, const tr_config_t *config, tr_str_t *out);
+/* Appends "KEY A -> B, ..." for keys that may change what a run trains that goes on from `state_json`, where `config` has another value; nothing
+ * where they agree, or state_json does not say. Not collective. */
+void tr_state_changes(const char *state_json, const tr_config_t *config, tr_str_t *out);
 /* Warns where this session's inputs have another type than in the training of `weights`, or nothing says how they were normalised there. */
 void tr_state_compare_data(const tr_weights_t *weights, const tr_session_t *s);
 /* What the run of the checkpoint goes on with where its configuration leaves that to the data. */

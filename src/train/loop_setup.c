@@ -98,6 +98,14 @@ static tr_status_t open_root(loop_t *l) {
 
 /* -- the state ------------------------------------------------------------------------------------------- */
 
+static void say_going_on(const loop_t *l) {
+    tr_str_t changes = {0};
+    TR_INFO("going on from %s", l->resume->path);
+    tr_state_changes(l->resume->state_json, l->config, &changes);
+    if (changes.length > 0) TR_INFO("changed since that checkpoint: %s", changes.text);
+    tr_str_free(&changes);
+}
+
 /* The state to begin with: a checkpoint's, or initial values, perhaps with another model's weights. */
 static tr_status_t load_state(loop_t *l) {
     tr_session_t *s = l->s;
@@ -112,7 +120,7 @@ static tr_status_t load_state(loop_t *l) {
         if (json_is_number(best)) l->best_loss = json_number_value(best);
         l->skipped = json_integer_value(json_object_get(state, "skipped"));
         json_decref(state);
-        TR_INFO("going on from %s", l->resume->path);
+        say_going_on(l);
         tr_checkpoint_close(&l->resume);
         return TR_OK;
     }

@@ -12,7 +12,7 @@ for from in 1 2 3; do
     to=$((from % 3 + 2))
     run $to net.ini run.dir=cut$from $exact
     ok $? "resumed on $to ranks from step 9 on $from"
-    grep -q "going on from .*step-00000009" out
+    grep -q "going on from .*step-00000009" out && ! grep -q "changed since" out
     ok $? "it says so"
     [ "$(state whole)" = "$(state cut$from)" ] && [ "$(losses whole)" = "$(losses cut$from)" ]
     ok $? "the same weights, optimizer state and losses"
@@ -67,8 +67,10 @@ value() { sed -n "s/^ *\"$1\": \([0-9.e+]*\),*$/\1/p" ctrl-c/summary.json; }
 awk -v epochs="$(value epochs)" -v samples="$(value samples)" 'BEGIN { d = epochs - samples / 600; exit !(samples > 0 && d < 1e-6 * epochs && d > -1e-6 * epochs) }'
 ok $? "its summary has the epochs that were done: $(value epochs) of $(value samples) samples"
 at=$(readlink signal/checkpoints/latest | sed 's/step-0*//')
-run 1 net.ini run.dir=signal $exact train.steps=$((at + 20)) optimizer.lr=0.001
+run 1 net.ini run.dir=signal $exact train.steps=$((at + 20)) optimizer.lr=0.001 optimizer.clip_norm=1.0 data.flip=yes checkpoint.keep=5 data.mean=127.5
 ok $? "and the run goes on from it"
+[ "$(sed -n 's/.*changed since that checkpoint: //p' out)" = "data.flip no -> yes, optimizer.lr 0.003 -> 0.001, train.steps 100000 -> $((at + 20))" ]
+ok $? "what it trains otherwise than before is said: settings that differ, and those alone"
 
 # What must not be continued.
 run 1 net.ini run.dir=whole $exact resume=no train.steps=30

@@ -1,0 +1,193 @@
+/* A configuration against that of a checkpoint's run. */
+#include "trainer/model.h"
+#include "trainer/state.h"
+#include "trainer/train.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Of a checkpoint's run; NULL where it is not known. */
+static tr_config_t *config_of(const json_t *state) {
+    const char *text = json_string_value(json_object_get(state, "config"));
+    const tr_config_table_t *const *tables;
+    size_t count;
+    tr_config_t *then = NULL;
+    if (!text || tr_all_tables(&tables, &count) != TR_OK || tr_config_create(tables, count, &then) != TR_OK)
+        return NULL;
+    (void)tr_config_load_text(then, "checkpoint", text, strlen(text));
+    return then;
+}
+
+static bool same_value(const tr_config_field_t *field, const char *was, const char *is) {
+    double a, b;
+    bool yes[2];
+    if (field->type == TR_TYPE_STRING) return strcmp(was, is) == 0;
+    if (tr_parse_float(was, &a) && tr_parse_float(is, &b)) return a == b;
+    if (tr_parse_bool(was, &yes[0]) && tr_parse_bool(is, &yes[1])) return yes[0] == yes[1];
+    return strcmp(was, is) == 0;
+}
+
+/* -- the model: by its keys, for tensors alone do not tell a relu from a tanh ------------------------------ */
+
+typedef struct {
+    const tr_config_t *was, *is;
+    bool has_classes;
+    tr_str_t *out;
+} compare_t;
+
+/* The lines of model.layers in their normal form; false where this version cannot read them. */
+static bool layer_lines(const tr_config_t *config, tr_str_t *out) {
+    tr_layer_spec_t *specs = NULL;
+    int count = 0;
+    const char *text = tr_config_get(config, "model.layers");
+    if (tr_layers_parse(text ? text : "", &specs, &count) != TR_OK) {
+        tr_error_clear();
+        return false;
+    }
+    tr_layers_write(specs, count, out);
+    tr_layers_free(&specs, count);
+    return out->status == TR_OK && out->text;
+}
+
+static int line_bytes(const char *line) {
+    const int length = (int)strcspn(line, "\n");
+    return length < 200 ? length : 200;
+}
+
+static void say_line(tr_str_t *out, const char *line, const char *where) {
+    tr_str_printf(out, *line ? "'%.*s' %s" : "%.*snothing %s", line_bytes(line), line, where);
+}
+
+static void compare_lines(tr_str_t *out, const char *was, const char *is) {
+    int layer = 1;
+    while (*was && *is && strcspn(was, "\n") == strcspn(is, "\n") &&
+           strncmp(was, is, strcspn(was, "\n")) == 0) {
+        layer += *was != '}';
+        was += strcspn(was, "\n") + 1;
+        is += strcspn(is, "\n") + 1;
+    }
+    if (!*was && !*is) return;
+    tr_str_printf(out, "\n  model.layers, layer %d: ", layer);
+    say_line(out, was, "in the checkpoint, ");
+    say_line(out, is, "now");
+}
+
+static void compare_layers(const compare_t *c) {
+    tr_str_t was = {0}, is = {0};
+    if (layer_lines(c->was, &was) && layer_lines(c->is, &is)) compare_lines(c->out, was.text, is.text);
+    tr_str_free(&was);
+    tr_str_free(&is);
+}
+
+/* Keys that change nothing in a run that goes on, or that its tensors tell. */
+static bool is_left_out(const char *name) {
+    static const char *const names[] = {"init", "freeze", "topk"};
+    for (size_t i = 0; i < TR_COUNT(names); i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+
+static const char *value_of(const compare_t *c, const tr_config_t *config, const char *key) {
+    const char *text = tr_config_get(config, key);
+    if (!text) return "";
+    if (strcmp(key, "model.loss") != 0 || strcmp(text, "auto") != 0) return text;
+    return c->has_classes ? "cross_entropy" : "mse";
+}
+
+static void compare_field(const compare_t *c, const tr_config_field_t *field) {
+    char key[128];
+    snprintf(key, sizeof key, "model.%s", field->name);
+    const char *was = value_of(c, c->was, key), *is = value_of(c, c->is, key);
+    if (strcmp(key, "model.layers") == 0 && strcmp(tr_config_get(c->is, "model.type"), "sequential") == 0)
+        compare_layers(c);
+    else if (!is_left_out(field->name) && !same_value(field, was, is))
+        tr_str_printf(c->out, "\n  %s: %.200s in the checkpoint, %.200s now", key, was, is);
+}
+
+static void compare_table(const compare_t *c, const tr_config_table_t *table) {
+    for (size_t i = 0; table && i < table->count; i++) compare_field(c, &table->fields[i]);
+}
+
+static void compare_model(const compare_t *c) {
+    const tr_model_t *model = NULL;
+    const size_t before = c->out->length;
+    compare_table(c, &tr_model_config);
+    if (c->out->length == before && tr_model_find(tr_config_get(c->is, "model.type"), &model) == TR_OK)
+        compare_table(c, model->config);
+}
+
+void tr_state_compare_model(const char *state_json, const tr_config_t *config, tr_str_t *out) {
+    json_t *state = json_loads(state_json, 0, NULL);
+    tr_config_t *then = config_of(state);
+    const json_t *classes = json_object_get(json_object_get(state, "data"), "classes");
+    const compare_t c = {then, config, json_integer_value(classes) > 0, out};
+    if (then) compare_model(&c);
+    tr_error_clear();
+    tr_config_destroy(&then);
+    json_decref(state);
+}
+
+/* -- what may change in a run that goes on --------------------------------------------------------------- */
+
+/* Sections and keys that do not change what is trained, or in which the run would not go on. */
+static bool is_no_change(const char *key) {
+    static const char *const names[] = {"run.",
+                                        "log.",
+                                        "checkpoint.",
+                                        "parallel.",
+                                        "model.",
+                                        "device",
+                                        "threads",
+                                        "resume",
+                                        "train.seed",
+                                        "train.valid_every",
+                                        "data.train",
+                                        "data.valid",
+                                        "data.test",
+                                        "data.workers",
+                                        "data.prefetch",
+                                        "data.block",
+                                        "data.mean",
+                                        "data.target_mean",
+                                        "data.batch_size",
+                                        "data.micro_batch",
+                                        "data.limit",
+                                        "data.std",
+                                        "data.target_std",
+                                        "data.direct_io",
+                                        "data.shuffle",
+                                        "data.classes",
+                                        "data.valid_fraction"};
+    for (size_t i = 0; i < TR_COUNT(names); i++) {
+        const size_t length = strlen(names[i]);
+        const bool is_section = names[i][length - 1] == '.';
+        if (is_section ? strncmp(key, names[i], length) == 0 : strcmp(key, names[i]) == 0) return true;
+    }
+    return false;
+}
+
+static void add_change(const tr_config_field_t *field, const char *key, const char *was, const char *is,
+                       tr_str_t *out) {
+    if (is_no_change(key) || same_value(field, was, is)) return;
+    tr_str_printf(out, "%s%s %.200s -> %.200s", out->length > 0 ? ", " : "", key, *was ? was : "''",
+                  *is ? is : "''");
+}
+
+void tr_state_changes(const char *state_json, const tr_config_t *config, tr_str_t *out) {
+    const tr_config_table_t *const *tables;
+    size_t count;
+    json_t *state = json_loads(state_json, 0, NULL);
+    tr_config_t *then = config_of(state);
+    if (!then || tr_all_tables(&tables, &count) != TR_OK) count = 0;
+    for (size_t t = 0; t < count; t++)
+        for (size_t i = 0; i < tables[t]->count; i++) {
+            const tr_config_field_t *field = &tables[t]->fields[i];
+            char key[128];
+            snprintf(key, sizeof key, "%s%s%s", tables[t]->section, *tables[t]->section ? "." : "",
+                     field->name);
+            add_change(field, key, tr_config_get(then, key), tr_config_get(config, key), out);
+        }
+    tr_error_clear();
+    tr_config_destroy(&then);
+    json_decref(state);
+}
