@@ -46,13 +46,14 @@ extern const tr_config_table_t tr_checkpoint_config;
 /* The riders behind the gradients: sums over the samples of a step, or of an evaluation pass. */
 enum { TR_SUM_SAMPLES, TR_SUM_LOSS, TR_SUM_CORRECT, TR_SUM_TOPK, TR_SUM_STOP, TR_SUM_COUNT };
 
-/* What a checkpoint holds to where the configuration leaves it to the data: of the run that goes on. */
+/* How a training read its data, for one that leaves this to the data: of the run that goes on, or of the weights to begin with. */
 enum { TR_TARGETS_MAX = TR_CHANNELS_MAX };
 typedef struct {
     tr_order_t order; /* -1 where nothing is known */
     /* as the keys; "" not known */
     char mean[16 * TR_CHANNELS_MAX], std[16 * TR_CHANNELS_MAX];
     char target_mean[16 * TR_TARGETS_MAX], target_std[16 * TR_TARGETS_MAX];
+    char x[8]; /* type of the inputs */
 } tr_resumed_t;
 
 typedef struct tr_reduce_tree tr_reduce_tree_t; /* src/train/reduce_tree.h */
@@ -67,6 +68,9 @@ typedef struct {
     /* of the checkpoint to go on from: what data.micro_batch, block, shuffle, mean, std, target_mean and target_std are where they are
      * auto; NULL none. Borrowed for the life of the session. */
     const tr_resumed_t *resumed;
+    /* of the weights that training begins with (model.init): their mean and std serve inputs that have none of their own; NULL none. Borrowed while
+     * the session is created. */
+    const tr_resumed_t *init;
     /* [TR_NAMES_LISTS] of the training whose weights are evaluated: names of the data must not contradict them; NULL none. Borrowed while
      * the session is created. */
     const tr_names_t *names;

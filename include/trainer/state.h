@@ -13,13 +13,11 @@ void tr_snapshot_destroy(tr_snapshot_t **snapshot);
 size_t tr_snapshot_bytes(const tr_snapshot_t *snapshot);
 /* Copies the state as it is now; waits for the compute stream. */
 tr_status_t tr_snapshot_take(tr_snapshot_t *snapshot);
-/* What tr_checkpoint_write wants; points into the snapshot. state_json is left NULL. */
+/* What tr_checkpoint_write wants; points into the snapshot. state_json is left NULL. With optimizer.ema the model's tensors are the averages,
+ * and what is trained is among the optimizer's as NAME.raw. */
 void tr_snapshot_content(const tr_snapshot_t *snapshot, tr_checkpoint_content_t *out);
 /* Fills the graph from a checkpoint, all of it. TR_ERR_CONFIG names what differs: keys of [model], tensors missing, left over, of another shape. Not collective. */
 tr_status_t tr_snapshot_restore(tr_snapshot_t *snapshot, const tr_checkpoint_t *checkpoint);
-/* Fills parameters and model state that fit by name and shape (fine-tuning) from whatever tr_weights_open takes; says in the log what was left as
- * initialised. */
-tr_status_t tr_state_init_from_path(tr_snapshot_t *snapshot, const char *path);
 /* Parameters, model and optimizer state of rank 0 to all. Collective. */
 tr_status_t tr_state_broadcast(tr_session_t *s);
 
@@ -38,9 +36,12 @@ tr_status_t tr_weights_open(const char *path, tr_weights_t **out);
 /* The checkpoint that `resume` = `path` means: a step's folder, or the newest that is whole of a run's folder or its checkpoints/. Not collective. */
 tr_status_t tr_state_open_resume(const char *path, tr_checkpoint_t **out);
 void tr_weights_close(tr_weights_t **weights);
-/* Fills parameters and model state, all of them: TR_ERR_CONFIG names what is missing, left over or of another shape. With optimizer.ema the
- * parameters' averages are taken where the checkpoint has them: what evaluation uses. Not collective. */
+/* Fills parameters and model state, all of them: TR_ERR_CONFIG names what is missing, left over or of another shape. Of a training with
+ * optimizer.ema these are the averages: what its evaluations used. Not collective. */
 tr_status_t tr_snapshot_load(tr_snapshot_t *snapshot, const tr_weights_t *weights);
+
+/* The same for what fits by name and shape (fine-tuning); says in the log what was left as initialised. */
+tr_status_t tr_snapshot_init(tr_snapshot_t *snapshot, const tr_weights_t *weights);
 
 /* -- state.json ------------------------------------------------------------------------------------------ */
 
@@ -69,7 +70,8 @@ void tr_state_compare_model(const char *state_json, const tr_config_t *config, t
 void tr_state_changes(const char *state_json, const tr_config_t *config, tr_str_t *out);
 /* Warns where this session's inputs have another type than in the training of `weights`, or nothing says how they were normalised there. */
 void tr_state_compare_data(const tr_weights_t *weights, const tr_session_t *s);
-/* What the run of the checkpoint goes on with where its configuration leaves that to the data. */
-void tr_state_resumed(const tr_checkpoint_t *checkpoint, tr_resumed_t *out);
+/* How the training of `state_json` read its data: what a run that goes on from it, or begins with its weights, takes where its configuration
+ * leaves that to the data. */
+void tr_state_resumed(const char *state_json, tr_resumed_t *out);
 
 #endif

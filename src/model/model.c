@@ -24,7 +24,8 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_STRING(tr_model_settings_t, init, "",
                     "Run folder (its best checkpoint, else its newest), checkpoint folder or .safetensors "
                     "file whose weights "
-                    "training starts from (fine-tuning). Tensors are taken over where name and shape agree."),
+                    "training starts from (fine-tuning). Tensors are taken over where name and shape agree. "
+                    "Inputs without mean and std of their own are normalised as in its training."),
     TR_FIELD_STRING(tr_model_settings_t, freeze, "",
                     "Parameters that keep their values: patterns of names, comma separated: \"conv1.*, "
                     "batchnorm?.*\". The "

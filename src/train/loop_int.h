@@ -25,9 +25,11 @@ typedef struct {
     double best_loss;   /* lowest validation loss so far, INFINITY none */
     char *run_dir;
     tr_resumed_t resumed; /* of the checkpoint to go on from */
+    tr_resumed_t first;   /* of the weights to begin with */
     /* rank 0 */
     tr_run_t *run;
     tr_checkpoint_t *resume;
+    tr_weights_t *init; /* model.init, of a run that does not go on */
     bool own_resume; /* of this run folder, not of a path */
     tr_checkpointer_t *checkpointer;
     tr_snapshot_t *snapshot;

@@ -90,10 +90,20 @@ static tr_status_t check_settings(const loop_t *l) {
     return tr_due_parse("train.valid_every", train.valid_every, false, 100, 100, &due);
 }
 
+static tr_status_t open_init(loop_t *l) {
+    tr_model_settings_t model;
+    tr_config_read(l->config, &tr_model_config, &model);
+    if (l->resume || !model.init[0]) return TR_OK;
+    TR_TRY(tr_weights_open(model.init, &l->init));
+    tr_state_resumed(l->init->state_json, &l->first);
+    return TR_OK;
+}
+
 static tr_status_t open_root(loop_t *l) {
     TR_TRY(check_settings(l));
     TR_TRY(open_run(l));
-    return open_resume(l);
+    TR_TRY(open_resume(l));
+    return open_init(l);
 }
 
 /* -- the state ------------------------------------------------------------------------------------------- */
@@ -124,8 +134,9 @@ static tr_status_t load_state(loop_t *l) {
         tr_checkpoint_close(&l->resume);
         return TR_OK;
     }
-    if (!s->model.init[0]) return TR_OK;
-    TR_TRY(tr_state_init_from_path(l->snapshot, s->model.init));
+    if (!l->init) return TR_OK;
+    TR_TRY(tr_snapshot_init(l->snapshot, l->init));
+    tr_weights_close(&l->init);
     return tr_optimizer_start(s->g); /* the average begins at the weights, too */
 }
 
@@ -222,14 +233,16 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     tr_config_read(l->config, &tr_checkpoint_config, &l->save_settings);
     TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? open_root(l) : TR_OK));
     TR_TRY(share_run(l));
-    if (l->resume) tr_state_resumed(l->resume, &l->resumed);
+    if (l->resume) tr_state_resumed(l->resume->state_json, &l->resumed);
     TR_TRY(tr_world_broadcast(l->world, &l->resumed, sizeof l->resumed, 0));
+    TR_TRY(tr_world_broadcast(l->world, &l->first, sizeof l->first, 0));
     const tr_session_params_t session = {.training = true,
                                          .evaluation = true,
                                          .split = TR_SPLIT_TRAIN,
                                          .rank = l->info->rank,
                                          .size = l->info->size,
-                                         .resumed = &l->resumed};
+                                         .resumed = &l->resumed,
+                                         .init = &l->first};
     TR_TRY(tr_session_create(l->config, l->world, &session, &l->s));
     const tr_session_t *s = l->s;
     TR_TRY(tr_due_parse("checkpoint.every", l->save_settings.every, true, s->total_steps, s->steps_per_epoch,
@@ -259,6 +272,7 @@ void tr_loop_tear_down(loop_t *l) {
     tr_checkpointer_destroy(&l->checkpointer);
     tr_snapshot_destroy(&l->snapshot);
     tr_checkpoint_close(&l->resume);
+    tr_weights_close(&l->init);
     tr_schedule_destroy(&l->schedule);
     tr_session_destroy(&l->s);
     tr_run_close(&l->run);

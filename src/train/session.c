@@ -116,6 +116,43 @@ static tr_status_t open_data(tr_session_t *s) {
     return TR_OK;
 }
 
+static const tr_field_t *input_field(const tr_session_t *s) {
+    for (int f = 0; f < s->info.field_count; f++)
+        if (strcmp(s->info.field[f].name, "x") == 0) return &s->info.field[f];
+    return NULL;
+}
+
+/* Numbers for inputs of the same type and as many channels. */
+static bool take_moments(const tr_resumed_t *init, const tr_field_t *x, tr_dataset_info_t *info) {
+    const int64_t channels = x->shape.ndim > 0 ? x->shape.dim[x->shape.ndim - 1] : 1;
+    int means, stds;
+    if (strcmp(init->x, tr_dtype_name(x->dtype)) != 0 ||
+        !tr_parse_floats(init->mean, TR_CHANNELS_MAX, info->mean, &means) ||
+        !tr_parse_floats(init->std, TR_CHANNELS_MAX, info->std, &stds) || means != stds ||
+        (means != 1 && means != channels))
+        return false;
+    info->channels = means;
+    return true;
+}
+
+/* Weights to begin with want inputs as they were in their training; numbers of the data or of the configuration come first. */
+static void normalize_as_init(tr_session_t *s) {
+    const tr_resumed_t *init = s->params.init;
+    const tr_field_t *x = input_field(s);
+    if (!init || !*init->mean || !x || s->info.channels > 0) return;
+    if (strcmp(init->x, tr_dtype_name(TR_U8)) == 0 && !strcmp(init->mean, "0") && !strcmp(init->std, "255"))
+        return; /* what is done with bytes anyway */
+    if (take_moments(init, x, &s->info))
+        TR_INFO("model.init: the training data have no mean and std; those of its training are taken: "
+                "data.mean = %.300s, data.std = %.300s",
+                init->mean, init->std);
+    else
+        TR_WARN(
+            "model.init: its training normalised inputs of type %s by mean %.300s and std %.300s, which do "
+            "not fit the inputs of %s: set data.mean and data.std to what brings them to the same units",
+            init->x, init->mean, init->std, s->info.description);
+}
+
 /* A share that the batch is no multiple of gives way to the next smaller one that is; far below it a step is slow. */
 static int64_t auto_micro_batch(const tr_session_t *s) {
     const int64_t batch = s->data.batch_size, size = s->params.size, share = batch / size;
@@ -249,6 +286,7 @@ static tr_status_t fit_graph(tr_session_t *s) {
 
 static tr_status_t open_parts(tr_session_t *s) {
     TR_TRY(open_data(s));
+    normalize_as_init(s);
     TR_TRY(tr_targets_resolve(s));
     TR_TRY(tr_inputs_check(s));
     return open_device(s);

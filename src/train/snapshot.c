@@ -11,12 +11,22 @@ static const tr_role_t roles[REGIONS] = {TR_ROLE_PARAM, TR_ROLE_MODEL_STATE, TR_
 
 typedef TR_VEC(tr_named_tensor_t) names_t;
 
+/* What is in the two files of tensors: names owned, data point into the snapshot. */
+typedef struct {
+    names_t model, optimizer;
+} files_t;
+
 struct tr_snapshot {
     tr_session_t *s;
     char *host[REGIONS];
     size_t bytes[REGIONS];
-    names_t model, optimizer; /* names owned; data point into host */
+    files_t files; /* as they are saved */
 };
+
+/* With optimizer.ema the model's file has the averages, which are what was scored, and the optimizer's the trained weights as NAME.raw.
+ * Checkpoints of before have it the other way round, the averages as NAME.ema. */
+#define RAW_SUFFIX "raw"
+typedef enum { AVERAGES_FIRST, TRAINED_FIRST } kind_t;
 
 /* -- names ----------------------------------------------------------------------------------------------- */
 
@@ -32,33 +42,52 @@ static tr_status_t add_name(names_t *list, const char *name, const char *suffix,
     return status;
 }
 
+static bool is_trainable(const tr_graph_t *g, const tr_tensor_info_t *param) {
+    return param->block_elems < tr_graph_layout(g).trainable_elems;
+}
+
+static const char *mirrored(const tr_snapshot_t *n, const tr_tensor_info_t *state,
+                            const tr_tensor_info_t *param) {
+    return n->host[2] + state->offset_bytes + (size_t)param->block_elems * sizeof(float);
+}
+
 /* A state that mirrors the parameters is saved per parameter, "conv1.weight.adam.m", so that the block's
  * order may change. */
-static tr_status_t name_mirror(tr_snapshot_t *n, const tr_tensor_info_t *state) {
+static tr_status_t name_mirror(const tr_snapshot_t *n, const tr_tensor_info_t *state, kind_t kind,
+                               names_t *list) {
     const tr_graph_t *g = n->s->g;
+    const bool is_raw = kind == AVERAGES_FIRST && strcmp(state->name, TR_EMA_STATE) == 0;
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
         const tr_tensor_info_t *p = tr_tensor_info(g, (tr_tensor_t){id});
-        if (!tr_is_param(g, (tr_tensor_t){id}) || p->block_elems >= tr_graph_layout(g).trainable_elems)
-            continue;
-        const char *data = n->host[2] + state->offset_bytes + (size_t)p->block_elems * sizeof(float);
-        TR_TRY(add_name(&n->optimizer, p->name, state->name, p, data));
+        if (!tr_is_param(g, (tr_tensor_t){id}) || !is_trainable(g, p)) continue;
+        TR_TRY(add_name(list, p->name, is_raw ? RAW_SUFFIX : state->name, p,
+                        is_raw ? n->host[0] + p->offset_bytes : mirrored(n, state, p)));
     }
     return TR_OK;
 }
 
-static tr_status_t name_tensors(tr_snapshot_t *n) {
+static tr_status_t name_param(const tr_snapshot_t *n, const tr_tensor_info_t *param, kind_t kind,
+                              names_t *list) {
+    const tr_graph_t *g = n->s->g;
+    const tr_tensor_t average = tr_graph_find(g, TR_EMA_STATE);
+    const bool averaged = kind == AVERAGES_FIRST && !tr_is_none(average) && is_trainable(g, param);
+    return add_name(list, param->name, NULL, param,
+                    averaged ? mirrored(n, tr_tensor_info(g, average), param)
+                             : n->host[0] + param->offset_bytes);
+}
+
+static tr_status_t name_tensors(const tr_snapshot_t *n, kind_t kind, files_t *out) {
     const tr_graph_t *g = n->s->g;
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
         const tr_tensor_info_t *info = tr_tensor_info(g, (tr_tensor_t){id});
-        if (tr_is_param(g, (tr_tensor_t){id}))
-            TR_TRY(add_name(&n->model, info->name, NULL, info, n->host[0] + info->offset_bytes));
+        if (tr_is_param(g, (tr_tensor_t){id})) TR_TRY(name_param(n, info, kind, &out->model));
         if (info->role == TR_ROLE_MODEL_STATE)
-            TR_TRY(add_name(&n->model, info->name, NULL, info, n->host[1] + info->offset_bytes));
+            TR_TRY(add_name(&out->model, info->name, NULL, info, n->host[1] + info->offset_bytes));
         if (info->role != TR_ROLE_OPTIM_STATE) continue;
         if (info->mirrors_params)
-            TR_TRY(name_mirror(n, info));
+            TR_TRY(name_mirror(n, info, kind, &out->optimizer));
         else
-            TR_TRY(add_name(&n->optimizer, info->name, NULL, info, n->host[2] + info->offset_bytes));
+            TR_TRY(add_name(&out->optimizer, info->name, NULL, info, n->host[2] + info->offset_bytes));
     }
     return TR_OK;
 }
@@ -70,13 +99,17 @@ static void free_names(names_t *list) {
     tr_vec_free(list);
 }
 
+static void free_files(files_t *files) {
+    free_names(&files->model);
+    free_names(&files->optimizer);
+}
+
 void tr_snapshot_destroy(tr_snapshot_t **snapshot) {
     tr_snapshot_t *n = *snapshot;
     if (!n) return;
     for (int i = 0; i < REGIONS; i++)
         if (n->host[i]) n->s->device->ops->host_free(n->s->device, n->host[i]);
-    free_names(&n->model);
-    free_names(&n->optimizer);
+    free_files(&n->files);
     tr_free(snapshot);
 }
 
@@ -93,7 +126,7 @@ tr_status_t tr_snapshot_create(tr_session_t *s, tr_snapshot_t **out) {
         n->host[i] = host;
         memset(host, 0, n->bytes[i]);
     }
-    TR_TRY_GOTO(name_tensors(n), fail);
+    TR_TRY_GOTO(name_tensors(n, AVERAGES_FIRST, &n->files), fail);
     *out = n;
     return TR_OK;
 fail:
@@ -122,10 +155,10 @@ tr_status_t tr_snapshot_take(tr_snapshot_t *n) {
 }
 
 void tr_snapshot_content(const tr_snapshot_t *n, tr_checkpoint_content_t *out) {
-    *out = (tr_checkpoint_content_t){.model = n->model.data,
-                                     .model_count = n->model.count,
-                                     .optimizer = n->optimizer.data,
-                                     .optimizer_count = n->optimizer.count};
+    *out = (tr_checkpoint_content_t){.model = n->files.model.data,
+                                     .model_count = n->files.model.count,
+                                     .optimizer = n->files.optimizer.data,
+                                     .optimizer_count = n->files.optimizer.count};
 }
 
 /* -- restoring ------------------------------------------------------------------------------------------- */
@@ -179,19 +212,24 @@ static void shorten(tr_str_t *problems) {
     tr_str_append(problems, "\n  ...");
 }
 
-tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpoint) {
+static bool has_suffix(const tr_safetensors_t *optimizer, const char *suffix) {
+    for (size_t i = 0; optimizer && i < tr_safetensors_count(optimizer); i++) {
+        const char *dot = strrchr(tr_safetensors_at(optimizer, i)->name, '.');
+        if (dot && strcmp(dot + 1, suffix) == 0) return true;
+    }
+    return false;
+}
+
+static tr_status_t restore(tr_snapshot_t *n, const files_t *files, const tr_checkpoint_t *checkpoint) {
     tr_str_t problems = {0};
     tr_status_t status = TR_OK;
-    if (!checkpoint->optimizer)
-        return TR_FAIL(TR_ERR_DATA, "%s has weights only; to start from them set model.init",
-                       checkpoint->path);
     tr_state_compare_model(checkpoint->state_json, n->s->config, &problems);
-    copy_matching(&n->model, checkpoint->model, &problems);
-    list_left_over(&n->model, checkpoint->model, &problems);
+    copy_matching(&files->model, checkpoint->model, &problems);
+    list_left_over(&files->model, checkpoint->model, &problems);
     const bool is_same_model = problems.length == 0;
     if (is_same_model) { /* else its state differs wherever the parameters do */
-        copy_matching(&n->optimizer, checkpoint->optimizer, &problems);
-        list_left_over(&n->optimizer, checkpoint->optimizer, &problems);
+        copy_matching(&files->optimizer, checkpoint->optimizer, &problems);
+        list_left_over(&files->optimizer, checkpoint->optimizer, &problems);
     }
     shorten(&problems);
     if (problems.length > 0)
@@ -204,48 +242,67 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpo
     return status == TR_OK ? move(n, TR_COPY_TO_DEVICE) : status;
 }
 
-static tr_status_t init_from(tr_snapshot_t *n, const tr_safetensors_t *weights, const char *path) {
-    tr_str_t problems = {0};
-    TR_TRY(tr_snapshot_take(n));
-    const size_t copied = copy_matching(&n->model, weights, &problems);
-    if (copied > 0) TR_INFO("model.init: %zu of %zu tensors from %s", copied, n->model.count, path);
-    if (copied > 0 && problems.length > 0) TR_INFO("model.init: left as initialised:%s", problems.text);
-    tr_str_free(&problems);
-    if (copied == 0)
-        return TR_FAIL(TR_ERR_CONFIG, "model.init: no tensor of %s fits this model by name and shape", path);
-    return move(n, TR_COPY_TO_DEVICE);
-}
-
-tr_status_t tr_state_init_from_path(tr_snapshot_t *n, const char *path) {
-    tr_weights_t *weights = NULL;
-    TR_TRY(tr_weights_open(path, &weights));
-    const tr_status_t status = init_from(n, weights->model, weights->path);
-    tr_weights_close(&weights);
+tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpoint) {
+    files_t files = {0};
+    if (!checkpoint->optimizer)
+        return TR_FAIL(TR_ERR_DATA, "%s has weights only; to start from them set model.init",
+                       checkpoint->path);
+    if (!has_suffix(checkpoint->optimizer, TR_EMA_STATE)) return restore(n, &n->files, checkpoint);
+    tr_status_t status = name_tensors(n, TRAINED_FIRST, &files);
+    if (status == TR_OK) status = restore(n, &files, checkpoint);
+    free_files(&files);
     return status;
 }
 
-/* Parameters become their averages; how many. */
-static size_t copy_averages(const names_t *wanted, const tr_safetensors_t *optimizer) {
-    size_t copied = 0;
-    for (size_t i = 0; i < wanted->count; i++) {
+/* -- weights alone --------------------------------------------------------------------------------------- */
+
+/* Of a checkpoint of before: what was trained makes place for what was scored. */
+static void copy_averages(const names_t *wanted, const tr_safetensors_t *optimizer) {
+    for (size_t i = 0; optimizer && i < wanted->count; i++) {
         const tr_named_tensor_t *want = &wanted->data[i], *have;
         char name[512];
         snprintf(name, sizeof name, "%s." TR_EMA_STATE, want->name);
         have = tr_safetensors_find(optimizer, name);
-        if (!have || !fits(want, have)) continue;
-        memcpy((void *)(uintptr_t)want->data, have->data, tensor_bytes(want));
-        copied++;
+        if (have && fits(want, have)) memcpy((void *)(uintptr_t)want->data, have->data, tensor_bytes(want));
     }
+}
+
+/* Parameters, not their averages here, and model state; how many tensors fit. */
+static size_t copy_weights(const names_t *wanted, const tr_weights_t *weights, tr_str_t *problems) {
+    const size_t copied = copy_matching(wanted, weights->model, problems);
+    copy_averages(wanted, weights->checkpoint ? weights->checkpoint->optimizer : NULL);
     return copied;
 }
 
+static tr_status_t init(tr_snapshot_t *n, const names_t *wanted, const tr_weights_t *weights) {
+    tr_str_t problems = {0};
+    const size_t copied = copy_weights(wanted, weights, &problems);
+    if (copied > 0) TR_INFO("model.init: %zu of %zu tensors from %s", copied, wanted->count, weights->path);
+    if (copied > 0 && problems.length > 0) TR_INFO("model.init: left as initialised:%s", problems.text);
+    tr_str_free(&problems);
+    if (copied == 0)
+        return TR_FAIL(TR_ERR_CONFIG, "model.init: no tensor of %s fits this model by name and shape",
+                       weights->path);
+    return move(n, TR_COPY_TO_DEVICE);
+}
+
+tr_status_t tr_snapshot_init(tr_snapshot_t *n, const tr_weights_t *weights) {
+    files_t files = {0};
+    TR_TRY(tr_snapshot_take(n));
+    tr_status_t status = name_tensors(n, TRAINED_FIRST, &files);
+    if (status == TR_OK) status = init(n, &files.model, weights);
+    free_files(&files);
+    return status;
+}
+
 tr_status_t tr_snapshot_load(tr_snapshot_t *n, const tr_weights_t *weights) {
+    const names_t *wanted = &n->files.model;
     const tr_safetensors_t *optimizer = weights->checkpoint ? weights->checkpoint->optimizer : NULL;
     tr_str_t problems = {0};
     tr_status_t status = TR_OK;
     TR_TRY(tr_snapshot_take(n));
-    copy_matching(&n->model, weights->model, &problems);
-    list_left_over(&n->model, weights->model, &problems);
+    copy_weights(wanted, weights, &problems);
+    list_left_over(wanted, weights->model, &problems);
     shorten(&problems);
     if (problems.length > 0)
         status = TR_FAIL(
@@ -255,8 +312,8 @@ tr_status_t tr_snapshot_load(tr_snapshot_t *n, const tr_weights_t *weights) {
             weights->path, problems.text);
     tr_str_free(&problems);
     TR_TRY(status);
-    if (n->s->optim.ema > 0 && optimizer && copy_averages(&n->model, optimizer) > 0)
-        TR_INFO("evaluating the averaged weights (optimizer.ema = 0: the last ones)");
+    if (has_suffix(optimizer, RAW_SUFFIX) || has_suffix(optimizer, TR_EMA_STATE))
+        TR_INFO("the weights are averages over the training (optimizer.ema)");
     return move(n, TR_COPY_TO_DEVICE);
 }
 

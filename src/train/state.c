@@ -115,18 +115,15 @@ tr_status_t tr_state_of_metadata(const char *metadata, char **out) {
     return status;
 }
 
-static json_t *load_data(const char *state_json) {
+static json_t *load_part(const char *state_json, const char *key) {
     json_t *state = json_loads(state_json, 0, NULL);
-    json_t *data = json_incref(json_object_get(state, "data"));
+    json_t *part = json_incref(json_object_get(state, key));
     json_decref(state);
-    return data;
+    return part;
 }
 
-static json_t *load_order(const tr_checkpoint_t *checkpoint) {
-    json_t *state = json_loads(checkpoint->state_json, 0, NULL);
-    json_t *order = json_incref(json_object_get(state, "order"));
-    json_decref(state);
-    return order;
+static json_t *load_data(const char *state_json) {
+    return load_part(state_json, "data");
 }
 
 static int64_t number_of(const json_t *order, const char *key) {
@@ -140,13 +137,13 @@ static void copy_text(const json_t *data, const char *key, char *out, size_t byt
 }
 
 /* Floats that were taken as they are: to say so would cost an op in each step. */
-static bool changes_nothing(const json_t *data, const tr_resumed_t *r) {
-    const char *x = json_string_value(json_object_get(data, "x"));
-    return x && strcmp(x, tr_dtype_name(TR_U8)) != 0 && strcmp(r->mean, "0") == 0 && strcmp(r->std, "1") == 0;
+static bool changes_nothing(const tr_resumed_t *r) {
+    return *r->x && strcmp(r->x, tr_dtype_name(TR_U8)) != 0 && strcmp(r->mean, "0") == 0 &&
+           strcmp(r->std, "1") == 0;
 }
 
-void tr_state_resumed(const tr_checkpoint_t *checkpoint, tr_resumed_t *out) {
-    json_t *order = load_order(checkpoint), *data = load_data(checkpoint->state_json);
+void tr_state_resumed(const char *state_json, tr_resumed_t *out) {
+    json_t *order = load_part(state_json, "order"), *data = load_data(state_json);
     *out = (tr_resumed_t){.order = {.seed = (uint64_t)number_of(order, "seed"),
                                     .samples = number_of(order, "samples"),
                                     .batch_size = number_of(order, "batch_size"),
@@ -155,7 +152,8 @@ void tr_state_resumed(const tr_checkpoint_t *checkpoint, tr_resumed_t *out) {
                                     .shuffle = number_of(order, "shuffle")}};
     copy_text(data, "mean", out->mean, sizeof out->mean);
     copy_text(data, "std", out->std, sizeof out->std);
-    if (changes_nothing(data, out)) out->mean[0] = out->std[0] = '\0';
+    copy_text(data, "x", out->x, sizeof out->x);
+    if (changes_nothing(out)) out->mean[0] = out->std[0] = '\0';
     copy_text(data, "target_mean", out->target_mean, sizeof out->target_mean);
     copy_text(data, "target_std", out->target_std, sizeof out->target_std);
     json_decref(order);
@@ -251,7 +249,7 @@ static void compare_moments(const tr_session_t *s, const tr_checkpoint_t *checkp
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
     TR_TRY(check_names(s, checkpoint));
     compare_fingerprint(s, checkpoint);
-    json_t *then = load_order(checkpoint), *now = order_json(s), *value;
+    json_t *then = load_part(checkpoint->state_json, "order"), *now = order_json(s), *value;
     const char *key;
     tr_str_t differences = {0};
     tr_status_t status = TR_OK;

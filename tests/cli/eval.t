@@ -121,8 +121,16 @@ call 0 eval targets.ini targets optimizer.ema=0 && cmp -s out one
 ok $? "no average, no difference"
 
 sed 's/^lr = .*/&\nema = 0.5/' net.ini >ema.ini
-call 0 ema.ini run.dir=ema && call 0 eval ema.ini ema/checkpoints/latest --json ema.json && near "$(value loss ema.json)" "$(value test_loss ema/summary.json)" 1e-6 && call 0 eval ema.ini ema && grep -q 'averaged weights' err && cp out one && call 0 eval ema.ini ema optimizer.ema=0 && ! cmp -s out one
+call 0 ema.ini run.dir=ema && call 0 eval ema.ini ema/checkpoints/latest --json ema.json && near "$(value loss ema.json)" "$(value test_loss ema/summary.json)" 1e-6 && grep -q 'the weights are averages' err && grep -v '^weights' out >wanted &&
+    call 0 net.ini run.dir=last && call 0 eval net.ini last/checkpoints/latest && ! grep -v '^weights' out | cmp -s - wanted
 ok $? "optimizer.ema: the averaged weights are evaluated"
+cp ema/checkpoints/latest/model.safetensors away.safetensors
+same=
+for path in ema/checkpoints/latest ema/checkpoints/latest/model.safetensors away.safetensors; do
+    for decay in 0.5 0; do call 0 eval ema.ini $path optimizer.ema=$decay && grep -v '^weights' out | cmp -s - wanted || same="$same $path with $decay"; done
+done
+[ -z "$same" ]
+ok $? "and they are what the model's file holds, wherever it is and whatever the configuration says:${same:- all}"
 { echo 'a,b,kind'; for i in $(seq 1 30); do echo "$i,$((i % 7)),é"; echo "$i,$((i % 5)),e"; done; } >names.csv
 printf '[model]\nlayers = linear 2\n[data]\ntrain = names.h5\ntest = names.h5:train\nbatch_size = 10\n[train]\nsteps = 1\n' >names.ini
 "$TRAINER" import csv names.csv names.h5 >out 2>&1 && call 0 names.ini run.dir=named && call 0 eval names.ini named &&

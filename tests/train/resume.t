@@ -160,4 +160,18 @@ run 1 net.ini run.dir=tuned model.init=fast data.classes=5 'model.freeze=conv*' 
 ok $? "model.init starts from another model's weights"
 grep -q "linear1.weight: f32 (5, 8) here, f32 (10, 8) in the checkpoint" out
 ok $? "and says what was left as initialised"
+
+# More channels than a file has mean and std for: the weights' own serve, and what is given comes first.
+"$TRAINER" import synthetic images wide.h5 --samples 60 --shape 1x1x4097 >out 2>&1
+sed -e 's/^layers.*/layers = flatten, linear 10/' -e 's/^train = .*/train = wide.h5/' -e '/^valid = /d' -e 's/^valid_every.*/valid_every = 0/' table.ini >wide.ini
+run 1 wide.ini run.dir=wide data.mean=127 data.std=64
+first=$(sed -n 's/.*"test_loss": \([^,]*\),/\1/p' wide/summary.json)
+run 2 wide.ini run.dir=wider model.init=wide optimizer.lr=0 train.steps=1
+[ $? = 0 ] && [ "$(grep -c "model.init: the training data have no mean and std.* data.mean = 127, data.std = 64$" out)" = 1 ] &&
+    grep -q '"mean": "127"' wider/checkpoints/latest/state.json && [ -n "$first" ] &&
+    awk -v a="$first" -v b="$(sed -n 's/.*"test_loss": \([^,]*\),/\1/p' wider/summary.json)" 'BEGIN { d = a - b; exit !(d < 1e-5 * a && d > -1e-5 * a) }'
+ok $? "model.init: inputs without mean and std are normalised as in the training of the weights"
+run 1 wide.ini run.dir=given model.init=wide optimizer.lr=0 train.steps=1 data.mean=120
+[ $? = 0 ] && ! grep -q "the training data have no mean" out && grep -q '"mean": "120"' given/checkpoints/latest/state.json
+ok $? "not where data.mean is given"
 echo "1..$n"

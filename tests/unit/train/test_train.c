@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <cmocka.h>
 
 #define OK(expr)                                                                                             \
@@ -135,6 +136,113 @@ static void a_snapshot_without_memory_leaves_nothing(void **state) {
     tr_config_destroy(&config);
 }
 
+/* -- checkpoints with an average of the weights ---------------------------------------------------------- */
+
+enum { FIRST_ELEMS = 8 * 3 * 3 }; /* of conv1.weight */
+
+static void put(tr_session_t *s, float trained, float average) {
+    const tr_tensor_t ema = tr_graph_find(s->g, TR_EMA_STATE);
+    const int64_t elems = tr_tensor_info(s->g, ema)->shape.dim[0];
+    float *values = malloc((size_t)elems * sizeof *values);
+    for (int64_t i = 0; i < elems; i++) values[i] = average;
+    OK(tr_tensor_write(s->g, ema, values));
+    for (int i = 0; i < FIRST_ELEMS; i++) values[i] = trained;
+    OK(tr_tensor_write(s->g, tr_graph_find(s->g, "conv1.weight"), values));
+    free(values);
+}
+
+static void expect(tr_session_t *s, float trained, float average) {
+    const tr_tensor_t weight = tr_graph_find(s->g, "conv1.weight"), ema = tr_graph_find(s->g, TR_EMA_STATE);
+    const int64_t at = tr_tensor_info(s->g, weight)->block_elems,
+                  elems = tr_tensor_info(s->g, ema)->shape.dim[0];
+    float found[FIRST_ELEMS], *values = malloc((size_t)elems * sizeof *values);
+    OK(tr_tensor_read(s->g, weight, found));
+    OK(tr_tensor_read(s->g, ema, values));
+    for (int i = 0; i < FIRST_ELEMS; i++) {
+        assert_true(found[i] == trained);
+        assert_true(values[at + i] == average);
+    }
+    free(values);
+}
+
+/* As they were written once: the trained weights in the model's file, the averages as NAME.ema in the optimizer's. */
+static void make_old(tr_checkpoint_content_t *c, tr_named_tensor_t *model, tr_named_tensor_t *optimizer) {
+    static char names[16][64];
+    memcpy(model, c->model, c->model_count * sizeof *model);
+    memcpy(optimizer, c->optimizer, c->optimizer_count * sizeof *optimizer);
+    for (size_t i = 0, count = 0; i < c->optimizer_count; i++) {
+        const size_t length = strlen(optimizer[i].name) - strlen(".raw");
+        if (strcmp(optimizer[i].name + length, ".raw") != 0) continue;
+        assert_true(count < 16);
+        snprintf(names[count], sizeof names[count], "%.*s.ema", (int)length, optimizer[i].name);
+        for (size_t k = 0; k < c->model_count; k++)
+            if (strlen(model[k].name) == length && strncmp(model[k].name, optimizer[i].name, length) == 0) {
+                const void *data = model[k].data;
+                model[k].data = optimizer[i].data;
+                optimizer[i].data = data;
+            }
+        optimizer[i].name = names[count++];
+    }
+    c->model = model;
+    c->optimizer = optimizer;
+}
+
+static float first_of(const tr_safetensors_t *file, const char *name) {
+    float value;
+    const tr_named_tensor_t *t = tr_safetensors_find(file, name);
+    assert_non_null(t);
+    memcpy(&value, t->data, sizeof value);
+    return value;
+}
+
+static void check_kind(tr_session_t *s, tr_snapshot_t *snapshot, const tr_checkpoint_content_t *content,
+                       const char *dir, bool is_old) {
+    char *path = NULL;
+    tr_weights_t *weights = NULL;
+    OK(tr_checkpoint_write(dir, content, &path));
+    OK(tr_weights_open(path, &weights));
+    assert_true(first_of(weights->model, "conv1.weight") == (is_old ? 1 : 2));
+    assert_true(first_of(weights->checkpoint->optimizer, is_old ? "conv1.weight.ema" : "conv1.weight.raw") ==
+                (is_old ? 2 : 1));
+    put(s, 0, 0);
+    OK(tr_snapshot_restore(snapshot, weights->checkpoint));
+    expect(s, 1, 2);
+    put(s, 0, 3);
+    OK(tr_snapshot_init(snapshot, weights));
+    expect(s, 2, 3);
+    tr_weights_close(&weights);
+    tr_free(&path);
+}
+
+/* The model's file holds what was scored, the optimizer's what is trained; those of before still load. */
+static void checkpoints_hold_averages(void **state) {
+    (void)state;
+    const char *const none[] = {NULL};
+    const tr_session_params_t params = {.training = true, .size = 1};
+    tr_config_t *config = config_of(none);
+    tr_session_t *session = NULL;
+    tr_snapshot_t *snapshot = NULL;
+    tr_checkpoint_content_t content;
+    tr_named_tensor_t model[64], optimizer[64];
+    OK(tr_session_create(config, NULL, &params, &session));
+    OK(tr_session_start(session));
+    OK(tr_snapshot_create(session, &snapshot));
+    for (int is_old = 0; is_old < 2; is_old++) {
+        char dir[64];
+        snprintf(dir, sizeof dir, "averages-%d-%d", is_old, tr_world_info(world)->rank);
+        put(session, 1, 2);
+        OK(tr_snapshot_take(snapshot));
+        tr_snapshot_content(snapshot, &content);
+        content.step = 1;
+        assert_true(content.model_count <= 64 && content.optimizer_count <= 64);
+        if (is_old) make_old(&content, model, optimizer);
+        check_kind(session, snapshot, &content, dir, is_old);
+    }
+    tr_snapshot_destroy(&snapshot);
+    tr_session_destroy(&session);
+    tr_config_destroy(&config);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_allocates_nothing),
@@ -143,6 +251,7 @@ int main(void) {
         cmocka_unit_test(validation_and_checkpoints_leave_nothing),
         cmocka_unit_test(many_features_share_one_mean),
         cmocka_unit_test(a_snapshot_without_memory_leaves_nothing),
+        cmocka_unit_test(checkpoints_hold_averages),
     };
     if (tr_world_open(NULL, &world) != TR_OK) return 1;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
