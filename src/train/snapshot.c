@@ -220,6 +220,14 @@ static bool has_suffix(const tr_safetensors_t *optimizer, const char *suffix) {
     return false;
 }
 
+/* Names of tensors do not tell which key they come from. */
+static void say_changes(const tr_snapshot_t *n, const tr_checkpoint_t *checkpoint, tr_str_t *out) {
+    tr_str_t changes = {0};
+    tr_state_changes(checkpoint->state_json, n->s->config, &changes);
+    if (changes.length > 0) tr_str_printf(out, "\n  changed since: %.500s", changes.text);
+    tr_str_free(&changes);
+}
+
 static tr_status_t restore(tr_snapshot_t *n, const files_t *files, const tr_checkpoint_t *checkpoint) {
     tr_str_t problems = {0};
     tr_status_t status = TR_OK;
@@ -232,6 +240,7 @@ static tr_status_t restore(tr_snapshot_t *n, const files_t *files, const tr_chec
         list_left_over(&files->optimizer, checkpoint->optimizer, &problems);
     }
     shorten(&problems);
+    if (is_same_model && problems.length > 0) say_changes(n, checkpoint, &problems);
     if (problems.length > 0)
         status = TR_FAIL(
             TR_ERR_CONFIG,

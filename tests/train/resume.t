@@ -84,6 +84,9 @@ run 2 net.ini run.dir=whole $exact train.steps=30 'model.layers=conv 4 3x3 pad=s
 ok $? "another model is refused and the tensors that differ are named"
 tail -n 12 whole/log.txt | grep -q "trainer: error: .*is of another model" && ! grep -q "adam" out && ! grep -q "conv 4" whole/config.ini
 ok $? "the log says so, and the run's config.ini stays as it is"
+run 1 net.ini run.dir=whole $exact train.steps=30 optimizer.ema=0
+[ $? = 78 ] && grep -q "is of another optimizer:" out && grep -q "conv1.weight.raw (8, 3, 3, 1): only in the checkpoint" out && grep -q "^  changed since: optimizer.ema 0.9 -> 0, train.steps 20 -> 30$" out
+ok $? "another optimizer is refused, and the keys that differ are named"
 # Tensors do not tell a relu from a tanh.
 net='conv 8 3x3 pad=same bias=no, batchnorm, relu, maxpool 2, conv 8 3x3 pad=same, relu, globalpool, dropout 0.2, linear 10'
 differs() { # LAYERS LINE
