@@ -4,6 +4,23 @@
 #include "trainer/train.h"
 
 #include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* UCX, which many an MPI brings along, takes HUP for itself when it is loaded, also where nohup has it ignored. How it was is seen before libraries
+ * are initialised, and by the system call itself: sanitizers are not there yet either. */
+static bool hup_is_ignored;
+
+__attribute__((no_sanitize("address", "thread", "undefined"))) static void look_at_hup(void) {
+    struct {
+        void (*handler)(int);
+        char rest[64];
+    } action = {0};
+    const size_t mask_bytes = 8;
+    hup_is_ignored =
+        syscall(SYS_rt_sigaction, SIGHUP, NULL, &action, mask_bytes) == 0 && action.handler == SIG_IGN;
+}
+__attribute__((section(".preinit_array"), used)) static void (*const before_libraries)(void) = look_at_hup;
 
 tr_status_t cmd_train(int argc, char **argv) {
     if (argc < 2)
@@ -17,6 +34,7 @@ tr_status_t cmd_train(int argc, char **argv) {
                 argv[i]);
     tr_world_t *world = NULL;
     tr_config_t *config = NULL;
+    if (hup_is_ignored) signal(SIGHUP, SIG_IGN);
     signal(SIGPIPE, SIG_IGN); /* whoever reads along may go: with the terminal, say */
     TR_TRY(cmd_world_open(&world));
     const tr_world_info_t *info = tr_world_info(world);
