@@ -145,7 +145,7 @@ tr_status_t tr_program_begin(tr_graph_t *g, const char *name, tr_mode_t mode, in
 tr_status_t tr_program_end(tr_graph_t *g);
 tr_mode_t tr_graph_mode(const tr_graph_t *g); /* of the open program: dropout and batch-norm ask */
 
-/* Names nest: ops get the path as label, parameters "path.name" with dots. */
+/* Names nest: ops get the path as label, parameters "path.name" with dots. Where there is no memory for a path, the next op or parameter says so. */
 void tr_scope_push(tr_graph_t *g, const char *name);
 void tr_scope_pop(tr_graph_t *g);
 const char *tr_scope(const tr_graph_t *g);

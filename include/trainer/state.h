@@ -45,7 +45,7 @@ tr_status_t tr_snapshot_init(tr_snapshot_t *snapshot, const tr_weights_t *weight
 
 /* -- state.json ------------------------------------------------------------------------------------------ */
 
-/* state.json of step `step`: where the run stands and what must agree to go on. New reference. */
+/* state.json of step `step`: where the run stands and what must agree to go on. New reference; NULL: no memory, or a text in it that is not UTF-8. */
 json_t *tr_state_json(const tr_session_t *s, int64_t step);
 /* The part of it that weights want which are taken away from their run: metadata for the model's file, for free(); NULL: no memory. It is the same for
  * every step and number of ranks. */

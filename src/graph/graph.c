@@ -98,7 +98,8 @@ void tr_graph_destroy(tr_graph_t **graph) {
 /* -- scopes ---------------------------------------------------------------------------------------------- */
 
 void tr_scope_push(tr_graph_t *g, const char *name) {
-    (void)tr_vec_push(&g->scope_lengths, g->scope.length);
+    const tr_status_t status = tr_vec_push(&g->scope_lengths, g->scope.length);
+    if (status != TR_OK) g->scope.status = status;
     if (g->scope.length > 0) tr_str_append(&g->scope, ".");
     tr_str_append(&g->scope, name);
 }
@@ -184,6 +185,7 @@ static tr_status_t persistent(tr_graph_t *g, const char *name, tr_role_t role, t
 
 static tr_status_t scoped_name(const tr_graph_t *g, const char *name, char **out) {
     tr_str_t s = {0};
+    TR_TRY(g->scope.status);
     if (g->scope.length > 0) tr_str_printf(&s, "%s.", tr_scope(g));
     tr_str_append(&s, name);
     return tr_str_take(&s, out);

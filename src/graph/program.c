@@ -83,6 +83,7 @@ static tr_status_t make_node(const tr_graph_t *g, const tr_op_row_t *row, const 
                              const void *attr, size_t attr_bytes, tr_node_t **out) {
     tr_node_t *node = NULL;
     tr_status_t status = TR_OK;
+    TR_TRY(g->scope.status);
     TR_TRY(tr_alloc(sizeof *node, "op record", &node));
     TR_TRY_GOTO(tr_strdup(g->label ? g->label : tr_scope(g), &node->label), fail);
     if (attr_bytes > 0) {

@@ -20,23 +20,26 @@ static json_t *order_json(const tr_session_t *s) {
                      (json_int_t)o->shuffle);
 }
 
+/* NULL where memory was short: half a text would pass for the whole. */
+static json_t *take_text(tr_str_t *text) {
+    json_t *result = text->status == TR_OK ? json_string(text->text ? text->text : "") : NULL;
+    tr_str_free(text);
+    return result;
+}
+
 /* "33.3,12": the normalisation of x as it was done, in the form of data.mean. */
 static json_t *moments_json(const tr_session_t *s, const float *values, double fallback) {
     tr_str_t text = {0};
     for (int c = 0; c < s->info.channels; c++)
         tr_str_printf(&text, "%s%.9g", c ? "," : "", (double)values[c]);
     if (s->info.channels == 0) tr_str_printf(&text, "%g", fallback);
-    json_t *result = json_string(text.text);
-    tr_str_free(&text);
-    return result;
+    return take_text(&text);
 }
 
 static json_t *targets_json(const tr_session_t *s, const float *values, const char *none) {
     tr_str_t text = {0};
     tr_targets_text(s, values, none, &text);
-    json_t *result = json_string(text.text);
-    tr_str_free(&text);
-    return result;
+    return take_text(&text);
 }
 
 static const tr_field_t *input_field(const tr_session_t *s) {
@@ -47,22 +50,30 @@ static const tr_field_t *input_field(const tr_session_t *s) {
 
 /* None where one is not UTF-8: JSON cannot hold it, and the others would move up. */
 static json_t *names_json(const tr_names_t *names) {
+    bool is_utf8 = true;
     json_t *array = json_array();
-    for (int64_t i = 0; i < names->count; i++)
+    for (int64_t i = 0; i < names->count; i++) {
+        const size_t bytes = strlen(names->name[i]);
+        is_utf8 = is_utf8 && tr_utf8_bytes(names->name[i], bytes) == bytes;
+    }
+    for (int64_t i = 0; is_utf8 && i < names->count; i++)
         if (json_array_append_new(array, json_string(names->name[i])) != 0) {
-            json_array_clear(array);
-            break;
+            json_decref(array);
+            return NULL;
         }
     return array;
 }
 
-static void add_names(const tr_session_t *s, json_t *data) {
+static bool add_names(const tr_session_t *s, json_t *data) {
     const tr_dataset_t *train = s->dataset[TR_SPLIT_TRAIN];
+    bool added = true;
     for (int list = 0; train && list < TR_NAMES_LISTS; list++)
-        json_object_set_new(data, tr_names_key(list), names_json(&train->info.names[list]));
+        added =
+            json_object_set_new(data, tr_names_key(list), names_json(&train->info.names[list])) == 0 && added;
+    return added;
 }
 
-/* What an evaluation on other data has to do as this training did. */
+/* What an evaluation on other data has to do as this training did; NULL: no memory. */
 static json_t *data_json(const tr_session_t *s) {
     const tr_field_t *x = input_field(s);
     const bool scaled = x && x->dtype == TR_U8; /* programs.c: bytes without statistics go to [0, 1] */
@@ -71,9 +82,12 @@ static json_t *data_json(const tr_session_t *s) {
                   moments_json(s, s->info.mean, 0), "std", moments_json(s, s->info.std, scaled ? 255 : 1),
                   "target_mean", targets_json(s, s->target_mean, "0"), "target_std",
                   targets_json(s, s->target_std, "1"), "x", x ? tr_dtype_name(x->dtype) : "");
-    if (x && x->shape.ndim == 1) json_object_set_new(data, "inputs", json_integer(x->shape.dim[0]));
-    add_names(s, data);
-    return data;
+    bool added = add_names(s, data);
+    if (x && x->shape.ndim == 1)
+        added = json_object_set_new(data, "inputs", json_integer(x->shape.dim[0])) == 0 && added;
+    if (added) return data;
+    json_decref(data);
+    return NULL;
 }
 
 static void format_fingerprint(const tr_session_t *s, char text[32]) {
@@ -84,14 +98,12 @@ json_t *tr_state_json(const tr_session_t *s, int64_t step) {
     char fingerprint[32];
     tr_str_t config = {0};
     format_fingerprint(s, fingerprint);
-    (void)tr_config_serialize(s->config, &config);
-    json_t *state = json_pack("{s:i, s:I, s:I, s:f, s:o, s:o, s:s, s:s, s:i, s:s}", "format", 1, "step",
-                              (json_int_t)step, "samples", (json_int_t)(step * s->order.batch_size), "epoch",
-                              (double)step / s->steps_per_epoch, "order", order_json(s), "data", data_json(s),
-                              "data_fingerprint", fingerprint, "dataset", s->info.description, "ranks",
-                              s->params.size, "config", config.text ? config.text : "");
-    tr_str_free(&config);
-    return state;
+    (void)tr_config_serialize(s->config, &config); /* its failure stays in `config` */
+    return json_pack("{s:i, s:I, s:I, s:f, s:o, s:o, s:s, s:s, s:i, s:o}", "format", 1, "step",
+                     (json_int_t)step, "samples", (json_int_t)(step * s->order.batch_size), "epoch",
+                     (double)step / s->steps_per_epoch, "order", order_json(s), "data", data_json(s),
+                     "data_fingerprint", fingerprint, "dataset", s->info.description, "ranks", s->params.size,
+                     "config", take_text(&config));
 }
 
 /* -- what it says ---------------------------------------------------------------------------------------- */
@@ -230,7 +242,8 @@ static bool same_numbers(const char *was, const char *is) {
 }
 
 /* Checkpoints from before there were the keys of targets had these as they are; what else they do not say is not known. */
-static void compare_moments(const tr_session_t *s, const tr_checkpoint_t *checkpoint, tr_str_t *differences) {
+static tr_status_t compare_moments(const tr_session_t *s, const tr_checkpoint_t *checkpoint,
+                                   tr_str_t *differences) {
     static const char *const keys[] = {"mean", "std", "target_mean", "target_std"}, *const none[] = {
                                                                                         NULL, NULL, "0", "1"};
     json_t *data = load_data(checkpoint->state_json), *own = data_json(s);
@@ -242,8 +255,22 @@ static void compare_moments(const tr_session_t *s, const tr_checkpoint_t *checkp
             tr_str_printf(differences, "\n  data.%s: %.200s%s in the checkpoint, %.200s%s now", keys[i], was,
                           strlen(was) > 200 ? "..." : "", is, strlen(is) > 200 ? "..." : "");
     }
+    const bool known = own != NULL;
     json_decref(data);
     json_decref(own);
+    return known ? differences->status : TR_FAIL(TR_ERR_MEMORY, "out of memory for the state of the run");
+}
+
+/* Several settings lead to another number of samples, and none is called so. */
+static void say_difference(const char *key, json_int_t was, json_int_t is, tr_str_t *out) {
+    if (strcmp(key, "samples") == 0)
+        tr_str_printf(out,
+                      "\n  samples of the training data: %lld in the checkpoint, %lld now (their file has "
+                      "grown or was cut, or data.limit or data.valid_fraction is another)",
+                      (long long)was, (long long)is);
+    else
+        tr_str_printf(out, "\n  %s%s: %lld in the checkpoint, %lld now",
+                      strcmp(key, "seed") == 0 ? "train." : "data.", key, (long long)was, (long long)is);
 }
 
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
@@ -255,12 +282,10 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
     tr_status_t status = TR_OK;
     json_object_foreach(now, key, value) {
         const json_int_t was = json_integer_value(json_object_get(then, key)), is = json_integer_value(value);
-        if (was != is)
-            tr_str_printf(&differences, "\n  %s%s: %lld in the checkpoint, %lld now",
-                          strcmp(key, "seed") == 0 ? "train." : "data.", key, (long long)was, (long long)is);
+        if (was != is) say_difference(key, was, is, &differences);
     }
-    compare_moments(s, checkpoint, &differences);
-    if (differences.length > 0)
+    status = compare_moments(s, checkpoint, &differences);
+    if (status == TR_OK && differences.length > 0)
         status = TR_FAIL(TR_ERR_CONFIG,
                          "%s cannot be continued sample for sample:%s\nSet them back, or start a new run "
                          "(another run.dir) with model.init = %s",

@@ -370,6 +370,24 @@ static void mistakes_are_refused(void **state) {
     tear_down(&n);
 }
 
+/* Else a parameter is "weight" of no layer, and declared twice. */
+static void a_scope_without_memory_is_an_error(void **state) {
+    (void)state;
+    for (int64_t nth = 1; nth <= 2; nth++) { /* the list of lengths, the text */
+        net_t n = {0};
+        tr_tensor_t w;
+        OK(tr_device_open("cpu", &(tr_device_params_t){.threads = 1}, &n.device));
+        OK(tr_graph_create(n.device, &n.g));
+        tr_mem_fail_at(nth);
+        tr_scope_push(n.g, "linear1");
+        tr_mem_fail_at(0);
+        assert_int_equal(tr_param(n.g, "weight", &TR_SHAPE(2, 2), &weight_spec, &w), TR_ERR_MEMORY);
+        assert_int_equal(tr_error_last()->code, TR_ERR_MEMORY);
+        tr_graph_destroy(&n.g);
+        tr_device_close(&n.device);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_match_finite_differences),
@@ -383,6 +401,7 @@ int main(void) {
         cmocka_unit_test(gradients_lie_in_the_order_of_backward),
         cmocka_unit_test(initial_values_depend_on_name_and_seed_only),
         cmocka_unit_test(mistakes_are_refused),
+        cmocka_unit_test(a_scope_without_memory_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

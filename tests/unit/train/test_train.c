@@ -243,6 +243,38 @@ static void checkpoints_hold_averages(void **state) {
     tr_config_destroy(&config);
 }
 
+static char *state_text(const tr_session_t *session) {
+    json_t *state = tr_state_json(session, 3);
+    char *written = state ? json_dumps(state, JSON_SORT_KEYS) : NULL;
+    json_decref(state);
+    return written;
+}
+
+/* Half of a configuration in a checkpoint would pass for the whole. */
+static void a_state_is_whole_or_none(void **state) {
+    (void)state;
+    const char *const none[] = {NULL};
+    const tr_session_params_t params = {.training = true, .size = 1};
+    tr_config_t *config = config_of(none);
+    tr_session_t *session = NULL;
+    OK(tr_session_create(config, NULL, &params, &session));
+    char *whole = state_text(session), *written = NULL;
+    assert_non_null(whole);
+    int64_t nth = 1;
+    for (; !written; nth++) {
+        tr_mem_fail_at(nth);
+        written = state_text(session);
+        tr_mem_fail_at(0);
+        if (written) assert_string_equal(written, whole);
+        assert_true(nth < 1000);
+    }
+    assert_true(nth > 4);
+    free(written);
+    free(whole);
+    tr_session_destroy(&session);
+    tr_config_destroy(&config);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_allocates_nothing),
@@ -251,6 +283,7 @@ int main(void) {
         cmocka_unit_test(validation_and_checkpoints_leave_nothing),
         cmocka_unit_test(many_features_share_one_mean),
         cmocka_unit_test(a_snapshot_without_memory_leaves_nothing),
+        cmocka_unit_test(a_state_is_whole_or_none),
         cmocka_unit_test(checkpoints_hold_averages),
     };
     if (tr_world_open(NULL, &world) != TR_OK) return 1;
