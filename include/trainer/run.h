@@ -28,6 +28,8 @@ void tr_run_close(tr_run_t **run);
 void tr_run_join_log(const char *dir);
 const char *tr_run_dir(const tr_run_t *run);
 const char *tr_run_checkpoint_dir(const tr_run_t *run);
+/* Whether `path`, which exists, is the run folder or in it. */
+bool tr_run_has(const tr_run_t *run, const char *path);
 /* One JSON object, one line, written at once. Steals `line`. */
 tr_status_t tr_run_metrics(tr_run_t *run, json_t *line);
 /* Drops lines of metrics.jsonl of steps after `step` (a resumed run repeats them). */

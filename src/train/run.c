@@ -1,4 +1,5 @@
 /* The run folder. Files that others read whole are replaced by one rename; those that grow are appended to by one write a line. */
+#include "checkpoint_int.h"
 #include "trainer/run.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
@@ -7,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -51,6 +53,19 @@ static tr_status_t own_dir(const tr_run_settings_t *settings, const char *config
 
 /* -- folder and lock ------------------------------------------------------------------------------------- */
 
+/* A folder outlives a crash once the one that it is in is on the disk. */
+static tr_status_t sync_parent(const char *path) {
+    char *parent = NULL;
+    TR_TRY(tr_strdup(path, &parent));
+    char *slash = strrchr(parent, '/');
+    if (slash) slash[slash == parent] = '\0';
+    const char *dir = slash ? parent : ".";
+    const tr_status_t status =
+        access(dir, R_OK) == 0 ? tr_sync_directory(dir) : TR_OK; /* may be write-only */
+    tr_free(&parent);
+    return status;
+}
+
 /* With all parents. Where one exists already that is fine, even if somebody else makes it at the same time. *out_new: dir itself did not. */
 static tr_status_t make_dirs(const char *dir, bool *out_new) {
     char *path = NULL;
@@ -66,6 +81,8 @@ static tr_status_t make_dirs(const char *dir, bool *out_new) {
         *out_new |= made; /* in a new parent all is new */
         if (!made && (errno != EEXIST || stat(path, &info) != 0))
             status = fail_errno("make the run folder", path);
+        else if (made)
+            status = sync_parent(path);
         else if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
             status =
                 TR_FAIL(TR_ERR_CONFIG,
@@ -122,15 +139,6 @@ static tr_status_t write_bytes(int fd, const char *path, const char *bytes, size
     return TR_OK;
 }
 
-static tr_status_t sync_dir(const char *dir) {
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return fail_errno("open", dir);
-    /* Some file systems cannot sync a folder and say EINVAL; they order renames themselves. */
-    tr_status_t status = fsync(fd) != 0 && errno != EINVAL ? fail_errno("fsync", dir) : TR_OK;
-    close(fd);
-    return status;
-}
-
 static tr_status_t write_temporary(const char *path, const char *text, size_t bytes) {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) return fail_errno("create", path);
@@ -151,7 +159,7 @@ static tr_status_t replace_file(const tr_run_t *run, const char *name, const cha
     status = write_temporary(temporary, text, bytes);
     if (status == TR_OK && rename(temporary, path) != 0) status = fail_errno("rename to", path);
     if (status == TR_OK)
-        status = sync_dir(run->dir);
+        status = tr_sync_directory(run->dir);
     else
         unlink(temporary);
 done:
@@ -330,4 +338,13 @@ const char *tr_run_dir(const tr_run_t *run) {
 }
 const char *tr_run_checkpoint_dir(const tr_run_t *run) {
     return run->checkpoint_dir;
+}
+
+bool tr_run_has(const tr_run_t *run, const char *path) {
+    char *own = realpath(run->dir, NULL), *other = realpath(path, NULL);
+    const size_t length = own ? strlen(own) : 0;
+    const bool has = own && other && strncmp(own, other, length) == 0 && strchr("/", other[length]);
+    free(own);
+    free(other);
+    return has;
 }

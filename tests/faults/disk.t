@@ -17,6 +17,11 @@ ok $? "no space in one checkpoint: said once, the others are there"
 [ "$(state whole)" = "$(state once)" ]
 ok $? "the same bits"
 
+# The folder "deep", once "er" is made in it.
+LD_PRELOAD=$fail_lib FAIL_CALL=fsync FAIL_ON=/deep FAIL_HOW=EIO FAIL_AT=1 "$TRAINER" net.ini run.dir=deep/er/run $exact >out 2>&1
+[ $? = 74 ] && grep -q "fsync.*deep: " out
+ok $? "folders in which the run folder and its parents were made are put on the disk"
+
 FAULT="$slow FAIL_CALL=write FAIL_ON=.tmp-step- FAIL_HOW=ENOSPC FAIL_AT=60 FAIL_ALWAYS=1" start 2 net.ini run.dir=full $exact
 begin=$(now)
 ended

@@ -40,6 +40,13 @@ ok $? "data.valid_fraction: validation without validation data"
 run 2 net.ini run.dir=part $exact data.valid_fraction=0.1 train.steps=30
 [ $? = 78 ] && grep -q "samples of the training data: 480 in the checkpoint, 540 now (.*data.valid_fraction" out
 ok $? "another part is refused"
+# A best of its own: steps that make it worse show whether the loss to beat is another's.
+worse="data.valid_fraction=0.2 train.valid_every=10 train.steps=30 optimizer.lr=1"
+run 2 net.ini run.dir=heir $exact resume=part $worse && [ "$(readlink heir/checkpoints/best)" = step-00000030 ] && cp -r part same
+ok $? "resume=PATH into a new folder: its first validation is its best"
+best=$(readlink same/checkpoints/best)
+run 2 net.ini run.dir=same $exact resume=../"${PWD##*/}"/same/checkpoints $worse && grep -q "going on from" out && [ -n "$best" ] && [ "$(readlink same/checkpoints/best)" = "$best" ]
+ok $? "in its own folder its best stays"
 run 1 net.ini run.dir=both data.valid_fraction=0.1 data.valid=x.h5
 [ $? = 78 ] && grep -q "both set" out
 ok $? "not beside data.valid"
