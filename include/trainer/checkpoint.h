@@ -100,11 +100,12 @@ typedef struct {
 /* Starts one writer thread; checks by a real write, fsync, rename and unlink that `dir` (made where absent) can be written (TR_ERR_PERMISSION, TR_ERR_IO).
  * The caller holds the run's lock: what other writers left unfinished is removed, whoever they were. */
 tr_status_t tr_checkpointer_create(const tr_checkpointer_params_t *params, tr_checkpointer_t **out);
-/* Hands `content` over: names, data and text must stay as they are until the writer is idle. "latest" will point at it; with is_best "best" too, and
- * what "best" points at is never deleted.
+/* Hands `content` over: names, data and text must stay as they are until the writer is idle. "latest" will point at it.
  * At most one at a time: TR_ERR_INTERNAL while busy. */
-tr_status_t tr_checkpointer_submit(tr_checkpointer_t *c, const tr_checkpoint_content_t *content,
-                                   bool is_best);
+tr_status_t tr_checkpointer_submit(tr_checkpointer_t *c, const tr_checkpoint_content_t *content);
+/* The newest checkpoint, of `step`, is the best: once it is written "best" points at it, which is never deleted. Nothing where it could not be written. Does not
+ * wait. */
+void tr_checkpointer_best(tr_checkpointer_t *c, int64_t step);
 bool tr_checkpointer_busy(const tr_checkpointer_t *c);
 /* Waits for the writer to be idle; the status of its last attempt. */
 tr_status_t tr_checkpointer_wait(tr_checkpointer_t *c);

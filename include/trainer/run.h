@@ -32,8 +32,8 @@ const char *tr_run_checkpoint_dir(const tr_run_t *run);
 bool tr_run_has(const tr_run_t *run, const char *path);
 /* One JSON object, one line, written at once. Steals `line`. */
 tr_status_t tr_run_metrics(tr_run_t *run, json_t *line);
-/* Drops lines of metrics.jsonl of steps after `step` (a resumed run repeats them). */
-tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step);
+/* Drops lines of metrics.jsonl of steps after `step`, and unless with_valid of the validation of `step` (a resumed run repeats them). */
+tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step, bool with_valid);
 /* Writes summary.json (temporary file, fsync, rename). Steals `summary`. */
 tr_status_t tr_run_summary(tr_run_t *run, json_t *summary);
 

@@ -156,12 +156,16 @@ tr_status_t tr_stepper_run(tr_stepper_t *stepper, int64_t step, double lr, bool 
 /* -- evaluation (eval.c) --------------------------------------------------------------------------------- */
 
 typedef struct {
+    bool stopped; /* given up: the rest is of no pass over all data */
     double samples, loss, accuracy, topk;
 } tr_eval_outcome_t;
 /* Called after every micro-batch; may be NULL. */
 typedef tr_status_t (*tr_eval_batch_fn)(void *self, tr_session_t *s, const tr_batch_t *batch);
-/* Collective. One pass over the split's data. */
+/* Whether this rank is asked to stop: not 0. */
+typedef int (*tr_asked_fn)(void);
+/* Collective. One pass over the split's data. With `asked` (may be NULL) all ranks give it up together, about a tenth of a second or a batch after one of them
+ * is asked to stop; out->stopped then. */
 tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch_fn each, void *self,
-                                tr_eval_outcome_t *out);
+                                tr_asked_fn asked, tr_eval_outcome_t *out);
 
 #endif

@@ -89,7 +89,7 @@ static tr_status_t prepare(eval_t *e) {
 
 static tr_status_t measure(eval_t *e) {
     TR_TRY(prepare(e));
-    TR_TRY(tr_session_evaluate(e->t.s, e->split, add_batch, e, &e->outcome));
+    TR_TRY(tr_session_evaluate(e->t.s, e->split, add_batch, e, NULL, &e->outcome));
     return e->classes ? tr_class_counts_reduce(e->classes, e->t.world)
                       : tr_target_sums_reduce(e->targets, e->t.world);
 }

@@ -273,7 +273,7 @@ static tr_status_t run(predict_t *p) {
     TR_TRY(cmd_trained_open(&p->o->trained, &p->t));
     TR_TRY(prepare(p));
     TR_TRY(tr_world_agree(p->t.world, open_output(p)));
-    TR_TRY(tr_session_evaluate(p->t.s, TR_SPLIT_TEST, add_batch, p, &outcome));
+    TR_TRY(tr_session_evaluate(p->t.s, TR_SPLIT_TEST, add_batch, p, NULL, &outcome));
     TR_TRY(tr_world_allreduce(p->t.world, &p->unclear, 1, TR_REDUCE_SUM));
     if (p->writer) pthread_mutex_lock(&ending);
     TR_TRY(tr_world_agree(p->t.world, p->writer ? tr_writer_commit(p->writer) : TR_OK));

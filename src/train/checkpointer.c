@@ -16,23 +16,23 @@
 struct tr_checkpointer {
     char *dir;
     int64_t keep;
-    int64_t best_step; /* that this run has seen; -1: none */
+    int64_t best_step; /* the thread's: that this run has seen; -1: none */
     pthread_t thread;
     pthread_mutex_t *lock; /* apart, so that the questions can take a const checkpointer */
     pthread_cond_t changed;
-    bool busy, stop, is_best; /* these and below under the lock; content only the thread's while busy */
+    bool writing, stop;  /* these and below under the lock; content only the thread's while writing */
+    int64_t best_wanted; /* the step that is to become the best; -1: none */
     tr_checkpoint_content_t content;
     tr_checkpointer_stats_t stats;
 };
 
 /* The checkpoint is safe by now: what fails here is said, and tried again after the next. */
-static void tidy(tr_checkpointer_t *c, int64_t step, bool is_best) {
+static void tidy(tr_checkpointer_t *c, int64_t step) {
     char best[32];
-    if (is_best) c->best_step = step;
     tr_checkpoint_name(c->best_step < 0 ? step : c->best_step, best);
     const char *keep[] = {"best", best};
     tr_status_t status = tr_checkpoint_link(c->dir, "latest", step);
-    if (status == TR_OK && is_best) status = tr_checkpoint_link(c->dir, "best", step);
+    if (status == TR_OK && c->best_step >= 0) status = tr_checkpoint_link(c->dir, "best", c->best_step);
     if (status != TR_OK) TR_WARN("%s", tr_error_last()->message);
     if (tr_checkpoint_retain(c->dir, step, c->keep, keep, 2) != TR_OK)
         TR_WARN("Old checkpoints stay: %s", tr_error_last()->message);
@@ -56,7 +56,7 @@ static void save(tr_checkpointer_t *c) {
     char *path = NULL;
     tr_error_clear();
     if (tr_checkpoint_write(c->dir, &c->content, &path) == TR_OK) {
-        tidy(c, c->content.step, c->is_best);
+        tidy(c, c->content.step);
         now.saved++;
         now.last_bytes = directory_bytes(path);
         now.last_step = c->content.step;
@@ -72,18 +72,44 @@ static void save(tr_checkpointer_t *c) {
     pthread_mutex_unlock(c->lock);
 }
 
+/* Nothing where its checkpoint could not be saved. */
+static void make_best(tr_checkpointer_t *c, int64_t step) {
+    char name[32], path[4096];
+    tr_checkpoint_name(step, name);
+    if (tr_path_join(c->dir, name, path) != TR_OK || access(path, F_OK) != 0) return;
+    c->best_step = step;
+    tidy(c, step);
+}
+
+static bool has_work(const tr_checkpointer_t *c) {
+    return c->writing || c->best_wanted >= 0;
+}
+
+/* A checkpoint first: it may be the one that is to become the best. */
+static void work(tr_checkpointer_t *c) {
+    const bool writes = c->writing;
+    const int64_t best = c->best_wanted;
+    pthread_mutex_unlock(c->lock);
+    if (writes)
+        save(c);
+    else
+        make_best(c, best);
+    pthread_mutex_lock(c->lock);
+    if (writes)
+        c->writing = false;
+    else if (c->best_wanted == best)
+        c->best_wanted = -1;
+    pthread_cond_broadcast(&c->changed);
+}
+
 static void *writer_main(void *self) {
     tr_checkpointer_t *c = self;
     setpriority(PRIO_PROCESS, (id_t)gettid(), WRITER_NICE);
     pthread_mutex_lock(c->lock);
     for (;;) {
-        while (!c->busy && !c->stop) pthread_cond_wait(&c->changed, c->lock);
-        if (!c->busy) break;
-        pthread_mutex_unlock(c->lock);
-        save(c);
-        pthread_mutex_lock(c->lock);
-        c->busy = false;
-        pthread_cond_broadcast(&c->changed);
+        while (!has_work(c) && !c->stop) pthread_cond_wait(&c->changed, c->lock);
+        if (!has_work(c)) break;
+        work(c);
     }
     pthread_mutex_unlock(c->lock);
     return NULL;
@@ -142,7 +168,7 @@ static void release(tr_checkpointer_t **checkpointer) {
 
 static tr_status_t start(tr_checkpointer_t *c, const tr_checkpointer_params_t *params) {
     c->keep = params->keep;
-    c->best_step = -1;
+    c->best_step = c->best_wanted = -1;
     TR_TRY(tr_strdup(params->dir, &c->dir));
     TR_TRY(check_writable(c->dir));
     TR_TRY(tr_alloc(sizeof *c->lock, "checkpoint writer", &c->lock));
@@ -165,14 +191,12 @@ tr_status_t tr_checkpointer_create(const tr_checkpointer_params_t *params, tr_ch
     return status;
 }
 
-tr_status_t tr_checkpointer_submit(tr_checkpointer_t *c, const tr_checkpoint_content_t *content,
-                                   bool is_best) {
+tr_status_t tr_checkpointer_submit(tr_checkpointer_t *c, const tr_checkpoint_content_t *content) {
     pthread_mutex_lock(c->lock);
-    bool busy = c->busy;
+    bool busy = has_work(c);
     if (!busy) {
         c->content = *content;
-        c->is_best = is_best;
-        c->busy = true;
+        c->writing = true;
         pthread_cond_broadcast(&c->changed);
     }
     pthread_mutex_unlock(c->lock);
@@ -182,16 +206,23 @@ tr_status_t tr_checkpointer_submit(tr_checkpointer_t *c, const tr_checkpoint_con
                 : TR_OK;
 }
 
+void tr_checkpointer_best(tr_checkpointer_t *c, int64_t step) {
+    pthread_mutex_lock(c->lock);
+    c->best_wanted = step;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(c->lock);
+}
+
 bool tr_checkpointer_busy(const tr_checkpointer_t *c) {
     pthread_mutex_lock(c->lock);
-    bool busy = c->busy;
+    bool busy = has_work(c);
     pthread_mutex_unlock(c->lock);
     return busy;
 }
 
 tr_status_t tr_checkpointer_wait(tr_checkpointer_t *c) {
     pthread_mutex_lock(c->lock);
-    while (c->busy) pthread_cond_wait(&c->changed, c->lock);
+    while (has_work(c)) pthread_cond_wait(&c->changed, c->lock);
     tr_error_t error = c->stats.last_error;
     pthread_mutex_unlock(c->lock);
     return error.code == TR_OK ? TR_OK : tr_error_set(&error);

@@ -57,37 +57,19 @@ static tr_status_t handle_nonfinite(loop_t *l, const tr_step_outcome_t *o) {
 
 /* -- steps ----------------------------------------------------------------------------------------------- */
 
-static tr_status_t validate(loop_t *l, bool *is_best) {
-    tr_eval_outcome_t v;
-    /* Before an error in data that are read for the first time may end all ranks. */
-    if (isinf(l->best_loss)) TR_TRY(tr_loop_save_last(l));
-    const double start = tr_clock_sec();
-    tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->step);
-    TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_VALID, NULL, NULL, &v));
-    *is_best = v.loss < l->best_loss;
-    if (*is_best) l->best_loss = v.loss;
-    return tr_report_valid(&l->report, l->step, &v, tr_clock_sec() - start, *is_best);
-}
-
 static bool ends_epoch(const loop_t *l) {
     const double n = l->s->steps_per_epoch;
     return l->step == l->s->total_steps ||
            floor((double)l->step / n + 1e-9) > floor((double)(l->step - 1) / n + 1e-9);
 }
 
-static tr_status_t after_step(loop_t *l) {
-    const bool is_last = l->step == l->s->total_steps;
-    bool is_best = false;
-    if (l->s->dataset[TR_SPLIT_VALID] && (tr_due_now(&l->valid, l->step) || (is_last && l->valid.steps > 0)))
-        TR_TRY(validate(l, &is_best));
-    if (ends_epoch(l)) tr_report_epoch(&l->report, l->step);
-    is_best = is_best && l->save_settings.best;
-    if (tr_loop_is_root(l)) tr_loop_note_failure(l);
-    if (!tr_due_now(&l->save, l->step) && !l->owed && !is_best && !is_last) return TR_OK;
-    const double start = tr_clock_sec();
-    TR_TRY(tr_loop_save(l, is_last, is_best));
-    if (!is_last) l->report.save_sec += tr_clock_sec() - start;
-    return TR_OK;
+static bool is_last(const loop_t *l) {
+    return l->step == l->s->total_steps;
+}
+
+static bool valid_due(loop_t *l) {
+    return l->s->dataset[TR_SPLIT_VALID] &&
+           (tr_due_now(&l->valid, l->step) || (is_last(l) && l->valid.steps > 0));
 }
 
 /* -- the ends -------------------------------------------------------------------------------------------- */
@@ -97,18 +79,65 @@ static tr_status_t summarize(loop_t *l, const char *status) {
     return tr_report_summary(&l->report, status, l->step, l->skipped, host);
 }
 
+/* A checkpoint has the sums of an epoch that goes on behind it: its line and the summary come later. */
 static tr_status_t stopped(loop_t *l) {
     char way_on[TR_WAY_ON_BYTES];
     tr_signals_say(0); /* that rank may be one whose words go nowhere */
-    tr_report_epoch(&l->report, l->step);
+    if (!l->valid_owed && ends_epoch(l)) tr_report_epoch(&l->report, l->step);
     TR_TRY(tr_loop_save_last(l));
+    tr_report_epoch(&l->report, l->step);
     TR_TRY(summarize(l, "stopped"));
     tr_loop_way_on(l, way_on, sizeof way_on);
     return tr_world_agree(l->world,
                           TR_FAIL(TR_ERR_RETRY,
-                                  "stopped by a signal after step %lld of %lld; a checkpoint is saved: %s",
-                                  (long long)l->step, (long long)l->s->total_steps, way_on));
+                                  "stopped by a signal after step %lld of %lld%s; a checkpoint is saved: %s",
+                                  (long long)l->step, (long long)l->s->total_steps,
+                                  l->valid_owed ? ", before its validation was done"
+                                  : is_last(l)  ? ", before the test was done"
+                                                : "",
+                                  way_on));
 }
+
+/* -- behind a step --------------------------------------------------------------------------------------- */
+
+static tr_status_t save(loop_t *l, bool is_best) {
+    const double start = tr_clock_sec();
+    TR_TRY(is_best ? tr_loop_save_best(l) : tr_loop_save(l, is_last(l)));
+    if (!is_last(l)) l->report.save_sec += tr_clock_sec() - start;
+    return TR_OK;
+}
+
+/* valid_owed stays where it was given up. */
+static tr_status_t validate(loop_t *l, bool *is_best) {
+    tr_eval_outcome_t v;
+    /* Before an error in data that are read for the first time may end all ranks. */
+    if (isinf(l->best_loss)) TR_TRY(tr_loop_save_first(l));
+    const double start = tr_clock_sec();
+    tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->step);
+    TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_VALID, NULL, NULL, tr_signals_pending, &v));
+    if (v.stopped) return TR_OK;
+    l->valid_owed = false;
+    *is_best = v.loss < l->best_loss;
+    if (*is_best) l->best_loss = v.loss;
+    return tr_report_valid(&l->report, l->step, &v, tr_clock_sec() - start, *is_best);
+}
+
+/* A checkpoint comes before the validation, which may take long; all that it adds is a link. */
+static tr_status_t after_step(loop_t *l) {
+    const bool is_due = tr_due_now(&l->save, l->step) || is_last(l), is_validated = l->valid_owed;
+    bool is_best = false;
+    if (tr_loop_is_root(l)) tr_loop_note_failure(l);
+    if (is_validated) {
+        if (is_due || l->owed) TR_TRY(save(l, false));
+        TR_TRY(validate(l, &is_best));
+        if (l->valid_owed) return stopped(l);
+    }
+    if (ends_epoch(l)) tr_report_epoch(&l->report, l->step);
+    if ((is_due && !is_validated) || l->owed) TR_TRY(save(l, false));
+    return is_best && l->save_settings.best ? save(l, true) : TR_OK;
+}
+
+/* -- the whole ------------------------------------------------------------------------------------------- */
 
 static tr_status_t finish(loop_t *l) {
     tr_eval_outcome_t test;
@@ -116,7 +145,8 @@ static tr_status_t finish(loop_t *l) {
     const double start = tr_clock_sec();
     tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->step);
     if (l->s->dataset[TR_SPLIT_TEST]) {
-        TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_TEST, NULL, NULL, &test));
+        TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_TEST, NULL, NULL, tr_signals_pending, &test));
+        if (test.stopped) return stopped(l);
         TR_TRY(tr_report_test(&l->report, &test, tr_clock_sec() - start));
     }
     return summarize(l, "done");
@@ -129,9 +159,12 @@ static void failed(loop_t *l) {
     tr_error_set(&error);
 }
 
-/* -- the whole ------------------------------------------------------------------------------------------- */
-
 static tr_status_t run_steps(loop_t *l) {
+    if (l->valid_owed) {
+        TR_INFO("the validation of step %lld comes first: its checkpoint is of before it",
+                (long long)l->step);
+        TR_TRY(after_step(l));
+    }
     while (l->step < l->s->total_steps) {
         tr_step_outcome_t o;
         const double lr = tr_schedule_lr(l->schedule, l->step);
@@ -140,6 +173,7 @@ static tr_status_t run_steps(loop_t *l) {
         if (!o.finite) TR_TRY(handle_nonfinite(l, &o));
         TR_TRY(tr_report_step(&l->report, l->step, lr, &o));
         l->step++;
+        l->valid_owed = valid_due(l);
         if (o.stop && l->step < l->s->total_steps) return stopped(l);
         TR_TRY(after_step(l));
     }

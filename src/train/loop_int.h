@@ -22,7 +22,9 @@ typedef struct {
     int64_t step;       /* steps done */
     int64_t saved_step; /* of the newest checkpoint handed over, -1 none */
     int64_t skipped;    /* updates skipped by on_nan = skip */
-    double best_loss;   /* lowest validation loss so far, INFINITY none */
+    bool
+        valid_owed; /* the validation of `step` is due and not done, nor is the epoch that ends with it told */
+    double best_loss; /* lowest validation loss so far, INFINITY none */
     char *run_dir;
     tr_resumed_t resumed; /* of the checkpoint to go on from */
     tr_resumed_t first;   /* of the weights to begin with */
@@ -31,11 +33,12 @@ typedef struct {
     tr_checkpoint_t *resume;
     tr_weights_t *init; /* model.init, of a run that does not go on */
     bool own_resume; /* of this run folder, not of a path */
+    json_t *told;    /* by the report of the run to go on with; NULL: nothing is known */
     tr_checkpointer_t *checkpointer;
     tr_snapshot_t *snapshot;
     char *state_text, *metadata; /* of the checkpoint being written */
-    bool owed;        /* a checkpoint was due while the writer was busy */
-    bool writing;     /* a checkpoint was handed over, and how it went is not known yet */
+    bool owed;                   /* a checkpoint was due while the writer was busy */
+    bool writing;                /* a checkpoint was handed over, and how it went is not known yet */
     tr_checkpoint_settings_t save_settings;
 } loop_t;
 
@@ -56,9 +59,13 @@ void tr_loop_tear_down(loop_t *l);
 tr_status_t tr_loop_describe_state(loop_t *l);
 /* Once the writer is idle: how the last checkpoint went. */
 void tr_loop_note_failure(loop_t *l);
-/* Hands a snapshot of the state to the writer. Where the writer is still busy with an older one a periodic save comes at the first step that
- * finds it idle; `must` and the best wait. */
-tr_status_t tr_loop_save(loop_t *l, bool must, bool is_best);
+/* Hands a snapshot of the state to the writer, unless it has one of this step. Where the writer is still busy with an older one a periodic save comes
+ * at the first step that finds it idle; `must` waits. */
+tr_status_t tr_loop_save(loop_t *l, bool must);
+/* This step's checkpoint is the best: a link, where it is saved already. */
+tr_status_t tr_loop_save_best(loop_t *l);
+/* Saves, and waits until it is on the disk or has failed to be, which ends nothing yet. Collective. */
+tr_status_t tr_loop_save_first(loop_t *l);
 /* The last checkpoint is safe, or all ranks know why not. Collective. */
 tr_status_t tr_loop_save_last(loop_t *l);
 

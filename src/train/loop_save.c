@@ -24,6 +24,8 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
                        "data file is no UTF-8 text; rename it");
     json_object_set_new(state, "best_valid_loss",
                         isfinite(l->best_loss) ? json_real(l->best_loss) : json_null());
+    json_object_set_new(state, "valid_owed", json_boolean(l->valid_owed));
+    json_object_set_new(state, "report", tr_report_state(&l->report));
     json_object_set_new(state, "skipped", json_integer(l->skipped));
     json_object_set_new(state, "version", json_string(l->params->version));
     free(l->state_text);
@@ -35,15 +37,9 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
                                         : TR_FAIL(TR_ERR_MEMORY, "out of memory for the state of the run");
 }
 
-tr_status_t tr_loop_save(loop_t *l, bool must, bool is_best) {
+static tr_status_t hand_over(loop_t *l) {
     tr_checkpoint_content_t content;
-    if (!tr_loop_is_root(l)) return TR_OK;
-    l->owed = tr_checkpointer_busy(l->checkpointer) && !must && !is_best;
-    if (l->owed) return TR_OK;
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->step);
-    (void)tr_checkpointer_wait(l->checkpointer); /* its failure is said, and the last one's counts */
-    tr_loop_note_failure(l);
-    if (l->saved_step == l->step && !is_best) return TR_OK;
     TR_TRY(tr_loop_describe_state(l));
     TR_TRY(tr_snapshot_take(l->snapshot));
     tr_snapshot_content(l->snapshot, &content);
@@ -52,11 +48,39 @@ tr_status_t tr_loop_save(loop_t *l, bool must, bool is_best) {
     content.metadata = l->metadata;
     l->saved_step = l->step;
     l->writing = true;
-    return tr_checkpointer_submit(l->checkpointer, &content, is_best);
+    return tr_checkpointer_submit(l->checkpointer, &content);
+}
+
+/* Its failure is said, and the last one's counts. */
+static void wait_for_writer(loop_t *l) {
+    tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->step);
+    (void)tr_checkpointer_wait(l->checkpointer);
+}
+
+tr_status_t tr_loop_save(loop_t *l, bool must) {
+    if (!tr_loop_is_root(l)) return TR_OK;
+    if (must) wait_for_writer(l);
+    tr_loop_note_failure(l);
+    l->owed = l->saved_step != l->step && tr_checkpointer_busy(l->checkpointer);
+    return l->owed || l->saved_step == l->step ? TR_OK : hand_over(l);
+}
+
+tr_status_t tr_loop_save_best(loop_t *l) {
+    if (!tr_loop_is_root(l)) return TR_OK;
+    tr_loop_note_failure(l);
+    if (l->saved_step != l->step) TR_TRY(tr_loop_save(l, true));
+    tr_checkpointer_best(l->checkpointer, l->step);
+    return TR_OK;
+}
+
+tr_status_t tr_loop_save_first(loop_t *l) {
+    TR_TRY(tr_loop_save(l, true));
+    if (tr_loop_is_root(l)) wait_for_writer(l);
+    return tr_world_agree(l->world, TR_OK);
 }
 
 tr_status_t tr_loop_save_last(loop_t *l) {
-    TR_TRY(tr_loop_save(l, true, false));
+    TR_TRY(tr_loop_save(l, true));
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->step);
     return tr_world_agree(l->world, tr_loop_is_root(l) ? tr_checkpointer_wait(l->checkpointer) : TR_OK);
 }

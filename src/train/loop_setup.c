@@ -116,6 +116,20 @@ static void say_going_on(const loop_t *l) {
     tr_str_free(&changes);
 }
 
+/* Where the run stood. What older checkpoints do not say is nothing. */
+static void take_up(loop_t *l, const char *state_json) {
+    json_t *state = json_loads(state_json, 0, NULL);
+    const json_t *best = json_object_get(state, "best_valid_loss");
+    if (json_is_number(best)) l->best_loss = json_number_value(best);
+    l->skipped = json_integer_value(json_object_get(state, "skipped"));
+    l->told = json_incref(json_object_get(state, "report"));
+    l->valid_owed = l->s->dataset[TR_SPLIT_VALID] && json_is_true(json_object_get(state, "valid_owed"));
+    json_decref(state);
+    if (l->own_resume && l->step >= l->s->total_steps && tr_report_is_done(l->run, l->step))
+        l->valid_owed = false;
+    if (l->valid_owed && !l->own_resume) l->saved_step = -1; /* the best is one of this run folder */
+}
+
 /* The state to begin with: a checkpoint's, or initial values, perhaps with another model's weights. */
 static tr_status_t load_state(loop_t *l) {
     tr_session_t *s = l->s;
@@ -125,11 +139,7 @@ static tr_status_t load_state(loop_t *l) {
         TR_TRY(tr_state_check(s, l->resume));
         TR_TRY(tr_snapshot_restore(l->snapshot, l->resume));
         l->step = l->saved_step = l->resume->step;
-        json_t *state = json_loads(l->resume->state_json, 0, NULL);
-        const json_t *best = json_object_get(state, "best_valid_loss");
-        if (json_is_number(best)) l->best_loss = json_number_value(best);
-        l->skipped = json_integer_value(json_object_get(state, "skipped"));
-        json_decref(state);
+        take_up(l, l->resume->state_json);
         say_going_on(l);
         tr_checkpoint_close(&l->resume);
         return TR_OK;
@@ -145,6 +155,7 @@ static tr_status_t begin_state(loop_t *l) {
     TR_TRY(tr_world_agree(l->world, load_state(l)));
     TR_TRY(tr_world_broadcast(l->world, &l->step, sizeof l->step, 0));
     TR_TRY(tr_world_broadcast(l->world, &l->best_loss, sizeof l->best_loss, 0));
+    TR_TRY(tr_world_broadcast(l->world, &l->valid_owed, sizeof l->valid_owed, 0));
     return tr_state_broadcast(l->s);
 }
 
@@ -259,7 +270,8 @@ tr_status_t tr_loop_set_up(loop_t *l) {
         TR_TRY(tr_world_collectives(l->world, l->s->device, &l->s->parallel, &l->collectives));
     TR_TRY(tr_stepper_create(l->s, l->collectives, l->loader, &l->stepper));
     TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? begin_run(l) : TR_OK));
-    TR_TRY(tr_report_open(&l->report, l->s, l->run, log.every, l->step, l->params->version));
+    TR_TRY(tr_report_open(&l->report, l->s, l->run, log.every, l->params->version));
+    TR_TRY(tr_report_resume(&l->report, l->step, l->valid_owed, l->told));
     l->report.base_bytes = base_bytes;
     introduce(l);
     return TR_OK;
@@ -277,6 +289,7 @@ void tr_loop_tear_down(loop_t *l) {
     tr_session_destroy(&l->s);
     tr_run_close(&l->run);
     tr_free(&l->run_dir);
+    json_decref(l->told);
     free(l->state_text);
     free(l->metadata);
 }

@@ -20,7 +20,7 @@ static json_t *number(double v) {
 }
 
 tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64_t log_every,
-                           int64_t first_step, const char *version) {
+                           const char *version) {
     *r = (tr_report_t){.s = s,
                        .run = run,
                        .log_every = log_every,
@@ -38,7 +38,6 @@ tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64
     char now[32];
     tr_clock_iso8601(now);
     TR_TRY(tr_strdup(now, &r->started));
-    TR_TRY(tr_run_metrics_rewind(run, first_step));
     return tr_progress_create(STDERR_FILENO, &r->line);
 }
 
@@ -46,6 +45,52 @@ void tr_report_close(tr_report_t *r) {
     tr_progress_destroy(&r->line);
     tr_free(&r->started);
     tr_str_free(&r->text);
+}
+
+/* -- over a restart -------------------------------------------------------------------------------------- */
+
+static json_t *sums_json(const tr_report_sums_t *sums) {
+    return json_pack("{s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f}", "steps", (json_int_t)sums->steps, "skipped",
+                     (json_int_t)sums->skipped, "loss", sums->loss, "accuracy", number(sums->accuracy),
+                     "stall", sums->stall, "exposed", sums->exposed, "seconds", sums->seconds, "age",
+                     tr_clock_sec() - sums->since);
+}
+
+json_t *tr_report_state(const tr_report_t *r) {
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "window", sums_json(&r->window), "epoch",
+                     sums_json(&r->epoch), "epoch_loss", number(r->epoch_loss), "epoch_accuracy",
+                     number(r->epoch_accuracy), "valid_loss", number(r->valid_loss), "valid_accuracy",
+                     number(r->valid_accuracy), "valid_is_new", r->has_new_valid);
+}
+
+static double number_of(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static void restore_sums(const json_t *from, tr_report_sums_t *out) {
+    if (!json_is_object(from)) return;
+    *out = (tr_report_sums_t){.steps = json_integer_value(json_object_get(from, "steps")),
+                              .skipped = json_integer_value(json_object_get(from, "skipped")),
+                              .loss = number_of(from, "loss"),
+                              .accuracy = number_of(from, "accuracy"),
+                              .stall = number_of(from, "stall"),
+                              .exposed = number_of(from, "exposed"),
+                              .seconds = number_of(from, "seconds"),
+                              .since = tr_clock_sec() - number_of(from, "age")};
+}
+
+tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_owed, const json_t *state) {
+    if (!r->run) return TR_OK;
+    restore_sums(json_object_get(state, "window"), &r->window);
+    restore_sums(json_object_get(state, "epoch"), &r->epoch);
+    r->window.since = tr_clock_sec();
+    r->epoch_loss = number_of(state, "epoch_loss");
+    r->epoch_accuracy = number_of(state, "epoch_accuracy");
+    r->valid_loss = number_of(state, "valid_loss");
+    r->valid_accuracy = number_of(state, "valid_accuracy");
+    r->has_new_valid = json_is_true(json_object_get(state, "valid_is_new"));
+    return tr_run_metrics_rewind(r->run, step, !valid_owed);
 }
 
 /* -- steps ----------------------------------------------------------------------------------------------- */
@@ -210,20 +255,21 @@ static void describe_run(const tr_report_t *r, int64_t steps_done, json_t *o) {
     json_object_set_new(o, "commit", json_string(r->version));
 }
 
-/* Of a run that was done before: what it measured must not be replaced by nothing. */
-static bool has_summary(const tr_report_t *r) {
+bool tr_report_is_done(const tr_run_t *run, int64_t steps) {
     char path[4096];
-    if (snprintf(path, sizeof path, "%s/summary.json", tr_run_dir(r->run)) >= (int)sizeof path) return false;
+    if (snprintf(path, sizeof path, "%s/summary.json", tr_run_dir(run)) >= (int)sizeof path) return false;
     json_t *summary = json_load_file(path, 0, NULL);
     const char *status = json_string_value(json_object_get(summary, "status"));
-    const bool done = status && strcmp(status, "done") == 0;
+    const bool done = status && strcmp(status, "done") == 0 &&
+                      json_integer_value(json_object_get(summary, "steps")) == steps;
     json_decref(summary);
     return done;
 }
 
 tr_status_t tr_report_summary(tr_report_t *r, const char *status, int64_t steps_done, int64_t skipped,
                               size_t host_bytes) {
-    if (!r->run || (r->whole.steps == 0 && has_summary(r))) return TR_OK;
+    /* Of a run that was done before: what it measured must not be replaced by nothing. */
+    if (!r->run || (r->whole.steps == 0 && tr_report_is_done(r->run, steps_done))) return TR_OK;
     const double sec = r->whole.seconds > 0 ? r->whole.seconds : 1;
     json_t *o = json_pack(
         "{s:s, s:I, s:I, s:f, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:I, s:I, s:f}", "status",

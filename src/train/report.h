@@ -8,21 +8,23 @@
 #include "trainer/session.h"
 #include "trainer/run.h"
 
+/* Of some steps; since: when they began, of the last metrics line when the last step ended. */
+typedef struct {
+    int64_t steps, skipped;
+    double loss, accuracy, stall, exposed, seconds, since;
+} tr_report_sums_t;
+
 typedef struct {
     tr_session_t *s;
     tr_run_t *run; /* borrowed; NULL: silent */
     tr_progress_line_t *line;
     int64_t log_every;
-    const char *version;              /* borrowed */
-    double start_sec, first_step_sec; /* of training; since exec */
-    double save_sec;                  /* that training stood still for checkpoints; set by the loop */
-    /* sums since the last metrics line, and since the epoch began */
-    struct {
-        int64_t steps, skipped;
-        double loss, accuracy, stall, exposed, seconds, since;
-    } window, epoch, whole;
-    double smooth_sec;                 /* of a step of late, for the progress line; 0: none yet */
-    double last_loss, last_accuracy;   /* smoothed, for the progress line */
+    const char *version;                   /* borrowed */
+    double start_sec, first_step_sec;      /* of training; since exec */
+    double save_sec;                       /* that training stood still for checkpoints; set by the loop */
+    tr_report_sums_t window, epoch, whole; /* since the last metrics line, the epoch's begin, the start */
+    double smooth_sec;                     /* of a step of late, for the progress line; 0: none yet */
+    double last_loss, last_accuracy;       /* smoothed, for the progress line */
     double epoch_loss, epoch_accuracy; /* training means of the last epoch that ended, NaN where none has */
     double valid_loss, valid_accuracy, test_loss, test_accuracy; /* NaN where there is none */
     bool has_new_valid;                                          /* since the last line of an epoch */
@@ -34,7 +36,13 @@ typedef struct {
 } tr_report_t;
 
 tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64_t log_every,
-                           int64_t first_step, const char *version);
+                           const char *version);
+/* What a checkpoint keeps, so that lines of a resumed run are of all their steps. New reference. */
+json_t *tr_report_state(const tr_report_t *r);
+/* Goes on behind step `step`, whose validation will come (again) where valid_owed; from what tr_report_state gave, NULL: from nothing. */
+tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_owed, const json_t *state);
+/* The summary in the folder says that a run of so many steps is done. */
+bool tr_report_is_done(const tr_run_t *run, int64_t steps);
 void tr_report_close(tr_report_t *r);
 /* Most memory that the process has had so far. */
 size_t tr_report_peak_bytes(void);

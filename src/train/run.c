@@ -209,14 +209,19 @@ tr_status_t tr_run_metrics(tr_run_t *run, json_t *line) {
     return status;
 }
 
-/* Bytes before the first line of a step after `last`, and before a last line that is not whole. */
-static size_t leading_bytes(const char *text, size_t bytes, int64_t last) {
+static bool is_later(const json_t *line, int64_t last, bool with_valid) {
+    const int64_t step = json_integer_value(json_object_get(line, "step"));
+    return step > last || (step == last && !with_valid && json_object_get(line, "valid_loss"));
+}
+
+/* Bytes before the first line of a step after `last`, or of its validation, and before a last line that is not whole. */
+static size_t leading_bytes(const char *text, size_t bytes, int64_t last, bool with_valid) {
     size_t at = 0;
     while (at < bytes) {
         const char *end = memchr(text + at, '\n', bytes - at);
         if (!end) break;
         json_t *line = last < INT64_MAX ? json_loadb(text + at, (size_t)(end - text) - at, 0, NULL) : NULL;
-        bool later = json_integer_value(json_object_get(line, "step")) > last;
+        bool later = is_later(line, last, with_valid);
         json_decref(line);
         if (later) break;
         at = (size_t)(end - text) + 1;
@@ -224,14 +229,14 @@ static size_t leading_bytes(const char *text, size_t bytes, int64_t last) {
     return at;
 }
 
-tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step) {
+tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step, bool with_valid) {
     struct stat info;
     if (fstat(run->metrics_fd, &info) != 0) return fail_errno("look at", run->metrics_path);
     if (info.st_size == 0) return TR_OK;
     size_t bytes = (size_t)info.st_size;
     char *text = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, run->metrics_fd, 0);
     if (text == MAP_FAILED) return fail_errno("read", run->metrics_path);
-    size_t kept = leading_bytes(text, bytes, step);
+    size_t kept = leading_bytes(text, bytes, step, with_valid);
     munmap(text, bytes);
     /* In place: whoever follows the file keeps following it. */
     if (kept < bytes && ftruncate(run->metrics_fd, (off_t)kept) != 0)
@@ -243,7 +248,7 @@ static tr_status_t open_metrics(tr_run_t *run) {
     TR_TRY(join(run->dir, "metrics.jsonl", &run->metrics_path));
     run->metrics_fd = open(run->metrics_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (run->metrics_fd < 0) return fail_errno("open", run->metrics_path);
-    TR_TRY(tr_run_metrics_rewind(run, INT64_MAX)); /* a run that was killed may have left half a line */
+    TR_TRY(tr_run_metrics_rewind(run, INT64_MAX, true)); /* a run that was killed may have left half a line */
     return TR_OK;
 }
 

@@ -89,7 +89,7 @@ void tr_signals_say(int number) {
                        : number == SIGHUP ? "HUP, the terminal was closed"
                                           : "USR1";
     if (number != 0)
-        TR_INFO("asked to stop (%s): this step is ended and a checkpoint saved", name);
+        TR_INFO("asked to stop (%s): a checkpoint is saved", name);
     else
         TR_INFO("another rank was asked to stop: a checkpoint is saved");
 }

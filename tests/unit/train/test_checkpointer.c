@@ -25,7 +25,8 @@ static tr_checkpoint_content_t content(int64_t step) {
 
 static void save(tr_checkpointer_t *c, int64_t step, bool best) {
     tr_checkpoint_content_t now = content(step);
-    OK(tr_checkpointer_submit(c, &now, best));
+    OK(tr_checkpointer_submit(c, &now));
+    if (best) tr_checkpointer_best(c, step);
     OK(tr_checkpointer_wait(c));
 }
 
@@ -85,8 +86,8 @@ static void test_one_at_a_time(void **state) {
     for (int round = 0; round < 50 && !refused;
          round++) { /* the writer may be done before the second comes, but not always */
         OK(tr_checkpointer_wait(c));
-        OK(tr_checkpointer_submit(c, &now, false));
-        refused = tr_checkpointer_submit(c, &now, false) == TR_ERR_INTERNAL;
+        OK(tr_checkpointer_submit(c, &now));
+        refused = tr_checkpointer_submit(c, &now) == TR_ERR_INTERNAL;
     }
     assert_true(refused);
     tr_checkpointer_destroy(&c); /* waits */
@@ -101,7 +102,8 @@ static void test_failure_and_recovery(void **state) {
     assert_int_equal(rename(DIR_NAME, "aside"), 0);
     close(open(DIR_NAME, O_CREAT | O_WRONLY, 0600));
     tr_checkpoint_content_t now = content(2);
-    OK(tr_checkpointer_submit(c, &now, false));
+    OK(tr_checkpointer_submit(c, &now));
+    tr_checkpointer_best(c, 2); /* of one that is not there: the best stays */
     assert_int_equal(tr_checkpointer_wait(c), TR_ERR_IO);
     assert_non_null(strstr(tr_error_last()->message, "step 2"));
     assert_int_equal(tr_checkpointer_stats(c).failed, 1);

@@ -93,15 +93,18 @@ static void test_rewind_drops_later_steps(void **state) {
     put(run, 20, "loss", 2);
     put(run, 20, "valid_loss", 2.5);
     put(run, 30, "loss", 1);
-    assert_int_equal(tr_run_metrics_rewind(run, 30), TR_OK);
-    assert_int_equal(tr_run_metrics_rewind(run, 20), TR_OK);
+    assert_int_equal(tr_run_metrics_rewind(run, 30, true), TR_OK);
+    assert_int_equal(tr_run_metrics_rewind(run, 20, true), TR_OK);
     put(run, 30, "loss", 0.5);
     tr_run_close(&run);
     assert_string_equal(content(in_base("rewind/metrics.jsonl")),
                         "{\"step\":10,\"loss\":3.0}\n{\"step\":20,\"loss\":2.0}\n{\"step\":20,\"valid_loss\":"
                         "2.5}\n{\"step\":30,\"loss\":0.5}\n");
     run = open_run("rewind");
-    assert_int_equal(tr_run_metrics_rewind(run, 0), TR_OK);
+    assert_int_equal(tr_run_metrics_rewind(run, 20, false), TR_OK);
+    assert_string_equal(content(in_base("rewind/metrics.jsonl")),
+                        "{\"step\":10,\"loss\":3.0}\n{\"step\":20,\"loss\":2.0}\n");
+    assert_int_equal(tr_run_metrics_rewind(run, 0, true), TR_OK);
     tr_run_close(&run);
     assert_string_equal(content(in_base("rewind/metrics.jsonl")), "");
 }
@@ -117,7 +120,7 @@ static void test_a_torn_line_is_cut_at_open(void **state) {
     fclose(file);
     run = open_run("torn");
     put(run, 2, "loss", 2);
-    assert_int_equal(tr_run_metrics_rewind(run, 2), TR_OK);
+    assert_int_equal(tr_run_metrics_rewind(run, 2, true), TR_OK);
     tr_run_close(&run);
     assert_string_equal(content(in_base("torn/metrics.jsonl")),
                         "{\"step\":1,\"loss\":3.0}\nnot json\n{\"step\":2,\"loss\":2.0}\n");
