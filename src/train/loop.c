@@ -161,7 +161,7 @@ static void failed(loop_t *l) {
 
 static tr_status_t run_steps(loop_t *l) {
     if (l->valid_owed) {
-        TR_INFO("the validation of step %lld comes first: its checkpoint is of before it",
+        TR_INFO("the validation of step %lld comes first: the checkpoint was saved before it",
                 (long long)l->step);
         TR_TRY(after_step(l));
     }

@@ -56,6 +56,14 @@ row "every write of a checkpoint writes half" "written on"
 [ $rc = 0 ] && [ "$(said)" = 0 ] && [ "$(state whole)" = "$(state short)" ]
 ok $? "writes that come short are continued"
 
+# Nothing of a step is written twice: what the validation behind it adds is a link.
+FAULT="FAIL_CALL=mkdir FAIL_ON=.tmp-step-00000013 FAIL_HOW=ENOSPC FAIL_AT=2 FAIL_ALWAYS=1" start 1 net.ini run.dir=twice $exact train.steps=13 train.valid_every=1epoch checkpoint.every=1epoch
+begin=$(now)
+ended
+row "the disk is full behind the only checkpoint, in its validation" "the checkpoint becomes the best"
+[ $rc = 0 ] && [ "$(said)" = 0 ] && [ "$(readlink twice/checkpoints/best)" = step-00000013 ]
+ok $? "no space for a second copy of a step: none is written"
+
 # Reading the newest fails: the one before it serves.
 cp -r once read
 rm -rf read/checkpoints/step-00000060 read/checkpoints/latest

@@ -135,4 +135,46 @@ ok $? "restarted: the same bits"
 closed nohup nohup
 [ $rc = 0 ] && same nohup
 ok $? "under nohup it trains on: code $rc, the same bits"
+
+# A validation is given up: no line of it, no best; the restart makes up for it. The scoring of the test data likewise.
+long="data.synthetic_samples=1600000 data.block=500 data.shuffle=6000 train.steps=12 train.valid_every=10 checkpoint.every=0"
+valids() { sed -n 's/.*"step":\([0-9]*\),.*\("valid_loss":.*\),"valid_sec":[^,]*,/\1 \2 /p' "$1/metrics.jsonl"; }
+told() { valids "$1"; readlink "$1/checkpoints/best"; grep -E '"(loss|valid_loss|valid_accuracy|test_loss|test_accuracy|status)":' "$1/summary.json"; grep -o 'epoch .*train loss.* %' "$1/log.txt" | tail -n 1; }
+until_valid() { # STEP: of the run "long"
+    local try
+    for try in $(seq 1200); do
+        valids long | grep -q "^$1 " && return 0
+        sleep 0.05
+    done
+    return 1
+}
+# given_up SIGNAL RANK STEP WHAT LINES: what the run "long" says when it gets the signal now, and how many validations it then has
+given_up() {
+    victim=$(rank_pid "$2") begin=$(now)
+    kill -s "$1" "$victim"
+    ended
+    row "$1 to rank $2 of 2 in $4" "given up; a checkpoint is saved; restarted, the same bits"
+    [ $rc = 75 ] && grep -q "stopped by a signal after step $3 of 12, before $4 was done; a checkpoint is saved" out && [ "$(valids long | wc -l)" = "$5" ] && [ "$(readlink long/checkpoints/latest)" = step-000000$3 ]
+    ok $? "$1 to rank $2 in $4: given up at step $3, code $rc"
+}
+run 2 net.ini run.dir=uncut $exact $long
+ok $? "a run with long validations"
+start 2 net.ini run.dir=long $exact $long
+until_there long/checkpoints/step-00000010
+given_up TERM 1 10 "its validation" 0
+[ ! -e long/checkpoints/best ] && [ ! -e long/checkpoints/step-00000011 ]
+ok $? "no checkpoint is called the best by it"
+start 2 net.ini run.dir=long $exact $long
+until_there long/checkpoints/step-00000012
+given_up USR1 0 12 "its validation" 1
+start 2 net.ini run.dir=long $exact $long
+until_valid 12
+given_up HUP 1 12 "the test" 2
+run 1 net.ini run.dir=long $exact $long
+[ $? = 0 ] && [ "$(state uncut)" = "$(state long)" ] && [ "$(losses uncut)" = "$(losses long)" ]
+ok $? "restarted to the end: the same bits"
+told uncut >uncut.told && told long >long.told && cat uncut.told long.told >>out && cmp -s uncut.told long.told
+ok $? "the same validations, best, epoch and summary"
+run 1 net.ini run.dir=long $exact $long && ! grep -q "validation of step" out && told long | cmp -s uncut.told -
+ok $? "restarted once more: nothing is left to validate"
 echo "1..$n"

@@ -17,6 +17,16 @@ for from in 1 2 3; do
     [ "$(state whole)" = "$(state cut$from)" ] && [ "$(losses whole)" = "$(losses cut$from)" ]
     ok $? "the same weights, optimizer state and losses"
 done
+# Lines that began before the checkpoint are of all their steps.
+lines() { sed -n 's/.*"step":\([0-9]*\),.*\("loss":[^,]*,"accuracy":[^,]*\),.*/\1 \2/p' "$1/metrics.jsonl"; grep -o 'epoch .*train loss.* %' "$1/log.txt" | tail -n "$2"; grep '"loss"' "$1/summary.json"; }
+for every in 0 9; do
+    run 2 net.ini run.dir=lines$every $exact log.every=4 train.valid_every=$every &&
+        run 2 net.ini run.dir=part$every $exact log.every=4 train.valid_every=$every checkpoint.every=9 checkpoint.keep=0
+    back_to part$every 00000009
+    run 1 net.ini run.dir=part$every $exact log.every=4 train.valid_every=$every
+    [ $? = 0 ] && grep -q "going on from .*step-00000009" out && lines lines$every 2 >whole.told && lines part$every 2 >part.told && cat whole.told part.told >>out && cmp -s whole.told part.told && [ "$(wc -l <part.told)" = 8 ]
+    ok $? "resumed within an epoch, valid_every = $every: its line, the metrics and the summary are of all their steps"
+done
 run 2 net.ini run.dir=fast checkpoint.every=9 checkpoint.keep=0
 before=$(state fast)
 rm -rf fast/checkpoints/step-00000020 fast/checkpoints/latest
