@@ -22,9 +22,8 @@ typedef struct {
     int64_t step;       /* steps done */
     int64_t saved_step; /* of the newest checkpoint handed over, -1 none */
     int64_t skipped;    /* updates skipped by on_nan = skip */
-    bool
-        valid_owed; /* the validation of `step` is due and not done, nor is the epoch that ends with it told */
-    double best_loss; /* lowest validation loss so far, INFINITY none */
+    bool valid_owed;    /* what comes behind `step` is not done: its validation, the line of its epoch */
+    double best_loss;   /* lowest validation loss so far, INFINITY none */
     char *run_dir;
     tr_resumed_t resumed; /* of the checkpoint to go on from */
     tr_resumed_t first;   /* of the weights to begin with */
