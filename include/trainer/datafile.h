@@ -70,7 +70,9 @@ typedef struct {
 } tr_importer_t;
 const tr_importer_t *const *tr_importer_list(size_t *out_count);
 
-/* All data sets, attributes and groups of `in` in the fast layout, values as they are. NAME_y.h5 beside an `in` called NAME_x.h5 that has no
+/* All data sets, groups, named types, links and attributes of `in`, data sets in the fast layout and values as they are; references lead to the
+ * same objects, and are empty where those have no name (a warning says so). What a link into another file leads to is copied; where it leads to
+ * nothing it is left out, with a warning. NAME_y.h5 beside an `in` called NAME_x.h5 that has no
  * labels of its own goes with it: `out` must have that form, too. Neither is put in place before both are whole. */
 tr_status_t tr_repack(const char *in, const char *out, const tr_import_params_t *params);
 

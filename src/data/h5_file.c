@@ -223,19 +223,24 @@ static tr_status_t add_unusable(visit_t *visit, const char *path, const char *wh
     return visit->status = status;
 }
 
-static tr_status_t add_external(visit_t *visit, hid_t group, const char *name, const char *path,
-                                size_t bytes) {
-    char link[4096], why[128];
+bool tr_h5_external(hid_t group, const char *name, char why[128]) {
+    char link[4096];
     const char *file = "another file", *object;
+    H5L_info_t info;
     const hid_t there = H5Oopen(group, name, H5P_DEFAULT);
     if (there >= 0) H5Oclose(there);
-    if (bytes <= sizeof link && H5Lget_val(group, name, link, sizeof link, H5P_DEFAULT) >= 0)
-        H5Lunpack_elink_val(link, bytes, NULL, &file, &object);
-    snprintf(why, sizeof why, "a link into %.*s%s", (int)tr_utf8_bytes(file, 50), file,
+    if (H5Lget_info(group, name, &info, H5P_DEFAULT) >= 0 && info.u.val_size <= sizeof link &&
+        H5Lget_val(group, name, link, sizeof link, H5P_DEFAULT) >= 0)
+        H5Lunpack_elink_val(link, info.u.val_size, NULL, &file, &object);
+    snprintf(why, 128, "a link into %.*s%s", (int)tr_utf8_bytes(file, 50), file,
              there >= 0 ? ": name that file" : ", which is not there, or lacks it");
-    TR_TRY(add_unusable(visit, path, why));
-    visit->list->data[visit->list->count - 1].dangling = there < 0;
-    return TR_OK;
+    return there >= 0;
+}
+
+static tr_status_t add_external(visit_t *visit, hid_t group, const char *name, const char *path) {
+    char why[128];
+    tr_h5_external(group, name, why);
+    return add_unusable(visit, path, why);
 }
 
 static tr_status_t add_unreadable(visit_t *visit, const char *path) {
@@ -275,8 +280,7 @@ static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, 
     if (visit->list->count >= H5_LIST_MAX) return 0;
     if ((size_t)snprintf(path, sizeof path, "%s%s", visit->prefix, name) >= sizeof path - 1)
         return add_unusable(visit, path, "its name is too long") == TR_OK ? 0 : -1;
-    if (info->type == H5L_TYPE_EXTERNAL)
-        return add_external(visit, group, name, path, info->u.val_size) == TR_OK ? 0 : -1;
+    if (info->type == H5L_TYPE_EXTERNAL) return add_external(visit, group, name, path) == TR_OK ? 0 : -1;
     hid_t id = H5Oopen(group, name, H5P_DEFAULT);
     if (id < 0) return soft || add_unreadable(visit, path) == TR_OK ? 0 : -1;
     if (H5Iget_type(id) == H5I_DATASET)

@@ -62,7 +62,6 @@ typedef struct {
     int ndim;   /* -1: of what cannot be read from here */
     hsize_t dim[H5S_MAX_RANK];
     H5T_class_t type; /* H5T_NO_CLASS for what has no numbers */
-    bool dangling;    /* a link into another file that is not there, or lacks it */
     char text[160];   /* "train/x (60000, 28, 28) u8" */
 } h5_entry_t;
 typedef TR_VEC(h5_entry_t) h5_list_t;
@@ -71,6 +70,8 @@ typedef TR_VEC(h5_entry_t) h5_list_t;
 #define H5_LIST_MAX 20000
 tr_status_t tr_h5_list(const h5_file_t *file, h5_list_t *out);
 void tr_h5_list_free(h5_list_t *list);
+/* Whether the link `name` into another file leads to something; into `why`, what to say of it. Wants the lock. */
+bool tr_h5_external(hid_t group, const char *name, char why[128]);
 /* "train/x (60000, 28, 28) u8; train/y (60000) u8" with at most `most` entries. */
 void tr_h5_list_text(const h5_list_t *list, size_t most, tr_str_t *out);
 

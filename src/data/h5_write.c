@@ -239,6 +239,7 @@ tr_status_t tr_writer_append(tr_writer_t *w, int array, int64_t rows, const void
         rows -= count;
         if (a->done % a->chunk_rows == 0 || a->done == a->rows) TR_TRY(flush_chunk(w, a));
     }
+    if (a->done == a->rows) tr_free(&a->chunk); /* a file may have many arrays */
     return TR_OK;
 }
 
@@ -279,9 +280,6 @@ tr_status_t tr_writer_texts(tr_writer_t *w, const char *object, const char *name
 
 hid_t tr_writer_file(const tr_writer_t *w) {
     return w->id;
-}
-hid_t tr_writer_dataset(const tr_writer_t *w, int array) {
-    return w->arrays.data[array].id;
 }
 
 /* -- the end --------------------------------------------------------------------------------------------- */

@@ -11,6 +11,5 @@ tr_status_t tr_writer_array_of(tr_writer_t *writer, const char *name, hid_t type
 /* What commit begins with, for several files that appear together: all but the name. Nothing can be added from then on. */
 tr_status_t tr_writer_finish(tr_writer_t *writer);
 hid_t tr_writer_file(const tr_writer_t *writer);
-hid_t tr_writer_dataset(const tr_writer_t *writer, int array);
 
 #endif

@@ -418,7 +418,7 @@ static void keep_said(void *self, tr_log_level_t level, const char *text) {
     tr_str_append(&said, text);
 }
 
-/* A link into a file that is there is copied as what it leads to; others are left out, and the groups that they were alone in. */
+/* A link into a file that is there is copied as what it leads to; others are left out. */
 static void repack_leaves_links_out_that_lead_nowhere(void **state) {
     char other[1100], copy[1100];
     snprintf(other, sizeof other, "%s/other.h5", folder), snprintf(copy, sizeof copy, "%s/copy.h5", folder);
@@ -441,9 +441,176 @@ static void repack_leaves_links_out_that_lead_nowhere(void **state) {
     tr_str_free(&said);
     file = H5Fopen(copy, H5F_ACC_RDONLY, H5P_DEFAULT);
     assert_true(H5Lexists(file, "x", H5P_DEFAULT) > 0 && H5Lexists(file, "there", H5P_DEFAULT) > 0);
-    assert_int_equal(H5Lexists(file, "away", H5P_DEFAULT), 0);
+    assert_int_equal(H5Lexists(file, "away/notes", H5P_DEFAULT), 0);
     H5Fclose(file);
     unlink(other), unlink(copy), unlink(path);
+}
+
+/* `path` to a copy, which is opened and has no name any more; what was said is in `said`. */
+static hid_t repacked(void) {
+    char copy[1100];
+    snprintf(copy, sizeof copy, "%s/copy.h5", folder);
+    tr_log_set_sink(keep_said, NULL);
+    assert_ok(tr_repack(path, copy, &(tr_import_params_t){0}));
+    tr_log_set_sink(NULL, NULL);
+    hid_t file = H5Fopen(copy, H5F_ACC_RDONLY, H5P_DEFAULT);
+    assert_true(file >= 0);
+    unlink(copy), unlink(path);
+    return file;
+}
+
+static void assert_same_object(hid_t file, const char *a, const char *b) {
+    H5G_stat_t at_a, at_b;
+    assert_return_code(H5Gget_objinfo(file, a, 1, &at_a), 0);
+    assert_return_code(H5Gget_objinfo(file, b, 1, &at_b), 0);
+    assert_memory_equal(at_a.objno, at_b.objno, sizeof at_a.objno);
+}
+
+/* `rows` of them have a checksum in chunks; 0: as it was. */
+static void check_dataset(hid_t file, const char *name, const hsize_t dims[2], int rows,
+                          const uint8_t *values) {
+    uint8_t found[9 * 2];
+    hsize_t at[2];
+    hid_t id = H5Dopen2(file, name, H5P_DEFAULT), made = H5Dget_create_plist(id), space = H5Dget_space(id);
+    H5Sget_simple_extent_dims(space, at, NULL);
+    assert_memory_equal(at, dims, sizeof at);
+    assert_int_equal(H5Pget_nfilters(made), rows > 0);
+    assert_return_code(H5Dread(id, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, found), 0);
+    if (rows) assert_memory_equal(found, values, (size_t)rows * 2);
+    H5Sclose(space), H5Pclose(made), H5Dclose(id);
+}
+
+static void get_attribute(hid_t file, const char *name, hid_t type, void *value) {
+    hid_t id = H5Aopen_by_name(file, "g/x", name, H5P_DEFAULT, H5P_DEFAULT);
+    assert_return_code(H5Aread(id, type, value), 0);
+    H5Aclose(id);
+}
+
+static void repack_keeps_groups_links_and_types(void **state) {
+    static const char name[] =
+        "a group with a long name, of which there are many, each within the one before";
+    static const uint8_t values[9 * 2] = {1, 2, 3};
+    const hsize_t dims[] = {9, 2}, nothing[] = {5, 0};
+    const int32_t seven = 7;
+    char link[8] = "", deep[12 * sizeof name + 2] = "";
+    hid_t file = create(0, false), group = H5Gcreate2(file, "empty", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    put_attribute(group, "seven", H5T_NATIVE_INT32, 0, &seven);
+    H5Gclose(group);
+    put(file, "g/x", 2, dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, values, contiguous);
+    H5Lcreate_hard(file, "g/x", file, "a", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_hard(file, "/", file, "g/up", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_hard(file, "g", file, "h", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_soft("/g", file, "soft", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_soft("/none", file, "nowhere", H5P_DEFAULT, H5P_DEFAULT);
+    hid_t type = H5Tcopy(H5T_STD_I16BE);
+    H5Tcommit2(file, "type", type, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    H5Tclose(type);
+    put(file, "no values", 2, nothing, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, NULL, contiguous);
+    for (int i = 0; i < 12; i++) strcat(strcat(deep, name), i < 11 ? "/" : "");
+    put(file, deep, 2, dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, values, contiguous);
+    H5Fclose(file);
+    file = repacked();
+    assert_null(said.text);
+    assert_true(H5Aexists_by_name(file, "empty", "seven", H5P_DEFAULT) > 0);
+    assert_same_object(file, "a", "g/x");
+    assert_same_object(file, "/", "g/up");
+    assert_same_object(file, "g", "h");
+    assert_return_code(H5Lget_val(file, "soft", link, sizeof link, H5P_DEFAULT), 0);
+    assert_string_equal(link, "/g");
+    assert_return_code(H5Lget_val(file, "nowhere", link, sizeof link, H5P_DEFAULT), 0);
+    assert_string_equal(link, "/none");
+    type = H5Topen2(file, "type", H5P_DEFAULT);
+    assert_true(H5Tequal(type, H5T_STD_I16BE) > 0);
+    H5Tclose(type);
+    check_dataset(file, "no values", nothing, 0, NULL);
+    check_dataset(file, "g/x", dims, 9, values);
+    check_dataset(file, deep, dims, 9, values);
+    H5Fclose(file);
+}
+
+/* As the dimension scales of netCDF have them: one, lists, and members of compounds, in attributes and in data sets. */
+typedef struct {
+    hobj_ref_t object;
+    int32_t number;
+    hdset_reg_ref_t rows;
+} leading_t;
+
+static hid_t leading_type(void) {
+    hid_t type = H5Tcreate(H5T_COMPOUND, sizeof(leading_t));
+    H5Tinsert(type, "object", offsetof(leading_t, object), H5T_STD_REF_OBJ);
+    H5Tinsert(type, "number", offsetof(leading_t, number), H5T_NATIVE_INT32);
+    H5Tinsert(type, "rows", offsetof(leading_t, rows), H5T_STD_REF_DSETREG);
+    return type;
+}
+
+static void put_references(hid_t file) {
+    static const uint8_t values[9 * 2] = {1, 2, 3};
+    hobj_ref_t object[3] = {0};
+    leading_t leading = {.number = 5};
+    put(file, "g/x", 2, (hsize_t[]){9, 2}, H5T_STD_U8LE, H5T_NATIVE_UINT8, values, contiguous);
+    put(file, "g/gone", 2, (hsize_t[]){9, 2}, H5T_STD_U8LE, H5T_NATIVE_UINT8, values, contiguous);
+    hid_t x = H5Dopen2(file, "g/x", H5P_DEFAULT), list = H5Tvlen_create(H5T_STD_REF_OBJ),
+          compound = leading_type(), rows = H5Dget_space(x);
+    assert_return_code(H5Rcreate(&object[0], file, "g/x", H5R_OBJECT, -1), 0);
+    assert_return_code(H5Rcreate(&object[2], file, "g/gone", H5R_OBJECT, -1), 0);
+    assert_return_code(H5Rcreate(&leading.object, file, "g", H5R_OBJECT, -1), 0);
+    H5Sselect_hyperslab(rows, H5S_SELECT_SET, (hsize_t[]){2, 0}, NULL, (hsize_t[]){3, 2}, NULL);
+    assert_return_code(H5Rcreate(&leading.rows, file, "g/x", H5R_DATASET_REGION, rows), 0);
+    put_attribute(x, "one", H5T_STD_REF_OBJ, 0, object);
+    put_attribute(x, "list", list, 2, (hvl_t[]){{1, object}, {0, NULL}});
+    put_attribute(x, "leading", compound, 0, &leading);
+    put(file, "all", 1, (hsize_t[]){3}, H5T_STD_REF_OBJ, H5T_STD_REF_OBJ, object,
+        (storage_t){.chunk = {2}, .growing = true});
+    put(file, "leading", 1, (hsize_t[]){1}, compound, compound, &leading, contiguous);
+    H5Sclose(rows), H5Dclose(x), H5Tclose(list), H5Tclose(compound);
+    H5Ldelete(file, "g/gone", H5P_DEFAULT);
+}
+
+static void assert_leads_to(hid_t file, H5R_type_t kind, const void *reference, const char *name) {
+    char found[64] = "";
+    H5Rget_name(file, kind, reference, found, sizeof found);
+    assert_string_equal(found, name);
+}
+
+static void assert_leading(hid_t file, const leading_t *leading) {
+    hsize_t from[2], to[2];
+    assert_leads_to(file, H5R_OBJECT, &leading->object, "/g");
+    assert_int_equal(leading->number, 5);
+    assert_leads_to(file, H5R_DATASET_REGION, &leading->rows, "/g/x");
+    hid_t rows = H5Rget_region(file, H5R_DATASET_REGION, &leading->rows);
+    assert_return_code(H5Sget_select_bounds(rows, from, to), 0);
+    assert_true(from[0] == 2 && from[1] == 0 && to[0] == 4 && to[1] == 1);
+    H5Sclose(rows);
+}
+
+static void repacked_references_lead_to_the_copy(void **state) {
+    hobj_ref_t object[3];
+    leading_t leading[2];
+    hvl_t lists[2];
+    hid_t file = create(0, false);
+    put_references(file);
+    H5Fclose(file);
+    file = repacked();
+    assert_non_null(strstr(said.text, "no name in the file are empty in the copy: /all"));
+    tr_str_free(&said);
+    hid_t compound = leading_type(), list = H5Tvlen_create(H5T_STD_REF_OBJ);
+    get_attribute(file, "one", H5T_STD_REF_OBJ, object);
+    assert_leads_to(file, H5R_OBJECT, &object[0], "/g/x");
+    get_attribute(file, "list", list, lists);
+    assert_true(lists[0].len == 1 && lists[1].len == 0);
+    assert_leads_to(file, H5R_OBJECT, lists[0].p, "/g/x");
+    H5free_memory(lists[0].p);
+    get_attribute(file, "leading", compound, &leading[0]);
+    assert_leading(file, &leading[0]);
+    hid_t id = H5Dopen2(file, "leading", H5P_DEFAULT);
+    assert_return_code(H5Dread(id, compound, H5S_ALL, H5S_ALL, H5P_DEFAULT, &leading[1]), 0);
+    assert_leading(file, &leading[1]);
+    H5Dclose(id);
+    id = H5Dopen2(file, "all", H5P_DEFAULT);
+    assert_return_code(H5Dread(id, H5T_STD_REF_OBJ, H5S_ALL, H5S_ALL, H5P_DEFAULT, object), 0);
+    assert_leads_to(file, H5R_OBJECT, &object[0], "/g/x");
+    assert_true(object[1] == 0 && object[2] == 0);
+    H5Dclose(id), H5Tclose(list), H5Tclose(compound), H5Fclose(file);
 }
 
 /* Overwrites the signature `mark` where it stands last. */
@@ -1368,6 +1535,8 @@ int main(void) {
         cmocka_unit_test(test_names),
         cmocka_unit_test(links),
         cmocka_unit_test(repack_leaves_links_out_that_lead_nowhere),
+        cmocka_unit_test(repack_keeps_groups_links_and_types),
+        cmocka_unit_test(repacked_references_lead_to_the_copy),
         cmocka_unit_test(damaged_groups_are_told),
         cmocka_unit_test(parts_of_virtual_data_sets_must_be_there),
         cmocka_unit_test(unreadable),
