@@ -180,14 +180,6 @@ static tr_status_t run_steps(loop_t *l) {
     return TR_OK;
 }
 
-/* The loss to beat is one whose weights are here: the best of another run is in that one's folder. */
-static tr_status_t drop_foreign_best(loop_t *l) {
-    tr_main_settings_t main;
-    tr_config_read(l->config, &tr_main_config, &main);
-    if (tr_loop_is_root(l) && !l->own_resume && !tr_run_has(l->run, main.resume)) l->best_loss = INFINITY;
-    return tr_world_broadcast(l->world, &l->best_loss, sizeof l->best_loss, 0);
-}
-
 tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_train_params_t *params) {
     loop_t l = {.params = params,
                 .config = config,
@@ -199,8 +191,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_trai
     tr_signals_install();
     tr_status_t status = tr_loop_set_up(&l);
     const bool has_begun = status == TR_OK;
-    if (has_begun) status = drop_foreign_best(&l);
-    if (status == TR_OK) status = run_steps(&l);
+    if (has_begun) status = run_steps(&l);
     if (status == TR_OK) status = finish(&l);
     tr_watchdog_phase(world, TR_PHASE_END, l.step);
     tr_signals_restore();

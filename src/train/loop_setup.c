@@ -116,18 +116,21 @@ static void say_going_on(const loop_t *l) {
     tr_str_free(&changes);
 }
 
-/* Where the run stood. What older checkpoints do not say is nothing. */
+/* Where the run stood. What older checkpoints do not say is nothing; what another run told and validated, and the loss to beat, are in that one's
+ * folder, as its best is. */
 static void take_up(loop_t *l, const char *state_json) {
+    tr_main_settings_t main;
     json_t *state = json_loads(state_json, 0, NULL);
     const json_t *best = json_object_get(state, "best_valid_loss");
-    if (json_is_number(best)) l->best_loss = json_number_value(best);
+    tr_config_read(l->config, &tr_main_config, &main);
     l->skipped = json_integer_value(json_object_get(state, "skipped"));
-    l->told = json_incref(json_object_get(state, "report"));
-    l->valid_owed = l->s->dataset[TR_SPLIT_VALID] && json_is_true(json_object_get(state, "valid_owed"));
+    if (l->own_resume || tr_run_has(l->run, main.resume)) {
+        if (json_is_number(best)) l->best_loss = json_number_value(best);
+        l->told = json_incref(json_object_get(state, "report"));
+        l->valid_owed = l->s->dataset[TR_SPLIT_VALID] && json_is_true(json_object_get(state, "valid_owed")) &&
+                        !(l->step >= l->s->total_steps && tr_report_is_done(l->run, l->step));
+    }
     json_decref(state);
-    if (l->own_resume && l->step >= l->s->total_steps && tr_report_is_done(l->run, l->step))
-        l->valid_owed = false;
-    if (l->valid_owed && !l->own_resume) l->saved_step = -1; /* the best is one of this run folder */
 }
 
 /* The state to begin with: a checkpoint's, or initial values, perhaps with another model's weights. */
