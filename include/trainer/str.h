@@ -35,7 +35,7 @@ double tr_strtod(const char *text, char **out_end);
 /* "12", "-3", "1_000_000", "1e6" when integral */
 bool tr_parse_int(const char *text, int64_t *out);
 bool tr_parse_float(const char *text, double *out); /* finite decimal, "inf" and "nan" refused */
-/* At least one and at most `most` numbers with commas between them; of more, *out_count says how many there are */
+/* At least one and at most `most` numbers with commas between them, none too large for a float; of more, *out_count says how many there are */
 bool tr_parse_floats(const char *text, int most, float *out, int *out_count);
 bool tr_parse_bool(const char *text, bool *out);           /* yes no true false on off 1 0 */
 bool tr_parse_bytes(const char *text, int64_t *out);       /* "64k", "1MiB", "2G"; powers of 1024 */

@@ -126,7 +126,7 @@ bool tr_parse_floats(const char *text, int most, float *out, int *out_count) {
         if (length >= sizeof number) return false;
         memcpy(number, text, length);
         number[length] = '\0';
-        if (!tr_parse_float(number, &value)) return false;
+        if (!tr_parse_float(number, &value) || !isfinite((float)value)) return false;
         if (*out_count < most) out[*out_count] = (float)value;
         ++*out_count;
         text += length;

@@ -55,9 +55,11 @@ void cmd_help_command(const cmd_command_t *command);
 /* The usage error of an option that `command` does not know, or that came without its value: known are those in its help. */
 tr_status_t cmd_fail_option(const char *command, const char *option);
 
-/* Writes `object`, which is taken, to the file of --json; a reader never sees half of it. */
+/* Writes `object`, which is taken, to the file of --json; a reader never sees half of it. "-": to standard output. */
 struct json_t;
 tr_status_t cmd_json_write(struct json_t *object, const char *path);
+/* Whether it takes the place of the text there; `path` may be NULL. */
+bool cmd_json_is_stdout(const char *path);
 
 /* version.c */
 extern const char cmd_version[];     /* "0.1.0+1a2b3c4" */

@@ -207,7 +207,7 @@ static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const opt
     tr_status_t status = tr_session_start(b.s);
     if (status == TR_OK) status = measure(&b, o);
     if (status == TR_OK && info->rank == 0) {
-        print_result(&b);
+        if (!cmd_json_is_stdout(o->json)) print_result(&b);
         if (o->json) status = write_json(&b, o->json);
     }
     /* its peers wait in a collective: only main can end them */

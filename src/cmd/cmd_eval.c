@@ -320,7 +320,7 @@ static tr_status_t run(eval_t *e, const options_t *o) {
     TR_TRY(cmd_trained_open(&o->trained, &e->t));
     TR_TRY(measure(e));
     if (e->t.info->rank == 0) {
-        print_result(e);
+        if (!cmd_json_is_stdout(o->json)) print_result(e);
         if (o->json) status = write_json(e, o->json);
     }
     return tr_world_agree(e->t.world, status);

@@ -8,18 +8,31 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-tr_status_t cmd_json_write(json_t *object, const char *path) {
+bool cmd_json_is_stdout(const char *path) {
+    return path && strcmp(path, "-") == 0;
+}
+
+/* Dumps to `path`, or, where that is NULL, to standard output. */
+static bool dump(const json_t *object, const char *path) {
     const size_t flags = JSON_INDENT(1) | JSON_SORT_KEYS;
+    if (path) return json_dump_file(object, path, flags) == 0;
+    return json_dumpf(object, stdout, flags) == 0 && putchar('\n') != EOF && fflush(stdout) == 0;
+}
+
+tr_status_t cmd_json_write(json_t *object, const char *path) {
     char temporary[4096];
     if (!object)
         return TR_FAIL(TR_ERR_INTERNAL, "what --json %s is to hold is no JSON: text that is not UTF-8", path);
     struct stat found;
-    const bool in_place = stat(path, &found) == 0 && !S_ISREG(found.st_mode); /* /dev/stdout, a pipe */
+    const bool to_stdout = cmd_json_is_stdout(path),
+               in_place = to_stdout || (stat(path, &found) == 0 && !S_ISREG(found.st_mode)); /* a pipe */
     if ((size_t)snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >= sizeof temporary)
         return json_decref(object),
                TR_FAIL(TR_ERR_USAGE, "--json: the name is longer than %zu characters", sizeof temporary - 32);
     errno = 0;
-    const bool written = json_dump_file(object, in_place ? path : temporary, flags) == 0 &&
+    const bool written = dump(object, to_stdout  ? NULL
+                                      : in_place ? path
+                                                 : temporary) &&
                          (in_place || rename(temporary, path) == 0);
     const int reason = errno;
     json_decref(object);

@@ -1,5 +1,6 @@
 /* What attributes say of the data: mean and std, the number of classes and their names. */
 #include "h5_int.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -105,6 +106,11 @@ bool tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels, const tr_
            (is_auto(settings->std) && say_unlike(parts, channels, "std", out));
 }
 
+/* Its inverse is what inputs are multiplied by. */
+static bool is_divisor(float std) {
+    return std > 0 && isfinite(std) && isfinite(1 / std);
+}
+
 /* data.mean or data.std: "auto", or numbers with commas. */
 static tr_status_t moments(const h5_part_t *part, int64_t channels, const char *key, const char *name,
                            const char *text, float *out, int *out_count) {
@@ -120,16 +126,28 @@ static tr_status_t moments(const h5_part_t *part, int64_t channels, const char *
             "%s has %d numbers, and at most %d are taken: begin model.layers with batchnorm, or normalise "
             "the inputs when the file is made.",
             key, *out_count, TR_CHANNELS_MAX);
-    for (int i = 0; good && is_std && i < *out_count; i++) good = out[i] > 0;
+    for (int i = 0; good && is_std && i < *out_count; i++) good = is_divisor(out[i]);
     if (!good)
-        return TR_FAIL(TR_ERR_CONFIG, "%s: expected %snumbers with commas between them or auto, found '%s'.",
-                       key, is_std ? "positive " : "", text);
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "%s: expected %snumbers that are 32-bit floats with commas between them, or auto, found '%s'.",
+            key, is_std ? "positive " : "", text);
     if (*out_count == 1 || *out_count == channels) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
                    "%s has %d numbers, but /%s of %s has %lld channel%s; give one, or one for each. Beside a "
                    "checkpoint they are those of its training data, which other data must be like.",
                    key, *out_count, part->names.x, part->file.path, (long long)channels,
                    channels == 1 ? "" : "s");
+}
+
+static tr_status_t check_number(const h5_part_t *part, const char *name, float value, int channel,
+                                bool good) {
+    if (good) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: the attribute '%s' has %g for channel %d; %s numbers that are 32-bit floats are "
+                   "expected. Set data.%s.",
+                   part->file.path, name, (double)value, channel,
+                   strcmp(name, "std") == 0 ? "positive" : "finite", name);
 }
 
 tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, const tr_data_settings_t *settings,
@@ -141,11 +159,8 @@ tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, const tr_data
     for (int c = 0; c < info->channels && c < TR_CHANNELS_MAX; c++) {
         if (means < 2 && c >= means) info->mean[c] = means ? info->mean[0] : 0;
         if (stds < 2 && c >= stds) info->std[c] = stds ? info->std[0] : 1;
-        if (!(info->std[c] > 0))
-            return TR_FAIL(
-                TR_ERR_DATA,
-                "%s: the attribute 'std' has %g for channel %d; positive numbers are expected. Set data.std.",
-                part->file.path, (double)info->std[c], c);
+        TR_TRY(check_number(part, "mean", info->mean[c], c, isfinite(info->mean[c])));
+        TR_TRY(check_number(part, "std", info->std[c], c, is_divisor(info->std[c])));
     }
     return TR_OK;
 }

@@ -335,6 +335,11 @@ static tr_status_t report_dataset(report_t *r) {
     return TR_OK;
 }
 
+/* Validation data that are a part of the training data's files. */
+static bool is_part(const tr_data_settings_t *settings, tr_split_t split) {
+    return split == TR_SPLIT_VALID && settings->valid_fraction > 0;
+}
+
 /* `parts` are opened beside the data set to see how its files are stored. */
 static tr_status_t report_split(report_t *r, uint64_t *fingerprints) {
     h5_source_t source;
@@ -352,7 +357,8 @@ static tr_status_t report_split(report_t *r, uint64_t *fingerprints) {
             return TR_OK;
         }
     tr_h5_lock();
-    status = tr_h5_source_parse(r->settings, r->split, &source);
+    status =
+        tr_h5_source_parse(r->settings, is_part(r->settings, r->split) ? TR_SPLIT_TRAIN : r->split, &source);
     if (status == TR_OK) status = tr_h5_parts_open(&source, &parts);
     tr_h5_unlock();
     r->part = parts.data;

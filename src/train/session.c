@@ -93,6 +93,28 @@ static tr_status_t fail_no_data(const tr_session_t *s, tr_split_t wanted) {
                    tr_split_name(wanted), other);
 }
 
+/* By more than rounding, as a part of the deviation or of what is larger. */
+static bool differ(float a, float b, float deviation) {
+    return fabsf(a - b) > 1e-3F * fmaxf(deviation, fmaxf(fabsf(a), fabsf(b)));
+}
+
+/* A split's own attributes are not used, which is right only where its values are in the units of the training's. */
+static void warn_of_moments(const tr_session_t *s, tr_split_t split) {
+    const tr_dataset_info_t *own = &s->dataset[split]->info, *used = &s->info;
+    for (int c = 0; c < own->channels; c++) {
+        const int u = used->channels > 1 ? c : 0;
+        const float none = used->field[0].dtype == TR_U8 ? 255 : 1;
+        const float mean = used->channels > 0 ? used->mean[u] : 0,
+                    std = used->channels > 0 ? used->std[u] : none;
+        if (!differ(own->mean[c], mean, std) && !differ(own->std[c], std, 0)) continue;
+        TR_WARN("data.%s (%s) has mean %.6g and std %.6g of its own, data.train %.6g and %.6g: both are "
+                "normalised by the latter, so their values must be in the same units",
+                tr_split_name(split), own->description, (double)own->mean[c], (double)own->std[c],
+                (double)mean, (double)std);
+        return;
+    }
+}
+
 static tr_status_t open_data(tr_session_t *s) {
     const tr_split_t main_split = s->params.training ? TR_SPLIT_TRAIN : s->params.split;
     s->data.inputs_only = s->params.prediction;
@@ -112,6 +134,7 @@ static tr_status_t open_data(tr_session_t *s) {
             memcpy(s->info.largest_label, d->info.largest_label, sizeof s->info.largest_label);
         }
         TR_TRY(check_split(s, (tr_split_t)split, main_split));
+        if (split != (int)main_split) warn_of_moments(s, (tr_split_t)split);
     }
     return TR_OK;
 }

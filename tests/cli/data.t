@@ -30,6 +30,8 @@ result $? "a group that is not there: the list, then the error"
 printf 'x0,x1,label\n' >s.csv; for i in $(seq 1 2000); do echo "$i,2,$((i / 200))"; done >>s.csv
 "$TRAINER" import csv s.csv s.h5 >/dev/null && call 0 data s.h5 && grep -q 'sorted by label' out
 result $? "sorted samples are warned of"
+call 0 data s.h5 data.valid_fraction=0.1 && grep -q '^train: 1[78][0-9]* samples' out && grep -q '^valid: [12][0-9]* samples' out && [ "$(grep -c ' 11 classes: 0: ' out)" = 2 ]
+result $? "data.valid_fraction: samples and labels of both parts"
 
 if [ -x "$BUILD/tests/cli/make_bad_input" ] && (mkdir bad && cd bad && "$BUILD/tests/cli/make_bad_input"); then
     call 0 data bad/words.h5 && grep -q 'labels     none: /y holds text, not numbers; .*class_names' out

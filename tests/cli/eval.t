@@ -37,6 +37,8 @@ ok $? "a run to evaluate"
 
 call 0 eval net.ini run/checkpoints/step-00000006 --json one.json && cp out one && grep -q '^weights .*step-00000006 (step 6)' out
 ok $? "eval of a checkpoint"
+call 0 eval net.ini run/checkpoints/step-00000006 --json - && cmp -s <(tr -d ' \n' <out) <(tr -d ' \n' <one.json) && [ ! -e - ]
+ok $? "--json -: the same on standard output, and nothing else there"
 near "$(value loss one.json)" "$(value test_loss run/summary.json)" 1e-6 && near "$(value accuracy one.json)" "$(value test_accuracy run/summary.json)" 1e-12 &&
     near "$(value accuracy one.json)" 0.5 0.9
 ok $? "loss and accuracy are the run's own: $(value loss one.json) and $(value accuracy one.json)"

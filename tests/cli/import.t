@@ -108,6 +108,10 @@ result $? "attributes that do not fit are not passed over in silence"
 wide 3 40 >wide.csv && call 0 import csv wide.csv join1.h5 && awk -F, '{ print $1 "," $2 + 9 "," $3 "," $4 }' wide.csv >odd.csv && call 0 import csv odd.csv join2.h5 && said="^warning: join2.h5 has another attribute 'mean' than join1.h5, whose numbers serve for all" &&
     call 0 data 'join*.h5' && grep -q "$said" out && call 0 plan wide.ini data.train='join*.h5' && [ "$(grep -c "$said" err)" = 1 ] && call 0 plan wide.ini data.train='join*.h5' data.mean=0 data.std=9 && ! grep -q "$said" err && call 0 data 'join1*.h5' && ! grep -q "$said" out
 result $? "joined files with other means than the first are pointed out"
+said="^warning: data.valid (join2.h5.*) has mean .* of its own, data.train "
+call 0 plan wide.ini data.train=join1.h5 data.valid=join2.h5:train && [ "$(grep -c "$said" err)" = 1 ] && call 0 plan wide.ini data.train=join1.h5 data.valid=join1.h5:train && ! grep -q warning err &&
+    call 0 plan wide.ini data.train=join1.h5 data.valid=join2.h5:train data.mean=0 data.std=9 && ! grep -q "of its own" err
+result $? "so are validation data with others than the training data"
 call 0 data out.h5 data.x=probability data.y=prediction data.classes=2 && grep -qE 'labels +/prediction, 2 classes: x: [0-2], y: [0-2]$' out
 result $? "predictions keep the names of the classes"
 call 0 import csv new.csv wrong.h5 && call 65 predict net.ini run wrong.h5 none.h5 && grep -q 'the model takes 2 inputs, wrong.h5 has 1 .*--label none' err &&

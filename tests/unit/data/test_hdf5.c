@@ -1017,6 +1017,28 @@ static void test_checksum(void **state) {
     free(x);
 }
 
+/* Training would end at its first step, with a word on the learning rate. */
+static void check_refused_attribute(const char *name, double value, const char *expected) {
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set = NULL;
+    hid_t file = create(0, false);
+    put(file, "x", 4, image_dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, images, contiguous);
+    put_attribute(file, name, H5T_NATIVE_DOUBLE, 0, &value);
+    H5Fclose(file);
+    settings.train = path;
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
+    assert_non_null(strstr(tr_error_last()->message, expected));
+    unlink(path);
+}
+
+static void test_attributes_that_are_no_numbers(void **state) {
+    check_refused_attribute("mean", NAN, "the attribute 'mean' has nan for channel 0; finite");
+    check_refused_attribute("mean", 1e39, "the attribute 'mean' has inf for channel 0; finite");
+    check_refused_attribute("std", INFINITY, "the attribute 'std' has inf for channel 0; positive");
+    check_refused_attribute("std", 1e-40, "for channel 0; positive");
+    check_refused_attribute("std", 0, "the attribute 'std' has 0 for channel 0; positive");
+}
+
 static void test_attributes(void **state) {
     float mean[] = {1, 2, 3}, std = 4;
     const char *names[] = {"cat", "dog", "a third"};
@@ -1546,6 +1568,7 @@ int main(void) {
         cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_damage),
         cmocka_unit_test(test_attributes),
+        cmocka_unit_test(test_attributes_that_are_no_numbers),
         cmocka_unit_test(test_checksum),
         cmocka_unit_test(test_y_file),
         cmocka_unit_test(labels_are_in_a_file_called_like_the_inputs),
