@@ -16,7 +16,8 @@
 struct tr_checkpointer {
     char *dir;
     int64_t keep;
-    int64_t best_step; /* the thread's: that this run has seen; -1: none */
+    int64_t best_step,
+        best_missed; /* the thread's: that this run has seen; that could not be saved yet; -1: none */
     pthread_t thread;
     pthread_mutex_t *lock; /* apart, so that the questions can take a const checkpointer */
     pthread_cond_t changed;
@@ -56,6 +57,7 @@ static void save(tr_checkpointer_t *c) {
     char *path = NULL;
     tr_error_clear();
     if (tr_checkpoint_write(c->dir, &c->content, &path) == TR_OK) {
+        if (c->content.step == c->best_missed) c->best_step = c->best_missed;
         tidy(c, c->content.step);
         now.saved++;
         now.last_bytes = directory_bytes(path);
@@ -72,10 +74,11 @@ static void save(tr_checkpointer_t *c) {
     pthread_mutex_unlock(c->lock);
 }
 
-/* Nothing where its checkpoint could not be saved. */
+/* Where its checkpoint could not be saved it becomes the best when it is, tried again. */
 static void make_best(tr_checkpointer_t *c, int64_t step) {
     char name[32], path[4096];
     tr_checkpoint_name(step, name);
+    c->best_missed = step;
     if (tr_path_join(c->dir, name, path) != TR_OK || access(path, F_OK) != 0) return;
     c->best_step = step;
     tidy(c, step);
@@ -168,7 +171,7 @@ static void release(tr_checkpointer_t **checkpointer) {
 
 static tr_status_t start(tr_checkpointer_t *c, const tr_checkpointer_params_t *params) {
     c->keep = params->keep;
-    c->best_step = c->best_wanted = -1;
+    c->best_step = c->best_missed = c->best_wanted = -1;
     TR_TRY(tr_strdup(params->dir, &c->dir));
     TR_TRY(check_writable(c->dir));
     TR_TRY(tr_alloc(sizeof *c->lock, "checkpoint writer", &c->lock));

@@ -171,7 +171,7 @@ static int64_t coming_at_once(const loop_t *l, int64_t there) {
     double saves = 1; /* the last one */
     if (l->save.seconds > 0) saves = INFINITY;
     if (l->save.steps > 0)
-        saves = ceil((double)l->s->total_steps / l->save.steps) - floor((double)l->step / l->save.steps);
+        saves = floor((l->s->total_steps - 1) / l->save.steps) + 1 - floor((double)l->step / l->save.steps);
     if (room < 1 || saves < 1) return 1;
     return saves < (double)room ? (int64_t)saves : room;
 }
