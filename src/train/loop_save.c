@@ -17,7 +17,9 @@ void tr_loop_note_failure(loop_t *l) {
 }
 
 tr_status_t tr_loop_describe_state(loop_t *l) {
+    tr_error_clear();
     json_t *state = tr_state_json(l->s, l->step);
+    if (!state && tr_error_last()->code == TR_ERR_MEMORY) return TR_ERR_MEMORY;
     if (!state)
         return TR_FAIL(TR_ERR_CONFIG,
                        "the state of the run cannot be written down: a setting or the name of a "

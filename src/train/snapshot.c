@@ -230,7 +230,6 @@ static void say_changes(const tr_snapshot_t *n, const tr_checkpoint_t *checkpoin
 
 static tr_status_t restore(tr_snapshot_t *n, const files_t *files, const tr_checkpoint_t *checkpoint) {
     tr_str_t problems = {0};
-    tr_status_t status = TR_OK;
     tr_state_compare_model(checkpoint->state_json, n->s->config, &problems);
     copy_matching(&files->model, checkpoint->model, &problems);
     list_left_over(&files->model, checkpoint->model, &problems);
@@ -241,7 +240,8 @@ static tr_status_t restore(tr_snapshot_t *n, const files_t *files, const tr_chec
     }
     shorten(&problems);
     if (is_same_model && problems.length > 0) say_changes(n, checkpoint, &problems);
-    if (problems.length > 0)
+    tr_status_t status = problems.status;
+    if (status == TR_OK && problems.length > 0)
         status = TR_FAIL(
             TR_ERR_CONFIG,
             "the checkpoint %s is of another %s:%s\nSet it back (config.ini in the run's folder), or start a "
@@ -308,12 +308,12 @@ tr_status_t tr_snapshot_load(tr_snapshot_t *n, const tr_weights_t *weights) {
     const names_t *wanted = &n->files.model;
     const tr_safetensors_t *optimizer = weights->checkpoint ? weights->checkpoint->optimizer : NULL;
     tr_str_t problems = {0};
-    tr_status_t status = TR_OK;
     TR_TRY(tr_snapshot_take(n));
     copy_weights(wanted, weights, &problems);
     list_left_over(wanted, weights->model, &problems);
     shorten(&problems);
-    if (problems.length > 0)
+    tr_status_t status = problems.status;
+    if (status == TR_OK && problems.length > 0)
         status = TR_FAIL(
             TR_ERR_CONFIG,
             "%s has the weights of another model:%s\nUse the configuration it was trained with (config.ini "
