@@ -33,7 +33,8 @@ struct tr_writer {
 };
 
 static tr_status_t write_failed(const tr_writer_t *w, const char *what) {
-    char reason[1024], *cause = strstr(tr_h5_reason(reason, sizeof reason), CAUSE_MARK);
+    char reason[1024];
+    const char *cause = strstr(tr_h5_reason(reason, sizeof reason), CAUSE_MARK);
     struct statvfs disk;
     if (cause) { /* the library's sentence has the system's in it */
         cause += strlen(CAUSE_MARK);
