@@ -33,6 +33,11 @@ rank_pid() {
     done
     return 1
 }
+# hit SIGNAL RANK: sends it now, to $victim; `ended` counts from $begin
+hit() {
+    victim=$(rank_pid "$2") begin=$(now)
+    kill -s "$1" "$victim"
+}
 # until_lines FILE N: waits (at most 60 s) until it has N lines
 until_lines() {
     local try

@@ -9,8 +9,7 @@ ok $? "an uninterrupted run"
 # Before there is a checkpoint nothing is lost but time.
 FAULT=$slower start 2 net.ini run.dir=early $exact
 until_lines early/metrics.jsonl 3
-victim=$(rank_pid 1) begin=$(now)
-kill -9 "$victim"
+hit KILL 1
 ended
 row "kill -9 of rank 1 of 2 before the first checkpoint" "the job ends; restarted from step 1, the same bits"
 [ $rc = 137 ] && ! ls early/checkpoints 2>/dev/null | grep -q '^step-'
@@ -21,8 +20,7 @@ ok $? "restarted from step 1: the same bits"
 for r in 0 1 2; do
     FAULT=$slower start 3 net.ini run.dir=steps$r $exact
     until_there steps$r/checkpoints/step-00000010
-    victim=$(rank_pid $r) begin=$(now)
-    kill -9 "$victim"
+    hit KILL $r
     ended
     row "kill -9 of rank $r of 3 in a step" "the job ends; restarted, the same bits"
     [ $rc = 137 ] && within $sec 30
@@ -46,8 +44,7 @@ done
 # Rank 0 stands in the middle of a checkpoint when another dies.
 FAULT="$slow FAIL_CALL=fsync FAIL_ON=step-00000020 FAIL_HOW=stop FAIL_AT=2" start 2 net.ini run.dir=stands $exact
 until_stopped "$(rank_pid 0)"
-begin=$(now)
-kill -9 "$(rank_pid 1)"
+hit KILL 1
 ended
 row "kill -9 of rank 1 while rank 0 stands in a checkpoint" "the job ends; restarted, the same bits"
 [ $rc = 137 ] && within $sec 30

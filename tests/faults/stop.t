@@ -20,8 +20,7 @@ named() {
 for r in 0 1 2; do
     FAULT=$slower start 3 net.ini run.dir=stop$r $exact parallel.timeout=$limit
     until_lines stop$r/metrics.jsonl 12 && until_there stop$r/checkpoints/step-00000010
-    victim=$(rank_pid $r) begin=$(now)
-    kill -STOP "$victim"
+    hit STOP $r
     named_sec=$(named $r)
     ended
     row "SIGSTOP of rank $r of 3 in a step, parallel.timeout = $limit s" "named after $named_sec s, the job ends; restarted, the same bits"
@@ -40,8 +39,7 @@ limit=5 pause=1.5
 for r in 0 1; do
     FAULT=${slower/:100/:50} start 2 net.ini run.dir=pause$r $exact parallel.timeout=$limit
     until_lines pause$r/metrics.jsonl 12
-    victim=$(rank_pid $r) begin=$(now)
-    kill -STOP "$victim"
+    hit STOP $r
     sleep $pause
     kill -CONT "$victim"
     ended
@@ -74,8 +72,7 @@ ok $? "a slow disk: no alarm"
 FAULT=$slower start 2 net.ini run.dir=term $exact
 until_there term/checkpoints/step-00000010
 kill -STOP "$(rank_pid 1)"
-victim=$(rank_pid 0) begin=$(now)
-kill -TERM "$victim"
+hit TERM 0
 ended
 row "TERM to rank 0 while rank 1 is stopped, parallel.timeout = 300 s" "the job ends by itself; restarted, the same bits"
 [ $rc = 75 ] && grep -q "asked to stop, and no progress for [0-9]" out
@@ -106,8 +103,7 @@ ok $? "a second TERM before there is a checkpoint: code $rc"
 # A closed terminal: HUP, more than one, and nobody reads any more what is printed.
 FAULT=$slower start 2 net.ini run.dir=hup $exact
 until_there hup/checkpoints/step-00000010
-victim=$(rank_pid 1) begin=$(now)
-kill -HUP "$victim"
+hit HUP 1
 ended
 row "HUP to rank 1 of 2" "the job ends after the step, with a checkpoint; restarted, the same bits"
 [ $rc = 75 ] && grep -q "stopped by a signal after step" out
@@ -150,8 +146,7 @@ until_valid() { # STEP: of the run "long"
 }
 # given_up SIGNAL RANK STEP WHAT LINES: what the run "long" says when it gets the signal now, and how many validations it then has
 given_up() {
-    victim=$(rank_pid "$2") begin=$(now)
-    kill -s "$1" "$victim"
+    hit "$1" "$2"
     ended
     row "$1 to rank $2 of 2 in $4" "given up; a checkpoint is saved; restarted, the same bits"
     [ $rc = 75 ] && grep -q "stopped by a signal after step $3 of 12, before $4 was done; a checkpoint is saved" out && [ "$(valids long | wc -l)" = "$5" ] && [ "$(readlink long/checkpoints/latest)" = step-000000$3 ]

@@ -112,14 +112,21 @@ static void many_features_share_one_mean(void **state) {
     (void)allocations(flat);
 }
 
+/* A training of one rank, for what is tested without a run; both are the caller's to destroy. */
+static tr_session_t *open_session(tr_config_t **out_config) {
+    const char *const none[] = {NULL};
+    const tr_session_params_t params = {.training = true, .size = 1};
+    tr_session_t *session = NULL;
+    *out_config = config_of(none);
+    OK(tr_session_create(*out_config, NULL, &params, &session));
+    return session;
+}
+
 /* Every allocation of a snapshot fails once. */
 static void a_snapshot_without_memory_leaves_nothing(void **state) {
     (void)state;
-    const char *const none[] = {NULL};
-    const tr_session_params_t params = {.training = true, .size = 1};
-    tr_config_t *config = config_of(none);
-    tr_session_t *session = NULL;
-    OK(tr_session_create(config, NULL, &params, &session));
+    tr_config_t *config;
+    tr_session_t *session = open_session(&config);
     const int64_t live = tr_mem_stats().live;
     tr_status_t status = TR_ERR_MEMORY;
     for (int64_t nth = 1; status != TR_OK; nth++) {
@@ -217,14 +224,11 @@ static void check_kind(tr_session_t *s, tr_snapshot_t *snapshot, const tr_checkp
 /* The model's file holds what was scored, the optimizer's what is trained; those of before still load. */
 static void checkpoints_hold_averages(void **state) {
     (void)state;
-    const char *const none[] = {NULL};
-    const tr_session_params_t params = {.training = true, .size = 1};
-    tr_config_t *config = config_of(none);
-    tr_session_t *session = NULL;
+    tr_config_t *config;
+    tr_session_t *session = open_session(&config);
     tr_snapshot_t *snapshot = NULL;
     tr_checkpoint_content_t content;
     tr_named_tensor_t model[64], optimizer[64];
-    OK(tr_session_create(config, NULL, &params, &session));
     OK(tr_session_start(session));
     OK(tr_snapshot_create(session, &snapshot));
     for (int is_old = 0; is_old < 2; is_old++) {
@@ -253,11 +257,8 @@ static char *state_text(const tr_session_t *session) {
 /* Half of a configuration in a checkpoint would pass for the whole. */
 static void a_state_is_whole_or_none(void **state) {
     (void)state;
-    const char *const none[] = {NULL};
-    const tr_session_params_t params = {.training = true, .size = 1};
-    tr_config_t *config = config_of(none);
-    tr_session_t *session = NULL;
-    OK(tr_session_create(config, NULL, &params, &session));
+    tr_config_t *config;
+    tr_session_t *session = open_session(&config);
     char *whole = state_text(session), *written = NULL;
     assert_non_null(whole);
     int64_t nth = 1;
