@@ -65,18 +65,19 @@ walk() {
 }
 
 printf '| %-66s | %5s | %-40s | %5s | %7s |\n' "fault at the n-th call" "calls" "times x exit code" "wrong" "slowest"
-files=open,read,pread,write,fsync,rename,close,mkdir,unlink,mmap,ftruncate,symlink
+files=open,opendir,read,pread,write,fsync,rename,close,mkdir,rmdir,unlink,mmap,ftruncate,symlink,readlink,stat,flock
 walk "run folder, any call: EIO" FAIL_CALL=$files FAIL_ON=/run FAIL_HOW=EIO
 walk "run folder, this and all later calls: EIO" FAIL_CALL=$files FAIL_ON=/run FAIL_HOW=EIO FAIL_ALWAYS=1
 walk "run folder, write fsync mkdir rename: ENOSPC" FAIL_CALL=write,fsync,mkdir,rename FAIL_ON=/run FAIL_HOW=ENOSPC
 walk "run folder, write fsync mkdir rename, from n on: ENOSPC" FAIL_CALL=write,fsync,mkdir,rename FAIL_ON=/run FAIL_HOW=ENOSPC FAIL_ALWAYS=1
-walk "run folder, open mkdir rename unlink: EACCES" FAIL_CALL=open,mkdir,rename,unlink FAIL_ON=/run FAIL_HOW=EACCES
+walk "run folder, open opendir mkdir rename unlink symlink: EACCES" FAIL_CALL=open,opendir,mkdir,rename,unlink,symlink FAIL_ON=/run FAIL_HOW=EACCES
 walk "run folder, read pread write: EINTR" FAIL_CALL=read,pread,write FAIL_ON=/run FAIL_HOW=EINTR
 walk "run folder, read pread write: half" FAIL_CALL=read,pread,write FAIL_ON=/run FAIL_HOW=short
 walk "run folder, any call: killed before it" FAIL_CALL=$files FAIL_ON=/run FAIL_HOW=kill
 walk "data file, any call: EIO" FAIL_CALL=$files FAIL_ON=data.h5 FAIL_HOW=EIO
 walk "data file, from n on: EIO" FAIL_CALL=$files FAIL_ON=data.h5 FAIL_HOW=EIO FAIL_ALWAYS=1
 walk "data file, read pread: half" FAIL_CALL=read,pread FAIL_ON=data.h5 FAIL_HOW=short
+walk "thread: none" FAIL_CALL=thread FAIL_HOW=EAGAIN
 walk "allocation: none" FAIL_CALL=alloc FAIL_HOW=ENOMEM
 walk "allocation: none from n on" FAIL_CALL=alloc FAIL_HOW=ENOMEM FAIL_ALWAYS=1
 echo "walk: $([ $bad = 0 ] && echo "nothing wrong" || echo "$bad wrong"), $SECONDS s"

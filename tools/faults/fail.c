@@ -1,8 +1,10 @@
 /*
  * libfail.so: makes the n-th call of a kind fail. For tests, by LD_PRELOAD.
  *
- *   FAIL_CALL=write,fsync   which calls count: open read pread write fsync rename close mkdir unlink mmap ftruncate symlink alloc; all: all but alloc
- *   FAIL_ON=TEXT            only those whose path contains TEXT; alloc: any of malloc, calloc, realloc that the program itself calls
+ *   FAIL_CALL=write,fsync   which calls count: open opendir read pread write fsync rename close mkdir rmdir unlink mmap ftruncate symlink readlink
+ *                           stat flock alloc thread; all: all but the last two, which are the malloc, calloc, realloc and pthread_create that
+ *                           the program itself calls
+ *   FAIL_ON=TEXT            only those whose path contains TEXT, which is looked for in the path from the root on
  *   FAIL_AT=N               the N-th of them, counted from 1 over all threads; 0: every one
  *   FAIL_HOW=EIO            an errno by name, or: short (half of the bytes), kill, stop (the signals), sleep:MS (goes on after it)
  *   FAIL_ALWAYS=1           all after the N-th, too
@@ -12,16 +14,19 @@
  *
  * Acts only in programs whose name begins with FAIL_PROGRAM (default "trainer"): launchers are left alone.
  */
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -98,7 +103,7 @@ __attribute__((constructor)) static void read_settings(void) {
 
 static int counts(const char *call) {
     const size_t length = strlen(call);
-    if (strcmp(calls, "all") == 0) return strcmp(call, "alloc") != 0;
+    if (strcmp(calls, "all") == 0) return strcmp(call, "alloc") != 0 && strcmp(call, "thread") != 0;
     for (const char *c = strstr(calls, call); c; c = strstr(c + 1, call))
         if ((c == calls || c[-1] == ',') && (c[length] == ',' || c[length] == '\0')) return 1;
     return 0;
@@ -118,9 +123,19 @@ static void delay(long ms) {
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000}, NULL);
 }
 
+static int is_on(const char *path) {
+    char whole[8192] = "";
+    if (!on) return 1;
+    if (path[0] == '/') return strstr(path, on) != NULL;
+    if (!getcwd(whole, sizeof whole / 2)) return 0;
+    strcat(whole, "/");
+    strncat(whole, path, sizeof whole / 2 - 2);
+    return strstr(whole, on) != NULL;
+}
+
 /* 1: the caller fails with errno set; 2: it does half; 0: it goes on. */
 static int is_due(const char *call, const char *path) {
-    if (how == OFF || !counts(call) || (on && !strstr(path, on))) return 0;
+    if (how == OFF || !counts(call) || !is_on(path)) return 0;
     const long number = atomic_fetch_add(&count, 1) + 1;
     if (at > 0 && (always ? number < at : number != at)) return 0;
     if (number == at || at == 0) tell(call, number, path);
@@ -136,7 +151,7 @@ static void path_of(int fd, char path[4096]) {
     char name[64];
     const int kept = errno;
     snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-    const ssize_t length = readlink(name, path, 4095);
+    const long length = syscall(SYS_readlinkat, AT_FDCWD, name, path, 4095);
     path[length > 0 ? length : 0] = '\0';
     errno = kept;
 }
@@ -189,6 +204,15 @@ ssize_t read(int fd, void *bytes, size_t n) {
 PREAD(pread, off_t)
 PREAD(pread64, off64_t)
 
+#define PWRITE(name, offset_type)                                                                            \
+    ssize_t name(int fd, const void *bytes, size_t n, offset_type offset) {                                  \
+        NEXT(name);                                                                                          \
+        const int due = is_due_fd("write", fd);                                                              \
+        return due == 1 ? -1 : next(fd, bytes, due ? HALF(n) : n, offset);                                   \
+    }
+PWRITE(pwrite, off_t)
+PWRITE(pwrite64, off64_t)
+
 ssize_t write(int fd, const void *bytes, size_t n) {
     NEXT(write);
     slow_down(fd);
@@ -234,6 +258,36 @@ int unlink(const char *path) {
     return is_due("unlink", path) == 1 ? -1 : next(path);
 }
 
+int rmdir(const char *path) {
+    NEXT(rmdir);
+    return is_due("rmdir", path) == 1 ? -1 : next(path);
+}
+
+DIR *opendir(const char *path) {
+    NEXT(opendir);
+    return is_due("opendir", path) == 1 ? NULL : next(path);
+}
+
+ssize_t readlink(const char *path, char *target, size_t n) {
+    NEXT(readlink);
+    return is_due("readlink", path) == 1 ? -1 : next(path, target, n);
+}
+
+int stat(const char *path, struct stat *info) {
+    NEXT(stat);
+    return is_due("stat", path) == 1 ? -1 : next(path, info);
+}
+
+int fstat(int fd, struct stat *info) {
+    NEXT(fstat);
+    return is_due_fd("stat", fd) == 1 ? -1 : next(fd, info);
+}
+
+int flock(int fd, int operation) {
+    NEXT(flock);
+    return is_due_fd("flock", fd) == 1 ? -1 : next(fd, operation);
+}
+
 int symlink(const char *target, const char *path) {
     NEXT(symlink);
     return is_due("symlink", path) == 1 ? -1 : next(target, path);
@@ -256,4 +310,11 @@ void *calloc(size_t n, size_t bytes) {
 }
 void *realloc(void *old, size_t bytes) {
     return IS_DUE_ALLOC ? NULL : __libc_realloc(old, bytes);
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *settings, void *(*start)(void *), void *arg) {
+    NEXT(pthread_create);
+    return how != OFF && FROM_PROGRAM && is_due("thread", on ? on : "") == 1
+               ? error_value
+               : next(thread, settings, start, arg);
 }
