@@ -27,14 +27,15 @@ typedef struct {
     int node, nodes;            /* nodes counted by their lowest rank */
     char host[64];
     char mpi_version[128]; /* library and version, one line */
-    int cores;             /* cores this rank may run on */
+    /* cores this rank may run on, or its part of those whose time a control group grants, where these are fewer */
+    int cores;
     /* local ranks that may run on the same cores; threads = cores / cores_shared_by */
     int cores_shared_by;
     bool more_than_cores; /* more ranks than cores on some node */
 } tr_world_info_t;
 
-/* MPI_Init_thread (unless done), a duplicated communicator with errors returned. comm: an MPI_Comm * of the embedding program, or NULL for
- * MPI_COMM_WORLD. TR_ERR_CONFIG where srun started N singletons (SLURM says more tasks than MPI sees). */
+/* MPI_Init_thread (unless done), a duplicated communicator with errors returned; how those of others are handled stays as it is. comm: an MPI_Comm * of
+ * the embedding program, or NULL for MPI_COMM_WORLD. TR_ERR_CONFIG where srun started N singletons (SLURM says more tasks than MPI sees). */
 tr_status_t tr_world_open(const void *comm, tr_world_t **out);
 /* Finalizes MPI if open initialised it, unless a peer was lost (a call of this header or a wait gave TR_ERR_RETRY by itself: time over, or MPI's error).
  * From then on all fail at once, and the process has only to end, by tr_world_abort or by its exit. */

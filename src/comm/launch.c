@@ -63,3 +63,13 @@ bool tr_count_cores(const cpu_set_t *masks, int count, int mine, int *out_cores,
     *out_shared_by = shared_by;
     return count > CPU_COUNT(&all);
 }
+
+bool tr_limit_cores(int limit, tr_world_info_t *info) {
+    const int share = limit > info->local_size ? limit / info->local_size : 1;
+    if (limit == 0) return false;
+    if (share < info->cores / info->cores_shared_by) {
+        info->cores = share;
+        info->cores_shared_by = 1;
+    }
+    return info->local_size > limit;
+}

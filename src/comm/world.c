@@ -1,4 +1,5 @@
 #include "world_int.h"
+#include "trainer/host.h"
 #include "trainer/mem.h"
 #include <string.h>
 #include <unistd.h>
@@ -76,6 +77,7 @@ static tr_status_t find_cores(tr_world_t *w, MPI_Comm local) {
                                                     &info->cores_shared_by);
     tr_free(&masks);
     TR_TRY(status);
+    crowded |= tr_limit_cores(tr_host_cpu_limit(), info);
     TR_MPI(MPI_Allreduce, (MPI_IN_PLACE, &crowded, 1, MPI_INT, MPI_MAX, w->comm));
     info->more_than_cores = crowded;
     return TR_OK;
@@ -93,13 +95,22 @@ static tr_status_t find_place(tr_world_t *w) {
     return status;
 }
 
+/* Errors are returned: of the duplicating, too, but else of the duplicate alone, as `comm` may be an embedding program's. */
+static tr_status_t duplicate(MPI_Comm comm, MPI_Comm *out) {
+    MPI_Errhandler before;
+    TR_MPI(MPI_Comm_get_errhandler, (comm, &before));
+    TR_MPI(MPI_Comm_set_errhandler, (comm, MPI_ERRORS_RETURN));
+    TR_MPI(MPI_Comm_dup, (comm, out));
+    TR_MPI(MPI_Comm_set_errhandler, (*out, MPI_ERRORS_RETURN));
+    TR_MPI(MPI_Comm_set_errhandler, (comm, before));
+    TR_MPI(MPI_Errhandler_free, (&before));
+    return TR_OK;
+}
+
 static tr_status_t open_world(tr_world_t *w, const MPI_Comm *given) {
     int64_t tasks = 0;
     TR_TRY(init_mpi(w, &tasks));
-    /* Before the duplicate: an error here is returned too. */
-    TR_MPI(MPI_Comm_set_errhandler, (MPI_COMM_WORLD, MPI_ERRORS_RETURN));
-    TR_MPI(MPI_Comm_dup, (given ? *given : MPI_COMM_WORLD, &w->comm));
-    TR_MPI(MPI_Comm_set_errhandler, (w->comm, MPI_ERRORS_RETURN));
+    TR_TRY(duplicate(given ? *given : MPI_COMM_WORLD, &w->comm));
     MPI_Comm_rank(w->comm, &w->info.rank);
     MPI_Comm_size(w->comm, &w->info.size);
     gethostname(w->info.host, sizeof w->info.host - 1);

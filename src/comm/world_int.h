@@ -76,5 +76,8 @@ void tr_count_nodes(const int *lowest, int size, int rank, int *out_node, int *o
 /* From the affinity masks of the ranks of one node: fills cores, cores_shared_by; true where they are more
  * than the cores. */
 bool tr_count_cores(const cpu_set_t *masks, int count, int mine, int *out_cores, int *out_shared_by);
+/* Where a container sees all cores and is granted the time of `limit` (0: no limit), which the ranks of the node share: a rank has no more of them than
+ * its part. True where the ranks are more. */
+bool tr_limit_cores(int limit, tr_world_info_t *info);
 
 #endif

@@ -30,6 +30,17 @@ ok $? "two ranks on the strict device, through staged reductions"
 run 7 net.ini run.dir=many
 [ $? = 78 ] && grep -q "7 ranks, but only 6 micro-batches" out && [ "$(grep -c 'trainer: error' out)" = 1 ]
 ok $? "more ranks than micro-batches: one message, code 78"
+# A container sees all cores of its machine, and may be granted the time of one.
+cat >limited.sh <<'SH'
+mount -t tmpfs tmpfs /sys/fs/cgroup && echo "100000 100000" >/sys/fs/cgroup/cpu.max && "$TRAINER" net.ini run.dir=limited threads=auto train.steps=1 >out 2>&1
+echo $?
+SH
+if [ "$(unshare -rm bash limited.sh 2>/dev/null)" = 0 ]; then
+    grep -q "1 rank x 1 thread;" out
+    ok $? "a limit of processors' time counts as much as the cores do"
+else
+    ok 0 "a limit of processors' time # SKIP no control group can be made up here"
+fi
 # Ranks whose files of one name differ, as copies on the disks of nodes may.
 "$TRAINER" import synthetic digits long.h5 --samples 200 >out 2>&1 && "$TRAINER" import synthetic digits short.h5 --samples 150 >>out 2>&1
 ok $? "two files of unlike lengths"

@@ -112,6 +112,21 @@ static void test_cores(void **state) {
     assert_int_equal(shared, 3);
 }
 
+/* A container that sees all cores of its machine, and is granted the time of some. */
+static void test_limited(void **state) {
+    static const struct {
+        int limit, ranks, cores, shared_by, share;
+        bool crowded;
+    } cases[] = {{0, 2, 64, 2, 32, false}, {4, 1, 64, 1, 4, false}, {4, 2, 64, 2, 2, false},
+                 {7, 2, 8, 1, 3, false},   {16, 2, 4, 1, 4, false}, {2, 3, 64, 3, 1, true}};
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        tr_world_info_t info = {
+            .local_size = cases[i].ranks, .cores = cases[i].cores, .cores_shared_by = cases[i].shared_by};
+        assert_int_equal(tr_limit_cores(cases[i].limit, &info), cases[i].crowded);
+        assert_int_equal(info.cores / info.cores_shared_by, cases[i].share);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(test_plain_shell, clear),
@@ -122,6 +137,7 @@ int main(void) {
         cmocka_unit_test_setup(test_rank, clear),
         cmocka_unit_test(test_nodes),
         cmocka_unit_test(test_cores),
+        cmocka_unit_test(test_limited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

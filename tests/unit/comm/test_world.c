@@ -147,6 +147,25 @@ static void test_mpi_errors_return(void **state) {
     assert_non_null(strstr(tr_error_last()->message, "MPI_Bcast"));
 }
 
+/* Errors of a program that embeds us are its own matter, of whatever communicator. */
+static void test_leaves_error_handlers(void **state) {
+    MPI_Comm theirs, *const of[] = {&theirs, &(MPI_Comm){MPI_COMM_WORLD}};
+    tr_world_t *second = NULL;
+    assert_int_equal(MPI_Comm_dup(MPI_COMM_WORLD, &theirs), MPI_SUCCESS);
+    for (int i = 0; i < 2; i++) MPI_Comm_set_errhandler(*of[i], MPI_ERRORS_ARE_FATAL);
+    assert_int_equal(tr_world_open(&theirs, &second), TR_OK);
+    for (int i = 0; i < 2; i++) {
+        MPI_Errhandler found;
+        MPI_Comm_get_errhandler(*of[i], &found);
+        assert_true(found == MPI_ERRORS_ARE_FATAL);
+        MPI_Errhandler_free(&found);
+    }
+    char byte = 0;
+    assert_int_equal(tr_world_broadcast(second, &byte, 1, info->size + 5), TR_ERR_INTERNAL);
+    tr_world_close(&second);
+    MPI_Comm_free(&theirs);
+}
+
 static int use_thread(void **state) {
     tr_worker_t *worker = NULL;
     if (tr_worker_start(world->comm, &worker) != TR_OK) return -1;
@@ -172,6 +191,7 @@ int main(void) {
         cmocka_unit_test(test_agree_on_the_worst),
         cmocka_unit_test(test_agree_without_a_record),
         cmocka_unit_test(test_same),
+        cmocka_unit_test(test_leaves_error_handlers),
         cmocka_unit_test(test_mpi_errors_return), /* last: the thread stops at a failure */
     };
     if (tr_world_open(NULL, &world) != TR_OK) {
