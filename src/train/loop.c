@@ -25,6 +25,7 @@ static tr_status_t name_nonfinite(loop_t *l, const tr_step_outcome_t *o) {
     const long long step = l->step + 1;
     char loss[32], norm[32];
     int op = -1;
+    tr_loop_finish_writing(l); /* whoever says it ends all ranks */
     number_text(o->loss, loss);
     number_text(o->grad_norm, norm);
     /* Zero first: what other slots and ranks have spoilt in the sums would be found here, too. */
@@ -155,6 +156,7 @@ static tr_status_t finish(loop_t *l) {
 /* What the summary says of a run that ends with an error; the error itself stays the last one. */
 static void failed(loop_t *l) {
     const tr_error_t error = *tr_error_last();
+    tr_loop_finish_writing(l);
     if (l->report.run && summarize(l, "failed") != TR_OK) TR_WARN("%s", tr_error_last()->message);
     tr_error_set(&error);
 }

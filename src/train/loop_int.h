@@ -31,8 +31,8 @@ typedef struct {
     tr_run_t *run;
     tr_checkpoint_t *resume;
     tr_weights_t *init; /* model.init, of a run that does not go on */
-    bool own_resume; /* of this run folder, not of a path */
-    json_t *told;    /* by the report of the run to go on with; NULL: nothing is known */
+    bool own_resume;    /* of this run folder, not of a path */
+    json_t *told;       /* by the report of the run to go on with; NULL: nothing is known */
     tr_checkpointer_t *checkpointer;
     tr_snapshot_t *snapshot;
     char *state_text, *metadata; /* of the checkpoint being written */
@@ -61,6 +61,8 @@ void tr_loop_note_failure(loop_t *l);
 /* Hands a snapshot of the state to the writer, unless it has one of this step. Where the writer is still busy with an older one a periodic save comes
  * at the first step that finds it idle; `must` waits. */
 tr_status_t tr_loop_save(loop_t *l, bool must);
+/* Before an error ends the run: the checkpoint that is being written is not lost with it. */
+void tr_loop_finish_writing(loop_t *l);
 /* This step's checkpoint is the best: a link, where it is saved already. */
 tr_status_t tr_loop_save_best(loop_t *l);
 /* Saves, and waits until it is on the disk or has failed to be, which ends nothing yet. Collective. */

@@ -59,6 +59,14 @@ static void wait_for_writer(loop_t *l) {
     (void)tr_checkpointer_wait(l->checkpointer);
 }
 
+void tr_loop_finish_writing(loop_t *l) {
+    if (!l->writing) return;
+    wait_for_writer(l);
+    l->writing = false;
+    const tr_checkpointer_stats_t stats = tr_checkpointer_stats(l->checkpointer);
+    if (stats.last_error.code != TR_OK) TR_WARN("checkpoint not saved: %s", stats.last_error.message);
+}
+
 tr_status_t tr_loop_save(loop_t *l, bool must) {
     if (!tr_loop_is_root(l)) return TR_OK;
     if (must) wait_for_writer(l);

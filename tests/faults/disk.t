@@ -74,6 +74,23 @@ row "the newest checkpoint cannot be read (EIO)" "the one before it serves, and 
 [ $rc = 0 ] && grep -q "passed over" out && grep -q "going on from .*step-00000040" out && [ "$(state whole)" = "$(state read)" ]
 ok $? "the newest cannot be read: the one before it serves, the same bits"
 
+# An error that ends the run while a checkpoint is being written, which takes seconds: it is not lost with it.
+spoilt="optimizer.type=sgd optimizer.lr=1e6 schedule.type=constant optimizer.clip_norm=0 optimizer.ema=0 checkpoint.every=1"
+FAULT="FAIL_RANK=0 FAIL_SLOW=step-00000001:200" start 2 net.ini run.dir=spoilt $spoilt
+begin=$(now)
+ended
+row "a loss that is not finite while a slow disk gets a checkpoint" "the checkpoint is finished, then the job ends"
+[ $rc = 93 ] && [ "$(steps spoilt)" = "1 " ] && [ "$(grep -c 'trainer: error' out)" = 1 ]
+ok $? "a loss that is not finite: the checkpoint being written is finished"
+"$TRAINER" import synthetic digits digits.h5 --samples 600 >out 2>&1
+sed 's/^format = .*/train = digits.h5\nshuffle = 20/; /^synthetic/d; /^classes/d' net.ini >file.ini
+FAULT="FAIL_RANK=0 FAIL_SLOW=step-00000010:200 FAIL_CALL=pread FAIL_ON=digits.h5 FAIL_AT=120 FAIL_ALWAYS=1 FAIL_HOW=EIO" start 2 file.ini run.dir=unread
+begin=$(now)
+ended
+row "rank 0 cannot read its data while a slow disk gets a checkpoint" "the checkpoint is finished, then the job ends"
+[ $rc = 74 ] && [ "$(steps unread)" = "10 " ] && [ "$(grep -c 'trainer: error' out)" = 1 ]
+ok $? "rank 0 alone fails: the checkpoint being written is finished"
+
 # A file system that is really full, where a user may mount one.
 cat >really.sh <<'EOS'
 mount -t tmpfs -o size=300k tmpfs small && FAIL_SLOW=metrics.jsonl:50 LD_PRELOAD=$fail_lib "$TRAINER" net.ini run.dir=small/run $exact checkpoint.keep=0 checkpoint.every=4 >out 2>&1
