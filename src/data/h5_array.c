@@ -11,12 +11,14 @@
 
 /* -- type ------------------------------------------------------------------------------------------------ */
 
-static bool integer_type(hid_t type, tr_dtype_t *out) {
+/* PyTables' booleans are bit fields of a byte. */
+static bool integer_type(hid_t type, H5T_class_t class, tr_dtype_t *out) {
     static const tr_dtype_t types[2][4] = {{TR_U8, TR_U16, TR_U32, TR_U64}, {TR_I8, TR_I16, TR_I32, TR_I64}};
     size_t bytes = H5Tget_size(type);
     int log2 = bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : bytes == 8 ? 3 : -1;
+    if (class != H5T_INTEGER && class != H5T_ENUM && class != H5T_BITFIELD) return false;
     if (log2 < 0 || H5Tget_precision(type) != 8 * bytes || H5Tget_offset(type) != 0) return false;
-    *out = types[H5Tget_sign(type) != H5T_SGN_NONE][log2];
+    *out = types[class != H5T_BITFIELD && H5Tget_sign(type) != H5T_SGN_NONE][log2];
     return true;
 }
 
@@ -38,20 +40,27 @@ static bool float_type(hid_t type, tr_dtype_t *out) {
     return false;
 }
 
+/* The stored type in native byte order. (What H5Tget_native_type gives for a half float has four bytes.) For H5Tclose. */
+static hid_t native_type(hid_t type, H5T_order_t native) {
+    hid_t copy = H5Tcopy(type);
+    H5Tset_order(copy, native);
+    return copy;
+}
+
 /* Sets dtype and swap; *out_plain false where only the library can convert the elements. */
 static tr_status_t find_type(h5_array_t *a, bool *out_plain) {
     hid_t type = H5Dget_type(a->id), base = type;
     H5T_class_t class = H5Tget_class(type);
     if (class == H5T_ENUM) base = H5Tget_super(type); /* h5py's booleans */
     H5T_order_t order = H5Tget_order(base), native = H5Tget_order(H5T_NATIVE_INT);
-    bool known = class == H5T_INTEGER || class == H5T_ENUM || class == H5T_FLOAT || class == H5T_BITFIELD;
-    *out_plain = class == H5T_FLOAT ? float_type(base, &a->dtype)
-                                    : class != H5T_BITFIELD && known && integer_type(base, &a->dtype);
-    if (H5Tget_size(base) > 1 && order != H5T_ORDER_LE && order != H5T_ORDER_BE) *out_plain = false;
-    a->swap = *out_plain && H5Tget_size(base) > 1 && order != native;
-    if (known && !*out_plain) a->dtype = TR_F32; /* 24-bit integers, 80-bit floats and the like */
-    a->memory_type =
-        known && *out_plain ? H5Tget_native_type(base, H5T_DIR_ASCEND) : H5Tcopy(H5T_NATIVE_FLOAT);
+    bool plain = class == H5T_FLOAT ? float_type(base, &a->dtype) : integer_type(base, class, &a->dtype);
+    if (H5Tget_size(base) > 1 && order != H5T_ORDER_LE && order != H5T_ORDER_BE) plain = false;
+    /* The library converts odd numbers, but no bit fields. */
+    bool known = plain || class == H5T_INTEGER || class == H5T_ENUM || class == H5T_FLOAT;
+    a->swap = plain && H5Tget_size(base) > 1 && order != native;
+    if (!plain) a->dtype = TR_F32; /* 24-bit integers, 80-bit floats and the like */
+    a->memory_type = plain ? native_type(base, native) : H5Tcopy(H5T_NATIVE_FLOAT);
+    *out_plain = plain;
     if (base != type) H5Tclose(base);
     H5Tclose(type);
     return known ? TR_OK
@@ -160,6 +169,19 @@ static void find_chunk_shape(h5_array_t *a, hid_t properties) {
     if (__builtin_mul_overflow(a->chunks_per_band, a->grid[0], &a->chunk_count)) a->chunk_count = INT64_MAX;
 }
 
+/* Chunks that the array fills only in part may be stored without filters, which their masks do not say. */
+static void find_plain_edges(h5_array_t *a, hid_t properties) {
+    hsize_t offset[TR_MAX_DIMS + 1];
+    unsigned options = 0;
+    H5Pget_chunk_opts(properties, &options);
+    if (!(options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS)) return;
+    for (int64_t i = 0; i < a->chunk_count; i++) {
+        tr_h5_chunk_offset(a, i, offset);
+        for (int d = 0; d < a->ndim; d++)
+            if ((int64_t)offset[d] + a->chunk[d] > a->dim[d]) a->table[i].mask = UINT32_MAX;
+    }
+}
+
 static tr_status_t find_chunks(h5_array_t *a, hid_t properties, bool plain) {
     bool ours;
     find_chunk_shape(a, properties);
@@ -170,6 +192,7 @@ static tr_status_t find_chunks(h5_array_t *a, hid_t properties, bool plain) {
         return TR_OK;
     TR_TRY(tr_h5_chunk_table(a));
     if (!a->table) return TR_OK;
+    find_plain_edges(a, properties);
     a->way = a->filters ? H5_BANDS : H5_CHUNKS;
     if (a->checksum_only && a->whole_rows)
         TR_TRY(tr_alloc((size_t)max64(a->chunk_count, 1), "verified chunks", &a->verified));
@@ -223,14 +246,14 @@ static hid_t open_id(const h5_array_t *a, size_t cache_bytes) {
     return id;
 }
 
-static void grow_cache(h5_array_t *a) {
+/* Closed first: what is open twice has one cache, the first one's. */
+static tr_status_t grow_cache(h5_array_t *a) {
     size_t band = (size_t)a->chunks_per_band * (size_t)a->chunk_bytes,
            bytes = 4 * band < CACHE_BYTES_MAX ? 4 * band : band;
-    if (bytes < (1 << 20) || bytes > 4 * CACHE_BYTES_MAX) return;
-    hid_t id = open_id(a, bytes);
-    if (id < 0) return;
+    if (bytes < (1 << 20) || bytes > 4 * CACHE_BYTES_MAX) return TR_OK;
     H5Dclose(a->id);
-    a->id = id;
+    a->id = open_id(a, bytes);
+    return a->id >= 0 ? TR_OK : H5_FAIL(TR_ERR_DATA, "%s: cannot open /%s once more", a->file->path, a->name);
 }
 
 tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t *out) {
@@ -248,7 +271,7 @@ tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t
     tr_status_t status = find_storage(a, properties, plain);
     if (status == TR_OK) status = tr_h5_find_holes(a, properties);
     H5Pclose(properties);
-    if (status == TR_OK && a->way == H5_LIBRARY && a->layout == H5D_CHUNKED) grow_cache(a);
+    if (status == TR_OK && a->way == H5_LIBRARY && a->layout == H5D_CHUNKED) status = grow_cache(a);
     return status;
 }
 

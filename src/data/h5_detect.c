@@ -35,7 +35,7 @@ static bool has_group(const h5_list_t *list, const char *group) {
     return false;
 }
 
-static bool has_numbers(const h5_entry_t *entry) {
+bool tr_h5_has_numbers(const h5_entry_t *entry) {
     return entry->ndim >= 1 && (entry->type == H5T_INTEGER || entry->type == H5T_FLOAT ||
                                 entry->type == H5T_ENUM || entry->type == H5T_BITFIELD);
 }
@@ -78,7 +78,7 @@ static tr_status_t find_usual(const search_t *s, const char *scope, const char *
     *out = NULL;
     for (size_t i = 0; i < s->list->count; i++) {
         const h5_entry_t *entry = &s->list->data[i];
-        if (strncmp(entry->path, scope, length) || !has_numbers(entry) ||
+        if (strncmp(entry->path, scope, length) || !tr_h5_has_numbers(entry) ||
             !usual(entry->path + length, names, alias))
             continue;
         if (!alias && !strcmp(entry->path + length, names[0])) {
@@ -189,7 +189,7 @@ static tr_status_t look_everywhere(const search_t *s, h5_names_t *out, bool *out
 /* An entry that is named like inputs and cannot be: it would be the one that is meant. NULL: none. */
 static const h5_entry_t *find_misfit(const h5_list_t *list) {
     for (size_t i = 0; i < list->count; i++) {
-        if (!has_numbers(&list->data[i]) && usual(tr_file_name(list->data[i].path), x_names, NULL))
+        if (!tr_h5_has_numbers(&list->data[i]) && usual(tr_file_name(list->data[i].path), x_names, NULL))
             return &list->data[i];
     }
     return NULL;

@@ -176,6 +176,7 @@ static const char *type_text(hid_t type, char text[32]) {
         break;
     case H5T_FLOAT: snprintf(text, 32, "f%d%s", bits, order); break;
     case H5T_ENUM: snprintf(text, 32, "enum%d", bits); break;
+    case H5T_BITFIELD: snprintf(text, 32, "bits%d", bits); break;
     case H5T_STRING: snprintf(text, 32, "strings"); break;
     case H5T_COMPOUND: snprintf(text, 32, "compound"); break;
     default: snprintf(text, 32, "other"); break;

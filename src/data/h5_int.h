@@ -93,6 +93,9 @@ typedef struct {
 tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
                          h5_names_t *out, bool *out_found);
 
+/* Whether it may be inputs or labels by its type, with samples along the first dimension. */
+bool tr_h5_has_numbers(const h5_entry_t *entry);
+
 /* Whether what is named like labels holds text, and what to do. */
 bool tr_h5_labels_are_text(const h5_names_t *names, char out[512]);
 

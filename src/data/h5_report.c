@@ -377,10 +377,8 @@ static tr_status_t report_split(report_t *r, uint64_t *fingerprints) {
 
 static void report_entry(const h5_file_t *file, const h5_entry_t *entry, tr_str_t *out) {
     h5_array_t array;
-    bool numbers = entry->ndim >= 1 &&
-                   (entry->type == H5T_INTEGER || entry->type == H5T_FLOAT || entry->type == H5T_ENUM);
     tr_str_printf(out, "  %s", entry->text);
-    if (!numbers) {
+    if (!tr_h5_has_numbers(entry)) {
         tr_str_append(out, "\n");
         return;
     }

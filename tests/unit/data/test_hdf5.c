@@ -48,6 +48,7 @@ typedef struct {
     hsize_t chunk[6]; /* chunk[0] 0: contiguous */
     int gzip;         /* level + 1 */
     bool shuffle, checksum, compact, growing;
+    bool plain_edges; /* chunks that are not full have no filters */
 } storage_t;
 static const storage_t contiguous;
 
@@ -64,6 +65,7 @@ static void put(hid_t file, const char *name, int ndim, const hsize_t *dim, hid_
     if (how.shuffle) H5Pset_shuffle(made);
     if (how.gzip) H5Pset_deflate(made, (unsigned)how.gzip - 1);
     if (how.checksum) H5Pset_fletcher32(made);
+    if (how.plain_edges) H5Pset_chunk_opts(made, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS);
     if (!data) H5Pset_alloc_time(made, H5D_ALLOC_TIME_EARLY);
     hid_t id = H5Dcreate2(file, name, file_type, space, links, made, H5P_DEFAULT);
     assert_true(id >= 0);
@@ -143,6 +145,8 @@ static void test_storage(void **state) {
         {.chunk = {3, H, W, C}, .checksum = true},
         {.chunk = {3, 2, W, C}, .checksum = true},
         {.chunk = {6, H, W, C}, .gzip = 5, .shuffle = true, .checksum = true, .growing = true},
+        {.chunk = {4, 2, 4, 2}, .gzip = 3, .plain_edges = true},
+        {.chunk = {6, H, W, C}, .checksum = true, .growing = true, .plain_edges = true},
     };
     static const hsize_t user_blocks[] = {0, 512, 4096};
     make_images();
@@ -178,7 +182,9 @@ static void test_types(void **state) {
         {H5T_IEEE_F32LE, H5T_IEEE_F32BE, H5T_NATIVE_FLOAT, TR_F32},
         {H5T_IEEE_F64LE, H5T_IEEE_F64BE, H5T_NATIVE_DOUBLE, TR_F32},
     };
-    const storage_t how[] = {{.gzip = 0}, {.chunk = {4, 3}, .gzip = 4, .shuffle = true}};
+    const storage_t how[] = {{.gzip = 0},
+                             {.chunk = {4, 3}, .gzip = 4, .shuffle = true},
+                             {.chunk = {4, 3}, .shuffle = true, .plain_edges = true}};
     double values[N * 7];
     float floats[N * 7];
     hsize_t dims[] = {N, 7};
@@ -186,7 +192,7 @@ static void test_types(void **state) {
     for (int i = 0; i < N * 7; i++) floats[i] = (float)values[i];
     for (size_t t = 0; t < TR_COUNT(types); t++)
         for (int big = 0; big < 2; big++)
-            for (int h = 0; h < 2; h++) {
+            for (size_t h = 0; h < TR_COUNT(how); h++) {
                 hid_t file = create(0, false);
                 put(file, "x", 2, dims, big ? types[t].be : types[t].le, H5T_NATIVE_DOUBLE, values, how[h]);
                 H5Fclose(file);
@@ -200,18 +206,25 @@ static void test_types(void **state) {
             }
 }
 
+/* For H5Tclose. */
+static hid_t half_type(bool big) {
+    hid_t half = H5Tcopy(big ? H5T_IEEE_F32BE : H5T_IEEE_F32LE);
+    H5Tset_fields(half, 15, 10, 5, 0, 10);
+    H5Tset_size(half, 2);
+    H5Tset_ebias(half, 15);
+    return half;
+}
+
 static void test_half_and_odd_types(void **state) {
     static const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xc000, 0x7bff, 0x0001, 0x03ff, 0x3555};
     hsize_t dims[] = {8, 1};
     float expected[8];
-    for (int big = 0; big < 2; big++) {
-        hid_t half = H5Tcopy(big ? H5T_IEEE_F32BE : H5T_IEEE_F32LE), file = create(0, false);
-        H5Tset_fields(half, 15, 10, 5, 0, 10);
-        H5Tset_size(half, 2);
-        H5Tset_ebias(half, 15);
+    for (int i = 0; i < 4; i++) {
+        const bool big = i % 2, compact = i / 2; /* compact: read by the library */
+        hid_t half = half_type(big), file = create(0, false);
         uint16_t stored[8];
-        for (int i = 0; i < 8; i++) stored[i] = big ? __builtin_bswap16(halves[i]) : halves[i];
-        put(file, "x", 2, dims, half, half, stored, contiguous);
+        for (int j = 0; j < 8; j++) stored[j] = big ? __builtin_bswap16(halves[j]) : halves[j];
+        put(file, "x", 2, dims, half, half, stored, (storage_t){.compact = compact});
         H5Fclose(file);
         H5Tclose(half);
         tr_dataset_t *set = open_plain();
@@ -233,6 +246,44 @@ static void test_half_and_odd_types(void **state) {
         assert_int_equal(set->info.field[0].dtype, TR_F32);
         check_all(set, expected, NULL);
     }
+}
+
+/* What PyTables calls booleans. */
+static void bit_fields_are_whole_numbers(void **state) {
+    const hsize_t dims[] = {N, 1};
+    for (int compact = 0; compact < 2; compact++) {
+        hid_t file = create(0, false);
+        make_images();
+        put(file, "x", 2, dims, H5T_STD_B8LE, H5T_NATIVE_B8, images, (storage_t){.compact = compact});
+        put(file, "y", 1, dims, H5T_STD_B32BE, H5T_NATIVE_B32, labels, contiguous);
+        H5Fclose(file);
+        tr_dataset_t *set = open_plain();
+        assert_int_equal(set->info.field[0].dtype, TR_U8);
+        assert_int_equal(set->info.classes, 10);
+        check_all(set, images, labels);
+    }
+}
+
+/* Else a chunk is decoded anew for each sample. */
+static void the_library_keeps_chunks(void **state) {
+    const hsize_t dims[] = {4, 1 << 20}, chunk[] = {4, 1 << 20};
+    h5_file_t opened;
+    h5_array_t array;
+    size_t bytes;
+    hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE),
+          space = H5Screate_simple(2, dims, NULL);
+    H5Pset_chunk(made, 2, chunk), H5Pset_nbit(made);
+    H5Dclose(H5Dcreate2(file, "x", H5T_STD_U8LE, space, H5P_DEFAULT, made, H5P_DEFAULT));
+    H5Pclose(made), H5Sclose(space), H5Fclose(file);
+    assert_ok(tr_h5_file_open("test", path, &opened));
+    assert_ok(tr_h5_array_open(&opened, "x", &array));
+    hid_t access = H5Dget_access_plist(array.id);
+    H5Pget_chunk_cache(access, NULL, &bytes, NULL);
+    assert_true(bytes >= 4 << 20);
+    H5Pclose(access);
+    tr_h5_array_close(&array);
+    tr_h5_file_close(&opened);
+    unlink(path);
 }
 
 /* Channels first in the file, last in memory; for u8, big-endian i16 and f64. */
@@ -1202,6 +1253,23 @@ static void chunks_without_a_table_are_looked_for(void **state) {
     unlink(path);
 }
 
+static void fill_values_of_half_floats(void **state) {
+    const hsize_t dim[] = {N}, chunk[] = {4};
+    const uint16_t one = 0x3c00;
+    uint16_t ones[N];
+    tr_str_t text = {0};
+    for (int i = 0; i < N; i++) ones[i] = one;
+    hid_t file = create(0, false), half = half_type(false), made = H5Pcreate(H5P_DATASET_CREATE),
+          space = H5Screate_simple(1, dim, NULL);
+    H5Pset_chunk(made, 1, chunk), H5Pset_fill_value(made, half, &one);
+    H5Dclose(H5Dcreate2(file, "x", half, space, H5P_DEFAULT, made, H5P_DEFAULT));
+    H5Tclose(half), H5Pclose(made), H5Sclose(space), H5Fclose(file);
+    check_holes("23 of 23 samples were never written", "never written\n", &text);
+    assert_non_null(strstr(text.text, "(as 1)"));
+    tr_str_free(&text);
+    check_all(open_plain(), ones, NULL);
+}
+
 /* Where there is no fill value HDF5 leaves what it was given as it is: repack stores zeros, not rows that it read before. */
 static void repack_without_a_fill_value_stores_zeros(void **state) {
     enum { HALF = (4 << 20) / 4 };
@@ -1550,6 +1618,8 @@ int main(void) {
         cmocka_unit_test(test_storage),
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_half_and_odd_types),
+        cmocka_unit_test(bit_fields_are_whole_numbers),
+        cmocka_unit_test(the_library_keeps_chunks),
         cmocka_unit_test(test_channels_first),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_labels),
@@ -1576,6 +1646,7 @@ int main(void) {
         cmocka_unit_test(samples_that_were_never_written),
         cmocka_unit_test(labels_that_were_never_written),
         cmocka_unit_test(chunks_without_a_table_are_looked_for),
+        cmocka_unit_test(fill_values_of_half_floats),
         cmocka_unit_test(repack_without_a_fill_value_stores_zeros),
         cmocka_unit_test(parts_that_were_never_written),
         cmocka_unit_test(sorted_labels_get_a_warning),
