@@ -63,10 +63,12 @@ tr_status_t tr_checkpoint_write(const char *dir, const tr_checkpoint_content_t *
 /* TR_ERR_IO where the file system of `dir` says that it has less free than `count` such checkpoints want, with both figures. One that does not
  * know passes. */
 tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *content, int64_t count);
-/* Of the steps up to `newest` deletes all but the newest `keep` (0: all kept) and those that keep_paths name ("best"), by renaming first. Later steps, which
- * were passed over as damaged, stay and do not count. Leftovers of dead writers go too. */
-tr_status_t tr_checkpoint_retain(const char *dir, int64_t newest, int64_t keep, const char *const *keep_paths,
+/* Deletes all but the newest `keep` (0: all kept) and those that keep_paths name ("best"), by renaming first. Leftovers of dead writers, and of this process, go too. */
+tr_status_t tr_checkpoint_retain(const char *dir, int64_t keep, const char *const *keep_paths,
                                  size_t keep_count);
+/* Renames those of steps after `newest` to passed-over-step-N, with a warning: where a run goes on from an older one, they are of another course than the
+ * ones it will write, and one that could not be read for the moment would be taken for the newest again. */
+tr_status_t tr_checkpoint_set_aside(const char *dir, int64_t newest);
 /* Points the symbolic link dir/`name` ("best", "latest") at step-N, atomically. */
 tr_status_t tr_checkpoint_link(const char *dir, const char *name, int64_t step);
 

@@ -1,5 +1,6 @@
 /* The folder "checkpoints": names, listing, links, retention, what dead writers left. */
 #include "checkpoint_int.h"
+#include "trainer/log.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -63,9 +64,7 @@ static bool is_leftover(const char *name, bool all) {
     const char *dash = strrchr(name, '-');
     int64_t pid = 0;
     if (!tr_parse_int(dash + 1, &pid)) return all;
-    if (pid == getpid())
-        return name[1] == 'd'; /* our own .tmp is being written; our own .del could not be removed */
-    return all || (kill((pid_t)pid, 0) != 0 && errno == ESRCH);
+    return all || pid == getpid() || (kill((pid_t)pid, 0) != 0 && errno == ESRCH);
 }
 
 static tr_status_t clean_entry(const char *dir, const char *name, void *arg) {
@@ -110,13 +109,13 @@ static tr_status_t delete_step(const char *dir, int64_t step) {
     return tr_remove_tree(to);
 }
 
-tr_status_t tr_checkpoint_retain(const char *dir, int64_t newest, int64_t keep, const char *const *keep_paths,
+tr_status_t tr_checkpoint_retain(const char *dir, int64_t keep, const char *const *keep_paths,
                                  size_t keep_count) {
     tr_steps_t steps = {0};
     tr_status_t status = tr_checkpoint_list(dir, &steps);
     int64_t seen = 0;
     for (size_t i = 0; status == TR_OK && i < steps.count; i++) {
-        bool kept = steps.data[i] > newest || keep <= 0 || ++seen <= keep;
+        bool kept = keep <= 0 || ++seen <= keep;
         for (size_t k = 0; k < keep_count; k++) kept = kept || step_of(dir, keep_paths[k]) == steps.data[i];
         if (!kept) status = delete_step(dir, steps.data[i]);
     }
@@ -125,9 +124,10 @@ tr_status_t tr_checkpoint_retain(const char *dir, int64_t newest, int64_t keep, 
     return tr_checkpoint_clean(dir, false);
 }
 
-tr_status_t tr_checkpoint_link(const char *dir, const char *name, int64_t step) {
-    char target[32], temporary[64], from[4096], to[4096];
-    tr_checkpoint_name(step, target);
+/* -- links, and what is set aside ------------------------------------------------------------------------ */
+
+static tr_status_t link_to(const char *dir, const char *name, const char *target) {
+    char temporary[64], from[4096], to[4096];
     snprintf(temporary, sizeof temporary, ".tmp-link-%d", (int)getpid());
     TR_TRY(tr_path_join(dir, temporary, from));
     TR_TRY(tr_path_join(dir, name, to));
@@ -139,4 +139,34 @@ tr_status_t tr_checkpoint_link(const char *dir, const char *name, int64_t step) 
         return tr_io_fail("replace the link", to, why);
     }
     return tr_sync_directory(dir);
+}
+
+tr_status_t tr_checkpoint_link(const char *dir, const char *name, int64_t step) {
+    char target[32];
+    tr_checkpoint_name(step, target);
+    return link_to(dir, name, target);
+}
+
+/* The best stays what it is: another one of its step will be written. */
+static tr_status_t set_aside(const char *dir, int64_t step) {
+    char name[32], aside[64], from[4096], to[4096];
+    const bool is_best = step_of(dir, "best") == step;
+    tr_checkpoint_name(step, name);
+    snprintf(aside, sizeof aside, "passed-over-%s", name);
+    TR_TRY(tr_path_join(dir, name, from));
+    TR_TRY(tr_path_join(dir, aside, to));
+    TR_TRY(tr_remove_tree(to));
+    if (rename(from, to) != 0) return tr_io_fail("rename", from, errno);
+    TR_WARN("%s is called %s from now on: this run does not go on from it", from, aside);
+    return is_best ? link_to(dir, "best", aside) : TR_OK;
+}
+
+tr_status_t tr_checkpoint_set_aside(const char *dir, int64_t newest) {
+    tr_steps_t steps = {0};
+    tr_status_t status = tr_checkpoint_list(dir, &steps);
+    const bool any = steps.count > 0 && steps.data[0] > newest;
+    for (size_t i = 0; status == TR_OK && i < steps.count && steps.data[i] > newest; i++)
+        status = set_aside(dir, steps.data[i]);
+    tr_vec_free(&steps);
+    return status == TR_OK && any ? tr_sync_directory(dir) : status;
 }

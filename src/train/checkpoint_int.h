@@ -52,8 +52,8 @@ tr_status_t tr_checkpoint_list(const char *dir, tr_steps_t *out);
 void tr_checkpoint_name(int64_t step, char out[32]);
 /* False where `name` is not exactly what tr_checkpoint_name makes. */
 bool tr_checkpoint_parse_name(const char *name, int64_t *out_step);
-/* Removes .tmp-* and .del-* of dead writers; with `all` (the caller holds the run's lock) of any but this
- * process. */
+/* Removes .tmp-* and .del-* of dead writers and of this process, which writes none meanwhile (one before it may have had its id); with `all` (the caller
+ * holds the run's lock) of any. */
 tr_status_t tr_checkpoint_clean(const char *dir, bool all);
 
 /* -- MANIFEST (checkpoint_manifest.c) -------------------------------------------------------------------- */

@@ -35,7 +35,7 @@ static void tidy(tr_checkpointer_t *c, int64_t step) {
     tr_status_t status = tr_checkpoint_link(c->dir, "latest", step);
     if (status == TR_OK && c->best_step >= 0) status = tr_checkpoint_link(c->dir, "best", c->best_step);
     if (status != TR_OK) TR_WARN("%s", tr_error_last()->message);
-    if (tr_checkpoint_retain(c->dir, step, c->keep, keep, 2) != TR_OK)
+    if (tr_checkpoint_retain(c->dir, c->keep, keep, 2) != TR_OK)
         TR_WARN("Old checkpoints stay: %s", tr_error_last()->message);
 }
 

@@ -35,6 +35,7 @@ void tr_loop_way_on(const loop_t *l, char *text, size_t bytes) {
 static tr_status_t begin_run(const loop_t *l) {
     tr_str_t text = {0};
     if (l->own_resume && l->step >= l->s->total_steps) return TR_OK;
+    TR_TRY(tr_checkpoint_set_aside(tr_run_checkpoint_dir(l->run), l->step));
     tr_status_t status = tr_config_serialize(l->config, &text);
     if (status == TR_OK) status = tr_run_begin(l->run, text.text);
     tr_str_free(&text);

@@ -74,6 +74,17 @@ row "the newest checkpoint cannot be read (EIO)" "the one before it serves, and 
 [ $rc = 0 ] && grep -q "passed over" out && grep -q "going on from .*step-00000040" out && [ "$(state whole)" = "$(state read)" ]
 ok $? "the newest cannot be read: the one before it serves, the same bits"
 
+# One that could not be read for the moment is of another course then: it is not taken for the newest once it can be read again.
+cp -r once moment
+begin=$(now)
+FAULT="FAIL_CALL=pread,read FAIL_ON=step-00000060 FAIL_HOW=EIO FAIL_AT=3 FAIL_ALWAYS=1" start 2 net.ini run.dir=moment $exact train.steps=55 checkpoint.every=0 optimizer.lr=0.001
+ended
+row "the newest checkpoint cannot be read for a moment" "the one before it serves, also for what comes behind"
+[ $rc = 0 ] && grep -q "going on from .*step-00000050" out && grep -q "step-00000060 is called passed-over-step-00000060 from now on" out &&
+    run 1 net.ini run.dir=moment $exact train.steps=57 optimizer.lr=0.001 && grep -q "going on from .*step-00000055" out &&
+    [ "$(losses moment | awk '{ print $1 }')" = "$(seq 57)" ] && [ -e moment/checkpoints/passed-over-step-00000060/MANIFEST ]
+ok $? "the newest cannot be read for a moment: the run keeps to the one before it"
+
 # An error that ends the run while a checkpoint is being written, which takes seconds: it is not lost with it.
 spoilt="optimizer.type=sgd optimizer.lr=1e6 schedule.type=constant optimizer.clip_norm=0 optimizer.ema=0 checkpoint.every=1"
 FAULT="FAIL_RANK=0 FAIL_SLOW=step-00000001:200" start 2 net.ini run.dir=spoilt $spoilt
