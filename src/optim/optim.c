@@ -134,11 +134,13 @@ tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *setting
     return TR_OK;
 }
 
+/* The parameters that have a gradient: not one that may be trained and that the loss does not depend on. */
 static tr_status_t read_trainable(tr_graph_t *g, float *values) {
+    const int64_t end = tr_graph_layout(g).trainable_elems;
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
-        const tr_tensor_info_t *info = tr_tensor_info(g, (tr_tensor_t){id});
-        if (info->role == TR_ROLE_PARAM && info->param.trainable && info->block_elems >= 0)
-            TR_TRY(tr_tensor_read(g, (tr_tensor_t){id}, values + info->block_elems));
+        const int64_t at = tr_tensor_info(g, (tr_tensor_t){id})->block_elems;
+        if (tr_is_param(g, (tr_tensor_t){id}) && at < end)
+            TR_TRY(tr_tensor_read(g, (tr_tensor_t){id}, values + at));
     }
     return TR_OK;
 }

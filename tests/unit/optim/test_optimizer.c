@@ -20,6 +20,7 @@
 #define K      2
 #define PARAMS (K * F + K)
 #define STEPS  5
+#define IDLE   512
 #define LR     0.05
 
 static const tr_optim_settings_t base = {
@@ -29,7 +30,7 @@ typedef struct {
     tr_device_t *device;
     tr_graph_t *g;
     int micro, update;
-    tr_tensor_t x, target, weight, w, b, frozen, counts;
+    tr_tensor_t x, target, weight, w, b, frozen, idle, counts;
     tr_tensor_t samples, loss_sum;
 } run_t;
 
@@ -58,6 +59,7 @@ static void build_micro(run_t *r) {
     ok(tr_param(g, "w", &TR_SHAPE(K, F), &matrix, &r->w));
     ok(tr_param(g, "b", &TR_SHAPE(K), &bias, &r->b));
     ok(tr_param(g, "still", &TR_SHAPE(K, K), &still, &r->frozen));
+    ok(tr_param(g, "idle", &TR_SHAPE(IDLE, IDLE), &matrix, &r->idle)); /* the loss does not depend on it */
     ok(tr_linear(g, r->x, r->w, r->b, TR_ACT_NONE, &y));
     ok(tr_linear(g, y, r->frozen, TR_NONE, TR_ACT_NONE, &y));
     ok(tr_mse(g, y, r->target, r->weight, &loss));
