@@ -86,7 +86,7 @@ typedef struct tr_op tr_op_t;
 typedef enum { TR_OP_KERNEL, TR_OP_ALLREDUCE, TR_OP_WAIT } tr_op_kind_t;
 
 enum {
-    TR_OP_ONCE = 1,        /* recompute never repeats it (it accumulates into something that lasts) */
+    TR_OP_ONCE = 1,        /* recompute never repeats it (it writes into something that lasts) */
     TR_OP_READS_OUTPUT = 2 /* out0 is read as well as written */
 };
 

@@ -22,7 +22,8 @@ tr_status_t tr_pool(tr_graph_t *g, tr_tensor_t x, const tr_pool_attr_t *attr, tr
 /* (N, S..., C) -> (N, C) */
 tr_status_t tr_global_avgpool(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);
 /* Batch normalisation with act NONE or RELU behind. running_mean, running_var: model state (C), updated by the `update` program from the
- * moments that training programs leave in the reduced block. In eval programs the running moments normalise. */
+ * moments that training programs leave in the reduced block, with the mean over its uses where a program has several. In eval programs the
+ * running moments normalise. */
 tr_status_t tr_batchnorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta,
                          tr_tensor_t running_mean, tr_tensor_t running_var, float eps, float momentum,
                          tr_act_t act, tr_tensor_t *out);

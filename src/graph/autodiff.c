@@ -55,11 +55,12 @@ static void mark_needs(backward_t *b) {
 
 /* -- gradients of parameters ----------------------------------------------------------------------------- */
 
-/* Whether `dw` is the output of one backward op and nothing else reads it, now or later: then that op can
- * write into the reduced block itself. */
+/* Whether `dw` is the output of one backward op, no larger than the parameter, and nothing else reads it, now or
+ * later: then that op can write into the reduced block itself. */
 static bool is_private(const backward_t *b, int32_t param, int32_t dw) {
     const tr_tensor_info_t *info = &b->g->tensors.data[dw]->info;
-    if (info->role != TR_ROLE_ACTIVATION) return false;
+    if (info->role != TR_ROLE_ACTIVATION || info->bytes != b->g->tensors.data[param]->info.bytes)
+        return false;
     for (int32_t id = 1; id < b->count; id++)
         if (id != param && !tr_is_none(b->grad[id]) && base_id(b, b->grad[id]) == dw) return false;
     bool written_here = false;

@@ -2,8 +2,7 @@
  * moments of its micro-batch to the reduced block, and the update program moves the running moments towards
  * their mean over all slots. */
 #include "op_int.h"
-#include <stdio.h>
-#include <string.h>
+#include "trainer/mem.h"
 
 enum { X, GAMMA, BETA, MEAN, VAR };
 
@@ -103,21 +102,22 @@ static const tr_op_row_t leave_row = {.name = "leave_moments",
                                       .shape = leave_shape,
                                       .flags = TR_OP_ONCE | TR_OP_READS_OUTPUT};
 
-/* "conv1.running_mean" -> "conv1.moments" */
-static tr_status_t moments_name(const tr_graph_t *g, tr_tensor_t running_mean, char *name, size_t bytes) {
-    const char *full = tr_tensor_info(g, running_mean)->name, *dot = strrchr(full, '.');
-    int stem = dot ? (int)(dot - full) : (int)strlen(full);
-    if (snprintf(name, bytes, "%.*s.moments", stem, full) < (int)bytes) return TR_OK;
-    return TR_FAIL(TR_ERR_CONFIG, "the name '%s' is longer than %zu characters; shorten the layers' names",
-                   full, bytes - 9);
+/* The sums are named after the running mean that they go to: one scope may have several. */
+static tr_status_t reduced_moments(tr_graph_t *g, tr_tensor_t running_mean, int64_t count, tr_tensor_t *out) {
+    tr_str_t text = {0};
+    char *name = NULL;
+    tr_str_printf(&text, "%s.moments", tr_tensor_info(g, running_mean)->name);
+    TR_TRY(tr_str_take(&text, &name));
+    const tr_status_t status = tr_reduced(g, name, count, out);
+    tr_free(&name);
+    TR_TRY(status);
+    return TR_OK;
 }
 
 static tr_status_t leave_moments(tr_graph_t *g, tr_tensor_t moments, const leave_attr_t *attr) {
-    char name[256];
     tr_tensor_t flat, reduced;
-    TR_TRY(moments_name(g, attr->running_mean, name, sizeof name));
     TR_TRY(tr_flatten(g, moments, &flat));
-    TR_TRY(tr_reduced(g, name, tr_shape_elems(tr_shape_of(g, moments)), &reduced));
+    TR_TRY(reduced_moments(g, attr->running_mean, tr_shape_elems(tr_shape_of(g, flat)), &reduced));
     return tr_op_append_into(g, &leave_row, &flat, 1, attr, sizeof *attr, &reduced, 1);
 }
 
@@ -177,6 +177,16 @@ static bool updated_already(const tr_graph_t *g, tr_tensor_t running) {
     return false;
 }
 
+/* How often `program` leaves moments there: a layer that is used twice leaves those of both its inputs. */
+static int uses_of(const tr_graph_t *g, int program, tr_tensor_t reduced) {
+    int uses = 0;
+    for (int i = 0; i < tr_program_op_count(g, program); i++) {
+        const tr_op_t *op = tr_program_op(g, program, i);
+        uses += op->row == &leave_row && op->out[0].id == reduced.id;
+    }
+    return uses;
+}
+
 tr_status_t tr_update_moments(tr_graph_t *g, int slots) {
     for (int program = 0; program < tr_graph_program_count(g); program++)
         for (int i = 0; i < tr_program_op_count(g, program); i++) {
@@ -185,8 +195,9 @@ tr_status_t tr_update_moments(tr_graph_t *g, int slots) {
             leave_attr_t leave = *(const leave_attr_t *)op->attr;
             tr_tensor_t reduced = op->out[0];
             if (updated_already(g, leave.running_mean)) continue;
-            TR_TRY(append_update(g, reduced, 0, leave.running_mean, leave.momentum, slots));
-            TR_TRY(append_update(g, reduced, 1, leave.running_var, leave.momentum, slots));
+            const int sums = slots * uses_of(g, program, reduced);
+            TR_TRY(append_update(g, reduced, 0, leave.running_mean, leave.momentum, sums));
+            TR_TRY(append_update(g, reduced, 1, leave.running_var, leave.momentum, sums));
         }
     return TR_OK;
 }

@@ -62,7 +62,8 @@ static tr_status_t into_shape(tr_graph_t *g, tr_op_t *op) {
     return TR_OK;
 }
 
-static const tr_op_row_t copy_row = {.name = "copy", .kernel = TR_K_COPY, .shape = into_shape};
+static const tr_op_row_t copy_row = {
+    .name = "copy", .kernel = TR_K_COPY, .shape = into_shape, .flags = TR_OP_ONCE};
 static const tr_op_row_t accumulate_row = {.name = "accumulate",
                                            .kernel = TR_K_ACCUMULATE,
                                            .shape = into_shape,

@@ -187,6 +187,76 @@ static void accumulation_adds_and_overwriting_does_not(void **state) {
     assert_same("overwrite", false, false, 3, 1, "strict");
 }
 
+/* What is copied out of a segment into a state is not activation: there is nothing to recompute. */
+static void a_copy_into_a_state_is_not_recomputed(void **state) {
+    net_t n = {0};
+    tr_tensor_t y, kept, seed;
+    start(&n, "strict");
+    OK(tr_program_begin(n.g, "last", TR_TRAIN, &n.program));
+    OK(tr_input(n.g, "x", TR_F32, &TR_SHAPE(B, F), &n.x));
+    OK(tr_model_state(n.g, "kept", &TR_SHAPE(B, H), 0, &kept));
+    tr_recompute_begin(n.g);
+    layer(&n, "a", n.x, F, H, TR_ACT_TANH, &y);
+    OK(tr_copy(n.g, y, kept));
+    layer(&n, "b", y, H, H, TR_ACT_TANH, &y);
+    tr_recompute_end(n.g);
+    OK(tr_const(n.g, "seed", &TR_SHAPE(B, H), 0.5, &seed));
+    OK(tr_backward(n.g, y, seed, false));
+    int copies = 0;
+    for (int i = 0; i < tr_program_op_count(n.g, n.program); i++)
+        copies += strcmp(tr_program_op(n.g, n.program, i)->row->name, "copy") == 0;
+    assert_int_equal(copies, 1);
+    tear_down(&n);
+}
+
+/* An embedding program's op, a + b, whose gradients are the halves of one tensor. */
+static tr_status_t halves_shape(tr_graph_t *g, tr_op_t *op) {
+    const tr_shape_t shape = *tr_shape_of(g, op->in[0]);
+    return tr_op_output(g, op, 0, TR_F32, &shape);
+}
+
+static tr_status_t halves_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout, const bool *need,
+                               tr_tensor_t *din) {
+    const tr_matmul_attr_t outer = {.alpha = 1};
+    tr_tensor_t ones, row, both;
+    TR_TRY(tr_const(g, "ones", &TR_SHAPE(2, 1), 1, &ones));
+    TR_TRY(tr_reshape(g, dout[0], &TR_SHAPE(1, H), &row));
+    TR_TRY(tr_matmul(g, ones, row, &outer, &both));
+    for (int i = 0; i < 2; i++)
+        if (need[i]) TR_TRY(tr_slice(g, both, i * H, H, &din[i]));
+    return TR_OK;
+}
+
+static void a_gradient_that_is_part_of_a_tensor_is_copied(void **state) {
+    static const tr_op_row_t row = {
+        .name = "halves", .kernel = TR_K_ADD, .shape = halves_shape, .grad = halves_grad};
+    static const char *const names[] = {"a", "b"};
+    tr_param_spec_t frozen = bias_spec;
+    frozen.trainable = false;
+    for (int only = 0; only < 2; only++) {
+        net_t n = {0};
+        tr_tensor_t in[2], y, seed;
+        float values[H], found[H];
+        start(&n, "strict");
+        OK(tr_program_begin(n.g, "last", TR_TRAIN, &n.program));
+        for (int i = 0; i < 2; i++)
+            OK(tr_param(n.g, names[i], &TR_SHAPE(H), i == only ? &bias_spec : &frozen, &in[i]));
+        OK(tr_op_append(n.g, &row, in, 2, &(tr_add_attr_t){0}, sizeof(tr_add_attr_t), NULL, &y, 1));
+        OK(tr_input(n.g, "seed", TR_F32, &TR_SHAPE(H), &seed));
+        OK(tr_backward(n.g, y, seed, false));
+        OK(tr_program_end(n.g));
+        OK(tr_graph_plan(n.g, 0));
+        OK(tr_graph_allocate(n.g));
+        OK(tr_graph_init_params(n.g, 11));
+        for (int i = 0; i < H; i++) values[i] = (float)i + 1;
+        OK(tr_tensor_write(n.g, seed, values));
+        OK(tr_program_run(n.g, n.program, NULL));
+        OK(tr_tensor_read(n.g, tr_graph_find(n.g, only ? "b.grad" : "a.grad"), found));
+        assert_memory_equal(found, values, sizeof values);
+        tear_down(&n);
+    }
+}
+
 /* -- planner --------------------------------------------------------------------------------------------- */
 
 static bool alive_together(const tr_tensor_info_t *a, const tr_tensor_info_t *b) {
@@ -393,6 +463,8 @@ int main(void) {
         cmocka_unit_test(gradients_match_finite_differences),
         cmocka_unit_test(recompute_is_stored_bit_for_bit),
         cmocka_unit_test(accumulation_adds_and_overwriting_does_not),
+        cmocka_unit_test(a_copy_into_a_state_is_not_recomputed),
+        cmocka_unit_test(a_gradient_that_is_part_of_a_tensor_is_copied),
         cmocka_unit_test(nothing_alive_overlaps),
         cmocka_unit_test(a_plan_that_does_not_fit_says_what_takes_how_much),
         cmocka_unit_test(winograd_is_named_where_direct_sums_would_fit),

@@ -166,6 +166,55 @@ static void running_moments(void **state) {
         for (int recompute = 0; recompute < 2; recompute++) check_moments(devices.name[i], recompute);
 }
 
+/* One step of a program that normalises x and -2 x, by one layer or by two whose states are in one scope. */
+static void step_of_two_inputs(const char *device, bool one_layer, const double *x, const char *state,
+                               const double *expected) {
+    const tr_shape_t channels = TR_SHAPE(CHANNELS);
+    tr_tensor_t in, ones, zeros, mean, var, y;
+    int update;
+    op_bench_t b = op_begin(device, TR_TRAIN);
+    MUST(tr_input(b.g, "x", TR_F32, &TR_SHAPE(ROWS, CHANNELS), &in));
+    MUST(tr_const(b.g, "ones", &channels, 1, &ones));
+    MUST(tr_const(b.g, "zeros", &channels, 0, &zeros));
+    for (int i = 0; i < 2; i++) {
+        MUST(tr_model_state(b.g, i && !one_layer ? "mean2" : "mean1", &channels, 0, &mean));
+        MUST(tr_model_state(b.g, i && !one_layer ? "var2" : "var1", &channels, 1, &var));
+        MUST(tr_scale(b.g, in, i ? -2 : 1, &y));
+        MUST(tr_batchnorm(b.g, y, ones, zeros, mean, var, 1e-5f, 0.1f, TR_ACT_NONE, &y));
+    }
+    MUST(tr_program_end(b.g));
+    MUST(tr_program_begin(b.g, "update", TR_PLAIN, &update));
+    MUST(tr_update_moments(b.g, 1));
+    op_ready(&b);
+    op_write(&b, in, x);
+    op_run(&b);
+    MUST(tr_tensor_write(b.g, tr_graph_result(b.g), &(tr_step_result_t){.finite = 1}));
+    MUST(tr_program_run(b.g, update, NULL));
+    float *found = op_read(&b, tr_graph_find(b.g, state));
+    op_assert_close(state, found, expected, CHANNELS, 1e-5);
+    test_free(found);
+    op_end(&b);
+}
+
+static void running_moments_of_a_layer_used_twice_and_of_two_in_one_scope(void **state) {
+    op_devices_t devices = op_devices();
+    double x[ROWS * CHANNELS], first[CHANNELS], second[CHANNELS], both[CHANNELS], var[CHANNELS];
+    for (int i = 0; i < ROWS * CHANNELS; i++) x[i] = (float)op_random("two inputs", i, -1, 3);
+    for (int k = 0; k < CHANNELS; k++) {
+        double m, v;
+        moments(x, ROWS, CHANNELS, k, &m, &v);
+        first[k] = 0.1 * m, second[k] = 0.1 * -2 * m;
+        both[k] = (first[k] + second[k]) / 2;
+        var[k] = 0.9 + 0.1 * (1 + 4) / 2 * v * ROWS / (ROWS - 1);
+    }
+    for (int i = 0; i < devices.count; i++) {
+        step_of_two_inputs(devices.name[i], true, x, "op.mean1", both);
+        step_of_two_inputs(devices.name[i], true, x, "op.var1", var);
+        step_of_two_inputs(devices.name[i], false, x, "op.mean1", first);
+        step_of_two_inputs(devices.name[i], false, x, "op.mean2", second);
+    }
+}
+
 /* -- layer normalisation --------------------------------------------------------------------------------- */
 
 static tr_status_t build_layernorm(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
@@ -211,6 +260,7 @@ int main(void) {
         cmocka_unit_test(batchnorm_with_an_unfused_activation),
         cmocka_unit_test(batchnorm_in_eval),
         cmocka_unit_test(running_moments),
+        cmocka_unit_test(running_moments_of_a_layer_used_twice_and_of_two_in_one_scope),
         cmocka_unit_test(layernorm_of_any_rank),
     };
     return cmocka_run_group_tests_name("ops: normalisation", tests, NULL, NULL);
