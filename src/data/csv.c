@@ -71,6 +71,10 @@ static tr_status_t next(tr_csv_t *csv, int *out) {
             return TR_FAIL(code == Z_ERRNO ? TR_ERR_IO : TR_ERR_DATA,
                            "cannot read '%s' behind line %lld: %s.", csv->name, (long long)csv->line, reason);
         }
+        if (csv->filled == 0 && gzerror(csv->file, &code) && code == Z_BUF_ERROR)
+            return TR_FAIL(TR_ERR_DATA,
+                           "'%s' is cut off behind line %lld: its gzip data have no end. Fetch it again.",
+                           csv->name, (long long)csv->line);
         if (gztell(csv->file) == csv->filled && csv->filled >= 3 && !memcmp(csv->buffer, "\xEF\xBB\xBF", 3))
             csv->at = 3;
     }
@@ -121,7 +125,7 @@ static tr_status_t scan_row(tr_csv_t *csv, bool *out_end) {
         TR_TRY(next(csv, &c));
         bool blank = c == ' ' || c == '\t', empty = csv->text.count == begin;
         if (c == '\n' || c == -1 || c == delimiter) {
-            if (csv->text.count > begin && csv->text.data[csv->text.count - 1] == '\r' && c == '\n' &&
+            if (csv->text.count > begin && csv->text.data[csv->text.count - 1] == '\r' && c != delimiter &&
                 !quoted)
                 csv->text.count--;
             TR_TRY(end_field(csv, begin, quoted));

@@ -48,8 +48,9 @@ typedef struct {
     TR_VEC(char *) names; /* distinct ones, up to one more than may be classes; sorted by tr_csv_labels_end */
     uint16_t *slot;       /* of a hash table: a name's place in `names` + 1, 0: free */
     char *text;           /* the first that is no number, and where; NULL: none */
-    int64_t text_line;
-    tr_stats_t stats; /* of numbers */
+    int64_t text_line, texts, rows; /* texts: how many are no number, of `rows` */
+    bool text_first;                /* the first row's is none */
+    tr_stats_t stats;               /* of numbers */
 } csv_labels_t;
 
 void tr_csv_labels_begin(csv_labels_t *labels, int column);

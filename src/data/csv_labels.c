@@ -38,6 +38,8 @@ tr_status_t tr_csv_labels_add(csv_labels_t *l, const csv_table_t *t, const char 
             "none.",
             t->path, (long long)tr_csv_line(t->csv));
     tr_stats_add(&l->stats, 1, &value, 1);
+    l->text_first |= l->rows++ == 0 && !number;
+    l->texts += !number;
     const bool whole = number && value >= 0 && value < 1e7 && value == floor(value);
     l->numbers &= number;
     l->whole &= whole;
@@ -77,8 +79,19 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* A header with a number among its names is taken for a row, and its name of the label for a class. */
+static tr_status_t check_first(const csv_labels_t *l, const csv_table_t *t) {
+    if (!l->text_first || l->texts > 1 || l->rows < 3) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "'%s', line %lld: the first label (column %d) is '%.*s', all others are numbers: is this "
+                   "row a header? It was taken for data, as a number is among its names; write these as "
+                   "texts (x0, x1), or remove the row.",
+                   t->path, (long long)l->text_line, l->column + 1, (int)tr_utf8_bytes(l->text, 40), l->text);
+}
+
 tr_status_t tr_csv_labels_end(csv_labels_t *l, const csv_table_t *t) {
     TR_TRY(check_texts(l, t));
+    TR_TRY(check_first(l, t));
     if (!l->numbers && l->names.count > MAX_NAMES)
         return TR_FAIL(
             TR_ERR_DATA,

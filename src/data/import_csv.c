@@ -150,11 +150,24 @@ static tr_status_t note_inputs(import_t *m, char *const *field) {
     return TR_OK;
 }
 
+/* As pandas calls columns without names. */
+static bool counts_columns(const import_t *m, char *const *field, int count) {
+    double value;
+    for (int i = 0; i < count; i++)
+        if (!tr_csv_number(&m->table, field[i], &value) || value != i) return false;
+    return count > 2;
+}
+
 static tr_status_t first_row(import_t *m, char *const *field, int count) {
     int label;
     m->columns = count;
     m->hash = field[0][0] == '#';
     m->header = is_header(m, field, count);
+    if (counts_columns(m, field, count))
+        TR_WARN(
+            "'%s', line %lld: the first row is 0, 1, 2 and so on, and taken for data: remove it, if these "
+            "are names of columns",
+            m->table.path, (long long)tr_csv_line(m->table.csv));
     if (count == 1 && !(m->params->label && !strcmp(m->params->label, "none")))
         return fail_one_column(m, field[0]);
     TR_TRY(choose_label(m, field, &label));
@@ -248,6 +261,9 @@ static tr_status_t first_pass(import_t *m) {
         TR_TRY(tr_csv_row(m->table.csv, &field, &count));
     }
     if (!m->seen) return TR_FAIL(TR_ERR_DATA, "'%s' has a header, but no rows.", m->table.path);
+    if (!m->rows[0])
+        return TR_FAIL(TR_ERR_CONFIG, "'%s': --test-fraction %g of %lld row%s leaves none to train on.",
+                       m->table.path, m->params->test_fraction, (long long)m->seen, m->seen == 1 ? "" : "s");
     return tr_csv_labels_end(&m->labels, &m->table);
 }
 

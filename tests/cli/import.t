@@ -58,6 +58,8 @@ seq -f '%.0f' 1700000000 1700000009 >times && { echo time,id,near,late && awk '{
 result $? "columns that 32-bit floats round away get a warning, constant ones none"
 printf "1,5;2\n1,6;3\n" >semi.csv && call 0 import csv semi.csv semi.h5 && grep -q "its labels (column 2) are texts such as '5;2': add --delimiter ';'" err && printf "1,a;b\n2,c\n" >text.csv && call 0 import csv text.csv text.h5 && ! grep -q warning err
 result $? "labels that hold a delimiter and a number get a warning"
+printf '0,1,2\n1,2,0\n3,4,1\n' >pandas.csv && call 0 import csv pandas.csv pandas.h5 && grep -q "warning: 'pandas.csv', line 1: the first row is 0, 1, 2 and so on, and taken for data" err && printf '0,1,1\n1,2,0\n' >pandas.csv && call 0 import csv pandas.csv pandas.h5 --force && ! grep -q warning err
+result $? "a first row that counts the columns gets a warning"
 y() { call 0 import "$@" --force && [ "$(sed 1d out)" = "$told" ]; } # ARGUMENTS: the second line is $told
 told='y: a number to predict, mean 2, deviation 0.790569' && printf '1,1.5\n2,2.5\n3,1\n4,3\n' >odd.csv && y csv odd.csv odd.h5 && told='y: 3 classes (0 to 2)' && printf '1,0\n2,2\n' >odd.csv && y csv odd.csv odd.h5 && told='y: 31 classes (0 to 30); if they are numbers to predict, train with data.classes=0' && printf '1,3\n2,30\n' >odd.csv && y csv odd.csv odd.h5 &&
     told='' && y csv odd.csv odd.h5 --label none && told='y: 14 classes (c01, c02, c03, c04, c05, c06, c07, c08, c09, c10, c11, c12, ...)' && seq -w 14 | sed 's/.*/&,c&/' >odd.csv && y csv odd.csv odd.h5 && told='y: 10 classes (0, 1, 2, 3, 4, 5, 6, 7, 8, 9)' && y synthetic digits odd.h5 --samples 6 &&

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -239,6 +240,7 @@ static void test_csv(void **state) {
     check_csv("class,a,b\nant,1,2.5\ncow,-3e-2,4\nbee,5,6\n", NULL, 3, 3, x, y);
     check_csv("0,1,2.5\n-2,-3e-2,4\n1.5,5,6\n", "0", 0, 3, x, numbers);
     check_csv("1,2.5,0\n-3e-2,4,-2\n5,6,1.5\n", "-1", 0, 3, x, numbers);
+    check_csv("1,2.5,0\r\n-3e-2,4,-2\r\n5,6,1.5\r", NULL, 0, 3, x, numbers);
     clear();
 }
 
@@ -324,6 +326,7 @@ static void test_csv_damaged(void **state) {
         {"a;b\n1;2\n", "add --delimiter ';'"},
         {"a,b\n1,\n", "the label is missing"},
         {"a,b\n1,\"2\n", "a quote is not closed"},
+        {"0,1,price\n1,2,2.5\n3,4,1.5\n5,6,2.5\n", "line 1: the first label (column 3) is 'price'"},
     };
     for (size_t i = 0; i < TR_COUNT(bad); i++) {
         put_csv(bad[i].text);
@@ -334,6 +337,28 @@ static void test_csv_damaged(void **state) {
     check_failure("csv", in, &params, TR_ERR_CONFIG, "its first row is: a, b");
     clear();
     check_failure("csv", in, &params, TR_ERR_NOINPUT, "cannot open");
+}
+
+/* Wherever gzip data are cut off, the rows before are not taken for all. */
+static void test_csv_cut_off(void **state) {
+    tr_import_params_t params = {.writer.force = true};
+    struct stat whole;
+    put_csv("");
+    put("in.csv", "a,b\n1,10\n2,21\n3,32\n", 19, true);
+    assert_ok(import("csv", in, &params));
+    assert_return_code(stat(in, &whole), 0);
+    for (off_t bytes = whole.st_size - 1; bytes > 20; bytes--) {
+        assert_return_code(truncate(in, bytes), 0);
+        check_failure("csv", in, &params, TR_ERR_DATA, "in.csv' is cut off behind line");
+    }
+    clear();
+}
+
+static void test_csv_split_leaves_rows_to_train(void **state) {
+    tr_import_params_t params = {.writer.force = true, .test_fraction = 0.95};
+    put_csv("a,b\n1,0\n");
+    check_failure("csv", in, &params, TR_ERR_CONFIG, "--test-fraction 0.95 of 1 row leaves none to train on");
+    clear();
 }
 
 /* -- synthetic ------------------------------------------------------------------------------------------- */
@@ -529,11 +554,18 @@ static void test_repack_pair(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mnist),       cmocka_unit_test(test_mnist_damaged),
-        cmocka_unit_test(test_cifar10),     cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_csv_split),   cmocka_unit_test(test_csv_delimited),
-        cmocka_unit_test(test_csv_damaged), cmocka_unit_test(test_csv_many_classes),
-        cmocka_unit_test(test_synthetic),   cmocka_unit_test(test_repack),
+        cmocka_unit_test(test_mnist),
+        cmocka_unit_test(test_mnist_damaged),
+        cmocka_unit_test(test_cifar10),
+        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_csv_split),
+        cmocka_unit_test(test_csv_delimited),
+        cmocka_unit_test(test_csv_damaged),
+        cmocka_unit_test(test_csv_cut_off),
+        cmocka_unit_test(test_csv_split_leaves_rows_to_train),
+        cmocka_unit_test(test_csv_many_classes),
+        cmocka_unit_test(test_synthetic),
+        cmocka_unit_test(test_repack),
         cmocka_unit_test(test_repack_pair),
     };
     return cmocka_run_group_tests_name("import", tests, setup, teardown);
