@@ -27,7 +27,7 @@ static void look_at_chunks(const h5_array_t *a, h5_holes_t *out) {
 tr_status_t tr_h5_find_holes(h5_array_t *a, hid_t properties) {
     h5_holes_t *holes = &a->holes;
     *holes = (h5_holes_t){.of = a->rows};
-    if (a->layout == H5D_VIRTUAL) return tr_h5_virtual_check(a->file, a->name, properties, holes);
+    if (a->layout == H5D_VIRTUAL) return tr_h5_virtual_check(a, properties);
     if (a->layout == H5D_CHUNKED && a->chunk_count <= H5_CHUNKS_MAX)
         look_at_chunks(a, holes);
     else if (a->layout != H5D_COMPACT && H5Dget_storage_size(a->id) == 0)

@@ -167,9 +167,9 @@ void tr_h5_array_close(h5_array_t *array);
 tr_status_t tr_h5_chunk_table(h5_array_t *array);
 /* The first element of a chunk in each dimension. */
 void tr_h5_chunk_offset(const h5_array_t *array, int64_t chunk, hsize_t *out);
-/* TR_ERR_NOINPUT where a file or a data set is missing that the virtual data set `name`, created by `properties`, is made of; else *holes
- * becomes that of the first part that has any. Wants the lock. */
-tr_status_t tr_h5_virtual_check(const h5_file_t *file, const char *name, hid_t properties, h5_holes_t *holes);
+/* Of a virtual one: TR_ERR_NOINPUT where a file or a data set is missing that it is made of, TR_ERR_DATA where one is smaller than what is taken
+ * of it; else array->holes becomes that of the first part that has any, or the samples that no part gives. Wants the lock. */
+tr_status_t tr_h5_virtual_check(h5_array_t *array, hid_t properties);
 /* Sets array->holes; the rest of the array is known. As tr_h5_virtual_check for a virtual one. Wants the lock. */
 tr_status_t tr_h5_find_holes(h5_array_t *array, hid_t properties);
 /* TR_ERR_DATA where the array has holes. */
@@ -181,7 +181,7 @@ typedef struct {
     int64_t reads;
     double amplification; /* bytes fetched for each byte wanted */
 } h5_cost_t;
-/* Of reading `rows` rows from the beginning of a chunk on. */
+/* Of reading `rows` rows, at most all, from the beginning of a chunk on. */
 h5_cost_t tr_h5_cost(const h5_array_t *array, int64_t rows);
 const char *tr_h5_way_text(const h5_array_t *array);
 enum { H5_SENTENCE_BYTES = 2 * 4096 + 512 }; /* of one that names a file twice, the remedy last */

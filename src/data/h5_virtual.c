@@ -1,4 +1,7 @@
-/* Virtual data sets: HDF5 reads fill values where a part's file or data set is missing, so they are looked for first. */
+/*
+ * Virtual data sets: HDF5 reads fill values where a part's file or data set is missing, and where none was named, so these are looked for first.
+ * Where a part that is contiguous became shorter it reads whatever stands behind it in the file.
+ */
 #include "h5_int.h"
 #include <fcntl.h>
 #include <libgen.h>
@@ -17,7 +20,10 @@ typedef struct {
 } check_t;
 
 typedef struct {
-    char *file, *dataset;
+    char *file, *dataset; /* with a number in it (%b): stands for as many as there are */
+    int ndim;
+    hsize_t end[H5S_MAX_RANK]; /* what is taken of it ends here; 0: not known */
+    hssize_t elems;            /* of what is taken whole: how many that should be */
 } part_t;
 
 typedef TR_VEC(part_t) parts_t;
@@ -28,6 +34,46 @@ static int by_source(const void *a, const void *b) {
     const part_t *p = a, *q = b;
     const int order = strcmp(p->file, q->file);
     return order ? order : strcmp(p->dataset, q->dataset);
+}
+
+/* The last of those with one source gets the largest end of them all. */
+static void join_ends(parts_t *parts) {
+    for (size_t i = 1; i < parts->count; i++) {
+        const part_t *before = &parts->data[i - 1];
+        part_t *part = &parts->data[i];
+        for (int d = 0; d < part->ndim && by_source(before, part) == 0; d++)
+            if (before->end[d] > part->end[d]) part->end[d] = before->end[d];
+        if (by_source(before, part) == 0) part->elems = max64(part->elems, before->elems);
+    }
+}
+
+/* A percent sign that stands for itself is written twice. */
+static void unescape(char *name) {
+    char *to = name;
+    if (strstr(name, "%b")) return;
+    for (const char *c = name; *c; c++) {
+        c += c[0] == '%' && c[1] == '%';
+        *to++ = *c;
+    }
+    *to = '\0';
+}
+
+static bool is_numbered(const char *name) {
+    return strstr(name, "%b");
+}
+
+static void find_end(hid_t properties, size_t index, part_t *part) {
+    hsize_t start[H5S_MAX_RANK];
+    const hid_t space = H5Pget_virtual_srcspace(properties, index),
+                target = H5Pget_virtual_vspace(properties, index);
+    const bool all = H5Sget_select_type(space) == H5S_SEL_ALL, /* of the extent that it has now */
+        known = !all && H5Sget_select_bounds(space, start, part->end) >= 0;
+    part->ndim = H5Sget_simple_extent_ndims(space);
+    part->elems = all ? H5Sget_select_npoints(target) : 0;
+    for (int d = 0; d < part->ndim; d++)
+        part->end[d] = !known || part->end[d] == H5S_UNLIMITED ? 0 : part->end[d] + 1;
+    H5Sclose(target);
+    H5Sclose(space);
 }
 
 static tr_status_t add_part(const check_t *check, hid_t properties, size_t index, parts_t *parts) {
@@ -41,6 +87,8 @@ static tr_status_t add_part(const check_t *check, hid_t properties, size_t index
     if (status == TR_OK) {
         H5Pget_virtual_filename(properties, index, part.file, (size_t)file + 1);
         H5Pget_virtual_dsetname(properties, index, part.dataset, (size_t)dataset + 1);
+        unescape(part.file), unescape(part.dataset);
+        find_end(properties, index, &part);
         status = tr_vec_push(parts, part);
     }
     if (status != TR_OK) tr_free(&part.file), tr_free(&part.dataset);
@@ -54,6 +102,7 @@ static tr_status_t list_parts(const check_t *check, hid_t properties, parts_t *p
         return H5_FAIL(TR_ERR_DATA, "%s: /%s: cannot see what it is made of", check->path, check->name);
     for (size_t i = 0; i < count; i++) TR_TRY(add_part(check, properties, i, parts));
     if (parts->count) qsort(parts->data, parts->count, sizeof *parts->data, by_source);
+    join_ends(parts);
     return TR_OK;
 }
 
@@ -129,6 +178,21 @@ static void find_holes(const check_t *check, hid_t source, char *path, const par
     if (file.fd >= 0) close(file.fd);
 }
 
+static tr_status_t check_extent(const check_t *check, hid_t id, const part_t *part) {
+    hsize_t dim[H5S_MAX_RANK];
+    const hid_t space = H5Dget_space(id);
+    const int ndim = H5Sget_simple_extent_dims(space, dim, NULL);
+    bool enough = H5Sget_simple_extent_npoints(space) >= part->elems;
+    H5Sclose(space);
+    for (int d = 0; d < ndim && d < part->ndim; d++) enough &= part->end[d] <= dim[d];
+    if (enough) return TR_OK;
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "%s: /%s is virtual, and takes more of '%s' in '%s' than is there (dimension 0 is %llu): it "
+        "became smaller. Make the virtual data set anew.",
+        check->path, check->name, part->dataset, part->file, (unsigned long long)(ndim > 0 ? dim[0] : 0));
+}
+
 static tr_status_t check_dataset(const check_t *check, hid_t file, const part_t *part) {
     char path[4096] = "";
     const hid_t id = H5Dopen2(file, part->dataset, H5P_DEFAULT);
@@ -140,11 +204,11 @@ static tr_status_t check_dataset(const check_t *check, hid_t file, const part_t 
             check->path, check->name, part->dataset, part->file);
     const hid_t properties = H5Dget_create_plist(id);
     const check_t inner = {check->path, check->name, check->depth + 1, check->holes};
-    tr_status_t status = TR_OK;
+    tr_status_t status = check_extent(check, id, part);
     H5Fget_name(file, path, sizeof path);
-    if (H5Pget_layout(properties) == H5D_VIRTUAL && inner.depth < MAX_DEPTH)
+    if (status == TR_OK && H5Pget_layout(properties) == H5D_VIRTUAL && inner.depth < MAX_DEPTH)
         status = check_parts(&inner, file, path, properties);
-    else if (!check->holes->rows)
+    else if (status == TR_OK && !check->holes->rows)
         find_holes(check, file, path, part);
     H5Pclose(properties);
     H5Dclose(id);
@@ -160,16 +224,16 @@ static tr_status_t fail_file(const check_t *check, const char *name) {
         check->path, check->name, name);
 }
 
-/* The parts [0, count) are in one file; a name with a number in it (%b) stands for as many as there are. */
+/* The parts [0, count) are in one file. */
 static tr_status_t check_file(const check_t *check, hid_t file, const char *path, const part_t *part,
                               size_t count) {
     const bool own = !strcmp(part->file, ".");
     tr_status_t status = TR_OK;
-    if (strchr(part->file, '%')) return TR_OK;
+    if (is_numbered(part->file)) return TR_OK;
     const hid_t source = own ? file : open_source(file, path, part->file);
     if (source < 0) return fail_file(check, part->file);
     for (size_t i = 0; i < count && status == TR_OK; i++)
-        if (!strchr(part[i].dataset, '%') && (i == 0 || by_source(&part[i - 1], &part[i])))
+        if (!is_numbered(part[i].dataset) && (i + 1 == count || by_source(&part[i], &part[i + 1])))
             status = check_dataset(check, source, &part[i]);
     if (!own) H5Fclose(source);
     return status;
@@ -187,8 +251,50 @@ static tr_status_t check_parts(const check_t *check, hid_t file, const char *pat
     return status;
 }
 
-tr_status_t tr_h5_virtual_check(const h5_file_t *file, const char *name, hid_t properties,
-                                h5_holes_t *holes) {
-    const check_t check = {file->path, name, 0, holes};
-    return check_parts(&check, file->id, file->path, properties);
+/* -- gaps ------------------------------------------------------------------------------------------------ */
+
+/* Adds to elems[rows] what mapping `index` gives to each row; false: it cannot be told. */
+static bool count_elems(const h5_array_t *a, hid_t properties, size_t index, int64_t *elems) {
+    hsize_t start[H5S_MAX_RANK], stride[H5S_MAX_RANK], count[H5S_MAX_RANK], block[H5S_MAX_RANK];
+    const hid_t space = H5Pget_virtual_vspace(properties, index);
+    const bool all = H5Sget_select_type(space) == H5S_SEL_ALL,
+               regular = !all && H5Sis_regular_hyperslab(space) > 0 &&
+                         H5Sget_regular_hyperslab(space, start, stride, count, block) >= 0;
+    int64_t each = all ? a->row_elems : 1;
+    H5Sclose(space);
+    for (int d = 0; regular && d < a->ndim; d++) {
+        if (count[d] == H5S_UNLIMITED || block[d] == H5S_UNLIMITED) return false;
+        if (d) each *= (int64_t)(count[d] * block[d]);
+    }
+    for (int64_t row = 0; all && row < a->rows; row++) elems[row] += each;
+    for (hsize_t c = 0; regular && c < count[0]; c++)
+        for (hsize_t row = start[0] + c * stride[0], b = 0; b < block[0] && row < (hsize_t)a->rows; b++)
+            elems[row++] += each;
+    return all || regular;
+}
+
+static void note_gaps(h5_array_t *a, const int64_t *elems) {
+    for (int64_t row = 0; row < a->rows; row++) {
+        if (elems[row] >= a->row_elems) continue;
+        if (a->holes.rows++ == 0) a->holes.first = row;
+    }
+}
+
+/* Samples that no part gives, or not whole. */
+static tr_status_t find_gaps(h5_array_t *a, hid_t properties) {
+    int64_t *elems = NULL;
+    size_t count = 0;
+    bool known = H5Pget_virtual_count(properties, &count) >= 0 && a->rows <= H5_CHUNKS_MAX;
+    if (!known) return TR_OK;
+    TR_TRY(tr_alloc((size_t)max64(a->rows, 1) * sizeof *elems, "parts of a virtual data set", &elems));
+    for (size_t i = 0; i < count && known; i++) known = count_elems(a, properties, i, elems);
+    if (known) note_gaps(a, elems);
+    tr_free(&elems);
+    return TR_OK;
+}
+
+tr_status_t tr_h5_virtual_check(h5_array_t *a, hid_t properties) {
+    const check_t check = {a->file->path, a->name, 0, &a->holes};
+    TR_TRY(check_parts(&check, a->file->id, a->file->path, properties));
+    return a->holes.rows ? TR_OK : find_gaps(a, properties);
 }

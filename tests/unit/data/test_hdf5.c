@@ -703,6 +703,74 @@ static void damaged_groups_are_told(void **state) {
     }
 }
 
+static void names_that_cannot_be_read(void **state) {
+    const char *names[] = {"cat", "dog"};
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set = NULL;
+    char bytes[8192];
+    hid_t file = create(0, false), text = H5Tcopy(H5T_C_S1);
+    H5Tset_size(text, H5T_VARIABLE);
+    put_x(file, "x", 4);
+    put_attribute(file, "feature_names", text, 2, names);
+    H5Tclose(text), H5Fclose(file);
+    int fd = open(path, O_RDWR);
+    const ssize_t count = read(fd, bytes, sizeof bytes);
+    const char *heap = memmem(bytes, (size_t)count, "GCOL", 4);
+    assert_non_null(heap);
+    assert_int_equal(pwrite(fd, "no heap", 7, heap - bytes), 7);
+    close(fd);
+    settings.train = path;
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
+    assert_non_null(strstr(tr_error_last()->message, "cannot read an attribute of names"));
+    unlink(path);
+}
+
+/* As Fortran writes them. */
+static void names_padded_with_blanks(void **state) {
+    hid_t file = create(0, false), text = H5Tcopy(H5T_C_S1);
+    H5Tset_size(text, 4), H5Tset_strpad(text, H5T_STR_SPACEPAD);
+    put_x(file, "x", 4);
+    put_attribute(file, "feature_names", text, 2, "cat a b ");
+    H5Tclose(text), H5Fclose(file);
+    tr_dataset_t *set = open_plain();
+    assert_string_equal(set->info.names[TR_NAMES_INPUTS].name[0], "cat");
+    assert_string_equal(set->info.names[TR_NAMES_INPUTS].name[1], "a b");
+    tr_dataset_close(&set);
+    unlink(path);
+}
+
+static void one_hot_beyond_the_classes(void **state) {
+    const uint8_t y[] = {1, 0, 0, 0, 1, 0, 0, 0, 1};
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set = NULL;
+    hid_t file = create(0, false);
+    put_x(file, "x", 3);
+    put(file, "y", 2, (hsize_t[]){3, 3}, H5T_STD_U8LE, H5T_NATIVE_UINT8, y, contiguous);
+    H5Fclose(file);
+    settings.train = path;
+    settings.classes = 2;
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
+    assert_non_null(strstr(tr_error_last()->message, "sample 2 has 3 values that are no one-hot vector of"));
+    unlink(path);
+}
+
+/* The first of joined files may be shorter than a block. */
+static void the_cost_of_more_rows_than_there_are(void **state) {
+    h5_file_t opened;
+    h5_array_t array;
+    hid_t file = create(0, false);
+    make_images();
+    put(file, "x", 4, image_dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, images,
+        (storage_t){.chunk = {2, H, W, C}, .gzip = 2});
+    H5Fclose(file);
+    assert_ok(tr_h5_file_open("test", path, &opened));
+    assert_ok(tr_h5_array_open(&opened, "x", &array));
+    assert_int_equal(tr_h5_cost(&array, 1000).reads, (N + 1) / 2);
+    tr_h5_array_close(&array);
+    tr_h5_file_close(&opened);
+    unlink(path);
+}
+
 /* Two rows of "a" in each of `count` files, behind each other. */
 static void put_virtual(hid_t file, const char *name, const char *const *source, int count) {
     hsize_t dims[] = {2 * (hsize_t)count, 2}, part[] = {2, 2};
@@ -1332,6 +1400,46 @@ static void report_of_labels(const uint8_t *y, hsize_t count, bool sorted) {
     unlink(path);
 }
 
+/* What HDF5 would fill in: a part that became smaller, one whose name has a percent sign and that is missing, rows that no part gives. */
+static void parts_of_virtual_data_sets_must_be_whole(void **state) {
+    static const uint8_t six[] = {1, 2, 3, 4, 5, 6}, filled[] = {1, 2, 3, 4, 0, 0};
+    char part[1100];
+    tr_data_settings_t settings = test_settings();
+    tr_dataset_t *set = NULL;
+    tr_str_t text = {0};
+    snprintf(part, sizeof part, "%s/50%%.h5", folder);
+    for (int rows = 2; rows > 0; rows--) {
+        hid_t file = create(0, false);
+        put(file, "a", 2, (hsize_t[]){(hsize_t)rows, 2}, H5T_STD_U8LE, H5T_NATIVE_UINT8, six, contiguous);
+        H5Fclose(file);
+        assert_int_equal(rename(path, part), 0);
+        file = create(0, false);
+        put_virtual(file, "x", (const char *[]){"50%%.h5"}, 1);
+        H5Fclose(file);
+        settings.train = path;
+        assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), rows == 2 ? TR_OK : TR_ERR_DATA);
+        if (set) check_reads(set, 1, six, NULL);
+        if (set) tr_dataset_close(&set);
+    }
+    assert_non_null(
+        strstr(tr_error_last()->message, "more of '/a' in '50%.h5' than is there (dimension 0 is 1)"));
+    unlink(part);
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_NOINPUT);
+    assert_non_null(strstr(tr_error_last()->message, "cannot find '50%.h5'"));
+
+    hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE),
+          all = H5Screate_simple(2, (hsize_t[]){3, 2}, NULL), two = H5Screate_simple(1, (hsize_t[]){4}, NULL);
+    put(file, "a", 1, (hsize_t[]){4}, H5T_STD_U8LE, H5T_NATIVE_UINT8, six, contiguous);
+    H5Sselect_hyperslab(all, H5S_SELECT_SET, (hsize_t[]){0, 0}, NULL, (hsize_t[]){2, 2}, NULL);
+    assert_true(H5Pset_virtual(made, all, ".", "/a", two) >= 0);
+    H5Dclose(H5Dcreate2(file, "x", H5T_STD_U8LE, all, H5P_DEFAULT, made, H5P_DEFAULT));
+    H5Sclose(two), H5Sclose(all), H5Pclose(made), H5Fclose(file);
+    check_holes("/x: 1 of 3 samples were never written, the first is sample 2: ",
+                ", 1 of 3 samples never written\n", &text);
+    tr_str_free(&text);
+    check_all(open_plain(), filled, NULL);
+}
+
 /* However rare a class is: in random order neighbours are alike then, too. */
 static void sorted_labels_get_a_warning(void **state) {
     enum { SAMPLES = 20000 };
@@ -1631,6 +1739,11 @@ int main(void) {
         cmocka_unit_test(repacked_references_lead_to_the_copy),
         cmocka_unit_test(damaged_groups_are_told),
         cmocka_unit_test(parts_of_virtual_data_sets_must_be_there),
+        cmocka_unit_test(parts_of_virtual_data_sets_must_be_whole),
+        cmocka_unit_test(names_that_cannot_be_read),
+        cmocka_unit_test(names_padded_with_blanks),
+        cmocka_unit_test(one_hot_beyond_the_classes),
+        cmocka_unit_test(the_cost_of_more_rows_than_there_are),
         cmocka_unit_test(unreadable),
         cmocka_unit_test(test_several_files),
         cmocka_unit_test(files_of_several_types_are_joined),
