@@ -12,6 +12,7 @@ static bool is_compressed(const h5_array_t *a) {
 
 h5_cost_t tr_h5_cost(const h5_array_t *a, int64_t rows) {
     if (a->layout != H5D_CHUNKED) return (h5_cost_t){1, 1.0};
+    rows = min64(rows, max64(1, a->rows)); /* a block may go on in the next file */
     int64_t bands = ceil_div(rows, a->chunk_rows);
     /* Plain chunks, and those whose checksum was verified once, are read from the first wanted row to the last. */
     bool whole = a->way == H5_LIBRARY || (a->way == H5_BANDS && !a->verified);

@@ -32,7 +32,7 @@ static int64_t class_of(const scan_t *s, const double *value) {
         if (value[i] == 1) ones++, at = i;
         zeros += value[i] == 0;
     }
-    return ones == 1 && zeros == s->values - 1 ? at : -1;
+    return ones == 1 && zeros == s->values - 1 && (double)at < limit ? at : -1;
 }
 
 static tr_status_t fail_no_class(const scan_t *s, const h5_part_t *part, int64_t row, double value) {
@@ -40,10 +40,10 @@ static tr_status_t fail_no_class(const scan_t *s, const h5_part_t *part, int64_t
     if (s->values > 1)
         return TR_FAIL(
             TR_ERR_DATA,
-            "%s: /%s: sample %lld has %lld values that are no one-hot vector, but data.classes = %lld "
-            "asks for classes.",
+            "%s: /%s: sample %lld has %lld values that are no one-hot vector of a class from 0 to %lld, but "
+            "data.classes = %lld asks for classes.",
             part->y.file->path, part->names.y, (long long)row, (long long)s->values,
-            (long long)s->classes_given);
+            (long long)s->classes_given - 1, (long long)s->classes_given);
     if (s->classes_given > 0)
         snprintf(range, sizeof range, "from 0 to %lld (data.classes = %lld)", (long long)s->classes_given - 1,
                  (long long)s->classes_given);

@@ -166,17 +166,20 @@ tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, const tr_data
 }
 
 /* Strings of fixed or variable length as copies of our own. */
-static tr_status_t read_names(hid_t attribute, int64_t count, char **out) {
+static tr_status_t read_names(hid_t attribute, int64_t count, const char *path, char **out) {
     hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
     size_t bytes = H5Tget_size(type);
-    bool variable = H5Tis_variable_str(type) > 0;
+    bool variable = H5Tis_variable_str(type) > 0, padded = H5Tget_strpad(type) == H5T_STR_SPACEPAD;
     char *data = NULL;
     tr_status_t status = tr_alloc((size_t)count * (variable ? sizeof(char *) : bytes + 1), "names", &data);
     bool read = status == TR_OK && H5Aread(attribute, type, data) >= 0;
-    for (int64_t i = 0; read && i < count && status == TR_OK; i++) {
+    if (status == TR_OK && !read)
+        status = H5_FAIL(TR_ERR_DATA, "%s: cannot read an attribute of names; the file is damaged", path);
+    for (int64_t i = 0; i < count && status == TR_OK; i++) {
         char text[256];
         const char *name = variable ? ((char **)data)[i] : data + (size_t)i * bytes;
         snprintf(text, sizeof text, "%.*s", variable ? 255 : (int)bytes, name ? name : "");
+        for (size_t end = strlen(text); padded && end > 0 && text[end - 1] == ' ';) text[--end] = '\0';
         status = tr_strdup(text, &out[i]);
     }
     if (read && variable) H5Dvlen_reclaim(type, space, H5P_DEFAULT, data);
@@ -193,7 +196,7 @@ int64_t tr_h5_attribute_classes(const h5_part_t *part) {
     if (attribute_numbers(attribute) && attribute_elems(attribute) == 1)
         H5Aread(attribute, H5T_NATIVE_INT64, &classes);
     H5Aclose(attribute);
-    return classes > 0 ? classes : -1;
+    return classes > 0 && classes <= INT32_MAX ? classes : -1;
 }
 
 tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out) {
@@ -214,7 +217,7 @@ tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out) {
         if (H5Tget_class(type) == H5T_STRING && count > 0 && count <= most) {
             status = tr_alloc((size_t)count * sizeof *out->name, "names", &out->name);
             if (status == TR_OK) *out = (tr_names_t){out->name, count, part->file.path};
-            if (status == TR_OK) status = read_names(attribute, count, out->name);
+            if (status == TR_OK) status = read_names(attribute, count, part->file.path, out->name);
         }
         H5Tclose(type);
         H5Aclose(attribute);

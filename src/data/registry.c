@@ -104,7 +104,7 @@ void tr_dataset_close(tr_dataset_t **dataset) {
 tr_status_t tr_data_parse_shape(const char *key, const char *text, tr_shape_t *out) {
     *out = (tr_shape_t){0};
     const char *at = text;
-    for (;;) {
+    for (int64_t elems = 1;;) {
         char number[24];
         size_t length = strcspn(at, "x");
         int64_t value = 0;
@@ -112,11 +112,13 @@ tr_status_t tr_data_parse_shape(const char *key, const char *text, tr_shape_t *o
         if (good) {
             memcpy(number, at, length);
             number[length] = '\0';
-            good = tr_parse_int(number, &value) && value > 0 && value < INT32_MAX;
+            good = tr_parse_int(number, &value) && value > 0 &&
+                   !__builtin_mul_overflow(elems, value, &elems) && elems < INT32_MAX;
         }
         if (!good)
-            return TR_FAIL(TR_ERR_CONFIG, "%s: expected up to %d sizes such as 28x28x1, found '%s'.", key,
-                           TR_MAX_DIMS - 1, text);
+            return TR_FAIL(TR_ERR_CONFIG,
+                           "%s: expected up to %d sizes such as 28x28x1, less than 2^31 in all, found '%s'.",
+                           key, TR_MAX_DIMS - 1, text);
         out->dim[out->ndim++] = value;
         if (!at[length]) return TR_OK;
         at += length + 1;

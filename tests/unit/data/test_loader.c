@@ -325,6 +325,8 @@ static void test_synthetic(void **state) {
     assert_memory_not_equal(x[0], x[1], sizeof x[0]);
     tr_dataset_close(&a);
     tr_dataset_close(&b);
+    settings.synthetic_shape = "65536x65536x65536x65536"; /* 2^64 values are none */
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &a), TR_ERR_CONFIG);
     settings.synthetic_shape = "8x-8";
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &a), TR_ERR_CONFIG);
     settings.format = "sinthetic";
