@@ -20,8 +20,10 @@ call 0 data d.h5:test && grep -q '^train: 100 samples' out && ! grep -q '^valid'
 result $? "a group"
 call 0 data --all d.h5 data.classes=0 data.limit=50 && grep -q '^train: 50 samples' out && grep -q 'targets    /train/y, (1)' out
 result $? "keys change what is shown"
-call 78 data d.h5 data.layout=nope && call 2 data && call 2 data --al d.h5
+call 78 data d.h5 data.layout=nope && call 2 data && grep -q 'usage: trainer data FILE' err && call 2 data --al d.h5 && call 2 data d.h5 --al && grep -q 'did you mean --all?' err
 result $? "wrong calls"
+call 0 data --all d.h5 data.limit=50 && cp out before && call 0 data d.h5 --all data.limit=50 && diff <(sed 's|read at.*||' before) <(sed 's|read at.*||' out) && call 0 data d.h5 data.limit=50 --all && grep -q '^train: 50 samples' out
+result $? "--all in any place"
 : >empty.h5; echo 'no HDF5' >text.h5; head -c 3000 d.h5 >cut.h5; mkdir folder
 call 65 data empty.h5 && grep -q 'is empty' err && call 65 data text.h5 && grep -q 'not an HDF5 file' err && call 65 data cut.h5 && call 66 data folder && call 66 data none.h5
 result $? "files that are none"
