@@ -167,7 +167,7 @@ static void end_now(int number) {
 static void end_job(tr_watchdog_t *w, bool launcher_knows) {
     struct sigaction action = {.sa_handler = end_now};
     sigset_t alarm_only;
-    put(w, ". Start the job again: it goes on from its last checkpoint.\n");
+    put(w, ". Start the job again: it goes on from its last checkpoint, where it has saved one.\n");
     sigemptyset(&action.sa_mask);
     sigaction(SIGALRM, &action, NULL);
     sigemptyset(&alarm_only);

@@ -70,7 +70,9 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
 const tr_layer_t tr_layer_conv = {
     .name = "conv",
     .elsewhere = "convolution convolution2d",
-    .help = "Convolution over all spatial dimensions of its input (one to three).",
+    .help = "Convolution over all spatial dimensions of its input (one to three). The weight starts normal "
+            "with deviation sqrt(2 / (kernel's size x "
+            "outputs / groups)), the bias at 0.",
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
     .positional = 2,

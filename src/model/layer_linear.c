@@ -38,7 +38,7 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
 const tr_layer_t tr_layer_linear = {
     .name = "linear",
     .elsewhere = "dense fc fullyconnected fully_connected",
-    .help = "Fully connected layer on (B, F).",
+    .help = "Fully connected layer on (B, F). Weight and bias start uniform within 1 / sqrt(inputs).",
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
     .positional = 1,

@@ -167,6 +167,11 @@ static tr_status_t parse_layer(cursor_t *c, tr_layer_spec_t *out) {
     if (!is_letter(*c->at))
         return TR_LAYER_FAIL(c, "expected the name of a layer, found %s.", found(c, text));
     TR_TRY(take_word(c, &out->name));
+    if (strchr(out->name, '('))
+        return TR_LAYER_FAIL(
+            out,
+            "expected a layer's name and, behind blanks, its arguments, as in 'conv 16 3x3', found '%s'.",
+            out->name);
     skip_blanks(c);
     if (*c->at == '=')
         return TR_LAYER_FAIL(

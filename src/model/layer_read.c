@@ -174,8 +174,9 @@ static tr_status_t read_words(const tr_layer_t *layer, const tr_layer_spec_t *sp
         if (word->key == NULL) place++;
         if (index < 0 && word->key != NULL) return fail_option(layer, word);
         if (index < 0) {
-            char problem[96];
-            snprintf(problem, sizeof problem, "takes no argument '%.40s' here", word->value);
+            char problem[128];
+            snprintf(problem, sizeof problem, "takes no argument '%.40s' here%s", word->value,
+                     tr_layer_find(word->value) ? " (a comma is missing before it?)" : "");
             return fail_usage(layer, spec, word->line, word->column, problem);
         }
         const tr_layer_field_t *field = field_at(layer, index);

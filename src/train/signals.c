@@ -89,9 +89,9 @@ void tr_signals_say(int number) {
                        : number == SIGHUP ? "HUP, the terminal was closed"
                                           : "USR1";
     if (number != 0)
-        TR_INFO("asked to stop (%s): a checkpoint is saved", name);
+        TR_INFO("asked to stop (%s): a checkpoint will be saved behind this step", name);
     else
-        TR_INFO("another rank was asked to stop: a checkpoint is saved");
+        TR_INFO("another rank was asked to stop: a checkpoint will be saved behind this step");
 }
 
 int tr_signals_pending(void) {

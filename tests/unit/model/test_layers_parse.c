@@ -137,6 +137,8 @@ static void bad_texts_say_where_and_what(void **state) {
         {"conv 32", "line 1, column 1", "needs its kernel"},
         {"conv 32 5 3", "line 1, column 11", "takes no argument '3'"},
         {"relu 0.1", "line 1, column 6", "takes no argument '0.1'"},
+        {"linear 64 relu", "line 1, column 11", "takes no argument 'relu' here (a comma is missing before it?)"},
+        {"relu, Conv2d(16,3)", "line 1, column 7", "as in 'conv 16 3x3', found 'Conv2d(16'"},
         {"conv 0 5", "line 1, column 6", "channels of 'conv' expects a whole number from 1 to"},
         {"conv 1.5 5", "line 1, column 6", "found '1.5'"},
         {"conv 32 5y5", "line 1, column 9", "kernel of 'conv' expects a size such as 3 or 3x3"},
