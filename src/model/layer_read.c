@@ -290,6 +290,10 @@ tr_status_t tr_layer_check(const tr_layer_spec_t *spec) {
         return TR_LAYER_FAIL(spec,
                              "'%s' has no name of its own: its layers are named as if they were written out.",
                              layer->name);
+    if (layer->max_blocks > 0 &&
+        strcmp(common.name, "shortcut") == 0) /* of equal names one parameter is made */
+        return TR_LAYER_FAIL(spec,
+                             "the name 'shortcut' is that of a residual's second block: choose another.");
     return check_blocks(layer, spec);
 }
 

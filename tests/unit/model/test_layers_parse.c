@@ -159,6 +159,7 @@ static void bad_texts_say_where_and_what(void **state) {
         {"repeat 0 { relu }", "line 1, column 8", "from 1 to 1000"},
         {"repeat 2 name=a { relu }", "line 1, column 1", "has no name of its own"},
         {"relu name=a.b", "line 1, column 1", "letters, digits"},
+        {"residual { residual name=shortcut { relu } } { relu }", "line 1, column 12", "second block"},
         {"repeat 2 {\n residual {\n  conw 3 3\n }\n}", "line 3, column 3", "did you mean 'conv'"},
     };
     for (size_t i = 0; i < TR_COUNT(bad); i++) check_bad(&bad[i]);
