@@ -10,6 +10,7 @@
 
 #define NARROW 64            /* channels that one thread takes backward where there are few images */
 #define LANES  CPU_VEC_LANES /* channels at a time */
+#define BLOCK  64            /* positions that are summed in floats */
 
 typedef struct {
     int64_t in[3], out[3], kernel[3], stride[3], pad[3];
@@ -116,10 +117,36 @@ CPU_INLINE void max_window_one(const geometry_t *g, const window_t *w, const voi
     if (index) *index = where;
 }
 
+/* The float sums of BLOCK positions at a time: in one float of a large image's sum each value is lost in part. */
+CPU_INLINE void sum_long_window(const geometry_t *g, const window_t *w, const void *x, double *total,
+                                int lanes, int type) {
+    float sum[LANES];
+    int64_t count = 0;
+    for (int c = 0; c < lanes; c++) sum[c] = 0.0f, total[c] = 0.0;
+    FOR_WINDOW(g, w, pos) {
+        const void *row = cpu_at(x, pos * g->channels, type);
+        for (int c = 0; c < lanes; c++) sum[c] += cpu_get(row, c, type);
+        if (++count % BLOCK != 0) continue;
+        for (int c = 0; c < lanes; c++) total[c] += sum[c], sum[c] = 0.0f;
+    }
+    for (int c = 0; c < lanes; c++) total[c] += sum[c];
+}
+
+CPU_INLINE void avg_long_window(const geometry_t *g, const window_t *w, const void *x, void *y, int lanes,
+                                int type) {
+    double total[LANES], size = (double)window_size(w);
+    sum_long_window(g, w, x, total, lanes, type);
+    for (int c = 0; c < lanes; c++) cpu_put(y, c, (float)(total[c] / size), type);
+}
+
 CPU_INLINE void avg_window(const geometry_t *g, const window_t *w, const void *x, void *y, int lanes,
                            int type) {
     float sum[LANES];
     int64_t size = window_size(w);
+    if (size > BLOCK) {
+        avg_long_window(g, w, x, y, lanes, type);
+        return;
+    }
     for (int c = 0; c < lanes; c++) sum[c] = 0.0f;
     FOR_WINDOW(g, w, pos) {
         const void *row = cpu_at(x, pos * g->channels, type);

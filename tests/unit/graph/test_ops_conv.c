@@ -317,6 +317,30 @@ static void global_average(void **state) {
     }
 }
 
+/* Of equal values, in one float of whose sum each would be rounded the same way: 5e-4 of the mean. */
+static void global_average_of_a_large_image(void **state) {
+    enum { SIZE = 500, CHANNELS = 17 };
+    op_devices_t devices = op_devices();
+    double *x = test_malloc(SIZE * SIZE * CHANNELS * sizeof *x), expected[CHANNELS];
+    for (int i = 0; i < SIZE * SIZE * CHANNELS; i++) x[i] = 0.1;
+    for (int c = 0; c < CHANNELS; c++) expected[c] = 0.1;
+    for (int d = 0; d < devices.count; d++) {
+        tr_tensor_t in, y;
+        op_bench_t b = op_begin(devices.name[d], TR_EVAL);
+        MUST(tr_input(b.g, "x", TR_F32, &TR_SHAPE(1, SIZE, SIZE, CHANNELS), &in));
+        MUST(tr_global_avgpool(b.g, in, &y));
+        MUST(tr_keep(b.g, y));
+        op_ready(&b);
+        op_write(&b, in, x);
+        op_run(&b);
+        float *found = op_read(&b, y);
+        op_assert_close("mean", found, expected, CHANNELS, 1e-6);
+        test_free(found);
+        op_end(&b);
+    }
+    test_free(x);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(conv_2d),
@@ -328,6 +352,7 @@ int main(void) {
         cmocka_unit_test(overlapping_and_padded_pools),
         cmocka_unit_test(max_pool_of_equal_values),
         cmocka_unit_test(global_average),
+        cmocka_unit_test(global_average_of_a_large_image),
     };
     return cmocka_run_group_tests_name("ops: convolution and pooling", tests, NULL, NULL);
 }
