@@ -138,7 +138,6 @@ typedef struct {
     /* false: nothing was updated; the inputs still hold the last micro-batch, until the next step */
     bool finite;
     bool stop;          /* some rank was asked to stop */
-    int64_t epoch;      /* of the first sample, from 0 */
     double stall_sec;   /* waiting for data */
     double exposed_sec; /* waiting for communication */
     double busy_sec;    /* communication, hidden or not */

@@ -7,7 +7,7 @@
  * by itself for as long as its process is alive: the start (10 minutes) and the wait for a checkpoint's writer (an hour). After TERM, INT or HUP
  * a job without progress for the longer of 2 s and three median steps ends too.
  *
- * The end is one line on stderr, MPI_Abort(75), and _exit(75) two seconds later; nothing on that way allocates, locks or uses stdio.
+ * The end is one line on stderr, MPI_Abort(75), and _exit(75) two seconds later; nothing on that way allocates, uses stdio or waits for a lock of ours.
  */
 #ifndef TRAINER_WATCHDOG_H
 #define TRAINER_WATCHDOG_H
@@ -24,7 +24,7 @@ typedef enum {
 
 /* Watches over this world until it is closed; while it does, waits of its collectives have no time limit of their own. asked_to_stop (may be NULL):
  * the signal that came, 0 for none; called from the thread. A single rank is watched after a signal only. Where ranks cannot reach rank 0 by TCP a
- * warning says so and nothing but signals is watched. A second call changes time limit and function only. Collective. */
+ * warning says so and nothing is watched: a wait for gradients has the time limit itself. A second call changes time limit and function only. Collective. */
 tr_status_t tr_watchdog_start(tr_world_t *world, double timeout_sec, int (*asked_to_stop)(void));
 /* This rank begins `phase`, in or after `step`. Not collective; wait-free; with or without a watchdog. One thread of a rank calls it. */
 void tr_watchdog_phase(tr_world_t *world, tr_phase_t phase, int64_t step);

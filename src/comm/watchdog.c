@@ -17,17 +17,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TICK_MIN_SEC   0.02
-#define TICK_MAX_SEC   0.2
-#define SUSPENDED_SEC  1.0    /* a tick that took longer counts as one that did not */
-#define GONE_SEC       1.5    /* the launcher notices within about 1.1 s, and knows the exit code */
-#define START_SEC      600.0  /* a start may take as long without a sign of progress */
-#define CHECKPOINT_SEC 3600.0 /* and a disk with a checkpoint */
-#define STOP_SEC       2.0
-#define STOP_STEPS     3
-#define ABORT_SEC      2
-#define NEXT_SEC       0.5 /* of ranks that see the same the lowest speaks, the second where it did not, */
-#define OTHERS_SEC     2.5 /* and the others where neither could: they do not hear of each other */
+#define TICK_MIN_SEC  0.02
+#define TICK_MAX_SEC  0.2
+#define SUSPENDED_SEC 1.0   /* a tick that took longer counts as one that did not */
+#define GONE_SEC      1.5   /* the launcher notices within about 1.1 s, and knows the exit code */
+#define START_SEC     600.0 /* a start may take as long without a sign of progress */
+#define STOP_SEC      2.0
+#define STOP_STEPS    3
+#define ABORT_SEC     2
+#define NEXT_SEC      0.5 /* of ranks that see the same the lowest speaks, the second where it did not, */
+#define OTHERS_SEC    2.5 /* and the others where neither could: they do not hear of each other */
 
 struct tr_watchdog {
     tr_world_t *world;
@@ -100,7 +99,7 @@ static tr_beat_t own_beat(const tr_watchdog_t *w) {
 /* How long this rank may be at what it does before that no longer counts as progress by itself. */
 static double patience_sec(const tr_watchdog_t *w, const tr_beat_t *own) {
     if (own->blocked) return 0;
-    if (own->phase == TR_PHASE_CHECKPOINT) return CHECKPOINT_SEC;
+    if (own->phase == TR_PHASE_CHECKPOINT) return TR_CHECKPOINT_SEC;
     return own->phase == TR_PHASE_START && w->stop_sec == 0 ? START_SEC : 0;
 }
 

@@ -1,6 +1,7 @@
 /* The communication thread: a queue of jobs that it runs one after the other. */
 #include "trainer/mem.h"
 #include "trainer/thread.h"
+#include "trainer/watchdog.h"
 #include "world_int.h"
 #include <errno.h>
 #include <stdatomic.h>
@@ -137,11 +138,18 @@ tr_status_t tr_worker_wait(tr_worker_t *w, int64_t number, double timeout_sec) {
     return w->failed && w->failed <= number ? tr_error_set(&w->error) : TR_OK;
 }
 
+/* Others may wait for rank 0, which waits for a disk. */
+static double limit_sec(const tr_world_t *world) {
+    const bool is_checkpoint = TR_PULSE_GET(world->pulse.phase) == TR_PHASE_CHECKPOINT;
+    return world->timeout_sec > 0 && is_checkpoint ? world->timeout_sec + TR_CHECKPOINT_SEC
+                                                   : world->timeout_sec;
+}
+
 static tr_status_t run_where_due(tr_world_t *world, tr_mpi_job_fn job, void *arg) {
     if (!world->worker) return job(world->comm, arg);
     int64_t number = 0;
     TR_TRY(tr_worker_submit(world->worker, job, arg, &number));
-    return tr_worker_wait(world->worker, number, world->timeout_sec);
+    return tr_worker_wait(world->worker, number, limit_sec(world));
 }
 
 tr_status_t tr_world_run_point(tr_world_t *world, tr_mpi_job_fn job, void *arg) {

@@ -62,6 +62,8 @@ tr_status_t tr_world_run_point(tr_world_t *world, tr_mpi_job_fn job, void *arg);
 
 /* -- the watchdog (watchdog.c) --------------------------------------------------------------------------- */
 
+#define TR_CHECKPOINT_SEC 3600.0 /* that a disk may take for a checkpoint without a sign of progress */
+
 /* Waits for other ranks need no time limit of their own. */
 bool tr_watchdog_limits_waits(const tr_world_t *world);
 /* When MPI is finalized, or lost. */

@@ -85,6 +85,7 @@ tr_status_t tr_loop_save_best(loop_t *l) {
 
 tr_status_t tr_loop_save_first(loop_t *l) {
     TR_TRY(tr_loop_save(l, true));
+    tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->step);
     if (tr_loop_is_root(l)) wait_for_writer(l);
     return tr_world_agree(l->world, TR_OK);
 }

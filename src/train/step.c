@@ -76,12 +76,11 @@ static tr_status_t begin(tr_stepper_t *t, int64_t step, double lr, bool stop_wan
     return tr_graph_zero_reduced(s->g, s->accumulate);
 }
 
-static tr_status_t run_slot(tr_stepper_t *t, int64_t i, tr_step_outcome_t *out) {
+static tr_status_t run_slot(tr_stepper_t *t, int64_t i) {
     tr_session_t *s = t->s;
     const bool is_last = i + 1 == s->slot_count;
     tr_batch_t *batch = t->held ? t->held[i] : NULL;
     if (!batch) TR_TRY(tr_loader_next(t->loader, &batch));
-    if (i == 0) out->epoch = batch->epoch;
     TR_TRY(tr_session_feed(s, batch));
     if (s->tree && i > 0) TR_TRY(tr_graph_zero_reduced(s->g, false)); /* every slot is a leaf of its own */
     TR_TRY(tr_program_run(s->g, is_last || s->tree ? s->last : s->micro, t->collectives));
@@ -131,7 +130,7 @@ tr_status_t tr_stepper_run(tr_stepper_t *t, int64_t step, double lr, bool stop_w
     *out = (tr_step_outcome_t){0};
     TR_TRY(release_last(t));
     TR_TRY(begin(t, step, lr, stop_wanted));
-    for (int64_t i = 0; i < t->s->slot_count; i++) TR_TRY(run_slot(t, i, out));
+    for (int64_t i = 0; i < t->s->slot_count; i++) TR_TRY(run_slot(t, i));
     TR_TRY(finish(t, out));
     out->stall_sec = tr_loader_stall_sec(t->loader) - stall;
     out->exposed_sec = c ? c->exposed_sec - exposed : 0;

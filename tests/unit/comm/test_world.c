@@ -14,6 +14,8 @@
 
 #include "../../../src/comm/world_int.h"
 #include "trainer/mem.h"
+#include "trainer/watchdog.h"
+#include <unistd.h>
 
 static tr_world_t *world;
 static const tr_world_info_t *info;
@@ -166,6 +168,17 @@ static void test_leaves_error_handlers(void **state) {
     MPI_Comm_free(&theirs);
 }
 
+/* Longer than the limit of a wait, for rank 0 waits for a disk. */
+static void test_waits_for_checkpoints(void **state) {
+    const double limit_sec = world->timeout_sec;
+    world->timeout_sec = 0.2;
+    tr_watchdog_phase(world, TR_PHASE_CHECKPOINT, 1);
+    if (info->rank == 0) usleep(600000);
+    assert_int_equal(tr_world_barrier(world), TR_OK);
+    tr_watchdog_phase(world, TR_PHASE_STEP, 2);
+    world->timeout_sec = limit_sec;
+}
+
 static int use_thread(void **state) {
     tr_worker_t *worker = NULL;
     if (tr_worker_start(world->comm, &worker) != TR_OK) return -1;
@@ -192,6 +205,7 @@ int main(void) {
         cmocka_unit_test(test_agree_without_a_record),
         cmocka_unit_test(test_same),
         cmocka_unit_test(test_leaves_error_handlers),
+        cmocka_unit_test(test_waits_for_checkpoints),
         cmocka_unit_test(test_mpi_errors_return), /* last: the thread stops at a failure */
     };
     if (tr_world_open(NULL, &world) != TR_OK) {
