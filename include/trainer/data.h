@@ -70,6 +70,7 @@ typedef struct {
     tr_dtype_t dtype;
     tr_shape_t shape; /* of one sample: images (H, W, C) whatever the file has; labels: scalar (ndim 0) */
     int64_t sample_bytes;
+    bool is_rounded; /* f32, but stored with more bits, which read_exact tells */
 } tr_field_t;
 
 /* Lists of names that data may come with. */
@@ -120,6 +121,8 @@ typedef struct {
     tr_status_t (*read)(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst);
     /* Optional: these samples will be read soon, so the system may fetch them meanwhile. Thread-safe; does not wait. */
     void (*expect)(tr_dataset_t *dataset, int64_t first, int64_t count);
+    /* Where fields are rounded: as read, of field `field` alone, in doubles. */
+    tr_status_t (*read_exact)(tr_dataset_t *dataset, int field, int64_t first, int64_t count, double *dst);
 } tr_dataset_ops_t;
 
 /* Implementations embed this as their first member; info.samples, fields and read_unit are set when open returns. */
@@ -134,6 +137,12 @@ void tr_convert(tr_dtype_t from, const void *in, int64_t elems, tr_dtype_t to, v
 /* Adds `count` values, rows of `width` (at most 4096), to stats[width], in doubles a few at a time. */
 void tr_stats_add_values(tr_stats_t *stats, int64_t width, tr_dtype_t dtype, const void *values,
                          int64_t count);
+/* The same of `pieces` stretches of up to `rows` samples of a field, spread evenly over the data set, before 32-bit floats round them.
+ * *read_sec grows by the time that reading takes; NULL: not wanted. */
+tr_status_t tr_dataset_stats(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows, int64_t width,
+                             tr_stats_t *stats, double *read_sec);
+/* Whether 32-bit floats round inputs, or numbers to predict, away in one of `count` columns; then `text` says it, and what to do. */
+bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets, char text[640]);
 /* Not collective: each rank opens; only metadata is read. NULL with TR_OK where the split is not given. */
 tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
 void tr_dataset_close(tr_dataset_t **dataset);

@@ -1,14 +1,20 @@
 #include "trainer/stats.h"
+#include "trainer/str.h"
 
 #include <math.h>
+
+#define STEPS 256   /* a range that is rounded by more than a part of so many has lost much */
+#define NOISE 1e-13 /* of the largest number: what computing it in doubles leaves */
 
 static void add_column(tr_stats_t *s, int64_t width, const double *values, int64_t rows) {
     double sum = 0, squares = 0;
     if (s->count == 0) s->min = s->max = s->mean = values[0];
     for (int64_t i = 0; i < rows; i++) {
-        const double value = values[i * width], distance = value - s->mean;
+        const double value = values[i * width], distance = value - s->mean,
+                     rounding = fabs(value - (double)(float)value);
         if (value < s->min) s->min = value;
         if (value > s->max) s->max = value;
+        if (rounding > s->rounding) s->rounding = rounding;
         sum += distance;
         squares += distance * distance;
     }
@@ -25,4 +31,15 @@ void tr_stats_add(tr_stats_t *stats, int64_t width, const double *values, int64_
 
 double tr_stats_deviation(const tr_stats_t *s) {
     return s->count > 0 ? sqrt(s->squares / (double)s->count) : 0;
+}
+
+bool tr_stats_is_rounded(const tr_stats_t *s) {
+    const double range = s->max - s->min, largest = fmax(fabs(s->min), fabs(s->max));
+    return range > NOISE * largest && s->rounding > range / STEPS;
+}
+
+const char *tr_stats_format_rounding(const tr_stats_t *s, char text[128]) {
+    tr_snprintf(text, 128, "from %.15g to %.15g, and 32-bit floats round them by up to %.3g", s->min, s->max,
+                s->rounding);
+    return text;
 }

@@ -24,6 +24,11 @@ typedef struct {
     h5_scratch_t *scratch;
 } hdf5_t;
 
+/* Of a sample. */
+static int64_t elems_of(const tr_field_t *field) {
+    return field->sample_bytes / (int64_t)tr_dtype_bytes(field->dtype);
+}
+
 /* -- scratch --------------------------------------------------------------------------------------------- */
 
 /* A free one, best one that holds the band that is wanted. */
@@ -63,7 +68,8 @@ static tr_status_t scratch_create(hdf5_t *self, int count) {
         if (self->parts.data[p].has_y)
             rows = (size_t)max64((int64_t)rows, max64(y->row_bytes, CONVERT_BYTES));
     }
-    if (self->converted && self->channels_first) converted = (size_t)(self->rows_at_once * x->sample_bytes);
+    if (self->converted && self->channels_first)
+        converted = (size_t)(self->rows_at_once * elems_of(x)) * sizeof(double);
     TR_TRY(tr_alloc((size_t)count * sizeof *self->scratch, "reading buffers", &self->scratch));
     self->scratch_count = count;
     for (int i = 0; i < count; i++) {
@@ -79,10 +85,9 @@ static tr_status_t scratch_create(hdf5_t *self, int count) {
 
 /* -- reading --------------------------------------------------------------------------------------------- */
 
-static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, const tr_field_t *field,
+static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, tr_dtype_t dtype,
                                 const void *data, int64_t first, int64_t count) {
-    int64_t per_sample = field->sample_bytes / (int64_t)tr_dtype_bytes(field->dtype),
-            at = tr_find_not_finite(field->dtype, data, count * per_sample);
+    int64_t per_sample = array->row_elems, at = tr_find_not_finite(dtype, data, count * per_sample);
     if (at < 0) return TR_OK;
     const bool wide = array->dtype == TR_F64 || !array->plain;
     return TR_FAIL(
@@ -94,40 +99,38 @@ static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, 
         wide ? ", or a number too large for 32-bit floats," : "", (long long)(at % per_sample));
 }
 
-/* Rows as stored to samples as they travel. */
-static void convert_rows(const hdf5_t *self, const h5_array_t *x, h5_scratch_t *s, int64_t count, char *out) {
-    const tr_field_t *field = &self->base.info.field[0];
+/* Rows as stored to samples of type `as`. */
+static void convert_rows(const hdf5_t *self, const h5_array_t *x, h5_scratch_t *s, int64_t count,
+                         tr_dtype_t as, char *out) {
+    const size_t bytes = tr_dtype_bytes(as);
+    const int64_t sample_bytes = x->row_elems * (int64_t)bytes;
     const char *from = s->rows;
-    if (x->dtype != field->dtype) {
+    if (x->dtype != as) {
         char *to = self->channels_first ? s->converted : out;
-        tr_convert(x->dtype, from, count * x->row_elems, TR_F32, to);
+        tr_convert(x->dtype, from, count * x->row_elems, as, to);
         from = to;
     }
-    size_t bytes = tr_dtype_bytes(field->dtype);
     for (int64_t i = 0; self->channels_first && i < count; i++)
-        tr_channels_last(from + i * field->sample_bytes, self->channels, self->points, bytes,
-                         out + i * field->sample_bytes);
+        tr_channels_last(from + i * sample_bytes, self->channels, self->points, bytes,
+                         out + i * sample_bytes);
 }
 
 static tr_status_t read_x(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t first, int64_t count,
-                          char *out) {
-    const tr_field_t *field = &self->base.info.field[0];
-    const bool convert =
-        self->channels_first || part->x.dtype != field->dtype; /* files may be of several types */
+                          tr_dtype_t as, char *out) {
+    const bool convert = self->channels_first || part->x.dtype != as; /* files may be of several types */
     for (int64_t row = first; row < first + count;) {
         int64_t rows = convert ? min64(self->rows_at_once, first + count - row) : count;
         TR_TRY(tr_h5_read_rows(&part->x, s, row, rows, convert ? s->rows : out));
-        if (convert) convert_rows(self, &part->x, s, rows, out);
-        TR_TRY(check_finite(part, &part->x, field, out, row, rows));
-        out += rows * field->sample_bytes;
+        if (convert) convert_rows(self, &part->x, s, rows, as, out);
+        TR_TRY(check_finite(part, &part->x, as, out, row, rows));
+        out += rows * part->x.row_elems * (int64_t)tr_dtype_bytes(as);
         row += rows;
     }
     return TR_OK;
 }
 
 static tr_status_t read_y(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t first, int64_t count,
-                          char *out) {
-    const tr_field_t *field = &self->base.info.field[1];
+                          tr_dtype_t as, char *out) {
     const h5_array_t *y = &part->y;
     if (self->label) {
         memcpy(out, self->label + part->first + first, (size_t)count * sizeof *self->label);
@@ -136,32 +139,45 @@ static tr_status_t read_y(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, 
     for (int64_t row = first; row < first + count;) {
         int64_t rows = min64(max64(1, CONVERT_BYTES / y->row_bytes), first + count - row);
         TR_TRY(tr_h5_read_rows(y, s, row, rows, s->rows));
-        tr_convert(y->dtype, s->rows, rows * y->row_elems, TR_F32, out);
-        TR_TRY(check_finite(part, y, field, out, row, rows));
-        out += rows * field->sample_bytes;
+        tr_convert(y->dtype, s->rows, rows * y->row_elems, as, out);
+        TR_TRY(check_finite(part, y, as, out, row, rows));
+        out += rows * y->row_elems * (int64_t)tr_dtype_bytes(as);
         row += rows;
     }
     return TR_OK;
 }
 
-static tr_status_t read_hdf5(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {
-    hdf5_t *self = (hdf5_t *)dataset;
-    char *x = dst[0], *y = dataset->info.field_count > 1 ? dst[1] : NULL;
+/* Into x and y, NULL where not wanted, as these types. */
+static tr_status_t read_as(hdf5_t *self, int64_t first, int64_t count, tr_dtype_t x_type, char *x,
+                           tr_dtype_t y_type, char *y) {
+    const tr_field_t *field = self->base.info.field;
     for (int p = 0; p < self->parts.count && count > 0; p++) {
         const h5_part_t *part = &self->parts.data[p];
         if (first >= part->first + part->x.rows) continue;
         int64_t row = first - part->first, rows = min64(count, part->x.rows - row);
         h5_scratch_t *s = scratch_take(self, &part->x, row);
-        tr_status_t status = x ? read_x(self, part, s, row, rows, x) : TR_OK;
-        if (status == TR_OK && y) status = read_y(self, part, s, row, rows, y);
+        tr_status_t status = x ? read_x(self, part, s, row, rows, x_type, x) : TR_OK;
+        if (status == TR_OK && y) status = read_y(self, part, s, row, rows, y_type, y);
         scratch_give(self, s);
         TR_TRY(status);
-        if (x) x += rows * dataset->info.field[0].sample_bytes;
-        if (y) y += rows * dataset->info.field[1].sample_bytes;
+        if (x) x += rows * elems_of(&field[0]) * (int64_t)tr_dtype_bytes(x_type);
+        if (y) y += rows * elems_of(&field[1]) * (int64_t)tr_dtype_bytes(y_type);
         first += rows;
         count -= rows;
     }
     return TR_OK;
+}
+
+static tr_status_t read_hdf5(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {
+    const tr_field_t *field = dataset->info.field;
+    return read_as((hdf5_t *)dataset, first, count, field[0].dtype, dst[0], field[1].dtype,
+                   dataset->info.field_count > 1 ? dst[1] : NULL);
+}
+
+static tr_status_t read_hdf5_exact(tr_dataset_t *dataset, int field, int64_t first, int64_t count,
+                                   double *dst) {
+    return read_as((hdf5_t *)dataset, first, count, TR_F64, field == 0 ? (char *)dst : NULL, TR_F64,
+                   field == 1 ? (char *)dst : NULL);
 }
 
 static void expect_hdf5(tr_dataset_t *dataset, int64_t first, int64_t count) {
@@ -236,6 +252,7 @@ static tr_status_t describe_x(hdf5_t *self, const tr_data_settings_t *settings) 
     int64_t widest = field->sample_bytes;
     for (int p = 0; p < self->parts.count; p++) {
         self->converted |= self->parts.data[p].x.dtype != field->dtype;
+        field->is_rounded |= tr_h5_rounds(self->parts.data[p].x.dtype, field->dtype);
         widest = max64(widest, self->parts.data[p].x.row_bytes);
     }
     self->rows_at_once = self->converted ? max64(1, CONVERT_BYTES / widest) : 0;
@@ -283,6 +300,8 @@ static tr_status_t describe_y(hdf5_t *self, const tr_data_settings_t *settings) 
     field->shape.dim[0] = 1;
     for (int d = 1; d < y->ndim; d++) field->shape.dim[d - 1] = y->dim[d];
     field->sample_bytes = y->row_elems * 4;
+    for (int p = 0; p < self->parts.count; p++)
+        field->is_rounded |= tr_h5_rounds(self->parts.data[p].y.dtype, TR_F32);
     return TR_OK;
 }
 
@@ -431,4 +450,5 @@ const tr_dataset_ops_t tr_dataset_hdf5_ops = {.name = "hdf5",
                                               .open = open_hdf5,
                                               .close = close_hdf5,
                                               .read = read_hdf5,
-                                              .expect = expect_hdf5};
+                                              .expect = expect_hdf5,
+                                              .read_exact = read_hdf5_exact};

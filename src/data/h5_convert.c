@@ -1,10 +1,15 @@
 /* Elements: byte order, types, layout, and whether they are numbers. */
 #include "h5_int.h"
+#include <math.h>
 #include <string.h>
 
 tr_dtype_t tr_h5_travels_as(tr_dtype_t stored) {
     bool wide = stored == TR_F64 || stored == TR_I64 || stored == TR_U64 || stored == TR_U32;
     return wide ? TR_F32 : stored;
+}
+
+bool tr_h5_rounds(tr_dtype_t stored, tr_dtype_t travels_as) {
+    return travels_as == TR_F32 && stored != TR_F32 && tr_dtype_bytes(stored) >= 4;
 }
 
 void tr_swap_bytes(void *data, int64_t elems, size_t elem_bytes) {
@@ -101,7 +106,8 @@ void tr_channels_last(const void *in, int64_t channels, int64_t points, size_t e
 int64_t tr_find_not_finite(tr_dtype_t dtype, const void *data, int64_t elems) {
     if (dtype == TR_F32) FIND(uint32_t, 0x7f800000);
     if (dtype == TR_F16) FIND(uint16_t, 0x7c00);
-    if (dtype == TR_F64) FIND(uint64_t, 0x7ff0000000000000);
+    for (int64_t i = 0; dtype == TR_F64 && i < elems; i++)
+        if (!isfinite((float)((const double *)data)[i])) return i;
     return -1;
 }
 

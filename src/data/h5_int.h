@@ -234,11 +234,13 @@ uint32_t tr_fletcher32(const void *data, size_t bytes);
 void tr_swap_bytes(void *data, int64_t elems, size_t elem_bytes);
 /* (channels, points) to (points, channels). */
 void tr_channels_last(const void *in, int64_t channels, int64_t points, size_t elem_bytes, void *out);
-/* Index of the first NaN or infinity of f16, f32 or f64 data, -1: none. */
+/* Index of the first NaN or infinity of f16, f32 or f64 data, of f64 also of what f32 cannot hold, -1: none. */
 int64_t tr_find_not_finite(tr_dtype_t dtype, const void *data, int64_t elems);
 
 /* The type in which inputs travel: as stored, wide ones as f32. */
 tr_dtype_t tr_h5_travels_as(tr_dtype_t stored);
+/* Whether that, or another way to travel, takes bits away. */
+bool tr_h5_rounds(tr_dtype_t stored, tr_dtype_t travels_as);
 
 /* -- h5_source.c ----------------------------------------------------------------------------------------- */
 

@@ -1,6 +1,5 @@
 /* What is in a data file, for `trainer data`: the list, what training would take, how it is read, what the values are. */
 #include "h5_int.h"
-#include "trainer/clock.h"
 #include "trainer/datafile.h"
 #include "trainer/stats.h"
 #include <stdarg.h>
@@ -21,7 +20,8 @@ typedef struct {
     const h5_part_t *part; /* the first file's */
     tr_dataset_t *dataset;
     int64_t block;
-    struct { /* as the training data say */
+    bool rounded[2]; /* x, y: it was said */
+    struct {         /* as the training data say */
         int channels;
         float mean[TR_CHANNELS_MAX], std[TR_CHANNELS_MAX];
     } normal;
@@ -175,6 +175,14 @@ static int64_t channels_of(const report_t *r, int field) {
     return shape->ndim ? shape->dim[shape->ndim - 1] : 1;
 }
 
+/* Of the first split that has such values: in the others they are alike. */
+static void warn_rounded(report_t *r, int field, const stats_t *s) {
+    char text[640];
+    if (r->rounded[field]) return;
+    r->rounded[field] = tr_is_rounded_away(s->of, s->channels, field == 1, text);
+    if (r->rounded[field]) add_warning(r, "%s", text);
+}
+
 static void warn_targets(report_t *r, const stats_t *s) {
     for (int64_t c = 0; c < s->channels; c++) {
         if (!tr_target_is_far(s->of[c].mean, tr_stats_deviation(&s->of[c]))) continue;
@@ -194,8 +202,8 @@ static void warn_inputs(report_t *r, const stats_t *s) {
     for (int64_t c = 0; c < s->channels; c++) {
         const double deviation = tr_stats_deviation(&s->of[c]);
         large |= tr_input_is_large(s->of[c].mean, deviation);
-        tr_str_printf(&mean, "%s%.7g", c ? "," : "", s->of[c].mean);
-        tr_str_printf(&std, "%s%.4g", c ? "," : "", deviation > 0 ? deviation : 1);
+        tr_str_printf(&mean, "%s%.9g", c ? "," : "", s->of[c].mean);
+        tr_str_printf(&std, "%s%.9g", c ? "," : "", deviation > 0 ? deviation : 1);
     }
     if (large && channels <= KEYED_CHANNELS && mean.text && std.text)
         tr_str_printf(
@@ -214,27 +222,6 @@ static void warn_inputs(report_t *r, const stats_t *s) {
     tr_str_free(&std);
 }
 
-/* Reads `pieces` stretches of `rows` samples, spread evenly, of one field. */
-static tr_status_t read_values(report_t *r, int field, int64_t pieces, int64_t rows, stats_t *s,
-                               double *out_sec) {
-    const tr_field_t *f = &r->dataset->info.field[field];
-    int64_t samples = r->dataset->info.samples, elems = f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype);
-    char *raw = NULL;
-    tr_status_t status = tr_alloc((size_t)(rows * f->sample_bytes), "values", &raw);
-    for (int64_t p = 0; p < pieces && status == TR_OK; p++) {
-        int64_t first = samples * p / pieces, count = min64(rows, samples * (p + 1) / pieces - first);
-        void *dst[2] = {NULL, NULL};
-        dst[field] = raw;
-        double begin = tr_clock_sec();
-        status = r->dataset->ops->read(r->dataset, first, count, dst);
-        *out_sec += tr_clock_sec() - begin;
-        if (status != TR_OK) break;
-        tr_stats_add_values(s->of, s->channels, f->dtype, raw, count * elems);
-    }
-    tr_free(&raw);
-    return status;
-}
-
 static tr_status_t stats_of(report_t *r, int field, const char *what) {
     const tr_field_t *f = &r->dataset->info.field[field];
     int64_t samples = r->dataset->info.samples,
@@ -246,7 +233,8 @@ static tr_status_t stats_of(report_t *r, int field, const char *what) {
     double sec = 0;
     char of[96], rate[32];
     TR_TRY(tr_alloc((size_t)s.channels * sizeof *s.of, "statistics", &s.of));
-    tr_status_t status = read_values(r, field, pieces, ceil_div(wanted, pieces), &s, &sec);
+    tr_status_t status =
+        tr_dataset_stats(r->dataset, field, pieces, ceil_div(wanted, pieces), s.channels, s.of, &sec);
     double bytes = (double)s.of->count * (double)s.channels * (double)tr_dtype_bytes(f->dtype);
     int64_t seen = (int64_t)(bytes / (double)f->sample_bytes);
     int used = seen >= samples ? snprintf(of, sizeof of, " (all samples")
@@ -254,6 +242,7 @@ static tr_status_t stats_of(report_t *r, int field, const char *what) {
     snprintf(of + used, sizeof of - (size_t)used, ", read at %s/s)",
              tr_format_bytes(sec > 0 ? bytes / sec : 0, rate));
     if (status == TR_OK) print_stats(r, what, &s, of);
+    if (status == TR_OK) warn_rounded(r, field, &s);
     if (status == TR_OK && field == 1) warn_targets(r, &s);
     if (status == TR_OK && field == 0 && r->split == TR_SPLIT_TRAIN && !r->dataset->info.channels &&
         f->dtype != TR_U8)

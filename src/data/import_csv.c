@@ -17,13 +17,7 @@
 
 #define MAX_COLUMNS 4000 /* whose names an attribute has room for */
 #define MANY        20   /* classes: more may be numbers to predict */
-#define STEPS       256 /* a column whose range 32-bit floats round by more than a part of so many has lost much */
-#define SAID        3 /* columns that are rounded */
-
-typedef struct {
-    double value;              /* in this row */
-    double min, max, rounding; /* the most that 32-bit floats change a value by */
-} column_t;
+#define SAID        3    /* columns that are rounded */
 
 typedef struct {
     const tr_import_params_t *params;
@@ -37,8 +31,9 @@ typedef struct {
     tr_moments_t moments;
     tr_writer_t *writer;
     int x[2], y[2];
-    column_t *column; /* [columns] */
-    float *row;       /* [columns], of inputs */
+    double *value;     /* [columns], of this row */
+    tr_stats_t *stats; /* [columns], of all rows, before they are rounded */
+    float *row;        /* [columns], of inputs */
 } import_t;
 
 static tr_status_t refuse_hdf5(const import_t *m, int fd) {
@@ -180,7 +175,8 @@ static tr_status_t first_row(import_t *m, char *const *field, int count) {
                 m->header ? m->label_name : "", m->header ? "'" : "",
                 m->params->label ? "" : "; --label names another, --label none says that there is none");
     tr_moments_begin(&m->moments, m->inputs);
-    TR_TRY(tr_alloc((size_t)count * sizeof *m->column, "columns", &m->column));
+    TR_TRY(tr_alloc((size_t)count * sizeof *m->value, "a row", &m->value));
+    TR_TRY(tr_alloc((size_t)count * sizeof *m->stats, "columns", &m->stats));
     return tr_alloc((size_t)count * sizeof *m->row, "a row", &m->row);
 }
 
@@ -211,7 +207,7 @@ static tr_status_t fail_cell(const import_t *m, const char *text, int column) {
 static tr_status_t parse_row(import_t *m, char *const *field, int count) {
     if (count != m->columns) return fail_count(m, field, count);
     for (int i = 0, at = 0; i < count; i++) {
-        double *value = &m->column[i].value;
+        double *value = &m->value[i];
         if (i == m->labels.column) continue;
         if (!tr_csv_number(&m->table, field[i], value) || !isfinite((float)*value))
             return fail_cell(m, field[i], i + 1);
@@ -225,22 +221,11 @@ static int group_of_row(const import_t *m, int64_t row) {
     return tr_rng_to_float(random.v[0]) < (float)m->params->test_fraction;
 }
 
-static void note_columns(import_t *m) {
-    for (int i = 0; i < m->columns; i++) {
-        column_t *column = &m->column[i];
-        const double value = column->value, rounding = fabs(value - (double)(float)value);
-        if (m->seen == 0) column->min = column->max = value;
-        if (value < column->min) column->min = value;
-        if (value > column->max) column->max = value;
-        if (rounding > column->rounding) column->rounding = rounding;
-    }
-}
-
 static tr_status_t note_row(import_t *m, char *const *field, int count) {
     const int label = m->labels.column;
     TR_TRY(parse_row(m, field, count));
-    if (label >= 0) TR_TRY(tr_csv_labels_add(&m->labels, &m->table, field[label], &m->column[label].value));
-    note_columns(m);
+    if (label >= 0) TR_TRY(tr_csv_labels_add(&m->labels, &m->table, field[label], &m->value[label]));
+    tr_stats_add(m->stats, m->columns, m->value, 1);
     int group = group_of_row(m, m->seen++);
     if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, 0));
     m->rows[group]++;
@@ -346,16 +331,13 @@ static const char *column_name(const import_t *m, int column) {
 static void warn_rounded(const import_t *m) {
     int rounded = 0;
     for (int i = 0; i < m->columns; i++) {
-        const column_t *column = &m->column[i];
-        const double range = column->max - column->min;
+        char range[128];
         if (i == m->labels.column && (!m->labels.numbers || m->labels.whole)) continue;
-        if (range == 0 || column->rounding <= range / STEPS || ++rounded > SAID) continue;
-        TR_WARN(
-            "'%s', column %d%s%s%s: its values are from %.15g to %.15g, and 32-bit floats round them by up "
-            "to %.3g: subtract a number near them, in every table alike, or leave the column out, if it "
-            "only tells rows apart",
-            m->table.path, i + 1, m->header ? ", '" : "", column_name(m, i), m->header ? "'" : "",
-            column->min, column->max, column->rounding);
+        if (!tr_stats_is_rounded(&m->stats[i]) || ++rounded > SAID) continue;
+        TR_WARN("'%s', column %d%s%s%s: its values are %s: subtract a number near them, in every table "
+                "alike, or leave the column out, if it only tells rows apart",
+                m->table.path, i + 1, m->header ? ", '" : "", column_name(m, i), m->header ? "'" : "",
+                tr_stats_format_rounding(&m->stats[i], range));
     }
     if (rounded > SAID) TR_WARN("'%s': the same of %d more columns", m->table.path, rounded - SAID);
 }
@@ -420,7 +402,8 @@ done:
     tr_names_free(&m.input_names);
     tr_free(&m.label_name);
     tr_free(&m.row);
-    tr_free(&m.column);
+    tr_free(&m.value);
+    tr_free(&m.stats);
     return status;
 }
 

@@ -52,6 +52,20 @@ static tr_status_t read_part(tr_dataset_t *dataset, int64_t first, int64_t count
     return TR_OK;
 }
 
+static tr_status_t read_part_exact(tr_dataset_t *dataset, int field, int64_t first, int64_t count,
+                                   double *dst) {
+    const part_t *self = (const part_t *)dataset;
+    const tr_field_t *f = &dataset->info.field[field];
+    while (count > 0) {
+        int64_t run, sample = run_of(self, first, count, &run);
+        TR_TRY(self->whole->ops->read_exact(self->whole, field, sample, run, dst));
+        dst += run * (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype));
+        first += run;
+        count -= run;
+    }
+    return TR_OK;
+}
+
 static void expect_part(tr_dataset_t *dataset, int64_t first, int64_t count) {
     const part_t *self = (const part_t *)dataset;
     if (!self->whole->ops->expect) return;
@@ -67,8 +81,11 @@ static void close_part(tr_dataset_t *dataset) {
     tr_free(&self);
 }
 
-static const tr_dataset_ops_t part_ops = {
-    .name = "part", .close = close_part, .read = read_part, .expect = expect_part};
+static const tr_dataset_ops_t part_ops = {.name = "part",
+                                          .close = close_part,
+                                          .read = read_part,
+                                          .expect = expect_part,
+                                          .read_exact = read_part_exact};
 
 static int64_t stretch_length(const tr_dataset_info_t *info) {
     int64_t bytes = 0;

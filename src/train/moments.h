@@ -10,6 +10,8 @@ typedef struct {
     tr_stats_t of[TR_TARGETS_MAX];
 } tr_field_moments_t;
 
+/* The index of the field `name`, -1: there is none. */
+int tr_field_of(const tr_dataset_info_t *info, const char *name);
 /* Its last dimension: of how many kinds the values are. */
 int64_t tr_field_width(const tr_field_t *field);
 /* Of `bytes` of field `field`, of any type but bf16, or of all of it. The same on every rank that calls it; not collective. */

@@ -1,6 +1,7 @@
 /* From a config to a planned graph. */
 #include "programs.h"
 #include "reduce_tree.h"
+#include "inputs.h"
 #include "targets.h"
 #include "trainer/session.h"
 

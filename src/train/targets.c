@@ -8,14 +8,6 @@
 
 #define SAMPLE_BYTES (64 << 20) /* of targets that auto looks at, at most */
 #define GLANCE_BYTES (1 << 20)  /* to see whether values are fit to train on */
-#define INPUT_BYTES  (1 << 16)  /* the same of inputs, whose chunks may be large */
-#define INPUT_LEAST  8 /* samples that are looked at where they are large: one may be like no other */
-
-static int field_of(const tr_session_t *s, const char *name) {
-    for (int f = 0; f < s->info.field_count; f++)
-        if (strcmp(s->info.field[f].name, name) == 0) return f;
-    return -1;
-}
 
 /* -- settings -------------------------------------------------------------------------------------------- */
 
@@ -65,6 +57,11 @@ static void warn_far(const tr_field_moments_t *m, int64_t targets) {
     }
 }
 
+static void warn_rounded(const tr_field_moments_t *m) {
+    char text[640];
+    if (tr_is_rounded_away(m->of, m->count, true, text)) TR_WARN("%s", text);
+}
+
 static tr_status_t read_keys(tr_session_t *s, const tr_field_moments_t *m) {
     int means = m->count, stds = m->count;
     for (int i = 0; i < m->count; i++) {
@@ -88,7 +85,7 @@ static tr_status_t refuse_auto(int64_t targets) {
 }
 
 tr_status_t tr_targets_resolve(tr_session_t *s) {
-    const int y = field_of(s, "y");
+    const int y = tr_field_of(&s->info, "y");
     const int64_t targets = y < 0 ? 1 : tr_field_width(&s->info.field[y]);
     const bool wants_moments = is_auto(s->data.target_mean) || is_auto(s->data.target_std);
     tr_field_moments_t m = {.count = 1};
@@ -106,74 +103,8 @@ tr_status_t tr_targets_resolve(tr_session_t *s) {
         TR_TRY(
             tr_field_moments(s->dataset[TR_SPLIT_TRAIN], y, wants_moments ? SAMPLE_BYTES : GLANCE_BYTES, &m));
     TR_TRY(read_keys(s, &m));
+    warn_rounded(&m);
     if (s->targets == 0) warn_far(&m, targets);
-    return TR_OK;
-}
-
-static bool is_one_of(const char *name, const char *a, const char *b) {
-    return strcmp(name, a) == 0 || strcmp(name, b) == 0;
-}
-
-/* A norm before anything is learnt makes up for any units. Layers that are wrong are told where the model is built. */
-static bool begins_with_norm(const tr_session_t *s) {
-    tr_layer_spec_t *specs;
-    int count, i = 0;
-    bool norm = false;
-    if (tr_layers_parse(tr_config_get(s->config, "model.layers"), &specs, &count) != TR_OK) return true;
-    while (i < count && !norm && specs[i].block_count == 0 && !is_one_of(specs[i].name, "conv", "linear"))
-        norm = is_one_of(specs[i++].name, "batchnorm", "layernorm");
-    tr_layers_free(&specs, count);
-    return norm;
-}
-
-/* The numbers to set, as far as a glance shows them: auto finds them in the file's attributes alone. */
-static void warn_large(const tr_field_moments_t *m, int64_t channels, int large) {
-    enum { SHOWN = 8 };
-    tr_str_t keys = {0};
-    if (channels > TR_CHANNELS_MAX)
-        tr_str_printf(
-            &keys,
-            "%lld columns are too many for data.mean and data.std: normalise them when the file is made",
-            (long long)channels);
-    else if (channels > SHOWN)
-        tr_str_append(&keys, "set data.mean and data.std (`trainer data FILE` says how)");
-    else {
-        tr_str_append(&keys, "set data.mean=");
-        for (int i = 0; i < m->count; i++) tr_str_printf(&keys, "%s%.4g", i ? "," : "", m->of[i].mean);
-        tr_str_append(&keys, " data.std=");
-        for (int i = 0; i < m->count; i++) {
-            const double deviation = tr_stats_deviation(&m->of[i]);
-            tr_str_printf(&keys, "%s%.4g", i ? "," : "", deviation > 0 ? deviation : 1);
-        }
-        tr_str_append(&keys, " (`trainer data FILE` shows the numbers of more samples)");
-    }
-    TR_WARN("the inputs have mean %.4g and standard deviation %.4g; training wants about 0 and 1, and may "
-            "stand still. Their file has no attributes mean and std that auto could take: %s, or begin with "
-            "batchnorm",
-            m->of[large].mean, tr_stats_deviation(&m->of[large]),
-            keys.text ? keys.text : "set data.mean and data.std");
-    tr_str_free(&keys);
-}
-
-static int64_t input_bytes(int64_t sample_bytes) {
-    const int64_t most = SAMPLE_BYTES, several = (INPUT_LEAST - 1) * sample_bytes;
-    return several < INPUT_BYTES ? INPUT_BYTES : several < most ? several : most;
-}
-
-/* Bytes are brought to [0, 1] where nothing else is said. */
-tr_status_t tr_inputs_check(const tr_session_t *s) {
-    const int x = field_of(s, "x");
-    const tr_dtype_t dtype = x < 0 ? TR_U8 : s->info.field[x].dtype;
-    tr_field_moments_t m;
-    if (!s->params.training || (s->world && s->params.rank > 0) || dtype == TR_U8 || dtype == TR_BF16 ||
-        s->info.channels > 0 || begins_with_norm(s))
-        return TR_OK;
-    TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], x, input_bytes(s->info.field[x].sample_bytes), &m));
-    for (int i = 0; i < m.count; i++) {
-        if (!tr_input_is_large(m.of[i].mean, tr_stats_deviation(&m.of[i]))) continue;
-        warn_large(&m, tr_field_width(&s->info.field[x]), i);
-        return TR_OK;
-    }
     return TR_OK;
 }
 

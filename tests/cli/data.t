@@ -38,6 +38,16 @@ result $? "data.valid_fraction: samples and labels of both parts"
 if [ -x "$BUILD/tests/cli/make_bad_input" ] && (mkdir bad && cd bad && "$BUILD/tests/cli/make_bad_input"); then
     call 0 data bad/words.h5 && grep -q 'labels     none: /y holds text, not numbers; .*class_names' out
     result $? "labels that are text"
+    call 0 data bad/rounded.h5 && grep -q '^warning: the targets are from 19999999[0-9.]* to 20000000[0-9.]*, and 32-bit floats round them by up to 1, .*add it to predictions' out &&
+        grep -q '^warning: the inputs (column 1, counted from 0) are from 1700000000 to 1700000661.5, and 32-bit floats round them by up to 6[0-9.]*, before' out &&
+        grep -q 'data.mean=[0-9.-]*,1.70000033e+09,101325 data.std=0.[0-9]*,193.96[0-9]*,1$' out && grep -q 'std 0.70[0-9]* (all samples' out
+    result $? "64-bit numbers that 32-bit floats round away, seen before they are"
+    call 0 data bad/rounded.h5 data.x=whole && grep -q 'inputs (column 1, counted from 0) are from 2000000000 to 2000000063, and 32-bit' out && ! grep -q 'column 0' out
+    result $? "32-bit integers, too"
+    printf '[model]\nlayers = linear 1\n[data]\ntrain = bad/rounded.h5\nbatch_size = 32\nmicro_batch = 8\n' >round.ini
+    call 0 plan round.ini data.target_mean=auto data.target_std=auto data.mean=0,1.7e9,101325 data.std=1,200,1 && [ "$(grep -c warning err)" = 2 ] &&
+        grep -q 'the targets are from 1999.*32-bit' err && grep -q 'the inputs (column 1.* are from 1700.*32-bit' err && call 0 plan round.ini data.x=whole && grep -q 'the inputs (column 1.* are from 2000000000' err
+    result $? "a run says it, too, however they are normalised"
 fi
 { echo area,price; for i in $(seq 1 40); do echo "$i,$((97339 + 991 * i))"; done; } >house.csv
 printf '[model]\nlayers = linear 1\n[data]\ntrain = house.h5\nbatch_size = 20\nmicro_batch = 10\n' >house.ini
@@ -50,7 +60,7 @@ result $? "whole numbers that are no classes: what to set"
 result $? "one class alone"
 
 { echo a,b,target; for i in $(seq 1 3000); do echo "$i,2,123456.7"; done; } >still.csv
-"$TRAINER" import csv still.csv still.h5 >out 2>err && call 0 data still.h5 && grep -q 'min 123457, max 123457, mean 123457, std 0 ' out && call 0 data still.h5 data.x=train/y data.y=train/y && grep -q 'data.mean=123456.7 data.std=1$' out
+"$TRAINER" import csv still.csv still.h5 >out 2>err && call 0 data still.h5 && grep -q 'min 123457, max 123457, mean 123457, std 0 ' out && call 0 data still.h5 data.x=train/y data.y=train/y && grep -q 'data.mean=123456.703 data.std=1$' out
 result $? "values that never vary have no deviation, and the advice leaves them as they are"
 
 { echo a,target; for i in $(seq 1 60); do echo "$i,${i}000.5"; done; } >far.csv

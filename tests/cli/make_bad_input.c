@@ -204,6 +204,25 @@ static void write_virtual(const char *path, const char *source, const char *data
     H5Pclose(how);
 }
 
+/* In doubles, times and targets that 32-bit floats round away; in 32-bit integers, what they hold and what not. */
+static void write_rounded(void) {
+    double x[SAMPLES][3], y[SAMPLES];
+    int32_t whole[SAMPLES][2];
+    for (int i = 0; i < SAMPLES; i++) {
+        x[i][0] = sin(i);
+        x[i][1] = 1.7e9 + 10.5 * i;
+        x[i][2] = 101325; /* and never varies */
+        y[i] = 2e8 + x[i][0];
+        whole[i][0] = 1000 * i;
+        whole[i][1] = 2000000000 + i;
+    }
+    hid_t file = create("rounded.h5");
+    put(file, "x", RANK(SAMPLES, 3), H5T_NATIVE_DOUBLE, x);
+    put(file, "y", RANK(SAMPLES), H5T_NATIVE_DOUBLE, y);
+    put(file, "whole", RANK(SAMPLES, 2), H5T_NATIVE_INT32, whole);
+    end(file);
+}
+
 int main(void) {
     fill();
     write_good();
@@ -215,6 +234,7 @@ int main(void) {
     write_virtual("virtual.h5", "elsewhere.h5", "/x");
     write_virtual("virtual_set.h5", "good.h5", "/pixels");
     write_values();
+    write_rounded();
     if (failures) fprintf(stderr, "make_bad_input: %d calls of HDF5 failed\n", failures);
     return failures ? 1 : 0;
 }

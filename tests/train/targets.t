@@ -59,6 +59,11 @@ awk 'BEGIN { for (i = 0; i < 40; i++) { for (c = 0; c < 20000; c++) printf "%d,"
     [ "$(grep -c 'warning: the inputs have mean [34]' out)" = 1 ]
 ok $? "large samples are judged by several: the first is blank"
 
+if [ -x "$BUILD/tests/cli/make_bad_input" ] && (mkdir odd && cd odd && "$BUILD/tests/cli/make_bad_input"); then
+    run 2 net.ini run.dir=rounded data.train=odd/rounded.h5 data.mean=0,1.7e9,101325 data.std=1,200,1 $auto data.batch_size=32 train.steps=1 && [ "$(grep -c 'warning: the targets are .* 32-bit floats round' out)" = 1 ] && [ "$(grep -c 'warning: the inputs .* 32-bit floats round' out)" = 1 ]
+    ok $? "numbers that 32-bit floats round away: a run of two ranks says it once"
+fi
+
 "$TRAINER" import csv n.csv all.h5 >out 2>&1 && run 1 predict net.ini net all.h5 all-p.h5 && grep -q "^2000 samples of all.h5:/train/x" out
 ok $? "a file that has training data alone"
 

@@ -56,8 +56,31 @@ static void nothing_and_no_numbers(void **state) {
     assert_true(isnan(stats.mean) && isnan(tr_stats_deviation(&stats)));
 }
 
+/* Ordinary doubles lose nothing; neither do equal ones, nor what is one number but for the last bits. */
+static void what_floats_round_away(void **state) {
+    const struct {
+        double offset, step;
+        bool rounded;
+    } columns[] = {{0, 1, false},         {-1.2e6, 1e-3, true}, {2e8, 1, true},      {1.7e9, 0.25, true},
+                   {1e5, 1, false},       {0.1, 0, false},      {0.1, 1e-17, false}, {1e5, 2e-11, false},
+                   {1e-30, 1e-31, false}, {-3e9, 7, true},      {16777216, 1, true}, {1000, 0.01, false}};
+    for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
+        tr_stats_t stats = {0};
+        for (int k = 0; k < 100; k++)
+            tr_stats_add(&stats, 1, &(double){columns[i].offset + k * columns[i].step}, 1);
+        if (tr_stats_is_rounded(&stats) != columns[i].rounded) fail_msg("column %zu", i);
+    }
+    char text[128];
+    tr_stats_t stats = {0};
+    tr_stats_add(&stats, 1, (double[]){2e8, 2e8 + 2, 2e8 + 7}, 3);
+    assert_string_equal(tr_stats_format_rounding(&stats, text),
+                        "from 200000000 to 200000007, and 32-bit floats round them by up to 7");
+    assert_false(tr_stats_is_rounded(&(tr_stats_t){0}));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(pieces_of_any_size),
-                                       cmocka_unit_test(nothing_and_no_numbers)};
+                                       cmocka_unit_test(nothing_and_no_numbers),
+                                       cmocka_unit_test(what_floats_round_away)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,51 @@
+/* A look at the values of a data set, and what to say of them. */
+#include "data_int.h"
+#include "trainer/clock.h"
+#include "trainer/mem.h"
+#include <stdio.h>
+
+/* One field, in doubles where it travels rounded. */
+static tr_status_t read_field(tr_dataset_t *dataset, int field, int64_t first, int64_t count, void *out) {
+    void *dst[TR_DATASET_MAX_FIELDS] = {0};
+    if (dataset->info.field[field].is_rounded)
+        return dataset->ops->read_exact(dataset, field, first, count, out);
+    dst[field] = out;
+    return dataset->ops->read(dataset, first, count, dst);
+}
+
+tr_status_t tr_dataset_stats(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows, int64_t width,
+                             tr_stats_t *stats, double *read_sec) {
+    const tr_field_t *f = &dataset->info.field[field];
+    const tr_dtype_t dtype = f->is_rounded ? TR_F64 : f->dtype;
+    const int64_t samples = dataset->info.samples,
+                  elems = f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype);
+    char *raw = NULL;
+    tr_status_t status = tr_alloc((size_t)(rows * elems) * tr_dtype_bytes(dtype), "values", &raw);
+    for (int64_t p = 0; p < pieces && status == TR_OK; p++) {
+        const int64_t first = samples * p / pieces, count = min64(rows, samples * (p + 1) / pieces - first);
+        const double begin = tr_clock_sec();
+        status = read_field(dataset, field, first, count, raw);
+        if (read_sec) *read_sec += tr_clock_sec() - begin;
+        if (status == TR_OK) tr_stats_add_values(stats, width, dtype, raw, count * elems);
+    }
+    tr_free(&raw);
+    return status;
+}
+
+bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets, char text[640]) {
+    int64_t first = -1, rounded = 0;
+    char column[48] = "", more[48] = "", range[128];
+    for (int64_t c = count - 1; c >= 0; c--)
+        if (tr_stats_is_rounded(&stats[c])) first = c, rounded++;
+    if (rounded == 0) return false;
+    if (count > 1) snprintf(column, sizeof column, " (column %lld, counted from 0)", (long long)first);
+    if (rounded > 1) snprintf(more, sizeof more, " (the same of %lld more)", (long long)rounded - 1);
+    tr_snprintf(text, 640,
+                "the %s%s are %s%s, before anything is subtracted. Subtract a number near them, in double "
+                "precision, when the file is made, %s",
+                are_targets ? "targets" : "inputs", column, tr_stats_format_rounding(&stats[first], range),
+                more,
+                are_targets ? "and add it to predictions; scores stay the same"
+                            : "and the same one in files for eval and predict");
+    return true;
+}
