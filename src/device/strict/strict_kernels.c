@@ -72,6 +72,7 @@ static tr_status_t enqueue(tr_device_t *device, tr_stream_t *stream, tr_kernel_i
 static tr_status_t prepare(tr_device_t *device, tr_kernel_id_t id, const tr_kernel_call_t *call,
                            void **out_state, size_t *out_scratch_bytes) {
     tr_device_t *cpu = ((strict_device_t *)device)->cpu;
+    cpu->winograd = device->winograd; /* whoever plans may have changed it */
     return cpu->ops->kernels[id].prepare(cpu, call, out_state, out_scratch_bytes);
 }
 

@@ -301,12 +301,12 @@ static void a_plan_that_does_not_fit_says_what_takes_how_much(void **state) {
 }
 
 /* What planning a wide convolution within `limit` comes to: its bytes in *total. */
-static tr_status_t plan_wide(bool direct, size_t limit, size_t *total) {
+static tr_status_t plan_wide(const char *device, bool direct, size_t limit, size_t *total) {
     const tr_conv_attr_t attr = {
         .spatial = 2, .groups = 1, .kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}};
     net_t n = {0};
     tr_tensor_t w, y;
-    OK(tr_device_open("cpu", &(tr_device_params_t){.threads = 1, .direct = direct}, &n.device));
+    OK(tr_device_open(device, &(tr_device_params_t){.threads = 1, .direct = direct}, &n.device));
     OK(tr_graph_create(n.device, &n.g));
     OK(tr_program_begin(n.g, "eval", TR_EVAL, &n.program));
     OK(tr_input(n.g, "x", TR_F32, &TR_SHAPE(4, 14, 14, 128), &n.x));
@@ -322,16 +322,18 @@ static tr_status_t plan_wide(bool direct, size_t limit, size_t *total) {
 
 /* Its transformed filters take four times the memory of the filters. */
 static void winograd_is_named_where_direct_sums_would_fit(void **state) {
-    size_t with, without, total;
-    OK(plan_wide(false, 0, &with));
-    OK(plan_wide(true, 0, &without));
-    assert_true(without < with);
-    assert_int_equal(plan_wide(false, without, &total), TR_ERR_MEMORY);
-    assert_non_null(strstr(tr_error_last()->message, "winograd = no"));
-    assert_int_equal(total, with);
-    assert_int_equal(plan_wide(false, without - 1, &total), TR_ERR_MEMORY);
-    assert_null(strstr(tr_error_last()->message, "winograd"));
-    OK(plan_wide(false, with, &total));
+    for (int d = 0; d < 2; d++) {
+        size_t with, without, total;
+        OK(plan_wide(devices[d], false, 0, &with));
+        OK(plan_wide(devices[d], true, 0, &without));
+        assert_true(without < with);
+        assert_int_equal(plan_wide(devices[d], false, without, &total), TR_ERR_MEMORY);
+        assert_non_null(strstr(tr_error_last()->message, "winograd = no"));
+        assert_int_equal(total, with);
+        assert_int_equal(plan_wide(devices[d], false, without - 1, &total), TR_ERR_MEMORY);
+        assert_null(strstr(tr_error_last()->message, "winograd"));
+        OK(plan_wide(devices[d], false, with, &total));
+    }
 }
 
 static void steps_allocate_nothing(void **state) {
