@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define MAX_ELEMS 0x1p44 /* of a tensor */
+
 tr_tensor_rec_t *tr_rec(const tr_graph_t *g, tr_tensor_t t) {
     return g->tensors.data[t.id];
 }
@@ -116,10 +118,23 @@ const char *tr_scope(const tr_graph_t *g) {
 
 /* -- tensors --------------------------------------------------------------------------------------------- */
 
+/* So few that the bytes of all tensors together can be counted. */
+static tr_status_t check_elems(const tr_graph_t *g, const char *name, const tr_shape_t *shape) {
+    char text[96];
+    double elems = 1;
+    for (int d = 0; d < shape->ndim; d++) elems *= (double)shape->dim[d];
+    if (elems <= MAX_ELEMS) return TR_OK;
+    return TR_FAIL(TR_ERR_MEMORY,
+                   "%s would have %s elements, more than any memory holds; make the layer, its input or "
+                   "data.micro_batch smaller",
+                   name[0] ? name : tr_scope(g), tr_shape_format(shape, text));
+}
+
 tr_status_t tr_tensor_make(tr_graph_t *g, const char *name, tr_role_t role, tr_dtype_t dtype,
                            const tr_shape_t *shape, tr_tensor_t *out) {
     tr_tensor_rec_t *rec = NULL;
     tr_status_t status = TR_OK;
+    TR_TRY(check_elems(g, name, shape));
     TR_TRY(tr_alloc(sizeof *rec, "tensor record", &rec));
     TR_TRY_GOTO(tr_strdup(name, &rec->name), fail);
     const int32_t id = (int32_t)g->tensors.count;

@@ -439,6 +439,10 @@ static void mistakes_are_refused(void **state) {
     tr_scope_push(n.g, "b");
     assert_int_equal(tr_param(n.g, "weight", &TR_SHAPE(3, 3), &weight_spec, &t), TR_ERR_CONFIG);
     assert_non_null(strstr(tr_error_last()->message, "b.weight"));
+    /* its bytes are more than a size_t holds */
+    assert_int_equal(tr_param(n.g, "huge", &TR_SHAPE(1 << 21, 1 << 21, 1 << 20), &weight_spec, &t),
+                     TR_ERR_MEMORY);
+    assert_non_null(strstr(tr_error_last()->message, "b.huge"));
     tear_down(&n);
 }
 
