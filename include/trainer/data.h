@@ -70,7 +70,6 @@ typedef struct {
     tr_dtype_t dtype;
     tr_shape_t shape; /* of one sample: images (H, W, C) whatever the file has; labels: scalar (ndim 0) */
     int64_t sample_bytes;
-    bool is_rounded; /* f32, but stored with more bits, which read_exact tells */
 } tr_field_t;
 
 /* Lists of names that data may come with. */
@@ -89,7 +88,9 @@ typedef struct {
     int64_t samples;
     int field_count;
     tr_field_t field[TR_DATASET_MAX_FIELDS];
-    int64_t classes; /* of integer labels; 0: regression or none */
+    bool is_rounded
+        [TR_DATASET_MAX_FIELDS]; /* fields of f32 that are stored with more bits, which read_exact tells */
+    int64_t classes;             /* of integer labels; 0: regression or none */
     char label_doubt
         [640]; /* y is taken for numbers, but nearly all of it are labels: a sentence; "" no doubt */
     char largest_label

@@ -252,7 +252,7 @@ static tr_status_t describe_x(hdf5_t *self, const tr_data_settings_t *settings) 
     int64_t widest = field->sample_bytes;
     for (int p = 0; p < self->parts.count; p++) {
         self->converted |= self->parts.data[p].x.dtype != field->dtype;
-        field->is_rounded |= tr_h5_rounds(self->parts.data[p].x.dtype, field->dtype);
+        self->base.info.is_rounded[0] |= tr_h5_rounds(self->parts.data[p].x.dtype, field->dtype);
         widest = max64(widest, self->parts.data[p].x.row_bytes);
     }
     self->rows_at_once = self->converted ? max64(1, CONVERT_BYTES / widest) : 0;
@@ -301,7 +301,7 @@ static tr_status_t describe_y(hdf5_t *self, const tr_data_settings_t *settings) 
     for (int d = 1; d < y->ndim; d++) field->shape.dim[d - 1] = y->dim[d];
     field->sample_bytes = y->row_elems * 4;
     for (int p = 0; p < self->parts.count; p++)
-        field->is_rounded |= tr_h5_rounds(self->parts.data[p].y.dtype, TR_F32);
+        info->is_rounded[1] |= tr_h5_rounds(self->parts.data[p].y.dtype, TR_F32);
     return TR_OK;
 }
 

@@ -7,8 +7,7 @@
 /* One field, in doubles where it travels rounded. */
 static tr_status_t read_field(tr_dataset_t *dataset, int field, int64_t first, int64_t count, void *out) {
     void *dst[TR_DATASET_MAX_FIELDS] = {0};
-    if (dataset->info.field[field].is_rounded)
-        return dataset->ops->read_exact(dataset, field, first, count, out);
+    if (dataset->info.is_rounded[field]) return dataset->ops->read_exact(dataset, field, first, count, out);
     dst[field] = out;
     return dataset->ops->read(dataset, first, count, dst);
 }
@@ -16,7 +15,7 @@ static tr_status_t read_field(tr_dataset_t *dataset, int field, int64_t first, i
 tr_status_t tr_dataset_stats(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows, int64_t width,
                              tr_stats_t *stats, double *read_sec) {
     const tr_field_t *f = &dataset->info.field[field];
-    const tr_dtype_t dtype = f->is_rounded ? TR_F64 : f->dtype;
+    const tr_dtype_t dtype = dataset->info.is_rounded[field] ? TR_F64 : f->dtype;
     const int64_t samples = dataset->info.samples,
                   elems = f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype);
     char *raw = NULL;

@@ -77,7 +77,7 @@ tr_status_t tr_inputs_check(const tr_session_t *s) {
     const tr_field_t *f = &s->info.field[x];
     if (f->dtype == TR_U8 || f->dtype == TR_BF16) return TR_OK;
     const bool may_be_large = s->info.channels == 0 && !begins_with_norm(s),
-               may_be_rounded = f->is_rounded || f->dtype == TR_I32;
+               may_be_rounded = s->info.is_rounded[x] || f->dtype == TR_I32;
     tr_field_moments_t m;
     if (!may_be_large && !may_be_rounded) return TR_OK;
     TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], x, input_bytes(f->sample_bytes), &m));

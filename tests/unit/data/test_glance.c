@@ -71,7 +71,7 @@ static void values_are_seen_before_they_are_rounded(void **state) {
     fill();
     put(names[0], H5T_IEEE_F64BE, H5T_STD_I64LE, x, y), put(names[1], H5T_IEEE_F32LE, H5T_STD_I32LE, x, y);
     tr_dataset_t *set = open_files(0, 0), *part = open_files(0.25, 0);
-    assert_true(set->info.samples == 2 * N && set->info.field[0].is_rounded && set->info.field[1].is_rounded);
+    assert_true(set->info.samples == 2 * N && set->info.is_rounded[0] && set->info.is_rounded[1]);
     assert_ok(set->ops->read_exact(set, 0, 0, 2 * N, exact));
     assert_ok(set->ops->read_exact(set, 1, 0, 2 * N, targets));
     assert_ok(set->ops->read(set, 0, 2 * N, (void *[]){rounded, NULL}));
@@ -83,7 +83,7 @@ static void values_are_seen_before_they_are_rounded(void **state) {
     for (int i = 0; i < N * 2; i++) assert_true(targets[i] == y[i] && targets[2 * N + i] == y[i]);
 
     const int64_t n = part->info.samples;
-    assert_true(n > N && n < 2 * N && part->info.field[1].is_rounded);
+    assert_true(n > N && n < 2 * N && part->info.is_rounded[1]);
     double *some = malloc((size_t)(n * 2) * sizeof *some);
     float *usual = malloc((size_t)(n * 2) * sizeof *usual);
     assert_ok(part->ops->read_exact(part, 1, 0, n, some));
@@ -126,9 +126,9 @@ static void which_types_are_rounded(void **state) {
     for (size_t i = 0; i < TR_COUNT(types); i++) {
         put(name[0], types[i].type, types[i].type, x, y);
         tr_dataset_t *set = open_files(0, 0), *labels = open_files(0, -1);
-        assert_int_equal(set->info.field[0].is_rounded, types[i].x);
-        assert_int_equal(set->info.field[1].is_rounded, types[i].y);
-        assert_true(labels->info.classes == 2 && !labels->info.field[1].is_rounded);
+        assert_int_equal(set->info.is_rounded[0], types[i].x);
+        assert_int_equal(set->info.is_rounded[1], types[i].y);
+        assert_true(labels->info.classes == 2 && !labels->info.is_rounded[1]);
         tr_dataset_close(&labels);
         end(&set, name, 1);
     }
