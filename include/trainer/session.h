@@ -40,6 +40,7 @@ typedef struct {
     const char *every; /* steps, "1epoch", "10min"; "0" never but at the end */
     int64_t keep;
     bool best;
+    double patience; /* seconds */
 } tr_checkpoint_settings_t;
 extern const tr_config_table_t tr_checkpoint_config;
 

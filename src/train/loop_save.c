@@ -1,10 +1,15 @@
 /* Checkpoints of a training. */
 #include "loop_int.h"
+#include "signals.h"
+#include "trainer/clock.h"
 #include "trainer/log.h"
 #include "trainer/watchdog.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <time.h>
+
+#define RETRY_SEC 2 /* between tries of the last checkpoint */
 
 void tr_loop_note_failure(loop_t *l) {
     if (!l->writing || tr_checkpointer_busy(l->checkpointer)) return;
@@ -90,8 +95,29 @@ tr_status_t tr_loop_save_first(loop_t *l) {
     return tr_world_agree(l->world, TR_OK);
 }
 
+static void pause_until(double end, int asked) {
+    while (tr_clock_sec() < end && tr_signals_pending() == asked)
+        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
+}
+
+/* Until it is on the disk, checkpoint.patience is over, or a signal asks to stop: nothing is left to compute, and all of it would be lost. */
+static tr_status_t save_patiently(loop_t *l) {
+    const double end = tr_clock_sec() + l->save_settings.patience;
+    const int asked = tr_signals_pending();
+    tr_status_t status = tr_checkpointer_wait(l->checkpointer);
+    if (status == TR_ERR_IO && tr_clock_sec() < end)
+        TR_WARN("the last checkpoint is tried again for up to %.0f s (checkpoint.patience): %s",
+                l->save_settings.patience, tr_error_last()->message);
+    while (status == TR_ERR_IO && tr_clock_sec() < end && tr_signals_pending() == asked) {
+        pause_until(fmin(end, tr_clock_sec() + RETRY_SEC), asked);
+        TR_TRY(hand_over(l));
+        status = tr_checkpointer_wait(l->checkpointer);
+    }
+    return status;
+}
+
 tr_status_t tr_loop_save_last(loop_t *l) {
     TR_TRY(tr_loop_save(l, true));
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->step);
-    return tr_world_agree(l->world, tr_loop_is_root(l) ? tr_checkpointer_wait(l->checkpointer) : TR_OK);
+    return tr_world_agree(l->world, tr_loop_is_root(l) ? save_patiently(l) : TR_OK);
 }

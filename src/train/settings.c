@@ -57,6 +57,9 @@ static const tr_config_field_t checkpoint_fields[] = {
                  "Checkpoints to keep besides the best; 0: all."),
     TR_FIELD_BOOL(tr_checkpoint_settings_t, best, "yes",
                   "Also keep the checkpoint with the lowest validation loss."),
+    TR_FIELD_DURATION(
+        tr_checkpoint_settings_t, patience, "10min", 0, 1e6,
+        "How long the last checkpoint is tried again where it cannot be written (a full disk)."),
 };
 const tr_config_table_t tr_checkpoint_config = {"checkpoint", checkpoint_fields, TR_COUNT(checkpoint_fields),
                                                 sizeof(tr_checkpoint_settings_t)};

@@ -47,6 +47,15 @@ until_lines() {
     done
     return 1
 }
+# until_said TEXT: waits (at most 60 s) until it is in ./out
+until_said() {
+    local try
+    for try in $(seq 1200); do
+        grep -q "$1" out && return 0
+        sleep 0.05
+    done
+    return 1
+}
 # until_there PATH: waits (at most 60 s) until it exists
 until_there() {
     local try

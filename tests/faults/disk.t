@@ -33,6 +33,24 @@ ok $? "the first checkpoint is there, and nothing unfinished"
 restarted full 2
 ok $? "restarted: the same bits"
 
+# Room is made while the last one is tried again, longer than a rank may be silent.
+touch full-disk
+FAULT="FAIL_CALL=write FAIL_ON=.tmp-step-00000060 FAIL_HOW=ENOSPC FAIL_AT=0 FAIL_WHILE=$PWD/full-disk" start 2 net.ini run.dir=late $exact checkpoint.every=0 checkpoint.patience=60 parallel.timeout=1
+until_said "the last checkpoint is tried again for up to 60 s" && sleep 2 && alive "$job" && [ "$(steps late)" = "" ]
+held=$?
+begin=$(now)
+rm full-disk
+ended
+row "the disk is full for the last checkpoint, until there is room" "said, tried again, saved"
+[ $held = 0 ] && [ $rc = 0 ] && [ "$(steps late)" = "60 " ] && [ "$(state whole)" = "$(state late)" ]
+ok $? "no space for the last one: tried until there is, code $rc"
+touch full-disk
+FAULT="FAIL_CALL=write FAIL_ON=.tmp-step-00000060 FAIL_HOW=ENOSPC FAIL_AT=0 FAIL_WHILE=$PWD/full-disk" start 1 net.ini run.dir=never $exact checkpoint.every=0 checkpoint.patience=300
+until_said "the last checkpoint is tried again" && hit TERM 0
+ended
+[ $rc = 74 ] && within $sec 30 && [ "$(grep -c 'trainer: error' out)" = 1 ]
+ok $? "asked to stop meanwhile: code $rc"
+
 FAULT="$slow FAIL_CALL=write FAIL_ON=/full2/ FAIL_HOW=ENOSPC FAIL_AT=70 FAIL_ALWAYS=1" start 1 net.ini run.dir=full2 $exact
 begin=$(now)
 ended

@@ -47,6 +47,7 @@ steps = 20
 valid_every = 0
 [checkpoint]
 every = 0
+patience = 0
 [log]
 every = 1
 INI

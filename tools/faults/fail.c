@@ -8,6 +8,7 @@
  *   FAIL_AT=N               the N-th of them, counted from 1 over all threads; 0: every one
  *   FAIL_HOW=EIO            an errno by name, or: short (half of the bytes), kill, stop (the signals), sleep:MS (goes on after it)
  *   FAIL_ALWAYS=1           all after the N-th, too
+ *   FAIL_WHILE=FILE         only while this file is there
  *   FAIL_RANK=R             only in this rank
  *   FAIL_SLOW=TEXT:MS       besides, every write to a path that contains TEXT takes so much longer
  *   FAIL_SAY=FILE           gets a line "CALL N PATH" when the N-th came
@@ -44,7 +45,7 @@ static const struct {
               {"ESTALE", ESTALE}, {"EROFS", EROFS},   {"EPERM", EPERM},   {"ENOENT", ENOENT}};
 
 static enum { OFF, ERROR, SHORT, KILL, STOP, SLEEP } how;
-static const char *calls, *on, *say;
+static const char *calls, *on, *say, *meanwhile;
 static long at, milliseconds, slow_milliseconds;
 static char slow_on[256];
 static int error_value, always;
@@ -92,6 +93,7 @@ __attribute__((constructor)) static void read_settings(void) {
     calls = getenv("FAIL_CALL");
     on = getenv("FAIL_ON");
     say = getenv("FAIL_SAY");
+    meanwhile = getenv("FAIL_WHILE");
     at = number ? atol(number) : 0;
     always = getenv("FAIL_ALWAYS") != NULL;
     if (getenv("FAIL_SLOW")) (void)!sscanf(getenv("FAIL_SLOW"), "%255[^:]:%ld", slow_on, &slow_milliseconds);
@@ -135,7 +137,7 @@ static int is_on(const char *path) {
 
 /* 1: the caller fails with errno set; 2: it does half; 0: it goes on. */
 static int is_due(const char *call, const char *path) {
-    if (how == OFF || !counts(call) || !is_on(path)) return 0;
+    if (how == OFF || !counts(call) || !is_on(path) || (meanwhile && access(meanwhile, F_OK) != 0)) return 0;
     const long number = atomic_fetch_add(&count, 1) + 1;
     if (at > 0 && (always ? number < at : number != at)) return 0;
     if (number == at || at == 0) tell(call, number, path);
