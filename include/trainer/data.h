@@ -88,9 +88,10 @@ typedef struct {
     int64_t samples;
     int field_count;
     tr_field_t field[TR_DATASET_MAX_FIELDS];
-    bool is_rounded
-        [TR_DATASET_MAX_FIELDS]; /* fields of f32 that are stored with more bits, which read_exact tells */
-    int64_t classes;             /* of integer labels; 0: regression or none */
+    /* fields of f32 that are stored with more bits, which read_exact tells */
+    bool is_rounded[TR_DATASET_MAX_FIELDS];
+    bool is_image_guessed; /* samples of x have two dimensions in the file, and nothing says what they are */
+    int64_t classes;       /* of integer labels; 0: regression or none */
     char label_doubt
         [640]; /* y is taken for numbers, but nearly all of it are labels: a sentence; "" no doubt */
     char largest_label
@@ -142,6 +143,8 @@ void tr_stats_add_values(tr_stats_t *stats, int64_t width, tr_dtype_t dtype, con
  * *read_sec grows by the time that reading takes; NULL: not wanted. */
 tr_status_t tr_dataset_stats(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows, int64_t width,
                              tr_stats_t *stats, double *read_sec);
+/* "taken as images of 28 x 28 with one channel; ...": of data so guessed, and how to say what they are. Returns `text`. */
+const char *tr_image_guess_text(const tr_shape_t *shape, char text[256]);
 /* Whether 32-bit floats round inputs, or numbers to predict, away in one of `count` columns; then `text` says it, and what to do. */
 bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets, char text[640]);
 /* Not collective: each rank opens; only metadata is read. NULL with TR_OK where the split is not given. */

@@ -245,6 +245,7 @@ static tr_status_t describe_x(hdf5_t *self, const tr_data_settings_t *settings) 
     field->shape.ndim = ndim;
     memcpy(field->shape.dim, dim, (size_t)ndim * sizeof *dim);
     field->sample_bytes = x->row_elems * (int64_t)tr_dtype_bytes(field->dtype);
+    self->base.info.is_image_guessed = x->ndim == 3 && settings->layout == TR_LAYOUT_AUTO;
     self->channels = dim[ndim - 1];
     self->points = x->row_elems / self->channels;
     self->channels_first = at < 0 && self->channels > 1 && self->points > 1;

@@ -48,3 +48,12 @@ bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets
                             : "and the same one in files for eval and predict");
     return true;
 }
+
+const char *tr_image_guess_text(const tr_shape_t *shape, char text[256]) {
+    const long long a = (long long)shape->dim[0], b = (long long)shape->dim[1];
+    snprintf(text, 256,
+             "taken as images of %lld x %lld with one channel; series of %lld steps of %lld channels are "
+             "data.layout=nhwc, of %lld steps of %lld channels data.layout=nchw",
+             a, b, a, b, b, a);
+    return text;
+}

@@ -303,6 +303,8 @@ static tr_status_t report_dataset(report_t *r) {
     tr_str_printf(r->out, "  inputs     /%s, %s %s%s, %s\n", x->name, tr_dtype_name(info->field[0].dtype),
                   tr_shape_format(&info->field[0].shape, shape),
                   x->dtype != info->field[0].dtype ? " converted" : "", x->storage);
+    if (r->split == TR_SPLIT_TRAIN && info->is_image_guessed)
+        tr_str_printf(r->out, "             %s\n", tr_image_guess_text(&info->field[0].shape, text));
     report_names(r, &info->names[TR_NAMES_INPUTS]);
     report_reading(r);
     if (info->classes)

@@ -40,9 +40,11 @@ static const tr_config_field_t fields[] = {
                       "Samples of a lane that are shuffled among each other, on top of the shuffled blocks. "
                       "0: file order, 1: blocks only. "
                       "auto: all of them if they fit into 64 MiB a step's lanes."),
-    TR_FIELD_ENUM(S, layout, "auto", "auto|nhwc|nchw|nhw",
-                  "Order of the dimensions of images and volumes in the file. auto: by the sizes; nhw: no "
-                  "channel dimension."),
+    TR_FIELD_ENUM(
+        S, layout, "auto", "auto|nhwc|nchw|nhw",
+        "Order of the dimensions of images, volumes and series in the file. nhw: no channel dimension. "
+        "auto: by the sizes; (N, A, B) are images of A x B with one channel. Series of T steps of C "
+        "channels are nhwc if they are stored as (N, T, C), nchw if as (N, C, T)."),
     TR_FIELD_ENUM(
         S, direct_io, "auto", "auto|yes|no",
         "Whether inputs of HDF5 files are read past the page cache (O_DIRECT). auto: if the files are "

@@ -4,11 +4,18 @@
 #include "trainer/log.h"
 #include "trainer/model.h"
 
+#include <math.h>
 #include <string.h>
 
 #define MOST_BYTES   (64 << 20) /* of inputs that are looked at */
 #define GLANCE_BYTES (1 << 16)  /* usually: their chunks may be large */
+#define NARROW       16         /* channels of a series, at most, where its shape alone tells */
 #define LEAST        8 /* samples that are looked at where they are large: one may be like no other */
+
+/* Of which nothing is told by their size: bytes become 0 to 1, and bf16 is made for the network. */
+static bool has_no_units(const tr_field_t *f) {
+    return f->dtype == TR_U8 || f->dtype == TR_BF16;
+}
 
 static bool is_one_of(const char *name, const char *a, const char *b) {
     return strcmp(name, a) == 0 || strcmp(name, b) == 0;
@@ -60,6 +67,38 @@ static int64_t input_bytes(int64_t sample_bytes) {
     return several < GLANCE_BYTES ? GLANCE_BYTES : several < most ? several : most;
 }
 
+/* Images that are so narrow are rare. */
+static bool is_series_shape(int64_t rows, int64_t columns) {
+    const int64_t less = rows < columns ? rows : columns, more = rows < columns ? columns : rows;
+    return less <= NARROW && 4 * less <= more;
+}
+
+/* Neighbours in an image are alike, but for its edges; what several instruments measure is not. */
+static bool are_columns_unlike(const tr_field_moments_t *m) {
+    int unlike = 0;
+    for (int i = 1; i < m->count; i++) {
+        const double a = tr_stats_deviation(&m->of[i - 1]), b = tr_stats_deviation(&m->of[i]),
+                     distance = fabs(m->of[i].mean - m->of[i - 1].mean);
+        unlike += distance > 3 * (a + b) || (a > 0 && b > 5 * a) || (b > 0 && a > 5 * b);
+    }
+    return 2 * unlike > m->count - 1;
+}
+
+static tr_status_t check_guess(const tr_session_t *s, int x) {
+    const tr_field_t *f = &s->info.field[x];
+    const int64_t rows = f->shape.dim[0], columns = f->shape.dim[1];
+    char text[256];
+    bool is_series = is_series_shape(rows, columns);
+    if (!is_series && !has_no_units(f)) {
+        tr_field_moments_t m;
+        TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], x, columns, input_bytes(f->sample_bytes), &m));
+        is_series = are_columns_unlike(&m);
+    }
+    if (is_series)
+        TR_WARN("the inputs are %s; nhw says that they are images", tr_image_guess_text(&f->shape, text));
+    return TR_OK;
+}
+
 static void warn_of(const tr_field_moments_t *m, int64_t channels, bool may_be_large) {
     char text[640];
     if (tr_is_rounded_away(m->of, m->count, false, text)) TR_WARN("%s", text);
@@ -75,12 +114,14 @@ tr_status_t tr_inputs_check(const tr_session_t *s) {
     const int x = tr_field_of(&s->info, "x");
     if (x < 0 || !s->params.training || (s->world && s->params.rank > 0)) return TR_OK;
     const tr_field_t *f = &s->info.field[x];
-    if (f->dtype == TR_U8 || f->dtype == TR_BF16) return TR_OK;
+    if (s->info.is_image_guessed) TR_TRY(check_guess(s, x));
+    if (has_no_units(f)) return TR_OK;
     const bool may_be_large = s->info.channels == 0 && !begins_with_norm(s),
                may_be_rounded = s->info.is_rounded[x] || f->dtype == TR_I32;
     tr_field_moments_t m;
     if (!may_be_large && !may_be_rounded) return TR_OK;
-    TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], x, input_bytes(f->sample_bytes), &m));
+    TR_TRY(
+        tr_field_moments(s->dataset[TR_SPLIT_TRAIN], x, tr_field_width(f), input_bytes(f->sample_bytes), &m));
     warn_of(&m, tr_field_width(f), may_be_large);
     return TR_OK;
 }

@@ -14,11 +14,12 @@ int64_t tr_field_width(const tr_field_t *f) {
     return f->shape.ndim ? f->shape.dim[f->shape.ndim - 1] : 1;
 }
 
-tr_status_t tr_field_moments(tr_dataset_t *data, int field, int64_t bytes, tr_field_moments_t *m) {
+tr_status_t tr_field_moments(tr_dataset_t *data, int field, int64_t width, int64_t bytes,
+                             tr_field_moments_t *m) {
     const tr_field_t *f = &data->info.field[field];
     const int64_t n = data->info.samples, one = f->sample_bytes,
                   rows = PIECE_BYTES > one ? PIECE_BYTES / one : 1,
                   wanted = bytes / one < n ? bytes / one + 1 : n, pieces = (wanted + rows - 1) / rows;
-    *m = (tr_field_moments_t){.count = tr_field_width(f) <= TR_TARGETS_MAX ? (int)tr_field_width(f) : 1};
+    *m = (tr_field_moments_t){.count = width <= TR_TARGETS_MAX ? (int)width : 1};
     return tr_dataset_stats(data, field, pieces, rows, m->count, m->of, NULL);
 }

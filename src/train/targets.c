@@ -100,8 +100,8 @@ tr_status_t tr_targets_resolve(tr_session_t *s) {
                              : read_keys(s, &m);
     if (wants_moments && targets > TR_TARGETS_MAX) return refuse_auto(targets);
     if (s->params.training)
-        TR_TRY(
-            tr_field_moments(s->dataset[TR_SPLIT_TRAIN], y, wants_moments ? SAMPLE_BYTES : GLANCE_BYTES, &m));
+        TR_TRY(tr_field_moments(s->dataset[TR_SPLIT_TRAIN], y, targets,
+                                wants_moments ? SAMPLE_BYTES : GLANCE_BYTES, &m));
     TR_TRY(read_keys(s, &m));
     warn_rounded(&m);
     if (s->targets == 0) warn_far(&m, targets);

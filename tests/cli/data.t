@@ -48,6 +48,16 @@ if [ -x "$BUILD/tests/cli/make_bad_input" ] && (mkdir bad && cd bad && "$BUILD/t
     call 0 plan round.ini data.target_mean=auto data.target_std=auto data.mean=0,1.7e9,101325 data.std=1,200,1 && [ "$(grep -c warning err)" = 2 ] &&
         grep -q 'the targets are from 1999.*32-bit' err && grep -q 'the inputs (column 1.* are from 1700.*32-bit' err && call 0 plan round.ini data.x=whole && grep -q 'the inputs (column 1.* are from 2000000000' err
     result $? "a run says it, too, however they are normalised"
+    guess='taken as images of 24 x 6 with one channel; series of 24 steps of 6 channels are data.layout=nhwc, of 6 steps of 24 channels data.layout=nchw'
+    call 0 data bad/two.h5 && grep -q "^             $guess$" out && call 0 data bad/two.h5 data.x=picture && grep -q 'taken as images of 24 x 24' out &&
+        call 0 data bad/two.h5 data.layout=nhwc && ! grep -q 'taken as' out && grep -q 'f32 (24, 6), ' out && grep -q 'data.mean=\([0-9.e+-]*,\)\{5\}' out
+    result $? "samples of two dimensions: how they are taken, and what to set for series"
+    printf '[model]\nlayers = conv 4 3, relu, globalpool, linear 13\n[data]\ntrain = bad/two.h5\nbatch_size = 32\nmicro_batch = 8\nstd = 100\n' >two.ini
+    call 0 plan two.ini && [ "$(grep -c "^warning: the inputs are $guess; nhw says that they are images$" err)" = 1 ] && call 0 plan two.ini data.x=long && grep -q 'taken as images of 12 x 12' err &&
+        call 0 plan two.ini data.x=swapped && grep -q 'taken as images of 6 x 24' err
+    result $? "a run warns where they look like series"
+    call 0 plan two.ini data.x=picture && ! grep -q 'taken' err && call 0 plan two.ini data.layout=nhwc && ! grep -q 'taken' err && call 0 plan two.ini data.layout=nhw && ! grep -q 'taken' err
+    result $? "not of pictures, nor where data.layout says what they are"
 fi
 { echo area,price; for i in $(seq 1 40); do echo "$i,$((97339 + 991 * i))"; done; } >house.csv
 printf '[model]\nlayers = linear 1\n[data]\ntrain = house.h5\nbatch_size = 20\nmicro_batch = 10\n' >house.ini

@@ -223,6 +223,25 @@ static void write_rounded(void) {
     end(file);
 }
 
+/* Samples of two dimensions: six instruments over 24 steps in units of their own, and pictures with dark edges. */
+static void write_two_dimensional(void) {
+    static float series[SAMPLES][24][6], picture[SAMPLES][24][24];
+    for (int i = 0; i < SAMPLES; i++)
+        for (int t = 0; t < 24; t++) {
+            for (int c = 0; c < 6; c++)
+                series[i][t][c] = (float)((sin(i + 0.3 * t + c) + 7 * c) * pow(10, c % 3));
+            for (int c = 4; c < 20; c++)
+                picture[i][t][c] = (float)(100 + 50 * sin(i + 0.3 * t) * cos(0.4 * c + i));
+        }
+    hid_t file = create("two.h5");
+    put(file, "x", RANK(SAMPLES, 24, 6), H5T_NATIVE_FLOAT, series);
+    put(file, "long", RANK(SAMPLES, 12, 12), H5T_NATIVE_FLOAT, series);
+    put(file, "swapped", RANK(SAMPLES, 6, 24), H5T_NATIVE_FLOAT, series);
+    put(file, "picture", RANK(SAMPLES, 24, 24), H5T_NATIVE_FLOAT, picture);
+    put_labels(file);
+    end(file);
+}
+
 int main(void) {
     fill();
     write_good();
@@ -235,6 +254,7 @@ int main(void) {
     write_virtual("virtual_set.h5", "good.h5", "/pixels");
     write_values();
     write_rounded();
+    write_two_dimensional();
     if (failures) fprintf(stderr, "make_bad_input: %d calls of HDF5 failed\n", failures);
     return failures ? 1 : 0;
 }
