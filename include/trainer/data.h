@@ -118,8 +118,9 @@ typedef struct {
     void (*close)(tr_dataset_t *dataset);
     /* Reads samples [first, first + count) of each field f into dst[f] (count * sample_bytes, dense; NULL: not wanted).
      * Thread-safe. Bad content (NaN where finite is needed, label out of range) is TR_ERR_DATA naming file, field and sample.
-     * Labels (a field y of type TR_I32, where info.classes > 0) are from 0 to classes - 1, or -1 for none: a loss of 0, and no part of eval's counts.
-     * The loader looks at them once more, and refuses others. */
+     * Labels (a field y of type TR_I32, where info.classes > 0) are from 0 to classes - 1, or -1 for none. The loader looks at them once more, and
+     * refuses others. Of one label a sample, -1 gives it the weight 0: it is no part of losses, gradients and scores, and a step's loss and gradient are
+     * means over its samples that have one, of all micro-batches and ranks; where none has, the gradient is 0. Batch normalisation sees all samples. */
     tr_status_t (*read)(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst);
     /* Optional: these samples will be read soon, so the system may fetch them meanwhile. Thread-safe; does not wait. */
     void (*expect)(tr_dataset_t *dataset, int64_t first, int64_t count);
@@ -204,7 +205,7 @@ typedef struct {
     tr_order_t order;
     int64_t first_slot, slot_count; /* this rank's */
     int64_t first_step;             /* where to begin (resume) */
-    /* in file order, once; slots in turn: micro-batch m of the pass goes to slot m mod slots; the tail has weight 0 */
+    /* in file order, once; slots in turn: micro-batch m of the pass goes to slot m mod slots; the tail is padding, of weight 0 */
     bool evaluation;
     int workers, prefetch; /* resolved */
 } tr_loader_params_t;
@@ -214,11 +215,11 @@ typedef struct {
     int64_t step, slot;
     int64_t epoch;   /* of its first sample */
     bool ends_epoch; /* holds the last sample of an epoch of its lane */
-    int64_t valid;   /* samples with weight 1; the rest is padding (evaluation) */
+    int64_t valid;   /* samples; the rest is padding (evaluation) */
     int field_count;
     void *field[TR_DATASET_MAX_FIELDS]; /* (micro_batch, sample shape) */
     int64_t *sample_id;                 /* (micro_batch): index in the data set; -1 padding */
-    float *weight;                      /* (micro_batch) */
+    float *weight;                      /* (micro_batch): 1; 0 padding, or without a label */
     int ring;                           /* index in the ring; the addresses of an index never change */
 } tr_batch_t;
 

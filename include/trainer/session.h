@@ -134,7 +134,9 @@ tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation
 
 typedef struct tr_stepper tr_stepper_t;
 typedef struct {
-    double loss, accuracy, topk; /* means over the step's samples; accuracy, topk NaN where there is none */
+    double samples; /* but for those without a label */
+    /* means over them, NaN where there is none; accuracy and topk of classes only */
+    double loss, accuracy, topk;
     double grad_norm;
     /* false: nothing was updated; the inputs still hold the last micro-batch, until the next step */
     bool finite;
@@ -156,8 +158,9 @@ tr_status_t tr_stepper_run(tr_stepper_t *stepper, int64_t step, double lr, bool 
 /* -- evaluation (eval.c) --------------------------------------------------------------------------------- */
 
 typedef struct {
-    bool stopped; /* given up: the rest is of no pass over all data */
-    double samples, loss, accuracy, topk;
+    bool stopped;                /* given up: the rest is of no pass over all data */
+    double samples;              /* but for those without a label */
+    double loss, accuracy, topk; /* as in tr_step_outcome_t */
 } tr_eval_outcome_t;
 /* Called after every micro-batch; may be NULL. */
 typedef tr_status_t (*tr_eval_batch_fn)(void *self, tr_session_t *s, const tr_batch_t *batch);

@@ -192,12 +192,21 @@ static tr_status_t check(const tr_dataset_t *dataset, const tr_loader_params_t *
                    (long long)p->first_slot, (long long)p->slot_count, p->workers, p->prefetch);
 }
 
+static int label_field(const tr_dataset_info_t *info) {
+    for (int f = 0; f < info->field_count && info->classes > 0; f++)
+        if (info->field[f].dtype == TR_I32 && strcmp(info->field[f].name, "y") == 0 &&
+            info->field[f].sample_bytes == (int64_t)sizeof(int32_t))
+            return f;
+    return -1;
+}
+
 static void measure(tr_loader_t *l) {
     const tr_order_t *o = &l->params.order;
     const tr_dataset_info_t *info = &l->dataset->info;
     int64_t largest = 1, sample_bytes = 0;
     l->micro = o->micro_batch;
     l->slots = tr_order_slots(o);
+    l->label = label_field(info);
     l->shuffled = !l->params.evaluation && tr_order_shuffles(o);
     l->steps = l->params.evaluation ? ceil_div(o->samples, o->batch_size) : -1;
     l->window_max = l->params.evaluation ? l->micro : tr_order_window_max(o);
@@ -259,7 +268,6 @@ static void set_lanes(tr_loader_t *l) {
             lane->next = window.first;
         }
         lane->ready = lane->announced = lane->next;
-        for (int64_t b = 0; b < l->capacity; b++) lane->weight[b] = 1;
         for (int64_t b = 0; b < batches; b++) {
             size_t at = (size_t)(b * l->micro);
             tr_batch_t *batch = &lane->batch[b];

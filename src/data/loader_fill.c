@@ -78,19 +78,20 @@ static void copy_sample(const tr_loader_t *l, char *to, const char *from, size_t
         memcpy(to, from, bytes);
 }
 
-/* Sample ids, and the fields that stand in the bounce buffers. */
+/* Sample ids, the fields that stand in the bounce buffers, and weights by the labels, which are in place then. */
 static void scatter(const tr_loader_t *l, const worker_t *worker, const piece_t *p) {
     lane_t *lane = p->lane;
+    const int32_t *label = l->label >= 0 ? (const int32_t *)lane->field[l->label] : NULL;
     for (int64_t i = 0; i < p->count; i++) {
         int64_t at = destination(l, p, i);
         lane->sample_id[at] = p->sample + i;
-        if (l->params.evaluation) lane->weight[at] = 1; /* in training all are, from the start */
         for (int f = 0; l->shuffled && f < l->dataset->info.field_count; f++) {
             size_t bytes = (size_t)l->dataset->info.field[f].sample_bytes;
             if (!l->direct[f])
                 copy_sample(l, lane->field[f] + (size_t)at * bytes, worker->bounce[f] + (size_t)i * bytes,
                             bytes);
         }
+        lane->weight[at] = label && label[at] == -1 ? 0 : 1;
     }
     if (l->past_caches) finish_copies();
 }
@@ -145,8 +146,9 @@ tr_status_t tr_loader_piece_read(tr_loader_t *l, worker_t *worker, const piece_t
     bool any = false;
     void *dst[TR_DATASET_MAX_FIELDS] = {0};
     if (!l->shuffled) {
+        TR_TRY(read_straight(l, p));
         scatter(l, worker, p);
-        return read_straight(l, p);
+        return TR_OK;
     }
     for (int f = 0; f < fields; f++) {
         if (l->direct[f])

@@ -64,6 +64,11 @@ static tr_status_t run_until_asked(pass_t *p, tr_asked_fn asked, bool *out_stopp
     }
 }
 
+/* A NaN without a sign, which would be printed. */
+static double mean(double sum, double n) {
+    return isnan(sum / n) ? NAN : sum / n;
+}
+
 tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch_fn each, void *self,
                                 tr_asked_fn asked, tr_eval_outcome_t *out) {
     pass_t pass = {.s = s, .each = each, .self = self, .has_more = true};
@@ -76,13 +81,13 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
     while (pass.has_more && !asked) TR_TRY_GOTO(run_batch(&pass), done);
     TR_TRY_GOTO(tr_average_end(s), done);
     if (s->world) TR_TRY_GOTO(tr_world_allreduce(s->world, sums, TR_SUM_COUNT, TR_REDUCE_SUM), done);
-    const double n = sums[TR_SUM_SAMPLES], loss = sums[TR_SUM_LOSS] / n;
-    *out =
-        (tr_eval_outcome_t){.stopped = stopped,
-                            .samples = n,
-                            .loss = isnan(loss) ? NAN : loss, /* one without a sign, which would be printed */
-                            .accuracy = s->info.classes > 0 ? sums[TR_SUM_CORRECT] / n : NAN,
-                            .topk = s->info.classes > 0 && s->model.topk > 1 ? sums[TR_SUM_TOPK] / n : NAN};
+    const double n = sums[TR_SUM_SAMPLES];
+    *out = (tr_eval_outcome_t){.stopped = stopped,
+                               .samples = n,
+                               .loss = mean(sums[TR_SUM_LOSS], n),
+                               .accuracy = s->info.classes > 0 ? mean(sums[TR_SUM_CORRECT], n) : NAN,
+                               .topk = s->info.classes > 0 && s->model.topk > 1 ? mean(sums[TR_SUM_TOPK], n)
+                                                                                : NAN};
 done:
     tr_loader_destroy(&pass.loader);
     return status;

@@ -6,55 +6,6 @@
 #include "trainer/watchdog.h"
 
 #include <math.h>
-#include <stdio.h>
-
-/* -- a loss that is not finite --------------------------------------------------------------------------- */
-
-#define NONFINITE "step %lld: the loss or gradient is not finite (loss %s, gradient norm %s)"
-#define NONFINITE_REMEDY                                                                                     \
-    "Nothing was updated. Lower optimizer.lr, set optimizer.clip_norm, check the data, or set "              \
-    "train.on_nan = skip"
-
-static const char *number_text(double value, char text[32]) {
-    snprintf(text, 32, isnan(value) ? "NaN" : isinf(value) ? "infinite" : "%g", value);
-    return text;
-}
-
-/* Every rank looks through its last micro-batch; the lowest rank that finds an op says which. */
-static tr_status_t name_nonfinite(loop_t *l, const tr_step_outcome_t *o) {
-    const long long step = l->step + 1;
-    char loss[32], norm[32];
-    int op = -1;
-    tr_loop_finish_writing(l); /* whoever says it ends all ranks */
-    number_text(o->loss, loss);
-    number_text(o->grad_norm, norm);
-    /* Zero first: what other slots and ranks have spoilt in the sums would be found here, too. */
-    tr_status_t status = tr_graph_zero_reduced(l->s->g, true);
-    if (status == TR_OK) status = tr_program_find_nonfinite(l->s->g, l->s->last, &op);
-    if (status == TR_OK && op >= 0) {
-        const tr_op_t *found = tr_program_op(l->s->g, l->s->last, op);
-        status = TR_FAIL(TR_ERR_STOP,
-                         NONFINITE
-                         "; the first output that is not finite is of op '%s' in %s (%s). " NONFINITE_REMEDY,
-                         step, loss, norm, found->row->name, found->label[0] ? found->label : "the model",
-                         found->backward ? "backward" : "forward");
-    }
-    TR_TRY(tr_world_agree(l->world, status));
-    status = TR_FAIL(TR_ERR_STOP,
-                     NONFINITE
-                     ", by an earlier micro-batch of this step or in the sum over all. " NONFINITE_REMEDY,
-                     step, loss, norm);
-    return tr_world_agree(l->world, status);
-}
-
-static tr_status_t handle_nonfinite(loop_t *l, const tr_step_outcome_t *o) {
-    if (l->s->train.on_nan == TR_ON_NAN_STOP) return name_nonfinite(l, o);
-    char loss[32], norm[32];
-    l->skipped++;
-    TR_WARN("step %lld: loss %s, gradient norm %s: update skipped (%lld so far)", (long long)l->step + 1,
-            number_text(o->loss, loss), number_text(o->grad_norm, norm), (long long)l->skipped);
-    return TR_OK;
-}
 
 /* -- steps ----------------------------------------------------------------------------------------------- */
 
@@ -76,8 +27,14 @@ static bool valid_due(loop_t *l) {
 /* -- the ends -------------------------------------------------------------------------------------------- */
 
 static tr_status_t summarize(loop_t *l, const char *status) {
-    const size_t host = tr_loader_bytes(l->loader) + (l->snapshot ? tr_snapshot_bytes(l->snapshot) : 0);
-    return tr_report_summary(&l->report, status, l->step, l->skipped, host);
+    const tr_report_end_t end = {.status = status,
+                                 .steps = l->step,
+                                 .skipped = l->skipped,
+                                 .best_step = l->best_step,
+                                 .best_loss = l->best_loss,
+                                 .host_bytes = tr_loader_bytes(l->loader) +
+                                               (l->snapshot ? tr_snapshot_bytes(l->snapshot) : 0)};
+    return tr_report_summary(&l->report, &end);
 }
 
 /* A checkpoint has the sums of an epoch that goes on behind it: its line and the summary come later. */
@@ -119,7 +76,10 @@ static tr_status_t validate(loop_t *l, bool *is_best) {
     if (v.stopped) return TR_OK;
     l->valid_owed = false;
     *is_best = v.loss < l->best_loss;
-    if (*is_best) l->best_loss = v.loss;
+    if (*is_best) {
+        l->best_loss = v.loss;
+        l->best_step = l->step;
+    }
     return tr_report_valid(&l->report, l->step, &v, tr_clock_sec() - start, *is_best);
 }
 
@@ -150,6 +110,7 @@ static tr_status_t finish(loop_t *l) {
         if (test.stopped) return stopped(l);
         TR_TRY(tr_report_test(&l->report, &test, tr_clock_sec() - start));
     }
+    tr_loop_warn_of_skipped(l);
     return summarize(l, "done");
 }
 
@@ -172,7 +133,7 @@ static tr_status_t run_steps(loop_t *l) {
         const double lr = tr_schedule_lr(l->schedule, l->step);
         tr_watchdog_phase(l->world, TR_PHASE_STEP, l->step + 1);
         TR_TRY(tr_stepper_run(l->stepper, l->step, lr, tr_signals_pending() != 0, &o));
-        if (!o.finite) TR_TRY(handle_nonfinite(l, &o));
+        TR_TRY(tr_loop_check_finite(l, &o));
         TR_TRY(tr_report_step(&l->report, l->step, lr, &o));
         l->step++;
         l->valid_owed = valid_due(l);
@@ -189,6 +150,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_trai
                 .info = tr_world_info(world),
                 .saved_step = -1,
                 .best_loss = INFINITY,
+                .best_step = -1,
                 .resumed.order = {.micro_batch = -1, .block = -1, .shuffle = -1}};
     tr_signals_install();
     tr_status_t status = tr_loop_set_up(&l);

@@ -22,8 +22,10 @@ typedef struct {
     int64_t step;       /* steps done */
     int64_t saved_step; /* of the newest checkpoint handed over, -1 none */
     int64_t skipped;    /* updates skipped by on_nan = skip */
-    bool valid_owed;    /* what comes behind `step` is not done: its validation, the line of its epoch */
-    double best_loss;   /* lowest validation loss so far, INFINITY none */
+    int64_t skipped_in_row;
+    bool valid_owed;   /* what comes behind `step` is not done: its validation, the line of its epoch */
+    double best_loss;  /* lowest validation loss so far, INFINITY none */
+    int64_t best_step; /* of that validation, -1 not known */
     char *run_dir;
     tr_resumed_t resumed; /* of the checkpoint to go on from */
     tr_resumed_t first;   /* of the weights to begin with */
@@ -52,6 +54,12 @@ void tr_loop_way_on(const loop_t *l, char *text, size_t bytes);
 /* From params, config, world and info: everything that steps need, and the first lines of the log. Collective. */
 tr_status_t tr_loop_set_up(loop_t *l);
 void tr_loop_tear_down(loop_t *l);
+
+/* nonfinite.c */
+/* After a step, before it counts as done. Not finite: an error that says what of, or a warning, by train.on_nan. Collective. */
+tr_status_t tr_loop_check_finite(loop_t *l, const tr_step_outcome_t *o);
+/* At the end, where most updates were skipped. */
+void tr_loop_warn_of_skipped(const loop_t *l);
 
 /* loop_save.c; rank 0 alone does something, but for the last. */
 /* Writes down in state_text where the run stands. */

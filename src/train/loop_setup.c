@@ -122,11 +122,13 @@ static void say_going_on(const loop_t *l) {
 static void take_up(loop_t *l, const char *state_json) {
     tr_main_settings_t main;
     json_t *state = json_loads(state_json, 0, NULL);
-    const json_t *best = json_object_get(state, "best_valid_loss");
+    const json_t *best = json_object_get(state, "best_valid_loss"),
+                 *best_step = json_object_get(state, "best_step");
     tr_config_read(l->config, &tr_main_config, &main);
     l->skipped = json_integer_value(json_object_get(state, "skipped"));
     if (l->own_resume || tr_run_has(l->run, main.resume)) {
         if (json_is_number(best)) l->best_loss = json_number_value(best);
+        if (json_is_integer(best_step)) l->best_step = json_integer_value(best_step);
         l->told = json_incref(json_object_get(state, "report"));
         l->valid_owed = l->s->dataset[TR_SPLIT_VALID] && json_is_true(json_object_get(state, "valid_owed")) &&
                         !(l->step >= l->s->total_steps && tr_report_is_done(l->run, l->step));
@@ -217,6 +219,12 @@ static tr_status_t start_watchdog(const loop_t *l) {
     return tr_watchdog_start(l->world, parallel.timeout, tr_signals_pending);
 }
 
+/* By type, size and time, or of a program's data sets by what they say of themselves. */
+static bool are_same(const tr_dataset_t *a, const tr_dataset_t *b) {
+    return a && b && a->info.fingerprint == b->info.fingerprint && a->info.samples == b->info.samples &&
+           strcmp(a->info.description, b->info.description) == 0;
+}
+
 static void introduce(const loop_t *l) {
     const tr_session_t *s = l->s;
     char parameters[32], memory[32];
@@ -236,6 +244,10 @@ static void introduce(const loop_t *l) {
         (long long)s->order.micro_batch, (long long)s->total_steps,
         (double)s->total_steps / s->steps_per_epoch, (double)s->total_steps == s->steps_per_epoch ? "" : "s",
         tr_format_bytes((double)tr_graph_memory(s->g).total, memory));
+    if (l->valid.steps > 0 && are_same(s->dataset[TR_SPLIT_VALID], s->dataset[TR_SPLIT_TEST]))
+        TR_INFO("validation and test are of the same data, %s: the best checkpoint is chosen by them; "
+                "data.valid_fraction = 0.1 would keep a part of the training data for that",
+                s->dataset[TR_SPLIT_VALID]->info.description);
     if (s->slots % l->info->size != 0)
         TR_WARN("%lld micro-batches do not divide among %d ranks: some ranks do one more and the others wait",
                 (long long)s->slots, l->info->size);

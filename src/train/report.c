@@ -29,6 +29,7 @@ tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64
                        .epoch_loss = NAN,
                        .epoch_accuracy = NAN,
                        .last_accuracy = NAN,
+                       .valid_samples = NAN,
                        .valid_loss = NAN,
                        .valid_accuracy = NAN,
                        .test_loss = NAN,
@@ -50,10 +51,10 @@ void tr_report_close(tr_report_t *r) {
 /* -- over a restart -------------------------------------------------------------------------------------- */
 
 static json_t *sums_json(const tr_report_sums_t *sums) {
-    return json_pack("{s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:f}", "steps", (json_int_t)sums->steps, "skipped",
-                     (json_int_t)sums->skipped, "loss", sums->loss, "accuracy", number(sums->accuracy),
-                     "stall", sums->stall, "exposed", sums->exposed, "seconds", sums->seconds, "age",
-                     tr_clock_sec() - sums->since);
+    return json_pack("{s:I, s:f, s:f, s:o, s:f, s:f, s:f, s:f}", "steps", (json_int_t)sums->steps, "skipped",
+                     (double)sums->steps - sums->counted, "loss", sums->loss, "accuracy",
+                     number(sums->accuracy), "stall", sums->stall, "exposed", sums->exposed, "seconds",
+                     sums->seconds, "age", tr_clock_sec() - sums->since);
 }
 
 json_t *tr_report_state(const tr_report_t *r) {
@@ -70,8 +71,9 @@ static double number_of(const json_t *object, const char *key) {
 
 static void restore_sums(const json_t *from, tr_report_sums_t *out) {
     if (!json_is_object(from)) return;
-    *out = (tr_report_sums_t){.steps = json_integer_value(json_object_get(from, "steps")),
-                              .skipped = json_integer_value(json_object_get(from, "skipped")),
+    const json_int_t steps = json_integer_value(json_object_get(from, "steps"));
+    *out = (tr_report_sums_t){.steps = steps,
+                              .counted = (double)steps - number_of(from, "skipped"),
                               .loss = number_of(from, "loss"),
                               .accuracy = number_of(from, "accuracy"),
                               .stall = number_of(from, "stall"),
@@ -95,11 +97,20 @@ tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_owed, cons
 
 /* -- steps ----------------------------------------------------------------------------------------------- */
 
-/* A skipped step has no part in the means of loss and accuracy. */
-#define ADD_STEP(sum)                                                                                        \
-    ((sum).steps++, (sum).skipped += !o->finite, (sum).loss += o->finite ? o->loss : 0,                      \
-     (sum).accuracy += o->finite ? o->accuracy : 0, (sum).stall += o->stall_sec,                             \
-     (sum).exposed += o->exposed_sec, (sum).seconds += seconds)
+/* How much of a step has part in the means of loss and accuracy: 1, but for samples without a label and skipped updates. */
+static double share_of(const tr_report_t *r, const tr_step_outcome_t *o) {
+    return o->finite ? o->samples / (double)r->s->order.batch_size : 0;
+}
+
+static void add_step(tr_report_sums_t *sum, const tr_step_outcome_t *o, double share, double seconds) {
+    sum->steps++;
+    sum->counted += share;
+    if (share > 0) sum->loss += share * o->loss;
+    if (share > 0) sum->accuracy += share * o->accuracy;
+    sum->stall += o->stall_sec;
+    sum->exposed += o->exposed_sec;
+    sum->seconds += seconds;
+}
 
 static tr_progress_t progress(const tr_report_t *r, int64_t step, double lr) {
     const tr_session_t *s = r->s;
@@ -129,8 +140,7 @@ static void write_line(tr_report_t *r, json_t *line) {
 }
 
 static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
-    const double n = (double)r->window.steps, sec = r->window.seconds,
-                 counted = n - (double)r->window.skipped;
+    const double n = (double)r->window.steps, sec = r->window.seconds, counted = r->window.counted;
     json_t *line = json_pack(
         "{s:I, s:f, s:o, s:o, s:f, s:o, s:f, s:f, s:f, s:f}", "step", (json_int_t)(step + 1), "epoch",
         (double)(step + 1) / r->s->steps_per_epoch, "loss", number(r->window.loss / counted), "accuracy",
@@ -142,16 +152,16 @@ static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step
 }
 
 tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
-    const double now = tr_clock_sec(), seconds = now - r->window.since;
+    const double now = tr_clock_sec(), seconds = now - r->window.since, share = share_of(r, o);
     if (r->whole.steps == 0) r->first_step_sec = tr_clock_since_exec_sec();
     r->window.since = now;
-    ADD_STEP(r->window);
-    ADD_STEP(r->epoch);
-    ADD_STEP(r->whole);
+    add_step(&r->window, o, share, seconds);
+    add_step(&r->epoch, o, share, seconds);
+    add_step(&r->whole, o, share, seconds);
     if (!r->run) return TR_OK;
     const double keep = r->whole.steps < 20 ? 0.8 : 0.98;
     r->smooth_sec = r->smooth_sec > 0 ? keep * r->smooth_sec + (1 - keep) * seconds : seconds;
-    if (o->finite) {
+    if (share > 0) {
         r->last_loss = isnan(r->last_loss) ? o->loss : keep * r->last_loss + (1 - keep) * o->loss;
         r->last_accuracy =
             isnan(r->last_accuracy) ? o->accuracy : keep * r->last_accuracy + (1 - keep) * o->accuracy;
@@ -168,8 +178,10 @@ tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_ste
 
 /* -- epochs and evaluations ------------------------------------------------------------------------------ */
 
-static void append_accuracy(tr_str_t *text, const char *name, double loss, double accuracy) {
-    if (!isfinite(loss))
+static void append_accuracy(tr_str_t *text, const char *name, double samples, double loss, double accuracy) {
+    if (samples == 0)
+        tr_str_printf(text, "  %s loss none: no sample has a label", name);
+    else if (!isfinite(loss))
         tr_str_printf(text, "  %s loss not finite", name);
     else /* losses of numbers to predict may be of any size */
         tr_str_printf(
@@ -179,7 +191,7 @@ static void append_accuracy(tr_str_t *text, const char *name, double loss, doubl
 }
 
 void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
-    const double n = (double)r->epoch.steps, counted = n - (double)r->epoch.skipped, now = tr_clock_sec();
+    const double n = (double)r->epoch.steps, counted = r->epoch.counted, now = tr_clock_sec();
     tr_str_t *text = &r->text;
     char took[32];
     if (n > 0) {
@@ -194,10 +206,11 @@ void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
         tr_str_printf(text, "epoch %.*f", is_whole ? 0 : 2, is_whole ? floor(epochs) : epochs);
         if (r->s->train.steps == 0) tr_str_printf(text, "/%lld", (long long)r->s->train.epochs);
         if (counted > 0)
-            append_accuracy(text, "train", r->epoch_loss, r->epoch_accuracy);
+            append_accuracy(text, "train", counted, r->epoch_loss, r->epoch_accuracy);
         else
-            tr_str_append(text, "  train loss none: every update was skipped");
-        if (r->has_new_valid) append_accuracy(text, "valid", r->valid_loss, r->valid_accuracy);
+            tr_str_append(text, "  train loss none: every update was skipped, or without labels");
+        if (r->has_new_valid)
+            append_accuracy(text, "valid", r->valid_samples, r->valid_loss, r->valid_accuracy);
         r->has_new_valid = false;
         tr_str_printf(text, "  %s  %.0f samples/s", tr_format_duration(now - r->epoch.since, took),
                       n * (double)r->s->order.batch_size / r->epoch.seconds);
@@ -209,6 +222,7 @@ void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
 
 tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_outcome_t *v, double seconds,
                             bool is_best) {
+    r->valid_samples = v->samples;
     r->valid_loss = v->loss;
     r->valid_accuracy = v->accuracy;
     r->has_new_valid = true;
@@ -226,7 +240,7 @@ tr_status_t tr_report_test(tr_report_t *r, const tr_eval_outcome_t *v, double se
     r->test_accuracy = v->accuracy;
     tr_str_t text = {0};
     if (!r->run) return TR_OK;
-    append_accuracy(&text, "test ", v->loss, v->accuracy);
+    append_accuracy(&text, "test ", v->samples, v->loss, v->accuracy);
     if (text.text) TR_INFO("%s  (%.0f samples, %.1f s)", text.text + 2, v->samples, seconds);
     tr_str_free(&text);
     return TR_OK;
@@ -251,6 +265,9 @@ static void describe_run(const tr_report_t *r, int64_t steps_done, json_t *o) {
                   s->device->threads, "mpi", w->mpi_version, "started", r->started, "finished", now));
     const char *name = tr_config_get(s->config, "run.name");
     json_object_set_new(o, "name", json_string(*name ? name : tr_file_name(tr_run_dir(r->run))));
+    const tr_dataset_t *valid = s->dataset[TR_SPLIT_VALID];
+    json_object_set_new(o, "valid_dataset", valid ? json_string(valid->info.description) : json_null());
+    json_object_set_new(o, "seed", json_integer(s->train.seed));
     json_object_set_new(o, "checkpoint_stall_sec", json_real(r->save_sec));
     json_object_set_new(o, "commit", json_string(r->version));
 }
@@ -266,27 +283,29 @@ bool tr_report_is_done(const tr_run_t *run, int64_t steps) {
     return done;
 }
 
-tr_status_t tr_report_summary(tr_report_t *r, const char *status, int64_t steps_done, int64_t skipped,
-                              size_t host_bytes) {
+tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
     /* Of a run that was done before: what it measured must not be replaced by nothing. */
-    if (!r->run || (r->whole.steps == 0 && tr_report_is_done(r->run, steps_done))) return TR_OK;
+    if (!r->run || (r->whole.steps == 0 && tr_report_is_done(r->run, end->steps))) return TR_OK;
     const double sec = r->whole.seconds > 0 ? r->whole.seconds : 1;
     json_t *o = json_pack(
         "{s:s, s:I, s:I, s:f, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:I, s:I, s:f}", "status",
-        status, "steps", (json_int_t)steps_done, "samples", (json_int_t)(steps_done * r->s->order.batch_size),
-        "wall_sec", tr_clock_sec() - r->start_sec, "ranks", r->s->params.size, "parameters",
-        (json_int_t)r->s->parameters, "loss", number(r->epoch_loss), "valid_loss", number(r->valid_loss),
-        "valid_accuracy", number(r->valid_accuracy), "test_loss", number(r->test_loss), "test_accuracy",
-        number(r->test_accuracy), "samples_per_sec",
+        end->status, "steps", (json_int_t)end->steps, "samples",
+        (json_int_t)(end->steps * r->s->order.batch_size), "wall_sec", tr_clock_sec() - r->start_sec, "ranks",
+        r->s->params.size, "parameters", (json_int_t)r->s->parameters, "loss", number(r->epoch_loss),
+        "valid_loss", number(r->valid_loss), "valid_accuracy", number(r->valid_accuracy), "test_loss",
+        number(r->test_loss), "test_accuracy", number(r->test_accuracy), "samples_per_sec",
         (double)r->whole.steps * (double)r->s->order.batch_size / sec, "data_stall", r->whole.stall / sec,
         "comm_exposed", r->whole.exposed / sec, "memory_planned_bytes",
-        (json_int_t)(tr_graph_memory(r->s->g).total + host_bytes), "memory_peak_bytes",
+        (json_int_t)(tr_graph_memory(r->s->g).total + end->host_bytes), "memory_peak_bytes",
         (json_int_t)tr_report_peak_bytes(), "first_step_sec", r->first_step_sec);
     if (!o) return TR_FAIL(TR_ERR_INTERNAL, "the summary could not be made");
     json_object_set_new(o, "memory_base_bytes", json_integer((json_int_t)r->base_bytes));
-    json_object_set_new(o, "skipped", json_integer(skipped));
+    json_object_set_new(o, "best_valid_loss", number(end->best_loss));
+    json_object_set_new(o, "best_step", end->best_step >= 0 ? json_integer(end->best_step) : json_null());
+    json_object_set_new(o, "skipped", json_integer(end->skipped));
     if (r->lines_lost > 0) json_object_set_new(o, "metrics_lines_lost", json_integer(r->lines_lost));
-    if (strcmp(status, "failed") == 0) json_object_set_new(o, "error", json_string(tr_error_last()->message));
-    describe_run(r, steps_done, o);
+    if (strcmp(end->status, "failed") == 0)
+        json_object_set_new(o, "error", json_string(tr_error_last()->message));
+    describe_run(r, end->steps, o);
     return tr_run_summary(r->run, o);
 }

@@ -8,10 +8,11 @@
 #include "trainer/session.h"
 #include "trainer/run.h"
 
-/* Of some steps; since: when they began, of the last metrics line when the last step ended. */
+/* Of some steps; since: when they began, of the last metrics line when the last step ended. counted: steps that loss and accuracy are of; an update
+ * that was skipped is none, a step with samples without a label counts by the share of the others. */
 typedef struct {
-    int64_t steps, skipped;
-    double loss, accuracy, stall, exposed, seconds, since;
+    int64_t steps;
+    double counted, loss, accuracy, stall, exposed, seconds, since;
 } tr_report_sums_t;
 
 typedef struct {
@@ -26,8 +27,8 @@ typedef struct {
     double smooth_sec;                     /* of a step of late, for the progress line; 0: none yet */
     double last_loss, last_accuracy;       /* smoothed, for the progress line */
     double epoch_loss, epoch_accuracy; /* training means of the last epoch that ended, NaN where none has */
-    double valid_loss, valid_accuracy, test_loss, test_accuracy; /* NaN where there is none */
-    bool has_new_valid;                                          /* since the last line of an epoch */
+    double valid_samples, valid_loss, valid_accuracy, test_loss, test_accuracy; /* NaN where there is none */
+    bool has_new_valid; /* since the last line of an epoch */
     /* what the process took before the planned memory: code, libraries, data sets */
     size_t base_bytes;
     char *started;
@@ -53,8 +54,15 @@ tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_ou
 /* One line for the epoch that ends with `steps_done`. */
 void tr_report_epoch(tr_report_t *r, int64_t steps_done);
 tr_status_t tr_report_test(tr_report_t *r, const tr_eval_outcome_t *v, double seconds);
-/* skipped: updates, by train.on_nan. Leaves the summary of a run that was done as it is where no step was added to it. */
-tr_status_t tr_report_summary(tr_report_t *r, const char *status, int64_t steps_done, int64_t skipped,
-                              size_t host_bytes);
+typedef struct {
+    const char *status;
+    int64_t steps;     /* done */
+    int64_t skipped;   /* updates, by train.on_nan */
+    int64_t best_step; /* -1 not known */
+    double best_loss;  /* of validations; INFINITY none */
+    size_t host_bytes;
+} tr_report_end_t;
+/* Leaves the summary of a run that was done as it is where no step was added to it. */
+tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end);
 
 #endif

@@ -13,7 +13,8 @@ static const tr_config_field_t train_fields[] = {
                  "Seed of initial weights, sample order, dropout and augmentation."),
     TR_FIELD_ENUM(
         tr_train_settings_t, on_nan, "stop", "stop|skip",
-        "A loss or gradient that is not finite: stop the run (exit code 93), or skip that update and go on."),
+        "A loss or gradient that is not finite: stop the run (exit code 93), or skip that update and go on, "
+        "up to 100 in a row: behind them the run stops, too."),
     TR_FIELD_STRING(tr_train_settings_t, valid_every, "1epoch",
                     "How often to validate: steps (\"500\"), epochs (\"1epoch\"), a share of the run "
                     "(\"10%\"), or 0 for never."),

@@ -113,6 +113,7 @@ static tr_status_t finish(tr_stepper_t *t, tr_step_outcome_t *out) {
     TR_TRY(tr_graph_sync(s->g));
     const float *sums = t->host->sums;
     const double n = sums[TR_SUM_SAMPLES];
+    out->samples = n;
     out->loss = sums[TR_SUM_LOSS] / n;
     out->accuracy = s->info.classes > 0 ? sums[TR_SUM_CORRECT] / n : NAN;
     out->topk = s->info.classes > 0 && s->model.topk > 1 ? sums[TR_SUM_TOPK] / n : NAN;

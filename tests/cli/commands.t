@@ -60,6 +60,12 @@ first 0 import synthetic digits d.h5 --samples 60 && [ "$(grep -c '^d.h5: 70 sam
 result $? "import, repack, data and plan under mpirun: by the first rank, once"
 first 66 import csv none.csv e.h5 && [ "$(grep -c '^trainer: error' err)" = 1 ] && first 78 repack d.h5 r.h5 && first 66 data none.h5
 result $? "where they fail the launcher ends with their code"
+tiny() { call 0 "$@" data.train=d.h5 data.batch_size=20 'model.layers=flatten, linear 10' train.steps=1 threads=1; }
+printf '' >tiny.ini
+tiny tiny.ini run.dir=on-test && grep -q 'validation and test are of the same data, d.h5:/test/x, .*: the best checkpoint is chosen by them; data.valid_fraction' err && grep -q '"valid_dataset": "d.h5:/test/x, ' on-test/summary.json &&
+    tiny tiny.ini run.dir=on-part data.valid_fraction=0.5 && ! grep -q 'same data' err && grep -q '"valid_dataset": "d.h5:/train/x, .*% of it"' on-part/summary.json &&
+    tiny tiny.ini run.dir=on-none train.valid_every=0 && ! grep -q 'same data' err
+result $? "a run that validates on the test data says so"
 if [ -w /dev/full ]; then
     ! "$TRAINER" help >/dev/full 2>err && grep -q 'could not be written' err
     result $? "output that cannot be written is an error"

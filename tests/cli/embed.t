@@ -42,6 +42,15 @@ result $? "a key of the model's own"
 embed 1 wrong model.widht=8
 [ $? = 78 ] && grep -q "did you mean model.width" out
 result $? "a mistyped one: code 78 and the nearest name"
+# A value of its data that is not finite is no fault of the network: the rank that read it says where it is.
+sed 's/^        if (x) x\[i \* INPUTS\] = .*/&\n        if (x \&\& n == 77) x[i * INPUTS] = NAN;/' inst/share/trainer/examples/embed.c >nan.c
+"$MPICC" nan.c $(pkg-config --cflags --libs trainer) -o nan >out 2>&1 && ! cmp -s nan.c inst/share/trainer/examples/embed.c
+result $? "the same program with a NaN in its data"
+for ranks in 1 3; do
+    "$MPIEXEC" -n $ranks ./nan "nan$ranks" >out 2>&1
+    [ $? = 65 ] && grep -q "the loss or gradient is not finite .*: field 'x' of sample 77 of the training data (pendulum.*) holds NaN" out && ! grep -q 'optimizer.lr' out
+    result $? "on $ranks: code 65, field and sample"
+done
 # Whatever locale the program sets: a checkpoint's numbers have a decimal point, and a run goes on from it.
 sed 's/^#include <mpi.h>/#include <locale.h>\n&/; s/^    MPI_Init_thread/    if (!setlocale(LC_ALL, "de_DE") || *localeconv()->decimal_point != 44) return 77;\n&/' \
     inst/share/trainer/examples/embed.c >comma.c

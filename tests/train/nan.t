@@ -22,6 +22,12 @@ ok $? "a test loss that is not finite is said to be that"
 run 1 eval net.ini nan "$deep"
 [ $? = 0 ] && grep -q '^loss      nan$' out && ! grep -q -- '-nan' out
 ok $? "eval says nan, without a sign"
+grep -q 'warning: 1[0-9] of 20 updates were skipped' nan/log.txt
+ok $? "most updates skipped: a warning at the end"
+run 2 net.ini run.dir=never optimizer.type=sgd optimizer.lr=1e6 schedule.type=constant optimizer.clip_norm=0 optimizer.ema=0 train.on_nan=skip 'model.layers=flatten, linear 10, linear 10' train.steps=400
+[ $? = 93 ] && [ "$(grep -c 'trainer: error' out)" = 1 ] && at=$(sed -n 's/.*makes 100 updates in a row, since step \([0-9]*\), that train.on_nan = skip left out.* Nothing was updated. .* or check the data$/\1/p' out | head -n 1) &&
+    grep -q "\"steps\": $((at + 98))," never/summary.json && grep -q '"skipped": 1[0-9][0-9],' never/summary.json
+ok $? "100 updates skipped in a row: code 93, and since when"
 
 # One sample of eight spoils the sums of all: its rank says where, and a rank that has another micro-batch last does not accuse the metrics.
 for i in 1 2 3 4 5 6 7 8; do echo "$i,0,$((i % 2))"; done | sed '8s/^8/1e30/' >bad.csv

@@ -203,7 +203,10 @@ static tr_status_t read_labels(int32_t label, int64_t classes, int64_t shuffle, 
     assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
     for (int i = 0; i < 26 && status == TR_OK; i++) {
         status = tr_loader_next(loader, &batch);
-        if (status == TR_OK) tr_loader_release(loader, batch);
+        if (status != TR_OK) break;
+        for (int k = 0; k < 8; k++) /* none: no part of anything */
+            assert_true(batch->weight[k] == (classes > 0 && ((int32_t *)batch->field[1])[k] == -1 ? 0 : 1));
+        tr_loader_release(loader, batch);
     }
     tr_loader_destroy(&loader);
     return status;

@@ -1,0 +1,157 @@
+/* A loss or gradient that is not finite: what it comes from, and whether the run goes on. */
+#include "loop_int.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+#include "trainer/watchdog.h"
+
+#include <math.h>
+#include <stdio.h>
+
+enum { SKIPPED_MAX = 100 /* updates in a row */, HEAD_BYTES = 256 };
+
+static const char *number_text(double value, char text[32]) {
+    snprintf(text, 32, isnan(value) ? "NaN" : isinf(value) ? "infinite" : "%g", value);
+    return text;
+}
+
+static bool is_stop(const loop_t *l) {
+    return l->s->train.on_nan == TR_ON_NAN_STOP;
+}
+
+static void write_head(const loop_t *l, const tr_step_outcome_t *o, char head[HEAD_BYTES]) {
+    const long long step = l->step + 1;
+    char loss[32], norm[32];
+    int n = snprintf(head, HEAD_BYTES,
+                     "step %lld: the loss or gradient is not finite (loss %s, gradient norm %s)", step,
+                     number_text(o->loss, loss), number_text(o->grad_norm, norm));
+    if (!is_stop(l))
+        snprintf(head + n, (size_t)(HEAD_BYTES - n),
+                 ", which makes %d updates in a row, since step %lld, that train.on_nan = skip left out",
+                 SKIPPED_MAX, step - SKIPPED_MAX + 1);
+}
+
+/* -- in the data ----------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const tr_field_t *field; /* NULL: none */
+    int64_t sample;
+    float value;
+} input_t;
+
+static bool is_looked_at(const tr_field_t *field) {
+    return field->dtype == TR_F32 || field->dtype == TR_F16 || field->dtype == TR_F64;
+}
+
+static tr_status_t look_at_field(tr_dataset_t *dataset, int f, int64_t sample, void *raw, float *value,
+                                 input_t *out) {
+    const tr_field_t *field = &dataset->info.field[f];
+    const int64_t elems = tr_shape_elems(&field->shape);
+    void *dst[TR_DATASET_MAX_FIELDS] = {0};
+    dst[f] = raw;
+    TR_TRY(dataset->ops->read(dataset, sample, 1, dst));
+    tr_convert(field->dtype, raw, elems, TR_F32, value);
+    for (int64_t i = 0; i < elems && !out->field; i++)
+        if (!isfinite(value[i])) *out = (input_t){field, sample, value[i]};
+    return TR_OK;
+}
+
+static tr_status_t look_at_samples(tr_dataset_t *dataset, int f, const int64_t *ids, int64_t count,
+                                   input_t *out) {
+    const tr_field_t *field = &dataset->info.field[f];
+    void *raw = NULL;
+    float *value = NULL;
+    tr_status_t status = TR_OK;
+    TR_TRY_GOTO(tr_alloc((size_t)field->sample_bytes, "a sample", &raw), done);
+    TR_TRY_GOTO(tr_alloc((size_t)tr_shape_elems(&field->shape) * sizeof *value, "a sample", &value), done);
+    for (int64_t i = 0; i < count && !out->field; i++)
+        TR_TRY_GOTO(look_at_field(dataset, f, ids[i], raw, value, out), done);
+done:
+    tr_free(&raw);
+    tr_free(&value);
+    return status;
+}
+
+/* The samples of the step are read again: most micro-batches are gone. */
+static tr_status_t look_through(const loop_t *l, input_t *out) {
+    const tr_session_t *s = l->s;
+    tr_dataset_t *dataset = s->dataset[TR_SPLIT_TRAIN];
+    const int64_t micro = s->order.micro_batch;
+    int64_t *ids = NULL;
+    tr_status_t status = TR_OK;
+    TR_TRY(tr_alloc((size_t)micro * sizeof *ids, "samples of a micro-batch", &ids));
+    for (int64_t slot = s->first_slot; slot < s->first_slot + s->slot_count && !out->field; slot++) {
+        TR_TRY_GOTO(tr_order_samples(&s->order, slot, l->step * micro, micro, ids), done);
+        for (int f = 0; f < dataset->info.field_count && !out->field; f++)
+            if (is_looked_at(&dataset->info.field[f]))
+                TR_TRY_GOTO(look_at_samples(dataset, f, ids, micro, out), done);
+        tr_watchdog_mark(l->world);
+    }
+done:
+    tr_free(&ids);
+    return status;
+}
+
+static tr_status_t fail_of_input(const loop_t *l, const char *head) {
+    input_t found = {0};
+    if (look_through(l, &found) != TR_OK) tr_error_clear(); /* the loss is what this is about */
+    if (!found.field) return TR_OK;
+    return TR_FAIL(
+        is_stop(l) ? TR_ERR_DATA : TR_ERR_STOP,
+        "%s: field '%s' of sample %lld of the training data (%s) holds %s. Nothing was updated. "
+        "Mend the data%s",
+        head, found.field->name, (long long)found.sample, l->s->dataset[TR_SPLIT_TRAIN]->info.description,
+        isnan(found.value) ? "NaN" : "an infinite value", is_stop(l) ? ", or set train.on_nan = skip" : "");
+}
+
+/* -- in the network -------------------------------------------------------------------------------------- */
+
+/* The last micro-batch is still there. */
+static tr_status_t fail_of_op(const loop_t *l, const char *head, const char *remedy) {
+    tr_session_t *s = l->s;
+    int op = -1;
+    /* Zero first: what other slots and ranks have spoilt in the sums would be found here, too. */
+    TR_TRY(tr_graph_zero_reduced(s->g, true));
+    TR_TRY(tr_program_find_nonfinite(s->g, s->last, &op));
+    if (op < 0) return TR_OK;
+    const tr_op_t *found = tr_program_op(s->g, s->last, op);
+    return TR_FAIL(TR_ERR_STOP, "%s; the first output that is not finite is of op '%s' in %s (%s). %s", head,
+                   found->row->name, found->label[0] ? found->label : "the model",
+                   found->backward ? "backward" : "forward", remedy);
+}
+
+/* Every rank looks through its samples, then through its last micro-batch; the lowest rank that finds something says it. */
+static tr_status_t fail(loop_t *l, const tr_step_outcome_t *o) {
+    const char *remedy =
+        is_stop(l) ? "Nothing was updated. Lower optimizer.lr, set optimizer.clip_norm, check the data, or "
+                     "set train.on_nan = skip"
+                   : "Nothing was updated. Lower optimizer.lr, set optimizer.clip_norm, or check the data";
+    char head[HEAD_BYTES];
+    tr_loop_finish_writing(l); /* whoever says it ends all ranks */
+    write_head(l, o, head);
+    TR_TRY(tr_world_agree(l->world, fail_of_input(l, head)));
+    TR_TRY(tr_world_agree(l->world, fail_of_op(l, head, remedy)));
+    return tr_world_agree(l->world, TR_FAIL(TR_ERR_STOP,
+                                            "%s, by an earlier micro-batch of this step or in the sum over "
+                                            "all. %s",
+                                            head, remedy));
+}
+
+/* -- going on -------------------------------------------------------------------------------------------- */
+
+tr_status_t tr_loop_check_finite(loop_t *l, const tr_step_outcome_t *o) {
+    char loss[32], norm[32];
+    l->skipped_in_row = o->finite ? 0 : l->skipped_in_row + 1;
+    if (o->finite) return TR_OK;
+    if (is_stop(l)) return fail(l, o);
+    l->skipped++;
+    TR_WARN("step %lld: loss %s, gradient norm %s: update skipped (%lld so far)", (long long)l->step + 1,
+            number_text(o->loss, loss), number_text(o->grad_norm, norm), (long long)l->skipped);
+    return l->skipped_in_row < SKIPPED_MAX ? TR_OK : fail(l, o);
+}
+
+void tr_loop_warn_of_skipped(const loop_t *l) {
+    if (2 * l->skipped <= l->step) return;
+    TR_WARN("%lld of %lld updates were skipped, for their loss or gradient was not finite: this is hardly a "
+            "training. Lower optimizer.lr, set optimizer.clip_norm, or check the data",
+            (long long)l->skipped, (long long)l->step);
+}
