@@ -144,9 +144,13 @@ until_valid() { # STEP: of the run "long"
     done
     return 1
 }
-# given_up SIGNAL RANK STEP WHAT LINES: what the run "long" says when it gets the signal now, and how many validations it then has
+# given_up SIGNAL RANK STEP WHAT LINES UNTIL...: what the run "long" says when it gets the signal then, and how many validations it has
 given_up() {
-    hit "$1" "$2"
+    start 2 net.ini run.dir=long $exact $long
+    victim=$(rank_pid "$2") # before: the moment is short
+    "${@:6}"
+    begin=$(now)
+    kill -s "$1" "$victim"
     ended
     row "$1 to rank $2 of 2 in $4" "given up; a checkpoint is saved; restarted, the same bits"
     [ $rc = 75 ] && grep -q "stopped by a signal after step $3 of 12, before $4 was done; a checkpoint is saved" out && [ "$(valids long | wc -l)" = "$5" ] && [ "$(readlink long/checkpoints/latest)" = step-000000$3 ]
@@ -154,17 +158,11 @@ given_up() {
 }
 run 2 net.ini run.dir=uncut $exact $long
 ok $? "a run with long validations"
-start 2 net.ini run.dir=long $exact $long
-until_there long/checkpoints/step-00000010
-given_up TERM 1 10 "its validation" 0
+given_up TERM 1 10 "its validation" 0 until_there long/checkpoints/step-00000010
 [ ! -e long/checkpoints/best ] && [ ! -e long/checkpoints/step-00000011 ]
 ok $? "no checkpoint is called the best by it"
-start 2 net.ini run.dir=long $exact $long
-until_there long/checkpoints/step-00000012
-given_up USR1 0 12 "its validation" 1
-start 2 net.ini run.dir=long $exact $long
-until_valid 12
-given_up HUP 1 12 "the test" 2
+given_up USR1 0 12 "its validation" 1 until_there long/checkpoints/step-00000012
+given_up HUP 1 12 "the test" 2 until_valid 12
 run 1 net.ini run.dir=long $exact $long
 [ $? = 0 ] && [ "$(state uncut)" = "$(state long)" ] && [ "$(losses uncut)" = "$(losses long)" ]
 ok $? "restarted to the end: the same bits"
