@@ -210,7 +210,8 @@ typedef struct {
     int workers, prefetch; /* resolved */
 } tr_loader_params_t;
 
-/* One micro-batch in pinned host memory; valid until released. Several may be held: at most `prefetch`. */
+/* One micro-batch in pinned host memory; valid until released. Several may be held: at most `prefetch`, and of
+ * one slot prefetch / slot_count, rounded up, for which it has room. */
 typedef struct {
     int64_t step, slot;
     int64_t epoch;   /* of its first sample */

@@ -110,8 +110,7 @@ static tr_status_t reduced_moments(tr_graph_t *g, tr_tensor_t running_mean, int6
     TR_TRY(tr_str_take(&text, &name));
     const tr_status_t status = tr_reduced(g, name, count, out);
     tr_free(&name);
-    TR_TRY(status);
-    return TR_OK;
+    return status;
 }
 
 static tr_status_t leave_moments(tr_graph_t *g, tr_tensor_t moments, const leave_attr_t *attr) {
