@@ -181,9 +181,10 @@ static size_t copy_matching(const names_t *wanted, const tr_safetensors_t *file,
             tr_str_printf(problems, "\n  %s %s: not in the checkpoint", want->name,
                           tr_shape_format(&want->shape, a));
         } else if (!fits(want, have)) {
-            tr_str_printf(problems, "\n  %s: %s %s here, %s %s in the checkpoint", want->name,
+            tr_str_printf(problems, "\n  %s: %s %s here, %s %s in the checkpoint%s", want->name,
                           tr_dtype_name(want->dtype), tr_shape_format(&want->shape, a),
-                          tr_dtype_name(have->dtype), tr_shape_format(&have->shape, b));
+                          tr_dtype_name(have->dtype), tr_shape_format(&have->shape, b),
+                          tr_shape_equal(&have->shape, &want->shape) ? " (cast it there)" : "");
         } else {
             memcpy((void *)(uintptr_t)want->data, have->data, tensor_bytes(want));
             copied++;
@@ -288,11 +289,15 @@ static tr_status_t init(tr_snapshot_t *n, const names_t *wanted, const tr_weight
     const size_t copied = copy_weights(wanted, weights, &problems);
     if (copied > 0) TR_INFO("model.init: %zu of %zu tensors from %s", copied, wanted->count, weights->path);
     if (copied > 0 && problems.length > 0) TR_INFO("model.init: left as initialised:%s", problems.text);
+    tr_status_t status = problems.status;
+    if (status == TR_OK && copied == 0) {
+        list_left_over(wanted, weights->model, &problems);
+        shorten(&problems);
+        status = TR_FAIL(TR_ERR_CONFIG, "model.init: no tensor of %s fits this model by name and shape:%s",
+                         weights->path, problems.text);
+    }
     tr_str_free(&problems);
-    if (copied == 0)
-        return TR_FAIL(TR_ERR_CONFIG, "model.init: no tensor of %s fits this model by name and shape",
-                       weights->path);
-    return move(n, TR_COPY_TO_DEVICE);
+    return status == TR_OK ? move(n, TR_COPY_TO_DEVICE) : status;
 }
 
 tr_status_t tr_snapshot_init(tr_snapshot_t *n, const tr_weights_t *weights) {
