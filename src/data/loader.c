@@ -194,9 +194,7 @@ static tr_status_t check(const tr_dataset_t *dataset, const tr_loader_params_t *
 
 static int label_field(const tr_dataset_info_t *info) {
     for (int f = 0; f < info->field_count && info->classes > 0; f++)
-        if (info->field[f].dtype == TR_I32 && strcmp(info->field[f].name, "y") == 0 &&
-            info->field[f].sample_bytes == (int64_t)sizeof(int32_t))
-            return f;
+        if (info->field[f].dtype == TR_I32 && strcmp(info->field[f].name, "y") == 0) return f;
     return -1;
 }
 

@@ -81,7 +81,9 @@ static void copy_sample(const tr_loader_t *l, char *to, const char *from, size_t
 /* Sample ids, the fields that stand in the bounce buffers, and weights by the labels, which are in place then. */
 static void scatter(const tr_loader_t *l, const worker_t *worker, const piece_t *p) {
     lane_t *lane = p->lane;
-    const int32_t *label = l->label >= 0 ? (const int32_t *)lane->field[l->label] : NULL;
+    const int32_t *label = l->label >= 0 && l->dataset->info.field[l->label].sample_bytes == sizeof *label
+                               ? (const int32_t *)lane->field[l->label]
+                               : NULL; /* one a sample */
     for (int64_t i = 0; i < p->count; i++) {
         int64_t at = destination(l, p, i);
         lane->sample_id[at] = p->sample + i;
@@ -97,26 +99,23 @@ static void scatter(const tr_loader_t *l, const worker_t *worker, const piece_t 
 }
 
 /* Kernels and counts index by labels; a data set that a program brings along may not have looked at its own. */
-static tr_status_t check_labels(const tr_dataset_info_t *info, int f, int64_t first, int64_t count,
-                                const int32_t *label) {
-    const int64_t each = info->field[f].sample_bytes / (int64_t)sizeof *label;
+static tr_status_t check_labels(const tr_loader_t *l, int64_t first, int64_t count, const int32_t *label) {
+    const tr_dataset_info_t *info = &l->dataset->info;
+    const tr_field_t *field = &info->field[l->label];
+    const int64_t each = field->sample_bytes / (int64_t)sizeof *label;
     for (int64_t i = 0; i < count * each; i++)
         if (label[i] < -1 || label[i] >= info->classes)
             return TR_FAIL(TR_ERR_DATA,
                            "%s: field '%s', sample %lld: expected a class from 0 to %lld (or -1 for "
                            "none), found %d. Mend the data set, or what its open says of classes.",
-                           info->description, info->field[f].name, (long long)(first + i / each),
+                           info->description, field->name, (long long)(first + i / each),
                            (long long)info->classes - 1, (int)label[i]);
     return TR_OK;
 }
 
 static tr_status_t read_samples(const tr_loader_t *l, int64_t first, int64_t count, void *const *dst) {
-    const tr_dataset_info_t *info = &l->dataset->info;
     TR_TRY(l->dataset->ops->read(l->dataset, first, count, dst));
-    for (int f = 0; f < info->field_count && info->classes > 0; f++)
-        if (dst[f] && info->field[f].dtype == TR_I32 && strcmp(info->field[f].name, "y") == 0)
-            TR_TRY(check_labels(info, f, first, count, dst[f]));
-    return TR_OK;
+    return l->label >= 0 && dst[l->label] ? check_labels(l, first, count, dst[l->label]) : TR_OK;
 }
 
 /* In file order the piece lands in one stretch, two where the buffer wraps. */

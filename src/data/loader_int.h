@@ -59,7 +59,7 @@ struct tr_loader {
     int64_t micro, slots, capacity, window_max, piece_max, steps; /* steps: of an evaluation pass, else -1 */
     bool shuffled, past_caches;
     bool direct[TR_DATASET_MAX_FIELDS]; /* read sample by sample into place, without a bounce buffer */
-    int label;                          /* the field of class numbers, one a sample; -1: none */
+    int label;                          /* the field of class numbers; -1: none */
     lane_t *lane;
     worker_t *worker;
     int workers_started;
