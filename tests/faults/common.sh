@@ -38,42 +38,20 @@ hit() {
     victim=$(rank_pid "$2") begin=$(now)
     kill -s "$1" "$victim"
 }
-# until_lines FILE N: waits (at most 60 s) until it has N lines
-until_lines() {
+# until_true COMMAND...: waits (at most 60 s) until it succeeds
+until_true() {
     local try
     for try in $(seq 1200); do
-        [ -e "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ] && return 0
+        "$@" && return 0
         sleep 0.05
     done
     return 1
 }
-# until_said TEXT: waits (at most 60 s) until it is in ./out
-until_said() {
-    local try
-    for try in $(seq 1200); do
-        grep -q "$1" out && return 0
-        sleep 0.05
-    done
-    return 1
-}
-# until_there PATH: waits (at most 60 s) until it exists
-until_there() {
-    local try
-    for try in $(seq 1200); do
-        [ -e "$1" ] && return 0
-        sleep 0.05
-    done
-    return 1
-}
-# until_stopped PID: waits until the process is in the state "stopped"
-until_stopped() {
-    local try
-    for try in $(seq 1200); do
-        grep -q '^State:.*T (stopped)' "/proc/$1/status" 2>/dev/null && return 0
-        sleep 0.05
-    done
-    return 1
-}
+has_lines() { [ -e "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ]; }
+until_lines() { until_true has_lines "$1" "$2"; } # FILE N
+until_said() { until_true grep -q "$1" out; }    # TEXT in ./out
+until_there() { until_true [ -e "$1" ]; }         # PATH
+until_stopped() { until_true grep -qs '^State:.*T (stopped)' "/proc/$1/status"; } # PID
 alive() { grep -q '^State:.*[RSDTt] (' "/proc/$1/status" 2>/dev/null; }
 now() { echo "$EPOCHREALTIME"; }
 # since TIME: seconds, two digits

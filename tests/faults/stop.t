@@ -136,14 +136,8 @@ ok $? "under nohup it trains on: code $rc, the same bits"
 long="data.synthetic_samples=1600000 data.block=500 data.shuffle=6000 train.steps=12 train.valid_every=10 checkpoint.every=0"
 valids() { sed -n 's/.*"step":\([0-9]*\),.*\("valid_loss":.*\),"valid_sec":[^,]*,/\1 \2 /p' "$1/metrics.jsonl"; }
 told() { valids "$1"; readlink "$1/checkpoints/best"; grep -E '"(loss|valid_loss|valid_accuracy|test_loss|test_accuracy|status)":' "$1/summary.json"; grep -o 'epoch .*train loss.* %' "$1/log.txt" | tail -n 1; }
-until_valid() { # STEP: of the run "long"
-    local try
-    for try in $(seq 1200); do
-        valids long | grep -q "^$1 " && return 0
-        sleep 0.05
-    done
-    return 1
-}
+has_valid() { valids long | grep -q "^$1 "; }
+until_valid() { until_true has_valid "$1"; } # STEP: of the run "long"
 # given_up SIGNAL RANK STEP WHAT LINES UNTIL...: what the run "long" says when it gets the signal then, and how many validations it has
 given_up() {
     start 2 net.ini run.dir=long $exact $long

@@ -1,6 +1,14 @@
 #include "data_test.h"
 #include "trainer/mem.h"
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+bool test_folder_make(char path[512]) {
+    const char *place = getenv("TMPDIR");
+    snprintf(path, 512, "%s/trainer-test-XXXXXX", place ? place : "/tmp");
+    return mkdtemp(path) != NULL;
+}
 
 static tr_status_t host_alloc(tr_device_t *device, size_t bytes, void **out) {
     return tr_alloc_aligned(bytes, 256, "test", out);

@@ -15,6 +15,8 @@
         if (status_ != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                           \
     } while (0)
 
+/* A new folder, empty, for rmdir; false: it cannot be made. */
+bool test_folder_make(char path[512]);
 /* A device that is nothing but its host memory. */
 extern tr_device_t test_device;
 /* Settings as they are when nothing is configured. */

@@ -12,9 +12,7 @@ enum { N = 40, C = 3, POINTS = 12 * 5, ELEMS = C * POINTS };
 static char folder[512], path[1024];
 
 static int setup(void **state) {
-    const char *place = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/trainer-test-XXXXXX", place ? place : "/tmp");
-    if (!mkdtemp(folder)) return -1;
+    if (!test_folder_make(folder)) return -1;
     snprintf(path, sizeof path, "%s/*.h5", folder);
     return 0;
 }

@@ -20,9 +20,7 @@ static char folder[512];
 static char path[1024];
 
 static int setup(void **state) {
-    const char *place = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/trainer-test-XXXXXX", place ? place : "/tmp");
-    if (!mkdtemp(folder)) return -1;
+    if (!test_folder_make(folder)) return -1;
     snprintf(path, sizeof path, "%s/a.h5", folder);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     return 0;

@@ -17,9 +17,7 @@ static char folder[512];
 static char out[1024];
 
 static int setup(void **state) {
-    const char *place = getenv("TMPDIR");
-    snprintf(folder, sizeof folder, "%s/trainer-test-XXXXXX", place ? place : "/tmp");
-    if (!mkdtemp(folder)) return -1;
+    if (!test_folder_make(folder)) return -1;
     snprintf(out, sizeof out, "%s/out.h5", folder);
     return 0;
 }
