@@ -93,7 +93,7 @@ version := $(shell cat VERSION 2>/dev/null || echo 0)$(if $(commit),+$(subst -,.
 # -- flags ----------------------------------------------------------------------------------------------------------
 warn    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
 san     := $(SAN:%=-fsanitize=%) $(if $(SAN),-fno-omit-frame-pointer)
-cflags   = -std=gnu11 -fPIC -fno-common -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp -MMD -MP -Iinclude -D_GNU_SOURCE $(warn) $(OPT) $(ARCH) $(san) \
+cflags   = -std=gnu11 -fPIC -fno-common -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp -MMD -MP -Iinclude -Isrc -D_GNU_SOURCE $(warn) $(OPT) $(ARCH) $(san) \
            $(mpi_cflags) $(hdf5_cflags) $(dnnl_cflags) $(other_cflags) $(CPPFLAGS) $(CFLAGS)
 libs     = $(san) -fopenmp $(mpi_libs) $(hdf5_libs) $(dnnl_libs) $(other_libs) -ldl -lm -lpthread
 

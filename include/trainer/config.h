@@ -20,13 +20,13 @@
 #ifndef TRAINER_CONFIG_H
 #define TRAINER_CONFIG_H
 
+#include "trainer/mem.h"
 #include "trainer/status.h"
 #include "trainer/str.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define TR_COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 typedef enum {
     TR_TYPE_INT,      /* int64_t */

@@ -151,9 +151,6 @@ bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets
 /* Not collective: each rank opens; only metadata is read. NULL with TR_OK where the split is not given. */
 tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
 void tr_dataset_close(tr_dataset_t **dataset);
-/* For a program, not for a library inside one: HDF5 tidies up nothing when the process exits, where it crashes on files that a disk refused to close;
- * and as many files may be open as the system allows. Before anything else of this floor. */
-void tr_data_own_process(void);
 
 /* -- order ----------------------------------------------------------------------------------------------- */
 

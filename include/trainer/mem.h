@@ -9,6 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Elements of an array. */
+#define TR_COUNT(array) (sizeof(array) / sizeof(array)[0])
+
 /* Zeroed memory of `bytes` (0 is allowed and gives a freeable pointer). TR_ERR_MEMORY names `what`. */
 tr_status_t tr_alloc(size_t bytes, const char *what, void *out_pointer);
 /* The same aligned to `align` (a power of two), not zeroed. */

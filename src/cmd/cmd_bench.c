@@ -3,7 +3,7 @@
 #include "trainer/clock.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
-#include "trainer/session.h"
+#include "train/session.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* trainer data: what is in a data file, and how training would read it. */
 #include "cmd.h"
-#include "trainer/datafile.h"
+#include "datatools/datatools.h"
 #include "trainer/log.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* trainer eval CONFIG.ini CHECKPOINT [--split test|valid|train] [--json FILE] [key=value ...]: how good the weights of a checkpoint are. */
 #include "trained.h"
 #include "trainer/mem.h"
-#include "trainer/score.h"
+#include "train/score.h"
 
 #include <jansson.h>
 #include <locale.h>

@@ -1,7 +1,7 @@
 /* trainer import and repack: files in the layout that reads fastest, from other formats and other files. */
 #include "cmd.h"
 #include "trainer/clock.h"
-#include "trainer/datafile.h"
+#include "datatools/datatools.h"
 
 #include <ctype.h>
 #include <signal.h>

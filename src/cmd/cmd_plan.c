@@ -2,7 +2,7 @@
 #include "cmd.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
-#include "trainer/session.h"
+#include "train/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>

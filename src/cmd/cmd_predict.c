@@ -1,9 +1,9 @@
 /* trainer predict CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [--probabilities] [--force] [key=value ...]: what a model says of each sample. */
 #include "trained.h"
-#include "trainer/datafile.h"
+#include "datatools/datatools.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
-#include "trainer/score.h"
+#include "train/score.h"
 #include "trainer/thread.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Finds the command, runs it, prints the error and ends the process, and with it all ranks, with the code. */
 #include "cmd.h"
-#include "trainer/data.h"
+#include "h5/writer.h"
 #include "trainer/log.h"
 
 #include <signal.h>
@@ -150,7 +150,7 @@ static tr_status_t run(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     signal(SIGXFSZ, SIG_IGN); /* beyond a limit on files' sizes, writing fails and is told */
-    tr_data_own_process();
+    tr_h5_own_process();
     int code = end(run(argc, argv));
     if (code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
         fprintf(stderr, "trainer: error: the output could not be written\n");

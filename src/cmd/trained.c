@@ -1,7 +1,7 @@
 #include "trained.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
-#include "trainer/state.h"
+#include "train/state.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #define CMD_TRAINED_H
 
 #include "cmd.h"
-#include "trainer/session.h"
+#include "train/session.h"
 
 typedef struct {
     const char *config, *weights; /* paths */

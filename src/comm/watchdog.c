@@ -3,7 +3,7 @@
  *
  * Its clock counts the time that the thread itself lived through: a job that was suspended whole and goes on later finds nobody late.
  */
-#include "trainer/watchdog.h"
+#include "watchdog.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"

@@ -1,7 +1,7 @@
 /* The communication thread: a queue of jobs that it runs one after the other. */
 #include "trainer/mem.h"
 #include "trainer/thread.h"
-#include "trainer/watchdog.h"
+#include "watchdog.h"
 #include "world_int.h"
 #include <errno.h>
 #include <stdatomic.h>

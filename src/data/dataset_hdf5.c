@@ -1,5 +1,5 @@
 /* HDF5 files as people have them: names, types and layouts of all kinds (h5_int.h says which file does what). */
-#include "h5_int.h"
+#include "hdf5_source.h"
 #include "trainer/host.h"
 #include "trainer/log.h"
 #include <fcntl.h>

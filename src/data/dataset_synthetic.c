@@ -3,7 +3,7 @@
  * first dimension, depends on the class (or is the target), so that a network has something to learn. Sample
  * i is a pure function of i and the split.
  */
-#include "data_int.h"
+#include "shared.h"
 #include "trainer/mem.h"
 #include "trainer/rng.h"
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* A look at the values of a data set, and what to say of them. */
-#include "data_int.h"
+#include "shared.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"
 #include <stdio.h>

@@ -13,7 +13,7 @@
 #ifndef LOADER_INT_H
 #define LOADER_INT_H
 
-#include "data_int.h"
+#include "shared.h"
 #include <pthread.h>
 
 #define LANE_FLIGHTS 64

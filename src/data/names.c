@@ -1,5 +1,5 @@
 /* Names of classes and of inputs: data that give one number two meanings are refused. */
-#include "data_int.h"
+#include "shared.h"
 #include "trainer/mem.h"
 #include <string.h>
 

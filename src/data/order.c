@@ -6,7 +6,7 @@
  * it lands inside (Black, Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). So any block of any
  * epoch is found without a table.
  */
-#include "data_int.h"
+#include "shared.h"
 #include "trainer/mem.h"
 #include "trainer/rng.h"
 

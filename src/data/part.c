@@ -6,7 +6,7 @@
  * floor(k C / (C - V)), nothing is stored, and both parts have of everything where the file is sorted. The last stretch, which may be short,
  * is always of validation.
  */
-#include "data_int.h"
+#include "shared.h"
 #include "trainer/mem.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The list of data sets: those compiled in, then those that a program adds. */
-#include "data_int.h"
+#include "shared.h"
 #include "trainer/log.h"
 #include "trainer/str.h"
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef TRAINER_AVERAGE_H
 #define TRAINER_AVERAGE_H
 
-#include "trainer/session.h"
+#include "session.h"
 
 /* Makes room for the trained weights during an evaluation; before the plan. Nothing where there is no average. */
 tr_status_t tr_average_declare(tr_session_t *s);

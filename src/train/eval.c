@@ -1,9 +1,9 @@
 /* One pass over a split's data with the eval program. A batch's sums are read and added up here, in double:
  * f32 would count to 2^24 only. */
 #include "average.h"
-#include "trainer/session.h"
+#include "session.h"
 #include "trainer/clock.h"
-#include "trainer/watchdog.h"
+#include "comm/watchdog.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #include "signals.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
-#include "trainer/watchdog.h"
+#include "comm/watchdog.h"
 
 #include <math.h>
 

@@ -4,7 +4,7 @@
 
 #include "due.h"
 #include "report.h"
-#include "trainer/state.h"
+#include "state.h"
 #include "trainer/train.h"
 
 typedef struct {

@@ -1,9 +1,8 @@
 /* What a training needs before its first step, and the end of it all. */
-#include "checkpoint_int.h"
 #include "loop_int.h"
 #include "signals.h"
 #include "trainer/log.h"
-#include "trainer/watchdog.h"
+#include "comm/watchdog.h"
 
 #include <math.h>
 #include <stdio.h>

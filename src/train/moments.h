@@ -2,7 +2,7 @@
 #ifndef TRAINER_MOMENTS_H
 #define TRAINER_MOMENTS_H
 
-#include "trainer/session.h"
+#include "session.h"
 #include "trainer/stats.h"
 
 typedef struct {

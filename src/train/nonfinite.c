@@ -2,7 +2,7 @@
 #include "loop_int.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
-#include "trainer/watchdog.h"
+#include "comm/watchdog.h"
 
 #include <math.h>
 #include <stdio.h>

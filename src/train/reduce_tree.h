@@ -7,7 +7,7 @@
 
 #include "trainer/collectives.h"
 #include "trainer/graph.h"
-#include "trainer/session.h"
+#include "session.h"
 
 /* Adds the tree's buffers and small programs to g, between its last program and its plan. Rank r of `size` has the slots that
  * tr_order_slots_of_rank gives. */

@@ -5,8 +5,8 @@
 #ifndef TRAINER_REPORT_H
 #define TRAINER_REPORT_H
 
-#include "trainer/session.h"
-#include "trainer/run.h"
+#include "session.h"
+#include "run/run.h"
 
 /* Of some steps; since: when they began, of the last metrics line when the last step ended. counted: steps that loss and accuracy are of; an update
  * that was skipped is none, a step with samples without a label counts by the share of the others. */

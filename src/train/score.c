@@ -1,4 +1,4 @@
-#include "trainer/score.h"
+#include "score.h"
 #include "trainer/mem.h"
 
 #include <math.h>

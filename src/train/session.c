@@ -3,7 +3,7 @@
 #include "reduce_tree.h"
 #include "inputs.h"
 #include "targets.h"
-#include "trainer/session.h"
+#include "session.h"
 
 #include "trainer/log.h"
 #include "trainer/mem.h"

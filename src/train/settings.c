@@ -1,7 +1,7 @@
 /* The key tables of the train floor, and the list of all tables of the program. */
-#include "trainer/session.h"
+#include "session.h"
 #include "trainer/mem.h"
-#include "trainer/run.h"
+#include "run/run.h"
 #include "trainer/train.h"
 
 static const tr_config_field_t train_fields[] = {

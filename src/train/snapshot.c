@@ -1,5 +1,5 @@
 /* Parameters, model and optimizer state in host memory under the names that checkpoints have them by, and back into the graph. */
-#include "trainer/state.h"
+#include "state.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
 

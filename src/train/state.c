@@ -1,6 +1,6 @@
 /* state.json: what a run says of its order and its data, and what must agree for another to go on from it or to evaluate its weights. */
 #include "targets.h"
-#include "trainer/state.h"
+#include "state.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
 

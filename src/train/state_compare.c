@@ -1,6 +1,6 @@
 /* A configuration against that of a checkpoint's run. */
 #include "trainer/model.h"
-#include "trainer/state.h"
+#include "state.h"
 #include "trainer/train.h"
 
 #include <stdio.h>

@@ -1,9 +1,9 @@
 /* One optimizer step: this rank's slots, the reduction over slots and ranks, the update. */
 #include "reduce_tree.h"
-#include "trainer/session.h"
+#include "session.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"
-#include "trainer/watchdog.h"
+#include "comm/watchdog.h"
 
 #include <math.h>
 #include <string.h>

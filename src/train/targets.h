@@ -5,7 +5,7 @@
 #ifndef TRAINER_TARGETS_H
 #define TRAINER_TARGETS_H
 
-#include "trainer/session.h"
+#include "session.h"
 
 /* Sets s->targets, target_mean and target_std, when the data are open; auto is measured on the training data. Warns on rank 0 where a training
  * leaves targets as they are that are far from 0 and 1, and where 32-bit floats round them away. The same on every rank; not collective. */

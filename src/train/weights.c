@@ -1,8 +1,8 @@
 /* Finding the weights that a path means. */
-#include "checkpoint_int.h"
+#include "base/file.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
-#include "trainer/state.h"
+#include "state.h"
 
 #include <errno.h>
 #include <stdio.h>

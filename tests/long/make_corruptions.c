@@ -5,7 +5,7 @@
  * the checkpoint before it must serve, with its own contents. Prints a line for each kind of damage:
  *     KIND TAB cases TAB refused TAB without effect TAB accepted
  */
-#include "../../src/train/checkpoint_int.h"
+#include "checkpoint/checkpoint_int.h"
 #include "trainer/str.h"
 #include <stdio.h>
 #include <stdlib.h>

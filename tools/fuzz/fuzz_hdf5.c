@@ -5,7 +5,7 @@
  * counts as a finding only what has its innermost frame, but for libc's and the sanitizer's, in src/.
  */
 #include "trainer/data.h"
-#include "trainer/datafile.h"
+#include "datatools/datatools.h"
 #include "trainer/mem.h"
 
 #include <stdio.h>

@@ -1,11 +1,11 @@
 /*
  * Fuzzes the reader of MNIST's files: any bytes, gzip or not, must give values or a message.
  *
- *   clang -g -O1 -std=gnu11 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -Iinclude -Isrc/data tools/fuzz/fuzz_idx.c
- * src/data/idx.c src/base/[a-z]*.c -lz -lm -lpthread -o fuzz_idx
+ *   clang -g -O1 -std=gnu11 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tools/fuzz/fuzz_idx.c
+ * src/datatools/idx.c src/base/[a-z]*.c -lz -lm -lpthread -o fuzz_idx
  *   ./fuzz_idx -max_total_time=60 -max_len=4096 [CORPUS]
  */
-#include "import_int.h"
+#include "datatools/import_int.h"
 
 #include <sys/mman.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* Fuzz entry: the lines of a MANIFEST; the checksum of the last line is put right, so that the parser itself
  * is reached. What is accepted must be written again as the same bytes. */
-#include "../../src/train/checkpoint_int.h"
+#include "checkpoint/checkpoint_int.h"
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

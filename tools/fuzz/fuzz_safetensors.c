@@ -1,6 +1,6 @@
 /* Fuzz entry: a whole safetensors file from memory. Every byte that a tensor claims is read. */
-#include "../../src/train/checkpoint_int.h"
-#include "../../src/train/safetensors_int.h"
+#include "checkpoint/checkpoint_int.h"
+#include "checkpoint/safetensors_int.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

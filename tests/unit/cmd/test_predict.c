@@ -1,7 +1,7 @@
 /* trainer predict, run as a user does: a row for each sample in their order, for any number of ranks. The files are
  * read back with the library's own reader. */
 //TEST timeout=240
-#include "trainer/datafile.h"
+#include "datatools/datatools.h"
 #include "trainer/mem.h"
 #include "trainer/rng.h"
 

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 #include <stdlib.h>
 
-#include "../../../src/comm/world_int.h"
+#include "comm/world_int.h"
 
 static const char *const names[] = {"OMPI_COMM_WORLD_SIZE",
                                     "PMI_SIZE",

@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "../../../src/comm/watchdog_int.h"
-#include "trainer/watchdog.h"
+#include "comm/watchdog_int.h"
+#include "comm/watchdog.h"
 
 #define TIMEOUT_SEC 2.0 /* the machine may be busy: threads that live are late by less */
 

@@ -12,9 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../../../src/comm/world_int.h"
+#include "comm/world_int.h"
 #include "trainer/mem.h"
-#include "trainer/watchdog.h"
+#include "comm/watchdog.h"
 #include <unistd.h>
 
 static tr_world_t *world;

@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "../../../src/config/ini.h"
+#include "config/ini.h"
 #include "trainer/mem.h"
 
 #include <stdio.h>

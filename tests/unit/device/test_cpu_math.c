@@ -9,7 +9,7 @@
 
 #include "kernel_run.h"
 #include "trainer/mem.h"
-#include "../../../src/device/cpu/cpu_onednn.h"
+#include "device/cpu/cpu_onednn.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 
 #include "../../support/op_harness.h"
 #include "model_fixture.h"
-#include "trainer/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "trainer/mem.h"
 #include "trainer/optim.h"
 

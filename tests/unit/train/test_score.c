@@ -3,7 +3,7 @@
 //TEST np=3
 #include "trainer/mem.h"
 #include "trainer/rng.h"
-#include "trainer/score.h"
+#include "train/score.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -6,7 +6,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "../../../src/train/signals.h"
+#include "train/signals.h"
 #include "trainer/device.h"
 #include <omp.h>
 #include <signal.h>

@@ -4,7 +4,7 @@
 #include "trainer/comm.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
-#include "trainer/state.h"
+#include "train/state.h"
 #include "trainer/train.h"
 
 #include <setjmp.h>

@@ -1,0 +1,91 @@
+#include "file.h"
+#include "trainer/mem.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+tr_status_t tr_io_fail(const char *verb, const char *path, int errno_value) {
+    return TR_FAIL(tr_status_of_errno(errno_value), "Cannot %s %s: %s.", verb, path, strerror(errno_value));
+}
+
+tr_status_t tr_path_join(const char *dir, const char *name, char out[4096]) {
+    int length = snprintf(out, 4096, "%s/%s", dir, name);
+    if (length < 4096) return TR_OK;
+    return TR_FAIL(
+        TR_ERR_CONFIG,
+        "The path %.64s.../%s has %d characters; the system allows 4095. Choose a shorter run.dir.", dir,
+        name, length);
+}
+
+static tr_status_t read_all(int fd, const char *path, char *text, int64_t bytes) {
+    for (int64_t at = 0; at < bytes;) {
+        ssize_t n = read(fd, text + at, (size_t)(bytes - at));
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return tr_io_fail("read", path, errno);
+        if (n == 0) return TR_FAIL(TR_ERR_DATA, "%s became shorter while it was read.", path);
+        at += n;
+    }
+    return TR_OK;
+}
+
+static tr_status_t read_open(int fd, const char *path, int64_t max_bytes, char **out_text,
+                             int64_t *out_bytes) {
+    struct stat st;
+    if (fstat(fd, &st) != 0) return tr_io_fail("examine", path, errno);
+    if (!S_ISREG(st.st_mode)) return TR_FAIL(TR_ERR_DATA, "%s is not a file.", path);
+    if (st.st_size > max_bytes)
+        return TR_FAIL(TR_ERR_DATA, "%s has %lld bytes; at most %lld are plausible.", path,
+                       (long long)st.st_size, (long long)max_bytes);
+    char *text = NULL;
+    TR_TRY(tr_alloc((size_t)st.st_size + 1, "file text", &text));
+    tr_status_t status = read_all(fd, path, text, st.st_size);
+    if (status != TR_OK) {
+        tr_free(&text);
+        return status;
+    }
+    *out_text = text;
+    *out_bytes = st.st_size;
+    return TR_OK;
+}
+
+tr_status_t tr_read_text(const char *path, int64_t max_bytes, char **out_text, int64_t *out_bytes) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return tr_io_fail("open", path, errno);
+    tr_status_t status = read_open(fd, path, max_bytes, out_text, out_bytes);
+    close(fd);
+    return status;
+}
+
+tr_status_t tr_sync_directory(const char *path) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return tr_io_fail("open", path, errno);
+    int failed = fsync(fd) != 0 ? errno : 0;
+    close(fd);
+    /* Some file systems cannot sync a directory, and then have nothing to sync. */
+    return failed && failed != EINVAL ? tr_io_fail("fsync", path, failed) : TR_OK;
+}
+
+static tr_status_t remove_inside(const char *path) {
+    DIR *d = opendir(path);
+    if (!d) return tr_io_fail("open", path, errno);
+    tr_status_t status = TR_OK;
+    for (struct dirent *e; status == TR_OK && (e = readdir(d));) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        char inner[4096];
+        status = tr_path_join(path, e->d_name, inner);
+        if (status == TR_OK) status = tr_remove_tree(inner);
+    }
+    closedir(d);
+    return status;
+}
+
+tr_status_t tr_remove_tree(const char *path) {
+    if (unlink(path) == 0 || errno == ENOENT) return TR_OK;
+    if (errno != EISDIR && errno != EPERM) return tr_io_fail("remove", path, errno);
+    TR_TRY(remove_inside(path));
+    return rmdir(path) == 0 || errno == ENOENT ? TR_OK : tr_io_fail("remove", path, errno);
+}

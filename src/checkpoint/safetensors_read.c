@@ -1,0 +1,289 @@
+#include "checkpoint_int.h"
+#include "safetensors_int.h"
+#include "h5/writer.h"
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define HEADER_MAX_BYTES ((uint64_t)100 << 20)
+
+static const char *const dtype_names[TR_DTYPE_COUNT] = {
+    [TR_F32] = "F32", [TR_BF16] = "BF16", [TR_F16] = "F16", [TR_F64] = "F64",
+    [TR_U8] = "U8",   [TR_I8] = "I8",     [TR_U16] = "U16", [TR_I16] = "I16",
+    [TR_U32] = "U32", [TR_I32] = "I32",   [TR_U64] = "U64", [TR_I64] = "I64",
+};
+
+struct tr_safetensors {
+    int fd; /* -1: bytes are not ours */
+    const char *bytes;
+    size_t count;
+    int64_t data_start;
+    json_t *root;               /* owns the names */
+    char *metadata;             /* tr_free */
+    tr_named_tensor_t *tensors; /* in the header's order */
+    size_t tensor_count;
+    const char *path; /* while parsing */
+};
+
+const char *tr_safetensors_dtype_name(tr_dtype_t dtype) {
+    return dtype_names[dtype];
+}
+
+bool tr_tensor_bytes(tr_dtype_t dtype, const tr_shape_t *shape, int64_t *out) {
+    int64_t bytes = (int64_t)tr_dtype_bytes(dtype);
+    for (int d = 0; d < shape->ndim; d++)
+        if (shape->dim[d] < 0 || __builtin_mul_overflow(bytes, shape->dim[d], &bytes)) return false;
+    *out = bytes;
+    return true;
+}
+
+/* -- one tensor's entry ---------------------------------------------------------------------------------- */
+
+static tr_status_t read_dtype(const char *path, const char *name, json_t *value, tr_dtype_t *out) {
+    const char *text = json_string_value(value);
+    for (int t = 0; text && t < TR_DTYPE_COUNT; t++) {
+        if (strcmp(text, dtype_names[t]) != 0) continue;
+        *out = (tr_dtype_t)t;
+        return TR_OK;
+    }
+    *out = TR_U8;
+    if (text && strcmp(text, "BOOL") == 0) return TR_OK;
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "%s: tensor '%.200s' has the type %.32s, which is not one of F64 F32 F16 BF16, U8 to I64, BOOL.",
+        path, name, text ? text : "(none)");
+}
+
+static tr_status_t read_shape(const char *path, const char *name, json_t *value, tr_shape_t *out) {
+    size_t ndim = json_array_size(value);
+    if (!json_is_array(value) || ndim > TR_MAX_DIMS)
+        return TR_FAIL(TR_ERR_DATA, "%s: the shape of tensor '%.200s' should be a list of up to %d sizes.",
+                       path, name, TR_MAX_DIMS);
+    out->ndim = (int)ndim;
+    for (size_t d = 0; d < ndim; d++) {
+        json_t *size = json_array_get(value, d);
+        out->dim[d] = json_integer_value(size);
+        if (!json_is_integer(size) || out->dim[d] < 0)
+            return TR_FAIL(TR_ERR_DATA, "%s: a size of tensor '%.200s' is not a whole number from 0.", path,
+                           name);
+    }
+    return TR_OK;
+}
+
+static tr_status_t read_entry(tr_safetensors_t *f, const char *name, json_t *value, tr_named_tensor_t *out) {
+    json_t *offsets = json_object_get(value, "data_offsets");
+    if (json_object_size(value) != 3 || json_array_size(offsets) != 2 ||
+        !json_is_integer(json_array_get(offsets, 0)) || !json_is_integer(json_array_get(offsets, 1)))
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: tensor '%.200s' should have dtype, shape and two data_offsets, and nothing else.",
+                       f->path, name);
+    out->name = name;
+    TR_TRY(read_dtype(f->path, name, json_object_get(value, "dtype"), &out->dtype));
+    TR_TRY(read_shape(f->path, name, json_object_get(value, "shape"), &out->shape));
+    int64_t begin = json_integer_value(json_array_get(offsets, 0)),
+            end = json_integer_value(json_array_get(offsets, 1)), bytes = 0;
+    int64_t available = (int64_t)f->count - f->data_start;
+    if (begin < 0 || end < begin || end > available)
+        return TR_FAIL(TR_ERR_DATA, "%s: tensor '%.200s' should lie at bytes %lld to %lld of %lld.", f->path,
+                       name, (long long)begin, (long long)end, (long long)available);
+    if (!tr_tensor_bytes(out->dtype, &out->shape, &bytes) || bytes != end - begin)
+        return TR_FAIL(TR_ERR_DATA, "%s: the shape and type of tensor '%.200s' do not make its %lld bytes.",
+                       f->path, name, (long long)(end - begin));
+    out->data = f->bytes + f->data_start + begin;
+    return TR_OK;
+}
+
+/* -- the whole ------------------------------------------------------------------------------------------- */
+
+static int64_t size_of(const tr_named_tensor_t *t) {
+    int64_t bytes = 0;
+    tr_tensor_bytes(t->dtype, &t->shape, &bytes);
+    return bytes;
+}
+
+static int by_place(const void *a, const void *b) {
+    const tr_named_tensor_t *x = *(const tr_named_tensor_t *const *)a,
+                            *y = *(const tr_named_tensor_t *const *)b;
+    if (x->data != y->data) return (const char *)x->data < (const char *)y->data ? -1 : 1;
+    return (size_of(x) > size_of(y)) - (size_of(x) < size_of(y));
+}
+
+/* The tensors must cover the data, without overlap or hole: what no tensor covers could be anything. */
+static tr_status_t check_cover(const tr_safetensors_t *f, const tr_named_tensor_t **sorted) {
+    const char *at = f->bytes + f->data_start, *end = f->bytes + f->count;
+    for (size_t i = 0; i < f->tensor_count; i++) sorted[i] = &f->tensors[i];
+    qsort(sorted, f->tensor_count, sizeof *sorted, by_place);
+    for (size_t i = 0; i < f->tensor_count; i++) {
+        if (sorted[i]->data != at)
+            return TR_FAIL(TR_ERR_DATA, "%s: the data of tensor '%.200s' %s those before it.", f->path,
+                           sorted[i]->name,
+                           (const char *)sorted[i]->data < at ? "overlap" : "leave a hole after");
+        at += size_of(sorted[i]);
+    }
+    if (at != end)
+        return TR_FAIL(TR_ERR_DATA, "%s: the last %lld bytes belong to no tensor.", f->path,
+                       (long long)(end - at));
+    return TR_OK;
+}
+
+static tr_status_t read_metadata(tr_safetensors_t *f, json_t *value) {
+    const char *key;
+    json_t *text;
+    if (!json_is_object(value))
+        return TR_FAIL(TR_ERR_DATA, "%s: __metadata__ should be an object of strings.", f->path);
+    json_object_foreach(value, key, text) if (!json_is_string(text)) return TR_FAIL(
+        TR_ERR_DATA, "%s: __metadata__ '%.200s' should be a string.", f->path, key);
+    char *dump = json_dumps(value, JSON_COMPACT);
+    if (!dump) return TR_FAIL(TR_ERR_MEMORY, "%s: no memory for its metadata.", f->path);
+    tr_status_t status = tr_strdup(dump, &f->metadata);
+    free(dump);
+    return status;
+}
+
+static tr_status_t read_entries(tr_safetensors_t *f) {
+    const char *name;
+    json_t *value;
+    TR_TRY(tr_alloc(json_object_size(f->root) * sizeof *f->tensors, "tensor list", &f->tensors));
+    json_object_foreach(f->root, name, value) {
+        if (strcmp(name, "__metadata__") == 0)
+            TR_TRY(read_metadata(f, value));
+        else
+            TR_TRY(read_entry(f, name, value, &f->tensors[f->tensor_count++]));
+    }
+    const tr_named_tensor_t **sorted = NULL;
+    TR_TRY(tr_alloc(f->tensor_count * sizeof *sorted, "tensor order", &sorted));
+    tr_status_t status = check_cover(f, sorted);
+    tr_free(&sorted);
+    return status;
+}
+
+/* By its beginning, which may end within a character. */
+static bool is_text(const char *bytes, size_t count) {
+    char head[257] = "";
+    const size_t begin = count < 256 ? count : 256;
+    memcpy(head, bytes, begin);
+    if (tr_utf8_bytes(head, begin) + (count > begin ? 3 : 0) < begin) return false;
+    for (size_t i = 0; i < begin; i++)
+        if ((unsigned char)head[i] < ' ' && (head[i] < '\t' || head[i] > '\r')) return false;
+    return true;
+}
+
+/* What a file is that begins with no header. */
+static const char *kind_of(const char *bytes, size_t count) {
+    if (count == 0) return "an empty file";
+    if (tr_begins_as_hdf5(bytes, count)) return "an HDF5 file";
+    if (count > 4 && memcmp(bytes, "PK\3\4", 4) == 0)
+        return "a zip file, as torch.save and numpy.savez write (write it with "
+               "safetensors.torch.save_file or safetensors.numpy.save_file)";
+    if (count > 4 && memcmp(bytes, "\x80\x02\x8a\x0a", 4) == 0)
+        return "a file of torch.save (write it with safetensors.torch.save_file)";
+    if (is_text(bytes, count)) return "a text file";
+    return "no safetensors file, or cut off (no header of text stands behind its first 8 bytes)";
+}
+
+static tr_status_t fail_kind(const char *path, const char *kind) {
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s is %s, where a checkpoint is expected: a run's folder, a checkpoint's "
+                   "(checkpoints/step-NNNNNNNN), or a .safetensors file.",
+                   path, kind);
+}
+
+static tr_status_t read_header(tr_safetensors_t *f) {
+    const char *text = f->bytes + sizeof(uint64_t);
+    uint64_t length = 0;
+    json_error_t error;
+    if (f->count > sizeof length) {
+        memcpy(&length, f->bytes, sizeof length);
+        length = le64toh(length);
+    }
+    if (length == 0 || length > HEADER_MAX_BYTES || text[0] != '{')
+        return fail_kind(f->path, kind_of(f->bytes, f->count));
+    if (length > f->count - sizeof length)
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s is cut off within its header, which has %llu bytes: %zu are there. Copy it anew.",
+                       f->path, (unsigned long long)length, f->count - sizeof length);
+    f->data_start = (int64_t)(sizeof length + length);
+    f->root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    if (!f->root)
+        return TR_FAIL(TR_ERR_DATA, "%s: its header is not JSON: %s (byte %d).", f->path, error.text,
+                       error.position);
+    return read_entries(f);
+}
+
+tr_status_t tr_safetensors_parse(const void *bytes, size_t count, const char *path, tr_safetensors_t **out) {
+    tr_safetensors_t *f = NULL;
+    TR_TRY(tr_alloc(sizeof *f, "safetensors file", &f));
+    *f = (tr_safetensors_t){.fd = -1, .bytes = bytes, .count = count, .path = path};
+    tr_status_t status = read_header(f);
+    f->path = NULL;
+    if (status == TR_OK && !f->metadata) status = tr_strdup("{}", &f->metadata);
+    if (status != TR_OK)
+        tr_safetensors_close(&f);
+    else
+        *out = f;
+    return status;
+}
+
+static tr_status_t open_descriptor(int fd, const char *path, tr_safetensors_t **out) {
+    struct stat st;
+    if (fstat(fd, &st) != 0) return tr_io_fail("examine", path, errno);
+    if (!S_ISREG(st.st_mode)) return TR_FAIL(TR_ERR_DATA, "%s is not a file.", path);
+    if (st.st_size == 0) return fail_kind(path, kind_of(NULL, 0));
+    void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (bytes == MAP_FAILED) return tr_io_fail("map", path, errno);
+    tr_status_t status = tr_safetensors_parse(bytes, (size_t)st.st_size, path, out);
+    if (status != TR_OK)
+        munmap(bytes, (size_t)st.st_size);
+    else
+        (*out)->fd = fd;
+    return status;
+}
+
+tr_status_t tr_safetensors_open(const char *path, tr_safetensors_t **out) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return tr_io_fail("open", path, errno);
+    tr_status_t status = open_descriptor(fd, path, out);
+    if (status != TR_OK) close(fd);
+    return status;
+}
+
+void tr_safetensors_close(tr_safetensors_t **file) {
+    tr_safetensors_t *f = *file;
+    if (!f) return;
+    if (f->fd >= 0) {
+        munmap((void *)f->bytes, f->count);
+        close(f->fd);
+    }
+    json_decref(f->root);
+    tr_free(&f->metadata);
+    tr_free(&f->tensors);
+    tr_free(file);
+}
+
+size_t tr_safetensors_count(const tr_safetensors_t *f) {
+    return f->tensor_count;
+}
+const tr_named_tensor_t *tr_safetensors_at(const tr_safetensors_t *f, size_t index) {
+    return &f->tensors[index];
+}
+const char *tr_safetensors_metadata(const tr_safetensors_t *f) {
+    return f->metadata;
+}
+int tr_safetensors_fd(const tr_safetensors_t *f) {
+    return f->fd;
+}
+int64_t tr_safetensors_data_start(const tr_safetensors_t *f) {
+    return f->data_start;
+}
+
+const tr_named_tensor_t *tr_safetensors_find(const tr_safetensors_t *f, const char *name) {
+    for (size_t i = 0; i < f->tensor_count; i++)
+        if (strcmp(f->tensors[i].name, name) == 0) return &f->tensors[i];
+    return NULL;
+}

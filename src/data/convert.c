@@ -1,0 +1,62 @@
+/* Elements of any type as floats or doubles. */
+#include "shared.h"
+#include "trainer/mem.h"
+#include <string.h>
+
+static float half_to_float(uint16_t half) {
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, mantissa = half & 1023, bits;
+    float value;
+    if (exponent == 31) {
+        bits = sign | 0x7f800000 | mantissa << 13;
+    } else if (exponent) {
+        bits = sign | (exponent + 112) << 23 | mantissa << 13;
+    } else {
+        value = (float)mantissa * 0x1p-24f; /* subnormal: exact */
+        memcpy(&bits, &value, sizeof bits);
+        bits |= sign;
+    }
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+#define CONVERT(TO, FROM, value)                                                                             \
+    do {                                                                                                     \
+        TO *to_ = out;                                                                                       \
+        const FROM *from_ = in;                                                                              \
+        for (int64_t i = 0; i < elems; i++) {                                                                \
+            FROM v = from_[i];                                                                               \
+            to_[i] = (TO)(value);                                                                            \
+        }                                                                                                    \
+    } while (0)
+#define CONVERT_FROM(TO)                                                                                     \
+    switch (from) {                                                                                          \
+    case TR_U8: CONVERT(TO, uint8_t, v); break;                                                              \
+    case TR_I8: CONVERT(TO, int8_t, v); break;                                                               \
+    case TR_U16: CONVERT(TO, uint16_t, v); break;                                                            \
+    case TR_I16: CONVERT(TO, int16_t, v); break;                                                             \
+    case TR_U32: CONVERT(TO, uint32_t, v); break;                                                            \
+    case TR_I32: CONVERT(TO, int32_t, v); break;                                                             \
+    case TR_U64: CONVERT(TO, uint64_t, v); break;                                                            \
+    case TR_I64: CONVERT(TO, int64_t, v); break;                                                             \
+    case TR_F16: CONVERT(TO, uint16_t, half_to_float(v)); break;                                             \
+    case TR_F64: CONVERT(TO, double, v); break;                                                              \
+    default: CONVERT(TO, float, v); break;                                                                   \
+    }
+
+void tr_convert(tr_dtype_t from, const void *in, int64_t elems, tr_dtype_t to, void *out) {
+    if (to == TR_F64)
+        CONVERT_FROM(double)
+    else
+        CONVERT_FROM(float)
+}
+
+void tr_stats_add_values(tr_stats_t *stats, int64_t width, tr_dtype_t dtype, const void *values,
+                         int64_t count) {
+    double piece[4096];
+    const int64_t most = (int64_t)TR_COUNT(piece) / width * width;
+    for (int64_t i = 0; i < count; i += most) {
+        const int64_t part = min64(most, count - i);
+        tr_convert(dtype, (const char *)values + i * (int64_t)tr_dtype_bytes(dtype), part, TR_F64, piece);
+        tr_stats_add(stats, width, piece, part / width);
+    }
+}

@@ -1,0 +1,283 @@
+/*
+ * Which data sets of a file are the inputs and labels of a split, by the names that people use: in a group
+ * named after the split (train/x), at the root with the split in the name (x_train, train_images,
+ * train_set_x), or at the root.
+ */
+#include "hdf5_source.h"
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+static const char *const x_names[] = {"x",       "images", "image",        "data",   "features",
+                                      "feature", "inputs", "input",        "fields", "field",
+                                      "samples", "full",   "climate/data", NULL};
+static const char *const y_names[] = {
+    "y",       "labels",    "label",    "targets", "target",           "class",
+    "classes", "responses", "response", "unitpar", "climate/labels_0", NULL};
+/* In the order of preference. A file with train and test but without valid validates on test. */
+static const char *const aliases[][6] = {
+    [TR_SPLIT_TRAIN] = {"train", "training", NULL},
+    [TR_SPLIT_VALID] = {"valid", "val", "validation", "dev", "test", NULL},
+    [TR_SPLIT_TEST] = {"test", "testing", NULL},
+};
+
+static const h5_entry_t *entry_at(const h5_list_t *list, const char *path) {
+    for (size_t i = 0; i < list->count; i++)
+        if (!strcmp(list->data[i].path, path)) return list->data[i].ndim < 0 ? NULL : &list->data[i];
+    return NULL;
+}
+
+static bool has_group(const h5_list_t *list, const char *group) {
+    const size_t length = strlen(group);
+    for (size_t i = 0; i < list->count; i++)
+        if (!strncmp(list->data[i].path, group, length) && list->data[i].path[length] == '/') return true;
+    return false;
+}
+
+bool tr_h5_has_numbers(const h5_entry_t *entry) {
+    return entry->ndim >= 1 && (entry->type == H5T_INTEGER || entry->type == H5T_FLOAT ||
+                                entry->type == H5T_ENUM || entry->type == H5T_BITFIELD);
+}
+
+/* Is `name` one of the usual names, `alias` (NULL: none) added to it in one of the usual ways? */
+static bool usual(const char *name, const char *const *names, const char *alias) {
+    static const char *const forms[] = {"%2$s_%1$s", "%1$s_%2$s", "%1$s_set_%2$s", "%2$s%1$s", NULL};
+    for (; *names; names++) {
+        char text[128];
+        if (!alias && !strcasecmp(name, *names)) return true;
+        for (int f = 0; alias && forms[f]; f++) {
+            snprintf(text, sizeof text, forms[f], alias, *names);
+            if (!strcasecmp(name, text)) return true;
+        }
+    }
+    return false;
+}
+
+typedef struct {
+    const h5_file_t *file;
+    const h5_list_t *list;
+    const h5_wanted_t *wanted;
+} search_t;
+
+static tr_status_t fail_with_list(const search_t *s, tr_status_t code, const char *what) {
+    tr_str_t text = {0};
+    tr_h5_list_text(s->list, 20, &text);
+    TR_FAIL(code, "%s: '%s': %s. In it: %s.", s->wanted->key, s->file->path, what,
+            text.text ? text.text : "nothing");
+    tr_str_free(&text);
+    return code;
+}
+
+/* The one entry in `scope` with a usual name; *out NULL: none. */
+static tr_status_t find_usual(const search_t *s, const char *scope, const char *alias,
+                              const char *const *names, const char *key, const h5_entry_t **out) {
+    char what[256];
+    size_t length = strlen(scope);
+    const h5_entry_t *other = NULL;
+    *out = NULL;
+    for (size_t i = 0; i < s->list->count; i++) {
+        const h5_entry_t *entry = &s->list->data[i];
+        if (strncmp(entry->path, scope, length) || !tr_h5_has_numbers(entry) ||
+            !usual(entry->path + length, names, alias))
+            continue;
+        if (!alias && !strcmp(entry->path + length, names[0])) {
+            *out = entry; /* x and y themselves are beyond doubt */
+            return TR_OK;
+        }
+        if (*out)
+            other = entry;
+        else
+            *out = entry;
+    }
+    if (!other) return TR_OK;
+    snprintf(what, sizeof what, "both '%.80s' and '%.80s' may be meant; set %s", (*out)->path, other->path,
+             key);
+    return fail_with_list(s, TR_ERR_CONFIG, what);
+}
+
+/* data.x or data.y as given: below the scope, or from the root where that is allowed. */
+static const h5_entry_t *find_given(const search_t *s, const char *scope, const char *name, bool root) {
+    char path[512];
+    if (*name == '/') return root || !*scope ? entry_at(s->list, name + 1) : NULL;
+    snprintf(path, sizeof path, "%s%s", scope, name);
+    const h5_entry_t *entry = entry_at(s->list, path);
+    return entry || !root ? entry : entry_at(s->list, name);
+}
+
+/* A usual name in the scope, or else beside x. */
+static tr_status_t find_usual_y(const search_t *s, const char *scope, const char *alias, const h5_entry_t *x,
+                                const h5_entry_t **out) {
+    char group[512];
+    const char *slash = strrchr(x->path, '/');
+    TR_TRY(find_usual(s, scope, alias, y_names, "data.y", out));
+    if (*out || !slash) return TR_OK;
+    snprintf(group, sizeof group, "%.*s", (int)(slash - x->path) + 1, x->path);
+    return find_usual(s, group, NULL, y_names, "data.y", out);
+}
+
+/* The labels beside `x`; *out NULL: none. */
+static tr_status_t find_y(const search_t *s, const char *scope, const char *alias, const h5_entry_t *x,
+                          const h5_entry_t **out) {
+    const h5_wanted_t *w = s->wanted;
+    if (w->inputs_only) return TR_OK;
+    if (!*w->y) return find_usual_y(s, scope, alias, x, out);
+    *out = find_given(s, scope, w->y, true);
+    return TR_OK;
+}
+
+/* Labels by their name that are no numbers, where those of numbers would be; NULL: none. */
+static const h5_entry_t *find_text_y(const search_t *s, const char *scope, const char *alias,
+                                     const h5_entry_t *x) {
+    const char *slash = strrchr(x->path, '/');
+    const size_t length = strlen(scope), group = slash ? (size_t)(slash - x->path) + 1 : 0;
+    for (size_t i = 0; i < s->list->count; i++) {
+        const h5_entry_t *e = &s->list->data[i];
+        if (e->type != H5T_STRING) continue;
+        if ((!strncmp(e->path, scope, length) && usual(e->path + length, y_names, alias)) ||
+            (!strncmp(e->path, x->path, group) && usual(e->path + group, y_names, NULL)))
+            return e;
+    }
+    return NULL;
+}
+
+/* Looks in one place; *out_found false: the inputs are not there. */
+static tr_status_t look_in(const search_t *s, const char *scope, const char *alias, bool root,
+                           h5_names_t *out, bool *out_found) {
+    const h5_wanted_t *w = s->wanted;
+    const h5_entry_t *x = NULL, *y = NULL;
+    if (*w->x)
+        x = alias ? NULL : find_given(s, scope, w->x, root);
+    else
+        TR_TRY(find_usual(s, scope, alias, x_names, "data.x", &x));
+    if (!x) return TR_OK;
+    TR_TRY(find_y(s, scope, alias, x, &y));
+    *out_found = true;
+    const h5_entry_t *text = y ? NULL : find_text_y(s, scope, alias, x);
+    snprintf(out->text_y, sizeof out->text_y, "%s", text ? text->path : "");
+    snprintf(out->x, sizeof out->x, "%s", x->path);
+    snprintf(out->y, sizeof out->y, "%s", y ? y->path : "");
+    snprintf(out->scope, sizeof out->scope, "%s", scope);
+    return TR_OK;
+}
+
+static tr_status_t look_in_split(const search_t *s, tr_split_t split, h5_names_t *out, bool *out_found) {
+    char scope[256];
+    for (const char *const *alias = aliases[split]; *alias && !*out_found; alias++) {
+        snprintf(scope, sizeof scope, "%s/", *alias);
+        TR_TRY(look_in(s, scope, NULL, false, out, out_found));
+        if (!*out_found) TR_TRY(look_in(s, "", *alias, false, out, out_found));
+    }
+    return TR_OK;
+}
+
+/* Predictions want no split of their own, and take what there is. */
+static tr_status_t look_everywhere(const search_t *s, h5_names_t *out, bool *out_found) {
+    const h5_wanted_t *w = s->wanted;
+    char scope[256];
+    if (*w->group) {
+        snprintf(scope, sizeof scope, "%s/", w->group);
+        return look_in(s, scope, NULL, true, out, out_found);
+    }
+    TR_TRY(look_in_split(s, w->split, out, out_found));
+    if (!*out_found && !w->implied) TR_TRY(look_in(s, "", NULL, true, out, out_found));
+    for (int split = 0; split < 3 && w->inputs_only && !*out_found; split++)
+        TR_TRY(look_in_split(s, (tr_split_t)split, out, out_found));
+    return TR_OK;
+}
+
+/* An entry that is named like inputs and cannot be: it would be the one that is meant. NULL: none. */
+static const h5_entry_t *find_misfit(const h5_list_t *list) {
+    for (size_t i = 0; i < list->count; i++) {
+        if (!tr_h5_has_numbers(&list->data[i]) && usual(tr_file_name(list->data[i].path), x_names, NULL))
+            return &list->data[i];
+    }
+    return NULL;
+}
+
+/* Where the inputs of another split are, which are not taken unasked: how to name them, into `what`. */
+static tr_status_t find_other_split(const search_t *s, char *what, size_t bytes, bool *out_found) {
+    const char *own = aliases[s->wanted->split][0];
+    h5_names_t other;
+    *out_found = false;
+    for (int split = 0; split < 3 && !*s->wanted->group && !*out_found; split++)
+        TR_TRY(look_in_split(s, (tr_split_t)split, &other, out_found));
+    if (!*out_found) return TR_OK;
+    other.scope[strcspn(other.scope, "/")] = '\0';
+    if (*other.scope)
+        snprintf(what, bytes, "it has no %s data, but /%.200s: FILE:%.100s takes those", own, other.x,
+                 other.scope);
+    else
+        snprintf(what, bytes, "it has no %s data, but /%.200s: set data.x and data.y to take those", own,
+                 other.x);
+    return TR_OK;
+}
+
+static tr_status_t fail_detect(const search_t *s) {
+    const h5_wanted_t *wanted = s->wanted;
+    const h5_entry_t *misfit = *wanted->x ? NULL : find_misfit(s->list);
+    char what[512];
+    bool other;
+    if (misfit) {
+        snprintf(what, sizeof what, "/%.200s is named like inputs, but %s; set data.x", misfit->path,
+                 misfit->ndim < 0 ? "cannot be read" : "is no array of numbers, one sample after another");
+        return fail_with_list(s, TR_ERR_DATA, what);
+    }
+    TR_TRY(find_other_split(s, what, sizeof what, &other));
+    if (other) return fail_with_list(s, TR_ERR_NOINPUT, what);
+    if (*wanted->group && !has_group(s->list, wanted->group))
+        snprintf(what, sizeof what, "there is no group '%.200s'", wanted->group);
+    else if (*wanted->x)
+        snprintf(what, sizeof what, "there is no data set '%.200s' (data.x)%s%.100s", wanted->x,
+                 *wanted->group ? " in group " : "", wanted->group);
+    else if (*wanted->group)
+        snprintf(what, sizeof what,
+                 "the group '%.200s' holds nothing with a usual name for inputs (x, images, data, features, "
+                 "...); set data.x",
+                 wanted->group);
+    else
+        snprintf(what, sizeof what,
+                 "nothing in it has a usual name for inputs (x, images, data, features, ...); set data.x");
+    return fail_with_list(s, TR_ERR_NOINPUT, what);
+}
+
+tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
+                         h5_names_t *out, bool *out_found) {
+    const search_t s = {file, list, wanted};
+    *out_found = false;
+    TR_TRY(look_everywhere(&s, out, out_found));
+    return *out_found || wanted->implied ? TR_OK : fail_detect(&s);
+}
+
+bool tr_h5_labels_are_text(const h5_names_t *names, char out[512]) {
+    snprintf(out, 512,
+             "/%s holds text, not numbers; store whole numbers from 0 in its place, and the names that they "
+             "stand for as the attribute class_names of the file",
+             names->text_y);
+    return *names->text_y;
+}
+
+tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
+                                char out_y[256]) {
+    search_t s = {file, list, wanted};
+    const h5_entry_t *y = NULL;
+    if (*wanted->y)
+        y = find_given(&s, "", wanted->y, true);
+    else
+        TR_TRY(find_usual(&s, "", NULL, y_names, "data.y", &y));
+    snprintf(out_y, 256, "%s", y ? y->path : "");
+    return TR_OK;
+}
+
+tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
+                              const h5_names_t *names) {
+    search_t s = {file, list, wanted};
+    char what[512];
+    const bool names_file = access(wanted->y, F_OK) == 0 || strstr(wanted->y, ".h5");
+    snprintf(what, sizeof what, "there is no data set '%.200s' (data.y) beside '%.100s'%s", wanted->y,
+             names->x,
+             names_file ? "; data.y names a data set: labels in a file of their own are found where the two "
+                          "files are called NAME_x.h5 and NAME_y.h5 (links will do)"
+                        : "");
+    return fail_with_list(&s, TR_ERR_NOINPUT, what);
+}

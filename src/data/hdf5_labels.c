@@ -1,0 +1,165 @@
+/*
+ * What y is. Read once, when the data set is opened: labels are small. One value a sample is a class index if
+ * all are whole numbers from 0 on; several are a one-hot vector if each row has a single 1 among zeros;
+ * anything else is numbers to predict.
+ */
+#include "hdf5_source.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define PIECE_BYTES (1 << 20)
+#define MAX_CLASSES 1e7
+
+typedef struct {
+    int32_t *label;
+    int64_t values, classes_given, largest, largest_row;
+    const h5_part_t *largest_part;
+    bool must, plain_numbers; /* must: data.classes says that there are classes; plain_numbers: found that
+                                 there are none */
+    char *raw;
+    double *row;
+    tr_dataset_info_t *info;
+} scan_t;
+
+/* The class that the y of a sample stands for, -1: none. */
+static int64_t class_of(const scan_t *s, const double *value) {
+    const double limit = s->classes_given > 0 ? (double)s->classes_given : MAX_CLASSES;
+    int64_t ones = 0, zeros = 0, at = 0;
+    if (s->values == 1)
+        return *value >= 0 && *value < limit && *value == floor(*value) ? (int64_t)*value : -1;
+    for (int64_t i = 0; i < s->values; i++) {
+        if (value[i] == 1) ones++, at = i;
+        zeros += value[i] == 0;
+    }
+    return ones == 1 && zeros == s->values - 1 && (double)at < limit ? at : -1;
+}
+
+static tr_status_t fail_no_class(const scan_t *s, const h5_part_t *part, int64_t row, double value) {
+    char range[96] = "from 0 on";
+    if (s->values > 1)
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "%s: /%s: sample %lld has %lld values that are no one-hot vector of a class from 0 to %lld, but "
+            "data.classes = %lld asks for classes.",
+            part->y.file->path, part->names.y, (long long)row, (long long)s->values,
+            (long long)s->classes_given - 1, (long long)s->classes_given);
+    if (s->classes_given > 0)
+        snprintf(range, sizeof range, "from 0 to %lld (data.classes = %lld)", (long long)s->classes_given - 1,
+                 (long long)s->classes_given);
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: /%s: the label of sample %lld is %g, where a class %s is expected. If these are "
+                   "numbers to predict, set data.classes = 0.",
+                   part->y.file->path, part->names.y, (long long)row, value, range);
+}
+
+static tr_status_t scan_row(scan_t *s, const h5_part_t *part, int64_t row, const double *value) {
+    const bool may_be_numbers = s->values > 1 || tr_dtype_is_float(part->y.dtype);
+    const int64_t found = class_of(s, value);
+    s->plain_numbers = found < 0 && !s->must && may_be_numbers;
+    if (s->plain_numbers) return TR_OK;
+    if (found < 0) return fail_no_class(s, part, row, *value);
+    s->label[part->first + row] = (int32_t)found;
+    if (s->values > 1 || found <= s->largest) return TR_OK;
+    s->largest = found;
+    s->largest_row = row;
+    s->largest_part = part;
+    return TR_OK;
+}
+
+static void say_row(const scan_t *s, const double *value, char text[64]) {
+    int64_t ones = 0;
+    for (int64_t i = 0; i < s->values; i++) {
+        ones += value[i] == 1;
+        if (s->values > 1 && (value[i] == 0 || value[i] == 1)) continue;
+        snprintf(text, 64, s->values > 1 ? "has the value %g" : "is %g", value[i]);
+        return;
+    }
+    snprintf(text, 64, ones == 0 ? "has no one" : "has %lld ones", (long long)ones);
+}
+
+/* Row `at` of the `count` that were read from row `first` on is the first that is no label. Where nearly all others are it may be a mistake. */
+static void doubt(scan_t *s, const h5_part_t *part, int64_t first, int64_t at, int64_t count) {
+    int64_t labels = part->first + first + at, classes = s->largest + 1;
+    char found[64];
+    for (int64_t i = at + 1; i < count; i++) {
+        const int64_t class = class_of(s, s->row + i * s->values);
+        labels += class >= 0;
+        if (s->values == 1) classes = max64(classes, class + 1);
+    }
+    const int64_t others = part->first + first + count - labels;
+    if (!tr_nearly_labels(labels, others, classes)) return;
+    if (s->values > 1) classes = s->values;
+    say_row(s, s->row + at * s->values, found);
+    const char *path = part->y.file->path, *name = part->names.y;
+    snprintf(s->info->label_doubt, sizeof s->info->label_doubt,
+             "%.*s:/%.*s: %lld of the first %lld samples are labels (%s), but sample %lld %s: all are taken "
+             "for numbers to predict. If they are classes, correct it (data.classes = %lld refuses such "
+             "samples); if they are numbers, set data.classes = 0",
+             (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50), name, (long long)labels,
+             (long long)(labels + others), s->values > 1 ? "one-hot vectors" : "whole numbers from 0 on",
+             (long long)(first + at), found, (long long)classes);
+}
+
+static tr_status_t scan_part(scan_t *s, const h5_part_t *part, h5_scratch_t *scratch) {
+    const h5_array_t *y = &part->y;
+    int64_t piece = max64(1, PIECE_BYTES / y->row_bytes);
+    for (int64_t first = 0; first < y->rows && !s->plain_numbers; first += piece) {
+        int64_t count = min64(piece, y->rows - first);
+        TR_TRY(tr_h5_read_rows(y, scratch, first, count, s->raw));
+        tr_convert(y->dtype, s->raw, count * y->row_elems, TR_F64, s->row);
+        for (int64_t i = 0; i < count && !s->plain_numbers; i++) {
+            TR_TRY(scan_row(s, part, first + i, s->row + i * s->values));
+            if (s->plain_numbers) doubt(s, part, first, i, count);
+        }
+    }
+    return TR_OK;
+}
+
+static tr_status_t scan(scan_t *s, const h5_parts_t *parts, h5_scratch_t *scratch) {
+    const h5_part_t *last = &parts->data[parts->count - 1];
+    size_t raw = 0, rows = 0;
+    for (int p = 0; p < parts->count; p++) {
+        int64_t piece = max64(1, PIECE_BYTES / parts->data[p].y.row_bytes);
+        raw = (size_t)max64((int64_t)raw, piece * parts->data[p].y.row_bytes);
+        rows = (size_t)max64((int64_t)rows, piece * s->values);
+    }
+    TR_TRY(tr_alloc((size_t)(last->first + last->y.rows) * sizeof *s->label, "labels", &s->label));
+    TR_TRY(tr_alloc(raw, "labels", &s->raw));
+    TR_TRY(tr_alloc(rows * sizeof *s->row, "labels", &s->row));
+    for (int p = 0; p < parts->count && !s->plain_numbers; p++)
+        TR_TRY(scan_part(s, &parts->data[p], scratch));
+    return TR_OK;
+}
+
+static void say_largest(const scan_t *s, tr_dataset_info_t *info) {
+    if (!s->largest_part || s->largest != info->classes - 1) return;
+    const char *path = s->largest_part->y.file->path, *name = s->largest_part->names.y;
+    snprintf(info->largest_label, sizeof info->largest_label, "sample %lld of %.*s:/%.*s",
+             (long long)s->largest_row, (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50),
+             name);
+}
+
+tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch, int32_t **out,
+                         tr_dataset_info_t *info) {
+    scan_t s = {.values = parts->data[0].y.row_elems,
+                .classes_given = classes,
+                .must = classes > 0,
+                .largest = -1,
+                .info = info};
+    *out = NULL;
+    info->classes = 0;
+    if (classes == 0) return TR_OK;
+    if (s.values > 1 && parts->data[0].y.ndim != 2 && classes < 0) return TR_OK;
+    tr_status_t status = scan(&s, parts, scratch);
+    if (status == TR_OK && !s.plain_numbers) {
+        *out = s.label;
+        s.label = NULL;
+        info->classes = classes > 0 ? classes : s.values > 1 ? s.values : s.largest + 1;
+        say_largest(&s, info);
+    }
+    tr_free(&s.label);
+    tr_free(&s.raw);
+    tr_free(&s.row);
+    return status;
+}

@@ -1,0 +1,227 @@
+/* What attributes say of the data: mean and std, the number of classes and their names. */
+#include "hdf5_source.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NAMES_MAX (1 << 20) /* of a list; a longer one is passed over */
+
+typedef enum { OF_INPUTS, OF_LABELS } whose_t;
+
+/* Opens an attribute of the data sets, their group or a file; negative where there is none. What stands with the labels says nothing of the inputs. */
+static hid_t attribute_of(const h5_part_t *part, whose_t whose, const char *name) {
+    char group[258];
+    snprintf(group, sizeof group, "/%s", part->names.scope);
+    const hid_t file = part->file.id, y_file = part->y_file.path ? part->y_file.id : file;
+    const struct {
+        hid_t file;
+        const char *path;
+        whose_t whose;
+    } objects[] = {{file, part->x.name, OF_INPUTS},
+                   {y_file, part->has_y ? part->y.name : "/", OF_LABELS},
+                   {file, group, OF_INPUTS},
+                   {file, "/", OF_INPUTS},
+                   {y_file, "/", OF_LABELS}};
+    for (size_t i = 0; i < TR_COUNT(objects); i++)
+        if (objects[i].whose <= whose &&
+            H5Aexists_by_name(objects[i].file, objects[i].path, name, H5P_DEFAULT) > 0)
+            return H5Aopen_by_name(objects[i].file, objects[i].path, name, H5P_DEFAULT, H5P_DEFAULT);
+    return -1;
+}
+
+static int64_t attribute_elems(hid_t attribute) {
+    hid_t space = H5Aget_space(attribute);
+    int64_t elems = H5Sget_simple_extent_npoints(space);
+    H5Sclose(space);
+    return elems;
+}
+
+static bool attribute_numbers(hid_t attribute) {
+    hid_t type = H5Aget_type(attribute);
+    H5T_class_t class = H5Tget_class(type);
+    H5Tclose(type);
+    return class == H5T_FLOAT || class == H5T_INTEGER;
+}
+
+static bool fits(int64_t elems, int64_t channels) {
+    return elems > 0 && elems <= TR_CHANNELS_MAX && (elems == 1 || elems == channels);
+}
+
+/* One number, or one a channel, from the attribute `name`; *out_count 0 where it has none that fits. Returns how many it has. */
+static int64_t attribute_moments(const h5_part_t *part, int64_t channels, const char *name, float *out,
+                                 int *out_count) {
+    hid_t attribute = attribute_of(part, OF_INPUTS, name);
+    *out_count = 0;
+    if (attribute < 0) return 0;
+    const int64_t elems = attribute_numbers(attribute) ? attribute_elems(attribute) : 0;
+    if (fits(elems, channels) && H5Aread(attribute, H5T_NATIVE_FLOAT, out) >= 0) *out_count = (int)elems;
+    H5Aclose(attribute);
+    return elems;
+}
+
+static bool say_unfit(const h5_part_t *part, int64_t channels, const char *name, int64_t elems,
+                      char out[H5_SENTENCE_BYTES]) {
+    if (elems == channels)
+        snprintf(out, H5_SENTENCE_BYTES,
+                 "%s: the attribute '%s' has %lld numbers; at most %d are taken, so it is not used. Begin "
+                 "model.layers with batchnorm, or normalise the inputs when the file is made",
+                 part->file.path, name, (long long)elems, TR_CHANNELS_MAX);
+    else
+        snprintf(out, H5_SENTENCE_BYTES,
+                 "%s: the attribute '%s' has %lld numbers, but /%s has %lld channel%s: it is not used; one, "
+                 "or one "
+                 "for each, is expected",
+                 part->file.path, name, (long long)elems, part->names.x, (long long)channels,
+                 channels == 1 ? "" : "s");
+    return true;
+}
+
+static bool say_unlike(const h5_parts_t *parts, int64_t channels, const char *name,
+                       char out[H5_SENTENCE_BYTES]) {
+    float first[TR_CHANNELS_MAX], other[TR_CHANNELS_MAX];
+    int count, others;
+    const int64_t elems = attribute_moments(&parts->data[0], channels, name, first, &count);
+    if (elems > 0 && !fits(elems, channels)) return say_unfit(&parts->data[0], channels, name, elems, out);
+    for (int p = 1; p < parts->count; p++) {
+        attribute_moments(&parts->data[p], channels, name, other, &others);
+        if (others == 0 || (others == count && !memcmp(first, other, (size_t)count * sizeof *first)))
+            continue;
+        snprintf(
+            out, H5_SENTENCE_BYTES,
+            "%s has another attribute '%s' than %s, %s: set data.mean and data.std to normalise by others",
+            parts->data[p].file.path, name, parts->data[0].file.path,
+            count ? "whose numbers serve for all the files" : "which has none, and it is not used");
+        return true;
+    }
+    return false;
+}
+
+static bool is_auto(const char *text) {
+    return !*text || !strcmp(text, "auto");
+}
+
+bool tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels, const tr_data_settings_t *settings,
+                            char out[H5_SENTENCE_BYTES]) {
+    return (is_auto(settings->mean) && say_unlike(parts, channels, "mean", out)) ||
+           (is_auto(settings->std) && say_unlike(parts, channels, "std", out));
+}
+
+/* Its inverse is what inputs are multiplied by. */
+static bool is_divisor(float std) {
+    return std > 0 && isfinite(std) && isfinite(1 / std);
+}
+
+/* data.mean or data.std: "auto", or numbers with commas. */
+static tr_status_t moments(const h5_part_t *part, int64_t channels, const char *key, const char *name,
+                           const char *text, float *out, int *out_count) {
+    if (is_auto(text)) {
+        attribute_moments(part, channels, name, out, out_count);
+        return TR_OK;
+    }
+    const bool is_std = !strcmp(name, "std");
+    bool good = tr_parse_floats(text, TR_CHANNELS_MAX, out, out_count);
+    if (*out_count > TR_CHANNELS_MAX)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "%s has %d numbers, and at most %d are taken: begin model.layers with batchnorm, or normalise "
+            "the inputs when the file is made.",
+            key, *out_count, TR_CHANNELS_MAX);
+    for (int i = 0; good && is_std && i < *out_count; i++) good = is_divisor(out[i]);
+    if (!good)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "%s: expected %snumbers that are 32-bit floats with commas between them, or auto, found '%s'.",
+            key, is_std ? "positive " : "", text);
+    if (*out_count == 1 || *out_count == channels) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "%s has %d numbers, but /%s of %s has %lld channel%s; give one, or one for each. Beside a "
+                   "checkpoint they are those of its training data, which other data must be like.",
+                   key, *out_count, part->names.x, part->file.path, (long long)channels,
+                   channels == 1 ? "" : "s");
+}
+
+static tr_status_t check_number(const h5_part_t *part, const char *name, float value, int channel,
+                                bool good) {
+    if (good) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: the attribute '%s' has %g for channel %d; %s numbers that are 32-bit floats are "
+                   "expected. Set data.%s.",
+                   part->file.path, name, (double)value, channel,
+                   strcmp(name, "std") == 0 ? "positive" : "finite", name);
+}
+
+tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, const tr_data_settings_t *settings,
+                          tr_dataset_info_t *info) {
+    int means, stds;
+    TR_TRY(moments(part, channels, "data.mean", "mean", settings->mean, info->mean, &means));
+    TR_TRY(moments(part, channels, "data.std", "std", settings->std, info->std, &stds));
+    info->channels = means > stds ? means : stds;
+    for (int c = 0; c < info->channels && c < TR_CHANNELS_MAX; c++) {
+        if (means < 2 && c >= means) info->mean[c] = means ? info->mean[0] : 0;
+        if (stds < 2 && c >= stds) info->std[c] = stds ? info->std[0] : 1;
+        TR_TRY(check_number(part, "mean", info->mean[c], c, isfinite(info->mean[c])));
+        TR_TRY(check_number(part, "std", info->std[c], c, is_divisor(info->std[c])));
+    }
+    return TR_OK;
+}
+
+/* Strings of fixed or variable length as copies of our own. */
+static tr_status_t read_names(hid_t attribute, int64_t count, const char *path, char **out) {
+    hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
+    size_t bytes = H5Tget_size(type);
+    bool variable = H5Tis_variable_str(type) > 0, padded = H5Tget_strpad(type) == H5T_STR_SPACEPAD;
+    char *data = NULL;
+    tr_status_t status = tr_alloc((size_t)count * (variable ? sizeof(char *) : bytes + 1), "names", &data);
+    bool read = status == TR_OK && H5Aread(attribute, type, data) >= 0;
+    if (status == TR_OK && !read)
+        status = H5_FAIL(TR_ERR_DATA, "%s: cannot read an attribute of names; the file is damaged", path);
+    for (int64_t i = 0; i < count && status == TR_OK; i++) {
+        char text[256];
+        const char *name = variable ? ((char **)data)[i] : data + (size_t)i * bytes;
+        snprintf(text, sizeof text, "%.*s", variable ? 255 : (int)bytes, name ? name : "");
+        for (size_t end = strlen(text); padded && end > 0 && text[end - 1] == ' ';) text[--end] = '\0';
+        status = tr_strdup(text, &out[i]);
+    }
+    if (read && variable) H5Dvlen_reclaim(type, space, H5P_DEFAULT, data);
+    tr_free(&data);
+    H5Sclose(space);
+    H5Tclose(type);
+    return status;
+}
+
+int64_t tr_h5_attribute_classes(const h5_part_t *part) {
+    int64_t classes = -1;
+    hid_t attribute = attribute_of(part, OF_LABELS, "classes");
+    if (attribute < 0) return -1;
+    if (attribute_numbers(attribute) && attribute_elems(attribute) == 1)
+        H5Aread(attribute, H5T_NATIVE_INT64, &classes);
+    H5Aclose(attribute);
+    return classes > 0 && classes <= INT32_MAX ? classes : -1;
+}
+
+tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out) {
+    static const struct {
+        whose_t whose;
+        const char *name[3];
+    } lists[TR_NAMES_LISTS] = {
+        [TR_NAMES_CLASSES] = {OF_LABELS, {"class_names", "classes", "label_names"}},
+        [TR_NAMES_INPUTS] = {OF_INPUTS, {"feature_names"}},
+    };
+    for (size_t i = 0; i < TR_COUNT(lists[list].name) && lists[list].name[i] && !out->count; i++) {
+        hid_t attribute = attribute_of(part, lists[list].whose, lists[list].name[i]);
+        if (attribute < 0) continue;
+        const int64_t count = attribute_elems(attribute);
+        hid_t type = H5Aget_type(attribute);
+        tr_status_t status = TR_OK;
+        const int64_t most = list == TR_NAMES_INPUTS ? part->x.row_elems : NAMES_MAX;
+        if (H5Tget_class(type) == H5T_STRING && count > 0 && count <= most) {
+            status = tr_alloc((size_t)count * sizeof *out->name, "names", &out->name);
+            if (status == TR_OK) *out = (tr_names_t){out->name, count, part->file.path};
+            if (status == TR_OK) status = read_names(attribute, count, part->file.path, out->name);
+        }
+        H5Tclose(type);
+        H5Aclose(attribute);
+        TR_TRY(status);
+    }
+    return TR_OK;
+}

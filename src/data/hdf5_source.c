@@ -1,0 +1,146 @@
+/* From data.train and its like to open files with inputs and labels. */
+#include "hdf5_source.h"
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const split_keys[] = {"data.train", "data.valid", "data.test"};
+
+/* FILE, FILE:GROUP or a glob. A colon belongs to the name where a file has it. */
+tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t split, h5_source_t *out) {
+    const char *texts[] = {settings->train, settings->valid, settings->test}, *text = texts[split];
+    *out = (h5_source_t){
+        .wanted = {.key = split_keys[split], .x = settings->x, .y = settings->y, .split = split}};
+    out->wanted.inputs_only = settings->inputs_only;
+    if (settings->inputs_only) out->wanted.key = "the data to predict for"; /* named without a key */
+    if (!*text && split != TR_SPLIT_TRAIN) {
+        text = settings->train;
+        out->wanted.implied = true;
+    }
+    if ((size_t)snprintf(out->pattern, sizeof out->pattern, "%s", text) >= sizeof out->pattern)
+        return TR_FAIL(TR_ERR_CONFIG, "%s: the name is longer than %zu characters.", out->wanted.key,
+                       sizeof out->pattern - 1);
+    char *colon = strrchr(out->pattern, ':');
+    if (colon && access(out->pattern, F_OK)) {
+        *colon = '\0';
+        const char *group = colon + 1 + strspn(colon + 1, "/");
+        snprintf(out->group, sizeof out->group, "%s", group);
+        size_t length = strlen(out->group);
+        if (length && out->group[length - 1] == '/') out->group[length - 1] = '\0';
+        if (out->wanted.implied) out->pattern[0] = '\0'; /* a group of training data holds no other split */
+    }
+    out->wanted.group = out->group;
+    return TR_OK;
+}
+
+static tr_status_t find_y_file(h5_part_t *part, const h5_wanted_t *wanted) {
+    char path[4096];
+    h5_list_t list;
+    if (!tr_h5_labels_path(part->file.path, path) || access(path, F_OK)) return TR_OK;
+    TR_TRY(tr_h5_file_open(wanted->key, path, &part->y_file));
+    TR_TRY(tr_h5_list(&part->y_file, &list));
+    tr_status_t status = tr_h5_detect_labels(&part->y_file, &list, wanted, part->names.y);
+    tr_h5_list_free(&list);
+    return status;
+}
+
+/* x and y by name, in the open file or, y, in the file of labels beside it. */
+static tr_status_t find_arrays(h5_part_t *part, const h5_list_t *list, const h5_wanted_t *wanted,
+                               bool *out_found) {
+    TR_TRY(tr_h5_detect(&part->file, list, wanted, &part->names, out_found));
+    if (!*out_found || part->names.y[0] || wanted->inputs_only) return TR_OK;
+    TR_TRY(find_y_file(part, wanted));
+    return part->names.y[0] || !*wanted->y ? TR_OK
+                                           : tr_h5_fail_labels(&part->file, list, wanted, &part->names);
+}
+
+/* Finds x and y and opens them; *out_found as in tr_h5_detect. */
+static tr_status_t open_arrays(h5_part_t *part, const h5_wanted_t *wanted, bool *out_found) {
+    h5_list_t list;
+    TR_TRY(tr_h5_list(&part->file, &list));
+    tr_status_t status = find_arrays(part, &list, wanted, out_found);
+    tr_h5_list_free(&list);
+    if (status != TR_OK || !*out_found) return status;
+    TR_TRY(tr_h5_array_open(&part->file, part->names.x, &part->x));
+    TR_TRY(tr_h5_refuse_holes(&part->x));
+    if (!part->names.y[0]) return TR_OK;
+    part->has_y = true;
+    TR_TRY(tr_h5_array_open(part->y_file.path ? &part->y_file : &part->file, part->names.y, &part->y));
+    TR_TRY(tr_h5_refuse_holes(&part->y));
+    if (part->y.rows == part->x.rows) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA, "%s: /%s has %lld samples, but %s: /%s has %lld; they must match.",
+                   part->x.file->path, part->names.x, (long long)part->x.rows, part->y.file->path,
+                   part->names.y, (long long)part->y.rows);
+}
+
+static bool same_rows(const h5_array_t *a, const h5_array_t *b) {
+    return a->ndim == b->ndim && !memcmp(a->dim + 1, b->dim + 1, (size_t)(a->ndim - 1) * sizeof *a->dim);
+}
+
+static tr_status_t check_part(const h5_part_t *first, const h5_part_t *part) {
+    bool same = part->has_y == first->has_y && same_rows(&part->x, &first->x) &&
+                (!part->has_y || same_rows(&part->y, &first->y)) &&
+                tr_h5_travels_as(part->x.dtype) == tr_h5_travels_as(first->x.dtype);
+    if (same) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s and %s cannot be joined: their samples or labels differ in shape or type. `trainer "
+                   "data` shows both.",
+                   first->file.path, part->file.path);
+}
+
+/* Opens one more file at the end of the list; *out_found as in tr_h5_detect. */
+static tr_status_t add_part(const h5_source_t *source, const char *path, h5_parts_t *parts, bool *out_found) {
+    h5_part_t *part = &parts->data[parts->count++];
+    const h5_part_t *before = parts->count > 1 ? part - 1 : NULL;
+    part->first = before ? before->first + before->x.rows : 0;
+    TR_TRY(tr_h5_file_open(source->wanted.key, path, &part->file));
+    TR_TRY(open_arrays(part, &source->wanted, out_found));
+    if (*out_found) return check_part(parts->data, part);
+    if (before)
+        return TR_FAIL(TR_ERR_DATA, "%s: '%s' has the group that '%s' lacks.", source->wanted.key,
+                       before->file.path, path);
+    return TR_OK;
+}
+
+static tr_status_t open_parts(const h5_source_t *source, char *const *path, size_t count, h5_parts_t *out) {
+    bool found = true;
+    TR_TRY(tr_alloc(count * sizeof *out->data, "data files", &out->data));
+    for (size_t i = 0; i < count && found; i++) TR_TRY(add_part(source, path[i], out, &found));
+    if (!found) tr_h5_parts_close(out);
+    return TR_OK;
+}
+
+tr_status_t tr_h5_paths(const h5_source_t *source, h5_paths_t *out) {
+    *out = (h5_paths_t){.plain = {(char *)source->pattern}, .count = 1};
+    bool is_glob = strpbrk(source->pattern, "*?[") && access(source->pattern, F_OK);
+    int result = is_glob ? glob(source->pattern, 0, NULL, &out->found) : 0;
+    if (result == GLOB_NOMATCH)
+        return TR_FAIL(TR_ERR_NOINPUT, "%s: no file matches '%s'.", source->wanted.key, source->pattern);
+    if (result) return TR_FAIL(TR_ERR_IO, "%s: cannot search for '%s'.", source->wanted.key, source->pattern);
+    out->path = is_glob ? out->found.gl_pathv : out->plain;
+    if (is_glob) out->count = out->found.gl_pathc;
+    return TR_OK;
+}
+
+void tr_h5_paths_free(h5_paths_t *paths) {
+    if (paths->path != paths->plain) globfree(&paths->found);
+}
+
+tr_status_t tr_h5_parts_open(const h5_source_t *source, h5_parts_t *out) {
+    h5_paths_t paths;
+    TR_TRY(tr_h5_paths(source, &paths));
+    tr_status_t status = open_parts(source, paths.path, paths.count, out);
+    tr_h5_paths_free(&paths);
+    return status;
+}
+
+void tr_h5_parts_close(h5_parts_t *parts) {
+    for (int p = 0; p < parts->count; p++) {
+        tr_h5_array_close(&parts->data[p].y);
+        tr_h5_array_close(&parts->data[p].x);
+        if (parts->data[p].y_file.path) tr_h5_file_close(&parts->data[p].y_file);
+        tr_h5_file_close(&parts->data[p].file);
+    }
+    tr_free(&parts->data);
+    parts->count = 0;
+}

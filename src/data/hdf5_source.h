@@ -1,0 +1,124 @@
+/*
+ * HDF5 files as data sets: which arrays of a file are the inputs and the labels of a split.
+ *
+ *   hdf5_source.c   from data.train, a file or a glob, to open files
+ *   hdf5_detect.c   which arrays are the inputs and the labels
+ *   hdf5_meta.c     attributes; hdf5_labels.c: what the labels are
+ *   hdf5_cost.c     what reading a layout costs
+ *   dataset_hdf5.c  puts these together
+ */
+#ifndef DATA_HDF5_SOURCE_H
+#define DATA_HDF5_SOURCE_H
+
+#include "h5/h5.h"
+#include "shared.h"
+#include <glob.h>
+
+enum { H5_SENTENCE_BYTES = 2 * 4096 + 512 }; /* of one that names a file twice, the remedy last */
+
+/* -- hdf5_detect.c ----------------------------------------------------------------------------------------- */
+
+typedef struct {
+    char x[256], y[256], scope[256]; /* paths in the file; y "" where there is none; scope "" for the root */
+    char text_y[256];                /* where there is no y: what is named like it, and holds text; "" none */
+} h5_names_t;
+
+/* What to look for. `implied`: the file was given for training, so a split must show in names; then
+ * *out_found false is no error. */
+typedef struct {
+    const char *key, *group, *x, *y;
+    tr_split_t split;
+    bool implied;
+    bool inputs_only; /* y is not looked for */
+} h5_wanted_t;
+tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
+                         h5_names_t *out, bool *out_found);
+
+/* Whether it may be inputs or labels by its type, with samples along the first dimension. */
+bool tr_h5_has_numbers(const h5_entry_t *entry);
+
+/* Whether what is named like labels holds text, and what to do. */
+bool tr_h5_labels_are_text(const h5_names_t *names, char out[512]);
+
+/* The labels of a file that has nothing else, by their usual names or data.y; "" in out_y: none. */
+tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
+                                char out_y[256]);
+/* The error that data.y is nowhere. */
+tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
+                              const h5_names_t *names);
+
+/* -- hdf5_source.c ----------------------------------------------------------------------------------------- */
+
+/* One of the files of a split. */
+typedef struct {
+    h5_file_t file;
+    h5_file_t y_file; /* of labels in a file of their own; else its path is NULL */
+    h5_names_t names;
+    h5_array_t x, y;
+    bool has_y;
+    int64_t first; /* its first sample's index in the data set */
+} h5_part_t;
+
+typedef struct {
+    h5_part_t *data;
+    int count;
+} h5_parts_t;
+
+typedef struct {
+    h5_wanted_t wanted;
+    char pattern[4096]; /* file or glob */
+    char group[256];
+} h5_source_t;
+
+/* From data.train, data.valid or data.test; pattern "" where the split is not given. wanted.group points into
+ * *out. */
+tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t split, h5_source_t *out);
+/* The files that the pattern stands for: at least one. */
+typedef struct {
+    char **path;
+    size_t count;
+    glob_t found;
+    char *plain[1];
+} h5_paths_t;
+tr_status_t tr_h5_paths(const h5_source_t *source, h5_paths_t *out);
+void tr_h5_paths_free(h5_paths_t *paths);
+/* Opens all files; none, with TR_OK, where an implied split is not there. Both want the lock; parts are
+ * closed in any case. */
+tr_status_t tr_h5_parts_open(const h5_source_t *source, h5_parts_t *out);
+void tr_h5_parts_close(h5_parts_t *parts);
+
+/* -- hdf5_meta.c: from the attributes of x, y, their group or the file; wants the lock --------------------- */
+
+/* info->mean, std, channels from data.mean and data.std. */
+tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, const tr_data_settings_t *settings,
+                          tr_dataset_info_t *info);
+/* Whether the attributes mean and std should be mentioned: they do not fit and are not used, or another of the joined files has others than the
+ * first, whose are used. Wants the lock. */
+bool tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels, const tr_data_settings_t *settings,
+                            char out[H5_SENTENCE_BYTES]);
+/* The number in the attribute `classes`, -1: none. */
+int64_t tr_h5_attribute_classes(const h5_part_t *part);
+/* One of the lists of names (TR_NAMES_CLASSES, ...) into *out, which is empty and is freed in any case; stays so where there is none. */
+tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out);
+
+/* -- hdf5_labels.c ----------------------------------------------------------------------------------------- */
+
+/* The labels of all parts as class indices in *out (owned by the caller), or NULL where y holds numbers to
+ * predict. `classes`: as data.classes; info->classes becomes their number, largest_label the last one's place,
+ * label_doubt is set where a few samples alone made them numbers. Without the lock. */
+tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch, int32_t **out,
+                         tr_dataset_info_t *info);
+
+/* -- hdf5_cost.c ------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t reads;
+    double amplification; /* bytes fetched for each byte wanted */
+} h5_cost_t;
+/* Of reading `rows` rows, at most all, from the beginning of a chunk on. */
+h5_cost_t tr_h5_cost(const h5_array_t *array, int64_t rows);
+const char *tr_h5_way_text(const h5_array_t *array);
+/* Would rewriting the file pay? Then `text` says what is wrong, and the command that mends it. */
+bool tr_h5_costly(const h5_array_t *array, int64_t block, char text[H5_SENTENCE_BYTES]);
+
+#endif

@@ -1,0 +1,431 @@
+/* What is in a data file, for `trainer data`: the list, what training would take, how it is read, what the values are. */
+#include "data/hdf5_source.h"
+#include "datatools.h"
+#include "trainer/stats.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAMED_CLASSES  20
+#define NAMED_CHANNELS 8
+#define KEYED_CHANNELS 64 /* that keys are printed for */
+#define PIECES         64 /* places of the data set from which values are taken */
+
+typedef struct {
+    const tr_data_settings_t *settings;
+    tr_split_t split;
+    int64_t sample_bytes;
+    tr_str_t *out, warnings;
+    const h5_part_t *part; /* the first file's */
+    tr_dataset_t *dataset;
+    int64_t block;
+    bool rounded[2]; /* x, y: it was said */
+    struct {         /* as the training data say */
+        int channels;
+        float mean[TR_CHANNELS_MAX], std[TR_CHANNELS_MAX];
+    } normal;
+} report_t;
+
+/* -- how it is read -------------------------------------------------------------------------------------- */
+
+static void add_warning(report_t *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add_warning(report_t *r, const char *format, ...) {
+    char text[H5_SENTENCE_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    tr_vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (!r->warnings.text || !strstr(r->warnings.text, text))
+        tr_str_printf(&r->warnings, "warning: %s\n", text);
+}
+
+static void report_reading(report_t *r) {
+    const h5_array_t *x = &r->part->x;
+    char bytes[32];
+    h5_cost_t block = tr_h5_cost(x, r->block), one = tr_h5_cost(x, 1);
+    tr_str_printf(r->out,
+                  "  reading    %s; a block of %lld sample%s (%s) takes %lld read%s and %.2f of its bytes, a "
+                  "single sample %.2f\n",
+                  tr_h5_way_text(x), (long long)r->block, r->block == 1 ? "" : "s",
+                  tr_format_bytes((double)(r->block * x->row_bytes), bytes), (long long)block.reads,
+                  block.reads == 1 ? "" : "s", block.amplification, one.amplification);
+    char costly[H5_SENTENCE_BYTES];
+    if (tr_h5_costly(x, r->block, costly))
+        add_warning(r, "%s", costly);
+    else if (!x->checksum_only)
+        tr_str_printf(
+            r->out,
+            "             no checksums: a damaged byte would go unnoticed (`trainer repack` adds them)\n");
+}
+
+/* -- labels ---------------------------------------------------------------------------------------------- */
+
+static int by_count(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void report_counts(report_t *r, int64_t *count) {
+    const tr_dataset_info_t *info = &r->dataset->info;
+    const char *const *names = tr_class_names(info);
+    for (int64_t c = 0; c < info->classes && info->classes <= NAMED_CLASSES; c++) {
+        if (names)
+            tr_str_printf(r->out, "%s %s: %lld", c ? "," : "", names[c], (long long)count[c]);
+        else
+            tr_str_printf(r->out, "%s %lld: %lld", c ? "," : "", (long long)c, (long long)count[c]);
+    }
+    if (info->classes > NAMED_CLASSES) {
+        qsort(count, (size_t)info->classes, sizeof *count, by_count);
+        tr_str_printf(r->out, " %lld to %lld samples each, half of them at most %lld", (long long)count[0],
+                      (long long)count[info->classes - 1], (long long)count[info->classes / 2]);
+    }
+    tr_str_append(r->out, "\n");
+}
+
+static void report_y(report_t *r) {
+    const char *file = r->part->y_file.path;
+    tr_str_printf(r->out, "/%s%s%s, ", r->part->names.y, file ? " of " : "", file ? file : "");
+}
+
+/* Whole numbers that may be no classes, or classes that do not begin at 0. */
+static void warn_classes(report_t *r, const int64_t *count) {
+    const tr_dataset_info_t *info = &r->dataset->info;
+    int64_t empty = 0;
+    for (int64_t c = 0; c < info->classes; c++) empty += count[c] == 0;
+    if (info->classes > NAMED_CLASSES && empty > info->classes / 2)
+        add_warning(
+            r,
+            "%s: whole numbers from 0 are taken for classes, but %lld of these %lld have no sample: if "
+            "they are numbers to predict, set data.classes=0",
+            r->part->file.path, (long long)empty, (long long)info->classes);
+    else if (info->classes > 1 && count[0] == 0)
+        add_warning(
+            r,
+            "%s: no sample has label 0: classes count from 0, so that labels from 1 to %lld want %lld "
+            "outputs of the model; if they are numbers to predict, set data.classes=0",
+            r->part->file.path, (long long)info->classes - 1, (long long)info->classes);
+    if (info->classes == 1)
+        add_warning(r, "%s: all labels are 0: from one class nothing can be learnt", r->part->file.path);
+}
+
+/* Whether far fewer neighbours differ than random order would have: n - sum count^2 / n of n - 1 pairs, which is few where one class is rare. */
+static bool is_sorted(const tr_dataset_info_t *info, const int64_t *count, int64_t changes) {
+    const double samples = (double)info->samples;
+    double expected = samples;
+    for (int64_t c = 0; c < info->classes; c++) expected -= (double)count[c] * ((double)count[c] / samples);
+    return info->samples > 10 * info->classes && (double)changes < expected / 4;
+}
+
+static tr_status_t report_classes(report_t *r) {
+    const tr_dataset_info_t *info = &r->dataset->info;
+    int64_t *count = NULL, changes = 0, at_once = 1 << 16;
+    int32_t *label = NULL, last = -1;
+    tr_status_t status = tr_alloc((size_t)info->classes * sizeof *count, "counts", &count);
+    if (status == TR_OK) status = tr_alloc((size_t)at_once * sizeof *label, "labels", &label);
+    for (int64_t i = 0; i < info->samples && status == TR_OK; i += at_once) {
+        int64_t part = min64(at_once, info->samples - i);
+        void *dst[] = {NULL, label};
+        status = r->dataset->ops->read(r->dataset, i, part, dst);
+        for (int64_t j = 0; j < part && status == TR_OK; j++) {
+            count[label[j]]++;
+            changes += i + j > 0 && label[j] != last;
+            last = label[j];
+        }
+    }
+    if (status == TR_OK) {
+        tr_str_append(r->out, "  labels     ");
+        report_y(r);
+        tr_str_printf(r->out, "%lld class%s:", (long long)info->classes, info->classes == 1 ? "" : "es");
+        warn_classes(r, count);
+        if (is_sorted(info, count, changes))
+            add_warning(r,
+                        "%s: the samples are sorted by label: neighbours are alike, so blocks mix badly. "
+                        "Shuffle them when the file is made, or set "
+                        "data.block = 1",
+                        r->part->file.path);
+        report_counts(r, count); /* sorts them */
+    }
+    tr_free(&label);
+    tr_free(&count);
+    return status;
+}
+
+/* -- values ---------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    int64_t channels;
+    tr_stats_t *of; /* [channels] */
+} stats_t;
+
+static void print_stats(report_t *r, const char *what, const stats_t *s, const char *of) {
+    for (int64_t c = 0; c < s->channels && c < NAMED_CHANNELS; c++) {
+        const tr_stats_t *one = &s->of[c];
+        char name[48] = "";
+        if (s->channels > 1) snprintf(name, sizeof name, "%lld: ", (long long)c);
+        tr_str_printf(r->out, "  %-9s  %smin %.6g, max %.6g, mean %.6g, std %.6g%s\n", c ? "" : what, name,
+                      one->min, one->max, one->mean, tr_stats_deviation(one), c ? "" : of);
+    }
+    if (s->channels > NAMED_CHANNELS)
+        tr_str_printf(r->out, "             and %lld more\n", (long long)(s->channels - NAMED_CHANNELS));
+}
+
+static int64_t channels_of(const report_t *r, int field) {
+    const tr_shape_t *shape = &r->dataset->info.field[field].shape;
+    return shape->ndim ? shape->dim[shape->ndim - 1] : 1;
+}
+
+/* Of the first split that has such values: in the others they are alike. */
+static void warn_rounded(report_t *r, int field, const stats_t *s) {
+    char text[640];
+    if (r->rounded[field]) return;
+    r->rounded[field] = tr_is_rounded_away(s->of, s->channels, field == 1, text);
+    if (r->rounded[field]) add_warning(r, "%s", text);
+}
+
+static void warn_targets(report_t *r, const stats_t *s) {
+    for (int64_t c = 0; c < s->channels; c++) {
+        if (!tr_target_is_far(s->of[c].mean, tr_stats_deviation(&s->of[c]))) continue;
+        add_warning(r, "the targets are far from mean 0 and standard deviation 1: %s",
+                    channels_of(r, 1) <= TR_CHANNELS_MAX
+                        ? "train with data.target_mean=auto data.target_std=auto"
+                        : "normalise them when the file is made");
+        return;
+    }
+}
+
+/* With the keys that mend it, where a line has room for as many numbers; a channel that never varies stays as it is. */
+static void warn_inputs(report_t *r, const stats_t *s) {
+    const int64_t channels = channels_of(r, 0);
+    tr_str_t mean = {0}, std = {0};
+    bool large = false;
+    for (int64_t c = 0; c < s->channels; c++) {
+        const double deviation = tr_stats_deviation(&s->of[c]);
+        large |= tr_input_is_large(s->of[c].mean, deviation);
+        tr_str_printf(&mean, "%s%.9g", c ? "," : "", s->of[c].mean);
+        tr_str_printf(&std, "%s%.9g", c ? "," : "", deviation > 0 ? deviation : 1);
+    }
+    if (large && channels <= KEYED_CHANNELS && mean.text && std.text)
+        tr_str_printf(
+            &r->warnings,
+            "warning: the inputs are far from mean 0 and standard deviation 1: train with data.mean=%s "
+            "data.std=%s\n",
+            mean.text, std.text);
+    else if (large)
+        add_warning(
+            r,
+            "the inputs are far from mean 0 and standard deviation 1: begin model.layers with batchnorm, or "
+            "%s when the file is made",
+            channels <= TR_CHANNELS_MAX ? "give it attributes mean and std with a number for each channel"
+                                        : "normalise them");
+    tr_str_free(&mean);
+    tr_str_free(&std);
+}
+
+static tr_status_t stats_of(report_t *r, int field, const char *what) {
+    const tr_field_t *f = &r->dataset->info.field[field];
+    int64_t samples = r->dataset->info.samples,
+            wanted = max64(1, min64(samples, r->sample_bytes / f->sample_bytes));
+    int64_t pieces =
+        wanted == samples ? ceil_div(samples, max64(1, (4 << 20) / f->sample_bytes)) : min64(PIECES, wanted);
+    const int64_t channels = channels_of(r, field);
+    stats_t s = {.channels = channels <= TR_CHANNELS_MAX ? channels : 1};
+    double sec = 0;
+    char of[96], rate[32];
+    TR_TRY(tr_alloc((size_t)s.channels * sizeof *s.of, "statistics", &s.of));
+    tr_status_t status =
+        tr_dataset_stats(r->dataset, field, pieces, ceil_div(wanted, pieces), s.channels, s.of, &sec);
+    double bytes = (double)s.of->count * (double)s.channels * (double)tr_dtype_bytes(f->dtype);
+    int64_t seen = (int64_t)(bytes / (double)f->sample_bytes);
+    int used = seen >= samples ? snprintf(of, sizeof of, " (all samples")
+                               : snprintf(of, sizeof of, " (%lld samples", (long long)seen);
+    snprintf(of + used, sizeof of - (size_t)used, ", read at %s/s)",
+             tr_format_bytes(sec > 0 ? bytes / sec : 0, rate));
+    if (status == TR_OK) print_stats(r, what, &s, of);
+    if (status == TR_OK) warn_rounded(r, field, &s);
+    if (status == TR_OK && field == 1) warn_targets(r, &s);
+    if (status == TR_OK && field == 0 && r->split == TR_SPLIT_TRAIN && !r->dataset->info.channels &&
+        f->dtype != TR_U8)
+        warn_inputs(r, &s);
+    tr_free(&s.of);
+    return status;
+}
+
+static void report_moments(tr_str_t *out, const char *before, const float *value, int channels) {
+    for (int c = 0; c < channels && c < NAMED_CHANNELS; c++)
+        tr_str_printf(out, "%s %.6g", c ? "," : before, (double)value[c]);
+}
+
+static bool is_normalised_alike(const report_t *r) {
+    const tr_dataset_info_t *info = &r->dataset->info;
+    const size_t bytes = (size_t)info->channels * sizeof *info->mean;
+    return info->channels == r->normal.channels && !memcmp(info->mean, r->normal.mean, bytes) &&
+           !memcmp(info->std, r->normal.std, bytes);
+}
+
+/* All splits by the numbers of the training data, which is the first. */
+static void report_normalisation(report_t *r) {
+    const tr_dataset_info_t *info = &r->dataset->info;
+    const int channels = info->channels;
+    if (r->split == TR_SPLIT_TRAIN) {
+        r->normal.channels = channels;
+        memcpy(r->normal.mean, info->mean, sizeof r->normal.mean);
+        memcpy(r->normal.std, info->std, sizeof r->normal.std);
+    }
+    const bool alike = is_normalised_alike(r);
+    if (r->normal.channels) {
+        report_moments(r->out, "  normalised with mean", r->normal.mean, r->normal.channels);
+        report_moments(r->out, " and std", r->normal.std, r->normal.channels);
+        tr_str_printf(r->out, "%s%s\n", r->normal.channels > NAMED_CHANNELS ? ", ..." : "",
+                      alike ? "" : ", as the training data");
+    }
+    if (!alike && channels)
+        tr_str_printf(r->out, "             not with the mean and std of %s, which training does not use\n",
+                      r->part->file.path);
+}
+
+/* -- splits ---------------------------------------------------------------------------------------------- */
+
+static void report_names(report_t *r, const tr_names_t *names) {
+    for (int64_t i = 0; i < names->count && i < NAMED_CLASSES; i++)
+        tr_str_printf(r->out, "%s%s", i ? ", " : "             named ", names->name[i]);
+    if (names->count) tr_str_append(r->out, names->count > NAMED_CLASSES ? ", ...\n" : "\n");
+}
+
+static tr_status_t report_dataset(report_t *r) {
+    const tr_dataset_info_t *info = &r->dataset->info;
+    const h5_array_t *x = &r->part->x;
+    tr_order_t order;
+    char shape[96], text[512];
+    TR_TRY(tr_order_make(r->settings, info, 0, r->settings->batch_size, r->settings->batch_size, &order));
+    r->block = order.block;
+    tr_str_printf(r->out, "\n%s: %lld samples\n", tr_split_name(r->split), (long long)info->samples);
+    tr_str_printf(r->out, "  inputs     /%s, %s %s%s, %s\n", x->name, tr_dtype_name(info->field[0].dtype),
+                  tr_shape_format(&info->field[0].shape, shape),
+                  x->dtype != info->field[0].dtype ? " converted" : "", x->storage);
+    if (r->split == TR_SPLIT_TRAIN && info->is_image_guessed)
+        tr_str_printf(r->out, "             %s\n", tr_image_guess_text(&info->field[0].shape, text));
+    report_names(r, &info->names[TR_NAMES_INPUTS]);
+    report_reading(r);
+    if (info->classes)
+        TR_TRY(report_classes(r));
+    else if (info->field_count == 1 && tr_h5_labels_are_text(&r->part->names, text))
+        tr_str_printf(r->out, "  labels     none: %s\n", text);
+    else if (info->field_count == 1)
+        tr_str_append(r->out,
+                      "  labels     none with a usual name (y, labels, targets, ...); data.y names them\n");
+    if (!info->classes && info->field_count > 1) {
+        tr_str_append(r->out, "  targets    ");
+        report_y(r);
+        tr_str_printf(r->out, "%s\n", tr_shape_format(&info->field[1].shape, shape));
+        TR_TRY(stats_of(r, 1, ""));
+        if (*info->label_doubt) add_warning(r, "%s", info->label_doubt);
+    }
+    TR_TRY(stats_of(r, 0, "values"));
+    report_normalisation(r);
+    return TR_OK;
+}
+
+/* Validation data that are a part of the training data's files. */
+static bool is_part(const tr_data_settings_t *settings, tr_split_t split) {
+    return split == TR_SPLIT_VALID && settings->valid_fraction > 0;
+}
+
+/* `parts` are opened beside the data set to see how its files are stored. */
+static tr_status_t report_split(report_t *r, uint64_t *fingerprints) {
+    h5_source_t source;
+    h5_parts_t parts = {0};
+    char sentence[H5_SENTENCE_BYTES];
+    TR_TRY(tr_dataset_open(r->settings, r->split, &r->dataset));
+    if (!r->dataset) return TR_OK;
+    fingerprints[r->split] = r->dataset->info.fingerprint;
+    tr_status_t status = TR_OK;
+    for (int s = 0; s < (int)r->split; s++)
+        if (fingerprints[s] == fingerprints[r->split] && fingerprints[s]) {
+            tr_str_printf(r->out, "\n%s: the same as %s\n", tr_split_name(r->split),
+                          tr_split_name((tr_split_t)s));
+            tr_dataset_close(&r->dataset);
+            return TR_OK;
+        }
+    tr_h5_lock();
+    status =
+        tr_h5_source_parse(r->settings, is_part(r->settings, r->split) ? TR_SPLIT_TRAIN : r->split, &source);
+    if (status == TR_OK) status = tr_h5_parts_open(&source, &parts);
+    tr_h5_unlock();
+    r->part = parts.data;
+    if (status == TR_OK && parts.count) status = report_dataset(r);
+    tr_h5_lock();
+    if (status == TR_OK && parts.count && r->split == TR_SPLIT_TRAIN &&
+        tr_h5_doubtful_moments(&parts, channels_of(r, 0), r->settings, sentence))
+        add_warning(r, "%s", sentence);
+    tr_h5_parts_close(&parts);
+    tr_h5_unlock();
+    tr_dataset_close(&r->dataset);
+    return status;
+}
+
+/* -- the list -------------------------------------------------------------------------------------------- */
+
+static void report_entry(const h5_file_t *file, const h5_entry_t *entry, tr_str_t *out) {
+    h5_array_t array;
+    tr_str_printf(out, "  %s", entry->text);
+    if (!tr_h5_has_numbers(entry)) {
+        tr_str_append(out, "\n");
+        return;
+    }
+    tr_status_t status = tr_h5_array_open(file, entry->path, &array);
+    tr_str_printf(out, ", %s", status == TR_OK ? array.storage : tr_error_last()->message);
+    const h5_holes_t *holes = &array.holes;
+    if (status == TR_OK && holes->rows)
+        tr_str_printf(out, ", %lld of %lld samples%s%s never written", (long long)holes->rows,
+                      (long long)holes->of, *holes->part ? " of " : "", holes->part);
+    tr_str_append(out, "\n");
+    tr_h5_array_close(&array);
+}
+
+/* The data sets of the first file. Wants the lock. */
+static tr_status_t report_file(const char *path, tr_str_t *out) {
+    h5_file_t file;
+    h5_list_t list = {0};
+    char bytes[32];
+    TR_TRY(tr_h5_file_open("data", path, &file));
+    tr_status_t status = tr_h5_list(&file, &list);
+    if (status == TR_OK)
+        tr_str_printf(out, "%s: HDF5, %s, %zu data set%s\n", path, tr_format_bytes((double)file.bytes, bytes),
+                      list.count, list.count == 1 ? "" : "s");
+    for (size_t i = 0; i < list.count && i < 100; i++) report_entry(&file, &list.data[i], out);
+    if (list.count > 100) tr_str_printf(out, "  and %zu more\n", list.count - 100);
+    tr_h5_list_free(&list);
+    tr_h5_file_close(&file);
+    return status;
+}
+
+static tr_status_t report_files(const tr_data_settings_t *settings, tr_str_t *out) {
+    h5_source_t source;
+    h5_paths_t paths;
+    TR_TRY(tr_h5_source_parse(settings, TR_SPLIT_TRAIN, &source));
+    TR_TRY(tr_h5_paths(&source, &paths));
+    tr_h5_lock();
+    tr_status_t status = report_file(paths.path[0], out);
+    tr_h5_unlock();
+    if (paths.count > 1)
+        tr_str_printf(out, "  and %zu more file%s like it, up to %s\n", paths.count - 1,
+                      paths.count == 2 ? "" : "s", paths.path[paths.count - 1]);
+    tr_h5_paths_free(&paths);
+    return status;
+}
+
+tr_status_t tr_data_report(const tr_data_settings_t *settings, int64_t sample_bytes, tr_str_t *out) {
+    uint64_t fingerprints[3] = {0};
+    report_t r = {.settings = settings, .sample_bytes = sample_bytes, .out = out};
+    TR_TRY(report_files(settings, out));
+    tr_status_t status = TR_OK;
+    for (int split = 0; split < 3 && status == TR_OK; split++) {
+        r.split = (tr_split_t)split;
+        status = report_split(&r, fingerprints);
+    }
+    if (r.warnings.text) tr_str_printf(out, "\n%s", r.warnings.text);
+    if (r.warnings.status != TR_OK && status == TR_OK) status = r.warnings.status;
+    tr_str_free(&r.warnings);
+    return status != TR_OK ? status : out->status;
+}

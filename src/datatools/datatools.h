@@ -1,0 +1,50 @@
+/* What the commands data, import and repack need: other formats to HDF5, and what is in a file. Not collective. */
+#ifndef DATATOOLS_H
+#define DATATOOLS_H
+
+#include "h5/writer.h"
+#include "trainer/data.h"
+
+/* -- importing ------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    tr_writer_params_t writer;
+    const char
+        *label; /* csv: name or index of the label's column, "none"; NULL: a usual name, else the last */
+    double test_fraction; /* csv: part of the rows that goes to the group test */
+    const char *what;     /* synthetic: digits, images, volumes */
+    const char *shape;    /* synthetic images and volumes: "32x32x3"; NULL: by `what` */
+    int64_t samples;      /* synthetic: training samples; a sixth as many for testing. -1: by `what` */
+    int64_t classes;      /* synthetic: 0 for regression; -1: 10 */
+    uint64_t seed;
+    /* Rows done, of `total`; 0: not known yet. What it returns but TR_OK ends the import and is returned. NULL: none */
+    tr_status_t (*progress)(void *self, int64_t done, int64_t total);
+    void *self;
+    /* csv: what stands between columns, and '.' or ',' in numbers; 0: ',' and '.' */
+    char delimiter, decimal;
+    /* Gets what y became: "3 classes (ant, bee, cow)"; nothing where there is none. NULL: not wanted */
+    tr_str_t *y;
+} tr_import_params_t;
+
+typedef struct {
+    const char *name, *usage, *help;
+    tr_status_t (*run)(const char *in, const char *out,
+                       const tr_import_params_t *params); /* in: NULL for synthetic */
+} tr_importer_t;
+const tr_importer_t *const *tr_importer_list(size_t *out_count);
+
+/* All data sets, groups, named types, links and attributes of `in`, data sets in the fast layout and values as they are; references lead to the
+ * same objects, and are empty where those have no name (a warning says so). What a link into another file leads to is copied; where it leads to
+ * nothing it is left out, with a warning. NAME_y.h5 beside an `in` called NAME_x.h5 that has no
+ * labels of its own goes with it: `out` must have that form, too. Neither is put in place before both are whole. */
+tr_status_t tr_repack(const char *in, const char *out, const tr_import_params_t *params);
+
+/* -- describing ------------------------------------------------------------------------------------------ */
+
+/*
+ * What is in settings->train (FILE, FILE:GROUP), what of it training would take and how it would be read, with labels counted and the
+ * values' range over at most `sample_bytes` of data. As text for people.
+ */
+tr_status_t tr_data_report(const tr_data_settings_t *settings, int64_t sample_bytes, tr_str_t *out);
+
+#endif

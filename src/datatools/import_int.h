@@ -1,0 +1,53 @@
+/* What the importers share. */
+#ifndef IMPORT_INT_H
+#define IMPORT_INT_H
+
+#include "data/shared.h"
+#include "datatools.h"
+#include "trainer/mem.h"
+#include "trainer/stats.h"
+
+#define IMPORT_ROWS 1000 /* converted and written at once; progress is told as often */
+
+/* Mean and standard deviation of each channel, channels last. */
+typedef struct {
+    int channels; /* 0: none are wanted */
+    tr_stats_t of[TR_CHANNELS_MAX];
+} tr_moments_t;
+/* Of more than TR_CHANNELS_MAX channels it wants none, with a warning. */
+void tr_moments_begin(tr_moments_t *moments, int64_t channels);
+/* `count` values, a multiple of the channels. */
+void tr_moments_add(tr_moments_t *moments, tr_dtype_t dtype, const void *values, int64_t count);
+/* As the attributes mean and std of the file, if any are wanted; a channel that never varies gets std 1. */
+tr_status_t tr_moments_write(const tr_moments_t *moments, tr_writer_t *writer);
+
+static inline tr_status_t tr_import_progress(const tr_import_params_t *params, int64_t done, int64_t total) {
+    return params->progress ? params->progress(params->self, done, total) : TR_OK;
+}
+
+/* TR_ERR_USAGE where `out` is the file `in`, which it would replace. */
+tr_status_t tr_import_check_place(const char *in, const char *out);
+
+/* Tell params->y what y is; it counts where the import succeeds. Classes, called 0, 1, ... where `names` is NULL, or numbers to predict, `count` a sample. */
+void tr_import_say_classes(const tr_import_params_t *params, int64_t count, const char *const *names);
+void tr_import_say_numbers(const tr_import_params_t *params, int64_t count, const tr_stats_t *stats);
+
+/* -- idx.c: the format of MNIST's files ------------------------------------------------------------------ */
+
+typedef struct tr_idx tr_idx_t;
+/* Takes over `fd`; gzip or not. `name` is for messages. TR_ERR_DATA where it is no IDX file of bytes with `ndim` dimensions. */
+tr_status_t tr_idx_open(int fd, const char *name, int ndim, tr_idx_t **out);
+const int64_t *tr_idx_dims(const tr_idx_t *idx);
+/* The next bytes of the content; TR_ERR_DATA where the file ends before. */
+tr_status_t tr_idx_read(tr_idx_t *idx, void *out, size_t bytes);
+/* TR_ERR_DATA where there is more than the header says. */
+tr_status_t tr_idx_at_end(tr_idx_t *idx);
+void tr_idx_close(tr_idx_t **idx);
+
+/* -- digits.c -------------------------------------------------------------------------------------------- */
+
+#define TR_DIGIT_SIDE 28
+/* Draws digit 0 .. 9 as sample `sample` of `seed` would write it: white on black, (28, 28). */
+void tr_digit_draw(uint64_t seed, int64_t sample, int digit, uint8_t *out);
+
+#endif

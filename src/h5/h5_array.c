@@ -1,0 +1,285 @@
+/* One data set of a file: its type, its dimensions, how it is stored, and so how to read it. */
+#include "h5.h"
+#include <stdio.h>
+#include <string.h>
+
+#define BAND_BYTES_MAX  (64 << 20) /* a larger band is left to the library */
+#define CACHE_BYTES_MAX ((size_t)512 << 20)
+
+#define ARRAY_FAIL(a, code, format, ...)                                                                     \
+    TR_FAIL(code, "%s: /%s" format, (a)->file->path, (a)->name, __VA_ARGS__)
+
+/* -- type ------------------------------------------------------------------------------------------------ */
+
+/* PyTables' booleans are bit fields of a byte. */
+static bool integer_type(hid_t type, H5T_class_t class, tr_dtype_t *out) {
+    static const tr_dtype_t types[2][4] = {{TR_U8, TR_U16, TR_U32, TR_U64}, {TR_I8, TR_I16, TR_I32, TR_I64}};
+    size_t bytes = H5Tget_size(type);
+    int log2 = bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : bytes == 8 ? 3 : -1;
+    if (class != H5T_INTEGER && class != H5T_ENUM && class != H5T_BITFIELD) return false;
+    if (log2 < 0 || H5Tget_precision(type) != 8 * bytes || H5Tget_offset(type) != 0) return false;
+    *out = types[class != H5T_BITFIELD && H5Tget_sign(type) != H5T_SGN_NONE][log2];
+    return true;
+}
+
+static bool float_type(hid_t type, tr_dtype_t *out) {
+    static const struct {
+        size_t bytes, exponent, mantissa, bias;
+        tr_dtype_t dtype;
+    } kinds[] = {{2, 5, 10, 15, TR_F16}, {4, 8, 23, 127, TR_F32}, {8, 11, 52, 1023, TR_F64}};
+    size_t sign, exponent_at, exponent, mantissa_at, mantissa, bytes = H5Tget_size(type);
+    if (H5Tget_fields(type, &sign, &exponent_at, &exponent, &mantissa_at, &mantissa) < 0) return false;
+    for (size_t i = 0; i < TR_COUNT(kinds); i++)
+        if (bytes == kinds[i].bytes && H5Tget_precision(type) == 8 * bytes && sign == 8 * bytes - 1 &&
+            exponent == kinds[i].exponent && mantissa == kinds[i].mantissa && mantissa_at == 0 &&
+            exponent_at == mantissa && H5Tget_ebias(type) == kinds[i].bias &&
+            H5Tget_norm(type) == H5T_NORM_IMPLIED) {
+            *out = kinds[i].dtype;
+            return true;
+        }
+    return false;
+}
+
+/* The stored type in native byte order. (What H5Tget_native_type gives for a half float has four bytes.) For H5Tclose. */
+static hid_t native_type(hid_t type, H5T_order_t native) {
+    hid_t copy = H5Tcopy(type);
+    H5Tset_order(copy, native);
+    return copy;
+}
+
+/* Sets dtype and swap; *out_plain false where only the library can convert the elements. */
+static tr_status_t find_type(h5_array_t *a, bool *out_plain) {
+    hid_t type = H5Dget_type(a->id), base = type;
+    H5T_class_t class = H5Tget_class(type);
+    if (class == H5T_ENUM) base = H5Tget_super(type); /* h5py's booleans */
+    H5T_order_t order = H5Tget_order(base), native = H5Tget_order(H5T_NATIVE_INT);
+    bool plain = class == H5T_FLOAT ? float_type(base, &a->dtype) : integer_type(base, class, &a->dtype);
+    if (H5Tget_size(base) > 1 && order != H5T_ORDER_LE && order != H5T_ORDER_BE) plain = false;
+    /* The library converts odd numbers, but no bit fields. */
+    bool known = plain || class == H5T_INTEGER || class == H5T_ENUM || class == H5T_FLOAT;
+    a->swap = plain && H5Tget_size(base) > 1 && order != native;
+    if (!plain) a->dtype = TR_F32; /* 24-bit integers, 80-bit floats and the like */
+    a->memory_type = plain ? native_type(base, native) : H5Tcopy(H5T_NATIVE_FLOAT);
+    *out_plain = plain;
+    if (base != type) H5Tclose(base);
+    H5Tclose(type);
+    return known ? TR_OK
+                 : ARRAY_FAIL(a, TR_ERR_DATA,
+                              " holds no numbers (integers, floats or booleans are expected).%s", "");
+}
+
+/* -- dimensions ------------------------------------------------------------------------------------------ */
+
+static tr_status_t find_dims(h5_array_t *a) {
+    hsize_t dim[H5S_MAX_RANK];
+    hid_t space = H5Dget_space(a->id);
+    int ndim = space < 0 ? -1 : H5Sget_simple_extent_dims(space, dim, NULL);
+    if (space >= 0) H5Sclose(space);
+    if (ndim < 1)
+        return ARRAY_FAIL(a, TR_ERR_DATA, " has no dimensions; samples along the first are expected.%s", "");
+    if (ndim > TR_MAX_DIMS)
+        return ARRAY_FAIL(a, TR_ERR_DATA, " has %d dimensions; at most %d are supported.", ndim, TR_MAX_DIMS);
+    a->ndim = ndim;
+    a->row_elems = 1;
+    for (int d = 0; d < ndim; d++) {
+        a->dim[d] = (int64_t)dim[d];
+        if (d && (dim[d] == 0 || __builtin_mul_overflow(a->row_elems, a->dim[d], &a->row_elems) ||
+                  a->row_elems > INT32_MAX))
+            return ARRAY_FAIL(a, TR_ERR_DATA,
+                              ": a sample has no elements, or too many (dimension %d is %llu).", d,
+                              (unsigned long long)dim[d]);
+    }
+    a->rows = a->dim[0];
+    a->row_bytes = a->row_elems * (int64_t)tr_dtype_bytes(a->dtype);
+    int64_t total;
+    if (a->rows < 0 || __builtin_mul_overflow(a->rows, a->row_bytes, &total))
+        return ARRAY_FAIL(a, TR_ERR_DATA, " claims %llu samples of %lld bytes.", (unsigned long long)dim[0],
+                          (long long)a->row_bytes);
+    return TR_OK;
+}
+
+/* -- storage --------------------------------------------------------------------------------------------- */
+
+static const char *filter_name(H5Z_filter_t filter, char text[32]) {
+    switch (filter) {
+    case H5Z_FILTER_DEFLATE: return "gzip";
+    case H5Z_FILTER_SHUFFLE: return "shuffle";
+    case H5Z_FILTER_FLETCHER32: return "checksum";
+    case H5Z_FILTER_SZIP: return "szip";
+    case H5Z_FILTER_NBIT: return "nbit";
+    case H5Z_FILTER_SCALEOFFSET: return "scaleoffset";
+    case H5_FILTER_LZF: return "lzf";
+    case 32001: return "blosc";
+    case 32004: return "lz4";
+    case 32015: return "zstd";
+    default: snprintf(text, 32, "filter %d", (int)filter); return text;
+    }
+}
+
+/* The filter pipeline; *out_ours false where we cannot undo it ourselves. */
+static tr_status_t find_filters(h5_array_t *a, hid_t properties, bool *out_ours) {
+    int count = H5Pget_nfilters(properties);
+    size_t used = strlen(a->storage);
+    *out_ours = count <= H5_MAX_FILTERS;
+    a->checksum_only = count == 1;
+    for (int i = 0; i < count; i++) {
+        unsigned flags, config;
+        size_t values = 0;
+        char text[32];
+        H5Z_filter_t filter =
+            H5Pget_filter2(properties, (unsigned)i, &flags, &values, NULL, 0, NULL, &config);
+        bool ours = filter == H5Z_FILTER_DEFLATE || filter == H5Z_FILTER_SHUFFLE ||
+                    filter == H5Z_FILTER_FLETCHER32 || filter == H5_FILTER_LZF;
+        const char *name = filter_name(filter, text);
+        if (!ours && H5Zfilter_avail(filter) <= 0)
+            return ARRAY_FAIL(a, TR_ERR_DATA,
+                              " is compressed with %s, which this HDF5 library lacks; set HDF5_PLUGIN_PATH "
+                              "to where its plugin is.",
+                              name);
+        if (i < H5_MAX_FILTERS) a->filter[i] = filter;
+        a->checksum_only &= filter == H5Z_FILTER_FLETCHER32;
+        *out_ours &= ours;
+        if (used < sizeof a->storage)
+            used += (size_t)snprintf(a->storage + used, sizeof a->storage - used, ", %s", name);
+    }
+    a->filters = count < H5_MAX_FILTERS ? count : H5_MAX_FILTERS;
+    return TR_OK;
+}
+
+static void find_chunk_shape(h5_array_t *a, hid_t properties) {
+    hsize_t chunk[H5S_MAX_RANK];
+    size_t used = (size_t)snprintf(a->storage, sizeof a->storage, "chunks of (");
+    H5Pget_chunk(properties, a->ndim, chunk);
+    a->chunk_count = a->chunks_per_band = 1;
+    a->chunk_bytes = (int64_t)tr_dtype_bytes(a->dtype);
+    a->whole_rows = true;
+    for (int d = 0; d < a->ndim; d++) {
+        a->chunk[d] = (int64_t)chunk[d];
+        a->grid[d] = ceil_div(a->dim[d], a->chunk[d]);
+        a->chunk_bytes *= a->chunk[d];
+        if (d) a->chunks_per_band *= a->grid[d];
+        if (d) a->whole_rows &= a->chunk[d] == a->dim[d];
+        if (used < sizeof a->storage)
+            used += (size_t)snprintf(a->storage + used, sizeof a->storage - used, "%s%lld", d ? ", " : "",
+                                     (long long)a->chunk[d]);
+    }
+    if (used < sizeof a->storage) snprintf(a->storage + used, sizeof a->storage - used, ")");
+    a->chunk_rows = a->chunk[0];
+    a->chunk_row_bytes = a->chunk_bytes / a->chunk_rows;
+    if (__builtin_mul_overflow(a->chunks_per_band, a->grid[0], &a->chunk_count)) a->chunk_count = INT64_MAX;
+}
+
+/* Chunks that the array fills only in part may be stored without filters, which their masks do not say. */
+static void find_plain_edges(h5_array_t *a, hid_t properties) {
+    hsize_t offset[TR_MAX_DIMS + 1];
+    unsigned options = 0;
+    H5Pget_chunk_opts(properties, &options);
+    if (!(options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS)) return;
+    for (int64_t i = 0; i < a->chunk_count; i++) {
+        tr_h5_chunk_offset(a, i, offset);
+        for (int d = 0; d < a->ndim; d++)
+            if ((int64_t)offset[d] + a->chunk[d] > a->dim[d]) a->table[i].mask = UINT32_MAX;
+    }
+}
+
+static tr_status_t find_chunks(h5_array_t *a, hid_t properties, bool plain) {
+    bool ours;
+    find_chunk_shape(a, properties);
+    TR_TRY(find_filters(a, properties, &ours));
+    int64_t band_bytes = a->chunk_rows * a->row_bytes;
+    if (!plain || !ours || a->chunk_count > H5_CHUNKS_MAX ||
+        (a->filters && (band_bytes > BAND_BYTES_MAX || a->chunk_bytes > BAND_BYTES_MAX)))
+        return TR_OK;
+    TR_TRY(tr_h5_chunk_table(a));
+    if (!a->table) return TR_OK;
+    find_plain_edges(a, properties);
+    a->way = a->filters ? H5_BANDS : H5_CHUNKS;
+    if (a->checksum_only && a->whole_rows)
+        TR_TRY(tr_alloc((size_t)max64(a->chunk_count, 1), "verified chunks", &a->verified));
+    return TR_OK;
+}
+
+static tr_status_t find_contiguous(h5_array_t *a, bool plain) {
+    haddr_t address = H5Dget_offset(a->id);
+    snprintf(a->storage, sizeof a->storage, "contiguous");
+    if (!plain || address == HADDR_UNDEF) return TR_OK; /* never written: the library gives the fill value */
+    uint64_t bytes = (uint64_t)a->rows * (uint64_t)a->row_bytes;
+    if (address > (uint64_t)a->file->bytes || bytes > (uint64_t)a->file->bytes - address)
+        return ARRAY_FAIL(a, TR_ERR_DATA, " ends at byte %llu, but the file has %lld: it is cut off.",
+                          (unsigned long long)(address + bytes), (long long)a->file->bytes);
+    a->way = H5_STRAIGHT;
+    a->address = address;
+    return TR_OK;
+}
+
+static tr_status_t find_storage(h5_array_t *a, hid_t properties, bool plain) {
+    a->layout = H5Pget_layout(properties);
+    a->way = H5_LIBRARY;
+    if (H5Pget_external_count(properties) > 0)
+        return ARRAY_FAIL(a, TR_ERR_DATA,
+                          " keeps its bytes in another file (external storage), which is refused; write it "
+                          "into one file with h5repack.%s",
+                          "");
+    if (plain) H5Pget_fill_value(properties, a->memory_type, a->fill);
+    if (a->layout == H5D_CHUNKED) return find_chunks(a, properties, plain);
+    if (a->layout == H5D_CONTIGUOUS) return find_contiguous(a, plain);
+    snprintf(a->storage, sizeof a->storage, "%s",
+             a->layout == H5D_COMPACT   ? "compact"
+             : a->layout == H5D_VIRTUAL ? "virtual"
+                                        : "unknown storage");
+    return TR_OK;
+}
+
+/* External links lead to other files: not followed. */
+static herr_t refuse_link(const char *parent, const char *parent_group, const char *child,
+                          const char *child_object, unsigned *flags, hid_t access, void *self) {
+    return -1;
+}
+
+/* Opened anew with a cache that holds some bands, where the library does the reading. */
+static hid_t open_id(const h5_array_t *a, size_t cache_bytes) {
+    hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
+    H5Pset_elink_cb(access, refuse_link, NULL);
+    if (cache_bytes) H5Pset_chunk_cache(access, 12421, cache_bytes, 1.0);
+    hid_t id = H5Dopen2(a->file->id, a->name, access);
+    H5Pclose(access);
+    return id;
+}
+
+/* Closed first: what is open twice has one cache, the first one's. */
+static tr_status_t grow_cache(h5_array_t *a) {
+    size_t band = (size_t)a->chunks_per_band * (size_t)a->chunk_bytes,
+           bytes = 4 * band < CACHE_BYTES_MAX ? 4 * band : band;
+    if (bytes < (1 << 20) || bytes > 4 * CACHE_BYTES_MAX) return TR_OK;
+    H5Dclose(a->id);
+    a->id = open_id(a, bytes);
+    return a->id >= 0 ? TR_OK : H5_FAIL(TR_ERR_DATA, "%s: cannot open /%s once more", a->file->path, a->name);
+}
+
+tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t *out) {
+    h5_array_t *a = out;
+    bool plain;
+    *a = (h5_array_t){.file = file, .id = -1, .memory_type = -1};
+    TR_TRY(tr_strdup(name, &a->name));
+    a->id = open_id(a, 0);
+    if (a->id < 0) return H5_FAIL(TR_ERR_DATA, "%s: cannot open /%s", file->path, name);
+    TR_TRY(find_type(a, &plain));
+    a->plain = plain;
+    TR_TRY(find_dims(a));
+    hid_t properties = H5Dget_create_plist(a->id);
+    if (properties < 0) return H5_FAIL(TR_ERR_DATA, "%s: cannot see how /%s is stored", file->path, name);
+    tr_status_t status = find_storage(a, properties, plain);
+    if (status == TR_OK) status = tr_h5_find_holes(a, properties);
+    H5Pclose(properties);
+    if (status == TR_OK && a->way == H5_LIBRARY && a->layout == H5D_CHUNKED) status = grow_cache(a);
+    return status;
+}
+
+void tr_h5_array_close(h5_array_t *a) {
+    if (a->memory_type > 0) H5Tclose(a->memory_type);
+    if (a->id > 0) H5Dclose(a->id);
+    a->id = a->memory_type = -1;
+    tr_free(&a->table);
+    tr_free(&a->verified);
+    tr_free(&a->name);
+}

@@ -1,0 +1,115 @@
+/* Stored chunks back to values: checksum, gzip, shuffle. */
+#include "h5.h"
+#include <string.h>
+#include <zlib.h>
+
+#define FLETCHER_WORDS (1 << 17) /* whose sums cannot overflow 64 bits */
+#define FLETCHER_BLOCK 64 /* words whose weighted bytes fit 32 bits, so that the inner loop is vectors */
+
+/*
+ * Fletcher's checksum over 16-bit words as HDF5 takes them (high byte first): of words w_0 .. w_{n-1} the sums s1 = sum w_i and
+ * s2 = sum (n - i) w_i, modulo 65535, where a sum that is not zero is given as 1 .. 65535.
+ */
+uint32_t tr_fletcher32(const void *data, size_t bytes) {
+    const uint8_t *p = data;
+    uint64_t s1 = 0, s2 = 0;
+    bool any = false;
+    for (size_t left = bytes / 2; left > 0;) {
+        size_t n = left < FLETCHER_WORDS ? left : FLETCHER_WORDS;
+        for (size_t i = 0; i < n; i += FLETCHER_BLOCK) {
+            uint32_t m = n - i < FLETCHER_BLOCK ? (uint32_t)(n - i) : FLETCHER_BLOCK;
+            uint32_t high = 0, low = 0, high_weighted = 0, low_weighted = 0;
+            for (uint32_t j = 0; j < m; j++, p += 2) {
+                high += p[0], low += p[1];
+                high_weighted += p[0] * (m - j), low_weighted += p[1] * (m - j);
+            }
+            s2 += m * s1 + ((uint64_t)high_weighted << 8) + low_weighted;
+            s1 += ((uint64_t)high << 8) + low;
+        }
+        any |= s1 > 0;
+        s1 %= 65535;
+        s2 %= 65535;
+        left -= n;
+    }
+    if (bytes % 2) {
+        any |= *p > 0;
+        s1 += (uint64_t)*p << 8;
+        s2 += s1;
+    }
+    return any ? (uint32_t)((s2 + 65534) % 65535 + 1) << 16 | (uint32_t)((s1 + 65534) % 65535 + 1) : 0;
+}
+
+static void unshuffle(const char *in, size_t bytes, size_t elem_bytes, char *out) {
+    size_t elems = bytes / elem_bytes;
+    for (size_t j = 0; j < elem_bytes; j++)
+        for (size_t i = 0; i < elems; i++) out[i * elem_bytes + j] = in[j * elems + i];
+    memcpy(out + elems * elem_bytes, in + elems * elem_bytes, bytes % elem_bytes);
+}
+
+/* LZF, h5py's fast compression: a control byte below 32 begins so many plain bytes and one more; else its upper three bits (7: and the next
+ * byte) are a length less two, the lower five and the next byte a distance less one, of bytes that were there before. Bytes made, 0: bad. */
+static size_t unpack_lzf(const uint8_t *in, size_t in_bytes, uint8_t *out, size_t room) {
+    const uint8_t *end = in + in_bytes;
+    size_t made = 0;
+    while (in < end) {
+        size_t control = *in++, count = control + 1;
+        if (control < 32) {
+            if (count > (size_t)(end - in) || count > room - made) return 0;
+            memcpy(out + made, in, count);
+            in += count;
+            made += count;
+            continue;
+        }
+        count = (control >> 5) + 2;
+        if (count == 9 && in < end) count += *in++;
+        if (in == end) return 0;
+        size_t back = ((control & 31) << 8) + *in++ + 1;
+        if (back > made || count > room - made) return 0;
+        for (; count > 0; count--, made++) out[made] = out[made - back]; /* may overlap what it makes */
+    }
+    return made;
+}
+
+static bool checksum_good(const char *data, size_t bytes) {
+    const uint8_t *s = (const uint8_t *)data + bytes;
+    uint32_t stored = (uint32_t)s[0] | (uint32_t)s[1] << 8 | (uint32_t)s[2] << 16 | (uint32_t)s[3] << 24,
+             sum = tr_fletcher32(data, bytes);
+    /* Files of HDF5 before 1.6.3 have each half's bytes the other way round. */
+    return stored == sum || stored == ((sum & 0x00ff00ffu) << 8 | (sum & 0xff00ff00u) >> 8);
+}
+
+static bool undo(const h5_array_t *a, H5Z_filter_t filter, char **data, char **other, size_t *bytes,
+                 size_t room) {
+    char *swap = *data;
+    if (filter == H5Z_FILTER_FLETCHER32) {
+        if (*bytes < 4) return false;
+        *bytes -= 4;
+        return checksum_good(*data, *bytes);
+    }
+    if (filter == H5_FILTER_LZF) {
+        *bytes = unpack_lzf((const uint8_t *)*data, *bytes, (uint8_t *)*other, room);
+        if (!*bytes) return false;
+    } else if (filter == H5Z_FILTER_SHUFFLE) {
+        unshuffle(*data, *bytes, tr_dtype_bytes(a->dtype), *other);
+    } else {
+        uLongf got = (uLongf)room;
+        if (uncompress((Bytef *)*other, &got, (const Bytef *)*data, (uLong)*bytes) != Z_OK) return false;
+        *bytes = got;
+    }
+    *data = *other;
+    *other = swap;
+    return true;
+}
+
+tr_status_t tr_h5_decode(const h5_array_t *a, int64_t chunk, char *raw, char *spare, const char **out) {
+    size_t bytes = a->table[chunk].bytes, room = (size_t)a->chunk_bytes + 4;
+    bool good = true;
+    for (int f = a->filters - 1; f >= 0 && good; f--)
+        if (!(a->table[chunk].mask >> f & 1)) good = undo(a, a->filter[f], &raw, &spare, &bytes, room);
+    *out = raw;
+    if (good && bytes == (size_t)a->chunk_bytes) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA, "%s: /%s: chunk %lld (samples from %lld) is damaged: %s. Restore the file.",
+                   a->file->path, a->name, (long long)chunk,
+                   (long long)(chunk / a->chunks_per_band * a->chunk_rows),
+                   good ? "it has the wrong size" : "its checksum or compression is wrong");
+}

@@ -1,0 +1,330 @@
+/* Opening HDF5 files, what is in them, and what to say when that fails. */
+#include "h5.h"
+#include "writer.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_DEPTH 16
+
+bool tr_begins_as_hdf5(const void *bytes, size_t count) {
+    static const char signature[8] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
+    return count >= sizeof signature && memcmp(bytes, signature, sizeof signature) == 0;
+}
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+void tr_h5_lock(void) {
+    static bool prepared;
+    pthread_mutex_lock(&lock);
+    if (prepared) return;
+    prepared = true;
+    /* Reading needs no lock, and on many parallel file systems locking fails. Must be set before the
+     * library's first call. */
+    if (!H5_HAVE_SET_LOCKING) setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+}
+
+void tr_h5_own_process(void) {
+    struct rlimit files; /* data in many files take two or three descriptors each */
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+    H5dont_atexit();
+}
+
+void tr_h5_unlock(void) {
+    pthread_mutex_unlock(&lock);
+}
+
+/* -- messages -------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    char *text;
+    size_t bytes;
+} reason_t;
+
+static herr_t innermost(unsigned n, const H5E_error2_t *error, void *self) {
+    reason_t *reason = self;
+    if (n == 0 && error->desc) snprintf(reason->text, reason->bytes, "%s", error->desc);
+    return 0;
+}
+
+const char *tr_h5_reason(char *text, size_t bytes) {
+    reason_t reason = {text, bytes};
+    snprintf(text, bytes, "no reason given");
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, &reason);
+    return text;
+}
+
+tr_status_t tr_h5_fail(tr_status_t code, const char *file, int line, const char *func, const char *format,
+                       ...) {
+    char message[1024], reason[256];
+    va_list arguments;
+    va_start(arguments, format);
+    tr_vsnprintf(message, sizeof message, format, arguments);
+    va_end(arguments);
+    return tr_error_record(code, file, line, func, "%s (HDF5: %s)", message,
+                           tr_h5_reason(reason, sizeof reason));
+}
+
+/* -- opening --------------------------------------------------------------------------------------------- */
+
+static tr_status_t look_at(const char *key, const char *path, h5_file_t *file) {
+    struct stat status;
+    if (stat(path, &status)) {
+        if (errno == EACCES) return TR_FAIL(TR_ERR_PERMISSION, "%s: no permission to reach '%s'.", key, path);
+        return TR_FAIL(errno == ENOENT || errno == ENOTDIR ? TR_ERR_NOINPUT : TR_ERR_IO,
+                       "%s: cannot find '%s': %s.", key, path, strerror(errno));
+    }
+    if (S_ISDIR(status.st_mode))
+        return TR_FAIL(
+            TR_ERR_NOINPUT,
+            "%s: '%s' is a folder; an HDF5 file is expected, or a glob of files such as '%s/*.h5'.", key,
+            path, path);
+    if (!S_ISREG(status.st_mode))
+        return TR_FAIL(
+            TR_ERR_NOINPUT,
+            "%s: '%s' is a pipe or a device; an HDF5 file is expected, which is read from many places: "
+            "save it first.",
+            key, path);
+    if (status.st_size == 0)
+        return TR_FAIL(TR_ERR_DATA, "%s: '%s' is empty; an HDF5 file is expected.", key, path);
+    file->bytes = status.st_size;
+    file->mtime_sec = status.st_mtime;
+    return TR_OK;
+}
+
+static tr_status_t open_library(const char *key, const char *path, hid_t *out) {
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+#if H5_HAVE_SET_LOCKING
+    H5Pset_file_locking(access, 0, 1);
+#endif
+    char reason[256] = "";
+    *out = H5Fopen(path, H5F_ACC_RDONLY, access);
+    if (*out < 0) tr_h5_reason(reason, sizeof reason); /* the next call forgets it */
+    H5Pclose(access);
+    if (*out >= 0) return TR_OK;
+    if (H5Fis_hdf5(path) == 0)
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "%s: '%s' is not an HDF5 file. `trainer import` makes one from MNIST, CIFAR-10 and CSV files.",
+            key, path);
+    if (strstr(reason, "Too many open files"))
+        return TR_FAIL(
+            TR_ERR_IO,
+            "%s: cannot open '%s': too many open files. Raise the limit (ulimit -n), or join files.", key,
+            path);
+    if (strstr(reason, "unable to lock file"))
+        return TR_FAIL(
+            TR_ERR_IO,
+            "%s: HDF5 could not lock '%s' (%s). Set HDF5_USE_FILE_LOCKING=FALSE in the job's environment.",
+            key, path, reason);
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: '%s' is an HDF5 file that cannot be opened: it is cut off or damaged, or a program "
+                   "still writes it (HDF5: %s).",
+                   key, path, reason);
+}
+
+tr_status_t tr_h5_file_open(const char *key, const char *path, h5_file_t *out) {
+    *out = (h5_file_t){.id = -1, .fd = -1, .direct_fd = -1};
+    TR_TRY(look_at(key, path, out));
+    out->fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (out->fd < 0)
+        return TR_FAIL(errno == EACCES ? TR_ERR_PERMISSION : TR_ERR_IO, "%s: cannot open '%s': %s.", key,
+                       path, strerror(errno));
+    tr_status_t status;
+    TR_TRY_GOTO(open_library(key, path, &out->id), failed);
+    TR_TRY_GOTO(tr_strdup(path, &out->path), failed);
+    return TR_OK;
+failed:
+    tr_h5_file_close(out);
+    return status;
+}
+
+void tr_h5_file_close(h5_file_t *file) {
+    if (file->id > 0) H5Fclose(file->id);
+    if (file->fd >= 0) close(file->fd);
+    if (file->direct_fd >= 0) close(file->direct_fd);
+    file->id = file->fd = file->direct_fd = -1;
+    tr_free(&file->path);
+}
+
+/* -- what is in it --------------------------------------------------------------------------------------- */
+
+typedef struct {
+    h5_list_t *list;
+    const char *prefix;
+    int depth;
+    tr_status_t status;
+} visit_t;
+
+static const char *type_text(hid_t type, char text[32]) {
+    H5T_class_t class = H5Tget_class(type);
+    int bits = (int)(8 * H5Tget_size(type));
+    const char *order = H5Tget_order(type) == H5T_ORDER_BE && bits > 8 ? " big-endian" : "";
+    switch (class) {
+    case H5T_INTEGER:
+        snprintf(text, 32, "%c%d%s", H5Tget_sign(type) == H5T_SGN_NONE ? 'u' : 'i', bits, order);
+        break;
+    case H5T_FLOAT: snprintf(text, 32, "f%d%s", bits, order); break;
+    case H5T_ENUM: snprintf(text, 32, "enum%d", bits); break;
+    case H5T_BITFIELD: snprintf(text, 32, "bits%d", bits); break;
+    case H5T_STRING: snprintf(text, 32, "strings"); break;
+    case H5T_COMPOUND: snprintf(text, 32, "compound"); break;
+    default: snprintf(text, 32, "other"); break;
+    }
+    return text;
+}
+
+static void describe(h5_entry_t *entry, hid_t type) {
+    char text[32];
+    size_t used = 0, room = sizeof entry->text;
+    used += (size_t)snprintf(entry->text, room, "%.100s (", entry->path);
+    for (int d = 0; d < entry->ndim && used < room; d++)
+        used += (size_t)snprintf(entry->text + used, room - used, "%s%llu", d ? ", " : "",
+                                 (unsigned long long)entry->dim[d]);
+    if (used < room) snprintf(entry->text + used, room - used, ") %s", type_text(type, text));
+}
+
+static tr_status_t add_dataset(visit_t *visit, hid_t id, const char *path) {
+    h5_entry_t entry = {0};
+    hid_t space = H5Dget_space(id), type = H5Dget_type(id);
+    if (space >= 0 && type >= 0) {
+        entry.ndim = H5Sget_simple_extent_dims(space, entry.dim, NULL);
+        entry.type = H5Tget_class(type);
+        tr_status_t status = tr_strdup(path, &entry.path);
+        if (status == TR_OK && entry.ndim >= 0) {
+            describe(&entry, type);
+            status = tr_vec_push(visit->list, entry);
+        }
+        if (status != TR_OK || entry.ndim < 0) tr_free(&entry.path);
+        visit->status = status;
+    }
+    if (type >= 0) H5Tclose(type);
+    if (space >= 0) H5Sclose(space);
+    return visit->status;
+}
+
+/* What is there but cannot be read from here: who looks for it is told why. */
+static tr_status_t add_unusable(visit_t *visit, const char *path, const char *why) {
+    h5_entry_t entry = {.ndim = -1, .type = H5T_NO_CLASS};
+    tr_status_t status = tr_strdup(path, &entry.path);
+    snprintf(entry.text, sizeof entry.text, "%.*s (%.*s)", (int)tr_utf8_bytes(path, 60), path,
+             (int)tr_utf8_bytes(why, 95), why);
+    if (status == TR_OK) status = tr_vec_push(visit->list, entry);
+    if (status != TR_OK) tr_free(&entry.path);
+    return visit->status = status;
+}
+
+bool tr_h5_external(hid_t group, const char *name, char why[128]) {
+    char link[4096];
+    const char *file = "another file", *object;
+    H5L_info_t info;
+    const hid_t there = H5Oopen(group, name, H5P_DEFAULT);
+    if (there >= 0) H5Oclose(there);
+    if (H5Lget_info(group, name, &info, H5P_DEFAULT) >= 0 && info.u.val_size <= sizeof link &&
+        H5Lget_val(group, name, link, sizeof link, H5P_DEFAULT) >= 0)
+        H5Lunpack_elink_val(link, info.u.val_size, NULL, &file, &object);
+    snprintf(why, 128, "a link into %.*s%s", (int)tr_utf8_bytes(file, 50), file,
+             there >= 0 ? ": name that file" : ", which is not there, or lacks it");
+    return there >= 0;
+}
+
+static tr_status_t add_external(visit_t *visit, hid_t group, const char *name, const char *path) {
+    char why[128];
+    tr_h5_external(group, name, why);
+    return add_unusable(visit, path, why);
+}
+
+static tr_status_t add_unreadable(visit_t *visit, const char *path) {
+    unsigned major, minor, release;
+    char why[96];
+    H5get_libversion(&major, &minor, &release);
+    snprintf(why, sizeof why, "damaged, or newer than HDF5 %u.%u.%u, which cannot open it", major, minor,
+             release);
+    return add_unusable(visit, path, why);
+}
+
+/* A link may lead into another file, whose bytes are not this one's. */
+static bool is_in_file_of(hid_t group, hid_t id) {
+    char here[4096] = "", there[4096] = "";
+    H5Fget_name(group, here, sizeof here);
+    H5Fget_name(id, there, sizeof there);
+    return strcmp(here, there) == 0;
+}
+
+static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, void *self);
+
+/* `path` has room for a slash. */
+static tr_status_t visit_group(visit_t *visit, hid_t id, char *path) {
+    if (visit->depth == MAX_DEPTH) return add_unusable(visit, path, "a group in too many groups");
+    char *end = strchr(path, '\0');
+    strcpy(end, "/");
+    visit_t inner = {visit->list, path, visit->depth + 1, TR_OK};
+    const herr_t result = H5Literate(id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit_link, &inner);
+    *end = '\0';
+    return inner.status == TR_OK && result < 0 ? add_unusable(visit, path, "a damaged group") : inner.status;
+}
+
+static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, void *self) {
+    visit_t *visit = self;
+    char path[512];
+    const bool hard = info->type == H5L_TYPE_HARD, soft = info->type == H5L_TYPE_SOFT;
+    if (visit->list->count >= H5_LIST_MAX) return 0;
+    if ((size_t)snprintf(path, sizeof path, "%s%s", visit->prefix, name) >= sizeof path - 1)
+        return add_unusable(visit, path, "its name is too long") == TR_OK ? 0 : -1;
+    if (info->type == H5L_TYPE_EXTERNAL) return add_external(visit, group, name, path) == TR_OK ? 0 : -1;
+    hid_t id = H5Oopen(group, name, H5P_DEFAULT);
+    if (id < 0) return soft || add_unreadable(visit, path) == TR_OK ? 0 : -1;
+    if (H5Iget_type(id) == H5I_DATASET)
+        visit->status = hard || is_in_file_of(group, id)
+                            ? add_dataset(visit, id, path)
+                            : add_unusable(visit, path, "a link into another file: name that file");
+    if (hard && H5Iget_type(id) == H5I_GROUP) visit->status = visit_group(visit, id, path);
+    H5Oclose(id);
+    return visit->status == TR_OK ? 0 : -1;
+}
+
+static int by_path(const void *a, const void *b) {
+    return strcmp(((const h5_entry_t *)a)->path, ((const h5_entry_t *)b)->path);
+}
+
+tr_status_t tr_h5_list(const h5_file_t *file, h5_list_t *out) {
+    visit_t visit = {out, "", 0, TR_OK};
+    *out = (h5_list_t){0};
+    herr_t result = H5Literate(file->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit_link, &visit);
+    if (visit.status == TR_OK && result < 0)
+        visit.status =
+            H5_FAIL(TR_ERR_DATA, "'%s': cannot list what is in it; the file is damaged", file->path);
+    if (visit.status != TR_OK) tr_h5_list_free(out);
+    if (out->count) qsort(out->data, out->count, sizeof *out->data, by_path);
+    return visit.status;
+}
+
+void tr_h5_list_free(h5_list_t *list) {
+    for (size_t i = 0; i < list->count; i++) tr_free(&list->data[i].path);
+    tr_vec_free(list);
+}
+
+void tr_h5_list_text(const h5_list_t *list, size_t most, tr_str_t *out) {
+    if (!list->count) tr_str_append(out, "no data sets at all");
+    for (size_t i = 0; i < list->count && i < most; i++)
+        tr_str_printf(out, "%s%s", i ? "; " : "", list->data[i].text);
+    if (list->count > most) tr_str_printf(out, "; and %zu more", list->count - most);
+}
+
+bool tr_h5_labels_path(const char *path, char out[4096]) {
+    if (snprintf(out, 4096, "%s", path) >= 4096) return false;
+    char *dot = strrchr(out, '.');
+    if (!dot || strchr(dot, '/') || dot - out < 2 || dot[-2] != '_' || dot[-1] != 'x') return false;
+    dot[-1] = 'y';
+    return true;
+}

@@ -1,0 +1,54 @@
+/* What was never written: HDF5 reads fill values where no storage was allocated, as in the file of a writer that was killed. */
+#include "h5.h"
+#include <stdio.h>
+
+static bool is_stored(const h5_array_t *a, int64_t chunk) {
+    hsize_t offset[TR_MAX_DIMS + 1], bytes = 0;
+    if (a->table) return a->table[chunk].address != H5_NOWHERE;
+    tr_h5_chunk_offset(a, chunk, offset);
+    return H5Dget_chunk_storage_size(a->id, offset, &bytes) >= 0 && bytes > 0;
+}
+
+static bool is_stored_band(const h5_array_t *a, int64_t band) {
+    for (int64_t i = 0; i < a->chunks_per_band; i++)
+        if (!is_stored(a, band * a->chunks_per_band + i)) return false;
+    return true;
+}
+
+static void look_at_chunks(const h5_array_t *a, h5_holes_t *out) {
+    for (int64_t band = 0; band < a->grid[0]; band++) {
+        if (is_stored_band(a, band)) continue;
+        const int64_t first = band * a->chunk_rows;
+        if (out->rows == 0) out->first = first;
+        out->rows += min64(a->chunk_rows, a->rows - first);
+    }
+}
+
+tr_status_t tr_h5_find_holes(h5_array_t *a, hid_t properties) {
+    h5_holes_t *holes = &a->holes;
+    *holes = (h5_holes_t){.of = a->rows};
+    if (a->layout == H5D_VIRTUAL) return tr_h5_virtual_check(a, properties);
+    if (a->layout == H5D_CHUNKED && a->chunk_count <= H5_CHUNKS_MAX)
+        look_at_chunks(a, holes);
+    else if (a->layout != H5D_COMPACT && H5Dget_storage_size(a->id) == 0)
+        holes->rows = a->rows;
+    return TR_OK;
+}
+
+tr_status_t tr_h5_refuse_holes(const h5_array_t *a) {
+    const h5_holes_t *holes = &a->holes;
+    const char *path = a->file->path;
+    char labels[4096], what[sizeof holes->part + 64] = "", remedy[4096 + 128] = "";
+    if (holes->rows == 0) return TR_OK;
+    if (*holes->part) snprintf(what, sizeof what, " is virtual, and of a part of it, %s,", holes->part);
+    if (a->plain)
+        snprintf(remedy, sizeof remedy,
+                 "; if fill values are meant, this stores them: trainer repack %s OUT%s.h5", path,
+                 tr_h5_labels_path(path, labels) ? "_x" : "");
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "%s: /%s%s %lld of %lld samples were never written, the first is sample %lld: HDF5 would read "
+        "fill values in their place. Write the file to its end, or cut it to what was written%s",
+        path, a->name, *what ? what : ":", (long long)holes->rows, (long long)holes->of,
+        (long long)holes->first, remedy);
+}

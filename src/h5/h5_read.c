@@ -1,0 +1,215 @@
+/* Rows of an array, by whatever way its storage allows. */
+#include "h5.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+static tr_status_t read_failed(const h5_file_t *file, uint64_t offset, ssize_t got) {
+    if (got == 0)
+        return TR_FAIL(TR_ERR_DATA, "%s ends before byte %llu: it was cut off while it was read.", file->path,
+                       (unsigned long long)offset);
+    return TR_FAIL(TR_ERR_IO, "%s: cannot read at byte %llu: %s.", file->path, (unsigned long long)offset,
+                   strerror(errno));
+}
+
+tr_status_t tr_h5_pread(const h5_file_t *file, void *out, size_t bytes, uint64_t offset) {
+    for (size_t done = 0; done < bytes;) {
+        char *to = (char *)out + done;
+        ssize_t got = file->direct ? (ssize_t)tr_h5_direct_read(file->direct, file->direct_fd, to,
+                                                                bytes - done, offset + done)
+                                   : 0;
+        if (got == 0) got = pread(file->fd, to, bytes - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return read_failed(file, offset + done, got);
+        done += (size_t)got;
+    }
+    return TR_OK;
+}
+
+void tr_h5_scratch_sizes(const h5_array_t *a, size_t *raw_bytes, size_t *band_bytes) {
+    size_t raw = 0, band = 0;
+    if (a->way == H5_CHUNKS && !a->whole_rows) raw = (size_t)a->chunk_bytes;
+    if (a->way == H5_BANDS) {
+        raw = (size_t)max64(a->chunk_bytes + 4, a->stored_max);
+        band = (size_t)(a->chunk_rows * a->row_bytes);
+    }
+    if (raw > *raw_bytes) *raw_bytes = raw;
+    if (band > *band_bytes) *band_bytes = band;
+}
+
+static void fill_rows(const h5_array_t *a, int64_t elems, char *out) {
+    size_t bytes = tr_dtype_bytes(a->dtype);
+    for (int64_t i = 0; i < elems; i++) memcpy(out + (size_t)i * bytes, a->fill, bytes);
+    if (a->swap) tr_swap_bytes(out, elems, bytes); /* the caller swaps all there is */
+}
+
+/*
+ * Copies `rows` rows of a chunk (from NULL: the fill value) to dense rows of the array. The chunk stands at
+ * column `at` of its band; `from` begins with the first wanted row.
+ */
+static void place_chunk(const h5_array_t *a, int64_t at, int64_t rows, const char *from, char *out) {
+    int64_t origin[TR_MAX_DIMS], extent[TR_MAX_DIMS], index[TR_MAX_DIMS] = {0},
+                                                      elem = (int64_t)tr_dtype_bytes(a->dtype);
+    int last = a->ndim - 1;
+    if (a->whole_rows) {
+        if (from)
+            memcpy(out, from, (size_t)(rows * a->row_bytes));
+        else
+            fill_rows(a, rows * a->row_elems, out);
+        return;
+    }
+    for (int d = last; d > 0; d--) {
+        origin[d] = at % a->grid[d] * a->chunk[d];
+        extent[d] = min64(a->chunk[d], a->dim[d] - origin[d]);
+        at /= a->grid[d];
+    }
+    int64_t run = extent[last];
+    origin[0] = 0;
+    extent[0] = rows;
+    for (;;) {
+        int64_t source = 0, target = 0;
+        for (int d = 0; d < a->ndim; d++) {
+            source = source * (d ? a->chunk[d] : 1) + index[d];
+            target = target * (d ? a->dim[d] : 1) + origin[d] + index[d];
+        }
+        if (from)
+            memcpy(out + target * elem, from + source * elem, (size_t)(run * elem));
+        else
+            fill_rows(a, run, out + target * elem);
+        int d = last - 1; /* the last dimension is the run */
+        while (d >= 0 && ++index[d] == extent[d]) index[d--] = 0;
+        if (d < 0) return;
+    }
+}
+
+/* `rows` rows of band `band` from its row `skip` on, where chunks have no filters. */
+static tr_status_t read_chunks(const h5_array_t *a, h5_scratch_t *scratch, int64_t band, int64_t skip,
+                               int64_t rows, char *out) {
+    size_t bytes = (size_t)(rows * a->chunk_row_bytes);
+    for (int64_t i = 0; i < a->chunks_per_band; i++) {
+        const h5_chunk_t *chunk = &a->table[band * a->chunks_per_band + i];
+        char *to = a->whole_rows ? out : scratch->raw;
+        bool there = chunk->address != H5_NOWHERE;
+        if (there)
+            TR_TRY(tr_h5_pread(a->file, to, bytes, chunk->address + (uint64_t)(skip * a->chunk_row_bytes)));
+        if (!there || !a->whole_rows) place_chunk(a, i, rows, there ? to : NULL, out);
+    }
+    return TR_OK;
+}
+
+/* Decodes a band into the scratch, unless it is there from the last call. */
+static tr_status_t load_band(const h5_array_t *a, h5_scratch_t *scratch, int64_t band) {
+    int64_t rows = min64(a->chunk_rows, a->rows - band * a->chunk_rows);
+    if (scratch->band_of == a && scratch->band_index == band) return TR_OK;
+    scratch->band_of = NULL;
+    for (int64_t i = 0; i < a->chunks_per_band; i++) {
+        int64_t index = band * a->chunks_per_band + i;
+        const char *data = NULL;
+        if (a->table[index].address != H5_NOWHERE) {
+            TR_TRY(tr_h5_pread(a->file, scratch->raw, a->table[index].bytes, a->table[index].address));
+            TR_TRY(tr_h5_decode(a, index, scratch->raw, scratch->spare, &data));
+            if (a->verified) __atomic_store_n(&a->verified[index], 1, __ATOMIC_RELAXED);
+        }
+        place_chunk(a, i, rows, data, scratch->band);
+    }
+    scratch->band_of = a;
+    scratch->band_index = band;
+    return TR_OK;
+}
+
+/* A chunk with nothing but a checksum is verified once and then read like one without. */
+static bool is_verified(const h5_array_t *a, int64_t band) {
+    return a->verified && a->table[band].address != H5_NOWHERE &&
+           __atomic_load_n(&a->verified[band], __ATOMIC_RELAXED);
+}
+
+static tr_status_t read_band(const h5_array_t *a, h5_scratch_t *scratch, int64_t band, int64_t skip,
+                             int64_t rows, char *out) {
+    const h5_chunk_t *chunk = &a->table[band];
+    if (is_verified(a, band)) {
+        TR_TRY(tr_h5_pread(a->file, out, (size_t)(rows * a->row_bytes),
+                           chunk->address + (uint64_t)(skip * a->row_bytes)));
+        /* announced before another block had it verified, the whole chunk may have been fetched */
+        if (a->file->direct)
+            tr_h5_direct_forget(a->file->direct, a->file->direct_fd, chunk->address, chunk->bytes);
+        return TR_OK;
+    }
+    TR_TRY(load_band(a, scratch, band));
+    memcpy(out, scratch->band + skip * a->row_bytes, (size_t)(rows * a->row_bytes));
+    return TR_OK;
+}
+
+static tr_status_t read_library(const h5_array_t *a, int64_t first, int64_t count, void *out) {
+    hsize_t start[TR_MAX_DIMS + 1] = {(hsize_t)first}, size[TR_MAX_DIMS + 1];
+    for (int d = 0; d < a->ndim; d++) size[d] = (hsize_t)(d ? a->dim[d] : count);
+    tr_h5_lock();
+    hid_t file_space = H5Dget_space(a->id), memory_space = H5Screate_simple(a->ndim, size, NULL);
+    herr_t result = H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, NULL, size, NULL);
+    if (result >= 0) result = H5Dread(a->id, a->memory_type, memory_space, file_space, H5P_DEFAULT, out);
+    tr_status_t status =
+        result >= 0 ? TR_OK
+                    : H5_FAIL(TR_ERR_DATA, "%s: /%s: cannot read the samples %lld to %lld", a->file->path,
+                              a->name, (long long)first, (long long)(first + count - 1));
+    if (memory_space >= 0) H5Sclose(memory_space);
+    if (file_space >= 0) H5Sclose(file_space);
+    tr_h5_unlock();
+    return status;
+}
+
+int64_t tr_h5_rows_together(const h5_array_t *a, int64_t row, int64_t count) {
+    int64_t band = row / a->chunk_rows, rows = a->chunk_rows - row % a->chunk_rows;
+    if (a->way != H5_CHUNKS || !a->whole_rows || a->table[band].address == H5_NOWHERE)
+        return min64(rows, count);
+    for (; rows < count && a->table[band + 1].address == a->table[band].address + (uint64_t)a->chunk_bytes;
+         band++)
+        rows += a->chunk_rows;
+    return min64(rows, count);
+}
+
+tr_status_t tr_h5_read_rows(const h5_array_t *a, h5_scratch_t *scratch, int64_t first, int64_t count,
+                            void *out) {
+    char *to = out;
+    if (a->way == H5_LIBRARY) return count ? read_library(a, first, count, out) : TR_OK;
+    if (a->way == H5_STRAIGHT)
+        TR_TRY(tr_h5_pread(a->file, to, (size_t)(count * a->row_bytes),
+                           a->address + (uint64_t)(first * a->row_bytes)));
+    for (int64_t row = first; a->way != H5_STRAIGHT && row < first + count;) {
+        int64_t band = row / a->chunk_rows, skip = row % a->chunk_rows,
+                rows = tr_h5_rows_together(a, row, first + count - row);
+        char *part = to + (row - first) * a->row_bytes;
+        TR_TRY(a->way == H5_CHUNKS ? read_chunks(a, scratch, band, skip, rows, part)
+                                   : read_band(a, scratch, band, skip, rows, part));
+        row += rows;
+    }
+    if (a->swap) tr_swap_bytes(out, count * a->row_elems, tr_dtype_bytes(a->dtype));
+    return TR_OK;
+}
+
+static void expect_bytes(const h5_file_t *file, uint64_t offset, uint64_t bytes) {
+    char byte;
+    struct iovec one = {&byte, 1};
+    if (file->direct && tr_h5_direct_expect(file->direct, file->direct_fd, offset, bytes)) return;
+    /* Looking whether the beginning is cached is far cheaper than walking over pages that are. */
+    if (preadv2(file->fd, &one, 1, (off_t)offset, RWF_NOWAIT) == 1) return;
+    posix_fadvise(file->fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
+}
+
+void tr_h5_expect_rows(const h5_array_t *a, int64_t first, int64_t count) {
+    if (a->way == H5_STRAIGHT)
+        expect_bytes(a->file, a->address + (uint64_t)(first * a->row_bytes),
+                     (uint64_t)(count * a->row_bytes));
+    for (int64_t row = first; a->table && row < first + count;) {
+        int64_t band = row / a->chunk_rows, skip = row % a->chunk_rows;
+        int64_t rows = tr_h5_rows_together(a, row, first + count - row);
+        for (int64_t i = 0; i < a->chunks_per_band; i++) {
+            const h5_chunk_t *chunk = &a->table[band * a->chunks_per_band + i];
+            bool by_rows = a->way == H5_CHUNKS || is_verified(a, band);
+            uint64_t from = by_rows ? (uint64_t)(skip * a->chunk_row_bytes) : 0;
+            uint64_t bytes = by_rows ? (uint64_t)(rows * a->chunk_row_bytes) : chunk->bytes;
+            if (chunk->address != H5_NOWHERE) expect_bytes(a->file, chunk->address + from, bytes);
+        }
+        row += rows;
+    }
+}

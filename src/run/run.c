@@ -1,0 +1,355 @@
+/* The run folder. Files that others read whole are replaced by one rename; those that grow are appended to by one write a line. */
+#include "base/file.h"
+#include "run.h"
+#include "trainer/clock.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+struct tr_run {
+    char *dir, *checkpoint_dir, *metrics_path;
+    int lock_fd, metrics_fd;
+    bool is_new;   /* the folder was not there before, and the run has not begun */
+    tr_str_t line; /* kept, so that a metrics line allocates nothing after the first */
+};
+
+static tr_status_t fail_errno(const char *what, const char *path) {
+    return TR_FAIL(tr_status_of_errno(errno), "cannot %s %s: %s", what, path, strerror(errno));
+}
+
+static tr_status_t join(const char *dir, const char *name, char **out) {
+    tr_str_t path = {0};
+    tr_str_printf(&path, "%s/%s", dir, name);
+    return tr_str_take(&path, out);
+}
+
+/* The n-th of the same second: "runs/NAME-DATE-TIME", "runs/NAME-DATE-TIME-2", ... */
+static tr_status_t own_dir(const tr_run_settings_t *settings, const char *config_path, int n, char **out) {
+    const char *name = tr_file_name(config_path), *dot = strrchr(name, '.');
+    int length = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
+    if (settings->name && *settings->name) {
+        name = settings->name;
+        length = (int)strlen(name);
+    }
+    char date[32];
+    time_t now = time(NULL);
+    struct tm local;
+    strftime(date, sizeof date, "%Y%m%d-%H%M%S", localtime_r(&now, &local));
+    tr_str_t path = {0};
+    tr_str_printf(&path, "runs/%.*s-%s", length, name, date);
+    if (n > 1) tr_str_printf(&path, "-%d", n);
+    return tr_str_take(&path, out);
+}
+
+/* -- folder and lock ------------------------------------------------------------------------------------- */
+
+/* A folder outlives a crash once the one that it is in is on the disk. */
+static tr_status_t sync_parent(const char *path) {
+    char *parent = NULL;
+    TR_TRY(tr_strdup(path, &parent));
+    char *slash = strrchr(parent, '/');
+    if (slash) slash[slash == parent] = '\0';
+    const char *dir = slash ? parent : ".";
+    const tr_status_t status =
+        access(dir, R_OK) == 0 ? tr_sync_directory(dir) : TR_OK; /* may be write-only */
+    tr_free(&parent);
+    return status;
+}
+
+/* With all parents. Where one exists already that is fine, even if somebody else makes it at the same time. *out_new: dir itself did not. */
+static tr_status_t make_dirs(const char *dir, bool *out_new) {
+    char *path = NULL;
+    tr_status_t status = TR_OK;
+    *out_new = false;
+    TR_TRY(tr_strdup(dir, &path));
+    for (char *c = path + 1; status == TR_OK; c++) {
+        if (*c != '/' && *c != '\0') continue;
+        char end = *c;
+        *c = '\0';
+        struct stat info;
+        const bool made = mkdir(path, 0777) == 0;
+        *out_new |= made; /* in a new parent all is new */
+        if (!made && (errno != EEXIST || stat(path, &info) != 0))
+            status = fail_errno("make the run folder", path);
+        else if (made)
+            status = sync_parent(path);
+        else if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
+            status =
+                TR_FAIL(TR_ERR_CONFIG,
+                        "the run folder %s cannot be made: %s is a file; choose another run.dir", dir, path);
+        *c = end;
+        if (!end) break;
+    }
+    tr_free(&path);
+    return status;
+}
+
+static tr_status_t fail_locked(const tr_run_t *run) {
+    char holder[256] = "";
+    ssize_t length = pread(run->lock_fd, holder, sizeof holder - 1, 0);
+    holder[length > 0 ? length : 0] = '\0';
+    holder[strcspn(holder, "\n")] = '\0';
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "the run folder %s is in use by %s; wait for that run to end, or choose another run.dir",
+                   run->dir, *holder ? holder : "another process");
+}
+
+/* The kernel lets go of the lock when the process ends, however it ends. */
+static tr_status_t take_lock(tr_run_t *run) {
+    char *path = NULL, host[128] = "", date[32], text[256];
+    TR_TRY(join(run->dir, "lock", &path));
+    run->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    tr_status_t status = run->lock_fd < 0 ? fail_errno("open", path) : TR_OK;
+    tr_free(&path);
+    TR_TRY(status);
+    if (flock(run->lock_fd, LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EWOULDBLOCK) return fail_locked(run);
+        TR_WARN("the file system of %s has no locks (%s): nothing keeps a second run out of it", run->dir,
+                strerror(errno));
+    }
+    gethostname(host, sizeof host - 1);
+    tr_clock_iso8601(date);
+    int length = snprintf(text, sizeof text, "process %ld on %s since %s\n", (long)getpid(), host, date);
+    /* What is inside serves the message alone; the lock holds without it. */
+    if (ftruncate(run->lock_fd, 0) != 0 || pwrite(run->lock_fd, text, (size_t)length, 0) != length)
+        TR_WARN("cannot write %s/lock: %s", run->dir, strerror(errno));
+    return TR_OK;
+}
+
+/* -- whole files ----------------------------------------------------------------------------------------- */
+
+static tr_status_t write_bytes(int fd, const char *path, const char *bytes, size_t count) {
+    while (count > 0) {
+        ssize_t written = write(fd, bytes, count);
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return fail_errno("write", path);
+        bytes += written;
+        count -= (size_t)written;
+    }
+    return TR_OK;
+}
+
+static tr_status_t write_temporary(const char *path, const char *text, size_t bytes) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return fail_errno("create", path);
+    tr_status_t status = write_bytes(fd, path, text, bytes);
+    if (status == TR_OK && fsync(fd) != 0) status = fail_errno("fsync", path);
+    if (close(fd) != 0 && status == TR_OK) status = fail_errno("close", path);
+    return status;
+}
+
+/* A reader sees the old file or the new one, never a part. */
+static tr_status_t replace_file(const tr_run_t *run, const char *name, const char *text, size_t bytes) {
+    char *path = NULL, *temporary = NULL;
+    tr_status_t status = TR_OK;
+    TR_TRY_GOTO(join(run->dir, name, &path), done);
+    tr_str_t t = {0};
+    tr_str_printf(&t, "%s.tmp", path);
+    TR_TRY_GOTO(tr_str_take(&t, &temporary), done);
+    status = write_temporary(temporary, text, bytes);
+    if (status == TR_OK && rename(temporary, path) != 0) status = fail_errno("rename to", path);
+    if (status == TR_OK)
+        status = tr_sync_directory(run->dir);
+    else
+        unlink(temporary);
+done:
+    tr_free(&path);
+    tr_free(&temporary);
+    return status;
+}
+
+static int append_json(const char *bytes, size_t count, void *text) {
+    tr_str_append_bytes(text, bytes, count);
+    return 0;
+}
+
+/* Into run->line, ending in a newline. */
+static tr_status_t dump(tr_run_t *run, const json_t *value, size_t flags) {
+    run->line.length = 0;
+    run->line.status = TR_OK;
+    if (!json_is_object(value))
+        return TR_FAIL(TR_ERR_INTERNAL, "%s: a line has to be a JSON object", run->dir);
+    if (json_dump_callback(value, append_json, &run->line, flags) != 0)
+        return TR_FAIL(TR_ERR_INTERNAL, "%s: a value has no JSON form", run->dir);
+    tr_str_append(&run->line, "\n");
+    TR_TRY(run->line.status);
+    return TR_OK;
+}
+
+tr_status_t tr_run_summary(tr_run_t *run, json_t *summary) {
+    tr_status_t status = dump(run, summary, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+    json_decref(summary);
+    TR_TRY(status);
+    TR_TRY(replace_file(run, "summary.json", run->line.text, run->line.length));
+    return TR_OK;
+}
+
+/* -- metrics --------------------------------------------------------------------------------------------- */
+
+tr_status_t tr_run_metrics(tr_run_t *run, json_t *line) {
+    /* Reals with all their digits: equal runs can be told from nearly equal ones. */
+    tr_status_t status = dump(run, line, JSON_COMPACT);
+    json_decref(line);
+    TR_TRY(status);
+    off_t before = lseek(run->metrics_fd, 0, SEEK_END);
+    status = write_bytes(run->metrics_fd, run->metrics_path, run->line.text, run->line.length);
+    /* Half a line (disk full) would spoil the next one too. */
+    if (status != TR_OK && before >= 0 && ftruncate(run->metrics_fd, before) != 0)
+        TR_WARN("%s ends in half a line", run->metrics_path);
+    return status;
+}
+
+static bool is_later(const json_t *line, int64_t last, bool with_valid) {
+    const int64_t step = json_integer_value(json_object_get(line, "step"));
+    return step > last || (step == last && !with_valid && json_object_get(line, "valid_loss"));
+}
+
+/* Bytes before the first line of a step after `last`, or of its validation, and before a last line that is not whole. */
+static size_t leading_bytes(const char *text, size_t bytes, int64_t last, bool with_valid) {
+    size_t at = 0;
+    while (at < bytes) {
+        const char *end = memchr(text + at, '\n', bytes - at);
+        if (!end) break;
+        json_t *line = last < INT64_MAX ? json_loadb(text + at, (size_t)(end - text) - at, 0, NULL) : NULL;
+        bool later = is_later(line, last, with_valid);
+        json_decref(line);
+        if (later) break;
+        at = (size_t)(end - text) + 1;
+    }
+    return at;
+}
+
+tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step, bool with_valid) {
+    struct stat info;
+    if (fstat(run->metrics_fd, &info) != 0) return fail_errno("look at", run->metrics_path);
+    if (info.st_size == 0) return TR_OK;
+    size_t bytes = (size_t)info.st_size;
+    char *text = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, run->metrics_fd, 0);
+    if (text == MAP_FAILED) return fail_errno("read", run->metrics_path);
+    size_t kept = leading_bytes(text, bytes, step, with_valid);
+    munmap(text, bytes);
+    /* In place: whoever follows the file keeps following it. */
+    if (kept < bytes && ftruncate(run->metrics_fd, (off_t)kept) != 0)
+        return fail_errno("shorten", run->metrics_path);
+    return TR_OK;
+}
+
+static tr_status_t open_metrics(tr_run_t *run) {
+    TR_TRY(join(run->dir, "metrics.jsonl", &run->metrics_path));
+    run->metrics_fd = open(run->metrics_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (run->metrics_fd < 0) return fail_errno("open", run->metrics_path);
+    TR_TRY(tr_run_metrics_rewind(run, INT64_MAX, true)); /* a run that was killed may have left half a line */
+    return TR_OK;
+}
+
+/* -- open and close -------------------------------------------------------------------------------------- */
+
+static tr_status_t add_log(const char *dir) {
+    char *path = NULL;
+    TR_TRY(join(dir, "log.txt", &path));
+    tr_log_close_files();
+    tr_status_t status = tr_log_add_file(path);
+    tr_free(&path);
+    return status;
+}
+
+static tr_status_t open_files(tr_run_t *run, bool is_new) {
+    TR_TRY(take_lock(run));
+    run->is_new = is_new; /* whoever has no lock removes nothing */
+    bool made;
+    TR_TRY(make_dirs(run->checkpoint_dir, &made));
+    TR_TRY(open_metrics(run));
+    return add_log(run->dir);
+}
+
+/* *out stays NULL where only a new folder will do and this one is there. */
+static tr_status_t open_dir(const char *dir, bool only_new, tr_run_t **out) {
+    tr_run_t *run = NULL;
+    tr_status_t status = TR_OK;
+    bool is_new;
+    TR_TRY(make_dirs(dir, &is_new));
+    if (only_new && !is_new) return TR_OK;
+    TR_TRY(tr_alloc(sizeof *run, "run", &run));
+    run->lock_fd = run->metrics_fd = -1;
+    TR_TRY_GOTO(tr_strdup(dir, &run->dir), fail);
+    TR_TRY_GOTO(join(dir, "checkpoints", &run->checkpoint_dir), fail);
+    TR_TRY_GOTO(open_files(run, is_new), fail);
+    *out = run;
+    return TR_OK;
+fail:
+    tr_run_close(&run);
+    return status;
+}
+
+tr_status_t tr_run_open(const tr_run_settings_t *settings, const char *config_path, tr_run_t **out) {
+    *out = NULL;
+    if (settings->dir[0]) return open_dir(settings->dir, false, out);
+    for (int n = 1; !*out; n++) {
+        char *dir = NULL;
+        TR_TRY(own_dir(settings, config_path, n, &dir));
+        const tr_status_t status = open_dir(dir, true, out);
+        tr_free(&dir);
+        TR_TRY(status);
+    }
+    return TR_OK;
+}
+
+tr_status_t tr_run_begin(tr_run_t *run, const char *config_text) {
+    TR_TRY(replace_file(run, "config.ini", config_text, strlen(config_text)));
+    run->is_new = false;
+    return TR_OK;
+}
+
+void tr_run_join_log(const char *dir) {
+    if (access(dir, W_OK) == 0 && add_log(dir) != TR_OK) TR_WARN_ALL("%s", tr_error_last()->message);
+}
+
+/* Only what tr_run_open made; a folder in which there is more stays. */
+static void remove_new(const tr_run_t *run) {
+    static const char *const names[] = {"log.txt", "metrics.jsonl", "lock"};
+    rmdir(run->checkpoint_dir);
+    for (size_t i = 0; i < TR_COUNT(names); i++) {
+        char path[4096];
+        if (snprintf(path, sizeof path, "%s/%s", run->dir, names[i]) < (int)sizeof path) unlink(path);
+    }
+    rmdir(run->dir);
+}
+
+void tr_run_close(tr_run_t **closing) {
+    tr_run_t *run = *closing;
+    if (!run) return;
+    if (run->is_new && run->checkpoint_dir) remove_new(run);
+    if (run->metrics_fd >= 0) close(run->metrics_fd);
+    if (run->lock_fd >= 0) close(run->lock_fd);
+    tr_str_free(&run->line);
+    tr_free(&run->metrics_path);
+    tr_free(&run->checkpoint_dir);
+    tr_free(&run->dir);
+    tr_free(closing);
+}
+
+const char *tr_run_dir(const tr_run_t *run) {
+    return run->dir;
+}
+const char *tr_run_checkpoint_dir(const tr_run_t *run) {
+    return run->checkpoint_dir;
+}
+
+bool tr_run_has(const tr_run_t *run, const char *path) {
+    char *own = realpath(run->dir, NULL), *other = realpath(path, NULL);
+    const size_t length = own ? strlen(own) : 0;
+    const bool has = own && other && strncmp(own, other, length) == 0 && strchr("/", other[length]);
+    free(own);
+    free(other);
+    return has;
+}

@@ -1,0 +1,77 @@
+/* Between the graph and checkpoints: a snapshot in host memory, and putting one back. */
+#ifndef TRAINER_STATE_H
+#define TRAINER_STATE_H
+
+#include "session.h"
+#include "checkpoint/checkpoint.h"
+#include <jansson.h>
+
+/* Host copies of parameters, model and optimizer state, and the names under which they are saved. */
+typedef struct tr_snapshot tr_snapshot_t;
+tr_status_t tr_snapshot_create(tr_session_t *s, tr_snapshot_t **out);
+void tr_snapshot_destroy(tr_snapshot_t **snapshot);
+size_t tr_snapshot_bytes(const tr_snapshot_t *snapshot);
+/* Copies the state as it is now; waits for the compute stream. */
+tr_status_t tr_snapshot_take(tr_snapshot_t *snapshot);
+/* What tr_checkpoint_write wants; points into the snapshot. state_json is left NULL. With optimizer.ema the model's tensors are the averages,
+ * and what is trained is among the optimizer's as NAME.raw. */
+void tr_snapshot_content(const tr_snapshot_t *snapshot, tr_checkpoint_content_t *out);
+/* Fills the graph from a checkpoint, all of it. TR_ERR_CONFIG names what differs: keys of [model], tensors missing, left over, of another shape. Not collective. */
+tr_status_t tr_snapshot_restore(tr_snapshot_t *snapshot, const tr_checkpoint_t *checkpoint);
+/* Parameters, model and optimizer state of rank 0 to all. Collective. */
+tr_status_t tr_state_broadcast(tr_session_t *s);
+
+/* -- weights of a training, to evaluate them ------------------------------------------------------------- */
+
+typedef struct {
+    char *path;                  /* of the folder or file that was opened */
+    int64_t step;                /* -1: not known */
+    tr_checkpoint_t *checkpoint; /* NULL for a file */
+    tr_safetensors_t *model;
+    char *state_json; /* "" where there is none */
+} tr_weights_t;
+/* `path`: a step's folder, a run's folder or its checkpoints/ (of these the best, else the newest that is whole), or a .safetensors file, with the
+ * state.json beside it if there is one, else what its metadata have of it. Not collective. */
+tr_status_t tr_weights_open(const char *path, tr_weights_t **out);
+/* The checkpoint that `resume` = `path` means: a step's folder, or the newest that is whole of a run's folder or its checkpoints/. Not collective. */
+tr_status_t tr_state_open_resume(const char *path, tr_checkpoint_t **out);
+void tr_weights_close(tr_weights_t **weights);
+/* Fills parameters and model state, all of them: TR_ERR_CONFIG names what is missing, left over or of another shape. Of a training with
+ * optimizer.ema these are the averages: what its evaluations used. Not collective. */
+tr_status_t tr_snapshot_load(tr_snapshot_t *snapshot, const tr_weights_t *weights);
+
+/* The same for what fits by name and shape (fine-tuning); says in the log what was left as initialised. */
+tr_status_t tr_snapshot_init(tr_snapshot_t *snapshot, const tr_weights_t *weights);
+
+/* -- state.json ------------------------------------------------------------------------------------------ */
+
+/* state.json of step `step`: where the run stands and what must agree to go on. New reference; NULL: no memory, or a text in it that is not UTF-8. */
+json_t *tr_state_json(const tr_session_t *s, int64_t step);
+/* The part of it that weights want which are taken away from their run: metadata for the model's file, for free(); NULL: no memory. It is the same for
+ * every step and number of ranks. */
+char *tr_state_metadata(const json_t *state);
+/* And back: from a file's metadata that part of state.json; "" where it has none. For tr_free. */
+tr_status_t tr_state_of_metadata(const char *metadata, char **out);
+/* TR_ERR_CONFIG naming every key in which the checkpoint's run differs from this one so that it cannot be continued exactly; TR_ERR_DATA
+ * where the names of the training data contradict the checkpoint's. Warns where the data are another file. */
+tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint);
+/* Sets data.classes, data.mean, data.std, data.target_mean and data.target_std as they were in the training of `state_json` where `config` leaves them to the data: other data must
+ * not be normalised by other numbers. Nothing where state_json ("") does not say. */
+tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_config_t *config);
+/* The names of the training data of `state_json` into out[TR_NAMES_LISTS], each for tr_names_free also when this fails; `from` is borrowed. */
+tr_status_t tr_state_names(const char *state_json, const char *from, tr_names_t *out);
+/* How many inputs a sample had in the training of `state_json`, where it was a row of a table; 0: it was none, or that is not known. */
+int64_t tr_state_inputs(const char *state_json);
+/* Appends "\n  KEY: A in the checkpoint, B now" for keys of [model] in which the training of `state_json` differs from `config`, of model.layers the
+ * first layer that does; nothing where they agree, or state_json ("") does not say. Not collective. */
+void tr_state_compare_model(const char *state_json, const tr_config_t *config, tr_str_t *out);
+/* Appends "KEY A -> B, ..." for keys that may change what a run trains that goes on from `state_json`, where `config` has another value; nothing
+ * where they agree, or state_json does not say. Not collective. */
+void tr_state_changes(const char *state_json, const tr_config_t *config, tr_str_t *out);
+/* Warns where this session's inputs have another type than in the training of `weights`, or nothing says how they were normalised there. */
+void tr_state_compare_data(const tr_weights_t *weights, const tr_session_t *s);
+/* How the training of `state_json` read its data: what a run that goes on from it, or begins with its weights, takes where its configuration
+ * leaves that to the data. */
+void tr_state_resumed(const char *state_json, tr_resumed_t *out);
+
+#endif

@@ -1,0 +1,232 @@
+#include "trainer/log.h"
+#include "trainer/mem.h"
+#include "run/run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char base[512];
+
+static const char *in_base(const char *name) {
+    static char path[2][1024];
+    static int turn;
+    turn = !turn;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", base, name);
+    return path[turn];
+}
+
+static const char *content(const char *path) {
+    static char text[65536];
+    FILE *file = fopen(path, "r");
+    if (!file) return "(no file)";
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+static int make_base(void **state) {
+    const char *tmp = getenv("TMPDIR");
+    snprintf(base, sizeof base, "%s/run.XXXXXX", tmp ? tmp : "/tmp");
+    return mkdtemp(base) ? 0 : -1;
+}
+static int remove_base(void **state) {
+    char command[600];
+    snprintf(command, sizeof command, "rm -rf '%s'", base);
+    return system(command);
+}
+
+static tr_status_t open_at(const char *dir, tr_run_t **out) {
+    return tr_run_open(&(tr_run_settings_t){dir, ""}, "", out);
+}
+
+static tr_run_t *open_run(const char *name) {
+    tr_run_t *run = NULL;
+    assert_int_equal(open_at(in_base(name), &run), TR_OK);
+    assert_int_equal(tr_run_begin(run, "[data]\nx = 1\n"), TR_OK);
+    return run;
+}
+
+static void put(tr_run_t *run, int step, const char *key, double value) {
+    assert_int_equal(tr_run_metrics(run, json_pack("{s:i, s:f}", "step", step, key, value)), TR_OK);
+}
+
+static void test_files_of_a_run(void **state) {
+    tr_run_t *run = open_run("a/b//c/");
+    assert_string_equal(content(in_base("a/b/c/config.ini")), "[data]\nx = 1\n");
+    struct stat info;
+    assert_int_equal(stat(tr_run_checkpoint_dir(run), &info), 0);
+    assert_true(S_ISDIR(info.st_mode));
+    tr_log_set_level(TR_LOG_INFO);
+    TR_INFO("hello");
+    put(run, 1, "loss", 0.1);
+    assert_int_equal(tr_run_summary(run, json_pack("{s:s, s:i}", "status", "running", "steps", 1)), TR_OK);
+    assert_int_equal(tr_run_summary(run, json_pack("{s:s, s:i}", "status", "done", "steps", 2)), TR_OK);
+    tr_run_close(&run);
+    assert_null(run);
+    assert_non_null(strstr(content(in_base("a/b/c/log.txt")), "hello"));
+    assert_string_equal(content(in_base("a/b/c/metrics.jsonl")),
+                        "{\"step\":1,\"loss\":0.10000000000000001}\n");
+    assert_string_equal(content(in_base("a/b/c/summary.json")),
+                        "{\n  \"status\": \"done\",\n  \"steps\": 2\n}\n");
+    assert_int_not_equal(access(in_base("a/b/c/summary.json.tmp"), F_OK), 0);
+}
+
+static void test_metrics_refuse_what_is_no_object(void **state) {
+    tr_run_t *run = open_run("odd");
+    assert_int_equal(tr_run_metrics(run, json_integer(3)), TR_ERR_INTERNAL);
+    assert_int_equal(tr_run_metrics(run, NULL), TR_ERR_INTERNAL);
+    tr_run_close(&run);
+    assert_string_equal(content(in_base("odd/metrics.jsonl")), "");
+}
+
+static void test_rewind_drops_later_steps(void **state) {
+    tr_run_t *run = open_run("rewind");
+    put(run, 10, "loss", 3);
+    put(run, 20, "loss", 2);
+    put(run, 20, "valid_loss", 2.5);
+    put(run, 30, "loss", 1);
+    assert_int_equal(tr_run_metrics_rewind(run, 30, true), TR_OK);
+    assert_int_equal(tr_run_metrics_rewind(run, 20, true), TR_OK);
+    put(run, 30, "loss", 0.5);
+    tr_run_close(&run);
+    assert_string_equal(content(in_base("rewind/metrics.jsonl")),
+                        "{\"step\":10,\"loss\":3.0}\n{\"step\":20,\"loss\":2.0}\n{\"step\":20,\"valid_loss\":"
+                        "2.5}\n{\"step\":30,\"loss\":0.5}\n");
+    run = open_run("rewind");
+    assert_int_equal(tr_run_metrics_rewind(run, 20, false), TR_OK);
+    assert_string_equal(content(in_base("rewind/metrics.jsonl")),
+                        "{\"step\":10,\"loss\":3.0}\n{\"step\":20,\"loss\":2.0}\n");
+    assert_int_equal(tr_run_metrics_rewind(run, 0, true), TR_OK);
+    tr_run_close(&run);
+    assert_string_equal(content(in_base("rewind/metrics.jsonl")), "");
+}
+
+/* A process that was killed leaves half a line; a line in the middle that cannot be read costs only itself. */
+static void test_a_torn_line_is_cut_at_open(void **state) {
+    tr_run_t *run = open_run("torn");
+    put(run, 1, "loss", 3);
+    tr_run_close(&run);
+    FILE *file = fopen(in_base("torn/metrics.jsonl"), "a");
+    assert_non_null(file);
+    fputs("not json\n{\"step\":2,\"lo", file);
+    fclose(file);
+    run = open_run("torn");
+    put(run, 2, "loss", 2);
+    assert_int_equal(tr_run_metrics_rewind(run, 2, true), TR_OK);
+    tr_run_close(&run);
+    assert_string_equal(content(in_base("torn/metrics.jsonl")),
+                        "{\"step\":1,\"loss\":3.0}\nnot json\n{\"step\":2,\"loss\":2.0}\n");
+}
+
+/* Another process, not another descriptor: that is how two jobs meet. The status of its tr_run_open, and its message. */
+static int open_in_child(const char *name, char *message, size_t bytes) {
+    int ends[2], status = 0;
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        tr_run_t *run = NULL;
+        int code = open_at(in_base(name), &run);
+        const char *text = tr_error_last()->message;
+        if (write(ends[1], text, strlen(text) + 1) < 0) code = 111;
+        _exit(code);
+    }
+    assert_true(child > 0);
+    close(ends[1]);
+    ssize_t count = read(ends[0], message, bytes - 1);
+    message[count > 0 ? count : 0] = '\0';
+    close(ends[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void test_one_run_at_a_time(void **state) {
+    char message[1024], pid[32];
+    tr_run_t *run = open_run("locked");
+    assert_int_equal(open_in_child("locked", message, sizeof message), TR_ERR_CONFIG);
+    snprintf(pid, sizeof pid, "process %ld on ", (long)getpid());
+    assert_non_null(strstr(message, pid));
+    assert_non_null(strstr(message, "run.dir"));
+    /* the loser touched nothing */
+    assert_string_equal(content(in_base("locked/config.ini")), "[data]\nx = 1\n");
+    tr_run_close(&run);
+    assert_int_equal(open_in_child("locked", message, sizeof message), TR_OK);
+    run = open_run("locked"); /* the child ended without closing: its lock went with it */
+    tr_run_close(&run);
+}
+
+static void test_folders_that_cannot_be(void **state) {
+    tr_run_t *run = NULL;
+    FILE *file = fopen(in_base("file"), "w");
+    assert_non_null(file);
+    fclose(file);
+    assert_int_equal(open_at(in_base("file"), &run), TR_ERR_CONFIG);
+    assert_int_not_equal(open_at(in_base("file/below"), &run), TR_OK);
+    assert_non_null(strstr(tr_error_last()->message, "file"));
+    if (geteuid() != 0) {
+        assert_int_equal(mkdir(in_base("closed"), 0555), 0);
+        assert_int_equal(open_at(in_base("closed/run"), &run), TR_ERR_PERMISSION);
+    }
+    assert_null(run);
+}
+
+static void test_a_run_that_never_began(void **state) {
+    tr_run_t *run = NULL;
+    assert_int_equal(open_at(in_base("never/run"), &run), TR_OK);
+    assert_int_equal(access(in_base("never/run/log.txt"), F_OK), 0);
+    tr_run_close(&run);
+    assert_int_not_equal(access(in_base("never/run"), F_OK), 0);
+    /* what was there before stays */
+    assert_int_equal(mkdir(in_base("never/own"), 0777), 0);
+    assert_int_equal(open_at(in_base("never/own"), &run), TR_OK);
+    tr_log_write_files(TR_LOG_ERROR, "why it %s", "failed");
+    tr_run_close(&run);
+    tr_log_write_files(TR_LOG_ERROR, "and what is said behind it");
+    assert_non_null(strstr(content(in_base("never/own/log.txt")), "Z error why it failed\n"));
+    assert_non_null(strstr(content(in_base("never/own/log.txt")), "said behind it\n"));
+}
+
+/* Without run.dir each run gets a folder of its own, those of the same second, too. */
+static void test_own_folder(void **state) {
+    tr_run_t *run[3];
+    char there[4096];
+    assert_non_null(getcwd(there, sizeof there));
+    assert_int_equal(chdir(in_base("")), 0);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(
+            tr_run_open(&(tr_run_settings_t){"", i < 2 ? "" : "trial"}, "configs/mnist_cnn.ini", &run[i]),
+            TR_OK);
+    assert_int_equal(strncmp(tr_run_dir(run[0]), "runs/mnist_cnn-20", 17), 0);
+    assert_int_equal(strlen(tr_run_dir(run[0])), strlen("runs/mnist_cnn-20260131-120000"));
+    assert_string_not_equal(tr_run_dir(run[0]), tr_run_dir(run[1]));
+    assert_int_equal(strncmp(tr_run_dir(run[2]), "runs/trial-20", 13), 0);
+    for (int i = 0; i < 3; i++) tr_run_close(&run[i]);
+    assert_int_equal(chdir(there), 0);
+}
+
+static void test_nothing_is_left_allocated(void **state) {
+    assert_int_equal(tr_mem_stats().live, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_files_of_a_run),
+        cmocka_unit_test(test_metrics_refuse_what_is_no_object),
+        cmocka_unit_test(test_rewind_drops_later_steps),
+        cmocka_unit_test(test_a_torn_line_is_cut_at_open),
+        cmocka_unit_test(test_one_run_at_a_time),
+        cmocka_unit_test(test_folders_that_cannot_be),
+        cmocka_unit_test(test_a_run_that_never_began),
+        cmocka_unit_test(test_own_folder),
+        cmocka_unit_test(test_nothing_is_left_allocated),
+    };
+    return cmocka_run_group_tests(tests, make_base, remove_base);
+}
