@@ -89,7 +89,7 @@ static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, 
                                 const void *data, int64_t first, int64_t count) {
     int64_t per_sample = array->row_elems, at = tr_find_not_finite(dtype, data, count * per_sample);
     if (at < 0) return TR_OK;
-    const bool wide = array->dtype == TR_F64 || !array->plain;
+    const bool wide = array->dtype == TR_F64;
     return TR_FAIL(
         TR_ERR_DATA,
         "%s: /%s: sample %lld (%lld of the whole data set) holds NaN or infinity%s at its element %lld: "

@@ -377,8 +377,8 @@ static void report_entry(const h5_file_t *file, const h5_entry_t *entry, tr_str_
     tr_str_printf(out, ", %s", status == TR_OK ? array.storage : tr_error_last()->message);
     const h5_holes_t *holes = &array.holes;
     if (status == TR_OK && holes->rows)
-        tr_str_printf(out, ", %lld of %lld samples%s%s never written", (long long)holes->rows,
-                      (long long)holes->of, *holes->part ? " of " : "", holes->part);
+        tr_str_printf(out, ", %lld of %lld samples never written", (long long)holes->rows,
+                      (long long)holes->of);
     tr_str_append(out, "\n");
     tr_h5_array_close(&array);
 }

@@ -33,10 +33,12 @@ typedef struct {
 } tr_importer_t;
 const tr_importer_t *const *tr_importer_list(size_t *out_count);
 
-/* All data sets, groups, named types, links and attributes of `in`, data sets in the fast layout and values as they are; references lead to the
- * same objects, and are empty where those have no name (a warning says so). What a link into another file leads to is copied; where it leads to
- * nothing it is left out, with a warning. NAME_y.h5 beside an `in` called NAME_x.h5 that has no
- * labels of its own goes with it: `out` must have that form, too. Neither is put in place before both are whole. */
+/*
+ * Writes `out`: the groups, data sets, soft and hard links and attributes of `in`, with data sets of numbers in the
+ * fast layout and every value unchanged. Object references and external links are left out, with a warning.
+ * NAME_y.h5 beside an `in` called NAME_x.h5 that has no labels of its own is rewritten too; `out` must then be
+ * called NAME_x.h5. Neither file appears under its name before both are complete.
+ */
 tr_status_t tr_repack(const char *in, const char *out, const tr_import_params_t *params);
 
 /* -- describing ------------------------------------------------------------------------------------------ */
