@@ -7,11 +7,13 @@
 #ifndef TRAINER_COMM_H
 #define TRAINER_COMM_H
 
-#include "trainer/collectives.h"
 #include "trainer/config.h"
 
+typedef struct tr_device tr_device_t;           /* src/device/device.h */
+typedef struct tr_collectives tr_collectives_t; /* src/device/collectives.h */
+
 typedef struct {
-    int engine;                   /* auto, thread, poll */
+    int engine;                   /* auto, nccl, thread, poll */
     bool reproducible;            /* parallel.reproducible */
     double timeout;               /* parallel.timeout, seconds */
     int64_t bucket_first, bucket; /* bytes */
@@ -66,8 +68,11 @@ int64_t tr_launch_tasks(void);
 /* Ends all ranks with MPI_Abort(code); returns only if MPI is not up. Not collective; any thread. */
 void tr_world_abort(tr_world_t *world, int code);
 
-/* The MPI engine on `device` memory: a thread of its own or polling, by settings and spare cores. Staged through pinned host memory
- * where the device is not host_visible. Borrowed by the caller; closed by tr_world_collectives_close before the world. */
+/*
+ * Collectives on `device` memory, by parallel.engine: `nccl` is the device's own engine, `thread` and `poll` are MPI
+ * with a communication thread or without; `auto` takes the first that all ranks can use. MPI is staged through
+ * pinned host memory where the device is not host_visible. device is borrowed. Closed before the world.
+ */
 tr_status_t tr_world_collectives(tr_world_t *world, tr_device_t *device,
                                  const tr_parallel_settings_t *settings, tr_collectives_t **out);
 void tr_world_collectives_close(tr_world_t *world, tr_collectives_t **collectives);

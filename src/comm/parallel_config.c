@@ -1,7 +1,7 @@
 #include "trainer/comm.h"
 
 static const tr_config_field_t fields[] = {
-    TR_FIELD_ENUM(tr_parallel_settings_t, engine, "auto", "auto|thread|poll",
+    TR_FIELD_ENUM(tr_parallel_settings_t, engine, "auto", "auto|nccl|thread|poll",
                   "Who moves gradients between ranks: a communication thread (needs a core that does not "
                   "compute), or the "
                   "computing thread between ops. auto: a thread where a core is to spare."),

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "device/collectives.h"
 #include "trainer/comm.h"
 
 static char self[4096];
@@ -51,7 +52,7 @@ static int child_late(tr_world_t *world, int engine) {
         tr_world_collectives(world, device, &settings, &coll))
         return 1;
     if (tr_world_info(world)->rank == 1) sleep(60);
-    if (coll->ops->allreduce_start(coll, data, 8, TR_F32, NULL, &ticket)) return 1;
+    if (coll->ops->start(coll, &(tr_collective_t){.data = data, .count = 8}, NULL, &ticket)) return 1;
     tr_status_t status = coll->ops->wait(coll, ticket, NULL);
     bool said = strstr(tr_error_last()->message, "parallel.timeout") != NULL;
     /* Nothing waits any more, the ends included. */
