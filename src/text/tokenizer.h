@@ -19,8 +19,8 @@ typedef TR_VEC(int32_t) tr_ids_t; /* {0} is an empty list; tr_vec_free */
 typedef struct tr_tokenizer {
     const struct tr_tokenizer_ops *ops;
     int32_t vocab_size, end;
-    /* The vocabulary comes from the text. Until tr_tokenizer_learned, encoding collects it and gives
-     * no ids. */
+    /* The vocabulary comes from the text. Until tr_tokenizer_learned, encoding collects it and
+     * gives no ids. */
     bool is_learning;
 } tr_tokenizer_t;
 
