@@ -22,6 +22,13 @@ typedef struct {
     void *self;
     /* csv: what stands between columns, and '.' or ',' in numbers; 0: ',' and '.' */
     char delimiter, decimal;
+    /* text, tokens */
+    const char *const *input; /* [input_count]: the files, `in` first */
+    int input_count;
+    const char *tokenizer;  /* as for tr_tokenizer_create; NULL: not given */
+    const char *field;      /* text: the member of JSON lines; NULL: by the file's name */
+    double valid_fraction;  /* part of the tokens, the last, that goes to the group valid */
+    tr_str_t *tokens;       /* gets how many there are of each kind; NULL: not wanted */
     /* Gets what y became: "3 classes (ant, bee, cow)"; nothing where there is none. NULL: not wanted */
     tr_str_t *y;
 } tr_import_params_t;
@@ -30,6 +37,8 @@ typedef struct {
     const char *name, *usage, *help;
     tr_status_t (*run)(const char *in, const char *out,
                        const tr_import_params_t *params); /* in: NULL for synthetic */
+    const char *unit; /* of what is counted; NULL: samples */
+    bool takes_many;  /* files: params->input */
 } tr_importer_t;
 const tr_importer_t *const *tr_importer_list(size_t *out_count);
 

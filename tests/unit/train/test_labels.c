@@ -55,8 +55,8 @@ static tr_status_t open_pairs(const tr_data_settings_t *settings, tr_split_t spl
     info->samples = split == TR_SPLIT_TRAIN ? TRAIN : made.valid;
     info->classes = 3;
     info->field_count = 2;
-    info->field[0] = (tr_field_t){"x", TR_F32, TR_SHAPE(FEATURES), FEATURES * sizeof(float)};
-    info->field[1] = (tr_field_t){"y", TR_I32, {0}, sizeof(int32_t)};
+    info->field[0] = (tr_field_t){"x", TR_F32, TR_SHAPE(FEATURES), FEATURES * sizeof(float), TR_FIELD_VALUES};
+    info->field[1] = (tr_field_t){"y", TR_I32, {0}, sizeof(int32_t), TR_FIELD_LABELS};
     info->fingerprint = 1 + split;
     snprintf(info->description, sizeof info->description, "pairs");
     *out = &self->base;
