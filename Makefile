@@ -81,7 +81,9 @@ missing      := $(strip $(if $(have_mpi),,MPI) $(if $(have_hdf5),,HDF5) $(if $(h
                 $(if $(have_xxhash),,xxHash) $(if $(have_zlib),,zlib))
 
 missing_run  := $(strip $(missing) $(if $(shell command -v $(firstword $(MPIEXEC)) 2>/dev/null),,$(firstword $(MPIEXEC))))
-missing_test := $(strip $(missing_run) $(if $(have_cmocka),,cmocka))
+# As root the tests start a SLURM cluster, where tools/install-deps can get one.
+missing_slurm = $(shell [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || PATH=$$PATH:/usr/sbin command -v slurmctld >/dev/null || echo SLURM)
+missing_test := $(strip $(missing_run) $(if $(have_cmocka),,cmocka) $(missing_slurm))
 
 $(if $(filter 1 yes,$(CUDA)),$(if $(have_cuda),,$(error CUDA=1, but $(if $(cuda_code),no nvcc with cuda_runtime.h under CUDA_HOME='$(cuda_home)'; set CUDA_HOME,$(no_cuda_code)))))
 $(if $(filter thread,$(SAN)),$(if $(filter-out thread undefined,$(SAN)),$(error SAN: thread excludes address; choose one)))

@@ -65,6 +65,12 @@ int tr_launch_rank(void);
 /* How many tasks the launcher says it started with this process; 0 where it says nothing. Not collective. */
 int64_t tr_launch_tasks(void);
 
+/* How srun lets several tasks find each other: MPI may know it, by PMI, which Open MPI seldom knows, or not at all. Not collective. */
+typedef enum { TR_LAUNCH_ANY, TR_LAUNCH_PMI, TR_LAUNCH_NONE } tr_launch_link_t;
+tr_launch_link_t tr_launch_link(void);
+/* TR_ERR_CONFIG: MPI cannot connect the tasks of srun, and what to do. Not collective. */
+tr_status_t tr_launch_fail(void);
+
 /* Ends all ranks with MPI_Abort(code); returns only if MPI is not up. Not collective; any thread. */
 void tr_world_abort(tr_world_t *world, int code);
 

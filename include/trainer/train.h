@@ -14,6 +14,10 @@ typedef struct {
     const char *version;     /* of the program, for the record */
 } tr_train_params_t;
 
+/* Catches TERM, INT, HUP (unless it is ignored) and USR1 from now until the process ends. main() calls it first, so that a signal in the first
+ * seconds is not lost: training stops after its first step. Without this call tr_train catches them while it runs. Not collective. */
+void tr_train_catch_signals(void);
+
 /*
  * Trains by `config` (checked; the same on all ranks) to the end, or to a signal: TERM, INT, HUP (unless it is ignored) and USR1 ask for a
  * checkpoint and TR_ERR_RETRY. Rank 0 keeps the run folder. Collective. An error on one rank returns there only: the caller ends the others (tr_world_abort).

@@ -33,6 +33,8 @@ static tr_status_t init_mpi(tr_world_t *w, int64_t *out_tasks) {
     if (initialised) {
         TR_MPI(MPI_Query_thread, (&level));
     } else {
+        /* Open MPI would end the program in there, with words of its own. */
+        if (tr_launch_link() == TR_LAUNCH_NONE) return tr_launch_fail();
         TR_MPI(MPI_Init_thread, (NULL, NULL, MPI_THREAD_SERIALIZED, &level));
         w->owns_mpi = true;
     }

@@ -4,6 +4,7 @@
 #include "trainer/clock.h"
 #include "trainer/log.h"
 #include "comm/watchdog.h"
+#include "run/verdict.h"
 
 #include <math.h>
 
@@ -158,6 +159,8 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_trai
     if (has_begun) status = run_steps(&l);
     if (status == TR_OK) status = finish(&l);
     tr_watchdog_phase(world, TR_PHASE_END, l.step);
+    if (l.info->rank == 0 && (status == TR_OK || status == TR_ERR_RETRY))
+        tr_verdict_write((int)status, tr_error_last()->message, NULL);
     tr_signals_restore();
     if (status != TR_OK && status != TR_ERR_RETRY) failed(&l);
     tr_report_close(&l.report); /* the terminal is free for the error */

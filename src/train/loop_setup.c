@@ -3,6 +3,8 @@
 #include "signals.h"
 #include "trainer/log.h"
 #include "comm/watchdog.h"
+#include "run/verdict.h"
+#include "until.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,11 +13,24 @@
 
 /* -- the run folder and the checkpoint to go on from ----------------------------------------------------- */
 
+/* The verdict of an earlier session goes as soon as it is known where it is. In a run folder it belongs to the run that holds the lock. */
 static tr_status_t open_run(loop_t *l) {
     tr_run_settings_t run;
     tr_config_read(l->config, &tr_run_config, &run);
-    TR_TRY(tr_run_open(&run, l->params->config_path, &l->run));
+    TR_TRY(tr_until_parse(run.until, &l->until_sec));
+    if (run.verdict[0]) TR_TRY(tr_verdict_clear());
+    TR_TRY(tr_run_open(&run, l->params->config_path, tr_signals_pending, &l->run));
     return tr_strdup(tr_run_dir(l->run), &l->run_dir);
+}
+
+/* Every rank knows the file: one of them may be lost. */
+static tr_status_t open_verdict(const loop_t *l) {
+    tr_run_settings_t run;
+    char path[4096];
+    tr_config_read(l->config, &tr_run_config, &run);
+    if (run.verdict[0]) return TR_OK; /* since the start */
+    if (snprintf(path, sizeof path, "%s/verdict", l->run_dir) < (int)sizeof path) tr_verdict_open(path);
+    return tr_loop_is_root(l) ? tr_verdict_clear() : TR_OK;
 }
 
 void tr_loop_way_on(const loop_t *l, char *text, size_t bytes) {
@@ -44,6 +59,7 @@ static tr_status_t begin_run(const loop_t *l) {
 /* Every rank knows the folder: an error of one of them alone goes into the log, too. */
 static tr_status_t share_run(loop_t *l) {
     TR_TRY(tr_world_broadcast_text(l->world, &l->run_dir, 0));
+    TR_TRY(tr_world_agree(l->world, open_verdict(l)));
     if (!tr_loop_is_root(l)) tr_run_join_log(l->run_dir);
     return TR_OK;
 }
@@ -210,12 +226,18 @@ static tr_status_t open_checkpointer(loop_t *l) {
 
 /* -- the whole ------------------------------------------------------------------------------------------- */
 
+static void write_verdict(const char *why, const char *host) {
+    tr_verdict_write(TR_ERR_RETRY, why, host);
+}
+
 /* It stays until the caller closes the world: the ranks' leaving is watched over, too. */
 static tr_status_t start_watchdog(const loop_t *l) {
     tr_parallel_settings_t parallel;
     tr_config_read(l->config, &tr_parallel_config, &parallel);
     tr_watchdog_phase(l->world, TR_PHASE_START, 0);
-    return tr_watchdog_start(l->world, parallel.timeout, tr_signals_pending);
+    TR_TRY(tr_watchdog_start(l->world, parallel.timeout, tr_signals_pending));
+    tr_watchdog_on_end(l->world, write_verdict);
+    return TR_OK;
 }
 
 /* By type, size and time, or of a program's data sets by what they say of themselves. */
@@ -254,6 +276,9 @@ static void introduce(const loop_t *l) {
 
 tr_status_t tr_loop_set_up(loop_t *l) {
     tr_log_settings_t log;
+    tr_run_settings_t run;
+    tr_config_read(l->config, &tr_run_config, &run);
+    tr_verdict_open(run.verdict);
     TR_TRY(start_watchdog(l));
     tr_config_read(l->config, &tr_log_config, &log);
     tr_config_read(l->config, &tr_checkpoint_config, &l->save_settings);
@@ -288,6 +313,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(tr_report_open(&l->report, l->s, l->run, log.every, l->params->version));
     TR_TRY(tr_report_resume(&l->report, l->step, l->valid_owed, l->told));
     l->report.base_bytes = base_bytes;
+    if (tr_loop_is_root(l)) tr_loop_watch_time(l);
     introduce(l);
     return TR_OK;
 }

@@ -79,7 +79,7 @@ row "TERM to rank 0 while rank 1 is stopped, parallel.timeout = 300 s" "the job 
 ok $? "TERM while a peer is stopped: code $rc, over in $sec s"
 restarted term 2
 ok $? "restarted: the same bits"
-# A second signal does not wait for the end of the step, here of a write behind it.
+# A second INT does not wait for the end of the step, here of a write behind it.
 # twice RUN SIGNAL EVERY: a single process that gets the signal twice behind its third step
 twice() {
     set -m
@@ -97,9 +97,12 @@ twice again INT 1
 last=$(readlink again/checkpoints/latest)
 [ $rc = 130 ] && [ "$(grep -c "^ended at once by a second signal: what came after again/checkpoints/latest ($last) is lost; start the same command again to go on$" out)" = 1 ] && [ -d "again/checkpoints/$last" ]
 ok $? "a second INT: code $rc, and from which checkpoint to go on"
-twice none TERM 50
-[ $rc = 143 ] && [ "$(grep -c '^ended at once by a second signal: no checkpoint is saved' out)" = 1 ]
-ok $? "a second TERM before there is a checkpoint: code $rc"
+twice none INT 50
+[ $rc = 130 ] && [ "$(grep -c '^ended at once by a second signal: no checkpoint is saved' out)" = 1 ]
+ok $? "a second INT before there is a checkpoint: code $rc"
+twice both TERM 50
+[ $rc = 75 ] && [ -d both/checkpoints/latest/ ] && [ "$(head -n 1 both/verdict)" = again ]
+ok $? "a second TERM: a checkpoint is saved, code $rc"
 # A closed terminal: HUP, more than one, and nobody reads any more what is printed.
 FAULT=$slower start 2 net.ini run.dir=hup $exact
 until_there hup/checkpoints/step-00000010
@@ -123,6 +126,21 @@ closed() {
     wait $victim
     rc=$?
 }
+# early SIGNAL: a single process that gets the signal as soon as it catches TERM; sets rc
+early() {
+    rm -rf early
+    "$TRAINER" net.ini run.dir=early >out 2>&1 &
+    victim=$!
+    until grep -qs trainer "/proc/$victim/comm" && grep -qs 'SigCgt:.*[4-7c-f]...$' "/proc/$victim/status"; do :; done
+    kill -s "$1" $victim
+    wait $victim
+    rc=$?
+}
+for signal in USR1 TERM; do
+    early $signal
+    [ $rc = 75 ] && [ "$(readlink early/checkpoints/latest)" = step-00000001 ] && [ "$(head -n 1 early/verdict)" = again ]
+    ok $? "$signal as the program starts: saved after the first step, code $rc"
+done
 closed alone env
 [ $rc = 75 ] && grep -q "asked to stop (HUP" alone/log.txt && tail -n 1 alone/log.txt | grep -q "stopped by a signal after step"
 ok $? "HUP to a single process whose output goes nowhere: code $rc, and the log has the outcome"
