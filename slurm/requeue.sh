@@ -14,9 +14,6 @@ EMPTY_SESSIONS=3
 
 say() { echo "$(date '+%F %T') job ${SLURM_JOB_ID-}: $*"; }
 
-# usage SCRIPT: the comment at its head
-usage() { sed -n '/^# [a-z0-9_]*\.sh:/,/^[^#]/s/^# \{0,1\}//p' "$1"; }
-
 # setting KEY ARGUMENTS...: KEY's value among the arguments KEY=VALUE, else in the environment as TRAINER_KEY
 setting() {
     local key=$1 word value
@@ -34,13 +31,6 @@ setting() {
 newest_step() { readlink "$1/checkpoints/latest"; }
 
 # -- data on the disk of each node ----------------------------------------------------------------------------------------
-
-# value_of CONFIG SECTION KEY: as CONFIG has it
-value_of() {
-    awk -v section="[$2]" -v key="$3" '
-        /^[ \t]*\[/ { inside = index($0, section) > 0 }
-        inside && $0 ~ "^[ \t]*" key "[ \t]*=" { sub(/^[^=]*=[ \t]*/, ""); sub(/[ \t]+#.*$/, ""); gsub(/"/, ""); print; exit }' "$1"
-}
 
 # stage CONFIG ARGUMENTS...: one task per node copies data.train to STAGE_DIR; sets staged to the new data.train
 stage() {
@@ -60,10 +50,10 @@ stage() {
 
 # -- the decision -----------------------------------------------------------------------------------------------------------
 
-# Codes that do not come from trainer but from its launcher, after a rank was killed or could not start.
+# Codes of a launcher after a rank was killed or could not start; srun ends with 0 after some launches that fail.
 launcher_failed() { # CODE NEW_STEP
     case $1 in
-        75 | 13[4-9] | 14[0-3] | 205) return 0 ;;
+        0 | 75 | 13[4-9] | 14[0-3] | 205) return 0 ;;
         1) [ -z "$2" ] ;;
         *) return 1 ;;
     esac
@@ -71,8 +61,8 @@ launcher_failed() { # CODE NEW_STEP
 
 # decide CODE: sets verdict (done, again or no) and code
 decide() {
-    local rest new=
-    code=$1 verdict='' rest=''
+    local rest='' new=
+    code=$1 verdict=''
     [ ! -s "$verdict_file" ] || read -r verdict rest <"$verdict_file"
     [ "$(newest_step "$run_dir")" = "$step_before" ] || new=1
     case $verdict in
@@ -81,11 +71,10 @@ decide() {
         no) code=${rest%% *} ;;
         *)
             verdict=no
-            # mpirun ends with 0 in env.sh whatever code the ranks ended with.
-            if [ "$code$LAUNCHER" = 0srun ]; then verdict="done"; elif launcher_failed "$code" "$new"; then verdict=again; fi
-            say "no verdict of trainer; the launcher ended with code $code" ;;
+            if launcher_failed "$code" "$new"; then verdict=again; fi
+            say "there is no verdict of trainer" ;;
     esac
-    say "verdict: $verdict${rest:+ $rest}, newest checkpoint: $(newest_step "$run_dir" || echo none)"
+    say "verdict: $verdict${rest:+ $rest}, code of $LAUNCHER: $1, newest checkpoint: $(newest_step "$run_dir" || echo none)"
     count_empty "$new"
 }
 

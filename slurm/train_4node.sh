@@ -15,5 +15,5 @@ here=$(dirname "$0")
 # sbatch runs a copy of this file: Slurm knows where the original is.
 [ -e "$here/requeue.sh" ] ||
     here=$(dirname "$(scontrol show job "$SLURM_JOB_ID" | sed -n 's/^ *Command=\([^ ]*\).*/\1/p')")
-. "$here/env.sh" && . "$here/requeue.sh" || exit 2
+. "$here/env.sh" && . "$here/common.sh" && . "$here/requeue.sh" || exit 2
 train_job "$@"

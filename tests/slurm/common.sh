@@ -44,23 +44,15 @@ job_pid() {
 run_of() { echo "runs/net-$1"; } # JOB
 # at_step JOB N: waits for so many lines of its metrics
 at_step() { until_lines "$(run_of "$1")/metrics.jsonl" "$2"; }
-# requeued JOB: waits until it is in the queue again, and does not wait for the delay that SLURM gives it
 is_pending() { [ "$(job_state "$1")" = PENDING ]; }
-requeued() { until_true is_pending "$1" && on head scontrol update JobId="$1" StartTime=now; }
-# over JOB: waits until it has ended for good; a job that is requeued meanwhile starts at once
+# over JOB: waits until it has ended for good. SLURM holds a requeued job back for some seconds, until the former one is forgotten on the nodes.
 over() {
     local deadline=$((SECONDS + 120))
     while [ $SECONDS -lt $deadline ]; do
-        case $(job_state "$1") in
-            PENDING) on head scontrol update JobId="$1" StartTime=now 2>/dev/null ;;
-            RUNNING | COMPLETING | '') ;;
-            *) return 0 ;;
-        esac
-        sleep 0.1
+        case $(job_state "$1") in PENDING | RUNNING | COMPLETING | '') sleep 0.1 ;; *) return 0 ;; esac
     done
     return 1
 }
-log_of() { cat "job-$1.log"; }
 sessions_of() { grep -c ': session [0-9]* on ' "job-$1.log"; }
 # ended_well JOB: completed, with the verdict done, after a restart from a checkpoint, with the bits of the run that nothing happened to
 ended_well() {

@@ -17,7 +17,6 @@ at_step "$warned" 12 && on head scancel --signal=USR1 --batch "$warned"
 at_step "$mpirun" 12 && on head scancel --signal=USR1 --batch "$mpirun"
 at_step "$term" 12 && on head scancel --signal=TERM "$term" && on head scancel --signal=TERM "$term"
 at_step "$killed" 12 && kill -9 "$(job_pid "$killed" 1)"
-for job in "$warned" "$term" "$killed" "$mpirun"; do requeued "$job"; done
 ended_well "$warned"
 ok $? "USR1 to the script: saved, requeued, the same bits"
 grep -q 'stopped by a signal after step' out && ! grep -q 'no verdict' out
