@@ -1,6 +1,6 @@
 /*
- * The attributes of ops: constants that an op is built with and its kernel reads. What each means is beside the
- * function that takes it (ops.h); the arithmetic is in src/device/kernels.h.
+ * The attributes of ops: constants that an op is built with and its kernel reads. What each means
+ * is beside the function that takes it (ops.h); the arithmetic is in src/device/kernels.h.
  */
 #ifndef TRAINER_ATTRIBUTES_H
 #define TRAINER_ATTRIBUTES_H
@@ -19,7 +19,8 @@ typedef struct {
     float factor;
 } tr_scale_attr_t;
 
-/* One random affine map per image, then a shift by whole pixels of at most crop_pad, then a flip. */
+/* One random affine map per image, then a shift by whole pixels of at most crop_pad, then a flip.
+ * */
 typedef struct {
     float rotate_deg, translate, zoom, shear_deg, fill;
     int crop_pad;
@@ -33,7 +34,8 @@ typedef struct {
     tr_act_t act;
 } tr_matmul_attr_t;
 
-/* spatial: 1, 2 or 3; only that many entries of each array count, in the order of the spatial dimensions. */
+/* spatial: 1, 2 or 3; only that many entries of each array count, in the order of the spatial
+ * dimensions. */
 typedef struct {
     int spatial, kernel[3], stride[3], pad_lo[3], pad_hi[3], dilation[3], groups;
     tr_act_t act;

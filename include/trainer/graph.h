@@ -93,13 +93,15 @@ tr_status_t tr_program_begin(tr_graph_t *g, const char *name, tr_mode_t mode, in
 tr_status_t tr_program_end(tr_graph_t *g);
 tr_mode_t tr_graph_mode(const tr_graph_t *g); /* of the open program: dropout and batch-norm ask */
 
-/* Names nest: ops get the path as label, parameters "path.name" with dots. Where there is no memory for a path, the next op or parameter says so. */
+/* Names nest: ops get the path as label, parameters "path.name" with dots. Where there is no memory
+ * for a path, the next op or parameter says so. */
 void tr_scope_push(tr_graph_t *g, const char *name);
 void tr_scope_pop(tr_graph_t *g);
 const char *tr_scope(const tr_graph_t *g);
 
-/* Each of these gives the tensor of that name, made at first use; a second use with another type or shape is an error.
- * tr_param and tr_model_state put the scope before the name ("conv1.weight"); the others take it as it is. */
+/* Each of these gives the tensor of that name, made at first use; a second use with another type or
+ * shape is an error. tr_param and tr_model_state put the scope before the name ("conv1.weight");
+ * the others take it as it is. */
 tr_status_t tr_param(tr_graph_t *g, const char *name, const tr_shape_t *shape, const tr_param_spec_t *spec,
                      tr_tensor_t *out);
 tr_status_t tr_model_state(tr_graph_t *g, const char *name, const tr_shape_t *shape, double fill,
@@ -112,7 +114,8 @@ tr_status_t tr_const(tr_graph_t *g, const char *name, const tr_shape_t *shape, d
 /* A CONST filled from `count` host values when the graph is initialised (normalisation tables). */
 tr_status_t tr_const_values(tr_graph_t *g, const char *name, const float *values, int64_t count,
                             tr_tensor_t *out);
-/* `count` f32 that are summed over slots and ranks with the gradients; zero at the start of every step. */
+/* `count` f32 that are summed over slots and ranks with the gradients; zero at the start of every
+ * step. */
 tr_status_t tr_reduced(tr_graph_t *g, const char *name, int64_t count, tr_tensor_t *out);
 /* The step block (tr_step_t) and its result (tr_step_result_t), as u8 tensors. */
 tr_tensor_t tr_graph_step(const tr_graph_t *g);
@@ -125,15 +128,17 @@ tr_status_t tr_slice(tr_graph_t *g, tr_tensor_t x, int64_t first, int64_t count,
 /* Marks an activation of the open program as readable after the run. */
 tr_status_t tr_keep(tr_graph_t *g, tr_tensor_t x);
 
-/* Ops between the two are run again before their gradients instead of their activations being kept. */
+/* Ops between the two are run again before their gradients instead of their activations being kept.
+ * */
 void tr_recompute_begin(tr_graph_t *g);
 void tr_recompute_end(tr_graph_t *g);
 
 /*
- * Appends the gradient of sum(loss * seed) with respect to every trainable parameter that loss depends on. loss and seed have
- * the same shape. Gradients are written to the reduced block, or added to it where `accumulate`. The first call of a graph
- * lays the parameter and reduced blocks out, in the order in which gradients are finished; later calls must finish the same
- * parameters in the same order.
+ * Appends the gradient of sum(loss * seed) with respect to every trainable parameter that loss
+ * depends on. loss and seed have the same shape. Gradients are written to the reduced block, or
+ * added to it where `accumulate`. The first call of a graph lays the parameter and reduced blocks
+ * out, in the order in which gradients are finished; later calls must finish the same parameters in
+ * the same order.
  */
 tr_status_t tr_backward(tr_graph_t *g, tr_tensor_t loss, tr_tensor_t seed, bool accumulate);
 

@@ -1,20 +1,19 @@
-/* Private: collectives.c chooses an engine; MPI's sums in reduce_mpi.c and moves in transfer_mpi.c. */
+/* Private: collectives.c chooses an engine; MPI's sums in reduce_mpi.c and moves in transfer_mpi.c.
+ * */
 #ifndef TRAINER_ENGINE_INT_H
 #define TRAINER_ENGINE_INT_H
 
 #include "device/collectives.h"
 #include "world_int.h"
 
-/* Measured with Open MPI 4.1.4, two ranks of one node: 25 MiB in pieces of 1 MiB take less than half the time of a whole. */
+/* Measured with Open MPI 4.1.4, two ranks of one node: 25 MiB in pieces of 1 MiB take less than
+ * half the time of a whole. */
 #define TR_PIECE_BYTES ((int64_t)1 << 20)
 #define TR_GROUPS      16
 #define TR_SLOTS       1024 /* pieces in flight; a start beyond them waits for the oldest */
 #define TR_WINDOW      8 /* poll: pieces that MPI has at a time; more would push each other out of the caches */
 
 typedef struct tr_engine tr_engine_t;
-
-/* The order of the choices of parallel.engine; NCCL stands for the device's own engine. */
-enum { TR_ENGINE_AUTO, TR_ENGINE_NCCL, TR_ENGINE_THREAD, TR_ENGINE_POLL };
 
 typedef struct {
     MPI_Comm comm;
@@ -66,7 +65,8 @@ tr_status_t tr_engine_grow(tr_engine_t *e, int64_t bytes, void **memory, int64_t
 /* Enqueues the copy of host bytes to the device, where one is needed. */
 tr_status_t tr_engine_to_device(tr_engine_t *e, void *data, const void *host, int64_t bytes,
                                 tr_stream_t *stream);
-/* Hands all that was started to MPI: before this rank blocks in a call that others may reach later. */
+/* Hands all that was started to MPI: before this rank blocks in a call that others may reach later.
+ * */
 tr_status_t tr_engine_begin_all(tr_engine_t *e);
 
 tr_status_t tr_engine_broadcast(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int root,

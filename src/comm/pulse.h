@@ -1,4 +1,5 @@
-/* Private to src/comm: what a rank is doing, written by the threads that do it and read by its watchdog at any time. */
+/* Private to src/comm: what a rank is doing, written by the threads that do it and read by its
+ * watchdog at any time. */
 #ifndef TRAINER_PULSE_H
 #define TRAINER_PULSE_H
 

@@ -1,10 +1,11 @@
 /*
- * Collectives on device memory: what the executor needs of other ranks, as one table. src/comm fills it
- * with MPI; a device may bring an engine of its own (NCCL in the CUDA library, which knows no MPI).
+ * Collectives on device memory: what the executor needs of other ranks, as one table. src/comm
+ * fills it with MPI; a device may bring an engine of its own (NCCL in the CUDA library, which knows
+ * no MPI).
  *
  * Collective: every rank of the group makes the same calls in the same order with the same kinds,
- * counts and types. `data` is device memory. A call is ordered after all work already given to `stream`.
- * Between start and the end of the wait nobody else touches the range.
+ * counts and types. `data` is device memory. A call is ordered after all work already given to
+ * `stream`. Between start and the end of the wait nobody else touches the range.
  */
 #ifndef TRAINER_COLLECTIVES_H
 #define TRAINER_COLLECTIVES_H
@@ -42,7 +43,8 @@ typedef struct {
                          tr_ticket_t *out);
     /* Work given to `stream` after this sees the result of `ticket` and of all before it. */
     tr_status_t (*wait)(tr_collectives_t *c, tr_ticket_t ticket, tr_stream_t *stream);
-    /* Lets started collectives move on; the executor calls it between ops. Cheap where none is pending. */
+    /* Lets started collectives move on; the executor calls it between ops. Cheap where none is
+     * pending. */
     tr_status_t (*progress)(tr_collectives_t *c);
 
     /* In place from `root`. Work given to `stream` after it sees the result. */
@@ -60,16 +62,17 @@ typedef struct {
     /* optional: memory from TR_ALLOC_SHARED_BY_RANKS that collectives will work on. Collective. */
     tr_status_t (*share)(tr_collectives_t *c, void *data, size_t bytes);
 
-    /* An error that came up outside of any call (a peer or the network lost): TR_ERR_RETRY. Cheap; the
-     * host calls it while it waits for a device. */
+    /* An error that came up outside of any call (a peer or the network lost): TR_ERR_RETRY. Cheap;
+     * the host calls it while it waits for a device. */
     tr_status_t (*check)(tr_collectives_t *c);
-    /* Ends and frees *c within timeout_sec (0: no limit) and sets it to NULL. After an error it leaves
-     * what peers would have to take part in. TR_ERR_RETRY: the time is over. Collective. */
+    /* Ends and frees *c within timeout_sec (0: no limit) and sets it to NULL. After an error it
+     * leaves what peers would have to take part in. TR_ERR_RETRY: the time is over. Collective. */
     tr_status_t (*close)(tr_collectives_t **c, double timeout_sec);
 } tr_collectives_ops_t;
 
-/* How many collectives the stream has entered and completed. The engine gives the memory; a device that
- * runs ahead of the host writes them in the stream's order, so that they tell what it really reached. */
+/* How many collectives the stream has entered and completed. The engine gives the memory; a device
+ * that runs ahead of the host writes them in the stream's order, so that they tell what it really
+ * reached. */
 typedef struct {
     _Atomic int64_t entered, completed;
 } tr_progress_words_t;
@@ -113,7 +116,8 @@ struct tr_collectives_engine {
     const char *name; /* "nccl" */
     /* optional: why it cannot be used on this machine, or NULL where it can */
     const char *(*unavailable)(tr_device_t *device);
-    /* On rank 0: TR_COLLECTIVES_ID_BYTES bytes by which the ranks will find each other. Not collective. */
+    /* On rank 0: TR_COLLECTIVES_ID_BYTES bytes by which the ranks will find each other. Not
+     * collective. */
     tr_status_t (*make_id)(tr_device_t *device, void *out_id);
     /* Collective. Ends with an agreement: it fails on all ranks or on none. */
     tr_status_t (*open)(const tr_collectives_params_t *params, tr_collectives_t **out);

@@ -2,14 +2,14 @@
  * A device: memory, streams, events, copies and kernels, as one const table of functions.
  *
  * Device memory is opaque: only kernels and copies of the same device read or write it, on every
- * device. On `cpu` it is host memory; `host_visible` says so, for optimisations only. The graph checks
- * shapes, types and NULL once; kernels only compute.
+ * device. On `cpu` it is host memory; `host_visible` says so, for optimisations only. The graph
+ * checks shapes, types and NULL once; kernels only compute.
  *
- * Order: work given to one stream runs in order. Events alone order different streams. `cpu` does all
- * work at once, in the caller's thread; `strict` runs streams in any legal order.
+ * Order: work given to one stream runs in order. Events alone order different streams. `cpu` does
+ * all work at once, in the caller's thread; `strict` runs streams in any legal order.
  *
- * Entries marked "optional" may be NULL. Not collective: a device knows no other rank. One thread at a
- * time uses a stream; any thread may call.
+ * Entries marked "optional" may be NULL. Not collective: a device knows no other rank. One thread
+ * at a time uses a stream; any thread may call.
  */
 #ifndef TRAINER_DEVICE_H
 #define TRAINER_DEVICE_H
@@ -79,8 +79,9 @@ typedef struct {
     const char *name; /* the backend's */
     void (*close)(tr_device_t *device);
 
-    /* Memory, 256-byte aligned. flags: 0 or TR_ALLOC_SHARED_BY_RANKS. TR_ERR_MEMORY says how much was
-     * planned and free. host_alloc gives pinned memory: copies may read and write it asynchronously. */
+    /* Memory, 256-byte aligned. flags: 0 or TR_ALLOC_SHARED_BY_RANKS. TR_ERR_MEMORY says how much
+     * was planned and free. host_alloc gives pinned memory: copies may read and write it
+     * asynchronously. */
     tr_status_t (*alloc)(tr_device_t *device, size_t bytes, unsigned flags, void **out);
     void (*free)(tr_device_t *device, void *pointer);
     tr_status_t (*host_alloc)(tr_device_t *device, size_t bytes, void **out);
@@ -88,7 +89,8 @@ typedef struct {
     /* optional: bytes of the whole device, and those that nobody uses now */
     tr_status_t (*memory_info)(tr_device_t *device, size_t *out_free, size_t *out_total);
 
-    /* Streams and events. flags: 0 or TR_EVENT_TIMED. An event that was never recorded counts as done. */
+    /* Streams and events. flags: 0 or TR_EVENT_TIMED. An event that was never recorded counts as
+     * done. */
     tr_status_t (*stream_create)(tr_device_t *device, const char *name, tr_priority_t priority,
                                  tr_stream_t **out);
     void (*stream_destroy)(tr_device_t *device, tr_stream_t *stream);
@@ -100,12 +102,13 @@ typedef struct {
     tr_status_t (*event_wait)(tr_device_t *device, tr_event_t *event, tr_stream_t *stream);
     /* the host waits for it */
     tr_status_t (*event_sync)(tr_device_t *device, tr_event_t *event);
-    /* optional, both or none: whether it is done, without waiting; seconds from `first` to `last`, two
-     * TR_EVENT_TIMED events that are done */
+    /* optional, both or none: whether it is done, without waiting; seconds from `first` to `last`,
+     * two TR_EVENT_TIMED events that are done */
     tr_status_t (*event_query)(tr_device_t *device, tr_event_t *event, bool *out_done);
     tr_status_t (*event_elapsed)(tr_device_t *device, tr_event_t *first, tr_event_t *last, double *out_sec);
 
-    /* dst and src stay valid until the stream has passed the copy; the host side is from host_alloc. */
+    /* dst and src stay valid until the stream has passed the copy; the host side is from
+     * host_alloc. */
     tr_status_t (*copy)(tr_device_t *device, tr_stream_t *stream, void *dst, const void *src, size_t bytes,
                         tr_copy_kind_t kind);
     tr_status_t (*zero)(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes);
@@ -113,13 +116,13 @@ typedef struct {
     tr_status_t (*poison)(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes);
 
     /*
-     * Optional, all four or none: capture. From capture_begin to capture_end work that this thread gives
-     * to `stream`, and to streams that wait for an event of it, is recorded and not run; `stream` must
-     * have waited for those streams again before the end. Host waits, allocation and event_query are
-     * errors meanwhile. capture_end with out NULL discards the recording; it must be called after an
-     * error, too. TR_ERR_CONFIG: something given to the stream cannot be captured.
-     * A launch runs the recording, with the addresses and attributes of the time of capture, as one
-     * piece of work of `stream`. The same executable does not overlap itself.
+     * Optional, all four or none: capture. From capture_begin to capture_end work that this thread
+     * gives to `stream`, and to streams that wait for an event of it, is recorded and not run;
+     * `stream` must have waited for those streams again before the end. Host waits, allocation and
+     * event_query are errors meanwhile. capture_end with out NULL discards the recording; it must
+     * be called after an error, too. TR_ERR_CONFIG: something given to the stream cannot be
+     * captured. A launch runs the recording, with the addresses and attributes of the time of
+     * capture, as one piece of work of `stream`. The same executable does not overlap itself.
      */
     tr_status_t (*capture_begin)(tr_device_t *device, tr_stream_t *stream);
     tr_status_t (*capture_end)(tr_device_t *device, tr_stream_t *stream, tr_executable_t **out);
@@ -128,15 +131,15 @@ typedef struct {
 
     const tr_kernel_t *kernels; /* [TR_K_COUNT] */
 
-    /* Optional: multiply-adds of products of `dtype` and memory copies at the rate that this device can
-     * sustain, timed for about 0.1 s: what a measured rate is compared with. TR_ERR_CONFIG where the
-     * device has no products of that type. */
+    /* Optional: multiply-adds of products of `dtype` and memory copies at the rate that this device
+     * can sustain, timed for about 0.1 s: what a measured rate is compared with. TR_ERR_CONFIG
+     * where the device has no products of that type. */
     tr_status_t (*measure_peak)(tr_device_t *device, tr_dtype_t dtype, double *out_flops_per_sec,
                                 double *out_bytes_per_sec);
 
-    /* Optional, both or none: what was chosen by timing, as bytes by key. Rank 0's choices are broadcast
-     * and kept in checkpoints; a key that is set is not timed. choices_set of an unknown key or one of
-     * another device or version is ignored. */
+    /* Optional, both or none: what was chosen by timing, as bytes by key. Rank 0's choices are
+     * broadcast and kept in checkpoints; a key that is set is not timed. choices_set of an unknown
+     * key or one of another device or version is ignored. */
     tr_status_t (*choices_get)(tr_device_t *device, tr_choice_fn each, void *self);
     tr_status_t (*choices_set)(tr_device_t *device, const char *key, const void *value, size_t bytes);
 
@@ -165,7 +168,8 @@ struct tr_device {
 /* -- backends: kinds of devices -------------------------------------------------------------------------- */
 
 typedef struct {
-    /* CPU threads to compute with, if OpenMP makes as many; 0: as many as this process may run on */
+    /* CPU threads to compute with, if OpenMP makes as many; 0: as many as this process may run on
+     * */
     int threads;
     int index;     /* which of the backend's devices, from 0; the caller resolves "by local rank" */
     uint64_t seed; /* strict: seed of its legal orders */
@@ -186,8 +190,8 @@ typedef struct {
 
 /* All backends compiled in or loadable, in devices.def's order. */
 const tr_backend_t *const *tr_backend_list(size_t *out_count);
-/* Finds one by name; "auto" is the best that is available. TR_ERR_CONFIG says which there are, or why
- * this one cannot be used. */
+/* Finds one by name; "auto" is the best that is available. TR_ERR_CONFIG says which there are, or
+ * why this one cannot be used. */
 tr_status_t tr_backend_find(const char *name, const tr_backend_t **out);
 /* Finds and opens. params NULL: defaults. */
 tr_status_t tr_device_open(const char *name, const tr_device_params_t *params, tr_device_t **out);

@@ -1,10 +1,11 @@
 /*
- * A device library: a backend in a shared object of its own, loaded at run time, so that one build of
- * the program runs with and without it.
+ * A device library: a backend in a shared object of its own, loaded at run time, so that one build
+ * of the program runs with and without it.
  *
- * It is linked with src/device/library/services.c and not with libtrainer.a: there TR_FAIL, the log, the
- * clock and counted memory are forwarded to the program's. It exports one function, tr_backend_entry.
- * Its open devices bring their table and, where they have one, their collectives' engine.
+ * It is linked with src/device/library/services.c and not with libtrainer.a: there TR_FAIL, the
+ * log, the clock and counted memory are forwarded to the program's. It exports one function,
+ * tr_backend_entry. Its open devices bring their table and, where they have one, their collectives'
+ * engine.
  */
 #ifndef TRAINER_LIBRARY_H
 #define TRAINER_LIBRARY_H
@@ -34,15 +35,15 @@ typedef struct {
     tr_status_t (*backend_find)(const char *name, const tr_backend_t **out);
 } tr_host_services_t;
 
-/* The one function of a library: returns its own TR_BACKEND_ABI. Where that is `abi` it keeps `host` and
- * sets *out; else it does nothing more. */
+/* The one function of a library: returns its own TR_BACKEND_ABI. Where that is `abi` it keeps
+ * `host` and sets *out; else it does nothing more. */
 typedef int (*tr_backend_entry_fn)(int abi, const tr_host_services_t *host, const tr_backend_t **out);
 #define TR_BACKEND_ENTRY "tr_backend_entry"
 /* For the library's sources: its backend, which services.c hands out. */
 extern const tr_backend_t tr_library_backend;
 
-/* Loads `path` and gives its backend, which stays loaded. TR_ERR_CONFIG: it cannot be loaded, or is of
- * another ABI; the message says how to build it again. Not collective. */
+/* Loads `path` and gives its backend, which stays loaded. TR_ERR_CONFIG: it cannot be loaded, or is
+ * of another ABI; the message says how to build it again. Not collective. */
 tr_status_t tr_library_load(const char *path, const tr_backend_t **out);
 
 #endif

@@ -16,8 +16,6 @@
 #include "trainer/comm.h"
 #include "trainer/mem.h"
 
-enum { THREAD = 2, POLL = 3 }; /* choices of parallel.engine */
-
 static tr_world_t *world;
 static const tr_world_info_t *info;
 static tr_device_t *device;
@@ -274,7 +272,7 @@ static int run_on(const char *name, int engine) {
         cmocka_unit_test(test_slots_used_again),    cmocka_unit_test(test_statistics),
     };
     char title[64];
-    snprintf(title, sizeof title, "%s, %s", name, engine == THREAD ? "thread" : "poll");
+    snprintf(title, sizeof title, "%s, %s", name, engine == TR_ENGINE_THREAD ? "thread" : "poll");
     if (tr_device_open(name, &(tr_device_params_t){.threads = 1, .seed = 5}, &device) != TR_OK) {
         printf("[  SKIPPED ] %s: %s\n", title, tr_error_last()->message);
         return 0;
@@ -300,8 +298,8 @@ int main(void) {
         return 1;
     }
     info = tr_world_info(world);
-    int failed =
-        run_on("cpu", THREAD) + run_on("cpu", POLL) + run_on("strict", THREAD) + run_on("strict", POLL);
+    int failed = run_on("cpu", TR_ENGINE_THREAD) + run_on("cpu", TR_ENGINE_POLL) +
+                 run_on("strict", TR_ENGINE_THREAD) + run_on("strict", TR_ENGINE_POLL);
     tr_world_close(&world);
     if (tr_mem_stats().live) fprintf(stderr, "%lld allocations are left\n", (long long)tr_mem_stats().live);
     return failed || tr_mem_stats().live != 0;
