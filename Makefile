@@ -101,7 +101,7 @@ libs     = $(san) -fopenmp $(mpi_libs) $(hdf5_libs) $(dnnl_libs) $(other_libs) -
 find     = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
 # src/device/cuda is not in the library: it is for libtrainer_cuda.so, built where have_cuda and loaded by dlopen.
 cuda_src := $(if $(have_cuda),$(cuda_code))
-lib_c   := $(filter-out src/cmd/% src/device/cuda/%,$(call find,src,*.c))
+lib_c   := $(filter-out src/cmd/% src/device/cuda/% src/device/library/%,$(call find,src,*.c))
 cmd_c   := $(call find,src/cmd,*.c)
 unit_c  := $(call find,tests,test_*.c) $(call find,tests,make_*.c)
 help_c  := $(filter-out $(unit_c),$(call find,tests,*.c))

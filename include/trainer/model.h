@@ -6,7 +6,7 @@
 #define TRAINER_MODEL_H
 
 #include "trainer/config.h"
-#include "trainer/graph.h"
+#include "trainer/ops.h"
 
 #define TR_MAX_FIELDS 8
 

@@ -4,6 +4,7 @@
 
 #include "trainer/comm.h"
 #include "trainer/config.h"
+#include "trainer/log.h"
 
 /* Every key table of the program, for tr_config_create and tr_config_help; tables of models registered so far are in it. Owned by the library. */
 tr_status_t tr_all_tables(const tr_config_table_t *const **out, size_t *out_count);

@@ -73,9 +73,9 @@ static void print_ops(const tr_session_t *s, int program) {
     printf("program %s\n", tr_program_name(s->g, program));
     for (int i = 0; i < tr_program_op_count(s->g, program); i++) {
         const tr_op_t *op = tr_program_op(s->g, program, i);
-        if (op->kind == TR_OP_ALLREDUCE)
+        if (op->kind == TR_OP_COLLECTIVE)
             printf("  %4d  all-reduce bucket %d: %lld elements\n", i, op->bucket,
-                   (long long)op->reduce_count);
+                   (long long)op->collective.count);
         else if (op->kind == TR_OP_WAIT)
             printf("  %4d  wait for the buckets\n", i);
         else

@@ -1,10 +1,10 @@
 #include "trainer/comm.h"
 
 static const tr_config_field_t fields[] = {
-    TR_FIELD_ENUM(tr_parallel_settings_t, engine, "auto", "auto|thread|poll",
-                  "Who moves gradients between ranks: a communication thread (needs a core that does not "
-                  "compute), or the "
-                  "computing thread between ops. auto: a thread where a core is to spare."),
+    TR_FIELD_ENUM(tr_parallel_settings_t, engine, "auto", "auto|nccl|thread|poll",
+                  "What moves gradients between ranks. nccl: the device's own engine. thread: MPI in a "
+                  "communication thread, which needs a core that does not compute. poll: MPI in the "
+                  "computing thread, between ops. auto: the first of these that all ranks can use."),
     TR_FIELD_BOOL(tr_parallel_settings_t, reproducible, "no",
                   "Sum gradients in one fixed tree over micro-batches, so that results do not depend on the "
                   "number of ranks, bit "

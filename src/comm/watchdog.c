@@ -85,13 +85,12 @@ static float median_step_sec(const tr_pulse_t *p) {
 }
 
 static tr_beat_t own_beat(const tr_watchdog_t *w) {
-    const tr_pulse_t *p = &w->world->pulse;
+    tr_pulse_t *p = &w->world->pulse;
     tr_beat_t b = {.step = TR_PULSE_GET(p->step),
-                   .entered = TR_PULSE_GET(p->entered),
-                   .completed = TR_PULSE_GET(p->completed),
                    .rank = w->world->info.rank,
                    .phase = TR_PULSE_GET(p->phase),
                    .blocked = TR_PULSE_GET(p->blocked)};
+    tr_pulse_collectives(p, &b.entered, &b.completed);
     b.progress = TR_PULSE_GET(p->marks) + b.entered + b.completed + w->granted;
     return b;
 }

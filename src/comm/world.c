@@ -123,6 +123,7 @@ tr_status_t tr_world_open(const void *comm, tr_world_t **out) {
     tr_world_t *w = NULL;
     TR_TRY(tr_alloc(sizeof *w, "world", &w));
     w->comm = MPI_COMM_NULL;
+    pthread_mutex_init(&w->pulse.words_lock, NULL);
     tr_status_t status = open_world(w, comm);
     if (status != TR_OK) {
         tr_world_close(&w);

@@ -1,5 +1,6 @@
 /* The memory planner: lifetimes, in-place outputs, and one arena that all programs share. */
 #include "graph_int.h"
+#include "device/plan_cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,8 +174,8 @@ static void view_of(const tr_graph_t *g, tr_tensor_t t, tr_view_t *out) {
 static tr_status_t prepare(tr_graph_t *g, tr_node_t *node) {
     const tr_op_t *op = &node->op;
     if (op->kind != TR_OP_KERNEL) return TR_OK;
-    node->kernel = op->row->custom ? op->row->custom(g->device) : &g->device->ops->kernels[op->row->kernel];
-    if (!node->kernel || !node->kernel->run)
+    node->kernel = &g->device->ops->kernels[op->row->kernel];
+    if (!node->kernel->run)
         return TR_FAIL(TR_ERR_CONFIG, "%s: device '%s' cannot compute '%s' yet; choose another device",
                        op->label, g->device->ops->name, op->row->name);
     tr_kernel_call_t *call = &node->call;
@@ -184,9 +185,7 @@ static tr_status_t prepare(tr_graph_t *g, tr_node_t *node) {
     for (int k = 0; k < op->n_in; k++) view_of(g, op->in[k], &call->in[k]);
     for (int k = 0; k < op->n_out; k++) view_of(g, op->out[k], &call->out[k]);
     if (!node->kernel->prepare) return TR_OK;
-    TR_TRY(node->kernel->prepare(g->device, call, &node->state, &node->scratch_bytes));
-    call->state = node->state;
-    return TR_OK;
+    return tr_plan_workspace(g->device, op->row->kernel, call, op->attr_bytes, &node->scratch_bytes);
 }
 
 static tr_status_t plan_program(tr_graph_t *g, int program) {

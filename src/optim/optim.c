@@ -1,4 +1,5 @@
 /* The registry of optimizers, and the update program around one. */
+#include "graph/program.h"
 #include "optim_int.h"
 #include <string.h>
 

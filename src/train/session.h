@@ -8,7 +8,7 @@
 #include "trainer/comm.h"
 #include "trainer/config.h"
 #include "trainer/data.h"
-#include "trainer/graph.h"
+#include "graph/program.h"
 #include "trainer/model.h"
 #include "trainer/optim.h"
 

@@ -23,7 +23,7 @@ lines() { seq "$1" | sed "s/.*/$2/"; }
 result $? "this tree has none of it"
 plant src/base/a.c '#include "trainer/config.h"\n' 'a.c:1: .*looks up at <trainer/config.h>' "an upward include"
 plant src/data/a.c '#include "trainer/comm.h"\n' 'a.c:1: .*sideways at <trainer/comm.h>' "a sibling's header"
-plant src/data/a.c '#include "trainer/device.h"\n#include "a_int.h"\n#include "sub/b.h"\n' none "downward and own private includes"
+plant src/data/a.c '#include "device/device.h"\n#include "a_int.h"\n#include "sub/b.h"\n' none "downward and own private includes"
 plant src/data/a.c '#include "../graph/graph_int.h"\n' 'private header of another module' "another module's private header"
 plant src/data/a.c '#include "graph/graph_int.h"\n' 'private header of another module' "another module's private header, from src"
 plant src/data/a.c '#include "h5/h5.h"\n' none "a header beside the sources of a lower floor"

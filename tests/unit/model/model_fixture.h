@@ -2,6 +2,7 @@
 #ifndef MODEL_FIXTURE_H
 #define MODEL_FIXTURE_H
 
+#include "graph/program.h"
 #include "trainer/model.h"
 #include "trainer/ops.h"
 

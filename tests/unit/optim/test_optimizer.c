@@ -8,6 +8,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "graph/program.h"
 #include "trainer/mem.h"
 #include "trainer/ops.h"
 #include "trainer/optim.h"
