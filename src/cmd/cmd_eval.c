@@ -221,7 +221,8 @@ static void print_result(eval_t *e) {
     printf("\n%-9s %s\nsamples   %.0f\nloss      %.6g\n", tr_split_name(e->split), s->info.description,
            o->samples, o->loss);
     if (!e->classes) {
-        if (s->targets > 0) printf("          of normalised targets; what follows is in units of the data\n");
+        if (s->preprocess->target.mean.count > 0)
+            printf("          of normalised targets; what follows is in units of the data\n");
         print_targets(e);
         return;
     }

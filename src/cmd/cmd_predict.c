@@ -176,7 +176,7 @@ static tr_status_t prepare(predict_t *p) {
 
 /* Where the training data had names for the classes. */
 static tr_status_t write_class_names(predict_t *p) {
-    const tr_names_t *names = &p->t.names[TR_NAMES_CLASSES];
+    const tr_names_t *names = &p->t.s->preprocess->names[TR_NAMES_CLASSES];
     if (!p->is_class || names->count != p->width) return TR_OK;
     return tr_writer_texts(p->writer, "/", tr_names_key(TR_NAMES_CLASSES), names->count,
                            (const char *const *)names->name);

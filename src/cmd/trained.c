@@ -20,10 +20,9 @@ static tr_status_t find_weights(cmd_trained_t *t, const char *path, tr_weights_t
     TR_TRY(tr_world_broadcast_text(t->world, &t->weights_path, 0));
     TR_TRY(tr_world_broadcast(t->world, &t->step, sizeof t->step, 0));
     TR_TRY(tr_world_broadcast_text(t->world, &t->state_json, 0));
-    TR_TRY(tr_state_names(t->state_json, t->weights_path, t->names));
+    TR_TRY(tr_state_preprocess(t->state_json, t->weights_path, &t->kept));
     tr_state_compare_model(t->state_json, t->config, &t->model_difference);
-    TR_TRY(t->model_difference.status);
-    return tr_state_apply_data(t->state_json, t->weights_path, t->config);
+    return t->model_difference.status;
 }
 
 static tr_status_t fill_root(tr_session_t *s, const tr_weights_t *weights) {
@@ -31,8 +30,24 @@ static tr_status_t fill_root(tr_session_t *s, const tr_weights_t *weights) {
     TR_TRY(tr_snapshot_create(s, &snapshot));
     const tr_status_t status = tr_snapshot_load(snapshot, weights);
     tr_snapshot_destroy(&snapshot);
-    if (status == TR_OK) tr_state_compare_data(weights, s);
     return status;
+}
+
+/* Weights away from their run. Keys that are given are taken at their word. */
+static void warn_not_known(const cmd_trained_t *t) {
+    const tr_session_t *s = t->s;
+    const tr_normalize_t *input = &s->preprocess->input;
+    char used[192] = "they are taken as they are";
+    if (strcmp(s->data.mean, "auto") != 0 && strcmp(s->data.std, "auto") != 0) return;
+    if (input->mean.count > 0)
+        snprintf(used, sizeof used, "they are normalised by mean %.9g%s and std %.9g%s",
+                 (double)input->mean.data[0], input->mean.count > 1 ? ",..." : "", (double)input->std.data[0],
+                 input->std.count > 1 ? ",..." : "");
+    TR_WARN(
+        "%s does not say how the inputs%s were normalised in its training: here %s. Give the run's folder or "
+        "checkpoints/step-NNNNNNNN instead, or set data.mean and data.std%s as they were",
+        t->weights_path, s->info.classes > 0 ? "" : " (and the numbers to predict)", used,
+        s->info.classes > 0 ? "" : ", data.target_mean and data.target_std");
 }
 
 static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *params,
@@ -40,11 +55,11 @@ static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *pa
     const tr_session_params_t session = {.evaluation = true,
                                          .prediction = params->prediction,
                                          .split = params->split,
-                                         .names = t->names,
-                                         .inputs = tr_state_inputs(t->state_json),
+                                         .kept = t->kept,
                                          .rank = t->info->rank,
                                          .size = t->info->size};
     TR_TRY(tr_session_create(t->config, t->world, &session, &t->s));
+    if (!t->kept && t->info->rank == 0) warn_not_known(t);
     tr_status_t status = tr_session_start(t->s);
     if (status == TR_OK && weights) status = fill_root(t->s, weights);
     TR_TRY(tr_world_agree(t->world, status));
@@ -88,7 +103,7 @@ tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *
 tr_status_t cmd_trained_close(cmd_trained_t *t, tr_status_t status) {
     tr_session_destroy(&t->s);
     tr_config_destroy(&t->config);
-    for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&t->names[list]);
+    tr_preprocess_destroy(&t->kept);
     tr_str_free(&t->model_difference);
     tr_free(&t->weights_path);
     tr_free(&t->state_json);

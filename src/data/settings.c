@@ -1,6 +1,5 @@
 /* The keys of section [data]. */
 #include "trainer/data.h"
-#include <math.h>
 
 typedef tr_data_settings_t S;
 
@@ -50,17 +49,22 @@ static const tr_config_field_t fields[] = {
         "Whether inputs of HDF5 files are read past the page cache (O_DIRECT). auto: if the files are "
         "together larger than three quarters of the memory."),
     TR_FIELD_STRING(S, mean, "auto",
-                    "Subtracted from the inputs: one number, or one a channel, in units of the file's "
-                    "values. auto: the file's attribute, or 0."),
-    TR_FIELD_STRING(S, std, "auto",
-                    "What the inputs are divided by, as for data.mean. auto: the file's attribute, or 1."),
+                    "Subtracted from the inputs: one number, or one for each channel, in units of the file's "
+                    "values. compute: the mean of the training data, from at most 256 MiB of them. auto: the "
+                    "file's attribute, else 0."),
     TR_FIELD_STRING(
-        S, target_mean, "0",
-        "Subtracted from numbers to predict, in the loss: one number, or one a target. auto: the "
-        "mean of the training data. Predictions and the scores of eval stay in units of the data."),
-    TR_FIELD_STRING(S, target_std, "1",
-                    "What numbers to predict are divided by, as for data.target_mean. auto: the standard "
-                    "deviation of the training data."),
+        S, std, "auto",
+        "The inputs are divided by it; values as for data.mean. auto: the file's attribute, else 1. "
+        "Bytes for which neither mean nor std is known become 0 to 1."),
+    TR_FIELD_STRING(
+        S, target_mean, "auto",
+        "Subtracted from numbers to predict, in the loss: one number, or one for each target. auto: the "
+        "mean of the training data. 0: as they are. Predictions and the scores of eval stay in units of the "
+        "data."),
+    TR_FIELD_STRING(
+        S, target_std, "auto",
+        "Numbers to predict are divided by it; values as for data.target_mean. auto: the standard "
+        "deviation of the training data. 1: as they are."),
     TR_FIELD_AUTO_INT(S, classes, "auto", 0, 1e9,
                       "Number of classes. auto: from the labels; 0: the targets are numbers (regression)."),
     TR_FIELD_INT(
@@ -84,14 +88,3 @@ static const tr_config_field_t fields[] = {
 };
 
 const tr_config_table_t tr_data_config = {"data", fields, TR_COUNT(fields), sizeof(tr_data_settings_t)};
-
-#define FAR  10
-#define NEAR 0.01
-
-bool tr_target_is_far(double mean, double deviation) {
-    return tr_input_is_large(mean, deviation) || (deviation > 0 && deviation < NEAR);
-}
-
-bool tr_input_is_large(double mean, double deviation) {
-    return fabs(mean) > FAR || deviation > FAR;
-}

@@ -139,17 +139,17 @@ static hid_t open_beside(const char *path, const char *name, hid_t access) {
 /* As H5F_prefix_open_file of the library does, for the data sets of `file`. -1: not there, or no HDF5 file. */
 static hid_t open_source(hid_t file, const char *path, const char *name) {
     hid_t access = H5Fget_access_plist(file), found = -1;
-    char origin[4096], *real = realpath(path, NULL);
-    snprintf(origin, sizeof origin, "%s", path);
+    char *real = realpath(path, NULL), *origin = strdup(path);
     if (name[0] == '/') {
         found = H5Fopen(name, H5F_ACC_RDONLY, access);
         name = strrchr(name, '/') + 1;
     }
-    if (found < 0) found = open_in_prefix(dirname(origin), name, access);
+    if (found < 0 && origin) found = open_in_prefix(dirname(origin), name, access);
     if (found < 0) found = open_beside(path, name, access);
     if (found < 0) found = H5Fopen(name, H5F_ACC_RDONLY, access);
     if (found < 0 && real) found = open_beside(real, name, access);
     free(real);
+    free(origin);
     H5Pclose(access);
     return found;
 }

@@ -52,26 +52,18 @@ json_t *tr_state_json(const tr_session_t *s, int64_t step);
 char *tr_state_metadata(const json_t *state);
 /* And back: from a file's metadata that part of state.json; "" where it has none. For tr_free. */
 tr_status_t tr_state_of_metadata(const char *metadata, char **out);
-/* TR_ERR_CONFIG naming every key in which the checkpoint's run differs from this one so that it cannot be continued exactly; TR_ERR_DATA
- * where the names of the training data contradict the checkpoint's. Warns where the data are another file. */
+/* TR_ERR_CONFIG naming every key in which the checkpoint's run differs from this one so that it cannot be continued
+ * exactly. Warns where the data are another file. */
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint);
-/* Sets data.classes, data.mean, data.std, data.target_mean and data.target_std as they were in the training of `state_json` where `config` leaves them to the data: other data must
- * not be normalised by other numbers. Nothing where state_json ("") does not say. */
-tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_config_t *config);
-/* The names of the training data of `state_json` into out[TR_NAMES_LISTS], each for tr_names_free also when this fails; `from` is borrowed. */
-tr_status_t tr_state_names(const char *state_json, const char *from, tr_names_t *out);
-/* How many inputs a sample had in the training of `state_json`, where it was a row of a table; 0: it was none, or that is not known. */
-int64_t tr_state_inputs(const char *state_json);
+/* What the model was told about its data in the training of `state_json`; `origin` names the checkpoint. *out is NULL
+ * with TR_OK where state_json ("") does not say. */
+tr_status_t tr_state_preprocess(const char *state_json, const char *origin, tr_preprocess_t **out);
+/* The order of samples in the run of `state_json`; -1 in members that are not known. */
+void tr_state_order(const char *state_json, tr_order_t *out);
 /* Appends "\n  KEY: A in the checkpoint, B now" for keys of [model] in which the training of `state_json` differs from `config`, of model.layers the
  * first layer that does; nothing where they agree, or state_json ("") does not say. Not collective. */
 void tr_state_compare_model(const char *state_json, const tr_config_t *config, tr_str_t *out);
 /* Appends "KEY A -> B, ..." for keys that may change what a run trains that goes on from `state_json`, where `config` has another value; nothing
  * where they agree, or state_json does not say. Not collective. */
 void tr_state_changes(const char *state_json, const tr_config_t *config, tr_str_t *out);
-/* Warns where this session's inputs have another type than in the training of `weights`, or nothing says how they were normalised there. */
-void tr_state_compare_data(const tr_weights_t *weights, const tr_session_t *s);
-/* How the training of `state_json` read its data: what a run that goes on from it, or begins with its weights, takes where its configuration
- * leaves that to the data. */
-void tr_state_resumed(const char *state_json, tr_resumed_t *out);
-
 #endif

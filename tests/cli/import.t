@@ -69,7 +69,7 @@ result $? "the last line says what y became"
 mixed() { seq 200 | awk -v n="$1" '{ print $1 "," (NR > 40 && NR <= 40 + n ? 2.5 : NR % 4) }' >mixed.csv; }
 mixed 2 && call 0 import csv mixed.csv mixed.h5 --force && grep -q "warning: 'mixed.csv': 198 of its 200 labels (column 2) are whole numbers from 0 on, but that of line 41 is 2.5: all are taken for numbers to predict" err &&
     call 0 data mixed.h5 && grep -q '^warning: mixed.h5:/train/y: 198 of the first 200 samples are labels .*, but sample 40 is 2.5: .*set data.classes = 0$' out && call 0 data mixed.h5 data.classes=0 && ! grep -q 'are labels' out &&
-    call 65 data mixed.h5 data.classes=4 && grep -q 'label of sample 40 is 2.5, where a class' err && mixed 3 && call 0 import csv mixed.csv mixed.h5 --force && ! grep -q warning err
+    call 65 data mixed.h5 data.classes=4 && grep -q 'label of sample 40 is 2.5; .*data.classes = 4' err && mixed 3 && call 0 import csv mixed.csv mixed.h5 --force && ! grep -q warning err
 result $? "a few numbers among labels, which make all of them numbers, get a warning"
 utf8='write the table in UTF-8: iconv -f ISO-8859-1 -t UTF-8 IN > OUT'
 said 'a,b,kind\n1,2,warm\n3,4,K\374hl\n' "'odd.csv', line 3, column 3: expected text in UTF-8, found the byte 0xfc; $utf8" && said 'a,Gr\366\337e,kind\n1,2,x\n' "line 1, column 2: .* byte 0xf6; $utf8" &&
@@ -92,7 +92,7 @@ result $? "a table without labels: --label none, and predictions for it"
 call 65 predict net.ini new.h5 run none.h5 && grep -q 'new.h5 is an HDF5 file, where a checkpoint' err && call 66 predict net.ini run none.h5 no.h5 && grep -q "the data to predict for: cannot find 'none.h5'" err
 result $? "arguments of predict in each other's place, and data that are not there"
 printf '1,0\n2,1\n3,0\n4,1\n' >two.csv && printf '1,0\n2,1\n3,2\n4,2\n' >three.csv && call 0 import csv two.csv two.h5 && call 0 import csv three.csv three.h5 &&
-    call 78 plan net.ini data.train=two.h5 data.test=three.h5:train && grep -q 'data.y has 3 classes (the largest label, 2, is that of sample 2 of three.h5:/train/y: mend it if it is wrong): make it linear 3' err &&
+    call 78 plan net.ini data.train=two.h5 data.test=three.h5:train && grep -q 'data.y has 3 classes (the largest label, 2, is that of sample 2 of three.h5:/train/y: .*): make it linear 3' err &&
     call 78 plan net.ini data.train=two.h5 model.layers='linear 5' && grep -q 'data.y has 2 classes: make it linear 2' err
 result $? "more classes than outputs: where the largest label stands, whichever split has it"
 wide() { awk -v columns="$1" -v rows="$2" 'BEGIN { srand(3); for (i = 0; i < rows; i++) { for (c = 0; c < columns; c++) { z = 2 * rand() - 1; if (!c) first = z; printf "%.7g,", 10 ^ (c % 5) * (z + c % 4) } print (first > 0) } }'; }
@@ -102,9 +102,10 @@ wide 100 400 >wide.csv && call 0 import csv wide.csv wide.h5 && ! grep -q warnin
 result $? "a hundred columns of unlike scales have each its mean and deviation"
 wide 4096 20 >wide.csv && call 0 import csv wide.csv wide.h5 --force && call 0 wide.ini run.dir=wider data.train=wide.h5 train.epochs=2 && ! grep -q warning err && call 0 eval wide.ini wider data.test=wide.h5:train && call 0 wide.ini run.dir=wider data.train=wide.h5 train.epochs=3
 result $? "so have 4096, also from a checkpoint"
-wide 4097 20 >wide.csv && call 0 import csv wide.csv wide.h5 --force && grep -q 'warning: the file gets no attributes mean and std.* at most 4096, and there are 4097. .*batchnorm' err && call 0 data wide.h5 && grep -q '^warning: the inputs are far.*batchnorm, or normalise' out &&
-    call 0 plan wide.ini data.train=wide.h5 && grep -q 'warning: the inputs have mean.*4097 columns are too many' err && call 78 plan wide.ini data.train=wide.h5 "data.mean=$(seq -s, 4097)" && grep -q 'data.mean has 4097 numbers, and at most 4096 are taken' err
-result $? "more have not, and it is said where they are imported, looked at and trained on"
+wide 4097 20 >wide.csv && call 0 import csv wide.csv wide.h5 --force && grep -q 'warning: the file gets no attributes mean and std.* at most 4096, and there are 4097. .*data.mean=compute' err && call 0 data wide.h5 && grep -q '^warning: the inputs .*data.mean=compute data.std=compute$' out &&
+    call 0 plan wide.ini data.train=wide.h5 && grep -q 'warning: the inputs .*data.mean=compute' err &&
+    call 0 wide.ini run.dir=widest data.train=wide.h5 train.epochs=2 data.mean=compute data.std=compute && ! grep -q warning err && call 0 eval wide.ini widest data.test=wide.h5:train && call 0 wide.ini run.dir=widest data.train=wide.h5 train.epochs=3 data.mean=compute data.std=compute
+result $? "more have not, and it is said where they are imported, looked at and trained on; they can be computed"
 call 0 plan wide.ini data.train=t.h5 data.x=train/y data.y=train/x data.classes=0 model.layers='linear 2' data.batch_size=2 && grep -q "^warning: t.h5: the attribute 'mean' has 2 numbers, but /train/y has 1 channel: it is not used" err
 result $? "attributes that do not fit are not passed over in silence"
 wide 3 40 >wide.csv && call 0 import csv wide.csv join1.h5 && awk -F, '{ print $1 "," $2 + 9 "," $3 "," $4 }' wide.csv >odd.csv && call 0 import csv odd.csv join2.h5 && said="^warning: join2.h5 has another attribute 'mean' than join1.h5, whose numbers serve for all" &&
@@ -116,7 +117,7 @@ call 0 plan wide.ini data.train=join1.h5 data.valid=join2.h5:train && [ "$(grep 
 result $? "so are validation data with others than the training data"
 call 0 data out.h5 data.x=probability data.y=prediction data.classes=2 && grep -qE 'labels +/prediction, 2 classes: x: [0-2], y: [0-2]$' out
 result $? "predictions keep the names of the classes"
-call 0 import csv new.csv wrong.h5 && call 65 predict net.ini run wrong.h5 none.h5 && grep -q 'the model takes 2 inputs, wrong.h5 has 1 .*--label none' err &&
+call 0 import csv new.csv wrong.h5 && call 65 predict net.ini run wrong.h5 none.h5 && grep -q 'the model takes 2 inputs, .*wrong.h5.* has 1.*--label none' err &&
     call 66 eval net.ini run data.test=t.h5 && grep -q 'no test data, but /train/x: FILE:train takes those' err && call 0 eval net.ini run data.test=t.h5:train
 result $? "data that do not fit, and data of another split, are told"
 printf 'a,b,k\n1,2,1\n3,4,2\n5,6,1\n' >from1.csv && call 0 import csv from1.csv from1.h5 && call 0 data from1.h5 && grep -q 'no sample has label 0.*from 1 to 2 want 3 outputs' out && call 0 data t.h5 && ! grep -q 'label 0' out
@@ -144,7 +145,7 @@ printf '# a, b, kind\n1,2,x\n3,4,y\n' >hash.csv && call 0 import csv hash.csv ha
 result $? "columns without names, or with a header written as a comment, are not"
 printf 'a,b,kind\n1,2,Kxhl\n3,4,warm\n' >ascii.csv && call 0 import csv ascii.csv ascii.h5 && LC_ALL=C sed 's/Kxhl/K\xfchl/' ascii.h5 >latin.h5 && ! cmp -s ascii.h5 latin.h5 && call 0 net.ini run.dir=latin data.train=latin.h5 && call 0 eval net.ini latin data.test=latin.h5:train
 result $? "names that are not UTF-8 are left out of a checkpoint, all of them"
-refused 65 'the model takes 2 inputs, wrong.h5 has 1 ' eval net.ini run data.test=wrong.h5:train data.mean=0 data.std=1
+refused 65 'the model takes 2 inputs, .*wrong.h5.* has 1' eval net.ini run data.test=wrong.h5:train data.mean=0 data.std=1
 result $? "another number of columns is told before the weights that do not fit"
 call 0 repack d.h5 r.h5 --chunk 4k && call 78 repack d.h5 r.h5 && call 65 repack t.csv s.h5 && call 66 repack none.h5 s.h5 && [ ! -e s.h5 ]
 result $? "repack"
