@@ -71,30 +71,57 @@ static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *pa
     return tr_state_broadcast(t->s);
 }
 
-/* The keys that came with the checkpoint do not fit this model, which is not where the mistake is. */
-static void explain(const cmd_trained_t *t) {
+/* Samples of another shape than the training's, which no weights may fit: an error that says so, else TR_OK. */
+static tr_status_t check_shape(const cmd_trained_t *t, const cmd_trained_params_t *params) {
+    tr_data_settings_t settings;
+    tr_dataset_t *data = NULL;
+    char was[96], is[96];
+    tr_config_read(t->config, &tr_data_config, &settings);
+    if (!t->kept || t->kept->shape.ndim == 0) return TR_OK;
+    if (tr_dataset_open_inputs(&settings, params->split, &data) != TR_OK || !data) return TR_OK;
+    tr_status_t status = TR_OK;
+    const int x = tr_field_find(&data->info, "x");
+    if (x >= 0 && !tr_shape_equal(&data->info.field[x].shape, &t->kept->shape))
+        status =
+            TR_FAIL(TR_ERR_DATA,
+                    "the samples of %s are of shape %s, but %s was trained on samples of %s: expected the "
+                    "same shape",
+                    data->info.description, tr_shape_format(&data->info.field[x].shape, is), t->weights_path,
+                    tr_shape_format(&t->kept->shape, was));
+    tr_dataset_close(&data);
+    return status;
+}
+
+/* What does not fit may be the data, or a model that is another than the checkpoint's. */
+static tr_status_t explain(const cmd_trained_t *t, const cmd_trained_params_t *params) {
     tr_error_t error = *tr_error_last();
     char text[TR_ERROR_MESSAGE_BYTES];
+    if (t->model_difference.length == 0) {
+        const tr_status_t status = check_shape(t, params);
+        return status == TR_ERR_DATA ? status : tr_error_set(&error);
+    }
     snprintf(
         text, sizeof text,
         "%.2000s\nThe checkpoint %.500s is of a run with another [model]:%.1000s\nUse the configuration it "
         "was trained with (config.ini in its run folder)",
         error.message, t->weights_path, t->model_difference.text);
     memcpy(error.message, text, sizeof text);
-    tr_error_set(&error);
+    return tr_error_set(&error);
 }
 
 tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *t) {
     tr_weights_t *weights = NULL;
+    char config[4096];
     *t = (cmd_trained_t){.step = -1};
     TR_TRY(cmd_world_open(&t->world));
     t->info = tr_world_info(t->world);
     tr_log_set_rank(t->info->rank, t->info->size, t->info->host);
-    TR_TRY(cmd_config_load_all(t->world, params->config, params->count, params->assignments, &t->config));
+    cmd_config_path(params->config ? params->config : params->weights, config);
+    TR_TRY(cmd_config_load_all(t->world, config, params->count, params->assignments, &t->config));
     tr_status_t status = find_weights(t, params->weights, &weights);
     if (status == TR_OK) {
         status = open_session(t, params, weights);
-        if (status == TR_ERR_CONFIG && t->model_difference.length > 0) explain(t);
+        if (status == TR_ERR_CONFIG) status = explain(t, params);
     }
     tr_weights_close(&weights);
     return status;

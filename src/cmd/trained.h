@@ -6,7 +6,7 @@
 #include "train/session.h"
 
 typedef struct {
-    const char *config, *weights; /* paths */
+    const char *config, *weights; /* paths; config NULL: that of the run of the weights */
     int count;
     char **assignments;
     bool prediction;

@@ -110,34 +110,40 @@ static void compare_fingerprint(const tr_session_t *s, const tr_checkpoint_t *ch
     json_decref(state);
 }
 
-/* Several settings lead to another number of samples, and none is called so. */
-static void say_difference(const char *key, json_int_t was, json_int_t is, tr_str_t *out) {
-    if (strcmp(key, "samples") == 0)
-        tr_str_printf(out,
-                      "\n  samples of the training data: %lld in the checkpoint, %lld now (their file has "
-                      "grown or was cut, or data.limit or data.valid_fraction is another)",
-                      (long long)was, (long long)is);
-    else
-        tr_str_printf(out, "\n  %s%s: %lld in the checkpoint, %lld now",
-                      strcmp(key, "seed") == 0 ? "train." : "data.", key, (long long)was, (long long)is);
+/* What the keys became; those of samples, seed and batch_size are compared as they are written. */
+static void compare_order(const json_t *then, const json_t *now, bool is_explained, tr_str_t *out) {
+    static const char *const kept[] = {"micro_batch", "block", "shuffle"};
+    for (size_t i = 0; i < TR_COUNT(kept); i++) {
+        const long long was = (long long)number_of(then, kept[i]), is = (long long)number_of(now, kept[i]);
+        if (was != is) tr_str_printf(out, "\n  data.%s: %lld in the checkpoint, %lld now", kept[i], was, is);
+    }
+    const long long was = (long long)number_of(then, "samples"), is = (long long)number_of(now, "samples");
+    if (was != is && !is_explained)
+        tr_str_printf(
+            out,
+            "\n  samples of the training data (data.train): %lld in the checkpoint, %lld now: their "
+            "file has grown or was cut, or it is another",
+            was, is);
 }
 
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
-    compare_fingerprint(s, checkpoint);
-    json_t *then = load_part(checkpoint->state_json, "order"), *now = order_json(s), *value;
-    const char *key;
+    json_t *then = load_part(checkpoint->state_json, "order"), *now = order_json(s);
     tr_str_t differences = {0};
-    tr_status_t status = TR_OK;
-    json_object_foreach(now, key, value) {
-        const json_int_t was = json_integer_value(json_object_get(then, key)), is = json_integer_value(value);
-        if (was != is) say_difference(key, was, is, &differences);
-    }
+    compare_fingerprint(s, checkpoint);
+    tr_state_compare_keys(checkpoint->state_json, s->config, &differences);
+    compare_order(then, now, differences.length > 0, &differences);
     if (s->params.kept) tr_preprocess_compare(s->params.kept, s->preprocess, &differences);
-    status = differences.status;
+    if (s->params.kept && (s->params.kept->classes > 0) != (s->preprocess->classes > 0))
+        tr_str_printf(&differences,
+                      "\n  data.classes: %lld in the checkpoint, %lld now (auto: from the labels)",
+                      (long long)s->params.kept->classes, (long long)s->preprocess->classes);
+    tr_state_say_origin(checkpoint->state_json, s->config, &differences);
+    tr_state_compare_model(checkpoint->state_json, s->config, &differences);
+    tr_status_t status = differences.status;
     if (status == TR_OK && differences.length > 0)
         status = TR_FAIL(TR_ERR_CONFIG,
-                         "%s cannot be continued sample for sample:%s\nSet them back, or start a new run "
-                         "(another run.dir) with model.init = %s",
+                         "%s cannot be continued exactly:%.3000s\nSet them back (config.ini in the run's "
+                         "folder), or start a new run (another run.dir) with model.init = %s",
                          checkpoint->path, differences.text, checkpoint->path);
     tr_str_free(&differences);
     json_decref(then);

@@ -16,7 +16,8 @@ tr_status_t tr_snapshot_take(tr_snapshot_t *snapshot);
 /* What tr_checkpoint_write wants; points into the snapshot. state_json is left NULL. With optimizer.ema the model's tensors are the averages,
  * and what is trained is among the optimizer's as NAME.raw. */
 void tr_snapshot_content(const tr_snapshot_t *snapshot, tr_checkpoint_content_t *out);
-/* Fills the graph from a checkpoint, all of it. TR_ERR_CONFIG names what differs: keys of [model], tensors missing, left over, of another shape. Not collective. */
+/* Fills the graph from a checkpoint that tr_state_check took, all of it. TR_ERR_CONFIG names what differs: the samples'
+ * shape or keys of [optimizer], else tensors missing, left over, of another shape. Not collective. */
 tr_status_t tr_snapshot_restore(tr_snapshot_t *snapshot, const tr_checkpoint_t *checkpoint);
 /* Parameters, model and optimizer state of rank 0 to all. Collective. */
 tr_status_t tr_state_broadcast(tr_session_t *s);
@@ -53,7 +54,7 @@ char *tr_state_metadata(const json_t *state);
 /* And back: from a file's metadata that part of state.json; "" where it has none. For tr_free. */
 tr_status_t tr_state_of_metadata(const char *metadata, char **out);
 /* TR_ERR_CONFIG naming every key in which the checkpoint's run differs from this one so that it cannot be continued
- * exactly. Warns where the data are another file. */
+ * exactly, its model's included. Warns where the data are another file. */
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint);
 /* What the model was told about its data in the training of `state_json`; `origin` names the checkpoint. *out is NULL
  * with TR_OK where state_json ("") does not say. */
@@ -63,7 +64,15 @@ void tr_state_order(const char *state_json, tr_order_t *out);
 /* Appends "\n  KEY: A in the checkpoint, B now" for keys of [model] in which the training of `state_json` differs from `config`, of model.layers the
  * first layer that does; nothing where they agree, or state_json ("") does not say. Not collective. */
 void tr_state_compare_model(const char *state_json, const tr_config_t *config, tr_str_t *out);
-/* Appends "KEY A -> B, ..." for keys that may change what a run trains that goes on from `state_json`, where `config` has another value; nothing
- * where they agree, or state_json does not say. Not collective. */
+/* The same for keys of other sections that must be as in the checkpoint (TR_RESUME_MATCH), and for those of [optimizer]
+ * in which both differ. */
+void tr_state_compare_keys(const char *state_json, const tr_config_t *config, tr_str_t *out);
+void tr_state_compare_optimizer(const char *state_json, const tr_config_t *config, tr_str_t *out);
+/* Appends, for keys of which `out` has a line and that were auto or compute in the checkpoint's run, where their value
+ * came from. */
+void tr_state_say_origin(const char *state_json, const tr_config_t *config, tr_str_t *out);
+/* Appends "KEY A -> B, ..." for keys that may change what is trained (TR_RESUME_NOTE) and have another value now;
+ * nothing where state_json does not say. Not collective. */
 void tr_state_changes(const char *state_json, const tr_config_t *config, tr_str_t *out);
+
 #endif
