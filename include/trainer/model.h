@@ -15,10 +15,11 @@ typedef struct {
     int count;
     const char *name[TR_MAX_FIELDS]; /* "x", "y", ... */
     tr_tensor_t tensor[TR_MAX_FIELDS];
-    tr_tensor_t sample_id;     /* i64 (B) */
-    tr_tensor_t weight;        /* f32 (B): 1, or 0 for a padded sample */
-    int64_t classes;           /* of an integer y; 0: y is a regression target */
-    const char *largest_label; /* "sample 7 of a.h5:/y", for messages; NULL or "": not known; borrowed */
+    tr_tensor_t sample_id; /* i64 (B) */
+    tr_tensor_t weight;    /* f32 (B): 1, or 0 for a padded sample */
+    int64_t classes;       /* of an integer y; 0: y is a regression target */
+    /* What may be wrong with the labels, for an error about their number; NULL or "": nothing; borrowed */
+    const char *label_note;
 } tr_model_batch_t;
 
 /* What a model gives back. loss is per sample (B), weighted. Absent ones are TR_NONE. */

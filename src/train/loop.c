@@ -152,7 +152,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_trai
                 .saved_step = -1,
                 .best_loss = INFINITY,
                 .best_step = -1,
-                .resumed.order = {.micro_batch = -1, .block = -1, .shuffle = -1}};
+                .order = {.micro_batch = -1, .block = -1, .shuffle = -1}};
     tr_signals_install();
     tr_status_t status = tr_loop_set_up(&l);
     const bool has_begun = status == TR_OK;

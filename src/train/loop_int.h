@@ -27,8 +27,9 @@ typedef struct {
     double best_loss;  /* lowest validation loss so far, INFINITY none */
     int64_t best_step; /* of that validation, -1 not known */
     char *run_dir;
-    tr_resumed_t resumed; /* of the checkpoint to go on from */
-    tr_resumed_t first;   /* of the weights to begin with */
+    /* What the model was told about its data: of the checkpoint that is resumed, and of model.init; NULL none. */
+    tr_preprocess_t *kept, *first;
+    tr_order_t order; /* of the checkpoint that is resumed */
     /* rank 0 */
     tr_run_t *run;
     tr_checkpoint_t *resume;

@@ -111,8 +111,7 @@ static tr_status_t open_init(loop_t *l) {
     tr_config_read(l->config, &tr_model_config, &model);
     if (l->resume || !model.init[0]) return TR_OK;
     TR_TRY(tr_weights_open(model.init, &l->init));
-    tr_state_resumed(l->init->state_json, &l->first);
-    return TR_OK;
+    return tr_state_preprocess(l->init->state_json, l->init->path, &l->first);
 }
 
 static tr_status_t open_root(loop_t *l) {
@@ -274,6 +273,22 @@ static void introduce(const loop_t *l) {
                 (long long)s->slots, l->info->size);
 }
 
+/* What every rank has to know of the checkpoint that is resumed. */
+static tr_status_t share_state(loop_t *l) {
+    char *state = NULL, *path = NULL;
+    tr_status_t status = TR_OK;
+    if (tr_loop_is_root(l)) status = tr_strdup(l->resume ? l->resume->state_json : "", &state);
+    if (tr_loop_is_root(l) && status == TR_OK) status = tr_strdup(l->resume ? l->resume->path : "", &path);
+    TR_TRY(tr_world_agree(l->world, status));
+    TR_TRY(tr_world_broadcast_text(l->world, &state, 0));
+    TR_TRY(tr_world_broadcast_text(l->world, &path, 0));
+    tr_state_order(state, &l->order);
+    status = tr_state_preprocess(state, path, &l->kept);
+    tr_free(&state);
+    tr_free(&path);
+    return tr_world_agree(l->world, status);
+}
+
 tr_status_t tr_loop_set_up(loop_t *l) {
     tr_log_settings_t log;
     tr_run_settings_t run;
@@ -284,16 +299,15 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     tr_config_read(l->config, &tr_checkpoint_config, &l->save_settings);
     TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? open_root(l) : TR_OK));
     TR_TRY(share_run(l));
-    if (l->resume) tr_state_resumed(l->resume->state_json, &l->resumed);
-    TR_TRY(tr_world_broadcast(l->world, &l->resumed, sizeof l->resumed, 0));
-    TR_TRY(tr_world_broadcast(l->world, &l->first, sizeof l->first, 0));
+    TR_TRY(share_state(l));
     const tr_session_params_t session = {.training = true,
                                          .evaluation = true,
                                          .split = TR_SPLIT_TRAIN,
                                          .rank = l->info->rank,
                                          .size = l->info->size,
-                                         .resumed = &l->resumed,
-                                         .init = &l->first};
+                                         .order = &l->order,
+                                         .kept = l->kept,
+                                         .init = l->first};
     TR_TRY(tr_session_create(l->config, l->world, &session, &l->s));
     const tr_session_t *s = l->s;
     TR_TRY(tr_due_parse("checkpoint.every", l->save_settings.every, true, s->total_steps, s->steps_per_epoch,
@@ -328,6 +342,8 @@ void tr_loop_tear_down(loop_t *l) {
     tr_weights_close(&l->init);
     tr_schedule_destroy(&l->schedule);
     tr_session_destroy(&l->s);
+    tr_preprocess_destroy(&l->kept);
+    tr_preprocess_destroy(&l->first);
     tr_run_close(&l->run);
     tr_free(&l->run_dir);
     json_decref(l->told);

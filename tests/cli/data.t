@@ -40,7 +40,7 @@ if [ -x "$BUILD/tests/cli/make_bad_input" ] && (mkdir bad && cd bad && "$BUILD/t
     call 0 data bad/words.h5 && grep -q '^  labels .*/y .*class_names' out
     result $? "labels that are text"
     call 0 data bad/rounded.h5 && once out warning '19999999[0-9.]*' '20000000[0-9.]*' 32-bit 1 && once out warning 1 1700000000 1700000661.5 32-bit '6[0-9.]*' &&
-        grep -q 'data.mean=[0-9.-]*,1.70000033e+09,101325 data.std=0.[0-9]*,193.96[0-9]*,1$' out && grep -q 'std 0.70[0-9]* ' out
+        names out warning 1 data.mean=compute data.std=compute && grep -q 'std 0.70[0-9]* ' out
     result $? "64-bit numbers that 32-bit floats round away, seen before they are"
     call 0 data bad/rounded.h5 data.x=whole && once out warning 1 2000000000 2000000063 32-bit && [ "$(messages out warning 32-bit | wc -l)" = 2 ]
     result $? "32-bit integers, too"
@@ -50,15 +50,8 @@ if [ -x "$BUILD/tests/cli/make_bad_input" ] && (mkdir bad && cd bad && "$BUILD/t
     result $? "a run says it, too, however they are normalised"
     guess=('24 x 6' 24 6 data.layout=nhwc data.layout=nchw)
     call 0 data bad/two.h5 && names out "${guess[@]}" && call 0 data bad/two.h5 data.x=picture && names out '24 x 24' data.layout=nhwc &&
-        call 0 data bad/two.h5 data.layout=nhwc && ! grep -q data.layout out && grep -q 'f32 (24, 6), ' out && grep -q 'data.mean=\([0-9.e+-]*,\)\{5\}' out
+        call 0 data bad/two.h5 data.layout=nhwc && ! grep -q data.layout out && grep -q 'f32 (24, 6), ' out && names out warning data.mean=compute
     result $? "samples of two dimensions: how they are taken, and what to set for series"
-    printf '[model]\nlayers = conv 4 3, relu, globalpool, linear 13\n[data]\ntrain = bad/two.h5\nbatch_size = 32\nmicro_batch = 8\nstd = 100\n' >two.ini
-    call 0 plan two.ini && once err warning "${guess[@]}" nhw && call 0 plan two.ini data.x=long && names err '12 x 12' data.layout=nhwc &&
-        call 0 plan two.ini data.x=swapped && names err '6 x 24' data.layout=nhwc
-    result $? "a run warns where they look like series"
-    unasked() { call 0 plan two.ini "$1" && ! grep -q data.layout err; }
-    unasked data.x=picture && unasked data.layout=nhwc && unasked data.layout=nhw
-    result $? "not of pictures, nor where data.layout says what they are"
 fi
 { echo area,price; for i in $(seq 1 40); do echo "$i,$((97339 + 991 * i))"; done; } >house.csv
 printf '[model]\nlayers = linear 1\n[data]\ntrain = house.h5\nbatch_size = 20\nmicro_batch = 10\n' >house.ini
@@ -71,12 +64,12 @@ result $? "whole numbers that are no classes: what to set"
 result $? "one class alone"
 
 { echo a,b,target; for i in $(seq 1 3000); do echo "$i,2,123456.7"; done; } >still.csv
-"$TRAINER" import csv still.csv still.h5 >out 2>err && call 0 data still.h5 && grep -q 'min 123457, max 123457, mean 123457, std 0 ' out && call 0 data still.h5 data.x=train/y data.y=train/y && grep -q 'data.mean=123456.703 data.std=1$' out
-result $? "values that never vary have no deviation, and the advice leaves them as they are"
+"$TRAINER" import csv still.csv still.h5 >out 2>err && call 0 data still.h5 && grep -q 'min 123457, max 123457, mean 123457, std 0 ' out && call 0 data still.h5 data.x=train/y data.y=train/y && grep -q '^warning: the inputs have mean 1.235e+05 .*data.mean=compute' out && call 0 data still.h5 data.x=train/y data.y=train/y data.mean=compute data.std=compute && ! grep -q '^warning' out
+result $? "values that never vary have no deviation, and compute leaves their scale as it is"
 
 { echo a,target; for i in $(seq 1 60); do echo "$i,${i}000.5"; done; } >far.csv
 printf '[model]\nlayers = linear 1\n[data]\ntrain = far.h5\nbatch_size = 30\nmicro_batch = 10\n' >net.ini
-"$TRAINER" import csv far.csv far.h5 >out 2>err && call 0 plan net.ini --ranks 1,2,3 && [ "$(grep -c data.target_mean err)" = 1 ] &&
+"$TRAINER" import csv far.csv far.h5 >out 2>err && call 0 plan net.ini --ranks 1,2,3 data.mean=0 data.std=1 && [ "$(grep -c 'data.target_mean\|data.mean' err)" = 1 ] &&
     [ "$(awk '/^ ranks  slots/ { on = 1; next } on { print $2 }' out | tr '\n' ' ')" = "3 1-2 1 " ]
 result $? "plan for several numbers of ranks: a warning once, and the slots of all ranks"
 echo "1..$n"
