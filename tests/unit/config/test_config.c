@@ -375,7 +375,8 @@ static void help_tells(void **state) {
     assert_int_equal(help("data.rate", &text), TR_OK);
     assert_string_equal(
         text.text,
-        "data.rate = 0.5\n    A rate of 0.5 or so. Between bounds.\n    Takes a number from 0 to 1.\n");
+        "data.rate = 0.5\n    A rate of 0.5 or so. Between bounds.\n    Takes a number from 0 to 1.\n"
+        "    In a run that is resumed: must be as in the checkpoint.\n");
     assert_int_equal(help("train.seed", &text), TR_OK);
     assert_non_null(strstr(text.text, "Takes an integer of at least 0."));
     assert_int_equal(help("model.depth", &text), TR_OK);
