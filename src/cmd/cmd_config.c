@@ -17,17 +17,18 @@ bool cmd_is_folder(const char *path) {
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-void cmd_config_path(const char *path, char out[4096]) {
+bool cmd_config_path(const char *path, char out[4096]) {
     static const char *const places[] = {"config.ini", "../config.ini", "../../config.ini"};
     char folder[PATH_MAX], found[PATH_MAX + 32];
     snprintf(out, 4096, "%s", path);
-    if (!cmd_is_folder(path) || !realpath(path, folder)) return;
+    if (!cmd_is_folder(path) || !realpath(path, folder)) return false;
     for (size_t i = 0; i < TR_COUNT(places); i++) {
         snprintf(found, sizeof found, "%s/%s", folder, places[i]);
         if (access(found, F_OK) != 0) continue;
         snprintf(out, 4096, "%.4095s", found);
-        return;
+        return true;
     }
+    return false;
 }
 
 static tr_status_t load(tr_config_t *config, const char *path, int count, char **assignments) {

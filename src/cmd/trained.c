@@ -116,7 +116,12 @@ tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *
     TR_TRY(cmd_world_open(&t->world));
     t->info = tr_world_info(t->world);
     tr_log_set_rank(t->info->rank, t->info->size, t->info->host);
-    cmd_config_path(params->config ? params->config : params->weights, config);
+    const bool found = cmd_config_path(params->config ? params->config : params->weights, config);
+    if (!found && !params->config && t->info->rank == 0)
+        return TR_FAIL(
+            TR_ERR_NOINPUT,
+            "%s is not a run's folder: expected config.ini in it. Name a configuration file before it",
+            params->weights);
     TR_TRY(cmd_config_load_all(t->world, config, params->count, params->assignments, &t->config));
     tr_status_t status = find_weights(t, params->weights, &weights);
     if (status == TR_OK) {

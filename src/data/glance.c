@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#define STEP_BYTES  (1 << 16)
 #define PIECE_BYTES (4 << 20) /* that are read at once where all samples are */
 
 /* One field, in doubles where it travels rounded. */
@@ -15,32 +16,56 @@ static tr_status_t read_field(tr_dataset_t *dataset, int field, int64_t first, i
     return dataset->ops->read(dataset, first, count, dst);
 }
 
-/* Until `most_sec` are over, which are looked at between reads: of a data set that may be slow these begin
- * with one sample. */
+typedef struct {
+    tr_dataset_t *dataset;
+    int field;
+    int64_t width;
+    tr_stats_t *stats; /* [width] */
+    char *raw;
+    double read_sec;
+} look_t;
+
+static tr_status_t look_at(look_t *l, int64_t first, int64_t count) {
+    const tr_field_t *f = &l->dataset->info.field[l->field];
+    const tr_dtype_t dtype = l->dataset->info.is_rounded[l->field] ? TR_F64 : f->dtype;
+    const double begin = tr_clock_sec();
+    TR_TRY(read_field(l->dataset, l->field, first, count, l->raw));
+    l->read_sec += tr_clock_sec() - begin;
+    tr_stats_add_values(l->stats, l->width, dtype, l->raw,
+                        count * (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype)));
+    return TR_OK;
+}
+
+/* With a limit of time, which a data set that computes its samples may need: the first sample of each piece, then
+ * more in steps of up to STEP_BYTES. */
+static tr_status_t look_at_pieces(look_t *l, int64_t pieces, int64_t rows, double most_sec) {
+    const int64_t samples = l->dataset->info.samples, bytes = l->dataset->info.field[l->field].sample_bytes;
+    const double start = tr_clock_sec();
+    const bool is_limited = isfinite(most_sec);
+    const int64_t step = is_limited ? max64(1, STEP_BYTES / bytes) : rows;
+    for (int64_t p = 0; p < pieces && is_limited; p++) TR_TRY(look_at(l, samples * p / pieces, 1));
+    for (int64_t p = 0; p < pieces; p++) {
+        int64_t first = samples * p / pieces, left = min64(rows, samples * (p + 1) / pieces - first);
+        if (is_limited) first++, left--;
+        for (int64_t count; left > 0; first += count, left -= count) {
+            if (is_limited && tr_clock_sec() - start > most_sec) return TR_OK;
+            count = min64(step, left);
+            TR_TRY(look_at(l, first, count));
+        }
+    }
+    return TR_OK;
+}
+
 static tr_status_t read_pieces(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows, int64_t width,
                                tr_stats_t *stats, double *read_sec, double most_sec) {
     const tr_field_t *f = &dataset->info.field[field];
-    const tr_dtype_t dtype = dataset->info.is_rounded[field] ? TR_F64 : f->dtype;
-    const int64_t samples = dataset->info.samples,
-                  elems = f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype);
-    const double start = tr_clock_sec();
-    char *raw = NULL;
-    tr_status_t status = tr_alloc((size_t)(rows * elems) * tr_dtype_bytes(dtype), "values", &raw);
-    for (int64_t p = 0; p < pieces; p++) {
-        int64_t first = samples * p / pieces, left = min64(rows, samples * (p + 1) / pieces - first);
-        for (int64_t most = isfinite(most_sec) ? 1 : rows; left > 0 && status == TR_OK; most *= 2) {
-            const int64_t count = min64(most, left);
-            const double begin = tr_clock_sec();
-            if (stats->count > 0 && begin - start > most_sec) goto done;
-            status = read_field(dataset, field, first, count, raw);
-            if (read_sec) *read_sec += tr_clock_sec() - begin;
-            if (status == TR_OK) tr_stats_add_values(stats, width, dtype, raw, count * elems);
-            first += count;
-            left -= count;
-        }
-    }
-done:
-    tr_free(&raw);
+    const size_t elem = tr_dtype_bytes(dataset->info.is_rounded[field] ? TR_F64 : f->dtype);
+    look_t l = {.dataset = dataset, .field = field, .width = width, .stats = stats};
+    TR_TRY(tr_alloc((size_t)(rows * (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype))) * elem, "values",
+                    &l.raw));
+    const tr_status_t status = look_at_pieces(&l, pieces, rows, most_sec);
+    if (read_sec) *read_sec += l.read_sec;
+    tr_free(&l.raw);
     return status;
 }
 

@@ -87,8 +87,8 @@ void tr_preprocess_warn_units(const tr_preprocess_t *preprocess, const tr_datase
  * inputs as they are in the file.
  */
 void tr_preprocess_check(const tr_preprocess_t *preprocess, const tr_sample_stats_t *stats, tr_str_t *out);
-/* The sample for it: 8 places of the data set, about a million values, at most 16 MiB, and less where reading it
- * takes longer than 30 ms. *out has no channels where one sample is larger than that. */
+/* The sample for it: 8 places of the data set, about 262,000 values, at most 16 MiB, and less where reading it
+ * takes longer than 20 ms: one sample of each place then. *out has no channels where one sample is larger than that. */
 tr_status_t tr_preprocess_sample(tr_dataset_t *dataset, tr_sample_stats_t *out);
 
 #endif

@@ -72,8 +72,8 @@ void tr_preprocess_warn_units(const tr_preprocess_t *p, const tr_dataset_info_t 
 #define DEVIATION_LEAST 0.1
 #define DEVIATION_MOST  10
 #define SAMPLE_BYTES    (16 << 20)
-#define SAMPLE_VALUES   (1 << 20)
-#define SAMPLE_SEC      0.03
+#define SAMPLE_VALUES   (1 << 18)
+#define SAMPLE_SEC      0.02
 #define SAMPLE_PIECES   8 /* one sample may be like no other */
 
 tr_status_t tr_preprocess_sample(tr_dataset_t *dataset, tr_sample_stats_t *out) {

@@ -99,11 +99,11 @@ static void warn_classes(report_t *r, const int64_t *count) {
             "they are numbers to predict, set data.classes=0",
             r->part->file.path, (long long)empty, (long long)info->classes);
     else if (info->classes > 1 && count[0] == 0)
-        add_warning(
-            r,
-            "%s: no sample has label 0: classes count from 0, so that labels from 1 to %lld want %lld "
-            "outputs of the model; if they are numbers to predict, set data.classes=0",
-            r->part->file.path, (long long)info->classes - 1, (long long)info->classes);
+        add_warning(r,
+                    "%s: no sample has label 0. Classes count from 0: subtract 1 from labels that run from 1 "
+                    "to %lld, or "
+                    "give the model %lld outputs; if they are numbers to predict, set data.classes=0",
+                    r->part->file.path, (long long)info->classes - 1, (long long)info->classes);
     if (info->classes == 1)
         add_warning(r, "%s: all labels are 0: from one class nothing can be learnt", r->part->file.path);
 }

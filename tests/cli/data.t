@@ -58,6 +58,11 @@ printf '[model]\nlayers = linear 1\n[data]\ntrain = house.h5\nbatch_size = 20\nm
 "$TRAINER" import csv house.csv house.h5 >out 2>&1 && call 0 data house.h5 && names out '^warning' house.h5 136980 data.classes=0 && [ "$(grep -c '^warning' out)" = 1 ] &&
     call 78 plan house.ini && names err 1 data.y 136980 136979 39 house.h5:/train/y 'data.classes = 0' && call 0 plan house.ini data.classes=0
 result $? "whole numbers that are no classes: what to set"
+{ echo a,y; for i in $(seq 1 40); do echo "$i,$((1 + i % 3))"; done; } >from1.csv
+printf '[model]\nlayers = linear 3\n[data]\ntrain = from1.h5\nbatch_size = 10\n' >from1.ini
+"$TRAINER" import csv from1.csv from1.h5 >out 2>&1 && call 78 plan from1.ini && grep -q 'from1.h5:/train/y run from 1 to 3: subtract 1' err &&
+    call 65 plan from1.ini data.classes=3 && grep -q 'is 3; .*subtract 1' err && call 0 data from1.h5 && grep -q '^warning: .*subtract 1' out
+result $? "labels that count from 1: what to do"
 { echo a,y; for i in $(seq 1 40); do echo "$i,0"; done; } >one.csv
 "$TRAINER" import csv one.csv one.h5 >out 2>&1 && call 0 data one.h5 && grep -q '^  labels .* 1 [a-z]*: 0: 40' out && names out '^warning' one.h5 &&
     call 78 plan house.ini data.train=one.h5 && names err data.y 0

@@ -66,6 +66,24 @@ ok $? "other batches and another split: the same counts"
 on 3 eval net.ini run --split train data.batch_size=16 --json three.json && [ "$(grep -v 'ranks\|loss' one.json)" = "$(grep -v 'ranks\|loss' three.json)" ]
 ok $? "more ranks than the batch has micro-batches: the same counts"
 
+# A run's folder alone: the run's own configuration, its data included.
+call 0 eval net.ini run/checkpoints/step-00000006 && cp out wanted && mv net.ini away.ini
+same=
+for path in run/checkpoints/step-00000006 run/checkpoints/latest; do call 0 eval $path && grep -v '^weights' out | cmp -s - <(grep -v '^weights' wanted) || same="$same $path"; done
+call 0 eval run && on 3 eval run --split train --json three.json && [ "$(value samples three.json)" = 2000 ] && [ -z "$same" ]
+ok $? "eval RUN uses the run's own configuration:${same:- all}"
+call 0 eval run data.synthetic_samples=800 && grep -q '^samples   100$' out && call 2 eval nowhere && mkdir bare && call 66 eval bare && grep -q 'bare' err
+ok $? "keys on the command line win; a folder without a run is told"
+call 0 plan run && grep -q '^work ' out && call 0 plan away.ini && cp out two && call 0 plan run/checkpoints/latest && cmp -s out two
+ok $? "plan RUN"
+"$TRAINER" import synthetic images own.h5 --samples 60 --shape 8x8x1 >out 2>&1
+call 0 predict run own.h5:train p.h5 && grep -q '^60 samples of own.h5' out && call 0 predict away.ini run own.h5:train q.h5 && cmp -s <("$TRAINER" data p.h5 data.x=prediction | grep -o 'values .* std [^ ]*') <("$TRAINER" data q.h5 data.x=prediction | grep -o 'values .* std [^ ]*')
+ok $? "predict RUN IN OUT"
+"$TRAINER" import synthetic images larger.h5 --samples 60 --shape 12x12x1 >out 2>&1
+call 65 eval run data.format=hdf5 data.test=larger.h5:train && grep -q 'of shape (12, 12, 1), but .* of (8, 8, 1)' err && ! grep -q 'another model' err
+ok $? "samples of another shape are called that"
+mv away.ini net.ini
+
 best=$(readlink run/checkpoints/best)
 same=
 call 0 eval net.ini "run/checkpoints/$best" && grep -v '^weights' out >wanted
