@@ -267,6 +267,49 @@ static void json_gives_the_same_tokenizer(void **state) {
     tr_tokenizer_destroy(&tokenizer[2]);
 }
 
+/* Also where the end of texts is not in the vocabulary: then it is the id after the others. */
+static void files_give_the_same_tokenizer(void **state) {
+    static const char *const names[] = {"vocab.json", "merges.txt", "tokenizer_config.json"};
+    size_t bytes;
+    const char *text = member(json_object_get(golden, "torture"), "text", &bytes), *name;
+    char folder[512], path[3][600], spec[600], *content;
+    tr_tokenizer_t *again, *without;
+    tr_ids_t ids = {0};
+    const char *place = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/trainer-test-XXXXXX", place ? place : "/tmp");
+    assert_non_null(mkdtemp(folder));
+    json_t *copy = json_deep_copy(json_object_get(golden, "small"));
+    json_object_del(json_object_get(copy, "vocab"), TR_END_OF_TEXT);
+    char *json = json_dumps(copy, 0);
+    assert_ok(tr_tokenizer_from_json(json, "here", &without));
+    assert_int_equal(without->end, small->end);
+    for (int i = 0; i < 3; i++) {
+        assert_ok(tr_tokenizer_file(without, i, &name, &content));
+        assert_string_equal(name, names[i]);
+        snprintf(path[i], sizeof path[i], "%s/%s", folder, name);
+        FILE *file = fopen(path[i], "w");
+        assert_non_null(file);
+        assert_true(fputs(content, file) >= 0);
+        fclose(file);
+        tr_free(&content);
+    }
+    assert_ok(tr_tokenizer_file(without, 3, &name, &content));
+    assert_null(name);
+    snprintf(spec, sizeof spec, "gpt2:%s", folder);
+    assert_ok(tr_tokenizer_create(spec, &again));
+    assert_int_equal(again->vocab_size, small->vocab_size);
+    assert_int_equal(again->end, small->end);
+    assert_ok(tr_tokenizer_encode(again, text, bytes, &ids));
+    assert_ids(json_object_get(json_object_get(golden, "small"), "ids"), &ids);
+    for (int i = 0; i < 3; i++) unlink(path[i]);
+    rmdir(folder);
+    free(json);
+    json_decref(copy);
+    tr_tokenizer_destroy(&again);
+    tr_tokenizer_destroy(&without);
+    tr_vec_free(&ids);
+}
+
 static void bad_ones_are_told(void **state) {
     static const struct {
         const char *json, *expected;
@@ -341,6 +384,7 @@ int main(void) {
         cmocka_unit_test(any_bytes_come_back),
         cmocka_unit_test(bytes_and_chars_have_an_end),
         cmocka_unit_test(json_gives_the_same_tokenizer),
+        cmocka_unit_test(files_give_the_same_tokenizer),
         cmocka_unit_test(bad_ones_are_told),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
