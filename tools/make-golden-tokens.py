@@ -6,7 +6,8 @@ DATA/text/tinyshakespeare.txt. The file has
     tiktoken         its version
     torture          a text of hard cases, and its ids by GPT-2's vocabulary
     tinyshakespeare  count and CRC-32 of the ids (little-endian 32-bit)
-    code_points      the same of "a C1C CC" and a line feed, for every code point C but surrogates
+    classes          how many code points are \\p{L}, \\p{N} and \\s, and the CRC-32 of one byte for each
+                     code point: 1, 2 or 3 for these, 0 for any other and for surrogates
     small            a vocabulary of a few hundred tokens made of the torture text: vocab, merges,
                      and the text's ids
 """
@@ -45,6 +46,18 @@ def encode(e, text):
 
 def checksum(ids):
     return {"count": len(ids), "crc32": zlib.crc32(struct.pack(f"<{len(ids)}I", *ids))}
+
+
+def classes():
+    """By tiktoken: it leaves out what its pattern does not match."""
+    ranks, found, counts = {bytes([b]): b for b in range(256)}, bytearray(0x110000), []
+    for value, pattern in enumerate((r"\p{L}", r"\p{N}", r"\s"), start=1):
+        e = tiktoken.Encoding("class", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})
+        members = [c for c in range(0x110000) if not 0xD800 <= c < 0xE000 and e.encode_ordinary(chr(c))]
+        for c in members:
+            found[c] = value
+        counts.append(len(members))
+    return {"counts": counts, "crc32": zlib.crc32(found)}
 
 
 def torture():
@@ -108,12 +121,11 @@ def main():
         shakespeare = file.read()
     text = torture()
     vocab, merges = small_vocabulary(text)
-    points = "".join(f"a {chr(c)}1{chr(c)} {chr(c)}{chr(c)}\n" for c in range(0x110000) if not 0xD800 <= c < 0xE000)
     golden = {
         "tiktoken": tiktoken.__version__,
         "torture": {"text": text, "ids": encode(gpt2, text)},
         "tinyshakespeare": checksum(encode(gpt2, shakespeare)),
-        "code_points": checksum(encode(gpt2, points)),
+        "classes": classes(),
         "small": {"vocab": vocab, "merges": merges, "ids": encode(encoding(vocab), text)},
     }
     with open(path, "w", encoding="ascii") as out:

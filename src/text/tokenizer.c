@@ -73,6 +73,18 @@ tr_status_t tr_tokenizer_to_json(const tr_tokenizer_t *tokenizer, char **out_tex
     return status;
 }
 
+tr_status_t tr_tokenizer_file(const tr_tokenizer_t *tokenizer, int index, const char **out_name,
+                              char **out_text) {
+    tr_str_t text = {0};
+    *out_name = NULL;
+    *out_text = NULL;
+    if (!tokenizer->ops->file) return TR_OK;
+    tr_status_t status = tokenizer->ops->file(tokenizer, index, out_name, &text);
+    if (status == TR_OK && *out_name) status = tr_str_take(&text, out_text);
+    tr_str_free(&text);
+    return status;
+}
+
 static tr_status_t read_object(const json_t *object, const char *from, tr_tokenizer_t **out) {
     const char *type = json_string_value(json_object_get(object, "type"));
     const tr_tokenizer_ops_t *ops = type ? find(type, strlen(type)) : NULL;

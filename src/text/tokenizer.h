@@ -39,6 +39,13 @@ void tr_tokenizer_list(tr_str_t *out);
 tr_status_t tr_tokenizer_to_json(const tr_tokenizer_t *tokenizer, char **out_text);
 tr_status_t tr_tokenizer_from_json(const char *text, const char *from, tr_tokenizer_t **out);
 
+/* The files in which the library transformers looks for this tokenizer, by index from 0: gpt2 has
+ * vocab.json, merges.txt and tokenizer_config.json, of which the first two make it again
+ * (gpt2:DIR). `*out_name` is NULL after the last, and for kinds that transformers does not know.
+ * `*out_text`: tr_free. */
+tr_status_t tr_tokenizer_file(const tr_tokenizer_t *tokenizer, int index, const char **out_name,
+                              char **out_text);
+
 /* Appends the ids of the whole of `text`. TR_END_OF_TEXT in it becomes the id `end`.
  * chars: TR_ERR_DATA where a character is not in the vocabulary. */
 tr_status_t tr_tokenizer_encode(const tr_tokenizer_t *tokenizer, const char *text, size_t bytes,

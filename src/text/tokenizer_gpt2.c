@@ -217,17 +217,54 @@ static tr_status_t create(const char *folder, tr_tokenizer_t **out) {
 
 /* -- JSON -------------------------------------------------------------------------------------- */
 
+/* The end of texts has a name in files also where it had none: whoever reads them needs its id. */
+static json_t *vocab_of(const gpt2_t *self) {
+    json_t *vocab = json_object();
+    for (int32_t i = 0; i < self->base.vocab_size; i++)
+        json_object_set_new(vocab, self->token[i] ? self->token[i] : TR_END_OF_TEXT,
+                            json_integer(i));
+    return vocab;
+}
+
 static tr_status_t write(const tr_tokenizer_t *tokenizer, json_t *out) {
     const gpt2_t *self = (const gpt2_t *)tokenizer;
-    json_t *vocab = json_object(), *merges = json_array();
-    for (int32_t i = 0; i < self->base.vocab_size; i++)
-        if (self->token[i]) json_object_set_new(vocab, self->token[i], json_integer(i));
+    json_t *merges = json_array();
     for (int32_t i = 0; i < self->merge_count; i++)
         json_array_append_new(merges, json_sprintf("%s %s", self->token[self->merge[i].left],
                                                    self->token[self->merge[i].right]));
-    json_object_set_new(out, "vocab", vocab);
+    json_object_set_new(out, "vocab", vocab_of(self));
     json_object_set_new(out, "merges", merges);
     return TR_OK;
+}
+
+static tr_status_t dump_vocab(const gpt2_t *self, tr_str_t *out) {
+    json_t *vocab = vocab_of(self);
+    char *text = json_dumps(vocab, JSON_ENSURE_ASCII);
+    json_decref(vocab);
+    if (!text) return TR_FAIL(TR_ERR_MEMORY, "Not enough memory to write the vocabulary as JSON.");
+    tr_str_append(out, text);
+    free(text);
+    return out->status;
+}
+
+static tr_status_t file(const tr_tokenizer_t *tokenizer, int index, const char **out_name,
+                        tr_str_t *out) {
+    static const char *const names[] = {"vocab.json", "merges.txt", "tokenizer_config.json"};
+    const gpt2_t *self = (const gpt2_t *)tokenizer;
+    *out_name = index < (int)(sizeof names / sizeof *names) ? names[index] : NULL;
+    if (index == 0) return dump_vocab(self, out);
+    if (index == 1) {
+        tr_str_append(out, "#version: 0.2\n");
+        for (int32_t i = 0; i < self->merge_count; i++)
+            tr_str_printf(out, "%s %s\n", self->token[self->merge[i].left],
+                          self->token[self->merge[i].right]);
+    } else if (index == 2) {
+        tr_str_append(out,
+                      "{\"tokenizer_class\": \"GPT2Tokenizer\", \"bos_token\": \"" TR_END_OF_TEXT
+                      "\", \"eos_token\": \"" TR_END_OF_TEXT "\", \"unk_token\": \"" TR_END_OF_TEXT
+                      "\"}\n");
+    }
+    return out->status;
 }
 
 static tr_status_t read(const json_t *object, const char *from, tr_tokenizer_t **out) {
@@ -270,6 +307,7 @@ const tr_tokenizer_ops_t tr_tokenizer_gpt2_ops = {
     .destroy = destroy,
     .write = write,
     .read = read,
+    .file = file,
     .state_create = tr_bpe_work_create,
     .state_destroy = tr_bpe_work_destroy,
     .encode = encode,

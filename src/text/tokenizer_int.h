@@ -14,6 +14,9 @@ typedef struct tr_tokenizer_ops {
     /* To and from the members of a JSON object. `from` says where it is, for messages. */
     tr_status_t (*write)(const tr_tokenizer_t *tokenizer, json_t *out);
     tr_status_t (*read)(const json_t *object, const char *from, tr_tokenizer_t **out);
+    /* As tr_tokenizer_file; NULL: no files. */
+    tr_status_t (*file)(const tr_tokenizer_t *tokenizer, int index, const char **out_name,
+                        tr_str_t *out_text);
     /* What an encoder needs of its own; NULL: nothing. */
     tr_status_t (*state_create)(void **out);
     void (*state_destroy)(void *state);

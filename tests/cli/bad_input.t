@@ -39,6 +39,8 @@ printf '1,2,0\n3,4,1\n5,1\n' >short.csv
 mkfifo pipe.csv
 printf '1,2,0\n,4,1\n' >blank.csv
 printf 'a;b;kind\n1,5;2;x\n' >semicolons.csv
+: >empty.txt; printf '{"text":"abc"}\n{"text":abc}\n' >bad.jsonl; printf '\1\0\54\1' >wide.bin
+printf "some text" >some.txt; "$TRAINER" import text some.txt tokens.h5 --tokenizer bytes >out 2>&1 || { cat out; exit 1; }
 printf 'a,y\n1,2.5\n2,1e300\n' >beyond.csv
 printf 'a,b,Gr\366\337e\n1,2,0\n' >latin1.csv
 printf '1,2,ant\n3,4,bee\n' >ants.csv

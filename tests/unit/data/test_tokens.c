@@ -1,6 +1,6 @@
 //TEST np=1
-/* Streams of tokens: each token but the first is a label of exactly one window an epoch, on any number of
- * ranks; joined files; what is refused. */
+/* Streams of tokens: each token but the first is a label of exactly one window an epoch, on any
+ * number of ranks; joined files; what is refused. */
 #include "data_test.h"
 #include "h5/writer.h"
 #include "trainer/mem.h"
