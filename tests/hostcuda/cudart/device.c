@@ -49,13 +49,19 @@ int hc_device_count(void) {
     if (visible_count < 0) look();
     return visible_count;
 }
-int hc_current(void) { return current; }
+int hc_current(void) {
+    return current;
+}
 cudaError_t hc_device_check(int device) {
     return device >= 0 && device < hc_device_count() ? cudaSuccess : cudaErrorInvalidDevice;
 }
-void hc_context_open(int device) { context[device] = true; }
+void hc_context_open(int device) {
+    context[device] = true;
+}
 
-static size_t memory_total(void) { return (size_t)hostcuda_env("HOSTCUDA_MEMORY", model()->memory_bytes); }
+static size_t memory_total(void) {
+    return (size_t)hostcuda_env("HOSTCUDA_MEMORY", model()->memory_bytes);
+}
 size_t hc_memory_free(int device) {
     const size_t total = memory_total(), used = hc_memory_used(device);
     const size_t own = context[device] ? (size_t)hostcuda_env("HOSTCUDA_CONTEXT", 500LL << 20) : 0;
@@ -187,7 +193,8 @@ EXPORT cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attrib
     case cudaDevAttrConcurrentManagedAccess:
     case cudaDevAttrCanUseHostPointerForRegisteredMem: *value = 0; break;
     default:
-        hostcuda_refuse("cudaDeviceGetAttribute", "attribute %d is not in the fake", (int)attribute);
+        hostcuda_refuse("cudaDeviceGetAttribute", "attribute %d is not in the fake",
+                        (int)attribute);
         LEAVE(cudaErrorInvalidValue);
     }
     LEAVE(cudaSuccess);

@@ -69,23 +69,28 @@ void num_store(num_type_t type, void *array, int64_t i, double value) {
 }
 
 void num_read(num_type_t type, const void *from, int64_t at, int64_t step, int64_t n, float *to) {
-    if (type == NUM_F32 && step == 1) memcpy(to, (const float *)from + at, (size_t)n * sizeof *to);
+    if (type == NUM_F32 && step == 1)
+        memcpy(to, (const float *)from + at, (size_t)n * sizeof *to);
     else if (type == NUM_BF16)
-        for (int64_t i = 0; i < n; i++) to[i] = bf16_to_float(((const uint16_t *)from)[at + i * step]);
+        for (int64_t i = 0; i < n; i++)
+            to[i] = bf16_to_float(((const uint16_t *)from)[at + i * step]);
     else
         for (int64_t i = 0; i < n; i++) to[i] = (float)num_load(type, from, at + i * step);
 }
 void num_write(num_type_t type, void *to, int64_t at, int64_t step, int64_t n, const float *from) {
-    if (type == NUM_F32 && step == 1) memcpy((float *)to + at, from, (size_t)n * sizeof *from);
+    if (type == NUM_F32 && step == 1)
+        memcpy((float *)to + at, from, (size_t)n * sizeof *from);
     else
         for (int64_t i = 0; i < n; i++) num_store(type, to, at + i * step, from[i]);
 }
 
-/* Four rows of c at a time, so that each row of b is read once for four; sums in blocks of 256 of k. */
+/* Four rows of c at a time, so that each row of b is read once for four; sums in blocks of 256
+ * of k. */
 #define ROWS  4
 #define BLOCK 256
 #define WIDTH 64
-static void panel(int64_t rows, int64_t width, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, float *c) {
+static void panel(int64_t rows, int64_t width, int64_t n, int64_t k, const float *a, int64_t lda,
+                  const float *b, float *c) {
     float sum[ROWS][WIDTH];
     memset(sum, 0, sizeof sum);
     for (int64_t p = 0; p < k; p++)
@@ -97,7 +102,8 @@ static void panel(int64_t rows, int64_t width, int64_t n, int64_t k, const float
         for (int64_t j = 0; j < width; j++) c[r * n + j] += sum[r][j];
 }
 /* The same with constant bounds, for the compiler. */
-static void full_panel(int64_t n, int64_t k, const float *restrict a, int64_t lda, const float *restrict b, float *restrict c) {
+static void full_panel(int64_t n, int64_t k, const float *restrict a, int64_t lda,
+                       const float *restrict b, float *restrict c) {
     float sum[ROWS][WIDTH];
     memset(sum, 0, sizeof sum);
     for (int64_t p = 0; p < k; p++)
@@ -116,8 +122,10 @@ void num_gemm(int64_t m, int64_t n, int64_t k, const float *a, const float *b, f
             for (int64_t i = 0; i < m; i += ROWS) {
                 const int64_t rows = m - i < ROWS ? m - i : ROWS;
                 const float *x = a + i * k + p, *y = b + p * n + j;
-                if (rows == ROWS && width == WIDTH) full_panel(n, depth, x, k, y, c + i * n + j);
-                else panel(rows, width, n, depth, x, k, y, c + i * n + j);
+                if (rows == ROWS && width == WIDTH)
+                    full_panel(n, depth, x, k, y, c + i * n + j);
+                else
+                    panel(rows, width, n, depth, x, k, y, c + i * n + j);
             }
         }
     }
