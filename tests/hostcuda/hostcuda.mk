@@ -49,6 +49,8 @@ endif
 $(hostcuda)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(hostcuda_c) -c -o $@ $<
+# Products are most of the time: they may fuse multiplications and additions.
+$(hostcuda)/$(hostcuda_dir)/numeric/numeric.o: private hostcuda_c += -ffp-contract=fast -Wno-psabi
 $(hostcuda)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(call say,CXX)$(CXX) $(hostcuda_cxx) -c -o $@ $< && $(call hostcuda_rename,$@)
@@ -65,4 +67,7 @@ $(hostcuda)/real_link: $(hostcuda)/$(hostcuda_dir)/test_cublaslt.o $(hostcuda)/$
 hostcuda: $(hostcuda_libs) $(hostcuda_test_x) $(hostcuda_real) $(hostcuda_module)
 test-programs: $(if $(k),$(if $(findstring $(k),$(hostcuda_dir)/fakes.t),hostcuda),hostcuda)
 -include $(hostcuda_d)
+else
+.PHONY: hostcuda
+hostcuda: ; @echo "the fakes need nvcc and the headers of CUDA 13, cuDNN and NCCL; see make info" && exit 1
 endif
