@@ -1,4 +1,4 @@
-/* Causal attention composed of products, pointwise operations and reductions, forward, against a direct sum. */
+/* Causal attention, forward, composed of simple operations, against a direct sum. */
 #include "cudnn_test.h"
 
 enum { B = 2, H = 3, T = 9, C = 8 };

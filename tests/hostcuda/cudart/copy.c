@@ -98,6 +98,11 @@ EXPORT cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from
     ENTER("%zu x %zu %d", width, height, (int)kind);
     LEAVE(copy(&(copy_t){to, from, to_pitch, from_pitch, width, height, 0}, kind, stream, false));
 }
+EXPORT cudaError_t cudaMemcpy2D(void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                                size_t width, size_t height, enum cudaMemcpyKind kind) {
+    ENTER_UNSAFE("%zu x %zu %d", width, height, (int)kind);
+    LEAVE(copy(&(copy_t){to, from, to_pitch, from_pitch, width, height, 0}, kind, NULL, true));
+}
 EXPORT cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
                                        size_t bytes, cudaStream_t stream) {
     ENTER("%zu %d %d", bytes, to_device, from_device);

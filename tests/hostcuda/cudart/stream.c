@@ -65,7 +65,7 @@ static void stream_free(stream_t *stream) {
     free(stream);
 }
 
-/* -- the pump: runs work while the program is busy elsewhere ------------------------------------- */
+/* -- the pump: runs work while the program is busy elsewhere ------------------------------- */
 static void *pump(void *arg) {
     const double patience_sec = 1e-3 * (double)hostcuda_env("HOSTCUDA_PUMP_MS", 20);
     for (;;) {
