@@ -7,7 +7,7 @@ hostcuda_c    = -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract
                 -MMD -MP $(hostcuda_inc)
 # Kernels on the host: each static variable of a function is shared memory, collected in one section of the module.
 hostcuda_cxx  = -x c++ -std=gnu++17 -fPIC -fvisibility=hidden -fdata-sections -ffp-contract=off -O2 -g $(ARCH) -Wall -Wextra \
-                -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror) -DTR_HOSTCUDA -Isrc -Iinclude -MMD -MP $(hostcuda_inc)
+                -Wno-unused-parameter -Wno-unknown-pragmas -fno-strict-aliasing $(if $(filter 1,$(WERROR)),-Werror) -DTR_HOSTCUDA -Isrc -Iinclude -MMD -MP $(hostcuda_inc)
 hostcuda_rename = objcopy $$(objdump -h $(1) | awk '$$2 ~ /^\.bss\._ZZ/ { print "--rename-section " $$2 "=hostcuda_shared" }') $(1)
 
 # $(call hostcuda_lib,FOLDER,SONAME,LINK NAME): one fake library from all sources of a folder.
@@ -21,7 +21,10 @@ $(hostcuda)/$(2): $$(hostcuda_$(1)_o) $$(hostcuda_$(1)_n) $(hostcuda_dir)/$(1)/e
 	@ln -sf $(2) $(hostcuda)/$(3)
 hostcuda_d      += $$(hostcuda_$(1)_o:.o=.d)
 endef
-hostcuda_have := $(if $(filter 0 no,$(CUDA)),,$(if $(NVCC),$(call have,cuda_runtime_api.h cublasLt.h cudnn.h nccl.h,$(cuda_cflags))))
+# The fakes have the names and signatures of CUDA 13.
+hostcuda_13   = $(shell printf '$(hash)include <cuda_runtime_api.h>\n$(hash)if CUDART_VERSION < 13000\n$(hash)error\n$(hash)endif\n' | \
+                $(CC) $(cuda_cflags) -E -x c - >/dev/null 2>&1 && echo 1)
+hostcuda_have := $(if $(filter 0 no,$(CUDA)),,$(if $(NVCC),$(if $(hostcuda_13),$(call have,cublasLt.h cudnn.h nccl.h,$(cuda_cflags)))))
 ifneq ($(hostcuda_have),)
 $(eval $(call hostcuda_lib,cudart,libcudart.so.13,libcudart.so))
 $(eval $(call hostcuda_lib,cublasLt,libcublasLt.so.13,libcublasLt.so))
@@ -46,6 +49,8 @@ endif
 $(hostcuda)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(hostcuda_c) -c -o $@ $<
+# Products are most of the time: they may fuse multiplications and additions.
+$(hostcuda)/$(hostcuda_dir)/numeric/numeric.o: private hostcuda_c += -ffp-contract=fast -Wno-psabi
 $(hostcuda)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(call say,CXX)$(CXX) $(hostcuda_cxx) -c -o $@ $< && $(call hostcuda_rename,$@)
@@ -53,10 +58,16 @@ $(hostcuda_test_x): %: %.o $(hostcuda_test_k) $(hostcuda)/$(hostcuda_dir)/numeri
 	$(call say,LINK)$(CC) -o $@ $(filter %.o,$^) -L$(hostcuda) $(patsubst $(hostcuda)/%,-l:%,$(filter-out %ml.so.1,$(hostcuda_libs))) \
 	    $(cmocka_libs) -lstdc++ -lm -lpthread
 
-.PHONY: hostcuda test-hostcuda
-hostcuda: $(hostcuda_libs) $(hostcuda_test_x) $(hostcuda_module)
-# The fakes' own tests.
-test-hostcuda: hostcuda
-	@for x in $(hostcuda_test_x); do echo "# $$x"; timeout 120 $(hostcuda_dir)/run -O $(O) $$x || exit 1; done
+# A program that was linked against the real libraries runs on the fakes.
+hostcuda_real := $(if $(wildcard $(cuda_home)/lib64/libcublasLt.so),$(hostcuda)/real_link)
+$(hostcuda)/real_link: $(hostcuda)/$(hostcuda_dir)/test_cublaslt.o $(hostcuda)/$(hostcuda_dir)/numeric/numeric.o
+	$(call say,LINK)$(CC) -o $@ $^ -L$(cuda_home)/lib64 -lcudart -lcublasLt $(cmocka_libs) -lm
+
+.PHONY: hostcuda
+hostcuda: $(hostcuda_libs) $(hostcuda_test_x) $(hostcuda_real) $(hostcuda_module)
+test-programs: $(if $(k),$(if $(findstring $(k),$(hostcuda_dir)/fakes.t),hostcuda),hostcuda)
 -include $(hostcuda_d)
+else
+.PHONY: hostcuda
+hostcuda: ; @echo "the fakes need nvcc and the headers of CUDA 13, cuDNN and NCCL; see make info" && exit 1
 endif

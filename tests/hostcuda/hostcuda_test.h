@@ -43,7 +43,8 @@ static inline float draw(unsigned *state) {
     return (float)(*state >> 8) / 8388608.0f - 1.0f;
 }
 
-/* Runs `body` in a process of its own with NAME=VALUE set; returns what the body returns, or 128 + the signal. */
+/* Runs `body` in a process of its own with NAME=VALUE set; returns what the body returns, or 128
+ * + the signal. */
 static inline int in_child(const char *name, const char *value, int (*body)(void)) {
     fflush(NULL);
     const pid_t child = fork();

@@ -1,16 +1,19 @@
-/* The fake libcudart: order of streams, memory, capture, refusals, faults. No call before a fork: children start fresh. */
+/* The fake libcudart: order of streams, memory, capture, refusals, faults. No call before a
+ * fork: children start fresh. */
 #include "hostcuda_test.h"
 
 cudaError_t run_add_one(float *y, const float *x, int n, cudaStream_t stream);
 
 enum { N = 1000 };
 
-/* -- streams and events ------------------------------------------------------------------------------------------------- */
-/* Copy, kernel, copy back on three streams; with `events` they are ordered. Returns the number of wrong elements. */
+/* -- streams and events ------------------------------------------------------------------------ */
+/* Copy, kernel, copy back on three streams; with `events` they are ordered. Returns the number
+ * of wrong elements. */
 static int three_streams(bool events) {
     cudaStream_t stream[3];
     cudaEvent_t event[2];
-    float *host = pinned_memory(N * sizeof *host), *x = device_memory(N * sizeof *x), *y = device_memory(N * sizeof *y);
+    float *host = pinned_memory(N * sizeof *host), *x = device_memory(N * sizeof *x),
+          *y = device_memory(N * sizeof *y);
     int wrong = 0;
     for (int i = 0; i < N; i++) host[i] = (float)i;
     for (int i = 0; i < 3; i++) OK(cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking));
@@ -32,8 +35,12 @@ static int three_streams(bool events) {
     OK(cudaFreeHost(host));
     return wrong != 0;
 }
-static int with_events(void) { return three_streams(true); }
-static int without_events(void) { return three_streams(false); }
+static int with_events(void) {
+    return three_streams(true);
+}
+static int without_events(void) {
+    return three_streams(false);
+}
 
 static void test_missing_event_is_found(void **state) {
     assert_int_equal(found_by_seeds(8, with_events), 0);
@@ -57,9 +64,14 @@ static int deferred(void) {
     OK(cudaMemcpyAsync(&pageable, x, 4, cudaMemcpyDeviceToHost, stream));
     return !(pinned_is_late && pageable == 3);
 }
-static void test_copies_are_deferred(void **state) { OK(in_child(NULL, NULL, deferred)); }
+static void test_copies_are_deferred(void **state) {
+    OK(in_child(NULL, NULL, deferred));
+}
 
-static void set_flag(void *flag) { __atomic_store_n((int *)flag, cudaDeviceSynchronize() == cudaErrorNotPermitted ? 1 : 2, __ATOMIC_RELEASE); }
+static void set_flag(void *flag) {
+    __atomic_store_n((int *)flag, cudaDeviceSynchronize() == cudaErrorNotPermitted ? 1 : 2,
+                     __ATOMIC_RELEASE);
+}
 static int pumped(void) {
     cudaStream_t stream;
     int flag = 0;
@@ -68,7 +80,9 @@ static int pumped(void) {
     for (int i = 0; i < 500 && !__atomic_load_n(&flag, __ATOMIC_ACQUIRE); i++) usleep(10000);
     return flag != 1;
 }
-static void test_work_goes_on_while_nobody_asks(void **state) { OK(in_child(NULL, NULL, pumped)); }
+static void test_work_goes_on_while_nobody_asks(void **state) {
+    OK(in_child(NULL, NULL, pumped));
+}
 
 static int times(void) {
     cudaEvent_t a, b, c;
@@ -85,9 +99,11 @@ static int times(void) {
     assert_int_equal(cudaEventElapsedTime(&ms, a, c), cudaErrorInvalidResourceHandle);
     return !(ms >= 0);
 }
-static void test_elapsed_time(void **state) { OK(in_child(NULL, NULL, times)); }
+static void test_elapsed_time(void **state) {
+    OK(in_child(NULL, NULL, times));
+}
 
-/* -- memory ---------------------------------------------------------------------------------------------------------------- */
+/* -- memory ------------------------------------------------------------------------------------ */
 static int reads_device_memory(void) {
     const float *x = device_memory(64);
     return x[0] > 0;
@@ -123,7 +139,7 @@ static void test_memory(void **state) {
     OK(in_child(NULL, NULL, wrong_copies));
 }
 
-/* -- devices --------------------------------------------------------------------------------------------------------------- */
+/* -- devices ----------------------------------------------------------------------------------- */
 static int three_devices(void) {
     struct cudaDeviceProp a, b;
     char bus[2][16];
@@ -142,19 +158,26 @@ static int three_devices(void) {
     assert_int_equal(cudaSetDevice(3), cudaErrorInvalidDevice);
     OK(cudaStreamCreate(&stream));
     OK(cudaSetDevice(1));
-    assert_int_equal(run_add_one(device_memory(4), device_memory(4), 1, stream), cudaErrorInvalidResourceHandle);
+    assert_int_equal(run_add_one(device_memory(4), device_memory(4), 1, stream),
+                     cudaErrorInvalidResourceHandle);
     return 0;
 }
 static int no_device(void) {
     int n = 0;
     return cudaGetDeviceCount(&n) != cudaErrorNoDevice;
 }
+static int old_driver(void) {
+    int n = 0;
+    return cudaGetDeviceCount(&n) != cudaErrorInsufficientDriver;
+}
 static void test_devices(void **state) {
+    OK(in_child("HOSTCUDA_DRIVER_VERSION", "0", old_driver));
+
     OK(in_child("HOSTCUDA_DEVICES", "3", three_devices));
     OK(in_child("HOSTCUDA_DEVICES", "0", no_device));
 }
 
-/* -- capture ----------------------------------------------------------------------------------------------------------------- */
+/* -- capture ----------------------------------------------------------------------------------- */
 static int replay(void) {
     cudaStream_t main_stream, side;
     cudaEvent_t fork_event, join_event;
@@ -201,19 +224,21 @@ static int refusals(void) {
     OK(cudaEventCreate(&event));
     OK(cudaEventCreate(&before));
     OK(cudaEventRecord(before, other));
-    assert_int_equal(cudaStreamBeginCapture(0, cudaStreamCaptureModeThreadLocal), cudaErrorStreamCaptureUnsupported);
-#define REFUSED(call, error)                                                                                            \
-    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));                                               \
-    assert_int_equal(call, error);                                                                                      \
-    OK(cudaStreamIsCapturing(stream, &status));                                                                         \
-    assert_int_equal(status, cudaStreamCaptureStatusInvalidated);                                                       \
-    assert_int_equal(run_add_one(x, x, 1, stream), cudaErrorStreamCaptureInvalidated);                                  \
+    assert_int_equal(cudaStreamBeginCapture(0, cudaStreamCaptureModeThreadLocal),
+                     cudaErrorStreamCaptureUnsupported);
+#define REFUSED(call, error)                                                                       \
+    OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));                          \
+    assert_int_equal(call, error);                                                                 \
+    OK(cudaStreamIsCapturing(stream, &status));                                                    \
+    assert_int_equal(status, cudaStreamCaptureStatusInvalidated);                                  \
+    assert_int_equal(run_add_one(x, x, 1, stream), cudaErrorStreamCaptureInvalidated);             \
     assert_int_equal(cudaStreamEndCapture(stream, &graph), cudaErrorStreamCaptureInvalidated)
     REFUSED(cudaStreamSynchronize(stream), cudaErrorStreamCaptureUnsupported);
     REFUSED(cudaStreamQuery(stream), cudaErrorStreamCaptureUnsupported);
     REFUSED(cudaMalloc(&p, 64), cudaErrorStreamCaptureUnsupported);
     REFUSED(cudaMemcpy(x, &host, 4, cudaMemcpyHostToDevice), cudaErrorStreamCaptureUnsupported);
-    REFUSED(cudaMemcpyAsync(x, &host, 4, cudaMemcpyHostToDevice, stream), cudaErrorStreamCaptureUnsupported);
+    REFUSED(cudaMemcpyAsync(x, &host, 4, cudaMemcpyHostToDevice, stream),
+            cudaErrorStreamCaptureUnsupported);
     REFUSED(cudaStreamWaitEvent(stream, before, 0), cudaErrorStreamCaptureIsolation);
     REFUSED(cudaMemsetAsync(x, 0, 4, 0), cudaErrorStreamCaptureImplicit);
     OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
@@ -232,7 +257,7 @@ static void test_capture(void **state) {
     OK(in_child(NULL, NULL, refusals));
 }
 
-/* -- faults ------------------------------------------------------------------------------------------------------------------ */
+/* -- faults ------------------------------------------------------------------------------------ */
 static int third_malloc_fails(void) {
     void *p;
     OK(cudaMalloc(&p, 64));
@@ -241,13 +266,19 @@ static int third_malloc_fails(void) {
     OK(cudaMalloc(&p, 64));
     return 0;
 }
-static void test_faults(void **state) { OK(in_child("HOSTCUDA_FAIL", "cudaMalloc:3", third_malloc_fails)); }
+static void test_faults(void **state) {
+    OK(in_child("HOSTCUDA_FAIL", "cudaMalloc:3", third_malloc_fails));
+}
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_missing_event_is_found), cmocka_unit_test(test_copies_are_deferred),
-        cmocka_unit_test(test_work_goes_on_while_nobody_asks), cmocka_unit_test(test_elapsed_time),
-        cmocka_unit_test(test_memory), cmocka_unit_test(test_devices), cmocka_unit_test(test_capture),
+        cmocka_unit_test(test_missing_event_is_found),
+        cmocka_unit_test(test_copies_are_deferred),
+        cmocka_unit_test(test_work_goes_on_while_nobody_asks),
+        cmocka_unit_test(test_elapsed_time),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_devices),
+        cmocka_unit_test(test_capture),
         cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,9 @@
-/* Kernels compiled for the host: barriers, shuffles, shared memory, order; mistakes that must be found. */
+/* Kernels compiled for the host: barriers, shuffles, shared memory, order; mistakes that must be
+ * found. */
 #include "hostcuda_test.h"
 
-cudaError_t run_sum(float *y, const float *x, int rows, int n, int threads, bool barrier, cudaStream_t stream);
+cudaError_t run_sum(float *y, const float *x, int rows, int n, int threads, bool barrier,
+                    cudaStream_t stream);
 cudaError_t run_sum_bf16(float *y, const void *x, int rows, int n, cudaStream_t stream);
 cudaError_t run_count(unsigned *counter, unsigned *ballots, cudaStream_t stream);
 cudaError_t run_divergent(float *y, cudaStream_t stream);
@@ -23,8 +25,12 @@ static int sums(int threads, bool barrier) {
     }
     return 0;
 }
-static int right(void) { return sums(32, true) | sums(96, true) | sums(1024, true); }
-static int no_barrier(void) { return sums(128, false); }
+static int right(void) {
+    return sums(32, true) | sums(96, true) | sums(1024, true);
+}
+static int no_barrier(void) {
+    return sums(128, false);
+}
 
 static int bf16_sum(void) {
     uint16_t host[64];
@@ -59,9 +65,12 @@ static int lane_missing(void) {
 }
 static int shapes(void) {
     float *y = device_memory(128);
-    assert_int_equal(run_shape(y, (dim3){0, 1, 1}, (dim3){32, 1, 1}, 0), cudaErrorInvalidConfiguration);
-    assert_int_equal(run_shape(y, (dim3){1, 65536, 1}, (dim3){32, 1, 1}, 0), cudaErrorInvalidConfiguration);
-    assert_int_equal(run_shape(y, (dim3){1, 1, 1}, (dim3){1025, 1, 1}, 0), cudaErrorInvalidConfiguration);
+    assert_int_equal(run_shape(y, (dim3){0, 1, 1}, (dim3){32, 1, 1}, 0),
+                     cudaErrorInvalidConfiguration);
+    assert_int_equal(run_shape(y, (dim3){1, 65536, 1}, (dim3){32, 1, 1}, 0),
+                     cudaErrorInvalidConfiguration);
+    assert_int_equal(run_shape(y, (dim3){1, 1, 1}, (dim3){1025, 1, 1}, 0),
+                     cudaErrorInvalidConfiguration);
     assert_int_equal(run_shape(y, (dim3){1, 1, 1}, (dim3){32, 1, 1}, 49153), cudaErrorInvalidValue);
     return 0;
 }
@@ -72,7 +81,9 @@ static void test_right_kernels(void **state) {
     OK(in_child(NULL, NULL, bf16_sum));
     assert_int_equal(found_by_seeds(4, votes), 0);
 }
-static void test_missing_barrier_is_found(void **state) { assert_true(found_by_seeds(8, no_barrier) >= 6); }
+static void test_missing_barrier_is_found(void **state) {
+    assert_true(found_by_seeds(8, no_barrier) >= 6);
+}
 static void test_wrong_kernels_fail(void **state) {
     OK(in_child(NULL, NULL, diverges));
     OK(in_child(NULL, NULL, lane_missing));

@@ -1,4 +1,5 @@
-/* The fake libnccl: each test forks its ranks, which meet through pipes as they would through MPI. */
+/* The fake libnccl: each test forks its ranks, which meet through pipes as they would through
+ * MPI. */
 #include "hostcuda_test.h"
 #include "numeric.h"
 #include <nccl.h>
@@ -127,7 +128,8 @@ static int two_streams(const ncclUniqueId *id) {
     OK(cudaGraphInstantiate(&exec, graph, 0));
     for (int i = 0; i < 3; i++) OK(cudaGraphLaunch(exec, stream));
     OK(cudaStreamSynchronize(stream));
-    return !(element(x, 0) == (float)(ranks * ranks * ranks) && element(y, 1) == 2 * (float)(ranks * ranks * ranks));
+    return !(element(x, 0) == (float)(ranks * ranks * ranks) &&
+             element(y, 1) == 2 * (float)(ranks * ranks * ranks));
 }
 
 static int splits(const ncclUniqueId *id) {
@@ -145,7 +147,7 @@ static int splits(const ncclUniqueId *id) {
     return element(x, 0) != (rank % 2 ? 4 : 2);
 }
 
-/* -- without blocking, and what goes wrong --------------------------------------------------------------------------------------- */
+/* -- without blocking, and what goes wrong ----------------------------------------------------- */
 static ncclResult_t wait_ready(double limit_sec) {
     ncclResult_t error = ncclInProgress;
     for (int i = 0; i < limit_sec * 1000 && error == ncclInProgress; i++) {
@@ -229,10 +231,18 @@ static void test_collectives(void **state) {
     OK(in_ranks(1, NULL, collectives));
     OK(in_ranks(3, NULL, collectives));
 }
-static void test_messages(void **state) { OK(in_ranks(3, NULL, messages)); }
-static void test_order_of_streams(void **state) { OK(in_ranks(2, NULL, two_streams)); }
-static void test_split(void **state) { OK(in_ranks(4, NULL, splits)); }
-static void test_without_blocking(void **state) { OK(in_ranks(2, NULL, without_blocking)); }
+static void test_messages(void **state) {
+    OK(in_ranks(3, NULL, messages));
+}
+static void test_order_of_streams(void **state) {
+    OK(in_ranks(2, NULL, two_streams));
+}
+static void test_split(void **state) {
+    OK(in_ranks(4, NULL, splits));
+}
+static void test_without_blocking(void **state) {
+    OK(in_ranks(2, NULL, without_blocking));
+}
 static void test_faults(void **state) {
     OK(in_ranks(2, "init_hang,rank=1", init_hangs));
     OK(in_ranks(2, "async_error,rank=1,call=2", breaks));
@@ -246,9 +256,10 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),      cmocka_unit_test(test_messages), cmocka_unit_test(test_order_of_streams),
-        cmocka_unit_test(test_split),            cmocka_unit_test(test_without_blocking),
-        cmocka_unit_test(test_faults),           cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_collectives),      cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_order_of_streams), cmocka_unit_test(test_split),
+        cmocka_unit_test(test_without_blocking), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* Layouts, descriptors of products, preferences: made, set and read. Sizes must match, as for the real library. */
+/* Layouts, descriptors of products, preferences: made, set and read. Sizes must match, as for
+ * the real library. */
 #include "lt_int.h"
 #include <stdlib.h>
 
@@ -7,7 +8,8 @@ typedef struct {
     size_t offset, size;
 } field_t;
 
-#define FIELD(attribute, type, member) {attribute, offsetof(type, member), sizeof(((type *)0)->member)}
+#define FIELD(attribute, type, member)                                                             \
+    { attribute, offsetof(type, member), sizeof(((type *)0)->member) }
 static const field_t layout_fields[] = {
     FIELD(CUBLASLT_MATRIX_LAYOUT_TYPE, layout_t, type),
     FIELD(CUBLASLT_MATRIX_LAYOUT_ORDER, layout_t, order),
@@ -56,32 +58,35 @@ static const field_t *find(const char *call, const field_t *fields, size_t count
     hostcuda_refuse(call, "attribute %d is not in the fake", attribute);
     return NULL;
 }
-static cublasStatus_t set(const char *call, void *object, const field_t *fields, size_t count, int attribute,
-                          const void *value, size_t size) {
+static cublasStatus_t set(const char *call, void *object, const field_t *fields, size_t count,
+                          int attribute, const void *value, size_t size) {
     const field_t *field = object && value ? find(call, fields, count, attribute) : NULL;
     if (!field || size != field->size) return CUBLAS_STATUS_INVALID_VALUE;
     memcpy((char *)object + field->offset, value, size);
     return CUBLAS_STATUS_SUCCESS;
 }
-static cublasStatus_t get(const char *call, const void *object, const field_t *fields, size_t count, int attribute,
-                          void *value, size_t size, size_t *written) {
+static cublasStatus_t get(const char *call, const void *object, const field_t *fields, size_t count,
+                          int attribute, void *value, size_t size, size_t *written) {
     const field_t *field = object ? find(call, fields, count, attribute) : NULL;
-    if (!field || (size ? !value || size != field->size : !written)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (!field || (size ? !value || size != field->size : !written))
+        return CUBLAS_STATUS_INVALID_VALUE;
     if (size) memcpy(value, (const char *)object + field->offset, size);
     if (written) *written = field->size;
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* -- layouts -------------------------------------------------------------------------------------------------------- */
-EXPORT cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t out, size_t size, cudaDataType type,
-                                                        uint64_t rows, uint64_t cols, int64_t ld) {
+/* -- layouts ----------------------------------------------------------------------------------- */
+EXPORT cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t out, size_t size,
+                                                        cudaDataType type, uint64_t rows,
+                                                        uint64_t cols, int64_t ld) {
     if (size < sizeof(layout_t)) return CUBLAS_STATUS_ALLOC_FAILED;
     *(layout_t *)out = (layout_t){.rows = rows, .cols = cols, .ld = ld, .type = type, .batch = 1};
     return CUBLAS_STATUS_SUCCESS;
 }
-EXPORT cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type, uint64_t rows,
-                                                 uint64_t cols, int64_t ld) {
-    LT_CALL("%d %llu x %llu ld %lld", type, (unsigned long long)rows, (unsigned long long)cols, (long long)ld);
+EXPORT cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *out, cudaDataType type,
+                                                 uint64_t rows, uint64_t cols, int64_t ld) {
+    LT_CALL("%d %llu x %llu ld %lld", type, (unsigned long long)rows, (unsigned long long)cols,
+            (long long)ld);
     *out = calloc(1, sizeof **out);
     hostcuda_count("cublasLt layouts", 1);
     return cublasLtMatrixLayoutInit_internal(*out, sizeof **out, type, rows, cols, ld);
@@ -92,27 +97,36 @@ EXPORT cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
     return CUBLAS_STATUS_SUCCESS;
 }
 EXPORT cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t layout,
-                                                       cublasLtMatrixLayoutAttribute_t attribute, const void *value,
-                                                       size_t size) {
+                                                       cublasLtMatrixLayoutAttribute_t attribute,
+                                                       const void *value, size_t size) {
     LT_CALL("%d", (int)attribute);
     return set(__func__, layout, layout_fields, COUNT(layout_fields), (int)attribute, value, size);
 }
 EXPORT cublasStatus_t cublasLtMatrixLayoutGetAttribute(cublasLtMatrixLayout_t layout,
-                                                       cublasLtMatrixLayoutAttribute_t attribute, void *value,
-                                                       size_t size, size_t *written) {
-    return get(__func__, layout, layout_fields, COUNT(layout_fields), (int)attribute, value, size, written);
+                                                       cublasLtMatrixLayoutAttribute_t attribute,
+                                                       void *value, size_t size, size_t *written) {
+    return get(__func__, layout, layout_fields, COUNT(layout_fields), (int)attribute, value, size,
+               written);
 }
 
-/* -- products ------------------------------------------------------------------------------------------------------- */
-EXPORT cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t out, size_t size, cublasComputeType_t compute,
+/* -- products ---------------------------------------------------------------------------------- */
+EXPORT cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t out, size_t size,
+                                                      cublasComputeType_t compute,
                                                       cudaDataType_t scale) {
     if (size < sizeof(desc_t)) return CUBLAS_STATUS_ALLOC_FAILED;
-    *(desc_t *)out = (desc_t){.compute = (int32_t)compute, .scale = scale, .trans_a = CUBLAS_OP_N, .trans_b = CUBLAS_OP_N,
-                              .trans_c = CUBLAS_OP_N, .fill = CUBLAS_FILL_MODE_FULL, .bias_type = -1, .aux_type = -1,
+    *(desc_t *)out = (desc_t){.compute = (int32_t)compute,
+                              .scale = scale,
+                              .trans_a = CUBLAS_OP_N,
+                              .trans_b = CUBLAS_OP_N,
+                              .trans_c = CUBLAS_OP_N,
+                              .fill = CUBLAS_FILL_MODE_FULL,
+                              .bias_type = -1,
+                              .aux_type = -1,
                               .epilogue = CUBLASLT_EPILOGUE_DEFAULT};
     return CUBLAS_STATUS_SUCCESS;
 }
-EXPORT cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out, cublasComputeType_t compute, cudaDataType_t scale) {
+EXPORT cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *out,
+                                               cublasComputeType_t compute, cudaDataType_t scale) {
     LT_CALL("%d %d", (int)compute, scale);
     *out = calloc(1, sizeof **out);
     hostcuda_count("cublasLt descriptors", 1);
@@ -123,21 +137,27 @@ EXPORT cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc) {
     free(desc);
     return CUBLAS_STATUS_SUCCESS;
 }
-EXPORT cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
+EXPORT cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                                     cublasLtMatmulDescAttributes_t attribute,
                                                      const void *value, size_t size) {
     LT_CALL("%d", (int)attribute);
     return set(__func__, desc, desc_fields, COUNT(desc_fields), (int)attribute, value, size);
 }
-EXPORT cublasStatus_t cublasLtMatmulDescGetAttribute(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t attribute,
+EXPORT cublasStatus_t cublasLtMatmulDescGetAttribute(cublasLtMatmulDesc_t desc,
+                                                     cublasLtMatmulDescAttributes_t attribute,
                                                      void *value, size_t size, size_t *written) {
-    return get(__func__, desc, desc_fields, COUNT(desc_fields), (int)attribute, value, size, written);
+    return get(__func__, desc, desc_fields, COUNT(desc_fields), (int)attribute, value, size,
+               written);
 }
 
-/* -- preferences: 256 bytes of alignment and no workspace unless said otherwise -------------------------------------- */
-EXPORT cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t out, size_t size) {
+/* -- preferences: 256 bytes of alignment and no workspace unless said otherwise ---------------- */
+EXPORT cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t out,
+                                                            size_t size) {
     if (size < sizeof(preference_t)) return CUBLAS_STATUS_ALLOC_FAILED;
-    *(preference_t *)out = (preference_t){.search = CUBLASLT_SEARCH_BEST_FIT, .reduction_mask = CUBLASLT_REDUCTION_SCHEME_MASK,
-                                          .alignment = {256, 256, 256, 256}, .impl_mask = ~(uint64_t)0};
+    *(preference_t *)out = (preference_t){.search = CUBLASLT_SEARCH_BEST_FIT,
+                                          .reduction_mask = CUBLASLT_REDUCTION_SCHEME_MASK,
+                                          .alignment = {256, 256, 256, 256},
+                                          .impl_mask = ~(uint64_t)0};
     return CUBLAS_STATUS_SUCCESS;
 }
 EXPORT cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *out) {
@@ -151,14 +171,16 @@ EXPORT cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t
     free(preference);
     return CUBLAS_STATUS_SUCCESS;
 }
-EXPORT cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                           cublasLtMatmulPreferenceAttributes_t attribute, const void *value,
-                                                           size_t size) {
+EXPORT cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
+    cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+    const void *value, size_t size) {
     LT_CALL("%d", (int)attribute);
-    return set(__func__, preference, preference_fields, COUNT(preference_fields), (int)attribute, value, size);
+    return set(__func__, preference, preference_fields, COUNT(preference_fields), (int)attribute,
+               value, size);
 }
-EXPORT cublasStatus_t cublasLtMatmulPreferenceGetAttribute(cublasLtMatmulPreference_t preference,
-                                                           cublasLtMatmulPreferenceAttributes_t attribute, void *value,
-                                                           size_t size, size_t *written) {
-    return get(__func__, preference, preference_fields, COUNT(preference_fields), (int)attribute, value, size, written);
+EXPORT cublasStatus_t cublasLtMatmulPreferenceGetAttribute(
+    cublasLtMatmulPreference_t preference, cublasLtMatmulPreferenceAttributes_t attribute,
+    void *value, size_t size, size_t *written) {
+    return get(__func__, preference, preference_fields, COUNT(preference_fields), (int)attribute,
+               value, size, written);
 }

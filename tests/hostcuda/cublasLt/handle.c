@@ -23,11 +23,17 @@ EXPORT cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
     free(handle);
     return CUBLAS_STATUS_SUCCESS;
 }
-EXPORT size_t cublasLtGetVersion(void) { return (size_t)hostcuda_env("HOSTCUDA_CUBLASLT_VERSION", CUBLAS_VERSION); }
-EXPORT size_t cublasLtGetCudartVersion(void) { return CUDART_VERSION; }
+EXPORT size_t cublasLtGetVersion(void) {
+    return (size_t)hostcuda_env("HOSTCUDA_CUBLASLT_VERSION", CUBLAS_VERSION);
+}
+EXPORT size_t cublasLtGetCudartVersion(void) {
+    return CUDART_VERSION;
+}
 EXPORT cublasStatus_t cublasLtGetProperty(libraryPropertyType type, int *value) {
     const int version = (int)cublasLtGetVersion();
-    *value = type == MAJOR_VERSION ? version / 10000 : type == MINOR_VERSION ? version / 100 % 100 : version % 100;
+    *value = type == MAJOR_VERSION   ? version / 10000
+             : type == MINOR_VERSION ? version / 100 % 100
+                                     : version % 100;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -36,13 +42,18 @@ static const struct {
     const char *name, *text;
 } names[] = {
     {CUBLAS_STATUS_SUCCESS, "CUBLAS_STATUS_SUCCESS", "success"},
-    {CUBLAS_STATUS_NOT_INITIALIZED, "CUBLAS_STATUS_NOT_INITIALIZED", "the library was not initialized"},
+    {CUBLAS_STATUS_NOT_INITIALIZED, "CUBLAS_STATUS_NOT_INITIALIZED",
+     "the library was not initialized"},
     {CUBLAS_STATUS_ALLOC_FAILED, "CUBLAS_STATUS_ALLOC_FAILED", "the resource allocation failed"},
-    {CUBLAS_STATUS_INVALID_VALUE, "CUBLAS_STATUS_INVALID_VALUE", "an unsupported value or parameter was passed"},
-    {CUBLAS_STATUS_ARCH_MISMATCH, "CUBLAS_STATUS_ARCH_MISMATCH", "the architecture lacks a feature"},
-    {CUBLAS_STATUS_EXECUTION_FAILED, "CUBLAS_STATUS_EXECUTION_FAILED", "the GPU program failed to execute"},
+    {CUBLAS_STATUS_INVALID_VALUE, "CUBLAS_STATUS_INVALID_VALUE",
+     "an unsupported value or parameter was passed"},
+    {CUBLAS_STATUS_ARCH_MISMATCH, "CUBLAS_STATUS_ARCH_MISMATCH",
+     "the architecture lacks a feature"},
+    {CUBLAS_STATUS_EXECUTION_FAILED, "CUBLAS_STATUS_EXECUTION_FAILED",
+     "the GPU program failed to execute"},
     {CUBLAS_STATUS_INTERNAL_ERROR, "CUBLAS_STATUS_INTERNAL_ERROR", "an internal operation failed"},
-    {CUBLAS_STATUS_NOT_SUPPORTED, "CUBLAS_STATUS_NOT_SUPPORTED", "the functionality is not supported"},
+    {CUBLAS_STATUS_NOT_SUPPORTED, "CUBLAS_STATUS_NOT_SUPPORTED",
+     "the functionality is not supported"},
 };
 EXPORT const char *cublasLtGetStatusName(cublasStatus_t status) {
     for (size_t i = 0; i < COUNT(names); i++)

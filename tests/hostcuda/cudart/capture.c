@@ -10,7 +10,9 @@ static capture_t *open_captures[MAX_CAPTURES];
 static uint64_t next_id;
 static __thread enum cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
 
-static long this_thread(void) { return syscall(SYS_gettid); }
+static long this_thread(void) {
+    return syscall(SYS_gettid);
+}
 
 static capture_t *capture_of(uint64_t id) {
     for (int i = 0; i < MAX_CAPTURES; i++)
@@ -18,7 +20,7 @@ static capture_t *capture_of(uint64_t id) {
     return NULL;
 }
 
-/* -- sets of nodes ------------------------------------------------------------------------------------------------------ */
+/* -- sets of nodes ----------------------------------------------------------------------------- */
 bool hc_nodes_add(nodes_t *nodes, node_t *node) {
     for (int i = 0; i < nodes->count; i++)
         if (nodes->list[i] == node) return false;
@@ -34,7 +36,7 @@ void hc_nodes_clear(nodes_t *nodes) {
     *nodes = (nodes_t){NULL, 0};
 }
 
-/* -- what captured streams do ------------------------------------------------------------------------------------------- */
+/* -- what captured streams do ------------------------------------------------------------------ */
 cudaError_t hc_capture_break(capture_t *capture, cudaError_t error, const char *why) {
     hostcuda_refuse("capture", "%s: %s", cudaGetErrorName(error), why);
     if (!capture->broken) capture->broken = error;
@@ -62,16 +64,19 @@ cudaError_t hc_capture_wait(stream_t *stream, event_t *event) {
     if (stream->capture) {
         if (stream->capture->broken) return cudaErrorStreamCaptureInvalidated;
         if (!event->capture)
-            return hc_capture_break(stream->capture, cudaErrorStreamCaptureIsolation, "wait for an event from outside");
+            return hc_capture_break(stream->capture, cudaErrorStreamCaptureIsolation,
+                                    "wait for an event from outside");
         if (of_event != stream->capture)
-            return hc_capture_break(stream->capture, cudaErrorStreamCaptureMerge, "wait for an event of another capture");
+            return hc_capture_break(stream->capture, cudaErrorStreamCaptureMerge,
+                                    "wait for an event of another capture");
         hc_nodes_join(&stream->ends, &event->ends);
         return cudaSuccess;
     }
     if (!of_event) return cudaErrorCapturedEvent;
     if (of_event->broken) return cudaErrorStreamCaptureInvalidated;
     if (stream == hc_stream(cudaStreamLegacy))
-        return hc_capture_break(of_event, cudaErrorStreamCaptureImplicit, "the legacy stream waits for a capture");
+        return hc_capture_break(of_event, cudaErrorStreamCaptureImplicit,
+                                "the legacy stream waits for a capture");
     stream->capture = of_event;
     hc_nodes_clear(&stream->ends);
     hc_nodes_join(&stream->ends, &event->ends);
@@ -85,7 +90,8 @@ cudaError_t hc_capture_unsafe(const char *call) {
         capture_t *c = open_captures[i];
         if (!c || c->mode == cudaStreamCaptureModeRelaxed) continue;
         const bool mine = c->thread == this_thread();
-        const bool global = c->mode == cudaStreamCaptureModeGlobal && thread_mode == cudaStreamCaptureModeGlobal;
+        const bool global =
+            c->mode == cudaStreamCaptureModeGlobal && thread_mode == cudaStreamCaptureModeGlobal;
         if (mine || global) error = hc_capture_break(c, cudaErrorStreamCaptureUnsupported, call);
     }
     return error;
@@ -94,7 +100,8 @@ cudaError_t hc_capture_unsafe(const char *call) {
 cudaError_t hc_capture_implicit(void) {
     for (stream_t *s = hc_streams(); s; s = s->next)
         if (s->capture && s->blocking)
-            return hc_capture_break(s->capture, cudaErrorStreamCaptureImplicit, "work on the legacy stream");
+            return hc_capture_break(s->capture, cudaErrorStreamCaptureImplicit,
+                                    "work on the legacy stream");
     return cudaSuccess;
 }
 
@@ -106,13 +113,15 @@ EXPORT uint64_t hostcuda_capture_id(cudaStream_t handle) {
     return id;
 }
 
-/* -- entry points ------------------------------------------------------------------------------------------------------- */
+/* -- entry points ------------------------------------------------------------------------------ */
 EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode) {
     ENTER("%d", (int)mode);
     stream_t *stream = hc_stream(handle);
     if (!stream) LEAVE(cudaErrorInvalidResourceHandle);
     if (!handle || handle == cudaStreamLegacy) LEAVE(cudaErrorStreamCaptureUnsupported);
-    if (stream->capture) LEAVE(hc_capture_break(stream->capture, cudaErrorIllegalState, "a capture is open already"));
+    if (stream->capture)
+        LEAVE(
+            hc_capture_break(stream->capture, cudaErrorIllegalState, "a capture is open already"));
     if ((unsigned)mode > cudaStreamCaptureModeRelaxed) LEAVE(cudaErrorInvalidValue);
     for (int i = 0; i < MAX_CAPTURES; i++) {
         if (open_captures[i]) continue;
@@ -147,9 +156,11 @@ EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out) {
     if (!stream) LEAVE(cudaErrorInvalidResourceHandle);
     capture_t *capture = stream->capture;
     if (!capture) LEAVE(cudaErrorIllegalState);
-    if (capture->origin != stream) LEAVE(hc_capture_break(capture, cudaErrorStreamCaptureUnmatched, "not the origin"));
+    if (capture->origin != stream)
+        LEAVE(hc_capture_break(capture, cudaErrorStreamCaptureUnmatched, "not the origin"));
     if (capture->mode != cudaStreamCaptureModeRelaxed && capture->thread != this_thread())
-        LEAVE(hc_capture_break(capture, cudaErrorStreamCaptureWrongThread, "another thread ends the capture"));
+        LEAVE(hc_capture_break(capture, cudaErrorStreamCaptureWrongThread,
+                               "another thread ends the capture"));
     cudaError_t error = capture->broken ? cudaErrorStreamCaptureInvalidated : cudaSuccess;
     if (!error && !is_joined(capture)) error = cudaErrorStreamCaptureUnjoined;
     for (stream_t *s = hc_streams(); s; s = s->next) {
@@ -159,8 +170,10 @@ EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out) {
     }
     for (int i = 0; i < MAX_CAPTURES; i++)
         if (open_captures[i] == capture) open_captures[i] = NULL;
-    if (error) hc_graph_drop(capture->graph);
-    else *out = capture->graph;
+    if (error)
+        hc_graph_drop(capture->graph);
+    else
+        *out = capture->graph;
     if (!error) hostcuda_count("graphs", 1);
     free(capture);
     LEAVE(error);
@@ -168,16 +181,20 @@ EXPORT cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t *out) {
 
 static enum cudaStreamCaptureStatus status_of(const stream_t *stream) {
     if (!stream->capture) return cudaStreamCaptureStatusNone;
-    return stream->capture->broken ? cudaStreamCaptureStatusInvalidated : cudaStreamCaptureStatusActive;
+    return stream->capture->broken ? cudaStreamCaptureStatusInvalidated
+                                   : cudaStreamCaptureStatusActive;
 }
-EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle, enum cudaStreamCaptureStatus *status) {
+EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t handle,
+                                         enum cudaStreamCaptureStatus *status) {
     ENTER("%s", "");
     const stream_t *stream = hc_stream(handle);
     if (stream) *status = status_of(stream);
     LEAVE(stream ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
-EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle, enum cudaStreamCaptureStatus *status,
-                                            unsigned long long *id, cudaGraph_t *graph, const cudaGraphNode_t **needs,
+EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t handle,
+                                            enum cudaStreamCaptureStatus *status,
+                                            unsigned long long *id, cudaGraph_t *graph,
+                                            const cudaGraphNode_t **needs,
                                             const cudaGraphEdgeData **edges, size_t *count) {
     ENTER("%s", "");
     const stream_t *stream = hc_stream(handle);

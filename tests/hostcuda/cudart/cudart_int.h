@@ -5,25 +5,26 @@
 #include "hostcuda.h"
 #include <stdatomic.h>
 
-#define EXPORT        __attribute__((visibility("default")))
-#define MAX_DEVICES   8
-#define COUNT(array)  (sizeof(array) / sizeof((array)[0]))
+#define EXPORT       __attribute__((visibility("default")))
+#define MAX_DEVICES  8
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* -- error.c -------------------------------------------------------------------------------------------------------- */
-/* Every entry point begins with ENTER or ENTER_UNSAFE and ends with LEAVE. An unsafe call is refused while its thread
- * captures a stream, unless that capture is relaxed. */
-#define ENTER(...)                                                                                                      \
-    do {                                                                                                                \
-        const cudaError_t entered_ = hc_enter(__func__, false, __VA_ARGS__);                                            \
-        if (entered_) return entered_;                                                                                  \
+/* -- error.c ----------------------------------------------------------------------------------- */
+/* Every entry point begins with ENTER or ENTER_UNSAFE and ends with LEAVE. An unsafe call is
+ * refused while its thread captures a stream, unless that capture is relaxed. */
+#define ENTER(...)                                                                                 \
+    do {                                                                                           \
+        const cudaError_t entered_ = hc_enter(__func__, false, __VA_ARGS__);                       \
+        if (entered_) return entered_;                                                             \
     } while (0)
-#define ENTER_UNSAFE(...)                                                                                               \
-    do {                                                                                                                \
-        const cudaError_t entered_ = hc_enter(__func__, true, __VA_ARGS__);                                             \
-        if (entered_) return entered_;                                                                                  \
+#define ENTER_UNSAFE(...)                                                                          \
+    do {                                                                                           \
+        const cudaError_t entered_ = hc_enter(__func__, true, __VA_ARGS__);                        \
+        if (entered_) return entered_;                                                             \
     } while (0)
 #define LEAVE(error) return hc_leave(error)
-cudaError_t hc_enter(const char *name, bool unsafe, const char *format, ...) __attribute__((format(printf, 3, 4)));
+cudaError_t hc_enter(const char *name, bool unsafe, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 cudaError_t hc_leave(cudaError_t error);
 /* The lock alone, for what is no call of CUDA's. */
 void hc_lock(void);
@@ -35,14 +36,15 @@ double hc_now_sec(void);
 /* Callbacks of cudaLaunchHostFunc must not call CUDA; on: this thread is in one. */
 void hc_in_callback(bool on);
 
-/* -- device.c ------------------------------------------------------------------------------------------------------- */
+/* -- device.c ---------------------------------------------------------------------------------- */
 int hc_device_count(void);
-int hc_current(void);               /* the device of this thread */
+int hc_current(void); /* the device of this thread */
 cudaError_t hc_device_check(int device);
-void hc_context_open(int device);   /* the first use of a device opens its context, which takes memory */
+void hc_context_open(
+    int device); /* the first use of a device opens its context, which takes memory */
 size_t hc_memory_free(int device);
 
-/* -- memory.c ------------------------------------------------------------------------------------------------------- */
+/* -- memory.c ---------------------------------------------------------------------------------- */
 typedef enum { MEMORY_PAGEABLE, MEMORY_DEVICE, MEMORY_PINNED, MEMORY_REGISTERED } memory_kind_t;
 typedef struct {
     memory_kind_t kind;
@@ -57,7 +59,7 @@ const memory_t *hc_memory_find(const void *pointer);
 size_t hc_memory_used(int device);
 void hc_memory_reset(int device);
 
-/* -- stream.c ------------------------------------------------------------------------------------------------------- */
+/* -- stream.c ---------------------------------------------------------------------------------- */
 typedef struct work work_t; /* hostcuda_work_t with a count of users */
 struct work {
     hostcuda_work_t call;
@@ -91,7 +93,8 @@ struct CUstream_st {
     nodes_t ends; /* while captured: what the next node depends on */
 };
 typedef struct CUstream_st stream_t;
-/* The stream of a handle, also for 0, cudaStreamLegacy and cudaStreamPerThread; NULL where there is none such. */
+/* The stream of a handle, also for 0, cudaStreamLegacy and cudaStreamPerThread; NULL where there
+ * is none such. */
 stream_t *hc_stream(cudaStream_t handle);
 stream_t *hc_streams(void);
 /* Puts `work` at the end, or into the capture. Takes one use of `work`. */
@@ -102,20 +105,21 @@ bool hc_step(void);
 cudaError_t hc_wait(bool (*done)(void *arg), void *arg);
 cudaError_t hc_drain(stream_t *stream); /* NULL: all streams of the current device */
 
-/* -- event.c -------------------------------------------------------------------------------------------------------- */
+/* -- event.c ----------------------------------------------------------------------------------- */
 struct CUevent_st {
     int users;
     unsigned flags;
     int device;
     bool destroyed;
-    uint64_t issued, completed; /* number of the last record that was given to a stream, and that was executed */
-    double time_sec;            /* of the last executed record */
-    uint64_t capture;           /* id of the capture that it was recorded in; 0: none */
+    uint64_t issued,
+        completed; /* number of the last record that was given to a stream, and that was executed */
+    double time_sec;  /* of the last executed record */
+    uint64_t capture; /* id of the capture that it was recorded in; 0: none */
     nodes_t ends;
 };
 typedef struct CUevent_st event_t;
 
-/* -- capture.c ------------------------------------------------------------------------------------------------------ */
+/* -- capture.c --------------------------------------------------------------------------------- */
 struct capture {
     uint64_t id;
     stream_t *origin;
@@ -137,7 +141,7 @@ bool hc_nodes_add(nodes_t *nodes, node_t *node);
 void hc_nodes_join(nodes_t *nodes, const nodes_t *more);
 void hc_nodes_clear(nodes_t *nodes);
 
-/* -- graph.c -------------------------------------------------------------------------------------------------------- */
+/* -- graph.c ----------------------------------------------------------------------------------- */
 struct node {
     work_t *work;
     nodes_t needs;
@@ -152,11 +156,12 @@ graph_t *hc_graph_new(void);
 node_t *hc_graph_add(graph_t *graph, work_t *work, const nodes_t *needs);
 void hc_graph_drop(graph_t *graph);
 
-/* -- kernel.c, fiber.c ---------------------------------------------------------------------------------------------- */
+/* -- kernel.c, fiber.c ------------------------------------------------------------------------- */
 /* Stops the running fiber and lets `to` run on; *from is where it stopped. */
 typedef void *fiber_stack_t;
 void hc_fiber_switch(fiber_stack_t *from, fiber_stack_t to);
-/* A stack that begins in entry() when it is switched to. index: 0 to 1023; stacks are used again. */
+/* A stack that begins in entry() when it is switched to. index: 0 to 1023; stacks are used
+ * again. */
 fiber_stack_t hc_fiber_new(int index, void (*entry)(void));
 
 #endif

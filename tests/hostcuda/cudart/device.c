@@ -1,5 +1,6 @@
 /* Devices: their number and kind come by environment. */
 #include "cudart_int.h"
+#include <cuda_profiler_api.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,13 +50,19 @@ int hc_device_count(void) {
     if (visible_count < 0) look();
     return visible_count;
 }
-int hc_current(void) { return current; }
+int hc_current(void) {
+    return current;
+}
 cudaError_t hc_device_check(int device) {
     return device >= 0 && device < hc_device_count() ? cudaSuccess : cudaErrorInvalidDevice;
 }
-void hc_context_open(int device) { context[device] = true; }
+void hc_context_open(int device) {
+    context[device] = true;
+}
 
-static size_t memory_total(void) { return (size_t)hostcuda_env("HOSTCUDA_MEMORY", model()->memory_bytes); }
+static size_t memory_total(void) {
+    return (size_t)hostcuda_env("HOSTCUDA_MEMORY", model()->memory_bytes);
+}
 size_t hc_memory_free(int device) {
     const size_t total = memory_total(), used = hc_memory_used(device);
     const size_t own = context[device] ? (size_t)hostcuda_env("HOSTCUDA_CONTEXT", 500LL << 20) : 0;
@@ -187,7 +194,8 @@ EXPORT cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attrib
     case cudaDevAttrConcurrentManagedAccess:
     case cudaDevAttrCanUseHostPointerForRegisteredMem: *value = 0; break;
     default:
-        hostcuda_refuse("cudaDeviceGetAttribute", "attribute %d is not in the fake", (int)attribute);
+        hostcuda_refuse("cudaDeviceGetAttribute", "attribute %d is not in the fake",
+                        (int)attribute);
         LEAVE(cudaErrorInvalidValue);
     }
     LEAVE(cudaSuccess);
@@ -238,6 +246,15 @@ EXPORT cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
 }
 EXPORT cudaError_t cudaDeviceSetLimit(enum cudaLimit limit, size_t value) {
     ENTER("%d %zu", (int)limit, value);
+    LEAVE(cudaSuccess);
+}
+/* For profilers, of which there are none here. */
+EXPORT cudaError_t cudaProfilerStart(void) {
+    ENTER("%s", "");
+    LEAVE(cudaSuccess);
+}
+EXPORT cudaError_t cudaProfilerStop(void) {
+    ENTER("%s", "");
     LEAVE(cudaSuccess);
 }
 EXPORT cudaError_t cudaDeviceReset(void) {

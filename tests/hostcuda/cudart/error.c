@@ -1,4 +1,5 @@
-/* How every call begins and ends: the lock, its number, faults on demand, the trace, errors that stay. */
+/* How every call begins and ends: the lock, its number, faults on demand, the trace, errors that
+ * stay. */
 #include "cudart_int.h"
 #include <pthread.h>
 #include <stdarg.h>
@@ -17,7 +18,7 @@ static __thread cudaError_t last_error;
 static __thread bool in_callback;
 static uint64_t random_state;
 
-/* -- the lock: recursive, for a fake library calls the runtime while it executes its work ------------------------- */
+/* -- the lock: recursive, for a fake library calls the runtime while it executes its work ------ */
 void hc_lock(void) {
     if (depth && pthread_equal(__atomic_load_n(&owner, __ATOMIC_RELAXED), pthread_self())) {
         depth++;
@@ -38,11 +39,17 @@ double hc_now_sec(void) {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
-double hc_idle_sec(void) { return hc_now_sec() - last_call_sec; }
-cudaError_t hc_sticky(void) { return sticky; }
-void hc_in_callback(bool on) { in_callback = on; }
+double hc_idle_sec(void) {
+    return hc_now_sec() - last_call_sec;
+}
+cudaError_t hc_sticky(void) {
+    return sticky;
+}
+void hc_in_callback(bool on) {
+    in_callback = on;
+}
 
-/* -- the environment ------------------------------------------------------------------------------------------------ */
+/* -- the environment --------------------------------------------------------------------------- */
 EXPORT long long hostcuda_env(const char *name, long long otherwise) {
     const char *text = getenv(name);
     char *end;
@@ -57,14 +64,15 @@ EXPORT long long hostcuda_env(const char *name, long long otherwise) {
 
 /* splitmix64 */
 EXPORT uint64_t hostcuda_random(void) {
-    if (!random_state) random_state = (uint64_t)hostcuda_env("HOSTCUDA_SEED", 1) * 0x9e3779b97f4a7c15u + 1;
+    if (!random_state)
+        random_state = (uint64_t)hostcuda_env("HOSTCUDA_SEED", 1) * 0x9e3779b97f4a7c15u + 1;
     uint64_t z = random_state += 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
 }
 
-/* -- trace, faults, leaks ------------------------------------------------------------------------------------------- */
+/* -- trace, faults, leaks ---------------------------------------------------------------------- */
 static FILE *trace_file(void) {
     static FILE *file;
     static bool looked;
@@ -154,7 +162,8 @@ static struct {
 static void report_leaks(void) {
     for (size_t i = 0; i < COUNT(counters) && counters[i].what; i++)
         if (counters[i].alive)
-            fprintf(stderr, "hostcuda: leak: %ld of %ld %s\n", counters[i].alive, counters[i].made, counters[i].what);
+            fprintf(stderr, "hostcuda: leak: %ld of %ld %s\n", counters[i].alive, counters[i].made,
+                    counters[i].what);
 }
 
 EXPORT void hostcuda_count(const char *what, int change) {
@@ -172,9 +181,10 @@ EXPORT void hostcuda_count(const char *what, int change) {
     hc_unlock();
 }
 
-/* -- begin and end of a call ------------------------------------------------------------------------------------------ */
+/* -- begin and end of a call ------------------------------------------------------------------- */
 static cudaError_t fault_of(const char *name) {
-    return strcasestr(name, "alloc") || strstr(name, "Register") ? cudaErrorMemoryAllocation : cudaErrorUnknown;
+    return strcasestr(name, "alloc") || strstr(name, "Register") ? cudaErrorMemoryAllocation
+                                                                 : cudaErrorUnknown;
 }
 
 cudaError_t hc_enter(const char *name, bool unsafe, const char *format, ...) {
@@ -190,6 +200,9 @@ cudaError_t hc_enter(const char *name, bool unsafe, const char *format, ...) {
         fprintf(stderr, "hostcuda: %s fails on demand (HOSTCUDA_FAIL)\n", name);
         error = fault_of(name);
     }
+    if (!error &&
+        hostcuda_env("HOSTCUDA_DRIVER_VERSION", CUDART_VERSION) < CUDART_VERSION / 1000 * 1000)
+        error = cudaErrorInsufficientDriver;
     if (!error && !hc_device_count()) error = cudaErrorNoDevice;
     if (!error && unsafe) error = hc_capture_unsafe(name);
     if (error) hc_leave(error);
@@ -208,14 +221,17 @@ EXPORT cudaError_t cudaGetLastError(void) {
     last_error = sticky;
     return error;
 }
-EXPORT cudaError_t cudaPeekAtLastError(void) { return last_error; }
+EXPORT cudaError_t cudaPeekAtLastError(void) {
+    return last_error;
+}
 
-/* -- names ------------------------------------------------------------------------------------------------------------ */
+/* -- names ------------------------------------------------------------------------------------- */
 static const struct {
     cudaError_t error;
     const char *name, *text;
 } names[] = {
-#define ERROR(name, text) {name, #name, text}
+#define ERROR(name, text)                                                                          \
+    { name, #name, text }
     ERROR(cudaSuccess, "no error"),
     ERROR(cudaErrorInvalidValue, "invalid argument"),
     ERROR(cudaErrorMemoryAllocation, "out of memory"),
@@ -240,7 +256,8 @@ static const struct {
     ERROR(cudaErrorStreamCaptureUnmatched, "the capture was not begun in this stream"),
     ERROR(cudaErrorStreamCaptureUnjoined, "the capture has work that was not joined to its origin"),
     ERROR(cudaErrorStreamCaptureIsolation, "a dependency crosses the border of a capture"),
-    ERROR(cudaErrorStreamCaptureImplicit, "the operation depends on a capture through the legacy stream"),
+    ERROR(cudaErrorStreamCaptureImplicit,
+          "the operation depends on a capture through the legacy stream"),
     ERROR(cudaErrorCapturedEvent, "operation not permitted on an event last recorded in a capture"),
     ERROR(cudaErrorStreamCaptureWrongThread, "the capture ends in another thread than it began"),
     ERROR(cudaErrorUnknown, "unknown error"),

@@ -39,7 +39,8 @@ static void mark_release(void *arg) {
     drop(mark->event);
     free(mark);
 }
-static cudaError_t push(stream_t *stream, event_t *event, const char *name, hostcuda_state_t (*run)(void *, bool)) {
+static cudaError_t push(stream_t *stream, event_t *event, const char *name,
+                        hostcuda_state_t (*run)(void *, bool)) {
     mark_t *mark = malloc(sizeof *mark);
     *mark = (mark_t){event, event->issued};
     event->users++;
@@ -56,7 +57,9 @@ EXPORT cudaError_t cudaEventCreateWithFlags(cudaEvent_t *out, unsigned flags) {
     hostcuda_count("events", 1);
     LEAVE(cudaSuccess);
 }
-EXPORT cudaError_t cudaEventCreate(cudaEvent_t *out) { return cudaEventCreateWithFlags(out, 0); }
+EXPORT cudaError_t cudaEventCreate(cudaEvent_t *out) {
+    return cudaEventCreateWithFlags(out, 0);
+}
 
 EXPORT cudaError_t cudaEventDestroy(cudaEvent_t handle) {
     ENTER("%s", "");
@@ -69,7 +72,8 @@ EXPORT cudaError_t cudaEventDestroy(cudaEvent_t handle) {
     LEAVE(cudaSuccess);
 }
 
-EXPORT cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream_handle, unsigned flags) {
+EXPORT cudaError_t cudaEventRecordWithFlags(cudaEvent_t handle, cudaStream_t stream_handle,
+                                            unsigned flags) {
     ENTER("%u", flags);
     event_t *event = find(handle);
     stream_t *stream = hc_stream(stream_handle);
@@ -86,7 +90,8 @@ EXPORT cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 /* An event that was never recorded is no reason to wait. */
-EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle, unsigned flags) {
+EXPORT cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle,
+                                       unsigned flags) {
     ENTER("%u", flags);
     event_t *event = find(handle);
     stream_t *stream = hc_stream(stream_handle);
@@ -110,7 +115,8 @@ EXPORT cudaError_t cudaEventQuery(cudaEvent_t handle) {
     if (event->capture) LEAVE(cudaErrorCapturedEvent);
     if (!is_complete(event)) {
         hostcuda_open();
-        for (uint64_t n = 1 + hostcuda_random() % 4; n && hc_step(); n--) {}
+        for (uint64_t n = 1 + hostcuda_random() % 4; n && hc_step(); n--) {
+        }
         hostcuda_close();
     }
     LEAVE(is_complete(event) ? cudaSuccess : cudaErrorNotReady);

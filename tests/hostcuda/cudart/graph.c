@@ -51,7 +51,7 @@ static void exec_drop(exec_t *exec) {
     free(exec);
 }
 
-/* -- a replay ------------------------------------------------------------------------------------------------------------ */
+/* -- a replay ---------------------------------------------------------------------------------- */
 static void launch_begin(launch_t *launch) {
     const nodes_t *nodes = &launch->exec->graph->nodes;
     launch->left = nodes->count;
@@ -68,7 +68,8 @@ static void complete(launch_t *launch, int at) {
     launch->ready[at] = launch->ready[--launch->ready_count];
     launch->left--;
     for (int i = 0; i < after->count; i++)
-        if (!--launch->missing[after->list[i]->index]) launch->ready[launch->ready_count++] = after->list[i]->index;
+        if (!--launch->missing[after->list[i]->index])
+            launch->ready[launch->ready_count++] = after->list[i]->index;
 }
 static hostcuda_state_t launch_run(void *arg, bool first) {
     launch_t *launch = arg;
@@ -80,7 +81,8 @@ static hostcuda_state_t launch_run(void *arg, bool first) {
     if (first || launch->left < 0) launch_begin(launch);
     exec->busy = launch;
     hostcuda_state_t state = HOSTCUDA_AGAIN;
-    const int from = launch->ready_count ? (int)(hostcuda_random() % (uint64_t)launch->ready_count) : 0;
+    const int from =
+        launch->ready_count ? (int)(hostcuda_random() % (uint64_t)launch->ready_count) : 0;
     for (int i = 0; i < launch->ready_count && state == HOSTCUDA_AGAIN; i++) {
         const int at = (from + i) % launch->ready_count, index = launch->ready[at];
         const hostcuda_work_t *call = &exec->graph->nodes.list[index]->work->call;
@@ -106,7 +108,7 @@ static void launch_release(void *arg) {
     free(launch);
 }
 
-/* -- entry points -------------------------------------------------------------------------------------------------------- */
+/* -- entry points ------------------------------------------------------------------------------ */
 EXPORT cudaError_t cudaGraphCreate(cudaGraph_t *out, unsigned flags) {
     ENTER("%u", flags);
     *out = hc_graph_new();
@@ -129,7 +131,8 @@ EXPORT cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, 
     LEAVE(cudaSuccess);
 }
 
-EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags) {
+EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph,
+                                        unsigned long long flags) {
     ENTER("%llu", flags);
     if (!graph) LEAVE(cudaErrorInvalidValue);
     exec_t *exec = calloc(1, sizeof *exec);
@@ -145,7 +148,8 @@ EXPORT cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t graph,
     *out = exec;
     LEAVE(cudaSuccess);
 }
-EXPORT cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t graph, unsigned long long flags) {
+EXPORT cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *out, cudaGraph_t graph,
+                                                 unsigned long long flags) {
     return cudaGraphInstantiate(out, graph, flags);
 }
 EXPORT cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
@@ -165,7 +169,9 @@ EXPORT cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
     if (!exec || !stream) LEAVE(cudaErrorInvalidResourceHandle);
     const size_t n = (size_t)exec->graph->nodes.count + 1;
     launch_t *launch = calloc(1, sizeof *launch);
-    *launch = (launch_t){exec, calloc(n, sizeof(int)), calloc(n, sizeof(int)), calloc(n, sizeof(bool)), 0, -1};
+    *launch = (launch_t){
+        exec, calloc(n, sizeof(int)), calloc(n, sizeof(int)), calloc(n, sizeof(bool)), 0, -1};
     exec->users++;
-    LEAVE(hc_stream_push(stream, hc_work_make(&(hostcuda_work_t){"graph", launch_run, launch_release, launch})));
+    LEAVE(hc_stream_push(
+        stream, hc_work_make(&(hostcuda_work_t){"graph", launch_run, launch_release, launch})));
 }

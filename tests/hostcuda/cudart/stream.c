@@ -1,6 +1,7 @@
 /*
- * Streams. Work is queued at the call and executed when somebody waits or asks: a stream's own work in its order,
- * streams among each other in a seeded order that changes as it goes. HOSTCUDA_SEED=0 is the order of the calls.
+ * Streams. Work is queued at the call and executed when somebody waits or asks: a stream's own work
+ * in its order, streams among each other in a seeded order that changes as it goes. HOSTCUDA_SEED=0
+ * is the order of the calls.
  */
 #include "cudart_int.h"
 #include <pthread.h>
@@ -15,7 +16,7 @@ static __thread stream_t *per_thread[MAX_DEVICES];
 static int stream_count;
 static uint64_t next_id, next_number;
 
-/* -- work with a count of users ------------------------------------------------------------------------------------- */
+/* -- work with a count of users ---------------------------------------------------------------- */
 work_t *hc_work_make(const hostcuda_work_t *call) {
     work_t *work = malloc(sizeof *work);
     *work = (work_t){*call, 1};
@@ -27,11 +28,12 @@ void hc_work_drop(work_t *work) {
     free(work);
 }
 
-/* -- handles ---------------------------------------------------------------------------------------------------------- */
+/* -- handles ----------------------------------------------------------------------------------- */
 static stream_t *stream_new(int device, unsigned flags, int priority) {
     stream_t *stream = calloc(1, sizeof *stream);
     if (!stream || stream_count == MAX_STREAMS) return free(stream), NULL;
-    *stream = (stream_t){.next = streams, .id = ++next_id, .device = device, .priority = priority, .flags = flags};
+    *stream = (stream_t){
+        .next = streams, .id = ++next_id, .device = device, .priority = priority, .flags = flags};
     stream->blocking = !(flags & cudaStreamNonBlocking);
     stream->tail = &stream->head;
     stream_count++;
@@ -50,7 +52,9 @@ stream_t *hc_stream(cudaStream_t handle) {
         if (s == handle && !(s->flags & 0x80000000u)) return s;
     return NULL;
 }
-stream_t *hc_streams(void) { return streams; }
+stream_t *hc_streams(void) {
+    return streams;
+}
 
 static void stream_free(stream_t *stream) {
     stream_t **link = &streams;
@@ -61,7 +65,7 @@ static void stream_free(stream_t *stream) {
     free(stream);
 }
 
-/* -- the pump: work goes on while the program computes or waits for something that is not CUDA's -------------------- */
+/* -- the pump: runs work while the program is busy elsewhere ------------------------------- */
 static void *pump(void *arg) {
     const double patience_sec = 1e-3 * (double)hostcuda_env("HOSTCUDA_PUMP_MS", 20);
     for (;;) {
@@ -69,7 +73,8 @@ static void *pump(void *arg) {
         if (hc_idle_sec() < patience_sec) continue;
         hc_lock();
         hostcuda_open();
-        for (int i = 0; i < 64 && hc_step(); i++) {}
+        for (int i = 0; i < 64 && hc_step(); i++) {
+        }
         hostcuda_close();
         hc_unlock();
     }
@@ -84,7 +89,7 @@ static void pump_start(void) {
     if (!pthread_create(&thread, NULL, pump, NULL)) pthread_detach(thread);
 }
 
-/* -- queues ----------------------------------------------------------------------------------------------------------- */
+/* -- queues ------------------------------------------------------------------------------------ */
 cudaError_t hc_stream_push(stream_t *stream, work_t *work) {
     if (stream->capture) return hc_capture_add(stream, work);
     if (stream == legacy[stream->device]) {
@@ -105,8 +110,10 @@ EXPORT cudaError_t hostcuda_enqueue(cudaStream_t handle, const hostcuda_work_t *
     stream_t *stream = hc_stream(handle);
     cudaError_t error = hc_sticky();
     if (!error && !stream) error = cudaErrorInvalidResourceHandle;
-    if (error) hc_work_drop(work);
-    else error = hc_stream_push(stream, work);
+    if (error)
+        hc_work_drop(work);
+    else
+        error = hc_stream_push(stream, work);
     hc_unlock();
     return error;
 }
@@ -118,7 +125,8 @@ static bool in_turn(const stream_t *stream) {
     if (!whole || !stream->blocking) return true;
     if (stream != whole) return !whole->head || whole->head->number > stream->head->number;
     for (const stream_t *s = streams; s; s = s->next)
-        if (s != whole && s->device == stream->device && s->blocking && s->head && s->head->number < stream->head->number)
+        if (s != whole && s->device == stream->device && s->blocking && s->head &&
+            s->head->number < stream->head->number)
             return false;
     return true;
 }
@@ -199,7 +207,7 @@ cudaError_t hc_drain(stream_t *stream) {
     return stream ? hc_wait(is_empty, stream) : hc_wait(are_empty, &device);
 }
 
-/* -- entry points ------------------------------------------------------------------------------------------------------- */
+/* -- entry points ------------------------------------------------------------------------------ */
 EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flags, int priority) {
     ENTER("%u %d", flags, priority);
     if (flags & ~(unsigned)cudaStreamNonBlocking) LEAVE(cudaErrorInvalidValue);
@@ -211,7 +219,9 @@ EXPORT cudaError_t cudaStreamCreateWithPriority(cudaStream_t *out, unsigned flag
 EXPORT cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags) {
     return cudaStreamCreateWithPriority(out, flags, 0);
 }
-EXPORT cudaError_t cudaStreamCreate(cudaStream_t *out) { return cudaStreamCreateWithPriority(out, 0, 0); }
+EXPORT cudaError_t cudaStreamCreate(cudaStream_t *out) {
+    return cudaStreamCreateWithPriority(out, 0, 0);
+}
 
 /* As the real one, returns at once; the stream goes when its work is done. */
 EXPORT cudaError_t cudaStreamDestroy(cudaStream_t handle) {
@@ -219,7 +229,9 @@ EXPORT cudaError_t cudaStreamDestroy(cudaStream_t handle) {
     stream_t *stream = handle ? hc_stream(handle) : NULL;
     if (!stream) LEAVE(cudaErrorInvalidResourceHandle);
     cudaError_t error = cudaSuccess;
-    if (stream->capture) error = hc_capture_break(stream->capture, cudaErrorStreamCaptureUnsupported, "stream destroyed");
+    if (stream->capture)
+        error = hc_capture_break(stream->capture, cudaErrorStreamCaptureUnsupported,
+                                 "stream destroyed");
     hostcuda_count("streams", -1);
     stream->flags |= 0x80000000u;
     if (!stream->head) stream_free(stream);
@@ -246,7 +258,8 @@ EXPORT cudaError_t cudaStreamQuery(cudaStream_t handle) {
     if (error) LEAVE(error);
     if (stream->head) {
         hostcuda_open();
-        for (uint64_t n = 1 + hostcuda_random() % 4; n && hc_step(); n--) {}
+        for (uint64_t n = 1 + hostcuda_random() % 4; n && hc_step(); n--) {
+        }
         hostcuda_close();
     }
     LEAVE(stream->head ? cudaErrorNotReady : cudaSuccess);
@@ -281,7 +294,7 @@ EXPORT cudaError_t cudaStreamGetId(cudaStream_t handle, unsigned long long *id) 
     LEAVE(stream ? cudaSuccess : cudaErrorInvalidResourceHandle);
 }
 
-/* -- functions of the host ----------------------------------------------------------------------------------------------- */
+/* -- functions of the host --------------------------------------------------------------------- */
 typedef struct {
     cudaHostFn_t function;
     void *data;
@@ -298,8 +311,10 @@ static hostcuda_state_t host_run(void *arg, bool first) {
 EXPORT cudaError_t cudaLaunchHostFunc(cudaStream_t handle, cudaHostFn_t function, void *data) {
     ENTER("%s", "");
     stream_t *stream = hc_stream(handle);
-    if (!stream || !function) LEAVE(stream ? cudaErrorInvalidValue : cudaErrorInvalidResourceHandle);
+    if (!stream || !function)
+        LEAVE(stream ? cudaErrorInvalidValue : cudaErrorInvalidResourceHandle);
     host_call_t *call = malloc(sizeof *call);
     *call = (host_call_t){function, data};
-    LEAVE(hc_stream_push(stream, hc_work_make(&(hostcuda_work_t){"host function", host_run, free, call})));
+    LEAVE(hc_stream_push(stream,
+                         hc_work_make(&(hostcuda_work_t){"host function", host_run, free, call})));
 }

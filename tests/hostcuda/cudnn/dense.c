@@ -36,12 +36,14 @@ static int64_t row_place(const tensor_t *t, int64_t number) {
 void dense_read(dense_t *to, const tensor_t *t, const void *data) {
     const int64_t n = t->dim[t->nd - 1];
     for (int64_t row = 0; row * n < to->count; row++)
-        num_read(dnn_num(t->type), data, row_place(t, row), t->stride[t->nd - 1], n, to->data + row * n);
+        num_read(dnn_num(t->type), data, row_place(t, row), t->stride[t->nd - 1], n,
+                 to->data + row * n);
 }
 void dense_write(const dense_t *from, const tensor_t *t, void *data) {
     const int64_t n = t->dim[t->nd - 1];
     for (int64_t row = 0; row * n < from->count; row++)
-        num_write(dnn_num(t->type), data, row_place(t, row), t->stride[t->nd - 1], n, from->data + row * n);
+        num_write(dnn_num(t->type), data, row_place(t, row), t->stride[t->nd - 1], n,
+                  from->data + row * n);
 }
 void dense_round(dense_t *x, int type) {
     const num_type_t num = dnn_num(type);

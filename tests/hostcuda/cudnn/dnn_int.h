@@ -24,10 +24,10 @@
 #define MAX_OPS      32
 #define MAX_ENGINES  8
 
-/* -- programs: flat, so that a plan can be written and restored as it is --------------------------------------------- */
+/* -- programs: flat, so that a plan can be written and restored as it is ----------------------- */
 typedef struct {
     int64_t uid, alignment, dim[MAX_DIMS], stride[MAX_DIMS];
-    int32_t type, nd; /* type: cudnnDataType_t */
+    int32_t type, nd;             /* type: cudnnDataType_t */
     int32_t is_virtual, by_value; /* no padding: tensors are compared as bytes */
 } tensor_t;
 
@@ -52,7 +52,7 @@ typedef struct {
     int64_t workspace;
 } engine_t;
 
-/* -- descriptors ------------------------------------------------------------------------------------------------------ */
+/* -- descriptors ------------------------------------------------------------------------------- */
 typedef struct {
     cudnnBackendAttributeName_t name;
     cudnnBackendAttributeType_t type;
@@ -84,14 +84,15 @@ const row_t *dnn_rows(size_t *count);
 size_t dnn_type_size(cudnnBackendAttributeType_t type); /* 0: no such type */
 
 /* Records why (cudnnGetLastErrorString) and returns status. */
-cudnnStatus_t dnn_refuse(cudnnStatus_t status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+cudnnStatus_t dnn_refuse(cudnnStatus_t status, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 desc_t *dnn_new(cudnnBackendDescriptorType_t type);
 void dnn_drop(desc_t *desc);
 const attribute_t *dnn_find(const desc_t *desc, cudnnBackendAttributeName_t name);
 /* Stores without a check; descriptors in `data` get one more user. */
-void dnn_store(desc_t *desc, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t count,
-               const void *data);
+void dnn_store(desc_t *desc, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+               int64_t count, const void *data);
 int64_t dnn_int(const desc_t *desc, cudnnBackendAttributeName_t name, int at, int64_t otherwise);
 double dnn_double(const desc_t *desc, cudnnBackendAttributeName_t name, double otherwise);
 desc_t *dnn_child(const desc_t *desc, cudnnBackendAttributeName_t name, int at);
@@ -108,7 +109,7 @@ cudnnStatus_t dnn_engines(const program_t *p, engine_t out[MAX_ENGINES], int *co
 cudnnStatus_t dnn_results(desc_t *heuristics, int64_t room, int64_t *count, void **configs);
 cudnnStatus_t dnn_engine_of(const desc_t *engine, engine_t *out);
 
-/* -- execution ---------------------------------------------------------------------------------------------------------- */
+/* -- execution --------------------------------------------------------------------------------- */
 typedef struct {
     int nd;
     int64_t dim[MAX_DIMS], count;
@@ -122,7 +123,8 @@ void dense_write(const dense_t *from, const tensor_t *t, void *data);
 /* Rounds as storing in this type would. */
 void dense_round(dense_t *x, int cudnn_type);
 
-/* Goes through all elements of a shape; `at[k]` is the place in operand k, which is broadcast where its dimension is 1. */
+/* Goes through all elements of a shape; `at[k]` is the place in operand k, which is broadcast
+ * where its dimension is 1. */
 typedef struct {
     int nd, operands;
     int64_t dim[MAX_DIMS], index[MAX_DIMS], step[6][MAX_DIMS], at[6];
@@ -132,7 +134,7 @@ bool walk_next(walk_t *walk);
 
 /* in[k], out[k]: operands by slot, NULL where absent; outputs are zero. */
 typedef void op_run_t(const op_t *op, const dense_t *const in[], dense_t *const out[]);
-op_run_t run_convolution, run_pointwise, run_genstats, run_bn_finalize, run_norm_forward, run_norm_backward, run_reduction, run_matmul,
-    run_reshape;
+op_run_t run_convolution, run_pointwise, run_genstats, run_bn_finalize, run_norm_forward,
+    run_norm_backward, run_reduction, run_matmul, run_reshape;
 
 #endif

@@ -12,13 +12,16 @@ static cudnnStatus_t check_required(const desc_t *desc) {
 }
 
 static cudnnStatus_t finalize_tensor(const desc_t *desc) {
-    const attribute_t *dims = dnn_find(desc, CUDNN_ATTR_TENSOR_DIMENSIONS), *strides = dnn_find(desc, CUDNN_ATTR_TENSOR_STRIDES);
-    if (dims->count != strides->count) return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "dimensions and strides differ in number");
+    const attribute_t *dims = dnn_find(desc, CUDNN_ATTR_TENSOR_DIMENSIONS),
+                      *strides = dnn_find(desc, CUDNN_ATTR_TENSOR_STRIDES);
+    if (dims->count != strides->count)
+        return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "dimensions and strides differ in number");
     for (int i = 0; i < dims->count; i++)
         if (dnn_int(desc, CUDNN_ATTR_TENSOR_DIMENSIONS, i, 0) < 1)
             return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "dimension %d of a tensor is below 1", i);
     const int64_t alignment = dnn_int(desc, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 0, 0);
-    if (alignment < 1 || alignment & (alignment - 1)) return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "alignment %lld", (long long)alignment);
+    if (alignment < 1 || alignment & (alignment - 1))
+        return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "alignment %lld", (long long)alignment);
     if (dnn_num((int)dnn_int(desc, CUDNN_ATTR_TENSOR_DATA_TYPE, 0, -1)) == NUM_COUNT)
         return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "data type is not in the fake");
     return CUDNN_STATUS_SUCCESS;
@@ -26,17 +29,19 @@ static cudnnStatus_t finalize_tensor(const desc_t *desc) {
 
 static cudnnStatus_t finalize_convolution(const desc_t *desc) {
     const int64_t spatial = dnn_int(desc, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 0, 0);
-    const cudnnBackendAttributeName_t lists[] = {CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES,
-                                                 CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS};
+    const cudnnBackendAttributeName_t lists[] = {
+        CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES,
+        CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS};
     for (size_t i = 0; i < COUNT(lists); i++)
         if (dnn_find(desc, lists[i])->count != spatial)
-            return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "%s does not have %lld elements", dnn_row(desc->type, lists[i])->text, (long long)spatial);
+            return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "%s does not have %lld elements",
+                              dnn_row(desc->type, lists[i])->text, (long long)spatial);
     if (dnn_int(desc, CUDNN_ATTR_CONVOLUTION_CONV_MODE, 0, 0) != CUDNN_CROSS_CORRELATION)
         return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED, "the fake has cross-correlation only");
     return CUDNN_STATUS_SUCCESS;
 }
 
-/* -- an operation graph becomes a program ---------------------------------------------------------------------------------- */
+/* -- an operation graph becomes a program ------------------------------------------------------ */
 static tensor_t tensor_of(const desc_t *desc) {
     tensor_t t = {.uid = dnn_int(desc, CUDNN_ATTR_TENSOR_UNIQUE_ID, 0, 0),
                   .alignment = dnn_int(desc, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 0, 1),
@@ -57,10 +62,12 @@ static cudnnStatus_t add_tensor(program_t *p, const desc_t *desc, int32_t *out) 
         if (p->tensor[i].uid != t.uid) continue;
         *out = i;
         if (!memcmp(&p->tensor[i], &t, sizeof t)) return CUDNN_STATUS_SUCCESS;
-        return dnn_refuse(CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES, "two different tensors have the id %lld", (long long)t.uid);
+        return dnn_refuse(CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES,
+                          "two different tensors have the id %lld", (long long)t.uid);
     }
-    if (p->tensors == MAX_TENSORS) return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED, "more than %d tensors", MAX_TENSORS);
-    p->tensor[*out = p->tensors++] = t;
+    if (p->tensors == MAX_TENSORS)
+        return dnn_refuse(CUDNN_STATUS_NOT_SUPPORTED, "more than %d tensors", MAX_TENSORS);
+    p->tensor[ *out = p->tensors++] = t;
     return CUDNN_STATUS_SUCCESS;
 }
 
@@ -110,7 +117,8 @@ static void add_settings(op_t *op, const desc_t *d) {
         add_pointwise(op, d, dnn_child(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, 0));
         break;
     case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
-        op->mode = (int32_t)dnn_int(dnn_child(d, CUDNN_ATTR_OPERATION_REDUCTION_DESC, 0), CUDNN_ATTR_REDUCTION_OPERATOR, 0, 0);
+        op->mode = (int32_t)dnn_int(dnn_child(d, CUDNN_ATTR_OPERATION_REDUCTION_DESC, 0),
+                                    CUDNN_ATTR_REDUCTION_OPERATOR, 0, 0);
         break;
     case CUDNN_BACKEND_OPERATION_BN_FINALIZE_STATISTICS_DESCRIPTOR:
         op->mode = (int32_t)dnn_int(d, CUDNN_ATTR_OPERATION_BN_FINALIZE_STATS_MODE, 0, 0);
@@ -141,7 +149,8 @@ static cudnnStatus_t add_op(program_t *p, const desc_t *desc) {
     }
     add_settings(op, desc);
     /* In inference, mean and inverse deviation are given. */
-    if (op->kind == CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR && op->phase == CUDNN_NORM_FWD_INFERENCE) {
+    if (op->kind == CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR &&
+        op->phase == CUDNN_NORM_FWD_INFERENCE) {
         op->in[7] = op->out[1], op->in[8] = op->out[2];
         op->out[1] = op->out[2] = -1;
     }
@@ -176,7 +185,8 @@ static cudnnStatus_t sort(program_t *p) {
             sorted.op[sorted.ops++] = p->op[i];
             done[i] = true;
         }
-    if (sorted.ops < p->ops) return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "the operations form a circle");
+    if (sorted.ops < p->ops)
+        return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "the operations form a circle");
     *p = sorted;
     return CUDNN_STATUS_SUCCESS;
 }
@@ -185,9 +195,13 @@ static cudnnStatus_t check_virtual(const program_t *p) {
     for (int t = 0; t < p->tensors; t++) {
         int makers = 0;
         for (int i = 0; i < p->ops; i++) makers += makes(&p->op[i], t);
-        if (makers > 1) return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "tensor %lld is made by %d operations", (long long)p->tensor[t].uid, makers);
+        if (makers > 1)
+            return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "tensor %lld is made by %d operations",
+                              (long long)p->tensor[t].uid, makers);
         if (p->tensor[t].is_virtual && !makers)
-            return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "tensor %lld is virtual, and no operation makes it", (long long)p->tensor[t].uid);
+            return dnn_refuse(CUDNN_STATUS_BAD_PARAM,
+                              "tensor %lld is virtual, and no operation makes it",
+                              (long long)p->tensor[t].uid);
     }
     return CUDNN_STATUS_SUCCESS;
 }
@@ -203,15 +217,17 @@ static cudnnStatus_t finalize_graph(desc_t *desc) {
     program_t *p = desc->program = calloc(1, sizeof *p);
     const int64_t ops = dnn_find(desc, CUDNN_ATTR_OPERATIONGRAPH_OPS)->count;
     cudnnStatus_t status = CUDNN_STATUS_SUCCESS;
-    for (int i = 0; i < ops && !status; i++) status = add_op(p, dnn_child(desc, CUDNN_ATTR_OPERATIONGRAPH_OPS, i));
+    for (int i = 0; i < ops && !status; i++)
+        status = add_op(p, dnn_child(desc, CUDNN_ATTR_OPERATIONGRAPH_OPS, i));
     if (!status) status = check_virtual(p);
     return status ? status : sort(p);
 }
 
-/* -- the rest ---------------------------------------------------------------------------------------------------------------- */
+/* -- the rest ---------------------------------------------------------------------------------- */
 static cudnnStatus_t finalize_device(const desc_t *desc) {
-    static const char *const members[] = {"deviceName", "deviceVer", "multiProcessorCount", "maxSharedMemoryPerBlockOptin",
-                                          "regsPerBlock", "warpSize", "totalGlobalMem", "l2CacheSize"};
+    static const char *const members[] = {
+        "deviceName",   "deviceVer", "multiProcessorCount", "maxSharedMemoryPerBlockOptin",
+        "regsPerBlock", "warpSize",  "totalGlobalMem",      "l2CacheSize"};
     const attribute_t *json = dnn_find(desc, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION);
     if (!json) return CUDNN_STATUS_SUCCESS;
     for (size_t i = 0; i < COUNT(members); i++)
@@ -223,8 +239,10 @@ static cudnnStatus_t finalize_heuristics(const desc_t *desc) {
     engine_t engines[MAX_ENGINES];
     int count;
     const desc_t *graph = dnn_child(desc, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, 0);
-    if (!dnn_find(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE) && !dnn_find(desc, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP))
-        return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "neither the graph has a handle nor the heuristics device properties");
+    if (!dnn_find(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE) &&
+        !dnn_find(desc, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP))
+        return dnn_refuse(CUDNN_STATUS_BAD_PARAM,
+                          "neither the graph has a handle nor the heuristics device properties");
     return dnn_engines(graph->program, engines, &count);
 }
 static cudnnStatus_t finalize_engine(const desc_t *desc) {
@@ -232,9 +250,11 @@ static cudnnStatus_t finalize_engine(const desc_t *desc) {
     return dnn_engine_of(desc, &engine);
 }
 static cudnnStatus_t finalize_pack(const desc_t *desc) {
-    if (dnn_find(desc, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS)->count == dnn_find(desc, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)->count)
+    if (dnn_find(desc, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS)->count ==
+        dnn_find(desc, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)->count)
         return CUDNN_STATUS_SUCCESS;
-    return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "a variant pack with more ids than pointers, or fewer");
+    return dnn_refuse(CUDNN_STATUS_BAD_PARAM,
+                      "a variant pack with more ids than pointers, or fewer");
 }
 
 cudnnStatus_t dnn_finalize(desc_t *desc) {

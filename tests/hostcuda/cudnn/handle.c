@@ -10,7 +10,8 @@ struct cudnnContext {
 EXPORT cudnnStatus_t cudnnCreate(cudnnHandle_t *out) {
     int count = 0;
     if (hostcuda_call(__func__, "%s", "")) return CUDNN_STATUS_INTERNAL_ERROR;
-    if (cudaGetDeviceCount(&count) || !count) return dnn_refuse(CUDNN_STATUS_NOT_INITIALIZED, "no device");
+    if (cudaGetDeviceCount(&count) || !count)
+        return dnn_refuse(CUDNN_STATUS_NOT_INITIALIZED, "no device");
     *out = calloc(1, sizeof **out);
     cudaGetDevice(&(*out)->device);
     hostcuda_count("cudnn handles", 1);
@@ -33,17 +34,28 @@ EXPORT cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t *stream) 
     return CUDNN_STATUS_SUCCESS;
 }
 
-EXPORT size_t cudnnGetVersion(void) { return (size_t)hostcuda_env("HOSTCUDA_CUDNN_VERSION", CUDNN_VERSION); }
-EXPORT size_t cudnnGetCudartVersion(void) { return CUDART_VERSION; }
-EXPORT size_t cudnnGetMaxDeviceVersion(void) { return 1210; }
-EXPORT cudnnStatus_t cudnnGraphVersionCheck(void) { return CUDNN_STATUS_SUCCESS; }
+EXPORT size_t cudnnGetVersion(void) {
+    return (size_t)hostcuda_env("HOSTCUDA_CUDNN_VERSION", CUDNN_VERSION);
+}
+EXPORT size_t cudnnGetCudartVersion(void) {
+    return CUDART_VERSION;
+}
+EXPORT size_t cudnnGetMaxDeviceVersion(void) {
+    return 1210;
+}
+EXPORT cudnnStatus_t cudnnGraphVersionCheck(void) {
+    return CUDNN_STATUS_SUCCESS;
+}
 EXPORT cudnnStatus_t cudnnGetProperty(libraryPropertyType type, int *value) {
     const int version = (int)cudnnGetVersion();
-    *value = type == MAJOR_VERSION ? version / 10000 : type == MINOR_VERSION ? version / 100 % 100 : version % 100;
+    *value = type == MAJOR_VERSION   ? version / 10000
+             : type == MINOR_VERSION ? version / 100 % 100
+                                     : version % 100;
     return CUDNN_STATUS_SUCCESS;
 }
 EXPORT const char *cudnnGetErrorString(cudnnStatus_t status) {
-#define NAME(status) case status: return #status
+#define NAME(status)                                                                               \
+    case status: return #status
     switch ((int)status) {
         NAME(CUDNN_STATUS_SUCCESS);
         NAME(CUDNN_STATUS_NOT_INITIALIZED);

@@ -4,8 +4,12 @@
 
 #define ROOT_2_OVER_PI 0.79788456080286536
 
-static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
-static double gelu_tanh(double x) { return tanh(ROOT_2_OVER_PI * (x + 0.044715 * x * x * x)); }
+static double sigmoid(double x) {
+    return 1 / (1 + exp(-x));
+}
+static double gelu_tanh(double x) {
+    return tanh(ROOT_2_OVER_PI * (x + 0.044715 * x * x * x));
+}
 
 static double unary(const op_t *op, double x) {
     switch (op->mode) {
@@ -25,7 +29,9 @@ static double unary(const op_t *op, double x) {
     case CUDNN_POINTWISE_LOGICAL_NOT: return x == 0;
     case CUDNN_POINTWISE_RELU_FWD:
         if (x > op->upper_clip) return op->upper_clip;
-        return x > op->lower_clip || isnan(x) ? x : op->lower_clip + op->lower_slope * (x - op->lower_clip);
+        return x > op->lower_clip || isnan(x)
+                   ? x
+                   : op->lower_clip + op->lower_slope * (x - op->lower_clip);
     case CUDNN_POINTWISE_TANH_FWD: return tanh(x);
     case CUDNN_POINTWISE_SIGMOID_FWD: return sigmoid(x);
     case CUDNN_POINTWISE_ELU_FWD: return x > 0 ? x : op->elu_alpha * expm1(x);
@@ -64,11 +70,15 @@ static double binary(const op_t *op, double x, double b) {
 static double slope(const op_t *op, double x) {
     const double s = sigmoid(x), t = gelu_tanh(x);
     switch (op->mode) {
-    case CUDNN_POINTWISE_RELU_BWD: return x > op->lower_clip && x <= op->upper_clip ? 1 : x > op->upper_clip ? 0 : op->lower_slope;
+    case CUDNN_POINTWISE_RELU_BWD:
+        return x > op->lower_clip && x <= op->upper_clip ? 1
+               : x > op->upper_clip                      ? 0
+                                                         : op->lower_slope;
     case CUDNN_POINTWISE_TANH_BWD: return 1 - tanh(x) * tanh(x);
     case CUDNN_POINTWISE_SIGMOID_BWD: return s * (1 - s);
     case CUDNN_POINTWISE_ELU_BWD: return x > 0 ? 1 : op->elu_alpha * exp(x);
-    case CUDNN_POINTWISE_GELU_BWD: return 0.5 * (1 + erf(x * M_SQRT1_2)) + x * exp(-0.5 * x * x) * 0.3989422804014327;
+    case CUDNN_POINTWISE_GELU_BWD:
+        return 0.5 * (1 + erf(x * M_SQRT1_2)) + x * exp(-0.5 * x * x) * 0.3989422804014327;
     case CUDNN_POINTWISE_GELU_APPROX_TANH_BWD:
         return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * ROOT_2_OVER_PI * (1 + 3 * 0.044715 * x * x);
     case CUDNN_POINTWISE_SOFTPLUS_BWD: return sigmoid(op->softplus_beta * x);
@@ -86,12 +96,17 @@ void run_pointwise(const op_t *op, const dense_t *const in[], dense_t *const out
     const dense_t *operands[] = {in[0], in[1], in[2], in[3]};
     walk_t w = walk_begin(y, 4, operands);
     for (int64_t i = 0; i < y->count; i++, walk_next(&w)) {
-        const double x = op->alpha * in[0]->data[w.at[0]], b = in[1] ? op->beta * in[1]->data[w.at[1]] : 0;
+        const double x = op->alpha * in[0]->data[w.at[0]],
+                     b = in[1] ? op->beta * in[1]->data[w.at[1]] : 0;
         double result;
-        if (op->mode == CUDNN_POINTWISE_GEN_INDEX) result = (double)w.index[op->axis];
-        else if (op->mode == CUDNN_POINTWISE_BINARY_SELECT) result = in[2]->data[w.at[2]] != 0 ? x : b;
-        else if (out[1]) result = slope(op, in[0]->data[w.at[0]]) * in[3]->data[w.at[3]];
-        else result = in[1] ? binary(op, x, b) : unary(op, x);
+        if (op->mode == CUDNN_POINTWISE_GEN_INDEX)
+            result = (double)w.index[op->axis];
+        else if (op->mode == CUDNN_POINTWISE_BINARY_SELECT)
+            result = in[2]->data[w.at[2]] != 0 ? x : b;
+        else if (out[1])
+            result = slope(op, in[0]->data[w.at[0]]) * in[3]->data[w.at[3]];
+        else
+            result = in[1] ? binary(op, x, b) : unary(op, x);
         y->data[i] = (float)result;
     }
 }
@@ -102,7 +117,9 @@ void run_reduction(const op_t *op, const dense_t *const in[], dense_t *const out
     const int64_t each = in[0]->count / y->count;
     const int mode = op->mode;
     for (int64_t i = 0; i < y->count; i++)
-        y->data[i] = mode == CUDNN_REDUCE_TENSOR_MAX ? -INFINITY : mode == CUDNN_REDUCE_TENSOR_MIN ? INFINITY : mode == CUDNN_REDUCE_TENSOR_MUL;
+        y->data[i] = mode == CUDNN_REDUCE_TENSOR_MAX   ? -INFINITY
+                     : mode == CUDNN_REDUCE_TENSOR_MIN ? INFINITY
+                                                       : mode == CUDNN_REDUCE_TENSOR_MUL;
     walk_t w = walk_begin(in[0], 1, operands);
     for (int64_t i = 0; i < in[0]->count; i++, walk_next(&w)) {
         const float x = in[0]->data[i];

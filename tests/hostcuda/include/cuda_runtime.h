@@ -1,4 +1,5 @@
-/* Stands in for the toolkit's header of this name where g++ compiles .cu files for the host; else passes it on. */
+/* Stands in for the toolkit's header of this name where g++ compiles .cu files for the host;
+ * else passes it on. */
 #ifndef HOSTCUDA_CUDA_RUNTIME_H
 #define HOSTCUDA_CUDA_RUNTIME_H
 

@@ -24,8 +24,8 @@ template <class... P> struct arguments {
 };
 
 template <class... P, class... A>
-cudaError_t launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes,
-                   cudaStream_t stream, A &&...args) {
+cudaError_t launch(const char *name, void (*kernel)(P...), dim3 grid, dim3 block,
+                   size_t shared_bytes, cudaStream_t stream, A &&...args) {
     static_assert(sizeof...(P) == sizeof...(A), "the kernel takes another number of arguments");
     using list = arguments<P...>;
     const hostcuda_kernel_t work = {

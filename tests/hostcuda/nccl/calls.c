@@ -24,7 +24,9 @@ static void op_drop(op_t *op) {
     free(op);
 }
 
-static bool is_mail(const op_t *op) { return op->kind == SEND || op->kind == RECEIVE; }
+static bool is_mail(const op_t *op) {
+    return op->kind == SEND || op->kind == RECEIVE;
+}
 
 static hostcuda_state_t step(op_t *op) {
     if (op->comm->aborted) return HOSTCUDA_DONE;
@@ -50,7 +52,8 @@ static bool is_behind(const batch_t *batch, int at) {
     const op_t *op = batch->list[at];
     for (int i = 0; i < at; i++) {
         const op_t *other = batch->list[i];
-        if (!other->done && other->comm == op->comm && is_mail(op) == is_mail(other) && (!is_mail(op) || (other->kind == op->kind && other->peer == op->peer)))
+        if (!other->done && other->comm == op->comm && is_mail(op) == is_mail(other) &&
+            (!is_mail(op) || (other->kind == op->kind && other->peer == op->peer)))
             return true;
     }
     return false;
@@ -81,8 +84,8 @@ static void batch_release(void *arg) {
     free(batch);
 }
 
-/* Collectives of a communicator run in the order in which they were issued, whatever their streams, so that all ranks
- * run them in one order; captured ones keep it in every replay. */
+/* Collectives of a communicator run in the order in which they were issued, whatever their
+ * streams, so that all ranks run them in one order; captured ones keep it in every replay. */
 static void link_order(op_t *op) {
     if (is_mail(op)) return;
     op->capture = hostcuda_capture_id(op->stream);
@@ -107,7 +110,8 @@ static ncclResult_t launch(op_t **ops, int count) {
             batch->list[batch->count++] = ops[k];
             ops[k] = NULL;
         }
-        if (hostcuda_enqueue(stream, &(hostcuda_work_t){"nccl", batch_run, batch_release, batch})) result = ncclUnhandledCudaError;
+        if (hostcuda_enqueue(stream, &(hostcuda_work_t){"nccl", batch_run, batch_release, batch}))
+            result = ncclUnhandledCudaError;
     }
     return result;
 }
@@ -128,17 +132,24 @@ static num_type_t type_of(ncclDataType_t type) {
 
 static ncclResult_t check(const op_t *op) {
     comm_t *comm = op->comm;
-    const size_t bytes = op->type == NUM_COUNT ? 0 : op->count * num_size(op->type), ranks = (size_t)comm->ranks;
-    const size_t to_bytes = op->kind == ALL_GATHER ? bytes * ranks : op->kind == REDUCE_SCATTER ? bytes / ranks : bytes;
+    const size_t bytes = op->type == NUM_COUNT ? 0 : op->count * num_size(op->type),
+                 ranks = (size_t)comm->ranks;
+    const size_t to_bytes = op->kind == ALL_GATHER       ? bytes * ranks
+                            : op->kind == REDUCE_SCATTER ? bytes / ranks
+                                                         : bytes;
     const bool rooted = op->kind == REDUCE || op->kind == BROADCAST;
     const bool reads = op->kind != RECEIVE && (op->kind != BROADCAST || comm->rank == op->peer);
     const bool writes = op->kind != SEND && (op->kind != REDUCE || comm->rank == op->peer);
-    if (op->type == NUM_COUNT) return nccl_refuse(comm, ncclInvalidArgument, "the data type is not in the fake");
+    if (op->type == NUM_COUNT)
+        return nccl_refuse(comm, ncclInvalidArgument, "the data type is not in the fake");
     if ((rooted || is_mail(op)) && (op->peer < 0 || op->peer >= comm->ranks))
         return nccl_refuse(comm, ncclInvalidArgument, "rank %d of %d", op->peer, comm->ranks);
-    if ((unsigned)op->reduction > ncclAvg) return nccl_refuse(comm, ncclInvalidArgument, "reduction %d", (int)op->reduction);
-    if (bytes && ((reads && !hostcuda_accessible(op->from, bytes)) || (writes && !hostcuda_accessible(op->to, to_bytes))))
-        return nccl_refuse(comm, ncclInvalidArgument, "a buffer of %zu bytes does not lie in device memory", to_bytes);
+    if ((unsigned)op->reduction > ncclAvg)
+        return nccl_refuse(comm, ncclInvalidArgument, "reduction %d", (int)op->reduction);
+    if (bytes && ((reads && !hostcuda_accessible(op->from, bytes)) ||
+                  (writes && !hostcuda_accessible(op->to, to_bytes))))
+        return nccl_refuse(comm, ncclInvalidArgument,
+                           "a buffer of %zu bytes does not lie in device memory", to_bytes);
     return ncclSuccess;
 }
 
@@ -181,42 +192,94 @@ EXPORT ncclResult_t ncclGroupEnd(void) {
     return comm ? nccl_result(comm, result) : result;
 }
 
-/* -- entry points ------------------------------------------------------------------------------------------------------------------ */
+/* -- entry points ------------------------------------------------------------------------------ */
 #define TRACE NCCL_CALL("count %zu type %d", count, (int)type)
 
-EXPORT ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t reduction,
-                                  ncclComm_t comm, cudaStream_t stream) {
+EXPORT ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                                  ncclRedOp_t reduction, ncclComm_t comm, cudaStream_t stream) {
     TRACE;
-    return issue(&(op_t){.kind = ALL_REDUCE, .comm = comm, .from = from, .to = to, .count = count, .type = type_of(type), .reduction = reduction, .stream = stream});
+    return issue(&(op_t){.kind = ALL_REDUCE,
+                         .comm = comm,
+                         .from = from,
+                         .to = to,
+                         .count = count,
+                         .type = type_of(type),
+                         .reduction = reduction,
+                         .stream = stream});
 }
-EXPORT ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t reduction, int root,
-                               ncclComm_t comm, cudaStream_t stream) {
+EXPORT ncclResult_t ncclReduce(const void *from, void *to, size_t count, ncclDataType_t type,
+                               ncclRedOp_t reduction, int root, ncclComm_t comm,
+                               cudaStream_t stream) {
     TRACE;
-    return issue(&(op_t){.kind = REDUCE, .comm = comm, .from = from, .to = to, .count = count, .type = type_of(type), .reduction = reduction, .peer = root, .stream = stream});
+    return issue(&(op_t){.kind = REDUCE,
+                         .comm = comm,
+                         .from = from,
+                         .to = to,
+                         .count = count,
+                         .type = type_of(type),
+                         .reduction = reduction,
+                         .peer = root,
+                         .stream = stream});
 }
-EXPORT ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
-                                  cudaStream_t stream) {
+EXPORT ncclResult_t ncclBroadcast(const void *from, void *to, size_t count, ncclDataType_t type,
+                                  int root, ncclComm_t comm, cudaStream_t stream) {
     TRACE;
-    return issue(&(op_t){.kind = BROADCAST, .comm = comm, .from = from, .to = to, .count = count, .type = type_of(type), .peer = root, .stream = stream});
+    return issue(&(op_t){.kind = BROADCAST,
+                         .comm = comm,
+                         .from = from,
+                         .to = to,
+                         .count = count,
+                         .type = type_of(type),
+                         .peer = root,
+                         .stream = stream});
 }
-EXPORT ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+EXPORT ncclResult_t ncclBcast(void *buffer, size_t count, ncclDataType_t type, int root,
+                              ncclComm_t comm, cudaStream_t stream) {
     return ncclBroadcast(buffer, buffer, count, type, root, comm, stream);
 }
-EXPORT ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t reduction,
-                                      ncclComm_t comm, cudaStream_t stream) {
+EXPORT ncclResult_t ncclReduceScatter(const void *from, void *to, size_t count, ncclDataType_t type,
+                                      ncclRedOp_t reduction, ncclComm_t comm, cudaStream_t stream) {
     TRACE;
     const size_t all = comm ? count * (size_t)comm->ranks : count;
-    return issue(&(op_t){.kind = REDUCE_SCATTER, .comm = comm, .from = from, .to = to, .count = all, .type = type_of(type), .reduction = reduction, .stream = stream});
+    return issue(&(op_t){.kind = REDUCE_SCATTER,
+                         .comm = comm,
+                         .from = from,
+                         .to = to,
+                         .count = all,
+                         .type = type_of(type),
+                         .reduction = reduction,
+                         .stream = stream});
 }
-EXPORT ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+EXPORT ncclResult_t ncclAllGather(const void *from, void *to, size_t count, ncclDataType_t type,
+                                  ncclComm_t comm, cudaStream_t stream) {
     TRACE;
-    return issue(&(op_t){.kind = ALL_GATHER, .comm = comm, .from = from, .to = to, .count = count, .type = type_of(type), .stream = stream});
+    return issue(&(op_t){.kind = ALL_GATHER,
+                         .comm = comm,
+                         .from = from,
+                         .to = to,
+                         .count = count,
+                         .type = type_of(type),
+                         .stream = stream});
 }
-EXPORT ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+EXPORT ncclResult_t ncclSend(const void *from, size_t count, ncclDataType_t type, int peer,
+                             ncclComm_t comm, cudaStream_t stream) {
     TRACE;
-    return issue(&(op_t){.kind = SEND, .comm = comm, .from = from, .count = count, .type = type_of(type), .peer = peer, .stream = stream});
+    return issue(&(op_t){.kind = SEND,
+                         .comm = comm,
+                         .from = from,
+                         .count = count,
+                         .type = type_of(type),
+                         .peer = peer,
+                         .stream = stream});
 }
-EXPORT ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+EXPORT ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                             cudaStream_t stream) {
     TRACE;
-    return issue(&(op_t){.kind = RECEIVE, .comm = comm, .to = to, .count = count, .type = type_of(type), .peer = peer, .stream = stream});
+    return issue(&(op_t){.kind = RECEIVE,
+                         .comm = comm,
+                         .to = to,
+                         .count = count,
+                         .type = type_of(type),
+                         .peer = peer,
+                         .stream = stream});
 }

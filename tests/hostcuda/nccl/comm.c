@@ -20,7 +20,7 @@ ncclResult_t nccl_refuse(comm_t *comm, ncclResult_t result, const char *format, 
     return result;
 }
 
-/* -- shared memory ---------------------------------------------------------------------------------------------------------- */
+/* -- shared memory ----------------------------------------------------------------------------- */
 static bool map(comm_t *comm) {
     const size_t head = (sizeof(shared_t) + 4095) / 4096 * 4096, ranks = (size_t)comm->ranks;
     comm->mapped = head + ranks * CHUNK + ranks * ranks * MAIL;
@@ -52,8 +52,11 @@ static void join(comm_t *comm) {
 static ncclResult_t check_devices(comm_t *comm) {
     if (hostcuda_env("NCCL_MULTI_RANK_GPU_ENABLE", 0)) return ncclSuccess;
     for (int r = 0; r < comm->ranks; r++)
-        if (r != comm->rank && !strcmp(comm->shared->rank[r].bus_id, comm->shared->rank[comm->rank].bus_id))
-            return nccl_refuse(comm, ncclInvalidUsage, "Duplicate GPU detected: ranks %d and %d both on %s", comm->rank, r, comm->shared->rank[r].bus_id);
+        if (r != comm->rank &&
+            !strcmp(comm->shared->rank[r].bus_id, comm->shared->rank[comm->rank].bus_id))
+            return nccl_refuse(comm, ncclInvalidUsage,
+                               "Duplicate GPU detected: ranks %d and %d both on %s", comm->rank, r,
+                               comm->shared->rank[r].bus_id);
     return ncclSuccess;
 }
 
@@ -62,9 +65,11 @@ static void finish_split(comm_t *comm) {
     const comm_t *parent = comm->parent;
     int ranks = 0, rank = 0;
     for (int r = 0; r < parent->ranks; r++)
-        if (!atomic_load(&parent->shared->rank[r].split[comm->split].set)) return; /* not all have called */
+        if (!atomic_load(&parent->shared->rank[r].split[comm->split].set))
+            return; /* not all have called */
     for (int r = 0; r < parent->ranks; r++) {
-        const int color = parent->shared->rank[r].split[comm->split].color, key = parent->shared->rank[r].split[comm->split].key;
+        const int color = parent->shared->rank[r].split[comm->split].color,
+                  key = parent->shared->rank[r].split[comm->split].key;
         if (color != comm->color) continue;
         ranks++;
         rank += key < comm->key || (key == comm->key && r < parent->rank);
@@ -79,7 +84,8 @@ static void finish_split(comm_t *comm) {
 
 void nccl_advance(comm_t *comm) {
     if (comm->phase == SPLITTING) finish_split(comm);
-    if (comm->phase != JOINING || comm->error || atomic_load(&comm->shared->joined) < comm->ranks) return;
+    if (comm->phase != JOINING || comm->error || atomic_load(&comm->shared->joined) < comm->ranks)
+        return;
     comm->error = check_devices(comm);
     if (!comm->error) comm->error = nccl_fault_init(comm);
     comm->phase = READY;
@@ -109,7 +115,8 @@ static ncclResult_t settle(comm_t *comm) {
 static ncclResult_t read_config(comm_t *comm, const ncclConfig_t *config) {
     comm->blocking = true;
     if (!config) return ncclSuccess;
-    if (config->magic != 0xcafebeef) return nccl_refuse(NULL, ncclInvalidArgument, "this configuration was not initialized");
+    if (config->magic != 0xcafebeef)
+        return nccl_refuse(NULL, ncclInvalidArgument, "this configuration was not initialized");
     if (config->blocking != NCCL_CONFIG_UNDEF_INT && config->blocking != 0 && config->blocking != 1)
         return nccl_refuse(NULL, ncclInvalidArgument, "blocking is %d", config->blocking);
     comm->blocking = config->blocking != 0;
@@ -124,7 +131,7 @@ static comm_t *comm_new(void) {
     return comm;
 }
 
-/* -- entry points --------------------------------------------------------------------------------------------------------------- */
+/* -- entry points ------------------------------------------------------------------------------ */
 EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     unsigned char bytes[12];
     NCCL_CALL("%s", "");
@@ -135,13 +142,17 @@ EXPORT ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
     return ncclSuccess;
 }
 
-EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config) {
+EXPORT ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank,
+                                           ncclConfig_t *config) {
     int devices = 0;
     NCCL_CALL("%d of %d", rank, ranks);
     *out = NULL;
-    if (cudaGetDeviceCount(&devices) || !devices) return nccl_refuse(NULL, ncclUnhandledCudaError, "no device");
-    if (ranks < 1 || ranks > MAX_RANKS || rank < 0 || rank >= ranks || strncmp(id.internal, "/hostcuda-", 10))
-        return nccl_refuse(NULL, ncclInvalidArgument, "rank %d of %d, or an id that is none", rank, ranks);
+    if (cudaGetDeviceCount(&devices) || !devices)
+        return nccl_refuse(NULL, ncclUnhandledCudaError, "no device");
+    if (ranks < 1 || ranks > MAX_RANKS || rank < 0 || rank >= ranks ||
+        strncmp(id.internal, "/hostcuda-", 10))
+        return nccl_refuse(NULL, ncclInvalidArgument, "rank %d of %d, or an id that is none", rank,
+                           ranks);
     comm_t *comm = comm_new();
     comm->ranks = ranks;
     comm->rank = rank;
@@ -159,12 +170,14 @@ EXPORT ncclResult_t ncclCommInitRank(ncclComm_t *out, int ranks, ncclUniqueId id
     return ncclCommInitRankConfig(out, ranks, id, rank, NULL);
 }
 
-EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *out, ncclConfig_t *config) {
+EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t *out,
+                                  ncclConfig_t *config) {
     NCCL_CALL("color %d key %d", color, key);
     *out = NULL;
     const ncclResult_t ready = nccl_check(parent);
     if (ready) return ready;
-    if (parent->splits == MAX_SPLITS) return nccl_refuse(parent, ncclInternalError, "more than %d splits", MAX_SPLITS);
+    if (parent->splits == MAX_SPLITS)
+        return nccl_refuse(parent, ncclInternalError, "more than %d splits", MAX_SPLITS);
     const int split = parent->splits++;
     parent->shared->rank[parent->rank].split[split].color = color;
     parent->shared->rank[parent->rank].split[split].key = key;
@@ -177,8 +190,14 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclCom
         if (result) return nccl_drop(comm), result;
         if (config->blocking == NCCL_CONFIG_UNDEF_INT) comm->blocking = parent->blocking;
     }
-    *comm = (comm_t){.users = 1, .phase = SPLITTING, .device = parent->device, .blocking = comm->blocking, .parent = parent,
-                     .color = color, .key = key, .split = split};
+    *comm = (comm_t){.users = 1,
+                     .phase = SPLITTING,
+                     .device = parent->device,
+                     .blocking = comm->blocking,
+                     .parent = parent,
+                     .color = color,
+                     .key = key,
+                     .split = split};
     parent->users++;
     *out = comm;
     return settle(comm);
@@ -197,8 +216,12 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) 
 ncclResult_t nccl_check(comm_t *comm) {
     if (!comm) return nccl_refuse(NULL, ncclInvalidArgument, "the communicator is NULL");
     if (comm->error) return comm->error;
-    if (comm->phase != READY) return nccl_refuse(comm, ncclInvalidArgument, "the communicator is not ready, or finalized");
-    if (comm->in_progress) return nccl_refuse(comm, ncclInvalidUsage, "the last call is in progress: ask ncclCommGetAsyncError first");
+    if (comm->phase != READY)
+        return nccl_refuse(comm, ncclInvalidArgument,
+                           "the communicator is not ready, or finalized");
+    if (comm->in_progress)
+        return nccl_refuse(comm, ncclInvalidUsage,
+                           "the last call is in progress: ask ncclCommGetAsyncError first");
     return ncclSuccess;
 }
 ncclResult_t nccl_result(comm_t *comm, ncclResult_t result) {
@@ -253,10 +276,18 @@ EXPORT ncclResult_t ncclGetVersion(int *version) {
     *version = (int)hostcuda_env("HOSTCUDA_NCCL_VERSION", NCCL_VERSION_CODE);
     return ncclSuccess;
 }
-EXPORT const char *ncclGetLastError(ncclComm_t comm) { return comm && *comm->why ? comm->why : last_error; }
+EXPORT const char *ncclGetLastError(ncclComm_t comm) {
+    return comm && *comm->why ? comm->why : last_error;
+}
 EXPORT const char *ncclGetErrorString(ncclResult_t result) {
-    static const char *const texts[] = {"no error", "unhandled cuda error", "unhandled system error", "internal error",
-                                        "invalid argument", "invalid usage", "remote process exited or network error",
+    static const char *const texts[] = {"no error",
+                                        "unhandled cuda error",
+                                        "unhandled system error",
+                                        "internal error",
+                                        "invalid argument",
+                                        "invalid usage",
+                                        "remote process exited or network error",
                                         "NCCL operation in progress"};
-    return (unsigned)result < sizeof texts / sizeof texts[0] ? texts[result] : "unknown result code";
+    return (unsigned)result < sizeof texts / sizeof texts[0] ? texts[result]
+                                                             : "unknown result code";
 }

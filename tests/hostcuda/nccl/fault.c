@@ -1,7 +1,8 @@
 /*
- * Faults by environment: HOSTCUDA_NCCL_FAULT=KIND[,rank=R][,call=N][,ms=M], several separated by semicolons.
- * init_hang: rank R never joins. init_error: its initialization fails. async_error: its N-th operation breaks the
- * communicator. late: it enters its N-th operation M milliseconds late. die: it is killed there.
+ * Faults by environment: HOSTCUDA_NCCL_FAULT=KIND[,rank=R][,call=N][,ms=M], several separated by
+ * semicolons. init_hang: rank R never joins. init_error: its initialization fails. async_error: its
+ * N-th operation breaks the communicator. late: it enters its N-th operation M milliseconds late.
+ * die: it is killed there.
  */
 #include "nccl_int.h"
 #include <signal.h>
@@ -33,7 +34,9 @@ static bool find(const char *kind, int rank, int call, fault_t *out) {
             text += used;
         }
         text += *text == ';' ? 1 : strlen(text);
-        if (strcmp(f.kind, kind) || (f.rank >= 0 && f.rank != rank) || (call >= 0 && f.call != call)) continue;
+        if (strcmp(f.kind, kind) || (f.rank >= 0 && f.rank != rank) ||
+            (call >= 0 && f.call != call))
+            continue;
         *out = f;
         return true;
     }

@@ -8,7 +8,8 @@ static struct {
 
 static int find(const void *pointer) {
     for (int i = 0; i < 256; i++)
-        if (blocks[i].base && (const char *)pointer >= (char *)blocks[i].base && (const char *)pointer < (char *)blocks[i].base + blocks[i].bytes)
+        if (blocks[i].base && (const char *)pointer >= (char *)blocks[i].base &&
+            (const char *)pointer < (char *)blocks[i].base + blocks[i].bytes)
             return i;
     return -1;
 }
@@ -30,7 +31,8 @@ EXPORT ncclResult_t ncclMemAlloc(void **out, size_t bytes) {
 EXPORT ncclResult_t ncclMemFree(void *pointer) {
     NCCL_CALL("%s", "");
     const int i = find(pointer);
-    if (pointer && i < 0) return nccl_refuse(NULL, ncclInvalidArgument, "this memory is not from ncclMemAlloc");
+    if (pointer && i < 0)
+        return nccl_refuse(NULL, ncclInvalidArgument, "this memory is not from ncclMemAlloc");
     if (pointer) blocks[i].base = NULL;
     return cudaFree(pointer) ? ncclUnhandledCudaError : ncclSuccess;
 }
@@ -38,14 +40,18 @@ EXPORT ncclResult_t ncclMemFree(void *pointer) {
 struct ncclWindow_vidmem {
     void *base;
 };
-/* HOSTCUDA_NCCL_WINDOWS=0: a machine where windows are not possible; the window is NULL then, which is no error. */
-EXPORT ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *base, size_t bytes, ncclWindow_t *out, int flags) {
+/* HOSTCUDA_NCCL_WINDOWS=0: a machine where windows are not possible; the window is NULL then,
+ * which is no error. */
+EXPORT ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *base, size_t bytes,
+                                           ncclWindow_t *out, int flags) {
     NCCL_CALL("%zu %d", bytes, flags);
     const ncclResult_t ready = nccl_check(comm);
     *out = NULL;
     if (ready) return ready;
-    if (find(base) < 0 || !hostcuda_accessible(base, bytes) || (uintptr_t)base % NCCL_WIN_REQUIRED_ALIGNMENT)
-        return nccl_refuse(comm, ncclInvalidArgument, "a window needs aligned memory of ncclMemAlloc");
+    if (find(base) < 0 || !hostcuda_accessible(base, bytes) ||
+        (uintptr_t)base % NCCL_WIN_REQUIRED_ALIGNMENT)
+        return nccl_refuse(comm, ncclInvalidArgument,
+                           "a window needs aligned memory of ncclMemAlloc");
     if (!hostcuda_env("HOSTCUDA_NCCL_WINDOWS", 1)) return ncclSuccess;
     *out = (ncclWindow_t)&blocks[find(base)];
     hostcuda_count("nccl windows", 1);
@@ -57,7 +63,8 @@ EXPORT ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t windo
     hostcuda_count("nccl windows", -1);
     return ncclSuccess;
 }
-EXPORT ncclResult_t ncclCommRegister(const ncclComm_t comm, void *base, size_t bytes, void **handle) {
+EXPORT ncclResult_t ncclCommRegister(const ncclComm_t comm, void *base, size_t bytes,
+                                     void **handle) {
     NCCL_CALL("%zu", bytes);
     const ncclResult_t ready = nccl_check(comm);
     *handle = base;

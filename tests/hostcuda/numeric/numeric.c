@@ -69,56 +69,61 @@ void num_store(num_type_t type, void *array, int64_t i, double value) {
 }
 
 void num_read(num_type_t type, const void *from, int64_t at, int64_t step, int64_t n, float *to) {
-    if (type == NUM_F32 && step == 1) memcpy(to, (const float *)from + at, (size_t)n * sizeof *to);
+    if (type == NUM_F32 && step == 1)
+        memcpy(to, (const float *)from + at, (size_t)n * sizeof *to);
     else if (type == NUM_BF16)
-        for (int64_t i = 0; i < n; i++) to[i] = bf16_to_float(((const uint16_t *)from)[at + i * step]);
+        for (int64_t i = 0; i < n; i++)
+            to[i] = bf16_to_float(((const uint16_t *)from)[at + i * step]);
     else
         for (int64_t i = 0; i < n; i++) to[i] = (float)num_load(type, from, at + i * step);
 }
 void num_write(num_type_t type, void *to, int64_t at, int64_t step, int64_t n, const float *from) {
-    if (type == NUM_F32 && step == 1) memcpy((float *)to + at, from, (size_t)n * sizeof *from);
+    if (type == NUM_F32 && step == 1)
+        memcpy((float *)to + at, from, (size_t)n * sizeof *from);
     else
         for (int64_t i = 0; i < n; i++) num_store(type, to, at + i * step, from[i]);
 }
 
-/* Four rows of c at a time, so that each row of b is read once for four; sums in blocks of 256 of k. */
+/* Four rows and two vectors of columns of c at a time, in registers; sums in blocks of 256 of k. */
+#ifdef __AVX512F__
+#define LANES 16
+#else
+#define LANES 8
+#endif
 #define ROWS  4
+#define WIDTH (2 * LANES)
 #define BLOCK 256
-#define WIDTH 64
-static void panel(int64_t rows, int64_t width, int64_t n, int64_t k, const float *a, int64_t lda, const float *b, float *c) {
-    float sum[ROWS][WIDTH];
-    memset(sum, 0, sizeof sum);
-    for (int64_t p = 0; p < k; p++)
-        for (int64_t r = 0; r < rows; r++) {
-            const float x = a[r * lda + p];
-            for (int64_t j = 0; j < width; j++) sum[r][j] += x * b[p * n + j];
-        }
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t j = 0; j < width; j++) c[r * n + j] += sum[r][j];
-}
-/* The same with constant bounds, for the compiler. */
-static void full_panel(int64_t n, int64_t k, const float *restrict a, int64_t lda, const float *restrict b, float *restrict c) {
-    float sum[ROWS][WIDTH];
-    memset(sum, 0, sizeof sum);
-    for (int64_t p = 0; p < k; p++)
+typedef float vector_t __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float))));
+
+/* b: depth rows of WIDTH elements, filled up with zeros; width of them count. */
+static void panel(int64_t rows, int64_t width, int64_t n, int64_t depth, const float *a,
+                  int64_t lda, const float *b, float *c) {
+    vector_t sum[ROWS][2] = {{{0}}};
+    const float *row[ROWS]; /* rows that are not there repeat the first */
+    for (int r = 0; r < ROWS; r++) row[r] = a + (r < rows ? r : 0) * lda;
+    for (int64_t p = 0; p < depth; p++) {
+        const vector_t left = ((const vector_t *)(b + p * WIDTH))[0];
+        const vector_t right = ((const vector_t *)(b + p * WIDTH))[1];
         for (int r = 0; r < ROWS; r++) {
-            const float x = a[r * lda + p];
-            for (int j = 0; j < WIDTH; j++) sum[r][j] += x * b[p * n + j];
+            sum[r][0] += row[r][p] * left;
+            sum[r][1] += row[r][p] * right;
         }
-    for (int r = 0; r < ROWS; r++)
-        for (int j = 0; j < WIDTH; j++) c[r * n + j] += sum[r][j];
+    }
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t j = 0; j < width; j++) c[r * n + j] += sum[r][j / LANES][j % LANES];
 }
 void num_gemm(int64_t m, int64_t n, int64_t k, const float *a, const float *b, float *c) {
+    float packed[BLOCK * WIDTH];
     for (int64_t p = 0; p < k; p += BLOCK) {
         const int64_t depth = k - p < BLOCK ? k - p : BLOCK;
         for (int64_t j = 0; j < n; j += WIDTH) {
             const int64_t width = n - j < WIDTH ? n - j : WIDTH;
-            for (int64_t i = 0; i < m; i += ROWS) {
-                const int64_t rows = m - i < ROWS ? m - i : ROWS;
-                const float *x = a + i * k + p, *y = b + p * n + j;
-                if (rows == ROWS && width == WIDTH) full_panel(n, depth, x, k, y, c + i * n + j);
-                else panel(rows, width, n, depth, x, k, y, c + i * n + j);
-            }
+            for (int64_t q = 0; q < depth; q++)
+                for (int64_t x = 0; x < WIDTH; x++)
+                    packed[q * WIDTH + x] = x < width ? b[(p + q) * n + j + x] : 0;
+            for (int64_t i = 0; i < m; i += ROWS)
+                panel(m - i < ROWS ? m - i : ROWS, width, n, depth, a + i * k + p, k, packed,
+                      c + i * n + j);
         }
     }
 }

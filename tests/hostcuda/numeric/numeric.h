@@ -6,7 +6,17 @@
 #include <stdint.h>
 #include <string.h>
 
-typedef enum { NUM_F32, NUM_BF16, NUM_F16, NUM_F64, NUM_I32, NUM_I64, NUM_I8, NUM_U8, NUM_COUNT } num_type_t;
+typedef enum {
+    NUM_F32,
+    NUM_BF16,
+    NUM_F16,
+    NUM_F64,
+    NUM_I32,
+    NUM_I64,
+    NUM_I8,
+    NUM_U8,
+    NUM_COUNT
+} num_type_t;
 
 size_t num_size(num_type_t type);
 /* Element `i` of an array. Stores round to nearest even; bf16 and fp16 overflow to infinity. */

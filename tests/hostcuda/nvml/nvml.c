@@ -1,6 +1,7 @@
 /*
- * What a program asks NVML for on a login node: versions, devices, memory, topology, who uses a device. The toolkit here
- * has no nvml.h, so the few types that are needed stand here, as NVML's reference manual gives them.
+ * What a program asks NVML for on a login node: versions, devices, memory, topology, who uses a
+ * device. The toolkit here has no nvml.h, so the few types that are needed stand here, as NVML's
+ * reference manual gives them.
  */
 #include "hostcuda.h"
 #include <stdio.h>
@@ -22,7 +23,7 @@ enum {
 typedef int nvmlReturn_t;
 typedef struct nvmlDevice_st {
     int index;
-} *nvmlDevice_t;
+} * nvmlDevice_t;
 typedef struct {
     unsigned long long total, free, used;
 } nvmlMemory_t;
@@ -51,21 +52,25 @@ static int count(void) {
 }
 static const char *model(void) {
     const char *name = getenv("HOSTCUDA_MODEL");
-    return name && strstr(name, "A100") ? "NVIDIA A100-SXM4-80GB" : name && strstr(name, "B200") ? "NVIDIA B200" : "NVIDIA H200";
+    return name && strstr(name, "A100")   ? "NVIDIA A100-SXM4-80GB"
+           : name && strstr(name, "B200") ? "NVIDIA B200"
+                                          : "NVIDIA H200";
 }
 static unsigned long long memory_bytes(void) {
-    const long long of_model = strstr(model(), "A100") ? 85097971712 : strstr(model(), "B200") ? 191502745600 : 150754820096;
+    const long long of_model = strstr(model(), "A100")   ? 85097971712
+                               : strstr(model(), "B200") ? 191502745600
+                                                         : 150754820096;
     return (unsigned long long)hostcuda_env("HOSTCUDA_MEMORY", of_model);
 }
 
-#define CALL(device)                                                                                                    \
-    do {                                                                                                                \
-        if (hostcuda_call(__func__, "%s", "")) return 999;                                                              \
-        if (!started) return NVML_ERROR_UNINITIALIZED;                                                                  \
-        if (!(device)) return NVML_ERROR_INVALID_ARGUMENT;                                                              \
+#define CALL(device)                                                                               \
+    do {                                                                                           \
+        if (hostcuda_call(__func__, "%s", "")) return 999;                                         \
+        if (!started) return NVML_ERROR_UNINITIALIZED;                                             \
+        if (!(device)) return NVML_ERROR_INVALID_ARGUMENT;                                         \
     } while (0)
 
-/* -- prototypes, for NVML has no header here ------------------------------------------------------------------------------------ */
+/* -- prototypes, for NVML has no header here --------------------------------------------------- */
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 
 EXPORT nvmlReturn_t nvmlInit_v2(void) {
@@ -75,7 +80,9 @@ EXPORT nvmlReturn_t nvmlInit_v2(void) {
     started = true;
     return NVML_SUCCESS;
 }
-EXPORT nvmlReturn_t nvmlInit(void) { return nvmlInit_v2(); }
+EXPORT nvmlReturn_t nvmlInit(void) {
+    return nvmlInit_v2();
+}
 EXPORT nvmlReturn_t nvmlShutdown(void) {
     if (!started) return NVML_ERROR_UNINITIALIZED;
     started = false;
@@ -112,7 +119,9 @@ EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version) {
     *version = (int)hostcuda_env("HOSTCUDA_DRIVER_VERSION", CUDART_VERSION);
     return NVML_SUCCESS;
 }
-EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) { return nvmlSystemGetCudaDriverVersion_v2(version); }
+EXPORT nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version) {
+    return nvmlSystemGetCudaDriverVersion_v2(version);
+}
 
 EXPORT nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *n) {
     CALL(n);
@@ -125,7 +134,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *
     *out = &devices[index];
     return NVML_SUCCESS;
 }
-static void bus_id(int index, char out[32]) { snprintf(out, 32, "00000000:%02X:00.0", 0x10 + index); }
+static void bus_id(int index, char out[32]) {
+    snprintf(out, 32, "00000000:%02X:00.0", 0x10 + index);
+}
 /* "GPU-" and 16 bytes in hexadecimal digits, the same bytes as cudaGetDeviceProperties gives. */
 static void uuid_of(int index, char out[80]) {
     int n = sprintf(out, "GPU-");
@@ -162,7 +173,9 @@ EXPORT nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned *index) {
     *index = (unsigned)device->index;
     return NVML_SUCCESS;
 }
-EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) { return nvmlDeviceGetIndex(device, minor); }
+EXPORT nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned *minor) {
+    return nvmlDeviceGetIndex(device, minor);
+}
 EXPORT nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *to, unsigned room) {
     CALL(device);
     return text(to, room, model());
@@ -180,14 +193,17 @@ EXPORT nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *
     snprintf(out->busIdLegacy, sizeof out->busIdLegacy, "%.15s", out->busId + 4);
     return NVML_SUCCESS;
 }
-EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
+EXPORT nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major,
+                                                       int *minor) {
     CALL(device);
     *major = strstr(model(), "A100") ? 8 : strstr(model(), "B200") ? 10 : 9;
     *minor = 0;
     return NVML_SUCCESS;
 }
 
-static unsigned long long used_bytes(void) { return (unsigned long long)hostcuda_env("HOSTCUDA_OTHERS", 0); }
+static unsigned long long used_bytes(void) {
+    return (unsigned long long)hostcuda_env("HOSTCUDA_OTHERS", 0);
+}
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *out) {
     CALL(device);
     *out = (nvmlMemory_t){memory_bytes(), memory_bytes() - used_bytes(), used_bytes()};
@@ -196,11 +212,13 @@ EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *o
 EXPORT nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *out) {
     CALL(device);
     if (out->version != (sizeof *out | 2u << 24)) return NVML_ERROR_INVALID_ARGUMENT;
-    *out = (nvmlMemory_v2_t){out->version, memory_bytes(), 0, memory_bytes() - used_bytes(), used_bytes()};
+    *out = (nvmlMemory_v2_t){out->version, memory_bytes(), 0, memory_bytes() - used_bytes(),
+                             used_bytes()};
     return NVML_SUCCESS;
 }
 /* HOSTCUDA_OTHERS are of one process with number 1. */
-EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *n, nvmlProcessInfo_t *list) {
+EXPORT nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned *n,
+                                                            nvmlProcessInfo_t *list) {
     CALL(device);
     const unsigned room = *n;
     *n = used_bytes() > 0;
@@ -215,20 +233,24 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *now, uns
     *now = *pending = hostcuda_env("HOSTCUDA_MIG", 0) != 0;
     return NVML_SUCCESS;
 }
-/* The cores of this machine, half of them near the first half of the devices (HOSTCUDA_NUMA=1), else all near all. */
+/* The cores of this machine, half of them near the first half of the devices (HOSTCUDA_NUMA=1),
+ * else all near all. */
 static void near_cores(int index, unsigned words, unsigned long *set) {
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const bool split = hostcuda_env("HOSTCUDA_NUMA", 0) && cores > 1;
-    const long low = split && index >= (count() + 1) / 2 ? cores / 2 : 0, high = split && !low ? cores / 2 : cores;
+    const long low = split && index >= (count() + 1) / 2 ? cores / 2 : 0,
+               high = split && !low ? cores / 2 : cores;
     memset(set, 0, words * sizeof *set);
     for (long c = low; c < high && c / 64 < (long)words; c++) set[c / 64] |= 1ul << c % 64;
 }
-EXPORT nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned words, unsigned long *set) {
+EXPORT nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned words,
+                                             unsigned long *set) {
     CALL(device);
     near_cores(device->index, words, set);
     return NVML_SUCCESS;
 }
-EXPORT nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned words, unsigned long *set, unsigned scope) {
+EXPORT nvmlReturn_t nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t device, unsigned words,
+                                                        unsigned long *set, unsigned scope) {
     (void)scope;
     return nvmlDeviceGetCpuAffinity(device, words, set);
 }
@@ -237,7 +259,8 @@ EXPORT nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned *node)
     *node = hostcuda_env("HOSTCUDA_NUMA", 0) && device->index >= (count() + 1) / 2;
     return NVML_SUCCESS;
 }
-EXPORT nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned words, unsigned long *set, unsigned scope) {
+EXPORT nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned words,
+                                                unsigned long *set, unsigned scope) {
     unsigned node = 0;
     (void)scope;
     const nvmlReturn_t result = nvmlDeviceGetNumaNodeId(device, &node);
@@ -254,14 +277,16 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link,
     return NVML_SUCCESS;
 }
 /* NVML_P2P_STATUS_OK */
-EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, unsigned index, unsigned *status) {
+EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, unsigned index,
+                                           unsigned *status) {
     (void)index;
     CALL(a && b);
     *status = 0;
     return NVML_SUCCESS;
 }
 /* NVML_TOPOLOGY_SINGLE, or NODE across halves */
-EXPORT nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b, unsigned *level) {
+EXPORT nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t a, nvmlDevice_t b,
+                                                        unsigned *level) {
     CALL(a && b);
     const int half = (count() + 1) / 2;
     *level = hostcuda_env("HOSTCUDA_NUMA", 0) && (a->index >= half) != (b->index >= half) ? 50 : 10;
