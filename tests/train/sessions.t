@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# sessions.jsonl and the times of all ranks in metrics.jsonl, over a stop and a restart.
+. "$TRAINER_ROOT/tests/faults/common.sh"
+run_config
+value() { sed -n "$2p" "$1" | grep -o "\"$3\":[^,}]*" | head -n 1 | cut -d: -f2-; } # FILE LINE KEY
+
+FAULT=$slow start 2 net.ini run.dir=run $exact
+until_lines run/metrics.jsonl 12
+hit USR1 0
+ended
+f=run/sessions.jsonl
+[ $rc = 75 ] && [ "$(wc -l <$f)" = 2 ] && [ "$(value $f 1 event) $(value $f 2 event) $(value $f 2 verdict)" = '"start" "end" "again"' ]
+ok $? "a line at the start and one at the end, code $rc"
+last=$(value $f 2 last_step)
+[ "$(value $f 1 ranks) $(value $f 1 first_step)" = "2 1" ] && [ "$last" -ge 12 ] && [ "$(value $f 2 checkpoints)" -ge 1 ]
+ok $? "ranks, steps, checkpoints"
+for key in exec_sec mpi_sec data_sec plan_sec resume_sec whole_sec; do value $f 1 $key; done | awk '{ if (!($1 >= 0)) bad = 1; if (NR < 6) sum += $1; whole = $1 } END { exit bad || NR != 6 || sum > whole }'
+ok $? "the parts of the start-up are within the whole"
+SLURM_JOB_ID=17 SLURM_RESTART_COUNT=3 run 3 net.ini run.dir=run $exact
+[ $? = 0 ] && [ "$(wc -l <$f)" = 4 ] && [ "$(value $f 3 session) $(value $f 3 job) $(value $f 3 restart) $(value $f 3 first_step)" = "2 \"17\" 3 $((last + 1))" ] && [ "$(value $f 4 verdict)" = '"done"' ]
+ok $? "the second session: job, restart, first step"
+echo "1..$n"
