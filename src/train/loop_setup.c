@@ -332,6 +332,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(tr_report_open(&l->report, l->s, l->run, log.every, l->params->version));
     TR_TRY(tr_report_resume(&l->report, l->step, l->valid_owed, l->told));
     l->report.base_bytes = base_bytes;
+    l->report.session = l->history.session;
     TR_TRY(tr_history_hosts(l));
     if (tr_loop_is_root(l)) tr_history_begin(l);
     if (tr_loop_is_root(l)) tr_loop_watch_time(l);
