@@ -101,14 +101,16 @@ requeue() {
 
 # exclude NODE: from the requeued job, which must have left the state RUNNING for this
 exclude() {
-    local node=$1 others list try
+    local node=$1 others facts list try
     [ -n "$node" ] || return 0
     others=$(sinfo -h -N -p "$SLURM_JOB_PARTITION" -t idle,allocated,mixed,completing -o %N | grep -cvx "$node")
     if [ "$others" -lt "$SLURM_JOB_NUM_NODES" ]; then
         say "$node was lost, but there are not enough other nodes to exclude it"
         return
     fi
-    list=$(scontrol show job -o "$SLURM_JOB_ID" | sed -n 's/.* ExcNodeList=\([^ ]*\).*/\1/p')
+    facts=$(scontrol show job -o "$SLURM_JOB_ID")
+    case $facts in *ReqNodeList=\(null\)*) ;; *) say "$node was lost, but the job asks for certain nodes"; return ;; esac
+    list=$(sed -n 's/.* ExcNodeList=\([^ ]*\).*/\1/p' <<<"$facts")
     [ "$list" != '(null)' ] || list=
     for try in 1 2 3 4 5 6 7 8 9 10; do
         scontrol update JobId="$SLURM_JOB_ID" ExcNodeList="$list${list:+,}$node" 2>/dev/null &&

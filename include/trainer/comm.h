@@ -40,6 +40,7 @@ typedef struct {
     /* local ranks that may run on the same cores; threads = cores / cores_shared_by */
     int cores_shared_by;
     bool more_than_cores; /* more ranks than cores on some node */
+    double open_sec;      /* that tr_world_open took */
 } tr_world_info_t;
 
 /* MPI_Init_thread (unless done), a duplicated communicator with errors returned; how those of

@@ -111,6 +111,7 @@ typedef struct {
 typedef struct {
     int64_t saved, failed;
     double last_write_sec; /* of the writer thread */
+    double slowest_write_sec;
     int64_t last_bytes, last_step;
     tr_error_t last_error; /* of the last failure; code TR_OK where the newest attempt succeeded */
 } tr_checkpointer_stats_t;

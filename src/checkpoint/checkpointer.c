@@ -68,6 +68,7 @@ static void save(tr_checkpointer_t *c) {
         now.last_error = *tr_error_last();
     }
     now.last_write_sec = tr_clock_sec() - begin;
+    if (now.last_write_sec > now.slowest_write_sec) now.slowest_write_sec = now.last_write_sec;
     tr_free(&path);
     pthread_mutex_lock(c->lock);
     c->stats = now;

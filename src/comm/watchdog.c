@@ -37,6 +37,7 @@ struct tr_watchdog {
     void (*_Atomic ended)(const char *why, const char *host);
     _Atomic bool ending; /* this rank has said why it ends the job */
     pthread_t thread;
+    pthread_mutex_t times_lock; /* of the beats in peers, which the thread takes in; the end of a job does not wait for it */
     int wake[2];      /* a byte ends the thread */
     bool linked;      /* to other ranks */
     tr_peer_t *peers; /* rank 0: [size], its own too; else [1], rank 0 */
@@ -73,6 +74,17 @@ void tr_watchdog_mark(tr_world_t *world) {
     if (world) TR_PULSE_ADD(world->pulse.marks, 1);
 }
 
+/* One thread writes: no addition is lost. */
+static void add(_Atomic double *sum, double value) {
+    TR_PULSE_SET(*sum, TR_PULSE_GET(*sum) + value);
+}
+
+void tr_watchdog_add_times(tr_world_t *world, double compute_sec, double data_sec, double wait_sec) {
+    add(&world->pulse.compute_sec, compute_sec);
+    add(&world->pulse.data_sec, data_sec);
+    add(&world->pulse.wait_sec, wait_sec);
+}
+
 static float median_step_sec(const tr_pulse_t *p) {
     const int64_t timed = TR_PULSE_GET(p->steps_timed);
     const int n = timed < TR_RECENT_STEPS ? (int)timed : TR_RECENT_STEPS;
@@ -89,6 +101,9 @@ static float median_step_sec(const tr_pulse_t *p) {
 static tr_beat_t own_beat(const tr_watchdog_t *w) {
     tr_pulse_t *p = &w->world->pulse;
     tr_beat_t b = {.step = TR_PULSE_GET(p->step),
+                   .compute_sec = TR_PULSE_GET(p->compute_sec),
+                   .data_sec = TR_PULSE_GET(p->data_sec),
+                   .wait_sec = TR_PULSE_GET(p->wait_sec),
                    .rank = w->world->info.rank,
                    .phase = TR_PULSE_GET(p->phase),
                    .blocked = TR_PULSE_GET(p->blocked)};
@@ -297,10 +312,12 @@ static void look_at_self(tr_watchdog_t *w) {
 }
 
 static void listen_to_peers(tr_watchdog_t *w) {
+    pthread_mutex_lock(&w->times_lock);
     for (int i = 0; i < w->peer_count; i++) {
         const int64_t before = w->peers[i].last.progress;
         if (tr_link_receive(&w->peers[i], w->now_sec) && w->peers[i].last.progress != before) note_change(w);
     }
+    pthread_mutex_unlock(&w->times_lock);
 }
 
 static void advance_clock(tr_watchdog_t *w) {
@@ -333,6 +350,7 @@ static double tick_for(double timeout_sec) {
 static tr_status_t start_thread(tr_watchdog_t *w) {
     if (pipe2(w->wake, O_CLOEXEC) != 0)
         return TR_FAIL(TR_ERR_IO, "The watchdog's pipe could not be made: %s.", strerror(errno));
+    pthread_mutex_init(&w->times_lock, NULL);
     w->clock_sec = tr_clock_sec();
     w->now_sec = w->changed_sec = w->own_changed_sec = 1; /* 0 stands for never */
     for (int i = 0; i < w->peer_count; i++) w->peers[i].heard_sec = w->now_sec;
@@ -391,6 +409,19 @@ tr_status_t tr_watchdog_start(tr_world_t *world, double timeout_sec, int (*asked
 
 void tr_watchdog_on_end(tr_world_t *world, void (*ended)(const char *why, const char *host)) {
     if (world->watchdog) atomic_load(&world->watchdog)->ended = ended;
+}
+
+bool tr_watchdog_times(tr_world_t *world, tr_rank_times_t *out) {
+    tr_watchdog_t *w = world->watchdog;
+    if (!w || !w->linked || world->info.rank != 0) return false;
+    pthread_mutex_lock(&w->times_lock);
+    for (int i = 0; i < w->peer_count; i++) {
+        const tr_beat_t own = own_beat(w), *b = i == 0 ? &own : &w->peers[i].last;
+        out[i] = (tr_rank_times_t){.compute_sec = b->compute_sec, .data_sec = b->data_sec, .wait_sec = b->wait_sec};
+        memcpy(out[i].host, i == 0 ? world->info.host : w->peers[i].host, sizeof out[i].host);
+    }
+    pthread_mutex_unlock(&w->times_lock);
+    return true;
 }
 
 bool tr_watchdog_limits_waits(const tr_world_t *world) {

@@ -34,4 +34,14 @@ void tr_watchdog_phase(tr_world_t *world, tr_phase_t phase, int64_t step);
 /* Progress inside a phase: a micro-batch is done. Likewise; world may be NULL. */
 void tr_watchdog_mark(tr_world_t *world);
 
+/* Times of one rank since its watchdog started, in seconds. */
+typedef struct {
+    char host[64];
+    double compute_sec, data_sec, wait_sec; /* wait: for other ranks */
+} tr_rank_times_t;
+/* Adds the times of a step of this rank, which goes to rank 0 with the next beat. Not collective; wait-free; with or without a watchdog. */
+void tr_watchdog_add_times(tr_world_t *world, double compute_sec, double data_sec, double wait_sec);
+/* On rank 0: what every rank has told so far, out[size]. False where no watchdog connects the ranks. Not collective. */
+bool tr_watchdog_times(tr_world_t *world, tr_rank_times_t *out);
+
 #endif

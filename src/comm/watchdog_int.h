@@ -11,6 +11,7 @@ enum { TR_LEAVING = 1, TR_ENDING };
 typedef struct {
     int64_t progress; /* grows with anything that gets done; rank 0's with what any rank gets done */
     int64_t step, entered, completed;
+    double compute_sec, data_sec, wait_sec; /* of all steps so far */
     int32_t rank, phase;
     int32_t blocked; /* waits for other ranks */
     int32_t leaving; /* 0, TR_LEAVING or TR_ENDING */

@@ -1,4 +1,5 @@
 #include "world_int.h"
+#include "trainer/clock.h"
 #include "trainer/host.h"
 #include "trainer/mem.h"
 #include <string.h>
@@ -126,7 +127,9 @@ tr_status_t tr_world_open(const void *comm, tr_world_t **out) {
     TR_TRY(tr_alloc(sizeof *w, "world", &w));
     w->comm = MPI_COMM_NULL;
     pthread_mutex_init(&w->pulse.words_lock, NULL);
+    const double begin_sec = tr_clock_sec();
     tr_status_t status = open_world(w, comm);
+    w->info.open_sec = tr_clock_sec() - begin_sec;
     if (status != TR_OK) {
         tr_world_close(&w);
         return status;

@@ -1,4 +1,5 @@
 /* The training loop: steps, validation, the end. */
+#include "history.h"
 #include "loop_int.h"
 #include "signals.h"
 #include "trainer/clock.h"
@@ -153,6 +154,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_trai
                 .best_loss = INFINITY,
                 .best_step = -1,
                 .order = {.micro_batch = -1, .block = -1, .shuffle = -1}};
+    l.history.entered_sec = tr_clock_since_exec_sec();
     tr_signals_install();
     tr_status_t status = tr_loop_set_up(&l);
     const bool has_begun = status == TR_OK;
@@ -161,6 +163,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_trai
     tr_watchdog_phase(world, TR_PHASE_END, l.step);
     if (l.info->rank == 0 && (status == TR_OK || status == TR_ERR_RETRY))
         tr_verdict_write((int)status, tr_error_last()->message, NULL);
+    if (l.info->rank == 0) tr_history_end(&l, status);
     tr_signals_restore();
     if (status != TR_OK && status != TR_ERR_RETRY) failed(&l);
     tr_report_close(&l.report); /* the terminal is free for the error */

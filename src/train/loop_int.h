@@ -42,6 +42,14 @@ typedef struct {
     bool owed;                   /* a checkpoint was due while the writer was busy */
     bool writing;                /* a checkpoint was handed over, and how it went is not known yet */
     tr_checkpoint_settings_t save_settings;
+    struct {
+        int64_t session;    /* of the run, from 1 */
+        int64_t first_step; /* that this session does, from 1 */
+        double entered_sec; /* since exec, when tr_train began */
+        double resume_sec;  /* initial values, or reading a checkpoint and sharing it */
+        bool has_begun;
+        json_t *hosts; /* without repetition */
+    } history;
     double until_sec;         /* run.until, seconds since 1970; 0: none */
     double slowest_write_sec; /* of a checkpoint of this run */
 } loop_t;

@@ -1,6 +1,8 @@
 /* What a training needs before its first step, and the end of it all. */
+#include "history.h"
 #include "loop_int.h"
 #include "signals.h"
+#include "trainer/clock.h"
 #include "trainer/log.h"
 #include "comm/watchdog.h"
 #include "run/verdict.h"
@@ -20,6 +22,7 @@ static tr_status_t open_run(loop_t *l) {
     TR_TRY(tr_until_parse(run.until, &l->until_sec));
     if (run.verdict[0]) TR_TRY(tr_verdict_clear());
     TR_TRY(tr_run_open(&run, l->params->config_path, tr_signals_pending, &l->run));
+    TR_TRY(tr_history_open(l));
     return tr_strdup(tr_run_dir(l->run), &l->run_dir);
 }
 
@@ -317,7 +320,9 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(tr_schedule_create(&l->s->schedule, l->s->optim.lr, l->s->total_steps, l->s->steps_per_epoch,
                               &l->schedule));
     const size_t base_bytes = tr_report_peak_bytes();
+    const double resume_begin_sec = tr_clock_sec();
     TR_TRY(begin_state(l));
+    l->history.resume_sec = tr_clock_sec() - resume_begin_sec;
     TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? open_checkpointer(l) : TR_OK));
     TR_TRY(tr_session_loader(l->s, TR_SPLIT_TRAIN, false, l->step, &l->loader));
     if (l->info->size > 1)
@@ -327,6 +332,9 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(tr_report_open(&l->report, l->s, l->run, log.every, l->params->version));
     TR_TRY(tr_report_resume(&l->report, l->step, l->valid_owed, l->told));
     l->report.base_bytes = base_bytes;
+    l->report.session = l->history.session;
+    TR_TRY(tr_history_hosts(l));
+    if (tr_loop_is_root(l)) tr_history_begin(l);
     if (tr_loop_is_root(l)) tr_loop_watch_time(l);
     introduce(l);
     return TR_OK;
@@ -347,6 +355,7 @@ void tr_loop_tear_down(loop_t *l) {
     tr_run_close(&l->run);
     tr_free(&l->run_dir);
     json_decref(l->told);
+    json_decref(l->history.hosts);
     free(l->state_text);
     free(l->metadata);
 }

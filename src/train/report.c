@@ -46,6 +46,7 @@ void tr_report_close(tr_report_t *r) {
     tr_progress_destroy(&r->line);
     tr_free(&r->started);
     tr_str_free(&r->text);
+    tr_report_ranks_close(&r->ranks);
 }
 
 /* -- over a restart -------------------------------------------------------------------------------------- */
@@ -109,6 +110,7 @@ static void add_step(tr_report_sums_t *sum, const tr_step_outcome_t *o, double s
     if (share > 0) sum->accuracy += share * o->accuracy;
     sum->stall += o->stall_sec;
     sum->exposed += o->exposed_sec;
+    sum->busy += o->busy_sec;
     sum->seconds += seconds;
 }
 
@@ -147,6 +149,13 @@ static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step
         number(r->window.accuracy / counted), "lr", lr, "grad_norm", number(o->grad_norm), "samples_per_sec",
         n * (double)r->s->order.batch_size / sec, "data_stall", r->window.stall / sec, "comm_exposed",
         r->window.exposed / sec, "time", tr_clock_sec() - r->start_sec);
+    json_object_set_new(line, "unix_time", json_real(tr_clock_unix_sec()));
+    json_object_set_new(line, "session", json_integer(r->session));
+    json_object_set_new(line, "compute", json_real((sec - r->window.stall - r->window.exposed) / sec));
+    json_object_set_new(line, "comm_busy", json_real(r->window.busy / sec));
+    json_object_set_new(line, "checkpoint", json_real((r->save_sec - r->saved_sec) / sec));
+    r->saved_sec = r->save_sec;
+    if (tr_report_ranks_line(&r->ranks, r->s->world, line) != TR_OK) TR_WARN("%s", tr_error_last()->message);
     if (isfinite(o->topk)) json_object_set_new(line, "topk", json_real(o->topk));
     write_line(r, line);
 }
@@ -158,7 +167,9 @@ tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_ste
     add_step(&r->window, o, share, seconds);
     add_step(&r->epoch, o, share, seconds);
     add_step(&r->whole, o, share, seconds);
+    tr_watchdog_add_times(r->s->world, seconds - o->stall_sec - o->exposed_sec, o->stall_sec, o->exposed_sec);
     if (!r->run) return TR_OK;
+    tr_report_ranks_step(&r->ranks, seconds);
     const double keep = r->whole.steps < 20 ? 0.8 : 0.98;
     r->smooth_sec = r->smooth_sec > 0 ? keep * r->smooth_sec + (1 - keep) * seconds : seconds;
     if (share > 0) {

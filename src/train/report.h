@@ -7,12 +7,13 @@
 
 #include "session.h"
 #include "run/run.h"
+#include "report_ranks.h"
 
 /* Of some steps; since: when they began, of the last metrics line when the last step ended. counted: steps that loss and accuracy are of; an update
  * that was skipped is none, a step with samples without a label counts by the share of the others. */
 typedef struct {
     int64_t steps;
-    double counted, loss, accuracy, stall, exposed, seconds, since;
+    double counted, loss, accuracy, stall, exposed, busy, seconds, since;
 } tr_report_sums_t;
 
 typedef struct {
@@ -23,6 +24,9 @@ typedef struct {
     const char *version;                   /* borrowed */
     double start_sec, first_step_sec;      /* of training; since exec */
     double save_sec;                       /* that training stood still for checkpoints; set by the loop */
+    double saved_sec;                      /* save_sec at the last metrics line */
+    tr_report_ranks_t ranks;
+    int64_t session;                       /* of the run; set by the loop */
     tr_report_sums_t window, epoch, whole; /* since the last metrics line, the epoch's begin, the start */
     double smooth_sec;                     /* of a step of late, for the progress line; 0: none yet */
     double last_loss, last_accuracy;       /* smoothed, for the progress line */

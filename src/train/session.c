@@ -4,6 +4,7 @@
 #include "inputs.h"
 #include "session.h"
 
+#include "trainer/clock.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
 
@@ -344,6 +345,7 @@ tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world, cons
     s->world = world;
     s->params = *params;
     read_settings(s);
+    const double begin_sec = tr_clock_sec();
     tr_status_t status = open_data(s);
     if (world) status = tr_world_agree(world, status);
     if (status == TR_OK) status = tell(s);
@@ -352,7 +354,9 @@ tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world, cons
         if (world) status = tr_world_agree(world, status);
     }
     if (status == TR_OK && world) status = check_alike(s);
+    s->data_sec = tr_clock_sec() - begin_sec;
     if (status == TR_OK) status = fit_graph(s);
+    s->plan_sec = tr_clock_sec() - begin_sec - s->data_sec;
     if (status != TR_OK) {
         tr_session_destroy(&s);
         return status;

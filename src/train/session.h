@@ -84,6 +84,7 @@ typedef struct {
     tr_preprocess_t *preprocess; /* what the model is told about them */
     tr_order_t order;            /* training order, resolved */
     int64_t slots, first_slot, slot_count;
+    double data_sec, plan_sec; /* that opening the data and the device took, and planning */
     int64_t total_steps;
     double steps_per_epoch;
 

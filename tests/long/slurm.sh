@@ -97,7 +97,7 @@ event_now() {
 
 four="--nodes=4 --ntasks-per-node=1"
 sixteen="--nodes=4 --ntasks-per-node=4"
-two="--nodes=2 --ntasks-per-node=1 --nodelist=n1,n2"
+two="--nodes=2 --ntasks-per-node=1"
 arguments="-- net.ini $exact"
 # A job that lasts longer than its time limit of a minute. SLURM's warning and run.until are left out: TERM itself has to do.
 long="$exact train.steps=1200 checkpoint.every=0 run.until=none"
@@ -118,9 +118,9 @@ count=$times
     SRUN_MPI=pmi2 event_now "\`srun --mpi=pmi2\`" $four $arguments
     event "another node holds the lock for 10 s" warn_and_lock $two $arguments
     event "three sessions without a checkpoint" kill_always $two $arguments checkpoint.every=0
-    event "a node is marked down, with spare nodes" mark_down ${two%--nodelist*} $arguments
+    event "a node is marked down, with spare nodes" mark_down $two $arguments
     on head scontrol update NodeName=n2 State=RESUME
-    event "a node crashes, with spare nodes" crash ${two%--nodelist*} $arguments parallel.timeout=5s
+    event "a node crashes, with spare nodes" crash $two $arguments parallel.timeout=5s
     "$cluster" boot "$c" n2
     until_true eval '[ "$(on head sinfo -h -t idle -o %D)" = 4 ]'
     count=$times

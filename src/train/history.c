@@ -1,0 +1,84 @@
+#include "history.h"
+#include "run/sessions.h"
+#include "trainer/clock.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+tr_status_t tr_history_hosts(loop_t *l) {
+    char(*hosts)[sizeof l->info->host] = NULL;
+    TR_TRY(tr_world_agree(l->world,
+                          tr_alloc((size_t)l->info->size * sizeof *hosts, "host names", &hosts)));
+    tr_status_t status = tr_world_allgather(l->world, l->info->host, sizeof *hosts, hosts);
+    l->history.hosts = json_array();
+    for (int r = 0; status == TR_OK && r < l->info->size; r++) {
+        size_t i = 0;
+        while (i < json_array_size(l->history.hosts) &&
+               strcmp(json_string_value(json_array_get(l->history.hosts, i)), hosts[r]) != 0)
+            i++;
+        if (i == json_array_size(l->history.hosts))
+            json_array_append_new(l->history.hosts, json_string(hosts[r]));
+    }
+    tr_free(&hosts);
+    return status;
+}
+
+tr_status_t tr_history_open(loop_t *l) {
+    tr_sessions_t sessions;
+    TR_TRY(tr_sessions_read(tr_run_dir(l->run), &sessions));
+    l->history.session = sessions.count + 1;
+    l->slowest_write_sec = sessions.slowest_write_sec;
+    return TR_OK;
+}
+
+/* What both lines have. */
+static json_t *head(const loop_t *l, const char *event) {
+    const char *job = getenv("SLURM_JOB_ID"), *restart = getenv("SLURM_RESTART_COUNT");
+    char now[32];
+    tr_clock_iso8601(now);
+    return json_pack("{s:s, s:I, s:s, s:f, s:s?, s:i}", "event", event, "session",
+                     (json_int_t)l->history.session, "utc", now, "unix_time", tr_clock_unix_sec(), "job",
+                     job, "restart", restart ? atoi(restart) : 0);
+}
+
+static void append(const loop_t *l, json_t *line) {
+    if (tr_sessions_append(tr_run_dir(l->run), line) != TR_OK)
+        TR_WARN("sessions.jsonl lacks a line: %s", tr_error_last()->message);
+}
+
+void tr_history_begin(loop_t *l) {
+    const double set_up_sec = tr_clock_since_exec_sec();
+    json_t *line = head(l, "start");
+    l->history.first_step = l->step + 1;
+    json_object_set(line, "hosts", l->history.hosts);
+    json_object_set_new(line, "ranks", json_integer(l->info->size));
+    json_object_set_new(line, "first_step", json_integer(l->history.first_step));
+    json_object_set_new(line, "startup",
+                        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "exec_sec",
+                                  l->history.entered_sec - l->info->open_sec, "mpi_sec",
+                                  l->info->open_sec, "data_sec", l->s->data_sec, "plan_sec",
+                                  l->s->plan_sec, "resume_sec", l->history.resume_sec, "whole_sec",
+                                  set_up_sec));
+    append(l, line);
+    l->history.has_begun = true;
+}
+
+void tr_history_end(loop_t *l, tr_status_t status) {
+    const tr_error_t error = *tr_error_last();
+    const char *verdict = status == TR_OK ? "done" : status == TR_ERR_RETRY ? "again" : "no";
+    if (!l->history.has_begun) return;
+    const tr_checkpointer_stats_t saves = tr_checkpointer_stats(l->checkpointer);
+    json_t *line = head(l, "end");
+    json_object_update_new(
+        line,
+        json_pack("{s:s, s:i, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:I}", "verdict", verdict, "code",
+                  (int)status, "first_step", (json_int_t)l->history.first_step, "last_step",
+                  (json_int_t)l->step, "first_step_sec", l->report.first_step_sec, "wall_sec",
+                  tr_clock_since_exec_sec(), "checkpoints", (json_int_t)saves.saved,
+                  "checkpoint_stall_sec", l->report.save_sec, "checkpoint_write_sec",
+                  saves.slowest_write_sec, "checkpoint_bytes", (json_int_t)saves.last_bytes));
+    append(l, line);
+    tr_error_set(&error);
+}

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# sessions.jsonl and the times of all ranks in metrics.jsonl, over a stop and a restart.
+. "$TRAINER_ROOT/tests/faults/common.sh"
+run_config
+value() { sed -n "$2p" "$1" | grep -o "\"$3\":[^,}]*" | head -n 1 | cut -d: -f2-; } # FILE LINE KEY
+
+FAULT=$slow start 2 net.ini run.dir=run $exact
+until_lines run/metrics.jsonl 12
+hit USR1 0
+ended
+f=run/sessions.jsonl
+[ $rc = 75 ] && [ "$(wc -l <$f)" = 2 ] && [ "$(value $f 1 event) $(value $f 2 event) $(value $f 2 verdict)" = '"start" "end" "again"' ]
+ok $? "a line at the start and one at the end, code $rc"
+last=$(value $f 2 last_step)
+[ "$(value $f 1 ranks) $(value $f 1 first_step)" = "2 1" ] && [ "$last" -ge 12 ] && [ "$(value $f 2 checkpoints)" -ge 1 ]
+ok $? "ranks, steps, checkpoints"
+for key in exec_sec mpi_sec data_sec plan_sec resume_sec whole_sec; do value $f 1 $key; done | awk '{ if (!($1 >= 0)) bad = 1; if (NR < 6) sum += $1; whole = $1 } END { exit bad || NR != 6 || sum > whole }'
+ok $? "the parts of the start-up are within the whole"
+# Slow, so that every rank has told of its times by the last line.
+export SLURM_JOB_ID=17 SLURM_RESTART_COUNT=3
+FAULT=$slow start 3 net.ini run.dir=run $exact
+begin=$(now)
+ended
+unset SLURM_JOB_ID SLURM_RESTART_COUNT
+[ $rc = 0 ] && [ "$(wc -l <$f)" = 4 ] && [ "$(value $f 3 session) $(value $f 3 job) $(value $f 3 restart) $(value $f 3 first_step)" = "2 \"17\" 3 $((last + 1))" ] && [ "$(value $f 4 verdict)" = '"done"' ]
+ok $? "the second session: job, restart, first step"
+tail -n 1 run/metrics.jsonl >line
+for key in unix_time session step_ms step_ms_p95 compute data_stall comm_exposed comm_busy checkpoint compute_min compute_max data_stall_min data_stall_max wait_min wait_max slowest_rank; do
+    value line 1 $key
+done >values
+cp values out
+awk '{ v[NR] = $1 } END { exit !(NR == 16 && v[2] == 2 && v[3] > 0 && v[3] <= v[4] && v[10] <= v[11] && v[12] <= v[13] && v[14] <= v[15] && v[16] < 3 && v[5] + v[6] + v[7] > 0.99 && v[5] + v[6] + v[7] < 1.01) }' values
+ok $? "metrics: step times, shares, and those of all ranks"
+echo "1..$n"
