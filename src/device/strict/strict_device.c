@@ -112,6 +112,7 @@ static void strict_stream_destroy(tr_device_t *device, tr_stream_t *stream) {
 static tr_status_t strict_stream_sync(tr_device_t *device, tr_stream_t *stream) {
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
+    strict->host_waits++;
     tr_status_t status = tr_strict_run_stream(strict, stream);
     pthread_mutex_unlock(&strict->mutex);
     return status;
@@ -132,8 +133,9 @@ static void strict_event_destroy(tr_device_t *device, tr_event_t *event) {
 static tr_status_t strict_event_record(tr_device_t *device, tr_event_t *event, tr_stream_t *stream) {
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
-    tr_status_t status = tr_strict_push(
-        stream, &(strict_work_t){.kind = STRICT_RECORD, .event = event, .count = event->recorded + 1});
+    tr_status_t status =
+        tr_strict_push(strict, stream,
+                       &(strict_work_t){.kind = STRICT_RECORD, .event = event, .count = event->recorded + 1});
     if (status == TR_OK) event->recorded++;
     pthread_mutex_unlock(&strict->mutex);
     return status;
@@ -143,7 +145,7 @@ static tr_status_t strict_event_wait(tr_device_t *device, tr_event_t *event, tr_
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
     tr_status_t status = tr_strict_push(
-        stream, &(strict_work_t){.kind = STRICT_WAIT, .event = event, .count = event->recorded});
+        strict, stream, &(strict_work_t){.kind = STRICT_WAIT, .event = event, .count = event->recorded});
     pthread_mutex_unlock(&strict->mutex);
     return status;
 }
@@ -151,6 +153,7 @@ static tr_status_t strict_event_wait(tr_device_t *device, tr_event_t *event, tr_
 static tr_status_t strict_event_sync(tr_device_t *device, tr_event_t *event) {
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
+    strict->host_waits++;
     tr_status_t status = tr_strict_run_event(strict, event, event->recorded);
     pthread_mutex_unlock(&strict->mutex);
     return status;
@@ -182,7 +185,7 @@ static tr_status_t strict_copy(tr_device_t *device, tr_stream_t *stream, void *d
     else
         TR_TRY_GOTO(tr_strict_untag(strict, src, bytes, "source of a copy", &from), done);
     work.src = from;
-    status = tr_strict_push(stream, &work);
+    status = tr_strict_push(strict, stream, &work);
 done:
     pthread_mutex_unlock(&strict->mutex);
     return status;
@@ -194,7 +197,7 @@ static tr_status_t fill(tr_device_t *device, tr_stream_t *stream, void *dst, siz
     if (bytes == 0) return TR_OK;
     pthread_mutex_lock(&strict->mutex);
     tr_status_t status = tr_strict_untag(strict, dst, bytes, value ? "poison" : "zero", &work.dst);
-    if (status == TR_OK) status = tr_strict_push(stream, &work);
+    if (status == TR_OK) status = tr_strict_push(strict, stream, &work);
     pthread_mutex_unlock(&strict->mutex);
     return status;
 }
@@ -205,6 +208,25 @@ static tr_status_t strict_zero(tr_device_t *device, tr_stream_t *stream, void *d
 
 static tr_status_t strict_poison(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes) {
     return fill(device, stream, dst, bytes, POISON);
+}
+
+/* -- report ---------------------------------------------------------------------------------------------- */
+
+static tr_status_t strict_report(tr_device_t *device, tr_report_row_fn row, void *self) {
+    static const char *const names[] = {[STRICT_KERNEL] = "kernels",
+                                        [STRICT_COPY] = "copies",
+                                        [STRICT_FILL] = "fills",
+                                        [STRICT_RECORD] = "event records",
+                                        [STRICT_WAIT] = "event waits"};
+    const strict_device_t *strict = (const strict_device_t *)device;
+    char text[32];
+    for (int kind = 0; kind <= STRICT_WAIT; kind++) {
+        snprintf(text, sizeof text, "%lld", (long long)strict->given[kind]);
+        row(self, names[kind], text);
+    }
+    snprintf(text, sizeof text, "%lld", (long long)strict->host_waits);
+    row(self, "host waits", text);
+    return TR_OK;
 }
 
 /* -- open and close -------------------------------------------------------------------------------------- */
@@ -238,6 +260,7 @@ static const tr_device_ops_t strict_ops = {
     .copy = strict_copy,
     .zero = strict_zero,
     .poison = strict_poison,
+    .report = strict_report,
     .kernels = tr_strict_kernels,
 };
 

@@ -59,6 +59,8 @@ typedef struct {
     TR_VEC(strict_block_t) blocks;
     TR_VEC(tr_stream_t *) streams;
     tr_rng_t rng;
+    int64_t given[STRICT_WAIT + 1]; /* pieces of work by kind, since the device was opened */
+    int64_t host_waits;
     tr_stream_t *favourite; /* the stream that ran last */
     bool failed;            /* `error` happened where nobody could be told; the next sync returns it */
     tr_error_t error;
@@ -71,7 +73,7 @@ tr_status_t tr_strict_untag(const strict_device_t *strict, const void *address, 
                             void **out);
 
 /* strict_stream.c. Callers hold the mutex. */
-tr_status_t tr_strict_push(tr_stream_t *stream, const strict_work_t *work);
+tr_status_t tr_strict_push(strict_device_t *strict, tr_stream_t *stream, const strict_work_t *work);
 /* Does work until `stream` is empty. */
 tr_status_t tr_strict_run_stream(strict_device_t *strict, const tr_stream_t *stream);
 /* ... until `event`'s record number `count` is done. */

@@ -6,7 +6,8 @@
  * the others find more than a fair mixture would. */
 #define STRICT_SWITCH 4
 
-tr_status_t tr_strict_push(tr_stream_t *stream, const strict_work_t *work) {
+tr_status_t tr_strict_push(strict_device_t *strict, tr_stream_t *stream, const strict_work_t *work) {
+    strict->given[work->kind]++;
     if (stream->head == stream->work.count) stream->head = stream->work.count = 0;
     return tr_vec_push(&stream->work, *work);
 }
