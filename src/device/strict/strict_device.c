@@ -89,7 +89,12 @@ static tr_status_t strict_stream_create(tr_device_t *device, const char *name, t
     tr_stream_t *stream = NULL;
     TR_TRY(tr_alloc(sizeof *stream, "a stream", &stream));
     pthread_mutex_lock(&strict->mutex);
-    tr_status_t status = tr_vec_push(&strict->streams, stream);
+    while (stream->id < STRICT_STREAMS && strict->stream_name[stream->id]) stream->id++;
+    tr_status_t status =
+        stream->id < STRICT_STREAMS
+            ? tr_vec_push(&strict->streams, stream)
+            : TR_FAIL(TR_ERR_INTERNAL, "device strict: more than %d streams", STRICT_STREAMS);
+    if (status == TR_OK) strict->stream_name[stream->id] = name;
     pthread_mutex_unlock(&strict->mutex);
     if (status != TR_OK) tr_free(&stream);
     *out = stream;
@@ -100,6 +105,7 @@ static void strict_stream_destroy(tr_device_t *device, tr_stream_t *stream) {
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
     tr_strict_run_all(strict);
+    strict->stream_name[stream->id] = NULL;
     for (size_t i = 0; i < strict->streams.count; i++)
         if (strict->streams.data[i] == stream)
             strict->streams.data[i] = strict->streams.data[--strict->streams.count];
@@ -114,6 +120,7 @@ static tr_status_t strict_stream_sync(tr_device_t *device, tr_stream_t *stream) 
     pthread_mutex_lock(&strict->mutex);
     strict->host_waits++;
     tr_status_t status = tr_strict_run_stream(strict, stream);
+    tr_strict_host_waited(strict, &stream->clock);
     pthread_mutex_unlock(&strict->mutex);
     return status;
 }
@@ -155,6 +162,7 @@ static tr_status_t strict_event_sync(tr_device_t *device, tr_event_t *event) {
     pthread_mutex_lock(&strict->mutex);
     strict->host_waits++;
     tr_status_t status = tr_strict_run_event(strict, event, event->recorded);
+    tr_strict_host_waited(strict, &event->clock);
     pthread_mutex_unlock(&strict->mutex);
     return status;
 }
@@ -235,6 +243,7 @@ static tr_status_t strict_report(tr_device_t *device, tr_report_row_fn row, void
 static void strict_close(tr_device_t *device) {
     strict_device_t *strict = self(device);
     tr_vec_free(&strict->blocks);
+    tr_vec_free(&strict->accesses);
     tr_vec_free(&strict->streams);
     if (strict->cpu_stream) strict->cpu->ops->stream_destroy(strict->cpu, strict->cpu_stream);
     tr_device_close(&strict->cpu);
