@@ -53,7 +53,7 @@ static tr_status_t resolve_node(tr_graph_t *g, tr_node_t *node) {
     }
     if (node->scratch_bytes > 0)
         node->call.scratch = (char *)g->region[TR_ROLE_ACTIVATION] + node->scratch_offset;
-    return TR_OK;
+    return tr_inputs_resolve(g, node);
 }
 
 static size_t region_bytes(const tr_memory_plan_t *m, tr_role_t role) {
@@ -95,6 +95,7 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     for (size_t i = 0; i < g->programs.count; i++)
         for (size_t k = 0; k < g->programs.data[i]->nodes.count; k++)
             TR_TRY(resolve_node(g, g->programs.data[i]->nodes.data[k]));
+    TR_TRY(tr_inputs_list(g));
     g->allocated = true;
     return tr_graph_zero_reduced(g, true);
 }
@@ -104,18 +105,6 @@ tr_status_t tr_graph_zero_reduced(tr_graph_t *g, bool gradients_too) {
     const size_t bytes = (size_t)(g->layout.reduced_elems - first) * sizeof(float);
     if (bytes == 0) return TR_OK;
     return g->device->ops->zero(g->device, g->stream, (float *)g->region[TR_ROLE_REDUCED] + first, bytes);
-}
-
-tr_status_t tr_input_bind(tr_graph_t *g, tr_tensor_t input, void *data) {
-    tr_tensor_info_t *info = &tr_rec(g, input)->info;
-    if (info->role != TR_ROLE_INPUT) return TR_FAIL(TR_ERR_INTERNAL, "'%s' is no input", info->name);
-    void *to = data ? data : (char *)g->region[TR_ROLE_INPUT] + info->offset_bytes;
-    if (info->data == to) return TR_OK;
-    info->data = to;
-    for (size_t i = 0; i < g->patches.count; i++)
-        if (g->patches.data[i].input == input.id)
-            *g->patches.data[i].slot = (char *)to + g->patches.data[i].offset_bytes;
-    return TR_OK;
 }
 
 tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host) {
@@ -139,9 +128,13 @@ tr_status_t tr_graph_sync(tr_graph_t *g) {
 
 /* -- running --------------------------------------------------------------------------------------------- */
 
+static const tr_kernel_call_t *call_of(const tr_graph_t *g, const tr_node_t *node) {
+    return node->set_calls ? &node->set_calls[g->input_set] : &node->call;
+}
+
 static tr_status_t run_kernel(tr_graph_t *g, const tr_node_t *node) {
     const tr_device_ops_t *ops = g->device->ops;
-    TR_TRY(node->kernel->run(g->device, g->stream, &node->call));
+    TR_TRY(node->kernel->run(g->device, g->stream, call_of(g, node)));
     if (!ops->poison) return TR_OK;
     for (size_t i = 0; i < node->dying.count; i++) {
         const tr_tensor_info_t *info = &g->tensors.data[node->dying.data[i]]->info;
@@ -214,7 +207,7 @@ tr_status_t tr_program_find_nonfinite(tr_graph_t *g, int program, int *out_op) {
     for (size_t i = 0; i < p->nodes.count && *out_op < 0; i++) {
         const tr_node_t *node = p->nodes.data[i];
         if (node->op.kind != TR_OP_KERNEL) continue;
-        TR_TRY(node->kernel->run(g->device, g->stream, &node->call));
+        TR_TRY(node->kernel->run(g->device, g->stream, call_of(g, node)));
         for (int k = 0; k < node->op.n_out && *out_op < 0; k++) {
             bool finite = true;
             if (tr_is_none(node->op.out[k]) || !has_check(node->call.out[k].dtype)) continue;

@@ -52,6 +52,7 @@ tr_status_t tr_graph_create(tr_device_t *device, tr_graph_t **out) {
     TR_TRY(tr_alloc(sizeof *g, "graph", &g));
     g->device = device;
     g->open = -1;
+    g->input_sets = 1;
     tr_status_t status = TR_OK;
     TR_TRY_GOTO(device->ops->stream_create(device, "compute", TR_PRIORITY_NORMAL, &g->stream), fail);
     TR_TRY_GOTO(make_fixed_tensors(g), fail);
@@ -66,6 +67,7 @@ static void destroy_program(tr_program_t *p) {
     for (size_t i = 0; i < p->nodes.count; i++) {
         tr_node_t *node = p->nodes.data[i];
         tr_vec_free(&node->dying);
+        tr_free(&node->set_calls);
         tr_free(&node->op.attr);
         tr_free(&node->label);
         tr_free(&p->nodes.data[i]);
@@ -92,6 +94,7 @@ void tr_graph_destroy(tr_graph_t **graph) {
     tr_vec_free(&g->scope_lengths);
     tr_vec_free(&g->order);
     tr_vec_free(&g->patches);
+    tr_vec_free(&g->inputs);
     tr_str_free(&g->scope);
     if (g->stream) g->device->ops->stream_destroy(g->device, g->stream);
     tr_free(graph);

@@ -27,6 +27,8 @@ typedef struct {
     bool want[TR_KERNEL_MAX_OUT];
     const tr_kernel_t *kernel;
     tr_kernel_call_t call;
+    tr_kernel_call_t
+        *set_calls; /* [input_sets] where it reads inputs and there are several sets; else NULL */
     size_t scratch_bytes, scratch_offset;
     TR_VEC(int32_t) dying; /* storages whose last use this op is; for poisoning */
 } tr_node_t;
@@ -68,6 +70,9 @@ struct tr_graph {
     bool planned, allocated;
     void *region[TR_ROLE_COUNT]; /* device memory per role; ACTIVATION: the arena */
     TR_VEC(tr_patch_t) patches;
+    int input_sets, input_set; /* how many; the one in use */
+    size_t input_set_bytes;
+    TR_VEC(int32_t) inputs; /* after the allocation */
 };
 
 /* graph.c */
@@ -83,6 +88,10 @@ tr_program_t *tr_open_program(const tr_graph_t *g); /* NULL where none is open *
 tr_status_t tr_layout_fix(tr_graph_t *g);
 /* The reduced-block tensor that holds `param`'s gradient, made at the first call. */
 tr_status_t tr_layout_gradient(tr_graph_t *g, tr_tensor_t param, tr_tensor_t *out);
+/* inputs.c */
+tr_status_t tr_inputs_list(tr_graph_t *g);
+/* Makes the node's call for every input set, from the one for set 0. */
+tr_status_t tr_inputs_resolve(tr_graph_t *g, tr_node_t *node);
 /* exec.c */
 void tr_exec_release(tr_graph_t *g);
 

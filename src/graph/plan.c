@@ -223,7 +223,8 @@ static void plan_regions(tr_graph_t *g) {
     m->model_state = end[TR_ROLE_MODEL_STATE];
     m->optim_state = end[TR_ROLE_OPTIM_STATE];
     m->consts = end[TR_ROLE_CONST];
-    m->inputs = end[TR_ROLE_INPUT];
+    g->input_set_bytes = end[TR_ROLE_INPUT];
+    m->inputs = end[TR_ROLE_INPUT] * (size_t)g->input_sets;
     for (size_t i = 0; i < g->programs.count; i++) {
         const tr_program_t *p = g->programs.data[i];
         if (p->arena_bytes > m->arena) m->arena = p->arena_bytes;

@@ -118,8 +118,15 @@ tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed);
  * start of a step. */
 tr_status_t tr_graph_zero_reduced(tr_graph_t *g, bool gradients_too);
 
-/* The tensor's device memory is `data` from the next run on (INPUT only; at least its bytes,
- * aligned to 64). NULL: its own. */
+/*
+ * Gives every input `count` places, 1 by default, so that one set of inputs is filled while another is used. Before the
+ * plan. Programs run with the set of tr_graph_use_inputs, and tr_tensor_info of an input is of that set; at first it is
+ * set 0. A captured program keeps the set of its capture.
+ */
+tr_status_t tr_graph_input_sets(tr_graph_t *g, int count);
+void tr_graph_use_inputs(tr_graph_t *g, int set);
+/* The tensor's device memory is `data` from the next run on (an INPUT of a graph with one
+ * input set; at least its bytes, aligned to 64). NULL: its own. */
 tr_status_t tr_input_bind(tr_graph_t *g, tr_tensor_t input, void *data);
 /* Copies between host and any allocated tensor; waits for the compute stream. */
 tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host);

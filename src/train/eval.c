@@ -1,6 +1,7 @@
 /* One pass over a split's data with the eval program. A batch's sums are read and added up here, in double:
  * f32 would count to 2^24 only. */
 #include "average.h"
+#include "feed.h"
 #include "session.h"
 #include "trainer/clock.h"
 #include "comm/watchdog.h"
@@ -25,10 +26,12 @@ static tr_status_t run_batch(pass_t *p) {
     TR_TRY(tr_loader_next(p->loader, &batch));
     p->has_more = batch != NULL;
     if (!batch) return TR_OK;
-    TR_TRY(tr_session_feed(s, batch));
+    TR_TRY(tr_feed_next(s->feed, batch, NULL));
     TR_TRY(tr_graph_zero_reduced(s->g, false));
     TR_TRY(tr_program_run(s->g, s->eval, NULL));
+    TR_TRY(tr_feed_used(s->feed));
     TR_TRY(tr_tensor_read(s->g, s->sums, part));
+    tr_feed_settled(s->feed);
     for (int i = 0; i < TR_SUM_COUNT; i++) p->sums[i] += part[i];
     if (p->each) TR_TRY(p->each(p->self, s, batch));
     TR_TRY(tr_loader_release(p->loader, batch));

@@ -1,4 +1,5 @@
 /* From a config to a planned graph. */
+#include "feed.h"
 #include "programs.h"
 #include "reduce_tree.h"
 #include "inputs.h"
@@ -274,6 +275,7 @@ static void count_parameters(tr_session_t *s) {
 static tr_status_t build_graph(tr_session_t *s) {
     TR_TRY(resolve_order(s));
     TR_TRY(tr_graph_create(s->device, &s->g));
+    TR_TRY(tr_graph_input_sets(s->g, tr_feed_sets(s->device)));
     TR_TRY(tr_programs_build(s));
     count_parameters(s);
     return tr_graph_plan(s->g, memory_limit(s));
@@ -368,33 +370,19 @@ tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world, cons
 tr_status_t tr_session_start(tr_session_t *s) {
     TR_TRY(tr_graph_allocate(s->g));
     TR_TRY(tr_graph_init_params(s->g, (uint64_t)s->train.seed));
+    TR_TRY(tr_feed_create(s, &s->feed));
     return s->params.training ? tr_optimizer_start(s->g) : TR_OK;
 }
 
 void tr_session_destroy(tr_session_t **session) {
     tr_session_t *s = *session;
     if (!s) return;
+    tr_feed_destroy(&s->feed);
     drop_graph(s);
     tr_device_close(&s->device);
     tr_preprocess_destroy(&s->preprocess);
     for (int split = 0; split < 3; split++) tr_dataset_close(&s->dataset[split]);
     tr_free(session);
-}
-
-/* -- feeding --------------------------------------------------------------------------------------------- */
-
-static tr_status_t feed(tr_session_t *s, tr_tensor_t input, const void *host) {
-    if (tr_is_none(input)) return TR_OK;
-    if (s->device->host_visible && s->device->immediate) return tr_input_bind(s->g, input, (void *)host);
-    const tr_tensor_info_t *info = tr_tensor_info(s->g, input);
-    return s->device->ops->copy(s->device, tr_graph_stream(s->g), info->data, host, info->bytes,
-                                TR_COPY_TO_DEVICE);
-}
-
-tr_status_t tr_session_feed(tr_session_t *s, const tr_batch_t *batch) {
-    for (int f = 0; f < batch->field_count; f++) TR_TRY(feed(s, s->field[f], batch->field[f]));
-    TR_TRY(feed(s, s->batch.sample_id, batch->sample_id));
-    return feed(s, s->batch.weight, batch->weight);
 }
 
 tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation, int64_t first_step,

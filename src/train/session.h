@@ -49,6 +49,7 @@ extern const tr_config_table_t tr_checkpoint_config;
 enum { TR_SUM_SAMPLES, TR_SUM_LOSS, TR_SUM_CORRECT, TR_SUM_TOPK, TR_SUM_STOP, TR_SUM_COUNT };
 
 typedef struct tr_reduce_tree tr_reduce_tree_t; /* src/train/reduce_tree.h */
+typedef struct tr_feed tr_feed_t;               /* src/train/feed.h */
 
 typedef struct {
     bool training;    /* build micro, last and update; else only eval */
@@ -95,6 +96,7 @@ typedef struct {
     int micro, last, update, eval;
     tr_model_batch_t batch;
     tr_tensor_t field[TR_DATASET_MAX_FIELDS]; /* inputs, as info.field has them; none: not read */
+    tr_feed_t *feed;                          /* after tr_session_start */
     tr_reduce_tree_t *tree;                   /* parallel.reproducible; else NULL */
     tr_tensor_t sums;                         /* reduced (TR_SUM_COUNT) */
     tr_tensor_t stop;                         /* input (1): 1 where this rank was asked to stop */
@@ -111,8 +113,6 @@ tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world, cons
 tr_status_t tr_session_start(tr_session_t *s);
 void tr_session_destroy(tr_session_t **s);
 
-/* Makes a batch's fields the program's inputs: bound as they are where the device sees host memory, copied otherwise. */
-tr_status_t tr_session_feed(tr_session_t *s, const tr_batch_t *batch);
 /* Loader of the split for this rank: training from step `first_step`, or an evaluation pass. */
 tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation, int64_t first_step,
                               tr_loader_t **out);

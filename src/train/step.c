@@ -1,4 +1,5 @@
 /* One optimizer step: this rank's slots, the reduction over slots and ranks, the update. */
+#include "feed.h"
 #include "reduce_tree.h"
 #include "session.h"
 #include "trainer/clock.h"
@@ -8,10 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-/* What goes to and comes from the device each step, in memory that copies may use asynchronously. */
+/* What comes from the device each step, in memory that copies may use asynchronously. */
 typedef struct {
-    tr_step_t step;
-    float stop;
     float sums[TR_SUM_COUNT];
     tr_step_result_t result;
 } exchange_t;
@@ -21,6 +20,10 @@ struct tr_stepper {
     tr_collectives_t *collectives;
     tr_loader_t *loader;
     exchange_t *host;
+    tr_feed_step_t step; /* of this step, for every micro-batch */
+    /* batches whose copies may not be done yet, the oldest first; none where inputs are bound */
+    tr_batch_t *copied[TR_FEED_SETS];
+    int copied_count;
     /* of the step, until its outcome is known: what is not finite is looked for in it; else NULL */
     tr_batch_t *last;
     tr_batch_t **held; /* [slot_count] tr_stepper_hold: the first step's batches, for every step; else NULL */
@@ -56,46 +59,67 @@ tr_status_t tr_stepper_hold(tr_stepper_t *t) {
     return tr_alloc((size_t)t->s->slot_count * sizeof *t->held, "held batches", &t->held);
 }
 
-static tr_status_t copy(const tr_session_t *s, tr_tensor_t t, void *host, tr_copy_kind_t kind) {
+static tr_status_t read_back(const tr_session_t *s, tr_tensor_t t, void *host) {
     const tr_tensor_info_t *info = tr_tensor_info(s->g, t);
-    void *dst = kind == TR_COPY_TO_HOST ? host : info->data,
-         *src = kind == TR_COPY_TO_HOST ? info->data : host;
-    return s->device->ops->copy(s->device, tr_graph_stream(s->g), dst, src, info->bytes, kind);
+    return s->device->ops->copy(s->device, tr_graph_stream(s->g), host, info->data, info->bytes,
+                                TR_COPY_TO_HOST);
 }
 
 static tr_status_t begin(tr_stepper_t *t, int64_t step, double lr, bool stop_wanted) {
     tr_session_t *s = t->s;
-    t->host->step = (tr_step_t){.seed = (uint64_t)s->train.seed,
-                                .step = step,
-                                .lr = (float)lr,
-                                .loss_scale = 1,
-                                .weight_decay_scale = 1};
-    t->host->stop = stop_wanted;
-    TR_TRY(copy(s, tr_graph_step(s->g), &t->host->step, TR_COPY_TO_DEVICE));
-    TR_TRY(copy(s, s->stop, &t->host->stop, TR_COPY_TO_DEVICE));
+    t->step = (tr_feed_step_t){.step = {.seed = (uint64_t)s->train.seed,
+                                        .step = step,
+                                        .lr = (float)lr,
+                                        .loss_scale = 1,
+                                        .weight_decay_scale = 1},
+                               .stop = stop_wanted};
     return tr_graph_zero_reduced(s->g, s->accumulate);
+}
+
+/* Waits for the oldest copy and gives its batch back. */
+static tr_status_t release_copied(tr_stepper_t *t) {
+    tr_batch_t *oldest = t->copied[0];
+    TR_TRY(tr_feed_wait(t->s->feed, t->copied_count));
+    for (int i = 1; i < t->copied_count; i++) t->copied[i - 1] = t->copied[i];
+    t->copied_count--;
+    return tr_loader_release(t->loader, oldest);
+}
+
+/* The next batch; where they are copied, as many of the ring stay in use as there are sets. */
+static tr_status_t take_batch(tr_stepper_t *t, int64_t i, tr_batch_t **out) {
+    const int64_t prefetch = t->s->data.prefetch, most = prefetch < TR_FEED_SETS ? prefetch : TR_FEED_SETS;
+    *out = t->held ? t->held[i] : NULL;
+    if (*out) return TR_OK;
+    while (t->copied_count > 0 && t->copied_count >= most) TR_TRY(release_copied(t));
+    TR_TRY(tr_loader_next(t->loader, out));
+    if (t->held) t->held[i] = *out;
+    return TR_OK;
+}
+
+/* The device may still read the batch: it is kept for as long as that. */
+static tr_status_t put_batch(tr_stepper_t *t, tr_batch_t *batch, bool is_last) {
+    if (t->held) return TR_OK;
+    if (is_last)
+        t->last = batch;
+    else if (!t->s->device->immediate)
+        t->copied[t->copied_count++] = batch;
+    else
+        return tr_loader_release(t->loader, batch);
+    return TR_OK;
 }
 
 static tr_status_t run_slot(tr_stepper_t *t, int64_t i) {
     tr_session_t *s = t->s;
     const bool is_last = i + 1 == s->slot_count;
-    tr_batch_t *batch = t->held ? t->held[i] : NULL;
-    if (!batch) TR_TRY(tr_loader_next(t->loader, &batch));
-    TR_TRY(tr_session_feed(s, batch));
+    tr_batch_t *batch = NULL;
+    TR_TRY(take_batch(t, i, &batch));
+    TR_TRY(tr_feed_next(s->feed, batch, &t->step));
     if (s->tree && i > 0) TR_TRY(tr_graph_zero_reduced(s->g, false)); /* every slot is a leaf of its own */
     TR_TRY(tr_program_run(s->g, is_last || s->tree ? s->last : s->micro, t->collectives));
     if (s->tree) TR_TRY(tr_reduce_tree_add(s->tree, s->first_slot + i));
-    if (!s->device->immediate) TR_TRY(tr_graph_sync(s->g)); /* before the batch's memory is filled again */
+    if (!is_last) TR_TRY(tr_feed_used(s->feed));
     tr_watchdog_mark(s->world);
-    if (t->held) {
-        t->held[i] = batch;
-        return TR_OK;
-    }
-    if (is_last) {
-        t->last = batch;
-        return TR_OK;
-    }
-    return tr_loader_release(t->loader, batch);
+    return put_batch(t, batch, is_last);
 }
 
 static tr_status_t release_last(tr_stepper_t *t) {
@@ -108,9 +132,12 @@ static tr_status_t finish(tr_stepper_t *t, tr_step_outcome_t *out) {
     tr_session_t *s = t->s;
     if (s->tree) TR_TRY(tr_reduce_tree_finish(s->tree, t->collectives));
     TR_TRY(tr_program_run(s->g, s->update, NULL));
-    TR_TRY(copy(s, s->sums, t->host->sums, TR_COPY_TO_HOST));
-    TR_TRY(copy(s, tr_graph_result(s->g), &t->host->result, TR_COPY_TO_HOST));
+    TR_TRY(tr_feed_used(s->feed)); /* `update` reads the step block, too */
+    TR_TRY(read_back(s, s->sums, t->host->sums));
+    TR_TRY(read_back(s, tr_graph_result(s->g), &t->host->result));
     TR_TRY(tr_graph_sync(s->g));
+    tr_feed_settled(s->feed);
+    while (t->copied_count > 0) TR_TRY(release_copied(t));
     const float *sums = t->host->sums;
     const double n = sums[TR_SUM_SAMPLES];
     out->samples = n;

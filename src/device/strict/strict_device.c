@@ -89,7 +89,12 @@ static tr_status_t strict_stream_create(tr_device_t *device, const char *name, t
     tr_stream_t *stream = NULL;
     TR_TRY(tr_alloc(sizeof *stream, "a stream", &stream));
     pthread_mutex_lock(&strict->mutex);
-    tr_status_t status = tr_vec_push(&strict->streams, stream);
+    while (stream->id < STRICT_STREAMS && strict->stream_name[stream->id]) stream->id++;
+    tr_status_t status =
+        stream->id < STRICT_STREAMS
+            ? tr_vec_push(&strict->streams, stream)
+            : TR_FAIL(TR_ERR_INTERNAL, "device strict: more than %d streams", STRICT_STREAMS);
+    if (status == TR_OK) strict->stream_name[stream->id] = name;
     pthread_mutex_unlock(&strict->mutex);
     if (status != TR_OK) tr_free(&stream);
     *out = stream;
@@ -100,6 +105,7 @@ static void strict_stream_destroy(tr_device_t *device, tr_stream_t *stream) {
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
     tr_strict_run_all(strict);
+    strict->stream_name[stream->id] = NULL;
     for (size_t i = 0; i < strict->streams.count; i++)
         if (strict->streams.data[i] == stream)
             strict->streams.data[i] = strict->streams.data[--strict->streams.count];
@@ -112,7 +118,9 @@ static void strict_stream_destroy(tr_device_t *device, tr_stream_t *stream) {
 static tr_status_t strict_stream_sync(tr_device_t *device, tr_stream_t *stream) {
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
+    strict->host_waits++;
     tr_status_t status = tr_strict_run_stream(strict, stream);
+    tr_strict_host_waited(strict, &stream->clock);
     pthread_mutex_unlock(&strict->mutex);
     return status;
 }
@@ -132,8 +140,9 @@ static void strict_event_destroy(tr_device_t *device, tr_event_t *event) {
 static tr_status_t strict_event_record(tr_device_t *device, tr_event_t *event, tr_stream_t *stream) {
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
-    tr_status_t status = tr_strict_push(
-        stream, &(strict_work_t){.kind = STRICT_RECORD, .event = event, .count = event->recorded + 1});
+    tr_status_t status =
+        tr_strict_push(strict, stream,
+                       &(strict_work_t){.kind = STRICT_RECORD, .event = event, .count = event->recorded + 1});
     if (status == TR_OK) event->recorded++;
     pthread_mutex_unlock(&strict->mutex);
     return status;
@@ -143,7 +152,7 @@ static tr_status_t strict_event_wait(tr_device_t *device, tr_event_t *event, tr_
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
     tr_status_t status = tr_strict_push(
-        stream, &(strict_work_t){.kind = STRICT_WAIT, .event = event, .count = event->recorded});
+        strict, stream, &(strict_work_t){.kind = STRICT_WAIT, .event = event, .count = event->recorded});
     pthread_mutex_unlock(&strict->mutex);
     return status;
 }
@@ -151,7 +160,9 @@ static tr_status_t strict_event_wait(tr_device_t *device, tr_event_t *event, tr_
 static tr_status_t strict_event_sync(tr_device_t *device, tr_event_t *event) {
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
+    strict->host_waits++;
     tr_status_t status = tr_strict_run_event(strict, event, event->recorded);
+    tr_strict_host_waited(strict, &event->clock);
     pthread_mutex_unlock(&strict->mutex);
     return status;
 }
@@ -182,7 +193,7 @@ static tr_status_t strict_copy(tr_device_t *device, tr_stream_t *stream, void *d
     else
         TR_TRY_GOTO(tr_strict_untag(strict, src, bytes, "source of a copy", &from), done);
     work.src = from;
-    status = tr_strict_push(stream, &work);
+    status = tr_strict_push(strict, stream, &work);
 done:
     pthread_mutex_unlock(&strict->mutex);
     return status;
@@ -194,7 +205,7 @@ static tr_status_t fill(tr_device_t *device, tr_stream_t *stream, void *dst, siz
     if (bytes == 0) return TR_OK;
     pthread_mutex_lock(&strict->mutex);
     tr_status_t status = tr_strict_untag(strict, dst, bytes, value ? "poison" : "zero", &work.dst);
-    if (status == TR_OK) status = tr_strict_push(stream, &work);
+    if (status == TR_OK) status = tr_strict_push(strict, stream, &work);
     pthread_mutex_unlock(&strict->mutex);
     return status;
 }
@@ -207,12 +218,32 @@ static tr_status_t strict_poison(tr_device_t *device, tr_stream_t *stream, void 
     return fill(device, stream, dst, bytes, POISON);
 }
 
+/* -- report ---------------------------------------------------------------------------------------------- */
+
+static tr_status_t strict_report(tr_device_t *device, tr_report_row_fn row, void *self) {
+    static const char *const names[] = {[STRICT_KERNEL] = "kernels",
+                                        [STRICT_COPY] = "copies",
+                                        [STRICT_FILL] = "fills",
+                                        [STRICT_RECORD] = "event records",
+                                        [STRICT_WAIT] = "event waits"};
+    const strict_device_t *strict = (const strict_device_t *)device;
+    char text[32];
+    for (int kind = 0; kind <= STRICT_WAIT; kind++) {
+        snprintf(text, sizeof text, "%lld", (long long)strict->given[kind]);
+        row(self, names[kind], text);
+    }
+    snprintf(text, sizeof text, "%lld", (long long)strict->host_waits);
+    row(self, "host waits", text);
+    return TR_OK;
+}
+
 /* -- open and close -------------------------------------------------------------------------------------- */
 
 /* Memory that its owner did not free stays: the counters of memory show it. */
 static void strict_close(tr_device_t *device) {
     strict_device_t *strict = self(device);
     tr_vec_free(&strict->blocks);
+    tr_vec_free(&strict->accesses);
     tr_vec_free(&strict->streams);
     if (strict->cpu_stream) strict->cpu->ops->stream_destroy(strict->cpu, strict->cpu_stream);
     tr_device_close(&strict->cpu);
@@ -238,6 +269,7 @@ static const tr_device_ops_t strict_ops = {
     .copy = strict_copy,
     .zero = strict_zero,
     .poison = strict_poison,
+    .report = strict_report,
     .kernels = tr_strict_kernels,
 };
 

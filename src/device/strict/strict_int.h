@@ -7,10 +7,11 @@
  * - fresh memory and memory after a tensor's planned death hold NaN;
  * - work is recorded and done only when somebody waits for it, streams against each other in a seeded random
  * order that keeps to stream order and events, so that a missing event or a source overwritten too early
- * shows;
+ * shows; and the order of all accesses is checked when work is given, so that it shows in every order;
  * - every view handed to a kernel must lie in live memory, and outputs may not partly overlap other views.
  *
- * strict_device.c has the table and memory, strict_stream.c the queues, strict_kernels.c the kernels.
+ * strict_device.c has the table and memory, strict_stream.c the queues, strict_order.c
+ * the check of order, strict_kernels.c the kernels.
  */
 #ifndef TRAINER_STRICT_INT_H
 #define TRAINER_STRICT_INT_H
@@ -35,13 +36,31 @@ typedef struct {
     uint64_t count;    /* which record of the event */
 } strict_work_t;
 
+#define STRICT_STREAMS 32
+/* For every stream, how much of its work is before something. */
+typedef struct {
+    uint64_t tick[STRICT_STREAMS];
+} strict_clock_t;
+
+/* Bytes [first, last) were touched by work number `tick` of a stream. */
+typedef struct {
+    const char *first, *last;
+    int stream;
+    uint64_t tick;
+    bool write;
+    const char *what;
+} strict_access_t;
+
 struct tr_stream {
+    int id; /* below STRICT_STREAMS; given again once the stream is gone */
+    strict_clock_t clock;
     TR_VEC(strict_work_t) work;
     size_t head; /* work[head ..] is still to do */
 };
 
 struct tr_event {
     uint64_t recorded, done;
+    strict_clock_t clock; /* of the last record */
 };
 
 typedef struct {
@@ -58,7 +77,13 @@ typedef struct {
     pthread_mutex_t mutex; /* over all below: threads may use different streams at the same time */
     TR_VEC(strict_block_t) blocks;
     TR_VEC(tr_stream_t *) streams;
+    TR_VEC(strict_access_t) accesses;
+    strict_clock_t host_clock;
+    uint64_t last_tick[STRICT_STREAMS];
+    const char *stream_name[STRICT_STREAMS]; /* NULL: this id is free */
     tr_rng_t rng;
+    int64_t given[STRICT_WAIT + 1]; /* pieces of work by kind, since the device was opened */
+    int64_t host_waits;
     tr_stream_t *favourite; /* the stream that ran last */
     bool failed;            /* `error` happened where nobody could be told; the next sync returns it */
     tr_error_t error;
@@ -71,13 +96,18 @@ tr_status_t tr_strict_untag(const strict_device_t *strict, const void *address, 
                             void **out);
 
 /* strict_stream.c. Callers hold the mutex. */
-tr_status_t tr_strict_push(tr_stream_t *stream, const strict_work_t *work);
+tr_status_t tr_strict_push(strict_device_t *strict, tr_stream_t *stream, const strict_work_t *work);
 /* Does work until `stream` is empty. */
 tr_status_t tr_strict_run_stream(strict_device_t *strict, const tr_stream_t *stream);
 /* ... until `event`'s record number `count` is done. */
 tr_status_t tr_strict_run_event(strict_device_t *strict, const tr_event_t *event, uint64_t count);
 /* ... until all streams are empty; an error is kept for the next sync. */
 void tr_strict_run_all(strict_device_t *strict);
+
+/* strict_order.c. Callers hold the mutex. */
+/* TR_ERR_INTERNAL where nothing orders the work after other work on the same bytes. */
+tr_status_t tr_strict_order(strict_device_t *strict, tr_stream_t *stream, const strict_work_t *work);
+void tr_strict_host_waited(strict_device_t *strict, const strict_clock_t *clock);
 
 /* strict_kernels.c: one forwarder a slot, and those of them whose kernels `cpu` has. */
 extern const tr_kernel_t tr_strict_kernels[TR_K_COUNT];

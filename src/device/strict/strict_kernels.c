@@ -56,7 +56,7 @@ static tr_status_t check_and_push(strict_device_t *strict, tr_stream_t *stream, 
     TR_TRY(check_overlap(work->kernel, call));
     if (call->scratch)
         TR_TRY(tr_strict_untag(strict, call->scratch, 1, "a kernel's scratch", &call->scratch));
-    return tr_strict_push(stream, work);
+    return tr_strict_push(strict, stream, work);
 }
 
 static tr_status_t enqueue(tr_device_t *device, tr_stream_t *stream, tr_kernel_id_t id,

@@ -6,7 +6,9 @@
  * the others find more than a fair mixture would. */
 #define STRICT_SWITCH 4
 
-tr_status_t tr_strict_push(tr_stream_t *stream, const strict_work_t *work) {
+tr_status_t tr_strict_push(strict_device_t *strict, tr_stream_t *stream, const strict_work_t *work) {
+    strict->given[work->kind]++;
+    TR_TRY(tr_strict_order(strict, stream, work));
     if (stream->head == stream->work.count) stream->head = stream->work.count = 0;
     return tr_vec_push(&stream->work, *work);
 }
@@ -94,4 +96,6 @@ void tr_strict_run_all(strict_device_t *strict) {
             strict->failed = true;
             strict->error = *tr_error_last();
         }
+    for (size_t i = 0; i < strict->streams.count; i++)
+        tr_strict_host_waited(strict, &strict->streams.data[i]->clock);
 }
