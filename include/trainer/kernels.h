@@ -46,8 +46,22 @@ typedef struct {
     int32_t applied; /* number of updates applied so far, this one included; Adam's t */
 } tr_step_result_t;
 
-/* GELU: exact, with erf. NaN passes through all of them; the gradient of RELU at 0 is 0. */
-typedef enum { TR_ACT_NONE, TR_ACT_RELU, TR_ACT_GELU, TR_ACT_SIGMOID, TR_ACT_TANH } tr_act_t;
+/*
+ * GELU is exact, with erf; GELU_TANH is its approximation x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), GPT-2's
+ * (Hendrycks and Gimpel 2016). NaN passes through all of them; the gradient of RELU at 0 is 0.
+ */
+typedef enum {
+    TR_ACT_NONE,
+    TR_ACT_RELU,
+    TR_ACT_GELU,
+    TR_ACT_SIGMOID,
+    TR_ACT_TANH,
+    TR_ACT_GELU_TANH
+} tr_act_t;
+/* Whether the gradient needs the input; that of the others is a function of the output. */
+static inline bool tr_act_keeps_input(tr_act_t act) {
+    return act == TR_ACT_GELU || act == TR_ACT_GELU_TANH;
+}
 
 /* COPY           in0: x (any shape, dtype) -> out0: y (the same dtype, the same number of elements) */
 /* ACCUMULATE     in0: x (n) -> out0: y (n): y += x. out0 is read too. */
@@ -142,7 +156,7 @@ typedef struct {
  */
 
 /* ACT_FWD        in0: x -> out0: act(x); in place. attr: tr_act_attr_t */
-/* ACT_BWD        in0: dy, in1: x for GELU, y for the others -> out0: dx; in place over dy. attr: tr_act_attr_t */
+/* ACT_BWD        in0: dy, in1: x where tr_act_keeps_input, else y -> out0: dx; in place over dy. attr: tr_act_attr_t */
 typedef struct {
     tr_act_t act;
 } tr_act_attr_t;
