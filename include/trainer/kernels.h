@@ -219,6 +219,59 @@ typedef struct {
     float decay;
 } tr_ema_attr_t;
 
+/*
+ * Sequences of B samples with T tokens each; C = H D channels in H heads; V tokens in the
+ * vocabulary, P positions.
+ *
+ * EMBEDDING_FWD  in0: id u16, u32 or i32 (B, T), in1: wte (V, C), in2?: wpe (P, C) with P >= T ->
+ *                out0: x f32 or bf16 (B, T, C) = wte[id] + wpe[t]. An id outside [0, V) gives NaN.
+ * EMBEDDING_BWD  in0: dx (B, T, C), in1: id -> out0?: dwte f32 (V, C), out1?: dwpe f32 (P, C). The
+ *                gradients of equal ids are added in the order of (b, t). With attr.add, dwte is
+ *                added to what out0 holds.
+ */
+typedef struct {
+    bool add;
+} tr_embedding_attr_t;
+
+/*
+ * Causal self-attention (Vaswani et al. 2017): y = dropout(softmax(q k^T / sqrt(D))) v for each
+ * head, where position t sees the positions up to t.
+ * ATTENTION_FWD (t)  in0: qkv (B, T, 3 C): q, k, v, the heads of each one after another; in1?:
+ *                sample_id i64 (B), in2?: step block, both present where p > 0 -> out0: y (B, T,
+ *                C), out1: lse f32 (B, H, T), log sum exp of the scaled scores; out2?:
+ *                probabilities f32 (B, H, T, T), before dropout, 0 for later positions
+ * ATTENTION_BWD (t)  in0: dy, in1: qkv, in2: y, in3: lse, in4?: probabilities, in5?: sample_id,
+ *                in6?: step block -> out0: dqkv (B, T, 3 C). Without probabilities the kernel
+ *                computes them again from qkv and lse.
+ * Dropout keeps and scales a probability as DROPOUT does for element (h T + t) T + t' of a sample.
+ */
+typedef struct {
+    int heads;
+    float p; /* of dropout */
+    uint32_t stream;
+} tr_attention_attr_t;
+
+/*
+ * RESIDUAL_LAYERNORM_FWD  in0: a (R, C), in1: b (R, C), in2: gamma (C), in3: beta (C) -> out0: sum
+ *                = a + b, in place over a or b; out1: y = layernorm(sum), out2: mean (R), out3:
+ *                rstd (R)
+ * RESIDUAL_LAYERNORM_BWD  in0: dy, in1: sum, in2: gamma, in3: mean, in4: rstd, in5?: dsum -> out0:
+ *                the gradient of a and of b: that of layernorm plus dsum, in place over dy or
+ *                dsum; out1: dgamma, out2: dbeta
+ * attr: tr_norm_attr_t with act NONE
+ */
+
+/*
+ * HEAD_LOSS (t)  in0: x (R, C), in1: w (V, C) of x's type, in2: label i32 or i64 (R), in3: weight
+ *                f32 (B) where R is a multiple of B and row r belongs to sample r / (R / B), in4?:
+ *                dloss f32 (R) -> out0: loss (R), out1: count (R), out2?: dx (R, C) of x's type,
+ *                out3?: dw f32 (V, C)
+ * The cross-entropy of logits x w^T, weighted. A row counts with its weight, and as 0 where its
+ * label is -1; a row that counts as 0 has loss and gradient 0. A label outside [-1, V) gives NaN.
+ * The logits are never whole in memory: the kernel computes them for a slice of rows, and the
+ * gradients of sum(loss * dloss) from them at once. So dloss is an input of the forward direction.
+ */
+
 /* CHECK_FINITE   in0: x f32 or bf16 (n) -> out0: i32 (1): |= 1 where some element is not finite. Reads out0. */
 
 #endif
