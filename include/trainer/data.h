@@ -51,6 +51,8 @@ typedef struct {
     bool flip;
     bool inputs_only; /* no key: set for prediction; y is neither looked for nor read */
     int64_t inputs;   /* no key: columns that a table must have; 0: any */
+    int64_t context;    /* no key: tokens of a window, for a model of tokens; 0: for another model */
+    int64_t vocab_size; /* no key: of a model of tokens; 0: as the data say */
 } tr_data_settings_t;
 extern const tr_config_table_t tr_data_config;
 /* Whether numbers to predict with these moments are too far from mean 0 and deviation 1 to be trained on as they are. */
@@ -64,12 +66,22 @@ bool tr_input_is_large(double mean, double deviation);
 #define TR_CHANNELS_MAX                                                                                      \
     4096 /* that have a mean and a standard deviation of their own; HDF5 attributes take 64 KiB */
 
+/* What the numbers of a field are, whatever its name. */
+typedef enum {
+    TR_FIELD_VALUES, /* inputs, or numbers to predict */
+    TR_FIELD_LABELS, /* i32: classes or tokens to predict; -1: none */
+    TR_FIELD_TOKENS  /* i32: ids, never normalised or converted */
+} tr_field_kind_t;
+
 typedef struct {
     char name[32]; /* "x", "y" */
     /* as it travels: the file's where a kernel takes it (u8, i16, u16, i32, f32, ...), native byte order; labels: i32 */
     tr_dtype_t dtype;
-    tr_shape_t shape; /* of one sample: images (H, W, C) whatever the file has; labels: scalar (ndim 0) */
+    /* of one sample: images (H, W, C) whatever the file has; a label: scalar (ndim 0); tokens, and the
+     * labels of tokens: (T) */
+    tr_shape_t shape;
     int64_t sample_bytes;
+    tr_field_kind_t kind;
 } tr_field_t;
 
 /* Lists of names that data may come with. */
@@ -91,7 +103,10 @@ typedef struct {
     /* fields of f32 that are stored with more bits, which read_exact tells */
     bool is_rounded[TR_DATASET_MAX_FIELDS];
     bool is_image_guessed; /* samples of x have two dimensions in the file, and nothing says what they are */
-    int64_t classes;       /* of integer labels; 0: regression or none */
+    int64_t classes;       /* of integer labels; 0: regression or none; of tokens: the vocabulary */
+    /* of a stream of tokens: how many; each but the first is a label once an epoch; 0: no stream */
+    int64_t tokens;
+    const char *tokenizer; /* of the tokens, as JSON; NULL: not known. Valid as long as the data set */
     char label_doubt
         [640]; /* y is taken for numbers, but nearly all of it are labels: a sentence; "" no doubt */
     char largest_label
@@ -118,7 +133,7 @@ typedef struct {
     void (*close)(tr_dataset_t *dataset);
     /* Reads samples [first, first + count) of each field f into dst[f] (count * sample_bytes, dense; NULL: not wanted).
      * Thread-safe. Bad content (NaN where finite is needed, label out of range) is TR_ERR_DATA naming file, field and sample.
-     * Labels (a field y of type TR_I32, where info.classes > 0) are from 0 to classes - 1, or -1 for none. The loader looks at them once more, and
+     * Labels (a field of the kind TR_FIELD_LABELS) are from 0 to classes - 1, or -1 for none. The loader looks at them once more, and
      * refuses others. Of one label a sample, -1 gives it the weight 0: it is no part of losses, gradients and scores, and a step's loss and gradient are
      * means over its samples that have one, of all micro-batches and ranks; where none has, the gradient is 0. Batch normalisation sees all samples. */
     tr_status_t (*read)(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst);

@@ -93,7 +93,7 @@ enum {
 /* One row: all there is to know of an op. Rows are const and outlive the graph; see src/graph/op_*.c. */
 typedef struct {
     const char *name;
-    tr_kernel_id_t kernel; /* the slot that computes it, or TR_K_NONE with `custom` */
+    tr_kernel_id_t kernel; /* the slot that computes it */
     /* Checks op->in and attr, sets the dtype and shape of every output with tr_op_output. Messages name op->label. */
     tr_status_t (*shape)(tr_graph_t *g, tr_op_t *op);
     /* Appends the gradient ops: for each input with need[i], din[i] from dout[] (an entry of which is TR_NONE where no
@@ -105,7 +105,6 @@ typedef struct {
     /* 1 + index of the input whose memory output i may take when it dies here; 0: none */
     int inplace[TR_KERNEL_MAX_OUT];
     unsigned flags;
-    const tr_kernel_t *(*custom)(const tr_device_t *device); /* an embedding program's own kernel */
 } tr_op_row_t;
 
 /* One record. Read-only outside src/graph. */

@@ -43,6 +43,8 @@ bool tr_parse_duration(const char *text, double *out_sec); /* "90", "90s", "10mi
 
 /* UTF-8. The bytes of the character at `text` (1 to 4), 0 where it ends or what stands there is none; the character in *out. */
 int tr_utf8_decode(const char *text, uint32_t *out);
+/* The character's bytes into `out`; returns how many. `code` is at most 0x10FFFF. */
+int tr_utf8_encode(uint32_t code, char out[4]);
 /* How many of the first `most` bytes of `text` are whole characters, up to the end or the first that are none. */
 size_t tr_utf8_bytes(const char *text, size_t most);
 

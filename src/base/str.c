@@ -90,6 +90,17 @@ int tr_utf8_decode(const char *text, uint32_t *out) {
     return bytes;
 }
 
+int tr_utf8_encode(uint32_t code, char out[4]) {
+    if (code < 0x80) {
+        out[0] = (char)code;
+        return 1;
+    }
+    const int bytes = code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    for (int i = bytes - 1; i > 0; i--, code >>= 6) out[i] = (char)(0x80 | (code & 0x3F));
+    out[0] = (char)(0xF00 >> bytes | code); /* as many leading ones as bytes */
+    return bytes;
+}
+
 size_t tr_utf8_bytes(const char *text, size_t most) {
     size_t count = 0;
     uint32_t code;

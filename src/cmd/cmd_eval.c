@@ -4,11 +4,9 @@
 #include "train/score.h"
 
 #include <jansson.h>
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <wchar.h>
 
 enum { MATRIX_CLASSES = 20, PAIRS = 20, NAME_COLUMNS = 22 };
 
@@ -105,22 +103,15 @@ static const char *class_text(const eval_t *e, int64_t i, char text[64]) {
     return text;
 }
 
-/* On a terminal, where East Asian characters take two columns and accents that are characters of their own take none. */
+/* Code points: wide and combining characters are not told apart. */
 static int columns_of(const char *text) {
     int columns = 0;
-    uint32_t character;
-    while (*text) {
-        const int bytes = tr_utf8_decode(text, &character),
-                  width = bytes > 0 ? wcwidth((wchar_t)character) : 1;
-        columns += width < 0 ? 1 : width;
-        text += bytes > 0 ? bytes : 1;
-    }
+    for (; *text; text++) columns += ((unsigned char)*text & 0xC0) != 0x80;
     return columns;
 }
 
 static void measure_names(eval_t *e) {
     char text[64];
-    setlocale(LC_CTYPE, "C.UTF-8"); /* wcwidth goes by it */
     e->name_columns = NAME_COLUMNS;
     for (int64_t i = 0; e->classes && i < e->classes->classes; i++) {
         const int columns = columns_of(class_text(e, i, text));

@@ -18,7 +18,7 @@ typedef struct {
     double begin_sec, shown_sec;
     int64_t done;
     bool shown;
-    tr_str_t y; /* what it became */
+    tr_str_t y, tokens; /* what they became */
 } counter_t;
 
 /* The signal that came; 0: none. */
@@ -81,6 +81,29 @@ static tr_status_t decimal(const char *text, char *out) {
     return TR_FAIL(TR_ERR_USAGE, "--decimal: expected '.' or ',', found '%s'.", text ? text : "nothing");
 }
 
+static tr_status_t fraction(const char *option, const char *text, double *out) {
+    if (text && tr_parse_float(text, out) && *out >= 0 && *out < 1) return TR_OK;
+    return TR_FAIL(TR_ERR_USAGE, "%s: expected a number from 0 to below 1, found '%s'.", option,
+                   text ? text : "nothing");
+}
+
+/* An option whose value is any text; *used becomes 0 where it is none. */
+static tr_status_t text_option(const char *name, const char *value, tr_import_params_t *p, int *used) {
+    const struct {
+        const char *name, **out;
+    } options[] = {{"--label", &p->label},
+                   {"--shape", &p->shape},
+                   {"--tokenizer", &p->tokenizer},
+                   {"--field", &p->field}};
+    for (size_t i = 0; i < TR_COUNT(options); i++) {
+        if (strcmp(name, options[i].name)) continue;
+        *options[i].out = value;
+        return value ? TR_OK : TR_FAIL(TR_ERR_USAGE, "%s needs a value.", name);
+    }
+    *used = 0;
+    return TR_OK;
+}
+
 /* One option, and what follows it; *used is how many arguments that were, 0 where argv[0] is none. */
 static tr_status_t option(char **argv, tr_import_params_t *p, int *used) {
     const char *name = argv[0], *value = argv[1];
@@ -105,20 +128,9 @@ static tr_status_t option(char **argv, tr_import_params_t *p, int *used) {
         return TR_FAIL(TR_ERR_USAGE, "--chunk: expected a size such as 1MiB, found '%s'.",
                        value ? value : "nothing");
     }
-    if (!strcmp(name, "--test-fraction")) {
-        if (value && tr_parse_float(value, &p->test_fraction) && p->test_fraction >= 0 &&
-            p->test_fraction < 1)
-            return TR_OK;
-        return TR_FAIL(TR_ERR_USAGE, "--test-fraction: expected a number from 0 to below 1, found '%s'.",
-                       value ? value : "nothing");
-    }
-    if (!strcmp(name, "--label") || !strcmp(name, "--shape")) {
-        if (!value) return TR_FAIL(TR_ERR_USAGE, "%s needs a value.", name);
-        *(name[2] == 'l' ? &p->label : &p->shape) = value;
-        return TR_OK;
-    }
-    *used = 0;
-    return TR_OK;
+    if (!strcmp(name, "--test-fraction")) return fraction(name, value, &p->test_fraction);
+    if (!strcmp(name, "--valid-fraction")) return fraction(name, value, &p->valid_fraction);
+    return text_option(name, value, p, used);
 }
 
 /* Separates options from names; `names` has room for `most`. */
@@ -158,6 +170,7 @@ static void report(const counter_t *counter) {
     printf("%s: %lld %s, %s, in %.1f s\n", counter->out, (long long)counter->done, counter->unit,
            tr_format_bytes((double)status.st_size, bytes), tr_clock_sec() - counter->begin_sec);
     if (counter->y.text) printf("y: %s\n", counter->y.text);
+    if (counter->tokens.text) printf("tokens: %s\n", counter->tokens.text);
 }
 
 /* How it went. Whoever sent a signal sees that the process ended by it: a script ends with its program. */
@@ -190,26 +203,45 @@ static tr_status_t unknown(const char *name) {
     return TR_ERR_USAGE;
 }
 
-tr_status_t cmd_import(int argc, char **argv) {
-    const char *names[3];
+/* names: importer, input or inputs, OUT.h5. */
+static tr_status_t import_names(int argc, char **argv, tr_import_params_t *p, const char **names,
+                                counter_t *counter) {
     int count;
     size_t importers;
-    counter_t counter = {.what = "import", .unit = "samples", .begin_sec = tr_clock_sec()};
-    tr_import_params_t p = {
-        .samples = -1, .classes = -1, .progress = count_rows, .self = &counter, .y = &counter.y};
     const tr_importer_t *importer = NULL, *const *list = tr_importer_list(&importers);
-    TR_TRY(arguments(argc, argv, &p, names, 3, &count));
+    TR_TRY(arguments(argc, argv, p, names, argc, &count));
     for (size_t i = 0; count && i < importers; i++)
         if (!strcmp(list[i]->name, names[0])) importer = list[i];
     if (!importer) return unknown(count ? names[0] : NULL);
     if (count < 3)
         return TR_FAIL(TR_ERR_USAGE, "usage: trainer import %s %s", importer->name, importer->usage);
+    if (count > 3 && !importer->takes_many)
+        return TR_FAIL(TR_ERR_USAGE, "trainer import: '%s' is one name too many.", names[3]);
     TR_TRY(check_options(argc, argv, importer->name, importer->usage));
-    p.what = names[1];
-    counter.out = names[2];
+    p->what = names[1];
+    p->input = names + 1;
+    p->input_count = count - 2;
+    counter->out = names[count - 1];
+    if (importer->unit) counter->unit = importer->unit;
     watch_signals();
-    tr_status_t status = finish(&counter, importer->run(names[1], names[2], &p));
+    return finish(counter, importer->run(names[1], counter->out, p));
+}
+
+tr_status_t cmd_import(int argc, char **argv) {
+    const char **names = NULL;
+    counter_t counter = {.what = "import", .unit = "samples", .begin_sec = tr_clock_sec()};
+    tr_import_params_t p = {.samples = -1,
+                            .classes = -1,
+                            .valid_fraction = 0.1,
+                            .progress = count_rows,
+                            .self = &counter,
+                            .y = &counter.y,
+                            .tokens = &counter.tokens};
+    TR_TRY(tr_alloc((size_t)argc * sizeof *names, "names", &names));
+    tr_status_t status = import_names(argc, argv, &p, names, &counter);
     tr_str_free(&counter.y);
+    tr_str_free(&counter.tokens);
+    tr_free(&names);
     return status;
 }
 

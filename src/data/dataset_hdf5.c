@@ -1,14 +1,10 @@
 /* HDF5 files as people have them: names, types and layouts of all kinds (h5_int.h says which file does what). */
 #include "hdf5_source.h"
-#include "trainer/host.h"
 #include "trainer/log.h"
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 
 #define CONVERT_BYTES   (256 << 10)
-#define PIECE_BYTES_MIN (64 << 10) /* rows in smaller pieces are fetched by whole chunks */
-#define AUTO_WORKERS    4          /* tr_loader_workers goes no higher */
 
 typedef struct {
     tr_dataset_t base;
@@ -18,10 +14,7 @@ typedef struct {
     bool channels_first;                    /* in the file */
     bool converted;                         /* some part's x does not travel as it is stored */
     int64_t channels, points, rows_at_once; /* rows that are converted together */
-    pthread_mutex_t lock;                   /* guards scratch[].busy */
-    pthread_cond_t free;
-    int scratch_count;
-    h5_scratch_t *scratch;
+    h5_pool_t *pool;
 } hdf5_t;
 
 /* Of a sample. */
@@ -31,56 +24,16 @@ static int64_t elems_of(const tr_field_t *field) {
 
 /* -- scratch --------------------------------------------------------------------------------------------- */
 
-/* A free one, best one that holds the band that is wanted. */
-static h5_scratch_t *scratch_take(hdf5_t *self, const h5_array_t *array, int64_t row) {
-    h5_scratch_t *found = NULL;
-    pthread_mutex_lock(&self->lock);
-    while (!found) {
-        for (int i = 0; i < self->scratch_count; i++) {
-            h5_scratch_t *s = &self->scratch[i];
-            if (s->busy) continue;
-            bool holds =
-                array->way == H5_BANDS && s->band_of == array && s->band_index == row / array->chunk_rows;
-            if (!found || holds) found = s;
-        }
-        if (!found) pthread_cond_wait(&self->free, &self->lock);
-    }
-    found->busy = true;
-    pthread_mutex_unlock(&self->lock);
-    return found;
-}
-
-static void scratch_give(hdf5_t *self, h5_scratch_t *s) {
-    pthread_mutex_lock(&self->lock);
-    s->busy = false;
-    pthread_cond_signal(&self->free);
-    pthread_mutex_unlock(&self->lock);
-}
-
-static tr_status_t scratch_create(hdf5_t *self, int count) {
-    const tr_field_t *x = &self->base.info.field[0];
-    size_t raw = 0, band = 0, rows = 0, converted = 0;
+static tr_status_t create_pool(hdf5_t *self, int count) {
+    size_t rows = 0, converted = 0;
     for (int p = 0; p < self->parts.count; p++) {
-        tr_h5_scratch_sizes(&self->parts.data[p].x, &raw, &band);
-        if (self->parts.data[p].has_y) tr_h5_scratch_sizes(&self->parts.data[p].y, &raw, &band);
-        const h5_array_t *y = &self->parts.data[p].y;
-        rows = (size_t)max64((int64_t)rows, self->rows_at_once * self->parts.data[p].x.row_bytes);
-        if (self->parts.data[p].has_y)
-            rows = (size_t)max64((int64_t)rows, max64(y->row_bytes, CONVERT_BYTES));
+        const h5_part_t *part = &self->parts.data[p];
+        rows = (size_t)max64((int64_t)rows, self->rows_at_once * part->x.row_bytes);
+        if (part->has_y) rows = (size_t)max64((int64_t)rows, max64(part->y.row_bytes, CONVERT_BYTES));
     }
     if (self->converted && self->channels_first)
-        converted = (size_t)(self->rows_at_once * elems_of(x)) * sizeof(double);
-    TR_TRY(tr_alloc((size_t)count * sizeof *self->scratch, "reading buffers", &self->scratch));
-    self->scratch_count = count;
-    for (int i = 0; i < count; i++) {
-        h5_scratch_t *s = &self->scratch[i];
-        TR_TRY(tr_alloc_aligned(raw, 64, "stored chunks", &s->raw));
-        TR_TRY(tr_alloc_aligned(raw, 64, "stored chunks", &s->spare));
-        TR_TRY(tr_alloc_aligned(band, 64, "decoded chunks", &s->band));
-        TR_TRY(tr_alloc_aligned(rows, 64, "rows to convert", &s->rows));
-        TR_TRY(tr_alloc_aligned(converted, 64, "converted rows", &s->converted));
-    }
-    return TR_OK;
+        converted = (size_t)(self->rows_at_once * elems_of(&self->base.info.field[0])) * sizeof(double);
+    return tr_h5_pool_create(&self->parts, count, rows, converted, &self->pool);
 }
 
 /* -- reading --------------------------------------------------------------------------------------------- */
@@ -89,7 +42,7 @@ static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, 
                                 const void *data, int64_t first, int64_t count) {
     int64_t per_sample = array->row_elems, at = tr_find_not_finite(dtype, data, count * per_sample);
     if (at < 0) return TR_OK;
-    const bool wide = array->dtype == TR_F64 || !array->plain;
+    const bool wide = array->dtype == TR_F64;
     return TR_FAIL(
         TR_ERR_DATA,
         "%s: /%s: sample %lld (%lld of the whole data set) holds NaN or infinity%s at its element %lld: "
@@ -155,10 +108,10 @@ static tr_status_t read_as(hdf5_t *self, int64_t first, int64_t count, tr_dtype_
         const h5_part_t *part = &self->parts.data[p];
         if (first >= part->first + part->x.rows) continue;
         int64_t row = first - part->first, rows = min64(count, part->x.rows - row);
-        h5_scratch_t *s = scratch_take(self, &part->x, row);
+        h5_scratch_t *s = tr_h5_pool_take(self->pool, &part->x, row);
         tr_status_t status = x ? read_x(self, part, s, row, rows, x_type, x) : TR_OK;
         if (status == TR_OK && y) status = read_y(self, part, s, row, rows, y_type, y);
-        scratch_give(self, s);
+        tr_h5_pool_give(self->pool, s);
         TR_TRY(status);
         if (x) x += rows * elems_of(&field[0]) * (int64_t)tr_dtype_bytes(x_type);
         if (y) y += rows * elems_of(&field[1]) * (int64_t)tr_dtype_bytes(y_type);
@@ -268,14 +221,8 @@ static void close_hdf5(tr_dataset_t *dataset) {
     tr_h5_lock();
     tr_h5_parts_close(&self->parts);
     tr_h5_unlock();
-    for (int i = 0; self->scratch && i < self->scratch_count; i++) {
-        h5_scratch_t *s = &self->scratch[i];
-        tr_free(&s->raw), tr_free(&s->spare), tr_free(&s->band), tr_free(&s->rows), tr_free(&s->converted);
-    }
+    tr_h5_pool_destroy(&self->pool);
     for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&dataset->info.names[list]);
-    pthread_mutex_destroy(&self->lock);
-    pthread_cond_destroy(&self->free);
-    tr_free(&self->scratch);
     tr_free(&self->label);
     tr_free(&self);
 }
@@ -289,9 +236,13 @@ static tr_status_t describe_y(hdf5_t *self, const tr_data_settings_t *settings) 
     tr_h5_lock();
     int64_t classes = settings->classes >= 0 ? settings->classes : tr_h5_attribute_classes(self->parts.data);
     tr_h5_unlock();
-    TR_TRY(tr_h5_labels(&self->parts, classes, &self->scratch[0], &self->label, info));
+    h5_scratch_t *scratch = tr_h5_pool_take(self->pool, y, 0);
+    tr_status_t status = tr_h5_labels(&self->parts, classes, scratch, &self->label, info);
+    tr_h5_pool_give(self->pool, scratch);
+    TR_TRY(status);
     snprintf(field->name, sizeof field->name, "y");
     if (self->label) {
+        field->kind = TR_FIELD_LABELS;
         field->dtype = TR_I32;
         field->sample_bytes = 4;
         return TR_OK;
@@ -306,24 +257,6 @@ static tr_status_t describe_y(hdf5_t *self, const tr_data_settings_t *settings) 
     return TR_OK;
 }
 
-static uint64_t mix(uint64_t hash, uint64_t value) {
-    return (hash ^ value) * 1099511628211u ^ value >> 29;
-}
-
-static void fingerprint(hdf5_t *self) {
-    uint64_t hash = 14695981039346656037u;
-    for (int p = 0; p < self->parts.count; p++) {
-        const h5_part_t *part = &self->parts.data[p];
-        hash = mix(hash, tr_hash_name(tr_file_name(part->file.path)));
-        hash = mix(mix(hash, tr_hash_name(part->names.x)), tr_hash_name(part->names.y));
-        hash = mix(mix(hash, (uint64_t)part->file.bytes), (uint64_t)part->file.mtime_sec);
-        hash = mix(mix(hash, (uint64_t)part->y_file.bytes), (uint64_t)part->y_file.mtime_sec);
-        for (int d = 0; d < part->x.ndim; d++) hash = mix(hash, (uint64_t)part->x.dim[d]);
-        hash = mix(hash, part->x.dtype);
-    }
-    self->base.info.fingerprint = hash;
-}
-
 static void describe(hdf5_t *self) {
     tr_dataset_info_t *info = &self->base.info;
     const h5_part_t *part = &self->parts.data[0];
@@ -334,33 +267,7 @@ static void describe(hdf5_t *self) {
              (int)tr_utf8_bytes(path, 70), path, more, (int)tr_utf8_bytes(name, 50), name,
              tr_dtype_name(part->x.dtype), tr_shape_format(&info->field[0].shape, shape), part->x.storage,
              tr_h5_way_text(&part->x), part->file.direct ? " past the page cache" : "");
-    info->read_unit = 1;
-    for (int p = 0; p < self->parts.count; p++) {
-        const h5_array_t *x = &self->parts.data[p].x;
-        bool decoded = x->way == H5_LIBRARY || (x->way == H5_BANDS && !x->verified);
-        bool pieces = x->way == H5_CHUNKS && x->chunk_row_bytes < PIECE_BYTES_MIN && !x->whole_rows;
-        bool together = x->layout == H5D_CHUNKED && (decoded || pieces);
-        if (together) info->read_unit = max64(info->read_unit, min64(x->chunk_rows, max64(1, x->rows)));
-    }
-}
-
-/* What does not fit the page cache only passes through it, and the rest of the memory is needed for other things. */
-static bool wants_direct(const hdf5_t *self, const tr_data_settings_t *settings) {
-    double bytes = 0, memory = (double)tr_host_memory_bytes();
-    for (int p = 0; p < self->parts.count; p++) bytes += (double)self->parts.data[p].file.bytes;
-    return settings->direct_io == TR_DIRECT_YES ||
-           (settings->direct_io == TR_DIRECT_AUTO && memory > 0 && bytes > 0.75 * memory);
-}
-
-/* Where a file cannot be opened for it, the page cache serves: some file systems have no such reads. */
-static tr_status_t open_direct(hdf5_t *self) {
-    TR_TRY(tr_h5_direct_open(&self->direct));
-    for (int p = 0; p < self->parts.count; p++) {
-        h5_file_t *file = &self->parts.data[p].file;
-        file->direct_fd = open(file->path, O_RDONLY | O_DIRECT | O_CLOEXEC);
-        if (file->direct_fd >= 0) file->direct = self->direct;
-    }
-    return TR_OK;
+    info->read_unit = tr_h5_parts_read_unit(&self->parts);
 }
 
 /* Once, for the training data: `trainer data` tells the rest. */
@@ -403,7 +310,7 @@ static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_s
     self->base.info.samples = last->first + last->x.rows;
     TR_TRY(check_inputs(self->parts.data, settings->inputs));
     TR_TRY(describe_x(self, settings));
-    TR_TRY(scratch_create(self, settings->workers > 0 ? (int)settings->workers : AUTO_WORKERS));
+    TR_TRY(create_pool(self, tr_h5_pool_size(settings)));
     TR_TRY(describe_y(self, settings));
     tr_h5_lock();
     tr_status_t status = tr_h5_moments(self->parts.data, self->channels, settings, &self->base.info);
@@ -411,8 +318,8 @@ static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_s
         status = add_names(&self->base.info, &self->parts.data[p], settings->inputs_only);
     tr_h5_unlock();
     TR_TRY(status);
-    if (wants_direct(self, settings)) TR_TRY(open_direct(self));
-    fingerprint(self);
+    TR_TRY(tr_h5_parts_open_direct(&self->parts, settings, &self->direct));
+    self->base.info.fingerprint = tr_h5_parts_fingerprint(&self->parts);
     describe(self);
     if (split == TR_SPLIT_TRAIN) warn(self, settings);
     return TR_OK;
@@ -431,11 +338,14 @@ static tr_status_t open_hdf5(const tr_data_settings_t *settings, tr_split_t spli
     TR_TRY(tr_h5_source_parse(settings, split, &source));
     if (!source.pattern[0]) return TR_OK;
     TR_TRY(tr_alloc(sizeof *self, "HDF5 data set", &self));
-    pthread_mutex_init(&self->lock, NULL);
-    pthread_cond_init(&self->free, NULL);
     tr_h5_lock();
     tr_status_t status = tr_h5_parts_open(&source, &self->parts);
     tr_h5_unlock();
+    if (status == TR_OK && self->parts.count && self->parts.data[0].names.is_tokens) {
+        status = tr_tokens_open(&self->parts, settings, out); /* takes them over */
+        close_hdf5(&self->base);
+        return status;
+    }
     if (status == TR_OK && self->parts.count) status = set_up(self, settings, split);
     if (status == TR_OK && self->parts.count) say_choice(self, &source);
     if (status != TR_OK || !self->parts.count) {

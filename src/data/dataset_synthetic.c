@@ -47,9 +47,10 @@ static void describe(synthetic_t *self, const tr_data_settings_t *settings, cons
                                 .classes = settings->classes < 0 ? 10 : settings->classes};
     info->field[0] =
         (tr_field_t){.name = "x", .dtype = TR_U8, .shape = *shape, .sample_bytes = tr_shape_elems(shape)};
-    info->field[1] = (tr_field_t){.name = "y", .dtype = TR_I32, .sample_bytes = 4};
+    info->field[1] = (tr_field_t){.name = "y", .dtype = TR_I32, .sample_bytes = 4, .kind = TR_FIELD_LABELS};
     if (!info->classes) {
         info->field[1].dtype = TR_F32;
+        info->field[1].kind = TR_FIELD_VALUES;
         info->field[1].shape = TR_SHAPE(settings->synthetic_targets);
         info->field[1].sample_bytes = 4 * settings->synthetic_targets;
     }

@@ -15,6 +15,7 @@ static const char *const x_names[] = {"x",       "images", "image",        "data
 static const char *const y_names[] = {
     "y",       "labels",    "label",    "targets", "target",           "class",
     "classes", "responses", "response", "unitpar", "climate/labels_0", NULL};
+static const char *const token_names[] = {"tokens", NULL};
 /* In the order of preference. A file with train and test but without valid validates on test. */
 static const char *const aliases[][6] = {
     [TR_SPLIT_TRAIN] = {"train", "training", NULL},
@@ -141,6 +142,11 @@ static const h5_entry_t *find_text_y(const search_t *s, const char *scope, const
     return NULL;
 }
 
+/* Of whole numbers, one a sample. */
+static bool is_stream(const h5_entry_t *entry) {
+    return entry->ndim == 1 && entry->type == H5T_INTEGER;
+}
+
 /* Looks in one place; *out_found false: the inputs are not there. */
 static tr_status_t look_in(const search_t *s, const char *scope, const char *alias, bool root,
                            h5_names_t *out, bool *out_found) {
@@ -150,10 +156,12 @@ static tr_status_t look_in(const search_t *s, const char *scope, const char *ali
         x = alias ? NULL : find_given(s, scope, w->x, root);
     else
         TR_TRY(find_usual(s, scope, alias, x_names, "data.x", &x));
+    if (!x && !*w->x) TR_TRY(find_usual(s, scope, alias, token_names, "data.x", &x));
     if (!x) return TR_OK;
-    TR_TRY(find_y(s, scope, alias, x, &y));
+    out->is_tokens = is_stream(x) && ((*w->x && w->tokens) || usual(tr_file_name(x->path), token_names, alias));
+    if (!out->is_tokens) TR_TRY(find_y(s, scope, alias, x, &y));
     *out_found = true;
-    const h5_entry_t *text = y ? NULL : find_text_y(s, scope, alias, x);
+    const h5_entry_t *text = y || out->is_tokens ? NULL : find_text_y(s, scope, alias, x);
     snprintf(out->text_y, sizeof out->text_y, "%s", text ? text->path : "");
     snprintf(out->x, sizeof out->x, "%s", x->path);
     snprintf(out->y, sizeof out->y, "%s", y ? y->path : "");

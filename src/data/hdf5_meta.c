@@ -199,6 +199,36 @@ int64_t tr_h5_attribute_classes(const h5_part_t *part) {
     return classes > 0 && classes <= INT32_MAX ? classes : -1;
 }
 
+int64_t tr_h5_attribute_whole(const h5_part_t *part, const char *name) {
+    int64_t value = -1;
+    double number;
+    hid_t attribute = attribute_of(part, OF_INPUTS, name);
+    if (attribute < 0) return -1;
+    if (attribute_numbers(attribute) && attribute_elems(attribute) == 1 &&
+        H5Aread(attribute, H5T_NATIVE_DOUBLE, &number) >= 0 && number >= 0 && number <= INT32_MAX)
+        value = (int64_t)number;
+    H5Aclose(attribute);
+    return value;
+}
+
+tr_status_t tr_h5_attribute_text(const h5_part_t *part, const char *name, char **out) {
+    hid_t attribute = attribute_of(part, OF_INPUTS, name);
+    *out = NULL;
+    if (attribute < 0) return TR_OK;
+    hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
+    char *text = NULL;
+    tr_status_t status = TR_OK;
+    if (H5Tis_variable_str(type) > 0 && attribute_elems(attribute) == 1 &&
+        H5Aread(attribute, type, &text) >= 0 && text) {
+        status = tr_strdup(text, out);
+        H5Dvlen_reclaim(type, space, H5P_DEFAULT, &text);
+    }
+    H5Sclose(space);
+    H5Tclose(type);
+    H5Aclose(attribute);
+    return status;
+}
+
 tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out) {
     static const struct {
         whose_t whose;

@@ -1,8 +1,12 @@
 /* From data.train and its like to open files with inputs and labels. */
 #include "hdf5_source.h"
+#include "trainer/host.h"
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+
+#define PIECE_BYTES_MIN (64 << 10) /* rows in smaller pieces are fetched by whole chunks */
 
 static const char *const split_keys[] = {"data.train", "data.valid", "data.test"};
 
@@ -12,6 +16,7 @@ tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t sp
     *out = (h5_source_t){
         .wanted = {.key = split_keys[split], .x = settings->x, .y = settings->y, .split = split}};
     out->wanted.inputs_only = settings->inputs_only;
+    out->wanted.tokens = settings->context > 0;
     if (settings->inputs_only) out->wanted.key = "the data to predict for"; /* named without a key */
     if (!*text && split != TR_SPLIT_TRAIN) {
         text = settings->train;
@@ -48,7 +53,7 @@ static tr_status_t find_y_file(h5_part_t *part, const h5_wanted_t *wanted) {
 static tr_status_t find_arrays(h5_part_t *part, const h5_list_t *list, const h5_wanted_t *wanted,
                                bool *out_found) {
     TR_TRY(tr_h5_detect(&part->file, list, wanted, &part->names, out_found));
-    if (!*out_found || part->names.y[0] || wanted->inputs_only) return TR_OK;
+    if (!*out_found || part->names.y[0] || part->names.is_tokens || wanted->inputs_only) return TR_OK;
     TR_TRY(find_y_file(part, wanted));
     return part->names.y[0] || !*wanted->y ? TR_OK
                                            : tr_h5_fail_labels(&part->file, list, wanted, &part->names);
@@ -80,7 +85,9 @@ static bool same_rows(const h5_array_t *a, const h5_array_t *b) {
 static tr_status_t check_part(const h5_part_t *first, const h5_part_t *part) {
     bool same = part->has_y == first->has_y && same_rows(&part->x, &first->x) &&
                 (!part->has_y || same_rows(&part->y, &first->y)) &&
-                tr_h5_travels_as(part->x.dtype) == tr_h5_travels_as(first->x.dtype);
+                part->names.is_tokens == first->names.is_tokens &&
+                (part->names.is_tokens ||
+                 tr_h5_travels_as(part->x.dtype) == tr_h5_travels_as(first->x.dtype));
     if (same) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
                    "%s and %s cannot be joined: their samples or labels differ in shape or type. `trainer "
@@ -143,4 +150,58 @@ void tr_h5_parts_close(h5_parts_t *parts) {
     }
     tr_free(&parts->data);
     parts->count = 0;
+}
+
+/* -- what the parts have in common ----------------------------------------------------------------------- */
+
+static uint64_t mix(uint64_t hash, uint64_t value) {
+    return (hash ^ value) * 1099511628211u ^ value >> 29;
+}
+
+uint64_t tr_h5_parts_fingerprint(const h5_parts_t *parts) {
+    uint64_t hash = 14695981039346656037u;
+    for (int p = 0; p < parts->count; p++) {
+        const h5_part_t *part = &parts->data[p];
+        hash = mix(hash, tr_hash_name(tr_file_name(part->file.path)));
+        hash = mix(mix(hash, tr_hash_name(part->names.x)), tr_hash_name(part->names.y));
+        hash = mix(mix(hash, (uint64_t)part->file.bytes), (uint64_t)part->file.mtime_sec);
+        hash = mix(mix(hash, (uint64_t)part->y_file.bytes), (uint64_t)part->y_file.mtime_sec);
+        for (int d = 0; d < part->x.ndim; d++) hash = mix(hash, (uint64_t)part->x.dim[d]);
+        hash = mix(hash, part->x.dtype);
+    }
+    return hash;
+}
+
+int64_t tr_h5_parts_read_unit(const h5_parts_t *parts) {
+    int64_t unit = 1;
+    for (int p = 0; p < parts->count; p++) {
+        const h5_array_t *x = &parts->data[p].x;
+        bool decoded = x->way == H5_LIBRARY || (x->way == H5_BANDS && !x->verified);
+        bool pieces = x->way == H5_CHUNKS && x->chunk_row_bytes < PIECE_BYTES_MIN && !x->whole_rows;
+        bool together = x->layout == H5D_CHUNKED && (decoded || pieces);
+        if (together) unit = max64(unit, min64(x->chunk_rows, max64(1, x->rows)));
+    }
+    return unit;
+}
+
+/* What does not fit the page cache only passes through it, and the rest of the memory is needed for other things. */
+static bool wants_direct(const h5_parts_t *parts, const tr_data_settings_t *settings) {
+    double bytes = 0, memory = (double)tr_host_memory_bytes();
+    for (int p = 0; p < parts->count; p++) bytes += (double)parts->data[p].file.bytes;
+    return settings->direct_io == TR_DIRECT_YES ||
+           (settings->direct_io == TR_DIRECT_AUTO && memory > 0 && bytes > 0.75 * memory);
+}
+
+/* Where a file cannot be opened for it, the page cache serves: some file systems have no such reads. */
+tr_status_t tr_h5_parts_open_direct(h5_parts_t *parts, const tr_data_settings_t *settings,
+                                    h5_direct_t **out) {
+    *out = NULL;
+    if (!wants_direct(parts, settings)) return TR_OK;
+    TR_TRY(tr_h5_direct_open(out));
+    for (int p = 0; p < parts->count; p++) {
+        h5_file_t *file = &parts->data[p].file;
+        file->direct_fd = open(file->path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+        if (file->direct_fd >= 0) file->direct = *out;
+    }
+    return TR_OK;
 }

@@ -5,7 +5,8 @@
  *   hdf5_detect.c   which arrays are the inputs and the labels
  *   hdf5_meta.c     attributes; hdf5_labels.c: what the labels are
  *   hdf5_cost.c     what reading a layout costs
- *   dataset_hdf5.c  puts these together
+ *   hdf5_pool.c     memory of the threads that read
+ *   dataset_hdf5.c  puts these together; dataset_tokens.c for tokens
  */
 #ifndef DATA_HDF5_SOURCE_H
 #define DATA_HDF5_SOURCE_H
@@ -21,6 +22,7 @@ enum { H5_SENTENCE_BYTES = 2 * 4096 + 512 }; /* of one that names a file twice, 
 typedef struct {
     char x[256], y[256], scope[256]; /* paths in the file; y "" where there is none; scope "" for the root */
     char text_y[256];                /* where there is no y: what is named like it, and holds text; "" none */
+    bool is_tokens;                  /* x is a stream of tokens, and y is not looked for */
 } h5_names_t;
 
 /* What to look for. `implied`: the file was given for training, so a split must show in names; then
@@ -30,6 +32,7 @@ typedef struct {
     tr_split_t split;
     bool implied;
     bool inputs_only; /* y is not looked for */
+    bool tokens;      /* for a model of tokens: a given x of whole numbers, one a sample, is a stream */
 } h5_wanted_t;
 tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
                          h5_names_t *out, bool *out_found);
@@ -86,6 +89,33 @@ void tr_h5_paths_free(h5_paths_t *paths);
  * closed in any case. */
 tr_status_t tr_h5_parts_open(const h5_source_t *source, h5_parts_t *out);
 void tr_h5_parts_close(h5_parts_t *parts);
+/* Where data.direct_io wants it, the parts are read past the page cache from now on. *out: NULL where not;
+ * tr_h5_direct_close, before the parts. */
+tr_status_t tr_h5_parts_open_direct(h5_parts_t *parts, const tr_data_settings_t *settings,
+                                    h5_direct_t **out);
+/* Samples of the whole that are best read together: of chunks that have to be decoded, or read in pieces. */
+int64_t tr_h5_parts_read_unit(const h5_parts_t *parts);
+/* Of the names, sizes, times and shapes of the files. */
+uint64_t tr_h5_parts_fingerprint(const h5_parts_t *parts);
+
+/* -- hdf5_pool.c ----------------------------------------------------------------------------------------- */
+
+/* Scratch memory that reading threads take and give back. */
+typedef struct h5_pool h5_pool_t;
+/* Threads that read at once, at most. */
+int tr_h5_pool_size(const tr_data_settings_t *settings);
+/* `count` times memory for the arrays of the parts, with scratch->rows and scratch->converted of so many bytes. */
+tr_status_t tr_h5_pool_create(const h5_parts_t *parts, int count, size_t rows_bytes, size_t converted_bytes,
+                              h5_pool_t **out);
+void tr_h5_pool_destroy(h5_pool_t **pool);
+/* Waits for a free one; prefers the one that holds the chunks of `row`. */
+h5_scratch_t *tr_h5_pool_take(h5_pool_t *pool, const h5_array_t *array, int64_t row);
+void tr_h5_pool_give(h5_pool_t *pool, h5_scratch_t *scratch);
+
+/* -- dataset_tokens.c ------------------------------------------------------------------------------------ */
+
+/* Windows of a stream of tokens. Takes over the parts, whatever it returns. */
+tr_status_t tr_tokens_open(h5_parts_t *parts, const tr_data_settings_t *settings, tr_dataset_t **out);
 
 /* -- hdf5_meta.c: from the attributes of x, y, their group or the file; wants the lock --------------------- */
 
@@ -98,6 +128,10 @@ bool tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels, const tr_
                             char out[H5_SENTENCE_BYTES]);
 /* The number in the attribute `classes`, -1: none. */
 int64_t tr_h5_attribute_classes(const h5_part_t *part);
+/* The whole number in the attribute `name` of the inputs, -1: none. */
+int64_t tr_h5_attribute_whole(const h5_part_t *part, const char *name);
+/* The text in the attribute `name` of the inputs; tr_free. *out is NULL where there is none. */
+tr_status_t tr_h5_attribute_text(const h5_part_t *part, const char *name, char **out);
 /* One of the lists of names (TR_NAMES_CLASSES, ...) into *out, which is empty and is freed in any case; stays so where there is none. */
 tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out);
 

@@ -175,8 +175,26 @@ static void *work(void *argument) {
 
 /* -- creation -------------------------------------------------------------------------------------------- */
 
+/* The field of labels, -1: none. */
+static int label_field(const tr_dataset_info_t *info) {
+    for (int f = 0; f < info->field_count; f++)
+        if (info->field[f].kind == TR_FIELD_LABELS) return f;
+    return -1;
+}
+
+static tr_status_t check_label_field(const tr_dataset_info_t *info) {
+    const int label = label_field(info);
+    if (label < 0 || (info->field[label].dtype == TR_I32 && info->classes > 0)) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: field '%s': expected labels of type i32 and the number of classes, found %s and "
+                   "%lld classes. Correct what the data set's open says.",
+                   info->description, info->field[label].name, tr_dtype_name(info->field[label].dtype),
+                   (long long)info->classes);
+}
+
 static tr_status_t check(const tr_dataset_t *dataset, const tr_loader_params_t *p) {
     const tr_order_t *o = &p->order;
+    TR_TRY(check_label_field(&dataset->info));
     bool good = o->samples > 0 && o->samples == dataset->info.samples && o->micro_batch > 0 &&
                 o->batch_size % o->micro_batch == 0 && o->block > 0 && o->shuffle >= 0 &&
                 p->first_slot >= 0 && p->slot_count > 0 &&
@@ -190,12 +208,6 @@ static tr_status_t check(const tr_dataset_t *dataset, const tr_loader_params_t *
                    (long long)o->samples, (long long)dataset->info.samples, (long long)o->batch_size,
                    (long long)o->micro_batch, (long long)o->block, (long long)o->shuffle,
                    (long long)p->first_slot, (long long)p->slot_count, p->workers, p->prefetch);
-}
-
-static int label_field(const tr_dataset_info_t *info) {
-    for (int f = 0; f < info->field_count && info->classes > 0; f++)
-        if (info->field[f].dtype == TR_I32 && strcmp(info->field[f].name, "y") == 0) return f;
-    return -1;
 }
 
 static void measure(tr_loader_t *l) {

@@ -21,7 +21,7 @@ void tr_loader_window_prepare(tr_loader_t *l, lane_t *lane, const tr_order_windo
         int64_t at = lane_at(l, window->first + i);
         for (int f = 0; f < l->dataset->info.field_count; f++) {
             size_t bytes = (size_t)l->dataset->info.field[f].sample_bytes;
-            memset(lane->field[f] + (size_t)at * bytes, 0, bytes);
+            memset(lane->field[f] + (size_t)at * bytes, f == l->label ? 0xFF : 0, bytes); /* labels: -1 */
         }
         lane->sample_id[at] = -1;
         lane->weight[at] = 0;

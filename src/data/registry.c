@@ -63,7 +63,7 @@ static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t spl
     TR_TRY(ops->open(settings, split, out));
     if (!*out) return TR_OK;
     tr_dataset_t *dataset = *out;
-    dataset->ops = ops;
+    if (!dataset->ops) dataset->ops = ops; /* open may choose others */
     if (dataset->info.read_unit < 1) dataset->info.read_unit = 1;
     if (settings->limit > 0 && settings->limit < dataset->info.samples)
         dataset->info.samples = settings->limit;

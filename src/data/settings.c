@@ -6,7 +6,7 @@ typedef tr_data_settings_t S;
 
 static const tr_config_field_t fields[] = {
     TR_FIELD_STRING(S, format, "hdf5",
-                    "Kind of data set: hdf5, synthetic, or one that the program registers."),
+                    "Kind of data set: hdf5, synthetic, synthetic_tokens, or one that the program registers."),
     TR_FIELD_STRING(S, train, "",
                     "Training data: FILE, FILE:GROUP, or a glob of files that are joined in the order of "
                     "their names. A file "
@@ -67,7 +67,7 @@ static const tr_config_field_t fields[] = {
         S, limit, "0", 0, 1e18,
         "Use only the first so many samples of the training data, and as many of the validation and the "
         "test data; 0: all."),
-    TR_FIELD_INT(S, synthetic_samples, "4096", 1, 1e12, "format = synthetic: samples an epoch."),
+    TR_FIELD_INT(S, synthetic_samples, "4096", 1, 1e12, "format = synthetic or synthetic_tokens: samples an epoch, or windows of tokens."),
     TR_FIELD_STRING(S, synthetic_shape, "28x28x1",
                     "format = synthetic: shape of a sample, channels last (224x224x3)."),
     TR_FIELD_INT(S, synthetic_targets, "1", 1, 4096,

@@ -1,6 +1,7 @@
 /* What is in a data file, for `trainer data`: the list, what training would take, how it is read, what the values are. */
 #include "data/hdf5_source.h"
 #include "datatools.h"
+#include "text/tokenizer.h"
 #include "trainer/stats.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -292,8 +293,56 @@ static void report_names(report_t *r, const tr_names_t *names) {
     if (names->count) tr_str_append(r->out, names->count > NAMED_CLASSES ? ", ...\n" : "\n");
 }
 
+/* -- tokens ---------------------------------------------------------------------------------------------- */
+
+/* Counts in `seen` (vocabulary) how often each of the first `most` tokens occurs; a window has one token. */
+static tr_status_t count_tokens(report_t *r, int64_t most, int64_t *seen) {
+    enum { AT_ONCE = 65536 };
+    int32_t *ids = NULL;
+    tr_status_t status = tr_alloc(AT_ONCE * sizeof *ids, "tokens", &ids);
+    for (int64_t i = 0; i < most && status == TR_OK; i += AT_ONCE) {
+        const int64_t count = min64(AT_ONCE, most - i);
+        void *dst[TR_DATASET_MAX_FIELDS] = {ids};
+        status = r->dataset->ops->read(r->dataset, i, count, dst);
+        for (int64_t j = 0; j < count && status == TR_OK; j++) seen[ids[j]]++;
+    }
+    tr_free(&ids);
+    return status;
+}
+
+static tr_status_t report_vocabulary(report_t *r) {
+    const tr_dataset_info_t *info = &r->dataset->info;
+    const int64_t most = min64(info->samples, max64(1, r->sample_bytes / r->part->x.row_bytes));
+    int64_t *seen = NULL, used = 0;
+    tr_tokenizer_t *tokenizer = NULL;
+    if (info->tokenizer)
+        TR_TRY(tr_tokenizer_from_json(info->tokenizer, r->part->file.path, &tokenizer));
+    tr_status_t status = tr_alloc((size_t)info->classes * sizeof *seen, "counts of tokens", &seen);
+    if (status == TR_OK) status = count_tokens(r, most, seen);
+    for (int64_t id = 0; id < info->classes && status == TR_OK; id++) used += seen[id] > 0;
+    if (status == TR_OK)
+        tr_str_printf(r->out, "  vocabulary %lld ids, %s; %lld occur in %s%lld tokens\n",
+                      (long long)info->classes, tokenizer ? tr_tokenizer_name(tokenizer) : "no tokenizer",
+                      (long long)used, most < info->samples ? "the first " : "", (long long)most);
+    tr_tokenizer_destroy(&tokenizer);
+    tr_free(&seen);
+    return status;
+}
+
+static tr_status_t report_tokens(report_t *r) {
+    const h5_array_t *x = &r->part->x;
+    char costly[H5_SENTENCE_BYTES];
+    tr_str_printf(r->out, "\n%s: %lld tokens\n", tr_split_name(r->split),
+                  (long long)r->dataset->info.tokens);
+    tr_str_printf(r->out, "  inputs     /%s, %s, %s, %s\n", x->name, tr_dtype_name(x->dtype), x->storage,
+                  tr_h5_way_text(x));
+    if (tr_h5_costly(x, min64(1 << 16, max64(1, x->rows)), costly)) add_warning(r, "%s", costly);
+    return report_vocabulary(r);
+}
+
 static tr_status_t report_dataset(report_t *r) {
     const tr_dataset_info_t *info = &r->dataset->info;
+    if (info->tokens > 0) return report_tokens(r);
     const h5_array_t *x = &r->part->x;
     tr_order_t order;
     char shape[96], text[512];
@@ -377,8 +426,8 @@ static void report_entry(const h5_file_t *file, const h5_entry_t *entry, tr_str_
     tr_str_printf(out, ", %s", status == TR_OK ? array.storage : tr_error_last()->message);
     const h5_holes_t *holes = &array.holes;
     if (status == TR_OK && holes->rows)
-        tr_str_printf(out, ", %lld of %lld samples%s%s never written", (long long)holes->rows,
-                      (long long)holes->of, *holes->part ? " of " : "", holes->part);
+        tr_str_printf(out, ", %lld of %lld samples never written", (long long)holes->rows,
+                      (long long)holes->of);
     tr_str_append(out, "\n");
     tr_h5_array_close(&array);
 }
@@ -415,11 +464,25 @@ static tr_status_t report_files(const tr_data_settings_t *settings, tr_str_t *ou
     return status;
 }
 
-tr_status_t tr_data_report(const tr_data_settings_t *settings, int64_t sample_bytes, tr_str_t *out) {
+/* A stream of tokens is opened as windows of one token. */
+static tr_status_t look_for_tokens(tr_data_settings_t *settings) {
+    h5_source_t source;
+    h5_parts_t parts = {0};
+    TR_TRY(tr_h5_source_parse(settings, TR_SPLIT_TRAIN, &source));
+    tr_h5_lock();
+    tr_status_t status = tr_h5_parts_open(&source, &parts);
+    settings->context = status == TR_OK && parts.count && parts.data[0].names.is_tokens;
+    tr_h5_parts_close(&parts);
+    tr_h5_unlock();
+    return status;
+}
+
+tr_status_t tr_data_report(const tr_data_settings_t *given, int64_t sample_bytes, tr_str_t *out) {
     uint64_t fingerprints[3] = {0};
-    report_t r = {.settings = settings, .sample_bytes = sample_bytes, .out = out};
-    TR_TRY(report_files(settings, out));
-    tr_status_t status = TR_OK;
+    tr_data_settings_t settings = *given;
+    report_t r = {.settings = &settings, .sample_bytes = sample_bytes, .out = out};
+    TR_TRY(report_files(&settings, out));
+    tr_status_t status = look_for_tokens(&settings);
     for (int split = 0; split < 3 && status == TR_OK; split++) {
         r.split = (tr_split_t)split;
         status = report_split(&r, fingerprints);

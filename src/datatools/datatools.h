@@ -22,6 +22,13 @@ typedef struct {
     void *self;
     /* csv: what stands between columns, and '.' or ',' in numbers; 0: ',' and '.' */
     char delimiter, decimal;
+    /* text, tokens */
+    const char *const *input; /* [input_count]: the files, `in` first */
+    int input_count;
+    const char *tokenizer;  /* as for tr_tokenizer_create; NULL: not given */
+    const char *field;      /* text: the member of JSON lines; NULL: by the file's name */
+    double valid_fraction;  /* part of the tokens, the last, that goes to the group valid */
+    tr_str_t *tokens;       /* gets how many there are of each kind; NULL: not wanted */
     /* Gets what y became: "3 classes (ant, bee, cow)"; nothing where there is none. NULL: not wanted */
     tr_str_t *y;
 } tr_import_params_t;
@@ -30,13 +37,17 @@ typedef struct {
     const char *name, *usage, *help;
     tr_status_t (*run)(const char *in, const char *out,
                        const tr_import_params_t *params); /* in: NULL for synthetic */
+    const char *unit; /* of what is counted; NULL: samples */
+    bool takes_many;  /* files: params->input */
 } tr_importer_t;
 const tr_importer_t *const *tr_importer_list(size_t *out_count);
 
-/* All data sets, groups, named types, links and attributes of `in`, data sets in the fast layout and values as they are; references lead to the
- * same objects, and are empty where those have no name (a warning says so). What a link into another file leads to is copied; where it leads to
- * nothing it is left out, with a warning. NAME_y.h5 beside an `in` called NAME_x.h5 that has no
- * labels of its own goes with it: `out` must have that form, too. Neither is put in place before both are whole. */
+/*
+ * Writes `out`: the groups, data sets, soft and hard links and attributes of `in`, with data sets of numbers in the
+ * fast layout and every value unchanged. Object references and external links are left out, with a warning.
+ * NAME_y.h5 beside an `in` called NAME_x.h5 that has no labels of its own is rewritten too; `out` must then be
+ * called NAME_x.h5. Neither file appears under its name before both are complete.
+ */
 tr_status_t tr_repack(const char *in, const char *out, const tr_import_params_t *params);
 
 /* -- describing ------------------------------------------------------------------------------------------ */

@@ -125,4 +125,4 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
 const tr_importer_t tr_importer_cifar10 = {
     "cifar10", "DIR OUT.h5",
     "CIFAR-10's binary version (data_batch_1.bin to 5, test_batch.bin) in DIR, to the groups train and test.",
-    run};
+    .run = run};

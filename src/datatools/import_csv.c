@@ -417,4 +417,4 @@ const tr_importer_t tr_importer_csv = {
     "written as 1,5. "
     "--test-fraction 0.1 keeps a tenth of the rows for the test, drawn by --seed (0); without it there are "
     "no test data.",
-    run};
+    .run = run};

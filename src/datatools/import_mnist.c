@@ -110,4 +110,4 @@ done:
 const tr_importer_t tr_importer_mnist = {"mnist", "DIR OUT.h5",
                                          "The four IDX files of MNIST, Fashion-MNIST or the like in DIR, "
                                          "gzip or not, to the groups train and test.",
-                                         run};
+                                         .run = run};

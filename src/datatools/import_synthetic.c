@@ -141,4 +141,4 @@ const tr_importer_t tr_importer_synthetic = {
     "many for testing; 12000 digits, 6000 images or 600 volumes where it is not given. --shape: 32x32x3, of "
     "volumes "
     "32x32x32x4. --classes: 10; 0: numbers to predict. --seed: 0.",
-    run};
+    .run = run};

@@ -173,8 +173,8 @@ static void view_of(const tr_graph_t *g, tr_tensor_t t, tr_view_t *out) {
 static tr_status_t prepare(tr_graph_t *g, tr_node_t *node) {
     const tr_op_t *op = &node->op;
     if (op->kind != TR_OP_KERNEL) return TR_OK;
-    node->kernel = op->row->custom ? op->row->custom(g->device) : &g->device->ops->kernels[op->row->kernel];
-    if (!node->kernel || !node->kernel->run)
+    node->kernel = &g->device->ops->kernels[op->row->kernel];
+    if (!node->kernel->run)
         return TR_FAIL(TR_ERR_CONFIG, "%s: device '%s' cannot compute '%s' yet; choose another device",
                        op->label, g->device->ops->name, op->row->name);
     tr_kernel_call_t *call = &node->call;

@@ -3,7 +3,7 @@
  *
  *   h5_file.c     opening, the library's lock, its error messages, the list of what is in a file
  *   h5_array.c    type, dimensions and storage of one data set; h5_chunks.c: where its chunks are;
- *                 h5_virtual.c: the parts of a virtual one; h5_holes.c: samples never written
+ *                 h5_holes.c: samples never written
  *   h5_read.c     rows of an array; h5_direct.c: past the page cache; h5_decode.c: gzip, shuffle,
  *                 checksum; h5_convert.c: types, byte order, layout
  *   h5_write.c    files in the layout that reads fastest (writer.h)
@@ -67,12 +67,10 @@ typedef TR_VEC(h5_entry_t) h5_list_t;
 #define H5_LIST_MAX 20000
 tr_status_t tr_h5_list(const h5_file_t *file, h5_list_t *out);
 void tr_h5_list_free(h5_list_t *list);
-/* Whether the link `name` into another file leads to something; into `why`, what to say of it. Wants the lock. */
-bool tr_h5_external(hid_t group, const char *name, char why[128]);
 /* "train/x (60000, 28, 28) u8; train/y (60000) u8" with at most `most` entries. */
 void tr_h5_list_text(const h5_list_t *list, size_t most, tr_str_t *out);
 
-/* -- h5_array.c, h5_chunks.c, h5_holes.c, h5_virtual.c ------------------------------------------------------- */
+/* -- h5_array.c, h5_chunks.c, h5_holes.c ----------------------------------------------------------------------- */
 
 typedef enum {
     H5_STRAIGHT, /* rows follow each other in the file */
@@ -95,7 +93,6 @@ typedef struct {
 /* Samples for which, or for a piece of which, storage was never allocated: they read as the fill value. */
 typedef struct {
     int64_t rows, first, of; /* how many, the first of them, of how many */
-    char part[512];          /* of a virtual data set: the part that they are counted in */
 } h5_holes_t;
 
 typedef struct {
@@ -103,7 +100,6 @@ typedef struct {
     char *name;
     hid_t id, memory_type; /* memory_type: for H5_LIBRARY */
     tr_dtype_t dtype;      /* of an element, once in native byte order */
-    bool plain; /* false: only the library can convert the elements; then dtype is what they become */
     bool swap;  /* stored in the other byte order */
     h5_way_t way;
     H5D_layout_t layout;
@@ -133,11 +129,8 @@ void tr_h5_array_close(h5_array_t *array);
 tr_status_t tr_h5_chunk_table(h5_array_t *array);
 /* The first element of a chunk in each dimension. */
 void tr_h5_chunk_offset(const h5_array_t *array, int64_t chunk, hsize_t *out);
-/* Of a virtual one: TR_ERR_NOINPUT where a file or a data set is missing that it is made of, TR_ERR_DATA where one is smaller than what is taken
- * of it; else array->holes becomes that of the first part that has any, or the samples that no part gives. Wants the lock. */
-tr_status_t tr_h5_virtual_check(h5_array_t *array, hid_t properties);
-/* Sets array->holes; the rest of the array is known. As tr_h5_virtual_check for a virtual one. Wants the lock. */
-tr_status_t tr_h5_find_holes(h5_array_t *array, hid_t properties);
+/* Sets array->holes; the rest of the array is known. The caller holds the lock. */
+void tr_h5_find_holes(h5_array_t *array);
 /* TR_ERR_DATA where the array has holes. */
 tr_status_t tr_h5_refuse_holes(const h5_array_t *array);
 

@@ -11,14 +11,13 @@
 
 /* -- type ------------------------------------------------------------------------------------------------ */
 
-/* PyTables' booleans are bit fields of a byte. */
 static bool integer_type(hid_t type, H5T_class_t class, tr_dtype_t *out) {
     static const tr_dtype_t types[2][4] = {{TR_U8, TR_U16, TR_U32, TR_U64}, {TR_I8, TR_I16, TR_I32, TR_I64}};
     size_t bytes = H5Tget_size(type);
     int log2 = bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : bytes == 8 ? 3 : -1;
-    if (class != H5T_INTEGER && class != H5T_ENUM && class != H5T_BITFIELD) return false;
+    if (class != H5T_INTEGER && class != H5T_ENUM) return false;
     if (log2 < 0 || H5Tget_precision(type) != 8 * bytes || H5Tget_offset(type) != 0) return false;
-    *out = types[class != H5T_BITFIELD && H5Tget_sign(type) != H5T_SGN_NONE][log2];
+    *out = types[H5Tget_sign(type) != H5T_SGN_NONE][log2];
     return true;
 }
 
@@ -47,25 +46,23 @@ static hid_t native_type(hid_t type, H5T_order_t native) {
     return copy;
 }
 
-/* Sets dtype and swap; *out_plain false where only the library can convert the elements. */
-static tr_status_t find_type(h5_array_t *a, bool *out_plain) {
+/* Sets dtype, swap and memory_type. */
+static tr_status_t find_type(h5_array_t *a) {
     hid_t type = H5Dget_type(a->id), base = type;
     H5T_class_t class = H5Tget_class(type);
     if (class == H5T_ENUM) base = H5Tget_super(type); /* h5py's booleans */
     H5T_order_t order = H5Tget_order(base), native = H5Tget_order(H5T_NATIVE_INT);
-    bool plain = class == H5T_FLOAT ? float_type(base, &a->dtype) : integer_type(base, class, &a->dtype);
-    if (H5Tget_size(base) > 1 && order != H5T_ORDER_LE && order != H5T_ORDER_BE) plain = false;
-    /* The library converts odd numbers, but no bit fields. */
-    bool known = plain || class == H5T_INTEGER || class == H5T_ENUM || class == H5T_FLOAT;
-    a->swap = plain && H5Tget_size(base) > 1 && order != native;
-    if (!plain) a->dtype = TR_F32; /* 24-bit integers, 80-bit floats and the like */
-    a->memory_type = plain ? native_type(base, native) : H5Tcopy(H5T_NATIVE_FLOAT);
-    *out_plain = plain;
+    bool known = class == H5T_FLOAT ? float_type(base, &a->dtype) : integer_type(base, class, &a->dtype);
+    if (H5Tget_size(base) > 1 && order != H5T_ORDER_LE && order != H5T_ORDER_BE) known = false;
+    a->swap = known && H5Tget_size(base) > 1 && order != native;
+    if (known) a->memory_type = native_type(base, native);
     if (base != type) H5Tclose(base);
     H5Tclose(type);
-    return known ? TR_OK
-                 : ARRAY_FAIL(a, TR_ERR_DATA,
-                              " holds no numbers (integers, floats or booleans are expected).%s", "");
+    if (known) return TR_OK;
+    return ARRAY_FAIL(a, TR_ERR_DATA,
+                      ": expected integers of 8, 16, 32 or 64 bits, floats of 16, 32 or 64 bits, or "
+                      "booleans; found another type. Convert it, in Python: f['%s'][:].astype('float32').",
+                      a->name);
 }
 
 /* -- dimensions ------------------------------------------------------------------------------------------ */
@@ -169,40 +166,28 @@ static void find_chunk_shape(h5_array_t *a, hid_t properties) {
     if (__builtin_mul_overflow(a->chunks_per_band, a->grid[0], &a->chunk_count)) a->chunk_count = INT64_MAX;
 }
 
-/* Chunks that the array fills only in part may be stored without filters, which their masks do not say. */
-static void find_plain_edges(h5_array_t *a, hid_t properties) {
-    hsize_t offset[TR_MAX_DIMS + 1];
-    unsigned options = 0;
-    H5Pget_chunk_opts(properties, &options);
-    if (!(options & H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS)) return;
-    for (int64_t i = 0; i < a->chunk_count; i++) {
-        tr_h5_chunk_offset(a, i, offset);
-        for (int d = 0; d < a->ndim; d++)
-            if ((int64_t)offset[d] + a->chunk[d] > a->dim[d]) a->table[i].mask = UINT32_MAX;
-    }
-}
-
-static tr_status_t find_chunks(h5_array_t *a, hid_t properties, bool plain) {
+static tr_status_t find_chunks(h5_array_t *a, hid_t properties) {
     bool ours;
+    unsigned options = 0;
     find_chunk_shape(a, properties);
     TR_TRY(find_filters(a, properties, &ours));
     int64_t band_bytes = a->chunk_rows * a->row_bytes;
-    if (!plain || !ours || a->chunk_count > H5_CHUNKS_MAX ||
+    H5Pget_chunk_opts(properties, &options); /* partial edge chunks without filters: left to the library */
+    if (!ours || options || a->chunk_count > H5_CHUNKS_MAX ||
         (a->filters && (band_bytes > BAND_BYTES_MAX || a->chunk_bytes > BAND_BYTES_MAX)))
         return TR_OK;
     TR_TRY(tr_h5_chunk_table(a));
     if (!a->table) return TR_OK;
-    find_plain_edges(a, properties);
     a->way = a->filters ? H5_BANDS : H5_CHUNKS;
     if (a->checksum_only && a->whole_rows)
         TR_TRY(tr_alloc((size_t)max64(a->chunk_count, 1), "verified chunks", &a->verified));
     return TR_OK;
 }
 
-static tr_status_t find_contiguous(h5_array_t *a, bool plain) {
+static tr_status_t find_contiguous(h5_array_t *a) {
     haddr_t address = H5Dget_offset(a->id);
     snprintf(a->storage, sizeof a->storage, "contiguous");
-    if (!plain || address == HADDR_UNDEF) return TR_OK; /* never written: the library gives the fill value */
+    if (address == HADDR_UNDEF) return TR_OK; /* never written: the library gives the fill value */
     uint64_t bytes = (uint64_t)a->rows * (uint64_t)a->row_bytes;
     if (address > (uint64_t)a->file->bytes || bytes > (uint64_t)a->file->bytes - address)
         return ARRAY_FAIL(a, TR_ERR_DATA, " ends at byte %llu, but the file has %lld: it is cut off.",
@@ -212,7 +197,7 @@ static tr_status_t find_contiguous(h5_array_t *a, bool plain) {
     return TR_OK;
 }
 
-static tr_status_t find_storage(h5_array_t *a, hid_t properties, bool plain) {
+static tr_status_t find_storage(h5_array_t *a, hid_t properties) {
     a->layout = H5Pget_layout(properties);
     a->way = H5_LIBRARY;
     if (H5Pget_external_count(properties) > 0)
@@ -220,13 +205,16 @@ static tr_status_t find_storage(h5_array_t *a, hid_t properties, bool plain) {
                           " keeps its bytes in another file (external storage), which is refused; write it "
                           "into one file with h5repack.%s",
                           "");
-    if (plain) H5Pget_fill_value(properties, a->memory_type, a->fill);
-    if (a->layout == H5D_CHUNKED) return find_chunks(a, properties, plain);
-    if (a->layout == H5D_CONTIGUOUS) return find_contiguous(a, plain);
+    if (a->layout == H5D_VIRTUAL)
+        return ARRAY_FAIL(a, TR_ERR_DATA,
+                          " is a virtual data set, which is not read. Name the files that it is made of, by a "
+                          "glob such as data.train=part-*.h5, or store its values: h5repack -l %s:CONTI %s OUT.h5",
+                          a->name, a->file->path);
+    H5Pget_fill_value(properties, a->memory_type, a->fill);
+    if (a->layout == H5D_CHUNKED) return find_chunks(a, properties);
+    if (a->layout == H5D_CONTIGUOUS) return find_contiguous(a);
     snprintf(a->storage, sizeof a->storage, "%s",
-             a->layout == H5D_COMPACT   ? "compact"
-             : a->layout == H5D_VIRTUAL ? "virtual"
-                                        : "unknown storage");
+             a->layout == H5D_COMPACT ? "compact" : "unknown storage");
     return TR_OK;
 }
 
@@ -258,18 +246,16 @@ static tr_status_t grow_cache(h5_array_t *a) {
 
 tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t *out) {
     h5_array_t *a = out;
-    bool plain;
     *a = (h5_array_t){.file = file, .id = -1, .memory_type = -1};
     TR_TRY(tr_strdup(name, &a->name));
     a->id = open_id(a, 0);
     if (a->id < 0) return H5_FAIL(TR_ERR_DATA, "%s: cannot open /%s", file->path, name);
-    TR_TRY(find_type(a, &plain));
-    a->plain = plain;
+    TR_TRY(find_type(a));
     TR_TRY(find_dims(a));
     hid_t properties = H5Dget_create_plist(a->id);
     if (properties < 0) return H5_FAIL(TR_ERR_DATA, "%s: cannot see how /%s is stored", file->path, name);
-    tr_status_t status = find_storage(a, properties, plain);
-    if (status == TR_OK) status = tr_h5_find_holes(a, properties);
+    tr_status_t status = find_storage(a, properties);
+    if (status == TR_OK) tr_h5_find_holes(a);
     H5Pclose(properties);
     if (status == TR_OK && a->way == H5_LIBRARY && a->layout == H5D_CHUNKED) status = grow_cache(a);
     return status;

@@ -224,23 +224,14 @@ static tr_status_t add_unusable(visit_t *visit, const char *path, const char *wh
     return visit->status = status;
 }
 
-bool tr_h5_external(hid_t group, const char *name, char why[128]) {
-    char link[4096];
+static tr_status_t add_external(visit_t *visit, hid_t group, const char *name, const char *path) {
+    char link[4096], why[96];
     const char *file = "another file", *object;
     H5L_info_t info;
-    const hid_t there = H5Oopen(group, name, H5P_DEFAULT);
-    if (there >= 0) H5Oclose(there);
     if (H5Lget_info(group, name, &info, H5P_DEFAULT) >= 0 && info.u.val_size <= sizeof link &&
         H5Lget_val(group, name, link, sizeof link, H5P_DEFAULT) >= 0)
         H5Lunpack_elink_val(link, info.u.val_size, NULL, &file, &object);
-    snprintf(why, 128, "a link into %.*s%s", (int)tr_utf8_bytes(file, 50), file,
-             there >= 0 ? ": name that file" : ", which is not there, or lacks it");
-    return there >= 0;
-}
-
-static tr_status_t add_external(visit_t *visit, hid_t group, const char *name, const char *path) {
-    char why[128];
-    tr_h5_external(group, name, why);
+    snprintf(why, sizeof why, "an external link: name %.*s itself", (int)tr_utf8_bytes(file, 50), file);
     return add_unusable(visit, path, why);
 }
 

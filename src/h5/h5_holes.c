@@ -24,31 +24,24 @@ static void look_at_chunks(const h5_array_t *a, h5_holes_t *out) {
     }
 }
 
-tr_status_t tr_h5_find_holes(h5_array_t *a, hid_t properties) {
+void tr_h5_find_holes(h5_array_t *a) {
     h5_holes_t *holes = &a->holes;
     *holes = (h5_holes_t){.of = a->rows};
-    if (a->layout == H5D_VIRTUAL) return tr_h5_virtual_check(a, properties);
     if (a->layout == H5D_CHUNKED && a->chunk_count <= H5_CHUNKS_MAX)
         look_at_chunks(a, holes);
     else if (a->layout != H5D_COMPACT && H5Dget_storage_size(a->id) == 0)
         holes->rows = a->rows;
-    return TR_OK;
 }
 
 tr_status_t tr_h5_refuse_holes(const h5_array_t *a) {
     const h5_holes_t *holes = &a->holes;
     const char *path = a->file->path;
-    char labels[4096], what[sizeof holes->part + 64] = "", remedy[4096 + 128] = "";
+    char labels[4096];
     if (holes->rows == 0) return TR_OK;
-    if (*holes->part) snprintf(what, sizeof what, " is virtual, and of a part of it, %s,", holes->part);
-    if (a->plain)
-        snprintf(remedy, sizeof remedy,
-                 "; if fill values are meant, this stores them: trainer repack %s OUT%s.h5", path,
-                 tr_h5_labels_path(path, labels) ? "_x" : "");
-    return TR_FAIL(
-        TR_ERR_DATA,
-        "%s: /%s%s %lld of %lld samples were never written, the first is sample %lld: HDF5 would read "
-        "fill values in their place. Write the file to its end, or cut it to what was written%s",
-        path, a->name, *what ? what : ":", (long long)holes->rows, (long long)holes->of,
-        (long long)holes->first, remedy);
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: /%s: %lld of %lld samples were never written, the first is sample %lld; HDF5 would "
+                   "return fill values for them. Finish writing the file, or truncate it. If fill values are "
+                   "intended, store them: trainer repack %s OUT%s.h5",
+                   path, a->name, (long long)holes->rows, (long long)holes->of, (long long)holes->first, path,
+                   tr_h5_labels_path(path, labels) ? "_x" : "");
 }

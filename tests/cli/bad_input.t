@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # TEST timeout=400
-# Every bad input of bad_input.table: the exit code, one message on one rank that says what is expected, found and to do, no hang, no checkpoint
+# Every bad input of bad_input.table: the exit code, one message on one rank that names what is at fault and what to do, no hang, no checkpoint
 # lost. With a file's name as argument, the rows of docs/bad-input.md go to it.
 set -u
+. "$TRAINER_ROOT/tests/support/names.sh"
 here=$TRAINER_ROOT/tests/cli
 rows=${1:-}
 n=0
@@ -57,32 +58,36 @@ trainer() {
     [ "$ranks" = - ] || launcher=("$MPIEXEC" -np "$ranks")
     timeout -k 5 60 "${may_not[@]}" "${launcher[@]}" "$TRAINER" "$@" >out 2>err </dev/null 9>&-
 }
-# What the program said: without the launcher's words, ranks and folders.
-said() {
+# What the program said from its first warning or error on, up to where a run names its folder: without the launcher's words, ranks and folders.
+said() { # RUN.DIR
     if grep -q 'trainer: error' err; then cat err; else cat err out; fi |
         awk '/^----------------------------------/ { launcher = !launcher; next } !launcher && !/^\[[^ ]*:[0-9]+\]/' |
-        sed -n '/^warning\|trainer: error\|^going on/,$p' |
-        sed -e 's/^\[rank [0-9]* [^ ]*\] //' -e "s,$PWD/,,g" -e '/^run folder\|^sequential\|^[0-9]* ranks x\|^epoch\|^test /d'
+        sed -n '/^warning\|trainer: error/,$p' | awk -v dir="$1" 'dir != "" && $NF == dir { exit } 1' |
+        sed -e 's/^\[rank [0-9]* [^ ]*\] //' -e "s,$PWD/,,g"
 }
 
-# The doc's own row has the code, and a message that the pattern knows.
-documented() { # WHAT CODE PATTERN
-    grep -F "| $1 |" "$TRAINER_ROOT/docs/bad-input.md" | grep -F "| $2 |" | sed 's/<br>/ /g; s/&nbsp;//g; s/\\|/|/g' | grep -qE -- "$3"
+# The doc's own row has the code, and a message with these names.
+documented() { # WHAT CODE NAME...
+    grep -F "| $1 |" "$TRAINER_ROOT/docs/bad-input.md" | grep -F "| $2 |" | sed 's/<br>/ /g; s/&nbsp;//g; s/\\|/|/g' >row
+    names row "${@:3}"
 }
 
-check() { # WHAT CODE COMMAND PATTERN
-    local status message errors
+check() { # WHAT CODE COMMAND NAMES
+    local status message errors dir all
+    mapfile -t all <<<"${4// & /$'\n'}"
+    dir=$(sed -n 's/.* run\.dir=\([^ ]*\).*/\1/p' <<<"$3")
     eval "${3/ H5 / \"\$\{H5[@]\}\" }"
     status=$?
     [ "$status" != 78 ] || [ ! -e new ]
     ok $? "$1: no folder for a run that cannot be"
     rm -rf new
-    message=$(said)
+    message=$(said "$dir")
+    tr '\n' ' ' <<<"$message" >message
     errors=$(cat out err | grep -c 'trainer: error')
-    [ "$status" = "$2" ] && [ "$errors" = $(($2 != 0)) ] && tr '\n' ' ' <<<"$message" | grep -qE -- "$4"
+    [ "$status" = "$2" ] && [ "$errors" = $(($2 != 0)) ] && names message "${all[@]}"
     ok $? "$1: code $status, $errors message(s) of $ranks rank(s)"
     [ -z "$rows" ] || row "$1" "$2" "$3" "$(sed 's/^trainer: error: //; s/|/\\|/g; s/^  */\&nbsp; /' <<<"$message" | grep . | paste -sd'~' | sed 's/~/<br>/g')" >>"$rows"
-    [ -n "$rows" ] || { documented "$1" "$2" "$4"; ok $? "$1: documented as it is"; }
+    [ -n "$rows" ] || { documented "$1" "$2" "${all[@]}"; ok $? "$1: documented as it is"; }
 }
 row() {
     local command=${3#denied }
@@ -103,9 +108,9 @@ while IFS= read -r line; do
     what=${line%% | *} rest=${line#* | }
     ranks=${rest%% | *} rest=${rest#* | }
     code=${rest%% | *} rest=${rest#* | }
-    command=${rest%% | *} pattern=${rest#* | }
+    command=${rest%% | *} named=${rest#* | }
     case $command in denied*) [ -z "$no_denied" ] || { n=$((n + 1)); echo "ok $n - $what # SKIP $no_denied"; continue; } ;; esac
-    check "$what" "$code" "$command" "$pattern"
+    check "$what" "$code" "$command" "$named"
 done <"$here/bad_input.table"
 
 [ "$(cat kept/checkpoints/step-*/* | sha256sum)" = "$kept" ]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=240
 # The documentation against the program: generated pages are up to date; links, paths, commands, options and keys that are named exist; the blocks of
-# the README that are marked <!-- run --> run, one after the other in one folder.
+# README.md, docs/data.md and docs/training.md that are marked <!-- run --> run, one after the other in one folder.
 set -u
 . "$TRAINER_ROOT/tools/mpi-env"
 n=0
@@ -47,7 +47,7 @@ result $? "every path that is named exists"
 # The keys, commands and targets of make that are named.
 "$TRAINER" help keys | sed -n 's/^  \([a-z][a-z0-9_.]*\)  .*/\1/p' >keys
 sections=$(sed -n 's/\..*//p' keys | sort -u | tr '\n' '|' | sed 's/|$//')
-for page in README.md CONTRIBUTING.md data/README.md docs/ARCHITECTURE.md docs/embedding.md; do
+for page in README.md CONTRIBUTING.md data/README.md docs/ARCHITECTURE.md docs/embedding.md docs/data.md docs/training.md; do
     for key in $(grep -oE "(^|[^a-z0-9_./])($sections)\.[a-z_]+" "$root/$page" | grep -oE "($sections)\.[a-z_]+" | sort -u); do
         case $key in *.safetensors | *.txt) continue ;; esac
         grep -qxF -- "$key" keys || echo "$page: there is no key $key"
@@ -57,7 +57,7 @@ done >out
 result $? "every key that is named exists"
 
 commands=$("$TRAINER" help | sed -n '/^Commands/,/^$/s/^  \([a-z][a-z]*\)  .*/\1/p' | tr '\n' ' ')
-for page in README.md CONTRIBUTING.md data/README.md docs/embedding.md; do
+for page in README.md CONTRIBUTING.md data/README.md docs/embedding.md docs/data.md docs/training.md; do
     grep -ohE '(`|\./)trainer [a-z]+( [^`]*|`|$)' "$root/$page" | tr -d '`' | while read -r _ command rest; do
         case " $commands " in *" $command "*) ;; *) echo "$page: there is no command '$command'" ;; esac
         for option in $(grep -oE -- '--[a-z-]+' <<<"${rest%%#*}"); do
@@ -79,23 +79,24 @@ result $? "every target of make that is named exists"
 # run PAGE: its marked blocks as one script, each command shown as it is run
 blocks() { awk '/^<!-- run -->$/ { marked = 1; next } marked && /^```sh$/ { inside = 1; marked = 0; next } /^```/ { inside = 0 } inside' "$1"; }
 mkdir reader && ln -s "$TRAINER" reader/trainer && ln -s "$root/configs" reader/configs
-blocks "$root/README.md" >reader/script
+guide="$root/README.md $root/docs/data.md $root/docs/training.md"
+for page in $guide; do blocks "$page"; done >reader/script
 [ "$(grep -c . reader/script)" -gt 20 ] && (cd reader && bash -ex script) >out 2>&1
 result $? "the README's way through one's own data runs as it is written"
 [ -s reader/runs/first/summary.json ] && [ -s reader/scores.json ] && [ -s reader/predictions.h5 ] && [ -s reader/bench.json ] && [ -s reader/runs/tuned/summary.json ]
 result $? "and leaves what it says"
-awk '/^<!-- shows -->$/ { marked = 1; next } marked && /^```$/ { inside = 1; marked = 0; next } /^```/ { inside = 0 } inside && NF && $1 != "..."' "$root/README.md" >shown
+awk '/^<!-- shows -->$/ { marked = 1; next } marked && /^```$/ { inside = 1; marked = 0; next } /^```/ { inside = 0 } inside && NF && $1 != "..."' $guide >shown
 cp out ran && grep -vxFf ran shown >out
 [ -s shown ] && [ ! -s out ]
 result $? "and prints what the README shows"
-for name in $(awk '/^\| `summary.json`/' "$root/README.md" | grep -o '`[a-z_]*`' | tr -d '`' | grep -vxE 'done|stopped|failed|error|metrics_lines_lost'); do
+for name in $(awk '/^\| `summary.json`/' "$root/docs/training.md" | grep -o '`[a-z_]*`' | tr -d '`' | grep -vxE 'done|stopped|failed|error|metrics_lines_lost'); do
     grep -q "\"$name\":" reader/runs/first/summary.json || echo "summary.json has no $name"
 done >out
-for name in $(awk '/^\| `metrics.jsonl`/' "$root/README.md" | grep -o '`[a-z_]*`' | tr -d '`' | grep -vx topk); do
+for name in $(awk '/^\| `metrics.jsonl`/' "$root/docs/training.md" | grep -o '`[a-z_]*`' | tr -d '`' | grep -vx topk); do
     grep -q "\"$name\":" reader/runs/first/metrics.jsonl || echo "metrics.jsonl has no $name"
 done >>out
 sed -n 's/^  "\([a-z_]*\)":.*/\1/p' reader/runs/first/summary.json | while read -r name; do
-    grep -q "^| .summary.json.*\`$name\`" "$root/README.md" || echo "the README does not name $name of summary.json"
+    grep -q "^| .summary.json.*\`$name\`" "$root/docs/training.md" || echo "docs/training.md does not name $name of summary.json"
 done >>out
 [ ! -s out ]
 result $? "the fields of metrics.jsonl and summary.json are those of the README"

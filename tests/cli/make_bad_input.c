@@ -251,7 +251,6 @@ int main(void) {
     write_checked();
     write_half();
     write_virtual("virtual.h5", "elsewhere.h5", "/x");
-    write_virtual("virtual_set.h5", "good.h5", "/pixels");
     write_values();
     write_rounded();
     write_two_dimensional();

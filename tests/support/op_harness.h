@@ -71,9 +71,9 @@ tr_device_t *op_open(const char *name);
 /* Fails the test with the error's message. */
 void op_must(tr_status_t status, const char *what);
 #define MUST(expr) op_must((expr), #expr)
-/* The status is a configuration error whose message has all of the parts (up to a NULL). */
-void op_assert_refused(tr_status_t status, const char *const *parts);
-#define REFUSED(expr, ...) op_assert_refused((expr), (const char *const[]){__VA_ARGS__, NULL})
+/* The status is a configuration error whose message has all of the names (names.h). */
+void op_assert_refused(tr_status_t status, const char *names);
+#define REFUSED(expr, names) op_assert_refused((expr), (names))
 /* |found - expected| <= tolerance * max(largest |expected|, 1e-3), for all; NaN fails. */
 void op_assert_close(const char *what, const float *found, const double *expected, int64_t count,
                      double tolerance);

@@ -90,6 +90,17 @@ static void globs_match(void **state) {
     assert_false(tr_glob_match("*a*a*a*a*a*a*a*a*b", text)); /* not exponential */
 }
 
+static void utf8_comes_back(void **state) {
+    for (uint32_t code = 1; code < 0x110000; code++) {
+        char text[5] = "";
+        uint32_t found = 0;
+        if (code >= 0xD800 && code < 0xE000) continue;
+        const int bytes = tr_utf8_encode(code, text);
+        if (tr_utf8_decode(text, &found) != bytes || found != code || (size_t)bytes != strlen(text))
+            fail_msg("U+%04X", (unsigned)code);
+    }
+}
+
 static void utf8_is_told_from_bytes(void **state) {
     static const struct {
         const char *text;
@@ -177,6 +188,7 @@ int main(void) {
         cmocka_unit_test(far_names_are_not_guessed),
         cmocka_unit_test(globs_match),
         cmocka_unit_test(utf8_is_told_from_bytes),
+        cmocka_unit_test(utf8_comes_back),
         cmocka_unit_test(hash_is_fnv1a),
         cmocka_unit_test(numbers_have_a_point_in_any_locale),
     };

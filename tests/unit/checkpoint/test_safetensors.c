@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../../support/names.h"
 #include "checkpoint/checkpoint_int.h"
 #include "checkpoint/safetensors_int.h"
 
@@ -168,26 +169,25 @@ static void test_other_kinds(void **state) {
     char long_text[300]; /* what is looked at ends within a character */
     for (size_t i = 0; i < sizeof long_text; i++) long_text[i] = i == 0 ? 'a' : i % 2 ? '\xc3' : '\xbc';
     const struct {
-        const char *bytes, *name;
+        const char *bytes, *names;
         size_t count;
     } files[] = {
-        {"", "an empty file", 0},
-        {"# Weights\r\n\tnone\n", "a text file", 17},
-        {"PK\3\4\0\0\10\10\0\0", "a zip file, as torch.save and numpy.savez write", 10},
-        {"Gewichte f\xc3\xbcr morgen", "a text file", 20},
-        {"\xc3\x28\xfc\xfd", "no safetensors file, or cut off", 4}, /* no UTF-8 */
-        {long_text, "a text file", sizeof long_text},
-        {"\x80\2\x8a\x0al\xfc\x9c\x46\xf9", "a file of torch.save", 9},
-        {"\x89HDF\r\n\x1a\n\0", "an HDF5 file", 9},
+        {"", "x", 0},
+        {"# Weights\r\n\tnone\n", "x & .safetensors", 17},
+        {"PK\3\4\0\0\10\10\0\0", "torch.save & numpy.savez", 10},
+        {"Gewichte f\xc3\xbcr morgen", "x & .safetensors", 20},
+        {"\xc3\x28\xfc\xfd", "x & .safetensors", 4}, /* no UTF-8 */
+        {long_text, "x & .safetensors", sizeof long_text},
+        {"\x80\2\x8a\x0al\xfc\x9c\x46\xf9", "torch.save", 9},
+        {"\x89HDF\r\n\x1a\n\0", "HDF5", 9},
         {"\x7f"
          "ELF\2\1\1\0\0",
-         "no safetensors file, or cut off", 9},
+         "x & .safetensors", 9},
     };
     tr_safetensors_t *f = NULL;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         assert_int_equal(tr_safetensors_parse(files[i].bytes, files[i].count, "x", &f), TR_ERR_DATA);
-        assert_non_null(strstr(tr_error_last()->message, files[i].name));
-        assert_non_null(strstr(tr_error_last()->message, "where a checkpoint is expected"));
+        assert_error_names(files[i].names);
     }
 }
 

@@ -211,7 +211,7 @@ static void test_rows(void **state) {
 static void test_ranks(void **state) {
     for (int ranks = 2; ranks <= 3; ranks++) {
         assert_int_equal(trainer(ranks, "predict classes.ini run in.h5 ranks.h5 --force"), 0);
-        assert_true(says("out", "103 samples of in.h5"));
+        assert_true(says("out", "103.*in.h5"));
         assert_true(largest_difference("out.h5", "ranks.h5", "prediction", TEST, 1, false) == 0);
         assert_true(largest_difference("out.h5", "ranks.h5", "probability", TEST, CLASSES, false) < 1e-6);
     }
@@ -233,7 +233,7 @@ static void test_order_and_labels(void **state) {
 
 static void test_other_types(void **state) {
     assert_int_equal(trainer(1, "predict classes.ini run wide.h5 widened.h5"), 0);
-    assert_true(says("err", "are f32, those trained on were u8"));
+    assert_true(says("err", "f32.*u8"));
     assert_true(largest_difference("out.h5", "widened.h5", "probability", TEST, CLASSES, false) < 1e-6);
 }
 
@@ -242,7 +242,7 @@ static void test_refusals(void **state) {
     assert_int_equal(trainer(1, "predict classes.ini run in.h5 out.h5"), TR_ERR_CONFIG);
     assert_true(says("err", "out.h5.*--force"));
     assert_int_equal(trainer(2, "predict classes.ini run in.h5 in.h5 --force"), TR_ERR_USAGE);
-    assert_true(says("err", "holds data (that are predicted for)"));
+    assert_true(says("err", "in.h5"));
     assert_int_equal(trainer(1, "predict classes.ini run ./train.h5:test train.h5 --force"), TR_ERR_USAGE);
     assert_int_equal(trainer(1, "predict classes.ini run none.h5 new.h5"), TR_ERR_NOINPUT);
     assert_int_equal(trainer(1, "predict classes.ini run in.h5"), TR_ERR_USAGE);

@@ -7,6 +7,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include "../../support/names.h"
 #include "trainer/data.h"
 
 #define assert_ok(expr)                                                                                      \

@@ -159,7 +159,7 @@ static void test_storage(void **state) {
                 assert_int_equal(set->info.samples, N);
                 assert_int_equal(set->info.classes, 10);
                 assert_int_equal(set->info.field[0].dtype, TR_U8);
-                if (!how[i].compact) assert_null(strstr(set->info.description, "by the HDF5 library"));
+                if (!how[i].compact && !how[i].plain_edges) assert_names(set->info.description, "pread");
                 check_all(set, images, labels);
             }
 }
@@ -213,10 +213,9 @@ static hid_t half_type(bool big) {
     return half;
 }
 
-static void test_half_and_odd_types(void **state) {
+static void half_floats(void **state) {
     static const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xc000, 0x7bff, 0x0001, 0x03ff, 0x3555};
     hsize_t dims[] = {8, 1};
-    float expected[8];
     for (int i = 0; i < 4; i++) {
         const bool big = i % 2, compact = i / 2; /* compact: read by the library */
         hid_t half = half_type(big), file = create(0, false);
@@ -228,37 +227,6 @@ static void test_half_and_odd_types(void **state) {
         tr_dataset_t *set = open_plain();
         assert_int_equal(set->info.field[0].dtype, TR_F16);
         check_all(set, halves, NULL);
-    }
-    /* 24 bits and long doubles: the library converts. */
-    hid_t odd[] = {H5Tcopy(H5T_STD_I32LE), H5Tcopy(H5T_NATIVE_LDOUBLE)};
-    H5Tset_precision(odd[0], 24);
-    H5Tset_size(odd[0], 3);
-    double values[] = {1, 2, -3, 100000, 0, 7, 8, -9};
-    for (int i = 0; i < 8; i++) expected[i] = (float)values[i];
-    for (int t = 0; t < 2; t++) {
-        hid_t file = create(0, false);
-        put(file, "x", 2, dims, odd[t], H5T_NATIVE_DOUBLE, values, (storage_t){.chunk = {3, 1}, .gzip = 3});
-        H5Fclose(file);
-        H5Tclose(odd[t]);
-        tr_dataset_t *set = open_plain();
-        assert_int_equal(set->info.field[0].dtype, TR_F32);
-        check_all(set, expected, NULL);
-    }
-}
-
-/* What PyTables calls booleans. */
-static void bit_fields_are_whole_numbers(void **state) {
-    const hsize_t dims[] = {N, 1};
-    for (int compact = 0; compact < 2; compact++) {
-        hid_t file = create(0, false);
-        make_images();
-        put(file, "x", 2, dims, H5T_STD_B8LE, H5T_NATIVE_B8, images, (storage_t){.compact = compact});
-        put(file, "y", 1, dims, H5T_STD_B32BE, H5T_NATIVE_B32, labels, contiguous);
-        H5Fclose(file);
-        tr_dataset_t *set = open_plain();
-        assert_int_equal(set->info.field[0].dtype, TR_U8);
-        assert_int_equal(set->info.classes, 10);
-        check_all(set, images, labels);
     }
 }
 
@@ -389,7 +357,7 @@ static void test_labels(void **state) {
     settings.classes = 3; /* out of range */
     settings.train = path;
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
-    assert_non_null(strstr(tr_error_last()->message, "/targets: the label of sample 3 is 3"));
+    assert_error_names("/targets & 3");
     unlink(path);
     /* regression with several values */
     file = create(0, false);
@@ -441,7 +409,7 @@ static void links(void **state) {
     H5Fclose(file);
     tr_dataset_t *set = open_plain();
     assert_int_equal(set->info.samples, 9);
-    assert_non_null(strstr(set->info.description, ":/x,"));
+    assert_names(set->info.description, "/x");
     tr_dataset_close(&set);
     assert_int_equal(rename(path, other), 0);
     file = create(0, false);
@@ -453,46 +421,17 @@ static void links(void **state) {
     tr_data_settings_t settings = test_settings();
     settings.train = path;
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
-    assert_non_null(strstr(tr_error_last()->message, "images (a link into another file: name that file)"));
-    assert_non_null(strstr(tr_error_last()->message, "x (a link into /"));
-    assert_non_null(strstr(tr_error_last()->message, ": name that file)"));
+    assert_error_names("images & x");
+    assert_error_names(other);
     unlink(other);
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
-    assert_non_null(strstr(tr_error_last()->message, ", which is not there, or lacks it)"));
+    assert_error_names(other);
     unlink(path);
 }
 
 static tr_str_t said;
 static void keep_said(void *self, tr_log_level_t level, const char *text) {
     tr_str_append(&said, text);
-}
-
-/* A link into a file that is there is copied as what it leads to; others are left out. */
-static void repack_leaves_links_out_that_lead_nowhere(void **state) {
-    char other[1100], copy[1100];
-    snprintf(other, sizeof other, "%s/other.h5", folder), snprintf(copy, sizeof copy, "%s/copy.h5", folder);
-    hid_t file = create(0, false);
-    put_x(file, "a", 9);
-    H5Fclose(file);
-    assert_int_equal(rename(path, other), 0);
-    file = create(0, false);
-    put_x(file, "x", 4);
-    H5Lcreate_external("other.h5", "/a", file, "there", H5P_DEFAULT, H5P_DEFAULT);
-    H5Gclose(H5Gcreate2(file, "away", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
-    H5Lcreate_external("notes.h5", "/a", file, "away/notes", H5P_DEFAULT, H5P_DEFAULT);
-    H5Fclose(file);
-    tr_log_set_sink(keep_said, NULL);
-    assert_ok(tr_repack(path, copy, &(tr_import_params_t){0}));
-    tr_log_set_sink(NULL, NULL);
-    assert_non_null(
-        strstr(said.text, "left out: /away/notes (a link into notes.h5, which is not there, or lacks it)"));
-    assert_null(strstr(said.text, "/there"));
-    tr_str_free(&said);
-    file = H5Fopen(copy, H5F_ACC_RDONLY, H5P_DEFAULT);
-    assert_true(H5Lexists(file, "x", H5P_DEFAULT) > 0 && H5Lexists(file, "there", H5P_DEFAULT) > 0);
-    assert_int_equal(H5Lexists(file, "away/notes", H5P_DEFAULT), 0);
-    H5Fclose(file);
-    unlink(other), unlink(copy), unlink(path);
 }
 
 /* `path` to a copy, which is opened and has no name any more; what was said is in `said`. */
@@ -527,12 +466,6 @@ static void check_dataset(hid_t file, const char *name, const hsize_t dims[2], i
     assert_return_code(H5Dread(id, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, found), 0);
     if (rows) assert_memory_equal(found, values, (size_t)rows * 2);
     H5Sclose(space), H5Pclose(made), H5Dclose(id);
-}
-
-static void get_attribute(hid_t file, const char *name, hid_t type, void *value) {
-    hid_t id = H5Aopen_by_name(file, "g/x", name, H5P_DEFAULT, H5P_DEFAULT);
-    assert_return_code(H5Aread(id, type, value), 0);
-    H5Aclose(id);
 }
 
 static void repack_keeps_groups_links_and_types(void **state) {
@@ -577,89 +510,26 @@ static void repack_keeps_groups_links_and_types(void **state) {
     H5Fclose(file);
 }
 
-/* As the dimension scales of netCDF have them: one, lists, and members of compounds, in attributes and in data sets. */
-typedef struct {
+static void repack_leaves_out_references_and_external_links(void **state) {
     hobj_ref_t object;
-    int32_t number;
-    hdset_reg_ref_t rows;
-} leading_t;
-
-static hid_t leading_type(void) {
-    hid_t type = H5Tcreate(H5T_COMPOUND, sizeof(leading_t));
-    H5Tinsert(type, "object", offsetof(leading_t, object), H5T_STD_REF_OBJ);
-    H5Tinsert(type, "number", offsetof(leading_t, number), H5T_NATIVE_INT32);
-    H5Tinsert(type, "rows", offsetof(leading_t, rows), H5T_STD_REF_DSETREG);
-    return type;
-}
-
-static void put_references(hid_t file) {
-    static const uint8_t values[9 * 2] = {1, 2, 3};
-    hobj_ref_t object[3] = {0};
-    leading_t leading = {.number = 5};
-    put(file, "g/x", 2, (hsize_t[]){9, 2}, H5T_STD_U8LE, H5T_NATIVE_UINT8, values, contiguous);
-    put(file, "g/gone", 2, (hsize_t[]){9, 2}, H5T_STD_U8LE, H5T_NATIVE_UINT8, values, contiguous);
-    hid_t x = H5Dopen2(file, "g/x", H5P_DEFAULT), list = H5Tvlen_create(H5T_STD_REF_OBJ),
-          compound = leading_type(), rows = H5Dget_space(x);
-    assert_return_code(H5Rcreate(&object[0], file, "g/x", H5R_OBJECT, -1), 0);
-    assert_return_code(H5Rcreate(&object[2], file, "g/gone", H5R_OBJECT, -1), 0);
-    assert_return_code(H5Rcreate(&leading.object, file, "g", H5R_OBJECT, -1), 0);
-    H5Sselect_hyperslab(rows, H5S_SELECT_SET, (hsize_t[]){2, 0}, NULL, (hsize_t[]){3, 2}, NULL);
-    assert_return_code(H5Rcreate(&leading.rows, file, "g/x", H5R_DATASET_REGION, rows), 0);
-    put_attribute(x, "one", H5T_STD_REF_OBJ, 0, object);
-    put_attribute(x, "list", list, 2, (hvl_t[]){{1, object}, {0, NULL}});
-    put_attribute(x, "leading", compound, 0, &leading);
-    put(file, "all", 1, (hsize_t[]){3}, H5T_STD_REF_OBJ, H5T_STD_REF_OBJ, object,
-        (storage_t){.chunk = {2}, .growing = true});
-    put(file, "leading", 1, (hsize_t[]){1}, compound, compound, &leading, contiguous);
-    H5Sclose(rows), H5Dclose(x), H5Tclose(list), H5Tclose(compound);
-    H5Ldelete(file, "g/gone", H5P_DEFAULT);
-}
-
-static void assert_leads_to(hid_t file, H5R_type_t kind, const void *reference, const char *name) {
-    char found[64] = "";
-    H5Rget_name(file, kind, reference, found, sizeof found);
-    assert_string_equal(found, name);
-}
-
-static void assert_leading(hid_t file, const leading_t *leading) {
-    hsize_t from[2], to[2];
-    assert_leads_to(file, H5R_OBJECT, &leading->object, "/g");
-    assert_int_equal(leading->number, 5);
-    assert_leads_to(file, H5R_DATASET_REGION, &leading->rows, "/g/x");
-    hid_t rows = H5Rget_region(file, H5R_DATASET_REGION, &leading->rows);
-    assert_return_code(H5Sget_select_bounds(rows, from, to), 0);
-    assert_true(from[0] == 2 && from[1] == 0 && to[0] == 4 && to[1] == 1);
-    H5Sclose(rows);
-}
-
-static void repacked_references_lead_to_the_copy(void **state) {
-    hobj_ref_t object[3];
-    leading_t leading[2];
-    hvl_t lists[2];
     hid_t file = create(0, false);
-    put_references(file);
+    put_x(file, "g/x", 9);
+    assert_return_code(H5Rcreate(&object, file, "g", H5R_OBJECT, -1), 0);
+    hid_t x = H5Dopen2(file, "g/x", H5P_DEFAULT), list = H5Tvlen_create(H5T_STD_REF_OBJ);
+    put_attribute(x, "list", list, 1, (hvl_t[]){{1, &object}});
+    put_attribute(x, "seven", H5T_NATIVE_INT32, 0, &(int32_t){7});
+    H5Dclose(x), H5Tclose(list);
+    put(file, "references", 1, (hsize_t[]){1}, H5T_STD_REF_OBJ, H5T_STD_REF_OBJ, &object, contiguous);
+    H5Lcreate_external("other.h5", "/a", file, "there", H5P_DEFAULT, H5P_DEFAULT);
     H5Fclose(file);
     file = repacked();
-    assert_non_null(strstr(said.text, "no name in the file are empty in the copy: /all"));
+    assert_names(said.text, "2 & 1");
     tr_str_free(&said);
-    hid_t compound = leading_type(), list = H5Tvlen_create(H5T_STD_REF_OBJ);
-    get_attribute(file, "one", H5T_STD_REF_OBJ, object);
-    assert_leads_to(file, H5R_OBJECT, &object[0], "/g/x");
-    get_attribute(file, "list", list, lists);
-    assert_true(lists[0].len == 1 && lists[1].len == 0);
-    assert_leads_to(file, H5R_OBJECT, lists[0].p, "/g/x");
-    H5free_memory(lists[0].p);
-    get_attribute(file, "leading", compound, &leading[0]);
-    assert_leading(file, &leading[0]);
-    hid_t id = H5Dopen2(file, "leading", H5P_DEFAULT);
-    assert_return_code(H5Dread(id, compound, H5S_ALL, H5S_ALL, H5P_DEFAULT, &leading[1]), 0);
-    assert_leading(file, &leading[1]);
-    H5Dclose(id);
-    id = H5Dopen2(file, "all", H5P_DEFAULT);
-    assert_return_code(H5Dread(id, H5T_STD_REF_OBJ, H5S_ALL, H5S_ALL, H5P_DEFAULT, object), 0);
-    assert_leads_to(file, H5R_OBJECT, &object[0], "/g/x");
-    assert_true(object[1] == 0 && object[2] == 0);
-    H5Dclose(id), H5Tclose(list), H5Tclose(compound), H5Fclose(file);
+    assert_true(H5Aexists_by_name(file, "g/x", "seven", H5P_DEFAULT) > 0);
+    assert_int_equal(H5Aexists_by_name(file, "g/x", "list", H5P_DEFAULT), 0);
+    assert_int_equal(H5Lexists(file, "there", H5P_DEFAULT), 0);
+    assert_int_equal(H5Lexists(file, "references", H5P_DEFAULT), 0);
+    H5Fclose(file);
 }
 
 /* Overwrites the signature `mark` where it stands last. */
@@ -691,12 +561,11 @@ static void damaged_groups_are_told(void **state) {
         assert_ok(tr_h5_file_open("test", path, &opened));
         assert_ok(tr_h5_list(&opened, &list));
         assert_int_equal(list.count, 2);
-        assert_string_equal(list.data[0].text, "extra (a damaged group)");
+        assert_names(list.data[0].text, "extra");
         tr_h5_list_free(&list);
         tr_h5_file_close(&opened);
         assert_int_equal(tr_repack(path, copy, &(tr_import_params_t){0}), TR_ERR_DATA);
-        assert_non_null(strstr(tr_error_last()->message, "cannot copy /extra (HDF5: "));
-        assert_null(strstr(tr_error_last()->message, "no reason given"));
+        assert_error_names("/extra & signature");
         assert_int_equal(access(copy, F_OK), -1);
         unlink(path);
     }
@@ -720,7 +589,7 @@ static void names_that_cannot_be_read(void **state) {
     close(fd);
     settings.train = path;
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
-    assert_non_null(strstr(tr_error_last()->message, "cannot read an attribute of names"));
+    assert_error_names(path);
     unlink(path);
 }
 
@@ -749,7 +618,7 @@ static void one_hot_beyond_the_classes(void **state) {
     settings.train = path;
     settings.classes = 2;
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
-    assert_non_null(strstr(tr_error_last()->message, "sample 2 has 3 values that are no one-hot vector of"));
+    assert_error_names("2 & 3");
     unlink(path);
 }
 
@@ -770,79 +639,36 @@ static void the_cost_of_more_rows_than_there_are(void **state) {
     unlink(path);
 }
 
-/* Two rows of "a" in each of `count` files, behind each other. */
-static void put_virtual(hid_t file, const char *name, const char *const *source, int count) {
-    hsize_t dims[] = {2 * (hsize_t)count, 2}, part[] = {2, 2};
-    hid_t made = H5Pcreate(H5P_DATASET_CREATE), all = H5Screate_simple(2, dims, NULL),
-          rows = H5Screate_simple(2, part, NULL);
-    for (int i = 0; i < count; i++) {
-        H5Sselect_hyperslab(all, H5S_SELECT_SET, (hsize_t[]){2 * (hsize_t)i, 0}, NULL, part, NULL);
-        assert_true(H5Pset_virtual(made, all, source[i], "/a", rows) >= 0);
-    }
-    H5Dclose(H5Dcreate2(file, name, H5T_STD_U8LE, all, H5P_DEFAULT, made, H5P_DEFAULT));
-    H5Sclose(rows), H5Sclose(all), H5Pclose(made);
-}
-
-/* As many files as there are: part0.h5, part1.h5, ... */
-static void put_numbered(hid_t file, const char *name) {
-    const hsize_t most[] = {H5S_UNLIMITED, 2}, part[] = {2, 2}, count[] = {H5S_UNLIMITED, 1};
-    hid_t made = H5Pcreate(H5P_DATASET_CREATE), all = H5Screate_simple(2, part, most),
-          rows = H5Screate_simple(2, part, NULL);
-    H5Sselect_hyperslab(all, H5S_SELECT_SET, (hsize_t[]){0, 0}, part, count, part);
-    assert_true(H5Pset_virtual(made, all, "part%b.h5", "/a", rows) >= 0);
-    H5Dclose(H5Dcreate2(file, name, H5T_STD_U8LE, all, H5P_DEFAULT, made, H5P_DEFAULT));
-    H5Sclose(rows), H5Sclose(all), H5Pclose(made);
-}
-
-/* HDF5 reads fill values where a part is missing: refused, also where it is missing from a part. */
-static void parts_of_virtual_data_sets_must_be_there(void **state) {
-    static const uint8_t four[] = {1, 2, 3, 4}, twice[] = {1, 2, 3, 4, 1, 2, 3, 4};
-    char part[1100], middle[1100], moved[1100], absolute[1100];
-    snprintf(part, sizeof part, "%s/part0.h5", folder),
-        snprintf(middle, sizeof middle, "%s/middle.h5", folder);
-    snprintf(moved, sizeof moved, "%s/moved.h5", folder);
-    snprintf(absolute, sizeof absolute, "/no/such/folder/part0.h5");
-    hid_t file = create(0, false);
-    put(file, "a", 2, (hsize_t[]){2, 2}, H5T_STD_U8LE, H5T_NATIVE_UINT8, four, contiguous);
-    H5Fclose(file);
-    assert_int_equal(rename(path, part), 0);
-    file = create(0, false);
-    put_virtual(file, "a", (const char *[]){"part0.h5"}, 1);
-    H5Fclose(file);
-    assert_int_equal(rename(path, middle), 0);
-    file = create(0, false);
-    put(file, "a", 2, (hsize_t[]){2, 2}, H5T_STD_U8LE, H5T_NATIVE_UINT8, four, contiguous);
-    put_virtual(file, "x", (const char *[]){"middle.h5", "."}, 2);
-    put_virtual(file, "far", (const char *[]){absolute, "part0.h5"}, 2);
-    put_numbered(file, "set");
-    H5Fclose(file);
-
+/* Opening `path` for training fails with a message that names these. */
+static void refuse_x(const char *names) {
     tr_data_settings_t settings = test_settings();
     tr_dataset_t *set;
     settings.train = path;
-    for (int i = 0; i < 3; i++) {
-        settings.x = (const char *[]){"x", "far", "set"}[i];
-        set = open_with(settings, TR_SPLIT_TRAIN);
-        assert_int_equal(set->info.samples, i == 2 ? 2 : 4);
-        check_reads(set, 3, twice, NULL);
-        tr_dataset_close(&set);
+    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
+    assert_error_names(names);
+    unlink(path);
+}
+
+static void virtual_data_sets_are_refused(void **state) {
+    const hsize_t dim[] = {4, 2};
+    hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(2, dim, NULL);
+    H5Pset_virtual(made, space, "part.h5", "/a", space);
+    H5Dclose(H5Dcreate2(file, "x", H5T_STD_U8LE, space, H5P_DEFAULT, made, H5P_DEFAULT));
+    H5Pclose(made), H5Sclose(space), H5Fclose(file);
+    refuse_x("/x & h5repack & data.train=part-*.h5");
+}
+
+static void odd_types_are_refused(void **state) {
+    const hid_t odd[] = {H5Tcopy(H5T_STD_I32LE), H5Tcopy(H5T_NATIVE_LDOUBLE), H5Tcopy(H5T_STD_B8LE)};
+    const hsize_t dims[] = {9, 2};
+    H5Tset_precision(odd[0], 24);
+    H5Tset_size(odd[0], 3);
+    for (size_t t = 0; t < TR_COUNT(odd); t++) {
+        hid_t file = create(0, false), space = H5Screate_simple(2, dims, NULL);
+        H5Dclose(H5Dcreate2(file, "x", odd[t], space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+        H5Sclose(space), H5Fclose(file), H5Tclose(odd[t]);
+        refuse_x("/x & astype");
     }
-    assert_int_equal(rename(part, moved), 0);
-    for (int i = 0; i < 2; i++) {
-        settings.x = i ? "far" : "x";
-        assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_NOINPUT);
-        assert_non_null(strstr(tr_error_last()->message, i ? "/far is virtual" : "/x is virtual"));
-        assert_non_null(strstr(tr_error_last()->message, i ? absolute : "cannot find 'part0.h5'"));
-    }
-    assert_int_equal(tr_repack(path, part, &(tr_import_params_t){0}), TR_ERR_NOINPUT);
-    file = H5Fopen(moved, H5F_ACC_RDWR, H5P_DEFAULT);
-    assert_return_code(H5Ldelete(file, "a", H5P_DEFAULT), 0);
-    H5Fclose(file);
-    assert_int_equal(rename(moved, part), 0);
-    settings.x = "x";
-    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_NOINPUT);
-    assert_non_null(strstr(tr_error_last()->message, "no data set '/a' in 'part0.h5'"));
-    unlink(part), unlink(middle), unlink(path);
 }
 
 /* What the library cannot open, such as what a newer one wrote, is named with that, and not left out of a copy. */
@@ -861,10 +687,10 @@ static void unreadable(void **state) {
     tr_dataset_t *set;
     settings.train = path;
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
-    assert_non_null(strstr(tr_error_last()->message, "x (damaged, or newer than HDF5 "));
+    assert_error_names("x & HDF5");
     snprintf(copy, sizeof copy, "%s/copy.h5", folder);
     assert_int_equal(tr_repack(path, copy, &(tr_import_params_t){0}), TR_ERR_DATA);
-    assert_non_null(strstr(tr_error_last()->message, "/x"));
+    assert_error_names("/x");
     assert_int_equal(access(copy, F_OK), -1);
     unlink(path);
 }
@@ -888,7 +714,7 @@ static void test_names(void **state) {
     snprintf(text, sizeof text, "%s:nothing", path);
     settings.train = text;
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_NOINPUT);
-    assert_non_null(strstr(tr_error_last()->message, "val/images (6, 2) u8"));
+    assert_error_names("val/images (6, 2) u8");
     file = create(0, false);
     put_x(file, "X_train", 5);
     put_x(file, "test_set_x", 7);
@@ -904,7 +730,7 @@ static void test_names(void **state) {
     H5Fclose(file);
     settings.train = path;
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_CONFIG);
-    assert_non_null(strstr(tr_error_last()->message, "data.x"));
+    assert_error_names("data.x");
     settings.x = "features";
     assert_ok(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
     tr_dataset_close(&set);
@@ -918,7 +744,7 @@ static void test_names(void **state) {
     settings.x = "features";
     settings.y = "my/own";
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
-    assert_non_null(strstr(tr_error_last()->message, "5 samples"));
+    assert_error_names("5 & 9");
     unlink(path);
 }
 
@@ -948,7 +774,7 @@ static void test_y_file(void **state) {
     settings.y = "set_y.h5";
     settings.train = path;
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_NOINPUT);
-    assert_non_null(strstr(tr_error_last()->message, "NAME_y.h5"));
+    assert_error_names("NAME_y.h5");
     set = open_plain();
     assert_int_equal(set->info.classes, 5);
     check_all(set, images, labels);
@@ -1022,34 +848,33 @@ static void files_of_several_types_are_joined(void **state) {
     strcpy(path, saved);
 }
 
-static void check_bad(tr_status_t code, const char *text) {
+static void check_bad(tr_status_t code, const char *names) {
     tr_data_settings_t settings = test_settings();
     tr_dataset_t *set = NULL;
     int64_t live = tr_mem_stats().live;
     settings.train = path;
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), code);
-    if (!strstr(tr_error_last()->message, text))
-        fail_msg("expected '%s' in: %s", text, tr_error_last()->message);
+    assert_error_names(names);
     assert_null(set);
     assert_int_equal(tr_mem_stats().live, live);
 }
 
 static void test_bad_files(void **state) {
     unlink(path);
-    check_bad(TR_ERR_NOINPUT, "cannot find");
+    check_bad(TR_ERR_NOINPUT, path);
     FILE *plain = fopen(path, "w");
     fclose(plain);
-    check_bad(TR_ERR_DATA, "is empty");
+    check_bad(TR_ERR_DATA, path);
     plain = fopen(path, "w");
     fprintf(plain, "not what you think, and long enough to be looked at");
     fclose(plain);
-    check_bad(TR_ERR_DATA, "not an HDF5 file");
+    check_bad(TR_ERR_DATA, "HDF5 & trainer import");
     hid_t file = create(0, false);
     make_images();
     put(file, "x", 4, image_dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, images, contiguous);
     H5Fclose(file);
     assert_int_equal(truncate(path, 3000), 0);
-    check_bad(TR_ERR_DATA, "cut off");
+    check_bad(TR_ERR_DATA, "3000");
     file = create(0, false);
     hid_t made = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(1, label_dims, NULL);
     H5Pset_external(made, "/etc/passwd", 0, N);
@@ -1057,18 +882,18 @@ static void test_bad_files(void **state) {
     H5Sclose(space);
     H5Pclose(made);
     H5Fclose(file);
-    check_bad(TR_ERR_DATA, "external storage");
+    check_bad(TR_ERR_DATA, "/x");
     file = create(0, false);
     hid_t text = H5Tcopy(H5T_C_S1);
     put(file, "x", 1, label_dims, text, text, NULL, contiguous);
     H5Tclose(text);
     H5Fclose(file);
-    check_bad(TR_ERR_DATA, "/x is named like inputs, but is no array of numbers");
+    check_bad(TR_ERR_DATA, "/x");
     unlink(path);
     char saved[1024];
     strcpy(saved, path);
     strcpy(path, folder);
-    check_bad(TR_ERR_NOINPUT, "is a folder");
+    check_bad(TR_ERR_NOINPUT, path);
     strcpy(path, saved);
 }
 
@@ -1084,8 +909,7 @@ static void test_not_finite(void **state) {
     void *dst[] = {out};
     assert_ok(set->ops->read(set, 0, 11, dst));
     assert_int_equal(set->ops->read(set, 2, 15, dst), TR_ERR_DATA);
-    assert_non_null(strstr(tr_error_last()->message, "/x: sample 11"));
-    assert_non_null(strstr(tr_error_last()->message, "element 1:"));
+    assert_error_names("/x & 11 & 1");
     tr_dataset_close(&set);
     unlink(path);
 }
@@ -1111,7 +935,7 @@ static void test_damage(void **state) {
         void *dst[] = {out};
         assert_ok(set->ops->read(set, 0, 6, dst));
         assert_int_equal(set->ops->read(set, 8, 1, dst), TR_ERR_DATA);
-        assert_non_null(strstr(tr_error_last()->message, "damaged"));
+        assert_error_names("/x & 1 & 6");
         tr_dataset_close(&set);
         unlink(path);
     }
@@ -1136,7 +960,7 @@ static void test_checksum(void **state) {
 }
 
 /* Training would end at its first step, with a word on the learning rate. */
-static void check_refused_attribute(const char *name, double value, const char *expected) {
+static void check_refused_attribute(const char *name, double value, const char *names) {
     tr_data_settings_t settings = test_settings();
     tr_dataset_t *set = NULL;
     hid_t file = create(0, false);
@@ -1145,16 +969,16 @@ static void check_refused_attribute(const char *name, double value, const char *
     H5Fclose(file);
     settings.train = path;
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
-    assert_non_null(strstr(tr_error_last()->message, expected));
+    assert_error_names(names);
     unlink(path);
 }
 
 static void test_attributes_that_are_no_numbers(void **state) {
-    check_refused_attribute("mean", NAN, "the attribute 'mean' has nan for channel 0; finite");
-    check_refused_attribute("mean", 1e39, "the attribute 'mean' has inf for channel 0; finite");
-    check_refused_attribute("std", INFINITY, "the attribute 'std' has inf for channel 0; positive");
-    check_refused_attribute("std", 1e-40, "for channel 0; positive");
-    check_refused_attribute("std", 0, "the attribute 'std' has 0 for channel 0; positive");
+    check_refused_attribute("mean", NAN, "'mean' & nan & 0");
+    check_refused_attribute("mean", 1e39, "'mean' & inf & 0");
+    check_refused_attribute("std", INFINITY, "'std' & inf & 0");
+    check_refused_attribute("std", 1e-40, "'std' & 0");
+    check_refused_attribute("std", 0, "'std' & 0");
 }
 
 static void test_attributes(void **state) {
@@ -1226,17 +1050,17 @@ static void test_lzf(void **state) {
     }
 }
 
-/* Refused with these words, and `trainer data` says so; repack stores what HDF5 reads there: *text is what it warns of. */
-static void check_holes(const char *expected, const char *listed, tr_str_t *text) {
+/* Refused with `refused`, and a line of `trainer data` has `listed`; repack stores what HDF5 reads there: *text is what it warns of. */
+static void check_holes(const char *refused, const char *listed, tr_str_t *text) {
     char copy[1100];
     tr_data_settings_t settings = test_settings();
     tr_dataset_t *set = NULL;
     settings.train = path;
     snprintf(copy, sizeof copy, "%s/copy.h5", folder);
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
-    assert_non_null(strstr(tr_error_last()->message, expected));
+    assert_error_names(refused);
     assert_int_equal(tr_data_report(&settings, 1 << 20, text), TR_ERR_DATA);
-    assert_non_null(strstr(text->text, listed));
+    assert_true(names_in_line(text->text, listed));
     tr_str_free(text);
     tr_log_set_sink(keep_said, NULL);
     assert_ok(tr_repack(path, copy, &(tr_import_params_t){0}));
@@ -1270,9 +1094,8 @@ static void samples_that_were_never_written(void **state) {
         hid_t file = create(0, gzip);
         put_holes(file, gzip, some);
         H5Fclose(file);
-        check_holes("/x: 32 of 40 samples were never written, the first is sample 0: ",
-                    ", 32 of 40 samples never written\n", &text);
-        assert_non_null(strstr(text.text, "32 of 40 samples of /x (as -7)"));
+        check_holes("/x & 32 & 40 & 0", "x & 32 & 40", &text);
+        assert_names(text.text, "/x & 32 & 40 & -7");
         tr_str_free(&text);
         check_all(open_plain(), all, NULL);
     }
@@ -1293,30 +1116,29 @@ static void labels_that_were_never_written(void **state) {
         if (!chunked) H5Sset_extent_simple(space, 1, dim, dim);
         H5Dclose(H5Dcreate2(file, "y", H5T_STD_I32LE, space, H5P_DEFAULT, made, H5P_DEFAULT));
         H5Pclose(made), H5Sclose(space), H5Fclose(file);
-        check_holes("/y: 23 of 23 samples were never written, the first is sample 0: ", "y (23) i32", &text);
-        assert_non_null(strstr(text.text, ": 23 of 23 samples of /y (as 0)"));
+        check_holes("/y & 23 & 0", "y (23) i32", &text);
+        assert_names(text.text, "/y & 23 & 0");
         tr_str_free(&text);
         check_all(open_plain(), images, zeros);
     }
 }
 
-/* Of odd types, by the library. */
+/* Partial chunks without filters are read by the library. */
 static void chunks_without_a_table_are_looked_for(void **state) {
     const hsize_t dim[] = {40, 1}, most[] = {H5S_UNLIMITED, 1}, chunk[] = {8, 1}, less[] = {17, 1};
     const float values[17] = {1, 2, 3};
     tr_data_settings_t settings = test_settings();
     tr_dataset_t *set = NULL;
-    hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE), odd = H5Tcopy(H5T_STD_I32LE),
+    hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE),
           space = H5Screate_simple(2, less, most);
-    H5Tset_precision(odd, 24), H5Tset_size(odd, 3), H5Pset_chunk(made, 2, chunk);
-    hid_t id = H5Dcreate2(file, "x", odd, space, H5P_DEFAULT, made, H5P_DEFAULT);
+    H5Pset_chunk(made, 2, chunk), H5Pset_chunk_opts(made, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS);
+    hid_t id = H5Dcreate2(file, "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, made, H5P_DEFAULT);
     assert_true(H5Dwrite(id, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
     assert_true(H5Dset_extent(id, dim) >= 0);
-    H5Dclose(id), H5Tclose(odd), H5Pclose(made), H5Sclose(space), H5Fclose(file);
+    H5Dclose(id), H5Pclose(made), H5Sclose(space), H5Fclose(file);
     settings.train = path;
     assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_DATA);
-    assert_non_null(
-        strstr(tr_error_last()->message, "16 of 40 samples were never written, the first is sample 24: "));
+    assert_error_names("16 & 40 & 24");
     unlink(path);
 }
 
@@ -1331,8 +1153,8 @@ static void fill_values_of_half_floats(void **state) {
     H5Pset_chunk(made, 1, chunk), H5Pset_fill_value(made, half, &one);
     H5Dclose(H5Dcreate2(file, "x", half, space, H5P_DEFAULT, made, H5P_DEFAULT));
     H5Tclose(half), H5Pclose(made), H5Sclose(space), H5Fclose(file);
-    check_holes("23 of 23 samples were never written", "never written\n", &text);
-    assert_non_null(strstr(text.text, "(as 1)"));
+    check_holes("/x & 23", "x (23)", &text);
+    assert_names(text.text, "/x & 23 & 1");
     tr_str_free(&text);
     check_all(open_plain(), ones, NULL);
 }
@@ -1352,37 +1174,13 @@ static void repack_without_a_fill_value_stores_zeros(void **state) {
     assert_true(H5Dwrite(id, H5T_NATIVE_INT32, rows, all, H5P_DEFAULT, half) >= 0);
     H5Dclose(id), H5Sclose(rows), H5Sclose(all), H5Pclose(made), H5Fclose(file);
     free(half);
-    check_holes("1048576 of 2097152 samples were never written, the first is sample 1048576: ",
-                "never written\n", &text);
+    check_holes("1048576 & 2097152", "x & 1048576 & 2097152", &text);
     tr_str_free(&text);
     tr_dataset_t *set = open_plain();
     assert_ok(set->ops->read(set, 2 * HALF - 1, 1, (void *[]){&last, NULL}));
     assert_int_equal(last, 0);
     tr_dataset_close(&set);
     unlink(path);
-}
-
-/* A part of a virtual data set that is there, but empty or half empty. */
-static void parts_that_were_never_written(void **state) {
-    static const int16_t zeros[48];
-    const hsize_t dim[] = {40, 6};
-    char part[1100];
-    tr_str_t text = {0};
-    hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE),
-          space = H5Screate_simple(2, dim, NULL);
-    put_holes(file, false, zeros);
-    H5Fclose(file);
-    snprintf(part, sizeof part, "%s/part0.h5", folder);
-    assert_int_equal(rename(path, part), 0);
-    file = create(0, false);
-    H5Pset_virtual(made, space, "part0.h5", "/x", space);
-    H5Dclose(H5Dcreate2(file, "x", H5T_STD_I16LE, space, H5P_DEFAULT, made, H5P_DEFAULT));
-    H5Pclose(made), H5Sclose(space), H5Fclose(file);
-    check_holes("part0.h5, 32 of 40 samples were never written, the first is sample 0: ",
-                "part0.h5 never written\n", &text);
-    assert_non_null(strstr(text.text, "part0.h5, a part of /x (as fill values)"));
-    tr_str_free(&text);
-    unlink(path), unlink(part);
 }
 
 static void report_of_labels(const uint8_t *y, hsize_t count, bool sorted) {
@@ -1394,49 +1192,9 @@ static void report_of_labels(const uint8_t *y, hsize_t count, bool sorted) {
     H5Fclose(file);
     settings.train = path;
     assert_ok(tr_data_report(&settings, 1 << 20, &text));
-    assert_int_equal(strstr(text.text, "sorted by label") != NULL, sorted);
+    assert_int_equal(names_all(text.text, "data.block"), sorted);
     tr_str_free(&text);
     unlink(path);
-}
-
-/* What HDF5 would fill in: a part that became smaller, one whose name has a percent sign and that is missing, rows that no part gives. */
-static void parts_of_virtual_data_sets_must_be_whole(void **state) {
-    static const uint8_t six[] = {1, 2, 3, 4, 5, 6}, filled[] = {1, 2, 3, 4, 0, 0};
-    char part[1100];
-    tr_data_settings_t settings = test_settings();
-    tr_dataset_t *set = NULL;
-    tr_str_t text = {0};
-    snprintf(part, sizeof part, "%s/50%%.h5", folder);
-    for (int rows = 2; rows > 0; rows--) {
-        hid_t file = create(0, false);
-        put(file, "a", 2, (hsize_t[]){(hsize_t)rows, 2}, H5T_STD_U8LE, H5T_NATIVE_UINT8, six, contiguous);
-        H5Fclose(file);
-        assert_int_equal(rename(path, part), 0);
-        file = create(0, false);
-        put_virtual(file, "x", (const char *[]){"50%%.h5"}, 1);
-        H5Fclose(file);
-        settings.train = path;
-        assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), rows == 2 ? TR_OK : TR_ERR_DATA);
-        if (set) check_reads(set, 1, six, NULL);
-        if (set) tr_dataset_close(&set);
-    }
-    assert_non_null(
-        strstr(tr_error_last()->message, "more of '/a' in '50%.h5' than is there (dimension 0 is 1)"));
-    unlink(part);
-    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set), TR_ERR_NOINPUT);
-    assert_non_null(strstr(tr_error_last()->message, "cannot find '50%.h5'"));
-
-    hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE),
-          all = H5Screate_simple(2, (hsize_t[]){3, 2}, NULL), two = H5Screate_simple(1, (hsize_t[]){4}, NULL);
-    put(file, "a", 1, (hsize_t[]){4}, H5T_STD_U8LE, H5T_NATIVE_UINT8, six, contiguous);
-    H5Sselect_hyperslab(all, H5S_SELECT_SET, (hsize_t[]){0, 0}, NULL, (hsize_t[]){2, 2}, NULL);
-    assert_true(H5Pset_virtual(made, all, ".", "/a", two) >= 0);
-    H5Dclose(H5Dcreate2(file, "x", H5T_STD_U8LE, all, H5P_DEFAULT, made, H5P_DEFAULT));
-    H5Sclose(two), H5Sclose(all), H5Pclose(made), H5Fclose(file);
-    check_holes("/x: 1 of 3 samples were never written, the first is sample 2: ",
-                ", 1 of 3 samples never written\n", &text);
-    tr_str_free(&text);
-    check_all(open_plain(), filled, NULL);
 }
 
 /* However rare a class is: in random order neighbours are alike then, too. */
@@ -1476,11 +1234,12 @@ static void all_splits_are_normalised_as_the_training_data(void **state) {
         tr_str_t text = {0};
         settings.mean = given ? "3" : "auto";
         assert_ok(tr_data_report(&settings, 1 << 20, &text));
-        const char *at = strstr(text.text, "\nvalid: ");
-        assert_non_null(strstr(text.text, "normalised with mean 3 and std 1\n"));
-        assert_non_null(at = strstr(at, "normalised with mean 3 and std 1"));
-        assert_int_equal(strstr(at, ", as the training data\n") != NULL, !given);
-        assert_int_equal(strstr(at, "not with the mean and std of ") != NULL, !given);
+        const char *of_valid = strstr(text.text, "\nvalid: ");
+        char own[1200];
+        snprintf(own, sizeof own, "mean & std & %s", valid);
+        assert_non_null(of_valid);
+        assert_true(names_in_line(text.text, "mean 3 & std 1") && names_in_line(of_valid, "mean 3 & std 1"));
+        assert_int_equal(names_in_line(of_valid, own), !given); /* that its own are not used */
         tr_str_free(&text);
     }
     unlink(train), unlink(valid);
@@ -1496,9 +1255,7 @@ static void numbers_too_large_for_f32(void **state) {
     H5Fclose(file);
     tr_dataset_t *set = open_plain();
     assert_int_equal(set->ops->read(set, 0, 2, dst), TR_ERR_DATA);
-    assert_non_null(strstr(tr_error_last()->message, "sample 1 "));
-    assert_non_null(
-        strstr(tr_error_last()->message, "NaN or infinity, or a number too large for 32-bit floats,"));
+    assert_error_names("/x & 1 & NaN & 32-bit");
     tr_dataset_close(&set);
     unlink(path);
 }
@@ -1598,7 +1355,9 @@ static void past_the_page_cache(void **state) {
         tr_data_settings_t settings = test_settings();
         settings.direct_io = TR_DIRECT_YES;
         tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
-        bool direct = strstr(set->info.description, "past the page cache"), dropped = drop_from_cache();
+        const int fd = open(path, O_RDONLY | O_DIRECT); /* whether this file system can */
+        const bool direct = fd >= 0, dropped = drop_from_cache();
+        if (direct) close(fd);
         check_epochs(set, x);
         /* What opening reads; and on a busy machine ranges that were given up, as nobody came for them. */
         if (direct && dropped) assert_in_range(cached_kib(), 0, SAMPLES * WIDTH / 1024 / 4);
@@ -1661,8 +1420,7 @@ static void chunks_that_are_read_whole_get_a_warning(void **state) {
         H5Fclose(file);
         settings.train = given;
         assert_ok(tr_data_report(&settings, 1 << 20, &text));
-        assert_int_equal(strstr(text.text, "4096 samples at a time: fewer (334) fetch 12.3 times") != NULL,
-                         i == 0);
+        assert_int_equal(names_in_line(text.text, "4096 & 334 & 12.3"), i == 0);
         assert_int_equal(strstr(text.text, remedy) != NULL, i == 0);
         tr_str_free(&text);
         unlink(path);
@@ -1670,15 +1428,15 @@ static void chunks_that_are_read_whole_get_a_warning(void **state) {
 }
 
 /* A few mistakes among labels make numbers of all: it is said where the first is, and what settles it. */
-static void check_doubt(int ndim, const hsize_t *dim, const float *y, const char *expected) {
+static void check_doubt(int ndim, const hsize_t *dim, const float *y, const char *names) {
     hid_t file = create(0, false);
     put_x(file, "x", dim[0]);
     put(file, "y", ndim, dim, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, y, contiguous);
     H5Fclose(file);
     tr_dataset_t *set = open_plain();
     assert_int_equal(set->info.classes, 0);
-    if (*expected)
-        assert_non_null(strstr(set->info.label_doubt, expected));
+    if (*names)
+        assert_names(set->info.label_doubt, names);
     else
         assert_string_equal(set->info.label_doubt, "");
     tr_dataset_close(&set);
@@ -1699,18 +1457,13 @@ static void test_labels_with_mistakes(void **state) {
         wide[i] = (float)(i * 7);
     }
     one_hot[44 * 4 + 1] = 1;
-    check_doubt(2, (hsize_t[]){M, 4}, one_hot,
-                "399 of the first 400 samples are labels (one-hot vectors), but sample 44 has 2 ones");
+    check_doubt(2, (hsize_t[]){M, 4}, one_hot, "399 & 400 & 44 & 2");
     one_hot[44 * 4] = one_hot[44 * 4 + 1] = 0;
-    check_doubt(2, (hsize_t[]){M, 4}, one_hot, "sample 44 has no one: all are taken for numbers to predict");
+    check_doubt(2, (hsize_t[]){M, 4}, one_hot, "399 & 400 & 44");
     one_hot[3] = 0.25f;
-    check_doubt(2, (hsize_t[]){M, 4}, one_hot,
-                "398 of the first 400 samples are labels (one-hot vectors), but sample 0 has the value 0.25");
+    check_doubt(2, (hsize_t[]){M, 4}, one_hot, "398 & 400 & 0 & 0.25");
     whole[0] = 2.5f, whole[300] = -1;
-    check_doubt(1, (hsize_t[]){M}, whole,
-                "398 of the first 400 samples are labels (whole numbers from 0 on), but sample 0 is 2.5");
-    check_doubt(1, (hsize_t[]){M}, whole,
-                "(data.classes = 4 refuses such samples); if they are numbers, set data.classes = 0");
+    check_doubt(1, (hsize_t[]){M}, whole, "398 & 400 & 0 & 2.5 & data.classes = 4 & data.classes = 0");
     check_doubt(1, (hsize_t[]){20}, whole, ""); /* too few to tell */
     for (int i = 0; i < 5; i++) whole[i] = 2.5f;
     check_doubt(1, (hsize_t[]){M}, whole, ""); /* too many to be mistakes */
@@ -1724,8 +1477,7 @@ int main(void) {
         cmocka_unit_test(chunks_that_are_read_whole_get_a_warning),
         cmocka_unit_test(test_storage),
         cmocka_unit_test(test_types),
-        cmocka_unit_test(test_half_and_odd_types),
-        cmocka_unit_test(bit_fields_are_whole_numbers),
+        cmocka_unit_test(half_floats),
         cmocka_unit_test(the_library_keeps_chunks),
         cmocka_unit_test(test_channels_first),
         cmocka_unit_test(test_shapes),
@@ -1733,12 +1485,11 @@ int main(void) {
         cmocka_unit_test(test_labels_with_mistakes),
         cmocka_unit_test(test_names),
         cmocka_unit_test(links),
-        cmocka_unit_test(repack_leaves_links_out_that_lead_nowhere),
         cmocka_unit_test(repack_keeps_groups_links_and_types),
-        cmocka_unit_test(repacked_references_lead_to_the_copy),
+        cmocka_unit_test(repack_leaves_out_references_and_external_links),
+        cmocka_unit_test(virtual_data_sets_are_refused),
+        cmocka_unit_test(odd_types_are_refused),
         cmocka_unit_test(damaged_groups_are_told),
-        cmocka_unit_test(parts_of_virtual_data_sets_must_be_there),
-        cmocka_unit_test(parts_of_virtual_data_sets_must_be_whole),
         cmocka_unit_test(names_that_cannot_be_read),
         cmocka_unit_test(names_padded_with_blanks),
         cmocka_unit_test(one_hot_beyond_the_classes),
@@ -1760,7 +1511,6 @@ int main(void) {
         cmocka_unit_test(chunks_without_a_table_are_looked_for),
         cmocka_unit_test(fill_values_of_half_floats),
         cmocka_unit_test(repack_without_a_fill_value_stores_zeros),
-        cmocka_unit_test(parts_that_were_never_written),
         cmocka_unit_test(sorted_labels_get_a_warning),
         cmocka_unit_test(all_splits_are_normalised_as_the_training_data),
         cmocka_unit_test(numbers_too_large_for_f32),

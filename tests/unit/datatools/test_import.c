@@ -109,7 +109,7 @@ static void test_mnist(void **state) {
     assert_int_equal(train->info.samples, TRAIN);
     assert_int_equal(train->info.classes, 10);
     assert_int_equal(test->info.samples, TEST);
-    assert_non_null(strstr(train->info.description, "chunks of (416, 4, 3, 1), checksum"));
+    assert_names(train->info.description, "(416, 4, 3, 1) & checksum");
     uint8_t *x = malloc(TRAIN * 12);
     int32_t y[TRAIN];
     void *dst[] = {x, y};
@@ -132,12 +132,11 @@ static void test_mnist(void **state) {
 }
 
 static void check_failure(const char *kind, const char *in, const tr_import_params_t *params,
-                          tr_status_t code, const char *text) {
+                          tr_status_t code, const char *names) {
     int before = remaining();
     int64_t live = tr_mem_stats().live;
     assert_int_equal(import(kind, in, params), code);
-    if (!strstr(tr_error_last()->message, text))
-        fail_msg("expected '%s' in: %s", text, tr_error_last()->message);
+    assert_error_names(names);
     assert_int_equal(remaining(), before); /* no half file, under no name */
     assert_int_equal(tr_mem_stats().live, live);
 }
@@ -147,14 +146,14 @@ static void test_mnist_damaged(void **state) {
     check_failure("mnist", folder, &params, TR_ERR_NOINPUT, "train-images-idx3-ubyte");
     put_mnist();
     put("t10k-labels-idx1-ubyte.gz", labels, 8 + TEST - 1, true);
-    check_failure("mnist", folder, &params, TR_ERR_DATA, "ends before");
+    check_failure("mnist", folder, &params, TR_ERR_DATA, "t10k-labels-idx1-ubyte.gz");
     put("t10k-labels-idx1-ubyte.gz", labels, 8 + TEST + 1, true);
-    check_failure("mnist", folder, &params, TR_ERR_DATA, "more than its header");
+    check_failure("mnist", folder, &params, TR_ERR_DATA, "t10k-labels-idx1-ubyte.gz");
     make_idx(TEST - 1);
     put("t10k-labels-idx1-ubyte.gz", labels, 8 + TEST - 1, true);
-    check_failure("mnist", folder, &params, TR_ERR_DATA, "7 images for the group test, but 6 labels");
+    check_failure("mnist", folder, &params, TR_ERR_DATA, "test & 7 & 6");
     put("t10k-labels-idx1-ubyte.gz", "not an IDX file", 15, false);
-    check_failure("mnist", folder, &params, TR_ERR_DATA, "is not an IDX file");
+    check_failure("mnist", folder, &params, TR_ERR_DATA, "t10k-labels-idx1-ubyte.gz");
     clear();
 }
 
@@ -172,7 +171,7 @@ static void test_cifar10(void **state) {
         put(names[f], records[f], sizeof records[f], false);
     }
     assert_ok(import("cifar10", folder, &params));
-    assert_non_null(strstr(said.text, "10 classes (airplane, "));
+    assert_names(said.text, "10 & airplane");
     tr_str_free(&said);
     params.y = NULL;
     tr_dataset_t *train = open_split(TR_SPLIT_TRAIN), *test = open_split(TR_SPLIT_TEST);
@@ -191,9 +190,9 @@ static void test_cifar10(void **state) {
     tr_dataset_close(&test);
     records[5][1][0] = 10;
     put(names[5], records[5], sizeof records[5], false);
-    check_failure("cifar10", folder, &params, TR_ERR_DATA, "label of image 1 is 10");
+    check_failure("cifar10", folder, &params, TR_ERR_DATA, "test_batch.bin & 1 & 10");
     put(names[5], records[5], sizeof records[5] - 1, false);
-    check_failure("cifar10", folder, &params, TR_ERR_DATA, "no whole number of records");
+    check_failure("cifar10", folder, &params, TR_ERR_DATA, "test_batch.bin & 3073");
     clear();
 }
 
@@ -249,14 +248,14 @@ static void test_csv_delimited(void **state) {
     tr_import_params_t params = {.writer.force = true, .delimiter = ';', .decimal = ',', .y = &said};
     put_csv("\"a; b\";c,d;label\n1; 2,5 ;bee\n-3e-2;4,0;\"cow; or ox\"\n5;6;\"bull\"\n");
     assert_ok(import("csv", in, &params));
-    assert_string_equal(said.text, "3 classes (bee, bull, cow; or ox)");
+    assert_names(said.text, "3 & (bee, bull, cow; or ox)");
     check_out(3, 3, x, y);
     tr_str_free(&said);
     params.decimal = '.';
     params.delimiter = '\t';
     put_csv("1\t2.5 \t 0\n -3e-2\t4\t2\n5\t\"6\"\t1\n");
     assert_ok(import("csv", in, &params));
-    assert_string_equal(said.text, "3 classes (0 to 2)");
+    assert_names(said.text, "3 & 0 & 2");
     check_out(3, 3, x, y);
     tr_str_free(&said);
     clear();
@@ -311,31 +310,31 @@ static void test_csv_many_classes(void **state) {
 static void test_csv_damaged(void **state) {
     tr_import_params_t params = {.writer.force = true};
     const struct {
-        const char *text, *message;
+        const char *text, *names;
     } bad[] = {
-        {"", "is empty"},
-        {"a,b\n", "no rows"},
-        {"1\n2\n", "one column"},
-        {"a,b\n1,2\n3\n", "line 3: 1 column, but the first row has 2"},
-        {"a,b\n1,2\n\n,4\n", "line 4, column 1: the cell is empty"},
-        {"a,b\nnan,2\n", "column 1: found 'nan'"},
-        {"a,b\n1e300,2\n", "column 1: found '1e300'"},
-        {"a,b\n1,1e300\n2,1.5\n", "line 2, column 2: found '1e300'"},
-        {"a,b\n1,1e400\n2,1.5\n3,2.5\n", "numbers but for '1e400'"},
-        {"a;b\n1;2\n", "add --delimiter ';'"},
-        {"a,b\n1,\n", "the label is missing"},
-        {"a,b\n1,\"2\n", "a quote is not closed"},
-        {"0,1,price\n1,2,2.5\n3,4,1.5\n5,6,2.5\n", "line 1: the first label (column 3) is 'price'"},
+        {"", "in.csv"},
+        {"a,b\n", "in.csv"},
+        {"1\n2\n", "in.csv"},
+        {"a,b\n1,2\n3\n", "in.csv & 3 & 1 & 2"},
+        {"a,b\n1,2\n\n,4\n", "in.csv & 4 & 1"},
+        {"a,b\nnan,2\n", "in.csv & 2 & 1 & 'nan'"},
+        {"a,b\n1e300,2\n", "in.csv & 2 & 1 & '1e300'"},
+        {"a,b\n1,1e300\n2,1.5\n", "in.csv & 2 & '1e300'"},
+        {"a,b\n1,1e400\n2,1.5\n3,2.5\n", "in.csv & 2 & '1e400'"},
+        {"a;b\n1;2\n", "in.csv & --delimiter ';'"},
+        {"a,b\n1,\n", "in.csv & 2"},
+        {"a,b\n1,\"2\n", "in.csv & 2"},
+        {"0,1,price\n1,2,2.5\n3,4,1.5\n5,6,2.5\n", "in.csv & 1 & 3 & 'price'"},
     };
     for (size_t i = 0; i < TR_COUNT(bad); i++) {
         put_csv(bad[i].text);
-        check_failure("csv", in, &params, TR_ERR_DATA, bad[i].message);
+        check_failure("csv", in, &params, TR_ERR_DATA, bad[i].names);
     }
     put_csv("a,b\n1,2\n");
     params.label = "c";
-    check_failure("csv", in, &params, TR_ERR_CONFIG, "its first row is: a, b");
+    check_failure("csv", in, &params, TR_ERR_CONFIG, "'c' & a, b");
     clear();
-    check_failure("csv", in, &params, TR_ERR_NOINPUT, "cannot open");
+    check_failure("csv", in, &params, TR_ERR_NOINPUT, "in.csv");
 }
 
 /* Wherever gzip data are cut off, the rows before are not taken for all. */
@@ -348,7 +347,7 @@ static void test_csv_cut_off(void **state) {
     assert_return_code(stat(in, &whole), 0);
     for (off_t bytes = whole.st_size - 1; bytes > 20; bytes--) {
         assert_return_code(truncate(in, bytes), 0);
-        check_failure("csv", in, &params, TR_ERR_DATA, "in.csv' is cut off behind line");
+        check_failure("csv", in, &params, TR_ERR_DATA, "in.csv");
     }
     clear();
 }
@@ -356,7 +355,7 @@ static void test_csv_cut_off(void **state) {
 static void test_csv_split_leaves_rows_to_train(void **state) {
     tr_import_params_t params = {.writer.force = true, .test_fraction = 0.95};
     put_csv("a,b\n1,0\n");
-    check_failure("csv", in, &params, TR_ERR_CONFIG, "--test-fraction 0.95 of 1 row leaves none to train on");
+    check_failure("csv", in, &params, TR_ERR_CONFIG, "--test-fraction & 0.95 & 1");
     clear();
 }
 
@@ -397,7 +396,7 @@ static void test_synthetic(void **state) {
                 tr_shape_equal(&set->info.field[1].shape, &targets));
     tr_dataset_close(&set);
     params.what = "digit";
-    check_failure("synthetic", "digit", &params, TR_ERR_USAGE, "not 'digit'");
+    check_failure("synthetic", "digit", &params, TR_ERR_USAGE, "'digit'");
     clear();
 }
 
@@ -479,7 +478,7 @@ static void test_repack(void **state) {
     settings.train = text;
     assert_ok(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
     assert_int_equal(set->info.classes, 3);
-    assert_non_null(strstr(set->info.description, "f64 (7) chunks of (17, 7), checksum"));
+    assert_names(set->info.description, "f64 (7) & (17, 7) & checksum");
     float xs[350];
     void *dst[] = {xs, NULL};
     assert_ok(set->ops->read(set, 0, 50, dst));

@@ -75,9 +75,9 @@ int64_t fixture_parameters(const model_fixture_t *f) {
     return total;
 }
 
-void fixture_expect_error(tr_status_t status, tr_status_t code, const char *part) {
+void fixture_expect_error(tr_status_t status, tr_status_t code, const char *names) {
     const tr_error_t *error = tr_error_last();
-    if (status != code || strstr(error->message, part) == NULL)
-        fail_msg("expected %d with '%s', found %d: %s", (int)code, part, (int)status, error->message);
+    if (status != code || !names_all(error->message, names))
+        fail_msg("expected %d with '%s', found %d: %s", (int)code, names, (int)status, error->message);
     tr_error_clear();
 }

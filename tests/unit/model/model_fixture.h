@@ -2,6 +2,7 @@
 #ifndef MODEL_FIXTURE_H
 #define MODEL_FIXTURE_H
 
+#include "../../support/names.h"
 #include "trainer/model.h"
 #include "trainer/ops.h"
 
@@ -29,7 +30,7 @@ void fixture_begin(model_fixture_t *f, const char *name, tr_mode_t mode, tr_shap
 tr_status_t fixture_build(model_fixture_t *f);
 /* Elements of all parameters, padding not counted. */
 int64_t fixture_parameters(const model_fixture_t *f);
-/* Fails the test unless the last error is of `code` and its message contains `part`. */
-void fixture_expect_error(tr_status_t status, tr_status_t code, const char *part);
+/* Fails the test unless the last error is of `code` and its message has all of `names` (names.h). */
+void fixture_expect_error(tr_status_t status, tr_status_t code, const char *names);
 
 #endif

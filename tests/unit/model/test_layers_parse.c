@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "../../support/names.h"
 #include "trainer/mem.h"
 #include "trainer/model.h"
 
@@ -90,7 +91,7 @@ static void empty_texts_have_no_layers(void **state) {
 }
 
 typedef struct {
-    const char *text, *where, *part;
+    const char *text, *names; /* names: line, column, and what the message quotes */
 } bad_t;
 
 static void check_bad(const bad_t *bad) {
@@ -98,10 +99,9 @@ static void check_bad(const bad_t *bad) {
     int count = 0;
     int64_t live = tr_mem_stats().live;
     tr_status_t status = tr_layers_parse(bad->text, &specs, &count);
-    const char *message = tr_error_last()->message;
-    if (status != TR_ERR_CONFIG || strstr(message, bad->where) == NULL || strstr(message, bad->part) == NULL)
-        fail_msg("'%s': expected '%s' and '%s', found %d: %s", bad->text, bad->where, bad->part, (int)status,
-                 message);
+    if (status != TR_ERR_CONFIG || !names_all(tr_error_last()->message, bad->names))
+        fail_msg("'%s': expected '%s', found %d: %s", bad->text, bad->names, (int)status,
+                 tr_error_last()->message);
     assert_null(specs);
     assert_int_equal(tr_mem_stats().live, live);
     tr_error_clear();
@@ -109,58 +109,53 @@ static void check_bad(const bad_t *bad) {
 
 static void bad_texts_say_where_and_what(void **state) {
     static const bad_t bad[] = {
-        {"conv 32 5, 3x3", "line 1, column 12", "expected the name of a layer, found '3x3'"},
-        {"conv 32 5, pad=same", "line 1, column 12",
-         "the option 'pad='; options stand behind their layer, without a comma"},
-        {"relu }", "line 1, column 6", "a } without its {"},
-        {"residual { relu", "line 1, column 10", "closes this {, found the end of the text"},
-        {"{ relu }", "line 1, column 1", "expected the name of a layer, found '{'"},
-        {"linear 10 bias=", "line 1, column 16",
-         "expected a value behind 'bias=', found the end of the text"},
-        {"linear 10 bias=\nrelu", "line 1, column 16", "found the end of the line"},
-        {"linear = 10", "line 1, column 1", "the option 'linear='"},
-        {"maxpool 2 pad=same =3", "line 1, column 20",
-         "expected an argument or an option as key=value, found '='"},
-        {"residual {relu} {relu} {relu}", "line 1, column 24", "a third block"},
-        {"relu\n  conf 32 5", "line 2, column 3", "there is no layer 'conf'; did you mean 'conv'?"},
-        {"flatten, Dense 10", "line 1, column 10", "there is no layer 'Dense'; did you mean 'linear'?"},
-        {"fc 10", "line 1, column 1", "did you mean 'linear'?"},
-        {"conv 4 3, bn", "line 1, column 11", "did you mean 'batchnorm'?"},
-        {"batch 4", "line 1, column 1", "there is no layer 'batch'; did you mean 'batchnorm'?"},
-        {"swish", "line 1, column 1", "there is no layer 'swish'. There are: linear, "},
-        {"embedding 5", "line 1, column 1", "There are: linear, conv,"},
-        {"linear 10, softmax", "line 1, column 12",
-         "Leave it out: for classes the loss (cross_entropy) has it in it"},
-        {"conv 32 5 strid=2", "line 1, column 11", "has no option 'strid'; did you mean 'stride'?"},
-        {"conv 32 5 groups=4 colour=red", "line 1, column 20",
-         "It is written: conv CHANNELS KERNEL [stride=1]"},
-        {"conv 32", "line 1, column 1", "needs its kernel"},
-        {"conv 32 5 3", "line 1, column 11", "takes no argument '3'"},
-        {"relu 0.1", "line 1, column 6", "takes no argument '0.1'"},
-        {"linear 64 relu", "line 1, column 11", "takes no argument 'relu' here (a comma is missing before it?)"},
-        {"relu, Conv2d(16,3)", "line 1, column 7", "as in 'conv 16 3x3', found 'Conv2d(16'"},
-        {"conv 0 5", "line 1, column 6", "channels of 'conv' expects a whole number from 1 to"},
-        {"conv 1.5 5", "line 1, column 6", "found '1.5'"},
-        {"conv 32 5y5", "line 1, column 9", "kernel of 'conv' expects a size such as 3 or 3x3"},
-        {"conv 32 5x", "line 1, column 9", "found '5x'"},
-        {"conv 32 3x3x3x3", "line 1, column 9", "found '3x3x3x3'"},
-        {"conv 32 0x3", "line 1, column 9", "found '0x3'"},
-        {"conv 32 5 pad=sane", "line 1, column 11", "expects same, valid, or a size"},
-        {"conv 32 5 bias=maybe", "line 1, column 11", "expects yes or no"},
-        {"conv 32 5 bias=no bias=yes", "line 1, column 19", "bias of 'conv' is given twice"},
-        {"conv 32 5 kernel=3", "line 1, column 11", "kernel of 'conv' is given twice"},
-        {"dropout 1.5", "line 1, column 9", "expects a number from 0 to 0.999"},
-        {"dropout nan", "line 1, column 9", "expects a number"},
-        {"batchnorm init=two", "line 1, column 11", "expects one of one|zero"},
-        {"relu { conv 3 3 }", "line 1, column 1", "takes no block in braces"},
-        {"residual", "line 1, column 1", "needs layers in braces"},
-        {"residual { }", "line 1, column 1", "no layers between its braces"},
-        {"repeat 3 { relu } { relu }", "line 1, column 1", "takes fewer blocks"},
-        {"repeat 0 { relu }", "line 1, column 8", "from 1 to 1000"},
-        {"repeat 2 name=a { relu }", "line 1, column 1", "has no name of its own"},
-        {"relu name=a.b", "line 1, column 1", "letters, digits"},
-        {"residual { residual name=shortcut { relu } } { relu }", "line 1, column 12", "second block"},
-        {"repeat 2 {\n residual {\n  conw 3 3\n }\n}", "line 3, column 3", "did you mean 'conv'"},
+        {"conv 32 5, 3x3", "1 & 12 & '3x3'"},
+        {"conv 32 5, pad=same", "1 & 12 & 'pad='"},
+        {"relu }", "1 & 6 & } & {"},
+        {"residual { relu", "1 & 10 & {"},
+        {"{ relu }", "1 & 1 & '{'"},
+        {"linear 10 bias=", "1 & 16 & 'bias='"},
+        {"linear 10 bias=\nrelu", "1 & 16 & 'bias='"},
+        {"linear = 10", "1 & 'linear='"},
+        {"maxpool 2 pad=same =3", "1 & 20 & key=value & '='"},
+        {"residual {relu} {relu} {relu}", "1 & 24 & 'residual'"},
+        {"relu\n  conf 32 5", "2 & 3 & 'conf' & 'conv'"},
+        {"flatten, Dense 10", "1 & 10 & 'Dense' & 'linear'"},
+        {"fc 10", "1 & 'fc' & 'linear'"},
+        {"conv 4 3, bn", "1 & 11 & 'bn' & 'batchnorm'"},
+        {"batch 4", "1 & 'batch' & 'batchnorm'"},
+        {"swish", "1 & 'swish' & linear & conv & residual"},
+        {"embedding 5", "1 & 'embedding' & linear & conv & residual"},
+        {"linear 10, softmax", "1 & 12 & 'softmax' & cross_entropy"},
+        {"conv 32 5 strid=2", "1 & 11 & 'strid' & 'stride'"},
+        {"conv 32 5 groups=4 colour=red", "1 & 20 & 'colour' & CHANNELS KERNEL [stride=1]"},
+        {"conv 32", "1 & 'conv' & kernel"},
+        {"conv 32 5 3", "1 & 11 & '3'"},
+        {"relu 0.1", "1 & 6 & '0.1'"},
+        {"linear 64 relu", "1 & 11 & 'relu'"},
+        {"relu, Conv2d(16,3)", "1 & 7 & 'conv 16 3x3' & 'Conv2d(16'"},
+        {"conv 0 5", "1 & 6 & channels & 'conv' & '0'"},
+        {"conv 1.5 5", "1 & 6 & channels & '1.5'"},
+        {"conv 32 5y5", "1 & 9 & kernel & 'conv' & 3x3 & '5y5'"},
+        {"conv 32 5x", "1 & 9 & kernel & '5x'"},
+        {"conv 32 3x3x3x3", "1 & 9 & kernel & '3x3x3x3'"},
+        {"conv 32 0x3", "1 & 9 & kernel & '0x3'"},
+        {"conv 32 5 pad=sane", "1 & 11 & pad & same & valid & 'sane'"},
+        {"conv 32 5 bias=maybe", "1 & 11 & bias & yes & no & 'maybe'"},
+        {"conv 32 5 bias=no bias=yes", "1 & 19 & bias & 'conv'"},
+        {"conv 32 5 kernel=3", "1 & 11 & kernel & 'conv'"},
+        {"dropout 1.5", "1 & 9 & 0 & 0.999 & '1.5'"},
+        {"dropout nan", "1 & 9 & 'nan'"},
+        {"batchnorm init=two", "1 & 11 & init & one|zero & 'two'"},
+        {"relu { conv 3 3 }", "1 & 'relu'"},
+        {"residual", "1 & 'residual'"},
+        {"residual { }", "1 & 'residual'"},
+        {"repeat 3 { relu } { relu }", "1 & 'repeat'"},
+        {"repeat 0 { relu }", "1 & 8 & 1000 & '0'"},
+        {"repeat 2 name=a { relu }", "1 & 'repeat'"},
+        {"relu name=a.b", "1 & 'a.b'"},
+        {"residual { residual name=shortcut { relu } } { relu }", "1 & 12 & 'shortcut'"},
+        {"repeat 2 {\n residual {\n  conw 3 3\n }\n}", "3 & 'conw' & 'conv'"},
     };
     for (size_t i = 0; i < TR_COUNT(bad); i++) check_bad(&bad[i]);
 }
@@ -168,7 +163,7 @@ static void bad_texts_say_where_and_what(void **state) {
 static void deep_nesting_is_refused(void **state) {
     tr_str_t text = {0};
     for (int i = 0; i < 100000; i++) tr_str_append(&text, "residual{");
-    bad_t bad = {text.text, "line 1", "nested deeper than"};
+    bad_t bad = {text.text, "1 & 16"};
     check_bad(&bad);
     tr_str_free(&text);
 }

@@ -14,13 +14,13 @@
 
 static const tr_shape_t mnist = {4, {4, 28, 28, 1}};
 
-static void expect(const char *layers, tr_shape_t x, int64_t classes, const char *part) {
+static void expect(const char *layers, tr_shape_t x, int64_t classes, const char *names) {
     model_fixture_t f;
     int64_t live = tr_mem_stats().live;
     fixture_open(&f);
     fixture_set(&f, "model.layers", layers);
     fixture_begin(&f, "last", TR_TRAIN, x, classes);
-    fixture_expect_error(fixture_build(&f), TR_ERR_CONFIG, part);
+    fixture_expect_error(fixture_build(&f), TR_ERR_CONFIG, names);
     fixture_close(&f);
     assert_int_equal(tr_mem_stats().live, live);
 }
@@ -116,42 +116,28 @@ static void impossible_shapes_say_what_to_do(void **state) {
      * left. */
     expect("conv 32 5x5, batchnorm, relu, maxpool 2, conv 64 5x5, batchnorm, relu, maxpool 2\n"
            "conv 128 3x3, batchnorm, relu, maxpool 2, conv 256 3x3, batchnorm, relu, globalpool, linear 10",
-           mnist, 10,
-           "line 2, column 43: conv (conv4): its window of 3x3 does not fit its input of (1, 1, 128). Give "
-           "the convolutions before it pad=same");
-    expect("linear 10", mnist, 10,
-           "linear (linear1) expects a list of features, a sample here is (28, 28, 1): put globalpool");
-    expect("flatten, conv 3 3", mnist, 10,
-           "expects an input with one to three spatial dimensions and channels, such as (28, 28, 1); a "
-           "sample here is (784)");
-    expect("flatten, globalpool", mnist, 10, "leave globalpool out");
-    expect("conv 3 3x3x3", mnist, 10,
-           "kernel of 'conv' has 3 sizes, its input has 2 spatial dimensions: give one number or 2");
-    expect("conv 4 3 groups=2", mnist, 10,
-           "groups=2 must divide its 1 input channels and its 4 output channels");
-    expect("maxpool 2 pad=2", mnist, 10, "must be smaller than the window");
-    expect("conv 8 3, globalpool, linear 10", mnist, 12,
-           "the last layer gives 10 values a sample, data.y has 12 classes: make it linear 12");
-    expect(
-        "conv 8 3", mnist, 10,
-        "gives (26, 26, 8) a sample, data.y has 10 classes: end with globalpool or flatten, then linear 10");
-    expect("flatten, linear 3", mnist, -4,
-           "the last layer gives 3 values a sample, data.y has 4: make it linear 4");
-    expect("", mnist, 10, "model.layers expects at least one layer");
-    expect("repeat 1000 { repeat 1000 { relu } }", mnist, 10, "more than 10000 layers");
-    expect("relu name=a, tanh name=a", mnist, 10, "a second layer is named 'a'");
-    expect("relu name=relu2, relu", mnist, 10, "a second layer is named 'relu2'");
-    expect("repeat 2 { relu name=a }", mnist, 10, "inside repeat, leave name= out");
+           mnist, 10, "2 & 43 & conv4 & 3x3 & (1, 1, 128) & pad=same");
+    expect("linear 10", mnist, 10, "linear1 & (28, 28, 1) & globalpool");
+    expect("flatten, conv 3 3", mnist, 10, "conv1 & (28, 28, 1) & (784)");
+    expect("flatten, globalpool", mnist, 10, "globalpool & (784)");
+    expect("conv 3 3x3x3", mnist, 10, "kernel & 'conv' & 3 & 2");
+    expect("conv 4 3 groups=2", mnist, 10, "groups=2 & 1 & 4");
+    expect("maxpool 2 pad=2", mnist, 10, "maxpool1 & 2");
+    expect("conv 8 3, globalpool, linear 10", mnist, 12, "10 & data.y & 12 & linear 12");
+    expect("conv 8 3", mnist, 10, "(26, 26, 8) & data.y & 10 & globalpool & flatten & linear 10");
+    expect("flatten, linear 3", mnist, -4, "3 & data.y & 4 & linear 4");
+    expect("", mnist, 10, "model.layers");
+    expect("repeat 1000 { repeat 1000 { relu } }", mnist, 10, "10000");
+    expect("relu name=a, tanh name=a", mnist, 10, "1 & 14 & 'a'");
+    expect("relu name=relu2, relu", mnist, 10, "1 & 18 & 'relu2'");
+    expect("repeat 2 { relu name=a }", mnist, 10, "'a' & repeat & name=");
 }
 
 static void residuals_that_do_not_fit_name_a_shortcut(void **state) {
     expect("conv 8 3 pad=same, residual { conv 16 3 stride=2 pad=same, relu }", mnist, 10,
-           "residual (residual1): its block gives (14, 14, 16), its shortcut (its input) (28, 28, 8); they "
-           "are added, so both must be equal. "
-           "Add the shortcut { conv 16 1 stride=2 bias=no, batchnorm } behind the block");
-    expect("residual { conv 16 3 pad=same } { conv 8 1 }", mnist, 10,
-           "Make the shortcut { conv 16 1 bias=no, batchnorm }");
-    expect("flatten, residual { linear 10 }", mnist, 10, "Add the shortcut { linear 10 }");
+           "residual1 & (14, 14, 16) & (28, 28, 8) & { conv 16 1 stride=2 bias=no, batchnorm }");
+    expect("residual { conv 16 3 pad=same } { conv 8 1 }", mnist, 10, "{ conv 16 1 bias=no, batchnorm }");
+    expect("flatten, residual { linear 10 }", mnist, 10, "{ linear 10 }");
 }
 
 static void freezing(void **state) {
@@ -178,9 +164,7 @@ static void freezing(void **state) {
     fixture_set(&f, "model.layers", "flatten, linear 10");
     fixture_set(&f, "model.freeze", "linear1.bias, conv*");
     fixture_begin(&f, "last", TR_TRAIN, mnist, 10);
-    fixture_expect_error(
-        fixture_build(&f), TR_ERR_CONFIG,
-        "the pattern 'conv*' matches no parameter; parameters have names such as 'linear1.weight'");
+    fixture_expect_error(fixture_build(&f), TR_ERR_CONFIG, "'conv*' & 'linear1.weight'");
     fixture_close(&f);
 }
 
@@ -205,16 +189,16 @@ static void losses(void **state) {
     assert_int_equal(tr_program_end(f.g), TR_OK);
     fixture_set(&f, "model.topk", "11");
     fixture_begin(&f, "other", TR_TRAIN, mnist, 10);
-    fixture_expect_error(fixture_build(&f), TR_ERR_CONFIG, "model.topk = 11");
+    fixture_expect_error(fixture_build(&f), TR_ERR_CONFIG, "model.topk & 11 & 10");
     fixture_set(&f, "model.loss", "mse");
-    fixture_expect_error(fixture_build(&f), TR_ERR_CONFIG, "data.y has 10 classes: use cross_entropy");
+    fixture_expect_error(fixture_build(&f), TR_ERR_CONFIG, "data.y & 10 & cross_entropy");
     fixture_close(&f);
 
     build(&f, "flatten, linear 4", mnist, -4);
     assert_true(tr_is_none(f.result.correct));
     assert_true(tr_shape_equal(tr_shape_of(f.g, f.result.loss), &TR_SHAPE(4)));
     fixture_set(&f, "model.loss", "cross_entropy");
-    fixture_expect_error(fixture_build(&f), TR_ERR_CONFIG, "expects classes, data.y has numbers");
+    fixture_expect_error(fixture_build(&f), TR_ERR_CONFIG, "cross_entropy & data.y & mse");
     fixture_close(&f);
 }
 
@@ -282,9 +266,10 @@ static void programs_register_models_of_their_own(void **state) {
     model_fixture_t f;
     const tr_model_t *found;
     assert_int_equal(tr_model_register(&own), TR_OK);
-    fixture_expect_error(tr_model_register(&own), TR_ERR_CONFIG, "'own' is there already");
-    fixture_expect_error(tr_model_find("sequentail", &found), TR_ERR_CONFIG, "did you mean 'sequential'?");
-    fixture_expect_error(tr_model_find("transformer", &found), TR_ERR_CONFIG, "There are: sequential, own.");
+    fixture_expect_error(tr_model_register(&own), TR_ERR_CONFIG, "'own'");
+    fixture_expect_error(tr_model_find("sequentail", &found), TR_ERR_CONFIG, "'sequentail' & 'sequential'");
+    fixture_expect_error(tr_model_find("transformer", &found), TR_ERR_CONFIG,
+                         "'transformer' & sequential & own");
     fixture_open(&f);
     fixture_set(&f, "model.type", "own");
     fixture_begin(&f, "last", TR_TRAIN, TR_SHAPE(3, 6), 10);

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "../../support/names.h"
 #include "trainer/mem.h"
 #include "trainer/optim.h"
 
@@ -117,12 +118,12 @@ static void the_whole_run_may_be_warmup(void **state) {
     }
 }
 
-static void expect(tr_schedule_settings_t settings, int64_t total, const char *part) {
+static void expect(tr_schedule_settings_t settings, int64_t total, const char *names) {
     tr_schedule_t *schedule = NULL;
     int64_t live = tr_mem_stats().live;
     tr_status_t status = tr_schedule_create(&settings, 0.5, total, 10, &schedule);
-    if (status != TR_ERR_CONFIG || strstr(tr_error_last()->message, part) == NULL)
-        fail_msg("expected '%s', found %d: %s", part, (int)status, tr_error_last()->message);
+    assert_int_equal(status, TR_ERR_CONFIG);
+    assert_error_names(names);
     assert_null(schedule);
     assert_int_equal(tr_mem_stats().live, live);
     tr_error_clear();
@@ -131,23 +132,22 @@ static void expect(tr_schedule_settings_t settings, int64_t total, const char *p
 static void bad_settings_are_refused(void **state) {
     tr_schedule_settings_t s = base;
     s.warmup = "101";
-    expect(s, 100, "schedule.warmup = 101 is 101 steps, longer than the whole run of 100");
+    expect(s, 100, "schedule.warmup & 101 & 100");
     s.warmup = "11epoch";
-    expect(s, 100, "schedule.warmup = 11epoch is 110 steps");
+    expect(s, 100, "schedule.warmup & 11epoch & 110");
     s.warmup = "soon";
-    expect(s, 100,
-           "schedule.warmup expects steps (500), epochs (2epoch) or a share of the run (5%), found 'soon'");
+    expect(s, 100, "schedule.warmup & 500 & 2epoch & 5% & 'soon'");
     s = base, s.type = "cosin";
-    expect(s, 100, "did you mean 'cosine'?");
+    expect(s, 100, "'cosin' & 'cosine'");
     s.type = "exponential";
-    expect(s, 100, "There are: constant, step, cosine, linear, wsd.");
+    expect(s, 100, "'exponential' & constant & step & cosine & linear & wsd");
     s = base, s.type = "wsd", s.warmup = "50%", s.decay = "51%";
-    expect(s, 100, "together longer than the whole run");
+    expect(s, 100, "schedule.warmup & 50% & schedule.decay & 51%");
     s = base, s.type = "step", s.milestones = "75%, 50%";
-    expect(s, 100, "expects increasing places");
+    expect(s, 100, "schedule.milestones & '50%' & 50 & 75");
     s.milestones = "50%, x";
-    expect(s, 100, "schedule.milestones expects steps");
-    expect(base, 0, "at least one step");
+    expect(s, 100, "schedule.milestones & 'x'");
+    expect(base, 0, "0");
 }
 
 static void lengths(void **state) {

@@ -1,6 +1,7 @@
 /* Trainings on a program's own data set: samples without a label, and values that are not finite. */
 //TEST timeout=120
 //TEST np=2 timeout=120
+#include "../../support/names.h"
 #include "trainer/comm.h"
 #include "trainer/data.h"
 #include "trainer/log.h"
@@ -54,8 +55,8 @@ static tr_status_t open_pairs(const tr_data_settings_t *settings, tr_split_t spl
     info->samples = split == TR_SPLIT_TRAIN ? TRAIN : made.valid;
     info->classes = 3;
     info->field_count = 2;
-    info->field[0] = (tr_field_t){"x", TR_F32, TR_SHAPE(FEATURES), FEATURES * sizeof(float)};
-    info->field[1] = (tr_field_t){"y", TR_I32, {0}, sizeof(int32_t)};
+    info->field[0] = (tr_field_t){"x", TR_F32, TR_SHAPE(FEATURES), FEATURES * sizeof(float), TR_FIELD_VALUES};
+    info->field[1] = (tr_field_t){"y", TR_I32, {0}, sizeof(int32_t), TR_FIELD_LABELS};
     info->fingerprint = 1 + split;
     snprintf(info->description, sizeof info->description, "pairs");
     *out = &self->base;
@@ -232,13 +233,11 @@ static void an_infinite_input(void **state) {
     (void)state;
     if (tr_world_info(world)->size > 1) return; /* its peers would have to be ended */
     for (made.not_finite = 0; made.not_finite < TRAIN; made.not_finite += 9) {
-        char dir[32], wanted[128];
+        char dir[32], names[64];
         snprintf(dir, sizeof dir, "infinite-%d", (int)made.not_finite);
-        snprintf(wanted, sizeof wanted,
-                 "field 'x' of sample %d of the training data (pairs) holds an infinite value",
-                 (int)made.not_finite);
+        snprintf(names, sizeof names, "'x' & %d & pairs", (int)made.not_finite);
         assert_int_equal(train(dir, "train.seed=5"), TR_ERR_DATA);
-        assert_non_null(strstr(tr_error_last()->message, wanted));
+        assert_error_names(names);
     }
     made.not_finite = NOWHERE;
 }

@@ -1,0 +1,270 @@
+/*
+ * Windows of a stream of tokens. The stream is the tokens of the files, one file after another,
+ * with an end-of-text token between two files where the first does not end in one. Window i has the
+ * inputs [i T, (i + 1) T) of the stream, T = settings->context, and as labels the tokens that
+ * follow each of them. So every token but the first is a label of exactly one window. In the last
+ * window what is beyond the stream has the input 0 and the label -1.
+ */
+#include "hdf5_source.h"
+#include "trainer/mem.h"
+#include <stdio.h>
+#include <string.h>
+
+#define ROWS 16384 /* read and converted at once */
+
+/* A file's part of the stream. */
+typedef struct {
+    int64_t first, rows;
+    bool adds_end; /* an end-of-text token that the file does not have follows its rows */
+} span_t;
+
+typedef struct {
+    tr_dataset_t base;
+    h5_parts_t parts;
+    span_t *span; /* [parts.count] */
+    h5_direct_t *direct;
+    h5_pool_t *pool;
+    int64_t context, tokens, vocab_size, end; /* end -1: not known */
+    char *tokenizer;
+} tokens_t;
+
+static void close_tokens(tr_dataset_t *dataset) {
+    tokens_t *self = (tokens_t *)dataset;
+    tr_h5_direct_close(&self->direct);
+    tr_h5_lock();
+    tr_h5_parts_close(&self->parts);
+    tr_h5_unlock();
+    tr_h5_pool_destroy(&self->pool);
+    tr_free(&self->tokenizer);
+    tr_free(&self->span);
+    tr_free(&self);
+}
+
+/* -- reading ----------------------------------------------------------------------------------- */
+
+static tr_status_t fail_id(const tokens_t *self, const h5_part_t *part, int64_t row, int64_t id) {
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "%s: /%s: token %lld has the id %lld; the vocabulary has ids from 0 to %lld. Import the "
+        "text with the model's tokenizer, or set model.vocab_size.",
+        part->file.path, part->x.name, (long long)row, (long long)id,
+        (long long)self->vocab_size - 1);
+}
+
+/* Rows as stored to ids; *out_bad is the first that is out of range, -1: none. An id beyond i64
+ * becomes negative. */
+static void convert_ids(tr_dtype_t from, const void *rows, int64_t count, int64_t vocab_size,
+                        int32_t *out, int64_t *out_bad) {
+#define CONVERT(T)                                                                                 \
+    for (int64_t i = 0; i < count; i++) {                                                          \
+        const int64_t id = (int64_t)((const T *)rows)[i];                                          \
+        if ((id < 0 || id >= vocab_size) && *out_bad < 0) *out_bad = i;                            \
+        out[i] = (int32_t)id;                                                                      \
+    }                                                                                              \
+    break
+    *out_bad = -1;
+    switch (from) {
+    case TR_U8: CONVERT(uint8_t);
+    case TR_I8: CONVERT(int8_t);
+    case TR_U16: CONVERT(uint16_t);
+    case TR_I16: CONVERT(int16_t);
+    case TR_U32: CONVERT(uint32_t);
+    case TR_I32: CONVERT(int32_t);
+    case TR_U64: CONVERT(uint64_t);
+    default: CONVERT(int64_t);
+    }
+#undef CONVERT
+}
+
+/* The id of one stored row, for a message. */
+static int64_t id_at(tr_dtype_t from, const void *rows, int64_t row) {
+    double id;
+    tr_convert(from, (const char *)rows + row * (int64_t)tr_dtype_bytes(from), 1, TR_F64, &id);
+    return (int64_t)id;
+}
+
+/* Up to ROWS tokens of the stream from `position` on, of one file, as ids; *out_count: how many. */
+static tr_status_t read_some(tokens_t *self, int p, int64_t position, int64_t most, int32_t *ids,
+                             int64_t *out_count) {
+    const h5_part_t *part = &self->parts.data[p];
+    const span_t *span = &self->span[p];
+    const int64_t row = position - span->first;
+    int64_t bad;
+    if (row == span->rows) {
+        *ids = (int32_t)self->end;
+        *out_count = 1;
+        return TR_OK;
+    }
+    const int64_t count = *out_count = min64(min64(most, ROWS), span->rows - row);
+    h5_scratch_t *scratch = tr_h5_pool_take(self->pool, &part->x, row);
+    tr_status_t status = tr_h5_read_rows(&part->x, scratch, row, count, scratch->rows);
+    if (status == TR_OK) {
+        convert_ids(part->x.dtype, scratch->rows, count, self->vocab_size, ids, &bad);
+        if (bad >= 0)
+            status = fail_id(self, part, row + bad, id_at(part->x.dtype, scratch->rows, bad));
+    }
+    tr_h5_pool_give(self->pool, scratch);
+    return status;
+}
+
+/* The file in which a position of the stream is. */
+static int part_at(const tokens_t *self, int64_t position) {
+    int p = 0;
+    while (p + 1 < self->parts.count && position >= self->span[p + 1].first) p++;
+    return p;
+}
+
+/* Puts ids of the stream from `position` on where they are inputs and where they are labels of
+ * windows that begin at `begin`; NULL: not wanted. */
+static void put(const int32_t *ids, int64_t position, int64_t count, int64_t begin, int64_t end,
+                int32_t *x, int32_t *y) {
+    const int64_t inputs = min64(count, end - position), skip = position == begin;
+    if (x && inputs > 0) memcpy(x + (position - begin), ids, (size_t)inputs * sizeof *x);
+    if (y && count > skip)
+        memcpy(y + (position - begin) - 1 + skip, ids + skip, (size_t)(count - skip) * sizeof *y);
+}
+
+static tr_status_t read_tokens(tr_dataset_t *dataset, int64_t first, int64_t count,
+                               void *const *dst) {
+    tokens_t *self = (tokens_t *)dataset;
+    int32_t ids[ROWS], *x = dst[0], *y = dataset->info.field_count > 1 ? dst[1] : NULL;
+    const int64_t begin = first * self->context, end = begin + count * self->context,
+                  stop = min64(end + 1, self->tokens); /* one more for the last label */
+    for (int64_t at = begin, some; at < stop; at += some) {
+        TR_TRY(read_some(self, part_at(self, at), at, stop - at, ids, &some));
+        put(ids, at, some, begin, end, x, y);
+    }
+    for (int64_t at = stop; x && at < end; at++) x[at - begin] = 0;
+    for (int64_t at = stop - 1; y && at < end; at++) y[at - begin] = -1; /* what no token follows */
+    return TR_OK;
+}
+
+static void expect_tokens(tr_dataset_t *dataset, int64_t first, int64_t count) {
+    const tokens_t *self = (const tokens_t *)dataset;
+    const int64_t begin = first * self->context,
+                  stop = min64(begin + count * self->context + 1, self->tokens);
+    for (int p = part_at(self, begin); p < self->parts.count && self->span[p].first < stop; p++) {
+        const span_t *span = &self->span[p];
+        const int64_t row = max64(begin - span->first, 0),
+                      rows = min64(stop - span->first, span->rows) - row;
+        if (rows > 0) tr_h5_expect_rows(&self->parts.data[p].x, row, rows);
+    }
+}
+
+static const tr_dataset_ops_t tokens_ops = {
+    .name = "tokens", .close = close_tokens, .read = read_tokens, .expect = expect_tokens};
+
+/* -- opening ----------------------------------------------------------------------------------- */
+
+/* From the first file; the others must say the same. Wants the lock. */
+static tr_status_t read_vocab(tokens_t *self, const tr_data_settings_t *settings) {
+    const h5_part_t *part = self->parts.data;
+    const int64_t vocab_size = tr_h5_attribute_whole(part, "vocab_size");
+    self->end = tr_h5_attribute_whole(part, "end_of_text");
+    TR_TRY(tr_h5_attribute_text(part, "tokenizer", &self->tokenizer));
+    for (int p = 1; p < self->parts.count; p++) {
+        char *other = NULL;
+        TR_TRY(tr_h5_attribute_text(part + p, "tokenizer", &other));
+        const bool same = tr_h5_attribute_whole(part + p, "vocab_size") == vocab_size &&
+                          (!other || !self->tokenizer || !strcmp(other, self->tokenizer));
+        tr_free(&other);
+        if (!same)
+            return TR_FAIL(
+                TR_ERR_DATA,
+                "%s and %s cannot be joined: their tokens are of different tokenizers (the "
+                "attributes vocab_size and tokenizer).",
+                part->file.path, part[p].file.path);
+    }
+    self->vocab_size = settings->vocab_size > 0 ? settings->vocab_size : vocab_size;
+    if (self->vocab_size > 0) return TR_OK;
+    return TR_FAIL(
+        TR_ERR_CONFIG,
+        "%s: the tokens have no attribute vocab_size: set model.vocab_size to the number of ids.",
+        part->file.path);
+}
+
+/* Where the files' parts of the stream are. */
+static tr_status_t lay_out(tokens_t *self) {
+    TR_TRY(
+        tr_alloc((size_t)self->parts.count * sizeof *self->span, "files of tokens", &self->span));
+    for (int p = 0; p < self->parts.count; p++) {
+        span_t *span = &self->span[p];
+        int32_t last = 0;
+        int64_t count;
+        *span = (span_t){.first = self->tokens, .rows = self->parts.data[p].x.rows};
+        self->tokens += span->rows;
+        if (p + 1 == self->parts.count || span->rows == 0 || self->end < 0) continue;
+        TR_TRY(read_some(self, p, self->tokens - 1, 1, &last, &count));
+        span->adds_end = last != self->end;
+        self->tokens += span->adds_end;
+    }
+    return TR_OK;
+}
+
+static tr_status_t check_length(const tokens_t *self) {
+    const h5_part_t *part = self->parts.data;
+    if (self->context < 1)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s: /%s holds tokens, which are for a model of tokens (model.type).",
+                       part->file.path, part->x.name);
+    if (self->tokens > self->context) return TR_OK;
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "%s: /%s has %lld token%s, but a window of model.context = %lld takes %lld, its last label "
+        "included: add text, or lower model.context.",
+        part->file.path, part->x.name, (long long)self->tokens, self->tokens == 1 ? "" : "s",
+        (long long)self->context, (long long)self->context + 1);
+}
+
+static void describe(tokens_t *self, const tr_data_settings_t *settings) {
+    tr_dataset_info_t *info = &self->base.info;
+    const h5_part_t *part = self->parts.data;
+    const int64_t T = self->context;
+    char more[32] = "";
+    if (self->parts.count > 1) snprintf(more, sizeof more, " and %d more", self->parts.count - 1);
+    info->samples = ceil_div(self->tokens - 1, T);
+    info->field_count = settings->inputs_only ? 1 : 2;
+    info->field[0] = (tr_field_t){"x", TR_I32, TR_SHAPE(T), 4 * T, TR_FIELD_TOKENS};
+    info->field[1] = (tr_field_t){"y", TR_I32, TR_SHAPE(T), 4 * T, TR_FIELD_LABELS};
+    info->classes = self->vocab_size;
+    info->tokens = self->tokens;
+    info->tokenizer = self->tokenizer;
+    info->read_unit = max64(1, tr_h5_parts_read_unit(&self->parts) / T);
+    info->fingerprint = tr_h5_parts_fingerprint(&self->parts) ^ (uint64_t)T * 0x9E3779B97F4A7C15u;
+    snprintf(info->description, sizeof info->description,
+             "%.*s%s:/%.*s, %lld tokens of %lld, windows of %lld, %.50s, %s%s",
+             (int)tr_utf8_bytes(part->file.path, 70), part->file.path, more,
+             (int)tr_utf8_bytes(part->names.x, 50), part->names.x, (long long)self->tokens,
+             (long long)self->vocab_size, (long long)T, part->x.storage, tr_h5_way_text(&part->x),
+             part->file.direct ? " past the page cache" : "");
+}
+
+static tr_status_t set_up(tokens_t *self, const tr_data_settings_t *settings) {
+    tr_h5_lock();
+    tr_status_t status = read_vocab(self, settings);
+    tr_h5_unlock();
+    TR_TRY(status);
+    TR_TRY(tr_h5_pool_create(&self->parts, tr_h5_pool_size(settings), ROWS * sizeof(int64_t), 0,
+                             &self->pool));
+    TR_TRY(lay_out(self));
+    TR_TRY(check_length(self));
+    TR_TRY(tr_h5_parts_open_direct(&self->parts, settings, &self->direct));
+    describe(self, settings);
+    return TR_OK;
+}
+
+tr_status_t tr_tokens_open(h5_parts_t *parts, const tr_data_settings_t *settings,
+                           tr_dataset_t **out) {
+    tokens_t *self = NULL;
+    TR_TRY(tr_alloc(sizeof *self, "data set of tokens", &self));
+    self->base.ops = &tokens_ops;
+    self->context = settings->context;
+    self->parts = *parts;
+    *parts = (h5_parts_t){0};
+    tr_status_t status = set_up(self, settings);
+    if (status != TR_OK)
+        close_tokens(&self->base);
+    else
+        *out = &self->base;
+    return status;
+}

@@ -1,0 +1,101 @@
+/* text: files of text to a file of tokens, with an end-of-text token between documents. */
+#include "import_int.h"
+#include "text_source.h"
+#include "token_file.h"
+
+typedef struct {
+    const tr_import_params_t *params;
+    const char *out;
+    tr_tokenizer_t *tokenizer;
+    tr_encoder_t *encoder;
+    tr_token_file_t *file;
+    tr_ids_t ids;
+    bool has_ended; /* the next token begins a document */
+} import_t;
+
+/* Ids from here to the next end of a text. */
+static tr_status_t add_run(import_t *m, const int32_t *ids, size_t count) {
+    if (m->has_ended) {
+        if (tr_token_file_count(m->file) > 0)
+            TR_TRY(tr_token_file_add(m->file, &m->tokenizer->end, 1));
+        TR_TRY(tr_token_file_document(m->file));
+    }
+    m->has_ended = false;
+    return tr_token_file_add(m->file, ids, count);
+}
+
+static tr_status_t add_ids(import_t *m) {
+    for (size_t i = 0; i < m->ids.count;) {
+        size_t end = i;
+        while (end < m->ids.count && m->ids.data[end] != m->tokenizer->end) end++;
+        if (end > i) TR_TRY(add_run(m, m->ids.data + i, end - i));
+        m->has_ended |= end < m->ids.count;
+        i = end + 1;
+    }
+    m->ids.count = 0;
+    return tr_import_progress(m->params, m->file ? tr_token_file_count(m->file) : 0, 0);
+}
+
+static tr_status_t take_text(void *self, const char *text, size_t bytes) {
+    import_t *m = self;
+    TR_TRY(tr_encoder_add(m->encoder, text, bytes, &m->ids));
+    return add_ids(m);
+}
+
+static tr_status_t end_text(void *self) {
+    import_t *m = self;
+    TR_TRY(tr_encoder_finish(m->encoder, &m->ids));
+    TR_TRY(add_ids(m));
+    m->has_ended = true;
+    return TR_OK;
+}
+
+static tr_status_t read_files(import_t *m) {
+    const tr_text_sink_t sink = {take_text, end_text, m};
+    const tr_import_params_t *p = m->params;
+    for (int i = 0; i < p->input_count; i++) TR_TRY(tr_text_read(p->input[i], p->field, &sink));
+    return TR_OK;
+}
+
+static tr_status_t import(import_t *m) {
+    if (m->tokenizer->is_learning) {
+        TR_TRY(read_files(m));
+        TR_TRY(tr_tokenizer_learned(m->tokenizer));
+    }
+    const tr_token_vocab_t vocab = {m->tokenizer->vocab_size, m->tokenizer->end, m->tokenizer};
+    m->has_ended = true;
+    TR_TRY(tr_token_file_create(m->out, tr_token_type(vocab.vocab_size), &m->file));
+    TR_TRY(read_files(m));
+    return tr_token_file_write(m->file, &vocab, m->params);
+}
+
+static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
+    import_t m = {.params = params, .out = out};
+    tr_status_t status;
+    if (!params->tokenizer)
+        return TR_FAIL(TR_ERR_USAGE, "import text needs --tokenizer bytes, chars or gpt2:DIR.");
+    for (int i = 0; i < params->input_count; i++)
+        TR_TRY(tr_import_check_place(params->input[i], out));
+    TR_TRY_GOTO(tr_tokenizer_create(params->tokenizer, &m.tokenizer), done);
+    TR_TRY_GOTO(tr_encoder_create(m.tokenizer, &m.encoder), done);
+    TR_TRY_GOTO(import(&m), done);
+done:
+    tr_token_file_destroy(&m.file);
+    tr_encoder_destroy(&m.encoder);
+    tr_tokenizer_destroy(&m.tokenizer);
+    tr_vec_free(&m.ids);
+    return status;
+}
+
+const tr_importer_t tr_importer_text = {
+    .name = "text",
+    .usage =
+        "FILE... OUT.h5 --tokenizer bytes|chars|gpt2:DIR [--valid-fraction PART] [--field NAME]",
+    .help =
+        "Text to tokens. Each FILE is one document, or several with <|endoftext|> between them; "
+        "or it has JSON lines (.jsonl, or --field), each with a document in the member NAME "
+        "(text). Files may be gzip. Tokens are bytes, the characters that occur, or GPT-2's with "
+        "vocab.json and merges.txt in DIR. The last PART (0.1) of the tokens is for validation.",
+    .unit = "tokens",
+    .takes_many = true,
+    .run = run};

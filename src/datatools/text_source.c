@@ -1,0 +1,117 @@
+#include "text_source.h"
+#include "trainer/mem.h"
+#include "trainer/str.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#define PIECE_BYTES (1 << 20)
+#define LINE_BYTES  (256 << 20) /* a line of JSON is in memory as a whole */
+
+typedef struct {
+    const char *path, *field; /* field NULL: no JSON lines */
+    const tr_text_sink_t *sink;
+    gzFile file;
+    char *piece; /* [PIECE_BYTES] */
+    int64_t line;
+    tr_str_t held; /* the beginning of a line whose end is not yet read */
+} source_t;
+
+static bool ends_in(const char *text, const char *end) {
+    const size_t length = strlen(text), least = strlen(end);
+    return length >= least && !strcmp(text + length - least, end);
+}
+
+/* A line without its line feed; bytes after it are not read. */
+static tr_status_t take_line(source_t *s, const char *text, size_t bytes) {
+    json_error_t error;
+    s->line++;
+    while (bytes > 0 && strchr(" \t\r", text[bytes - 1])) bytes--;
+    if (bytes == 0) return TR_OK;
+    json_t *object = json_loadb(text, bytes, JSON_ALLOW_NUL, &error);
+    if (!object)
+        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: this is no JSON: %s (column %d).", s->path,
+                       (long long)s->line, error.text, error.column);
+    const json_t *member = json_object_get(object, s->field);
+    tr_status_t status =
+        json_is_string(member)
+            ? s->sink->text(s->sink->self, json_string_value(member), json_string_length(member))
+            : TR_FAIL(TR_ERR_DATA,
+                      "'%s', line %lld: expected an object with a text called '%s'. --field NAME "
+                      "names another member.",
+                      s->path, (long long)s->line, s->field);
+    json_decref(object);
+    TR_TRY(status);
+    return s->sink->end(s->sink->self);
+}
+
+/* The lines that end in this piece; the rest is kept. */
+static tr_status_t take_lines(source_t *s, const char *text, size_t bytes) {
+    for (const char *end; (end = memchr(text, '\n', bytes)); text = end + 1) {
+        const size_t length = (size_t)(end - text);
+        if (s->held.length > 0) {
+            tr_str_append_bytes(&s->held, text, length);
+            TR_TRY(s->held.status);
+            TR_TRY(take_line(s, s->held.text, s->held.length));
+            s->held.length = 0;
+        } else {
+            TR_TRY(take_line(s, text, length));
+        }
+        bytes -= length + 1;
+    }
+    if (s->held.length + bytes > LINE_BYTES)
+        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: longer than %d MiB, which is the most.",
+                       s->path, (long long)s->line + 1, LINE_BYTES >> 20);
+    tr_str_append_bytes(&s->held, text, bytes);
+    return s->held.status;
+}
+
+/* *out is 0 at the end of the file. */
+static tr_status_t read_piece(source_t *s, size_t *out) {
+    int code;
+    const int got = gzread(s->file, s->piece, PIECE_BYTES);
+    const char *reason = gzerror(s->file, &code);
+    *out = got > 0 ? (size_t)got : 0;
+    if (got > 0 || (got == 0 && code == Z_OK)) return TR_OK;
+    if (code == Z_ERRNO)
+        return TR_FAIL(TR_ERR_IO, "cannot read '%s': %s.", s->path, strerror(errno));
+    return TR_FAIL(TR_ERR_DATA, "'%s' is damaged or ends too early: %s.", s->path, reason);
+}
+
+static tr_status_t read_all(source_t *s) {
+    bool any = false;
+    for (size_t bytes;; any = true) {
+        TR_TRY(read_piece(s, &bytes));
+        if (bytes == 0) break;
+        if (s->field)
+            TR_TRY(take_lines(s, s->piece, bytes));
+        else
+            TR_TRY(s->sink->text(s->sink->self, s->piece, bytes));
+    }
+    if (!any) return TR_FAIL(TR_ERR_DATA, "'%s' is empty: there is no text in it.", s->path);
+    if (!s->field) return s->sink->end(s->sink->self);
+    return s->held.length > 0 ? take_line(s, s->held.text, s->held.length) : TR_OK;
+}
+
+tr_status_t tr_text_read(const char *path, const char *field, const tr_text_sink_t *sink) {
+    const bool has_lines = field || ends_in(path, ".jsonl") || ends_in(path, ".jsonl.gz");
+    source_t s = {.path = path, .field = has_lines ? field ? field : "text" : NULL, .sink = sink};
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
+    s.file = gzdopen(fd, "rb");
+    if (!s.file) {
+        close(fd);
+        return TR_FAIL(TR_ERR_MEMORY, "no memory to read '%s'.", path);
+    }
+    gzbuffer(s.file, 1 << 17);
+    tr_status_t status = tr_alloc(PIECE_BYTES, "text", &s.piece);
+    if (status == TR_OK) status = read_all(&s);
+    gzclose(s.file);
+    tr_free(&s.piece);
+    tr_str_free(&s.held);
+    return status;
+}

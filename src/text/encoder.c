@@ -1,0 +1,100 @@
+/* Encoding in pieces: keeps what is not yet certain, and finds the ends of texts. */
+#include "tokenizer_int.h"
+#include <string.h>
+
+#define END_BYTES (sizeof TR_END_OF_TEXT - 1)
+#define ROOM                                                                                       \
+    (TR_TOKENIZER_PIECE + (64 << 10)) /* of which at most TR_TOKENIZER_PIECE wait for more */
+
+struct tr_encoder {
+    const tr_tokenizer_t *tokenizer;
+    void *state;
+    char *text; /* [ROOM + 1]: what is not yet encoded */
+    size_t bytes;
+};
+
+tr_status_t tr_ids_reserve(tr_ids_t *ids, size_t more) {
+    return tr_vec_reserve_(&ids->data, &ids->capacity, ids->count + more, sizeof *ids->data);
+}
+
+tr_status_t tr_encoder_create(const tr_tokenizer_t *tokenizer, tr_encoder_t **out) {
+    tr_encoder_t *e = NULL;
+    TR_TRY(tr_alloc(sizeof *e, "encoder", &e));
+    e->tokenizer = tokenizer;
+    tr_status_t status = tr_alloc(ROOM + 1, "text to encode", &e->text);
+    if (status == TR_OK && tokenizer->ops->state_create)
+        status = tokenizer->ops->state_create(&e->state);
+    if (status != TR_OK) tr_encoder_destroy(&e);
+    *out = e;
+    return status;
+}
+
+void tr_encoder_destroy(tr_encoder_t **encoder) {
+    tr_encoder_t *e = *encoder;
+    *encoder = NULL;
+    if (!e) return;
+    if (e->state) e->tokenizer->ops->state_destroy(e->state);
+    tr_free(&e->text);
+    tr_free(&e);
+}
+
+/* Encodes `bytes` bytes from `at` on, or what is certain of them; *out_used: how many. */
+static tr_status_t encode(tr_encoder_t *e, size_t at, size_t bytes, bool whole, tr_ids_t *out,
+                          size_t *out_used) {
+    char *after = e->text + at + bytes, kept = *after;
+    *after = '\0';
+    tr_status_t status = e->tokenizer->ops->encode(e->tokenizer, e->state, e->text + at, bytes,
+                                                   whole, out, out_used);
+    *after = kept;
+    return status;
+}
+
+/* Bytes at the end of `bytes` bytes that may be the beginning of TR_END_OF_TEXT. */
+static size_t begun_end(const char *text, size_t bytes) {
+    size_t count = bytes < END_BYTES - 1 ? bytes : END_BYTES - 1;
+    while (count > 0 && memcmp(text + bytes - count, TR_END_OF_TEXT, count)) count--;
+    return count;
+}
+
+/* Encodes the texts that have ended, and of the last one what is certain, or all where it is
+ * `whole`. */
+static tr_status_t encode_held(tr_encoder_t *e, bool whole, tr_ids_t *out) {
+    size_t at = 0, used = 0;
+    for (const char *end; (end = memmem(e->text + at, e->bytes - at, TR_END_OF_TEXT, END_BYTES));) {
+        const size_t bytes = (size_t)(end - e->text) - at;
+        TR_TRY(encode(e, at, bytes, true, out, &used));
+        if (!e->tokenizer->is_learning) TR_TRY(tr_vec_push(out, e->tokenizer->end));
+        at += bytes + END_BYTES;
+    }
+    const size_t open = whole ? 0 : begun_end(e->text + at, e->bytes - at);
+    TR_TRY(encode(e, at, e->bytes - at - open, whole, out, &used));
+    e->bytes -= at + used;
+    memmove(e->text, e->text + at + used, e->bytes);
+    return TR_OK;
+}
+
+tr_status_t tr_encoder_add(tr_encoder_t *e, const char *text, size_t bytes, tr_ids_t *out) {
+    while (bytes > 0) {
+        size_t count = ROOM - e->bytes < bytes ? ROOM - e->bytes : bytes;
+        memcpy(e->text + e->bytes, text, count);
+        e->bytes += count;
+        text += count;
+        bytes -= count;
+        if (e->bytes == ROOM) TR_TRY(encode_held(e, false, out));
+    }
+    return TR_OK;
+}
+
+tr_status_t tr_encoder_finish(tr_encoder_t *e, tr_ids_t *out) {
+    return encode_held(e, true, out);
+}
+
+tr_status_t tr_tokenizer_encode(const tr_tokenizer_t *tokenizer, const char *text, size_t bytes,
+                                tr_ids_t *out) {
+    tr_encoder_t *e = NULL;
+    TR_TRY(tr_encoder_create(tokenizer, &e));
+    tr_status_t status = tr_encoder_add(e, text, bytes, out);
+    if (status == TR_OK) status = tr_encoder_finish(e, out);
+    tr_encoder_destroy(&e);
+    return status;
+}

@@ -1,0 +1,34 @@
+/* What a kind of tokenizer implements. */
+#ifndef TOKENIZER_INT_H
+#define TOKENIZER_INT_H
+
+#include "tokenizer.h"
+#include <jansson.h>
+
+typedef struct tr_tokenizer_ops {
+    const char *name, *usage, *help;
+    bool has_argument; /* create gets what follows the ':' */
+    tr_status_t (*create)(const char *argument, tr_tokenizer_t **out);
+    void (*destroy)(tr_tokenizer_t *tokenizer);
+    tr_status_t (*learned)(tr_tokenizer_t *tokenizer); /* NULL: never learns */
+    /* To and from the members of a JSON object. `from` says where it is, for messages. */
+    tr_status_t (*write)(const tr_tokenizer_t *tokenizer, json_t *out);
+    tr_status_t (*read)(const json_t *object, const char *from, tr_tokenizer_t **out);
+    /* What an encoder needs of its own; NULL: nothing. */
+    tr_status_t (*state_create)(void **out);
+    void (*state_destroy)(void *state);
+    /* Appends the ids of text[0 .. bytes); text[bytes] is 0. *out_used: how many bytes these ids
+     * stand for. It is all of them where the text is `whole`, else those that no further text can
+     * change; from TR_TOKENIZER_PIECE bytes on it is more than 0. */
+    tr_status_t (*encode)(const tr_tokenizer_t *tokenizer, void *state, const char *text,
+                          size_t bytes, bool whole, tr_ids_t *out, size_t *out_used);
+    /* Appends the text of a token; the id is of the vocabulary and not `end`. */
+    void (*decode)(const tr_tokenizer_t *tokenizer, int32_t id, tr_str_t *out);
+} tr_tokenizer_ops_t;
+
+#define TR_TOKENIZER_PIECE (1 << 20)
+
+/* Makes room for `more` ids. */
+tr_status_t tr_ids_reserve(tr_ids_t *ids, size_t more);
+
+#endif

@@ -1,0 +1,19 @@
+/* The classes of characters that GPT-2's pattern tells apart, by one version of Unicode on every
+ * machine. */
+#ifndef UNICODE_H
+#define UNICODE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum {
+    TR_UNICODE_OTHER,
+    TR_UNICODE_LETTER, /* \p{L} */
+    TR_UNICODE_NUMBER, /* \p{N} */
+    TR_UNICODE_SPACE   /* \s: the property White_Space */
+} tr_unicode_class_t;
+
+tr_unicode_class_t tr_unicode_class(uint32_t code);
+const char *tr_unicode_version(void); /* "16.0.0" */
+
+#endif
