@@ -114,6 +114,7 @@ tr_status_t tr_inputs_check(const tr_session_t *s) {
     const int x = tr_field_of(&s->info, "x");
     if (x < 0 || !s->params.training || (s->world && s->params.rank > 0)) return TR_OK;
     const tr_field_t *f = &s->info.field[x];
+    if (f->kind == TR_FIELD_TOKENS) return TR_OK;
     if (s->info.is_image_guessed) TR_TRY(check_guess(s, x));
     if (has_no_units(f)) return TR_OK;
     const bool may_be_large = s->info.channels == 0 && !begins_with_norm(s),

@@ -33,6 +33,14 @@ static void read_settings(tr_session_t *s) {
     if (s->params.resumed) take_resumed(&s->data, s->params.resumed);
 }
 
+/* A model of tokens says how its data are cut. */
+static tr_status_t read_model_of_tokens(tr_session_t *s) {
+    const tr_model_t *model;
+    TR_TRY(tr_model_find(s->model.type, &model));
+    if (model->tokens) model->tokens(s->config, &s->data.context, &s->data.vocab_size);
+    return TR_OK;
+}
+
 /* -- data ------------------------------------------------------------------------------------------------ */
 
 /* Labels that are not read are no reason to refuse inputs. */
@@ -309,6 +317,7 @@ static tr_status_t fit_graph(tr_session_t *s) {
 }
 
 static tr_status_t open_parts(tr_session_t *s) {
+    TR_TRY(read_model_of_tokens(s));
     TR_TRY(open_data(s));
     normalize_as_init(s);
     TR_TRY(tr_targets_resolve(s));
@@ -408,5 +417,8 @@ tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation
                             .prefetch = s->data.prefetch > 0 ? (int)s->data.prefetch : 2};
     if (!s->dataset[split]) return TR_FAIL(TR_ERR_CONFIG, "there are no data for this pass");
     p.order.samples = s->dataset[split]->info.samples;
+    if (split == TR_SPLIT_VALID && s->params.training && s->train.valid_samples > 0 &&
+        s->train.valid_samples < p.order.samples)
+        p.order.samples = s->train.valid_samples;
     return tr_loader_create(s->dataset[split], s->device, &p, out);
 }

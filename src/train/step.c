@@ -112,11 +112,11 @@ static tr_status_t finish(tr_stepper_t *t, tr_step_outcome_t *out) {
     TR_TRY(copy(s, tr_graph_result(s->g), &t->host->result, TR_COPY_TO_HOST));
     TR_TRY(tr_graph_sync(s->g));
     const float *sums = t->host->sums;
-    const double n = sums[TR_SUM_SAMPLES];
-    out->samples = n;
+    const double n = sums[TR_SUM_TERMS];
+    out->terms = n;
     out->loss = sums[TR_SUM_LOSS] / n;
-    out->accuracy = s->info.classes > 0 ? sums[TR_SUM_CORRECT] / n : NAN;
-    out->topk = s->info.classes > 0 && s->model.topk > 1 ? sums[TR_SUM_TOPK] / n : NAN;
+    out->accuracy = s->has_accuracy ? sums[TR_SUM_CORRECT] / n : NAN;
+    out->topk = s->has_accuracy && s->model.topk > 1 ? sums[TR_SUM_TOPK] / n : NAN;
     out->grad_norm = t->host->result.grad_norm;
     out->finite = t->host->result.finite != 0;
     out->stop = sums[TR_SUM_STOP] > 0;

@@ -74,7 +74,7 @@ static inline void cpu_attention_dropout(const cpu_attention_t *a, int64_t sampl
     for (int64_t at = -skip; at < count; at += CPU_DROPOUT_TILE) {
         const int64_t from = at < 0 ? skip : 0, left = count - at,
                       n = left < CPU_DROPOUT_TILE ? left : CPU_DROPOUT_TILE;
-        cpu_dropout_words(&a->dropout, a->sample_id[sample], first + at, words);
+        cpu_dropout_words(&a->dropout, a->sample_id[sample], first + at, n, words);
         for (int64_t i = from; i < n; i++)
             factor[at + i] = words[i] >= a->dropout.least ? a->dropout.factor : 0.0f;
     }

@@ -13,7 +13,7 @@ CPU_INLINE void drop(const cpu_dropout_t *mask, int64_t sample, int64_t first, i
     float factor = mask->factor;
     for (int64_t at = first; at < last; at += TILE) {
         int64_t n = last - at < TILE ? last - at : TILE;
-        cpu_dropout_words(mask, sample, at, words);
+        cpu_dropout_words(mask, sample, at, n, words);
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
             float kept = cpu_get(x, at + i, type) * factor;
