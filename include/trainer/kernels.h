@@ -193,8 +193,8 @@ typedef struct {
 /* WEIGHTED_SUM   in0: x (n), in1?: weight (n) -> out0: y (1): y += sum x * weight, in a fixed order. Reads out0. */
 
 /*
- * GRAD_NORM      in0: gradient, a range of the reduced block (n), in1: counts (2): {samples, loss sum} as reduced, in2: step block
- *                -> out0: result (tr_step_result_t as u8). Computes norm, correction batch_size / samples, unscale by loss_scale, clip factor
+ * GRAD_NORM      in0: gradient, a range of the reduced block (n), in1: counts (2): {terms, loss sum} as reduced, in2: step block
+ *                -> out0: result (tr_step_result_t as u8). Computes norm, correction batch_size / terms (attr.batch_size: terms of a full step), unscale by loss_scale, clip factor
  *                min(1, clip / norm) where clip > 0, finite (scale is 0 where not); adds one to `applied` where finite. Reads out0.applied.
  * SGD            in0: gradient (n), in1: step block, in2: result -> out0: parameters (n), out1?: momentum (n). Reads its outputs. Nothing if !finite.
  *                g = grad * scale + decay * p; v = momentum v + g; p -= lr * lr_factor * (nesterov ? g + momentum v : v)

@@ -267,12 +267,44 @@ static void refusals(void **state) {
     check_refused("model.vocab_size", "28", "model.vocab_size = 28");
 }
 
+/* Parameters of the shipped configs, as published; the small ones counted by hand. */
+static void shipped_configs_have_their_parameters(void **state) {
+    static const struct {
+        const char *file;
+        int64_t vocab_size, parameters;
+    } configs[] = {{"gpt_tiny.ini", 66, 804224},        {"gpt_char.ini", 66, 10745472},
+                   {"gpt2_124m.ini", 50257, 124439808}, {"gpt2_350m.ini", 50257, 354823168},
+                   {"gpt2_774m.ini", 50257, 774030080}, {"gpt2_1558m.ini", 50257, 1557611200}};
+    const char *root = getenv("TRAINER_ROOT");
+    for (size_t i = 0; i < sizeof configs / sizeof *configs; i++) {
+        model_fixture_t f = {0};
+        const tr_model_t *gpt;
+        const tr_config_table_t *tables[2];
+        char path[4096];
+        snprintf(path, sizeof path, "%s/configs/%s", root ? root : ".", configs[i].file);
+        MUST(tr_model_find("gpt", &gpt));
+        tables[0] = &tr_model_config, tables[1] = gpt->config;
+        MUST(tr_config_create(tables, 2, &f.config));
+        fixture_load(&f, path);
+        f.device = op_open("cpu");
+        MUST(tr_graph_create(f.device, &f.g));
+        MUST(tr_program_begin(f.g, "eval", TR_EVAL, &f.program));
+        f.batch = (tr_model_batch_t){.count = 1, .name = {"x"}, .classes = configs[i].vocab_size};
+        MUST(tr_input(f.g, "x", TR_I32, &TR_SHAPE(1, 8), &f.batch.tensor[0]));
+        MUST(tr_input(f.g, "weight", TR_F32, &TR_SHAPE(1), &f.batch.weight));
+        MUST(fixture_build(&f));
+        assert_int_equal(fixture_parameters(&f), configs[i].parameters);
+        fixture_close(&f);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(losses_and_gradients),
         cmocka_unit_test(logits),
         cmocka_unit_test(recompute_has_the_same_bits),
         cmocka_unit_test(refusals),
+        cmocka_unit_test(shipped_configs_have_their_parameters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
