@@ -81,7 +81,9 @@ missing      := $(strip $(if $(have_mpi),,MPI) $(if $(have_hdf5),,HDF5) $(if $(h
                 $(if $(have_xxhash),,xxHash) $(if $(have_zlib),,zlib))
 
 missing_run  := $(strip $(missing) $(if $(shell command -v $(firstword $(MPIEXEC)) 2>/dev/null),,$(firstword $(MPIEXEC))))
-missing_test := $(strip $(missing_run) $(if $(have_cmocka),,cmocka))
+# As root the tests start a SLURM cluster, where tools/install-deps can get one.
+missing_slurm = $(shell [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || PATH=$$PATH:/usr/sbin command -v slurmctld >/dev/null || echo SLURM)
+missing_test := $(strip $(missing_run) $(if $(have_cmocka),,cmocka) $(missing_slurm))
 
 $(if $(filter 1 yes,$(CUDA)),$(if $(have_cuda),,$(error CUDA=1, but $(if $(cuda_code),no nvcc with cuda_runtime.h under CUDA_HOME='$(cuda_home)'; set CUDA_HOME,$(no_cuda_code)))))
 $(if $(filter thread,$(SAN)),$(if $(filter-out thread undefined,$(SAN)),$(error SAN: thread excludes address; choose one)))
@@ -101,10 +103,11 @@ libs     = $(san) -fopenmp $(mpi_libs) $(hdf5_libs) $(dnnl_libs) $(other_libs) -
 find     = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
 # src/device/cuda is not in the library: it is for libtrainer_cuda.so, built where have_cuda and loaded by dlopen.
 cuda_src := $(if $(have_cuda),$(cuda_code))
-lib_c   := $(filter-out src/cmd/% src/device/cuda/%,$(call find,src,*.c))
+lib_c   := $(filter-out src/cmd/% src/device/cuda/% src/device/library/%,$(call find,src,*.c))
 cmd_c   := $(call find,src/cmd,*.c)
-unit_c  := $(call find,tests,test_*.c) $(call find,tests,make_*.c)
-help_c  := $(filter-out $(unit_c),$(call find,tests,*.c))
+test_c  := $(filter-out tests/hostcuda/%,$(call find,tests,*.c))
+unit_c  := $(foreach c,$(test_c),$(if $(filter test_% make_%,$(notdir $(c))),$(c)))
+help_c  := $(filter-out $(unit_c),$(test_c))
 lib_o   := $(lib_c:%.c=$(O)/%.o)
 cmd_o   := $(cmd_c:%.c=$(O)/%.o)
 help_o  := $(help_c:%.c=$(O)/%.o)
@@ -246,4 +249,5 @@ info:
 	@$(call row,build,1,$(O)/,PREFIX $(PREFIX)$(if $(wildcard config.mk),; settings from config.mk))
 	@$(if $(missing),echo '  missing:   $(missing); tools/install-deps installs them on Debian and Ubuntu' && exit 1,true)
 
+-include tests/hostcuda/hostcuda.mk
 -include $(lib_o:.o=.d) $(cmd_o:.o=.d) $(unit_c:%.c=$(O)/%.d) $(help_o:.o=.d) $(bench_x:=.d)

@@ -8,12 +8,8 @@
  * The network learns where a damped pendulum is at four times, from its first angle and its damping. The ranks split
  * into two halves; each half trains one member of an ensemble, with a seed of its own.
  */
-#include <trainer/comm.h>
 #include <trainer/data.h>
-#include <trainer/log.h>
-#include <trainer/mem.h>
 #include <trainer/model.h>
-#include <trainer/ops.h>
 #include <trainer/train.h>
 
 #include <math.h>

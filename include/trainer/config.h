@@ -27,7 +27,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-
 typedef enum {
     TR_TYPE_INT,      /* int64_t */
     TR_TYPE_FLOAT,    /* double */
@@ -39,6 +38,14 @@ typedef enum {
     TR_TYPE_AUTO_INT  /* int64_t, -1 for "auto" */
 } tr_config_type_t;
 
+/* Whether a run that is resumed may have another value than its checkpoint: the last column of a row. */
+typedef enum {
+    TR_RESUME_MATCH, /* no (where a row does not say) */
+    TR_RESUME_KEEP,  /* no; auto is the checkpoint's value */
+    TR_RESUME_NOTE,  /* yes, and the log says so: it may change what is trained */
+    TR_RESUME_FREE   /* yes: it changes nothing of that */
+} tr_resume_t;
+
 typedef struct {
     const char *name; /* without the section */
     tr_config_type_t type;
@@ -48,6 +55,7 @@ typedef struct {
     double min, max;
     const char *choices; /* ENUM: "a|b|c" */
     const char *help;    /* one or two sentences */
+    int resume;          /* tr_resume_t */
 } tr_config_field_t;
 
 typedef struct {
@@ -57,16 +65,22 @@ typedef struct {
     size_t struct_bytes;
 } tr_config_table_t;
 
-#define TR_FIELD_(S, m, T, d, lo, hi, ch, h)                                                                 \
-    { #m, T, offsetof(S, m), d, lo, hi, ch, h }
-#define TR_FIELD_INT(S, m, d, lo, hi, h)      TR_FIELD_(S, m, TR_TYPE_INT, d, lo, hi, NULL, h)
-#define TR_FIELD_AUTO_INT(S, m, d, lo, hi, h) TR_FIELD_(S, m, TR_TYPE_AUTO_INT, d, lo, hi, NULL, h)
-#define TR_FIELD_FLOAT(S, m, d, lo, hi, h)    TR_FIELD_(S, m, TR_TYPE_FLOAT, d, lo, hi, NULL, h)
-#define TR_FIELD_BOOL(S, m, d, h)             TR_FIELD_(S, m, TR_TYPE_BOOL, d, 1, 0, NULL, h)
-#define TR_FIELD_STRING(S, m, d, h)           TR_FIELD_(S, m, TR_TYPE_STRING, d, 1, 0, NULL, h)
-#define TR_FIELD_ENUM(S, m, d, choices, h)    TR_FIELD_(S, m, TR_TYPE_ENUM, d, 1, 0, choices, h)
-#define TR_FIELD_BYTES(S, m, d, lo, hi, h)    TR_FIELD_(S, m, TR_TYPE_BYTES, d, lo, hi, NULL, h)
-#define TR_FIELD_DURATION(S, m, d, lo, hi, h) TR_FIELD_(S, m, TR_TYPE_DURATION, d, lo, hi, NULL, h)
+/* The last argument, a tr_resume_t, may be left out. */
+#define TR_FIELD_(S, m, T, d, lo, hi, ch, h, ...)                                                            \
+    { #m, T, offsetof(S, m), d, lo, hi, ch, h, __VA_ARGS__ + 0 }
+#define TR_FIELD_INT(S, m, d, lo, hi, h, ...) TR_FIELD_(S, m, TR_TYPE_INT, d, lo, hi, NULL, h, __VA_ARGS__)
+#define TR_FIELD_AUTO_INT(S, m, d, lo, hi, h, ...)                                                           \
+    TR_FIELD_(S, m, TR_TYPE_AUTO_INT, d, lo, hi, NULL, h, __VA_ARGS__)
+#define TR_FIELD_FLOAT(S, m, d, lo, hi, h, ...)                                                              \
+    TR_FIELD_(S, m, TR_TYPE_FLOAT, d, lo, hi, NULL, h, __VA_ARGS__)
+#define TR_FIELD_BOOL(S, m, d, h, ...)   TR_FIELD_(S, m, TR_TYPE_BOOL, d, 1, 0, NULL, h, __VA_ARGS__)
+#define TR_FIELD_STRING(S, m, d, h, ...) TR_FIELD_(S, m, TR_TYPE_STRING, d, 1, 0, NULL, h, __VA_ARGS__)
+#define TR_FIELD_ENUM(S, m, d, choices, h, ...)                                                              \
+    TR_FIELD_(S, m, TR_TYPE_ENUM, d, 1, 0, choices, h, __VA_ARGS__)
+#define TR_FIELD_BYTES(S, m, d, lo, hi, h, ...)                                                              \
+    TR_FIELD_(S, m, TR_TYPE_BYTES, d, lo, hi, NULL, h, __VA_ARGS__)
+#define TR_FIELD_DURATION(S, m, d, lo, hi, h, ...)                                                           \
+    TR_FIELD_(S, m, TR_TYPE_DURATION, d, lo, hi, NULL, h, __VA_ARGS__)
 
 typedef struct tr_config tr_config_t;
 

@@ -7,8 +7,10 @@
 #define TRAINER_DATA_H
 
 #include "trainer/config.h"
-#include "trainer/device.h"
 #include "trainer/stats.h"
+#include "trainer/tensor_types.h"
+
+typedef struct tr_device tr_device_t; /* src/device/device.h */
 
 typedef enum {
     TR_LAYOUT_AUTO,
@@ -35,9 +37,10 @@ typedef struct {
     int64_t shuffle;
     int layout;    /* tr_data_layout_t */
     int direct_io; /* tr_direct_io_t */
-    /* numbers, one or one a channel; "auto": from the file's attributes or none; in units of the file's values */
+    /* Of inputs, in units of the file's values: numbers, one or one for each channel; "compute": of the
+     * training data; "auto": the data's own (attributes), else none. */
     const char *mean, *std;
-    /* of numbers to predict: numbers, or "auto" (what the training data have); "0" and "1": as they are */
+    /* Of numbers to predict: numbers, or "auto", "compute": of the training data; "0" and "1": as they are. */
     const char *target_mean, *target_std;
     int64_t classes; /* -1 auto: from the labels */
     int64_t limit;   /* use only the first so many samples; 0 all */
@@ -49,23 +52,14 @@ typedef struct {
     double rotate, translate, zoom, shear;
     int64_t crop_pad;
     bool flip;
-    bool inputs_only; /* no key: set for prediction; y is neither looked for nor read */
-    int64_t inputs;   /* no key: columns that a table must have; 0: any */
     int64_t context;    /* no key: tokens of a window, for a model of tokens; 0: for another model */
     int64_t vocab_size; /* no key: of a model of tokens; 0: as the data say */
 } tr_data_settings_t;
 extern const tr_config_table_t tr_data_config;
-/* Whether numbers to predict with these moments are too far from mean 0 and deviation 1 to be trained on as they are. */
-bool tr_target_is_far(double mean, double deviation);
-/* The same of inputs; small ones may be rare marks. */
-bool tr_input_is_large(double mean, double deviation);
 
 /* -- data sets ------------------------------------------------------------------------------------------- */
 
 #define TR_DATASET_MAX_FIELDS 8
-#define TR_CHANNELS_MAX                                                                                      \
-    4096 /* that have a mean and a standard deviation of their own; HDF5 attributes take 64 KiB */
-
 /* What the numbers of a field are, whatever its name. */
 typedef enum {
     TR_FIELD_VALUES, /* inputs, or numbers to predict */
@@ -83,6 +77,9 @@ typedef struct {
     int64_t sample_bytes;
     tr_field_kind_t kind;
 } tr_field_t;
+
+/* Numbers, one for all channels or one for each. {0}: none. */
+typedef TR_VEC(float) tr_floats_t;
 
 /* Lists of names that data may come with. */
 enum { TR_NAMES_CLASSES, TR_NAMES_INPUTS /* of a table */, TR_NAMES_LISTS };
@@ -109,10 +106,12 @@ typedef struct {
     const char *tokenizer; /* of the tokens, as JSON; NULL: not known. Valid as long as the data set */
     char label_doubt
         [640]; /* y is taken for numbers, but nearly all of it are labels: a sentence; "" no doubt */
-    char largest_label
-        [192];    /* "sample 7 of a.h5:/y": where the first label of the last class stands; "" not known */
-    int channels; /* length of mean and std: one for each channel, or 1 for all; 0: none given */
-    float mean[TR_CHANNELS_MAX], std[TR_CHANNELS_MAX]; /* in units of x's values */
+    /* A sentence on labels that may be wrong, for an error about the number of classes: "the largest
+     * label, 7, is that of sample 7 of a.h5:/y: correct it if it is wrong"; "" none. */
+    char label_note[256];
+    /* What the data say of x, in units of its values: none, one number for all channels, or one for
+     * each (the last dimension). Owned by the data set. */
+    tr_floats_t mean, std;
     uint64_t fingerprint; /* of names, shapes, sizes, times: tells whether a checkpoint's data are these */
     /* samples that are best read together (a chunk that must be decoded whole); 1: any number */
     int64_t read_unit;
@@ -141,6 +140,8 @@ typedef struct {
     void (*expect)(tr_dataset_t *dataset, int64_t first, int64_t count);
     /* Where fields are rounded: as read, of field `field` alone, in doubles. */
     tr_status_t (*read_exact)(tr_dataset_t *dataset, int field, int64_t first, int64_t count, double *dst);
+    /* Optional: as open, for inputs alone (prediction); NULL: open serves. */
+    tr_status_t (*open_inputs)(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
 } tr_dataset_ops_t;
 
 /* Implementations embed this as their first member; info.samples, fields and read_unit are set when open returns. */
@@ -152,19 +153,35 @@ const tr_dataset_ops_t *const *tr_dataset_list(size_t *out_count);
 tr_status_t tr_dataset_register(const tr_dataset_ops_t *ops);
 /* To TR_F32 or TR_F64; from any type but bf16. in and out do not overlap. */
 void tr_convert(tr_dtype_t from, const void *in, int64_t elems, tr_dtype_t to, void *out);
-/* Adds `count` values, rows of `width` (at most 4096), to stats[width], in doubles a few at a time. */
+/* Adds `count` values, whole rows of `width`, to stats[width], in doubles a few at a time. */
 void tr_stats_add_values(tr_stats_t *stats, int64_t width, tr_dtype_t dtype, const void *values,
                          int64_t count);
-/* The same of `pieces` stretches of up to `rows` samples of a field, spread evenly over the data set, before 32-bit floats round them.
- * *read_sec grows by the time that reading takes; NULL: not wanted. */
+/* The same of `pieces` stretches of up to `rows` samples of a field, spread evenly over the data set,
+ * before 32-bit floats round them. *read_sec grows by the time that reading takes; NULL: not wanted. */
 tr_status_t tr_dataset_stats(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows, int64_t width,
                              tr_stats_t *stats, double *read_sec);
+/* Statistics of a field for each channel (its last dimension). */
+typedef struct {
+    int64_t channels, samples; /* samples: that were read */
+    tr_stats_t *of;            /* [channels]; tr_free */
+    double read_sec;
+} tr_sample_stats_t;
+/* Of at most `bytes` of the field (but at least one sample), in up to `pieces` stretches spread evenly
+ * over the data set; reading ends early after `most_sec` (INFINITY: never). Not collective. `out->of` is
+ * freed by the caller, also when this fails. */
+tr_status_t tr_dataset_sample(tr_dataset_t *dataset, int field, int64_t bytes, int64_t pieces,
+                              double most_sec, tr_sample_stats_t *out);
+/* The index of the field `name`, -1: there is none; and its last dimension, 1 for a scalar. */
+int tr_field_find(const tr_dataset_info_t *info, const char *name);
+int64_t tr_field_channels(const tr_field_t *field);
 /* "taken as images of 28 x 28 with one channel; ...": of data so guessed, and how to say what they are. Returns `text`. */
 const char *tr_image_guess_text(const tr_shape_t *shape, char text[256]);
 /* Whether 32-bit floats round inputs, or numbers to predict, away in one of `count` columns; then `text` says it, and what to do. */
 bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets, char text[640]);
 /* Not collective: each rank opens; only metadata is read. NULL with TR_OK where the split is not given. */
 tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
+/* The same for inputs alone: labels or targets are neither looked for nor read. */
+tr_status_t tr_dataset_open_inputs(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
 void tr_dataset_close(tr_dataset_t **dataset);
 
 /* -- order ----------------------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
 #define TRAINER_MODEL_H
 
 #include "trainer/config.h"
-#include "trainer/graph.h"
+#include "trainer/ops.h"
 
 #define TR_MAX_FIELDS 8
 
@@ -15,12 +15,13 @@ typedef struct {
     int count;
     const char *name[TR_MAX_FIELDS]; /* "x", "y", ... */
     tr_tensor_t tensor[TR_MAX_FIELDS];
-    tr_tensor_t sample_id;     /* i64 (B) */
-    tr_tensor_t weight;        /* f32 (B): 1, or 0 for a padded sample */
-    int64_t classes;           /* of an integer y; 0: y is a regression target */
-    tr_dtype_t dtype;          /* of activations that a model makes itself: f32 or bf16 */
-    int64_t step_samples; /* data.batch_size, for the loss seed; 0: as many as this batch has */
-    const char *largest_label; /* "sample 7 of a.h5:/y", for messages; NULL or "": not known; borrowed */
+    tr_tensor_t sample_id; /* i64 (B) */
+    tr_tensor_t weight;    /* f32 (B): 1, or 0 for a padded sample */
+    int64_t classes;       /* of an integer y; 0: y is a regression target */
+    tr_dtype_t dtype;      /* of activations that a model makes itself: f32 or bf16 */
+    int64_t step_samples;  /* data.batch_size, for the loss seed; 0: as many as this batch has */
+    /* What may be wrong with the labels, for an error about their number; NULL or "": nothing; borrowed */
+    const char *label_note;
 } tr_model_batch_t;
 
 /* What a model gives back. A loss has R terms, 1 or several a sample: (R), weighted. Absent ones are

@@ -7,6 +7,9 @@
 #include <stdint.h>
 
 #define TR_MAX_DIMS 6
+/* Inputs and outputs of one op. */
+#define TR_KERNEL_MAX_IN  8
+#define TR_KERNEL_MAX_OUT 8
 
 typedef enum {
     TR_F32,

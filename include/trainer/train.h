@@ -4,6 +4,7 @@
 
 #include "trainer/comm.h"
 #include "trainer/config.h"
+#include "trainer/log.h"
 
 /* Every key table of the program, for tr_config_create and tr_config_help; tables of models registered so far are in it. Owned by the library. */
 tr_status_t tr_all_tables(const tr_config_table_t *const **out, size_t *out_count);
@@ -12,6 +13,10 @@ typedef struct {
     const char *config_path; /* names the run folder where neither run.dir nor run.name is set */
     const char *version;     /* of the program, for the record */
 } tr_train_params_t;
+
+/* Catches TERM, INT, HUP (unless it is ignored) and USR1 from now until the process ends. main() calls it first, so that a signal in the first
+ * seconds is not lost: training stops after its first step. Without this call tr_train catches them while it runs. Not collective. */
+void tr_train_catch_signals(void);
 
 /*
  * Trains by `config` (checked; the same on all ranks) to the end, or to a signal: TERM, INT, HUP (unless it is ignored) and USR1 ask for a

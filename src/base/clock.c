@@ -15,6 +15,10 @@ double tr_clock_sec(void) {
     return read_clock(CLOCK_MONOTONIC);
 }
 
+double tr_clock_unix_sec(void) {
+    return read_clock(CLOCK_REALTIME);
+}
+
 /* Field 22 of /proc/self/stat: ticks from boot to exec. Field 2 is the program's name, which may hold
  * anything, so fields are counted from its closing parenthesis on. */
 double tr_clock_since_exec_sec(void) {

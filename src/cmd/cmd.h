@@ -35,10 +35,21 @@ const cmd_command_t *cmd_find(const char *name); /* NULL where there is none */
  */
 tr_status_t cmd_world_open(tr_world_t **out);
 void cmd_world_close(tr_world_t **world);
+/* All ranks have the same `status`, by agreement: one prints its error, and they leave together, so that no launcher finds one gone and kills
+ * others that are still ending. The error record is kept. Collective. */
+void cmd_world_leave(tr_world_t **world, tr_status_t status);
 
 /* Prints the error record of `status` now, before the world is closed, where this rank is the one to say it; main does not repeat it. */
 void cmd_say_error(tr_status_t status);
 
+/* The first thing that main does. The program begins with TERM, INT, HUP and USR1 blocked: they are let through, and if it trains, caught first. */
+void cmd_train_signals(bool trains);
+
+/* Whether `path` is a folder: a run's, its checkpoints/ or one of these, in place of a configuration file. */
+bool cmd_is_folder(const char *path);
+/* Such a folder's configuration, config.ini in the run's folder, into out; `path` itself where it is a file or there is
+ * none. */
+void cmd_config_path(const char *path, char out[4096]);
 /* The configuration of a file, the environment and `count` assignments (key=value), checked. Not collective. */
 tr_status_t cmd_config_load(const char *path, int count, char **assignments, tr_config_t **out);
 /* The same on every rank: rank 0 reads, the others get its values. Collective. */

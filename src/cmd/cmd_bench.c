@@ -113,7 +113,8 @@ static tr_status_t time_ops(bench_t *b) {
 
 static tr_status_t measure(bench_t *b, const options_t *o) {
     const tr_device_ops_t *device = b->s->device->ops;
-    if (device->measure_peak) TR_TRY(device->measure_peak(b->s->device, &b->peak_flops, &b->peak_bytes));
+    if (device->measure_peak)
+        TR_TRY(device->measure_peak(b->s->device, TR_F32, &b->peak_flops, &b->peak_bytes));
     TR_TRY(tr_session_loader(b->s, TR_SPLIT_TRAIN, false, 0, &b->loader));
     if (b->s->params.size > 1)
         TR_TRY(tr_world_collectives(b->s->world, b->s->device, &b->s->parallel, &b->collectives));
@@ -178,8 +179,8 @@ static tr_status_t write_json(const bench_t *b, const char *path) {
     json_t *ops = json_array(), *buckets = json_array();
     for (int i = 0; i < tr_program_op_count(s->g, s->last); i++) {
         const tr_op_t *op = tr_program_op(s->g, s->last, i);
-        if (op->kind == TR_OP_ALLREDUCE)
-            json_array_append_new(buckets, json_integer((json_int_t)op->reduce_count));
+        if (op->kind == TR_OP_COLLECTIVE)
+            json_array_append_new(buckets, json_integer((json_int_t)op->collective.count));
         if (op->kind != TR_OP_KERNEL) continue;
         json_array_append_new(ops, json_pack("{s:s, s:s, s:f, s:f, s:f}", "op", op->row->name, "layer",
                                              op->label, "sec", b->op_sec[i], "flops", tr_op_flops(s->g, op),

@@ -3,9 +3,32 @@
 #include "trainer/mem.h"
 #include "trainer/train.h"
 
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 extern char **environ;
+
+bool cmd_is_folder(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+void cmd_config_path(const char *path, char out[4096]) {
+    static const char *const places[] = {"config.ini", "../config.ini", "../../config.ini"};
+    char folder[PATH_MAX], found[PATH_MAX + 32];
+    snprintf(out, 4096, "%s", path);
+    if (!cmd_is_folder(path) || !realpath(path, folder)) return;
+    for (size_t i = 0; i < TR_COUNT(places); i++) {
+        snprintf(found, sizeof found, "%s/%s", folder, places[i]);
+        if (access(found, F_OK) != 0) continue;
+        snprintf(out, 4096, "%.4095s", found);
+        return;
+    }
+}
 
 static tr_status_t load(tr_config_t *config, const char *path, int count, char **assignments) {
     TR_TRY(tr_config_load_file(config, path));

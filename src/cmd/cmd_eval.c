@@ -1,4 +1,4 @@
-/* trainer eval CONFIG.ini CHECKPOINT [--split test|valid|train] [--json FILE] [key=value ...]: how good the weights of a checkpoint are. */
+/* trainer eval RUN | CONFIG.ini CHECKPOINT [--split test|valid|train] [--json FILE] [key=value ...]: how good the weights of a checkpoint are. */
 #include "trained.h"
 #include "trainer/mem.h"
 #include "train/score.h"
@@ -47,7 +47,9 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
             TR_TRY(parse_split(argv[++i], &p->split));
         else if (argv[i][0] == '-')
             return cmd_fail_option("eval", argv[i]);
-        else if (!p->config)
+        else if (!p->config && !p->weights && cmd_is_folder(argv[i]))
+            p->weights = argv[i]; /* a run, with a configuration of its own */
+        else if (!p->config && !p->weights)
             p->config = argv[i];
         else if (!p->weights)
             p->weights = argv[i];
@@ -55,8 +57,10 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
             argv[p->count++] = argv[i];
     }
     if (p->weights) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE, "eval wants a configuration file and a checkpoint: trainer eval CONFIG.ini "
-                                 "CHECKPOINT [key=value ...]");
+    return TR_FAIL(TR_ERR_USAGE,
+                   "eval expects a run's folder, or a configuration file and a checkpoint: trainer "
+                   "eval RUN [key=value ...], or trainer eval CONFIG.ini CHECKPOINT [key=value "
+                   "...]");
 }
 
 /* -- measuring ------------------------------------------------------------------------------------------- */
@@ -223,7 +227,8 @@ static void print_result(eval_t *e) {
         return;
     }
     if (!e->classes) {
-        if (s->targets > 0) printf("          of normalised targets; what follows is in units of the data\n");
+        if (s->preprocess->target.mean.count > 0)
+            printf("          of normalised targets; what follows is in units of the data\n");
         print_targets(e);
         return;
     }

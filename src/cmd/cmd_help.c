@@ -1,7 +1,7 @@
 /* Help: everything it says comes from the tables and registries, so that it cannot go stale. */
 #include "cmd.h"
 #include "trainer/data.h"
-#include "trainer/device.h"
+#include "device/device.h"
 #include "trainer/mem.h"
 #include "trainer/model.h"
 #include "trainer/optim.h"
@@ -54,7 +54,7 @@ static bool dataset_at(size_t i, entry_t *out) {
 }
 static bool device_at(size_t i, entry_t *out) {
     size_t count;
-    const tr_device_ops_t *const *all = tr_device_list(&count);
+    const tr_backend_t *const *all = tr_backend_list(&count);
     if (i < count) *out = (entry_t){all[i]->name, NULL, all[i]->help, NULL};
     return i < count;
 }

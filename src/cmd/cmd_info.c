@@ -1,6 +1,6 @@
 /* What this build is and what it finds here. Nothing of it needs MPI to be up: it has to work where MPI does not. */
 #include "cmd.h"
-#include "trainer/device.h"
+#include "device/device.h"
 
 #include <dlfcn.h>
 #include <sched.h>
@@ -63,7 +63,7 @@ static void print_libraries(void) {
 
 static void print_devices(void) {
     size_t count;
-    const tr_device_ops_t *const *all = tr_device_list(&count);
+    const tr_backend_t *const *all = tr_backend_list(&count);
     printf("\ndevices\n");
     for (size_t i = 0; i < count; i++) {
         const char *reason = all[i]->unavailable ? all[i]->unavailable() : NULL;

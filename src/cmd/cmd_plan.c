@@ -1,4 +1,4 @@
-/* trainer plan CONFIG.ini [--ranks N,N,...] [--ops] [key=value ...]: what a run takes, without running it. */
+/* trainer plan CONFIG.ini|RUN [--ranks N,N,...] [--ops] [key=value ...]: what a run takes, without running it. */
 #include "cmd.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
@@ -46,8 +46,8 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
     }
     o->assignments = kept;
     if (!o->path)
-        return TR_FAIL(TR_ERR_USAGE,
-                       "plan wants a configuration file: trainer plan CONFIG.ini [key=value ...]");
+        return TR_FAIL(TR_ERR_USAGE, "plan expects a configuration file or a run's folder: trainer plan "
+                                     "CONFIG.ini|RUN [key=value ...]");
     if (o->rank_counts == 0) o->ranks[o->rank_counts++] = 1;
     return TR_OK;
 }
@@ -73,9 +73,9 @@ static void print_ops(const tr_session_t *s, int program) {
     printf("program %s\n", tr_program_name(s->g, program));
     for (int i = 0; i < tr_program_op_count(s->g, program); i++) {
         const tr_op_t *op = tr_program_op(s->g, program, i);
-        if (op->kind == TR_OP_ALLREDUCE)
+        if (op->kind == TR_OP_COLLECTIVE)
             printf("  %4d  all-reduce bucket %d: %lld elements\n", i, op->bucket,
-                   (long long)op->reduce_count);
+                   (long long)op->collective.count);
         else if (op->kind == TR_OP_WAIT)
             printf("  %4d  wait for the buckets\n", i);
         else
@@ -161,8 +161,10 @@ tr_status_t cmd_plan(int argc, char **argv) {
     options_t o = {0};
     tr_config_t *config = NULL;
     tr_str_t said = {0};
+    char path[4096];
     TR_TRY(parse(argc, argv, &o));
-    TR_TRY(cmd_config_load(o.path, o.assignments, o.assignment, &config));
+    cmd_config_path(o.path, path);
+    TR_TRY(cmd_config_load(path, o.assignments, o.assignment, &config));
     tr_log_set_sink(say_once, &said);
     const tr_status_t status = print_plans(config, &o);
     tr_log_set_sink(NULL, NULL);

@@ -1,4 +1,4 @@
-/* trainer predict CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [--probabilities] [--force] [key=value ...]: what a model says of each sample. */
+/* trainer predict RUN | CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [--probabilities] [--force] [key=value ...]: what a model says of each sample. */
 #include "trained.h"
 #include "datatools/datatools.h"
 #include "trainer/log.h"
@@ -41,7 +41,13 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
     cmd_trained_params_t *p = &o->trained;
     *o = (options_t){.trained = {.split = TR_SPLIT_TEST, .prediction = true, .assignments = argv}};
     for (int i = 1; i < argc; i++) {
-        const char **place = !p->config ? &p->config : !p->weights ? &p->weights : !o->in ? &o->in : &o->out;
+        const bool is_run = !p->config && !p->weights && cmd_is_folder(argv[i]),
+                   has_run = p->weights || is_run;
+        const char **place = is_run                   ? &p->weights
+                             : !p->config && !has_run ? &p->config
+                             : !p->weights            ? &p->weights
+                             : !o->in                 ? &o->in
+                                                      : &o->out;
         if (strcmp(argv[i], "--probabilities") == 0)
             o->probabilities = true;
         else if (strcmp(argv[i], "--force") == 0)
@@ -56,8 +62,9 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
     if (o->out) return TR_OK;
     return TR_FAIL(
         TR_ERR_USAGE,
-        "predict wants a configuration file, a checkpoint, the data and the file to write: trainer "
-        "predict CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [key=value ...]");
+        "predict expects a run's folder (or a configuration file and a checkpoint), the data and the file to "
+        "write: trainer predict RUN IN.h5 OUT.h5 [key=value ...], or trainer predict CONFIG.ini CHECKPOINT "
+        "IN.h5 OUT.h5 [key=value ...]");
 }
 
 /* The data are all of IN, whatever the configuration reads; the command line's own assignments come behind and win. */
@@ -176,7 +183,7 @@ static tr_status_t prepare(predict_t *p) {
 
 /* Where the training data had names for the classes. */
 static tr_status_t write_class_names(predict_t *p) {
-    const tr_names_t *names = &p->t.names[TR_NAMES_CLASSES];
+    const tr_names_t *names = &p->t.s->preprocess->names[TR_NAMES_CLASSES];
     if (!p->is_class || names->count != p->width) return TR_OK;
     return tr_writer_texts(p->writer, "/", tr_names_key(TR_NAMES_CLASSES), names->count,
                            (const char *const *)names->name);

@@ -2,25 +2,40 @@
 #include "cmd.h"
 #include "trainer/log.h"
 #include "trainer/train.h"
+#include "run/verdict.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* UCX, which many an MPI brings along, takes HUP for itself when it is loaded, also where nohup has it ignored. How it was is seen before libraries
- * are initialised, and by the system call itself: sanitizers are not there yet either. */
+/* Before libraries are initialised, which takes a while: a signal that asks to stop waits until it can be caught. And UCX, which many an MPI brings
+ * along, takes HUP for itself when it is loaded, also where nohup has it ignored. System calls, because sanitizers are not there yet. */
 static bool hup_is_ignored;
+static unsigned long blocked_before;
+enum { MASK_BYTES = 8 };
+#define BIT(number) (1ul << ((number)-1))
 
-__attribute__((no_sanitize("address", "thread", "undefined"))) static void look_at_hup(void) {
+__attribute__((no_sanitize("address", "thread", "undefined"))) static void hold_signals(void) {
+    const unsigned long stop = BIT(SIGTERM) | BIT(SIGINT) | BIT(SIGHUP) | BIT(SIGUSR1);
     struct {
         void (*handler)(int);
         char rest[64];
     } action = {0};
-    const size_t mask_bytes = 8;
+    syscall(SYS_rt_sigprocmask, SIG_BLOCK, &stop, &blocked_before, MASK_BYTES);
     hup_is_ignored =
-        syscall(SYS_rt_sigaction, SIGHUP, NULL, &action, mask_bytes) == 0 && action.handler == SIG_IGN;
+        syscall(SYS_rt_sigaction, SIGHUP, NULL, &action, MASK_BYTES) == 0 && action.handler == SIG_IGN;
 }
-__attribute__((section(".preinit_array"), used)) static void (*const before_libraries)(void) = look_at_hup;
+__attribute__((section(".preinit_array"), used)) static void (*const before_libraries)(void) = hold_signals;
+
+void cmd_train_signals(bool trains) {
+    if (trains) {
+        if (hup_is_ignored) signal(SIGHUP, SIG_IGN);
+        signal(SIGPIPE, SIG_IGN); /* whoever reads along may go: with the terminal, say */
+        tr_train_catch_signals();
+    }
+    syscall(SYS_rt_sigprocmask, SIG_SETMASK, &blocked_before, NULL, MASK_BYTES);
+}
 
 tr_status_t cmd_train(int argc, char **argv) {
     if (argc < 2)
@@ -34,8 +49,8 @@ tr_status_t cmd_train(int argc, char **argv) {
                 argv[i]);
     tr_world_t *world = NULL;
     tr_config_t *config = NULL;
-    if (hup_is_ignored) signal(SIGHUP, SIG_IGN);
-    signal(SIGPIPE, SIG_IGN); /* whoever reads along may go: with the terminal, say */
+    tr_verdict_open(getenv("TRAINER_RUN_VERDICT")); /* for an error before the configuration is read */
+    if (tr_launch_rank() == 0) TR_TRY(tr_verdict_clear());
     TR_TRY(cmd_world_open(&world));
     const tr_world_info_t *info = tr_world_info(world);
     tr_log_set_rank(info->rank, info->size, info->host);
@@ -43,14 +58,7 @@ tr_status_t cmd_train(int argc, char **argv) {
     const tr_train_params_t params = {.config_path = argv[1], .version = cmd_version};
     const tr_status_t status = tr_train(config, world, &params);
     tr_config_destroy(&config);
-    if (status == TR_OK || status == TR_ERR_RETRY) { /* in good order on every rank: they leave together */
-        tr_error_t kept = *tr_error_last();
-        if (status == TR_ERR_RETRY) { /* a launcher that was asked to stop leaves little time */
-            cmd_say_error(status);
-            (void)tr_world_barrier(world);
-        }
-        cmd_world_close(&world);
-        if (status == TR_ERR_RETRY) return tr_error_set(&kept);
-    }
+    /* In good order on every rank. */
+    if (status == TR_OK || status == TR_ERR_RETRY) cmd_world_leave(&world, status);
     return status;
 }

@@ -1,5 +1,6 @@
 /* Finds the command, runs it, prints the error and ends the process, and with it all ranks, with the code. */
 #include "cmd.h"
+#include "run/verdict.h"
 #include "h5/writer.h"
 #include "trainer/log.h"
 
@@ -21,7 +22,8 @@ static const cmd_command_t commands[] = {
 #undef COMMAND
 };
 
-static bool is_said; /* the error that ends the process */
+static bool is_said;    /* the error that ends the process */
+static bool is_leaving; /* with all other ranks, in good order */
 static tr_world_t *world;
 static tr_world_info_t place = {.size = 1}; /* kept when the world is closed */
 
@@ -36,8 +38,19 @@ const cmd_command_t *cmd_find(const char *name) {
     return NULL;
 }
 
+/* Most builds of Open MPI cannot use PMI-1 or PMI-2, and end the program inside MPI_Init: the remedy has to be printed before that. */
+static void warn_of_pmi(void) {
+    const tr_status_t status = tr_launch_fail();
+    TR_WARN("if MPI_Init ends the program now: %s", tr_error_last()->message);
+    tr_verdict_write((int)status, tr_error_last()->message, NULL);
+    tr_error_clear();
+}
+
 tr_status_t cmd_world_open(tr_world_t **out) {
+    const bool may_end = tr_launch_link() == TR_LAUNCH_PMI && tr_launch_rank() == 0;
+    if (may_end) warn_of_pmi();
     TR_TRY(tr_world_open(NULL, &world));
+    if (may_end) TR_TRY(tr_verdict_clear());
     place = *tr_world_info(world);
     *out = world;
     return TR_OK;
@@ -46,6 +59,14 @@ tr_status_t cmd_world_open(tr_world_t **out) {
 void cmd_world_close(tr_world_t **closing) {
     tr_world_close(closing);
     world = NULL;
+}
+
+void cmd_world_leave(tr_world_t **leaving, tr_status_t status) {
+    tr_error_t kept = *tr_error_last();
+    if (status != TR_OK) cmd_say_error(status);
+    is_leaving = tr_world_barrier(*leaving) == TR_OK; /* not where a peer is lost */
+    cmd_world_close(leaving);
+    tr_error_set(&kept);
 }
 
 static void print_error(tr_status_t status, const tr_error_t *error) {
@@ -57,6 +78,7 @@ static void print_error(tr_status_t status, const tr_error_t *error) {
     fflush(stdout);
     fprintf(stderr, "%strainer: error: %s\n", from, message);
     tr_log_write_files(TR_LOG_ERROR, "%strainer: error: %s", from, message);
+    tr_verdict_write((int)status, message, NULL);
     if (trace && *trace && strcmp(trace, "0") != 0) fprintf(stderr, "%s\n", error->trace);
 }
 
@@ -72,7 +94,8 @@ static void wait_turn(void) {
 /* Called wrongly, every rank is called wrongly: before MPI is up the launcher's word tells which one says so. */
 static bool is_said_by_peer(tr_status_t status, const tr_error_t *error) {
     return error->voice == TR_VOICE_PEER ||
-           (status == TR_ERR_USAGE && place.size == 1 && tr_launch_rank() > 0);
+           (place.size == 1 && tr_launch_rank() > 0 &&
+            (status == TR_ERR_USAGE || tr_launch_link() == TR_LAUNCH_NONE));
 }
 
 void cmd_say_error(tr_status_t status) {
@@ -84,7 +107,8 @@ void cmd_say_error(tr_status_t status) {
 }
 
 static int end(tr_status_t status) {
-    if (status == TR_OK) return 0;
+    if (status == TR_OK || is_leaving) return (int)status;
+    signal(SIGTERM, SIG_DFL); /* a rank that waits below is ended by the one that prints the error */
     cmd_say_error(status);
     /* whoever ends first has the launcher end all */
     if (!is_said) nanosleep(&(struct timespec){.tv_sec = PEER_SAYS_SEC}, NULL);
@@ -123,6 +147,11 @@ static tr_status_t run_command(const cmd_command_t *command, int argc, char **ar
     return command->run(argc, argv);
 }
 
+static bool trains(int argc, char **argv) {
+    const cmd_command_t *command = argc > 1 ? cmd_find(argv[1]) : NULL;
+    return command ? command->run == cmd_train : argc > 1 && is_config(argv[1]);
+}
+
 static tr_status_t run(int argc, char **argv) {
     const bool prints = tr_launch_rank() == 0;
     if (argc < 2) {
@@ -149,6 +178,7 @@ static tr_status_t run(int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
+    cmd_train_signals(trains(argc, argv));
     signal(SIGXFSZ, SIG_IGN); /* beyond a limit on files' sizes, writing fails and is told */
     tr_h5_own_process();
     int code = end(run(argc, argv));

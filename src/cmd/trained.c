@@ -20,10 +20,9 @@ static tr_status_t find_weights(cmd_trained_t *t, const char *path, tr_weights_t
     TR_TRY(tr_world_broadcast_text(t->world, &t->weights_path, 0));
     TR_TRY(tr_world_broadcast(t->world, &t->step, sizeof t->step, 0));
     TR_TRY(tr_world_broadcast_text(t->world, &t->state_json, 0));
-    TR_TRY(tr_state_names(t->state_json, t->weights_path, t->names));
+    TR_TRY(tr_state_preprocess(t->state_json, t->weights_path, &t->kept));
     tr_state_compare_model(t->state_json, t->config, &t->model_difference);
-    TR_TRY(t->model_difference.status);
-    return tr_state_apply_data(t->state_json, t->weights_path, t->config);
+    return t->model_difference.status;
 }
 
 static tr_status_t fill_root(tr_session_t *s, const tr_weights_t *weights) {
@@ -31,8 +30,24 @@ static tr_status_t fill_root(tr_session_t *s, const tr_weights_t *weights) {
     TR_TRY(tr_snapshot_create(s, &snapshot));
     const tr_status_t status = tr_snapshot_load(snapshot, weights);
     tr_snapshot_destroy(&snapshot);
-    if (status == TR_OK) tr_state_compare_data(weights, s);
     return status;
+}
+
+/* Weights away from their run. Keys that are given are taken at their word. */
+static void warn_not_known(const cmd_trained_t *t) {
+    const tr_session_t *s = t->s;
+    const tr_normalize_t *input = &s->preprocess->input;
+    char used[192] = "they are taken as they are";
+    if (strcmp(s->data.mean, "auto") != 0 && strcmp(s->data.std, "auto") != 0) return;
+    if (input->mean.count > 0)
+        snprintf(used, sizeof used, "they are normalised by mean %.9g%s and std %.9g%s",
+                 (double)input->mean.data[0], input->mean.count > 1 ? ",..." : "", (double)input->std.data[0],
+                 input->std.count > 1 ? ",..." : "");
+    TR_WARN(
+        "%s does not say how the inputs%s were normalised in its training: here %s. Give the run's folder or "
+        "checkpoints/step-NNNNNNNN instead, or set data.mean and data.std%s as they were",
+        t->weights_path, s->info.classes > 0 ? "" : " (and the numbers to predict)", used,
+        s->info.classes > 0 ? "" : ", data.target_mean and data.target_std");
 }
 
 static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *params,
@@ -40,11 +55,11 @@ static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *pa
     const tr_session_params_t session = {.evaluation = true,
                                          .prediction = params->prediction,
                                          .split = params->split,
-                                         .names = t->names,
-                                         .inputs = tr_state_inputs(t->state_json),
+                                         .kept = t->kept,
                                          .rank = t->info->rank,
                                          .size = t->info->size};
     TR_TRY(tr_session_create(t->config, t->world, &session, &t->s));
+    if (!t->kept && t->info->rank == 0) warn_not_known(t);
     tr_status_t status = tr_session_start(t->s);
     if (status == TR_OK && weights) status = fill_root(t->s, weights);
     TR_TRY(tr_world_agree(t->world, status));
@@ -56,30 +71,57 @@ static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *pa
     return tr_state_broadcast(t->s);
 }
 
-/* The keys that came with the checkpoint do not fit this model, which is not where the mistake is. */
-static void explain(const cmd_trained_t *t) {
+/* Samples of another shape than the training's, which no weights may fit: an error that says so, else TR_OK. */
+static tr_status_t check_shape(const cmd_trained_t *t, const cmd_trained_params_t *params) {
+    tr_data_settings_t settings;
+    tr_dataset_t *data = NULL;
+    char was[96], is[96];
+    tr_config_read(t->config, &tr_data_config, &settings);
+    if (!t->kept || t->kept->shape.ndim == 0) return TR_OK;
+    if (tr_dataset_open_inputs(&settings, params->split, &data) != TR_OK || !data) return TR_OK;
+    tr_status_t status = TR_OK;
+    const int x = tr_field_find(&data->info, "x");
+    if (x >= 0 && !tr_shape_equal(&data->info.field[x].shape, &t->kept->shape))
+        status =
+            TR_FAIL(TR_ERR_DATA,
+                    "the samples of %s are of shape %s, but %s was trained on samples of %s: expected the "
+                    "same shape",
+                    data->info.description, tr_shape_format(&data->info.field[x].shape, is), t->weights_path,
+                    tr_shape_format(&t->kept->shape, was));
+    tr_dataset_close(&data);
+    return status;
+}
+
+/* What does not fit may be the data, or a model that is another than the checkpoint's. */
+static tr_status_t explain(const cmd_trained_t *t, const cmd_trained_params_t *params) {
     tr_error_t error = *tr_error_last();
     char text[TR_ERROR_MESSAGE_BYTES];
+    if (t->model_difference.length == 0) {
+        const tr_status_t status = check_shape(t, params);
+        return status == TR_ERR_DATA ? status : tr_error_set(&error);
+    }
     snprintf(
         text, sizeof text,
         "%.2000s\nThe checkpoint %.500s is of a run with another [model]:%.1000s\nUse the configuration it "
         "was trained with (config.ini in its run folder)",
         error.message, t->weights_path, t->model_difference.text);
     memcpy(error.message, text, sizeof text);
-    tr_error_set(&error);
+    return tr_error_set(&error);
 }
 
 tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *t) {
     tr_weights_t *weights = NULL;
+    char config[4096];
     *t = (cmd_trained_t){.step = -1};
     TR_TRY(cmd_world_open(&t->world));
     t->info = tr_world_info(t->world);
     tr_log_set_rank(t->info->rank, t->info->size, t->info->host);
-    TR_TRY(cmd_config_load_all(t->world, params->config, params->count, params->assignments, &t->config));
+    cmd_config_path(params->config ? params->config : params->weights, config);
+    TR_TRY(cmd_config_load_all(t->world, config, params->count, params->assignments, &t->config));
     tr_status_t status = find_weights(t, params->weights, &weights);
     if (status == TR_OK) {
         status = open_session(t, params, weights);
-        if (status == TR_ERR_CONFIG && t->model_difference.length > 0) explain(t);
+        if (status == TR_ERR_CONFIG) status = explain(t, params);
     }
     tr_weights_close(&weights);
     return status;
@@ -88,7 +130,7 @@ tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *
 tr_status_t cmd_trained_close(cmd_trained_t *t, tr_status_t status) {
     tr_session_destroy(&t->s);
     tr_config_destroy(&t->config);
-    for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&t->names[list]);
+    tr_preprocess_destroy(&t->kept);
     tr_str_free(&t->model_difference);
     tr_free(&t->weights_path);
     tr_free(&t->state_json);

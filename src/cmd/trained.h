@@ -6,7 +6,7 @@
 #include "train/session.h"
 
 typedef struct {
-    const char *config, *weights; /* paths */
+    const char *config, *weights; /* paths; config NULL: that of the run of the weights */
     int count;
     char **assignments;
     bool prediction;
@@ -18,11 +18,11 @@ typedef struct {
     const tr_world_info_t *info;
     tr_config_t *config;
     tr_session_t *s;
-    char *weights_path;               /* the folder or file that was taken */
-    char *state_json;                 /* of its training, "" not known */
-    tr_names_t names[TR_NAMES_LISTS]; /* of its training data */
-    int64_t step;                     /* -1: not known */
-    tr_str_t model_difference;        /* between the configuration's and the checkpoint's, a line each */
+    char *weights_path;        /* the folder or file that was taken */
+    char *state_json;          /* of its training, "" not known */
+    tr_preprocess_t *kept;     /* what its training was told about the data; NULL not known */
+    int64_t step;              /* -1: not known */
+    tr_str_t model_difference; /* between the configuration's and the checkpoint's, a line each */
 } cmd_trained_t;
 
 /* Closes what is open with cmd_trained_close also when it fails. Collective. */

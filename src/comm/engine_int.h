@@ -1,19 +1,31 @@
-/* Private: the MPI engine behind a collectives table; reduce_mpi.c sums, transfer_mpi.c moves. */
+/* Private: collectives.c chooses an engine; MPI's sums in reduce_mpi.c and moves in transfer_mpi.c.
+ * */
 #ifndef TRAINER_ENGINE_INT_H
 #define TRAINER_ENGINE_INT_H
 
+#include "device/collectives.h"
 #include "world_int.h"
 
-/* Measured with Open MPI 4.1.4, two ranks of one node: 25 MiB in pieces of 1 MiB take less than half the time of a whole. */
+/* Measured with Open MPI 4.1.4, two ranks of one node: 25 MiB in pieces of 1 MiB take less than
+ * half the time of a whole. */
 #define TR_PIECE_BYTES ((int64_t)1 << 20)
+#define TR_GROUPS      16
 #define TR_SLOTS       1024 /* pieces in flight; a start beyond them waits for the oldest */
 #define TR_WINDOW      8 /* poll: pieces that MPI has at a time; more would push each other out of the caches */
 
 typedef struct tr_engine tr_engine_t;
 
-/* One piece of a started all-reduce. */
+typedef struct {
+    MPI_Comm comm;
+    int rank, size;
+} tr_group_t;
+
+/* A started collective, or one piece of an all-reduce. */
 typedef struct {
     tr_engine_t *engine;
+    MPI_Comm comm;
+    int rank, size; /* of the group */
+    tr_collective_kind_t kind;
     void *data; /* on the device */
     MPI_Datatype type;
     int64_t count, bytes;
@@ -28,7 +40,9 @@ typedef struct {
 struct tr_engine {
     tr_collectives_t base;
     tr_world_t *world;
-    MPI_Comm comm;       /* of its own: the order against the world's calls does not matter when polling */
+    MPI_Comm comm; /* of its own: the order against the world's calls does not matter when polling */
+    tr_group_t group[TR_GROUPS]; /* [TR_GROUP_ALL] is comm */
+    int group_count;
     tr_worker_t *worker; /* NULL when polling */
     tr_device_t *device;
     double timeout_sec;
@@ -43,12 +57,16 @@ struct tr_engine {
     int64_t point_bytes;
 };
 
+/* MPI's engine, a thread of its own or polling, by settings and spare cores. Collective. */
+tr_status_t tr_engine_open(tr_world_t *world, tr_device_t *device, const tr_parallel_settings_t *settings,
+                           tr_collectives_t **out);
 /* Makes pinned *memory at least `bytes` big; what it held is lost. */
 tr_status_t tr_engine_grow(tr_engine_t *e, int64_t bytes, void **memory, int64_t *held);
 /* Enqueues the copy of host bytes to the device, where one is needed. */
 tr_status_t tr_engine_to_device(tr_engine_t *e, void *data, const void *host, int64_t bytes,
                                 tr_stream_t *stream);
-/* Hands all that was started to MPI: before this rank blocks in a call that others may reach later. */
+/* Hands all that was started to MPI: before this rank blocks in a call that others may reach later.
+ * */
 tr_status_t tr_engine_begin_all(tr_engine_t *e);
 
 tr_status_t tr_engine_broadcast(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int root,

@@ -22,6 +22,19 @@ static bool in_srun_step(void) {
     return !space || strncmp(space, "slurm.", 6) == 0;
 }
 
+tr_launch_link_t tr_launch_link(void) {
+    if (!in_srun_step() || tr_launch_tasks() <= 1 || getenv("PMIX_NAMESPACE")) return TR_LAUNCH_ANY;
+    return getenv("PMI_FD") || getenv("PMI_RANK") || getenv("PMI_SIZE") ? TR_LAUNCH_PMI : TR_LAUNCH_NONE;
+}
+
+tr_status_t tr_launch_fail(void) {
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "srun started %lld tasks, but MPI cannot connect them. Launch with 'srun --mpi=pmix ...' "
+                   "('srun --mpi=list' shows what this Slurm has; 'export SLURM_MPI_TYPE=pmix' makes it the "
+                   "default) or with the mpirun of the same MPI.",
+                   (long long)tr_launch_tasks());
+}
+
 int64_t tr_launch_tasks(void) {
     int64_t tasks = env_int("OMPI_COMM_WORLD_SIZE");
     if (tasks < 0) tasks = env_int("PMI_SIZE");

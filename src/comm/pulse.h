@@ -1,7 +1,10 @@
-/* Private to src/comm: what a rank is doing, written by the threads that do it and read by its watchdog at any time. */
+/* Private to src/comm: what a rank is doing, written by the threads that do it and read by its
+ * watchdog at any time. */
 #ifndef TRAINER_PULSE_H
 #define TRAINER_PULSE_H
 
+#include "device/collectives.h"
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -15,8 +18,15 @@ typedef struct {
     _Atomic int blocked; /* waits in which this rank needs others */
     _Atomic float step_sec[TR_RECENT_STEPS];
     _Atomic int64_t steps_timed;
-    double begin_sec; /* of the phase; the phases' own thread's */
+    double begin_sec;                 /* of the phase; the phases' own thread's */
+    pthread_mutex_t words_lock;       /* over `words` */
+    const tr_progress_words_t *words; /* of an engine whose device counts; NULL: none */
 } tr_pulse_t;
+
+/* From now on `words` (NULL: none) count besides entered and completed. */
+void tr_pulse_watch(tr_pulse_t *p, const tr_progress_words_t *words);
+/* Collectives entered and completed. Never waits. */
+void tr_pulse_collectives(tr_pulse_t *p, int64_t *out_entered, int64_t *out_completed);
 
 /* Relaxed: a watchdog that sees a change one beat later is as good. */
 #define TR_PULSE_ADD(field, n) atomic_fetch_add_explicit(&(field), (n), memory_order_relaxed)

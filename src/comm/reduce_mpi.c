@@ -10,6 +10,8 @@
 #include "engine_int.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"
+#include <limits.h>
+#include <string.h>
 
 #define TESTS_A_CLOCK 64 /* MPI_Test calls between looks at the clock */
 
@@ -27,10 +29,6 @@ static MPI_Datatype mpi_type(tr_dtype_t dtype) {
     case TR_I64: return MPI_INT64_T;
     default: return MPI_DATATYPE_NULL;
     }
-}
-
-static int64_t elem_bytes(MPI_Datatype type) {
-    return type == MPI_FLOAT ? 4 : 8;
 }
 
 /* -- pinned memory --------------------------------------------------------------------------------------- */
@@ -55,7 +53,7 @@ static tr_status_t to_host(tr_engine_t *e, tr_reduction_t *r, tr_stream_t *strea
         TR_TRY(ops->copy(e->device, stream, r->staging, r->data, (size_t)r->bytes, TR_COPY_TO_HOST));
     }
     if (e->device->immediate) return TR_OK;
-    if (!r->ready) TR_TRY(ops->event_create(e->device, &r->ready));
+    if (!r->ready) TR_TRY(ops->event_create(e->device, 0, &r->ready));
     return ops->event_record(e->device, r->ready, stream);
 }
 
@@ -63,12 +61,36 @@ tr_status_t tr_engine_to_device(tr_engine_t *e, void *data, const void *host, in
                                 tr_stream_t *stream) {
     const tr_device_ops_t *ops = e->device->ops;
     if (!e->staged) return TR_OK;
-    if (!e->returned) TR_TRY(ops->event_create(e->device, &e->returned));
+    if (!e->returned) TR_TRY(ops->event_create(e->device, 0, &e->returned));
     TR_TRY(ops->copy(e->device, stream, data, host, (size_t)bytes, TR_COPY_TO_DEVICE));
     return ops->event_record(e->device, e->returned, stream);
 }
 
 /* -- thread ---------------------------------------------------------------------------------------------- */
+
+/* MPI leaves a rank's part of a reduce-scatter at the beginning of the range. */
+static void place_part(const tr_reduction_t *r) {
+    const int64_t part = r->bytes / r->size;
+    if (r->kind == TR_REDUCE_SCATTER && r->rank > 0)
+        memmove((char *)host_of(r) + r->rank * part, host_of(r), (size_t)part);
+}
+
+static tr_status_t call_blocking(const tr_reduction_t *r) {
+    void *data = host_of(r);
+    switch (r->kind) {
+    case TR_ALLREDUCE:
+        TR_MPI(MPI_Allreduce, (MPI_IN_PLACE, data, (int)r->count, r->type, MPI_SUM, r->comm));
+        break;
+    case TR_REDUCE_SCATTER:
+        TR_MPI(MPI_Reduce_scatter_block,
+               (MPI_IN_PLACE, data, (int)(r->count / r->size), r->type, MPI_SUM, r->comm));
+        break;
+    case TR_ALLGATHER:
+        TR_MPI(MPI_Allgather, (MPI_IN_PLACE, 0, r->type, data, (int)(r->count / r->size), r->type, r->comm));
+        break;
+    }
+    return TR_OK;
+}
 
 static tr_status_t run_reduction(MPI_Comm comm, void *arg) {
     (void)comm;
@@ -79,7 +101,8 @@ static tr_status_t run_reduction(MPI_Comm comm, void *arg) {
         r->begin_sec = tr_clock_sec();
     }
     TR_PULSE_ADD(e->world->pulse.entered, 1);
-    TR_MPI(MPI_Allreduce, (MPI_IN_PLACE, host_of(r), (int)r->count, r->type, MPI_SUM, e->comm));
+    TR_TRY(call_blocking(r));
+    place_part(r);
     TR_PULSE_ADD(e->world->pulse.completed, 1);
     r->end_sec = tr_clock_sec();
     return TR_OK;
@@ -91,13 +114,31 @@ static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
+static tr_status_t call_nonblocking(tr_reduction_t *r) {
+    void *data = host_of(r);
+    switch (r->kind) {
+    case TR_ALLREDUCE:
+        TR_MPI(MPI_Iallreduce, (MPI_IN_PLACE, data, (int)r->count, r->type, MPI_SUM, r->comm, &r->request));
+        break;
+    case TR_REDUCE_SCATTER:
+        TR_MPI(MPI_Ireduce_scatter_block,
+               (MPI_IN_PLACE, data, (int)(r->count / r->size), r->type, MPI_SUM, r->comm, &r->request));
+        break;
+    case TR_ALLGATHER:
+        TR_MPI(MPI_Iallgather,
+               (MPI_IN_PLACE, 0, r->type, data, (int)(r->count / r->size), r->type, r->comm, &r->request));
+        break;
+    }
+    return TR_OK;
+}
+
 static tr_status_t begin_next(tr_engine_t *e) {
     tr_reduction_t *r = slot_of(e, e->begun + 1);
     if (!e->device->immediate) {
         TR_TRY(e->device->ops->event_sync(e->device, r->ready));
         r->begin_sec = tr_clock_sec();
     }
-    TR_MPI(MPI_Iallreduce, (MPI_IN_PLACE, host_of(r), (int)r->count, r->type, MPI_SUM, e->comm, &r->request));
+    TR_TRY(call_nonblocking(r));
     e->begun++;
     TR_PULSE_ADD(e->world->pulse.entered, 1);
     return TR_OK;
@@ -119,6 +160,7 @@ static tr_status_t move_on(tr_engine_t *e) {
         tr_reduction_t *r = slot_of(e, e->tested + 1);
         TR_MPI(MPI_Test, (&r->request, &complete, MPI_STATUS_IGNORE));
         if (!complete) break;
+        place_part(r);
         r->end_sec = tr_clock_sec();
         e->tested++;
         TR_PULSE_ADD(e->world->pulse.completed, 1);
@@ -181,16 +223,21 @@ static tr_status_t wait_for(tr_collectives_t *c, tr_ticket_t ticket, tr_stream_t
     return TR_OK;
 }
 
-static tr_status_t start_piece(tr_engine_t *e, void *data, MPI_Datatype type, int64_t count,
+/* `piece`: a collective, or a part of an all-reduce. */
+static tr_status_t start_piece(tr_engine_t *e, const tr_group_t *group, const tr_collective_t *piece,
                                tr_stream_t *stream) {
     if (e->started - e->retired == TR_SLOTS) TR_TRY(wait_for(&e->base, e->retired + 1, stream));
     if (e->started == e->retired) e->origin = e->started; /* every step in the pinned memory of the first */
     tr_reduction_t *r = slot_of(e, e->started + 1);
     r->engine = e;
-    r->data = data;
-    r->bytes = count * elem_bytes(type);
-    r->type = type;
-    r->count = count;
+    r->comm = group->comm;
+    r->rank = group->rank;
+    r->size = group->size;
+    r->kind = piece->kind;
+    r->data = piece->data;
+    r->type = mpi_type(piece->dtype);
+    r->count = piece->count;
+    r->bytes = piece->count * (int64_t)tr_dtype_bytes(piece->dtype);
     TR_TRY(to_host(e, r, stream));
     r->begin_sec = tr_clock_sec();
     if (e->worker) TR_TRY(tr_worker_submit(e->worker, run_reduction, r, &r->job));
@@ -203,48 +250,112 @@ static tr_status_t progress(tr_collectives_t *c) {
     return e->worker || e->tested == e->started ? TR_OK : move_on(e);
 }
 
-static tr_status_t allreduce_start(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype,
-                                   tr_stream_t *stream, tr_ticket_t *out) {
+static tr_status_t check_collective(const tr_engine_t *e, const tr_collective_t *what) {
+    if (what->group < 0 || what->group >= e->group_count)
+        return TR_FAIL(TR_ERR_INTERNAL, "Group %d of ranks was never split off.", what->group);
+    const int size = e->group[what->group].size;
+    if (mpi_type(what->dtype) == MPI_DATATYPE_NULL)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "MPI has no sums of %s, only of f32, f64 and i64. Set parallel.engine = nccl on GPUs.",
+                       tr_dtype_name(what->dtype));
+    if (what->kind != TR_ALLREDUCE && (what->count % size != 0 || what->count > INT_MAX))
+        return TR_FAIL(TR_ERR_INTERNAL, "%lld elements are not %d equal parts of less than 2^31 elements.",
+                       (long long)what->count, size);
+    return TR_OK;
+}
+
+/* An all-reduce goes in pieces; the others move each byte once, and go whole. */
+static tr_status_t start(tr_collectives_t *c, const tr_collective_t *what, tr_stream_t *stream,
+                         tr_ticket_t *out) {
     tr_engine_t *e = (tr_engine_t *)c;
-    MPI_Datatype type = mpi_type(dtype);
-    if (type == MPI_DATATYPE_NULL)
-        return TR_FAIL(TR_ERR_INTERNAL, "MPI sums take f32, f64 and i64, were given %s.",
-                       tr_dtype_name(dtype));
-    int64_t elem = (int64_t)tr_dtype_bytes(dtype), piece = TR_PIECE_BYTES / elem;
+    TR_TRY(check_collective(e, what));
+    const tr_group_t *group = &e->group[what->group];
+    const int64_t elem = (int64_t)tr_dtype_bytes(what->dtype);
+    const int64_t most = what->kind == TR_ALLREDUCE ? TR_PIECE_BYTES / elem : what->count;
     c->calls++;
-    c->bytes += count * elem;
-    if (c->size == 1) e->retired = e->begun = e->tested = ++e->started;
-    for (int64_t at = 0; at < count && c->size > 1; at += piece)
-        TR_TRY(
-            start_piece(e, (char *)data + at * elem, type, count - at < piece ? count - at : piece, stream));
+    c->bytes += what->count * elem;
+    if (group->size == 1) {
+        if (e->started == e->retired) e->retired = e->begun = e->tested = ++e->started;
+        *out = e->started;
+        return TR_OK;
+    }
+    for (int64_t at = 0; at < what->count; at += most) {
+        tr_collective_t piece = *what;
+        piece.data = (char *)what->data + at * elem;
+        piece.count = smaller(most, what->count - at);
+        TR_TRY(start_piece(e, group, &piece, stream));
+    }
     *out = e->started;
     return progress(c);
 }
 
+/* -- groups ---------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    tr_engine_t *engine;
+    int color;
+    tr_group_t group;
+} split_t;
+
+static tr_status_t run_split(MPI_Comm comm, void *arg) {
+    (void)comm;
+    split_t *s = arg;
+    const int color = s->color < 0 ? MPI_UNDEFINED : s->color;
+    TR_MPI(MPI_Comm_split, (s->engine->comm, color, s->engine->base.rank, &s->group.comm));
+    if (s->group.comm == MPI_COMM_NULL) return TR_OK;
+    TR_MPI(MPI_Comm_set_errhandler, (s->group.comm, MPI_ERRORS_RETURN));
+    TR_MPI(MPI_Comm_rank, (s->group.comm, &s->group.rank));
+    TR_MPI(MPI_Comm_size, (s->group.comm, &s->group.size));
+    return TR_OK;
+}
+
+static tr_status_t split(tr_collectives_t *c, int color, int *out_group) {
+    tr_engine_t *e = (tr_engine_t *)c;
+    split_t s = {.engine = e, .color = color};
+    *out_group = -1;
+    if (e->group_count == TR_GROUPS)
+        return TR_FAIL(TR_ERR_INTERNAL, "There are %d groups of ranks already.", TR_GROUPS);
+    TR_TRY(tr_engine_begin_all(e));
+    TR_TRY(tr_world_run(e->world, run_split, &s));
+    if (s.group.comm == MPI_COMM_NULL) return TR_OK;
+    *out_group = e->group_count;
+    e->group[e->group_count++] = s.group;
+    return TR_OK;
+}
+
+static tr_status_t check(tr_collectives_t *c) {
+    const tr_engine_t *e = (const tr_engine_t *)c;
+    if (!e->world->lost) return TR_OK;
+    return TR_FAIL(TR_ERR_RETRY, "A peer or the network was lost before; start the job again.");
+}
+
+static tr_status_t close_engine(tr_collectives_t **c, double timeout_sec);
+
 static const tr_collectives_ops_t mpi_ops = {
-    .allreduce_start = allreduce_start,
+    .start = start,
     .wait = wait_for,
     .progress = progress,
     .broadcast = tr_engine_broadcast,
     .send = tr_engine_send,
     .receive = tr_engine_receive,
+    .split = split,
+    .check = check,
+    .close = close_engine,
 };
 
 /* -- opening --------------------------------------------------------------------------------------------- */
 
-enum { ENGINE_AUTO, ENGINE_THREAD, ENGINE_POLL }; /* the order of the choices of parallel.engine */
-
 /* All ranks must choose alike: blocking and non-blocking collectives do not match each other. */
 static tr_status_t choose_thread(tr_world_t *w, const tr_device_t *device, int engine, bool *out) {
     const tr_world_info_t *info = &w->info;
-    if (engine == ENGINE_THREAD && !w->any_thread)
+    if (engine == TR_ENGINE_THREAD && !w->any_thread)
         return TR_FAIL(TR_ERR_CONFIG,
                        "parallel.engine=thread needs an MPI that may be called from another thread; %s does "
                        "not offer that. Set parallel.engine=poll.",
                        info->mpi_version);
     bool spare =
         device->threads == 0 ? !info->more_than_cores : info->cores / info->cores_shared_by > device->threads;
-    int64_t wish = engine == ENGINE_THREAD || (engine == ENGINE_AUTO && w->any_thread && spare);
+    int64_t wish = engine == TR_ENGINE_THREAD || (engine == TR_ENGINE_AUTO && w->any_thread && spare);
     TR_TRY(tr_world_allreduce_int(w, &wish, 1, TR_REDUCE_MIN));
     *out = wish && info->size > 1;
     return TR_OK;
@@ -265,8 +376,8 @@ static tr_status_t open_engine(tr_engine_t *e, const tr_parallel_settings_t *set
     return TR_OK;
 }
 
-tr_status_t tr_world_collectives(tr_world_t *world, tr_device_t *device,
-                                 const tr_parallel_settings_t *settings, tr_collectives_t **out) {
+tr_status_t tr_engine_open(tr_world_t *world, tr_device_t *device, const tr_parallel_settings_t *settings,
+                           tr_collectives_t **out) {
     tr_engine_t *e = NULL;
     TR_TRY(tr_alloc(sizeof *e, "MPI engine", &e));
     e->base = (tr_collectives_t){.ops = &mpi_ops, .rank = world->info.rank, .size = world->info.size};
@@ -277,27 +388,32 @@ tr_status_t tr_world_collectives(tr_world_t *world, tr_device_t *device,
     e->timeout_sec = tr_watchdog_limits_waits(world) ? 0 : settings->timeout;
     tr_collectives_t *opened = &e->base;
     tr_status_t status = open_engine(e, settings);
-    if (status != TR_OK)
-        tr_world_collectives_close(world, &opened);
-    else
-        *out = opened;
-    return status;
+    if (status != TR_OK) {
+        (void)close_engine(&opened, 0);
+        return status;
+    }
+    e->group[TR_GROUP_ALL] = (tr_group_t){e->comm, e->base.rank, e->base.size};
+    e->group_count = 1;
+    *out = opened;
+    return TR_OK;
 }
 
-void tr_world_collectives_close(tr_world_t *world, tr_collectives_t **collectives) {
-    tr_engine_t *e = (tr_engine_t *)*collectives;
-    if (!e) return;
+static tr_status_t close_engine(tr_collectives_t **c, double timeout_sec) {
+    (void)timeout_sec; /* what might wait for a peer is not called where one was lost */
+    tr_engine_t *e = (tr_engine_t *)*c;
     const tr_device_ops_t *ops = e->device->ops;
-    world->worker = NULL;
+    e->world->worker = NULL;
     tr_worker_stop(&e->worker);
-    *collectives = NULL;
-    if (world->lost) return; /* MPI is still in a call that uses all this */
+    *c = NULL;
+    if (e->world->lost) return TR_OK; /* MPI is still in a call that uses all this */
     for (int i = 0; i < TR_SLOTS; i++) {
         if (e->slots[i].ready) ops->event_destroy(e->device, e->slots[i].ready);
         if (e->slots[i].staging) ops->host_free(e->device, e->slots[i].staging);
     }
     if (e->returned) ops->event_destroy(e->device, e->returned);
     if (e->point) ops->host_free(e->device, e->point);
+    for (int i = 1; i < e->group_count; i++) MPI_Comm_free(&e->group[i].comm);
     if (e->comm != MPI_COMM_NULL) MPI_Comm_free(&e->comm);
     tr_free(&e);
+    return TR_OK;
 }

@@ -25,6 +25,7 @@
 #define STOP_SEC      2.0
 #define STOP_STEPS    3
 #define ABORT_SEC     2
+#define ERROR_WORDS   "trainer: error: "
 #define NEXT_SEC      0.5 /* of ranks that see the same the lowest speaks, the second where it did not, */
 #define OTHERS_SEC    2.5 /* and the others where neither could: they do not hear of each other */
 
@@ -33,6 +34,7 @@ struct tr_watchdog {
     double tick_sec;
     _Atomic double timeout_sec;
     int (*_Atomic asked_to_stop)(void);
+    void (*_Atomic ended)(const char *why, const char *host);
     _Atomic bool ending; /* this rank has said why it ends the job */
     pthread_t thread;
     int wake[2];      /* a byte ends the thread */
@@ -85,13 +87,12 @@ static float median_step_sec(const tr_pulse_t *p) {
 }
 
 static tr_beat_t own_beat(const tr_watchdog_t *w) {
-    const tr_pulse_t *p = &w->world->pulse;
+    tr_pulse_t *p = &w->world->pulse;
     tr_beat_t b = {.step = TR_PULSE_GET(p->step),
-                   .entered = TR_PULSE_GET(p->entered),
-                   .completed = TR_PULSE_GET(p->completed),
                    .rank = w->world->info.rank,
                    .phase = TR_PULSE_GET(p->phase),
                    .blocked = TR_PULSE_GET(p->blocked)};
+    tr_pulse_collectives(p, &b.entered, &b.completed);
     b.progress = TR_PULSE_GET(p->marks) + b.entered + b.completed + w->granted;
     return b;
 }
@@ -163,7 +164,8 @@ static void end_now(int number) {
 
 /* MPI_Abort may itself hang: the alarm ends the process whatever this thread is in. Where the launcher is ending the
  * job already, which is why TERM came, it would only wait for it. */
-static void end_job(tr_watchdog_t *w, bool launcher_knows) {
+static void end_job(tr_watchdog_t *w, const char *host, bool launcher_knows) {
+    void (*ended)(const char *, const char *) = w->ended;
     struct sigaction action = {.sa_handler = end_now};
     sigset_t alarm_only;
     put(w, ". Start the job again: it goes on from its last checkpoint, where it has saved one.\n");
@@ -174,8 +176,10 @@ static void end_job(tr_watchdog_t *w, bool launcher_knows) {
     pthread_sigmask(SIG_UNBLOCK, &alarm_only, NULL);
     alarm(ABORT_SEC);
     (void)!write(STDERR_FILENO, w->line, w->length);
-    tr_log_write_files(TR_LOG_ERROR, "%.*s", (int)w->length - 1 - (w->line[0] == '\n'),
-                       w->line + (w->line[0] == '\n'));
+    w->line[w->length - 1] = '\0'; /* instead of the end of the line */
+    const char *line = w->line + (w->line[0] == '\n');
+    tr_log_write_files(TR_LOG_ERROR, "%s", line);
+    if (ended) ended(line + strlen(ERROR_WORDS), host);
     tell_peers(w, TR_ENDING);
     if (!launcher_knows) tr_world_abort(w->world, TR_ERR_RETRY);
     _exit(TR_ERR_RETRY);
@@ -183,7 +187,7 @@ static void end_job(tr_watchdog_t *w, bool launcher_knows) {
 
 static void begin_line(tr_watchdog_t *w) {
     w->length = 0;
-    put(w, isatty(STDERR_FILENO) ? "\ntrainer: error: " : "trainer: error: ");
+    put(w, isatty(STDERR_FILENO) ? "\n" ERROR_WORDS : ERROR_WORDS);
 }
 
 /* -- judging --------------------------------------------------------------------------------------------- */
@@ -200,7 +204,7 @@ static void end_for_peer(tr_watchdog_t *w, const tr_peer_t *p, int rank, bool go
     }
     put(w, "; last heard of");
     put_beat(w, &p->last);
-    end_job(w, gone && w->stop_sec > 0);
+    end_job(w, p->host, gone && w->stop_sec > 0);
 }
 
 /* The one the others wait for: of those that entered the fewest collectives one that does not wait itself. */
@@ -226,7 +230,7 @@ static void end_for_all(tr_watchdog_t *w, const char *why, double sec) {
     put(w, p ? "; furthest behind is " : "; this is ");
     put_rank(w, p ? p->host : w->world->info.host, p ? (int)(p - w->peers) : own.rank);
     put_beat(w, p ? &p->last : &own);
-    end_job(w, false);
+    end_job(w, "", false); /* furthest behind may be only slow */
 }
 
 /* TERM behind a peer's end: the launcher has noticed, waits for us, and only one need say what it was. */
@@ -383,6 +387,10 @@ tr_status_t tr_watchdog_start(tr_world_t *world, double timeout_sec, int (*asked
     status = tr_world_agree(world, status);
     if (status != TR_OK) tr_watchdog_stop(world);
     return status;
+}
+
+void tr_watchdog_on_end(tr_world_t *world, void (*ended)(const char *why, const char *host)) {
+    if (world->watchdog) atomic_load(&world->watchdog)->ended = ended;
 }
 
 bool tr_watchdog_limits_waits(const tr_world_t *world) {

@@ -26,6 +26,9 @@ typedef enum {
  * the signal that came, 0 for none; called from the thread. A single rank is watched after a signal only. Where ranks cannot reach rank 0 by TCP a
  * warning says so and nothing is watched: a wait for gradients has the time limit itself. A second call changes time limit and function only. Collective. */
 tr_status_t tr_watchdog_start(tr_world_t *world, double timeout_sec, int (*asked_to_stop)(void));
+/* Calls ended(why, host) before this rank ends the job: `why` is the line of the error, `host` the node of the rank that hangs
+ * or is gone, "" where it is no one's. From the watchdog's thread; it must not allocate or wait for a lock. Not collective. */
+void tr_watchdog_on_end(tr_world_t *world, void (*ended)(const char *why, const char *host));
 /* This rank begins `phase`, in or after `step`. Not collective; wait-free; with or without a watchdog. One thread of a rank calls it. */
 void tr_watchdog_phase(tr_world_t *world, tr_phase_t phase, int64_t step);
 /* Progress inside a phase: a micro-batch is done. Likewise; world may be NULL. */

@@ -33,6 +33,8 @@ static tr_status_t init_mpi(tr_world_t *w, int64_t *out_tasks) {
     if (initialised) {
         TR_MPI(MPI_Query_thread, (&level));
     } else {
+        /* Open MPI would end the program in there, with words of its own. */
+        if (tr_launch_link() == TR_LAUNCH_NONE) return tr_launch_fail();
         TR_MPI(MPI_Init_thread, (NULL, NULL, MPI_THREAD_SERIALIZED, &level));
         w->owns_mpi = true;
     }
@@ -123,6 +125,7 @@ tr_status_t tr_world_open(const void *comm, tr_world_t **out) {
     tr_world_t *w = NULL;
     TR_TRY(tr_alloc(sizeof *w, "world", &w));
     w->comm = MPI_COMM_NULL;
+    pthread_mutex_init(&w->pulse.words_lock, NULL);
     tr_status_t status = open_world(w, comm);
     if (status != TR_OK) {
         tr_world_close(&w);

@@ -57,7 +57,7 @@ static tr_status_t refuse_folder(const char *path) {
 
 /* To the end or one byte over the limit, pipes too. */
 static tr_status_t read_all(int fd, const char *path, tr_str_t *out) {
-    char chunk[16384];
+    char chunk[8192];
     while (out->length <= MAX_FILE_BYTES && out->status == TR_OK) {
         ssize_t count = read(fd, chunk, sizeof chunk);
         if (count < 0 && errno == EINTR) continue;

@@ -138,9 +138,15 @@ static void append_overview(const tr_config_t *config, const char *section, tr_s
 }
 
 static void append_key_help(const entry_t *entry, tr_str_t *out) {
+    static const char *const resume[] = {
+        [TR_RESUME_MATCH] = "must be as in the checkpoint",
+        [TR_RESUME_KEEP] = "auto is the checkpoint's value, another is refused",
+        [TR_RESUME_NOTE] = "may change, and the log says so",
+        [TR_RESUME_FREE] = "may change",
+    };
     tr_str_printf(out, "%s = %s\n    %s\n    Takes ", entry->key, shown_default(entry), entry->field->help);
     tr_config_describe(entry->field, NULL, out);
-    tr_str_append(out, ".\n");
+    tr_str_printf(out, ".\n    In a run that is resumed: %s.\n", resume[entry->field->resume]);
 }
 
 static bool is_asked_for(const entry_t *entry, const char *key) {

@@ -50,13 +50,16 @@ void tr_convert(tr_dtype_t from, const void *in, int64_t elems, tr_dtype_t to, v
         CONVERT_FROM(float)
 }
 
+/* Whole rows at once where they are short, else a row in pieces. */
 void tr_stats_add_values(tr_stats_t *stats, int64_t width, tr_dtype_t dtype, const void *values,
                          int64_t count) {
-    double piece[4096];
-    const int64_t most = (int64_t)TR_COUNT(piece) / width * width;
-    for (int64_t i = 0; i < count; i += most) {
-        const int64_t part = min64(most, count - i);
-        tr_convert(dtype, (const char *)values + i * (int64_t)tr_dtype_bytes(dtype), part, TR_F64, piece);
-        tr_stats_add(stats, width, piece, part / width);
+    double piece[1024];
+    const int64_t most = (int64_t)TR_COUNT(piece), columns = min64(width, most), rows = most / columns;
+    for (int64_t i = 0; i < count;) {
+        const int64_t column = i % width, part = min64(columns, width - column),
+                      elems = width <= most ? min64(rows * width, count - i) : part;
+        tr_convert(dtype, (const char *)values + i * (int64_t)tr_dtype_bytes(dtype), elems, TR_F64, piece);
+        tr_stats_add(stats + column, part, piece, elems / part);
+        i += elems;
     }
 }

@@ -166,16 +166,6 @@ static int channels_at(const int64_t *dim, int ndim, int layout) {
     return ndim == 3 && dim[0] == dim[1] && dim[1] == dim[2] ? 0 : 1; /* a cube is a volume */
 }
 
-static tr_status_t check_inputs(const h5_part_t *part, int64_t wanted) {
-    const h5_array_t *x = &part->x;
-    if (wanted == 0 || x->ndim != 2 || x->dim[1] == wanted) return TR_OK;
-    return TR_FAIL(
-        TR_ERR_DATA,
-        "the model takes %lld input%s, %s has %lld (the columns of /%s): give it the columns of its "
-        "training data, in their order (a table without a label: import csv --label none)",
-        (long long)wanted, wanted == 1 ? "" : "s", part->file.path, (long long)x->dim[1], x->name);
-}
-
 static tr_status_t describe_x(hdf5_t *self, const tr_data_settings_t *settings) {
     const h5_array_t *x = &self->parts.data[0].x;
     tr_field_t *field = &self->base.info.field[0];
@@ -223,6 +213,8 @@ static void close_hdf5(tr_dataset_t *dataset) {
     tr_h5_unlock();
     tr_h5_pool_destroy(&self->pool);
     for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&dataset->info.names[list]);
+    tr_vec_free(&dataset->info.mean);
+    tr_vec_free(&dataset->info.std);
     tr_free(&self->label);
     tr_free(&self);
 }
@@ -271,7 +263,7 @@ static void describe(hdf5_t *self) {
 }
 
 /* Once, for the training data: `trainer data` tells the rest. */
-static void warn(const hdf5_t *self, const tr_data_settings_t *settings) {
+static tr_status_t warn(const hdf5_t *self, const tr_data_settings_t *settings) {
     const h5_array_t *x = &self->parts.data[0].x;
     char sentence[H5_SENTENCE_BYTES], text[512];
     int64_t block = settings->block > 0
@@ -281,9 +273,10 @@ static void warn(const hdf5_t *self, const tr_data_settings_t *settings) {
     if (self->base.info.field_count == 1 && tr_h5_labels_are_text(&self->parts.data[0].names, text))
         TR_WARN("%s: %s", self->parts.data[0].file.path, text);
     tr_h5_lock();
-    const bool doubtful = tr_h5_doubtful_moments(&self->parts, self->channels, settings, sentence);
+    const tr_status_t status = tr_h5_doubtful_moments(&self->parts, self->channels, settings, sentence);
     tr_h5_unlock();
-    if (doubtful) TR_WARN("%s", sentence);
+    if (status == TR_OK && *sentence) TR_WARN("%s", sentence);
+    return status;
 }
 
 /* Files that are joined must agree; of their lists the longest stays. Where labels are not read, a session compares their names. Wants the lock. */
@@ -305,24 +298,23 @@ static tr_status_t add_names(tr_dataset_info_t *info, const h5_part_t *part, boo
     return TR_OK;
 }
 
-static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_split_t split) {
+static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_split_t split,
+                          bool inputs_only) {
     const h5_part_t *last = &self->parts.data[self->parts.count - 1];
     self->base.info.samples = last->first + last->x.rows;
-    TR_TRY(check_inputs(self->parts.data, settings->inputs));
     TR_TRY(describe_x(self, settings));
     TR_TRY(create_pool(self, tr_h5_pool_size(settings)));
     TR_TRY(describe_y(self, settings));
     tr_h5_lock();
-    tr_status_t status = tr_h5_moments(self->parts.data, self->channels, settings, &self->base.info);
+    tr_status_t status = tr_h5_moments(self->parts.data, self->channels, &self->base.info);
     for (int p = 0; p < self->parts.count && status == TR_OK; p++)
-        status = add_names(&self->base.info, &self->parts.data[p], settings->inputs_only);
+        status = add_names(&self->base.info, &self->parts.data[p], inputs_only);
     tr_h5_unlock();
     TR_TRY(status);
     TR_TRY(tr_h5_parts_open_direct(&self->parts, settings, &self->direct));
     self->base.info.fingerprint = tr_h5_parts_fingerprint(&self->parts);
     describe(self);
-    if (split == TR_SPLIT_TRAIN) warn(self, settings);
-    return TR_OK;
+    return split == TR_SPLIT_TRAIN ? warn(self, settings) : TR_OK;
 }
 
 /* Predictions are made for a file, not for a split: of one that has several it is said which was taken. */
@@ -332,10 +324,13 @@ static void say_choice(const hdf5_t *self, const h5_source_t *source) {
         TR_INFO("the inputs are /%s of %s; FILE:GROUP names another group", part->names.x, part->file.path);
 }
 
-static tr_status_t open_hdf5(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+static tr_status_t open_source(const tr_data_settings_t *settings, tr_split_t split, bool inputs_only,
+                               tr_dataset_t **out) {
     hdf5_t *self = NULL;
     h5_source_t source;
     TR_TRY(tr_h5_source_parse(settings, split, &source));
+    source.wanted.inputs_only = inputs_only;
+    if (inputs_only) source.wanted.key = "the data to predict for"; /* named without a key */
     if (!source.pattern[0]) return TR_OK;
     TR_TRY(tr_alloc(sizeof *self, "HDF5 data set", &self));
     tr_h5_lock();
@@ -346,7 +341,7 @@ static tr_status_t open_hdf5(const tr_data_settings_t *settings, tr_split_t spli
         close_hdf5(&self->base);
         return status;
     }
-    if (status == TR_OK && self->parts.count) status = set_up(self, settings, split);
+    if (status == TR_OK && self->parts.count) status = set_up(self, settings, split, inputs_only);
     if (status == TR_OK && self->parts.count) say_choice(self, &source);
     if (status != TR_OK || !self->parts.count) {
         close_hdf5(&self->base);
@@ -356,9 +351,19 @@ static tr_status_t open_hdf5(const tr_data_settings_t *settings, tr_split_t spli
     return TR_OK;
 }
 
+static tr_status_t open_hdf5(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+    return open_source(settings, split, false, out);
+}
+
+static tr_status_t open_hdf5_inputs(const tr_data_settings_t *settings, tr_split_t split,
+                                    tr_dataset_t **out) {
+    return open_source(settings, split, true, out);
+}
+
 const tr_dataset_ops_t tr_dataset_hdf5_ops = {.name = "hdf5",
                                               .help = "HDF5 files",
                                               .open = open_hdf5,
+                                              .open_inputs = open_hdf5_inputs,
                                               .close = close_hdf5,
                                               .read = read_hdf5,
                                               .expect = expect_hdf5,

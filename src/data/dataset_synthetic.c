@@ -22,6 +22,8 @@ typedef struct {
 
 static void close_synthetic(tr_dataset_t *dataset) {
     synthetic_t *self = (synthetic_t *)dataset;
+    tr_vec_free(&self->base.info.mean);
+    tr_vec_free(&self->base.info.std);
     tr_free(&self->noise);
     tr_free(&self);
 }
@@ -54,9 +56,6 @@ static void describe(synthetic_t *self, const tr_data_settings_t *settings, cons
         info->field[1].shape = TR_SHAPE(settings->synthetic_targets);
         info->field[1].sample_bytes = 4 * settings->synthetic_targets;
     }
-    info->channels = 1;
-    info->mean[0] = 127.5f;
-    info->std[0] = 64;
     self->slabs = info->classes ? CLASS_SLABS : settings->synthetic_targets;
     snprintf(info->description, sizeof info->description, "synthetic, x u8 %s", tr_shape_format(shape, text));
     info->fingerprint = (uint64_t)samples * 0x9E3779B97F4A7C15u ^ (uint64_t)info->classes << 32 ^
@@ -73,6 +72,8 @@ static tr_status_t open_synthetic(const tr_data_settings_t *settings, tr_split_t
     self->split = (uint32_t)split;
     describe(self, settings, &shape);
     tr_status_t status = make_noise(self, self->base.info.field[0].sample_bytes);
+    if (status == TR_OK) status = tr_vec_push(&self->base.info.mean, 127.5f);
+    if (status == TR_OK) status = tr_vec_push(&self->base.info.std, 64);
     if (status != TR_OK) {
         close_synthetic(&self->base);
         return status;
@@ -81,29 +82,23 @@ static tr_status_t open_synthetic(const tr_data_settings_t *settings, tr_split_t
     return TR_OK;
 }
 
-static void draw(const synthetic_t *self, const uint8_t *noise, const uint8_t *level, uint8_t *x) {
-    int64_t bytes = self->base.info.field[0].sample_bytes;
-    for (int64_t s = 0; s < self->slabs; s++) {
-        int64_t end = bytes * (s + 1) / self->slabs;
-        for (int64_t i = bytes * s / self->slabs; i < end; i++)
-            x[i] = (uint8_t)((noise[i] + level[s] + 1) >> 1);
-    }
+static void draw(const synthetic_t *self, const uint8_t *noise, int64_t slab, uint8_t level, uint8_t *x) {
+    const int64_t bytes = self->base.info.field[0].sample_bytes, end = bytes * (slab + 1) / self->slabs;
+    for (int64_t i = bytes * slab / self->slabs; i < end; i++) x[i] = (uint8_t)((noise[i] + level + 1) >> 1);
 }
 
 static void make_sample(const synthetic_t *self, int64_t sample, uint8_t *x, void *y) {
     const tr_dataset_info_t *info = &self->base.info;
-    uint8_t level[4096];
-    float target[4096];
     tr_rng_t rng = tr_rng_make(1 + self->split, TR_RNG_SYNTHETIC, 1, (uint64_t)sample);
     uint64_t offset = tr_rng_below(&rng, NOISE_BYTES);
     int32_t label = info->classes ? (int32_t)tr_rng_below(&rng, (uint64_t)info->classes) : 0;
     tr_rng_t levels = info->classes ? tr_rng_make(0, TR_RNG_SYNTHETIC, 2, (uint64_t)label) : rng;
     for (int64_t s = 0; s < self->slabs; s++) {
-        target[s] = (float)tr_rng_uniform(&levels);
-        level[s] = (uint8_t)(255 * target[s]);
+        const float target = (float)tr_rng_uniform(&levels);
+        if (x) draw(self, self->noise + offset, s, (uint8_t)(255 * target), x);
+        if (y && !info->classes) ((float *)y)[s] = target;
     }
-    if (x) draw(self, self->noise + offset, level, x);
-    if (y) memcpy(y, info->classes ? (const void *)&label : target, (size_t)info->field[1].sample_bytes);
+    if (y && info->classes) memcpy(y, &label, sizeof label);
 }
 
 static tr_status_t read_synthetic(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {

@@ -56,7 +56,7 @@ static tr_status_t open_tokens(const tr_data_settings_t *settings, tr_split_t sp
     self->split = (uint32_t)split;
     tr_dataset_info_t *info = &self->base.info;
     *info = (tr_dataset_info_t){
-        .samples = windows, .field_count = settings->inputs_only ? 1 : 2, .read_unit = 1};
+        .samples = windows, .field_count = 2, .read_unit = 1};
     info->classes = settings->vocab_size > 0 ? settings->vocab_size : VOCAB_SIZE;
     info->tokens = windows * T + 1;
     info->field[0] = (tr_field_t){"x", TR_I32, TR_SHAPE(T), 4 * T, TR_FIELD_TOKENS};

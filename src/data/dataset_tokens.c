@@ -223,7 +223,7 @@ static void describe(tokens_t *self, const tr_data_settings_t *settings) {
     char more[32] = "";
     if (self->parts.count > 1) snprintf(more, sizeof more, " and %d more", self->parts.count - 1);
     info->samples = ceil_div(self->tokens - 1, T);
-    info->field_count = settings->inputs_only ? 1 : 2;
+    info->field_count = 2;
     info->field[0] = (tr_field_t){"x", TR_I32, TR_SHAPE(T), 4 * T, TR_FIELD_TOKENS};
     info->field[1] = (tr_field_t){"y", TR_I32, TR_SHAPE(T), 4 * T, TR_FIELD_LABELS};
     info->classes = self->vocab_size;

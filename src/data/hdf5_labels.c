@@ -13,7 +13,7 @@
 
 typedef struct {
     int32_t *label;
-    int64_t values, classes_given, largest, largest_row;
+    int64_t values, classes_given, smallest, largest, largest_row;
     const h5_part_t *largest_part;
     bool must, plain_numbers; /* must: data.classes says that there are classes; plain_numbers: found that
                                  there are none */
@@ -47,10 +47,11 @@ static tr_status_t fail_no_class(const scan_t *s, const h5_part_t *part, int64_t
     if (s->classes_given > 0)
         snprintf(range, sizeof range, "from 0 to %lld (data.classes = %lld)", (long long)s->classes_given - 1,
                  (long long)s->classes_given);
-    return TR_FAIL(TR_ERR_DATA,
-                   "%s: /%s: the label of sample %lld is %g, where a class %s is expected. If these are "
-                   "numbers to predict, set data.classes = 0.",
-                   part->y.file->path, part->names.y, (long long)row, value, range);
+    const bool counts_from_1 = s->classes_given > 0 && value == (double)s->classes_given;
+    return TR_FAIL(TR_ERR_DATA, "%s: /%s: the label of sample %lld is %g; expected a class %s. If %s",
+                   part->y.file->path, part->names.y, (long long)row, value, range,
+                   counts_from_1 ? "the labels count from 1, subtract 1 when the file is made."
+                                 : "these are numbers to predict, set data.classes = 0.");
 }
 
 static tr_status_t scan_row(scan_t *s, const h5_part_t *part, int64_t row, const double *value) {
@@ -60,7 +61,9 @@ static tr_status_t scan_row(scan_t *s, const h5_part_t *part, int64_t row, const
     if (s->plain_numbers) return TR_OK;
     if (found < 0) return fail_no_class(s, part, row, *value);
     s->label[part->first + row] = (int32_t)found;
-    if (s->values > 1 || found <= s->largest) return TR_OK;
+    if (s->values > 1) return TR_OK;
+    s->smallest = min64(s->smallest, found);
+    if (found <= s->largest) return TR_OK;
     s->largest = found;
     s->largest_row = row;
     s->largest_part = part;
@@ -132,12 +135,20 @@ static tr_status_t scan(scan_t *s, const h5_parts_t *parts, h5_scratch_t *scratc
     return TR_OK;
 }
 
-static void say_largest(const scan_t *s, tr_dataset_info_t *info) {
+/* For an error about their number, which one wrong label can make, or a count from 1. */
+static void note_labels(const scan_t *s, tr_dataset_info_t *info) {
     if (!s->largest_part || s->largest != info->classes - 1) return;
     const char *path = s->largest_part->y.file->path, *name = s->largest_part->names.y;
-    snprintf(info->largest_label, sizeof info->largest_label, "sample %lld of %.*s:/%.*s",
-             (long long)s->largest_row, (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50),
-             name);
+    if (s->smallest == 1)
+        snprintf(info->label_note, sizeof info->label_note,
+                 "the labels of %.*s:/%.*s run from 1 to %lld: subtract 1 when the file is made",
+                 (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50), name,
+                 (long long)s->largest);
+    else
+        snprintf(info->label_note, sizeof info->label_note,
+                 "the largest label, %lld, is that of sample %lld of %.*s:/%.*s: correct it if it is wrong",
+                 (long long)s->largest, (long long)s->largest_row, (int)tr_utf8_bytes(path, 70), path,
+                 (int)tr_utf8_bytes(name, 50), name);
 }
 
 tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch, int32_t **out,
@@ -145,6 +156,7 @@ tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t 
     scan_t s = {.values = parts->data[0].y.row_elems,
                 .classes_given = classes,
                 .must = classes > 0,
+                .smallest = INT64_MAX,
                 .largest = -1,
                 .info = info};
     *out = NULL;
@@ -156,7 +168,7 @@ tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t 
         *out = s.label;
         s.label = NULL;
         info->classes = classes > 0 ? classes : s.values > 1 ? s.values : s.largest + 1;
-        say_largest(&s, info);
+        note_labels(&s, info);
     }
     tr_free(&s.label);
     tr_free(&s.raw);

@@ -1,6 +1,5 @@
 /* What attributes say of the data: mean and std, the number of classes and their names. */
 #include "hdf5_source.h"
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,125 +43,79 @@ static bool attribute_numbers(hid_t attribute) {
 }
 
 static bool fits(int64_t elems, int64_t channels) {
-    return elems > 0 && elems <= TR_CHANNELS_MAX && (elems == 1 || elems == channels);
+    return elems > 0 && (elems == 1 || elems == channels);
 }
 
-/* One number, or one a channel, from the attribute `name`; *out_count 0 where it has none that fits. Returns how many it has. */
-static int64_t attribute_moments(const h5_part_t *part, int64_t channels, const char *name, float *out,
-                                 int *out_count) {
+/* One number, or one for each channel, from the attribute `name`; *out stays empty where it has none that
+ * fits. *out_elems: how many it has. */
+static tr_status_t attribute_moments(const h5_part_t *part, int64_t channels, const char *name,
+                                     tr_floats_t *out, int64_t *out_elems) {
     hid_t attribute = attribute_of(part, OF_INPUTS, name);
-    *out_count = 0;
-    if (attribute < 0) return 0;
-    const int64_t elems = attribute_numbers(attribute) ? attribute_elems(attribute) : 0;
-    if (fits(elems, channels) && H5Aread(attribute, H5T_NATIVE_FLOAT, out) >= 0) *out_count = (int)elems;
-    H5Aclose(attribute);
-    return elems;
-}
-
-static bool say_unfit(const h5_part_t *part, int64_t channels, const char *name, int64_t elems,
-                      char out[H5_SENTENCE_BYTES]) {
-    if (elems == channels)
-        snprintf(out, H5_SENTENCE_BYTES,
-                 "%s: the attribute '%s' has %lld numbers; at most %d are taken, so it is not used. Begin "
-                 "model.layers with batchnorm, or normalise the inputs when the file is made",
-                 part->file.path, name, (long long)elems, TR_CHANNELS_MAX);
-    else
-        snprintf(out, H5_SENTENCE_BYTES,
-                 "%s: the attribute '%s' has %lld numbers, but /%s has %lld channel%s: it is not used; one, "
-                 "or one "
-                 "for each, is expected",
-                 part->file.path, name, (long long)elems, part->names.x, (long long)channels,
-                 channels == 1 ? "" : "s");
-    return true;
-}
-
-static bool say_unlike(const h5_parts_t *parts, int64_t channels, const char *name,
-                       char out[H5_SENTENCE_BYTES]) {
-    float first[TR_CHANNELS_MAX], other[TR_CHANNELS_MAX];
-    int count, others;
-    const int64_t elems = attribute_moments(&parts->data[0], channels, name, first, &count);
-    if (elems > 0 && !fits(elems, channels)) return say_unfit(&parts->data[0], channels, name, elems, out);
-    for (int p = 1; p < parts->count; p++) {
-        attribute_moments(&parts->data[p], channels, name, other, &others);
-        if (others == 0 || (others == count && !memcmp(first, other, (size_t)count * sizeof *first)))
-            continue;
-        snprintf(
-            out, H5_SENTENCE_BYTES,
-            "%s has another attribute '%s' than %s, %s: set data.mean and data.std to normalise by others",
-            parts->data[p].file.path, name, parts->data[0].file.path,
-            count ? "whose numbers serve for all the files" : "which has none, and it is not used");
-        return true;
+    tr_status_t status = TR_OK;
+    *out_elems = 0;
+    if (attribute < 0) return TR_OK;
+    *out_elems = attribute_numbers(attribute) ? attribute_elems(attribute) : 0;
+    if (fits(*out_elems, channels)) {
+        status = tr_vec_reserve_(&out->data, &out->capacity, (size_t)*out_elems, sizeof *out->data);
+        if (status == TR_OK && H5Aread(attribute, H5T_NATIVE_FLOAT, out->data) >= 0)
+            out->count = (size_t)*out_elems;
     }
-    return false;
+    H5Aclose(attribute);
+    return status;
+}
+
+static void say_unfit(const h5_part_t *part, int64_t channels, const char *name, int64_t elems,
+                      char out[H5_SENTENCE_BYTES]) {
+    snprintf(out, H5_SENTENCE_BYTES,
+             "%s: the attribute '%s' has %lld numbers, but /%s has %lld channel%s: it is not used. Expected "
+             "one number, or one for each channel",
+             part->file.path, name, (long long)elems, part->names.x, (long long)channels,
+             channels == 1 ? "" : "s");
+}
+
+static bool are_unlike(const tr_floats_t *first, const tr_floats_t *other) {
+    return other->count > 0 && (other->count != first->count ||
+                                memcmp(first->data, other->data, other->count * sizeof *other->data) != 0);
+}
+
+static tr_status_t say_unlike(const h5_parts_t *parts, int64_t channels, const char *name,
+                              char out[H5_SENTENCE_BYTES]) {
+    tr_floats_t first = {0};
+    int64_t elems, others;
+    tr_status_t status = attribute_moments(&parts->data[0], channels, name, &first, &elems);
+    if (status == TR_OK && elems > 0 && !fits(elems, channels))
+        say_unfit(&parts->data[0], channels, name, elems, out);
+    for (int p = 1; p < parts->count && status == TR_OK && !*out; p++) {
+        tr_floats_t other = {0};
+        status = attribute_moments(&parts->data[p], channels, name, &other, &others);
+        if (status == TR_OK && are_unlike(&first, &other))
+            snprintf(out, H5_SENTENCE_BYTES,
+                     "%s has another attribute '%s' than %s, %s: set data.mean and data.std to normalise by "
+                     "others",
+                     parts->data[p].file.path, name, parts->data[0].file.path,
+                     first.count ? "whose numbers serve for all the files"
+                                 : "which has none, and it is not used");
+        tr_vec_free(&other);
+    }
+    tr_vec_free(&first);
+    return status;
 }
 
 static bool is_auto(const char *text) {
     return !*text || !strcmp(text, "auto");
 }
 
-bool tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels, const tr_data_settings_t *settings,
-                            char out[H5_SENTENCE_BYTES]) {
-    return (is_auto(settings->mean) && say_unlike(parts, channels, "mean", out)) ||
-           (is_auto(settings->std) && say_unlike(parts, channels, "std", out));
+tr_status_t tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels,
+                                   const tr_data_settings_t *settings, char out[H5_SENTENCE_BYTES]) {
+    *out = '\0';
+    if (is_auto(settings->mean)) TR_TRY(say_unlike(parts, channels, "mean", out));
+    return is_auto(settings->std) && !*out ? say_unlike(parts, channels, "std", out) : TR_OK;
 }
 
-/* Its inverse is what inputs are multiplied by. */
-static bool is_divisor(float std) {
-    return std > 0 && isfinite(std) && isfinite(1 / std);
-}
-
-/* data.mean or data.std: "auto", or numbers with commas. */
-static tr_status_t moments(const h5_part_t *part, int64_t channels, const char *key, const char *name,
-                           const char *text, float *out, int *out_count) {
-    if (is_auto(text)) {
-        attribute_moments(part, channels, name, out, out_count);
-        return TR_OK;
-    }
-    const bool is_std = !strcmp(name, "std");
-    bool good = tr_parse_floats(text, TR_CHANNELS_MAX, out, out_count);
-    if (*out_count > TR_CHANNELS_MAX)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "%s has %d numbers, and at most %d are taken: begin model.layers with batchnorm, or normalise "
-            "the inputs when the file is made.",
-            key, *out_count, TR_CHANNELS_MAX);
-    for (int i = 0; good && is_std && i < *out_count; i++) good = is_divisor(out[i]);
-    if (!good)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "%s: expected %snumbers that are 32-bit floats with commas between them, or auto, found '%s'.",
-            key, is_std ? "positive " : "", text);
-    if (*out_count == 1 || *out_count == channels) return TR_OK;
-    return TR_FAIL(TR_ERR_CONFIG,
-                   "%s has %d numbers, but /%s of %s has %lld channel%s; give one, or one for each. Beside a "
-                   "checkpoint they are those of its training data, which other data must be like.",
-                   key, *out_count, part->names.x, part->file.path, (long long)channels,
-                   channels == 1 ? "" : "s");
-}
-
-static tr_status_t check_number(const h5_part_t *part, const char *name, float value, int channel,
-                                bool good) {
-    if (good) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA,
-                   "%s: the attribute '%s' has %g for channel %d; %s numbers that are 32-bit floats are "
-                   "expected. Set data.%s.",
-                   part->file.path, name, (double)value, channel,
-                   strcmp(name, "std") == 0 ? "positive" : "finite", name);
-}
-
-tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, const tr_data_settings_t *settings,
-                          tr_dataset_info_t *info) {
-    int means, stds;
-    TR_TRY(moments(part, channels, "data.mean", "mean", settings->mean, info->mean, &means));
-    TR_TRY(moments(part, channels, "data.std", "std", settings->std, info->std, &stds));
-    info->channels = means > stds ? means : stds;
-    for (int c = 0; c < info->channels && c < TR_CHANNELS_MAX; c++) {
-        if (means < 2 && c >= means) info->mean[c] = means ? info->mean[0] : 0;
-        if (stds < 2 && c >= stds) info->std[c] = stds ? info->std[0] : 1;
-        TR_TRY(check_number(part, "mean", info->mean[c], c, isfinite(info->mean[c])));
-        TR_TRY(check_number(part, "std", info->std[c], c, is_divisor(info->std[c])));
-    }
-    return TR_OK;
+tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, tr_dataset_info_t *info) {
+    int64_t elems;
+    TR_TRY(attribute_moments(part, channels, "mean", &info->mean, &elems));
+    return attribute_moments(part, channels, "std", &info->std, &elems);
 }
 
 /* Strings of fixed or variable length as copies of our own. */

@@ -15,9 +15,7 @@ tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t sp
     const char *texts[] = {settings->train, settings->valid, settings->test}, *text = texts[split];
     *out = (h5_source_t){
         .wanted = {.key = split_keys[split], .x = settings->x, .y = settings->y, .split = split}};
-    out->wanted.inputs_only = settings->inputs_only;
     out->wanted.tokens = settings->context > 0;
-    if (settings->inputs_only) out->wanted.key = "the data to predict for"; /* named without a key */
     if (!*text && split != TR_SPLIT_TRAIN) {
         text = settings->train;
         out->wanted.implied = true;

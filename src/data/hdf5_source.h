@@ -119,13 +119,12 @@ tr_status_t tr_tokens_open(h5_parts_t *parts, const tr_data_settings_t *settings
 
 /* -- hdf5_meta.c: from the attributes of x, y, their group or the file; wants the lock --------------------- */
 
-/* info->mean, std, channels from data.mean and data.std. */
-tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, const tr_data_settings_t *settings,
-                          tr_dataset_info_t *info);
-/* Whether the attributes mean and std should be mentioned: they do not fit and are not used, or another of the joined files has others than the
- * first, whose are used. Wants the lock. */
-bool tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels, const tr_data_settings_t *settings,
-                            char out[H5_SENTENCE_BYTES]);
+/* info->mean and std from the attributes, as they are. */
+tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, tr_dataset_info_t *info);
+/* A sentence where the attributes mean and std do not fit and are not used, or where another of the joined
+ * files has others than the first, whose are used; "" none. Wants the lock. */
+tr_status_t tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels,
+                                   const tr_data_settings_t *settings, char out[H5_SENTENCE_BYTES]);
 /* The number in the attribute `classes`, -1: none. */
 int64_t tr_h5_attribute_classes(const h5_part_t *part);
 /* The whole number in the attribute `name` of the inputs, -1: none. */
@@ -138,8 +137,8 @@ tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out);
 /* -- hdf5_labels.c ----------------------------------------------------------------------------------------- */
 
 /* The labels of all parts as class indices in *out (owned by the caller), or NULL where y holds numbers to
- * predict. `classes`: as data.classes; info->classes becomes their number, largest_label the last one's place,
- * label_doubt is set where a few samples alone made them numbers. Without the lock. */
+ * predict. `classes`: as data.classes; info->classes becomes their number, label_note says what may be wrong with
+ * them, label_doubt is set where a few samples alone made them numbers. Without the lock. */
 tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch, int32_t **out,
                          tr_dataset_info_t *info);
 

@@ -13,6 +13,7 @@
 #ifndef LOADER_INT_H
 #define LOADER_INT_H
 
+#include "device/device.h"
 #include "shared.h"
 #include <pthread.h>
 

@@ -56,11 +56,12 @@ const char *tr_split_name(tr_split_t split) {
     return names[split];
 }
 
-static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t split, bool inputs_only,
+                              tr_dataset_t **out) {
     *out = NULL;
     const tr_dataset_ops_t *ops = find(settings->format);
     if (!ops) return unknown(settings->format);
-    TR_TRY(ops->open(settings, split, out));
+    TR_TRY((inputs_only && ops->open_inputs ? ops->open_inputs : ops->open)(settings, split, out));
     if (!*out) return TR_OK;
     tr_dataset_t *dataset = *out;
     if (!dataset->ops) dataset->ops = ops; /* open may choose others */
@@ -78,22 +79,31 @@ static void warn_of_labels(const tr_dataset_t *dataset) {
     if (*dataset->info.label_doubt) TR_WARN("%s", dataset->info.label_doubt);
 }
 
-tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+static tr_status_t open_split(const tr_data_settings_t *settings, tr_split_t split, bool inputs_only,
+                              tr_dataset_t **out) {
     tr_dataset_t *whole = NULL;
     if (settings->valid_fraction <= 0 || split == TR_SPLIT_TEST) {
-        TR_TRY(open_whole(settings, split, out));
+        TR_TRY(open_whole(settings, split, inputs_only, out));
         if (*out) warn_of_labels(*out);
         return TR_OK;
     }
     *out = NULL;
     if (*settings->valid)
         return TR_FAIL(TR_ERR_CONFIG, "data.valid and data.valid_fraction are both set: keep one of them.");
-    TR_TRY(open_whole(settings, TR_SPLIT_TRAIN, &whole));
+    TR_TRY(open_whole(settings, TR_SPLIT_TRAIN, inputs_only, &whole));
     if (!whole) return TR_OK;
     if (split == TR_SPLIT_TRAIN) warn_of_labels(whole);
     tr_status_t status = tr_dataset_part(whole, settings->valid_fraction, split == TR_SPLIT_VALID, out);
     if (status != TR_OK) tr_dataset_close(&whole);
     return status;
+}
+
+tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+    return open_split(settings, split, false, out);
+}
+
+tr_status_t tr_dataset_open_inputs(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+    return open_split(settings, split, true, out);
 }
 
 void tr_dataset_close(tr_dataset_t **dataset) {

@@ -5,10 +5,16 @@
 #include "base/int_math.h"
 #include "trainer/data.h"
 #include "trainer/str.h"
+#include <math.h>
 
 /* Whether so many labels of `classes` classes beside `others`, which are none, look like labels with mistakes among them. */
 static inline bool tr_nearly_labels(int64_t labels, int64_t others, int64_t classes) {
     return others > 0 && others <= (labels + others) / 100 && labels >= 10 * classes;
+}
+
+/* Whether values can be divided by it: its inverse is what they are multiplied by. */
+static inline bool tr_is_divisor(float std) {
+    return std > 0 && isfinite(std) && isfinite(1 / std);
 }
 
 /* "28x28x1" as a shape; `key` is named in the error. */

@@ -1,8 +1,10 @@
 /* What is in a data file, for `trainer data`: the list, what training would take, how it is read, what the values are. */
 #include "data/hdf5_source.h"
+#include "data/preprocess.h"
 #include "datatools.h"
 #include "text/tokenizer.h"
 #include "trainer/stats.h"
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +12,6 @@
 
 #define NAMED_CLASSES  20
 #define NAMED_CHANNELS 8
-#define KEYED_CHANNELS 64 /* that keys are printed for */
 #define PIECES         64 /* places of the data set from which values are taken */
 
 typedef struct {
@@ -21,11 +22,8 @@ typedef struct {
     const h5_part_t *part; /* the first file's */
     tr_dataset_t *dataset;
     int64_t block;
-    bool rounded[2]; /* x, y: it was said */
-    struct {         /* as the training data say */
-        int channels;
-        float mean[TR_CHANNELS_MAX], std[TR_CHANNELS_MAX];
-    } normal;
+    bool rounded[2];       /* x, y: it was said */
+    tr_preprocess_t *told; /* what a training would be told of these data; owned */
 } report_t;
 
 /* -- how it is read -------------------------------------------------------------------------------------- */
@@ -154,12 +152,7 @@ static tr_status_t report_classes(report_t *r) {
 
 /* -- values ---------------------------------------------------------------------------------------------- */
 
-typedef struct {
-    int64_t channels;
-    tr_stats_t *of; /* [channels] */
-} stats_t;
-
-static void print_stats(report_t *r, const char *what, const stats_t *s, const char *of) {
+static void print_stats(report_t *r, const char *what, const tr_sample_stats_t *s, const char *of) {
     for (int64_t c = 0; c < s->channels && c < NAMED_CHANNELS; c++) {
         const tr_stats_t *one = &s->of[c];
         char name[48] = "";
@@ -171,116 +164,79 @@ static void print_stats(report_t *r, const char *what, const stats_t *s, const c
         tr_str_printf(r->out, "             and %lld more\n", (long long)(s->channels - NAMED_CHANNELS));
 }
 
-static int64_t channels_of(const report_t *r, int field) {
-    const tr_shape_t *shape = &r->dataset->info.field[field].shape;
-    return shape->ndim ? shape->dim[shape->ndim - 1] : 1;
-}
-
 /* Of the first split that has such values: in the others they are alike. */
-static void warn_rounded(report_t *r, int field, const stats_t *s) {
+static void warn_rounded(report_t *r, int field, const tr_sample_stats_t *s) {
     char text[640];
     if (r->rounded[field]) return;
     r->rounded[field] = tr_is_rounded_away(s->of, s->channels, field == 1, text);
     if (r->rounded[field]) add_warning(r, "%s", text);
 }
 
-static void warn_targets(report_t *r, const stats_t *s) {
-    for (int64_t c = 0; c < s->channels; c++) {
-        if (!tr_target_is_far(s->of[c].mean, tr_stats_deviation(&s->of[c]))) continue;
-        add_warning(r, "the targets are far from mean 0 and standard deviation 1: %s",
-                    channels_of(r, 1) <= TR_CHANNELS_MAX
-                        ? "train with data.target_mean=auto data.target_std=auto"
-                        : "normalise them when the file is made");
-        return;
-    }
-}
-
-/* With the keys that mend it, where a line has room for as many numbers; a channel that never varies stays as it is. */
-static void warn_inputs(report_t *r, const stats_t *s) {
-    const int64_t channels = channels_of(r, 0);
-    tr_str_t mean = {0}, std = {0};
-    bool large = false;
-    for (int64_t c = 0; c < s->channels; c++) {
-        const double deviation = tr_stats_deviation(&s->of[c]);
-        large |= tr_input_is_large(s->of[c].mean, deviation);
-        tr_str_printf(&mean, "%s%.9g", c ? "," : "", s->of[c].mean);
-        tr_str_printf(&std, "%s%.9g", c ? "," : "", deviation > 0 ? deviation : 1);
-    }
-    if (large && channels <= KEYED_CHANNELS && mean.text && std.text)
-        tr_str_printf(
-            &r->warnings,
-            "warning: the inputs are far from mean 0 and standard deviation 1: train with data.mean=%s "
-            "data.std=%s\n",
-            mean.text, std.text);
-    else if (large)
-        add_warning(
-            r,
-            "the inputs are far from mean 0 and standard deviation 1: begin model.layers with batchnorm, or "
-            "%s when the file is made",
-            channels <= TR_CHANNELS_MAX ? "give it attributes mean and std with a number for each channel"
-                                        : "normalise them");
-    tr_str_free(&mean);
-    tr_str_free(&std);
+static void warn_inputs(report_t *r, const tr_sample_stats_t *s) {
+    tr_str_t text = {0};
+    tr_preprocess_check(r->told, s, &text);
+    if (text.text) add_warning(r, "%s", text.text);
+    tr_str_free(&text);
 }
 
 static tr_status_t stats_of(report_t *r, int field, const char *what) {
     const tr_field_t *f = &r->dataset->info.field[field];
-    int64_t samples = r->dataset->info.samples,
-            wanted = max64(1, min64(samples, r->sample_bytes / f->sample_bytes));
-    int64_t pieces =
-        wanted == samples ? ceil_div(samples, max64(1, (4 << 20) / f->sample_bytes)) : min64(PIECES, wanted);
-    const int64_t channels = channels_of(r, field);
-    stats_t s = {.channels = channels <= TR_CHANNELS_MAX ? channels : 1};
-    double sec = 0;
+    const int64_t samples = r->dataset->info.samples;
+    tr_sample_stats_t s;
     char of[96], rate[32];
-    TR_TRY(tr_alloc((size_t)s.channels * sizeof *s.of, "statistics", &s.of));
-    tr_status_t status =
-        tr_dataset_stats(r->dataset, field, pieces, ceil_div(wanted, pieces), s.channels, s.of, &sec);
-    double bytes = (double)s.of->count * (double)s.channels * (double)tr_dtype_bytes(f->dtype);
-    int64_t seen = (int64_t)(bytes / (double)f->sample_bytes);
-    int used = seen >= samples ? snprintf(of, sizeof of, " (all samples")
-                               : snprintf(of, sizeof of, " (%lld samples", (long long)seen);
+    const tr_status_t status = tr_dataset_sample(r->dataset, field, r->sample_bytes, PIECES, INFINITY, &s);
+    const double bytes = (double)s.samples * (double)f->sample_bytes;
+    const int used = s.samples >= samples ? snprintf(of, sizeof of, " (all samples")
+                                          : snprintf(of, sizeof of, " (%lld samples", (long long)s.samples);
     snprintf(of + used, sizeof of - (size_t)used, ", read at %s/s)",
-             tr_format_bytes(sec > 0 ? bytes / sec : 0, rate));
-    if (status == TR_OK) print_stats(r, what, &s, of);
-    if (status == TR_OK) warn_rounded(r, field, &s);
-    if (status == TR_OK && field == 1) warn_targets(r, &s);
-    if (status == TR_OK && field == 0 && r->split == TR_SPLIT_TRAIN && !r->dataset->info.channels &&
-        f->dtype != TR_U8)
-        warn_inputs(r, &s);
+             tr_format_bytes(s.read_sec > 0 ? bytes / s.read_sec : 0, rate));
+    if (status == TR_OK) {
+        print_stats(r, what, &s, of);
+        warn_rounded(r, field, &s);
+        if (field == 0 && r->split == TR_SPLIT_TRAIN) warn_inputs(r, &s);
+    }
     tr_free(&s.of);
     return status;
 }
 
-static void report_moments(tr_str_t *out, const char *before, const float *value, int channels) {
-    for (int c = 0; c < channels && c < NAMED_CHANNELS; c++)
-        tr_str_printf(out, "%s %.6g", c ? "," : before, (double)value[c]);
+static void report_moments(tr_str_t *out, const char *before, const tr_floats_t *v) {
+    for (size_t c = 0; c < v->count && c < NAMED_CHANNELS; c++)
+        tr_str_printf(out, "%s %.6g", c ? "," : before, (double)v->data[c]);
 }
 
-static bool is_normalised_alike(const report_t *r) {
-    const tr_dataset_info_t *info = &r->dataset->info;
-    const size_t bytes = (size_t)info->channels * sizeof *info->mean;
-    return info->channels == r->normal.channels && !memcmp(info->mean, r->normal.mean, bytes) &&
-           !memcmp(info->std, r->normal.std, bytes);
+/* As training would be told. */
+static tr_status_t resolve_told(report_t *r) {
+    const tr_preprocess_sources_t sources = {.settings = r->settings,
+                                             .info = &r->dataset->info,
+                                             .classes = r->dataset->info.classes,
+                                             .squares = true,
+                                             .train = r->dataset};
+    return tr_preprocess_resolve(&sources, &r->told);
+}
+
+/* Whether the numbers of the data are those that are used, or the key chose others. */
+static bool are_alike(const char *key, const tr_floats_t *own, const tr_floats_t *used, float none) {
+    if (strcmp(key, "auto") != 0) return true;
+    for (size_t c = 0; c < own->count; c++) {
+        const float value = used->count == 0 ? none : used->data[used->count == 1 ? 0 : c];
+        if (own->data[c] != value) return false;
+    }
+    return true;
 }
 
 /* All splits by the numbers of the training data, which is the first. */
 static void report_normalisation(report_t *r) {
     const tr_dataset_info_t *info = &r->dataset->info;
-    const int channels = info->channels;
-    if (r->split == TR_SPLIT_TRAIN) {
-        r->normal.channels = channels;
-        memcpy(r->normal.mean, info->mean, sizeof r->normal.mean);
-        memcpy(r->normal.std, info->std, sizeof r->normal.std);
-    }
-    const bool alike = is_normalised_alike(r);
-    if (r->normal.channels) {
-        report_moments(r->out, "  normalised with mean", r->normal.mean, r->normal.channels);
-        report_moments(r->out, " and std", r->normal.std, r->normal.channels);
-        tr_str_printf(r->out, "%s%s\n", r->normal.channels > NAMED_CHANNELS ? ", ..." : "",
+    const tr_normalize_t *input = &r->told->input;
+    const bool alike = are_alike(r->settings->mean, &info->mean, &input->mean, 0) &&
+                       are_alike(r->settings->std, &info->std, &input->std, 1);
+    if (input->mean.count > 0) {
+        report_moments(r->out, "  normalised with mean", &input->mean);
+        report_moments(r->out, " and std", &input->std);
+        tr_str_printf(r->out, "%s%s\n", input->mean.count > NAMED_CHANNELS ? ", ..." : "",
                       alike ? "" : ", as the training data");
     }
-    if (!alike && channels)
+    if (!alike)
         tr_str_printf(r->out, "             not with the mean and std of %s, which training does not use\n",
                       r->part->file.path);
 }
@@ -370,6 +326,7 @@ static tr_status_t report_dataset(report_t *r) {
         TR_TRY(stats_of(r, 1, ""));
         if (*info->label_doubt) add_warning(r, "%s", info->label_doubt);
     }
+    if (!r->told) TR_TRY(resolve_told(r));
     TR_TRY(stats_of(r, 0, "values"));
     report_normalisation(r);
     return TR_OK;
@@ -404,9 +361,11 @@ static tr_status_t report_split(report_t *r, uint64_t *fingerprints) {
     r->part = parts.data;
     if (status == TR_OK && parts.count) status = report_dataset(r);
     tr_h5_lock();
-    if (status == TR_OK && parts.count && r->split == TR_SPLIT_TRAIN &&
-        tr_h5_doubtful_moments(&parts, channels_of(r, 0), r->settings, sentence))
-        add_warning(r, "%s", sentence);
+    if (status == TR_OK && parts.count && r->split == TR_SPLIT_TRAIN) {
+        status = tr_h5_doubtful_moments(&parts, tr_field_channels(&r->dataset->info.field[0]), r->settings,
+                                        sentence);
+        if (status == TR_OK && *sentence) add_warning(r, "%s", sentence);
+    }
     tr_h5_parts_close(&parts);
     tr_h5_unlock();
     tr_dataset_close(&r->dataset);
@@ -490,5 +449,6 @@ tr_status_t tr_data_report(const tr_data_settings_t *given, int64_t sample_bytes
     if (r.warnings.text) tr_str_printf(out, "\n%s", r.warnings.text);
     if (r.warnings.status != TR_OK && status == TR_OK) status = r.warnings.status;
     tr_str_free(&r.warnings);
+    tr_preprocess_destroy(&r.told);
     return status != TR_OK ? status : out->status;
 }

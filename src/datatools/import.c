@@ -31,14 +31,19 @@ tr_status_t tr_import_check_place(const char *in, const char *out) {
                    in);
 }
 
-void tr_moments_begin(tr_moments_t *m, int64_t channels) {
-    m->channels = channels <= TR_CHANNELS_MAX ? (int)channels : 0;
+tr_status_t tr_moments_begin(tr_moments_t *m, int64_t channels) {
+    enum { CHANNELS_MAX = 4096 };
+    m->channels = channels <= CHANNELS_MAX ? (int)channels : 0;
     if (m->channels < channels)
         TR_WARN(
             "the file gets no attributes mean and std, which normalise inputs: they are for at most %d, and "
-            "there are %lld. Begin model.layers with batchnorm, or normalise the inputs before they are "
-            "imported",
-            TR_CHANNELS_MAX, (long long)channels);
+            "there are %lld. Train with data.mean=compute data.std=compute",
+            CHANNELS_MAX, (long long)channels);
+    return tr_alloc((size_t)m->channels * sizeof *m->of, "statistics", &m->of);
+}
+
+void tr_moments_free(tr_moments_t *m) {
+    tr_free(&m->of);
 }
 
 void tr_moments_add(tr_moments_t *m, tr_dtype_t dtype, const void *values, int64_t count) {
@@ -46,16 +51,20 @@ void tr_moments_add(tr_moments_t *m, tr_dtype_t dtype, const void *values, int64
 }
 
 tr_status_t tr_moments_write(const tr_moments_t *m, tr_writer_t *writer) {
-    double mean[TR_CHANNELS_MAX], std[TR_CHANNELS_MAX];
+    double *mean = NULL, *std;
     if (m->channels == 0) return TR_OK;
+    TR_TRY(tr_alloc(2 * (size_t)m->channels * sizeof *mean, "statistics", &mean));
+    std = mean + m->channels;
     for (int c = 0; c < m->channels; c++) {
         const double deviation = tr_stats_deviation(&m->of[c]);
         mean[c] = m->of[c].mean;
         /* less than that is how f32 rounds numbers of this size */
         std[c] = deviation > 1e-6 * hypot(1, mean[c]) ? deviation : 1;
     }
-    TR_TRY(tr_writer_numbers(writer, "/", "mean", m->channels, mean));
-    return tr_writer_numbers(writer, "/", "std", m->channels, std);
+    tr_status_t status = tr_writer_numbers(writer, "/", "mean", m->channels, mean);
+    if (status == TR_OK) status = tr_writer_numbers(writer, "/", "std", m->channels, std);
+    tr_free(&mean);
+    return status;
 }
 
 void tr_import_say_classes(const tr_import_params_t *params, int64_t count, const char *const *names) {

@@ -109,15 +109,16 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     TR_TRY(tr_alloc(sizeof *m, "import", &m));
     m->params = params;
     m->out = out;
-    m->moments.channels = 3;
     /* The archive unpacks into a folder of its own. */
     snprintf(m->folder, sizeof m->folder, "%s/cifar-10-batches-bin", in);
     if (stat(m->folder, &found)) snprintf(m->folder, sizeof m->folder, "%s", in);
-    tr_status_t status = count_records(m);
+    tr_status_t status = tr_moments_begin(&m->moments, 3);
+    if (status == TR_OK) status = count_records(m);
     if (status == TR_OK) status = tr_writer_create(out, &params->writer, &m->writer);
     if (status == TR_OK) status = copy_all(m);
     if (status == TR_OK) status = tr_writer_commit(m->writer);
     tr_writer_destroy(&m->writer);
+    tr_moments_free(&m->moments);
     tr_free(&m);
     return status;
 }

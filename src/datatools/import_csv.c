@@ -174,7 +174,7 @@ static tr_status_t first_row(import_t *m, char *const *field, int count) {
         TR_INFO("the label is column %d of %d%s%s%s%s", label + 1, count, m->header ? ", '" : "",
                 m->header ? m->label_name : "", m->header ? "'" : "",
                 m->params->label ? "" : "; --label names another, --label none says that there is none");
-    tr_moments_begin(&m->moments, m->inputs);
+    TR_TRY(tr_moments_begin(&m->moments, m->inputs));
     TR_TRY(tr_alloc((size_t)count * sizeof *m->value, "a row", &m->value));
     TR_TRY(tr_alloc((size_t)count * sizeof *m->stats, "columns", &m->stats));
     return tr_alloc((size_t)count * sizeof *m->row, "a row", &m->row);
@@ -400,6 +400,7 @@ done:
     tr_csv_close(&m.table.csv);
     tr_csv_labels_free(&m.labels);
     tr_names_free(&m.input_names);
+    tr_moments_free(&m.moments);
     tr_free(&m.label_name);
     tr_free(&m.row);
     tr_free(&m.value);

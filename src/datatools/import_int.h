@@ -11,15 +11,16 @@
 
 /* Mean and standard deviation of each channel, channels last. */
 typedef struct {
-    int channels; /* 0: none are wanted */
-    tr_stats_t of[TR_CHANNELS_MAX];
+    int channels;   /* 0: none are wanted */
+    tr_stats_t *of; /* [channels] */
 } tr_moments_t;
-/* Of more than TR_CHANNELS_MAX channels it wants none, with a warning. */
-void tr_moments_begin(tr_moments_t *moments, int64_t channels);
+/* An attribute takes 64 KiB: of more than 4096 channels there are none, with a warning. */
+tr_status_t tr_moments_begin(tr_moments_t *moments, int64_t channels);
 /* `count` values, a multiple of the channels. */
 void tr_moments_add(tr_moments_t *moments, tr_dtype_t dtype, const void *values, int64_t count);
 /* As the attributes mean and std of the file, if any are wanted; a channel that never varies gets std 1. */
 tr_status_t tr_moments_write(const tr_moments_t *moments, tr_writer_t *writer);
+void tr_moments_free(tr_moments_t *moments);
 
 static inline tr_status_t tr_import_progress(const tr_import_params_t *params, int64_t done, int64_t total) {
     return params->progress ? params->progress(params->self, done, total) : TR_OK;

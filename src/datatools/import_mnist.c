@@ -93,9 +93,10 @@ static tr_status_t copy_group(import_t *m, const char *group, const char *prefix
 }
 
 static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
-    import_t m = {.params = params, .folder = in, .out = out, .moments.channels = 1};
+    import_t m = {.params = params, .folder = in, .out = out};
     tr_status_t status;
     TR_TRY(tr_writer_create(out, &params->writer, &m.writer));
+    TR_TRY_GOTO(tr_moments_begin(&m.moments, 1), done);
     TR_TRY_GOTO(copy_group(&m, "train", "train", true), done);
     TR_TRY_GOTO(copy_group(&m, "test", "t10k", false), done);
     TR_TRY_GOTO(tr_moments_write(&m.moments, m.writer), done);
@@ -104,6 +105,7 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     TR_TRY_GOTO(tr_writer_commit(m.writer), done);
 done:
     tr_writer_destroy(&m.writer);
+    tr_moments_free(&m.moments);
     return status;
 }
 

@@ -80,8 +80,8 @@ static tr_status_t noise_split(import_t *m, int group, const tr_data_settings_t 
     const tr_dataset_info_t *info = &dataset->info;
     int64_t channels = info->field[0].shape.dim[info->field[0].shape.ndim - 1];
     int64_t at_once = max64(1, (1 << 20) / info->field[0].sample_bytes);
-    if (!group) tr_moments_begin(&m->moments, channels);
-    tr_status_t status = tr_alloc((size_t)(at_once * info->field[0].sample_bytes), "samples", &x);
+    tr_status_t status = group ? TR_OK : tr_moments_begin(&m->moments, channels);
+    if (status == TR_OK) status = tr_alloc((size_t)(at_once * info->field[0].sample_bytes), "samples", &x);
     if (status == TR_OK) status = tr_alloc((size_t)(at_once * info->field[1].sample_bytes), "labels", &y);
     if (status == TR_OK) status = noise_group(m, group, dataset, x, y);
     if (status == TR_OK && !group && info->classes)
@@ -122,15 +122,16 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     if (kind == 0 && (params->shape || params->classes >= 0))
         return TR_FAIL(TR_ERR_USAGE, "trainer import synthetic digits: digits are 28x28x1 and of ten "
                                      "classes; leave out --shape and --classes.");
-    import_t m = {.params = params, .moments.channels = 1};
+    import_t m = {.params = params};
     m.samples[0] = params->samples > 0 ? params->samples : kinds[kind].samples;
     m.samples[1] = max64(1, m.samples[0] / TEST_PART);
     TR_TRY(tr_writer_create(out, &params->writer, &m.writer));
-    tr_status_t status =
-        kind == 0 ? digits(&m)
-                  : noise(&m, params->shape ? params->shape : kinds[kind].shape, kind == 2 ? 4 : 1);
+    const char *shape = params->shape ? params->shape : kinds[kind].shape;
+    tr_status_t status = kind == 0 ? tr_moments_begin(&m.moments, 1) : noise(&m, shape, kind == 2 ? 4 : 1);
+    if (status == TR_OK && kind == 0) status = digits(&m);
     if (status == TR_OK) status = tr_writer_commit(m.writer);
     tr_writer_destroy(&m.writer);
+    tr_moments_free(&m.moments);
     return status;
 }
 

@@ -1,47 +1,27 @@
-/* The registry of devices and the kernels' names. */
-#include "trainer/device.h"
+/* The registry of backends. */
+#include "device/plan_cache.h"
 #include "trainer/str.h"
 #include <string.h>
 
-#define DEVICE(name) extern const tr_device_ops_t tr_device_##name;
+#define DEVICE(name) extern const tr_backend_t tr_backend_##name;
 #include "devices.def"
 #undef DEVICE
 
-static const tr_device_ops_t *const device_list[] = {
-#define DEVICE(name) &tr_device_##name,
+static const tr_backend_t *const backends[] = {
+#define DEVICE(name) &tr_backend_##name,
 #include "devices.def"
 #undef DEVICE
 };
-enum { DEVICE_COUNT = sizeof device_list / sizeof *device_list };
+enum { BACKEND_COUNT = sizeof backends / sizeof *backends };
 
-static const char *const kernel_names[TR_K_COUNT] = {
-#define KERNEL(name, required) #name,
-#include "trainer/kernels.def"
-#undef KERNEL
-};
-
-static const bool kernel_required[TR_K_COUNT] = {
-#define KERNEL(name, required) required,
-#include "trainer/kernels.def"
-#undef KERNEL
-};
-
-const char *tr_kernel_name(tr_kernel_id_t id) {
-    return (unsigned)id < TR_K_COUNT ? kernel_names[id] : "NONE";
-}
-
-const tr_device_ops_t *const *tr_device_list(size_t *out_count) {
-    *out_count = DEVICE_COUNT;
-    return device_list;
-}
-
-static const char *reason_unavailable(const tr_device_ops_t *ops) {
-    return ops->unavailable ? ops->unavailable() : NULL;
+const tr_backend_t *const *tr_backend_list(size_t *out_count) {
+    *out_count = BACKEND_COUNT;
+    return backends;
 }
 
 static tr_status_t fail_unknown(const char *name) {
     tr_str_t names = {0};
-    for (int i = 0; i < DEVICE_COUNT; i++) tr_str_printf(&names, "%s%s", i ? ", " : "", device_list[i]->name);
+    for (int i = 0; i < BACKEND_COUNT; i++) tr_str_printf(&names, "%s%s", i ? ", " : "", backends[i]->name);
     tr_status_t status =
         TR_FAIL(TR_ERR_CONFIG, "device: there is no '%s' in this build; choose one of auto, %s", name,
                 names.text ? names.text : "cpu");
@@ -49,45 +29,36 @@ static tr_status_t fail_unknown(const char *name) {
     return status;
 }
 
-static tr_status_t find(const char *name, const tr_device_ops_t **out) {
-    bool any = strcmp(name, "auto") == 0;
-    for (int i = 0; i < DEVICE_COUNT; i++) {
-        const char *reason = reason_unavailable(device_list[i]);
+tr_status_t tr_backend_find(const char *name, const tr_backend_t **out) {
+    const bool any = strcmp(name, "auto") == 0;
+    for (int i = 0; i < BACKEND_COUNT; i++) {
+        if (!any && strcmp(name, backends[i]->name) != 0) continue;
+        const char *reason = backends[i]->unavailable ? backends[i]->unavailable() : NULL;
         if (any && reason) continue;
-        if (!any && strcmp(name, device_list[i]->name) != 0) continue;
         if (reason)
             return TR_FAIL(TR_ERR_CONFIG,
                            "device: '%s' cannot be used on this machine: %s; use device = auto", name,
                            reason);
-        *out = device_list[i];
+        *out = backends[i];
         return TR_OK;
     }
     return fail_unknown(name);
 }
 
-/* Says all the gaps at once: a device under construction shows what is left to write. */
-tr_status_t tr_device_check_kernels(const tr_device_ops_t *ops) {
-    tr_str_t gaps = {0};
-    for (int i = 0; i < TR_K_COUNT; i++)
-        if (kernel_required[i] && !ops->kernels[i].run) tr_str_printf(&gaps, " %s", kernel_names[i]);
-    tr_status_t status = TR_OK;
-    if (gaps.text)
-        status = TR_FAIL(TR_ERR_INTERNAL, "device '%s' lacks required kernels:%s", ops->name, gaps.text);
-    tr_str_free(&gaps);
-    return status;
-}
-
 tr_status_t tr_device_open(const char *name, const tr_device_params_t *params, tr_device_t **out) {
-    static const tr_device_params_t defaults = {.index = -1};
-    const tr_device_ops_t *ops = NULL;
+    static const tr_device_params_t defaults = {0};
+    const tr_backend_t *backend = NULL;
     *out = NULL;
-    TR_TRY(find(name, &ops));
-    TR_TRY(ops->open(params ? params : &defaults, out));
-    return TR_OK;
+    TR_TRY(tr_backend_find(name, &backend));
+    TR_TRY(backend->open(params ? params : &defaults, out));
+    tr_status_t status = tr_plan_cache_create(&(*out)->plans);
+    if (status != TR_OK) tr_device_close(out);
+    return status;
 }
 
 void tr_device_close(tr_device_t **device) {
     if (!device || !*device) return;
+    tr_plan_cache_destroy(*device);
     (*device)->ops->close(*device);
     *device = NULL;
 }

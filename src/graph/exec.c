@@ -1,21 +1,14 @@
 /* The executor: memory, addresses, and running programs. */
 #include "graph_int.h"
+#include "device/plan_cache.h"
 #include "trainer/clock.h"
 
 #include <string.h>
 
 /* -- memory ---------------------------------------------------------------------------------------------- */
 
-static void release_node(tr_graph_t *g, tr_node_t *node) {
-    if (node->state && node->kernel->release) node->kernel->release(g->device, node->state);
-    node->state = NULL;
-}
-
 void tr_exec_release(tr_graph_t *g) {
     if (g->allocated) (void)tr_graph_sync(g);
-    for (size_t i = 0; i < g->programs.count; i++)
-        for (size_t k = 0; k < g->programs.data[i]->nodes.count; k++)
-            release_node(g, g->programs.data[i]->nodes.data[k]);
     for (int role = 0; role < TR_ROLE_COUNT; role++)
         if (g->region[role]) g->device->ops->free(g->device, g->region[role]);
 }
@@ -53,6 +46,11 @@ static tr_status_t resolve(tr_graph_t *g, tr_tensor_t t, tr_view_t *view) {
 static tr_status_t resolve_node(tr_graph_t *g, tr_node_t *node) {
     for (int k = 0; k < node->op.n_in; k++) TR_TRY(resolve(g, node->op.in[k], &node->call.in[k]));
     for (int k = 0; k < node->op.n_out; k++) TR_TRY(resolve(g, node->op.out[k], &node->call.out[k]));
+    if (node->op.kind == TR_OP_KERNEL) {
+        tr_plan_t plan;
+        TR_TRY(tr_plan_get(g->device, node->op.row->kernel, &node->call, node->op.attr_bytes, &plan));
+        node->call.state = plan.state;
+    }
     if (node->scratch_bytes > 0)
         node->call.scratch = (char *)g->region[TR_ROLE_ACTIVATION] + node->scratch_offset;
     return TR_OK;
@@ -80,7 +78,9 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     if (!g->planned || g->allocated) return TR_FAIL(TR_ERR_INTERNAL, "allocate wants a plan, and once");
     for (int role = 0; role < TR_ROLE_COUNT; role++) {
         const size_t bytes = region_bytes(&g->memory, (tr_role_t)role);
-        if (bytes > 0) TR_TRY(g->device->ops->alloc(g->device, bytes, &g->region[role]));
+        if (bytes > 0)
+            TR_TRY(g->device->ops->alloc(
+                g->device, bytes, role == TR_ROLE_REDUCED ? TR_ALLOC_SHARED_BY_RANKS : 0, &g->region[role]));
     }
     flatten_views(g);
     for (size_t i = 1; i < g->tensors.count; i++) {
@@ -153,8 +153,14 @@ static tr_status_t run_kernel(tr_graph_t *g, const tr_node_t *node) {
 static tr_status_t run_collective(tr_graph_t *g, const tr_op_t *op, tr_collectives_t *c, tr_ticket_t *last) {
     if (!c || c->size == 1) return TR_OK;
     if (op->kind == TR_OP_WAIT) return *last > 0 ? c->ops->wait(c, *last, g->stream) : TR_OK;
-    float *data = (float *)g->region[TR_ROLE_REDUCED] + op->reduce_first;
-    return c->ops->allreduce_start(c, data, op->reduce_count, TR_F32, g->stream, last);
+    const tr_collective_op_t *o = &op->collective;
+    const tr_collective_t what = {.kind = o->kind,
+                                  .group = o->group,
+                                  .data = (char *)address(g, o->tensor) +
+                                          (size_t)o->first * tr_dtype_bytes(o->type),
+                                  .count = o->count,
+                                  .dtype = o->type};
+    return c->ops->start(c, &what, g->stream, last);
 }
 
 tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collectives) {

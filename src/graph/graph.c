@@ -53,7 +53,7 @@ tr_status_t tr_graph_create(tr_device_t *device, tr_graph_t **out) {
     g->device = device;
     g->open = -1;
     tr_status_t status = TR_OK;
-    TR_TRY_GOTO(device->ops->stream_create(device, "compute", &g->stream), fail);
+    TR_TRY_GOTO(device->ops->stream_create(device, "compute", TR_PRIORITY_NORMAL, &g->stream), fail);
     TR_TRY_GOTO(make_fixed_tensors(g), fail);
     *out = g;
     return TR_OK;

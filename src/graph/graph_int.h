@@ -2,8 +2,9 @@
 #ifndef TRAINER_GRAPH_INT_H
 #define TRAINER_GRAPH_INT_H
 
-#include "trainer/graph.h"
+#include "program.h"
 #include "trainer/mem.h"
+#include "trainer/str.h"
 
 /* Every parameter begins at a multiple of this in its block, so that kernels may load whole vectors (64 bytes). */
 #define TR_BLOCK_ALIGN_ELEMS 16
@@ -26,7 +27,6 @@ typedef struct {
     bool want[TR_KERNEL_MAX_OUT];
     const tr_kernel_t *kernel;
     tr_kernel_call_t call;
-    void *state;
     size_t scratch_bytes, scratch_offset;
     TR_VEC(int32_t) dying; /* storages whose last use this op is; for poisoning */
 } tr_node_t;

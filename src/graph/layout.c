@@ -116,18 +116,17 @@ static int last_writer(const tr_graph_t *g, const tr_program_t *p, int64_t first
     return -1;
 }
 
-static tr_status_t insert_comm(tr_program_t *p, size_t at, tr_op_kind_t kind, int64_t first, int64_t count,
-                               int bucket) {
+/* `what` NULL: a wait for all. */
+static tr_status_t insert_comm(tr_program_t *p, size_t at, const tr_collective_op_t *what, int bucket) {
     tr_node_t *node = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *node, "collective op", &node));
-    TR_TRY_GOTO(tr_strdup(kind == TR_OP_WAIT ? "wait" : "allreduce", &node->label), fail);
-    node->op = (tr_op_t){.kind = kind,
+    TR_TRY_GOTO(tr_strdup(what ? "allreduce" : "wait", &node->label), fail);
+    node->op = (tr_op_t){.kind = what ? TR_OP_COLLECTIVE : TR_OP_WAIT,
                          .label = node->label,
                          .backward = true,
-                         .reduce_first = first,
-                         .reduce_count = count,
                          .bucket = bucket};
+    if (what) node->op.collective = *what;
     TR_TRY_GOTO(tr_vec_push(&p->nodes, NULL), fail);
     memmove(&p->nodes.data[at + 1], &p->nodes.data[at], (p->nodes.count - 1 - at) * sizeof *p->nodes.data);
     p->nodes.data[at] = node;
@@ -164,10 +163,12 @@ tr_status_t tr_program_add_allreduce(tr_graph_t *g, int program, size_t first_by
         const int64_t end = bucket_end(g, first, limit);
         size_t at = overlap ? (size_t)(last_writer(g, p, first, end) + 1) : p->nodes.count;
         if (at < behind) at = behind;
-        TR_TRY(insert_comm(p, at, TR_OP_ALLREDUCE, first, end - first, bucket));
+        const tr_collective_op_t sum = {TR_ALLREDUCE, g->reduced_block, first,
+                                        end - first,  TR_F32,           TR_GROUP_ALL};
+        TR_TRY(insert_comm(p, at, &sum, bucket));
         behind = at + 1;
         first = end;
         limit = (int64_t)(bucket_bytes / sizeof(float));
     }
-    return insert_comm(p, p->nodes.count, TR_OP_WAIT, 0, 0, -1);
+    return insert_comm(p, p->nodes.count, NULL, -1);
 }

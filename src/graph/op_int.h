@@ -2,7 +2,9 @@
 #ifndef TR_OP_INT_H
 #define TR_OP_INT_H
 
+#include "program.h"
 #include "trainer/ops.h"
+#include "trainer/str.h"
 
 /* Who asked for the op, for messages: its label, or the row's name where it has none. */
 const char *tr_op_where(const tr_op_t *op);

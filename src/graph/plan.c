@@ -1,5 +1,6 @@
 /* The memory planner: lifetimes, in-place outputs, and one arena that all programs share. */
 #include "graph_int.h"
+#include "device/plan_cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -184,9 +185,7 @@ static tr_status_t prepare(tr_graph_t *g, tr_node_t *node) {
     for (int k = 0; k < op->n_in; k++) view_of(g, op->in[k], &call->in[k]);
     for (int k = 0; k < op->n_out; k++) view_of(g, op->out[k], &call->out[k]);
     if (!node->kernel->prepare) return TR_OK;
-    TR_TRY(node->kernel->prepare(g->device, call, &node->state, &node->scratch_bytes));
-    call->state = node->state;
-    return TR_OK;
+    return tr_plan_workspace(g->device, op->row->kernel, call, op->attr_bytes, &node->scratch_bytes);
 }
 
 static tr_status_t plan_program(tr_graph_t *g, int program) {

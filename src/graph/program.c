@@ -128,9 +128,28 @@ fail:
     return status;
 }
 
+/* The op's record is only what the row's `compose` reads; it appends records of its own. */
+static tr_status_t compose(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
+                           const void *attr, size_t attr_bytes, const bool *want, tr_tensor_t *out,
+                           int n_out) {
+    tr_node_t *node = NULL;
+    TR_TRY(check_inputs(g, row->name, in, n_in));
+    TR_TRY(make_node(g, row, in, n_in, attr, attr_bytes, &node));
+    node->op.n_out = n_out;
+    for (int i = 0; i < n_out; i++) {
+        node->want[i] = !want || want[i];
+        out[i] = TR_NONE;
+    }
+    const tr_status_t status = row->compose(g, &node->op, node->want, out);
+    destroy_node(&node);
+    return status;
+}
+
 tr_status_t tr_op_append(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
                          const void *attr, size_t attr_bytes, const bool *want, tr_tensor_t *out, int n_out) {
     tr_node_t *node = NULL;
+    if (row->compose && !tr_device_has(g->device, row->kernel))
+        return compose(g, row, in, n_in, attr, attr_bytes, want, out, n_out);
     TR_TRY(append(g, row, in, n_in, attr, attr_bytes, want, NULL, n_out, &node));
     memcpy(out, node->op.out, (size_t)n_out * sizeof *out);
     return TR_OK;

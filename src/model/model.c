@@ -20,16 +20,19 @@ static const tr_config_field_t fields[] = {
                    "and eval, too."),
     TR_FIELD_INT(tr_model_settings_t, topk, "1", 1, 1000,
                  "Also counts a sample as correct where its class is among the k best (5 for ImageNet). 1: "
-                 "not counted."),
+                 "not counted.",
+                 TR_RESUME_FREE),
     TR_FIELD_STRING(tr_model_settings_t, init, "",
                     "Run folder (its best checkpoint, else its newest), checkpoint folder or .safetensors "
                     "file whose weights "
                     "training starts from (fine-tuning). Tensors are taken over where name and shape agree. "
-                    "Inputs without mean and std of their own are normalised as in its training."),
+                    "Inputs without mean and std of their own are normalised as in its training.",
+                    TR_RESUME_FREE),
     TR_FIELD_STRING(tr_model_settings_t, freeze, "",
                     "Parameters that keep their values: patterns of names, comma separated: \"conv1.*, "
                     "batchnorm?.*\". The "
-                    "running mean and variance of a batchnorm are none of them and follow the new data."),
+                    "running mean and variance of a batchnorm are none of them and follow the new data.",
+                    TR_RESUME_FREE),
 };
 const tr_config_table_t tr_model_config = {"model", fields, TR_COUNT(fields), sizeof(tr_model_settings_t)};
 

@@ -42,11 +42,13 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_ENUM(gpt_t, attention, "flash", "standard|flash",
                   "type = gpt: standard keeps the probabilities for the gradient, context x "
                   "context for each head; "
-                  "flash computes them again, tile by tile."),
+                  "flash computes them again, tile by tile.",
+                  TR_RESUME_NOTE),
     TR_FIELD_STRING(gpt_t, recompute, "none",
                     "type = gpt: what backward computes again instead of keeping it: none, "
                     "attention, block (each "
-                    "block from its input), or a number N (N blocks from the input of the first)."),
+                    "block from its input), or a number N (N blocks from the input of the first).",
+                    TR_RESUME_FREE),
 };
 static const tr_config_table_t config_table = {"model", fields, TR_COUNT(fields), sizeof(gpt_t)};
 

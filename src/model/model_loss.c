@@ -45,9 +45,8 @@ static tr_status_t check_classes(const tr_graph_t *g, tr_tensor_t output, const 
         return TR_FAIL(TR_ERR_CONFIG,
                        "data.y has one class, 0, in which there is nothing to learn: expected two or more; "
                        "set data.classes to their number, or to 0 if these are numbers to predict.");
-    if (shape->ndim == 2 && shape->dim[1] < classes && batch->largest_label && *batch->largest_label)
-        snprintf(label, sizeof label, "the largest label, %lld, is that of %s: mend it if it is wrong",
-                 (long long)classes - 1, batch->largest_label);
+    if (shape->ndim == 2 && shape->dim[1] < classes && batch->label_note)
+        snprintf(label, sizeof label, "%s", batch->label_note);
     const char *numbers = may_be_numbers ? "if they are numbers to predict, set data.classes = 0" : "";
     snprintf(why, sizeof why, "data.y has %lld classes%s%s%s%s%s", (long long)classes,
              *label || *numbers ? " (" : "", label, *label && *numbers ? "; " : "", numbers,

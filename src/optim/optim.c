@@ -1,31 +1,34 @@
 /* The registry of optimizers, and the update program around one. */
+#include "graph/program.h"
 #include "optim_int.h"
 #include <string.h>
 
 #define MAX_OPTIMIZERS 64
 
 static const tr_config_field_t fields[] = {
-    TR_FIELD_STRING(tr_optim_settings_t, type, "adamw", "Optimizer: sgd, adam, adamw."),
+    TR_FIELD_STRING(tr_optim_settings_t, type, "adamw", "Optimizer: sgd, adam, adamw.", TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_optim_settings_t, lr, "0.001", 0, 1e6,
-                   "Peak learning rate; schedule.* changes it over the run."),
+                   "Peak learning rate; schedule.* changes it over the run.", TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_optim_settings_t, weight_decay, "0", 0, 1e6,
                    "Weight decay of matrices and kernels; biases and norms never decay. Usual: 0.01 for "
-                   "adamw, 1e-4 for sgd."),
-    TR_FIELD_FLOAT(
-        tr_optim_settings_t, clip_norm, "0", 0, 1e9,
-        "The gradient of a step is scaled down to this global L2 norm where it is larger. 0: off."),
-    TR_FIELD_FLOAT(tr_optim_settings_t, momentum, "0.9", 0, 0.9999, "sgd: momentum."),
-    TR_FIELD_FLOAT(tr_optim_settings_t, beta1, "0.9", 0, 0.9999999,
-                   "adam, adamw: decay of the first moment."),
+                   "adamw, 1e-4 for sgd.",
+                   TR_RESUME_NOTE),
+    TR_FIELD_FLOAT(tr_optim_settings_t, clip_norm, "0", 0, 1e9,
+                   "The gradient of a step is scaled down to this global L2 norm where it is larger. 0: off.",
+                   TR_RESUME_NOTE),
+    TR_FIELD_FLOAT(tr_optim_settings_t, momentum, "0.9", 0, 0.9999, "sgd: momentum.", TR_RESUME_NOTE),
+    TR_FIELD_FLOAT(tr_optim_settings_t, beta1, "0.9", 0, 0.9999999, "adam, adamw: decay of the first moment.",
+                   TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_optim_settings_t, beta2, "0.999", 0, 0.9999999,
-                   "adam, adamw: decay of the second moment."),
+                   "adam, adamw: decay of the second moment.", TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_optim_settings_t, eps, "1e-8", 1e-30, 1,
-                   "adam, adamw: added to the root of the second moment."),
+                   "adam, adamw: added to the root of the second moment.", TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_optim_settings_t, ema, "0", 0, 0.9999999,
                    "Decay of an exponential moving average of the weights (0.999): evaluations and the "
                    "model.safetensors of checkpoints have the average. Update t decays by (1 + t) / (10 + t) "
-                   "where that is less, so that the first weights are soon forgotten. 0: none."),
-    TR_FIELD_BOOL(tr_optim_settings_t, nesterov, "no", "sgd: Nesterov's momentum."),
+                   "where that is less, so that the first weights are soon forgotten. 0: none.",
+                   TR_RESUME_NOTE),
+    TR_FIELD_BOOL(tr_optim_settings_t, nesterov, "no", "sgd: Nesterov's momentum.", TR_RESUME_NOTE),
 };
 const tr_config_table_t tr_optim_config = {"optimizer", fields, TR_COUNT(fields),
                                            sizeof(tr_optim_settings_t)};

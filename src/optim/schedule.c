@@ -9,17 +9,22 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_STRING(tr_schedule_settings_t, type, "constant",
                     "How the learning rate changes behind the warm-up: constant, step (times gamma at "
                     "milestones), cosine, linear, "
-                    "wsd (stable, then a linear decay)."),
+                    "wsd (stable, then a linear decay).",
+                    TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_schedule_settings_t, warmup, "0",
-                    "Length of the linear warm-up from 0 to optimizer.lr: steps, 2epoch, or 5% of the run."),
+                    "Length of the linear warm-up from 0 to optimizer.lr: steps, 2epoch, or 5% of the run.",
+                    TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_schedule_settings_t, milestones, "50%, 75%",
                     "step: where the learning rate is multiplied by schedule.gamma, comma separated: steps, "
-                    "30epoch, 50%."),
-    TR_FIELD_FLOAT(tr_schedule_settings_t, gamma, "0.1", 0, 1, "step: factor at each milestone."),
+                    "30epoch, 50%.",
+                    TR_RESUME_NOTE),
+    TR_FIELD_FLOAT(tr_schedule_settings_t, gamma, "0.1", 0, 1, "step: factor at each milestone.",
+                   TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_schedule_settings_t, final_factor, "0", 0, 1,
-                   "cosine, linear, wsd: learning rate at the end of the run as a factor of optimizer.lr."),
+                   "cosine, linear, wsd: learning rate at the end of the run as a factor of optimizer.lr.",
+                   TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_schedule_settings_t, decay, "20%",
-                    "wsd: length of the final decay: steps, 2epoch, or 20% of the run."),
+                    "wsd: length of the final decay: steps, 2epoch, or 20% of the run.", TR_RESUME_NOTE),
 };
 const tr_config_table_t tr_schedule_config = {"schedule", fields, TR_COUNT(fields),
                                               sizeof(tr_schedule_settings_t)};

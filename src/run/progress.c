@@ -207,7 +207,7 @@ struct tr_progress_line {
 static void write_above(void *self, tr_log_level_t level, const char *text) {
     static const char *const colors[] = {"\x1b[31m", "\x1b[33m", "", "\x1b[2m"};
     tr_progress_line_t *line = self;
-    char bytes[16384];
+    char bytes[12288];
     out_t out = {bytes, sizeof bytes, 0};
     const char *color = line->style.color ? colors[level] : "";
     pthread_mutex_lock(&line->lock);

@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define RESTARTED_WAIT_SEC 300
+
 struct tr_run {
     char *dir, *checkpoint_dir, *metrics_path;
     int lock_fd, metrics_fd;
@@ -94,29 +96,61 @@ static tr_status_t make_dirs(const char *dir, bool *out_new) {
     return status;
 }
 
-static tr_status_t fail_locked(const tr_run_t *run) {
+static tr_status_t fail_locked(const tr_run_t *run, double waited_sec) {
     char holder[256] = "";
     ssize_t length = pread(run->lock_fd, holder, sizeof holder - 1, 0);
     holder[length > 0 ? length : 0] = '\0';
     holder[strcspn(holder, "\n")] = '\0';
+    if (waited_sec > 0)
+        return TR_FAIL(TR_ERR_RETRY,
+                       "the run folder %s is still in use by %s after %.0f s (run.lock_wait); start the "
+                       "run again later",
+                       run->dir, *holder ? holder : "another process", waited_sec);
     return TR_FAIL(TR_ERR_CONFIG,
-                   "the run folder %s is in use by %s; wait for that run to end, or choose another run.dir",
+                   "the run folder %s is in use by %s; wait for that run to end, set run.lock_wait, or choose "
+                   "another run.dir",
                    run->dir, *holder ? holder : "another process");
 }
 
+/* A job that SLURM restarts comes sooner than a parallel file system notices that the former node is dead. */
+static tr_status_t read_lock_wait(const tr_run_settings_t *settings, double *out_sec) {
+    const char *restarts = getenv("SLURM_RESTART_COUNT"), *text = settings->lock_wait;
+    *out_sec = restarts && strcmp(restarts, "0") != 0 ? RESTARTED_WAIT_SEC : 0;
+    if (!text || !*text || strcmp(text, "auto") == 0 || tr_parse_duration(text, out_sec)) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG, "run.lock_wait = %s: expected a time (5min), 0 or auto", text);
+}
+
+/* False: another process holds it. */
+static bool try_lock(const tr_run_t *run) {
+    if (flock(run->lock_fd, LOCK_EX | LOCK_NB) == 0) return true;
+    if (errno == EWOULDBLOCK) return false;
+    TR_WARN("the file system of %s has no locks (%s): nothing keeps a second run out of it", run->dir,
+            strerror(errno));
+    return true;
+}
+
+static tr_status_t wait_for_lock(const tr_run_t *run, double wait_sec, int (*asked_to_stop)(void)) {
+    const double begin = tr_clock_sec();
+    if (try_lock(run)) return TR_OK;
+    if (wait_sec <= 0) return fail_locked(run, 0);
+    TR_WARN("another process holds the run folder %s: waiting for up to %.0f s (run.lock_wait)", run->dir,
+            wait_sec);
+    while (tr_clock_sec() - begin < wait_sec && !(asked_to_stop && asked_to_stop())) {
+        nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
+        if (try_lock(run)) return TR_OK;
+    }
+    return fail_locked(run, tr_clock_sec() - begin);
+}
+
 /* The kernel lets go of the lock when the process ends, however it ends. */
-static tr_status_t take_lock(tr_run_t *run) {
+static tr_status_t take_lock(tr_run_t *run, double wait_sec, int (*asked_to_stop)(void)) {
     char *path = NULL, host[128] = "", date[32], text[256];
     TR_TRY(join(run->dir, "lock", &path));
     run->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     tr_status_t status = run->lock_fd < 0 ? fail_errno("open", path) : TR_OK;
     tr_free(&path);
     TR_TRY(status);
-    if (flock(run->lock_fd, LOCK_EX | LOCK_NB) != 0) {
-        if (errno == EWOULDBLOCK) return fail_locked(run);
-        TR_WARN("the file system of %s has no locks (%s): nothing keeps a second run out of it", run->dir,
-                strerror(errno));
-    }
+    TR_TRY(wait_for_lock(run, wait_sec, asked_to_stop));
     gethostname(host, sizeof host - 1);
     tr_clock_iso8601(date);
     int length = snprintf(text, sizeof text, "process %ld on %s since %s\n", (long)getpid(), host, date);
@@ -263,8 +297,15 @@ static tr_status_t add_log(const char *dir) {
     return status;
 }
 
-static tr_status_t open_files(tr_run_t *run, bool is_new) {
-    TR_TRY(take_lock(run));
+/* How a run is opened. */
+typedef struct {
+    bool only_new; /* a folder that is there already will not do */
+    double lock_wait_sec;
+    int (*asked_to_stop)(void);
+} way_t;
+
+static tr_status_t open_files(tr_run_t *run, bool is_new, const way_t *way) {
+    TR_TRY(take_lock(run, way->lock_wait_sec, way->asked_to_stop));
     run->is_new = is_new; /* whoever has no lock removes nothing */
     bool made;
     TR_TRY(make_dirs(run->checkpoint_dir, &made));
@@ -273,17 +314,17 @@ static tr_status_t open_files(tr_run_t *run, bool is_new) {
 }
 
 /* *out stays NULL where only a new folder will do and this one is there. */
-static tr_status_t open_dir(const char *dir, bool only_new, tr_run_t **out) {
+static tr_status_t open_dir(const char *dir, const way_t *way, tr_run_t **out) {
     tr_run_t *run = NULL;
     tr_status_t status = TR_OK;
     bool is_new;
     TR_TRY(make_dirs(dir, &is_new));
-    if (only_new && !is_new) return TR_OK;
+    if (way->only_new && !is_new) return TR_OK;
     TR_TRY(tr_alloc(sizeof *run, "run", &run));
     run->lock_fd = run->metrics_fd = -1;
     TR_TRY_GOTO(tr_strdup(dir, &run->dir), fail);
     TR_TRY_GOTO(join(dir, "checkpoints", &run->checkpoint_dir), fail);
-    TR_TRY_GOTO(open_files(run, is_new), fail);
+    TR_TRY_GOTO(open_files(run, is_new, way), fail);
     *out = run;
     return TR_OK;
 fail:
@@ -291,13 +332,16 @@ fail:
     return status;
 }
 
-tr_status_t tr_run_open(const tr_run_settings_t *settings, const char *config_path, tr_run_t **out) {
+tr_status_t tr_run_open(const tr_run_settings_t *settings, const char *config_path,
+                        int (*asked_to_stop)(void), tr_run_t **out) {
+    way_t way = {.only_new = !settings->dir[0], .asked_to_stop = asked_to_stop};
     *out = NULL;
-    if (settings->dir[0]) return open_dir(settings->dir, false, out);
+    TR_TRY(read_lock_wait(settings, &way.lock_wait_sec));
+    if (settings->dir[0]) return open_dir(settings->dir, &way, out);
     for (int n = 1; !*out; n++) {
         char *dir = NULL;
         TR_TRY(own_dir(settings, config_path, n, &dir));
-        const tr_status_t status = open_dir(dir, true, out);
+        const tr_status_t status = open_dir(dir, &way, out);
         tr_free(&dir);
         TR_TRY(status);
     }

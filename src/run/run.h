@@ -12,13 +12,18 @@
 typedef struct {
     const char *dir;  /* run.dir; "": a new folder, runs/<run.name or config's name>-<date>-<time> */
     const char *name; /* run.name */
+    const char *verdict;   /* run.verdict; "": the file verdict in the run folder */
+    const char *lock_wait; /* run.lock_wait: auto or a duration */
+    const char *until;     /* run.until: auto or a time */
 } tr_run_settings_t;
 extern const tr_config_table_t tr_run_config;
 
 typedef struct tr_run tr_run_t;
-/* Makes the folder (and parents) where it is not there, takes the lock (flock on `lock`, with host and pid inside: TR_ERR_CONFIG says who holds it), opens log.txt and
- * metrics.jsonl for appending. */
-tr_status_t tr_run_open(const tr_run_settings_t *settings, const char *config_path, tr_run_t **out);
+/* Makes the folder (and parents) where it is not there, takes the lock (flock on `lock`, with host and pid inside), opens log.txt and metrics.jsonl for
+ * appending. Another process holds the lock: TR_ERR_CONFIG says who; after a wait of lock_wait, or when asked_to_stop (may be NULL) is not 0,
+ * TR_ERR_RETRY. Blocks meanwhile. */
+tr_status_t tr_run_open(const tr_run_settings_t *settings, const char *config_path,
+                        int (*asked_to_stop)(void), tr_run_t **out);
 /* The run is set up and will begin: writes config.ini. */
 tr_status_t tr_run_begin(tr_run_t *run, const char *config_text);
 /* Leaves log.txt open (tr_log_close_files) for what the caller says of the outcome. A folder that tr_run_open made for a run that never began is

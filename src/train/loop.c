@@ -4,6 +4,7 @@
 #include "trainer/clock.h"
 #include "trainer/log.h"
 #include "comm/watchdog.h"
+#include "run/verdict.h"
 
 #include <math.h>
 
@@ -151,13 +152,15 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_trai
                 .saved_step = -1,
                 .best_loss = INFINITY,
                 .best_step = -1,
-                .resumed.order = {.micro_batch = -1, .block = -1, .shuffle = -1}};
+                .order = {.micro_batch = -1, .block = -1, .shuffle = -1}};
     tr_signals_install();
     tr_status_t status = tr_loop_set_up(&l);
     const bool has_begun = status == TR_OK;
     if (has_begun) status = run_steps(&l);
     if (status == TR_OK) status = finish(&l);
     tr_watchdog_phase(world, TR_PHASE_END, l.step);
+    if (l.info->rank == 0 && (status == TR_OK || status == TR_ERR_RETRY))
+        tr_verdict_write((int)status, tr_error_last()->message, NULL);
     tr_signals_restore();
     if (status != TR_OK && status != TR_ERR_RETRY) failed(&l);
     tr_report_close(&l.report); /* the terminal is free for the error */

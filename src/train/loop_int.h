@@ -27,8 +27,9 @@ typedef struct {
     double best_loss;  /* lowest validation loss so far, INFINITY none */
     int64_t best_step; /* of that validation, -1 not known */
     char *run_dir;
-    tr_resumed_t resumed; /* of the checkpoint to go on from */
-    tr_resumed_t first;   /* of the weights to begin with */
+    /* What the model was told about its data: of the checkpoint that is resumed, and of model.init; NULL none. */
+    tr_preprocess_t *kept, *first;
+    tr_order_t order; /* of the checkpoint that is resumed */
     /* rank 0 */
     tr_run_t *run;
     tr_checkpoint_t *resume;
@@ -41,6 +42,8 @@ typedef struct {
     bool owed;                   /* a checkpoint was due while the writer was busy */
     bool writing;                /* a checkpoint was handed over, and how it went is not known yet */
     tr_checkpoint_settings_t save_settings;
+    double until_sec;         /* run.until, seconds since 1970; 0: none */
+    double slowest_write_sec; /* of a checkpoint of this run */
 } loop_t;
 
 static inline bool tr_loop_is_root(const loop_t *l) {
@@ -66,6 +69,8 @@ void tr_loop_warn_of_skipped(const loop_t *l);
 tr_status_t tr_loop_describe_state(loop_t *l);
 /* Once the writer is idle: how the last checkpoint went. */
 void tr_loop_note_failure(loop_t *l);
+/* Tells the signals when to stop for run.until, by what is known of checkpoints. */
+void tr_loop_watch_time(const loop_t *l);
 /* Hands a snapshot of the state to the writer, unless it has one of this step. Where the writer is still busy with an older one a periodic save comes
  * at the first step that finds it idle; `must` waits. */
 tr_status_t tr_loop_save(loop_t *l, bool must);

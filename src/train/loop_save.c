@@ -1,6 +1,7 @@
 /* Checkpoints of a training. */
 #include "loop_int.h"
 #include "signals.h"
+#include "until.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
 #include "comm/watchdog.h"
@@ -15,10 +16,21 @@ void tr_loop_note_failure(loop_t *l) {
     if (!l->writing || tr_checkpointer_busy(l->checkpointer)) return;
     l->writing = false;
     const tr_checkpointer_stats_t stats = tr_checkpointer_stats(l->checkpointer);
-    if (stats.last_error.code == TR_OK) return;
+    if (stats.last_error.code == TR_OK) {
+        l->slowest_write_sec = fmax(l->slowest_write_sec, stats.last_write_sec);
+        tr_loop_watch_time(l);
+        return;
+    }
     l->saved_step = -1; /* the last one is tried again */
     TR_WARN("checkpoint not saved; training goes on, and the next one will be tried: %s",
             stats.last_error.message);
+}
+
+void tr_loop_watch_time(const loop_t *l) {
+    const double bytes = (double)tr_snapshot_bytes(l->snapshot);
+    if (l->until_sec == 0) return;
+    tr_signals_until(l->until_sec -
+                     tr_until_margin_sec(l->slowest_write_sec, bytes, l->report.smooth_sec));
 }
 
 tr_status_t tr_loop_describe_state(loop_t *l) {

@@ -3,6 +3,8 @@
 #include "signals.h"
 #include "trainer/log.h"
 #include "comm/watchdog.h"
+#include "run/verdict.h"
+#include "until.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -11,11 +13,24 @@
 
 /* -- the run folder and the checkpoint to go on from ----------------------------------------------------- */
 
+/* The verdict of an earlier session goes as soon as it is known where it is. In a run folder it belongs to the run that holds the lock. */
 static tr_status_t open_run(loop_t *l) {
     tr_run_settings_t run;
     tr_config_read(l->config, &tr_run_config, &run);
-    TR_TRY(tr_run_open(&run, l->params->config_path, &l->run));
+    TR_TRY(tr_until_parse(run.until, &l->until_sec));
+    if (run.verdict[0]) TR_TRY(tr_verdict_clear());
+    TR_TRY(tr_run_open(&run, l->params->config_path, tr_signals_pending, &l->run));
     return tr_strdup(tr_run_dir(l->run), &l->run_dir);
+}
+
+/* Every rank knows the file: one of them may be lost. */
+static tr_status_t open_verdict(const loop_t *l) {
+    tr_run_settings_t run;
+    char path[4096];
+    tr_config_read(l->config, &tr_run_config, &run);
+    if (run.verdict[0]) return TR_OK; /* since the start */
+    if (snprintf(path, sizeof path, "%s/verdict", l->run_dir) < (int)sizeof path) tr_verdict_open(path);
+    return tr_loop_is_root(l) ? tr_verdict_clear() : TR_OK;
 }
 
 void tr_loop_way_on(const loop_t *l, char *text, size_t bytes) {
@@ -44,6 +59,7 @@ static tr_status_t begin_run(const loop_t *l) {
 /* Every rank knows the folder: an error of one of them alone goes into the log, too. */
 static tr_status_t share_run(loop_t *l) {
     TR_TRY(tr_world_broadcast_text(l->world, &l->run_dir, 0));
+    TR_TRY(tr_world_agree(l->world, open_verdict(l)));
     if (!tr_loop_is_root(l)) tr_run_join_log(l->run_dir);
     return TR_OK;
 }
@@ -95,8 +111,7 @@ static tr_status_t open_init(loop_t *l) {
     tr_config_read(l->config, &tr_model_config, &model);
     if (l->resume || !model.init[0]) return TR_OK;
     TR_TRY(tr_weights_open(model.init, &l->init));
-    tr_state_resumed(l->init->state_json, &l->first);
-    return TR_OK;
+    return tr_state_preprocess(l->init->state_json, l->init->path, &l->first);
 }
 
 static tr_status_t open_root(loop_t *l) {
@@ -210,12 +225,18 @@ static tr_status_t open_checkpointer(loop_t *l) {
 
 /* -- the whole ------------------------------------------------------------------------------------------- */
 
+static void write_verdict(const char *why, const char *host) {
+    tr_verdict_write(TR_ERR_RETRY, why, host);
+}
+
 /* It stays until the caller closes the world: the ranks' leaving is watched over, too. */
 static tr_status_t start_watchdog(const loop_t *l) {
     tr_parallel_settings_t parallel;
     tr_config_read(l->config, &tr_parallel_config, &parallel);
     tr_watchdog_phase(l->world, TR_PHASE_START, 0);
-    return tr_watchdog_start(l->world, parallel.timeout, tr_signals_pending);
+    TR_TRY(tr_watchdog_start(l->world, parallel.timeout, tr_signals_pending));
+    tr_watchdog_on_end(l->world, write_verdict);
+    return TR_OK;
 }
 
 /* By type, size and time, or of a program's data sets by what they say of themselves. */
@@ -252,23 +273,41 @@ static void introduce(const loop_t *l) {
                 (long long)s->slots, l->info->size);
 }
 
+/* What every rank has to know of the checkpoint that is resumed. */
+static tr_status_t share_state(loop_t *l) {
+    char *state = NULL, *path = NULL;
+    tr_status_t status = TR_OK;
+    if (tr_loop_is_root(l)) status = tr_strdup(l->resume ? l->resume->state_json : "", &state);
+    if (tr_loop_is_root(l) && status == TR_OK) status = tr_strdup(l->resume ? l->resume->path : "", &path);
+    TR_TRY(tr_world_agree(l->world, status));
+    TR_TRY(tr_world_broadcast_text(l->world, &state, 0));
+    TR_TRY(tr_world_broadcast_text(l->world, &path, 0));
+    tr_state_order(state, &l->order);
+    status = tr_state_preprocess(state, path, &l->kept);
+    tr_free(&state);
+    tr_free(&path);
+    return tr_world_agree(l->world, status);
+}
+
 tr_status_t tr_loop_set_up(loop_t *l) {
     tr_log_settings_t log;
+    tr_run_settings_t run;
+    tr_config_read(l->config, &tr_run_config, &run);
+    tr_verdict_open(run.verdict);
     TR_TRY(start_watchdog(l));
     tr_config_read(l->config, &tr_log_config, &log);
     tr_config_read(l->config, &tr_checkpoint_config, &l->save_settings);
     TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? open_root(l) : TR_OK));
     TR_TRY(share_run(l));
-    if (l->resume) tr_state_resumed(l->resume->state_json, &l->resumed);
-    TR_TRY(tr_world_broadcast(l->world, &l->resumed, sizeof l->resumed, 0));
-    TR_TRY(tr_world_broadcast(l->world, &l->first, sizeof l->first, 0));
+    TR_TRY(share_state(l));
     const tr_session_params_t session = {.training = true,
                                          .evaluation = true,
                                          .split = TR_SPLIT_TRAIN,
                                          .rank = l->info->rank,
                                          .size = l->info->size,
-                                         .resumed = &l->resumed,
-                                         .init = &l->first};
+                                         .order = &l->order,
+                                         .kept = l->kept,
+                                         .init = l->first};
     TR_TRY(tr_session_create(l->config, l->world, &session, &l->s));
     const tr_session_t *s = l->s;
     TR_TRY(tr_due_parse("checkpoint.every", l->save_settings.every, true, s->total_steps, s->steps_per_epoch,
@@ -288,6 +327,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(tr_report_open(&l->report, l->s, l->run, log.every, l->params->version));
     TR_TRY(tr_report_resume(&l->report, l->step, l->valid_owed, l->told));
     l->report.base_bytes = base_bytes;
+    if (tr_loop_is_root(l)) tr_loop_watch_time(l);
     introduce(l);
     return TR_OK;
 }
@@ -302,6 +342,8 @@ void tr_loop_tear_down(loop_t *l) {
     tr_weights_close(&l->init);
     tr_schedule_destroy(&l->schedule);
     tr_session_destroy(&l->s);
+    tr_preprocess_destroy(&l->kept);
+    tr_preprocess_destroy(&l->first);
     tr_run_close(&l->run);
     tr_free(&l->run_dir);
     json_decref(l->told);

@@ -2,8 +2,6 @@
 #include "programs.h"
 #include "average.h"
 #include "reduce_tree.h"
-#include "targets.h"
-#include "trainer/mem.h"
 #include "trainer/ops.h"
 
 #include <string.h>
@@ -16,33 +14,6 @@ static tr_shape_t batched(const tr_shape_t *sample, int64_t micro) {
     return shape;
 }
 
-/* The two tables of (x - mean) / std = scale x + shift, an entry a channel; info has as many numbers, or one, or none. */
-static tr_status_t make_scale(tr_session_t *s, int64_t channels, tr_tensor_t *scale, tr_tensor_t *shift) {
-    const tr_dataset_info_t *info = &s->info;
-    float *values = NULL;
-    TR_TRY(tr_alloc(2 * (size_t)channels * sizeof *values, "data.mean and data.std", &values));
-    for (int64_t c = 0; c < channels; c++) {
-        const int64_t i = info->channels == 1 ? 0 : c;
-        const float mean = info->channels > 0 ? info->mean[i] : 0,
-                    std = info->channels > 0 ? info->std[i] : 255;
-        values[c] = 1 / std;
-        values[channels + c] = -mean / std;
-    }
-    tr_status_t status = tr_const_values(s->g, "data.scale", values, channels, scale);
-    if (status == TR_OK) status = tr_const_values(s->g, "data.shift", values + channels, channels, shift);
-    tr_free(&values);
-    return status;
-}
-
-/* x -> (x - mean) / std; bytes without statistics go to [0, 1]. */
-static tr_status_t normalize(tr_session_t *s, tr_tensor_t *x) {
-    const tr_shape_t *shape = tr_shape_of(s->g, *x);
-    tr_tensor_t scale = TR_NONE, shift = TR_NONE;
-    if (s->info.channels > 0 || tr_tensor_info(s->g, *x)->dtype == TR_U8)
-        TR_TRY(make_scale(s, shape->dim[shape->ndim - 1], &scale, &shift));
-    return tr_cast_normalize(s->g, *x, scale, shift, x);
-}
-
 /* What comes into the picture from outside is black where there is one channel, else the mean colour. */
 static tr_status_t augment(tr_session_t *s, tr_tensor_t *x) {
     const tr_data_settings_t *d = &s->data;
@@ -52,7 +23,7 @@ static tr_status_t augment(tr_session_t *s, tr_tensor_t *x) {
                                     .shear_deg = (float)d->shear,
                                     .crop_pad = (int)d->crop_pad,
                                     .flip = d->flip,
-                                    .fill = s->info.channels == 1 ? 0 - s->info.mean[0] / s->info.std[0] : 0};
+                                    .fill = tr_preprocess_fill(s->preprocess)};
     const bool wanted =
         d->rotate > 0 || d->translate > 0 || d->zoom > 0 || d->shear > 0 || d->crop_pad > 0 || d->flip;
     if (!wanted || tr_graph_mode(s->g) != TR_TRAIN) return TR_OK;
@@ -72,7 +43,7 @@ static tr_status_t make_batch(tr_session_t *s) {
     s->batch.classes = s->info.classes;
     s->batch.dtype = s->main.precision == TR_PRECISION_BF16 ? TR_BF16 : TR_F32;
     s->batch.step_samples = s->order.batch_size;
-    s->batch.largest_label = s->info.largest_label;
+    s->batch.label_note = s->info.label_note;
     for (int f = 0; f < s->info.field_count; f++) {
         const tr_field_t *field = &s->info.field[f];
         const tr_shape_t shape = batched(&field->shape, micro);
@@ -81,9 +52,9 @@ static tr_status_t make_batch(tr_session_t *s) {
         s->batch.name[s->batch.count++] = field->name;
         TR_TRY(tr_input(s->g, field->name, field->dtype, &shape, t));
         s->field[f] = *t;
-        if (strcmp(field->name, "y") == 0) TR_TRY(tr_targets_normalize(s, t));
+        if (strcmp(field->name, "y") == 0) TR_TRY(tr_preprocess_target(s->g, s->preprocess, t));
         if (strcmp(field->name, "x") != 0 || field->kind == TR_FIELD_TOKENS) continue;
-        TR_TRY(normalize(s, t));
+        TR_TRY(tr_preprocess_input(s->g, s->preprocess, t));
         TR_TRY(augment(s, t));
         TR_TRY(tr_cast(s->g, *t, s->batch.dtype, t));
     }
@@ -149,7 +120,7 @@ static tr_status_t build_update(tr_session_t *s) {
 static tr_status_t build_eval(tr_session_t *s) {
     TR_TRY(tr_program_begin(s->g, "eval", TR_EVAL, &s->eval));
     TR_TRY(build_model(s, &s->result));
-    TR_TRY(tr_targets_restore(s, &s->result.output));
+    TR_TRY(tr_preprocess_restore(s->g, s->preprocess, &s->result.output));
     const tr_tensor_t kept[] = {s->result.output, s->result.loss, s->result.correct};
     for (size_t i = 0; i < TR_COUNT(kept); i++)
         if (!tr_is_none(kept[i])) TR_TRY(tr_keep(s->g, kept[i]));

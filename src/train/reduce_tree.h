@@ -5,8 +5,7 @@
 #ifndef TRAINER_REDUCE_TREE_H
 #define TRAINER_REDUCE_TREE_H
 
-#include "trainer/collectives.h"
-#include "trainer/graph.h"
+#include "graph/program.h"
 #include "session.h"
 
 /* Adds the tree's buffers and small programs to g, between its last program and its plan. Rank r of `size` has the slots that

@@ -2,24 +2,21 @@
 #include "programs.h"
 #include "reduce_tree.h"
 #include "inputs.h"
-#include "targets.h"
 #include "session.h"
 
 #include "trainer/log.h"
 #include "trainer/mem.h"
 
+#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static void take_resumed(tr_data_settings_t *data, const tr_resumed_t *resumed) {
-    const char **const texts[] = {&data->mean, &data->std, &data->target_mean, &data->target_std};
-    const char *const kept[] = {resumed->mean, resumed->std, resumed->target_mean, resumed->target_std};
-    if (data->micro_batch < 0) data->micro_batch = resumed->order.micro_batch;
-    if (data->block < 0) data->block = resumed->order.block;
-    if (data->shuffle < 0) data->shuffle = resumed->order.shuffle;
-    for (size_t i = 0; i < TR_COUNT(texts); i++)
-        if (strcmp(*texts[i], "auto") == 0 && *kept[i]) *texts[i] = kept[i];
+static void take_order(tr_data_settings_t *data, const tr_order_t *order) {
+    if (data->micro_batch < 0) data->micro_batch = order->micro_batch;
+    if (data->block < 0) data->block = order->block;
+    if (data->shuffle < 0) data->shuffle = order->shuffle;
 }
 
 static void read_settings(tr_session_t *s) {
@@ -30,7 +27,9 @@ static void read_settings(tr_session_t *s) {
     tr_config_read(s->config, &tr_optim_config, &s->optim);
     tr_config_read(s->config, &tr_schedule_config, &s->schedule);
     tr_config_read(s->config, &tr_parallel_config, &s->parallel);
-    if (s->params.resumed) take_resumed(&s->data, s->params.resumed);
+    if (s->params.order) take_order(&s->data, s->params.order);
+    if (s->params.kept && !s->params.training && s->data.classes < 0)
+        s->data.classes = s->params.kept->classes;
 }
 
 /* A model of tokens says how its data are cut. */
@@ -42,21 +41,6 @@ static tr_status_t read_model_of_tokens(tr_session_t *s) {
 }
 
 /* -- data ------------------------------------------------------------------------------------------------ */
-
-/* Labels that are not read are no reason to refuse inputs. */
-static tr_status_t check_names(const tr_session_t *s, const tr_names_t *found) {
-    const tr_names_t *expected = s->params.names ? s->params.names : s->info.names;
-    for (int list = 0; list < TR_NAMES_LISTS; list++) {
-        const tr_status_t status = tr_names_check(list, &expected[list], &found[list]);
-        if (status == TR_OK) continue;
-        if (!s->params.prediction || list != TR_NAMES_CLASSES) return status;
-        TR_WARN("%s numbers its classes otherwise than the training data (class_names): the predictions have "
-                "numbers and names of the training",
-                found[list].from);
-        tr_error_clear();
-    }
-    return TR_OK;
-}
 
 static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split_t main_split) {
     const tr_dataset_info_t *info = &s->dataset[split]->info, *wanted = &s->info;
@@ -73,7 +57,9 @@ static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split
     for (int f = 0; same && f < wanted->field_count; f++)
         same = tr_shape_equal(&info->field[f].shape, &wanted->field[f].shape) &&
                info->field[f].dtype == wanted->field[f].dtype;
-    if (same) return check_names(s, info->names);
+    for (int list = 0; same && list < TR_NAMES_LISTS; list++)
+        TR_TRY(tr_names_check(list, &wanted->names[list], &info->names[list]));
+    if (same) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
                    "data.%s (%s) does not look like data.%s (%s): fields, types and shapes must be the same",
                    tr_split_name(split), info->description, tr_split_name(main_split), wanted->description);
@@ -102,35 +88,28 @@ static tr_status_t fail_no_data(const tr_session_t *s, tr_split_t wanted) {
                    tr_split_name(wanted), other);
 }
 
-/* By more than rounding, as a part of the deviation or of what is larger. */
-static bool differ(float a, float b, float deviation) {
-    return fabsf(a - b) > 1e-3F * fmaxf(deviation, fmaxf(fabsf(a), fabsf(b)));
+/* Labels of a table that the model cannot take would be refused first, and hide that it is another table. */
+static tr_status_t explain_data(const tr_session_t *s, tr_split_t split, tr_status_t status) {
+    const tr_error_t error = *tr_error_last();
+    tr_dataset_t *inputs = NULL;
+    if (status != TR_ERR_DATA || !s->params.kept || s->params.training) return status;
+    tr_status_t match = tr_dataset_open_inputs(&s->data, split, &inputs);
+    if (match == TR_OK && inputs) match = tr_preprocess_match(s->params.kept, &inputs->info, true);
+    tr_dataset_close(&inputs);
+    return match == TR_ERR_DATA ? match : tr_error_set(&error);
 }
 
-/* A split's own attributes are not used, which is right only where its values are in the units of the training's. */
-static void warn_of_moments(const tr_session_t *s, tr_split_t split) {
-    const tr_dataset_info_t *own = &s->dataset[split]->info, *used = &s->info;
-    for (int c = 0; c < own->channels; c++) {
-        const int u = used->channels > 1 ? c : 0;
-        const float none = used->field[0].dtype == TR_U8 ? 255 : 1;
-        const float mean = used->channels > 0 ? used->mean[u] : 0,
-                    std = used->channels > 0 ? used->std[u] : none;
-        if (!differ(own->mean[c], mean, std) && !differ(own->std[c], std, 0)) continue;
-        TR_WARN("data.%s (%s) has mean %.6g and std %.6g of its own, data.train %.6g and %.6g: both are "
-                "normalised by the latter, so their values must be in the same units",
-                tr_split_name(split), own->description, (double)own->mean[c], (double)own->std[c],
-                (double)mean, (double)std);
-        return;
-    }
+static tr_status_t open_split(tr_session_t *s, tr_split_t split) {
+    if (s->params.prediction) return tr_dataset_open_inputs(&s->data, split, &s->dataset[split]);
+    const tr_status_t status = tr_dataset_open(&s->data, split, &s->dataset[split]);
+    return status == TR_OK ? TR_OK : explain_data(s, split, status);
 }
 
 static tr_status_t open_data(tr_session_t *s) {
     const tr_split_t main_split = s->params.training ? TR_SPLIT_TRAIN : s->params.split;
-    s->data.inputs_only = s->params.prediction;
-    s->data.inputs = s->params.inputs;
+    TR_TRY(read_model_of_tokens(s));
     for (int split = 0; split < 3; split++)
-        if (s->params.training || split == (int)main_split)
-            TR_TRY(tr_dataset_open(&s->data, (tr_split_t)split, &s->dataset[split]));
+        if (s->params.training || split == (int)main_split) TR_TRY(open_split(s, (tr_split_t)split));
     const tr_dataset_t *shapes = s->dataset[main_split];
     if (!shapes) return fail_no_data(s, main_split);
     s->info = shapes->info;
@@ -140,49 +119,61 @@ static tr_status_t open_data(tr_session_t *s) {
         if (!d) continue;
         if (d->info.classes > s->info.classes) {
             s->info.classes = d->info.classes;
-            memcpy(s->info.largest_label, d->info.largest_label, sizeof s->info.largest_label);
+            memcpy(s->info.label_note, d->info.label_note, sizeof s->info.label_note);
         }
-        TR_TRY(check_split(s, (tr_split_t)split, main_split));
-        if (split != (int)main_split) warn_of_moments(s, (tr_split_t)split);
+        if (split != (int)main_split) TR_TRY(check_split(s, (tr_split_t)split, main_split));
     }
-    return TR_OK;
+    return s->params.kept ? tr_preprocess_match(s->params.kept, &s->info, s->params.prediction) : TR_OK;
 }
 
-static const tr_field_t *input_field(const tr_session_t *s) {
-    for (int f = 0; f < s->info.field_count; f++)
-        if (strcmp(s->info.field[f].name, "x") == 0) return &s->info.field[f];
-    return NULL;
+/* -- what the model is told about them ------------------------------------------------------------------- */
+
+static tr_status_t resolve_preprocess(tr_session_t *s) {
+    const bool squares = s->model.loss == TR_LOSS_AUTO || s->model.loss == TR_LOSS_MSE;
+    const tr_preprocess_sources_t sources = {.settings = &s->data,
+                                             .info = &s->info,
+                                             .classes = s->info.classes,
+                                             .squares = squares && s->info.classes == 0,
+                                             .train = s->params.training ? s->dataset[TR_SPLIT_TRAIN] : NULL,
+                                             .kept = s->params.kept,
+                                             .init = s->params.init};
+    TR_TRY(tr_preprocess_resolve(&sources, &s->preprocess));
+    const bool are_own = strcmp(s->data.mean, "auto") == 0 && strcmp(s->data.std, "auto") == 0;
+    for (int split = TR_SPLIT_VALID; split <= TR_SPLIT_TEST && s->params.training && are_own; split++) {
+        char key[32];
+        snprintf(key, sizeof key, "data.%s", tr_split_name((tr_split_t)split));
+        if (s->dataset[split]) tr_preprocess_warn_units(s->preprocess, &s->dataset[split]->info, key);
+    }
+    return tr_inputs_check(s);
 }
 
-/* Numbers for inputs of the same type and as many channels. */
-static bool take_moments(const tr_resumed_t *init, const tr_field_t *x, tr_dataset_info_t *info) {
-    const int64_t channels = x->shape.ndim > 0 ? x->shape.dim[x->shape.ndim - 1] : 1;
-    int means, stds;
-    if (strcmp(init->x, tr_dtype_name(x->dtype)) != 0 ||
-        !tr_parse_floats(init->mean, TR_CHANNELS_MAX, info->mean, &means) ||
-        !tr_parse_floats(init->std, TR_CHANNELS_MAX, info->std, &stds) || means != stds ||
-        (means != 1 && means != channels))
-        return false;
-    info->channels = means;
-    return true;
+/* Rank 0 alone reads samples for it. */
+static tr_status_t share_preprocess(tr_session_t *s) {
+    const bool is_root = tr_world_info(s->world)->rank == 0;
+    json_t *data = is_root ? tr_preprocess_json(s->preprocess) : NULL;
+    char *dumped = data ? json_dumps(data, JSON_COMPACT) : NULL, *text = NULL;
+    tr_status_t status = TR_OK;
+    if (is_root)
+        status =
+            dumped ? tr_strdup(dumped, &text) : TR_FAIL(TR_ERR_MEMORY, "out of memory for the data section");
+    free(dumped);
+    json_decref(data);
+    TR_TRY(tr_world_agree(s->world, status));
+    TR_TRY(tr_world_broadcast_text(s->world, &text, 0));
+    if (!is_root) {
+        data = json_loads(text, 0, NULL);
+        status = tr_preprocess_from_json(data, "rank 0", &s->preprocess);
+        json_decref(data);
+    }
+    tr_free(&text);
+    return tr_world_agree(s->world, status);
 }
 
-/* Weights to begin with want inputs as they were in their training; numbers of the data or of the configuration come first. */
-static void normalize_as_init(tr_session_t *s) {
-    const tr_resumed_t *init = s->params.init;
-    const tr_field_t *x = input_field(s);
-    if (!init || !*init->mean || !x || s->info.channels > 0) return;
-    if (strcmp(init->x, tr_dtype_name(TR_U8)) == 0 && !strcmp(init->mean, "0") && !strcmp(init->std, "255"))
-        return; /* what is done with bytes anyway */
-    if (take_moments(init, x, &s->info))
-        TR_INFO("model.init: the training data have no mean and std; those of its training are taken: "
-                "data.mean = %.300s, data.std = %.300s",
-                init->mean, init->std);
-    else
-        TR_WARN(
-            "model.init: its training normalised inputs of type %s by mean %.300s and std %.300s, which do "
-            "not fit the inputs of %s: set data.mean and data.std to what brings them to the same units",
-            init->x, init->mean, init->std, s->info.description);
+static tr_status_t tell(tr_session_t *s) {
+    if (!s->world) return resolve_preprocess(s);
+    const bool is_root = tr_world_info(s->world)->rank == 0;
+    TR_TRY(tr_world_agree(s->world, is_root ? resolve_preprocess(s) : TR_OK));
+    return tr_world_info(s->world)->size > 1 ? share_preprocess(s) : TR_OK;
 }
 
 /* A share that the batch is no multiple of gives way to the next smaller one that is; far below it a step is slow. */
@@ -224,7 +215,7 @@ static tr_status_t resolve_order(tr_session_t *s) {
             "%d ranks, but only %lld micro-batches a step (data.batch_size %lld / "
             "data.micro_batch %lld): %s",
             s->params.size, (long long)s->slots, (long long)batch, (long long)micro,
-            s->params.resumed && s->params.resumed->order.micro_batch > 0
+            s->params.order && s->params.order->micro_batch > 0
                 ? "use fewer ranks, as a run goes on with the micro-batches of its checkpoint; a new one "
                   "that may grow wants a smaller data.micro_batch"
                 : "use fewer ranks, a larger batch_size or a smaller micro_batch");
@@ -242,15 +233,27 @@ static tr_status_t resolve_order(tr_session_t *s) {
 
 /* -- the whole ------------------------------------------------------------------------------------------- */
 
+/* A launcher that binds shows every rank one device, its own; else the ranks of a node take them in order. */
+static tr_status_t choose_device(const tr_session_t *s, int *out_index) {
+    const tr_backend_t *backend = NULL;
+    int count = 1;
+    TR_TRY(tr_backend_find(s->main.device, &backend));
+    if (backend->count) TR_TRY(backend->count(&count));
+    *out_index = s->world && count > 1 ? tr_world_info(s->world)->local_rank : 0;
+    if (*out_index < count) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "device = %s: this node has %d of them and %d ranks: start at most %d ranks on a node",
+                   backend->name, count, tr_world_info(s->world)->local_size, count);
+}
+
 static tr_status_t open_device(tr_session_t *s) {
-    tr_device_params_t p = {.threads = (int)s->main.threads,
-                            .index = -1,
-                            .seed = (uint64_t)s->train.seed,
-                            .direct = !s->main.winograd};
+    tr_device_params_t p = {
+        .threads = (int)s->main.threads, .seed = (uint64_t)s->train.seed, .direct = !s->main.winograd};
     const tr_world_info_t *w = s->world ? tr_world_info(s->world) : NULL;
     s->cores = w && w->cores > w->cores_shared_by ? w->cores / w->cores_shared_by : 1;
     if (s->main.threads < 0 && w) p.threads = s->cores;
     if (p.threads < 1) p.threads = s->main.threads < 0 && !w ? 0 : 1;
+    TR_TRY(choose_device(s, &p.index));
     TR_TRY(tr_device_open(s->main.device, &p, &s->device));
     if (s->device->threads > 0 && s->device->threads < s->main.threads)
         TR_WARN("threads = %d: OpenMP makes no more than %d; set OMP_THREAD_LIMIT higher or unset it",
@@ -316,23 +319,12 @@ static tr_status_t fit_graph(tr_session_t *s) {
     return build_graph(s);
 }
 
-static tr_status_t open_parts(tr_session_t *s) {
-    TR_TRY(read_model_of_tokens(s));
-    TR_TRY(open_data(s));
-    normalize_as_init(s);
-    TR_TRY(tr_targets_resolve(s));
-    TR_TRY(tr_inputs_check(s));
-    return open_device(s);
-}
-
 static void describe_split(const tr_dataset_info_t *info, tr_str_t *text) {
     char shape[96];
     tr_str_printf(text, "%lld %lld", (long long)info->samples, (long long)info->classes);
     for (int f = 0; f < info->field_count; f++)
         tr_str_printf(text, " %s %s %s", info->field[f].name, tr_dtype_name(info->field[f].dtype),
                       tr_shape_format(&info->field[f].shape, shape));
-    for (int c = 0; c < info->channels; c++)
-        tr_str_printf(text, " %a %a", (double)info->mean[c], (double)info->std[c]);
     tr_str_append(text, "\n");
 }
 
@@ -341,8 +333,6 @@ static tr_status_t check_alike(const tr_session_t *s) {
     tr_str_t text = {0};
     for (int split = 0; split < 3; split++)
         if (s->dataset[split]) describe_split(&s->dataset[split]->info, &text);
-    tr_targets_text(s, s->target_mean, "", &text);
-    tr_targets_text(s, s->target_std, "\n", &text);
     tr_str_append(&text, s->device->ops->name);
     tr_status_t status = tr_world_same(s->world, "what is in the data files, and the device",
                                        text.text ? text.text : "", text.length);
@@ -363,8 +353,13 @@ tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world, cons
     s->world = world;
     s->params = *params;
     read_settings(s);
-    tr_status_t status = open_parts(s);
+    tr_status_t status = open_data(s);
     if (world) status = tr_world_agree(world, status);
+    if (status == TR_OK) status = tell(s);
+    if (status == TR_OK) {
+        status = open_device(s);
+        if (world) status = tr_world_agree(world, status);
+    }
     if (status == TR_OK && world) status = check_alike(s);
     if (status == TR_OK) status = fit_graph(s);
     if (status != TR_OK) {
@@ -386,6 +381,7 @@ void tr_session_destroy(tr_session_t **session) {
     if (!s) return;
     drop_graph(s);
     tr_device_close(&s->device);
+    tr_preprocess_destroy(&s->preprocess);
     for (int split = 0; split < 3; split++) tr_dataset_close(&s->dataset[split]);
     tr_free(session);
 }

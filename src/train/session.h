@@ -5,10 +5,11 @@
 #ifndef TRAINER_SESSION_H
 #define TRAINER_SESSION_H
 
+#include "data/preprocess.h"
 #include "trainer/comm.h"
 #include "trainer/config.h"
 #include "trainer/data.h"
-#include "trainer/graph.h"
+#include "graph/program.h"
 #include "trainer/model.h"
 #include "trainer/optim.h"
 
@@ -49,16 +50,6 @@ extern const tr_config_table_t tr_checkpoint_config;
  * of a language model. */
 enum { TR_SUM_TERMS, TR_SUM_LOSS, TR_SUM_CORRECT, TR_SUM_TOPK, TR_SUM_STOP, TR_SUM_COUNT };
 
-/* How a training read its data, for one that leaves this to the data: of the run that goes on, or of the weights to begin with. */
-enum { TR_TARGETS_MAX = TR_CHANNELS_MAX };
-typedef struct {
-    tr_order_t order; /* -1 where nothing is known */
-    /* as the keys; "" not known */
-    char mean[16 * TR_CHANNELS_MAX], std[16 * TR_CHANNELS_MAX];
-    char target_mean[16 * TR_TARGETS_MAX], target_std[16 * TR_TARGETS_MAX];
-    char x[8]; /* type of the inputs */
-} tr_resumed_t;
-
 typedef struct tr_reduce_tree tr_reduce_tree_t; /* src/train/reduce_tree.h */
 
 typedef struct {
@@ -68,16 +59,13 @@ typedef struct {
     tr_split_t split; /* without training: the one split whose data are opened */
     int rank, size;   /* of the world that is planned for; the world's own where there is one */
     int64_t micro_batch; /* > 0: instead of data.micro_batch */
-    /* of the checkpoint to go on from: what data.micro_batch, block, shuffle, mean, std, target_mean and target_std are where they are
-     * auto; NULL none. Borrowed for the life of the session. */
-    const tr_resumed_t *resumed;
-    /* of the weights that training begins with (model.init): their mean and std serve inputs that have none of their own; NULL none. Borrowed while
-     * the session is created. */
-    const tr_resumed_t *init;
-    /* [TR_NAMES_LISTS] of the training whose weights are evaluated: names of the data must not contradict them; NULL none. Borrowed while
-     * the session is created. */
-    const tr_names_t *names;
-    int64_t inputs; /* of that training, where its samples were rows of a table; 0: not known */
+    /* The order of the run that is resumed: what data.micro_batch, block and shuffle are where they are auto, -1
+     * each where it is not known; NULL: a new run. Borrowed while the session is created. */
+    const tr_order_t *order;
+    /* What the model was told about its data: of the weights that are resumed or evaluated, which binds, and of those
+     * that training begins with (model.init), which helps out. NULL: none, or not known. Borrowed for the life of
+     * the session. */
+    const tr_preprocess_t *kept, *init;
 } tr_session_params_t;
 
 typedef struct {
@@ -93,12 +81,10 @@ typedef struct {
     tr_schedule_settings_t schedule;
     tr_parallel_settings_t parallel;
 
-    tr_dataset_t *dataset[3]; /* by tr_split_t; NULL where absent */
-    tr_dataset_info_t info;   /* of the data set that gives shapes */
-    /* data.target_mean and data.target_std: 1, or one a target; targets 0: numbers to predict are taken as they are */
-    int targets;
-    float target_mean[TR_TARGETS_MAX], target_std[TR_TARGETS_MAX];
-    tr_order_t order; /* training order, resolved */
+    tr_dataset_t *dataset[3];    /* by tr_split_t; NULL where absent */
+    tr_dataset_info_t info;      /* of the data set that gives shapes */
+    tr_preprocess_t *preprocess; /* what the model is told about them */
+    tr_order_t order;            /* training order, resolved */
     int64_t slots, first_slot, slot_count;
     int64_t total_steps;
     double steps_per_epoch;

@@ -6,48 +6,53 @@
 
 static const tr_config_field_t train_fields[] = {
     TR_FIELD_INT(tr_train_settings_t, epochs, "10", 1, 1e9,
-                 "Passes over the training data. train.steps overrides it."),
+                 "Passes over the training data. train.steps overrides it.", TR_RESUME_NOTE),
     TR_FIELD_INT(tr_train_settings_t, steps, "0", 0, 1e15,
-                 "Optimizer steps; 0: as many as train.epochs asks for."),
+                 "Optimizer steps; 0: as many as train.epochs asks for.", TR_RESUME_NOTE),
     TR_FIELD_INT(tr_train_settings_t, seed, "1", 0, 9e15,
                  "Seed of initial weights, sample order, dropout and augmentation."),
     TR_FIELD_ENUM(
         tr_train_settings_t, on_nan, "stop", "stop|skip",
         "A loss or gradient that is not finite: stop the run (exit code 93), or skip that update and go on, "
-        "up to 100 in a row: behind them the run stops, too."),
+        "up to 100 in a row: behind them the run stops, too.",
+        TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_train_settings_t, valid_every, "1epoch",
                     "How often to validate: steps (\"500\"), epochs (\"1epoch\"), a share of the run "
-                    "(\"10%\"), or 0 for never."),
+                    "(\"10%\"), or 0 for never.",
+                    TR_RESUME_FREE),
     TR_FIELD_INT(tr_train_settings_t, valid_samples, "0", 0, 1e15,
-                 "Samples of a validation, the first ones of data.valid; 0: all."),
+                 "Samples of a validation, the first ones of data.valid; 0: all.", TR_RESUME_FREE),
 };
 const tr_config_table_t tr_train_config = {"train", train_fields, TR_COUNT(train_fields),
                                            sizeof(tr_train_settings_t)};
 
 static const tr_config_field_t main_fields[] = {
     TR_FIELD_STRING(tr_main_settings_t, device, "auto",
-                    "Device to train on: auto, or one that `trainer info` lists."),
+                    "Device to train on: auto, or one that `trainer info` lists.", TR_RESUME_FREE),
     TR_FIELD_ENUM(
         tr_main_settings_t, precision, "f32", "f32|bf16",
         "Type of activations and products. Sums, statistics, weights, gradients and optimizer state are f32 "
-        "in any case."),
+        "in any case.",
+        TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_main_settings_t, resume, "auto",
                     "auto: go on from the newest whole checkpoint in the run folder, if there is one; no: "
                     "begin anew, in a folder "
-                    "without checkpoints; or the PATH of a checkpoint, or of a run's folder (its newest)."),
+                    "without checkpoints; or the PATH of a checkpoint, or of a run's folder (its newest).",
+                    TR_RESUME_FREE),
     TR_FIELD_AUTO_INT(tr_main_settings_t, threads, "auto", 1, 4096,
-                      "CPU threads a rank; auto: its share of the cores it may run on."),
+                      "CPU threads a rank; auto: its share of the cores it may run on.", TR_RESUME_FREE),
     TR_FIELD_BOOL(
         tr_main_settings_t, winograd, "yes",
         "Convolutions of 3x3 and 5x5 with stride 1 by Winograd's algorithm on CPUs, where it is faster: a "
         "quarter to a third of the products, rounding errors one and a half to four times those of direct "
-        "sums. no: direct sums."),
+        "sums. no: direct sums.",
+        TR_RESUME_NOTE),
 };
 const tr_config_table_t tr_main_config = {"", main_fields, TR_COUNT(main_fields), sizeof(tr_main_settings_t)};
 
 static const tr_config_field_t log_fields[] = {
     TR_FIELD_INT(tr_log_settings_t, every, "50", 1, 1e9,
-                 "Steps between lines of metrics.jsonl and, without a terminal, of the log."),
+                 "Steps between lines of metrics.jsonl and, without a terminal, of the log.", TR_RESUME_FREE),
 };
 const tr_config_table_t tr_log_config = {"log", log_fields, TR_COUNT(log_fields), sizeof(tr_log_settings_t)};
 
@@ -55,14 +60,15 @@ static const tr_config_field_t checkpoint_fields[] = {
     TR_FIELD_STRING(tr_checkpoint_settings_t, every, "1epoch",
                     "How often to save: steps (\"1000\"), epochs (\"1epoch\"), time (\"10min\"); 0: only at "
                     "the end. Where "
-                    "writing one takes longer, the next comes when it is written."),
-    TR_FIELD_INT(tr_checkpoint_settings_t, keep, "3", 0, 1e6,
-                 "Checkpoints to keep besides the best; 0: all."),
+                    "writing one takes longer, the next comes when it is written.",
+                    TR_RESUME_FREE),
+    TR_FIELD_INT(tr_checkpoint_settings_t, keep, "3", 0, 1e6, "Checkpoints to keep besides the best; 0: all.",
+                 TR_RESUME_FREE),
     TR_FIELD_BOOL(tr_checkpoint_settings_t, best, "yes",
-                  "Also keep the checkpoint with the lowest validation loss."),
-    TR_FIELD_DURATION(
-        tr_checkpoint_settings_t, patience, "10min", 0, 1e6,
-        "How long the last checkpoint is tried again where it cannot be written (a full disk)."),
+                  "Also keep the checkpoint with the lowest validation loss.", TR_RESUME_FREE),
+    TR_FIELD_DURATION(tr_checkpoint_settings_t, patience, "10min", 0, 1e6,
+                      "How long the last checkpoint is tried again where it cannot be written (a full disk).",
+                      TR_RESUME_FREE),
 };
 const tr_config_table_t tr_checkpoint_config = {"checkpoint", checkpoint_fields, TR_COUNT(checkpoint_fields),
                                                 sizeof(tr_checkpoint_settings_t)};

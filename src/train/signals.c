@@ -1,6 +1,8 @@
 #include "signals.h"
 
+#include "trainer/clock.h"
 #include "trainer/log.h"
+#include "trainer/train.h"
 
 #include <signal.h>
 #include <stdatomic.h>
@@ -12,11 +14,13 @@
 static _Atomic int pending; /* the watchdog reads it, too; without a lock, so that a handler may set it */
 static atomic_bool said;
 static atomic_uint came;  /* a bit for each signal */
+static _Atomic double until_sec; /* stop at this time of the wall clock; 0: no limit */
 static char newest[4096]; /* the link to the last checkpoint; "": this rank has nothing to tell of them */
 static char remedy[4096 + 128]; /* how to go on from there */
 enum { WATCHED = 4 };
 static const int watched[WATCHED] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 static struct sigaction before[WATCHED];
+static bool installed, kept; /* kept: by main(), until the process ends */
 
 /* In a signal handler: nothing but calls that POSIX allows there. */
 static void say_last_words(void) {
@@ -33,13 +37,13 @@ static void say_last_words(void) {
     tr_log_write_bytes(STDERR_FILENO, text, strlen(text));
 }
 
-/* The first one is the one that is told: launchers send others behind it. The same one again ends the process; USR1, which srun and mpirun may send
- * to a rank more than once, never does, nor HUP, which a closed terminal's shell and kernel both send. */
+/* The first one is the one that is reported: launchers send others after it. Only a second INT ends the process. TERM does not: SLURM sends it twice
+ * at the time limit, and leaves KillWait (30 s) to save. */
 static void note(int number) {
     const unsigned bit = 1u << number;
     int none = 0;
     atomic_compare_exchange_strong(&pending, &none, number);
-    if (!(atomic_fetch_or(&came, bit) & bit) || number == SIGUSR1 || number == SIGHUP) return;
+    if (!(atomic_fetch_or(&came, bit) & bit) || number != SIGINT) return;
     signal(number, SIG_DFL);
     if (newest[0]) say_last_words();
     raise(number);
@@ -59,16 +63,27 @@ void tr_signals_install(void) {
     memset(&action, 0, sizeof action);
     sigemptyset(&action.sa_mask);
     action.sa_handler = note;
-    atomic_store(&pending, 0);
-    atomic_store(&said, false);
-    atomic_store(&came, 0);
+    if (!installed) {
+        atomic_store(&pending, 0);
+        atomic_store(&said, false);
+        atomic_store(&came, 0);
+        atomic_store(&until_sec, 0);
+    }
     action.sa_flags = SA_ONSTACK | SA_RESTART;
     action.sa_flags |= SA_NODEFER; /* a third one does not wait for words that go nowhere */
     for (int i = 0; i < WATCHED; i++) {
-        sigaction(watched[i], &action, &before[i]);
-        if (watched[i] == SIGHUP && before[i].sa_handler == SIG_IGN)
-            sigaction(SIGHUP, &before[i], NULL); /* nohup */
+        struct sigaction found;
+        sigaction(watched[i], NULL, &found);
+        if (!installed) before[i] = found;
+        const bool is_nohup = watched[i] == SIGHUP && before[i].sa_handler == SIG_IGN;
+        sigaction(watched[i], is_nohup ? &before[i] : &action, NULL);
     }
+    installed = true;
+}
+
+void tr_train_catch_signals(void) {
+    tr_signals_install();
+    kept = true;
 }
 
 void tr_signals_checkpoints(const char *dir, const char *way_on) {
@@ -77,25 +92,39 @@ void tr_signals_checkpoints(const char *dir, const char *way_on) {
 }
 
 void tr_signals_restore(void) {
+    if (kept) return;
+    installed = false;
     for (int i = 0; i < WATCHED; i++) sigaction(watched[i], &before[i], NULL);
     newest[0] = '\0';
 }
 
+static const char *name_of(int number) {
+    switch (number) {
+    case SIGTERM:
+        return getenv("OMPI_COMM_WORLD_SIZE") ? "TERM, which mpirun sends on Ctrl-C, too" : "TERM";
+    case SIGINT: return "INT";
+    case SIGHUP: return "HUP, the terminal was closed";
+    case SIGALRM: return "run.until, the time limit is near";
+    default: return "USR1";
+    }
+}
+
 void tr_signals_say(int number) {
     if (atomic_exchange(&said, true)) return;
-    const char *term = getenv("OMPI_COMM_WORLD_SIZE") ? "TERM, which mpirun sends on Ctrl-C, too" : "TERM",
-               *name = number == SIGTERM  ? term
-                       : number == SIGINT ? "INT"
-                       : number == SIGHUP ? "HUP, the terminal was closed"
-                                          : "USR1";
     if (number != 0)
-        TR_INFO("asked to stop (%s): a checkpoint will be saved behind this step", name);
+        TR_INFO("asked to stop (%s): a checkpoint will be saved after this step", name_of(number));
     else
-        TR_INFO("another rank was asked to stop: a checkpoint will be saved behind this step");
+        TR_INFO("another rank was asked to stop: a checkpoint will be saved after this step");
+}
+
+void tr_signals_until(double unix_sec) {
+    atomic_store(&until_sec, unix_sec);
 }
 
 int tr_signals_pending(void) {
-    const int number = atomic_load(&pending);
+    const double until = atomic_load(&until_sec);
+    int number = atomic_load(&pending);
+    if (number == 0 && until > 0 && tr_clock_unix_sec() >= until) number = SIGALRM;
     if (number != 0) tr_signals_say(number);
     return number;
 }

@@ -221,34 +221,47 @@ static bool has_suffix(const tr_safetensors_t *optimizer, const char *suffix) {
     return false;
 }
 
-/* Names of tensors do not tell which key they come from. */
-static void say_changes(const tr_snapshot_t *n, const tr_checkpoint_t *checkpoint, tr_str_t *out) {
-    tr_str_t changes = {0};
-    tr_state_changes(checkpoint->state_json, n->s->config, &changes);
-    if (changes.length > 0) tr_str_printf(out, "\n  changed since: %.500s", changes.text);
-    tr_str_free(&changes);
+/* Samples of another shape make weights of another shape. */
+static void say_shape(const tr_session_t *s, tr_str_t *out) {
+    const tr_preprocess_t *was = s->params.kept, *is = s->preprocess;
+    char a[96], b[96];
+    if (!was || was->shape.ndim == 0 || tr_shape_equal(&was->shape, &is->shape)) return;
+    tr_str_printf(out, "\n  data.train: its samples were %s in the checkpoint, they are %s now",
+                  tr_shape_format(&was->shape, a), tr_shape_format(&is->shape, b));
+}
+
+/* Tensors are named only where nothing that the user set explains them. */
+static void compare_tensors(const tr_snapshot_t *n, const files_t *files, const tr_checkpoint_t *checkpoint,
+                            tr_str_t *out_model, tr_str_t *out_optimizer) {
+    tr_str_t tensors = {0};
+    copy_matching(&files->model, checkpoint->model, &tensors);
+    list_left_over(&files->model, checkpoint->model, &tensors);
+    if (tensors.length > 0) say_shape(n->s, out_model);
+    if (out_model->length == 0 && tensors.text) tr_str_append(out_model, tensors.text);
+    tr_str_free(&tensors);
+    if (out_model->length > 0) return; /* the optimizer's state differs wherever the parameters do */
+    copy_matching(&files->optimizer, checkpoint->optimizer, &tensors);
+    list_left_over(&files->optimizer, checkpoint->optimizer, &tensors);
+    if (tensors.length > 0) tr_state_compare_optimizer(checkpoint->state_json, n->s->config, out_optimizer);
+    if (out_optimizer->length == 0 && tensors.text) tr_str_append(out_optimizer, tensors.text);
+    if (tensors.status != TR_OK) out_optimizer->status = tensors.status;
+    tr_str_free(&tensors);
 }
 
 static tr_status_t restore(tr_snapshot_t *n, const files_t *files, const tr_checkpoint_t *checkpoint) {
-    tr_str_t problems = {0};
-    tr_state_compare_model(checkpoint->state_json, n->s->config, &problems);
-    copy_matching(&files->model, checkpoint->model, &problems);
-    list_left_over(&files->model, checkpoint->model, &problems);
-    const bool is_same_model = problems.length == 0;
-    if (is_same_model) { /* else its state differs wherever the parameters do */
-        copy_matching(&files->optimizer, checkpoint->optimizer, &problems);
-        list_left_over(&files->optimizer, checkpoint->optimizer, &problems);
-    }
-    shorten(&problems);
-    if (is_same_model && problems.length > 0) say_changes(n, checkpoint, &problems);
-    tr_status_t status = problems.status;
-    if (status == TR_OK && problems.length > 0)
+    tr_str_t model = {0}, optimizer = {0}, *problems;
+    compare_tensors(n, files, checkpoint, &model, &optimizer);
+    problems = model.length > 0 ? &model : &optimizer;
+    shorten(problems);
+    tr_status_t status = model.status != TR_OK ? model.status : optimizer.status;
+    if (status == TR_OK && problems->length > 0)
         status = TR_FAIL(
             TR_ERR_CONFIG,
             "the checkpoint %s is of another %s:%s\nSet it back (config.ini in the run's folder), or start a "
             "new run (another run.dir), with model.init = %s to begin with the weights that fit",
-            checkpoint->path, is_same_model ? "optimizer" : "model", problems.text, checkpoint->path);
-    tr_str_free(&problems);
+            checkpoint->path, problems == &model ? "model" : "optimizer", problems->text, checkpoint->path);
+    tr_str_free(&model);
+    tr_str_free(&optimizer);
     return status == TR_OK ? move(n, TR_COPY_TO_DEVICE) : status;
 }
 

@@ -16,7 +16,8 @@ tr_status_t tr_snapshot_take(tr_snapshot_t *snapshot);
 /* What tr_checkpoint_write wants; points into the snapshot. state_json is left NULL. With optimizer.ema the model's tensors are the averages,
  * and what is trained is among the optimizer's as NAME.raw. */
 void tr_snapshot_content(const tr_snapshot_t *snapshot, tr_checkpoint_content_t *out);
-/* Fills the graph from a checkpoint, all of it. TR_ERR_CONFIG names what differs: keys of [model], tensors missing, left over, of another shape. Not collective. */
+/* Fills the graph from a checkpoint that tr_state_check took, all of it. TR_ERR_CONFIG names what differs: the samples'
+ * shape or keys of [optimizer], else tensors missing, left over, of another shape. Not collective. */
 tr_status_t tr_snapshot_restore(tr_snapshot_t *snapshot, const tr_checkpoint_t *checkpoint);
 /* Parameters, model and optimizer state of rank 0 to all. Collective. */
 tr_status_t tr_state_broadcast(tr_session_t *s);
@@ -52,26 +53,26 @@ json_t *tr_state_json(const tr_session_t *s, int64_t step);
 char *tr_state_metadata(const json_t *state);
 /* And back: from a file's metadata that part of state.json; "" where it has none. For tr_free. */
 tr_status_t tr_state_of_metadata(const char *metadata, char **out);
-/* TR_ERR_CONFIG naming every key in which the checkpoint's run differs from this one so that it cannot be continued exactly; TR_ERR_DATA
- * where the names of the training data contradict the checkpoint's. Warns where the data are another file. */
+/* TR_ERR_CONFIG naming every key in which the checkpoint's run differs from this one so that it cannot be continued
+ * exactly, its model's included. Warns where the data are another file. */
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint);
-/* Sets data.classes, data.mean, data.std, data.target_mean and data.target_std as they were in the training of `state_json` where `config` leaves them to the data: other data must
- * not be normalised by other numbers. Nothing where state_json ("") does not say. */
-tr_status_t tr_state_apply_data(const char *state_json, const char *origin, tr_config_t *config);
-/* The names of the training data of `state_json` into out[TR_NAMES_LISTS], each for tr_names_free also when this fails; `from` is borrowed. */
-tr_status_t tr_state_names(const char *state_json, const char *from, tr_names_t *out);
-/* How many inputs a sample had in the training of `state_json`, where it was a row of a table; 0: it was none, or that is not known. */
-int64_t tr_state_inputs(const char *state_json);
+/* What the model was told about its data in the training of `state_json`; `origin` names the checkpoint. *out is NULL
+ * with TR_OK where state_json ("") does not say. */
+tr_status_t tr_state_preprocess(const char *state_json, const char *origin, tr_preprocess_t **out);
+/* The order of samples in the run of `state_json`; -1 in members that are not known. */
+void tr_state_order(const char *state_json, tr_order_t *out);
 /* Appends "\n  KEY: A in the checkpoint, B now" for keys of [model] in which the training of `state_json` differs from `config`, of model.layers the
  * first layer that does; nothing where they agree, or state_json ("") does not say. Not collective. */
 void tr_state_compare_model(const char *state_json, const tr_config_t *config, tr_str_t *out);
-/* Appends "KEY A -> B, ..." for keys that may change what a run trains that goes on from `state_json`, where `config` has another value; nothing
- * where they agree, or state_json does not say. Not collective. */
+/* The same for keys of other sections that must be as in the checkpoint (TR_RESUME_MATCH), and for those of [optimizer]
+ * in which both differ. */
+void tr_state_compare_keys(const char *state_json, const tr_config_t *config, tr_str_t *out);
+void tr_state_compare_optimizer(const char *state_json, const tr_config_t *config, tr_str_t *out);
+/* Appends, for keys of which `out` has a line and that were auto or compute in the checkpoint's run, where their value
+ * came from. */
+void tr_state_say_origin(const char *state_json, const tr_config_t *config, tr_str_t *out);
+/* Appends "KEY A -> B, ..." for keys that may change what is trained (TR_RESUME_NOTE) and have another value now;
+ * nothing where state_json does not say. Not collective. */
 void tr_state_changes(const char *state_json, const tr_config_t *config, tr_str_t *out);
-/* Warns where this session's inputs have another type than in the training of `weights`, or nothing says how they were normalised there. */
-void tr_state_compare_data(const tr_weights_t *weights, const tr_session_t *s);
-/* How the training of `state_json` read its data: what a run that goes on from it, or begins with its weights, takes where its configuration
- * leaves that to the data. */
-void tr_state_resumed(const char *state_json, tr_resumed_t *out);
 
 #endif

@@ -79,14 +79,6 @@ static void compare_layers(const compare_t *c) {
     tr_str_free(&is);
 }
 
-/* Keys that change nothing in a run that goes on, or that its tensors tell. */
-static bool is_left_out(const char *name) {
-    static const char *const names[] = {"init", "freeze", "topk"};
-    for (size_t i = 0; i < TR_COUNT(names); i++)
-        if (strcmp(name, names[i]) == 0) return true;
-    return false;
-}
-
 static const char *value_of(const compare_t *c, const tr_config_t *config, const char *key) {
     const char *text = tr_config_get(config, key);
     if (!text) return "";
@@ -100,7 +92,7 @@ static void compare_field(const compare_t *c, const tr_config_field_t *field) {
     const char *was = value_of(c, c->was, key), *is = value_of(c, c->is, key);
     if (strcmp(key, "model.layers") == 0 && strcmp(tr_config_get(c->is, "model.type"), "sequential") == 0)
         compare_layers(c);
-    else if (!is_left_out(field->name) && !same_value(field, was, is))
+    else if (field->resume == TR_RESUME_MATCH && !same_value(field, was, is))
         tr_str_printf(c->out, "\n  %s: %.200s in the checkpoint, %.200s now", key, was, is);
 }
 
@@ -127,53 +119,13 @@ void tr_state_compare_model(const char *state_json, const tr_config_t *config, t
     json_decref(state);
 }
 
-/* -- what may change in a run that goes on --------------------------------------------------------------- */
+/* -- the other keys of a run that is resumed ------------------------------------------------------------- */
 
-/* Sections and keys that do not change what is trained, or in which the run would not go on. */
-static bool is_no_change(const char *key) {
-    static const char *const names[] = {"run.",
-                                        "log.",
-                                        "checkpoint.",
-                                        "parallel.",
-                                        "model.",
-                                        "device",
-                                        "threads",
-                                        "resume",
-                                        "train.seed",
-                                        "train.valid_every",
-                                        "data.train",
-                                        "data.valid",
-                                        "data.test",
-                                        "data.workers",
-                                        "data.prefetch",
-                                        "data.block",
-                                        "data.mean",
-                                        "data.target_mean",
-                                        "data.batch_size",
-                                        "data.micro_batch",
-                                        "data.limit",
-                                        "data.std",
-                                        "data.target_std",
-                                        "data.direct_io",
-                                        "data.shuffle",
-                                        "data.classes",
-                                        "data.valid_fraction"};
-    for (size_t i = 0; i < TR_COUNT(names); i++) {
-        const size_t length = strlen(names[i]);
-        const bool is_section = names[i][length - 1] == '.';
-        if (is_section ? strncmp(key, names[i], length) == 0 : strcmp(key, names[i]) == 0) return true;
-    }
-    return false;
-}
+typedef void (*key_fn)(const tr_config_field_t *field, const char *key, const char *was, const char *is,
+                       tr_str_t *out);
 
-static void add_change(const tr_config_field_t *field, const char *key, const char *was, const char *is,
-                       tr_str_t *out) {
-    if (is_no_change(key) || same_value(field, was, is)) return;
-    tr_str_printf(out, "%s%s %.200s -> %.200s", out->length > 0 ? ", " : "", key, *was ? was : "''",
-                  *is ? is : "''");
-}
-
-void tr_state_changes(const char *state_json, const tr_config_t *config, tr_str_t *out) {
+/* Calls `each` for every key of the program, with its text in the checkpoint's run and now. */
+static void for_keys(const char *state_json, const tr_config_t *config, key_fn each, tr_str_t *out) {
     const tr_config_table_t *const *tables;
     size_t count;
     json_t *state = json_loads(state_json, 0, NULL);
@@ -185,9 +137,60 @@ void tr_state_changes(const char *state_json, const tr_config_t *config, tr_str_
             char key[128];
             snprintf(key, sizeof key, "%s%s%s", tables[t]->section, *tables[t]->section ? "." : "",
                      field->name);
-            add_change(field, key, tr_config_get(then, key), tr_config_get(config, key), out);
+            const char *was = tr_config_get(then, key), *is = tr_config_get(config, key);
+            if (was && is && strncmp(key, "model.", 6) != 0) each(field, key, was, is, out);
         }
     tr_error_clear();
     tr_config_destroy(&then);
     json_decref(state);
+}
+
+static void add_mismatch(const tr_config_field_t *field, const char *key, const char *was, const char *is,
+                         tr_str_t *out) {
+    if (field->resume == TR_RESUME_MATCH && !same_value(field, was, is))
+        tr_str_printf(out, "\n  %s: %.200s in the checkpoint, %.200s now", key, was, is);
+}
+
+void tr_state_compare_keys(const char *state_json, const tr_config_t *config, tr_str_t *out) {
+    for_keys(state_json, config, add_mismatch, out);
+}
+
+static void add_change(const tr_config_field_t *field, const char *key, const char *was, const char *is,
+                       tr_str_t *out) {
+    if (field->resume != TR_RESUME_NOTE || same_value(field, was, is)) return;
+    tr_str_printf(out, "%s%s %.200s -> %.200s", out->length > 0 ? ", " : "", key, *was ? was : "''",
+                  *is ? is : "''");
+}
+
+void tr_state_changes(const char *state_json, const tr_config_t *config, tr_str_t *out) {
+    for_keys(state_json, config, add_change, out);
+}
+
+static void add_optimizer_change(const tr_config_field_t *field, const char *key, const char *was,
+                                 const char *is, tr_str_t *out) {
+    if (strncmp(key, "optimizer.", 10) == 0 && !same_value(field, was, is))
+        tr_str_printf(out, "\n  %s: %.200s in the checkpoint, %.200s now", key, was, is);
+}
+
+void tr_state_compare_optimizer(const char *state_json, const tr_config_t *config, tr_str_t *out) {
+    for_keys(state_json, config, add_optimizer_change, out);
+}
+
+/* The row's help says what auto stands for, from "auto: " to the end of that sentence. */
+static void add_origin(const tr_config_field_t *field, const char *key, const char *was, const char *is,
+                       tr_str_t *out) {
+    char named[160];
+    const bool is_auto = strcmp(was, "auto") == 0, is_compute = strcmp(was, "compute") == 0;
+    if (field->resume != TR_RESUME_KEEP || !(is_auto || is_compute)) return;
+    snprintf(named, sizeof named, "\n  %s: ", key);
+    char *line = out->text ? strstr(out->text, named) : NULL;
+    const char *help = strstr(field->help, is_auto ? "auto: " : "compute: ");
+    if (!line) return;
+    const char *end = help ? strstr(help, ". ") : NULL;
+    const int length = !help ? 0 : end ? (int)(end - help) : (int)strcspn(help, ".");
+    tr_str_printf(out, "\n  (%s was %s there%s%.*s)", key, was, help ? "; " : "", length, help ? help : "");
+}
+
+void tr_state_say_origin(const char *state_json, const tr_config_t *config, tr_str_t *out) {
+    for_keys(state_json, config, add_origin, out);
 }

@@ -67,14 +67,13 @@ said() { # RUN.DIR
 }
 
 # The doc's own row has the code, and a message with these names.
-documented() { # WHAT CODE NAME...
+documented() { # WHAT CODE NAMES
     grep -F "| $1 |" "$TRAINER_ROOT/docs/bad-input.md" | grep -F "| $2 |" | sed 's/<br>/ /g; s/&nbsp;//g; s/\\|/|/g' >row
-    names row "${@:3}"
+    names row "$3"
 }
 
 check() { # WHAT CODE COMMAND NAMES
-    local status message errors dir all
-    mapfile -t all <<<"${4// & /$'\n'}"
+    local status message errors dir
     dir=$(sed -n 's/.* run\.dir=\([^ ]*\).*/\1/p' <<<"$3")
     eval "${3/ H5 / \"\$\{H5[@]\}\" }"
     status=$?
@@ -84,10 +83,10 @@ check() { # WHAT CODE COMMAND NAMES
     message=$(said "$dir")
     tr '\n' ' ' <<<"$message" >message
     errors=$(cat out err | grep -c 'trainer: error')
-    [ "$status" = "$2" ] && [ "$errors" = $(($2 != 0)) ] && names message "${all[@]}"
+    [ "$status" = "$2" ] && [ "$errors" = $(($2 != 0)) ] && names message "$4"
     ok $? "$1: code $status, $errors message(s) of $ranks rank(s)"
     [ -z "$rows" ] || row "$1" "$2" "$3" "$(sed 's/^trainer: error: //; s/|/\\|/g; s/^  */\&nbsp; /' <<<"$message" | grep . | paste -sd'~' | sed 's/~/<br>/g')" >>"$rows"
-    [ -n "$rows" ] || { documented "$1" "$2" "${all[@]}"; ok $? "$1: documented as it is"; }
+    [ -n "$rows" ] || { documented "$1" "$2" "$4"; ok $? "$1: documented as it is"; }
 }
 row() {
     local command=${3#denied }

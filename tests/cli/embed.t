@@ -3,6 +3,7 @@
 # examples/embed.c against an installed copy, as docs/embedding.md says: it compiles, trains two members on communicators of its own, and
 # reports errors as codes.
 set -u
+. "$TRAINER_ROOT/tests/support/names.sh"
 . "$TRAINER_ROOT/tools/mpi-env"
 unset MAKEFLAGS MFLAGS MAKELEVEL O
 for tool in make pkg-config "${MPICC:=mpicc}"; do
@@ -31,7 +32,7 @@ fi
 embed 3 both log.every=1000 && [ "$(value ranks both/member0/summary.json)" = 2 ] && [ "$(value ranks both/member1/summary.json)" = 1 ] &&
     [ "$(value status both/member0/summary.json)" = done ] && [ "$(value status both/member1/summary.json)" = done ]
 result $? "three ranks train two members, on two and on one"
-[ "$(grep -c ' ETA ' out)" = 1 ] && [ "$(grep -c 'run folder' out)" = 1 ]
+[ "$(grep -c ' ETA ' out)" = 1 ] && once out both/member0 && ! grep -q both/member1 out
 result $? "the one that is to be quiet shows no progress, either"
 awk "BEGIN { exit !($(value valid_loss both/member0/summary.json) < 0.02 && $(value valid_loss both/member1/summary.json) < 0.02) }"
 result $? "both have learned"
@@ -40,7 +41,7 @@ result $? "and are not the same"
 embed 1 one train.epochs=1 model.width=8 && [ "$(value parameters one/member0/summary.json)" = 204 ]
 result $? "a key of the model's own"
 embed 1 wrong model.widht=8
-[ $? = 78 ] && grep -q "did you mean model.width" out
+[ $? = 78 ] && names out "'model.widht' & model.width"
 result $? "a mistyped one: code 78 and the nearest name"
 # A value of its data that is not finite is no fault of the network: the rank that read it says where it is.
 sed 's/^        if (x) x\[i \* INPUTS\] = .*/&\n        if (x \&\& n == 77) x[i * INPUTS] = NAN;/' inst/share/trainer/examples/embed.c >nan.c
@@ -48,7 +49,7 @@ sed 's/^        if (x) x\[i \* INPUTS\] = .*/&\n        if (x \&\& n == 77) x[i 
 result $? "the same program with a NaN in its data"
 for ranks in 1 3; do
     "$MPIEXEC" -n $ranks ./nan "nan$ranks" >out 2>&1
-    [ $? = 65 ] && grep -q "the loss or gradient is not finite .*: field 'x' of sample 77 of the training data (pendulum.*) holds NaN" out && ! grep -q 'optimizer.lr' out
+    [ $? = 65 ] && names out "'x' & 77 & pendulum & NaN" && ! grep -q 'optimizer.lr' out
     result $? "on $ranks: code 65, field and sample"
 done
 # Whatever locale the program sets: a checkpoint's numbers have a decimal point, and a run goes on from it.
@@ -60,7 +61,7 @@ mkdir locale
 if localedef -i de_DE -f ISO-8859-1 locale/de_DE >out 2>&1; then
     comma() { LOCPATH=$PWD/locale "$MPIEXEC" -n 1 ./comma decimal data.target_mean=auto data.target_std=auto "$@" >out 2>&1; }
     comma train.epochs=1 && grep -q '"target_std": "[0-9.e+-]*,[0-9.e+-]*,[0-9.e+-]*,[0-9.e+-]*"' decimal/member0/checkpoints/latest/state.json &&
-        comma train.epochs=2 && grep -q "going on from" out && [ "$(value status decimal/member0/summary.json)" = done ]
+        comma train.epochs=2 && grep -q 'decimal/member0/checkpoints/step-' out && [ "$(value status decimal/member0/summary.json)" = done ]
     result $? "a run goes on in a locale with a decimal comma"
 else
     echo "ok $((++n)) - a locale with a decimal comma # SKIP localedef makes none"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tools/install-deps, with stand-ins for the package manager: asks for what is missing only, and for a new list only where it must.
 set -u
+. "$TRAINER_ROOT/tests/support/names.sh"
 n=0
 result() { # STATUS NAME
     n=$((n + 1))
@@ -20,10 +21,10 @@ END
 printf '#!/bin/sh\n[ "${1-}" != -u ] || echo "${AS:-0}"\n' >bin/id
 printf '#!/bin/sh\necho sudo >>calls\nexec "$@"\n' >sudo
 chmod +x bin/* sudo
-all=$("$TRAINER_ROOT"/tools/install-deps --list | sed -n 's/^Debian.*recommends *//p')
+all=$("$TRAINER_ROOT"/tools/install-deps --list | sed -n 's/^Debian.*recommends *//p' | tr '\n' ' ')
 run() { : >calls; PATH=$PWD/bin HAVE=${HAVE-} "$TRAINER_ROOT"/tools/install-deps "$@" >out 2>&1; }
 
-[ "$(echo "$all" | wc -w)" -ge 9 ] && HAVE=$all run && grep -q 'everything is there' out && [ ! -s calls ]
+[ "$(echo "$all" | wc -w)" -ge 9 ] && HAVE=$all run && [ ! -s calls ]
 result $? "nothing missing: nothing done"
 : >known; HAVE=${all/libdnnl-dev/} run && [ "$(cat calls)" = "-q install -y --no-install-recommends libdnnl-dev" ]
 result $? "only what is missing"
@@ -31,9 +32,9 @@ rm known; HAVE= run && [ "$(sed -n 1p calls)" = "-q update" ] && [ "$(wc -l <cal
 result $? "a new list where packages are not known"
 : >fail; HAVE= run && [ "$(grep -c install calls)" = 2 ] && [ "$(grep -c update calls)" = 1 ]
 result $? "and where they cannot be had"
-! HAVE=${all/zlib1g-dev/} run --check && grep -q 'missing: zlib1g-dev' out && [ ! -s calls ]
+! HAVE=${all/zlib1g-dev/} run --check && names out zlib1g-dev && ! grep -q libdnnl-dev out && [ ! -s calls ]
 result $? "--check installs nothing"
-! AS=1000 HAVE= run && grep -q 'As root:  apt-get install' out && [ ! -s calls ]
+! AS=1000 HAVE= run && names out 'apt-get install' libdnnl-dev && [ ! -s calls ]
 result $? "neither root nor sudo: says what to do"
 cp sudo bin/; AS=1000 HAVE= run && [ "$(sed -n 1p calls)" = sudo ]
 result $? "sudo where not root"

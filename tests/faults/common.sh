@@ -49,7 +49,7 @@ until_true() {
 }
 has_lines() { [ -e "$1" ] && [ "$(wc -l <"$1")" -ge "$2" ]; }
 until_lines() { until_true has_lines "$1" "$2"; } # FILE N
-until_said() { until_true grep -q "$1" out; }    # TEXT in ./out
+until_named() { until_true names out "$1"; }      # NAMES in ./out
 until_there() { until_true [ -e "$1" ]; }         # PATH
 until_stopped() { until_true grep -qs '^State:.*T (stopped)' "/proc/$1/status"; } # PID
 alive() { grep -q '^State:.*[RSDTt] (' "/proc/$1/status" 2>/dev/null; }
@@ -77,4 +77,4 @@ slow="FAIL_RANK=0 FAIL_SLOW=metrics.jsonl:50"
 slower="FAIL_RANK=0 FAIL_SLOW=metrics.jsonl:100"
 same() { [ "$(state whole)" = "$(state "$1")" ] && [ "$(losses whole)" = "$(losses "$1")" ]; }
 # restarted DIR RANKS: goes on from a checkpoint to the end, and to the bits of the run that nothing happened to
-restarted() { run "$2" net.ini run.dir="$1" $exact && grep -q "going on from" out && same "$1"; }
+restarted() { run "$2" net.ini run.dir="$1" $exact && resumed && same "$1"; }

@@ -28,7 +28,7 @@ for f in model.safetensors optimizer.safetensors state.json MANIFEST; do
     byte=$(od -An -tu1 -j $at -N 1 "$path")
     # shellcheck disable=SC2059
     printf "\\x$(printf %x $((byte ^ 1 << RANDOM % 8)))" | dd of="$path" bs=1 seek=$at conv=notrunc status=none
-    run 2 net.ini run.dir=run $exact && grep -q "passed over" out && grep -q "going on from .*step-00000010" out &&
+    run 2 net.ini run.dir=run $exact && resumed step-00000010 &&
         [ "$(state run)" = "$(cat whole/kept/step-00000020/{model,optimizer}.safetensors | sha256sum)" ] ||
         { bad=$((bad + 1)); echo "  wrong: a run behind byte $at of $f"; tail -n 5 out; }
 done

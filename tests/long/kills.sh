@@ -93,7 +93,7 @@ one() {
     record "$kind" "$sec"
     [ $rc = 137 ] || [ $rc = 75 ] || wrong "code $rc"
     run $again net.ini run.dir=run $exact || wrong "the restart fails with code $?"
-    from=$(sed -n 's/^going on from .*step-0*//p' out)
+    from=$(grep -v 'warning\|error' out | sed -n 's/.*checkpoints\/step-0*\([0-9]*\)$/\1/p' | head -n 1)
     same run || wrong "the restart ends in other bits"
     [ -z "$(find run/checkpoints -name '.*' -mindepth 1)" ] || wrong "something unfinished stays"
     [ -z "${KILLS_TABLE-}" ] || printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$kind" "$ranks" "$moment" "$rc" "$sec" "${from:-0}" "$again" "$verdict" >>"$KILLS_TABLE"

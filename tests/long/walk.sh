@@ -39,7 +39,7 @@ judge() { # KILLED
     # Well, and still "latest" is an older one: a link that could not be made, and that was said.
     [ $code = 0 ] && ! grep -q "^warning" out && complain "ended well, with other weights and without a warning"
     train run || complain "the restart fails with code $?"
-    grep -q "going on from" out || complain "the restart does not go on"
+    resumed || complain "the restart does not go on"
     [ "$(state run)" = "$want" ] || complain "the restart ends with other weights"
 }
 # walk NAME SETTING...: a row

@@ -1,4 +1,5 @@
 #include "op_harness.h"
+#include "trainer/str.h"
 
 #include "names.h"
 #include "trainer/mem.h"
@@ -50,7 +51,7 @@ double op_act(tr_act_t act, double x) {
 op_devices_t op_devices(void) {
     op_devices_t devices = {0};
     size_t count = 0;
-    const tr_device_ops_t *const *list = tr_device_list(&count);
+    const tr_backend_t *const *list = tr_backend_list(&count);
     for (size_t i = 0; i < count && devices.count < 8; i++)
         if (!list[i]->unavailable || !list[i]->unavailable()) devices.name[devices.count++] = list[i]->name;
     return devices;
@@ -58,7 +59,7 @@ op_devices_t op_devices(void) {
 
 tr_device_t *op_open(const char *name) {
     tr_device_t *device = NULL;
-    tr_device_params_t params = {.threads = 2, .index = -1, .seed = 7};
+    tr_device_params_t params = {.threads = 2, .seed = 7};
     MUST(tr_device_open(name, &params, &device));
     return device;
 }

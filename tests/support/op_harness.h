@@ -22,7 +22,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "trainer/graph.h"
+#include "graph/program.h"
 #include "trainer/ops.h"
 
 /* Tables of cases leave out what is zero. */

@@ -1,5 +1,6 @@
 # Sourced by the tests of training runs: TAP, running the program, comparing runs. Not a test itself.
 set -u
+. "$TRAINER_ROOT/tests/support/names.sh"
 n=0
 ok() { # STATUS NAME
     n=$((n + 1))
@@ -13,6 +14,10 @@ run() {
 }
 weights() { sha256sum <"$1/checkpoints/latest/model.safetensors"; }
 state() { cat "$1/checkpoints/latest/model.safetensors" "$1/checkpoints/latest/optimizer.safetensors" | sha256sum; }
+# resumed [CHECKPOINT]: the run in ./out names the checkpoint (this one) that it goes on from: what warnings name are others, or files in one
+resumed() { grep -v 'warning\|error' out | grep -qE "${1-step-[0-9]+}(\$|[^/0-9])"; }
+# changed: the keys that it says it has otherwise than that checkpoint
+changed() { grep -o '[a-z_]*\.[a-z_]* [^ ]* -> [^ ,]*' out | paste -sd,; }
 # back_to RUN STEP: leaves only this checkpoint. Others are of the step at which the writer was idle again, on a slow disk a later one.
 back_to() { find "$1/checkpoints" -mindepth 1 -maxdepth 1 ! -name "step-$2" -exec rm -rf {} +; }
 # losses RUN: "step loss grad_norm" of every training line of its metrics

@@ -14,40 +14,25 @@ typedef struct {
     char stream, event; /* their addresses are the handles of all streams and events */
 } cpu_device_t;
 
-static tr_status_t cpu_open(const tr_device_params_t *params, tr_device_t **out) {
-    cpu_device_t *cpu = NULL;
-    if (params->threads < 0)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "device cpu: expected a number of threads of 1 or more, or 0 for all; found %d",
-                       params->threads);
-    TR_TRY(tr_alloc(sizeof *cpu, "the cpu device", &cpu));
-    tr_device_t *device = &cpu->base;
-    device->ops = &tr_device_cpu;
-    device->host_visible = true;
-    device->immediate = true;
-    device->winograd = !params->direct;
-    device->fast_bf16 = tr_cpu_dnn_has_bf16();
-    device->threads = tr_cpu_threads_enter(params->threads > 0 ? params->threads : tr_cpu_threads_default());
-    device->memory_bytes = tr_host_memory_bytes();
-    tr_cpu_host_describe(device->threads, device->description, sizeof device->description);
-    *out = device;
-    return TR_OK;
-}
-
 static void cpu_close(tr_device_t *device) {
     cpu_device_t *cpu = (cpu_device_t *)device;
     tr_free(&cpu);
 }
 
-static tr_status_t cpu_alloc(tr_device_t *device, size_t bytes, void **out) {
+static tr_status_t cpu_alloc(tr_device_t *device, size_t bytes, unsigned flags, void **out) {
     return tr_alloc_aligned(bytes ? bytes : 1, MEMORY_ALIGN, "device memory", out);
+}
+
+static tr_status_t cpu_host_alloc(tr_device_t *device, size_t bytes, void **out) {
+    return cpu_alloc(device, bytes, 0, out);
 }
 
 static void cpu_free(tr_device_t *device, void *pointer) {
     tr_free(&pointer);
 }
 
-static tr_status_t cpu_stream_create(tr_device_t *device, const char *name, tr_stream_t **out) {
+static tr_status_t cpu_stream_create(tr_device_t *device, const char *name, tr_priority_t priority,
+                                     tr_stream_t **out) {
     *out = (tr_stream_t *)&((cpu_device_t *)device)->stream;
     return TR_OK;
 }
@@ -58,7 +43,7 @@ static tr_status_t cpu_stream_sync(tr_device_t *device, tr_stream_t *stream) {
     return TR_OK;
 }
 
-static tr_status_t cpu_event_create(tr_device_t *device, tr_event_t **out) {
+static tr_status_t cpu_event_create(tr_device_t *device, unsigned flags, tr_event_t **out) {
     *out = (tr_event_t *)&((cpu_device_t *)device)->event;
     return TR_OK;
 }
@@ -94,14 +79,12 @@ static tr_status_t cpu_memory_zero(tr_device_t *device, tr_stream_t *stream, voi
     return TR_OK;
 }
 
-const tr_device_ops_t tr_device_cpu = {
+static const tr_device_ops_t cpu_ops = {
     .name = "cpu",
-    .help = "this machine's processors, by oneDNN and OpenMP",
-    .open = cpu_open,
     .close = cpu_close,
     .alloc = cpu_alloc,
     .free = cpu_free,
-    .host_alloc = cpu_alloc,
+    .host_alloc = cpu_host_alloc,
     .host_free = cpu_free,
     .stream_create = cpu_stream_create,
     .stream_destroy = cpu_stream_destroy,
@@ -115,4 +98,30 @@ const tr_device_ops_t tr_device_cpu = {
     .zero = cpu_memory_zero,
     .kernels = tr_cpu_kernels,
     .measure_peak = tr_cpu_measure_peak,
+};
+
+static tr_status_t cpu_open(const tr_device_params_t *params, tr_device_t **out) {
+    cpu_device_t *cpu = NULL;
+    if (params->threads < 0)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "device cpu: expected a number of threads of 1 or more, or 0 for all; found %d",
+                       params->threads);
+    TR_TRY(tr_alloc(sizeof *cpu, "the cpu device", &cpu));
+    tr_device_t *device = &cpu->base;
+    device->ops = &cpu_ops;
+    device->host_visible = true;
+    device->immediate = true;
+    device->winograd = !params->direct;
+    device->fast_bf16 = tr_cpu_dnn_has_bf16();
+    device->threads = tr_cpu_threads_enter(params->threads > 0 ? params->threads : tr_cpu_threads_default());
+    device->memory_bytes = tr_host_memory_bytes();
+    tr_cpu_host_describe(device->threads, device->description, sizeof device->description);
+    *out = device;
+    return TR_OK;
+}
+
+const tr_backend_t tr_backend_cpu = {
+    .name = "cpu",
+    .help = "this machine's processors, by oneDNN and OpenMP",
+    .open = cpu_open,
 };

@@ -14,7 +14,7 @@
 #ifndef TRAINER_CPU_INT_H
 #define TRAINER_CPU_INT_H
 
-#include "trainer/device.h"
+#include "device/device.h"
 #include <omp.h>
 
 /* Elements per thread that pay for waking a thread (about 5 us of streaming work). */
@@ -43,7 +43,7 @@ static inline bool cpu_present(const tr_view_t *view) {
     return view->shape.ndim >= 0;
 }
 
-extern const tr_device_ops_t tr_device_cpu;
+extern const tr_backend_t tr_backend_cpu;
 extern const tr_kernel_t tr_cpu_kernels[TR_K_COUNT];
 
 /* cpu_threads.c */
@@ -58,7 +58,8 @@ int tr_cpu_threads_enter(int threads);
 void tr_cpu_host_describe(int threads, char *text, size_t text_bytes);
 
 /* cpu_peak.c */
-tr_status_t tr_cpu_measure_peak(tr_device_t *device, double *out_flops_per_sec, double *out_bytes_per_sec);
+tr_status_t tr_cpu_measure_peak(tr_device_t *device, tr_dtype_t dtype, double *out_flops_per_sec,
+                                double *out_bytes_per_sec);
 
 /* Kernels: tr_cpu_<slot>; those with something to plan also tr_cpu_<slot>_prepare and tr_cpu_<slot>_release. */
 #define CPU_KERNEL(slot)                                                                                     \

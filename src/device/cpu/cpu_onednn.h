@@ -5,7 +5,7 @@
 #ifndef TRAINER_CPU_ONEDNN_H
 #define TRAINER_CPU_ONEDNN_H
 
-#include "trainer/device.h"
+#include "device/device.h"
 
 #define CPU_DNN_MAX_DIMS 6
 

@@ -65,7 +65,11 @@ done:
     return status;
 }
 
-tr_status_t tr_cpu_measure_peak(tr_device_t *device, double *out_flops_per_sec, double *out_bytes_per_sec) {
+tr_status_t tr_cpu_measure_peak(tr_device_t *device, tr_dtype_t dtype, double *out_flops_per_sec,
+                                double *out_bytes_per_sec) {
+    if (dtype != TR_F32)
+        return TR_FAIL(TR_ERR_CONFIG, "device cpu: the peak is measured for f32, not for %s",
+                       tr_dtype_name(dtype));
     *out_flops_per_sec = measure_flops(device->threads);
     TR_TRY(measure_bytes(device, out_bytes_per_sec));
     return TR_OK;

@@ -35,11 +35,11 @@ tr_status_t tr_strict_untag(const strict_device_t *strict, const void *address, 
                    address);
 }
 
-static tr_status_t strict_alloc(tr_device_t *device, size_t bytes, void **out) {
+static tr_status_t strict_alloc(tr_device_t *device, size_t bytes, unsigned flags, void **out) {
     strict_device_t *strict = self(device);
     strict_block_t block = {.bytes = bytes ? bytes : 1};
     void *host = NULL;
-    TR_TRY(strict->cpu->ops->alloc(strict->cpu, block.bytes, &host));
+    TR_TRY(strict->cpu->ops->alloc(strict->cpu, block.bytes, flags, &host));
     memset(host, POISON, block.bytes);
     block.host = host;
     pthread_mutex_lock(&strict->mutex);
@@ -83,7 +83,8 @@ static void strict_host_free(tr_device_t *device, void *pointer) {
 
 /* -- streams and events ---------------------------------------------------------------------------------- */
 
-static tr_status_t strict_stream_create(tr_device_t *device, const char *name, tr_stream_t **out) {
+static tr_status_t strict_stream_create(tr_device_t *device, const char *name, tr_priority_t priority,
+                                        tr_stream_t **out) {
     strict_device_t *strict = self(device);
     tr_stream_t *stream = NULL;
     TR_TRY(tr_alloc(sizeof *stream, "a stream", &stream));
@@ -116,7 +117,7 @@ static tr_status_t strict_stream_sync(tr_device_t *device, tr_stream_t *stream) 
     return status;
 }
 
-static tr_status_t strict_event_create(tr_device_t *device, tr_event_t **out) {
+static tr_status_t strict_event_create(tr_device_t *device, unsigned flags, tr_event_t **out) {
     return tr_alloc(sizeof **out, "an event", out);
 }
 
@@ -219,9 +220,30 @@ static void strict_close(tr_device_t *device) {
     tr_free(&strict);
 }
 
+static const tr_device_ops_t strict_ops = {
+    .name = "strict",
+    .close = strict_close,
+    .alloc = strict_alloc,
+    .free = strict_free,
+    .host_alloc = strict_host_alloc,
+    .host_free = strict_host_free,
+    .stream_create = strict_stream_create,
+    .stream_destroy = strict_stream_destroy,
+    .stream_sync = strict_stream_sync,
+    .event_create = strict_event_create,
+    .event_destroy = strict_event_destroy,
+    .event_record = strict_event_record,
+    .event_wait = strict_event_wait,
+    .event_sync = strict_event_sync,
+    .copy = strict_copy,
+    .zero = strict_zero,
+    .poison = strict_poison,
+    .kernels = tr_strict_kernels,
+};
+
 static void describe(strict_device_t *strict, uint64_t seed) {
     tr_device_t *device = &strict->base;
-    strict->ops = tr_device_strict;
+    strict->ops = strict_ops;
     strict->ops.kernels = strict->kernels;
     tr_strict_fill_kernels(strict->cpu, strict->kernels);
     device->ops = &strict->ops;
@@ -241,7 +263,9 @@ static tr_status_t strict_open(const tr_device_params_t *params, tr_device_t **o
     TR_TRY(tr_alloc(sizeof *strict, "the strict device", &strict));
     pthread_mutex_init(&strict->mutex, NULL);
     TR_TRY_GOTO(tr_device_open("cpu", params, &strict->cpu), fail);
-    TR_TRY_GOTO(strict->cpu->ops->stream_create(strict->cpu, "strict", &strict->cpu_stream), fail);
+    TR_TRY_GOTO(
+        strict->cpu->ops->stream_create(strict->cpu, "strict", TR_PRIORITY_NORMAL, &strict->cpu_stream),
+        fail);
     describe(strict, params->seed);
     *out = &strict->base;
     return TR_OK;
@@ -250,26 +274,9 @@ fail:
     return status;
 }
 
-const tr_device_ops_t tr_device_strict = {
+const tr_backend_t tr_backend_strict = {
     .name = "strict",
     .help = "finds what would fail on a GPU: memory of its own, poisoned; asynchronous work in random legal "
             "orders; slow",
     .open = strict_open,
-    .close = strict_close,
-    .alloc = strict_alloc,
-    .free = strict_free,
-    .host_alloc = strict_host_alloc,
-    .host_free = strict_host_free,
-    .stream_create = strict_stream_create,
-    .stream_destroy = strict_stream_destroy,
-    .stream_sync = strict_stream_sync,
-    .event_create = strict_event_create,
-    .event_destroy = strict_event_destroy,
-    .event_record = strict_event_record,
-    .event_wait = strict_event_wait,
-    .event_sync = strict_event_sync,
-    .copy = strict_copy,
-    .zero = strict_zero,
-    .poison = strict_poison,
-    .kernels = tr_strict_kernels,
 };

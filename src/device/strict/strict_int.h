@@ -15,7 +15,7 @@
 #ifndef TRAINER_STRICT_INT_H
 #define TRAINER_STRICT_INT_H
 
-#include "trainer/device.h"
+#include "device/device.h"
 #include "trainer/mem.h"
 #include "trainer/rng.h"
 #include <pthread.h>
@@ -64,7 +64,7 @@ typedef struct {
     tr_error_t error;
 } strict_device_t;
 
-extern const tr_device_ops_t tr_device_strict;
+extern const tr_backend_t tr_backend_strict;
 /* The host address behind a tagged one. TR_ERR_INTERNAL names `who` where [address, +bytes) is not in live
  * device memory. */
 tr_status_t tr_strict_untag(const strict_device_t *strict, const void *address, size_t bytes, const char *who,

@@ -97,12 +97,12 @@ static void release(tr_device_t *device, tr_kernel_id_t id, void *state) {
     static void release_##name(tr_device_t *d, void *state) {                                                \
         release(d, TR_K_##name, state);                                                                      \
     }
-#include "trainer/kernels.def"
+#include "device/kernels.def"
 #undef KERNEL
 
 const tr_kernel_t tr_strict_kernels[TR_K_COUNT] = {
 #define KERNEL(name, required) [TR_K_##name] = {run_##name, prepare_##name, release_##name},
-#include "trainer/kernels.def"
+#include "device/kernels.def"
 #undef KERNEL
 };
 

@@ -132,11 +132,10 @@ static float *read_array(const char *path, const char *name, int64_t rows, int64
                                    .mean = "auto",
                                    .std = "auto",
                                    .classes = 0,
-                                   .workers = 1,
-                                   .inputs_only = true};
+                                   .workers = 1};
     tr_dataset_t *d = NULL;
     float *out = NULL;
-    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &d), TR_OK);
+    assert_int_equal(tr_dataset_open_inputs(&settings, TR_SPLIT_TRAIN, &d), TR_OK);
     assert_int_equal(d->info.samples, rows);
     assert_int_equal(tr_shape_elems(&d->info.field[0].shape), width);
     assert_int_equal(d->info.field_count, 1);
@@ -317,9 +316,8 @@ static void test_many_classes(void **state) {
                                    .y = "",
                                    .mean = "auto",
                                    .std = "auto",
-                                   .workers = 1,
-                                   .inputs_only = true};
-    assert_int_equal(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &d), TR_ERR_NOINPUT);
+                                   .workers = 1};
+    assert_int_equal(tr_dataset_open_inputs(&settings, TR_SPLIT_TRAIN, &d), TR_ERR_NOINPUT);
 }
 
 int main(void) {

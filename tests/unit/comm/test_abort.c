@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "device/collectives.h"
 #include "trainer/comm.h"
 
 static char self[4096];
@@ -24,7 +25,8 @@ static void *abort_elsewhere(void *world) {
 static int child_abort(tr_world_t *world, const char *way) {
     tr_device_t *device = NULL;
     tr_collectives_t *coll = NULL;
-    const tr_parallel_settings_t settings = {.engine = strcmp(way, "poll") ? 1 : 2, .timeout = 60};
+    const tr_parallel_settings_t settings = {
+        .engine = strcmp(way, "poll") ? TR_ENGINE_THREAD : TR_ENGINE_POLL, .timeout = 60};
     if (tr_device_open("cpu", &(tr_device_params_t){.threads = 1}, &device) ||
         tr_world_collectives(world, device, &settings, &coll))
         return 1;
@@ -51,7 +53,7 @@ static int child_late(tr_world_t *world, int engine) {
         tr_world_collectives(world, device, &settings, &coll))
         return 1;
     if (tr_world_info(world)->rank == 1) sleep(60);
-    if (coll->ops->allreduce_start(coll, data, 8, TR_F32, NULL, &ticket)) return 1;
+    if (coll->ops->start(coll, &(tr_collective_t){.data = data, .count = 8}, NULL, &ticket)) return 1;
     tr_status_t status = coll->ops->wait(coll, ticket, NULL);
     bool said = strstr(tr_error_last()->message, "parallel.timeout") != NULL;
     /* Nothing waits any more, the ends included. */
@@ -64,7 +66,8 @@ static int child_late(tr_world_t *world, int engine) {
 static int child(const char *way) {
     tr_world_t *world = NULL;
     if (tr_world_open(NULL, &world) != TR_OK) return 1;
-    if (strncmp(way, "late", 4) == 0) return child_late(world, strcmp(way, "late-poll") ? 1 : 2);
+    if (strncmp(way, "late", 4) == 0)
+        return child_late(world, strcmp(way, "late-poll") ? TR_ENGINE_THREAD : TR_ENGINE_POLL);
     return child_abort(world, way);
 }
 

@@ -12,10 +12,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "device/collectives.h"
 #include "trainer/comm.h"
 #include "trainer/mem.h"
-
-enum { THREAD = 1, POLL = 2 };
 
 static tr_world_t *world;
 static const tr_world_info_t *info;
@@ -25,6 +24,11 @@ static tr_collectives_t *coll;
 static void *scratch; /* 256 bytes on the device */
 
 #define OK(call) assert_int_equal((call), TR_OK)
+
+static tr_status_t allreduce(void *data, int64_t count, tr_dtype_t dtype, tr_stream_t *on, tr_ticket_t *out) {
+    const tr_collective_t what = {.kind = TR_ALLREDUCE, .data = data, .count = count, .dtype = dtype};
+    return coll->ops->start(coll, &what, on, out);
+}
 
 /* Integer-valued, so that every order of summation gives the same bits. */
 static float value(int rank, int64_t i, int salt) {
@@ -38,7 +42,7 @@ static float total(int64_t i, int salt) {
 
 static void *put(const void *host, size_t bytes) {
     void *data = NULL, *pinned = NULL;
-    OK(device->ops->alloc(device, bytes + 1, &data));
+    OK(device->ops->alloc(device, bytes + 1, 0, &data));
     OK(device->ops->host_alloc(device, bytes + 1, &pinned));
     memcpy(pinned, host, bytes);
     OK(device->ops->copy(device, stream, data, pinned, bytes, TR_COPY_TO_DEVICE));
@@ -79,7 +83,7 @@ static void test_sums_of_odd_counts(void **state) {
         void *data;
         tr_ticket_t ticket = 0;
         float *host = make(counts[c], (int)c, &data);
-        OK(coll->ops->allreduce_start(coll, data, counts[c], TR_F32, stream, &ticket));
+        OK(allreduce(data, counts[c], TR_F32, stream, &ticket));
         OK(coll->ops->wait(coll, ticket, stream));
         check(host, data, counts[c], (int)c);
     }
@@ -90,8 +94,8 @@ static void test_types(void **state) {
     int64_t n[2] = {((int64_t)1 << 60) + info->rank, -info->rank};
     void *dd = put(d, sizeof d), *nd = put(n, sizeof n);
     tr_ticket_t ticket;
-    OK(coll->ops->allreduce_start(coll, dd, 3, TR_F64, stream, &ticket));
-    OK(coll->ops->allreduce_start(coll, nd, 2, TR_I64, stream, &ticket));
+    OK(allreduce(dd, 3, TR_F64, stream, &ticket));
+    OK(allreduce(nd, 2, TR_I64, stream, &ticket));
     OK(coll->ops->wait(coll, ticket, stream));
     get(d, dd, sizeof d);
     get(n, nd, sizeof n);
@@ -100,7 +104,7 @@ static void test_types(void **state) {
     assert_true(n[0] == s * ((int64_t)1 << 60) + s * (s - 1) / 2 && n[1] == -s * (s - 1) / 2);
     device->ops->free(device, dd);
     device->ops->free(device, nd);
-    assert_int_equal(coll->ops->allreduce_start(coll, NULL, 1, TR_BF16, stream, &ticket), TR_ERR_INTERNAL);
+    assert_int_equal(allreduce(NULL, 1, TR_BF16, stream, &ticket), TR_ERR_CONFIG);
 }
 
 #define MANY 1100 /* more than the engine keeps in flight */
@@ -111,7 +115,7 @@ static void test_many_in_flight(void **state) {
     tr_ticket_t tickets[MANY];
     for (int b = 0; b < MANY; b++) host[b] = make(b % 37 + 1, b, &data[b]);
     for (int b = 0; b < MANY; b++) {
-        OK(coll->ops->allreduce_start(coll, data[b], b % 37 + 1, TR_F32, stream, &tickets[b]));
+        OK(allreduce(data[b], b % 37 + 1, TR_F32, stream, &tickets[b]));
         OK(coll->ops->progress(coll));
     }
     OK(coll->ops->wait(coll, tickets[MANY - 1], stream));
@@ -125,8 +129,7 @@ static void test_waits_in_any_order(void **state) {
     float *host[N];
     tr_ticket_t tickets[N];
     for (int b = 0; b < N; b++) host[b] = make(1001, b, &data[b]);
-    for (int b = 0; b < N; b++)
-        OK(coll->ops->allreduce_start(coll, data[b], 1001, TR_F32, stream, &tickets[b]));
+    for (int b = 0; b < N; b++) OK(allreduce(data[b], 1001, TR_F32, stream, &tickets[b]));
     for (int k = 0; k < N; k++) {
         OK(coll->ops->wait(coll, tickets[order[k]], stream));
         check(host[order[k]], data[order[k]], 1001, order[k]);
@@ -142,7 +145,7 @@ static void test_world_calls_between(void **state) {
     tr_ticket_t tickets[N];
     for (int b = 0; b < N; b++) host[b] = make(5000 + b, b, &data[b]);
     for (int b = 0; b < N; b++) {
-        OK(coll->ops->allreduce_start(coll, data[b], 5000 + b, TR_F32, stream, &tickets[b]));
+        OK(allreduce(data[b], 5000 + b, TR_F32, stream, &tickets[b]));
         if ((b + info->rank) % 2) OK(coll->ops->progress(coll));
         double one = 1;
         OK(tr_world_allreduce(world, &one, 1, TR_REDUCE_SUM));
@@ -164,7 +167,7 @@ static void test_broadcast(void **state) {
         tr_ticket_t ticket;
         for (int i = 0; i < 777; i++) host[i] = value(info->rank, i, root);
         data = put(host, sizeof host);
-        OK(coll->ops->allreduce_start(coll, pending, 999, TR_F32, stream, &ticket));
+        OK(allreduce(pending, 999, TR_F32, stream, &ticket));
         OK(coll->ops->broadcast(coll, data, 777, TR_F32, root, stream));
         OK(coll->ops->wait(coll, ticket, stream));
         get(host, data, sizeof host);
@@ -206,12 +209,12 @@ static void delay(tr_stream_t *late, int works) {
 /* Brought back on one stream, which is late, read on another. */
 static void test_two_streams(void **state) {
     tr_stream_t *first = stream, *second = NULL;
-    OK(device->ops->stream_create(device, "second", &second));
+    OK(device->ops->stream_create(device, "second", TR_PRIORITY_NORMAL, &second));
     for (int round = 0; round < 20; round++) {
         void *data;
         tr_ticket_t ticket;
         float *host = make(3001, round, &data);
-        OK(coll->ops->allreduce_start(coll, data, 3001, TR_F32, first, &ticket));
+        OK(allreduce(data, 3001, TR_F32, first, &ticket));
         delay(first, 50);
         OK(coll->ops->wait(coll, ticket, first));
         OK(coll->ops->wait(coll, ticket, second));
@@ -229,13 +232,13 @@ static void test_slots_used_again(void **state) {
     void *data[N];
     float *host[N];
     tr_ticket_t ticket;
-    OK(device->ops->stream_create(device, "second", &second));
-    for (int b = 0; b < N; b++) OK(coll->ops->allreduce_start(coll, scratch, 5, TR_F32, first, &ticket));
+    OK(device->ops->stream_create(device, "second", TR_PRIORITY_NORMAL, &second));
+    for (int b = 0; b < N; b++) OK(allreduce(scratch, 5, TR_F32, first, &ticket));
     OK(coll->ops->wait(coll, ticket, first)); /* all slots have memory: getting more would end all delays */
     for (int b = 0; b < N; b++) host[b] = make(5, b, &data[b]);
     delay(second, 8000);
     for (int b = 0; b < N; b++) {
-        OK(coll->ops->allreduce_start(coll, data[b], 5, TR_F32, first, &ticket));
+        OK(allreduce(data[b], 5, TR_F32, first, &ticket));
         OK(coll->ops->wait(coll, ticket, second));
     }
     OK(device->ops->stream_sync(device, second));
@@ -249,8 +252,8 @@ static void test_statistics(void **state) {
     tr_ticket_t ticket;
     coll->bytes = coll->calls = 0;
     coll->busy_sec = coll->exposed_sec = 0;
-    OK(coll->ops->allreduce_start(coll, data, 60000, TR_F32, stream, &ticket));
-    OK(coll->ops->allreduce_start(coll, (float *)data + 60000, 40000, TR_F32, stream, &ticket));
+    OK(allreduce(data, 60000, TR_F32, stream, &ticket));
+    OK(allreduce((float *)data + 60000, 40000, TR_F32, stream, &ticket));
     OK(coll->ops->wait(coll, ticket, stream));
     assert_int_equal(coll->calls, 2);
     assert_int_equal(coll->bytes, 400000);
@@ -269,13 +272,13 @@ static int run_on(const char *name, int engine) {
         cmocka_unit_test(test_slots_used_again),    cmocka_unit_test(test_statistics),
     };
     char title[64];
-    snprintf(title, sizeof title, "%s, %s", name, engine == THREAD ? "thread" : "poll");
+    snprintf(title, sizeof title, "%s, %s", name, engine == TR_ENGINE_THREAD ? "thread" : "poll");
     if (tr_device_open(name, &(tr_device_params_t){.threads = 1, .seed = 5}, &device) != TR_OK) {
         printf("[  SKIPPED ] %s: %s\n", title, tr_error_last()->message);
         return 0;
     }
-    int failed = device->ops->stream_create(device, "test", &stream) != TR_OK ||
-                 device->ops->alloc(device, 256, &scratch) != TR_OK ||
+    int failed = device->ops->stream_create(device, "test", TR_PRIORITY_NORMAL, &stream) != TR_OK ||
+                 device->ops->alloc(device, 256, 0, &scratch) != TR_OK ||
                  tr_world_collectives(world, device, &settings, &coll) != TR_OK ||
                  cmocka_run_group_tests_name(title, tests, NULL, NULL);
     if (failed) {
@@ -295,8 +298,8 @@ int main(void) {
         return 1;
     }
     info = tr_world_info(world);
-    int failed =
-        run_on("cpu", THREAD) + run_on("cpu", POLL) + run_on("strict", THREAD) + run_on("strict", POLL);
+    int failed = run_on("cpu", TR_ENGINE_THREAD) + run_on("cpu", TR_ENGINE_POLL) +
+                 run_on("strict", TR_ENGINE_THREAD) + run_on("strict", TR_ENGINE_POLL);
     tr_world_close(&world);
     if (tr_mem_stats().live) fprintf(stderr, "%lld allocations are left\n", (long long)tr_mem_stats().live);
     return failed || tr_mem_stats().live != 0;

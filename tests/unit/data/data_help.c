@@ -34,6 +34,8 @@ tr_data_settings_t test_settings(void) {
                                 .shuffle = -1,
                                 .mean = "auto",
                                 .std = "auto",
+                                .target_mean = "auto",
+                                .target_std = "auto",
                                 .classes = -1,
                                 .synthetic_samples = 1000,
                                 .synthetic_shape = "8x8x1",

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "../../support/names.h"
+#include "device/device.h"
 #include "trainer/data.h"
 
 #define assert_ok(expr)                                                                                      \

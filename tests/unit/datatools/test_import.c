@@ -119,8 +119,8 @@ static void test_mnist(void **state) {
     double sum = 0, squares = 0;
     for (int i = 0; i < TRAIN * 12; i++) sum += x[i], squares += (double)x[i] * x[i];
     double mean = sum / (TRAIN * 12);
-    assert_true(fabs(train->info.mean[0] - mean) < 1e-4);
-    assert_true(fabs(train->info.std[0] - sqrt(squares / (TRAIN * 12) - mean * mean)) < 1e-4);
+    assert_true(fabs(train->info.mean.data[0] - mean) < 1e-4);
+    assert_true(fabs(train->info.std.data[0] - sqrt(squares / (TRAIN * 12) - mean * mean)) < 1e-4);
     for (int i = 0; i < TRAIN; i++) assert_int_equal(y[i], i % 10);
     assert_ok(test->ops->read(test, 0, TEST, dst));
     assert_memory_equal(x, images + 16, TEST * 12);
@@ -177,7 +177,7 @@ static void test_cifar10(void **state) {
     tr_dataset_t *train = open_split(TR_SPLIT_TRAIN), *test = open_split(TR_SPLIT_TEST);
     assert_int_equal(train->info.samples, 10);
     assert_int_equal(test->info.samples, 2);
-    assert_int_equal(train->info.channels, 3);
+    assert_int_equal(train->info.mean.count, 3);
     assert_string_equal(tr_class_names(&train->info)[9], "truck");
     uint8_t x[3072];
     int32_t y[1];

@@ -34,7 +34,7 @@ void kt_run_on(tr_device_t *device, tr_kernel_id_t id, const void *attr, int n_i
     for (int i = 0; i < n_in; i++) planned.in[i].data = NULL;
     for (int i = 0; i < n_out; i++) planned.out[i].data = NULL;
     if (kernel->prepare) assert_int_equal(kernel->prepare(device, &planned, &live.state, &bytes), TR_OK);
-    assert_int_equal(device->ops->alloc(device, bytes + GUARD, &scratch), TR_OK);
+    assert_int_equal(device->ops->alloc(device, bytes + GUARD, 0, &scratch), TR_OK);
     memset(scratch, 0xff, bytes + GUARD);
     live.scratch = bytes ? scratch : NULL;
     assert_int_equal(kernel->run(device, NULL, &live), TR_OK);

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "trainer/device.h"
+#include "device/device.h"
 #include "trainer/rng.h"
 
 #define F32(pointer, ...)                                                                                    \

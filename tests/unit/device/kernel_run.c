@@ -22,7 +22,7 @@ static size_t bytes_of(const kernel_run_tensor_t *t) {
 static void *upload(tr_device_t *device, tr_stream_t *stream, const void *data, size_t bytes) {
     void *there = NULL, *here = NULL;
     if (bytes == 0) return NULL;
-    must(device->ops->alloc(device, bytes, &there));
+    must(device->ops->alloc(device, bytes, 0, &there));
     must(device->ops->host_alloc(device, bytes, &here));
     if (data)
         memcpy(here, data, bytes);
@@ -118,9 +118,9 @@ static void run_on(const char *name, int threads, const kernel_run_t *run, void 
     tr_stream_t *stream = NULL;
     tr_kernel_call_t call = {0};
     void *again[TR_KERNEL_MAX_OUT];
-    const tr_device_params_t params = {.threads = threads, .index = -1, .seed = 1};
+    const tr_device_params_t params = {.threads = threads, .seed = 1};
     must(tr_device_open(name, &params, &device));
-    must(device->ops->stream_create(device, "test", &stream));
+    must(device->ops->stream_create(device, "test", TR_PRIORITY_NORMAL, &stream));
     fill_call(device, stream, run, &call);
     run_once(device, stream, run, &call, outs);
     run_once(device, stream, run, &call, again);

@@ -6,7 +6,7 @@
 #ifndef KERNEL_RUN_H
 #define KERNEL_RUN_H
 
-#include "trainer/device.h"
+#include "device/device.h"
 
 typedef struct {
     tr_dtype_t dtype;

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "../../support/names.h"
-#include "trainer/device.h"
+#include "device/device.h"
 #include "trainer/mem.h"
 #include <math.h>
 #include <signal.h>
@@ -29,10 +29,10 @@ static bench_t open_bench(uint64_t seed) {
     bench_t t = {0};
     tr_device_params_t params = {.threads = 1, .seed = seed};
     assert_int_equal(tr_device_open("strict", &params, &t.device), TR_OK);
-    assert_int_equal(t.device->ops->stream_create(t.device, "a", &t.a), TR_OK);
-    assert_int_equal(t.device->ops->stream_create(t.device, "b", &t.b), TR_OK);
-    assert_int_equal(t.device->ops->event_create(t.device, &t.event), TR_OK);
-    assert_int_equal(t.device->ops->alloc(t.device, BYTES, (void **)&t.memory), TR_OK);
+    assert_int_equal(t.device->ops->stream_create(t.device, "a", TR_PRIORITY_NORMAL, &t.a), TR_OK);
+    assert_int_equal(t.device->ops->stream_create(t.device, "b", TR_PRIORITY_NORMAL, &t.b), TR_OK);
+    assert_int_equal(t.device->ops->event_create(t.device, 0, &t.event), TR_OK);
+    assert_int_equal(t.device->ops->alloc(t.device, BYTES, 0, (void **)&t.memory), TR_OK);
     return t;
 }
 
@@ -170,7 +170,7 @@ static void copies_stay_inside_live_memory(void **state) {
     assert_error_at(copy(&t, t.a, host, host, TR_COPY_TO_DEVICE), "destination", host);
     assert_error(copy(&t, t.a, t.memory, t.memory, TR_COPY_TO_DEVICE), "source");
     assert_error(copy(&t, t.a, t.memory, t.memory, TR_COPY_TO_HOST), "destination");
-    assert_int_equal(d->ops->alloc(d, BYTES, &gone), TR_OK);
+    assert_int_equal(d->ops->alloc(d, BYTES, 0, &gone), TR_OK);
     d->ops->free(d, gone);
     assert_error_at(copy(&t, t.a, gone, host, TR_COPY_TO_DEVICE), "destination", gone);
     close_bench(&t);

@@ -1,6 +1,6 @@
 /* The graph core: lifetimes and places, gradients of shared parameters, recompute, accumulation, buckets, initial values. */
 #include "../../support/names.h"
-#include "trainer/graph.h"
+#include "graph/program.h"
 #include "trainer/mem.h"
 #include "trainer/ops.h"
 
@@ -365,11 +365,11 @@ static void buckets_cover_the_block_once_each_behind_its_last_writer(void **stat
         const int ops = tr_program_op_count(n.g, n.program);
         for (int i = 0; i < ops; i++) {
             const tr_op_t *op = tr_program_op(n.g, n.program, i);
-            if (op->kind != TR_OP_ALLREDUCE) continue;
+            if (op->kind != TR_OP_COLLECTIVE) continue;
             if (first_at < 0) first_at = i;
-            assert_int_equal(op->reduce_first, end);
+            assert_int_equal(op->collective.first, end);
             assert_int_equal(op->bucket, count++);
-            end += op->reduce_count;
+            end += op->collective.count;
             for (int k = i + 1; k < ops; k++) { /* nobody writes into it afterwards */
                 const tr_op_t *later = tr_program_op(n.g, n.program, k);
                 for (int o = 0; later->kind == TR_OP_KERNEL && o < later->n_out; o++) {

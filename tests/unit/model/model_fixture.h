@@ -3,6 +3,7 @@
 #define MODEL_FIXTURE_H
 
 #include "../../support/names.h"
+#include "graph/program.h"
 #include "trainer/model.h"
 #include "trainer/ops.h"
 

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "../../support/names.h"
+#include "graph/program.h"
 #include "trainer/mem.h"
 #include "trainer/ops.h"
 #include "trainer/optim.h"

@@ -45,7 +45,7 @@ static int remove_base(void **state) {
 }
 
 static tr_status_t open_at(const char *dir, tr_run_t **out) {
-    return tr_run_open(&(tr_run_settings_t){dir, ""}, "", out);
+    return tr_run_open(&(tr_run_settings_t){.dir = dir, .name = ""}, "", NULL, out);
 }
 
 static tr_run_t *open_run(const char *name) {
@@ -163,6 +163,40 @@ static void test_one_run_at_a_time(void **state) {
     tr_run_close(&run);
 }
 
+static int stop_after_three(void) {
+    static int asked;
+    return ++asked > 3;
+}
+
+/* Waits for the lock: until the other run ends, until the time is over, or until it is asked to stop. */
+static void test_waits_for_the_lock(void **state) {
+    tr_run_settings_t settings = {.dir = in_base("waited"), .name = "", .lock_wait = "1min"};
+    tr_run_t *run = NULL, *other = NULL;
+    char byte;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    if (fork() == 0) { /* the lock of a process goes with it */
+        open_run("waited");
+        if (write(ends[1], "", 1) == 1) usleep(300 * 1000);
+        _exit(0);
+    }
+    assert_int_equal(read(ends[0], &byte, 1), 1);
+    assert_int_equal(tr_run_open(&settings, "", NULL, &run), TR_OK);
+    tr_run_close(&run);
+    assert_true(wait(NULL) > 0);
+
+    run = open_run("waited");
+    settings.lock_wait = "0.3s";
+    assert_int_equal(tr_run_open(&settings, "", NULL, &other), TR_ERR_RETRY);
+    assert_non_null(strstr(tr_error_last()->message, "run.lock_wait"));
+    settings.lock_wait = "1h";
+    assert_int_equal(tr_run_open(&settings, "", stop_after_three, &other), TR_ERR_RETRY);
+    settings.lock_wait = "soon";
+    assert_int_equal(tr_run_open(&settings, "", NULL, &other), TR_ERR_CONFIG);
+    assert_null(other);
+    tr_run_close(&run);
+}
+
 static void test_folders_that_cannot_be(void **state) {
     tr_run_t *run = NULL;
     FILE *file = fopen(in_base("file"), "w");
@@ -202,7 +236,8 @@ static void test_own_folder(void **state) {
     assert_int_equal(chdir(in_base("")), 0);
     for (int i = 0; i < 3; i++)
         assert_int_equal(
-            tr_run_open(&(tr_run_settings_t){"", i < 2 ? "" : "trial"}, "configs/mnist_cnn.ini", &run[i]),
+            tr_run_open(&(tr_run_settings_t){.dir = "", .name = i < 2 ? "" : "trial"},
+                        "configs/mnist_cnn.ini", NULL, &run[i]),
             TR_OK);
     assert_int_equal(strncmp(tr_run_dir(run[0]), "runs/mnist_cnn-20", 17), 0);
     assert_int_equal(strlen(tr_run_dir(run[0])), strlen("runs/mnist_cnn-20260131-120000"));
@@ -223,6 +258,7 @@ int main(void) {
         cmocka_unit_test(test_rewind_drops_later_steps),
         cmocka_unit_test(test_a_torn_line_is_cut_at_open),
         cmocka_unit_test(test_one_run_at_a_time),
+        cmocka_unit_test(test_waits_for_the_lock),
         cmocka_unit_test(test_folders_that_cannot_be),
         cmocka_unit_test(test_a_run_that_never_began),
         cmocka_unit_test(test_own_folder),

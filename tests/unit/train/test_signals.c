@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include "train/signals.h"
-#include "trainer/device.h"
+#include "device/device.h"
 #include <omp.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -1,27 +1,39 @@
 /*
  * The kernels' contracts: inputs, outputs and attributes of every slot in kernels.def.
  *
- * Notation: in0: name (shape); letters B batch, N batch of images, D H W spatial, C channels, K output channels,
- * F features. "S..." stands for one to three spatial dimensions [D] [H] W. Everything is f32 unless said. Outputs
- * are overwritten unless said. An output may be the same memory as an input only where "in place" is said.
- * "?" marks an input or output that may be absent. Results do not depend on timing; with equal threads they are
- * equal bit for bit, and kernels not marked (t) also for any number of threads.
- * bf16: from ADD to DROPOUT, AUGMENT excepted, activations and their gradients (x y dx dy a b, A B C, and the w of convolutions) may
- * all be bf16. Scales, biases, statistics and their gradients stay f32; sums are f32 or better, and a result is rounded once.
+ * Notation: in0: name (shape); letters B batch, N batch of images, D H W spatial, C channels,
+ * K output channels, F features. "S..." stands for one to three spatial dimensions [D] [H] W.
+ * Everything is f32 unless the entry says otherwise. Outputs are overwritten unless the entry says
+ * that they are read. An output may be the same memory as an input only where the entry says "in
+ * place". "?" marks an input or output that may be absent. Attribute structs are in
+ * trainer/attributes.h, in the same order.
+ *
+ * Alignment: every pointer of a call, scratch included, is a multiple of TR_KERNEL_ALIGN bytes, with
+ * two exceptions, which are multiples of the element size: a range of a block that an optimizer or a
+ * reduction works on, and a single number in a block of sums.
+ *
+ * Results do not depend on timing. With equal threads they are equal bit for bit, and those of
+ * kernels not marked (t) also for any number of threads.
+ *
+ * bf16: from ADD to DROPOUT, AUGMENT excepted, activations and their gradients (x y dx dy a b, A B C,
+ * and the w of convolutions) may all be bf16. Scales, biases, statistics and their gradients stay f32;
+ * sums are f32 or better, and a result is rounded once.
  */
 #ifndef TRAINER_KERNELS_H
 #define TRAINER_KERNELS_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "trainer/attributes.h"
 
 typedef enum {
 #define KERNEL(name, required) TR_K_##name,
-#include "trainer/kernels.def"
+#include "device/kernels.def"
 #undef KERNEL
     TR_K_COUNT,
     TR_K_NONE = -1
 } tr_kernel_id_t;
+
+/* The alignment of pointers that kernels get, in bytes. */
+#define TR_KERNEL_ALIGN 64
 
 const char *tr_kernel_name(tr_kernel_id_t id);
 
@@ -46,33 +58,10 @@ typedef struct {
     int32_t applied; /* number of updates applied so far, this one included; Adam's t */
 } tr_step_result_t;
 
-/*
- * GELU is exact, with erf; GELU_TANH is its approximation x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), GPT-2's
- * (Hendrycks and Gimpel 2016). NaN passes through all of them; the gradient of RELU at 0 is 0.
- */
-typedef enum {
-    TR_ACT_NONE,
-    TR_ACT_RELU,
-    TR_ACT_GELU,
-    TR_ACT_SIGMOID,
-    TR_ACT_TANH,
-    TR_ACT_GELU_TANH
-} tr_act_t;
-/* Whether the gradient needs the input; that of the others is a function of the output. */
-static inline bool tr_act_keeps_input(tr_act_t act) {
-    return act == TR_ACT_GELU || act == TR_ACT_GELU_TANH;
-}
-
 /* COPY           in0: x (any shape, dtype) -> out0: y (the same dtype, the same number of elements) */
 /* ACCUMULATE     in0: x (n) -> out0: y (n): y += x. out0 is read too. */
 /* ADD            in0: a (any), in1: b (same) -> out0: act(a + b); in place over a or b. attr: tr_add_attr_t */
-typedef struct {
-    tr_act_t act; /* NONE or RELU */
-} tr_add_attr_t;
 /* SCALE          in0: x -> out0: factor * x; in place. attr: tr_scale_attr_t */
-typedef struct {
-    float factor;
-} tr_scale_attr_t;
 
 /* CAST_NORMALIZE in0: x (B, ..., C) of any dtype, in1?: scale (C), in2?: shift (C) -> out0: y f32 or bf16 = x * scale[c] + shift[c] */
 
@@ -87,11 +76,6 @@ typedef struct {
  * crop_pad; flip where the highest bit is set. Words of Philox(seed, AUGMENT, stream 0, a = step, b = sample id): rotation, translation x,
  * translation y, zoom; of stream 1: shear, shift x, shift y, flip.
  */
-typedef struct {
-    float rotate_deg, translate, zoom, shear_deg, fill;
-    int crop_pad;
-    bool flip;
-} tr_augment_attr_t;
 
 /*
  * MATMUL (t)     in0: A, in1: B, in2?: bias (N) -> out0: C = act(alpha op(A) op(B) + bias) + beta C
@@ -99,11 +83,6 @@ typedef struct {
  * equal; B has the same or none. Where B has none and trans_a is false, the leading dimensions of A fold into M. A and B are of one
  * type, C of the same or f32. In bf16 beta is 0, and alpha 1 where there is a bias.
  */
-typedef struct {
-    bool trans_a, trans_b;
-    float alpha, beta;
-    tr_act_t act;
-} tr_matmul_attr_t;
 /* COLUMN_SUM     in0: x (R, C) -> out0: f32 (C), the sum over rows */
 
 /*
@@ -114,10 +93,6 @@ typedef struct {
  * CONV_BWD_DATA (t)    in0: dy (N, S'..., K), in1: w -> out0: dx (N, S..., C)
  * CONV_BWD_WEIGHTS (t) in0: x, in1: dy -> out0: dw f32, out1?: dbias (K)
  */
-typedef struct {
-    int spatial, kernel[3], stride[3], pad_lo[3], pad_hi[3], dilation[3], groups;
-    tr_act_t act;
-} tr_conv_attr_t;
 
 /*
  * Pooling, NHWC. avg divides by the number of elements inside the image (padding not counted). Global: kernel = the image.
@@ -125,10 +100,6 @@ typedef struct {
  *                of the maximum in the image; the first one where several are equal. NaN counts as the maximum.
  * POOL_BWD       in0: dy, in1 (max only): index -> out0: dx (N, S..., C)
  */
-typedef struct {
-    int spatial, kernel[3], stride[3], pad_lo[3], pad_hi[3];
-    bool max;
-} tr_pool_attr_t;
 
 /*
  * Batch normalisation over all dimensions but the last (Ioffe and Szegedy 2015), with an activation fused behind (NONE or RELU).
@@ -140,14 +111,6 @@ typedef struct {
  * MOMENTS_UPDATE  in0: sum of moments over slots (n), in1: result (tr_step_result_t) -> out0: running (n): running += momentum (in0 / slots - running),
  *                 unless result.finite is 0. attr: tr_moments_attr_t. Reads out0.
  */
-typedef struct {
-    float eps;
-    tr_act_t act;
-} tr_norm_attr_t;
-typedef struct {
-    float momentum;
-    int slots;
-} tr_moments_attr_t;
 
 /*
  * Layer normalisation over the last dimension (Ba et al. 2016).
@@ -157,9 +120,6 @@ typedef struct {
 
 /* ACT_FWD        in0: x -> out0: act(x); in place. attr: tr_act_attr_t */
 /* ACT_BWD        in0: dy, in1: x where tr_act_keeps_input, else y -> out0: dx; in place over dy. attr: tr_act_attr_t */
-typedef struct {
-    tr_act_t act;
-} tr_act_attr_t;
 
 /*
  * DROPOUT        in0: x (B, ...), in1: sample_id i64 (B), in2: step block -> out0: x * mask / (1 - p); in place. The gradient is the same
@@ -167,10 +127,6 @@ typedef struct {
  * Philox(seed, DROPOUT, stream, a = sample id, b = step << 32 | e / 4) and is kept, times (float)(1 / (1 - p)), where the word is at
  * least floor(p 2^32). Else it is 0, even where x is not finite.
  */
-typedef struct {
-    float p;
-    uint32_t stream;
-} tr_dropout_attr_t;
 
 /*
  * Softmax cross-entropy with label smoothing: target (1 - s) one-hot + s / V.
@@ -183,12 +139,6 @@ typedef struct {
  * TOPK_CORRECT   in0: logits (R, V), in1: label (R), in2: weight (R) -> out0: correct (R) f32: weight if the label is among the k largest, else 0; ties
  *                count as larger where their index is smaller; rows with NaN count as wrong. attr: tr_topk_attr_t
  */
-typedef struct {
-    float smoothing;
-} tr_xent_attr_t;
-typedef struct {
-    int k;
-} tr_topk_attr_t;
 
 /* WEIGHTED_SUM   in0: x (n), in1?: weight (n) -> out0: y (1): y += sum x * weight, in a fixed order. Reads out0. */
 
@@ -203,21 +153,6 @@ typedef struct {
  * EMA_UPDATE     in0: parameters (n), in1: result -> out0: average (n) = d * average + (1 - d) * parameters, d = min(decay, (1 + t) / (10 + t)),
  *                t = applied, so that the first weights are soon forgotten. Nothing if !finite.
  */
-typedef struct {
-    double batch_size;
-    float clip;
-} tr_grad_norm_attr_t;
-typedef struct {
-    float momentum, decay, lr_factor;
-    bool nesterov;
-} tr_sgd_attr_t;
-typedef struct {
-    float beta1, beta2, eps, decay, lr_factor;
-    bool decoupled;
-} tr_adam_attr_t;
-typedef struct {
-    float decay;
-} tr_ema_attr_t;
 
 /*
  * Sequences of B samples with T tokens each; C = H D channels in H heads; V tokens in the
@@ -229,9 +164,6 @@ typedef struct {
  *                gradients of equal ids are added in the order of (b, t). With attr.add, dwte is
  *                added to what out0 holds.
  */
-typedef struct {
-    bool add;
-} tr_embedding_attr_t;
 
 /*
  * Causal self-attention (Vaswani et al. 2017): y = dropout(softmax(q k^T / sqrt(D))) v for each
@@ -245,11 +177,6 @@ typedef struct {
  *                computes them again from qkv and lse.
  * Dropout keeps and scales a probability as DROPOUT does for element (h T + t) T + t' of a sample.
  */
-typedef struct {
-    int heads;
-    float p; /* of dropout */
-    uint32_t stream;
-} tr_attention_attr_t;
 
 /*
  * RESIDUAL_LAYERNORM_FWD  in0: a (R, C), in1: b (R, C), in2: gamma (C), in3: beta (C) -> out0: sum

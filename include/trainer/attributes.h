@@ -1,0 +1,120 @@
+/*
+ * The attributes of ops: constants that an op is built with and its kernel reads. What each means
+ * is beside the function that takes it (ops.h); the arithmetic is in src/device/kernels.h.
+ */
+#ifndef TRAINER_ATTRIBUTES_H
+#define TRAINER_ATTRIBUTES_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* GELU is exact, with erf; GELU_TANH is its approximation (Hendrycks and Gimpel 2016),
+ * x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). NaN passes through all of them; the gradient of
+ * RELU at 0 is 0. */
+typedef enum {
+    TR_ACT_NONE,
+    TR_ACT_RELU,
+    TR_ACT_GELU,
+    TR_ACT_SIGMOID,
+    TR_ACT_TANH,
+    TR_ACT_GELU_TANH
+} tr_act_t;
+/* Whether the gradient needs the input; that of the others is a function of the output. */
+static inline bool tr_act_keeps_input(tr_act_t act) {
+    return act == TR_ACT_GELU || act == TR_ACT_GELU_TANH;
+}
+
+typedef struct {
+    tr_act_t act; /* NONE or RELU */
+} tr_add_attr_t;
+
+typedef struct {
+    float factor;
+} tr_scale_attr_t;
+
+/* One random affine map per image, then a shift by whole pixels of at most crop_pad, then a flip.
+ * */
+typedef struct {
+    float rotate_deg, translate, zoom, shear_deg, fill;
+    int crop_pad;
+    bool flip;
+} tr_augment_attr_t;
+
+/* act(alpha op(A) op(B) + bias) + beta C */
+typedef struct {
+    bool trans_a, trans_b;
+    float alpha, beta;
+    tr_act_t act;
+} tr_matmul_attr_t;
+
+/* spatial: 1, 2 or 3; only that many entries of each array count, in the order of the spatial
+ * dimensions. */
+typedef struct {
+    int spatial, kernel[3], stride[3], pad_lo[3], pad_hi[3], dilation[3], groups;
+    tr_act_t act;
+} tr_conv_attr_t;
+
+/* The same. max: the largest element of a window, else the mean of those inside the image. */
+typedef struct {
+    int spatial, kernel[3], stride[3], pad_lo[3], pad_hi[3];
+    bool max;
+} tr_pool_attr_t;
+
+/* Batch and layer normalisation; act NONE or RELU. */
+typedef struct {
+    float eps;
+    tr_act_t act;
+} tr_norm_attr_t;
+
+typedef struct {
+    float momentum;
+    int slots;
+} tr_moments_attr_t;
+
+typedef struct {
+    tr_act_t act;
+} tr_act_attr_t;
+
+/* p: the probability of a zero; stream: a number of its own for each use in a model. */
+typedef struct {
+    float p;
+    uint32_t stream;
+} tr_dropout_attr_t;
+
+typedef struct {
+    float smoothing;
+} tr_xent_attr_t;
+
+typedef struct {
+    int k;
+} tr_topk_attr_t;
+
+typedef struct {
+    double batch_size;
+    float clip;
+} tr_grad_norm_attr_t;
+
+typedef struct {
+    float momentum, decay, lr_factor;
+    bool nesterov;
+} tr_sgd_attr_t;
+
+typedef struct {
+    float beta1, beta2, eps, decay, lr_factor;
+    bool decoupled;
+} tr_adam_attr_t;
+
+typedef struct {
+    float decay;
+} tr_ema_attr_t;
+
+typedef struct {
+    bool add;
+} tr_embedding_attr_t;
+typedef struct {
+    int heads;
+    float p; /* of dropout */
+    uint32_t stream;
+} tr_attention_attr_t;
+
+#endif

@@ -1,0 +1,101 @@
+/* Which engine moves gradients between ranks: the device's own, or MPI's. */
+#include "engine_int.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+#include <string.h>
+
+#define CLOSE_SEC 10.0
+
+/* Two ranks of one node that share a device: an engine such as NCCL refuses them. */
+static tr_status_t find_sharing(tr_world_t *w, const tr_device_t *device, bool *out) {
+    typedef struct {
+        int node;
+        char uuid[sizeof device->uuid];
+    } place_t;
+    place_t mine = {.node = w->info.node}, *all = NULL;
+    int64_t shared = 0;
+    memcpy(mine.uuid, device->uuid, sizeof mine.uuid);
+    TR_TRY(tr_alloc((size_t)w->info.size * sizeof *all, "devices of ranks", &all));
+    tr_status_t status = tr_world_allgather(w, &mine, sizeof mine, all);
+    for (int r = 0; status == TR_OK && r < w->info.size; r++)
+        if (r != w->info.rank && mine.uuid[0] && all[r].node == mine.node && !strcmp(all[r].uuid, mine.uuid))
+            shared = 1;
+    tr_free(&all);
+    TR_TRY(status);
+    TR_TRY(tr_world_allreduce_int(w, &shared, 1, TR_REDUCE_MAX));
+    *out = shared > 0;
+    return TR_OK;
+}
+
+/* Why this rank cannot use the device's own engine; NULL where it can. */
+static const char *reason_against(tr_device_t *device) {
+    const tr_collectives_engine_t *own = device->collectives;
+    if (!own) return "this device has none";
+    return own->unavailable ? own->unavailable(device) : NULL;
+}
+
+static tr_status_t choose_own(tr_world_t *w, tr_device_t *device, int engine, bool *out) {
+    const char *reason = reason_against(device);
+    int64_t usable = reason == NULL;
+    bool shared = false;
+    *out = false;
+    if (engine == TR_ENGINE_THREAD || engine == TR_ENGINE_POLL) return TR_OK;
+    TR_TRY(tr_world_allreduce_int(w, &usable, 1, TR_REDUCE_MIN));
+    if (engine == TR_ENGINE_NCCL && !usable)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "parallel.engine = nccl needs an engine that device '%s' brings, on all ranks: %s. Set "
+            "parallel.engine = auto.",
+            device->ops->name, reason ? reason : "another rank has none");
+    if (usable) TR_TRY(find_sharing(w, device, &shared));
+    *out = usable && (engine == TR_ENGINE_NCCL || !shared);
+    if (device->collectives && !*out)
+        TR_INFO("MPI reduces the gradients, not %s: %s", device->collectives->name,
+                shared   ? "ranks share a device"
+                : reason ? reason
+                         : "another rank has none");
+    return TR_OK;
+}
+
+static tr_status_t agree(void *world, tr_status_t status) {
+    return tr_world_agree(world, status);
+}
+
+static tr_status_t broadcast(void *world, void *bytes, size_t count, int root) {
+    return tr_world_broadcast(world, bytes, count, root);
+}
+
+static tr_status_t open_own(tr_world_t *w, tr_device_t *device, double timeout_sec, tr_collectives_t **out) {
+    const tr_collectives_engine_t *own = device->collectives;
+    const tr_peers_t peers = {w, agree, broadcast};
+    char id[TR_COLLECTIVES_ID_BYTES] = {0};
+    TR_TRY(tr_world_agree(w, w->info.rank == 0 ? own->make_id(device, id) : TR_OK));
+    TR_TRY(tr_world_broadcast(w, id, sizeof id, 0));
+    TR_TRY(tr_world_barrier(w)); /* so that the time limit counts from the same moment */
+    return own->open(&(tr_collectives_params_t){.device = device,
+                                                .rank = w->info.rank,
+                                                .size = w->info.size,
+                                                .id = id,
+                                                .timeout_sec = timeout_sec,
+                                                .peers = &peers},
+                     out);
+}
+
+tr_status_t tr_world_collectives(tr_world_t *world, tr_device_t *device,
+                                 const tr_parallel_settings_t *settings, tr_collectives_t **out) {
+    bool own = false;
+    TR_TRY(choose_own(world, device, settings->engine, &own));
+    if (own)
+        TR_TRY(open_own(world, device, settings->timeout, out));
+    else
+        TR_TRY(tr_engine_open(world, device, settings, out));
+    tr_pulse_watch(&world->pulse, (*out)->words);
+    return TR_OK;
+}
+
+void tr_world_collectives_close(tr_world_t *world, tr_collectives_t **collectives) {
+    if (!*collectives) return;
+    tr_pulse_watch(&world->pulse, NULL);
+    if ((*collectives)->ops->close(collectives, CLOSE_SEC) != TR_OK)
+        TR_WARN_ALL("%s", tr_error_last()->message);
+}

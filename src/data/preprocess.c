@@ -1,0 +1,344 @@
+/* What a model was told about its data: from keys, attributes and checkpoints to numbers, and into the graph. */
+#include "preprocess.h"
+#include "shared.h"
+#include "trainer/log.h"
+#include "trainer/ops.h"
+
+#include <math.h>
+#include <string.h>
+
+#define COMPUTE_BYTES  (256 << 20) /* of training data that compute measures */
+#define TARGET_BYTES   (16 << 20)
+#define COMPUTE_PIECES 64
+
+void tr_preprocess_destroy(tr_preprocess_t **preprocess) {
+    tr_preprocess_t *p = *preprocess;
+    if (!p) return;
+    tr_normalize_t *both[] = {&p->input, &p->target};
+    for (size_t i = 0; i < TR_COUNT(both); i++) {
+        tr_vec_free(&both[i]->mean);
+        tr_vec_free(&both[i]->std);
+    }
+    for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&p->names[list]);
+    tr_free(&p->origin);
+    tr_free(preprocess);
+}
+
+/* -- vectors --------------------------------------------------------------------------------------------- */
+
+static tr_status_t copy(const tr_floats_t *from, tr_floats_t *out) {
+    tr_status_t status = TR_OK;
+    out->count = 0;
+    for (size_t i = 0; i < from->count && status == TR_OK; i++) status = tr_vec_push(out, from->data[i]);
+    return status;
+}
+
+static tr_status_t copy_both(const tr_normalize_t *from, tr_normalize_t *out) {
+    TR_TRY(copy(&from->mean, &out->mean));
+    return copy(&from->std, &out->std);
+}
+
+/* Makes it `count` long: an empty one of `fallback`, a single number of itself. */
+static tr_status_t stretch(tr_floats_t *v, size_t count, float fallback) {
+    const float value = v->count > 0 ? v->data[0] : fallback;
+    tr_status_t status = TR_OK;
+    while (v->count < count && status == TR_OK) status = tr_vec_push(v, value);
+    return status;
+}
+
+/* Vectors of equal length; of numbers that change nothing none. */
+static tr_status_t match(const char *what, tr_normalize_t *n) {
+    const size_t means = n->mean.count, stds = n->std.count, count = means > stds ? means : stds;
+    bool changes = false;
+    if ((means > 1 && means < count) || (stds > 1 && stds < count))
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.%smean has %zu numbers and data.%sstd %zu: give one, or one for each", what,
+                       means, what, stds);
+    TR_TRY(stretch(&n->mean, count, 0));
+    TR_TRY(stretch(&n->std, count, 1));
+    for (size_t i = 0; i < count; i++) changes = changes || n->mean.data[i] != 0 || n->std.data[i] != 1;
+    if (!changes) n->mean.count = n->std.count = 0;
+    return TR_OK;
+}
+
+static tr_status_t moments_of(const tr_sample_stats_t *stats, tr_normalize_t *out) {
+    for (int64_t c = 0; c < stats->channels; c++) {
+        const double deviation = tr_stats_deviation(&stats->of[c]);
+        TR_TRY(tr_vec_push(&out->mean, (float)stats->of[c].mean));
+        TR_TRY(tr_vec_push(&out->std, tr_is_divisor((float)deviation) ? (float)deviation : 1));
+    }
+    return TR_OK;
+}
+
+static tr_status_t measure(tr_dataset_t *train, int field, int64_t bytes, tr_normalize_t *out) {
+    tr_sample_stats_t stats = {0};
+    tr_status_t status = tr_dataset_sample(train, field, bytes, COMPUTE_PIECES, INFINITY, &stats);
+    if (status == TR_OK) status = moments_of(&stats, out);
+    tr_free(&stats.of);
+    return status;
+}
+
+/* -- keys ------------------------------------------------------------------------------------------------ */
+
+static bool is_auto(const char *text) {
+    return !*text || strcmp(text, "auto") == 0;
+}
+
+static bool is_compute(const char *text) {
+    return strcmp(text, "compute") == 0;
+}
+
+static bool is_open(const char *text) {
+    return is_auto(text) || is_compute(text);
+}
+
+static tr_status_t parse(const char *key, const char *text, bool is_std, tr_floats_t *out) {
+    int count = 1;
+    for (const char *at = text; *at; at++) count += *at == ',';
+    TR_TRY(tr_vec_reserve_(&out->data, &out->capacity, (size_t)count, sizeof *out->data));
+    bool good = tr_parse_floats(text, count, out->data, &count);
+    for (int i = 0; good && is_std && i < count; i++) good = tr_is_divisor(out->data[i]);
+    if (!good)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s: expected %snumbers that are 32-bit floats with commas between them, compute, or "
+                       "auto; found '%.200s'",
+                       key, is_std ? "positive " : "", text);
+    out->count = (size_t)count;
+    return TR_OK;
+}
+
+/* Numbers of the data themselves, which nobody has looked at yet. */
+static tr_status_t check_own(const tr_dataset_info_t *info, bool is_std, const tr_floats_t *own) {
+    for (size_t c = 0; c < own->count; c++)
+        if (is_std ? !tr_is_divisor(own->data[c]) : !isfinite(own->data[c]))
+            return TR_FAIL(
+                TR_ERR_DATA,
+                "%s: the attribute '%s' has %g for channel %zu; expected %s numbers that are 32-bit "
+                "floats. Set data.%s.",
+                info->description, is_std ? "std" : "mean", (double)own->data[c], c,
+                is_std ? "positive" : "finite", is_std ? "std" : "mean");
+    return TR_OK;
+}
+
+/* -- inputs ---------------------------------------------------------------------------------------------- */
+
+static const tr_field_t *inputs_of(const tr_dataset_info_t *info) {
+    const int x = tr_field_find(info, "x");
+    return x < 0 ? NULL : &info->field[x];
+}
+
+static tr_status_t take_input(const tr_preprocess_sources_t *s, bool is_std, const tr_normalize_t *measured,
+                              tr_floats_t *out) {
+    const char *text = is_std ? s->settings->std : s->settings->mean,
+               *key = is_std ? "data.std" : "data.mean";
+    const tr_field_t *x = inputs_of(s->info);
+    const tr_floats_t *own = is_std ? &s->info->std : &s->info->mean;
+    if (is_open(text) && s->kept)
+        TR_TRY(copy(is_std ? &s->kept->input.std : &s->kept->input.mean, out));
+    else if (is_compute(text))
+        TR_TRY(copy(is_std ? &measured->std : &measured->mean, out));
+    else if (is_auto(text)) {
+        TR_TRY(check_own(s->info, is_std, own));
+        TR_TRY(copy(own, out));
+    } else
+        TR_TRY(parse(key, text, is_std, out));
+    if (!x || out->count <= 1 || (int64_t)out->count == tr_field_channels(x)) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "%s has %zu numbers%s%s, but x of %s has %lld channels: expected one, or one for each",
+                   key, out->count, is_open(text) && s->kept ? " in " : "",
+                   is_open(text) && s->kept ? s->kept->origin : "", s->info->description,
+                   (long long)tr_field_channels(x));
+}
+
+static void list_numbers(const tr_floats_t *v, float none, tr_str_t *out) {
+    enum { SHOWN = 8 };
+    if (v->count == 0) tr_str_printf(out, "%g", (double)none);
+    for (size_t i = 0; i < v->count && i < SHOWN; i++)
+        tr_str_printf(out, "%s%.9g", i ? "," : "", (double)v->data[i]);
+    if (v->count > SHOWN) tr_str_append(out, ",...");
+}
+
+/* Weights to begin with expect inputs as they were in their training, where nothing else is known of them. */
+static tr_status_t take_init(const tr_preprocess_sources_t *s, const tr_field_t *x, tr_preprocess_t *out,
+                             bool *out_taken) {
+    const tr_normalize_t *input = &s->init->input;
+    const int64_t count = (int64_t)input->mean.count;
+    const bool bytes_to_1 =
+        s->init->type == TR_U8 && count == 1 && input->mean.data[0] == 0 && input->std.data[0] == 255;
+    tr_str_t text = {0};
+    if (bytes_to_1 || (count == 0 && s->init->type != TR_U8)) return TR_OK; /* what is done anyway */
+    *out_taken = s->init->type == x->dtype && (count <= 1 || count == tr_field_channels(x));
+    tr_str_append(&text, "data.mean = ");
+    list_numbers(&input->mean, 0, &text);
+    tr_str_append(&text, ", data.std = ");
+    list_numbers(&input->std, 1, &text);
+    if (*out_taken && text.text)
+        TR_INFO("model.init: the training data have no mean and std; those of its training are taken: %s",
+                text.text);
+    else if (text.text)
+        TR_WARN(
+            "model.init: its training took inputs of type %s with %s, which does not fit the inputs of %s: "
+            "set data.mean and data.std to what brings them to the same units",
+            tr_dtype_name(s->init->type), text.text, s->info->description);
+    tr_str_free(&text);
+    return *out_taken ? copy_both(input, &out->input) : TR_OK;
+}
+
+static tr_status_t resolve_input(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
+    const bool computes = is_compute(s->settings->mean) || is_compute(s->settings->std);
+    const tr_field_t *x = inputs_of(s->info);
+    tr_normalize_t measured = {0};
+    tr_status_t status = TR_OK;
+    if (computes && !s->kept && !s->train)
+        return TR_FAIL(TR_ERR_CONFIG, "data.mean and data.std = compute measure the training data, and there "
+                                      "are none here, nor a checkpoint that knows: give the numbers");
+    if (computes && !s->kept && x && x->dtype == TR_BF16)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.mean and data.std = compute do not take inputs of type bf16: give "
+                       "the numbers");
+    if (computes && !s->kept && x)
+        status = measure(s->train, tr_field_find(&s->train->info, "x"), COMPUTE_BYTES, &measured);
+    if (status == TR_OK) status = take_input(s, false, &measured, &out->input.mean);
+    if (status == TR_OK) status = take_input(s, true, &measured, &out->input.std);
+    tr_vec_free(&measured.mean);
+    tr_vec_free(&measured.std);
+    TR_TRY(status);
+    bool is_known = out->input.mean.count + out->input.std.count > 0 || s->kept || !x;
+    if (!is_known && s->init) TR_TRY(take_init(s, x, out, &is_known));
+    if (!is_known && x->dtype == TR_U8) TR_TRY(tr_vec_push(&out->input.std, 255)); /* bytes: 0 to 1 */
+    return match("", &out->input);
+}
+
+/* -- targets --------------------------------------------------------------------------------------------- */
+
+/* auto is for numbers that a loss takes as they are; what else y may be, its data set and model know. */
+static bool is_measured(const tr_preprocess_sources_t *s, const char *text, const tr_field_t *y) {
+    return is_compute(text) || (is_auto(text) && s->squares && y && y->dtype == TR_F32);
+}
+
+static tr_status_t take_target(const tr_preprocess_sources_t *s, bool is_std, const tr_normalize_t *measured,
+                               tr_floats_t *out) {
+    const char *text = is_std ? s->settings->target_std : s->settings->target_mean;
+    if (!is_open(text)) return parse(is_std ? "data.target_std" : "data.target_mean", text, is_std, out);
+    const tr_normalize_t *from = s->kept ? &s->kept->target : measured;
+    return copy(is_std ? &from->std : &from->mean, out);
+}
+
+static tr_status_t resolve_target(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
+    const int y = s->train ? tr_field_find(&s->train->info, "y") : -1;
+    const tr_field_t *field = y < 0 ? NULL : &s->train->info.field[y];
+    const char *mean = s->settings->target_mean, *std = s->settings->target_std;
+    const bool computes = is_compute(mean) || is_compute(std);
+    tr_normalize_t measured = {0}, *m = &measured;
+    tr_status_t status = TR_OK;
+    if (out->classes > 0) return TR_OK;
+    if (computes && !s->kept && !field)
+        return TR_FAIL(TR_ERR_CONFIG, "data.target_mean and data.target_std = compute measure the training "
+                                      "data, and there are none here, nor a checkpoint that knows: give the "
+                                      "numbers");
+    if (!s->kept && field && (is_measured(s, mean, field) || is_measured(s, std, field)))
+        status = measure(s->train, y, TARGET_BYTES, m);
+    if (!is_measured(s, mean, field)) m->mean.count = 0;
+    if (!is_measured(s, std, field)) m->std.count = 0;
+    if (status == TR_OK) status = take_target(s, false, m, &out->target.mean);
+    if (status == TR_OK) status = take_target(s, true, m, &out->target.std);
+    tr_vec_free(&m->mean);
+    tr_vec_free(&m->std);
+    TR_TRY(status);
+    return match("target_", &out->target);
+}
+
+/* -- the whole ------------------------------------------------------------------------------------------- */
+
+static tr_status_t copy_names(const tr_names_t *from, const char *origin, tr_names_t *out) {
+    out->from = origin;
+    if (from->count == 0) return TR_OK;
+    TR_TRY(tr_alloc((size_t)from->count * sizeof *out->name, "names", &out->name));
+    out->count = from->count;
+    for (int64_t i = 0; i < from->count; i++) TR_TRY(tr_strdup(from->name[i], &out->name[i]));
+    return TR_OK;
+}
+
+/* Of the training, not of the data that its weights are used on. */
+static tr_status_t resolve_names(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
+    const tr_names_t *names = s->train ? s->train->info.names : s->kept ? s->kept->names : NULL;
+    for (int list = 0; names && list < TR_NAMES_LISTS; list++)
+        TR_TRY(copy_names(&names[list], out->origin, &out->names[list]));
+    return TR_OK;
+}
+
+static tr_status_t resolve(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
+    const tr_field_t *x = inputs_of(s->info);
+    out->classes = s->classes;
+    if (x) out->type = x->dtype, out->shape = x->shape;
+    TR_TRY(tr_strdup(s->kept ? s->kept->origin : s->info->description, &out->origin));
+    TR_TRY(resolve_input(s, out));
+    TR_TRY(resolve_target(s, out));
+    return resolve_names(s, out);
+}
+
+tr_status_t tr_preprocess_resolve(const tr_preprocess_sources_t *sources, tr_preprocess_t **out) {
+    TR_TRY(tr_alloc(sizeof **out, "preprocessing", out));
+    const tr_status_t status = resolve(sources, *out);
+    if (status != TR_OK) tr_preprocess_destroy(out);
+    return status;
+}
+
+/* -- in the graph ---------------------------------------------------------------------------------------- */
+
+/* x * scale + shift over rows of `width`, to which single numbers are repeated. */
+static tr_status_t apply(tr_graph_t *g, const char *const name[2], const tr_normalize_t *n, bool inverse,
+                         int64_t width, tr_tensor_t *x) {
+    float *values = NULL;
+    tr_tensor_t scale, shift;
+    TR_TRY(tr_alloc(2 * (size_t)width * sizeof *values, "normalisation", &values));
+    for (int64_t c = 0; c < width; c++) {
+        const size_t i = n->mean.count == 1 ? 0 : (size_t)c;
+        const float mean = n->mean.data[i], std = n->std.data[i];
+        values[c] = inverse ? std : 1 / std;
+        values[width + c] = inverse ? mean : -mean / std;
+    }
+    tr_status_t status = tr_const_values(g, name[0], values, width, &scale);
+    if (status == TR_OK) status = tr_const_values(g, name[1], values + width, width, &shift);
+    tr_free(&values);
+    TR_TRY(status);
+    return tr_cast_normalize(g, *x, scale, shift, x);
+}
+
+tr_status_t tr_preprocess_input(tr_graph_t *g, const tr_preprocess_t *p, tr_tensor_t *x) {
+    static const char *const names[] = {"data.scale", "data.shift"};
+    const tr_shape_t *shape = tr_shape_of(g, *x);
+    if (p->input.mean.count == 0) return tr_cast_normalize(g, *x, TR_NONE, TR_NONE, x);
+    return apply(g, names, &p->input, false, shape->dim[shape->ndim - 1], x);
+}
+
+/* The numbers are of the last dimension; one pair takes any shape. */
+static tr_status_t apply_target(tr_graph_t *g, const tr_preprocess_t *p, const char *const name[2],
+                                bool inverse, tr_tensor_t *x) {
+    const tr_shape_t shape = *tr_shape_of(g, *x);
+    const int64_t count = (int64_t)p->target.mean.count, width = shape.dim[shape.ndim - 1];
+    if (count == 0) return TR_OK;
+    if (width % count != 0)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "data.target_mean and data.target_std have %lld numbers, but there are %lld targets: give "
+            "one, or one for each (0 and 1: targets as they are)",
+            (long long)count, (long long)width);
+    TR_TRY(tr_reshape(g, *x, &TR_SHAPE(tr_shape_elems(&shape) / count, count), x));
+    TR_TRY(apply(g, name, &p->target, inverse, count, x));
+    return tr_reshape(g, *x, &shape, x);
+}
+
+tr_status_t tr_preprocess_target(tr_graph_t *g, const tr_preprocess_t *p, tr_tensor_t *y) {
+    static const char *const names[] = {"target.scale", "target.shift"};
+    return apply_target(g, p, names, false, y);
+}
+
+tr_status_t tr_preprocess_restore(tr_graph_t *g, const tr_preprocess_t *p, tr_tensor_t *output) {
+    static const char *const names[] = {"target.std", "target.mean"};
+    return tr_is_none(*output) ? TR_OK : apply_target(g, p, names, true, output);
+}
+
+float tr_preprocess_fill(const tr_preprocess_t *p) {
+    return p->input.mean.count == 1 ? 0 - p->input.mean.data[0] / p->input.std.data[0] : 0;
+}

@@ -1,0 +1,135 @@
+/* Whether data are what a model was told: other data than those of its training, and numbers that normalise them. */
+#include "preprocess.h"
+#include "shared.h"
+#include "trainer/log.h"
+
+#include <string.h>
+
+/* -- a data set against it ------------------------------------------------------------------------------- */
+
+static tr_status_t check_table(const tr_preprocess_t *p, const tr_dataset_info_t *info, const tr_field_t *x) {
+    if (p->shape.ndim != 1 || x->shape.ndim != 1 || p->shape.dim[0] == x->shape.dim[0]) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "the model takes %lld input%s, but a sample of %s has %lld: give it the columns of its "
+                   "training data, in their order (a table without a label: import csv --label none)",
+                   (long long)p->shape.dim[0], p->shape.dim[0] == 1 ? "" : "s", info->description,
+                   (long long)x->shape.dim[0]);
+}
+
+/* Labels that are not read are no reason to refuse inputs. */
+static tr_status_t check_names(const tr_preprocess_t *p, const tr_dataset_info_t *info, bool inputs_only) {
+    for (int list = 0; list < TR_NAMES_LISTS; list++) {
+        const tr_names_t *found = &info->names[list];
+        const tr_status_t status = tr_names_check(list, &p->names[list], found);
+        if (status == TR_OK) continue;
+        if (!inputs_only || list != TR_NAMES_CLASSES) return status;
+        TR_WARN("%s numbers its classes otherwise than the training data (class_names): the predictions have "
+                "numbers and names of the training",
+                found->from);
+        tr_error_clear();
+    }
+    return TR_OK;
+}
+
+tr_status_t tr_preprocess_match(const tr_preprocess_t *p, const tr_dataset_info_t *info, bool inputs_only) {
+    const int field = tr_field_find(info, "x");
+    TR_TRY(check_names(p, info, inputs_only));
+    if (field < 0) return TR_OK;
+    const tr_field_t *x = &info->field[field];
+    if (x->dtype != p->type)
+        TR_WARN("the inputs of %s are %s, those trained on were %s: their values are taken to be in the same "
+                "units",
+                info->description, tr_dtype_name(x->dtype), tr_dtype_name(p->type));
+    return check_table(p, info, x);
+}
+
+static float at(const tr_floats_t *v, size_t c, float none) {
+    return v->count == 0 ? none : v->data[v->count == 1 ? 0 : c];
+}
+
+/* By more than rounding, as a part of the deviation or of what is larger. */
+static bool differ(float a, float b, float deviation) {
+    return fabsf(a - b) > 1e-3F * fmaxf(deviation, fmaxf(fabsf(a), fabsf(b)));
+}
+
+void tr_preprocess_warn_units(const tr_preprocess_t *p, const tr_dataset_info_t *info, const char *key) {
+    const size_t count = info->mean.count > info->std.count ? info->mean.count : info->std.count;
+    for (size_t c = 0; c < count; c++) {
+        const float mean = at(&info->mean, c, 0), std = at(&info->std, c, 1),
+                    used_mean = at(&p->input.mean, c, 0), used_std = at(&p->input.std, c, 1);
+        if (!differ(mean, used_mean, used_std) && !differ(std, used_std, 0)) continue;
+        TR_WARN(
+            "%s (%s) has mean %.6g and std %.6g of its own, data.train %.6g and %.6g: both are normalised by "
+            "the latter, so their values must be in the same units",
+            key, info->description, (double)mean, (double)std, (double)used_mean, (double)used_std);
+        return;
+    }
+}
+
+/* -- inputs after normalisation -------------------------------------------------------------------------- */
+
+#define MEAN_MOST       3
+#define DEVIATION_LEAST 0.1
+#define DEVIATION_MOST  10
+#define SAMPLE_BYTES    (16 << 20)
+#define SAMPLE_VALUES   (1 << 20)
+#define SAMPLE_SEC      0.03
+#define SAMPLE_PIECES   8 /* one sample may be like no other */
+
+tr_status_t tr_preprocess_sample(tr_dataset_t *dataset, tr_sample_stats_t *out) {
+    const int x = tr_field_find(&dataset->info, "x");
+    *out = (tr_sample_stats_t){0};
+    const tr_field_t *f = &dataset->info.field[x];
+    if (x < 0 || f->sample_bytes > SAMPLE_BYTES || f->dtype == TR_BF16) return TR_OK;
+    const int64_t values = SAMPLE_VALUES * (int64_t)tr_dtype_bytes(f->dtype);
+    return tr_dataset_sample(dataset, x, min64(SAMPLE_BYTES, max64(values, SAMPLE_PIECES * f->sample_bytes)),
+                             SAMPLE_PIECES, SAMPLE_SEC, out);
+}
+
+/* How far a channel is out of bounds, as a factor; at most 1: it is within. */
+static double distance(const tr_stats_t *s, float mean, float std, double *out_mean, double *out_deviation) {
+    const double deviation = tr_stats_deviation(s) / (double)std;
+    *out_mean = ((deviation > 0 ? s->mean : (double)(float)s->mean) - (double)mean) / (double)std;
+    *out_deviation = deviation;
+    if (deviation == 0) return fabs(*out_mean) / MEAN_MOST;
+    return fmax(fabs(*out_mean) / MEAN_MOST, fmax(deviation / DEVIATION_MOST, DEVIATION_LEAST / deviation));
+}
+
+/* Images are stored as 0 to 255 or as 0 to 1, and their mean and std are given for either. */
+static const char *likely_cause(const tr_preprocess_t *p, const tr_stats_t *s, float mean, float std) {
+    const bool holds_1 = s->min >= 0 && s->max <= 1, holds_255 = s->min >= 0 && s->max > 1 && s->max <= 255;
+    if (p->input.mean.count == 0) return "nothing normalises them";
+    if (holds_1 && (mean > 1 || std > 1) && mean <= 255 && std <= 255)
+        return "the file holds 0 to 1, and this mean and std are for 0 to 255";
+    if (holds_255 && mean <= 1 && std <= 1)
+        return "the file holds 0 to 255, and this mean and std are for 0 to 1";
+    return "this mean and std are not those of the data";
+}
+
+void tr_preprocess_check(const tr_preprocess_t *p, const tr_sample_stats_t *stats, tr_str_t *out) {
+    double worst = 1, mean = 0, deviation = 0;
+    int64_t found = -1, count = 0;
+    for (int64_t c = 0; c < stats->channels; c++) {
+        double m, d;
+        const double far = distance(&stats->of[c], at(&p->input.mean, (size_t)c, 0),
+                                    at(&p->input.std, (size_t)c, 1), &m, &d);
+        count += far > 1;
+        if (!(far > worst)) continue;
+        worst = far, found = c, mean = m, deviation = d;
+    }
+    if (found < 0) return;
+    const tr_stats_t *s = &stats->of[found];
+    const float used_mean = at(&p->input.mean, (size_t)found, 0),
+                used_std = at(&p->input.std, (size_t)found, 1);
+    char channel[64] = "";
+    if (stats->channels > 1)
+        tr_snprintf(channel, sizeof channel, " (channel %lld, one of %lld such)", (long long)found,
+                    (long long)count);
+    tr_str_printf(
+        out,
+        "the inputs%s have mean %.4g and standard deviation %.4g after normalisation by mean %.6g and "
+        "std %.6g, and training expects about 0 and 1: in the file they go from %.6g to %.6g, with mean "
+        "%.6g and standard deviation %.6g. Likely cause: %s. Set data.mean=compute data.std=compute",
+        channel, mean, deviation, (double)used_mean, (double)used_std, s->min, s->max, s->mean,
+        tr_stats_deviation(s), likely_cause(p, s, used_mean, used_std));
+}

@@ -1,0 +1,176 @@
+/* What a model was told about its data, as checkpoints keep it, and what differs between two. */
+#include "preprocess.h"
+#include "trainer/mem.h"
+
+#include <jansson.h>
+#include <string.h>
+
+/* The four vectors: their names in the file, and what an empty one means there. */
+enum { VECTORS = 4 };
+static const struct {
+    const char *key, *none;
+} vectors[VECTORS] = {{"mean", "0"}, {"std", "1"}, {"target_mean", "0"}, {"target_std", "1"}};
+
+static const tr_floats_t *vector_of(const tr_preprocess_t *p, int which) {
+    const tr_normalize_t *n = which < 2 ? &p->input : &p->target;
+    return which % 2 == 0 ? &n->mean : &n->std;
+}
+
+/* -- writing --------------------------------------------------------------------------------------------- */
+
+/* "33.3,12", as the key is written; nine digits tell every float. */
+static void write_vector(const tr_preprocess_t *p, int which, tr_str_t *out) {
+    const tr_floats_t *v = vector_of(p, which);
+    for (size_t i = 0; i < v->count; i++) tr_str_printf(out, "%s%.9g", i ? "," : "", (double)v->data[i]);
+    if (v->count == 0) tr_str_append(out, vectors[which].none);
+}
+
+/* NULL where memory was short: half a text would pass for the whole. */
+static json_t *vector_json(const tr_preprocess_t *p, int which) {
+    tr_str_t text = {0};
+    write_vector(p, which, &text);
+    json_t *result = text.status == TR_OK ? json_string(text.text) : NULL;
+    tr_str_free(&text);
+    return result;
+}
+
+/* None where one is not UTF-8: JSON cannot hold it, and the others would move up. */
+static json_t *names_json(const tr_names_t *names) {
+    bool is_utf8 = true, added = true;
+    json_t *array = json_array();
+    for (int64_t i = 0; i < names->count; i++) {
+        const size_t bytes = strlen(names->name[i]);
+        is_utf8 = is_utf8 && tr_utf8_bytes(names->name[i], bytes) == bytes;
+    }
+    for (int64_t i = 0; is_utf8 && i < names->count; i++)
+        added = json_array_append_new(array, json_string(names->name[i])) == 0 && added;
+    if (added) return array;
+    json_decref(array);
+    return NULL;
+}
+
+static json_t *shape_json(const tr_shape_t *shape) {
+    json_t *array = json_array();
+    for (int d = 0; d < shape->ndim; d++) json_array_append_new(array, json_integer(shape->dim[d]));
+    return array;
+}
+
+json_t *tr_preprocess_json(const tr_preprocess_t *p) {
+    json_t *data = json_pack("{s:I, s:s, s:o}", "classes", (json_int_t)p->classes, "x",
+                             tr_dtype_name(p->type), "shape", shape_json(&p->shape));
+    bool added = data != NULL;
+    for (int i = 0; i < VECTORS; i++)
+        added = json_object_set_new(data, vectors[i].key, vector_json(p, i)) == 0 && added;
+    for (int list = 0; list < TR_NAMES_LISTS; list++)
+        added = json_object_set_new(data, tr_names_key(list), names_json(&p->names[list])) == 0 && added;
+    if (added) return data;
+    json_decref(data);
+    return NULL;
+}
+
+/* -- reading --------------------------------------------------------------------------------------------- */
+
+static tr_status_t read_vector(const json_t *data, int which, const char *origin, tr_floats_t *out) {
+    const char *text = json_string_value(json_object_get(data, vectors[which].key));
+    int count = 1;
+    if (!text) return TR_OK;
+    for (const char *at = text; *at; at++) count += *at == ',';
+    TR_TRY(tr_vec_reserve_(&out->data, &out->capacity, (size_t)count, sizeof *out->data));
+    if (!tr_parse_floats(text, count, out->data, &count))
+        return TR_FAIL(TR_ERR_DATA, "%s: expected numbers in data.%s of its state.json, found '%.200s'",
+                       origin, vectors[which].key, text);
+    out->count = (size_t)count;
+    return TR_OK;
+}
+
+/* Of unequal length, or numbers that change nothing, there are none. */
+static tr_status_t read_normalize(const json_t *data, int first, const char *origin, tr_normalize_t *out) {
+    bool changes = false;
+    TR_TRY(read_vector(data, first, origin, &out->mean));
+    TR_TRY(read_vector(data, first + 1, origin, &out->std));
+    if (out->mean.count != out->std.count)
+        return TR_FAIL(TR_ERR_DATA, "%s: data.%s and data.%s of its state.json have %zu and %zu numbers",
+                       origin, vectors[first].key, vectors[first + 1].key, out->mean.count, out->std.count);
+    for (size_t i = 0; i < out->mean.count; i++)
+        changes = changes || out->mean.data[i] != 0 || out->std.data[i] != 1;
+    if (!changes) out->mean.count = out->std.count = 0;
+    return TR_OK;
+}
+
+static tr_status_t read_names(const json_t *array, const char *origin, tr_names_t *out) {
+    const size_t count = json_array_size(array);
+    *out = (tr_names_t){.from = origin};
+    if (count == 0) return TR_OK;
+    TR_TRY(tr_alloc(count * sizeof *out->name, "names", &out->name));
+    out->count = (int64_t)count;
+    for (size_t i = 0; i < count; i++) {
+        const char *name = json_string_value(json_array_get(array, i));
+        TR_TRY(tr_strdup(name ? name : "", &out->name[i]));
+    }
+    return TR_OK;
+}
+
+static tr_dtype_t dtype_of(const char *name) {
+    int type = 0;
+    while (name && type < TR_DTYPE_COUNT && strcmp(name, tr_dtype_name((tr_dtype_t)type)) != 0) type++;
+    return type < TR_DTYPE_COUNT ? (tr_dtype_t)type : TR_F32;
+}
+
+/* "inputs", the width of a table, is what older checkpoints have of it. */
+static void read_shape(const json_t *data, tr_shape_t *out) {
+    const json_t *shape = json_object_get(data, "shape"), *inputs = json_object_get(data, "inputs");
+    out->ndim = json_array_size(shape) < TR_MAX_DIMS ? (int)json_array_size(shape) : 0;
+    for (int d = 0; d < out->ndim; d++)
+        out->dim[d] = (int64_t)json_integer_value(json_array_get(shape, (size_t)d));
+    if (!shape && json_is_integer(inputs)) *out = TR_SHAPE((int64_t)json_integer_value(inputs));
+}
+
+static tr_status_t read_members(const json_t *data, const char *origin, tr_preprocess_t *p) {
+    TR_TRY(tr_strdup(origin, &p->origin));
+    p->classes = (int64_t)json_integer_value(json_object_get(data, "classes"));
+    p->type = dtype_of(json_string_value(json_object_get(data, "x")));
+    read_shape(data, &p->shape);
+    TR_TRY(read_normalize(data, 0, origin, &p->input));
+    TR_TRY(read_normalize(data, 2, origin, &p->target));
+    for (int list = 0; list < TR_NAMES_LISTS; list++)
+        TR_TRY(read_names(json_object_get(data, tr_names_key(list)), p->origin, &p->names[list]));
+    return TR_OK;
+}
+
+tr_status_t tr_preprocess_from_json(const json_t *data, const char *origin, tr_preprocess_t **out) {
+    *out = NULL;
+    if (!json_object_get(data, "mean") || !json_object_get(data, "std")) return TR_OK;
+    TR_TRY(tr_alloc(sizeof **out, "preprocessing", out));
+    const tr_status_t status = read_members(data, origin, *out);
+    if (status != TR_OK) tr_preprocess_destroy(out);
+    return status;
+}
+
+/* -- comparing ------------------------------------------------------------------------------------------- */
+
+static float number_at(const tr_floats_t *v, size_t i, int which) {
+    return v->count == 0 ? (float)(which % 2) : v->data[v->count == 1 ? 0 : i];
+}
+
+/* "7" and "7,7" are the same: one number serves for all. */
+static bool are_same(const tr_floats_t *a, const tr_floats_t *b, int which) {
+    const size_t count = a->count > b->count ? a->count : b->count;
+    if (a->count > 1 && b->count > 1 && a->count != b->count) return false;
+    for (size_t i = 0; i < count; i++)
+        if (number_at(a, i, which) != number_at(b, i, which)) return false;
+    return true;
+}
+
+void tr_preprocess_compare(const tr_preprocess_t *was, const tr_preprocess_t *is, tr_str_t *out) {
+    for (int i = 0; i < VECTORS; i++) {
+        tr_str_t a = {0}, b = {0};
+        if (are_same(vector_of(was, i), vector_of(is, i), i)) continue;
+        write_vector(was, i, &a);
+        write_vector(is, i, &b);
+        if (a.text && b.text)
+            tr_str_printf(out, "\n  data.%s: %.200s%s in the checkpoint, %.200s%s now", vectors[i].key,
+                          a.text, a.length > 200 ? "..." : "", b.text, b.length > 200 ? "..." : "");
+        tr_str_free(&a);
+        tr_str_free(&b);
+    }
+}

@@ -1,0 +1,29 @@
+/*
+ * The plans of a device: what `prepare` made, by kernel, attributes, shapes and types. Equal calls
+ * share one plan, in all programs and graphs, until the device is closed. Not collective; one
+ * thread at a time.
+ */
+#ifndef TRAINER_PLAN_CACHE_H
+#define TRAINER_PLAN_CACHE_H
+
+#include "device/device.h"
+
+typedef struct {
+    void *state;
+    size_t scratch_bytes;
+} tr_plan_t;
+
+/* The plan of the kernel for `call`, whose attributes have attr_bytes; made at the first request.
+ * The device keeps it. */
+tr_status_t tr_plan_get(tr_device_t *device, tr_kernel_id_t kernel, const tr_kernel_call_t *call,
+                        size_t attr_bytes, tr_plan_t *out);
+/* Only the scratch bytes of that plan, by the kernel's `workspace` where it has one and no plan is
+ * there. */
+tr_status_t tr_plan_workspace(tr_device_t *device, tr_kernel_id_t kernel, const tr_kernel_call_t *call,
+                              size_t attr_bytes, size_t *out_scratch_bytes);
+
+/* For device.c. */
+tr_status_t tr_plan_cache_create(tr_plan_cache_t **out);
+void tr_plan_cache_destroy(tr_device_t *device);
+
+#endif

@@ -1,0 +1,147 @@
+/*
+ * The inside of a graph's programs: op rows and records, planning, running. For those who write
+ * ops, build whole programs or run them; models need trainer/graph.h alone.
+ */
+#ifndef TRAINER_PROGRAM_H
+#define TRAINER_PROGRAM_H
+
+#include "device/collectives.h"
+#include "trainer/graph.h"
+
+/* -- ops ------------------------------------------------------------------------------------------------- */
+
+typedef struct tr_op tr_op_t;
+typedef enum { TR_OP_KERNEL, TR_OP_COLLECTIVE, TR_OP_WAIT } tr_op_kind_t;
+
+enum {
+    TR_OP_ONCE = 1,        /* recompute never repeats it (it writes into something that lasts) */
+    TR_OP_READS_OUTPUT = 2 /* out0 is read as well as written */
+};
+
+/* One row: everything about an op. Rows are const and outlive the graph; see src/graph/op_*.c. */
+typedef struct {
+    const char *name;
+    tr_kernel_id_t kernel; /* the slot that computes it */
+    /* Checks op->in and attr, sets the dtype and shape of every output with tr_op_output. Messages
+     * name op->label. */
+    tr_status_t (*shape)(tr_graph_t *g, tr_op_t *op);
+    /* Appends the gradient ops: for each input with need[i], din[i] from dout[] (an entry of which
+     * is TR_NONE where no gradient arrives). NULL: the op has no gradient and stops it. */
+    tr_status_t (*grad)(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout, const bool *need,
+                        tr_tensor_t *din);
+    double (*flops)(const tr_graph_t *g, const tr_op_t *op); /* NULL: one per output element */
+    double (*bytes)(const tr_graph_t *g, const tr_op_t *op); /* NULL: all inputs and outputs once */
+    /* 1 + index of the input whose memory output i may take when it dies here; 0: none */
+    int inplace[TR_KERNEL_MAX_OUT];
+    unsigned flags;
+    /* Of a kernel that is optional: appends ops of required kernels that give the same outputs,
+     * from op->in and op->attr; out[i] only where want[i]. Called instead of appending where the
+     * device lacks the kernel. */
+    tr_status_t (*compose)(tr_graph_t *g, const tr_op_t *op, const bool *want, tr_tensor_t *out);
+} tr_op_row_t;
+
+/* What a COLLECTIVE record works on: elements of a tensor, by the group of ranks. */
+typedef struct {
+    tr_collective_kind_t kind;
+    tr_tensor_t tensor;
+    int64_t first, count;
+    tr_dtype_t type;
+    int group; /* TR_GROUP_ALL, or what tr_collectives split gave */
+} tr_collective_op_t;
+
+/* One record. Read-only outside src/graph. */
+struct tr_op {
+    tr_op_kind_t kind;
+    const tr_op_row_t *row; /* NULL for COLLECTIVE and WAIT */
+    const char *label;      /* the scope that asked for it: "conv1" */
+    int n_in, n_out;
+    tr_tensor_t in[TR_KERNEL_MAX_IN], out[TR_KERNEL_MAX_OUT];
+    void *attr;
+    size_t attr_bytes;
+    bool backward;                 /* appended by tr_backward */
+    int segment;                   /* recompute segment, 0: none */
+    tr_collective_op_t collective; /* COLLECTIVE */
+    int bucket;                    /* COLLECTIVE: index of the bucket; WAIT: -1, all */
+};
+
+/* Appends an op of `row` to the open program; `attr` is copied. Absent inputs are TR_NONE. `want`
+ * says which outputs are wanted (NULL: all); an output not wanted is TR_NONE. out[] receives
+ * row-defined outputs. */
+tr_status_t tr_op_append(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
+                         const void *attr, size_t attr_bytes, const bool *want, tr_tensor_t *out, int n_out);
+/* For a row's shape rule: output `i` is a new activation of this type and shape (or checks an
+ * output given by the caller). */
+tr_status_t tr_op_output(tr_graph_t *g, tr_op_t *op, int i, tr_dtype_t dtype, const tr_shape_t *shape);
+/* Appends an op that writes into tensors that exist (accumulations, updates): out[] is given, not
+ * made. */
+tr_status_t tr_op_append_into(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
+                              const void *attr, size_t attr_bytes, const tr_tensor_t *out, int n_out);
+/* For a row's grad: the gradient of `t` that the ops after this one gave, where an op may add to it
+ * in place; else TR_NONE. A row that adds to it leaves din as it is. */
+tr_tensor_t tr_gradient_so_far(const tr_graph_t *g, tr_tensor_t t);
+/* Whether the graph's device has this kernel. */
+bool tr_graph_has_kernel(const tr_graph_t *g, tr_kernel_id_t kernel);
+
+/*
+ * Inserts the all-reduces of the reduced block into `program`, each right after the op that
+ * completes its range or the bucket before it, and one WAIT at the end. Buckets are contiguous
+ * ranges in the order of completion: the first of about `first_bytes`, the others of
+ * `bucket_bytes`; riders go with the last. overlap = false puts all of them at the end instead.
+ */
+tr_status_t tr_program_add_allreduce(tr_graph_t *g, int program, size_t first_bytes, size_t bucket_bytes,
+                                     bool overlap);
+
+/* -- looking --------------------------------------------------------------------------------------------- */
+
+int tr_graph_program_count(const tr_graph_t *g);
+const char *tr_program_name(const tr_graph_t *g, int program);
+int tr_program_op_count(const tr_graph_t *g, int program);
+const tr_op_t *tr_program_op(const tr_graph_t *g, int program, int index);
+double tr_op_flops(const tr_graph_t *g, const tr_op_t *op);
+double tr_op_bytes(const tr_graph_t *g, const tr_op_t *op);
+
+/* -- planning and running -------------------------------------------------------------------------------- */
+
+/* Bytes on the device by kind; after tr_graph_plan. */
+typedef struct {
+    size_t params, reduced, model_state, optim_state, consts, inputs;
+    size_t arena;     /* what the programs share: activations and scratch, overlapping */
+    size_t arena_sum; /* what they would take without overlap */
+    size_t total;
+} tr_memory_plan_t;
+
+/* Prepares every kernel, plans lifetimes and offsets. TR_ERR_MEMORY with the table of what takes
+ * how much, and what to change, where the total exceeds limit_bytes (0: no limit). Allocates no
+ * device memory. */
+tr_status_t tr_graph_plan(tr_graph_t *g, size_t limit_bytes);
+tr_memory_plan_t tr_graph_memory(const tr_graph_t *g);
+tr_status_t tr_graph_allocate(tr_graph_t *g);
+/* Fills parameters, states and constants: a function of seed and name, not of layout. */
+tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed);
+
+/* Zeroes the riders of the reduced block, and the gradients too where they are accumulated: the
+ * start of a step. */
+tr_status_t tr_graph_zero_reduced(tr_graph_t *g, bool gradients_too);
+
+/* The tensor's device memory is `data` from the next run on (INPUT only; at least its bytes,
+ * aligned to 64). NULL: its own. */
+tr_status_t tr_input_bind(tr_graph_t *g, tr_tensor_t input, void *data);
+/* Copies between host and any allocated tensor; waits for the compute stream. */
+tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host);
+tr_status_t tr_tensor_write(tr_graph_t *g, tr_tensor_t t, const void *host);
+
+/* Enqueues the program on the compute stream. collectives may be NULL: COLLECTIVE and WAIT then do
+ * nothing. Collective where it is not. */
+tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collectives);
+/* The device memory of all tensors of a role; a tensor lies at its info's offset_bytes in it. NULL
+ * and 0 where there are none. */
+void *tr_graph_region(const tr_graph_t *g, tr_role_t role, size_t *out_bytes);
+tr_stream_t *tr_graph_stream(const tr_graph_t *g); /* the compute stream */
+tr_status_t tr_graph_sync(tr_graph_t *g);
+/* Runs the program with a wait after every op; adds each op's seconds to sec[op]. Collectives are
+ * left out. */
+tr_status_t tr_program_profile(tr_graph_t *g, int program, double *sec);
+/* Runs the program op by op and gives the first whose output is not finite, or -1. */
+tr_status_t tr_program_find_nonfinite(tr_graph_t *g, int program, int *out_op);
+
+#endif

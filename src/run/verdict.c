@@ -1,0 +1,85 @@
+#include "verdict.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATH_BYTES = 4096 };
+/* Of the process, as its log is: main() writes the verdict of an error after the training has returned. */
+static char target[PATH_BYTES], temporary[PATH_BYTES];
+
+void tr_verdict_open(const char *path) {
+    char host[64] = "";
+    gethostname(host, sizeof host - 1);
+    if (!path || snprintf(target, sizeof target, "%s", path) >= PATH_BYTES ||
+        snprintf(temporary, sizeof temporary, "%s.%s.%ld", path, host, (long)getpid()) >=
+            PATH_BYTES)
+        target[0] = '\0';
+}
+
+tr_status_t tr_verdict_clear(void) {
+    if (!target[0] || unlink(target) == 0 || errno == ENOENT) return TR_OK;
+    return TR_FAIL(tr_status_of_errno(errno),
+                   "cannot remove the verdict of an earlier session, %s: %s; remove it, or choose "
+                   "another run.verdict",
+                   target, strerror(errno));
+}
+
+static const char *environment(const char *name, const char *absent) {
+    const char *value = getenv(name);
+    return value && *value ? value : absent;
+}
+
+typedef struct {
+    char bytes[2048];
+    size_t length;
+} text_t;
+
+/* Control characters become blanks: the file has one value per line. */
+static void put(text_t *text, const char *value) {
+    for (; *value && text->length < sizeof text->bytes - 1; value++)
+        text->bytes[text->length++] = *value < ' ' && *value >= 0 ? ' ' : *value;
+}
+
+static void put_line(text_t *text, const char *name, const char *value) {
+    put(text, name);
+    put(text, value);
+    if (text->length < sizeof text->bytes) text->bytes[text->length++] = '\n';
+}
+
+static void compose(int code, const char *reason, const char *node, text_t *text) {
+    const char *job = environment("SLURM_JOB_ID", "-");
+    char no[32];
+    snprintf(no, sizeof no, "no %d ", code);
+    if (code == TR_OK || code == TR_ERR_RETRY)
+        put_line(text, code == TR_OK ? "done" : "again", "");
+    else
+        put_line(text, no, reason);
+    put(text, "job ");
+    put(text, job);
+    put_line(text, " restart ", environment("SLURM_RESTART_COUNT", *job == '-' ? "-" : "0"));
+    if (node && *node) put_line(text, "node ", node);
+    if (code == TR_ERR_RETRY) put_line(text, "reason ", reason);
+}
+
+static bool write_file(const text_t *text) {
+    const int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (fd < 0) return false;
+    const bool written =
+        write(fd, text->bytes, text->length) == (ssize_t)text->length && fsync(fd) == 0;
+    return close(fd) == 0 && written;
+}
+
+void tr_verdict_write(int code, const char *reason, const char *node) {
+    text_t text = {.length = 0};
+    if (!target[0]) return;
+    compose(code, reason, node, &text);
+    /* Not rename, which would replace another rank's. Some file systems have no links. */
+    if (write_file(&text) && link(temporary, target) != 0 && errno != EEXIST)
+        rename(temporary, target);
+    unlink(temporary);
+}

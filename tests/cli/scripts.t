@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# The scripts of slurm/ and tools/scaling_sweep_local.sh: their help, what they refuse, and sweeps without SLURM.
+. "$TRAINER_ROOT/tests/train/common.sh"
+export TRAINER
+slurm=$TRAINER_ROOT/slurm local=$TRAINER_ROOT/tools/scaling_sweep_local.sh
+for script in "$slurm"/train_*.sh "$slurm/scaling_sweep.sh" "$local"; do
+    name=${script##*/}
+    "$script" --help >out 2>&1 && grep -q "^$name: " out && grep -q 'CONFIG.ini' out && ! grep -q '^here=' out
+    ok $? "$name --help"
+    "$script" --nonsense >out 2>&1
+    [ $? = 2 ]
+    ok $? "$name refuses an unknown option"
+done
+if command -v shellcheck >/dev/null; then
+    (cd "$TRAINER_ROOT" && shellcheck slurm/*.sh tools/scaling_sweep_local.sh tests/slurm/cluster.sh) >out 2>&1
+    ok $? "shellcheck finds nothing"
+fi
+
+config
+key() { sed -n "/^\[${2%.*}\]/,/^\[/s/^${2#*.} *= *//p" "$1/config.ini"; } # RUN SECTION.KEY
+"$local" --mode weak --nodes 1,2 --repeat 2 --config net.ini --out weak train.steps=2 >out 2>&1
+[ $? = 0 ] && [ "$(key weak/weak-n1-r1 data.batch_size) $(key weak/weak-n2-r2 data.batch_size)" = "48 96" ] && tail -n 1 out | grep -q 'report weak/weak-n\*-r\* --out weak/report$'
+ok $? "a weak sweep: the batch grows with the nodes"
+"$local" --mode strong --nodes 1,2,5 --config net.ini --out strong train.steps=2 >out 2>&1
+[ $? = 2 ] && grep -q 'does not divide among 5 ranks' out
+ok $? "a strong sweep whose batch does not divide is refused"
+[ "$(key strong/strong-n2-r1 data.batch_size) $(key strong/strong-n2-r1 data.micro_batch)" = "48 24" ]
+ok $? "a strong sweep: the batch stays, a micro-batch for each rank"
+"$local" --mode weak --nodes 1,2 --config net.ini --out bad train.steps=2 model.layers="linear 3" data.classes=10 >out 2>&1
+[ $? = 1 ] && [ "$(grep -c 'failed, see bad/weak-n[12]-r1.log' out)" = 2 ]
+ok $? "a member that fails does not stop the others"
+echo "1..$n"

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# TEST timeout=300
+# The job scripts of slurm/ on a cluster of four nodes on this machine: a run that is warned, that gets TERM twice, or that loses a rank saves a
+# checkpoint where it can, its job is requeued, and it ends with the bits of a run that nothing happened to. The events run side by side.
+. "$TRAINER_ROOT/tests/slurm/common.sh"
+on head srun -N4 --ntasks-per-node=1 hostname >out 2>&1 && [ "$(sort out | tr '\n' ' ')" = "n1 n2 n3 n4 " ]
+ok $? "four nodes run a task each"
+
+run_config
+run 2 net.ini run.dir=whole $exact
+ok $? "an uninterrupted run"
+export SLOW=50
+one() { submit --nodes=1 --exclusive --ntasks-per-node=2 -- net.ini $exact; }
+warned=$(one) term=$(one) killed=$(one) mpirun=$(LAUNCHER=mpirun one)
+
+at_step "$warned" 12 && on head scancel --signal=USR1 --batch "$warned"
+at_step "$mpirun" 12 && on head scancel --signal=USR1 --batch "$mpirun"
+at_step "$term" 12 && on head scancel --signal=TERM "$term" && on head scancel --signal=TERM "$term"
+at_step "$killed" 12 && kill -9 "$(job_pid "$killed" 1)"
+ended_well "$warned"
+ok $? "USR1 to the script: saved, requeued, the same bits"
+grep -q 'stopped by a signal after step' out && ! grep -q 'no verdict' out
+ok $? "by the verdict of trainer"
+ended_well "$term"
+ok $? "TERM twice: saved, requeued, the same bits"
+grep -q 'stopped by a signal after step' out && ! grep -q 'ended at once' out
+ok $? "the second TERM ends no rank"
+ended_well "$killed"
+ok $? "kill -9 of a rank: requeued, the same bits"
+grep -q 'verdict: again' out
+ok $? "by the verdict or the code"
+ended_well "$mpirun"
+ok $? "USR1 to the script with mpirun: saved, requeued, the same bits"
+echo "1..$n"
