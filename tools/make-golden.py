@@ -22,6 +22,7 @@ try:
 except ImportError:
     print("make-golden: skipped: PyTorch is not installed (python3 -m pip install torch)")
     sys.exit(77)
+import torch_gpt
 import torch_model
 from torch.nn import functional as F
 
@@ -114,12 +115,34 @@ def make(name, case, folder):
     print(f"{name}: {sum(p.numel() for p in model.parameters())} parameters, {size} bytes")
 
 
+def make_gpt(folder):
+    """gpt.safetensors: x and y are tokens, some of the labels -1; logits; loss (B T); the mean is over the labels that count."""
+    torch.manual_seed(20)
+    sizes = dict(n_layer=2, n_head=3, n_embd=24, context=11, vocab_size=29)
+    model = torch_gpt.GPT(**sizes)
+    for parameter in model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    model.double()
+    x, y = torch.randint(0, sizes["vocab_size"], (2, 3, sizes["context"]))
+    y[0, 4] = y[2, 9:] = -1
+    logits = model(x)
+    loss = torch_gpt.losses(logits, y)
+    (loss.sum() / (y >= 0).sum()).backward()
+    tensors = {"x": x.int(), "y": y.int(), "logits": logits, "loss": loss}
+    tensors |= {"param." + key: value for key, value in model.named_parameters()}
+    tensors |= {"grad." + key: value.grad for key, value in model.named_parameters()}
+    metadata = {"model." + key: str(value) for key, value in sizes.items()} | {"torch": torch.__version__}
+    size = write_safetensors(os.path.join(folder, "gpt.safetensors"), tensors, metadata)
+    print(f"gpt: {sum(p.numel() for p in model.parameters())} parameters, {size} bytes")
+
+
 def main():
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(root, "tests", "golden")
     os.makedirs(folder, exist_ok=True)
     for name, case in MODELS.items():
         make(name, case, folder)
+    make_gpt(folder)
 
 
 if __name__ == "__main__":

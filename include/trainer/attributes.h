@@ -8,8 +8,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* GELU: exact, with erf. NaN passes through all of them; the gradient of RELU at 0 is 0. */
-typedef enum { TR_ACT_NONE, TR_ACT_RELU, TR_ACT_GELU, TR_ACT_SIGMOID, TR_ACT_TANH } tr_act_t;
+/* GELU is exact, with erf; GELU_TANH is its approximation (Hendrycks and Gimpel 2016),
+ * x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). NaN passes through all of them; the gradient of
+ * RELU at 0 is 0. */
+typedef enum {
+    TR_ACT_NONE,
+    TR_ACT_RELU,
+    TR_ACT_GELU,
+    TR_ACT_SIGMOID,
+    TR_ACT_TANH,
+    TR_ACT_GELU_TANH
+} tr_act_t;
+/* Whether the gradient needs the input; that of the others is a function of the output. */
+static inline bool tr_act_keeps_input(tr_act_t act) {
+    return act == TR_ACT_GELU || act == TR_ACT_GELU_TANH;
+}
 
 typedef struct {
     tr_act_t act; /* NONE or RELU */
@@ -94,5 +107,14 @@ typedef struct {
 typedef struct {
     float decay;
 } tr_ema_attr_t;
+
+typedef struct {
+    bool add;
+} tr_embedding_attr_t;
+typedef struct {
+    int heads;
+    float p; /* of dropout */
+    uint32_t stream;
+} tr_attention_attr_t;
 
 #endif

@@ -234,7 +234,7 @@ typedef struct {
     tr_order_t order;
     int64_t first_slot, slot_count; /* this rank's */
     int64_t first_step;             /* where to begin (resume) */
-    /* in file order, once; slots in turn: micro-batch m of the pass goes to slot m mod slots; the tail is padding, of weight 0 */
+    /* the first order.samples samples, in file order, once; slots in turn: micro-batch m of the pass goes to slot m mod slots; the tail is padding, of weight 0 */
     bool evaluation;
     int workers, prefetch; /* resolved */
 } tr_loader_params_t;

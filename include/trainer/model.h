@@ -18,14 +18,18 @@ typedef struct {
     tr_tensor_t sample_id; /* i64 (B) */
     tr_tensor_t weight;    /* f32 (B): 1, or 0 for a padded sample */
     int64_t classes;       /* of an integer y; 0: y is a regression target */
+    tr_dtype_t dtype;      /* of activations that a model makes itself: f32 or bf16 */
+    int64_t step_samples;  /* data.batch_size, for the loss seed; 0: as many as this batch has */
     /* What may be wrong with the labels, for an error about their number; NULL or "": nothing; borrowed */
     const char *label_note;
 } tr_model_batch_t;
 
-/* What a model gives back. loss is per sample (B), weighted. Absent ones are TR_NONE. */
+/* What a model gives back. A loss has R terms, 1 or several a sample: (R), weighted. Absent ones are
+ * TR_NONE. */
 typedef struct {
     tr_tensor_t output; /* logits (B, V) or prediction (B, F) */
     tr_tensor_t loss;
+    tr_tensor_t terms; /* (R) what each term of the loss counts for; TR_NONE: its sample's weight */
     tr_tensor_t correct;      /* (B) top-1, where y are classes */
     tr_tensor_t correct_topk; /* (B) top-k, where model.topk > 1 */
 } tr_model_result_t;
@@ -33,6 +37,9 @@ typedef struct {
 typedef struct {
     const char *name, *help;
     const tr_config_table_t *config; /* section "model": the model's own keys; may be NULL */
+    /* Of a model of tokens: how many a sample has, and the size of the vocabulary, 0 where the data
+     * say it. NULL for other models. */
+    void (*tokens)(const tr_config_t *config, int64_t *out_context, int64_t *out_vocab_size);
     /* Appends the model to the open program. Called once per program with the same config: equal calls give
      * equal ops. */
     tr_status_t (*build)(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
@@ -60,6 +67,10 @@ tr_status_t tr_model_find(const char *name, const tr_model_t **out);
  * matches no parameter is an error. */
 tr_status_t tr_model_build(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
                            tr_model_result_t *out);
+/* The constant (terms) that backward begins with: 1 / (terms of a whole step), so that the gradient
+ * is that of the mean over the terms. For a model whose loss needs it while it is built. */
+tr_status_t tr_model_loss_seed(tr_graph_t *g, const tr_model_batch_t *batch, int64_t terms,
+                               tr_tensor_t *out);
 /* Appends loss and metrics on `output` by model.loss; for models. A batch without "y" (prediction) gets the
  * output alone. */
 tr_status_t tr_model_loss(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,

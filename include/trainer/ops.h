@@ -12,6 +12,9 @@
 /* y = act(x w^T + b): x (..., F), w (K, F), b (K) or TR_NONE -> (..., K). The weight is stored as PyTorch does. */
 tr_status_t tr_linear(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, tr_act_t act,
                       tr_tensor_t *out);
+/* The same with w (F, K), as GPT-2's weights are stored. */
+tr_status_t tr_linear_in_out(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
+                             tr_act_t act, tr_tensor_t *out);
 /* op(a) op(b), batched; see MATMUL. Differentiable in both. */
 tr_status_t tr_matmul(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, const tr_matmul_attr_t *attr,
                       tr_tensor_t *out);
@@ -31,6 +34,19 @@ tr_status_t tr_batchnorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_ten
 tr_status_t tr_update_moments(tr_graph_t *g, int slots);
 tr_status_t tr_layernorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta, float eps,
                          tr_tensor_t *out);
+/* sum = a + b and y = layernorm(sum); a and b (..., C) have the same shape. */
+tr_status_t tr_residual_layernorm(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, tr_tensor_t gamma,
+                                  tr_tensor_t beta, float eps, tr_tensor_t *out_sum,
+                                  tr_tensor_t *out);
+/* id u16, u32 or i32 (B, T), wte (V, C), wpe (P, C) or TR_NONE -> (B, T, C) of `dtype`, f32 or
+ * bf16. */
+tr_status_t tr_embedding(tr_graph_t *g, tr_tensor_t id, tr_tensor_t wte, tr_tensor_t wpe,
+                         tr_dtype_t dtype, tr_tensor_t *out);
+/* Causal self-attention: qkv (B, T, 3 C) -> (B, T, C). p: dropout of the probabilities; eval
+ * programs have none. keeps_probabilities: they are kept for the gradient, (B, heads, T, T); else
+ * it computes them again. */
+tr_status_t tr_attention(tr_graph_t *g, tr_tensor_t qkv, int heads, tr_tensor_t sample_id, float p,
+                         bool keeps_probabilities, tr_tensor_t *out);
 tr_status_t tr_activation(tr_graph_t *g, tr_tensor_t x, tr_act_t act, tr_tensor_t *out);
 /* Identity in eval programs and for p = 0. sample_id: i64 (B). */
 tr_status_t tr_dropout(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id, float p, tr_tensor_t *out);
@@ -56,6 +72,12 @@ tr_status_t tr_weighted_sum(tr_graph_t *g, tr_tensor_t x, tr_tensor_t weight, tr
  * dimension. Predictions may be (B, ...). */
 tr_status_t tr_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label, tr_tensor_t weight,
                              float smoothing, tr_tensor_t *out);
+/* Cross-entropy of x w^T without the logits in memory: x (B, T, C), w (V, C), label (B, T),
+ * weight (B) -> loss (B T) and count (B T), what each row counts for: its sample's weight, or 0
+ * where the label is -1. In training programs dloss (B T) must be what tr_backward is given for
+ * the loss. */
+tr_status_t tr_head_loss(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t label,
+                         tr_tensor_t weight, tr_tensor_t dloss, tr_tensor_t *out_loss, tr_tensor_t *out_count);
 tr_status_t tr_mse(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight, tr_tensor_t *out);
 
 /* For the `update` program. */

@@ -65,6 +65,11 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
 
 /* -- measuring ------------------------------------------------------------------------------------------- */
 
+/* A language model has a loss and no output to look at. */
+static bool is_language(const eval_t *e) {
+    return e->t.s->info.tokens > 0;
+}
+
 static tr_status_t add_batch(void *self, tr_session_t *s, const tr_batch_t *batch) {
     eval_t *e = self;
     TR_TRY(tr_tensor_read(s->g, s->result.output, e->output));
@@ -90,6 +95,8 @@ static tr_status_t prepare(eval_t *e) {
 }
 
 static tr_status_t measure(eval_t *e) {
+    if (is_language(e))
+        return tr_session_evaluate(e->t.s, e->split, NULL, NULL, NULL, &e->outcome);
     TR_TRY(prepare(e));
     TR_TRY(tr_session_evaluate(e->t.s, e->split, add_batch, e, NULL, &e->outcome));
     return e->classes ? tr_class_counts_reduce(e->classes, e->t.world)
@@ -142,8 +149,8 @@ static void print_classes(const eval_t *e) {
         if (c->support[i] + c->predicted[i] > 0)
             print_score(e, class_text(e, i, text), &score, c->support[i]);
     }
-    print_score(e, "macro average", &macro, (int64_t)e->outcome.samples);
-    print_score(e, "weighted average", &weighted, (int64_t)e->outcome.samples);
+    print_score(e, "macro average", &macro, (int64_t)e->outcome.terms);
+    print_score(e, "weighted average", &weighted, (int64_t)e->outcome.terms);
 }
 
 static int count_width(const tr_class_counts_t *c) {
@@ -213,8 +220,12 @@ static void print_result(eval_t *e) {
     measure_names(e);
     printf("weights   %s", e->t.weights_path);
     if (e->t.step >= 0) printf(" (step %lld)", (long long)e->t.step);
-    printf("\n%-9s %s\nsamples   %.0f\nloss      %.6g\n", tr_split_name(e->split), s->info.description,
-           o->samples, o->loss);
+    printf("\n%-9s %s\n%-9s %.0f\nloss      %.6g\n", tr_split_name(e->split), s->info.description,
+           is_language(e) ? "tokens" : "samples", o->terms, o->loss);
+    if (is_language(e)) {
+        printf("perplexity %.6g\n", exp(o->loss));
+        return;
+    }
     if (!e->classes) {
         if (s->preprocess->target.mean.count > 0)
             printf("          of normalised targets; what follows is in units of the data\n");
@@ -300,11 +311,13 @@ static void add_targets(const eval_t *e, json_t *out) {
 
 static tr_status_t write_json(const eval_t *e, const char *path) {
     json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:i, s:s, s:o}", "checkpoint", e->t.weights_path, "split",
-                          tr_split_name(e->split), "dataset", e->t.s->info.description, "samples",
-                          (json_int_t)e->outcome.samples, "ranks", e->t.info->size, "version", cmd_version,
+                          tr_split_name(e->split), "dataset", e->t.s->info.description,
+                          is_language(e) ? "tokens" : "samples", (json_int_t)e->outcome.terms, "ranks", e->t.info->size, "version", cmd_version,
                           "loss", number(e->outcome.loss));
     json_object_set_new(o, "step", e->t.step >= 0 ? json_integer(e->t.step) : json_null());
-    if (e->classes)
+    if (is_language(e))
+        json_object_set_new(o, "perplexity", number(exp(e->outcome.loss)));
+    else if (e->classes)
         add_classes(e, o);
     else
         add_targets(e, o);

@@ -195,7 +195,8 @@ static tr_status_t check_label_field(const tr_dataset_info_t *info) {
 static tr_status_t check(const tr_dataset_t *dataset, const tr_loader_params_t *p) {
     const tr_order_t *o = &p->order;
     TR_TRY(check_label_field(&dataset->info));
-    bool good = o->samples > 0 && o->samples == dataset->info.samples && o->micro_batch > 0 &&
+    bool good = o->samples > 0 && o->samples <= dataset->info.samples &&
+                (o->samples == dataset->info.samples || p->evaluation) && o->micro_batch > 0 &&
                 o->batch_size % o->micro_batch == 0 && o->block > 0 && o->shuffle >= 0 &&
                 p->first_slot >= 0 && p->slot_count > 0 &&
                 p->first_slot + p->slot_count <= tr_order_slots(o) && p->workers > 0 && p->prefetch > 0 &&

@@ -119,7 +119,7 @@ typedef struct {
  */
 
 /* ACT_FWD        in0: x -> out0: act(x); in place. attr: tr_act_attr_t */
-/* ACT_BWD        in0: dy, in1: x for GELU, y for the others -> out0: dx; in place over dy. attr: tr_act_attr_t */
+/* ACT_BWD        in0: dy, in1: x where tr_act_keeps_input, else y -> out0: dx; in place over dy. attr: tr_act_attr_t */
 
 /*
  * DROPOUT        in0: x (B, ...), in1: sample_id i64 (B), in2: step block -> out0: x * mask / (1 - p); in place. The gradient is the same
@@ -143,8 +143,8 @@ typedef struct {
 /* WEIGHTED_SUM   in0: x (n), in1?: weight (n) -> out0: y (1): y += sum x * weight, in a fixed order. Reads out0. */
 
 /*
- * GRAD_NORM      in0: gradient, a range of the reduced block (n), in1: counts (2): {samples, loss sum} as reduced, in2: step block
- *                -> out0: result (tr_step_result_t as u8). Computes norm, correction batch_size / samples, unscale by loss_scale, clip factor
+ * GRAD_NORM      in0: gradient, a range of the reduced block (n), in1: counts (2): {terms, loss sum} as reduced, in2: step block
+ *                -> out0: result (tr_step_result_t as u8). Computes norm, correction batch_size / terms (attr.batch_size: terms of a full step), unscale by loss_scale, clip factor
  *                min(1, clip / norm) where clip > 0, finite (scale is 0 where not); adds one to `applied` where finite. Reads out0.applied.
  * SGD            in0: gradient (n), in1: step block, in2: result -> out0: parameters (n), out1?: momentum (n). Reads its outputs. Nothing if !finite.
  *                g = grad * scale + decay * p; v = momentum v + g; p -= lr * lr_factor * (nesterov ? g + momentum v : v)
@@ -152,6 +152,51 @@ typedef struct {
  *                and Hutter 2019, p -= lr * decay * p; else decay is added to the gradient. Bias-corrected with t = applied.
  * EMA_UPDATE     in0: parameters (n), in1: result -> out0: average (n) = d * average + (1 - d) * parameters, d = min(decay, (1 + t) / (10 + t)),
  *                t = applied, so that the first weights are soon forgotten. Nothing if !finite.
+ */
+
+/*
+ * Sequences of B samples with T tokens each; C = H D channels in H heads; V tokens in the
+ * vocabulary, P positions.
+ *
+ * EMBEDDING_FWD  in0: id u16, u32 or i32 (B, T), in1: wte (V, C), in2?: wpe (P, C) with P >= T ->
+ *                out0: x f32 or bf16 (B, T, C) = wte[id] + wpe[t]. An id outside [0, V) gives NaN.
+ * EMBEDDING_BWD  in0: dx (B, T, C), in1: id -> out0?: dwte f32 (V, C), out1?: dwpe f32 (P, C). The
+ *                gradients of equal ids are added in the order of (b, t). With attr.add, dwte is
+ *                added to what out0 holds.
+ */
+
+/*
+ * Causal self-attention (Vaswani et al. 2017): y = dropout(softmax(q k^T / sqrt(D))) v for each
+ * head, where position t sees the positions up to t.
+ * ATTENTION_FWD (t)  in0: qkv (B, T, 3 C): q, k, v, the heads of each one after another; in1?:
+ *                sample_id i64 (B), in2?: step block, both present where p > 0 -> out0: y (B, T,
+ *                C), out1: lse f32 (B, H, T), log sum exp of the scaled scores; out2?:
+ *                probabilities f32 (B, H, T, T), before dropout, 0 for later positions
+ * ATTENTION_BWD (t)  in0: dy, in1: qkv, in2: y, in3: lse, in4?: probabilities, in5?: sample_id,
+ *                in6?: step block -> out0: dqkv (B, T, 3 C). Without probabilities the kernel
+ *                computes them again from qkv and lse.
+ * Dropout keeps and scales a probability as DROPOUT does for element (h T + t) T + t' of a sample.
+ */
+
+/*
+ * RESIDUAL_LAYERNORM_FWD  in0: a (R, C), in1: b (R, C), in2: gamma (C), in3: beta (C) -> out0: sum
+ *                = a + b, in place over a or b; out1: y = layernorm(sum), out2: mean (R), out3:
+ *                rstd (R)
+ * RESIDUAL_LAYERNORM_BWD  in0: dy, in1: sum, in2: gamma, in3: mean, in4: rstd, in5?: dsum -> out0:
+ *                the gradient of a and of b: that of layernorm plus dsum, in place over dy or
+ *                dsum; out1: dgamma, out2: dbeta
+ * attr: tr_norm_attr_t with act NONE
+ */
+
+/*
+ * HEAD_LOSS (t)  in0: x (R, C), in1: w (V, C) of x's type, in2: label i32 or i64 (R), in3: weight
+ *                f32 (B) where R is a multiple of B and row r belongs to sample r / (R / B), in4?:
+ *                dloss f32 (R) -> out0: loss (R), out1: count (R), out2?: dx (R, C) of x's type,
+ *                out3?: dw f32 (V, C)
+ * The cross-entropy of logits x w^T, weighted. A row counts with its weight, and as 0 where its
+ * label is -1; a row that counts as 0 has loss and gradient 0. A label outside [-1, V) gives NaN.
+ * The logits are never whole in memory: the kernel computes them for a slice of rows, and the
+ * gradients of sum(loss * dloss) from them at once. So dloss is an input of the forward direction.
  */
 
 /* CHECK_FINITE   in0: x f32 or bf16 (n) -> out0: i32 (1): |= 1 where some element is not finite. Reads out0. */

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-typedef struct {
+typedef struct backward {
     tr_graph_t *g;
     bool accumulate;
     int forward_ops;    /* ops of the program before any gradient */
@@ -55,25 +55,41 @@ static void mark_needs(backward_t *b) {
 
 /* -- gradients of parameters ----------------------------------------------------------------------------- */
 
-/* Whether `dw` is the output of one backward op, no larger than the parameter, and nothing else reads it, now or
- * later: then that op can write into the reduced block itself. */
+/* Whether ops write `dw`, it is no larger than the parameter, and nothing else reads it, now or
+ * later: then they can write into the reduced block itself. */
 static bool is_private(const backward_t *b, int32_t param, int32_t dw) {
     const tr_tensor_info_t *info = &b->g->tensors.data[dw]->info;
     if (info->role != TR_ROLE_ACTIVATION || info->bytes != b->g->tensors.data[param]->info.bytes)
         return false;
     for (int32_t id = 1; id < b->count; id++)
         if (id != param && !tr_is_none(b->grad[id]) && base_id(b, b->grad[id]) == dw) return false;
-    bool written_here = false;
+    bool is_written = false;
     const tr_program_t *p = program(b);
     for (size_t i = 0; i < p->nodes.count; i++) {
         const tr_op_t *op = &p->nodes.data[i]->op;
         for (int k = 0; k < op->n_in; k++)
             if (!tr_is_none(op->in[k]) && base_id(b, op->in[k]) == dw) return false;
         for (int k = 0; k < op->n_out; k++)
-            if (!tr_is_none(op->out[k]) && base_id(b, op->out[k]) == dw)
-                written_here = (int)i >= b->forward_ops;
+            is_written |= !tr_is_none(op->out[k]) && base_id(b, op->out[k]) == dw;
     }
-    return written_here;
+    return is_written;
+}
+
+/* The forward tensor that `t` is, or that it is the recomputed copy of. */
+static int32_t forward_id(const backward_t *b, tr_tensor_t t) {
+    int32_t id = base_id(b, t);
+    if (id >= b->count)
+        for (int32_t original = 1; original < b->count; original++)
+            if (b->again[original].id == id) return original;
+    return id;
+}
+
+tr_tensor_t tr_gradient_so_far(const tr_graph_t *g, tr_tensor_t t) {
+    const backward_t *b = g->backward;
+    const int32_t id = forward_id(b, t);
+    const tr_tensor_t sum = b->grad[id];
+    if (tr_is_none(sum) || !tr_shape_equal(tr_shape_of(g, t), tr_shape_of(g, sum))) return TR_NONE;
+    return is_private(b, id, base_id(b, sum)) ? sum : TR_NONE;
 }
 
 /* The gradient of a parameter is complete: it goes into, or is added to, its place in the reduced block. */
@@ -230,12 +246,14 @@ tr_status_t tr_backward(tr_graph_t *g, tr_tensor_t loss, tr_tensor_t seed, bool 
     const tr_shape_t shape = *tr_shape_of(g, tr_base(g, loss)); /* loss may be a view */
     TR_TRY_GOTO(tr_reshape(g, seed, &shape, &b.grad[base_id(&b, loss)]), done);
     g->in_backward = true;
+    g->backward = &b;
     TR_TRY_GOTO(walk(&b), done);
     if (b.finished != g->order.count)
         status = TR_FAIL(TR_ERR_INTERNAL, "this program finishes %zu parameters, an earlier one %zu",
                          b.finished, g->order.count);
 done:
     g->in_backward = false;
+    g->backward = NULL;
     g->label = NULL;
     free_state(&b);
     return status;

@@ -310,6 +310,10 @@ tr_status_t tr_slice(tr_graph_t *g, tr_tensor_t x, int64_t first, int64_t count,
     return make_view(g, x, first, &TR_SHAPE(count), out);
 }
 
+bool tr_graph_has_kernel(const tr_graph_t *g, tr_kernel_id_t kernel) {
+    return g->device->ops->kernels[kernel].run != NULL;
+}
+
 tr_status_t tr_keep(tr_graph_t *g, tr_tensor_t x) {
     tr_rec_base(g, x)->info.kept = true;
     return TR_OK;

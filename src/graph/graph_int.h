@@ -59,6 +59,7 @@ struct tr_graph {
     TR_VEC(size_t) scope_lengths;
     const char *label; /* overrides the scope while gradients are appended */
     bool in_backward;
+    const struct backward *backward; /* while gradients are appended */
     int segment, segments; /* recompute: the open one (0: none), and how many there were */
 
     TR_VEC(int32_t) order; /* parameters in the order in which backward finishes them */

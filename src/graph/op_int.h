@@ -52,6 +52,10 @@ tr_status_t tr_op_unfuse_act(tr_graph_t *g, tr_act_t act, tr_tensor_t dy, tr_ten
  * will be asked. */
 bool tr_op_can_fuse(const tr_graph_t *g, tr_act_t act);
 
+/* The stream of the next dropout of the open program, from the layer's path and its place among
+ * the program's dropouts: equal programs get equal streams. */
+uint32_t tr_op_dropout_stream(const tr_graph_t *g);
+
 /* x (R, C), f32 or bf16 -> sum over rows (C), f32. */
 tr_status_t tr_column_sum(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);
 

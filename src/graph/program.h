@@ -76,6 +76,11 @@ tr_status_t tr_op_output(tr_graph_t *g, tr_op_t *op, int i, tr_dtype_t dtype, co
  * made. */
 tr_status_t tr_op_append_into(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
                               const void *attr, size_t attr_bytes, const tr_tensor_t *out, int n_out);
+/* For a row's grad: the gradient of `t` that the ops after this one gave, where an op may add to it
+ * in place; else TR_NONE. A row that adds to it leaves din as it is. */
+tr_tensor_t tr_gradient_so_far(const tr_graph_t *g, tr_tensor_t t);
+/* Whether the graph's device has this kernel. */
+bool tr_graph_has_kernel(const tr_graph_t *g, tr_kernel_id_t kernel);
 
 /*
  * Inserts the all-reduces of the reduced block into `program`, each right after the op that

@@ -104,3 +104,11 @@ tr_status_t tr_model_loss(tr_graph_t *g, const tr_config_t *config, const tr_mod
     TR_TRY(status);
     return TR_OK;
 }
+
+tr_status_t tr_model_loss_seed(tr_graph_t *g, const tr_model_batch_t *batch, int64_t terms,
+                               tr_tensor_t *out) {
+    const int64_t rows = tr_shape_elems(tr_shape_of(g, batch->weight));
+    const int64_t samples = batch->step_samples > 0 ? batch->step_samples : rows;
+    const double all = (double)samples * ((double)terms / (double)rows);
+    return tr_const(g, "loss.seed", &TR_SHAPE(terms), 1 / all, out);
+}

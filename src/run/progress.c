@@ -108,12 +108,17 @@ static void fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
     snprintf(f[ACCURACY].value, FIELD_BYTES, s->accuracy < 0.99995 ? "%5.2f%%" : "%5.1f%%",
              100 * s->accuracy);
     snprintf(f[LR].value, FIELD_BYTES, "%.1e", s->lr);
-    format_rate(s->samples_per_sec, f[RATE].value);
+    if (s->tokens_per_sec > 0) {
+        f[ACCURACY].label = "ppl ";
+        snprintf(f[ACCURACY].value, FIELD_BYTES, "%7.4g", exp(s->loss));
+        f[RATE].label = "tok ";
+    }
+    format_rate(s->tokens_per_sec > 0 ? s->tokens_per_sec : s->samples_per_sec, f[RATE].value);
     format_percent(s->data_stall, f[STALL].value);
     format_percent(s->comm_exposed, f[COMM].value);
     format_eta(s->eta_sec, f[ETA].value);
     if (!bar) f[BAR].rank = -1;
-    if (isnan(s->accuracy)) f[ACCURACY].rank = -1;
+    if (isnan(s->accuracy) && s->tokens_per_sec == 0) f[ACCURACY].rank = -1;
 }
 
 /* Columns of all fields that are there, two between them; the bar counts with `bar_cells`. */

@@ -50,6 +50,7 @@ typedef struct {
     double epoch_fraction; /* of the present epoch, 0 .. 1 */
     double loss, accuracy; /* accuracy NaN where there is none */
     double lr, samples_per_sec;
+    double tokens_per_sec; /* of a language model, which has a perplexity too; 0: another model */
     double data_stall, comm_exposed; /* fractions */
     double eta_sec;
     const char *phase; /* "train", "valid", "test" */

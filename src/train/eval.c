@@ -84,12 +84,12 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
     while (pass.has_more && !asked) TR_TRY_GOTO(run_batch(&pass), done);
     TR_TRY_GOTO(tr_average_end(s), done);
     if (s->world) TR_TRY_GOTO(tr_world_allreduce(s->world, sums, TR_SUM_COUNT, TR_REDUCE_SUM), done);
-    const double n = sums[TR_SUM_SAMPLES];
+    const double n = sums[TR_SUM_TERMS];
     *out = (tr_eval_outcome_t){.stopped = stopped,
-                               .samples = n,
+                               .terms = n,
                                .loss = mean(sums[TR_SUM_LOSS], n),
-                               .accuracy = s->info.classes > 0 ? mean(sums[TR_SUM_CORRECT], n) : NAN,
-                               .topk = s->info.classes > 0 && s->model.topk > 1 ? mean(sums[TR_SUM_TOPK], n)
+                               .accuracy = s->has_accuracy ? mean(sums[TR_SUM_CORRECT], n) : NAN,
+                               .topk = s->has_accuracy && s->model.topk > 1 ? mean(sums[TR_SUM_TOPK], n)
                                                                                 : NAN};
 done:
     tr_loader_destroy(&pass.loader);

@@ -46,6 +46,7 @@ tr_status_t tr_inputs_check(const tr_session_t *s) {
     tr_str_t text = {0};
     const int x = tr_field_find(&s->info, "x");
     if (x < 0 || !s->params.training || s->params.kept) return TR_OK;
+    if (s->info.field[x].kind == TR_FIELD_TOKENS) return TR_OK;
     const bool may_be_rounded = s->info.is_rounded[x] || s->info.field[x].dtype == TR_I32;
     tr_status_t status = tr_preprocess_sample(s->dataset[TR_SPLIT_TRAIN], &stats);
     if (status == TR_OK && may_be_rounded) warn_rounded(&stats, false);

@@ -41,6 +41,8 @@ static tr_status_t make_batch(tr_session_t *s) {
     TR_TRY(tr_input(s->g, "weight", TR_F32, &TR_SHAPE(micro), &s->batch.weight));
     s->batch.count = 0;
     s->batch.classes = s->info.classes;
+    s->batch.dtype = s->main.precision == TR_PRECISION_BF16 ? TR_BF16 : TR_F32;
+    s->batch.step_samples = s->order.batch_size;
     s->batch.label_note = s->info.label_note;
     for (int f = 0; f < s->info.field_count; f++) {
         const tr_field_t *field = &s->info.field[f];
@@ -51,10 +53,10 @@ static tr_status_t make_batch(tr_session_t *s) {
         TR_TRY(tr_input(s->g, field->name, field->dtype, &shape, t));
         s->field[f] = *t;
         if (strcmp(field->name, "y") == 0) TR_TRY(tr_preprocess_target(s->g, s->preprocess, t));
-        if (strcmp(field->name, "x") != 0) continue;
+        if (strcmp(field->name, "x") != 0 || field->kind == TR_FIELD_TOKENS) continue;
         TR_TRY(tr_preprocess_input(s->g, s->preprocess, t));
         TR_TRY(augment(s, t));
-        TR_TRY(tr_cast(s->g, *t, s->main.precision == TR_PRECISION_BF16 ? TR_BF16 : TR_F32, t));
+        TR_TRY(tr_cast(s->g, *t, s->batch.dtype, t));
     }
     tr_scope_pop(s->g);
     return TR_OK;
@@ -72,7 +74,7 @@ static tr_status_t sum_into(tr_session_t *s, tr_tensor_t x, int which) {
 static tr_status_t build_sums(tr_session_t *s, const tr_model_result_t *r) {
     tr_scope_push(s->g, "metrics");
     TR_TRY(tr_reduced(s->g, "sums", TR_SUM_COUNT, &s->sums));
-    TR_TRY(sum_into(s, s->batch.weight, TR_SUM_SAMPLES));
+    TR_TRY(sum_into(s, tr_is_none(r->terms) ? s->batch.weight : r->terms, TR_SUM_TERMS));
     TR_TRY(sum_into(s, r->loss, TR_SUM_LOSS));
     TR_TRY(sum_into(s, r->correct, TR_SUM_CORRECT));
     TR_TRY(sum_into(s, r->correct_topk, TR_SUM_TOPK));
@@ -84,6 +86,9 @@ static tr_status_t build_sums(tr_session_t *s, const tr_model_result_t *r) {
 static tr_status_t build_model(tr_session_t *s, tr_model_result_t *out) {
     TR_TRY(make_batch(s));
     TR_TRY(tr_model_build(s->g, s->config, &s->batch, out));
+    if (!tr_is_none(out->loss))
+        s->sample_terms = tr_shape_elems(tr_shape_of(s->g, out->loss)) / s->order.micro_batch;
+    s->has_accuracy = !tr_is_none(out->correct);
     if (!tr_is_none(out->loss) || s->params.prediction) return build_sums(s, out);
     return TR_FAIL(
         TR_ERR_DATA,
@@ -98,7 +103,7 @@ static tr_status_t build_training(tr_session_t *s, const char *name, bool is_las
     TR_TRY(tr_program_begin(s->g, name, TR_TRAIN, out));
     TR_TRY(build_model(s, &r));
     if (is_last) TR_TRY(sum_into(s, s->stop, TR_SUM_STOP));
-    TR_TRY(tr_const(s->g, "loss.seed", tr_shape_of(s->g, r.loss), 1.0 / (double)s->order.batch_size, &seed));
+    TR_TRY(tr_model_loss_seed(s->g, &s->batch, tr_shape_elems(tr_shape_of(s->g, r.loss)), &seed));
     TR_TRY(tr_backward(s->g, r.loss, seed, s->accumulate));
     return tr_program_end(s->g);
 }
@@ -106,8 +111,8 @@ static tr_status_t build_training(tr_session_t *s, const char *name, bool is_las
 static tr_status_t build_update(tr_session_t *s) {
     tr_tensor_t counts;
     TR_TRY(tr_program_begin(s->g, "update", TR_PLAIN, &s->update));
-    TR_TRY(tr_slice(s->g, s->sums, TR_SUM_SAMPLES, 2, &counts));
-    TR_TRY(tr_optimizer_build(s->g, &s->optim, counts, (double)s->order.batch_size));
+    TR_TRY(tr_slice(s->g, s->sums, TR_SUM_TERMS, 2, &counts));
+    TR_TRY(tr_optimizer_build(s->g, &s->optim, counts, (double)(s->order.batch_size * s->sample_terms)));
     TR_TRY(tr_update_moments(s->g, (int)s->slots));
     return tr_program_end(s->g);
 }

@@ -29,7 +29,7 @@ tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64
                        .epoch_loss = NAN,
                        .epoch_accuracy = NAN,
                        .last_accuracy = NAN,
-                       .valid_samples = NAN,
+                       .valid_terms = NAN,
                        .valid_loss = NAN,
                        .valid_accuracy = NAN,
                        .test_loss = NAN,
@@ -96,11 +96,24 @@ tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_owed, cons
     return tr_run_metrics_rewind(r->run, step, !valid_owed);
 }
 
+/* -- language models ------------------------------------------------------------------------------------- */
+
+/* Tokens that a step trains on, for rates; 0: no language model. */
+static double step_tokens(const tr_session_t *s) {
+    return s->info.tokens > 0 ? (double)(s->order.batch_size * s->sample_terms) : 0;
+}
+
+/* Adds exp(loss) to a language model's results. */
+static void add_perplexity(const tr_session_t *s, const char *key, double loss, json_t *to) {
+    if (step_tokens(s) > 0) json_object_set_new(to, key, number(exp(loss)));
+}
+
 /* -- steps ----------------------------------------------------------------------------------------------- */
 
 /* How much of a step has part in the means of loss and accuracy: 1, but for samples without a label and skipped updates. */
 static double share_of(const tr_report_t *r, const tr_step_outcome_t *o) {
-    return o->finite ? o->samples / (double)r->s->order.batch_size : 0;
+    const tr_session_t *s = r->s;
+    return o->finite ? o->terms / (double)(s->order.batch_size * s->sample_terms) : 0;
 }
 
 static void add_step(tr_report_sums_t *sum, const tr_step_outcome_t *o, double share, double seconds) {
@@ -125,6 +138,7 @@ static tr_progress_t progress(const tr_report_t *r, int64_t step, double lr) {
                        .loss = r->last_loss,
                        .accuracy = r->last_accuracy,
                        .samples_per_sec = (double)s->order.batch_size / r->smooth_sec,
+                       .tokens_per_sec = step_tokens(s) / r->smooth_sec,
                        .data_stall = r->window.stall / sec,
                        .comm_exposed = r->window.exposed / sec,
                        .eta_sec = (double)(s->total_steps - step - 1) * r->smooth_sec,
@@ -157,6 +171,9 @@ static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step
     r->saved_sec = r->save_sec;
     if (tr_report_ranks_line(&r->ranks, r->s->world, line) != TR_OK) TR_WARN("%s", tr_error_last()->message);
     if (isfinite(o->topk)) json_object_set_new(line, "topk", json_real(o->topk));
+    add_perplexity(r->s, "perplexity", r->window.loss / counted, line);
+    if (step_tokens(r->s) > 0)
+        json_object_set_new(line, "tokens_per_sec", json_real(n * step_tokens(r->s) / sec));
     write_line(r, line);
 }
 
@@ -189,8 +206,9 @@ tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_ste
 
 /* -- epochs and evaluations ------------------------------------------------------------------------------ */
 
-static void append_accuracy(tr_str_t *text, const char *name, double samples, double loss, double accuracy) {
-    if (samples == 0)
+static void append_accuracy(const tr_session_t *s, tr_str_t *text, const char *name, double terms,
+                            double loss, double accuracy) {
+    if (terms == 0)
         tr_str_printf(text, "  %s loss none: no sample has a label", name);
     else if (!isfinite(loss))
         tr_str_printf(text, "  %s loss not finite", name);
@@ -199,6 +217,7 @@ static void append_accuracy(tr_str_t *text, const char *name, double samples, do
             text, loss != 0 && (fabs(loss) < 1e-3 || fabs(loss) >= 1e4) ? "  %s loss %.3e" : "  %s loss %.4f",
             name, loss);
     if (!isnan(accuracy)) tr_str_printf(text, " accuracy %.2f %%", 100 * accuracy);
+    if (step_tokens(s) > 0 && isfinite(loss)) tr_str_printf(text, " perplexity %.4g", exp(loss));
 }
 
 void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
@@ -217,14 +236,16 @@ void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
         tr_str_printf(text, "epoch %.*f", is_whole ? 0 : 2, is_whole ? floor(epochs) : epochs);
         if (r->s->train.steps == 0) tr_str_printf(text, "/%lld", (long long)r->s->train.epochs);
         if (counted > 0)
-            append_accuracy(text, "train", counted, r->epoch_loss, r->epoch_accuracy);
+            append_accuracy(r->s, text, "train", counted, r->epoch_loss, r->epoch_accuracy);
         else
             tr_str_append(text, "  train loss none: every update was skipped, or without labels");
         if (r->has_new_valid)
-            append_accuracy(text, "valid", r->valid_samples, r->valid_loss, r->valid_accuracy);
+            append_accuracy(r->s, text, "valid", r->valid_terms, r->valid_loss, r->valid_accuracy);
         r->has_new_valid = false;
-        tr_str_printf(text, "  %s  %.0f samples/s", tr_format_duration(now - r->epoch.since, took),
-                      n * (double)r->s->order.batch_size / r->epoch.seconds);
+        const double tokens = step_tokens(r->s);
+        tr_str_printf(text, "  %s  %.0f %s/s", tr_format_duration(now - r->epoch.since, took),
+                      n * (tokens > 0 ? tokens : (double)r->s->order.batch_size) / r->epoch.seconds,
+                      tokens > 0 ? "tokens" : "samples");
         if (text->text) TR_INFO("%s", text->text);
     }
     memset(&r->epoch, 0, sizeof r->epoch);
@@ -233,7 +254,7 @@ void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
 
 tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_outcome_t *v, double seconds,
                             bool is_best) {
-    r->valid_samples = v->samples;
+    r->valid_terms = v->terms;
     r->valid_loss = v->loss;
     r->valid_accuracy = v->accuracy;
     r->has_new_valid = true;
@@ -242,6 +263,7 @@ tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_ou
     json_t *line = json_pack("{s:I, s:f, s:o, s:o, s:f, s:b}", "step", (json_int_t)steps_done, "epoch",
                              (double)steps_done / r->s->steps_per_epoch, "valid_loss", number(v->loss),
                              "valid_accuracy", number(v->accuracy), "valid_sec", seconds, "best", is_best);
+    add_perplexity(r->s, "valid_perplexity", v->loss, line);
     write_line(r, line);
     return TR_OK;
 }
@@ -251,8 +273,9 @@ tr_status_t tr_report_test(tr_report_t *r, const tr_eval_outcome_t *v, double se
     r->test_accuracy = v->accuracy;
     tr_str_t text = {0};
     if (!r->run) return TR_OK;
-    append_accuracy(&text, "test ", v->samples, v->loss, v->accuracy);
-    if (text.text) TR_INFO("%s  (%.0f samples, %.1f s)", text.text + 2, v->samples, seconds);
+    append_accuracy(r->s, &text, "test ", v->terms, v->loss, v->accuracy);
+    if (text.text) TR_INFO("%s  (%.0f %s, %.1f s)", text.text + 2, v->terms,
+                           step_tokens(r->s) > 0 ? "tokens" : "samples", seconds);
     tr_str_free(&text);
     return TR_OK;
 }
@@ -314,6 +337,10 @@ tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
     json_object_set_new(o, "best_valid_loss", number(end->best_loss));
     json_object_set_new(o, "best_step", end->best_step >= 0 ? json_integer(end->best_step) : json_null());
     json_object_set_new(o, "skipped", json_integer(end->skipped));
+    add_perplexity(r->s, "valid_perplexity", r->valid_loss, o);
+    if (step_tokens(r->s) > 0)
+        json_object_set_new(o, "tokens_per_sec",
+                            json_real((double)r->whole.steps * step_tokens(r->s) / sec));
     if (r->lines_lost > 0) json_object_set_new(o, "metrics_lines_lost", json_integer(r->lines_lost));
     if (strcmp(end->status, "failed") == 0)
         json_object_set_new(o, "error", json_string(tr_error_last()->message));

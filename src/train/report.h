@@ -31,7 +31,7 @@ typedef struct {
     double smooth_sec;                     /* of a step of late, for the progress line; 0: none yet */
     double last_loss, last_accuracy;       /* smoothed, for the progress line */
     double epoch_loss, epoch_accuracy; /* training means of the last epoch that ended, NaN where none has */
-    double valid_samples, valid_loss, valid_accuracy, test_loss, test_accuracy; /* NaN where there is none */
+    double valid_terms, valid_loss, valid_accuracy, test_loss, test_accuracy; /* NaN where there is none */
     bool has_new_valid; /* since the last line of an epoch */
     /* what the process took before the planned memory: code, libraries, data sets */
     size_t base_bytes;

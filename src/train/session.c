@@ -34,6 +34,14 @@ static void read_settings(tr_session_t *s) {
         s->data.classes = s->params.kept->classes;
 }
 
+/* A model of tokens says how its data are cut. */
+static tr_status_t read_model_of_tokens(tr_session_t *s) {
+    const tr_model_t *model;
+    TR_TRY(tr_model_find(s->model.type, &model));
+    if (model->tokens) model->tokens(s->config, &s->data.context, &s->data.vocab_size);
+    return TR_OK;
+}
+
 /* -- data ------------------------------------------------------------------------------------------------ */
 
 static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split_t main_split) {
@@ -101,6 +109,7 @@ static tr_status_t open_split(tr_session_t *s, tr_split_t split) {
 
 static tr_status_t open_data(tr_session_t *s) {
     const tr_split_t main_split = s->params.training ? TR_SPLIT_TRAIN : s->params.split;
+    TR_TRY(read_model_of_tokens(s));
     for (int split = 0; split < 3; split++)
         if (s->params.training || split == (int)main_split) TR_TRY(open_split(s, (tr_split_t)split));
     const tr_dataset_t *shapes = s->dataset[main_split];
@@ -396,5 +405,8 @@ tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation
                             .prefetch = s->data.prefetch > 0 ? (int)s->data.prefetch : 2};
     if (!s->dataset[split]) return TR_FAIL(TR_ERR_CONFIG, "there are no data for this pass");
     p.order.samples = s->dataset[split]->info.samples;
+    if (split == TR_SPLIT_VALID && s->params.training && s->train.valid_samples > 0 &&
+        s->train.valid_samples < p.order.samples)
+        p.order.samples = s->train.valid_samples;
     return tr_loader_create(s->dataset[split], s->device, &p, out);
 }

@@ -18,6 +18,7 @@ typedef struct {
     int64_t seed;
     int on_nan;              /* tr_on_nan_t */
     const char *valid_every; /* "1epoch", steps, "10%" of the run */
+    int64_t valid_samples;   /* of a validation; 0: all */
 } tr_train_settings_t;
 typedef enum { TR_ON_NAN_STOP, TR_ON_NAN_SKIP } tr_on_nan_t;
 extern const tr_config_table_t tr_train_config;
@@ -45,8 +46,9 @@ typedef struct {
 } tr_checkpoint_settings_t;
 extern const tr_config_table_t tr_checkpoint_config;
 
-/* The riders behind the gradients: sums over the samples of a step, or of an evaluation pass. */
-enum { TR_SUM_SAMPLES, TR_SUM_LOSS, TR_SUM_CORRECT, TR_SUM_TOPK, TR_SUM_STOP, TR_SUM_COUNT };
+/* The riders behind the gradients: sums over a step, or over an evaluation pass. Terms of the loss are samples, or tokens
+ * of a language model. */
+enum { TR_SUM_TERMS, TR_SUM_LOSS, TR_SUM_CORRECT, TR_SUM_TOPK, TR_SUM_STOP, TR_SUM_COUNT };
 
 typedef struct tr_reduce_tree tr_reduce_tree_t; /* src/train/reduce_tree.h */
 typedef struct tr_feed tr_feed_t;               /* src/train/feed.h */
@@ -88,6 +90,8 @@ typedef struct {
     double data_sec, plan_sec; /* that opening the data and the device took, and planning */
     int64_t total_steps;
     double steps_per_epoch;
+    int64_t sample_terms; /* terms of the loss that a sample has; 1 but for tokens */
+    bool has_accuracy;    /* the model tells which samples are right */
 
     int cores; /* this rank's share of its node's cores */
     tr_device_t *device;
@@ -121,7 +125,7 @@ tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation
 
 typedef struct tr_stepper tr_stepper_t;
 typedef struct {
-    double samples; /* but for those without a label */
+    double terms; /* of the loss: samples or tokens that have a label */
     /* means over them, NaN where there is none; accuracy and topk of classes only */
     double loss, accuracy, topk;
     double grad_norm;
@@ -146,7 +150,7 @@ tr_status_t tr_stepper_run(tr_stepper_t *stepper, int64_t step, double lr, bool 
 
 typedef struct {
     bool stopped;                /* given up: the rest is of no pass over all data */
-    double samples;              /* but for those without a label */
+    double terms;                /* as in tr_step_outcome_t */
     double loss, accuracy, topk; /* as in tr_step_outcome_t */
 } tr_eval_outcome_t;
 /* Called after every micro-batch; may be NULL. */

@@ -20,6 +20,8 @@ static const tr_config_field_t train_fields[] = {
                     "How often to validate: steps (\"500\"), epochs (\"1epoch\"), a share of the run "
                     "(\"10%\"), or 0 for never.",
                     TR_RESUME_FREE),
+    TR_FIELD_INT(tr_train_settings_t, valid_samples, "0", 0, 1e15,
+                 "Samples of a validation, the first ones of data.valid; 0: all.", TR_RESUME_FREE),
 };
 const tr_config_table_t tr_train_config = {"train", train_fields, TR_COUNT(train_fields),
                                            sizeof(tr_train_settings_t)};

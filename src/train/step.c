@@ -139,11 +139,11 @@ static tr_status_t finish(tr_stepper_t *t, tr_step_outcome_t *out) {
     tr_feed_settled(s->feed);
     while (t->copied_count > 0) TR_TRY(release_copied(t));
     const float *sums = t->host->sums;
-    const double n = sums[TR_SUM_SAMPLES];
-    out->samples = n;
+    const double n = sums[TR_SUM_TERMS];
+    out->terms = n;
     out->loss = sums[TR_SUM_LOSS] / n;
-    out->accuracy = s->info.classes > 0 ? sums[TR_SUM_CORRECT] / n : NAN;
-    out->topk = s->info.classes > 0 && s->model.topk > 1 ? sums[TR_SUM_TOPK] / n : NAN;
+    out->accuracy = s->has_accuracy ? sums[TR_SUM_CORRECT] / n : NAN;
+    out->topk = s->has_accuracy && s->model.topk > 1 ? sums[TR_SUM_TOPK] / n : NAN;
     out->grad_norm = t->host->result.grad_norm;
     out->finite = t->host->result.finite != 0;
     out->stop = sums[TR_SUM_STOP] > 0;

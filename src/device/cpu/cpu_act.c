@@ -32,6 +32,7 @@ CPU_KERNEL(act_fwd) {
         break;
     case TR_ACT_RELU: MAP(COST_RELU, cpu_relu(get(x))); break;
     case TR_ACT_GELU: MAP(COST_EXP, cpu_gelu(get(x))); break;
+    case TR_ACT_GELU_TANH: MAP(COST_EXP, cpu_gelu_tanh(get(x))); break;
     case TR_ACT_SIGMOID: MAP(COST_EXP, cpu_sigmoid(get(x))); break;
     case TR_ACT_TANH: MAP(COST_EXP, cpu_tanh(get(x))); break;
     }
@@ -40,7 +41,7 @@ CPU_KERNEL(act_fwd) {
 
 CPU_KERNEL(act_bwd) {
     int64_t n = tr_shape_elems(&call->in[0].shape);
-    const void *dy = call->in[0].data, *v = call->in[1].data; /* v: x for GELU, y for the others */
+    const void *dy = call->in[0].data, *v = call->in[1].data; /* v: x or y */
     void *out = call->out[0].data;
     switch (((const tr_act_attr_t *)call->attr)->act) {
     case TR_ACT_NONE:
@@ -48,6 +49,7 @@ CPU_KERNEL(act_bwd) {
         break;
     case TR_ACT_RELU: MAP(COST_RELU, get(v) > 0.0f ? get(dy) : 0.0f); break;
     case TR_ACT_GELU: MAP(COST_EXP, get(dy) * cpu_gelu_slope(get(v))); break;
+    case TR_ACT_GELU_TANH: MAP(COST_EXP, get(dy) * cpu_gelu_tanh_slope(get(v))); break;
     case TR_ACT_SIGMOID: MAP(COST_RELU, get(dy) * get(v) * (1.0f - get(v))); break;
     case TR_ACT_TANH: MAP(COST_RELU, get(dy) * ((1.0f - get(v)) * (1.0f + get(v)))); break;
     }

@@ -115,4 +115,16 @@ CPU_KERNEL(moments_update);
 CPU_KERNEL(ema_update);
 CPU_KERNEL(check_finite);
 
+CPU_KERNEL(embedding_fwd);
+CPU_KERNEL(embedding_bwd);
+CPU_KERNEL(attention_fwd);
+CPU_KERNEL_PREPARE(attention_fwd);
+CPU_KERNEL(attention_bwd);
+CPU_KERNEL_PREPARE(attention_bwd);
+CPU_KERNEL(residual_layernorm_fwd);
+CPU_KERNEL(residual_layernorm_bwd);
+CPU_KERNEL(head_loss);
+CPU_KERNEL_PREPARE(head_loss);
+CPU_KERNEL_RELEASE(head_loss);
+
 #endif

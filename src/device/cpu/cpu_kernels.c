@@ -35,4 +35,13 @@ const tr_kernel_t tr_cpu_kernels[TR_K_COUNT] = {
     [TR_K_MOMENTS_UPDATE] = {.run = tr_cpu_moments_update},
     [TR_K_EMA_UPDATE] = {.run = tr_cpu_ema_update},
     [TR_K_CHECK_FINITE] = {.run = tr_cpu_check_finite},
+
+    [TR_K_EMBEDDING_FWD] = {.run = tr_cpu_embedding_fwd},
+    [TR_K_EMBEDDING_BWD] = {.run = tr_cpu_embedding_bwd},
+    [TR_K_ATTENTION_FWD] = {.run = tr_cpu_attention_fwd, .prepare = tr_cpu_attention_fwd_prepare},
+    [TR_K_ATTENTION_BWD] = {.run = tr_cpu_attention_bwd, .prepare = tr_cpu_attention_bwd_prepare},
+    [TR_K_RESIDUAL_LAYERNORM_FWD] = {.run = tr_cpu_residual_layernorm_fwd},
+    [TR_K_RESIDUAL_LAYERNORM_BWD] = {.run = tr_cpu_residual_layernorm_bwd,
+                                     .prepare = tr_cpu_layernorm_bwd_prepare},
+    [TR_K_HEAD_LOSS] = {tr_cpu_head_loss, tr_cpu_head_loss_prepare, tr_cpu_head_loss_release},
 };

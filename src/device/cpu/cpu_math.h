@@ -124,6 +124,18 @@ CPU_INLINE float cpu_gelu_slope(float x) {
     return cpu_fma(x, density, cdf);
 }
 
+/* 1/2 (1 + tanh u) = sigmoid(2 u), which has no cancellation for large negative u. */
+#define CPU_SQRT_2_PI 0.79788456f
+CPU_INLINE float cpu_gelu_tanh(float x) {
+    return x * cpu_sigmoid(2 * CPU_SQRT_2_PI * x * cpu_fma(0.044715f * x, x, 1.0f));
+}
+
+CPU_INLINE float cpu_gelu_tanh_slope(float x) {
+    float s = cpu_sigmoid(2 * CPU_SQRT_2_PI * x * cpu_fma(0.044715f * x, x, 1.0f));
+    float rise = 2 * CPU_SQRT_2_PI * x * cpu_fma(3 * 0.044715f * x, x, 1.0f), rest = s * (1.0f - s);
+    return rest == 0.0f ? s : cpu_fma(rise, rest, s); /* rise may be infinite */
+}
+
 /*
  * Reductions. Their order follows from the count alone: CPU_LANES sums side by side, joined by halves. So the
  * result depends neither on the compiler's choice of vectors nor on where the data lie.

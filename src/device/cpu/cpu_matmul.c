@@ -3,8 +3,8 @@
  * by sgemm and a loop behind it.
  */
 #include "cpu_int.h"
+#include "cpu_math.h"
 #include "cpu_onednn.h"
-#include <math.h>
 
 /* C[batch] (rows, columns) = A[batch] B[batch]; B is the same for all batches where b_step is 0. */
 typedef struct {
@@ -77,6 +77,7 @@ static float activate(tr_act_t act, float x) {
     switch (act) {
     case TR_ACT_RELU: return x > 0.0f ? x : x != x ? x : 0.0f;
     case TR_ACT_GELU: return 0.5f * x * (1.0f + erff(x * (float)M_SQRT1_2));
+    case TR_ACT_GELU_TANH: return cpu_gelu_tanh(x);
     case TR_ACT_SIGMOID: return 1.0f / (1.0f + expf(-x));
     case TR_ACT_TANH: return tanhf(x);
     default: return x;

@@ -110,15 +110,18 @@ static int64_t elems_of(const cpu_dnn_tensor_t *tensor) {
     return elems;
 }
 
-static int64_t elems_if_bf16(const cpu_dnn_tensor_t *tensor) {
-    return tensor->dtype == TR_BF16 ? elems_of(tensor) : 0;
+/* With the gaps between its rows, if it has some. */
+static int64_t extent_if_bf16(const cpu_dnn_tensor_t *tensor) {
+    int64_t last = 0;
+    for (int i = 0; i < tensor->ndim; i++) last += (tensor->dim[i] - 1) * tensor->stride[i];
+    return tensor->dtype == TR_BF16 ? last + 1 : 0;
 }
 
 /* The same in f32: where oneDNN has no products of bf16 (on x86 before AVX-512), copies in scratch are multiplied. */
 static void widen(cpu_dnn_t *dnn, cpu_dnn_desc_t *desc) {
-    dnn->widened[ROLE_SRC] = elems_if_bf16(&desc->src);
-    dnn->widened[ROLE_WEIGHTS] = elems_if_bf16(&desc->weights);
-    dnn->widened[ROLE_DST] = elems_if_bf16(&desc->dst);
+    dnn->widened[ROLE_SRC] = extent_if_bf16(&desc->src);
+    dnn->widened[ROLE_WEIGHTS] = extent_if_bf16(&desc->weights);
+    dnn->widened[ROLE_DST] = extent_if_bf16(&desc->dst);
     desc->src.dtype = desc->weights.dtype = desc->dst.dtype = TR_F32;
 }
 

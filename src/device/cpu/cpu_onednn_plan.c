@@ -121,6 +121,7 @@ static dnnl_status_t describe(const cpu_dnn_tensor_t *tensor, bool any, layout_t
 static dnnl_alg_kind_t eltwise_of(tr_act_t act) {
     switch (act) {
     case TR_ACT_GELU: return dnnl_eltwise_gelu_erf;
+    case TR_ACT_GELU_TANH: return dnnl_eltwise_gelu_tanh;
     case TR_ACT_SIGMOID: return dnnl_eltwise_logistic;
     case TR_ACT_TANH: return dnnl_eltwise_tanh;
     default: return dnnl_alg_kind_undef;

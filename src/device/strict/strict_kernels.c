@@ -28,6 +28,8 @@ static bool overlap(const tr_view_t *a, const tr_view_t *b) {
 static const unsigned in_place[TR_K_COUNT] = {
     [TR_K_ADD] = 3,     [TR_K_SCALE] = 1,         [TR_K_ACT_FWD] = 1,  [TR_K_ACT_BWD] = 1,
     [TR_K_DROPOUT] = 1, [TR_K_BATCHNORM_BWD] = 1, [TR_K_XENT_BWD] = 1,
+
+    [TR_K_RESIDUAL_LAYERNORM_FWD] = 3, [TR_K_RESIDUAL_LAYERNORM_BWD] = 33,
 };
 
 /* An output is other memory than an input, or all of it where the kernel works in place. */

@@ -31,6 +31,7 @@ static double act(tr_act_t a, double x) {
     switch (a) {
     case TR_ACT_RELU: return x > 0 ? x : 0;
     case TR_ACT_GELU: return 0.5 * x * (1 + erf(x * M_SQRT1_2));
+    case TR_ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case TR_ACT_SIGMOID: return 1 / (1 + exp(-x));
     case TR_ACT_TANH: return tanh(x);
     default: return x;

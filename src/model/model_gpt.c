@@ -1,0 +1,287 @@
+/*
+ * gpt: GPT-2 (Radford et al. 2019), on a field x of tokens. Names and layouts of parameters are
+ * those of Hugging Face's GPT2LMHeadModel, so its weights are these; the weight of the head is that
+ * of the token embedding.
+ */
+#include "trainer/mem.h"
+#include "trainer/model.h"
+#include "trainer/ops.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EPS       1e-5f
+#define INIT_STD  0.02
+#define MOST_WIDE (1 << 20)
+
+typedef struct {
+    int64_t n_layer, n_head, n_embd, context, vocab_size;
+    double dropout;
+    bool bias;
+    int attention;
+    const char *recompute;
+} gpt_t;
+enum { ATTENTION_STANDARD, ATTENTION_FLASH };
+
+static const tr_config_field_t fields[] = {
+    TR_FIELD_INT(gpt_t, n_layer, "12", 1, 10000, "type = gpt: blocks of attention and MLP."),
+    TR_FIELD_INT(gpt_t, n_head, "12", 1, 1024,
+                 "type = gpt: heads of attention; n_embd is a multiple of it."),
+    TR_FIELD_INT(gpt_t, n_embd, "768", 1, MOST_WIDE, "type = gpt: width of a token's embedding."),
+    TR_FIELD_INT(gpt_t, context, "1024", 1, 1 << 24,
+                 "type = gpt: tokens of a sample, which are the positions that the model has."),
+    TR_FIELD_AUTO_INT(gpt_t, vocab_size, "auto", 2, 1 << 30,
+                      "type = gpt: tokens of the vocabulary; auto: as the data say."),
+    TR_FIELD_FLOAT(
+        gpt_t, dropout, "0", 0, 0.999,
+        "type = gpt: dropout of embeddings, attention and the output of each block's two halves."),
+    TR_FIELD_BOOL(gpt_t, bias, "yes",
+                  "type = gpt: linear layers and layer normalisation have biases."),
+    TR_FIELD_ENUM(gpt_t, attention, "flash", "standard|flash",
+                  "type = gpt: standard keeps the probabilities for the gradient, context x "
+                  "context for each head; "
+                  "flash computes them again, tile by tile.",
+                  TR_RESUME_NOTE),
+    TR_FIELD_STRING(gpt_t, recompute, "none",
+                    "type = gpt: what backward computes again instead of keeping it: none, "
+                    "attention, block (each "
+                    "block from its input), or a number N (N blocks from the input of the first).",
+                    TR_RESUME_FREE),
+};
+static const tr_config_table_t config_table = {"model", fields, TR_COUNT(fields), sizeof(gpt_t)};
+
+/* What the parts of the model share. */
+typedef struct {
+    tr_graph_t *g;
+    const gpt_t *settings;
+    const tr_model_batch_t *batch;
+    const char *freeze;
+    int64_t vocab_size;
+    int together; /* blocks that are recomputed from one input; 0: none */
+    bool recomputes_attention;
+} context_t;
+
+/* -- parameters ----------------------------------------------------------------------------------
+ */
+
+static tr_status_t param(const context_t *c, const char *name, const tr_shape_t *shape,
+                         tr_init_t init, tr_tensor_t *out) {
+    tr_str_t full = {0};
+    tr_str_printf(&full, "%s.%s", tr_scope(c->g), name);
+    TR_TRY(full.status);
+    const tr_param_spec_t spec = {.init = init,
+                                  .trainable = !tr_model_freezes(c->freeze, full.text),
+                                  .decay = shape->ndim >= 2,
+                                  .lr_factor = 1};
+    tr_str_free(&full);
+    return tr_param(c->g, name, shape, &spec, out);
+}
+
+static tr_status_t table(const context_t *c, const char *name, int64_t rows, tr_tensor_t *out) {
+    tr_scope_push(c->g, name);
+    TR_TRY(param(c, "weight", &TR_SHAPE(rows, c->settings->n_embd),
+                 (tr_init_t){TR_INIT_NORMAL, INIT_STD}, out));
+    tr_scope_pop(c->g);
+    return TR_OK;
+}
+
+/* y = act(x w + b) with w (inputs, outputs). */
+static tr_status_t linear(const context_t *c, const char *name, tr_tensor_t x, int64_t outputs,
+                          double std, tr_act_t act, tr_tensor_t *out) {
+    const tr_shape_t *shape = tr_shape_of(c->g, x);
+    const int64_t inputs = shape->dim[shape->ndim - 1];
+    tr_tensor_t w, b = TR_NONE;
+    tr_scope_push(c->g, name);
+    TR_TRY(param(c, "weight", &TR_SHAPE(inputs, outputs), (tr_init_t){TR_INIT_NORMAL, std}, &w));
+    if (c->settings->bias)
+        TR_TRY(param(c, "bias", &TR_SHAPE(outputs), (tr_init_t){TR_INIT_CONST, 0}, &b));
+    TR_TRY(tr_linear_in_out(c->g, x, w, b, act, out));
+    tr_scope_pop(c->g);
+    return TR_OK;
+}
+
+/* The parameters of a normalisation, in the scope of its name. */
+static tr_status_t norm_params(const context_t *c, tr_tensor_t *gamma, tr_tensor_t *beta) {
+    const tr_shape_t shape = TR_SHAPE(c->settings->n_embd);
+    TR_TRY(param(c, "weight", &shape, (tr_init_t){TR_INIT_CONST, 1}, gamma));
+    if (c->settings->bias) return param(c, "bias", &shape, (tr_init_t){TR_INIT_CONST, 0}, beta);
+    return tr_const(c->g, "gpt.no_bias", &shape, 0, beta);
+}
+
+/* x += more, where there is more; then *out = layernorm(x). */
+static tr_status_t add_norm(const context_t *c, const char *name, tr_tensor_t *x, tr_tensor_t more,
+                            tr_tensor_t *out) {
+    tr_tensor_t gamma, beta;
+    tr_scope_push(c->g, name);
+    TR_TRY(norm_params(c, &gamma, &beta));
+    if (tr_is_none(more))
+        TR_TRY(tr_layernorm(c->g, *x, gamma, beta, EPS, out));
+    else
+        TR_TRY(tr_residual_layernorm(c->g, *x, more, gamma, beta, EPS, x, out));
+    tr_scope_pop(c->g);
+    return TR_OK;
+}
+
+/* -- blocks --------------------------------------------------------------------------------------
+ */
+
+static tr_status_t drop(const context_t *c, tr_tensor_t *x) {
+    return tr_dropout(c->g, *x, c->batch->sample_id, (float)c->settings->dropout, x);
+}
+
+/* GPT-2 gives the outputs of a block's halves smaller weights, since n_layer of each are added up.
+ */
+static double output_std(const gpt_t *s) {
+    return INIT_STD / sqrt(2 * (double)s->n_layer);
+}
+
+static tr_status_t attention(const context_t *c, tr_tensor_t x, tr_tensor_t *out) {
+    const gpt_t *s = c->settings;
+    tr_tensor_t y;
+    tr_scope_push(c->g, "attn");
+    TR_TRY(linear(c, "c_attn", x, 3 * s->n_embd, INIT_STD, TR_ACT_NONE, &y));
+    if (c->recomputes_attention) tr_recompute_begin(c->g);
+    TR_TRY(tr_attention(c->g, y, (int)s->n_head, c->batch->sample_id, (float)s->dropout,
+                        s->attention == ATTENTION_STANDARD, &y));
+    if (c->recomputes_attention) tr_recompute_end(c->g);
+    TR_TRY(linear(c, "c_proj", y, s->n_embd, output_std(s), TR_ACT_NONE, &y));
+    TR_TRY(drop(c, &y));
+    tr_scope_pop(c->g);
+    return *out = y, TR_OK;
+}
+
+static tr_status_t mlp(const context_t *c, tr_tensor_t x, tr_tensor_t *out) {
+    const gpt_t *s = c->settings;
+    tr_tensor_t y;
+    tr_scope_push(c->g, "mlp");
+    TR_TRY(linear(c, "c_fc", x, 4 * s->n_embd, INIT_STD, TR_ACT_GELU_TANH, &y));
+    TR_TRY(linear(c, "c_proj", y, s->n_embd, output_std(s), TR_ACT_NONE, &y));
+    TR_TRY(drop(c, &y));
+    tr_scope_pop(c->g);
+    return *out = y, TR_OK;
+}
+
+/* x and *more, which is still to be added to it (or TR_NONE) -> the same after one block. */
+static tr_status_t block(const context_t *c, int64_t index, tr_tensor_t *x, tr_tensor_t *more) {
+    char name[32];
+    tr_tensor_t y;
+    snprintf(name, sizeof name, "%lld", (long long)index);
+    tr_scope_push(c->g, name);
+    TR_TRY(add_norm(c, "ln_1", x, *more, &y));
+    TR_TRY(attention(c, y, more));
+    TR_TRY(add_norm(c, "ln_2", x, *more, &y));
+    TR_TRY(mlp(c, y, more));
+    tr_scope_pop(c->g);
+    return TR_OK;
+}
+
+static tr_status_t blocks(const context_t *c, tr_tensor_t *x, tr_tensor_t *more) {
+    tr_scope_push(c->g, "h");
+    for (int64_t i = 0; i < c->settings->n_layer; i++) {
+        if (c->together > 0 && i % c->together == 0) tr_recompute_begin(c->g);
+        TR_TRY(block(c, i, x, more));
+        if (c->together > 0 && ((i + 1) % c->together == 0 || i + 1 == c->settings->n_layer))
+            tr_recompute_end(c->g);
+    }
+    tr_scope_pop(c->g);
+    return TR_OK;
+}
+
+/* -- the whole -----------------------------------------------------------------------------------
+ */
+
+static tr_tensor_t field_of(const tr_model_batch_t *batch, const char *name) {
+    for (int i = 0; i < batch->count; i++)
+        if (strcmp(batch->name[i], name) == 0) return batch->tensor[i];
+    return TR_NONE;
+}
+
+static tr_status_t read_recompute(context_t *c) {
+    const char *text = c->settings->recompute;
+    int64_t count = 0;
+    if (strcmp(text, "none") == 0) return TR_OK;
+    if (strcmp(text, "attention") == 0) return c->recomputes_attention = true, TR_OK;
+    if (strcmp(text, "block") == 0) return c->together = 1, TR_OK;
+    if (!tr_parse_int(text, &count) || count < 1 || count > c->settings->n_layer)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "model.recompute: expected none, attention, block, or a number of blocks from 1 to "
+            "model.n_layer = %lld; found '%s'",
+            (long long)c->settings->n_layer, text);
+    return c->together = (int)count, TR_OK;
+}
+
+static tr_status_t check(context_t *c, tr_tensor_t x) {
+    const gpt_t *s = c->settings;
+    char text[96];
+    if (s->n_embd % s->n_head != 0)
+        return TR_FAIL(TR_ERR_CONFIG, "model.n_embd = %lld is no multiple of model.n_head = %lld",
+                       (long long)s->n_embd, (long long)s->n_head);
+    if (tr_is_none(x) || tr_shape_of(c->g, x)->ndim != 2 ||
+        tr_dtype_is_float(tr_tensor_info(c->g, x)->dtype))
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "model.type = gpt expects a field x of tokens, found %s; `trainer import "
+                       "text` makes a file "
+                       "of them",
+                       tr_is_none(x) ? "none" : tr_shape_format(tr_shape_of(c->g, x), text));
+    if (tr_shape_of(c->g, x)->dim[1] > s->context)
+        return TR_FAIL(TR_ERR_CONFIG, "a sample has %lld tokens, but model.context = %lld",
+                       (long long)tr_shape_of(c->g, x)->dim[1], (long long)s->context);
+    c->vocab_size = s->vocab_size > 0 ? s->vocab_size : c->batch->classes;
+    if (c->vocab_size < c->batch->classes || c->vocab_size < 2)
+        return TR_FAIL(TR_ERR_CONFIG, "model.vocab_size = %lld, but the data have %lld tokens",
+                       (long long)c->vocab_size, (long long)c->batch->classes);
+    return read_recompute(c);
+}
+
+/* The loss of each token; without labels (prediction) the logits. */
+static tr_status_t head(const context_t *c, tr_tensor_t x, tr_tensor_t wte,
+                        tr_model_result_t *out) {
+    const tr_tensor_t y = field_of(c->batch, "y");
+    tr_tensor_t seed;
+    if (tr_is_none(y)) {
+        TR_TRY(tr_linear(c->g, x, wte, TR_NONE, TR_ACT_NONE, &x));
+        return tr_cast(c->g, x, TR_F32, &out->output);
+    }
+    TR_TRY(tr_model_loss_seed(c->g, c->batch, tr_shape_elems(tr_shape_of(c->g, y)), &seed));
+    return tr_head_loss(c->g, x, wte, y, c->batch->weight, seed, &out->loss, &out->terms);
+}
+
+static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
+                         tr_model_result_t *out) {
+    gpt_t settings;
+    tr_model_settings_t common;
+    tr_config_read(config, &config_table, &settings);
+    tr_config_read(config, &tr_model_config, &common);
+    context_t c = {.g = g, .settings = &settings, .batch = batch, .freeze = common.freeze};
+    tr_tensor_t ids = field_of(batch, "x"), wte, wpe, x, more = TR_NONE;
+    TR_TRY(check(&c, ids));
+    tr_scope_push(g, "transformer");
+    TR_TRY(table(&c, "wte", c.vocab_size, &wte));
+    TR_TRY(table(&c, "wpe", settings.context, &wpe));
+    TR_TRY(tr_embedding(g, ids, wte, wpe, batch->dtype, &x));
+    TR_TRY(drop(&c, &x));
+    TR_TRY(blocks(&c, &x, &more));
+    TR_TRY(add_norm(&c, "ln_f", &x, more, &x));
+    TR_TRY(head(&c, x, wte, out));
+    tr_scope_pop(g);
+    return TR_OK;
+}
+
+static void tokens(const tr_config_t *config, int64_t *out_context, int64_t *out_vocab_size) {
+    gpt_t settings;
+    tr_config_read(config, &config_table, &settings);
+    *out_context = settings.context;
+    *out_vocab_size = settings.vocab_size > 0 ? settings.vocab_size : 0;
+}
+
+extern const tr_model_t tr_model_gpt;
+const tr_model_t tr_model_gpt = {
+    .name = "gpt",
+    .help = "GPT-2: predicts each token of a text from those before it.",
+    .config = &config_table,
+    .tokens = tokens,
+    .build = build,
+};
