@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# slurm.sh BUILD [TIMES]
+# slurm.sh BUILD [TIMES [PATTERN]]; PATTERN: only the events whose names contain it
 # What SLURM does to jobs, on a cluster of four nodes on this machine, with the scripts of slurm/: USR1 under srun at 4 and at 16 ranks (TIMES, 20), TERM
 # at the time limit and `scontrol requeue` (a quarter of that), and once each: mpirun, scancel, kill -9 of rank 0 and of another, a node that crashes, a node
 # that is marked down, a lock that another node holds, three starts without progress, a wrong --mpi. A job that is requeued must end in the bits of a run
 # that nothing happened to. SLURM_TABLE=FILE gets a line for every job; tools/make-slurm-doc makes the table of docs/slurm.md of it.
 . "$(dirname "$0")/long.sh"
 . "$TRAINER_ROOT/tests/slurm/common.sh"
-times=${2:-20}
+times=${2:-20} only=${3-}
 table=${SLURM_TABLE:-$work/table}
 : >"$table"
 export SLOW=50
@@ -30,10 +30,12 @@ record() {
         "$(sessions_of "$job")" "$bits" "$crashes" >>"$table"
     [ "$bits" != "other bits" ] || { echo "wrong: $1, job $job"; cp "job-$job.log" "$table.job-$job.log"; }
 }
+is_wanted() { case $1 in *"$only"*) ;; *) return 1 ;; esac; } # NAME
 # event NAME STRIKE OPTIONS of submit...: a job that is struck after step 12, and starts again as soon as SLURM lets it
 event() {
     local name=$1 strike=$2 job begin
     shift 2
+    is_wanted "$name" || return 0
     job=$(submit "$@") || return
     at_step "$job" 12
     begin=$(now)
@@ -91,6 +93,7 @@ kill_always() {
 event_now() {
     local name=$1 job
     shift
+    is_wanted "$name" || return 0
     job=$(submit "$@") || return
     finish "$name" "$job" "$(now)"
 }
@@ -117,7 +120,7 @@ count=$times
     SRUN_MPI=none event_now "\`srun --mpi=none\`" $four $arguments
     SRUN_MPI=pmi2 event_now "\`srun --mpi=pmi2\`" $four $arguments
     event "another node holds the lock for 10 s" warn_and_lock $two $arguments
-    event "three sessions without a checkpoint" kill_always $two $arguments checkpoint.every=0
+    SLOW=500 event "three sessions without a checkpoint" kill_always $two $arguments checkpoint.every=0
     event "a node is marked down, with spare nodes" mark_down $two $arguments
     on head scontrol update NodeName=n2 State=RESUME
     event "a node crashes, with spare nodes" crash $two $arguments parallel.timeout=5s
