@@ -31,12 +31,12 @@ static void registry_opens_by_name(void **state) {
     while (best < count && list[best]->unavailable && list[best]->unavailable()) best++;
     assert_true(best < count);
     assert_int_equal(tr_device_open("auto", NULL, &device), TR_OK);
-    assert_string_equal(device->ops->name, list[0]->name);
+    assert_string_equal(device->ops->name, list[best]->name);
     tr_device_close(&device);
     assert_null(device);
     tr_device_close(&device);
     assert_int_equal(tr_device_open("gpu", NULL, &device), TR_ERR_CONFIG);
-    assert_error_names("'gpu' & auto & cpu");
+    assert_error_names("'gpu' & auto & cuda & cpu");
     assert_null(device);
     const tr_device_params_t negative = {.threads = -1};
     assert_int_equal(tr_device_open("cpu", &negative, &device), TR_ERR_CONFIG);
