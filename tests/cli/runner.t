@@ -17,7 +17,7 @@ script() { printf '%b\n' "$2" >tree/tests/cli/$1.t; }
 clear() { rm -f tree/tests/unit/m/* tree/tests/cli/*; }
 run() { tree/tools/run-tests b "$@" >out 2>&1; }
 
-unit a '//TEST np=2 A_WORD=1 args=x y\n// TEST np=3\n' 'echo "$# $*" >>../../count; [ "$1" != x ] || [ "$# $A_WORD" = "2 1" ]'
+unit a '//TEST np=2 A_WORD=1 args=x y\n// TEST np=3\n' 'echo "$# $*" >>../../../count; [ "$1" != x ] || [ "$# $A_WORD" = "2 1" ]'
 mkdir -p deep && (cd deep && TMPDIR=$PWD ../tree/tools/run-tests ../b >../out 2>&1)
 result $? "every line //TEST is run, with and without a blank"
 grep -q '^ok 1 - .*test_a np=2 A_WORD=1 x y' out && grep -q '^ok 2 - .*test_a np=3' out && grep -q '^2 passed, 0 failed, 0 skipped$' out && [ "$(sort deep/count | tr '\n' ' ')" = "0  0  0  2 x y 2 x y " ]
@@ -29,6 +29,11 @@ run -k test_a && grep -q '^1..2$' out
 result $? "-k chooses"
 ! run -k nothing && names out "'nothing'" && ! run -k test_bc
 result $? "nothing run is a failure"
+clear; for t in c d; do unit $t '' "touch ../../$t; "'for _ in $(seq 600); do [ -e ../../c ] && [ -e ../../d ] && exit 0; sleep 0.05; done; exit 1'; done
+run && [ "$(grep -o 'test_. ' out | tr '\n' ' ')" = "test_c  test_d  " ] && grep -q '^2 passed' out
+result $? "two at once, shown in their order"
+unit b '' 'kill -9 $(cut -d" " -f4 /proc/$PPID/stat)'; ! run && grep -q '^not ok' out && grep -q ' 1 failed' out
+result $? "one whose runner is killed is a failure"
 clear; unit c '' 'echo; echo "# skip: no GPU here"; exit 77'; ! run && grep -q '^ok 1 .*# SKIP no GPU here$' out && grep -q '^0 passed, 0 failed, 1 skipped$' out
 result $? "a skip says why, and is not a pass"
 clear; unit r '' 'echo "a.c:1: runtime error: too far" >"${UBSAN_OPTIONS##*log_path=}.1"'; ! run && grep -q '^# .*too far' out && grep -q '1 failed' out
