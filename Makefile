@@ -103,8 +103,9 @@ find     = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
 cuda_src := $(if $(have_cuda),$(cuda_code))
 lib_c   := $(filter-out src/cmd/% src/device/cuda/% src/device/library/%,$(call find,src,*.c))
 cmd_c   := $(call find,src/cmd,*.c)
-unit_c  := $(call find,tests,test_*.c) $(call find,tests,make_*.c)
-help_c  := $(filter-out $(unit_c),$(call find,tests,*.c))
+test_c  := $(filter-out tests/hostcuda/%,$(call find,tests,*.c))
+unit_c  := $(foreach c,$(test_c),$(if $(filter test_% make_%,$(notdir $(c))),$(c)))
+help_c  := $(filter-out $(unit_c),$(test_c))
 lib_o   := $(lib_c:%.c=$(O)/%.o)
 cmd_o   := $(cmd_c:%.c=$(O)/%.o)
 help_o  := $(help_c:%.c=$(O)/%.o)
@@ -246,4 +247,5 @@ info:
 	@$(call row,build,1,$(O)/,PREFIX $(PREFIX)$(if $(wildcard config.mk),; settings from config.mk))
 	@$(if $(missing),echo '  missing:   $(missing); tools/install-deps installs them on Debian and Ubuntu' && exit 1,true)
 
+-include tests/hostcuda/hostcuda.mk
 -include $(lib_o:.o=.d) $(cmd_o:.o=.d) $(unit_c:%.c=$(O)/%.d) $(help_o:.o=.d) $(bench_x:=.d)

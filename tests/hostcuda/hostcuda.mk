@@ -1,0 +1,51 @@
+# The fakes of the CUDA libraries, below $(O)/hostcuda: only where nvcc's headers are. `make hostcuda` builds them.
+# Included by the top Makefile; nothing here is a part of the program.
+hostcuda     := $(O)/hostcuda
+hostcuda_dir := tests/hostcuda
+hostcuda_inc  = -I$(hostcuda_dir)/include $(cuda_cflags)
+hostcuda_c    = -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -O2 -g $(ARCH) $(warn) -Wno-strict-prototypes \
+                -MMD -MP $(hostcuda_inc)
+# Kernels on the host: each static variable of a function is shared memory, collected in one section of the module.
+hostcuda_cxx  = -x c++ -std=gnu++17 -fPIC -fvisibility=hidden -fdata-sections -ffp-contract=off -O2 -g $(ARCH) -Wall -Wextra \
+                -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror) -DTR_HOSTCUDA -Isrc -Iinclude -MMD -MP $(hostcuda_inc)
+hostcuda_rename = objcopy $$(objdump -h $(1) | awk '$$2 ~ /^\.bss\._ZZ/ { print "--rename-section " $$2 "=hostcuda_shared" }') $(1)
+
+# $(call hostcuda_lib,FOLDER,SONAME,LINK NAME): one fake library from all sources of a folder.
+define hostcuda_lib
+hostcuda_$(1)_o := $$(patsubst %.c,$(hostcuda)/%.o,$$(sort $$(wildcard $(hostcuda_dir)/$(1)/*.c)))
+hostcuda_libs   += $$(if $$(hostcuda_$(1)_o),$(hostcuda)/$(2))
+$(hostcuda)/$(2): $$(hostcuda_$(1)_o) $(hostcuda_dir)/$(1)/exports.map $(if $(filter-out cudart,$(1)),$(hostcuda)/libcudart.so.13)
+	$$(call say,LINK)$$(CC) -shared -Wl,-soname,$(2) -Wl,-z,nodelete -Wl,-z,defs -Wl,--version-script,$(hostcuda_dir)/$(1)/exports.map \
+	    -o $$@ $$(filter %.o,$$^) $$(filter %.so.13,$$^) -lm -lpthread
+	@ln -sf $(2) $(hostcuda)/$(3)
+hostcuda_d      += $$(hostcuda_$(1)_o:.o=.d)
+endef
+hostcuda_have := $(if $(filter 0 no,$(CUDA)),,$(if $(NVCC),$(call have,cuda_runtime_api.h cublasLt.h cudnn.h nccl.h,$(cuda_cflags))))
+ifneq ($(hostcuda_have),)
+$(eval $(call hostcuda_lib,cudart,libcudart.so.13,libcudart.so))
+$(eval $(call hostcuda_lib,cublasLt,libcublasLt.so.13,libcublasLt.so))
+$(eval $(call hostcuda_lib,cudnn,libcudnn.so.9,libcudnn.so))
+$(eval $(call hostcuda_lib,nccl,libnccl.so.2,libnccl.so))
+$(eval $(call hostcuda_lib,nvml,libnvidia-ml.so.1,libnvidia-ml.so))
+
+hostcuda_test_x := $(patsubst %.c,$(hostcuda)/%,$(sort $(wildcard $(hostcuda_dir)/test_*.c)))
+hostcuda_test_k := $(patsubst %.cu,$(hostcuda)/%.cu.o,$(sort $(wildcard $(hostcuda_dir)/*.cu)))
+hostcuda_d      += $(hostcuda_test_x:=.d) $(hostcuda_test_k:.o=.d)
+
+$(hostcuda)/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC)$(CC) $(hostcuda_c) -c -o $@ $<
+$(hostcuda)/%.cu.o: %.cu
+	@mkdir -p $(@D)
+	$(call say,CXX)$(CXX) $(hostcuda_cxx) -c -o $@ $< && $(call hostcuda_rename,$@)
+$(hostcuda_test_x): %: %.o $(hostcuda_test_k) $(hostcuda_libs)
+	$(call say,LINK)$(CC) -o $@ $(filter %.o,$^) -L$(hostcuda) $(patsubst $(hostcuda)/%,-l:%,$(filter-out %ml.so.1,$(hostcuda_libs))) \
+	    $(cmocka_libs) -lstdc++ -lm -lpthread
+
+.PHONY: hostcuda test-hostcuda
+hostcuda: $(hostcuda_libs) $(hostcuda_test_x)
+# The fakes' own tests.
+test-hostcuda: hostcuda
+	@for x in $(hostcuda_test_x); do echo "# $$x"; timeout 120 $(hostcuda_dir)/run -O $(O) $$x || exit 1; done
+-include $(hostcuda_d)
+endif
