@@ -2,8 +2,8 @@
 # Included by the top Makefile; nothing here is a part of the program.
 hostcuda     := $(O)/hostcuda
 hostcuda_dir := tests/hostcuda
-hostcuda_inc  = -I$(hostcuda_dir)/include $(cuda_cflags)
-hostcuda_c    = -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -O2 -g $(ARCH) $(warn) -Wno-strict-prototypes \
+hostcuda_inc  = -I$(hostcuda_dir)/include -I$(hostcuda_dir)/numeric $(cuda_cflags)
+hostcuda_c    = -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract=off -O3 -g $(ARCH) $(warn) -Wno-strict-prototypes \
                 -MMD -MP $(hostcuda_inc)
 # Kernels on the host: each static variable of a function is shared memory, collected in one section of the module.
 hostcuda_cxx  = -x c++ -std=gnu++17 -fPIC -fvisibility=hidden -fdata-sections -ffp-contract=off -O2 -g $(ARCH) -Wall -Wextra \
@@ -13,8 +13,9 @@ hostcuda_rename = objcopy $$(objdump -h $(1) | awk '$$2 ~ /^\.bss\._ZZ/ { print 
 # $(call hostcuda_lib,FOLDER,SONAME,LINK NAME): one fake library from all sources of a folder.
 define hostcuda_lib
 hostcuda_$(1)_o := $$(patsubst %.c,$(hostcuda)/%.o,$$(sort $$(wildcard $(hostcuda_dir)/$(1)/*.c)))
+hostcuda_$(1)_n := $(if $(filter cublasLt cudnn nccl,$(1)),$(hostcuda)/$(hostcuda_dir)/numeric/numeric.o)
 hostcuda_libs   += $$(if $$(hostcuda_$(1)_o),$(hostcuda)/$(2))
-$(hostcuda)/$(2): $$(hostcuda_$(1)_o) $(hostcuda_dir)/$(1)/exports.map $(if $(filter-out cudart,$(1)),$(hostcuda)/libcudart.so.13)
+$(hostcuda)/$(2): $$(hostcuda_$(1)_o) $$(hostcuda_$(1)_n) $(hostcuda_dir)/$(1)/exports.map $(if $(filter-out cudart,$(1)),$(hostcuda)/libcudart.so.13)
 	$$(call say,LINK)$$(CC) -shared -Wl,-soname,$(2) -Wl,-z,nodelete -Wl,-z,defs -Wl,--version-script,$(hostcuda_dir)/$(1)/exports.map \
 	    -o $$@ $$(filter %.o,$$^) $$(filter %.so.13,$$^) -lm -lpthread
 	@ln -sf $(2) $(hostcuda)/$(3)
@@ -32,18 +33,28 @@ hostcuda_test_x := $(patsubst %.c,$(hostcuda)/%,$(sort $(wildcard $(hostcuda_dir
 hostcuda_test_k := $(patsubst %.cu,$(hostcuda)/%.cu.o,$(sort $(wildcard $(hostcuda_dir)/*.cu)))
 hostcuda_d      += $(hostcuda_test_x:=.d) $(hostcuda_test_k:.o=.d)
 
+# The program's CUDA library as it runs on the fakes: the objects of its .c files as they are, and its kernels on the host.
+ifneq ($(cuda_src),)
+hostcuda_module   := $(hostcuda)/libtrainer_cuda.so
+hostcuda_module_o := $(patsubst %.c,$(O)/%.o,$(filter %.c,$(cuda_src))) $(patsubst %.cu,$(hostcuda)/%.cu.o,$(filter %.cu,$(cuda_src)))
+hostcuda_d        += $(patsubst %.cu,$(hostcuda)/%.cu.d,$(filter %.cu,$(cuda_src)))
+$(hostcuda_module): $(hostcuda_module_o) $(hostcuda_libs)
+	$(call say,LINK)$(CC) -shared -o $@ $(hostcuda_module_o) -L$(hostcuda) -l:libcudart.so.13 -l:libcublasLt.so.13 -l:libcudnn.so.9 \
+	    -lstdc++ -lm -ldl -lpthread
+endif
+
 $(hostcuda)/%.o: %.c
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(hostcuda_c) -c -o $@ $<
 $(hostcuda)/%.cu.o: %.cu
 	@mkdir -p $(@D)
 	$(call say,CXX)$(CXX) $(hostcuda_cxx) -c -o $@ $< && $(call hostcuda_rename,$@)
-$(hostcuda_test_x): %: %.o $(hostcuda_test_k) $(hostcuda_libs)
+$(hostcuda_test_x): %: %.o $(hostcuda_test_k) $(hostcuda)/$(hostcuda_dir)/numeric/numeric.o $(hostcuda_libs)
 	$(call say,LINK)$(CC) -o $@ $(filter %.o,$^) -L$(hostcuda) $(patsubst $(hostcuda)/%,-l:%,$(filter-out %ml.so.1,$(hostcuda_libs))) \
 	    $(cmocka_libs) -lstdc++ -lm -lpthread
 
 .PHONY: hostcuda test-hostcuda
-hostcuda: $(hostcuda_libs) $(hostcuda_test_x)
+hostcuda: $(hostcuda_libs) $(hostcuda_test_x) $(hostcuda_module)
 # The fakes' own tests.
 test-hostcuda: hostcuda
 	@for x in $(hostcuda_test_x); do echo "# $$x"; timeout 120 $(hostcuda_dir)/run -O $(O) $$x || exit 1; done
