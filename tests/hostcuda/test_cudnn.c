@@ -1,0 +1,504 @@
+/* The fake libcudnn against sums in double precision, what it refuses, plans and their JSON. */
+#include "hostcuda_test.h"
+#include "numeric.h"
+#include <cudnn.h>
+
+typedef cudnnBackendDescriptor_t D;
+#define SET(d, attr, type, n, p) OK(cudnnBackendSetAttribute(d, CUDNN_ATTR_##attr, CUDNN_TYPE_##type, n, p))
+#define BF CUDNN_DATA_BFLOAT16
+#define FL CUDNN_DATA_FLOAT
+#define HF CUDNN_DATA_HALF
+
+static cudnnHandle_t handle;
+static int64_t next_uid = 1;
+
+static D create(cudnnBackendDescriptorType_t type) {
+    D d;
+    OK(cudnnBackendCreateDescriptor(type, &d));
+    return d;
+}
+
+/* -- tensors: dense on the host in the order of dimensions, NHWC or NCHW on the device -------------------------------------- */
+typedef struct {
+    cudnnDataType_t type;
+    int nd;
+    int64_t dim[6], stride[6], count, uid;
+    double *host;
+    void *device;
+    D desc;
+    bool is_virtual;
+} tensor_t;
+
+static num_type_t num_of(cudnnDataType_t type) { return type == FL ? NUM_F32 : type == BF ? NUM_BF16 : NUM_F16; }
+
+static D describe(const tensor_t *t, int64_t alignment) {
+    D d = create(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    SET(d, TENSOR_DATA_TYPE, DATA_TYPE, 1, &t->type);
+    SET(d, TENSOR_DIMENSIONS, INT64, t->nd, t->dim);
+    SET(d, TENSOR_STRIDES, INT64, t->nd, t->stride);
+    SET(d, TENSOR_UNIQUE_ID, INT64, 1, &t->uid);
+    SET(d, TENSOR_BYTE_ALIGNMENT, INT64, 1, &alignment);
+    SET(d, TENSOR_IS_VIRTUAL, BOOLEAN, 1, &t->is_virtual);
+    OK(cudnnBackendFinalize(d));
+    return d;
+}
+
+static int64_t place(const tensor_t *t, int64_t dense) {
+    int64_t at = 0;
+    for (int i = t->nd - 1; i >= 0; i--) at += dense % t->dim[i] * t->stride[i], dense /= t->dim[i];
+    return at;
+}
+static void upload(tensor_t *t) {
+    char *bytes = calloc((size_t)t->count, 4);
+    for (int64_t i = 0; i < t->count; i++) {
+        num_store(num_of(t->type), bytes, place(t, i), t->host[i]);
+        t->host[i] = num_load(num_of(t->type), bytes, place(t, i));
+    }
+    t->device = to_device(bytes, (size_t)t->count * num_size(num_of(t->type)));
+    free(bytes);
+}
+static void download(tensor_t *t) {
+    char *bytes = calloc((size_t)t->count, 4);
+    to_host(bytes, t->device, (size_t)t->count * num_size(num_of(t->type)));
+    for (int64_t i = 0; i < t->count; i++) t->host[i] = num_load(num_of(t->type), bytes, place(t, i));
+    free(bytes);
+}
+static tensor_t tensor(cudnnDataType_t type, int nd, const int64_t *dim, bool nhwc, bool is_virtual) {
+    static unsigned seed = 9;
+    tensor_t t = {.type = type, .nd = nd, .count = 1, .uid = next_uid++, .is_virtual = is_virtual};
+    int64_t step = nhwc ? dim[1] : 1;
+    for (int i = 0; i < nd; i++) t.count *= t.dim[i] = dim[i];
+    for (int i = nd - 1; i >= 0; i--) {
+        if (nhwc && i == 1) continue;
+        t.stride[i] = step;
+        step *= dim[i];
+    }
+    if (nhwc) t.stride[1] = 1;
+    t.host = malloc((size_t)t.count * sizeof *t.host);
+    for (int64_t i = 0; i < t.count; i++) t.host[i] = draw(&seed);
+    if (!is_virtual) upload(&t);
+    t.desc = describe(&t, 16);
+    return t;
+}
+
+/* -- operations ------------------------------------------------------------------------------------------------------------------ */
+typedef struct {
+    int spatial;
+    int64_t n, c, k, groups, in[3], kernel[3], step[3], pre[3], post[3], dilation[3];
+} shape_t;
+
+static D convolution(const shape_t *s) {
+    D d = create(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    const int64_t spatial = s->spatial;
+    const cudnnDataType_t compute = FL;
+    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+    SET(d, CONVOLUTION_SPATIAL_DIMS, INT64, 1, &spatial);
+    SET(d, CONVOLUTION_COMP_TYPE, DATA_TYPE, 1, &compute);
+    SET(d, CONVOLUTION_CONV_MODE, CONVOLUTION_MODE, 1, &mode);
+    SET(d, CONVOLUTION_PRE_PADDINGS, INT64, spatial, s->pre);
+    SET(d, CONVOLUTION_POST_PADDINGS, INT64, spatial, s->post);
+    SET(d, CONVOLUTION_DILATIONS, INT64, spatial, s->dilation);
+    SET(d, CONVOLUTION_FILTER_STRIDES, INT64, spatial, s->step);
+    OK(cudnnBackendFinalize(d));
+    return d;
+}
+enum { FORWARD, DATA, FILTER };
+static D convolve(int direction, const shape_t *s, D x, D w, D y) {
+    static const struct {
+        cudnnBackendDescriptorType_t type;
+        cudnnBackendAttributeName_t conv, x, w, y, alpha, beta;
+    } names[] = {
+#define CONV(type, name, X, W, Y)                                                                                                \
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_##type##_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_CONV_DESC,                 \
+     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##X, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##W,                                 \
+     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_##Y, CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_ALPHA,                               \
+     CUDNN_ATTR_OPERATION_CONVOLUTION_##name##_BETA}
+        CONV(FORWARD, FORWARD, X, W, Y), CONV(BACKWARD_DATA, BWD_DATA, DX, W, DY), CONV(BACKWARD_FILTER, BWD_FILTER, X, DW, DY)};
+    D d = create(names[direction].type), conv = convolution(s);
+    const double one = 1;
+    const float zero = 0; /* float is as good as double here */
+    OK(cudnnBackendSetAttribute(d, names[direction].conv, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &conv));
+    OK(cudnnBackendSetAttribute(d, names[direction].x, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x));
+    OK(cudnnBackendSetAttribute(d, names[direction].w, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w));
+    OK(cudnnBackendSetAttribute(d, names[direction].y, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y));
+    OK(cudnnBackendSetAttribute(d, names[direction].alpha, CUDNN_TYPE_DOUBLE, 1, &one));
+    OK(cudnnBackendSetAttribute(d, names[direction].beta, CUDNN_TYPE_FLOAT, 1, &zero));
+    OK(cudnnBackendFinalize(d));
+    OK(cudnnBackendDestroyDescriptor(conv)); /* the operation holds it */
+    return d;
+}
+/* Backward where dy is given: x, dy -> y. */
+static D pointwise(cudnnPointwiseMode_t mode, D x, D b, D y, D dy) {
+    D p = create(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), d = create(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    const cudnnDataType_t compute = FL;
+    SET(p, POINTWISE_MODE, POINTWISE_MODE, 1, &mode);
+    SET(p, POINTWISE_MATH_PREC, DATA_TYPE, 1, &compute);
+    OK(cudnnBackendFinalize(p));
+    SET(d, OPERATION_POINTWISE_PW_DESCRIPTOR, BACKEND_DESCRIPTOR, 1, &p);
+    SET(d, OPERATION_POINTWISE_XDESC, BACKEND_DESCRIPTOR, 1, &x);
+    if (b) SET(d, OPERATION_POINTWISE_BDESC, BACKEND_DESCRIPTOR, 1, &b);
+    if (dy) SET(d, OPERATION_POINTWISE_DYDESC, BACKEND_DESCRIPTOR, 1, &dy);
+    if (dy) SET(d, OPERATION_POINTWISE_DXDESC, BACKEND_DESCRIPTOR, 1, &y);
+    else SET(d, OPERATION_POINTWISE_YDESC, BACKEND_DESCRIPTOR, 1, &y);
+    OK(cudnnBackendFinalize(d));
+    return d;
+}
+
+/* -- plans ------------------------------------------------------------------------------------------------------------------------ */
+static D graph_of(int count, const D *ops) {
+    D graph = create(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    SET(graph, OPERATIONGRAPH_OPS, BACKEND_DESCRIPTOR, count, ops);
+    SET(graph, OPERATIONGRAPH_HANDLE, HANDLE, 1, &handle);
+    OK(cudnnBackendFinalize(graph));
+    return graph;
+}
+/* The status of heuristics; *found configurations. */
+static cudnnStatus_t configurations(D graph, int64_t *found, D configs[8]) {
+    D heuristics = create(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    const cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
+    SET(heuristics, ENGINEHEUR_OPERATION_GRAPH, BACKEND_DESCRIPTOR, 1, &graph);
+    SET(heuristics, ENGINEHEUR_MODE, HEUR_MODE, 1, &mode);
+    const cudnnStatus_t status = cudnnBackendFinalize(heuristics);
+    if (status) return status;
+    for (int i = 0; i < 8; i++) configs[i] = create(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    return cudnnBackendGetAttribute(heuristics, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 8, found, configs);
+}
+static bool has_note(D config, cudnnBackendNumericalNote_t note) {
+    D engine = create(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+    cudnnBackendNumericalNote_t notes[8];
+    int64_t n = 0;
+    OK(cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &engine));
+    OK(cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, 8, &n, notes));
+    for (int64_t i = 0; i < n; i++)
+        if (notes[i] == note) return true;
+    return false;
+}
+/* The first deterministic engine that does not round inputs to TF32. */
+static D plan_of(D graph) {
+    D configs[8], plan = create(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    int64_t found = 0;
+    OK(configurations(graph, &found, configs));
+    for (int64_t i = 0; i < found; i++) {
+        if (has_note(configs[i], CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) || has_note(configs[i], CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS))
+            continue;
+        SET(plan, EXECUTION_PLAN_ENGINE_CONFIG, BACKEND_DESCRIPTOR, 1, &configs[i]);
+        SET(plan, EXECUTION_PLAN_HANDLE, HANDLE, 1, &handle);
+        OK(cudnnBackendFinalize(plan));
+        return plan;
+    }
+    fail_msg("no deterministic engine");
+    return NULL;
+}
+static cudnnStatus_t execute(D plan, int count, tensor_t *const tensors[]) {
+    D pack = create(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
+    int64_t uids[16], workspace_bytes = 0, n;
+    void *pointers[16];
+    for (int i = 0; i < count; i++) uids[i] = tensors[i]->uid, pointers[i] = tensors[i]->device;
+    OK(cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &n, &workspace_bytes));
+    void *workspace = device_memory((size_t)workspace_bytes + 1);
+    SET(pack, VARIANT_PACK_UNIQUE_IDS, INT64, count, uids);
+    SET(pack, VARIANT_PACK_DATA_POINTERS, VOID_PTR, count, pointers);
+    SET(pack, VARIANT_PACK_WORKSPACE, VOID_PTR, 1, &workspace);
+    OK(cudnnBackendFinalize(pack));
+    const cudnnStatus_t status = cudnnBackendExecute(handle, plan, pack);
+    cudaDeviceSynchronize();
+    return status;
+}
+
+/* -- the reference: direct sums, as dense arrays ------------------------------------------------------------------------------------ */
+static void dims_of(const shape_t *s, int64_t *x, int64_t *w, int64_t *y) {
+    x[0] = y[0] = s->n, x[1] = s->c, y[1] = w[0] = s->k, w[1] = s->c / s->groups;
+    for (int i = 0; i < s->spatial; i++) {
+        x[2 + i] = s->in[i], w[2 + i] = s->kernel[i];
+        y[2 + i] = (s->in[i] + s->pre[i] + s->post[i] - (s->kernel[i] - 1) * s->dilation[i] - 1) / s->step[i] + 1;
+    }
+}
+static int64_t product(const int64_t *dim, int from, int to) {
+    int64_t n = 1;
+    for (int i = from; i < to; i++) n *= dim[i];
+    return n;
+}
+/* Adds into one of the three, by direction. */
+static void reference(int direction, const shape_t *s, double *x, double *w, double *y) {
+    int64_t xd[5], wd[5], yd[5];
+    dims_of(s, xd, wd, yd);
+    const int nd = s->spatial + 2;
+    const int64_t outs = product(yd, 2, nd), taps = product(wd, 2, nd), ins = product(xd, 2, nd), kg = s->k / s->groups;
+    for (int64_t yi = 0; yi < s->n * s->k * outs; yi++)
+        for (int64_t c = 0; c < wd[1]; c++)
+            for (int64_t tap = 0; tap < taps; tap++) {
+                int64_t o = yi % outs, q = tap, at = 0, size = 1;
+                const int64_t k = yi / outs % s->k, n = yi / outs / s->k;
+                bool inside = true;
+                for (int i = s->spatial - 1; i >= 0; i--) {
+                    const int64_t p = o % yd[2 + i] * s->step[i] - s->pre[i] + q % wd[2 + i] * s->dilation[i];
+                    inside &= p >= 0 && p < xd[2 + i];
+                    at += p * size, size *= xd[2 + i], o /= yd[2 + i], q /= wd[2 + i];
+                }
+                if (!inside) continue;
+                double *xe = &x[(n * s->c + k / kg * wd[1] + c) * ins + at], *we = &w[(k * wd[1] + c) * taps + tap];
+                if (direction == FORWARD) y[yi] += *xe * *we;
+                else if (direction == DATA) *xe += y[yi] * *we;
+                else *we += *xe * y[yi];
+            }
+}
+
+static double difference(const tensor_t *t, const double *want) {
+    const double unit = t->type == FL ? 2e-6 : t->type == BF ? 5e-3 : 1e-3;
+    double worst = 0;
+    for (int64_t i = 0; i < t->count; i++) worst = fmax(worst, fabs(t->host[i] - want[i]) / unit / (1 + fabs(want[i])));
+    return worst;
+}
+
+static const shape_t shapes[] = {
+    {2, 2, 3, 4, 1, {7, 6}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}},
+    {2, 3, 8, 8, 1, {9, 8}, {3, 2}, {2, 1}, {0, 1}, {1, 2}, {1, 2}},             /* asymmetric, strided, dilated */
+    {2, 2, 8, 12, 4, {5, 5}, {3, 3}, {1, 2}, {1, 1}, {1, 1}, {1, 1}},            /* groups */
+    {3, 2, 2, 3, 1, {4, 5, 3}, {3, 2, 3}, {1, 2, 1}, {1, 0, 1}, {1, 1, 0}, {1, 1, 1}}, /* volumes */
+    {2, 1, 8, 65, 1, {20, 20}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, {1, 1}},
+};
+
+static void test_convolutions(void **state) {
+    const cudnnDataType_t types[] = {FL, BF, HF};
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int bits = 0; bits < 18; bits++) {
+            const shape_t *s = &shapes[i];
+            const int direction = bits % 3, nd = s->spatial + 2;
+            const bool nhwc = bits & 1;
+            int64_t xd[5], wd[5], yd[5];
+            dims_of(s, xd, wd, yd);
+            tensor_t x = tensor(types[bits / 6], nd, xd, nhwc, false), w = tensor(types[bits / 6], nd, wd, nhwc, false);
+            tensor_t y = tensor(types[bits / 6], nd, yd, nhwc, false), *out = direction == FORWARD ? &y : direction == DATA ? &x : &w;
+            D op = convolve(direction, s, x.desc, w.desc, y.desc), graph = graph_of(1, &op);
+            double *want = calloc((size_t)out->count, sizeof *want);
+            reference(direction, s, direction == DATA ? want : x.host, direction == FILTER ? want : w.host, direction == FORWARD ? want : y.host);
+            OK(execute(plan_of(graph), 3, (tensor_t *[]){&x, &w, &y}));
+            download(out);
+            assert_true(difference(out, want) < 4);
+            free(want);
+        }
+}
+
+/* -- fusions --------------------------------------------------------------------------------------------------------------------------- */
+static const shape_t small = {2, 2, 8, 16, 1, {6, 6}, {3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}};
+
+static void test_bias_relu_genstats(void **state) {
+    int64_t xd[4], wd[4], yd[4], bd[] = {1, 16, 1, 1};
+    dims_of(&small, xd, wd, yd);
+    tensor_t x = tensor(BF, 4, xd, true, false), w = tensor(BF, 4, wd, true, false), b = tensor(BF, 4, bd, true, false);
+    tensor_t v1 = tensor(FL, 4, yd, true, true), v2 = tensor(FL, 4, yd, true, true), y = tensor(BF, 4, yd, true, false);
+    D ops[] = {pointwise(CUDNN_POINTWISE_RELU_FWD, v2.desc, NULL, y.desc, NULL), /* in any order */
+               convolve(FORWARD, &small, x.desc, w.desc, v1.desc), pointwise(CUDNN_POINTWISE_ADD, v1.desc, b.desc, v2.desc, NULL)};
+    double *want = calloc((size_t)y.count, sizeof *want);
+    reference(FORWARD, &small, x.host, w.host, want);
+    for (int64_t i = 0; i < y.count; i++) want[i] = fmax(0, want[i] + b.host[i / 36 % 16]);
+    OK(execute(plan_of(graph_of(3, ops)), 4, (tensor_t *[]){&x, &w, &b, &y}));
+    download(&y);
+    assert_true(difference(&y, want) < 2);
+
+    tensor_t z = tensor(BF, 4, yd, true, false), sum = tensor(FL, 4, bd, true, false), squares = tensor(FL, 4, bd, true, false);
+    D stats = create(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+    const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
+    const cudnnDataType_t compute = FL;
+    SET(stats, OPERATION_GENSTATS_MODE, GENSTATS_MODE, 1, &mode);
+    SET(stats, OPERATION_GENSTATS_MATH_PREC, DATA_TYPE, 1, &compute);
+    SET(stats, OPERATION_GENSTATS_XDESC, BACKEND_DESCRIPTOR, 1, &z.desc);
+    SET(stats, OPERATION_GENSTATS_SUMDESC, BACKEND_DESCRIPTOR, 1, &sum.desc);
+    SET(stats, OPERATION_GENSTATS_SQSUMDESC, BACKEND_DESCRIPTOR, 1, &squares.desc);
+    OK(cudnnBackendFinalize(stats));
+    D both[] = {convolve(FORWARD, &small, x.desc, w.desc, z.desc), stats};
+    OK(execute(plan_of(graph_of(2, both)), 5, (tensor_t *[]){&x, &w, &z, &sum, &squares}));
+    download(&z);
+    download(&sum);
+    download(&squares);
+    double total = 0, total2 = 0;
+    for (int64_t i = 0; i < z.count; i++)
+        if (i / 36 % 16 == 5) total += z.host[i], total2 += z.host[i] * z.host[i];
+    assert_true(fabs(total - sum.host[5]) < 1e-3 && fabs(total2 - squares.host[5]) < 1e-3);
+}
+
+static D norm_op(bool backward, const tensor_t *t[], int count) {
+    static const cudnnBackendAttributeName_t forward_names[] = {
+        CUDNN_ATTR_OPERATION_NORM_FWD_XDESC, CUDNN_ATTR_OPERATION_NORM_FWD_SCALE_DESC, CUDNN_ATTR_OPERATION_NORM_FWD_BIAS_DESC,
+        CUDNN_ATTR_OPERATION_NORM_FWD_EPSILON_DESC, CUDNN_ATTR_OPERATION_NORM_FWD_YDESC, CUDNN_ATTR_OPERATION_NORM_FWD_MEAN_DESC,
+        CUDNN_ATTR_OPERATION_NORM_FWD_INV_VARIANCE_DESC};
+    static const cudnnBackendAttributeName_t backward_names[] = {
+        CUDNN_ATTR_OPERATION_NORM_BWD_XDESC, CUDNN_ATTR_OPERATION_NORM_BWD_DYDESC, CUDNN_ATTR_OPERATION_NORM_BWD_SCALE_DESC,
+        CUDNN_ATTR_OPERATION_NORM_BWD_MEAN_DESC, CUDNN_ATTR_OPERATION_NORM_BWD_INV_VARIANCE_DESC, CUDNN_ATTR_OPERATION_NORM_BWD_DXDESC,
+        CUDNN_ATTR_OPERATION_NORM_BWD_DSCALE_DESC, CUDNN_ATTR_OPERATION_NORM_BWD_DBIAS_DESC};
+    D d = create(backward ? CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR : CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR);
+    const cudnnBackendNormMode_t mode = CUDNN_BATCH_NORM;
+    const cudnnBackendNormFwdPhase_t phase = CUDNN_NORM_FWD_TRAINING;
+    if (backward) SET(d, OPERATION_NORM_BWD_MODE, NORM_MODE, 1, &mode);
+    else SET(d, OPERATION_NORM_FWD_MODE, NORM_MODE, 1, &mode);
+    if (!backward) SET(d, OPERATION_NORM_FWD_PHASE, NORM_FWD_PHASE, 1, &phase);
+    for (int i = 0; i < count; i++)
+        OK(cudnnBackendSetAttribute(d, (backward ? backward_names : forward_names)[i], CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &t[i]->desc));
+    OK(cudnnBackendFinalize(d));
+    return d;
+}
+
+/* dx against finite differences of sum(dy * batchnorm(x)). */
+static void test_batch_norm(void **state) {
+    const int64_t xd[] = {4, 3, 2, 2}, cd[] = {1, 3, 1, 1}, ed[] = {1, 1, 1, 1};
+    tensor_t x = tensor(FL, 4, xd, true, false), scale = tensor(FL, 4, cd, true, false), bias = tensor(FL, 4, cd, true, false);
+    tensor_t y = tensor(FL, 4, xd, true, false), mean = tensor(FL, 4, cd, true, false), deviation = tensor(FL, 4, cd, true, false);
+    tensor_t dy = tensor(FL, 4, xd, true, false), dx = tensor(FL, 4, xd, true, false), dscale = tensor(FL, 4, cd, true, false), dbias = tensor(FL, 4, cd, true, false);
+    tensor_t epsilon = {.type = FL, .nd = 4, .dim = {1, 1, 1, 1}, .stride = {1, 1, 1, 1}, .uid = next_uid++};
+    float value = 1e-5f;
+    const bool by_value = true;
+    const int64_t alignment = 4;
+    epsilon.desc = create(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    epsilon.device = &value;
+    SET(epsilon.desc, TENSOR_DATA_TYPE, DATA_TYPE, 1, &epsilon.type);
+    SET(epsilon.desc, TENSOR_DIMENSIONS, INT64, 4, ed);
+    SET(epsilon.desc, TENSOR_STRIDES, INT64, 4, ed);
+    SET(epsilon.desc, TENSOR_UNIQUE_ID, INT64, 1, &epsilon.uid);
+    SET(epsilon.desc, TENSOR_BYTE_ALIGNMENT, INT64, 1, &alignment);
+    SET(epsilon.desc, TENSOR_IS_BY_VALUE, BOOLEAN, 1, &by_value);
+    OK(cudnnBackendFinalize(epsilon.desc));
+    D forward = norm_op(false, (const tensor_t *[]){&x, &scale, &bias, &epsilon, &y, &mean, &deviation}, 7);
+    D backward = norm_op(true, (const tensor_t *[]){&x, &dy, &scale, &mean, &deviation, &dx, &dscale, &dbias}, 8);
+    D plan = plan_of(graph_of(1, &forward));
+    tensor_t *operands[] = {&x, &scale, &bias, &epsilon, &y, &mean, &deviation};
+    double loss[2];
+    for (int side = 0; side < 2; side++) {
+        tensor_t moved = x;
+        moved.host = malloc((size_t)x.count * sizeof *x.host);
+        memcpy(moved.host, x.host, (size_t)x.count * sizeof *x.host);
+        moved.host[7] += side ? 1e-2 : -1e-2;
+        upload(&moved);
+        operands[0] = &moved;
+        OK(execute(plan, 7, operands));
+        download(&y);
+        loss[side] = 0;
+        for (int64_t i = 0; i < y.count; i++) loss[side] += y.host[i] * dy.host[i];
+    }
+    operands[0] = &x;
+    OK(execute(plan, 7, operands));
+    OK(execute(plan_of(graph_of(1, &backward)), 8, (tensor_t *[]){&x, &dy, &scale, &mean, &deviation, &dx, &dscale, &dbias}));
+    download(&dx);
+    download(&dbias);
+    assert_true(fabs((loss[1] - loss[0]) / 2e-2 - dx.host[7]) < 2e-3);
+    double sum = 0;
+    for (int64_t i = 0; i < dy.count; i++)
+        if (i / 4 % 3 == 2) sum += dy.host[i];
+    assert_true(fabs(sum - dbias.host[2]) < 1e-5);
+}
+
+/* -- refusals: what the real library was seen to do --------------------------------------------------------------------------------- */
+static cudnnStatus_t filter_gradient(cudnnDataType_t type, cudnnDataType_t into, int64_t c, bool through_identity) {
+    shape_t s = small;
+    s.c = c;
+    int64_t xd[4], wd[4], yd[4], found;
+    D configs[8];
+    dims_of(&s, xd, wd, yd);
+    tensor_t x = tensor(type, 4, xd, true, false), y = tensor(type, 4, yd, true, false);
+    tensor_t w = tensor(into, 4, wd, true, through_identity), out = tensor(into, 4, wd, true, false);
+    D ops[] = {convolve(FILTER, &s, x.desc, w.desc, y.desc), NULL};
+    if (through_identity) ops[1] = pointwise(CUDNN_POINTWISE_IDENTITY, w.desc, NULL, out.desc, NULL);
+    return configurations(graph_of(1 + through_identity, ops), &found, configs);
+}
+
+static void test_refusals(void **state) {
+    OK(filter_gradient(BF, BF, 8, false));
+    OK(filter_gradient(BF, FL, 8, true));
+    assert_true(filter_gradient(BF, FL, 8, false) >= CUDNN_STATUS_NOT_SUPPORTED);
+    assert_true(filter_gradient(BF, FL, 3, true) >= CUDNN_STATUS_NOT_SUPPORTED);
+    OK(filter_gradient(FL, FL, 3, false));
+
+    int64_t xd[4], wd[4], yd[4];
+    dims_of(&small, xd, wd, yd);
+    yd[3]++; /* a wrong extent */
+    tensor_t x = tensor(FL, 4, xd, true, false), w = tensor(FL, 4, wd, true, false), y = tensor(FL, 4, yd, true, false);
+    D op = create(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR), conv = convolution(&small);
+    const double one = 1;
+    SET(op, OPERATION_CONVOLUTION_FORWARD_CONV_DESC, BACKEND_DESCRIPTOR, 1, &conv);
+    SET(op, OPERATION_CONVOLUTION_FORWARD_X, BACKEND_DESCRIPTOR, 1, &x.desc);
+    SET(op, OPERATION_CONVOLUTION_FORWARD_W, BACKEND_DESCRIPTOR, 1, &w.desc);
+    SET(op, OPERATION_CONVOLUTION_FORWARD_Y, BACKEND_DESCRIPTOR, 1, &y.desc);
+    SET(op, OPERATION_CONVOLUTION_FORWARD_ALPHA, DOUBLE, 1, &one);
+    assert_true(cudnnBackendFinalize(op) >= CUDNN_STATUS_BAD_PARAM); /* beta is missing */
+    SET(op, OPERATION_CONVOLUTION_FORWARD_BETA, DOUBLE, 1, &one);
+    assert_int_equal(cudnnBackendFinalize(op), CUDNN_STATUS_BAD_PARAM_SHAPE_MISMATCH);
+    assert_true(cudnnBackendSetAttribute(op, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &one) != 0);
+    assert_true(cudnnBackendSetAttribute(x.desc, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, xd) != 0); /* finalized */
+    char why[200] = "";
+    cudnnGetLastErrorString(why, sizeof why);
+    assert_true(*why);
+}
+
+static void test_plans(void **state) {
+    int64_t xd[4], wd[4], yd[4], n = 0;
+    dims_of(&small, xd, wd, yd);
+    tensor_t x = tensor(BF, 4, xd, true, false), w = tensor(BF, 4, wd, true, false), y = tensor(BF, 4, yd, true, false);
+    D op = convolve(FORWARD, &small, x.desc, w.desc, y.desc), plan = plan_of(graph_of(1, &op));
+    OK(cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, 0, &n, NULL));
+    char *json = malloc((size_t)n);
+    OK(cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, n, &n, json));
+    assert_int_equal(strlen(json) + 1, n);
+    OK(execute(plan, 3, (tensor_t *[]){&x, &w, &y}));
+    download(&y);
+    double *first = malloc((size_t)y.count * sizeof *first);
+    memcpy(first, y.host, (size_t)y.count * sizeof *first);
+    OK(cudaMemset(y.device, 0, (size_t)y.count * 2));
+    for (int damaged = 0; damaged < 2; damaged++) {
+        D restored = create(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+        if (damaged) json[n / 2] = 'z';
+        SET(restored, EXECUTION_PLAN_HANDLE, HANDLE, 1, &handle);
+        SET(restored, EXECUTION_PLAN_JSON_REPRESENTATION, CHAR, n, json);
+        if (damaged) assert_true(cudnnBackendFinalize(restored) != 0);
+        else {
+            OK(cudnnBackendFinalize(restored));
+            OK(execute(restored, 3, (tensor_t *[]){&x, &w, &y}));
+            download(&y);
+            assert_memory_equal(first, y.host, (size_t)y.count * sizeof *first);
+        }
+    }
+    assert_int_equal(execute(plan, 2, (tensor_t *[]){&x, &w}), CUDNN_STATUS_BAD_PARAM);
+    tensor_t odd = x;
+    odd.device = (char *)x.device + 2;
+    assert_int_equal(execute(plan, 3, (tensor_t *[]){&odd, &w, &y}), CUDNN_STATUS_BAD_PARAM_MISALIGNED_POINTER);
+}
+
+/* Strides of NCHW on data in NHWC order: the planted mistake changes the result. */
+static void test_swapped_strides_show(void **state) {
+    int64_t xd[4], wd[4], yd[4];
+    dims_of(&small, xd, wd, yd);
+    tensor_t x = tensor(FL, 4, xd, true, false), w = tensor(FL, 4, wd, true, false), y = tensor(FL, 4, yd, true, false);
+    tensor_t wrong = tensor(FL, 4, xd, false, false);
+    wrong.device = x.device;
+    double *want = calloc((size_t)y.count, sizeof *want);
+    reference(FORWARD, &small, x.host, w.host, want);
+    D op = convolve(FORWARD, &small, wrong.desc, w.desc, y.desc);
+    OK(execute(plan_of(graph_of(1, &op)), 3, (tensor_t *[]){&wrong, &w, &y}));
+    download(&y);
+    assert_true(difference(&y, want) > 100);
+}
+
+static void test_engines_differ(void **state) {
+    int64_t xd[4], wd[4], yd[4], found = 0;
+    D configs[8];
+    dims_of(&small, xd, wd, yd);
+    tensor_t x = tensor(FL, 4, xd, true, false), w = tensor(FL, 4, wd, true, false), y = tensor(FL, 4, yd, true, false);
+    D op = convolve(FILTER, &small, x.desc, w.desc, y.desc);
+    OK(configurations(graph_of(1, &op), &found, configs));
+    int tf32 = 0, loose = 0;
+    for (int64_t i = 0; i < found; i++) {
+        tf32 += has_note(configs[i], CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
+        loose += has_note(configs[i], CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+    }
+    assert_true(tf32 && loose && found > tf32 + loose - 1);
+    assert_true(has_note(configs[0], CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)); /* offered first, as by the real one */
+}
+
+static int setup(void **state) { return cudnnCreate(&handle); }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_convolutions), cmocka_unit_test(test_bias_relu_genstats), cmocka_unit_test(test_batch_norm),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_plans),             cmocka_unit_test(test_swapped_strides_show),
+        cmocka_unit_test(test_engines_differ),
+    };
+    return cmocka_run_group_tests(tests, setup, NULL);
+}
