@@ -98,6 +98,14 @@ cudaError_t hc_capture_implicit(void) {
     return cudaSuccess;
 }
 
+EXPORT uint64_t hostcuda_capture_id(cudaStream_t handle) {
+    hc_lock();
+    const stream_t *stream = hc_stream(handle);
+    const uint64_t id = stream && stream->capture ? stream->capture->id : 0;
+    hc_unlock();
+    return id;
+}
+
 /* -- entry points ------------------------------------------------------------------------------------------------------- */
 EXPORT cudaError_t cudaStreamBeginCapture(cudaStream_t handle, enum cudaStreamCaptureMode mode) {
     ENTER("%d", (int)mode);

@@ -111,14 +111,6 @@ EXPORT cudaError_t hostcuda_enqueue(cudaStream_t handle, const hostcuda_work_t *
     return error;
 }
 
-EXPORT bool hostcuda_capturing(cudaStream_t handle) {
-    hc_lock();
-    const stream_t *stream = hc_stream(handle);
-    const bool capturing = stream && stream->capture;
-    hc_unlock();
-    return capturing;
-}
-
 /* The legacy stream waits for what blocking streams were given before, and they for it. */
 static bool in_turn(const stream_t *stream) {
     const stream_t *whole = legacy[stream->device];

@@ -33,8 +33,8 @@ typedef struct {
 
 /* Gives `work` to `stream`, or to the graph that the stream is captured into. Takes `work` in every case. */
 cudaError_t hostcuda_enqueue(cudaStream_t stream, const hostcuda_work_t *work);
-/* True while `stream` is captured: calls that would wait must be refused. */
-bool hostcuda_capturing(cudaStream_t stream);
+/* The id of the capture that `stream` is in; 0: none. */
+uint64_t hostcuda_capture_id(cudaStream_t stream);
 /* Counts this call of a library and traces it. True if the environment asks for its failure (HOSTCUDA_FAIL). */
 bool hostcuda_call(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* The device has failed, as after an illegal address: later calls of the runtime return `error`. Prints the reason. */
