@@ -103,12 +103,15 @@ find     = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
 cuda_src := $(if $(have_cuda),$(cuda_code))
 lib_c   := $(filter-out src/cmd/% src/device/cuda/% src/device/library/%,$(call find,src,*.c))
 cmd_c   := $(call find,src/cmd,*.c)
-test_c  := $(filter-out tests/hostcuda/%,$(call find,tests,*.c))
+test_c  := $(filter-out tests/hostcuda/% tests/library/%,$(call find,tests,*.c))
 unit_c  := $(foreach c,$(test_c),$(if $(filter test_% make_%,$(notdir $(c))),$(c)))
 help_c  := $(filter-out $(unit_c),$(test_c))
+# What a device library is linked with in place of libtrainer.a: src/device/library.h.
+library_c := src/device/library/services.c src/device/kernels.c src/device/tensor_types.c src/base/str.c
 lib_o   := $(lib_c:%.c=$(O)/%.o)
 cmd_o   := $(cmd_c:%.c=$(O)/%.o)
 help_o  := $(help_c:%.c=$(O)/%.o)
+library_o := $(library_c:%.c=$(O)/%.o)
 unit_x  := $(unit_c:%.c=$(O)/%)
 bench_x := $(O)/tools/bench.d/loader
 say      = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(@:$(O)/%=%);)
@@ -118,7 +121,7 @@ keep     = @$(shell mkdir -p $(@D))$(file >$@.new,$(1))cmp -s $@.new $@ && rm -f
 .PHONY: all help demo test test-all fuzz test-programs bench deps info lint reference install uninstall configure format clean distclean FORCE
 ifeq ($(missing),)
 all: $(O)/trainer
-test-programs: $(O)/libfail.so $(if $(k),$(foreach x,$(unit_x),$(if $(findstring $(k),$(x)),$(x))),$(unit_x))
+test-programs: $(O)/libfail.so $(O)/libsecond.so $(if $(k),$(foreach x,$(unit_x),$(if $(findstring $(k),$(x)),$(x))),$(unit_x))
 else
 all install test-programs:
 	@echo "trainer: not found: $(missing)"
@@ -162,6 +165,9 @@ $(unit_x): $(O)/%: $(O)/%.o $(O)/tests/libhelp.a $(O)/libtrainer.a
 	$(call say,LINK)$(CC) -o $@ $^ $(LDFLAGS) $(libs) $(cmocka_libs) $(LDLIBS)
 $(bench_x): $(O)/%: $(O)/%.o $(O)/libtrainer.a
 	$(call say,LINK)$(CC) -o $@ $^ $(LDFLAGS) $(libs) $(LDLIBS)
+# A device library for tests: what is not in it comes from the program by services.c alone.
+$(O)/libsecond.so: $(O)/tests/library/second.o $(library_o)
+	$(call say,LINK)$(CC) $(san) -shared -Wl,-Bsymbolic $(if $(SAN),,-Wl$(comma)-z$(comma)defs) -o $@ $^ -fopenmp -lrt -lm
 # Preloaded by tests of faults; never with sanitizers, whose own libraries have to come first.
 $(O)/libfail.so: tools/faults/fail.c
 	@mkdir -p $(@D)
@@ -248,4 +254,4 @@ info:
 	@$(if $(missing),echo '  missing:   $(missing); tools/install-deps installs them on Debian and Ubuntu' && exit 1,true)
 
 -include tests/hostcuda/hostcuda.mk
--include $(lib_o:.o=.d) $(cmd_o:.o=.d) $(unit_c:%.c=$(O)/%.d) $(help_o:.o=.d) $(bench_x:=.d)
+-include $(lib_o:.o=.d) $(cmd_o:.o=.d) $(unit_c:%.c=$(O)/%.d) $(help_o:.o=.d) $(library_o:.o=.d) $(O)/tests/library/second.d $(bench_x:=.d)

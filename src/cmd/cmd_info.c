@@ -78,7 +78,6 @@ static void print_devices(void) {
                    tr_format_bytes((double)device->memory_bytes, memory));
         tr_device_close(&device);
     }
-    if (!cmd_build_cuda) printf("  %-9s not in this build\n", "cuda");
 }
 
 /* -- machine --------------------------------------------------------------------------------------------- */

@@ -264,14 +264,67 @@ static void test_statistics(void **state) {
     check(host, data, 100000, 0);
 }
 
+/* Runs `kind` on elements of `group` and reads them back. */
+static void collect(tr_collective_kind_t kind, int group, float *host, int64_t count) {
+    void *data = put(host, (size_t)count * sizeof *host);
+    const tr_collective_t what = {kind, group, data, count, TR_F32};
+    tr_ticket_t ticket = 0;
+    OK(coll->ops->start(coll, &what, stream, &ticket));
+    OK(coll->ops->wait(coll, ticket, stream));
+    get(host, data, (size_t)count * sizeof *host);
+    device->ops->free(device, data);
+}
+
+static void test_reduce_scatter_and_allgather(void **state) {
+    enum { PART = 70001 };
+    const int64_t count = (int64_t)PART * info->size, first = (int64_t)PART * info->rank;
+    float *host = NULL;
+    OK(tr_alloc((size_t)count * sizeof *host, "test", &host));
+    for (int64_t i = 0; i < count; i++) host[i] = value(info->rank, i, 3);
+    collect(TR_REDUCE_SCATTER, TR_GROUP_ALL, host, count);
+    for (int64_t i = first; i < first + PART; i++) assert_true(host[i] == total(i, 3));
+    for (int64_t i = 0; i < count; i++)
+        if (i < first || i >= first + PART) host[i] = -1e9f; /* the other ranks' parts */
+    collect(TR_ALLGATHER, TR_GROUP_ALL, host, count);
+    for (int64_t i = 0; i < count; i++) assert_true(host[i] == total(i, 3));
+    const tr_collective_t odd = {TR_ALLGATHER, TR_GROUP_ALL, NULL, count + 1, TR_F32};
+    tr_ticket_t ticket = 0;
+    if (info->size > 1) assert_int_equal(coll->ops->start(coll, &odd, stream, &ticket), TR_ERR_INTERNAL);
+    tr_free(&host);
+}
+
+/* Ranks of equal parity; the last rank of three or more is of no group. */
+static void test_groups(void **state) {
+    const bool is_out = info->size > 2 && info->rank == info->size - 1;
+    int group = 0;
+    OK(coll->ops->split(coll, is_out ? -1 : info->rank % 2, &group));
+    assert_int_equal(group < 0, is_out);
+    float sums[5], expected = 0;
+    for (int r = info->rank % 2; r < info->size - (info->size > 2); r += 2) expected += (float)(r + 1);
+    for (int i = 0; i < 5; i++) sums[i] = (float)(info->rank + 1);
+    if (!is_out) collect(TR_ALLREDUCE, group, sums, 5);
+    for (int i = 0; i < 5; i++) assert_true(sums[i] == (is_out ? (float)(info->rank + 1) : expected));
+    const tr_collective_t unknown = {TR_ALLREDUCE, 9, NULL, 1, TR_F32};
+    tr_ticket_t ticket = 0;
+    assert_int_equal(coll->ops->start(coll, &unknown, stream, &ticket), TR_ERR_INTERNAL);
+    OK(coll->ops->check(coll));
+}
+
 static int run_on(const char *name, int engine) {
     const tr_parallel_settings_t settings = {.engine = engine, .timeout = 60};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sums_of_odd_counts),  cmocka_unit_test(test_types),
-        cmocka_unit_test(test_many_in_flight),      cmocka_unit_test(test_waits_in_any_order),
-        cmocka_unit_test(test_world_calls_between), cmocka_unit_test(test_broadcast),
-        cmocka_unit_test(test_send_and_receive),    cmocka_unit_test(test_two_streams),
-        cmocka_unit_test(test_slots_used_again),    cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_sums_of_odd_counts),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_many_in_flight),
+        cmocka_unit_test(test_waits_in_any_order),
+        cmocka_unit_test(test_world_calls_between),
+        cmocka_unit_test(test_broadcast),
+        cmocka_unit_test(test_send_and_receive),
+        cmocka_unit_test(test_two_streams),
+        cmocka_unit_test(test_slots_used_again),
+        cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_reduce_scatter_and_allgather),
+        cmocka_unit_test(test_groups),
     };
     char title[64];
     snprintf(title, sizeof title, "%s, %s", name, engine == THREAD ? "thread" : "poll");

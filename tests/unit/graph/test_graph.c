@@ -464,6 +464,81 @@ static void a_scope_without_memory_is_an_error(void **state) {
     }
 }
 
+/* -- optional kernels ------------------------------------------------------------------------------------ */
+
+static tr_status_t twice_shape(tr_graph_t *g, tr_op_t *op) {
+    const tr_shape_t shape = *tr_shape_of(g, op->in[0]);
+    return tr_op_output(g, op, 0, TR_F32, &shape);
+}
+static tr_status_t twice_compose(tr_graph_t *g, const tr_op_t *op, const bool *want, tr_tensor_t *out) {
+    const tr_scale_attr_t *attr = op->attr;
+    assert_true(want[0] && attr->factor == 2);
+    return tr_add(g, op->in[0], op->in[0], TR_ACT_NONE, &out[0]);
+}
+static const tr_op_row_t twice_row = {
+    .name = "twice", .kernel = TR_K_SCALE, .shape = twice_shape, .compose = twice_compose};
+
+/* Doubles three numbers on a device with the kernel SCALE or without it; *out_kernel computed them. */
+static void twice(bool has_kernel, float *values, tr_kernel_id_t *out_kernel) {
+    tr_kernel_t kernels[TR_K_COUNT];
+    tr_device_ops_t ops;
+    tr_device_t *device;
+    tr_graph_t *g;
+    tr_tensor_t x, y;
+    int program;
+    OK(tr_device_open("cpu", &(tr_device_params_t){.threads = 1}, &device));
+    const tr_device_ops_t *whole = device->ops;
+    ops = *whole;
+    memcpy(kernels, ops.kernels, sizeof kernels);
+    if (!has_kernel) kernels[TR_K_SCALE].run = NULL;
+    ops.kernels = kernels;
+    device->ops = &ops;
+    OK(tr_graph_create(device, &g));
+    OK(tr_program_begin(g, "twice", TR_PLAIN, &program));
+    OK(tr_input(g, "x", TR_F32, &TR_SHAPE(3), &x));
+    OK(tr_op_append(g, &twice_row, &x, 1, &(tr_scale_attr_t){2}, sizeof(tr_scale_attr_t), NULL, &y, 1));
+    OK(tr_keep(g, y));
+    OK(tr_program_end(g));
+    OK(tr_graph_plan(g, 0));
+    OK(tr_graph_allocate(g));
+    OK(tr_tensor_write(g, x, values));
+    OK(tr_program_run(g, program, NULL));
+    OK(tr_tensor_read(g, y, values));
+    assert_int_equal(tr_program_op_count(g, program), 1);
+    *out_kernel = tr_program_op(g, program, 0)->row->kernel;
+    tr_graph_destroy(&g);
+    device->ops = whole;
+    tr_device_close(&device);
+}
+
+static void test_missing_kernels_are_composed(void **state) {
+    float with[3] = {1, -2.5f, 3}, without[3] = {1, -2.5f, 3};
+    tr_kernel_id_t kernel;
+    twice(true, with, &kernel);
+    assert_int_equal(kernel, TR_K_SCALE);
+    twice(false, without, &kernel);
+    assert_int_equal(kernel, TR_K_ADD);
+    assert_memory_equal(with, without, sizeof with);
+    assert_true(with[1] == -5);
+}
+
+/* Calls of equal shapes, types and attributes share a plan, in two programs and in two graphs. */
+static void test_equal_calls_share_a_plan(void **state) {
+    net_t n = {0}, m = {0};
+    start(&n, "cpu");
+    add_program(&n, "last", &n.program);
+    ready(&n);
+    const int64_t live = tr_mem_stats().live;
+    m.device = n.device;
+    OK(tr_graph_create(m.device, &m.g));
+    add_program(&m, "last", &m.program);
+    ready(&m);
+    OK(tr_program_run(m.g, m.program, NULL));
+    tr_graph_destroy(&m.g);
+    assert_int_equal(tr_mem_stats().live, live); /* the second graph added none */
+    tear_down(&n);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_match_finite_differences),
@@ -479,6 +554,8 @@ int main(void) {
         cmocka_unit_test(gradients_lie_in_the_order_of_backward),
         cmocka_unit_test(initial_values_depend_on_name_and_seed_only),
         cmocka_unit_test(mistakes_are_refused),
+        cmocka_unit_test(test_missing_kernels_are_composed),
+        cmocka_unit_test(test_equal_calls_share_a_plan),
         cmocka_unit_test(a_scope_without_memory_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,79 @@
+/* cuda: the backend of libtrainer_cuda.so, which is loaded at the first question about it. */
+#include "device/library.h"
+#include "trainer/str.h"
+#include <limits.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LIBRARY "libtrainer_cuda.so"
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static const tr_backend_t *loaded; /* NULL: `reason` says why not */
+static char reason[1024];
+
+/* The library beside the program, or in the lib folder beside the program's folder. */
+static bool find_library(char path[PATH_MAX]) {
+    static const char *const places[] = {"%s/" LIBRARY, "%s/../lib/" LIBRARY};
+    char folder[PATH_MAX];
+    const ssize_t length = readlink("/proc/self/exe", folder, sizeof folder - 1);
+    if (length <= 0) return false;
+    folder[length] = '\0';
+    *strrchr(folder, '/') = '\0';
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++)
+        if (snprintf(path, PATH_MAX, places[i], folder) < PATH_MAX && access(path, R_OK) == 0) return true;
+    return false;
+}
+
+static void load(void) {
+    const char *named = getenv("TRAINER_CUDA_LIBRARY");
+    char path[PATH_MAX];
+    if (!named && !find_library(path)) {
+        snprintf(reason, sizeof reason,
+                 "%s is not beside the program and not in its ../lib (a build with nvcc makes it; "
+                 "TRAINER_CUDA_LIBRARY names another place)",
+                 LIBRARY);
+        return;
+    }
+    if (tr_library_load(named ? named : path, &loaded) == TR_OK) return;
+    snprintf(reason, sizeof reason, "%.1000s", tr_error_last()->message);
+    tr_error_clear();
+}
+
+static const char *unavailable(void) {
+    pthread_once(&once, load);
+    if (!loaded) return reason;
+    return loaded->unavailable ? loaded->unavailable() : NULL;
+}
+
+static tr_status_t fail_unless_loaded(void) {
+    pthread_once(&once, load);
+    return loaded ? TR_OK : TR_FAIL(TR_ERR_CONFIG, "device cuda: %s", reason);
+}
+
+static tr_status_t count(int *out) {
+    TR_TRY(fail_unless_loaded());
+    *out = 1;
+    return loaded->count ? loaded->count(out) : TR_OK;
+}
+
+static tr_status_t open_device(const tr_device_params_t *params, tr_device_t **out) {
+    TR_TRY(fail_unless_loaded());
+    return loaded->open(params, out);
+}
+
+static tr_status_t report(tr_report_row_fn row, void *self) {
+    TR_TRY(fail_unless_loaded());
+    return loaded->report ? loaded->report(row, self) : TR_OK;
+}
+
+const tr_backend_t tr_backend_cuda = {
+    .name = "cuda",
+    .help = "NVIDIA GPUs, by " LIBRARY,
+    .unavailable = unavailable,
+    .count = count,
+    .open = open_device,
+    .report = report,
+};
