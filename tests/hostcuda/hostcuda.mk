@@ -7,7 +7,7 @@ hostcuda_c    = -std=gnu11 -D_GNU_SOURCE -fPIC -fvisibility=hidden -ffp-contract
                 -MMD -MP $(hostcuda_inc)
 # Kernels on the host: each static variable of a function is shared memory, collected in one section of the module.
 hostcuda_cxx  = -x c++ -std=gnu++17 -fPIC -fvisibility=hidden -fdata-sections -ffp-contract=off -O2 -g $(ARCH) -Wall -Wextra \
-                -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror) -DTR_HOSTCUDA -Isrc -Iinclude -MMD -MP $(hostcuda_inc)
+                -Wno-unused-parameter -Wno-unknown-pragmas -fno-strict-aliasing $(if $(filter 1,$(WERROR)),-Werror) -DTR_HOSTCUDA -Isrc -Iinclude -MMD -MP $(hostcuda_inc)
 hostcuda_rename = objcopy $$(objdump -h $(1) | awk '$$2 ~ /^\.bss\._ZZ/ { print "--rename-section " $$2 "=hostcuda_shared" }') $(1)
 
 # $(call hostcuda_lib,FOLDER,SONAME,LINK NAME): one fake library from all sources of a folder.
@@ -36,10 +36,10 @@ hostcuda_d      += $(hostcuda_test_x:=.d) $(hostcuda_test_k:.o=.d)
 # The program's CUDA library as it runs on the fakes: the objects of its .c files as they are, and its kernels on the host.
 ifneq ($(cuda_src),)
 hostcuda_module   := $(hostcuda)/libtrainer_cuda.so
-hostcuda_module_o := $(patsubst %.c,$(O)/%.o,$(filter %.c,$(cuda_src))) $(patsubst %.cu,$(hostcuda)/%.cu.o,$(filter %.cu,$(cuda_src)))
+hostcuda_module_o := $(cuda_c_o) $(patsubst %.cu,$(hostcuda)/%.cu.o,$(filter %.cu,$(cuda_src)))
 hostcuda_d        += $(patsubst %.cu,$(hostcuda)/%.cu.d,$(filter %.cu,$(cuda_src)))
 $(hostcuda_module): $(hostcuda_module_o) $(hostcuda_libs)
-	$(call say,LINK)$(CC) -shared -o $@ $(hostcuda_module_o) -L$(hostcuda) -l:libcudart.so.13 -l:libcublasLt.so.13 -l:libcudnn.so.9 \
+	$(call say,LINK)$(CC) $(cuda_link) $(san) -o $@ $(hostcuda_module_o) -L$(hostcuda) -l:libcudart.so.13 -l:libcublasLt.so.13 -l:libcudnn.so.9 \
 	    -lstdc++ -lm -ldl -lpthread
 endif
 
