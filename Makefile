@@ -37,7 +37,7 @@ PKG_CONFIG ?= pkg-config
 CUDA_HOME  ?= $(patsubst %/bin/nvcc,%,$(or $(shell command -v nvcc 2>/dev/null),$(wildcard /usr/local/cuda/bin/nvcc)))
 NVCC       ?= $(wildcard $(cuda_home)/bin/nvcc)
 CUDA       ?= auto
-CUDA_ARCH  ?= 80 90
+CUDA_ARCH  ?= $(filter $(patsubst compute_%,%,$(shell $(NVCC) --list-gpu-arch 2>/dev/null)),80 90 100)
 PREFIX     ?= /usr/local
 OPT        ?= -O3 -g
 ARCH       ?= -march=native
@@ -72,9 +72,7 @@ have_jansson := $(call have,jansson.h,$(other_cflags))
 have_xxhash  := $(call have,xxhash.h,$(other_cflags))
 have_zlib    := $(call have,zlib.h,$(other_cflags))
 have_cmocka  := $(call have,stdarg.h stddef.h setjmp.h stdint.h cmocka.h,$(call pkg,--cflags,cmocka))
-cuda_code    := $(wildcard src/device/cuda/*.c src/device/cuda/*.cu)
-no_cuda_code := there is no CUDA device in this source yet: a build for CPUs
-have_cuda    := $(if $(filter 0 no,$(CUDA)),,$(if $(and $(cuda_code),$(NVCC)),$(call have,cuda_runtime.h,$(cuda_cflags))))
+have_cuda    := $(if $(filter 0 no,$(CUDA)),,$(if $(NVCC),$(call have,cuda_runtime.h cublasLt.h cudnn.h,$(cuda_cflags))))
 have_cudnn   := $(if $(have_cuda),$(call have,cudnn.h,$(cuda_cflags)))
 have_nccl    := $(if $(have_cuda),$(call have,nccl.h,$(cuda_cflags)))
 missing      := $(strip $(if $(have_mpi),,MPI) $(if $(have_hdf5),,HDF5) $(if $(have_dnnl),,oneDNN) $(if $(have_jansson),,jansson) \
@@ -85,7 +83,7 @@ missing_run  := $(strip $(missing) $(if $(shell command -v $(firstword $(MPIEXEC
 missing_slurm = $(shell [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null || PATH=$$PATH:/usr/sbin command -v slurmctld >/dev/null || echo SLURM)
 missing_test := $(strip $(missing_run) $(if $(have_cmocka),,cmocka) $(missing_slurm))
 
-$(if $(filter 1 yes,$(CUDA)),$(if $(have_cuda),,$(error CUDA=1, but $(if $(cuda_code),no nvcc with cuda_runtime.h under CUDA_HOME='$(cuda_home)'; set CUDA_HOME,$(no_cuda_code)))))
+$(if $(filter 1 yes,$(CUDA)),$(if $(have_cuda),,$(error CUDA=1, but no nvcc with cuda_runtime.h$(comma) cublasLt.h and cudnn.h under CUDA_HOME='$(cuda_home)'; set CUDA_HOME and CUDNN_HOME)))
 $(if $(filter thread,$(SAN)),$(if $(filter-out thread undefined,$(SAN)),$(error SAN: thread excludes address; choose one)))
 
 # The number of VERSION, and the commit where this is a checkout.
@@ -101,13 +99,14 @@ libs     = $(san) -fopenmp $(mpi_libs) $(hdf5_libs) $(dnnl_libs) $(other_libs) -
 
 # -- sources: a new file in a known folder needs no edit here ----------------------------------------------------------
 find     = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
-# src/device/cuda is not in the library: it is for libtrainer_cuda.so, built where have_cuda and loaded by dlopen.
-cuda_src := $(if $(have_cuda),$(cuda_code))
+# src/device/cuda is not in libtrainer.a: libtrainer_cuda.so is built where have_cuda, and loaded by dlopen.
+cuda_src := $(if $(have_cuda),$(call find,src/device/cuda,*.c) $(call find,src/device/cuda,*.cu))
+cuda_lib := $(if $(cuda_src),$(O)/libtrainer_cuda.so)
 lib_c   := $(filter-out src/cmd/% src/device/cuda/% src/device/library/%,$(call find,src,*.c))
 cmd_c   := $(call find,src/cmd,*.c)
-test_c  := $(filter-out tests/hostcuda/%,$(call find,tests,*.c))
+test_c  := $(filter-out tests/hostcuda/% tests/library/%,$(call find,tests,*.c))
 unit_c  := $(foreach c,$(test_c),$(if $(filter test_% make_%,$(notdir $(c))),$(c)))
-help_c  := $(filter-out $(unit_c) tests/library/%,$(test_c))
+help_c  := $(filter-out $(unit_c),$(test_c))
 # What a device library is linked with in place of libtrainer.a: src/device/library.h.
 library_c := src/device/library/services.c src/device/kernels.c src/device/tensor_types.c src/base/str.c
 lib_o   := $(lib_c:%.c=$(O)/%.o)
@@ -120,9 +119,9 @@ say      = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(@:$(O)/%=%);)
 # A file that changes only when its content does: what depends on it is rebuilt when flags, version or the list of sources change.
 keep     = @$(shell mkdir -p $(@D))$(file >$@.new,$(1))cmp -s $@.new $@ && rm -f $@.new || mv -f $@.new $@
 
-.PHONY: all help demo test test-all fuzz test-programs bench deps info lint reference install uninstall configure format clean distclean FORCE
+.PHONY: all help demo test test-all fuzz test-programs bench deps info lint reference install uninstall configure format clean distclean kernel-resources FORCE
 ifeq ($(missing),)
-all: $(O)/trainer
+all: $(O)/trainer $(cuda_lib)
 test-programs: $(O)/libfail.so $(O)/libsecond.so $(if $(k),$(foreach x,$(unit_x),$(if $(findstring $(k),$(x)),$(x))),$(unit_x))
 else
 all install test-programs:
@@ -170,6 +169,25 @@ $(bench_x): $(O)/%: $(O)/%.o $(O)/libtrainer.a
 # A device library for tests: what is not in it comes from the program by services.c alone.
 $(O)/libsecond.so: $(O)/tests/library/second.o $(library_o)
 	$(call say,LINK)$(CC) $(san) -shared -Wl,-Bsymbolic $(if $(SAN),,-Wl$(comma)-z$(comma)defs) -o $@ $^ -fopenmp -lrt -lm
+# Device code for each architecture, and PTX of the last for later ones.
+last_arch = $(lastword $(CUDA_ARCH))
+nvcc_flags = -std=c++17 -O3 -t2 -lineinfo -Iinclude -Isrc $(foreach a,$(CUDA_ARCH),-gencode arch=compute_$(a)$(comma)code=sm_$(a)) \
+             -gencode arch=compute_$(last_arch)$(comma)code=compute_$(last_arch) -Xcompiler -fPIC$(comma)-fvisibility=hidden$(if $(filter 1,$(WERROR)),$(comma)-Werror) \
+             -MMD -MP $(cuda_cflags) $(NVCCFLAGS)
+# The C objects of both libraries: for GPUs, and for tests/hostcuda.
+cuda_c_o  := $(patsubst %.c,$(O)/%.o,$(filter %.c,$(cuda_src)) $(if $(cuda_src),$(library_c)))
+cuda_k_o  := $(patsubst %.cu,$(O)/%.cu.o,$(filter %.cu,$(cuda_src)))
+cuda_link  = -shared -Wl$(comma)--version-script=src/device/library/exports.map $(if $(SAN),,-Wl$(comma)-z$(comma)defs) -Wl$(comma)--as-needed
+cuda_libs  = $(foreach d,$(cuda_home) $(CUDNN_HOME),$(call homel,$(d))) -lcudart -lcublasLt -lcudnn -lstdc++ -ldl -lm
+$(O)/libtrainer_cuda.so: $(cuda_c_o) $(cuda_k_o) src/device/library/exports.map
+	$(call say,LINK)$(CC) $(cuda_link) $(san) -o $@ $(cuda_c_o) $(cuda_k_o) $(LDFLAGS) $(cuda_libs)
+$(O)/src/device/cuda/%.o: private CPPFLAGS += $(cuda_cflags:-I%=-isystem %) -fvisibility=hidden
+$(O)/%.cu.o: %.cu $(O)/nvcc.stamp
+	@mkdir -p $(@D)
+	$(call say,NVCC)$(NVCC) $(nvcc_flags) -c -o $@ $<
+$(O)/nvcc.stamp: FORCE ; $(call keep,$(NVCC) $(nvcc_flags))
+# Registers, spills and shared memory of each kernel.
+kernel-resources: ; @NVCC='$(NVCC)' tools/kernel-resources $(CUDA_ARCH)
 # Preloaded by tests of faults; never with sanitizers, whose own libraries have to come first.
 $(O)/libfail.so: tools/faults/fail.c
 	@mkdir -p $(@D)
@@ -217,6 +235,7 @@ install: all
 	install -d $(dest)/bin $(dest)/lib/pkgconfig $(dest)/include/trainer $(dest)/share/trainer/configs $(module_dir)
 	install -m 755 $(O)/trainer $(dest)/bin/trainer
 	install -m 644 $(O)/libtrainer.a $(dest)/lib/libtrainer.a
+	$(if $(cuda_lib),install -m 755 $(cuda_lib) $(dest)/lib/libtrainer_cuda.so)
 	install -m 644 $(wildcard include/trainer/*.h include/trainer/*.def) $(dest)/include/trainer
 	$(if $(wildcard configs/*),install -m 644 $(wildcard configs/*) $(dest)/share/trainer/configs)
 	$(if $(wildcard examples/*),install -d $(dest)/share/trainer/examples && install -m 644 $(wildcard examples/*) $(dest)/share/trainer/examples)
@@ -249,11 +268,12 @@ info:
 	@$(call row,xxHash,$(have_xxhash),$(call macro,xxhash.h,$(other_cflags),XXH_VERSION_MAJOR.XXH_VERSION_MINOR.XXH_VERSION_RELEASE),$(or $(call pkg,--libs,libxxhash),-lxxhash))
 	@$(call row,zlib,$(have_zlib),$(call macro,zlib.h,$(other_cflags),ZLIB_VERSION),$(or $(call pkg,--libs,zlib),-lz))
 	@$(call row,cmocka,$(have_cmocka),$(call pkg,--modversion,cmocka),$(if $(have_cmocka),$(cmocka_libs) (tests),only the tests want it))
-	@$(call row,CUDA,$(have_cuda),$(if $(cuda_v),$(shell echo $$(($(cuda_v) / 1000)).$$(($(cuda_v) % 1000 / 10)))),$(if $(have_cuda),$(cuda_home) for sm_$(CUDA_ARCH),$(if $(filter 0 no,$(CUDA)),left out by CUDA=$(CUDA),$(if $(cuda_code),no nvcc in PATH or CUDA_HOME: a build for CPUs,$(no_cuda_code)))))
+	@$(call row,CUDA,$(have_cuda),$(if $(cuda_v),$(shell echo $$(($(cuda_v) / 1000)).$$(($(cuda_v) % 1000 / 10)))),$(if $(have_cuda),$(cuda_home) for sm_$(CUDA_ARCH),$(if $(filter 0 no,$(CUDA)),left out by CUDA=$(CUDA),no nvcc in PATH or CUDA_HOME with cublasLt and cuDNN: a build for CPUs)))
 	@$(if $(have_cuda),$(call row,cuDNN,$(have_cudnn),$(call macro,cudnn.h,$(cuda_cflags),CUDNN_MAJOR.CUDNN_MINOR.CUDNN_PATCHLEVEL),$(or $(CUDNN_HOME),$(cuda_home))))
 	@$(if $(have_cuda),$(call row,NCCL,$(have_nccl),$(call macro,nccl.h,$(cuda_cflags),NCCL_MAJOR.NCCL_MINOR.NCCL_PATCH),$(or $(NCCL_HOME),$(cuda_home))))
 	@$(call row,build,1,$(O)/,PREFIX $(PREFIX)$(if $(wildcard config.mk),; settings from config.mk))
 	@$(if $(missing),echo '  missing:   $(missing); tools/install-deps installs them on Debian and Ubuntu' && exit 1,true)
 
 -include tests/hostcuda/hostcuda.mk
+-include $(cuda_c_o:.o=.d) $(cuda_k_o:.o=.d)
 -include $(lib_o:.o=.d) $(cmd_o:.o=.d) $(unit_c:%.c=$(O)/%.d) $(help_o:.o=.d) $(library_o:.o=.d) $(O)/tests/library/second.d $(bench_x:=.d)

@@ -39,10 +39,10 @@ hostcuda_d      += $(hostcuda_test_x:=.d) $(hostcuda_test_k:.o=.d)
 # The program's CUDA library as it runs on the fakes: the objects of its .c files as they are, and its kernels on the host.
 ifneq ($(cuda_src),)
 hostcuda_module   := $(hostcuda)/libtrainer_cuda.so
-hostcuda_module_o := $(patsubst %.c,$(O)/%.o,$(filter %.c,$(cuda_src))) $(patsubst %.cu,$(hostcuda)/%.cu.o,$(filter %.cu,$(cuda_src)))
+hostcuda_module_o := $(cuda_c_o) $(patsubst %.cu,$(hostcuda)/%.cu.o,$(filter %.cu,$(cuda_src)))
 hostcuda_d        += $(patsubst %.cu,$(hostcuda)/%.cu.d,$(filter %.cu,$(cuda_src)))
 $(hostcuda_module): $(hostcuda_module_o) $(hostcuda_libs)
-	$(call say,LINK)$(CC) -shared -o $@ $(hostcuda_module_o) -L$(hostcuda) -l:libcudart.so.13 -l:libcublasLt.so.13 -l:libcudnn.so.9 \
+	$(call say,LINK)$(CC) $(cuda_link) $(san) -o $@ $(hostcuda_module_o) -L$(hostcuda) -l:libcudart.so.13 -l:libcublasLt.so.13 -l:libcudnn.so.9 \
 	    -lstdc++ -lm -ldl -lpthread
 endif
 

@@ -1,0 +1,342 @@
+/*
+ * Batch normalisation over (rows, channels), and the sum over rows.
+ *
+ * Forward and backward each read the data twice: for the sums of cuda_columns.cuh, then to write.
+ * Sums are of differences from a pivot near the mean, so that a large mean costs no digits.
+ */
+#include "cuda_columns.cuh"
+
+enum { PIVOT_ROWS = 8 };
+
+typedef struct {
+    int64_t rows, channels;
+} extent_t;
+
+static extent_t extent_of(const tr_view_t *view) {
+    const int64_t channels = view->shape.dim[view->shape.ndim - 1];
+    const extent_t e = {tr_shape_elems(&view->shape) / channels, channels};
+    return e;
+}
+
+/* Whether whole packs of T fit a row, at aligned addresses. */
+template <typename T> static bool rows_are_wide(int64_t channels, const void *a, const void *b) {
+    return channels % CUDA_PACK(T) == 0 && cuda_aligned(a) && cuda_aligned(b);
+}
+
+/* -- the sum over rows ------------------------------------------------------------------------- */
+
+template <typename T, int PACK> struct plain_sum_t {
+    enum { N = PACK, SUMS = 1 };
+    const T *x;
+    int64_t columns;
+    __device__ void begin(int64_t) {}
+    __device__ void add(int64_t row, int64_t column, float (&sum)[1][PACK]) const {
+        float v[PACK];
+        load(x + row * columns + column, true, v);
+        for (int k = 0; k < PACK; k++) sum[0][k] += v[k];
+    }
+};
+
+struct write_sum_t {
+    float *y;
+    __device__ void operator()(int64_t column, const double (&sum)[1]) const {
+        y[column] = (float)sum[0];
+    }
+};
+
+CUDA_KERNEL_PREPARE(column_sum) {
+    const extent_t e = extent_of(&call->in[0]);
+    *out_state = NULL;
+    *out_scratch_bytes = column_scratch_bytes(e.rows, e.channels, 1);
+    return TR_OK;
+}
+
+CUDA_KERNEL(column_sum) {
+    const extent_t e = extent_of(&call->in[0]);
+    const void *x = call->in[0].data;
+    const write_sum_t finish = {(float *)call->out[0].data};
+    CUDA_BY_TYPE(call->in[0].dtype, T, CUDA_BY_PACK(rows_are_wide<T>(e.channels, x, x), T, N, {
+                     const plain_sum_t<T, N> f = {(const T *)x, e.channels};
+                     return sum_columns(stream, f, finish, e.rows, e.channels, call->scratch);
+                 }));
+    return TR_OK;
+}
+
+/* -- forward ----------------------------------------------------------------------------------- */
+
+/* The mean of PIVOT_ROWS rows that are spread over all of them, for N channels. */
+template <int N, typename T>
+static __device__ void find_pivot(const T *x, int64_t rows, int64_t channels, int64_t column,
+                                  float (&pivot)[N]) {
+    const int64_t count = rows < PIVOT_ROWS ? rows : (int64_t)PIVOT_ROWS;
+    for (int k = 0; k < N; k++) pivot[k] = 0;
+    for (int64_t i = 0; i < count; i++)
+        for (int k = 0; k < N; k++)
+            pivot[k] += to_float(x[rows * (2 * i + 1) / (2 * count) * channels + column + k]);
+    for (int k = 0; k < N; k++) pivot[k] /= (float)count;
+}
+
+/* Sums of differences from the pivot, and of their squares. */
+template <typename T, int PACK> struct moments_t {
+    enum { N = PACK, SUMS = 2 };
+    const T *x;
+    int64_t rows, channels;
+    float pivot[PACK];
+    __device__ void begin(int64_t column) { find_pivot(x, rows, channels, column, pivot); }
+    __device__ void add(int64_t row, int64_t column, float (&sum)[2][PACK]) const {
+        float v[PACK];
+        load(x + row * channels + column, true, v);
+        for (int k = 0; k < PACK; k++) {
+            const float d = v[k] - pivot[k];
+            sum[0][k] += d;
+            sum[1][k] = fmaf(d, d, sum[1][k]);
+        }
+    }
+};
+
+template <typename T> struct write_moments_t {
+    const T *x;
+    int64_t rows, channels;
+    double eps;
+    float *mean, *rstd, *moments; /* moments may be NULL */
+    __device__ void operator()(int64_t c, const double (&sum)[2]) const {
+        const double n = (double)rows, shift = sum[0] / n;
+        double squares = sum[1] - sum[0] * shift;
+        float pivot[1];
+        find_pivot(x, rows, channels, c, pivot);
+        squares = squares < 0 ? 0 : squares; /* below 0 by rounding; NaN stays */
+        mean[c] = (float)(pivot[0] + shift);
+        rstd[c] = (float)(1 / sqrt(squares / n + eps));
+        if (!moments) return;
+        moments[c] = mean[c];
+        moments[channels + c] = (float)(squares / (rows > 1 ? n - 1 : 1));
+    }
+};
+
+/* Backward finds the activation's mask by the same operations, hence the same bits. */
+static __device__ __forceinline__ float affine(float x, float mean, float factor, float beta) {
+    return fmaf(x - mean, factor, beta);
+}
+
+/* What a thread knows of its N channels. */
+template <int N> struct channel_t {
+    float mean[N], factor[N], beta[N];
+    __device__ void read(const float *means, const float *rstds, const float *gammas,
+                         const float *betas, int64_t c) {
+        for (int k = 0; k < N; k++) {
+            mean[k] = means[c + k];
+            factor[k] = gammas[c + k] * rstds[c + k];
+            beta[k] = betas[c + k];
+        }
+    }
+};
+
+/* The layout of passes that write: as for sums, with more, shorter chunks. */
+static column_layout_t pass_layout(extent_t e, int pack, int limit) {
+    column_layout_t l = column_layout(e.rows, e.channels, pack);
+    const int64_t block_rows = COLUMN_THREADS / l.tile_threads, most = limit / l.tiles + 1;
+    l.chunks = cuda_blocks(e.rows, (int)(4 * block_rows), most < 65535 ? most : 65535);
+    return l;
+}
+
+/* y = act((x - mean) gamma rstd + beta) */
+template <typename T, int N>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    normalize_kernel(const T *x, T *y, const float *mean, const float *rstd, const float *gamma,
+                     const float *beta, bool cut, column_layout_t l) {
+    const int64_t column =
+        ((int64_t)blockIdx.x * l.tile_threads + threadIdx.x % l.tile_threads) * N;
+    const int block_rows = COLUMN_THREADS / l.tile_threads;
+    channel_t<N> c;
+    if (column >= l.columns) return;
+    c.read(mean, rstd, gamma, beta, column);
+    for (int64_t row = (int64_t)blockIdx.y * block_rows + threadIdx.x / l.tile_threads;
+         row < l.rows; row += (int64_t)gridDim.y * block_rows) {
+        float v[N];
+        load(x + row * l.columns + column, true, v);
+        for (int k = 0; k < N; k++) {
+            v[k] = affine(v[k], c.mean[k], c.factor[k], c.beta[k]);
+            if (cut) v[k] = relu(v[k]);
+        }
+        store(y + row * l.columns + column, true, v);
+    }
+}
+
+static tr_status_t normalize(tr_device_t *device, tr_stream_t *stream, const tr_kernel_call_t *call,
+                             const float *mean, const float *rstd) {
+    const extent_t e = extent_of(&call->in[0]);
+    const void *x = call->in[0].data;
+    void *y = call->out[0].data;
+    const float *gamma = (const float *)call->in[1].data, *beta = (const float *)call->in[2].data;
+    const bool cut = ((const tr_norm_attr_t *)call->attr)->act == TR_ACT_RELU;
+    CUDA_BY_TYPE(call->in[0].dtype, T, CUDA_BY_PACK(rows_are_wide<T>(e.channels, x, y), T, N, {
+                     const column_layout_t l = pass_layout(e, N, tr_cuda_grid_limit(device));
+                     CUDA_LAUNCH((normalize_kernel<T, N>), dim3(l.tiles, l.chunks), COLUMN_THREADS,
+                                 stream, (const T *)x, (T *)y, mean, rstd, gamma, beta, cut, l);
+                 }));
+    return TR_OK;
+}
+
+CUDA_KERNEL_PREPARE(batchnorm_train) {
+    const extent_t e = extent_of(&call->in[0]);
+    *out_state = NULL;
+    *out_scratch_bytes = column_scratch_bytes(e.rows, e.channels, 2);
+    return TR_OK;
+}
+
+CUDA_KERNEL(batchnorm_train) {
+    const extent_t e = extent_of(&call->in[0]);
+    const void *x = call->in[0].data;
+    float *mean = (float *)call->out[1].data, *rstd = (float *)call->out[2].data;
+    float *moments = cuda_present(&call->out[3]) ? (float *)call->out[3].data : NULL;
+    const double eps = ((const tr_norm_attr_t *)call->attr)->eps;
+    CUDA_BY_TYPE(call->in[0].dtype, T, CUDA_BY_PACK(rows_are_wide<T>(e.channels, x, x), T, N, {
+                     const moments_t<T, N> f = {(const T *)x, e.rows, e.channels, {}};
+                     const write_moments_t<T> finish = {(const T *)x, e.rows, e.channels, eps,
+                                                        mean,         rstd,   moments};
+                     TR_TRY(sum_columns(stream, f, finish, e.rows, e.channels, call->scratch));
+                 }));
+    return normalize(device, stream, call, mean, rstd);
+}
+
+static __global__ void rstd_kernel(const float *variance, double eps, float *rstd,
+                                   int64_t channels) {
+    const int64_t c = global_thread();
+    if (c < channels) rstd[c] = (float)(1 / sqrt(variance[c] + eps));
+}
+
+CUDA_KERNEL_PREPARE(batchnorm_eval) {
+    *out_state = NULL;
+    *out_scratch_bytes = (size_t)extent_of(&call->in[0]).channels * sizeof(float);
+    return TR_OK;
+}
+
+CUDA_KERNEL(batchnorm_eval) {
+    const int64_t channels = extent_of(&call->in[0]).channels;
+    float *rstd = (float *)call->scratch;
+    CUDA_LAUNCH(rstd_kernel, cuda_blocks(channels, COLUMN_THREADS, INT32_MAX), COLUMN_THREADS,
+                stream, (const float *)call->in[4].data,
+                (double)((const tr_norm_attr_t *)call->attr)->eps, rstd, channels);
+    return normalize(device, stream, call, (const float *)call->in[3].data, rstd);
+}
+
+/* -- backward ---------------------------------------------------------------------------------- */
+
+/* The inputs of the backward pass. */
+template <typename T> struct backward_t {
+    const T *dy, *x;
+    const float *gamma, *beta, *mean, *rstd;
+    int64_t channels;
+    bool cut; /* the activation is RELU */
+};
+
+/* N elements of x - mean, and of dy before the activation: 0 where it cut the value off. */
+template <typename T, int N>
+static __device__ __forceinline__ void load_gradient(const backward_t<T> &b, const channel_t<N> &c,
+                                                     int64_t at, float (&g)[N],
+                                                     float (&difference)[N]) {
+    float v[N];
+    load(b.dy + at, true, g);
+    load(b.x + at, true, v);
+    for (int k = 0; k < N; k++) {
+        difference[k] = v[k] - c.mean[k];
+        if (b.cut && !(affine(v[k], c.mean[k], c.factor[k], c.beta[k]) > 0.0f)) g[k] = 0.0f;
+    }
+}
+
+/* Sums of g and of g (x - mean). */
+template <typename T, int PACK> struct gradient_sums_t {
+    enum { N = PACK, SUMS = 2 };
+    backward_t<T> b;
+    channel_t<PACK> c;
+    __device__ void begin(int64_t column) { c.read(b.mean, b.rstd, b.gamma, b.beta, column); }
+    __device__ void add(int64_t row, int64_t column, float (&sum)[2][PACK]) const {
+        float g[PACK], difference[PACK];
+        load_gradient(b, c, row * b.channels + column, g, difference);
+        for (int k = 0; k < PACK; k++) {
+            sum[0][k] += g[k];
+            sum[1][k] = fmaf(g[k], difference[k], sum[1][k]);
+        }
+    }
+};
+
+/* dgamma, dbeta, and what dx needs: dx = factor (g - (shift + (x - mean) slope)). */
+struct write_gradients_t {
+    double rows;
+    const float *rstd;
+    float *dgamma, *dbeta, *shift, *slope;
+    __device__ void operator()(int64_t c, const double (&sum)[2]) const {
+        const double product = sum[1] * rstd[c];
+        dbeta[c] = (float)sum[0];
+        dgamma[c] = (float)product;
+        shift[c] = (float)(sum[0] / rows);
+        slope[c] = (float)(product * rstd[c] / rows);
+    }
+};
+
+template <typename T, int N>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    batchnorm_dx_kernel(backward_t<T> b, const float *shifts, const float *slopes, T *dx,
+                        column_layout_t l) {
+    const int64_t column =
+        ((int64_t)blockIdx.x * l.tile_threads + threadIdx.x % l.tile_threads) * N;
+    const int block_rows = COLUMN_THREADS / l.tile_threads;
+    channel_t<N> c;
+    float shift[N], slope[N];
+    if (column >= l.columns) return;
+    c.read(b.mean, b.rstd, b.gamma, b.beta, column);
+    for (int k = 0; k < N; k++) shift[k] = shifts[column + k], slope[k] = slopes[column + k];
+    for (int64_t row = (int64_t)blockIdx.y * block_rows + threadIdx.x / l.tile_threads;
+         row < l.rows; row += (int64_t)gridDim.y * block_rows) {
+        const int64_t at = row * l.columns + column;
+        float g[N], difference[N];
+        load_gradient(b, c, at, g, difference);
+        for (int k = 0; k < N; k++)
+            g[k] = c.factor[k] * (g[k] - fmaf(difference[k], slope[k], shift[k]));
+        store(dx + at, true, g);
+    }
+}
+
+CUDA_KERNEL_PREPARE(batchnorm_bwd) {
+    const extent_t e = extent_of(&call->in[1]);
+    *out_state = NULL;
+    *out_scratch_bytes =
+        column_scratch_bytes(e.rows, e.channels, 2) + 2 * (size_t)e.channels * sizeof(float);
+    return TR_OK;
+}
+
+template <typename T, int N>
+static tr_status_t backward(tr_device_t *device, tr_stream_t *stream, const tr_kernel_call_t *call,
+                            extent_t e) {
+    backward_t<T> b = {(const T *)call->in[0].data,
+                       (const T *)call->in[1].data,
+                       (const float *)call->in[2].data,
+                       (const float *)call->in[3].data,
+                       (const float *)call->in[4].data,
+                       (const float *)call->in[5].data,
+                       e.channels,
+                       ((const tr_norm_attr_t *)call->attr)->act == TR_ACT_RELU};
+    float *shift = (float *)((char *)call->scratch + column_scratch_bytes(e.rows, e.channels, 2));
+    float *slope = shift + e.channels;
+    const gradient_sums_t<T, N> f = {b, {}};
+    const write_gradients_t finish = {
+        (double)e.rows, b.rstd, (float *)call->out[1].data, (float *)call->out[2].data,
+        shift,          slope};
+    TR_TRY(sum_columns(stream, f, finish, e.rows, e.channels, call->scratch));
+    if (!cuda_present(&call->out[0])) return TR_OK;
+    const column_layout_t l = pass_layout(e, N, tr_cuda_grid_limit(device));
+    CUDA_LAUNCH((batchnorm_dx_kernel<T, N>), dim3(l.tiles, l.chunks), COLUMN_THREADS, stream, b,
+                shift, slope, (T *)call->out[0].data, l);
+    return TR_OK;
+}
+
+CUDA_KERNEL(batchnorm_bwd) {
+    const extent_t e = extent_of(&call->in[1]);
+    const void *dx = cuda_present(&call->out[0]) ? call->out[0].data : NULL;
+    CUDA_BY_TYPE(call->in[1].dtype, T, {
+        const bool wide =
+            rows_are_wide<T>(e.channels, call->in[0].data, call->in[1].data) && cuda_aligned(dx);
+        CUDA_BY_PACK(wide, T, N, return (backward<T, N>(device, stream, call, e)));
+    });
+    return TR_OK;
+}

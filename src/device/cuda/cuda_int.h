@@ -1,0 +1,163 @@
+/*
+ * The cuda device, private: C and CUDA C include it.
+ *
+ * A kernel slot is a function tr_cuda_<slot>, declared here, with one line in cuda_kernels.c. Slots
+ * that cuBLASLt or cuDNN compute are in cuda_matmul.c and cuda_conv.c, all others in a .cu file
+ * with their kernels.
+ *
+ * Rules for kernels: results do not depend on timing. Sums have an order that follows from the
+ * shape alone, and no atomic operation is used where its order would change bits. Memory is
+ * accessed in 16 bytes where all addresses allow it, and element by element elsewhere.
+ */
+#ifndef TRAINER_CUDA_INT_H
+#define TRAINER_CUDA_INT_H
+
+#ifdef __cplusplus
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#endif
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include "device/device.h"
+#include "trainer/status.h"
+
+struct tr_stream {
+    cudaStream_t handle;
+};
+
+struct tr_event {
+    cudaEvent_t handle;
+};
+
+struct tr_executable {
+    cudaGraphExec_t handle;
+};
+
+/* The open device. */
+typedef struct {
+    tr_device_t base;
+    int ordinal; /* as the CUDA runtime counts */
+    int multiprocessors;
+    bool sync;                    /* a wait after every kernel, so that an error names its kernel */
+    struct cublasLtContext *blas; /* made when it is first needed: cuda_product.c */
+    struct cudnnContext *dnn;     /* likewise: cuda_dnn.c */
+} cuda_device_t;
+
+static inline cuda_device_t *cuda_self(const tr_device_t *device) {
+    return (cuda_device_t *)device;
+}
+
+/* Makes this device the current one of the calling thread. Every entry of the table begins with it.
+ * */
+tr_status_t tr_cuda_enter(const tr_device_t *device);
+
+/* TR_OK, or the error of a call of the CUDA runtime with its name, meaning and remedy. */
+tr_status_t tr_cuda_check_at(cudaError_t error, const char *call, const char *file, int line,
+                             const char *func);
+#define tr_cuda_check(error, call) tr_cuda_check_at((error), (call), __FILE__, __LINE__, __func__)
+#define CUDA_TRY(call)             TR_TRY(tr_cuda_check((call), #call))
+
+/* Whether an optional input or output is there; holds in `prepare` too, where all pointers are
+ * NULL. */
+static inline bool cuda_present(const tr_view_t *view) {
+    return view->shape.ndim >= 0;
+}
+
+/* The blocks that keep all multiprocessors busy: the limit for loops over any number of elements.
+ * */
+static inline int tr_cuda_grid_limit(const tr_device_t *device) {
+    return 16 * cuda_self(device)->multiprocessors;
+}
+
+/* y[r][c] = act(y[r][c] + bias[c]) in place, y f32 or bf16 (rows, columns), bias f32 or NULL. */
+tr_status_t tr_cuda_bias_act(tr_device_t *device, tr_stream_t *stream, void *y, tr_dtype_t dtype,
+                             int64_t rows, int64_t columns, const float *bias, tr_act_t act);
+/* y[r][0 .. to) = x[r][0 .. from), zeros behind where to > from; both of `dtype`, f32 or bf16. */
+tr_status_t tr_cuda_pad_columns(tr_device_t *device, tr_stream_t *stream, const void *x, void *y,
+                                tr_dtype_t dtype, int64_t rows, int64_t from, int64_t to);
+/* f32 to bf16, `count` elements. */
+tr_status_t tr_cuda_to_bf16(tr_device_t *device, tr_stream_t *stream, const float *x, void *y,
+                            int64_t count);
+
+/* cuda_device.c */
+extern const tr_device_ops_t tr_cuda_device_ops;
+tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out);
+/* Returns when `stream` or `event` is done. The thread sleeps between its questions. */
+tr_status_t tr_cuda_stream_wait(cudaStream_t stream, const char *who);
+tr_status_t tr_cuda_event_wait(cudaEvent_t event, const char *who);
+
+/* cuda_kernels.c: every kernel of the device, with tr_cuda_enter before it. */
+extern const tr_kernel_t tr_cuda_kernels[TR_K_COUNT];
+
+/* cuda_backend.c: "13.0" from 13000 */
+typedef struct {
+    char text[32];
+} cuda_version_t;
+cuda_version_t tr_cuda_version(int number);
+
+/* Kernels: tr_cuda_<slot>; those with something to plan also tr_cuda_<slot>_prepare and
+ * tr_cuda_<slot>_release. */
+#define CUDA_KERNEL(slot)                                                                          \
+    tr_status_t tr_cuda_##slot(tr_device_t *device, tr_stream_t *stream,                           \
+                               const tr_kernel_call_t *call)
+#define CUDA_KERNEL_PREPARE(slot)                                                                  \
+    tr_status_t tr_cuda_##slot##_prepare(tr_device_t *device, const tr_kernel_call_t *call,        \
+                                         void **out_state, size_t *out_scratch_bytes)
+#define CUDA_KERNEL_RELEASE(slot) void tr_cuda_##slot##_release(tr_device_t *device, void *state)
+
+CUDA_KERNEL(copy);
+CUDA_KERNEL(accumulate);
+CUDA_KERNEL(add);
+CUDA_KERNEL(scale);
+CUDA_KERNEL(cast_normalize);
+CUDA_KERNEL(augment);
+CUDA_KERNEL_PREPARE(augment);
+CUDA_KERNEL(matmul);
+CUDA_KERNEL_PREPARE(matmul);
+CUDA_KERNEL_RELEASE(matmul);
+CUDA_KERNEL(column_sum);
+CUDA_KERNEL_PREPARE(column_sum);
+CUDA_KERNEL(conv_fwd);
+CUDA_KERNEL_PREPARE(conv_fwd);
+CUDA_KERNEL(conv_bwd_data);
+CUDA_KERNEL_PREPARE(conv_bwd_data);
+CUDA_KERNEL(conv_bwd_weights);
+CUDA_KERNEL_PREPARE(conv_bwd_weights);
+CUDA_KERNEL_RELEASE(conv);
+CUDA_KERNEL(pool_fwd);
+CUDA_KERNEL(pool_bwd);
+CUDA_KERNEL(batchnorm_train);
+CUDA_KERNEL_PREPARE(batchnorm_train);
+CUDA_KERNEL(batchnorm_eval);
+CUDA_KERNEL_PREPARE(batchnorm_eval);
+CUDA_KERNEL(batchnorm_bwd);
+CUDA_KERNEL_PREPARE(batchnorm_bwd);
+CUDA_KERNEL(layernorm_fwd);
+CUDA_KERNEL(layernorm_bwd);
+CUDA_KERNEL_PREPARE(layernorm_bwd);
+CUDA_KERNEL(act_fwd);
+CUDA_KERNEL(act_bwd);
+CUDA_KERNEL(dropout);
+CUDA_KERNEL(xent_fwd);
+CUDA_KERNEL(xent_bwd);
+CUDA_KERNEL(mse_fwd);
+CUDA_KERNEL(mse_bwd);
+CUDA_KERNEL(topk_correct);
+CUDA_KERNEL(weighted_sum);
+CUDA_KERNEL_PREPARE(weighted_sum);
+CUDA_KERNEL(grad_norm);
+CUDA_KERNEL_PREPARE(grad_norm);
+CUDA_KERNEL(sgd);
+CUDA_KERNEL(adam);
+CUDA_KERNEL(moments_update);
+CUDA_KERNEL(ema_update);
+CUDA_KERNEL(check_finite);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

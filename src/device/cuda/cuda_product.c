@@ -1,0 +1,175 @@
+/* Products by cuBLASLt. */
+#include "cuda_product.h"
+#include "trainer/mem.h"
+#include <cublasLt.h>
+
+/* What one product may use; more is seldom faster. */
+#define WORKSPACE_BYTES ((size_t)32 << 20)
+/* Addresses of tensors are aligned to this or more, but for views that tests make. */
+#define ALIGNMENT 16
+
+static tr_status_t check_at(cublasStatus_t status, const char *call, const char *file, int line,
+                            const char *func) {
+    if (status == CUBLAS_STATUS_SUCCESS) return TR_OK;
+    return tr_error_record(status == CUBLAS_STATUS_ALLOC_FAILED ? TR_ERR_MEMORY : TR_ERR_INTERNAL,
+                           file, line, func, "cuBLASLt: %s failed: %s", call,
+                           cublasLtGetStatusName(status));
+}
+#define LT_TRY(call) TR_TRY(check_at((call), #call, __FILE__, __LINE__, __func__))
+#define LT_TRY_GOTO(call, label)                                                                   \
+    TR_TRY_GOTO(check_at((call), #call, __FILE__, __LINE__, __func__), label)
+
+tr_status_t tr_cuda_blas(tr_device_t *device, cublasLtHandle_t *out) {
+    cuda_device_t *cuda = cuda_self(device);
+    if (!cuda->blas) LT_TRY(cublasLtCreate(&cuda->blas));
+    *out = cuda->blas;
+    return TR_OK;
+}
+
+void tr_cuda_blas_close(cuda_device_t *cuda) {
+    if (cuda->blas) cublasLtDestroy(cuda->blas);
+    cuda->blas = NULL;
+}
+
+/* Two algorithms: for aligned addresses, and for any. Nothing here changes after planning. */
+struct cuda_product_plan {
+    cuda_product_t product;
+    cublasLtMatrixLayoutOpaque_t a, b, c; /* of cuBLASLt's product: a is our B, b our A */
+    cublasLtMatmulAlgo_t aligned, any;
+    size_t workspace_bytes;
+};
+
+static cudaDataType_t type_of(tr_dtype_t dtype) {
+    return dtype == TR_BF16 ? CUDA_R_16BF : dtype == TR_F16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+/* A row-major matrix (rows, columns) is a column-major one (columns, rows). */
+static tr_status_t init_layout(cublasLtMatrixLayoutOpaque_t *layout, tr_dtype_t dtype, int64_t rows,
+                               int64_t columns, int64_t batch, int64_t step) {
+    const int32_t count = (int32_t)batch;
+    LT_TRY(cublasLtMatrixLayoutInit(layout, type_of(dtype), (uint64_t)columns, (uint64_t)rows,
+                                    columns));
+    LT_TRY(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                            sizeof count));
+    LT_TRY(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                            &step, sizeof step));
+    return TR_OK;
+}
+
+static tr_status_t init_layouts(cuda_product_plan_t *plan) {
+    const cuda_product_t *p = &plan->product;
+    TR_TRY(init_layout(&plan->a, p->in, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n,
+                       p->batch, p->b_step));
+    TR_TRY(init_layout(&plan->b, p->in, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k,
+                       p->batch, p->m * p->k));
+    TR_TRY(init_layout(&plan->c, p->out, p->m, p->n, p->batch, p->m * p->n));
+    return TR_OK;
+}
+
+/* Made anew for each run, since it holds the address of the bias. */
+static tr_status_t init_desc(const cuda_product_t *p, const void *bias,
+                             cublasLtMatmulDescOpaque_t *desc) {
+    const cublasOperation_t a = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
+                            b = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasLtEpilogue_t epilogue =
+        p->bias   ? p->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS
+        : p->relu ? CUBLASLT_EPILOGUE_RELU
+                  : CUBLASLT_EPILOGUE_DEFAULT;
+    LT_TRY(cublasLtMatmulDescInit(desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    LT_TRY(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a));
+    LT_TRY(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
+    LT_TRY(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
+                                          sizeof epilogue));
+    if (!p->bias) return TR_OK;
+    const cudaDataType_t type = type_of(p->out);
+    LT_TRY(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type,
+                                          sizeof type));
+    if (bias)
+        LT_TRY(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                              sizeof bias));
+    return TR_OK;
+}
+
+static tr_status_t init_preference(cublasLtMatmulPreferenceOpaque_t *preference,
+                                   uint32_t alignment) {
+    const size_t workspace = WORKSPACE_BYTES;
+    /* sums of a split product go through f32, never through a rounded C */
+    const uint32_t reduction =
+        CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    static const cublasLtMatmulPreferenceAttributes_t sides[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    LT_TRY(cublasLtMatmulPreferenceInit(preference));
+    LT_TRY(cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace));
+    LT_TRY(cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof reduction));
+    for (size_t i = 0; i < TR_COUNT(sides); i++)
+        LT_TRY(cublasLtMatmulPreferenceSetAttribute(preference, sides[i], &alignment,
+                                                    sizeof alignment));
+    return TR_OK;
+}
+
+static tr_status_t choose(cublasLtHandle_t handle, cuda_product_plan_t *plan, uint32_t alignment,
+                          cublasLtMatmulAlgo_t *out) {
+    cublasLtMatmulDescOpaque_t desc;
+    cublasLtMatmulPreferenceOpaque_t preference;
+    cublasLtMatmulHeuristicResult_t result;
+    int found = 0;
+    const cuda_product_t *p = &plan->product;
+    TR_TRY(init_desc(p, NULL, &desc));
+    TR_TRY(init_preference(&preference, alignment));
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle, &desc, &plan->a, &plan->b, &plan->c, &plan->c, &preference, 1, &result, &found);
+    if (status != CUBLAS_STATUS_SUCCESS || found == 0)
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "cuBLASLt has no algorithm for a product (%lld, %lld) x (%lld, %lld) of %s "
+                       "into %s with "
+                       "addresses aligned to %u bytes: %s",
+                       (long long)p->m, (long long)p->k, (long long)p->k, (long long)p->n,
+                       tr_dtype_name(p->in), tr_dtype_name(p->out), alignment,
+                       cublasLtGetStatusName(status));
+    *out = result.algo;
+    if (result.workspaceSize > plan->workspace_bytes) plan->workspace_bytes = result.workspaceSize;
+    return TR_OK;
+}
+
+tr_status_t tr_cuda_product_plan(tr_device_t *device, const cuda_product_t *product,
+                                 cuda_product_plan_t **out, size_t *out_workspace_bytes) {
+    cublasLtHandle_t handle = NULL;
+    cuda_product_plan_t *plan = NULL;
+    tr_status_t status = TR_OK;
+    *out_workspace_bytes = 0;
+    TR_TRY(tr_cuda_blas(device, &handle));
+    TR_TRY(tr_alloc(sizeof *plan, "a product", &plan));
+    plan->product = *product;
+    TR_TRY_GOTO(init_layouts(plan), fail);
+    TR_TRY_GOTO(choose(handle, plan, ALIGNMENT, &plan->aligned), fail);
+    TR_TRY_GOTO(choose(handle, plan, (uint32_t)tr_dtype_bytes(product->in), &plan->any), fail);
+    *out = plan;
+    *out_workspace_bytes = plan->workspace_bytes;
+    return TR_OK;
+fail:
+    tr_free(&plan);
+    return status;
+}
+
+tr_status_t tr_cuda_product_run(tr_device_t *device, tr_stream_t *stream, cuda_product_plan_t *plan,
+                                const void *a, const void *b, const void *bias, void *c,
+                                void *workspace) {
+    cublasLtHandle_t handle = NULL;
+    cublasLtMatmulDescOpaque_t desc;
+    const uintptr_t low =
+        ((uintptr_t)a | (uintptr_t)b | (uintptr_t)bias | (uintptr_t)c) % ALIGNMENT;
+    TR_TRY(tr_cuda_blas(device, &handle));
+    TR_TRY(init_desc(&plan->product, bias, &desc));
+    LT_TRY(cublasLtMatmul(handle, &desc, &plan->product.alpha, b, &plan->a, a, &plan->b,
+                          &plan->product.beta, c, &plan->c, c, &plan->c,
+                          low ? &plan->any : &plan->aligned, workspace, plan->workspace_bytes,
+                          stream->handle));
+    return TR_OK;
+}
+
+void tr_cuda_product_release(cuda_product_plan_t **plan) {
+    tr_free(plan);
+}

@@ -1,0 +1,40 @@
+/*
+ * Private: products of row-major matrices by cuBLASLt, for MATMUL and for convolutions that are
+ * products.
+ *
+ *     C[i] = act(alpha op(A[i]) op(B[i]) + bias) + beta C[i]        i < batch
+ *
+ * cuBLASLt has column-major matrices, so it computes the transposed product: its first factor is
+ * our B, its second our A, and a row of C is one of its columns.
+ */
+#ifndef TRAINER_CUDA_PRODUCT_H
+#define TRAINER_CUDA_PRODUCT_H
+
+#include "cuda_int.h"
+
+typedef struct {
+    tr_dtype_t in, out;    /* of A and B; of C: the same or f32 */
+    bool trans_a, trans_b; /* A is stored (k, m), B (n, k) */
+    int64_t m, n, k;       /* C (m, n) */
+    int64_t batch;         /* the next matrices of A and C follow the last */
+    int64_t b_step;        /* elements from one B to the next; 0: all use the same */
+    float alpha, beta;
+    bool bias, relu; /* bias (n) of C's type. relu needs beta 0. */
+} cuda_product_t;
+
+typedef struct cuda_product_plan cuda_product_plan_t;
+
+/* Chooses the algorithm by cuBLASLt's heuristics; deterministic. */
+tr_status_t tr_cuda_product_plan(tr_device_t *device, const cuda_product_t *product,
+                                 cuda_product_plan_t **out, size_t *out_workspace_bytes);
+/* bias NULL where the product has none. The plan stays as it is: many may run it. */
+tr_status_t tr_cuda_product_run(tr_device_t *device, tr_stream_t *stream, cuda_product_plan_t *plan,
+                                const void *a, const void *b, const void *bias, void *c,
+                                void *workspace);
+void tr_cuda_product_release(cuda_product_plan_t **plan);
+
+/* The handle of this device, made at the first call. */
+tr_status_t tr_cuda_blas(tr_device_t *device, struct cublasLtContext **out);
+void tr_cuda_blas_close(cuda_device_t *cuda);
+
+#endif

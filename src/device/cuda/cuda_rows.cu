@@ -1,0 +1,356 @@
+/* Layer normalisation, losses and metrics: a block of threads for each row. */
+#include "cuda_columns.cuh"
+
+/* Threads of a row: one warp for short rows, so that no barrier is needed. */
+enum { FEW = 32, MANY = 256, LONG_ROW = 2048 };
+
+typedef struct {
+    int64_t rows, width;
+} rows_t;
+
+static rows_t rows_of(const tr_view_t *view) {
+    rows_t r = {0, view->shape.dim[view->shape.ndim - 1]};
+    r.rows = tr_shape_elems(&view->shape) / r.width;
+    return r;
+}
+
+/* Launches KERNEL<..., THREADS> with one block a row. */
+#define BY_ROW_LENGTH(width, THREADS, ...)                                                         \
+    do {                                                                                           \
+        if ((width) < LONG_ROW) {                                                                  \
+            const int THREADS = FEW;                                                               \
+            __VA_ARGS__;                                                                           \
+        } else {                                                                                   \
+            const int THREADS = MANY;                                                              \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+    } while (0)
+
+/* -- layer normalisation ----------------------------------------------------------------------- */
+
+/* Calls f(index, N values) for the packs of N elements of a row that are this thread's. */
+template <int N, int THREADS, typename T, typename F>
+static __device__ __forceinline__ void for_packs(const T *x, int64_t width, F f) {
+    for (int64_t i = (int64_t)threadIdx.x * N; i < width; i += THREADS * N) {
+        float v[N];
+        load(x + i, true, v);
+        f(i, v);
+    }
+}
+
+/* The mean first, then the squares of differences: a large mean costs no digits. */
+template <typename T, int N, int THREADS>
+static __global__ void __launch_bounds__(THREADS)
+    layernorm_kernel(const T *x, const float *gamma, const float *beta, T *y, float *mean,
+                     float *rstd, int64_t width, double eps, bool cut) {
+    const int64_t at = (int64_t)blockIdx.x * width;
+    const float first = to_float(x[at]);
+    float sum = 0, squares = 0;
+    for_packs<N, THREADS>(x + at, width, [&](int64_t, float(&v)[N]) {
+        for (int k = 0; k < N; k++) sum += v[k] - first;
+    });
+    const double exact = first + block_sum<THREADS>((double)sum) / (double)width;
+    const float m = (float)exact;
+    for_packs<N, THREADS>(x + at, width, [&](int64_t, float(&v)[N]) {
+        for (int k = 0; k < N; k++) squares = fmaf(v[k] - m, v[k] - m, squares);
+    });
+    double variance =
+        block_sum<THREADS>((double)squares) / (double)width - (exact - m) * (exact - m);
+    variance = variance < 0 ? 0 : variance;
+    const float s = (float)(1 / sqrt(variance + eps));
+    for_packs<N, THREADS>(x + at, width, [&](int64_t i, float(&v)[N]) {
+        for (int k = 0; k < N; k++) {
+            v[k] = (v[k] - m) * s * gamma[i + k] + beta[i + k];
+            if (cut) v[k] = relu(v[k]);
+        }
+        store(y + at + i, true, v);
+    });
+    if (threadIdx.x == 0) mean[blockIdx.x] = m, rstd[blockIdx.x] = s;
+}
+
+CUDA_KERNEL(layernorm_fwd) {
+    const rows_t r = rows_of(&call->in[0]);
+    const void *x = call->in[0].data;
+    void *y = call->out[0].data;
+    const float *gamma = (const float *)call->in[1].data, *beta = (const float *)call->in[2].data;
+    float *mean = (float *)call->out[1].data, *rstd = (float *)call->out[2].data;
+    const tr_norm_attr_t *attr = (const tr_norm_attr_t *)call->attr;
+    CUDA_BY_TYPE(call->in[0].dtype, T, {
+        const bool wide = r.width % CUDA_PACK(T) == 0 && cuda_aligned(x) && cuda_aligned(y);
+        CUDA_BY_PACK(
+            wide, T, N,
+            BY_ROW_LENGTH(r.width, THREADS,
+                          CUDA_LAUNCH((layernorm_kernel<T, N, THREADS>), (unsigned)r.rows, THREADS,
+                                      stream, (const T *)x, gamma, beta, (T *)y, mean, rstd,
+                                      r.width, (double)attr->eps, attr->act == TR_ACT_RELU)));
+    });
+    return TR_OK;
+}
+
+/* With h = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)). */
+template <typename T, int N, int THREADS>
+static __global__ void __launch_bounds__(THREADS)
+    layernorm_dx_kernel(const T *dy, const T *x, const float *gamma, const float *mean,
+                        const float *rstd, T *dx, int64_t width) {
+    const int64_t at = (int64_t)blockIdx.x * width;
+    const float m = mean[blockIdx.x], s = rstd[blockIdx.x];
+    float sum = 0, product = 0;
+    for_packs<N, THREADS>(x + at, width, [&](int64_t i, float(&v)[N]) {
+        float g[N];
+        load(dy + at + i, true, g);
+        for (int k = 0; k < N; k++) {
+            const float scaled = g[k] * gamma[i + k];
+            sum += scaled;
+            product = fmaf(scaled, (v[k] - m) * s, product);
+        }
+    });
+    const float shift = (float)(block_sum<THREADS>((double)sum) / (double)width);
+    const float slope = (float)(block_sum<THREADS>((double)product) / (double)width);
+    for_packs<N, THREADS>(x + at, width, [&](int64_t i, float(&v)[N]) {
+        float g[N];
+        load(dy + at + i, true, g);
+        for (int k = 0; k < N; k++)
+            v[k] = s * (g[k] * gamma[i + k] - (shift + (v[k] - m) * s * slope));
+        store(dx + at + i, true, v);
+    });
+}
+
+/* dgamma and dbeta are sums over rows. */
+template <typename T, int PACK> struct layernorm_sums_t {
+    enum { N = PACK, SUMS = 2 };
+    const T *dy, *x;
+    const float *mean, *rstd;
+    int64_t width;
+    __device__ void begin(int64_t) {}
+    __device__ void add(int64_t row, int64_t column, float (&sum)[2][PACK]) const {
+        float g[PACK], v[PACK];
+        const float m = mean[row], s = rstd[row];
+        load(dy + row * width + column, true, g);
+        load(x + row * width + column, true, v);
+        for (int k = 0; k < PACK; k++) {
+            sum[0][k] = fmaf(g[k], (v[k] - m) * s, sum[0][k]);
+            sum[1][k] += g[k];
+        }
+    }
+};
+
+struct write_two_t {
+    float *a, *b;
+    __device__ void operator()(int64_t column, const double (&sum)[2]) const {
+        a[column] = (float)sum[0];
+        b[column] = (float)sum[1];
+    }
+};
+
+CUDA_KERNEL_PREPARE(layernorm_bwd) {
+    const rows_t r = rows_of(&call->in[1]);
+    *out_state = NULL;
+    *out_scratch_bytes = column_scratch_bytes(r.rows, r.width, 2);
+    return TR_OK;
+}
+
+template <typename T, int N>
+static tr_status_t layernorm_backward(tr_stream_t *stream, const tr_kernel_call_t *call, rows_t r) {
+    const T *dy = (const T *)call->in[0].data, *x = (const T *)call->in[1].data;
+    const float *gamma = (const float *)call->in[2].data, *mean = (const float *)call->in[3].data,
+                *rstd = (const float *)call->in[4].data;
+    const layernorm_sums_t<T, N> f = {dy, x, mean, rstd, r.width};
+    const write_two_t finish = {(float *)call->out[1].data, (float *)call->out[2].data};
+    TR_TRY(sum_columns(stream, f, finish, r.rows, r.width, call->scratch));
+    if (!cuda_present(&call->out[0])) return TR_OK;
+    BY_ROW_LENGTH(r.width, THREADS,
+                  CUDA_LAUNCH((layernorm_dx_kernel<T, N, THREADS>), (unsigned)r.rows, THREADS,
+                              stream, dy, x, gamma, mean, rstd, (T *)call->out[0].data, r.width));
+    return TR_OK;
+}
+
+CUDA_KERNEL(layernorm_bwd) {
+    const rows_t r = rows_of(&call->in[1]);
+    const void *dx = cuda_present(&call->out[0]) ? call->out[0].data : NULL;
+    CUDA_BY_TYPE(call->in[1].dtype, T, {
+        const bool wide = r.width % CUDA_PACK(T) == 0 && cuda_aligned(call->in[0].data) &&
+                          cuda_aligned(call->in[1].data) && cuda_aligned(dx);
+        CUDA_BY_PACK(wide, T, N, return (layernorm_backward<T, N>(stream, call, r)));
+    });
+    return TR_OK;
+}
+
+/* -- losses ------------------------------------------------------------------------------------ */
+
+/* Labels of either type. */
+typedef struct {
+    const void *data;
+    bool narrow; /* i32 */
+} labels_t;
+
+static labels_t labels_of(const tr_view_t *view) {
+    const labels_t labels = {view->data, view->dtype == TR_I32};
+    return labels;
+}
+
+static __device__ __forceinline__ int64_t label_at(labels_t labels, int64_t row) {
+    return labels.narrow ? ((const int32_t *)labels.data)[row]
+                         : ((const int64_t *)labels.data)[row];
+}
+
+/* The largest value of a block, the same in all threads. NaN is passed over. */
+template <int THREADS> static __device__ float block_max(float x) {
+    __shared__ float warps[THREADS / 32];
+    for (int step = 16; step > 0; step /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, x, step);
+        x = other > x || x != x ? other : x;
+    }
+    if (THREADS == 32) return x;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = warps[0];
+    for (int i = 1; i < THREADS / 32; i++) x = warps[i] > x || x != x ? warps[i] : x;
+    return x;
+}
+
+template <int THREADS>
+static __global__ void __launch_bounds__(THREADS)
+    xent_kernel(const float *logits, labels_t labels, const float *weight, float *loss, float *lse,
+                int64_t width, double smoothing) {
+    const int64_t row = blockIdx.x;
+    const float *x = logits + row * width;
+    float largest = -INFINITY;
+    for (int64_t i = threadIdx.x; i < width; i += THREADS)
+        largest = x[i] > largest ? x[i] : largest;
+    const float max = block_max<THREADS>(largest);
+    double sum = 0, plain = 0;
+    for (int64_t i = threadIdx.x; i < width; i += THREADS) {
+        sum += expf(x[i] - max);
+        plain += x[i];
+    }
+    const double exact = max + log(block_sum<THREADS>(sum));
+    const double mean = smoothing > 0 ? block_sum<THREADS>(plain) / (double)width : 0;
+    if (threadIdx.x > 0) return;
+    const int64_t label = label_at(labels, row);
+    lse[row] = (float)exact;
+    if (label == -1 || weight[row] == 0.0f)
+        loss[row] = 0.0f;
+    else if (label < 0 || label >= width)
+        loss[row] = NAN;
+    else
+        loss[row] =
+            (float)(weight[row] * (exact - ((1 - smoothing) * x[label] + smoothing * mean)));
+}
+
+CUDA_KERNEL(xent_fwd) {
+    const rows_t r = rows_of(&call->in[0]);
+    const double smoothing = ((const tr_xent_attr_t *)call->attr)->smoothing;
+    BY_ROW_LENGTH(r.width, THREADS,
+                  CUDA_LAUNCH((xent_kernel<THREADS>), (unsigned)r.rows, THREADS, stream,
+                              (const float *)call->in[0].data, labels_of(&call->in[1]),
+                              (const float *)call->in[2].data, (float *)call->out[0].data,
+                              (float *)call->out[1].data, r.width, smoothing));
+    return TR_OK;
+}
+
+/* dlogits = dloss weight (softmax - target); a row of weight 0 is 0 whatever it holds. */
+template <int THREADS>
+static __global__ void __launch_bounds__(THREADS)
+    xent_gradient_kernel(const float *logits, labels_t labels, const float *weight,
+                         const float *lse, const float *dloss, float *dlogits, int64_t width,
+                         float smoothing) {
+    const int64_t row = blockIdx.x, label = label_at(labels, row);
+    const bool live = label != -1 && weight[row] != 0.0f;
+    const float factor = label >= -1 && label < width ? weight[row] * dloss[row] : NAN;
+    const float off = smoothing / (float)width;
+    for (int64_t i = threadIdx.x; i < width; i += THREADS) {
+        const int64_t at = row * width + i;
+        float d = factor * (expf(logits[at] - lse[row]) - off);
+        if (i == label) d -= factor * (1.0f - smoothing);
+        dlogits[at] = live && factor != 0.0f ? d : 0.0f;
+    }
+}
+
+CUDA_KERNEL(xent_bwd) {
+    const rows_t r = rows_of(&call->in[0]);
+    const float smoothing = ((const tr_xent_attr_t *)call->attr)->smoothing;
+    BY_ROW_LENGTH(r.width, THREADS,
+                  CUDA_LAUNCH((xent_gradient_kernel<THREADS>), (unsigned)r.rows, THREADS, stream,
+                              (const float *)call->in[0].data, labels_of(&call->in[1]),
+                              (const float *)call->in[2].data, (const float *)call->in[3].data,
+                              (const float *)call->in[4].data, (float *)call->out[0].data, r.width,
+                              smoothing));
+    return TR_OK;
+}
+
+template <int THREADS>
+static __global__ void __launch_bounds__(THREADS)
+    mse_kernel(const float *y, const float *target, const float *weight, float *loss,
+               int64_t width) {
+    const int64_t at = (int64_t)blockIdx.x * width;
+    double sum = 0;
+    for (int64_t i = threadIdx.x; i < width; i += THREADS) {
+        const float d = y[at + i] - target[at + i];
+        sum += d * d;
+    }
+    sum = block_sum<THREADS>(sum);
+    if (threadIdx.x > 0) return;
+    const float w = weight[blockIdx.x];
+    loss[blockIdx.x] = w == 0.0f ? 0.0f : (float)(w * (sum / (double)width));
+}
+
+CUDA_KERNEL(mse_fwd) {
+    const rows_t r = rows_of(&call->in[0]);
+    BY_ROW_LENGTH(r.width, THREADS,
+                  CUDA_LAUNCH((mse_kernel<THREADS>), (unsigned)r.rows, THREADS, stream,
+                              (const float *)call->in[0].data, (const float *)call->in[1].data,
+                              (const float *)call->in[2].data, (float *)call->out[0].data,
+                              r.width));
+    return TR_OK;
+}
+
+template <int THREADS>
+static __global__ void __launch_bounds__(THREADS)
+    mse_gradient_kernel(const float *y, const float *target, const float *weight,
+                        const float *dloss, float *dy, int64_t width) {
+    const int64_t at = (int64_t)blockIdx.x * width;
+    const float w = weight[blockIdx.x], factor = w * dloss[blockIdx.x] * (2.0f / (float)width);
+    for (int64_t i = threadIdx.x; i < width; i += THREADS)
+        dy[at + i] = w != 0.0f ? factor * (y[at + i] - target[at + i]) : 0.0f;
+}
+
+CUDA_KERNEL(mse_bwd) {
+    const rows_t r = rows_of(&call->in[0]);
+    BY_ROW_LENGTH(r.width, THREADS,
+                  CUDA_LAUNCH((mse_gradient_kernel<THREADS>), (unsigned)r.rows, THREADS, stream,
+                              (const float *)call->in[0].data, (const float *)call->in[1].data,
+                              (const float *)call->in[2].data, (const float *)call->in[3].data,
+                              (float *)call->out[0].data, r.width));
+    return TR_OK;
+}
+
+/* Counts the elements before the label's in descending order, ties by index, and the NaNs. */
+template <int THREADS>
+static __global__ void __launch_bounds__(THREADS)
+    topk_kernel(const float *logits, labels_t labels, const float *weight, float *correct,
+                int64_t width, int k) {
+    const int64_t row = blockIdx.x, label = label_at(labels, row);
+    const float *x = logits + row * width;
+    const bool known = label >= 0 && label < width;
+    const float own = known ? x[label] : 0.0f;
+    int before = 0, bad = 0;
+    for (int64_t i = threadIdx.x; i < width; i += THREADS) {
+        before += i < label ? x[i] >= own : x[i] > own;
+        bad += x[i] != x[i];
+    }
+    before = block_sum<THREADS>(before);
+    bad = block_sum<THREADS>(bad);
+    if (threadIdx.x == 0) correct[row] = known && bad == 0 && before < k ? weight[row] : 0.0f;
+}
+
+CUDA_KERNEL(topk_correct) {
+    const rows_t r = rows_of(&call->in[0]);
+    const int k = ((const tr_topk_attr_t *)call->attr)->k;
+    BY_ROW_LENGTH(r.width, THREADS,
+                  CUDA_LAUNCH((topk_kernel<THREADS>), (unsigned)r.rows, THREADS, stream,
+                              (const float *)call->in[0].data, labels_of(&call->in[1]),
+                              (const float *)call->in[2].data, (float *)call->out[0].data, r.width,
+                              k));
+    return TR_OK;
+}

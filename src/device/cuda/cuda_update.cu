@@ -1,0 +1,286 @@
+/* The update: sums over all elements, the gradient's norm, optimizers, averages. */
+#include "cuda_types.cuh"
+
+enum { THREADS = 256, PACK = 4, SUM_BLOCKS = 1024, SUM_ELEMS = THREADS * 16 };
+
+/* -- sums over all elements -------------------------------------------------------------------- */
+
+/* The blocks of a sum follow from its length alone. */
+static unsigned sum_blocks(int64_t n) {
+    return cuda_blocks(n, SUM_ELEMS, SUM_BLOCKS);
+}
+
+/* partial[block] = the sum of x[i] y[i], or of x[i] where y is NULL, in double. */
+static __global__ void __launch_bounds__(THREADS)
+    dot_kernel(const float *x, const float *y, int64_t n, double *partial) {
+    double sum = 0;
+    for (int64_t i = global_thread(); i < n; i += global_threads())
+        sum += y ? (double)x[i] * y[i] : (double)x[i];
+    sum = block_sum<THREADS>(sum);
+    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+/* The sum of the partial sums, in all threads of the one block. */
+static __device__ double join_partial(const double *partial, int count) {
+    double sum = 0;
+    for (int i = threadIdx.x; i < count; i += THREADS) sum += partial[i];
+    return block_sum<THREADS>(sum);
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    add_sum_kernel(const double *partial, int count, float *y) {
+    const double sum = join_partial(partial, count);
+    if (threadIdx.x == 0) *y += (float)sum;
+}
+
+static tr_status_t prepare_sum(const tr_kernel_call_t *call, void **out_state,
+                               size_t *out_scratch_bytes) {
+    *out_state = NULL;
+    *out_scratch_bytes = sum_blocks(tr_shape_elems(&call->in[0].shape)) * sizeof(double);
+    return TR_OK;
+}
+
+CUDA_KERNEL_PREPARE(weighted_sum) {
+    return prepare_sum(call, out_state, out_scratch_bytes);
+}
+
+CUDA_KERNEL(weighted_sum) {
+    const int64_t n = tr_shape_elems(&call->in[0].shape);
+    const unsigned blocks = sum_blocks(n);
+    const float *weight = cuda_present(&call->in[1]) ? (const float *)call->in[1].data : NULL;
+    CUDA_LAUNCH(dot_kernel, blocks, THREADS, stream, (const float *)call->in[0].data, weight, n,
+                (double *)call->scratch);
+    CUDA_LAUNCH(add_sum_kernel, 1, THREADS, stream, (const double *)call->scratch, (int)blocks,
+                (float *)call->out[0].data);
+    return TR_OK;
+}
+
+/* Threads that find something write the same value, so their order does not matter. */
+template <typename T>
+static __global__ void __launch_bounds__(THREADS)
+    check_finite_kernel(const T *x, int64_t n, int32_t *found) {
+    bool any = false;
+    for (int64_t i = global_thread(); i < n; i += global_threads())
+        any |= (__float_as_uint(to_float(x[i])) & 0x7f800000u) == 0x7f800000u;
+    if (any) *found = 1;
+}
+
+CUDA_KERNEL(check_finite) {
+    const int64_t n = tr_shape_elems(&call->in[0].shape);
+    const unsigned blocks = cuda_blocks(n, THREADS, tr_cuda_grid_limit(device));
+    CUDA_BY_TYPE(call->in[0].dtype, T,
+                 CUDA_LAUNCH((check_finite_kernel<T>), blocks, THREADS, stream,
+                             (const T *)call->in[0].data, n, (int32_t *)call->out[0].data));
+    return TR_OK;
+}
+
+/* -- the gradient's norm ----------------------------------------------------------------------- */
+
+static __global__ void __launch_bounds__(THREADS)
+    grad_norm_kernel(const double *partial, int count, const float *counts, const tr_step_t *step,
+                     tr_step_result_t *result, tr_grad_norm_attr_t attr) {
+    const double squares = join_partial(partial, count);
+    if (threadIdx.x > 0) return;
+    const double correction =
+        counts[0] > 0.0f ? attr.batch_size / counts[0] : 1; /* no samples: gradient 0 */
+    const double unscale = correction / step->loss_scale, norm = sqrt(squares) * unscale,
+                 clip = attr.clip;
+    const bool finite = isfinite((float)norm) && isfinite(counts[0]) && isfinite(counts[1]);
+    result->grad_norm = (float)norm;
+    result->finite = finite;
+    result->scale = finite ? (float)(unscale * (clip > 0 && norm > clip ? clip / norm : 1)) : 0.0f;
+    result->applied += finite;
+}
+
+CUDA_KERNEL_PREPARE(grad_norm) {
+    return prepare_sum(call, out_state, out_scratch_bytes);
+}
+
+CUDA_KERNEL(grad_norm) {
+    const int64_t n = tr_shape_elems(&call->in[0].shape);
+    const unsigned blocks = sum_blocks(n);
+    const float *gradient = (const float *)call->in[0].data;
+    CUDA_LAUNCH(dot_kernel, blocks, THREADS, stream, gradient, gradient, n,
+                (double *)call->scratch);
+    CUDA_LAUNCH(grad_norm_kernel, 1, THREADS, stream, (const double *)call->scratch, (int)blocks,
+                (const float *)call->in[1].data, (const tr_step_t *)call->in[2].data,
+                (tr_step_result_t *)call->out[0].data, *(const tr_grad_norm_attr_t *)call->attr);
+    return TR_OK;
+}
+
+/* -- optimizers -------------------------------------------------------------------------------- */
+
+/* Up to three arrays that are updated, from one that is read. Unused ones are NULL. */
+typedef struct {
+    const float *x;
+    float *a, *b, *c;
+} arrays_t;
+
+/*
+ * Calls f(factors, x, a, b, c) for each element, which updates a, b and c. The factors are the same
+ * for all elements and made once per block. Nothing changes where the step is not finite.
+ */
+template <typename F>
+static __global__ void __launch_bounds__(THREADS)
+    update_kernel(F f, const tr_step_t *step, const tr_step_result_t *result, arrays_t arrays,
+                  int64_t n, bool wide) {
+    __shared__ typename F::factors_t factors;
+    if (!result->finite) return;
+    if (threadIdx.x == 0) factors = f.prepare(step, *result);
+    __syncthreads();
+    const int64_t packs = n / PACK;
+    for (int64_t i = global_thread(); i <= packs; i += global_threads()) {
+        const int64_t at = i * PACK;
+        const int count = at + PACK <= n ? PACK : (int)(n - at);
+        const bool whole = wide && count == PACK;
+        float x[PACK] = {0}, v[3][PACK] = {{0}};
+        float *const array[3] = {arrays.a, arrays.b, arrays.c};
+        if (whole) load(arrays.x + at, true, x);
+        for (int s = 0; s < F::ARRAYS; s++)
+            if (whole) load(array[s] + at, true, v[s]);
+        for (int k = 0; k < PACK && !whole; k++) {
+            if (k >= count) continue;
+            x[k] = arrays.x[at + k];
+            for (int s = 0; s < F::ARRAYS; s++) v[s][k] = array[s][at + k];
+        }
+        for (int k = 0; k < PACK; k++) f(factors, x[k], v[0][k], v[1][k], v[2][k]);
+        for (int s = 0; s < F::ARRAYS; s++)
+            if (whole) store(array[s] + at, true, v[s]);
+        for (int k = 0; k < PACK && !whole; k++)
+            if (k < count)
+                for (int s = 0; s < F::ARRAYS; s++) array[s][at + k] = v[s][k];
+    }
+}
+
+template <typename F>
+static tr_status_t update(tr_device_t *device, tr_stream_t *stream, F f, const void *step,
+                          const void *result, arrays_t arrays, int64_t n) {
+    const bool wide = cuda_aligned(arrays.x) && cuda_aligned(arrays.a) && cuda_aligned(arrays.b) &&
+                      cuda_aligned(arrays.c);
+    CUDA_LAUNCH((update_kernel<F>), cuda_blocks(n / PACK + 1, THREADS, tr_cuda_grid_limit(device)),
+                THREADS, stream, f, (const tr_step_t *)step, (const tr_step_result_t *)result,
+                arrays, n, wide);
+    return TR_OK;
+}
+
+typedef struct {
+    float scale, decay, lr;
+} sgd_factors_t;
+
+template <bool MOMENTUM> struct sgd_t {
+    enum { ARRAYS = MOMENTUM ? 2 : 1 };
+    typedef sgd_factors_t factors_t;
+    tr_sgd_attr_t attr;
+    __device__ factors_t prepare(const tr_step_t *step, const tr_step_result_t &result) const {
+        const factors_t f = {result.scale, attr.decay * step->weight_decay_scale,
+                             step->lr * attr.lr_factor};
+        return f;
+    }
+    __device__ void operator()(const factors_t &f, float gradient, float &p, float &v,
+                               float &) const {
+        const float g = gradient * f.scale + f.decay * p;
+        if (MOMENTUM) v = attr.momentum * v + g;
+        p -= f.lr * (!MOMENTUM ? g : attr.nesterov ? g + attr.momentum * v : v);
+    }
+};
+
+CUDA_KERNEL(sgd) {
+    const tr_sgd_attr_t attr = *(const tr_sgd_attr_t *)call->attr;
+    const int64_t n = tr_shape_elems(&call->in[0].shape);
+    arrays_t arrays = {(const float *)call->in[0].data, (float *)call->out[0].data, NULL, NULL};
+    if (!cuda_present(&call->out[1])) {
+        const sgd_t<false> f = {attr};
+        return update(device, stream, f, call->in[1].data, call->in[2].data, arrays, n);
+    }
+    const sgd_t<true> f = {attr};
+    arrays.b = (float *)call->out[1].data;
+    return update(device, stream, f, call->in[1].data, call->in[2].data, arrays, n);
+}
+
+/* step_size: lr / (1 - beta1^t); root: 1 / sqrt(1 - beta2^t). Decoupled decay is the factor `keep`
+ * of p. */
+typedef struct {
+    float scale, new1, new2, step_size, root, keep, decay;
+} adam_factors_t;
+
+struct adam_t {
+    enum { ARRAYS = 3 };
+    typedef adam_factors_t factors_t;
+    tr_adam_attr_t attr;
+    __device__ factors_t prepare(const tr_step_t *step, const tr_step_result_t &result) const {
+        const double lr = (double)step->lr * attr.lr_factor, t = result.applied;
+        const double decay = (double)attr.decay * step->weight_decay_scale;
+        factors_t f;
+        f.scale = result.scale;
+        f.new1 = (float)(1 - (double)attr.beta1);
+        f.new2 = (float)(1 - (double)attr.beta2);
+        f.step_size = (float)(lr / (1 - pow((double)attr.beta1, t)));
+        f.root = (float)(1 / sqrt(1 - pow((double)attr.beta2, t)));
+        f.keep = attr.decoupled ? (float)(1 - lr * decay) : 1.0f;
+        f.decay = attr.decoupled ? 0.0f : (float)decay;
+        return f;
+    }
+    __device__ void operator()(const factors_t &f, float gradient, float &p, float &m,
+                               float &v) const {
+        const float g = gradient * f.scale + f.decay * p;
+        m = attr.beta1 * m + f.new1 * g;
+        v = attr.beta2 * v + f.new2 * (g * g);
+        p = p * f.keep - f.step_size * m / (sqrtf(v) * f.root + attr.eps);
+    }
+};
+
+CUDA_KERNEL(adam) {
+    const adam_t f = {*(const tr_adam_attr_t *)call->attr};
+    const arrays_t arrays = {(const float *)call->in[0].data, (float *)call->out[0].data,
+                             (float *)call->out[1].data, (float *)call->out[2].data};
+    return update(device, stream, f, call->in[1].data, call->in[2].data, arrays,
+                  tr_shape_elems(&call->in[0].shape));
+}
+
+struct moments_t {
+    enum { ARRAYS = 1 };
+    typedef float factors_t; /* the slots */
+    tr_moments_attr_t attr;
+    __device__ factors_t prepare(const tr_step_t *, const tr_step_result_t &) const {
+        return (float)attr.slots;
+    }
+    __device__ void operator()(const factors_t &slots, float sum, float &running, float &,
+                               float &) const {
+        running += attr.momentum * (sum / slots - running);
+    }
+};
+
+CUDA_KERNEL(moments_update) {
+    const moments_t f = {*(const tr_moments_attr_t *)call->attr};
+    const arrays_t arrays = {(const float *)call->in[0].data, (float *)call->out[0].data, NULL,
+                             NULL};
+    return update(device, stream, f, NULL, call->in[1].data, arrays,
+                  tr_shape_elems(&call->in[0].shape));
+}
+
+typedef struct {
+    float decay, fresh;
+} ema_factors_t;
+
+struct ema_t {
+    enum { ARRAYS = 1 };
+    typedef ema_factors_t factors_t;
+    float decay;
+    __device__ factors_t prepare(const tr_step_t *, const tr_step_result_t &result) const {
+        const double t = result.applied, most = fmin((double)decay, (1 + t) / (10 + t));
+        const factors_t f = {(float)most, (float)(1 - most)};
+        return f;
+    }
+    __device__ void operator()(const factors_t &f, float p, float &average, float &,
+                               float &) const {
+        average = f.decay * average + f.fresh * p;
+    }
+};
+
+CUDA_KERNEL(ema_update) {
+    const ema_t f = {((const tr_ema_attr_t *)call->attr)->decay};
+    const arrays_t arrays = {(const float *)call->in[0].data, (float *)call->out[0].data, NULL,
+                             NULL};
+    return update(device, stream, f, NULL, call->in[1].data, arrays,
+                  tr_shape_elems(&call->in[0].shape));
+}

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# TEST timeout=600
+# The device cuda on the fakes of the CUDA libraries: kernels and ops against the CPU, and training to the CPU's loss.
+. "$TRAINER_ROOT/tests/train/common.sh"
+[ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
+fakes() { "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$@"; }
+fakes "$BUILD/trainer" info >out 2>&1 && grep -q "^  cuda .*H200" out
+ok $? "info shows the GPU of the fakes"
+fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 && ! grep -q skipped out
+ok $? "kernels at odd sizes and addresses"
+for t in matmul conv norm pointwise loss input update; do
+    fakes "$BUILD/tests/unit/graph/test_ops_$t" >out 2>&1
+    ok $? "ops: $t"
+done
+# RANKS FOLDER SETTING...: some steps of a config on synthetic data
+some() {
+    local ranks=$1 folder=$2; shift 2
+    rm -rf "$folder"
+    fakes $MPIEXEC -np "$ranks" "$BUILD/trainer" train "$@" data.format=synthetic data.synthetic_samples=1024 run.dir="$folder" threads=1 >out 2>&1
+}
+mlp="$TRAINER_ROOT/configs/mnist_mlp.ini train.steps=4"
+cnn="$TRAINER_ROOT/configs/mnist_cnn.ini train.steps=2 data.batch_size=32 data.micro_batch=16"
+# shellcheck disable=SC2086
+for r in 1 2; do
+    some $r cpu $mlp device=cpu && HOSTCUDA_DEVICES=$r some $r cuda $mlp device=cuda && near cpu cuda 1e-4 1
+    ok $? "mnist_mlp on $r ranks trains to the loss of cpu"
+done
+# shellcheck disable=SC2086
+some 1 cpu $cnn device=cpu && some 1 cuda $cnn device=cuda && near cpu cuda 1e-4 1
+ok $? "mnist_cnn trains to the loss of cpu"
+HOSTCUDA_DEVICES=0 some 1 none $mlp device=cuda
+[ $? = 78 ] && grep -q "GPU" out
+ok $? "device = cuda without a GPU: code 78"
+echo "1..$n"

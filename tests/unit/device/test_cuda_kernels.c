@@ -1,0 +1,384 @@
+/*
+ * The kernels of device cuda against those of cpu, at odd sizes and at addresses that no wide
+ * access may use. Needs a GPU, or tests/hostcuda/run; without them it skips.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "device/device.h"
+#include "trainer/rng.h"
+
+/* What a tensor holds before the call. */
+typedef enum { NORMAL, POSITIVE, IDS, LABELS, STEP, RESULT, NOTHING } content_t;
+
+typedef struct {
+    content_t content;
+    bool narrow; /* bf16 in the second pass */
+    tr_dtype_t dtype;
+    tr_shape_t shape; /* ndim -1: absent */
+} tensor_t;
+
+typedef struct {
+    const char *name;
+    tr_kernel_id_t id;
+    const void *attr;
+    int n_in, n_out;
+    tensor_t in[TR_KERNEL_MAX_IN], out[TR_KERNEL_MAX_OUT];
+    double tolerance; /* relative to the largest value; 0: 1e-5 */
+} case_t;
+
+#define X(...)                                                                                     \
+    { NORMAL, true, TR_F32, TR_SHAPE(__VA_ARGS__) }
+#define F(...)                                                                                     \
+    { NORMAL, false, TR_F32, TR_SHAPE(__VA_ARGS__) }
+#define P(...)                                                                                     \
+    { POSITIVE, false, TR_F32, TR_SHAPE(__VA_ARGS__) }
+#define Y(...)                                                                                     \
+    { NOTHING, true, TR_F32, TR_SHAPE(__VA_ARGS__) }
+#define G(...)                                                                                     \
+    { NOTHING, false, TR_F32, TR_SHAPE(__VA_ARGS__) }
+#define ID(n)                                                                                      \
+    { IDS, false, TR_I64, TR_SHAPE(n) }
+#define LABEL(n)                                                                                   \
+    { LABELS, false, TR_I64, TR_SHAPE(n) }
+#define STEP_                                                                                      \
+    { STEP, false, TR_U8, TR_SHAPE(sizeof(tr_step_t)) }
+#define RESULT_                                                                                    \
+    { RESULT, false, TR_U8, TR_SHAPE(sizeof(tr_step_result_t)) }
+#define ABSENT_                                                                                    \
+    {                                                                                              \
+        NOTHING, false, TR_F32, {                                                                  \
+            .ndim = -1                                                                             \
+        }                                                                                          \
+    }
+#define ATTR(...) &(__VA_ARGS__)
+
+static tr_device_t *devices[2]; /* cpu, cuda */
+static tr_stream_t *streams[2];
+enum { LABEL_LIMIT = 3 };
+
+static void must(tr_status_t status) {
+    if (status != TR_OK) fail_msg("%s", tr_error_last()->message);
+}
+
+static size_t bytes_of(const tensor_t *t) {
+    return t->shape.ndim < 0 ? 0 : (size_t)tr_shape_elems(&t->shape) * tr_dtype_bytes(t->dtype);
+}
+
+static uint16_t to_bf16(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static float from_bf16(uint16_t x) {
+    const uint32_t bits = (uint32_t)x << 16;
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+
+static void fill(const tensor_t *t, uint32_t key, void *data) {
+    tr_rng_t rng = tr_rng_make(3, TR_RNG_TEST, key, 0);
+    const tr_step_t step = {
+        .seed = 5, .step = 2, .lr = 0.1f, .loss_scale = 2, .weight_decay_scale = 1};
+    const tr_step_result_t result = {.scale = 0.5f, .finite = 1, .applied = 3};
+    const int64_t n = bytes_of(t) ? tr_shape_elems(&t->shape) : 0;
+    memset(data, 0xff, bytes_of(t));
+    if (t->content == STEP) memcpy(data, &step, sizeof step);
+    if (t->content == RESULT) memcpy(data, &result, sizeof result);
+    for (int64_t i = 0; i < n; i++) {
+        const float value = (float)tr_rng_normal(&rng);
+        if (t->content == IDS) ((int64_t *)data)[i] = 1000 + 7 * i;
+        if (t->content == LABELS) ((int64_t *)data)[i] = i % (LABEL_LIMIT + 1) - 1;
+        if (t->content != NORMAL && t->content != POSITIVE) continue;
+        const float x = t->content == POSITIVE ? fabsf(value) + 0.1f : value;
+        if (t->dtype == TR_BF16)
+            ((uint16_t *)data)[i] = to_bf16(x);
+        else
+            ((float *)data)[i] = x;
+    }
+}
+
+/* A tensor on the device, `shift` elements beyond an aligned address. *out_block is what to free.
+ * */
+static void *upload(int d, const tensor_t *t, uint32_t key, size_t shift, void **out_block) {
+    void *here = NULL;
+    *out_block = NULL;
+    if (bytes_of(t) == 0) return NULL;
+    shift *= tr_dtype_bytes(t->dtype);
+    must(devices[d]->ops->alloc(devices[d], bytes_of(t) + shift, 0, out_block));
+    must(devices[d]->ops->host_alloc(devices[d], bytes_of(t), &here));
+    fill(t, key, here);
+    void *there = (char *)*out_block + shift;
+    must(
+        devices[d]->ops->copy(devices[d], streams[d], there, here, bytes_of(t), TR_COPY_TO_DEVICE));
+    must(devices[d]->ops->stream_sync(devices[d], streams[d]));
+    devices[d]->ops->host_free(devices[d], here);
+    return there;
+}
+
+static void *download(int d, const tensor_t *t, const void *there) {
+    void *here = NULL, *copy = malloc(bytes_of(t) + 1);
+    must(devices[d]->ops->host_alloc(devices[d], bytes_of(t), &here));
+    must(devices[d]->ops->copy(devices[d], streams[d], here, there, bytes_of(t), TR_COPY_TO_HOST));
+    must(devices[d]->ops->stream_sync(devices[d], streams[d]));
+    memcpy(copy, here, bytes_of(t));
+    devices[d]->ops->host_free(devices[d], here);
+    return copy;
+}
+
+/* The outputs of one run; the caller frees them. */
+static void run_on(int d, const case_t *c, size_t shift, void **outs) {
+    const tr_kernel_t *kernel = &devices[d]->ops->kernels[c->id];
+    tr_kernel_call_t call = {.n_in = c->n_in, .n_out = c->n_out, .attr = c->attr};
+    void *blocks[TR_KERNEL_MAX_IN + TR_KERNEL_MAX_OUT + 1] = {NULL};
+    size_t scratch = 0;
+    int used = 0;
+    for (int i = 0; i < TR_KERNEL_MAX_IN; i++) {
+        call.in[i].shape.ndim = -1;
+        if (i < c->n_in) call.in[i].dtype = c->in[i].dtype, call.in[i].shape = c->in[i].shape;
+    }
+    for (int i = 0; i < TR_KERNEL_MAX_OUT; i++) {
+        call.out[i].shape.ndim = -1;
+        if (i < c->n_out) call.out[i].dtype = c->out[i].dtype, call.out[i].shape = c->out[i].shape;
+    }
+    if (kernel->prepare) must(kernel->prepare(devices[d], &call, &call.state, &scratch));
+    for (int i = 0; i < c->n_in; i++)
+        call.in[i].data = upload(d, &c->in[i], (uint32_t)i, shift, &blocks[used++]);
+    for (int i = 0; i < c->n_out; i++)
+        call.out[i].data = upload(d, &c->out[i], 100 + (uint32_t)i, shift, &blocks[used++]);
+    if (scratch)
+        must(devices[d]->ops->alloc(devices[d], scratch, 0, &blocks[used])),
+            call.scratch = blocks[used];
+    must(kernel->run(devices[d], streams[d], &call));
+    for (int i = 0; i < c->n_out; i++) outs[i] = download(d, &c->out[i], call.out[i].data);
+    if (kernel->release) kernel->release(devices[d], call.state);
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+        if (blocks[i]) devices[d]->ops->free(devices[d], blocks[i]);
+}
+
+static double value_of(const tensor_t *t, const void *data, int64_t i) {
+    switch (t->dtype) {
+    case TR_BF16: return (double)from_bf16(((const uint16_t *)data)[i]);
+    case TR_I32: return ((const int32_t *)data)[i];
+    case TR_U8: return ((const uint8_t *)data)[i];
+    default: return (double)((const float *)data)[i];
+    }
+}
+
+static void compare(const case_t *c, size_t shift, int output, const void *cpu, const void *cuda) {
+    const tensor_t *t = &c->out[output];
+    const int64_t n = bytes_of(t) ? tr_shape_elems(&t->shape) : 0;
+    double largest = 1e-3, tolerance = t->dtype == TR_BF16 ? 1.0 / 128
+                                       : c->tolerance > 0  ? c->tolerance
+                                                           : 1e-5;
+    for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(value_of(t, cpu, i)));
+    if (t->dtype == TR_I32) tolerance = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double a = value_of(t, cpu, i), b = value_of(t, cuda, i);
+        if (fabs(a - b) <= tolerance * largest || (isnan(a) && isnan(b))) continue;
+        fail_msg("%s, %s, shifted by %zu: output %d, element %lld: cpu %.9g, cuda %.9g", c->name,
+                 tr_dtype_name(t->dtype), shift, output, (long long)i, a, b);
+    }
+}
+
+static void check(const case_t *given) {
+    for (int narrow = 0; narrow < 2; narrow++) {
+        case_t c = *given;
+        bool any = false;
+        for (int i = 0; i < c.n_in && narrow; i++)
+            if (c.in[i].narrow) c.in[i].dtype = TR_BF16, any = true;
+        for (int i = 0; i < c.n_out && narrow; i++)
+            if (c.out[i].narrow) c.out[i].dtype = TR_BF16, any = true;
+        if (narrow && !any) return;
+        for (size_t shift = 0; shift < 2; shift++) {
+            void *cpu[TR_KERNEL_MAX_OUT] = {NULL}, *cuda[TR_KERNEL_MAX_OUT] = {NULL};
+            run_on(0, &c, shift, cpu);
+            run_on(1, &c, shift, cuda);
+            for (int i = 0; i < c.n_out; i++) {
+                compare(&c, shift, i, cpu[i], cuda[i]);
+                free(cpu[i]), free(cuda[i]);
+            }
+        }
+    }
+}
+
+static void test_elementwise(void **state) {
+    static const int64_t sizes[] = {1, 3, 8, 17, 1023, 4099};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int64_t n = sizes[i];
+        check(&(case_t){
+            "ADD", TR_K_ADD, ATTR((tr_add_attr_t){TR_ACT_RELU}), 2, 1, {X(n), X(n)}, {Y(n)}, 0});
+        check(&(case_t){
+            "SCALE", TR_K_SCALE, ATTR((tr_scale_attr_t){-0.3f}), 1, 1, {X(n)}, {Y(n)}, 0});
+        check(&(case_t){"ACCUMULATE", TR_K_ACCUMULATE, NULL, 1, 1, {F(n)}, {F(n)}, 0});
+        for (int act = TR_ACT_RELU; act <= TR_ACT_TANH; act++) {
+            const tr_act_attr_t attr = {(tr_act_t)act};
+            check(&(case_t){"ACT_FWD", TR_K_ACT_FWD, &attr, 1, 1, {X(n)}, {Y(n)}, 0});
+            check(&(case_t){"ACT_BWD", TR_K_ACT_BWD, &attr, 2, 1, {X(n), X(n)}, {Y(n)}, 0});
+        }
+        check(&(case_t){
+            "CAST", TR_K_CAST_NORMALIZE, NULL, 3, 1, {F(n, 3), F(3), F(3)}, {Y(n, 3)}, 0});
+        const tr_dropout_attr_t drop = {0.3f, 2};
+        check(
+            &(case_t){"DROPOUT", TR_K_DROPOUT, &drop, 3, 1, {X(3, n), ID(3), STEP_}, {Y(3, n)}, 0});
+    }
+}
+
+static void test_norms(void **state) {
+    static const int64_t shapes[][2] = {{1, 1},     {5, 3},    {33, 8},  {700, 16},
+                                        {1111, 24}, {64, 260}, {3, 2500}};
+    const tr_norm_attr_t plain = {1e-5f, TR_ACT_NONE}, relu = {1e-5f, TR_ACT_RELU};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const int64_t r = shapes[i][0], c = shapes[i][1];
+        check(&(case_t){"COLUMN_SUM", TR_K_COLUMN_SUM, NULL, 1, 1, {X(r, c)}, {G(c)}, 0});
+        if (r > 1)
+            check(&(case_t){"BATCHNORM_TRAIN",
+                            TR_K_BATCHNORM_TRAIN,
+                            &plain,
+                            3,
+                            4,
+                            {X(r, c), F(c), F(c)},
+                            {Y(r, c), G(c), G(c), G(2, c)},
+                            1e-4});
+        check(&(case_t){"BATCHNORM_EVAL",
+                        TR_K_BATCHNORM_EVAL,
+                        &relu,
+                        5,
+                        1,
+                        {X(r, c), F(c), F(c), F(c), P(c)},
+                        {Y(r, c)},
+                        0});
+        check(&(case_t){"BATCHNORM_BWD",
+                        TR_K_BATCHNORM_BWD,
+                        &plain,
+                        6,
+                        3,
+                        {X(r, c), X(r, c), F(c), F(c), F(c), P(c)},
+                        {Y(r, c), G(c), G(c)},
+                        1e-4});
+        check(&(case_t){"LAYERNORM_FWD",
+                        TR_K_LAYERNORM_FWD,
+                        &relu,
+                        3,
+                        3,
+                        {X(r, c), F(c), F(c)},
+                        {Y(r, c), G(r), G(r)},
+                        1e-4});
+        check(&(case_t){"LAYERNORM_BWD",
+                        TR_K_LAYERNORM_BWD,
+                        &plain,
+                        5,
+                        3,
+                        {X(r, c), X(r, c), F(c), F(r), P(r)},
+                        {Y(r, c), G(c), G(c)},
+                        1e-4});
+    }
+}
+
+static void test_pool(void **state) {
+    static const int64_t channels[] = {1, 3, 8, 20};
+    for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
+        const int64_t c = channels[i];
+        for (int max = 0; max < 2; max++) {
+            const tr_pool_attr_t attr = {.spatial = 2,
+                                         .kernel = {3, 2},
+                                         .stride = {2, 2},
+                                         .pad_lo = {1, 0},
+                                         .pad_hi = {1, 1},
+                                         .max = max};
+            const tensor_t index = {NOTHING, false, TR_I32, TR_SHAPE(2, 5, 4, c)}, absent = ABSENT_;
+            check(&(case_t){"POOL_FWD",
+                            TR_K_POOL_FWD,
+                            &attr,
+                            1,
+                            2,
+                            {X(2, 9, 7, c)},
+                            {Y(2, 5, 4, c), max ? index : absent},
+                            0});
+            if (!max)
+                check(&(case_t){
+                    "POOL_BWD", TR_K_POOL_BWD, &attr, 1, 1, {X(2, 5, 4, c)}, {Y(2, 9, 7, c)}, 0});
+        }
+    }
+}
+
+static void test_losses(void **state) {
+    static const int64_t shapes[][2] = {{1, 3}, {7, 10}, {5, 33}, {3, 2500}};
+    const tr_xent_attr_t smooth = {0.1f};
+    const tr_topk_attr_t top = {2};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        const int64_t r = shapes[i][0], c = shapes[i][1];
+        check(&(case_t){
+            "XENT_FWD", TR_K_XENT_FWD, &smooth, 3, 2, {F(r, c), LABEL(r), P(r)}, {G(r), G(r)}, 0});
+        check(&(case_t){"XENT_BWD",
+                        TR_K_XENT_BWD,
+                        &smooth,
+                        5,
+                        1,
+                        {F(r, c), LABEL(r), P(r), P(r), F(r)},
+                        {G(r, c)},
+                        0});
+        check(&(case_t){"MSE_FWD", TR_K_MSE_FWD, NULL, 3, 1, {F(r, c), F(r, c), P(r)}, {G(r)}, 0});
+        check(&(case_t){
+            "MSE_BWD", TR_K_MSE_BWD, NULL, 4, 1, {F(r, c), F(r, c), P(r), F(r)}, {G(r, c)}, 0});
+        check(
+            &(case_t){"TOPK", TR_K_TOPK_CORRECT, &top, 3, 1, {F(r, c), LABEL(r), P(r)}, {G(r)}, 0});
+    }
+}
+
+static void test_update(void **state) {
+    static const int64_t sizes[] = {1, 5, 1024, 20011};
+    const tr_sgd_attr_t sgd = {0.9f, 0.01f, 1, true};
+    const tr_adam_attr_t adam = {0.9f, 0.999f, 1e-8f, 0.01f, 1, true};
+    const tr_moments_attr_t moments = {0.1f, 4};
+    const tr_ema_attr_t ema = {0.99f};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        const int64_t n = sizes[i];
+        check(&(case_t){"SGD", TR_K_SGD, &sgd, 3, 2, {F(n), STEP_, RESULT_}, {F(n), F(n)}, 0});
+        check(&(case_t){
+            "ADAM", TR_K_ADAM, &adam, 3, 3, {F(n), STEP_, RESULT_}, {F(n), F(n), P(n)}, 0});
+        check(
+            &(case_t){"MOMENTS", TR_K_MOMENTS_UPDATE, &moments, 2, 1, {F(n), RESULT_}, {F(n)}, 0});
+        check(&(case_t){"EMA", TR_K_EMA_UPDATE, &ema, 2, 1, {F(n), RESULT_}, {F(n)}, 0});
+        check(&(case_t){"WEIGHTED_SUM", TR_K_WEIGHTED_SUM, NULL, 2, 1, {F(n), P(n)}, {F(1)}, 1e-4});
+    }
+}
+
+static int open_both(void **state) {
+    static const char *const names[] = {"cpu", "cuda"};
+    for (int d = 0; d < 2; d++) {
+        if (tr_device_open(names[d], &(tr_device_params_t){.threads = 2}, &devices[d]) != TR_OK)
+            return -1;
+        must(devices[d]->ops->stream_create(devices[d], "test", TR_PRIORITY_NORMAL, &streams[d]));
+    }
+    return 0;
+}
+
+static int close_both(void **state) {
+    for (int d = 0; d < 2; d++) {
+        devices[d]->ops->stream_destroy(devices[d], streams[d]);
+        tr_device_close(&devices[d]);
+    }
+    return 0;
+}
+
+int main(void) {
+    const tr_backend_t *backend = NULL;
+    if (tr_backend_find("cuda", &backend) != TR_OK) {
+        print_message("skipped: %s\n", tr_error_last()->message);
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_elementwise), cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_pool),        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_update),
+    };
+    return cmocka_run_group_tests(tests, open_both, close_both);
+}
