@@ -92,23 +92,34 @@ static __device__ __forceinline__ float normal_cdf(float x) {
     return 0.5f * erfcf(-0.70710678f * x);
 }
 
+/* GELU's tanh form: x s(u), u = 2 sqrt(2/pi) (x + 0.044715 x^3), s the logistic function; GPT-2's. */
+static __device__ __forceinline__ float gelu_tanh_gate(float x) {
+    return 1.0f / (1.0f + expf(-1.5957691f * fmaf(0.044715f * x, x * x, x)));
+}
+
 template <tr_act_t ACT> struct act_t {
     enum { INPUTS = 1 };
     __device__ float operator()(float x, float) const {
         if (ACT == TR_ACT_RELU) return relu(x);
         if (ACT == TR_ACT_GELU) return x * normal_cdf(x);
+        if (ACT == TR_ACT_GELU_TANH) return x * gelu_tanh_gate(x);
         if (ACT == TR_ACT_SIGMOID) return 1.0f / (1.0f + expf(-x));
         return tanhf(x);
     }
 };
 
-/* The gradient from dy and v: x for GELU, y for the others. */
+/* The gradient from dy and v: x for both forms of GELU, y for the others. */
 template <tr_act_t ACT> struct act_gradient_t {
     enum { INPUTS = 2 };
     __device__ float operator()(float dy, float v) const {
         if (ACT == TR_ACT_RELU) return v > 0.0f ? dy : 0.0f;
         if (ACT == TR_ACT_GELU)
             return dy * fmaf(v, 0.39894228f * expf(-0.5f * v * v), normal_cdf(v));
+        if (ACT == TR_ACT_GELU_TANH) {
+            const float s = gelu_tanh_gate(v), rest = s * (1.0f - s);
+            const float rise = 1.5957691f * v * fmaf(0.134145f * v, v, 1.0f);
+            return dy * (rest == 0.0f ? s : fmaf(rise, rest, s)); /* rise may be infinite */
+        }
         if (ACT == TR_ACT_SIGMOID) return dy * v * (1.0f - v);
         return dy * ((1.0f - v) * (1.0f + v));
     }
@@ -124,6 +135,10 @@ template <tr_act_t ACT> struct act_gradient_t {
     }                                                                                              \
     case TR_ACT_GELU: {                                                                            \
         const tr_act_t ACT = TR_ACT_GELU;                                                          \
+        __VA_ARGS__;                                                                               \
+    }                                                                                              \
+    case TR_ACT_GELU_TANH: {                                                                       \
+        const tr_act_t ACT = TR_ACT_GELU_TANH;                                                     \
         __VA_ARGS__;                                                                               \
     }                                                                                              \
     case TR_ACT_SIGMOID: {                                                                         \
