@@ -75,7 +75,8 @@ void *tr_graph_region(const tr_graph_t *g, tr_role_t role, size_t *out_bytes) {
 }
 
 tr_status_t tr_graph_allocate(tr_graph_t *g) {
-    if (!g->planned || g->allocated) return TR_FAIL(TR_ERR_INTERNAL, "allocate wants a plan, and once");
+    if (!g->planned || g->allocated)
+        return TR_FAIL(TR_ERR_INTERNAL, "allocate requires a plan, and may be called once");
     for (int role = 0; role < TR_ROLE_COUNT; role++) {
         const size_t bytes = region_bytes(&g->memory, (tr_role_t)role);
         if (bytes > 0)
@@ -108,7 +109,7 @@ tr_status_t tr_graph_zero_reduced(tr_graph_t *g, bool gradients_too) {
 
 tr_status_t tr_input_bind(tr_graph_t *g, tr_tensor_t input, void *data) {
     tr_tensor_info_t *info = &tr_rec(g, input)->info;
-    if (info->role != TR_ROLE_INPUT) return TR_FAIL(TR_ERR_INTERNAL, "'%s' is no input", info->name);
+    if (info->role != TR_ROLE_INPUT) return TR_FAIL(TR_ERR_INTERNAL, "'%s' is not an input", info->name);
     void *to = data ? data : (char *)g->region[TR_ROLE_INPUT] + info->offset_bytes;
     if (info->data == to) return TR_OK;
     info->data = to;
