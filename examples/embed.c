@@ -56,7 +56,7 @@ static tr_status_t pendulum_open(const tr_data_settings_t *settings, tr_split_t 
     info->field[0] = (tr_field_t){"x", TR_F32, TR_SHAPE(INPUTS), INPUTS * sizeof(float), TR_FIELD_VALUES};
     info->field[1] = (tr_field_t){"y", TR_F32, TR_SHAPE(TIMES), TIMES * sizeof(float), TR_FIELD_VALUES};
     info->fingerprint = (uint64_t)samples[split] << 8 | split;
-    snprintf(info->description, sizeof info->description, "pendulum, simulated as it is read");
+    snprintf(info->description, sizeof info->description, "pendulum, simulated on the fly");
     *out = &self->base;
     return TR_OK;
 }

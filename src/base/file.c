@@ -26,7 +26,7 @@ static tr_status_t read_all(int fd, const char *path, char *text, int64_t bytes)
         ssize_t n = read(fd, text + at, (size_t)(bytes - at));
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return tr_io_fail("read", path, errno);
-        if (n == 0) return TR_FAIL(TR_ERR_DATA, "%s became shorter while it was read.", path);
+        if (n == 0) return TR_FAIL(TR_ERR_DATA, "%s was truncated while it was read.", path);
         at += n;
     }
     return TR_OK;
@@ -36,9 +36,9 @@ static tr_status_t read_open(int fd, const char *path, int64_t max_bytes, char *
                              int64_t *out_bytes) {
     struct stat st;
     if (fstat(fd, &st) != 0) return tr_io_fail("examine", path, errno);
-    if (!S_ISREG(st.st_mode)) return TR_FAIL(TR_ERR_DATA, "%s is not a file.", path);
+    if (!S_ISREG(st.st_mode)) return TR_FAIL(TR_ERR_DATA, "%s is not a regular file.", path);
     if (st.st_size > max_bytes)
-        return TR_FAIL(TR_ERR_DATA, "%s has %lld bytes; at most %lld are plausible.", path,
+        return TR_FAIL(TR_ERR_DATA, "%s has %lld bytes; at most %lld are expected.", path,
                        (long long)st.st_size, (long long)max_bytes);
     char *text = NULL;
     TR_TRY(tr_alloc((size_t)st.st_size + 1, "file text", &text));

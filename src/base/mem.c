@@ -17,8 +17,8 @@ typedef struct {
 } header_t;
 
 #define HEADER_BYTES 16 /* keeps malloc's alignment */
-_Static_assert(sizeof(header_t) <= HEADER_BYTES, "the header has to fit before the smallest block");
-_Static_assert(alignof(max_align_t) <= HEADER_BYTES, "blocks have to stay aligned for any type");
+_Static_assert(sizeof(header_t) <= HEADER_BYTES, "the header must fit before the smallest block");
+_Static_assert(alignof(max_align_t) <= HEADER_BYTES, "blocks must be aligned for any type");
 
 static _Atomic int64_t calls, live, live_bytes, peak_bytes, fail_at;
 
@@ -55,8 +55,8 @@ static bool may_allocate(size_t bytes) {
 static tr_status_t no_memory(size_t bytes, const char *what) {
     char wanted[32], held[32];
     return TR_FAIL(TR_ERR_MEMORY,
-                   "Cannot allocate %s (%zu bytes) for %s; this process holds %s. "
-                   "Ask for more memory per rank (sbatch --mem), or make what is named here smaller.",
+                   "Cannot allocate %s (%zu bytes) for %s; this process uses %s. Request more "
+                   "memory per rank (sbatch --mem), or reduce the size of the named object.",
                    tr_format_bytes((double)bytes, wanted), bytes, what,
                    tr_format_bytes((double)atomic_load(&live_bytes), held));
 }
@@ -77,7 +77,7 @@ tr_status_t tr_alloc(size_t bytes, const char *what, void *out_pointer) {
 
 tr_status_t tr_alloc_aligned(size_t bytes, size_t align, const char *what, void *out_pointer) {
     if (align == 0 || (align & (align - 1)) != 0)
-        return TR_FAIL(TR_ERR_INTERNAL, "The alignment of %s has to be a power of two, found %zu.", what,
+        return TR_FAIL(TR_ERR_INTERNAL, "The alignment of %s must be a power of two, found %zu.", what,
                        align);
     size_t offset = align > HEADER_BYTES ? align : HEADER_BYTES;
     void *block = NULL;
@@ -93,7 +93,7 @@ tr_status_t tr_realloc(void *pointer, size_t bytes, const char *what) {
     if (!old) return tr_alloc(bytes, what, pointer);
     header_t before = *header_of(old);
     if (before.offset != HEADER_BYTES)
-        return TR_FAIL(TR_ERR_INTERNAL, "%s comes from tr_alloc_aligned, which cannot be resized.", what);
+        return TR_FAIL(TR_ERR_INTERNAL, "%s was allocated by tr_alloc_aligned and cannot be resized.", what);
     char *block = may_allocate(bytes) ? realloc(old - HEADER_BYTES, HEADER_BYTES + bytes) : NULL;
     if (!block) return no_memory(bytes, what);
     count_bytes(-1, -(int64_t)before.bytes);

@@ -165,7 +165,7 @@ tr_status_t tr_fail_unknown(const char *key, const char *kind, const char *name,
     const char *near = tr_nearest(name, all, count);
     tr_str_t list = {0};
     for (size_t i = 0; i < count; i++) tr_str_printf(&list, "%s%s", i ? ", " : "", all[i]);
-    TR_FAIL(TR_ERR_CONFIG, "%s: there is no %s '%s'%s%s%s There are: %s.", key, kind, name,
+    TR_FAIL(TR_ERR_CONFIG, "%s: unknown %s '%s'%s%s%s Available: %s.", key, kind, name,
             near ? "; did you mean '" : "", near ? near : "", near ? "'?" : ".",
             list.text ? list.text : "none");
     tr_str_free(&list);

@@ -157,7 +157,7 @@ static tr_status_t set_aside(const char *dir, int64_t step) {
     TR_TRY(tr_path_join(dir, aside, to));
     TR_TRY(tr_remove_tree(to));
     if (rename(from, to) != 0) return tr_io_fail("rename", from, errno);
-    TR_WARN("%s is called %s from now on: this run does not go on from it", from, aside);
+    TR_WARN("renamed %s to %s; the run resumes from an earlier checkpoint", from, aside);
     return is_best ? link_to(dir, "best", aside) : TR_OK;
 }
 

@@ -217,13 +217,13 @@ static tr_status_t check_same(const tr_manifest_t *m, const char *body, size_t b
 static tr_status_t check_last_line(const char *text, size_t bytes, const char *path) {
     char want[LAST_LINE_BYTES + 1];
     if (bytes < LAST_LINE_BYTES || memchr(text, 0, bytes))
-        return TR_FAIL(TR_ERR_DATA, "%s is cut short or is not text.", path);
+        return TR_FAIL(TR_ERR_DATA, "%s is truncated or is not text.", path);
     snprintf(want, sizeof want, "manifest %016llx\n",
              (unsigned long long)tr_checksum_bytes(text, bytes - LAST_LINE_BYTES));
     if (memcmp(text + bytes - LAST_LINE_BYTES, want, LAST_LINE_BYTES) == 0) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
-                   "%s: its last line should hold the checksum of the lines before it, and does not: the "
-                   "file is damaged.",
+                   "%s: its last line must hold the checksum of the lines before it, but does not: "
+                   "the file is damaged.",
                    path);
 }
 
@@ -238,9 +238,8 @@ tr_status_t tr_manifest_parse(const char *text, size_t bytes, const char *path, 
     tr_status_t status = parse_lines(body, &m, &good);
     if (status == TR_OK && good) status = check_same(&m, text, bytes, &good);
     if (status == TR_OK && !good)
-        status = TR_FAIL(TR_ERR_DATA,
-                         "%s is not a manifest that this version understands, line %zu of it in doubt.", path,
-                         2 + m.files.count + m.tensors.count + 1);
+        status = TR_FAIL(TR_ERR_DATA, "%s is not a manifest that this version can read; error in line %zu.",
+                         path, 2 + m.files.count + m.tensors.count + 1);
     tr_free(&body);
     if (status != TR_OK)
         tr_manifest_free(&m);

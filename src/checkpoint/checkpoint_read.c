@@ -36,13 +36,13 @@ static tr_status_t verify_tensors(const tr_manifest_t *m, size_t file, const cha
     for (size_t i = 0; i < count; i++) {
         const tr_manifest_tensor_t *row = &m->tensors.data[first + i];
         if (!same_tensor(row, tr_safetensors_at(f, i), offset))
-            return TR_FAIL(TR_ERR_DATA, "%s: tensor %zu is not what MANIFEST says ('%.200s').", path, i,
-                           row->name);
+            return TR_FAIL(TR_ERR_DATA, "%s: tensor %zu differs from its entry in MANIFEST ('%.200s').", path,
+                           i, row->name);
         tr_tensor_bytes(row->dtype, &row->shape, &bytes);
         TR_TRY(tr_checksum_read(whole, tr_safetensors_fd(f), path, start + offset, bytes, &checksum));
         if (checksum != row->checksum)
-            return TR_FAIL(TR_ERR_DATA, "%s: the data of tensor '%.200s' are damaged (checksum).", path,
-                           row->name);
+            return TR_FAIL(TR_ERR_DATA, "%s: the data of tensor '%.200s' is damaged (checksum mismatch).",
+                           path, row->name);
         offset += bytes;
     }
     return TR_OK;
@@ -50,14 +50,14 @@ static tr_status_t verify_tensors(const tr_manifest_t *m, size_t file, const cha
 
 static tr_status_t check_length(const char *path, int64_t found, int64_t wanted) {
     if (found == wanted) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA, "%s has %lld bytes, but MANIFEST says %lld.", path, (long long)found,
+    return TR_FAIL(TR_ERR_DATA, "%s has %lld bytes, but MANIFEST lists %lld.", path, (long long)found,
                    (long long)wanted);
 }
 
 static tr_status_t check_value(const char *path, const tr_checksum_t *whole, uint64_t wanted) {
     return tr_checksum_value(whole) == wanted
                ? TR_OK
-               : TR_FAIL(TR_ERR_DATA, "%s is damaged: its checksum is not what MANIFEST says.", path);
+               : TR_FAIL(TR_ERR_DATA, "%s is damaged: its checksum differs from MANIFEST.", path);
 }
 
 static tr_status_t open_tensors(const tr_manifest_t *m, size_t file, const char *path,
@@ -80,7 +80,7 @@ static tr_status_t open_state(const tr_manifest_file_t *row, const char *path, c
     TR_TRY(tr_read_text(path, TR_TEXT_MAX_BYTES, out, &bytes));
     TR_TRY(check_length(path, bytes, row->bytes));
     if (tr_checksum_bytes(*out, (size_t)bytes) == row->checksum) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA, "%s is damaged: its checksum is not what MANIFEST says.", path);
+    return TR_FAIL(TR_ERR_DATA, "%s is damaged: its checksum differs from MANIFEST.", path);
 }
 
 static tr_status_t open_file(tr_checkpoint_t *c, const tr_manifest_t *m, size_t file) {
@@ -92,7 +92,9 @@ static tr_status_t open_file(tr_checkpoint_t *c, const tr_manifest_t *m, size_t 
     if (strcmp(name, TR_CHECKPOINT_MODEL) == 0 && !c->model) return open_tensors(m, file, path, &c->model);
     if (strcmp(name, TR_CHECKPOINT_OPTIMIZER) == 0 && !c->optimizer)
         return open_tensors(m, file, path, &c->optimizer);
-    return TR_FAIL(TR_ERR_DATA, "%s: MANIFEST lists the file '%.200s', which this version does not know.",
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: MANIFEST lists the file '%.200s', which is unknown to this "
+                   "version.",
                    c->path, name);
 }
 
@@ -110,7 +112,7 @@ static tr_status_t read_manifest(const char *dir, tr_manifest_t *out) {
 static tr_status_t check_step(const char *path, int64_t step) {
     int64_t named = step;
     if (!tr_checkpoint_parse_name(tr_file_name(path), &named) || named == step) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA, "%s holds step %lld: it was renamed.", path, (long long)step);
+    return TR_FAIL(TR_ERR_DATA, "%s holds step %lld: the folder was renamed.", path, (long long)step);
 }
 
 static tr_status_t open_files(tr_checkpoint_t *c, const tr_manifest_t *m) {
@@ -118,7 +120,7 @@ static tr_status_t open_files(tr_checkpoint_t *c, const tr_manifest_t *m) {
     TR_TRY(check_step(c->path, c->step));
     for (size_t i = 0; i < m->files.count; i++) TR_TRY(open_file(c, m, i));
     if (!c->model || !c->state_json)
-        return TR_FAIL(TR_ERR_DATA, "%s: MANIFEST should list %s and %s.", c->path, TR_CHECKPOINT_MODEL,
+        return TR_FAIL(TR_ERR_DATA, "%s: MANIFEST must list %s and %s.", c->path, TR_CHECKPOINT_MODEL,
                        TR_CHECKPOINT_STATE);
     return TR_OK;
 }
@@ -133,7 +135,7 @@ static tr_status_t resolve(const char *path, tr_checkpoint_t *c) {
     free(real);
     TR_TRY(status);
     if (stat(c->path, &st) != 0 || !S_ISDIR(st.st_mode))
-        return TR_FAIL(TR_ERR_DATA, "%s is not a checkpoint: a directory with %s is expected.", path,
+        return TR_FAIL(TR_ERR_DATA, "%s is not a checkpoint: expected a folder with %s.", path,
                        TR_CHECKPOINT_MANIFEST);
     return TR_OK;
 }
@@ -184,8 +186,8 @@ tr_status_t tr_checkpoint_open_newest(const char *dir, tr_checkpoint_t **out, tr
     if (status == TR_OK && steps.count > 0 && !*out) {
         tr_error_t last = *tr_error_last();
         status = TR_FAIL(TR_ERR_DATA,
-                         "%s holds %zu checkpoints, and none is whole. Restore one, or start anew in "
-                         "another run.dir. The oldest: %.1000s",
+                         "%s holds %zu checkpoints, and none is complete. Restore one, or start a "
+                         "new run in another run.dir. The oldest: %.1000s",
                          dir, steps.count, last.message);
     }
     tr_vec_free(&steps);

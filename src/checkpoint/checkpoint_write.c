@@ -136,7 +136,8 @@ static tr_status_t explain(const char *dir, const tr_checkpoint_content_t *conte
     int64_t bytes = free_bytes(dir);
     if (cause.code != TR_ERR_IO && cause.code != TR_ERR_NOINPUT) return cause.code;
     return TR_FAIL(TR_ERR_IO,
-                   "The checkpoint of step %lld was not saved; it wants %s, and %s are free in %s. %s",
+                   "The checkpoint of step %lld was not saved: it needs %s, and %s are free in %s. "
+                   "%s",
                    (long long)content->step, tr_format_bytes((double)wanted_bytes(content), wanted),
                    bytes == INT64_MAX ? "unknown" : tr_format_bytes((double)bytes, left), dir, cause.message);
 }
@@ -144,7 +145,7 @@ static tr_status_t explain(const char *dir, const tr_checkpoint_content_t *conte
 static tr_status_t check_space(const char *dir, const tr_checkpoint_content_t *content) {
     if (free_bytes(dir) >= wanted_bytes(content)) return TR_OK;
     return TR_FAIL(TR_ERR_IO,
-                   "Delete something there, or choose another run.dir or a smaller checkpoint.keep.");
+                   "Free some space there, or choose another run.dir or a smaller checkpoint.keep.");
 }
 
 tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *content, int64_t count) {
@@ -153,8 +154,8 @@ tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *c
     const double wanted = (double)wanted_bytes(content);
     if (bytes == INT64_MAX || (double)bytes >= wanted * (double)count) return TR_OK;
     return TR_FAIL(TR_ERR_IO,
-                   "%s: expected room for %lld more checkpoint%s of %s, %s in all, found %s free. Delete "
-                   "something there, or choose another run.dir%s",
+                   "%s: expected space for %lld more checkpoint%s of %s, %s in total, found %s "
+                   "free. Free some space there, or choose another run.dir%s",
                    dir, (long long)count, count > 1 ? "s" : "", tr_format_bytes(wanted, each),
                    tr_format_bytes(wanted * (double)count, all), tr_format_bytes((double)bytes, left),
                    count > 1 ? " or a smaller checkpoint.keep" : "");

@@ -36,7 +36,7 @@ static void tidy(tr_checkpointer_t *c, int64_t step) {
     if (status == TR_OK && c->best_step >= 0) status = tr_checkpoint_link(c->dir, "best", c->best_step);
     if (status != TR_OK) TR_WARN("%s", tr_error_last()->message);
     if (tr_checkpoint_retain(c->dir, c->keep, keep, 2) != TR_OK)
-        TR_WARN("Old checkpoints stay: %s", tr_error_last()->message);
+        TR_WARN("Old checkpoints were not deleted: %s", tr_error_last()->message);
 }
 
 static int64_t directory_bytes(const char *path) {
@@ -179,7 +179,7 @@ static tr_status_t start(tr_checkpointer_t *c, const tr_checkpointer_params_t *p
     pthread_mutex_init(c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
     int failed = tr_thread_start("trainer-save", writer_main, c, &c->thread);
-    return failed ? TR_FAIL(TR_ERR_MEMORY, "The checkpoint writer's thread could not be started: %s.",
+    return failed ? TR_FAIL(TR_ERR_MEMORY, "Cannot start the thread of the checkpoint writer: %s.",
                             strerror(failed))
                   : TR_OK;
 }
@@ -205,7 +205,8 @@ tr_status_t tr_checkpointer_submit(tr_checkpointer_t *c, const tr_checkpoint_con
     }
     pthread_mutex_unlock(c->lock);
     return busy ? TR_FAIL(TR_ERR_INTERNAL,
-                          "A checkpoint was submitted while the one of step %lld is being written.",
+                          "A checkpoint was submitted while the checkpoint of step %lld is being "
+                          "written.",
                           (long long)c->content.step)
                 : TR_OK;
 }

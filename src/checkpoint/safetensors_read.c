@@ -56,21 +56,21 @@ static tr_status_t read_dtype(const char *path, const char *name, json_t *value,
     if (text && strcmp(text, "BOOL") == 0) return TR_OK;
     return TR_FAIL(
         TR_ERR_DATA,
-        "%s: tensor '%.200s' has the type %.32s, which is not one of F64 F32 F16 BF16, U8 to I64, BOOL.",
-        path, name, text ? text : "(none)");
+        "%s: tensor '%.200s' has the type %.32s; expected F64, F32, F16, BF16, U8 to I64, or BOOL.", path,
+        name, text ? text : "(none)");
 }
 
 static tr_status_t read_shape(const char *path, const char *name, json_t *value, tr_shape_t *out) {
     size_t ndim = json_array_size(value);
     if (!json_is_array(value) || ndim > TR_MAX_DIMS)
-        return TR_FAIL(TR_ERR_DATA, "%s: the shape of tensor '%.200s' should be a list of up to %d sizes.",
+        return TR_FAIL(TR_ERR_DATA, "%s: the shape of tensor '%.200s' must be a list of up to %d sizes.",
                        path, name, TR_MAX_DIMS);
     out->ndim = (int)ndim;
     for (size_t d = 0; d < ndim; d++) {
         json_t *size = json_array_get(value, d);
         out->dim[d] = json_integer_value(size);
         if (!json_is_integer(size) || out->dim[d] < 0)
-            return TR_FAIL(TR_ERR_DATA, "%s: a size of tensor '%.200s' is not a whole number from 0.", path,
+            return TR_FAIL(TR_ERR_DATA, "%s: a size of tensor '%.200s' is not a non-negative integer.", path,
                            name);
     }
     return TR_OK;
@@ -80,8 +80,7 @@ static tr_status_t read_entry(tr_safetensors_t *f, const char *name, json_t *val
     json_t *offsets = json_object_get(value, "data_offsets");
     if (json_object_size(value) != 3 || json_array_size(offsets) != 2 ||
         !json_is_integer(json_array_get(offsets, 0)) || !json_is_integer(json_array_get(offsets, 1)))
-        return TR_FAIL(TR_ERR_DATA,
-                       "%s: tensor '%.200s' should have dtype, shape and two data_offsets, and nothing else.",
+        return TR_FAIL(TR_ERR_DATA, "%s: tensor '%.200s' must have only dtype, shape and two data_offsets.",
                        f->path, name);
     out->name = name;
     TR_TRY(read_dtype(f->path, name, json_object_get(value, "dtype"), &out->dtype));
@@ -90,10 +89,12 @@ static tr_status_t read_entry(tr_safetensors_t *f, const char *name, json_t *val
             end = json_integer_value(json_array_get(offsets, 1)), bytes = 0;
     int64_t available = (int64_t)f->count - f->data_start;
     if (begin < 0 || end < begin || end > available)
-        return TR_FAIL(TR_ERR_DATA, "%s: tensor '%.200s' should lie at bytes %lld to %lld of %lld.", f->path,
+        return TR_FAIL(TR_ERR_DATA, "%s: tensor '%.200s' must be at bytes %lld to %lld of %lld.", f->path,
                        name, (long long)begin, (long long)end, (long long)available);
     if (!tr_tensor_bytes(out->dtype, &out->shape, &bytes) || bytes != end - begin)
-        return TR_FAIL(TR_ERR_DATA, "%s: the shape and type of tensor '%.200s' do not make its %lld bytes.",
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: the shape and type of tensor '%.200s' do not match its %lld "
+                       "bytes.",
                        f->path, name, (long long)(end - begin));
     out->data = f->bytes + f->data_start + begin;
     return TR_OK;
@@ -123,7 +124,7 @@ static tr_status_t check_cover(const tr_safetensors_t *f, const tr_named_tensor_
         if (sorted[i]->data != at)
             return TR_FAIL(TR_ERR_DATA, "%s: the data of tensor '%.200s' %s those before it.", f->path,
                            sorted[i]->name,
-                           (const char *)sorted[i]->data < at ? "overlap" : "leave a hole after");
+                           (const char *)sorted[i]->data < at ? "overlap" : "leave a gap after");
         at += size_of(sorted[i]);
     }
     if (at != end)
@@ -136,11 +137,11 @@ static tr_status_t read_metadata(tr_safetensors_t *f, json_t *value) {
     const char *key;
     json_t *text;
     if (!json_is_object(value))
-        return TR_FAIL(TR_ERR_DATA, "%s: __metadata__ should be an object of strings.", f->path);
+        return TR_FAIL(TR_ERR_DATA, "%s: __metadata__ must be an object of strings.", f->path);
     json_object_foreach(value, key, text) if (!json_is_string(text)) return TR_FAIL(
-        TR_ERR_DATA, "%s: __metadata__ '%.200s' should be a string.", f->path, key);
+        TR_ERR_DATA, "%s: __metadata__ '%.200s' must be a string.", f->path, key);
     char *dump = json_dumps(value, JSON_COMPACT);
-    if (!dump) return TR_FAIL(TR_ERR_MEMORY, "%s: no memory for its metadata.", f->path);
+    if (!dump) return TR_FAIL(TR_ERR_MEMORY, "%s: not enough memory for its metadata.", f->path);
     tr_status_t status = tr_strdup(dump, &f->metadata);
     free(dump);
     return status;
@@ -179,17 +180,18 @@ static const char *kind_of(const char *bytes, size_t count) {
     if (count == 0) return "an empty file";
     if (tr_begins_as_hdf5(bytes, count)) return "an HDF5 file";
     if (count > 4 && memcmp(bytes, "PK\3\4", 4) == 0)
-        return "a zip file, as torch.save and numpy.savez write (write it with "
+        return "a zip file, as written by torch.save and numpy.savez (use "
                "safetensors.torch.save_file or safetensors.numpy.save_file)";
     if (count > 4 && memcmp(bytes, "\x80\x02\x8a\x0a", 4) == 0)
-        return "a file of torch.save (write it with safetensors.torch.save_file)";
+        return "a file written by torch.save (use safetensors.torch.save_file)";
     if (is_text(bytes, count)) return "a text file";
-    return "no safetensors file, or cut off (no header of text stands behind its first 8 bytes)";
+    return "not a safetensors file, or truncated (its first 8 bytes are not followed by a text "
+           "header)";
 }
 
 static tr_status_t fail_kind(const char *path, const char *kind) {
     return TR_FAIL(TR_ERR_DATA,
-                   "%s is %s, where a checkpoint is expected: a run's folder, a checkpoint's "
+                   "%s is %s; expected a checkpoint: a run folder, a checkpoint folder "
                    "(checkpoints/step-NNNNNNNN), or a .safetensors file.",
                    path, kind);
 }
@@ -206,7 +208,8 @@ static tr_status_t read_header(tr_safetensors_t *f) {
         return fail_kind(f->path, kind_of(f->bytes, f->count));
     if (length > f->count - sizeof length)
         return TR_FAIL(TR_ERR_DATA,
-                       "%s is cut off within its header, which has %llu bytes: %zu are there. Copy it anew.",
+                       "%s is truncated in its header of %llu bytes: it has %zu. Copy the file "
+                       "again.",
                        f->path, (unsigned long long)length, f->count - sizeof length);
     f->data_start = (int64_t)(sizeof length + length);
     f->root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
@@ -233,7 +236,7 @@ tr_status_t tr_safetensors_parse(const void *bytes, size_t count, const char *pa
 static tr_status_t open_descriptor(int fd, const char *path, tr_safetensors_t **out) {
     struct stat st;
     if (fstat(fd, &st) != 0) return tr_io_fail("examine", path, errno);
-    if (!S_ISREG(st.st_mode)) return TR_FAIL(TR_ERR_DATA, "%s is not a file.", path);
+    if (!S_ISREG(st.st_mode)) return TR_FAIL(TR_ERR_DATA, "%s is not a regular file.", path);
     if (st.st_size == 0) return fail_kind(path, kind_of(NULL, 0));
     void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     if (bytes == MAP_FAILED) return tr_io_fail("map", path, errno);

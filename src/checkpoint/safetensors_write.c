@@ -15,10 +15,11 @@ static tr_status_t add_metadata(json_t *root, const char *metadata) {
     if (plain)
         return json_object_set_new(root, "__metadata__", object) == 0
                    ? TR_OK
-                   : TR_FAIL(TR_ERR_MEMORY, "No memory for metadata.");
+                   : TR_FAIL(TR_ERR_MEMORY, "Not enough memory for metadata.");
     json_decref(object);
     return TR_FAIL(TR_ERR_INTERNAL,
-                   "The metadata of a safetensors file must be a JSON object of strings, was given: %.200s",
+                   "The metadata of a safetensors file must be a JSON object of strings, found: "
+                   "%.200s",
                    metadata);
 }
 
@@ -34,12 +35,13 @@ static tr_status_t add_tensors(json_t *root, const tr_named_tensor_t *tensors, s
     for (size_t i = 0; i < count; i++) {
         const tr_named_tensor_t *t = &tensors[i];
         if (strcmp(t->name, "__metadata__") == 0 || json_object_get(root, t->name))
-            return TR_FAIL(TR_ERR_INTERNAL, "Two tensors are called '%s', or it is reserved.", t->name);
+            return TR_FAIL(TR_ERR_INTERNAL, "Two tensors are named '%s', or the name is reserved.", t->name);
         if (!tr_tensor_bytes(t->dtype, &t->shape, &bytes))
-            return TR_FAIL(TR_ERR_INTERNAL, "The shape of tensor '%s' is impossible.", t->name);
+            return TR_FAIL(TR_ERR_INTERNAL, "The shape of tensor '%s' is invalid.", t->name);
         if (json_object_set_new(root, t->name, describe(t, at, at + bytes)) != 0)
             return TR_FAIL(TR_ERR_INTERNAL,
-                           "The name of tensor '%s' is not UTF-8, or there is no memory for the header.",
+                           "The name of tensor '%s' is not UTF-8, or there is not enough memory "
+                           "for the header.",
                            t->name);
         at += bytes;
     }
@@ -55,7 +57,7 @@ static tr_status_t make_header(const tr_named_tensor_t *tensors, size_t count, c
     char *text = status == TR_OK ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     if (status != TR_OK) return status;
-    if (!text) return TR_FAIL(TR_ERR_MEMORY, "No memory for the header of %zu tensors.", count);
+    if (!text) return TR_FAIL(TR_ERR_MEMORY, "Not enough memory for the header of %zu tensors.", count);
     uint64_t length = (strlen(text) + 7) / 8 * 8, stored = htole64(length);
     tr_str_append_bytes(out, (const char *)&stored, sizeof stored);
     tr_str_append(out, text);

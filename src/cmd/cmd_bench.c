@@ -31,14 +31,14 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
     int kept = 0;
     *o = (options_t){.steps = 50, .assignment = argv};
     if (argc < 2 || strcmp(argv[1], "step") != 0)
-        return TR_FAIL(TR_ERR_USAGE, "bench wants what to time: trainer bench step CONFIG.ini [--steps N] "
+        return TR_FAIL(TR_ERR_USAGE, "bench requires a target: trainer bench step CONFIG.ini [--steps N] "
                                      "[--json FILE] [key=value ...]");
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
             o->json = argv[++i];
         else if (strcmp(argv[i], "--steps") == 0 && i + 1 < argc) {
             if (!tr_parse_int(argv[++i], &o->steps) || o->steps < 1)
-                return TR_FAIL(TR_ERR_USAGE, "--steps %s: expected a number from 1", argv[i]);
+                return TR_FAIL(TR_ERR_USAGE, "--steps %s: expected a positive integer", argv[i]);
         } else if (argv[i][0] == '-')
             return cmd_fail_option("bench", argv[i]);
         else if (!o->path)
@@ -47,7 +47,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
             argv[kept++] = argv[i];
     }
     o->assignments = kept;
-    return o->path ? TR_OK : TR_FAIL(TR_ERR_USAGE, "bench step wants a configuration file");
+    return o->path ? TR_OK : TR_FAIL(TR_ERR_USAGE, "bench step requires a configuration file");
 }
 
 /* -- measuring ------------------------------------------------------------------------------------------- */
@@ -168,7 +168,8 @@ static void print_result(const bench_t *b) {
                all_ranks / 1e9);
     printf("\n");
     if (s->params.size > 1)
-        printf("exposed   %.2f %% of the step is communication that nothing hides, of %.2f %% in all\n",
+        printf("exposed   %.2f %% of the step is communication not overlapped with compute, of "
+               "%.2f %% in total\n",
                100 * b->exposed, 100 * b->busy);
     print_ops(b);
 }

@@ -58,9 +58,8 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
     }
     if (p->weights) return TR_OK;
     return TR_FAIL(TR_ERR_USAGE,
-                   "eval expects a run's folder, or a configuration file and a checkpoint: trainer "
-                   "eval RUN [key=value ...], or trainer eval CONFIG.ini CHECKPOINT [key=value "
-                   "...]");
+                   "eval requires a run folder, or a configuration file and a checkpoint: trainer "
+                   "eval RUN [key=value ...], or trainer eval CONFIG.ini CHECKPOINT [key=value ...]");
 }
 
 /* -- measuring ------------------------------------------------------------------------------------------- */
@@ -87,7 +86,8 @@ static tr_status_t prepare(eval_t *e) {
     for (e->y = 0; e->y < s->info.field_count && strcmp(s->info.field[e->y].name, "y") != 0;) e->y++;
     if (e->y == s->info.field_count || shape->ndim != 2)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "eval wants one output and one y a sample; model.type = %s is not of that kind",
+                       "eval requires a model with one output and one y per sample; model.type = "
+                       "%s is not such a model",
                        s->model.type);
     TR_TRY(tr_alloc((size_t)tr_shape_elems(shape) * sizeof *e->output, "outputs", &e->output));
     return s->info.classes > 0 ? tr_class_counts_create(width, &e->classes)
@@ -164,7 +164,9 @@ static void print_matrix(const eval_t *e) {
     const tr_class_counts_t *c = e->classes;
     const int width = count_width(c);
     char text[64];
-    printf("\nconfusion matrix: a row for each true class, a column for each predicted one\n%-*s",
+    printf("\n"
+           "confusion matrix: one row per true class, one column per predicted class\n"
+           "%-*s",
            e->name_columns, "");
     for (int64_t k = 0; k < c->classes; k++) printf(" %*lld", width, (long long)k);
     for (int64_t i = 0; i < c->classes; i++) {
@@ -228,7 +230,8 @@ static void print_result(eval_t *e) {
     }
     if (!e->classes) {
         if (s->preprocess->target.mean.count > 0)
-            printf("          of normalised targets; what follows is in units of the data\n");
+            printf("          on normalised targets; the scores below are in the units of the "
+                   "data\n");
         print_targets(e);
         return;
     }

@@ -67,7 +67,7 @@ static bool command_at(size_t i, entry_t *out) {
 
 static const list_t lists[] = {
     {"commands", "What trainer can do: trainer NAME ...", command_at},
-    {"layers", "What model.layers may list, with model.type = sequential", layer_at},
+    {"layers", "Layers for model.layers, with model.type = sequential", layer_at},
     {"models", "model.type", model_at},
     {"optimizers", "optimizer.type", optimizer_at},
     {"schedules", "schedule.type", schedule_at},
@@ -131,7 +131,7 @@ static void print_fields(const char *title, const tr_layer_field_t *fields, int 
 static void print_common_fields(int columns) {
     int count;
     const tr_layer_field_t *fields = tr_layer_common_fields(&count);
-    print_fields("  every layer takes besides, as name=value\n", fields, count, columns);
+    print_fields("  attributes that every layer accepts, as name=value\n", fields, count, columns);
 }
 
 static void print_entry(const entry_t *entry, int columns) {
@@ -169,8 +169,10 @@ static tr_status_t print_overview(void) {
            "  srun trainer CONFIG.ini [key=value ...]\n\nCommands\n",
            cmd_version);
     print_brief(&lists[0]);
-    printf("\nHelp\n  trainer COMMAND --help    what a command takes\n  trainer help KEY          a key such "
-           "as data.batch_size\n"
+    printf("\n"
+           "Help\n"
+           "  trainer COMMAND --help    arguments and options of a command\n"
+           "  trainer help KEY          a key such as data.batch_size\n"
            "  trainer help SECTION      all keys of a section:");
     for (size_t i = 0; i < count; i++) {
         bool repeated = !*tables[i]->section;
@@ -227,7 +229,7 @@ static tr_status_t fail_unknown(const char *name) {
     }
     const char *nearest = tr_nearest(name, names, count);
     if (!nearest) return tr_error_last()->code; /* of tr_config_help, which knows the nearest key */
-    return TR_FAIL(TR_ERR_USAGE, "there is no help on '%s'; did you mean '%s'?", name, nearest);
+    return TR_FAIL(TR_ERR_USAGE, "no help on '%s'; did you mean '%s'?", name, nearest);
 }
 
 static tr_status_t print_keys(const char *name) {
@@ -271,6 +273,6 @@ tr_status_t cmd_help_print(const char *name) {
 }
 
 tr_status_t cmd_help(int argc, char **argv) {
-    if (argc > 2) return TR_FAIL(TR_ERR_USAGE, "trainer help takes one name, not %d", argc - 1);
+    if (argc > 2) return TR_FAIL(TR_ERR_USAGE, "trainer help takes one name, found %d", argc - 1);
     return cmd_help_print(argc == 2 ? argv[1] : "");
 }

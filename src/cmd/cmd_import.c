@@ -44,7 +44,7 @@ static tr_status_t count_rows(void *self, int64_t done, int64_t total) {
     double now = tr_clock_sec();
     counter->done = done;
     if (stop)
-        return TR_FAIL(TR_ERR_RETRY, "%s was asked to stop (%s): '%s' is not written", counter->what,
+        return TR_FAIL(TR_ERR_RETRY, "%s was stopped (%s): '%s' was not written", counter->what,
                        strsignal(stop), counter->out);
     if (!isatty(STDERR_FILENO) || now - counter->shown_sec < PROGRESS_SEC) return TR_OK;
     counter->shown_sec = now;
@@ -57,7 +57,7 @@ static tr_status_t count_rows(void *self, int64_t done, int64_t total) {
 
 static tr_status_t number(const char *option, const char *text, int64_t least, int64_t *out) {
     if (text && tr_parse_int(text, out) && *out >= least) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE, "%s: expected a whole number from %lld on, found '%s'.", option,
+    return TR_FAIL(TR_ERR_USAGE, "%s: expected an integer of at least %lld, found '%s'.", option,
                    (long long)least, text ? text : "nothing");
 }
 
@@ -69,7 +69,7 @@ static tr_status_t delimiter(const char *text, char *out) {
         return TR_OK;
     }
     return TR_FAIL(TR_ERR_USAGE,
-                   "--delimiter: expected what stands between columns, such as ';' or tab, found '%s'.",
+                   "--delimiter: expected the column separator, such as ';' or tab, found '%s'.",
                    text ? text : "nothing");
 }
 
@@ -83,7 +83,7 @@ static tr_status_t decimal(const char *text, char *out) {
 
 static tr_status_t fraction(const char *option, const char *text, double *out) {
     if (text && tr_parse_float(text, out) && *out >= 0 && *out < 1) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE, "%s: expected a number from 0 to below 1, found '%s'.", option,
+    return TR_FAIL(TR_ERR_USAGE, "%s: expected a number of at least 0 and below 1, found '%s'.", option,
                    text ? text : "nothing");
 }
 
@@ -98,7 +98,7 @@ static tr_status_t text_option(const char *name, const char *value, tr_import_pa
     for (size_t i = 0; i < TR_COUNT(options); i++) {
         if (strcmp(name, options[i].name)) continue;
         *options[i].out = value;
-        return value ? TR_OK : TR_FAIL(TR_ERR_USAGE, "%s needs a value.", name);
+        return value ? TR_OK : TR_FAIL(TR_ERR_USAGE, "%s requires a value.", name);
     }
     *used = 0;
     return TR_OK;
@@ -142,7 +142,7 @@ static tr_status_t arguments(int argc, char **argv, tr_import_params_t *p, const
         if (!strncmp(argv[i], "--", 2)) TR_TRY(option(argv + i, p, &used));
         if (!strncmp(argv[i], "--", 2) && !used) return cmd_fail_option(argv[0], argv[i]);
         if (!used && *out_count == most)
-            return TR_FAIL(TR_ERR_USAGE, "trainer %s: '%s' is one name too many.", argv[0], argv[i]);
+            return TR_FAIL(TR_ERR_USAGE, "trainer %s: unexpected argument '%s'.", argv[0], argv[i]);
         if (!used) names[(*out_count)++] = argv[i];
         i += used ? used : 1;
     }
@@ -156,7 +156,7 @@ static tr_status_t check_options(int argc, char **argv, const char *name, const 
         used = 0;
         if (!strncmp(argv[i], "--", 2)) TR_TRY(option(argv + i, &ignored, &used));
         if (used && !strstr("--chunk --force", argv[i]) && !strstr(usage, argv[i]))
-            return TR_FAIL(TR_ERR_USAGE, "%s has no use for %s; usage: trainer %s%s %s", name, argv[i],
+            return TR_FAIL(TR_ERR_USAGE, "%s does not accept %s; usage: trainer %s%s %s", name, argv[i],
                            name == argv[0] ? "" : "import ", name, usage);
     }
     return TR_OK;
@@ -197,8 +197,8 @@ void cmd_import_list(tr_str_t *out) {
 static tr_status_t unknown(const char *name) {
     tr_str_t text = {0};
     cmd_import_list(&text);
-    TR_FAIL(TR_ERR_USAGE, "%s%s%s. There are:%s", name ? "'" : "what to import is missing", name ? name : "",
-            name ? "' cannot be imported" : "", text.text ? text.text : "");
+    TR_FAIL(TR_ERR_USAGE, "%s%s%s. There are:%s", name ? "'" : "missing the format to import",
+            name ? name : "", name ? "' cannot be imported" : "", text.text ? text.text : "");
     tr_str_free(&text);
     return TR_ERR_USAGE;
 }
@@ -216,7 +216,7 @@ static tr_status_t import_names(int argc, char **argv, tr_import_params_t *p, co
     if (count < 3)
         return TR_FAIL(TR_ERR_USAGE, "usage: trainer import %s %s", importer->name, importer->usage);
     if (count > 3 && !importer->takes_many)
-        return TR_FAIL(TR_ERR_USAGE, "trainer import: '%s' is one name too many.", names[3]);
+        return TR_FAIL(TR_ERR_USAGE, "trainer import: unexpected argument '%s'.", names[3]);
     TR_TRY(check_options(argc, argv, importer->name, importer->usage));
     p->what = names[1];
     p->input = names + 1;

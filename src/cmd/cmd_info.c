@@ -70,7 +70,7 @@ static void print_devices(void) {
         tr_device_t *device = NULL;
         char memory[32];
         if (reason)
-            printf("  %-9s not here: %s\n", all[i]->name, reason);
+            printf("  %-9s not available: %s\n", all[i]->name, reason);
         else if (tr_device_open(all[i]->name, NULL, &device) != TR_OK)
             printf("  %-9s fails: %s\n", all[i]->name, tr_error_last()->message);
         else
@@ -162,7 +162,7 @@ static void print_binding(void) {
 }
 
 tr_status_t cmd_info(int argc, char **argv) {
-    if (argc > 1) return TR_FAIL(TR_ERR_USAGE, "trainer info takes no arguments, but got '%s'", argv[1]);
+    if (argc > 1) return TR_FAIL(TR_ERR_USAGE, "trainer info takes no arguments, found '%s'", argv[1]);
     /* From the launcher's environment: without a library call this works where MPI cannot start. */
     if (tr_launch_rank() == 0) {
         const char *job = getenv("SLURM_JOB_ID");

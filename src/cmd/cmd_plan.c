@@ -46,7 +46,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
     }
     o->assignments = kept;
     if (!o->path)
-        return TR_FAIL(TR_ERR_USAGE, "plan expects a configuration file or a run's folder: trainer plan "
+        return TR_FAIL(TR_ERR_USAGE, "plan requires a configuration file or a run folder: trainer plan "
                                      "CONFIG.ini|RUN [key=value ...]");
     if (o->rank_counts == 0) o->ranks[o->rank_counts++] = 1;
     return TR_OK;
@@ -77,7 +77,7 @@ static void print_ops(const tr_session_t *s, int program) {
             printf("  %4d  all-reduce bucket %d: %lld elements\n", i, op->bucket,
                    (long long)op->collective.count);
         else if (op->kind == TR_OP_WAIT)
-            printf("  %4d  wait for the buckets\n", i);
+            printf("  %4d  wait for the all-reduces\n", i);
         else
             printf("  %4d  %-18s %-28s %-22s %10.3f MFLOP %10.3f MB\n", i, op->row->name, op->label,
                    op->n_out > 0 && op->out[0].id ? tr_shape_format(tr_shape_of(s->g, op->out[0]), text) : "",
@@ -96,13 +96,15 @@ static double program_sum(const tr_session_t *s, int program,
 
 static void print_work(const tr_session_t *s) {
     const double n = (double)s->order.micro_batch, flops = program_sum(s, s->last, tr_op_flops);
-    printf("work      %.4g MFLOP a sample forward and backward; %.4g MB of memory traffic a sample where "
-           "nothing is fused or cached\n",
+    printf("work      %.4g MFLOP per sample, forward and backward; %.4g MB of memory traffic per "
+           "sample, without fusion or caching\n",
            flops / n / 1e6, program_sum(s, s->last, tr_op_bytes) / n / 1e6);
     printf("ops       %d forward and backward, %d update, %d evaluation\n",
            tr_program_op_count(s->g, s->last), tr_program_op_count(s->g, s->update),
            tr_program_op_count(s->g, s->eval));
-    printf("data      %s; %lld samples, %.6g steps an epoch of batch %lld; %lld steps in all\n\n",
+    printf("data      %s; %lld samples, %.6g steps per epoch at batch size %lld; %lld steps in "
+           "total\n"
+           "\n",
            s->info.description, (long long)s->info.samples, s->steps_per_epoch,
            (long long)s->order.batch_size, (long long)s->total_steps);
 }
@@ -137,7 +139,7 @@ static tr_status_t print_plans(const tr_config_t *config, const options_t *o) {
             if (o->ops)
                 for (int p = 0; p < tr_graph_program_count(s->g); p++) print_ops(s, p);
             print_work(s);
-            printf("memory a rank on device %s (slots: micro-batches a rank and step)\n",
+            printf("memory per rank on device %s (slots: micro-batches per rank and step)\n",
                    s->device->ops->name);
             printf("%6s %6s %6s %12s %12s %12s %12s %12s %12s %12s\n", "ranks", "slots", "micro",
                    "parameters", "gradients", "optimizer", "model state", "activations", "inputs", "total");

@@ -60,11 +60,10 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
             argv[p->count++] = argv[i];
     }
     if (o->out) return TR_OK;
-    return TR_FAIL(
-        TR_ERR_USAGE,
-        "predict expects a run's folder (or a configuration file and a checkpoint), the data and the file to "
-        "write: trainer predict RUN IN.h5 OUT.h5 [key=value ...], or trainer predict CONFIG.ini CHECKPOINT "
-        "IN.h5 OUT.h5 [key=value ...]");
+    return TR_FAIL(TR_ERR_USAGE,
+                   "predict requires a run folder (or a configuration file and a checkpoint), the input and "
+                   "the output file: trainer predict RUN IN.h5 OUT.h5 [key=value ...], or trainer predict "
+                   "CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [key=value ...]");
 }
 
 /* The data are all of IN, whatever the configuration reads; the command line's own assignments come behind and win. */
@@ -98,9 +97,10 @@ static tr_status_t check_places(const predict_t *p) {
     for (size_t i = 0; i < TR_COUNT(places); i++)
         if (is_in(places[i], p->o->out))
             return TR_FAIL(TR_ERR_USAGE,
-                           "%s holds data (%s) and would be replaced by the predictions: name another file",
+                           "%s holds data (%s), which the predictions would overwrite: choose "
+                           "another output file",
                            p->o->out,
-                           i == 0   ? "that are predicted for"
+                           i == 0   ? "the input of predict"
                            : i == 1 ? "data.train"
                                     : "data.valid");
     return TR_OK;
@@ -119,8 +119,8 @@ static void *end_by_signal(void *self) {
     if (sigwait(&watched, &number) != 0) return NULL;
     pthread_mutex_lock(&ending);
     if (tr_writer_remove_part(out))
-        cmd_say_error(TR_FAIL(TR_ERR_RETRY, "predict was asked to stop (%s): '%s' is not written",
-                              strsignal(number), out));
+        cmd_say_error(
+            TR_FAIL(TR_ERR_RETRY, "predict was stopped (%s): '%s' was not written", strsignal(number), out));
     pthread_sigmask(SIG_UNBLOCK, &watched, NULL);
     raise(number);
     return NULL;
@@ -151,18 +151,17 @@ static tr_status_t decide_kind(predict_t *p) {
     p->is_class = s->model.loss == TR_LOSS_CROSS_ENTROPY || (s->model.loss == TR_LOSS_AUTO && classes > 0);
     if (s->model.loss == TR_LOSS_AUTO && classes < 0)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "%s does not say what the model was trained on: set data.classes to the number of "
-                       "classes, or to 0 "
-                       "where it predicts numbers",
+                       "%s does not record the data that the model was trained on: set "
+                       "data.classes to the number of classes, or to 0 for a regression",
                        p->t.weights_path);
     if (p->is_class && classes > 0 && classes != p->width)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "the model gives %lld values a sample, but it was trained on %lld classes (data.classes)",
-            (long long)p->width, (long long)classes);
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "the model outputs %lld values per sample, but it was trained on %lld classes "
+                       "(data.classes)",
+                       (long long)p->width, (long long)classes);
     p->wants_probability = p->is_class && (p->o->probabilities || p->width <= PROBABILITY_CLASSES);
     if (p->o->probabilities && !p->is_class)
-        return TR_FAIL(TR_ERR_USAGE, "--probabilities: the model predicts numbers, not classes");
+        return TR_FAIL(TR_ERR_USAGE, "--probabilities: the model is a regression and has no classes");
     return TR_OK;
 }
 

@@ -40,13 +40,14 @@ void cmd_train_signals(bool trains) {
 tr_status_t cmd_train(int argc, char **argv) {
     if (argc < 2)
         return TR_FAIL(TR_ERR_USAGE,
-                       "train wants a configuration file: trainer train CONFIG.ini [key=value ...]");
+                       "train requires a configuration file: trainer train CONFIG.ini [key=value "
+                       "...]");
     for (int i = 1; i < argc; i++)
         if (argv[i][0] == '-')
-            return TR_FAIL(
-                TR_ERR_USAGE,
-                "train does not know %s; what it takes are keys: trainer train CONFIG.ini section.key=value",
-                argv[i]);
+            return TR_FAIL(TR_ERR_USAGE,
+                           "unknown option %s; settings are written as section.key=value: trainer train "
+                           "CONFIG.ini section.key=value",
+                           argv[i]);
     tr_world_t *world = NULL;
     tr_config_t *config = NULL;
     tr_verdict_open(getenv("TRAINER_RUN_VERDICT")); /* for an error before the configuration is read */

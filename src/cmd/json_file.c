@@ -21,8 +21,7 @@ static bool dump(const json_t *object, const char *path) {
 
 tr_status_t cmd_json_write(json_t *object, const char *path) {
     char temporary[4096];
-    if (!object)
-        return TR_FAIL(TR_ERR_INTERNAL, "what --json %s is to hold is no JSON: text that is not UTF-8", path);
+    if (!object) return TR_FAIL(TR_ERR_INTERNAL, "--json %s: a text in the result is not valid UTF-8", path);
     struct stat found;
     const bool to_stdout = cmd_json_is_stdout(path),
                in_place = to_stdout || (stat(path, &found) == 0 && !S_ISREG(found.st_mode)); /* a pipe */
@@ -39,5 +38,5 @@ tr_status_t cmd_json_write(json_t *object, const char *path) {
     if (written) return TR_OK;
     if (!in_place) (void)unlink(temporary);
     return TR_FAIL(reason ? tr_status_of_errno(reason) : TR_ERR_INTERNAL, "--json %s cannot be written: %s",
-                   path, reason ? strerror(reason) : "a number in it is none that JSON has");
+                   path, reason ? strerror(reason) : "it contains a number that JSON cannot represent");
 }

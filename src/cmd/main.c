@@ -41,7 +41,7 @@ const cmd_command_t *cmd_find(const char *name) {
 /* Most builds of Open MPI cannot use PMI-1 or PMI-2, and end the program inside MPI_Init: the remedy has to be printed before that. */
 static void warn_of_pmi(void) {
     const tr_status_t status = tr_launch_fail();
-    TR_WARN("if MPI_Init ends the program now: %s", tr_error_last()->message);
+    TR_WARN("MPI_Init may abort the program: %s", tr_error_last()->message);
     tr_verdict_write((int)status, tr_error_last()->message, NULL);
     tr_error_clear();
 }
@@ -93,9 +93,8 @@ static void wait_turn(void) {
 
 /* Called wrongly, every rank is called wrongly: before MPI is up the launcher's word tells which one says so. */
 static bool is_said_by_peer(tr_status_t status, const tr_error_t *error) {
-    return error->voice == TR_VOICE_PEER ||
-           (place.size == 1 && tr_launch_rank() > 0 &&
-            (status == TR_ERR_USAGE || tr_launch_link() == TR_LAUNCH_NONE));
+    return error->voice == TR_VOICE_PEER || (place.size == 1 && tr_launch_rank() > 0 &&
+                                             (status == TR_ERR_USAGE || tr_launch_link() == TR_LAUNCH_NONE));
 }
 
 void cmd_say_error(tr_status_t status) {
@@ -123,9 +122,13 @@ static tr_status_t fail_unknown(const char *name) {
     const char *nearest = tr_nearest(name, names, TR_COUNT(names));
     if (nearest)
         return TR_FAIL(TR_ERR_USAGE,
-                       "there is no command '%s' and no such file; did you mean '%s'? See trainer help.",
+                       "unknown command '%s', and no file of that name exists; did you mean '%s'? "
+                       "See trainer help.",
                        name, nearest);
-    return TR_FAIL(TR_ERR_USAGE, "there is no command '%s' and no such file. See trainer help.", name);
+    return TR_FAIL(TR_ERR_USAGE,
+                   "unknown command '%s', and no file of that name exists. See trainer "
+                   "help.",
+                   name);
 }
 
 static bool is_config(const char *name) {
@@ -143,7 +146,7 @@ static tr_status_t run_command(const cmd_command_t *command, int argc, char **ar
     const int64_t tasks = tr_launch_tasks();
     if (command->runs == CMD_ON_FIRST && tr_launch_rank() > 0) return TR_OK;
     if (command->runs == CMD_ON_FIRST && tasks > 1 && command->run != cmd_help)
-        TR_INFO("%s is work for one process: rank 0 does it, of %lld", command->name, (long long)tasks);
+        TR_INFO("%s runs on one process: rank 0 of %lld runs it", command->name, (long long)tasks);
     return command->run(argc, argv);
 }
 
@@ -156,7 +159,7 @@ static tr_status_t run(int argc, char **argv) {
     const bool prints = tr_launch_rank() == 0;
     if (argc < 2) {
         if (prints) TR_TRY(cmd_help_print(""));
-        return TR_FAIL(TR_ERR_USAGE, "a command or a configuration file is wanted");
+        return TR_FAIL(TR_ERR_USAGE, "expected a command or a configuration file");
     }
     if (strcmp(argv[1], "--version") == 0) {
         if (prints) printf("trainer %s\n", cmd_version);
@@ -183,7 +186,7 @@ int main(int argc, char **argv) {
     tr_h5_own_process();
     int code = end(run(argc, argv));
     if (code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {
-        fprintf(stderr, "trainer: error: the output could not be written\n");
+        fprintf(stderr, "trainer: error: cannot write to standard output\n");
         code = TR_ERR_IO;
     }
     return code;

@@ -37,17 +37,17 @@ static tr_status_t fill_root(tr_session_t *s, const tr_weights_t *weights) {
 static void warn_not_known(const cmd_trained_t *t) {
     const tr_session_t *s = t->s;
     const tr_normalize_t *input = &s->preprocess->input;
-    char used[192] = "they are taken as they are";
+    char used[192] = "they are not normalised";
     if (strcmp(s->data.mean, "auto") != 0 && strcmp(s->data.std, "auto") != 0) return;
     if (input->mean.count > 0)
-        snprintf(used, sizeof used, "they are normalised by mean %.9g%s and std %.9g%s",
+        snprintf(used, sizeof used, "they are normalised with mean %.9g%s and std %.9g%s",
                  (double)input->mean.data[0], input->mean.count > 1 ? ",..." : "", (double)input->std.data[0],
                  input->std.count > 1 ? ",..." : "");
-    TR_WARN(
-        "%s does not say how the inputs%s were normalised in its training: here %s. Give the run's folder or "
-        "checkpoints/step-NNNNNNNN instead, or set data.mean and data.std%s as they were",
-        t->weights_path, s->info.classes > 0 ? "" : " (and the numbers to predict)", used,
-        s->info.classes > 0 ? "" : ", data.target_mean and data.target_std");
+    TR_WARN("%s does not record how the inputs%s were normalised during training: here %s. Name the "
+            "run folder or checkpoints/step-NNNNNNNN instead, or set data.mean and data.std%s to the "
+            "values used in training",
+            t->weights_path, s->info.classes > 0 ? "" : " (and the targets)", used,
+            s->info.classes > 0 ? "" : ", data.target_mean and data.target_std");
 }
 
 static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *params,
@@ -64,9 +64,9 @@ static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *pa
     if (status == TR_OK && weights) status = fill_root(t->s, weights);
     TR_TRY(tr_world_agree(t->world, status));
     if (weights && t->model_difference.length > 0)
-        TR_WARN("the checkpoint %s is of a run with another [model]:%s\nIts weights fit, but what follows is "
-                "not what "
-                "was trained: use the configuration it was trained with (config.ini in its run folder)",
+        TR_WARN("checkpoint %s was trained with a different [model]:%s\n"
+                "Its weights fit, but the results may be wrong: use the configuration it was "
+                "trained with (config.ini in its run folder)",
                 t->weights_path, t->model_difference.text);
     return tr_state_broadcast(t->s);
 }
@@ -82,12 +82,11 @@ static tr_status_t check_shape(const cmd_trained_t *t, const cmd_trained_params_
     tr_status_t status = TR_OK;
     const int x = tr_field_find(&data->info, "x");
     if (x >= 0 && !tr_shape_equal(&data->info.field[x].shape, &t->kept->shape))
-        status =
-            TR_FAIL(TR_ERR_DATA,
-                    "the samples of %s are of shape %s, but %s was trained on samples of %s: expected the "
-                    "same shape",
-                    data->info.description, tr_shape_format(&data->info.field[x].shape, is), t->weights_path,
-                    tr_shape_format(&t->kept->shape, was));
+        status = TR_FAIL(TR_ERR_DATA,
+                         "the samples of %s have shape %s, but %s was trained on samples of shape %s: "
+                         "expected the same shape",
+                         data->info.description, tr_shape_format(&data->info.field[x].shape, is),
+                         t->weights_path, tr_shape_format(&t->kept->shape, was));
     tr_dataset_close(&data);
     return status;
 }
@@ -100,11 +99,11 @@ static tr_status_t explain(const cmd_trained_t *t, const cmd_trained_params_t *p
         const tr_status_t status = check_shape(t, params);
         return status == TR_ERR_DATA ? status : tr_error_set(&error);
     }
-    snprintf(
-        text, sizeof text,
-        "%.2000s\nThe checkpoint %.500s is of a run with another [model]:%.1000s\nUse the configuration it "
-        "was trained with (config.ini in its run folder)",
-        error.message, t->weights_path, t->model_difference.text);
+    snprintf(text, sizeof text,
+             "%.2000s\n"
+             "Checkpoint %.500s was trained with a different [model]:%.1000s\n"
+             "Use the configuration it was trained with (config.ini in its run folder)",
+             error.message, t->weights_path, t->model_difference.text);
     memcpy(error.message, text, sizeof text);
     return tr_error_set(&error);
 }
@@ -118,10 +117,9 @@ tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *
     tr_log_set_rank(t->info->rank, t->info->size, t->info->host);
     const bool found = cmd_config_path(params->config ? params->config : params->weights, config);
     if (!found && !params->config && t->info->rank == 0)
-        return TR_FAIL(
-            TR_ERR_NOINPUT,
-            "%s is not a run's folder: expected config.ini in it. Name a configuration file before it",
-            params->weights);
+        return TR_FAIL(TR_ERR_NOINPUT,
+                       "%s is not a run folder: it has no config.ini. Name a configuration file before it",
+                       params->weights);
     TR_TRY(cmd_config_load_all(t->world, config, params->count, params->assignments, &t->config));
     tr_status_t status = find_weights(t, params->weights, &weights);
     if (status == TR_OK) {

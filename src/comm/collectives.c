@@ -42,15 +42,14 @@ static tr_status_t choose_own(tr_world_t *w, tr_device_t *device, int engine, bo
     if (engine == TR_ENGINE_THREAD || engine == TR_ENGINE_POLL) return TR_OK;
     TR_TRY(tr_world_allreduce_int(w, &usable, 1, TR_REDUCE_MIN));
     if (engine == TR_ENGINE_NCCL && !usable)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "parallel.engine = nccl needs an engine that device '%s' brings, on all ranks: %s. Set "
-            "parallel.engine = auto.",
-            device->ops->name, reason ? reason : "another rank has none");
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "parallel.engine = nccl requires a device with its own engine on all ranks, device "
+                       "'%s': %s. Set parallel.engine = auto.",
+                       device->ops->name, reason ? reason : "another rank has none");
     if (usable) TR_TRY(find_sharing(w, device, &shared));
     *out = usable && (engine == TR_ENGINE_NCCL || !shared);
     if (device->collectives && !*out)
-        TR_INFO("MPI reduces the gradients, not %s: %s", device->collectives->name,
+        TR_INFO("gradients are reduced by MPI, not by %s: %s", device->collectives->name,
                 shared   ? "ranks share a device"
                 : reason ? reason
                          : "another rank has none");

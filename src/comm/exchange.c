@@ -92,7 +92,7 @@ static tr_status_t run_gather(MPI_Comm comm, void *arg) {
 
 tr_status_t tr_world_allgather(tr_world_t *world, const void *mine, size_t bytes, void *all) {
     if (bytes > INT_MAX)
-        return TR_FAIL(TR_ERR_INTERNAL, "tr_world_allgather takes up to %d bytes of a rank, was given %zu.",
+        return TR_FAIL(TR_ERR_INTERNAL, "tr_world_allgather takes up to %d bytes per rank, found %zu.",
                        INT_MAX, bytes);
     gather_t g = {mine, bytes, all};
     return tr_world_run(world, run_gather, &g);
@@ -120,9 +120,8 @@ static tr_status_t compare(const fingerprint_t *all, int size, const char *what)
     tr_status_t status = TR_OK;
     if (different)
         status = TR_FAIL(TR_ERR_INTERNAL,
-                         "%s should be the same on all %d ranks, but on %d (%s) it is not what rank 0 has. "
-                         "Do all nodes have "
-                         "the same program, files and environment?",
+                         "%s must be the same on all %d ranks, but on rank %d (%s) it differs from "
+                         "rank 0. Do all nodes have the same program, files and environment?",
                          what, size, different, list.text ? list.text : "?");
     tr_str_free(&list);
     return status;

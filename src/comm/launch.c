@@ -29,9 +29,9 @@ tr_launch_link_t tr_launch_link(void) {
 
 tr_status_t tr_launch_fail(void) {
     return TR_FAIL(TR_ERR_CONFIG,
-                   "srun started %lld tasks, but MPI cannot connect them. Launch with 'srun --mpi=pmix ...' "
-                   "('srun --mpi=list' shows what this Slurm has; 'export SLURM_MPI_TYPE=pmix' makes it the "
-                   "default) or with the mpirun of the same MPI.",
+                   "srun started %lld tasks, but MPI cannot connect them. Launch with 'srun "
+                   "--mpi=pmix ...' ('srun --mpi=list' shows the types of this SLURM; 'export "
+                   "SLURM_MPI_TYPE=pmix' makes it the default) or with the mpirun of the same MPI.",
                    (long long)tr_launch_tasks());
 }
 

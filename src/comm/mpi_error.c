@@ -25,15 +25,16 @@ tr_status_t tr_mpi_check(int code, const char *call, const char *file, int line,
     MPI_Error_string(code, text, &length);
     if (is_misuse(error_class))
         return tr_error_record(TR_ERR_INTERNAL, file, line, func,
-                               "%s refused its arguments: %s. Please report this.", call, text);
+                               "%s rejected its arguments: %s. Please report this.", call, text);
     return tr_error_record(TR_ERR_RETRY, file, line, func,
-                           "%s failed: %s. A peer or the network was lost; start the job again.", call, text);
+                           "%s failed: %s. The connection to a rank was lost; start the job again.", call,
+                           text);
 }
 
 tr_status_t tr_mpi_timed_out(double timeout_sec, int64_t number) {
     return TR_FAIL(
         TR_ERR_RETRY,
-        "Waited %.3g s (parallel.timeout) for communication %lld, and other ranks did not join it: one of "
-        "them stopped or is far slower. Start the job again, or raise parallel.timeout.",
+        "Waited %.3g s (parallel.timeout) for communication %lld, and other ranks did not join it: "
+        "a rank has stopped or is much slower. Start the job again, or increase parallel.timeout.",
         timeout_sec, (long long)number);
 }

@@ -2,26 +2,26 @@
 
 static const tr_config_field_t fields[] = {
     TR_FIELD_ENUM(tr_parallel_settings_t, engine, "auto", "auto|nccl|thread|poll",
-                  "What moves gradients between ranks. nccl: the device's own engine. thread: MPI in a "
-                  "communication thread, which needs a core that does not compute. poll: MPI in the "
-                  "computing thread, between ops. auto: the first of these that all ranks can use.",
+                  "Engine that reduces the gradients. nccl: NCCL, on the device. thread: MPI in a "
+                  "communication thread, which needs a core of its own. poll: MPI in the computing "
+                  "thread, between ops. auto: the first of these that all ranks support.",
                   TR_RESUME_FREE),
     TR_FIELD_BOOL(tr_parallel_settings_t, reproducible, "no",
-                  "Sum gradients in one fixed tree over micro-batches, so that results do not depend on the "
-                  "number of ranks, bit "
-                  "for bit. Costs memory and time.",
+                  "Sum gradients in a fixed tree over micro-batches, so that results are "
+                  "bit-identical for any number of ranks. This costs memory and time.",
                   TR_RESUME_FREE),
     TR_FIELD_DURATION(tr_parallel_settings_t, timeout, "300s", 0.05, 86400,
-                      "How long communication may make no progress before the run ends with code 75.",
+                      "How long communication may make no progress before the run ends with code "
+                      "75.",
                       TR_RESUME_FREE),
-    TR_FIELD_BYTES(
-        tr_parallel_settings_t, bucket_first, "1M", 1, 1 << 30,
-        "Gradient bytes in the bucket that is reduced first: small, so that communication starts early.",
-        TR_RESUME_FREE),
+    TR_FIELD_BYTES(tr_parallel_settings_t, bucket_first, "1M", 1, 1 << 30,
+                   "Bytes of gradients in the bucket that is reduced first. A small bucket starts "
+                   "communication early.",
+                   TR_RESUME_FREE),
     TR_FIELD_BYTES(tr_parallel_settings_t, bucket, "25M", 1, 1 << 30,
-                   "Gradient bytes in each further bucket.", TR_RESUME_FREE),
+                   "Bytes of gradients in each further bucket.", TR_RESUME_FREE),
     TR_FIELD_BOOL(tr_parallel_settings_t, overlap, "yes",
-                  "Reduce a bucket while backward still computes the next ones.", TR_RESUME_FREE),
+                  "Reduce a bucket while the backward pass computes the next ones.", TR_RESUME_FREE),
 };
 
 const tr_config_table_t tr_parallel_config = {"parallel", fields, TR_COUNT(fields),

@@ -209,7 +209,7 @@ static tr_status_t wait_for(tr_collectives_t *c, tr_ticket_t ticket, tr_stream_t
     tr_engine_t *e = (tr_engine_t *)c;
     double begin = tr_clock_sec();
     if (ticket > e->started)
-        return TR_FAIL(TR_ERR_INTERNAL, "Ticket %lld was waited for, but only %lld were given.",
+        return TR_FAIL(TR_ERR_INTERNAL, "Cannot wait for ticket %lld: only %lld were issued.",
                        (long long)ticket, (long long)e->started);
     /* Results that an earlier wait brought back on another stream. */
     if (e->returned) TR_TRY(e->device->ops->event_wait(e->device, e->returned, stream));
@@ -252,14 +252,17 @@ static tr_status_t progress(tr_collectives_t *c) {
 
 static tr_status_t check_collective(const tr_engine_t *e, const tr_collective_t *what) {
     if (what->group < 0 || what->group >= e->group_count)
-        return TR_FAIL(TR_ERR_INTERNAL, "Group %d of ranks was never split off.", what->group);
+        return TR_FAIL(TR_ERR_INTERNAL, "Group %d of ranks was never created.", what->group);
     const int size = e->group[what->group].size;
     if (mpi_type(what->dtype) == MPI_DATATYPE_NULL)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "MPI has no sums of %s, only of f32, f64 and i64. Set parallel.engine = nccl on GPUs.",
+                       "MPI reductions support f32, f64 and i64, not %s. Set parallel.engine = "
+                       "nccl on GPUs.",
                        tr_dtype_name(what->dtype));
     if (what->kind != TR_ALLREDUCE && (what->count % size != 0 || what->count > INT_MAX))
-        return TR_FAIL(TR_ERR_INTERNAL, "%lld elements are not %d equal parts of less than 2^31 elements.",
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "%lld elements cannot be split into %d equal parts of less than 2^31 "
+                       "elements.",
                        (long long)what->count, size);
     return TR_OK;
 }
@@ -314,7 +317,7 @@ static tr_status_t split(tr_collectives_t *c, int color, int *out_group) {
     split_t s = {.engine = e, .color = color};
     *out_group = -1;
     if (e->group_count == TR_GROUPS)
-        return TR_FAIL(TR_ERR_INTERNAL, "There are %d groups of ranks already.", TR_GROUPS);
+        return TR_FAIL(TR_ERR_INTERNAL, "The limit of %d groups of ranks is reached.", TR_GROUPS);
     TR_TRY(tr_engine_begin_all(e));
     TR_TRY(tr_world_run(e->world, run_split, &s));
     if (s.group.comm == MPI_COMM_NULL) return TR_OK;
@@ -326,7 +329,7 @@ static tr_status_t split(tr_collectives_t *c, int color, int *out_group) {
 static tr_status_t check(tr_collectives_t *c) {
     const tr_engine_t *e = (const tr_engine_t *)c;
     if (!e->world->lost) return TR_OK;
-    return TR_FAIL(TR_ERR_RETRY, "A peer or the network was lost before; start the job again.");
+    return TR_FAIL(TR_ERR_RETRY, "The connection to a rank was lost earlier; start the job again.");
 }
 
 static tr_status_t close_engine(tr_collectives_t **c, double timeout_sec);
@@ -350,8 +353,8 @@ static tr_status_t choose_thread(tr_world_t *w, const tr_device_t *device, int e
     const tr_world_info_t *info = &w->info;
     if (engine == TR_ENGINE_THREAD && !w->any_thread)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "parallel.engine=thread needs an MPI that may be called from another thread; %s does "
-                       "not offer that. Set parallel.engine=poll.",
+                       "parallel.engine=thread requires an MPI that supports calls from another "
+                       "thread; %s does not. Set parallel.engine=poll.",
                        info->mpi_version);
     bool spare =
         device->threads == 0 ? !info->more_than_cores : info->cores / info->cores_shared_by > device->threads;
@@ -365,7 +368,7 @@ static tr_status_t open_engine(tr_engine_t *e, const tr_parallel_settings_t *set
     bool thread = false;
     if (e->world->worker)
         return TR_FAIL(TR_ERR_INTERNAL,
-                       "The world has a communication thread already: close its collectives first.");
+                       "The world already has a communication thread: close its collectives first.");
     TR_TRY(choose_thread(e->world, e->device, settings->engine, &thread));
     TR_MPI(MPI_Comm_dup, (e->world->comm, &e->comm));
     TR_MPI(MPI_Comm_set_errhandler, (e->comm, MPI_ERRORS_RETURN));

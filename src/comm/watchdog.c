@@ -183,7 +183,7 @@ static void end_job(tr_watchdog_t *w, const char *host, bool launcher_knows) {
     void (*ended)(const char *, const char *) = w->ended;
     struct sigaction action = {.sa_handler = end_now};
     sigset_t alarm_only;
-    put(w, ". Start the job again: it goes on from its last checkpoint, where it has saved one.\n");
+    put(w, ". Start the job again: it resumes from its last checkpoint, if it has saved one.\n");
     sigemptyset(&action.sa_mask);
     sigaction(SIGALRM, &action, NULL);
     sigemptyset(&alarm_only);
@@ -213,11 +213,11 @@ static void end_for_peer(tr_watchdog_t *w, const tr_peer_t *p, int rank, bool go
     if (gone) {
         put(w, " is gone");
     } else {
-        put(w, " has been silent for ");
+        put(w, " has not responded for ");
         put_sec(w, w->now_sec - p->heard_sec);
-        put(w, " (it was stopped, or its node or the network is down)");
+        put(w, " (the process was stopped, or its node or the network is down)");
     }
-    put(w, "; last heard of");
+    put(w, "; last seen");
     put_beat(w, &p->last);
     end_job(w, p->host, gone && w->stop_sec > 0);
 }
@@ -242,7 +242,7 @@ static void end_for_all(tr_watchdog_t *w, const char *why, double sec) {
     begin_line(w);
     put(w, why);
     put_sec(w, sec);
-    put(w, p ? "; furthest behind is " : "; this is ");
+    put(w, p ? "; the slowest rank is " : "; this rank is ");
     put_rank(w, p ? p->host : w->world->info.host, p ? (int)(p - w->peers) : own.rank);
     put_beat(w, p ? &p->last : &own);
     end_job(w, "", false); /* furthest behind may be only slow */
@@ -275,7 +275,7 @@ static void judge_stop(tr_watchdog_t *w, double later_sec) {
                  limit = steps > STOP_SEC ? steps : STOP_SEC;
     const double since = w->changed_sec > w->stop_sec ? w->changed_sec : w->stop_sec;
     if (w->now_sec - since > limit + later_sec)
-        end_for_all(w, "asked to stop, and no progress for ", w->now_sec - since);
+        end_for_all(w, "stop requested, and no progress for ", w->now_sec - since);
 }
 
 static void judge(tr_watchdog_t *w) {
@@ -349,7 +349,7 @@ static double tick_for(double timeout_sec) {
 
 static tr_status_t start_thread(tr_watchdog_t *w) {
     if (pipe2(w->wake, O_CLOEXEC) != 0)
-        return TR_FAIL(TR_ERR_IO, "The watchdog's pipe could not be made: %s.", strerror(errno));
+        return TR_FAIL(TR_ERR_IO, "Cannot create the pipe of the watchdog: %s.", strerror(errno));
     pthread_mutex_init(&w->times_lock, NULL);
     w->clock_sec = tr_clock_sec();
     w->now_sec = w->changed_sec = w->own_changed_sec = 1; /* 0 stands for never */
@@ -358,7 +358,7 @@ static tr_status_t start_thread(tr_watchdog_t *w) {
     if (failed == 0) return TR_OK;
     close(w->wake[0]);
     close(w->wake[1]);
-    return TR_FAIL(TR_ERR_MEMORY, "The watchdog's thread could not be started: %s.", strerror(failed));
+    return TR_FAIL(TR_ERR_MEMORY, "Cannot start the thread of the watchdog: %s.", strerror(failed));
 }
 
 static void release(tr_watchdog_t **watchdog) {
@@ -380,7 +380,7 @@ static tr_status_t open_peers(tr_watchdog_t *w) {
         return TR_OK;
     }
     if (w->world->lost) return tr_error_last()->code;
-    TR_WARN("No watchdog: a rank that stops will not be named. %s", tr_error_last()->message);
+    TR_WARN("No watchdog: a rank that hangs will not be reported. %s", tr_error_last()->message);
     return TR_OK;
 }
 

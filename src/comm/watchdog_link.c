@@ -151,7 +151,7 @@ tr_status_t tr_links_open(tr_world_t *world, tr_peer_t *peers) {
             info->rank == 0 ? accept_all(listener, &place, info->size, peers) : join(&place, info, &peers[0]);
     if (listener >= 0) close(listener);
     TR_TRY(tr_world_allreduce_int(world, &ok, 1, TR_REDUCE_MIN));
-    return ok ? TR_OK : TR_FAIL(TR_ERR_RETRY, "Not every rank could reach rank 0 (%s) by TCP.", host);
+    return ok ? TR_OK : TR_FAIL(TR_ERR_RETRY, "Some ranks could not connect to rank 0 (%s) by TCP.", host);
 }
 
 void tr_link_send(tr_peer_t *peer, const tr_beat_t *beat) {

@@ -77,8 +77,7 @@ tr_status_t tr_worker_start(MPI_Comm comm, tr_worker_t **out) {
     if (failed) {
         release(&w);
         return TR_FAIL(TR_ERR_MEMORY,
-                       "The communication thread could not be started (error %d). Set parallel.engine=poll.",
-                       failed);
+                       "Cannot start the communication thread (error %d). Set parallel.engine=poll.", failed);
     }
     *out = w;
     return TR_OK;
@@ -154,7 +153,7 @@ static tr_status_t run_where_due(tr_world_t *world, tr_mpi_job_fn job, void *arg
 
 tr_status_t tr_world_run_point(tr_world_t *world, tr_mpi_job_fn job, void *arg) {
     if (world->lost)
-        return TR_FAIL(TR_ERR_RETRY, "A peer or the network was lost before; start the job again.");
+        return TR_FAIL(TR_ERR_RETRY, "The connection to a rank was lost earlier; start the job again.");
     TR_PULSE_ADD(world->pulse.blocked, 1);
     tr_status_t status = run_where_due(world, job, arg);
     TR_PULSE_ADD(world->pulse.blocked, -1);

@@ -28,7 +28,8 @@ static tr_status_t init_mpi(tr_world_t *w, int64_t *out_tasks) {
     MPI_Finalized(&finalised);
     if (finalised)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "MPI was finalized before: one process can open the world once. Start a new process.");
+                       "MPI was already finalized: a process can open the world once. Start a new "
+                       "process.");
     *out_tasks = tr_launch_tasks();
     /* Not MULTIPLE: one thread at a time is all we need, and the locks of MULTIPLE slow every call. */
     if (initialised) {
@@ -46,10 +47,9 @@ static tr_status_t init_mpi(tr_world_t *w, int64_t *out_tasks) {
 static tr_status_t check_launch(const tr_world_t *w, int64_t tasks) {
     if (w->info.size > 1 || tasks <= 1) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
-                   "The launcher started %lld tasks, but MPI (%s) sees one rank: each task would train "
-                   "alone. Launch with "
-                   "'srun --mpi=pmix ...' ('srun --mpi=list' shows what this Slurm has) or with the mpirun "
-                   "of the same MPI.",
+                   "The launcher started %lld tasks, but MPI (%s) sees one rank: each task would "
+                   "train alone. Launch with 'srun --mpi=pmix ...' ('srun --mpi=list' shows the "
+                   "types of this SLURM) or with the mpirun of the same MPI.",
                    (long long)tasks, w->info.mpi_version);
 }
 

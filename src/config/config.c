@@ -41,9 +41,10 @@ static tr_status_t add_entry(tr_config_t *config, const char *section, const tr_
     const entry_t *other = find(config, key);
     if (other && same_field(other->field, field)) return TR_OK;
     if (other)
-        return TR_FAIL(TR_ERR_INTERNAL, "The key %s stands in two tables and differs between them.", key);
+        return TR_FAIL(TR_ERR_INTERNAL, "The key %s is defined in two tables, with different definitions.",
+                       key);
     if (!field->fallback || !tr_config_parse_value(field, field->fallback, &entry.value))
-        return TR_FAIL(TR_ERR_INTERNAL, "The default '%s' of %s is not a value of that key.",
+        return TR_FAIL(TR_ERR_INTERNAL, "The default '%s' of %s is not a valid value of that key.",
                        field->fallback ? field->fallback : "(null)", key);
     TR_TRY(tr_vec_push(&config->entries, entry));
     entry_t *added = &config->entries.data[config->entries.count - 1];
@@ -112,7 +113,7 @@ void tr_config_note(tr_config_t *config, const char *origin, const char *format,
 
 tr_status_t tr_config_check(tr_config_t *config) {
     if (config->status != TR_OK)
-        return TR_FAIL(config->status, "Not enough memory to list the problems of the configuration.");
+        return TR_FAIL(config->status, "Not enough memory to list the configuration errors.");
     if (config->problem_count == 0) return TR_OK;
     tr_str_t list = {0};
     int64_t shown = 0;
@@ -156,7 +157,7 @@ static tr_status_t note_unknown(tr_config_t *config, const char *key, const char
     }
     const char *meant = tr_config_suggest(config, key);
     tr_str_t message = {0};
-    tr_str_append(&message, "there is no key ");
+    tr_str_append(&message, "unknown key ");
     tr_config_quote(key, &message);
     if (meant)
         tr_str_printf(&message, "; did you mean %s?", meant);
@@ -175,7 +176,7 @@ static tr_status_t note_bad_value(tr_config_t *config, const entry_t *entry, con
     tr_config_describe(entry->field, text, &message);
     tr_str_append(&message, ", found ");
     tr_config_quote(text, &message);
-    if (strchr(text, '\n')) tr_str_append(&message, " (an indented line continues the value above it)");
+    if (strchr(text, '\n')) tr_str_append(&message, " (an indented line continues the value above)");
     tr_str_printf(&message, "; the default is %s",
                   *entry->field->fallback ? entry->field->fallback : "empty");
     if (message.status == TR_OK) tr_config_note(config, where, "%s: %s", entry->key, message.text);
@@ -192,7 +193,7 @@ tr_status_t tr_config_assign(tr_config_t *config, const char *key, const char *t
     entry_t *entry = find(config, key);
     if (!entry) return note_unknown(config, key, where);
     if (line > 0 && entry->load == config->loads) {
-        tr_config_note(config, where, "%s: given twice; the first time in line %d", key, entry->line);
+        tr_config_note(config, where, "%s: set twice; first in line %d", key, entry->line);
         return TR_OK;
     }
     if (line > 0) {
@@ -200,8 +201,8 @@ tr_status_t tr_config_assign(tr_config_t *config, const char *key, const char *t
         entry->line = line;
     }
     if (strlen(text) > TR_INI_VALUE_BYTES) {
-        tr_config_note(config, where, "%s: the value has %zu bytes; at most %d are taken", key, strlen(text),
-                       TR_INI_VALUE_BYTES);
+        tr_config_note(config, where, "%s: the value has %zu bytes; at most %d are allowed", key,
+                       strlen(text), TR_INI_VALUE_BYTES);
         return TR_OK;
     }
     value_t value;

@@ -68,7 +68,7 @@ static tr_status_t read_all(int fd, const char *path, tr_str_t *out) {
     }
     TR_TRY(out->status);
     if (out->length > MAX_FILE_BYTES)
-        return TR_FAIL(TR_ERR_CONFIG, "%s has more than %d MiB: this is no configuration file.", path,
+        return TR_FAIL(TR_ERR_CONFIG, "%s is larger than %d MiB, too large for a configuration file.", path,
                        MAX_FILE_BYTES >> 20);
     return TR_OK;
 }
@@ -80,9 +80,8 @@ static tr_status_t load_open_file(tr_config_t *config, const char *path, int fd,
     int line, byte;
     if (!tr_ini_is_text(text->text ? text->text : "", text->length, &line, &byte))
         return TR_FAIL(TR_ERR_CONFIG,
-                       "Expected a configuration in text form (UTF-8), found a binary file: %s has the byte "
-                       "0x%02x in line %d. "
-                       "Data files are named by keys: data.train = FILE.",
+                       "Expected a configuration file (UTF-8 text), found a binary file: %s has "
+                       "the byte 0x%02x in line %d. Data files are set by keys: data.train = FILE.",
                        path, byte, line);
     return tr_config_load_text(config, path, text->text ? text->text : "", text->length);
 }
@@ -90,7 +89,7 @@ static tr_status_t load_open_file(tr_config_t *config, const char *path, int fd,
 tr_status_t tr_config_load_file(tr_config_t *config, const char *path) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
-        return TR_FAIL(TR_ERR_NOINPUT, "There is no configuration file %s; check the path.", path);
+        return TR_FAIL(TR_ERR_NOINPUT, "No configuration file %s; check the path.", path);
     if (fd < 0)
         return TR_FAIL(tr_status_of_errno(errno), "Cannot open the configuration %s: %s.", path,
                        strerror(errno));
@@ -172,12 +171,11 @@ static void note_unknown_variable(tr_config_t *config, const char *name) {
         if (tr_nearest(name + sizeof PREFIX - 1, pair, 2) == pair[1]) memcpy(best, known, sizeof best);
     }
     if (best[sizeof PREFIX - 1] != '\0')
-        tr_config_note(config, "environment", "there is no key for %.200s; did you mean %s?", name, best);
+        tr_config_note(config, "environment", "unknown key %.200s; did you mean %s?", name, best);
     else if (in_section)
-        tr_config_note(config, "environment", "there is no key for %.200s; `trainer help` lists all keys",
-                       name);
+        tr_config_note(config, "environment", "unknown key %.200s; `trainer help` lists all keys", name);
     else if (longer[0])
-        TR_WARN("environment: %.200s sets nothing; did you mean %s?", name, longer);
+        TR_WARN("unknown environment variable %.200s; did you mean %s?", name, longer);
 }
 
 tr_status_t tr_config_load_environment(tr_config_t *config, char *const *environment) {

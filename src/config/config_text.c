@@ -139,14 +139,14 @@ static void append_overview(const tr_config_t *config, const char *section, tr_s
 
 static void append_key_help(const entry_t *entry, tr_str_t *out) {
     static const char *const resume[] = {
-        [TR_RESUME_MATCH] = "must be as in the checkpoint",
-        [TR_RESUME_KEEP] = "auto is the checkpoint's value, another is refused",
-        [TR_RESUME_NOTE] = "may change, and the log says so",
+        [TR_RESUME_MATCH] = "must be the same as in the checkpoint",
+        [TR_RESUME_KEEP] = "auto takes the value of the checkpoint; a different value is an error",
+        [TR_RESUME_NOTE] = "may change; the change is logged",
         [TR_RESUME_FREE] = "may change",
     };
-    tr_str_printf(out, "%s = %s\n    %s\n    Takes ", entry->key, shown_default(entry), entry->field->help);
+    tr_str_printf(out, "%s = %s\n    %s\n    Values: ", entry->key, shown_default(entry), entry->field->help);
     tr_config_describe(entry->field, NULL, out);
-    tr_str_printf(out, ".\n    In a run that is resumed: %s.\n", resume[entry->field->resume]);
+    tr_str_printf(out, ".\n    On resume: %s.\n", resume[entry->field->resume]);
 }
 
 static bool is_asked_for(const entry_t *entry, const char *key) {
@@ -181,7 +181,7 @@ static tr_status_t append_help(const tr_config_t *config, const char *key, tr_st
     if (append_matching(config, key, is_asked_for, out) || append_matching(config, key, has_name, out))
         return out->status;
     const char *meant = tr_config_suggest(config, key);
-    return TR_FAIL(TR_ERR_USAGE, "There is no key or section %s%s%s%s", key, meant ? "; did you mean " : "",
+    return TR_FAIL(TR_ERR_USAGE, "unknown key or section %s%s%s%s", key, meant ? "; did you mean " : "",
                    meant ? meant : "", meant ? "?" : "; `trainer help` lists all.");
 }
 

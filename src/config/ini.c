@@ -121,7 +121,7 @@ static tr_status_t take_section(parser_t *p, span_t text) {
     TR_TRY(flush(p));
     span_t name = trim((span_t){text.at + 1, text.count > 1 ? text.count - 2 : 0});
     if (text.at[text.count - 1] != ']' || !is_name(name))
-        return problem(p, p->line, "expected a section such as [data] alone on its line");
+        return problem(p, p->line, "expected a section, such as [data], alone on its line");
     assign(&p->section, name);
     return TR_OK;
 }
@@ -147,7 +147,7 @@ static tr_status_t take_key(parser_t *p, span_t line, span_t text) {
 static tr_status_t take_line(parser_t *p, span_t line) {
     if (line.count > TR_INI_LINE_BYTES) {
         char message[96];
-        snprintf(message, sizeof message, "the line has %zu bytes; at most %d are read", line.count,
+        snprintf(message, sizeof message, "the line has %zu bytes; at most %d are allowed", line.count,
                  TR_INI_LINE_BYTES);
         return problem(p, p->line, message);
     }

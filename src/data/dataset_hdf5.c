@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CONVERT_BYTES   (256 << 10)
+#define CONVERT_BYTES (256 << 10)
 
 typedef struct {
     tr_dataset_t base;
@@ -43,13 +43,12 @@ static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, 
     int64_t per_sample = array->row_elems, at = tr_find_not_finite(dtype, data, count * per_sample);
     if (at < 0) return TR_OK;
     const bool wide = array->dtype == TR_F64;
-    return TR_FAIL(
-        TR_ERR_DATA,
-        "%s: /%s: sample %lld (%lld of the whole data set) holds NaN or infinity%s at its element %lld: "
-        "repair it or leave it out.",
-        array->file->path, array->name, (long long)(first + at / per_sample),
-        (long long)(part->first + first + at / per_sample),
-        wide ? ", or a number too large for 32-bit floats," : "", (long long)(at % per_sample));
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: /%s: sample %lld (%lld of the whole data set) holds NaN or infinity%s at element "
+                   "%lld: correct or remove the sample.",
+                   array->file->path, array->name, (long long)(first + at / per_sample),
+                   (long long)(part->first + first + at / per_sample),
+                   wide ? ", or a number too large for a 32-bit float," : "", (long long)(at % per_sample));
 }
 
 /* Rows as stored to samples of type `as`. */
@@ -180,8 +179,8 @@ static tr_status_t describe_x(hdf5_t *self, const tr_data_settings_t *settings) 
     }
     if (ndim > TR_MAX_DIMS - 1)
         return TR_FAIL(TR_ERR_DATA,
-                       "%s: /%s has %d dimensions for each sample; at most three of space and one of "
-                       "channels are supported.",
+                       "%s: /%s has %d dimensions per sample; at most three spatial dimensions and "
+                       "one for channels are supported.",
                        self->parts.data[0].file.path, x->name, x->ndim - 1);
     snprintf(field->name, sizeof field->name, "x");
     field->dtype = tr_h5_travels_as(x->dtype);
@@ -258,7 +257,7 @@ static void describe(hdf5_t *self) {
     snprintf(info->description, sizeof info->description, "%.*s%s:/%.*s, x %s %.40s %.50s, %s%s",
              (int)tr_utf8_bytes(path, 70), path, more, (int)tr_utf8_bytes(name, 50), name,
              tr_dtype_name(part->x.dtype), tr_shape_format(&info->field[0].shape, shape), part->x.storage,
-             tr_h5_way_text(&part->x), part->file.direct ? " past the page cache" : "");
+             tr_h5_way_text(&part->x), part->file.direct ? " with direct I/O" : "");
     info->read_unit = tr_h5_parts_read_unit(&self->parts);
 }
 
@@ -321,7 +320,7 @@ static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_s
 static void say_choice(const hdf5_t *self, const h5_source_t *source) {
     const h5_part_t *part = self->parts.data;
     if (source->wanted.inputs_only && !source->group[0] && part->names.scope[0])
-        TR_INFO("the inputs are /%s of %s; FILE:GROUP names another group", part->names.x, part->file.path);
+        TR_INFO("the inputs are /%s of %s; FILE:GROUP selects another group", part->names.x, part->file.path);
 }
 
 static tr_status_t open_source(const tr_data_settings_t *settings, tr_split_t split, bool inputs_only,
@@ -330,7 +329,7 @@ static tr_status_t open_source(const tr_data_settings_t *settings, tr_split_t sp
     h5_source_t source;
     TR_TRY(tr_h5_source_parse(settings, split, &source));
     source.wanted.inputs_only = inputs_only;
-    if (inputs_only) source.wanted.key = "the data to predict for"; /* named without a key */
+    if (inputs_only) source.wanted.key = "the input of predict"; /* named without a key */
     if (!source.pattern[0]) return TR_OK;
     TR_TRY(tr_alloc(sizeof *self, "HDF5 data set", &self));
     tr_h5_lock();

@@ -110,9 +110,9 @@ static tr_status_t read_synthetic(tr_dataset_t *dataset, int64_t first, int64_t 
     return TR_OK;
 }
 
-const tr_dataset_ops_t tr_dataset_synthetic_ops = {.name = "synthetic",
-                                                   .help =
-                                                       "noise with a pattern for each class, made in memory",
-                                                   .open = open_synthetic,
-                                                   .close = close_synthetic,
-                                                   .read = read_synthetic};
+const tr_dataset_ops_t tr_dataset_synthetic_ops = {
+    .name = "synthetic",
+    .help = "noise with a pattern for each class, generated in memory",
+    .open = open_synthetic,
+    .close = close_synthetic,
+    .read = read_synthetic};

@@ -25,8 +25,7 @@ static int32_t draw(tr_rng_t *rng, int64_t vocab_size) {
     return (int32_t)min64(max64(id, 0), vocab_size - 1);
 }
 
-static tr_status_t read_tokens(tr_dataset_t *dataset, int64_t first, int64_t count,
-                               void *const *dst) {
+static tr_status_t read_tokens(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {
     const synthetic_t *self = (const synthetic_t *)dataset;
     const tr_dataset_info_t *info = &dataset->info;
     const int64_t T = info->field[0].shape.dim[0];
@@ -42,36 +41,34 @@ static tr_status_t read_tokens(tr_dataset_t *dataset, int64_t first, int64_t cou
     return TR_OK;
 }
 
-static tr_status_t open_tokens(const tr_data_settings_t *settings, tr_split_t split,
-                               tr_dataset_t **out) {
+static tr_status_t open_tokens(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
     synthetic_t *self = NULL;
     const int64_t T = settings->context, windows = split == TR_SPLIT_TRAIN
                                                        ? settings->synthetic_samples
                                                        : max64(1, settings->synthetic_samples / 8);
     if (T < 1)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "data.format = synthetic_tokens is for a model of tokens (model.type), "
+                       "data.format = synthetic_tokens requires a language model (model.type), "
                        "whose model.context is the length of a window.");
     TR_TRY(tr_alloc(sizeof *self, "synthetic tokens", &self));
     self->split = (uint32_t)split;
     tr_dataset_info_t *info = &self->base.info;
-    *info = (tr_dataset_info_t){
-        .samples = windows, .field_count = 2, .read_unit = 1};
+    *info = (tr_dataset_info_t){.samples = windows, .field_count = 2, .read_unit = 1};
     info->classes = settings->vocab_size > 0 ? settings->vocab_size : VOCAB_SIZE;
     info->tokens = windows * T + 1;
     info->field[0] = (tr_field_t){"x", TR_I32, TR_SHAPE(T), 4 * T, TR_FIELD_TOKENS};
     info->field[1] = (tr_field_t){"y", TR_I32, TR_SHAPE(T), 4 * T, TR_FIELD_LABELS};
     info->fingerprint = (uint64_t)windows * 0x9E3779B97F4A7C15u ^ (uint64_t)info->classes << 32 ^
                         (uint64_t)T << 8 ^ self->split;
-    snprintf(info->description, sizeof info->description,
-             "synthetic tokens of %lld, windows of %lld", (long long)info->classes, (long long)T);
+    snprintf(info->description, sizeof info->description, "synthetic tokens of %lld, windows of %lld",
+             (long long)info->classes, (long long)T);
     *out = &self->base;
     return TR_OK;
 }
 
 const tr_dataset_ops_t tr_dataset_synthetic_tokens_ops = {
     .name = "synthetic_tokens",
-    .help = "tokens with Zipf's frequencies, made in memory",
+    .help = "tokens with the frequencies of Zipf's law, generated in memory",
     .open = open_tokens,
     .close = close_tokens,
     .read = read_tokens};

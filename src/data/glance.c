@@ -106,22 +106,22 @@ bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets
         if (tr_stats_is_rounded(&stats[c])) first = c, rounded++;
     if (rounded == 0) return false;
     if (count > 1) snprintf(column, sizeof column, " (column %lld, counted from 0)", (long long)first);
-    if (rounded > 1) snprintf(more, sizeof more, " (the same of %lld more)", (long long)rounded - 1);
+    if (rounded > 1) snprintf(more, sizeof more, " (and %lld more such columns)", (long long)rounded - 1);
     tr_snprintf(text, 640,
-                "the %s%s are %s%s, before anything is subtracted. Subtract a number near them, in double "
-                "precision, when the file is made, %s",
+                "the %s%s are %s%s, before normalisation. Subtract a number close to them, in "
+                "double precision, when you create the file, %s",
                 are_targets ? "targets" : "inputs", column, tr_stats_format_rounding(&stats[first], range),
                 more,
-                are_targets ? "and add it to predictions; scores stay the same"
-                            : "and the same one in files for eval and predict");
+                are_targets ? "and add it to the predictions; the scores do not change"
+                            : "and the same number in files for eval and predict");
     return true;
 }
 
 const char *tr_image_guess_text(const tr_shape_t *shape, char text[256]) {
     const long long a = (long long)shape->dim[0], b = (long long)shape->dim[1];
     snprintf(text, 256,
-             "taken as images of %lld x %lld with one channel; series of %lld steps of %lld channels are "
-             "data.layout=nhwc, of %lld steps of %lld channels data.layout=nchw",
+             "read as images of %lld x %lld with one channel; time series of %lld steps and %lld "
+             "channels need data.layout=nhwc, of %lld steps and %lld channels data.layout=nchw",
              a, b, a, b, b, a);
     return text;
 }

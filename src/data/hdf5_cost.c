@@ -36,8 +36,8 @@ static bool is_coarse(const h5_array_t *a, int64_t block, char *why, size_t byte
     const h5_cost_t cost = tr_h5_cost(a, rows);
     if (cost.amplification <= AMPLIFICATION_MAX) return false;
     snprintf(why, bytes,
-             "its %s can only be read whole, %lld samples at a time: fewer (%lld) fetch %.1f times the bytes "
-             "that are wanted",
+             "its %s are read as a whole, %lld samples at a time: reading fewer (%lld) fetches "
+             "%.1f times the bytes needed",
              a->storage, (long long)a->chunk_rows, (long long)rows, cost.amplification);
     return true;
 }
@@ -46,15 +46,15 @@ static bool is_costly(const h5_array_t *a, int64_t block, char *why, size_t byte
     h5_cost_t cost = tr_h5_cost(a, block);
     if (a->row_bytes * a->rows < 1 << 20) return false; /* so little is never slow */
     if (a->way == H5_LIBRARY && a->layout == H5D_CHUNKED)
-        snprintf(why, bytes, "only the HDF5 library can read its %s, one thread at a time", a->storage);
+        snprintf(why, bytes, "its %s are read by the HDF5 library only, one thread at a time", a->storage);
     else if (cost.amplification > AMPLIFICATION_MAX)
-        snprintf(why, bytes, "its %s make reading fetch %.1f times the bytes that are wanted", a->storage,
+        snprintf(why, bytes, "its %s make reads fetch %.1f times the bytes needed", a->storage,
                  cost.amplification);
     else if (cost.reads > READS_MAX)
-        snprintf(why, bytes, "its %s make a block of %lld samples %lld small reads", a->storage,
+        snprintf(why, bytes, "its %s split a block of %lld samples into %lld small reads", a->storage,
                  (long long)block, (long long)cost.reads);
     else if (is_compressed(a))
-        snprintf(why, bytes, "its %s are unpacked in every epoch", a->storage);
+        snprintf(why, bytes, "its %s are decompressed in every epoch", a->storage);
     else
         return is_coarse(a, block, why, bytes);
     return true;
@@ -63,7 +63,7 @@ static bool is_costly(const h5_array_t *a, int64_t block, char *why, size_t byte
 bool tr_h5_costly(const h5_array_t *a, int64_t block, char text[H5_SENTENCE_BYTES]) {
     char why[256], labels[4096];
     if (!is_costly(a, block, why, sizeof why)) return false;
-    snprintf(text, H5_SENTENCE_BYTES, "%s: /%s: %s. This mends it: trainer repack %s OUT%s.h5", a->file->path,
+    snprintf(text, H5_SENTENCE_BYTES, "%s: /%s: %s. To fix this: trainer repack %s OUT%s.h5", a->file->path,
              a->name, why, a->file->path, tr_h5_labels_path(a->file->path, labels) ? "_x" : "");
     return true;
 }

@@ -92,8 +92,7 @@ static tr_status_t find_usual(const search_t *s, const char *scope, const char *
             *out = entry;
     }
     if (!other) return TR_OK;
-    snprintf(what, sizeof what, "both '%.80s' and '%.80s' may be meant; set %s", (*out)->path, other->path,
-             key);
+    snprintf(what, sizeof what, "both '%.80s' and '%.80s' match; set %s", (*out)->path, other->path, key);
     return fail_with_list(s, TR_ERR_CONFIG, what);
 }
 
@@ -158,7 +157,8 @@ static tr_status_t look_in(const search_t *s, const char *scope, const char *ali
         TR_TRY(find_usual(s, scope, alias, x_names, "data.x", &x));
     if (!x && !*w->x) TR_TRY(find_usual(s, scope, alias, token_names, "data.x", &x));
     if (!x) return TR_OK;
-    out->is_tokens = is_stream(x) && ((*w->x && w->tokens) || usual(tr_file_name(x->path), token_names, alias));
+    out->is_tokens =
+        is_stream(x) && ((*w->x && w->tokens) || usual(tr_file_name(x->path), token_names, alias));
     if (!out->is_tokens) TR_TRY(find_y(s, scope, alias, x, &y));
     *out_found = true;
     const h5_entry_t *text = y || out->is_tokens ? NULL : find_text_y(s, scope, alias, x);
@@ -213,10 +213,10 @@ static tr_status_t find_other_split(const search_t *s, char *what, size_t bytes,
     if (!*out_found) return TR_OK;
     other.scope[strcspn(other.scope, "/")] = '\0';
     if (*other.scope)
-        snprintf(what, bytes, "it has no %s data, but /%.200s: FILE:%.100s takes those", own, other.x,
+        snprintf(what, bytes, "it has no %s data, but has /%.200s; FILE:%.100s selects it", own, other.x,
                  other.scope);
     else
-        snprintf(what, bytes, "it has no %s data, but /%.200s: set data.x and data.y to take those", own,
+        snprintf(what, bytes, "it has no %s data, but has /%.200s; set data.x and data.y to use it", own,
                  other.x);
     return TR_OK;
 }
@@ -227,25 +227,26 @@ static tr_status_t fail_detect(const search_t *s) {
     char what[512];
     bool other;
     if (misfit) {
-        snprintf(what, sizeof what, "/%.200s is named like inputs, but %s; set data.x", misfit->path,
-                 misfit->ndim < 0 ? "cannot be read" : "is no array of numbers, one sample after another");
+        snprintf(what, sizeof what, "/%.200s has a common name for inputs, but %s; set data.x", misfit->path,
+                 misfit->ndim < 0 ? "cannot be read" : "is not an array of numbers with one row per sample");
         return fail_with_list(s, TR_ERR_DATA, what);
     }
     TR_TRY(find_other_split(s, what, sizeof what, &other));
     if (other) return fail_with_list(s, TR_ERR_NOINPUT, what);
     if (*wanted->group && !has_group(s->list, wanted->group))
-        snprintf(what, sizeof what, "there is no group '%.200s'", wanted->group);
+        snprintf(what, sizeof what, "no group '%.200s'", wanted->group);
     else if (*wanted->x)
-        snprintf(what, sizeof what, "there is no data set '%.200s' (data.x)%s%.100s", wanted->x,
+        snprintf(what, sizeof what, "no data set '%.200s' (data.x)%s%.100s", wanted->x,
                  *wanted->group ? " in group " : "", wanted->group);
     else if (*wanted->group)
         snprintf(what, sizeof what,
-                 "the group '%.200s' holds nothing with a usual name for inputs (x, images, data, features, "
-                 "...); set data.x",
+                 "the group '%.200s' has no data set with a common name for inputs (x, images, "
+                 "data, features, ...); set data.x",
                  wanted->group);
     else
         snprintf(what, sizeof what,
-                 "nothing in it has a usual name for inputs (x, images, data, features, ...); set data.x");
+                 "no data set has a common name for inputs (x, images, data, features, ...); set "
+                 "data.x");
     return fail_with_list(s, TR_ERR_NOINPUT, what);
 }
 
@@ -259,8 +260,8 @@ tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_
 
 bool tr_h5_labels_are_text(const h5_names_t *names, char out[512]) {
     snprintf(out, 512,
-             "/%s holds text, not numbers; store whole numbers from 0 in its place, and the names that they "
-             "stand for as the attribute class_names of the file",
+             "/%s holds text, not numbers; store integers from 0 instead, and the class names in "
+             "the attribute class_names of the file",
              names->text_y);
     return *names->text_y;
 }
@@ -282,10 +283,9 @@ tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list, cons
     search_t s = {file, list, wanted};
     char what[512];
     const bool names_file = access(wanted->y, F_OK) == 0 || strstr(wanted->y, ".h5");
-    snprintf(what, sizeof what, "there is no data set '%.200s' (data.y) beside '%.100s'%s", wanted->y,
-             names->x,
-             names_file ? "; data.y names a data set: labels in a file of their own are found where the two "
-                          "files are called NAME_x.h5 and NAME_y.h5 (links will do)"
+    snprintf(what, sizeof what, "no data set '%.200s' (data.y) in '%.100s'%s", wanted->y, names->x,
+             names_file ? "; data.y names a data set. A separate file of labels is found if the "
+                          "two files are named NAME_x.h5 and NAME_y.h5 (links work)"
                         : "");
     return fail_with_list(&s, TR_ERR_NOINPUT, what);
 }

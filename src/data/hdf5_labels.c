@@ -38,20 +38,19 @@ static int64_t class_of(const scan_t *s, const double *value) {
 static tr_status_t fail_no_class(const scan_t *s, const h5_part_t *part, int64_t row, double value) {
     char range[96] = "from 0 on";
     if (s->values > 1)
-        return TR_FAIL(
-            TR_ERR_DATA,
-            "%s: /%s: sample %lld has %lld values that are no one-hot vector of a class from 0 to %lld, but "
-            "data.classes = %lld asks for classes.",
-            part->y.file->path, part->names.y, (long long)row, (long long)s->values,
-            (long long)s->classes_given - 1, (long long)s->classes_given);
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: /%s: sample %lld has %lld values, which are not a one-hot vector of a class from "
+                       "0 to %lld, but data.classes = %lld requires classes.",
+                       part->y.file->path, part->names.y, (long long)row, (long long)s->values,
+                       (long long)s->classes_given - 1, (long long)s->classes_given);
     if (s->classes_given > 0)
         snprintf(range, sizeof range, "from 0 to %lld (data.classes = %lld)", (long long)s->classes_given - 1,
                  (long long)s->classes_given);
     const bool counts_from_1 = s->classes_given > 0 && value == (double)s->classes_given;
     return TR_FAIL(TR_ERR_DATA, "%s: /%s: the label of sample %lld is %g; expected a class %s. If %s",
                    part->y.file->path, part->names.y, (long long)row, value, range,
-                   counts_from_1 ? "the labels count from 1, subtract 1 when the file is made."
-                                 : "these are numbers to predict, set data.classes = 0.");
+                   counts_from_1 ? "the labels count from 1, subtract 1 when you create the file."
+                                 : "these are regression targets, set data.classes = 0.");
 }
 
 static tr_status_t scan_row(scan_t *s, const h5_part_t *part, int64_t row, const double *value) {
@@ -78,7 +77,7 @@ static void say_row(const scan_t *s, const double *value, char text[64]) {
         snprintf(text, 64, s->values > 1 ? "has the value %g" : "is %g", value[i]);
         return;
     }
-    snprintf(text, 64, ones == 0 ? "has no one" : "has %lld ones", (long long)ones);
+    snprintf(text, 64, ones == 0 ? "has no 1" : "has %lld times 1", (long long)ones);
 }
 
 /* Row `at` of the `count` that were read from row `first` on is the first that is no label. Where nearly all others are it may be a mistake. */
@@ -96,11 +95,11 @@ static void doubt(scan_t *s, const h5_part_t *part, int64_t first, int64_t at, i
     say_row(s, s->row + at * s->values, found);
     const char *path = part->y.file->path, *name = part->names.y;
     snprintf(s->info->label_doubt, sizeof s->info->label_doubt,
-             "%.*s:/%.*s: %lld of the first %lld samples are labels (%s), but sample %lld %s: all are taken "
-             "for numbers to predict. If they are classes, correct it (data.classes = %lld refuses such "
-             "samples); if they are numbers, set data.classes = 0",
+             "%.*s:/%.*s: %lld of the first %lld samples are labels (%s), but sample %lld %s: all "
+             "are read as regression targets. If they are classes, correct this sample "
+             "(data.classes = %lld rejects such samples); if they are numbers, set data.classes = 0",
              (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50), name, (long long)labels,
-             (long long)(labels + others), s->values > 1 ? "one-hot vectors" : "whole numbers from 0 on",
+             (long long)(labels + others), s->values > 1 ? "one-hot vectors" : "integers from 0",
              (long long)(first + at), found, (long long)classes);
 }
 
@@ -141,12 +140,13 @@ static void note_labels(const scan_t *s, tr_dataset_info_t *info) {
     const char *path = s->largest_part->y.file->path, *name = s->largest_part->names.y;
     if (s->smallest == 1)
         snprintf(info->label_note, sizeof info->label_note,
-                 "the labels of %.*s:/%.*s run from 1 to %lld: subtract 1 when the file is made",
+                 "the labels of %.*s:/%.*s run from 1 to %lld: subtract 1 when you create the file",
                  (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50), name,
                  (long long)s->largest);
     else
         snprintf(info->label_note, sizeof info->label_note,
-                 "the largest label, %lld, is that of sample %lld of %.*s:/%.*s: correct it if it is wrong",
+                 "the largest label, %lld, belongs to sample %lld of %.*s:/%.*s: correct it if it "
+                 "is wrong",
                  (long long)s->largest, (long long)s->largest_row, (int)tr_utf8_bytes(path, 70), path,
                  (int)tr_utf8_bytes(name, 50), name);
 }

@@ -67,8 +67,8 @@ static tr_status_t attribute_moments(const h5_part_t *part, int64_t channels, co
 static void say_unfit(const h5_part_t *part, int64_t channels, const char *name, int64_t elems,
                       char out[H5_SENTENCE_BYTES]) {
     snprintf(out, H5_SENTENCE_BYTES,
-             "%s: the attribute '%s' has %lld numbers, but /%s has %lld channel%s: it is not used. Expected "
-             "one number, or one for each channel",
+             "%s: the attribute '%s' has %lld numbers, but /%s has %lld channel%s: it is ignored. "
+             "Expected one number, or one per channel",
              part->file.path, name, (long long)elems, part->names.x, (long long)channels,
              channels == 1 ? "" : "s");
 }
@@ -90,11 +90,10 @@ static tr_status_t say_unlike(const h5_parts_t *parts, int64_t channels, const c
         status = attribute_moments(&parts->data[p], channels, name, &other, &others);
         if (status == TR_OK && are_unlike(&first, &other))
             snprintf(out, H5_SENTENCE_BYTES,
-                     "%s has another attribute '%s' than %s, %s: set data.mean and data.std to normalise by "
-                     "others",
+                     "%s has a different attribute '%s' than %s, %s: set data.mean and data.std to "
+                     "choose other values",
                      parts->data[p].file.path, name, parts->data[0].file.path,
-                     first.count ? "whose numbers serve for all the files"
-                                 : "which has none, and it is not used");
+                     first.count ? "whose values apply to all files" : "which has none, so it is ignored");
         tr_vec_free(&other);
     }
     tr_vec_free(&first);
@@ -127,7 +126,7 @@ static tr_status_t read_names(hid_t attribute, int64_t count, const char *path, 
     tr_status_t status = tr_alloc((size_t)count * (variable ? sizeof(char *) : bytes + 1), "names", &data);
     bool read = status == TR_OK && H5Aread(attribute, type, data) >= 0;
     if (status == TR_OK && !read)
-        status = H5_FAIL(TR_ERR_DATA, "%s: cannot read an attribute of names; the file is damaged", path);
+        status = H5_FAIL(TR_ERR_DATA, "%s: cannot read an attribute with names; the file is damaged", path);
     for (int64_t i = 0; i < count && status == TR_OK; i++) {
         char text[256];
         const char *name = variable ? ((char **)data)[i] : data + (size_t)i * bytes;

@@ -71,7 +71,9 @@ static tr_status_t open_arrays(h5_part_t *part, const h5_wanted_t *wanted, bool 
     TR_TRY(tr_h5_array_open(part->y_file.path ? &part->y_file : &part->file, part->names.y, &part->y));
     TR_TRY(tr_h5_refuse_holes(&part->y));
     if (part->y.rows == part->x.rows) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA, "%s: /%s has %lld samples, but %s: /%s has %lld; they must match.",
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: /%s has %lld samples, but %s: /%s has %lld; the numbers must be "
+                   "equal.",
                    part->x.file->path, part->names.x, (long long)part->x.rows, part->y.file->path,
                    part->names.y, (long long)part->y.rows);
 }
@@ -81,15 +83,14 @@ static bool same_rows(const h5_array_t *a, const h5_array_t *b) {
 }
 
 static tr_status_t check_part(const h5_part_t *first, const h5_part_t *part) {
-    bool same = part->has_y == first->has_y && same_rows(&part->x, &first->x) &&
-                (!part->has_y || same_rows(&part->y, &first->y)) &&
-                part->names.is_tokens == first->names.is_tokens &&
-                (part->names.is_tokens ||
-                 tr_h5_travels_as(part->x.dtype) == tr_h5_travels_as(first->x.dtype));
+    bool same =
+        part->has_y == first->has_y && same_rows(&part->x, &first->x) &&
+        (!part->has_y || same_rows(&part->y, &first->y)) && part->names.is_tokens == first->names.is_tokens &&
+        (part->names.is_tokens || tr_h5_travels_as(part->x.dtype) == tr_h5_travels_as(first->x.dtype));
     if (same) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
-                   "%s and %s cannot be joined: their samples or labels differ in shape or type. `trainer "
-                   "data` shows both.",
+                   "%s and %s cannot be concatenated: their samples or labels differ in shape or "
+                   "type. `trainer data` shows both.",
                    first->file.path, part->file.path);
 }
 
@@ -102,7 +103,7 @@ static tr_status_t add_part(const h5_source_t *source, const char *path, h5_part
     TR_TRY(open_arrays(part, &source->wanted, out_found));
     if (*out_found) return check_part(parts->data, part);
     if (before)
-        return TR_FAIL(TR_ERR_DATA, "%s: '%s' has the group that '%s' lacks.", source->wanted.key,
+        return TR_FAIL(TR_ERR_DATA, "%s: '%s' has a group that '%s' lacks.", source->wanted.key,
                        before->file.path, path);
     return TR_OK;
 }

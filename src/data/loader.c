@@ -186,8 +186,8 @@ static tr_status_t check_label_field(const tr_dataset_info_t *info) {
     const int label = label_field(info);
     if (label < 0 || (info->field[label].dtype == TR_I32 && info->classes > 0)) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
-                   "%s: field '%s': expected labels of type i32 and the number of classes, found %s and "
-                   "%lld classes. Correct what the data set's open says.",
+                   "%s: field '%s': expected labels of type i32 and the number of classes, found "
+                   "%s and %lld classes. Correct the open function of the data set.",
                    info->description, info->field[label].name, tr_dtype_name(info->field[label].dtype),
                    (long long)info->classes);
 }
@@ -203,9 +203,9 @@ static tr_status_t check(const tr_dataset_t *dataset, const tr_loader_params_t *
                 p->first_step >= 0;
     if (good) return TR_OK;
     return TR_FAIL(TR_ERR_INTERNAL,
-                   "The loader's parameters do not fit: %lld samples (data set: %lld), batch %lld, "
-                   "micro-batch %lld, block %lld, shuffle %lld, "
-                   "slots %lld + %lld, %d workers, prefetch %d.",
+                   "Invalid loader parameters: %lld samples (data set: %lld), batch %lld, "
+                   "micro-batch %lld, block %lld, shuffle %lld, slots %lld + %lld, %d workers, "
+                   "prefetch %d.",
                    (long long)o->samples, (long long)dataset->info.samples, (long long)o->batch_size,
                    (long long)o->micro_batch, (long long)o->block, (long long)o->shuffle,
                    (long long)p->first_slot, (long long)p->slot_count, p->workers, p->prefetch);
@@ -315,7 +315,7 @@ static tr_status_t start_workers(tr_loader_t *l) {
         error = tr_thread_start("trainer-load", work, &l->worker[w], &l->worker[w].thread);
         l->workers_started += !error;
     }
-    return error ? TR_FAIL(TR_ERR_MEMORY, "Cannot start %d reading threads: %s. Lower data.workers.",
+    return error ? TR_FAIL(TR_ERR_MEMORY, "Cannot start %d loader threads: %s. Reduce data.workers.",
                            l->params.workers, strerror(error))
                  : TR_OK;
 }
@@ -392,7 +392,8 @@ tr_status_t tr_loader_next(tr_loader_t *l, tr_batch_t **out) {
     if (l->steps >= 0 && l->step >= l->steps) return TR_OK;
     if (l->held >= l->params.prefetch)
         return TR_FAIL(TR_ERR_INTERNAL,
-                       "%lld micro-batches are held and none is released; at most data.prefetch (%d) may be.",
+                       "%lld micro-batches are held and none has been released; the limit is "
+                       "data.prefetch (%d).",
                        (long long)l->held, l->params.prefetch);
     lane_t *lane = &l->lane[l->turn];
     int64_t index = lane_at(l, lane->taken) / l->micro;

@@ -106,8 +106,9 @@ static tr_status_t check_labels(const tr_loader_t *l, int64_t first, int64_t cou
     for (int64_t i = 0; i < count * each; i++)
         if (label[i] < -1 || label[i] >= info->classes)
             return TR_FAIL(TR_ERR_DATA,
-                           "%s: field '%s', sample %lld: expected a class from 0 to %lld (or -1 for "
-                           "none), found %d. Mend the data set, or what its open says of classes.",
+                           "%s: field '%s', sample %lld: expected a class from 0 to %lld (or -1 "
+                           "for none), found %d. Correct the data set, or the number of classes in "
+                           "its open function.",
                            info->description, field->name, (long long)(first + i / each),
                            (long long)info->classes - 1, (int)label[i]);
     return TR_OK;

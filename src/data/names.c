@@ -10,10 +10,10 @@ static const struct {
     const char *key, *what, *remedy;
 } lists[TR_NAMES_LISTS] = {
     [TR_NAMES_CLASSES] = {"class_names", "class",
-                          "join the tables and import them in one go (import csv --test-fraction makes test "
-                          "data of a part), so that a class has one number in all of them"},
-    [TR_NAMES_INPUTS] = {"feature_names", "input",
-                         "import a table that has the same columns in the same order"},
+                          "concatenate the tables and import them together (import csv "
+                          "--test-fraction splits off test data), so that each class has the same "
+                          "number in all of them"},
+    [TR_NAMES_INPUTS] = {"feature_names", "input", "import a table with the same columns in the same order"},
 };
 
 const char *tr_names_key(int list) {

@@ -49,11 +49,11 @@ static int64_t auto_shuffle(const tr_order_t *order, int64_t sample_bytes) {
 
 tr_status_t tr_order_make(const tr_data_settings_t *settings, const tr_dataset_info_t *info, uint64_t seed,
                           int64_t batch_size, int64_t micro_batch, tr_order_t *out) {
-    if (info->samples < 1) return TR_FAIL(TR_ERR_DATA, "The data set has no samples: %s.", info->description);
+    if (info->samples < 1) return TR_FAIL(TR_ERR_DATA, "The data set is empty: %s.", info->description);
     if (batch_size < 1 || micro_batch < 1 || batch_size % micro_batch)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "data.batch_size (%lld) must be a multiple of data.micro_batch (%lld): each step is "
-                       "whole micro-batches. Change one of them.",
+                       "data.batch_size (%lld) must be a multiple of data.micro_batch (%lld), "
+                       "because a step consists of whole micro-batches. Change one of them.",
                        (long long)batch_size, (long long)micro_batch);
     int64_t sample_bytes = 0;
     for (int f = 0; f < info->field_count; f++) sample_bytes += info->field[f].sample_bytes;

@@ -100,11 +100,10 @@ tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid,
     const int64_t length = stretch_length(info), stretches = ceil_div(info->samples, length),
                   valid = max64(1, llround(fraction * (double)stretches)), training = stretches - valid;
     if (training < 1)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "data.valid_fraction = %g of %lld samples leaves none to train on: use less of them, or "
-            "more data",
-            fraction, (long long)info->samples);
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.valid_fraction = %g of %lld samples leaves no training data: reduce it, or use "
+                       "more data",
+                       fraction, (long long)info->samples);
     TR_TRY(tr_alloc(sizeof *self, "a part of the data", &self));
     *self = (part_t){.base = {.ops = &part_ops, .info = *info},
                      .whole = whole,

@@ -52,8 +52,9 @@ static tr_status_t match(const char *what, tr_normalize_t *n) {
     bool changes = false;
     if ((means > 1 && means < count) || (stds > 1 && stds < count))
         return TR_FAIL(TR_ERR_CONFIG,
-                       "data.%smean has %zu numbers and data.%sstd %zu: give one, or one for each", what,
-                       means, what, stds);
+                       "data.%smean has %zu numbers and data.%sstd has %zu: set one number, or one "
+                       "per channel or target",
+                       what, means, what, stds);
     TR_TRY(stretch(&n->mean, count, 0));
     TR_TRY(stretch(&n->std, count, 1));
     for (size_t i = 0; i < count; i++) changes = changes || n->mean.data[i] != 0 || n->std.data[i] != 1;
@@ -100,8 +101,8 @@ static tr_status_t parse(const char *key, const char *text, bool is_std, tr_floa
     for (int i = 0; good && is_std && i < count; i++) good = tr_is_divisor(out->data[i]);
     if (!good)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "%s: expected %snumbers that are 32-bit floats with commas between them, compute, or "
-                       "auto; found '%.200s'",
+                       "%s: expected %snumbers in the range of a 32-bit float separated by commas, "
+                       "compute, or auto; found '%.200s'",
                        key, is_std ? "positive " : "", text);
     out->count = (size_t)count;
     return TR_OK;
@@ -111,12 +112,11 @@ static tr_status_t parse(const char *key, const char *text, bool is_std, tr_floa
 static tr_status_t check_own(const tr_dataset_info_t *info, bool is_std, const tr_floats_t *own) {
     for (size_t c = 0; c < own->count; c++)
         if (is_std ? !tr_is_divisor(own->data[c]) : !isfinite(own->data[c]))
-            return TR_FAIL(
-                TR_ERR_DATA,
-                "%s: the attribute '%s' has %g for channel %zu; expected %s numbers that are 32-bit "
-                "floats. Set data.%s.",
-                info->description, is_std ? "std" : "mean", (double)own->data[c], c,
-                is_std ? "positive" : "finite", is_std ? "std" : "mean");
+            return TR_FAIL(TR_ERR_DATA,
+                           "%s: the attribute '%s' has %g for channel %zu; expected %s numbers in the range "
+                           "of a 32-bit float. Set data.%s.",
+                           info->description, is_std ? "std" : "mean", (double)own->data[c], c,
+                           is_std ? "positive" : "finite", is_std ? "std" : "mean");
     return TR_OK;
 }
 
@@ -144,7 +144,8 @@ static tr_status_t take_input(const tr_preprocess_sources_t *s, bool is_std, con
         TR_TRY(parse(key, text, is_std, out));
     if (!x || out->count <= 1 || (int64_t)out->count == tr_field_channels(x)) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
-                   "%s has %zu numbers%s%s, but x of %s has %lld channels: expected one, or one for each",
+                   "%s has %zu numbers%s%s, but x of %s has %lld channels: expected one number, or "
+                   "one per channel",
                    key, out->count, is_open(text) && s->kept ? " in " : "",
                    is_open(text) && s->kept ? s->kept->origin : "", s->info->description,
                    (long long)tr_field_channels(x));
@@ -173,13 +174,13 @@ static tr_status_t take_init(const tr_preprocess_sources_t *s, const tr_field_t 
     tr_str_append(&text, ", data.std = ");
     list_numbers(&input->std, 1, &text);
     if (*out_taken && text.text)
-        TR_INFO("model.init: the training data have no mean and std; those of its training are taken: %s",
+        TR_INFO("model.init: the training data has no mean and std; those of the initial model are "
+                "used: %s",
                 text.text);
     else if (text.text)
-        TR_WARN(
-            "model.init: its training took inputs of type %s with %s, which does not fit the inputs of %s: "
-            "set data.mean and data.std to what brings them to the same units",
-            tr_dtype_name(s->init->type), text.text, s->info->description);
+        TR_WARN("model.init: the initial model was trained on inputs of type %s with %s, which do not "
+                "fit the inputs of %s: set data.mean and data.std so that both are in the same units",
+                tr_dtype_name(s->init->type), text.text, s->info->description);
     tr_str_free(&text);
     return *out_taken ? copy_both(input, &out->input) : TR_OK;
 }
@@ -190,11 +191,11 @@ static tr_status_t resolve_input(const tr_preprocess_sources_t *s, tr_preprocess
     tr_normalize_t measured = {0};
     tr_status_t status = TR_OK;
     if (computes && !s->kept && !s->train)
-        return TR_FAIL(TR_ERR_CONFIG, "data.mean and data.std = compute measure the training data, and there "
-                                      "are none here, nor a checkpoint that knows: give the numbers");
+        return TR_FAIL(TR_ERR_CONFIG, "data.mean and data.std = compute need training data or a checkpoint "
+                                      "that records them: set the numbers");
     if (computes && !s->kept && x && x->dtype == TR_BF16)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "data.mean and data.std = compute do not take inputs of type bf16: give "
+                       "data.mean and data.std = compute do not support inputs of type bf16: set "
                        "the numbers");
     if (computes && !s->kept && x)
         status = measure(s->train, tr_field_find(&s->train->info, "x"), COMPUTE_BYTES, &measured);
@@ -233,9 +234,8 @@ static tr_status_t resolve_target(const tr_preprocess_sources_t *s, tr_preproces
     tr_status_t status = TR_OK;
     if (out->classes > 0) return TR_OK;
     if (computes && !s->kept && !field)
-        return TR_FAIL(TR_ERR_CONFIG, "data.target_mean and data.target_std = compute measure the training "
-                                      "data, and there are none here, nor a checkpoint that knows: give the "
-                                      "numbers");
+        return TR_FAIL(TR_ERR_CONFIG, "data.target_mean and data.target_std = compute need training data "
+                                      "or a checkpoint that records them: set the numbers");
     if (!s->kept && field && (is_measured(s, mean, field) || is_measured(s, std, field)))
         status = measure(s->train, y, TARGET_BYTES, m);
     if (!is_measured(s, mean, field)) m->mean.count = 0;
@@ -319,11 +319,10 @@ static tr_status_t apply_target(tr_graph_t *g, const tr_preprocess_t *p, const c
     const int64_t count = (int64_t)p->target.mean.count, width = shape.dim[shape.ndim - 1];
     if (count == 0) return TR_OK;
     if (width % count != 0)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "data.target_mean and data.target_std have %lld numbers, but there are %lld targets: give "
-            "one, or one for each (0 and 1: targets as they are)",
-            (long long)count, (long long)width);
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.target_mean and data.target_std have %lld numbers, but there are %lld targets: "
+                       "set one number, or one per target (0 and 1: targets are unchanged)",
+                       (long long)count, (long long)width);
     TR_TRY(tr_reshape(g, *x, &TR_SHAPE(tr_shape_elems(&shape) / count, count), x));
     TR_TRY(apply(g, name, &p->target, inverse, count, x));
     return tr_reshape(g, *x, &shape, x);

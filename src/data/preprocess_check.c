@@ -10,8 +10,9 @@
 static tr_status_t check_table(const tr_preprocess_t *p, const tr_dataset_info_t *info, const tr_field_t *x) {
     if (p->shape.ndim != 1 || x->shape.ndim != 1 || p->shape.dim[0] == x->shape.dim[0]) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
-                   "the model takes %lld input%s, but a sample of %s has %lld: give it the columns of its "
-                   "training data, in their order (a table without a label: import csv --label none)",
+                   "the model takes %lld input%s, but a sample of %s has %lld: use the columns of "
+                   "the training data, in the same order (a table without labels: import csv "
+                   "--label none)",
                    (long long)p->shape.dim[0], p->shape.dim[0] == 1 ? "" : "s", info->description,
                    (long long)x->shape.dim[0]);
 }
@@ -23,8 +24,8 @@ static tr_status_t check_names(const tr_preprocess_t *p, const tr_dataset_info_t
         const tr_status_t status = tr_names_check(list, &p->names[list], found);
         if (status == TR_OK) continue;
         if (!inputs_only || list != TR_NAMES_CLASSES) return status;
-        TR_WARN("%s numbers its classes otherwise than the training data (class_names): the predictions have "
-                "numbers and names of the training",
+        TR_WARN("%s numbers its classes differently from the training data (class_names): the "
+                "predictions use the numbers and names of the training data",
                 found->from);
         tr_error_clear();
     }
@@ -37,8 +38,8 @@ tr_status_t tr_preprocess_match(const tr_preprocess_t *p, const tr_dataset_info_
     if (field < 0) return TR_OK;
     const tr_field_t *x = &info->field[field];
     if (x->dtype != p->type)
-        TR_WARN("the inputs of %s are %s, those trained on were %s: their values are taken to be in the same "
-                "units",
+        TR_WARN("the inputs of %s are %s, but the model was trained on %s: the values are assumed "
+                "to be in the same units",
                 info->description, tr_dtype_name(x->dtype), tr_dtype_name(p->type));
     return check_table(p, info, x);
 }
@@ -58,10 +59,9 @@ void tr_preprocess_warn_units(const tr_preprocess_t *p, const tr_dataset_info_t 
         const float mean = at(&info->mean, c, 0), std = at(&info->std, c, 1),
                     used_mean = at(&p->input.mean, c, 0), used_std = at(&p->input.std, c, 1);
         if (!differ(mean, used_mean, used_std) && !differ(std, used_std, 0)) continue;
-        TR_WARN(
-            "%s (%s) has mean %.6g and std %.6g of its own, data.train %.6g and %.6g: both are normalised by "
-            "the latter, so their values must be in the same units",
-            key, info->description, (double)mean, (double)std, (double)used_mean, (double)used_std);
+        TR_WARN("%s (%s) has its own mean %.6g and std %.6g, data.train has %.6g and %.6g: the latter "
+                "normalise both, so the values must be in the same units",
+                key, info->description, (double)mean, (double)std, (double)used_mean, (double)used_std);
         return;
     }
 }
@@ -98,12 +98,12 @@ static double distance(const tr_stats_t *s, float mean, float std, double *out_m
 /* Images are stored as 0 to 255 or as 0 to 1, and their mean and std are given for either. */
 static const char *likely_cause(const tr_preprocess_t *p, const tr_stats_t *s, float mean, float std) {
     const bool holds_1 = s->min >= 0 && s->max <= 1, holds_255 = s->min >= 0 && s->max > 1 && s->max <= 255;
-    if (p->input.mean.count == 0) return "nothing normalises them";
+    if (p->input.mean.count == 0) return "they are not normalised";
     if (holds_1 && (mean > 1 || std > 1) && mean <= 255 && std <= 255)
-        return "the file holds 0 to 1, and this mean and std are for 0 to 255";
+        return "the file holds values from 0 to 1, but this mean and std are for 0 to 255";
     if (holds_255 && mean <= 1 && std <= 1)
-        return "the file holds 0 to 255, and this mean and std are for 0 to 1";
-    return "this mean and std are not those of the data";
+        return "the file holds values from 0 to 255, but this mean and std are for 0 to 1";
+    return "this mean and std do not match the data";
 }
 
 void tr_preprocess_check(const tr_preprocess_t *p, const tr_sample_stats_t *stats, tr_str_t *out) {
@@ -123,13 +123,13 @@ void tr_preprocess_check(const tr_preprocess_t *p, const tr_sample_stats_t *stat
                 used_std = at(&p->input.std, (size_t)found, 1);
     char channel[64] = "";
     if (stats->channels > 1)
-        tr_snprintf(channel, sizeof channel, " (channel %lld, one of %lld such)", (long long)found,
+        tr_snprintf(channel, sizeof channel, " (channel %lld, one of %lld such channels)", (long long)found,
                     (long long)count);
-    tr_str_printf(
-        out,
-        "the inputs%s have mean %.4g and standard deviation %.4g after normalisation by mean %.6g and "
-        "std %.6g, and training expects about 0 and 1: in the file they go from %.6g to %.6g, with mean "
-        "%.6g and standard deviation %.6g. Likely cause: %s. Set data.mean=compute data.std=compute",
-        channel, mean, deviation, (double)used_mean, (double)used_std, s->min, s->max, s->mean,
-        tr_stats_deviation(s), likely_cause(p, s, used_mean, used_std));
+    tr_str_printf(out,
+                  "the inputs%s have mean %.4g and standard deviation %.4g after normalisation with mean "
+                  "%.6g and std %.6g; training expects about 0 and 1. Their values in the file range from "
+                  "%.6g to %.6g, with mean %.6g and standard deviation %.6g. Likely cause: %s. Set "
+                  "data.mean=compute data.std=compute",
+                  channel, mean, deviation, (double)used_mean, (double)used_std, s->min, s->max, s->mean,
+                  tr_stats_deviation(s), likely_cause(p, s, used_mean, used_std));
 }

@@ -35,11 +35,11 @@ static const tr_dataset_ops_t *find(const char *name) {
 
 tr_status_t tr_dataset_register(const tr_dataset_ops_t *ops) {
     if (find(ops->name))
-        return TR_FAIL(TR_ERR_INTERNAL, "A data set named '%s' is registered already.", ops->name);
+        return TR_FAIL(TR_ERR_INTERNAL, "A data set named '%s' is already registered.", ops->name);
     size_t count = list_count();
     if (count == MAX_DATASETS)
-        return TR_FAIL(TR_ERR_INTERNAL, "No room for the data set '%s': %d are registered.", ops->name,
-                       MAX_DATASETS);
+        return TR_FAIL(TR_ERR_INTERNAL, "Cannot register the data set '%s': the limit is %d data sets.",
+                       ops->name, MAX_DATASETS);
     list[count] = ops;
     return TR_OK;
 }
@@ -69,7 +69,7 @@ static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t spl
     if (settings->limit > 0 && settings->limit < dataset->info.samples)
         dataset->info.samples = settings->limit;
     if (dataset->info.samples > 0) return TR_OK;
-    TR_FAIL(TR_ERR_DATA, "The data set has no samples: %s. Name another file or group with data.%s.",
+    TR_FAIL(TR_ERR_DATA, "The data set is empty: %s. Set another file or group in data.%s.",
             dataset->info.description, tr_split_name(split));
     tr_dataset_close(out);
     return TR_ERR_DATA;
@@ -89,7 +89,7 @@ static tr_status_t open_split(const tr_data_settings_t *settings, tr_split_t spl
     }
     *out = NULL;
     if (*settings->valid)
-        return TR_FAIL(TR_ERR_CONFIG, "data.valid and data.valid_fraction are both set: keep one of them.");
+        return TR_FAIL(TR_ERR_CONFIG, "data.valid and data.valid_fraction are both set: remove one of them.");
     TR_TRY(open_whole(settings, TR_SPLIT_TRAIN, inputs_only, &whole));
     if (!whole) return TR_OK;
     if (split == TR_SPLIT_TRAIN) warn_of_labels(whole);
@@ -127,7 +127,8 @@ tr_status_t tr_data_parse_shape(const char *key, const char *text, tr_shape_t *o
         }
         if (!good)
             return TR_FAIL(TR_ERR_CONFIG,
-                           "%s: expected up to %d sizes such as 28x28x1, less than 2^31 in all, found '%s'.",
+                           "%s: expected up to %d sizes such as 28x28x1, with a product below "
+                           "2^31, found '%s'.",
                            key, TR_MAX_DIMS - 1, text);
         out->dim[out->ndim++] = value;
         if (!at[length]) return TR_OK;

@@ -36,8 +36,8 @@ tr_status_t tr_csv_open(int fd, const char *name, char delimiter, tr_csv_t **out
     csv->delimiter = delimiter;
     csv->file = gzdopen(fd, "rb");
     if (!csv->file) close(fd);
-    status =
-        csv->file ? tr_strdup(name, &csv->name) : TR_FAIL(TR_ERR_MEMORY, "no memory to read '%s'.", name);
+    status = csv->file ? tr_strdup(name, &csv->name)
+                       : TR_FAIL(TR_ERR_MEMORY, "Not enough memory to read '%s'.", name);
     if (status == TR_OK) status = tr_alloc(BUFFER_BYTES, "CSV file", &csv->buffer);
     if (status != TR_OK) tr_csv_close(&csv);
     *out = csv;
@@ -68,12 +68,13 @@ static tr_status_t next(tr_csv_t *csv, int *out) {
         if (csv->filled < 0) {
             const char *reason = gzerror(csv->file, &code);
             csv->filled = 0;
-            return TR_FAIL(code == Z_ERRNO ? TR_ERR_IO : TR_ERR_DATA,
-                           "cannot read '%s' behind line %lld: %s.", csv->name, (long long)csv->line, reason);
+            return TR_FAIL(code == Z_ERRNO ? TR_ERR_IO : TR_ERR_DATA, "cannot read '%s' after line %lld: %s.",
+                           csv->name, (long long)csv->line, reason);
         }
         if (csv->filled == 0 && gzerror(csv->file, &code) && code == Z_BUF_ERROR)
             return TR_FAIL(TR_ERR_DATA,
-                           "'%s' is cut off behind line %lld: its gzip data have no end. Fetch it again.",
+                           "'%s' is truncated after line %lld: its gzip stream is incomplete. "
+                           "Download it again.",
                            csv->name, (long long)csv->line);
         if (gztell(csv->file) == csv->filled && csv->filled >= 3 && !memcmp(csv->buffer, "\xEF\xBB\xBF", 3))
             csv->at = 3;

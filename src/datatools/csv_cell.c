@@ -57,21 +57,19 @@ void tr_csv_remedy(const csv_table_t *t, const char *text, char *out, size_t roo
     if (tr_csv_is_missing(text))
         snprintf(out, room, "fill it in (usual: the column's mean)");
     else if (other && other != ',')
-        snprintf(out, room, "add --delimiter %s, if that stands between columns",
+        snprintf(out, room, "add --delimiter %s, if it separates the columns",
                  tr_csv_delimiter_text(other, option));
     else if (t->decimal == '.' && strchr(text, ','))
-        snprintf(
-            out, room,
-            "add --decimal ',', if the comma is the decimal point, and leave out separators of thousands");
-    else if (t->decimal == ',' && tr_parse_float(text, &value))
-        snprintf(
-            out, room,
-            "leave --decimal ',' out, if the point is the decimal point; if not, separators of thousands");
-    else if (t->decimal == ',' && strchr(text, '.'))
         snprintf(out, room,
-                 "with --decimal ',' the comma is the decimal point: leave out separators of thousands");
+                 "add --decimal ',', if the comma is the decimal point, and remove thousands separators");
+    else if (t->decimal == ',' && tr_parse_float(text, &value))
+        snprintf(out, room,
+                 "remove --decimal ',', if the point is the decimal point; otherwise remove thousands "
+                 "separators");
+    else if (t->decimal == ',' && strchr(text, '.'))
+        snprintf(out, room, "with --decimal ',' the comma is the decimal point: remove thousands separators");
     else if (is_beyond(t, text))
-        snprintf(out, room, "scale the column (another unit, the logarithm)");
+        snprintf(out, room, "rescale the column (another unit, or the logarithm)");
     else
-        snprintf(out, room, "write texts as numbers");
+        snprintf(out, room, "convert texts to numbers");
 }

@@ -34,7 +34,7 @@ tr_status_t tr_csv_labels_add(csv_labels_t *l, const csv_table_t *t, const char 
     if (!*text)
         return TR_FAIL(
             TR_ERR_DATA,
-            "'%s', line %lld: the label is missing; leave the row out. Where no row has one: --label "
+            "'%s', line %lld: the label is missing; remove the row. If no row has a label: --label "
             "none.",
             t->path, (long long)tr_csv_line(t->csv));
     tr_stats_add(&l->stats, 1, &value, 1);
@@ -58,7 +58,7 @@ tr_status_t tr_csv_labels_add(csv_labels_t *l, const csv_table_t *t, const char 
 /* Numbers among which some are missing, infinite or written in another way would become classes, each number one. */
 static tr_status_t check_texts(const csv_labels_t *l, const csv_table_t *t) {
     const char *odd = NULL;
-    char remedy[128] = "leave rows without a label out", line[32] = "";
+    char remedy[128] = "remove rows without a label", line[32] = "";
     for (size_t i = 0; i <= l->names.count;
          i++) { /* the first text may have come behind as many numbers as are kept */
         const char *name = i < l->names.count ? l->names.data[i] : l->text;
@@ -71,7 +71,7 @@ static tr_status_t check_texts(const csv_labels_t *l, const csv_table_t *t) {
         return TR_OK; /* one number and "none" may be classes */
     if (!tr_csv_is_missing(odd)) tr_csv_remedy(t, odd, remedy, sizeof remedy);
     if (!strcmp(odd, l->text)) snprintf(line, sizeof line, ", line %lld", (long long)l->text_line);
-    return TR_FAIL(TR_ERR_DATA, "'%s'%s: its labels (column %d) are numbers but for '%.*s': %s.", t->path,
+    return TR_FAIL(TR_ERR_DATA, "'%s'%s: its labels (column %d) are numbers, except '%.*s': %s.", t->path,
                    line, l->column + 1, (int)tr_utf8_bytes(odd, 40), odd, remedy);
 }
 
@@ -83,9 +83,9 @@ static int by_name(const void *a, const void *b) {
 static tr_status_t check_first(const csv_labels_t *l, const csv_table_t *t) {
     if (!l->text_first || l->texts > 1 || l->rows < 3) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
-                   "'%s', line %lld: the first label (column %d) is '%.*s', all others are numbers: is this "
-                   "row a header? It was taken for data, as a number is among its names; write these as "
-                   "texts (x0, x1), or remove the row.",
+                   "'%s', line %lld: the first label (column %d) is '%.*s', all others are "
+                   "numbers: is this row a header? It was read as data, because one of its names "
+                   "is a number. Rename such columns (x0, x1), or remove the row.",
                    t->path, (long long)l->text_line, l->column + 1, (int)tr_utf8_bytes(l->text, 40), l->text);
 }
 
@@ -95,8 +95,8 @@ tr_status_t tr_csv_labels_end(csv_labels_t *l, const csv_table_t *t) {
     if (!l->numbers && l->names.count > MAX_NAMES)
         return TR_FAIL(
             TR_ERR_DATA,
-            "'%s': its labels (column %d) are more than %d different texts, such as '%.*s' in line %lld; "
-            "--label names another column.",
+            "'%s': its labels (column %d) are more than %d different texts, such as '%.*s' in line "
+            "%lld; choose another column with --label.",
             t->path, l->column + 1, MAX_NAMES, (int)tr_utf8_bytes(l->text, 40), l->text,
             (long long)l->text_line);
     if (l->names.count) qsort(l->names.data, l->names.count, sizeof *l->names.data, by_name);

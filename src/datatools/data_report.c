@@ -44,8 +44,8 @@ static void report_reading(report_t *r) {
     char bytes[32];
     h5_cost_t block = tr_h5_cost(x, r->block), one = tr_h5_cost(x, 1);
     tr_str_printf(r->out,
-                  "  reading    %s; a block of %lld sample%s (%s) takes %lld read%s and %.2f of its bytes, a "
-                  "single sample %.2f\n",
+                  "  reading    %s; a block of %lld sample%s (%s) takes %lld read%s of %.2f times "
+                  "its bytes, a single sample %.2f times\n",
                   tr_h5_way_text(x), (long long)r->block, r->block == 1 ? "" : "s",
                   tr_format_bytes((double)(r->block * x->row_bytes), bytes), (long long)block.reads,
                   block.reads == 1 ? "" : "s", block.amplification, one.amplification);
@@ -53,9 +53,9 @@ static void report_reading(report_t *r) {
     if (tr_h5_costly(x, r->block, costly))
         add_warning(r, "%s", costly);
     else if (!x->checksum_only)
-        tr_str_printf(
-            r->out,
-            "             no checksums: a damaged byte would go unnoticed (`trainer repack` adds them)\n");
+        tr_str_printf(r->out,
+                      "             no checksums: damaged bytes are not detected (`trainer repack` adds "
+                      "checksums)\n");
 }
 
 /* -- labels ---------------------------------------------------------------------------------------------- */
@@ -76,7 +76,7 @@ static void report_counts(report_t *r, int64_t *count) {
     }
     if (info->classes > NAMED_CLASSES) {
         qsort(count, (size_t)info->classes, sizeof *count, by_count);
-        tr_str_printf(r->out, " %lld to %lld samples each, half of them at most %lld", (long long)count[0],
+        tr_str_printf(r->out, " %lld to %lld samples each, median %lld", (long long)count[0],
                       (long long)count[info->classes - 1], (long long)count[info->classes / 2]);
     }
     tr_str_append(r->out, "\n");
@@ -93,19 +93,18 @@ static void warn_classes(report_t *r, const int64_t *count) {
     int64_t empty = 0;
     for (int64_t c = 0; c < info->classes; c++) empty += count[c] == 0;
     if (info->classes > NAMED_CLASSES && empty > info->classes / 2)
-        add_warning(
-            r,
-            "%s: whole numbers from 0 are taken for classes, but %lld of these %lld have no sample: if "
-            "they are numbers to predict, set data.classes=0",
-            r->part->file.path, (long long)empty, (long long)info->classes);
+        add_warning(r,
+                    "%s: integers from 0 are read as classes, but %lld of these %lld have no samples: if "
+                    "they are regression targets, set data.classes=0",
+                    r->part->file.path, (long long)empty, (long long)info->classes);
     else if (info->classes > 1 && count[0] == 0)
         add_warning(r,
-                    "%s: no sample has label 0. Classes count from 0: subtract 1 from labels that run from 1 "
-                    "to %lld, or "
-                    "give the model %lld outputs; if they are numbers to predict, set data.classes=0",
+                    "%s: no sample has label 0. Classes count from 0: subtract 1 from labels that "
+                    "run from 1 to %lld, or give the model %lld outputs; if they are regression "
+                    "targets, set data.classes=0",
                     r->part->file.path, (long long)info->classes - 1, (long long)info->classes);
     if (info->classes == 1)
-        add_warning(r, "%s: all labels are 0: from one class nothing can be learnt", r->part->file.path);
+        add_warning(r, "%s: all labels are 0: a model cannot learn from one class", r->part->file.path);
 }
 
 /* Whether far fewer neighbours differ than random order would have: n - sum count^2 / n of n - 1 pairs, which is few where one class is rare. */
@@ -139,9 +138,8 @@ static tr_status_t report_classes(report_t *r) {
         warn_classes(r, count);
         if (is_sorted(info, count, changes))
             add_warning(r,
-                        "%s: the samples are sorted by label: neighbours are alike, so blocks mix badly. "
-                        "Shuffle them when the file is made, or set "
-                        "data.block = 1",
+                        "%s: the samples are sorted by label, so shuffling by blocks mixes them "
+                        "badly. Shuffle the samples when you create the file, or set data.block = 1",
                         r->part->file.path);
         report_counts(r, count); /* sorts them */
     }
@@ -234,10 +232,12 @@ static void report_normalisation(report_t *r) {
         report_moments(r->out, "  normalised with mean", &input->mean);
         report_moments(r->out, " and std", &input->std);
         tr_str_printf(r->out, "%s%s\n", input->mean.count > NAMED_CHANNELS ? ", ..." : "",
-                      alike ? "" : ", as the training data");
+                      alike ? "" : ", like the training data");
     }
     if (!alike)
-        tr_str_printf(r->out, "             not with the mean and std of %s, which training does not use\n",
+        tr_str_printf(r->out,
+                      "             not with the mean and std of %s, which training does "
+                      "not use\n",
                       r->part->file.path);
 }
 
@@ -271,8 +271,7 @@ static tr_status_t report_vocabulary(report_t *r) {
     const int64_t most = min64(info->samples, max64(1, r->sample_bytes / r->part->x.row_bytes));
     int64_t *seen = NULL, used = 0;
     tr_tokenizer_t *tokenizer = NULL;
-    if (info->tokenizer)
-        TR_TRY(tr_tokenizer_from_json(info->tokenizer, r->part->file.path, &tokenizer));
+    if (info->tokenizer) TR_TRY(tr_tokenizer_from_json(info->tokenizer, r->part->file.path, &tokenizer));
     tr_status_t status = tr_alloc((size_t)info->classes * sizeof *seen, "counts of tokens", &seen);
     if (status == TR_OK) status = count_tokens(r, most, seen);
     for (int64_t id = 0; id < info->classes && status == TR_OK; id++) used += seen[id] > 0;
@@ -288,8 +287,7 @@ static tr_status_t report_vocabulary(report_t *r) {
 static tr_status_t report_tokens(report_t *r) {
     const h5_array_t *x = &r->part->x;
     char costly[H5_SENTENCE_BYTES];
-    tr_str_printf(r->out, "\n%s: %lld tokens\n", tr_split_name(r->split),
-                  (long long)r->dataset->info.tokens);
+    tr_str_printf(r->out, "\n%s: %lld tokens\n", tr_split_name(r->split), (long long)r->dataset->info.tokens);
     tr_str_printf(r->out, "  inputs     /%s, %s, %s, %s\n", x->name, tr_dtype_name(x->dtype), x->storage,
                   tr_h5_way_text(x));
     if (tr_h5_costly(x, min64(1 << 16, max64(1, x->rows)), costly)) add_warning(r, "%s", costly);
@@ -317,8 +315,7 @@ static tr_status_t report_dataset(report_t *r) {
     else if (info->field_count == 1 && tr_h5_labels_are_text(&r->part->names, text))
         tr_str_printf(r->out, "  labels     none: %s\n", text);
     else if (info->field_count == 1)
-        tr_str_append(r->out,
-                      "  labels     none with a usual name (y, labels, targets, ...); data.y names them\n");
+        tr_str_append(r->out, "  labels     none with a common name (y, labels, targets, ...); set data.y\n");
     if (!info->classes && info->field_count > 1) {
         tr_str_append(r->out, "  targets    ");
         report_y(r);
@@ -417,7 +414,7 @@ static tr_status_t report_files(const tr_data_settings_t *settings, tr_str_t *ou
     tr_status_t status = report_file(paths.path[0], out);
     tr_h5_unlock();
     if (paths.count > 1)
-        tr_str_printf(out, "  and %zu more file%s like it, up to %s\n", paths.count - 1,
+        tr_str_printf(out, "  and %zu similar file%s, up to %s\n", paths.count - 1,
                       paths.count == 2 ? "" : "s", paths.path[paths.count - 1]);
     tr_h5_paths_free(&paths);
     return status;

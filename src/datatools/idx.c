@@ -16,16 +16,16 @@ static tr_status_t read_header(tr_idx_t *idx, int ndim) {
     unsigned char head[4 + 4 * TR_MAX_DIMS];
     TR_TRY(tr_idx_read(idx, head, 4));
     if (head[0] || head[1] || head[2] != TYPE_U8 || head[3] != ndim)
-        return TR_FAIL(
-            TR_ERR_DATA,
-            "'%s' is not an IDX file of bytes with %d dimensions (it begins with %02x %02x %02x %02x).",
-            idx->name, ndim, head[0], head[1], head[2], head[3]);
+        return TR_FAIL(TR_ERR_DATA,
+                       "'%s' is not an IDX file of bytes with %d dimensions (it starts with %02x %02x %02x "
+                       "%02x).",
+                       idx->name, ndim, head[0], head[1], head[2], head[3]);
     TR_TRY(tr_idx_read(idx, head, (size_t)(4 * ndim)));
     for (int d = 0; d < ndim; d++) {
         const unsigned char *p = head + 4 * d;
         idx->dim[d] = (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
         if (idx->dim[d] == 0 || (d && idx->dim[d] > 1 << 16))
-            return TR_FAIL(TR_ERR_DATA, "'%s': its dimension %d is %lld, which cannot be.", idx->name, d,
+            return TR_FAIL(TR_ERR_DATA, "'%s': its dimension %d is %lld, which is invalid.", idx->name, d,
                            (long long)idx->dim[d]);
     }
     return TR_OK;
@@ -41,8 +41,8 @@ tr_status_t tr_idx_open(int fd, const char *name, int ndim, tr_idx_t **out) {
     }
     idx->file = gzdopen(fd, "rb");
     if (!idx->file) close(fd);
-    status =
-        idx->file ? tr_strdup(name, &idx->name) : TR_FAIL(TR_ERR_MEMORY, "no memory to read '%s'.", name);
+    status = idx->file ? tr_strdup(name, &idx->name)
+                       : TR_FAIL(TR_ERR_MEMORY, "Not enough memory to read '%s'.", name);
     if (status == TR_OK) {
         gzbuffer(idx->file, 1 << 17);
         status = read_header(idx, ndim);
@@ -63,8 +63,8 @@ tr_status_t tr_idx_read(tr_idx_t *idx, void *out, size_t bytes) {
         if (got <= 0) {
             const char *reason = gzerror(idx->file, &code);
             return TR_FAIL(code == Z_ERRNO ? TR_ERR_IO : TR_ERR_DATA,
-                           "'%s' ends before its content does%s%s. Fetch it again.", idx->name,
-                           code ? ": " : "", code ? reason : "");
+                           "'%s' is truncated%s%s. Download it again.", idx->name, code ? ": " : "",
+                           code ? reason : "");
         }
         done += (size_t)got;
     }
@@ -76,8 +76,8 @@ tr_status_t tr_idx_at_end(tr_idx_t *idx) {
     int got = gzread(idx->file, &more, 1);
     if (got == 0) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
-                   got > 0 ? "'%s' holds more than its header says. Fetch it again."
-                           : "'%s' is damaged at its end. Fetch it again.",
+                   got > 0 ? "'%s' is longer than its header states. Download it again."
+                           : "'%s' is damaged at its end. Download it again.",
                    idx->name);
 }
 

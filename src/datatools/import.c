@@ -26,8 +26,7 @@ bool tr_is_same_file(const char *a, const char *b) {
 
 tr_status_t tr_import_check_place(const char *in, const char *out) {
     if (!tr_is_same_file(in, out)) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE,
-                   "'%s' is the file '%s', which is read, and would be replaced: name another file.", out,
+    return TR_FAIL(TR_ERR_USAGE, "'%s' is the same file as the input '%s': choose another output file.", out,
                    in);
 }
 
@@ -35,10 +34,10 @@ tr_status_t tr_moments_begin(tr_moments_t *m, int64_t channels) {
     enum { CHANNELS_MAX = 4096 };
     m->channels = channels <= CHANNELS_MAX ? (int)channels : 0;
     if (m->channels < channels)
-        TR_WARN(
-            "the file gets no attributes mean and std, which normalise inputs: they are for at most %d, and "
-            "there are %lld. Train with data.mean=compute data.std=compute",
-            CHANNELS_MAX, (long long)channels);
+        TR_WARN("the attributes mean and std, which normalise inputs, are not written: they are "
+                "limited to %d numbers, and there are %lld. Train with data.mean=compute "
+                "data.std=compute",
+                CHANNELS_MAX, (long long)channels);
     return tr_alloc((size_t)m->channels * sizeof *m->of, "statistics", &m->of);
 }
 
@@ -80,8 +79,8 @@ void tr_import_say_classes(const tr_import_params_t *params, int64_t count, cons
 void tr_import_say_numbers(const tr_import_params_t *params, int64_t count, const tr_stats_t *stats) {
     if (!params->y) return;
     if (count > 1)
-        tr_str_printf(params->y, "%lld numbers to predict", (long long)count);
+        tr_str_printf(params->y, "%lld regression targets", (long long)count);
     else
-        tr_str_printf(params->y, "a number to predict, mean %.6g, deviation %.6g", stats->mean,
+        tr_str_printf(params->y, "a regression target, mean %.6g, std %.6g", stats->mean,
                       tr_stats_deviation(stats));
 }

@@ -28,8 +28,8 @@ static tr_status_t split_records(import_t *m, const char *path, int64_t first, i
         const uint8_t *record = m->record + i * RECORD;
         if (record[0] > 9)
             return TR_FAIL(TR_ERR_DATA,
-                           "'%s': the label of image %lld is %d; 0 to 9 are possible. Is this CIFAR-10's "
-                           "binary version?",
+                           "'%s': the label of image %lld is %d; expected 0 to 9. Is this the "
+                           "binary version of CIFAR-10?",
                            path, (long long)(first + i), record[0]);
         m->y[i] = record[0];
         tr_channels_last(record + 1, 3, IMAGE / 3, 1, m->x + i * IMAGE);
@@ -43,7 +43,7 @@ static tr_status_t copy_records(import_t *m, FILE *file, const char *path, int64
         int64_t count = min64(IMPORT_ROWS, records - first);
         if (fread(m->record, RECORD, (size_t)count, file) != (size_t)count)
             return TR_FAIL(TR_ERR_IO, "cannot read '%s': %s.", path,
-                           ferror(file) ? strerror(errno) : "it became shorter");
+                           ferror(file) ? strerror(errno) : "it was truncated");
         TR_TRY(split_records(m, path, first, count));
         if (training) tr_moments_add(&m->moments, TR_U8, m->x, count * IMAGE);
         TR_TRY(tr_writer_append(m->writer, array[0], count, m->x));
@@ -72,14 +72,14 @@ static tr_status_t count_records(import_t *m) {
         struct stat found;
         snprintf(path, sizeof path, "%s/%s", m->folder, file_names[f]);
         if (stat(path, &found))
-            return TR_FAIL(
-                tr_status_of_errno(errno),
-                "cannot find '%s': %s. CIFAR-10's binary version (data_batch_1.bin and so on) is expected.",
-                path, strerror(errno));
+            return TR_FAIL(tr_status_of_errno(errno),
+                           "cannot find '%s': %s. Expected the binary version of CIFAR-10 (data_batch_1.bin "
+                           "and so on).",
+                           path, strerror(errno));
         if (found.st_size == 0 || found.st_size % RECORD)
             return TR_FAIL(TR_ERR_DATA,
-                           "'%s' has %lld bytes, which is no whole number of records of %d bytes. Is it "
-                           "CIFAR-10's binary version, and whole?",
+                           "'%s' has %lld bytes, which is not a multiple of the record size, %d "
+                           "bytes. Expected a complete file of the binary version of CIFAR-10.",
                            path, (long long)found.st_size, RECORD);
         m->records[f] = found.st_size / RECORD;
         m->total += m->records[f];
@@ -125,5 +125,6 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
 
 const tr_importer_t tr_importer_cifar10 = {
     "cifar10", "DIR OUT.h5",
-    "CIFAR-10's binary version (data_batch_1.bin to 5, test_batch.bin) in DIR, to the groups train and test.",
+    "Converts the binary version of CIFAR-10 (data_batch_1.bin to 5, test_batch.bin) in DIR to the "
+    "groups train and test.",
     .run = run};

@@ -40,20 +40,22 @@ static tr_status_t refuse_hdf5(const import_t *m, int fd) {
     char begin[8];
     if (pread(fd, begin, sizeof begin, 0) != sizeof begin || !tr_begins_as_hdf5(begin, sizeof begin))
         return TR_OK;
-    return TR_FAIL(
-        TR_ERR_DATA,
-        "'%s' is an HDF5 file, where CSV text is expected: `trainer data` shows what is in it, and "
-        "data.train takes it as it is.",
-        m->table.path);
+    return TR_FAIL(TR_ERR_DATA,
+                   "'%s' is an HDF5 file; expected CSV text. `trainer data` shows its contents, and "
+                   "data.train reads it directly.",
+                   m->table.path);
 }
 
 static tr_status_t refuse_pipe(const char *path) {
     struct stat found;
     if (stat(path, &found) || S_ISREG(found.st_mode)) return TR_OK;
-    return TR_FAIL(TR_ERR_NOINPUT, "'%s': expected a file, as a table is read twice, found %s.", path,
+    return TR_FAIL(TR_ERR_NOINPUT,
+                   "'%s': expected a regular file, because a table is read twice; found "
+                   "%s.",
+                   path,
                    S_ISDIR(found.st_mode)
                        ? "a folder"
-                       : "a pipe or a device: save the table in a file first, and import that");
+                       : "a pipe or a device: save the table to a file and import the file");
 }
 
 static tr_status_t open_csv(import_t *m) {
@@ -104,7 +106,8 @@ static tr_status_t choose_label(const import_t *m, char *const *field, int *out)
     tr_str_t text = {0};
     for (int i = 0; i < m->columns && i < 30; i++) tr_str_printf(&text, "%s%s", i ? ", " : "", field[i]);
     TR_FAIL(TR_ERR_CONFIG,
-            "--label: '%s' has no column '%s'; its first row is: %s. Without labels: --label none.",
+            "--label: '%s' has no column '%s'; its first row is: %s. If there are no labels: "
+            "--label none.",
             m->table.path, m->params->label, text.text ? text.text : "");
     tr_str_free(&text);
     return TR_ERR_CONFIG;
@@ -118,27 +121,27 @@ static tr_status_t fail_one_column(const import_t *m, const char *text) {
     if (m->hash)
         return TR_FAIL(
             TR_ERR_DATA,
-            "'%s': its first row begins with '#' and has one column: remove it, if it is a comment; "
-            "names of columns, or numbers, with %s between them are expected.",
+            "'%s': its first row starts with '#' and has one column: remove it if it is a comment; "
+            "expected column names or numbers, separated by %s.",
             m->table.path, expected);
     if (other)
         return TR_FAIL(TR_ERR_DATA,
-                       "'%s', line %lld: expected columns with %s between them, found one with %s in it: add "
-                       "--delimiter %s, if that stands between columns%s.",
+                       "'%s', line %lld: expected columns separated by %s, found one that contains "
+                       "%s: add --delimiter %s, if it separates the columns%s.",
                        m->table.path, (long long)tr_csv_line(m->table.csv), expected, found, found,
                        other == ',' || m->table.decimal == ','
                            ? ""
                            : ", and --decimal ',', if numbers are written as 1,5");
     return TR_FAIL(TR_ERR_DATA,
-                   "'%s': its first row has one column; inputs and a label with %s between them are "
-                   "expected (--delimiter names another character). Without labels: --label none.",
+                   "'%s': its first row has one column; expected inputs and a label, separated by "
+                   "%s (--delimiter sets another character). If there are no labels: --label none.",
                    m->table.path, expected);
 }
 
 /* A header that is written as a comment begins with # before its first name. */
 static tr_status_t note_inputs(import_t *m, char *const *field) {
     tr_names_t *names = &m->input_names;
-    TR_TRY(tr_alloc((size_t)m->inputs * sizeof *names->name, "names of columns", &names->name));
+    TR_TRY(tr_alloc((size_t)m->inputs * sizeof *names->name, "column names", &names->name));
     for (int i = 0; i < m->columns; i++)
         if (i != m->labels.column)
             TR_TRY(tr_strdup(field[i] + (i ? 0 : strspn(field[i], "# ")), &names->name[names->count++]));
@@ -159,10 +162,9 @@ static tr_status_t first_row(import_t *m, char *const *field, int count) {
     m->hash = field[0][0] == '#';
     m->header = is_header(m, field, count);
     if (counts_columns(m, field, count))
-        TR_WARN(
-            "'%s', line %lld: the first row is 0, 1, 2 and so on, and taken for data: remove it, if these "
-            "are names of columns",
-            m->table.path, (long long)tr_csv_line(m->table.csv));
+        TR_WARN("'%s', line %lld: the first row is 0, 1, 2 and so on, and is read as data: remove it "
+                "if these are column names",
+                m->table.path, (long long)tr_csv_line(m->table.csv));
     if (count == 1 && !(m->params->label && !strcmp(m->params->label, "none")))
         return fail_one_column(m, field[0]);
     TR_TRY(choose_label(m, field, &label));
@@ -173,7 +175,7 @@ static tr_status_t first_row(import_t *m, char *const *field, int count) {
     if (label >= 0)
         TR_INFO("the label is column %d of %d%s%s%s%s", label + 1, count, m->header ? ", '" : "",
                 m->header ? m->label_name : "", m->header ? "'" : "",
-                m->params->label ? "" : "; --label names another, --label none says that there is none");
+                m->params->label ? "" : "; --label chooses another one, --label none means no labels");
     TR_TRY(tr_moments_begin(&m->moments, m->inputs));
     TR_TRY(tr_alloc((size_t)count * sizeof *m->value, "a row", &m->value));
     TR_TRY(tr_alloc((size_t)count * sizeof *m->stats, "columns", &m->stats));
@@ -186,9 +188,9 @@ static tr_status_t fail_count(const import_t *m, char *const *field, int count) 
     char remedy[64] = "", option[4], other = '\0';
     for (int i = 0; i < count && !other; i++) other = tr_csv_other_delimiter(&m->table, field[i]);
     if (m->hash)
-        snprintf(remedy, sizeof remedy, " and begins with '#': remove it, if it is a comment");
+        snprintf(remedy, sizeof remedy, " and starts with '#': remove it if it is a comment");
     else if (other && other != ',')
-        snprintf(remedy, sizeof remedy, ": add --delimiter %s, if that stands between columns",
+        snprintf(remedy, sizeof remedy, ": add --delimiter %s, if it separates the columns",
                  tr_csv_delimiter_text(other, option));
     return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d%s.", m->table.path,
                    (long long)tr_csv_line(m->table.csv), count, count == 1 ? "" : "s", m->columns, remedy);
@@ -199,8 +201,8 @@ static tr_status_t fail_cell(const import_t *m, const char *text, int column) {
     if (*text) snprintf(found, sizeof found, "found '%.*s'", (int)tr_utf8_bytes(text, 40), text);
     tr_csv_remedy(&m->table, text, remedy, sizeof remedy);
     return TR_FAIL(TR_ERR_DATA,
-                   "'%s', line %lld, column %d: %s, where a number that a 32-bit float can hold is expected; "
-                   "%s, or leave the row or the column out.",
+                   "'%s', line %lld, column %d: %s; expected a number in the range of a 32-bit "
+                   "float; %s, or remove the row or the column.",
                    m->table.path, (long long)tr_csv_line(m->table.csv), column, found, remedy);
 }
 
@@ -247,7 +249,7 @@ static tr_status_t first_pass(import_t *m) {
     }
     if (!m->seen) return TR_FAIL(TR_ERR_DATA, "'%s' has a header, but no rows.", m->table.path);
     if (!m->rows[0])
-        return TR_FAIL(TR_ERR_CONFIG, "'%s': --test-fraction %g of %lld row%s leaves none to train on.",
+        return TR_FAIL(TR_ERR_CONFIG, "'%s': --test-fraction %g of %lld row%s leaves no rows for training.",
                        m->table.path, m->params->test_fraction, (long long)m->seen, m->seen == 1 ? "" : "s");
     return tr_csv_labels_end(&m->labels, &m->table);
 }
@@ -275,7 +277,7 @@ static tr_status_t write_label(import_t *m, const char *text, int group) {
         if (!isfinite((float)value)) return fail_cell(m, text, l->column + 1);
     } else {
         const int64_t found = tr_csv_labels_class(l, text);
-        if (found < 0) return TR_FAIL(TR_ERR_DATA, "'%s' changed while it was read.", m->table.path);
+        if (found < 0) return TR_FAIL(TR_ERR_DATA, "'%s' changed during the import.", m->table.path);
         value = (double)found;
     }
     if (l->numbers && !l->whole) return tr_writer_append(m->writer, m->y[group], 1, &(float){(float)value});
@@ -309,7 +311,7 @@ static tr_status_t second_pass(import_t *m) {
                                (const char *const *)l->names.data));
     const tr_names_t *inputs = &m->input_names;
     if (inputs->count > MAX_COLUMNS)
-        TR_INFO("the names of more than %d columns are not kept", MAX_COLUMNS);
+        TR_INFO("column names are not stored: there are more than %d", MAX_COLUMNS);
     else if (inputs->count)
         TR_TRY(tr_writer_texts(m->writer, "/", tr_names_key(TR_NAMES_INPUTS), inputs->count,
                                (const char *const *)inputs->name));
@@ -334,12 +336,12 @@ static void warn_rounded(const import_t *m) {
         char range[128];
         if (i == m->labels.column && (!m->labels.numbers || m->labels.whole)) continue;
         if (!tr_stats_is_rounded(&m->stats[i]) || ++rounded > SAID) continue;
-        TR_WARN("'%s', column %d%s%s%s: its values are %s: subtract a number near them, in every table "
-                "alike, or leave the column out, if it only tells rows apart",
+        TR_WARN("'%s', column %d%s%s%s: its values are %s: subtract a number close to them, the "
+                "same in all tables, or remove the column if it only identifies rows",
                 m->table.path, i + 1, m->header ? ", '" : "", column_name(m, i), m->header ? "'" : "",
                 tr_stats_format_rounding(&m->stats[i], range));
     }
-    if (rounded > SAID) TR_WARN("'%s': the same of %d more columns", m->table.path, rounded - SAID);
+    if (rounded > SAID) TR_WARN("'%s': the same applies to %d more columns", m->table.path, rounded - SAID);
 }
 
 /* "1,5;2" is read as the number 1 and the text "5;2". */
@@ -351,20 +353,19 @@ static void warn_of_delimiter(const import_t *m) {
     double value;
     if (!other || other == ',' || !tr_csv_number(&m->table, strchr(name, other) + 1, &value)) return;
     tr_csv_delimiter_text(other, option);
-    TR_WARN("'%s': its labels (column %d) are texts such as '%.*s': add --delimiter %s, if that stands "
-            "between columns",
+    TR_WARN("'%s': its labels (column %d) are texts such as '%.*s': add --delimiter %s, if it "
+            "separates the columns",
             m->table.path, l->column + 1, (int)tr_utf8_bytes(name, 40), name, option);
 }
 
 static void warn_of_mix(const import_t *m) {
     const csv_labels_t *l = &m->labels;
     if (!l->numbers || !tr_nearly_labels(m->seen - l->odd, l->odd, (int64_t)l->largest + 1)) return;
-    TR_WARN(
-        "'%s': %lld of its %lld labels (column %d) are whole numbers from 0 on, but that of line %lld is "
-        "%.9g: all are taken for numbers to predict. If they are classes, correct it and import the table "
-        "anew",
-        m->table.path, (long long)(m->seen - l->odd), (long long)m->seen, l->column + 1,
-        (long long)l->odd_line, l->odd_value);
+    TR_WARN("'%s': %lld of its %lld labels (column %d) are integers from 0, but the label in line %lld "
+            "is %.9g: all are read as regression targets. If they are classes, correct this label and "
+            "import the table again",
+            m->table.path, (long long)(m->seen - l->odd), (long long)m->seen, l->column + 1,
+            (long long)l->odd_line, l->odd_value);
 }
 
 static void say_y(const import_t *m) {
@@ -377,7 +378,7 @@ static void say_y(const import_t *m) {
     else
         tr_import_say_classes(m->params, (int64_t)l->largest + 1, NULL);
     if (m->params->y && l->numbers && l->whole && l->largest >= MANY)
-        tr_str_append(m->params->y, "; if they are numbers to predict, train with data.classes=0");
+        tr_str_append(m->params->y, "; if they are regression targets, train with data.classes=0");
 }
 
 static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
@@ -412,10 +413,9 @@ const tr_importer_t tr_importer_csv = {
     "csv",
     "IN.csv OUT.h5 [--label NAME|INDEX|none] [--delimiter CHARACTER|tab] [--decimal .|,] [--test-fraction "
     "PART] [--seed N]",
-    "A table of numbers, with a header or without. Labels may be whole "
-    "numbers, other numbers (regression) or texts; none: rows to predict for. "
-    "--delimiter ';' --decimal ',': where columns have semicolons between them (tab: tabs) and numbers are "
-    "written as 1,5. "
-    "--test-fraction 0.1 keeps a tenth of the rows for the test, drawn by --seed (0); without it there are "
-    "no test data.",
+    "Converts a table of numbers, with or without a header. Labels may be integers, other numbers "
+    "(regression) or texts; --label none is for rows to predict. Use --delimiter ';' --decimal ',' "
+    "for columns separated by semicolons (tab: tabs) and numbers written as 1,5. --test-fraction "
+    "0.1 puts a tenth of the rows, drawn with --seed (0), into the group test; by default there is "
+    "no test group.",
     .run = run};

@@ -26,8 +26,8 @@ static tr_status_t open_idx(const import_t *m, const char *name, int ndim, tr_id
         if (errno != ENOENT && errno != ENOTDIR)
             return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
     }
-    return TR_FAIL(TR_ERR_NOINPUT, "there is no %s-idx%d-ubyte or %s-idx%d-ubyte.gz in '%s'.", name, ndim,
-                   name, ndim, m->folder);
+    return TR_FAIL(TR_ERR_NOINPUT, "no %s-idx%d-ubyte or %s-idx%d-ubyte.gz in '%s'.", name, ndim, name, ndim,
+                   m->folder);
 }
 
 static tr_status_t copy_images(import_t *m, tr_idx_t *idx, int array, bool training) {
@@ -109,7 +109,8 @@ done:
     return status;
 }
 
-const tr_importer_t tr_importer_mnist = {"mnist", "DIR OUT.h5",
-                                         "The four IDX files of MNIST, Fashion-MNIST or the like in DIR, "
-                                         "gzip or not, to the groups train and test.",
-                                         .run = run};
+const tr_importer_t tr_importer_mnist = {
+    "mnist", "DIR OUT.h5",
+    "Converts the four IDX files of MNIST, Fashion-MNIST or similar data "
+    "in DIR, plain or gzip, to the groups train and test.",
+    .run = run};

@@ -117,11 +117,13 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     size_t kind = 0;
     while (kind < TR_COUNT(kinds) && (!params->what || strcmp(params->what, kinds[kind].what))) kind++;
     if (kind == TR_COUNT(kinds))
-        return TR_FAIL(TR_ERR_USAGE, "trainer import synthetic makes digits, images or volumes, not '%s'.",
+        return TR_FAIL(TR_ERR_USAGE,
+                       "trainer import synthetic generates digits, images or volumes, not "
+                       "'%s'.",
                        params->what ? params->what : "");
     if (kind == 0 && (params->shape || params->classes >= 0))
-        return TR_FAIL(TR_ERR_USAGE, "trainer import synthetic digits: digits are 28x28x1 and of ten "
-                                     "classes; leave out --shape and --classes.");
+        return TR_FAIL(TR_ERR_USAGE, "trainer import synthetic digits: digits always have the shape "
+                                     "28x28x1 and ten classes; remove --shape and --classes.");
     import_t m = {.params = params};
     m.samples[0] = params->samples > 0 ? params->samples : kinds[kind].samples;
     m.samples[1] = max64(1, m.samples[0] / TEST_PART);
@@ -137,9 +139,8 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
 
 const tr_importer_t tr_importer_synthetic = {
     "synthetic", "digits|images|volumes OUT.h5 [--samples N] [--shape SHAPE] [--classes N] [--seed N]",
-    "Data made up: drawn digits, or noise with a pattern for each class. --samples: for training, and a "
-    "sixth as "
-    "many for testing; 12000 digits, 6000 images or 600 volumes where it is not given. --shape: 32x32x3, of "
-    "volumes "
-    "32x32x32x4. --classes: 10; 0: numbers to predict. --seed: 0.",
+    "Generates data: drawn digits, or noise with a pattern for each class. --samples: number of "
+    "training samples, with a sixth as many test samples; by default 12000 digits, 6000 images or "
+    "600 volumes. --shape: default 32x32x3, for volumes 32x32x32x4. --classes: default 10; 0 "
+    "generates regression targets. --seed: default 0.",
     .run = run};

@@ -53,7 +53,10 @@ static herr_t note_link(hid_t root, const char *name, const H5L_info_t *info, vo
     repack_t *r = self;
     const bool hard = info->type == H5L_TYPE_HARD, soft = info->type == H5L_TYPE_SOFT;
     r->external += !hard && !soft;
-    r->status = add_entry(r, name, hard ? OTHER : soft ? SOFT_LINK : SKIP,
+    r->status = add_entry(r, name,
+                          hard   ? OTHER
+                          : soft ? SOFT_LINK
+                                 : SKIP,
                           hard ? info->u.address : HADDR_UNDEF);
     return r->status == TR_OK ? 0 : -1;
 }
@@ -129,8 +132,7 @@ static herr_t copy_attribute(hid_t object, const char *name, const H5A_info_t *i
                 space = H5Aget_space(from);
     const bool refers = H5Tdetect_class(type, H5T_REFERENCE) > 0;
     copy->repack->references += refers;
-    const hid_t made =
-        refers ? -1 : H5Acreate2(copy->to, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    const hid_t made = refers ? -1 : H5Acreate2(copy->to, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
     const bool done = refers || (made >= 0 && copy_value(from, made, type, space));
     if (made >= 0) H5Aclose(made);
     H5Sclose(space);
@@ -188,8 +190,8 @@ static void note_holes(repack_t *r, const h5_array_t *a) {
     double value;
     if (a->holes.rows == 0) return;
     tr_convert(a->dtype, a->fill, 1, TR_F64, &value);
-    TR_WARN("%s: %lld of %lld samples of /%s were never written; their fill value, %.9g, is stored", r->file.path,
-            (long long)a->holes.rows, (long long)a->holes.of, a->name, value);
+    TR_WARN("%s: %lld of %lld samples of /%s were never written; their fill value, %.9g, is stored",
+            r->file.path, (long long)a->holes.rows, (long long)a->holes.of, a->name, value);
 }
 
 static tr_status_t copy_numbers(repack_t *r, const h5_array_t *a) {
@@ -231,8 +233,7 @@ static bool copy_object(const repack_t *r, const entry_t *entry) {
     const char *path = entry->path;
     if (entry == r->list.data) return true; /* the root exists */
     if (entry->kind == GROUP) return create_group(to, path);
-    if (entry->kind == SOFT_LINK)
-        return H5Lcopy(r->file.id, path, to, path, H5P_DEFAULT, H5P_DEFAULT) >= 0;
+    if (entry->kind == SOFT_LINK) return H5Lcopy(r->file.id, path, to, path, H5P_DEFAULT, H5P_DEFAULT) >= 0;
     if (entry->kind == HARD_LINK)
         return H5Lcreate_hard(to, r->list.data[entry->same].path, to, path, H5P_DEFAULT, H5P_DEFAULT) >= 0;
     const hid_t how = H5Pcreate(H5P_OBJECT_COPY);
@@ -306,14 +307,14 @@ static tr_status_t find_labels(const char *in, const char *out, char in_y[4096],
     if (!tr_h5_labels_path(in, in_y) || access(in_y, F_OK)) return TR_OK;
     TR_TRY(find_own_labels(in, &own));
     if (own.y[0]) {
-        TR_INFO("%s is left where it is: %s has labels of its own (/%s)", in_y, in, own.y);
+        TR_INFO("%s is not repacked: %s has its own labels (/%s)", in_y, in, own.y);
         return TR_OK;
     }
     *out_found = true;
     if (tr_h5_labels_path(out, out_y)) return TR_OK;
     return TR_FAIL(TR_ERR_USAGE,
-                   "'%s' belongs to '%s', and the two are found by their names: call the new file NAME_x.h5, "
-                   "not '%s', and the other is written as NAME_y.h5.",
+                   "'%s' belongs to '%s', and files are paired by their names: name the new file "
+                   "NAME_x.h5 instead of '%s'; the other file is then written as NAME_y.h5.",
                    in_y, in, out);
 }
 

@@ -33,15 +33,15 @@ static tr_status_t take_line(source_t *s, const char *text, size_t bytes) {
     if (bytes == 0) return TR_OK;
     json_t *object = json_loadb(text, bytes, JSON_ALLOW_NUL, &error);
     if (!object)
-        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: this is no JSON: %s (column %d).", s->path,
+        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: invalid JSON: %s (column %d).", s->path,
                        (long long)s->line, error.text, error.column);
     const json_t *member = json_object_get(object, s->field);
     tr_status_t status =
         json_is_string(member)
             ? s->sink->text(s->sink->self, json_string_value(member), json_string_length(member))
             : TR_FAIL(TR_ERR_DATA,
-                      "'%s', line %lld: expected an object with a text called '%s'. --field NAME "
-                      "names another member.",
+                      "'%s', line %lld: expected an object with a string '%s'. --field NAME "
+                      "chooses another member.",
                       s->path, (long long)s->line, s->field);
     json_decref(object);
     TR_TRY(status);
@@ -63,8 +63,8 @@ static tr_status_t take_lines(source_t *s, const char *text, size_t bytes) {
         bytes -= length + 1;
     }
     if (s->held.length + bytes > LINE_BYTES)
-        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: longer than %d MiB, which is the most.",
-                       s->path, (long long)s->line + 1, LINE_BYTES >> 20);
+        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: longer than the limit of %d MiB.", s->path,
+                       (long long)s->line + 1, LINE_BYTES >> 20);
     tr_str_append_bytes(&s->held, text, bytes);
     return s->held.status;
 }
@@ -76,9 +76,8 @@ static tr_status_t read_piece(source_t *s, size_t *out) {
     const char *reason = gzerror(s->file, &code);
     *out = got > 0 ? (size_t)got : 0;
     if (got > 0 || (got == 0 && code == Z_OK)) return TR_OK;
-    if (code == Z_ERRNO)
-        return TR_FAIL(TR_ERR_IO, "cannot read '%s': %s.", s->path, strerror(errno));
-    return TR_FAIL(TR_ERR_DATA, "'%s' is damaged or ends too early: %s.", s->path, reason);
+    if (code == Z_ERRNO) return TR_FAIL(TR_ERR_IO, "cannot read '%s': %s.", s->path, strerror(errno));
+    return TR_FAIL(TR_ERR_DATA, "'%s' is damaged or truncated: %s.", s->path, reason);
 }
 
 static tr_status_t read_all(source_t *s) {
@@ -91,7 +90,7 @@ static tr_status_t read_all(source_t *s) {
         else
             TR_TRY(s->sink->text(s->sink->self, s->piece, bytes));
     }
-    if (!any) return TR_FAIL(TR_ERR_DATA, "'%s' is empty: there is no text in it.", s->path);
+    if (!any) return TR_FAIL(TR_ERR_DATA, "'%s' is empty: it has no text.", s->path);
     if (!s->field) return s->sink->end(s->sink->self);
     return s->held.length > 0 ? take_line(s, s->held.text, s->held.length) : TR_OK;
 }
@@ -100,12 +99,11 @@ tr_status_t tr_text_read(const char *path, const char *field, const tr_text_sink
     const bool has_lines = field || ends_in(path, ".jsonl") || ends_in(path, ".jsonl.gz");
     source_t s = {.path = path, .field = has_lines ? field ? field : "text" : NULL, .sink = sink};
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
+    if (fd < 0) return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
     s.file = gzdopen(fd, "rb");
     if (!s.file) {
         close(fd);
-        return TR_FAIL(TR_ERR_MEMORY, "no memory to read '%s'.", path);
+        return TR_FAIL(TR_ERR_MEMORY, "Not enough memory to read '%s'.", path);
     }
     gzbuffer(s.file, 1 << 17);
     tr_status_t status = tr_alloc(PIECE_BYTES, "text", &s.piece);

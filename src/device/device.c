@@ -23,7 +23,7 @@ static tr_status_t fail_unknown(const char *name) {
     tr_str_t names = {0};
     for (int i = 0; i < BACKEND_COUNT; i++) tr_str_printf(&names, "%s%s", i ? ", " : "", backends[i]->name);
     tr_status_t status =
-        TR_FAIL(TR_ERR_CONFIG, "device: there is no '%s' in this build; choose one of auto, %s", name,
+        TR_FAIL(TR_ERR_CONFIG, "device: unknown device '%s' in this build; choose one of auto, %s", name,
                 names.text ? names.text : "cpu");
     tr_str_free(&names);
     return status;

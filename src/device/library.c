@@ -34,7 +34,7 @@ static const tr_host_services_t services = {
 tr_status_t tr_library_load(const char *path, const tr_backend_t **out) {
     *out = NULL;
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) return TR_FAIL(TR_ERR_CONFIG, "%s cannot be loaded: %s", path, dlerror());
+    if (!handle) return TR_FAIL(TR_ERR_CONFIG, "cannot load %s: %s", path, dlerror());
     const tr_backend_entry_fn entry = (tr_backend_entry_fn)dlsym(handle, TR_BACKEND_ENTRY);
     if (!entry)
         return TR_FAIL(TR_ERR_CONFIG, "%s is not a device library of trainer: it has no function %s", path,

@@ -101,7 +101,8 @@ static tr_status_t finish_param(backward_t *b, tr_tensor_t param) {
     TR_TRY(tr_layout_gradient(g, param, &place));
     if (b->finished >= g->order.count || g->order.data[b->finished] != param.id)
         return TR_FAIL(TR_ERR_INTERNAL,
-                       "'%s' is finished out of order: training programs must be built alike",
+                       "'%s' is finished out of order: all training programs must be built in the "
+                       "same way",
                        tr_tensor_info(g, param)->name);
     b->finished++;
     if (b->accumulate) return tr_accumulate(g, dw, place);
@@ -235,7 +236,7 @@ static void free_state(backward_t *b) {
 }
 
 tr_status_t tr_backward(tr_graph_t *g, tr_tensor_t loss, tr_tensor_t seed, bool accumulate) {
-    if (g->open < 0) return TR_FAIL(TR_ERR_INTERNAL, "backward outside a program");
+    if (g->open < 0) return TR_FAIL(TR_ERR_INTERNAL, "backward called outside a program");
     backward_t b = {.g = g,
                     .accumulate = accumulate,
                     .forward_ops = (int)tr_open_program(g)->nodes.count,

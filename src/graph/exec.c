@@ -75,7 +75,8 @@ void *tr_graph_region(const tr_graph_t *g, tr_role_t role, size_t *out_bytes) {
 }
 
 tr_status_t tr_graph_allocate(tr_graph_t *g) {
-    if (!g->planned || g->allocated) return TR_FAIL(TR_ERR_INTERNAL, "allocate wants a plan, and once");
+    if (!g->planned || g->allocated)
+        return TR_FAIL(TR_ERR_INTERNAL, "allocate requires a plan, and may be called once");
     for (int role = 0; role < TR_ROLE_COUNT; role++) {
         const size_t bytes = region_bytes(&g->memory, (tr_role_t)role);
         if (bytes > 0)

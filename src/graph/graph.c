@@ -128,8 +128,8 @@ static tr_status_t check_elems(const tr_graph_t *g, const char *name, const tr_s
     for (int d = 0; d < shape->ndim; d++) elems *= (double)shape->dim[d];
     if (elems <= MAX_ELEMS) return TR_OK;
     return TR_FAIL(TR_ERR_MEMORY,
-                   "%s would have %s elements, more than any memory holds; make the layer, its input or "
-                   "data.micro_batch smaller",
+                   "%s would have %s elements, too many for any memory; make the layer, its input "
+                   "or data.micro_batch smaller",
                    name[0] ? name : tr_scope(g), tr_shape_format(shape, text));
 }
 
@@ -192,11 +192,10 @@ static tr_status_t persistent(tr_graph_t *g, const char *name, tr_role_t role, t
     const tr_tensor_info_t *info = tr_tensor_info(g, found);
     char is[96], was[96];
     if (info->role != role || info->dtype != dtype || !tr_shape_equal(&info->shape, shape))
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "'%s' is declared twice and differs: first %s %s, now %s %s; give one of them another name", name,
-            tr_dtype_name(info->dtype), tr_shape_format(&info->shape, was), tr_dtype_name(dtype),
-            tr_shape_format(shape, is));
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "'%s' is declared twice with differences: first %s %s, now %s %s; rename one of them",
+                       name, tr_dtype_name(info->dtype), tr_shape_format(&info->shape, was),
+                       tr_dtype_name(dtype), tr_shape_format(shape, is));
     *out = found;
     return TR_OK;
 }

@@ -56,7 +56,7 @@ static tr_status_t init_tensor(tr_graph_t *g, tr_tensor_t t, uint64_t seed) {
 }
 
 tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed) {
-    if (!g->allocated) return TR_FAIL(TR_ERR_INTERNAL, "initialisation wants allocated memory");
+    if (!g->allocated) return TR_FAIL(TR_ERR_INTERNAL, "initialisation requires allocated memory");
     const tr_tensor_info_t *params = tr_tensor_info(g, g->param_block);
     if (params->bytes > 0) /* padding between parameters stays zero */
         TR_TRY(g->device->ops->zero(g->device, g->stream, params->data, params->bytes));

@@ -37,7 +37,7 @@ tr_status_t tr_op_check_type(const tr_graph_t *g, const tr_op_t *op, int input, 
     tr_dtype_t found = tr_dtype_of(g, op->in[input]);
     if (found == dtype) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
-                   "%s: %s expects %s of type %s, found %s; convert it before (cast_normalize)",
+                   "%s: %s requires %s of type %s, found %s; convert it first (cast_normalize)",
                    tr_op_where(op), op->row->name, what, tr_dtype_name(dtype), tr_dtype_name(found));
 }
 
@@ -52,7 +52,7 @@ tr_status_t tr_op_check_shape(const tr_graph_t *g, const tr_op_t *op, int input,
     if (is_absent(op, input)) return TR_OK;
     const tr_shape_t *actual = tr_shape_of(g, op->in[input]);
     if (tr_shape_equal(actual, shape)) return TR_OK;
-    return TR_FAIL(TR_ERR_CONFIG, "%s: %s expects %s of shape %s, found %s", tr_op_where(op), op->row->name,
+    return TR_FAIL(TR_ERR_CONFIG, "%s: %s requires %s of shape %s, found %s", tr_op_where(op), op->row->name,
                    what, tr_shape_format(shape, expected), tr_shape_format(actual, found));
 }
 
@@ -65,11 +65,10 @@ tr_status_t tr_op_check_vector(const tr_graph_t *g, const tr_op_t *op, int input
 tr_status_t tr_op_check_label(const tr_graph_t *g, const tr_op_t *op, int input) {
     tr_dtype_t found = tr_dtype_of(g, op->in[input]);
     if (found == TR_I64 || found == TR_I32) return TR_OK;
-    return TR_FAIL(
-        TR_ERR_CONFIG,
-        "%s: %s expects class numbers of type i64 or i32, found %s; for values that are not classes use "
-        "the loss mse",
-        tr_op_where(op), op->row->name, tr_dtype_name(found));
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "%s: %s requires class numbers of type i64 or i32, found %s; for regression targets use "
+                   "the loss mse",
+                   tr_op_where(op), op->row->name, tr_dtype_name(found));
 }
 
 tr_status_t tr_op_check_block(const tr_graph_t *g, const tr_op_t *op, int input, size_t bytes,
@@ -78,7 +77,7 @@ tr_status_t tr_op_check_block(const tr_graph_t *g, const tr_op_t *op, int input,
     TR_TRY(tr_op_check_type(g, op, input, TR_U8, what));
     int64_t found = tr_shape_elems(tr_shape_of(g, op->in[input]));
     if (found == (int64_t)bytes) return TR_OK;
-    return TR_FAIL(TR_ERR_INTERNAL, "%s: %s expects %s of %zu bytes, found %lld", tr_op_where(op),
+    return TR_FAIL(TR_ERR_INTERNAL, "%s: %s requires %s of %zu bytes, found %lld", tr_op_where(op),
                    op->row->name, what, bytes, (long long)found);
 }
 

@@ -43,8 +43,8 @@ static tr_status_t conv_nothing_left(const tr_op_t *op, const tr_conv_attr_t *at
     tr_shape_describe(&size, x->dim + 1, x->ndim - 1);
     tr_status_t status = TR_FAIL(
         TR_ERR_CONFIG,
-        "%s: convolution %s %s on an input of %s leaves nothing; use pad=same, or drop a pooling or a "
-        "stride before it",
+        "%s: convolution %s %s on an input of %s has an empty output; use pad=same, or remove a "
+        "pooling or a stride before it",
         tr_op_where(op), kernel.text, padded ? "with this little padding" : "without padding", size.text);
     tr_str_free(&kernel);
     tr_str_free(&size);
@@ -71,9 +71,9 @@ static tr_status_t conv_check_input(const tr_graph_t *g, const tr_op_t *op, cons
     const tr_shape_t *x = tr_shape_of(g, op->in[0]);
     if (x->ndim == attr->spatial + 2) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
-                   "%s: a convolution of %d dimensions expects an input of %d (samples, sizes, channels), "
-                   "found %s; give the kernel as many "
-                   "sizes as the data have spatial dimensions",
+                   "%s: a convolution of %d dimensions requires an input of %d (samples, sizes, "
+                   "channels), found %s; give the kernel as many sizes as the data has spatial "
+                   "dimensions",
                    tr_op_where(op), attr->spatial, attr->spatial + 2, tr_shape_format(x, text));
 }
 

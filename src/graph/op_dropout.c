@@ -7,7 +7,7 @@ static tr_status_t dropout_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_present(op, 1, "the sample ids of the batch"));
     const tr_shape_t *x = tr_shape_of(g, op->in[0]);
     if (x->ndim < 1)
-        return TR_FAIL(TR_ERR_CONFIG, "%s: dropout expects (samples, ...), found a scalar",
+        return TR_FAIL(TR_ERR_CONFIG, "%s: dropout requires (samples, ...), found a scalar",
                        tr_op_where(op));
     TR_TRY(tr_op_check_type(g, op, 1, TR_I64, "sample ids"));
     TR_TRY(tr_op_check_shape(g, op, 1, &TR_SHAPE(x->dim[0]), "sample ids"));

@@ -7,11 +7,10 @@ static tr_status_t add_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_type(g, op, 1, tr_dtype_of(g, op->in[0]), "its second input"));
     const tr_shape_t *left = tr_shape_of(g, op->in[0]), *right = tr_shape_of(g, op->in[1]);
     if (!tr_shape_equal(left, right))
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "%s: cannot add %s and %s: both need the same shape; in a residual block give the shortcut a 1x1 "
-            "convolution with the same channels and stride",
-            tr_op_where(op), tr_shape_format(left, a), tr_shape_format(right, b));
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s: cannot add %s and %s: the shapes must be equal; in a residual block add a 1x1 "
+                       "convolution with the same channels and stride to the shortcut",
+                       tr_op_where(op), tr_shape_format(left, a), tr_shape_format(right, b));
     return tr_op_shape_like_in0(g, op);
 }
 

@@ -32,8 +32,8 @@ static tr_status_t augment_shape(tr_graph_t *g, tr_op_t *op) {
     const tr_shape_t *x = tr_shape_of(g, op->in[0]);
     if (x->ndim != 4)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "%s: augmentation works on images (samples, height, width, channels), found %s; "
-                       "switch it off for these data",
+                       "%s: augmentation requires images (samples, height, width, channels), found "
+                       "%s; turn it off for this data",
                        tr_op_where(op), tr_shape_format(x, text));
     TR_TRY(tr_op_check_type(g, op, 1, TR_I64, "sample ids"));
     TR_TRY(tr_op_check_shape(g, op, 1, &TR_SHAPE(x->dim[0]), "sample ids"));

@@ -6,7 +6,7 @@
 enum { LOGITS, LABEL, WEIGHT, LSE, DLOSS };
 
 static tr_status_t xent_shape(tr_graph_t *g, tr_op_t *op) {
-    const char *const what[] = {"scores of the classes", "class numbers", "a weight per sample"};
+    const char *const what[] = {"the class scores", "class numbers", "a weight per sample"};
     for (int i = 0; i < 3; i++) TR_TRY(tr_op_check_present(op, i, what[i]));
     TR_TRY(tr_op_check_type(g, op, LOGITS, TR_F32, what[LOGITS]));
     TR_TRY(tr_op_check_label(g, op, LABEL));
@@ -90,7 +90,7 @@ static const tr_op_row_t mse_row = {
 static tr_status_t per_sample(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out) {
     const tr_shape_t *shape = tr_shape_of(g, x);
     if (shape->ndim < 1)
-        return TR_FAIL(TR_ERR_CONFIG, "%s: mse expects (samples, ...), found a scalar", tr_scope(g));
+        return TR_FAIL(TR_ERR_CONFIG, "%s: mse requires (samples, ...), found a scalar", tr_scope(g));
     return tr_reshape(g, x, &TR_SHAPE(shape->dim[0], tr_shape_product(shape, 1, shape->ndim)), out);
 }
 

@@ -9,21 +9,21 @@ static tr_status_t matmul_check_ranks(const tr_op_t *op, const tr_shape_t *a, co
     char ta[96], tb[96];
     const tr_matmul_attr_t *attr = op->attr;
     if (a->ndim < 2 || b->ndim < 2)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "%s: a matrix product needs two or more dimensions on both sides, found %s and %s; reshape first",
-            tr_op_where(op), tr_shape_format(a, ta), tr_shape_format(b, tb));
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s: a matrix product requires two or more dimensions on both sides, found %s and %s; "
+                       "reshape first",
+                       tr_op_where(op), tr_shape_format(a, ta), tr_shape_format(b, tb));
     bool same_lead = a->ndim == b->ndim;
     for (int i = 0; same_lead && i < a->ndim - 2; i++) same_lead = a->dim[i] == b->dim[i];
     if (!same_lead && b->ndim != 2)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "%s: matrix product of %s and %s: the right side needs the left's leading dimensions, or none",
-            tr_op_where(op), tr_shape_format(a, ta), tr_shape_format(b, tb));
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s: matrix product of %s and %s: the right side must have the leading dimensions of "
+                       "the left, or none",
+                       tr_op_where(op), tr_shape_format(a, ta), tr_shape_format(b, tb));
     if (!same_lead && attr->trans_a)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "%s: matrix product of transposed %s with one shared %s is not provided; give both "
-                       "the same leading dimensions",
+                       "%s: matrix product of transposed %s with one shared %s is not supported; "
+                       "give both the same leading dimensions",
                        tr_op_where(op), tr_shape_format(a, ta), tr_shape_format(b, tb));
     return TR_OK;
 }
@@ -42,9 +42,9 @@ static tr_status_t product_shape(tr_graph_t *g, tr_op_t *op, tr_dtype_t dtype) {
             inner_b = dim_from_end(&b, attr->trans_b ? 1 : 2);
     if (inner_a != inner_b)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "%s: matrix product of %s%s and %s%s: inner sizes %lld and %lld differ; the weight of "
-                       "a linear layer is (outputs, "
-                       "inputs), and images are flattened before it",
+                       "%s: matrix product of %s%s and %s%s: inner sizes %lld and %lld differ; the "
+                       "weight of a linear layer is (outputs, inputs), and images must be "
+                       "flattened before it",
                        tr_op_where(op), tr_shape_format(&a, ta), attr->trans_a ? " transposed" : "",
                        tr_shape_format(&b, tb), attr->trans_b ? " transposed" : "", (long long)inner_a,
                        (long long)inner_b);
@@ -146,7 +146,7 @@ static tr_status_t product_act(tr_graph_t *g, const tr_op_row_t *row, tr_tensor_
     tr_act_t act = attr.act;
     if (attr.beta != 0)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "%s: a product into a new tensor has nothing to add beta = %g times; use 0",
+                       "%s: a product into a new tensor has nothing to multiply by beta = %g; use 0",
                        tr_scope(g), attr.beta);
     if (tr_op_can_fuse(g, act)) return append_product(g, row, a, b, bias, &attr, out);
     attr.act = TR_ACT_NONE;
@@ -181,7 +181,7 @@ static tr_status_t column_sum_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_float(g, op, 0, "its input"));
     const tr_shape_t *x = tr_shape_of(g, op->in[0]);
     if (x->ndim != 2)
-        return TR_FAIL(TR_ERR_INTERNAL, "%s: column_sum expects (rows, columns), found %s", tr_op_where(op),
+        return TR_FAIL(TR_ERR_INTERNAL, "%s: column_sum requires (rows, columns), found %s", tr_op_where(op),
                        tr_shape_format(x, text));
     return tr_op_output(g, op, 0, TR_F32, &TR_SHAPE(x->dim[1]));
 }

@@ -2,7 +2,7 @@
 #include "op_int.h"
 
 static tr_status_t topk_shape(tr_graph_t *g, tr_op_t *op) {
-    const char *const what[] = {"scores of the classes", "class numbers", "a weight per sample"};
+    const char *const what[] = {"the class scores", "class numbers", "a weight per sample"};
     for (int i = 0; i < 3; i++) TR_TRY(tr_op_check_present(op, i, what[i]));
     TR_TRY(tr_op_check_type(g, op, 0, TR_F32, what[0]));
     TR_TRY(tr_op_check_label(g, op, 1));

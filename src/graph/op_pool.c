@@ -16,9 +16,9 @@ static tr_status_t pool_check_attr(const tr_op_t *op, const tr_pool_attr_t *attr
             attr->kernel[d] >= 1 && attr->stride[d] >= 1 && attr->pad_lo[d] >= 0 && attr->pad_hi[d] >= 0;
         if (!ok || attr->pad_lo[d] >= attr->kernel[d] || attr->pad_hi[d] >= attr->kernel[d])
             return TR_FAIL(TR_ERR_CONFIG,
-                           "%s: pooling needs kernel and stride of at least 1 and padding smaller than the "
-                           "kernel; dimension %d has "
-                           "kernel %d, stride %d, padding %d and %d",
+                           "%s: pooling requires kernel and stride of at least 1 and padding "
+                           "smaller than the kernel; dimension %d has kernel %d, stride %d, "
+                           "padding %d and %d",
                            tr_op_where(op), d, attr->kernel[d], attr->stride[d], attr->pad_lo[d],
                            attr->pad_hi[d]);
     }
@@ -29,11 +29,11 @@ static tr_status_t pool_nothing_left(const tr_op_t *op, const tr_pool_attr_t *at
     tr_str_t kernel = {0}, size = {0};
     for (int d = 0; d < attr->spatial; d++) tr_str_printf(&kernel, "%s%d", d ? "x" : "", attr->kernel[d]);
     tr_shape_describe(&size, x->dim + 1, x->ndim - 1);
-    tr_status_t status = TR_FAIL(
-        TR_ERR_CONFIG,
-        "%s: %s pooling %s on an input of %s leaves nothing; drop it, or pad the convolutions before it "
-        "(pad=same)",
-        tr_op_where(op), attr->max ? "max" : "average", kernel.text, size.text);
+    tr_status_t status =
+        TR_FAIL(TR_ERR_CONFIG,
+                "%s: %s pooling %s on an input of %s has an empty output; remove it, or pad the "
+                "convolutions before it (pad=same)",
+                tr_op_where(op), attr->max ? "max" : "average", kernel.text, size.text);
     tr_str_free(&kernel);
     tr_str_free(&size);
     return status;
@@ -47,10 +47,10 @@ static tr_status_t pool_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(pool_check_attr(op, attr));
     tr_shape_t x = *tr_shape_of(g, op->in[0]), y = x;
     if (x.ndim != attr->spatial + 2)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "%s: pooling of %d dimensions expects an input of %d (samples, sizes, channels), found %s",
-            tr_op_where(op), attr->spatial, attr->spatial + 2, tr_shape_format(&x, text));
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s: pooling of %d dimensions requires an input of %d (samples, sizes, channels), "
+                       "found %s",
+                       tr_op_where(op), attr->spatial, attr->spatial + 2, tr_shape_format(&x, text));
     for (int d = 0; d < attr->spatial; d++) {
         int64_t room = x.dim[d + 1] + attr->pad_lo[d] + attr->pad_hi[d] - attr->kernel[d];
         if (room < 0) return pool_nothing_left(op, attr, &x);
@@ -93,7 +93,8 @@ static tr_status_t pool_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t
     tr_tensor_t in[] = {dout[0], op->out[1]};
     if (attr.pool.max && tr_is_none(in[1]))
         return TR_FAIL(TR_ERR_INTERNAL,
-                       "%s: gradient of a max pooling whose index was not kept (eval program)",
+                       "%s: the gradient of a max pooling needs the index, which an eval program "
+                       "does not keep",
                        tr_op_where(op));
     return tr_op_append(g, &pool_bwd_row, in, 2, &attr, sizeof attr, NULL, &din[0], 1);
 }
@@ -113,8 +114,8 @@ tr_status_t tr_global_avgpool(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out) {
     const tr_shape_t *shape = tr_shape_of(g, x);
     if (shape->ndim < 3 || shape->ndim > 5)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "%s: global pooling expects (samples, 1 to 3 sizes, channels), found %s; a flattened "
-                       "input has nothing left to pool",
+                       "%s: global pooling requires (samples, 1 to 3 sizes, channels), found %s; a "
+                       "flattened input has nothing left to pool",
                        tr_scope(g), tr_shape_format(shape, text));
     tr_pool_attr_t attr = {.spatial = shape->ndim - 2};
     for (int d = 0; d < attr.spatial; d++) {

@@ -190,7 +190,7 @@ static tr_status_t prepare(tr_graph_t *g, tr_node_t *node) {
 
 static tr_status_t plan_program(tr_graph_t *g, int program) {
     tr_program_t *p = g->programs.data[program];
-    if (!p->ended) return TR_FAIL(TR_ERR_INTERNAL, "program '%s' was not ended", p->name);
+    if (!p->ended) return TR_FAIL(TR_ERR_INTERNAL, "program '%s' is not complete", p->name);
     for (size_t i = 0; i < p->nodes.count; i++) TR_TRY(prepare(g, p->nodes.data[i]));
     find_lifetimes(g, program);
     for (int i = 0; i < (int)p->nodes.count; i++) {
@@ -259,7 +259,7 @@ static tr_status_t too_large(tr_graph_t *g, size_t limit) {
     const tr_memory_plan_t *m = &g->memory;
     char text[8][32], remedy[96] = "";
     if (direct > 0 && direct <= limit)
-        snprintf(remedy, sizeof remedy, "With winograd = no it needs %s, and is slower. Else use",
+        snprintf(remedy, sizeof remedy, "With winograd = no it needs %s, but is slower. Otherwise use",
                  tr_format_bytes((double)direct, text[7]));
     return TR_FAIL(
         TR_ERR_MEMORY,

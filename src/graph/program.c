@@ -8,8 +8,8 @@ tr_program_t *tr_open_program(const tr_graph_t *g) {
 }
 
 tr_status_t tr_program_begin(tr_graph_t *g, const char *name, tr_mode_t mode, int *out_program) {
-    if (g->open >= 0) return TR_FAIL(TR_ERR_INTERNAL, "program '%s' is begun inside another", name);
-    if (g->planned) return TR_FAIL(TR_ERR_INTERNAL, "program '%s' is begun after the memory plan", name);
+    if (g->open >= 0) return TR_FAIL(TR_ERR_INTERNAL, "program '%s' starts inside another", name);
+    if (g->planned) return TR_FAIL(TR_ERR_INTERNAL, "program '%s' starts after the memory plan", name);
     tr_program_t *p = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *p, "program", &p));
@@ -26,7 +26,7 @@ fail:
 
 tr_status_t tr_program_end(tr_graph_t *g) {
     if (g->open < 0) return TR_FAIL(TR_ERR_INTERNAL, "no program is open");
-    if (g->scope.status != TR_OK) return TR_FAIL(TR_ERR_MEMORY, "out of memory for a scope's name");
+    if (g->scope.status != TR_OK) return TR_FAIL(TR_ERR_MEMORY, "not enough memory for the name of a scope");
     tr_open_program(g)->ended = true;
     g->open = -1;
     return TR_OK;
@@ -64,7 +64,7 @@ static tr_status_t check_inputs(const tr_graph_t *g, const char *name, const tr_
     for (int i = 0; i < n_in; i++) {
         if (tr_is_none(in[i])) continue;
         if (in[i].id < 0 || (size_t)in[i].id >= g->tensors.count)
-            return TR_FAIL(TR_ERR_INTERNAL, "op '%s': input %d is no tensor of this graph", name, i);
+            return TR_FAIL(TR_ERR_INTERNAL, "op '%s': input %d is not a tensor of this graph", name, i);
         const tr_tensor_info_t *base = &tr_rec_base(g, in[i])->info;
         if (base->role == TR_ROLE_ACTIVATION && base->program != g->open)
             return TR_FAIL(TR_ERR_INTERNAL, "op '%s': input %d belongs to another program", name, i);

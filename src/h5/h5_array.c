@@ -73,7 +73,7 @@ static tr_status_t find_dims(h5_array_t *a) {
     int ndim = space < 0 ? -1 : H5Sget_simple_extent_dims(space, dim, NULL);
     if (space >= 0) H5Sclose(space);
     if (ndim < 1)
-        return ARRAY_FAIL(a, TR_ERR_DATA, " has no dimensions; samples along the first are expected.%s", "");
+        return ARRAY_FAIL(a, TR_ERR_DATA, " is a scalar; expected samples along the first dimension.%s", "");
     if (ndim > TR_MAX_DIMS)
         return ARRAY_FAIL(a, TR_ERR_DATA, " has %d dimensions; at most %d are supported.", ndim, TR_MAX_DIMS);
     a->ndim = ndim;
@@ -90,7 +90,7 @@ static tr_status_t find_dims(h5_array_t *a) {
     a->row_bytes = a->row_elems * (int64_t)tr_dtype_bytes(a->dtype);
     int64_t total;
     if (a->rows < 0 || __builtin_mul_overflow(a->rows, a->row_bytes, &total))
-        return ARRAY_FAIL(a, TR_ERR_DATA, " claims %llu samples of %lld bytes.", (unsigned long long)dim[0],
+        return ARRAY_FAIL(a, TR_ERR_DATA, " declares %llu samples of %lld bytes.", (unsigned long long)dim[0],
                           (long long)a->row_bytes);
     return TR_OK;
 }
@@ -130,8 +130,8 @@ static tr_status_t find_filters(h5_array_t *a, hid_t properties, bool *out_ours)
         const char *name = filter_name(filter, text);
         if (!ours && H5Zfilter_avail(filter) <= 0)
             return ARRAY_FAIL(a, TR_ERR_DATA,
-                              " is compressed with %s, which this HDF5 library lacks; set HDF5_PLUGIN_PATH "
-                              "to where its plugin is.",
+                              " is compressed with %s, which this HDF5 library lacks; set "
+                              "HDF5_PLUGIN_PATH to the folder of its plugin.",
                               name);
         if (i < H5_MAX_FILTERS) a->filter[i] = filter;
         a->checksum_only &= filter == H5Z_FILTER_FLETCHER32;
@@ -190,7 +190,7 @@ static tr_status_t find_contiguous(h5_array_t *a) {
     if (address == HADDR_UNDEF) return TR_OK; /* never written: the library gives the fill value */
     uint64_t bytes = (uint64_t)a->rows * (uint64_t)a->row_bytes;
     if (address > (uint64_t)a->file->bytes || bytes > (uint64_t)a->file->bytes - address)
-        return ARRAY_FAIL(a, TR_ERR_DATA, " ends at byte %llu, but the file has %lld: it is cut off.",
+        return ARRAY_FAIL(a, TR_ERR_DATA, " ends at byte %llu, but the file has %lld bytes: it is truncated.",
                           (unsigned long long)(address + bytes), (long long)a->file->bytes);
     a->way = H5_STRAIGHT;
     a->address = address;
@@ -202,19 +202,19 @@ static tr_status_t find_storage(h5_array_t *a, hid_t properties) {
     a->way = H5_LIBRARY;
     if (H5Pget_external_count(properties) > 0)
         return ARRAY_FAIL(a, TR_ERR_DATA,
-                          " keeps its bytes in another file (external storage), which is refused; write it "
-                          "into one file with h5repack.%s",
+                          " stores its data in another file (external storage), which is not "
+                          "supported; convert it to a single file with h5repack.%s",
                           "");
     if (a->layout == H5D_VIRTUAL)
         return ARRAY_FAIL(a, TR_ERR_DATA,
-                          " is a virtual data set, which is not read. Name the files that it is made of, by a "
-                          "glob such as data.train=part-*.h5, or store its values: h5repack -l %s:CONTI %s OUT.h5",
+                          " is a virtual data set, which is not supported. Name the source files "
+                          "with a glob, such as data.train=part-*.h5, or store the values: "
+                          "h5repack -l %s:CONTI %s OUT.h5",
                           a->name, a->file->path);
     H5Pget_fill_value(properties, a->memory_type, a->fill);
     if (a->layout == H5D_CHUNKED) return find_chunks(a, properties);
     if (a->layout == H5D_CONTIGUOUS) return find_contiguous(a);
-    snprintf(a->storage, sizeof a->storage, "%s",
-             a->layout == H5D_COMPACT ? "compact" : "unknown storage");
+    snprintf(a->storage, sizeof a->storage, "%s", a->layout == H5D_COMPACT ? "compact" : "unknown storage");
     return TR_OK;
 }
 
@@ -241,7 +241,7 @@ static tr_status_t grow_cache(h5_array_t *a) {
     if (bytes < (1 << 20) || bytes > 4 * CACHE_BYTES_MAX) return TR_OK;
     H5Dclose(a->id);
     a->id = open_id(a, bytes);
-    return a->id >= 0 ? TR_OK : H5_FAIL(TR_ERR_DATA, "%s: cannot open /%s once more", a->file->path, a->name);
+    return a->id >= 0 ? TR_OK : H5_FAIL(TR_ERR_DATA, "%s: cannot reopen /%s", a->file->path, a->name);
 }
 
 tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t *out) {
@@ -253,7 +253,8 @@ tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t
     TR_TRY(find_type(a));
     TR_TRY(find_dims(a));
     hid_t properties = H5Dget_create_plist(a->id);
-    if (properties < 0) return H5_FAIL(TR_ERR_DATA, "%s: cannot see how /%s is stored", file->path, name);
+    if (properties < 0)
+        return H5_FAIL(TR_ERR_DATA, "%s: cannot determine how /%s is stored", file->path, name);
     tr_status_t status = find_storage(a, properties);
     if (status == TR_OK) tr_h5_find_holes(a);
     H5Pclose(properties);

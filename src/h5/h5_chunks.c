@@ -205,7 +205,8 @@ static tr_status_t check_bounds(h5_array_t *a) {
         if (c->address == H5_NOWHERE) continue;
         if (c->address > (uint64_t)a->file->bytes || c->bytes > (uint64_t)a->file->bytes - c->address)
             return TR_FAIL(TR_ERR_DATA,
-                           "%s: /%s: chunk %lld ends at byte %llu, but the file has %lld: it is cut off.",
+                           "%s: /%s: chunk %lld ends at byte %llu, but the file has %lld bytes: it "
+                           "is truncated.",
                            a->file->path, a->name, (long long)i, (unsigned long long)(c->address + c->bytes),
                            (long long)a->file->bytes);
         if (!a->filters && c->bytes != a->chunk_bytes)

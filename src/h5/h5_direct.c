@@ -85,7 +85,9 @@ static void load(h5_direct_t *d, range_t *r) {
     pthread_cond_broadcast(&d->done);
     if (good) return;
     drop(d, r); /* who wants it reads it the usual way, and says what is wrong */
-    if (!d->refused) TR_INFO("reads past the page cache fail here; data are read through it");
+    if (!d->refused)
+        TR_INFO("direct I/O fails on this file system; files are read through the "
+                "page cache");
     d->refused = true;
 }
 
@@ -104,7 +106,7 @@ static void *work(void *self) {
 }
 
 static tr_status_t start(h5_direct_t *d) {
-    TR_TRY(tr_alloc_aligned(TR_COUNT(d->buffer) * ROOM, LARGE_PAGE, "reads past the page cache", &d->block));
+    TR_TRY(tr_alloc_aligned(TR_COUNT(d->buffer) * ROOM, LARGE_PAGE, "direct I/O", &d->block));
     /* few long stretches of memory: short requests to the disk */
     tr_use_large_pages(d->block, TR_COUNT(d->buffer) * ROOM);
     /* The child of a fork would take the pages that a disk writes to away from us, in kernels before 5.19. */
@@ -116,7 +118,7 @@ static tr_status_t start(h5_direct_t *d) {
 }
 
 tr_status_t tr_h5_direct_open(h5_direct_t **out) {
-    TR_TRY(tr_alloc(sizeof **out, "reads past the page cache", out));
+    TR_TRY(tr_alloc(sizeof **out, "direct I/O", out));
     pthread_mutex_init(&(*out)->lock, NULL);
     pthread_cond_init(&(*out)->work, NULL);
     pthread_cond_init(&(*out)->done, NULL);

@@ -80,23 +80,21 @@ tr_status_t tr_h5_fail(tr_status_t code, const char *file, int line, const char 
 static tr_status_t look_at(const char *key, const char *path, h5_file_t *file) {
     struct stat status;
     if (stat(path, &status)) {
-        if (errno == EACCES) return TR_FAIL(TR_ERR_PERMISSION, "%s: no permission to reach '%s'.", key, path);
+        if (errno == EACCES)
+            return TR_FAIL(TR_ERR_PERMISSION, "%s: no permission to access '%s'.", key, path);
         return TR_FAIL(errno == ENOENT || errno == ENOTDIR ? TR_ERR_NOINPUT : TR_ERR_IO,
                        "%s: cannot find '%s': %s.", key, path, strerror(errno));
     }
     if (S_ISDIR(status.st_mode))
-        return TR_FAIL(
-            TR_ERR_NOINPUT,
-            "%s: '%s' is a folder; an HDF5 file is expected, or a glob of files such as '%s/*.h5'.", key,
-            path, path);
+        return TR_FAIL(TR_ERR_NOINPUT,
+                       "%s: '%s' is a folder; expected an HDF5 file, or a glob of files such as '%s/*.h5'.",
+                       key, path, path);
     if (!S_ISREG(status.st_mode))
-        return TR_FAIL(
-            TR_ERR_NOINPUT,
-            "%s: '%s' is a pipe or a device; an HDF5 file is expected, which is read from many places: "
-            "save it first.",
-            key, path);
+        return TR_FAIL(TR_ERR_NOINPUT,
+                       "%s: '%s' is a pipe or a device; expected a regular HDF5 file: save it to a file.",
+                       key, path);
     if (status.st_size == 0)
-        return TR_FAIL(TR_ERR_DATA, "%s: '%s' is empty; an HDF5 file is expected.", key, path);
+        return TR_FAIL(TR_ERR_DATA, "%s: '%s' is empty; expected an HDF5 file.", key, path);
     file->bytes = status.st_size;
     file->mtime_sec = status.st_mtime;
     return TR_OK;
@@ -115,21 +113,22 @@ static tr_status_t open_library(const char *key, const char *path, hid_t *out) {
     if (H5Fis_hdf5(path) == 0)
         return TR_FAIL(
             TR_ERR_DATA,
-            "%s: '%s' is not an HDF5 file. `trainer import` makes one from MNIST, CIFAR-10 and CSV files.",
-            key, path);
+            "%s: '%s' is not an HDF5 file. `trainer import` converts MNIST, CIFAR-10 and CSV files.", key,
+            path);
     if (strstr(reason, "Too many open files"))
         return TR_FAIL(
             TR_ERR_IO,
-            "%s: cannot open '%s': too many open files. Raise the limit (ulimit -n), or join files.", key,
-            path);
+            "%s: cannot open '%s': too many open files. Raise the limit (ulimit -n), or use fewer, "
+            "larger files.",
+            key, path);
     if (strstr(reason, "unable to lock file"))
         return TR_FAIL(
             TR_ERR_IO,
             "%s: HDF5 could not lock '%s' (%s). Set HDF5_USE_FILE_LOCKING=FALSE in the job's environment.",
             key, path, reason);
     return TR_FAIL(TR_ERR_DATA,
-                   "%s: '%s' is an HDF5 file that cannot be opened: it is cut off or damaged, or a program "
-                   "still writes it (HDF5: %s).",
+                   "%s: '%s' is an HDF5 file that cannot be opened: it is truncated or damaged, or "
+                   "a program is still writing it (HDF5: %s).",
                    key, path, reason);
 }
 
@@ -231,7 +230,7 @@ static tr_status_t add_external(visit_t *visit, hid_t group, const char *name, c
     if (H5Lget_info(group, name, &info, H5P_DEFAULT) >= 0 && info.u.val_size <= sizeof link &&
         H5Lget_val(group, name, link, sizeof link, H5P_DEFAULT) >= 0)
         H5Lunpack_elink_val(link, info.u.val_size, NULL, &file, &object);
-    snprintf(why, sizeof why, "an external link: name %.*s itself", (int)tr_utf8_bytes(file, 50), file);
+    snprintf(why, sizeof why, "an external link: use %.*s directly", (int)tr_utf8_bytes(file, 50), file);
     return add_unusable(visit, path, why);
 }
 
@@ -256,7 +255,7 @@ static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, 
 
 /* `path` has room for a slash. */
 static tr_status_t visit_group(visit_t *visit, hid_t id, char *path) {
-    if (visit->depth == MAX_DEPTH) return add_unusable(visit, path, "a group in too many groups");
+    if (visit->depth == MAX_DEPTH) return add_unusable(visit, path, "groups are nested too deeply");
     char *end = strchr(path, '\0');
     strcpy(end, "/");
     visit_t inner = {visit->list, path, visit->depth + 1, TR_OK};
@@ -294,7 +293,7 @@ tr_status_t tr_h5_list(const h5_file_t *file, h5_list_t *out) {
     herr_t result = H5Literate(file->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit_link, &visit);
     if (visit.status == TR_OK && result < 0)
         visit.status =
-            H5_FAIL(TR_ERR_DATA, "'%s': cannot list what is in it; the file is damaged", file->path);
+            H5_FAIL(TR_ERR_DATA, "'%s': cannot list its contents; the file is damaged", file->path);
     if (visit.status != TR_OK) tr_h5_list_free(out);
     if (out->count) qsort(out->data, out->count, sizeof *out->data, by_path);
     return visit.status;
@@ -306,7 +305,7 @@ void tr_h5_list_free(h5_list_t *list) {
 }
 
 void tr_h5_list_text(const h5_list_t *list, size_t most, tr_str_t *out) {
-    if (!list->count) tr_str_append(out, "no data sets at all");
+    if (!list->count) tr_str_append(out, "no data sets");
     for (size_t i = 0; i < list->count && i < most; i++)
         tr_str_printf(out, "%s%s", i ? "; " : "", list->data[i].text);
     if (list->count > most) tr_str_printf(out, "; and %zu more", list->count - most);

@@ -39,9 +39,9 @@ tr_status_t tr_h5_refuse_holes(const h5_array_t *a) {
     char labels[4096];
     if (holes->rows == 0) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
-                   "%s: /%s: %lld of %lld samples were never written, the first is sample %lld; HDF5 would "
-                   "return fill values for them. Finish writing the file, or truncate it. If fill values are "
-                   "intended, store them: trainer repack %s OUT%s.h5",
+                   "%s: /%s: %lld of %lld samples were never written, the first is sample %lld; "
+                   "HDF5 would return fill values for them. Finish writing the file, or truncate "
+                   "it. If the fill values are intended, store them: trainer repack %s OUT%s.h5",
                    path, a->name, (long long)holes->rows, (long long)holes->of, (long long)holes->first, path,
                    tr_h5_labels_path(path, labels) ? "_x" : "");
 }

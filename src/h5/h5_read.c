@@ -8,8 +8,8 @@
 
 static tr_status_t read_failed(const h5_file_t *file, uint64_t offset, ssize_t got) {
     if (got == 0)
-        return TR_FAIL(TR_ERR_DATA, "%s ends before byte %llu: it was cut off while it was read.", file->path,
-                       (unsigned long long)offset);
+        return TR_FAIL(TR_ERR_DATA, "%s ends before byte %llu: it was truncated while it was read.",
+                       file->path, (unsigned long long)offset);
     return TR_FAIL(TR_ERR_IO, "%s: cannot read at byte %llu: %s.", file->path, (unsigned long long)offset,
                    strerror(errno));
 }

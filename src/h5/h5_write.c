@@ -43,7 +43,7 @@ static tr_status_t write_failed(const tr_writer_t *w, const char *what) {
     }
     if (statvfs(w->part, &disk) == 0 && disk.f_bavail == 0)
         return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s': %s.", what, w->path, strerror(ENOSPC));
-    return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s'; is the disk full, or a quota reached?", what,
+    return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s'; is the disk full, or a quota exceeded?", what,
                    w->path);
 }
 
@@ -65,7 +65,7 @@ static tr_status_t create_failed(const tr_writer_t *w, int reason) {
     const tr_status_t code = tr_status_of_errno(reason);
     if (reason != ENOENT) return TR_FAIL(code, "cannot create '%s': %s.", w->path, strerror(reason));
     TR_TRY(tr_strdup(w->path, &folder));
-    TR_FAIL(code, "cannot create '%s': there is no folder '%s'.", w->path, dirname(folder));
+    TR_FAIL(code, "cannot create '%s': no folder '%s'.", w->path, dirname(folder));
     tr_free(&folder);
     return code;
 }
@@ -100,7 +100,7 @@ tr_status_t tr_writer_create(const char *path, const tr_writer_params_t *params,
     tr_writer_t *w = NULL;
     *out = NULL;
     if (!params->force && access(path, F_OK) == 0)
-        return TR_FAIL(TR_ERR_CONFIG, "'%s' exists already; --force replaces it.", path);
+        return TR_FAIL(TR_ERR_CONFIG, "'%s' already exists; --force replaces it.", path);
     TR_TRY(tr_alloc(sizeof *w, "writer", &w));
     w->id = -1;
     w->chunk_bytes = params->chunk_bytes > 0 ? params->chunk_bytes : CHUNK_BYTES;
@@ -185,8 +185,7 @@ tr_status_t tr_writer_array_of(tr_writer_t *w, const char *name, hid_t type, int
     for (int d = 0; d < shape->ndim; d++) dim[d + 1] = (hsize_t)shape->dim[d];
     a.row_bytes *= tr_shape_elems(shape);
     if (a.row_bytes < 1 || a.row_bytes > CHUNK_BYTES_MAX)
-        return TR_FAIL(TR_ERR_DATA,
-                       "'%s' in '%s': a sample of %lld bytes cannot be written; 1 to %lld are possible.",
+        return TR_FAIL(TR_ERR_DATA, "'%s' in '%s': cannot write a sample of %lld bytes; expected 1 to %lld.",
                        name, w->path, (long long)a.row_bytes, (long long)CHUNK_BYTES_MAX);
     a.chunk_rows = max64(1, min64(rows, min64(w->chunk_bytes, CHUNK_BYTES_MAX) / a.row_bytes));
     TR_TRY(tr_strdup(name, &a.name));
@@ -302,7 +301,7 @@ static tr_status_t close_file(tr_writer_t *w) {
 static tr_status_t sync_path(const char *path, int flags) {
     int fd = open(path, flags | O_CLOEXEC), result = fd < 0 ? -1 : fsync(fd), error = errno;
     if (fd >= 0) close(fd);
-    return result == 0 ? TR_OK : TR_FAIL(TR_ERR_IO, "cannot make '%s' durable: %s.", path, strerror(error));
+    return result == 0 ? TR_OK : TR_FAIL(TR_ERR_IO, "cannot sync '%s' to disk: %s.", path, strerror(error));
 }
 
 tr_status_t tr_writer_finish(tr_writer_t *w) {

@@ -71,9 +71,10 @@ static tr_status_t give_label(struct tr_layer_names *names, const tr_layer_t *la
     if (name[0] == '\0') name = made;
     for (size_t i = 0; i < names->label.count; i++)
         if (strcmp(names->label.data[i], name) == 0)
-            return TR_LAYER_FAIL(
-                spec, "a second layer is named '%s'; names are unique (inside repeat, leave name= out).",
-                name);
+            return TR_LAYER_FAIL(spec,
+                                 "a second layer is named '%s'; names must be unique (inside repeat, do not "
+                                 "set name=).",
+                                 name);
     TR_TRY(tr_strdup(name, &label));
     if (tr_vec_push(&names->label, label) != TR_OK) {
         tr_free(&label);
@@ -94,7 +95,7 @@ static tr_status_t build_one(const tr_layer_context_t *around, const tr_layer_sp
     if (layer == NULL)
         return TR_FAIL(TR_ERR_INTERNAL, "layer '%s' was not checked by tr_layers_parse.", spec->name);
     if (++*around->built > MAX_LAYERS)
-        return TR_LAYER_FAIL(spec, "the model has more than %d layers, repeats written out.", MAX_LAYERS);
+        return TR_LAYER_FAIL(spec, "the model has more than %d layers after expanding repeats.", MAX_LAYERS);
     TR_TRY(tr_layer_read(layer, spec, NULL, &common));
     context.frozen = around->frozen || !common.trainable;
     context.lr_factor = around->lr_factor * common.lr_factor;

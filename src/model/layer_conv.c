@@ -13,14 +13,14 @@ typedef struct {
 static const tr_layer_field_t fields[] = {
     TR_ARG_INT(conv_t, channels, NULL, 1, 1 << 20, "Output channels."),
     TR_ARG_SIZES(conv_t, kernel, NULL, 1, 1024, "Size of the kernel: 5, 5x5, 3x3x3."),
-    TR_ARG_SIZES(conv_t, stride, "1", 1, 1024, "Step of the kernel."),
-    TR_ARG_PAD(
-        conv_t, pad, "valid",
-        "Zeros around the input: valid (none), same (ceil(in / stride) outputs; as many on both sides, one "
-        "more behind where the kernel is even), or sizes."),
-    TR_ARG_SIZES(conv_t, dilation, "1", 1, 1024, "Distance between the kernel's elements."),
-    TR_ARG_INT(conv_t, groups, "1", 1, 1 << 20, "Groups of channels that are convolved separately."),
-    TR_ARG_BOOL(conv_t, bias, "yes", "Adds a bias; leave it out before a batchnorm."),
+    TR_ARG_SIZES(conv_t, stride, "1", 1, 1024, "Stride of the kernel."),
+    TR_ARG_PAD(conv_t, pad, "valid",
+               "Padding with zeros: valid (none), same (ceil(in / stride) outputs; the same on both "
+               "sides, and one more at the end for even kernels), or sizes."),
+    TR_ARG_SIZES(conv_t, dilation, "1", 1, 1024, "Dilation: distance between the elements of the kernel."),
+    TR_ARG_INT(conv_t, groups, "1", 1, 1 << 20,
+               "Number of groups of channels that are convolved separately."),
+    TR_ARG_BOOL(conv_t, bias, "yes", "Adds a bias. It is redundant before a batchnorm."),
 };
 
 static tr_status_t make_params(const tr_layer_context_t *context, const conv_t *settings,
@@ -70,9 +70,9 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
 const tr_layer_t tr_layer_conv = {
     .name = "conv",
     .elsewhere = "convolution convolution2d",
-    .help = "Convolution over all spatial dimensions of its input (one to three). The weight starts normal "
-            "with deviation sqrt(2 / (kernel's size x "
-            "outputs / groups)), the bias at 0.",
+    .help = "Convolution over all spatial dimensions of its input (one to three). The weight is "
+            "initialised from a normal distribution with standard deviation sqrt(2 / (kernel size "
+            "x outputs / groups)), the bias with 0.",
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
     .positional = 2,

@@ -6,7 +6,7 @@ typedef struct {
 } dropout_t;
 
 static const tr_layer_field_t fields[] = {
-    TR_ARG_FLOAT(dropout_t, p, "0.5", 0, 0.999, "Probability of a zero."),
+    TR_ARG_FLOAT(dropout_t, p, "0.5", 0, 0.999, "Probability of zeroing an element."),
 };
 
 static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
@@ -18,7 +18,8 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
 
 const tr_layer_t tr_layer_dropout = {
     .name = "dropout",
-    .help = "Zeros each element with probability P while training and scales the others by 1 / (1 - P).",
+    .help = "In training, zeros each element with probability P and scales the others by 1 / (1 - "
+            "P).",
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
     .positional = 1,

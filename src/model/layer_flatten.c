@@ -11,6 +11,6 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
 
 const tr_layer_t tr_layer_flatten = {
     .name = "flatten",
-    .help = "All values of a sample as one list, channels fastest: (S..., C) -> (F).",
+    .help = "Flattens a sample to a vector, channels fastest: (S..., C) -> (F).",
     .build = build,
 };

@@ -22,8 +22,8 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
     if (shape->ndim != 2)
         return TR_LAYER_FAIL(
             spec,
-            "linear (%s) expects a list of features, a sample here is %s: put globalpool (the mean of "
-            "each channel) or flatten before it.",
+            "linear (%s) requires a vector of features, found samples of shape %s: put globalpool "
+            "(the mean of each channel) or flatten before it.",
             tr_scope(context->g), tr_layer_sample_text(context->g, x, sample));
     int64_t in = shape->dim[1];
     /* Kaiming uniform with a = sqrt(5), which makes the half-width 1 / sqrt(fan-in) for weight and bias
@@ -38,7 +38,8 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
 const tr_layer_t tr_layer_linear = {
     .name = "linear",
     .elsewhere = "dense fc fullyconnected fully_connected",
-    .help = "Fully connected layer on (B, F). Weight and bias start uniform within 1 / sqrt(inputs).",
+    .help = "Fully connected layer on (B, F). Weight and bias are initialised uniformly within 1 / "
+            "sqrt(inputs).",
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
     .positional = 1,

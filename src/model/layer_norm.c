@@ -12,9 +12,10 @@ enum { INIT_ONE, INIT_ZERO };
 
 static const tr_layer_field_t batchnorm_fields[] = {
     TR_ARG_FLOAT(batchnorm_t, eps, "1e-5", 1e-12, 1, "Added to the variance."),
-    TR_ARG_FLOAT(batchnorm_t, momentum, "0.1", 0, 1, "Weight of a step's moments in the running ones."),
+    TR_ARG_FLOAT(batchnorm_t, momentum, "0.1", 0, 1,
+                 "Weight of the current step in the running mean and variance."),
     TR_ARG_CHOICE(batchnorm_t, init, "one", "one|zero",
-                  "Start of gamma; zero makes a residual block start as the identity."),
+                  "Initial value of gamma; with zero a residual block starts as the identity."),
 };
 static const tr_layer_field_t layernorm_fields[] = {
     TR_ARG_FLOAT(layernorm_t, eps, "1e-5", 1e-12, 1, "Added to the variance."),
@@ -60,7 +61,7 @@ static tr_status_t build_layernorm(const tr_layer_context_t *context, const tr_l
 const tr_layer_t tr_layer_batchnorm = {
     .name = "batchnorm",
     .elsewhere = "bn batchnormalization batch_normalization",
-    .help = "Batch normalisation of each channel; running moments serve in evaluation.",
+    .help = "Batch normalisation of each channel. Evaluation uses the running mean and variance.",
     .fields = batchnorm_fields,
     .field_count = TR_COUNT_INT(batchnorm_fields),
     .build = build_batchnorm,

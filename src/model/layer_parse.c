@@ -117,7 +117,7 @@ static tr_status_t parse_word(cursor_t *c, tr_layer_word_t *out) {
     out->key = out->value;
     out->value = NULL;
     if (word_length(c) == 0)
-        return TR_LAYER_FAIL(c, "expected a value behind '%s=', found %s.", out->key, found(c, text));
+        return TR_LAYER_FAIL(c, "expected a value after '%s=', found %s.", out->key, found(c, text));
     return take_word(c, &out->value);
 }
 
@@ -144,9 +144,10 @@ static tr_status_t parse_blocks(cursor_t *c, tr_layer_spec_t *spec) {
         skip(&ahead, " \t\r\v\f\n");
         if (*ahead.at != '{') return TR_OK;
         if (spec->block_count == 2)
-            return TR_LAYER_FAIL(
-                &ahead, "expected a comma or a new line behind the two blocks of '%s', found a third block.",
-                spec->name);
+            return TR_LAYER_FAIL(&ahead,
+                                 "expected a comma or a new line after the two blocks of '%s', found a "
+                                 "third block.",
+                                 spec->name);
         if (ahead.depth == MAX_DEPTH)
             return TR_LAYER_FAIL(&ahead, "blocks are nested deeper than %d.", MAX_DEPTH);
         cursor_t open = ahead;
@@ -164,20 +165,18 @@ static tr_status_t parse_layer(cursor_t *c, tr_layer_spec_t *out) {
     char text[48];
     out->line = c->line;
     out->column = c->column;
-    if (!is_letter(*c->at))
-        return TR_LAYER_FAIL(c, "expected the name of a layer, found %s.", found(c, text));
+    if (!is_letter(*c->at)) return TR_LAYER_FAIL(c, "expected a layer name, found %s.", found(c, text));
     TR_TRY(take_word(c, &out->name));
     if (strchr(out->name, '('))
         return TR_LAYER_FAIL(
-            out,
-            "expected a layer's name and, behind blanks, its arguments, as in 'conv 16 3x3', found '%s'.",
+            out, "expected a layer name followed by its arguments, as in 'conv 16 3x3', found '%s'.",
             out->name);
     skip_blanks(c);
     if (*c->at == '=')
         return TR_LAYER_FAIL(
             out,
-            "expected the name of a layer, found the option '%s='; options stand behind their layer, "
-            "without a comma.",
+            "expected a layer name, found the option '%s='; options follow their layer, without a "
+            "comma.",
             out->name);
     TR_TRY(parse_words(c, out));
     return parse_blocks(c, out);
@@ -199,9 +198,8 @@ static tr_status_t parse_list(cursor_t *c, const cursor_t *open, tr_layer_block_
     out->count = (int)specs.count;
     TR_TRY(status);
     if (open != NULL && *c->at == '\0')
-        return TR_LAYER_FAIL(open, "expected a } that closes this {, found the end of the text.");
-    if (open == NULL && *c->at == '}')
-        return TR_LAYER_FAIL(c, "expected the name of a layer, found a } without its {.");
+        return TR_LAYER_FAIL(open, "expected a closing }, found the end of the text.");
+    if (open == NULL && *c->at == '}') return TR_LAYER_FAIL(c, "expected a layer name, found a } without {.");
     if (open != NULL) advance(c);
     return TR_OK;
 }

@@ -9,8 +9,10 @@ typedef struct {
 
 static const tr_layer_field_t fields[] = {
     TR_ARG_SIZES(pool_t, kernel, NULL, 1, 1024, "Size of the window: 2, 3x3."),
-    TR_ARG_SIZES(pool_t, stride, "", 1, 1024, "Step of the window; the window's size where it is not given."),
-    TR_ARG_PAD(pool_t, pad, "valid", "Padding: valid (none), same, or sizes. It never counts as a value."),
+    TR_ARG_SIZES(pool_t, stride, "", 1, 1024, "Stride of the window; default: the size of the window."),
+    TR_ARG_PAD(pool_t, pad, "valid",
+               "Padding: valid (none), same, or sizes. Padding is excluded from the "
+               "result."),
 };
 
 static tr_status_t build_pool(const tr_layer_t *layer, bool max, const tr_layer_context_t *context,
@@ -26,8 +28,8 @@ static tr_status_t build_pool(const tr_layer_t *layer, bool max, const tr_layer_
         if (window.pad_hi[i] >= window.kernel[i])
             return TR_LAYER_FAIL(
                 spec,
-                "%s (%s): a padding of %d leaves windows of %d without a value; it must be smaller than "
-                "the window.",
+                "%s (%s): a padding of %d leaves windows of %d without a value; it must be smaller "
+                "than the window.",
                 layer->name, tr_scope(context->g), window.pad_hi[i], window.kernel[i]);
     memcpy(attr.kernel, window.kernel, sizeof attr.kernel);
     memcpy(attr.stride, window.stride, sizeof attr.stride);
@@ -53,8 +55,8 @@ static tr_status_t build_global(const tr_layer_context_t *context, const tr_laye
     if (tr_layer_spatial(context->g, x) < 0)
         return TR_LAYER_FAIL(
             spec,
-            "globalpool (%s) expects an input with spatial dimensions; a sample here is %s: leave "
-            "globalpool out.",
+            "globalpool (%s) requires an input with spatial dimensions, found samples of shape %s: "
+            "remove globalpool.",
             tr_scope(context->g), tr_layer_sample_text(context->g, x, sample));
     return tr_global_avgpool(context->g, x, out);
 }
@@ -62,7 +64,7 @@ static tr_status_t build_global(const tr_layer_context_t *context, const tr_laye
 const tr_layer_t tr_layer_maxpool = {
     .name = "maxpool",
     .elsewhere = "maxpooling maxpooling2d max_pooling2d",
-    .help = "The largest value of each window.",
+    .help = "Maximum of each window.",
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
     .positional = 1,
@@ -72,7 +74,7 @@ const tr_layer_t tr_layer_maxpool = {
 const tr_layer_t tr_layer_avgpool = {
     .name = "avgpool",
     .elsewhere = "averagepooling averagepooling2d average_pooling2d",
-    .help = "The mean of each window; padding does not count.",
+    .help = "Mean of each window, without padding.",
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
     .positional = 1,
@@ -83,6 +85,6 @@ const tr_layer_t tr_layer_globalpool = {
     .name = "globalpool",
     .alias = "global_avgpool",
     .elsewhere = "gap adaptiveavgpool adaptiveavgpool2d globalaveragepooling2d",
-    .help = "The mean of each channel over all spatial dimensions: (S..., C) -> (C).",
+    .help = "Mean of each channel over all spatial dimensions: (S..., C) -> (C).",
     .build = build_global,
 };

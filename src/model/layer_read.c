@@ -8,9 +8,9 @@
 
 static const tr_layer_field_t common_fields[] = {
     {"name", TR_ARG_TEXT, offsetof(tr_layer_common_t, name), "", 0, 0, NULL,
-     "Its name in parameter names and messages, instead of kind and count."},
+     "Name for parameter names and messages; default: kind and number."},
     TR_ARG_BOOL(tr_layer_common_t, trainable, "yes",
-                "no: its parameters keep their values (fine-tuning), as with model.freeze."),
+                "no: its parameters are frozen (fine-tuning), as with model.freeze."),
     TR_ARG_FLOAT(tr_layer_common_t, lr_factor, "1", 1e-6, 1e6,
                  "Factor on the learning rate of its parameters."),
 };
@@ -105,7 +105,7 @@ static bool parse_value(const tr_layer_field_t *field, const char *text, void *s
 /* What a field takes, for messages: "a whole number from 1 to 65535". */
 static const char *expected(const tr_layer_field_t *field, char text[128]) {
     switch (field->type) {
-    case TR_ARG_INT: snprintf(text, 128, "a whole number from %.0f to %.0f", field->min, field->max); break;
+    case TR_ARG_INT: snprintf(text, 128, "an integer from %.0f to %.0f", field->min, field->max); break;
     case TR_ARG_FLOAT: snprintf(text, 128, "a number from %g to %g", field->min, field->max); break;
     case TR_ARG_BOOL: return "yes or no";
     case TR_ARG_TEXT: return "text";
@@ -121,7 +121,7 @@ static const char *expected(const tr_layer_field_t *field, char text[128]) {
 static tr_status_t fail_value(const tr_layer_spec_t *spec, const tr_layer_field_t *field,
                               const tr_layer_word_t *word) {
     char text[128];
-    return TR_LAYER_FAIL(word, "%s of '%s' expects %s, found '%s'.", field->name, spec->name,
+    return TR_LAYER_FAIL(word, "%s of '%s' requires %s, found '%s'.", field->name, spec->name,
                          expected(field, text), word->value);
 }
 
@@ -133,7 +133,7 @@ static tr_status_t fail_option(const tr_layer_t *layer, const tr_layer_word_t *w
     for (int i = 0; i < TR_COUNT_INT(common_fields); i++) names[count++] = common_fields[i].name;
     const char *near = tr_nearest(word->key, names, (size_t)count);
     tr_layer_usage(layer, &usage);
-    TR_LAYER_FAIL(word, "'%s' has no option '%s'%s%s%s. It is written: %s", layer->name, word->key,
+    TR_LAYER_FAIL(word, "'%s' has no option '%s'%s%s%s. Syntax: %s", layer->name, word->key,
                   near != NULL ? "; did you mean '" : "", near != NULL ? near : "", near != NULL ? "'?" : "",
                   usage.text != NULL ? usage.text : layer->name);
     tr_str_free(&usage);
@@ -145,7 +145,7 @@ static tr_status_t fail_usage(const tr_layer_t *layer, const tr_layer_spec_t *sp
     tr_layer_word_t where = {.line = line, .column = column};
     tr_str_t usage = {0};
     tr_layer_usage(layer, &usage);
-    TR_LAYER_FAIL(&where, "'%s' %s. It is written: %s", spec->name, problem,
+    TR_LAYER_FAIL(&where, "'%s' %s. Syntax: %s", spec->name, problem,
                   usage.text != NULL ? usage.text : layer->name);
     tr_str_free(&usage);
     return TR_ERR_CONFIG;
@@ -175,12 +175,12 @@ static tr_status_t read_words(const tr_layer_t *layer, const tr_layer_spec_t *sp
         if (index < 0 && word->key != NULL) return fail_option(layer, word);
         if (index < 0) {
             char problem[128];
-            snprintf(problem, sizeof problem, "takes no argument '%.40s' here%s", word->value,
-                     tr_layer_find(word->value) ? " (a comma is missing before it?)" : "");
+            snprintf(problem, sizeof problem, "does not take an argument '%.40s' here%s", word->value,
+                     tr_layer_find(word->value) ? " (is a comma missing before it?)" : "");
             return fail_usage(layer, spec, word->line, word->column, problem);
         }
         const tr_layer_field_t *field = field_at(layer, index);
-        if (given[index]) return TR_LAYER_FAIL(word, "%s of '%s' is given twice.", field->name, spec->name);
+        if (given[index]) return TR_LAYER_FAIL(word, "%s of '%s' is set twice.", field->name, spec->name);
         given[index] = true;
         void *into = index < layer->field_count ? settings : (void *)common;
         if (!parse_value(field, word->value, into)) return fail_value(spec, field, word);
@@ -195,12 +195,12 @@ static tr_status_t read_defaults(const tr_layer_t *layer, const tr_layer_spec_t 
         if (given[i]) continue;
         if (field->fallback == NULL) {
             char problem[96];
-            snprintf(problem, sizeof problem, "needs its %s", field->name);
+            snprintf(problem, sizeof problem, "requires its %s", field->name);
             return fail_usage(layer, spec, spec->line, spec->column, problem);
         }
         void *into = i < layer->field_count ? settings : (void *)common;
         if (!parse_value(field, field->fallback, into))
-            return TR_FAIL(TR_ERR_INTERNAL, "the default '%s' of %s of layer '%s' cannot be read.",
+            return TR_FAIL(TR_ERR_INTERNAL, "the default '%s' of %s of layer '%s' is invalid.",
                            field->fallback, field->name, layer->name);
     }
     return TR_OK;
@@ -249,16 +249,16 @@ static tr_status_t fail_unknown(const tr_layer_spec_t *spec) {
         strcmp(spec->name, "logsoftmax") == 0)
         return TR_LAYER_FAIL(
             spec,
-            "there is no layer '%.64s'. Leave it out: for classes the loss (cross_entropy) has it in it, and "
-            "predict writes probabilities; numbers to predict (mse) are the last layer's outputs as they "
-            "are.",
+            "unknown layer '%.64s'. Remove it: for classes the loss (cross_entropy) includes it, "
+            "and predict writes probabilities; for a regression (mse) the outputs of the last "
+            "layer are used directly.",
             spec->name);
     const char *near = nearest_layer(spec->name);
     if (near != NULL)
-        return TR_LAYER_FAIL(spec, "there is no layer '%.64s'; did you mean '%s'?", spec->name, near);
+        return TR_LAYER_FAIL(spec, "unknown layer '%.64s'; did you mean '%s'?", spec->name, near);
     tr_str_t all = {0};
     for (size_t i = 0; i < count; i++) tr_str_printf(&all, "%s%s", i > 0 ? ", " : "", list[i]->name);
-    TR_LAYER_FAIL(spec, "there is no layer '%.64s'. There are: %s.", spec->name,
+    TR_LAYER_FAIL(spec, "unknown layer '%.64s'. Available: %s.", spec->name,
                   all.text != NULL ? all.text : "");
     tr_str_free(&all);
     return TR_ERR_CONFIG;
@@ -266,10 +266,10 @@ static tr_status_t fail_unknown(const tr_layer_spec_t *spec) {
 
 static tr_status_t check_blocks(const tr_layer_t *layer, const tr_layer_spec_t *spec) {
     if (spec->block_count < layer->min_blocks)
-        return fail_usage(layer, spec, spec->line, spec->column, "needs layers in braces behind it");
+        return fail_usage(layer, spec, spec->line, spec->column, "requires layers in braces after it");
     if (spec->block_count > layer->max_blocks)
         return fail_usage(layer, spec, spec->line, spec->column,
-                          layer->max_blocks == 0 ? "takes no block in braces"
+                          layer->max_blocks == 0 ? "does not take a block in braces"
                                                  : "takes fewer blocks in braces");
     for (int b = 0; b < spec->block_count; b++) {
         if (spec->blocks[b].count == 0 && b == 0)
@@ -285,15 +285,17 @@ tr_status_t tr_layer_check(const tr_layer_spec_t *spec) {
     if (layer == NULL) return fail_unknown(spec);
     TR_TRY(tr_layer_read(layer, spec, NULL, &common));
     if (!is_label(common.name))
-        return TR_LAYER_FAIL(spec, "the name '%.64s' expects letters, digits, - and _ only.", common.name);
+        return TR_LAYER_FAIL(spec, "the name '%.64s' may contain letters, digits, - and _ only.",
+                             common.name);
     if (common.name[0] != '\0' && layer->transparent)
         return TR_LAYER_FAIL(spec,
-                             "'%s' has no name of its own: its layers are named as if they were written out.",
+                             "'%s' cannot have a name: its layers are named as if they were "
+                             "written out.",
                              layer->name);
     if (layer->max_blocks > 0 &&
         strcmp(common.name, "shortcut") == 0) /* of equal names one parameter is made */
-        return TR_LAYER_FAIL(spec,
-                             "the name 'shortcut' is that of a residual's second block: choose another.");
+        return TR_LAYER_FAIL(spec, "the name 'shortcut' is reserved for the second block of a residual: "
+                                   "choose another.");
     return check_blocks(layer, spec);
 }
 

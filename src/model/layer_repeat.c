@@ -6,7 +6,7 @@ typedef struct {
 } repeat_t;
 
 static const tr_layer_field_t fields[] = {
-    TR_ARG_INT(repeat_t, times, NULL, 1, 1000, "How many times."),
+    TR_ARG_INT(repeat_t, times, NULL, 1, 1000, "Number of repetitions."),
 };
 
 static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
@@ -21,7 +21,8 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
 
 const tr_layer_t tr_layer_repeat = {
     .name = "repeat",
-    .help = "The same as writing the layers between the braces N times; each time has its own parameters.",
+    .help = "Equivalent to writing the layers between the braces N times; each repetition has its "
+            "own parameters.",
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
     .positional = 1,

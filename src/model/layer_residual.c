@@ -26,8 +26,9 @@ static tr_status_t check_equal(const tr_layer_context_t *context, const tr_layer
     suggest(context->g, x, main, remedy);
     return TR_LAYER_FAIL(
         spec,
-        "residual (%s): its block gives %s, its shortcut%s %s; they are added, so both must be equal. "
-        "%s the shortcut %s behind the block, or keep size and channels in the block (pad=same).",
+        "residual (%s): its block outputs %s, its shortcut%s %s; they are added, so the shapes "
+        "must be equal. %s the shortcut %s after the block, or keep size and channels in the block "
+        "(pad=same).",
         tr_scope(context->g), tr_layer_sample_text(context->g, main, main_text),
         spec->block_count == 2 ? "" : " (its input)",
         tr_layer_sample_text(context->g, shortcut, shortcut_text), spec->block_count == 2 ? "Make" : "Add",
@@ -53,7 +54,7 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
 const tr_layer_t tr_layer_residual = {
     .name = "residual",
     .elsewhere = "skip shortcut",
-    .help = "The sum of a block of layers and a shortcut around it: the second block, or the input itself.",
+    .help = "Adds a block of layers and a shortcut: the second block, or the input itself.",
     .min_blocks = 1,
     .max_blocks = 2,
     .build = build,

@@ -6,9 +6,10 @@
 static tr_status_t expand(const tr_layer_spec_t *spec, const char *what, const tr_layer_sizes_t *sizes,
                           int spatial, int out[3]) {
     if (sizes->count != 1 && sizes->count != spatial)
-        return TR_LAYER_FAIL(
-            spec, "%s of '%s' has %d sizes, its input has %d spatial dimensions: give one number or %d.",
-            what, spec->name, sizes->count, spatial, spatial);
+        return TR_LAYER_FAIL(spec,
+                             "%s of '%s' has %d sizes, its input has %d spatial dimensions: give one number "
+                             "or %d.",
+                             what, spec->name, sizes->count, spatial, spatial);
     for (int i = 0; i < spatial; i++) out[i] = sizes->size[sizes->count == 1 ? 0 : i];
     return TR_OK;
 }
@@ -47,8 +48,9 @@ static tr_status_t check_fits(const tr_layer_context_t *context, const tr_layer_
         sizes_text(window->kernel, window->spatial, kernel);
         return TR_LAYER_FAIL(
             spec,
-            "%s (%s): its window of %s does not fit its input of %s. Give the convolutions before it "
-            "pad=same, so that only poolings and strides shrink their input, or leave a pooling out.",
+            "%s (%s): its window of %s is larger than its input of %s. Use pad=same in the "
+            "convolutions before it, so that only poolings and strides reduce the size, or remove "
+            "a pooling.",
             spec->name, tr_scope(context->g), kernel, tr_layer_sample_text(context->g, x, sample));
     }
     return TR_OK;
@@ -63,8 +65,8 @@ tr_status_t tr_layer_window(const tr_layer_context_t *context, const tr_layer_sp
     if (window.spatial < 0)
         return TR_LAYER_FAIL(
             spec,
-            "%s (%s) expects an input with one to three spatial dimensions and channels, such as "
-            "(28, 28, 1); a sample here is %s.",
+            "%s (%s) requires an input with one to three spatial dimensions and channels, such as "
+            "(28, 28, 1); found samples of shape %s.",
             spec->name, tr_scope(context->g), tr_layer_sample_text(context->g, x, sample));
     TR_TRY(expand(spec, "kernel", kernel, window.spatial, window.kernel));
     TR_TRY(expand(spec, "stride", stride->count > 0 ? stride : kernel, window.spatial, window.stride));

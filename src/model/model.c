@@ -14,24 +14,24 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_STRING(tr_model_settings_t, type, "sequential",
                     "Kind of model: sequential builds model.layers."),
     TR_FIELD_ENUM(tr_model_settings_t, loss, "auto", "auto|cross_entropy|mse",
-                  "Loss: auto is cross_entropy where data.y are classes, else mse (mean squared error)."),
+                  "Loss. auto: cross_entropy if data.y are classes, else mse (mean squared error)."),
     TR_FIELD_FLOAT(tr_model_settings_t, label_smoothing, "0", 0, 0.999,
-                   "Share of the target that cross-entropy spreads evenly over all classes, in validation "
-                   "and eval, too."),
+                   "Label smoothing: the share of the target that cross-entropy spreads evenly "
+                   "over all classes, also in validation and eval."),
     TR_FIELD_INT(tr_model_settings_t, topk, "1", 1, 1000,
-                 "Also counts a sample as correct where its class is among the k best (5 for ImageNet). 1: "
-                 "not counted.",
+                 "Also report top-k accuracy: a sample is correct if its class is among the k best "
+                 "(5 for ImageNet). 1: off.",
                  TR_RESUME_FREE),
     TR_FIELD_STRING(tr_model_settings_t, init, "",
-                    "Run folder (its best checkpoint, else its newest), checkpoint folder or .safetensors "
-                    "file whose weights "
-                    "training starts from (fine-tuning). Tensors are taken over where name and shape agree. "
-                    "Inputs without mean and std of their own are normalised as in its training.",
+                    "Initial weights, for fine-tuning: a run folder (its best checkpoint, else its "
+                    "newest), a checkpoint folder or a .safetensors file. Tensors are loaded if "
+                    "their name and shape match. Inputs without their own mean and std are "
+                    "normalised as in the training of these weights.",
                     TR_RESUME_FREE),
     TR_FIELD_STRING(tr_model_settings_t, freeze, "",
-                    "Parameters that keep their values: patterns of names, comma separated: \"conv1.*, "
-                    "batchnorm?.*\". The "
-                    "running mean and variance of a batchnorm are none of them and follow the new data.",
+                    "Parameters to freeze: comma-separated patterns of names: \"conv1.*, "
+                    "batchnorm?.*\". The running mean and variance of a batchnorm are still "
+                    "updated.",
                     TR_RESUME_FREE),
 };
 const tr_config_table_t tr_model_config = {"model", fields, TR_COUNT(fields), sizeof(tr_model_settings_t)};
@@ -56,14 +56,14 @@ static const tr_model_t *lookup(const char *name) {
 tr_status_t tr_model_register(const tr_model_t *model) {
     size_t count;
     if (model == NULL || model->name == NULL || model->build == NULL)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "a model is registered with a name and a build function; one of them is NULL.");
+        return TR_FAIL(TR_ERR_CONFIG, "a model needs a name and a build function; one of them is NULL.");
     if (lookup(model->name) != NULL)
-        return TR_FAIL(TR_ERR_CONFIG, "a model named '%s' is there already: register it under another name.",
+        return TR_FAIL(TR_ERR_CONFIG, "a model named '%s' is already registered: use another name.",
                        model->name);
     tr_model_list(&count);
     if (count == MAX_MODELS)
-        return TR_FAIL(TR_ERR_CONFIG, "'%s' would be more than %d models.", model->name, MAX_MODELS);
+        return TR_FAIL(TR_ERR_CONFIG, "cannot register '%s': the limit is %d models.", model->name,
+                       MAX_MODELS);
     models[count] = model;
     return TR_OK;
 }
@@ -108,8 +108,8 @@ static tr_status_t check_pattern(const tr_graph_t *g, const char *pattern) {
         if (example == NULL) example = info->name;
     }
     return TR_FAIL(TR_ERR_CONFIG,
-                   "model.freeze: the pattern '%s' matches no parameter; parameters have names such as '%s' "
-                   "(`trainer plan CONFIG` lists them).",
+                   "model.freeze: the pattern '%s' matches no parameter; an example of a name is "
+                   "'%s' (`trainer plan CONFIG` lists all).",
                    pattern, example != NULL ? example : "conv1.weight");
 }
 

@@ -22,12 +22,13 @@ static tr_status_t check_width(const tr_graph_t *g, tr_tensor_t output, int64_t 
     const tr_shape_t *shape = tr_shape_of(g, output);
     if (shape->ndim != 2)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "model: the last layer gives %s a sample, %s: end with globalpool or flatten, then "
-                       "linear %lld.",
+                       "model: the last layer outputs %s per sample, %s: end with globalpool or "
+                       "flatten, then linear %lld.",
                        sample_text(g, output, text), why, (long long)wanted);
     if (shape->dim[1] != wanted)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "model: the last layer gives %lld value%s a sample, %s: make it linear %lld.",
+                       "model: the last layer outputs %lld value%s per sample, %s: make it linear "
+                       "%lld.",
                        (long long)shape->dim[1], shape->dim[1] == 1 ? "" : "s", why, (long long)wanted);
     return TR_OK;
 }
@@ -42,12 +43,11 @@ static tr_status_t check_classes(const tr_graph_t *g, tr_tensor_t output, const 
     const tr_shape_t *shape = tr_shape_of(g, output);
     const bool may_be_numbers = classes > MANY_CLASSES || (shape->ndim == 2 && shape->dim[1] == 1);
     if (classes == 1)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "data.y has one class, 0, in which there is nothing to learn: expected two or more; "
-                       "set data.classes to their number, or to 0 if these are numbers to predict.");
+        return TR_FAIL(TR_ERR_CONFIG, "data.y has only the class 0: training needs two or more classes; set "
+                                      "data.classes to their number, or to 0 for a regression.");
     if (shape->ndim == 2 && shape->dim[1] < classes && batch->label_note)
         snprintf(label, sizeof label, "%s", batch->label_note);
-    const char *numbers = may_be_numbers ? "if they are numbers to predict, set data.classes = 0" : "";
+    const char *numbers = may_be_numbers ? "for a regression, set data.classes = 0" : "";
     snprintf(why, sizeof why, "data.y has %lld classes%s%s%s%s%s", (long long)classes,
              *label || *numbers ? " (" : "", label, *label && *numbers ? "; " : "", numbers,
              *label || *numbers ? ")" : "");
@@ -58,10 +58,12 @@ static tr_status_t cross_entropy(tr_graph_t *g, const tr_model_settings_t *setti
                                  const tr_model_batch_t *batch, tr_tensor_t y, tr_model_result_t *out) {
     if (batch->classes <= 0)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "model.loss = cross_entropy expects classes, data.y has numbers: use mse (or auto).");
+                       "model.loss = cross_entropy requires classes, but data.y has numbers: use "
+                       "mse (or auto).");
     if (settings->topk > batch->classes)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "model.topk = %lld expects at least as many classes, data.y has %lld: lower it.",
+                       "model.topk = %lld requires at least as many classes, but data.y has %lld: "
+                       "reduce it.",
                        (long long)settings->topk, (long long)batch->classes);
     TR_TRY(check_classes(g, out->output, batch));
     TR_TRY(tr_cross_entropy(g, out->output, y, batch->weight, (float)settings->label_smoothing, &out->loss));
@@ -78,7 +80,8 @@ static tr_status_t mean_squared(tr_graph_t *g, const tr_model_batch_t *batch, tr
     if (batch->classes > 0)
         return TR_FAIL(
             TR_ERR_CONFIG,
-            "model.loss = mse expects numbers, data.y has %lld classes: use cross_entropy (or auto).",
+            "model.loss = mse requires numbers, but data.y has %lld classes: use cross_entropy (or "
+            "auto).",
             (long long)batch->classes);
     for (int i = 1; i < shape->ndim; i++) values *= shape->dim[i];
     snprintf(why, sizeof why, "data.y has %lld", (long long)values);

@@ -8,9 +8,9 @@ typedef struct {
 
 static const tr_config_field_t fields[] = {
     TR_FIELD_STRING(sequential_t, layers, "",
-                    "The layers of type sequential, separated by commas or new lines: \"conv 32 5x5 "
-                    "pad=same, batchnorm, relu, "
-                    "maxpool 2, globalpool, linear 10\". `trainer help layers` lists them."),
+                    "Layers of a sequential model, separated by commas or new lines: \"conv 32 5x5 "
+                    "pad=same, batchnorm, relu, maxpool 2, globalpool, linear 10\". `trainer help "
+                    "layers` lists them."),
 };
 static const tr_config_table_t config_table = {"model", fields, TR_COUNT(fields), sizeof(sequential_t)};
 
@@ -22,7 +22,7 @@ static tr_status_t find_x(const tr_model_batch_t *batch, tr_tensor_t *out) {
     }
     return TR_FAIL(
         TR_ERR_CONFIG,
-        "model.type = sequential expects a field x in the data set; this one has none: name it by data.x.");
+        "model.type = sequential requires a field x in the data set; this one has none: set data.x.");
 }
 
 static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
@@ -37,7 +37,7 @@ static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_mode
     TR_TRY(find_x(batch, &x));
     TR_TRY(tr_layers_parse(settings.layers, &specs, &count));
     if (count == 0)
-        return TR_FAIL(TR_ERR_CONFIG, "model.layers expects at least one layer, found none; for example: "
+        return TR_FAIL(TR_ERR_CONFIG, "model.layers is empty; it needs at least one layer, for example: "
                                       "layers = flatten, linear 256, relu, linear 10");
     tr_layer_context_t context = {.g = g, .batch = batch, .freeze = common.freeze};
     tr_status_t status = tr_layers_build(&context, specs, count, x, &x);
@@ -49,7 +49,7 @@ static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_mode
 extern const tr_model_t tr_model_sequential;
 const tr_model_t tr_model_sequential = {
     .name = "sequential",
-    .help = "Layers one behind the other, written in model.layers.",
+    .help = "A sequence of layers, listed in model.layers.",
     .config = &config_table,
     .build = build,
 };

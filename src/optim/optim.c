@@ -10,11 +10,12 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_FLOAT(tr_optim_settings_t, lr, "0.001", 0, 1e6,
                    "Peak learning rate; schedule.* changes it over the run.", TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_optim_settings_t, weight_decay, "0", 0, 1e6,
-                   "Weight decay of matrices and kernels; biases and norms never decay. Usual: 0.01 for "
-                   "adamw, 1e-4 for sgd.",
+                   "Weight decay of matrices and kernels; it never applies to biases and norms. "
+                   "Typical: 0.01 for adamw, 1e-4 for sgd.",
                    TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_optim_settings_t, clip_norm, "0", 0, 1e9,
-                   "The gradient of a step is scaled down to this global L2 norm where it is larger. 0: off.",
+                   "Maximum global L2 norm of the gradient; a larger gradient is scaled down to "
+                   "it. 0: off.",
                    TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_optim_settings_t, momentum, "0.9", 0, 0.9999, "sgd: momentum.", TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_optim_settings_t, beta1, "0.9", 0, 0.9999999, "adam, adamw: decay of the first moment.",
@@ -24,9 +25,10 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_FLOAT(tr_optim_settings_t, eps, "1e-8", 1e-30, 1,
                    "adam, adamw: added to the root of the second moment.", TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_optim_settings_t, ema, "0", 0, 0.9999999,
-                   "Decay of an exponential moving average of the weights (0.999): evaluations and the "
-                   "model.safetensors of checkpoints have the average. Update t decays by (1 + t) / (10 + t) "
-                   "where that is less, so that the first weights are soon forgotten. 0: none.",
+                   "Decay of an exponential moving average (EMA) of the weights, such as 0.999. "
+                   "Evaluation and the model.safetensors of checkpoints use the average. Update t "
+                   "uses the decay (1 + t) / (10 + t) if that is smaller, which reduces the "
+                   "influence of the initial weights. 0: off.",
                    TR_RESUME_NOTE),
     TR_FIELD_BOOL(tr_optim_settings_t, nesterov, "no", "sgd: Nesterov's momentum.", TR_RESUME_NOTE),
 };
@@ -54,15 +56,13 @@ static const tr_optimizer_t *lookup(const char *name) {
 tr_status_t tr_optimizer_register(const tr_optimizer_t *optimizer) {
     size_t count;
     if (optimizer == NULL || optimizer->name == NULL || optimizer->build == NULL)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "an optimizer is registered with a name and a build function; one of them is NULL.");
+        return TR_FAIL(TR_ERR_CONFIG, "an optimizer needs a name and a build function; one of them is NULL.");
     if (lookup(optimizer->name) != NULL)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "an optimizer named '%s' is there already: register it under another name.",
+        return TR_FAIL(TR_ERR_CONFIG, "an optimizer named '%s' is already registered: use another name.",
                        optimizer->name);
     tr_optimizer_list(&count);
     if (count == MAX_OPTIMIZERS)
-        return TR_FAIL(TR_ERR_CONFIG, "'%s' would be more than %d optimizers.", optimizer->name,
+        return TR_FAIL(TR_ERR_CONFIG, "cannot register '%s': the limit is %d optimizers.", optimizer->name,
                        MAX_OPTIMIZERS);
     optimizers[count] = optimizer;
     return TR_OK;
@@ -77,8 +77,8 @@ tr_status_t tr_optimizer_check(const tr_optim_settings_t *settings) {
         return tr_fail_unknown("optimizer.type", "optimizer", settings->type, names, count);
     }
     if (settings->nesterov && settings->momentum == 0)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "optimizer.nesterov = yes expects a momentum above 0: set optimizer.momentum = 0.9.");
+        return TR_FAIL(TR_ERR_CONFIG, "optimizer.nesterov = yes requires a momentum above 0: set "
+                                      "optimizer.momentum = 0.9.");
     return TR_OK;
 }
 
@@ -124,9 +124,8 @@ tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *setting
     tr_tensor_t gradient;
     TR_TRY(tr_optimizer_check(settings));
     if (trainable == 0)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "there is nothing to train: the model has no parameters, or all are frozen by "
-                       "trainable=no or model.freeze.");
+        return TR_FAIL(TR_ERR_CONFIG, "nothing to train: the model has no parameters, or all are frozen by "
+                                      "trainable=no or model.freeze.");
     tr_scope_push(g, "optimizer");
     tr_status_t status = tr_reduced_range(g, 0, trainable, &gradient);
     if (status == TR_OK) status = tr_grad_norm(g, gradient, counts, batch_size, (float)settings->clip_norm);

@@ -22,6 +22,6 @@ static tr_status_t build(tr_graph_t *g, const tr_optim_settings_t *settings, con
 
 const tr_optimizer_t tr_optimizer_adam = {
     .name = "adam",
-    .help = "Adam; weight decay joins the gradient.",
+    .help = "Adam, with weight decay added to the gradient.",
     .build = build,
 };

@@ -14,7 +14,7 @@ static tr_status_t build(tr_graph_t *g, const tr_optim_settings_t *settings, con
 
 const tr_optimizer_t tr_optimizer_sgd = {
     .name = "sgd",
-    .help =
-        "Stochastic gradient descent with momentum, Nesterov's on demand; weight decay joins the gradient.",
+    .help = "Stochastic gradient descent with momentum, optionally Nesterov, and weight decay added to "
+            "the gradient.",
     .build = build,
 };

@@ -7,22 +7,20 @@
 
 static const tr_config_field_t fields[] = {
     TR_FIELD_STRING(tr_schedule_settings_t, type, "constant",
-                    "How the learning rate changes behind the warm-up: constant, step (times gamma at "
-                    "milestones), cosine, linear, "
-                    "wsd (stable, then a linear decay).",
+                    "Learning rate after the warm-up: constant, step (multiplied by gamma at "
+                    "milestones), cosine, linear, wsd (stable, then a linear decay).",
                     TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_schedule_settings_t, warmup, "0",
                     "Length of the linear warm-up from 0 to optimizer.lr: steps, 2epoch, or 5% of the run.",
                     TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_schedule_settings_t, milestones, "50%, 75%",
-                    "step: where the learning rate is multiplied by schedule.gamma, comma separated: steps, "
-                    "30epoch, 50%.",
+                    "step: comma-separated points at which the learning rate is multiplied by "
+                    "schedule.gamma: steps, 30epoch, 50%.",
                     TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_schedule_settings_t, gamma, "0.1", 0, 1, "step: factor at each milestone.",
                    TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_schedule_settings_t, final_factor, "0", 0, 1,
-                   "cosine, linear, wsd: learning rate at the end of the run as a factor of optimizer.lr.",
-                   TR_RESUME_NOTE),
+                   "cosine, linear, wsd: final learning rate as a fraction of optimizer.lr.", TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_schedule_settings_t, decay, "20%",
                     "wsd: length of the final decay: steps, 2epoch, or 20% of the run.", TR_RESUME_NOTE),
 };
@@ -70,7 +68,7 @@ static tr_status_t parse_place(const tr_schedule_t *s, const char *key, const ch
     if (tr_parse_steps(text, (int64_t)s->total, steps_per_epoch, out)) return TR_OK;
     return TR_FAIL(
         TR_ERR_CONFIG,
-        "schedule.%s expects steps (500), epochs (2epoch) or a share of the run (5%%), found '%s'.", key,
+        "schedule.%s requires steps (500), epochs (2epoch) or a share of the run (5%%), found '%s'.", key,
         text);
 }
 
@@ -80,8 +78,8 @@ static tr_status_t parse_length(const tr_schedule_t *s, const char *key, const c
     if (*out > s->total)
         return TR_FAIL(
             TR_ERR_CONFIG,
-            "schedule.%s = %s is %.0f steps, longer than the whole run of %.0f: make it shorter, or the "
-            "run longer (train.epochs, train.steps).",
+            "schedule.%s = %s is %.0f steps, longer than the whole run of %.0f: reduce it, or make "
+            "the run longer (train.epochs, train.steps).",
             key, text, *out, s->total);
     return TR_OK;
 }
@@ -113,10 +111,9 @@ static tr_status_t parse_milestones(tr_schedule_t *s, const char *list, double s
         snprintf(item, sizeof item, "%.*s", (int)length, list);
         TR_TRY(parse_place(s, "milestones", item, steps_per_epoch, &at));
         if (at <= previous)
-            return TR_FAIL(
-                TR_ERR_CONFIG,
-                "schedule.milestones expects increasing places, found '%s' at step %.0f behind step %.0f.",
-                item, at, previous);
+            return TR_FAIL(TR_ERR_CONFIG,
+                           "schedule.milestones must increase, found '%s' at step %.0f after step %.0f.",
+                           item, at, previous);
         TR_TRY(tr_vec_push(&s->milestones, at));
         previous = at;
         list += length;
@@ -131,11 +128,10 @@ static tr_status_t resolve(tr_schedule_t *s, const tr_schedule_settings_t *setti
     if (s->row != &tr_schedule_wsd) return TR_OK;
     TR_TRY(parse_length(s, "decay", settings->decay, steps_per_epoch, &s->decay));
     if (s->warmup + s->decay > s->total)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "schedule.warmup = %s and schedule.decay = %s are together longer than the whole run of %.0f "
-            "steps: make one of them shorter.",
-            settings->warmup, settings->decay, s->total);
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "schedule.warmup = %s and schedule.decay = %s together are longer than the whole run "
+                       "of %.0f steps: reduce one of them.",
+                       settings->warmup, settings->decay, s->total);
     return TR_OK;
 }
 
@@ -143,11 +139,10 @@ tr_status_t tr_schedule_create(const tr_schedule_settings_t *settings, double lr
                                double steps_per_epoch, tr_schedule_t **out) {
     tr_schedule_t *schedule;
     if (total_steps <= 0)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "a learning-rate schedule expects at least one step, the run has %lld: set train.epochs or "
-            "train.steps.",
-            (long long)total_steps);
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "a learning-rate schedule needs at least one step, the run has %lld: set train.epochs "
+                       "or train.steps.",
+                       (long long)total_steps);
     TR_TRY(tr_alloc(sizeof *schedule, "schedule", &schedule));
     schedule->lr = lr;
     schedule->total = (double)total_steps;

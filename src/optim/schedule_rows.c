@@ -34,11 +34,13 @@ static double wsd(const tr_schedule_t *s, double step) {
 }
 
 const tr_schedule_row_t tr_schedule_constant = {"constant", "optimizer.lr throughout.", constant};
-const tr_schedule_row_t tr_schedule_step = {"step", "Times schedule.gamma at each of schedule.milestones.",
+const tr_schedule_row_t tr_schedule_step = {"step",
+                                            "Multiplies the learning rate by schedule.gamma at each of "
+                                            "schedule.milestones.",
                                             steps};
 const tr_schedule_row_t tr_schedule_cosine = {
-    "cosine", "Half a period of the cosine, down to schedule.final_factor at the end of the run.", cosine};
+    "cosine", "Half a period of a cosine, down to schedule.final_factor at the end of the run.", cosine};
 const tr_schedule_row_t tr_schedule_linear = {
-    "linear", "A straight line, down to schedule.final_factor at the end of the run.", linear};
+    "linear", "Linear decay to schedule.final_factor at the end of the run.", linear};
 const tr_schedule_row_t tr_schedule_wsd = {
-    "wsd", "Stable, then a linear decay over schedule.decay, down to schedule.final_factor.", wsd};
+    "wsd", "Constant, then a linear decay over schedule.decay to schedule.final_factor.", wsd};

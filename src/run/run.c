@@ -82,13 +82,13 @@ static tr_status_t make_dirs(const char *dir, bool *out_new) {
         const bool made = mkdir(path, 0777) == 0;
         *out_new |= made; /* in a new parent all is new */
         if (!made && (errno != EEXIST || stat(path, &info) != 0))
-            status = fail_errno("make the run folder", path);
+            status = fail_errno("create the run folder", path);
         else if (made)
             status = sync_parent(path);
         else if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
             status =
                 TR_FAIL(TR_ERR_CONFIG,
-                        "the run folder %s cannot be made: %s is a file; choose another run.dir", dir, path);
+                        "cannot create the run folder %s: %s is a file; choose another run.dir", dir, path);
         *c = end;
         if (!end) break;
     }
@@ -103,13 +103,14 @@ static tr_status_t fail_locked(const tr_run_t *run, double waited_sec) {
     holder[strcspn(holder, "\n")] = '\0';
     if (waited_sec > 0)
         return TR_FAIL(TR_ERR_RETRY,
-                       "the run folder %s is still in use by %s after %.0f s (run.lock_wait); start the "
-                       "run again later",
+                       "the run folder %s is still in use by %s after %.0f s (run.lock_wait); "
+                       "start the run again later",
                        run->dir, *holder ? holder : "another process", waited_sec);
-    return TR_FAIL(TR_ERR_CONFIG,
-                   "the run folder %s is in use by %s; wait for that run to end, set run.lock_wait, or choose "
-                   "another run.dir",
-                   run->dir, *holder ? holder : "another process");
+    return TR_FAIL(
+        TR_ERR_CONFIG,
+        "the run folder %s is in use by %s; wait for that run to end, set run.lock_wait, or choose "
+        "another run.dir",
+        run->dir, *holder ? holder : "another process");
 }
 
 /* A job that SLURM restarts comes sooner than a parallel file system notices that the former node is dead. */
@@ -124,8 +125,9 @@ static tr_status_t read_lock_wait(const tr_run_settings_t *settings, double *out
 static bool try_lock(const tr_run_t *run) {
     if (flock(run->lock_fd, LOCK_EX | LOCK_NB) == 0) return true;
     if (errno == EWOULDBLOCK) return false;
-    TR_WARN("the file system of %s has no locks (%s): nothing keeps a second run out of it", run->dir,
-            strerror(errno));
+    TR_WARN("the file system of %s does not support locks (%s): a second run in this folder cannot "
+            "be prevented",
+            run->dir, strerror(errno));
     return true;
 }
 
@@ -133,7 +135,7 @@ static tr_status_t wait_for_lock(const tr_run_t *run, double wait_sec, int (*ask
     const double begin = tr_clock_sec();
     if (try_lock(run)) return TR_OK;
     if (wait_sec <= 0) return fail_locked(run, 0);
-    TR_WARN("another process holds the run folder %s: waiting for up to %.0f s (run.lock_wait)", run->dir,
+    TR_WARN("another process uses the run folder %s: waiting for up to %.0f s (run.lock_wait)", run->dir,
             wait_sec);
     while (tr_clock_sec() - begin < wait_sec && !(asked_to_stop && asked_to_stop())) {
         nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
@@ -212,9 +214,9 @@ static tr_status_t dump(tr_run_t *run, const json_t *value, size_t flags) {
     run->line.length = 0;
     run->line.status = TR_OK;
     if (!json_is_object(value))
-        return TR_FAIL(TR_ERR_INTERNAL, "%s: a line has to be a JSON object", run->dir);
+        return TR_FAIL(TR_ERR_INTERNAL, "%s: expected a JSON object per line", run->dir);
     if (json_dump_callback(value, append_json, &run->line, flags) != 0)
-        return TR_FAIL(TR_ERR_INTERNAL, "%s: a value has no JSON form", run->dir);
+        return TR_FAIL(TR_ERR_INTERNAL, "%s: a value cannot be represented in JSON", run->dir);
     tr_str_append(&run->line, "\n");
     TR_TRY(run->line.status);
     return TR_OK;
@@ -239,7 +241,7 @@ tr_status_t tr_run_metrics(tr_run_t *run, json_t *line) {
     status = write_bytes(run->metrics_fd, run->metrics_path, run->line.text, run->line.length);
     /* Half a line (disk full) would spoil the next one too. */
     if (status != TR_OK && before >= 0 && ftruncate(run->metrics_fd, before) != 0)
-        TR_WARN("%s ends in half a line", run->metrics_path);
+        TR_WARN("%s ends with an incomplete line", run->metrics_path);
     return status;
 }
 

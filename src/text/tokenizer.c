@@ -20,8 +20,7 @@ static const tr_tokenizer_ops_t *find(const char *name, size_t length) {
 }
 
 void tr_tokenizer_list(tr_str_t *out) {
-    for (size_t i = 0; i < LIST_COUNT; i++)
-        tr_str_printf(out, "%s%s", i ? ", " : "", list[i]->usage);
+    for (size_t i = 0; i < LIST_COUNT; i++) tr_str_printf(out, "%s%s", i ? ", " : "", list[i]->usage);
 }
 
 tr_status_t tr_tokenizer_create(const char *spec, tr_tokenizer_t **out) {
@@ -36,8 +35,7 @@ tr_status_t tr_tokenizer_create(const char *spec, tr_tokenizer_t **out) {
     }
     tr_str_t all = {0};
     tr_tokenizer_list(&all);
-    TR_FAIL(TR_ERR_USAGE, "there is no tokenizer '%s'; there are: %s.", spec,
-            all.text ? all.text : "");
+    TR_FAIL(TR_ERR_USAGE, "unknown tokenizer '%s'; available: %s.", spec, all.text ? all.text : "");
     tr_str_free(&all);
     return TR_ERR_USAGE;
 }
@@ -89,9 +87,8 @@ static tr_status_t read_object(const json_t *object, const char *from, tr_tokeni
     const char *type = json_string_value(json_object_get(object, "type"));
     const tr_tokenizer_ops_t *ops = type ? find(type, strlen(type)) : NULL;
     if (!ops)
-        return TR_FAIL(TR_ERR_DATA,
-                       "%s: expected a tokenizer, found one of the type '%s', which is unknown.",
-                       from, type ? type : "");
+        return TR_FAIL(TR_ERR_DATA, "%s: expected a tokenizer, found the unknown type '%s'.", from,
+                       type ? type : "");
     TR_TRY(ops->read(object, from, out));
     (*out)->ops = ops;
     return TR_OK;
@@ -102,7 +99,7 @@ tr_status_t tr_tokenizer_from_json(const char *text, const char *from, tr_tokeni
     json_t *object = json_loads(text, 0, &error);
     *out = NULL;
     if (!object)
-        return TR_FAIL(TR_ERR_DATA, "%s: the tokenizer is not JSON: line %d: %s.", from, error.line,
+        return TR_FAIL(TR_ERR_DATA, "%s: the tokenizer is not valid JSON: line %d: %s.", from, error.line,
                        error.text);
     tr_status_t status = read_object(object, from, out);
     json_decref(object);

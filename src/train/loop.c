@@ -50,10 +50,11 @@ static tr_status_t stopped(loop_t *l) {
     tr_loop_way_on(l, way_on, sizeof way_on);
     return tr_world_agree(l->world,
                           TR_FAIL(TR_ERR_RETRY,
-                                  "stopped by a signal after step %lld of %lld%s; a checkpoint is saved: %s",
+                                  "stopped by a signal after step %lld of %lld%s; saved a checkpoint: "
+                                  "%s",
                                   (long long)l->step, (long long)l->s->total_steps,
-                                  l->valid_owed ? ", before its validation was done"
-                                  : is_last(l)  ? ", before the test was done"
+                                  l->valid_owed ? ", before its validation"
+                                  : is_last(l)  ? ", before the test"
                                                 : "",
                                   way_on));
 }
@@ -126,7 +127,7 @@ static void failed(loop_t *l) {
 
 static tr_status_t run_steps(loop_t *l) {
     if (l->valid_owed) {
-        TR_INFO("the validation of step %lld comes first: the checkpoint was saved before it",
+        TR_INFO("starting with the validation of step %lld: the checkpoint was saved before it",
                 (long long)l->step);
         TR_TRY(after_step(l));
     }

@@ -22,15 +22,14 @@ void tr_loop_note_failure(loop_t *l) {
         return;
     }
     l->saved_step = -1; /* the last one is tried again */
-    TR_WARN("checkpoint not saved; training goes on, and the next one will be tried: %s",
+    TR_WARN("cannot save the checkpoint; training continues, and the next one will be attempted: %s",
             stats.last_error.message);
 }
 
 void tr_loop_watch_time(const loop_t *l) {
     const double bytes = (double)tr_snapshot_bytes(l->snapshot);
     if (l->until_sec == 0) return;
-    tr_signals_until(l->until_sec -
-                     tr_until_margin_sec(l->slowest_write_sec, bytes, l->report.smooth_sec));
+    tr_signals_until(l->until_sec - tr_until_margin_sec(l->slowest_write_sec, bytes, l->report.smooth_sec));
 }
 
 tr_status_t tr_loop_describe_state(loop_t *l) {
@@ -39,8 +38,8 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
     if (!state && tr_error_last()->code == TR_ERR_MEMORY) return TR_ERR_MEMORY;
     if (!state)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "the state of the run cannot be written down: a setting or the name of a "
-                       "data file is no UTF-8 text; rename it");
+                       "cannot save the state of the run: a setting or the name of a data file is "
+                       "not valid UTF-8; rename it");
     json_object_set_new(state, "best_valid_loss",
                         isfinite(l->best_loss) ? json_real(l->best_loss) : json_null());
     json_object_set_new(state, "best_step", l->best_step >= 0 ? json_integer(l->best_step) : json_null());
@@ -53,8 +52,9 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
     l->state_text = json_dumps(state, JSON_INDENT(2));
     l->metadata = tr_state_metadata(state);
     json_decref(state);
-    return l->state_text && l->metadata ? TR_OK
-                                        : TR_FAIL(TR_ERR_MEMORY, "out of memory for the state of the run");
+    return l->state_text && l->metadata
+               ? TR_OK
+               : TR_FAIL(TR_ERR_MEMORY, "not enough memory for the state of the run");
 }
 
 static tr_status_t hand_over(loop_t *l) {
@@ -82,7 +82,7 @@ void tr_loop_finish_writing(loop_t *l) {
     wait_for_writer(l);
     l->writing = false;
     const tr_checkpointer_stats_t stats = tr_checkpointer_stats(l->checkpointer);
-    if (stats.last_error.code != TR_OK) TR_WARN("checkpoint not saved: %s", stats.last_error.message);
+    if (stats.last_error.code != TR_OK) TR_WARN("cannot save the checkpoint: %s", stats.last_error.message);
 }
 
 tr_status_t tr_loop_save(loop_t *l, bool must) {
@@ -119,7 +119,7 @@ static tr_status_t save_patiently(loop_t *l) {
     const int asked = tr_signals_pending();
     tr_status_t status = tr_checkpointer_wait(l->checkpointer);
     if (status == TR_ERR_IO && tr_clock_sec() < end)
-        TR_WARN("the last checkpoint is tried again for up to %.0f s (checkpoint.patience): %s",
+        TR_WARN("retrying the final checkpoint for up to %.0f s (checkpoint.patience): %s",
                 l->save_settings.patience, tr_error_last()->message);
     while (status == TR_ERR_IO && tr_clock_sec() < end && tr_signals_pending() == asked) {
         pause_until(fmin(end, tr_clock_sec() + RETRY_SEC), asked);

@@ -43,8 +43,8 @@ void tr_loop_way_on(const loop_t *l, char *text, size_t bytes) {
     tr_config_read(l->config, &tr_main_config, &main);
     const bool same = run.dir[0] && strcmp(main.resume, "auto") == 0;
     snprintf(text, bytes,
-             same ? "start the same command again to go on"
-                  : "start the command with run.dir=%s resume=auto to go on",
+             same ? "run the same command again to resume"
+                  : "run the command with run.dir=%s resume=auto to resume",
              l->run_dir);
 }
 
@@ -74,8 +74,9 @@ static tr_status_t open_path(loop_t *l, const char *path) {
     tr_status_t status = tr_checkpoint_list(tr_run_checkpoint_dir(l->run), &steps);
     if (status == TR_OK && steps.count > 0 && steps.data[0] > l->resume->step)
         status = TR_FAIL(TR_ERR_CONFIG,
-                         "resume = %s is of step %lld, but %s holds checkpoints of later steps (newest: "
-                         "step %lld): go on from those with resume = auto, or choose another run.dir",
+                         "resume = %s is of step %lld, but %s holds later checkpoints (newest: "
+                         "step %lld): resume from the newest with resume = auto, or choose another "
+                         "run.dir",
                          path, (long long)l->resume->step, tr_run_dir(l->run), (long long)steps.data[0]);
     tr_vec_free(&steps);
     return status;
@@ -89,13 +90,13 @@ static tr_status_t open_resume(loop_t *l) {
     if (strcmp(main.resume, "auto") != 0 && strcmp(main.resume, "no") != 0) return open_path(l, main.resume);
     l->own_resume = true;
     status = tr_checkpoint_open_newest(tr_run_checkpoint_dir(l->run), &l->resume, &skipped);
-    if (skipped.length > 0) TR_WARN("checkpoints that do not verify were passed over:\n%s", skipped.text);
+    if (skipped.length > 0) TR_WARN("skipped damaged checkpoints:\n%s", skipped.text);
     tr_str_free(&skipped);
     TR_TRY(status);
     if (l->resume && strcmp(main.resume, "no") == 0)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "resume = no, but %s holds checkpoints (newest: step %lld); choose another run.dir, "
-                       "or resume = auto",
+                       "resume = no, but %s holds checkpoints (newest: step %lld); choose another "
+                       "run.dir, or resume = auto",
                        tr_run_dir(l->run), (long long)l->resume->step);
     return TR_OK;
 }
@@ -128,7 +129,7 @@ static tr_status_t open_root(loop_t *l) {
 
 static void say_going_on(const loop_t *l) {
     tr_str_t changes = {0};
-    TR_INFO("going on from %s", l->resume->path);
+    TR_INFO("resuming from %s", l->resume->path);
     tr_state_changes(l->resume->state_json, l->config, &changes);
     if (changes.length > 0) TR_INFO("changed since that checkpoint: %s", changes.text);
     tr_str_free(&changes);
@@ -253,26 +254,26 @@ static void introduce(const loop_t *l) {
     char parameters[32], memory[32];
     TR_INFO("run folder %s", l->run_dir);
     if (l->step >= s->total_steps)
-        TR_WARN(
-            "nothing is left to train: step %lld of %lld is done; set train.steps or train.epochs higher to "
-            "go on",
-            (long long)l->step, (long long)s->total_steps);
+        TR_WARN("nothing to train: step %lld of %lld is complete; increase train.steps or train.epochs "
+                "to continue",
+                (long long)l->step, (long long)s->total_steps);
     TR_INFO("%s, %s parameters, %s; %s", s->model.type, tr_format_count((double)s->parameters, parameters),
             s->info.description, s->device->description);
-    TR_INFO(
-        "%d rank%s x %d thread%s; batch %lld = %lld micro-batch%s of %lld; %lld steps, %.4g epoch%s; %s a "
-        "rank on the device",
-        l->info->size, l->info->size > 1 ? "s" : "", s->device->threads, s->device->threads > 1 ? "s" : "",
-        (long long)s->order.batch_size, (long long)s->slots, s->slots > 1 ? "es" : "",
-        (long long)s->order.micro_batch, (long long)s->total_steps,
-        (double)s->total_steps / s->steps_per_epoch, (double)s->total_steps == s->steps_per_epoch ? "" : "s",
-        tr_format_bytes((double)tr_graph_memory(s->g).total, memory));
+    TR_INFO("%d rank%s x %d thread%s; batch %lld = %lld micro-batch%s of %lld; %lld steps, %.4g "
+            "epoch%s; %s per rank on the device",
+            l->info->size, l->info->size > 1 ? "s" : "", s->device->threads,
+            s->device->threads > 1 ? "s" : "", (long long)s->order.batch_size, (long long)s->slots,
+            s->slots > 1 ? "es" : "", (long long)s->order.micro_batch, (long long)s->total_steps,
+            (double)s->total_steps / s->steps_per_epoch,
+            (double)s->total_steps == s->steps_per_epoch ? "" : "s",
+            tr_format_bytes((double)tr_graph_memory(s->g).total, memory));
     if (l->valid.steps > 0 && are_same(s->dataset[TR_SPLIT_VALID], s->dataset[TR_SPLIT_TEST]))
-        TR_INFO("validation and test are of the same data, %s: the best checkpoint is chosen by them; "
-                "data.valid_fraction = 0.1 would keep a part of the training data for that",
+        TR_INFO("validation and test use the same data, %s, and the best checkpoint is selected on "
+                "it; data.valid_fraction = 0.1 holds out a part of the training data instead",
                 s->dataset[TR_SPLIT_VALID]->info.description);
     if (s->slots % l->info->size != 0)
-        TR_WARN("%lld micro-batches do not divide among %d ranks: some ranks do one more and the others wait",
+        TR_WARN("%lld micro-batches are not a multiple of %d ranks: some ranks compute one more, "
+                "and the others wait",
                 (long long)s->slots, l->info->size);
 }
 

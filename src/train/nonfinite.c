@@ -26,7 +26,8 @@ static void write_head(const loop_t *l, const tr_step_outcome_t *o, char head[HE
                      number_text(o->loss, loss), number_text(o->grad_norm, norm));
     if (!is_stop(l))
         snprintf(head + n, (size_t)(HEAD_BYTES - n),
-                 ", which makes %d updates in a row, since step %lld, that train.on_nan = skip left out",
+                 "; with it, %d updates in a row have been skipped since step %lld (train.on_nan = "
+                 "skip)",
                  SKIPPED_MAX, step - SKIPPED_MAX + 1);
 }
 
@@ -97,8 +98,8 @@ static tr_status_t fail_of_input(const loop_t *l, const char *head) {
     if (!found.field) return TR_OK;
     return TR_FAIL(
         is_stop(l) ? TR_ERR_DATA : TR_ERR_STOP,
-        "%s: field '%s' of sample %lld of the training data (%s) holds %s. Nothing was updated. "
-        "Mend the data%s",
+        "%s: field '%s' of sample %lld of the training data (%s) holds %s. No update was made. "
+        "Correct the data%s",
         head, found.field->name, (long long)found.sample, l->s->dataset[TR_SPLIT_TRAIN]->info.description,
         isnan(found.value) ? "NaN" : "an infinite value", is_stop(l) ? ", or set train.on_nan = skip" : "");
 }
@@ -114,26 +115,30 @@ static tr_status_t fail_of_op(const loop_t *l, const char *head, const char *rem
     TR_TRY(tr_program_find_nonfinite(s->g, s->last, &op));
     if (op < 0) return TR_OK;
     const tr_op_t *found = tr_program_op(s->g, s->last, op);
-    return TR_FAIL(TR_ERR_STOP, "%s; the first output that is not finite is of op '%s' in %s (%s). %s", head,
-                   found->row->name, found->label[0] ? found->label : "the model",
+    return TR_FAIL(TR_ERR_STOP,
+                   "%s; the first output that is not finite comes from op '%s' in %s "
+                   "(%s). %s",
+                   head, found->row->name, found->label[0] ? found->label : "the model",
                    found->backward ? "backward" : "forward", remedy);
 }
 
 /* Every rank looks through its samples, then through its last micro-batch; the lowest rank that finds something says it. */
 static tr_status_t fail(loop_t *l, const tr_step_outcome_t *o) {
-    const char *remedy =
-        is_stop(l) ? "Nothing was updated. Lower optimizer.lr, set optimizer.clip_norm, check the data, or "
-                     "set train.on_nan = skip"
-                   : "Nothing was updated. Lower optimizer.lr, set optimizer.clip_norm, or check the data";
+    const char *remedy = is_stop(l)
+                             ? "No update was made. Reduce optimizer.lr, set optimizer.clip_norm, check the "
+                               "data, or set train.on_nan = skip"
+                             : "No update was made. Reduce optimizer.lr, set optimizer.clip_norm, or check "
+                               "the data";
     char head[HEAD_BYTES];
     tr_loop_finish_writing(l); /* whoever says it ends all ranks */
     write_head(l, o, head);
     TR_TRY(tr_world_agree(l->world, fail_of_input(l, head)));
     TR_TRY(tr_world_agree(l->world, fail_of_op(l, head, remedy)));
-    return tr_world_agree(l->world, TR_FAIL(TR_ERR_STOP,
-                                            "%s, by an earlier micro-batch of this step or in the sum over "
-                                            "all. %s",
-                                            head, remedy));
+    return tr_world_agree(l->world,
+                          TR_FAIL(TR_ERR_STOP,
+                                  "%s, from an earlier micro-batch of this step or from the sum over "
+                                  "all. %s",
+                                  head, remedy));
 }
 
 /* -- going on -------------------------------------------------------------------------------------------- */
@@ -151,7 +156,8 @@ tr_status_t tr_loop_check_finite(loop_t *l, const tr_step_outcome_t *o) {
 
 void tr_loop_warn_of_skipped(const loop_t *l) {
     if (2 * l->skipped <= l->step) return;
-    TR_WARN("%lld of %lld updates were skipped, for their loss or gradient was not finite: this is hardly a "
-            "training. Lower optimizer.lr, set optimizer.clip_norm, or check the data",
+    TR_WARN("%lld of %lld updates were skipped, because the loss or gradient was not finite: the "
+            "result is hardly trained. Reduce optimizer.lr, set optimizer.clip_norm, or check the "
+            "data",
             (long long)l->skipped, (long long)l->step);
 }

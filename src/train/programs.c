@@ -28,9 +28,9 @@ static tr_status_t augment(tr_session_t *s, tr_tensor_t *x) {
         d->rotate > 0 || d->translate > 0 || d->zoom > 0 || d->shear > 0 || d->crop_pad > 0 || d->flip;
     if (!wanted || tr_graph_mode(s->g) != TR_TRAIN) return TR_OK;
     if (tr_shape_of(s->g, *x)->ndim != 4)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "data.rotate, translate, zoom, shear, crop_pad and flip are for images (H, W, C); data.x is not");
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.rotate, translate, zoom, shear, crop_pad and flip require images (H, W, C); "
+                       "data.x is not of images");
     return tr_augment(s->g, *x, s->batch.sample_id, &attr, x);
 }
 
@@ -92,8 +92,8 @@ static tr_status_t build_model(tr_session_t *s, tr_model_result_t *out) {
     if (!tr_is_none(out->loss) || s->params.prediction) return build_sums(s, out);
     return TR_FAIL(
         TR_ERR_DATA,
-        "%s has inputs, but no labels or targets were found: name them with data.y (`trainer data FILE` "
-        "shows what is in a file), or put them in a file NAME_y.h5 beside NAME_x.h5",
+        "%s has inputs, but no labels or targets were found: set data.y (`trainer data FILE` shows "
+        "the contents of a file), or put them into a file NAME_y.h5 beside NAME_x.h5",
         s->info.description);
 }
 

@@ -171,7 +171,7 @@ tr_status_t tr_reduce_tree_add(tr_reduce_tree_t *t, int64_t slot) {
 static tr_status_t send_node(tr_reduce_tree_t *t, tr_collectives_t *c, int level, int64_t index, int to) {
     node_t *node = find(t, level, index);
     if (!node)
-        return TR_FAIL(TR_ERR_INTERNAL, "reduction tree: node (%d, %lld) is not here", level,
+        return TR_FAIL(TR_ERR_INTERNAL, "reduction tree: node (%d, %lld) is missing", level,
                        (long long)index);
     TR_TRY(take(t, node, false));
     return c->ops->send(c, tr_tensor_info(t->g, t->block)->data, tr_graph_layout(t->g).reduced_elems, TR_F32,
@@ -182,7 +182,7 @@ static tr_status_t receive_and_add(tr_reduce_tree_t *t, tr_collectives_t *c, int
                                    int from) {
     node_t *left = find(t, level, index - 1);
     if (!left)
-        return TR_FAIL(TR_ERR_INTERNAL, "reduction tree: node (%d, %lld) is not here", level,
+        return TR_FAIL(TR_ERR_INTERNAL, "reduction tree: node (%d, %lld) is missing", level,
                        (long long)index - 1);
     TR_TRY(c->ops->receive(c, tr_tensor_info(t->g, t->block)->data, tr_graph_layout(t->g).reduced_elems,
                            TR_F32, from, tr_graph_stream(t->g)));

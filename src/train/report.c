@@ -152,7 +152,7 @@ static tr_progress_t progress(const tr_report_t *r, int64_t step, double lr) {
 /* A full disk takes lines away, not the run. */
 static void write_line(tr_report_t *r, json_t *line) {
     if (tr_run_metrics(r->run, line) == TR_OK || r->lines_lost++ > 0) return;
-    TR_WARN("metrics.jsonl will lack lines, training goes on: %s", tr_error_last()->message);
+    TR_WARN("metrics.jsonl will lack lines, training continues: %s", tr_error_last()->message);
 }
 
 static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
@@ -238,7 +238,8 @@ void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
         if (counted > 0)
             append_accuracy(r->s, text, "train", counted, r->epoch_loss, r->epoch_accuracy);
         else
-            tr_str_append(text, "  train loss none: every update was skipped, or without labels");
+            tr_str_append(text, "  train loss none: every update was skipped, or no sample has a "
+                                "label");
         if (r->has_new_valid)
             append_accuracy(r->s, text, "valid", r->valid_terms, r->valid_loss, r->valid_accuracy);
         r->has_new_valid = false;
@@ -332,7 +333,7 @@ tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
         "comm_exposed", r->whole.exposed / sec, "memory_planned_bytes",
         (json_int_t)(tr_graph_memory(r->s->g).total + end->host_bytes), "memory_peak_bytes",
         (json_int_t)tr_report_peak_bytes(), "first_step_sec", r->first_step_sec);
-    if (!o) return TR_FAIL(TR_ERR_INTERNAL, "the summary could not be made");
+    if (!o) return TR_FAIL(TR_ERR_INTERNAL, "cannot create the summary");
     json_object_set_new(o, "memory_base_bytes", json_integer((json_int_t)r->base_bytes));
     json_object_set_new(o, "best_valid_loss", number(end->best_loss));
     json_object_set_new(o, "best_step", end->best_step >= 0 ? json_integer(end->best_step) : json_null());

@@ -49,12 +49,12 @@ static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split
     bool same = info->field_count == wanted->field_count;
     if (info->field_count + wanted->field_count == 3) { /* inputs and labels, and inputs alone */
         const bool lacks = info->field_count == 1;
-        return TR_FAIL(
-            TR_ERR_DATA,
-            "data.%s (%s) has no labels or targets, but data.%s has: name them with data.y, or put them in a "
-            "file NAME_y.h5 beside NAME_x.h5",
-            tr_split_name(lacks ? split : main_split), lacks ? info->description : wanted->description,
-            tr_split_name(lacks ? main_split : split));
+        return TR_FAIL(TR_ERR_DATA,
+                       "data.%s (%s) has no labels or targets, but data.%s has: set data.y, or put them into "
+                       "a file NAME_y.h5 beside NAME_x.h5",
+                       tr_split_name(lacks ? split : main_split),
+                       lacks ? info->description : wanted->description,
+                       tr_split_name(lacks ? main_split : split));
     }
     for (int f = 0; same && f < wanted->field_count; f++)
         same = tr_shape_equal(&info->field[f].shape, &wanted->field[f].shape) &&
@@ -63,7 +63,8 @@ static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split
         TR_TRY(tr_names_check(list, &wanted->names[list], &info->names[list]));
     if (same) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
-                   "data.%s (%s) does not look like data.%s (%s): fields, types and shapes must be the same",
+                   "data.%s (%s) does not match data.%s (%s): fields, types and shapes must be the "
+                   "same",
                    tr_split_name(split), info->description, tr_split_name(main_split), wanted->description);
 }
 
@@ -82,11 +83,11 @@ static tr_status_t fail_no_data(const tr_session_t *s, tr_split_t wanted) {
     char other[64] = "";
     for (int i = 0; i < 3 && scores && !*other; i++)
         if (order[i] != wanted && has_data(s, order[i]))
-            snprintf(other, sizeof other, ", or score data.%s with --split %s", tr_split_name(order[i]),
+            snprintf(other, sizeof other, ", or evaluate data.%s with --split %s", tr_split_name(order[i]),
                      tr_split_name(order[i]));
     return TR_FAIL(TR_ERR_CONFIG,
-                   "data.%s is not set: name an HDF5 file (`trainer import` makes one, `trainer data FILE` "
-                   "shows what is in it)%s",
+                   "data.%s is not set: set it to an HDF5 file (`trainer import` creates one, "
+                   "`trainer data FILE` shows its contents)%s",
                    tr_split_name(wanted), other);
 }
 
@@ -156,8 +157,8 @@ static tr_status_t share_preprocess(tr_session_t *s) {
     char *dumped = data ? json_dumps(data, JSON_COMPACT) : NULL, *text = NULL;
     tr_status_t status = TR_OK;
     if (is_root)
-        status =
-            dumped ? tr_strdup(dumped, &text) : TR_FAIL(TR_ERR_MEMORY, "out of memory for the data section");
+        status = dumped ? tr_strdup(dumped, &text)
+                        : TR_FAIL(TR_ERR_MEMORY, "not enough memory for the data section");
     free(dumped);
     json_decref(data);
     TR_TRY(tr_world_agree(s->world, status));
@@ -184,12 +185,11 @@ static int64_t auto_micro_batch(const tr_session_t *s) {
     int64_t m = share > 0 ? share : 1;
     while (batch % m != 0) m--;
     if (2 * m <= share)
-        TR_WARN(
-            "data.batch_size = %lld does not divide among %lld ranks, and data.micro_batch = auto is %lld "
-            "for want of a larger divisor: steps are slow. Set data.batch_size = %lld, or another "
-            "multiple of %lld",
-            (long long)batch, (long long)size, (long long)m, (long long)((share + 1) * size),
-            (long long)size);
+        TR_WARN("data.batch_size = %lld is not a multiple of %lld ranks, and data.micro_batch = auto "
+                "is only %lld, the largest common divisor: steps are slow. Set data.batch_size = %lld, "
+                "or another multiple of %lld",
+                (long long)batch, (long long)size, (long long)m, (long long)((share + 1) * size),
+                (long long)size);
     return m;
 }
 
@@ -214,17 +214,17 @@ static tr_status_t resolve_order(tr_session_t *s) {
     if (s->slots < s->params.size)
         return TR_FAIL(
             TR_ERR_CONFIG,
-            "%d ranks, but only %lld micro-batches a step (data.batch_size %lld / "
+            "%d ranks, but only %lld micro-batches per step (data.batch_size %lld / "
             "data.micro_batch %lld): %s",
             s->params.size, (long long)s->slots, (long long)batch, (long long)micro,
             s->params.order && s->params.order->micro_batch > 0
-                ? "use fewer ranks, as a run goes on with the micro-batches of its checkpoint; a new one "
-                  "that may grow wants a smaller data.micro_batch"
+                ? "use fewer ranks: a resumed run keeps the micro-batches of its checkpoint. For a "
+                  "new run that may grow, choose a smaller data.micro_batch"
                 : "use fewer ranks, a larger batch_size or a smaller micro_batch");
     if (s->params.training && s->info.samples < batch)
         return TR_FAIL(TR_ERR_CONFIG,
-                       "data.train has %lld samples, fewer than data.batch_size = %lld: use a smaller "
-                       "batch_size or more data",
+                       "data.train has %lld samples, fewer than data.batch_size = %lld: use a "
+                       "smaller batch_size or more data",
                        (long long)s->info.samples, (long long)batch);
     tr_order_slots_of_rank(s->slots, s->params.rank, s->params.size, &s->first_slot, &s->slot_count);
     s->steps_per_epoch = (double)s->info.samples / (double)batch;
@@ -244,7 +244,8 @@ static tr_status_t choose_device(const tr_session_t *s, int *out_index) {
     *out_index = s->world && count > 1 ? tr_world_info(s->world)->local_rank : 0;
     if (*out_index < count) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
-                   "device = %s: this node has %d of them and %d ranks: start at most %d ranks on a node",
+                   "device = %s: this node has %d of them, for %d ranks: start at most %d ranks "
+                   "per node",
                    backend->name, count, tr_world_info(s->world)->local_size, count);
 }
 
@@ -258,12 +259,11 @@ static tr_status_t open_device(tr_session_t *s) {
     TR_TRY(choose_device(s, &p.index));
     TR_TRY(tr_device_open(s->main.device, &p, &s->device));
     if (s->device->threads > 0 && s->device->threads < s->main.threads)
-        TR_WARN("threads = %d: OpenMP makes no more than %d; set OMP_THREAD_LIMIT higher or unset it",
+        TR_WARN("threads = %d: OpenMP allows at most %d; raise OMP_THREAD_LIMIT or unset it",
                 (int)s->main.threads, s->device->threads);
     if (s->main.precision == TR_PRECISION_BF16 && !s->device->fast_bf16)
-        TR_WARN("precision = bf16: this processor has no instructions for products of bf16; they are "
-                "emulated, and f32 is "
-                "faster here");
+        TR_WARN("precision = bf16: this processor has no instructions for products of bf16; they "
+                "are emulated, and fp32 is faster here");
     return TR_OK;
 }
 
@@ -337,7 +337,7 @@ static tr_status_t check_alike(const tr_session_t *s) {
     for (int split = 0; split < 3; split++)
         if (s->dataset[split]) describe_split(&s->dataset[split]->info, &text);
     tr_str_append(&text, s->device->ops->name);
-    tr_status_t status = tr_world_same(s->world, "what is in the data files, and the device",
+    tr_status_t status = tr_world_same(s->world, "the contents of the data files, and the device",
                                        text.text ? text.text : "", text.length);
     tr_str_free(&text);
     if (status == TR_ERR_INTERNAL) {
@@ -403,7 +403,7 @@ tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation
                             .evaluation = evaluation,
                             .workers = tr_loader_workers(&s->data, s->cores),
                             .prefetch = s->data.prefetch > 0 ? (int)s->data.prefetch : 2};
-    if (!s->dataset[split]) return TR_FAIL(TR_ERR_CONFIG, "there are no data for this pass");
+    if (!s->dataset[split]) return TR_FAIL(TR_ERR_CONFIG, "there is no data for this pass");
     p.order.samples = s->dataset[split]->info.samples;
     if (split == TR_SPLIT_VALID && s->params.training && s->train.valid_samples > 0 &&
         s->train.valid_samples < p.order.samples)

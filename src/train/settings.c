@@ -8,17 +8,16 @@ static const tr_config_field_t train_fields[] = {
     TR_FIELD_INT(tr_train_settings_t, epochs, "10", 1, 1e9,
                  "Passes over the training data. train.steps overrides it.", TR_RESUME_NOTE),
     TR_FIELD_INT(tr_train_settings_t, steps, "0", 0, 1e15,
-                 "Optimizer steps; 0: as many as train.epochs asks for.", TR_RESUME_NOTE),
+                 "Optimizer steps. 0: the number given by train.epochs.", TR_RESUME_NOTE),
     TR_FIELD_INT(tr_train_settings_t, seed, "1", 0, 9e15,
                  "Seed of initial weights, sample order, dropout and augmentation."),
-    TR_FIELD_ENUM(
-        tr_train_settings_t, on_nan, "stop", "stop|skip",
-        "A loss or gradient that is not finite: stop the run (exit code 93), or skip that update and go on, "
-        "up to 100 in a row: behind them the run stops, too.",
-        TR_RESUME_NOTE),
+    TR_FIELD_ENUM(tr_train_settings_t, on_nan, "stop", "stop|skip",
+                  "If a loss or gradient is not finite: stop the run (exit code 93), or skip the update and "
+                  "continue. The run also stops after 100 skipped updates in a row.",
+                  TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_train_settings_t, valid_every, "1epoch",
-                    "How often to validate: steps (\"500\"), epochs (\"1epoch\"), a share of the run "
-                    "(\"10%\"), or 0 for never.",
+                    "How often to validate: steps (\"500\"), epochs (\"1epoch\"), a share of the "
+                    "run (\"10%\"), or 0 for never.",
                     TR_RESUME_FREE),
     TR_FIELD_INT(tr_train_settings_t, valid_samples, "0", 0, 1e15,
                  "Samples of a validation, the first ones of data.valid; 0: all.", TR_RESUME_FREE),
@@ -28,25 +27,23 @@ const tr_config_table_t tr_train_config = {"train", train_fields, TR_COUNT(train
 
 static const tr_config_field_t main_fields[] = {
     TR_FIELD_STRING(tr_main_settings_t, device, "auto",
-                    "Device to train on: auto, or one that `trainer info` lists.", TR_RESUME_FREE),
-    TR_FIELD_ENUM(
-        tr_main_settings_t, precision, "f32", "f32|bf16",
-        "Type of activations and products. Sums, statistics, weights, gradients and optimizer state are f32 "
-        "in any case.",
-        TR_RESUME_NOTE),
+                    "Device to train on: auto, or one listed by `trainer info`.", TR_RESUME_FREE),
+    TR_FIELD_ENUM(tr_main_settings_t, precision, "f32", "f32|bf16",
+                  "Data type of activations and matrix products. Sums, statistics, weights, gradients and "
+                  "optimizer state are always fp32.",
+                  TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_main_settings_t, resume, "auto",
-                    "auto: go on from the newest whole checkpoint in the run folder, if there is one; no: "
-                    "begin anew, in a folder "
-                    "without checkpoints; or the PATH of a checkpoint, or of a run's folder (its newest).",
+                    "auto: resume from the newest complete checkpoint in the run folder, if there "
+                    "is one. no: start a new run in a folder without checkpoints. PATH: resume "
+                    "from this checkpoint, or from the newest one of a run folder.",
                     TR_RESUME_FREE),
     TR_FIELD_AUTO_INT(tr_main_settings_t, threads, "auto", 1, 4096,
-                      "CPU threads a rank; auto: its share of the cores it may run on.", TR_RESUME_FREE),
-    TR_FIELD_BOOL(
-        tr_main_settings_t, winograd, "yes",
-        "Convolutions of 3x3 and 5x5 with stride 1 by Winograd's algorithm on CPUs, where it is faster: a "
-        "quarter to a third of the products, rounding errors one and a half to four times those of direct "
-        "sums. no: direct sums.",
-        TR_RESUME_NOTE),
+                      "CPU threads per rank. auto: the rank's share of the available cores.", TR_RESUME_FREE),
+    TR_FIELD_BOOL(tr_main_settings_t, winograd, "yes",
+                  "Use Winograd's algorithm on CPUs for 3x3 and 5x5 convolutions with stride 1, where it is "
+                  "faster. It needs a quarter to a third of the multiplications; its rounding errors are 1.5 "
+                  "to 4 times those of direct sums. no: direct sums.",
+                  TR_RESUME_NOTE),
 };
 const tr_config_table_t tr_main_config = {"", main_fields, TR_COUNT(main_fields), sizeof(tr_main_settings_t)};
 
@@ -58,16 +55,17 @@ const tr_config_table_t tr_log_config = {"log", log_fields, TR_COUNT(log_fields)
 
 static const tr_config_field_t checkpoint_fields[] = {
     TR_FIELD_STRING(tr_checkpoint_settings_t, every, "1epoch",
-                    "How often to save: steps (\"1000\"), epochs (\"1epoch\"), time (\"10min\"); 0: only at "
-                    "the end. Where "
-                    "writing one takes longer, the next comes when it is written.",
+                    "How often to save: steps (\"1000\"), epochs (\"1epoch\"), time (\"10min\"). "
+                    "0: only at the end. If writing takes longer than the interval, the next save "
+                    "starts when the previous one is complete.",
                     TR_RESUME_FREE),
-    TR_FIELD_INT(tr_checkpoint_settings_t, keep, "3", 0, 1e6, "Checkpoints to keep besides the best; 0: all.",
-                 TR_RESUME_FREE),
+    TR_FIELD_INT(tr_checkpoint_settings_t, keep, "3", 0, 1e6,
+                 "Number of checkpoints to keep, in addition to the best one. 0: all.", TR_RESUME_FREE),
     TR_FIELD_BOOL(tr_checkpoint_settings_t, best, "yes",
                   "Also keep the checkpoint with the lowest validation loss.", TR_RESUME_FREE),
     TR_FIELD_DURATION(tr_checkpoint_settings_t, patience, "10min", 0, 1e6,
-                      "How long the last checkpoint is tried again where it cannot be written (a full disk).",
+                      "How long to retry the final checkpoint if it cannot be written (for "
+                      "example, if the disk is full).",
                       TR_RESUME_FREE),
 };
 const tr_config_table_t tr_checkpoint_config = {"checkpoint", checkpoint_fields, TR_COUNT(checkpoint_fields),

@@ -13,7 +13,7 @@
 
 static _Atomic int pending; /* the watchdog reads it, too; without a lock, so that a handler may set it */
 static atomic_bool said;
-static atomic_uint came;  /* a bit for each signal */
+static atomic_uint came;         /* a bit for each signal */
 static _Atomic double until_sec; /* stop at this time of the wall clock; 0: no limit */
 static char newest[4096]; /* the link to the last checkpoint; "": this rank has nothing to tell of them */
 static char remedy[4096 + 128]; /* how to go on from there */
@@ -24,15 +24,15 @@ static bool installed, kept; /* kept: by main(), until the process ends */
 
 /* In a signal handler: nothing but calls that POSIX allows there. */
 static void say_last_words(void) {
-    char text[sizeof newest + sizeof remedy + 256] = "\nended at once by a second signal: ";
+    char text[sizeof newest + sizeof remedy + 256] = "\nstopped immediately by a second signal: ";
     char step[64] = "";
     const ssize_t bytes = readlink(newest, step, sizeof step - 1);
     if (bytes > 0) {
-        strcat(strcat(text, "what came after "), newest);
+        strcat(strcat(text, "steps after "), newest);
         strcat(strcat(strcat(text, " ("), step), ") is lost; ");
         strcat(strcat(text, remedy), "\n");
     } else {
-        strcat(text, "no checkpoint is saved; the same command begins again\n");
+        strcat(text, "no checkpoint was saved; the same command starts from the beginning\n");
     }
     tr_log_write_bytes(STDERR_FILENO, text, strlen(text));
 }
@@ -100,8 +100,7 @@ void tr_signals_restore(void) {
 
 static const char *name_of(int number) {
     switch (number) {
-    case SIGTERM:
-        return getenv("OMPI_COMM_WORLD_SIZE") ? "TERM, which mpirun sends on Ctrl-C, too" : "TERM";
+    case SIGTERM: return getenv("OMPI_COMM_WORLD_SIZE") ? "TERM, which mpirun also sends on Ctrl-C" : "TERM";
     case SIGINT: return "INT";
     case SIGHUP: return "HUP, the terminal was closed";
     case SIGALRM: return "run.until, the time limit is near";
@@ -112,9 +111,9 @@ static const char *name_of(int number) {
 void tr_signals_say(int number) {
     if (atomic_exchange(&said, true)) return;
     if (number != 0)
-        TR_INFO("asked to stop (%s): a checkpoint will be saved after this step", name_of(number));
+        TR_INFO("received a request to stop (%s): will save a checkpoint after this step", name_of(number));
     else
-        TR_INFO("another rank was asked to stop: a checkpoint will be saved after this step");
+        TR_INFO("another rank received a request to stop: will save a checkpoint after this step");
 }
 
 void tr_signals_until(double unix_sec) {

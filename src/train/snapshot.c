@@ -184,7 +184,7 @@ static size_t copy_matching(const names_t *wanted, const tr_safetensors_t *file,
             tr_str_printf(problems, "\n  %s: %s %s here, %s %s in the checkpoint%s", want->name,
                           tr_dtype_name(want->dtype), tr_shape_format(&want->shape, a),
                           tr_dtype_name(have->dtype), tr_shape_format(&have->shape, b),
-                          tr_shape_equal(&have->shape, &want->shape) ? " (cast it there)" : "");
+                          tr_shape_equal(&have->shape, &want->shape) ? " (convert it there)" : "");
         } else {
             memcpy((void *)(uintptr_t)want->data, have->data, tensor_bytes(want));
             copied++;
@@ -226,7 +226,9 @@ static void say_shape(const tr_session_t *s, tr_str_t *out) {
     const tr_preprocess_t *was = s->params.kept, *is = s->preprocess;
     char a[96], b[96];
     if (!was || was->shape.ndim == 0 || tr_shape_equal(&was->shape, &is->shape)) return;
-    tr_str_printf(out, "\n  data.train: its samples were %s in the checkpoint, they are %s now",
+    tr_str_printf(out,
+                  "\n"
+                  "  data.train: its samples were %s in the checkpoint, they are %s now",
                   tr_shape_format(&was->shape, a), tr_shape_format(&is->shape, b));
 }
 
@@ -255,11 +257,12 @@ static tr_status_t restore(tr_snapshot_t *n, const files_t *files, const tr_chec
     shorten(problems);
     tr_status_t status = model.status != TR_OK ? model.status : optimizer.status;
     if (status == TR_OK && problems->length > 0)
-        status = TR_FAIL(
-            TR_ERR_CONFIG,
-            "the checkpoint %s is of another %s:%s\nSet it back (config.ini in the run's folder), or start a "
-            "new run (another run.dir), with model.init = %s to begin with the weights that fit",
-            checkpoint->path, problems == &model ? "model" : "optimizer", problems->text, checkpoint->path);
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "checkpoint %s belongs to a different %s:%s\n"
+                         "Restore these settings (config.ini in the run folder), or start a new run (another "
+                         "run.dir), with model.init = %s to start from the weights that fit",
+                         checkpoint->path, problems == &model ? "model" : "optimizer", problems->text,
+                         checkpoint->path);
     tr_str_free(&model);
     tr_str_free(&optimizer);
     return status == TR_OK ? move(n, TR_COPY_TO_DEVICE) : status;
@@ -268,7 +271,7 @@ static tr_status_t restore(tr_snapshot_t *n, const files_t *files, const tr_chec
 tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpoint) {
     files_t files = {0};
     if (!checkpoint->optimizer)
-        return TR_FAIL(TR_ERR_DATA, "%s has weights only; to start from them set model.init",
+        return TR_FAIL(TR_ERR_DATA, "%s has only weights; to start from them set model.init",
                        checkpoint->path);
     if (!has_suffix(checkpoint->optimizer, TR_EMA_STATE)) return restore(n, &n->files, checkpoint);
     tr_status_t status = name_tensors(n, TRAINED_FIRST, &files);
@@ -301,12 +304,13 @@ static tr_status_t init(tr_snapshot_t *n, const names_t *wanted, const tr_weight
     tr_str_t problems = {0};
     const size_t copied = copy_weights(wanted, weights, &problems);
     if (copied > 0) TR_INFO("model.init: %zu of %zu tensors from %s", copied, wanted->count, weights->path);
-    if (copied > 0 && problems.length > 0) TR_INFO("model.init: left as initialised:%s", problems.text);
+    if (copied > 0 && problems.length > 0)
+        TR_INFO("model.init: not loaded, initialised instead:%s", problems.text);
     tr_status_t status = problems.status;
     if (status == TR_OK && copied == 0) {
         list_left_over(wanted, weights->model, &problems);
         shorten(&problems);
-        status = TR_FAIL(TR_ERR_CONFIG, "model.init: no tensor of %s fits this model by name and shape:%s",
+        status = TR_FAIL(TR_ERR_CONFIG, "model.init: no tensor of %s matches this model by name and shape:%s",
                          weights->path, problems.text);
     }
     tr_str_free(&problems);
@@ -332,15 +336,14 @@ tr_status_t tr_snapshot_load(tr_snapshot_t *n, const tr_weights_t *weights) {
     shorten(&problems);
     tr_status_t status = problems.status;
     if (status == TR_OK && problems.length > 0)
-        status = TR_FAIL(
-            TR_ERR_CONFIG,
-            "%s has the weights of another model:%s\nUse the configuration it was trained with (config.ini "
-            "in its run folder)",
-            weights->path, problems.text);
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "%s has the weights of a different model:%s\n"
+                         "Use the configuration it was trained with (config.ini in its run folder)",
+                         weights->path, problems.text);
     tr_str_free(&problems);
     TR_TRY(status);
     if (has_suffix(optimizer, RAW_SUFFIX) || has_suffix(optimizer, TR_EMA_STATE))
-        TR_INFO("the weights are averages over the training (optimizer.ema)");
+        TR_INFO("the weights are a moving average (optimizer.ema)");
     return move(n, TR_COPY_TO_DEVICE);
 }
 

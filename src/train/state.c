@@ -103,9 +103,8 @@ static void compare_fingerprint(const tr_session_t *s, const tr_checkpoint_t *ch
     const char *what = json_string_value(json_object_get(state, "dataset"));
     format_fingerprint(s, now);
     if (then && strcmp(then, now) != 0)
-        TR_WARN("the training data are not the file of the checkpoint (%s), or a copy: the run goes on "
-                "exactly only if "
-                "their content is the same",
+        TR_WARN("the training data is not the file of the checkpoint (%s), or is a copy: results "
+                "are exact only if the contents are the same",
                 what ? what : "not known");
     json_decref(state);
 }
@@ -119,11 +118,11 @@ static void compare_order(const json_t *then, const json_t *now, bool is_explain
     }
     const long long was = (long long)number_of(then, "samples"), is = (long long)number_of(now, "samples");
     if (was != is && !is_explained)
-        tr_str_printf(
-            out,
-            "\n  samples of the training data (data.train): %lld in the checkpoint, %lld now: their "
-            "file has grown or was cut, or it is another",
-            was, is);
+        tr_str_printf(out,
+                      "\n"
+                      "  samples of the training data (data.train): %lld in the checkpoint, %lld now: the "
+                      "file has grown or shrunk, or is a different one",
+                      was, is);
 }
 
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
@@ -142,8 +141,9 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
     tr_status_t status = differences.status;
     if (status == TR_OK && differences.length > 0)
         status = TR_FAIL(TR_ERR_CONFIG,
-                         "%s cannot be continued exactly:%.3000s\nSet them back (config.ini in the run's "
-                         "folder), or start a new run (another run.dir) with model.init = %s",
+                         "%s cannot be resumed exactly:%.3000s\n"
+                         "Restore these settings (config.ini in the run folder), or start a new "
+                         "run (another run.dir) with model.init = %s",
                          checkpoint->path, differences.text, checkpoint->path);
     tr_str_free(&differences);
     json_decref(then);

@@ -40,7 +40,7 @@ tr_status_t tr_until_parse(const char *text, double *out_unix_sec) {
                        "2026-01-31T18:00:00, none, or auto",
                        text);
     if (*out_unix_sec > tr_clock_unix_sec()) return TR_OK;
-    TR_WARN("run.until = %s is over: it is ignored", text);
+    TR_WARN("run.until = %s is in the past: it is ignored", text);
     *out_unix_sec = 0;
     return TR_OK;
 }

@@ -21,12 +21,12 @@ static tr_status_t open_chosen(const char *dir, bool wants_best, tr_checkpoint_t
     tr_str_t skipped = {0};
     if (wants_best && exists(dir, "best", best)) return tr_checkpoint_open(best, out);
     const tr_status_t status = tr_checkpoint_open_newest(dir, out, &skipped);
-    if (skipped.length > 0) TR_WARN("checkpoints that do not verify were passed over:\n%s", skipped.text);
+    if (skipped.length > 0) TR_WARN("skipped damaged checkpoints:\n%s", skipped.text);
     tr_str_free(&skipped);
     TR_TRY(status);
     if (*out) return TR_OK;
     return TR_FAIL(TR_ERR_NOINPUT,
-                   "%s holds no checkpoint: expected a run's folder, its checkpoints/%s one of their "
+                   "%s holds no checkpoint: expected a run folder, its checkpoints/%s one of their "
                    "step-NNNNNNNN%s",
                    dir, wants_best ? "," : ", or", wants_best ? ", or a .safetensors file" : "");
 }
@@ -42,13 +42,12 @@ tr_status_t tr_state_open_resume(const char *path, tr_checkpoint_t **out) {
     const bool is_there = stat(path, &info) == 0;
     if (!is_there && errno != ENOENT && errno != ENOTDIR) return tr_io_fail("open", path, errno);
     if (is_there && S_ISDIR(info.st_mode)) return open_checkpoint(path, false, out);
-    return TR_FAIL(
-        is_there ? TR_ERR_DATA : TR_ERR_NOINPUT,
-        "resume = %s: expected auto, no, or the folder of a checkpoint (checkpoints/step-NNNNNNNN) or of "
-        "a run; %s",
-        path,
-        is_there ? "this is a file (to begin with the weights of a file set model.init)"
-                 : "there is no folder of that name");
+    return TR_FAIL(is_there ? TR_ERR_DATA : TR_ERR_NOINPUT,
+                   "resume = %s: expected auto, no, a checkpoint folder (checkpoints/step-NNNNNNNN) or a run "
+                   "folder; %s",
+                   path,
+                   is_there ? "this is a file (to start from the weights of a file, set model.init)"
+                            : "no folder has this name");
 }
 
 static tr_status_t open_folder(const char *path, tr_weights_t *w) {
@@ -77,9 +76,8 @@ tr_status_t tr_weights_open(const char *path, tr_weights_t **out) {
     *out = NULL;
     if (stat(path, &info) != 0)
         return TR_FAIL(TR_ERR_NOINPUT,
-                       "there is no checkpoint %s: expected a run's folder, a checkpoint's "
-                       "(checkpoints/step-NNNNNNNN), or "
-                       "a .safetensors file",
+                       "no checkpoint %s: expected a run folder, a checkpoint folder "
+                       "(checkpoints/step-NNNNNNNN), or a .safetensors file",
                        path);
     TR_TRY(tr_alloc(sizeof *w, "weights", &w));
     w->step = -1;

@@ -187,8 +187,9 @@ CPU_KERNEL_PREPARE(augment) {
     if (!is_affine(call->attr)) return TR_OK;
     if (padded_elems(&image) > INT32_MAX) /* what taps_t counts with: gathers of 32-bit indices are faster */
         return TR_FAIL(TR_ERR_CONFIG,
-                       "images of %lld x %lld with %lld channels are too large for data.rotate, translate, "
-                       "zoom and shear, which take up to 2^31 numbers: leave these keys out",
+                       "images of %lld x %lld with %lld channels are too large for data.rotate, "
+                       "translate, zoom and shear, which support up to 2^31 numbers: remove these "
+                       "keys",
                        (long long)image.height, (long long)image.width, (long long)image.channels);
     *out_scratch_bytes = (size_t)(device->threads * padded_elems(&image)) * sizeof(float);
     return TR_OK;

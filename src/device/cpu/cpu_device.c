@@ -122,6 +122,6 @@ static tr_status_t cpu_open(const tr_device_params_t *params, tr_device_t **out)
 
 const tr_backend_t tr_backend_cpu = {
     .name = "cpu",
-    .help = "this machine's processors, by oneDNN and OpenMP",
+    .help = "the CPUs of this machine, with oneDNN and OpenMP",
     .open = cpu_open,
 };

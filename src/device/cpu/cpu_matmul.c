@@ -53,8 +53,8 @@ CPU_KERNEL_PREPARE(matmul) {
     bool fits = fits_primitive(attr, cpu_present(&call->in[2]));
     if (call->in[0].dtype != TR_F32 && (!fits || attr->beta != 0.0f))
         return TR_FAIL(TR_ERR_INTERNAL,
-                       "device cpu: a product of %s with beta %g, or with alpha %g and a bias, is not "
-                       "provided; cast its inputs to f32",
+                       "device cpu: a product of %s with beta %g, or with alpha %g and a bias, is "
+                       "not supported; cast its inputs to f32",
                        tr_dtype_name(call->in[0].dtype), attr->beta, attr->alpha);
     if (!fits) {
         if (has_epilogue(call)) *out_scratch_bytes = (size_t)(e.rows * e.columns) * sizeof(float);

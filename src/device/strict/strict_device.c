@@ -30,8 +30,7 @@ tr_status_t tr_strict_untag(const strict_device_t *strict, const void *address, 
         *out = (void *)host;
         return TR_OK;
     }
-    return TR_FAIL(TR_ERR_INTERNAL,
-                   "device strict: %s: %zu bytes at %p are not in memory that is allocated now", who, bytes,
+    return TR_FAIL(TR_ERR_INTERNAL, "device strict: %s: %zu bytes at %p are not allocated", who, bytes,
                    address);
 }
 
@@ -308,7 +307,7 @@ fail:
 
 const tr_backend_t tr_backend_strict = {
     .name = "strict",
-    .help = "finds what would fail on a GPU: memory of its own, poisoned; asynchronous work in random legal "
-            "orders; slow",
+    .help = "a debugging device that detects errors that would occur on a GPU: separate poisoned "
+            "memory, and asynchronous work in random legal orders; slow",
     .open = strict_open,
 };

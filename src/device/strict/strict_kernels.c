@@ -41,7 +41,7 @@ static tr_status_t check_overlap(tr_kernel_id_t id, const tr_kernel_call_t *call
             bool same = out->data == in->data && view_bytes(out) == view_bytes(in);
             if ((same && o == 0 && in_place[id] >> i & 1) || !overlap(out, in)) continue;
             return TR_FAIL(TR_ERR_INTERNAL, "device strict: kernel %s: output %d %s input %d",
-                           tr_kernel_name(id), o, same ? "may not be the memory of" : "overlaps part of", i);
+                           tr_kernel_name(id), o, same ? "must not be the memory of" : "overlaps part of", i);
         }
         for (int p = 0; p < o; p++)
             if (overlap(out, &call->out[p]))
