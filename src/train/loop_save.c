@@ -29,8 +29,7 @@ void tr_loop_note_failure(loop_t *l) {
 void tr_loop_watch_time(const loop_t *l) {
     const double bytes = (double)tr_snapshot_bytes(l->snapshot);
     if (l->until_sec == 0) return;
-    tr_signals_until(l->until_sec -
-                     tr_until_margin_sec(l->slowest_write_sec, bytes, l->report.smooth_sec));
+    tr_signals_until(l->until_sec - tr_until_margin_sec(l->slowest_write_sec, bytes, l->report.smooth_sec));
 }
 
 tr_status_t tr_loop_describe_state(loop_t *l) {
@@ -43,6 +42,9 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
                        "data file is no UTF-8 text; rename it");
     json_object_set_new(state, "best_valid_loss",
                         isfinite(l->best_loss) ? json_real(l->best_loss) : json_null());
+    json_object_set_new(state, "best_valid_accuracy",
+                        isfinite(l->best_accuracy) ? json_real(l->best_accuracy) : json_null());
+    json_object_set_new(state, "stale_validations", json_integer(l->stale));
     json_object_set_new(state, "best_step", l->best_step >= 0 ? json_integer(l->best_step) : json_null());
     json_object_set_new(state, "valid_owed", json_boolean(l->valid_owed));
     json_object_set_new(state, "report", tr_report_state(&l->report));
