@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* GELU: exact, with erf. NaN passes through all of them; the gradient of RELU at 0 is 0. */
-typedef enum { TR_ACT_NONE, TR_ACT_RELU, TR_ACT_GELU, TR_ACT_SIGMOID, TR_ACT_TANH } tr_act_t;
+/* GELU: exact, with erf; SILU: x sigmoid(x). NaN passes through all of them; the gradient of RELU at 0 is 0. */
+typedef enum { TR_ACT_NONE, TR_ACT_RELU, TR_ACT_GELU, TR_ACT_SIGMOID, TR_ACT_TANH, TR_ACT_SILU } tr_act_t;
 
 typedef struct {
     tr_act_t act; /* NONE or RELU */
@@ -71,6 +71,10 @@ typedef struct {
 typedef struct {
     float smoothing;
 } tr_xent_attr_t;
+
+typedef struct {
+    float delta;
+} tr_huber_attr_t;
 
 typedef struct {
     int k;

@@ -1,5 +1,9 @@
-/* Activations: act_fwd, act_bwd. GELU's gradient needs the input, that of the others only the output. */
+/* Activations: act_fwd, act_bwd. The gradients of GELU and SiLU need the input, those of the others only the output. */
 #include "op_int.h"
+
+static bool needs_input(tr_act_t act) {
+    return act == TR_ACT_GELU || act == TR_ACT_SILU;
+}
 
 static tr_status_t act_bwd_shape(tr_graph_t *g, tr_op_t *op) {
     tr_shape_t shape = *tr_shape_of(g, op->in[0]);
@@ -21,7 +25,7 @@ static tr_status_t act_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t 
                             tr_tensor_t *din) {
     tr_act_t act = ((const tr_act_attr_t *)op->attr)->act;
     if (tr_is_none(dout[0]) || !need[0]) return TR_OK;
-    return append_act_bwd(g, act, dout[0], act == TR_ACT_GELU ? op->in[0] : op->out[0], &din[0]);
+    return append_act_bwd(g, act, dout[0], needs_input(act) ? op->in[0] : op->out[0], &din[0]);
 }
 
 static const tr_op_row_t act_fwd_row = {.name = "act_fwd",
@@ -37,15 +41,15 @@ tr_status_t tr_activation(tr_graph_t *g, tr_tensor_t x, tr_act_t act, tr_tensor_
 }
 
 bool tr_op_can_fuse(const tr_graph_t *g, tr_act_t act) {
-    return act != TR_ACT_GELU || tr_graph_mode(g) == TR_EVAL;
+    return !needs_input(act) || tr_graph_mode(g) == TR_EVAL;
 }
 
 tr_status_t tr_op_unfuse_act(tr_graph_t *g, tr_act_t act, tr_tensor_t dy, tr_tensor_t y, tr_tensor_t *out) {
     if (act == TR_ACT_NONE) return *out = dy, TR_OK;
-    if (act == TR_ACT_GELU)
+    if (needs_input(act))
         return TR_FAIL(
             TR_ERR_INTERNAL,
-            "%s: a fused GELU has no gradient (its input is not kept); append it as an op of its own",
+            "%s: a fused GELU or SiLU has no gradient (its input is not kept); append it as an op of its own",
             tr_scope(g));
     return append_act_bwd(g, act, dy, y, out);
 }

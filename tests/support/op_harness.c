@@ -41,6 +41,7 @@ double op_act(tr_act_t act, double x) {
     case TR_ACT_GELU: return 0.5 * x * (1 + erf(x / sqrt(2)));
     case TR_ACT_SIGMOID: return 1 / (1 + exp(-x));
     case TR_ACT_TANH: return tanh(x);
+    case TR_ACT_SILU: return x / (1 + exp(-x));
     default: return x;
     }
 }

@@ -34,13 +34,14 @@ CPU_KERNEL(act_fwd) {
     case TR_ACT_GELU: MAP(COST_EXP, cpu_gelu(get(x))); break;
     case TR_ACT_SIGMOID: MAP(COST_EXP, cpu_sigmoid(get(x))); break;
     case TR_ACT_TANH: MAP(COST_EXP, cpu_tanh(get(x))); break;
+    case TR_ACT_SILU: MAP(COST_EXP, cpu_silu(get(x))); break;
     }
     return TR_OK;
 }
 
 CPU_KERNEL(act_bwd) {
     int64_t n = tr_shape_elems(&call->in[0].shape);
-    const void *dy = call->in[0].data, *v = call->in[1].data; /* v: x for GELU, y for the others */
+    const void *dy = call->in[0].data, *v = call->in[1].data; /* v: x for GELU and SILU, y for the others */
     void *out = call->out[0].data;
     switch (((const tr_act_attr_t *)call->attr)->act) {
     case TR_ACT_NONE:
@@ -50,6 +51,7 @@ CPU_KERNEL(act_bwd) {
     case TR_ACT_GELU: MAP(COST_EXP, get(dy) * cpu_gelu_slope(get(v))); break;
     case TR_ACT_SIGMOID: MAP(COST_RELU, get(dy) * get(v) * (1.0f - get(v))); break;
     case TR_ACT_TANH: MAP(COST_RELU, get(dy) * ((1.0f - get(v)) * (1.0f + get(v)))); break;
+    case TR_ACT_SILU: MAP(COST_EXP, get(dy) * cpu_silu_slope(get(v))); break;
     }
     return TR_OK;
 }

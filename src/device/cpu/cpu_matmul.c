@@ -79,6 +79,7 @@ static float activate(tr_act_t act, float x) {
     case TR_ACT_GELU: return 0.5f * x * (1.0f + erff(x * (float)M_SQRT1_2));
     case TR_ACT_SIGMOID: return 1.0f / (1.0f + expf(-x));
     case TR_ACT_TANH: return tanhf(x);
+    case TR_ACT_SILU: return x / (1.0f + expf(-x));
     default: return x;
     }
 }

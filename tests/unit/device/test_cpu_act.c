@@ -1,7 +1,8 @@
 /* Activation functions: accuracy over the whole range, gradients, in place, values that are not numbers. */
 #include "cpu_kernel_test.h"
 
-static const tr_act_t all[] = {TR_ACT_NONE, TR_ACT_RELU, TR_ACT_GELU, TR_ACT_SIGMOID, TR_ACT_TANH};
+static const tr_act_t all[] = {TR_ACT_NONE,    TR_ACT_RELU, TR_ACT_GELU,
+                               TR_ACT_SIGMOID, TR_ACT_TANH, TR_ACT_SILU};
 enum { ACTS = sizeof all / sizeof *all };
 
 static double exact(tr_act_t act, double x) {
@@ -10,17 +11,23 @@ static double exact(tr_act_t act, double x) {
     case TR_ACT_GELU: return x * 0.5 * erfc(-x / sqrt(2));
     case TR_ACT_SIGMOID: return 1 / (1 + exp(-x));
     case TR_ACT_TANH: return tanh(x);
+    case TR_ACT_SILU: return x / (1 + exp(-x));
     default: return x;
     }
 }
 
-/* By what the gradient kernel is given: x for GELU, y for the others. */
+static bool needs_input(tr_act_t act) {
+    return act == TR_ACT_GELU || act == TR_ACT_SILU;
+}
+
+/* By what the gradient kernel is given: x for GELU and SiLU, y for the others. */
 static double exact_slope(tr_act_t act, double v) {
     switch (act) {
     case TR_ACT_RELU: return v > 0;
     case TR_ACT_GELU: return 0.5 * erfc(-v / sqrt(2)) + v * exp(-v * v / 2) / sqrt(2 * M_PI);
     case TR_ACT_SIGMOID: return v * (1 - v);
     case TR_ACT_TANH: return 1 - v * v;
+    case TR_ACT_SILU: return (1 + v / (1 + exp(v))) / (1 + exp(-v));
     default: return 1;
     }
 }
@@ -69,10 +76,10 @@ static void check_backward(tr_act_t act, int64_t n) {
     double *want = malloc((size_t)n * sizeof *want);
     tr_act_attr_t attr = {act};
     forward(act, x, y, n);
-    float *v = act == TR_ACT_GELU ? x : y;
+    float *v = needs_input(act) ? x : y;
     for (int64_t i = 0; i < n; i++) want[i] = dy[i] * exact_slope(act, v[i]);
     RUN(ACT_BWD, &attr, VIEWS(F32(dy, n), F32(v, n)), VIEWS(F32(dx, n)));
-    kt_close(dx, want, n, 3e-7, act == TR_ACT_GELU ? 3e-7 : 0, "activation, gradient");
+    kt_close(dx, want, n, 3e-7, needs_input(act) ? 3e-7 : 0, "activation, gradient");
     RUN(ACT_BWD, &attr, VIEWS(F32(dy, n), F32(v, n)), VIEWS(F32(dy, n)));
     assert_memory_equal(dx, dy, (size_t)n * sizeof *dx);
     forward(act, x, x, n); /* in place */
