@@ -48,6 +48,11 @@ MODELS = {
     "volumes": dict(layers="conv 4 3x3x3 pad=same bias=no, batchnorm, relu, maxpool 2\n"
                            "conv 6 3x2x1 dilation=1x2x1, gelu, globalpool, linear 8, relu, linear 2",
                     sample=(7, 6, 5, 2), batch=4, classes=0, targets=2),
+    "huber": dict(layers="linear 6, silu, linear 3", sample=(5,), batch=8, classes=0, targets=3,
+                  settings={"model.loss": "huber", "model.huber_delta": "0.7"}),
+    "multihot": dict(layers="linear 6, silu, linear 4", sample=(5,), batch=8, classes=0, targets=4, y="multihot",
+                     settings={"model.loss": "binary_cross_entropy"}),
+    "weights": dict(layers="linear 6, tanh, linear 3", sample=(5,), batch=8, classes=3, settings={"model.class_weights": "0.5, 2, 1.25"}),
 }
 
 
@@ -71,8 +76,15 @@ def channels_last(tensor):
 
 
 def losses_of(case, output, y):
+    settings = case.get("settings", {})
+    if settings.get("model.loss") == "huber":
+        return F.huber_loss(output, y, reduction="none", delta=float(settings["model.huber_delta"])).mean(1)
+    if settings.get("model.loss") == "binary_cross_entropy":
+        return F.binary_cross_entropy_with_logits(output, y, reduction="none").mean(1)
     if case["classes"]:
-        return F.cross_entropy(output, y, reduction="none", label_smoothing=case.get("smoothing", 0))
+        weight = settings.get("model.class_weights")
+        weight = torch.tensor([float(w) for w in weight.split(",")]).double() if weight else None
+        return F.cross_entropy(output, y, reduction="none", label_smoothing=case.get("smoothing", 0), weight=weight)
     return ((output - y) ** 2).mean(1)
 
 
@@ -99,6 +111,8 @@ def make(name, case, folder):
     start = {key: value.clone() for key, value in model.state_dict().items()}
     x = torch.randn(case["batch"], *torch_model.channels_first(case["sample"])).double()
     y = (torch.arange(case["batch"]) * 7 + 1) % case["classes"] if case["classes"] else torch.randn(case["batch"], case["targets"]).double()
+    if case.get("y") == "multihot":
+        y = (y > 0).double()
     loss = losses_of(case, model(x), y)
     loss.mean().backward()
     tensors = {"x": channels_last(x), "y": y.int() if case["classes"] else y, "loss": loss}
@@ -110,6 +124,7 @@ def make(name, case, folder):
         tensors |= {f"{kind}.state.{key}": value.clone() for key, value in model.named_buffers() if "running" in key}
     metadata = {"model.layers": case["layers"], "model.label_smoothing": str(case.get("smoothing", 0)), "classes": str(case["classes"]),
                 "torch": torch.__version__}
+    metadata |= case.get("settings", {})
     metadata |= {f"{kind}.{key}": value for kind, settings in OPTIMIZERS.items() for key, value in settings.items()}
     size = write_safetensors(os.path.join(folder, name + ".safetensors"), tensors, metadata)
     print(f"{name}: {sum(p.numel() for p in model.parameters())} parameters, {size} bytes")

@@ -181,6 +181,7 @@ def make_layer(layer, x):
         "layernorm": lambda: (nn.LayerNorm if x.dim() == 2 else ChannelNorm)(x.shape[1], float(options.get("eps", 1e-5))),
         "relu": lambda: nn.ReLU(inplace=True),
         "gelu": nn.GELU,
+        "silu": nn.SiLU,
         "sigmoid": nn.Sigmoid,
         "tanh": nn.Tanh,
         "dropout": lambda: nn.Dropout(float(words[0])),

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* GELU is exact, with erf; GELU_TANH is its approximation (Hendrycks and Gimpel 2016),
- * x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). NaN passes through all of them; the gradient of
+ * x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). SILU: x sigmoid(x). NaN passes through all of them; the gradient of
  * RELU at 0 is 0. */
 typedef enum {
     TR_ACT_NONE,
@@ -17,11 +17,12 @@ typedef enum {
     TR_ACT_GELU,
     TR_ACT_SIGMOID,
     TR_ACT_TANH,
-    TR_ACT_GELU_TANH
+    TR_ACT_GELU_TANH,
+    TR_ACT_SILU
 } tr_act_t;
 /* Whether the gradient needs the input; that of the others is a function of the output. */
 static inline bool tr_act_keeps_input(tr_act_t act) {
-    return act == TR_ACT_GELU || act == TR_ACT_GELU_TANH;
+    return act == TR_ACT_GELU || act == TR_ACT_GELU_TANH || act == TR_ACT_SILU;
 }
 
 typedef struct {
@@ -84,6 +85,10 @@ typedef struct {
 typedef struct {
     float smoothing;
 } tr_xent_attr_t;
+
+typedef struct {
+    float delta;
+} tr_huber_attr_t;
 
 typedef struct {
     int k;

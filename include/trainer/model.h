@@ -27,7 +27,7 @@ typedef struct {
 /* What a model gives back. A loss has R terms, 1 or several a sample: (R), weighted. Absent ones are
  * TR_NONE. */
 typedef struct {
-    tr_tensor_t output; /* logits (B, V) or prediction (B, F) */
+    tr_tensor_t output; /* logits (B, V) or prediction (B, F). Binary cross-entropy in eval programs: probabilities */
     tr_tensor_t loss;
     tr_tensor_t terms; /* (R) what each term of the loss counts for; TR_NONE: its sample's weight */
     tr_tensor_t correct;      /* (B) top-1, where y are classes */
@@ -46,17 +46,25 @@ typedef struct {
                          tr_model_result_t *out);
 } tr_model_t;
 
-/* Keys that every model has: model.type, model.loss, model.label_smoothing, model.topk, model.init,
+/* Keys that every model has: model.type, model.loss, model.label_smoothing, model.huber_delta, model.class_weights, model.topk, model.init,
  * model.freeze. */
 typedef struct {
     const char *type;
     int loss; /* tr_loss_kind_t */
     double label_smoothing;
+    double huber_delta;
+    const char *class_weights; /* a number per class, comma separated; "": all 1 */
     int64_t topk;
     const char *init;   /* run folder, checkpoint folder or .safetensors file to start from, "" none */
     const char *freeze; /* patterns of parameter names, comma separated */
 } tr_model_settings_t;
-typedef enum { TR_LOSS_AUTO, TR_LOSS_CROSS_ENTROPY, TR_LOSS_MSE } tr_loss_kind_t;
+typedef enum {
+    TR_LOSS_AUTO,
+    TR_LOSS_CROSS_ENTROPY,
+    TR_LOSS_MSE,
+    TR_LOSS_HUBER,
+    TR_LOSS_BINARY_CROSS_ENTROPY
+} tr_loss_kind_t;
 extern const tr_config_table_t tr_model_config;
 
 const tr_model_t *const *tr_model_list(size_t *out_count);

@@ -79,6 +79,15 @@ tr_status_t tr_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t labe
 tr_status_t tr_head_loss(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t label,
                          tr_tensor_t weight, tr_tensor_t dloss, tr_tensor_t *out_loss, tr_tensor_t *out_count);
 tr_status_t tr_mse(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight, tr_tensor_t *out);
+/* Squared up to errors of delta > 0, linear beyond: PyTorch's HuberLoss. */
+tr_status_t tr_huber(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight, float delta,
+                     tr_tensor_t *out);
+/* Of the sigmoid of the scores; targets in [0, 1]: PyTorch's BCEWithLogitsLoss. */
+tr_status_t tr_binary_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t target, tr_tensor_t weight,
+                                    tr_tensor_t *out);
+/* weight (B) times the weight (V) of each label's class, for tr_cross_entropy; 0 for label -1. No gradient. */
+tr_status_t tr_class_weight(tr_graph_t *g, tr_tensor_t weight, tr_tensor_t label, tr_tensor_t of_class,
+                            tr_tensor_t *out);
 
 /* For the `update` program. */
 tr_status_t tr_grad_norm(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t counts, double batch_size,

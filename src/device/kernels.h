@@ -136,6 +136,12 @@ typedef struct {
  * XENT_BWD       in0: logits, in1: label, in2: weight, in3: lse, in4: dloss (R) -> out0: dlogits; in place over logits
  * MSE_FWD        in0: y (B, F), in1: target f32 (B, F), in2: weight (B) -> out0: loss (B) = weight * mean over F of (y - target)^2
  * MSE_BWD        in0: y, in1: target, in2: weight, in3: dloss (B) -> out0: dy
+ * HUBER_FWD, HUBER_BWD  as MSE's, of e^2 / 2 where |e| <= delta, else delta (|e| - delta / 2),
+ *                e = y - target. attr: tr_huber_attr_t
+ * BCE_FWD, BCE_BWD      as MSE's, of binary cross-entropy: -t log s - (1 - t) log(1 - s),
+ *                s = sigmoid(y), target t in [0, 1]
+ * CLASS_WEIGHT   in0: weight (R), in1: label (R), in2: weights of the classes (V)
+ *                -> out0 (R): weight * the weight of its class; 0 for label -1
  * TOPK_CORRECT   in0: logits (R, V), in1: label (R), in2: weight (R) -> out0: correct (R) f32: weight if the label is among the k largest, else 0; ties
  *                count as larger where their index is smaller; rows with NaN count as wrong. attr: tr_topk_attr_t
  */

@@ -45,7 +45,7 @@ tr_status_t tr_op_unfuse_act(tr_graph_t *g, tr_act_t act, tr_tensor_t dy, tr_ten
     if (tr_act_keeps_input(act))
         return TR_FAIL(
             TR_ERR_INTERNAL,
-            "%s: a fused GELU has no gradient (its input is not kept); append GELU as a separate op",
+            "%s: a fused GELU or SiLU has no gradient (its input is not kept); append it as a separate op",
             tr_scope(g));
     return append_act_bwd(g, act, dy, y, out);
 }

@@ -1,4 +1,4 @@
-/* relu, gelu, sigmoid, tanh. */
+/* relu, gelu, silu, sigmoid, tanh. */
 #include "layer_int.h"
 
 #define ACTIVATION(symbol, act, text)                                                                        \
@@ -11,5 +11,6 @@
 
 ACTIVATION(relu, TR_ACT_RELU, "max(x, 0).")
 ACTIVATION(gelu, TR_ACT_GELU, "x Phi(x), Phi the normal distribution (exact, with erf).")
+ACTIVATION(silu, TR_ACT_SILU, "x / (1 + exp(-x)), also called swish.")
 ACTIVATION(sigmoid, TR_ACT_SIGMOID, "1 / (1 + exp(-x)).")
 ACTIVATION(tanh, TR_ACT_TANH, "Hyperbolic tangent.")

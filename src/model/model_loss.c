@@ -1,5 +1,6 @@
 /* Loss and metrics on a model's output. */
 #include "trainer/model.h"
+#include "trainer/mem.h"
 #include "trainer/ops.h"
 #include <stdio.h>
 #include <string.h>
@@ -54,8 +55,30 @@ static tr_status_t check_classes(const tr_graph_t *g, tr_tensor_t output, const 
     return check_width(g, output, classes, why);
 }
 
+/* *weight: of the samples; times the weight of each one's class where model.class_weights gives some. */
+static tr_status_t weigh_classes(tr_graph_t *g, const char *text, const tr_model_batch_t *batch,
+                                 tr_tensor_t y, tr_tensor_t *weight) {
+    float *values = NULL;
+    int count = 0;
+    tr_tensor_t table;
+    if (!text[0]) return TR_OK;
+    TR_TRY(tr_alloc((size_t)batch->classes * sizeof *values, "class weights", &values));
+    bool is_valid = tr_parse_floats(text, (int)batch->classes, values, &count) && count == batch->classes;
+    for (int i = 0; i < count && is_valid; i++) is_valid = values[i] >= 0;
+    tr_status_t status =
+        is_valid ? tr_const_values(g, "class_weights", values, count, &table)
+                 : TR_FAIL(TR_ERR_CONFIG,
+                           "model.class_weights expects %lld numbers of at least 0, one for each class, "
+                           "comma separated; found '%s'",
+                           (long long)batch->classes, text);
+    tr_free(&values);
+    TR_TRY(status);
+    return tr_class_weight(g, *weight, y, table, weight);
+}
+
 static tr_status_t cross_entropy(tr_graph_t *g, const tr_model_settings_t *settings,
                                  const tr_model_batch_t *batch, tr_tensor_t y, tr_model_result_t *out) {
+    tr_tensor_t weight = batch->weight;
     if (batch->classes <= 0)
         return TR_FAIL(TR_ERR_CONFIG,
                        "model.loss = cross_entropy requires classes, but data.y has numbers: use "
@@ -66,28 +89,43 @@ static tr_status_t cross_entropy(tr_graph_t *g, const tr_model_settings_t *setti
                        "reduce it.",
                        (long long)settings->topk, (long long)batch->classes);
     TR_TRY(check_classes(g, out->output, batch));
-    TR_TRY(tr_cross_entropy(g, out->output, y, batch->weight, (float)settings->label_smoothing, &out->loss));
+    TR_TRY(weigh_classes(g, settings->class_weights, batch, y, &weight));
+    TR_TRY(tr_cross_entropy(g, out->output, y, weight, (float)settings->label_smoothing, &out->loss));
     TR_TRY(tr_topk_correct(g, out->output, y, batch->weight, 1, &out->correct));
     if (settings->topk == 1) return TR_OK;
     return tr_topk_correct(g, out->output, y, batch->weight, (int)settings->topk, &out->correct_topk);
 }
 
-static tr_status_t mean_squared(tr_graph_t *g, const tr_model_batch_t *batch, tr_tensor_t y,
-                                tr_model_result_t *out) {
+static tr_status_t loss_of_numbers(tr_graph_t *g, const tr_model_settings_t *settings, const char *name,
+                                   const tr_model_batch_t *batch, tr_tensor_t y, tr_model_result_t *out) {
     char why[64];
     const tr_shape_t *shape = tr_shape_of(g, y);
     int64_t rows = shape->dim[0], values = 1;
     if (batch->classes > 0)
         return TR_FAIL(
             TR_ERR_CONFIG,
-            "model.loss = mse requires numbers, but data.y has %lld classes: use cross_entropy (or "
-            "auto).",
-            (long long)batch->classes);
+            "model.loss = %s requires numbers, but data.y has %lld classes: use cross_entropy (or auto), "
+            "or set data.classes = 0.",
+            name, (long long)batch->classes);
+    if (settings->class_weights[0])
+        return TR_FAIL(TR_ERR_CONFIG, "model.class_weights requires classes, but data.y has numbers to predict.");
     for (int i = 1; i < shape->ndim; i++) values *= shape->dim[i];
     snprintf(why, sizeof why, "data.y has %lld", (long long)values);
     TR_TRY(check_width(g, out->output, values, why));
     TR_TRY(tr_reshape(g, y, &TR_SHAPE(rows, values), &y));
-    return tr_mse(g, out->output, y, batch->weight, &out->loss);
+    switch (settings->loss) {
+    case TR_LOSS_HUBER:
+        return tr_huber(g, out->output, y, batch->weight, (float)settings->huber_delta, &out->loss);
+    case TR_LOSS_BINARY_CROSS_ENTROPY:
+        return tr_binary_cross_entropy(g, out->output, y, batch->weight, &out->loss);
+    default: return tr_mse(g, out->output, y, batch->weight, &out->loss);
+    }
+}
+
+/* Binary cross-entropy is computed from scores; predictions are their probabilities. */
+static tr_status_t finish_output(tr_graph_t *g, const tr_model_settings_t *settings, tr_model_result_t *out) {
+    if (settings->loss != TR_LOSS_BINARY_CROSS_ENTROPY || tr_graph_mode(g) != TR_EVAL) return TR_OK;
+    return tr_activation(g, out->output, TR_ACT_SIGMOID, &out->output);
 }
 
 tr_status_t tr_model_loss(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
@@ -97,15 +135,17 @@ tr_status_t tr_model_loss(tr_graph_t *g, const tr_config_t *config, const tr_mod
     tr_config_read(config, &tr_model_config, &settings);
     TR_TRY(tr_cast(g, output, TR_F32, &output));
     *out = (tr_model_result_t){.output = output};
-    if (tr_is_none(y)) return TR_OK;
+    if (tr_is_none(y)) return finish_output(g, &settings, out);
     if (settings.loss == TR_LOSS_AUTO)
         settings.loss = batch->classes > 0 ? TR_LOSS_CROSS_ENTROPY : TR_LOSS_MSE;
     tr_scope_push(g, "loss");
-    tr_status_t status = settings.loss == TR_LOSS_MSE ? mean_squared(g, batch, y, out)
-                                                      : cross_entropy(g, &settings, batch, y, out);
+    tr_status_t status =
+        settings.loss == TR_LOSS_CROSS_ENTROPY
+            ? cross_entropy(g, &settings, batch, y, out)
+            : loss_of_numbers(g, &settings, tr_config_get(config, "model.loss"), batch, y, out);
     tr_scope_pop(g);
     TR_TRY(status);
-    return TR_OK;
+    return finish_output(g, &settings, out);
 }
 
 tr_status_t tr_model_loss_seed(tr_graph_t *g, const tr_model_batch_t *batch, int64_t terms,

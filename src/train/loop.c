@@ -34,6 +34,7 @@ static tr_status_t summarize(loop_t *l, const char *status) {
                                  .skipped = l->skipped,
                                  .best_step = l->best_step,
                                  .best_loss = l->best_loss,
+                                 .best_accuracy = l->best_accuracy,
                                  .host_bytes = tr_loader_bytes(l->loader) +
                                                (l->snapshot ? tr_snapshot_bytes(l->snapshot) : 0)};
     return tr_report_summary(&l->report, &end);
@@ -68,6 +69,16 @@ static tr_status_t save(loop_t *l, bool is_best) {
     return TR_OK;
 }
 
+static bool is_better(const loop_t *l, const tr_eval_outcome_t *v) {
+    if (l->save_settings.best_by == TR_BEST_BY_LOSS) return v->loss < l->best_loss;
+    return v->accuracy > l->best_accuracy || (isnan(l->best_accuracy) && !isnan(v->accuracy));
+}
+
+/* train.patience is over. */
+static bool is_stale(const loop_t *l) {
+    return l->s->train.patience > 0 && l->stale >= l->s->train.patience;
+}
+
 /* valid_owed stays where it was given up. */
 static tr_status_t validate(loop_t *l, bool *is_best) {
     tr_eval_outcome_t v;
@@ -78,9 +89,11 @@ static tr_status_t validate(loop_t *l, bool *is_best) {
     TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_VALID, NULL, NULL, tr_signals_pending, &v));
     if (v.stopped) return TR_OK;
     l->valid_owed = false;
-    *is_best = v.loss < l->best_loss;
+    *is_best = is_better(l, &v);
+    l->stale = *is_best ? 0 : l->stale + 1;
     if (*is_best) {
         l->best_loss = v.loss;
+        l->best_accuracy = v.accuracy;
         l->best_step = l->step;
     }
     return tr_report_valid(&l->report, l->step, &v, tr_clock_sec() - start, *is_best);
@@ -106,6 +119,7 @@ static tr_status_t after_step(loop_t *l) {
 static tr_status_t finish(loop_t *l) {
     tr_eval_outcome_t test;
     TR_TRY(tr_loop_save_last(l)); /* before an error in the test data may end all ranks */
+    tr_report_epoch(&l->report, l->step);
     const double start = tr_clock_sec();
     tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->step);
     if (l->s->dataset[TR_SPLIT_TEST]) {
@@ -131,7 +145,7 @@ static tr_status_t run_steps(loop_t *l) {
                 (long long)l->step);
         TR_TRY(after_step(l));
     }
-    while (l->step < l->s->total_steps) {
+    while (l->step < l->s->total_steps && !is_stale(l)) {
         tr_step_outcome_t o;
         const double lr = tr_schedule_lr(l->schedule, l->step);
         tr_watchdog_phase(l->world, TR_PHASE_STEP, l->step + 1);
@@ -143,6 +157,11 @@ static tr_status_t run_steps(loop_t *l) {
         if (o.stop && l->step < l->s->total_steps) return stopped(l);
         TR_TRY(after_step(l));
     }
+    if (l->step < l->s->total_steps)
+        TR_INFO("early stop after step %lld: %lld validations in a row brought no better %s than step "
+                "%lld (train.patience = %lld)",
+                (long long)l->step, (long long)l->stale, tr_config_get(l->config, "checkpoint.best_by"),
+                (long long)l->best_step, (long long)l->s->train.patience);
     return TR_OK;
 }
 
@@ -153,6 +172,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_trai
                 .info = tr_world_info(world),
                 .saved_step = -1,
                 .best_loss = INFINITY,
+                .best_accuracy = NAN,
                 .best_step = -1,
                 .order = {.micro_batch = -1, .block = -1, .shuffle = -1}};
     l.history.entered_sec = tr_clock_since_exec_sec();

@@ -24,8 +24,10 @@ typedef struct {
     int64_t skipped;    /* updates skipped by on_nan = skip */
     int64_t skipped_in_row;
     bool valid_owed;   /* what comes behind `step` is not done: its validation, the line of its epoch */
-    double best_loss;  /* lowest validation loss so far, INFINITY none */
-    int64_t best_step; /* of that validation, -1 not known */
+    /* of the best validation so far by checkpoint.best_by: INFINITY, NaN and -1 where there is none */
+    double best_loss, best_accuracy;
+    int64_t best_step;
+    int64_t stale; /* validations since then */
     char *run_dir;
     /* What the model was told about its data: of the checkpoint that is resumed, and of model.init; NULL none. */
     tr_preprocess_t *kept, *first;

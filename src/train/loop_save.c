@@ -42,6 +42,9 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
                        "not valid UTF-8; rename it");
     json_object_set_new(state, "best_valid_loss",
                         isfinite(l->best_loss) ? json_real(l->best_loss) : json_null());
+    json_object_set_new(state, "best_valid_accuracy",
+                        isfinite(l->best_accuracy) ? json_real(l->best_accuracy) : json_null());
+    json_object_set_new(state, "stale_validations", json_integer(l->stale));
     json_object_set_new(state, "best_step", l->best_step >= 0 ? json_integer(l->best_step) : json_null());
     json_object_set_new(state, "valid_owed", json_boolean(l->valid_owed));
     json_object_set_new(state, "report", tr_report_state(&l->report));

@@ -141,11 +141,14 @@ static void take_up(loop_t *l, const char *state_json) {
     tr_main_settings_t main;
     json_t *state = json_loads(state_json, 0, NULL);
     const json_t *best = json_object_get(state, "best_valid_loss"),
+                 *best_accuracy = json_object_get(state, "best_valid_accuracy"),
                  *best_step = json_object_get(state, "best_step");
     tr_config_read(l->config, &tr_main_config, &main);
     l->skipped = json_integer_value(json_object_get(state, "skipped"));
     if (l->own_resume || tr_run_has(l->run, main.resume)) {
         if (json_is_number(best)) l->best_loss = json_number_value(best);
+        if (json_is_number(best_accuracy)) l->best_accuracy = json_number_value(best_accuracy);
+        l->stale = json_integer_value(json_object_get(state, "stale_validations"));
         if (json_is_integer(best_step)) l->best_step = json_integer_value(best_step);
         l->told = json_incref(json_object_get(state, "report"));
         l->valid_owed = l->s->dataset[TR_SPLIT_VALID] && json_is_true(json_object_get(state, "valid_owed")) &&
@@ -179,6 +182,8 @@ static tr_status_t begin_state(loop_t *l) {
     TR_TRY(tr_world_agree(l->world, load_state(l)));
     TR_TRY(tr_world_broadcast(l->world, &l->step, sizeof l->step, 0));
     TR_TRY(tr_world_broadcast(l->world, &l->best_loss, sizeof l->best_loss, 0));
+    TR_TRY(tr_world_broadcast(l->world, &l->best_accuracy, sizeof l->best_accuracy, 0));
+    TR_TRY(tr_world_broadcast(l->world, &l->stale, sizeof l->stale, 0));
     TR_TRY(tr_world_broadcast(l->world, &l->valid_owed, sizeof l->valid_owed, 0));
     return tr_state_broadcast(l->s);
 }
@@ -271,10 +276,29 @@ static void introduce(const loop_t *l) {
         TR_INFO("validation and test use the same data, %s, and the best checkpoint is selected on "
                 "it; data.valid_fraction = 0.1 holds out a part of the training data instead",
                 s->dataset[TR_SPLIT_VALID]->info.description);
+    if (!s->dataset[TR_SPLIT_VALID] && l->valid.steps > 0)
+        TR_INFO("no validation data: set data.valid, or data.valid_fraction = 0.1 to hold out a tenth of the "
+                "training data");
     if (s->slots % l->info->size != 0)
         TR_WARN("%lld micro-batches are not a multiple of %d ranks: some ranks compute one more, "
                 "and the others wait",
                 (long long)s->slots, l->info->size);
+}
+
+/* Whether the data have what train.patience and checkpoint.best_by go by. */
+static tr_status_t check_validation(const loop_t *l) {
+    const tr_session_t *s = l->s;
+    const bool is_validated = s->dataset[TR_SPLIT_VALID] && l->valid.steps > 0;
+    if (s->train.patience > 0 && !is_validated)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "train.patience = %lld counts validations, and this run has none: set data.valid or "
+                       "data.valid_fraction, and a train.valid_every above 0",
+                       (long long)s->train.patience);
+    if (l->save_settings.best_by == TR_BEST_BY_ACCURACY && is_validated && s->info.classes <= 0)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "checkpoint.best_by = valid_accuracy expects classes, data.y has numbers to predict: "
+                       "use valid_loss");
+    return TR_OK;
 }
 
 /* What every rank has to know of the checkpoint that is resumed. */
@@ -318,6 +342,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
                         &l->save));
     TR_TRY(tr_due_parse("train.valid_every", s->train.valid_every, false, s->total_steps, s->steps_per_epoch,
                         &l->valid));
+    TR_TRY(check_validation(l));
     TR_TRY(tr_schedule_create(&l->s->schedule, l->s->optim.lr, l->s->total_steps, l->s->steps_per_epoch,
                               &l->schedule));
     const size_t base_bytes = tr_report_peak_bytes();

@@ -336,6 +336,7 @@ tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
     if (!o) return TR_FAIL(TR_ERR_INTERNAL, "cannot create the summary");
     json_object_set_new(o, "memory_base_bytes", json_integer((json_int_t)r->base_bytes));
     json_object_set_new(o, "best_valid_loss", number(end->best_loss));
+    json_object_set_new(o, "best_valid_accuracy", number(end->best_accuracy));
     json_object_set_new(o, "best_step", end->best_step >= 0 ? json_integer(end->best_step) : json_null());
     json_object_set_new(o, "skipped", json_integer(end->skipped));
     add_perplexity(r->s, "valid_perplexity", r->valid_loss, o);

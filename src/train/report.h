@@ -60,10 +60,10 @@ void tr_report_epoch(tr_report_t *r, int64_t steps_done);
 tr_status_t tr_report_test(tr_report_t *r, const tr_eval_outcome_t *v, double seconds);
 typedef struct {
     const char *status;
-    int64_t steps;     /* done */
-    int64_t skipped;   /* updates, by train.on_nan */
-    int64_t best_step; /* -1 not known */
-    double best_loss;  /* of validations; INFINITY none */
+    int64_t steps;                   /* done */
+    int64_t skipped;                 /* updates, by train.on_nan */
+    int64_t best_step;               /* -1 not known */
+    double best_loss, best_accuracy; /* of the best validation; not finite: none */
     size_t host_bytes;
 } tr_report_end_t;
 /* Leaves the summary of a run that was done as it is where no step was added to it. */

@@ -132,7 +132,8 @@ static tr_status_t open_data(tr_session_t *s) {
 /* -- what the model is told about them ------------------------------------------------------------------- */
 
 static tr_status_t resolve_preprocess(tr_session_t *s) {
-    const bool squares = s->model.loss == TR_LOSS_AUTO || s->model.loss == TR_LOSS_MSE;
+    const bool squares =
+        s->model.loss != TR_LOSS_CROSS_ENTROPY && s->model.loss != TR_LOSS_BINARY_CROSS_ENTROPY;
     const tr_preprocess_sources_t sources = {.settings = &s->data,
                                              .info = &s->info,
                                              .classes = s->info.classes,

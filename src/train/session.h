@@ -19,6 +19,7 @@ typedef struct {
     int on_nan;              /* tr_on_nan_t */
     const char *valid_every; /* "1epoch", steps, "10%" of the run */
     int64_t valid_samples;   /* of a validation; 0: all */
+    int64_t patience;        /* validations in a row without a new best that end the run; 0: none do */
 } tr_train_settings_t;
 typedef enum { TR_ON_NAN_STOP, TR_ON_NAN_SKIP } tr_on_nan_t;
 extern const tr_config_table_t tr_train_config;
@@ -42,8 +43,10 @@ typedef struct {
     const char *every; /* steps, "1epoch", "10min"; "0" never but at the end */
     int64_t keep;
     bool best;
+    int best_by;     /* tr_best_by_t */
     double patience; /* seconds */
 } tr_checkpoint_settings_t;
+typedef enum { TR_BEST_BY_LOSS, TR_BEST_BY_ACCURACY } tr_best_by_t;
 extern const tr_config_table_t tr_checkpoint_config;
 
 /* The riders behind the gradients: sums over a step, or over an evaluation pass. Terms of the loss are samples, or tokens

@@ -21,6 +21,10 @@ static const tr_config_field_t train_fields[] = {
                     TR_RESUME_FREE),
     TR_FIELD_INT(tr_train_settings_t, valid_samples, "0", 0, 1e15,
                  "Samples of a validation, the first ones of data.valid; 0: all.", TR_RESUME_FREE),
+    TR_FIELD_INT(tr_train_settings_t, patience, "0", 0, 1e9,
+                 "Early stopping: the run ends after this many validations in a row without a new best by "
+                 "checkpoint.best_by; 0: it never ends early.",
+                 TR_RESUME_NOTE),
 };
 const tr_config_table_t tr_train_config = {"train", train_fields, TR_COUNT(train_fields),
                                            sizeof(tr_train_settings_t)};
@@ -62,7 +66,11 @@ static const tr_config_field_t checkpoint_fields[] = {
     TR_FIELD_INT(tr_checkpoint_settings_t, keep, "3", 0, 1e6,
                  "Number of checkpoints to keep, in addition to the best one. 0: all.", TR_RESUME_FREE),
     TR_FIELD_BOOL(tr_checkpoint_settings_t, best, "yes",
-                  "Also keep the checkpoint with the lowest validation loss.", TR_RESUME_FREE),
+                  "Also keep the best checkpoint by checkpoint.best_by.", TR_RESUME_FREE),
+    TR_FIELD_ENUM(tr_checkpoint_settings_t, best_by, "valid_loss", "valid_loss|valid_accuracy",
+                  "What the best checkpoint has: the lowest validation loss, or the highest validation "
+                  "accuracy. train.patience counts by the same.",
+                  TR_RESUME_NOTE),
     TR_FIELD_DURATION(tr_checkpoint_settings_t, patience, "10min", 0, 1e6,
                       "How long to retry the final checkpoint if it cannot be written (for "
                       "example, if the disk is full).",

@@ -42,6 +42,7 @@ double op_act(tr_act_t act, double x) {
     case TR_ACT_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case TR_ACT_SIGMOID: return 1 / (1 + exp(-x));
     case TR_ACT_TANH: return tanh(x);
+    case TR_ACT_SILU: return x / (1 + exp(-x));
     default: return x;
     }
 }

@@ -35,6 +35,7 @@ CPU_KERNEL(act_fwd) {
     case TR_ACT_GELU_TANH: MAP(COST_EXP, cpu_gelu_tanh(get(x))); break;
     case TR_ACT_SIGMOID: MAP(COST_EXP, cpu_sigmoid(get(x))); break;
     case TR_ACT_TANH: MAP(COST_EXP, cpu_tanh(get(x))); break;
+    case TR_ACT_SILU: MAP(COST_EXP, cpu_silu(get(x))); break;
     }
     return TR_OK;
 }
@@ -52,6 +53,7 @@ CPU_KERNEL(act_bwd) {
     case TR_ACT_GELU_TANH: MAP(COST_EXP, get(dy) * cpu_gelu_tanh_slope(get(v))); break;
     case TR_ACT_SIGMOID: MAP(COST_RELU, get(dy) * get(v) * (1.0f - get(v))); break;
     case TR_ACT_TANH: MAP(COST_RELU, get(dy) * ((1.0f - get(v)) * (1.0f + get(v)))); break;
+    case TR_ACT_SILU: MAP(COST_EXP, get(dy) * cpu_silu_slope(get(v))); break;
     }
     return TR_OK;
 }

@@ -90,33 +90,74 @@ CPU_KERNEL(xent_bwd) {
     return TR_OK;
 }
 
-CPU_KERNEL(mse_fwd) {
-    rows_t r = rows_of(&call->in[0]);
-    const float *weight = call->in[2].data;
-    float *loss = call->out[0].data;
-#pragma omp parallel for num_threads(cpu_threads(device, r.rows *r.width)) schedule(static)
-    for (int64_t i = 0; i < r.rows; i++) {
-        const float *y = (const float *)call->in[0].data + i * r.width;
-        const float *target = (const float *)call->in[1].data + i * r.width;
-        double sum = 0;
-        CPU_LANE_SUM(sum, r.width, j, (y[j] - target[j]) * (y[j] - target[j]));
-        loss[i] = weight[i] == 0.0f ? 0.0f : (float)(weight[i] * (sum / (double)r.width));
+/* The two kernels of a loss of numbers, a mean over each row's elements. value(y, t) and slope(y, t): of a
+ * prediction y and a target t. */
+#define NUMBERS_LOSS(name, cost, settings, value, slope)                                                     \
+    CPU_KERNEL(name##_fwd) {                                                                                 \
+        settings;                                                                                            \
+        const rows_t r = rows_of(&call->in[0]);                                                              \
+        const float *weight = call->in[2].data;                                                              \
+        float *loss = call->out[0].data;                                                                     \
+        const int threads = cpu_threads(device, r.rows * r.width * (cost));                                  \
+        _Pragma("omp parallel for num_threads(threads) schedule(static)") for (int64_t i = 0; i < r.rows;    \
+                                                                               i++) {                        \
+            const float *ys = (const float *)call->in[0].data + i * r.width;                                 \
+            const float *ts = (const float *)call->in[1].data + i * r.width;                                 \
+            double sum = 0;                                                                                  \
+            CPU_LANE_SUM(sum, r.width, j, value(ys[j], ts[j]));                                              \
+            loss[i] = weight[i] == 0.0f ? 0.0f : (float)(weight[i] * (sum / (double)r.width));               \
+        }                                                                                                    \
+        return TR_OK;                                                                                        \
+    }                                                                                                        \
+    CPU_KERNEL(name##_bwd) {                                                                                 \
+        settings;                                                                                            \
+        const rows_t r = rows_of(&call->in[0]);                                                              \
+        const float *weight = call->in[2].data, *dloss = call->in[3].data;                                   \
+        const int threads = cpu_threads(device, r.rows * r.width * (cost));                                  \
+        _Pragma("omp parallel for num_threads(threads) schedule(static)") for (int64_t i = 0; i < r.rows;    \
+                                                                               i++) {                        \
+            const float *ys = (const float *)call->in[0].data + i * r.width;                                 \
+            const float *ts = (const float *)call->in[1].data + i * r.width;                                 \
+            float *dy = (float *)call->out[0].data + i * r.width;                                            \
+            const bool live = weight[i] != 0.0f;                                                             \
+            const float factor = live ? weight[i] * dloss[i] / (float)r.width : 0.0f;                        \
+            _Pragma("omp simd") for (int64_t j = 0; j < r.width; j++) dy[j] =                                \
+                live ? factor * slope(ys[j], ts[j]) : 0.0f;                                                  \
+        }                                                                                                    \
+        return TR_OK;                                                                                        \
     }
-    return TR_OK;
-}
 
-CPU_KERNEL(mse_bwd) {
-    rows_t r = rows_of(&call->in[0]);
-    const float *weight = call->in[2].data, *dloss = call->in[3].data;
-#pragma omp parallel for num_threads(cpu_threads(device, r.rows *r.width)) schedule(static)
-    for (int64_t i = 0; i < r.rows; i++) {
-        const float *y = (const float *)call->in[0].data + i * r.width;
-        const float *target = (const float *)call->in[1].data + i * r.width;
-        float *dy = (float *)call->out[0].data + i * r.width;
-        bool live = weight[i] != 0.0f;
-        float factor = live ? weight[i] * dloss[i] * (2.0f / (float)r.width) : 0.0f;
-#pragma omp simd
-        for (int64_t j = 0; j < r.width; j++) dy[j] = live ? factor * (y[j] - target[j]) : 0.0f;
+#define SQUARED(y, t)       (((y) - (t)) * ((y) - (t)))
+#define SQUARED_SLOPE(y, t) (2.0f * ((y) - (t)))
+NUMBERS_LOSS(mse, 1, , SQUARED, SQUARED_SLOPE)
+
+/* The part of the error within delta. A NaN stays. */
+CPU_INLINE float within(float error, float delta) {
+    return error > delta ? delta : error < -delta ? -delta : error;
+}
+CPU_INLINE float huber(float error, float delta) {
+    float inner = within(error, delta);
+    return inner * (error - 0.5f * inner);
+}
+#define HUBER(y, t)       huber((y) - (t), delta)
+#define HUBER_SLOPE(y, t) within((y) - (t), delta)
+NUMBERS_LOSS(huber, 1, const float delta = ((const tr_huber_attr_t *)call->attr)->delta, HUBER, HUBER_SLOPE)
+
+/* With the exponential of a number that is not positive, so that nothing overflows. */
+CPU_INLINE float bce(float y, float t) {
+    float above = y < 0.0f ? 0.0f : y;
+    return above - y * t + log1pf(cpu_exp_nonpositive(-fabsf(y)));
+}
+#define BCE_SLOPE(y, t) (cpu_sigmoid(y) - (t))
+NUMBERS_LOSS(bce, COST_EXP, , bce, BCE_SLOPE)
+
+CPU_KERNEL(class_weight) {
+    const int64_t rows = tr_shape_elems(&call->in[0].shape), classes = tr_shape_elems(&call->in[2].shape);
+    const float *weight = call->in[0].data, *of_class = call->in[2].data;
+    float *out = call->out[0].data;
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t label = cpu_label(&call->in[1], i);
+        out[i] = label == -1 ? 0.0f : label >= 0 && label < classes ? weight[i] * of_class[label] : NAN;
     }
     return TR_OK;
 }

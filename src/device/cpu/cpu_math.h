@@ -76,6 +76,15 @@ CPU_INLINE float cpu_sigmoid(float x) {
     return x < 0.0f ? e * r : r;
 }
 
+/* x sigmoid(x), and its slope. */
+CPU_INLINE float cpu_silu(float x) {
+    return x * cpu_sigmoid(x);
+}
+CPU_INLINE float cpu_silu_slope(float x) {
+    float s = cpu_sigmoid(x);
+    return cpu_fma(x * s, 1.0f - s, s);
+}
+
 /* Near 0 an odd polynomial, further out by exp: 2 ulp. */
 CPU_INLINE float cpu_tanh(float x) {
     float a = fabsf(x), s = x * x;

@@ -80,6 +80,7 @@ static float activate(tr_act_t act, float x) {
     case TR_ACT_GELU_TANH: return cpu_gelu_tanh(x);
     case TR_ACT_SIGMOID: return 1.0f / (1.0f + expf(-x));
     case TR_ACT_TANH: return tanhf(x);
+    case TR_ACT_SILU: return x / (1.0f + expf(-x));
     default: return x;
     }
 }

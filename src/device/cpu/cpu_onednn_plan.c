@@ -124,6 +124,7 @@ static dnnl_alg_kind_t eltwise_of(tr_act_t act) {
     case TR_ACT_GELU_TANH: return dnnl_eltwise_gelu_tanh;
     case TR_ACT_SIGMOID: return dnnl_eltwise_logistic;
     case TR_ACT_TANH: return dnnl_eltwise_tanh;
+    case TR_ACT_SILU: return dnnl_eltwise_swish;
     default: return dnnl_alg_kind_undef;
     }
 }
@@ -135,7 +136,7 @@ static dnnl_status_t append_post_ops(const cpu_dnn_desc_t *desc, dnnl_post_ops_t
     if (status == dnnl_success && desc->kind == CPU_DNN_MATMUL && desc->beta != 0.0f)
         status = append_sum(ops, desc->beta);
     if (status == dnnl_success && desc->act != TR_ACT_NONE && desc->act != TR_ACT_RELU)
-        status = append_eltwise(ops, eltwise_of(desc->act), 0.0f);
+        status = append_eltwise(ops, eltwise_of(desc->act), desc->act == TR_ACT_SILU ? 1.0f : 0.0f);
     return status;
 }
 

@@ -104,11 +104,12 @@ template <tr_act_t ACT> struct act_t {
         if (ACT == TR_ACT_GELU) return x * normal_cdf(x);
         if (ACT == TR_ACT_GELU_TANH) return x * gelu_tanh_gate(x);
         if (ACT == TR_ACT_SIGMOID) return 1.0f / (1.0f + expf(-x));
+        if (ACT == TR_ACT_SILU) return x / (1.0f + expf(-x));
         return tanhf(x);
     }
 };
 
-/* The gradient from dy and v: x for both forms of GELU, y for the others. */
+/* The gradient from dy and v: x where tr_act_keeps_input, else y. */
 template <tr_act_t ACT> struct act_gradient_t {
     enum { INPUTS = 2 };
     __device__ float operator()(float dy, float v) const {
@@ -121,6 +122,10 @@ template <tr_act_t ACT> struct act_gradient_t {
             return dy * (rest == 0.0f ? s : fmaf(rise, rest, s)); /* rise may be infinite */
         }
         if (ACT == TR_ACT_SIGMOID) return dy * v * (1.0f - v);
+        if (ACT == TR_ACT_SILU) {
+            const float s = 1.0f / (1.0f + expf(-v)), rest = s * (1.0f - s);
+            return dy * (rest == 0.0f ? s : fmaf(v, rest, s)); /* v may be infinite */
+        }
         return dy * ((1.0f - v) * (1.0f + v));
     }
 };
@@ -139,6 +144,10 @@ template <tr_act_t ACT> struct act_gradient_t {
     }                                                                                              \
     case TR_ACT_GELU_TANH: {                                                                       \
         const tr_act_t ACT = TR_ACT_GELU_TANH;                                                     \
+        __VA_ARGS__;                                                                               \
+    }                                                                                              \
+    case TR_ACT_SILU: {                                                                            \
+        const tr_act_t ACT = TR_ACT_SILU;                                                          \
         __VA_ARGS__;                                                                               \
     }                                                                                              \
     case TR_ACT_SIGMOID: {                                                                         \

@@ -2,7 +2,7 @@
 #include "cpu_kernel_test.h"
 
 static const tr_act_t all[] = {TR_ACT_NONE,    TR_ACT_RELU, TR_ACT_GELU,
-                               TR_ACT_SIGMOID, TR_ACT_TANH, TR_ACT_GELU_TANH};
+                               TR_ACT_SIGMOID, TR_ACT_TANH, TR_ACT_GELU_TANH, TR_ACT_SILU};
 enum { ACTS = sizeof all / sizeof *all };
 
 static double exact(tr_act_t act, double x) {
@@ -12,6 +12,7 @@ static double exact(tr_act_t act, double x) {
     case TR_ACT_GELU_TANH: return x / (1 + exp(-2 * M_2_SQRTPI / M_SQRT2 * (x + 0.044715 * x * x * x)));
     case TR_ACT_SIGMOID: return 1 / (1 + exp(-x));
     case TR_ACT_TANH: return tanh(x);
+    case TR_ACT_SILU: return x / (1 + exp(-x));
     default: return x;
     }
 }
@@ -29,6 +30,7 @@ static double exact_slope(tr_act_t act, double v) {
     case TR_ACT_GELU_TANH: return gelu_tanh_slope(v);
     case TR_ACT_SIGMOID: return v * (1 - v);
     case TR_ACT_TANH: return 1 - v * v;
+    case TR_ACT_SILU: return (1 + v / (1 + exp(v))) / (1 + exp(-v));
     default: return 1;
     }
 }

@@ -121,6 +121,82 @@ static void mean_squared_error(void **state) {
     }
 }
 
+/* -- Huber loss, binary cross-entropy -------------------------------------------------------------------- */
+
+static const float delta = 0.75f;
+
+static tr_status_t build_huber(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+    return tr_huber(g, in[0], in[1], in[2], delta, out);
+}
+
+static tr_status_t build_bce(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+    return tr_binary_cross_entropy(g, in[0], in[1], in[2], out);
+}
+
+static void mean_of(const op_case_t *c, const double *const *in, double *y, double (*loss)(double, double)) {
+    const int64_t samples = c->out.dim[0], width = tr_shape_elems(&c->in[0].shape) / samples;
+    for (int64_t b = 0; b < samples; b++) {
+        y[b] = 0;
+        for (int64_t i = b * width; i < (b + 1) * width; i++)
+            y[b] += in[2][b] * loss(in[0][i], in[1][i]) / (double)width;
+    }
+}
+
+static double huber_of(double y, double t) {
+    const double error = fabs(y - t);
+    return error <= delta ? error * error / 2 : delta * (error - delta / 2);
+}
+
+static double bce_of(double y, double t) {
+    return t * log1p(exp(-y)) + (1 - t) * (y + log1p(exp(-y)));
+}
+
+static void huber(const op_case_t *c, const double *const *in, double *y) {
+    mean_of(c, in, y, huber_of);
+}
+
+static void bce(const op_case_t *c, const double *const *in, double *y) {
+    mean_of(c, in, y, bce_of);
+}
+
+static void losses_of_numbers(void **state) {
+    static const double weights[] = {1, 0.5, 0, 1, 2};
+    for (int i = 0; i < 2; i++) {
+        op_case_t c = {i ? "binary cross-entropy" : "huber",
+                       3,
+                       {{"y", TR_SHAPE(5, 7), -3, 3},
+                        {"target", TR_SHAPE(5, 7), i ? 0 : -3, i ? 1 : 3, .fixed = true},
+                        {"weight", TR_SHAPE(5), .fixed = true, .values = weights}}};
+        c.out = TR_SHAPE(5);
+        c.build = i ? build_bce : build_huber;
+        c.reference = i ? bce : huber;
+        op_check(&c);
+    }
+}
+
+/* -- weights of classes ---------------------------------------------------------------------------------- */
+
+static tr_status_t build_weight(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+    return tr_class_weight(g, in[0], in[1], in[2], out);
+}
+
+static void class_weight(const op_case_t *c, const double *const *in, double *y) {
+    for (int64_t i = 0; i < c->out.dim[0]; i++) y[i] = in[1][i] < 0 ? 0 : in[0][i] * in[2][(int)in[1][i]];
+}
+
+static void weights_of_classes(void **state) {
+    static const double labels[] = {2, 0, -1, 1, 2}, weights[] = {1, 0.5, 1, 0, 2}, of_class[] = {3, 1, 0.25};
+    op_case_t c = {"class weight",
+                   3,
+                   {{"weight", TR_SHAPE(5), .fixed = true, .values = weights},
+                    {"label", TR_SHAPE(5), .dtype = TR_I32, .fixed = true, .values = labels},
+                    {"of_class", TR_SHAPE(3), .fixed = true, .values = of_class}}};
+    c.out = TR_SHAPE(5);
+    c.build = build_weight;
+    c.reference = class_weight;
+    op_check(&c);
+}
+
 /* -- hits ------------------------------------------------------------------------------------------------ */
 
 static tr_status_t build_topk(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
@@ -167,6 +243,8 @@ int main(void) {
         cmocka_unit_test(cross_entropy_of_sequences),
         cmocka_unit_test(masked_samples_hold_anything),
         cmocka_unit_test(mean_squared_error),
+        cmocka_unit_test(losses_of_numbers),
+        cmocka_unit_test(weights_of_classes),
         cmocka_unit_test(top_k),
     };
     return cmocka_run_group_tests_name("ops: losses", tests, NULL, NULL);

@@ -99,18 +99,21 @@ static const char text[] = "threads = 1\n"
                            "[train]\nepochs = 2\n"
                            "[log]\nevery = 1\n";
 
+/* with: settings, with blanks between them */
 static tr_status_t train(const char *dir, const char *with) {
     const tr_train_params_t params = {.config_path = "labels.ini", .version = "test"};
     const tr_config_table_t *const *tables;
     tr_config_t *config = NULL;
-    char run[64];
+    char run[64], settings[256];
     size_t count;
     snprintf(run, sizeof run, "run.dir=%s", dir);
     OK(tr_all_tables(&tables, &count));
     OK(tr_config_create(tables, count, &config));
     OK(tr_config_load_text(config, "labels.ini", text, sizeof text - 1));
     OK(tr_config_set(config, run, "test"));
-    OK(tr_config_set(config, with, "test"));
+    snprintf(settings, sizeof settings, "%s", with);
+    for (char *rest, *one = strtok_r(settings, " ", &rest); one; one = strtok_r(NULL, " ", &rest))
+        OK(tr_config_set(config, one, "test"));
     OK(tr_config_check(config));
     const tr_status_t status = tr_train(config, world, &params);
     tr_config_destroy(&config);
@@ -215,6 +218,32 @@ static void the_best_validation(void **state) {
     assert_true(told("best", "seed") == 1);
 }
 
+/* A rate of 0 learns nothing: the first validation stays the best, and the second one without a better ends the run. */
+static void an_early_stop(void **state) {
+    (void)state;
+    static const char *const by[] = {"valid_loss", "valid_accuracy"};
+    enum { EPOCH = 3 /* steps */ };
+    made.labels = ALL;
+    made.labelled = VALID;
+    for (int i = 0; i < 2; i++) {
+        static const int patience[] = {2, 2 /* stays stopped */, 4 /* continues */};
+        for (int k = 0; k < 3; k++) {
+            char dir[32], with[128];
+            snprintf(dir, sizeof dir, "early-%d", i);
+            snprintf(with, sizeof with,
+                     "optimizer.lr=0 train.epochs=9 train.patience=%d checkpoint.best_by=%s", patience[k],
+                     by[i]);
+            OK(train(dir, with));
+            if (tr_world_info(world)->rank != 0) continue;
+            assert_true(told(dir, "best_step") == EPOCH);
+            assert_true(told(dir, "steps") == (1 + patience[k]) * EPOCH);
+            assert_true(told(dir, "best_valid_accuracy") == told(dir, "valid_accuracy"));
+        }
+    }
+    assert_int_equal(train("no-valid", "train.patience=2 train.valid_every=0"), TR_ERR_CONFIG);
+    assert_error_names("train.patience & data.valid_fraction");
+}
+
 /* Steps without one label learn nothing, are not what is not finite, and have no part in the epoch's mean. */
 static void steps_without_labels(void **state) {
     (void)state;
@@ -246,7 +275,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(half_of_the_labels),  cmocka_unit_test(validation),
         cmocka_unit_test(the_best_validation), cmocka_unit_test(steps_without_labels),
-        cmocka_unit_test(an_infinite_input),
+        cmocka_unit_test(an_early_stop),       cmocka_unit_test(an_infinite_input),
     };
     if (tr_world_open(NULL, &world) != TR_OK || tr_dataset_register(&pairs) != TR_OK) return 1;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
