@@ -100,7 +100,7 @@ libs     = $(san) -fopenmp $(mpi_libs) $(hdf5_libs) $(dnnl_libs) $(other_libs) -
 # -- sources: a new file in a known folder needs no edit here ----------------------------------------------------------
 find     = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
 # src/device/cuda is not in libtrainer.a: libtrainer_cuda.so is built where have_cuda, and loaded by dlopen.
-cuda_src := $(if $(have_cuda),$(call find,src/device/cuda,*.c) $(call find,src/device/cuda,*.cu))
+cuda_src := $(strip $(if $(have_cuda),$(call find,src/device/cuda,*.c) $(call find,src/device/cuda,*.cu)))
 cuda_lib := $(if $(cuda_src),$(O)/libtrainer_cuda.so)
 lib_c   := $(filter-out src/cmd/% src/device/cuda/% src/device/library/%,$(call find,src,*.c))
 cmd_c   := $(call find,src/cmd,*.c)

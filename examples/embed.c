@@ -130,7 +130,10 @@ static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_mode
     return tr_model_loss(g, config, batch, h, out); /* by model.loss; y are numbers: the mean squared error */
 }
 
-static const tr_model_t surrogate = {"surrogate", "Residual blocks of linear layers.", &key_table, build};
+static const tr_model_t surrogate = {.name = "surrogate",
+                                     .help = "Residual blocks of linear layers.",
+                                     .config = &key_table,
+                                     .build = build};
 
 /* -- training -------------------------------------------------------------------------------------------- */
 

@@ -114,7 +114,7 @@ row "a loss that is not finite while a slow disk gets a checkpoint" "the checkpo
 ok $? "a loss that is not finite: the checkpoint being written is finished"
 "$TRAINER" import synthetic digits digits.h5 --samples 600 >out 2>&1
 sed 's/^format = .*/train = digits.h5\nshuffle = 20/; /^synthetic/d; /^classes/d' net.ini >file.ini
-FAULT="FAIL_RANK=0 FAIL_SLOW=step-00000010:200 FAIL_CALL=pread FAIL_ON=digits.h5 FAIL_AT=120 FAIL_ALWAYS=1 FAIL_HOW=EIO" start 2 file.ini run.dir=unread
+FAULT="FAIL_RANK=0 FAIL_SLOW=step-00000010:200 FAIL_CALL=pread FAIL_ON=digits.h5 FAIL_AT=150 FAIL_ALWAYS=1 FAIL_HOW=EIO" start 2 file.ini run.dir=unread
 begin=$(now)
 ended
 row "rank 0 cannot read its data while a slow disk gets a checkpoint" "the checkpoint is finished, then the job ends"
