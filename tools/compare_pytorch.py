@@ -9,7 +9,7 @@ A rank takes batch_size / ranks samples and is bound to `threads` cores of its o
   --ranks N      processes (1)                 --threads N   threads of each (all cores / ranks)
   --steps N      timed steps a variant and round (20), after 3 that are not
   --rounds N     rounds over all variants (3); after the first only those within a quarter of the best go on
-  --precision P  f32, or bf16: autocast        --variants L  of those named in the list: eager,compile
+  --precision P  fp32, or bf16: autocast       --variants L  of those named in the list: eager,compile
   --serve        prints a line when it is ready, then runs a round for every line on standard input, so that rounds can alternate with somebody
                  else's: between them it computes nothing
 
@@ -37,7 +37,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("config")
     parser.add_argument("assignments", nargs="*")
-    for name, kind, default in (("ranks", int, 1), ("threads", int, 0), ("steps", int, 20), ("rounds", int, 3), ("precision", str, "f32"),
+    for name, kind, default in (("ranks", int, 1), ("threads", int, 0), ("steps", int, 20), ("rounds", int, 3), ("precision", str, "fp32"),
                                 ("variants", str, "eager,compile")):
         parser.add_argument("--" + name, type=kind, default=default)
     parser.add_argument("--serve", action="store_true")

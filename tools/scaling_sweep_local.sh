@@ -6,10 +6,10 @@
 #
 #   --mode, --nodes, --repeat, --out   as in slurm/scaling_sweep.sh
 #   --ranks N         ranks per node (default 1)
-#   --hostfile FILE   a node is a line of FILE, and a run uses the first ones; without it, all ranks are on this machine
+#   --hostfile FILE   each line of FILE is a node, and a run uses the first lines; without it, all ranks are on this machine
 #
-# The runs follow each other. One that fails does not stop the others; the exit code is then 1. At the end it prints the
-# command of the report.
+# The runs are sequential. If one fails, the others continue, and the exit code is 1. At the end the script prints the
+# command that makes the report.
 here=$(cd "$(dirname "$0")/.." && pwd)
 . "$here/slurm/common.sh" && . "$here/slurm/sweep.sh" || exit 2
 TRAINER=${TRAINER:-$here/trainer}
@@ -22,8 +22,8 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
     esac
 done
 parse_sweep "${arguments[@]}" "$@"
-case $ranks in '' | *[!0-9]* | 0) wrong "--ranks: expected a number from 1, found '$ranks'" ;; esac
-[ -z "$hostfile" ] || [ -f "$hostfile" ] || wrong "--hostfile: there is no file '$hostfile'"
+case $ranks in '' | *[!0-9]* | 0) wrong "--ranks: expected a positive integer, found '$ranks'" ;; esac
+[ -z "$hostfile" ] || [ -f "$hostfile" ] || wrong "--hostfile: no file '$hostfile'"
 mkdir -p "$out" || exit
 hosts=$out/hosts failed=0
 

@@ -198,7 +198,7 @@ static tr_status_t parse_list(cursor_t *c, const cursor_t *open, tr_layer_block_
     out->count = (int)specs.count;
     TR_TRY(status);
     if (open != NULL && *c->at == '\0')
-        return TR_LAYER_FAIL(open, "expected a closing }, found the end of the text.");
+        return TR_LAYER_FAIL(open, "expected a } that closes this {, found the end of the text.");
     if (open == NULL && *c->at == '}') return TR_LAYER_FAIL(c, "expected a layer name, found a } without {.");
     if (open != NULL) advance(c);
     return TR_OK;

@@ -295,7 +295,7 @@ static void describe_run(const tr_report_t *r, int64_t steps_done, json_t *o) {
                   "batch_size", (json_int_t)s->order.batch_size, "micro_batch",
                   (json_int_t)s->order.micro_batch, "learning_rate", s->optim.lr, "epochs",
                   json_real((double)steps_done / s->steps_per_epoch), "optimizer", s->optim.type, "precision",
-                  s->main.precision == TR_PRECISION_BF16 ? "bf16" : "f32", "device", s->device->ops->name,
+                  s->main.precision == TR_PRECISION_BF16 ? "bf16" : "fp32", "device", s->device->ops->name,
                   "device_description", s->device->description, "hosts", w->nodes, "threads",
                   s->device->threads, "mpi", w->mpi_version, "started", r->started, "finished", now));
     const char *name = tr_config_get(s->config, "run.name");

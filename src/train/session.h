@@ -31,7 +31,7 @@ typedef struct {
     int64_t threads;    /* -1 auto */
     bool winograd;      /* convolutions may be computed by Winograd's algorithm */
 } tr_main_settings_t;
-typedef enum { TR_PRECISION_F32, TR_PRECISION_BF16 } tr_precision_t;
+typedef enum { TR_PRECISION_FP32, TR_PRECISION_BF16 } tr_precision_t;
 extern const tr_config_table_t tr_main_config;
 
 typedef struct {

@@ -32,7 +32,7 @@ const tr_config_table_t tr_train_config = {"train", train_fields, TR_COUNT(train
 static const tr_config_field_t main_fields[] = {
     TR_FIELD_STRING(tr_main_settings_t, device, "auto",
                     "Device to train on: auto, or one listed by `trainer info`.", TR_RESUME_FREE),
-    TR_FIELD_ENUM(tr_main_settings_t, precision, "f32", "f32|bf16",
+    TR_FIELD_ENUM(tr_main_settings_t, precision, "fp32", "fp32|bf16",
                   "Data type of activations and matrix products. Sums, statistics, weights, gradients and "
                   "optimizer state are always fp32.",
                   TR_RESUME_NOTE),

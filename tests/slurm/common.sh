@@ -59,5 +59,5 @@ ended_well() {
     cp "job-$1.log" out
     over "$1"
     cat "job-$1.log" "$(run_of "$1").verdict" >out 2>&1
-    [ "$(job_state "$1")" = COMPLETED ] && grep -qx 'done' "$(run_of "$1").verdict" && grep -q 'going on from' out && same "$(run_of "$1")"
+    [ "$(job_state "$1")" = COMPLETED ] && grep -qx 'done' "$(run_of "$1").verdict" && grep -q 'resuming from' out && same "$(run_of "$1")"
 }

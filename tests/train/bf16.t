@@ -16,8 +16,8 @@ grep -q '"precision": *"bf16"' one/summary.json
 ok $? "the summary says so"
 arena() { "$TRAINER" plan net.ini precision=$1 | awk '/ranks +slots/ { getline; print int($12 * 1024 * ($13 == "MiB" ? 1024 : 1)) }'; }
 "$TRAINER" plan net.ini >out
-[ "$(arena bf16)" -lt "$(($(arena f32) * most / 10))" ]
-ok $? "the plan's activations are smaller, by a fifth or more where products of bf16 have instructions: $(arena bf16) and $(arena f32) bytes"
+[ "$(arena bf16)" -lt "$(($(arena fp32) * most / 10))" ]
+ok $? "the plan's activations are smaller, by a fifth or more where products of bf16 have instructions: $(arena bf16) and $(arena fp32) bytes"
 grep -q '"F32"' one/checkpoints/latest/model.safetensors && ! grep -q BF16 one/checkpoints/latest/*.safetensors
 ok $? "weights and optimizer state are saved in f32"
 run 1 net.ini run.dir=strict $half device=strict
@@ -32,7 +32,7 @@ run 3 net.ini run.dir=cut $exact
 ok $? "resumed on 3 ranks from step 9 on 2"
 [ "$(state exact1)" = "$(state cut)" ]
 ok $? "and its end is the uninterrupted run's, bit for bit"
-run 1 net.ini run.dir=one train.steps=25 precision=f32
+run 1 net.ini run.dir=one train.steps=25 precision=fp32
 ok $? "a run goes on in the other precision"
 # Without instructions for bf16 the products are emulated; oneDNN of both generations reads one of the two names.
 export ONEDNN_MAX_CPU_ISA=AVX2 DNNL_MAX_CPU_ISA=AVX2

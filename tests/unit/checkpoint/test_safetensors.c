@@ -198,7 +198,7 @@ static void test_bad_lengths(void **state) {
     assert_int_equal(parse("{" A "}", 8, 10), TR_ERR_DATA);
     assert_int_equal(tr_safetensors_parse("\x20\3\0\0\0\0\0\0{\"a\":", 13, "x", &f), TR_ERR_DATA);
     assert_string_equal(tr_error_last()->message,
-                        "x is cut off within its header, which has 800 bytes: 5 are there. Copy it anew.");
+                        "x is truncated in its header of 800 bytes: it has 5. Copy the file again.");
     assert_int_equal(tr_safetensors_parse("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "x", &f), TR_ERR_DATA);
     for (size_t n = 0; n < 8; n++)
         assert_int_equal(tr_safetensors_parse("\0\0\0\0\0\0\0", n, "x", &f), TR_ERR_DATA);

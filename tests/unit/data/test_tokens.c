@@ -254,7 +254,7 @@ static void bad_streams_are_refused(void **state) {
     make_file("a.h5", TR_U16, 0, 0, VOCAB, END);
     assert_refused("a.h5", 8, TR_ERR_DATA, "0 tokens");
     make_file("a.h5", TR_U16, 0, 8, VOCAB, END);
-    assert_refused("a.h5", 8, TR_ERR_DATA, "8 tokens, but a window of model.context = 8 takes 9");
+    assert_refused("a.h5", 8, TR_ERR_DATA, "8 tokens, but a window with model.context = 8 needs 9");
     assert_refused("a.h5", 0, TR_ERR_CONFIG, "model.type");
     make_file("a.h5", TR_U16, 0, 100, 0, END);
     assert_refused("a.h5", 8, TR_ERR_CONFIG, "vocab_size");
