@@ -85,7 +85,9 @@ tr_launch_link_t tr_launch_link(void);
 /* TR_ERR_CONFIG: MPI cannot connect the tasks of srun, and what to do. Not collective. */
 tr_status_t tr_launch_fail(void);
 
-/* Ends all ranks with MPI_Abort(code); returns only if MPI is not up. Not collective; any thread. */
+/*
+ * Ends all ranks with MPI_Abort(code); returns only if MPI is not up. Not collective; any thread.
+ */
 void tr_world_abort(tr_world_t *world, int code);
 
 /*

@@ -38,7 +38,10 @@ typedef enum {
     TR_TYPE_AUTO_INT  /* int64_t, -1 for "auto" */
 } tr_config_type_t;
 
-/* Whether a run that is resumed may have another value than its checkpoint: the last column of a row. */
+/*
+ * Whether a run that is resumed may have another value than its checkpoint: the last column of a
+ * row.
+ */
 typedef enum {
     TR_RESUME_MATCH, /* no (where a row does not say) */
     TR_RESUME_KEEP,  /* no; auto is the checkpoint's value */
@@ -84,13 +87,18 @@ typedef struct {
 
 typedef struct tr_config tr_config_t;
 
-/* `tables` and what they point to must outlive the config. Tables may share sections, and keys where the rows agree in all
- * but help. TR_ERR_INTERNAL for a default outside its own range, or one key with two meanings. */
+/*
+ * `tables` and what they point to must outlive the config. Tables may share sections, and keys
+ * where the rows agree in all but help. TR_ERR_INTERNAL for a default outside its own range, or one
+ * key with two meanings.
+ */
 tr_status_t tr_config_create(const tr_config_table_t *const *tables, size_t count, tr_config_t **out);
 void tr_config_destroy(tr_config_t **config);
 
-/* Each of these keeps problems (unknown key, bad value) for tr_config_check and fails only on I/O or memory. A missing
- * file is TR_ERR_NOINPUT; a folder or a binary file TR_ERR_CONFIG at once. */
+/*
+ * Each of these keeps problems (unknown key, bad value) for tr_config_check and fails only on I/O
+ * or memory. A missing file is TR_ERR_NOINPUT; a folder or a binary file TR_ERR_CONFIG at once.
+ */
 tr_status_t tr_config_load_file(tr_config_t *config, const char *path);
 tr_status_t tr_config_load_text(tr_config_t *config, const char *origin, const char *text, size_t bytes);
 tr_status_t tr_config_load_environment(tr_config_t *config, char *const *environment);
@@ -100,18 +108,28 @@ tr_status_t tr_config_set(tr_config_t *config, const char *assignment /* section
 /* TR_ERR_CONFIG with all problems, one a line, if there are any. */
 tr_status_t tr_config_check(tr_config_t *config);
 
-/* Fills *out_settings (table->struct_bytes) from the values. Strings stay owned by the config. Values that
- * have a problem read as their default. */
+/*
+ * Fills *out_settings (table->struct_bytes) from the values. Strings stay owned by the config.
+ * Values that have a problem read as their default.
+ */
 void tr_config_read(const tr_config_t *config, const tr_config_table_t *table, void *out_settings);
 /* A value as text (default included); NULL for an unknown key. Owned by the config. */
 const char *tr_config_get(const tr_config_t *config, const char *key);
-/* Whether the value differs from the default: the same before tr_config_serialize and after loading its text. */
+/*
+ * Whether the value differs from the default: the same before tr_config_serialize and after loading
+ * its text.
+ */
 bool tr_config_is_set(const tr_config_t *config, const char *key);
 
-/* The resolved configuration as ini text, every key with its value: load it again and get the same. */
+/*
+ * The resolved configuration as ini text, every key with its value: load it again and get the same.
+ */
 tr_status_t tr_config_serialize(const tr_config_t *config, tr_str_t *out);
 
-/* Help of all keys (key NULL), of a section, or of one key ("data.batch_size"); TR_ERR_USAGE with the nearest name. */
+/*
+ * Help of all keys (key NULL), of a section, or of one key ("data.batch_size"); TR_ERR_USAGE with
+ * the nearest name.
+ */
 tr_status_t tr_config_help(const tr_config_table_t *const *tables, size_t count, const char *key,
                            tr_str_t *out);
 

@@ -1,7 +1,9 @@
 /*
- * Data: data sets, the order of samples, and the loader that fills batches ahead of the training loop.
+ * Data: data sets, the order of samples, and the loader that fills batches ahead of the training
+ * loop.
  *
- * HDF5 is called by one thread at a time only (a lock in the module), for metadata and odd layouts; plain data are read with pread.
+ * Only one thread at a time calls HDF5 (a lock in the module), for metadata and unusual layouts;
+ * plain data is read with pread.
  */
 #ifndef TRAINER_DATA_H
 #define TRAINER_DATA_H
@@ -21,33 +23,41 @@ typedef enum {
 
 typedef enum { TR_DIRECT_AUTO, TR_DIRECT_YES, TR_DIRECT_NO } tr_direct_io_t;
 
-/* data.*: train, valid, test, x, y, batch_size, micro_batch, workers, prefetch, block, shuffle, layout, mean, std, classes, ... */
+/*
+ * data.*: train, valid, test, x, y, batch_size, micro_batch, workers, prefetch, block, shuffle,
+ * layout, mean, std, classes, ...
+ */
 typedef struct {
     const char *format;               /* "hdf5" or a registered data set: "synthetic", ... */
     const char *train, *valid, *test; /* FILE, FILE:GROUP, a glob; "" none */
     double valid_fraction;            /* > 0: of train, instead of valid */
-    const char *x, *y;                /* names in the file; "" by the usual names */
+    const char *x, *y;                /* names in the file; "": the common names */
     int64_t batch_size;               /* global */
     int64_t micro_batch;              /* -1 auto */
-    int64_t workers;                  /* reading threads a rank; -1 auto */
-    int64_t prefetch;                 /* micro-batches ahead, a rank */
+    int64_t workers;                  /* loader threads per rank; -1 auto */
+    int64_t prefetch;                 /* micro-batches to prefetch, per rank */
     /* samples that are read together; -1 auto: 256 KiB to 1 MiB, or a chunk of the file */
     int64_t block;
-    /* samples of a lane that are shuffled among each other; -1 auto; 0: no shuffling at all */
+    /* shuffle buffer of a sample stream, in samples; -1 auto; 0: no shuffling */
     int64_t shuffle;
     int layout;    /* tr_data_layout_t */
     int direct_io; /* tr_direct_io_t */
-    /* Of inputs, in units of the file's values: numbers, one or one for each channel; "compute": of the
-     * training data; "auto": the data's own (attributes), else none. */
+    /*
+     * Of inputs, in units of the file's values: numbers, one or one for each channel; "compute": of
+     * the training data; "auto": the data's own (attributes), else none.
+     */
     const char *mean, *std;
-    /* Of numbers to predict: numbers, or "auto", "compute": of the training data; "0" and "1": as they are. */
+    /*
+     * Of regression targets: numbers, or "auto", "compute": of the training data; "0" and "1":
+     * unchanged.
+     */
     const char *target_mean, *target_std;
     int64_t classes; /* -1 auto: from the labels */
-    int64_t limit;   /* use only the first so many samples; 0 all */
+    int64_t limit;   /* use only this many samples; 0: all */
     /* synthetic */
     int64_t synthetic_samples;
     const char *synthetic_shape; /* "28x28x1" */
-    int64_t synthetic_targets;   /* numbers to predict where classes = 0 */
+    int64_t synthetic_targets;   /* number of regression targets if classes = 0 */
     /* augmentation, training only */
     double rotate, translate, zoom, shear;
     int64_t crop_pad;
@@ -60,28 +70,33 @@ extern const tr_config_table_t tr_data_config;
 /* -- data sets ------------------------------------------------------------------------------------------- */
 
 #define TR_DATASET_MAX_FIELDS 8
-/* What the numbers of a field are, whatever its name. */
+/* The kind of values in a field, independent of its name. */
 typedef enum {
-    TR_FIELD_VALUES, /* inputs, or numbers to predict */
+    TR_FIELD_VALUES, /* inputs, or regression targets */
     TR_FIELD_LABELS, /* i32: classes or tokens to predict; -1: none */
     TR_FIELD_TOKENS  /* i32: ids, never normalised or converted */
 } tr_field_kind_t;
 
 typedef struct {
     char name[32]; /* "x", "y" */
-    /* as it travels: the file's where a kernel takes it (u8, i16, u16, i32, f32, ...), native byte order; labels: i32 */
+    /*
+     * type in a batch: that of the file if a kernel supports it (u8, i16, u16, i32, f32, ...), in
+     * native byte order; labels: i32
+     */
     tr_dtype_t dtype;
-    /* of one sample: images (H, W, C) whatever the file has; a label: scalar (ndim 0); tokens, and the
-     * labels of tokens: (T) */
+    /*
+     * of one sample: images (H, W, C) whatever the file has; a label: scalar (ndim 0); tokens, and
+     * the labels of tokens: (T)
+     */
     tr_shape_t shape;
     int64_t sample_bytes;
     tr_field_kind_t kind;
 } tr_field_t;
 
-/* Numbers, one for all channels or one for each. {0}: none. */
+/* One number for all channels, or one per channel. {0}: none. */
 typedef TR_VEC(float) tr_floats_t;
 
-/* Lists of names that data may come with. */
+/* Lists of names that a data set may have. */
 enum { TR_NAMES_CLASSES, TR_NAMES_INPUTS /* of a table */, TR_NAMES_LISTS };
 typedef struct {
     char **name; /* [count] */
@@ -90,7 +105,7 @@ typedef struct {
 } tr_names_t;
 const char *tr_names_key(int list); /* "class_names", "feature_names": of the attribute, and of state.json */
 void tr_names_free(tr_names_t *names);
-/* TR_ERR_DATA where one index has two names; a list that ends before the other, or is not there, is no difference. */
+/* TR_ERR_DATA if one index has two names. A shorter or missing list is not a difference. */
 tr_status_t tr_names_check(int list, const tr_names_t *expected, const tr_names_t *found);
 
 typedef struct {
@@ -106,8 +121,10 @@ typedef struct {
     const char *tokenizer; /* of the tokens, as JSON; NULL: not known. Valid as long as the data set */
     char label_doubt
         [640]; /* y is taken for numbers, but nearly all of it are labels: a sentence; "" no doubt */
-    /* A sentence on labels that may be wrong, for an error about the number of classes: "the largest
-     * label, 7, is that of sample 7 of a.h5:/y: correct it if it is wrong"; "" none. */
+    /*
+     * A sentence on labels that may be wrong, for an error about the number of classes: "the
+     * largest label, 7, is that of sample 7 of a.h5:/y: correct it if it is wrong"; "" none.
+     */
     char label_note[256];
     /* What the data say of x, in units of its values: none, one number for all channels, or one for
      * each (the last dimension). Owned by the data set. */
@@ -130,13 +147,21 @@ typedef struct {
     /* *out is NULL with TR_OK where the split is not given. */
     tr_status_t (*open)(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
     void (*close)(tr_dataset_t *dataset);
-    /* Reads samples [first, first + count) of each field f into dst[f] (count * sample_bytes, dense; NULL: not wanted).
-     * Thread-safe. Bad content (NaN where finite is needed, label out of range) is TR_ERR_DATA naming file, field and sample.
-     * Labels (a field of the kind TR_FIELD_LABELS) are from 0 to classes - 1, or -1 for none. The loader looks at them once more, and
-     * refuses others. Of one label a sample, -1 gives it the weight 0: it is no part of losses, gradients and scores, and a step's loss and gradient are
-     * means over its samples that have one, of all micro-batches and ranks; where none has, the gradient is 0. Batch normalisation sees all samples. */
+    /*
+     * Reads samples [first, first + count) of each field f into dst[f] (count * sample_bytes,
+     * dense; NULL: not wanted). Thread-safe. Bad content (NaN where finite is needed, label out of
+     * range) is TR_ERR_DATA naming file, field and sample. Labels (a field of the kind
+     * TR_FIELD_LABELS) are from 0 to classes - 1, or -1 for none. The loader looks at them once
+     * more, and refuses others. Of one label a sample, -1 gives it the weight 0: it is no part of
+     * losses, gradients and scores, and a step's loss and gradient are means over its samples that
+     * have one, of all micro-batches and ranks; where none has, the gradient is 0. Batch
+     * normalisation sees all samples.
+     */
     tr_status_t (*read)(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst);
-    /* Optional: these samples will be read soon, so the system may fetch them meanwhile. Thread-safe; does not wait. */
+    /*
+     * Optional: these samples will be read soon, so the system may fetch them meanwhile.
+     * Thread-safe; does not wait.
+     */
     void (*expect)(tr_dataset_t *dataset, int64_t first, int64_t count);
     /* Where fields are rounded: as read, of field `field` alone, in doubles. */
     tr_status_t (*read_exact)(tr_dataset_t *dataset, int field, int64_t first, int64_t count, double *dst);
@@ -144,7 +169,10 @@ typedef struct {
     tr_status_t (*open_inputs)(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
 } tr_dataset_ops_t;
 
-/* Implementations embed this as their first member; info.samples, fields and read_unit are set when open returns. */
+/*
+ * Implementations embed this as their first member; info.samples, fields and read_unit are set when
+ * open returns.
+ */
 struct tr_dataset {
     const tr_dataset_ops_t *ops;
     tr_dataset_info_t info;
@@ -156,8 +184,11 @@ void tr_convert(tr_dtype_t from, const void *in, int64_t elems, tr_dtype_t to, v
 /* Adds `count` values, whole rows of `width`, to stats[width], in doubles a few at a time. */
 void tr_stats_add_values(tr_stats_t *stats, int64_t width, tr_dtype_t dtype, const void *values,
                          int64_t count);
-/* The same of `pieces` stretches of up to `rows` samples of a field, spread evenly over the data set,
- * before 32-bit floats round them. *read_sec grows by the time that reading takes; NULL: not wanted. */
+/*
+ * The same of `pieces` stretches of up to `rows` samples of a field, spread evenly over the data
+ * set, before 32-bit floats round them. *read_sec grows by the time that reading takes; NULL: not
+ * wanted.
+ */
 tr_status_t tr_dataset_stats(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows, int64_t width,
                              tr_stats_t *stats, double *read_sec);
 /* Statistics of a field for each channel (its last dimension). */
@@ -166,19 +197,30 @@ typedef struct {
     tr_stats_t *of;            /* [channels]; tr_free */
     double read_sec;
 } tr_sample_stats_t;
-/* Of at most `bytes` of the field (but at least one sample), in up to `pieces` stretches spread evenly
- * over the data set; reading ends early after `most_sec` (INFINITY: never). Not collective. `out->of` is
- * freed by the caller, also when this fails. */
+/*
+ * Of at most `bytes` of the field (but at least one sample), in up to `pieces` stretches spread
+ * evenly over the data set; reading ends early after `most_sec` (INFINITY: never). Not collective.
+ * `out->of` is freed by the caller, also when this fails.
+ */
 tr_status_t tr_dataset_sample(tr_dataset_t *dataset, int field, int64_t bytes, int64_t pieces,
                               double most_sec, tr_sample_stats_t *out);
 /* The index of the field `name`, -1: there is none; and its last dimension, 1 for a scalar. */
 int tr_field_find(const tr_dataset_info_t *info, const char *name);
 int64_t tr_field_channels(const tr_field_t *field);
-/* "taken as images of 28 x 28 with one channel; ...": of data so guessed, and how to say what they are. Returns `text`. */
+/*
+ * "taken as images of 28 x 28 with one channel; ...": of data so guessed, and how to say what they
+ * are. Returns `text`.
+ */
 const char *tr_image_guess_text(const tr_shape_t *shape, char text[256]);
-/* Whether 32-bit floats round inputs, or numbers to predict, away in one of `count` columns; then `text` says it, and what to do. */
+/*
+ * Whether 32-bit floats round inputs, or regression targets, away in one of `count` columns; then
+ * `text` says it, and what to do.
+ */
 bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets, char text[640]);
-/* Not collective: each rank opens; only metadata is read. NULL with TR_OK where the split is not given. */
+/*
+ * Not collective: each rank opens; only metadata is read. NULL with TR_OK where the split is not
+ * given.
+ */
 tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
 /* The same for inputs alone: labels or targets are neither looked for nor read. */
 tr_status_t tr_dataset_open_inputs(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
@@ -189,29 +231,43 @@ void tr_dataset_close(tr_dataset_t **dataset);
 /*
  * Which sample stands where: a pure function, so that nothing has to be saved but the step.
  *
- * A step has `slots` = batch_size / micro_batch slots. Slot s draws from lane s. In epoch e the data set's blocks are permuted by
- * Philox(seed, BLOCKS, e); of the sequence of samples that results, lane s takes a contiguous share of n_s(e) samples, where the shares of epochs
- * 0 .. e-1 of lane s sum to floor((e N + s) / slots) (Hermite's identity: all lanes together take every sample exactly once an epoch, and lanes
- * never differ by more than one sample). A lane's stream is the concatenation of its shares; inside a share, windows of `shuffle`
- * samples are permuted by Philox(seed, WINDOW, lane, epoch, window). Ranks take ranges of slots, so the order depends on no rank count.
+ * A step has `slots` = batch_size / micro_batch slots. Slot s draws from lane s. In epoch e the
+ * data set's blocks are permuted by Philox(seed, BLOCKS, e); of the sequence of samples that
+ * results, lane s takes a contiguous share of n_s(e) samples, where the shares of epochs 0 .. e-1
+ * of lane s sum to floor((e N + s) / slots) (Hermite's identity: all lanes together take every
+ * sample exactly once an epoch, and lanes never differ by more than one sample). A lane's stream is
+ * the concatenation of its shares; inside a share, windows of `shuffle` samples are permuted by
+ * Philox(seed, WINDOW, lane, epoch, window). Ranks take ranges of slots, so the order depends on no
+ * rank count.
  */
 typedef struct {
     uint64_t seed;
     int64_t samples, batch_size, micro_batch, block, shuffle; /* resolved, no -1 */
 } tr_order_t;
-/* Fills *out, with data.block and data.shuffle resolved from the data, batch and micro-batch alone. TR_ERR_CONFIG where batch_size is
- * no multiple of micro_batch. */
+/*
+ * Fills *out, with data.block and data.shuffle resolved from the data, batch and micro-batch alone.
+ * TR_ERR_CONFIG where batch_size is no multiple of micro_batch.
+ */
 tr_status_t tr_order_make(const tr_data_settings_t *settings, const tr_dataset_info_t *info, uint64_t seed,
                           int64_t batch_size, int64_t micro_batch, tr_order_t *out);
 int64_t tr_order_slots(const tr_order_t *order);
-/* Epoch of position `position` (samples drawn by lane `slot` so far), and the first position of that epoch and of the next. */
+/*
+ * Epoch of position `position` (samples drawn by lane `slot` so far), and the first position of
+ * that epoch and of the next.
+ */
 int64_t tr_order_epoch(const tr_order_t *order, int64_t slot, int64_t position, int64_t *out_first,
                        int64_t *out_next);
-/* Sample ids at the positions [position, position + count) of lane `slot`. For tools and tests: shuffles each window touched anew. */
+/*
+ * Sample ids at the positions [position, position + count) of lane `slot`. For tools and tests:
+ * shuffles each window touched anew.
+ */
 tr_status_t tr_order_samples(const tr_order_t *order, int64_t slot, int64_t position, int64_t count,
                              int64_t *out_ids);
 
-/* A lane's stream in pieces, as the loader fills it: a window holds the samples that are shuffled among each other. */
+/*
+ * A lane's stream in pieces, as the loader fills it: a window holds the samples that are shuffled
+ * among each other.
+ */
 typedef struct {
     int64_t slot, epoch, index; /* index of the window in the lane's share of the epoch */
     int64_t first, count;       /* positions of the lane's stream */
@@ -222,7 +278,10 @@ int64_t tr_order_window_max(const tr_order_t *order); /* the longest window's co
 bool tr_order_shuffles(const tr_order_t *order);      /* false: a window's order is the sequence's */
 /* out_place[i] (window->count): where in the window the i-th sample of the sequence stands. */
 void tr_order_permutation(const tr_order_t *order, const tr_order_window_t *window, int64_t *out_place);
-/* The sample at place `sequence` of the epoch's sequence, and how many follow it in the data set's own order, itself included. */
+/*
+ * The sample at place `sequence` of the epoch's sequence, and how many follow it in the data set's
+ * own order, itself included.
+ */
 void tr_order_run(const tr_order_t *order, int64_t epoch, int64_t sequence, int64_t *out_sample,
                   int64_t *out_count);
 /* Ranges of slots: rank r of `size` takes [first, first + count). */
@@ -234,13 +293,18 @@ typedef struct {
     tr_order_t order;
     int64_t first_slot, slot_count; /* this rank's */
     int64_t first_step;             /* where to begin (resume) */
-    /* the first order.samples samples, in file order, once; slots in turn: micro-batch m of the pass goes to slot m mod slots; the tail is padding, of weight 0 */
+    /*
+     * The first order.samples samples in file order, once; slots in turn: micro-batch m of the pass
+     * goes to slot m mod slots; the tail is padding, of weight 0
+     */
     bool evaluation;
     int workers, prefetch; /* resolved */
 } tr_loader_params_t;
 
-/* One micro-batch in pinned host memory; valid until released. Several may be held: at most `prefetch`, and of
- * one slot prefetch / slot_count, rounded up, for which it has room. */
+/*
+ * One micro-batch in pinned host memory; valid until released. Several may be held: at most
+ * `prefetch`, and of one slot prefetch / slot_count, rounded up, for which it has room.
+ */
 typedef struct {
     int64_t step, slot;
     int64_t epoch;   /* of its first sample */
@@ -260,8 +324,11 @@ tr_status_t tr_loader_create(tr_dataset_t *dataset, tr_device_t *device, const t
 void tr_loader_destroy(tr_loader_t **loader);
 /* Workers for this many cores of a rank, where data.workers is auto. */
 int tr_loader_workers(const tr_data_settings_t *settings, int cores);
-/* The next micro-batch, in the order step, slot; waits for it. *out is NULL at the end of an evaluation pass. Evaluation: every rank gets the
- * same number of micro-batches (those beyond the data are all padding). */
+/*
+ * The next micro-batch, in the order step, slot; waits for it. *out is NULL at the end of an
+ * evaluation pass. Evaluation: every rank gets the same number of micro-batches (those beyond the
+ * data are all padding).
+ */
 tr_status_t tr_loader_next(tr_loader_t *loader, tr_batch_t **out);
 /* In any order; the memory is filled again once the lane's earlier ones are released too. */
 tr_status_t tr_loader_release(tr_loader_t *loader, tr_batch_t *batch);

@@ -1,6 +1,7 @@
 /*
- * What this process may use of the machine: all of it, or less where a control group (of a SLURM job, a container) has a limit. Linux's
- * control groups, versions 1 and 2; each group above the process's own binds as well.
+ * What this process may use of the machine: all of it, or less where a control group (of a SLURM
+ * job, a container) has a limit. Linux's control groups, versions 1 and 2; each group above the
+ * process's own binds as well.
  */
 #ifndef TRAINER_HOST_H
 #define TRAINER_HOST_H

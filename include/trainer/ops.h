@@ -1,15 +1,19 @@
 /*
- * The ops: each appends one record (or a few) to the open program and gives its result. Letters as in kernels.h.
- * Activations are f32 or bf16: an op's result has the type of its input x, and a layer computes in bf16 because its x is bf16. Weights are given
- * in f32; tr_linear and tr_conv cast them. Scales, biases, statistics, losses and gradients of parameters are f32.
- * Errors: TR_ERR_CONFIG for shapes that do not fit, naming the scope, both shapes and a remedy.
+ * The ops: each appends one record (or a few) to the open program and gives its result. Letters as
+ * in kernels.h. Activations are f32 or bf16: an op's result has the type of its input x, and a
+ * layer computes in bf16 because its x is bf16. Weights are given in f32; tr_linear and tr_conv
+ * cast them. Scales, biases, statistics, losses and gradients of parameters are f32. Errors:
+ * TR_ERR_CONFIG for shapes that do not fit, naming the scope, both shapes and a remedy.
  */
 #ifndef TRAINER_OPS_H
 #define TRAINER_OPS_H
 
 #include "trainer/graph.h"
 
-/* y = act(x w^T + b): x (..., F), w (K, F), b (K) or TR_NONE -> (..., K). The weight is stored as PyTorch does. */
+/*
+ * y = act(x w^T + b): x (..., F), w (K, F), b (K) or TR_NONE -> (..., K). The weight is stored as
+ * PyTorch does.
+ */
 tr_status_t tr_linear(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, tr_act_t act,
                       tr_tensor_t *out);
 /* The same with w (F, K), as GPT-2's weights are stored. */
@@ -24,13 +28,19 @@ tr_status_t tr_conv(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, 
 tr_status_t tr_pool(tr_graph_t *g, tr_tensor_t x, const tr_pool_attr_t *attr, tr_tensor_t *out);
 /* (N, S..., C) -> (N, C) */
 tr_status_t tr_global_avgpool(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);
-/* Batch normalisation with act NONE or RELU behind. running_mean, running_var: model state (C), updated by the `update` program from the
- * moments that training programs leave in the reduced block, with the mean over its uses where a program has several. In eval programs the
- * running moments normalise. */
+/*
+ * Batch normalisation with act NONE or RELU behind. running_mean, running_var: model state (C),
+ * updated by the `update` program from the moments that training programs leave in the reduced
+ * block, with the mean over its uses where a program has several. In eval programs the running
+ * moments normalise.
+ */
 tr_status_t tr_batchnorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta,
                          tr_tensor_t running_mean, tr_tensor_t running_var, float eps, float momentum,
                          tr_act_t act, tr_tensor_t *out);
-/* For the `update` program: appends the update of all running moments that training programs of g have asked for. `slots`: micro-batches a step. */
+/*
+ * For the `update` program: appends the update of all running moments that training programs of g
+ * have asked for. `slots`: micro-batches a step.
+ */
 tr_status_t tr_update_moments(tr_graph_t *g, int slots);
 tr_status_t tr_layernorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta, float eps,
                          tr_tensor_t *out);
@@ -68,8 +78,10 @@ tr_status_t tr_topk_correct(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label
 /* into (1), a reduced or kept tensor: += sum of x * weight; weight may be TR_NONE. */
 tr_status_t tr_weighted_sum(tr_graph_t *g, tr_tensor_t x, tr_tensor_t weight, tr_tensor_t into);
 
-/* Losses per sample, (B); weight 0 masks a sample. Scores may be (..., V) with labels and weights (...): then one loss for each label, as one
- * dimension. Predictions may be (B, ...). */
+/*
+ * Losses per sample, (B); weight 0 masks a sample. Scores may be (..., V) with labels and weights
+ * (...): then one loss for each label, as one dimension. Predictions may be (B, ...).
+ */
 tr_status_t tr_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label, tr_tensor_t weight,
                              float smoothing, tr_tensor_t *out);
 /* Cross-entropy of x w^T without the logits in memory: x (B, T, C), w (V, C), label (B, T),

@@ -1,13 +1,17 @@
-/* Optimizers and learning-rate schedules. An optimizer is one file and one line in optims.def, a schedule
- * likewise. */
+/*
+ * Optimizers and learning-rate schedules. An optimizer is one file and one line in optims.def, a
+ * schedule likewise.
+ */
 #ifndef TRAINER_OPTIM_H
 #define TRAINER_OPTIM_H
 
 #include "trainer/config.h"
 #include "trainer/graph.h"
 
-/* optimizer.*: type, lr, weight_decay, clip_norm, ema and the keys of every optimizer (momentum, nesterov,
- * beta1, beta2, eps). */
+/*
+ * optimizer.*: type, lr, weight_decay, clip_norm, ema and the keys of every optimizer (momentum,
+ * nesterov, beta1, beta2, eps).
+ */
 typedef struct {
     const char *type;
     double lr, weight_decay, clip_norm, momentum, beta1, beta2, eps, ema;
@@ -17,22 +21,30 @@ extern const tr_config_table_t tr_optim_config;
 
 typedef struct {
     const char *name, *help;
-    /* Appends the update of the trainable parameters [group.first, +count) to the open program. States are
-     * made with tr_optim_state, mirroring all trainable parameters, and sliced. */
+    /*
+     * Appends the update of the trainable parameters [group.first, +count) to the open program.
+     * States are made with tr_optim_state, mirroring all trainable parameters, and sliced.
+     */
     tr_status_t (*build)(tr_graph_t *g, const tr_optim_settings_t *settings, const tr_param_group_t *group);
 } tr_optimizer_t;
 const tr_optimizer_t *const *tr_optimizer_list(size_t *out_count);
 tr_status_t tr_optimizer_register(const tr_optimizer_t *optimizer);
 tr_status_t tr_optimizer_check(
     const tr_optim_settings_t *settings); /* TR_ERR_CONFIG for an unknown type, with the nearest name */
-/* Appends the whole update to the open program: grad_norm over [0, trainable) with `counts` = {samples, loss
- * sum}, every group, the average. */
+/*
+ * Appends the whole update to the open program: grad_norm over [0, trainable) with `counts` =
+ * {samples, loss sum}, every group, the average.
+ */
 tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *settings, tr_tensor_t counts,
                                double batch_size);
-/* The optimizer state that holds the average of the trainable parameters, where settings.ema > 0. */
+/*
+ * The optimizer state that holds the average of the trainable parameters, where settings.ema > 0.
+ */
 #define TR_EMA_STATE "ema"
-/* Lets the average start at the present parameters: once the graph is initialised and model.init is loaded,
- * unless the optimizer state is loaded too. */
+/*
+ * Lets the average start at the present parameters: once the graph is initialised and model.init is
+ * loaded, unless the optimizer state is loaded too.
+ */
 tr_status_t tr_optimizer_start(tr_graph_t *g);
 
 /* schedule.*: type (constant, step, cosine, linear, wsd), warmup, decay_at, ... */
@@ -55,14 +67,16 @@ tr_status_t tr_schedule_create(const tr_schedule_settings_t *settings, double lr
                                double steps_per_epoch, tr_schedule_t **out);
 void tr_schedule_destroy(tr_schedule_t **schedule);
 /*
- * Learning rate of optimizer step `step`, from 0. Warm-up of w steps: lr (step + 1) / w for step < w. Behind
- * it, with p = (step - w) / (total - w) and f = final_factor: cosine lr (f + (1 - f) (1 + cos(pi p)) / 2),
- * linear lr (1 - (1 - f) p); wsd: lr until total - decay, then linear; step: lr gamma^m, m milestones passed.
- * f would be reached at step `total`, one behind the last.
+ * Learning rate of optimizer step `step`, from 0. Warm-up of w steps: lr (step + 1) / w for step <
+ * w. Behind it, with p = (step - w) / (total - w) and f = final_factor: cosine lr (f + (1 - f) (1 +
+ * cos(pi p)) / 2), linear lr (1 - (1 - f) p); wsd: lr until total - decay, then linear; step: lr
+ * gamma^m, m milestones passed. f would be reached at step `total`, one behind the last.
  */
 double tr_schedule_lr(const tr_schedule_t *schedule, int64_t step);
-/* "500", "500steps", "2epoch", "0.5 epochs", "5%" -> steps (may be fractional); false where it is none of
- * these. */
+/*
+ * "500", "500steps", "2epoch", "0.5 epochs", "5%" -> steps (may be fractional); false where it is
+ * none of these.
+ */
 bool tr_parse_steps(const char *text, int64_t total_steps, double steps_per_epoch, double *out);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
- * SC'11). A value is a pure function of key and counter, so nothing has to be saved or sent, and it does not
- * depend on ranks or threads.
+ * Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
+ * 1, 2, 3", SC'11). A value is a pure function of key and counter, so nothing has to be saved or
+ * sent, and it does not depend on ranks or threads.
  */
 #ifndef TRAINER_RNG_H
 #define TRAINER_RNG_H
@@ -20,9 +20,12 @@ typedef enum {
     TR_RNG_TEST
 } tr_rng_purpose_t;
 
-/* 128 random bits for (seed, purpose, stream, counter a, counter b). The counter is a and b whole, so no two (a, b) of
- * one key share a block; how seed, purpose and stream make the key, and what to call in kernels: philox.h. A counter
- * of three parts is packed by its user: dropout takes a = sample id, b = step << 32 | element / 4. */
+/*
+ * 128 random bits for (seed, purpose, stream, counter a, counter b). The counter is a and b whole,
+ * so no two (a, b) of one key share a block; how seed, purpose and stream make the key, and what to
+ * call in kernels: philox.h. A counter of three parts is packed by its user: dropout takes a =
+ * sample id, b = step << 32 | element / 4.
+ */
 tr_rng_block_t tr_rng_philox(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t a, uint64_t b);
 
 /* A sequence for host code: the successive blocks with b = 0, 1, 2, ... */

@@ -2,9 +2,10 @@
  * Status codes and the error record.
  *
  * Everything that can fail returns tr_status_t. The first site that decides on an error records one
- * message (what was expected, what was found, what to do) with TR_FAIL; callers hand the code up with
- * TR_TRY, which adds a frame to the trace. Only src/cmd prints the record. The record is one fixed
- * buffer per thread: recording never allocates. The values double as the process's exit codes.
+ * message (what was expected, what was found, what to do) with TR_FAIL; callers hand the code up
+ * with TR_TRY, which adds a frame to the trace. Only src/cmd prints the record. The record is one
+ * fixed buffer per thread: recording never allocates. The values double as the process's exit
+ * codes.
  */
 #ifndef TRAINER_STATUS_H
 #define TRAINER_STATUS_H
@@ -25,10 +26,15 @@ typedef enum {
     TR_ERR_STOP = 93 /* do not requeue: the run cannot succeed by being started again (loss not finite) */
 } tr_status_t;
 
-/* Records `message` (printf format) for this thread with file, line and function, and returns `code`. */
+/*
+ * Records `message` (printf format) for this thread with file, line and function, and returns
+ * `code`.
+ */
 #define TR_FAIL(code, ...) tr_error_record((code), __FILE__, __LINE__, __func__, __VA_ARGS__)
 
-/* Returns from the calling function if `expr` fails. Only where nothing is held; else TR_TRY_GOTO. */
+/*
+ * Returns from the calling function if `expr` fails. Only where nothing is held; else TR_TRY_GOTO.
+ */
 #define TR_TRY(expr)                                                                                         \
     do {                                                                                                     \
         tr_status_t tr_try_ = (expr);                                                                        \
@@ -48,7 +54,10 @@ typedef enum {
 #define TR_ERROR_MESSAGE_BYTES 4096
 #define TR_ERROR_TRACE_BYTES   2048
 
-/* Who tells the user of it: not agreed on, so that other ranks may have come upon it too; or one rank of all that have it. */
+/*
+ * Who tells the user of it: not agreed on, so that other ranks may have come upon it too; or one
+ * rank of all that have it.
+ */
 typedef enum { TR_VOICE_OPEN, TR_VOICE_MINE, TR_VOICE_PEER } tr_voice_t;
 
 /* One recorded error. Plain data: may be copied to another thread or sent to another rank. */
@@ -66,7 +75,10 @@ tr_status_t tr_error_frame(tr_status_t code, const char *file, int line, const c
 
 /* This thread's record; never NULL, valid until the thread's next error. */
 const tr_error_t *tr_error_last(void);
-/* Makes `error` this thread's record (an error handed over by a helper thread or a peer) and returns its code. */
+/*
+ * Makes `error` this thread's record (an error handed over by a helper thread or a peer) and
+ * returns its code.
+ */
 tr_status_t tr_error_set(const tr_error_t *error);
 void tr_error_clear(void);
 /* Short name of a code ("config", "io", ...); never NULL. */

@@ -31,7 +31,10 @@ size_t tr_dtype_bytes(tr_dtype_t dtype);
 const char *tr_dtype_name(tr_dtype_t dtype); /* "f32", "bf16", ... */
 bool tr_dtype_is_float(tr_dtype_t dtype);
 
-/* A shape: dense, last dimension fastest. Images are N [D] [H] W C. ndim 0 is a scalar of one element. */
+/*
+ * A shape: dense, last dimension fastest. Images are N [D] [H] W C. ndim 0 is a scalar of one
+ * element.
+ */
 typedef struct {
     int ndim;
     int64_t dim[TR_MAX_DIMS];
