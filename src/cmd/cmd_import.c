@@ -114,6 +114,11 @@ static tr_status_t option(char **argv, tr_import_params_t *p, int *used) {
         *used = 1;
         return TR_OK;
     }
+    if (!strcmp(name, "--regression")) {
+        p->regression = true;
+        *used = 1;
+        return TR_OK;
+    }
     if (!strcmp(name, "--samples")) return number(name, value, 1, &p->samples);
     if (!strcmp(name, "--classes")) return number(name, value, 0, &p->classes);
     if (!strcmp(name, "--delimiter")) return delimiter(value, &p->delimiter);

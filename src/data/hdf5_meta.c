@@ -148,7 +148,7 @@ int64_t tr_h5_attribute_classes(const h5_part_t *part) {
     if (attribute_numbers(attribute) && attribute_elems(attribute) == 1)
         H5Aread(attribute, H5T_NATIVE_INT64, &classes);
     H5Aclose(attribute);
-    return classes > 0 && classes <= INT32_MAX ? classes : -1;
+    return classes >= 0 && classes <= INT32_MAX ? classes : -1;
 }
 
 int64_t tr_h5_attribute_whole(const h5_part_t *part, const char *name) {

@@ -125,7 +125,7 @@ tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, tr_dataset_in
  * files has others than the first, whose are used; "" none. Wants the lock. */
 tr_status_t tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels,
                                    const tr_data_settings_t *settings, char out[H5_SENTENCE_BYTES]);
-/* The number in the attribute `classes`, -1: none. */
+/* The number in the attribute `classes`, 0: numbers to predict; -1: there is none. */
 int64_t tr_h5_attribute_classes(const h5_part_t *part);
 /* The whole number in the attribute `name` of the inputs, -1: none. */
 int64_t tr_h5_attribute_whole(const h5_part_t *part, const char *name);

@@ -154,13 +154,10 @@ static tr_status_t check_text(const tr_csv_t *csv) {
                      end = i + 1 < csv->offset.count ? csv->offset.data[i + 1] : csv->text.count,
                      bad = begin + tr_utf8_bytes(csv->text.data + begin, SIZE_MAX);
         if (bad == end - 1) continue;
-        const int byte = (unsigned char)csv->text.data[bad];
-        const char *guess = byte == 0 || byte >= 0xFE ? "UTF-16" : "ISO-8859-1";
-        return TR_FAIL(
-            TR_ERR_DATA,
-            "'%s', line %lld, column %zu: expected text in UTF-8, found the byte 0x%02x; write the "
-            "table in UTF-8: iconv -f %s -t UTF-8 IN > OUT, where it is in %s.",
-            csv->name, (long long)csv->line, i + 1, byte, guess, guess);
+        return TR_FAIL(TR_ERR_DATA,
+                       "'%s', line %lld, column %zu: expected text in UTF-8, found the byte 0x%02x: convert "
+                       "the table to UTF-8 (`iconv` does)",
+                       csv->name, (long long)csv->line, i + 1, (unsigned char)csv->text.data[bad]);
     }
     return TR_OK;
 }

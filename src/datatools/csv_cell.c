@@ -39,37 +39,11 @@ bool tr_csv_is_meant_as_number(const csv_table_t *t, const char *text) {
     return tr_csv_is_missing(text) || is_beyond(t, text) || tr_csv_number(&other, text, &value);
 }
 
-char tr_csv_other_delimiter(const csv_table_t *t, const char *text) {
-    for (const char *c = ";\t|,"; *c; c++)
-        if (*c != t->delimiter && strchr(text, *c)) return *c;
-    return '\0';
-}
-
-const char *tr_csv_delimiter_text(char c, char text[4]) {
-    snprintf(text, 4, c == '\t' ? "tab" : "'%c'", c);
-    return text;
-}
-
 void tr_csv_remedy(const csv_table_t *t, const char *text, char *out, size_t room) {
-    const char other = tr_csv_other_delimiter(t, text);
-    char option[4];
-    double value;
     if (tr_csv_is_missing(text))
         snprintf(out, room, "fill it in (usual: the column's mean)");
-    else if (other && other != ',')
-        snprintf(out, room, "add --delimiter %s, if it separates the columns",
-                 tr_csv_delimiter_text(other, option));
-    else if (t->decimal == '.' && strchr(text, ','))
-        snprintf(out, room,
-                 "add --decimal ',', if the comma is the decimal point, and remove thousands separators");
-    else if (t->decimal == ',' && tr_parse_float(text, &value))
-        snprintf(out, room,
-                 "remove --decimal ',', if the point is the decimal point; otherwise remove thousands "
-                 "separators");
-    else if (t->decimal == ',' && strchr(text, '.'))
-        snprintf(out, room, "with --decimal ',' the comma is the decimal point: remove thousands separators");
     else if (is_beyond(t, text))
         snprintf(out, room, "rescale the column (another unit, or the logarithm)");
     else
-        snprintf(out, room, "convert texts to numbers");
+        snprintf(out, room, "convert texts to numbers; " CSV_FORMAT_HINT);
 }

@@ -30,10 +30,8 @@ bool tr_csv_number(const csv_table_t *table, const char *text, double *out);
 bool tr_csv_is_missing(const char *text);
 /* No number, but meant as one: missing, too large, or with the other decimal sign. */
 bool tr_csv_is_meant_as_number(const csv_table_t *table, const char *text);
-/* What may stand between columns of `text` beside the delimiter; 0: nothing of the kind. */
-char tr_csv_other_delimiter(const csv_table_t *table, const char *text);
-/* As --delimiter takes it; returns `text`. */
-const char *tr_csv_delimiter_text(char delimiter, char text[4]);
+/* How to read another format; for messages. */
+#define CSV_FORMAT_HINT "--delimiter and --decimal name other characters than ',' and '.'"
 /* What to do about `text`, which is no number that a 32-bit float can hold. */
 void tr_csv_remedy(const csv_table_t *table, const char *text, char *out, size_t room);
 
@@ -41,6 +39,7 @@ void tr_csv_remedy(const csv_table_t *table, const char *text, char *out, size_t
 
 typedef struct {
     int column;            /* -1: there are none */
+    bool regression;       /* they must be numbers to predict */
     bool numbers, whole;   /* so far: all are numbers; all are whole numbers from 0 on */
     double largest;        /* of those */
     int64_t odd, odd_line; /* labels that are other numbers; the first one's line */
@@ -53,11 +52,11 @@ typedef struct {
     tr_stats_t stats;               /* of numbers */
 } csv_labels_t;
 
-void tr_csv_labels_begin(csv_labels_t *labels, int column);
+void tr_csv_labels_begin(csv_labels_t *labels, int column, bool regression);
 /* The label of the row that was read last; *out_value 0 of a text. TR_ERR_DATA where it is missing. */
 tr_status_t tr_csv_labels_add(csv_labels_t *labels, const csv_table_t *table, const char *text,
                               double *out_value);
-/* All are there: TR_ERR_DATA where they are numbers but for some, or too many texts. */
+/* All are there; whole numbers of many classes are numbers to predict from here on. TR_ERR_DATA where they are numbers but for some, or too many texts. */
 tr_status_t tr_csv_labels_end(csv_labels_t *labels, const csv_table_t *table);
 /* The class of a text, -1: it was not among them. */
 int64_t tr_csv_labels_class(const csv_labels_t *labels, const char *text);

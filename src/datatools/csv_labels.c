@@ -7,9 +7,13 @@
 
 #define MAX_NAMES 4096
 #define SLOTS     (4 * MAX_NAMES)
+#define FEW       20 /* classes are few, however few the rows are */
 
-void tr_csv_labels_begin(csv_labels_t *l, int column) {
-    *l = (csv_labels_t){.column = column, .numbers = column >= 0, .whole = column >= 0};
+void tr_csv_labels_begin(csv_labels_t *l, int column, bool regression) {
+    *l = (csv_labels_t){.column = column,
+                        .regression = regression,
+                        .numbers = column >= 0,
+                        .whole = column >= 0 && !regression};
 }
 
 static tr_status_t note_name(csv_labels_t *l, const char *text) {
@@ -58,7 +62,7 @@ tr_status_t tr_csv_labels_add(csv_labels_t *l, const csv_table_t *t, const char 
 /* Numbers among which some are missing, infinite or written in another way would become classes, each number one. */
 static tr_status_t check_texts(const csv_labels_t *l, const csv_table_t *t) {
     const char *odd = NULL;
-    char remedy[128] = "remove rows without a label", line[32] = "";
+    char remedy[160] = "remove rows without a label", line[32] = "";
     for (size_t i = 0; i <= l->names.count;
          i++) { /* the first text may have come behind as many numbers as are kept */
         const char *name = i < l->names.count ? l->names.data[i] : l->text;
@@ -92,6 +96,12 @@ static tr_status_t check_first(const csv_labels_t *l, const csv_table_t *t) {
 tr_status_t tr_csv_labels_end(csv_labels_t *l, const csv_table_t *t) {
     TR_TRY(check_texts(l, t));
     TR_TRY(check_first(l, t));
+    if (l->regression && !l->numbers)
+        return TR_FAIL(
+            TR_ERR_DATA, "'%s', line %lld: --regression expects numbers as labels (column %d), found '%.*s'.",
+            t->path, (long long)l->text_line, l->column + 1, (int)tr_utf8_bytes(l->text, 40), l->text);
+    const double classes = l->largest + 1;
+    if (classes > FEW && classes > (double)l->rows / 10) l->whole = false;
     if (!l->numbers && l->names.count > MAX_NAMES)
         return TR_FAIL(
             TR_ERR_DATA,

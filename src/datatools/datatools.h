@@ -10,7 +10,8 @@
 typedef struct {
     tr_writer_params_t writer;
     const char
-        *label; /* csv: name or index of the label's column, "none"; NULL: a usual name, else the last */
+        *label; /* csv: name or number (from 1) of the label's column, "none"; NULL: a usual name, else the last */
+    bool regression;      /* csv: numbers as labels are numbers to predict */
     double test_fraction; /* csv: part of the rows that goes to the group test */
     const char *what;     /* synthetic: digits, images, volumes */
     const char *shape;    /* synthetic images and volumes: "32x32x3"; NULL: by `what` */

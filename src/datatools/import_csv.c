@@ -99,43 +99,26 @@ static tr_status_t choose_label(const import_t *m, char *const *field, int *out)
     }
     if (m->header) *out = find_name(field, m->columns, m->params->label);
     if (*out >= 0 || !strcmp(m->params->label, "none")) return TR_OK;
-    if (tr_parse_int(m->params->label, &index) && index >= -m->columns && index < m->columns) {
-        *out = (int)(index < 0 ? index + m->columns : index);
+    if (tr_parse_int(m->params->label, &index) && index != 0 && index >= -m->columns && index <= m->columns) {
+        *out = (int)(index < 0 ? index + m->columns : index - 1);
         return TR_OK;
     }
     tr_str_t text = {0};
     for (int i = 0; i < m->columns && i < 30; i++) tr_str_printf(&text, "%s%s", i ? ", " : "", field[i]);
     TR_FAIL(TR_ERR_CONFIG,
-            "--label: '%s' has no column '%s'; its first row is: %s. If there are no labels: "
-            "--label none.",
+            "--label: '%s' has no column '%s' (columns count from 1, from the end -1); its first row is: %s. "
+            "If there are no labels: --label none.",
             m->table.path, m->params->label, text.text ? text.text : "");
     tr_str_free(&text);
     return TR_ERR_CONFIG;
 }
 
-static tr_status_t fail_one_column(const import_t *m, const char *text) {
-    const char other = tr_csv_other_delimiter(&m->table, text);
-    char expected[4], found[4];
-    tr_csv_delimiter_text(m->table.delimiter, expected);
-    tr_csv_delimiter_text(other, found);
-    if (m->hash)
-        return TR_FAIL(
-            TR_ERR_DATA,
-            "'%s': its first row starts with '#' and has one column: remove it if it is a comment; "
-            "expected column names or numbers, separated by %s.",
-            m->table.path, expected);
-    if (other)
-        return TR_FAIL(TR_ERR_DATA,
-                       "'%s', line %lld: expected columns separated by %s, found one that contains "
-                       "%s: add --delimiter %s, if it separates the columns%s.",
-                       m->table.path, (long long)tr_csv_line(m->table.csv), expected, found, found,
-                       other == ',' || m->table.decimal == ','
-                           ? ""
-                           : ", and --decimal ',', if numbers are written as 1,5");
+static tr_status_t fail_one_column(const import_t *m) {
     return TR_FAIL(TR_ERR_DATA,
-                   "'%s': its first row has one column; expected inputs and a label, separated by "
-                   "%s (--delimiter sets another character). If there are no labels: --label none.",
-                   m->table.path, expected);
+                   "'%s', line %lld: expected inputs and a label, found one column%s; " CSV_FORMAT_HINT
+                   ", --label none imports a table without labels.",
+                   m->table.path, (long long)tr_csv_line(m->table.csv),
+                   m->hash ? " that begins with '#' (remove a comment)" : "");
 }
 
 /* A header that is written as a comment begins with # before its first name. */
@@ -162,13 +145,13 @@ static tr_status_t first_row(import_t *m, char *const *field, int count) {
     m->hash = field[0][0] == '#';
     m->header = is_header(m, field, count);
     if (counts_columns(m, field, count))
-        TR_WARN("'%s', line %lld: the first row is 0, 1, 2 and so on, and is read as data: remove it "
-                "if these are column names",
-                m->table.path, (long long)tr_csv_line(m->table.csv));
-    if (count == 1 && !(m->params->label && !strcmp(m->params->label, "none")))
-        return fail_one_column(m, field[0]);
+        TR_WARN(
+            "'%s', line %lld: the first row is 0, 1, 2 and so on, and is read as data. Remove it if these "
+            "are column names",
+            m->table.path, (long long)tr_csv_line(m->table.csv));
+    if (count == 1 && !(m->params->label && !strcmp(m->params->label, "none"))) return fail_one_column(m);
     TR_TRY(choose_label(m, field, &label));
-    tr_csv_labels_begin(&m->labels, label);
+    tr_csv_labels_begin(&m->labels, label, m->params->regression);
     m->inputs = count - (label >= 0);
     if (m->header) TR_TRY(note_inputs(m, field));
     if (m->header && label >= 0) TR_TRY(tr_strdup(field[label], &m->label_name));
@@ -184,16 +167,10 @@ static tr_status_t first_row(import_t *m, char *const *field, int count) {
 
 /* -- rows ------------------------------------------------------------------------------------------------ */
 
-static tr_status_t fail_count(const import_t *m, char *const *field, int count) {
-    char remedy[64] = "", option[4], other = '\0';
-    for (int i = 0; i < count && !other; i++) other = tr_csv_other_delimiter(&m->table, field[i]);
-    if (m->hash)
-        snprintf(remedy, sizeof remedy, " and starts with '#': remove it if it is a comment");
-    else if (other && other != ',')
-        snprintf(remedy, sizeof remedy, ": add --delimiter %s, if it separates the columns",
-                 tr_csv_delimiter_text(other, option));
+static tr_status_t fail_count(const import_t *m, int count) {
     return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d%s.", m->table.path,
-                   (long long)tr_csv_line(m->table.csv), count, count == 1 ? "" : "s", m->columns, remedy);
+                   (long long)tr_csv_line(m->table.csv), count, count == 1 ? "" : "s", m->columns,
+                   m->hash ? " and begins with '#': remove it, if it is a comment" : "");
 }
 
 static tr_status_t fail_cell(const import_t *m, const char *text, int column) {
@@ -207,7 +184,7 @@ static tr_status_t fail_cell(const import_t *m, const char *text, int column) {
 }
 
 static tr_status_t parse_row(import_t *m, char *const *field, int count) {
-    if (count != m->columns) return fail_count(m, field, count);
+    if (count != m->columns) return fail_count(m, count);
     for (int i = 0, at = 0; i < count; i++) {
         double *value = &m->value[i];
         if (i == m->labels.column) continue;
@@ -304,8 +281,8 @@ static tr_status_t second_pass(import_t *m) {
     }
     TR_TRY(tr_moments_write(&m->moments, m->writer));
     const csv_labels_t *l = &m->labels;
-    if (l->numbers && l->whole)
-        TR_TRY(tr_writer_numbers(m->writer, "/", "classes", 1, &(double){l->largest + 1}));
+    if (l->numbers && l->odd == 0) /* 0: whole numbers that are none */
+        TR_TRY(tr_writer_numbers(m->writer, "/", "classes", 1, &(double){l->whole ? l->largest + 1 : 0}));
     if (l->names.count && !l->numbers)
         TR_TRY(tr_writer_texts(m->writer, "/", "class_names", (int64_t)l->names.count,
                                (const char *const *)l->names.data));
@@ -344,20 +321,6 @@ static void warn_rounded(const import_t *m) {
     if (rounded > SAID) TR_WARN("'%s': the same applies to %d more columns", m->table.path, rounded - SAID);
 }
 
-/* "1,5;2" is read as the number 1 and the text "5;2". */
-static void warn_of_delimiter(const import_t *m) {
-    const csv_labels_t *l = &m->labels;
-    const char *name = l->names.count && !l->numbers ? l->names.data[0] : "";
-    const char other = tr_csv_other_delimiter(&m->table, name);
-    char option[4];
-    double value;
-    if (!other || other == ',' || !tr_csv_number(&m->table, strchr(name, other) + 1, &value)) return;
-    tr_csv_delimiter_text(other, option);
-    TR_WARN("'%s': its labels (column %d) are texts such as '%.*s': add --delimiter %s, if it "
-            "separates the columns",
-            m->table.path, l->column + 1, (int)tr_utf8_bytes(name, 40), name, option);
-}
-
 static void warn_of_mix(const import_t *m) {
     const csv_labels_t *l = &m->labels;
     if (!l->numbers || !tr_nearly_labels(m->seen - l->odd, l->odd, (int64_t)l->largest + 1)) return;
@@ -377,8 +340,11 @@ static void say_y(const import_t *m) {
         tr_import_say_numbers(m->params, 1, &l->stats);
     else
         tr_import_say_classes(m->params, (int64_t)l->largest + 1, NULL);
-    if (m->params->y && l->numbers && l->whole && l->largest >= MANY)
-        tr_str_append(m->params->y, "; if they are regression targets, train with data.classes=0");
+    if (!m->params->y || !l->numbers || m->params->regression) return;
+    if (l->whole && l->largest >= MANY)
+        tr_str_append(m->params->y, "; if they are numbers to predict, import with --regression");
+    else if (!l->whole && l->odd == 0)
+        tr_str_printf(m->params->y, "; if they are classes, train with data.classes=%.0f", l->largest + 1);
 }
 
 static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
@@ -393,7 +359,6 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     TR_TRY_GOTO(make_arrays(&m), done);
     TR_TRY_GOTO(second_pass(&m), done);
     warn_rounded(&m);
-    warn_of_delimiter(&m);
     warn_of_mix(&m);
     say_y(&m);
 done:
@@ -411,11 +376,12 @@ done:
 
 const tr_importer_t tr_importer_csv = {
     "csv",
-    "IN.csv OUT.h5 [--label NAME|INDEX|none] [--delimiter CHARACTER|tab] [--decimal .|,] [--test-fraction "
-    "PART] [--seed N]",
-    "Converts a table of numbers, with or without a header. Labels may be integers, other numbers "
-    "(regression) or texts; --label none is for rows to predict. Use --delimiter ';' --decimal ',' "
-    "for columns separated by semicolons (tab: tabs) and numbers written as 1,5. --test-fraction "
-    "0.1 puts a tenth of the rows, drawn with --seed (0), into the group test; by default there is "
-    "no test group.",
+    "IN.csv OUT.h5 [--label NAME|COLUMN|none] [--regression] [--delimiter CHARACTER|tab] [--decimal .|,] "
+    "[--test-fraction PART] [--seed N]",
+    "Converts a table of numbers, with or without a header. --label gives the name or the number (from 1) of "
+    "the label's column; --label none is for rows to predict. Labels are texts or whole numbers (classes), or "
+    "other numbers (regression). Whole numbers with more than 20 classes, and more than a tenth of the rows, "
+    "are numbers to predict; --regression treats all numbers so. Use --delimiter ';' --decimal ',' for columns "
+    "separated by semicolons (tab: tabs) and numbers written as 1,5. --test-fraction 0.1 puts a tenth of the "
+    "rows, drawn with --seed (0), into the group test; by default there is no test group.",
     .run = run};
