@@ -56,6 +56,8 @@ struct op_case {
     double tolerance, grad_tolerance; /* relative to the largest value; 0: 1e-5 and 3e-5 */
     /* bf16 rounds between two ops, or a gradient is had from a rounded result: all gradients are rough */
     bool rounds_inside;
+    /* An optional kernel without which the op cannot be composed: devices that lack it are left out. */
+    tr_kernel_id_t needs;
 };
 
 void op_check(const op_case_t *c);

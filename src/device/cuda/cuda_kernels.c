@@ -86,9 +86,12 @@ static void release(tr_kernel_id_t id, tr_device_t *device, void *state) {
 #include "device/kernels.def"
 #undef KERNEL
 
+/* Optional slots stay empty: this device has the required kernels only. */
 const tr_kernel_t tr_cuda_kernels[TR_K_COUNT] = {
 #define KERNEL(name, required)                                                                     \
-    [TR_K_##name] = {.run = run_##name, .prepare = prepare_##name, .release = release_##name},
+    [TR_K_##name] = {.run = (required) ? run_##name : NULL,                                        \
+                     .prepare = prepare_##name,                                                    \
+                     .release = release_##name},
 #include "device/kernels.def"
 #undef KERNEL
 };
