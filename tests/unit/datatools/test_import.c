@@ -235,7 +235,7 @@ static void test_csv(void **state) {
               "what, \"is\"\nthis", 3, 3, x, y);
     check_csv("kind,a,b\nant,1,2.5\ncow,-3e-2,4\nbee,5,6\n", "kind", 3, 3, x, y);
     check_csv("class,a,b\nant,1,2.5\ncow,-3e-2,4\nbee,5,6\n", NULL, 3, 3, x, y);
-    check_csv("0,1,2.5\n-2,-3e-2,4\n1.5,5,6\n", "0", 0, 3, x, numbers);
+    check_csv("0,1,2.5\n-2,-3e-2,4\n1.5,5,6\n", "1", 0, 3, x, numbers);
     check_csv("1,2.5,0\n-3e-2,4,-2\n5,6,1.5\n", "-1", 0, 3, x, numbers);
     check_csv("2020_01,2020_02,2020_03\n1,2.5,1_0\n-3e-2,4,2_1\n5,6,1_5\n", NULL, 3, 3, x, y);
     check_csv("1,2.5,0\r\n-3e-2,4,-2\r\n5,6,1.5\r", NULL, 0, 3, x, numbers);
@@ -321,7 +321,7 @@ static void test_csv_damaged(void **state) {
         {"a,b\n1e300,2\n", "in.csv & 2 & 1 & '1e300'"},
         {"a,b\n1,1e300\n2,1.5\n", "in.csv & 2 & '1e300'"},
         {"a,b\n1,1e400\n2,1.5\n3,2.5\n", "in.csv & 2 & '1e400'"},
-        {"a;b\n1;2\n", "in.csv & --delimiter ';'"},
+        {"a;b\n1;2\n", "in.csv & --delimiter"},
         {"a,b\n1,\n", "in.csv & 2"},
         {"a,b\n1,\"2\n", "in.csv & 2"},
         {"0,1,price\n1,2,2.5\n3,4,1.5\n5,6,2.5\n", "in.csv & 1 & 3 & 'price'"},
