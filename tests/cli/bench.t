@@ -15,7 +15,7 @@ result $? "the start of a run beside an empty MPI program"
 grep -q "^ .*mnist_mlp.ini train.steps=1" out && cmp out "$BUILD/bench/table.txt"
 result $? "the command that repeats it, and the table kept"
 if [ "$(nproc)" -ge 2 ]; then
-    bench -k "mnist_mlp f32, 2 x 1" && grep -Eq '^step mnist_mlp f32, 2 x 1  [0-9]+ samples/s .* no-python  -      2.5 x' out
+    bench -k "mnist_mlp fp32, 2 x 1" && grep -Eq '^step mnist_mlp fp32, 2 x 1  [0-9]+ samples/s .* no-python  -      2.5 x' out
     result $? "our step alone where there is no PyTorch"
 else
     n=$((n + 1)) && echo "ok $n - our step alone where there is no PyTorch # SKIP one core"
