@@ -119,7 +119,7 @@ static tr_status_t after_step(loop_t *l) {
 static tr_status_t finish(loop_t *l) {
     tr_eval_outcome_t test;
     TR_TRY(tr_loop_save_last(l)); /* before an error in the test data may end all ranks */
-    tr_report_epoch(&l->report, l->step);
+    if (!is_last(l)) tr_report_epoch(&l->report, l->step); /* an early stop */
     const double start = tr_clock_sec();
     tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->step);
     if (l->s->dataset[TR_SPLIT_TEST]) {
