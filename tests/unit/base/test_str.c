@@ -150,9 +150,13 @@ static bool set_comma_locale(void) {
     static const char *const names[] = {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8", "pt_BR.UTF-8"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (setlocale(LC_ALL, names[i])) return true;
-    if (system("localedef -i de_DE -f ISO-8859-1 ./de_DE >/dev/null 2>&1") != 0) return false;
-    setenv("LOCPATH", ".", 1);
-    return setlocale(LC_ALL, "de_DE") != NULL;
+    char folder[] = "/tmp/trainer-locale-XXXXXX", command[128];
+    if (!mkdtemp(folder)) return false;
+    snprintf(command, sizeof command, "localedef -i de_DE -f ISO-8859-1 %s/de_DE >/dev/null 2>&1", folder);
+    setenv("LOCPATH", folder, 1);
+    bool made = system(command) == 0 && setlocale(LC_ALL, "de_DE");
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command) == 0 && made;
 }
 
 static void numbers_have_a_point_in_any_locale(void **state) {
