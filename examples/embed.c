@@ -1,12 +1,13 @@
 /*
- * A program that trains a network in its own processes, on what it computes itself: a data set and a model of its
- * own, and tr_train on communicators of its own. docs/embedding.md explains it.
+ * A program that trains a network in its own processes, on what it computes itself: a data set and
+ * a model of its own, and tr_train on communicators of its own. docs/embedding.md explains it.
  *
  *     mpicc embed.c $(pkg-config --cflags --libs trainer) -o embed
  *     mpirun -np 4 ./embed FOLDER [section.key=value ...]
  *
- * The network learns where a damped pendulum is at four times, from its first angle and its damping. The ranks split
- * into two halves; each half trains one member of an ensemble, with a seed of its own.
+ * The network learns where a damped pendulum is at four times, from its first angle and its
+ * damping. The ranks split into two halves; each half trains one member of an ensemble, with a seed
+ * of its own.
  */
 #include <trainer/data.h>
 #include <trainer/model.h>
@@ -17,11 +18,12 @@
 #include <stdio.h>
 #include <string.h>
 
-/* -- the simulation -------------------------------------------------------------------------------------- */
+/* -- the simulation ---------------------------------------------------------------------------- */
 
 enum { INPUTS = 2, TIMES = 4, STEPS = 100 };
 
-/* Angles at times 1 to 4 of  angle'' = -damping angle' - sin(angle),  at rest at first (semi-implicit Euler). */
+/* Angles at times 1 to 4 of  angle'' = -damping angle' - sin(angle),  at rest at first
+ *                            (semi-implicit Euler). */
 static void simulate(double angle, double damping, float out[TIMES]) {
     const double dt = 1.0 / STEPS;
     double speed = 0;
@@ -34,16 +36,18 @@ static void simulate(double angle, double damping, float out[TIMES]) {
     }
 }
 
-/* -- the data set: sample i is simulated when it is read, by any thread of any rank ---------------------- */
+/* -- the data set: sample i is simulated when it is read, by any thread of any rank ------------ */
 
-static const int64_t samples[] = {[TR_SPLIT_TRAIN] = 8192, [TR_SPLIT_VALID] = 1024, [TR_SPLIT_TEST] = 0};
+static const int64_t samples[] = {
+    [TR_SPLIT_TRAIN] = 8192, [TR_SPLIT_VALID] = 1024, [TR_SPLIT_TEST] = 0};
 
 typedef struct {
     tr_dataset_t base; /* the first member, as the library wants it */
     int64_t first;     /* the splits are different parts of one sequence */
 } pendulum_t;
 
-static tr_status_t pendulum_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+static tr_status_t pendulum_open(const tr_data_settings_t *settings, tr_split_t split,
+                                 tr_dataset_t **out) {
     pendulum_t *self = NULL;
     (void)settings;                        /* the keys of [data], where the data set wants some */
     if (samples[split] == 0) return TR_OK; /* there is no such split */
@@ -53,8 +57,10 @@ static tr_status_t pendulum_open(const tr_data_settings_t *settings, tr_split_t 
     info->samples = samples[split];
     info->read_unit = 1;
     info->field_count = 2;
-    info->field[0] = (tr_field_t){"x", TR_F32, TR_SHAPE(INPUTS), INPUTS * sizeof(float), TR_FIELD_VALUES};
-    info->field[1] = (tr_field_t){"y", TR_F32, TR_SHAPE(TIMES), TIMES * sizeof(float), TR_FIELD_VALUES};
+    info->field[0] =
+        (tr_field_t){"x", TR_F32, TR_SHAPE(INPUTS), INPUTS * sizeof(float), TR_FIELD_VALUES};
+    info->field[1] =
+        (tr_field_t){"y", TR_F32, TR_SHAPE(TIMES), TIMES * sizeof(float), TR_FIELD_VALUES};
     info->fingerprint = (uint64_t)samples[split] << 8 | split;
     snprintf(info->description, sizeof info->description, "pendulum, simulated on the fly");
     *out = &self->base;
@@ -66,8 +72,10 @@ static void pendulum_close(tr_dataset_t *dataset) {
     tr_free(&self);
 }
 
-/* A function of the sample's number alone: reruns, other rank counts and both members see the same samples. */
-static tr_status_t pendulum_read(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {
+/* A function of the sample's number alone: reruns, other rank counts and both members see the same
+ * samples. */
+static tr_status_t pendulum_read(tr_dataset_t *dataset, int64_t first, int64_t count,
+                                 void *const *dst) {
     const pendulum_t *self = (const pendulum_t *)dataset;
     float *x = dst[0], *y = dst[1]; /* NULL: not wanted */
     for (int64_t i = 0; i < count; i++) {
@@ -86,7 +94,7 @@ static const tr_dataset_ops_t pendulum = {.name = "pendulum",
                                           .close = pendulum_close,
                                           .read = pendulum_read};
 
-/* -- the model: model.depth residual blocks of width model.width ----------------------------------------- */
+/* -- the model: model.depth residual blocks of width model.width ------------------------------- */
 
 typedef struct {
     int64_t width, depth;
@@ -99,8 +107,8 @@ static const tr_config_field_t keys[] = {
 static const tr_config_table_t key_table = {"model", keys, TR_COUNT(keys), sizeof(surrogate_t)};
 
 /* x (B, F) -> act(x w^T + b) (B, features), with parameters NAME.weight and NAME.bias */
-static tr_status_t dense(tr_graph_t *g, const char *name, tr_tensor_t x, int64_t features, tr_act_t act,
-                         tr_tensor_t *out) {
+static tr_status_t dense(tr_graph_t *g, const char *name, tr_tensor_t x, int64_t features,
+                         tr_act_t act, tr_tensor_t *out) {
     const int64_t inputs = tr_shape_of(g, x)->dim[1];
     const tr_init_t init = {TR_INIT_UNIFORM, 1 / sqrt((double)inputs)};
     const tr_param_spec_t matrix = {init, .trainable = true, .decay = true, .lr_factor = 1},
@@ -127,7 +135,8 @@ static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_mode
         TR_TRY(tr_add(g, h, inner, TR_ACT_NONE, &h));
     }
     TR_TRY(dense(g, "last", h, TIMES, TR_ACT_NONE, &h));
-    return tr_model_loss(g, config, batch, h, out); /* by model.loss; y are numbers: the mean squared error */
+    /* by model.loss; y are numbers: the mean squared error */
+    return tr_model_loss(g, config, batch, h, out);
 }
 
 static const tr_model_t surrogate = {.name = "surrogate",
@@ -135,7 +144,7 @@ static const tr_model_t surrogate = {.name = "surrogate",
                                      .config = &key_table,
                                      .build = build};
 
-/* -- training -------------------------------------------------------------------------------------------- */
+/* -- training ---------------------------------------------------------------------------------- */
 
 static const char defaults[] = "[model]\ntype = surrogate\n"
                                "[data]\nformat = pendulum\nbatch_size = 128\nmicro_batch = 32\n"
@@ -151,7 +160,8 @@ static tr_status_t configure(const char *folder, int member, int count, char **a
     size_t table_count;
     char text[4096];
     TR_TRY(
-        tr_all_tables(&tables, &table_count)); /* after tr_model_register: the model's keys are among them */
+        /* after tr_model_register: the model's keys are among them */
+        tr_all_tables(&tables, &table_count));
     TR_TRY(tr_config_create(tables, table_count, config));
     TR_TRY(tr_config_load_text(*config, "embed.c", defaults, strlen(defaults)));
     snprintf(text, sizeof text, "run.dir=%s/member%d", folder, member);
@@ -162,7 +172,8 @@ static tr_status_t configure(const char *folder, int member, int count, char **a
     return tr_config_check(*config);
 }
 
-static tr_status_t train(MPI_Comm comm, const char *folder, int member, int count, char **assignments) {
+static tr_status_t train(MPI_Comm comm, const char *folder, int member, int count,
+                         char **assignments) {
     tr_world_t *world = NULL;
     tr_config_t *config = NULL;
     TR_TRY(tr_model_register(&surrogate));
@@ -182,7 +193,8 @@ static tr_status_t train(MPI_Comm comm, const char *folder, int member, int coun
 int main(int argc, char **argv) {
     int level, rank, size;
     MPI_Comm half;
-    /* SERIALIZED lets a thread of the library reduce gradients while this one computes; with less it polls. */
+    /* SERIALIZED lets a thread of the library reduce gradients while this one computes; with less
+     * it polls. */
     MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);

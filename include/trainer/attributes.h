@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 /* GELU is exact, with erf; GELU_TANH is its approximation (Hendrycks and Gimpel 2016),
- * x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). SILU: x sigmoid(x). NaN passes through all of them; the gradient of
- * RELU at 0 is 0. */
+ * x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). SILU: x sigmoid(x). NaN passes through all of
+ * them; the gradient of RELU at 0 is 0. */
 typedef enum {
     TR_ACT_NONE,
     TR_ACT_RELU,

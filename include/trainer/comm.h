@@ -15,7 +15,12 @@ typedef struct tr_device tr_device_t;           /* src/device/device.h */
 typedef struct tr_collectives tr_collectives_t; /* src/device/collectives.h */
 
 /* parallel.engine, in the order of its choices. NCCL: the device's own engine. */
-typedef enum { TR_ENGINE_AUTO, TR_ENGINE_NCCL, TR_ENGINE_THREAD, TR_ENGINE_POLL } tr_engine_choice_t;
+typedef enum {
+    TR_ENGINE_AUTO,
+    TR_ENGINE_NCCL,
+    TR_ENGINE_THREAD,
+    TR_ENGINE_POLL
+} tr_engine_choice_t;
 
 typedef struct {
     int engine;                   /* tr_engine_choice_t */
@@ -59,9 +64,10 @@ const tr_world_info_t *tr_world_info(const tr_world_t *world); /* not collective
  * keeps it where its error is agreed on again. */
 tr_status_t tr_world_agree(tr_world_t *world, tr_status_t status);
 tr_status_t tr_world_barrier(tr_world_t *world);
-tr_status_t tr_world_broadcast(tr_world_t *world, void *bytes, size_t count, int root); /* host memory */
-tr_status_t tr_world_broadcast_text(tr_world_t *world, char **text /* tr_free; in at root, out elsewhere */,
-                                    int root);
+/* host memory */
+tr_status_t tr_world_broadcast(tr_world_t *world, void *bytes, size_t count, int root);
+tr_status_t tr_world_broadcast_text(tr_world_t *world,
+                                    char **text /* tr_free; in at root, out elsewhere */, int root);
 typedef enum { TR_REDUCE_SUM, TR_REDUCE_MIN, TR_REDUCE_MAX } tr_reduce_t;
 /* host memory, in place */
 tr_status_t tr_world_allreduce(tr_world_t *world, double *values, int count, tr_reduce_t op);

@@ -1,21 +1,25 @@
 /*
- * Configuration: typed key tables, one ini file, overrides from the environment and the command line.
+ * Configuration: typed key tables, one ini file, overrides from the environment and the command
+ * line.
  *
- * A key is one row in the table of the module that uses it. From the row follow parsing, range checks,
- * `trainer help KEY`, the resolved configuration written beside the results and the record in checkpoints.
- * A table fills one plain struct of its module: config_read(cfg, &table, &settings).
+ * A key is one row in the table of the module that uses it. From the row follow parsing, range
+ * checks, `trainer help KEY`, the resolved configuration written beside the results and the record
+ * in checkpoints. A table fills one plain struct of its module: config_read(cfg, &table,
+ * &settings).
  *
  *   typedef struct { double lr; int64_t warmup; } sched_settings_t;
  *   static const tr_config_field_t fields[] = {
  *       TR_FIELD_FLOAT(sched_settings_t, lr, "0.001", 0, 1e3, "Peak learning rate."),
  *       ...
  *   };
- *   const tr_config_table_t tr_sched_config = {"schedule", fields, TR_COUNT(fields), sizeof(sched_settings_t)};
+ *   const tr_config_table_t tr_sched_config = {
+ *       "schedule", fields, TR_COUNT(fields), sizeof(sched_settings_t)};
  *
- * Order of precedence: default, file, environment (TRAINER_<SECTION>_<KEY>), command line (section.key=value): load in
- * this order, the later one wins. The form of files: README and src/config/ini.h.
- * All problems are collected and reported at once by tr_config_check, with file and line. Not collective:
- * rank 0 loads, tr_config_serialize makes the text that is broadcast, the others load that.
+ * Order of precedence: default, file, environment (TRAINER_<SECTION>_<KEY>), command line
+ * (section.key=value): load in this order, the later one wins. The form of files: README and
+ * src/config/ini.h. All problems are collected and reported at once by tr_config_check, with file
+ * and line. Not collective: rank 0 loads, tr_config_serialize makes the text that is broadcast, the
+ * others load that.
  */
 #ifndef TRAINER_CONFIG_H
 #define TRAINER_CONFIG_H
@@ -69,20 +73,22 @@ typedef struct {
 } tr_config_table_t;
 
 /* The last argument, a tr_resume_t, may be left out. */
-#define TR_FIELD_(S, m, T, d, lo, hi, ch, h, ...)                                                            \
+#define TR_FIELD_(S, m, T, d, lo, hi, ch, h, ...)                                                  \
     { #m, T, offsetof(S, m), d, lo, hi, ch, h, __VA_ARGS__ + 0 }
-#define TR_FIELD_INT(S, m, d, lo, hi, h, ...) TR_FIELD_(S, m, TR_TYPE_INT, d, lo, hi, NULL, h, __VA_ARGS__)
-#define TR_FIELD_AUTO_INT(S, m, d, lo, hi, h, ...)                                                           \
+#define TR_FIELD_INT(S, m, d, lo, hi, h, ...)                                                      \
+    TR_FIELD_(S, m, TR_TYPE_INT, d, lo, hi, NULL, h, __VA_ARGS__)
+#define TR_FIELD_AUTO_INT(S, m, d, lo, hi, h, ...)                                                 \
     TR_FIELD_(S, m, TR_TYPE_AUTO_INT, d, lo, hi, NULL, h, __VA_ARGS__)
-#define TR_FIELD_FLOAT(S, m, d, lo, hi, h, ...)                                                              \
+#define TR_FIELD_FLOAT(S, m, d, lo, hi, h, ...)                                                    \
     TR_FIELD_(S, m, TR_TYPE_FLOAT, d, lo, hi, NULL, h, __VA_ARGS__)
-#define TR_FIELD_BOOL(S, m, d, h, ...)   TR_FIELD_(S, m, TR_TYPE_BOOL, d, 1, 0, NULL, h, __VA_ARGS__)
-#define TR_FIELD_STRING(S, m, d, h, ...) TR_FIELD_(S, m, TR_TYPE_STRING, d, 1, 0, NULL, h, __VA_ARGS__)
-#define TR_FIELD_ENUM(S, m, d, choices, h, ...)                                                              \
+#define TR_FIELD_BOOL(S, m, d, h, ...) TR_FIELD_(S, m, TR_TYPE_BOOL, d, 1, 0, NULL, h, __VA_ARGS__)
+#define TR_FIELD_STRING(S, m, d, h, ...)                                                           \
+    TR_FIELD_(S, m, TR_TYPE_STRING, d, 1, 0, NULL, h, __VA_ARGS__)
+#define TR_FIELD_ENUM(S, m, d, choices, h, ...)                                                    \
     TR_FIELD_(S, m, TR_TYPE_ENUM, d, 1, 0, choices, h, __VA_ARGS__)
-#define TR_FIELD_BYTES(S, m, d, lo, hi, h, ...)                                                              \
+#define TR_FIELD_BYTES(S, m, d, lo, hi, h, ...)                                                    \
     TR_FIELD_(S, m, TR_TYPE_BYTES, d, lo, hi, NULL, h, __VA_ARGS__)
-#define TR_FIELD_DURATION(S, m, d, lo, hi, h, ...)                                                           \
+#define TR_FIELD_DURATION(S, m, d, lo, hi, h, ...)                                                 \
     TR_FIELD_(S, m, TR_TYPE_DURATION, d, lo, hi, NULL, h, __VA_ARGS__)
 
 typedef struct tr_config tr_config_t;
@@ -92,7 +98,8 @@ typedef struct tr_config tr_config_t;
  * where the rows agree in all but help. TR_ERR_INTERNAL for a default outside its own range, or one
  * key with two meanings.
  */
-tr_status_t tr_config_create(const tr_config_table_t *const *tables, size_t count, tr_config_t **out);
+tr_status_t tr_config_create(const tr_config_table_t *const *tables, size_t count,
+                             tr_config_t **out);
 void tr_config_destroy(tr_config_t **config);
 
 /*
@@ -100,7 +107,8 @@ void tr_config_destroy(tr_config_t **config);
  * or memory. A missing file is TR_ERR_NOINPUT; a folder or a binary file TR_ERR_CONFIG at once.
  */
 tr_status_t tr_config_load_file(tr_config_t *config, const char *path);
-tr_status_t tr_config_load_text(tr_config_t *config, const char *origin, const char *text, size_t bytes);
+tr_status_t tr_config_load_text(tr_config_t *config, const char *origin, const char *text,
+                                size_t bytes);
 tr_status_t tr_config_load_environment(tr_config_t *config, char *const *environment);
 tr_status_t tr_config_set(tr_config_t *config, const char *assignment /* section.key=value */,
                           const char *origin);

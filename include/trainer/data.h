@@ -62,12 +62,13 @@ typedef struct {
     double rotate, translate, zoom, shear;
     int64_t crop_pad;
     bool flip;
-    int64_t context;    /* no key: tokens of a window, for a model of tokens; 0: for another model */
+    /* no key: tokens of a window, for a model of tokens; 0: for another model */
+    int64_t context;
     int64_t vocab_size; /* no key: of a model of tokens; 0: as the data say */
 } tr_data_settings_t;
 extern const tr_config_table_t tr_data_config;
 
-/* -- data sets ------------------------------------------------------------------------------------------- */
+/* -- data sets --------------------------------------------------------------------------------- */
 
 #define TR_DATASET_MAX_FIELDS 8
 /* The kind of values in a field, independent of its name. */
@@ -103,7 +104,8 @@ typedef struct {
     int64_t count;
     const char *from; /* whose they are, for messages; borrowed */
 } tr_names_t;
-const char *tr_names_key(int list); /* "class_names", "feature_names": of the attribute, and of state.json */
+/* "class_names", "feature_names": of the attribute, and of state.json */
+const char *tr_names_key(int list);
 void tr_names_free(tr_names_t *names);
 /* TR_ERR_DATA if one index has two names. A shorter or missing list is not a difference. */
 tr_status_t tr_names_check(int list, const tr_names_t *expected, const tr_names_t *found);
@@ -114,13 +116,16 @@ typedef struct {
     tr_field_t field[TR_DATASET_MAX_FIELDS];
     /* fields of f32 that are stored with more bits, which read_exact tells */
     bool is_rounded[TR_DATASET_MAX_FIELDS];
-    bool is_image_guessed; /* samples of x have two dimensions in the file, and nothing says what they are */
-    int64_t classes;       /* of integer labels; 0: regression or none; of tokens: the vocabulary */
+    /* samples of x have two dimensions in the file, and nothing says what they are */
+    bool is_image_guessed;
+    int64_t classes; /* of integer labels; 0: regression or none; of tokens: the vocabulary */
     /* of a stream of tokens: how many; each but the first is a label once an epoch; 0: no stream */
     int64_t tokens;
-    const char *tokenizer; /* of the tokens, as JSON; NULL: not known. Valid as long as the data set */
+    /* of the tokens, as JSON; NULL: not known. Valid as long as the data set */
+    const char *tokenizer;
     char label_doubt
-        [640]; /* y is taken for numbers, but nearly all of it are labels: a sentence; "" no doubt */
+        /* y is taken for numbers, but nearly all of it are labels: a sentence; "" no doubt */
+        [640];
     /*
      * A sentence on labels that may be wrong, for an error about the number of classes: "the
      * largest label, 7, is that of sample 7 of a.h5:/y: correct it if it is wrong"; "" none.
@@ -129,7 +134,8 @@ typedef struct {
     /* What the data say of x, in units of its values: none, one number for all channels, or one for
      * each (the last dimension). Owned by the data set. */
     tr_floats_t mean, std;
-    uint64_t fingerprint; /* of names, shapes, sizes, times: tells whether a checkpoint's data are these */
+    /* of names, shapes, sizes, times: tells whether a checkpoint's data are these */
+    uint64_t fingerprint;
     /* samples that are best read together (a chunk that must be decoded whole); 1: any number */
     int64_t read_unit;
     char description[256];            /* "mnist.h5:/train, x u8 (28, 28, 1) contiguous, pread" */
@@ -164,9 +170,11 @@ typedef struct {
      */
     void (*expect)(tr_dataset_t *dataset, int64_t first, int64_t count);
     /* Where fields are rounded: as read, of field `field` alone, in doubles. */
-    tr_status_t (*read_exact)(tr_dataset_t *dataset, int field, int64_t first, int64_t count, double *dst);
+    tr_status_t (*read_exact)(tr_dataset_t *dataset, int field, int64_t first, int64_t count,
+                              double *dst);
     /* Optional: as open, for inputs alone (prediction); NULL: open serves. */
-    tr_status_t (*open_inputs)(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
+    tr_status_t (*open_inputs)(const tr_data_settings_t *settings, tr_split_t split,
+                               tr_dataset_t **out);
 } tr_dataset_ops_t;
 
 /*
@@ -189,8 +197,8 @@ void tr_stats_add_values(tr_stats_t *stats, int64_t width, tr_dtype_t dtype, con
  * set, before 32-bit floats round them. *read_sec grows by the time that reading takes; NULL: not
  * wanted.
  */
-tr_status_t tr_dataset_stats(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows, int64_t width,
-                             tr_stats_t *stats, double *read_sec);
+tr_status_t tr_dataset_stats(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows,
+                             int64_t width, tr_stats_t *stats, double *read_sec);
 /* Statistics of a field for each channel (its last dimension). */
 typedef struct {
     int64_t channels, samples; /* samples: that were read */
@@ -221,12 +229,14 @@ bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets
  * Not collective: each rank opens; only metadata is read. NULL with TR_OK where the split is not
  * given.
  */
-tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
+tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split,
+                            tr_dataset_t **out);
 /* The same for inputs alone: labels or targets are neither looked for nor read. */
-tr_status_t tr_dataset_open_inputs(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out);
+tr_status_t tr_dataset_open_inputs(const tr_data_settings_t *settings, tr_split_t split,
+                                   tr_dataset_t **out);
 void tr_dataset_close(tr_dataset_t **dataset);
 
-/* -- order ----------------------------------------------------------------------------------------------- */
+/* -- order ------------------------------------------------------------------------------------- */
 
 /*
  * Which sample stands where: a pure function, so that nothing has to be saved but the step.
@@ -248,8 +258,8 @@ typedef struct {
  * Fills *out, with data.block and data.shuffle resolved from the data, batch and micro-batch alone.
  * TR_ERR_CONFIG where batch_size is no multiple of micro_batch.
  */
-tr_status_t tr_order_make(const tr_data_settings_t *settings, const tr_dataset_info_t *info, uint64_t seed,
-                          int64_t batch_size, int64_t micro_batch, tr_order_t *out);
+tr_status_t tr_order_make(const tr_data_settings_t *settings, const tr_dataset_info_t *info,
+                          uint64_t seed, int64_t batch_size, int64_t micro_batch, tr_order_t *out);
 int64_t tr_order_slots(const tr_order_t *order);
 /*
  * Epoch of position `position` (samples drawn by lane `slot` so far), and the first position of
@@ -273,11 +283,14 @@ typedef struct {
     int64_t first, count;       /* positions of the lane's stream */
     int64_t sequence;           /* where in the epoch's sequence of samples it begins */
 } tr_order_window_t;
-void tr_order_window(const tr_order_t *order, int64_t slot, int64_t position, tr_order_window_t *out);
+void tr_order_window(const tr_order_t *order, int64_t slot, int64_t position,
+                     tr_order_window_t *out);
 int64_t tr_order_window_max(const tr_order_t *order); /* the longest window's count */
-bool tr_order_shuffles(const tr_order_t *order);      /* false: a window's order is the sequence's */
+/* false: a window's order is the sequence's */
+bool tr_order_shuffles(const tr_order_t *order);
 /* out_place[i] (window->count): where in the window the i-th sample of the sequence stands. */
-void tr_order_permutation(const tr_order_t *order, const tr_order_window_t *window, int64_t *out_place);
+void tr_order_permutation(const tr_order_t *order, const tr_order_window_t *window,
+                          int64_t *out_place);
 /*
  * The sample at place `sequence` of the epoch's sequence, and how many follow it in the data set's
  * own order, itself included.
@@ -285,9 +298,10 @@ void tr_order_permutation(const tr_order_t *order, const tr_order_window_t *wind
 void tr_order_run(const tr_order_t *order, int64_t epoch, int64_t sequence, int64_t *out_sample,
                   int64_t *out_count);
 /* Ranges of slots: rank r of `size` takes [first, first + count). */
-void tr_order_slots_of_rank(int64_t slots, int rank, int size, int64_t *out_first, int64_t *out_count);
+void tr_order_slots_of_rank(int64_t slots, int rank, int size, int64_t *out_first,
+                            int64_t *out_count);
 
-/* -- loader ---------------------------------------------------------------------------------------------- */
+/* -- loader ------------------------------------------------------------------------------------ */
 
 typedef struct {
     tr_order_t order;
@@ -314,13 +328,14 @@ typedef struct {
     void *field[TR_DATASET_MAX_FIELDS]; /* (micro_batch, sample shape) */
     int64_t *sample_id;                 /* (micro_batch): index in the data set; -1 padding */
     float *weight;                      /* (micro_batch): 1; 0 padding, or without a label */
-    int ring;                           /* index in the ring; the addresses of an index never change */
+    /* index in the ring; the addresses of an index never change */
+    int ring;
 } tr_batch_t;
 
 typedef struct tr_loader tr_loader_t;
 /* dataset and device are borrowed. Starts reading at once. */
-tr_status_t tr_loader_create(tr_dataset_t *dataset, tr_device_t *device, const tr_loader_params_t *params,
-                             tr_loader_t **out);
+tr_status_t tr_loader_create(tr_dataset_t *dataset, tr_device_t *device,
+                             const tr_loader_params_t *params, tr_loader_t **out);
 void tr_loader_destroy(tr_loader_t **loader);
 /* Workers for this many cores of a rank, where data.workers is auto. */
 int tr_loader_workers(const tr_data_settings_t *settings, int cores);
@@ -332,7 +347,8 @@ int tr_loader_workers(const tr_data_settings_t *settings, int cores);
 tr_status_t tr_loader_next(tr_loader_t *loader, tr_batch_t **out);
 /* In any order; the memory is filled again once the lane's earlier ones are released too. */
 tr_status_t tr_loader_release(tr_loader_t *loader, tr_batch_t *batch);
-double tr_loader_stall_sec(const tr_loader_t *loader); /* time that tr_loader_next has waited, in all */
-size_t tr_loader_bytes(const tr_loader_t *loader);     /* host memory of ring and windows */
+/* time that tr_loader_next has waited, in all */
+double tr_loader_stall_sec(const tr_loader_t *loader);
+size_t tr_loader_bytes(const tr_loader_t *loader); /* host memory of ring and windows */
 
 #endif

@@ -1,24 +1,27 @@
 /*
  * The graph: tensors, op records, autodiff, the memory planner and the executor.
  *
- * A model is a C function that appends ops to the open program; each op checks its shapes and returns a tensor
- * handle. Nothing is allocated until every program is there: then one plan places all activations, gradients and
- * scratch in one arena, programs overlapping, and nothing is allocated after it.
+ * A model is a C function that appends ops to the open program; each op checks its shapes and
+ * returns a tensor handle. Nothing is allocated until every program is there: then one plan places
+ * all activations, gradients and scratch in one arena, programs overlapping, and nothing is
+ * allocated after it.
  *
  *     tr_graph_create(device, &g);
  *     tr_program_begin(g, "last", TR_TRAIN, &last);
- *     tr_input(g, "x", TR_F32, &shape, &x);  model(g, x, &loss);  tr_backward(g, loss, seed, false);
+ *     tr_input(g, "x", TR_F32, &shape, &x);  model(g, x, &loss);
+ *     tr_backward(g, loss, seed, false);
  *     tr_program_end(g);
  *     ... "update", "eval" ...
  *     tr_graph_plan(g, limit_bytes);   tr_graph_allocate(g);   tr_graph_init_params(g, seed);
  *     tr_program_run(g, last, collectives);
  *
- * Persistent tensors (parameters, state, inputs, constants) belong to the graph and are shared by its programs, by
- * name. Activations belong to one program and one pass of it.
+ * Persistent tensors (parameters, state, inputs, constants) belong to the graph and are shared by
+ * its programs, by name. Activations belong to one program and one pass of it.
  *
- * Blocks: all parameters are one block of f32 and their gradients another, the *reduced block*, in the order in which
- * backward finishes them; behind the gradients come sums that ride along (batch-norm moments, loss, counts). So a bucket
- * is a range of elements, and one sum over ranks makes everything common.
+ * Blocks: all parameters are one block of f32 and their gradients another, the *reduced block*, in
+ * the order in which backward finishes them; behind the gradients come sums that ride along
+ * (batch-norm moments, loss, counts). So a bucket is a range of elements, and one sum over ranks
+ * makes everything common.
  *
  * Not collective, except tr_program_run with collectives.
  */
@@ -81,7 +84,7 @@ typedef struct {
     void *data;                     /* device address after tr_graph_allocate */
 } tr_tensor_info_t;
 
-/* -- building -------------------------------------------------------------------------------------------- */
+/* -- building ---------------------------------------------------------------------------------- */
 
 typedef enum { TR_TRAIN, TR_EVAL, TR_PLAIN } tr_mode_t;
 
@@ -102,15 +105,16 @@ const char *tr_scope(const tr_graph_t *g);
 /* Each of these gives the tensor of that name, made at first use; a second use with another type or
  * shape is an error. tr_param and tr_model_state put the scope before the name ("conv1.weight");
  * the others take it as it is. */
-tr_status_t tr_param(tr_graph_t *g, const char *name, const tr_shape_t *shape, const tr_param_spec_t *spec,
-                     tr_tensor_t *out);
+tr_status_t tr_param(tr_graph_t *g, const char *name, const tr_shape_t *shape,
+                     const tr_param_spec_t *spec, tr_tensor_t *out);
 tr_status_t tr_model_state(tr_graph_t *g, const char *name, const tr_shape_t *shape, double fill,
                            tr_tensor_t *out);
-tr_status_t tr_optim_state(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape,
-                           bool mirrors_params, tr_tensor_t *out);
+tr_status_t tr_optim_state(tr_graph_t *g, const char *name, tr_dtype_t dtype,
+                           const tr_shape_t *shape, bool mirrors_params, tr_tensor_t *out);
 tr_status_t tr_input(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape,
                      tr_tensor_t *out);
-tr_status_t tr_const(tr_graph_t *g, const char *name, const tr_shape_t *shape, double fill, tr_tensor_t *out);
+tr_status_t tr_const(tr_graph_t *g, const char *name, const tr_shape_t *shape, double fill,
+                     tr_tensor_t *out);
 /* A CONST filled from `count` host values when the graph is initialised (normalisation tables). */
 tr_status_t tr_const_values(tr_graph_t *g, const char *name, const float *values, int64_t count,
                             tr_tensor_t *out);
@@ -163,7 +167,7 @@ typedef struct {
 tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out /* tr_free */,
                                   size_t *out_count);
 
-/* -- looking --------------------------------------------------------------------------------------------- */
+/* -- looking ----------------------------------------------------------------------------------- */
 
 /* valid until the next tensor is made */
 const tr_tensor_info_t *tr_tensor_info(const tr_graph_t *g, tr_tensor_t t);

@@ -39,7 +39,8 @@ void tr_log_write(tr_log_level_t level, bool all_ranks, const char *format, ...)
  * To the files alone, of any rank and at any level: what stands on the terminal by other means,
  * such as the error that ends the process. Does not wait for a line that another thread is writing.
  */
-void tr_log_write_files(tr_log_level_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void tr_log_write_files(tr_log_level_t level, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 /*
  * All of it, to a file or terminal. What cannot be written is lost: there is nowhere left to say
  * so.

@@ -48,15 +48,15 @@ void tr_mem_fail_at(int64_t nth);
  * A growable array of T: TR_VEC(int64_t) v = {0}; tr_vec_push(&v, x); v.data[i], v.count;
  * tr_vec_free(&v).
  */
-#define TR_VEC(T)                                                                                            \
-    struct {                                                                                                 \
-        T *data;                                                                                             \
-        size_t count, capacity;                                                                              \
+#define TR_VEC(T)                                                                                  \
+    struct {                                                                                       \
+        T *data;                                                                                   \
+        size_t count, capacity;                                                                    \
     }
 tr_status_t tr_vec_reserve_(void *data, size_t *capacity, size_t need, size_t elem_bytes);
-#define tr_vec_push(v, x)                                                                                    \
-    (tr_vec_reserve_(&(v)->data, &(v)->capacity, (v)->count + 1, sizeof *(v)->data) == TR_OK                 \
-         ? ((v)->data[(v)->count++] = (x), TR_OK)                                                            \
+#define tr_vec_push(v, x)                                                                          \
+    (tr_vec_reserve_(&(v)->data, &(v)->capacity, (v)->count + 1, sizeof *(v)->data) == TR_OK       \
+         ? ((v)->data[(v)->count++] = (x), TR_OK)                                                  \
          : tr_error_last()->code)
 #define tr_vec_free(v) (tr_free(&(v)->data), (v)->count = (v)->capacity = 0)
 

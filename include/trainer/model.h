@@ -30,7 +30,8 @@ typedef struct {
 /* The outputs of a model. A loss has R terms, one or several per sample: (R), weighted. Absent
  * outputs are TR_NONE. */
 typedef struct {
-    tr_tensor_t output; /* logits (B, V) or prediction (B, F). Binary cross-entropy in eval programs: probabilities */
+    /* logits (B, V) or prediction (B, F). Binary cross-entropy in eval programs: probabilities */
+    tr_tensor_t output;
     tr_tensor_t loss;
     tr_tensor_t terms; /* (R) what each term of the loss counts for; TR_NONE: its sample's weight */
     tr_tensor_t correct;      /* (B) top-1, where y are classes */
@@ -40,8 +41,8 @@ typedef struct {
 typedef struct {
     const char *name, *help;
     const tr_config_table_t *config; /* section "model": the model's own keys; may be NULL */
-    /* For a model of tokens: tokens per sample and the size of the vocabulary, 0 if the data give it.
-     * NULL for other models. */
+    /* For a model of tokens: tokens per sample and the size of the vocabulary, 0 if the data give
+     * it. NULL for other models. */
     void (*tokens)(const tr_config_t *config, int64_t *out_context, int64_t *out_vocab_size);
     /*
      * Appends the model to the open program. Called once per program with the same config: equal
@@ -61,7 +62,8 @@ typedef struct {
     double huber_delta;
     const char *class_weights; /* a number per class, comma separated; "": all 1 */
     int64_t topk;
-    const char *init;   /* run folder, checkpoint folder or .safetensors file to start from, "" none */
+    /* run folder, checkpoint folder or .safetensors file to start from, "" none */
+    const char *init;
     const char *freeze; /* patterns of parameter names, comma separated */
 } tr_model_settings_t;
 typedef enum {
@@ -75,7 +77,8 @@ extern const tr_config_table_t tr_model_config;
 
 const tr_model_t *const *tr_model_list(size_t *out_count);
 tr_status_t tr_model_register(
-    const tr_model_t *model); /* borrowed: must outlive every use; TR_ERR_CONFIG if the name is already registered */
+    /* borrowed: must outlive every use; TR_ERR_CONFIG if the name is already registered */
+    const tr_model_t *model);
 tr_status_t tr_model_find(const char *name, const tr_model_t **out);
 /*
  * Finds model.type and builds it; used by train, eval and plan. A pattern of model.freeze that
@@ -84,7 +87,8 @@ tr_status_t tr_model_find(const char *name, const tr_model_t **out);
 tr_status_t tr_model_build(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
                            tr_model_result_t *out);
 /* The constant (terms) that the backward pass starts with: 1 / (terms of a full step), so that the
- * gradient is that of the mean over the terms. For a model whose loss needs it while it is built. */
+ * gradient is that of the mean over the terms. For a model whose loss needs it while it is built.
+ */
 tr_status_t tr_model_loss_seed(tr_graph_t *g, const tr_model_batch_t *batch, int64_t terms,
                                tr_tensor_t *out);
 /*
@@ -94,7 +98,7 @@ tr_status_t tr_model_loss_seed(tr_graph_t *g, const tr_model_batch_t *batch, int
 tr_status_t tr_model_loss(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
                           tr_tensor_t output, tr_model_result_t *out);
 
-/* -- layers of the config's text ------------------------------------------------------------------------- */
+/* -- layers of the config's text --------------------------------------------------------------- */
 
 /* One word after the name of a layer: "5x5" (key NULL) or "pad=same". */
 typedef struct {
@@ -119,8 +123,8 @@ struct tr_layer_spec {
 };
 
 /*
- * Parses a list of layers and checks every name, argument and option. Layers are separated by commas or new
- * lines, and # starts a comment:
+ * Parses a list of layers and checks every name, argument and option. Layers are separated by
+ * commas or new lines, and # starts a comment:
  *
  *   conv 32 5x5 pad=same, batchnorm, relu
  *   residual { conv 32 3 pad=same, batchnorm } { conv 32 1, batchnorm }, relu
@@ -143,11 +147,12 @@ void tr_layers_write(const tr_layer_spec_t *specs, int count, tr_str_t *out);
 typedef struct {
     tr_graph_t *g;
     const tr_model_batch_t *batch; /* sample ids */
-    const char *freeze;            /* patterns of parameter names, comma separated; NULL or "": none */
-    bool frozen;                   /* trainable=no of an enclosing layer */
-    double lr_factor;              /* lr_factor of the enclosing layers; 0 means 1 */
-    struct tr_layer_names *names;  /* labels given so far in this scope */
-    int *built;                    /* layers built so far in the model */
+    /* patterns of parameter names, comma separated; NULL or "": none */
+    const char *freeze;
+    bool frozen;                  /* trainable=no of an enclosing layer */
+    double lr_factor;             /* lr_factor of the enclosing layers; 0 means 1 */
+    struct tr_layer_names *names; /* labels given so far in this scope */
+    int *built;                   /* layers built so far in the model */
 } tr_layer_context_t;
 
 /* Types of layer arguments, with the type of the member in the settings struct. */
@@ -186,14 +191,16 @@ typedef struct {
  */
 typedef struct {
     const char *name, *alias; /* alias: another name for it, or NULL */
-    const char *elsewhere;    /* names in other libraries, separated by spaces, for "did you mean"; or NULL */
+    /* names in other libraries, separated by spaces, for "did you mean"; or NULL */
+    const char *elsewhere;
     const char *help;
     const tr_layer_field_t *fields;
     int field_count, positional;
     int min_blocks, max_blocks;
     bool transparent; /* it opens no scope: its layers are counted in the enclosing scope */
     tr_status_t (*build)(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out, bool *out_fused);
+                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                         bool *out_fused);
 } tr_layer_t;
 const tr_layer_t *const *tr_layer_list(size_t *out_count);
 /* The options common to all layers. */
@@ -207,8 +214,8 @@ void tr_layer_usage(const tr_layer_t *layer, tr_str_t *out);
  * conv1.weight, batchnorm1.running_mean, residual3.conv1.weight, residual3.shortcut.conv1.weight.
  * repeat N { ... } is equivalent to writing the layers N times.
  */
-tr_status_t tr_layers_build(const tr_layer_context_t *context, const tr_layer_spec_t *specs, int count,
-                            tr_tensor_t x, tr_tensor_t *out);
+tr_status_t tr_layers_build(const tr_layer_context_t *context, const tr_layer_spec_t *specs,
+                            int count, tr_tensor_t x, tr_tensor_t *out);
 
 /*
  * Whether `name` matches one of the comma-separated patterns (* and ?). For models that create

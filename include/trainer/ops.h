@@ -23,8 +23,8 @@ tr_status_t tr_linear_in_out(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_ten
 tr_status_t tr_matmul(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, const tr_matmul_attr_t *attr,
                       tr_tensor_t *out);
 /* x (N, S..., C), w (K, kernel..., C / groups), b (K) or TR_NONE -> (N, S'..., K). */
-tr_status_t tr_conv(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, const tr_conv_attr_t *attr,
-                    tr_tensor_t *out);
+tr_status_t tr_conv(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
+                    const tr_conv_attr_t *attr, tr_tensor_t *out);
 tr_status_t tr_pool(tr_graph_t *g, tr_tensor_t x, const tr_pool_attr_t *attr, tr_tensor_t *out);
 /* (N, S..., C) -> (N, C) */
 tr_status_t tr_global_avgpool(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);
@@ -35,15 +35,15 @@ tr_status_t tr_global_avgpool(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);
  * moments normalise.
  */
 tr_status_t tr_batchnorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta,
-                         tr_tensor_t running_mean, tr_tensor_t running_var, float eps, float momentum,
-                         tr_act_t act, tr_tensor_t *out);
+                         tr_tensor_t running_mean, tr_tensor_t running_var, float eps,
+                         float momentum, tr_act_t act, tr_tensor_t *out);
 /*
  * For the `update` program: appends the update of all running moments that training programs of g
  * have asked for. `slots`: micro-batches a step.
  */
 tr_status_t tr_update_moments(tr_graph_t *g, int slots);
-tr_status_t tr_layernorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta, float eps,
-                         tr_tensor_t *out);
+tr_status_t tr_layernorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta,
+                         float eps, tr_tensor_t *out);
 /* sum = a + b and y = layernorm(sum); a and b (..., C) have the same shape. */
 tr_status_t tr_residual_layernorm(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, tr_tensor_t gamma,
                                   tr_tensor_t beta, float eps, tr_tensor_t *out_sum,
@@ -59,7 +59,8 @@ tr_status_t tr_attention(tr_graph_t *g, tr_tensor_t qkv, int heads, tr_tensor_t 
                          bool keeps_probabilities, tr_tensor_t *out);
 tr_status_t tr_activation(tr_graph_t *g, tr_tensor_t x, tr_act_t act, tr_tensor_t *out);
 /* Identity in eval programs and for p = 0. sample_id: i64 (B). */
-tr_status_t tr_dropout(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id, float p, tr_tensor_t *out);
+tr_status_t tr_dropout(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id, float p,
+                       tr_tensor_t *out);
 /* act(a + b), act NONE or RELU. */
 tr_status_t tr_add(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, tr_act_t act, tr_tensor_t *out);
 tr_status_t tr_scale(tr_graph_t *g, tr_tensor_t x, float factor, tr_tensor_t *out);
@@ -71,10 +72,10 @@ tr_status_t tr_cast(tr_graph_t *g, tr_tensor_t x, tr_dtype_t dtype, tr_tensor_t 
 tr_status_t tr_cast_normalize(tr_graph_t *g, tr_tensor_t x, tr_tensor_t scale, tr_tensor_t shift,
                               tr_tensor_t *out);
 /* x itself in eval programs and where attr asks for nothing. */
-tr_status_t tr_augment(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id, const tr_augment_attr_t *attr,
-                       tr_tensor_t *out);
-tr_status_t tr_topk_correct(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label, tr_tensor_t weight, int k,
-                            tr_tensor_t *out);
+tr_status_t tr_augment(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id,
+                       const tr_augment_attr_t *attr, tr_tensor_t *out);
+tr_status_t tr_topk_correct(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label,
+                            tr_tensor_t weight, int k, tr_tensor_t *out);
 /* into (1), a reduced or kept tensor: += sum of x * weight; weight may be TR_NONE. */
 tr_status_t tr_weighted_sum(tr_graph_t *g, tr_tensor_t x, tr_tensor_t weight, tr_tensor_t into);
 
@@ -82,24 +83,27 @@ tr_status_t tr_weighted_sum(tr_graph_t *g, tr_tensor_t x, tr_tensor_t weight, tr
  * Losses per sample, (B); weight 0 masks a sample. Scores may be (..., V) with labels and weights
  * (...): then one loss for each label, as one dimension. Predictions may be (B, ...).
  */
-tr_status_t tr_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label, tr_tensor_t weight,
-                             float smoothing, tr_tensor_t *out);
+tr_status_t tr_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label,
+                             tr_tensor_t weight, float smoothing, tr_tensor_t *out);
 /* Cross-entropy of x w^T without the logits in memory: x (B, T, C), w (V, C), label (B, T),
  * weight (B) -> loss (B T) and count (B T), what each row counts for: its sample's weight, or 0
  * where the label is -1. In training programs dloss (B T) must be what tr_backward is given for
  * the loss. */
 tr_status_t tr_head_loss(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t label,
-                         tr_tensor_t weight, tr_tensor_t dloss, tr_tensor_t *out_loss, tr_tensor_t *out_count);
-tr_status_t tr_mse(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight, tr_tensor_t *out);
+                         tr_tensor_t weight, tr_tensor_t dloss, tr_tensor_t *out_loss,
+                         tr_tensor_t *out_count);
+tr_status_t tr_mse(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight,
+                   tr_tensor_t *out);
 /* Squared up to errors of delta > 0, linear beyond: PyTorch's HuberLoss. */
-tr_status_t tr_huber(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight, float delta,
-                     tr_tensor_t *out);
+tr_status_t tr_huber(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight,
+                     float delta, tr_tensor_t *out);
 /* Of the sigmoid of the scores; targets in [0, 1]: PyTorch's BCEWithLogitsLoss. */
-tr_status_t tr_binary_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t target, tr_tensor_t weight,
-                                    tr_tensor_t *out);
-/* weight (B) times the weight (V) of each label's class, for tr_cross_entropy; 0 for label -1. No gradient. */
-tr_status_t tr_class_weight(tr_graph_t *g, tr_tensor_t weight, tr_tensor_t label, tr_tensor_t of_class,
-                            tr_tensor_t *out);
+tr_status_t tr_binary_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t target,
+                                    tr_tensor_t weight, tr_tensor_t *out);
+/* weight (B) times the weight (V) of each label's class, for tr_cross_entropy; 0 for label -1. No
+ * gradient. */
+tr_status_t tr_class_weight(tr_graph_t *g, tr_tensor_t weight, tr_tensor_t label,
+                            tr_tensor_t of_class, tr_tensor_t *out);
 
 /* For the `update` program. */
 tr_status_t tr_grad_norm(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t counts, double batch_size,
@@ -107,8 +111,8 @@ tr_status_t tr_grad_norm(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t counts
 /* momentum may be TR_NONE */
 tr_status_t tr_sgd(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t momentum,
                    const tr_sgd_attr_t *attr);
-tr_status_t tr_adam(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t m, tr_tensor_t v,
-                    const tr_adam_attr_t *attr);
+tr_status_t tr_adam(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t m,
+                    tr_tensor_t v, const tr_adam_attr_t *attr);
 tr_status_t tr_ema(tr_graph_t *g, tr_tensor_t param, tr_tensor_t average, float decay);
 tr_status_t tr_accumulate(tr_graph_t *g, tr_tensor_t x, tr_tensor_t into); /* into += x */
 tr_status_t tr_copy(tr_graph_t *g, tr_tensor_t x, tr_tensor_t into);

@@ -25,18 +25,20 @@ typedef struct {
      * Appends the update of the trainable parameters [group.first, +count) to the open program.
      * States are made with tr_optim_state, mirroring all trainable parameters, and sliced.
      */
-    tr_status_t (*build)(tr_graph_t *g, const tr_optim_settings_t *settings, const tr_param_group_t *group);
+    tr_status_t (*build)(tr_graph_t *g, const tr_optim_settings_t *settings,
+                         const tr_param_group_t *group);
 } tr_optimizer_t;
 const tr_optimizer_t *const *tr_optimizer_list(size_t *out_count);
 tr_status_t tr_optimizer_register(const tr_optimizer_t *optimizer);
 tr_status_t tr_optimizer_check(
-    const tr_optim_settings_t *settings); /* TR_ERR_CONFIG for an unknown type, with the nearest name */
+    /* TR_ERR_CONFIG for an unknown type, with the nearest name */
+    const tr_optim_settings_t *settings);
 /*
  * Appends the whole update to the open program: grad_norm over [0, trainable) with `counts` =
  * {samples, loss sum}, every group, the average.
  */
-tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *settings, tr_tensor_t counts,
-                               double batch_size);
+tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *settings,
+                               tr_tensor_t counts, double batch_size);
 /*
  * The optimizer state that holds the average of the trainable parameters, where settings.ema > 0.
  */
@@ -50,8 +52,9 @@ tr_status_t tr_optimizer_start(tr_graph_t *g);
 /* schedule.*: type (constant, step, cosine, linear, wsd), warmup, decay_at, ... */
 typedef struct {
     const char *type;
-    const char *warmup;     /* steps, "2epoch", "5%" of the run */
-    const char *milestones; /* step: where lr is multiplied by gamma: "30epoch, 60epoch", "50%, 75%", steps */
+    const char *warmup; /* steps, "2epoch", "5%" of the run */
+    /* step: where lr is multiplied by gamma: "30epoch, 60epoch", "50%, 75%", steps */
+    const char *milestones;
     double gamma;
     double final_factor; /* lr at the end as a factor of the peak */
     const char *decay;   /* wsd: length of the final decay */
@@ -63,8 +66,8 @@ const char *tr_schedule_at(size_t index, const char **out_help);
 
 typedef struct tr_schedule tr_schedule_t;
 /* total_steps and steps_per_epoch (may be fractional) resolve "epoch" and "%". */
-tr_status_t tr_schedule_create(const tr_schedule_settings_t *settings, double lr, int64_t total_steps,
-                               double steps_per_epoch, tr_schedule_t **out);
+tr_status_t tr_schedule_create(const tr_schedule_settings_t *settings, double lr,
+                               int64_t total_steps, double steps_per_epoch, tr_schedule_t **out);
 void tr_schedule_destroy(tr_schedule_t **schedule);
 /*
  * Learning rate of optimizer step `step`, from 0. Warm-up of w steps: lr (step + 1) / w for step <

@@ -66,8 +66,8 @@ TR_PHILOX_INLINE uint64_t tr_philox_mix_(uint64_t z) {
  * with a chance of 2^-64. Compute it once, outside the loop over elements.
  */
 TR_PHILOX_INLINE tr_philox_key_t tr_philox_key(uint64_t seed, uint32_t purpose, uint32_t stream) {
-    uint64_t mixed =
-        tr_philox_mix_(tr_philox_mix_(seed + 0x9E3779B97F4A7C15u) ^ ((uint64_t)purpose << 32 | stream));
+    uint64_t mixed = tr_philox_mix_(tr_philox_mix_(seed + 0x9E3779B97F4A7C15u) ^
+                                    ((uint64_t)purpose << 32 | stream));
     tr_philox_key_t key;
     key.v[0] = (uint32_t)mixed;
     key.v[1] = (uint32_t)(mixed >> 32);

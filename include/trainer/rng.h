@@ -26,7 +26,8 @@ typedef enum {
  * call in kernels: philox.h. A counter of three parts is packed by its user: dropout takes a =
  * sample id, b = step << 32 | element / 4.
  */
-tr_rng_block_t tr_rng_philox(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t a, uint64_t b);
+tr_rng_block_t tr_rng_philox(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t a,
+                             uint64_t b);
 
 /* A sequence for host code: the successive blocks with b = 0, 1, 2, ... */
 typedef struct {

@@ -23,7 +23,8 @@ typedef enum {
     TR_ERR_RETRY = 75,      /* stopped with a checkpoint saved, peer lost, hang: start me again */
     TR_ERR_PERMISSION = 77, /* no permission */
     TR_ERR_CONFIG = 78,     /* the configuration cannot be run: key, value, shape, device */
-    TR_ERR_STOP = 93 /* do not requeue: the run cannot succeed by being started again (loss not finite) */
+    /* do not requeue: the run cannot succeed by being started again (loss not finite) */
+    TR_ERR_STOP = 93
 } tr_status_t;
 
 /*
@@ -35,20 +36,20 @@ typedef enum {
 /*
  * Returns from the calling function if `expr` fails. Only where nothing is held; else TR_TRY_GOTO.
  */
-#define TR_TRY(expr)                                                                                         \
-    do {                                                                                                     \
-        tr_status_t tr_try_ = (expr);                                                                        \
-        if (tr_try_ != TR_OK) return tr_error_frame(tr_try_, __FILE__, __LINE__, __func__);                  \
+#define TR_TRY(expr)                                                                               \
+    do {                                                                                           \
+        tr_status_t tr_try_ = (expr);                                                              \
+        if (tr_try_ != TR_OK) return tr_error_frame(tr_try_, __FILE__, __LINE__, __func__);        \
     } while (0)
 
 /* Sets the local variable `status` and jumps to `label` if `expr` fails. */
-#define TR_TRY_GOTO(expr, label)                                                                             \
-    do {                                                                                                     \
-        status = (expr);                                                                                     \
-        if (status != TR_OK) {                                                                               \
-            tr_error_frame(status, __FILE__, __LINE__, __func__);                                            \
-            goto label;                                                                                      \
-        }                                                                                                    \
+#define TR_TRY_GOTO(expr, label)                                                                   \
+    do {                                                                                           \
+        status = (expr);                                                                           \
+        if (status != TR_OK) {                                                                     \
+            tr_error_frame(status, __FILE__, __LINE__, __func__);                                  \
+            goto label;                                                                            \
+        }                                                                                          \
     } while (0)
 
 #define TR_ERROR_MESSAGE_BYTES 4096
@@ -65,7 +66,8 @@ typedef struct {
     tr_status_t code;
     tr_voice_t voice;
     char message[TR_ERROR_MESSAGE_BYTES]; /* "" where nothing is recorded */
-    char trace[TR_ERROR_TRACE_BYTES];     /* "func (file:line)" per frame, one a line, innermost first */
+    /* "func (file:line)" per frame, one a line, innermost first */
+    char trace[TR_ERROR_TRACE_BYTES];
 } tr_error_t;
 
 tr_status_t tr_error_record(tr_status_t code, const char *file, int line, const char *func,

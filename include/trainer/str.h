@@ -34,7 +34,8 @@ void tr_str_free(tr_str_t *s);
  */
 int tr_vsnprintf(char *text, size_t bytes, const char *format, va_list args)
     __attribute__((format(printf, 3, 0)));
-int tr_snprintf(char *text, size_t bytes, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int tr_snprintf(char *text, size_t bytes, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 /* Likewise; for text that may go on behind the number. */
 double tr_strtod(const char *text, char **out_end);
 
@@ -72,8 +73,8 @@ size_t tr_utf8_bytes(const char *text, size_t most);
  */
 const char *tr_nearest(const char *name, const char *const *candidates, size_t count);
 /* TR_ERR_CONFIG: "KEY: there is no KIND 'NAME'; did you mean 'NEAREST'? There are: ALL." */
-tr_status_t tr_fail_unknown(const char *key, const char *kind, const char *name, const char *const *all,
-                            size_t count);
+tr_status_t tr_fail_unknown(const char *key, const char *kind, const char *name,
+                            const char *const *all, size_t count);
 /* Shell-style match of `text` against `pattern` with * and ?. */
 bool tr_glob_match(const char *pattern, const char *text);
 /* "1.5 MiB", "12.3 k", "1 h 02 min" for people; `text` of 32 bytes; return `text`. */

@@ -40,8 +40,9 @@ typedef struct {
     int64_t dim[TR_MAX_DIMS];
 } tr_shape_t;
 
-#define TR_SHAPE(...)                                                                                        \
-    ((tr_shape_t){.ndim = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dim = {__VA_ARGS__}})
+#define TR_SHAPE(...)                                                                              \
+    ((tr_shape_t){.ndim = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),               \
+                  .dim = {__VA_ARGS__}})
 
 int64_t tr_shape_elems(const tr_shape_t *shape);
 bool tr_shape_equal(const tr_shape_t *a, const tr_shape_t *b);

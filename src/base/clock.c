@@ -19,8 +19,8 @@ double tr_clock_unix_sec(void) {
     return read_clock(CLOCK_REALTIME);
 }
 
-/* Field 22 of /proc/self/stat: ticks from boot to exec. Field 2 is the program's name, which may hold
- * anything, so fields are counted from its closing parenthesis on. */
+/* Field 22 of /proc/self/stat: ticks from boot to exec. Field 2 is the program's name, which may
+ * hold anything, so fields are counted from its closing parenthesis on. */
 double tr_clock_since_exec_sec(void) {
     char line[1024];
     FILE *file = fopen("/proc/self/stat", "re");
@@ -39,5 +39,6 @@ double tr_clock_since_exec_sec(void) {
 void tr_clock_iso8601(char text[32]) {
     time_t now = time(NULL);
     struct tm utc;
-    if (!gmtime_r(&now, &utc) || strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", &utc) == 0) text[0] = '\0';
+    if (!gmtime_r(&now, &utc) || strftime(text, 32, "%Y-%m-%dT%H:%M:%SZ", &utc) == 0)
+        text[0] = '\0';
 }

@@ -9,7 +9,8 @@
 #include <unistd.h>
 
 tr_status_t tr_io_fail(const char *verb, const char *path, int errno_value) {
-    return TR_FAIL(tr_status_of_errno(errno_value), "Cannot %s %s: %s.", verb, path, strerror(errno_value));
+    return TR_FAIL(tr_status_of_errno(errno_value), "Cannot %s %s: %s.", verb, path,
+                   strerror(errno_value));
 }
 
 tr_status_t tr_path_join(const char *dir, const char *name, char out[4096]) {
@@ -17,8 +18,8 @@ tr_status_t tr_path_join(const char *dir, const char *name, char out[4096]) {
     if (length < 4096) return TR_OK;
     return TR_FAIL(
         TR_ERR_CONFIG,
-        "The path %.64s.../%s has %d characters; the system allows 4095. Choose a shorter run.dir.", dir,
-        name, length);
+        "The path %.64s.../%s has %d characters; the system allows 4095. Choose a shorter run.dir.",
+        dir, name, length);
 }
 
 static tr_status_t read_all(int fd, const char *path, char *text, int64_t bytes) {

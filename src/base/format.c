@@ -6,7 +6,8 @@
 #define TEXT_BYTES 32
 
 /* Scales `value` down by `base` until it would print below it, and formats it with one decimal. */
-static char *format_scaled(double value, double base, const char *const *units, int unit_count, char *text) {
+static char *format_scaled(double value, double base, const char *const *units, int unit_count,
+                           char *text) {
     int unit = 0;
     while (unit + 1 < unit_count && fabs(value) >= base - (unit ? 0.05 : 0.5)) {
         value /= base;

@@ -34,8 +34,8 @@ static double cpu_limit(const char *folder) {
     return of[1] > 0 ? ceil(of[0] / of[1]) : INFINITY;
 }
 
-/* Where the groups of a line of /proc/self/cgroup are, "0::/user.slice/job" or "4:cpu,cpuacct:/slurm/job"; false: they do not have the
- * controller. */
+/* Where the groups of a line of /proc/self/cgroup are, "0::/user.slice/job" or
+ * "4:cpu,cpuacct:/slurm/job"; false: they do not have the controller. */
 static bool group_root(const char *line, const char *controller, char *root, size_t root_bytes) {
     const char *list = strchr(line, ':'), *end = list ? strchr(++list, ':') : NULL;
     size_t length = strlen(controller);
@@ -52,7 +52,8 @@ static bool group_root(const char *line, const char *controller, char *root, siz
 static double least_above(const char *root, char *group, double (*limit)(const char *folder)) {
     char folder[1100];
     double least = INFINITY;
-    for (size_t end = strlen(group) + 1; end > 0; end--) { /* the whole, then what is before each slash */
+    /* the whole, then what is before each slash */
+    for (size_t end = strlen(group) + 1; end > 0; end--) {
         if (group[end - 1] != '/' && group[end - 1]) continue;
         group[end - 1] = '\0';
         snprintf(folder, sizeof folder, "%s%s", root, group);

@@ -62,15 +62,16 @@ bool tr_log_has_sink(void) {
 tr_status_t tr_log_add_file(const char *path) {
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (fd < 0)
-        return TR_FAIL(tr_status_of_errno(errno), "Cannot open the log file %s: %s.", path, strerror(errno));
+        return TR_FAIL(tr_status_of_errno(errno), "Cannot open the log file %s: %s.", path,
+                       strerror(errno));
     pthread_mutex_lock(&lock);
     bool has_room = file_count < MAX_FILES;
     if (has_room) files[file_count++] = fd;
     pthread_mutex_unlock(&lock);
     if (has_room) return TR_OK;
     close(fd);
-    return TR_FAIL(TR_ERR_INTERNAL, "Cannot log to %s: at most %d log files are open at a time.", path,
-                   MAX_FILES);
+    return TR_FAIL(TR_ERR_INTERNAL, "Cannot log to %s: at most %d log files are open at a time.",
+                   path, MAX_FILES);
 }
 
 void tr_log_close_files(void) {
@@ -89,8 +90,10 @@ void tr_log_write_bytes(int fd, const char *bytes, size_t count) {
     }
 }
 
-/* Puts the finished line at `line` (LINE_BYTES, two of them kept for the newline); returns its length. */
-static size_t compose(char *line, tr_log_level_t level, bool all_ranks, const char *format, va_list args) {
+/* Puts the finished line at `line` (LINE_BYTES, two of them kept for the newline); returns its
+ * length. */
+static size_t compose(char *line, tr_log_level_t level, bool all_ranks, const char *format,
+                      va_list args) {
     size_t room = LINE_BYTES - 1, used = 0;
     if (all_ranks && world_size > 1)
         used += (size_t)snprintf(line, room, "[rank %d %s] ", own_rank, host_name);
@@ -109,7 +112,8 @@ static void write_files(char *buffer, size_t length, tr_log_level_t level) {
     int stamp_bytes = snprintf(stamp, sizeof stamp, "%s %-5s ", date, level_names[level]);
     char *start = buffer + DATE_BYTES - stamp_bytes;
     memcpy(start, stamp, (size_t)stamp_bytes);
-    for (int i = 0; i < file_count; i++) tr_log_write_bytes(files[i], start, (size_t)stamp_bytes + length);
+    for (int i = 0; i < file_count; i++)
+        tr_log_write_bytes(files[i], start, (size_t)stamp_bytes + length);
 }
 
 void tr_log_write_files(tr_log_level_t level, const char *format, ...) {

@@ -1,4 +1,5 @@
-/* Counted memory: a small header before each block holds its size, so that the counters are exact. */
+/* Counted memory: a small header before each block holds its size, so that the counters are exact.
+ */
 #include "trainer/mem.h"
 #include "trainer/str.h"
 
@@ -47,7 +48,8 @@ static void count_bytes(int64_t blocks, int64_t bytes) {
 
 static bool may_allocate(size_t bytes) {
     atomic_fetch_add_explicit(&calls, 1, memory_order_relaxed);
-    if (atomic_load_explicit(&fail_at, memory_order_relaxed) > 0 && atomic_fetch_sub(&fail_at, 1) == 1)
+    if (atomic_load_explicit(&fail_at, memory_order_relaxed) > 0 &&
+        atomic_fetch_sub(&fail_at, 1) == 1)
         return false;
     return bytes <= PTRDIFF_MAX / 2;
 }
@@ -77,8 +79,8 @@ tr_status_t tr_alloc(size_t bytes, const char *what, void *out_pointer) {
 
 tr_status_t tr_alloc_aligned(size_t bytes, size_t align, const char *what, void *out_pointer) {
     if (align == 0 || (align & (align - 1)) != 0)
-        return TR_FAIL(TR_ERR_INTERNAL, "The alignment of %s must be a power of two, found %zu.", what,
-                       align);
+        return TR_FAIL(TR_ERR_INTERNAL, "The alignment of %s must be a power of two, found %zu.",
+                       what, align);
     size_t offset = align > HEADER_BYTES ? align : HEADER_BYTES;
     void *block = NULL;
     if (!may_allocate(bytes) || offset > PTRDIFF_MAX / 2 ||
@@ -93,7 +95,8 @@ tr_status_t tr_realloc(void *pointer, size_t bytes, const char *what) {
     if (!old) return tr_alloc(bytes, what, pointer);
     header_t before = *header_of(old);
     if (before.offset != HEADER_BYTES)
-        return TR_FAIL(TR_ERR_INTERNAL, "%s was allocated by tr_alloc_aligned and cannot be resized.", what);
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "%s was allocated by tr_alloc_aligned and cannot be resized.", what);
     char *block = may_allocate(bytes) ? realloc(old - HEADER_BYTES, HEADER_BYTES + bytes) : NULL;
     if (!block) return no_memory(bytes, what);
     count_bytes(-1, -(int64_t)before.bytes);
@@ -122,7 +125,8 @@ tr_status_t tr_strdup(const char *text, char **out) {
 }
 
 void tr_use_large_pages(void *block, size_t bytes) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = ((uintptr_t)block + page - 1) / page * page;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE),
+           begin = ((uintptr_t)block + page - 1) / page * page;
     size_t end = ((uintptr_t)block + bytes) / page * page;
     if (end > begin) madvise((void *)begin, end - begin, MADV_HUGEPAGE);
 }

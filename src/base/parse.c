@@ -9,7 +9,8 @@
 
 #define MAX_NUMBER 127 /* characters; a longer one is junk */
 
-/* A decimal number as written: sign, the digits of its mantissa, and the power of ten they are scaled by. */
+/* A decimal number as written: sign, the digits of its mantissa, and the power of ten they are
+ * scaled by. */
 typedef struct {
     bool negative;
     char digits[MAX_NUMBER + 1];
@@ -21,8 +22,8 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* Digits with single underscores between them; returns the first character after them, NULL if there are too
- * many. */
+/* Digits with single underscores between them; returns the first character after them, NULL if
+ * there are too many. */
 static const char *scan_digits(const char *at, decimal_t *number) {
     while (is_digit(*at)) {
         if (number->count == MAX_NUMBER) return NULL;
@@ -32,8 +33,8 @@ static const char *scan_digits(const char *at, decimal_t *number) {
     return at;
 }
 
-/* e6, E-3; leaves `at` where no exponent follows (the "e" may belong to a unit). NULL if it is absurdly
- * large. */
+/* e6, E-3; leaves `at` where no exponent follows (the "e" may belong to a unit). NULL if it is
+ * absurdly large. */
 static const char *scan_exponent(const char *at, int *exponent) {
     if (*at != 'e' && *at != 'E') return at;
     const char *digit = at + 1;
@@ -97,7 +98,8 @@ static bool to_double(const decimal_t *number, double *out) {
     text[used++] = 'e';
     int exponent = number->exponent;
     if (exponent < 0) text[used++] = '-', exponent = -exponent;
-    for (int power = 10000; power > 0; power /= 10) text[used++] = (char)('0' + exponent / power % 10);
+    for (int power = 10000; power > 0; power /= 10)
+        text[used++] = (char)('0' + exponent / power % 10);
     text[used] = '\0';
     const double value = tr_strtod(text, NULL);
     if (!isfinite(value)) return false;
@@ -183,7 +185,8 @@ static bool duration_unit(const char *unit, size_t length, double *out_sec) {
     static const struct {
         const char *name;
         double sec;
-    } units[] = {{"ms", 1e-3}, {"s", 1}, {"sec", 1}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86400}};
+    } units[] = {{"ms", 1e-3}, {"s", 1},    {"sec", 1},  {"m", 60},
+                 {"min", 60},  {"h", 3600}, {"d", 86400}};
     for (size_t i = 0; i < sizeof units / sizeof units[0]; i++) {
         if (strlen(units[i].name) != length || strncmp(unit, units[i].name, length) != 0) continue;
         *out_sec = units[i].sec;

@@ -3,7 +3,8 @@
 
 #include <math.h>
 
-tr_rng_block_t tr_rng_philox(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t a, uint64_t b) {
+tr_rng_block_t tr_rng_philox(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t a,
+                             uint64_t b) {
     return tr_philox(tr_philox_key(seed, purpose, stream), a, b);
 }
 
@@ -24,8 +25,8 @@ static uint64_t next_u64(tr_rng_t *rng) {
     return (uint64_t)tr_rng_u32(rng) << 32 | low;
 }
 
-/* Lemire, "Fast random integer generation in an interval" (2019): multiply, and draw again in the biased
- * rest. */
+/* Lemire, "Fast random integer generation in an interval" (2019): multiply, and draw again in the
+ * biased rest. */
 uint64_t tr_rng_below(tr_rng_t *rng, uint64_t n) {
     unsigned __int128 product = (unsigned __int128)next_u64(rng) * n;
     if ((uint64_t)product < n) {
@@ -40,7 +41,8 @@ double tr_rng_uniform(tr_rng_t *rng) {
 }
 
 double tr_rng_normal(tr_rng_t *rng) {
-    double radius = sqrt(-2.0 * log(1.0 - tr_rng_uniform(rng))); /* 1 - u is in (0, 1]: no log of 0 */
+    /* 1 - u is in (0, 1]: no log of 0 */
+    double radius = sqrt(-2.0 * log(1.0 - tr_rng_uniform(rng)));
     return radius * cos(2.0 * M_PI * tr_rng_uniform(rng));
 }
 

@@ -39,7 +39,7 @@ bool tr_stats_is_rounded(const tr_stats_t *s) {
 }
 
 const char *tr_stats_format_rounding(const tr_stats_t *s, char text[128]) {
-    tr_snprintf(text, 128, "from %.15g to %.15g, and 32-bit floats round them by up to %.3g", s->min, s->max,
-                s->rounding);
+    tr_snprintf(text, 128, "from %.15g to %.15g, and 32-bit floats round them by up to %.3g",
+                s->min, s->max, s->rounding);
     return text;
 }

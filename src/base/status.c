@@ -16,7 +16,8 @@ static void mark_cut(char *text, size_t capacity, int wanted) {
 
 static void add_frame(const char *file, int line, const char *func) {
     size_t used = strlen(record.trace), room = sizeof record.trace - used;
-    int wanted = snprintf(record.trace + used, room, "%s%s (%s:%d)", used ? "\n" : "", func, file, line);
+    int wanted =
+        snprintf(record.trace + used, room, "%s%s (%s:%d)", used ? "\n" : "", func, file, line);
     if (wanted < 0 || (size_t)wanted >= room)
         record.trace[used] = '\0'; /* the innermost frames matter most */
 }
@@ -45,8 +46,9 @@ tr_status_t tr_error_frame(tr_status_t code, const char *file, int line, const c
         record.code = code;
         record.voice = TR_VOICE_OPEN;
         record.trace[0] = '\0';
-        snprintf(record.message, sizeof record.message, "%s (%s:%d): an error of kind '%s' without a message",
-                 func, file, line, tr_status_name(code));
+        snprintf(record.message, sizeof record.message,
+                 "%s (%s:%d): an error of kind '%s' without a message", func, file, line,
+                 tr_status_name(code));
     }
     add_frame(file, line, func);
     errno = saved_errno;

@@ -9,7 +9,8 @@
 #include <strings.h>
 
 static bool reserve(tr_str_t *s, size_t extra) {
-    if (s->status == TR_OK) s->status = tr_vec_reserve_(&s->text, &s->capacity, s->length + extra + 1, 1);
+    if (s->status == TR_OK)
+        s->status = tr_vec_reserve_(&s->text, &s->capacity, s->length + extra + 1, 1);
     return s->status == TR_OK;
 }
 
@@ -26,7 +27,8 @@ void tr_str_append(tr_str_t *s, const char *text) {
 
 /* The C locale by name: a program that embeds us may have set another. */
 int tr_vsnprintf(char *text, size_t bytes, const char *format, va_list args) {
-    const locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0), before = uselocale(c_locale);
+    const locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0),
+                   before = uselocale(c_locale);
     const int wanted = vsnprintf(text, bytes, format, args);
     uselocale(before);
     if (c_locale) freelocale(c_locale);
@@ -72,7 +74,8 @@ void tr_str_free(tr_str_t *s) {
 }
 
 int tr_utf8_decode(const char *text, uint32_t *out) {
-    static const uint32_t least[] = {0, 1, 0x80, 0x800, 0x10000}; /* a character has one form: the shortest */
+    /* a character has one form: the shortest */
+    static const uint32_t least[] = {0, 1, 0x80, 0x800, 0x10000};
     const unsigned char *at = (const unsigned char *)text;
     const int bytes = *at == 0           ? 0
                       : *at < 0x80       ? 1
@@ -104,7 +107,8 @@ int tr_utf8_encode(uint32_t code, char out[4]) {
 size_t tr_utf8_bytes(const char *text, size_t most) {
     size_t count = 0;
     uint32_t code;
-    for (int bytes; count < most && (bytes = tr_utf8_decode(text + count, &code)) > 0; count += (size_t)bytes)
+    for (int bytes; count < most && (bytes = tr_utf8_decode(text + count, &code)) > 0;
+         count += (size_t)bytes)
         if ((size_t)bytes > most - count) break;
     return count;
 }
@@ -115,7 +119,8 @@ static int min_int(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Edits (insert, delete, replace, swap of neighbours) between two names, upper and lower case alike. */
+/* Edits (insert, delete, replace, swap of neighbours) between two names, upper and lower case
+ * alike. */
 static int edit_distance(const char *a, int a_length, const char *b, int b_length) {
     int row[3][MAX_NAME + 1];
     int *two_up = row[0], *up = row[1], *here = row[2];
@@ -142,7 +147,8 @@ const char *tr_file_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* A typo is at most one edit in three letters and three in all, or a name not written to its end. */
+/* A typo is at most one edit in three letters and three in all, or a name not written to its end.
+ */
 const char *tr_nearest(const char *name, const char *const *candidates, size_t count) {
     size_t length = strlen(name);
     if (length == 0 || length > MAX_NAME) return NULL;
@@ -152,7 +158,8 @@ const char *tr_nearest(const char *name, const char *const *candidates, size_t c
         size_t other = strlen(candidates[i]);
         if (other > MAX_NAME) continue;
         int distance = edit_distance(name, (int)length, candidates[i], (int)other);
-        if (length >= 3 && strncasecmp(name, candidates[i], length) == 0) distance = min_int(distance, limit);
+        if (length >= 3 && strncasecmp(name, candidates[i], length) == 0)
+            distance = min_int(distance, limit);
         if (distance >= best || distance >= (int)(length > other ? length : other)) continue;
         best = distance;
         nearest = candidates[i];
@@ -160,8 +167,8 @@ const char *tr_nearest(const char *name, const char *const *candidates, size_t c
     return nearest;
 }
 
-tr_status_t tr_fail_unknown(const char *key, const char *kind, const char *name, const char *const *all,
-                            size_t count) {
+tr_status_t tr_fail_unknown(const char *key, const char *kind, const char *name,
+                            const char *const *all, size_t count) {
     const char *near = tr_nearest(name, all, count);
     tr_str_t list = {0};
     for (size_t i = 0; i < count; i++) tr_str_printf(&list, "%s%s", i ? ", " : "", all[i]);
@@ -172,7 +179,8 @@ tr_status_t tr_fail_unknown(const char *key, const char *kind, const char *name,
     return TR_ERR_CONFIG;
 }
 
-/* On a mismatch only the last * has to be tried again one further: time is pattern times text at worst. */
+/* On a mismatch only the last * has to be tried again one further: time is pattern times text at
+ * worst. */
 bool tr_glob_match(const char *pattern, const char *text) {
     const char *star = NULL, *retry = NULL;
     while (*text) {

@@ -3,8 +3,9 @@
  *
  *   checkpoints/step-00001200/  model.safetensors  optimizer.safetensors  state.json  MANIFEST
  *
- * Protocol: write into checkpoints/.tmp-step-00001200-<pid>, fsync every file, MANIFEST last (length and checksum of every file and tensor),
- * fsync the directory, rename, fsync checkpoints/; then retention. A directory named step-* is therefore whole, or damaged later: loading verifies
+ * Protocol: write into checkpoints/.tmp-step-00001200-<pid>, fsync every file, MANIFEST last
+ * (length and checksum of every file and tensor), fsync the directory, rename, fsync checkpoints/;
+ * then retention. A directory named step-* is therefore whole, or damaged later: loading verifies
  * and falls back to the newest that is whole, and says what it skipped.
  *
  * Not collective: rank 0 writes; every rank may read.
@@ -23,7 +24,7 @@
 #define TR_CHECKPOINT_MANIFEST  "MANIFEST"
 #define TR_TEXT_MAX_BYTES       ((int64_t)256 << 20) /* of a MANIFEST or state.json that is believed */
 
-/* -- safetensors (format: 8-byte little-endian header length, JSON header, data) ------------------------- */
+/* -- safetensors (format: 8-byte little-endian header length, JSON header, data) --------------- */
 
 typedef struct {
     const char *name;
@@ -32,16 +33,18 @@ typedef struct {
     const void *data; /* host, dense */
 } tr_named_tensor_t;
 
-/* Writes a new file (TR_ERR_IO where `path` exists) of `count` tensors in the order given, without gaps, the first 8-byte aligned, with `metadata` (JSON
- * object text of strings, may be NULL). checksums, where not NULL, gets one XXH3-64 per tensor, file_checksum that of the whole file. fsyncs. A file that
- * could not be finished is removed. */
+/* Writes a new file (TR_ERR_IO where `path` exists) of `count` tensors in the order given, without
+ * gaps, the first 8-byte aligned, with `metadata` (JSON object text of strings, may be NULL).
+ * checksums, where not NULL, gets one XXH3-64 per tensor, file_checksum that of the whole file.
+ * fsyncs. A file that could not be finished is removed. */
 tr_status_t tr_safetensors_write(const char *path, const tr_named_tensor_t *tensors, size_t count,
                                  const char *metadata, uint64_t *checksums, uint64_t *file_checksum,
                                  int64_t *file_bytes);
 
 typedef struct tr_safetensors tr_safetensors_t;
-/* Maps a file read-only and checks its header against every bound: the tensors must cover the data without overlap or gap. TR_ERR_DATA names the file and
- * what is wrong. Data are only as aligned as the file has them: copy, do not cast. BOOL is read as U8. */
+/* Maps a file read-only and checks its header against every bound: the tensors must cover the data
+ * without overlap or gap. TR_ERR_DATA names the file and what is wrong. Data are only as aligned as
+ * the file has them: copy, do not cast. BOOL is read as U8. */
 tr_status_t tr_safetensors_open(const char *path, tr_safetensors_t **out);
 void tr_safetensors_close(tr_safetensors_t **file);
 size_t tr_safetensors_count(const tr_safetensors_t *file);
@@ -49,9 +52,10 @@ size_t tr_safetensors_count(const tr_safetensors_t *file);
 const tr_named_tensor_t *tr_safetensors_at(const tr_safetensors_t *file, size_t index);
 /* NULL where absent */
 const tr_named_tensor_t *tr_safetensors_find(const tr_safetensors_t *file, const char *name);
-const char *tr_safetensors_metadata(const tr_safetensors_t *file); /* JSON object text, "{}" where absent */
+/* JSON object text, "{}" where absent */
+const char *tr_safetensors_metadata(const tr_safetensors_t *file);
 
-/* -- one checkpoint -------------------------------------------------------------------------------------- */
+/* -- one checkpoint ---------------------------------------------------------------------------- */
 
 typedef struct {
     int64_t step;
@@ -59,22 +63,27 @@ typedef struct {
     size_t model_count;
     const tr_named_tensor_t *optimizer;
     size_t optimizer_count;
-    const char *state_json; /* written as it is: step, sample position, seed, config, versions, best, ... */
-    const char *metadata;   /* of the model's file, for tr_safetensors_write; may be NULL */
+    /* written as it is: step, sample position, seed, config, versions, best, ... */
+    const char *state_json;
+    const char *metadata; /* of the model's file, for tr_safetensors_write; may be NULL */
 } tr_checkpoint_content_t;
 
-/* Writes and commits one checkpoint under `dir` (the folder "checkpoints"), replacing one of the same step. On failure nothing committed is touched and the
- * temporary directory is removed: TR_ERR_IO says which file, why, and how much space it wants. Blocks. */
+/* Writes and commits one checkpoint under `dir` (the folder "checkpoints"), replacing one of the
+ * same step. On failure nothing committed is touched and the temporary directory is removed:
+ * TR_ERR_IO says which file, why, and how much space it wants. Blocks. */
 tr_status_t tr_checkpoint_write(const char *dir, const tr_checkpoint_content_t *content,
                                 char **out_path /* tr_free, may be NULL */);
-/* TR_ERR_IO where the file system of `dir` says that it has less free than `count` such checkpoints want, with both figures. One that does not
- * know passes. */
-tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *content, int64_t count);
-/* Deletes all but the newest `keep` (0: all kept) and those that keep_paths name ("best"), by renaming first. Leftovers of dead writers, and of this process, go too. */
+/* TR_ERR_IO where the file system of `dir` says that it has less free than `count` such checkpoints
+ * want, with both figures. One that does not know passes. */
+tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *content,
+                               int64_t count);
+/* Deletes all but the newest `keep` (0: all kept) and those that keep_paths name ("best"), by
+ * renaming first. Leftovers of dead writers, and of this process, go too. */
 tr_status_t tr_checkpoint_retain(const char *dir, int64_t keep, const char *const *keep_paths,
                                  size_t keep_count);
-/* Renames those of steps after `newest` to passed-over-step-N, with a warning: where a run goes on from an older one, they are of another course than the
- * ones it will write, and one that could not be read for the moment would be taken for the newest again. */
+/* Renames those of steps after `newest` to passed-over-step-N, with a warning: where a run goes on
+ * from an older one, they are of another course than the ones it will write, and one that could not
+ * be read for the moment would be taken for the newest again. */
 tr_status_t tr_checkpoint_set_aside(const char *dir, int64_t newest);
 /* Points the symbolic link dir/`name` ("best", "latest") at step-N, atomically. */
 tr_status_t tr_checkpoint_link(const char *dir, const char *name, int64_t step);
@@ -85,23 +94,25 @@ typedef struct {
     tr_safetensors_t *model, *optimizer; /* optimizer NULL where absent */
     char *state_json;
 } tr_checkpoint_t;
-/* Opens and verifies one checkpoint directory: MANIFEST, lengths, checksums. TR_ERR_DATA says what does not verify. */
+/* Opens and verifies one checkpoint directory: MANIFEST, lengths, checksums. TR_ERR_DATA says what
+ * does not verify. */
 tr_status_t tr_checkpoint_open(const char *path, tr_checkpoint_t **out);
-/* The newest under `dir` that verifies whole; *out NULL where there is none at all (dir absent or empty). What was skipped is appended to `skipped`, a
- * line each. TR_ERR_DATA where there are some and none verifies: never a start from scratch in silence. */
+/* The newest under `dir` that verifies whole; *out NULL where there is none at all (dir absent or
+ * empty). What was skipped is appended to `skipped`, a line each. TR_ERR_DATA where there are some
+ * and none verifies: never a start from scratch in silence. */
 tr_status_t tr_checkpoint_open_newest(const char *dir, tr_checkpoint_t **out, tr_str_t *skipped);
 void tr_checkpoint_close(tr_checkpoint_t **checkpoint);
 
-/* -- the folder "checkpoints" ---------------------------------------------------------------------------- */
+/* -- the folder "checkpoints" ------------------------------------------------------------------ */
 
 typedef TR_VEC(int64_t) tr_steps_t;
 /* The steps of the directories step-*, newest first; none where dir is absent. */
 tr_status_t tr_checkpoint_list(const char *dir, tr_steps_t *out);
-/* Removes .tmp-* and .del-* of dead writers and of this process, which writes none meanwhile (one before it may have had its id); with `all` (the caller
- * holds the run's lock) of any. */
+/* Removes .tmp-* and .del-* of dead writers and of this process, which writes none meanwhile (one
+ * before it may have had its id); with `all` (the caller holds the run's lock) of any. */
 tr_status_t tr_checkpoint_clean(const char *dir, bool all);
 
-/* -- in the background ----------------------------------------------------------------------------------- */
+/* -- in the background ------------------------------------------------------------------------- */
 
 typedef struct tr_checkpointer tr_checkpointer_t;
 typedef struct {
@@ -116,14 +127,15 @@ typedef struct {
     tr_error_t last_error; /* of the last failure; code TR_OK where the newest attempt succeeded */
 } tr_checkpointer_stats_t;
 
-/* Starts one writer thread; checks by a real write, fsync, rename and unlink that `dir` (made where absent) can be written (TR_ERR_PERMISSION, TR_ERR_IO).
- * The caller holds the run's lock: what other writers left unfinished is removed, whoever they were. */
+/* Starts one writer thread; checks by a real write, fsync, rename and unlink that `dir` (made where
+ * absent) can be written (TR_ERR_PERMISSION, TR_ERR_IO). The caller holds the run's lock: what
+ * other writers left unfinished is removed, whoever they were. */
 tr_status_t tr_checkpointer_create(const tr_checkpointer_params_t *params, tr_checkpointer_t **out);
-/* Hands `content` over: names, data and text must stay as they are until the writer is idle. "latest" will point at it.
- * At most one at a time: TR_ERR_INTERNAL while busy. */
+/* Hands `content` over: names, data and text must stay as they are until the writer is idle.
+ * "latest" will point at it. At most one at a time: TR_ERR_INTERNAL while busy. */
 tr_status_t tr_checkpointer_submit(tr_checkpointer_t *c, const tr_checkpoint_content_t *content);
-/* The newest checkpoint, of `step`, is the best: once it is written "best" points at it, which is never deleted. Nothing where it could not be written. Does not
- * wait. */
+/* The newest checkpoint, of `step`, is the best: once it is written "best" points at it, which is
+ * never deleted. Nothing where it could not be written. Does not wait. */
 void tr_checkpointer_best(tr_checkpointer_t *c, int64_t step);
 bool tr_checkpointer_busy(const tr_checkpointer_t *c);
 /* Waits for the writer to be idle; the status of its last attempt. */

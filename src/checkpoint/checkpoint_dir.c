@@ -17,7 +17,8 @@ void tr_checkpoint_name(int64_t step, char out[32]) {
 bool tr_checkpoint_parse_name(const char *name, int64_t *out_step) {
     char again[32];
     int64_t step = -1;
-    if (strncmp(name, "step-", 5) != 0 || strspn(name + 5, "0123456789") != strlen(name + 5)) return false;
+    if (strncmp(name, "step-", 5) != 0 || strspn(name + 5, "0123456789") != strlen(name + 5))
+        return false;
     if (!tr_parse_int(name + 5, &step)) return false;
     tr_checkpoint_name(step, again);
     if (strcmp(again, name) != 0) return false;
@@ -34,7 +35,8 @@ static tr_status_t each_entry(const char *dir, visit_fn visit, void *arg) {
     tr_status_t status = TR_OK;
     errno = 0;
     for (struct dirent *e; status == TR_OK && (e = readdir(d)); errno = 0)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) status = visit(dir, e->d_name, arg);
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0)
+            status = visit(dir, e->d_name, arg);
     if (status == TR_OK && errno != 0) status = tr_io_fail("list", dir, errno);
     closedir(d);
     return status;
@@ -57,7 +59,7 @@ tr_status_t tr_checkpoint_list(const char *dir, tr_steps_t *out) {
     return status;
 }
 
-/* -- leftovers ------------------------------------------------------------------------------------------- */
+/* -- leftovers --------------------------------------------------------------------------------- */
 
 static bool is_leftover(const char *name, bool all) {
     if (strncmp(name, ".tmp-", 5) != 0 && strncmp(name, ".del-", 5) != 0) return false;
@@ -78,7 +80,7 @@ tr_status_t tr_checkpoint_clean(const char *dir, bool all) {
     return each_entry(dir, clean_entry, &all);
 }
 
-/* -- retention ------------------------------------------------------------------------------------------- */
+/* -- retention --------------------------------------------------------------------------------- */
 
 /* The step that a link ("best"), a name or a path stands for; -1 where it stands for none. */
 static int64_t step_of(const char *dir, const char *keep) {
@@ -116,7 +118,8 @@ tr_status_t tr_checkpoint_retain(const char *dir, int64_t keep, const char *cons
     int64_t seen = 0;
     for (size_t i = 0; status == TR_OK && i < steps.count; i++) {
         bool kept = keep <= 0 || ++seen <= keep;
-        for (size_t k = 0; k < keep_count; k++) kept = kept || step_of(dir, keep_paths[k]) == steps.data[i];
+        for (size_t k = 0; k < keep_count; k++)
+            kept = kept || step_of(dir, keep_paths[k]) == steps.data[i];
         if (!kept) status = delete_step(dir, steps.data[i]);
     }
     tr_vec_free(&steps);
@@ -124,7 +127,7 @@ tr_status_t tr_checkpoint_retain(const char *dir, int64_t keep, const char *cons
     return tr_checkpoint_clean(dir, false);
 }
 
-/* -- links, and what is set aside ------------------------------------------------------------------------ */
+/* -- links, and what is set aside -------------------------------------------------------------- */
 
 static tr_status_t link_to(const char *dir, const char *name, const char *target) {
     char temporary[64], from[4096], to[4096];

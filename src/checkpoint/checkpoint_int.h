@@ -6,9 +6,10 @@
 #include "checkpoint.h"
 #include "trainer/mem.h"
 
-/* -- files (checkpoint_io.c) ----------------------------------------------------------------------------- */
+/* -- files (checkpoint_io.c) ------------------------------------------------------------------- */
 
-/* A new file, checksummed (XXH3-64) as it is written; a part of it may be checksummed on its own besides. */
+/* A new file, checksummed (XXH3-64) as it is written; a part of it may be checksummed on its own
+ * besides. */
 typedef struct tr_sink tr_sink_t;
 tr_status_t tr_sink_open(const char *path, tr_sink_t **out);
 tr_status_t tr_sink_write(tr_sink_t *sink, const void *bytes, size_t count);
@@ -19,23 +20,23 @@ tr_status_t tr_sink_commit(tr_sink_t *sink, uint64_t *checksum, int64_t *bytes);
 /* Removes the file where not committed, frees. */
 void tr_sink_close(tr_sink_t **sink);
 
-/* Checksums `bytes` at `offset` of an open file by reading it, so that a bad disk is an error and not a
- * signal. `whole` goes on over calls and may be NULL. */
+/* Checksums `bytes` at `offset` of an open file by reading it, so that a bad disk is an error and
+ * not a signal. `whole` goes on over calls and may be NULL. */
 typedef struct tr_checksum tr_checksum_t;
 tr_status_t tr_checksum_create(tr_checksum_t **out);
-tr_status_t tr_checksum_read(tr_checksum_t *whole, int fd, const char *path, int64_t offset, int64_t bytes,
-                             uint64_t *out_part);
+tr_status_t tr_checksum_read(tr_checksum_t *whole, int fd, const char *path, int64_t offset,
+                             int64_t bytes, uint64_t *out_part);
 uint64_t tr_checksum_value(const tr_checksum_t *whole);
 void tr_checksum_destroy(tr_checksum_t **checksum);
 uint64_t tr_checksum_bytes(const void *bytes, size_t count);
 
-/* -- the folder "checkpoints" (checkpoint_dir.c) --------------------------------------------------------- */
+/* -- the folder "checkpoints" (checkpoint_dir.c) ----------------------------------------------- */
 
 void tr_checkpoint_name(int64_t step, char out[32]);
 /* False where `name` is not exactly what tr_checkpoint_name makes. */
 bool tr_checkpoint_parse_name(const char *name, int64_t *out_step);
 
-/* -- MANIFEST (checkpoint_manifest.c) -------------------------------------------------------------------- */
+/* -- MANIFEST (checkpoint_manifest.c) ---------------------------------------------------------- */
 
 typedef struct {
     char *name; /* owned */
@@ -58,7 +59,8 @@ typedef struct {
     TR_VEC(tr_manifest_tensor_t) tensors; /* grouped by file, in the files' order */
 } tr_manifest_t;
 
-tr_status_t tr_manifest_add_file(tr_manifest_t *m, const char *name, int64_t bytes, uint64_t checksum);
+tr_status_t tr_manifest_add_file(tr_manifest_t *m, const char *name, int64_t bytes,
+                                 uint64_t checksum);
 /* Of the file added last. */
 tr_status_t tr_manifest_add_tensor(tr_manifest_t *m, const tr_manifest_tensor_t *tensor);
 tr_status_t tr_manifest_format(const tr_manifest_t *m, tr_str_t *out);

@@ -9,9 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BLOCK_BYTES ((size_t)256 << 10) /* stays in the L2 cache between the two checksums and the copy */
+#define BLOCK_BYTES                                                                                \
+    ((size_t)256 << 10) /* stays in the L2 cache between the two checksums and the copy */
 
-/* -- writing --------------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------- */
 
 struct tr_sink {
     int fd;
@@ -90,7 +91,7 @@ void tr_sink_close(tr_sink_t **sink) {
     tr_free(sink);
 }
 
-/* -- reading --------------------------------------------------------------------------------------------- */
+/* -- reading ----------------------------------------------------------------------------------- */
 
 struct tr_checksum {
     XXH3_state_t whole, part;
@@ -103,11 +104,12 @@ tr_status_t tr_checksum_create(tr_checksum_t **out) {
     return TR_OK;
 }
 
-tr_status_t tr_checksum_read(tr_checksum_t *c, int fd, const char *path, int64_t offset, int64_t bytes,
-                             uint64_t *out_part) {
+tr_status_t tr_checksum_read(tr_checksum_t *c, int fd, const char *path, int64_t offset,
+                             int64_t bytes, uint64_t *out_part) {
     XXH3_64bits_reset(&c->part);
     while (bytes > 0) {
-        ssize_t n = pread(fd, c->block, bytes < (int64_t)BLOCK_BYTES ? (size_t)bytes : BLOCK_BYTES, offset);
+        ssize_t n =
+            pread(fd, c->block, bytes < (int64_t)BLOCK_BYTES ? (size_t)bytes : BLOCK_BYTES, offset);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return tr_io_fail("read", path, errno);
         if (n == 0)

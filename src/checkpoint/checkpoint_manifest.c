@@ -4,10 +4,12 @@
  *   trainer-checkpoint 1
  *   step STEP
  *   file NAME BYTES CHECKSUM
- *   tensor CHECKSUM TYPE SHAPE OFFSET NAME      of the file above; SHAPE 64x28 or "scalar", NAME with %XX for
+ *   tensor CHECKSUM TYPE SHAPE OFFSET NAME      of the file above; SHAPE 64x28 or "scalar", NAME
+ *   with %XX for
  * odd bytes manifest CHECKSUM                           of all bytes above
  *
- * The parser is strict without a rule of its own for each field: what it understood is written again and must
+ * The parser is strict without a rule of its own for each field: what it understood is written
+ * again and must
  * be the same bytes.
  */
 #include "checkpoint_int.h"
@@ -18,7 +20,8 @@
 
 #define FIRST_LINE "trainer-checkpoint 1\n"
 
-tr_status_t tr_manifest_add_file(tr_manifest_t *m, const char *name, int64_t bytes, uint64_t checksum) {
+tr_status_t tr_manifest_add_file(tr_manifest_t *m, const char *name, int64_t bytes,
+                                 uint64_t checksum) {
     tr_manifest_file_t file = {.bytes = bytes, .checksum = checksum};
     TR_TRY(tr_strdup(name, &file.name));
     tr_status_t status = tr_vec_push(&m->files, file);
@@ -42,7 +45,7 @@ void tr_manifest_free(tr_manifest_t *m) {
     tr_vec_free(&m->tensors);
 }
 
-/* -- writing --------------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------- */
 
 static void append_name(tr_str_t *out, const char *name) {
     for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
@@ -60,7 +63,8 @@ static void append_shape(tr_str_t *out, const tr_shape_t *shape) {
 }
 
 static void append_tensor(tr_str_t *out, const tr_manifest_tensor_t *t) {
-    tr_str_printf(out, "tensor %016llx %s ", (unsigned long long)t->checksum, tr_dtype_name(t->dtype));
+    tr_str_printf(out, "tensor %016llx %s ", (unsigned long long)t->checksum,
+                  tr_dtype_name(t->dtype));
     append_shape(out, &t->shape);
     tr_str_printf(out, " %lld ", (long long)t->offset);
     append_name(out, t->name);
@@ -88,7 +92,7 @@ tr_status_t tr_manifest_format(const tr_manifest_t *m, tr_str_t *out) {
     return out->status;
 }
 
-/* -- parsing: each reader takes its field at *at and moves it behind the separator ----------------------- */
+/* -- parsing: each reader takes its field at *at and moves it behind the separator ------------- */
 
 static char *take_word(char **at, char separator) {
     char *word = *at, *end = strchr(word, separator);
@@ -178,9 +182,10 @@ static tr_status_t parse_file(char **at, tr_manifest_t *m, bool *understood) {
 static tr_status_t parse_tensor(char **at, tr_manifest_t *m, bool *understood) {
     tr_manifest_tensor_t t = {0};
     int64_t bytes = 0;
-    *understood = m->files.count > 0 && take_checksum(at, ' ', &t.checksum) && take_dtype(at, &t.dtype) &&
-                  take_shape(at, &t.shape) && tr_tensor_bytes(t.dtype, &t.shape, &bytes) &&
-                  take_int(at, ' ', &t.offset) && take_name(at, '\n', &t.name);
+    *understood = m->files.count > 0 && take_checksum(at, ' ', &t.checksum) &&
+                  take_dtype(at, &t.dtype) && take_shape(at, &t.shape) &&
+                  tr_tensor_bytes(t.dtype, &t.shape, &bytes) && take_int(at, ' ', &t.offset) &&
+                  take_name(at, '\n', &t.name);
     return *understood ? tr_manifest_add_tensor(m, &t) : TR_OK;
 }
 
@@ -227,7 +232,8 @@ static tr_status_t check_last_line(const char *text, size_t bytes, const char *p
                    path);
 }
 
-tr_status_t tr_manifest_parse(const char *text, size_t bytes, const char *path, tr_manifest_t *out) {
+tr_status_t tr_manifest_parse(const char *text, size_t bytes, const char *path,
+                              tr_manifest_t *out) {
     tr_manifest_t m = {0};
     char *body = NULL;
     bool good = false;
@@ -238,7 +244,8 @@ tr_status_t tr_manifest_parse(const char *text, size_t bytes, const char *path, 
     tr_status_t status = parse_lines(body, &m, &good);
     if (status == TR_OK && good) status = check_same(&m, text, bytes, &good);
     if (status == TR_OK && !good)
-        status = TR_FAIL(TR_ERR_DATA, "%s is not a manifest that this version can read; error in line %zu.",
+        status = TR_FAIL(TR_ERR_DATA,
+                         "%s is not a manifest that this version can read; error in line %zu.",
                          path, 2 + m.files.count + m.tensors.count + 1);
     tr_free(&body);
     if (status != TR_OK)

@@ -8,9 +8,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* -- verification ---------------------------------------------------------------------------------------- */
+/* -- verification ------------------------------------------------------------------------------ */
 
-static bool same_tensor(const tr_manifest_tensor_t *row, const tr_named_tensor_t *t, int64_t offset) {
+static bool same_tensor(const tr_manifest_tensor_t *row, const tr_named_tensor_t *t,
+                        int64_t offset) {
     return strcmp(row->name, t->name) == 0 && row->dtype == t->dtype &&
            tr_shape_equal(&row->shape, &t->shape) && row->offset == offset;
 }
@@ -19,10 +20,12 @@ static void find_rows(const tr_manifest_t *m, size_t file, size_t *first, size_t
     *first = 0;
     while (*first < m->tensors.count && m->tensors.data[*first].file != file) ++*first;
     *count = 0;
-    while (*first + *count < m->tensors.count && m->tensors.data[*first + *count].file == file) ++*count;
+    while (*first + *count < m->tensors.count && m->tensors.data[*first + *count].file == file)
+        ++*count;
 }
 
-/* Header and MANIFEST describe the same tensors, and their bytes, read from the disk, have the checksums. */
+/* Header and MANIFEST describe the same tensors, and their bytes, read from the disk, have the
+ * checksums. */
 static tr_status_t verify_tensors(const tr_manifest_t *m, size_t file, const char *path,
                                   const tr_safetensors_t *f, tr_checksum_t *whole) {
     size_t first = 0, count = 0;
@@ -36,13 +39,16 @@ static tr_status_t verify_tensors(const tr_manifest_t *m, size_t file, const cha
     for (size_t i = 0; i < count; i++) {
         const tr_manifest_tensor_t *row = &m->tensors.data[first + i];
         if (!same_tensor(row, tr_safetensors_at(f, i), offset))
-            return TR_FAIL(TR_ERR_DATA, "%s: tensor %zu differs from its entry in MANIFEST ('%.200s').", path,
-                           i, row->name);
+            return TR_FAIL(TR_ERR_DATA,
+                           "%s: tensor %zu differs from its entry in MANIFEST ('%.200s').", path, i,
+                           row->name);
         tr_tensor_bytes(row->dtype, &row->shape, &bytes);
-        TR_TRY(tr_checksum_read(whole, tr_safetensors_fd(f), path, start + offset, bytes, &checksum));
+        TR_TRY(
+            tr_checksum_read(whole, tr_safetensors_fd(f), path, start + offset, bytes, &checksum));
         if (checksum != row->checksum)
-            return TR_FAIL(TR_ERR_DATA, "%s: the data of tensor '%.200s' is damaged (checksum mismatch).",
-                           path, row->name);
+            return TR_FAIL(TR_ERR_DATA,
+                           "%s: the data of tensor '%.200s' is damaged (checksum mismatch).", path,
+                           row->name);
         offset += bytes;
     }
     return TR_OK;
@@ -50,8 +56,8 @@ static tr_status_t verify_tensors(const tr_manifest_t *m, size_t file, const cha
 
 static tr_status_t check_length(const char *path, int64_t found, int64_t wanted) {
     if (found == wanted) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA, "%s has %lld bytes, but MANIFEST lists %lld.", path, (long long)found,
-                   (long long)wanted);
+    return TR_FAIL(TR_ERR_DATA, "%s has %lld bytes, but MANIFEST lists %lld.", path,
+                   (long long)found, (long long)wanted);
 }
 
 static tr_status_t check_value(const char *path, const tr_checksum_t *whole, uint64_t wanted) {
@@ -89,7 +95,8 @@ static tr_status_t open_file(tr_checkpoint_t *c, const tr_manifest_t *m, size_t 
     TR_TRY(tr_path_join(c->path, name, path));
     if (strcmp(name, TR_CHECKPOINT_STATE) == 0 && !c->state_json)
         return open_state(&m->files.data[file], path, &c->state_json);
-    if (strcmp(name, TR_CHECKPOINT_MODEL) == 0 && !c->model) return open_tensors(m, file, path, &c->model);
+    if (strcmp(name, TR_CHECKPOINT_MODEL) == 0 && !c->model)
+        return open_tensors(m, file, path, &c->model);
     if (strcmp(name, TR_CHECKPOINT_OPTIMIZER) == 0 && !c->optimizer)
         return open_tensors(m, file, path, &c->optimizer);
     return TR_FAIL(TR_ERR_DATA,
@@ -112,7 +119,8 @@ static tr_status_t read_manifest(const char *dir, tr_manifest_t *out) {
 static tr_status_t check_step(const char *path, int64_t step) {
     int64_t named = step;
     if (!tr_checkpoint_parse_name(tr_file_name(path), &named) || named == step) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA, "%s holds step %lld: the folder was renamed.", path, (long long)step);
+    return TR_FAIL(TR_ERR_DATA, "%s holds step %lld: the folder was renamed.", path,
+                   (long long)step);
 }
 
 static tr_status_t open_files(tr_checkpoint_t *c, const tr_manifest_t *m) {
@@ -120,12 +128,12 @@ static tr_status_t open_files(tr_checkpoint_t *c, const tr_manifest_t *m) {
     TR_TRY(check_step(c->path, c->step));
     for (size_t i = 0; i < m->files.count; i++) TR_TRY(open_file(c, m, i));
     if (!c->model || !c->state_json)
-        return TR_FAIL(TR_ERR_DATA, "%s: MANIFEST must list %s and %s.", c->path, TR_CHECKPOINT_MODEL,
-                       TR_CHECKPOINT_STATE);
+        return TR_FAIL(TR_ERR_DATA, "%s: MANIFEST must list %s and %s.", c->path,
+                       TR_CHECKPOINT_MODEL, TR_CHECKPOINT_STATE);
     return TR_OK;
 }
 
-/* -- opening --------------------------------------------------------------------------------------------- */
+/* -- opening ----------------------------------------------------------------------------------- */
 
 static tr_status_t resolve(const char *path, tr_checkpoint_t *c) {
     struct stat st;
@@ -180,7 +188,8 @@ tr_status_t tr_checkpoint_open_newest(const char *dir, tr_checkpoint_t **out, tr
         status = open_step(dir, steps.data[i], out);
         if (status == TR_OK || status == TR_ERR_MEMORY) break;
         if (skipped)
-            tr_str_printf(skipped, "step %lld: %s\n", (long long)steps.data[i], tr_error_last()->message);
+            tr_str_printf(skipped, "step %lld: %s\n", (long long)steps.data[i],
+                          tr_error_last()->message);
         status = TR_OK;
     }
     if (status == TR_OK && steps.count > 0 && !*out) {

@@ -7,7 +7,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* -- the files ------------------------------------------------------------------------------------------- */
+/* -- the files --------------------------------------------------------------------------------- */
 
 static tr_status_t list_tensors(tr_manifest_t *m, const tr_named_tensor_t *tensors, size_t count,
                                 const uint64_t *checksums) {
@@ -26,15 +26,17 @@ static tr_status_t list_tensors(tr_manifest_t *m, const tr_named_tensor_t *tenso
     return TR_OK;
 }
 
-static tr_status_t write_tensors(const char *dir, const char *name, const tr_named_tensor_t *tensors,
-                                 size_t count, const char *metadata, tr_manifest_t *m) {
+static tr_status_t write_tensors(const char *dir, const char *name,
+                                 const tr_named_tensor_t *tensors, size_t count,
+                                 const char *metadata, tr_manifest_t *m) {
     char path[4096];
     uint64_t *checksums = NULL, checksum = 0;
     int64_t bytes = 0;
     tr_status_t status = TR_OK;
     TR_TRY(tr_path_join(dir, name, path));
     TR_TRY(tr_alloc(count * sizeof *checksums, "checksums", &checksums));
-    TR_TRY_GOTO(tr_safetensors_write(path, tensors, count, metadata, checksums, &checksum, &bytes), done);
+    TR_TRY_GOTO(tr_safetensors_write(path, tensors, count, metadata, checksums, &checksum, &bytes),
+                done);
     TR_TRY_GOTO(tr_manifest_add_file(m, name, bytes, checksum), done);
     TR_TRY_GOTO(list_tensors(m, tensors, count, checksums), done);
 done:
@@ -57,31 +59,33 @@ static tr_status_t write_text(const char *dir, const char *name, const char *tex
 static tr_status_t write_manifest(const char *dir, const tr_manifest_t *m) {
     tr_str_t text = {0};
     tr_status_t status = tr_manifest_format(m, &text);
-    if (status == TR_OK) status = write_text(dir, TR_CHECKPOINT_MANIFEST, text.text, text.length, NULL, NULL);
+    if (status == TR_OK)
+        status = write_text(dir, TR_CHECKPOINT_MANIFEST, text.text, text.length, NULL, NULL);
     tr_str_free(&text);
     return status;
 }
 
-static tr_status_t write_files(const char *dir, const tr_checkpoint_content_t *content, tr_manifest_t *m) {
+static tr_status_t write_files(const char *dir, const tr_checkpoint_content_t *content,
+                               tr_manifest_t *m) {
     const char *state = content->state_json ? content->state_json : "{}";
     uint64_t checksum = 0;
     int64_t bytes = 0;
     m->step = content->step;
-    TR_TRY(
-        write_tensors(dir, TR_CHECKPOINT_MODEL, content->model, content->model_count, content->metadata, m));
+    TR_TRY(write_tensors(dir, TR_CHECKPOINT_MODEL, content->model, content->model_count,
+                         content->metadata, m));
     if (content->optimizer_count > 0)
-        TR_TRY(write_tensors(dir, TR_CHECKPOINT_OPTIMIZER, content->optimizer, content->optimizer_count, NULL,
-                             m));
+        TR_TRY(write_tensors(dir, TR_CHECKPOINT_OPTIMIZER, content->optimizer,
+                             content->optimizer_count, NULL, m));
     TR_TRY(write_text(dir, TR_CHECKPOINT_STATE, state, strlen(state), &checksum, &bytes));
     TR_TRY(tr_manifest_add_file(m, TR_CHECKPOINT_STATE, bytes, checksum));
     TR_TRY(write_manifest(dir, m));
     return tr_sync_directory(dir);
 }
 
-/* -- the commit ------------------------------------------------------------------------------------------ */
+/* -- the commit -------------------------------------------------------------------------------- */
 
-/* Of a file system that cannot exchange two names: for a moment there is no checkpoint of this step, those of
- * other steps are. */
+/* Of a file system that cannot exchange two names: for a moment there is no checkpoint of this
+ * step, those of other steps are. */
 static tr_status_t replace_in_two(const char *dir, const char *temporary, const char *final) {
     char gone[64], aside[4096];
     snprintf(gone, sizeof gone, ".del-replaced-%d", (int)getpid());
@@ -98,7 +102,8 @@ static tr_status_t replace_in_two(const char *dir, const char *temporary, const 
 
 static tr_status_t commit(const char *dir, const char *temporary, const char *final) {
     bool exchanged = false;
-    /* rename() itself refuses to replace a directory that is not empty, so nothing is lost by trying. */
+    /* rename() itself refuses to replace a directory that is not empty, so nothing is lost by
+     * trying. */
     if (rename(temporary, final) != 0) {
         if (errno != EEXIST && errno != ENOTEMPTY) return tr_io_fail("rename", temporary, errno);
         exchanged = renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE) == 0;
@@ -108,12 +113,13 @@ static tr_status_t commit(const char *dir, const char *temporary, const char *fi
     return exchanged ? tr_remove_tree(temporary) : TR_OK;
 }
 
-/* -- space ----------------------------------------------------------------------------------------------- */
+/* -- space ------------------------------------------------------------------------------------- */
 
 static int64_t wanted_bytes(const tr_checkpoint_content_t *c) {
     int64_t sum = 1 << 16, bytes = 0;
     for (size_t i = 0; i < c->model_count + c->optimizer_count; i++) {
-        const tr_named_tensor_t *t = i < c->model_count ? &c->model[i] : &c->optimizer[i - c->model_count];
+        const tr_named_tensor_t *t =
+            i < c->model_count ? &c->model[i] : &c->optimizer[i - c->model_count];
         if (tr_tensor_bytes(t->dtype, &t->shape, &bytes))
             sum += bytes + 256; /* its lines in header and MANIFEST */
     }
@@ -126,10 +132,12 @@ static int64_t free_bytes(const char *dir) {
     struct statvfs fs;
     if (statvfs(dir, &fs) != 0 || fs.f_blocks == 0) return INT64_MAX;
     int64_t bytes = 0;
-    return __builtin_mul_overflow((int64_t)fs.f_bavail, (int64_t)fs.f_frsize, &bytes) ? INT64_MAX : bytes;
+    return __builtin_mul_overflow((int64_t)fs.f_bavail, (int64_t)fs.f_frsize, &bytes) ? INT64_MAX
+                                                                                      : bytes;
 }
 
-/* Says first what it means for the user. Code IO whatever went wrong: the caller trains on and tries again. */
+/* Says first what it means for the user. Code IO whatever went wrong: the caller trains on and
+ * tries again. */
 static tr_status_t explain(const char *dir, const tr_checkpoint_content_t *content) {
     tr_error_t cause = *tr_error_last();
     char wanted[32], left[32];
@@ -139,16 +147,19 @@ static tr_status_t explain(const char *dir, const tr_checkpoint_content_t *conte
                    "The checkpoint of step %lld was not saved: it needs %s, and %s are free in %s. "
                    "%s",
                    (long long)content->step, tr_format_bytes((double)wanted_bytes(content), wanted),
-                   bytes == INT64_MAX ? "unknown" : tr_format_bytes((double)bytes, left), dir, cause.message);
+                   bytes == INT64_MAX ? "unknown" : tr_format_bytes((double)bytes, left), dir,
+                   cause.message);
 }
 
 static tr_status_t check_space(const char *dir, const tr_checkpoint_content_t *content) {
     if (free_bytes(dir) >= wanted_bytes(content)) return TR_OK;
-    return TR_FAIL(TR_ERR_IO,
-                   "Free some space there, or choose another run.dir or a smaller checkpoint.keep.");
+    return TR_FAIL(
+        TR_ERR_IO,
+        "Free some space there, or choose another run.dir or a smaller checkpoint.keep.");
 }
 
-tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *content, int64_t count) {
+tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *content,
+                               int64_t count) {
     char each[32], all[32], left[32];
     const int64_t bytes = free_bytes(dir);
     const double wanted = (double)wanted_bytes(content);
@@ -157,11 +168,12 @@ tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *c
                    "%s: expected space for %lld more checkpoint%s of %s, %s in total, found %s "
                    "free. Free some space there, or choose another run.dir%s",
                    dir, (long long)count, count > 1 ? "s" : "", tr_format_bytes(wanted, each),
-                   tr_format_bytes(wanted * (double)count, all), tr_format_bytes((double)bytes, left),
+                   tr_format_bytes(wanted * (double)count, all),
+                   tr_format_bytes((double)bytes, left),
                    count > 1 ? " or a smaller checkpoint.keep" : "");
 }
 
-/* -- one checkpoint -------------------------------------------------------------------------------------- */
+/* -- one checkpoint ---------------------------------------------------------------------------- */
 
 static tr_status_t write_and_commit(const char *dir, const char *temporary, const char *final,
                                     const tr_checkpoint_content_t *content) {
@@ -175,7 +187,8 @@ static tr_status_t write_and_commit(const char *dir, const char *temporary, cons
     return commit(dir, temporary, final);
 }
 
-tr_status_t tr_checkpoint_write(const char *dir, const tr_checkpoint_content_t *content, char **out_path) {
+tr_status_t tr_checkpoint_write(const char *dir, const tr_checkpoint_content_t *content,
+                                char **out_path) {
     char name[32], hidden[64], temporary[4096], final[4096];
     tr_checkpoint_name(content->step, name);
     snprintf(hidden, sizeof hidden, ".tmp-%s-%d", name, (int)getpid());

@@ -1,4 +1,5 @@
-/* The writer thread: one checkpoint at a time, from memory that stays as it is until the thread is idle. */
+/* The writer thread: one checkpoint at a time, from memory that stays as it is until the thread is
+ * idle. */
 #include "checkpoint_int.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
@@ -17,11 +18,13 @@ struct tr_checkpointer {
     char *dir;
     int64_t keep;
     int64_t best_step,
-        best_missed; /* the thread's: that this run has seen; that could not be saved yet; -1: none */
+        /* the thread's: that this run has seen; that could not be saved yet; -1: none */
+        best_missed;
     pthread_t thread;
     pthread_mutex_t *lock; /* apart, so that the questions can take a const checkpointer */
     pthread_cond_t changed;
-    bool writing, stop;  /* these and below under the lock; content only the thread's while writing */
+    /* these and below under the lock; content only the thread's while writing */
+    bool writing, stop;
     int64_t best_wanted; /* the step that is to become the best; -1: none */
     tr_checkpoint_content_t content;
     tr_checkpointer_stats_t stats;
@@ -33,15 +36,16 @@ static void tidy(tr_checkpointer_t *c, int64_t step) {
     tr_checkpoint_name(c->best_step < 0 ? step : c->best_step, best);
     const char *keep[] = {"best", best};
     tr_status_t status = tr_checkpoint_link(c->dir, "latest", step);
-    if (status == TR_OK && c->best_step >= 0) status = tr_checkpoint_link(c->dir, "best", c->best_step);
+    if (status == TR_OK && c->best_step >= 0)
+        status = tr_checkpoint_link(c->dir, "best", c->best_step);
     if (status != TR_OK) TR_WARN("%s", tr_error_last()->message);
     if (tr_checkpoint_retain(c->dir, c->keep, keep, 2) != TR_OK)
         TR_WARN("Old checkpoints were not deleted: %s", tr_error_last()->message);
 }
 
 static int64_t directory_bytes(const char *path) {
-    static const char *const names[] = {TR_CHECKPOINT_MODEL, TR_CHECKPOINT_OPTIMIZER, TR_CHECKPOINT_STATE,
-                                        TR_CHECKPOINT_MANIFEST};
+    static const char *const names[] = {TR_CHECKPOINT_MODEL, TR_CHECKPOINT_OPTIMIZER,
+                                        TR_CHECKPOINT_STATE, TR_CHECKPOINT_MANIFEST};
     int64_t sum = 0;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char file[4096];
@@ -119,7 +123,7 @@ static void *writer_main(void *self) {
     return NULL;
 }
 
-/* -- can it be written at all? --------------------------------------------------------------------------- */
+/* -- can it be written at all? ----------------------------------------------------------------- */
 
 static tr_status_t probe_file(const char *from, const char *to) {
     tr_sink_t *sink = NULL;
@@ -157,7 +161,7 @@ static tr_status_t check_writable(const char *dir) {
     return tr_error_set(&error);
 }
 
-/* -- the interface --------------------------------------------------------------------------------------- */
+/* -- the interface ----------------------------------------------------------------------------- */
 
 static void release(tr_checkpointer_t **checkpointer) {
     tr_checkpointer_t *c = *checkpointer;
@@ -184,7 +188,8 @@ static tr_status_t start(tr_checkpointer_t *c, const tr_checkpointer_params_t *p
                   : TR_OK;
 }
 
-tr_status_t tr_checkpointer_create(const tr_checkpointer_params_t *params, tr_checkpointer_t **out) {
+tr_status_t tr_checkpointer_create(const tr_checkpointer_params_t *params,
+                                   tr_checkpointer_t **out) {
     tr_checkpointer_t *c = NULL;
     TR_TRY(tr_alloc(sizeof *c, "checkpoint writer", &c));
     tr_status_t status = start(c, params);

@@ -9,7 +9,9 @@ const char *tr_safetensors_dtype_name(tr_dtype_t dtype); /* "F32" */
 int tr_safetensors_fd(const tr_safetensors_t *file);
 int64_t tr_safetensors_data_start(const tr_safetensors_t *file);
 
-/* The reader on bytes in memory (the fuzzer's way in); `path` is for messages. bytes must outlive the result. */
-tr_status_t tr_safetensors_parse(const void *bytes, size_t count, const char *path, tr_safetensors_t **out);
+/* The reader on bytes in memory (the fuzzer's way in); `path` is for messages. bytes must outlive
+ * the result. */
+tr_status_t tr_safetensors_parse(const void *bytes, size_t count, const char *path,
+                                 tr_safetensors_t **out);
 
 #endif

@@ -43,7 +43,7 @@ bool tr_tensor_bytes(tr_dtype_t dtype, const tr_shape_t *shape, int64_t *out) {
     return true;
 }
 
-/* -- one tensor's entry ---------------------------------------------------------------------------------- */
+/* -- one tensor's entry ------------------------------------------------------------------------ */
 
 static tr_status_t read_dtype(const char *path, const char *name, json_t *value, tr_dtype_t *out) {
     const char *text = json_string_value(value);
@@ -56,31 +56,36 @@ static tr_status_t read_dtype(const char *path, const char *name, json_t *value,
     if (text && strcmp(text, "BOOL") == 0) return TR_OK;
     return TR_FAIL(
         TR_ERR_DATA,
-        "%s: tensor '%.200s' has the type %.32s; expected F64, F32, F16, BF16, U8 to I64, or BOOL.", path,
-        name, text ? text : "(none)");
+        "%s: tensor '%.200s' has the type %.32s; expected F64, F32, F16, BF16, U8 to I64, or BOOL.",
+        path, name, text ? text : "(none)");
 }
 
 static tr_status_t read_shape(const char *path, const char *name, json_t *value, tr_shape_t *out) {
     size_t ndim = json_array_size(value);
     if (!json_is_array(value) || ndim > TR_MAX_DIMS)
-        return TR_FAIL(TR_ERR_DATA, "%s: the shape of tensor '%.200s' must be a list of up to %d sizes.",
-                       path, name, TR_MAX_DIMS);
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: the shape of tensor '%.200s' must be a list of up to %d sizes.", path,
+                       name, TR_MAX_DIMS);
     out->ndim = (int)ndim;
     for (size_t d = 0; d < ndim; d++) {
         json_t *size = json_array_get(value, d);
         out->dim[d] = json_integer_value(size);
         if (!json_is_integer(size) || out->dim[d] < 0)
-            return TR_FAIL(TR_ERR_DATA, "%s: a size of tensor '%.200s' is not a non-negative integer.", path,
+            return TR_FAIL(TR_ERR_DATA,
+                           "%s: a size of tensor '%.200s' is not a non-negative integer.", path,
                            name);
     }
     return TR_OK;
 }
 
-static tr_status_t read_entry(tr_safetensors_t *f, const char *name, json_t *value, tr_named_tensor_t *out) {
+static tr_status_t read_entry(tr_safetensors_t *f, const char *name, json_t *value,
+                              tr_named_tensor_t *out) {
     json_t *offsets = json_object_get(value, "data_offsets");
     if (json_object_size(value) != 3 || json_array_size(offsets) != 2 ||
-        !json_is_integer(json_array_get(offsets, 0)) || !json_is_integer(json_array_get(offsets, 1)))
-        return TR_FAIL(TR_ERR_DATA, "%s: tensor '%.200s' must have only dtype, shape and two data_offsets.",
+        !json_is_integer(json_array_get(offsets, 0)) ||
+        !json_is_integer(json_array_get(offsets, 1)))
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: tensor '%.200s' must have only dtype, shape and two data_offsets.",
                        f->path, name);
     out->name = name;
     TR_TRY(read_dtype(f->path, name, json_object_get(value, "dtype"), &out->dtype));
@@ -89,8 +94,8 @@ static tr_status_t read_entry(tr_safetensors_t *f, const char *name, json_t *val
             end = json_integer_value(json_array_get(offsets, 1)), bytes = 0;
     int64_t available = (int64_t)f->count - f->data_start;
     if (begin < 0 || end < begin || end > available)
-        return TR_FAIL(TR_ERR_DATA, "%s: tensor '%.200s' must be at bytes %lld to %lld of %lld.", f->path,
-                       name, (long long)begin, (long long)end, (long long)available);
+        return TR_FAIL(TR_ERR_DATA, "%s: tensor '%.200s' must be at bytes %lld to %lld of %lld.",
+                       f->path, name, (long long)begin, (long long)end, (long long)available);
     if (!tr_tensor_bytes(out->dtype, &out->shape, &bytes) || bytes != end - begin)
         return TR_FAIL(TR_ERR_DATA,
                        "%s: the shape and type of tensor '%.200s' do not match its %lld "
@@ -100,7 +105,7 @@ static tr_status_t read_entry(tr_safetensors_t *f, const char *name, json_t *val
     return TR_OK;
 }
 
-/* -- the whole ------------------------------------------------------------------------------------------- */
+/* -- the whole --------------------------------------------------------------------------------- */
 
 static int64_t size_of(const tr_named_tensor_t *t) {
     int64_t bytes = 0;
@@ -115,15 +120,16 @@ static int by_place(const void *a, const void *b) {
     return (size_of(x) > size_of(y)) - (size_of(x) < size_of(y));
 }
 
-/* The tensors must cover the data, without overlap or hole: what no tensor covers could be anything. */
+/* The tensors must cover the data, without overlap or hole: what no tensor covers could be
+ * anything. */
 static tr_status_t check_cover(const tr_safetensors_t *f, const tr_named_tensor_t **sorted) {
     const char *at = f->bytes + f->data_start, *end = f->bytes + f->count;
     for (size_t i = 0; i < f->tensor_count; i++) sorted[i] = &f->tensors[i];
     qsort(sorted, f->tensor_count, sizeof *sorted, by_place);
     for (size_t i = 0; i < f->tensor_count; i++) {
         if (sorted[i]->data != at)
-            return TR_FAIL(TR_ERR_DATA, "%s: the data of tensor '%.200s' %s those before it.", f->path,
-                           sorted[i]->name,
+            return TR_FAIL(TR_ERR_DATA, "%s: the data of tensor '%.200s' %s those before it.",
+                           f->path, sorted[i]->name,
                            (const char *)sorted[i]->data < at ? "overlap" : "leave a gap after");
         at += size_of(sorted[i]);
     }
@@ -214,12 +220,13 @@ static tr_status_t read_header(tr_safetensors_t *f) {
     f->data_start = (int64_t)(sizeof length + length);
     f->root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     if (!f->root)
-        return TR_FAIL(TR_ERR_DATA, "%s: its header is not JSON: %s (byte %d).", f->path, error.text,
-                       error.position);
+        return TR_FAIL(TR_ERR_DATA, "%s: its header is not JSON: %s (byte %d).", f->path,
+                       error.text, error.position);
     return read_entries(f);
 }
 
-tr_status_t tr_safetensors_parse(const void *bytes, size_t count, const char *path, tr_safetensors_t **out) {
+tr_status_t tr_safetensors_parse(const void *bytes, size_t count, const char *path,
+                                 tr_safetensors_t **out) {
     tr_safetensors_t *f = NULL;
     TR_TRY(tr_alloc(sizeof *f, "safetensors file", &f));
     *f = (tr_safetensors_t){.fd = -1, .bytes = bytes, .count = count, .path = path};

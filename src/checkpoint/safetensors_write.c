@@ -25,9 +25,10 @@ static tr_status_t add_metadata(json_t *root, const char *metadata) {
 
 static json_t *describe(const tr_named_tensor_t *t, int64_t begin, int64_t end) {
     json_t *shape = json_array();
-    for (int d = 0; d < t->shape.ndim; d++) json_array_append_new(shape, json_integer(t->shape.dim[d]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", tr_safetensors_dtype_name(t->dtype), "shape", shape,
-                     "data_offsets", (json_int_t)begin, (json_int_t)end);
+    for (int d = 0; d < t->shape.ndim; d++)
+        json_array_append_new(shape, json_integer(t->shape.dim[d]));
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", tr_safetensors_dtype_name(t->dtype), "shape",
+                     shape, "data_offsets", (json_int_t)begin, (json_int_t)end);
 }
 
 static tr_status_t add_tensors(json_t *root, const tr_named_tensor_t *tensors, size_t count) {
@@ -35,7 +36,8 @@ static tr_status_t add_tensors(json_t *root, const tr_named_tensor_t *tensors, s
     for (size_t i = 0; i < count; i++) {
         const tr_named_tensor_t *t = &tensors[i];
         if (strcmp(t->name, "__metadata__") == 0 || json_object_get(root, t->name))
-            return TR_FAIL(TR_ERR_INTERNAL, "Two tensors are named '%s', or the name is reserved.", t->name);
+            return TR_FAIL(TR_ERR_INTERNAL, "Two tensors are named '%s', or the name is reserved.",
+                           t->name);
         if (!tr_tensor_bytes(t->dtype, &t->shape, &bytes))
             return TR_FAIL(TR_ERR_INTERNAL, "The shape of tensor '%s' is invalid.", t->name);
         if (json_object_set_new(root, t->name, describe(t, at, at + bytes)) != 0)
@@ -57,7 +59,8 @@ static tr_status_t make_header(const tr_named_tensor_t *tensors, size_t count, c
     char *text = status == TR_OK ? json_dumps(root, JSON_COMPACT) : NULL;
     json_decref(root);
     if (status != TR_OK) return status;
-    if (!text) return TR_FAIL(TR_ERR_MEMORY, "Not enough memory for the header of %zu tensors.", count);
+    if (!text)
+        return TR_FAIL(TR_ERR_MEMORY, "Not enough memory for the header of %zu tensors.", count);
     uint64_t length = (strlen(text) + 7) / 8 * 8, stored = htole64(length);
     tr_str_append_bytes(out, (const char *)&stored, sizeof stored);
     tr_str_append(out, text);
@@ -66,8 +69,9 @@ static tr_status_t make_header(const tr_named_tensor_t *tensors, size_t count, c
     return out->status;
 }
 
-static tr_status_t write_tensors(tr_sink_t *sink, const tr_str_t *header, const tr_named_tensor_t *tensors,
-                                 size_t count, uint64_t *checksums) {
+static tr_status_t write_tensors(tr_sink_t *sink, const tr_str_t *header,
+                                 const tr_named_tensor_t *tensors, size_t count,
+                                 uint64_t *checksums) {
     TR_TRY(tr_sink_write(sink, header->text, header->length));
     for (size_t i = 0; i < count; i++) {
         int64_t bytes = 0;

@@ -1,4 +1,5 @@
-/* trainer bench step CONFIG.ini [--steps N] [--json FILE] [key=value ...]: times the training step on data already in memory. */
+/* trainer bench step CONFIG.ini [--steps N] [--json FILE] [key=value ...]: times the training step
+ * on data already in memory. */
 #include "cmd.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
@@ -31,8 +32,9 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
     int kept = 0;
     *o = (options_t){.steps = 50, .assignment = argv};
     if (argc < 2 || strcmp(argv[1], "step") != 0)
-        return TR_FAIL(TR_ERR_USAGE, "bench requires a target: trainer bench step CONFIG.ini [--steps N] "
-                                     "[--json FILE] [key=value ...]");
+        return TR_FAIL(TR_ERR_USAGE,
+                       "bench requires a target: trainer bench step CONFIG.ini [--steps N] "
+                       "[--json FILE] [key=value ...]");
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
             o->json = argv[++i];
@@ -50,7 +52,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
     return o->path ? TR_OK : TR_FAIL(TR_ERR_USAGE, "bench step requires a configuration file");
 }
 
-/* -- measuring ------------------------------------------------------------------------------------------- */
+/* -- measuring --------------------------------------------------------------------------------- */
 
 static int ascending(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
@@ -82,7 +84,8 @@ done:
     return status;
 }
 
-/* The best of some runs for each op of `program`, in sec[]: a benchmark's ops are slowed by others, never sped up. */
+/* The best of some runs for each op of `program`, in sec[]: a benchmark's ops are slowed by others,
+ * never sped up. */
 static tr_status_t time_program(bench_t *b, int program, double *sec) {
     enum { REPEATS = 10 };
     const int n = tr_program_op_count(b->s->g, program);
@@ -100,7 +103,8 @@ static tr_status_t time_program(bench_t *b, int program, double *sec) {
 }
 
 static tr_status_t time_ops(bench_t *b) {
-    const int n = tr_program_op_count(b->s->g, b->s->last), m = tr_program_op_count(b->s->g, b->s->update);
+    const int n = tr_program_op_count(b->s->g, b->s->last),
+              m = tr_program_op_count(b->s->g, b->s->update);
     double *update = NULL;
     TR_TRY(tr_alloc((size_t)n * sizeof *b->op_sec, "op times", &b->op_sec));
     TR_TRY(time_program(b, b->s->last, b->op_sec));
@@ -124,7 +128,7 @@ static tr_status_t measure(bench_t *b, const options_t *o) {
     return time_ops(b);
 }
 
-/* -- showing --------------------------------------------------------------------------------------------- */
+/* -- showing ----------------------------------------------------------------------------------- */
 
 static double step_flops(const bench_t *b) {
     double flops = 0;
@@ -144,10 +148,11 @@ static void print_ops(const bench_t *b) {
         const double sec = b->op_sec[i];
         if (op->kind != TR_OP_KERNEL || sec <= 0) continue;
         printf("%9.3f %6.1f %10.1f %9.1f  %-18s %s\n", sec * slots * 1e3, 100 * sec * slots / sum,
-               tr_op_flops(b->s->g, op) / sec / 1e9, tr_op_bytes(b->s->g, op) / sec / 1e9, op->row->name,
-               op->label);
+               tr_op_flops(b->s->g, op) / sec / 1e9, tr_op_bytes(b->s->g, op) / sec / 1e9,
+               op->row->name, op->label);
     }
-    printf("%9.3f %6.1f %10s %9s  %s\n", b->update_sec * 1e3, 100 * b->update_sec / sum, "", "", "update");
+    printf("%9.3f %6.1f %10s %9s  %s\n", b->update_sec * 1e3, 100 * b->update_sec / sum, "", "",
+           "update");
     printf("%9.3f %6.1f\n", sum * 1e3, 100.0);
 }
 
@@ -158,14 +163,14 @@ static void print_result(const bench_t *b) {
     printf("%s: %d rank%s x %d thread%s on %s\n", s->model.type, s->params.size,
            s->params.size > 1 ? "s" : "", s->device->threads, s->device->threads > 1 ? "s" : "",
            s->device->description);
-    printf("step      median %.3f ms, best %.3f ms   batch %lld = %lld x %lld\n", b->median_sec * 1e3,
-           b->best_sec * 1e3, (long long)s->order.batch_size, (long long)s->slots,
-           (long long)s->order.micro_batch);
+    printf("step      median %.3f ms, best %.3f ms   batch %lld = %lld x %lld\n",
+           b->median_sec * 1e3, b->best_sec * 1e3, (long long)s->order.batch_size,
+           (long long)s->slots, (long long)s->order.micro_batch);
     printf("samples/s median %.1f, best %.1f\n", batch / b->median_sec, batch / b->best_sec);
     printf("rate      %.1f GFLOP/s", flops / b->median_sec / 1e9);
     if (all_ranks > 0)
-        printf(" = %.1f %% of the measured peak of %.1f GFLOP/s", 100 * flops / b->median_sec / all_ranks,
-               all_ranks / 1e9);
+        printf(" = %.1f %% of the measured peak of %.1f GFLOP/s",
+               100 * flops / b->median_sec / all_ranks, all_ranks / 1e9);
     printf("\n");
     if (s->params.size > 1)
         printf("exposed   %.2f %% of the step is communication not overlapped with compute, of "
@@ -183,19 +188,20 @@ static tr_status_t write_json(const bench_t *b, const char *path) {
         if (op->kind == TR_OP_COLLECTIVE)
             json_array_append_new(buckets, json_integer((json_int_t)op->collective.count));
         if (op->kind != TR_OP_KERNEL) continue;
-        json_array_append_new(ops, json_pack("{s:s, s:s, s:f, s:f, s:f}", "op", op->row->name, "layer",
-                                             op->label, "sec", b->op_sec[i], "flops", tr_op_flops(s->g, op),
-                                             "bytes", tr_op_bytes(s->g, op)));
+        json_array_append_new(ops,
+                              json_pack("{s:s, s:s, s:f, s:f, s:f}", "op", op->row->name, "layer",
+                                        op->label, "sec", b->op_sec[i], "flops",
+                                        tr_op_flops(s->g, op), "bytes", tr_op_bytes(s->g, op)));
     }
-    json_t *o =
-        json_pack("{s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:o, s:o}",
-                  "ranks", s->params.size, "threads", s->device->threads, "batch_size",
-                  (json_int_t)s->order.batch_size, "micro_batch", (json_int_t)s->order.micro_batch,
-                  "step_sec_median", b->median_sec, "step_sec_best", b->best_sec, "samples_per_sec_median",
-                  batch / b->median_sec, "samples_per_sec_best", batch / b->best_sec, "gflops",
-                  step_flops(b) / b->median_sec / 1e9, "peak_gflops", b->peak_flops * s->params.size / 1e9,
-                  "comm_exposed", b->exposed, "comm_busy", b->busy, "update_sec", b->update_sec, "device",
-                  s->device->description, "version", cmd_version, "bucket_elements", buckets, "ops", ops);
+    json_t *o = json_pack(
+        "{s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:o, s:o}",
+        "ranks", s->params.size, "threads", s->device->threads, "batch_size",
+        (json_int_t)s->order.batch_size, "micro_batch", (json_int_t)s->order.micro_batch,
+        "step_sec_median", b->median_sec, "step_sec_best", b->best_sec, "samples_per_sec_median",
+        batch / b->median_sec, "samples_per_sec_best", batch / b->best_sec, "gflops",
+        step_flops(b) / b->median_sec / 1e9, "peak_gflops", b->peak_flops * s->params.size / 1e9,
+        "comm_exposed", b->exposed, "comm_busy", b->busy, "update_sec", b->update_sec, "device",
+        s->device->description, "version", cmd_version, "bucket_elements", buckets, "ops", ops);
     return cmd_json_write(o, path);
 }
 

@@ -34,8 +34,9 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
 static tr_status_t settings_from(const options_t *o, tr_config_t *config) {
     tr_str_t assignment = {0};
     tr_str_printf(&assignment, "data.train=%s", o->file);
-    tr_status_t status = assignment.status == TR_OK ? tr_config_set(config, assignment.text, "command line")
-                                                    : assignment.status;
+    tr_status_t status = assignment.status == TR_OK
+                             ? tr_config_set(config, assignment.text, "command line")
+                             : assignment.status;
     tr_str_free(&assignment);
     for (int i = 0; i < o->assignments && status == TR_OK; i++)
         status = tr_config_set(config, o->assignment[i], "command line");

@@ -1,4 +1,5 @@
-/* trainer eval RUN | CONFIG.ini CHECKPOINT [--split test|valid|train] [--json FILE] [key=value ...]: how good the weights of a checkpoint are. */
+/* trainer eval RUN | CONFIG.ini CHECKPOINT [--split test|valid|train] [--json FILE] [key=value
+ * ...]: how good the weights of a checkpoint are. */
 #include "trained.h"
 #include "trainer/mem.h"
 #include "train/score.h"
@@ -26,7 +27,7 @@ typedef struct {
     int name_columns; /* of the tables' first column: at least NAME_COLUMNS */
 } eval_t;
 
-/* -- arguments ------------------------------------------------------------------------------------------- */
+/* -- arguments --------------------------------------------------------------------------------- */
 
 static tr_status_t parse_split(const char *text, tr_split_t *out) {
     for (int i = 0; i < 3; i++)
@@ -57,12 +58,13 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
             argv[p->count++] = argv[i];
     }
     if (p->weights) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE,
-                   "eval requires a run folder, or a configuration file and a checkpoint: trainer "
-                   "eval RUN [key=value ...], or trainer eval CONFIG.ini CHECKPOINT [key=value ...]");
+    return TR_FAIL(
+        TR_ERR_USAGE,
+        "eval requires a run folder, or a configuration file and a checkpoint: trainer "
+        "eval RUN [key=value ...], or trainer eval CONFIG.ini CHECKPOINT [key=value ...]");
 }
 
-/* -- measuring ------------------------------------------------------------------------------------------- */
+/* -- measuring --------------------------------------------------------------------------------- */
 
 /* A language model has a loss and no output to look at. */
 static bool is_language(const eval_t *e) {
@@ -73,9 +75,11 @@ static tr_status_t add_batch(void *self, tr_session_t *s, const tr_batch_t *batc
     eval_t *e = self;
     TR_TRY(tr_tensor_read(s->g, s->result.output, e->output));
     if (e->classes)
-        tr_class_counts_add(e->classes, e->output, batch->field[e->y], batch->weight, s->order.micro_batch);
+        tr_class_counts_add(e->classes, e->output, batch->field[e->y], batch->weight,
+                            s->order.micro_batch);
     else
-        tr_target_sums_add(e->targets, e->output, batch->field[e->y], batch->weight, s->order.micro_batch);
+        tr_target_sums_add(e->targets, e->output, batch->field[e->y], batch->weight,
+                           s->order.micro_batch);
     return TR_OK;
 }
 
@@ -83,7 +87,8 @@ static tr_status_t prepare(eval_t *e) {
     const tr_session_t *s = e->t.s;
     const tr_shape_t *shape = tr_shape_of(s->g, s->result.output);
     const int64_t width = tr_shape_elems(shape) / s->order.micro_batch;
-    for (e->y = 0; e->y < s->info.field_count && strcmp(s->info.field[e->y].name, "y") != 0;) e->y++;
+    for (e->y = 0; e->y < s->info.field_count && strcmp(s->info.field[e->y].name, "y") != 0;)
+        e->y++;
     if (e->y == s->info.field_count || shape->ndim != 2)
         return TR_FAIL(TR_ERR_CONFIG,
                        "eval requires a model with one output and one y per sample; model.type = "
@@ -95,15 +100,14 @@ static tr_status_t prepare(eval_t *e) {
 }
 
 static tr_status_t measure(eval_t *e) {
-    if (is_language(e))
-        return tr_session_evaluate(e->t.s, e->split, NULL, NULL, NULL, &e->outcome);
+    if (is_language(e)) return tr_session_evaluate(e->t.s, e->split, NULL, NULL, NULL, &e->outcome);
     TR_TRY(prepare(e));
     TR_TRY(tr_session_evaluate(e->t.s, e->split, add_batch, e, NULL, &e->outcome));
     return e->classes ? tr_class_counts_reduce(e->classes, e->t.world)
                       : tr_target_sums_reduce(e->targets, e->t.world);
 }
 
-/* -- showing --------------------------------------------------------------------------------------------- */
+/* -- showing ----------------------------------------------------------------------------------- */
 
 /* "3 cat", or "3" where the data set has no names or they are the numbers. */
 static const char *class_text(const eval_t *e, int64_t i, char text[64]) {
@@ -134,16 +138,19 @@ static void print_name(const eval_t *e, const char *text) {
     printf("%s%*s", text, e->name_columns - columns_of(text), "");
 }
 
-static void print_score(const eval_t *e, const char *name, const tr_class_score_t *score, int64_t support) {
+static void print_score(const eval_t *e, const char *name, const tr_class_score_t *score,
+                        int64_t support) {
     print_name(e, name);
-    printf(" %9.4f %9.4f %9.4f %9lld\n", score->precision, score->recall, score->f1, (long long)support);
+    printf(" %9.4f %9.4f %9.4f %9lld\n", score->precision, score->recall, score->f1,
+           (long long)support);
 }
 
 static void print_classes(const eval_t *e) {
     const tr_class_counts_t *c = e->classes;
     const tr_class_score_t macro = tr_class_mean(c, false), weighted = tr_class_mean(c, true);
     char text[64];
-    printf("\n%-*s %9s %9s %9s %9s\n", e->name_columns, "class", "precision", "recall", "F1", "support");
+    printf("\n%-*s %9s %9s %9s %9s\n", e->name_columns, "class", "precision", "recall", "F1",
+           "support");
     for (int64_t i = 0; i < c->classes; i++) {
         const tr_class_score_t score = tr_class_score(c, i);
         if (c->support[i] + c->predicted[i] > 0)
@@ -188,10 +195,11 @@ static void print_pairs(const eval_t *e) {
     const size_t count = tr_class_confusions(e->classes, PAIRS, pairs);
     char text[64];
     if (count == 0) return;
-    printf("\nmost frequent confusions\n%-*s %-*s %9s %9s\n", e->name_columns, "true class", e->name_columns,
-           "taken for", "samples", "of class");
+    printf("\nmost frequent confusions\n%-*s %-*s %9s %9s\n", e->name_columns, "true class",
+           e->name_columns, "taken for", "samples", "of class");
     for (size_t i = 0; i < count; i++) {
-        const double share = 100 * (double)pairs[i].count / (double)e->classes->support[pairs[i].truth];
+        const double share =
+            100 * (double)pairs[i].count / (double)e->classes->support[pairs[i].truth];
         print_name(e, class_text(e, pairs[i].truth, text));
         printf(" ");
         print_name(e, class_text(e, pairs[i].predicted, text));
@@ -247,15 +255,15 @@ static void print_result(eval_t *e) {
         print_pairs(e);
 }
 
-/* -- the same as JSON ------------------------------------------------------------------------------------ */
+/* -- the same as JSON -------------------------------------------------------------------------- */
 
 static json_t *number(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
 static json_t *score_json(const tr_class_score_t *score) {
-    return json_pack("{s:f, s:f, s:f}", "precision", score->precision, "recall", score->recall, "f1",
-                     score->f1);
+    return json_pack("{s:f, s:f, s:f}", "precision", score->precision, "recall", score->recall,
+                     "f1", score->f1);
 }
 
 static json_t *class_json(const eval_t *e, int64_t i) {
@@ -313,10 +321,11 @@ static void add_targets(const eval_t *e, json_t *out) {
 }
 
 static tr_status_t write_json(const eval_t *e, const char *path) {
-    json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:i, s:s, s:o}", "checkpoint", e->t.weights_path, "split",
-                          tr_split_name(e->split), "dataset", e->t.s->info.description,
-                          is_language(e) ? "tokens" : "samples", (json_int_t)e->outcome.terms, "ranks", e->t.info->size, "version", cmd_version,
-                          "loss", number(e->outcome.loss));
+    json_t *o =
+        json_pack("{s:s, s:s, s:s, s:I, s:i, s:s, s:o}", "checkpoint", e->t.weights_path, "split",
+                  tr_split_name(e->split), "dataset", e->t.s->info.description,
+                  is_language(e) ? "tokens" : "samples", (json_int_t)e->outcome.terms, "ranks",
+                  e->t.info->size, "version", cmd_version, "loss", number(e->outcome.loss));
     json_object_set_new(o, "step", e->t.step >= 0 ? json_integer(e->t.step) : json_null());
     if (is_language(e))
         json_object_set_new(o, "perplexity", number(exp(e->outcome.loss)));

@@ -81,7 +81,8 @@ static int width(void) {
     return size.ws_col > 120 ? 120 : size.ws_col;
 }
 
-/* Words of `text` in lines of `columns`, each line `indent` from the left; the first begins at column `at`. */
+/* Words of `text` in lines of `columns`, each line `indent` from the left; the first begins at
+ * column `at`. */
 static void print_wrapped(const char *text, int at, int indent, int columns) {
     bool first = at >= indent;
     printf("%*s", first ? 0 : indent - at, "");
@@ -117,7 +118,8 @@ static void print_usage(const entry_t *entry) {
     tr_str_free(&usage);
 }
 
-static void print_fields(const char *title, const tr_layer_field_t *fields, int count, int columns) {
+static void print_fields(const char *title, const tr_layer_field_t *fields, int count,
+                         int columns) {
     int longest = 0;
     for (int i = 0; i < count; i++)
         if ((int)strlen(fields[i].name) > longest) longest = (int)strlen(fields[i].name);

@@ -1,4 +1,5 @@
-/* trainer import and repack: files in the layout that reads fastest, from other formats and other files. */
+/* trainer import and repack: files in the layout that reads fastest, from other formats and other
+ * files. */
 #include "cmd.h"
 #include "trainer/clock.h"
 #include "datatools/datatools.h"
@@ -28,11 +29,12 @@ static void note_stop(int number) {
     stop = number;
 }
 
-/* The first one ends the work between two rows, so that no half of a file is left; a second one of its kind ends the process. What is ignored
- * (nohup, a script's background) stays so. */
+/* The first one ends the work between two rows, so that no half of a file is left; a second one of
+ * its kind ends the process. What is ignored (nohup, a script's background) stays so. */
 static void watch_signals(void) {
     static const int watched[] = {SIGINT, SIGTERM, SIGHUP};
-    const struct sigaction action = {.sa_handler = note_stop, .sa_flags = SA_RESTART | (int)SA_RESETHAND};
+    const struct sigaction action = {.sa_handler = note_stop,
+                                     .sa_flags = SA_RESTART | (int)SA_RESETHAND};
     struct sigaction before;
     for (size_t i = 0; i < TR_COUNT(watched); i++)
         if (sigaction(watched[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
@@ -78,17 +80,19 @@ static tr_status_t decimal(const char *text, char *out) {
         *out = text[0];
         return TR_OK;
     }
-    return TR_FAIL(TR_ERR_USAGE, "--decimal: expected '.' or ',', found '%s'.", text ? text : "nothing");
+    return TR_FAIL(TR_ERR_USAGE, "--decimal: expected '.' or ',', found '%s'.",
+                   text ? text : "nothing");
 }
 
 static tr_status_t fraction(const char *option, const char *text, double *out) {
     if (text && tr_parse_float(text, out) && *out >= 0 && *out < 1) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE, "%s: expected a number of at least 0 and below 1, found '%s'.", option,
-                   text ? text : "nothing");
+    return TR_FAIL(TR_ERR_USAGE, "%s: expected a number of at least 0 and below 1, found '%s'.",
+                   option, text ? text : "nothing");
 }
 
 /* An option whose value is any text; *used becomes 0 where it is none. */
-static tr_status_t text_option(const char *name, const char *value, tr_import_params_t *p, int *used) {
+static tr_status_t text_option(const char *name, const char *value, tr_import_params_t *p,
+                               int *used) {
     const struct {
         const char *name, **out;
     } options[] = {{"--label", &p->label},
@@ -104,7 +108,8 @@ static tr_status_t text_option(const char *name, const char *value, tr_import_pa
     return TR_OK;
 }
 
-/* One option, and what follows it; *used is how many arguments that were, 0 where argv[0] is none. */
+/* One option, and what follows it; *used is how many arguments that were, 0 where argv[0] is none.
+ */
 static tr_status_t option(char **argv, tr_import_params_t *p, int *used) {
     const char *name = argv[0], *value = argv[1];
     int64_t seed;
@@ -129,7 +134,8 @@ static tr_status_t option(char **argv, tr_import_params_t *p, int *used) {
         return TR_OK;
     }
     if (!strcmp(name, "--chunk")) {
-        if (value && tr_parse_bytes(value, &p->writer.chunk_bytes) && p->writer.chunk_bytes > 0) return TR_OK;
+        if (value && tr_parse_bytes(value, &p->writer.chunk_bytes) && p->writer.chunk_bytes > 0)
+            return TR_OK;
         return TR_FAIL(TR_ERR_USAGE, "--chunk: expected a size such as 1MiB, found '%s'.",
                        value ? value : "nothing");
     }
@@ -139,8 +145,8 @@ static tr_status_t option(char **argv, tr_import_params_t *p, int *used) {
 }
 
 /* Separates options from names; `names` has room for `most`. */
-static tr_status_t arguments(int argc, char **argv, tr_import_params_t *p, const char **names, int most,
-                             int *out_count) {
+static tr_status_t arguments(int argc, char **argv, tr_import_params_t *p, const char **names,
+                             int most, int *out_count) {
     *out_count = 0;
     for (int i = 1; i < argc;) {
         int used = 0;
@@ -154,15 +160,16 @@ static tr_status_t arguments(int argc, char **argv, tr_import_params_t *p, const
     return TR_OK;
 }
 
-/* Refuses options that mean nothing to this importer, or to repack: its usage does not name them. All files are written by --chunk and --force. */
+/* Refuses options that mean nothing to this importer, or to repack: its usage does not name them.
+ * All files are written by --chunk and --force. */
 static tr_status_t check_options(int argc, char **argv, const char *name, const char *usage) {
     tr_import_params_t ignored;
     for (int i = 1, used; i < argc; i += used ? used : 1) {
         used = 0;
         if (!strncmp(argv[i], "--", 2)) TR_TRY(option(argv + i, &ignored, &used));
         if (used && !strstr("--chunk --force", argv[i]) && !strstr(usage, argv[i]))
-            return TR_FAIL(TR_ERR_USAGE, "%s does not accept %s; usage: trainer %s%s %s", name, argv[i],
-                           name == argv[0] ? "" : "import ", name, usage);
+            return TR_FAIL(TR_ERR_USAGE, "%s does not accept %s; usage: trainer %s%s %s", name,
+                           argv[i], name == argv[0] ? "" : "import ", name, usage);
     }
     return TR_OK;
 }
@@ -178,7 +185,8 @@ static void report(const counter_t *counter) {
     if (counter->tokens.text) printf("tokens: %s\n", counter->tokens.text);
 }
 
-/* How it went. Whoever sent a signal sees that the process ended by it: a script ends with its program. */
+/* How it went. Whoever sent a signal sees that the process ended by it: a script ends with its
+ * program. */
 static tr_status_t finish(const counter_t *counter, tr_status_t status) {
     if (status == TR_OK)
         report(counter);
@@ -219,7 +227,8 @@ static tr_status_t import_names(int argc, char **argv, tr_import_params_t *p, co
         if (!strcmp(list[i]->name, names[0])) importer = list[i];
     if (!importer) return unknown(count ? names[0] : NULL);
     if (count < 3)
-        return TR_FAIL(TR_ERR_USAGE, "usage: trainer import %s %s", importer->name, importer->usage);
+        return TR_FAIL(TR_ERR_USAGE, "usage: trainer import %s %s", importer->name,
+                       importer->usage);
     if (count > 3 && !importer->takes_many)
         return TR_FAIL(TR_ERR_USAGE, "trainer import: unexpected argument '%s'.", names[3]);
     TR_TRY(check_options(argc, argv, importer->name, importer->usage));

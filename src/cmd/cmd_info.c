@@ -1,4 +1,5 @@
-/* What this build is and what it finds here. Nothing of it needs MPI to be up: it has to work where MPI does not. */
+/* What this build is and what it finds here. Nothing of it needs MPI to be up: it has to work where
+ * MPI does not. */
 #include "cmd.h"
 #include "device/device.h"
 
@@ -10,7 +11,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* -- libraries: asked as they are loaded, which on a cluster need not be what was built with ------------- */
+/* -- libraries: asked as they are loaded, which on a cluster need not be what was built with --- */
 
 static void mpi_version(void *function, char *text, size_t bytes) {
     char full[8192] = ""; /* at least MPI_MAX_LIBRARY_VERSION_STRING */
@@ -24,7 +25,8 @@ static void hdf5_version(void *function, char *text, size_t bytes) {
     snprintf(text, bytes, "%u.%u.%u", v[0], v[1], v[2]);
 }
 static void dnnl_version(void *function, char *text, size_t bytes) {
-    const int *v = ((const int *(*)(void))function)(); /* dnnl_version_t begins with major, minor, patch */
+    /* dnnl_version_t begins with major, minor, patch */
+    const int *v = ((const int *(*)(void))function)();
     snprintf(text, bytes, "%d.%d.%d", v[0], v[1], v[2]);
 }
 static void text_version(void *function, char *text, size_t bytes) {
@@ -39,7 +41,8 @@ static const struct {
     const char *name, *symbol;
     void (*version)(void *function, char *text, size_t bytes);
 } libraries[] = {
-    {"MPI", "MPI_Get_library_version", mpi_version}, /* may be called before MPI_Init (MPI 3.1, 8.1.1) */
+    /* may be called before MPI_Init (MPI 3.1, 8.1.1) */
+    {"MPI", "MPI_Get_library_version", mpi_version},
     {"HDF5", "H5get_libversion", hdf5_version},
     {"oneDNN", "dnnl_version", dnnl_version},
     {"jansson", "jansson_version_str", text_version},
@@ -59,7 +62,7 @@ static void print_libraries(void) {
     }
 }
 
-/* -- devices --------------------------------------------------------------------------------------------- */
+/* -- devices ----------------------------------------------------------------------------------- */
 
 static void print_devices(void) {
     size_t count;
@@ -80,9 +83,10 @@ static void print_devices(void) {
     }
 }
 
-/* -- machine --------------------------------------------------------------------------------------------- */
+/* -- machine ----------------------------------------------------------------------------------- */
 
-/* The rest of the line that begins with `key` in a file of "key : value" lines; "" where there is none. */
+/* The rest of the line that begins with `key` in a file of "key : value" lines; "" where there is
+ * none. */
 static void read_line(const char *path, const char *key, char *text, size_t bytes) {
     static char line[16384]; /* the flags of a processor are some thousand characters */
     *text = '\0';
@@ -99,8 +103,9 @@ static void read_line(const char *path, const char *key, char *text, size_t byte
 
 /* Those instruction sets that decide over speed here, of what the processor says it has. */
 static void read_isa(char *text, size_t bytes) {
-    static const char *const wanted[] = {"avx2",     "fma",      "avx512f", "avx512_vnni", "avx512_bf16",
-                                         "amx_bf16", "amx_int8", "asimd",   "sve",         "bf16"};
+    static const char *const wanted[] = {"avx2",        "fma",      "avx512f",  "avx512_vnni",
+                                         "avx512_bf16", "amx_bf16", "amx_int8", "asimd",
+                                         "sve",         "bf16"};
     static char flags[16384];
     size_t used = 0;
     read_line("/proc/cpuinfo", "flags", flags + 1, sizeof flags - 2);
@@ -140,12 +145,14 @@ static void print_machine(void) {
     read_line("/proc/cpuinfo", "model name", model, sizeof model);
     read_isa(isa, sizeof isa);
     read_line("/proc/meminfo", "MemAvailable", memory, sizeof memory);
-    printf("\nmachine\n  %-9s %s, %s %s %s\n", "host", os.nodename, os.sysname, os.release, os.machine);
-    printf("  %-9s %s\n  %-9s %s\n", "CPU", *model ? model : "unknown", "ISA", *isa ? isa : "unknown");
+    printf("\nmachine\n  %-9s %s, %s %s %s\n", "host", os.nodename, os.sysname, os.release,
+           os.machine);
+    printf("  %-9s %s\n  %-9s %s\n", "CPU", *model ? model : "unknown", "ISA",
+           *isa ? isa : "unknown");
     printf("  %-9s %s free\n", "memory", tr_format_bytes(1024.0 * strtod(memory, NULL), memory));
 }
 
-/* -- launch ---------------------------------------------------------------------------------------------- */
+/* -- launch ------------------------------------------------------------------------------------ */
 
 static void print_binding(void) {
     const long long tasks = tr_launch_tasks();
@@ -162,7 +169,8 @@ static void print_binding(void) {
 }
 
 tr_status_t cmd_info(int argc, char **argv) {
-    if (argc > 1) return TR_FAIL(TR_ERR_USAGE, "trainer info takes no arguments, found '%s'", argv[1]);
+    if (argc > 1)
+        return TR_FAIL(TR_ERR_USAGE, "trainer info takes no arguments, found '%s'", argv[1]);
     /* From the launcher's environment: without a library call this works where MPI cannot start. */
     if (tr_launch_rank() == 0) {
         const char *job = getenv("SLURM_JOB_ID");

@@ -1,4 +1,5 @@
-/* trainer plan CONFIG.ini|RUN [--ranks N,N,...] [--ops] [key=value ...]: what a run takes, without running it. */
+/* trainer plan CONFIG.ini|RUN [--ranks N,N,...] [--ops] [key=value ...]: what a run takes, without
+ * running it. */
 #include "cmd.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
@@ -22,7 +23,8 @@ static tr_status_t parse_ranks(const char *text, options_t *o) {
     char *end;
     for (const char *p = text; *p; p = *end == ',' ? end + 1 : end) {
         const long n = strtol(p, &end, 10);
-        if (end == p || n < 1 || n > 1000000 || (*end != ',' && *end != '\0') || o->rank_counts == MAX_COUNTS)
+        if (end == p || n < 1 || n > 1000000 || (*end != ',' && *end != '\0') ||
+            o->rank_counts == MAX_COUNTS)
             return TR_FAIL(TR_ERR_USAGE, "--ranks %s: expected rank counts such as 1,2,4,8", text);
         o->ranks[o->rank_counts++] = (int)n;
     }
@@ -46,13 +48,14 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
     }
     o->assignments = kept;
     if (!o->path)
-        return TR_FAIL(TR_ERR_USAGE, "plan requires a configuration file or a run folder: trainer plan "
-                                     "CONFIG.ini|RUN [key=value ...]");
+        return TR_FAIL(TR_ERR_USAGE,
+                       "plan requires a configuration file or a run folder: trainer plan "
+                       "CONFIG.ini|RUN [key=value ...]");
     if (o->rank_counts == 0) o->ranks[o->rank_counts++] = 1;
     return TR_OK;
 }
 
-/* -- printing -------------------------------------------------------------------------------------------- */
+/* -- printing ---------------------------------------------------------------------------------- */
 
 static void print_parameters(const tr_session_t *s) {
     char text[96], count[32];
@@ -80,7 +83,9 @@ static void print_ops(const tr_session_t *s, int program) {
             printf("  %4d  wait for the all-reduces\n", i);
         else
             printf("  %4d  %-18s %-28s %-22s %10.3f MFLOP %10.3f MB\n", i, op->row->name, op->label,
-                   op->n_out > 0 && op->out[0].id ? tr_shape_format(tr_shape_of(s->g, op->out[0]), text) : "",
+                   op->n_out > 0 && op->out[0].id
+                       ? tr_shape_format(tr_shape_of(s->g, op->out[0]), text)
+                       : "",
                    tr_op_flops(s->g, op) / 1e6, tr_op_bytes(s->g, op) / 1e6);
     }
     printf("\n");
@@ -119,14 +124,18 @@ static void print_memory_row(const tr_session_t *s) {
     int used = least < s->slot_count ? snprintf(slots, sizeof slots, "%lld-", (long long)least) : 0;
     snprintf(slots + used, sizeof slots - (size_t)used, "%lld", (long long)s->slot_count);
     printf("%6d %6s %6lld", s->params.size, slots, (long long)s->order.micro_batch);
-    for (size_t i = 0; i < TR_COUNT(bytes); i++) printf(" %12s", tr_format_bytes((double)bytes[i], text));
+    for (size_t i = 0; i < TR_COUNT(bytes); i++)
+        printf(" %12s", tr_format_bytes((double)bytes[i], text));
     printf("\n");
 }
 
 /* As the last rank, which has the most slots where they do not divide. */
 static tr_status_t plan_for(const tr_config_t *config, int ranks, tr_session_t **out) {
-    const tr_session_params_t params = {
-        .training = true, .evaluation = true, .split = TR_SPLIT_TRAIN, .rank = ranks - 1, .size = ranks};
+    const tr_session_params_t params = {.training = true,
+                                        .evaluation = true,
+                                        .split = TR_SPLIT_TRAIN,
+                                        .rank = ranks - 1,
+                                        .size = ranks};
     return tr_session_create(config, NULL, &params, out);
 }
 
@@ -142,7 +151,8 @@ static tr_status_t print_plans(const tr_config_t *config, const options_t *o) {
             printf("memory per rank on device %s (slots: micro-batches per rank and step)\n",
                    s->device->ops->name);
             printf("%6s %6s %6s %12s %12s %12s %12s %12s %12s %12s\n", "ranks", "slots", "micro",
-                   "parameters", "gradients", "optimizer", "model state", "activations", "inputs", "total");
+                   "parameters", "gradients", "optimizer", "model state", "activations", "inputs",
+                   "total");
         }
         print_memory_row(s);
         tr_session_destroy(&s);
@@ -150,7 +160,8 @@ static tr_status_t print_plans(const tr_config_t *config, const options_t *o) {
     return TR_OK;
 }
 
-/* What is said of the data is the same for every number of ranks. `self` has the lines that were said, each with its end. */
+/* What is said of the data is the same for every number of ranks. `self` has the lines that were
+ * said, each with its end. */
 static void say_once(void *self, tr_log_level_t level, const char *line) {
     tr_str_t *said = self;
     for (size_t at = 0; at < said->length; at += strlen(said->text + at) + 1)

@@ -1,4 +1,5 @@
-/* trainer predict RUN | CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [--probabilities] [--force] [key=value ...]: what a model says of each sample. */
+/* trainer predict RUN | CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [--probabilities] [--force] [key=value
+ * ...]: what a model says of each sample. */
 #include "trained.h"
 #include "datatools/datatools.h"
 #include "trainer/log.h"
@@ -29,13 +30,14 @@ typedef struct {
     int64_t rows;                               /* a rank has at most a step */
     size_t prediction_bytes, probability_bytes; /* of a row */
     float *output;                              /* (micro_batch, width) */
-    char *mine, *all;            /* one block; one for each rank in turn, rank 0 alone looks at it */
+    /* one block; one for each rank in turn, rank 0 alone looks at it */
+    char *mine, *all;
     double unclear;              /* rows with NaN among their scores */
     tr_writer_t *writer;         /* rank 0 */
     int prediction, probability; /* arrays of the writer */
 } predict_t;
 
-/* -- arguments ------------------------------------------------------------------------------------------- */
+/* -- arguments --------------------------------------------------------------------------------- */
 
 static tr_status_t parse(int argc, char **argv, options_t *o) {
     cmd_trained_params_t *p = &o->trained;
@@ -60,20 +62,23 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
             argv[p->count++] = argv[i];
     }
     if (o->out) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE,
-                   "predict requires a run folder (or a configuration file and a checkpoint), the input and "
-                   "the output file: trainer predict RUN IN.h5 OUT.h5 [key=value ...], or trainer predict "
-                   "CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [key=value ...]");
+    return TR_FAIL(
+        TR_ERR_USAGE,
+        "predict requires a run folder (or a configuration file and a checkpoint), the input and "
+        "the output file: trainer predict RUN IN.h5 OUT.h5 [key=value ...], or trainer predict "
+        "CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [key=value ...]");
 }
 
-/* The data are all of IN, whatever the configuration reads; the command line's own assignments come behind and win. */
+/* The data are all of IN, whatever the configuration reads; the command line's own assignments come
+ * behind and win. */
 static tr_status_t add_assignments(options_t *o, char ***out_list, char **out_test) {
     cmd_trained_params_t *p = &o->trained;
     tr_str_t test = {0};
     tr_str_printf(&test, "data.test=%s", o->in);
     TR_TRY(tr_str_take(&test, out_test));
     char *first[] = {(char *)"data.format=hdf5", (char *)"data.limit=0", *out_test};
-    TR_TRY(tr_alloc((TR_COUNT(first) + (size_t)p->count) * sizeof **out_list, "assignments", out_list));
+    TR_TRY(tr_alloc((TR_COUNT(first) + (size_t)p->count) * sizeof **out_list, "assignments",
+                    out_list));
     memcpy(*out_list, first, sizeof first);
     memcpy(*out_list + TR_COUNT(first), p->assignments, (size_t)p->count * sizeof **out_list);
     p->assignments = *out_list;
@@ -106,7 +111,7 @@ static tr_status_t check_places(const predict_t *p) {
     return TR_OK;
 }
 
-/* -- asked to stop --------------------------------------------------------------------------------------- */
+/* -- asked to stop ----------------------------------------------------------------------------- */
 
 static sigset_t watched;
 static pthread_mutex_t ending =
@@ -119,15 +124,15 @@ static void *end_by_signal(void *self) {
     if (sigwait(&watched, &number) != 0) return NULL;
     pthread_mutex_lock(&ending);
     if (tr_writer_remove_part(out))
-        cmd_say_error(
-            TR_FAIL(TR_ERR_RETRY, "predict was stopped (%s): '%s' was not written", strsignal(number), out));
+        cmd_say_error(TR_FAIL(TR_ERR_RETRY, "predict was stopped (%s): '%s' was not written",
+                              strsignal(number), out));
     pthread_sigmask(SIG_UNBLOCK, &watched, NULL);
     raise(number);
     return NULL;
 }
 
-/* Before there are other threads, which leave these signals to that one, too: it may do what a handler may not. What is ignored (nohup, a script's
- * background) stays so. */
+/* Before there are other threads, which leave these signals to that one, too: it may do what a
+ * handler may not. What is ignored (nohup, a script's background) stays so. */
 static void watch_signals(const char *out) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action;
@@ -143,25 +148,28 @@ static void watch_signals(const char *out) {
         pthread_sigmask(SIG_UNBLOCK, &watched, NULL);
 }
 
-/* -- setting up ------------------------------------------------------------------------------------------ */
+/* -- setting up -------------------------------------------------------------------------------- */
 
 static tr_status_t decide_kind(predict_t *p) {
     const tr_session_t *s = p->t.s;
     const int64_t classes = s->data.classes;
-    p->is_class = s->model.loss == TR_LOSS_CROSS_ENTROPY || (s->model.loss == TR_LOSS_AUTO && classes > 0);
+    p->is_class =
+        s->model.loss == TR_LOSS_CROSS_ENTROPY || (s->model.loss == TR_LOSS_AUTO && classes > 0);
     if (s->model.loss == TR_LOSS_AUTO && classes < 0)
         return TR_FAIL(TR_ERR_CONFIG,
                        "%s does not record the data that the model was trained on: set "
                        "data.classes to the number of classes, or to 0 for a regression",
                        p->t.weights_path);
     if (p->is_class && classes > 0 && classes != p->width)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "the model outputs %lld values per sample, but it was trained on %lld classes "
-                       "(data.classes)",
-                       (long long)p->width, (long long)classes);
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "the model outputs %lld values per sample, but it was trained on %lld classes "
+            "(data.classes)",
+            (long long)p->width, (long long)classes);
     p->wants_probability = p->is_class && (p->o->probabilities || p->width <= PROBABILITY_CLASSES);
     if (p->o->probabilities && !p->is_class)
-        return TR_FAIL(TR_ERR_USAGE, "--probabilities: the model is a regression and has no classes");
+        return TR_FAIL(TR_ERR_USAGE,
+                       "--probabilities: the model is a regression and has no classes");
     return TR_OK;
 }
 
@@ -206,7 +214,7 @@ static tr_status_t open_output(predict_t *p) {
                            &p->probability);
 }
 
-/* -- predicting ------------------------------------------------------------------------------------------ */
+/* -- predicting -------------------------------------------------------------------------------- */
 
 static void softmax(const float *scores, int64_t count, float *out) {
     double largest = scores[0], sum = 0;
@@ -218,7 +226,8 @@ static void softmax(const float *scores, int64_t count, float *out) {
 /* The scores of one sample into row `row` of this rank's block. */
 static void put_row(predict_t *p, const float *scores, int64_t row) {
     char *prediction = p->mine + (size_t)row * p->prediction_bytes;
-    char *probability = p->mine + (size_t)p->rows * p->prediction_bytes + (size_t)row * p->probability_bytes;
+    char *probability =
+        p->mine + (size_t)p->rows * p->prediction_bytes + (size_t)row * p->probability_bytes;
     if (!p->is_class) {
         memcpy(prediction, scores, p->prediction_bytes);
         return;
@@ -264,12 +273,13 @@ static tr_status_t add_batch(void *self, tr_session_t *s, const tr_batch_t *batc
 }
 
 static void print_result(const predict_t *p) {
-    printf("%lld samples of %s\nweights %s", (long long)p->t.s->info.samples, p->t.s->info.description,
-           p->t.weights_path);
+    printf("%lld samples of %s\nweights %s", (long long)p->t.s->info.samples,
+           p->t.s->info.description, p->t.weights_path);
     if (p->t.step >= 0) printf(" (step %lld)", (long long)p->t.step);
     printf("\n%s: prediction ", p->o->out);
     if (p->is_class)
-        printf("(class of %lld)%s\n", (long long)p->width, p->wants_probability ? ", probability" : "");
+        printf("(class of %lld)%s\n", (long long)p->width,
+               p->wants_probability ? ", probability" : "");
     else
         printf("(%lld number%s)\n", (long long)p->width, p->width == 1 ? "" : "s");
 }

@@ -9,8 +9,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Before libraries are initialised, which takes a while: a signal that asks to stop waits until it can be caught. And UCX, which many an MPI brings
- * along, takes HUP for itself when it is loaded, also where nohup has it ignored. System calls, because sanitizers are not there yet. */
+/* Before libraries are initialised, which takes a while: a signal that asks to stop waits until it
+ * can be caught. And UCX, which many an MPI brings along, takes HUP for itself when it is loaded,
+ * also where nohup has it ignored. System calls, because sanitizers are not there yet. */
 static bool hup_is_ignored;
 static unsigned long blocked_before;
 enum { MASK_BYTES = 8 };
@@ -23,10 +24,11 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) static void hold_
         char rest[64];
     } action = {0};
     syscall(SYS_rt_sigprocmask, SIG_BLOCK, &stop, &blocked_before, MASK_BYTES);
-    hup_is_ignored =
-        syscall(SYS_rt_sigaction, SIGHUP, NULL, &action, MASK_BYTES) == 0 && action.handler == SIG_IGN;
+    hup_is_ignored = syscall(SYS_rt_sigaction, SIGHUP, NULL, &action, MASK_BYTES) == 0 &&
+                     action.handler == SIG_IGN;
 }
-__attribute__((section(".preinit_array"), used)) static void (*const before_libraries)(void) = hold_signals;
+__attribute__((section(".preinit_array"),
+               used)) static void (*const before_libraries)(void) = hold_signals;
 
 void cmd_train_signals(bool trains) {
     if (trains) {
@@ -44,13 +46,15 @@ tr_status_t cmd_train(int argc, char **argv) {
                        "...]");
     for (int i = 1; i < argc; i++)
         if (argv[i][0] == '-')
-            return TR_FAIL(TR_ERR_USAGE,
-                           "unknown option %s; settings are written as section.key=value: trainer train "
-                           "CONFIG.ini section.key=value",
-                           argv[i]);
+            return TR_FAIL(
+                TR_ERR_USAGE,
+                "unknown option %s; settings are written as section.key=value: trainer train "
+                "CONFIG.ini section.key=value",
+                argv[i]);
     tr_world_t *world = NULL;
     tr_config_t *config = NULL;
-    tr_verdict_open(getenv("TRAINER_RUN_VERDICT")); /* for an error before the configuration is read */
+    /* for an error before the configuration is read */
+    tr_verdict_open(getenv("TRAINER_RUN_VERDICT"));
     if (tr_launch_rank() == 0) TR_TRY(tr_verdict_clear());
     TR_TRY(cmd_world_open(&world));
     const tr_world_info_t *info = tr_world_info(world);

@@ -21,13 +21,17 @@ static bool dump(const json_t *object, const char *path) {
 
 tr_status_t cmd_json_write(json_t *object, const char *path) {
     char temporary[4096];
-    if (!object) return TR_FAIL(TR_ERR_INTERNAL, "--json %s: a text in the result is not valid UTF-8", path);
+    if (!object)
+        return TR_FAIL(TR_ERR_INTERNAL, "--json %s: a text in the result is not valid UTF-8", path);
     struct stat found;
     const bool to_stdout = cmd_json_is_stdout(path),
-               in_place = to_stdout || (stat(path, &found) == 0 && !S_ISREG(found.st_mode)); /* a pipe */
-    if ((size_t)snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >= sizeof temporary)
+               /* a pipe */
+        in_place = to_stdout || (stat(path, &found) == 0 && !S_ISREG(found.st_mode));
+    if ((size_t)snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >=
+        sizeof temporary)
         return json_decref(object),
-               TR_FAIL(TR_ERR_USAGE, "--json: the name is longer than %zu characters", sizeof temporary - 32);
+               TR_FAIL(TR_ERR_USAGE, "--json: the name is longer than %zu characters",
+                       sizeof temporary - 32);
     errno = 0;
     const bool written = dump(object, to_stdout  ? NULL
                                       : in_place ? path
@@ -37,6 +41,7 @@ tr_status_t cmd_json_write(json_t *object, const char *path) {
     json_decref(object);
     if (written) return TR_OK;
     if (!in_place) (void)unlink(temporary);
-    return TR_FAIL(reason ? tr_status_of_errno(reason) : TR_ERR_INTERNAL, "--json %s cannot be written: %s",
-                   path, reason ? strerror(reason) : "it contains a number that JSON cannot represent");
+    return TR_FAIL(reason ? tr_status_of_errno(reason) : TR_ERR_INTERNAL,
+                   "--json %s cannot be written: %s", path,
+                   reason ? strerror(reason) : "it contains a number that JSON cannot represent");
 }

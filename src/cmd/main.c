@@ -1,4 +1,5 @@
-/* Finds the command, runs it, prints the error and ends the process, and with it all ranks, with the code. */
+/* Finds the command, runs it, prints the error and ends the process, and with it all ranks, with
+ * the code. */
 #include "cmd.h"
 #include "run/verdict.h"
 #include "h5/writer.h"
@@ -38,7 +39,8 @@ const cmd_command_t *cmd_find(const char *name) {
     return NULL;
 }
 
-/* Most builds of Open MPI cannot use PMI-1 or PMI-2, and end the program inside MPI_Init: the remedy has to be printed before that. */
+/* Most builds of Open MPI cannot use PMI-1 or PMI-2, and end the program inside MPI_Init: the
+ * remedy has to be printed before that. */
 static void warn_of_pmi(void) {
     const tr_status_t status = tr_launch_fail();
     TR_WARN("MPI_Init may abort the program: %s", tr_error_last()->message);
@@ -82,19 +84,22 @@ static void print_error(tr_status_t status, const tr_error_t *error) {
     if (trace && *trace && strcmp(trace, "0") != 0) fprintf(stderr, "%s\n", error->trace);
 }
 
-/* Several ranks may come upon the same error at the same time, and have no collective left to agree on a speaker: the lowest says it and ends
- * the job, which ends the others while they wait. */
+/* Several ranks may come upon the same error at the same time, and have no collective left to agree
+ * on a speaker: the lowest says it and ends the job, which ends the others while they wait. */
 static void wait_turn(void) {
     const int turn = place.rank < LAST_TURN ? place.rank : LAST_TURN;
     const int msec = FIRST_MSEC + turn * TURN_MSEC;
     if (turn > 0)
-        nanosleep(&(struct timespec){.tv_sec = msec / 1000, .tv_nsec = msec % 1000 * 1000000L}, NULL);
+        nanosleep(&(struct timespec){.tv_sec = msec / 1000, .tv_nsec = msec % 1000 * 1000000L},
+                  NULL);
 }
 
-/* Called wrongly, every rank is called wrongly: before MPI is up the launcher's word tells which one says so. */
+/* Called wrongly, every rank is called wrongly: before MPI is up the launcher's word tells which
+ * one says so. */
 static bool is_said_by_peer(tr_status_t status, const tr_error_t *error) {
-    return error->voice == TR_VOICE_PEER || (place.size == 1 && tr_launch_rank() > 0 &&
-                                             (status == TR_ERR_USAGE || tr_launch_link() == TR_LAUNCH_NONE));
+    return error->voice == TR_VOICE_PEER ||
+           (place.size == 1 && tr_launch_rank() > 0 &&
+            (status == TR_ERR_USAGE || tr_launch_link() == TR_LAUNCH_NONE));
 }
 
 void cmd_say_error(tr_status_t status) {
@@ -107,7 +112,8 @@ void cmd_say_error(tr_status_t status) {
 
 static int end(tr_status_t status) {
     if (status == TR_OK || is_leaving) return (int)status;
-    signal(SIGTERM, SIG_DFL); /* a rank that waits below is ended by the one that prints the error */
+    /* a rank that waits below is ended by the one that prints the error */
+    signal(SIGTERM, SIG_DFL);
     cmd_say_error(status);
     /* whoever ends first has the launcher end all */
     if (!is_said) nanosleep(&(struct timespec){.tv_sec = PEER_SAYS_SEC}, NULL);

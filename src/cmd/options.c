@@ -45,11 +45,14 @@ tr_status_t cmd_fail_option(const char *command, const char *option) {
     snprintf(name, sizeof name, "%.*s", (int)strcspn(option, "="), option);
     for (size_t i = 0; i < names.count; i++)
         if (strcmp(candidates[i], name) == 0 && wants_value(known->usage, name))
-            return TR_FAIL(TR_ERR_USAGE, "%s: %s requires a value, separated by a space: trainer %s %s",
-                           command, name, command, known->usage);
+            return TR_FAIL(TR_ERR_USAGE,
+                           "%s: %s requires a value, separated by a space: trainer %s %s", command,
+                           name, command, known->usage);
     nearest = tr_nearest(name, candidates, names.count);
     if (nearest)
-        return TR_FAIL(TR_ERR_USAGE, "%s: unknown option %s; did you mean %s? See trainer %s --help", command,
+        return TR_FAIL(TR_ERR_USAGE,
+                       "%s: unknown option %s; did you mean %s? See trainer %s --help", command,
                        option, nearest, command);
-    return TR_FAIL(TR_ERR_USAGE, "%s: unknown option %s; see trainer %s --help", command, option, command);
+    return TR_FAIL(TR_ERR_USAGE, "%s: unknown option %s; see trainer %s --help", command, option,
+                   command);
 }

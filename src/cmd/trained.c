@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Rank 0 finds the checkpoint; how its training read the data goes into every rank's configuration. */
+/* Rank 0 finds the checkpoint; how its training read the data goes into every rank's configuration.
+ */
 static tr_status_t find_weights(cmd_trained_t *t, const char *path, tr_weights_t **weights) {
     tr_status_t status = TR_OK;
     const bool is_root = t->info->rank == 0;
@@ -41,13 +42,14 @@ static void warn_not_known(const cmd_trained_t *t) {
     if (strcmp(s->data.mean, "auto") != 0 && strcmp(s->data.std, "auto") != 0) return;
     if (input->mean.count > 0)
         snprintf(used, sizeof used, "they are normalised with mean %.9g%s and std %.9g%s",
-                 (double)input->mean.data[0], input->mean.count > 1 ? ",..." : "", (double)input->std.data[0],
-                 input->std.count > 1 ? ",..." : "");
-    TR_WARN("%s does not record how the inputs%s were normalised during training: here %s. Name the "
-            "run folder or checkpoints/step-NNNNNNNN instead, or set data.mean and data.std%s to the "
-            "values used in training",
-            t->weights_path, s->info.classes > 0 ? "" : " (and the targets)", used,
-            s->info.classes > 0 ? "" : ", data.target_mean and data.target_std");
+                 (double)input->mean.data[0], input->mean.count > 1 ? ",..." : "",
+                 (double)input->std.data[0], input->std.count > 1 ? ",..." : "");
+    TR_WARN(
+        "%s does not record how the inputs%s were normalised during training: here %s. Name the "
+        "run folder or checkpoints/step-NNNNNNNN instead, or set data.mean and data.std%s to the "
+        "values used in training",
+        t->weights_path, s->info.classes > 0 ? "" : " (and the targets)", used,
+        s->info.classes > 0 ? "" : ", data.target_mean and data.target_std");
 }
 
 static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *params,
@@ -71,7 +73,8 @@ static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *pa
     return tr_state_broadcast(t->s);
 }
 
-/* Samples of another shape than the training's, which no weights may fit: an error that says so, else TR_OK. */
+/* Samples of another shape than the training's, which no weights may fit: an error that says so,
+ * else TR_OK. */
 static tr_status_t check_shape(const cmd_trained_t *t, const cmd_trained_params_t *params) {
     tr_data_settings_t settings;
     tr_dataset_t *data = NULL;
@@ -82,11 +85,12 @@ static tr_status_t check_shape(const cmd_trained_t *t, const cmd_trained_params_
     tr_status_t status = TR_OK;
     const int x = tr_field_find(&data->info, "x");
     if (x >= 0 && !tr_shape_equal(&data->info.field[x].shape, &t->kept->shape))
-        status = TR_FAIL(TR_ERR_DATA,
-                         "the samples of %s have shape %s, but %s was trained on samples of shape %s: "
-                         "expected the same shape",
-                         data->info.description, tr_shape_format(&data->info.field[x].shape, is),
-                         t->weights_path, tr_shape_format(&t->kept->shape, was));
+        status =
+            TR_FAIL(TR_ERR_DATA,
+                    "the samples of %s have shape %s, but %s was trained on samples of shape %s: "
+                    "expected the same shape",
+                    data->info.description, tr_shape_format(&data->info.field[x].shape, is),
+                    t->weights_path, tr_shape_format(&t->kept->shape, was));
     tr_dataset_close(&data);
     return status;
 }
@@ -117,9 +121,10 @@ tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *
     tr_log_set_rank(t->info->rank, t->info->size, t->info->host);
     const bool found = cmd_config_path(params->config ? params->config : params->weights, config);
     if (!found && !params->config && t->info->rank == 0)
-        return TR_FAIL(TR_ERR_NOINPUT,
-                       "%s is not a run folder: it has no config.ini. Name a configuration file before it",
-                       params->weights);
+        return TR_FAIL(
+            TR_ERR_NOINPUT,
+            "%s is not a run folder: it has no config.ini. Name a configuration file before it",
+            params->weights);
     TR_TRY(cmd_config_load_all(t->world, config, params->count, params->assignments, &t->config));
     tr_status_t status = find_weights(t, params->weights, &weights);
     if (status == TR_OK) {

@@ -1,4 +1,5 @@
-/* What eval and predict begin with: the world, a configuration, and a session without training that holds the weights of a checkpoint. */
+/* What eval and predict begin with: the world, a configuration, and a session without training that
+ * holds the weights of a checkpoint. */
 #ifndef CMD_TRAINED_H
 #define CMD_TRAINED_H
 
@@ -27,7 +28,8 @@ typedef struct {
 
 /* Closes what is open with cmd_trained_close also when it fails. Collective. */
 tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *out);
-/* `status` tells whether the ranks leave together: after an error the world stays open for main to end all of them. Returns it. */
+/* `status` tells whether the ranks leave together: after an error the world stays open for main to
+ * end all of them. Returns it. */
 tr_status_t cmd_trained_close(cmd_trained_t *trained, tr_status_t status);
 
 #endif

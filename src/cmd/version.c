@@ -1,4 +1,5 @@
-/* The only object that knows the version and how it was built: a new commit compiles nothing else. */
+/* The only object that knows the version and how it was built: a new commit compiles nothing else.
+ */
 #include "cmd.h"
 #include "version.h"
 

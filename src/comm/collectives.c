@@ -18,7 +18,8 @@ static tr_status_t find_sharing(tr_world_t *w, const tr_device_t *device, bool *
     TR_TRY(tr_alloc((size_t)w->info.size * sizeof *all, "devices of ranks", &all));
     tr_status_t status = tr_world_allgather(w, &mine, sizeof mine, all);
     for (int r = 0; status == TR_OK && r < w->info.size; r++)
-        if (r != w->info.rank && mine.uuid[0] && all[r].node == mine.node && !strcmp(all[r].uuid, mine.uuid))
+        if (r != w->info.rank && mine.uuid[0] && all[r].node == mine.node &&
+            !strcmp(all[r].uuid, mine.uuid))
             shared = 1;
     tr_free(&all);
     TR_TRY(status);
@@ -42,10 +43,11 @@ static tr_status_t choose_own(tr_world_t *w, tr_device_t *device, int engine, bo
     if (engine == TR_ENGINE_THREAD || engine == TR_ENGINE_POLL) return TR_OK;
     TR_TRY(tr_world_allreduce_int(w, &usable, 1, TR_REDUCE_MIN));
     if (engine == TR_ENGINE_NCCL && !usable)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "parallel.engine = nccl requires a device with its own engine on all ranks, device "
-                       "'%s': %s. Set parallel.engine = auto.",
-                       device->ops->name, reason ? reason : "another rank has none");
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "parallel.engine = nccl requires a device with its own engine on all ranks, device "
+            "'%s': %s. Set parallel.engine = auto.",
+            device->ops->name, reason ? reason : "another rank has none");
     if (usable) TR_TRY(find_sharing(w, device, &shared));
     *out = usable && (engine == TR_ENGINE_NCCL || !shared);
     if (device->collectives && !*out)
@@ -64,7 +66,8 @@ static tr_status_t broadcast(void *world, void *bytes, size_t count, int root) {
     return tr_world_broadcast(world, bytes, count, root);
 }
 
-static tr_status_t open_own(tr_world_t *w, tr_device_t *device, double timeout_sec, tr_collectives_t **out) {
+static tr_status_t open_own(tr_world_t *w, tr_device_t *device, double timeout_sec,
+                            tr_collectives_t **out) {
     const tr_collectives_engine_t *own = device->collectives;
     const tr_peers_t peers = {w, agree, broadcast};
     char id[TR_COLLECTIVES_ID_BYTES] = {0};

@@ -11,7 +11,8 @@
 #define TR_PIECE_BYTES ((int64_t)1 << 20)
 #define TR_GROUPS      16
 #define TR_SLOTS       1024 /* pieces in flight; a start beyond them waits for the oldest */
-#define TR_WINDOW      8 /* poll: pieces that MPI has at a time; more would push each other out of the caches */
+#define TR_WINDOW                                                                                  \
+    8 /* poll: pieces that MPI has at a time; more would push each other out of the caches */
 
 typedef struct tr_engine tr_engine_t;
 
@@ -40,7 +41,8 @@ typedef struct {
 struct tr_engine {
     tr_collectives_t base;
     tr_world_t *world;
-    MPI_Comm comm; /* of its own: the order against the world's calls does not matter when polling */
+    /* of its own: the order against the world's calls does not matter when polling */
+    MPI_Comm comm;
     tr_group_t group[TR_GROUPS]; /* [TR_GROUP_ALL] is comm */
     int group_count;
     tr_worker_t *worker; /* NULL when polling */
@@ -50,16 +52,17 @@ struct tr_engine {
     tr_reduction_t slots[TR_SLOTS]; /* ticket t is at (t - 1 - origin) % TR_SLOTS */
     int64_t origin;                 /* the last ticket before which nothing was in flight */
     int64_t started, retired;       /* tickets: given out; waited for */
-    int64_t begun, tested;          /* poll: with MPI, in the order of tickets; complete up to here */
-    tr_event_t *returned;           /* the last copy back to the device; NULL before the first */
+    /* poll: with MPI, in the order of tickets; complete up to here */
+    int64_t begun, tested;
+    tr_event_t *returned; /* the last copy back to the device; NULL before the first */
     double busy_until_sec;
     void *point; /* staging of send, receive and broadcast */
     int64_t point_bytes;
 };
 
 /* MPI's engine, a thread of its own or polling, by settings and spare cores. Collective. */
-tr_status_t tr_engine_open(tr_world_t *world, tr_device_t *device, const tr_parallel_settings_t *settings,
-                           tr_collectives_t **out);
+tr_status_t tr_engine_open(tr_world_t *world, tr_device_t *device,
+                           const tr_parallel_settings_t *settings, tr_collectives_t **out);
 /* Makes pinned *memory at least `bytes` big; what it held is lost. */
 tr_status_t tr_engine_grow(tr_engine_t *e, int64_t bytes, void **memory, int64_t *held);
 /* Enqueues the copy of host bytes to the device, where one is needed. */
@@ -69,11 +72,11 @@ tr_status_t tr_engine_to_device(tr_engine_t *e, void *data, const void *host, in
  * */
 tr_status_t tr_engine_begin_all(tr_engine_t *e);
 
-tr_status_t tr_engine_broadcast(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int root,
-                                tr_stream_t *stream);
-tr_status_t tr_engine_send(tr_collectives_t *c, const void *data, int64_t count, tr_dtype_t dtype, int to,
-                           tr_stream_t *stream);
-tr_status_t tr_engine_receive(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int from,
-                              tr_stream_t *stream);
+tr_status_t tr_engine_broadcast(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype,
+                                int root, tr_stream_t *stream);
+tr_status_t tr_engine_send(tr_collectives_t *c, const void *data, int64_t count, tr_dtype_t dtype,
+                           int to, tr_stream_t *stream);
+tr_status_t tr_engine_receive(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype,
+                              int from, tr_stream_t *stream);
 
 #endif

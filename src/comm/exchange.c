@@ -1,5 +1,5 @@
-/* What all ranks do together on host memory. Each function packs its arguments into a job that runs where MPI
- * calls are made. */
+/* What all ranks do together on host memory. Each function packs its arguments into a job that runs
+ * where MPI calls are made. */
 #include "trainer/mem.h"
 #include "world_int.h"
 #include <limits.h>
@@ -35,7 +35,8 @@ tr_status_t tr_world_broadcast_text(tr_world_t *world, char **text, int root) {
     char *received = NULL;
     tr_status_t status = sender ? TR_OK : tr_alloc(length + 1, "broadcast text", &received);
     status = tr_world_agree(world, status);
-    if (status == TR_OK) status = tr_world_broadcast(world, sender ? *text : received, length, root);
+    if (status == TR_OK)
+        status = tr_world_broadcast(world, sender ? *text : received, length, root);
     if (sender) return status;
     if (status == TR_OK)
         *text = received;
@@ -86,14 +87,16 @@ typedef struct {
 
 static tr_status_t run_gather(MPI_Comm comm, void *arg) {
     gather_t *g = arg;
-    TR_MPI(MPI_Allgather, (g->mine, (int)g->bytes, MPI_BYTE, g->all, (int)g->bytes, MPI_BYTE, comm));
+    TR_MPI(MPI_Allgather,
+           (g->mine, (int)g->bytes, MPI_BYTE, g->all, (int)g->bytes, MPI_BYTE, comm));
     return TR_OK;
 }
 
 tr_status_t tr_world_allgather(tr_world_t *world, const void *mine, size_t bytes, void *all) {
     if (bytes > INT_MAX)
-        return TR_FAIL(TR_ERR_INTERNAL, "tr_world_allgather takes up to %d bytes per rank, found %zu.",
-                       INT_MAX, bytes);
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "tr_world_allgather takes up to %d bytes per rank, found %zu.", INT_MAX,
+                       bytes);
     gather_t g = {mine, bytes, all};
     return tr_world_run(world, run_gather, &g);
 }

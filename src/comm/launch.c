@@ -8,23 +8,24 @@ static int64_t env_int(const char *name) {
     return text && tr_parse_int(text, &value) ? value : -1;
 }
 
-/* The batch script, interactive shells and helpers of a Slurm job carry step numbers above this one; those
- * are no srun steps. */
+/* The batch script, interactive shells and helpers of a Slurm job carry step numbers above this
+ * one; those are no srun steps. */
 #define SLURM_FIRST_SPECIAL_STEP 0xfffffff0
 
 static bool in_srun_step(void) {
     int64_t step = env_int("SLURM_STEP_ID");
     if (step < 0) step = env_int("SLURM_STEPID");
     if (step < 0 || step >= SLURM_FIRST_SPECIAL_STEP) return false;
-    /* mpirun starts its daemons by srun, and ranks inherit the daemon's step: then PMIx is the daemon's, not
-     * Slurm's. */
+    /* mpirun starts its daemons by srun, and ranks inherit the daemon's step: then PMIx is the
+     * daemon's, not Slurm's. */
     const char *space = getenv("PMIX_NAMESPACE");
     return !space || strncmp(space, "slurm.", 6) == 0;
 }
 
 tr_launch_link_t tr_launch_link(void) {
     if (!in_srun_step() || tr_launch_tasks() <= 1 || getenv("PMIX_NAMESPACE")) return TR_LAUNCH_ANY;
-    return getenv("PMI_FD") || getenv("PMI_RANK") || getenv("PMI_SIZE") ? TR_LAUNCH_PMI : TR_LAUNCH_NONE;
+    return getenv("PMI_FD") || getenv("PMI_RANK") || getenv("PMI_SIZE") ? TR_LAUNCH_PMI
+                                                                        : TR_LAUNCH_NONE;
 }
 
 tr_status_t tr_launch_fail(void) {
@@ -63,7 +64,8 @@ void tr_count_nodes(const int *lowest, int size, int rank, int *out_node, int *o
     *out_nodes = nodes;
 }
 
-bool tr_count_cores(const cpu_set_t *masks, int count, int mine, int *out_cores, int *out_shared_by) {
+bool tr_count_cores(const cpu_set_t *masks, int count, int mine, int *out_cores,
+                    int *out_shared_by) {
     cpu_set_t all, both;
     CPU_ZERO(&all);
     int shared_by = 0;

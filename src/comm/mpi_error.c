@@ -27,8 +27,8 @@ tr_status_t tr_mpi_check(int code, const char *call, const char *file, int line,
         return tr_error_record(TR_ERR_INTERNAL, file, line, func,
                                "%s rejected its arguments: %s. Please report this.", call, text);
     return tr_error_record(TR_ERR_RETRY, file, line, func,
-                           "%s failed: %s. The connection to a rank was lost; start the job again.", call,
-                           text);
+                           "%s failed: %s. The connection to a rank was lost; start the job again.",
+                           call, text);
 }
 
 tr_status_t tr_mpi_timed_out(double timeout_sec, int64_t number) {

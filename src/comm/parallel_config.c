@@ -21,7 +21,8 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_BYTES(tr_parallel_settings_t, bucket, "25M", 1, 1 << 30,
                    "Bytes of gradients in each further bucket.", TR_RESUME_FREE),
     TR_FIELD_BOOL(tr_parallel_settings_t, overlap, "yes",
-                  "Reduce a bucket while the backward pass computes the next ones.", TR_RESUME_FREE),
+                  "Reduce a bucket while the backward pass computes the next ones.",
+                  TR_RESUME_FREE),
 };
 
 const tr_config_table_t tr_parallel_config = {"parallel", fields, TR_COUNT(fields),

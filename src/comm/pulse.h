@@ -19,8 +19,8 @@ typedef struct {
     _Atomic float step_sec[TR_RECENT_STEPS];
     _Atomic int64_t steps_timed;
     _Atomic double compute_sec, data_sec, wait_sec; /* of all steps; the phases' own thread's */
-    double begin_sec;                 /* of the phase; the phases' own thread's */
-    pthread_mutex_t words_lock;       /* over `words` */
+    double begin_sec;                               /* of the phase; the phases' own thread's */
+    pthread_mutex_t words_lock;                     /* over `words` */
     const tr_progress_words_t *words; /* of an engine whose device counts; NULL: none */
 } tr_pulse_t;
 

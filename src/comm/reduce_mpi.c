@@ -4,8 +4,8 @@
  *   thread  a communication thread runs blocking reductions in the order they were started;
  *   poll    the caller starts non-blocking ones and moves them on between its ops.
  *
- * A range is reduced in pieces. Device memory that the host cannot see goes through pinned memory, a piece at a
- * time, so that copies and reductions overlap.
+ * A range is reduced in pieces. Device memory that the host cannot see goes through pinned memory,
+ * a piece at a time, so that copies and reductions overlap.
  */
 #include "engine_int.h"
 #include "trainer/clock.h"
@@ -31,7 +31,7 @@ static MPI_Datatype mpi_type(tr_dtype_t dtype) {
     }
 }
 
-/* -- pinned memory --------------------------------------------------------------------------------------- */
+/* -- pinned memory ----------------------------------------------------------------------------- */
 
 tr_status_t tr_engine_grow(tr_engine_t *e, int64_t bytes, void **memory, int64_t *held) {
     const tr_device_ops_t *ops = e->device->ops;
@@ -50,7 +50,8 @@ static tr_status_t to_host(tr_engine_t *e, tr_reduction_t *r, tr_stream_t *strea
     if (e->staged) {
         TR_TRY(tr_engine_grow(e, r->bytes, &r->staging, &r->staging_bytes));
         if (e->returned) TR_TRY(ops->event_wait(e->device, e->returned, stream));
-        TR_TRY(ops->copy(e->device, stream, r->staging, r->data, (size_t)r->bytes, TR_COPY_TO_HOST));
+        TR_TRY(
+            ops->copy(e->device, stream, r->staging, r->data, (size_t)r->bytes, TR_COPY_TO_HOST));
     }
     if (e->device->immediate) return TR_OK;
     if (!r->ready) TR_TRY(ops->event_create(e->device, 0, &r->ready));
@@ -66,7 +67,7 @@ tr_status_t tr_engine_to_device(tr_engine_t *e, void *data, const void *host, in
     return ops->event_record(e->device, e->returned, stream);
 }
 
-/* -- thread ---------------------------------------------------------------------------------------------- */
+/* -- thread ------------------------------------------------------------------------------------ */
 
 /* MPI leaves a rank's part of a reduce-scatter at the beginning of the range. */
 static void place_part(const tr_reduction_t *r) {
@@ -86,7 +87,8 @@ static tr_status_t call_blocking(const tr_reduction_t *r) {
                (MPI_IN_PLACE, data, (int)(r->count / r->size), r->type, MPI_SUM, r->comm));
         break;
     case TR_ALLGATHER:
-        TR_MPI(MPI_Allgather, (MPI_IN_PLACE, 0, r->type, data, (int)(r->count / r->size), r->type, r->comm));
+        TR_MPI(MPI_Allgather,
+               (MPI_IN_PLACE, 0, r->type, data, (int)(r->count / r->size), r->type, r->comm));
         break;
     }
     return TR_OK;
@@ -108,7 +110,7 @@ static tr_status_t run_reduction(MPI_Comm comm, void *arg) {
     return TR_OK;
 }
 
-/* -- poll ------------------------------------------------------------------------------------------------ */
+/* -- poll -------------------------------------------------------------------------------------- */
 
 static int64_t smaller(int64_t a, int64_t b) {
     return a < b ? a : b;
@@ -118,15 +120,16 @@ static tr_status_t call_nonblocking(tr_reduction_t *r) {
     void *data = host_of(r);
     switch (r->kind) {
     case TR_ALLREDUCE:
-        TR_MPI(MPI_Iallreduce, (MPI_IN_PLACE, data, (int)r->count, r->type, MPI_SUM, r->comm, &r->request));
+        TR_MPI(MPI_Iallreduce,
+               (MPI_IN_PLACE, data, (int)r->count, r->type, MPI_SUM, r->comm, &r->request));
         break;
     case TR_REDUCE_SCATTER:
-        TR_MPI(MPI_Ireduce_scatter_block,
-               (MPI_IN_PLACE, data, (int)(r->count / r->size), r->type, MPI_SUM, r->comm, &r->request));
+        TR_MPI(MPI_Ireduce_scatter_block, (MPI_IN_PLACE, data, (int)(r->count / r->size), r->type,
+                                           MPI_SUM, r->comm, &r->request));
         break;
     case TR_ALLGATHER:
-        TR_MPI(MPI_Iallgather,
-               (MPI_IN_PLACE, 0, r->type, data, (int)(r->count / r->size), r->type, r->comm, &r->request));
+        TR_MPI(MPI_Iallgather, (MPI_IN_PLACE, 0, r->type, data, (int)(r->count / r->size), r->type,
+                                r->comm, &r->request));
         break;
     }
     return TR_OK;
@@ -165,7 +168,8 @@ static tr_status_t move_on(tr_engine_t *e) {
         e->tested++;
         TR_PULSE_ADD(e->world->pulse.completed, 1);
     }
-    return e->device->immediate ? begin_until(e, smaller(e->started, e->tested + TR_WINDOW)) : TR_OK;
+    return e->device->immediate ? begin_until(e, smaller(e->started, e->tested + TR_WINDOW))
+                                : TR_OK;
 }
 
 /* Waits for `ticket`; those up to `last` are wanted next. */
@@ -183,7 +187,7 @@ static tr_status_t wait_polled(tr_engine_t *e, int64_t ticket, int64_t last) {
     return TR_OK;
 }
 
-/* -- the table ------------------------------------------------------------------------------------------- */
+/* -- the table --------------------------------------------------------------------------------- */
 
 /* Overlapping intervals count once: they end in the order of their tickets. */
 static void account(tr_engine_t *e, const tr_reduction_t *r) {
@@ -224,10 +228,11 @@ static tr_status_t wait_for(tr_collectives_t *c, tr_ticket_t ticket, tr_stream_t
 }
 
 /* `piece`: a collective, or a part of an all-reduce. */
-static tr_status_t start_piece(tr_engine_t *e, const tr_group_t *group, const tr_collective_t *piece,
-                               tr_stream_t *stream) {
+static tr_status_t start_piece(tr_engine_t *e, const tr_group_t *group,
+                               const tr_collective_t *piece, tr_stream_t *stream) {
     if (e->started - e->retired == TR_SLOTS) TR_TRY(wait_for(&e->base, e->retired + 1, stream));
-    if (e->started == e->retired) e->origin = e->started; /* every step in the pinned memory of the first */
+    /* every step in the pinned memory of the first */
+    if (e->started == e->retired) e->origin = e->started;
     tr_reduction_t *r = slot_of(e, e->started + 1);
     r->engine = e;
     r->comm = group->comm;
@@ -292,7 +297,7 @@ static tr_status_t start(tr_collectives_t *c, const tr_collective_t *what, tr_st
     return progress(c);
 }
 
-/* -- groups ---------------------------------------------------------------------------------------------- */
+/* -- groups ------------------------------------------------------------------------------------ */
 
 typedef struct {
     tr_engine_t *engine;
@@ -346,7 +351,7 @@ static const tr_collectives_ops_t mpi_ops = {
     .close = close_engine,
 };
 
-/* -- opening --------------------------------------------------------------------------------------------- */
+/* -- opening ----------------------------------------------------------------------------------- */
 
 /* All ranks must choose alike: blocking and non-blocking collectives do not match each other. */
 static tr_status_t choose_thread(tr_world_t *w, const tr_device_t *device, int engine, bool *out) {
@@ -356,9 +361,10 @@ static tr_status_t choose_thread(tr_world_t *w, const tr_device_t *device, int e
                        "parallel.engine=thread requires an MPI that supports calls from another "
                        "thread; %s does not. Set parallel.engine=poll.",
                        info->mpi_version);
-    bool spare =
-        device->threads == 0 ? !info->more_than_cores : info->cores / info->cores_shared_by > device->threads;
-    int64_t wish = engine == TR_ENGINE_THREAD || (engine == TR_ENGINE_AUTO && w->any_thread && spare);
+    bool spare = device->threads == 0 ? !info->more_than_cores
+                                      : info->cores / info->cores_shared_by > device->threads;
+    int64_t wish =
+        engine == TR_ENGINE_THREAD || (engine == TR_ENGINE_AUTO && w->any_thread && spare);
     TR_TRY(tr_world_allreduce_int(w, &wish, 1, TR_REDUCE_MIN));
     *out = wish && info->size > 1;
     return TR_OK;
@@ -367,8 +373,9 @@ static tr_status_t choose_thread(tr_world_t *w, const tr_device_t *device, int e
 static tr_status_t open_engine(tr_engine_t *e, const tr_parallel_settings_t *settings) {
     bool thread = false;
     if (e->world->worker)
-        return TR_FAIL(TR_ERR_INTERNAL,
-                       "The world already has a communication thread: close its collectives first.");
+        return TR_FAIL(
+            TR_ERR_INTERNAL,
+            "The world already has a communication thread: close its collectives first.");
     TR_TRY(choose_thread(e->world, e->device, settings->engine, &thread));
     TR_MPI(MPI_Comm_dup, (e->world->comm, &e->comm));
     TR_MPI(MPI_Comm_set_errhandler, (e->comm, MPI_ERRORS_RETURN));
@@ -379,11 +386,12 @@ static tr_status_t open_engine(tr_engine_t *e, const tr_parallel_settings_t *set
     return TR_OK;
 }
 
-tr_status_t tr_engine_open(tr_world_t *world, tr_device_t *device, const tr_parallel_settings_t *settings,
-                           tr_collectives_t **out) {
+tr_status_t tr_engine_open(tr_world_t *world, tr_device_t *device,
+                           const tr_parallel_settings_t *settings, tr_collectives_t **out) {
     tr_engine_t *e = NULL;
     TR_TRY(tr_alloc(sizeof *e, "MPI engine", &e));
-    e->base = (tr_collectives_t){.ops = &mpi_ops, .rank = world->info.rank, .size = world->info.size};
+    e->base =
+        (tr_collectives_t){.ops = &mpi_ops, .rank = world->info.rank, .size = world->info.size};
     e->world = world;
     e->comm = MPI_COMM_NULL;
     e->device = device;

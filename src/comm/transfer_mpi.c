@@ -26,8 +26,8 @@ static tr_status_t run_send(MPI_Comm comm, void *arg) {
 static tr_status_t run_receive(MPI_Comm comm, void *arg) {
     const transfer_t *t = arg;
     for (int64_t at = 0; at < t->count; at += CALL_BYTES)
-        TR_MPI(MPI_Recv,
-               (t->bytes + at, piece_at(t, at), MPI_BYTE, t->peer, POINT_TAG, t->comm, MPI_STATUS_IGNORE));
+        TR_MPI(MPI_Recv, (t->bytes + at, piece_at(t, at), MPI_BYTE, t->peer, POINT_TAG, t->comm,
+                          MPI_STATUS_IGNORE));
     return TR_OK;
 }
 
@@ -59,19 +59,20 @@ static void count_time(tr_collectives_t *c, double begin_sec) {
     c->busy_sec += sec;
 }
 
-tr_status_t tr_engine_send(tr_collectives_t *c, const void *data, int64_t count, tr_dtype_t dtype, int to,
-                           tr_stream_t *stream) {
+tr_status_t tr_engine_send(tr_collectives_t *c, const void *data, int64_t count, tr_dtype_t dtype,
+                           int to, tr_stream_t *stream) {
     tr_engine_t *e = (tr_engine_t *)c;
     transfer_t t;
     const double begin_sec = tr_clock_sec();
-    TR_TRY(open_transfer(e, (void *)data, count * (int64_t)tr_dtype_bytes(dtype), to, true, stream, &t));
+    TR_TRY(open_transfer(e, (void *)data, count * (int64_t)tr_dtype_bytes(dtype), to, true, stream,
+                         &t));
     tr_status_t status = tr_world_run_point(e->world, run_send, &t);
     count_time(c, begin_sec);
     return status;
 }
 
-tr_status_t tr_engine_receive(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int from,
-                              tr_stream_t *stream) {
+tr_status_t tr_engine_receive(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype,
+                              int from, tr_stream_t *stream) {
     tr_engine_t *e = (tr_engine_t *)c;
     transfer_t t;
     const double begin_sec = tr_clock_sec();
@@ -82,16 +83,18 @@ tr_status_t tr_engine_receive(tr_collectives_t *c, void *data, int64_t count, tr
     return status;
 }
 
-tr_status_t tr_engine_broadcast(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int root,
-                                tr_stream_t *stream) {
+tr_status_t tr_engine_broadcast(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype,
+                                int root, tr_stream_t *stream) {
     tr_engine_t *e = (tr_engine_t *)c;
     transfer_t t;
     const double begin_sec = tr_clock_sec();
     if (c->size == 1) return TR_OK;
-    TR_TRY(open_transfer(e, data, count * (int64_t)tr_dtype_bytes(dtype), root, c->rank == root, stream, &t));
+    TR_TRY(open_transfer(e, data, count * (int64_t)tr_dtype_bytes(dtype), root, c->rank == root,
+                         stream, &t));
     TR_TRY(tr_world_run(e->world, run_broadcast, &t));
     if (c->rank != root) TR_TRY(tr_engine_to_device(e, data, t.bytes, t.count, stream));
-    tr_status_t status = e->device->immediate ? TR_OK : e->device->ops->stream_sync(e->device, stream);
+    tr_status_t status =
+        e->device->immediate ? TR_OK : e->device->ops->stream_sync(e->device, stream);
     count_time(c, begin_sec);
     return status;
 }

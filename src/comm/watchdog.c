@@ -1,7 +1,8 @@
 /*
  * The watchdog's thread: listens, tells, judges; and the end of the job.
  *
- * Its clock counts the time that the thread itself lived through: a job that was suspended whole and goes on later finds nobody late.
+ * Its clock counts the time that the thread itself lived through: a job that was suspended whole
+ * and goes on later finds nobody late.
  */
 #include "watchdog.h"
 #include "trainer/clock.h"
@@ -26,8 +27,9 @@
 #define STOP_STEPS    3
 #define ABORT_SEC     2
 #define ERROR_WORDS   "trainer: error: "
-#define NEXT_SEC      0.5 /* of ranks that see the same the lowest speaks, the second where it did not, */
-#define OTHERS_SEC    2.5 /* and the others where neither could: they do not hear of each other */
+#define NEXT_SEC                                                                                   \
+    0.5 /* of ranks that see the same the lowest speaks, the second where it did not, */
+#define OTHERS_SEC 2.5 /* and the others where neither could: they do not hear of each other */
 
 struct tr_watchdog {
     tr_world_t *world;
@@ -37,7 +39,8 @@ struct tr_watchdog {
     void (*_Atomic ended)(const char *why, const char *host);
     _Atomic bool ending; /* this rank has said why it ends the job */
     pthread_t thread;
-    pthread_mutex_t times_lock; /* of the beats in peers, which the thread takes in; the end of a job does not wait for it */
+    /* of the beats in peers, which the thread takes in; the end of a job does not wait for it */
+    pthread_mutex_t times_lock;
     int wake[2];      /* a byte ends the thread */
     bool linked;      /* to other ranks */
     tr_peer_t *peers; /* rank 0: [size], its own too; else [1], rank 0 */
@@ -54,7 +57,7 @@ struct tr_watchdog {
     size_t length;
 };
 
-/* -- what this rank does --------------------------------------------------------------------------------- */
+/* -- what this rank does ----------------------------------------------------------------------- */
 
 void tr_watchdog_phase(tr_world_t *world, tr_phase_t phase, int64_t step) {
     tr_pulse_t *p = &world->pulse;
@@ -79,7 +82,8 @@ static void add(_Atomic double *sum, double value) {
     TR_PULSE_SET(*sum, TR_PULSE_GET(*sum) + value);
 }
 
-void tr_watchdog_add_times(tr_world_t *world, double compute_sec, double data_sec, double wait_sec) {
+void tr_watchdog_add_times(tr_world_t *world, double compute_sec, double data_sec,
+                           double wait_sec) {
     add(&world->pulse.compute_sec, compute_sec);
     add(&world->pulse.data_sec, data_sec);
     add(&world->pulse.wait_sec, wait_sec);
@@ -126,7 +130,7 @@ static void tell_peers(tr_watchdog_t *w, int leaving) {
     for (int i = 0; i < w->peer_count; i++) tr_link_send(&w->peers[i], &beat);
 }
 
-/* -- the end --------------------------------------------------------------------------------------------- */
+/* -- the end ----------------------------------------------------------------------------------- */
 
 static void put(tr_watchdog_t *w, const char *text) {
     for (; *text && w->length < sizeof w->line - 1; text++) w->line[w->length++] = *text;
@@ -177,8 +181,8 @@ static void end_now(int number) {
     _exit(TR_ERR_RETRY);
 }
 
-/* MPI_Abort may itself hang: the alarm ends the process whatever this thread is in. Where the launcher is ending the
- * job already, which is why TERM came, it would only wait for it. */
+/* MPI_Abort may itself hang: the alarm ends the process whatever this thread is in. Where the
+ * launcher is ending the job already, which is why TERM came, it would only wait for it. */
 static void end_job(tr_watchdog_t *w, const char *host, bool launcher_knows) {
     void (*ended)(const char *, const char *) = w->ended;
     struct sigaction action = {.sa_handler = end_now};
@@ -205,7 +209,7 @@ static void begin_line(tr_watchdog_t *w) {
     put(w, isatty(STDERR_FILENO) ? "\n" ERROR_WORDS : ERROR_WORDS);
 }
 
-/* -- judging --------------------------------------------------------------------------------------------- */
+/* -- judging ----------------------------------------------------------------------------------- */
 
 static void end_for_peer(tr_watchdog_t *w, const tr_peer_t *p, int rank, bool gone) {
     begin_line(w);
@@ -222,7 +226,8 @@ static void end_for_peer(tr_watchdog_t *w, const tr_peer_t *p, int rank, bool go
     end_job(w, p->host, gone && w->stop_sec > 0);
 }
 
-/* The one the others wait for: of those that entered the fewest collectives one that does not wait itself. */
+/* The one the others wait for: of those that entered the fewest collectives one that does not wait
+ * itself. */
 static const tr_peer_t *furthest_behind(const tr_watchdog_t *w) {
     const tr_peer_t *worst = NULL;
     for (int i = 0; i < w->peer_count; i++) {
@@ -248,10 +253,12 @@ static void end_for_all(tr_watchdog_t *w, const char *why, double sec) {
     end_job(w, "", false); /* furthest behind may be only slow */
 }
 
-/* TERM behind a peer's end: the launcher has noticed, waits for us, and only one need say what it was. */
+/* TERM behind a peer's end: the launcher has noticed, waits for us, and only one need say what it
+ * was. */
 static void judge_gone(tr_watchdog_t *w, const tr_peer_t *p, int rank, double later_sec) {
     if (w->stop_sec > 0 && w->world->info.rank > 1) _exit(TR_ERR_RETRY);
-    if (w->stop_sec > 0 || w->now_sec - p->gone_sec > GONE_SEC + later_sec) end_for_peer(w, p, rank, true);
+    if (w->stop_sec > 0 || w->now_sec - p->gone_sec > GONE_SEC + later_sec)
+        end_for_peer(w, p, rank, true);
 }
 
 static void judge_peer(tr_watchdog_t *w, int rank, double later_sec) {
@@ -289,7 +296,7 @@ static void judge(tr_watchdog_t *w) {
     }
 }
 
-/* -- the thread ------------------------------------------------------------------------------------------ */
+/* -- the thread -------------------------------------------------------------------------------- */
 
 static void note_change(tr_watchdog_t *w) {
     w->changed_sec = w->now_sec;
@@ -315,7 +322,8 @@ static void listen_to_peers(tr_watchdog_t *w) {
     pthread_mutex_lock(&w->times_lock);
     for (int i = 0; i < w->peer_count; i++) {
         const int64_t before = w->peers[i].last.progress;
-        if (tr_link_receive(&w->peers[i], w->now_sec) && w->peers[i].last.progress != before) note_change(w);
+        if (tr_link_receive(&w->peers[i], w->now_sec) && w->peers[i].last.progress != before)
+            note_change(w);
     }
     pthread_mutex_unlock(&w->times_lock);
 }
@@ -340,7 +348,7 @@ static void *watchdog_main(void *self) {
     return NULL;
 }
 
-/* -- start and stop -------------------------------------------------------------------------------------- */
+/* -- start and stop ---------------------------------------------------------------------------- */
 
 static double tick_for(double timeout_sec) {
     const double tick = timeout_sec / 10;
@@ -417,7 +425,8 @@ bool tr_watchdog_times(tr_world_t *world, tr_rank_times_t *out) {
     pthread_mutex_lock(&w->times_lock);
     for (int i = 0; i < w->peer_count; i++) {
         const tr_beat_t own = own_beat(w), *b = i == 0 ? &own : &w->peers[i].last;
-        out[i] = (tr_rank_times_t){.compute_sec = b->compute_sec, .data_sec = b->data_sec, .wait_sec = b->wait_sec};
+        out[i] = (tr_rank_times_t){
+            .compute_sec = b->compute_sec, .data_sec = b->data_sec, .wait_sec = b->wait_sec};
         memcpy(out[i].host, i == 0 ? world->info.host : w->peers[i].host, sizeof out[i].host);
     }
     pthread_mutex_unlock(&w->times_lock);

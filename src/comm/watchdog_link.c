@@ -35,14 +35,14 @@ typedef struct {
     char host[64];
 } hello_t;
 
-/* What is sent goes out at once: the last word of a rank that ends must not wait for the other side to confirm the one before, as a process that is
- * gone sends nothing. */
+/* What is sent goes out at once: the last word of a rank that ends must not wait for the other side
+ * to confirm the one before, as a process that is gone sends nothing. */
 static void send_at_once(int fd) {
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-/* -- rank 0 ---------------------------------------------------------------------------------------------- */
+/* -- rank 0 ------------------------------------------------------------------------------------ */
 
 static void list_addresses(place_t *place) {
     struct ifaddrs *all = NULL;
@@ -55,7 +55,8 @@ static void list_addresses(place_t *place) {
     freeifaddrs(all);
 }
 
-/* A socket that listens, -1 where there can be none. Nobody outside reaches it where all ranks are on one node. */
+/* A socket that listens, -1 where there can be none. Nobody outside reaches it where all ranks are
+ * on one node. */
 static int listen_here(const tr_world_info_t *info, place_t *place) {
     const bool one_node = info->nodes == 1;
     struct sockaddr_in at = {.sin_family = AF_INET,
@@ -70,7 +71,8 @@ static int listen_here(const tr_world_info_t *info, place_t *place) {
     }
     place->port = at.sin_port;
     if (!one_node) list_addresses(place);
-    if (getrandom(&place->token, sizeof place->token, GRND_NONBLOCK) < 0) place->token = (uint64_t)getpid();
+    if (getrandom(&place->token, sizeof place->token, GRND_NONBLOCK) < 0)
+        place->token = (uint64_t)getpid();
     return fd;
 }
 
@@ -78,8 +80,9 @@ static void greet(int fd, const place_t *place, int size, tr_peer_t *peers, int 
     const struct timeval patience = {.tv_sec = 1};
     hello_t hello;
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    if (recv(fd, &hello, sizeof hello, MSG_WAITALL) != sizeof hello || hello.token != place->token ||
-        hello.rank <= 0 || hello.rank >= size || peers[hello.rank].fd >= 0) {
+    if (recv(fd, &hello, sizeof hello, MSG_WAITALL) != sizeof hello ||
+        hello.token != place->token || hello.rank <= 0 || hello.rank >= size ||
+        peers[hello.rank].fd >= 0) {
         close(fd);
         return;
     }
@@ -104,7 +107,7 @@ static bool accept_all(int listener, const place_t *place, int size, tr_peer_t *
     return true;
 }
 
-/* -- the others ------------------------------------------------------------------------------------------ */
+/* -- the others -------------------------------------------------------------------------------- */
 
 static bool connect_to(struct in_addr address, in_port_t port, int *out_fd) {
     const struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = port, .sin_addr = address};
@@ -125,15 +128,15 @@ static bool connect_to(struct in_addr address, in_port_t port, int *out_fd) {
 static bool join(const place_t *place, const tr_world_info_t *info, tr_peer_t *root) {
     hello_t hello = {.token = place->token, .rank = info->rank};
     memcpy(hello.host, info->host, sizeof hello.host);
-    bool connected =
-        info->node == 0 && connect_to((struct in_addr){htonl(INADDR_LOOPBACK)}, place->port, &root->fd);
+    bool connected = info->node == 0 &&
+                     connect_to((struct in_addr){htonl(INADDR_LOOPBACK)}, place->port, &root->fd);
     for (int i = 0; i < place->count && !connected; i++)
         connected = connect_to(place->address[i], place->port, &root->fd);
     if (connected) send_at_once(root->fd);
     return connected && send(root->fd, &hello, sizeof hello, MSG_NOSIGNAL) == sizeof hello;
 }
 
-/* -- all ------------------------------------------------------------------------------------------------- */
+/* -- all --------------------------------------------------------------------------------------- */
 
 tr_status_t tr_links_open(tr_world_t *world, tr_peer_t *peers) {
     const tr_world_info_t *info = &world->info;
@@ -147,11 +150,12 @@ tr_status_t tr_links_open(tr_world_t *world, tr_peer_t *peers) {
     memcpy(peers[0].host, host, sizeof host);
     int64_t ok = place.port != 0;
     if (ok)
-        ok =
-            info->rank == 0 ? accept_all(listener, &place, info->size, peers) : join(&place, info, &peers[0]);
+        ok = info->rank == 0 ? accept_all(listener, &place, info->size, peers)
+                             : join(&place, info, &peers[0]);
     if (listener >= 0) close(listener);
     TR_TRY(tr_world_allreduce_int(world, &ok, 1, TR_REDUCE_MIN));
-    return ok ? TR_OK : TR_FAIL(TR_ERR_RETRY, "Some ranks could not connect to rank 0 (%s) by TCP.", host);
+    return ok ? TR_OK
+              : TR_FAIL(TR_ERR_RETRY, "Some ranks could not connect to rank 0 (%s) by TCP.", host);
 }
 
 void tr_link_send(tr_peer_t *peer, const tr_beat_t *beat) {
@@ -166,8 +170,8 @@ void tr_link_send(tr_peer_t *peer, const tr_beat_t *beat) {
 bool tr_link_receive(tr_peer_t *peer, double now_sec) {
     bool heard = false;
     while (peer->fd >= 0) {
-        ssize_t n =
-            recv(peer->fd, (char *)&peer->coming + peer->got, sizeof peer->coming - peer->got, MSG_DONTWAIT);
+        ssize_t n = recv(peer->fd, (char *)&peer->coming + peer->got,
+                         sizeof peer->coming - peer->got, MSG_DONTWAIT);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
         if (n <= 0) {

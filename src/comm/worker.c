@@ -76,8 +76,9 @@ tr_status_t tr_worker_start(MPI_Comm comm, tr_worker_t **out) {
     int failed = tr_thread_start("trainer-comm", worker_main, w, &w->thread);
     if (failed) {
         release(&w);
-        return TR_FAIL(TR_ERR_MEMORY,
-                       "Cannot start the communication thread (error %d). Set parallel.engine=poll.", failed);
+        return TR_FAIL(
+            TR_ERR_MEMORY,
+            "Cannot start the communication thread (error %d). Set parallel.engine=poll.", failed);
     }
     *out = w;
     return TR_OK;
@@ -88,7 +89,8 @@ void tr_worker_stop(tr_worker_t **worker) {
     if (!w) return;
     *worker = NULL;
     if (w->lost) {
-        pthread_detach(w->thread); /* it sits in a call that no peer will answer, and still uses *w */
+        /* it sits in a call that no peer will answer, and still uses *w */
+        pthread_detach(w->thread);
         return;
     }
     pthread_mutex_lock(&w->lock);
@@ -153,7 +155,8 @@ static tr_status_t run_where_due(tr_world_t *world, tr_mpi_job_fn job, void *arg
 
 tr_status_t tr_world_run_point(tr_world_t *world, tr_mpi_job_fn job, void *arg) {
     if (world->lost)
-        return TR_FAIL(TR_ERR_RETRY, "The connection to a rank was lost earlier; start the job again.");
+        return TR_FAIL(TR_ERR_RETRY,
+                       "The connection to a rank was lost earlier; start the job again.");
     TR_PULSE_ADD(world->pulse.blocked, 1);
     tr_status_t status = run_where_due(world, job, arg);
     TR_PULSE_ADD(world->pulse.blocked, -1);

@@ -21,7 +21,8 @@ static void read_mpi_version(char out[128]) {
     out[n] = '\0';
 }
 
-/* *out_tasks: what the launcher's environment says, before MPI without a launcher adds words of its own to it. */
+/* *out_tasks: what the launcher's environment says, before MPI without a launcher adds words of its
+ * own to it. */
 static tr_status_t init_mpi(tr_world_t *w, int64_t *out_tasks) {
     int initialised = 0, finalised = 0, level = MPI_THREAD_SINGLE;
     MPI_Initialized(&initialised);
@@ -31,7 +32,8 @@ static tr_status_t init_mpi(tr_world_t *w, int64_t *out_tasks) {
                        "MPI was already finalized: a process can open the world once. Start a new "
                        "process.");
     *out_tasks = tr_launch_tasks();
-    /* Not MULTIPLE: one thread at a time is all we need, and the locks of MULTIPLE slow every call. */
+    /* Not MULTIPLE: one thread at a time is all we need, and the locks of MULTIPLE slow every call.
+     */
     if (initialised) {
         TR_MPI(MPI_Query_thread, (&level));
     } else {
@@ -76,8 +78,8 @@ static tr_status_t find_cores(tr_world_t *w, MPI_Comm local) {
     if (sched_getaffinity(0, sizeof mine, &mine) != 0 || CPU_COUNT(&mine) == 0) CPU_SET(0, &mine);
     TR_TRY(tr_alloc((size_t)info->local_size * sizeof *masks, "affinity masks", &masks));
     tr_status_t status = gather(local, &mine, sizeof mine, masks);
-    int crowded = status == TR_OK && tr_count_cores(masks, info->local_size, info->local_rank, &info->cores,
-                                                    &info->cores_shared_by);
+    int crowded = status == TR_OK && tr_count_cores(masks, info->local_size, info->local_rank,
+                                                    &info->cores, &info->cores_shared_by);
     tr_free(&masks);
     TR_TRY(status);
     crowded |= tr_limit_cores(tr_host_cpu_limit(), info);
@@ -88,7 +90,8 @@ static tr_status_t find_cores(tr_world_t *w, MPI_Comm local) {
 
 static tr_status_t find_place(tr_world_t *w) {
     MPI_Comm local = MPI_COMM_NULL;
-    TR_MPI(MPI_Comm_split_type, (w->comm, MPI_COMM_TYPE_SHARED, w->info.rank, MPI_INFO_NULL, &local));
+    TR_MPI(MPI_Comm_split_type,
+           (w->comm, MPI_COMM_TYPE_SHARED, w->info.rank, MPI_INFO_NULL, &local));
     MPI_Comm_set_errhandler(local, MPI_ERRORS_RETURN);
     MPI_Comm_rank(local, &w->info.local_rank);
     MPI_Comm_size(local, &w->info.local_size);
@@ -98,7 +101,8 @@ static tr_status_t find_place(tr_world_t *w) {
     return status;
 }
 
-/* Errors are returned: of the duplicating, too, but else of the duplicate alone, as `comm` may be an embedding program's. */
+/* Errors are returned: of the duplicating, too, but else of the duplicate alone, as `comm` may be
+ * an embedding program's. */
 static tr_status_t duplicate(MPI_Comm comm, MPI_Comm *out) {
     MPI_Errhandler before;
     TR_MPI(MPI_Comm_get_errhandler, (comm, &before));
@@ -141,7 +145,8 @@ tr_status_t tr_world_open(const void *comm, tr_world_t **out) {
 void tr_world_close(tr_world_t **world) {
     tr_world_t *w = *world;
     if (!w) return;
-    /* With a peer lost they would wait for it; that the process ends without them ends the others. */
+    /* With a peer lost they would wait for it; that the process ends without them ends the others.
+     */
     if (!w->lost && w->comm != MPI_COMM_NULL) MPI_Comm_free(&w->comm);
     if (!w->lost && w->owns_mpi) MPI_Finalize();
     tr_watchdog_stop(w); /* last: it watches over the finalizing, too */

@@ -21,28 +21,29 @@ static entry_t *find(const tr_config_t *config, const char *key) {
     return NULL;
 }
 
-/* -- create and destroy ---------------------------------------------------------------------------------- */
+/* -- create and destroy ------------------------------------------------------------------------ */
 
 static bool same_text(const char *a, const char *b) {
     return a == b || (a && b && strcmp(a, b) == 0);
 }
 
 static bool same_field(const tr_config_field_t *a, const tr_config_field_t *b) {
-    return a->type == b->type && a->min == b->min && a->max == b->max && same_text(a->choices, b->choices) &&
-           same_text(a->fallback, b->fallback);
+    return a->type == b->type && a->min == b->min && a->max == b->max &&
+           same_text(a->choices, b->choices) && same_text(a->fallback, b->fallback);
 }
 
-static tr_status_t add_entry(tr_config_t *config, const char *section, const tr_config_field_t *field) {
+static tr_status_t add_entry(tr_config_t *config, const char *section,
+                             const tr_config_field_t *field) {
     char key[KEY_BYTES];
     entry_t entry = {.section = section, .field = field};
     if (!full_key(section, field->name, key))
-        return TR_FAIL(TR_ERR_INTERNAL, "The key %s.%s is longer than %d bytes.", section, field->name,
-                       KEY_BYTES - 1);
+        return TR_FAIL(TR_ERR_INTERNAL, "The key %s.%s is longer than %d bytes.", section,
+                       field->name, KEY_BYTES - 1);
     const entry_t *other = find(config, key);
     if (other && same_field(other->field, field)) return TR_OK;
     if (other)
-        return TR_FAIL(TR_ERR_INTERNAL, "The key %s is defined in two tables, with different definitions.",
-                       key);
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "The key %s is defined in two tables, with different definitions.", key);
     if (!field->fallback || !tr_config_parse_value(field, field->fallback, &entry.value))
         return TR_FAIL(TR_ERR_INTERNAL, "The default '%s' of %s is not a valid value of that key.",
                        field->fallback ? field->fallback : "(null)", key);
@@ -52,7 +53,8 @@ static tr_status_t add_entry(tr_config_t *config, const char *section, const tr_
     return tr_strdup(field->fallback, &added->text);
 }
 
-tr_status_t tr_config_create(const tr_config_table_t *const *tables, size_t count, tr_config_t **out) {
+tr_status_t tr_config_create(const tr_config_table_t *const *tables, size_t count,
+                             tr_config_t **out) {
     tr_config_t *config = NULL;
     TR_TRY(tr_alloc(sizeof *config, "the configuration", &config));
     tr_status_t status = TR_OK;
@@ -87,7 +89,7 @@ void tr_config_where(const char *origin, int line, char where[WHERE_BYTES]) {
         snprintf(where, WHERE_BYTES, "%.480s", origin);
 }
 
-/* -- problems -------------------------------------------------------------------------------------------- */
+/* -- problems ---------------------------------------------------------------------------------- */
 
 static void keep_problem(tr_config_t *config, tr_str_t *text) {
     char *problem = NULL;
@@ -127,13 +129,13 @@ tr_status_t tr_config_check(tr_config_t *config) {
     char *text;
     TR_TRY(tr_str_take(&list, &text));
     tr_status_t status =
-        TR_FAIL(TR_ERR_CONFIG, "%lld problem%s in the configuration:%s", (long long)config->problem_count,
-                config->problem_count == 1 ? "" : "s", text);
+        TR_FAIL(TR_ERR_CONFIG, "%lld problem%s in the configuration:%s",
+                (long long)config->problem_count, config->problem_count == 1 ? "" : "s", text);
     tr_free(&text);
     return status;
 }
 
-/* -- values ---------------------------------------------------------------------------------------------- */
+/* -- values ------------------------------------------------------------------------------------ */
 
 static tr_status_t set_text(entry_t *entry, const char *text, const char *where) {
     char *new_text = NULL, *new_origin = NULL;
@@ -176,7 +178,8 @@ static tr_status_t note_bad_value(tr_config_t *config, const entry_t *entry, con
     tr_config_describe(entry->field, text, &message);
     tr_str_append(&message, ", found ");
     tr_config_quote(text, &message);
-    if (strchr(text, '\n')) tr_str_append(&message, " (an indented line continues the value above)");
+    if (strchr(text, '\n'))
+        tr_str_append(&message, " (an indented line continues the value above)");
     tr_str_printf(&message, "; the default is %s",
                   *entry->field->fallback ? entry->field->fallback : "empty");
     if (message.status == TR_OK) tr_config_note(config, where, "%s: %s", entry->key, message.text);
@@ -186,8 +189,8 @@ static tr_status_t note_bad_value(tr_config_t *config, const entry_t *entry, con
 }
 
 /* A value with a problem reads as the default. */
-tr_status_t tr_config_assign(tr_config_t *config, const char *key, const char *text, const char *origin,
-                             int line) {
+tr_status_t tr_config_assign(tr_config_t *config, const char *key, const char *text,
+                             const char *origin, int line) {
     char where[WHERE_BYTES];
     tr_config_where(origin, line, where);
     entry_t *entry = find(config, key);
@@ -217,7 +220,8 @@ tr_status_t tr_config_assign(tr_config_t *config, const char *key, const char *t
     return TR_OK;
 }
 
-static void store(const tr_config_field_t *field, const value_t *value, const char *text, char *settings) {
+static void store(const tr_config_field_t *field, const value_t *value, const char *text,
+                  char *settings) {
     void *member = settings + field->offset;
     switch (field->type) {
     case TR_TYPE_INT:
@@ -236,12 +240,14 @@ void tr_config_read(const tr_config_t *config, const tr_config_table_t *table, v
     for (size_t i = 0; i < table->count; i++) {
         const tr_config_field_t *field = &table->fields[i];
         char key[KEY_BYTES];
-        const entry_t *entry = full_key(table->section, field->name, key) ? find(config, key) : NULL;
+        const entry_t *entry =
+            full_key(table->section, field->name, key) ? find(config, key) : NULL;
         value_t fallback = {0};
         if (!entry)
             (void)tr_config_parse_value(field, field->fallback,
                                         &fallback); /* a table the config was not given */
-        store(field, entry ? &entry->value : &fallback, entry ? entry->text : field->fallback, out_settings);
+        store(field, entry ? &entry->value : &fallback, entry ? entry->text : field->fallback,
+              out_settings);
     }
 }
 

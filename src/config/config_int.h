@@ -8,7 +8,8 @@
 #define KEY_BYTES   128 /* longest full key, with its terminator */
 #define WHERE_BYTES 512 /* the name of a place, cut where it is longer */
 
-/* A parsed value: bool, ENUM and the integers in `whole`, the others in `number`; STRING is its text. */
+/* A parsed value: bool, ENUM and the integers in `whole`, the others in `number`; STRING is its
+ * text. */
 typedef struct {
     int64_t whole;
     double number;
@@ -38,8 +39,8 @@ bool tr_config_parse_value(const tr_config_field_t *field, const char *text, val
 /* "an integer from 1 to 64"; for a bad `found` (may be NULL) also the choice that it is near to. */
 void tr_config_describe(const tr_config_field_t *field, const char *found, tr_str_t *out);
 /* Sets a key from text of the user's, or keeps a problem. `line` 0: not from a file. */
-tr_status_t tr_config_assign(tr_config_t *config, const char *key, const char *text, const char *origin,
-                             int line);
+tr_status_t tr_config_assign(tr_config_t *config, const char *key, const char *text,
+                             const char *origin, int line);
 /* "mnist.ini:12", or the origin alone for line 0. */
 void tr_config_where(const char *origin, int line, char where[WHERE_BYTES]);
 /* Keeps the problem "origin: message". */

@@ -18,7 +18,8 @@ typedef struct {
     const char *origin;
 } source_t;
 
-static tr_status_t take_key(void *self, const char *section, const char *name, const char *value, int line) {
+static tr_status_t take_key(void *self, const char *section, const char *name, const char *value,
+                            int line) {
     const source_t *source = self;
     tr_str_t key = {0};
     tr_str_printf(&key, "%s%s%s", section, *section ? "." : "", name);
@@ -36,23 +37,26 @@ static tr_status_t take_problem(void *self, int line, const char *message) {
     return TR_OK;
 }
 
-tr_status_t tr_config_load_text(tr_config_t *config, const char *origin, const char *text, size_t bytes) {
+tr_status_t tr_config_load_text(tr_config_t *config, const char *origin, const char *text,
+                                size_t bytes) {
     config->loads++;
     source_t source = {config, origin};
     return tr_ini_parse(text, bytes, &(tr_ini_events_t){&source, take_key, take_problem});
 }
 
-/* -- file ------------------------------------------------------------------------------------------------ */
+/* -- file -------------------------------------------------------------------------------------- */
 
 static tr_status_t refuse_folder(const char *path) {
     char inside[4096];
     snprintf(inside, sizeof inside, "%s/config.ini", path);
     if (access(inside, R_OK) == 0)
-        return TR_FAIL(TR_ERR_CONFIG, "Expected a configuration file, found the folder %s; did you mean %s?",
-                       path, inside);
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "Expected a configuration file, found the folder %s; did you mean %s?", path,
+                       inside);
     return TR_FAIL(
         TR_ERR_CONFIG,
-        "Expected a configuration file, found the folder %s; name a file, such as one of configs/.", path);
+        "Expected a configuration file, found the folder %s; name a file, such as one of configs/.",
+        path);
 }
 
 /* To the end or one byte over the limit, pipes too. */
@@ -62,13 +66,15 @@ static tr_status_t read_all(int fd, const char *path, tr_str_t *out) {
         ssize_t count = read(fd, chunk, sizeof chunk);
         if (count < 0 && errno == EINTR) continue;
         if (count < 0)
-            return TR_FAIL(TR_ERR_IO, "Cannot read the configuration %s: %s.", path, strerror(errno));
+            return TR_FAIL(TR_ERR_IO, "Cannot read the configuration %s: %s.", path,
+                           strerror(errno));
         if (count == 0) break;
         tr_str_append_bytes(out, chunk, (size_t)count);
     }
     TR_TRY(out->status);
     if (out->length > MAX_FILE_BYTES)
-        return TR_FAIL(TR_ERR_CONFIG, "%s is larger than %d MiB, too large for a configuration file.", path,
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s is larger than %d MiB, too large for a configuration file.", path,
                        MAX_FILE_BYTES >> 20);
     return TR_OK;
 }
@@ -100,7 +106,7 @@ tr_status_t tr_config_load_file(tr_config_t *config, const char *path) {
     return status;
 }
 
-/* -- environment and command line ------------------------------------------------------------------------ */
+/* -- environment and command line -------------------------------------------------------------- */
 
 /* Control bytes, which no file of ours may hold, are refused at once. */
 static tr_status_t assign_from_outside(tr_config_t *config, const char *key, const char *value,
@@ -108,8 +114,8 @@ static tr_status_t assign_from_outside(tr_config_t *config, const char *key, con
     int line, byte;
     if (tr_ini_is_text(value, strlen(value), &line, &byte))
         return tr_config_assign(config, key, value, origin, 0);
-    tr_config_note(config, origin, "%.200s: expected text (UTF-8), found the byte 0x%02x in the value", key,
-                   byte);
+    tr_config_note(config, origin,
+                   "%.200s: expected text (UTF-8), found the byte 0x%02x in the value", key, byte);
     return TR_OK;
 }
 
@@ -132,7 +138,8 @@ tr_status_t tr_config_set(tr_config_t *config, const char *assignment, const cha
     while (key_end > assignment && strchr(blanks, key_end[-1])) key_end--;
     assignment += strspn(assignment, blanks);
     tr_str_t key = {0}, text = {0};
-    tr_str_append_bytes(&key, assignment, key_end > assignment ? (size_t)(key_end - assignment) : 0);
+    tr_str_append_bytes(&key, assignment,
+                        key_end > assignment ? (size_t)(key_end - assignment) : 0);
     tr_str_append_bytes(&text, value, bytes);
     tr_status_t status = key.status != TR_OK ? key.status : text.status;
     if (status == TR_OK) status = assign_from_outside(config, key.text, text.text, origin);
@@ -152,8 +159,8 @@ static void variable_name(const char *key, char name[KEY_BYTES + sizeof PREFIX])
     name[used] = '\0';
 }
 
-/* A variable of another use may begin with the prefix too: only one in a section of ours, or close to a key,
- * is a typo. */
+/* A variable of another use may begin with the prefix too: only one in a section of ours, or close
+ * to a key, is a typo. */
 static void note_unknown_variable(tr_config_t *config, const char *name) {
     char known[KEY_BYTES + sizeof PREFIX], best[KEY_BYTES + sizeof PREFIX] = PREFIX;
     const char *const pair[] = {best + sizeof PREFIX - 1, known + sizeof PREFIX - 1};
@@ -168,12 +175,14 @@ static void note_unknown_variable(tr_config_t *config, const char *name) {
         const size_t bytes = strlen(known);
         if (bytes > rest_bytes && strcmp(known + bytes - rest_bytes, rest) == 0)
             memcpy(longer, known, sizeof longer);
-        if (tr_nearest(name + sizeof PREFIX - 1, pair, 2) == pair[1]) memcpy(best, known, sizeof best);
+        if (tr_nearest(name + sizeof PREFIX - 1, pair, 2) == pair[1])
+            memcpy(best, known, sizeof best);
     }
     if (best[sizeof PREFIX - 1] != '\0')
         tr_config_note(config, "environment", "unknown key %.200s; did you mean %s?", name, best);
     else if (in_section)
-        tr_config_note(config, "environment", "unknown key %.200s; `trainer help` lists all keys", name);
+        tr_config_note(config, "environment", "unknown key %.200s; `trainer help` lists all keys",
+                       name);
     else if (longer[0])
         TR_WARN("unknown environment variable %.200s; did you mean %s?", name, longer);
 }
@@ -189,7 +198,9 @@ tr_status_t tr_config_load_environment(tr_config_t *config, char *const *environ
         for (size_t i = 0; i < config->entries.count && !is_key; i++) {
             variable_name(config->entries.data[i].key, known);
             is_key = strcmp(known, name) == 0;
-            if (is_key) TR_TRY(assign_from_outside(config, config->entries.data[i].key, equals + 1, origin));
+            if (is_key)
+                TR_TRY(
+                    assign_from_outside(config, config->entries.data[i].key, equals + 1, origin));
         }
         if (!is_key) note_unknown_variable(config, name);
     }

@@ -4,12 +4,13 @@
 
 #include <string.h>
 
-/* -- the resolved configuration -------------------------------------------------------------------------- */
+/* -- the resolved configuration ---------------------------------------------------------------- */
 
 /* Whether entry i is the first of its section: tables may share one. */
 static bool starts_section(const tr_config_t *config, size_t i) {
     for (size_t j = 0; j < i; j++)
-        if (strcmp(config->entries.data[j].section, config->entries.data[i].section) == 0) return false;
+        if (strcmp(config->entries.data[j].section, config->entries.data[i].section) == 0)
+            return false;
     return true;
 }
 
@@ -17,7 +18,8 @@ static void append_section(const tr_config_t *config, const char *section, tr_st
     if (*section) tr_str_printf(out, "%s[%s]\n", out->length ? "\n" : "", section);
     for (size_t i = 0; i < config->entries.count; i++) {
         const entry_t *entry = &config->entries.data[i];
-        if (strcmp(entry->section, section) == 0) tr_ini_append(out, entry->field->name, entry->text);
+        if (strcmp(entry->section, section) == 0)
+            tr_ini_append(out, entry->field->name, entry->text);
     }
 }
 
@@ -30,7 +32,7 @@ tr_status_t tr_config_serialize(const tr_config_t *config, tr_str_t *out) {
     return out->status;
 }
 
-/* -- the key that was meant ------------------------------------------------------------------------------ */
+/* -- the key that was meant -------------------------------------------------------------------- */
 
 static const char *last_part(const char *key) {
     const char *dot = strrchr(key, '.');
@@ -39,7 +41,8 @@ static const char *last_part(const char *key) {
 
 typedef TR_VEC(const char *) names_t;
 
-/* Among keys whose last part is `part` (all keys where it is NULL): the nearest to `key`, else the only one. */
+/* Among keys whose last part is `part` (all keys where it is NULL): the nearest to `key`, else the
+ * only one. */
 static tr_status_t nearest_key(const tr_config_t *config, const char *key, const char *part,
                                const char **out) {
     names_t names = {0};
@@ -100,7 +103,8 @@ static const char *same_words(const tr_config_t *config, const char *key) {
     return meant;
 }
 
-/* A right name in a wrong section is the likeliest mistake, then a typo, then both, then another's name for it. */
+/* A right name in a wrong section is the likeliest mistake, then a typo, then both, then another's
+ * name for it. */
 const char *tr_config_suggest(const tr_config_t *config, const char *key) {
     const char *meant = NULL;
     if (nearest_key(config, key, last_part(key), &meant) == TR_OK && !meant &&
@@ -110,7 +114,7 @@ const char *tr_config_suggest(const tr_config_t *config, const char *key) {
     return meant;
 }
 
-/* -- help ------------------------------------------------------------------------------------------------ */
+/* -- help -------------------------------------------------------------------------------------- */
 
 static const char *shown_default(const entry_t *entry) {
     return *entry->field->fallback ? entry->field->fallback : "(empty)";
@@ -118,7 +122,8 @@ static const char *shown_default(const entry_t *entry) {
 
 static int first_sentence(const char *text) {
     int count = 0;
-    while (text[count] && !(text[count] == '.' && (text[count + 1] == ' ' || text[count + 1] == '\0')))
+    while (text[count] &&
+           !(text[count] == '.' && (text[count + 1] == ' ' || text[count + 1] == '\0')))
         count++;
     return count;
 }
@@ -144,7 +149,8 @@ static void append_key_help(const entry_t *entry, tr_str_t *out) {
         [TR_RESUME_NOTE] = "may change; the change is logged",
         [TR_RESUME_FREE] = "may change",
     };
-    tr_str_printf(out, "%s = %s\n    %s\n    Values: ", entry->key, shown_default(entry), entry->field->help);
+    tr_str_printf(out, "%s = %s\n    %s\n    Values: ", entry->key, shown_default(entry),
+                  entry->field->help);
     tr_config_describe(entry->field, NULL, out);
     tr_str_printf(out, ".\n    On resume: %s.\n", resume[entry->field->resume]);
 }
@@ -178,11 +184,13 @@ static tr_status_t append_help(const tr_config_t *config, const char *key, tr_st
                 append_overview(config, config->entries.data[i].section, out);
         return out->status;
     }
-    if (append_matching(config, key, is_asked_for, out) || append_matching(config, key, has_name, out))
+    if (append_matching(config, key, is_asked_for, out) ||
+        append_matching(config, key, has_name, out))
         return out->status;
     const char *meant = tr_config_suggest(config, key);
-    return TR_FAIL(TR_ERR_USAGE, "unknown key or section %s%s%s%s", key, meant ? "; did you mean " : "",
-                   meant ? meant : "", meant ? "?" : "; `trainer help` lists all.");
+    return TR_FAIL(TR_ERR_USAGE, "unknown key or section %s%s%s%s", key,
+                   meant ? "; did you mean " : "", meant ? meant : "",
+                   meant ? "?" : "; `trainer help` lists all.");
 }
 
 tr_status_t tr_config_help(const tr_config_table_t *const *tables, size_t count, const char *key,

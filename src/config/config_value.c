@@ -30,9 +30,11 @@ bool tr_config_parse_value(const tr_config_field_t *field, const char *text, val
         if (strcmp(text, "auto") == 0) return true;
         return tr_parse_int(text, &out->whole) && in_range(field, (double)out->whole);
     case TR_TYPE_INT: return tr_parse_int(text, &out->whole) && in_range(field, (double)out->whole);
-    case TR_TYPE_BYTES: return tr_parse_bytes(text, &out->whole) && in_range(field, (double)out->whole);
+    case TR_TYPE_BYTES:
+        return tr_parse_bytes(text, &out->whole) && in_range(field, (double)out->whole);
     case TR_TYPE_FLOAT: return tr_parse_float(text, &out->number) && in_range(field, out->number);
-    case TR_TYPE_DURATION: return tr_parse_duration(text, &out->number) && in_range(field, out->number);
+    case TR_TYPE_DURATION:
+        return tr_parse_duration(text, &out->number) && in_range(field, out->number);
     case TR_TYPE_BOOL:
         if (!tr_parse_bool(text, &flag)) return false;
         out->whole = flag;

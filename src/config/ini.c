@@ -109,7 +109,8 @@ static tr_status_t flush(parser_t *p) {
     if (!p->has_key) return TR_OK;
     p->has_key = false;
     unquote(&p->value);
-    return p->events->on_key(p->events->self, p->section.text, p->key.text, p->value.text, p->key_line);
+    return p->events->on_key(p->events->self, p->section.text, p->key.text, p->value.text,
+                             p->key_line);
 }
 
 static void continue_value(parser_t *p, span_t text) {
@@ -147,8 +148,8 @@ static tr_status_t take_key(parser_t *p, span_t line, span_t text) {
 static tr_status_t take_line(parser_t *p, span_t line) {
     if (line.count > TR_INI_LINE_BYTES) {
         char message[96];
-        snprintf(message, sizeof message, "the line has %zu bytes; at most %d are allowed", line.count,
-                 TR_INI_LINE_BYTES);
+        snprintf(message, sizeof message, "the line has %zu bytes; at most %d are allowed",
+                 line.count, TR_INI_LINE_BYTES);
         return problem(p, p->line, message);
     }
     span_t text = trim(without_comment(line));
@@ -201,7 +202,7 @@ tr_status_t tr_ini_parse(const char *text, size_t bytes, const tr_ini_events_t *
     return status;
 }
 
-/* -- writing --------------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------- */
 
 static void append_plain(tr_str_t *out, const char *key, const char *value) {
     tr_str_printf(out, "%s =%s", key, *value && *value != '\n' ? " " : "");
@@ -232,9 +233,11 @@ typedef struct {
     int matches, others;
 } echo_t;
 
-static tr_status_t echo_key(void *self, const char *section, const char *key, const char *value, int line) {
+static tr_status_t echo_key(void *self, const char *section, const char *key, const char *value,
+                            int line) {
     echo_t *echo = self;
-    bool same = strcmp(section, "") == 0 && strcmp(key, echo->key) == 0 && strcmp(value, echo->value) == 0;
+    bool same =
+        strcmp(section, "") == 0 && strcmp(key, echo->key) == 0 && strcmp(value, echo->value) == 0;
     *(same ? &echo->matches : &echo->others) += 1;
     return TR_OK;
 }

@@ -3,13 +3,16 @@
  *
  *   # a comment, also with ;
  *   [section]                     keys before any section belong to section ""
- *   key = value                   # a comment may follow a value after white space, outside "quotes"
+ *   key = value                   # a comment may follow a value after white space, outside
+ *                                 "quotes"
  *   layers = conv 32 5,           a line indented deeper than its key continues the value:
- *       relu                      the value's lines are joined by newlines, each without its surrounding blanks
+ *       relu                      the value's lines are joined by newlines, each without its
+ *                                 surrounding blanks
  *   name = " a # b "              one pair of quotes around all of a one-line value is taken off;
  *                                 inside, \" \\ \n \r \t are what they are in C
  *
- * Accepts a UTF-8 byte order mark and CRLF. Text with control bytes is one problem, and nothing of it is read.
+ * Accepts a UTF-8 byte order mark and CRLF. Text with control bytes is one problem, and nothing of
+ * it is read.
  */
 #ifndef TRAINER_INI_H
 #define TRAINER_INI_H
@@ -20,20 +23,23 @@
 #include <stddef.h>
 
 #define TR_INI_LINE_BYTES 262144 /* longest line */
-/* Longest value from elsewhere: quoted at worst, it still fits in a line; a number for each of 4096 channels fits. */
+/* Longest value from elsewhere: quoted at worst, it still fits in a line; a number for each of 4096
+ * channels fits. */
 #define TR_INI_VALUE_BYTES 120000
 
 typedef struct {
     void *self;
     /* Strings are valid during the call only. A failure ends the parse and is handed up. */
-    tr_status_t (*on_key)(void *self, const char *section, const char *key, const char *value, int line);
+    tr_status_t (*on_key)(void *self, const char *section, const char *key, const char *value,
+                          int line);
     tr_status_t (*on_problem)(void *self, int line, const char *message);
 } tr_ini_events_t;
 
 /* Fails only with what a callback returned, or for want of memory. */
 tr_status_t tr_ini_parse(const char *text, size_t bytes, const tr_ini_events_t *events);
 
-/* Whether `text` has no control bytes besides tab, newline and carriage return; else where the first one is. */
+/* Whether `text` has no control bytes besides tab, newline and carriage return; else where the
+ * first one is. */
 bool tr_ini_is_text(const char *text, size_t bytes, int *out_line, int *out_byte);
 
 /* Appends "key = value" so that tr_ini_parse gives the same value back. */

@@ -4,7 +4,8 @@
 #include <string.h>
 
 static float half_to_float(uint16_t half) {
-    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31, mantissa = half & 1023, bits;
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 31,
+             mantissa = half & 1023, bits;
     float value;
     if (exponent == 31) {
         bits = sign | 0x7f800000 | mantissa << 13;
@@ -19,28 +20,28 @@ static float half_to_float(uint16_t half) {
     return value;
 }
 
-#define CONVERT(TO, FROM, value)                                                                             \
-    do {                                                                                                     \
-        TO *to_ = out;                                                                                       \
-        const FROM *from_ = in;                                                                              \
-        for (int64_t i = 0; i < elems; i++) {                                                                \
-            FROM v = from_[i];                                                                               \
-            to_[i] = (TO)(value);                                                                            \
-        }                                                                                                    \
+#define CONVERT(TO, FROM, value)                                                                   \
+    do {                                                                                           \
+        TO *to_ = out;                                                                             \
+        const FROM *from_ = in;                                                                    \
+        for (int64_t i = 0; i < elems; i++) {                                                      \
+            FROM v = from_[i];                                                                     \
+            to_[i] = (TO)(value);                                                                  \
+        }                                                                                          \
     } while (0)
-#define CONVERT_FROM(TO)                                                                                     \
-    switch (from) {                                                                                          \
-    case TR_U8: CONVERT(TO, uint8_t, v); break;                                                              \
-    case TR_I8: CONVERT(TO, int8_t, v); break;                                                               \
-    case TR_U16: CONVERT(TO, uint16_t, v); break;                                                            \
-    case TR_I16: CONVERT(TO, int16_t, v); break;                                                             \
-    case TR_U32: CONVERT(TO, uint32_t, v); break;                                                            \
-    case TR_I32: CONVERT(TO, int32_t, v); break;                                                             \
-    case TR_U64: CONVERT(TO, uint64_t, v); break;                                                            \
-    case TR_I64: CONVERT(TO, int64_t, v); break;                                                             \
-    case TR_F16: CONVERT(TO, uint16_t, half_to_float(v)); break;                                             \
-    case TR_F64: CONVERT(TO, double, v); break;                                                              \
-    default: CONVERT(TO, float, v); break;                                                                   \
+#define CONVERT_FROM(TO)                                                                           \
+    switch (from) {                                                                                \
+    case TR_U8: CONVERT(TO, uint8_t, v); break;                                                    \
+    case TR_I8: CONVERT(TO, int8_t, v); break;                                                     \
+    case TR_U16: CONVERT(TO, uint16_t, v); break;                                                  \
+    case TR_I16: CONVERT(TO, int16_t, v); break;                                                   \
+    case TR_U32: CONVERT(TO, uint32_t, v); break;                                                  \
+    case TR_I32: CONVERT(TO, int32_t, v); break;                                                   \
+    case TR_U64: CONVERT(TO, uint64_t, v); break;                                                  \
+    case TR_I64: CONVERT(TO, int64_t, v); break;                                                   \
+    case TR_F16: CONVERT(TO, uint16_t, half_to_float(v)); break;                                   \
+    case TR_F64: CONVERT(TO, double, v); break;                                                    \
+    default: CONVERT(TO, float, v); break;                                                         \
     }
 
 void tr_convert(tr_dtype_t from, const void *in, int64_t elems, tr_dtype_t to, void *out) {
@@ -54,11 +55,13 @@ void tr_convert(tr_dtype_t from, const void *in, int64_t elems, tr_dtype_t to, v
 void tr_stats_add_values(tr_stats_t *stats, int64_t width, tr_dtype_t dtype, const void *values,
                          int64_t count) {
     double piece[1024];
-    const int64_t most = (int64_t)TR_COUNT(piece), columns = min64(width, most), rows = most / columns;
+    const int64_t most = (int64_t)TR_COUNT(piece), columns = min64(width, most),
+                  rows = most / columns;
     for (int64_t i = 0; i < count;) {
         const int64_t column = i % width, part = min64(columns, width - column),
                       elems = width <= most ? min64(rows * width, count - i) : part;
-        tr_convert(dtype, (const char *)values + i * (int64_t)tr_dtype_bytes(dtype), elems, TR_F64, piece);
+        tr_convert(dtype, (const char *)values + i * (int64_t)tr_dtype_bytes(dtype), elems, TR_F64,
+                   piece);
         tr_stats_add(stats + column, part, piece, elems / part);
         i += elems;
     }

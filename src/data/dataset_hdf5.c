@@ -1,4 +1,5 @@
-/* HDF5 files as people have them: names, types and layouts of all kinds (h5_int.h says which file does what). */
+/* HDF5 files as people have them: names, types and layouts of all kinds (h5_int.h says which file
+ * does what). */
 #include "hdf5_source.h"
 #include "trainer/log.h"
 #include <stdio.h>
@@ -22,33 +23,36 @@ static int64_t elems_of(const tr_field_t *field) {
     return field->sample_bytes / (int64_t)tr_dtype_bytes(field->dtype);
 }
 
-/* -- scratch --------------------------------------------------------------------------------------------- */
+/* -- scratch ----------------------------------------------------------------------------------- */
 
 static tr_status_t create_pool(hdf5_t *self, int count) {
     size_t rows = 0, converted = 0;
     for (int p = 0; p < self->parts.count; p++) {
         const h5_part_t *part = &self->parts.data[p];
         rows = (size_t)max64((int64_t)rows, self->rows_at_once * part->x.row_bytes);
-        if (part->has_y) rows = (size_t)max64((int64_t)rows, max64(part->y.row_bytes, CONVERT_BYTES));
+        if (part->has_y)
+            rows = (size_t)max64((int64_t)rows, max64(part->y.row_bytes, CONVERT_BYTES));
     }
     if (self->converted && self->channels_first)
-        converted = (size_t)(self->rows_at_once * elems_of(&self->base.info.field[0])) * sizeof(double);
+        converted =
+            (size_t)(self->rows_at_once * elems_of(&self->base.info.field[0])) * sizeof(double);
     return tr_h5_pool_create(&self->parts, count, rows, converted, &self->pool);
 }
 
-/* -- reading --------------------------------------------------------------------------------------------- */
+/* -- reading ----------------------------------------------------------------------------------- */
 
 static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, tr_dtype_t dtype,
                                 const void *data, int64_t first, int64_t count) {
     int64_t per_sample = array->row_elems, at = tr_find_not_finite(dtype, data, count * per_sample);
     if (at < 0) return TR_OK;
     const bool wide = array->dtype == TR_F64;
-    return TR_FAIL(TR_ERR_DATA,
-                   "%s: /%s: sample %lld (%lld of the whole data set) holds NaN or infinity%s at element "
-                   "%lld: correct or remove the sample.",
-                   array->file->path, array->name, (long long)(first + at / per_sample),
-                   (long long)(part->first + first + at / per_sample),
-                   wide ? ", or a number too large for a 32-bit float," : "", (long long)(at % per_sample));
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "%s: /%s: sample %lld (%lld of the whole data set) holds NaN or infinity%s at element "
+        "%lld: correct or remove the sample.",
+        array->file->path, array->name, (long long)(first + at / per_sample),
+        (long long)(part->first + first + at / per_sample),
+        wide ? ", or a number too large for a 32-bit float," : "", (long long)(at % per_sample));
 }
 
 /* Rows as stored to samples of type `as`. */
@@ -67,9 +71,10 @@ static void convert_rows(const hdf5_t *self, const h5_array_t *x, h5_scratch_t *
                          out + i * sample_bytes);
 }
 
-static tr_status_t read_x(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t first, int64_t count,
-                          tr_dtype_t as, char *out) {
-    const bool convert = self->channels_first || part->x.dtype != as; /* files may be of several types */
+static tr_status_t read_x(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t first,
+                          int64_t count, tr_dtype_t as, char *out) {
+    /* files may be of several types */
+    const bool convert = self->channels_first || part->x.dtype != as;
     for (int64_t row = first; row < first + count;) {
         int64_t rows = convert ? min64(self->rows_at_once, first + count - row) : count;
         TR_TRY(tr_h5_read_rows(&part->x, s, row, rows, convert ? s->rows : out));
@@ -81,8 +86,8 @@ static tr_status_t read_x(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, 
     return TR_OK;
 }
 
-static tr_status_t read_y(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t first, int64_t count,
-                          tr_dtype_t as, char *out) {
+static tr_status_t read_y(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t first,
+                          int64_t count, tr_dtype_t as, char *out) {
     const h5_array_t *y = &part->y;
     if (self->label) {
         memcpy(out, self->label + part->first + first, (size_t)count * sizeof *self->label);
@@ -120,7 +125,8 @@ static tr_status_t read_as(hdf5_t *self, int64_t first, int64_t count, tr_dtype_
     return TR_OK;
 }
 
-static tr_status_t read_hdf5(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {
+static tr_status_t read_hdf5(tr_dataset_t *dataset, int64_t first, int64_t count,
+                             void *const *dst) {
     const tr_field_t *field = dataset->info.field;
     return read_as((hdf5_t *)dataset, first, count, field[0].dtype, dst[0], field[1].dtype,
                    dataset->info.field_count > 1 ? dst[1] : NULL);
@@ -144,7 +150,7 @@ static void expect_hdf5(tr_dataset_t *dataset, int64_t first, int64_t count) {
     }
 }
 
-/* -- opening: what x is ---------------------------------------------------------------------------------- */
+/* -- opening: what x is ------------------------------------------------------------------------ */
 
 static bool few_channels(int64_t channels, const int64_t *spatial, int count) {
     for (int i = 0; i < count; i++)
@@ -202,7 +208,7 @@ static tr_status_t describe_x(hdf5_t *self, const tr_data_settings_t *settings) 
     return TR_OK;
 }
 
-/* -- opening: the whole ---------------------------------------------------------------------------------- */
+/* -- opening: the whole ------------------------------------------------------------------------ */
 
 static void close_hdf5(tr_dataset_t *dataset) {
     hdf5_t *self = (hdf5_t *)dataset;
@@ -225,7 +231,8 @@ static tr_status_t describe_y(hdf5_t *self, const tr_data_settings_t *settings) 
     info->field_count = 1 + self->parts.data[0].has_y;
     if (!self->parts.data[0].has_y) return TR_OK;
     tr_h5_lock();
-    int64_t classes = settings->classes >= 0 ? settings->classes : tr_h5_attribute_classes(self->parts.data);
+    int64_t classes =
+        settings->classes >= 0 ? settings->classes : tr_h5_attribute_classes(self->parts.data);
     tr_h5_unlock();
     h5_scratch_t *scratch = tr_h5_pool_take(self->pool, y, 0);
     tr_status_t status = tr_h5_labels(&self->parts, classes, scratch, &self->label, info);
@@ -256,8 +263,9 @@ static void describe(hdf5_t *self) {
     if (self->parts.count > 1) snprintf(more, sizeof more, " and %d more", self->parts.count - 1);
     snprintf(info->description, sizeof info->description, "%.*s%s:/%.*s, x %s %.40s %.50s, %s%s",
              (int)tr_utf8_bytes(path, 70), path, more, (int)tr_utf8_bytes(name, 50), name,
-             tr_dtype_name(part->x.dtype), tr_shape_format(&info->field[0].shape, shape), part->x.storage,
-             tr_h5_way_text(&part->x), part->file.direct ? " with direct I/O" : "");
+             tr_dtype_name(part->x.dtype), tr_shape_format(&info->field[0].shape, shape),
+             part->x.storage, tr_h5_way_text(&part->x),
+             part->file.direct ? " with direct I/O" : "");
     info->read_unit = tr_h5_parts_read_unit(&self->parts);
 }
 
@@ -272,20 +280,23 @@ static tr_status_t warn(const hdf5_t *self, const tr_data_settings_t *settings) 
     if (self->base.info.field_count == 1 && tr_h5_labels_are_text(&self->parts.data[0].names, text))
         TR_WARN("%s: %s", self->parts.data[0].file.path, text);
     tr_h5_lock();
-    const tr_status_t status = tr_h5_doubtful_moments(&self->parts, self->channels, settings, sentence);
+    const tr_status_t status =
+        tr_h5_doubtful_moments(&self->parts, self->channels, settings, sentence);
     tr_h5_unlock();
     if (status == TR_OK && *sentence) TR_WARN("%s", sentence);
     return status;
 }
 
-/* Files that are joined must agree; of their lists the longest stays. Where labels are not read, a session compares their names. Wants the lock. */
+/* Files that are joined must agree; of their lists the longest stays. Where labels are not read, a
+ * session compares their names. Wants the lock. */
 static tr_status_t add_names(tr_dataset_info_t *info, const h5_part_t *part, bool inputs_only) {
     for (int list = 0; list < TR_NAMES_LISTS; list++) {
         const bool of_classes = list == TR_NAMES_CLASSES;
         tr_names_t found = {0}, *names = &info->names[list];
         if (of_classes && info->classes == 0 && !inputs_only) continue;
         tr_status_t status = tr_h5_names(part, list, &found);
-        if (status == TR_OK && !(of_classes && inputs_only)) status = tr_names_check(list, names, &found);
+        if (status == TR_OK && !(of_classes && inputs_only))
+            status = tr_names_check(list, names, &found);
         if (status == TR_OK && found.count > names->count) {
             const tr_names_t shorter = *names;
             *names = found;
@@ -316,15 +327,17 @@ static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_s
     return split == TR_SPLIT_TRAIN ? warn(self, settings) : TR_OK;
 }
 
-/* Predictions are made for a file, not for a split: of one that has several it is said which was taken. */
+/* Predictions are made for a file, not for a split: of one that has several it is said which was
+ * taken. */
 static void say_choice(const hdf5_t *self, const h5_source_t *source) {
     const h5_part_t *part = self->parts.data;
     if (source->wanted.inputs_only && !source->group[0] && part->names.scope[0])
-        TR_INFO("the inputs are /%s of %s; FILE:GROUP selects another group", part->names.x, part->file.path);
+        TR_INFO("the inputs are /%s of %s; FILE:GROUP selects another group", part->names.x,
+                part->file.path);
 }
 
-static tr_status_t open_source(const tr_data_settings_t *settings, tr_split_t split, bool inputs_only,
-                               tr_dataset_t **out) {
+static tr_status_t open_source(const tr_data_settings_t *settings, tr_split_t split,
+                               bool inputs_only, tr_dataset_t **out) {
     hdf5_t *self = NULL;
     h5_source_t source;
     TR_TRY(tr_h5_source_parse(settings, split, &source));
@@ -350,7 +363,8 @@ static tr_status_t open_source(const tr_data_settings_t *settings, tr_split_t sp
     return TR_OK;
 }
 
-static tr_status_t open_hdf5(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+static tr_status_t open_hdf5(const tr_data_settings_t *settings, tr_split_t split,
+                             tr_dataset_t **out) {
     return open_source(settings, split, false, out);
 }
 

@@ -1,7 +1,7 @@
 /*
- * Samples made up in memory, for speed runs and tests: u8 noise whose brightness, slab by slab along the
- * first dimension, depends on the class (or is the target), so that a network has something to learn. Sample
- * i is a pure function of i and the split.
+ * Samples made up in memory, for speed runs and tests: u8 noise whose brightness, slab by slab
+ * along the first dimension, depends on the class (or is the target), so that a network has
+ * something to learn. Sample i is a pure function of i and the split.
  */
 #include "shared.h"
 #include "trainer/mem.h"
@@ -16,8 +16,8 @@ typedef struct {
     tr_dataset_t base;
     uint32_t split;
     int64_t slabs;
-    uint8_t *noise; /* [NOISE_BYTES + a sample's bytes]; every offset below NOISE_BYTES begins another
-                       sample's noise */
+    uint8_t *noise; /* [NOISE_BYTES + a sample's bytes]; every offset below NOISE_BYTES begins
+                       another sample's noise */
 } synthetic_t;
 
 static void close_synthetic(tr_dataset_t *dataset) {
@@ -38,7 +38,8 @@ static tr_status_t make_noise(synthetic_t *self, int64_t sample_bytes) {
     return TR_OK;
 }
 
-static void describe(synthetic_t *self, const tr_data_settings_t *settings, const tr_shape_t *shape) {
+static void describe(synthetic_t *self, const tr_data_settings_t *settings,
+                     const tr_shape_t *shape) {
     tr_dataset_info_t *info = &self->base.info;
     char text[96];
     int64_t samples = self->split == TR_SPLIT_TRAIN ? settings->synthetic_samples
@@ -47,9 +48,10 @@ static void describe(synthetic_t *self, const tr_data_settings_t *settings, cons
                                 .field_count = 2,
                                 .read_unit = 1,
                                 .classes = settings->classes < 0 ? 10 : settings->classes};
-    info->field[0] =
-        (tr_field_t){.name = "x", .dtype = TR_U8, .shape = *shape, .sample_bytes = tr_shape_elems(shape)};
-    info->field[1] = (tr_field_t){.name = "y", .dtype = TR_I32, .sample_bytes = 4, .kind = TR_FIELD_LABELS};
+    info->field[0] = (tr_field_t){
+        .name = "x", .dtype = TR_U8, .shape = *shape, .sample_bytes = tr_shape_elems(shape)};
+    info->field[1] =
+        (tr_field_t){.name = "y", .dtype = TR_I32, .sample_bytes = 4, .kind = TR_FIELD_LABELS};
     if (!info->classes) {
         info->field[1].dtype = TR_F32;
         info->field[1].kind = TR_FIELD_VALUES;
@@ -57,14 +59,16 @@ static void describe(synthetic_t *self, const tr_data_settings_t *settings, cons
         info->field[1].sample_bytes = 4 * settings->synthetic_targets;
     }
     self->slabs = info->classes ? CLASS_SLABS : settings->synthetic_targets;
-    snprintf(info->description, sizeof info->description, "synthetic, x u8 %s", tr_shape_format(shape, text));
+    snprintf(info->description, sizeof info->description, "synthetic, x u8 %s",
+             tr_shape_format(shape, text));
     info->fingerprint = (uint64_t)samples * 0x9E3779B97F4A7C15u ^ (uint64_t)info->classes << 32 ^
                         (uint64_t)self->slabs << 8 ^ self->split;
     for (int d = 0; d < shape->ndim; d++)
         info->fingerprint = info->fingerprint * 1099511628211u ^ (uint64_t)shape->dim[d];
 }
 
-static tr_status_t open_synthetic(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+static tr_status_t open_synthetic(const tr_data_settings_t *settings, tr_split_t split,
+                                  tr_dataset_t **out) {
     synthetic_t *self = NULL;
     tr_shape_t shape;
     TR_TRY(tr_data_parse_shape("data.synthetic_shape", settings->synthetic_shape, &shape));
@@ -82,9 +86,12 @@ static tr_status_t open_synthetic(const tr_data_settings_t *settings, tr_split_t
     return TR_OK;
 }
 
-static void draw(const synthetic_t *self, const uint8_t *noise, int64_t slab, uint8_t level, uint8_t *x) {
-    const int64_t bytes = self->base.info.field[0].sample_bytes, end = bytes * (slab + 1) / self->slabs;
-    for (int64_t i = bytes * slab / self->slabs; i < end; i++) x[i] = (uint8_t)((noise[i] + level + 1) >> 1);
+static void draw(const synthetic_t *self, const uint8_t *noise, int64_t slab, uint8_t level,
+                 uint8_t *x) {
+    const int64_t bytes = self->base.info.field[0].sample_bytes,
+                  end = bytes * (slab + 1) / self->slabs;
+    for (int64_t i = bytes * slab / self->slabs; i < end; i++)
+        x[i] = (uint8_t)((noise[i] + level + 1) >> 1);
 }
 
 static void make_sample(const synthetic_t *self, int64_t sample, uint8_t *x, void *y) {
@@ -101,7 +108,8 @@ static void make_sample(const synthetic_t *self, int64_t sample, uint8_t *x, voi
     if (y && info->classes) memcpy(y, &label, sizeof label);
 }
 
-static tr_status_t read_synthetic(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {
+static tr_status_t read_synthetic(tr_dataset_t *dataset, int64_t first, int64_t count,
+                                  void *const *dst) {
     const synthetic_t *self = (const synthetic_t *)dataset;
     for (int64_t i = 0; i < count; i++)
         make_sample(self, first + i,

@@ -25,7 +25,8 @@ static int32_t draw(tr_rng_t *rng, int64_t vocab_size) {
     return (int32_t)min64(max64(id, 0), vocab_size - 1);
 }
 
-static tr_status_t read_tokens(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {
+static tr_status_t read_tokens(tr_dataset_t *dataset, int64_t first, int64_t count,
+                               void *const *dst) {
     const synthetic_t *self = (const synthetic_t *)dataset;
     const tr_dataset_info_t *info = &dataset->info;
     const int64_t T = info->field[0].shape.dim[0];
@@ -41,7 +42,8 @@ static tr_status_t read_tokens(tr_dataset_t *dataset, int64_t first, int64_t cou
     return TR_OK;
 }
 
-static tr_status_t open_tokens(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+static tr_status_t open_tokens(const tr_data_settings_t *settings, tr_split_t split,
+                               tr_dataset_t **out) {
     synthetic_t *self = NULL;
     const int64_t T = settings->context, windows = split == TR_SPLIT_TRAIN
                                                        ? settings->synthetic_samples
@@ -60,8 +62,8 @@ static tr_status_t open_tokens(const tr_data_settings_t *settings, tr_split_t sp
     info->field[1] = (tr_field_t){"y", TR_I32, TR_SHAPE(T), 4 * T, TR_FIELD_LABELS};
     info->fingerprint = (uint64_t)windows * 0x9E3779B97F4A7C15u ^ (uint64_t)info->classes << 32 ^
                         (uint64_t)T << 8 ^ self->split;
-    snprintf(info->description, sizeof info->description, "synthetic tokens of %lld, windows of %lld",
-             (long long)info->classes, (long long)T);
+    snprintf(info->description, sizeof info->description,
+             "synthetic tokens of %lld, windows of %lld", (long long)info->classes, (long long)T);
     *out = &self->base;
     return TR_OK;
 }

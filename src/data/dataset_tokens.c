@@ -43,23 +43,24 @@ static void close_tokens(tr_dataset_t *dataset) {
 /* -- reading ----------------------------------------------------------------------------------- */
 
 static tr_status_t fail_id(const tokens_t *self, const h5_part_t *part, int64_t row, int64_t id) {
-    return TR_FAIL(TR_ERR_DATA,
-                   "%s: /%s: token %lld has the id %lld; the vocabulary has the ids 0 to %lld. Import the "
-                   "text with the model's tokenizer, or set model.vocab_size.",
-                   part->file.path, part->x.name, (long long)row, (long long)id,
-                   (long long)self->vocab_size - 1);
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "%s: /%s: token %lld has the id %lld; the vocabulary has the ids 0 to %lld. Import the "
+        "text with the model's tokenizer, or set model.vocab_size.",
+        part->file.path, part->x.name, (long long)row, (long long)id,
+        (long long)self->vocab_size - 1);
 }
 
 /* Rows as stored to ids; *out_bad is the first that is out of range, -1: none. An id beyond i64
  * becomes negative. */
-static void convert_ids(tr_dtype_t from, const void *rows, int64_t count, int64_t vocab_size, int32_t *out,
-                        int64_t *out_bad) {
-#define CONVERT(T)                                                                                           \
-    for (int64_t i = 0; i < count; i++) {                                                                    \
-        const int64_t id = (int64_t)((const T *)rows)[i];                                                    \
-        if ((id < 0 || id >= vocab_size) && *out_bad < 0) *out_bad = i;                                      \
-        out[i] = (int32_t)id;                                                                                \
-    }                                                                                                        \
+static void convert_ids(tr_dtype_t from, const void *rows, int64_t count, int64_t vocab_size,
+                        int32_t *out, int64_t *out_bad) {
+#define CONVERT(T)                                                                                 \
+    for (int64_t i = 0; i < count; i++) {                                                          \
+        const int64_t id = (int64_t)((const T *)rows)[i];                                          \
+        if ((id < 0 || id >= vocab_size) && *out_bad < 0) *out_bad = i;                            \
+        out[i] = (int32_t)id;                                                                      \
+    }                                                                                              \
     break
     *out_bad = -1;
     switch (from) {
@@ -99,7 +100,8 @@ static tr_status_t read_some(tokens_t *self, int p, int64_t position, int64_t mo
     tr_status_t status = tr_h5_read_rows(&part->x, scratch, row, count, scratch->rows);
     if (status == TR_OK) {
         convert_ids(part->x.dtype, scratch->rows, count, self->vocab_size, ids, &bad);
-        if (bad >= 0) status = fail_id(self, part, row + bad, id_at(part->x.dtype, scratch->rows, bad));
+        if (bad >= 0)
+            status = fail_id(self, part, row + bad, id_at(part->x.dtype, scratch->rows, bad));
     }
     tr_h5_pool_give(self->pool, scratch);
     return status;
@@ -114,15 +116,16 @@ static int part_at(const tokens_t *self, int64_t position) {
 
 /* Puts ids of the stream from `position` on where they are inputs and where they are labels of
  * windows that begin at `begin`; NULL: not wanted. */
-static void put(const int32_t *ids, int64_t position, int64_t count, int64_t begin, int64_t end, int32_t *x,
-                int32_t *y) {
+static void put(const int32_t *ids, int64_t position, int64_t count, int64_t begin, int64_t end,
+                int32_t *x, int32_t *y) {
     const int64_t inputs = min64(count, end - position), skip = position == begin;
     if (x && inputs > 0) memcpy(x + (position - begin), ids, (size_t)inputs * sizeof *x);
     if (y && count > skip)
         memcpy(y + (position - begin) - 1 + skip, ids + skip, (size_t)(count - skip) * sizeof *y);
 }
 
-static tr_status_t read_tokens(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {
+static tr_status_t read_tokens(tr_dataset_t *dataset, int64_t first, int64_t count,
+                               void *const *dst) {
     tokens_t *self = (tokens_t *)dataset;
     int32_t ids[ROWS], *x = dst[0], *y = dataset->info.field_count > 1 ? dst[1] : NULL;
     const int64_t begin = first * self->context, end = begin + count * self->context,
@@ -142,7 +145,8 @@ static void expect_tokens(tr_dataset_t *dataset, int64_t first, int64_t count) {
                   stop = min64(begin + count * self->context + 1, self->tokens);
     for (int p = part_at(self, begin); p < self->parts.count && self->span[p].first < stop; p++) {
         const span_t *span = &self->span[p];
-        const int64_t row = max64(begin - span->first, 0), rows = min64(stop - span->first, span->rows) - row;
+        const int64_t row = max64(begin - span->first, 0),
+                      rows = min64(stop - span->first, span->rows) - row;
         if (rows > 0) tr_h5_expect_rows(&self->parts.data[p].x, row, rows);
     }
 }
@@ -165,21 +169,24 @@ static tr_status_t read_vocab(tokens_t *self, const tr_data_settings_t *settings
                           (!other || !self->tokenizer || !strcmp(other, self->tokenizer));
         tr_free(&other);
         if (!same)
-            return TR_FAIL(TR_ERR_DATA,
-                           "%s and %s cannot be concatenated: their tokens come from different tokenizers "
-                           "(the attributes vocab_size and tokenizer).",
-                           part->file.path, part[p].file.path);
+            return TR_FAIL(
+                TR_ERR_DATA,
+                "%s and %s cannot be concatenated: their tokens come from different tokenizers "
+                "(the attributes vocab_size and tokenizer).",
+                part->file.path, part[p].file.path);
     }
     self->vocab_size = settings->vocab_size > 0 ? settings->vocab_size : vocab_size;
     if (self->vocab_size > 0) return TR_OK;
-    return TR_FAIL(TR_ERR_CONFIG,
-                   "%s: the tokens have no attribute vocab_size: set model.vocab_size to the number of ids.",
-                   part->file.path);
+    return TR_FAIL(
+        TR_ERR_CONFIG,
+        "%s: the tokens have no attribute vocab_size: set model.vocab_size to the number of ids.",
+        part->file.path);
 }
 
 /* Where the files' parts of the stream are. */
 static tr_status_t lay_out(tokens_t *self) {
-    TR_TRY(tr_alloc((size_t)self->parts.count * sizeof *self->span, "files of tokens", &self->span));
+    TR_TRY(
+        tr_alloc((size_t)self->parts.count * sizeof *self->span, "files of tokens", &self->span));
     for (int p = 0; p < self->parts.count; p++) {
         span_t *span = &self->span[p];
         int32_t last = 0;
@@ -197,14 +204,16 @@ static tr_status_t lay_out(tokens_t *self) {
 static tr_status_t check_length(const tokens_t *self) {
     const h5_part_t *part = self->parts.data;
     if (self->context < 1)
-        return TR_FAIL(TR_ERR_CONFIG, "%s: /%s holds tokens, which require a language model (model.type).",
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s: /%s holds tokens, which require a language model (model.type).",
                        part->file.path, part->x.name);
     if (self->tokens > self->context) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA,
-                   "%s: /%s has %lld token%s, but a window with model.context = %lld needs %lld, including "
-                   "its last label: add text, or reduce model.context.",
-                   part->file.path, part->x.name, (long long)self->tokens, self->tokens == 1 ? "" : "s",
-                   (long long)self->context, (long long)self->context + 1);
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "%s: /%s has %lld token%s, but a window with model.context = %lld needs %lld, including "
+        "its last label: add text, or reduce model.context.",
+        part->file.path, part->x.name, (long long)self->tokens, self->tokens == 1 ? "" : "s",
+        (long long)self->context, (long long)self->context + 1);
 }
 
 static void describe(tokens_t *self, const tr_data_settings_t *settings) {
@@ -235,8 +244,8 @@ static tr_status_t set_up(tokens_t *self, const tr_data_settings_t *settings) {
     tr_status_t status = read_vocab(self, settings);
     tr_h5_unlock();
     TR_TRY(status);
-    TR_TRY(
-        tr_h5_pool_create(&self->parts, tr_h5_pool_size(settings), ROWS * sizeof(int64_t), 0, &self->pool));
+    TR_TRY(tr_h5_pool_create(&self->parts, tr_h5_pool_size(settings), ROWS * sizeof(int64_t), 0,
+                             &self->pool));
     TR_TRY(lay_out(self));
     TR_TRY(check_length(self));
     TR_TRY(tr_h5_parts_open_direct(&self->parts, settings, &self->direct));
@@ -244,7 +253,8 @@ static tr_status_t set_up(tokens_t *self, const tr_data_settings_t *settings) {
     return TR_OK;
 }
 
-tr_status_t tr_tokens_open(h5_parts_t *parts, const tr_data_settings_t *settings, tr_dataset_t **out) {
+tr_status_t tr_tokens_open(h5_parts_t *parts, const tr_data_settings_t *settings,
+                           tr_dataset_t **out) {
     tokens_t *self = NULL;
     TR_TRY(tr_alloc(sizeof *self, "data set of tokens", &self));
     self->base.ops = &tokens_ops;

@@ -9,9 +9,11 @@
 #define PIECE_BYTES (4 << 20) /* that are read at once where all samples are */
 
 /* One field, in doubles where it travels rounded. */
-static tr_status_t read_field(tr_dataset_t *dataset, int field, int64_t first, int64_t count, void *out) {
+static tr_status_t read_field(tr_dataset_t *dataset, int field, int64_t first, int64_t count,
+                              void *out) {
     void *dst[TR_DATASET_MAX_FIELDS] = {0};
-    if (dataset->info.is_rounded[field]) return dataset->ops->read_exact(dataset, field, first, count, out);
+    if (dataset->info.is_rounded[field])
+        return dataset->ops->read_exact(dataset, field, first, count, out);
     dst[field] = out;
     return dataset->ops->read(dataset, first, count, dst);
 }
@@ -36,16 +38,18 @@ static tr_status_t look_at(look_t *l, int64_t first, int64_t count) {
     return TR_OK;
 }
 
-/* With a limit of time, which a data set that computes its samples may need: the first sample of each piece, then
- * more in steps of up to STEP_BYTES. */
+/* With a limit of time, which a data set that computes its samples may need: the first sample of
+ * each piece, then more in steps of up to STEP_BYTES. */
 static tr_status_t look_at_pieces(look_t *l, int64_t pieces, int64_t rows, double most_sec) {
-    const int64_t samples = l->dataset->info.samples, bytes = l->dataset->info.field[l->field].sample_bytes;
+    const int64_t samples = l->dataset->info.samples,
+                  bytes = l->dataset->info.field[l->field].sample_bytes;
     const double start = tr_clock_sec();
     const bool is_limited = isfinite(most_sec);
     const int64_t step = is_limited ? max64(1, STEP_BYTES / bytes) : rows;
     for (int64_t p = 0; p < pieces && is_limited; p++) TR_TRY(look_at(l, samples * p / pieces, 1));
     for (int64_t p = 0; p < pieces; p++) {
-        int64_t first = samples * p / pieces, left = min64(rows, samples * (p + 1) / pieces - first);
+        int64_t first = samples * p / pieces,
+                left = min64(rows, samples * (p + 1) / pieces - first);
         if (is_limited) first++, left--;
         for (int64_t count; left > 0; first += count, left -= count) {
             if (is_limited && tr_clock_sec() - start > most_sec) return TR_OK;
@@ -56,21 +60,22 @@ static tr_status_t look_at_pieces(look_t *l, int64_t pieces, int64_t rows, doubl
     return TR_OK;
 }
 
-static tr_status_t read_pieces(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows, int64_t width,
-                               tr_stats_t *stats, double *read_sec, double most_sec) {
+static tr_status_t read_pieces(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows,
+                               int64_t width, tr_stats_t *stats, double *read_sec,
+                               double most_sec) {
     const tr_field_t *f = &dataset->info.field[field];
     const size_t elem = tr_dtype_bytes(dataset->info.is_rounded[field] ? TR_F64 : f->dtype);
     look_t l = {.dataset = dataset, .field = field, .width = width, .stats = stats};
-    TR_TRY(tr_alloc((size_t)(rows * (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype))) * elem, "values",
-                    &l.raw));
+    TR_TRY(tr_alloc((size_t)(rows * (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype))) * elem,
+                    "values", &l.raw));
     const tr_status_t status = look_at_pieces(&l, pieces, rows, most_sec);
     if (read_sec) *read_sec += l.read_sec;
     tr_free(&l.raw);
     return status;
 }
 
-tr_status_t tr_dataset_stats(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows, int64_t width,
-                             tr_stats_t *stats, double *read_sec) {
+tr_status_t tr_dataset_stats(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows,
+                             int64_t width, tr_stats_t *stats, double *read_sec) {
     return read_pieces(dataset, field, pieces, rows, width, stats, read_sec, INFINITY);
 }
 
@@ -87,7 +92,8 @@ int64_t tr_field_channels(const tr_field_t *field) {
 tr_status_t tr_dataset_sample(tr_dataset_t *dataset, int field, int64_t bytes, int64_t pieces,
                               double most_sec, tr_sample_stats_t *out) {
     const tr_field_t *f = &dataset->info.field[field];
-    const int64_t samples = dataset->info.samples, wanted = max64(1, min64(samples, bytes / f->sample_bytes));
+    const int64_t samples = dataset->info.samples,
+                  wanted = max64(1, min64(samples, bytes / f->sample_bytes));
     *out = (tr_sample_stats_t){.channels = tr_field_channels(f)};
     if (wanted == samples && isinf(most_sec))
         pieces = ceil_div(samples, max64(1, PIECE_BYTES / f->sample_bytes));
@@ -95,7 +101,8 @@ tr_status_t tr_dataset_sample(tr_dataset_t *dataset, int field, int64_t bytes, i
     TR_TRY(tr_alloc((size_t)out->channels * sizeof *out->of, "statistics", &out->of));
     TR_TRY(read_pieces(dataset, field, pieces, ceil_div(wanted, pieces), out->channels, out->of,
                        &out->read_sec, most_sec));
-    out->samples = out->of->count / (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype) / out->channels);
+    out->samples =
+        out->of->count / (f->sample_bytes / (int64_t)tr_dtype_bytes(f->dtype) / out->channels);
     return TR_OK;
 }
 
@@ -105,13 +112,15 @@ bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets
     for (int64_t c = count - 1; c >= 0; c--)
         if (tr_stats_is_rounded(&stats[c])) first = c, rounded++;
     if (rounded == 0) return false;
-    if (count > 1) snprintf(column, sizeof column, " (column %lld, counted from 0)", (long long)first);
-    if (rounded > 1) snprintf(more, sizeof more, " (and %lld more such columns)", (long long)rounded - 1);
+    if (count > 1)
+        snprintf(column, sizeof column, " (column %lld, counted from 0)", (long long)first);
+    if (rounded > 1)
+        snprintf(more, sizeof more, " (and %lld more such columns)", (long long)rounded - 1);
     tr_snprintf(text, 640,
                 "the %s%s are %s%s, before normalisation. Subtract a number close to them, in "
                 "double precision, when you create the file, %s",
-                are_targets ? "targets" : "inputs", column, tr_stats_format_rounding(&stats[first], range),
-                more,
+                are_targets ? "targets" : "inputs", column,
+                tr_stats_format_rounding(&stats[first], range), more,
                 are_targets ? "and add it to the predictions; the scores do not change"
                             : "and the same number in files for eval and predict");
     return true;

@@ -14,7 +14,8 @@ h5_cost_t tr_h5_cost(const h5_array_t *a, int64_t rows) {
     if (a->layout != H5D_CHUNKED) return (h5_cost_t){1, 1.0};
     rows = min64(rows, max64(1, a->rows)); /* a block may go on in the next file */
     int64_t bands = ceil_div(rows, a->chunk_rows);
-    /* Plain chunks, and those whose checksum was verified once, are read from the first wanted row to the last. */
+    /* Plain chunks, and those whose checksum was verified once, are read from the first wanted row
+     * to the last. */
     bool whole = a->way == H5_LIBRARY || (a->way == H5_BANDS && !a->verified);
     double fetched = (double)(whole ? bands * a->chunk_rows : rows) * (double)a->chunk_row_bytes *
                      (double)a->chunks_per_band;
@@ -46,13 +47,14 @@ static bool is_costly(const h5_array_t *a, int64_t block, char *why, size_t byte
     h5_cost_t cost = tr_h5_cost(a, block);
     if (a->row_bytes * a->rows < 1 << 20) return false; /* so little is never slow */
     if (a->way == H5_LIBRARY && a->layout == H5D_CHUNKED)
-        snprintf(why, bytes, "its %s are read by the HDF5 library only, one thread at a time", a->storage);
+        snprintf(why, bytes, "its %s are read by the HDF5 library only, one thread at a time",
+                 a->storage);
     else if (cost.amplification > AMPLIFICATION_MAX)
         snprintf(why, bytes, "its %s make reads fetch %.1f times the bytes needed", a->storage,
                  cost.amplification);
     else if (cost.reads > READS_MAX)
-        snprintf(why, bytes, "its %s split a block of %lld samples into %lld small reads", a->storage,
-                 (long long)block, (long long)cost.reads);
+        snprintf(why, bytes, "its %s split a block of %lld samples into %lld small reads",
+                 a->storage, (long long)block, (long long)cost.reads);
     else if (is_compressed(a))
         snprintf(why, bytes, "its %s are decompressed in every epoch", a->storage);
     else
@@ -63,7 +65,8 @@ static bool is_costly(const h5_array_t *a, int64_t block, char *why, size_t byte
 bool tr_h5_costly(const h5_array_t *a, int64_t block, char text[H5_SENTENCE_BYTES]) {
     char why[256], labels[4096];
     if (!is_costly(a, block, why, sizeof why)) return false;
-    snprintf(text, H5_SENTENCE_BYTES, "%s: /%s: %s. To fix this: trainer repack %s OUT%s.h5", a->file->path,
-             a->name, why, a->file->path, tr_h5_labels_path(a->file->path, labels) ? "_x" : "");
+    snprintf(text, H5_SENTENCE_BYTES, "%s: /%s: %s. To fix this: trainer repack %s OUT%s.h5",
+             a->file->path, a->name, why, a->file->path,
+             tr_h5_labels_path(a->file->path, labels) ? "_x" : "");
     return true;
 }

@@ -1,7 +1,7 @@
 /*
- * Which data sets of a file are the inputs and labels of a split, by the names that people use: in a group
- * named after the split (train/x), at the root with the split in the name (x_train, train_images,
- * train_set_x), or at the root.
+ * Which data sets of a file are the inputs and labels of a split, by the names that people use: in
+ * a group named after the split (train/x), at the root with the split in the name (x_train,
+ * train_images, train_set_x), or at the root.
  */
 #include "hdf5_source.h"
 #include <stdio.h>
@@ -25,14 +25,16 @@ static const char *const aliases[][6] = {
 
 static const h5_entry_t *entry_at(const h5_list_t *list, const char *path) {
     for (size_t i = 0; i < list->count; i++)
-        if (!strcmp(list->data[i].path, path)) return list->data[i].ndim < 0 ? NULL : &list->data[i];
+        if (!strcmp(list->data[i].path, path))
+            return list->data[i].ndim < 0 ? NULL : &list->data[i];
     return NULL;
 }
 
 static bool has_group(const h5_list_t *list, const char *group) {
     const size_t length = strlen(group);
     for (size_t i = 0; i < list->count; i++)
-        if (!strncmp(list->data[i].path, group, length) && list->data[i].path[length] == '/') return true;
+        if (!strncmp(list->data[i].path, group, length) && list->data[i].path[length] == '/')
+            return true;
     return false;
 }
 
@@ -43,7 +45,8 @@ bool tr_h5_has_numbers(const h5_entry_t *entry) {
 
 /* Is `name` one of the usual names, `alias` (NULL: none) added to it in one of the usual ways? */
 static bool usual(const char *name, const char *const *names, const char *alias) {
-    static const char *const forms[] = {"%2$s_%1$s", "%1$s_%2$s", "%1$s_set_%2$s", "%2$s%1$s", NULL};
+    static const char *const forms[] = {"%2$s_%1$s", "%1$s_%2$s", "%1$s_set_%2$s", "%2$s%1$s",
+                                        NULL};
     for (; *names; names++) {
         char text[128];
         if (!alias && !strcasecmp(name, *names)) return true;
@@ -92,12 +95,14 @@ static tr_status_t find_usual(const search_t *s, const char *scope, const char *
             *out = entry;
     }
     if (!other) return TR_OK;
-    snprintf(what, sizeof what, "both '%.80s' and '%.80s' match; set %s", (*out)->path, other->path, key);
+    snprintf(what, sizeof what, "both '%.80s' and '%.80s' match; set %s", (*out)->path, other->path,
+             key);
     return fail_with_list(s, TR_ERR_CONFIG, what);
 }
 
 /* data.x or data.y as given: below the scope, or from the root where that is allowed. */
-static const h5_entry_t *find_given(const search_t *s, const char *scope, const char *name, bool root) {
+static const h5_entry_t *find_given(const search_t *s, const char *scope, const char *name,
+                                    bool root) {
     char path[512];
     if (*name == '/') return root || !*scope ? entry_at(s->list, name + 1) : NULL;
     snprintf(path, sizeof path, "%s%s", scope, name);
@@ -106,8 +111,8 @@ static const h5_entry_t *find_given(const search_t *s, const char *scope, const 
 }
 
 /* A usual name in the scope, or else beside x. */
-static tr_status_t find_usual_y(const search_t *s, const char *scope, const char *alias, const h5_entry_t *x,
-                                const h5_entry_t **out) {
+static tr_status_t find_usual_y(const search_t *s, const char *scope, const char *alias,
+                                const h5_entry_t *x, const h5_entry_t **out) {
     char group[512];
     const char *slash = strrchr(x->path, '/');
     TR_TRY(find_usual(s, scope, alias, y_names, "data.y", out));
@@ -117,8 +122,8 @@ static tr_status_t find_usual_y(const search_t *s, const char *scope, const char
 }
 
 /* The labels beside `x`; *out NULL: none. */
-static tr_status_t find_y(const search_t *s, const char *scope, const char *alias, const h5_entry_t *x,
-                          const h5_entry_t **out) {
+static tr_status_t find_y(const search_t *s, const char *scope, const char *alias,
+                          const h5_entry_t *x, const h5_entry_t **out) {
     const h5_wanted_t *w = s->wanted;
     if (w->inputs_only) return TR_OK;
     if (!*w->y) return find_usual_y(s, scope, alias, x, out);
@@ -169,7 +174,8 @@ static tr_status_t look_in(const search_t *s, const char *scope, const char *ali
     return TR_OK;
 }
 
-static tr_status_t look_in_split(const search_t *s, tr_split_t split, h5_names_t *out, bool *out_found) {
+static tr_status_t look_in_split(const search_t *s, tr_split_t split, h5_names_t *out,
+                                 bool *out_found) {
     char scope[256];
     for (const char *const *alias = aliases[split]; *alias && !*out_found; alias++) {
         snprintf(scope, sizeof scope, "%s/", *alias);
@@ -194,16 +200,19 @@ static tr_status_t look_everywhere(const search_t *s, h5_names_t *out, bool *out
     return TR_OK;
 }
 
-/* An entry that is named like inputs and cannot be: it would be the one that is meant. NULL: none. */
+/* An entry that is named like inputs and cannot be: it would be the one that is meant. NULL: none.
+ */
 static const h5_entry_t *find_misfit(const h5_list_t *list) {
     for (size_t i = 0; i < list->count; i++) {
-        if (!tr_h5_has_numbers(&list->data[i]) && usual(tr_file_name(list->data[i].path), x_names, NULL))
+        if (!tr_h5_has_numbers(&list->data[i]) &&
+            usual(tr_file_name(list->data[i].path), x_names, NULL))
             return &list->data[i];
     }
     return NULL;
 }
 
-/* Where the inputs of another split are, which are not taken unasked: how to name them, into `what`. */
+/* Where the inputs of another split are, which are not taken unasked: how to name them, into
+ * `what`. */
 static tr_status_t find_other_split(const search_t *s, char *what, size_t bytes, bool *out_found) {
     const char *own = aliases[s->wanted->split][0];
     h5_names_t other;
@@ -213,11 +222,11 @@ static tr_status_t find_other_split(const search_t *s, char *what, size_t bytes,
     if (!*out_found) return TR_OK;
     other.scope[strcspn(other.scope, "/")] = '\0';
     if (*other.scope)
-        snprintf(what, bytes, "it has no %s data, but has /%.200s; FILE:%.100s selects it", own, other.x,
-                 other.scope);
+        snprintf(what, bytes, "it has no %s data, but has /%.200s; FILE:%.100s selects it", own,
+                 other.x, other.scope);
     else
-        snprintf(what, bytes, "it has no %s data, but has /%.200s; set data.x and data.y to use it", own,
-                 other.x);
+        snprintf(what, bytes, "it has no %s data, but has /%.200s; set data.x and data.y to use it",
+                 own, other.x);
     return TR_OK;
 }
 
@@ -227,8 +236,10 @@ static tr_status_t fail_detect(const search_t *s) {
     char what[512];
     bool other;
     if (misfit) {
-        snprintf(what, sizeof what, "/%.200s has a common name for inputs, but %s; set data.x", misfit->path,
-                 misfit->ndim < 0 ? "cannot be read" : "is not an array of numbers with one row per sample");
+        snprintf(what, sizeof what, "/%.200s has a common name for inputs, but %s; set data.x",
+                 misfit->path,
+                 misfit->ndim < 0 ? "cannot be read"
+                                  : "is not an array of numbers with one row per sample");
         return fail_with_list(s, TR_ERR_DATA, what);
     }
     TR_TRY(find_other_split(s, what, sizeof what, &other));
@@ -266,8 +277,8 @@ bool tr_h5_labels_are_text(const h5_names_t *names, char out[512]) {
     return *names->text_y;
 }
 
-tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
-                                char out_y[256]) {
+tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list,
+                                const h5_wanted_t *wanted, char out_y[256]) {
     search_t s = {file, list, wanted};
     const h5_entry_t *y = NULL;
     if (*wanted->y)
@@ -278,8 +289,8 @@ tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list, co
     return TR_OK;
 }
 
-tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
-                              const h5_names_t *names) {
+tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list,
+                              const h5_wanted_t *wanted, const h5_names_t *names) {
     search_t s = {file, list, wanted};
     char what[512];
     const bool names_file = access(wanted->y, F_OK) == 0 || strstr(wanted->y, ".h5");

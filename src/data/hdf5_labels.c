@@ -1,7 +1,7 @@
 /*
- * What y is. Read once, when the data set is opened: labels are small. One value a sample is a class index if
- * all are whole numbers from 0 on; several are a one-hot vector if each row has a single 1 among zeros;
- * anything else is numbers to predict.
+ * What y is. Read once, when the data set is opened: labels are small. One value a sample is a
+ * class index if all are whole numbers from 0 on; several are a one-hot vector if each row has a
+ * single 1 among zeros; anything else is numbers to predict.
  */
 #include "hdf5_source.h"
 #include <math.h>
@@ -15,8 +15,8 @@ typedef struct {
     int32_t *label;
     int64_t values, classes_given, smallest, largest, largest_row;
     const h5_part_t *largest_part;
-    bool must, plain_numbers; /* must: data.classes says that there are classes; plain_numbers: found that
-                                 there are none */
+    bool must, plain_numbers; /* must: data.classes says that there are classes; plain_numbers:
+                                 found that there are none */
     char *raw;
     double *row;
     tr_dataset_info_t *info;
@@ -35,19 +35,22 @@ static int64_t class_of(const scan_t *s, const double *value) {
     return ones == 1 && zeros == s->values - 1 && (double)at < limit ? at : -1;
 }
 
-static tr_status_t fail_no_class(const scan_t *s, const h5_part_t *part, int64_t row, double value) {
+static tr_status_t fail_no_class(const scan_t *s, const h5_part_t *part, int64_t row,
+                                 double value) {
     char range[96] = "from 0 on";
     if (s->values > 1)
-        return TR_FAIL(TR_ERR_DATA,
-                       "%s: /%s: sample %lld has %lld values, which are not a one-hot vector of a class from "
-                       "0 to %lld, but data.classes = %lld requires classes.",
-                       part->y.file->path, part->names.y, (long long)row, (long long)s->values,
-                       (long long)s->classes_given - 1, (long long)s->classes_given);
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "%s: /%s: sample %lld has %lld values, which are not a one-hot vector of a class from "
+            "0 to %lld, but data.classes = %lld requires classes.",
+            part->y.file->path, part->names.y, (long long)row, (long long)s->values,
+            (long long)s->classes_given - 1, (long long)s->classes_given);
     if (s->classes_given > 0)
-        snprintf(range, sizeof range, "from 0 to %lld (data.classes = %lld)", (long long)s->classes_given - 1,
-                 (long long)s->classes_given);
+        snprintf(range, sizeof range, "from 0 to %lld (data.classes = %lld)",
+                 (long long)s->classes_given - 1, (long long)s->classes_given);
     const bool counts_from_1 = s->classes_given > 0 && value == (double)s->classes_given;
-    return TR_FAIL(TR_ERR_DATA, "%s: /%s: the label of sample %lld is %g; expected a class %s. If %s",
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: /%s: the label of sample %lld is %g; expected a class %s. If %s",
                    part->y.file->path, part->names.y, (long long)row, value, range,
                    counts_from_1 ? "the labels count from 1, subtract 1 when you create the file."
                                  : "these are regression targets, set data.classes = 0.");
@@ -80,7 +83,8 @@ static void say_row(const scan_t *s, const double *value, char text[64]) {
     snprintf(text, 64, ones == 0 ? "has no 1" : "has %lld times 1", (long long)ones);
 }
 
-/* Row `at` of the `count` that were read from row `first` on is the first that is no label. Where nearly all others are it may be a mistake. */
+/* Row `at` of the `count` that were read from row `first` on is the first that is no label. Where
+ * nearly all others are it may be a mistake. */
 static void doubt(scan_t *s, const h5_part_t *part, int64_t first, int64_t at, int64_t count) {
     int64_t labels = part->first + first + at, classes = s->largest + 1;
     char found[64];
@@ -94,13 +98,14 @@ static void doubt(scan_t *s, const h5_part_t *part, int64_t first, int64_t at, i
     if (s->values > 1) classes = s->values;
     say_row(s, s->row + at * s->values, found);
     const char *path = part->y.file->path, *name = part->names.y;
-    snprintf(s->info->label_doubt, sizeof s->info->label_doubt,
-             "%.*s:/%.*s: %lld of the first %lld samples are labels (%s), but sample %lld %s: all "
-             "are read as regression targets. If they are classes, correct this sample "
-             "(data.classes = %lld rejects such samples); if they are numbers, set data.classes = 0",
-             (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50), name, (long long)labels,
-             (long long)(labels + others), s->values > 1 ? "one-hot vectors" : "integers from 0",
-             (long long)(first + at), found, (long long)classes);
+    snprintf(
+        s->info->label_doubt, sizeof s->info->label_doubt,
+        "%.*s:/%.*s: %lld of the first %lld samples are labels (%s), but sample %lld %s: all "
+        "are read as regression targets. If they are classes, correct this sample "
+        "(data.classes = %lld rejects such samples); if they are numbers, set data.classes = 0",
+        (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50), name, (long long)labels,
+        (long long)(labels + others), s->values > 1 ? "one-hot vectors" : "integers from 0",
+        (long long)(first + at), found, (long long)classes);
 }
 
 static tr_status_t scan_part(scan_t *s, const h5_part_t *part, h5_scratch_t *scratch) {
@@ -147,12 +152,12 @@ static void note_labels(const scan_t *s, tr_dataset_info_t *info) {
         snprintf(info->label_note, sizeof info->label_note,
                  "the largest label, %lld, belongs to sample %lld of %.*s:/%.*s: correct it if it "
                  "is wrong",
-                 (long long)s->largest, (long long)s->largest_row, (int)tr_utf8_bytes(path, 70), path,
-                 (int)tr_utf8_bytes(name, 50), name);
+                 (long long)s->largest, (long long)s->largest_row, (int)tr_utf8_bytes(path, 70),
+                 path, (int)tr_utf8_bytes(name, 50), name);
 }
 
-tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch, int32_t **out,
-                         tr_dataset_info_t *info) {
+tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch,
+                         int32_t **out, tr_dataset_info_t *info) {
     scan_t s = {.values = parts->data[0].y.row_elems,
                 .classes_given = classes,
                 .must = classes > 0,

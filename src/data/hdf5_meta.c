@@ -7,7 +7,8 @@
 
 typedef enum { OF_INPUTS, OF_LABELS } whose_t;
 
-/* Opens an attribute of the data sets, their group or a file; negative where there is none. What stands with the labels says nothing of the inputs. */
+/* Opens an attribute of the data sets, their group or a file; negative where there is none. What
+ * stands with the labels says nothing of the inputs. */
 static hid_t attribute_of(const h5_part_t *part, whose_t whose, const char *name) {
     char group[258];
     snprintf(group, sizeof group, "/%s", part->names.scope);
@@ -24,7 +25,8 @@ static hid_t attribute_of(const h5_part_t *part, whose_t whose, const char *name
     for (size_t i = 0; i < TR_COUNT(objects); i++)
         if (objects[i].whose <= whose &&
             H5Aexists_by_name(objects[i].file, objects[i].path, name, H5P_DEFAULT) > 0)
-            return H5Aopen_by_name(objects[i].file, objects[i].path, name, H5P_DEFAULT, H5P_DEFAULT);
+            return H5Aopen_by_name(objects[i].file, objects[i].path, name, H5P_DEFAULT,
+                                   H5P_DEFAULT);
     return -1;
 }
 
@@ -46,8 +48,8 @@ static bool fits(int64_t elems, int64_t channels) {
     return elems > 0 && (elems == 1 || elems == channels);
 }
 
-/* One number, or one for each channel, from the attribute `name`; *out stays empty where it has none that
- * fits. *out_elems: how many it has. */
+/* One number, or one for each channel, from the attribute `name`; *out stays empty where it has
+ * none that fits. *out_elems: how many it has. */
 static tr_status_t attribute_moments(const h5_part_t *part, int64_t channels, const char *name,
                                      tr_floats_t *out, int64_t *out_elems) {
     hid_t attribute = attribute_of(part, OF_INPUTS, name);
@@ -74,8 +76,9 @@ static void say_unfit(const h5_part_t *part, int64_t channels, const char *name,
 }
 
 static bool are_unlike(const tr_floats_t *first, const tr_floats_t *other) {
-    return other->count > 0 && (other->count != first->count ||
-                                memcmp(first->data, other->data, other->count * sizeof *other->data) != 0);
+    return other->count > 0 &&
+           (other->count != first->count ||
+            memcmp(first->data, other->data, other->count * sizeof *other->data) != 0);
 }
 
 static tr_status_t say_unlike(const h5_parts_t *parts, int64_t channels, const char *name,
@@ -93,7 +96,8 @@ static tr_status_t say_unlike(const h5_parts_t *parts, int64_t channels, const c
                      "%s has a different attribute '%s' than %s, %s: set data.mean and data.std to "
                      "choose other values",
                      parts->data[p].file.path, name, parts->data[0].file.path,
-                     first.count ? "whose values apply to all files" : "which has none, so it is ignored");
+                     first.count ? "whose values apply to all files"
+                                 : "which has none, so it is ignored");
         tr_vec_free(&other);
     }
     tr_vec_free(&first);
@@ -105,7 +109,8 @@ static bool is_auto(const char *text) {
 }
 
 tr_status_t tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels,
-                                   const tr_data_settings_t *settings, char out[H5_SENTENCE_BYTES]) {
+                                   const tr_data_settings_t *settings,
+                                   char out[H5_SENTENCE_BYTES]) {
     *out = '\0';
     if (is_auto(settings->mean)) TR_TRY(say_unlike(parts, channels, "mean", out));
     return is_auto(settings->std) && !*out ? say_unlike(parts, channels, "std", out) : TR_OK;
@@ -123,15 +128,18 @@ static tr_status_t read_names(hid_t attribute, int64_t count, const char *path, 
     size_t bytes = H5Tget_size(type);
     bool variable = H5Tis_variable_str(type) > 0, padded = H5Tget_strpad(type) == H5T_STR_SPACEPAD;
     char *data = NULL;
-    tr_status_t status = tr_alloc((size_t)count * (variable ? sizeof(char *) : bytes + 1), "names", &data);
+    tr_status_t status =
+        tr_alloc((size_t)count * (variable ? sizeof(char *) : bytes + 1), "names", &data);
     bool read = status == TR_OK && H5Aread(attribute, type, data) >= 0;
     if (status == TR_OK && !read)
-        status = H5_FAIL(TR_ERR_DATA, "%s: cannot read an attribute with names; the file is damaged", path);
+        status = H5_FAIL(TR_ERR_DATA,
+                         "%s: cannot read an attribute with names; the file is damaged", path);
     for (int64_t i = 0; i < count && status == TR_OK; i++) {
         char text[256];
         const char *name = variable ? ((char **)data)[i] : data + (size_t)i * bytes;
         snprintf(text, sizeof text, "%.*s", variable ? 255 : (int)bytes, name ? name : "");
-        for (size_t end = strlen(text); padded && end > 0 && text[end - 1] == ' ';) text[--end] = '\0';
+        for (size_t end = strlen(text); padded && end > 0 && text[end - 1] == ' ';)
+            text[--end] = '\0';
         status = tr_strdup(text, &out[i]);
     }
     if (read && variable) H5Dvlen_reclaim(type, space, H5P_DEFAULT, data);

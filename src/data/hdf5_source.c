@@ -11,7 +11,8 @@
 static const char *const split_keys[] = {"data.train", "data.valid", "data.test"};
 
 /* FILE, FILE:GROUP or a glob. A colon belongs to the name where a file has it. */
-tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t split, h5_source_t *out) {
+tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t split,
+                               h5_source_t *out) {
     const char *texts[] = {settings->train, settings->valid, settings->test}, *text = texts[split];
     *out = (h5_source_t){
         .wanted = {.key = split_keys[split], .x = settings->x, .y = settings->y, .split = split}};
@@ -21,8 +22,8 @@ tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t sp
         out->wanted.implied = true;
     }
     if ((size_t)snprintf(out->pattern, sizeof out->pattern, "%s", text) >= sizeof out->pattern)
-        return TR_FAIL(TR_ERR_CONFIG, "%s: the name is longer than %zu characters.", out->wanted.key,
-                       sizeof out->pattern - 1);
+        return TR_FAIL(TR_ERR_CONFIG, "%s: the name is longer than %zu characters.",
+                       out->wanted.key, sizeof out->pattern - 1);
     char *colon = strrchr(out->pattern, ':');
     if (colon && access(out->pattern, F_OK)) {
         *colon = '\0';
@@ -30,7 +31,8 @@ tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t sp
         snprintf(out->group, sizeof out->group, "%s", group);
         size_t length = strlen(out->group);
         if (length && out->group[length - 1] == '/') out->group[length - 1] = '\0';
-        if (out->wanted.implied) out->pattern[0] = '\0'; /* a group of training data holds no other split */
+        /* a group of training data holds no other split */
+        if (out->wanted.implied) out->pattern[0] = '\0';
     }
     out->wanted.group = out->group;
     return TR_OK;
@@ -51,10 +53,12 @@ static tr_status_t find_y_file(h5_part_t *part, const h5_wanted_t *wanted) {
 static tr_status_t find_arrays(h5_part_t *part, const h5_list_t *list, const h5_wanted_t *wanted,
                                bool *out_found) {
     TR_TRY(tr_h5_detect(&part->file, list, wanted, &part->names, out_found));
-    if (!*out_found || part->names.y[0] || part->names.is_tokens || wanted->inputs_only) return TR_OK;
+    if (!*out_found || part->names.y[0] || part->names.is_tokens || wanted->inputs_only)
+        return TR_OK;
     TR_TRY(find_y_file(part, wanted));
-    return part->names.y[0] || !*wanted->y ? TR_OK
-                                           : tr_h5_fail_labels(&part->file, list, wanted, &part->names);
+    return part->names.y[0] || !*wanted->y
+               ? TR_OK
+               : tr_h5_fail_labels(&part->file, list, wanted, &part->names);
 }
 
 /* Finds x and y and opens them; *out_found as in tr_h5_detect. */
@@ -68,7 +72,8 @@ static tr_status_t open_arrays(h5_part_t *part, const h5_wanted_t *wanted, bool 
     TR_TRY(tr_h5_refuse_holes(&part->x));
     if (!part->names.y[0]) return TR_OK;
     part->has_y = true;
-    TR_TRY(tr_h5_array_open(part->y_file.path ? &part->y_file : &part->file, part->names.y, &part->y));
+    TR_TRY(
+        tr_h5_array_open(part->y_file.path ? &part->y_file : &part->file, part->names.y, &part->y));
     TR_TRY(tr_h5_refuse_holes(&part->y));
     if (part->y.rows == part->x.rows) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
@@ -79,14 +84,16 @@ static tr_status_t open_arrays(h5_part_t *part, const h5_wanted_t *wanted, bool 
 }
 
 static bool same_rows(const h5_array_t *a, const h5_array_t *b) {
-    return a->ndim == b->ndim && !memcmp(a->dim + 1, b->dim + 1, (size_t)(a->ndim - 1) * sizeof *a->dim);
+    return a->ndim == b->ndim &&
+           !memcmp(a->dim + 1, b->dim + 1, (size_t)(a->ndim - 1) * sizeof *a->dim);
 }
 
 static tr_status_t check_part(const h5_part_t *first, const h5_part_t *part) {
-    bool same =
-        part->has_y == first->has_y && same_rows(&part->x, &first->x) &&
-        (!part->has_y || same_rows(&part->y, &first->y)) && part->names.is_tokens == first->names.is_tokens &&
-        (part->names.is_tokens || tr_h5_travels_as(part->x.dtype) == tr_h5_travels_as(first->x.dtype));
+    bool same = part->has_y == first->has_y && same_rows(&part->x, &first->x) &&
+                (!part->has_y || same_rows(&part->y, &first->y)) &&
+                part->names.is_tokens == first->names.is_tokens &&
+                (part->names.is_tokens ||
+                 tr_h5_travels_as(part->x.dtype) == tr_h5_travels_as(first->x.dtype));
     if (same) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
                    "%s and %s cannot be concatenated: their samples or labels differ in shape or "
@@ -95,7 +102,8 @@ static tr_status_t check_part(const h5_part_t *first, const h5_part_t *part) {
 }
 
 /* Opens one more file at the end of the list; *out_found as in tr_h5_detect. */
-static tr_status_t add_part(const h5_source_t *source, const char *path, h5_parts_t *parts, bool *out_found) {
+static tr_status_t add_part(const h5_source_t *source, const char *path, h5_parts_t *parts,
+                            bool *out_found) {
     h5_part_t *part = &parts->data[parts->count++];
     const h5_part_t *before = parts->count > 1 ? part - 1 : NULL;
     part->first = before ? before->first + before->x.rows : 0;
@@ -108,7 +116,8 @@ static tr_status_t add_part(const h5_source_t *source, const char *path, h5_part
     return TR_OK;
 }
 
-static tr_status_t open_parts(const h5_source_t *source, char *const *path, size_t count, h5_parts_t *out) {
+static tr_status_t open_parts(const h5_source_t *source, char *const *path, size_t count,
+                              h5_parts_t *out) {
     bool found = true;
     TR_TRY(tr_alloc(count * sizeof *out->data, "data files", &out->data));
     for (size_t i = 0; i < count && found; i++) TR_TRY(add_part(source, path[i], out, &found));
@@ -121,8 +130,11 @@ tr_status_t tr_h5_paths(const h5_source_t *source, h5_paths_t *out) {
     bool is_glob = strpbrk(source->pattern, "*?[") && access(source->pattern, F_OK);
     int result = is_glob ? glob(source->pattern, 0, NULL, &out->found) : 0;
     if (result == GLOB_NOMATCH)
-        return TR_FAIL(TR_ERR_NOINPUT, "%s: no file matches '%s'.", source->wanted.key, source->pattern);
-    if (result) return TR_FAIL(TR_ERR_IO, "%s: cannot search for '%s'.", source->wanted.key, source->pattern);
+        return TR_FAIL(TR_ERR_NOINPUT, "%s: no file matches '%s'.", source->wanted.key,
+                       source->pattern);
+    if (result)
+        return TR_FAIL(TR_ERR_IO, "%s: cannot search for '%s'.", source->wanted.key,
+                       source->pattern);
     out->path = is_glob ? out->found.gl_pathv : out->plain;
     if (is_glob) out->count = out->found.gl_pathc;
     return TR_OK;
@@ -151,7 +163,7 @@ void tr_h5_parts_close(h5_parts_t *parts) {
     parts->count = 0;
 }
 
-/* -- what the parts have in common ----------------------------------------------------------------------- */
+/* -- what the parts have in common ------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t hash, uint64_t value) {
     return (hash ^ value) * 1099511628211u ^ value >> 29;
@@ -183,7 +195,8 @@ int64_t tr_h5_parts_read_unit(const h5_parts_t *parts) {
     return unit;
 }
 
-/* What does not fit the page cache only passes through it, and the rest of the memory is needed for other things. */
+/* What does not fit the page cache only passes through it, and the rest of the memory is needed for
+ * other things. */
 static bool wants_direct(const h5_parts_t *parts, const tr_data_settings_t *settings) {
     double bytes = 0, memory = (double)tr_host_memory_bytes();
     for (int p = 0; p < parts->count; p++) bytes += (double)parts->data[p].file.bytes;
@@ -191,7 +204,8 @@ static bool wants_direct(const h5_parts_t *parts, const tr_data_settings_t *sett
            (settings->direct_io == TR_DIRECT_AUTO && memory > 0 && bytes > 0.75 * memory);
 }
 
-/* Where a file cannot be opened for it, the page cache serves: some file systems have no such reads. */
+/* Where a file cannot be opened for it, the page cache serves: some file systems have no such
+ * reads. */
 tr_status_t tr_h5_parts_open_direct(h5_parts_t *parts, const tr_data_settings_t *settings,
                                     h5_direct_t **out) {
     *out = NULL;

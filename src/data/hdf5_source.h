@@ -17,12 +17,14 @@
 
 enum { H5_SENTENCE_BYTES = 2 * 4096 + 512 }; /* of one that names a file twice, the remedy last */
 
-/* -- hdf5_detect.c ----------------------------------------------------------------------------------------- */
+/* -- hdf5_detect.c ----------------------------------------------------------------------------- */
 
 typedef struct {
-    char x[256], y[256], scope[256]; /* paths in the file; y "" where there is none; scope "" for the root */
-    char text_y[256];                /* where there is no y: what is named like it, and holds text; "" none */
-    bool is_tokens;                  /* x is a stream of tokens, and y is not looked for */
+    /* paths in the file; y "" where there is none; scope "" for the root */
+    char x[256], y[256], scope[256];
+    /* where there is no y: what is named like it, and holds text; "" none */
+    char text_y[256];
+    bool is_tokens; /* x is a stream of tokens, and y is not looked for */
 } h5_names_t;
 
 /* What to look for. `implied`: the file was given for training, so a split must show in names; then
@@ -32,7 +34,8 @@ typedef struct {
     tr_split_t split;
     bool implied;
     bool inputs_only; /* y is not looked for */
-    bool tokens;      /* for a model of tokens: a given x of whole numbers, one a sample, is a stream */
+    /* for a model of tokens: a given x of whole numbers, one a sample, is a stream */
+    bool tokens;
 } h5_wanted_t;
 tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
                          h5_names_t *out, bool *out_found);
@@ -44,13 +47,13 @@ bool tr_h5_has_numbers(const h5_entry_t *entry);
 bool tr_h5_labels_are_text(const h5_names_t *names, char out[512]);
 
 /* The labels of a file that has nothing else, by their usual names or data.y; "" in out_y: none. */
-tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
-                                char out_y[256]);
+tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list,
+                                const h5_wanted_t *wanted, char out_y[256]);
 /* The error that data.y is nowhere. */
-tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
-                              const h5_names_t *names);
+tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list,
+                              const h5_wanted_t *wanted, const h5_names_t *names);
 
-/* -- hdf5_source.c ----------------------------------------------------------------------------------------- */
+/* -- hdf5_source.c ----------------------------------------------------------------------------- */
 
 /* One of the files of a split. */
 typedef struct {
@@ -73,9 +76,10 @@ typedef struct {
     char group[256];
 } h5_source_t;
 
-/* From data.train, data.valid or data.test; pattern "" where the split is not given. wanted.group points into
- * *out. */
-tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t split, h5_source_t *out);
+/* From data.train, data.valid or data.test; pattern "" where the split is not given. wanted.group
+ * points into *out. */
+tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t split,
+                               h5_source_t *out);
 /* The files that the pattern stands for: at least one. */
 typedef struct {
     char **path;
@@ -85,44 +89,47 @@ typedef struct {
 } h5_paths_t;
 tr_status_t tr_h5_paths(const h5_source_t *source, h5_paths_t *out);
 void tr_h5_paths_free(h5_paths_t *paths);
-/* Opens all files; none, with TR_OK, where an implied split is not there. Both want the lock; parts are
- * closed in any case. */
+/* Opens all files; none, with TR_OK, where an implied split is not there. Both want the lock; parts
+ * are closed in any case. */
 tr_status_t tr_h5_parts_open(const h5_source_t *source, h5_parts_t *out);
 void tr_h5_parts_close(h5_parts_t *parts);
-/* Where data.direct_io wants it, the parts are read past the page cache from now on. *out: NULL where not;
- * tr_h5_direct_close, before the parts. */
+/* Where data.direct_io wants it, the parts are read past the page cache from now on. *out: NULL
+ * where not; tr_h5_direct_close, before the parts. */
 tr_status_t tr_h5_parts_open_direct(h5_parts_t *parts, const tr_data_settings_t *settings,
                                     h5_direct_t **out);
-/* Samples of the whole that are best read together: of chunks that have to be decoded, or read in pieces. */
+/* Samples of the whole that are best read together: of chunks that have to be decoded, or read in
+ * pieces. */
 int64_t tr_h5_parts_read_unit(const h5_parts_t *parts);
 /* Of the names, sizes, times and shapes of the files. */
 uint64_t tr_h5_parts_fingerprint(const h5_parts_t *parts);
 
-/* -- hdf5_pool.c ----------------------------------------------------------------------------------------- */
+/* -- hdf5_pool.c ------------------------------------------------------------------------------- */
 
 /* Scratch memory that reading threads take and give back. */
 typedef struct h5_pool h5_pool_t;
 /* Threads that read at once, at most. */
 int tr_h5_pool_size(const tr_data_settings_t *settings);
-/* `count` times memory for the arrays of the parts, with scratch->rows and scratch->converted of so many bytes. */
-tr_status_t tr_h5_pool_create(const h5_parts_t *parts, int count, size_t rows_bytes, size_t converted_bytes,
-                              h5_pool_t **out);
+/* `count` times memory for the arrays of the parts, with scratch->rows and scratch->converted of so
+ * many bytes. */
+tr_status_t tr_h5_pool_create(const h5_parts_t *parts, int count, size_t rows_bytes,
+                              size_t converted_bytes, h5_pool_t **out);
 void tr_h5_pool_destroy(h5_pool_t **pool);
 /* Waits for a free one; prefers the one that holds the chunks of `row`. */
 h5_scratch_t *tr_h5_pool_take(h5_pool_t *pool, const h5_array_t *array, int64_t row);
 void tr_h5_pool_give(h5_pool_t *pool, h5_scratch_t *scratch);
 
-/* -- dataset_tokens.c ------------------------------------------------------------------------------------ */
+/* -- dataset_tokens.c -------------------------------------------------------------------------- */
 
 /* Windows of a stream of tokens. Takes over the parts, whatever it returns. */
-tr_status_t tr_tokens_open(h5_parts_t *parts, const tr_data_settings_t *settings, tr_dataset_t **out);
+tr_status_t tr_tokens_open(h5_parts_t *parts, const tr_data_settings_t *settings,
+                           tr_dataset_t **out);
 
-/* -- hdf5_meta.c: from the attributes of x, y, their group or the file; wants the lock --------------------- */
+/* -- hdf5_meta.c: from the attributes of x, y, their group or the file; wants the lock --------- */
 
 /* info->mean and std from the attributes, as they are. */
 tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, tr_dataset_info_t *info);
-/* A sentence where the attributes mean and std do not fit and are not used, or where another of the joined
- * files has others than the first, whose are used; "" none. Wants the lock. */
+/* A sentence where the attributes mean and std do not fit and are not used, or where another of the
+ * joined files has others than the first, whose are used; "" none. Wants the lock. */
 tr_status_t tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels,
                                    const tr_data_settings_t *settings, char out[H5_SENTENCE_BYTES]);
 /* The number in the attribute `classes`, 0: numbers to predict; -1: there is none. */
@@ -131,18 +138,20 @@ int64_t tr_h5_attribute_classes(const h5_part_t *part);
 int64_t tr_h5_attribute_whole(const h5_part_t *part, const char *name);
 /* The text in the attribute `name` of the inputs; tr_free. *out is NULL where there is none. */
 tr_status_t tr_h5_attribute_text(const h5_part_t *part, const char *name, char **out);
-/* One of the lists of names (TR_NAMES_CLASSES, ...) into *out, which is empty and is freed in any case; stays so where there is none. */
+/* One of the lists of names (TR_NAMES_CLASSES, ...) into *out, which is empty and is freed in any
+ * case; stays so where there is none. */
 tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out);
 
-/* -- hdf5_labels.c ----------------------------------------------------------------------------------------- */
+/* -- hdf5_labels.c ----------------------------------------------------------------------------- */
 
-/* The labels of all parts as class indices in *out (owned by the caller), or NULL where y holds numbers to
- * predict. `classes`: as data.classes; info->classes becomes their number, label_note says what may be wrong with
- * them, label_doubt is set where a few samples alone made them numbers. Without the lock. */
-tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch, int32_t **out,
-                         tr_dataset_info_t *info);
+/* The labels of all parts as class indices in *out (owned by the caller), or NULL where y holds
+ * numbers to predict. `classes`: as data.classes; info->classes becomes their number, label_note
+ * says what may be wrong with them, label_doubt is set where a few samples alone made them numbers.
+ * Without the lock. */
+tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch,
+                         int32_t **out, tr_dataset_info_t *info);
 
-/* -- hdf5_cost.c ------------------------------------------------------------------------------------------- */
+/* -- hdf5_cost.c ------------------------------------------------------------------------------- */
 
 typedef struct {
     int64_t reads;

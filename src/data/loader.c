@@ -7,17 +7,19 @@
 #include <unistd.h>
 
 #define DIRECT_BYTES (128 << 10) /* from here on a read of its own costs less than a second copy */
-#define PIECE_BYTES  (1 << 20)   /* fits a core's cache, so that the copy into place comes from there */
-#define CACHE_BYTES  (16 << 20)  /* more than this is not kept by the caches until it is used */
-#define AHEAD_BYTES  (32 << 20)  /* keeps a disk busy, and stays in a small page cache until it is read */
-#define ALIGN        256
+#define PIECE_BYTES                                                                                \
+    (1 << 20) /* fits a core's cache, so that the copy into place comes from there */
+#define CACHE_BYTES (16 << 20) /* more than this is not kept by the caches until it is used */
+#define AHEAD_BYTES                                                                                \
+    (32 << 20) /* keeps a disk busy, and stays in a small page cache until it is read */
+#define ALIGN 256
 
 int tr_loader_workers(const tr_data_settings_t *settings, int cores) {
     if (settings->workers > 0) return (int)settings->workers;
     return cores < 8 ? 1 : cores / 4 < 4 ? cores / 4 : 4;
 }
 
-/* -- the queue of pieces: all with the lock held --------------------------------------------------------- */
+/* -- the queue of pieces: all with the lock held ----------------------------------------------- */
 
 static void fail(tr_loader_t *l) {
     if (!l->failed) l->error = *tr_error_last();
@@ -26,9 +28,10 @@ static void fail(tr_loader_t *l) {
     pthread_cond_signal(&l->ready);
 }
 
-/* The window at `position` of the lane. In evaluation a window is one micro-batch; *valid of its samples exist. */
-static void window_at(const tr_loader_t *l, const lane_t *lane, int64_t position, tr_order_window_t *out,
-                      int64_t *valid) {
+/* The window at `position` of the lane. In evaluation a window is one micro-batch; *valid of its
+ * samples exist. */
+static void window_at(const tr_loader_t *l, const lane_t *lane, int64_t position,
+                      tr_order_window_t *out, int64_t *valid) {
     if (!l->params.evaluation) {
         tr_order_window(&l->params.order, lane->slot, position, out);
         *valid = out->count;
@@ -42,7 +45,8 @@ static void window_at(const tr_loader_t *l, const lane_t *lane, int64_t position
     *valid = min64(l->micro, samples - out->sequence);
 }
 
-/* The lane whose next window to open (or to announce) the consumer wants first, NULL where all are at their end. */
+/* The lane whose next window to open (or to announce) the consumer wants first, NULL where all are
+ * at their end. */
 static lane_t *neediest(const tr_loader_t *l, bool to_announce) {
     lane_t *best = NULL;
     int64_t first = l->steps >= 0 ? l->steps * l->micro : INT64_MAX;
@@ -66,17 +70,18 @@ static void advance(tr_loader_t *l, lane_t *lane) {
 }
 
 /* The `index`-th sample of a window: its number in the data set, and how many follow it there. */
-static void run_at(const tr_loader_t *l, const tr_order_window_t *window, int64_t index, int64_t *out_sample,
-                   int64_t *out_count) {
+static void run_at(const tr_loader_t *l, const tr_order_window_t *window, int64_t index,
+                   int64_t *out_sample, int64_t *out_count) {
     *out_sample = window->sequence + index;
     *out_count = l->params.order.samples - *out_sample;
     if (!l->params.evaluation)
-        tr_order_run(&l->params.order, window->epoch, window->sequence + index, out_sample, out_count);
+        tr_order_run(&l->params.order, window->epoch, window->sequence + index, out_sample,
+                     out_count);
 }
 
 /*
- * Lets the system fetch the next run of samples that is not yet under way: one thread alone keeps no disk busy. The lock is left meanwhile.
- * False: AHEAD_BYTES are under way, or all there is.
+ * Lets the system fetch the next run of samples that is not yet under way: one thread alone keeps
+ * no disk busy. The lock is left meanwhile. False: AHEAD_BYTES are under way, or all there is.
  */
 static bool announce(tr_loader_t *l) {
     int64_t sample, run;
@@ -101,17 +106,18 @@ static bool announce(tr_loader_t *l) {
     return true;
 }
 
-/* Takes the next window of the neediest lane if its room is free. The lock is left while the window is
- * prepared. */
+/* Takes the next window of the neediest lane if its room is free. The lock is left while the window
+ * is prepared. */
 static bool window_open(tr_loader_t *l) {
     tr_order_window_t window;
     int64_t valid;
     lane_t *lane = l->opening ? NULL : neediest(l, false);
     if (!lane || lane->flight_count == LANE_FLIGHTS) return false;
     window_at(l, lane, lane->next, &window, &valid);
-    /* After a resume the first window begins before what is wanted: `ready` keeps its room until it is
-     * complete. */
-    if (window.first + window.count - min64(lane->released, lane->ready) > l->capacity) return false;
+    /* After a resume the first window begins before what is wanted: `ready` keeps its room until it
+     * is complete. */
+    if (window.first + window.count - min64(lane->released, lane->ready) > l->capacity)
+        return false;
     int flight = (lane->flight_first + lane->flight_count++) % LANE_FLIGHTS;
     lane->flight[flight] = (flight_t){.end = window.first + window.count, .pending = window.count};
     lane->next = window.first + window.count;
@@ -137,8 +143,10 @@ static bool window_open(tr_loader_t *l) {
 static bool piece_take(tr_loader_t *l, piece_t *out) {
     if (!l->open) return false;
     int64_t run;
-    *out = (piece_t){
-        .lane = l->open, .flight = l->open_flight, .base = lane_at(l, l->window.first), .index = l->given};
+    *out = (piece_t){.lane = l->open,
+                     .flight = l->open_flight,
+                     .base = lane_at(l, l->window.first),
+                     .index = l->given};
     run_at(l, &l->window, l->given, &out->sample, &run);
     out->count = min64(min64(run, l->piece_max), l->valid - l->given);
     l->given += out->count;
@@ -173,7 +181,7 @@ static void *work(void *argument) {
     return NULL;
 }
 
-/* -- creation -------------------------------------------------------------------------------------------- */
+/* -- creation ---------------------------------------------------------------------------------- */
 
 /* The field of labels, -1: none. */
 static int label_field(const tr_dataset_info_t *info) {
@@ -188,8 +196,8 @@ static tr_status_t check_label_field(const tr_dataset_info_t *info) {
     return TR_FAIL(TR_ERR_DATA,
                    "%s: field '%s': expected labels of type i32 and the number of classes, found "
                    "%s and %lld classes. Correct the open function of the data set.",
-                   info->description, info->field[label].name, tr_dtype_name(info->field[label].dtype),
-                   (long long)info->classes);
+                   info->description, info->field[label].name,
+                   tr_dtype_name(info->field[label].dtype), (long long)info->classes);
 }
 
 static tr_status_t check(const tr_dataset_t *dataset, const tr_loader_params_t *p) {
@@ -199,16 +207,17 @@ static tr_status_t check(const tr_dataset_t *dataset, const tr_loader_params_t *
                 (o->samples == dataset->info.samples || p->evaluation) && o->micro_batch > 0 &&
                 o->batch_size % o->micro_batch == 0 && o->block > 0 && o->shuffle >= 0 &&
                 p->first_slot >= 0 && p->slot_count > 0 &&
-                p->first_slot + p->slot_count <= tr_order_slots(o) && p->workers > 0 && p->prefetch > 0 &&
-                p->first_step >= 0;
+                p->first_slot + p->slot_count <= tr_order_slots(o) && p->workers > 0 &&
+                p->prefetch > 0 && p->first_step >= 0;
     if (good) return TR_OK;
     return TR_FAIL(TR_ERR_INTERNAL,
                    "Invalid loader parameters: %lld samples (data set: %lld), batch %lld, "
                    "micro-batch %lld, block %lld, shuffle %lld, slots %lld + %lld, %d workers, "
                    "prefetch %d.",
-                   (long long)o->samples, (long long)dataset->info.samples, (long long)o->batch_size,
-                   (long long)o->micro_batch, (long long)o->block, (long long)o->shuffle,
-                   (long long)p->first_slot, (long long)p->slot_count, p->workers, p->prefetch);
+                   (long long)o->samples, (long long)dataset->info.samples,
+                   (long long)o->batch_size, (long long)o->micro_batch, (long long)o->block,
+                   (long long)o->shuffle, (long long)p->first_slot, (long long)p->slot_count,
+                   p->workers, p->prefetch);
 }
 
 static void measure(tr_loader_t *l) {
@@ -226,10 +235,11 @@ static void measure(tr_loader_t *l) {
         sample_bytes += info->field[f].sample_bytes;
         l->direct[f] = info->read_unit == 1 && info->field[f].sample_bytes >= DIRECT_BYTES;
     }
-    l->ahead_max = max64(min64(AHEAD_BYTES / max64(sample_bytes, 1), o->samples), 1); /* no data set twice */
+    /* no data set twice */
+    l->ahead_max = max64(min64(AHEAD_BYTES / max64(sample_bytes, 1), o->samples), 1);
     l->piece_max = max64(PIECE_BYTES / largest, max64(info->read_unit, 1));
-    /* One window in use and one being filled; beyond, what the consumer may hold and the micro-batch that
-     * straddles windows. */
+    /* One window in use and one being filled; beyond, what the consumer may hold and the
+     * micro-batch that straddles windows. */
     int64_t held = 1 + ceil_div(l->params.prefetch, l->params.slot_count);
     l->capacity = (ceil_div(2 * l->window_max, l->micro) + held) * l->micro;
 }
@@ -248,18 +258,21 @@ static void lay_out(tr_loader_t *l, char *pinned, char *host) {
     for (int64_t i = 0; i < l->params.slot_count; i++) {
         lane_t unused, *lane = l->lane ? &l->lane[i] : &unused;
         for (int f = 0; f < info->field_count; f++)
-            lane->field[f] = carve(pinned, &l->pinned_bytes, capacity * (size_t)info->field[f].sample_bytes);
+            lane->field[f] =
+                carve(pinned, &l->pinned_bytes, capacity * (size_t)info->field[f].sample_bytes);
         lane->sample_id = carve(pinned, &l->pinned_bytes, capacity * sizeof *lane->sample_id);
         lane->weight = carve(pinned, &l->pinned_bytes, capacity * sizeof *lane->weight);
-        lane->place = carve(host, &l->host_bytes,
-                            l->shuffled ? (capacity + (size_t)l->window_max) * sizeof *lane->place : 0);
+        lane->place =
+            carve(host, &l->host_bytes,
+                  l->shuffled ? (capacity + (size_t)l->window_max) * sizeof *lane->place : 0);
         lane->batch = carve(host, &l->host_bytes, batches * sizeof *lane->batch);
         lane->out = carve(host, &l->host_bytes, batches * sizeof *lane->out);
     }
     for (int w = 0; w < l->params.workers; w++)
         for (int f = 0; f < info->field_count; f++) {
-            size_t bytes =
-                l->shuffled && !l->direct[f] ? (size_t)(l->piece_max * info->field[f].sample_bytes) : 0;
+            size_t bytes = l->shuffled && !l->direct[f]
+                               ? (size_t)(l->piece_max * info->field[f].sample_bytes)
+                               : 0;
             char *bounce = carve(host, &l->host_bytes, bytes);
             if (l->worker) l->worker[w].bounce[f] = bounce;
         }
@@ -299,7 +312,8 @@ static tr_status_t allocate(tr_loader_t *l) {
     TR_TRY(tr_alloc((size_t)l->params.workers * sizeof *l->worker, "loader's workers", &l->worker));
     lay_out(l, NULL, NULL);
     TR_TRY(l->device->ops->host_alloc(l->device, l->pinned_bytes, (void **)&l->pinned));
-    /* Samples go to random places of a large buffer: with small pages each is a miss in the table of pages. */
+    /* Samples go to random places of a large buffer: with small pages each is a miss in the table
+     * of pages. */
     if (l->device->host_visible) tr_use_large_pages(l->pinned, l->pinned_bytes);
     TR_TRY(tr_alloc_aligned(l->host_bytes, ALIGN, "loader's windows", &l->host));
     lay_out(l, l->pinned, l->host);
@@ -315,13 +329,14 @@ static tr_status_t start_workers(tr_loader_t *l) {
         error = tr_thread_start("trainer-load", work, &l->worker[w], &l->worker[w].thread);
         l->workers_started += !error;
     }
-    return error ? TR_FAIL(TR_ERR_MEMORY, "Cannot start %d loader threads: %s. Reduce data.workers.",
-                           l->params.workers, strerror(error))
-                 : TR_OK;
+    return error
+               ? TR_FAIL(TR_ERR_MEMORY, "Cannot start %d loader threads: %s. Reduce data.workers.",
+                         l->params.workers, strerror(error))
+               : TR_OK;
 }
 
-tr_status_t tr_loader_create(tr_dataset_t *dataset, tr_device_t *device, const tr_loader_params_t *params,
-                             tr_loader_t **out) {
+tr_status_t tr_loader_create(tr_dataset_t *dataset, tr_device_t *device,
+                             const tr_loader_params_t *params, tr_loader_t **out) {
     tr_status_t status;
     tr_loader_t *l = NULL;
     *out = NULL;
@@ -362,12 +377,13 @@ void tr_loader_destroy(tr_loader_t **loader) {
     tr_free(&l);
 }
 
-/* -- the consumer ---------------------------------------------------------------------------------------- */
+/* -- the consumer ------------------------------------------------------------------------------ */
 
 static tr_status_t wait_ready(tr_loader_t *l, const lane_t *lane) {
     if (lane->ready >= lane->taken + l->micro) return TR_OK;
     double begin = tr_clock_sec();
-    while (lane->ready < lane->taken + l->micro && !l->failed) pthread_cond_wait(&l->ready, &l->lock);
+    while (lane->ready < lane->taken + l->micro && !l->failed)
+        pthread_cond_wait(&l->ready, &l->lock);
     l->stall_sec += tr_clock_sec() - begin;
     return lane->ready < lane->taken + l->micro ? tr_error_set(&l->error) : TR_OK;
 }
@@ -425,7 +441,8 @@ tr_status_t tr_loader_release(tr_loader_t *l, tr_batch_t *batch) {
     pthread_mutex_unlock(&l->lock);
     l->held -= held;
     return held ? TR_OK
-                : TR_FAIL(TR_ERR_INTERNAL, "A micro-batch was released twice (step %lld, slot %lld).",
+                : TR_FAIL(TR_ERR_INTERNAL,
+                          "A micro-batch was released twice (step %lld, slot %lld).",
                           (long long)batch->step, (long long)batch->slot);
 }
 

@@ -5,12 +5,14 @@
 #include <emmintrin.h>
 #endif
 
-void tr_loader_window_prepare(tr_loader_t *l, lane_t *lane, const tr_order_window_t *window, int64_t valid) {
+void tr_loader_window_prepare(tr_loader_t *l, lane_t *lane, const tr_order_window_t *window,
+                              int64_t valid) {
     int64_t head = min64(window->count, l->capacity - lane_at(l, window->first));
     if (l->shuffled) {
-        /* The permutation is stored at the window's positions; where these wrap it is made in the spare room
-         * behind the buffer. */
-        int64_t *place = lane->place + (head < window->count ? l->capacity : lane_at(l, window->first));
+        /* The permutation is stored at the window's positions; where these wrap it is made in the
+         * spare room behind the buffer. */
+        int64_t *place =
+            lane->place + (head < window->count ? l->capacity : lane_at(l, window->first));
         tr_order_permutation(&l->params.order, window, place);
         if (head < window->count) {
             memcpy(lane->place + lane_at(l, window->first), place, (size_t)head * sizeof *place);
@@ -21,7 +23,8 @@ void tr_loader_window_prepare(tr_loader_t *l, lane_t *lane, const tr_order_windo
         int64_t at = lane_at(l, window->first + i);
         for (int f = 0; f < l->dataset->info.field_count; f++) {
             size_t bytes = (size_t)l->dataset->info.field[f].sample_bytes;
-            memset(lane->field[f] + (size_t)at * bytes, f == l->label ? 0xFF : 0, bytes); /* labels: -1 */
+            /* labels: -1 */
+            memset(lane->field[f] + (size_t)at * bytes, f == l->label ? 0xFF : 0, bytes);
         }
         lane->sample_id[at] = -1;
         lane->weight[at] = 0;
@@ -39,18 +42,21 @@ static inline int64_t destination(const tr_loader_t *l, const piece_t *p, int64_
 }
 
 /*
- * A window does not fit the caches: stores that go past them spare the memory the reading of each line before it is overwritten.
- * (One thread, page cache warm, samples of 3 KiB: 8 GB/s instead of 4.5.)
+ * A window does not fit the caches: stores that go past them spare the memory the reading of each
+ * line before it is overwritten. (One thread, page cache warm, samples of 3 KiB: 8 GB/s instead
+ * of 4.5.)
  */
 static void copy_past_caches(char *to, const char *from, size_t bytes) {
 #ifdef __SSE2__
     size_t head = (16 - ((uintptr_t)to & 15)) & 15, i = head;
     memcpy(to, from, head);
     for (; i + 64 <= bytes;
-         i += 64) { /* a whole line's loads before its stores: a fifth faster than each with its own */
+         /* a whole line's loads before its stores: a fifth faster than each with its own */
+         i += 64) {
         const __m128i *source = (const __m128i *)(from + i);
-        __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1), c = _mm_loadu_si128(source + 2),
-                d = _mm_loadu_si128(source + 3), *target = (__m128i *)(to + i);
+        __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1),
+                c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3),
+                *target = (__m128i *)(to + i);
         _mm_stream_si128(target, a);
         _mm_stream_si128(target + 1, b);
         _mm_stream_si128(target + 2, c);
@@ -78,28 +84,32 @@ static void copy_sample(const tr_loader_t *l, char *to, const char *from, size_t
         memcpy(to, from, bytes);
 }
 
-/* Sample ids, the fields that stand in the bounce buffers, and weights by the labels, which are in place then. */
+/* Sample ids, the fields that stand in the bounce buffers, and weights by the labels, which are in
+ * place then. */
 static void scatter(const tr_loader_t *l, const worker_t *worker, const piece_t *p) {
     lane_t *lane = p->lane;
-    const int32_t *label = l->label >= 0 && l->dataset->info.field[l->label].sample_bytes == sizeof *label
-                               ? (const int32_t *)lane->field[l->label]
-                               : NULL; /* one a sample */
+    const int32_t *label =
+        l->label >= 0 && l->dataset->info.field[l->label].sample_bytes == sizeof *label
+            ? (const int32_t *)lane->field[l->label]
+            : NULL; /* one a sample */
     for (int64_t i = 0; i < p->count; i++) {
         int64_t at = destination(l, p, i);
         lane->sample_id[at] = p->sample + i;
         for (int f = 0; l->shuffled && f < l->dataset->info.field_count; f++) {
             size_t bytes = (size_t)l->dataset->info.field[f].sample_bytes;
             if (!l->direct[f])
-                copy_sample(l, lane->field[f] + (size_t)at * bytes, worker->bounce[f] + (size_t)i * bytes,
-                            bytes);
+                copy_sample(l, lane->field[f] + (size_t)at * bytes,
+                            worker->bounce[f] + (size_t)i * bytes, bytes);
         }
         lane->weight[at] = label && label[at] == -1 ? 0 : 1;
     }
     if (l->past_caches) finish_copies();
 }
 
-/* Kernels and counts index by labels; a data set that a program brings along may not have looked at its own. */
-static tr_status_t check_labels(const tr_loader_t *l, int64_t first, int64_t count, const int32_t *label) {
+/* Kernels and counts index by labels; a data set that a program brings along may not have looked at
+ * its own. */
+static tr_status_t check_labels(const tr_loader_t *l, int64_t first, int64_t count,
+                                const int32_t *label) {
     const tr_dataset_info_t *info = &l->dataset->info;
     const tr_field_t *field = &info->field[l->label];
     const int64_t each = field->sample_bytes / (int64_t)sizeof *label;
@@ -114,7 +124,8 @@ static tr_status_t check_labels(const tr_loader_t *l, int64_t first, int64_t cou
     return TR_OK;
 }
 
-static tr_status_t read_samples(const tr_loader_t *l, int64_t first, int64_t count, void *const *dst) {
+static tr_status_t read_samples(const tr_loader_t *l, int64_t first, int64_t count,
+                                void *const *dst) {
     TR_TRY(l->dataset->ops->read(l->dataset, first, count, dst));
     return l->label >= 0 && dst[l->label] ? check_labels(l, first, count, dst[l->label]) : TR_OK;
 }
@@ -135,7 +146,8 @@ static tr_status_t read_straight(tr_loader_t *l, const piece_t *p) {
 static tr_status_t read_each(tr_loader_t *l, const piece_t *p, int f) {
     for (int64_t i = 0; i < p->count; i++) {
         void *dst[TR_DATASET_MAX_FIELDS] = {0};
-        dst[f] = p->lane->field[f] + (size_t)(destination(l, p, i) * l->dataset->info.field[f].sample_bytes);
+        dst[f] = p->lane->field[f] +
+                 (size_t)(destination(l, p, i) * l->dataset->info.field[f].sample_bytes);
         TR_TRY(read_samples(l, p->sample + i, 1, dst));
     }
     return TR_OK;

@@ -1,9 +1,9 @@
 /*
- * The loader's parts. A lane (one for each of this rank's slots) has a circular buffer of `capacity` samples
- * in pinned memory: the sample at position p of the lane's stream stands at p mod capacity. Capacity is a
- * multiple of micro_batch, so a micro-batch never wraps and its address depends only on its index in the
- * ring. Workers read runs of samples and put each where its window's shuffle wants it; the consumer gets
- * slices of the buffer, so a sample is copied once.
+ * The loader's parts. A lane (one for each of this rank's slots) has a circular buffer of
+ * `capacity` samples in pinned memory: the sample at position p of the lane's stream stands at p
+ * mod capacity. Capacity is a multiple of micro_batch, so a micro-batch never wraps and its address
+ * depends only on its index in the ring. Workers read runs of samples and put each where its
+ * window's shuffle wants it; the consumer gets slices of the buffer, so a sample is copied once.
  *
  *      released           taken              ready                next
  *   -------|-- in use ------|-- may be taken --|-- being filled -----|-- free ------
@@ -57,10 +57,12 @@ struct tr_loader {
     tr_dataset_t *dataset; /* not owned */
     tr_device_t *device;   /* not owned */
     tr_loader_params_t params;
-    int64_t micro, slots, capacity, window_max, piece_max, steps; /* steps: of an evaluation pass, else -1 */
+    /* steps: of an evaluation pass, else -1 */
+    int64_t micro, slots, capacity, window_max, piece_max, steps;
     bool shuffled, past_caches;
-    bool direct[TR_DATASET_MAX_FIELDS]; /* read sample by sample into place, without a bounce buffer */
-    int label;                          /* the field of class numbers; -1: none */
+    /* read sample by sample into place, without a bounce buffer */
+    bool direct[TR_DATASET_MAX_FIELDS];
+    int label; /* the field of class numbers; -1: none */
     lane_t *lane;
     worker_t *worker;
     int workers_started;

@@ -13,7 +13,8 @@ static const struct {
                           "concatenate the tables and import them together (import csv "
                           "--test-fraction splits off test data), so that each class has the same "
                           "number in all of them"},
-    [TR_NAMES_INPUTS] = {"feature_names", "input", "import a table with the same columns in the same order"},
+    [TR_NAMES_INPUTS] = {"feature_names", "input",
+                         "import a table with the same columns in the same order"},
 };
 
 const char *tr_names_key(int list) {
@@ -32,7 +33,8 @@ const char *const *tr_class_names(const tr_dataset_info_t *info) {
 }
 
 void tr_names_say(const char *const *name, int64_t count, tr_str_t *out) {
-    for (int64_t i = 0; i < count && i < SAID; i++) tr_str_printf(out, "%s%.*s", i ? ", " : "", CUT(name[i]));
+    for (int64_t i = 0; i < count && i < SAID; i++)
+        tr_str_printf(out, "%s%.*s", i ? ", " : "", CUT(name[i]));
     if (count > SAID) tr_str_append(out, ", ...");
 }
 
@@ -44,9 +46,10 @@ static tr_status_t fail(int list, int64_t at, const tr_names_t *expected, const 
     tr_str_t a = {0}, b = {0};
     say(expected, &a);
     say(found, &b);
-    TR_FAIL(TR_ERR_DATA, "%s %lld is '%.*s' in %s (%s: %s), but '%.*s' in %s (%s: %s): %s.", lists[list].what,
-            (long long)at, CUT(expected->name[at]), expected->from, lists[list].key, a.text ? a.text : "",
-            CUT(found->name[at]), found->from, lists[list].key, b.text ? b.text : "", lists[list].remedy);
+    TR_FAIL(TR_ERR_DATA, "%s %lld is '%.*s' in %s (%s: %s), but '%.*s' in %s (%s: %s): %s.",
+            lists[list].what, (long long)at, CUT(expected->name[at]), expected->from,
+            lists[list].key, a.text ? a.text : "", CUT(found->name[at]), found->from,
+            lists[list].key, b.text ? b.text : "", lists[list].remedy);
     tr_str_free(&a);
     tr_str_free(&b);
     return TR_ERR_DATA;

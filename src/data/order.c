@@ -1,10 +1,10 @@
 /*
- * The order of samples (trainer/data.h says what it is): everything here is computed from the order's
- * numbers, nothing is stored.
+ * The order of samples (trainer/data.h says what it is): everything here is computed from the
+ * order's numbers, nothing is stored.
  *
- * The permutation of blocks is a Feistel network over the smallest power of two that holds them, walked until
- * it lands inside (Black, Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002). So any block of any
- * epoch is found without a table.
+ * The permutation of blocks is a Feistel network over the smallest power of two that holds them,
+ * walked until it lands inside (Black, Rogaway, "Ciphers with arbitrary finite domains", CT-RSA
+ * 2002). So any block of any epoch is found without a table.
  */
 #include "shared.h"
 #include "trainer/mem.h"
@@ -27,13 +27,15 @@ bool tr_order_shuffles(const tr_order_t *order) {
 int64_t tr_order_window_max(const tr_order_t *order) {
     int64_t longest_share = ceil_div(order->samples, tr_order_slots(order));
     /* Without shuffling a window is only what is read ahead in one go. */
-    int64_t window = tr_order_shuffles(order) ? order->shuffle : max64(order->block, order->micro_batch);
+    int64_t window =
+        tr_order_shuffles(order) ? order->shuffle : max64(order->block, order->micro_batch);
     return min64(window, longest_share);
 }
 
-/* -- resolving ------------------------------------------------------------------------------------------- */
+/* -- resolving --------------------------------------------------------------------------------- */
 
-static int64_t auto_block(const tr_order_t *order, const tr_dataset_info_t *info, int64_t sample_bytes) {
+static int64_t auto_block(const tr_order_t *order, const tr_dataset_info_t *info,
+                          int64_t sample_bytes) {
     if (info->read_unit > 1) return info->read_unit;
     int64_t bytes = WINDOW_BYTES / tr_order_slots(order) / BLOCKS_MIN;
     bytes = max64(BLOCK_BYTES_MIN, min64(BLOCK_BYTES_MAX, bytes));
@@ -47,9 +49,10 @@ static int64_t auto_shuffle(const tr_order_t *order, int64_t sample_bytes) {
     return max64(1, ceil_div(share, ceil_div(share, fits)));
 }
 
-tr_status_t tr_order_make(const tr_data_settings_t *settings, const tr_dataset_info_t *info, uint64_t seed,
-                          int64_t batch_size, int64_t micro_batch, tr_order_t *out) {
-    if (info->samples < 1) return TR_FAIL(TR_ERR_DATA, "The data set is empty: %s.", info->description);
+tr_status_t tr_order_make(const tr_data_settings_t *settings, const tr_dataset_info_t *info,
+                          uint64_t seed, int64_t batch_size, int64_t micro_batch, tr_order_t *out) {
+    if (info->samples < 1)
+        return TR_FAIL(TR_ERR_DATA, "The data set is empty: %s.", info->description);
     if (batch_size < 1 || micro_batch < 1 || batch_size % micro_batch)
         return TR_FAIL(TR_ERR_CONFIG,
                        "data.batch_size (%lld) must be a multiple of data.micro_batch (%lld), "
@@ -58,23 +61,25 @@ tr_status_t tr_order_make(const tr_data_settings_t *settings, const tr_dataset_i
     int64_t sample_bytes = 0;
     for (int f = 0; f < info->field_count; f++) sample_bytes += info->field[f].sample_bytes;
     sample_bytes = max64(sample_bytes, 1);
-    *out = (tr_order_t){
-        .seed = seed, .samples = info->samples, .batch_size = batch_size, .micro_batch = micro_batch};
-    out->block =
-        min64(settings->block > 0 ? settings->block : auto_block(out, info, sample_bytes), info->samples);
+    *out = (tr_order_t){.seed = seed,
+                        .samples = info->samples,
+                        .batch_size = batch_size,
+                        .micro_batch = micro_batch};
+    out->block = min64(settings->block > 0 ? settings->block : auto_block(out, info, sample_bytes),
+                       info->samples);
     out->shuffle = settings->shuffle >= 0 ? settings->shuffle : auto_shuffle(out, sample_bytes);
     return TR_OK;
 }
 
-/* -- lanes ----------------------------------------------------------------------------------------------- */
+/* -- lanes ------------------------------------------------------------------------------------- */
 
 /* Samples that lane `slot` has drawn when `epoch` begins. */
 static int64_t lane_begin(const tr_order_t *order, int64_t slot, int64_t epoch) {
     return (epoch * order->samples + slot) / tr_order_slots(order);
 }
 
-/* Samples that all lanes before `slot` have drawn when `epoch` begins: the sum over t < slot of floor((x + t)
- * / slots). */
+/* Samples that all lanes before `slot` have drawn when `epoch` begins: the sum over t < slot of
+ * floor((x + t) / slots). */
 static int64_t lanes_before(const tr_order_t *order, int64_t slot, int64_t epoch) {
     int64_t slots = tr_order_slots(order), x = epoch * order->samples;
     return slot * (x / slots) + max64(0, slot + x % slots - slots);
@@ -88,18 +93,20 @@ int64_t tr_order_epoch(const tr_order_t *order, int64_t slot, int64_t position, 
     return epoch;
 }
 
-void tr_order_window(const tr_order_t *order, int64_t slot, int64_t position, tr_order_window_t *out) {
+void tr_order_window(const tr_order_t *order, int64_t slot, int64_t position,
+                     tr_order_window_t *out) {
     int64_t first, next, length = tr_order_window_max(order);
     out->slot = slot;
     out->epoch = tr_order_epoch(order, slot, position, &first, &next);
     out->index = (position - first) / length;
     out->first = first + out->index * length;
     out->count = min64(length, next - out->first);
-    out->sequence = lanes_before(order, slot, out->epoch + 1) - lanes_before(order, slot, out->epoch) +
-                    out->index * length;
+    out->sequence = lanes_before(order, slot, out->epoch + 1) -
+                    lanes_before(order, slot, out->epoch) + out->index * length;
 }
 
-void tr_order_permutation(const tr_order_t *order, const tr_order_window_t *window, int64_t *out_place) {
+void tr_order_permutation(const tr_order_t *order, const tr_order_window_t *window,
+                          int64_t *out_place) {
     for (int64_t i = 0; i < window->count; i++) out_place[i] = i;
     if (!tr_order_shuffles(order)) return;
     tr_rng_t rng = tr_rng_make(order->seed, TR_RNG_WINDOW, (uint32_t)window->slot,
@@ -107,15 +114,17 @@ void tr_order_permutation(const tr_order_t *order, const tr_order_window_t *wind
     tr_rng_shuffle(&rng, out_place, window->count);
 }
 
-void tr_order_slots_of_rank(int64_t slots, int rank, int size, int64_t *out_first, int64_t *out_count) {
+void tr_order_slots_of_rank(int64_t slots, int rank, int size, int64_t *out_first,
+                            int64_t *out_count) {
     *out_first = slots * rank / size;
     *out_count = slots * (rank + 1) / size - *out_first;
 }
 
-/* -- blocks ---------------------------------------------------------------------------------------------- */
+/* -- blocks ------------------------------------------------------------------------------------ */
 
 /* One pass through the network, forward or back; value < 2^(left + right bits). */
-static uint64_t feistel(const tr_order_t *order, int64_t epoch, int bits, bool inverse, uint64_t value) {
+static uint64_t feistel(const tr_order_t *order, int64_t epoch, int bits, bool inverse,
+                        uint64_t value) {
     int half[2] = {bits / 2, bits - bits / 2}; /* bits of word 0 and word 1 */
     uint64_t word[2] = {value >> half[1], value & ((1ull << half[1]) - 1)};
     for (int i = 0; i < FEISTEL_ROUNDS; i++) {
@@ -127,7 +136,8 @@ static uint64_t feistel(const tr_order_t *order, int64_t epoch, int bits, bool i
     return word[0] << half[1] | word[1];
 }
 
-static int64_t permute(const tr_order_t *order, int64_t epoch, bool inverse, int64_t block, int64_t blocks) {
+static int64_t permute(const tr_order_t *order, int64_t epoch, bool inverse, int64_t block,
+                       int64_t blocks) {
     int bits = FEISTEL_MIN_BITS;
     while (bits < 62 && (1ll << bits) < blocks) bits++;
     uint64_t value = (uint64_t)block;
@@ -145,7 +155,8 @@ void tr_order_run(const tr_order_t *order, int64_t epoch, int64_t sequence, int6
         *out_count = order->samples - sequence;
         return;
     }
-    /* The data set's last block may be short: what follows it in the sequence is shifted by what it lacks. */
+    /* The data set's last block may be short: what follows it in the sequence is shifted by what it
+     * lacks. */
     int64_t size = block;
     if (missing) {
         int64_t place = permute(order, epoch, true, blocks - 1, blocks);
@@ -159,10 +170,10 @@ void tr_order_run(const tr_order_t *order, int64_t epoch, int64_t sequence, int6
     *out_count = size - offset;
 }
 
-/* -- for tools and tests --------------------------------------------------------------------------------- */
+/* -- for tools and tests ----------------------------------------------------------------------- */
 
-static void window_samples(const tr_order_t *order, const tr_order_window_t *window, const int64_t *place,
-                           int64_t *out_ids) {
+static void window_samples(const tr_order_t *order, const tr_order_window_t *window,
+                           const int64_t *place, int64_t *out_ids) {
     for (int64_t i = 0; i < window->count;) {
         int64_t sample, run;
         tr_order_run(order, window->epoch, window->sequence + i, &sample, &run);

@@ -1,10 +1,11 @@
 /*
  * data.valid_fraction: one data set as two, for training and for validation.
  *
- * The data set is cut into stretches of equal length, and V of its C stretches go to validation, as evenly as whole numbers allow: stretch j does
- * where floor((j + 1) V / C) > floor(j V / C). So the k-th stretch of validation is ceil((k + 1) C / V) - 1, the k-th of training is
- * floor(k C / (C - V)), nothing is stored, and both parts have of everything where the file is sorted. The last stretch, which may be short,
- * is always of validation.
+ * The data set is cut into stretches of equal length, and V of its C stretches go to validation, as
+ * evenly as whole numbers allow: stretch j does where floor((j + 1) V / C) > floor(j V / C). So the
+ * k-th stretch of validation is ceil((k + 1) C / V) - 1, the k-th of training is floor(k C / (C -
+ * V)), nothing is stored, and both parts have of everything where the file is sorted. The last
+ * stretch, which may be short, is always of validation.
  */
 #include "shared.h"
 #include "trainer/mem.h"
@@ -29,7 +30,8 @@ static int64_t stretch_of(const part_t *self, int64_t k) {
 
 /* Where sample `first` of this part is in the whole, and how many of `count` follow it there. */
 static int64_t run_of(const part_t *self, int64_t first, int64_t count, int64_t *out_count) {
-    const int64_t k = first / self->length, stretch = stretch_of(self, k), inside = first % self->length;
+    const int64_t k = first / self->length, stretch = stretch_of(self, k),
+                  inside = first % self->length;
     int64_t run = self->length - inside;
     for (int64_t next = 1; run < count && stretch_of(self, k + next) == stretch + next; next++)
         run += self->length;
@@ -37,7 +39,8 @@ static int64_t run_of(const part_t *self, int64_t first, int64_t count, int64_t 
     return stretch * self->length + inside;
 }
 
-static tr_status_t read_part(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {
+static tr_status_t read_part(tr_dataset_t *dataset, int64_t first, int64_t count,
+                             void *const *dst) {
     const part_t *self = (const part_t *)dataset;
     char *at[TR_DATASET_MAX_FIELDS];
     for (int f = 0; f < dataset->info.field_count; f++) at[f] = dst[f];
@@ -90,20 +93,24 @@ static const tr_dataset_ops_t part_ops = {.name = "part",
 static int64_t stretch_length(const tr_dataset_info_t *info) {
     int64_t bytes = 0;
     for (int f = 0; f < info->field_count; f++) bytes += info->field[f].sample_bytes;
-    if (info->read_unit > 1 && info->samples / info->read_unit >= STRETCHES_MIN) return info->read_unit;
+    if (info->read_unit > 1 && info->samples / info->read_unit >= STRETCHES_MIN)
+        return info->read_unit;
     return max64(1, min64(STRETCH_BYTES / max64(1, bytes), info->samples / STRETCHES_MIN));
 }
 
-tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid, tr_dataset_t **out) {
+tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid,
+                            tr_dataset_t **out) {
     part_t *self = NULL;
     const tr_dataset_info_t *info = &whole->info;
     const int64_t length = stretch_length(info), stretches = ceil_div(info->samples, length),
-                  valid = max64(1, llround(fraction * (double)stretches)), training = stretches - valid;
+                  valid = max64(1, llround(fraction * (double)stretches)),
+                  training = stretches - valid;
     if (training < 1)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "data.valid_fraction = %g of %lld samples leaves no training data: reduce it, or use "
-                       "more data",
-                       fraction, (long long)info->samples);
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "data.valid_fraction = %g of %lld samples leaves no training data: reduce it, or use "
+            "more data",
+            fraction, (long long)info->samples);
     TR_TRY(tr_alloc(sizeof *self, "a part of the data", &self));
     *self = (part_t){.base = {.ops = &part_ops, .info = *info},
                      .whole = whole,
@@ -113,8 +120,9 @@ tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid,
                      .kept = is_valid ? valid : training};
     self->base.info.samples = is_valid ? info->samples - training * length : training * length;
     self->base.info.fingerprint ^= (uint64_t)(2 * self->kept + is_valid) * 0x9E3779B97F4A7C15u;
-    snprintf(self->base.info.description, sizeof self->base.info.description, "%.230s, %.3g %% of it",
-             info->description, 100 * (double)self->base.info.samples / (double)info->samples);
+    snprintf(self->base.info.description, sizeof self->base.info.description,
+             "%.230s, %.3g %% of it", info->description,
+             100 * (double)self->base.info.samples / (double)info->samples);
     *out = &self->base;
     return TR_OK;
 }

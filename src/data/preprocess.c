@@ -1,4 +1,5 @@
-/* What a model was told about its data: from keys, attributes and checkpoints to numbers, and into the graph. */
+/* What a model was told about its data: from keys, attributes and checkpoints to numbers, and into
+ * the graph. */
 #include "preprocess.h"
 #include "shared.h"
 #include "trainer/log.h"
@@ -24,12 +25,13 @@ void tr_preprocess_destroy(tr_preprocess_t **preprocess) {
     tr_free(preprocess);
 }
 
-/* -- vectors --------------------------------------------------------------------------------------------- */
+/* -- vectors ----------------------------------------------------------------------------------- */
 
 static tr_status_t copy(const tr_floats_t *from, tr_floats_t *out) {
     tr_status_t status = TR_OK;
     out->count = 0;
-    for (size_t i = 0; i < from->count && status == TR_OK; i++) status = tr_vec_push(out, from->data[i]);
+    for (size_t i = 0; i < from->count && status == TR_OK; i++)
+        status = tr_vec_push(out, from->data[i]);
     return status;
 }
 
@@ -57,7 +59,8 @@ static tr_status_t match(const char *what, tr_normalize_t *n) {
                        what, means, what, stds);
     TR_TRY(stretch(&n->mean, count, 0));
     TR_TRY(stretch(&n->std, count, 1));
-    for (size_t i = 0; i < count; i++) changes = changes || n->mean.data[i] != 0 || n->std.data[i] != 1;
+    for (size_t i = 0; i < count; i++)
+        changes = changes || n->mean.data[i] != 0 || n->std.data[i] != 1;
     if (!changes) n->mean.count = n->std.count = 0;
     return TR_OK;
 }
@@ -79,7 +82,7 @@ static tr_status_t measure(tr_dataset_t *train, int field, int64_t bytes, tr_nor
     return status;
 }
 
-/* -- keys ------------------------------------------------------------------------------------------------ */
+/* -- keys -------------------------------------------------------------------------------------- */
 
 static bool is_auto(const char *text) {
     return !*text || strcmp(text, "auto") == 0;
@@ -112,23 +115,24 @@ static tr_status_t parse(const char *key, const char *text, bool is_std, tr_floa
 static tr_status_t check_own(const tr_dataset_info_t *info, bool is_std, const tr_floats_t *own) {
     for (size_t c = 0; c < own->count; c++)
         if (is_std ? !tr_is_divisor(own->data[c]) : !isfinite(own->data[c]))
-            return TR_FAIL(TR_ERR_DATA,
-                           "%s: the attribute '%s' has %g for channel %zu; expected %s numbers in the range "
-                           "of a 32-bit float. Set data.%s.",
-                           info->description, is_std ? "std" : "mean", (double)own->data[c], c,
-                           is_std ? "positive" : "finite", is_std ? "std" : "mean");
+            return TR_FAIL(
+                TR_ERR_DATA,
+                "%s: the attribute '%s' has %g for channel %zu; expected %s numbers in the range "
+                "of a 32-bit float. Set data.%s.",
+                info->description, is_std ? "std" : "mean", (double)own->data[c], c,
+                is_std ? "positive" : "finite", is_std ? "std" : "mean");
     return TR_OK;
 }
 
-/* -- inputs ---------------------------------------------------------------------------------------------- */
+/* -- inputs ------------------------------------------------------------------------------------ */
 
 static const tr_field_t *inputs_of(const tr_dataset_info_t *info) {
     const int x = tr_field_find(info, "x");
     return x < 0 ? NULL : &info->field[x];
 }
 
-static tr_status_t take_input(const tr_preprocess_sources_t *s, bool is_std, const tr_normalize_t *measured,
-                              tr_floats_t *out) {
+static tr_status_t take_input(const tr_preprocess_sources_t *s, bool is_std,
+                              const tr_normalize_t *measured, tr_floats_t *out) {
     const char *text = is_std ? s->settings->std : s->settings->mean,
                *key = is_std ? "data.std" : "data.mean";
     const tr_field_t *x = inputs_of(s->info);
@@ -159,15 +163,17 @@ static void list_numbers(const tr_floats_t *v, float none, tr_str_t *out) {
     if (v->count > SHOWN) tr_str_append(out, ",...");
 }
 
-/* Weights to begin with expect inputs as they were in their training, where nothing else is known of them. */
-static tr_status_t take_init(const tr_preprocess_sources_t *s, const tr_field_t *x, tr_preprocess_t *out,
-                             bool *out_taken) {
+/* Weights to begin with expect inputs as they were in their training, where nothing else is known
+ * of them. */
+static tr_status_t take_init(const tr_preprocess_sources_t *s, const tr_field_t *x,
+                             tr_preprocess_t *out, bool *out_taken) {
     const tr_normalize_t *input = &s->init->input;
     const int64_t count = (int64_t)input->mean.count;
-    const bool bytes_to_1 =
-        s->init->type == TR_U8 && count == 1 && input->mean.data[0] == 0 && input->std.data[0] == 255;
+    const bool bytes_to_1 = s->init->type == TR_U8 && count == 1 && input->mean.data[0] == 0 &&
+                            input->std.data[0] == 255;
     tr_str_t text = {0};
-    if (bytes_to_1 || (count == 0 && s->init->type != TR_U8)) return TR_OK; /* what is done anyway */
+    /* what is done anyway */
+    if (bytes_to_1 || (count == 0 && s->init->type != TR_U8)) return TR_OK;
     *out_taken = s->init->type == x->dtype && (count <= 1 || count == tr_field_channels(x));
     tr_str_append(&text, "data.mean = ");
     list_numbers(&input->mean, 0, &text);
@@ -178,9 +184,10 @@ static tr_status_t take_init(const tr_preprocess_sources_t *s, const tr_field_t 
                 "used: %s",
                 text.text);
     else if (text.text)
-        TR_WARN("model.init: the initial model was trained on inputs of type %s with %s, which do not "
-                "fit the inputs of %s: set data.mean and data.std so that both are in the same units",
-                tr_dtype_name(s->init->type), text.text, s->info->description);
+        TR_WARN(
+            "model.init: the initial model was trained on inputs of type %s with %s, which do not "
+            "fit the inputs of %s: set data.mean and data.std so that both are in the same units",
+            tr_dtype_name(s->init->type), text.text, s->info->description);
     tr_str_free(&text);
     return *out_taken ? copy_both(input, &out->input) : TR_OK;
 }
@@ -191,8 +198,9 @@ static tr_status_t resolve_input(const tr_preprocess_sources_t *s, tr_preprocess
     tr_normalize_t measured = {0};
     tr_status_t status = TR_OK;
     if (computes && !s->kept && !s->train)
-        return TR_FAIL(TR_ERR_CONFIG, "data.mean and data.std = compute need training data or a checkpoint "
-                                      "that records them: set the numbers");
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.mean and data.std = compute need training data or a checkpoint "
+                       "that records them: set the numbers");
     if (computes && !s->kept && x && x->dtype == TR_BF16)
         return TR_FAIL(TR_ERR_CONFIG,
                        "data.mean and data.std = compute do not support inputs of type bf16: set "
@@ -206,21 +214,24 @@ static tr_status_t resolve_input(const tr_preprocess_sources_t *s, tr_preprocess
     TR_TRY(status);
     bool is_known = out->input.mean.count + out->input.std.count > 0 || s->kept || !x;
     if (!is_known && s->init) TR_TRY(take_init(s, x, out, &is_known));
-    if (!is_known && x->dtype == TR_U8) TR_TRY(tr_vec_push(&out->input.std, 255)); /* bytes: 0 to 1 */
+    /* bytes: 0 to 1 */
+    if (!is_known && x->dtype == TR_U8) TR_TRY(tr_vec_push(&out->input.std, 255));
     return match("", &out->input);
 }
 
-/* -- targets --------------------------------------------------------------------------------------------- */
+/* -- targets ----------------------------------------------------------------------------------- */
 
-/* auto is for numbers that a loss takes as they are; what else y may be, its data set and model know. */
+/* auto is for numbers that a loss takes as they are; what else y may be, its data set and model
+ * know. */
 static bool is_measured(const tr_preprocess_sources_t *s, const char *text, const tr_field_t *y) {
     return is_compute(text) || (is_auto(text) && s->squares && y && y->dtype == TR_F32);
 }
 
-static tr_status_t take_target(const tr_preprocess_sources_t *s, bool is_std, const tr_normalize_t *measured,
-                               tr_floats_t *out) {
+static tr_status_t take_target(const tr_preprocess_sources_t *s, bool is_std,
+                               const tr_normalize_t *measured, tr_floats_t *out) {
     const char *text = is_std ? s->settings->target_std : s->settings->target_mean;
-    if (!is_open(text)) return parse(is_std ? "data.target_std" : "data.target_mean", text, is_std, out);
+    if (!is_open(text))
+        return parse(is_std ? "data.target_std" : "data.target_mean", text, is_std, out);
     const tr_normalize_t *from = s->kept ? &s->kept->target : measured;
     return copy(is_std ? &from->std : &from->mean, out);
 }
@@ -234,8 +245,9 @@ static tr_status_t resolve_target(const tr_preprocess_sources_t *s, tr_preproces
     tr_status_t status = TR_OK;
     if (out->classes > 0) return TR_OK;
     if (computes && !s->kept && !field)
-        return TR_FAIL(TR_ERR_CONFIG, "data.target_mean and data.target_std = compute need training data "
-                                      "or a checkpoint that records them: set the numbers");
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.target_mean and data.target_std = compute need training data "
+                       "or a checkpoint that records them: set the numbers");
     if (!s->kept && field && (is_measured(s, mean, field) || is_measured(s, std, field)))
         status = measure(s->train, y, TARGET_BYTES, m);
     if (!is_measured(s, mean, field)) m->mean.count = 0;
@@ -248,7 +260,7 @@ static tr_status_t resolve_target(const tr_preprocess_sources_t *s, tr_preproces
     return match("target_", &out->target);
 }
 
-/* -- the whole ------------------------------------------------------------------------------------------- */
+/* -- the whole --------------------------------------------------------------------------------- */
 
 static tr_status_t copy_names(const tr_names_t *from, const char *origin, tr_names_t *out) {
     out->from = origin;
@@ -284,11 +296,11 @@ tr_status_t tr_preprocess_resolve(const tr_preprocess_sources_t *sources, tr_pre
     return status;
 }
 
-/* -- in the graph ---------------------------------------------------------------------------------------- */
+/* -- in the graph ------------------------------------------------------------------------------ */
 
 /* x * scale + shift over rows of `width`, to which single numbers are repeated. */
-static tr_status_t apply(tr_graph_t *g, const char *const name[2], const tr_normalize_t *n, bool inverse,
-                         int64_t width, tr_tensor_t *x) {
+static tr_status_t apply(tr_graph_t *g, const char *const name[2], const tr_normalize_t *n,
+                         bool inverse, int64_t width, tr_tensor_t *x) {
     float *values = NULL;
     tr_tensor_t scale, shift;
     TR_TRY(tr_alloc(2 * (size_t)width * sizeof *values, "normalisation", &values));
@@ -319,10 +331,11 @@ static tr_status_t apply_target(tr_graph_t *g, const tr_preprocess_t *p, const c
     const int64_t count = (int64_t)p->target.mean.count, width = shape.dim[shape.ndim - 1];
     if (count == 0) return TR_OK;
     if (width % count != 0)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "data.target_mean and data.target_std have %lld numbers, but there are %lld targets: "
-                       "set one number, or one per target (0 and 1: targets are unchanged)",
-                       (long long)count, (long long)width);
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "data.target_mean and data.target_std have %lld numbers, but there are %lld targets: "
+            "set one number, or one per target (0 and 1: targets are unchanged)",
+            (long long)count, (long long)width);
     TR_TRY(tr_reshape(g, *x, &TR_SHAPE(tr_shape_elems(&shape) / count, count), x));
     TR_TRY(apply(g, name, &p->target, inverse, count, x));
     return tr_reshape(g, *x, &shape, x);

@@ -1,14 +1,17 @@
-/* Whether data are what a model was told: other data than those of its training, and numbers that normalise them. */
+/* Whether data are what a model was told: other data than those of its training, and numbers that
+ * normalise them. */
 #include "preprocess.h"
 #include "shared.h"
 #include "trainer/log.h"
 
 #include <string.h>
 
-/* -- a data set against it ------------------------------------------------------------------------------- */
+/* -- a data set against it --------------------------------------------------------------------- */
 
-static tr_status_t check_table(const tr_preprocess_t *p, const tr_dataset_info_t *info, const tr_field_t *x) {
-    if (p->shape.ndim != 1 || x->shape.ndim != 1 || p->shape.dim[0] == x->shape.dim[0]) return TR_OK;
+static tr_status_t check_table(const tr_preprocess_t *p, const tr_dataset_info_t *info,
+                               const tr_field_t *x) {
+    if (p->shape.ndim != 1 || x->shape.ndim != 1 || p->shape.dim[0] == x->shape.dim[0])
+        return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
                    "the model takes %lld input%s, but a sample of %s has %lld: use the columns of "
                    "the training data, in the same order (a table without labels: import csv "
@@ -18,7 +21,8 @@ static tr_status_t check_table(const tr_preprocess_t *p, const tr_dataset_info_t
 }
 
 /* Labels that are not read are no reason to refuse inputs. */
-static tr_status_t check_names(const tr_preprocess_t *p, const tr_dataset_info_t *info, bool inputs_only) {
+static tr_status_t check_names(const tr_preprocess_t *p, const tr_dataset_info_t *info,
+                               bool inputs_only) {
     for (int list = 0; list < TR_NAMES_LISTS; list++) {
         const tr_names_t *found = &info->names[list];
         const tr_status_t status = tr_names_check(list, &p->names[list], found);
@@ -32,7 +36,8 @@ static tr_status_t check_names(const tr_preprocess_t *p, const tr_dataset_info_t
     return TR_OK;
 }
 
-tr_status_t tr_preprocess_match(const tr_preprocess_t *p, const tr_dataset_info_t *info, bool inputs_only) {
+tr_status_t tr_preprocess_match(const tr_preprocess_t *p, const tr_dataset_info_t *info,
+                                bool inputs_only) {
     const int field = tr_field_find(info, "x");
     TR_TRY(check_names(p, info, inputs_only));
     if (field < 0) return TR_OK;
@@ -53,20 +58,22 @@ static bool differ(float a, float b, float deviation) {
     return fabsf(a - b) > 1e-3F * fmaxf(deviation, fmaxf(fabsf(a), fabsf(b)));
 }
 
-void tr_preprocess_warn_units(const tr_preprocess_t *p, const tr_dataset_info_t *info, const char *key) {
+void tr_preprocess_warn_units(const tr_preprocess_t *p, const tr_dataset_info_t *info,
+                              const char *key) {
     const size_t count = info->mean.count > info->std.count ? info->mean.count : info->std.count;
     for (size_t c = 0; c < count; c++) {
         const float mean = at(&info->mean, c, 0), std = at(&info->std, c, 1),
                     used_mean = at(&p->input.mean, c, 0), used_std = at(&p->input.std, c, 1);
         if (!differ(mean, used_mean, used_std) && !differ(std, used_std, 0)) continue;
-        TR_WARN("%s (%s) has its own mean %.6g and std %.6g, data.train has %.6g and %.6g: the latter "
-                "normalise both, so the values must be in the same units",
-                key, info->description, (double)mean, (double)std, (double)used_mean, (double)used_std);
+        TR_WARN(
+            "%s (%s) has its own mean %.6g and std %.6g, data.train has %.6g and %.6g: the latter "
+            "normalise both, so the values must be in the same units",
+            key, info->description, (double)mean, (double)std, (double)used_mean, (double)used_std);
         return;
     }
 }
 
-/* -- inputs after normalisation -------------------------------------------------------------------------- */
+/* -- inputs after normalisation ---------------------------------------------------------------- */
 
 #define MEAN_MOST       3
 #define DEVIATION_LEAST 0.1
@@ -82,22 +89,27 @@ tr_status_t tr_preprocess_sample(tr_dataset_t *dataset, tr_sample_stats_t *out) 
     const tr_field_t *f = &dataset->info.field[x];
     if (x < 0 || f->sample_bytes > SAMPLE_BYTES || f->dtype == TR_BF16) return TR_OK;
     const int64_t values = SAMPLE_VALUES * (int64_t)tr_dtype_bytes(f->dtype);
-    return tr_dataset_sample(dataset, x, min64(SAMPLE_BYTES, max64(values, SAMPLE_PIECES * f->sample_bytes)),
+    return tr_dataset_sample(dataset, x,
+                             min64(SAMPLE_BYTES, max64(values, SAMPLE_PIECES * f->sample_bytes)),
                              SAMPLE_PIECES, SAMPLE_SEC, out);
 }
 
 /* How far a channel is out of bounds, as a factor; at most 1: it is within. */
-static double distance(const tr_stats_t *s, float mean, float std, double *out_mean, double *out_deviation) {
+static double distance(const tr_stats_t *s, float mean, float std, double *out_mean,
+                       double *out_deviation) {
     const double deviation = tr_stats_deviation(s) / (double)std;
     *out_mean = ((deviation > 0 ? s->mean : (double)(float)s->mean) - (double)mean) / (double)std;
     *out_deviation = deviation;
     if (deviation == 0) return fabs(*out_mean) / MEAN_MOST;
-    return fmax(fabs(*out_mean) / MEAN_MOST, fmax(deviation / DEVIATION_MOST, DEVIATION_LEAST / deviation));
+    return fmax(fabs(*out_mean) / MEAN_MOST,
+                fmax(deviation / DEVIATION_MOST, DEVIATION_LEAST / deviation));
 }
 
 /* Images are stored as 0 to 255 or as 0 to 1, and their mean and std are given for either. */
-static const char *likely_cause(const tr_preprocess_t *p, const tr_stats_t *s, float mean, float std) {
-    const bool holds_1 = s->min >= 0 && s->max <= 1, holds_255 = s->min >= 0 && s->max > 1 && s->max <= 255;
+static const char *likely_cause(const tr_preprocess_t *p, const tr_stats_t *s, float mean,
+                                float std) {
+    const bool holds_1 = s->min >= 0 && s->max <= 1,
+               holds_255 = s->min >= 0 && s->max > 1 && s->max <= 255;
     if (p->input.mean.count == 0) return "they are not normalised";
     if (holds_1 && (mean > 1 || std > 1) && mean <= 255 && std <= 255)
         return "the file holds values from 0 to 1, but this mean and std are for 0 to 255";
@@ -123,13 +135,14 @@ void tr_preprocess_check(const tr_preprocess_t *p, const tr_sample_stats_t *stat
                 used_std = at(&p->input.std, (size_t)found, 1);
     char channel[64] = "";
     if (stats->channels > 1)
-        tr_snprintf(channel, sizeof channel, " (channel %lld, one of %lld such channels)", (long long)found,
-                    (long long)count);
-    tr_str_printf(out,
-                  "the inputs%s have mean %.4g and standard deviation %.4g after normalisation with mean "
-                  "%.6g and std %.6g; training expects about 0 and 1. Their values in the file range from "
-                  "%.6g to %.6g, with mean %.6g and standard deviation %.6g. Likely cause: %s. Set "
-                  "data.mean=compute data.std=compute",
-                  channel, mean, deviation, (double)used_mean, (double)used_std, s->min, s->max, s->mean,
-                  tr_stats_deviation(s), likely_cause(p, s, used_mean, used_std));
+        tr_snprintf(channel, sizeof channel, " (channel %lld, one of %lld such channels)",
+                    (long long)found, (long long)count);
+    tr_str_printf(
+        out,
+        "the inputs%s have mean %.4g and standard deviation %.4g after normalisation with mean "
+        "%.6g and std %.6g; training expects about 0 and 1. Their values in the file range from "
+        "%.6g to %.6g, with mean %.6g and standard deviation %.6g. Likely cause: %s. Set "
+        "data.mean=compute data.std=compute",
+        channel, mean, deviation, (double)used_mean, (double)used_std, s->min, s->max, s->mean,
+        tr_stats_deviation(s), likely_cause(p, s, used_mean, used_std));
 }

@@ -16,12 +16,13 @@ static const tr_floats_t *vector_of(const tr_preprocess_t *p, int which) {
     return which % 2 == 0 ? &n->mean : &n->std;
 }
 
-/* -- writing --------------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------- */
 
 /* "33.3,12", as the key is written; nine digits tell every float. */
 static void write_vector(const tr_preprocess_t *p, int which, tr_str_t *out) {
     const tr_floats_t *v = vector_of(p, which);
-    for (size_t i = 0; i < v->count; i++) tr_str_printf(out, "%s%.9g", i ? "," : "", (double)v->data[i]);
+    for (size_t i = 0; i < v->count; i++)
+        tr_str_printf(out, "%s%.9g", i ? "," : "", (double)v->data[i]);
     if (v->count == 0) tr_str_append(out, vectors[which].none);
 }
 
@@ -62,35 +63,40 @@ json_t *tr_preprocess_json(const tr_preprocess_t *p) {
     for (int i = 0; i < VECTORS; i++)
         added = json_object_set_new(data, vectors[i].key, vector_json(p, i)) == 0 && added;
     for (int list = 0; list < TR_NAMES_LISTS; list++)
-        added = json_object_set_new(data, tr_names_key(list), names_json(&p->names[list])) == 0 && added;
+        added = json_object_set_new(data, tr_names_key(list), names_json(&p->names[list])) == 0 &&
+                added;
     if (added) return data;
     json_decref(data);
     return NULL;
 }
 
-/* -- reading --------------------------------------------------------------------------------------------- */
+/* -- reading ----------------------------------------------------------------------------------- */
 
-static tr_status_t read_vector(const json_t *data, int which, const char *origin, tr_floats_t *out) {
+static tr_status_t read_vector(const json_t *data, int which, const char *origin,
+                               tr_floats_t *out) {
     const char *text = json_string_value(json_object_get(data, vectors[which].key));
     int count = 1;
     if (!text) return TR_OK;
     for (const char *at = text; *at; at++) count += *at == ',';
     TR_TRY(tr_vec_reserve_(&out->data, &out->capacity, (size_t)count, sizeof *out->data));
     if (!tr_parse_floats(text, count, out->data, &count))
-        return TR_FAIL(TR_ERR_DATA, "%s: expected numbers in data.%s of its state.json, found '%.200s'",
-                       origin, vectors[which].key, text);
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: expected numbers in data.%s of its state.json, found '%.200s'", origin,
+                       vectors[which].key, text);
     out->count = (size_t)count;
     return TR_OK;
 }
 
 /* Of unequal length, or numbers that change nothing, there are none. */
-static tr_status_t read_normalize(const json_t *data, int first, const char *origin, tr_normalize_t *out) {
+static tr_status_t read_normalize(const json_t *data, int first, const char *origin,
+                                  tr_normalize_t *out) {
     bool changes = false;
     TR_TRY(read_vector(data, first, origin, &out->mean));
     TR_TRY(read_vector(data, first + 1, origin, &out->std));
     if (out->mean.count != out->std.count)
-        return TR_FAIL(TR_ERR_DATA, "%s: data.%s and data.%s of its state.json have %zu and %zu numbers",
-                       origin, vectors[first].key, vectors[first + 1].key, out->mean.count, out->std.count);
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: data.%s and data.%s of its state.json have %zu and %zu numbers", origin,
+                       vectors[first].key, vectors[first + 1].key, out->mean.count, out->std.count);
     for (size_t i = 0; i < out->mean.count; i++)
         changes = changes || out->mean.data[i] != 0 || out->std.data[i] != 1;
     if (!changes) out->mean.count = out->std.count = 0;
@@ -112,7 +118,8 @@ static tr_status_t read_names(const json_t *array, const char *origin, tr_names_
 
 static tr_dtype_t dtype_of(const char *name) {
     int type = 0;
-    while (name && type < TR_DTYPE_COUNT && strcmp(name, tr_dtype_name((tr_dtype_t)type)) != 0) type++;
+    while (name && type < TR_DTYPE_COUNT && strcmp(name, tr_dtype_name((tr_dtype_t)type)) != 0)
+        type++;
     return type < TR_DTYPE_COUNT ? (tr_dtype_t)type : TR_F32;
 }
 
@@ -146,7 +153,7 @@ tr_status_t tr_preprocess_from_json(const json_t *data, const char *origin, tr_p
     return status;
 }
 
-/* -- comparing ------------------------------------------------------------------------------------------- */
+/* -- comparing --------------------------------------------------------------------------------- */
 
 static float number_at(const tr_floats_t *v, size_t i, int which) {
     return v->count == 0 ? (float)(which % 2) : v->data[v->count == 1 ? 0 : i];
@@ -168,8 +175,9 @@ void tr_preprocess_compare(const tr_preprocess_t *was, const tr_preprocess_t *is
         write_vector(was, i, &a);
         write_vector(is, i, &b);
         if (a.text && b.text)
-            tr_str_printf(out, "\n  data.%s: %.200s%s in the checkpoint, %.200s%s now", vectors[i].key,
-                          a.text, a.length > 200 ? "..." : "", b.text, b.length > 200 ? "..." : "");
+            tr_str_printf(out, "\n  data.%s: %.200s%s in the checkpoint, %.200s%s now",
+                          vectors[i].key, a.text, a.length > 200 ? "..." : "", b.text,
+                          b.length > 200 ? "..." : "");
         tr_str_free(&a);
         tr_str_free(&b);
     }

@@ -38,8 +38,9 @@ tr_status_t tr_dataset_register(const tr_dataset_ops_t *ops) {
         return TR_FAIL(TR_ERR_INTERNAL, "A data set named '%s' is already registered.", ops->name);
     size_t count = list_count();
     if (count == MAX_DATASETS)
-        return TR_FAIL(TR_ERR_INTERNAL, "Cannot register the data set '%s': the limit is %d data sets.",
-                       ops->name, MAX_DATASETS);
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "Cannot register the data set '%s': the limit is %d data sets.", ops->name,
+                       MAX_DATASETS);
     list[count] = ops;
     return TR_OK;
 }
@@ -56,8 +57,8 @@ const char *tr_split_name(tr_split_t split) {
     return names[split];
 }
 
-static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t split, bool inputs_only,
-                              tr_dataset_t **out) {
+static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t split,
+                              bool inputs_only, tr_dataset_t **out) {
     *out = NULL;
     const tr_dataset_ops_t *ops = find(settings->format);
     if (!ops) return unknown(settings->format);
@@ -79,8 +80,8 @@ static void warn_of_labels(const tr_dataset_t *dataset) {
     if (*dataset->info.label_doubt) TR_WARN("%s", dataset->info.label_doubt);
 }
 
-static tr_status_t open_split(const tr_data_settings_t *settings, tr_split_t split, bool inputs_only,
-                              tr_dataset_t **out) {
+static tr_status_t open_split(const tr_data_settings_t *settings, tr_split_t split,
+                              bool inputs_only, tr_dataset_t **out) {
     tr_dataset_t *whole = NULL;
     if (settings->valid_fraction <= 0 || split == TR_SPLIT_TEST) {
         TR_TRY(open_whole(settings, split, inputs_only, out));
@@ -89,20 +90,24 @@ static tr_status_t open_split(const tr_data_settings_t *settings, tr_split_t spl
     }
     *out = NULL;
     if (*settings->valid)
-        return TR_FAIL(TR_ERR_CONFIG, "data.valid and data.valid_fraction are both set: remove one of them.");
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.valid and data.valid_fraction are both set: remove one of them.");
     TR_TRY(open_whole(settings, TR_SPLIT_TRAIN, inputs_only, &whole));
     if (!whole) return TR_OK;
     if (split == TR_SPLIT_TRAIN) warn_of_labels(whole);
-    tr_status_t status = tr_dataset_part(whole, settings->valid_fraction, split == TR_SPLIT_VALID, out);
+    tr_status_t status =
+        tr_dataset_part(whole, settings->valid_fraction, split == TR_SPLIT_VALID, out);
     if (status != TR_OK) tr_dataset_close(&whole);
     return status;
 }
 
-tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split,
+                            tr_dataset_t **out) {
     return open_split(settings, split, false, out);
 }
 
-tr_status_t tr_dataset_open_inputs(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+tr_status_t tr_dataset_open_inputs(const tr_data_settings_t *settings, tr_split_t split,
+                                   tr_dataset_t **out) {
     return open_split(settings, split, true, out);
 }
 

@@ -7,7 +7,8 @@
 #include "trainer/str.h"
 #include <math.h>
 
-/* Whether so many labels of `classes` classes beside `others`, which are none, look like labels with mistakes among them. */
+/* Whether so many labels of `classes` classes beside `others`, which are none, look like labels
+ * with mistakes among them. */
 static inline bool tr_nearly_labels(int64_t labels, int64_t others, int64_t classes) {
     return others > 0 && others <= (labels + others) / 100 && labels >= 10 * classes;
 }
@@ -23,7 +24,9 @@ tr_status_t tr_data_parse_shape(const char *key, const char *text, tr_shape_t *o
 /* The names with commas between them; of many, and of long ones, a part. */
 void tr_names_say(const char *const *name, int64_t count, tr_str_t *out);
 
-/* The part of `whole` that data.valid_fraction keeps for validation, or that which it leaves for training. Takes over `whole` where it does not fail. */
-tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid, tr_dataset_t **out);
+/* The part of `whole` that data.valid_fraction keeps for validation, or that which it leaves for
+ * training. Takes over `whole` where it does not fail. */
+tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid,
+                            tr_dataset_t **out);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Comma-separated values (RFC 4180, and blanks around fields) in UTF-8, or another character between them: quoted fields may hold it, doubled
- * quotes and line ends.
+ * Comma-separated values (RFC 4180, and blanks around fields) in UTF-8, or another character
+ * between them: quoted fields may hold it, doubled quotes and line ends.
  */
 #include "csv_int.h"
 #include "trainer/str.h"
@@ -68,15 +68,17 @@ static tr_status_t next(tr_csv_t *csv, int *out) {
         if (csv->filled < 0) {
             const char *reason = gzerror(csv->file, &code);
             csv->filled = 0;
-            return TR_FAIL(code == Z_ERRNO ? TR_ERR_IO : TR_ERR_DATA, "cannot read '%s' after line %lld: %s.",
-                           csv->name, (long long)csv->line, reason);
+            return TR_FAIL(code == Z_ERRNO ? TR_ERR_IO : TR_ERR_DATA,
+                           "cannot read '%s' after line %lld: %s.", csv->name, (long long)csv->line,
+                           reason);
         }
         if (csv->filled == 0 && gzerror(csv->file, &code) && code == Z_BUF_ERROR)
             return TR_FAIL(TR_ERR_DATA,
                            "'%s' is truncated after line %lld: its gzip stream is incomplete. "
                            "Download it again.",
                            csv->name, (long long)csv->line);
-        if (gztell(csv->file) == csv->filled && csv->filled >= 3 && !memcmp(csv->buffer, "\xEF\xBB\xBF", 3))
+        if (gztell(csv->file) == csv->filled && csv->filled >= 3 &&
+            !memcmp(csv->buffer, "\xEF\xBB\xBF", 3))
             csv->at = 3;
     }
     *out = csv->at < csv->filled ? (unsigned char)csv->buffer[csv->at++] : -1;
@@ -84,12 +86,13 @@ static tr_status_t next(tr_csv_t *csv, int *out) {
 }
 
 static tr_status_t end_field(tr_csv_t *csv, size_t begin, bool quoted) {
-    while (!quoted && csv->text.count > begin &&
-           (csv->text.data[csv->text.count - 1] == ' ' || csv->text.data[csv->text.count - 1] == '\t'))
+    while (
+        !quoted && csv->text.count > begin &&
+        (csv->text.data[csv->text.count - 1] == ' ' || csv->text.data[csv->text.count - 1] == '\t'))
         csv->text.count--;
     if (csv->offset.count >= MAX_FIELDS)
-        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: more than %d columns.", csv->name, (long long)csv->line,
-                       MAX_FIELDS);
+        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: more than %d columns.", csv->name,
+                       (long long)csv->line, MAX_FIELDS);
     TR_TRY(tr_vec_push(&csv->text, '\0'));
     return tr_vec_push(&csv->offset, begin);
 }
@@ -126,8 +129,8 @@ static tr_status_t scan_row(tr_csv_t *csv, bool *out_end) {
         TR_TRY(next(csv, &c));
         bool blank = c == ' ' || c == '\t', empty = csv->text.count == begin;
         if (c == '\n' || c == -1 || c == delimiter) {
-            if (csv->text.count > begin && csv->text.data[csv->text.count - 1] == '\r' && c != delimiter &&
-                !quoted)
+            if (csv->text.count > begin && csv->text.data[csv->text.count - 1] == '\r' &&
+                c != delimiter && !quoted)
                 csv->text.count--;
             TR_TRY(end_field(csv, begin, quoted));
             begin = csv->text.count;
@@ -154,10 +157,11 @@ static tr_status_t check_text(const tr_csv_t *csv) {
                      end = i + 1 < csv->offset.count ? csv->offset.data[i + 1] : csv->text.count,
                      bad = begin + tr_utf8_bytes(csv->text.data + begin, SIZE_MAX);
         if (bad == end - 1) continue;
-        return TR_FAIL(TR_ERR_DATA,
-                       "'%s', line %lld, column %zu: expected text in UTF-8, found the byte 0x%02x: convert "
-                       "the table to UTF-8 (`iconv` does)",
-                       csv->name, (long long)csv->line, i + 1, (unsigned char)csv->text.data[bad]);
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "'%s', line %lld, column %zu: expected text in UTF-8, found the byte 0x%02x: convert "
+            "the table to UTF-8 (`iconv` does)",
+            csv->name, (long long)csv->line, i + 1, (unsigned char)csv->text.data[bad]);
     }
     return TR_OK;
 }

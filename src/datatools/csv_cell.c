@@ -7,7 +7,8 @@
 
 bool tr_csv_number(const csv_table_t *t, const char *text, double *out) {
     char with_point[160];
-    if (strchr(text, '_')) return false; /* settings may have it in numbers; in a table 2020_01 is a name */
+    /* settings may have it in numbers; in a table 2020_01 is a name */
+    if (strchr(text, '_')) return false;
     if (t->decimal == '.') return tr_parse_float(text, out);
     if (strchr(text, '.') || strlen(text) >= sizeof with_point) return false;
     strcpy(with_point, text);

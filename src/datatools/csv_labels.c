@@ -31,7 +31,8 @@ static tr_status_t note_name(csv_labels_t *l, const char *text) {
     return status;
 }
 
-tr_status_t tr_csv_labels_add(csv_labels_t *l, const csv_table_t *t, const char *text, double *out_value) {
+tr_status_t tr_csv_labels_add(csv_labels_t *l, const csv_table_t *t, const char *text,
+                              double *out_value) {
     double value = 0;
     bool number = tr_csv_number(t, text, &value);
     *out_value = value;
@@ -59,7 +60,8 @@ tr_status_t tr_csv_labels_add(csv_labels_t *l, const csv_table_t *t, const char 
     return l->names.count > MAX_NAMES ? TR_OK : note_name(l, text);
 }
 
-/* Numbers among which some are missing, infinite or written in another way would become classes, each number one. */
+/* Numbers among which some are missing, infinite or written in another way would become classes,
+ * each number one. */
 static tr_status_t check_texts(const csv_labels_t *l, const csv_table_t *t) {
     const char *odd = NULL;
     char remedy[160] = "remove rows without a label", line[32] = "";
@@ -75,22 +77,24 @@ static tr_status_t check_texts(const csv_labels_t *l, const csv_table_t *t) {
         return TR_OK; /* one number and "none" may be classes */
     if (!tr_csv_is_missing(odd)) tr_csv_remedy(t, odd, remedy, sizeof remedy);
     if (!strcmp(odd, l->text)) snprintf(line, sizeof line, ", line %lld", (long long)l->text_line);
-    return TR_FAIL(TR_ERR_DATA, "'%s'%s: its labels (column %d) are numbers, except '%.*s': %s.", t->path,
-                   line, l->column + 1, (int)tr_utf8_bytes(odd, 40), odd, remedy);
+    return TR_FAIL(TR_ERR_DATA, "'%s'%s: its labels (column %d) are numbers, except '%.*s': %s.",
+                   t->path, line, l->column + 1, (int)tr_utf8_bytes(odd, 40), odd, remedy);
 }
 
 static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* A header with a number among its names is taken for a row, and its name of the label for a class. */
+/* A header with a number among its names is taken for a row, and its name of the label for a class.
+ */
 static tr_status_t check_first(const csv_labels_t *l, const csv_table_t *t) {
     if (!l->text_first || l->texts > 1 || l->rows < 3) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
                    "'%s', line %lld: the first label (column %d) is '%.*s', all others are "
                    "numbers: is this row a header? It was read as data, because one of its names "
                    "is a number. Rename such columns (x0, x1), or remove the row.",
-                   t->path, (long long)l->text_line, l->column + 1, (int)tr_utf8_bytes(l->text, 40), l->text);
+                   t->path, (long long)l->text_line, l->column + 1, (int)tr_utf8_bytes(l->text, 40),
+                   l->text);
 }
 
 tr_status_t tr_csv_labels_end(csv_labels_t *l, const csv_table_t *t) {
@@ -98,8 +102,10 @@ tr_status_t tr_csv_labels_end(csv_labels_t *l, const csv_table_t *t) {
     TR_TRY(check_first(l, t));
     if (l->regression && !l->numbers)
         return TR_FAIL(
-            TR_ERR_DATA, "'%s', line %lld: --regression expects numbers as labels (column %d), found '%.*s'.",
-            t->path, (long long)l->text_line, l->column + 1, (int)tr_utf8_bytes(l->text, 40), l->text);
+            TR_ERR_DATA,
+            "'%s', line %lld: --regression expects numbers as labels (column %d), found '%.*s'.",
+            t->path, (long long)l->text_line, l->column + 1, (int)tr_utf8_bytes(l->text, 40),
+            l->text);
     const double classes = l->largest + 1;
     if (classes > FEW && classes > (double)l->rows / 10) l->whole = false;
     if (!l->numbers && l->names.count > MAX_NAMES)
@@ -114,7 +120,8 @@ tr_status_t tr_csv_labels_end(csv_labels_t *l, const csv_table_t *t) {
 }
 
 int64_t tr_csv_labels_class(const csv_labels_t *l, const char *text) {
-    char *const *found = bsearch(&text, l->names.data, l->names.count, sizeof *l->names.data, by_name);
+    char *const *found =
+        bsearch(&text, l->names.data, l->names.count, sizeof *l->names.data, by_name);
     return found ? found - l->names.data : -1;
 }
 

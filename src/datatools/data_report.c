@@ -1,4 +1,5 @@
-/* What is in a data file, for `trainer data`: the list, what training would take, how it is read, what the values are. */
+/* What is in a data file, for `trainer data`: the list, what training would take, how it is read,
+ * what the values are. */
 #include "data/hdf5_source.h"
 #include "data/preprocess.h"
 #include "datatools.h"
@@ -26,7 +27,7 @@ typedef struct {
     tr_preprocess_t *told; /* what a training would be told of these data; owned */
 } report_t;
 
-/* -- how it is read -------------------------------------------------------------------------------------- */
+/* -- how it is read ---------------------------------------------------------------------------- */
 
 static void add_warning(report_t *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void add_warning(report_t *r, const char *format, ...) {
@@ -53,12 +54,13 @@ static void report_reading(report_t *r) {
     if (tr_h5_costly(x, r->block, costly))
         add_warning(r, "%s", costly);
     else if (!x->checksum_only)
-        tr_str_printf(r->out,
-                      "             no checksums: damaged bytes are not detected (`trainer repack` adds "
-                      "checksums)\n");
+        tr_str_printf(
+            r->out,
+            "             no checksums: damaged bytes are not detected (`trainer repack` adds "
+            "checksums)\n");
 }
 
-/* -- labels ---------------------------------------------------------------------------------------------- */
+/* -- labels ------------------------------------------------------------------------------------ */
 
 static int by_count(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -93,10 +95,11 @@ static void warn_classes(report_t *r, const int64_t *count) {
     int64_t empty = 0;
     for (int64_t c = 0; c < info->classes; c++) empty += count[c] == 0;
     if (info->classes > NAMED_CLASSES && empty > info->classes / 2)
-        add_warning(r,
-                    "%s: integers from 0 are read as classes, but %lld of these %lld have no samples: if "
-                    "they are regression targets, set data.classes=0",
-                    r->part->file.path, (long long)empty, (long long)info->classes);
+        add_warning(
+            r,
+            "%s: integers from 0 are read as classes, but %lld of these %lld have no samples: if "
+            "they are regression targets, set data.classes=0",
+            r->part->file.path, (long long)empty, (long long)info->classes);
     else if (info->classes > 1 && count[0] == 0)
         add_warning(r,
                     "%s: no sample has label 0. Classes count from 0: subtract 1 from labels that "
@@ -104,14 +107,17 @@ static void warn_classes(report_t *r, const int64_t *count) {
                     "targets, set data.classes=0",
                     r->part->file.path, (long long)info->classes - 1, (long long)info->classes);
     if (info->classes == 1)
-        add_warning(r, "%s: all labels are 0: a model cannot learn from one class", r->part->file.path);
+        add_warning(r, "%s: all labels are 0: a model cannot learn from one class",
+                    r->part->file.path);
 }
 
-/* Whether far fewer neighbours differ than random order would have: n - sum count^2 / n of n - 1 pairs, which is few where one class is rare. */
+/* Whether far fewer neighbours differ than random order would have: n - sum count^2 / n of n - 1
+ * pairs, which is few where one class is rare. */
 static bool is_sorted(const tr_dataset_info_t *info, const int64_t *count, int64_t changes) {
     const double samples = (double)info->samples;
     double expected = samples;
-    for (int64_t c = 0; c < info->classes; c++) expected -= (double)count[c] * ((double)count[c] / samples);
+    for (int64_t c = 0; c < info->classes; c++)
+        expected -= (double)count[c] * ((double)count[c] / samples);
     return info->samples > 10 * info->classes && (double)changes < expected / 4;
 }
 
@@ -134,13 +140,15 @@ static tr_status_t report_classes(report_t *r) {
     if (status == TR_OK) {
         tr_str_append(r->out, "  labels     ");
         report_y(r);
-        tr_str_printf(r->out, "%lld class%s:", (long long)info->classes, info->classes == 1 ? "" : "es");
+        tr_str_printf(r->out, "%lld class%s:", (long long)info->classes,
+                      info->classes == 1 ? "" : "es");
         warn_classes(r, count);
         if (is_sorted(info, count, changes))
-            add_warning(r,
-                        "%s: the samples are sorted by label, so shuffling by blocks mixes them "
-                        "badly. Shuffle the samples when you create the file, or set data.block = 1",
-                        r->part->file.path);
+            add_warning(
+                r,
+                "%s: the samples are sorted by label, so shuffling by blocks mixes them "
+                "badly. Shuffle the samples when you create the file, or set data.block = 1",
+                r->part->file.path);
         report_counts(r, count); /* sorts them */
     }
     tr_free(&label);
@@ -148,18 +156,20 @@ static tr_status_t report_classes(report_t *r) {
     return status;
 }
 
-/* -- values ---------------------------------------------------------------------------------------------- */
+/* -- values ------------------------------------------------------------------------------------ */
 
 static void print_stats(report_t *r, const char *what, const tr_sample_stats_t *s, const char *of) {
     for (int64_t c = 0; c < s->channels && c < NAMED_CHANNELS; c++) {
         const tr_stats_t *one = &s->of[c];
         char name[48] = "";
         if (s->channels > 1) snprintf(name, sizeof name, "%lld: ", (long long)c);
-        tr_str_printf(r->out, "  %-9s  %smin %.6g, max %.6g, mean %.6g, std %.6g%s\n", c ? "" : what, name,
-                      one->min, one->max, one->mean, tr_stats_deviation(one), c ? "" : of);
+        tr_str_printf(r->out, "  %-9s  %smin %.6g, max %.6g, mean %.6g, std %.6g%s\n",
+                      c ? "" : what, name, one->min, one->max, one->mean, tr_stats_deviation(one),
+                      c ? "" : of);
     }
     if (s->channels > NAMED_CHANNELS)
-        tr_str_printf(r->out, "             and %lld more\n", (long long)(s->channels - NAMED_CHANNELS));
+        tr_str_printf(r->out, "             and %lld more\n",
+                      (long long)(s->channels - NAMED_CHANNELS));
 }
 
 /* Of the first split that has such values: in the others they are alike. */
@@ -182,10 +192,12 @@ static tr_status_t stats_of(report_t *r, int field, const char *what) {
     const int64_t samples = r->dataset->info.samples;
     tr_sample_stats_t s;
     char of[96], rate[32];
-    const tr_status_t status = tr_dataset_sample(r->dataset, field, r->sample_bytes, PIECES, INFINITY, &s);
+    const tr_status_t status =
+        tr_dataset_sample(r->dataset, field, r->sample_bytes, PIECES, INFINITY, &s);
     const double bytes = (double)s.samples * (double)f->sample_bytes;
-    const int used = s.samples >= samples ? snprintf(of, sizeof of, " (all samples")
-                                          : snprintf(of, sizeof of, " (%lld samples", (long long)s.samples);
+    const int used = s.samples >= samples
+                         ? snprintf(of, sizeof of, " (all samples")
+                         : snprintf(of, sizeof of, " (%lld samples", (long long)s.samples);
     snprintf(of + used, sizeof of - (size_t)used, ", read at %s/s)",
              tr_format_bytes(s.read_sec > 0 ? bytes / s.read_sec : 0, rate));
     if (status == TR_OK) {
@@ -213,7 +225,8 @@ static tr_status_t resolve_told(report_t *r) {
 }
 
 /* Whether the numbers of the data are those that are used, or the key chose others. */
-static bool are_alike(const char *key, const tr_floats_t *own, const tr_floats_t *used, float none) {
+static bool are_alike(const char *key, const tr_floats_t *own, const tr_floats_t *used,
+                      float none) {
     if (strcmp(key, "auto") != 0) return true;
     for (size_t c = 0; c < own->count; c++) {
         const float value = used->count == 0 ? none : used->data[used->count == 1 ? 0 : c];
@@ -241,7 +254,7 @@ static void report_normalisation(report_t *r) {
                       r->part->file.path);
 }
 
-/* -- splits ---------------------------------------------------------------------------------------------- */
+/* -- splits ------------------------------------------------------------------------------------ */
 
 static void report_names(report_t *r, const tr_names_t *names) {
     for (int64_t i = 0; i < names->count && i < NAMED_CLASSES; i++)
@@ -249,9 +262,10 @@ static void report_names(report_t *r, const tr_names_t *names) {
     if (names->count) tr_str_append(r->out, names->count > NAMED_CLASSES ? ", ...\n" : "\n");
 }
 
-/* -- tokens ---------------------------------------------------------------------------------------------- */
+/* -- tokens ------------------------------------------------------------------------------------ */
 
-/* Counts in `seen` (vocabulary) how often each of the first `most` tokens occurs; a window has one token. */
+/* Counts in `seen` (vocabulary) how often each of the first `most` tokens occurs; a window has one
+ * token. */
 static tr_status_t count_tokens(report_t *r, int64_t most, int64_t *seen) {
     enum { AT_ONCE = 65536 };
     int32_t *ids = NULL;
@@ -271,14 +285,16 @@ static tr_status_t report_vocabulary(report_t *r) {
     const int64_t most = min64(info->samples, max64(1, r->sample_bytes / r->part->x.row_bytes));
     int64_t *seen = NULL, used = 0;
     tr_tokenizer_t *tokenizer = NULL;
-    if (info->tokenizer) TR_TRY(tr_tokenizer_from_json(info->tokenizer, r->part->file.path, &tokenizer));
+    if (info->tokenizer)
+        TR_TRY(tr_tokenizer_from_json(info->tokenizer, r->part->file.path, &tokenizer));
     tr_status_t status = tr_alloc((size_t)info->classes * sizeof *seen, "counts of tokens", &seen);
     if (status == TR_OK) status = count_tokens(r, most, seen);
     for (int64_t id = 0; id < info->classes && status == TR_OK; id++) used += seen[id] > 0;
     if (status == TR_OK)
         tr_str_printf(r->out, "  vocabulary %lld ids, %s; %lld occur in %s%lld tokens\n",
-                      (long long)info->classes, tokenizer ? tr_tokenizer_name(tokenizer) : "no tokenizer",
-                      (long long)used, most < info->samples ? "the first " : "", (long long)most);
+                      (long long)info->classes,
+                      tokenizer ? tr_tokenizer_name(tokenizer) : "no tokenizer", (long long)used,
+                      most < info->samples ? "the first " : "", (long long)most);
     tr_tokenizer_destroy(&tokenizer);
     tr_free(&seen);
     return status;
@@ -287,9 +303,10 @@ static tr_status_t report_vocabulary(report_t *r) {
 static tr_status_t report_tokens(report_t *r) {
     const h5_array_t *x = &r->part->x;
     char costly[H5_SENTENCE_BYTES];
-    tr_str_printf(r->out, "\n%s: %lld tokens\n", tr_split_name(r->split), (long long)r->dataset->info.tokens);
-    tr_str_printf(r->out, "  inputs     /%s, %s, %s, %s\n", x->name, tr_dtype_name(x->dtype), x->storage,
-                  tr_h5_way_text(x));
+    tr_str_printf(r->out, "\n%s: %lld tokens\n", tr_split_name(r->split),
+                  (long long)r->dataset->info.tokens);
+    tr_str_printf(r->out, "  inputs     /%s, %s, %s, %s\n", x->name, tr_dtype_name(x->dtype),
+                  x->storage, tr_h5_way_text(x));
     if (tr_h5_costly(x, min64(1 << 16, max64(1, x->rows)), costly)) add_warning(r, "%s", costly);
     return report_vocabulary(r);
 }
@@ -300,14 +317,18 @@ static tr_status_t report_dataset(report_t *r) {
     const h5_array_t *x = &r->part->x;
     tr_order_t order;
     char shape[96], text[512];
-    TR_TRY(tr_order_make(r->settings, info, 0, r->settings->batch_size, r->settings->batch_size, &order));
+    TR_TRY(tr_order_make(r->settings, info, 0, r->settings->batch_size, r->settings->batch_size,
+                         &order));
     r->block = order.block;
-    tr_str_printf(r->out, "\n%s: %lld samples\n", tr_split_name(r->split), (long long)info->samples);
-    tr_str_printf(r->out, "  inputs     /%s, %s %s%s, %s\n", x->name, tr_dtype_name(info->field[0].dtype),
+    tr_str_printf(r->out, "\n%s: %lld samples\n", tr_split_name(r->split),
+                  (long long)info->samples);
+    tr_str_printf(r->out, "  inputs     /%s, %s %s%s, %s\n", x->name,
+                  tr_dtype_name(info->field[0].dtype),
                   tr_shape_format(&info->field[0].shape, shape),
                   x->dtype != info->field[0].dtype ? " converted" : "", x->storage);
     if (r->split == TR_SPLIT_TRAIN && info->is_image_guessed)
-        tr_str_printf(r->out, "             %s\n", tr_image_guess_text(&info->field[0].shape, text));
+        tr_str_printf(r->out, "             %s\n",
+                      tr_image_guess_text(&info->field[0].shape, text));
     report_names(r, &info->names[TR_NAMES_INPUTS]);
     report_reading(r);
     if (info->classes)
@@ -315,7 +336,8 @@ static tr_status_t report_dataset(report_t *r) {
     else if (info->field_count == 1 && tr_h5_labels_are_text(&r->part->names, text))
         tr_str_printf(r->out, "  labels     none: %s\n", text);
     else if (info->field_count == 1)
-        tr_str_append(r->out, "  labels     none with a common name (y, labels, targets, ...); set data.y\n");
+        tr_str_append(
+            r->out, "  labels     none with a common name (y, labels, targets, ...); set data.y\n");
     if (!info->classes && info->field_count > 1) {
         tr_str_append(r->out, "  targets    ");
         report_y(r);
@@ -351,16 +373,16 @@ static tr_status_t report_split(report_t *r, uint64_t *fingerprints) {
             return TR_OK;
         }
     tr_h5_lock();
-    status =
-        tr_h5_source_parse(r->settings, is_part(r->settings, r->split) ? TR_SPLIT_TRAIN : r->split, &source);
+    status = tr_h5_source_parse(
+        r->settings, is_part(r->settings, r->split) ? TR_SPLIT_TRAIN : r->split, &source);
     if (status == TR_OK) status = tr_h5_parts_open(&source, &parts);
     tr_h5_unlock();
     r->part = parts.data;
     if (status == TR_OK && parts.count) status = report_dataset(r);
     tr_h5_lock();
     if (status == TR_OK && parts.count && r->split == TR_SPLIT_TRAIN) {
-        status = tr_h5_doubtful_moments(&parts, tr_field_channels(&r->dataset->info.field[0]), r->settings,
-                                        sentence);
+        status = tr_h5_doubtful_moments(&parts, tr_field_channels(&r->dataset->info.field[0]),
+                                        r->settings, sentence);
         if (status == TR_OK && *sentence) add_warning(r, "%s", sentence);
     }
     tr_h5_parts_close(&parts);
@@ -369,7 +391,7 @@ static tr_status_t report_split(report_t *r, uint64_t *fingerprints) {
     return status;
 }
 
-/* -- the list -------------------------------------------------------------------------------------------- */
+/* -- the list ---------------------------------------------------------------------------------- */
 
 static void report_entry(const h5_file_t *file, const h5_entry_t *entry, tr_str_t *out) {
     h5_array_t array;
@@ -396,8 +418,9 @@ static tr_status_t report_file(const char *path, tr_str_t *out) {
     TR_TRY(tr_h5_file_open("data", path, &file));
     tr_status_t status = tr_h5_list(&file, &list);
     if (status == TR_OK)
-        tr_str_printf(out, "%s: HDF5, %s, %zu data set%s\n", path, tr_format_bytes((double)file.bytes, bytes),
-                      list.count, list.count == 1 ? "" : "s");
+        tr_str_printf(out, "%s: HDF5, %s, %zu data set%s\n", path,
+                      tr_format_bytes((double)file.bytes, bytes), list.count,
+                      list.count == 1 ? "" : "s");
     for (size_t i = 0; i < list.count && i < 100; i++) report_entry(&file, &list.data[i], out);
     if (list.count > 100) tr_str_printf(out, "  and %zu more\n", list.count - 100);
     tr_h5_list_free(&list);

@@ -1,24 +1,29 @@
-/* What the commands data, import and repack need: other formats to HDF5, and what is in a file. Not collective. */
+/* What the commands data, import and repack need: other formats to HDF5, and what is in a file. Not
+ * collective. */
 #ifndef DATATOOLS_H
 #define DATATOOLS_H
 
 #include "h5/writer.h"
 #include "trainer/data.h"
 
-/* -- importing ------------------------------------------------------------------------------------------- */
+/* -- importing --------------------------------------------------------------------------------- */
 
 typedef struct {
     tr_writer_params_t writer;
     const char
-        *label; /* csv: name or number (from 1) of the label's column, "none"; NULL: a usual name, else the last */
+        /* csv: name or number (from 1) of the label's column, "none"; NULL: a usual name, else the
+           last */
+        *label;
     bool regression;      /* csv: numbers as labels are numbers to predict */
     double test_fraction; /* csv: part of the rows that goes to the group test */
     const char *what;     /* synthetic: digits, images, volumes */
     const char *shape;    /* synthetic images and volumes: "32x32x3"; NULL: by `what` */
-    int64_t samples;      /* synthetic: training samples; a sixth as many for testing. -1: by `what` */
-    int64_t classes;      /* synthetic: 0 for regression; -1: 10 */
+    /* synthetic: training samples; a sixth as many for testing. -1: by `what` */
+    int64_t samples;
+    int64_t classes; /* synthetic: 0 for regression; -1: 10 */
     uint64_t seed;
-    /* Rows done, of `total`; 0: not known yet. What it returns but TR_OK ends the import and is returned. NULL: none */
+    /* Rows done, of `total`; 0: not known yet. What it returns but TR_OK ends the import and is
+     * returned. NULL: none */
     tr_status_t (*progress)(void *self, int64_t done, int64_t total);
     void *self;
     /* csv: what stands between columns, and '.' or ',' in numbers; 0: ',' and '.' */
@@ -26,11 +31,12 @@ typedef struct {
     /* text, tokens */
     const char *const *input; /* [input_count]: the files, `in` first */
     int input_count;
-    const char *tokenizer;  /* as for tr_tokenizer_create; NULL: not given */
-    const char *field;      /* text: the member of JSON lines; NULL: by the file's name */
-    double valid_fraction;  /* part of the tokens, the last, that goes to the group valid */
-    tr_str_t *tokens;       /* gets how many there are of each kind; NULL: not wanted */
-    /* Gets what y became: "3 classes (ant, bee, cow)"; nothing where there is none. NULL: not wanted */
+    const char *tokenizer; /* as for tr_tokenizer_create; NULL: not given */
+    const char *field;     /* text: the member of JSON lines; NULL: by the file's name */
+    double valid_fraction; /* part of the tokens, the last, that goes to the group valid */
+    tr_str_t *tokens;      /* gets how many there are of each kind; NULL: not wanted */
+    /* Gets what y became: "3 classes (ant, bee, cow)"; nothing where there is none. NULL: not
+     * wanted */
     tr_str_t *y;
 } tr_import_params_t;
 
@@ -38,24 +44,26 @@ typedef struct {
     const char *name, *usage, *help;
     tr_status_t (*run)(const char *in, const char *out,
                        const tr_import_params_t *params); /* in: NULL for synthetic */
-    const char *unit; /* of what is counted; NULL: samples */
-    bool takes_many;  /* files: params->input */
+    const char *unit;                                     /* of what is counted; NULL: samples */
+    bool takes_many;                                      /* files: params->input */
 } tr_importer_t;
 const tr_importer_t *const *tr_importer_list(size_t *out_count);
 
 /*
- * Writes `out`: the groups, data sets, soft and hard links and attributes of `in`, with data sets of numbers in the
- * fast layout and every value unchanged. Object references and external links are left out, with a warning.
- * NAME_y.h5 beside an `in` called NAME_x.h5 that has no labels of its own is rewritten too; `out` must then be
- * called NAME_x.h5. Neither file appears under its name before both are complete.
+ * Writes `out`: the groups, data sets, soft and hard links and attributes of `in`, with data sets
+ * of numbers in the fast layout and every value unchanged. Object references and external links are
+ * left out, with a warning. NAME_y.h5 beside an `in` called NAME_x.h5 that has no labels of its own
+ * is rewritten too; `out` must then be called NAME_x.h5. Neither file appears under its name before
+ * both are complete.
  */
 tr_status_t tr_repack(const char *in, const char *out, const tr_import_params_t *params);
 
-/* -- describing ------------------------------------------------------------------------------------------ */
+/* -- describing -------------------------------------------------------------------------------- */
 
 /*
- * What is in settings->train (FILE, FILE:GROUP), what of it training would take and how it would be read, with labels counted and the
- * values' range over at most `sample_bytes` of data. As text for people.
+ * What is in settings->train (FILE, FILE:GROUP), what of it training would take and how it would be
+ * read, with labels counted and the values' range over at most `sample_bytes` of data. As text for
+ * people.
  */
 tr_status_t tr_data_report(const tr_data_settings_t *settings, int64_t sample_bytes, tr_str_t *out);
 

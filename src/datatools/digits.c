@@ -1,6 +1,7 @@
 /*
- * Digits drawn with strokes: each is a few arcs and lines in a unit square, bent, slanted and scaled at random, drawn with a pen of random
- * width, and blurred by noise. Enough like handwriting that a network has to learn and a person can read them.
+ * Digits drawn with strokes: each is a few arcs and lines in a unit square, bent, slanted and
+ * scaled at random, drawn with a pen of random width, and blurred by noise. Enough like handwriting
+ * that a network has to learn and a person can read them.
  */
 #include "import_int.h"
 #include "trainer/rng.h"
@@ -11,22 +12,25 @@
 #define ARC_POINTS 12
 #define PI         3.14159265358979323846
 
-/* An ellipse's arc from angle `from` to `to` in degrees (0 right, 90 down), or with rx < 0 a line from (a, b) to (c, d). */
+/* An ellipse's arc from angle `from` to `to` in degrees (0 right, 90 down), or with rx < 0 a line
+ * from (a, b) to (c, d). */
 typedef struct {
     float a, b, rx, ry, from, to, c, d;
 } stroke_t;
-#define ARC(x, y, rx, ry, from, to)                                                                          \
+#define ARC(x, y, rx, ry, from, to)                                                                \
     { x, y, rx, ry, from, to, 0, 0 }
-#define LINE(x, y, to_x, to_y)                                                                               \
+#define LINE(x, y, to_x, to_y)                                                                     \
     { x, y, -1, 0, 0, 0, to_x, to_y }
 
 static const stroke_t glyphs[10][4] = {
     {ARC(.50f, .50f, .25f, .37f, 0, 360)},
     {LINE(.36f, .30f, .54f, .13f), LINE(.54f, .13f, .52f, .87f)},
-    {ARC(.49f, .34f, .23f, .20f, -170, 40), LINE(.67f, .47f, .25f, .86f), LINE(.25f, .86f, .77f, .85f)},
+    {ARC(.49f, .34f, .23f, .20f, -170, 40), LINE(.67f, .47f, .25f, .86f),
+     LINE(.25f, .86f, .77f, .85f)},
     {ARC(.46f, .31f, .23f, .18f, -150, 90), ARC(.46f, .68f, .27f, .19f, -90, 150)},
     {LINE(.60f, .13f, .22f, .61f), LINE(.22f, .61f, .80f, .60f), LINE(.61f, .34f, .59f, .88f)},
-    {LINE(.72f, .14f, .34f, .15f), LINE(.34f, .15f, .31f, .46f), ARC(.46f, .65f, .25f, .22f, -125, 140)},
+    {LINE(.72f, .14f, .34f, .15f), LINE(.34f, .15f, .31f, .46f),
+     ARC(.46f, .65f, .25f, .22f, -125, 140)},
     {ARC(.62f, .52f, .35f, .40f, -95, -180), ARC(.50f, .67f, .23f, .20f, 0, 360),
      LINE(.27f, .52f, .27f, .66f)},
     {LINE(.24f, .16f, .76f, .15f), LINE(.76f, .15f, .42f, .88f)},
@@ -93,7 +97,8 @@ static double distance(const path_t *p, double x, double y) {
     for (int i = 1; i < p->points; i++) {
         if (!p->joined[i]) continue;
         double ax = p->x[i - 1], ay = p->y[i - 1], bx = p->x[i] - ax, by = p->y[i] - ay;
-        double length = bx * bx + by * by, t = length > 0 ? ((x - ax) * bx + (y - ay) * by) / length : 0;
+        double length = bx * bx + by * by,
+               t = length > 0 ? ((x - ax) * bx + (y - ay) * by) / length : 0;
         t = t < 0 ? 0 : t > 1 ? 1 : t;
         double ex = x - ax - t * bx, ey = y - ay - t * by, d = ex * ex + ey * ey;
         if (d < best) best = d;
@@ -104,14 +109,17 @@ static double distance(const path_t *p, double x, double y) {
 void tr_digit_draw(uint64_t seed, int64_t sample, int digit, uint8_t *out) {
     tr_rng_t rng = tr_rng_make(seed, TR_RNG_SYNTHETIC, 4, (uint64_t)sample);
     path_t path = {0};
-    for (int s = 0; s < 4 && glyphs[digit][s].a > 0; s++) add_stroke(&path, &rng, &glyphs[digit][s]);
+    for (int s = 0; s < 4 && glyphs[digit][s].a > 0; s++)
+        add_stroke(&path, &rng, &glyphs[digit][s]);
     bend_path(&path, &rng);
-    double pen = between(&rng, .7, 1.7), ink = between(&rng, 190, 255), noise = between(&rng, 0, 14);
+    double pen = between(&rng, .7, 1.7), ink = between(&rng, 190, 255),
+           noise = between(&rng, 0, 14);
     for (int y = 0; y < SIDE; y++)
         for (int x = 0; x < SIDE; x++) {
-            double cover = pen + .5 - distance(&path, x + .5, y + .5), value = ink * (cover < 0   ? 0
-                                                                                      : cover > 1 ? 1
-                                                                                                  : cover);
+            double cover = pen + .5 - distance(&path, x + .5, y + .5),
+                   value = ink * (cover < 0   ? 0
+                                  : cover > 1 ? 1
+                                              : cover);
             value += noise * tr_rng_normal(&rng) * (value > 0 ? 1 : .5);
             out[y * SIDE + x] = (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
         }

@@ -1,4 +1,5 @@
-/* IDX, the format of MNIST's files: two zero bytes, type, number of dimensions, these as big-endian 32-bit numbers, then the values. */
+/* IDX, the format of MNIST's files: two zero bytes, type, number of dimensions, these as big-endian
+ * 32-bit numbers, then the values. */
 #include "import_int.h"
 #include <string.h>
 #include <unistd.h>
@@ -16,17 +17,18 @@ static tr_status_t read_header(tr_idx_t *idx, int ndim) {
     unsigned char head[4 + 4 * TR_MAX_DIMS];
     TR_TRY(tr_idx_read(idx, head, 4));
     if (head[0] || head[1] || head[2] != TYPE_U8 || head[3] != ndim)
-        return TR_FAIL(TR_ERR_DATA,
-                       "'%s' is not an IDX file of bytes with %d dimensions (it starts with %02x %02x %02x "
-                       "%02x).",
-                       idx->name, ndim, head[0], head[1], head[2], head[3]);
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "'%s' is not an IDX file of bytes with %d dimensions (it starts with %02x %02x %02x "
+            "%02x).",
+            idx->name, ndim, head[0], head[1], head[2], head[3]);
     TR_TRY(tr_idx_read(idx, head, (size_t)(4 * ndim)));
     for (int d = 0; d < ndim; d++) {
         const unsigned char *p = head + 4 * d;
         idx->dim[d] = (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
         if (idx->dim[d] == 0 || (d && idx->dim[d] > 1 << 16))
-            return TR_FAIL(TR_ERR_DATA, "'%s': its dimension %d is %lld, which is invalid.", idx->name, d,
-                           (long long)idx->dim[d]);
+            return TR_FAIL(TR_ERR_DATA, "'%s': its dimension %d is %lld, which is invalid.",
+                           idx->name, d, (long long)idx->dim[d]);
     }
     return TR_OK;
 }

@@ -26,8 +26,8 @@ bool tr_is_same_file(const char *a, const char *b) {
 
 tr_status_t tr_import_check_place(const char *in, const char *out) {
     if (!tr_is_same_file(in, out)) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE, "'%s' is the same file as the input '%s': choose another output file.", out,
-                   in);
+    return TR_FAIL(TR_ERR_USAGE,
+                   "'%s' is the same file as the input '%s': choose another output file.", out, in);
 }
 
 tr_status_t tr_moments_begin(tr_moments_t *m, int64_t channels) {
@@ -66,7 +66,8 @@ tr_status_t tr_moments_write(const tr_moments_t *m, tr_writer_t *writer) {
     return status;
 }
 
-void tr_import_say_classes(const tr_import_params_t *params, int64_t count, const char *const *names) {
+void tr_import_say_classes(const tr_import_params_t *params, int64_t count,
+                           const char *const *names) {
     if (!params->y) return;
     tr_str_printf(params->y, "%lld class%s (", (long long)count, count == 1 ? "" : "es");
     if (names)
@@ -76,7 +77,8 @@ void tr_import_say_classes(const tr_import_params_t *params, int64_t count, cons
     tr_str_append(params->y, ")");
 }
 
-void tr_import_say_numbers(const tr_import_params_t *params, int64_t count, const tr_stats_t *stats) {
+void tr_import_say_numbers(const tr_import_params_t *params, int64_t count,
+                           const tr_stats_t *stats) {
     if (!params->y) return;
     if (count > 1)
         tr_str_printf(params->y, "%lld regression targets", (long long)count);

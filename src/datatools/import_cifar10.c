@@ -10,8 +10,9 @@
 #define RECORD (IMAGE + 1)
 #define FILES  6 /* the last one is for testing */
 
-static const char *const file_names[FILES] = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
-                                              "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
+static const char *const file_names[FILES] = {"data_batch_1.bin", "data_batch_2.bin",
+                                              "data_batch_3.bin", "data_batch_4.bin",
+                                              "data_batch_5.bin", "test_batch.bin"};
 
 typedef struct {
     const tr_import_params_t *params;
@@ -37,8 +38,8 @@ static tr_status_t split_records(import_t *m, const char *path, int64_t first, i
     return TR_OK;
 }
 
-static tr_status_t copy_records(import_t *m, FILE *file, const char *path, int64_t records, const int *array,
-                                bool training) {
+static tr_status_t copy_records(import_t *m, FILE *file, const char *path, int64_t records,
+                                const int *array, bool training) {
     for (int64_t first = 0; first < records; first += IMPORT_ROWS) {
         int64_t count = min64(IMPORT_ROWS, records - first);
         if (fread(m->record, RECORD, (size_t)count, file) != (size_t)count)
@@ -59,7 +60,8 @@ static tr_status_t copy_file(import_t *m, int index, const int *array) {
     snprintf(path, sizeof path, "%s/%s", m->folder, file_names[index]);
     TR_TRY(tr_import_check_place(path, m->out));
     FILE *file = fopen(path, "rbe");
-    if (!file) return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
+    if (!file)
+        return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
     tr_status_t status = copy_records(m, file, path, m->records[index], array, index < FILES - 1);
     fclose(file);
     return status;
@@ -72,10 +74,11 @@ static tr_status_t count_records(import_t *m) {
         struct stat found;
         snprintf(path, sizeof path, "%s/%s", m->folder, file_names[f]);
         if (stat(path, &found))
-            return TR_FAIL(tr_status_of_errno(errno),
-                           "cannot find '%s': %s. Expected the binary version of CIFAR-10 (data_batch_1.bin "
-                           "and so on).",
-                           path, strerror(errno));
+            return TR_FAIL(
+                tr_status_of_errno(errno),
+                "cannot find '%s': %s. Expected the binary version of CIFAR-10 (data_batch_1.bin "
+                "and so on).",
+                path, strerror(errno));
         if (found.st_size == 0 || found.st_size % RECORD)
             return TR_FAIL(TR_ERR_DATA,
                            "'%s' has %lld bytes, which is not a multiple of the record size, %d "

@@ -1,6 +1,6 @@
 /*
- * Tables of numbers: one column is the label, or none is, the others are the inputs. Two passes: the first counts rows, finds out what the labels are
- * and takes the moments; the second writes.
+ * Tables of numbers: one column is the label, or none is, the others are the inputs. Two passes:
+ * the first counts rows, finds out what the labels are and takes the moments; the second writes.
  */
 #include "csv_int.h"
 #include "trainer/log.h"
@@ -38,12 +38,14 @@ typedef struct {
 
 static tr_status_t refuse_hdf5(const import_t *m, int fd) {
     char begin[8];
-    if (pread(fd, begin, sizeof begin, 0) != sizeof begin || !tr_begins_as_hdf5(begin, sizeof begin))
+    if (pread(fd, begin, sizeof begin, 0) != sizeof begin ||
+        !tr_begins_as_hdf5(begin, sizeof begin))
         return TR_OK;
-    return TR_FAIL(TR_ERR_DATA,
-                   "'%s' is an HDF5 file; expected CSV text. `trainer data` shows its contents, and "
-                   "data.train reads it directly.",
-                   m->table.path);
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "'%s' is an HDF5 file; expected CSV text. `trainer data` shows its contents, and "
+        "data.train reads it directly.",
+        m->table.path);
 }
 
 static tr_status_t refuse_pipe(const char *path) {
@@ -64,15 +66,15 @@ static tr_status_t open_csv(import_t *m) {
     TR_TRY(refuse_pipe(m->table.path));
     int fd = open(m->table.path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return TR_FAIL(errno == ENOENT ? TR_ERR_NOINPUT : TR_ERR_IO, "cannot open '%s': %s.", m->table.path,
-                       strerror(errno));
+        return TR_FAIL(errno == ENOENT ? TR_ERR_NOINPUT : TR_ERR_IO, "cannot open '%s': %s.",
+                       m->table.path, strerror(errno));
     tr_status_t status = refuse_hdf5(m, fd);
     if (status == TR_OK) return tr_csv_open(fd, m->table.path, m->table.delimiter, &m->table.csv);
     close(fd);
     return status;
 }
 
-/* -- the label's column ---------------------------------------------------------------------------------- */
+/* -- the label's column ------------------------------------------------------------------------ */
 
 static bool is_header(const import_t *m, char *const *field, int count) {
     double value;
@@ -88,7 +90,8 @@ static int find_name(char *const *field, int count, const char *name) {
 }
 
 static tr_status_t choose_label(const import_t *m, char *const *field, int *out) {
-    static const char *const usual[] = {"label", "class", "target", "y", "labels", "species", "outcome"};
+    static const char *const usual[] = {"label",  "class",   "target", "y",
+                                        "labels", "species", "outcome"};
     int64_t index;
     *out = -1;
     for (size_t i = 0; !m->params->label && m->header && i < TR_COUNT(usual) && *out < 0; i++)
@@ -99,14 +102,17 @@ static tr_status_t choose_label(const import_t *m, char *const *field, int *out)
     }
     if (m->header) *out = find_name(field, m->columns, m->params->label);
     if (*out >= 0 || !strcmp(m->params->label, "none")) return TR_OK;
-    if (tr_parse_int(m->params->label, &index) && index != 0 && index >= -m->columns && index <= m->columns) {
+    if (tr_parse_int(m->params->label, &index) && index != 0 && index >= -m->columns &&
+        index <= m->columns) {
         *out = (int)(index < 0 ? index + m->columns : index - 1);
         return TR_OK;
     }
     tr_str_t text = {0};
-    for (int i = 0; i < m->columns && i < 30; i++) tr_str_printf(&text, "%s%s", i ? ", " : "", field[i]);
+    for (int i = 0; i < m->columns && i < 30; i++)
+        tr_str_printf(&text, "%s%s", i ? ", " : "", field[i]);
     TR_FAIL(TR_ERR_CONFIG,
-            "--label: '%s' has no column '%s' (columns count from 1, from the end -1); its first row is: %s. "
+            "--label: '%s' has no column '%s' (columns count from 1, from the end -1); its first "
+            "row is: %s. "
             "If there are no labels: --label none.",
             m->table.path, m->params->label, text.text ? text.text : "");
     tr_str_free(&text);
@@ -114,11 +120,12 @@ static tr_status_t choose_label(const import_t *m, char *const *field, int *out)
 }
 
 static tr_status_t fail_one_column(const import_t *m) {
-    return TR_FAIL(TR_ERR_DATA,
-                   "'%s', line %lld: expected inputs and a label, found one column%s; " CSV_FORMAT_HINT
-                   ", --label none imports a table without labels.",
-                   m->table.path, (long long)tr_csv_line(m->table.csv),
-                   m->hash ? " that begins with '#' (remove a comment)" : "");
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "'%s', line %lld: expected inputs and a label, found one column%s; " CSV_FORMAT_HINT
+        ", --label none imports a table without labels.",
+        m->table.path, (long long)tr_csv_line(m->table.csv),
+        m->hash ? " that begins with '#' (remove a comment)" : "");
 }
 
 /* A header that is written as a comment begins with # before its first name. */
@@ -127,7 +134,8 @@ static tr_status_t note_inputs(import_t *m, char *const *field) {
     TR_TRY(tr_alloc((size_t)m->inputs * sizeof *names->name, "column names", &names->name));
     for (int i = 0; i < m->columns; i++)
         if (i != m->labels.column)
-            TR_TRY(tr_strdup(field[i] + (i ? 0 : strspn(field[i], "# ")), &names->name[names->count++]));
+            TR_TRY(tr_strdup(field[i] + (i ? 0 : strspn(field[i], "# ")),
+                             &names->name[names->count++]));
     return TR_OK;
 }
 
@@ -145,11 +153,12 @@ static tr_status_t first_row(import_t *m, char *const *field, int count) {
     m->hash = field[0][0] == '#';
     m->header = is_header(m, field, count);
     if (counts_columns(m, field, count))
-        TR_WARN(
-            "'%s', line %lld: the first row is 0, 1, 2 and so on, and is read as data. Remove it if these "
-            "are column names",
-            m->table.path, (long long)tr_csv_line(m->table.csv));
-    if (count == 1 && !(m->params->label && !strcmp(m->params->label, "none"))) return fail_one_column(m);
+        TR_WARN("'%s', line %lld: the first row is 0, 1, 2 and so on, and is read as data. Remove "
+                "it if these "
+                "are column names",
+                m->table.path, (long long)tr_csv_line(m->table.csv));
+    if (count == 1 && !(m->params->label && !strcmp(m->params->label, "none")))
+        return fail_one_column(m);
     TR_TRY(choose_label(m, field, &label));
     tr_csv_labels_begin(&m->labels, label, m->params->regression);
     m->inputs = count - (label >= 0);
@@ -158,18 +167,20 @@ static tr_status_t first_row(import_t *m, char *const *field, int count) {
     if (label >= 0)
         TR_INFO("the label is column %d of %d%s%s%s%s", label + 1, count, m->header ? ", '" : "",
                 m->header ? m->label_name : "", m->header ? "'" : "",
-                m->params->label ? "" : "; --label chooses another one, --label none means no labels");
+                m->params->label ? ""
+                                 : "; --label chooses another one, --label none means no labels");
     TR_TRY(tr_moments_begin(&m->moments, m->inputs));
     TR_TRY(tr_alloc((size_t)count * sizeof *m->value, "a row", &m->value));
     TR_TRY(tr_alloc((size_t)count * sizeof *m->stats, "columns", &m->stats));
     return tr_alloc((size_t)count * sizeof *m->row, "a row", &m->row);
 }
 
-/* -- rows ------------------------------------------------------------------------------------------------ */
+/* -- rows -------------------------------------------------------------------------------------- */
 
 static tr_status_t fail_count(const import_t *m, int count) {
-    return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d%s.", m->table.path,
-                   (long long)tr_csv_line(m->table.csv), count, count == 1 ? "" : "s", m->columns,
+    return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d%s.",
+                   m->table.path, (long long)tr_csv_line(m->table.csv), count,
+                   count == 1 ? "" : "s", m->columns,
                    m->hash ? " and begins with '#': remove it, if it is a comment" : "");
 }
 
@@ -203,7 +214,8 @@ static int group_of_row(const import_t *m, int64_t row) {
 static tr_status_t note_row(import_t *m, char *const *field, int count) {
     const int label = m->labels.column;
     TR_TRY(parse_row(m, field, count));
-    if (label >= 0) TR_TRY(tr_csv_labels_add(&m->labels, &m->table, field[label], &m->value[label]));
+    if (label >= 0)
+        TR_TRY(tr_csv_labels_add(&m->labels, &m->table, field[label], &m->value[label]));
     tr_stats_add(m->stats, m->columns, m->value, 1);
     int group = group_of_row(m, m->seen++);
     if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, 0));
@@ -226,15 +238,17 @@ static tr_status_t first_pass(import_t *m) {
     }
     if (!m->seen) return TR_FAIL(TR_ERR_DATA, "'%s' has a header, but no rows.", m->table.path);
     if (!m->rows[0])
-        return TR_FAIL(TR_ERR_CONFIG, "'%s': --test-fraction %g of %lld row%s leaves no rows for training.",
-                       m->table.path, m->params->test_fraction, (long long)m->seen, m->seen == 1 ? "" : "s");
+        return TR_FAIL(
+            TR_ERR_CONFIG, "'%s': --test-fraction %g of %lld row%s leaves no rows for training.",
+            m->table.path, m->params->test_fraction, (long long)m->seen, m->seen == 1 ? "" : "s");
     return tr_csv_labels_end(&m->labels, &m->table);
 }
 
-/* -- writing --------------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------- */
 
 static tr_status_t make_arrays(import_t *m) {
-    static const char *const x_names[] = {"train/x", "test/x"}, *const y_names[] = {"train/y", "test/y"};
+    static const char *const x_names[] = {"train/x", "test/x"}, *const y_names[] = {"train/y",
+                                                                                    "test/y"};
     tr_shape_t inputs = TR_SHAPE(m->inputs), scalar = {0};
     tr_dtype_t labels = m->labels.numbers && !m->labels.whole ? TR_F32 : TR_I32;
     for (int g = 0; g < 2; g++) {
@@ -254,10 +268,12 @@ static tr_status_t write_label(import_t *m, const char *text, int group) {
         if (!isfinite((float)value)) return fail_cell(m, text, l->column + 1);
     } else {
         const int64_t found = tr_csv_labels_class(l, text);
-        if (found < 0) return TR_FAIL(TR_ERR_DATA, "'%s' changed during the import.", m->table.path);
+        if (found < 0)
+            return TR_FAIL(TR_ERR_DATA, "'%s' changed during the import.", m->table.path);
         value = (double)found;
     }
-    if (l->numbers && !l->whole) return tr_writer_append(m->writer, m->y[group], 1, &(float){(float)value});
+    if (l->numbers && !l->whole)
+        return tr_writer_append(m->writer, m->y[group], 1, &(float){(float)value});
     return tr_writer_append(m->writer, m->y[group], 1, &(int32_t){(int32_t)value});
 }
 
@@ -265,7 +281,8 @@ static tr_status_t write_row(import_t *m, char *const *field, int count) {
     int group = group_of_row(m, m->seen++);
     TR_TRY(parse_row(m, field, count));
     TR_TRY(tr_writer_append(m->writer, m->x[group], 1, m->row));
-    if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, m->rows[0] + m->rows[1]));
+    if (m->seen % IMPORT_ROWS == 0)
+        TR_TRY(tr_import_progress(m->params, m->seen, m->rows[0] + m->rows[1]));
     return m->labels.column >= 0 ? write_label(m, field[m->labels.column], group) : TR_OK;
 }
 
@@ -282,7 +299,8 @@ static tr_status_t second_pass(import_t *m) {
     TR_TRY(tr_moments_write(&m->moments, m->writer));
     const csv_labels_t *l = &m->labels;
     if (l->numbers && l->odd == 0) /* 0: whole numbers that are none */
-        TR_TRY(tr_writer_numbers(m->writer, "/", "classes", 1, &(double){l->whole ? l->largest + 1 : 0}));
+        TR_TRY(tr_writer_numbers(m->writer, "/", "classes", 1,
+                                 &(double){l->whole ? l->largest + 1 : 0}));
     if (l->names.count && !l->numbers)
         TR_TRY(tr_writer_texts(m->writer, "/", "class_names", (int64_t)l->names.count,
                                (const char *const *)l->names.data));
@@ -298,7 +316,7 @@ static tr_status_t second_pass(import_t *m) {
     return tr_writer_commit(m->writer);
 }
 
-/* -- what became of it ----------------------------------------------------------------------------------- */
+/* -- what became of it ------------------------------------------------------------------------- */
 
 static const char *column_name(const import_t *m, int column) {
     if (!m->header) return "";
@@ -315,27 +333,30 @@ static void warn_rounded(const import_t *m) {
         if (!tr_stats_is_rounded(&m->stats[i]) || ++rounded > SAID) continue;
         TR_WARN("'%s', column %d%s%s%s: its values are %s: subtract a number close to them, the "
                 "same in all tables, or remove the column if it only identifies rows",
-                m->table.path, i + 1, m->header ? ", '" : "", column_name(m, i), m->header ? "'" : "",
-                tr_stats_format_rounding(&m->stats[i], range));
+                m->table.path, i + 1, m->header ? ", '" : "", column_name(m, i),
+                m->header ? "'" : "", tr_stats_format_rounding(&m->stats[i], range));
     }
-    if (rounded > SAID) TR_WARN("'%s': the same applies to %d more columns", m->table.path, rounded - SAID);
+    if (rounded > SAID)
+        TR_WARN("'%s': the same applies to %d more columns", m->table.path, rounded - SAID);
 }
 
 static void warn_of_mix(const import_t *m) {
     const csv_labels_t *l = &m->labels;
     if (!l->numbers || !tr_nearly_labels(m->seen - l->odd, l->odd, (int64_t)l->largest + 1)) return;
-    TR_WARN("'%s': %lld of its %lld labels (column %d) are integers from 0, but the label in line %lld "
-            "is %.9g: all are read as regression targets. If they are classes, correct this label and "
-            "import the table again",
-            m->table.path, (long long)(m->seen - l->odd), (long long)m->seen, l->column + 1,
-            (long long)l->odd_line, l->odd_value);
+    TR_WARN(
+        "'%s': %lld of its %lld labels (column %d) are integers from 0, but the label in line %lld "
+        "is %.9g: all are read as regression targets. If they are classes, correct this label and "
+        "import the table again",
+        m->table.path, (long long)(m->seen - l->odd), (long long)m->seen, l->column + 1,
+        (long long)l->odd_line, l->odd_value);
 }
 
 static void say_y(const import_t *m) {
     const csv_labels_t *l = &m->labels;
     if (l->column < 0) return;
     if (!l->numbers)
-        tr_import_say_classes(m->params, (int64_t)l->names.count, (const char *const *)l->names.data);
+        tr_import_say_classes(m->params, (int64_t)l->names.count,
+                              (const char *const *)l->names.data);
     else if (!l->whole)
         tr_import_say_numbers(m->params, 1, &l->stats);
     else
@@ -344,7 +365,8 @@ static void say_y(const import_t *m) {
     if (l->whole && l->largest >= MANY)
         tr_str_append(m->params->y, "; if they are numbers to predict, import with --regression");
     else if (!l->whole && l->odd == 0)
-        tr_str_printf(m->params->y, "; if they are classes, train with data.classes=%.0f", l->largest + 1);
+        tr_str_printf(m->params->y, "; if they are classes, train with data.classes=%.0f",
+                      l->largest + 1);
 }
 
 static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
@@ -376,12 +398,18 @@ done:
 
 const tr_importer_t tr_importer_csv = {
     "csv",
-    "IN.csv OUT.h5 [--label NAME|COLUMN|none] [--regression] [--delimiter CHARACTER|tab] [--decimal .|,] "
+    "IN.csv OUT.h5 [--label NAME|COLUMN|none] [--regression] [--delimiter CHARACTER|tab] "
+    "[--decimal .|,] "
     "[--test-fraction PART] [--seed N]",
-    "Converts a table of numbers, with or without a header. --label gives the name or the number (from 1) of "
-    "the label's column; --label none is for rows to predict. Labels are texts or whole numbers (classes), or "
-    "other numbers (regression). Whole numbers with more than 20 classes, and more than a tenth of the rows, "
-    "are numbers to predict; --regression treats all numbers so. Use --delimiter ';' --decimal ',' for columns "
-    "separated by semicolons (tab: tabs) and numbers written as 1,5. --test-fraction 0.1 puts a tenth of the "
+    "Converts a table of numbers, with or without a header. --label gives the name or the number "
+    "(from 1) of "
+    "the label's column; --label none is for rows to predict. Labels are texts or whole numbers "
+    "(classes), or "
+    "other numbers (regression). Whole numbers with more than 20 classes, and more than a tenth of "
+    "the rows, "
+    "are numbers to predict; --regression treats all numbers so. Use --delimiter ';' --decimal ',' "
+    "for columns "
+    "separated by semicolons (tab: tabs) and numbers written as 1,5. --test-fraction 0.1 puts a "
+    "tenth of the "
     "rows, drawn with --seed (0), into the group test; by default there is no test group.",
     .run = run};

@@ -18,25 +18,31 @@ typedef struct {
 tr_status_t tr_moments_begin(tr_moments_t *moments, int64_t channels);
 /* `count` values, a multiple of the channels. */
 void tr_moments_add(tr_moments_t *moments, tr_dtype_t dtype, const void *values, int64_t count);
-/* As the attributes mean and std of the file, if any are wanted; a channel that never varies gets std 1. */
+/* As the attributes mean and std of the file, if any are wanted; a channel that never varies gets
+ * std 1. */
 tr_status_t tr_moments_write(const tr_moments_t *moments, tr_writer_t *writer);
 void tr_moments_free(tr_moments_t *moments);
 
-static inline tr_status_t tr_import_progress(const tr_import_params_t *params, int64_t done, int64_t total) {
+static inline tr_status_t tr_import_progress(const tr_import_params_t *params, int64_t done,
+                                             int64_t total) {
     return params->progress ? params->progress(params->self, done, total) : TR_OK;
 }
 
 /* TR_ERR_USAGE where `out` is the file `in`, which it would replace. */
 tr_status_t tr_import_check_place(const char *in, const char *out);
 
-/* Tell params->y what y is; it counts where the import succeeds. Classes, called 0, 1, ... where `names` is NULL, or numbers to predict, `count` a sample. */
-void tr_import_say_classes(const tr_import_params_t *params, int64_t count, const char *const *names);
-void tr_import_say_numbers(const tr_import_params_t *params, int64_t count, const tr_stats_t *stats);
+/* Tell params->y what y is; it counts where the import succeeds. Classes, called 0, 1, ... where
+ * `names` is NULL, or numbers to predict, `count` a sample. */
+void tr_import_say_classes(const tr_import_params_t *params, int64_t count,
+                           const char *const *names);
+void tr_import_say_numbers(const tr_import_params_t *params, int64_t count,
+                           const tr_stats_t *stats);
 
-/* -- idx.c: the format of MNIST's files ------------------------------------------------------------------ */
+/* -- idx.c: the format of MNIST's files -------------------------------------------------------- */
 
 typedef struct tr_idx tr_idx_t;
-/* Takes over `fd`; gzip or not. `name` is for messages. TR_ERR_DATA where it is no IDX file of bytes with `ndim` dimensions. */
+/* Takes over `fd`; gzip or not. `name` is for messages. TR_ERR_DATA where it is no IDX file of
+ * bytes with `ndim` dimensions. */
 tr_status_t tr_idx_open(int fd, const char *name, int ndim, tr_idx_t **out);
 const int64_t *tr_idx_dims(const tr_idx_t *idx);
 /* The next bytes of the content; TR_ERR_DATA where the file ends before. */
@@ -45,7 +51,7 @@ tr_status_t tr_idx_read(tr_idx_t *idx, void *out, size_t bytes);
 tr_status_t tr_idx_at_end(tr_idx_t *idx);
 void tr_idx_close(tr_idx_t **idx);
 
-/* -- digits.c -------------------------------------------------------------------------------------------- */
+/* -- digits.c ---------------------------------------------------------------------------------- */
 
 #define TR_DIGIT_SIDE 28
 /* Draws digit 0 .. 9 as sample `sample` of `seed` would write it: white on black, (28, 28). */

@@ -1,4 +1,5 @@
-/* MNIST and the data sets in its form (Fashion-MNIST, KMNIST, EMNIST): train-images-idx3-ubyte and its like, gzip or not. */
+/* MNIST and the data sets in its form (Fashion-MNIST, KMNIST, EMNIST): train-images-idx3-ubyte and
+ * its like, gzip or not. */
 #include "import_int.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -15,19 +16,21 @@ typedef struct {
 } import_t;
 
 static tr_status_t open_idx(const import_t *m, const char *name, int ndim, tr_idx_t **out) {
-    static const char *const forms[] = {"%s/%s-idx%d-ubyte.gz", "%s/%s-idx%d-ubyte", "%s/%s.idx%d-ubyte.gz",
-                                        "%s/%s.idx%d-ubyte"};
+    static const char *const forms[] = {"%s/%s-idx%d-ubyte.gz", "%s/%s-idx%d-ubyte",
+                                        "%s/%s.idx%d-ubyte.gz", "%s/%s.idx%d-ubyte"};
     char path[4096];
     for (size_t i = 0; i < TR_COUNT(forms); i++) {
-        if ((size_t)snprintf(path, sizeof path, forms[i], m->folder, name, ndim) >= sizeof path) break;
+        if ((size_t)snprintf(path, sizeof path, forms[i], m->folder, name, ndim) >= sizeof path)
+            break;
         TR_TRY(tr_import_check_place(path, m->out));
         int fd = open(path, O_RDONLY | O_CLOEXEC);
         if (fd >= 0) return tr_idx_open(fd, path, ndim, out);
         if (errno != ENOENT && errno != ENOTDIR)
-            return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
+            return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path,
+                           strerror(errno));
     }
-    return TR_FAIL(TR_ERR_NOINPUT, "no %s-idx%d-ubyte or %s-idx%d-ubyte.gz in '%s'.", name, ndim, name, ndim,
-                   m->folder);
+    return TR_FAIL(TR_ERR_NOINPUT, "no %s-idx%d-ubyte or %s-idx%d-ubyte.gz in '%s'.", name, ndim,
+                   name, ndim, m->folder);
 }
 
 static tr_status_t copy_images(import_t *m, tr_idx_t *idx, int array, bool training) {
@@ -68,8 +71,8 @@ static tr_status_t copy_both(import_t *m, const char *group, bool training, tr_i
     int x, y;
     tr_shape_t shape = TR_SHAPE(dim[1], dim[2], 1), scalar = {0};
     if (dim[0] != tr_idx_dims(labels)[0])
-        return TR_FAIL(TR_ERR_DATA, "'%s': %lld images for the group %s, but %lld labels.", m->folder,
-                       (long long)dim[0], group, (long long)tr_idx_dims(labels)[0]);
+        return TR_FAIL(TR_ERR_DATA, "'%s': %lld images for the group %s, but %lld labels.",
+                       m->folder, (long long)dim[0], group, (long long)tr_idx_dims(labels)[0]);
     snprintf(name, sizeof name, "%s/x", group);
     TR_TRY(tr_writer_array(m->writer, name, TR_U8, dim[0], &shape, &x));
     snprintf(name, sizeof name, "%s/y", group);

@@ -1,11 +1,13 @@
-/* Data made up: digits that are drawn (28 x 28), or images and volumes of noise with a pattern for each class. */
+/* Data made up: digits that are drawn (28 x 28), or images and volumes of noise with a pattern for
+ * each class. */
 #include "import_int.h"
 #include "trainer/rng.h"
 #include <string.h>
 
 #define TEST_PART 6 /* one test sample for so many training samples */
 
-static const char *const group_x[] = {"train/x", "test/x"}, *const group_y[] = {"train/y", "test/y"};
+static const char *const group_x[] = {"train/x", "test/x"}, *const group_y[] = {"train/y",
+                                                                                "test/y"};
 
 typedef struct {
     const tr_import_params_t *params;
@@ -27,7 +29,9 @@ static tr_status_t digits_group(import_t *m, int group, uint8_t *x, uint8_t *y) 
         for (int64_t j = 0; j < count; j++) {
             int64_t sample = i + j + ((int64_t)group << 40);
             y[j] =
-                (uint8_t)(tr_rng_philox(m->params->seed, TR_RNG_SYNTHETIC, 5, (uint64_t)sample, 0).v[0] % 10);
+                (uint8_t)(tr_rng_philox(m->params->seed, TR_RNG_SYNTHETIC, 5, (uint64_t)sample, 0)
+                              .v[0] %
+                          10);
             tr_digit_draw(m->params->seed, sample, y[j], x + j * image);
         }
         if (!group) tr_moments_add(&m->moments, TR_U8, x, count * image);
@@ -57,14 +61,17 @@ static tr_status_t noise_group(import_t *m, int group, tr_dataset_t *dataset, ch
     const tr_field_t *fx = &dataset->info.field[0], *fy = &dataset->info.field[1];
     int64_t at_once = max64(1, (1 << 20) / fx->sample_bytes);
     int xs, ys;
-    TR_TRY(tr_writer_array(m->writer, group_x[group], fx->dtype, m->samples[group], &fx->shape, &xs));
-    TR_TRY(tr_writer_array(m->writer, group_y[group], fy->dtype, m->samples[group], &fy->shape, &ys));
+    TR_TRY(
+        tr_writer_array(m->writer, group_x[group], fx->dtype, m->samples[group], &fx->shape, &xs));
+    TR_TRY(
+        tr_writer_array(m->writer, group_y[group], fy->dtype, m->samples[group], &fy->shape, &ys));
     for (int64_t i = 0; i < m->samples[group]; i += at_once) {
         int64_t count = min64(at_once, m->samples[group] - i);
         void *dst[] = {x, y};
         TR_TRY(dataset->ops->read(dataset, i, count, dst));
         if (!group) tr_moments_add(&m->moments, fx->dtype, x, count * tr_shape_elems(&fx->shape));
-        if (!group) tr_stats_add_values(&m->targets, 1, fy->dtype, y, count * tr_shape_elems(&fy->shape));
+        if (!group)
+            tr_stats_add_values(&m->targets, 1, fy->dtype, y, count * tr_shape_elems(&fy->shape));
         TR_TRY(tr_writer_append(m->writer, xs, count, x));
         TR_TRY(tr_writer_append(m->writer, ys, count, y));
         m->done += count;
@@ -81,8 +88,10 @@ static tr_status_t noise_split(import_t *m, int group, const tr_data_settings_t 
     int64_t channels = info->field[0].shape.dim[info->field[0].shape.ndim - 1];
     int64_t at_once = max64(1, (1 << 20) / info->field[0].sample_bytes);
     tr_status_t status = group ? TR_OK : tr_moments_begin(&m->moments, channels);
-    if (status == TR_OK) status = tr_alloc((size_t)(at_once * info->field[0].sample_bytes), "samples", &x);
-    if (status == TR_OK) status = tr_alloc((size_t)(at_once * info->field[1].sample_bytes), "labels", &y);
+    if (status == TR_OK)
+        status = tr_alloc((size_t)(at_once * info->field[0].sample_bytes), "samples", &x);
+    if (status == TR_OK)
+        status = tr_alloc((size_t)(at_once * info->field[1].sample_bytes), "labels", &y);
     if (status == TR_OK) status = noise_group(m, group, dataset, x, y);
     if (status == TR_OK && !group && info->classes)
         status = tr_writer_numbers(m->writer, "/", "classes", 1, &(double){(double)info->classes});
@@ -113,23 +122,27 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     static const struct {
         const char *what, *shape;
         int64_t samples;
-    } kinds[] = {{"digits", "28x28x1", 12000}, {"images", "32x32x3", 6000}, {"volumes", "32x32x32x4", 600}};
+    } kinds[] = {
+        {"digits", "28x28x1", 12000}, {"images", "32x32x3", 6000}, {"volumes", "32x32x32x4", 600}};
     size_t kind = 0;
-    while (kind < TR_COUNT(kinds) && (!params->what || strcmp(params->what, kinds[kind].what))) kind++;
+    while (kind < TR_COUNT(kinds) && (!params->what || strcmp(params->what, kinds[kind].what)))
+        kind++;
     if (kind == TR_COUNT(kinds))
         return TR_FAIL(TR_ERR_USAGE,
                        "trainer import synthetic generates digits, images or volumes, not "
                        "'%s'.",
                        params->what ? params->what : "");
     if (kind == 0 && (params->shape || params->classes >= 0))
-        return TR_FAIL(TR_ERR_USAGE, "trainer import synthetic digits: digits always have the shape "
-                                     "28x28x1 and ten classes; remove --shape and --classes.");
+        return TR_FAIL(TR_ERR_USAGE,
+                       "trainer import synthetic digits: digits always have the shape "
+                       "28x28x1 and ten classes; remove --shape and --classes.");
     import_t m = {.params = params};
     m.samples[0] = params->samples > 0 ? params->samples : kinds[kind].samples;
     m.samples[1] = max64(1, m.samples[0] / TEST_PART);
     TR_TRY(tr_writer_create(out, &params->writer, &m.writer));
     const char *shape = params->shape ? params->shape : kinds[kind].shape;
-    tr_status_t status = kind == 0 ? tr_moments_begin(&m.moments, 1) : noise(&m, shape, kind == 2 ? 4 : 1);
+    tr_status_t status =
+        kind == 0 ? tr_moments_begin(&m.moments, 1) : noise(&m, shape, kind == 2 ? 4 : 1);
     if (status == TR_OK && kind == 0) status = digits(&m);
     if (status == TR_OK) status = tr_writer_commit(m.writer);
     tr_writer_destroy(&m.writer);
@@ -138,7 +151,8 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
 }
 
 const tr_importer_t tr_importer_synthetic = {
-    "synthetic", "digits|images|volumes OUT.h5 [--samples N] [--shape SHAPE] [--classes N] [--seed N]",
+    "synthetic",
+    "digits|images|volumes OUT.h5 [--samples N] [--shape SHAPE] [--classes N] [--seed N]",
     "Generates data: drawn digits, or noise with a pattern for each class. --samples: number of "
     "training samples, with a sixth as many test samples; by default 12000 digits, 6000 images or "
     "600 volumes. --shape: default 32x32x3, for volumes 32x32x32x4. --classes: default 10; 0 "

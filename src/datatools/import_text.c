@@ -16,7 +16,8 @@ typedef struct {
 /* Ids from here to the next end of a text. */
 static tr_status_t add_run(import_t *m, const int32_t *ids, size_t count) {
     if (m->has_ended) {
-        if (tr_token_file_count(m->file) > 0) TR_TRY(tr_token_file_add(m->file, &m->tokenizer->end, 1));
+        if (tr_token_file_count(m->file) > 0)
+            TR_TRY(tr_token_file_add(m->file, &m->tokenizer->end, 1));
         TR_TRY(tr_token_file_document(m->file));
     }
     m->has_ended = false;
@@ -73,7 +74,8 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     tr_status_t status;
     if (!params->tokenizer)
         return TR_FAIL(TR_ERR_USAGE, "import text requires --tokenizer bytes, chars or gpt2:DIR.");
-    for (int i = 0; i < params->input_count; i++) TR_TRY(tr_import_check_place(params->input[i], out));
+    for (int i = 0; i < params->input_count; i++)
+        TR_TRY(tr_import_check_place(params->input[i], out));
     TR_TRY_GOTO(tr_tokenizer_create(params->tokenizer, &m.tokenizer), done);
     TR_TRY_GOTO(tr_encoder_create(m.tokenizer, &m.encoder), done);
     TR_TRY_GOTO(import(&m), done);
@@ -87,12 +89,14 @@ done:
 
 const tr_importer_t tr_importer_text = {
     .name = "text",
-    .usage = "FILE... OUT.h5 --tokenizer bytes|chars|gpt2:DIR [--valid-fraction PART] [--field NAME]",
-    .help = "Converts text to tokens. Each FILE is one document, or several separated by "
-            "<|endoftext|>; or it holds JSON lines (.jsonl, or --field), each with a document in the "
-            "member NAME (default text). Files may be compressed with gzip. Tokens are bytes, the "
-            "characters of the text, or those of GPT-2 with vocab.json and merges.txt in DIR. The last "
-            "PART (0.1) of the tokens is for validation.",
+    .usage =
+        "FILE... OUT.h5 --tokenizer bytes|chars|gpt2:DIR [--valid-fraction PART] [--field NAME]",
+    .help =
+        "Converts text to tokens. Each FILE is one document, or several separated by "
+        "<|endoftext|>; or it holds JSON lines (.jsonl, or --field), each with a document in the "
+        "member NAME (default text). Files may be compressed with gzip. Tokens are bytes, the "
+        "characters of the text, or those of GPT-2 with vocab.json and merges.txt in DIR. The last "
+        "PART (0.1) of the tokens is for validation.",
     .unit = "tokens",
     .takes_many = true,
     .run = run};

@@ -62,8 +62,9 @@ static tr_status_t take(import_t *m, const bin_t *bin, int64_t first, size_t cou
     for (size_t i = 0; i < count; i++) {
         const uint32_t id = bin->id_bytes == 2 ? m->raw.u16[i] : m->raw.u32[i];
         if (id > most_of(m))
-            return TR_FAIL(TR_ERR_DATA, "'%s': token %lld has the id %u; expected 0 to %lld.", bin->path,
-                           (long long)(first + (int64_t)i), (unsigned)id, (long long)most_of(m));
+            return TR_FAIL(TR_ERR_DATA, "'%s': token %lld has the id %u; expected 0 to %lld.",
+                           bin->path, (long long)(first + (int64_t)i), (unsigned)id,
+                           (long long)most_of(m));
         m->id[i] = (int32_t)id;
         if (m->id[i] > m->largest) m->largest = m->id[i];
     }
@@ -84,14 +85,16 @@ static tr_status_t read_ids(import_t *m, const bin_t *bin) {
     for (size_t bytes; (bytes = fread(&m->raw, 1, ROWS * bin->id_bytes, bin->file)) > 0;) {
         const size_t count = bytes / bin->id_bytes;
         if (bytes % bin->id_bytes)
-            return TR_FAIL(TR_ERR_DATA, "'%s' ends within token %lld: it has ids of %zu bytes.", bin->path,
-                           (long long)(done + (int64_t)count), bin->id_bytes);
+            return TR_FAIL(TR_ERR_DATA, "'%s' ends within token %lld: it has ids of %zu bytes.",
+                           bin->path, (long long)(done + (int64_t)count), bin->id_bytes);
         TR_TRY(take(m, bin, done, count));
         done += (int64_t)count;
     }
-    if (ferror(bin->file)) return TR_FAIL(TR_ERR_IO, "cannot read '%s': %s.", bin->path, strerror(errno));
+    if (ferror(bin->file))
+        return TR_FAIL(TR_ERR_IO, "cannot read '%s': %s.", bin->path, strerror(errno));
     if (bin->expected >= 0 && bin->expected != done)
-        return TR_FAIL(TR_ERR_DATA, "'%s' has %lld tokens, but its header states %lld. Download it again.",
+        return TR_FAIL(TR_ERR_DATA,
+                       "'%s' has %lld tokens, but its header states %lld. Download it again.",
                        bin->path, (long long)done, (long long)bin->expected);
     return TR_OK;
 }
@@ -99,7 +102,8 @@ static tr_status_t read_ids(import_t *m, const bin_t *bin) {
 /* The first file decides on the type of all. */
 static tr_status_t read_file(import_t *m, const char *path, const char *out) {
     bin_t bin = {.path = path, .file = fopen(path, "re")};
-    if (!bin.file) return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
+    if (!bin.file)
+        return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
     tr_status_t status = read_header(&bin);
     if (status == TR_OK && !m->file) {
         m->type = m->tokenizer        ? tr_token_type(m->tokenizer->vocab_size)
@@ -124,7 +128,8 @@ static tr_status_t import(import_t *m, const char *out) {
 static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
     import_t *m = NULL;
     tr_status_t status;
-    for (int i = 0; i < params->input_count; i++) TR_TRY(tr_import_check_place(params->input[i], out));
+    for (int i = 0; i < params->input_count; i++)
+        TR_TRY(tr_import_check_place(params->input[i], out));
     TR_TRY(tr_alloc(sizeof *m, "tokens", &m));
     m->params = params;
     if (params->tokenizer) TR_TRY_GOTO(tr_tokenizer_create(params->tokenizer, &m->tokenizer), done);
@@ -145,9 +150,10 @@ done:
 const tr_importer_t tr_importer_tokens = {
     .name = "tokens",
     .usage = "FILE.bin... OUT.h5 [--tokenizer bytes|gpt2:DIR] [--valid-fraction PART]",
-    .help = "Converts token files written by nanoGPT (16-bit ids) or llm.c (with a header), in the "
-            "order given. With --tokenizer the ids are checked and the tokenizer is stored with them. "
-            "The last PART (0.1) of the tokens is for validation.",
+    .help =
+        "Converts token files written by nanoGPT (16-bit ids) or llm.c (with a header), in the "
+        "order given. With --tokenizer the ids are checked and the tokenizer is stored with them. "
+        "The last PART (0.1) of the tokens is for validation.",
     .unit = "tokens",
     .takes_many = true,
     .run = run};

@@ -1,7 +1,7 @@
 /*
- * A file rewritten in the fast layout. Data sets of numbers go through our reader and writer; groups, soft links,
- * other data sets and attributes are copied by the library. References and external links lead to objects that
- * the copy does not have, and are left out with a warning.
+ * A file rewritten in the fast layout. Data sets of numbers go through our reader and writer;
+ * groups, soft links, other data sets and attributes are copied by the library. References and
+ * external links lead to objects that the copy does not have, and are left out with a warning.
  */
 #define H5_USE_110_API /* objects have addresses there; later versions hide them in tokens */
 #include "data/hdf5_source.h"
@@ -37,7 +37,7 @@ static tr_status_t cannot_copy(const repack_t *r, const char *what, const char *
     return H5_FAIL(TR_ERR_DATA, "%s: cannot copy %s%s", r->file.path, what, path);
 }
 
-/* -- what the file holds; the caller holds the lock ------------------------------------------------------ */
+/* -- what the file holds; the caller holds the lock -------------------------------------------- */
 
 static tr_status_t add_entry(repack_t *r, const char *name, kind_t kind, haddr_t address) {
     entry_t entry = {.kind = kind, .address = address};
@@ -103,12 +103,13 @@ static tr_status_t list_all(repack_t *r) {
     if (H5Oget_info(r->file.id, &root) < 0) return cannot_copy(r, "", "/");
     TR_TRY(add_entry(r, "", OTHER, root.addr));
     if (H5Lvisit(r->file.id, H5_INDEX_NAME, H5_ITER_INC, note_link, r) < 0)
-        return r->status != TR_OK ? r->status : cannot_copy(r, "", r->list.data[r->list.count - 1].path);
+        return r->status != TR_OK ? r->status
+                                  : cannot_copy(r, "", r->list.data[r->list.count - 1].path);
     for (size_t i = 0; i < r->list.count; i++) TR_TRY(look_at(r, i));
     return TR_OK;
 }
 
-/* -- attributes; the caller holds the lock --------------------------------------------------------------- */
+/* -- attributes; the caller holds the lock ----------------------------------------------------- */
 
 typedef struct {
     repack_t *repack;
@@ -132,7 +133,8 @@ static herr_t copy_attribute(hid_t object, const char *name, const H5A_info_t *i
                 space = H5Aget_space(from);
     const bool refers = H5Tdetect_class(type, H5T_REFERENCE) > 0;
     copy->repack->references += refers;
-    const hid_t made = refers ? -1 : H5Acreate2(copy->to, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    const hid_t made =
+        refers ? -1 : H5Acreate2(copy->to, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
     const bool done = refers || (made >= 0 && copy_value(from, made, type, space));
     if (made >= 0) H5Aclose(made);
     H5Sclose(space);
@@ -145,14 +147,15 @@ static tr_status_t copy_attributes(repack_t *r, const entry_t *entry) {
     const hid_t from = H5Oopen(r->file.id, entry->path, H5P_DEFAULT),
                 to = H5Oopen(tr_writer_file(r->writer), entry->path, H5P_DEFAULT);
     copy_t copy = {r, to};
-    const bool done = from >= 0 && to >= 0 &&
-                      H5Aiterate2(from, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, copy_attribute, &copy) >= 0;
+    const bool done =
+        from >= 0 && to >= 0 &&
+        H5Aiterate2(from, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, copy_attribute, &copy) >= 0;
     if (from >= 0) H5Oclose(from);
     if (to >= 0) H5Oclose(to);
     return done ? TR_OK : cannot_copy(r, "the attributes of ", entry->path);
 }
 
-/* -- data sets of numbers -------------------------------------------------------------------------------- */
+/* -- data sets of numbers ---------------------------------------------------------------------- */
 
 /* The file's type in little-endian byte order: booleans stay booleans. For H5Tclose. */
 static hid_t type_for(const h5_array_t *a) {
@@ -166,7 +169,8 @@ static tr_status_t copy_rows(repack_t *r, const h5_array_t *a, int array) {
     h5_scratch_t s = {0};
     size_t raw = 0, band = 0;
     char *rows = NULL;
-    int64_t at_once = max64(max64(1, READ_BYTES / a->row_bytes), a->way == H5_BANDS ? a->chunk_rows : 1);
+    int64_t at_once =
+        max64(max64(1, READ_BYTES / a->row_bytes), a->way == H5_BANDS ? a->chunk_rows : 1);
     tr_status_t status;
     tr_h5_scratch_sizes(a, &raw, &band);
     TR_TRY_GOTO(tr_alloc_aligned(raw, 64, "stored chunks", &s.raw), done);
@@ -175,7 +179,8 @@ static tr_status_t copy_rows(repack_t *r, const h5_array_t *a, int array) {
     TR_TRY_GOTO(tr_alloc_aligned((size_t)(at_once * a->row_bytes), 64, "rows", &rows), done);
     for (int64_t i = 0; i < a->rows; i += at_once) {
         int64_t count = min64(at_once, a->rows - i);
-        if (a->holes.rows) memset(rows, 0, (size_t)(count * a->row_bytes)); /* HDF5 may have no fill value */
+        /* HDF5 may have no fill value */
+        if (a->holes.rows) memset(rows, 0, (size_t)(count * a->row_bytes));
         TR_TRY_GOTO(tr_h5_read_rows(a, &s, i, count, rows), done);
         TR_TRY_GOTO(tr_writer_append(r->writer, array, count, rows), done);
         r->done += count;
@@ -219,7 +224,7 @@ static tr_status_t copy_dataset(repack_t *r, const entry_t *entry) {
     return status;
 }
 
-/* -- everything ------------------------------------------------------------------------------------------ */
+/* -- everything -------------------------------------------------------------------------------- */
 
 static bool create_group(hid_t to, const char *path) {
     const hid_t made = H5Gcreate2(to, path, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
@@ -233,9 +238,11 @@ static bool copy_object(const repack_t *r, const entry_t *entry) {
     const char *path = entry->path;
     if (entry == r->list.data) return true; /* the root exists */
     if (entry->kind == GROUP) return create_group(to, path);
-    if (entry->kind == SOFT_LINK) return H5Lcopy(r->file.id, path, to, path, H5P_DEFAULT, H5P_DEFAULT) >= 0;
+    if (entry->kind == SOFT_LINK)
+        return H5Lcopy(r->file.id, path, to, path, H5P_DEFAULT, H5P_DEFAULT) >= 0;
     if (entry->kind == HARD_LINK)
-        return H5Lcreate_hard(to, r->list.data[entry->same].path, to, path, H5P_DEFAULT, H5P_DEFAULT) >= 0;
+        return H5Lcreate_hard(to, r->list.data[entry->same].path, to, path, H5P_DEFAULT,
+                              H5P_DEFAULT) >= 0;
     const hid_t how = H5Pcreate(H5P_OBJECT_COPY);
     H5Pset_copy_object(how, H5O_COPY_WITHOUT_ATTR_FLAG);
     const bool done = H5Ocopy(r->file.id, path, to, path, how, H5P_DEFAULT) >= 0;
@@ -264,10 +271,12 @@ static tr_status_t copy_file(const char *in, const char *out, const tr_import_pa
     if (status == TR_OK) status = list_all(&r);
     tr_h5_unlock();
     if (status == TR_OK) status = tr_writer_create(out, &params->writer, &r.writer);
-    for (size_t i = 0; status == TR_OK && i < r.list.count; i++) status = copy_entry(&r, &r.list.data[i]);
+    for (size_t i = 0; status == TR_OK && i < r.list.count; i++)
+        status = copy_entry(&r, &r.list.data[i]);
     if (status == TR_OK) status = tr_writer_finish(r.writer);
     if (status == TR_OK && (r.references || r.external))
-        TR_WARN("%s: %lld data sets or attributes with object references and %lld external links were not "
+        TR_WARN("%s: %lld data sets or attributes with object references and %lld external links "
+                "were not "
                 "copied",
                 in, (long long)r.references, (long long)r.external);
     *out_writer = r.writer;
@@ -279,7 +288,7 @@ static tr_status_t copy_file(const char *in, const char *out, const tr_import_pa
     return status;
 }
 
-/* -- the file of labels ---------------------------------------------------------------------------------- */
+/* -- the file of labels ------------------------------------------------------------------------ */
 
 /* By a usual name, as training finds them. */
 static tr_status_t find_own_labels(const char *in, h5_names_t *out) {

@@ -76,7 +76,8 @@ static tr_status_t read_piece(source_t *s, size_t *out) {
     const char *reason = gzerror(s->file, &code);
     *out = got > 0 ? (size_t)got : 0;
     if (got > 0 || (got == 0 && code == Z_OK)) return TR_OK;
-    if (code == Z_ERRNO) return TR_FAIL(TR_ERR_IO, "cannot read '%s': %s.", s->path, strerror(errno));
+    if (code == Z_ERRNO)
+        return TR_FAIL(TR_ERR_IO, "cannot read '%s': %s.", s->path, strerror(errno));
     return TR_FAIL(TR_ERR_DATA, "'%s' is damaged or truncated: %s.", s->path, reason);
 }
 
@@ -99,7 +100,8 @@ tr_status_t tr_text_read(const char *path, const char *field, const tr_text_sink
     const bool has_lines = field || ends_in(path, ".jsonl") || ends_in(path, ".jsonl.gz");
     source_t s = {.path = path, .field = has_lines ? field ? field : "text" : NULL, .sink = sink};
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
+    if (fd < 0)
+        return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
     s.file = gzdopen(fd, "rb");
     if (!s.file) {
         close(fd);

@@ -34,8 +34,8 @@ static tr_status_t spool_open(spool_t *spool, const char *path, int64_t row_byte
     spool->file = fd >= 0 ? fdopen(fd, "w+") : NULL;
     if (spool->file) return TR_OK;
     if (fd >= 0) close(fd);
-    return TR_FAIL(tr_status_of_errno(reason), "cannot create a temporary file beside '%s': %s.", path,
-                   strerror(reason));
+    return TR_FAIL(tr_status_of_errno(reason), "cannot create a temporary file beside '%s': %s.",
+                   path, strerror(reason));
 }
 
 static tr_status_t spool_write(spool_t *spool, const char *path, const void *rows, size_t count) {
@@ -130,7 +130,8 @@ static tr_status_t write_tokens(write_t *w, const char *group, int64_t count) {
 
 /* Where documents begin in the tokens [first, first + count), into `array`; -1: only counted. One
  * begins with the first token in any case. */
-static tr_status_t walk_documents(write_t *w, int64_t first, int64_t count, int array, int64_t *out_count) {
+static tr_status_t walk_documents(write_t *w, int64_t first, int64_t count, int array,
+                                  int64_t *out_count) {
     spool_t *documents = &w->file->documents;
     *out_count = 0;
     TR_TRY(spool_rewind(documents, w->file->path));
@@ -160,7 +161,8 @@ static tr_status_t write_documents(write_t *w, const char *group, int64_t first,
 static tr_status_t write_vocab(write_t *w, const tr_token_vocab_t *vocab) {
     char *json = NULL;
     TR_TRY(tr_writer_numbers(w->writer, "/", "vocab_size", 1, &(double){vocab->vocab_size}));
-    if (vocab->end >= 0) TR_TRY(tr_writer_numbers(w->writer, "/", "end_of_text", 1, &(double){vocab->end}));
+    if (vocab->end >= 0)
+        TR_TRY(tr_writer_numbers(w->writer, "/", "end_of_text", 1, &(double){vocab->end}));
     if (!vocab->tokenizer) return TR_OK;
     TR_TRY(tr_tokenizer_to_json(vocab->tokenizer, &json));
     tr_status_t status = tr_writer_texts(w->writer, "/", "tokenizer", 1, &(const char *){json});
@@ -172,10 +174,11 @@ static void say(const write_t *w, const tr_token_vocab_t *vocab, int64_t train) 
     const tr_token_file_t *f = w->file;
     if (!w->params->tokens) return;
     tr_str_printf(w->params->tokens, "%lld for training, %lld for validation, %lld document%s; ",
-                  (long long)train, (long long)(f->tokens.count - train), (long long)f->documents.count,
-                  f->documents.count == 1 ? "" : "s");
+                  (long long)train, (long long)(f->tokens.count - train),
+                  (long long)f->documents.count, f->documents.count == 1 ? "" : "s");
     tr_str_printf(w->params->tokens, "a vocabulary of %d", (int)vocab->vocab_size);
-    if (vocab->tokenizer) tr_str_printf(w->params->tokens, " (%s)", tr_tokenizer_name(vocab->tokenizer));
+    if (vocab->tokenizer)
+        tr_str_printf(w->params->tokens, " (%s)", tr_tokenizer_name(vocab->tokenizer));
 }
 
 static tr_status_t write_all(write_t *w, const tr_token_vocab_t *vocab, int64_t train) {
@@ -197,10 +200,11 @@ tr_status_t tr_token_file_write(tr_token_file_t *f, const tr_token_vocab_t *voca
     /* rounded as nanoGPT does */
     const int64_t train = (int64_t)((double)f->tokens.count * (1 - params->valid_fraction));
     if (train < 1)
-        return TR_FAIL(
-            TR_ERR_DATA,
-            "'%s': %lld token%s, which leaves none for training with --valid-fraction %g: add text.", f->path,
-            (long long)f->tokens.count, f->tokens.count == 1 ? "" : "s", params->valid_fraction);
+        return TR_FAIL(TR_ERR_DATA,
+                       "'%s': %lld token%s, which leaves none for training with --valid-fraction "
+                       "%g: add text.",
+                       f->path, (long long)f->tokens.count, f->tokens.count == 1 ? "" : "s",
+                       params->valid_fraction);
     TR_TRY(tr_writer_create(f->path, &params->writer, &w.writer));
     tr_status_t status = write_all(&w, vocab, train);
     tr_writer_destroy(&w.writer);

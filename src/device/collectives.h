@@ -22,9 +22,10 @@ typedef int64_t tr_ticket_t; /* of a started collective, counted from 1 */
  * multiple of size.
  */
 typedef enum {
-    TR_ALLREDUCE,      /* the sum over ranks */
-    TR_REDUCE_SCATTER, /* a rank's own part becomes the sum over ranks; the others hold nothing then */
-    TR_ALLGATHER       /* every part becomes what its rank has there */
+    TR_ALLREDUCE, /* the sum over ranks */
+    /* a rank's own part becomes the sum over ranks; the others hold nothing then */
+    TR_REDUCE_SCATTER,
+    TR_ALLGATHER /* every part becomes what its rank has there */
 } tr_collective_kind_t;
 
 enum { TR_GROUP_ALL = 0 }; /* the group of all ranks; others are numbered by split */
@@ -48,13 +49,13 @@ typedef struct {
     tr_status_t (*progress)(tr_collectives_t *c);
 
     /* In place from `root`. Work given to `stream` after it sees the result. */
-    tr_status_t (*broadcast)(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int root,
-                             tr_stream_t *stream);
+    tr_status_t (*broadcast)(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype,
+                             int root, tr_stream_t *stream);
     /* Between two ranks, for the fixed reduction tree; likewise. */
-    tr_status_t (*send)(tr_collectives_t *c, const void *data, int64_t count, tr_dtype_t dtype, int to,
-                        tr_stream_t *stream);
-    tr_status_t (*receive)(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int from,
-                           tr_stream_t *stream);
+    tr_status_t (*send)(tr_collectives_t *c, const void *data, int64_t count, tr_dtype_t dtype,
+                        int to, tr_stream_t *stream);
+    tr_status_t (*receive)(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype,
+                           int from, tr_stream_t *stream);
 
     /* Collective over all ranks: those with the same color >= 0 form a group, in the order of their
      * ranks; color -1: a rank of none, which gets group -1. */
@@ -85,12 +86,13 @@ struct tr_collectives {
     const tr_progress_words_t *words; /* NULL: the engine counts by itself */
     /* statistics since the caller last set them to zero, as far as they are known */
     double
-        exposed_sec; /* time that waits blocked: of the device by events where it has them, else the host's */
+        /* time that waits blocked: of the device by events where it has them, else the host's */
+        exposed_sec;
     double busy_sec; /* from start to completion, overlap between collectives counted once */
     int64_t bytes, calls;
 };
 
-/* -- opening --------------------------------------------------------------------------------------------- */
+/* -- opening ----------------------------------------------------------------------------------- */
 
 #define TR_COLLECTIVES_ID_BYTES 128
 

@@ -21,10 +21,11 @@ const tr_backend_t *const *tr_backend_list(size_t *out_count) {
 
 static tr_status_t fail_unknown(const char *name) {
     tr_str_t names = {0};
-    for (int i = 0; i < BACKEND_COUNT; i++) tr_str_printf(&names, "%s%s", i ? ", " : "", backends[i]->name);
+    for (int i = 0; i < BACKEND_COUNT; i++)
+        tr_str_printf(&names, "%s%s", i ? ", " : "", backends[i]->name);
     tr_status_t status =
-        TR_FAIL(TR_ERR_CONFIG, "device: unknown device '%s' in this build; choose one of auto, %s", name,
-                names.text ? names.text : "cpu");
+        TR_FAIL(TR_ERR_CONFIG, "device: unknown device '%s' in this build; choose one of auto, %s",
+                name, names.text ? names.text : "cpu");
     tr_str_free(&names);
     return status;
 }
@@ -37,8 +38,8 @@ tr_status_t tr_backend_find(const char *name, const tr_backend_t **out) {
         if (any && reason) continue;
         if (reason)
             return TR_FAIL(TR_ERR_CONFIG,
-                           "device: '%s' cannot be used on this machine: %s; use device = auto", name,
-                           reason);
+                           "device: '%s' cannot be used on this machine: %s; use device = auto",
+                           name, reason);
         *out = backends[i];
         return TR_OK;
     }

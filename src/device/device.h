@@ -25,7 +25,7 @@ typedef struct tr_executable tr_executable_t;                 /* captured work *
 typedef struct tr_collectives_engine tr_collectives_engine_t; /* collectives.h */
 typedef struct tr_plan_cache tr_plan_cache_t;
 
-/* -- kernels --------------------------------------------------------------------------------------------- */
+/* -- kernels ----------------------------------------------------------------------------------- */
 
 /* What a kernel gets. Pointers are device addresses; in `prepare` all pointers are NULL. */
 typedef struct {
@@ -48,8 +48,10 @@ typedef struct {
  * A kernel. A kernel whose `run` is NULL is absent on this device.
  * run        enqueues on `stream`. It reads *call only until it returns.
  * prepare    optional. Makes a plan for the call's shapes, types and attributes: it may create a
- *            primitive or choose an algorithm, and says how much scratch `run` needs. Calls with equal
- *            shapes, types and attributes share one plan (plan_cache.h), so `run` must not write to it.
+ *            primitive or choose an algorithm, and says how much scratch `run` needs. Calls with
+ *            equal
+ *            shapes, types and attributes share one plan (plan_cache.h), so `run` must not write to
+ *            it.
  * workspace  optional, cheap: only the scratch bytes that prepare would ask for, or an upper bound.
  * release    frees what prepare put into *out_state.
  */
@@ -58,10 +60,11 @@ typedef struct {
     tr_status_t (*prepare)(tr_device_t *device, const tr_kernel_call_t *call, void **out_state,
                            size_t *out_scratch_bytes);
     void (*release)(tr_device_t *device, void *state);
-    tr_status_t (*workspace)(tr_device_t *device, const tr_kernel_call_t *call, size_t *out_scratch_bytes);
+    tr_status_t (*workspace)(tr_device_t *device, const tr_kernel_call_t *call,
+                             size_t *out_scratch_bytes);
 } tr_kernel_t;
 
-/* -- an open device -------------------------------------------------------------------------------------- */
+/* -- an open device ---------------------------------------------------------------------------- */
 
 typedef enum { TR_COPY_TO_DEVICE, TR_COPY_TO_HOST, TR_COPY_ON_DEVICE } tr_copy_kind_t;
 /* HIGH: its work goes first where the device must choose (collectives). Only a hint. */
@@ -105,12 +108,13 @@ typedef struct {
     /* optional, both or none: whether it is done, without waiting; seconds from `first` to `last`,
      * two TR_EVENT_TIMED events that are done */
     tr_status_t (*event_query)(tr_device_t *device, tr_event_t *event, bool *out_done);
-    tr_status_t (*event_elapsed)(tr_device_t *device, tr_event_t *first, tr_event_t *last, double *out_sec);
+    tr_status_t (*event_elapsed)(tr_device_t *device, tr_event_t *first, tr_event_t *last,
+                                 double *out_sec);
 
     /* dst and src stay valid until the stream has passed the copy; the host side is from
      * host_alloc. */
-    tr_status_t (*copy)(tr_device_t *device, tr_stream_t *stream, void *dst, const void *src, size_t bytes,
-                        tr_copy_kind_t kind);
+    tr_status_t (*copy)(tr_device_t *device, tr_stream_t *stream, void *dst, const void *src,
+                        size_t bytes, tr_copy_kind_t kind);
     tr_status_t (*zero)(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes);
     /* optional: the bytes hold nothing from here on (strict fills them with NaN) */
     tr_status_t (*poison)(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes);
@@ -126,7 +130,8 @@ typedef struct {
      */
     tr_status_t (*capture_begin)(tr_device_t *device, tr_stream_t *stream);
     tr_status_t (*capture_end)(tr_device_t *device, tr_stream_t *stream, tr_executable_t **out);
-    tr_status_t (*executable_launch)(tr_device_t *device, tr_executable_t *executable, tr_stream_t *stream);
+    tr_status_t (*executable_launch)(tr_device_t *device, tr_executable_t *executable,
+                                     tr_stream_t *stream);
     void (*executable_destroy)(tr_device_t *device, tr_executable_t *executable);
 
     const tr_kernel_t *kernels; /* [TR_K_COUNT] */
@@ -141,7 +146,8 @@ typedef struct {
      * broadcast and kept in checkpoints; a key that is set is not timed. choices_set of an unknown
      * key or one of another device or version is ignored. */
     tr_status_t (*choices_get)(tr_device_t *device, tr_choice_fn each, void *self);
-    tr_status_t (*choices_set)(tr_device_t *device, const char *key, const void *value, size_t bytes);
+    tr_status_t (*choices_set)(tr_device_t *device, const char *key, const void *value,
+                               size_t bytes);
 
     /* optional: what this device uses and chose: library versions, paths, clocks, plans */
     tr_status_t (*report)(tr_device_t *device, tr_report_row_fn row, void *self);
@@ -155,17 +161,18 @@ struct tr_device {
     tr_plan_cache_t *plans; /* made by tr_device_open, freed by tr_device_close before ops->close */
     bool host_visible;      /* the host can read and write device memory directly */
     bool immediate;         /* work is done when the call returns; streams and events do nothing */
-    bool fast_bf16;         /* products of bf16 have instructions; else they are emulated, slower than f32 */
-    bool winograd;          /* convolutions may use Winograd's algorithm; prepare reads it */
-    int threads;            /* CPU threads that compute; 0 where none do */
-    int capability;         /* of a GPU: 10 * major + minor, 90 for 9.0; else 0 */
-    size_t memory_bytes;    /* how much may be planned for */
-    char uuid[96];          /* the same on all ranks that share the device; "" where it has none */
-    char bus_id[32];        /* PCI, "0000:c1:00.0"; "" where it has none */
-    char description[256];  /* "AMD EPYC ..., 2 threads, AVX-512" */
+    /* products of bf16 have instructions; else they are emulated, slower than f32 */
+    bool fast_bf16;
+    bool winograd;         /* convolutions may use Winograd's algorithm; prepare reads it */
+    int threads;           /* CPU threads that compute; 0 where none do */
+    int capability;        /* of a GPU: 10 * major + minor, 90 for 9.0; else 0 */
+    size_t memory_bytes;   /* how much may be planned for */
+    char uuid[96];         /* the same on all ranks that share the device; "" where it has none */
+    char bus_id[32];       /* PCI, "0000:c1:00.0"; "" where it has none */
+    char description[256]; /* "AMD EPYC ..., 2 threads, AVX-512" */
 };
 
-/* -- backends: kinds of devices -------------------------------------------------------------------------- */
+/* -- backends: kinds of devices ---------------------------------------------------------------- */
 
 typedef struct {
     /* CPU threads to compute with, if OpenMP makes as many; 0: as many as this process may run on

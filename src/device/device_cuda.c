@@ -23,7 +23,8 @@ static bool find_library(char path[PATH_MAX]) {
     folder[length] = '\0';
     *strrchr(folder, '/') = '\0';
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
-        if (snprintf(path, PATH_MAX, places[i], folder) < PATH_MAX && access(path, R_OK) == 0) return true;
+        if (snprintf(path, PATH_MAX, places[i], folder) < PATH_MAX && access(path, R_OK) == 0)
+            return true;
     return false;
 }
 

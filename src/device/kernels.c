@@ -22,10 +22,12 @@ const char *tr_kernel_name(tr_kernel_id_t id) {
 tr_status_t tr_device_check_kernels(const tr_device_ops_t *ops) {
     tr_str_t gaps = {0};
     for (int i = 0; i < TR_K_COUNT; i++)
-        if (kernel_required[i] && !ops->kernels[i].run) tr_str_printf(&gaps, " %s", kernel_names[i]);
+        if (kernel_required[i] && !ops->kernels[i].run)
+            tr_str_printf(&gaps, " %s", kernel_names[i]);
     tr_status_t status = TR_OK;
     if (gaps.text)
-        status = TR_FAIL(TR_ERR_INTERNAL, "device '%s' lacks required kernels:%s", ops->name, gaps.text);
+        status =
+            TR_FAIL(TR_ERR_INTERNAL, "device '%s' lacks required kernels:%s", ops->name, gaps.text);
     tr_str_free(&gaps);
     return status;
 }

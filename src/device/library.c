@@ -30,14 +30,16 @@ static const tr_host_services_t services = {
     .backend_find = tr_backend_find,
 };
 
-/* The library stays loaded: its memory is referred to by errors and device tables until the process ends. */
+/* The library stays loaded: its memory is referred to by errors and device tables until the process
+ * ends. */
 tr_status_t tr_library_load(const char *path, const tr_backend_t **out) {
     *out = NULL;
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) return TR_FAIL(TR_ERR_CONFIG, "cannot load %s: %s", path, dlerror());
     const tr_backend_entry_fn entry = (tr_backend_entry_fn)dlsym(handle, TR_BACKEND_ENTRY);
     if (!entry)
-        return TR_FAIL(TR_ERR_CONFIG, "%s is not a device library of trainer: it has no function %s", path,
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s is not a device library of trainer: it has no function %s", path,
                        TR_BACKEND_ENTRY);
     const int abi = entry(TR_BACKEND_ABI, &services, out);
     if (abi == TR_BACKEND_ABI && *out) return TR_OK;

@@ -37,7 +37,8 @@ typedef struct {
 
 /* The one function of a library: returns its own TR_BACKEND_ABI. Where that is `abi` it keeps
  * `host` and sets *out; else it does nothing more. */
-typedef int (*tr_backend_entry_fn)(int abi, const tr_host_services_t *host, const tr_backend_t **out);
+typedef int (*tr_backend_entry_fn)(int abi, const tr_host_services_t *host,
+                                   const tr_backend_t **out);
 #define TR_BACKEND_ENTRY "tr_backend_entry"
 /* For the library's sources: its backend, which services.c hands out. */
 extern const tr_backend_t tr_library_backend;

@@ -2,7 +2,8 @@
 #include "trainer/mem.h"
 #include <string.h>
 
-/* Everything that `prepare` may look at, without padding of unknown content but for the attributes' own. */
+/* Everything that `prepare` may look at, without padding of unknown content but for the attributes'
+ * own. */
 typedef struct {
     int32_t kernel, winograd, n_in, n_out;
     struct {
@@ -12,7 +13,8 @@ typedef struct {
 
 typedef struct {
     plan_key_t key;
-    void *attr; /* a copy: a plan may point to it for longer than the graph that asked for it lives */
+    /* a copy: a plan may point to it for longer than the graph that asked for it lives */
+    void *attr;
     size_t attr_bytes;
     tr_plan_t plan;
 } entry_t;
@@ -25,11 +27,13 @@ static void add_views(plan_key_t *key, int at, const tr_view_t *view, int count)
     for (int i = 0; i < count; i++) {
         key->view[at + i].dtype = view[i].dtype;
         key->view[at + i].ndim = view[i].shape.ndim;
-        for (int d = 0; d < view[i].shape.ndim; d++) key->view[at + i].dim[d] = view[i].shape.dim[d];
+        for (int d = 0; d < view[i].shape.ndim; d++)
+            key->view[at + i].dim[d] = view[i].shape.dim[d];
     }
 }
 
-static plan_key_t key_of(const tr_device_t *device, tr_kernel_id_t kernel, const tr_kernel_call_t *call) {
+static plan_key_t key_of(const tr_device_t *device, tr_kernel_id_t kernel,
+                         const tr_kernel_call_t *call) {
     plan_key_t key;
     memset(&key, 0, sizeof key);
     key.kernel = kernel;
@@ -91,8 +95,9 @@ tr_status_t tr_plan_get(tr_device_t *device, tr_kernel_id_t kernel, const tr_ker
     return TR_OK;
 }
 
-tr_status_t tr_plan_workspace(tr_device_t *device, tr_kernel_id_t kernel, const tr_kernel_call_t *call,
-                              size_t attr_bytes, size_t *out_scratch_bytes) {
+tr_status_t tr_plan_workspace(tr_device_t *device, tr_kernel_id_t kernel,
+                              const tr_kernel_call_t *call, size_t attr_bytes,
+                              size_t *out_scratch_bytes) {
     const plan_key_t key = key_of(device, kernel, call);
     const entry_t *e = find(device->plans, &key, call->attr, attr_bytes);
     tr_plan_t plan = {0};

@@ -19,8 +19,9 @@ tr_status_t tr_plan_get(tr_device_t *device, tr_kernel_id_t kernel, const tr_ker
                         size_t attr_bytes, tr_plan_t *out);
 /* Only the scratch bytes of that plan, by the kernel's `workspace` where it has one and no plan is
  * there. */
-tr_status_t tr_plan_workspace(tr_device_t *device, tr_kernel_id_t kernel, const tr_kernel_call_t *call,
-                              size_t attr_bytes, size_t *out_scratch_bytes);
+tr_status_t tr_plan_workspace(tr_device_t *device, tr_kernel_id_t kernel,
+                              const tr_kernel_call_t *call, size_t attr_bytes,
+                              size_t *out_scratch_bytes);
 
 /* For device.c. */
 tr_status_t tr_plan_cache_create(tr_plan_cache_t **out);

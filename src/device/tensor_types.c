@@ -43,7 +43,8 @@ char *tr_shape_format(const tr_shape_t *shape, char text[96]) {
     size_t used = 0, room = 96;
     used += (size_t)snprintf(text, room, "(");
     for (int i = 0; i < shape->ndim && used < room; i++)
-        used += (size_t)snprintf(text + used, room - used, "%s%lld", i ? ", " : "", (long long)shape->dim[i]);
+        used += (size_t)snprintf(text + used, room - used, "%s%lld", i ? ", " : "",
+                                 (long long)shape->dim[i]);
     if (used < room) snprintf(text + used, room - used, ")");
     return text;
 }

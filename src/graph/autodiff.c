@@ -1,4 +1,5 @@
-/* Reverse-mode differentiation: walks the open program backwards and lets each row append its gradient ops. */
+/* Reverse-mode differentiation: walks the open program backwards and lets each row append its
+ * gradient ops. */
 #include "graph_int.h"
 #include "trainer/ops.h"
 
@@ -28,7 +29,7 @@ static int32_t base_id(const backward_t *b, tr_tensor_t t) {
     return tr_base(b->g, t).id;
 }
 
-/* -- what needs a gradient ------------------------------------------------------------------------------- */
+/* -- what needs a gradient --------------------------------------------------------------------- */
 
 static bool takes_part(const backward_t *b, const tr_op_t *op) {
     if (op->kind != TR_OP_KERNEL || !op->row->grad) return false;
@@ -48,12 +49,13 @@ static void mark_needs(backward_t *b) {
         for (int k = 0; k < op->n_in; k++)
             if (!tr_is_none(op->in[k])) b->uses[base_id(b, op->in[k])]++;
         for (int k = 0; k < op->n_out; k++)
-            if (!tr_is_none(op->out[k]) && tr_dtype_is_float(tr_tensor_info(b->g, op->out[k])->dtype))
+            if (!tr_is_none(op->out[k]) &&
+                tr_dtype_is_float(tr_tensor_info(b->g, op->out[k])->dtype))
                 b->need[base_id(b, op->out[k])] = true;
     }
 }
 
-/* -- gradients of parameters ----------------------------------------------------------------------------- */
+/* -- gradients of parameters ------------------------------------------------------------------- */
 
 /* Whether ops write `dw`, it is no larger than the parameter, and nothing else reads it, now or
  * later: then they can write into the reduced block itself. */
@@ -92,7 +94,8 @@ tr_tensor_t tr_gradient_so_far(const tr_graph_t *g, tr_tensor_t t) {
     return is_private(b, id, base_id(b, sum)) ? sum : TR_NONE;
 }
 
-/* The gradient of a parameter is complete: it goes into, or is added to, its place in the reduced block. */
+/* The gradient of a parameter is complete: it goes into, or is added to, its place in the reduced
+ * block. */
 static tr_status_t finish_param(backward_t *b, tr_tensor_t param) {
     tr_graph_t *g = b->g;
     const tr_tensor_t dw = b->grad[param.id];
@@ -130,9 +133,10 @@ static tr_status_t contribute(backward_t *b, tr_tensor_t input, tr_tensor_t din)
     return TR_OK;
 }
 
-/* -- recompute ------------------------------------------------------------------------------------------- */
+/* -- recompute --------------------------------------------------------------------------------- */
 
-/* The tensor to use for `t` after recomputation: its copy, or a view of its base's copy, or itself. */
+/* The tensor to use for `t` after recomputation: its copy, or a view of its base's copy, or itself.
+ */
 static tr_status_t remap(backward_t *b, tr_tensor_t t, tr_tensor_t *out) {
     *out = t;
     if (tr_is_none(t) || base_id(b, t) >= b->count) return TR_OK;
@@ -155,7 +159,8 @@ static tr_status_t recompute_op(backward_t *b, int i) {
     tr_tensor_t in[TR_KERNEL_MAX_IN], out[TR_KERNEL_MAX_OUT];
     for (int k = 0; k < op->n_in; k++) TR_TRY(remap(b, op->in[k], &in[k]));
     b->g->label = op->label;
-    TR_TRY(tr_op_append(b->g, op->row, in, op->n_in, op->attr, op->attr_bytes, node->want, out, op->n_out));
+    TR_TRY(tr_op_append(b->g, op->row, in, op->n_in, op->attr, op->attr_bytes, node->want, out,
+                        op->n_out));
     b->clone[i] = program(b)->nodes.data[program(b)->nodes.count - 1];
     for (int k = 0; k < op->n_out; k++)
         if (!tr_is_none(op->out[k])) b->again[base_id(b, op->out[k])] = out[k];
@@ -170,9 +175,10 @@ static tr_status_t recompute_segment(backward_t *b, int segment) {
     return TR_OK;
 }
 
-/* -- the walk -------------------------------------------------------------------------------------------- */
+/* -- the walk ---------------------------------------------------------------------------------- */
 
-/* The op was the last to want them; a parameter may now have what passed through it, as through a cast. */
+/* The op was the last to want them; a parameter may now have what passed through it, as through a
+ * cast. */
 static void forget_gradients(const backward_t *b, const tr_op_t *op) {
     for (int k = 0; k < op->n_out; k++)
         if (!tr_is_none(op->out[k]) && base_id(b, op->out[k]) < b->count)
@@ -190,7 +196,8 @@ static tr_status_t differentiate(backward_t *b, int i) {
             arrives |= !tr_is_none(dout[k]);
         }
     if (!arrives) return TR_OK;
-    for (int k = 0; k < op.n_in; k++) need[k] = !tr_is_none(op.in[k]) && b->need[base_id(b, op.in[k])];
+    for (int k = 0; k < op.n_in; k++)
+        need[k] = !tr_is_none(op.in[k]) && b->need[base_id(b, op.in[k])];
     TR_TRY(recompute_segment(b, op.segment));
     g->label = op.label;
     TR_TRY(op.row->grad(g, b->clone[i] ? &b->clone[i]->op : &op, dout, need, din));
@@ -209,7 +216,8 @@ static tr_status_t walk(backward_t *b) {
             if (tr_is_none(op->in[k])) continue;
             const tr_tensor_t base = tr_base(b->g, op->in[k]);
             const tr_tensor_info_t *info = tr_tensor_info(b->g, base);
-            if (info->role != TR_ROLE_PARAM || !b->need[base.id] || --b->uses[base.id] > 0) continue;
+            if (info->role != TR_ROLE_PARAM || !b->need[base.id] || --b->uses[base.id] > 0)
+                continue;
             TR_TRY(finish_param(b, base));
         }
     }
@@ -223,7 +231,8 @@ static tr_status_t allocate_state(backward_t *b) {
     TR_TRY(tr_alloc(n * sizeof *b->uses, "autodiff", &b->uses));
     TR_TRY(tr_alloc(n * sizeof *b->again, "autodiff", &b->again));
     TR_TRY(tr_alloc(ops * sizeof *b->clone, "autodiff", &b->clone));
-    return tr_alloc((size_t)(b->g->segments + 1) * sizeof *b->recomputed, "autodiff", &b->recomputed);
+    return tr_alloc((size_t)(b->g->segments + 1) * sizeof *b->recomputed, "autodiff",
+                    &b->recomputed);
 }
 
 static void free_state(backward_t *b) {
@@ -250,8 +259,9 @@ tr_status_t tr_backward(tr_graph_t *g, tr_tensor_t loss, tr_tensor_t seed, bool 
     g->backward = &b;
     TR_TRY_GOTO(walk(&b), done);
     if (b.finished != g->order.count)
-        status = TR_FAIL(TR_ERR_INTERNAL, "this program finishes %zu parameters, an earlier one %zu",
-                         b.finished, g->order.count);
+        status =
+            TR_FAIL(TR_ERR_INTERNAL, "this program finishes %zu parameters, an earlier one %zu",
+                    b.finished, g->order.count);
 done:
     g->in_backward = false;
     g->backward = NULL;

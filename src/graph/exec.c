@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* -- memory ---------------------------------------------------------------------------------------------- */
+/* -- memory ------------------------------------------------------------------------------------ */
 
 void tr_exec_release(tr_graph_t *g) {
     if (g->allocated) (void)tr_graph_sync(g);
@@ -20,8 +20,9 @@ static void *address(const tr_graph_t *g, tr_tensor_t t) {
     return (char *)base->data + inside;
 }
 
-/* A view may look at another view's base only (make_view, finish_param keep it so), except where autodiff
- * turned an activation with views into a view itself: those chains are resolved here, once. */
+/* A view may look at another view's base only (make_view, finish_param keep it so), except where
+ * autodiff turned an activation with views into a view itself: those chains are resolved here,
+ * once. */
 static void flatten_views(tr_graph_t *g) {
     for (size_t i = 1; i < g->tensors.count; i++) {
         tr_tensor_info_t *info = &g->tensors.data[i]->info;
@@ -39,16 +40,19 @@ static tr_status_t resolve(tr_graph_t *g, tr_tensor_t t, tr_view_t *view) {
     const tr_tensor_t base = tr_base(g, t);
     const tr_tensor_info_t *info = tr_tensor_info(g, base);
     if (info->role != TR_ROLE_INPUT) return TR_OK;
-    const tr_patch_t patch = {base.id, &view->data, (size_t)((char *)view->data - (char *)info->data)};
+    const tr_patch_t patch = {base.id, &view->data,
+                              (size_t)((char *)view->data - (char *)info->data)};
     return tr_vec_push(&g->patches, patch);
 }
 
 static tr_status_t resolve_node(tr_graph_t *g, tr_node_t *node) {
     for (int k = 0; k < node->op.n_in; k++) TR_TRY(resolve(g, node->op.in[k], &node->call.in[k]));
-    for (int k = 0; k < node->op.n_out; k++) TR_TRY(resolve(g, node->op.out[k], &node->call.out[k]));
+    for (int k = 0; k < node->op.n_out; k++)
+        TR_TRY(resolve(g, node->op.out[k], &node->call.out[k]));
     if (node->op.kind == TR_OP_KERNEL) {
         tr_plan_t plan;
-        TR_TRY(tr_plan_get(g->device, node->op.row->kernel, &node->call, node->op.attr_bytes, &plan));
+        TR_TRY(
+            tr_plan_get(g->device, node->op.row->kernel, &node->call, node->op.attr_bytes, &plan));
         node->call.state = plan.state;
     }
     if (node->scratch_bytes > 0)
@@ -80,8 +84,9 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     for (int role = 0; role < TR_ROLE_COUNT; role++) {
         const size_t bytes = region_bytes(&g->memory, (tr_role_t)role);
         if (bytes > 0)
-            TR_TRY(g->device->ops->alloc(
-                g->device, bytes, role == TR_ROLE_REDUCED ? TR_ALLOC_SHARED_BY_RANKS : 0, &g->region[role]));
+            TR_TRY(g->device->ops->alloc(g->device, bytes,
+                                         role == TR_ROLE_REDUCED ? TR_ALLOC_SHARED_BY_RANKS : 0,
+                                         &g->region[role]));
     }
     flatten_views(g);
     for (size_t i = 1; i < g->tensors.count; i++) {
@@ -105,18 +110,21 @@ tr_status_t tr_graph_zero_reduced(tr_graph_t *g, bool gradients_too) {
     const int64_t first = gradients_too ? 0 : g->layout.trainable_elems;
     const size_t bytes = (size_t)(g->layout.reduced_elems - first) * sizeof(float);
     if (bytes == 0) return TR_OK;
-    return g->device->ops->zero(g->device, g->stream, (float *)g->region[TR_ROLE_REDUCED] + first, bytes);
+    return g->device->ops->zero(g->device, g->stream, (float *)g->region[TR_ROLE_REDUCED] + first,
+                                bytes);
 }
 
 tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host) {
     const tr_tensor_info_t *info = tr_tensor_info(g, t);
-    TR_TRY(g->device->ops->copy(g->device, g->stream, host, info->data, info->bytes, TR_COPY_TO_HOST));
+    TR_TRY(
+        g->device->ops->copy(g->device, g->stream, host, info->data, info->bytes, TR_COPY_TO_HOST));
     return tr_graph_sync(g);
 }
 
 tr_status_t tr_tensor_write(tr_graph_t *g, tr_tensor_t t, const void *host) {
     const tr_tensor_info_t *info = tr_tensor_info(g, t);
-    TR_TRY(g->device->ops->copy(g->device, g->stream, info->data, host, info->bytes, TR_COPY_TO_DEVICE));
+    TR_TRY(g->device->ops->copy(g->device, g->stream, info->data, host, info->bytes,
+                                TR_COPY_TO_DEVICE));
     return tr_graph_sync(g);
 }
 
@@ -127,7 +135,7 @@ tr_status_t tr_graph_sync(tr_graph_t *g) {
     return g->device->ops->stream_sync(g->device, g->stream);
 }
 
-/* -- running --------------------------------------------------------------------------------------------- */
+/* -- running ----------------------------------------------------------------------------------- */
 
 static const tr_kernel_call_t *call_of(const tr_graph_t *g, const tr_node_t *node) {
     return node->set_calls ? &node->set_calls[g->input_set] : &node->call;
@@ -144,7 +152,8 @@ static tr_status_t run_kernel(tr_graph_t *g, const tr_node_t *node) {
     return TR_OK;
 }
 
-static tr_status_t run_collective(tr_graph_t *g, const tr_op_t *op, tr_collectives_t *c, tr_ticket_t *last) {
+static tr_status_t run_collective(tr_graph_t *g, const tr_op_t *op, tr_collectives_t *c,
+                                  tr_ticket_t *last) {
     if (!c || c->size == 1) return TR_OK;
     if (op->kind == TR_OP_WAIT) return *last > 0 ? c->ops->wait(c, *last, g->stream) : TR_OK;
     const tr_collective_op_t *o = &op->collective;
@@ -184,7 +193,7 @@ tr_status_t tr_program_profile(tr_graph_t *g, int program, double *sec) {
     return TR_OK;
 }
 
-/* -- the first value that is not finite ------------------------------------------------------------------ */
+/* -- the first value that is not finite -------------------------------------------------------- */
 
 static tr_status_t is_finite(tr_graph_t *g, const tr_view_t *view, bool *out) {
     const tr_kernel_t *kernel = &g->device->ops->kernels[TR_K_CHECK_FINITE];

@@ -34,16 +34,17 @@ tr_tensor_t tr_graph_result(const tr_graph_t *g) {
     return g->result;
 }
 
-/* -- life ------------------------------------------------------------------------------------------------ */
+/* -- life -------------------------------------------------------------------------------------- */
 
-/* Tensors that every graph has: the step block, what a step tells the host, and a flag for finding non-finite
- * values. */
+/* Tensors that every graph has: the step block, what a step tells the host, and a flag for finding
+ * non-finite values. */
 static tr_status_t make_fixed_tensors(tr_graph_t *g) {
     tr_tensor_t none;
-    TR_TRY(tr_tensor_make(g, "", TR_ROLE_CONST, TR_F32, &(tr_shape_t){.ndim = -1}, &none)); /* id 0 */
+    /* id 0 */
+    TR_TRY(tr_tensor_make(g, "", TR_ROLE_CONST, TR_F32, &(tr_shape_t){.ndim = -1}, &none));
     TR_TRY(tr_input(g, "step", TR_U8, &TR_SHAPE((int64_t)sizeof(tr_step_t)), &g->step));
-    TR_TRY(tr_optim_state(g, "step_result", TR_U8, &TR_SHAPE((int64_t)sizeof(tr_step_result_t)), false,
-                          &g->result));
+    TR_TRY(tr_optim_state(g, "step_result", TR_U8, &TR_SHAPE((int64_t)sizeof(tr_step_result_t)),
+                          false, &g->result));
     return tr_tensor_make(g, "finite_flag", TR_ROLE_CONST, TR_I32, &TR_SHAPE(1), &g->flag);
 }
 
@@ -54,7 +55,8 @@ tr_status_t tr_graph_create(tr_device_t *device, tr_graph_t **out) {
     g->open = -1;
     g->input_sets = 1;
     tr_status_t status = TR_OK;
-    TR_TRY_GOTO(device->ops->stream_create(device, "compute", TR_PRIORITY_NORMAL, &g->stream), fail);
+    TR_TRY_GOTO(device->ops->stream_create(device, "compute", TR_PRIORITY_NORMAL, &g->stream),
+                fail);
     TR_TRY_GOTO(make_fixed_tensors(g), fail);
     *out = g;
     return TR_OK;
@@ -100,7 +102,7 @@ void tr_graph_destroy(tr_graph_t **graph) {
     tr_free(graph);
 }
 
-/* -- scopes ---------------------------------------------------------------------------------------------- */
+/* -- scopes ------------------------------------------------------------------------------------ */
 
 void tr_scope_push(tr_graph_t *g, const char *name) {
     const tr_status_t status = tr_vec_push(&g->scope_lengths, g->scope.length);
@@ -119,7 +121,7 @@ const char *tr_scope(const tr_graph_t *g) {
     return g->scope.text ? g->scope.text : "";
 }
 
-/* -- tensors --------------------------------------------------------------------------------------------- */
+/* -- tensors ----------------------------------------------------------------------------------- */
 
 /* So few that the bytes of all tensors together can be counted. */
 static tr_status_t check_elems(const tr_graph_t *g, const char *name, const tr_shape_t *shape) {
@@ -173,12 +175,13 @@ static tr_status_t check_sizes(const char *name, const tr_shape_t *shape) {
     char text[96];
     for (int d = 0; d < shape->ndim; d++)
         if (shape->dim[d] < 1)
-            return TR_FAIL(TR_ERR_CONFIG, "'%s' has the shape %s, but each size must be at least 1", name,
-                           tr_shape_format(shape, text));
+            return TR_FAIL(TR_ERR_CONFIG, "'%s' has the shape %s, but each size must be at least 1",
+                           name, tr_shape_format(shape, text));
     return TR_OK;
 }
 
-/* The persistent tensor of that name: the one that is there, if it is the same, or a new one (*is_new). */
+/* The persistent tensor of that name: the one that is there, if it is the same, or a new one
+ * (*is_new). */
 static tr_status_t persistent(tr_graph_t *g, const char *name, tr_role_t role, tr_dtype_t dtype,
                               const tr_shape_t *shape, tr_tensor_t *out, bool *is_new) {
     const tr_tensor_t found = tr_graph_find(g, name);
@@ -192,10 +195,11 @@ static tr_status_t persistent(tr_graph_t *g, const char *name, tr_role_t role, t
     const tr_tensor_info_t *info = tr_tensor_info(g, found);
     char is[96], was[96];
     if (info->role != role || info->dtype != dtype || !tr_shape_equal(&info->shape, shape))
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "'%s' is declared twice with differences: first %s %s, now %s %s; rename one of them",
-                       name, tr_dtype_name(info->dtype), tr_shape_format(&info->shape, was),
-                       tr_dtype_name(dtype), tr_shape_format(shape, is));
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "'%s' is declared twice with differences: first %s %s, now %s %s; rename one of them",
+            name, tr_dtype_name(info->dtype), tr_shape_format(&info->shape, was),
+            tr_dtype_name(dtype), tr_shape_format(shape, is));
     *out = found;
     return TR_OK;
 }
@@ -208,16 +212,16 @@ static tr_status_t scoped_name(const tr_graph_t *g, const char *name, char **out
     return tr_str_take(&s, out);
 }
 
-tr_status_t tr_param(tr_graph_t *g, const char *name, const tr_shape_t *shape, const tr_param_spec_t *spec,
-                     tr_tensor_t *out) {
+tr_status_t tr_param(tr_graph_t *g, const char *name, const tr_shape_t *shape,
+                     const tr_param_spec_t *spec, tr_tensor_t *out) {
     char *full = NULL;
     bool is_new = false;
     tr_status_t status = TR_OK;
     TR_TRY(scoped_name(g, name, &full));
     TR_TRY_GOTO(persistent(g, full, TR_ROLE_PARAM, TR_F32, shape, out, &is_new), done);
     if (is_new && g->laid_out)
-        status = TR_FAIL(TR_ERR_INTERNAL, "parameter '%s' is declared after the parameter block was laid out",
-                         full);
+        status = TR_FAIL(TR_ERR_INTERNAL,
+                         "parameter '%s' is declared after the parameter block was laid out", full);
     else if (is_new)
         tr_rec(g, *out)->info.param = *spec;
 done:
@@ -230,15 +234,16 @@ tr_status_t tr_model_state(tr_graph_t *g, const char *name, const tr_shape_t *sh
     char *full = NULL;
     bool is_new = false;
     TR_TRY(scoped_name(g, name, &full));
-    const tr_status_t status = persistent(g, full, TR_ROLE_MODEL_STATE, TR_F32, shape, out, &is_new);
+    const tr_status_t status =
+        persistent(g, full, TR_ROLE_MODEL_STATE, TR_F32, shape, out, &is_new);
     tr_free(&full);
     TR_TRY(status);
     tr_rec(g, *out)->info.param.init.value = fill;
     return TR_OK;
 }
 
-tr_status_t tr_optim_state(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape,
-                           bool mirrors_params, tr_tensor_t *out) {
+tr_status_t tr_optim_state(tr_graph_t *g, const char *name, tr_dtype_t dtype,
+                           const tr_shape_t *shape, bool mirrors_params, tr_tensor_t *out) {
     bool is_new = false;
     TR_TRY(persistent(g, name, TR_ROLE_OPTIM_STATE, dtype, shape, out, &is_new));
     tr_rec(g, *out)->info.mirrors_params = mirrors_params;
@@ -277,7 +282,7 @@ tr_status_t tr_reduced(tr_graph_t *g, const char *name, int64_t count, tr_tensor
     return TR_OK;
 }
 
-/* -- views ----------------------------------------------------------------------------------------------- */
+/* -- views ------------------------------------------------------------------------------------- */
 
 static tr_status_t make_view(tr_graph_t *g, tr_tensor_t x, int64_t first, const tr_shape_t *shape,
                              tr_tensor_t *out) {
@@ -296,16 +301,17 @@ tr_status_t tr_reshape(tr_graph_t *g, tr_tensor_t x, const tr_shape_t *shape, tr
         return TR_OK;
     }
     if (tr_shape_elems(tr_shape_of(g, x)) != tr_shape_elems(shape))
-        return TR_FAIL(TR_ERR_CONFIG, "%s: %s cannot be reshaped to %s: the number of elements differs",
-                       tr_scope(g), tr_shape_format(tr_shape_of(g, x), from), tr_shape_format(shape, to));
+        return TR_FAIL(
+            TR_ERR_CONFIG, "%s: %s cannot be reshaped to %s: the number of elements differs",
+            tr_scope(g), tr_shape_format(tr_shape_of(g, x), from), tr_shape_format(shape, to));
     return make_view(g, x, 0, shape, out);
 }
 
 tr_status_t tr_slice(tr_graph_t *g, tr_tensor_t x, int64_t first, int64_t count, tr_tensor_t *out) {
     const int64_t elems = tr_shape_elems(tr_shape_of(g, x));
     if (first < 0 || count < 0 || first + count > elems)
-        return TR_FAIL(TR_ERR_INTERNAL, "slice [%lld, +%lld) of a tensor of %lld elements", (long long)first,
-                       (long long)count, (long long)elems);
+        return TR_FAIL(TR_ERR_INTERNAL, "slice [%lld, +%lld) of a tensor of %lld elements",
+                       (long long)first, (long long)count, (long long)elems);
     return make_view(g, x, first, &TR_SHAPE(count), out);
 }
 

@@ -6,7 +6,8 @@
 #include "trainer/mem.h"
 #include "trainer/str.h"
 
-/* Every parameter begins at a multiple of this in its block, so that kernels may load whole vectors (64 bytes). */
+/* Every parameter begins at a multiple of this in its block, so that kernels may load whole vectors
+ * (64 bytes). */
 #define TR_BLOCK_ALIGN_ELEMS 16
 /* Every tensor in the arena begins at a multiple of this. */
 #define TR_ARENA_ALIGN_BYTES 256
@@ -15,7 +16,8 @@ typedef struct {
     tr_tensor_info_t info; /* first: a public info pointer is a tensor pointer */
     char *name;
     float *values; /* CONST made from values; owned */
-    /* ACTIVATION: id of the tensor whose place in the arena it shares (itself, or an in-place input) */
+    /* ACTIVATION: id of the tensor whose place in the arena it shares (itself, or an in-place
+     * input) */
     int32_t storage;
     bool survives; /* of a storage: some tensor in it is kept, though not this one */
 } tr_tensor_rec_t;

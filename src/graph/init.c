@@ -1,5 +1,5 @@
-/* First values of parameters, states and constants: functions of seed and name, not of layout, ranks or
- * threads. */
+/* First values of parameters, states and constants: functions of seed and name, not of layout,
+ * ranks or threads. */
 #include "graph_int.h"
 #include "trainer/rng.h"
 
@@ -10,7 +10,8 @@
 static void draw(const tr_init_t *init, uint64_t seed, uint64_t name, uint64_t block, float v[4]) {
     const tr_rng_block_t bits = tr_rng_philox(seed, TR_RNG_INIT, 0, name, block);
     for (int i = 0; i < 4; i += 2) {
-        const double u = ((double)bits.v[i] + 0.5) * 0x1p-32, w = ((double)bits.v[i + 1] + 0.5) * 0x1p-32;
+        const double u = ((double)bits.v[i] + 0.5) * 0x1p-32,
+                     w = ((double)bits.v[i + 1] + 0.5) * 0x1p-32;
         if (init->kind == TR_INIT_UNIFORM) {
             v[i] = (float)(init->value * (2 * u - 1));
             v[i + 1] = (float)(init->value * (2 * w - 1));
@@ -43,8 +44,8 @@ static void fill(const tr_tensor_rec_t *rec, uint64_t seed, float *values) {
 
 static tr_status_t init_tensor(tr_graph_t *g, tr_tensor_t t, uint64_t seed) {
     const tr_tensor_rec_t *rec = tr_rec(g, t);
-    const bool zeros =
-        rec->info.param.init.kind == TR_INIT_CONST && rec->info.param.init.value == 0 && !rec->values;
+    const bool zeros = rec->info.param.init.kind == TR_INIT_CONST &&
+                       rec->info.param.init.value == 0 && !rec->values;
     if (rec->info.dtype != TR_F32 || zeros)
         return g->device->ops->zero(g->device, g->stream, rec->info.data, rec->info.bytes);
     float *values = NULL;
@@ -63,8 +64,9 @@ tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed) {
     for (size_t i = 1; i < g->tensors.count; i++) {
         const tr_tensor_t t = {(int32_t)i};
         const tr_role_t role = tr_tensor_info(g, t)->role;
-        const bool filled = role == TR_ROLE_PARAM || role == TR_ROLE_CONST || role == TR_ROLE_MODEL_STATE ||
-                            role == TR_ROLE_OPTIM_STATE || role == TR_ROLE_INPUT;
+        const bool filled = role == TR_ROLE_PARAM || role == TR_ROLE_CONST ||
+                            role == TR_ROLE_MODEL_STATE || role == TR_ROLE_OPTIM_STATE ||
+                            role == TR_ROLE_INPUT;
         if (filled && t.id != g->param_block.id) TR_TRY(init_tensor(g, t, seed));
     }
     return tr_graph_sync(g);

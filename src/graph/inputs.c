@@ -1,6 +1,6 @@
 /*
- * Input sets: every input has several places, so that one is filled while another is used. A program's calls are
- * resolved once for each set; running it changes none.
+ * Input sets: every input has several places, so that one is filled while another is used. A
+ * program's calls are resolved once for each set; running it changes none.
  */
 #include "graph_int.h"
 #include <string.h>
@@ -19,7 +19,8 @@ static void *place_of(const tr_graph_t *g, const tr_tensor_info_t *info, int set
 
 tr_status_t tr_inputs_list(tr_graph_t *g) {
     for (size_t i = 1; i < g->tensors.count; i++)
-        if (g->tensors.data[i]->info.role == TR_ROLE_INPUT) TR_TRY(tr_vec_push(&g->inputs, (int32_t)i));
+        if (g->tensors.data[i]->info.role == TR_ROLE_INPUT)
+            TR_TRY(tr_vec_push(&g->inputs, (int32_t)i));
     return TR_OK;
 }
 
@@ -32,7 +33,8 @@ tr_status_t tr_inputs_resolve(tr_graph_t *g, tr_node_t *node) {
     bool reads = false;
     for (int k = 0; k < op->n_in; k++) reads = reads || is_input(g, op->in[k]);
     if (!reads || g->input_sets == 1) return TR_OK;
-    TR_TRY(tr_alloc((size_t)g->input_sets * sizeof *node->set_calls, "calls by input set", &node->set_calls));
+    TR_TRY(tr_alloc((size_t)g->input_sets * sizeof *node->set_calls, "calls by input set",
+                    &node->set_calls));
     for (int set = 0; set < g->input_sets; set++) {
         tr_kernel_call_t *call = &node->set_calls[set];
         *call = node->call;
@@ -54,7 +56,8 @@ void tr_graph_use_inputs(tr_graph_t *g, int set) {
 
 tr_status_t tr_input_bind(tr_graph_t *g, tr_tensor_t input, void *data) {
     tr_tensor_info_t *info = &tr_rec(g, input)->info;
-    if (info->role != TR_ROLE_INPUT) return TR_FAIL(TR_ERR_INTERNAL, "'%s' is no input", info->name);
+    if (info->role != TR_ROLE_INPUT)
+        return TR_FAIL(TR_ERR_INTERNAL, "'%s' is no input", info->name);
     if (g->input_sets > 1)
         return TR_FAIL(TR_ERR_INTERNAL, "'%s' is bound in a graph with %d input sets", info->name,
                        g->input_sets);

@@ -17,10 +17,11 @@ tr_status_t tr_layout_gradient(tr_graph_t *g, tr_tensor_t param, tr_tensor_t *ou
     tr_status_t status = TR_OK;
     if (tr_is_none(*out)) {
         if (g->laid_out)
-            status = TR_FAIL(TR_ERR_INTERNAL,
-                             "the gradient of '%s' appears after the blocks were laid out: every training "
-                             "program must use the same parameters",
-                             info.name);
+            status = TR_FAIL(
+                TR_ERR_INTERNAL,
+                "the gradient of '%s' appears after the blocks were laid out: every training "
+                "program must use the same parameters",
+                info.name);
         else
             status = tr_tensor_make(g, text, TR_ROLE_REDUCED, TR_F32, &info.shape, out);
         if (status == TR_OK) {
@@ -50,9 +51,10 @@ tr_status_t tr_layout_fix(tr_graph_t *g) {
     g->layout.frozen_elems = params - g->layout.trainable_elems;
     g->layout.reduced_elems = reduced;
     g->laid_out = true;
-    TR_TRY(tr_tensor_make(g, "parameter block", TR_ROLE_PARAM, TR_F32, &TR_SHAPE(params), &g->param_block));
-    TR_TRY(
-        tr_tensor_make(g, "reduced block", TR_ROLE_REDUCED, TR_F32, &TR_SHAPE(reduced), &g->reduced_block));
+    TR_TRY(tr_tensor_make(g, "parameter block", TR_ROLE_PARAM, TR_F32, &TR_SHAPE(params),
+                          &g->param_block));
+    TR_TRY(tr_tensor_make(g, "reduced block", TR_ROLE_REDUCED, TR_F32, &TR_SHAPE(reduced),
+                          &g->reduced_block));
     tr_rec(g, g->param_block)->info.block_elems = 0;
     tr_rec(g, g->reduced_block)->info.block_elems = 0;
     return TR_OK;
@@ -86,7 +88,8 @@ tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out, s
             last->count += count;
             continue;
         }
-        const tr_param_group_t group = {info->block_elems, count, info->param.decay, info->param.lr_factor};
+        const tr_param_group_t group = {info->block_elems, count, info->param.decay,
+                                        info->param.lr_factor};
         const tr_status_t status = tr_vec_push(&groups, group);
         if (status != TR_OK) {
             tr_vec_free(&groups);
@@ -98,10 +101,10 @@ tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out, s
     return TR_OK;
 }
 
-/* -- buckets --------------------------------------------------------------------------------------------- */
+/* -- buckets ----------------------------------------------------------------------------------- */
 
-/* Index of the last op of `p` that writes into elements [first, end) of the reduced block, -1 where none
- * does. */
+/* Index of the last op of `p` that writes into elements [first, end) of the reduced block, -1 where
+ * none does. */
 static int last_writer(const tr_graph_t *g, const tr_program_t *p, int64_t first, int64_t end) {
     for (int i = (int)p->nodes.count - 1; i >= 0; i--) {
         const tr_op_t *op = &p->nodes.data[i]->op;
@@ -117,7 +120,8 @@ static int last_writer(const tr_graph_t *g, const tr_program_t *p, int64_t first
 }
 
 /* `what` NULL: a wait for all. */
-static tr_status_t insert_comm(tr_program_t *p, size_t at, const tr_collective_op_t *what, int bucket) {
+static tr_status_t insert_comm(tr_program_t *p, size_t at, const tr_collective_op_t *what,
+                               int bucket) {
     tr_node_t *node = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *node, "collective op", &node));
@@ -128,7 +132,8 @@ static tr_status_t insert_comm(tr_program_t *p, size_t at, const tr_collective_o
                          .bucket = bucket};
     if (what) node->op.collective = *what;
     TR_TRY_GOTO(tr_vec_push(&p->nodes, NULL), fail);
-    memmove(&p->nodes.data[at + 1], &p->nodes.data[at], (p->nodes.count - 1 - at) * sizeof *p->nodes.data);
+    memmove(&p->nodes.data[at + 1], &p->nodes.data[at],
+            (p->nodes.count - 1 - at) * sizeof *p->nodes.data);
     p->nodes.data[at] = node;
     return TR_OK;
 fail:
@@ -137,8 +142,8 @@ fail:
     return status;
 }
 
-/* End of the bucket that begins at `first`: whole parameters until `limit` elements are reached; the last
- * takes the riders. */
+/* End of the bucket that begins at `first`: whole parameters until `limit` elements are reached;
+ * the last takes the riders. */
 static int64_t bucket_end(const tr_graph_t *g, int64_t first, int64_t limit) {
     for (size_t i = 0; i + 1 < g->order.count; i++) {
         const int64_t end = g->tensors.data[g->order.data[i + 1]]->info.block_elems;
@@ -147,17 +152,17 @@ static int64_t bucket_end(const tr_graph_t *g, int64_t first, int64_t limit) {
     return g->layout.reduced_elems;
 }
 
-tr_status_t tr_program_add_allreduce(tr_graph_t *g, int program, size_t first_bytes, size_t bucket_bytes,
-                                     bool overlap) {
+tr_status_t tr_program_add_allreduce(tr_graph_t *g, int program, size_t first_bytes,
+                                     size_t bucket_bytes, bool overlap) {
     tr_program_t *p = g->programs.data[program];
     if (!p->ended || g->planned)
-        return TR_FAIL(TR_ERR_INTERNAL, "all-reduces are added to '%s' before its end or after the plan",
-                       p->name);
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "all-reduces are added to '%s' before its end or after the plan", p->name);
     TR_TRY(tr_layout_fix(g));
     int64_t limit = (int64_t)(first_bytes / sizeof(float));
     int bucket = 0;
-    /* In the buckets' order on every rank: one that adds up several slots finishes ranges in another order than one
-     * that has a single slot. */
+    /* In the buckets' order on every rank: one that adds up several slots finishes ranges in
+     * another order than one that has a single slot. */
     size_t behind = 0;
     for (int64_t first = 0; first < g->layout.reduced_elems; bucket++) {
         const int64_t end = bucket_end(g, first, limit);

@@ -14,14 +14,16 @@ static const tr_op_row_t act_bwd_row = {
 static tr_status_t append_act_bwd(tr_graph_t *g, tr_act_t act, tr_tensor_t dy, tr_tensor_t saved,
                                   tr_tensor_t *out) {
     tr_act_attr_t attr = {act};
-    return tr_op_append(g, &act_bwd_row, (tr_tensor_t[]){dy, saved}, 2, &attr, sizeof attr, NULL, out, 1);
+    return tr_op_append(g, &act_bwd_row, (tr_tensor_t[]){dy, saved}, 2, &attr, sizeof attr, NULL,
+                        out, 1);
 }
 
-static tr_status_t act_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout, const bool *need,
-                            tr_tensor_t *din) {
+static tr_status_t act_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
+                            const bool *need, tr_tensor_t *din) {
     tr_act_t act = ((const tr_act_attr_t *)op->attr)->act;
     if (tr_is_none(dout[0]) || !need[0]) return TR_OK;
-    return append_act_bwd(g, act, dout[0], tr_act_keeps_input(act) ? op->in[0] : op->out[0], &din[0]);
+    return append_act_bwd(g, act, dout[0], tr_act_keeps_input(act) ? op->in[0] : op->out[0],
+                          &din[0]);
 }
 
 static const tr_op_row_t act_fwd_row = {.name = "act_fwd",
@@ -40,12 +42,13 @@ bool tr_op_can_fuse(const tr_graph_t *g, tr_act_t act) {
     return !tr_act_keeps_input(act) || tr_graph_mode(g) == TR_EVAL;
 }
 
-tr_status_t tr_op_unfuse_act(tr_graph_t *g, tr_act_t act, tr_tensor_t dy, tr_tensor_t y, tr_tensor_t *out) {
+tr_status_t tr_op_unfuse_act(tr_graph_t *g, tr_act_t act, tr_tensor_t dy, tr_tensor_t y,
+                             tr_tensor_t *out) {
     if (act == TR_ACT_NONE) return *out = dy, TR_OK;
     if (tr_act_keeps_input(act))
-        return TR_FAIL(
-            TR_ERR_INTERNAL,
-            "%s: a fused GELU or SiLU has no gradient (its input is not kept); append it as a separate op",
-            tr_scope(g));
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "%s: a fused GELU or SiLU has no gradient (its input is not kept); append "
+                       "it as a separate op",
+                       tr_scope(g));
     return append_act_bwd(g, act, dy, y, out);
 }

@@ -12,8 +12,8 @@ static tr_status_t cast_shape(tr_graph_t *g, tr_op_t *op) {
 }
 
 /* The gradient of a weight arrives in f32 already, and passes. */
-static tr_status_t cast_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout, const bool *need,
-                             tr_tensor_t *din) {
+static tr_status_t cast_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
+                             const bool *need, tr_tensor_t *din) {
     if (tr_is_none(dout[0]) || !need[0]) return TR_OK;
     return tr_cast(g, dout[0], tr_dtype_of(g, op->in[0]), &din[0]);
 }
@@ -27,8 +27,8 @@ tr_status_t tr_cast(tr_graph_t *g, tr_tensor_t x, tr_dtype_t dtype, tr_tensor_t 
     if (dtype != TR_F32 && dtype != TR_BF16)
         return TR_FAIL(TR_ERR_CONFIG, "%s: a cast is to f32 or bf16, not to %s", tr_scope(g),
                        tr_dtype_name(dtype));
-    return tr_op_append(g, &cast_row, (tr_tensor_t[]){x, TR_NONE, TR_NONE}, 3, &attr, sizeof attr, NULL, out,
-                        1);
+    return tr_op_append(g, &cast_row, (tr_tensor_t[]){x, TR_NONE, TR_NONE}, 3, &attr, sizeof attr,
+                        NULL, out, 1);
 }
 
 tr_status_t tr_op_weight(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t *out) {

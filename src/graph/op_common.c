@@ -24,7 +24,8 @@ void tr_shape_describe(tr_str_t *s, const int64_t *dim, int count) {
 
 tr_status_t tr_op_check_present(const tr_op_t *op, int input, const char *what) {
     if (input < op->n_in && !tr_is_none(op->in[input])) return TR_OK;
-    return TR_FAIL(TR_ERR_CONFIG, "%s: %s needs %s, which is absent", tr_op_where(op), op->row->name, what);
+    return TR_FAIL(TR_ERR_CONFIG, "%s: %s needs %s, which is absent", tr_op_where(op),
+                   op->row->name, what);
 }
 
 static bool is_absent(const tr_op_t *op, int input) {
@@ -36,9 +37,9 @@ tr_status_t tr_op_check_type(const tr_graph_t *g, const tr_op_t *op, int input, 
     if (is_absent(op, input)) return TR_OK;
     tr_dtype_t found = tr_dtype_of(g, op->in[input]);
     if (found == dtype) return TR_OK;
-    return TR_FAIL(TR_ERR_CONFIG,
-                   "%s: %s requires %s of type %s, found %s; convert it first (cast_normalize)",
-                   tr_op_where(op), op->row->name, what, tr_dtype_name(dtype), tr_dtype_name(found));
+    return TR_FAIL(
+        TR_ERR_CONFIG, "%s: %s requires %s of type %s, found %s; convert it first (cast_normalize)",
+        tr_op_where(op), op->row->name, what, tr_dtype_name(dtype), tr_dtype_name(found));
 }
 
 tr_status_t tr_op_check_float(const tr_graph_t *g, const tr_op_t *op, int input, const char *what) {
@@ -46,14 +47,15 @@ tr_status_t tr_op_check_float(const tr_graph_t *g, const tr_op_t *op, int input,
     return tr_op_check_type(g, op, input, TR_F32, what);
 }
 
-tr_status_t tr_op_check_shape(const tr_graph_t *g, const tr_op_t *op, int input, const tr_shape_t *shape,
-                              const char *what) {
+tr_status_t tr_op_check_shape(const tr_graph_t *g, const tr_op_t *op, int input,
+                              const tr_shape_t *shape, const char *what) {
     char expected[96], found[96];
     if (is_absent(op, input)) return TR_OK;
     const tr_shape_t *actual = tr_shape_of(g, op->in[input]);
     if (tr_shape_equal(actual, shape)) return TR_OK;
-    return TR_FAIL(TR_ERR_CONFIG, "%s: %s requires %s of shape %s, found %s", tr_op_where(op), op->row->name,
-                   what, tr_shape_format(shape, expected), tr_shape_format(actual, found));
+    return TR_FAIL(TR_ERR_CONFIG, "%s: %s requires %s of shape %s, found %s", tr_op_where(op),
+                   op->row->name, what, tr_shape_format(shape, expected),
+                   tr_shape_format(actual, found));
 }
 
 tr_status_t tr_op_check_vector(const tr_graph_t *g, const tr_op_t *op, int input, int64_t count,
@@ -65,10 +67,11 @@ tr_status_t tr_op_check_vector(const tr_graph_t *g, const tr_op_t *op, int input
 tr_status_t tr_op_check_label(const tr_graph_t *g, const tr_op_t *op, int input) {
     tr_dtype_t found = tr_dtype_of(g, op->in[input]);
     if (found == TR_I64 || found == TR_I32) return TR_OK;
-    return TR_FAIL(TR_ERR_CONFIG,
-                   "%s: %s requires class numbers of type i64 or i32, found %s; for regression targets use "
-                   "the loss mse",
-                   tr_op_where(op), op->row->name, tr_dtype_name(found));
+    return TR_FAIL(
+        TR_ERR_CONFIG,
+        "%s: %s requires class numbers of type i64 or i32, found %s; for regression targets use "
+        "the loss mse",
+        tr_op_where(op), op->row->name, tr_dtype_name(found));
 }
 
 tr_status_t tr_op_check_block(const tr_graph_t *g, const tr_op_t *op, int input, size_t bytes,
@@ -92,7 +95,8 @@ tr_status_t tr_fold_rows(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out) {
     const tr_shape_t *shape = tr_shape_of(g, x);
     int last = shape->ndim - 1;
     if (last < 0)
-        return TR_FAIL(TR_ERR_CONFIG, "%s: expected at least one dimension, found a scalar", tr_scope(g));
+        return TR_FAIL(TR_ERR_CONFIG, "%s: expected at least one dimension, found a scalar",
+                       tr_scope(g));
     return tr_reshape(g, x, &TR_SHAPE(tr_shape_product(shape, 0, last), shape->dim[last]), out);
 }
 

@@ -1,16 +1,16 @@
 /* conv, conv_bwd_data, conv_bwd_weights; the builder tr_conv. */
 #include "op_int.h"
 
-/* The size of dx does not follow from dy where the stride skips pixels, so it travels behind the kernel's
- * attributes. */
+/* The size of dx does not follow from dy where the stride skips pixels, so it travels behind the
+ * kernel's attributes. */
 typedef struct {
     tr_conv_attr_t conv;
     int64_t in_spatial[3];
 } conv_bwd_attr_t;
 
 static int64_t conv_out_size(const tr_conv_attr_t *attr, int d, int64_t in) {
-    int64_t room =
-        in + attr->pad_lo[d] + attr->pad_hi[d] - (int64_t)attr->dilation[d] * (attr->kernel[d] - 1) - 1;
+    int64_t room = in + attr->pad_lo[d] + attr->pad_hi[d] -
+                   (int64_t)attr->dilation[d] * (attr->kernel[d] - 1) - 1;
     return room < 0 ? 0 : room / attr->stride[d] + 1;
 }
 
@@ -22,18 +22,20 @@ static tr_status_t conv_check_attr(const tr_op_t *op, const tr_conv_attr_t *attr
         return TR_FAIL(TR_ERR_CONFIG, "%s: groups must be at least 1, found %d", tr_op_where(op),
                        attr->groups);
     for (int d = 0; d < attr->spatial; d++)
-        if (attr->kernel[d] < 1 || attr->stride[d] < 1 || attr->dilation[d] < 1 || attr->pad_lo[d] < 0 ||
-            attr->pad_hi[d] < 0)
-            return TR_FAIL(TR_ERR_CONFIG,
-                           "%s: kernel, stride and dilation must be at least 1 and padding at least 0; "
-                           "dimension %d has kernel %d, "
-                           "stride %d, dilation %d, padding %d and %d",
-                           tr_op_where(op), d, attr->kernel[d], attr->stride[d], attr->dilation[d],
-                           attr->pad_lo[d], attr->pad_hi[d]);
+        if (attr->kernel[d] < 1 || attr->stride[d] < 1 || attr->dilation[d] < 1 ||
+            attr->pad_lo[d] < 0 || attr->pad_hi[d] < 0)
+            return TR_FAIL(
+                TR_ERR_CONFIG,
+                "%s: kernel, stride and dilation must be at least 1 and padding at least 0; "
+                "dimension %d has kernel %d, "
+                "stride %d, dilation %d, padding %d and %d",
+                tr_op_where(op), d, attr->kernel[d], attr->stride[d], attr->dilation[d],
+                attr->pad_lo[d], attr->pad_hi[d]);
     return TR_OK;
 }
 
-static tr_status_t conv_nothing_left(const tr_op_t *op, const tr_conv_attr_t *attr, const tr_shape_t *x) {
+static tr_status_t conv_nothing_left(const tr_op_t *op, const tr_conv_attr_t *attr,
+                                     const tr_shape_t *x) {
     tr_str_t kernel = {0}, size = {0};
     bool padded = false;
     for (int d = 0; d < attr->spatial; d++) {
@@ -45,28 +47,31 @@ static tr_status_t conv_nothing_left(const tr_op_t *op, const tr_conv_attr_t *at
         TR_ERR_CONFIG,
         "%s: convolution %s %s on an input of %s has an empty output; use pad=same, or remove a "
         "pooling or a stride before it",
-        tr_op_where(op), kernel.text, padded ? "with this little padding" : "without padding", size.text);
+        tr_op_where(op), kernel.text, padded ? "with this little padding" : "without padding",
+        size.text);
     tr_str_free(&kernel);
     tr_str_free(&size);
     return status;
 }
 
-static tr_status_t conv_check_weights(const tr_graph_t *g, const tr_op_t *op, const tr_conv_attr_t *attr,
-                                      int64_t channels) {
+static tr_status_t conv_check_weights(const tr_graph_t *g, const tr_op_t *op,
+                                      const tr_conv_attr_t *attr, int64_t channels) {
     char text[96];
     const tr_shape_t *w = tr_shape_of(g, op->in[1]);
     bool fits = w->ndim == attr->spatial + 2 && w->dim[w->ndim - 1] * attr->groups == channels &&
                 w->dim[0] % attr->groups == 0;
     for (int d = 0; fits && d < attr->spatial; d++) fits = w->dim[d + 1] == attr->kernel[d];
     if (fits) return TR_OK;
-    return TR_FAIL(TR_ERR_CONFIG,
-                   "%s: weight %s does not fit a convolution of %lld channels in %d groups; expected "
-                   "(outputs, kernel..., channels / "
-                   "groups), and channels and outputs that groups divides",
-                   tr_op_where(op), tr_shape_format(w, text), (long long)channels, attr->groups);
+    return TR_FAIL(
+        TR_ERR_CONFIG,
+        "%s: weight %s does not fit a convolution of %lld channels in %d groups; expected "
+        "(outputs, kernel..., channels / "
+        "groups), and channels and outputs that groups divides",
+        tr_op_where(op), tr_shape_format(w, text), (long long)channels, attr->groups);
 }
 
-static tr_status_t conv_check_input(const tr_graph_t *g, const tr_op_t *op, const tr_conv_attr_t *attr) {
+static tr_status_t conv_check_input(const tr_graph_t *g, const tr_op_t *op,
+                                    const tr_conv_attr_t *attr) {
     char text[96];
     const tr_shape_t *x = tr_shape_of(g, op->in[0]);
     if (x->ndim == attr->spatial + 2) return TR_OK;
@@ -113,7 +118,7 @@ static double conv_flops(const tr_graph_t *g, const tr_op_t *op) {
     return conv_flops_of(g, op->attr, op->out[0], op->in[1], 1);
 }
 
-/* -- gradients ------------------------------------------------------------------------------------------- */
+/* -- gradients --------------------------------------------------------------------------------- */
 
 static tr_status_t bwd_data_shape(tr_graph_t *g, tr_op_t *op) {
     const conv_bwd_attr_t *attr = op->attr;
@@ -128,8 +133,10 @@ static double bwd_data_flops(const tr_graph_t *g, const tr_op_t *op) {
     return conv_flops_of(g, op->attr, op->in[0], op->in[1], 1);
 }
 
-static const tr_op_row_t bwd_data_row = {
-    .name = "conv_bwd_data", .kernel = TR_K_CONV_BWD_DATA, .shape = bwd_data_shape, .flops = bwd_data_flops};
+static const tr_op_row_t bwd_data_row = {.name = "conv_bwd_data",
+                                         .kernel = TR_K_CONV_BWD_DATA,
+                                         .shape = bwd_data_shape,
+                                         .flops = bwd_data_flops};
 
 static tr_status_t bwd_weights_shape(tr_graph_t *g, tr_op_t *op) {
     const tr_conv_attr_t *attr = op->attr;
@@ -153,8 +160,8 @@ static const tr_op_row_t bwd_weights_row = {.name = "conv_bwd_weights",
                                             .shape = bwd_weights_shape,
                                             .flops = bwd_weights_flops};
 
-static tr_status_t grad_weights(tr_graph_t *g, const tr_conv_attr_t *attr, tr_tensor_t x, tr_tensor_t dy,
-                                const bool *need, tr_tensor_t *din) {
+static tr_status_t grad_weights(tr_graph_t *g, const tr_conv_attr_t *attr, tr_tensor_t x,
+                                tr_tensor_t dy, const bool *need, tr_tensor_t *din) {
     tr_tensor_t rows, dw[2];
     if (!need[1]) {
         TR_TRY(tr_fold_rows(g, dy, &rows));
@@ -167,8 +174,8 @@ static tr_status_t grad_weights(tr_graph_t *g, const tr_conv_attr_t *attr, tr_te
     return TR_OK;
 }
 
-static tr_status_t conv_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout, const bool *need,
-                             tr_tensor_t *din) {
+static tr_status_t conv_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
+                             const bool *need, tr_tensor_t *din) {
     tr_tensor_t x = op->in[0], w = op->in[1], dy;
     if (tr_is_none(dout[0])) return TR_OK;
     conv_bwd_attr_t attr = {.conv = *(const tr_conv_attr_t *)op->attr};
@@ -177,19 +184,23 @@ static tr_status_t conv_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t
     for (int d = 0; d < attr.conv.spatial; d++) attr.in_spatial[d] = tr_shape_of(g, x)->dim[d + 1];
     if (need[1] || need[2]) TR_TRY(grad_weights(g, &attr.conv, x, dy, need, din));
     if (need[0])
-        TR_TRY(
-            tr_op_append(g, &bwd_data_row, (tr_tensor_t[]){dy, w}, 2, &attr, sizeof attr, NULL, &din[0], 1));
+        TR_TRY(tr_op_append(g, &bwd_data_row, (tr_tensor_t[]){dy, w}, 2, &attr, sizeof attr, NULL,
+                            &din[0], 1));
     return TR_OK;
 }
 
-static const tr_op_row_t conv_row = {
-    .name = "conv", .kernel = TR_K_CONV_FWD, .shape = conv_shape, .grad = conv_grad, .flops = conv_flops};
+static const tr_op_row_t conv_row = {.name = "conv",
+                                     .kernel = TR_K_CONV_FWD,
+                                     .shape = conv_shape,
+                                     .grad = conv_grad,
+                                     .flops = conv_flops};
 
-tr_status_t tr_conv(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, const tr_conv_attr_t *attr,
-                    tr_tensor_t *out) {
+tr_status_t tr_conv(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
+                    const tr_conv_attr_t *attr, tr_tensor_t *out) {
     tr_conv_attr_t fused = *attr;
     if (!tr_op_can_fuse(g, attr->act)) fused.act = TR_ACT_NONE;
     TR_TRY(tr_op_weight(g, x, w, &w));
-    TR_TRY(tr_op_append(g, &conv_row, (tr_tensor_t[]){x, w, b}, 3, &fused, sizeof fused, NULL, out, 1));
+    TR_TRY(tr_op_append(g, &conv_row, (tr_tensor_t[]){x, w, b}, 3, &fused, sizeof fused, NULL, out,
+                        1));
     return tr_activation(g, *out, fused.act == attr->act ? TR_ACT_NONE : attr->act, out);
 }

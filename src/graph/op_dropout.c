@@ -1,4 +1,5 @@
-/* dropout: its gradient is the same op on dy, since the mask is a function of counters and not stored. */
+/* dropout: its gradient is the same op on dy, since the mask is a function of counters and not
+ * stored. */
 #include "op_int.h"
 
 static tr_status_t dropout_shape(tr_graph_t *g, tr_op_t *op) {

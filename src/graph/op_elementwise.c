@@ -7,15 +7,16 @@ static tr_status_t add_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_type(g, op, 1, tr_dtype_of(g, op->in[0]), "its second input"));
     const tr_shape_t *left = tr_shape_of(g, op->in[0]), *right = tr_shape_of(g, op->in[1]);
     if (!tr_shape_equal(left, right))
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "%s: cannot add %s and %s: the shapes must be equal; in a residual block add a 1x1 "
-                       "convolution with the same channels and stride to the shortcut",
-                       tr_op_where(op), tr_shape_format(left, a), tr_shape_format(right, b));
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "%s: cannot add %s and %s: the shapes must be equal; in a residual block add a 1x1 "
+            "convolution with the same channels and stride to the shortcut",
+            tr_op_where(op), tr_shape_format(left, a), tr_shape_format(right, b));
     return tr_op_shape_like_in0(g, op);
 }
 
-static tr_status_t add_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout, const bool *need,
-                            tr_tensor_t *din) {
+static tr_status_t add_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
+                            const bool *need, tr_tensor_t *din) {
     tr_tensor_t d;
     if (tr_is_none(dout[0])) return TR_OK;
     TR_TRY(tr_op_unfuse_act(g, ((const tr_add_attr_t *)op->attr)->act, dout[0], op->out[0], &d));
@@ -35,29 +36,35 @@ tr_status_t tr_add(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, tr_act_t act, tr
     return tr_activation(g, sum, fused ? TR_ACT_NONE : act, out);
 }
 
-static tr_status_t scale_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout, const bool *need,
-                              tr_tensor_t *din) {
+static tr_status_t scale_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
+                              const bool *need, tr_tensor_t *din) {
     if (tr_is_none(dout[0]) || !need[0]) return TR_OK;
     return tr_scale(g, dout[0], ((const tr_scale_attr_t *)op->attr)->factor, &din[0]);
 }
 
-static const tr_op_row_t scale_row = {
-    .name = "scale", .kernel = TR_K_SCALE, .shape = tr_op_shape_like_in0, .grad = scale_grad, .inplace = {1}};
+static const tr_op_row_t scale_row = {.name = "scale",
+                                      .kernel = TR_K_SCALE,
+                                      .shape = tr_op_shape_like_in0,
+                                      .grad = scale_grad,
+                                      .inplace = {1}};
 
 tr_status_t tr_scale(tr_graph_t *g, tr_tensor_t x, float factor, tr_tensor_t *out) {
     tr_scale_attr_t attr = {factor};
     return tr_op_append(g, &scale_row, &x, 1, &attr, sizeof attr, NULL, out, 1);
 }
 
-/* Copies and accumulations compare elements, not shapes: a gradient (K, C) goes into a range of a block. */
+/* Copies and accumulations compare elements, not shapes: a gradient (K, C) goes into a range of a
+ * block. */
 static tr_status_t into_shape(tr_graph_t *g, tr_op_t *op) {
     char from[96], to[96];
     const tr_shape_t *x = tr_shape_of(g, op->in[0]), *y = tr_shape_of(g, op->out[0]);
-    if (tr_shape_elems(x) != tr_shape_elems(y) || tr_dtype_of(g, op->in[0]) != tr_dtype_of(g, op->out[0]))
-        return TR_FAIL(
-            TR_ERR_INTERNAL, "%s: %s of %s %s into %s %s: type and number of elements must be equal",
-            tr_op_where(op), op->row->name, tr_dtype_name(tr_dtype_of(g, op->in[0])),
-            tr_shape_format(x, from), tr_dtype_name(tr_dtype_of(g, op->out[0])), tr_shape_format(y, to));
+    if (tr_shape_elems(x) != tr_shape_elems(y) ||
+        tr_dtype_of(g, op->in[0]) != tr_dtype_of(g, op->out[0]))
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "%s: %s of %s %s into %s %s: type and number of elements must be equal",
+                       tr_op_where(op), op->row->name, tr_dtype_name(tr_dtype_of(g, op->in[0])),
+                       tr_shape_format(x, from), tr_dtype_name(tr_dtype_of(g, op->out[0])),
+                       tr_shape_format(y, to));
     return TR_OK;
 }
 

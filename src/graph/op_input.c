@@ -1,4 +1,5 @@
-/* cast_normalize and augment: what happens to a batch on the device before the model sees it. No gradient. */
+/* cast_normalize and augment: what happens to a batch on the device before the model sees it. No
+ * gradient. */
 #include "op_int.h"
 
 static tr_status_t normalize_shape(tr_graph_t *g, tr_op_t *op) {
@@ -21,8 +22,10 @@ static const tr_op_row_t normalize_row = {.name = "cast_normalize",
 
 tr_status_t tr_cast_normalize(tr_graph_t *g, tr_tensor_t x, tr_tensor_t scale, tr_tensor_t shift,
                               tr_tensor_t *out) {
-    if (tr_dtype_of(g, x) == TR_F32 && tr_is_none(scale) && tr_is_none(shift)) return *out = x, TR_OK;
-    return tr_op_append(g, &normalize_row, (tr_tensor_t[]){x, scale, shift}, 3, NULL, 0, NULL, out, 1);
+    if (tr_dtype_of(g, x) == TR_F32 && tr_is_none(scale) && tr_is_none(shift))
+        return *out = x, TR_OK;
+    return tr_op_append(g, &normalize_row, (tr_tensor_t[]){x, scale, shift}, 3, NULL, 0, NULL, out,
+                        1);
 }
 
 static tr_status_t augment_shape(tr_graph_t *g, tr_op_t *op) {
@@ -42,8 +45,8 @@ static tr_status_t augment_shape(tr_graph_t *g, tr_op_t *op) {
     return tr_op_shape_like_in0(g, op);
 }
 
-/* Per element: four products and three sums of the interpolation, and as much again for its weights in one of
- * C channels. */
+/* Per element: four products and three sums of the interpolation, and as much again for its weights
+ * in one of C channels. */
 static double augment_flops(const tr_graph_t *g, const tr_op_t *op) {
     return 11 * tr_op_elems(g, op->out[0]);
 }
@@ -52,12 +55,12 @@ static const tr_op_row_t augment_row = {
     .name = "augment", .kernel = TR_K_AUGMENT, .shape = augment_shape, .flops = augment_flops};
 
 static bool is_identity(const tr_augment_attr_t *a) {
-    return a->rotate_deg == 0 && a->translate == 0 && a->zoom == 0 && a->shear_deg == 0 && a->crop_pad == 0 &&
-           !a->flip;
+    return a->rotate_deg == 0 && a->translate == 0 && a->zoom == 0 && a->shear_deg == 0 &&
+           a->crop_pad == 0 && !a->flip;
 }
 
-tr_status_t tr_augment(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id, const tr_augment_attr_t *attr,
-                       tr_tensor_t *out) {
+tr_status_t tr_augment(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id,
+                       const tr_augment_attr_t *attr, tr_tensor_t *out) {
     if (is_identity(attr) || tr_graph_mode(g) == TR_EVAL) return *out = x, TR_OK;
     return tr_op_append(g, &augment_row, (tr_tensor_t[]){x, sample_id, tr_graph_step(g)}, 3, attr,
                         sizeof *attr, NULL, out, 1);

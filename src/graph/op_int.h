@@ -1,4 +1,5 @@
-/* What the op rows share: checks with messages for people, sizes, and rows that other rows append. */
+/* What the op rows share: checks with messages for people, sizes, and rows that other rows append.
+ */
 #ifndef TR_OP_INT_H
 #define TR_OP_INT_H
 
@@ -16,15 +17,15 @@ int64_t tr_shape_product(const tr_shape_t *shape, int first, int last);
 /* Appends `count` sizes joined by " x " ("28 x 28 x 1") to s. */
 void tr_shape_describe(tr_str_t *s, const int64_t *dim, int count);
 
-/* Each fails with TR_ERR_CONFIG naming the layer, what was expected and what was found. `what` names the
- * input in the message. An absent input passes tr_op_check_type and tr_op_check_shape. */
+/* Each fails with TR_ERR_CONFIG naming the layer, what was expected and what was found. `what`
+ * names the input in the message. An absent input passes tr_op_check_type and tr_op_check_shape. */
 tr_status_t tr_op_check_present(const tr_op_t *op, int input, const char *what);
 tr_status_t tr_op_check_type(const tr_graph_t *g, const tr_op_t *op, int input, tr_dtype_t dtype,
                              const char *what);
 /* f32 or bf16: what activations are stored as. */
 tr_status_t tr_op_check_float(const tr_graph_t *g, const tr_op_t *op, int input, const char *what);
-tr_status_t tr_op_check_shape(const tr_graph_t *g, const tr_op_t *op, int input, const tr_shape_t *shape,
-                              const char *what);
+tr_status_t tr_op_check_shape(const tr_graph_t *g, const tr_op_t *op, int input,
+                              const tr_shape_t *shape, const char *what);
 /* f32 of one dimension with `count` elements: scales, biases, statistics. */
 tr_status_t tr_op_check_vector(const tr_graph_t *g, const tr_op_t *op, int input, int64_t count,
                                const char *what);
@@ -42,14 +43,16 @@ tr_status_t tr_fold_rows(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);
 /* x (...) as one dimension. */
 tr_status_t tr_flatten(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);
 
-/* A weight for a product with x: bf16 where x is, by a cast through which its gradient comes back in f32. */
+/* A weight for a product with x: bf16 where x is, by a cast through which its gradient comes back
+ * in f32. */
 tr_status_t tr_op_weight(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t *out);
 
-/* The gradient before an activation that was fused into an op with output y: dy itself for NONE. GELU cannot
- * be undone from y: TR_ERR_INTERNAL. */
-tr_status_t tr_op_unfuse_act(tr_graph_t *g, tr_act_t act, tr_tensor_t dy, tr_tensor_t y, tr_tensor_t *out);
-/* Whether `act` may be fused into an op of the open program: its gradient can be had from the output, or none
- * will be asked. */
+/* The gradient before an activation that was fused into an op with output y: dy itself for NONE.
+ * GELU cannot be undone from y: TR_ERR_INTERNAL. */
+tr_status_t tr_op_unfuse_act(tr_graph_t *g, tr_act_t act, tr_tensor_t dy, tr_tensor_t y,
+                             tr_tensor_t *out);
+/* Whether `act` may be fused into an op of the open program: its gradient can be had from the
+ * output, or none will be asked. */
 bool tr_op_can_fuse(const tr_graph_t *g, tr_act_t act);
 
 /* The stream of the next dropout of the open program, from the layer's path and its place among

@@ -1,4 +1,5 @@
-/* layernorm, residual_layernorm and their gradients, over the last dimension; the others are rows. */
+/* layernorm, residual_layernorm and their gradients, over the last dimension; the others are rows.
+ */
 #include "op_int.h"
 
 static tr_status_t forward_shape(tr_graph_t *g, tr_op_t *op) {

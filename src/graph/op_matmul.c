@@ -9,17 +9,19 @@ static tr_status_t matmul_check_ranks(const tr_op_t *op, const tr_shape_t *a, co
     char ta[96], tb[96];
     const tr_matmul_attr_t *attr = op->attr;
     if (a->ndim < 2 || b->ndim < 2)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "%s: a matrix product requires two or more dimensions on both sides, found %s and %s; "
-                       "reshape first",
-                       tr_op_where(op), tr_shape_format(a, ta), tr_shape_format(b, tb));
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "%s: a matrix product requires two or more dimensions on both sides, found %s and %s; "
+            "reshape first",
+            tr_op_where(op), tr_shape_format(a, ta), tr_shape_format(b, tb));
     bool same_lead = a->ndim == b->ndim;
     for (int i = 0; same_lead && i < a->ndim - 2; i++) same_lead = a->dim[i] == b->dim[i];
     if (!same_lead && b->ndim != 2)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "%s: matrix product of %s and %s: the right side must have the leading dimensions of "
-                       "the left, or none",
-                       tr_op_where(op), tr_shape_format(a, ta), tr_shape_format(b, tb));
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "%s: matrix product of %s and %s: the right side must have the leading dimensions of "
+            "the left, or none",
+            tr_op_where(op), tr_shape_format(a, ta), tr_shape_format(b, tb));
     if (!same_lead && attr->trans_a)
         return TR_FAIL(TR_ERR_CONFIG,
                        "%s: matrix product of transposed %s with one shared %s is not supported; "
@@ -46,8 +48,8 @@ static tr_status_t product_shape(tr_graph_t *g, tr_op_t *op, tr_dtype_t dtype) {
                        "weight of a linear layer is (outputs, inputs), and images must be "
                        "flattened before it",
                        tr_op_where(op), tr_shape_format(&a, ta), attr->trans_a ? " transposed" : "",
-                       tr_shape_format(&b, tb), attr->trans_b ? " transposed" : "", (long long)inner_a,
-                       (long long)inner_b);
+                       tr_shape_format(&b, tb), attr->trans_b ? " transposed" : "",
+                       (long long)inner_a, (long long)inner_b);
     tr_shape_t c = a;
     c.dim[c.ndim - 2] = dim_from_end(&a, attr->trans_a ? 1 : 2);
     c.dim[c.ndim - 1] = dim_from_end(&b, attr->trans_b ? 2 : 1);
@@ -73,17 +75,18 @@ static double matmul_flops(const tr_graph_t *g, const tr_op_t *op) {
 /* A product of activations; one with a weight on the right; and the gradient of that weight. */
 static const tr_op_row_t matmul_row, linear_row, weight_gradient_row;
 
-static tr_status_t append_product(tr_graph_t *g, const tr_op_row_t *row, tr_tensor_t a, tr_tensor_t b,
-                                  tr_tensor_t bias, const tr_matmul_attr_t *attr, tr_tensor_t *out) {
+static tr_status_t append_product(tr_graph_t *g, const tr_op_row_t *row, tr_tensor_t a,
+                                  tr_tensor_t b, tr_tensor_t bias, const tr_matmul_attr_t *attr,
+                                  tr_tensor_t *out) {
     return tr_op_append(g, row, (tr_tensor_t[]){a, b, bias}, 3, attr, sizeof *attr, NULL, out, 1);
 }
 
 /*
- * With C = alpha op(A) op(B), each side's gradient is a product of dC and the other side, the order and
- * transpositions following from the transpositions of A and B (d(AB) = dA B + A dB).
+ * With C = alpha op(A) op(B), each side's gradient is a product of dC and the other side, the order
+ * and transpositions following from the transpositions of A and B (d(AB) = dA B + A dB).
  */
-static tr_status_t grad_a(tr_graph_t *g, const tr_matmul_attr_t *attr, tr_tensor_t dc, tr_tensor_t b,
-                          tr_tensor_t *out) {
+static tr_status_t grad_a(tr_graph_t *g, const tr_matmul_attr_t *attr, tr_tensor_t dc,
+                          tr_tensor_t b, tr_tensor_t *out) {
     tr_matmul_attr_t m = {.alpha = attr->alpha};
     if (!attr->trans_a) {
         m.trans_b = !attr->trans_b;
@@ -94,8 +97,8 @@ static tr_status_t grad_a(tr_graph_t *g, const tr_matmul_attr_t *attr, tr_tensor
     return append_product(g, &matmul_row, b, dc, TR_NONE, &m, out);
 }
 
-static tr_status_t grad_b(tr_graph_t *g, const tr_op_row_t *row, const tr_matmul_attr_t *attr, tr_tensor_t dc,
-                          tr_tensor_t a, bool shared, tr_tensor_t *out) {
+static tr_status_t grad_b(tr_graph_t *g, const tr_op_row_t *row, const tr_matmul_attr_t *attr,
+                          tr_tensor_t dc, tr_tensor_t a, bool shared, tr_tensor_t *out) {
     tr_matmul_attr_t m = {.alpha = attr->alpha};
     if (shared) { /* one B for all leading dimensions: fold them, and the product sums over them */
         TR_TRY(tr_fold_rows(g, a, &a));
@@ -110,8 +113,8 @@ static tr_status_t grad_b(tr_graph_t *g, const tr_op_row_t *row, const tr_matmul
     return append_product(g, row, dc, a, TR_NONE, &m, out);
 }
 
-static tr_status_t matmul_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout, const bool *need,
-                               tr_tensor_t *din) {
+static tr_status_t matmul_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
+                               const bool *need, tr_tensor_t *din) {
     const tr_matmul_attr_t *attr = op->attr;
     tr_tensor_t a = op->in[0], b = op->in[1], dc, rows;
     if (tr_is_none(dout[0])) return TR_OK;
@@ -145,9 +148,10 @@ static tr_status_t product_act(tr_graph_t *g, const tr_op_row_t *row, tr_tensor_
                                tr_tensor_t bias, tr_matmul_attr_t attr, tr_tensor_t *out) {
     tr_act_t act = attr.act;
     if (attr.beta != 0)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "%s: a product into a new tensor has nothing to multiply by beta = %g; use 0",
-                       tr_scope(g), attr.beta);
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "%s: a product into a new tensor has nothing to multiply by beta = %g; use 0",
+            tr_scope(g), attr.beta);
     if (tr_op_can_fuse(g, act)) return append_product(g, row, a, b, bias, &attr, out);
     attr.act = TR_ACT_NONE;
     TR_TRY(append_product(g, row, a, b, bias, &attr, out));
@@ -181,8 +185,8 @@ static tr_status_t column_sum_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_float(g, op, 0, "its input"));
     const tr_shape_t *x = tr_shape_of(g, op->in[0]);
     if (x->ndim != 2)
-        return TR_FAIL(TR_ERR_INTERNAL, "%s: column_sum requires (rows, columns), found %s", tr_op_where(op),
-                       tr_shape_format(x, text));
+        return TR_FAIL(TR_ERR_INTERNAL, "%s: column_sum requires (rows, columns), found %s",
+                       tr_op_where(op), tr_shape_format(x, text));
     return tr_op_output(g, op, 0, TR_F32, &TR_SHAPE(x->dim[1]));
 }
 
@@ -190,8 +194,10 @@ static double column_sum_flops(const tr_graph_t *g, const tr_op_t *op) {
     return tr_op_elems(g, op->in[0]);
 }
 
-static const tr_op_row_t column_sum_row = {
-    .name = "column_sum", .kernel = TR_K_COLUMN_SUM, .shape = column_sum_shape, .flops = column_sum_flops};
+static const tr_op_row_t column_sum_row = {.name = "column_sum",
+                                           .kernel = TR_K_COLUMN_SUM,
+                                           .shape = column_sum_shape,
+                                           .flops = column_sum_flops};
 
 tr_status_t tr_column_sum(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out) {
     return tr_op_append(g, &column_sum_row, &x, 1, NULL, 0, NULL, out, 1);

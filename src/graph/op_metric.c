@@ -11,7 +11,8 @@ static tr_status_t topk_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_shape(g, op, 1, &TR_SHAPE(logits.dim[0]), what[1]));
     TR_TRY(tr_op_check_vector(g, op, 2, logits.dim[0], what[2]));
     if (k < 1 || k > logits.dim[1])
-        return TR_FAIL(TR_ERR_CONFIG, "%s: top-k needs k from 1 to the number of classes, %lld, found %d",
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s: top-k needs k from 1 to the number of classes, %lld, found %d",
                        tr_op_where(op), (long long)logits.dim[1], k);
     return tr_op_output(g, op, 0, TR_F32, &TR_SHAPE(logits.dim[0]));
 }
@@ -23,8 +24,8 @@ static double topk_flops(const tr_graph_t *g, const tr_op_t *op) {
 static const tr_op_row_t topk_row = {
     .name = "topk_correct", .kernel = TR_K_TOPK_CORRECT, .shape = topk_shape, .flops = topk_flops};
 
-tr_status_t tr_topk_correct(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label, tr_tensor_t weight, int k,
-                            tr_tensor_t *out) {
+tr_status_t tr_topk_correct(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label,
+                            tr_tensor_t weight, int k, tr_tensor_t *out) {
     tr_topk_attr_t attr = {k};
     tr_tensor_t in[3];
     TR_TRY(tr_fold_rows(g, logits, &in[0]));
@@ -35,7 +36,8 @@ tr_status_t tr_topk_correct(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label
 
 static tr_status_t sum_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_type(g, op, 0, TR_F32, "its input"));
-    return tr_op_check_vector(g, op, 1, tr_shape_elems(tr_shape_of(g, op->in[0])), "a weight per element");
+    return tr_op_check_vector(g, op, 1, tr_shape_elems(tr_shape_of(g, op->in[0])),
+                              "a weight per element");
 }
 
 static double sum_flops(const tr_graph_t *g, const tr_op_t *op) {

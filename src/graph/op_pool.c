@@ -9,11 +9,11 @@ typedef struct {
 
 static tr_status_t pool_check_attr(const tr_op_t *op, const tr_pool_attr_t *attr) {
     if (attr->spatial < 1 || attr->spatial > 3)
-        return TR_FAIL(TR_ERR_CONFIG, "%s: pooling has 1 to 3 spatial dimensions, found %d", tr_op_where(op),
-                       attr->spatial);
+        return TR_FAIL(TR_ERR_CONFIG, "%s: pooling has 1 to 3 spatial dimensions, found %d",
+                       tr_op_where(op), attr->spatial);
     for (int d = 0; d < attr->spatial; d++) {
-        bool ok =
-            attr->kernel[d] >= 1 && attr->stride[d] >= 1 && attr->pad_lo[d] >= 0 && attr->pad_hi[d] >= 0;
+        bool ok = attr->kernel[d] >= 1 && attr->stride[d] >= 1 && attr->pad_lo[d] >= 0 &&
+                  attr->pad_hi[d] >= 0;
         if (!ok || attr->pad_lo[d] >= attr->kernel[d] || attr->pad_hi[d] >= attr->kernel[d])
             return TR_FAIL(TR_ERR_CONFIG,
                            "%s: pooling requires kernel and stride of at least 1 and padding "
@@ -25,9 +25,11 @@ static tr_status_t pool_check_attr(const tr_op_t *op, const tr_pool_attr_t *attr
     return TR_OK;
 }
 
-static tr_status_t pool_nothing_left(const tr_op_t *op, const tr_pool_attr_t *attr, const tr_shape_t *x) {
+static tr_status_t pool_nothing_left(const tr_op_t *op, const tr_pool_attr_t *attr,
+                                     const tr_shape_t *x) {
     tr_str_t kernel = {0}, size = {0};
-    for (int d = 0; d < attr->spatial; d++) tr_str_printf(&kernel, "%s%d", d ? "x" : "", attr->kernel[d]);
+    for (int d = 0; d < attr->spatial; d++)
+        tr_str_printf(&kernel, "%s%d", d ? "x" : "", attr->kernel[d]);
     tr_shape_describe(&size, x->dim + 1, x->ndim - 1);
     tr_status_t status =
         TR_FAIL(TR_ERR_CONFIG,
@@ -47,10 +49,11 @@ static tr_status_t pool_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(pool_check_attr(op, attr));
     tr_shape_t x = *tr_shape_of(g, op->in[0]), y = x;
     if (x.ndim != attr->spatial + 2)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "%s: pooling of %d dimensions requires an input of %d (samples, sizes, channels), "
-                       "found %s",
-                       tr_op_where(op), attr->spatial, attr->spatial + 2, tr_shape_format(&x, text));
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "%s: pooling of %d dimensions requires an input of %d (samples, sizes, channels), "
+            "found %s",
+            tr_op_where(op), attr->spatial, attr->spatial + 2, tr_shape_format(&x, text));
     for (int d = 0; d < attr->spatial; d++) {
         int64_t room = x.dim[d + 1] + attr->pad_lo[d] + attr->pad_hi[d] - attr->kernel[d];
         if (room < 0) return pool_nothing_left(op, attr, &x);
@@ -85,11 +88,12 @@ static double pool_bwd_flops(const tr_graph_t *g, const tr_op_t *op) {
 static const tr_op_row_t pool_bwd_row = {
     .name = "pool_bwd", .kernel = TR_K_POOL_BWD, .shape = pool_bwd_shape, .flops = pool_bwd_flops};
 
-static tr_status_t pool_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout, const bool *need,
-                             tr_tensor_t *din) {
+static tr_status_t pool_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
+                             const bool *need, tr_tensor_t *din) {
     if (tr_is_none(dout[0]) || !need[0]) return TR_OK;
     pool_bwd_attr_t attr = {.pool = *(const tr_pool_attr_t *)op->attr};
-    for (int d = 0; d < attr.pool.spatial; d++) attr.in_spatial[d] = tr_shape_of(g, op->in[0])->dim[d + 1];
+    for (int d = 0; d < attr.pool.spatial; d++)
+        attr.in_spatial[d] = tr_shape_of(g, op->in[0])->dim[d + 1];
     tr_tensor_t in[] = {dout[0], op->out[1]};
     if (attr.pool.max && tr_is_none(in[1]))
         return TR_FAIL(TR_ERR_INTERNAL,
@@ -99,8 +103,11 @@ static tr_status_t pool_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t
     return tr_op_append(g, &pool_bwd_row, in, 2, &attr, sizeof attr, NULL, &din[0], 1);
 }
 
-static const tr_op_row_t pool_row = {
-    .name = "pool", .kernel = TR_K_POOL_FWD, .shape = pool_shape, .grad = pool_grad, .flops = pool_flops};
+static const tr_op_row_t pool_row = {.name = "pool",
+                                     .kernel = TR_K_POOL_FWD,
+                                     .shape = pool_shape,
+                                     .grad = pool_grad,
+                                     .flops = pool_flops};
 
 tr_status_t tr_pool(tr_graph_t *g, tr_tensor_t x, const tr_pool_attr_t *attr, tr_tensor_t *out) {
     tr_tensor_t result[2];

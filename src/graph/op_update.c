@@ -1,4 +1,5 @@
-/* The `update` program: global norm and clipping, the optimizers' steps, the average of the weights. */
+/* The `update` program: global norm and clipping, the optimizers' steps, the average of the
+ * weights. */
 #include "op_int.h"
 
 /* in1 the step block, in2 the result, outputs mirror the gradient. */
@@ -11,8 +12,8 @@ static tr_status_t optimizer_shape(tr_graph_t *g, tr_op_t *op) {
         if (tr_is_none(op->out[i])) continue;
         int64_t found = tr_shape_elems(tr_shape_of(g, op->out[i]));
         if (found != count || tr_dtype_of(g, op->out[i]) != TR_F32)
-            return TR_FAIL(TR_ERR_INTERNAL, "%s: %s of %lld f32 gradients into %lld %s", tr_op_where(op),
-                           op->row->name, (long long)count, (long long)found,
+            return TR_FAIL(TR_ERR_INTERNAL, "%s: %s of %lld f32 gradients into %lld %s",
+                           tr_op_where(op), op->row->name, (long long)count, (long long)found,
                            tr_dtype_name(tr_dtype_of(g, op->out[i])));
     }
     return TR_OK;
@@ -59,8 +60,8 @@ static const tr_op_row_t adam_row = {.name = "adam",
                                      .bytes = updating_bytes,
                                      .flags = TR_OP_ONCE | TR_OP_READS_OUTPUT};
 
-tr_status_t tr_adam(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t m, tr_tensor_t v,
-                    const tr_adam_attr_t *attr) {
+tr_status_t tr_adam(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t m,
+                    tr_tensor_t v, const tr_adam_attr_t *attr) {
     tr_tensor_t in[] = {gradient, tr_graph_step(g), tr_graph_result(g)}, out[] = {param, m, v};
     return tr_op_append_into(g, &adam_row, in, 3, attr, sizeof *attr, out, 3);
 }
@@ -107,6 +108,6 @@ static const tr_op_row_t ema_row = {.name = "ema",
 
 tr_status_t tr_ema(tr_graph_t *g, tr_tensor_t param, tr_tensor_t average, float decay) {
     tr_ema_attr_t attr = {decay};
-    return tr_op_append_into(g, &ema_row, (tr_tensor_t[]){param, tr_graph_result(g)}, 2, &attr, sizeof attr,
-                             &average, 1);
+    return tr_op_append_into(g, &ema_row, (tr_tensor_t[]){param, tr_graph_result(g)}, 2, &attr,
+                             sizeof attr, &average, 1);
 }

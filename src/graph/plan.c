@@ -10,7 +10,7 @@ static size_t align_bytes(size_t n) {
     return (n + TR_ARENA_ALIGN_BYTES - 1) / TR_ARENA_ALIGN_BYTES * TR_ARENA_ALIGN_BYTES;
 }
 
-/* -- lifetimes ------------------------------------------------------------------------------------------- */
+/* -- lifetimes --------------------------------------------------------------------------------- */
 
 static void use(const tr_graph_t *g, tr_tensor_t t, int op) {
     if (tr_is_none(t)) return;
@@ -45,7 +45,9 @@ static int times_read(const tr_graph_t *g, const tr_op_t *op, int32_t storage) {
     for (int k = 0; k < op->n_in; k++) {
         if (tr_is_none(op->in[k])) continue;
         const tr_tensor_rec_t *base = tr_rec_base(g, op->in[k]);
-        if (base->info.role == TR_ROLE_ACTIVATION && storage_of(g, base->storage)->storage == storage) n++;
+        if (base->info.role == TR_ROLE_ACTIVATION &&
+            storage_of(g, base->storage)->storage == storage)
+            n++;
     }
     return n;
 }
@@ -57,18 +59,21 @@ static void try_inplace(const tr_graph_t *g, const tr_op_t *op, int i, int o) {
     tr_tensor_rec_t *out = tr_rec(g, op->out[o]);
     const tr_tensor_rec_t *in_base = tr_rec_base(g, op->in[k]);
     if (out->info.role != TR_ROLE_ACTIVATION || out->info.first_op != i) return;
-    if (in_base->info.role != TR_ROLE_ACTIVATION || tr_rec(g, op->in[k])->info.bytes != in_base->info.bytes)
+    if (in_base->info.role != TR_ROLE_ACTIVATION ||
+        tr_rec(g, op->in[k])->info.bytes != in_base->info.bytes)
         return;
     tr_tensor_rec_t *in = storage_of(g, in_base->storage);
     if (in->info.kept || in->survives) return;
-    if (in->info.last_op != i || in->info.bytes != out->info.bytes || times_read(g, op, in->storage) != 1)
+    if (in->info.last_op != i || in->info.bytes != out->info.bytes ||
+        times_read(g, op, in->storage) != 1)
         return;
     out->storage = in->storage;
     in->survives |= out->info.kept;
     if (out->info.last_op > in->info.last_op) in->info.last_op = out->info.last_op;
 }
 
-/* -- offsets: the largest first, each at the lowest place where nothing alive at the same time lies ------ */
+/* -- offsets: the largest first, each at the lowest place where nothing alive at the same time lies
+ */
 
 typedef struct {
     int first, last;
@@ -82,7 +87,8 @@ static tr_status_t collect(const tr_graph_t *g, int program, blocks_t *blocks) {
     for (size_t i = 1; i < g->tensors.count; i++) {
         const tr_tensor_rec_t *rec = g->tensors.data[i];
         const tr_tensor_info_t *info = &rec->info;
-        if (info->role != TR_ROLE_ACTIVATION || info->program != program || info->first_op < 0) continue;
+        if (info->role != TR_ROLE_ACTIVATION || info->program != program || info->first_op < 0)
+            continue;
         if (rec->storage != (int32_t)i) continue;
         const tr_block_t block = {info->first_op, info->last_op, align_bytes(info->bytes), 0,
                                   (int32_t)i,     NULL};
@@ -112,7 +118,8 @@ static int lower_first(const void *a, const void *b) {
 static void place(tr_block_t *block, tr_block_t *placed, size_t count, tr_block_t **near) {
     size_t n = 0, offset = 0;
     for (size_t i = 0; i < count; i++)
-        if (placed[i].first <= block->last && placed[i].last >= block->first) near[n++] = &placed[i];
+        if (placed[i].first <= block->last && placed[i].last >= block->first)
+            near[n++] = &placed[i];
     qsort(near, n, sizeof *near, lower_first);
     for (size_t i = 0; i < n; i++) {
         if (near[i]->offset >= offset + block->bytes) break;
@@ -133,7 +140,8 @@ static tr_status_t plan_arena(tr_graph_t *g, int program) {
         tr_block_t *block = &blocks.data[i];
         place(block, blocks.data, i, near);
         p->arena_sum += block->bytes;
-        if (block->offset + block->bytes > p->arena_bytes) p->arena_bytes = block->offset + block->bytes;
+        if (block->offset + block->bytes > p->arena_bytes)
+            p->arena_bytes = block->offset + block->bytes;
         if (block->node)
             block->node->scratch_offset = block->offset;
         else
@@ -162,7 +170,7 @@ static tr_status_t note_deaths(const tr_graph_t *g, int program) {
     return TR_OK;
 }
 
-/* -- kernels --------------------------------------------------------------------------------------------- */
+/* -- kernels ----------------------------------------------------------------------------------- */
 
 static void view_of(const tr_graph_t *g, tr_tensor_t t, tr_view_t *out) {
     *out = (tr_view_t){.shape.ndim = -1};
@@ -176,8 +184,9 @@ static tr_status_t prepare(tr_graph_t *g, tr_node_t *node) {
     if (op->kind != TR_OP_KERNEL) return TR_OK;
     node->kernel = &g->device->ops->kernels[op->row->kernel];
     if (!node->kernel->run)
-        return TR_FAIL(TR_ERR_CONFIG, "%s: device '%s' cannot compute '%s' yet; choose another device",
-                       op->label, g->device->ops->name, op->row->name);
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s: device '%s' cannot compute '%s' yet; choose another device", op->label,
+                       g->device->ops->name, op->row->name);
     tr_kernel_call_t *call = &node->call;
     call->n_in = op->n_in;
     call->n_out = op->n_out;
@@ -185,7 +194,8 @@ static tr_status_t prepare(tr_graph_t *g, tr_node_t *node) {
     for (int k = 0; k < op->n_in; k++) view_of(g, op->in[k], &call->in[k]);
     for (int k = 0; k < op->n_out; k++) view_of(g, op->out[k], &call->out[k]);
     if (!node->kernel->prepare) return TR_OK;
-    return tr_plan_workspace(g->device, op->row->kernel, call, op->attr_bytes, &node->scratch_bytes);
+    return tr_plan_workspace(g->device, op->row->kernel, call, op->attr_bytes,
+                             &node->scratch_bytes);
 }
 
 static tr_status_t plan_program(tr_graph_t *g, int program) {
@@ -202,9 +212,10 @@ static tr_status_t plan_program(tr_graph_t *g, int program) {
     return note_deaths(g, program);
 }
 
-/* -- the whole ------------------------------------------------------------------------------------------- */
+/* -- the whole --------------------------------------------------------------------------------- */
 
-/* Persistent tensors one behind the other in their role's region; block members by their place in the block. */
+/* Persistent tensors one behind the other in their role's region; block members by their place in
+ * the block. */
 static void plan_regions(tr_graph_t *g) {
     size_t end[TR_ROLE_COUNT] = {0};
     for (size_t i = 1; i < g->tensors.count; i++) {
@@ -230,10 +241,12 @@ static void plan_regions(tr_graph_t *g) {
         if (p->arena_bytes > m->arena) m->arena = p->arena_bytes;
         if (p->arena_sum > m->arena_sum) m->arena_sum = p->arena_sum;
     }
-    m->total = m->params + m->reduced + m->model_state + m->optim_state + m->consts + m->inputs + m->arena;
+    m->total =
+        m->params + m->reduced + m->model_state + m->optim_state + m->consts + m->inputs + m->arena;
 }
 
-/* What the run would need with convolutions by direct sums; 0 where that cannot be said. The graph is not to be run after it. */
+/* What the run would need with convolutions by direct sums; 0 where that cannot be said. The graph
+ * is not to be run after it. */
 static size_t total_of_direct_sums(tr_graph_t *g) {
     const tr_memory_plan_t planned = g->memory;
     tr_status_t status = TR_OK;
@@ -244,7 +257,8 @@ static size_t total_of_direct_sums(tr_graph_t *g) {
     for (int i = 0; i < (int)g->programs.count && status == TR_OK; i++) {
         tr_program_t *p = g->programs.data[i];
         p->arena_bytes = p->arena_sum = 0;
-        for (size_t k = 0; k < p->nodes.count && status == TR_OK; k++) status = prepare(g, p->nodes.data[k]);
+        for (size_t k = 0; k < p->nodes.count && status == TR_OK; k++)
+            status = prepare(g, p->nodes.data[k]);
         if (status == TR_OK) status = plan_arena(g, i);
     }
     plan_regions(g);
@@ -259,20 +273,22 @@ static tr_status_t too_large(tr_graph_t *g, size_t limit) {
     const tr_memory_plan_t *m = &g->memory;
     char text[8][32], remedy[96] = "";
     if (direct > 0 && direct <= limit)
-        snprintf(remedy, sizeof remedy, "With winograd = no it needs %s, but is slower. Otherwise use",
+        snprintf(remedy, sizeof remedy,
+                 "With winograd = no it needs %s, but is slower. Otherwise use",
                  tr_format_bytes((double)direct, text[7]));
     return TR_FAIL(
         TR_ERR_MEMORY,
         "the run needs %s on device '%s', which has %s:\n"
         "  parameters           %s\n  gradients            %s\n  optimizer state      %s\n"
         "  activations, scratch %s\n  inputs               %s\n"
-        "%s a smaller data.micro_batch (activations shrink with it), a smaller model, or more memory.",
+        "%s a smaller data.micro_batch (activations shrink with it), a smaller model, or more "
+        "memory.",
         tr_format_bytes((double)m->total, text[0]), g->device->ops->name,
         tr_format_bytes((double)limit, text[1]), tr_format_bytes((double)m->params, text[2]),
         tr_format_bytes((double)m->reduced, text[3]),
         tr_format_bytes((double)(m->optim_state + m->model_state), text[4]),
-        tr_format_bytes((double)m->arena, text[5]), tr_format_bytes((double)(m->inputs + m->consts), text[6]),
-        remedy[0] ? remedy : "Use");
+        tr_format_bytes((double)m->arena, text[5]),
+        tr_format_bytes((double)(m->inputs + m->consts), text[6]), remedy[0] ? remedy : "Use");
 }
 
 tr_status_t tr_graph_plan(tr_graph_t *g, size_t limit_bytes) {

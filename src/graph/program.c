@@ -9,7 +9,8 @@ tr_program_t *tr_open_program(const tr_graph_t *g) {
 
 tr_status_t tr_program_begin(tr_graph_t *g, const char *name, tr_mode_t mode, int *out_program) {
     if (g->open >= 0) return TR_FAIL(TR_ERR_INTERNAL, "program '%s' starts inside another", name);
-    if (g->planned) return TR_FAIL(TR_ERR_INTERNAL, "program '%s' starts after the memory plan", name);
+    if (g->planned)
+        return TR_FAIL(TR_ERR_INTERNAL, "program '%s' starts after the memory plan", name);
     tr_program_t *p = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *p, "program", &p));
@@ -26,7 +27,8 @@ fail:
 
 tr_status_t tr_program_end(tr_graph_t *g) {
     if (g->open < 0) return TR_FAIL(TR_ERR_INTERNAL, "no program is open");
-    if (g->scope.status != TR_OK) return TR_FAIL(TR_ERR_MEMORY, "not enough memory for the name of a scope");
+    if (g->scope.status != TR_OK)
+        return TR_FAIL(TR_ERR_MEMORY, "not enough memory for the name of a scope");
     tr_open_program(g)->ended = true;
     g->open = -1;
     return TR_OK;
@@ -55,19 +57,23 @@ void tr_recompute_end(tr_graph_t *g) {
     g->segment = 0;
 }
 
-/* -- appending ------------------------------------------------------------------------------------------- */
+/* -- appending --------------------------------------------------------------------------------- */
 
-static tr_status_t check_inputs(const tr_graph_t *g, const char *name, const tr_tensor_t *in, int n_in) {
-    if (g->open < 0) return TR_FAIL(TR_ERR_INTERNAL, "op '%s' is appended while no program is open", name);
+static tr_status_t check_inputs(const tr_graph_t *g, const char *name, const tr_tensor_t *in,
+                                int n_in) {
+    if (g->open < 0)
+        return TR_FAIL(TR_ERR_INTERNAL, "op '%s' is appended while no program is open", name);
     if (n_in > TR_KERNEL_MAX_IN)
         return TR_FAIL(TR_ERR_INTERNAL, "op '%s' has more than %d inputs", name, TR_KERNEL_MAX_IN);
     for (int i = 0; i < n_in; i++) {
         if (tr_is_none(in[i])) continue;
         if (in[i].id < 0 || (size_t)in[i].id >= g->tensors.count)
-            return TR_FAIL(TR_ERR_INTERNAL, "op '%s': input %d is not a tensor of this graph", name, i);
+            return TR_FAIL(TR_ERR_INTERNAL, "op '%s': input %d is not a tensor of this graph", name,
+                           i);
         const tr_tensor_info_t *base = &tr_rec_base(g, in[i])->info;
         if (base->role == TR_ROLE_ACTIVATION && base->program != g->open)
-            return TR_FAIL(TR_ERR_INTERNAL, "op '%s': input %d belongs to another program", name, i);
+            return TR_FAIL(TR_ERR_INTERNAL, "op '%s': input %d belongs to another program", name,
+                           i);
     }
     return TR_OK;
 }
@@ -79,8 +85,8 @@ static void destroy_node(tr_node_t **node) {
     tr_free(node);
 }
 
-static tr_status_t make_node(const tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
-                             const void *attr, size_t attr_bytes, tr_node_t **out) {
+static tr_status_t make_node(const tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in,
+                             int n_in, const void *attr, size_t attr_bytes, tr_node_t **out) {
     tr_node_t *node = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(g->scope.status);
@@ -107,8 +113,8 @@ fail:
 
 /* Where `given` the outputs are out[], to be checked; else they are made. */
 static tr_status_t append(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
-                          const void *attr, size_t attr_bytes, const bool *want, const tr_tensor_t *given,
-                          int n_out, tr_node_t **out) {
+                          const void *attr, size_t attr_bytes, const bool *want,
+                          const tr_tensor_t *given, int n_out, tr_node_t **out) {
     tr_node_t *node = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(check_inputs(g, row->name, in, n_in));
@@ -146,7 +152,8 @@ static tr_status_t compose(tr_graph_t *g, const tr_op_row_t *row, const tr_tenso
 }
 
 tr_status_t tr_op_append(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
-                         const void *attr, size_t attr_bytes, const bool *want, tr_tensor_t *out, int n_out) {
+                         const void *attr, size_t attr_bytes, const bool *want, tr_tensor_t *out,
+                         int n_out) {
     tr_node_t *node = NULL;
     if (row->compose && !tr_device_has(g->device, row->kernel))
         return compose(g, row, in, n_in, attr, attr_bytes, want, out, n_out);
@@ -155,26 +162,29 @@ tr_status_t tr_op_append(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_
     return TR_OK;
 }
 
-tr_status_t tr_op_append_into(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
-                              const void *attr, size_t attr_bytes, const tr_tensor_t *out, int n_out) {
+tr_status_t tr_op_append_into(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in,
+                              int n_in, const void *attr, size_t attr_bytes, const tr_tensor_t *out,
+                              int n_out) {
     tr_node_t *node = NULL;
     return append(g, row, in, n_in, attr, attr_bytes, NULL, out, n_out, &node);
 }
 
-tr_status_t tr_op_output(tr_graph_t *g, tr_op_t *op, int i, tr_dtype_t dtype, const tr_shape_t *shape) {
+tr_status_t tr_op_output(tr_graph_t *g, tr_op_t *op, int i, tr_dtype_t dtype,
+                         const tr_shape_t *shape) {
     const tr_node_t *node = (const tr_node_t *)op;
     if (i >= op->n_out || !node->want[i]) return TR_OK;
-    if (tr_is_none(op->out[i])) return tr_tensor_make(g, "", TR_ROLE_ACTIVATION, dtype, shape, &op->out[i]);
+    if (tr_is_none(op->out[i]))
+        return tr_tensor_make(g, "", TR_ROLE_ACTIVATION, dtype, shape, &op->out[i]);
     const tr_tensor_info_t *info = tr_tensor_info(g, op->out[i]);
     char is[96], should[96];
     if (info->dtype != dtype || tr_shape_elems(&info->shape) != tr_shape_elems(shape))
-        return TR_FAIL(TR_ERR_INTERNAL, "%s: op '%s' writes %s %s into %s %s", op->label, op->row->name,
-                       tr_dtype_name(dtype), tr_shape_format(shape, should), tr_dtype_name(info->dtype),
-                       tr_shape_format(&info->shape, is));
+        return TR_FAIL(TR_ERR_INTERNAL, "%s: op '%s' writes %s %s into %s %s", op->label,
+                       op->row->name, tr_dtype_name(dtype), tr_shape_format(shape, should),
+                       tr_dtype_name(info->dtype), tr_shape_format(&info->shape, is));
     return TR_OK;
 }
 
-/* -- cost ------------------------------------------------------------------------------------------------ */
+/* -- cost -------------------------------------------------------------------------------------- */
 
 static double bytes_of(const tr_graph_t *g, tr_tensor_t t) {
     return tr_is_none(t) ? 0 : (double)tr_tensor_info(g, t)->bytes;
@@ -183,7 +193,9 @@ static double bytes_of(const tr_graph_t *g, tr_tensor_t t) {
 double tr_op_flops(const tr_graph_t *g, const tr_op_t *op) {
     if (op->kind != TR_OP_KERNEL) return 0;
     if (op->row->flops) return op->row->flops(g, op);
-    return op->n_out > 0 && !tr_is_none(op->out[0]) ? (double)tr_shape_elems(tr_shape_of(g, op->out[0])) : 0;
+    return op->n_out > 0 && !tr_is_none(op->out[0])
+               ? (double)tr_shape_elems(tr_shape_of(g, op->out[0]))
+               : 0;
 }
 
 double tr_op_bytes(const tr_graph_t *g, const tr_op_t *op) {

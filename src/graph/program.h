@@ -8,7 +8,7 @@
 #include "device/collectives.h"
 #include "trainer/graph.h"
 
-/* -- ops ------------------------------------------------------------------------------------------------- */
+/* -- ops --------------------------------------------------------------------------------------- */
 
 typedef struct tr_op tr_op_t;
 typedef enum { TR_OP_KERNEL, TR_OP_COLLECTIVE, TR_OP_WAIT } tr_op_kind_t;
@@ -68,14 +68,17 @@ struct tr_op {
  * says which outputs are wanted (NULL: all); an output not wanted is TR_NONE. out[] receives
  * row-defined outputs. */
 tr_status_t tr_op_append(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
-                         const void *attr, size_t attr_bytes, const bool *want, tr_tensor_t *out, int n_out);
+                         const void *attr, size_t attr_bytes, const bool *want, tr_tensor_t *out,
+                         int n_out);
 /* For a row's shape rule: output `i` is a new activation of this type and shape (or checks an
  * output given by the caller). */
-tr_status_t tr_op_output(tr_graph_t *g, tr_op_t *op, int i, tr_dtype_t dtype, const tr_shape_t *shape);
+tr_status_t tr_op_output(tr_graph_t *g, tr_op_t *op, int i, tr_dtype_t dtype,
+                         const tr_shape_t *shape);
 /* Appends an op that writes into tensors that exist (accumulations, updates): out[] is given, not
  * made. */
-tr_status_t tr_op_append_into(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in, int n_in,
-                              const void *attr, size_t attr_bytes, const tr_tensor_t *out, int n_out);
+tr_status_t tr_op_append_into(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in,
+                              int n_in, const void *attr, size_t attr_bytes, const tr_tensor_t *out,
+                              int n_out);
 /* For a row's grad: the gradient of `t` that the ops after this one gave, where an op may add to it
  * in place; else TR_NONE. A row that adds to it leaves din as it is. */
 tr_tensor_t tr_gradient_so_far(const tr_graph_t *g, tr_tensor_t t);
@@ -88,10 +91,10 @@ bool tr_graph_has_kernel(const tr_graph_t *g, tr_kernel_id_t kernel);
  * ranges in the order of completion: the first of about `first_bytes`, the others of
  * `bucket_bytes`; riders go with the last. overlap = false puts all of them at the end instead.
  */
-tr_status_t tr_program_add_allreduce(tr_graph_t *g, int program, size_t first_bytes, size_t bucket_bytes,
-                                     bool overlap);
+tr_status_t tr_program_add_allreduce(tr_graph_t *g, int program, size_t first_bytes,
+                                     size_t bucket_bytes, bool overlap);
 
-/* -- looking --------------------------------------------------------------------------------------------- */
+/* -- looking ----------------------------------------------------------------------------------- */
 
 int tr_graph_program_count(const tr_graph_t *g);
 const char *tr_program_name(const tr_graph_t *g, int program);
@@ -100,7 +103,7 @@ const tr_op_t *tr_program_op(const tr_graph_t *g, int program, int index);
 double tr_op_flops(const tr_graph_t *g, const tr_op_t *op);
 double tr_op_bytes(const tr_graph_t *g, const tr_op_t *op);
 
-/* -- planning and running -------------------------------------------------------------------------------- */
+/* -- planning and running ---------------------------------------------------------------------- */
 
 /* Bytes on the device by kind; after tr_graph_plan. */
 typedef struct {
@@ -124,9 +127,9 @@ tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed);
 tr_status_t tr_graph_zero_reduced(tr_graph_t *g, bool gradients_too);
 
 /*
- * Gives every input `count` places, 1 by default, so that one set of inputs is filled while another is used. Before the
- * plan. Programs run with the set of tr_graph_use_inputs, and tr_tensor_info of an input is of that set; at first it is
- * set 0. A captured program keeps the set of its capture.
+ * Gives every input `count` places, 1 by default, so that one set of inputs is filled while another
+ * is used. Before the plan. Programs run with the set of tr_graph_use_inputs, and tr_tensor_info of
+ * an input is of that set; at first it is set 0. A captured program keeps the set of its capture.
  */
 tr_status_t tr_graph_input_sets(tr_graph_t *g, int count);
 void tr_graph_use_inputs(tr_graph_t *g, int set);

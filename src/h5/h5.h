@@ -20,24 +20,25 @@
 #include <pthread.h>
 
 /* H5Pset_file_locking came with 1.10.7, 1.12.1 and 1.14. */
-#if H5_VERSION_GE(1, 14, 0) || (H5_VERSION_GE(1, 12, 1) && !H5_VERSION_GE(1, 13, 0)) ||                      \
+#if H5_VERSION_GE(1, 14, 0) || (H5_VERSION_GE(1, 12, 1) && !H5_VERSION_GE(1, 13, 0)) ||            \
     (H5_VERSION_GE(1, 10, 7) && !H5_VERSION_GE(1, 12, 0))
 #define H5_HAVE_SET_LOCKING 1
 #else
 #define H5_HAVE_SET_LOCKING 0
 #endif
 
-/* -- h5_file.c ------------------------------------------------------------------------------------------- */
+/* -- h5_file.c --------------------------------------------------------------------------------- */
 
 /* One thread at a time calls HDF5. The first call prepares the library. */
 void tr_h5_lock(void);
 void tr_h5_unlock(void);
 /* What the library says of its last failure, in short; into `text`. */
 const char *tr_h5_reason(char *text, size_t bytes);
-#define H5_FAIL(code, format, ...) tr_h5_fail(code, __FILE__, __LINE__, __func__, format, __VA_ARGS__)
+#define H5_FAIL(code, format, ...)                                                                 \
+    tr_h5_fail(code, __FILE__, __LINE__, __func__, format, __VA_ARGS__)
 /* Records the message with the library's reason behind it. */
-tr_status_t tr_h5_fail(tr_status_t code, const char *file, int line, const char *func, const char *format,
-                       ...) __attribute__((format(printf, 5, 6)));
+tr_status_t tr_h5_fail(tr_status_t code, const char *file, int line, const char *func,
+                       const char *format, ...) __attribute__((format(printf, 5, 6)));
 
 typedef struct h5_direct h5_direct_t;
 
@@ -70,7 +71,7 @@ void tr_h5_list_free(h5_list_t *list);
 /* "train/x (60000, 28, 28) u8; train/y (60000) u8" with at most `most` entries. */
 void tr_h5_list_text(const h5_list_t *list, size_t most, tr_str_t *out);
 
-/* -- h5_array.c, h5_chunks.c, h5_holes.c ----------------------------------------------------------------------- */
+/* -- h5_array.c, h5_chunks.c, h5_holes.c ------------------------------------------------------- */
 
 typedef enum {
     H5_STRAIGHT, /* rows follow each other in the file */
@@ -82,15 +83,18 @@ typedef enum {
 #define H5_MAX_FILTERS 4
 #define H5_FILTER_LZF  32000 /* registered by h5py */
 #define H5_NOWHERE     UINT64_MAX
-#define H5_CHUNKS_MAX                                                                                        \
-    (1 << 26) /* of an array with more of them there is no table, and holes in it are not looked for */
+#define H5_CHUNKS_MAX                                                                              \
+    (1                                                                                             \
+     << 26) /* of an array with more of them there is no table, and holes in it are not looked   \
+                 for */
 
 typedef struct {
     uint64_t address;     /* in the file; H5_NOWHERE: never written, reads as the fill value */
     uint32_t bytes, mask; /* stored size; filters that were left out, one bit each */
 } h5_chunk_t;
 
-/* Samples for which, or for a piece of which, storage was never allocated: they read as the fill value. */
+/* Samples for which, or for a piece of which, storage was never allocated: they read as the fill
+ * value. */
 typedef struct {
     int64_t rows, first, of; /* how many, the first of them, of how many */
 } h5_holes_t;
@@ -100,7 +104,7 @@ typedef struct {
     char *name;
     hid_t id, memory_type; /* memory_type: for H5_LIBRARY */
     tr_dtype_t dtype;      /* of an element, once in native byte order */
-    bool swap;  /* stored in the other byte order */
+    bool swap;             /* stored in the other byte order */
     h5_way_t way;
     H5D_layout_t layout;
     int ndim;
@@ -125,7 +129,8 @@ typedef struct {
 /* Wants the lock. The array is closed with tr_h5_array_close whether or not this succeeds. */
 tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t *out);
 void tr_h5_array_close(h5_array_t *array);
-/* Fills array->table; leaves it NULL where the library's answers cannot be trusted. Wants the lock. */
+/* Fills array->table; leaves it NULL where the library's answers cannot be trusted. Wants the lock.
+ */
 tr_status_t tr_h5_chunk_table(h5_array_t *array);
 /* The first element of a chunk in each dimension. */
 void tr_h5_chunk_offset(const h5_array_t *array, int64_t chunk, hsize_t *out);
@@ -134,7 +139,7 @@ void tr_h5_find_holes(h5_array_t *array);
 /* TR_ERR_DATA where the array has holes. */
 tr_status_t tr_h5_refuse_holes(const h5_array_t *array);
 
-/* -- h5_read.c, h5_decode.c ------------------------------------------------------------------------------ */
+/* -- h5_read.c, h5_decode.c -------------------------------------------------------------------- */
 
 /* Room that one reading thread needs. */
 typedef struct {
@@ -148,39 +153,47 @@ typedef struct {
 void tr_h5_scratch_sizes(const h5_array_t *array, size_t *raw_bytes,
                          size_t *band_bytes); /* raises the two to what the array needs */
 
-/* Rows [first, first + count) into out: dense, the array's dtype, native byte order. Thread-safe with a
- * scratch of one's own. */
-tr_status_t tr_h5_read_rows(const h5_array_t *array, h5_scratch_t *scratch, int64_t first, int64_t count,
-                            void *out);
-/* Of the rows [row, row + count): how many from `row` on are in one chunk, or in chunks that follow each other in the file. */
+/* Rows [first, first + count) into out: dense, the array's dtype, native byte order. Thread-safe
+ * with a scratch of one's own. */
+tr_status_t tr_h5_read_rows(const h5_array_t *array, h5_scratch_t *scratch, int64_t first,
+                            int64_t count, void *out);
+/* Of the rows [row, row + count): how many from `row` on are in one chunk, or in chunks that follow
+ * each other in the file. */
 int64_t tr_h5_rows_together(const h5_array_t *array, int64_t row, int64_t count);
-/* Asks the system to fetch what reading these rows will want, unless it is in the page cache already. */
+/* Asks the system to fetch what reading these rows will want, unless it is in the page cache
+ * already. */
 void tr_h5_expect_rows(const h5_array_t *array, int64_t first, int64_t count);
 tr_status_t tr_h5_pread(const h5_file_t *file, void *out, size_t bytes, uint64_t offset);
 /*
- * Reads past the page cache (O_DIRECT), for files that do not fit it: there, filling it costs more than the disk does, and nothing that it keeps
- * is there when it is wanted again. What is announced is fetched meanwhile. Thread-safe but for open and close.
+ * Reads past the page cache (O_DIRECT), for files that do not fit it: there, filling it costs more
+ * than the disk does, and nothing that it keeps is there when it is wanted again. What is announced
+ * is fetched meanwhile. Thread-safe but for open and close.
  */
 tr_status_t tr_h5_direct_open(h5_direct_t **out);
 void tr_h5_direct_close(h5_direct_t **direct);
-/* Begins to fetch; does not wait. False: too little for that, or the file system refuses such reads. */
+/* Begins to fetch; does not wait. False: too little for that, or the file system refuses such
+ * reads. */
 bool tr_h5_direct_expect(h5_direct_t *direct, int fd, uint64_t offset, uint64_t bytes);
-/* What was announced, each byte once: copies up to `bytes` bytes from `offset` on, and returns how many; 0: read them another way. */
+/* What was announced, each byte once: copies up to `bytes` bytes from `offset` on, and returns how
+ * many; 0: read them another way. */
 size_t tr_h5_direct_read(h5_direct_t *direct, int fd, void *out, size_t bytes, uint64_t offset);
 /* Nobody will read the rest of what was announced by this range. */
 void tr_h5_direct_forget(h5_direct_t *direct, int fd, uint64_t offset, uint64_t bytes);
 
 /* Undoes the filters of a stored chunk: *data (in `spare` or `raw`) has chunk_bytes. */
-tr_status_t tr_h5_decode(const h5_array_t *array, int64_t chunk, char *raw, char *spare, const char **data);
+tr_status_t tr_h5_decode(const h5_array_t *array, int64_t chunk, char *raw, char *spare,
+                         const char **data);
 /* HDF5's Fletcher-32 of `bytes` bytes. */
 uint32_t tr_fletcher32(const void *data, size_t bytes);
 
-/* -- h5_convert.c ---------------------------------------------------------------------------------------- */
+/* -- h5_convert.c ------------------------------------------------------------------------------ */
 
 void tr_swap_bytes(void *data, int64_t elems, size_t elem_bytes);
 /* (channels, points) to (points, channels). */
-void tr_channels_last(const void *in, int64_t channels, int64_t points, size_t elem_bytes, void *out);
-/* Index of the first NaN or infinity of f16, f32 or f64 data, of f64 also of what f32 cannot hold, -1: none. */
+void tr_channels_last(const void *in, int64_t channels, int64_t points, size_t elem_bytes,
+                      void *out);
+/* Index of the first NaN or infinity of f16, f32 or f64 data, of f64 also of what f32 cannot hold,
+ * -1: none. */
 int64_t tr_find_not_finite(tr_dtype_t dtype, const void *data, int64_t elems);
 
 /* The type in which inputs travel: as stored, wide ones as f32. */

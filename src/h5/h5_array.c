@@ -6,13 +6,14 @@
 #define BAND_BYTES_MAX  (64 << 20) /* a larger band is left to the library */
 #define CACHE_BYTES_MAX ((size_t)512 << 20)
 
-#define ARRAY_FAIL(a, code, format, ...)                                                                     \
+#define ARRAY_FAIL(a, code, format, ...)                                                           \
     TR_FAIL(code, "%s: /%s" format, (a)->file->path, (a)->name, __VA_ARGS__)
 
-/* -- type ------------------------------------------------------------------------------------------------ */
+/* -- type -------------------------------------------------------------------------------------- */
 
 static bool integer_type(hid_t type, H5T_class_t class, tr_dtype_t *out) {
-    static const tr_dtype_t types[2][4] = {{TR_U8, TR_U16, TR_U32, TR_U64}, {TR_I8, TR_I16, TR_I32, TR_I64}};
+    static const tr_dtype_t types[2][4] = {{TR_U8, TR_U16, TR_U32, TR_U64},
+                                           {TR_I8, TR_I16, TR_I32, TR_I64}};
     size_t bytes = H5Tget_size(type);
     int log2 = bytes == 1 ? 0 : bytes == 2 ? 1 : bytes == 4 ? 2 : bytes == 8 ? 3 : -1;
     if (class != H5T_INTEGER && class != H5T_ENUM) return false;
@@ -27,19 +28,21 @@ static bool float_type(hid_t type, tr_dtype_t *out) {
         tr_dtype_t dtype;
     } kinds[] = {{2, 5, 10, 15, TR_F16}, {4, 8, 23, 127, TR_F32}, {8, 11, 52, 1023, TR_F64}};
     size_t sign, exponent_at, exponent, mantissa_at, mantissa, bytes = H5Tget_size(type);
-    if (H5Tget_fields(type, &sign, &exponent_at, &exponent, &mantissa_at, &mantissa) < 0) return false;
+    if (H5Tget_fields(type, &sign, &exponent_at, &exponent, &mantissa_at, &mantissa) < 0)
+        return false;
     for (size_t i = 0; i < TR_COUNT(kinds); i++)
-        if (bytes == kinds[i].bytes && H5Tget_precision(type) == 8 * bytes && sign == 8 * bytes - 1 &&
-            exponent == kinds[i].exponent && mantissa == kinds[i].mantissa && mantissa_at == 0 &&
-            exponent_at == mantissa && H5Tget_ebias(type) == kinds[i].bias &&
-            H5Tget_norm(type) == H5T_NORM_IMPLIED) {
+        if (bytes == kinds[i].bytes && H5Tget_precision(type) == 8 * bytes &&
+            sign == 8 * bytes - 1 && exponent == kinds[i].exponent &&
+            mantissa == kinds[i].mantissa && mantissa_at == 0 && exponent_at == mantissa &&
+            H5Tget_ebias(type) == kinds[i].bias && H5Tget_norm(type) == H5T_NORM_IMPLIED) {
             *out = kinds[i].dtype;
             return true;
         }
     return false;
 }
 
-/* The stored type in native byte order. (What H5Tget_native_type gives for a half float has four bytes.) For H5Tclose. */
+/* The stored type in native byte order. (What H5Tget_native_type gives for a half float has four
+ * bytes.) For H5Tclose. */
 static hid_t native_type(hid_t type, H5T_order_t native) {
     hid_t copy = H5Tcopy(type);
     H5Tset_order(copy, native);
@@ -52,20 +55,22 @@ static tr_status_t find_type(h5_array_t *a) {
     H5T_class_t class = H5Tget_class(type);
     if (class == H5T_ENUM) base = H5Tget_super(type); /* h5py's booleans */
     H5T_order_t order = H5Tget_order(base), native = H5Tget_order(H5T_NATIVE_INT);
-    bool known = class == H5T_FLOAT ? float_type(base, &a->dtype) : integer_type(base, class, &a->dtype);
+    bool known =
+        class == H5T_FLOAT ? float_type(base, &a->dtype) : integer_type(base, class, &a->dtype);
     if (H5Tget_size(base) > 1 && order != H5T_ORDER_LE && order != H5T_ORDER_BE) known = false;
     a->swap = known && H5Tget_size(base) > 1 && order != native;
     if (known) a->memory_type = native_type(base, native);
     if (base != type) H5Tclose(base);
     H5Tclose(type);
     if (known) return TR_OK;
-    return ARRAY_FAIL(a, TR_ERR_DATA,
-                      ": expected integers of 8, 16, 32 or 64 bits, floats of 16, 32 or 64 bits, or "
-                      "booleans; found another type. Convert it, in Python: f['%s'][:].astype('float32').",
-                      a->name);
+    return ARRAY_FAIL(
+        a, TR_ERR_DATA,
+        ": expected integers of 8, 16, 32 or 64 bits, floats of 16, 32 or 64 bits, or "
+        "booleans; found another type. Convert it, in Python: f['%s'][:].astype('float32').",
+        a->name);
 }
 
-/* -- dimensions ------------------------------------------------------------------------------------------ */
+/* -- dimensions -------------------------------------------------------------------------------- */
 
 static tr_status_t find_dims(h5_array_t *a) {
     hsize_t dim[H5S_MAX_RANK];
@@ -73,9 +78,11 @@ static tr_status_t find_dims(h5_array_t *a) {
     int ndim = space < 0 ? -1 : H5Sget_simple_extent_dims(space, dim, NULL);
     if (space >= 0) H5Sclose(space);
     if (ndim < 1)
-        return ARRAY_FAIL(a, TR_ERR_DATA, " is a scalar; expected samples along the first dimension.%s", "");
+        return ARRAY_FAIL(a, TR_ERR_DATA,
+                          " is a scalar; expected samples along the first dimension.%s", "");
     if (ndim > TR_MAX_DIMS)
-        return ARRAY_FAIL(a, TR_ERR_DATA, " has %d dimensions; at most %d are supported.", ndim, TR_MAX_DIMS);
+        return ARRAY_FAIL(a, TR_ERR_DATA, " has %d dimensions; at most %d are supported.", ndim,
+                          TR_MAX_DIMS);
     a->ndim = ndim;
     a->row_elems = 1;
     for (int d = 0; d < ndim; d++) {
@@ -90,12 +97,12 @@ static tr_status_t find_dims(h5_array_t *a) {
     a->row_bytes = a->row_elems * (int64_t)tr_dtype_bytes(a->dtype);
     int64_t total;
     if (a->rows < 0 || __builtin_mul_overflow(a->rows, a->row_bytes, &total))
-        return ARRAY_FAIL(a, TR_ERR_DATA, " declares %llu samples of %lld bytes.", (unsigned long long)dim[0],
-                          (long long)a->row_bytes);
+        return ARRAY_FAIL(a, TR_ERR_DATA, " declares %llu samples of %lld bytes.",
+                          (unsigned long long)dim[0], (long long)a->row_bytes);
     return TR_OK;
 }
 
-/* -- storage --------------------------------------------------------------------------------------------- */
+/* -- storage ----------------------------------------------------------------------------------- */
 
 static const char *filter_name(H5Z_filter_t filter, char text[32]) {
     switch (filter) {
@@ -157,13 +164,14 @@ static void find_chunk_shape(h5_array_t *a, hid_t properties) {
         if (d) a->chunks_per_band *= a->grid[d];
         if (d) a->whole_rows &= a->chunk[d] == a->dim[d];
         if (used < sizeof a->storage)
-            used += (size_t)snprintf(a->storage + used, sizeof a->storage - used, "%s%lld", d ? ", " : "",
-                                     (long long)a->chunk[d]);
+            used += (size_t)snprintf(a->storage + used, sizeof a->storage - used, "%s%lld",
+                                     d ? ", " : "", (long long)a->chunk[d]);
     }
     if (used < sizeof a->storage) snprintf(a->storage + used, sizeof a->storage - used, ")");
     a->chunk_rows = a->chunk[0];
     a->chunk_row_bytes = a->chunk_bytes / a->chunk_rows;
-    if (__builtin_mul_overflow(a->chunks_per_band, a->grid[0], &a->chunk_count)) a->chunk_count = INT64_MAX;
+    if (__builtin_mul_overflow(a->chunks_per_band, a->grid[0], &a->chunk_count))
+        a->chunk_count = INT64_MAX;
 }
 
 static tr_status_t find_chunks(h5_array_t *a, hid_t properties) {
@@ -172,7 +180,8 @@ static tr_status_t find_chunks(h5_array_t *a, hid_t properties) {
     find_chunk_shape(a, properties);
     TR_TRY(find_filters(a, properties, &ours));
     int64_t band_bytes = a->chunk_rows * a->row_bytes;
-    H5Pget_chunk_opts(properties, &options); /* partial edge chunks without filters: left to the library */
+    /* partial edge chunks without filters: left to the library */
+    H5Pget_chunk_opts(properties, &options);
     if (!ours || options || a->chunk_count > H5_CHUNKS_MAX ||
         (a->filters && (band_bytes > BAND_BYTES_MAX || a->chunk_bytes > BAND_BYTES_MAX)))
         return TR_OK;
@@ -190,7 +199,8 @@ static tr_status_t find_contiguous(h5_array_t *a) {
     if (address == HADDR_UNDEF) return TR_OK; /* never written: the library gives the fill value */
     uint64_t bytes = (uint64_t)a->rows * (uint64_t)a->row_bytes;
     if (address > (uint64_t)a->file->bytes || bytes > (uint64_t)a->file->bytes - address)
-        return ARRAY_FAIL(a, TR_ERR_DATA, " ends at byte %llu, but the file has %lld bytes: it is truncated.",
+        return ARRAY_FAIL(a, TR_ERR_DATA,
+                          " ends at byte %llu, but the file has %lld bytes: it is truncated.",
                           (unsigned long long)(address + bytes), (long long)a->file->bytes);
     a->way = H5_STRAIGHT;
     a->address = address;
@@ -214,7 +224,8 @@ static tr_status_t find_storage(h5_array_t *a, hid_t properties) {
     H5Pget_fill_value(properties, a->memory_type, a->fill);
     if (a->layout == H5D_CHUNKED) return find_chunks(a, properties);
     if (a->layout == H5D_CONTIGUOUS) return find_contiguous(a);
-    snprintf(a->storage, sizeof a->storage, "%s", a->layout == H5D_COMPACT ? "compact" : "unknown storage");
+    snprintf(a->storage, sizeof a->storage, "%s",
+             a->layout == H5D_COMPACT ? "compact" : "unknown storage");
     return TR_OK;
 }
 
@@ -241,7 +252,8 @@ static tr_status_t grow_cache(h5_array_t *a) {
     if (bytes < (1 << 20) || bytes > 4 * CACHE_BYTES_MAX) return TR_OK;
     H5Dclose(a->id);
     a->id = open_id(a, bytes);
-    return a->id >= 0 ? TR_OK : H5_FAIL(TR_ERR_DATA, "%s: cannot reopen /%s", a->file->path, a->name);
+    return a->id >= 0 ? TR_OK
+                      : H5_FAIL(TR_ERR_DATA, "%s: cannot reopen /%s", a->file->path, a->name);
 }
 
 tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t *out) {

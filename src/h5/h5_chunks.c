@@ -1,10 +1,11 @@
 /*
  * Where the chunks of a data set are.
  *
- * From 1.14 on HDF5 walks them in one pass (H5Dchunk_iter). Before, H5Dget_chunk_info counts from the first
- * chunk for each call, which takes minutes for a large file. There, a file driver of our own reads the file:
- * it notes where the library would fetch a chunk and fetches nothing, so that the library's own index answers
- * each chunk in logarithmic time. Either way the answers are checked against the library's reading.
+ * From 1.14 on HDF5 walks them in one pass (H5Dchunk_iter). Before, H5Dget_chunk_info counts from
+ * the first chunk for each call, which takes minutes for a large file. There, a file driver of our
+ * own reads the file: it notes where the library would fetch a chunk and fetches nothing, so that
+ * the library's own index answers each chunk in logarithmic time. Either way the answers are
+ * checked against the library's reading.
  */
 #include "h5.h"
 #include <errno.h>
@@ -24,7 +25,8 @@ void tr_h5_chunk_offset(const h5_array_t *a, int64_t chunk, hsize_t *out) {
 
 #if H5_VERSION_GE(1, 14, 0)
 
-static int note_chunk(const hsize_t *offset, unsigned mask, haddr_t address, hsize_t bytes, void *self) {
+static int note_chunk(const hsize_t *offset, unsigned mask, haddr_t address, hsize_t bytes,
+                      void *self) {
     h5_array_t *a = self;
     int64_t index = 0;
     for (int d = 0; d < a->ndim; d++) {
@@ -32,7 +34,8 @@ static int note_chunk(const hsize_t *offset, unsigned mask, haddr_t address, hsi
         if (at >= a->grid[d]) return H5_ITER_CONT; /* left over from a larger extent */
         index = index * a->grid[d] + at;
     }
-    a->table[index] = (h5_chunk_t){address == HADDR_UNDEF ? H5_NOWHERE : address, (uint32_t)bytes, mask};
+    a->table[index] =
+        (h5_chunk_t){address == HADDR_UNDEF ? H5_NOWHERE : address, (uint32_t)bytes, mask};
     return H5_ITER_CONT;
 }
 
@@ -42,7 +45,7 @@ static bool walk(h5_array_t *a) {
 
 #else
 
-/* -- the driver ------------------------------------------------------------------------------------------ */
+/* -- the driver -------------------------------------------------------------------------------- */
 
 typedef struct {
     H5FD_t base;
@@ -92,14 +95,15 @@ static herr_t probe_set_eoa(H5FD_t *file, H5FD_mem_t type, haddr_t address) {
     return 0;
 }
 
-static herr_t probe_read(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t bytes,
-                         void *out) {
+static herr_t probe_read(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_t address,
+                         size_t bytes, void *out) {
     if (type == H5FD_MEM_DRAW && noted.armed) {
         noted.address = address;
         return 0;
     }
     for (size_t done = 0; done < bytes;) {
-        ssize_t got = pread(((probe_t *)file)->fd, (char *)out + done, bytes - done, (off_t)(address + done));
+        ssize_t got =
+            pread(((probe_t *)file)->fd, (char *)out + done, bytes - done, (off_t)(address + done));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return -1;
         if (got == 0) memset((char *)out + done, 0, bytes - done);
@@ -109,8 +113,8 @@ static herr_t probe_read(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_t 
     return 0;
 }
 
-static herr_t probe_write(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_t address, size_t bytes,
-                          const void *from) {
+static herr_t probe_write(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_t address,
+                          size_t bytes, const void *from) {
     return -1;
 }
 
@@ -136,13 +140,14 @@ static hid_t open_through_probe(const char *path, hid_t *out_driver) {
     return file;
 }
 
-/* -- the walk -------------------------------------------------------------------------------------------- */
+/* -- the walk ---------------------------------------------------------------------------------- */
 
 static bool locate(h5_array_t *a, hid_t dataset, int64_t chunk, void *unused) {
     hsize_t offset[TR_MAX_DIMS + 1], bytes = 0;
     uint32_t mask = 0;
     tr_h5_chunk_offset(a, chunk, offset);
-    if (H5Dget_chunk_storage_size(dataset, offset, &bytes) < 0 || bytes == 0) return true; /* never written */
+    /* never written */
+    if (H5Dget_chunk_storage_size(dataset, offset, &bytes) < 0 || bytes == 0) return true;
     noted.armed = true;
     noted.address = HADDR_UNDEF;
     herr_t result = H5Dread_chunk(dataset, H5P_DEFAULT, offset, &mask, unused);
@@ -166,7 +171,7 @@ static bool walk(h5_array_t *a) {
 
 #endif
 
-/* -- checking -------------------------------------------------------------------------------------------- */
+/* -- checking ---------------------------------------------------------------------------------- */
 
 static bool read_stored(const h5_array_t *a, const hsize_t *offset, uint32_t *mask, void *out) {
 #if H5_VERSION_GE(2, 0, 0)
@@ -194,7 +199,8 @@ static tr_status_t check(const h5_array_t *a, bool *out_good) {
     TR_TRY(tr_alloc(2 * (size_t)a->stored_max, "a chunk", &both));
     *out_good = true;
     for (int64_t i = a->chunk_count - 1; i >= 0 && left > 0 && *out_good; i--)
-        if (a->table[i].address != H5_NOWHERE) *out_good = agrees(a, i, both, both + a->stored_max), left--;
+        if (a->table[i].address != H5_NOWHERE)
+            *out_good = agrees(a, i, both, both + a->stored_max), left--;
     tr_free(&both);
     return TR_OK;
 }
@@ -203,16 +209,18 @@ static tr_status_t check_bounds(h5_array_t *a) {
     for (int64_t i = 0; i < a->chunk_count; i++) {
         const h5_chunk_t *c = &a->table[i];
         if (c->address == H5_NOWHERE) continue;
-        if (c->address > (uint64_t)a->file->bytes || c->bytes > (uint64_t)a->file->bytes - c->address)
+        if (c->address > (uint64_t)a->file->bytes ||
+            c->bytes > (uint64_t)a->file->bytes - c->address)
             return TR_FAIL(TR_ERR_DATA,
                            "%s: /%s: chunk %lld ends at byte %llu, but the file has %lld bytes: it "
                            "is truncated.",
-                           a->file->path, a->name, (long long)i, (unsigned long long)(c->address + c->bytes),
-                           (long long)a->file->bytes);
+                           a->file->path, a->name, (long long)i,
+                           (unsigned long long)(c->address + c->bytes), (long long)a->file->bytes);
         if (!a->filters && c->bytes != a->chunk_bytes)
             return TR_FAIL(TR_ERR_DATA,
                            "%s: /%s: chunk %lld has %u bytes instead of %lld: the file is damaged.",
-                           a->file->path, a->name, (long long)i, c->bytes, (long long)a->chunk_bytes);
+                           a->file->path, a->name, (long long)i, c->bytes,
+                           (long long)a->chunk_bytes);
         if (c->bytes > a->stored_max) a->stored_max = c->bytes;
     }
     return TR_OK;

@@ -23,18 +23,19 @@ void tr_swap_bytes(void *data, int64_t elems, size_t elem_bytes) {
         for (int64_t i = 0; i < elems; i++) eight[i] = __builtin_bswap64(eight[i]);
 }
 
-#define CHANNELS_LAST(T)                                                                                     \
-    do {                                                                                                     \
-        const T *from = in;                                                                                  \
-        T *to = out;                                                                                         \
-        for (int64_t begin = 0; begin < points; begin += TILE)                                               \
-            for (int64_t c = 0; c < channels; c++)                                                           \
-                for (int64_t p = begin; p < points && p < begin + TILE; p++)                                 \
-                    to[p * channels + c] = from[c * points + p];                                             \
+#define CHANNELS_LAST(T)                                                                           \
+    do {                                                                                           \
+        const T *from = in;                                                                        \
+        T *to = out;                                                                               \
+        for (int64_t begin = 0; begin < points; begin += TILE)                                     \
+            for (int64_t c = 0; c < channels; c++)                                                 \
+                for (int64_t p = begin; p < points && p < begin + TILE; p++)                       \
+                    to[p * channels + c] = from[c * points + p];                                   \
     } while (0)
 #define TILE 256 /* points whose channels stay in the cache */
 
-void tr_channels_last(const void *in, int64_t channels, int64_t points, size_t elem_bytes, void *out) {
+void tr_channels_last(const void *in, int64_t channels, int64_t points, size_t elem_bytes,
+                      void *out) {
     if (elem_bytes == 1)
         CHANNELS_LAST(uint8_t);
     else if (elem_bytes == 2)
@@ -45,14 +46,15 @@ void tr_channels_last(const void *in, int64_t channels, int64_t points, size_t e
         CHANNELS_LAST(uint64_t);
 }
 
-/* All bits of the exponent set: NaN or infinity. First whether there is any, in vectors; then where. */
-#define FIND(T, mask)                                                                                        \
-    do {                                                                                                     \
-        const T *bits = data;                                                                                \
-        T any = 0;                                                                                           \
-        for (int64_t i = 0; i < elems; i++) any |= (T)((bits[i] & (T)(mask)) == (T)(mask));                  \
-        for (int64_t i = 0; any && i < elems; i++)                                                           \
-            if ((bits[i] & (T)(mask)) == (T)(mask)) return i;                                                \
+/* All bits of the exponent set: NaN or infinity. First whether there is any, in vectors; then
+ * where. */
+#define FIND(T, mask)                                                                              \
+    do {                                                                                           \
+        const T *bits = data;                                                                      \
+        T any = 0;                                                                                 \
+        for (int64_t i = 0; i < elems; i++) any |= (T)((bits[i] & (T)(mask)) == (T)(mask));        \
+        for (int64_t i = 0; any && i < elems; i++)                                                 \
+            if ((bits[i] & (T)(mask)) == (T)(mask)) return i;                                      \
     } while (0)
 
 int64_t tr_find_not_finite(tr_dtype_t dtype, const void *data, int64_t elems) {

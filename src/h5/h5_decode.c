@@ -4,11 +4,13 @@
 #include <zlib.h>
 
 #define FLETCHER_WORDS (1 << 17) /* whose sums cannot overflow 64 bits */
-#define FLETCHER_BLOCK 64 /* words whose weighted bytes fit 32 bits, so that the inner loop is vectors */
+#define FLETCHER_BLOCK                                                                             \
+    64 /* words whose weighted bytes fit 32 bits, so that the inner loop is vectors */
 
 /*
- * Fletcher's checksum over 16-bit words as HDF5 takes them (high byte first): of words w_0 .. w_{n-1} the sums s1 = sum w_i and
- * s2 = sum (n - i) w_i, modulo 65535, where a sum that is not zero is given as 1 .. 65535.
+ * Fletcher's checksum over 16-bit words as HDF5 takes them (high byte first): of words w_0 ..
+ * w_{n-1} the sums s1 = sum w_i and s2 = sum (n - i) w_i, modulo 65535, where a sum that is not
+ * zero is given as 1 .. 65535.
  */
 uint32_t tr_fletcher32(const void *data, size_t bytes) {
     const uint8_t *p = data;
@@ -36,7 +38,8 @@ uint32_t tr_fletcher32(const void *data, size_t bytes) {
         s1 += (uint64_t)*p << 8;
         s2 += s1;
     }
-    return any ? (uint32_t)((s2 + 65534) % 65535 + 1) << 16 | (uint32_t)((s1 + 65534) % 65535 + 1) : 0;
+    return any ? (uint32_t)((s2 + 65534) % 65535 + 1) << 16 | (uint32_t)((s1 + 65534) % 65535 + 1)
+               : 0;
 }
 
 static void unshuffle(const char *in, size_t bytes, size_t elem_bytes, char *out) {
@@ -46,8 +49,9 @@ static void unshuffle(const char *in, size_t bytes, size_t elem_bytes, char *out
     memcpy(out + elems * elem_bytes, in + elems * elem_bytes, bytes % elem_bytes);
 }
 
-/* LZF, h5py's fast compression: a control byte below 32 begins so many plain bytes and one more; else its upper three bits (7: and the next
- * byte) are a length less two, the lower five and the next byte a distance less one, of bytes that were there before. Bytes made, 0: bad. */
+/* LZF, h5py's fast compression: a control byte below 32 begins so many plain bytes and one more;
+ * else its upper three bits (7: and the next byte) are a length less two, the lower five and the
+ * next byte a distance less one, of bytes that were there before. Bytes made, 0: bad. */
 static size_t unpack_lzf(const uint8_t *in, size_t in_bytes, uint8_t *out, size_t room) {
     const uint8_t *end = in + in_bytes;
     size_t made = 0;
@@ -65,14 +69,16 @@ static size_t unpack_lzf(const uint8_t *in, size_t in_bytes, uint8_t *out, size_
         if (in == end) return 0;
         size_t back = ((control & 31) << 8) + *in++ + 1;
         if (back > made || count > room - made) return 0;
-        for (; count > 0; count--, made++) out[made] = out[made - back]; /* may overlap what it makes */
+        /* may overlap what it makes */
+        for (; count > 0; count--, made++) out[made] = out[made - back];
     }
     return made;
 }
 
 static bool checksum_good(const char *data, size_t bytes) {
     const uint8_t *s = (const uint8_t *)data + bytes;
-    uint32_t stored = (uint32_t)s[0] | (uint32_t)s[1] << 8 | (uint32_t)s[2] << 16 | (uint32_t)s[3] << 24,
+    uint32_t stored =
+                 (uint32_t)s[0] | (uint32_t)s[1] << 8 | (uint32_t)s[2] << 16 | (uint32_t)s[3] << 24,
              sum = tr_fletcher32(data, bytes);
     /* Files of HDF5 before 1.6.3 have each half's bytes the other way round. */
     return stored == sum || stored == ((sum & 0x00ff00ffu) << 8 | (sum & 0xff00ff00u) >> 8);
@@ -93,7 +99,8 @@ static bool undo(const h5_array_t *a, H5Z_filter_t filter, char **data, char **o
         unshuffle(*data, *bytes, tr_dtype_bytes(a->dtype), *other);
     } else {
         uLongf got = (uLongf)room;
-        if (uncompress((Bytef *)*other, &got, (const Bytef *)*data, (uLong)*bytes) != Z_OK) return false;
+        if (uncompress((Bytef *)*other, &got, (const Bytef *)*data, (uLong)*bytes) != Z_OK)
+            return false;
         *bytes = got;
     }
     *data = *other;
@@ -101,14 +108,17 @@ static bool undo(const h5_array_t *a, H5Z_filter_t filter, char **data, char **o
     return true;
 }
 
-tr_status_t tr_h5_decode(const h5_array_t *a, int64_t chunk, char *raw, char *spare, const char **out) {
+tr_status_t tr_h5_decode(const h5_array_t *a, int64_t chunk, char *raw, char *spare,
+                         const char **out) {
     size_t bytes = a->table[chunk].bytes, room = (size_t)a->chunk_bytes + 4;
     bool good = true;
     for (int f = a->filters - 1; f >= 0 && good; f--)
-        if (!(a->table[chunk].mask >> f & 1)) good = undo(a, a->filter[f], &raw, &spare, &bytes, room);
+        if (!(a->table[chunk].mask >> f & 1))
+            good = undo(a, a->filter[f], &raw, &spare, &bytes, room);
     *out = raw;
     if (good && bytes == (size_t)a->chunk_bytes) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA, "%s: /%s: chunk %lld (samples from %lld) is damaged: %s. Restore the file.",
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: /%s: chunk %lld (samples from %lld) is damaged: %s. Restore the file.",
                    a->file->path, a->name, (long long)chunk,
                    (long long)(chunk / a->chunks_per_band * a->chunk_rows),
                    good ? "it has the wrong size" : "its checksum or compression is wrong");

@@ -1,4 +1,5 @@
-/* Reads past the page cache: announced ranges are fetched by threads of their own into a few buffers. */
+/* Reads past the page cache: announced ranges are fetched by threads of their own into a few
+ * buffers. */
 #include "h5.h"
 #include "trainer/log.h"
 #include "trainer/thread.h"
@@ -7,12 +8,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define THREADS     4 /* requests on their way at a time: with one, disk and copies take turns */
-#define BUFFERS     8 /* as many again that wait to be taken */
-#define RESERVE     4 /* for readers whose range has to wait until another reader comes for its own */
-#define RANGE_BYTES ((1 << 20) + (64 << 10)) /* of one request at most: a chunk of 1 MiB and its checksum */
-#define RANGE_MIN   (64 << 10) /* smaller ones are better left to the page cache, which fetches more at once */
-#define SECTOR      4096 /* offsets, sizes and addresses are multiples of it: the largest block of a disk */
+#define THREADS 4 /* requests on their way at a time: with one, disk and copies take turns */
+#define BUFFERS 8 /* as many again that wait to be taken */
+#define RESERVE 4 /* for readers whose range has to wait until another reader comes for its own */
+#define RANGE_BYTES                                                                                \
+    ((1 << 20) + (64 << 10)) /* of one request at most: a chunk of 1 MiB and its checksum */
+#define RANGE_MIN                                                                                  \
+    (64 << 10) /* smaller ones are better left to the page cache, which fetches more at once */
+#define SECTOR                                                                                     \
+    4096 /* offsets, sizes and addresses are multiples of it: the largest block of a disk */
 #define RANGES      1024 /* announced at a time, at most */
 #define LONG_BEFORE 64   /* ranges */
 #define LARGE_PAGE  (2 << 20)
@@ -61,7 +65,8 @@ static range_t *oldest(h5_direct_t *d, int state) {
     return NULL;
 }
 
-/* The sectors that hold the range, into its buffer. At the end of the file the last one is cut off. */
+/* The sectors that hold the range, into its buffer. At the end of the file the last one is cut off.
+ */
 static bool fetch(const range_t *r) {
     uint64_t begin = r->offset / SECTOR * SECTOR, need = r->offset + r->bytes - begin;
     size_t bytes = (need + SECTOR - 1) / SECTOR * SECTOR;
@@ -109,10 +114,13 @@ static tr_status_t start(h5_direct_t *d) {
     TR_TRY(tr_alloc_aligned(TR_COUNT(d->buffer) * ROOM, LARGE_PAGE, "direct I/O", &d->block));
     /* few long stretches of memory: short requests to the disk */
     tr_use_large_pages(d->block, TR_COUNT(d->buffer) * ROOM);
-    /* The child of a fork would take the pages that a disk writes to away from us, in kernels before 5.19. */
+    /* The child of a fork would take the pages that a disk writes to away from us, in kernels
+     * before 5.19. */
     madvise(d->block, TR_COUNT(d->buffer) * ROOM, MADV_DONTFORK);
-    for (size_t i = 0; i < TR_COUNT(d->buffer); i++) d->buffer[d->free_count++] = d->block + i * ROOM;
-    while (d->threads < THREADS && !tr_thread_start("trainer-read", work, d, &d->thread[d->threads]))
+    for (size_t i = 0; i < TR_COUNT(d->buffer); i++)
+        d->buffer[d->free_count++] = d->block + i * ROOM;
+    while (d->threads < THREADS &&
+           !tr_thread_start("trainer-read", work, d, &d->thread[d->threads]))
         d->threads++;
     return TR_OK;
 }
@@ -144,14 +152,16 @@ void tr_h5_direct_close(h5_direct_t **direct) {
     tr_free(&d);
 }
 
-/* One range at the end of the queue; where that is full, the oldest goes, which hardly anybody waits for. */
+/* One range at the end of the queue; where that is full, the oldest goes, which hardly anybody
+ * waits for. */
 static void enqueue(h5_direct_t *d, int fd, uint64_t offset, uint64_t bytes) {
     if (d->count == RANGES) {
         range_t *r = range_at(d, 0);
         if (r->state != QUEUED && r->state != READY) return;
         drop(d, r);
     }
-    *range_at(d, d->count++) = (range_t){.fd = fd, .state = QUEUED, .offset = offset, .bytes = bytes};
+    *range_at(d, d->count++) =
+        (range_t){.fd = fd, .state = QUEUED, .offset = offset, .bytes = bytes};
     pthread_cond_signal(&d->work);
 }
 
@@ -172,7 +182,8 @@ bool tr_h5_direct_expect(h5_direct_t *d, int fd, uint64_t offset, uint64_t bytes
 static range_t *find(h5_direct_t *d, int fd, uint64_t offset) {
     for (int i = 0; i < d->count; i++) {
         range_t *r = range_at(d, i);
-        if (r->state != FREE && r->fd == fd && offset >= r->offset && offset - r->offset < r->bytes) return r;
+        if (r->state != FREE && r->fd == fd && offset >= r->offset && offset - r->offset < r->bytes)
+            return r;
     }
     return NULL;
 }
@@ -193,9 +204,11 @@ static range_t *await(h5_direct_t *d, int fd, uint64_t offset) {
     return r;
 }
 
-/* What is read comes in about the order in which it was announced: of what was announced long before `taken` nobody wants the rest. */
+/* What is read comes in about the order in which it was announced: of what was announced long
+ * before `taken` nobody wants the rest. */
 static void give_up_before(h5_direct_t *d, const range_t *taken) {
-    while ((taken - range_at(d, 0) + RANGES) % RANGES > LONG_BEFORE && range_at(d, 0)->state == READY)
+    while ((taken - range_at(d, 0) + RANGES) % RANGES > LONG_BEFORE &&
+           range_at(d, 0)->state == READY)
         drop(d, range_at(d, 0));
 }
 

@@ -25,8 +25,8 @@ void tr_h5_lock(void) {
     pthread_mutex_lock(&lock);
     if (prepared) return;
     prepared = true;
-    /* Reading needs no lock, and on many parallel file systems locking fails. Must be set before the
-     * library's first call. */
+    /* Reading needs no lock, and on many parallel file systems locking fails. Must be set before
+     * the library's first call. */
     if (!H5_HAVE_SET_LOCKING) setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
@@ -44,7 +44,7 @@ void tr_h5_unlock(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* -- messages -------------------------------------------------------------------------------------------- */
+/* -- messages ---------------------------------------------------------------------------------- */
 
 typedef struct {
     char *text;
@@ -64,8 +64,8 @@ const char *tr_h5_reason(char *text, size_t bytes) {
     return text;
 }
 
-tr_status_t tr_h5_fail(tr_status_t code, const char *file, int line, const char *func, const char *format,
-                       ...) {
+tr_status_t tr_h5_fail(tr_status_t code, const char *file, int line, const char *func,
+                       const char *format, ...) {
     char message[1024], reason[256];
     va_list arguments;
     va_start(arguments, format);
@@ -75,7 +75,7 @@ tr_status_t tr_h5_fail(tr_status_t code, const char *file, int line, const char 
                            tr_h5_reason(reason, sizeof reason));
 }
 
-/* -- opening --------------------------------------------------------------------------------------------- */
+/* -- opening ----------------------------------------------------------------------------------- */
 
 static tr_status_t look_at(const char *key, const char *path, h5_file_t *file) {
     struct stat status;
@@ -86,13 +86,15 @@ static tr_status_t look_at(const char *key, const char *path, h5_file_t *file) {
                        "%s: cannot find '%s': %s.", key, path, strerror(errno));
     }
     if (S_ISDIR(status.st_mode))
-        return TR_FAIL(TR_ERR_NOINPUT,
-                       "%s: '%s' is a folder; expected an HDF5 file, or a glob of files such as '%s/*.h5'.",
-                       key, path, path);
+        return TR_FAIL(
+            TR_ERR_NOINPUT,
+            "%s: '%s' is a folder; expected an HDF5 file, or a glob of files such as '%s/*.h5'.",
+            key, path, path);
     if (!S_ISREG(status.st_mode))
-        return TR_FAIL(TR_ERR_NOINPUT,
-                       "%s: '%s' is a pipe or a device; expected a regular HDF5 file: save it to a file.",
-                       key, path);
+        return TR_FAIL(
+            TR_ERR_NOINPUT,
+            "%s: '%s' is a pipe or a device; expected a regular HDF5 file: save it to a file.", key,
+            path);
     if (status.st_size == 0)
         return TR_FAIL(TR_ERR_DATA, "%s: '%s' is empty; expected an HDF5 file.", key, path);
     file->bytes = status.st_size;
@@ -111,10 +113,10 @@ static tr_status_t open_library(const char *key, const char *path, hid_t *out) {
     H5Pclose(access);
     if (*out >= 0) return TR_OK;
     if (H5Fis_hdf5(path) == 0)
-        return TR_FAIL(
-            TR_ERR_DATA,
-            "%s: '%s' is not an HDF5 file. `trainer import` converts MNIST, CIFAR-10 and CSV files.", key,
-            path);
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: '%s' is not an HDF5 file. `trainer import` converts MNIST, CIFAR-10 "
+                       "and CSV files.",
+                       key, path);
     if (strstr(reason, "Too many open files"))
         return TR_FAIL(
             TR_ERR_IO,
@@ -122,10 +124,10 @@ static tr_status_t open_library(const char *key, const char *path, hid_t *out) {
             "larger files.",
             key, path);
     if (strstr(reason, "unable to lock file"))
-        return TR_FAIL(
-            TR_ERR_IO,
-            "%s: HDF5 could not lock '%s' (%s). Set HDF5_USE_FILE_LOCKING=FALSE in the job's environment.",
-            key, path, reason);
+        return TR_FAIL(TR_ERR_IO,
+                       "%s: HDF5 could not lock '%s' (%s). Set HDF5_USE_FILE_LOCKING=FALSE in the "
+                       "job's environment.",
+                       key, path, reason);
     return TR_FAIL(TR_ERR_DATA,
                    "%s: '%s' is an HDF5 file that cannot be opened: it is truncated or damaged, or "
                    "a program is still writing it (HDF5: %s).",
@@ -137,8 +139,8 @@ tr_status_t tr_h5_file_open(const char *key, const char *path, h5_file_t *out) {
     TR_TRY(look_at(key, path, out));
     out->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (out->fd < 0)
-        return TR_FAIL(errno == EACCES ? TR_ERR_PERMISSION : TR_ERR_IO, "%s: cannot open '%s': %s.", key,
-                       path, strerror(errno));
+        return TR_FAIL(errno == EACCES ? TR_ERR_PERMISSION : TR_ERR_IO, "%s: cannot open '%s': %s.",
+                       key, path, strerror(errno));
     tr_status_t status;
     TR_TRY_GOTO(open_library(key, path, &out->id), failed);
     TR_TRY_GOTO(tr_strdup(path, &out->path), failed);
@@ -156,7 +158,7 @@ void tr_h5_file_close(h5_file_t *file) {
     tr_free(&file->path);
 }
 
-/* -- what is in it --------------------------------------------------------------------------------------- */
+/* -- what is in it ----------------------------------------------------------------------------- */
 
 typedef struct {
     h5_list_t *list;
@@ -230,7 +232,8 @@ static tr_status_t add_external(visit_t *visit, hid_t group, const char *name, c
     if (H5Lget_info(group, name, &info, H5P_DEFAULT) >= 0 && info.u.val_size <= sizeof link &&
         H5Lget_val(group, name, link, sizeof link, H5P_DEFAULT) >= 0)
         H5Lunpack_elink_val(link, info.u.val_size, NULL, &file, &object);
-    snprintf(why, sizeof why, "an external link: use %.*s directly", (int)tr_utf8_bytes(file, 50), file);
+    snprintf(why, sizeof why, "an external link: use %.*s directly", (int)tr_utf8_bytes(file, 50),
+             file);
     return add_unusable(visit, path, why);
 }
 
@@ -238,8 +241,8 @@ static tr_status_t add_unreadable(visit_t *visit, const char *path) {
     unsigned major, minor, release;
     char why[96];
     H5get_libversion(&major, &minor, &release);
-    snprintf(why, sizeof why, "damaged, or newer than HDF5 %u.%u.%u, which cannot open it", major, minor,
-             release);
+    snprintf(why, sizeof why, "damaged, or newer than HDF5 %u.%u.%u, which cannot open it", major,
+             minor, release);
     return add_unusable(visit, path, why);
 }
 
@@ -261,7 +264,8 @@ static tr_status_t visit_group(visit_t *visit, hid_t id, char *path) {
     visit_t inner = {visit->list, path, visit->depth + 1, TR_OK};
     const herr_t result = H5Literate(id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit_link, &inner);
     *end = '\0';
-    return inner.status == TR_OK && result < 0 ? add_unusable(visit, path, "a damaged group") : inner.status;
+    return inner.status == TR_OK && result < 0 ? add_unusable(visit, path, "a damaged group")
+                                               : inner.status;
 }
 
 static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, void *self) {
@@ -271,7 +275,8 @@ static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, 
     if (visit->list->count >= H5_LIST_MAX) return 0;
     if ((size_t)snprintf(path, sizeof path, "%s%s", visit->prefix, name) >= sizeof path - 1)
         return add_unusable(visit, path, "its name is too long") == TR_OK ? 0 : -1;
-    if (info->type == H5L_TYPE_EXTERNAL) return add_external(visit, group, name, path) == TR_OK ? 0 : -1;
+    if (info->type == H5L_TYPE_EXTERNAL)
+        return add_external(visit, group, name, path) == TR_OK ? 0 : -1;
     hid_t id = H5Oopen(group, name, H5P_DEFAULT);
     if (id < 0) return soft || add_unreadable(visit, path) == TR_OK ? 0 : -1;
     if (H5Iget_type(id) == H5I_DATASET)

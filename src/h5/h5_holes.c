@@ -1,4 +1,5 @@
-/* What was never written: HDF5 reads fill values where no storage was allocated, as in the file of a writer that was killed. */
+/* What was never written: HDF5 reads fill values where no storage was allocated, as in the file of
+ * a writer that was killed. */
 #include "h5.h"
 #include <stdio.h>
 
@@ -42,6 +43,6 @@ tr_status_t tr_h5_refuse_holes(const h5_array_t *a) {
                    "%s: /%s: %lld of %lld samples were never written, the first is sample %lld; "
                    "HDF5 would return fill values for them. Finish writing the file, or truncate "
                    "it. If the fill values are intended, store them: trainer repack %s OUT%s.h5",
-                   path, a->name, (long long)holes->rows, (long long)holes->of, (long long)holes->first, path,
-                   tr_h5_labels_path(path, labels) ? "_x" : "");
+                   path, a->name, (long long)holes->rows, (long long)holes->of,
+                   (long long)holes->first, path, tr_h5_labels_path(path, labels) ? "_x" : "");
 }

@@ -10,8 +10,8 @@ static tr_status_t read_failed(const h5_file_t *file, uint64_t offset, ssize_t g
     if (got == 0)
         return TR_FAIL(TR_ERR_DATA, "%s ends before byte %llu: it was truncated while it was read.",
                        file->path, (unsigned long long)offset);
-    return TR_FAIL(TR_ERR_IO, "%s: cannot read at byte %llu: %s.", file->path, (unsigned long long)offset,
-                   strerror(errno));
+    return TR_FAIL(TR_ERR_IO, "%s: cannot read at byte %llu: %s.", file->path,
+                   (unsigned long long)offset, strerror(errno));
 }
 
 tr_status_t tr_h5_pread(const h5_file_t *file, void *out, size_t bytes, uint64_t offset) {
@@ -46,10 +46,11 @@ static void fill_rows(const h5_array_t *a, int64_t elems, char *out) {
 }
 
 /*
- * Copies `rows` rows of a chunk (from NULL: the fill value) to dense rows of the array. The chunk stands at
- * column `at` of its band; `from` begins with the first wanted row.
+ * Copies `rows` rows of a chunk (from NULL: the fill value) to dense rows of the array. The chunk
+ * stands at column `at` of its band; `from` begins with the first wanted row.
  */
-static void place_chunk(const h5_array_t *a, int64_t at, int64_t rows, const char *from, char *out) {
+static void place_chunk(const h5_array_t *a, int64_t at, int64_t rows, const char *from,
+                        char *out) {
     int64_t origin[TR_MAX_DIMS], extent[TR_MAX_DIMS], index[TR_MAX_DIMS] = {0},
                                                       elem = (int64_t)tr_dtype_bytes(a->dtype);
     int last = a->ndim - 1;
@@ -85,15 +86,16 @@ static void place_chunk(const h5_array_t *a, int64_t at, int64_t rows, const cha
 }
 
 /* `rows` rows of band `band` from its row `skip` on, where chunks have no filters. */
-static tr_status_t read_chunks(const h5_array_t *a, h5_scratch_t *scratch, int64_t band, int64_t skip,
-                               int64_t rows, char *out) {
+static tr_status_t read_chunks(const h5_array_t *a, h5_scratch_t *scratch, int64_t band,
+                               int64_t skip, int64_t rows, char *out) {
     size_t bytes = (size_t)(rows * a->chunk_row_bytes);
     for (int64_t i = 0; i < a->chunks_per_band; i++) {
         const h5_chunk_t *chunk = &a->table[band * a->chunks_per_band + i];
         char *to = a->whole_rows ? out : scratch->raw;
         bool there = chunk->address != H5_NOWHERE;
         if (there)
-            TR_TRY(tr_h5_pread(a->file, to, bytes, chunk->address + (uint64_t)(skip * a->chunk_row_bytes)));
+            TR_TRY(tr_h5_pread(a->file, to, bytes,
+                               chunk->address + (uint64_t)(skip * a->chunk_row_bytes)));
         if (!there || !a->whole_rows) place_chunk(a, i, rows, there ? to : NULL, out);
     }
     return TR_OK;
@@ -108,7 +110,8 @@ static tr_status_t load_band(const h5_array_t *a, h5_scratch_t *scratch, int64_t
         int64_t index = band * a->chunks_per_band + i;
         const char *data = NULL;
         if (a->table[index].address != H5_NOWHERE) {
-            TR_TRY(tr_h5_pread(a->file, scratch->raw, a->table[index].bytes, a->table[index].address));
+            TR_TRY(
+                tr_h5_pread(a->file, scratch->raw, a->table[index].bytes, a->table[index].address));
             TR_TRY(tr_h5_decode(a, index, scratch->raw, scratch->spare, &data));
             if (a->verified) __atomic_store_n(&a->verified[index], 1, __ATOMIC_RELAXED);
         }
@@ -147,11 +150,13 @@ static tr_status_t read_library(const h5_array_t *a, int64_t first, int64_t coun
     tr_h5_lock();
     hid_t file_space = H5Dget_space(a->id), memory_space = H5Screate_simple(a->ndim, size, NULL);
     herr_t result = H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, NULL, size, NULL);
-    if (result >= 0) result = H5Dread(a->id, a->memory_type, memory_space, file_space, H5P_DEFAULT, out);
+    if (result >= 0)
+        result = H5Dread(a->id, a->memory_type, memory_space, file_space, H5P_DEFAULT, out);
     tr_status_t status =
-        result >= 0 ? TR_OK
-                    : H5_FAIL(TR_ERR_DATA, "%s: /%s: cannot read the samples %lld to %lld", a->file->path,
-                              a->name, (long long)first, (long long)(first + count - 1));
+        result >= 0
+            ? TR_OK
+            : H5_FAIL(TR_ERR_DATA, "%s: /%s: cannot read the samples %lld to %lld", a->file->path,
+                      a->name, (long long)first, (long long)(first + count - 1));
     if (memory_space >= 0) H5Sclose(memory_space);
     if (file_space >= 0) H5Sclose(file_space);
     tr_h5_unlock();
@@ -162,14 +167,15 @@ int64_t tr_h5_rows_together(const h5_array_t *a, int64_t row, int64_t count) {
     int64_t band = row / a->chunk_rows, rows = a->chunk_rows - row % a->chunk_rows;
     if (a->way != H5_CHUNKS || !a->whole_rows || a->table[band].address == H5_NOWHERE)
         return min64(rows, count);
-    for (; rows < count && a->table[band + 1].address == a->table[band].address + (uint64_t)a->chunk_bytes;
+    for (; rows < count &&
+           a->table[band + 1].address == a->table[band].address + (uint64_t)a->chunk_bytes;
          band++)
         rows += a->chunk_rows;
     return min64(rows, count);
 }
 
-tr_status_t tr_h5_read_rows(const h5_array_t *a, h5_scratch_t *scratch, int64_t first, int64_t count,
-                            void *out) {
+tr_status_t tr_h5_read_rows(const h5_array_t *a, h5_scratch_t *scratch, int64_t first,
+                            int64_t count, void *out) {
     char *to = out;
     if (a->way == H5_LIBRARY) return count ? read_library(a, first, count, out) : TR_OK;
     if (a->way == H5_STRAIGHT)

@@ -1,4 +1,5 @@
-/* Files in the fast layout (writer.h). Chunks are made here, checksum included, and handed to the library as they are. */
+/* Files in the fast layout (writer.h). Chunks are made here, checksum included, and handed to the
+ * library as they are. */
 #include "h5_write.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -11,7 +12,7 @@
 
 #define CHUNK_BYTES     (1 << 20)
 #define CHUNK_BYTES_MAX ((int64_t)4000 << 20) /* the format's limit is 4 GiB */
-#define ALIGN_FROM                                                                                           \
+#define ALIGN_FROM                                                                                 \
     (64 << 10) /* chunks of this size begin on a page: copying them is faster, and direct I/O can */
 #define ALIGN_BYTES 4096
 #define CAUSE_MARK  "error message = '" /* in what HDF5 says of a write that failed */
@@ -38,13 +39,13 @@ static tr_status_t write_failed(const tr_writer_t *w, const char *what) {
     struct statvfs disk;
     if (cause) { /* the library's sentence has the system's in it */
         cause += strlen(CAUSE_MARK);
-        return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s': %.*s.", what, w->path, (int)strcspn(cause, "'"),
-                       cause);
+        return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s': %.*s.", what, w->path,
+                       (int)strcspn(cause, "'"), cause);
     }
     if (statvfs(w->part, &disk) == 0 && disk.f_bavail == 0)
         return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s': %s.", what, w->path, strerror(ENOSPC));
-    return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s'; is the disk full, or a quota exceeded?", what,
-                   w->path);
+    return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s'; is the disk full, or a quota exceeded?",
+                   what, w->path);
 }
 
 static hid_t create_file(const char *path) {
@@ -63,7 +64,8 @@ static hid_t create_file(const char *path) {
 static tr_status_t create_failed(const tr_writer_t *w, int reason) {
     char *folder = NULL;
     const tr_status_t code = tr_status_of_errno(reason);
-    if (reason != ENOENT) return TR_FAIL(code, "cannot create '%s': %s.", w->path, strerror(reason));
+    if (reason != ENOENT)
+        return TR_FAIL(code, "cannot create '%s': %s.", w->path, strerror(reason));
     TR_TRY(tr_strdup(w->path, &folder));
     TR_FAIL(code, "cannot create '%s': no folder '%s'.", w->path, dirname(folder));
     tr_free(&folder);
@@ -96,7 +98,8 @@ static tr_status_t create(tr_writer_t *w, const char *path, const tr_writer_para
     return w->id >= 0 ? TR_OK : write_failed(w, "the beginning");
 }
 
-tr_status_t tr_writer_create(const char *path, const tr_writer_params_t *params, tr_writer_t **out) {
+tr_status_t tr_writer_create(const char *path, const tr_writer_params_t *params,
+                             tr_writer_t **out) {
     tr_writer_t *w = NULL;
     *out = NULL;
     if (!params->force && access(path, F_OK) == 0)
@@ -129,7 +132,7 @@ void tr_writer_destroy(tr_writer_t **writer) {
     tr_free(&w);
 }
 
-/* -- arrays ---------------------------------------------------------------------------------------------- */
+/* -- arrays ------------------------------------------------------------------------------------ */
 
 static hid_t half_type(void) {
     hid_t type = H5Tcopy(H5T_IEEE_F32LE);
@@ -156,7 +159,8 @@ static hid_t type_of(tr_dtype_t dtype) {
     }
 }
 
-static hid_t create_dataset(const tr_writer_t *w, const array_t *a, hid_t type, const hsize_t *dim) {
+static hid_t create_dataset(const tr_writer_t *w, const array_t *a, hid_t type,
+                            const hsize_t *dim) {
     hsize_t chunk[TR_MAX_DIMS + 1];
     hid_t links = H5Pcreate(H5P_LINK_CREATE), made = H5Pcreate(H5P_DATASET_CREATE),
           access = H5Pcreate(H5P_DATASET_ACCESS);
@@ -180,12 +184,14 @@ static hid_t create_dataset(const tr_writer_t *w, const array_t *a, hid_t type, 
 
 tr_status_t tr_writer_array_of(tr_writer_t *w, const char *name, hid_t type, int64_t rows,
                                const tr_shape_t *shape, int *out_array) {
-    array_t a = {.id = -1, .ndim = shape->ndim + 1, .rows = rows, .row_bytes = (int64_t)H5Tget_size(type)};
+    array_t a = {
+        .id = -1, .ndim = shape->ndim + 1, .rows = rows, .row_bytes = (int64_t)H5Tget_size(type)};
     hsize_t dim[TR_MAX_DIMS + 1] = {(hsize_t)rows};
     for (int d = 0; d < shape->ndim; d++) dim[d + 1] = (hsize_t)shape->dim[d];
     a.row_bytes *= tr_shape_elems(shape);
     if (a.row_bytes < 1 || a.row_bytes > CHUNK_BYTES_MAX)
-        return TR_FAIL(TR_ERR_DATA, "'%s' in '%s': cannot write a sample of %lld bytes; expected 1 to %lld.",
+        return TR_FAIL(TR_ERR_DATA,
+                       "'%s' in '%s': cannot write a sample of %lld bytes; expected 1 to %lld.",
                        name, w->path, (long long)a.row_bytes, (long long)CHUNK_BYTES_MAX);
     a.chunk_rows = max64(1, min64(rows, min64(w->chunk_bytes, CHUNK_BYTES_MAX) / a.row_bytes));
     TR_TRY(tr_strdup(name, &a.name));
@@ -229,8 +235,8 @@ tr_status_t tr_writer_append(tr_writer_t *w, int array, int64_t rows, const void
     array_t *a = &w->arrays.data[array];
     const char *from = data;
     if (rows > a->rows - a->done)
-        return TR_FAIL(TR_ERR_INTERNAL, "'%s' in '%s' has room for %lld rows, not %lld.", a->name, w->path,
-                       (long long)a->rows, (long long)(a->done + rows));
+        return TR_FAIL(TR_ERR_INTERNAL, "'%s' in '%s' has room for %lld rows, not %lld.", a->name,
+                       w->path, (long long)a->rows, (long long)(a->done + rows));
     while (rows > 0) {
         int64_t at = a->done % a->chunk_rows, count = min64(rows, a->chunk_rows - at);
         memcpy(a->chunk + at * a->row_bytes, from, (size_t)(count * a->row_bytes));
@@ -243,14 +249,15 @@ tr_status_t tr_writer_append(tr_writer_t *w, int array, int64_t rows, const void
     return TR_OK;
 }
 
-/* -- attributes ------------------------------------------------------------------------------------------ */
+/* -- attributes -------------------------------------------------------------------------------- */
 
 static tr_status_t put_attribute(tr_writer_t *w, const char *object, const char *name, hid_t type,
                                  int64_t count, const void *values) {
     hsize_t dim = (hsize_t)count;
     tr_h5_lock();
     hid_t space = count == 1 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &dim, NULL);
-    hid_t id = H5Acreate_by_name(w->id, object, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t id =
+        H5Acreate_by_name(w->id, object, name, type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     herr_t result = id >= 0 ? H5Awrite(id, type, values) : -1;
     if (id >= 0) H5Aclose(id);
     H5Sclose(space);
@@ -282,7 +289,7 @@ hid_t tr_writer_file(const tr_writer_t *w) {
     return w->id;
 }
 
-/* -- the end --------------------------------------------------------------------------------------------- */
+/* -- the end ----------------------------------------------------------------------------------- */
 
 static tr_status_t close_file(tr_writer_t *w) {
     herr_t result = 0;
@@ -301,14 +308,16 @@ static tr_status_t close_file(tr_writer_t *w) {
 static tr_status_t sync_path(const char *path, int flags) {
     int fd = open(path, flags | O_CLOEXEC), result = fd < 0 ? -1 : fsync(fd), error = errno;
     if (fd >= 0) close(fd);
-    return result == 0 ? TR_OK : TR_FAIL(TR_ERR_IO, "cannot sync '%s' to disk: %s.", path, strerror(error));
+    return result == 0 ? TR_OK
+                       : TR_FAIL(TR_ERR_IO, "cannot sync '%s' to disk: %s.", path, strerror(error));
 }
 
 tr_status_t tr_writer_finish(tr_writer_t *w) {
     for (size_t i = 0; i < w->arrays.count; i++)
         if (w->arrays.data[i].done != w->arrays.data[i].rows)
-            return TR_FAIL(TR_ERR_INTERNAL, "'%s' in '%s' has %lld of %lld rows.", w->arrays.data[i].name,
-                           w->path, (long long)w->arrays.data[i].done, (long long)w->arrays.data[i].rows);
+            return TR_FAIL(TR_ERR_INTERNAL, "'%s' in '%s' has %lld of %lld rows.",
+                           w->arrays.data[i].name, w->path, (long long)w->arrays.data[i].done,
+                           (long long)w->arrays.data[i].rows);
     TR_TRY(close_file(w));
     return sync_path(w->part, O_RDONLY);
 }
@@ -317,7 +326,8 @@ tr_status_t tr_writer_commit(tr_writer_t *w) {
     char *folder = NULL;
     if (w->id >= 0) TR_TRY(tr_writer_finish(w));
     if (rename(w->part, w->path))
-        return TR_FAIL(TR_ERR_IO, "cannot rename '%s' to '%s': %s.", w->part, w->path, strerror(errno));
+        return TR_FAIL(TR_ERR_IO, "cannot rename '%s' to '%s': %s.", w->part, w->path,
+                       strerror(errno));
     w->committed = true;
     TR_TRY(tr_strdup(w->path, &folder));
     tr_status_t status = sync_path(dirname(folder), O_RDONLY | O_DIRECTORY);

@@ -12,8 +12,8 @@ static const tr_layer_t *const layers[] = {
 #undef LAYER
 };
 
-/* Labels given in one scope: how many of each kind, and the names that users gave or that were made of the
- * counts. */
+/* Labels given in one scope: how many of each kind, and the names that users gave or that were made
+ * of the counts. */
 struct tr_layer_names {
     int count[TR_COUNT(layers)];
     TR_VEC(char *) label;
@@ -37,7 +37,8 @@ void tr_layer_usage(const tr_layer_t *layer, tr_str_t *out) {
     for (int i = 0; i < layer->field_count; i++) {
         const tr_layer_field_t *field = &layer->fields[i];
         if (i >= layer->positional) {
-            tr_str_printf(out, " [%s=%s]", field->name, field->fallback[0] != '\0' ? field->fallback : "...");
+            tr_str_printf(out, " [%s=%s]", field->name,
+                          field->fallback[0] != '\0' ? field->fallback : "...");
             continue;
         }
         tr_str_append(out, field->fallback != NULL ? " [" : " ");
@@ -49,7 +50,7 @@ void tr_layer_usage(const tr_layer_t *layer, tr_str_t *out) {
         tr_str_append(out, i < layer->min_blocks ? " { layers }" : " [{ layers }]");
 }
 
-/* -- labels ---------------------------------------------------------------------------------------------- */
+/* -- labels ------------------------------------------------------------------------------------ */
 
 static void free_names(struct tr_layer_names *names) {
     for (size_t i = 0; i < names->label.count; i++) tr_free(&names->label.data[i]);
@@ -62,7 +63,8 @@ static size_t index_of(const tr_layer_t *layer) {
     return i;
 }
 
-/* The layer's label: name=, or kind and count. Equal labels would share parameters without a word. */
+/* The layer's label: name=, or kind and count. Equal labels would share parameters without a word.
+ */
 static tr_status_t give_label(struct tr_layer_names *names, const tr_layer_t *layer,
                               const tr_layer_spec_t *spec, const char *name, const char **out) {
     char made[64], *label = NULL;
@@ -71,10 +73,11 @@ static tr_status_t give_label(struct tr_layer_names *names, const tr_layer_t *la
     if (name[0] == '\0') name = made;
     for (size_t i = 0; i < names->label.count; i++)
         if (strcmp(names->label.data[i], name) == 0)
-            return TR_LAYER_FAIL(spec,
-                                 "a second layer is named '%s'; names must be unique (inside repeat, do not "
-                                 "set name=).",
-                                 name);
+            return TR_LAYER_FAIL(
+                spec,
+                "a second layer is named '%s'; names must be unique (inside repeat, do not "
+                "set name=).",
+                name);
     TR_TRY(tr_strdup(name, &label));
     if (tr_vec_push(&names->label, label) != TR_OK) {
         tr_free(&label);
@@ -84,18 +87,21 @@ static tr_status_t give_label(struct tr_layer_names *names, const tr_layer_t *la
     return TR_OK;
 }
 
-/* -- building -------------------------------------------------------------------------------------------- */
+/* -- building ---------------------------------------------------------------------------------- */
 
 static tr_status_t build_one(const tr_layer_context_t *around, const tr_layer_spec_t *spec,
-                             const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out, bool *out_fused) {
+                             const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                             bool *out_fused) {
     const tr_layer_t *layer = tr_layer_find(spec->name);
     const char *label = NULL;
     tr_layer_common_t common;
     tr_layer_context_t context = *around;
     if (layer == NULL)
-        return TR_FAIL(TR_ERR_INTERNAL, "layer '%s' was not checked by tr_layers_parse.", spec->name);
+        return TR_FAIL(TR_ERR_INTERNAL, "layer '%s' was not checked by tr_layers_parse.",
+                       spec->name);
     if (++*around->built > MAX_LAYERS)
-        return TR_LAYER_FAIL(spec, "the model has more than %d layers after expanding repeats.", MAX_LAYERS);
+        return TR_LAYER_FAIL(spec, "the model has more than %d layers after expanding repeats.",
+                             MAX_LAYERS);
     TR_TRY(tr_layer_read(layer, spec, NULL, &common));
     context.frozen = around->frozen || !common.trainable;
     context.lr_factor = around->lr_factor * common.lr_factor;
@@ -108,8 +114,8 @@ static tr_status_t build_one(const tr_layer_context_t *around, const tr_layer_sp
     return TR_OK;
 }
 
-tr_status_t tr_layers_build_inside(const tr_layer_context_t *context, const tr_layer_spec_t *specs, int count,
-                                   tr_tensor_t x, tr_tensor_t *out) {
+tr_status_t tr_layers_build_inside(const tr_layer_context_t *context, const tr_layer_spec_t *specs,
+                                   int count, tr_tensor_t x, tr_tensor_t *out) {
     for (int i = 0; i < count; i++) {
         bool fused = false;
         tr_tensor_t y;
@@ -121,8 +127,8 @@ tr_status_t tr_layers_build_inside(const tr_layer_context_t *context, const tr_l
     return TR_OK;
 }
 
-tr_status_t tr_layers_build(const tr_layer_context_t *context, const tr_layer_spec_t *specs, int count,
-                            tr_tensor_t x, tr_tensor_t *out) {
+tr_status_t tr_layers_build(const tr_layer_context_t *context, const tr_layer_spec_t *specs,
+                            int count, tr_tensor_t x, tr_tensor_t *out) {
     struct tr_layer_names names = {0};
     int built = 0;
     tr_layer_context_t inner = *context;
@@ -139,13 +145,14 @@ bool tr_layer_is_plain_relu(const tr_layer_spec_t *next) {
     return next != NULL && tr_layer_find(next->name) == &tr_layer_relu && next->word_count == 0;
 }
 
-/* -- parameters and shapes ------------------------------------------------------------------------------- */
+/* -- parameters and shapes --------------------------------------------------------------------- */
 
-tr_status_t tr_layer_param(const tr_layer_context_t *context, const char *name, const tr_shape_t *shape,
-                           tr_init_t init, tr_tensor_t *out) {
+tr_status_t tr_layer_param(const tr_layer_context_t *context, const char *name,
+                           const tr_shape_t *shape, tr_init_t init, tr_tensor_t *out) {
     tr_str_t full = {0};
     tr_str_printf(&full, "%s.%s", tr_scope(context->g), name); /* as tr_param will name it */
-    bool frozen = context->frozen || (full.status == TR_OK && tr_model_freezes(context->freeze, full.text));
+    bool frozen =
+        context->frozen || (full.status == TR_OK && tr_model_freezes(context->freeze, full.text));
     TR_TRY(full.status);
     tr_str_free(&full);
     /* Matrices and kernels decay; biases and the factors of norms do not. */

@@ -14,10 +14,12 @@ static const tr_layer_field_t fields[] = {
     TR_ARG_INT(conv_t, channels, NULL, 1, 1 << 20, "Output channels."),
     TR_ARG_SIZES(conv_t, kernel, NULL, 1, 1024, "Size of the kernel: 5, 5x5, 3x3x3."),
     TR_ARG_SIZES(conv_t, stride, "1", 1, 1024, "Stride of the kernel."),
-    TR_ARG_PAD(conv_t, pad, "valid",
-               "Padding with zeros: valid (none), same (ceil(in / stride) outputs; the same on both "
-               "sides, and one more at the end for even kernels), or sizes."),
-    TR_ARG_SIZES(conv_t, dilation, "1", 1, 1024, "Dilation: distance between the elements of the kernel."),
+    TR_ARG_PAD(
+        conv_t, pad, "valid",
+        "Padding with zeros: valid (none), same (ceil(in / stride) outputs; the same on both "
+        "sides, and one more at the end for even kernels), or sizes."),
+    TR_ARG_SIZES(conv_t, dilation, "1", 1, 1024,
+                 "Dilation: distance between the elements of the kernel."),
     TR_ARG_INT(conv_t, groups, "1", 1, 1 << 20,
                "Number of groups of channels that are convolved separately."),
     TR_ARG_BOOL(conv_t, bias, "yes", "Adds a bias. It is redundant before a batchnorm."),
@@ -36,14 +38,17 @@ static tr_status_t make_params(const tr_layer_context_t *context, const conv_t *
     shape.dim[1 + window->spatial] = in_channels / settings->groups;
     /* He et al. 2015 over fan-out, as residual networks are usually started. */
     double fan_out = taps * settings->channels / settings->groups;
-    TR_TRY(tr_layer_param(context, "weight", &shape, (tr_init_t){TR_INIT_NORMAL, sqrt(2 / fan_out)}, w));
+    TR_TRY(tr_layer_param(context, "weight", &shape, (tr_init_t){TR_INIT_NORMAL, sqrt(2 / fan_out)},
+                          w));
     *b = TR_NONE;
     if (!settings->bias) return TR_OK;
-    return tr_layer_param(context, "bias", &TR_SHAPE(settings->channels), (tr_init_t){TR_INIT_CONST, 0}, b);
+    return tr_layer_param(context, "bias", &TR_SHAPE(settings->channels),
+                          (tr_init_t){TR_INIT_CONST, 0}, b);
 }
 
 static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out, bool *out_fused) {
+                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                         bool *out_fused) {
     conv_t settings;
     tr_layer_window_t window;
     tr_tensor_t w, b;
@@ -53,7 +58,8 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
     int64_t in_channels = tr_shape_of(context->g, x)->dim[window.spatial + 1];
     if (in_channels % settings.groups != 0 || settings.channels % settings.groups != 0)
         return TR_LAYER_FAIL(
-            spec, "conv (%s): groups=%d must divide its %lld input channels and its %d output channels.",
+            spec,
+            "conv (%s): groups=%d must divide its %lld input channels and its %d output channels.",
             tr_scope(context->g), settings.groups, (long long)in_channels, settings.channels);
     TR_TRY(make_params(context, &settings, &window, in_channels, &w, &b));
     tr_conv_attr_t attr = {.spatial = window.spatial, .groups = settings.groups};

@@ -10,7 +10,8 @@ static const tr_layer_field_t fields[] = {
 };
 
 static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out, bool *out_fused) {
+                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                         bool *out_fused) {
     dropout_t settings;
     TR_TRY(tr_layer_read(&tr_layer_dropout, spec, &settings, NULL));
     return tr_dropout(context->g, x, context->batch->sample_id, (float)settings.p, out);

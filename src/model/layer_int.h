@@ -12,7 +12,7 @@
 #define TR_COUNT_INT(array) ((int)TR_COUNT(array))
 
 /* Rows of a layer's field table. */
-#define TR_ARG_(S, m, T, d, lo, hi, ch, h)                                                                   \
+#define TR_ARG_(S, m, T, d, lo, hi, ch, h)                                                         \
     { #m, T, offsetof(S, m), d, lo, hi, ch, h }
 #define TR_ARG_INT(S, m, d, lo, hi, h)     TR_ARG_(S, m, TR_ARG_INT, d, lo, hi, NULL, h)
 #define TR_ARG_FLOAT(S, m, d, lo, hi, h)   TR_ARG_(S, m, TR_ARG_FLOAT, d, lo, hi, NULL, h)
@@ -36,21 +36,22 @@ const tr_layer_t *tr_layer_find(const char *name);
  */
 tr_status_t tr_layer_read(const tr_layer_t *layer, const tr_layer_spec_t *spec, void *out_settings,
                           tr_layer_common_t *out_common);
-/* Appends a layer that was checked, without its blocks, in its normal form: options in the order of the table, defaults left out. */
+/* Appends a layer that was checked, without its blocks, in its normal form: options in the order of
+ * the table, defaults left out. */
 void tr_layer_write(const tr_layer_spec_t *spec, tr_str_t *out);
 /* Checks name, words and blocks of a parsed layer, and the layers in its blocks. */
 tr_status_t tr_layer_check(const tr_layer_spec_t *spec);
 
 /* Builds layers on x in the scope that is open, counting on (transparent layers). */
-tr_status_t tr_layers_build_inside(const tr_layer_context_t *context, const tr_layer_spec_t *specs, int count,
-                                   tr_tensor_t x, tr_tensor_t *out);
+tr_status_t tr_layers_build_inside(const tr_layer_context_t *context, const tr_layer_spec_t *specs,
+                                   int count, tr_tensor_t x, tr_tensor_t *out);
 
 /* True where `next` is a plain relu, which the layer before it can take into its own op. */
 bool tr_layer_is_plain_relu(const tr_layer_spec_t *next);
 
 /* A parameter of the layer, "<label>.<name>", frozen where the user says so. */
-tr_status_t tr_layer_param(const tr_layer_context_t *context, const char *name, const tr_shape_t *shape,
-                           tr_init_t init, tr_tensor_t *out);
+tr_status_t tr_layer_param(const tr_layer_context_t *context, const char *name,
+                           const tr_shape_t *shape, tr_init_t init, tr_tensor_t *out);
 
 /* The shape of one sample, "(28, 28, 1)": the batch dimension left out. */
 char *tr_layer_sample_text(const tr_graph_t *g, tr_tensor_t x, char text[96]);
@@ -62,18 +63,18 @@ typedef struct {
     int spatial, kernel[3], stride[3], pad_lo[3], pad_hi[3], dilation[3];
 } tr_layer_window_t;
 /*
- * Resolves the window of a convolution or pooling over x; count-0 strides are the kernel's. TR_ERR_CONFIG
- * where x has no spatial dimensions, the numbers of dimensions differ, or the window is larger than its
- * padded input.
+ * Resolves the window of a convolution or pooling over x; count-0 strides are the kernel's.
+ * TR_ERR_CONFIG where x has no spatial dimensions, the numbers of dimensions differ, or the window
+ * is larger than its padded input.
  */
-tr_status_t tr_layer_window(const tr_layer_context_t *context, const tr_layer_spec_t *spec, tr_tensor_t x,
-                            const tr_layer_sizes_t *kernel, const tr_layer_sizes_t *stride,
-                            const tr_layer_pad_t *pad, const tr_layer_sizes_t *dilation,
-                            tr_layer_window_t *out);
+tr_status_t tr_layer_window(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                            tr_tensor_t x, const tr_layer_sizes_t *kernel,
+                            const tr_layer_sizes_t *stride, const tr_layer_pad_t *pad,
+                            const tr_layer_sizes_t *dilation, tr_layer_window_t *out);
 
 /* Records TR_ERR_CONFIG as "model.layers, line 3, column 5: ...". */
-#define TR_LAYER_FAIL(where, format, ...)                                                                    \
-    TR_FAIL(TR_ERR_CONFIG, "model.layers, line %d, column %d: " format, (where)->line, (where)->column,      \
-            ##__VA_ARGS__)
+#define TR_LAYER_FAIL(where, format, ...)                                                          \
+    TR_FAIL(TR_ERR_CONFIG, "model.layers, line %d, column %d: " format, (where)->line,             \
+            (where)->column, ##__VA_ARGS__)
 
 #endif

@@ -13,7 +13,8 @@ static const tr_layer_field_t fields[] = {
 };
 
 static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out, bool *out_fused) {
+                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                         bool *out_fused) {
     linear_t settings;
     char sample[96];
     tr_tensor_t w, b = TR_NONE;
@@ -26,11 +27,12 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
             "(the mean of each channel) or flatten before it.",
             tr_scope(context->g), tr_layer_sample_text(context->g, x, sample));
     int64_t in = shape->dim[1];
-    /* Kaiming uniform with a = sqrt(5), which makes the half-width 1 / sqrt(fan-in) for weight and bias
-     * alike. */
+    /* Kaiming uniform with a = sqrt(5), which makes the half-width 1 / sqrt(fan-in) for weight and
+     * bias alike. */
     tr_init_t init = {TR_INIT_UNIFORM, 1 / sqrt((double)in)};
     TR_TRY(tr_layer_param(context, "weight", &TR_SHAPE(settings.features, in), init, &w));
-    if (settings.bias) TR_TRY(tr_layer_param(context, "bias", &TR_SHAPE(settings.features), init, &b));
+    if (settings.bias)
+        TR_TRY(tr_layer_param(context, "bias", &TR_SHAPE(settings.features), init, &b));
     *out_fused = tr_layer_is_plain_relu(next);
     return tr_linear(context->g, x, w, b, *out_fused ? TR_ACT_RELU : TR_ACT_NONE, out);
 }

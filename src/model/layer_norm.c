@@ -23,9 +23,10 @@ static const tr_layer_field_t layernorm_fields[] = {
 
 static tr_status_t make_params(const tr_layer_context_t *context, int64_t channels, double gamma,
                                tr_tensor_t *out_gamma, tr_tensor_t *out_beta) {
-    TR_TRY(
-        tr_layer_param(context, "weight", &TR_SHAPE(channels), (tr_init_t){TR_INIT_CONST, gamma}, out_gamma));
-    return tr_layer_param(context, "bias", &TR_SHAPE(channels), (tr_init_t){TR_INIT_CONST, 0}, out_beta);
+    TR_TRY(tr_layer_param(context, "weight", &TR_SHAPE(channels), (tr_init_t){TR_INIT_CONST, gamma},
+                          out_gamma));
+    return tr_layer_param(context, "bias", &TR_SHAPE(channels), (tr_init_t){TR_INIT_CONST, 0},
+                          out_beta);
 }
 
 static int64_t channels_of(const tr_layer_context_t *context, tr_tensor_t x) {

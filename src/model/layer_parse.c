@@ -93,7 +93,8 @@ static void free_words(tr_layer_word_t **words, int count) {
 static void free_spec(tr_layer_spec_t *spec) {
     tr_free(&spec->name);
     free_words(&spec->words, spec->word_count);
-    for (int i = 0; i < spec->block_count; i++) tr_layers_free(&spec->blocks[i].specs, spec->blocks[i].count);
+    for (int i = 0; i < spec->block_count; i++)
+        tr_layers_free(&spec->blocks[i].specs, spec->blocks[i].count);
 }
 
 void tr_layers_free(tr_layer_spec_t **specs, int count) {
@@ -108,7 +109,8 @@ static tr_status_t parse_word(cursor_t *c, tr_layer_word_t *out) {
     out->line = c->line;
     out->column = c->column;
     if (word_length(c) == 0)
-        return TR_LAYER_FAIL(c, "expected an argument or an option as key=value, found %s.", found(c, text));
+        return TR_LAYER_FAIL(c, "expected an argument or an option as key=value, found %s.",
+                             found(c, text));
     TR_TRY(take_word(c, &out->value));
     skip_blanks(c);
     if (*c->at != '=') return TR_OK;
@@ -117,14 +119,16 @@ static tr_status_t parse_word(cursor_t *c, tr_layer_word_t *out) {
     out->key = out->value;
     out->value = NULL;
     if (word_length(c) == 0)
-        return TR_LAYER_FAIL(c, "expected a value after '%s=', found %s.", out->key, found(c, text));
+        return TR_LAYER_FAIL(c, "expected a value after '%s=', found %s.", out->key,
+                             found(c, text));
     return take_word(c, &out->value);
 }
 
 static tr_status_t parse_words(cursor_t *c, tr_layer_spec_t *spec) {
     word_vec_t words = {0};
     tr_status_t status = TR_OK;
-    for (skip_blanks(c); status == TR_OK && !is_one_of(*c->at, "\n,{}") && *c->at != '\0'; skip_blanks(c)) {
+    for (skip_blanks(c); status == TR_OK && !is_one_of(*c->at, "\n,{}") && *c->at != '\0';
+         skip_blanks(c)) {
         tr_layer_word_t word = {0};
         status = parse_word(c, &word);
         if (status == TR_OK) status = tr_vec_push(&words, word);
@@ -144,10 +148,11 @@ static tr_status_t parse_blocks(cursor_t *c, tr_layer_spec_t *spec) {
         skip(&ahead, " \t\r\v\f\n");
         if (*ahead.at != '{') return TR_OK;
         if (spec->block_count == 2)
-            return TR_LAYER_FAIL(&ahead,
-                                 "expected a comma or a new line after the two blocks of '%s', found a "
-                                 "third block.",
-                                 spec->name);
+            return TR_LAYER_FAIL(
+                &ahead,
+                "expected a comma or a new line after the two blocks of '%s', found a "
+                "third block.",
+                spec->name);
         if (ahead.depth == MAX_DEPTH)
             return TR_LAYER_FAIL(&ahead, "blocks are nested deeper than %d.", MAX_DEPTH);
         cursor_t open = ahead;
@@ -165,11 +170,13 @@ static tr_status_t parse_layer(cursor_t *c, tr_layer_spec_t *out) {
     char text[48];
     out->line = c->line;
     out->column = c->column;
-    if (!is_letter(*c->at)) return TR_LAYER_FAIL(c, "expected a layer name, found %s.", found(c, text));
+    if (!is_letter(*c->at))
+        return TR_LAYER_FAIL(c, "expected a layer name, found %s.", found(c, text));
     TR_TRY(take_word(c, &out->name));
     if (strchr(out->name, '('))
         return TR_LAYER_FAIL(
-            out, "expected a layer name followed by its arguments, as in 'conv 16 3x3', found '%s'.",
+            out,
+            "expected a layer name followed by its arguments, as in 'conv 16 3x3', found '%s'.",
             out->name);
     skip_blanks(c);
     if (*c->at == '=')
@@ -182,8 +189,8 @@ static tr_status_t parse_layer(cursor_t *c, tr_layer_spec_t *out) {
     return parse_blocks(c, out);
 }
 
-/* Up to the end of the text, or behind the brace that closes `open`. *out is whole even on failure: to be
- * freed. */
+/* Up to the end of the text, or behind the brace that closes `open`. *out is whole even on failure:
+ * to be freed. */
 static tr_status_t parse_list(cursor_t *c, const cursor_t *open, tr_layer_block_t *out) {
     spec_vec_t specs = {0};
     tr_status_t status = TR_OK;
@@ -199,7 +206,8 @@ static tr_status_t parse_list(cursor_t *c, const cursor_t *open, tr_layer_block_
     TR_TRY(status);
     if (open != NULL && *c->at == '\0')
         return TR_LAYER_FAIL(open, "expected a } that closes this {, found the end of the text.");
-    if (open == NULL && *c->at == '}') return TR_LAYER_FAIL(c, "expected a layer name, found a } without {.");
+    if (open == NULL && *c->at == '}')
+        return TR_LAYER_FAIL(c, "expected a layer name, found a } without {.");
     if (open != NULL) advance(c);
     return TR_OK;
 }

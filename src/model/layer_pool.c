@@ -9,7 +9,8 @@ typedef struct {
 
 static const tr_layer_field_t fields[] = {
     TR_ARG_SIZES(pool_t, kernel, NULL, 1, 1024, "Size of the window: 2, 3x3."),
-    TR_ARG_SIZES(pool_t, stride, "", 1, 1024, "Stride of the window; default: the size of the window."),
+    TR_ARG_SIZES(pool_t, stride, "", 1, 1024,
+                 "Stride of the window; default: the size of the window."),
     TR_ARG_PAD(pool_t, pad, "valid",
                "Padding: valid (none), same, or sizes. Padding is excluded from the "
                "result."),
@@ -21,8 +22,8 @@ static tr_status_t build_pool(const tr_layer_t *layer, bool max, const tr_layer_
     tr_layer_window_t window;
     tr_layer_sizes_t one = {1, {1}};
     TR_TRY(tr_layer_read(layer, spec, &settings, NULL));
-    TR_TRY(
-        tr_layer_window(context, spec, x, &settings.kernel, &settings.stride, &settings.pad, &one, &window));
+    TR_TRY(tr_layer_window(context, spec, x, &settings.kernel, &settings.stride, &settings.pad,
+                           &one, &window));
     tr_pool_attr_t attr = {.spatial = window.spatial, .max = max};
     for (int i = 0; i < window.spatial; i++)
         if (window.pad_hi[i] >= window.kernel[i])
@@ -39,12 +40,14 @@ static tr_status_t build_pool(const tr_layer_t *layer, bool max, const tr_layer_
 }
 
 static tr_status_t build_max(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                             const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out, bool *out_fused) {
+                             const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                             bool *out_fused) {
     return build_pool(&tr_layer_maxpool, true, context, spec, x, out);
 }
 
 static tr_status_t build_avg(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                             const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out, bool *out_fused) {
+                             const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                             bool *out_fused) {
     return build_pool(&tr_layer_avgpool, false, context, spec, x, out);
 }
 

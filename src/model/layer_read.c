@@ -105,13 +105,16 @@ static bool parse_value(const tr_layer_field_t *field, const char *text, void *s
 /* What a field takes, for messages: "a whole number from 1 to 65535". */
 static const char *expected(const tr_layer_field_t *field, char text[128]) {
     switch (field->type) {
-    case TR_ARG_INT: snprintf(text, 128, "an integer from %.0f to %.0f", field->min, field->max); break;
+    case TR_ARG_INT:
+        snprintf(text, 128, "an integer from %.0f to %.0f", field->min, field->max);
+        break;
     case TR_ARG_FLOAT: snprintf(text, 128, "a number from %g to %g", field->min, field->max); break;
     case TR_ARG_BOOL: return "yes or no";
     case TR_ARG_TEXT: return "text";
     case TR_ARG_CHOICE: snprintf(text, 128, "one of %s", field->choices); break;
     case TR_ARG_SIZES:
-        snprintf(text, 128, "a size such as 3 or 3x3, each from %.0f to %.0f", field->min, field->max);
+        snprintf(text, 128, "a size such as 3 or 3x3, each from %.0f to %.0f", field->min,
+                 field->max);
         break;
     case TR_ARG_PAD: return "same, valid, or a size such as 1 or 1x1";
     }
@@ -134,14 +137,14 @@ static tr_status_t fail_option(const tr_layer_t *layer, const tr_layer_word_t *w
     const char *near = tr_nearest(word->key, names, (size_t)count);
     tr_layer_usage(layer, &usage);
     TR_LAYER_FAIL(word, "'%s' has no option '%s'%s%s%s. Syntax: %s", layer->name, word->key,
-                  near != NULL ? "; did you mean '" : "", near != NULL ? near : "", near != NULL ? "'?" : "",
-                  usage.text != NULL ? usage.text : layer->name);
+                  near != NULL ? "; did you mean '" : "", near != NULL ? near : "",
+                  near != NULL ? "'?" : "", usage.text != NULL ? usage.text : layer->name);
     tr_str_free(&usage);
     return TR_ERR_CONFIG;
 }
 
-static tr_status_t fail_usage(const tr_layer_t *layer, const tr_layer_spec_t *spec, int line, int column,
-                              const char *problem) {
+static tr_status_t fail_usage(const tr_layer_t *layer, const tr_layer_spec_t *spec, int line,
+                              int column, const char *problem) {
     tr_layer_word_t where = {.line = line, .column = column};
     tr_str_t usage = {0};
     tr_layer_usage(layer, &usage);
@@ -151,7 +154,8 @@ static tr_status_t fail_usage(const tr_layer_t *layer, const tr_layer_spec_t *sp
     return TR_ERR_CONFIG;
 }
 
-/* The field that `word` sets, and in which of the two tables (the common ones count from layer->field_count). */
+/* The field that `word` sets, and in which of the two tables (the common ones count from
+ * layer->field_count). */
 static int field_of_word(const tr_layer_t *layer, const tr_layer_word_t *word, int place) {
     if (word->key == NULL) return place < layer->positional ? place : -1;
     for (int i = 0; i < layer->field_count; i++)
@@ -162,7 +166,8 @@ static int field_of_word(const tr_layer_t *layer, const tr_layer_word_t *word, i
 }
 
 static const tr_layer_field_t *field_at(const tr_layer_t *layer, int index) {
-    return index < layer->field_count ? &layer->fields[index] : &common_fields[index - layer->field_count];
+    return index < layer->field_count ? &layer->fields[index]
+                                      : &common_fields[index - layer->field_count];
 }
 
 static tr_status_t read_words(const tr_layer_t *layer, const tr_layer_spec_t *spec, void *settings,
@@ -175,12 +180,14 @@ static tr_status_t read_words(const tr_layer_t *layer, const tr_layer_spec_t *sp
         if (index < 0 && word->key != NULL) return fail_option(layer, word);
         if (index < 0) {
             char problem[128];
-            snprintf(problem, sizeof problem, "does not take an argument '%.40s' here%s", word->value,
+            snprintf(problem, sizeof problem, "does not take an argument '%.40s' here%s",
+                     word->value,
                      tr_layer_find(word->value) ? " (is a comma missing before it?)" : "");
             return fail_usage(layer, spec, word->line, word->column, problem);
         }
         const tr_layer_field_t *field = field_at(layer, index);
-        if (given[index]) return TR_LAYER_FAIL(word, "%s of '%s' is set twice.", field->name, spec->name);
+        if (given[index])
+            return TR_LAYER_FAIL(word, "%s of '%s' is set twice.", field->name, spec->name);
         given[index] = true;
         void *into = index < layer->field_count ? settings : (void *)common;
         if (!parse_value(field, word->value, into)) return fail_value(spec, field, word);
@@ -188,8 +195,9 @@ static tr_status_t read_words(const tr_layer_t *layer, const tr_layer_spec_t *sp
     return TR_OK;
 }
 
-static tr_status_t read_defaults(const tr_layer_t *layer, const tr_layer_spec_t *spec, void *settings,
-                                 tr_layer_common_t *common, const bool given[MAX_FIELDS]) {
+static tr_status_t read_defaults(const tr_layer_t *layer, const tr_layer_spec_t *spec,
+                                 void *settings, tr_layer_common_t *common,
+                                 const bool given[MAX_FIELDS]) {
     for (int i = 0; i < layer->field_count + TR_COUNT_INT(common_fields); i++) {
         const tr_layer_field_t *field = field_at(layer, i);
         if (given[i]) continue;
@@ -210,13 +218,15 @@ tr_status_t tr_layer_read(const tr_layer_t *layer, const tr_layer_spec_t *spec, 
                           tr_layer_common_t *out_common) {
     bool given[MAX_FIELDS] = {false};
     if (layer->field_count + TR_COUNT_INT(common_fields) > MAX_FIELDS)
-        return TR_FAIL(TR_ERR_INTERNAL, "layer '%s' has more than %d fields.", layer->name, MAX_FIELDS);
+        return TR_FAIL(TR_ERR_INTERNAL, "layer '%s' has more than %d fields.", layer->name,
+                       MAX_FIELDS);
     TR_TRY(read_words(layer, spec, out_settings, out_common, given));
     return read_defaults(layer, spec, out_settings, out_common, given);
 }
 
 static bool is_label(const char *name) {
-    return name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")] == '\0';
+    return name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")] ==
+           '\0';
 }
 
 /* Is `name` one of the words? */
@@ -257,7 +267,8 @@ static tr_status_t fail_unknown(const tr_layer_spec_t *spec) {
     if (near != NULL)
         return TR_LAYER_FAIL(spec, "unknown layer '%.64s'; did you mean '%s'?", spec->name, near);
     tr_str_t all = {0};
-    for (size_t i = 0; i < count; i++) tr_str_printf(&all, "%s%s", i > 0 ? ", " : "", list[i]->name);
+    for (size_t i = 0; i < count; i++)
+        tr_str_printf(&all, "%s%s", i > 0 ? ", " : "", list[i]->name);
     TR_LAYER_FAIL(spec, "unknown layer '%.64s'. Available: %s.", spec->name,
                   all.text != NULL ? all.text : "");
     tr_str_free(&all);
@@ -266,15 +277,18 @@ static tr_status_t fail_unknown(const tr_layer_spec_t *spec) {
 
 static tr_status_t check_blocks(const tr_layer_t *layer, const tr_layer_spec_t *spec) {
     if (spec->block_count < layer->min_blocks)
-        return fail_usage(layer, spec, spec->line, spec->column, "requires layers in braces after it");
+        return fail_usage(layer, spec, spec->line, spec->column,
+                          "requires layers in braces after it");
     if (spec->block_count > layer->max_blocks)
         return fail_usage(layer, spec, spec->line, spec->column,
                           layer->max_blocks == 0 ? "does not take a block in braces"
                                                  : "takes fewer blocks in braces");
     for (int b = 0; b < spec->block_count; b++) {
         if (spec->blocks[b].count == 0 && b == 0)
-            return fail_usage(layer, spec, spec->line, spec->column, "has no layers between its braces");
-        for (int i = 0; i < spec->blocks[b].count; i++) TR_TRY(tr_layer_check(&spec->blocks[b].specs[i]));
+            return fail_usage(layer, spec, spec->line, spec->column,
+                              "has no layers between its braces");
+        for (int i = 0; i < spec->blocks[b].count; i++)
+            TR_TRY(tr_layer_check(&spec->blocks[b].specs[i]));
     }
     return TR_OK;
 }
@@ -294,12 +308,13 @@ tr_status_t tr_layer_check(const tr_layer_spec_t *spec) {
                              layer->name);
     if (layer->max_blocks > 0 &&
         strcmp(common.name, "shortcut") == 0) /* of equal names one parameter is made */
-        return TR_LAYER_FAIL(spec, "the name 'shortcut' is reserved for the second block of a residual: "
-                                   "choose another.");
+        return TR_LAYER_FAIL(spec,
+                             "the name 'shortcut' is reserved for the second block of a residual: "
+                             "choose another.");
     return check_blocks(layer, spec);
 }
 
-/* -- the normal form of a layer -------------------------------------------------------------------------- */
+/* -- the normal form of a layer ---------------------------------------------------------------- */
 
 #define VALUE_BYTES 160
 
@@ -309,7 +324,8 @@ static void write_sizes(const tr_layer_sizes_t *sizes, char out[VALUE_BYTES]) {
     out[0] = '\0';
     for (int i = 1; i < sizes->count; i++) equal = equal && sizes->size[i] == sizes->size[0];
     for (int i = 0; i < sizes->count && (i == 0 || !equal); i++)
-        length += snprintf(out + length, VALUE_BYTES - (size_t)length, i ? "x%d" : "%d", sizes->size[i]);
+        length +=
+            snprintf(out + length, VALUE_BYTES - (size_t)length, i ? "x%d" : "%d", sizes->size[i]);
 }
 
 /* A value of `field`, however it is written. */

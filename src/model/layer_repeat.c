@@ -10,11 +10,13 @@ static const tr_layer_field_t fields[] = {
 };
 
 static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out, bool *out_fused) {
+                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                         bool *out_fused) {
     repeat_t settings;
     TR_TRY(tr_layer_read(&tr_layer_repeat, spec, &settings, NULL));
     for (int i = 0; i < settings.times; i++)
-        TR_TRY(tr_layers_build_inside(context, spec->blocks[0].specs, spec->blocks[0].count, x, &x));
+        TR_TRY(
+            tr_layers_build_inside(context, spec->blocks[0].specs, spec->blocks[0].count, x, &x));
     *out = x;
     return TR_OK;
 }

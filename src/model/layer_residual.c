@@ -2,8 +2,8 @@
 #include "layer_int.h"
 #include <stdio.h>
 
-/* The shortcut that would fit, for the message: a 1x1 convolution, with the main path's stride where that is
- * plain. */
+/* The shortcut that would fit, for the message: a 1x1 convolution, with the main path's stride
+ * where that is plain. */
 static void suggest(const tr_graph_t *g, tr_tensor_t x, tr_tensor_t main, char text[128]) {
     const tr_shape_t *in = tr_shape_of(g, x), *out = tr_shape_of(g, main);
     int64_t channels = out->dim[out->ndim - 1];
@@ -19,10 +19,11 @@ static void suggest(const tr_graph_t *g, tr_tensor_t x, tr_tensor_t main, char t
         snprintf(text, 128, "{ conv %lld 1 bias=no, batchnorm }", (long long)channels);
 }
 
-static tr_status_t check_equal(const tr_layer_context_t *context, const tr_layer_spec_t *spec, tr_tensor_t x,
-                               tr_tensor_t main, tr_tensor_t shortcut) {
+static tr_status_t check_equal(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                               tr_tensor_t x, tr_tensor_t main, tr_tensor_t shortcut) {
     char main_text[96], shortcut_text[96], remedy[128];
-    if (tr_shape_equal(tr_shape_of(context->g, main), tr_shape_of(context->g, shortcut))) return TR_OK;
+    if (tr_shape_equal(tr_shape_of(context->g, main), tr_shape_of(context->g, shortcut)))
+        return TR_OK;
     suggest(context->g, x, main, remedy);
     return TR_LAYER_FAIL(
         spec,
@@ -31,12 +32,13 @@ static tr_status_t check_equal(const tr_layer_context_t *context, const tr_layer
         "(pad=same).",
         tr_scope(context->g), tr_layer_sample_text(context->g, main, main_text),
         spec->block_count == 2 ? "" : " (its input)",
-        tr_layer_sample_text(context->g, shortcut, shortcut_text), spec->block_count == 2 ? "Make" : "Add",
-        remedy);
+        tr_layer_sample_text(context->g, shortcut, shortcut_text),
+        spec->block_count == 2 ? "Make" : "Add", remedy);
 }
 
 static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out, bool *out_fused) {
+                         const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
+                         bool *out_fused) {
     tr_tensor_t main, shortcut = x;
     const tr_layer_block_t *block = spec->blocks;
     TR_TRY(tr_layers_build(context, block[0].specs, block[0].count, x, &main));

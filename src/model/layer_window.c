@@ -1,22 +1,24 @@
-/* Sliding windows of convolutions and poolings: sizes as the user gave them, resolved for an input. */
+/* Sliding windows of convolutions and poolings: sizes as the user gave them, resolved for an input.
+ */
 #include "layer_int.h"
 #include <stdio.h>
 
 /* One number stands for all spatial dimensions. */
-static tr_status_t expand(const tr_layer_spec_t *spec, const char *what, const tr_layer_sizes_t *sizes,
-                          int spatial, int out[3]) {
+static tr_status_t expand(const tr_layer_spec_t *spec, const char *what,
+                          const tr_layer_sizes_t *sizes, int spatial, int out[3]) {
     if (sizes->count != 1 && sizes->count != spatial)
-        return TR_LAYER_FAIL(spec,
-                             "%s of '%s' has %d sizes, its input has %d spatial dimensions: give one number "
-                             "or %d.",
-                             what, spec->name, sizes->count, spatial, spatial);
+        return TR_LAYER_FAIL(
+            spec,
+            "%s of '%s' has %d sizes, its input has %d spatial dimensions: give one number "
+            "or %d.",
+            what, spec->name, sizes->count, spatial, spatial);
     for (int i = 0; i < spatial; i++) out[i] = sizes->size[sizes->count == 1 ? 0 : i];
     return TR_OK;
 }
 
 /*
- * "same" pads dilation * (kernel - 1) in all, whatever the stride: ceil(in / stride) positions remain, and
- * for odd kernels it is the usual symmetric kernel / 2.
+ * "same" pads dilation * (kernel - 1) in all, whatever the stride: ceil(in / stride) positions
+ * remain, and for odd kernels it is the usual symmetric kernel / 2.
  */
 static tr_status_t resolve_pad(const tr_layer_spec_t *spec, const tr_layer_pad_t *pad,
                                tr_layer_window_t *window) {
@@ -35,11 +37,12 @@ static tr_status_t resolve_pad(const tr_layer_spec_t *spec, const tr_layer_pad_t
 
 static void sizes_text(const int *size, int count, char text[48]) {
     int length = snprintf(text, 48, "%d", size[0]);
-    for (int i = 1; i < count; i++) length += snprintf(text + length, 48 - (size_t)length, "x%d", size[i]);
+    for (int i = 1; i < count; i++)
+        length += snprintf(text + length, 48 - (size_t)length, "x%d", size[i]);
 }
 
-static tr_status_t check_fits(const tr_layer_context_t *context, const tr_layer_spec_t *spec, tr_tensor_t x,
-                              const tr_layer_window_t *window) {
+static tr_status_t check_fits(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                              tr_tensor_t x, const tr_layer_window_t *window) {
     const tr_shape_t *shape = tr_shape_of(context->g, x);
     for (int i = 0; i < window->spatial; i++) {
         int64_t extent = (int64_t)window->dilation[i] * (window->kernel[i] - 1) + 1;
@@ -56,10 +59,10 @@ static tr_status_t check_fits(const tr_layer_context_t *context, const tr_layer_
     return TR_OK;
 }
 
-tr_status_t tr_layer_window(const tr_layer_context_t *context, const tr_layer_spec_t *spec, tr_tensor_t x,
-                            const tr_layer_sizes_t *kernel, const tr_layer_sizes_t *stride,
-                            const tr_layer_pad_t *pad, const tr_layer_sizes_t *dilation,
-                            tr_layer_window_t *out) {
+tr_status_t tr_layer_window(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
+                            tr_tensor_t x, const tr_layer_sizes_t *kernel,
+                            const tr_layer_sizes_t *stride, const tr_layer_pad_t *pad,
+                            const tr_layer_sizes_t *dilation, tr_layer_window_t *out) {
     char sample[96];
     tr_layer_window_t window = {.spatial = tr_layer_spatial(context->g, x)};
     if (window.spatial < 0)
@@ -69,7 +72,8 @@ tr_status_t tr_layer_window(const tr_layer_context_t *context, const tr_layer_sp
             "(28, 28, 1); found samples of shape %s.",
             spec->name, tr_scope(context->g), tr_layer_sample_text(context->g, x, sample));
     TR_TRY(expand(spec, "kernel", kernel, window.spatial, window.kernel));
-    TR_TRY(expand(spec, "stride", stride->count > 0 ? stride : kernel, window.spatial, window.stride));
+    TR_TRY(
+        expand(spec, "stride", stride->count > 0 ? stride : kernel, window.spatial, window.stride));
     TR_TRY(expand(spec, "dilation", dilation, window.spatial, window.dilation));
     TR_TRY(resolve_pad(spec, pad, &window));
     TR_TRY(check_fits(context, spec, x, &window));

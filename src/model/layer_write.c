@@ -10,7 +10,8 @@ typedef struct {
 
 static void write_list(writer_t *w, const tr_layer_spec_t *specs, int count);
 
-/* How often the layers in its block stand there; 0: it is no repeat, or one whose options hold for all of them. */
+/* How often the layers in its block stand there; 0: it is no repeat, or one whose options hold for
+ * all of them. */
 static int times_of(const tr_layer_spec_t *spec) {
     double times = 0;
     if (tr_layer_find(spec->name) != &tr_layer_repeat || spec->word_count != 1) return 0;

@@ -15,18 +15,21 @@ static const tr_config_field_t fields[] = {
                     "Kind of model: sequential builds model.layers."),
     TR_FIELD_ENUM(
         tr_model_settings_t, loss, "auto", "auto|cross_entropy|mse|huber|binary_cross_entropy",
-        "Loss: auto is cross_entropy where data.y are classes, else mse (mean squared error). huber "
+        "Loss: auto is cross_entropy where data.y are classes, else mse (mean squared error). "
+        "huber "
         "is less sensitive to outliers than mse. binary_cross_entropy is for targets of several 0 "
         "and 1 per sample (multi-hot labels); predictions are then probabilities."),
     TR_FIELD_FLOAT(tr_model_settings_t, label_smoothing, "0", 0, 0.999,
                    "Label smoothing: the share of the target that cross-entropy spreads evenly "
                    "over all classes, also in validation and eval."),
-    TR_FIELD_FLOAT(tr_model_settings_t, huber_delta, "1", 1e-6, 1e6,
-                   "Errors beyond this count linearly in model.loss = huber, in units of the normalised "
-                   "targets."),
-    TR_FIELD_STRING(tr_model_settings_t, class_weights, "",
-                    "A weight for each class, comma separated: the loss of a sample is multiplied by the "
-                    "weight of its class, in validation and eval, too. Empty: all 1."),
+    TR_FIELD_FLOAT(
+        tr_model_settings_t, huber_delta, "1", 1e-6, 1e6,
+        "Errors beyond this count linearly in model.loss = huber, in units of the normalised "
+        "targets."),
+    TR_FIELD_STRING(
+        tr_model_settings_t, class_weights, "",
+        "A weight for each class, comma separated: the loss of a sample is multiplied by the "
+        "weight of its class, in validation and eval, too. Empty: all 1."),
     TR_FIELD_INT(tr_model_settings_t, topk, "1", 1, 1000,
                  "Also report top-k accuracy: a sample is correct if its class is among the k best "
                  "(5 for ImageNet). 1: off.",
@@ -43,7 +46,8 @@ static const tr_config_field_t fields[] = {
                     "updated.",
                     TR_RESUME_FREE),
 };
-const tr_config_table_t tr_model_config = {"model", fields, TR_COUNT(fields), sizeof(tr_model_settings_t)};
+const tr_config_table_t tr_model_config = {"model", fields, TR_COUNT(fields),
+                                           sizeof(tr_model_settings_t)};
 
 static const tr_model_t *models[MAX_MODELS] = {
 #define MODEL(symbol) &tr_model_##symbol,
@@ -52,7 +56,8 @@ static const tr_model_t *models[MAX_MODELS] = {
 };
 
 const tr_model_t *const *tr_model_list(size_t *out_count) {
-    for (*out_count = 0; *out_count < MAX_MODELS && models[*out_count] != NULL; ++*out_count) continue;
+    for (*out_count = 0; *out_count < MAX_MODELS && models[*out_count] != NULL; ++*out_count)
+        continue;
     return models;
 }
 
@@ -65,7 +70,8 @@ static const tr_model_t *lookup(const char *name) {
 tr_status_t tr_model_register(const tr_model_t *model) {
     size_t count;
     if (model == NULL || model->name == NULL || model->build == NULL)
-        return TR_FAIL(TR_ERR_CONFIG, "a model needs a name and a build function; one of them is NULL.");
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "a model needs a name and a build function; one of them is NULL.");
     if (lookup(model->name) != NULL)
         return TR_FAIL(TR_ERR_CONFIG, "a model named '%s' is already registered: use another name.",
                        model->name);
@@ -87,9 +93,10 @@ tr_status_t tr_model_find(const char *name, const tr_model_t **out) {
     return tr_fail_unknown("model.type", "model", name, names, count);
 }
 
-/* -- freezing -------------------------------------------------------------------------------------------- */
+/* -- freezing ---------------------------------------------------------------------------------- */
 
-/* The next pattern of a comma-separated list into `pattern`, blanks around it dropped; NULL behind the last. */
+/* The next pattern of a comma-separated list into `pattern`, blanks around it dropped; NULL behind
+ * the last. */
 static const char *next_pattern(const char *list, char *pattern, size_t bytes) {
     list += strspn(list, ", \t\r\n");
     if (*list == '\0') return NULL;

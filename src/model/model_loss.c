@@ -18,7 +18,8 @@ static char *sample_text(const tr_graph_t *g, tr_tensor_t t, char text[96]) {
     return tr_shape_format(&shape, text);
 }
 
-static tr_status_t check_width(const tr_graph_t *g, tr_tensor_t output, int64_t wanted, const char *why) {
+static tr_status_t check_width(const tr_graph_t *g, tr_tensor_t output, int64_t wanted,
+                               const char *why) {
     char text[96];
     const tr_shape_t *shape = tr_shape_of(g, output);
     if (shape->ndim != 2)
@@ -30,7 +31,8 @@ static tr_status_t check_width(const tr_graph_t *g, tr_tensor_t output, int64_t 
         return TR_FAIL(TR_ERR_CONFIG,
                        "model: the last layer outputs %lld value%s per sample, %s: make it linear "
                        "%lld.",
-                       (long long)shape->dim[1], shape->dim[1] == 1 ? "" : "s", why, (long long)wanted);
+                       (long long)shape->dim[1], shape->dim[1] == 1 ? "" : "s", why,
+                       (long long)wanted);
     return TR_OK;
 }
 
@@ -38,14 +40,16 @@ static tr_status_t check_width(const tr_graph_t *g, tr_tensor_t output, int64_t 
 enum { MANY_CLASSES = 50 };
 
 /* Whole numbers are taken for classes: one output, or many classes, may mean that they are none. */
-static tr_status_t check_classes(const tr_graph_t *g, tr_tensor_t output, const tr_model_batch_t *batch) {
+static tr_status_t check_classes(const tr_graph_t *g, tr_tensor_t output,
+                                 const tr_model_batch_t *batch) {
     char why[640], label[320] = "";
     const int64_t classes = batch->classes;
     const tr_shape_t *shape = tr_shape_of(g, output);
     const bool may_be_numbers = classes > MANY_CLASSES || (shape->ndim == 2 && shape->dim[1] == 1);
     if (classes == 1)
-        return TR_FAIL(TR_ERR_CONFIG, "data.y has only the class 0: training needs two or more classes; set "
-                                      "data.classes to their number, or to 0 for a regression.");
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.y has only the class 0: training needs two or more classes; set "
+                       "data.classes to their number, or to 0 for a regression.");
     if (shape->ndim == 2 && shape->dim[1] < classes && batch->label_note)
         snprintf(label, sizeof label, "%s", batch->label_note);
     const char *numbers = may_be_numbers ? "for a regression, set data.classes = 0" : "";
@@ -55,7 +59,8 @@ static tr_status_t check_classes(const tr_graph_t *g, tr_tensor_t output, const 
     return check_width(g, output, classes, why);
 }
 
-/* *weight: of the samples; times the weight of each one's class where model.class_weights gives some. */
+/* *weight: of the samples; times the weight of each one's class where model.class_weights gives
+ * some. */
 static tr_status_t weigh_classes(tr_graph_t *g, const char *text, const tr_model_batch_t *batch,
                                  tr_tensor_t y, tr_tensor_t *weight) {
     float *values = NULL;
@@ -63,21 +68,24 @@ static tr_status_t weigh_classes(tr_graph_t *g, const char *text, const tr_model
     tr_tensor_t table;
     if (!text[0]) return TR_OK;
     TR_TRY(tr_alloc((size_t)batch->classes * sizeof *values, "class weights", &values));
-    bool is_valid = tr_parse_floats(text, (int)batch->classes, values, &count) && count == batch->classes;
+    bool is_valid =
+        tr_parse_floats(text, (int)batch->classes, values, &count) && count == batch->classes;
     for (int i = 0; i < count && is_valid; i++) is_valid = values[i] >= 0;
     tr_status_t status =
-        is_valid ? tr_const_values(g, "class_weights", values, count, &table)
-                 : TR_FAIL(TR_ERR_CONFIG,
-                           "model.class_weights expects %lld numbers of at least 0, one for each class, "
-                           "comma separated; found '%s'",
-                           (long long)batch->classes, text);
+        is_valid
+            ? tr_const_values(g, "class_weights", values, count, &table)
+            : TR_FAIL(TR_ERR_CONFIG,
+                      "model.class_weights expects %lld numbers of at least 0, one for each class, "
+                      "comma separated; found '%s'",
+                      (long long)batch->classes, text);
     tr_free(&values);
     TR_TRY(status);
     return tr_class_weight(g, *weight, y, table, weight);
 }
 
 static tr_status_t cross_entropy(tr_graph_t *g, const tr_model_settings_t *settings,
-                                 const tr_model_batch_t *batch, tr_tensor_t y, tr_model_result_t *out) {
+                                 const tr_model_batch_t *batch, tr_tensor_t y,
+                                 tr_model_result_t *out) {
     tr_tensor_t weight = batch->weight;
     if (batch->classes <= 0)
         return TR_FAIL(TR_ERR_CONFIG,
@@ -90,25 +98,29 @@ static tr_status_t cross_entropy(tr_graph_t *g, const tr_model_settings_t *setti
                        (long long)settings->topk, (long long)batch->classes);
     TR_TRY(check_classes(g, out->output, batch));
     TR_TRY(weigh_classes(g, settings->class_weights, batch, y, &weight));
-    TR_TRY(tr_cross_entropy(g, out->output, y, weight, (float)settings->label_smoothing, &out->loss));
+    TR_TRY(
+        tr_cross_entropy(g, out->output, y, weight, (float)settings->label_smoothing, &out->loss));
     TR_TRY(tr_topk_correct(g, out->output, y, batch->weight, 1, &out->correct));
     if (settings->topk == 1) return TR_OK;
-    return tr_topk_correct(g, out->output, y, batch->weight, (int)settings->topk, &out->correct_topk);
+    return tr_topk_correct(g, out->output, y, batch->weight, (int)settings->topk,
+                           &out->correct_topk);
 }
 
-static tr_status_t loss_of_numbers(tr_graph_t *g, const tr_model_settings_t *settings, const char *name,
-                                   const tr_model_batch_t *batch, tr_tensor_t y, tr_model_result_t *out) {
+static tr_status_t loss_of_numbers(tr_graph_t *g, const tr_model_settings_t *settings,
+                                   const char *name, const tr_model_batch_t *batch, tr_tensor_t y,
+                                   tr_model_result_t *out) {
     char why[64];
     const tr_shape_t *shape = tr_shape_of(g, y);
     int64_t rows = shape->dim[0], values = 1;
     if (batch->classes > 0)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "model.loss = %s requires numbers, but data.y has %lld classes: use cross_entropy (or auto), "
-            "or set data.classes = 0.",
-            name, (long long)batch->classes);
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "model.loss = %s requires numbers, but data.y has %lld classes: use "
+                       "cross_entropy (or auto), "
+                       "or set data.classes = 0.",
+                       name, (long long)batch->classes);
     if (settings->class_weights[0])
-        return TR_FAIL(TR_ERR_CONFIG, "model.class_weights requires classes, but data.y has numbers to predict.");
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "model.class_weights requires classes, but data.y has numbers to predict.");
     for (int i = 1; i < shape->ndim; i++) values *= shape->dim[i];
     snprintf(why, sizeof why, "data.y has %lld", (long long)values);
     TR_TRY(check_width(g, out->output, values, why));
@@ -123,7 +135,8 @@ static tr_status_t loss_of_numbers(tr_graph_t *g, const tr_model_settings_t *set
 }
 
 /* Binary cross-entropy is computed from scores; predictions are their probabilities. */
-static tr_status_t finish_output(tr_graph_t *g, const tr_model_settings_t *settings, tr_model_result_t *out) {
+static tr_status_t finish_output(tr_graph_t *g, const tr_model_settings_t *settings,
+                                 tr_model_result_t *out) {
     if (settings->loss != TR_LOSS_BINARY_CROSS_ENTROPY || tr_graph_mode(g) != TR_EVAL) return TR_OK;
     return tr_activation(g, out->output, TR_ACT_SIGMOID, &out->output);
 }

@@ -12,7 +12,8 @@ static const tr_config_field_t fields[] = {
                     "pad=same, batchnorm, relu, maxpool 2, globalpool, linear 10\". `trainer help "
                     "layers` lists them."),
 };
-static const tr_config_table_t config_table = {"model", fields, TR_COUNT(fields), sizeof(sequential_t)};
+static const tr_config_table_t config_table = {"model", fields, TR_COUNT(fields),
+                                               sizeof(sequential_t)};
 
 static tr_status_t find_x(const tr_model_batch_t *batch, tr_tensor_t *out) {
     for (int i = 0; i < batch->count; i++) {
@@ -20,9 +21,8 @@ static tr_status_t find_x(const tr_model_batch_t *batch, tr_tensor_t *out) {
         *out = batch->tensor[i];
         return TR_OK;
     }
-    return TR_FAIL(
-        TR_ERR_CONFIG,
-        "model.type = sequential requires a field x in the data set; this one has none: set data.x.");
+    return TR_FAIL(TR_ERR_CONFIG, "model.type = sequential requires a field x in the data set; "
+                                  "this one has none: set data.x.");
 }
 
 static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
@@ -37,8 +37,9 @@ static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_mode
     TR_TRY(find_x(batch, &x));
     TR_TRY(tr_layers_parse(settings.layers, &specs, &count));
     if (count == 0)
-        return TR_FAIL(TR_ERR_CONFIG, "model.layers is empty; it needs at least one layer, for example: "
-                                      "layers = flatten, linear 256, relu, linear 10");
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "model.layers is empty; it needs at least one layer, for example: "
+                       "layers = flatten, linear 256, relu, linear 10");
     tr_layer_context_t context = {.g = g, .batch = batch, .freeze = common.freeze};
     tr_status_t status = tr_layers_build(&context, specs, count, x, &x);
     tr_layers_free(&specs, count);

@@ -6,7 +6,8 @@
 #define MAX_OPTIMIZERS 64
 
 static const tr_config_field_t fields[] = {
-    TR_FIELD_STRING(tr_optim_settings_t, type, "adamw", "Optimizer: sgd, adam, adamw.", TR_RESUME_NOTE),
+    TR_FIELD_STRING(tr_optim_settings_t, type, "adamw", "Optimizer: sgd, adam, adamw.",
+                    TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_optim_settings_t, lr, "0.001", 0, 1e6,
                    "Peak learning rate; schedule.* changes it over the run.", TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_optim_settings_t, weight_decay, "0", 0, 1e6,
@@ -17,9 +18,10 @@ static const tr_config_field_t fields[] = {
                    "Maximum global L2 norm of the gradient; a larger gradient is scaled down to "
                    "it. 0: off.",
                    TR_RESUME_NOTE),
-    TR_FIELD_FLOAT(tr_optim_settings_t, momentum, "0.9", 0, 0.9999, "sgd: momentum.", TR_RESUME_NOTE),
-    TR_FIELD_FLOAT(tr_optim_settings_t, beta1, "0.9", 0, 0.9999999, "adam, adamw: decay of the first moment.",
+    TR_FIELD_FLOAT(tr_optim_settings_t, momentum, "0.9", 0, 0.9999, "sgd: momentum.",
                    TR_RESUME_NOTE),
+    TR_FIELD_FLOAT(tr_optim_settings_t, beta1, "0.9", 0, 0.9999999,
+                   "adam, adamw: decay of the first moment.", TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_optim_settings_t, beta2, "0.999", 0, 0.9999999,
                    "adam, adamw: decay of the second moment.", TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_optim_settings_t, eps, "1e-8", 1e-30, 1,
@@ -42,7 +44,8 @@ static const tr_optimizer_t *optimizers[MAX_OPTIMIZERS] = {
 };
 
 const tr_optimizer_t *const *tr_optimizer_list(size_t *out_count) {
-    for (*out_count = 0; *out_count < MAX_OPTIMIZERS && optimizers[*out_count] != NULL; ++*out_count)
+    for (*out_count = 0; *out_count < MAX_OPTIMIZERS && optimizers[*out_count] != NULL;
+         ++*out_count)
         continue;
     return optimizers;
 }
@@ -56,14 +59,16 @@ static const tr_optimizer_t *lookup(const char *name) {
 tr_status_t tr_optimizer_register(const tr_optimizer_t *optimizer) {
     size_t count;
     if (optimizer == NULL || optimizer->name == NULL || optimizer->build == NULL)
-        return TR_FAIL(TR_ERR_CONFIG, "an optimizer needs a name and a build function; one of them is NULL.");
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "an optimizer needs a name and a build function; one of them is NULL.");
     if (lookup(optimizer->name) != NULL)
-        return TR_FAIL(TR_ERR_CONFIG, "an optimizer named '%s' is already registered: use another name.",
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "an optimizer named '%s' is already registered: use another name.",
                        optimizer->name);
     tr_optimizer_list(&count);
     if (count == MAX_OPTIMIZERS)
-        return TR_FAIL(TR_ERR_CONFIG, "cannot register '%s': the limit is %d optimizers.", optimizer->name,
-                       MAX_OPTIMIZERS);
+        return TR_FAIL(TR_ERR_CONFIG, "cannot register '%s': the limit is %d optimizers.",
+                       optimizer->name, MAX_OPTIMIZERS);
     optimizers[count] = optimizer;
     return TR_OK;
 }
@@ -82,22 +87,23 @@ tr_status_t tr_optimizer_check(const tr_optim_settings_t *settings) {
     return TR_OK;
 }
 
-/* -- ranges ---------------------------------------------------------------------------------------------- */
+/* -- ranges ------------------------------------------------------------------------------------ */
 
 tr_status_t tr_optim_state_range(tr_graph_t *g, const char *name, const tr_param_group_t *group,
                                  tr_tensor_t *out) {
     tr_tensor_t state;
-    TR_TRY(tr_optim_state(g, name, TR_F32, &TR_SHAPE(tr_graph_layout(g).trainable_elems), true, &state));
+    TR_TRY(tr_optim_state(g, name, TR_F32, &TR_SHAPE(tr_graph_layout(g).trainable_elems), true,
+                          &state));
     return tr_slice(g, state, group->first, group->count, out);
 }
 
-tr_status_t tr_optim_group_ranges(tr_graph_t *g, const tr_param_group_t *group, tr_tensor_t *out_gradient,
-                                  tr_tensor_t *out_param) {
+tr_status_t tr_optim_group_ranges(tr_graph_t *g, const tr_param_group_t *group,
+                                  tr_tensor_t *out_gradient, tr_tensor_t *out_param) {
     TR_TRY(tr_reduced_range(g, group->first, group->count, out_gradient));
     return tr_param_range(g, group->first, group->count, out_param);
 }
 
-/* -- the update program ---------------------------------------------------------------------------------- */
+/* -- the update program ------------------------------------------------------------------------ */
 
 static tr_status_t build_groups(tr_graph_t *g, const tr_optim_settings_t *settings) {
     const tr_optimizer_t *optimizer = lookup(settings->type);
@@ -105,7 +111,8 @@ static tr_status_t build_groups(tr_graph_t *g, const tr_optim_settings_t *settin
     size_t count;
     tr_status_t status = TR_OK;
     TR_TRY(tr_graph_param_groups(g, &groups, &count));
-    for (size_t i = 0; i < count && status == TR_OK; i++) status = optimizer->build(g, settings, &groups[i]);
+    for (size_t i = 0; i < count && status == TR_OK; i++)
+        status = optimizer->build(g, settings, &groups[i]);
     tr_free(&groups);
     return status;
 }
@@ -118,17 +125,19 @@ static tr_status_t build_average(tr_graph_t *g, double decay) {
     return tr_ema(g, param, average, (float)decay);
 }
 
-tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *settings, tr_tensor_t counts,
-                               double batch_size) {
+tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *settings,
+                               tr_tensor_t counts, double batch_size) {
     int64_t trainable = tr_graph_layout(g).trainable_elems;
     tr_tensor_t gradient;
     TR_TRY(tr_optimizer_check(settings));
     if (trainable == 0)
-        return TR_FAIL(TR_ERR_CONFIG, "nothing to train: the model has no parameters, or all are frozen by "
-                                      "trainable=no or model.freeze.");
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "nothing to train: the model has no parameters, or all are frozen by "
+                       "trainable=no or model.freeze.");
     tr_scope_push(g, "optimizer");
     tr_status_t status = tr_reduced_range(g, 0, trainable, &gradient);
-    if (status == TR_OK) status = tr_grad_norm(g, gradient, counts, batch_size, (float)settings->clip_norm);
+    if (status == TR_OK)
+        status = tr_grad_norm(g, gradient, counts, batch_size, (float)settings->clip_norm);
     if (status == TR_OK) status = build_groups(g, settings);
     if (status == TR_OK && settings->ema > 0) status = build_average(g, settings->ema);
     tr_scope_pop(g);
@@ -136,7 +145,8 @@ tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *setting
     return TR_OK;
 }
 
-/* The parameters that have a gradient: not one that may be trained and that the loss does not depend on. */
+/* The parameters that have a gradient: not one that may be trained and that the loss does not
+ * depend on. */
 static tr_status_t read_trainable(tr_graph_t *g, float *values) {
     const int64_t end = tr_graph_layout(g).trainable_elems;
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {

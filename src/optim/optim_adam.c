@@ -16,7 +16,8 @@ tr_status_t tr_optim_build_adam(tr_graph_t *g, const tr_optim_settings_t *settin
     return tr_adam(g, gradient, param, m, v, &attr);
 }
 
-static tr_status_t build(tr_graph_t *g, const tr_optim_settings_t *settings, const tr_param_group_t *group) {
+static tr_status_t build(tr_graph_t *g, const tr_optim_settings_t *settings,
+                         const tr_param_group_t *group) {
     return tr_optim_build_adam(g, settings, group, false);
 }
 

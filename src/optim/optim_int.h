@@ -14,8 +14,8 @@
 tr_status_t tr_optim_state_range(tr_graph_t *g, const char *name, const tr_param_group_t *group,
                                  tr_tensor_t *out);
 /* The group's gradient and parameters. */
-tr_status_t tr_optim_group_ranges(tr_graph_t *g, const tr_param_group_t *group, tr_tensor_t *out_gradient,
-                                  tr_tensor_t *out_param);
+tr_status_t tr_optim_group_ranges(tr_graph_t *g, const tr_param_group_t *group,
+                                  tr_tensor_t *out_gradient, tr_tensor_t *out_param);
 /* adam and adamw differ in how weight decay enters. */
 tr_status_t tr_optim_build_adam(tr_graph_t *g, const tr_optim_settings_t *settings,
                                 const tr_param_group_t *group, bool decoupled);
@@ -29,8 +29,8 @@ struct tr_schedule {
     TR_VEC(double) milestones;
 };
 
-/* One schedule. factor gives the learning rate's factor on its peak for a step behind the warm-up, warmup <=
- * step <= total. */
+/* One schedule. factor gives the learning rate's factor on its peak for a step behind the warm-up,
+ * warmup <= step <= total. */
 typedef struct tr_schedule_row {
     const char *name, *help;
     double (*factor)(const tr_schedule_t *schedule, double step);

@@ -1,7 +1,8 @@
 /* sgd: stochastic gradient descent with momentum. */
 #include "optim_int.h"
 
-static tr_status_t build(tr_graph_t *g, const tr_optim_settings_t *settings, const tr_param_group_t *group) {
+static tr_status_t build(tr_graph_t *g, const tr_optim_settings_t *settings,
+                         const tr_param_group_t *group) {
     tr_tensor_t gradient, param, momentum = TR_NONE;
     TR_TRY(tr_optim_group_ranges(g, group, &gradient, &param));
     if (settings->momentum > 0) TR_TRY(tr_optim_state_range(g, "sgd.momentum", group, &momentum));
@@ -14,7 +15,8 @@ static tr_status_t build(tr_graph_t *g, const tr_optim_settings_t *settings, con
 
 const tr_optimizer_t tr_optimizer_sgd = {
     .name = "sgd",
-    .help = "Stochastic gradient descent with momentum, optionally Nesterov, and weight decay added to "
-            "the gradient.",
+    .help =
+        "Stochastic gradient descent with momentum, optionally Nesterov, and weight decay added to "
+        "the gradient.",
     .build = build,
 };

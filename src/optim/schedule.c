@@ -1,5 +1,5 @@
-/* Learning-rate schedules: keys, lengths in steps, epochs or shares of the run, and the warm-up before all of
- * them. */
+/* Learning-rate schedules: keys, lengths in steps, epochs or shares of the run, and the warm-up
+ * before all of them. */
 #include "optim_int.h"
 #include <math.h>
 #include <stdio.h>
@@ -10,9 +10,10 @@ static const tr_config_field_t fields[] = {
                     "Learning rate after the warm-up: constant, step (multiplied by gamma at "
                     "milestones), cosine, linear, wsd (stable, then a linear decay).",
                     TR_RESUME_NOTE),
-    TR_FIELD_STRING(tr_schedule_settings_t, warmup, "0",
-                    "Length of the linear warm-up from 0 to optimizer.lr: steps, 2epoch, or 5% of the run.",
-                    TR_RESUME_NOTE),
+    TR_FIELD_STRING(
+        tr_schedule_settings_t, warmup, "0",
+        "Length of the linear warm-up from 0 to optimizer.lr: steps, 2epoch, or 5% of the run.",
+        TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_schedule_settings_t, milestones, "50%, 75%",
                     "step: comma-separated points at which the learning rate is multiplied by "
                     "schedule.gamma: steps, 30epoch, 50%.",
@@ -20,9 +21,11 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_FLOAT(tr_schedule_settings_t, gamma, "0.1", 0, 1, "step: factor at each milestone.",
                    TR_RESUME_NOTE),
     TR_FIELD_FLOAT(tr_schedule_settings_t, final_factor, "0", 0, 1,
-                   "cosine, linear, wsd: final learning rate as a fraction of optimizer.lr.", TR_RESUME_NOTE),
+                   "cosine, linear, wsd: final learning rate as a fraction of optimizer.lr.",
+                   TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_schedule_settings_t, decay, "20%",
-                    "wsd: length of the final decay: steps, 2epoch, or 20% of the run.", TR_RESUME_NOTE),
+                    "wsd: length of the final decay: steps, 2epoch, or 20% of the run.",
+                    TR_RESUME_NOTE),
 };
 const tr_config_table_t tr_schedule_config = {"schedule", fields, TR_COUNT(fields),
                                               sizeof(tr_schedule_settings_t)};
@@ -33,7 +36,7 @@ static const tr_schedule_row_t *const rows[] = {
 #undef SCHEDULE
 };
 
-/* -- lengths --------------------------------------------------------------------------------------------- */
+/* -- lengths ----------------------------------------------------------------------------------- */
 
 bool tr_parse_steps(const char *text, int64_t total_steps, double steps_per_epoch, double *out) {
     static const struct {
@@ -47,7 +50,8 @@ bool tr_parse_steps(const char *text, int64_t total_steps, double steps_per_epoc
     size_t length = strlen(text), unit = TR_COUNT(units);
     for (size_t i = 0; i < TR_COUNT(units) && unit == TR_COUNT(units); i++) {
         size_t tail = strlen(units[i].name);
-        if (length > tail && strcmp(text + length - tail, units[i].name) == 0) unit = i, length -= tail;
+        if (length > tail && strcmp(text + length - tail, units[i].name) == 0)
+            unit = i, length -= tail;
     }
     while (length > 0 && (text[length - 1] == ' ' || text[length - 1] == '\t')) length--;
     if (length >= sizeof number) return false;
@@ -66,10 +70,10 @@ bool tr_parse_steps(const char *text, int64_t total_steps, double steps_per_epoc
 static tr_status_t parse_place(const tr_schedule_t *s, const char *key, const char *text,
                                double steps_per_epoch, double *out) {
     if (tr_parse_steps(text, (int64_t)s->total, steps_per_epoch, out)) return TR_OK;
-    return TR_FAIL(
-        TR_ERR_CONFIG,
-        "schedule.%s requires steps (500), epochs (2epoch) or a share of the run (5%%), found '%s'.", key,
-        text);
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "schedule.%s requires steps (500), epochs (2epoch) or a share of the run (5%%), "
+                   "found '%s'.",
+                   key, text);
 }
 
 static tr_status_t parse_length(const tr_schedule_t *s, const char *key, const char *text,
@@ -84,7 +88,7 @@ static tr_status_t parse_length(const tr_schedule_t *s, const char *key, const c
     return TR_OK;
 }
 
-/* -- creation -------------------------------------------------------------------------------------------- */
+/* -- creation ---------------------------------------------------------------------------------- */
 
 const char *tr_schedule_at(size_t index, const char **out_help) {
     if (index >= TR_COUNT(rows)) return NULL;
@@ -102,7 +106,8 @@ static tr_status_t find_row(const char *type, const tr_schedule_row_t **out) {
     return tr_fail_unknown("schedule.type", "schedule", type, names, TR_COUNT(rows));
 }
 
-/* Milestones behind the end are allowed: a trial run is shorter than what the config is meant for. */
+/* Milestones behind the end are allowed: a trial run is shorter than what the config is meant for.
+ */
 static tr_status_t parse_milestones(tr_schedule_t *s, const char *list, double steps_per_epoch) {
     double previous = -1, at;
     char item[64];
@@ -111,9 +116,10 @@ static tr_status_t parse_milestones(tr_schedule_t *s, const char *list, double s
         snprintf(item, sizeof item, "%.*s", (int)length, list);
         TR_TRY(parse_place(s, "milestones", item, steps_per_epoch, &at));
         if (at <= previous)
-            return TR_FAIL(TR_ERR_CONFIG,
-                           "schedule.milestones must increase, found '%s' at step %.0f after step %.0f.",
-                           item, at, previous);
+            return TR_FAIL(
+                TR_ERR_CONFIG,
+                "schedule.milestones must increase, found '%s' at step %.0f after step %.0f.", item,
+                at, previous);
         TR_TRY(tr_vec_push(&s->milestones, at));
         previous = at;
         list += length;
@@ -121,28 +127,32 @@ static tr_status_t parse_milestones(tr_schedule_t *s, const char *list, double s
     return TR_OK;
 }
 
-static tr_status_t resolve(tr_schedule_t *s, const tr_schedule_settings_t *settings, double steps_per_epoch) {
+static tr_status_t resolve(tr_schedule_t *s, const tr_schedule_settings_t *settings,
+                           double steps_per_epoch) {
     TR_TRY(find_row(settings->type, &s->row));
     TR_TRY(parse_length(s, "warmup", settings->warmup, steps_per_epoch, &s->warmup));
-    if (s->row == &tr_schedule_step) TR_TRY(parse_milestones(s, settings->milestones, steps_per_epoch));
+    if (s->row == &tr_schedule_step)
+        TR_TRY(parse_milestones(s, settings->milestones, steps_per_epoch));
     if (s->row != &tr_schedule_wsd) return TR_OK;
     TR_TRY(parse_length(s, "decay", settings->decay, steps_per_epoch, &s->decay));
     if (s->warmup + s->decay > s->total)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "schedule.warmup = %s and schedule.decay = %s together are longer than the whole run "
-                       "of %.0f steps: reduce one of them.",
-                       settings->warmup, settings->decay, s->total);
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "schedule.warmup = %s and schedule.decay = %s together are longer than the whole run "
+            "of %.0f steps: reduce one of them.",
+            settings->warmup, settings->decay, s->total);
     return TR_OK;
 }
 
-tr_status_t tr_schedule_create(const tr_schedule_settings_t *settings, double lr, int64_t total_steps,
-                               double steps_per_epoch, tr_schedule_t **out) {
+tr_status_t tr_schedule_create(const tr_schedule_settings_t *settings, double lr,
+                               int64_t total_steps, double steps_per_epoch, tr_schedule_t **out) {
     tr_schedule_t *schedule;
     if (total_steps <= 0)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "a learning-rate schedule needs at least one step, the run has %lld: set train.epochs "
-                       "or train.steps.",
-                       (long long)total_steps);
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "a learning-rate schedule needs at least one step, the run has %lld: set train.epochs "
+            "or train.steps.",
+            (long long)total_steps);
     TR_TRY(tr_alloc(sizeof *schedule, "schedule", &schedule));
     schedule->lr = lr;
     schedule->total = (double)total_steps;

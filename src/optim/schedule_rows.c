@@ -20,7 +20,8 @@ static double steps(const tr_schedule_t *s, double step) {
 
 /* Loshchilov and Hutter 2017, one period. */
 static double cosine(const tr_schedule_t *s, double step) {
-    return s->final_factor + (1 - s->final_factor) * 0.5 * (1 + cos(M_PI * progress(s, s->warmup, step)));
+    return s->final_factor +
+           (1 - s->final_factor) * 0.5 * (1 + cos(M_PI * progress(s, s->warmup, step)));
 }
 
 static double linear(const tr_schedule_t *s, double step) {
@@ -34,12 +35,14 @@ static double wsd(const tr_schedule_t *s, double step) {
 }
 
 const tr_schedule_row_t tr_schedule_constant = {"constant", "optimizer.lr throughout.", constant};
-const tr_schedule_row_t tr_schedule_step = {"step",
-                                            "Multiplies the learning rate by schedule.gamma at each of "
-                                            "schedule.milestones.",
-                                            steps};
+const tr_schedule_row_t tr_schedule_step = {
+    "step",
+    "Multiplies the learning rate by schedule.gamma at each of "
+    "schedule.milestones.",
+    steps};
 const tr_schedule_row_t tr_schedule_cosine = {
-    "cosine", "Half a period of a cosine, down to schedule.final_factor at the end of the run.", cosine};
+    "cosine", "Half a period of a cosine, down to schedule.final_factor at the end of the run.",
+    cosine};
 const tr_schedule_row_t tr_schedule_linear = {
     "linear", "Linear decay to schedule.final_factor at the end of the run.", linear};
 const tr_schedule_row_t tr_schedule_wsd = {

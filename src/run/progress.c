@@ -17,7 +17,7 @@
 #define LINE_BYTES  1024
 #define FIELD_BYTES 40
 
-/* -- formatting ------------------------------------------------------------------------------------------ */
+/* -- formatting -------------------------------------------------------------------------------- */
 
 typedef struct {
     const char *label; /* dim where there are colours; "" none */
@@ -149,7 +149,8 @@ static void put_bar(out_t *out, double fraction, int cells, tr_progress_style_t 
     if (!(fraction > 0)) fraction = 0;
     if (fraction > 1) fraction = 1;
     int halves = (int)(fraction * 2 * cells), full = halves / 2;
-    const char *cell = style.unicode ? "━" : "#", *rest = style.unicode ? (style.color ? "━" : "─") : "-";
+    const char *cell = style.unicode ? "━" : "#",
+               *rest = style.unicode ? (style.color ? "━" : "─") : "-";
     if (style.color) put(out, "\x1b[32m");
     for (int i = 0; i < full; i++) put(out, "%s", cell);
     bool half = style.unicode && halves % 2;
@@ -173,8 +174,9 @@ void tr_progress_compose(const tr_progress_t *state, int width, bool bar, tr_pro
     text[0] = '\0';
     fill_fields(state, bar, fields);
     int cells = fit(fields, width);
-    double fraction = state->epochs > 0 || state->steps <= 0 ? state->epoch_fraction
-                                                             : (double)state->step / (double)state->steps;
+    double fraction = state->epochs > 0 || state->steps <= 0
+                          ? state->epoch_fraction
+                          : (double)state->step / (double)state->steps;
     for (int i = 0; i < FIELD_COUNT; i++) {
         if (fields[i].rank < 0) continue;
         if (out.used) put(&out, "  ");
@@ -191,7 +193,7 @@ void tr_progress_format(const tr_progress_t *state, int width, bool bar, char *t
     tr_progress_compose(state, width, bar, (tr_progress_style_t){0}, text, bytes);
 }
 
-/* -- drawing --------------------------------------------------------------------------------------------- */
+/* -- drawing ----------------------------------------------------------------------------------- */
 
 struct tr_progress_line {
     int fd, terminal; /* -1: no terminal */
@@ -203,7 +205,8 @@ struct tr_progress_line {
     char line[LINE_BYTES]; /* as it stands on the terminal; "" none */
 };
 
-/* The log's sink on a terminal: the line takes the bar's place, and the bar goes below it, in one write. */
+/* The log's sink on a terminal: the line takes the bar's place, and the bar goes below it, in one
+ * write. */
 static void write_above(void *self, tr_log_level_t level, const char *text) {
     static const char *const colors[] = {"\x1b[31m", "\x1b[33m", "", "\x1b[2m"};
     tr_progress_line_t *line = self;

@@ -1,4 +1,5 @@
-/* The run folder. Files that others read whole are replaced by one rename; those that grow are appended to by one write a line. */
+/* The run folder. Files that others read whole are replaced by one rename; those that grow are
+ * appended to by one write a line. */
 #include "base/file.h"
 #include "run.h"
 #include "trainer/clock.h"
@@ -36,7 +37,8 @@ static tr_status_t join(const char *dir, const char *name, char **out) {
 }
 
 /* The n-th of the same second: "runs/NAME-DATE-TIME", "runs/NAME-DATE-TIME-2", ... */
-static tr_status_t own_dir(const tr_run_settings_t *settings, const char *config_path, int n, char **out) {
+static tr_status_t own_dir(const tr_run_settings_t *settings, const char *config_path, int n,
+                           char **out) {
     const char *name = tr_file_name(config_path), *dot = strrchr(name, '.');
     int length = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
     if (settings->name && *settings->name) {
@@ -53,7 +55,7 @@ static tr_status_t own_dir(const tr_run_settings_t *settings, const char *config
     return tr_str_take(&path, out);
 }
 
-/* -- folder and lock ------------------------------------------------------------------------------------- */
+/* -- folder and lock --------------------------------------------------------------------------- */
 
 /* A folder outlives a crash once the one that it is in is on the disk. */
 static tr_status_t sync_parent(const char *path) {
@@ -68,7 +70,8 @@ static tr_status_t sync_parent(const char *path) {
     return status;
 }
 
-/* With all parents. Where one exists already that is fine, even if somebody else makes it at the same time. *out_new: dir itself did not. */
+/* With all parents. Where one exists already that is fine, even if somebody else makes it at the
+ * same time. *out_new: dir itself did not. */
 static tr_status_t make_dirs(const char *dir, bool *out_new) {
     char *path = NULL;
     tr_status_t status = TR_OK;
@@ -86,9 +89,9 @@ static tr_status_t make_dirs(const char *dir, bool *out_new) {
         else if (made)
             status = sync_parent(path);
         else if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
-            status =
-                TR_FAIL(TR_ERR_CONFIG,
-                        "cannot create the run folder %s: %s is a file; choose another run.dir", dir, path);
+            status = TR_FAIL(
+                TR_ERR_CONFIG,
+                "cannot create the run folder %s: %s is a file; choose another run.dir", dir, path);
         *c = end;
         if (!end) break;
     }
@@ -113,11 +116,13 @@ static tr_status_t fail_locked(const tr_run_t *run, double waited_sec) {
         run->dir, *holder ? holder : "another process");
 }
 
-/* A job that SLURM restarts comes sooner than a parallel file system notices that the former node is dead. */
+/* A job that SLURM restarts comes sooner than a parallel file system notices that the former node
+ * is dead. */
 static tr_status_t read_lock_wait(const tr_run_settings_t *settings, double *out_sec) {
     const char *restarts = getenv("SLURM_RESTART_COUNT"), *text = settings->lock_wait;
     *out_sec = restarts && strcmp(restarts, "0") != 0 ? RESTARTED_WAIT_SEC : 0;
-    if (!text || !*text || strcmp(text, "auto") == 0 || tr_parse_duration(text, out_sec)) return TR_OK;
+    if (!text || !*text || strcmp(text, "auto") == 0 || tr_parse_duration(text, out_sec))
+        return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG, "run.lock_wait = %s: expected a time (5min), 0 or auto", text);
 }
 
@@ -135,8 +140,8 @@ static tr_status_t wait_for_lock(const tr_run_t *run, double wait_sec, int (*ask
     const double begin = tr_clock_sec();
     if (try_lock(run)) return TR_OK;
     if (wait_sec <= 0) return fail_locked(run, 0);
-    TR_WARN("another process uses the run folder %s: waiting for up to %.0f s (run.lock_wait)", run->dir,
-            wait_sec);
+    TR_WARN("another process uses the run folder %s: waiting for up to %.0f s (run.lock_wait)",
+            run->dir, wait_sec);
     while (tr_clock_sec() - begin < wait_sec && !(asked_to_stop && asked_to_stop())) {
         nanosleep(&(struct timespec){.tv_nsec = 100 * 1000 * 1000}, NULL);
         if (try_lock(run)) return TR_OK;
@@ -155,14 +160,15 @@ static tr_status_t take_lock(tr_run_t *run, double wait_sec, int (*asked_to_stop
     TR_TRY(wait_for_lock(run, wait_sec, asked_to_stop));
     gethostname(host, sizeof host - 1);
     tr_clock_iso8601(date);
-    int length = snprintf(text, sizeof text, "process %ld on %s since %s\n", (long)getpid(), host, date);
+    int length =
+        snprintf(text, sizeof text, "process %ld on %s since %s\n", (long)getpid(), host, date);
     /* What is inside serves the message alone; the lock holds without it. */
     if (ftruncate(run->lock_fd, 0) != 0 || pwrite(run->lock_fd, text, (size_t)length, 0) != length)
         TR_WARN("cannot write %s/lock: %s", run->dir, strerror(errno));
     return TR_OK;
 }
 
-/* -- whole files ----------------------------------------------------------------------------------------- */
+/* -- whole files ------------------------------------------------------------------------------- */
 
 static tr_status_t write_bytes(int fd, const char *path, const char *bytes, size_t count) {
     while (count > 0) {
@@ -185,7 +191,8 @@ static tr_status_t write_temporary(const char *path, const char *text, size_t by
 }
 
 /* A reader sees the old file or the new one, never a part. */
-static tr_status_t replace_file(const tr_run_t *run, const char *name, const char *text, size_t bytes) {
+static tr_status_t replace_file(const tr_run_t *run, const char *name, const char *text,
+                                size_t bytes) {
     char *path = NULL, *temporary = NULL;
     tr_status_t status = TR_OK;
     TR_TRY_GOTO(join(run->dir, name, &path), done);
@@ -230,7 +237,7 @@ tr_status_t tr_run_summary(tr_run_t *run, json_t *summary) {
     return TR_OK;
 }
 
-/* -- metrics --------------------------------------------------------------------------------------------- */
+/* -- metrics ----------------------------------------------------------------------------------- */
 
 tr_status_t tr_run_metrics(tr_run_t *run, json_t *line) {
     /* Reals with all their digits: equal runs can be told from nearly equal ones. */
@@ -250,13 +257,15 @@ static bool is_later(const json_t *line, int64_t last, bool with_valid) {
     return step > last || (step == last && !with_valid && json_object_get(line, "valid_loss"));
 }
 
-/* Bytes before the first line of a step after `last`, or of its validation, and before a last line that is not whole. */
+/* Bytes before the first line of a step after `last`, or of its validation, and before a last line
+ * that is not whole. */
 static size_t leading_bytes(const char *text, size_t bytes, int64_t last, bool with_valid) {
     size_t at = 0;
     while (at < bytes) {
         const char *end = memchr(text + at, '\n', bytes - at);
         if (!end) break;
-        json_t *line = last < INT64_MAX ? json_loadb(text + at, (size_t)(end - text) - at, 0, NULL) : NULL;
+        json_t *line =
+            last < INT64_MAX ? json_loadb(text + at, (size_t)(end - text) - at, 0, NULL) : NULL;
         bool later = is_later(line, last, with_valid);
         json_decref(line);
         if (later) break;
@@ -284,11 +293,12 @@ static tr_status_t open_metrics(tr_run_t *run) {
     TR_TRY(join(run->dir, "metrics.jsonl", &run->metrics_path));
     run->metrics_fd = open(run->metrics_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     if (run->metrics_fd < 0) return fail_errno("open", run->metrics_path);
-    TR_TRY(tr_run_metrics_rewind(run, INT64_MAX, true)); /* a run that was killed may have left half a line */
+    /* a run that was killed may have left half a line */
+    TR_TRY(tr_run_metrics_rewind(run, INT64_MAX, true));
     return TR_OK;
 }
 
-/* -- open and close -------------------------------------------------------------------------------------- */
+/* -- open and close ---------------------------------------------------------------------------- */
 
 static tr_status_t add_log(const char *dir) {
     char *path = NULL;
@@ -357,7 +367,8 @@ tr_status_t tr_run_begin(tr_run_t *run, const char *config_text) {
 }
 
 void tr_run_join_log(const char *dir) {
-    if (access(dir, W_OK) == 0 && add_log(dir) != TR_OK) TR_WARN_ALL("%s", tr_error_last()->message);
+    if (access(dir, W_OK) == 0 && add_log(dir) != TR_OK)
+        TR_WARN_ALL("%s", tr_error_last()->message);
 }
 
 /* Only what tr_run_open made; a folder in which there is more stays. */
@@ -366,7 +377,8 @@ static void remove_new(const tr_run_t *run) {
     rmdir(run->checkpoint_dir);
     for (size_t i = 0; i < TR_COUNT(names); i++) {
         char path[4096];
-        if (snprintf(path, sizeof path, "%s/%s", run->dir, names[i]) < (int)sizeof path) unlink(path);
+        if (snprintf(path, sizeof path, "%s/%s", run->dir, names[i]) < (int)sizeof path)
+            unlink(path);
     }
     rmdir(run->dir);
 }

@@ -1,6 +1,6 @@
 /*
- * The run folder and what the user sees: config.ini, log.txt, metrics.jsonl, summary.json, checkpoints/, a lock; and the progress line.
- * Only rank 0 opens these. Not collective.
+ * The run folder and what the user sees: config.ini, log.txt, metrics.jsonl, summary.json,
+ * checkpoints/, a lock; and the progress line. Only rank 0 opens these. Not collective.
  */
 #ifndef TRAINER_RUN_H
 #define TRAINER_RUN_H
@@ -10,8 +10,9 @@
 #include <jansson.h>
 
 typedef struct {
-    const char *dir;  /* run.dir; "": a new folder, runs/<run.name or config's name>-<date>-<time> */
-    const char *name; /* run.name */
+    /* run.dir; "": a new folder, runs/<run.name or config's name>-<date>-<time> */
+    const char *dir;
+    const char *name;      /* run.name */
     const char *verdict;   /* run.verdict; "": the file verdict in the run folder */
     const char *lock_wait; /* run.lock_wait: auto or a duration */
     const char *until;     /* run.until: auto or a time */
@@ -19,17 +20,19 @@ typedef struct {
 extern const tr_config_table_t tr_run_config;
 
 typedef struct tr_run tr_run_t;
-/* Makes the folder (and parents) where it is not there, takes the lock (flock on `lock`, with host and pid inside), opens log.txt and metrics.jsonl for
- * appending. Another process holds the lock: TR_ERR_CONFIG says who; after a wait of lock_wait, or when asked_to_stop (may be NULL) is not 0,
+/* Makes the folder (and parents) where it is not there, takes the lock (flock on `lock`, with host
+ * and pid inside), opens log.txt and metrics.jsonl for appending. Another process holds the lock:
+ * TR_ERR_CONFIG says who; after a wait of lock_wait, or when asked_to_stop (may be NULL) is not 0,
  * TR_ERR_RETRY. Blocks meanwhile. */
 tr_status_t tr_run_open(const tr_run_settings_t *settings, const char *config_path,
                         int (*asked_to_stop)(void), tr_run_t **out);
 /* The run is set up and will begin: writes config.ini. */
 tr_status_t tr_run_begin(tr_run_t *run, const char *config_text);
-/* Leaves log.txt open (tr_log_close_files) for what the caller says of the outcome. A folder that tr_run_open made for a run that never began is
- * removed again. */
+/* Leaves log.txt open (tr_log_close_files) for what the caller says of the outcome. A folder that
+ * tr_run_open made for a run that never began is removed again. */
 void tr_run_close(tr_run_t **run);
-/* The log of a run in `dir`, which rank 0 holds, for a line of this rank's: nothing where the folder is not to be seen from here. */
+/* The log of a run in `dir`, which rank 0 holds, for a line of this rank's: nothing where the
+ * folder is not to be seen from here. */
 void tr_run_join_log(const char *dir);
 const char *tr_run_dir(const tr_run_t *run);
 const char *tr_run_checkpoint_dir(const tr_run_t *run);
@@ -37,12 +40,13 @@ const char *tr_run_checkpoint_dir(const tr_run_t *run);
 bool tr_run_has(const tr_run_t *run, const char *path);
 /* One JSON object, one line, written at once. Steals `line`. */
 tr_status_t tr_run_metrics(tr_run_t *run, json_t *line);
-/* Drops lines of metrics.jsonl of steps after `step`, and unless with_valid of the validation of `step` (a resumed run repeats them). */
+/* Drops lines of metrics.jsonl of steps after `step`, and unless with_valid of the validation of
+ * `step` (a resumed run repeats them). */
 tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step, bool with_valid);
 /* Writes summary.json (temporary file, fsync, rename). Steals `summary`. */
 tr_status_t tr_run_summary(tr_run_t *run, json_t *summary);
 
-/* -- progress -------------------------------------------------------------------------------------------- */
+/* -- progress ---------------------------------------------------------------------------------- */
 
 typedef struct {
     int64_t step, steps;   /* done, in all */
@@ -57,8 +61,9 @@ typedef struct {
 } tr_progress_t;
 
 typedef struct tr_progress_line tr_progress_line_t;
-/* On a terminal one line that is redrawn (at most ten times a second), fitted to its width; elsewhere a plain line per call of `plain`. Installs a log sink so
- * that log lines stand above the bar. */
+/* On a terminal one line that is redrawn (at most ten times a second), fitted to its width;
+ * elsewhere a plain line per call of `plain`. Installs a log sink so that log lines stand above the
+ * bar. */
 tr_status_t tr_progress_create(int fd, tr_progress_line_t **out);
 /* terminal only; cheap when called every step */
 void tr_progress_draw(tr_progress_line_t *line, const tr_progress_t *state);

@@ -1,10 +1,11 @@
 #include "run.h"
 
 static const tr_config_field_t fields[] = {
-    TR_FIELD_STRING(tr_run_settings_t, dir, "",
-                    "Run folder: resolved configuration, log, metrics, checkpoints, summary. "
-                    "Empty: a new folder, runs/NAME-DATE-TIME. Set it to be able to resume the run.",
-                    TR_RESUME_FREE),
+    TR_FIELD_STRING(
+        tr_run_settings_t, dir, "",
+        "Run folder: resolved configuration, log, metrics, checkpoints, summary. "
+        "Empty: a new folder, runs/NAME-DATE-TIME. Set it to be able to resume the run.",
+        TR_RESUME_FREE),
     TR_FIELD_STRING(tr_run_settings_t, name, "",
                     "Name of the run, in its default folder and in the summary. Empty: the file "
                     "name of the configuration; in the summary, the name of the folder.",
@@ -26,4 +27,5 @@ static const tr_config_field_t fields[] = {
                     "SLURM_JOB_END_TIME, if SLURM sets it.",
                     TR_RESUME_FREE),
 };
-const tr_config_table_t tr_run_config = {"run", fields, TR_COUNT(fields), sizeof(tr_run_settings_t)};
+const tr_config_table_t tr_run_config = {"run", fields, TR_COUNT(fields),
+                                         sizeof(tr_run_settings_t)};

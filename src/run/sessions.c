@@ -16,8 +16,8 @@ static void take(const char *text, size_t bytes, tr_sessions_t *out) {
     json_t *line = json_loadb(text, bytes, 0, NULL);
     const char *event = json_string_value(json_object_get(line, "event"));
     if (event && strcmp(event, "start") == 0) out->count++;
-    out->slowest_write_sec =
-        fmax(out->slowest_write_sec, json_number_value(json_object_get(line, "checkpoint_write_sec")));
+    out->slowest_write_sec = fmax(out->slowest_write_sec,
+                                  json_number_value(json_object_get(line, "checkpoint_write_sec")));
     json_decref(line);
 }
 

@@ -1,6 +1,7 @@
 /*
- * sessions.jsonl in the run folder: what a run remembers of its sessions. A session is one start of the program; it has a line
- * when it starts and one when it ends, in good order or by an error. One that was killed has no second line. Not collective.
+ * sessions.jsonl in the run folder: what a run remembers of its sessions. A session is one start of
+ * the program; it has a line when it starts and one when it ends, in good order or by an error. One
+ * that was killed has no second line. Not collective.
  */
 #ifndef TRAINER_RUN_SESSIONS_H
 #define TRAINER_RUN_SESSIONS_H
@@ -9,7 +10,8 @@
 #include <jansson.h>
 #include <stdint.h>
 
-/* Of the sessions in the file: how many started, and the longest time that a checkpoint took to write, 0 where none is known. */
+/* Of the sessions in the file: how many started, and the longest time that a checkpoint took to
+ * write, 0 where none is known. */
 typedef struct {
     int64_t count;
     double slowest_write_sec;

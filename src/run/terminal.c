@@ -16,7 +16,8 @@ static bool read_process(long pid, char name[32], long *out_parent) {
     bool read = fgets(line, sizeof line, file) != NULL;
     fclose(file);
     /* "12 (na me) S 11 ...": the name may hold blanks and brackets. */
-    char *open_bracket = read ? strchr(line, '(') : NULL, *close_bracket = read ? strrchr(line, ')') : NULL;
+    char *open_bracket = read ? strchr(line, '(') : NULL,
+         *close_bracket = read ? strrchr(line, ')') : NULL;
     if (!open_bracket || !close_bracket || sscanf(close_bracket + 1, " %*c %ld", out_parent) != 1)
         return false;
     *close_bracket = '\0';
@@ -58,7 +59,7 @@ tr_progress_style_t tr_terminal_style(void) {
     const char *no_color = getenv("NO_COLOR"), *locale = getenv("LC_ALL");
     if (!locale || !*locale) locale = getenv("LC_CTYPE");
     if (!locale || !*locale) locale = getenv("LANG");
-    return (tr_progress_style_t){.color = !no_color || !*no_color,
-                                 .unicode =
-                                     locale && (strcasestr(locale, "utf-8") || strcasestr(locale, "utf8"))};
+    return (tr_progress_style_t){
+        .color = !no_color || !*no_color,
+        .unicode = locale && (strcasestr(locale, "utf-8") || strcasestr(locale, "utf8"))};
 }

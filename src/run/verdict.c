@@ -9,14 +9,16 @@
 #include <unistd.h>
 
 enum { PATH_BYTES = 4096 };
-/* Of the process, as its log is: main() writes the verdict of an error after the training has returned. */
+/* Of the process, as its log is: main() writes the verdict of an error after the training has
+ * returned. */
 static char target[PATH_BYTES], temporary[PATH_BYTES];
 
 void tr_verdict_open(const char *path) {
     char host[64] = "";
     gethostname(host, sizeof host - 1);
     if (!path || snprintf(target, sizeof target, "%s", path) >= PATH_BYTES ||
-        snprintf(temporary, sizeof temporary, "%s.%s.%ld", path, host, (long)getpid()) >= PATH_BYTES)
+        snprintf(temporary, sizeof temporary, "%s.%s.%ld", path, host, (long)getpid()) >=
+            PATH_BYTES)
         target[0] = '\0';
 }
 
@@ -68,7 +70,8 @@ static void compose(int code, const char *reason, const char *node, text_t *text
 static bool write_file(const text_t *text) {
     const int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (fd < 0) return false;
-    const bool written = write(fd, text->bytes, text->length) == (ssize_t)text->length && fsync(fd) == 0;
+    const bool written =
+        write(fd, text->bytes, text->length) == (ssize_t)text->length && fsync(fd) == 0;
     return close(fd) == 0 && written;
 }
 
@@ -77,6 +80,7 @@ void tr_verdict_write(int code, const char *reason, const char *node) {
     if (!target[0]) return;
     compose(code, reason, node, &text);
     /* Not rename, which would replace another rank's. Some file systems have no links. */
-    if (write_file(&text) && link(temporary, target) != 0 && errno != EEXIST) rename(temporary, target);
+    if (write_file(&text) && link(temporary, target) != 0 && errno != EEXIST)
+        rename(temporary, target);
     unlink(temporary);
 }

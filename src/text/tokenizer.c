@@ -20,7 +20,8 @@ static const tr_tokenizer_ops_t *find(const char *name, size_t length) {
 }
 
 void tr_tokenizer_list(tr_str_t *out) {
-    for (size_t i = 0; i < LIST_COUNT; i++) tr_str_printf(out, "%s%s", i ? ", " : "", list[i]->usage);
+    for (size_t i = 0; i < LIST_COUNT; i++)
+        tr_str_printf(out, "%s%s", i ? ", " : "", list[i]->usage);
 }
 
 tr_status_t tr_tokenizer_create(const char *spec, tr_tokenizer_t **out) {
@@ -99,8 +100,8 @@ tr_status_t tr_tokenizer_from_json(const char *text, const char *from, tr_tokeni
     json_t *object = json_loads(text, 0, &error);
     *out = NULL;
     if (!object)
-        return TR_FAIL(TR_ERR_DATA, "%s: the tokenizer is not valid JSON: line %d: %s.", from, error.line,
-                       error.text);
+        return TR_FAIL(TR_ERR_DATA, "%s: the tokenizer is not valid JSON: line %d: %s.", from,
+                       error.line, error.text);
     tr_status_t status = read_object(object, from, out);
     json_decref(object);
     return status;

@@ -53,7 +53,8 @@ static tr_status_t learned(tr_tokenizer_t *tokenizer) {
 static tr_status_t write(const tr_tokenizer_t *tokenizer, json_t *out) {
     const chars_t *self = (const chars_t *)tokenizer;
     json_t *codes = json_array();
-    for (int32_t i = 0; i < self->base.end; i++) json_array_append_new(codes, json_integer(self->code[i]));
+    for (int32_t i = 0; i < self->base.end; i++)
+        json_array_append_new(codes, json_integer(self->code[i]));
     json_object_set_new(out, "characters", codes);
     return TR_OK;
 }
@@ -73,10 +74,11 @@ static tr_status_t read(const json_t *object, const char *from, tr_tokenizer_t *
     }
     tr_status_t status =
         good ? learned(*out)
-             : TR_FAIL(TR_ERR_DATA,
-                       "%s: expected code points in ascending order in the member 'characters' of the "
-                       "tokenizer.",
-                       from);
+             : TR_FAIL(
+                   TR_ERR_DATA,
+                   "%s: expected code points in ascending order in the member 'characters' of the "
+                   "tokenizer.",
+                   from);
     if (status != TR_OK) destroy(*out), *out = NULL;
     return status;
 }
@@ -87,14 +89,15 @@ static tr_status_t fail_unknown(const char *text, int bytes, uint32_t code) {
                        "the byte 0x%02X, which is not valid UTF-8, is not in the vocabulary of "
                        "chars.",
                        (unsigned)(code - LONE_BYTE));
-    return TR_FAIL(TR_ERR_DATA,
-                   "the character '%.*s' (U+%04X) is not in the vocabulary of chars, which only has the "
-                   "characters of its training data.",
-                   bytes, text, (unsigned)code);
+    return TR_FAIL(
+        TR_ERR_DATA,
+        "the character '%.*s' (U+%04X) is not in the vocabulary of chars, which only has the "
+        "characters of its training data.",
+        bytes, text, (unsigned)code);
 }
 
-static tr_status_t encode(const tr_tokenizer_t *tokenizer, void *state, const char *text, size_t bytes,
-                          bool whole, tr_ids_t *out, size_t *out_used) {
+static tr_status_t encode(const tr_tokenizer_t *tokenizer, void *state, const char *text,
+                          size_t bytes, bool whole, tr_ids_t *out, size_t *out_used) {
     const chars_t *self = (const chars_t *)tokenizer;
     size_t at = 0;
     TR_TRY(tr_ids_reserve(out, bytes));
@@ -127,13 +130,14 @@ static void decode(const tr_tokenizer_t *tokenizer, int32_t id, tr_str_t *out) {
         tr_str_append_bytes(out, text, (size_t)tr_utf8_encode(code, text));
 }
 
-const tr_tokenizer_ops_t tr_tokenizer_chars_ops = {.name = "chars",
-                                                   .usage = "chars",
-                                                   .help = "a token is a character of the training data",
-                                                   .create = create,
-                                                   .destroy = destroy,
-                                                   .learned = learned,
-                                                   .write = write,
-                                                   .read = read,
-                                                   .encode = encode,
-                                                   .decode = decode};
+const tr_tokenizer_ops_t tr_tokenizer_chars_ops = {
+    .name = "chars",
+    .usage = "chars",
+    .help = "a token is a character of the training data",
+    .create = create,
+    .destroy = destroy,
+    .learned = learned,
+    .write = write,
+    .read = read,
+    .encode = encode,
+    .decode = decode};

@@ -62,13 +62,14 @@ static tr_status_t add_token(gpt2_t *self, const char *text, const json_t *id, c
     const json_int_t at = json_is_integer(id) ? json_integer_value(id) : -1;
     if (at < 0 || at >= self->base.vocab_size || self->token[at])
         return TR_FAIL(TR_ERR_DATA,
-                       "%s: the token '%s' has the id %lld; expected ids from 0 to %d, each once.", from,
-                       text, (long long)at, (int)self->base.vocab_size - 1);
+                       "%s: the token '%s' has the id %lld; expected ids from 0 to %d, each once.",
+                       from, text, (long long)at, (int)self->base.vocab_size - 1);
     if (strcmp(text, TR_END_OF_TEXT) == 0)
         self->base.end = (int32_t)at;
     else if (!is_bytes(self, text))
-        return TR_FAIL(TR_ERR_DATA, "%s: the token '%s' (%lld) has a character that represents no byte.",
-                       from, text, (long long)at);
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: the token '%s' (%lld) has a character that represents no byte.", from,
+                       text, (long long)at);
     return tr_strdup(text, &self->token[at]);
 }
 
@@ -78,7 +79,8 @@ static tr_status_t read_bytes(gpt2_t *self, const json_t *vocab, const char *fro
         tr_utf8_encode(self->char_of[byte], text);
         const json_t *id = json_object_get(vocab, text);
         if (!id)
-            return TR_FAIL(TR_ERR_DATA, "%s: the byte 0x%02X ('%s') is not a token of the vocabulary.", from,
+            return TR_FAIL(TR_ERR_DATA,
+                           "%s: the byte 0x%02X ('%s') is not a token of the vocabulary.", from,
                            (unsigned)byte, text);
         self->byte_id[byte] = (int32_t)json_integer_value(id);
     }
@@ -92,7 +94,8 @@ static tr_status_t read_vocab(gpt2_t *self, json_t *vocab, const char *from) {
         return TR_FAIL(TR_ERR_DATA, "%s: expected an object that maps tokens to ids.", from);
     const bool has_end = json_object_get(vocab, TR_END_OF_TEXT) != NULL;
     self->base.vocab_size = (int32_t)json_object_size(vocab);
-    TR_TRY(tr_alloc(((size_t)self->base.vocab_size + 1) * sizeof *self->token, "tokens", &self->token));
+    TR_TRY(tr_alloc(((size_t)self->base.vocab_size + 1) * sizeof *self->token, "tokens",
+                    &self->token));
     json_object_foreach(vocab, text, id) TR_TRY(add_token(self, text, id, from));
     TR_TRY(read_bytes(self, vocab, from));
     if (!has_end) self->base.end = self->base.vocab_size++;
@@ -102,7 +105,8 @@ static tr_status_t read_vocab(gpt2_t *self, json_t *vocab, const char *from) {
 /* -- the merges -------------------------------------------------------------------------------- */
 
 /* "left right"; both, and the two together, are tokens. */
-static tr_status_t add_merge(gpt2_t *self, const json_t *vocab, const char *line, const char *from) {
+static tr_status_t add_merge(gpt2_t *self, const json_t *vocab, const char *line,
+                             const char *from) {
     const int32_t rank = self->merge_count;
     const char *space = strchr(line, ' ');
     tr_str_t left = {0}, both = {0};
@@ -116,12 +120,15 @@ static tr_status_t add_merge(gpt2_t *self, const json_t *vocab, const char *line
     tr_str_free(&left);
     tr_str_free(&both);
     if (!left_id || !right_id || !id)
-        return TR_FAIL(TR_ERR_DATA,
-                       "%s: merge %d is '%s'; expected two tokens separated by a space, whose concatenation "
-                       "is a token of the vocabulary.",
-                       from, (int)rank + 1, line);
-    const merge_t merge = {(int32_t)json_integer_value(left_id), (int32_t)json_integer_value(right_id)};
-    if (!tr_bpe_merges_add(&self->merges, merge.left, merge.right, rank, (int32_t)json_integer_value(id)))
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "%s: merge %d is '%s'; expected two tokens separated by a space, whose concatenation "
+            "is a token of the vocabulary.",
+            from, (int)rank + 1, line);
+    const merge_t merge = {(int32_t)json_integer_value(left_id),
+                           (int32_t)json_integer_value(right_id)};
+    if (!tr_bpe_merges_add(&self->merges, merge.left, merge.right, rank,
+                           (int32_t)json_integer_value(id)))
         return TR_FAIL(TR_ERR_DATA, "%s: merge %d, '%s', occurs twice.", from, (int)rank + 1, line);
     self->merge[self->merge_count++] = merge;
     return TR_OK;
@@ -142,8 +149,8 @@ static tr_status_t build(gpt2_t *self, json_t *vocab, const char *vocab_from, co
     return TR_OK;
 }
 
-static tr_status_t make(json_t *vocab, const char *vocab_from, const json_t *merges, const char *merges_from,
-                        tr_tokenizer_t **out) {
+static tr_status_t make(json_t *vocab, const char *vocab_from, const json_t *merges,
+                        const char *merges_from, tr_tokenizer_t **out) {
     gpt2_t *self = NULL;
     TR_TRY(tr_alloc(sizeof *self, "tokenizer", &self));
     tr_status_t status = build(self, vocab, vocab_from, merges, merges_from);
@@ -154,15 +161,17 @@ static tr_status_t make(json_t *vocab, const char *vocab_from, const json_t *mer
 
 /* -- files ------------------------------------------------------------------------------------- */
 
-static tr_status_t open_file(const char *folder, const char *name, char path[PATH_ROOM], FILE **out) {
+static tr_status_t open_file(const char *folder, const char *name, char path[PATH_ROOM],
+                             FILE **out) {
     if ((size_t)snprintf(path, PATH_ROOM, "%s/%s", folder, name) >= PATH_ROOM)
-        return TR_FAIL(TR_ERR_USAGE, "gpt2:DIR: the name of the folder is longer than %d characters.",
+        return TR_FAIL(TR_ERR_USAGE,
+                       "gpt2:DIR: the name of the folder is longer than %d characters.",
                        PATH_ROOM - 16);
     *out = fopen(path, "re");
     if (*out) return TR_OK;
     return TR_FAIL(tr_status_of_errno(errno),
-                   "cannot open '%s': %s. gpt2:DIR needs a folder with vocab.json and merges.txt.", path,
-                   strerror(errno));
+                   "cannot open '%s': %s. gpt2:DIR needs a folder with vocab.json and merges.txt.",
+                   path, strerror(errno));
 }
 
 static tr_status_t load_vocab(const char *folder, char path[PATH_ROOM], json_t **out) {
@@ -172,7 +181,8 @@ static tr_status_t load_vocab(const char *folder, char path[PATH_ROOM], json_t *
     *out = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
     fclose(file);
     if (*out) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA, "%s: line %d, column %d: %s.", path, error.line, error.column, error.text);
+    return TR_FAIL(TR_ERR_DATA, "%s: line %d, column %d: %s.", path, error.line, error.column,
+                   error.text);
 }
 
 /* The lines of merges.txt, without its first where that says the version. */
@@ -211,7 +221,8 @@ static tr_status_t create(const char *folder, tr_tokenizer_t **out) {
 static json_t *vocab_of(const gpt2_t *self) {
     json_t *vocab = json_object();
     for (int32_t i = 0; i < self->base.vocab_size; i++)
-        json_object_set_new(vocab, self->token[i] ? self->token[i] : TR_END_OF_TEXT, json_integer(i));
+        json_object_set_new(vocab, self->token[i] ? self->token[i] : TR_END_OF_TEXT,
+                            json_integer(i));
     return vocab;
 }
 
@@ -236,7 +247,8 @@ static tr_status_t dump_vocab(const gpt2_t *self, tr_str_t *out) {
     return out->status;
 }
 
-static tr_status_t file(const tr_tokenizer_t *tokenizer, int index, const char **out_name, tr_str_t *out) {
+static tr_status_t file(const tr_tokenizer_t *tokenizer, int index, const char **out_name,
+                        tr_str_t *out) {
     static const char *const names[] = {"vocab.json", "merges.txt", "tokenizer_config.json"};
     const gpt2_t *self = (const gpt2_t *)tokenizer;
     *out_name = index < (int)(sizeof names / sizeof *names) ? names[index] : NULL;
@@ -249,21 +261,23 @@ static tr_status_t file(const tr_tokenizer_t *tokenizer, int index, const char *
     } else if (index == 2) {
         tr_str_append(out,
                       "{\"tokenizer_class\": \"GPT2Tokenizer\", \"bos_token\": \"" TR_END_OF_TEXT
-                      "\", \"eos_token\": \"" TR_END_OF_TEXT "\", \"unk_token\": \"" TR_END_OF_TEXT "\"}\n");
+                      "\", \"eos_token\": \"" TR_END_OF_TEXT "\", \"unk_token\": \"" TR_END_OF_TEXT
+                      "\"}\n");
     }
     return out->status;
 }
 
 static tr_status_t read(const json_t *object, const char *from, tr_tokenizer_t **out) {
     json_t *merges = json_object_get(object, "merges");
-    if (!json_is_array(merges)) return TR_FAIL(TR_ERR_DATA, "%s: the tokenizer has no list 'merges'.", from);
+    if (!json_is_array(merges))
+        return TR_FAIL(TR_ERR_DATA, "%s: the tokenizer has no list 'merges'.", from);
     return make(json_object_get(object, "vocab"), from, merges, from, out);
 }
 
 /* -- encoding and decoding --------------------------------------------------------------------- */
 
-static tr_status_t encode(const tr_tokenizer_t *tokenizer, void *state, const char *text, size_t bytes,
-                          bool whole, tr_ids_t *out, size_t *out_used) {
+static tr_status_t encode(const tr_tokenizer_t *tokenizer, void *state, const char *text,
+                          size_t bytes, bool whole, tr_ids_t *out, size_t *out_used) {
     const gpt2_t *self = (const gpt2_t *)tokenizer;
     for (*out_used = 0; *out_used < bytes;) {
         const char *at = text + *out_used;

@@ -11,7 +11,8 @@ tr_status_t tr_average_declare(tr_session_t *s) {
 
 static tr_status_t copy_block(tr_session_t *s, void *dst, const void *src) {
     const size_t bytes = (size_t)tr_graph_layout(s->g).trainable_elems * sizeof(float);
-    return s->device->ops->copy(s->device, tr_graph_stream(s->g), dst, src, bytes, TR_COPY_ON_DEVICE);
+    return s->device->ops->copy(s->device, tr_graph_stream(s->g), dst, src, bytes,
+                                TR_COPY_ON_DEVICE);
 }
 
 static void *data_of(const tr_session_t *s, const char *name) {

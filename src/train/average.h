@@ -4,9 +4,11 @@
 
 #include "session.h"
 
-/* Makes room for the trained weights during an evaluation; before the plan. Nothing where there is no average. */
+/* Makes room for the trained weights during an evaluation; before the plan. Nothing where there is
+ * no average. */
 tr_status_t tr_average_declare(tr_session_t *s);
-/* Puts the average in the parameters' place and the trained weights aside; tr_average_end puts them back. */
+/* Puts the average in the parameters' place and the trained weights aside; tr_average_end puts them
+ * back. */
 tr_status_t tr_average_begin(tr_session_t *s);
 tr_status_t tr_average_end(tr_session_t *s);
 

@@ -1,5 +1,5 @@
-/* One pass over a split's data with the eval program. A batch's sums are read and added up here, in double:
- * f32 would count to 2^24 only. */
+/* One pass over a split's data with the eval program. A batch's sums are read and added up here, in
+ * double: f32 would count to 2^24 only. */
 #include "average.h"
 #include "feed.h"
 #include "session.h"
@@ -39,7 +39,8 @@ static tr_status_t run_batch(pass_t *p) {
     return TR_OK;
 }
 
-/* Up to `most` batches of this rank: fewer where they take long all at once, or the rank is asked to stop. */
+/* Up to `most` batches of this rank: fewer where they take long all at once, or the rank is asked
+ * to stop. */
 static tr_status_t run_some(pass_t *p, tr_asked_fn asked, double most, double *out_stop,
                             double *out_batch_sec) {
     const double start = tr_clock_sec();
@@ -53,7 +54,8 @@ static tr_status_t run_some(pass_t *p, tr_asked_fn asked, double most, double *o
     return TR_OK;
 }
 
-/* Ranks need not have equally many batches: they agree about every AGREE_SEC, behind as many as the slowest does in that time. */
+/* Ranks need not have equally many batches: they agree about every AGREE_SEC, behind as many as the
+ * slowest does in that time. */
 static tr_status_t run_until_asked(pass_t *p, tr_asked_fn asked, bool *out_stopped) {
     enum { STOP, MORE, SEC, COUNT };
     for (double most = 1;;) {
@@ -72,8 +74,8 @@ static double mean(double sum, double n) {
     return isnan(sum / n) ? NAN : sum / n;
 }
 
-tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch_fn each, void *self,
-                                tr_asked_fn asked, tr_eval_outcome_t *out) {
+tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch_fn each,
+                                void *self, tr_asked_fn asked, tr_eval_outcome_t *out) {
     pass_t pass = {.s = s, .each = each, .self = self, .has_more = true};
     double *sums = pass.sums;
     bool stopped = false;
@@ -83,14 +85,15 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
     if (asked) TR_TRY_GOTO(run_until_asked(&pass, asked, &stopped), done);
     while (pass.has_more && !asked) TR_TRY_GOTO(run_batch(&pass), done);
     TR_TRY_GOTO(tr_average_end(s), done);
-    if (s->world) TR_TRY_GOTO(tr_world_allreduce(s->world, sums, TR_SUM_COUNT, TR_REDUCE_SUM), done);
+    if (s->world)
+        TR_TRY_GOTO(tr_world_allreduce(s->world, sums, TR_SUM_COUNT, TR_REDUCE_SUM), done);
     const double n = sums[TR_SUM_TERMS];
-    *out = (tr_eval_outcome_t){.stopped = stopped,
-                               .terms = n,
-                               .loss = mean(sums[TR_SUM_LOSS], n),
-                               .accuracy = s->has_accuracy ? mean(sums[TR_SUM_CORRECT], n) : NAN,
-                               .topk = s->has_accuracy && s->model.topk > 1 ? mean(sums[TR_SUM_TOPK], n)
-                                                                                : NAN};
+    *out = (tr_eval_outcome_t){
+        .stopped = stopped,
+        .terms = n,
+        .loss = mean(sums[TR_SUM_LOSS], n),
+        .accuracy = s->has_accuracy ? mean(sums[TR_SUM_CORRECT], n) : NAN,
+        .topk = s->has_accuracy && s->model.topk > 1 ? mean(sums[TR_SUM_TOPK], n) : NAN};
 done:
     tr_loader_destroy(&pass.loader);
     return status;

@@ -65,7 +65,8 @@ void tr_feed_destroy(tr_feed_t **feed) {
 static tr_status_t copy(tr_feed_t *f, tr_tensor_t input, const void *host) {
     if (tr_is_none(input)) return TR_OK;
     const tr_tensor_info_t *info = tr_tensor_info(f->s->g, input);
-    return f->s->device->ops->copy(f->s->device, f->stream, info->data, host, info->bytes, TR_COPY_TO_DEVICE);
+    return f->s->device->ops->copy(f->s->device, f->stream, info->data, host, info->bytes,
+                                   TR_COPY_TO_DEVICE);
 }
 
 static tr_status_t give(tr_feed_t *f, tr_tensor_t input, void *host) {
@@ -104,7 +105,8 @@ tr_status_t tr_feed_next(tr_feed_t *f, const tr_batch_t *batch, const tr_feed_st
 }
 
 tr_status_t tr_feed_used(tr_feed_t *f) {
-    return f->s->device->ops->event_record(f->s->device, f->set_of[f->set].used, tr_graph_stream(f->s->g));
+    return f->s->device->ops->event_record(f->s->device, f->set_of[f->set].used,
+                                           tr_graph_stream(f->s->g));
 }
 
 tr_status_t tr_feed_wait(tr_feed_t *f, int back) {

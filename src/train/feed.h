@@ -1,7 +1,8 @@
 /*
- * From a batch of the loader to the inputs of programs. Where the device sees host memory the inputs are the batch
- * itself. Elsewhere there are two sets of inputs and a stream for copies: a set is filled while programs run on the other,
- * and events alone order the two streams. Not collective.
+ * From a batch of the loader to the inputs of programs. Where the device sees host memory the
+ * inputs are the batch itself. Elsewhere there are two sets of inputs and a stream for copies: a
+ * set is filled while programs run on the other, and events alone order the two streams. Not
+ * collective.
  */
 #ifndef TRAINER_FEED_H
 #define TRAINER_FEED_H
@@ -23,12 +24,13 @@ int tr_feed_sets(const tr_device_t *device);
 tr_status_t tr_feed_create(tr_session_t *s, tr_feed_t **out);
 void tr_feed_destroy(tr_feed_t **feed);
 
-/* Programs that run after this have batch and step as inputs; step NULL: a program that reads none. The batch stays in use
- * until its copy is done; *step is copied at once. */
+/* Programs that run after this have batch and step as inputs; step NULL: a program that reads none.
+ * The batch stays in use until its copy is done; *step is copied at once. */
 tr_status_t tr_feed_next(tr_feed_t *feed, const tr_batch_t *batch, const tr_feed_step_t *step);
 /* All programs that read the inputs of the last tr_feed_next are enqueued. */
 tr_status_t tr_feed_used(tr_feed_t *feed);
-/* Waits until the copies of the batch that was fed `back` batches ago are done; 1 is the last one, TR_FEED_SETS the most. */
+/* Waits until the copies of the batch that was fed `back` batches ago are done; 1 is the last one,
+ * TR_FEED_SETS the most. */
 tr_status_t tr_feed_wait(tr_feed_t *feed, int back);
 /* The caller has waited for the compute stream: no copy is under way. */
 void tr_feed_settled(tr_feed_t *feed);

@@ -39,8 +39,8 @@ static json_t *head(const loop_t *l, const char *event) {
     char now[32];
     tr_clock_iso8601(now);
     return json_pack("{s:s, s:I, s:s, s:f, s:s?, s:i}", "event", event, "session",
-                     (json_int_t)l->history.session, "utc", now, "unix_time", tr_clock_unix_sec(), "job",
-                     job, "restart", restart ? atoi(restart) : 0);
+                     (json_int_t)l->history.session, "utc", now, "unix_time", tr_clock_unix_sec(),
+                     "job", job, "restart", restart ? atoi(restart) : 0);
 }
 
 static void append(const loop_t *l, json_t *line) {

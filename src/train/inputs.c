@@ -11,15 +11,17 @@ static bool is_one_of(const char *name, const char *a, const char *b) {
     return strcmp(name, a) == 0 || strcmp(name, b) == 0;
 }
 
-/* A norm before anything is learnt makes up for any units. Layers that are wrong are told where the model is
- * built. */
+/* A norm before anything is learnt makes up for any units. Layers that are wrong are told where the
+ * model is built. */
 static bool begins_with_norm(const tr_session_t *s) {
     tr_layer_spec_t *specs;
     int count, i = 0;
     bool norm = false;
     if (strcmp(s->model.type, "sequential") != 0) return false;
-    if (tr_layers_parse(tr_config_get(s->config, "model.layers"), &specs, &count) != TR_OK) return true;
-    while (i < count && !norm && specs[i].block_count == 0 && !is_one_of(specs[i].name, "conv", "linear"))
+    if (tr_layers_parse(tr_config_get(s->config, "model.layers"), &specs, &count) != TR_OK)
+        return true;
+    while (i < count && !norm && specs[i].block_count == 0 &&
+           !is_one_of(specs[i].name, "conv", "linear"))
         norm = is_one_of(specs[i++].name, "batchnorm", "layernorm");
     tr_layers_free(&specs, count);
     return norm;

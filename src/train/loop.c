@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-/* -- steps ----------------------------------------------------------------------------------------------- */
+/* -- steps ------------------------------------------------------------------------------------- */
 
 static bool ends_epoch(const loop_t *l) {
     const double n = l->s->steps_per_epoch;
@@ -26,7 +26,7 @@ static bool valid_due(loop_t *l) {
            (tr_due_now(&l->valid, l->step) || (is_last(l) && l->valid.steps > 0));
 }
 
-/* -- the ends -------------------------------------------------------------------------------------------- */
+/* -- the ends ---------------------------------------------------------------------------------- */
 
 static tr_status_t summarize(loop_t *l, const char *status) {
     const tr_report_end_t end = {.status = status,
@@ -40,7 +40,8 @@ static tr_status_t summarize(loop_t *l, const char *status) {
     return tr_report_summary(&l->report, &end);
 }
 
-/* A checkpoint has the sums of an epoch that goes on behind it: its line and the summary come later. */
+/* A checkpoint has the sums of an epoch that goes on behind it: its line and the summary come
+ * later. */
 static tr_status_t stopped(loop_t *l) {
     char way_on[TR_WAY_ON_BYTES];
     tr_signals_say(0); /* that rank may be one whose words go nowhere */
@@ -49,18 +50,18 @@ static tr_status_t stopped(loop_t *l) {
     tr_report_epoch(&l->report, l->step);
     TR_TRY(summarize(l, "stopped"));
     tr_loop_way_on(l, way_on, sizeof way_on);
-    return tr_world_agree(l->world,
-                          TR_FAIL(TR_ERR_RETRY,
-                                  "stopped by a signal after step %lld of %lld%s; saved a checkpoint: "
-                                  "%s",
-                                  (long long)l->step, (long long)l->s->total_steps,
-                                  l->valid_owed ? ", before its validation"
-                                  : is_last(l)  ? ", before the test"
-                                                : "",
-                                  way_on));
+    return tr_world_agree(
+        l->world, TR_FAIL(TR_ERR_RETRY,
+                          "stopped by a signal after step %lld of %lld%s; saved a checkpoint: "
+                          "%s",
+                          (long long)l->step, (long long)l->s->total_steps,
+                          l->valid_owed ? ", before its validation"
+                          : is_last(l)  ? ", before the test"
+                                        : "",
+                          way_on));
 }
 
-/* -- behind a step --------------------------------------------------------------------------------------- */
+/* -- behind a step ----------------------------------------------------------------------------- */
 
 static tr_status_t save(loop_t *l, bool is_best) {
     const double start = tr_clock_sec();
@@ -114,7 +115,7 @@ static tr_status_t after_step(loop_t *l) {
     return is_best && l->save_settings.best ? save(l, true) : TR_OK;
 }
 
-/* -- the whole ------------------------------------------------------------------------------------------- */
+/* -- the whole --------------------------------------------------------------------------------- */
 
 static tr_status_t finish(loop_t *l) {
     tr_eval_outcome_t test;
@@ -158,14 +159,16 @@ static tr_status_t run_steps(loop_t *l) {
         TR_TRY(after_step(l));
     }
     if (l->step < l->s->total_steps)
-        TR_INFO("early stop after step %lld: %lld validations in a row brought no better %s than step "
-                "%lld (train.patience = %lld)",
-                (long long)l->step, (long long)l->stale, tr_config_get(l->config, "checkpoint.best_by"),
-                (long long)l->best_step, (long long)l->s->train.patience);
+        TR_INFO(
+            "early stop after step %lld: %lld validations in a row brought no better %s than step "
+            "%lld (train.patience = %lld)",
+            (long long)l->step, (long long)l->stale, tr_config_get(l->config, "checkpoint.best_by"),
+            (long long)l->best_step, (long long)l->s->train.patience);
     return TR_OK;
 }
 
-tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_train_params_t *params) {
+tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
+                     const tr_train_params_t *params) {
     loop_t l = {.params = params,
                 .config = config,
                 .world = world,
@@ -188,7 +191,8 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_trai
     tr_signals_restore();
     if (status != TR_OK && status != TR_ERR_RETRY) failed(&l);
     tr_report_close(&l.report); /* the terminal is free for the error */
-    /* One that failed alone leaves at once: its peers wait in a collective, and only the caller can end them. */
+    /* One that failed alone leaves at once: its peers wait in a collective, and only the caller can
+     * end them. */
     if (status == TR_OK || status == TR_ERR_RETRY || l.info->size == 1)
         tr_loop_tear_down(&l);
     else if (!has_begun)

@@ -1,4 +1,5 @@
-/* Private to the training loop: its state; loop_setup.c makes it, loop_save.c saves, loop.c runs. */
+/* Private to the training loop: its state; loop_setup.c makes it, loop_save.c saves, loop.c runs.
+ */
 #ifndef TRAINER_LOOP_INT_H
 #define TRAINER_LOOP_INT_H
 
@@ -23,13 +24,16 @@ typedef struct {
     int64_t saved_step; /* of the newest checkpoint handed over, -1 none */
     int64_t skipped;    /* updates skipped by on_nan = skip */
     int64_t skipped_in_row;
-    bool valid_owed;   /* what comes behind `step` is not done: its validation, the line of its epoch */
-    /* of the best validation so far by checkpoint.best_by: INFINITY, NaN and -1 where there is none */
+    /* what comes behind `step` is not done: its validation, the line of its epoch */
+    bool valid_owed;
+    /* of the best validation so far by checkpoint.best_by: INFINITY, NaN and -1 where there is none
+     */
     double best_loss, best_accuracy;
     int64_t best_step;
     int64_t stale; /* validations since then */
     char *run_dir;
-    /* What the model was told about its data: of the checkpoint that is resumed, and of model.init; NULL none. */
+    /* What the model was told about its data: of the checkpoint that is resumed, and of model.init;
+     * NULL none. */
     tr_preprocess_t *kept, *first;
     tr_order_t order; /* of the checkpoint that is resumed */
     /* rank 0 */
@@ -42,7 +46,8 @@ typedef struct {
     tr_snapshot_t *snapshot;
     char *state_text, *metadata; /* of the checkpoint being written */
     bool owed;                   /* a checkpoint was due while the writer was busy */
-    bool writing;                /* a checkpoint was handed over, and how it went is not known yet */
+    /* a checkpoint was handed over, and how it went is not known yet */
+    bool writing;
     tr_checkpoint_settings_t save_settings;
     struct {
         int64_t session;    /* of the run, from 1 */
@@ -64,12 +69,14 @@ static inline bool tr_loop_is_root(const loop_t *l) {
 enum { TR_WAY_ON_BYTES = 4096 + 128 };
 /* What to do to go on from this run's newest checkpoint. */
 void tr_loop_way_on(const loop_t *l, char *text, size_t bytes);
-/* From params, config, world and info: everything that steps need, and the first lines of the log. Collective. */
+/* From params, config, world and info: everything that steps need, and the first lines of the log.
+ * Collective. */
 tr_status_t tr_loop_set_up(loop_t *l);
 void tr_loop_tear_down(loop_t *l);
 
 /* nonfinite.c */
-/* After a step, before it counts as done. Not finite: an error that says what of, or a warning, by train.on_nan. Collective. */
+/* After a step, before it counts as done. Not finite: an error that says what of, or a warning, by
+ * train.on_nan. Collective. */
 tr_status_t tr_loop_check_finite(loop_t *l, const tr_step_outcome_t *o);
 /* At the end, where most updates were skipped. */
 void tr_loop_warn_of_skipped(const loop_t *l);
@@ -81,14 +88,16 @@ tr_status_t tr_loop_describe_state(loop_t *l);
 void tr_loop_note_failure(loop_t *l);
 /* Tells the signals when to stop for run.until, by what is known of checkpoints. */
 void tr_loop_watch_time(const loop_t *l);
-/* Hands a snapshot of the state to the writer, unless it has one of this step. Where the writer is still busy with an older one a periodic save comes
- * at the first step that finds it idle; `must` waits. */
+/* Hands a snapshot of the state to the writer, unless it has one of this step. Where the writer is
+ * still busy with an older one a periodic save comes at the first step that finds it idle; `must`
+ * waits. */
 tr_status_t tr_loop_save(loop_t *l, bool must);
 /* Before an error ends the run: the checkpoint that is being written is not lost with it. */
 void tr_loop_finish_writing(loop_t *l);
 /* This step's checkpoint is the best: a link, where it is saved already. */
 tr_status_t tr_loop_save_best(loop_t *l);
-/* Saves, and waits until it is on the disk or has failed to be, which ends nothing yet. Collective. */
+/* Saves, and waits until it is on the disk or has failed to be, which ends nothing yet. Collective.
+ */
 tr_status_t tr_loop_save_first(loop_t *l);
 /* The last checkpoint is safe, or all ranks know why not. Collective. */
 tr_status_t tr_loop_save_last(loop_t *l);

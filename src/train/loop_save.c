@@ -22,14 +22,16 @@ void tr_loop_note_failure(loop_t *l) {
         return;
     }
     l->saved_step = -1; /* the last one is tried again */
-    TR_WARN("cannot save the checkpoint; training continues, and the next one will be attempted: %s",
-            stats.last_error.message);
+    TR_WARN(
+        "cannot save the checkpoint; training continues, and the next one will be attempted: %s",
+        stats.last_error.message);
 }
 
 void tr_loop_watch_time(const loop_t *l) {
     const double bytes = (double)tr_snapshot_bytes(l->snapshot);
     if (l->until_sec == 0) return;
-    tr_signals_until(l->until_sec - tr_until_margin_sec(l->slowest_write_sec, bytes, l->report.smooth_sec));
+    tr_signals_until(l->until_sec -
+                     tr_until_margin_sec(l->slowest_write_sec, bytes, l->report.smooth_sec));
 }
 
 tr_status_t tr_loop_describe_state(loop_t *l) {
@@ -45,7 +47,8 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
     json_object_set_new(state, "best_valid_accuracy",
                         isfinite(l->best_accuracy) ? json_real(l->best_accuracy) : json_null());
     json_object_set_new(state, "stale_validations", json_integer(l->stale));
-    json_object_set_new(state, "best_step", l->best_step >= 0 ? json_integer(l->best_step) : json_null());
+    json_object_set_new(state, "best_step",
+                        l->best_step >= 0 ? json_integer(l->best_step) : json_null());
     json_object_set_new(state, "valid_owed", json_boolean(l->valid_owed));
     json_object_set_new(state, "report", tr_report_state(&l->report));
     json_object_set_new(state, "skipped", json_integer(l->skipped));
@@ -85,7 +88,8 @@ void tr_loop_finish_writing(loop_t *l) {
     wait_for_writer(l);
     l->writing = false;
     const tr_checkpointer_stats_t stats = tr_checkpointer_stats(l->checkpointer);
-    if (stats.last_error.code != TR_OK) TR_WARN("cannot save the checkpoint: %s", stats.last_error.message);
+    if (stats.last_error.code != TR_OK)
+        TR_WARN("cannot save the checkpoint: %s", stats.last_error.message);
 }
 
 tr_status_t tr_loop_save(loop_t *l, bool must) {
@@ -116,7 +120,8 @@ static void pause_until(double end, int asked) {
         nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
 }
 
-/* Until it is on the disk, checkpoint.patience is over, or a signal asks to stop: nothing is left to compute, and all of it would be lost. */
+/* Until it is on the disk, checkpoint.patience is over, or a signal asks to stop: nothing is left
+ * to compute, and all of it would be lost. */
 static tr_status_t save_patiently(loop_t *l) {
     const double end = tr_clock_sec() + l->save_settings.patience;
     const int asked = tr_signals_pending();

@@ -13,9 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- the run folder and the checkpoint to go on from ----------------------------------------------------- */
+/* -- the run folder and the checkpoint to go on from ------------------------------------------- */
 
-/* The verdict of an earlier session goes as soon as it is known where it is. In a run folder it belongs to the run that holds the lock. */
+/* The verdict of an earlier session goes as soon as it is known where it is. In a run folder it
+ * belongs to the run that holds the lock. */
 static tr_status_t open_run(loop_t *l) {
     tr_run_settings_t run;
     tr_config_read(l->config, &tr_run_config, &run);
@@ -32,7 +33,8 @@ static tr_status_t open_verdict(const loop_t *l) {
     char path[4096];
     tr_config_read(l->config, &tr_run_config, &run);
     if (run.verdict[0]) return TR_OK; /* since the start */
-    if (snprintf(path, sizeof path, "%s/verdict", l->run_dir) < (int)sizeof path) tr_verdict_open(path);
+    if (snprintf(path, sizeof path, "%s/verdict", l->run_dir) < (int)sizeof path)
+        tr_verdict_open(path);
     return tr_loop_is_root(l) ? tr_verdict_clear() : TR_OK;
 }
 
@@ -48,7 +50,8 @@ void tr_loop_way_on(const loop_t *l, char *text, size_t bytes) {
              l->run_dir);
 }
 
-/* Everything is checked and open: from here on there is a run. Where nothing is left to train the folder's configuration stays the one that it was trained with. */
+/* Everything is checked and open: from here on there is a run. Where nothing is left to train the
+ * folder's configuration stays the one that it was trained with. */
 static tr_status_t begin_run(const loop_t *l) {
     tr_str_t text = {0};
     if (l->own_resume && l->step >= l->s->total_steps) return TR_OK;
@@ -67,17 +70,19 @@ static tr_status_t share_run(loop_t *l) {
     return TR_OK;
 }
 
-/* Checkpoints of later steps would outlive those of this run, and resume = auto would take them for its own. */
+/* Checkpoints of later steps would outlive those of this run, and resume = auto would take them for
+ * its own. */
 static tr_status_t open_path(loop_t *l, const char *path) {
     tr_steps_t steps = {0};
     TR_TRY(tr_state_open_resume(path, &l->resume));
     tr_status_t status = tr_checkpoint_list(tr_run_checkpoint_dir(l->run), &steps);
     if (status == TR_OK && steps.count > 0 && steps.data[0] > l->resume->step)
-        status = TR_FAIL(TR_ERR_CONFIG,
-                         "resume = %s is of step %lld, but %s holds later checkpoints (newest: "
-                         "step %lld): resume from the newest with resume = auto, or choose another "
-                         "run.dir",
-                         path, (long long)l->resume->step, tr_run_dir(l->run), (long long)steps.data[0]);
+        status =
+            TR_FAIL(TR_ERR_CONFIG,
+                    "resume = %s is of step %lld, but %s holds later checkpoints (newest: "
+                    "step %lld): resume from the newest with resume = auto, or choose another "
+                    "run.dir",
+                    path, (long long)l->resume->step, tr_run_dir(l->run), (long long)steps.data[0]);
     tr_vec_free(&steps);
     return status;
 }
@@ -87,7 +92,8 @@ static tr_status_t open_resume(loop_t *l) {
     tr_str_t skipped = {0};
     tr_status_t status = TR_OK;
     tr_config_read(l->config, &tr_main_config, &main);
-    if (strcmp(main.resume, "auto") != 0 && strcmp(main.resume, "no") != 0) return open_path(l, main.resume);
+    if (strcmp(main.resume, "auto") != 0 && strcmp(main.resume, "no") != 0)
+        return open_path(l, main.resume);
     l->own_resume = true;
     status = tr_checkpoint_open_newest(tr_run_checkpoint_dir(l->run), &l->resume, &skipped);
     if (skipped.length > 0) TR_WARN("skipped damaged checkpoints:\n%s", skipped.text);
@@ -125,7 +131,7 @@ static tr_status_t open_root(loop_t *l) {
     return open_init(l);
 }
 
-/* -- the state ------------------------------------------------------------------------------------------- */
+/* -- the state --------------------------------------------------------------------------------- */
 
 static void say_going_on(const loop_t *l) {
     tr_str_t changes = {0};
@@ -135,8 +141,8 @@ static void say_going_on(const loop_t *l) {
     tr_str_free(&changes);
 }
 
-/* Where the run stood. What older checkpoints do not say is nothing; what another run told and validated, and the loss to beat, are in that one's
- * folder, as its best is. */
+/* Where the run stood. What older checkpoints do not say is nothing; what another run told and
+ * validated, and the loss to beat, are in that one's folder, as its best is. */
 static void take_up(loop_t *l, const char *state_json) {
     tr_main_settings_t main;
     json_t *state = json_loads(state_json, 0, NULL);
@@ -151,13 +157,15 @@ static void take_up(loop_t *l, const char *state_json) {
         l->stale = json_integer_value(json_object_get(state, "stale_validations"));
         if (json_is_integer(best_step)) l->best_step = json_integer_value(best_step);
         l->told = json_incref(json_object_get(state, "report"));
-        l->valid_owed = l->s->dataset[TR_SPLIT_VALID] && json_is_true(json_object_get(state, "valid_owed")) &&
+        l->valid_owed = l->s->dataset[TR_SPLIT_VALID] &&
+                        json_is_true(json_object_get(state, "valid_owed")) &&
                         !(l->step >= l->s->total_steps && tr_report_is_done(l->run, l->step));
     }
     json_decref(state);
 }
 
-/* The state to begin with: a checkpoint's, or initial values, perhaps with another model's weights. */
+/* The state to begin with: a checkpoint's, or initial values, perhaps with another model's weights.
+ */
 static tr_status_t load_state(loop_t *l) {
     tr_session_t *s = l->s;
     if (!tr_loop_is_root(l)) return TR_OK;
@@ -188,8 +196,9 @@ static tr_status_t begin_state(loop_t *l) {
     return tr_state_broadcast(l->s);
 }
 
-/* Checkpoints of this run that may come to those that are there now, before retention deletes one: with those to keep there is one being
- * written. 1 where all are kept: no one knows what happens to them. */
+/* Checkpoints of this run that may come to those that are there now, before retention deletes one:
+ * with those to keep there is one being written. 1 where all are kept: no one knows what happens to
+ * them. */
 static int64_t coming_at_once(const loop_t *l, int64_t there) {
     const tr_checkpoint_settings_t *save = &l->save_settings;
     const bool has_best = save->best && l->s->dataset[TR_SPLIT_VALID] && l->valid.steps > 0;
@@ -197,7 +206,8 @@ static int64_t coming_at_once(const loop_t *l, int64_t there) {
     double saves = 1; /* the last one */
     if (l->save.seconds > 0) saves = INFINITY;
     if (l->save.steps > 0)
-        saves = floor((l->s->total_steps - 1) / l->save.steps) + 1 - floor((double)l->step / l->save.steps);
+        saves = floor((l->s->total_steps - 1) / l->save.steps) + 1 -
+                floor((double)l->step / l->save.steps);
     if (room < 1 || saves < 1) return 1;
     return saves < (double)room ? (int64_t)saves : room;
 }
@@ -232,7 +242,7 @@ static tr_status_t open_checkpointer(loop_t *l) {
     return TR_OK;
 }
 
-/* -- the whole ------------------------------------------------------------------------------------------- */
+/* -- the whole --------------------------------------------------------------------------------- */
 
 static void write_verdict(const char *why, const char *host) {
     tr_verdict_write(TR_ERR_RETRY, why, host);
@@ -250,7 +260,8 @@ static tr_status_t start_watchdog(const loop_t *l) {
 
 /* By type, size and time, or of a program's data sets by what they say of themselves. */
 static bool are_same(const tr_dataset_t *a, const tr_dataset_t *b) {
-    return a && b && a->info.fingerprint == b->info.fingerprint && a->info.samples == b->info.samples &&
+    return a && b && a->info.fingerprint == b->info.fingerprint &&
+           a->info.samples == b->info.samples &&
            strcmp(a->info.description, b->info.description) == 0;
 }
 
@@ -259,11 +270,13 @@ static void introduce(const loop_t *l) {
     char parameters[32], memory[32];
     TR_INFO("run folder %s", l->run_dir);
     if (l->step >= s->total_steps)
-        TR_WARN("nothing to train: step %lld of %lld is complete; increase train.steps or train.epochs "
-                "to continue",
-                (long long)l->step, (long long)s->total_steps);
-    TR_INFO("%s, %s parameters, %s; %s", s->model.type, tr_format_count((double)s->parameters, parameters),
-            s->info.description, s->device->description);
+        TR_WARN(
+            "nothing to train: step %lld of %lld is complete; increase train.steps or train.epochs "
+            "to continue",
+            (long long)l->step, (long long)s->total_steps);
+    TR_INFO("%s, %s parameters, %s; %s", s->model.type,
+            tr_format_count((double)s->parameters, parameters), s->info.description,
+            s->device->description);
     TR_INFO("%d rank%s x %d thread%s; batch %lld = %lld micro-batch%s of %lld; %lld steps, %.4g "
             "epoch%s; %s per rank on the device",
             l->info->size, l->info->size > 1 ? "s" : "", s->device->threads,
@@ -277,7 +290,8 @@ static void introduce(const loop_t *l) {
                 "it; data.valid_fraction = 0.1 holds out a part of the training data instead",
                 s->dataset[TR_SPLIT_VALID]->info.description);
     if (!s->dataset[TR_SPLIT_VALID] && l->valid.steps > 0)
-        TR_INFO("no validation data: set data.valid, or data.valid_fraction = 0.1 to hold out a tenth of the "
+        TR_INFO("no validation data: set data.valid, or data.valid_fraction = 0.1 to hold out a "
+                "tenth of the "
                 "training data");
     if (s->slots % l->info->size != 0)
         TR_WARN("%lld micro-batches are not a multiple of %d ranks: some ranks compute one more, "
@@ -290,14 +304,16 @@ static tr_status_t check_validation(const loop_t *l) {
     const tr_session_t *s = l->s;
     const bool is_validated = s->dataset[TR_SPLIT_VALID] && l->valid.steps > 0;
     if (s->train.patience > 0 && !is_validated)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "train.patience = %lld counts validations, and this run has none: set data.valid or "
-                       "data.valid_fraction, and a train.valid_every above 0",
-                       (long long)s->train.patience);
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "train.patience = %lld counts validations, and this run has none: set data.valid or "
+            "data.valid_fraction, and a train.valid_every above 0",
+            (long long)s->train.patience);
     if (l->save_settings.best_by == TR_BEST_BY_ACCURACY && is_validated && s->info.classes <= 0)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "checkpoint.best_by = valid_accuracy expects classes, data.y has numbers to predict: "
-                       "use valid_loss");
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "checkpoint.best_by = valid_accuracy expects classes, data.y has numbers to predict: "
+            "use valid_loss");
     return TR_OK;
 }
 
@@ -306,7 +322,8 @@ static tr_status_t share_state(loop_t *l) {
     char *state = NULL, *path = NULL;
     tr_status_t status = TR_OK;
     if (tr_loop_is_root(l)) status = tr_strdup(l->resume ? l->resume->state_json : "", &state);
-    if (tr_loop_is_root(l) && status == TR_OK) status = tr_strdup(l->resume ? l->resume->path : "", &path);
+    if (tr_loop_is_root(l) && status == TR_OK)
+        status = tr_strdup(l->resume ? l->resume->path : "", &path);
     TR_TRY(tr_world_agree(l->world, status));
     TR_TRY(tr_world_broadcast_text(l->world, &state, 0));
     TR_TRY(tr_world_broadcast_text(l->world, &path, 0));
@@ -338,13 +355,13 @@ tr_status_t tr_loop_set_up(loop_t *l) {
                                          .init = l->first};
     TR_TRY(tr_session_create(l->config, l->world, &session, &l->s));
     const tr_session_t *s = l->s;
-    TR_TRY(tr_due_parse("checkpoint.every", l->save_settings.every, true, s->total_steps, s->steps_per_epoch,
-                        &l->save));
-    TR_TRY(tr_due_parse("train.valid_every", s->train.valid_every, false, s->total_steps, s->steps_per_epoch,
-                        &l->valid));
+    TR_TRY(tr_due_parse("checkpoint.every", l->save_settings.every, true, s->total_steps,
+                        s->steps_per_epoch, &l->save));
+    TR_TRY(tr_due_parse("train.valid_every", s->train.valid_every, false, s->total_steps,
+                        s->steps_per_epoch, &l->valid));
     TR_TRY(check_validation(l));
-    TR_TRY(tr_schedule_create(&l->s->schedule, l->s->optim.lr, l->s->total_steps, l->s->steps_per_epoch,
-                              &l->schedule));
+    TR_TRY(tr_schedule_create(&l->s->schedule, l->s->optim.lr, l->s->total_steps,
+                              l->s->steps_per_epoch, &l->schedule));
     const size_t base_bytes = tr_report_peak_bytes();
     const double resume_begin_sec = tr_clock_sec();
     TR_TRY(begin_state(l));

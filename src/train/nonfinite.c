@@ -22,8 +22,8 @@ static void write_head(const loop_t *l, const tr_step_outcome_t *o, char head[HE
     const long long step = l->step + 1;
     char loss[32], norm[32];
     int n = snprintf(head, HEAD_BYTES,
-                     "step %lld: the loss or gradient is not finite (loss %s, gradient norm %s)", step,
-                     number_text(o->loss, loss), number_text(o->grad_norm, norm));
+                     "step %lld: the loss or gradient is not finite (loss %s, gradient norm %s)",
+                     step, number_text(o->loss, loss), number_text(o->grad_norm, norm));
     if (!is_stop(l))
         snprintf(head + n, (size_t)(HEAD_BYTES - n),
                  "; with it, %d updates in a row have been skipped since step %lld (train.on_nan = "
@@ -31,7 +31,7 @@ static void write_head(const loop_t *l, const tr_step_outcome_t *o, char head[HE
                  SKIPPED_MAX, step - SKIPPED_MAX + 1);
 }
 
-/* -- in the data ----------------------------------------------------------------------------------------- */
+/* -- in the data ------------------------------------------------------------------------------- */
 
 typedef struct {
     const tr_field_t *field; /* NULL: none */
@@ -43,8 +43,8 @@ static bool is_looked_at(const tr_field_t *field) {
     return field->dtype == TR_F32 || field->dtype == TR_F16 || field->dtype == TR_F64;
 }
 
-static tr_status_t look_at_field(tr_dataset_t *dataset, int f, int64_t sample, void *raw, float *value,
-                                 input_t *out) {
+static tr_status_t look_at_field(tr_dataset_t *dataset, int f, int64_t sample, void *raw,
+                                 float *value, input_t *out) {
     const tr_field_t *field = &dataset->info.field[f];
     const int64_t elems = tr_shape_elems(&field->shape);
     void *dst[TR_DATASET_MAX_FIELDS] = {0};
@@ -63,7 +63,8 @@ static tr_status_t look_at_samples(tr_dataset_t *dataset, int f, const int64_t *
     float *value = NULL;
     tr_status_t status = TR_OK;
     TR_TRY_GOTO(tr_alloc((size_t)field->sample_bytes, "a sample", &raw), done);
-    TR_TRY_GOTO(tr_alloc((size_t)tr_shape_elems(&field->shape) * sizeof *value, "a sample", &value), done);
+    TR_TRY_GOTO(tr_alloc((size_t)tr_shape_elems(&field->shape) * sizeof *value, "a sample", &value),
+                done);
     for (int64_t i = 0; i < count && !out->field; i++)
         TR_TRY_GOTO(look_at_field(dataset, f, ids[i], raw, value, out), done);
 done:
@@ -80,7 +81,8 @@ static tr_status_t look_through(const loop_t *l, input_t *out) {
     int64_t *ids = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc((size_t)micro * sizeof *ids, "samples of a micro-batch", &ids));
-    for (int64_t slot = s->first_slot; slot < s->first_slot + s->slot_count && !out->field; slot++) {
+    for (int64_t slot = s->first_slot; slot < s->first_slot + s->slot_count && !out->field;
+         slot++) {
         TR_TRY_GOTO(tr_order_samples(&s->order, slot, l->step * micro, micro, ids), done);
         for (int f = 0; f < dataset->info.field_count && !out->field; f++)
             if (is_looked_at(&dataset->info.field[f]))
@@ -100,11 +102,13 @@ static tr_status_t fail_of_input(const loop_t *l, const char *head) {
         is_stop(l) ? TR_ERR_DATA : TR_ERR_STOP,
         "%s: field '%s' of sample %lld of the training data (%s) holds %s. No update was made. "
         "Correct the data%s",
-        head, found.field->name, (long long)found.sample, l->s->dataset[TR_SPLIT_TRAIN]->info.description,
-        isnan(found.value) ? "NaN" : "an infinite value", is_stop(l) ? ", or set train.on_nan = skip" : "");
+        head, found.field->name, (long long)found.sample,
+        l->s->dataset[TR_SPLIT_TRAIN]->info.description,
+        isnan(found.value) ? "NaN" : "an infinite value",
+        is_stop(l) ? ", or set train.on_nan = skip" : "");
 }
 
-/* -- in the network -------------------------------------------------------------------------------------- */
+/* -- in the network ---------------------------------------------------------------------------- */
 
 /* The last micro-batch is still there. */
 static tr_status_t fail_of_op(const loop_t *l, const char *head, const char *remedy) {
@@ -122,26 +126,27 @@ static tr_status_t fail_of_op(const loop_t *l, const char *head, const char *rem
                    found->backward ? "backward" : "forward", remedy);
 }
 
-/* Every rank looks through its samples, then through its last micro-batch; the lowest rank that finds something says it. */
+/* Every rank looks through its samples, then through its last micro-batch; the lowest rank that
+ * finds something says it. */
 static tr_status_t fail(loop_t *l, const tr_step_outcome_t *o) {
-    const char *remedy = is_stop(l)
-                             ? "No update was made. Reduce optimizer.lr, set optimizer.clip_norm, check the "
-                               "data, or set train.on_nan = skip"
-                             : "No update was made. Reduce optimizer.lr, set optimizer.clip_norm, or check "
-                               "the data";
+    const char *remedy =
+        is_stop(l) ? "No update was made. Reduce optimizer.lr, set optimizer.clip_norm, check the "
+                     "data, or set train.on_nan = skip"
+                   : "No update was made. Reduce optimizer.lr, set optimizer.clip_norm, or check "
+                     "the data";
     char head[HEAD_BYTES];
     tr_loop_finish_writing(l); /* whoever says it ends all ranks */
     write_head(l, o, head);
     TR_TRY(tr_world_agree(l->world, fail_of_input(l, head)));
     TR_TRY(tr_world_agree(l->world, fail_of_op(l, head, remedy)));
-    return tr_world_agree(l->world,
-                          TR_FAIL(TR_ERR_STOP,
-                                  "%s, from an earlier micro-batch of this step or from the sum over "
-                                  "all. %s",
-                                  head, remedy));
+    return tr_world_agree(
+        l->world, TR_FAIL(TR_ERR_STOP,
+                          "%s, from an earlier micro-batch of this step or from the sum over "
+                          "all. %s",
+                          head, remedy));
 }
 
-/* -- going on -------------------------------------------------------------------------------------------- */
+/* -- going on ---------------------------------------------------------------------------------- */
 
 tr_status_t tr_loop_check_finite(loop_t *l, const tr_step_outcome_t *o) {
     char loss[32], norm[32];
@@ -149,8 +154,9 @@ tr_status_t tr_loop_check_finite(loop_t *l, const tr_step_outcome_t *o) {
     if (o->finite) return TR_OK;
     if (is_stop(l)) return fail(l, o);
     l->skipped++;
-    TR_WARN("step %lld: loss %s, gradient norm %s: update skipped (%lld so far)", (long long)l->step + 1,
-            number_text(o->loss, loss), number_text(o->grad_norm, norm), (long long)l->skipped);
+    TR_WARN("step %lld: loss %s, gradient norm %s: update skipped (%lld so far)",
+            (long long)l->step + 1, number_text(o->loss, loss), number_text(o->grad_norm, norm),
+            (long long)l->skipped);
     return l->skipped_in_row < SKIPPED_MAX ? TR_OK : fail(l, o);
 }
 

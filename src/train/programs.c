@@ -1,4 +1,5 @@
-/* The programs of a run: what is done with a batch before the model, the sums behind it, and last, micro, update and eval. */
+/* The programs of a run: what is done with a batch before the model, the sums behind it, and last,
+ * micro, update and eval. */
 #include "programs.h"
 #include "average.h"
 #include "reduce_tree.h"
@@ -6,7 +7,7 @@
 
 #include <string.h>
 
-/* -- the batch on the device ----------------------------------------------------------------------------- */
+/* -- the batch on the device ------------------------------------------------------------------- */
 
 static tr_shape_t batched(const tr_shape_t *sample, int64_t micro) {
     tr_shape_t shape = {.ndim = sample->ndim + 1, .dim = {micro}};
@@ -14,7 +15,8 @@ static tr_shape_t batched(const tr_shape_t *sample, int64_t micro) {
     return shape;
 }
 
-/* What comes into the picture from outside is black where there is one channel, else the mean colour. */
+/* What comes into the picture from outside is black where there is one channel, else the mean
+ * colour. */
 static tr_status_t augment(tr_session_t *s, tr_tensor_t *x) {
     const tr_data_settings_t *d = &s->data;
     const tr_augment_attr_t attr = {.rotate_deg = (float)d->rotate,
@@ -24,13 +26,14 @@ static tr_status_t augment(tr_session_t *s, tr_tensor_t *x) {
                                     .crop_pad = (int)d->crop_pad,
                                     .flip = d->flip,
                                     .fill = tr_preprocess_fill(s->preprocess)};
-    const bool wanted =
-        d->rotate > 0 || d->translate > 0 || d->zoom > 0 || d->shear > 0 || d->crop_pad > 0 || d->flip;
+    const bool wanted = d->rotate > 0 || d->translate > 0 || d->zoom > 0 || d->shear > 0 ||
+                        d->crop_pad > 0 || d->flip;
     if (!wanted || tr_graph_mode(s->g) != TR_TRAIN) return TR_OK;
     if (tr_shape_of(s->g, *x)->ndim != 4)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "data.rotate, translate, zoom, shear, crop_pad and flip require images (H, W, C); "
-                       "data.x is not of images");
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "data.rotate, translate, zoom, shear, crop_pad and flip require images (H, W, C); "
+            "data.x is not of images");
     return tr_augment(s->g, *x, s->batch.sample_id, &attr, x);
 }
 
@@ -62,7 +65,7 @@ static tr_status_t make_batch(tr_session_t *s) {
     return TR_OK;
 }
 
-/* -- programs -------------------------------------------------------------------------------------------- */
+/* -- programs ---------------------------------------------------------------------------------- */
 
 static tr_status_t sum_into(tr_session_t *s, tr_tensor_t x, int which) {
     tr_tensor_t place;
@@ -112,7 +115,8 @@ static tr_status_t build_update(tr_session_t *s) {
     tr_tensor_t counts;
     TR_TRY(tr_program_begin(s->g, "update", TR_PLAIN, &s->update));
     TR_TRY(tr_slice(s->g, s->sums, TR_SUM_TERMS, 2, &counts));
-    TR_TRY(tr_optimizer_build(s->g, &s->optim, counts, (double)(s->order.batch_size * s->sample_terms)));
+    TR_TRY(tr_optimizer_build(s->g, &s->optim, counts,
+                              (double)(s->order.batch_size * s->sample_terms)));
     TR_TRY(tr_update_moments(s->g, (int)s->slots));
     return tr_program_end(s->g);
 }
@@ -143,6 +147,7 @@ tr_status_t tr_programs_build(tr_session_t *s) {
                                         (size_t)s->parallel.bucket, s->parallel.overlap));
     TR_TRY(build_update(s));
     TR_TRY(tr_average_declare(s));
-    if (tree) TR_TRY(tr_reduce_tree_create(s->g, s->slots, s->params.rank, s->params.size, &s->tree));
+    if (tree)
+        TR_TRY(tr_reduce_tree_create(s->g, s->slots, s->params.rank, s->params.size, &s->tree));
     return TR_OK;
 }

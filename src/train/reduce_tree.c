@@ -46,10 +46,10 @@ static int owner(const tr_reduce_tree_t *t, int64_t slot) {
     return 0;
 }
 
-/* -- buffers --------------------------------------------------------------------------------------------- */
+/* -- buffers ----------------------------------------------------------------------------------- */
 
-static tr_status_t small_program(tr_graph_t *g, const char *name, tr_tensor_t from, tr_tensor_t to, bool add,
-                                 int *out) {
+static tr_status_t small_program(tr_graph_t *g, const char *name, tr_tensor_t from, tr_tensor_t to,
+                                 bool add, int *out) {
     TR_TRY(tr_program_begin(g, name, TR_PLAIN, out));
     TR_TRY(add ? tr_accumulate(g, from, to) : tr_copy(g, from, to));
     return tr_program_end(g);
@@ -92,7 +92,8 @@ static int count_buffers(const tr_reduce_tree_t *t) {
     return most;
 }
 
-tr_status_t tr_reduce_tree_create(tr_graph_t *g, int64_t slots, int rank, int size, tr_reduce_tree_t **out) {
+tr_status_t tr_reduce_tree_create(tr_graph_t *g, int64_t slots, int rank, int size,
+                                  tr_reduce_tree_t **out) {
     tr_reduce_tree_t *t = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *t, "reduction tree", &t));
@@ -118,7 +119,7 @@ void tr_reduce_tree_destroy(tr_reduce_tree_t **tree) {
     tr_free(tree);
 }
 
-/* -- nodes ----------------------------------------------------------------------------------------------- */
+/* -- nodes ------------------------------------------------------------------------------------- */
 
 static tr_status_t run(tr_reduce_tree_t *t, int program) {
     return tr_program_run(t->g, program, NULL);
@@ -132,7 +133,8 @@ static tr_status_t store(tr_reduce_tree_t *t, int level, int64_t index) {
         TR_TRY(run(t, t->buffers.data[i].store));
         return tr_vec_push(&t->pending, node);
     }
-    return TR_FAIL(TR_ERR_INTERNAL, "the reduction tree has too few buffers (%zu)", t->buffers.count);
+    return TR_FAIL(TR_ERR_INTERNAL, "the reduction tree has too few buffers (%zu)",
+                   t->buffers.count);
 }
 
 static node_t *find(tr_reduce_tree_t *t, int level, int64_t index) {
@@ -166,32 +168,35 @@ tr_status_t tr_reduce_tree_add(tr_reduce_tree_t *t, int64_t slot) {
     return store(t, level, index);
 }
 
-/* -- between ranks: every rank goes through the same nodes in the same order ----------------------------- */
+/* -- between ranks: every rank goes through the same nodes in the same order ------------------- */
 
-static tr_status_t send_node(tr_reduce_tree_t *t, tr_collectives_t *c, int level, int64_t index, int to) {
+static tr_status_t send_node(tr_reduce_tree_t *t, tr_collectives_t *c, int level, int64_t index,
+                             int to) {
     node_t *node = find(t, level, index);
     if (!node)
         return TR_FAIL(TR_ERR_INTERNAL, "reduction tree: node (%d, %lld) is missing", level,
                        (long long)index);
     TR_TRY(take(t, node, false));
-    return c->ops->send(c, tr_tensor_info(t->g, t->block)->data, tr_graph_layout(t->g).reduced_elems, TR_F32,
-                        to, tr_graph_stream(t->g));
+    return c->ops->send(c, tr_tensor_info(t->g, t->block)->data,
+                        tr_graph_layout(t->g).reduced_elems, TR_F32, to, tr_graph_stream(t->g));
 }
 
-static tr_status_t receive_and_add(tr_reduce_tree_t *t, tr_collectives_t *c, int level, int64_t index,
-                                   int from) {
+static tr_status_t receive_and_add(tr_reduce_tree_t *t, tr_collectives_t *c, int level,
+                                   int64_t index, int from) {
     node_t *left = find(t, level, index - 1);
     if (!left)
         return TR_FAIL(TR_ERR_INTERNAL, "reduction tree: node (%d, %lld) is missing", level,
                        (long long)index - 1);
-    TR_TRY(c->ops->receive(c, tr_tensor_info(t->g, t->block)->data, tr_graph_layout(t->g).reduced_elems,
-                           TR_F32, from, tr_graph_stream(t->g)));
+    TR_TRY(c->ops->receive(c, tr_tensor_info(t->g, t->block)->data,
+                           tr_graph_layout(t->g).reduced_elems, TR_F32, from,
+                           tr_graph_stream(t->g)));
     TR_TRY(take(t, left, true));
     return store(t, level + 1, index / 2);
 }
 
 static tr_status_t join(tr_reduce_tree_t *t, tr_collectives_t *c, int level, int64_t index) {
-    const int left = owner(t, first_slot(level, index - 1)), right = owner(t, first_slot(level, index));
+    const int left = owner(t, first_slot(level, index - 1)),
+              right = owner(t, first_slot(level, index));
     if (left != right) {
         if (t->rank == right) return send_node(t, c, level, index, left);
         if (t->rank == left) return receive_and_add(t, c, level, index, right);
@@ -208,7 +213,8 @@ static tr_status_t join(tr_reduce_tree_t *t, tr_collectives_t *c, int level, int
 static void promote(tr_reduce_tree_t *t, int level) {
     for (size_t i = 0; i < t->pending.count; i++) {
         node_t *node = &t->pending.data[i];
-        if (node->level != level || node->index % 2 == 1 || has_right_sibling(t, level, node->index))
+        if (node->level != level || node->index % 2 == 1 ||
+            has_right_sibling(t, level, node->index))
             continue;
         node->level++;
         node->index /= 2;
@@ -223,6 +229,6 @@ tr_status_t tr_reduce_tree_finish(tr_reduce_tree_t *t, tr_collectives_t *c) {
     }
     if (t->rank == 0) TR_TRY(take(t, &t->pending.data[0], false));
     if (t->size == 1) return TR_OK;
-    return c->ops->broadcast(c, tr_tensor_info(t->g, t->block)->data, tr_graph_layout(t->g).reduced_elems,
-                             TR_F32, 0, tr_graph_stream(t->g));
+    return c->ops->broadcast(c, tr_tensor_info(t->g, t->block)->data,
+                             tr_graph_layout(t->g).reduced_elems, TR_F32, 0, tr_graph_stream(t->g));
 }

@@ -49,20 +49,21 @@ void tr_report_close(tr_report_t *r) {
     tr_report_ranks_close(&r->ranks);
 }
 
-/* -- over a restart -------------------------------------------------------------------------------------- */
+/* -- over a restart ---------------------------------------------------------------------------- */
 
 static json_t *sums_json(const tr_report_sums_t *sums) {
-    return json_pack("{s:I, s:f, s:f, s:o, s:f, s:f, s:f, s:f}", "steps", (json_int_t)sums->steps, "skipped",
-                     (double)sums->steps - sums->counted, "loss", sums->loss, "accuracy",
-                     number(sums->accuracy), "stall", sums->stall, "exposed", sums->exposed, "seconds",
-                     sums->seconds, "age", tr_clock_sec() - sums->since);
+    return json_pack("{s:I, s:f, s:f, s:o, s:f, s:f, s:f, s:f}", "steps", (json_int_t)sums->steps,
+                     "skipped", (double)sums->steps - sums->counted, "loss", sums->loss, "accuracy",
+                     number(sums->accuracy), "stall", sums->stall, "exposed", sums->exposed,
+                     "seconds", sums->seconds, "age", tr_clock_sec() - sums->since);
 }
 
 json_t *tr_report_state(const tr_report_t *r) {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "window", sums_json(&r->window), "epoch",
-                     sums_json(&r->epoch), "epoch_loss", number(r->epoch_loss), "epoch_accuracy",
-                     number(r->epoch_accuracy), "valid_loss", number(r->valid_loss), "valid_accuracy",
-                     number(r->valid_accuracy), "valid_is_new", r->has_new_valid);
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "window", sums_json(&r->window),
+                     "epoch", sums_json(&r->epoch), "epoch_loss", number(r->epoch_loss),
+                     "epoch_accuracy", number(r->epoch_accuracy), "valid_loss",
+                     number(r->valid_loss), "valid_accuracy", number(r->valid_accuracy),
+                     "valid_is_new", r->has_new_valid);
 }
 
 static double number_of(const json_t *object, const char *key) {
@@ -96,7 +97,7 @@ tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_owed, cons
     return tr_run_metrics_rewind(r->run, step, !valid_owed);
 }
 
-/* -- language models ------------------------------------------------------------------------------------- */
+/* -- language models --------------------------------------------------------------------------- */
 
 /* Tokens that a step trains on, for rates; 0: no language model. */
 static double step_tokens(const tr_session_t *s) {
@@ -108,15 +109,17 @@ static void add_perplexity(const tr_session_t *s, const char *key, double loss, 
     if (step_tokens(s) > 0) json_object_set_new(to, key, number(exp(loss)));
 }
 
-/* -- steps ----------------------------------------------------------------------------------------------- */
+/* -- steps ------------------------------------------------------------------------------------- */
 
-/* How much of a step has part in the means of loss and accuracy: 1, but for samples without a label and skipped updates. */
+/* How much of a step has part in the means of loss and accuracy: 1, but for samples without a label
+ * and skipped updates. */
 static double share_of(const tr_report_t *r, const tr_step_outcome_t *o) {
     const tr_session_t *s = r->s;
     return o->finite ? o->terms / (double)(s->order.batch_size * s->sample_terms) : 0;
 }
 
-static void add_step(tr_report_sums_t *sum, const tr_step_outcome_t *o, double share, double seconds) {
+static void add_step(tr_report_sums_t *sum, const tr_step_outcome_t *o, double share,
+                     double seconds) {
     sum->steps++;
     sum->counted += share;
     if (share > 0) sum->loss += share * o->loss;
@@ -144,7 +147,8 @@ static tr_progress_t progress(const tr_report_t *r, int64_t step, double lr) {
                        .eta_sec = (double)(s->total_steps - step - 1) * r->smooth_sec,
                        .phase = "train"};
     p.epoch = (int64_t)ceil(epoch - 1e-9);
-    if (p.epochs > 0 && p.epoch > p.epochs) p.epoch = p.epochs; /* the last step runs over the end */
+    /* the last step runs over the end */
+    if (p.epochs > 0 && p.epoch > p.epochs) p.epoch = p.epochs;
     p.epoch_fraction = fmin(1, epoch - (double)(p.epoch - 1));
     return p;
 }
@@ -158,18 +162,21 @@ static void write_line(tr_report_t *r, json_t *line) {
 static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
     const double n = (double)r->window.steps, sec = r->window.seconds, counted = r->window.counted;
     json_t *line = json_pack(
-        "{s:I, s:f, s:o, s:o, s:f, s:o, s:f, s:f, s:f, s:f}", "step", (json_int_t)(step + 1), "epoch",
-        (double)(step + 1) / r->s->steps_per_epoch, "loss", number(r->window.loss / counted), "accuracy",
-        number(r->window.accuracy / counted), "lr", lr, "grad_norm", number(o->grad_norm), "samples_per_sec",
-        n * (double)r->s->order.batch_size / sec, "data_stall", r->window.stall / sec, "comm_exposed",
-        r->window.exposed / sec, "time", tr_clock_sec() - r->start_sec);
+        "{s:I, s:f, s:o, s:o, s:f, s:o, s:f, s:f, s:f, s:f}", "step", (json_int_t)(step + 1),
+        "epoch", (double)(step + 1) / r->s->steps_per_epoch, "loss",
+        number(r->window.loss / counted), "accuracy", number(r->window.accuracy / counted), "lr",
+        lr, "grad_norm", number(o->grad_norm), "samples_per_sec",
+        n * (double)r->s->order.batch_size / sec, "data_stall", r->window.stall / sec,
+        "comm_exposed", r->window.exposed / sec, "time", tr_clock_sec() - r->start_sec);
     json_object_set_new(line, "unix_time", json_real(tr_clock_unix_sec()));
     json_object_set_new(line, "session", json_integer(r->session));
-    json_object_set_new(line, "compute", json_real((sec - r->window.stall - r->window.exposed) / sec));
+    json_object_set_new(line, "compute",
+                        json_real((sec - r->window.stall - r->window.exposed) / sec));
     json_object_set_new(line, "comm_busy", json_real(r->window.busy / sec));
     json_object_set_new(line, "checkpoint", json_real((r->save_sec - r->saved_sec) / sec));
     r->saved_sec = r->save_sec;
-    if (tr_report_ranks_line(&r->ranks, r->s->world, line) != TR_OK) TR_WARN("%s", tr_error_last()->message);
+    if (tr_report_ranks_line(&r->ranks, r->s->world, line) != TR_OK)
+        TR_WARN("%s", tr_error_last()->message);
     if (isfinite(o->topk)) json_object_set_new(line, "topk", json_real(o->topk));
     add_perplexity(r->s, "perplexity", r->window.loss / counted, line);
     if (step_tokens(r->s) > 0)
@@ -184,15 +191,17 @@ tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_ste
     add_step(&r->window, o, share, seconds);
     add_step(&r->epoch, o, share, seconds);
     add_step(&r->whole, o, share, seconds);
-    tr_watchdog_add_times(r->s->world, seconds - o->stall_sec - o->exposed_sec, o->stall_sec, o->exposed_sec);
+    tr_watchdog_add_times(r->s->world, seconds - o->stall_sec - o->exposed_sec, o->stall_sec,
+                          o->exposed_sec);
     if (!r->run) return TR_OK;
     tr_report_ranks_step(&r->ranks, seconds);
     const double keep = r->whole.steps < 20 ? 0.8 : 0.98;
     r->smooth_sec = r->smooth_sec > 0 ? keep * r->smooth_sec + (1 - keep) * seconds : seconds;
     if (share > 0) {
         r->last_loss = isnan(r->last_loss) ? o->loss : keep * r->last_loss + (1 - keep) * o->loss;
-        r->last_accuracy =
-            isnan(r->last_accuracy) ? o->accuracy : keep * r->last_accuracy + (1 - keep) * o->accuracy;
+        r->last_accuracy = isnan(r->last_accuracy)
+                               ? o->accuracy
+                               : keep * r->last_accuracy + (1 - keep) * o->accuracy;
     }
     const tr_progress_t p = progress(r, step, lr);
     tr_progress_draw(r->line, &p);
@@ -204,7 +213,7 @@ tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_ste
     return TR_OK;
 }
 
-/* -- epochs and evaluations ------------------------------------------------------------------------------ */
+/* -- epochs and evaluations -------------------------------------------------------------------- */
 
 static void append_accuracy(const tr_session_t *s, tr_str_t *text, const char *name, double terms,
                             double loss, double accuracy) {
@@ -213,9 +222,10 @@ static void append_accuracy(const tr_session_t *s, tr_str_t *text, const char *n
     else if (!isfinite(loss))
         tr_str_printf(text, "  %s loss not finite", name);
     else /* losses of numbers to predict may be of any size */
-        tr_str_printf(
-            text, loss != 0 && (fabs(loss) < 1e-3 || fabs(loss) >= 1e4) ? "  %s loss %.3e" : "  %s loss %.4f",
-            name, loss);
+        tr_str_printf(text,
+                      loss != 0 && (fabs(loss) < 1e-3 || fabs(loss) >= 1e4) ? "  %s loss %.3e"
+                                                                            : "  %s loss %.4f",
+                      name, loss);
     if (!isnan(accuracy)) tr_str_printf(text, " accuracy %.2f %%", 100 * accuracy);
     if (step_tokens(s) > 0 && isfinite(loss)) tr_str_printf(text, " perplexity %.4g", exp(loss));
 }
@@ -230,7 +240,8 @@ void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
     }
     if (r->run && n > 0) {
         /* An epoch ends inside a step; only a run that stops or ends between has parts of one. */
-        const double per_epoch = r->s->steps_per_epoch, epochs = (double)steps_done / per_epoch + 1e-9;
+        const double per_epoch = r->s->steps_per_epoch,
+                     epochs = (double)steps_done / per_epoch + 1e-9;
         const bool is_whole = (epochs - floor(epochs)) * per_epoch < 1;
         text->length = 0;
         tr_str_printf(text, "epoch %.*f", is_whole ? 0 : 2, is_whole ? floor(epochs) : epochs);
@@ -253,17 +264,18 @@ void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
     r->epoch.since = now;
 }
 
-tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_outcome_t *v, double seconds,
-                            bool is_best) {
+tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_outcome_t *v,
+                            double seconds, bool is_best) {
     r->valid_terms = v->terms;
     r->valid_loss = v->loss;
     r->valid_accuracy = v->accuracy;
     r->has_new_valid = true;
     r->window.since += seconds; /* an evaluation is no part of a step's time */
     if (!r->run) return TR_OK;
-    json_t *line = json_pack("{s:I, s:f, s:o, s:o, s:f, s:b}", "step", (json_int_t)steps_done, "epoch",
-                             (double)steps_done / r->s->steps_per_epoch, "valid_loss", number(v->loss),
-                             "valid_accuracy", number(v->accuracy), "valid_sec", seconds, "best", is_best);
+    json_t *line =
+        json_pack("{s:I, s:f, s:o, s:o, s:f, s:b}", "step", (json_int_t)steps_done, "epoch",
+                  (double)steps_done / r->s->steps_per_epoch, "valid_loss", number(v->loss),
+                  "valid_accuracy", number(v->accuracy), "valid_sec", seconds, "best", is_best);
     add_perplexity(r->s, "valid_perplexity", v->loss, line);
     write_line(r, line);
     return TR_OK;
@@ -275,13 +287,14 @@ tr_status_t tr_report_test(tr_report_t *r, const tr_eval_outcome_t *v, double se
     tr_str_t text = {0};
     if (!r->run) return TR_OK;
     append_accuracy(r->s, &text, "test ", v->terms, v->loss, v->accuracy);
-    if (text.text) TR_INFO("%s  (%.0f %s, %.1f s)", text.text + 2, v->terms,
-                           step_tokens(r->s) > 0 ? "tokens" : "samples", seconds);
+    if (text.text)
+        TR_INFO("%s  (%.0f %s, %.1f s)", text.text + 2, v->terms,
+                step_tokens(r->s) > 0 ? "tokens" : "samples", seconds);
     tr_str_free(&text);
     return TR_OK;
 }
 
-/* -- summary --------------------------------------------------------------------------------------------- */
+/* -- summary ----------------------------------------------------------------------------------- */
 
 static void describe_run(const tr_report_t *r, int64_t steps_done, json_t *o) {
     const tr_session_t *s = r->s;
@@ -289,19 +302,21 @@ static void describe_run(const tr_report_t *r, int64_t steps_done, json_t *o) {
     char now[32];
     tr_clock_iso8601(now);
     json_object_update_new(
-        o,
-        json_pack("{s:s, s:s, s:I, s:I, s:I, s:f, s:o, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s}", "model",
-                  s->model.type, "dataset", s->info.description, "classes", (json_int_t)s->info.classes,
-                  "batch_size", (json_int_t)s->order.batch_size, "micro_batch",
-                  (json_int_t)s->order.micro_batch, "learning_rate", s->optim.lr, "epochs",
-                  json_real((double)steps_done / s->steps_per_epoch), "optimizer", s->optim.type, "precision",
-                  s->main.precision == TR_PRECISION_BF16 ? "bf16" : "fp32", "device", s->device->ops->name,
-                  "device_description", s->device->description, "hosts", w->nodes, "threads",
-                  s->device->threads, "mpi", w->mpi_version, "started", r->started, "finished", now));
+        o, json_pack(
+               "{s:s, s:s, s:I, s:I, s:I, s:f, s:o, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s}",
+               "model", s->model.type, "dataset", s->info.description, "classes",
+               (json_int_t)s->info.classes, "batch_size", (json_int_t)s->order.batch_size,
+               "micro_batch", (json_int_t)s->order.micro_batch, "learning_rate", s->optim.lr,
+               "epochs", json_real((double)steps_done / s->steps_per_epoch), "optimizer",
+               s->optim.type, "precision", s->main.precision == TR_PRECISION_BF16 ? "bf16" : "fp32",
+               "device", s->device->ops->name, "device_description", s->device->description,
+               "hosts", w->nodes, "threads", s->device->threads, "mpi", w->mpi_version, "started",
+               r->started, "finished", now));
     const char *name = tr_config_get(s->config, "run.name");
     json_object_set_new(o, "name", json_string(*name ? name : tr_file_name(tr_run_dir(r->run))));
     const tr_dataset_t *valid = s->dataset[TR_SPLIT_VALID];
-    json_object_set_new(o, "valid_dataset", valid ? json_string(valid->info.description) : json_null());
+    json_object_set_new(o, "valid_dataset",
+                        valid ? json_string(valid->info.description) : json_null());
     json_object_set_new(o, "seed", json_integer(s->train.seed));
     json_object_set_new(o, "checkpoint_stall_sec", json_real(r->save_sec));
     json_object_set_new(o, "commit", json_string(r->version));
@@ -309,7 +324,8 @@ static void describe_run(const tr_report_t *r, int64_t steps_done, json_t *o) {
 
 bool tr_report_is_done(const tr_run_t *run, int64_t steps) {
     char path[4096];
-    if (snprintf(path, sizeof path, "%s/summary.json", tr_run_dir(run)) >= (int)sizeof path) return false;
+    if (snprintf(path, sizeof path, "%s/summary.json", tr_run_dir(run)) >= (int)sizeof path)
+        return false;
     json_t *summary = json_load_file(path, 0, NULL);
     const char *status = json_string_value(json_object_get(summary, "status"));
     const bool done = status && strcmp(status, "done") == 0 &&
@@ -323,27 +339,30 @@ tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
     if (!r->run || (r->whole.steps == 0 && tr_report_is_done(r->run, end->steps))) return TR_OK;
     const double sec = r->whole.seconds > 0 ? r->whole.seconds : 1;
     json_t *o = json_pack(
-        "{s:s, s:I, s:I, s:f, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:I, s:I, s:f}", "status",
-        end->status, "steps", (json_int_t)end->steps, "samples",
-        (json_int_t)(end->steps * r->s->order.batch_size), "wall_sec", tr_clock_sec() - r->start_sec, "ranks",
-        r->s->params.size, "parameters", (json_int_t)r->s->parameters, "loss", number(r->epoch_loss),
-        "valid_loss", number(r->valid_loss), "valid_accuracy", number(r->valid_accuracy), "test_loss",
+        "{s:s, s:I, s:I, s:f, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:I, s:I, s:f}",
+        "status", end->status, "steps", (json_int_t)end->steps, "samples",
+        (json_int_t)(end->steps * r->s->order.batch_size), "wall_sec",
+        tr_clock_sec() - r->start_sec, "ranks", r->s->params.size, "parameters",
+        (json_int_t)r->s->parameters, "loss", number(r->epoch_loss), "valid_loss",
+        number(r->valid_loss), "valid_accuracy", number(r->valid_accuracy), "test_loss",
         number(r->test_loss), "test_accuracy", number(r->test_accuracy), "samples_per_sec",
-        (double)r->whole.steps * (double)r->s->order.batch_size / sec, "data_stall", r->whole.stall / sec,
-        "comm_exposed", r->whole.exposed / sec, "memory_planned_bytes",
+        (double)r->whole.steps * (double)r->s->order.batch_size / sec, "data_stall",
+        r->whole.stall / sec, "comm_exposed", r->whole.exposed / sec, "memory_planned_bytes",
         (json_int_t)(tr_graph_memory(r->s->g).total + end->host_bytes), "memory_peak_bytes",
         (json_int_t)tr_report_peak_bytes(), "first_step_sec", r->first_step_sec);
     if (!o) return TR_FAIL(TR_ERR_INTERNAL, "cannot create the summary");
     json_object_set_new(o, "memory_base_bytes", json_integer((json_int_t)r->base_bytes));
     json_object_set_new(o, "best_valid_loss", number(end->best_loss));
     json_object_set_new(o, "best_valid_accuracy", number(end->best_accuracy));
-    json_object_set_new(o, "best_step", end->best_step >= 0 ? json_integer(end->best_step) : json_null());
+    json_object_set_new(o, "best_step",
+                        end->best_step >= 0 ? json_integer(end->best_step) : json_null());
     json_object_set_new(o, "skipped", json_integer(end->skipped));
     add_perplexity(r->s, "valid_perplexity", r->valid_loss, o);
     if (step_tokens(r->s) > 0)
         json_object_set_new(o, "tokens_per_sec",
                             json_real((double)r->whole.steps * step_tokens(r->s) / sec));
-    if (r->lines_lost > 0) json_object_set_new(o, "metrics_lines_lost", json_integer(r->lines_lost));
+    if (r->lines_lost > 0)
+        json_object_set_new(o, "metrics_lines_lost", json_integer(r->lines_lost));
     if (strcmp(end->status, "failed") == 0)
         json_object_set_new(o, "error", json_string(tr_error_last()->message));
     describe_run(r, end->steps, o);

@@ -37,8 +37,8 @@ static void put_step_times(tr_report_ranks_t *r, json_t *line) {
 
 /* Shares of the time of one rank since `base`. */
 static void shares(const tr_rank_times_t *now, const tr_rank_times_t *base, double out[3]) {
-    const double times[3] = {now->compute_sec - base->compute_sec,
-                             now->data_sec - base->data_sec, now->wait_sec - base->wait_sec};
+    const double times[3] = {now->compute_sec - base->compute_sec, now->data_sec - base->data_sec,
+                             now->wait_sec - base->wait_sec};
     const double sum = times[0] + times[1] + times[2];
     for (int i = 0; i < 3; i++) out[i] = sum > 0 ? times[i] / sum : 0;
 }

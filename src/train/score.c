@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* -- classes --------------------------------------------------------------------------------------------- */
+/* -- classes ----------------------------------------------------------------------------------- */
 
 /* All counts are one block, so that one reduction sums them. */
 static int64_t class_block(const tr_class_counts_t *c) {
@@ -42,8 +42,8 @@ int64_t tr_class_of(const float *scores, int64_t classes) {
     return best;
 }
 
-void tr_class_counts_add(tr_class_counts_t *c, const float *scores, const int32_t *label, const float *weight,
-                         int64_t rows) {
+void tr_class_counts_add(tr_class_counts_t *c, const float *scores, const int32_t *label,
+                         const float *weight, int64_t rows) {
     for (int64_t i = 0; i < rows; i++) {
         if (weight[i] == 0 || label[i] < 0) continue;
         const int64_t truth = label[i], found = tr_class_of(scores + i * c->classes, c->classes);
@@ -104,7 +104,7 @@ size_t tr_class_confusions(const tr_class_counts_t *c, size_t max, tr_class_pair
     return found;
 }
 
-/* -- targets of a regression ----------------------------------------------------------------------------- */
+/* -- targets of a regression ------------------------------------------------------------------- */
 
 tr_status_t tr_target_sums_create(int64_t targets, tr_target_sums_t **out) {
     tr_target_sums_t *t = NULL;
@@ -128,8 +128,8 @@ void tr_target_sums_destroy(tr_target_sums_t **sums) {
     tr_free(sums);
 }
 
-void tr_target_sums_add(tr_target_sums_t *t, const float *predicted, const float *truth, const float *weight,
-                        int64_t rows) {
+void tr_target_sums_add(tr_target_sums_t *t, const float *predicted, const float *truth,
+                        const float *weight, int64_t rows) {
     for (int64_t i = 0; i < rows; i++) {
         if (weight[i] == 0) continue;
         t->samples++;
@@ -144,8 +144,8 @@ void tr_target_sums_add(tr_target_sums_t *t, const float *predicted, const float
     }
 }
 
-/* The spread about the common mean is each rank's own plus samples * (own mean - common mean)^2: no difference of large sums
- * (Chan, Golub, LeVeque 1983). */
+/* The spread about the common mean is each rank's own plus samples * (own mean - common mean)^2: no
+ * difference of large sums (Chan, Golub, LeVeque 1983). */
 tr_status_t tr_target_sums_reduce(tr_target_sums_t *t, tr_world_t *world) {
     double *common = NULL;
     int64_t all = t->samples;
@@ -153,7 +153,8 @@ tr_status_t tr_target_sums_reduce(tr_target_sums_t *t, tr_world_t *world) {
     if (!world) return TR_OK;
     TR_TRY(tr_world_allreduce_int(world, &all, 1, TR_REDUCE_SUM));
     TR_TRY(tr_alloc((size_t)t->targets * sizeof *common, "target sums", &common));
-    for (int64_t k = 0; k < t->targets; k++) common[k] = t->mean[k] * (double)t->samples / (double)all;
+    for (int64_t k = 0; k < t->targets; k++)
+        common[k] = t->mean[k] * (double)t->samples / (double)all;
     TR_TRY_GOTO(tr_world_allreduce(world, common, (int)t->targets, TR_REDUCE_SUM), done);
     for (int64_t k = 0; k < t->targets; k++) {
         const double off = t->mean[k] - common[k];
@@ -168,11 +169,13 @@ done:
 }
 
 tr_target_score_t tr_target_score(const tr_target_sums_t *t, int64_t k) {
-    /* What rounding leaves of a constant target is no spread: f32 values that differ do so by more than 1e-8 of themselves. */
+    /* What rounding leaves of a constant target is no spread: f32 values that differ do so by more
+     * than 1e-8 of themselves. */
     const double n = (double)t->samples, nothing = n * t->mean[k] * t->mean[k] * 1e-28;
     return (tr_target_score_t){.mse = t->squared[k] / n,
                                .mae = t->absolute[k] / n,
-                               .r2 = t->spread[k] > nothing ? 1 - t->squared[k] / t->spread[k] : NAN};
+                               .r2 =
+                                   t->spread[k] > nothing ? 1 - t->squared[k] / t->spread[k] : NAN};
 }
 
 tr_target_score_t tr_target_mean(const tr_target_sums_t *t) {

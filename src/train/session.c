@@ -42,19 +42,20 @@ static tr_status_t read_model_of_tokens(tr_session_t *s) {
     return TR_OK;
 }
 
-/* -- data ------------------------------------------------------------------------------------------------ */
+/* -- data -------------------------------------------------------------------------------------- */
 
 static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split_t main_split) {
     const tr_dataset_info_t *info = &s->dataset[split]->info, *wanted = &s->info;
     bool same = info->field_count == wanted->field_count;
     if (info->field_count + wanted->field_count == 3) { /* inputs and labels, and inputs alone */
         const bool lacks = info->field_count == 1;
-        return TR_FAIL(TR_ERR_DATA,
-                       "data.%s (%s) has no labels or targets, but data.%s has: set data.y, or put them into "
-                       "a file NAME_y.h5 beside NAME_x.h5",
-                       tr_split_name(lacks ? split : main_split),
-                       lacks ? info->description : wanted->description,
-                       tr_split_name(lacks ? main_split : split));
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "data.%s (%s) has no labels or targets, but data.%s has: set data.y, or put them into "
+            "a file NAME_y.h5 beside NAME_x.h5",
+            tr_split_name(lacks ? split : main_split),
+            lacks ? info->description : wanted->description,
+            tr_split_name(lacks ? main_split : split));
     }
     for (int f = 0; same && f < wanted->field_count; f++)
         same = tr_shape_equal(&info->field[f].shape, &wanted->field[f].shape) &&
@@ -65,7 +66,8 @@ static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split
     return TR_FAIL(TR_ERR_DATA,
                    "data.%s (%s) does not match data.%s (%s): fields, types and shapes must be the "
                    "same",
-                   tr_split_name(split), info->description, tr_split_name(main_split), wanted->description);
+                   tr_split_name(split), info->description, tr_split_name(main_split),
+                   wanted->description);
 }
 
 static bool has_data(const tr_session_t *s, tr_split_t split) {
@@ -83,15 +85,16 @@ static tr_status_t fail_no_data(const tr_session_t *s, tr_split_t wanted) {
     char other[64] = "";
     for (int i = 0; i < 3 && scores && !*other; i++)
         if (order[i] != wanted && has_data(s, order[i]))
-            snprintf(other, sizeof other, ", or evaluate data.%s with --split %s", tr_split_name(order[i]),
-                     tr_split_name(order[i]));
+            snprintf(other, sizeof other, ", or evaluate data.%s with --split %s",
+                     tr_split_name(order[i]), tr_split_name(order[i]));
     return TR_FAIL(TR_ERR_CONFIG,
                    "data.%s is not set: set it to an HDF5 file (`trainer import` creates one, "
                    "`trainer data FILE` shows its contents)%s",
                    tr_split_name(wanted), other);
 }
 
-/* Labels of a table that the model cannot take would be refused first, and hide that it is another table. */
+/* Labels of a table that the model cannot take would be refused first, and hide that it is another
+ * table. */
 static tr_status_t explain_data(const tr_session_t *s, tr_split_t split, tr_status_t status) {
     const tr_error_t error = *tr_error_last();
     tr_dataset_t *inputs = NULL;
@@ -112,7 +115,8 @@ static tr_status_t open_data(tr_session_t *s) {
     const tr_split_t main_split = s->params.training ? TR_SPLIT_TRAIN : s->params.split;
     TR_TRY(read_model_of_tokens(s));
     for (int split = 0; split < 3; split++)
-        if (s->params.training || split == (int)main_split) TR_TRY(open_split(s, (tr_split_t)split));
+        if (s->params.training || split == (int)main_split)
+            TR_TRY(open_split(s, (tr_split_t)split));
     const tr_dataset_t *shapes = s->dataset[main_split];
     if (!shapes) return fail_no_data(s, main_split);
     s->info = shapes->info;
@@ -126,27 +130,31 @@ static tr_status_t open_data(tr_session_t *s) {
         }
         if (split != (int)main_split) TR_TRY(check_split(s, (tr_split_t)split, main_split));
     }
-    return s->params.kept ? tr_preprocess_match(s->params.kept, &s->info, s->params.prediction) : TR_OK;
+    return s->params.kept ? tr_preprocess_match(s->params.kept, &s->info, s->params.prediction)
+                          : TR_OK;
 }
 
-/* -- what the model is told about them ------------------------------------------------------------------- */
+/* -- what the model is told about them --------------------------------------------------------- */
 
 static tr_status_t resolve_preprocess(tr_session_t *s) {
     const bool squares =
         s->model.loss != TR_LOSS_CROSS_ENTROPY && s->model.loss != TR_LOSS_BINARY_CROSS_ENTROPY;
-    const tr_preprocess_sources_t sources = {.settings = &s->data,
-                                             .info = &s->info,
-                                             .classes = s->info.classes,
-                                             .squares = squares && s->info.classes == 0,
-                                             .train = s->params.training ? s->dataset[TR_SPLIT_TRAIN] : NULL,
-                                             .kept = s->params.kept,
-                                             .init = s->params.init};
+    const tr_preprocess_sources_t sources = {
+        .settings = &s->data,
+        .info = &s->info,
+        .classes = s->info.classes,
+        .squares = squares && s->info.classes == 0,
+        .train = s->params.training ? s->dataset[TR_SPLIT_TRAIN] : NULL,
+        .kept = s->params.kept,
+        .init = s->params.init};
     TR_TRY(tr_preprocess_resolve(&sources, &s->preprocess));
     const bool are_own = strcmp(s->data.mean, "auto") == 0 && strcmp(s->data.std, "auto") == 0;
-    for (int split = TR_SPLIT_VALID; split <= TR_SPLIT_TEST && s->params.training && are_own; split++) {
+    for (int split = TR_SPLIT_VALID; split <= TR_SPLIT_TEST && s->params.training && are_own;
+         split++) {
         char key[32];
         snprintf(key, sizeof key, "data.%s", tr_split_name((tr_split_t)split));
-        if (s->dataset[split]) tr_preprocess_warn_units(s->preprocess, &s->dataset[split]->info, key);
+        if (s->dataset[split])
+            tr_preprocess_warn_units(s->preprocess, &s->dataset[split]->info, key);
     }
     return tr_inputs_check(s);
 }
@@ -180,21 +188,24 @@ static tr_status_t tell(tr_session_t *s) {
     return tr_world_info(s->world)->size > 1 ? share_preprocess(s) : TR_OK;
 }
 
-/* A share that the batch is no multiple of gives way to the next smaller one that is; far below it a step is slow. */
+/* A share that the batch is no multiple of gives way to the next smaller one that is; far below it
+ * a step is slow. */
 static int64_t auto_micro_batch(const tr_session_t *s) {
     const int64_t batch = s->data.batch_size, size = s->params.size, share = batch / size;
     int64_t m = share > 0 ? share : 1;
     while (batch % m != 0) m--;
     if (2 * m <= share)
-        TR_WARN("data.batch_size = %lld is not a multiple of %lld ranks, and data.micro_batch = auto "
-                "is only %lld, the largest common divisor: steps are slow. Set data.batch_size = %lld, "
-                "or another multiple of %lld",
-                (long long)batch, (long long)size, (long long)m, (long long)((share + 1) * size),
-                (long long)size);
+        TR_WARN(
+            "data.batch_size = %lld is not a multiple of %lld ranks, and data.micro_batch = auto "
+            "is only %lld, the largest common divisor: steps are slow. Set data.batch_size = %lld, "
+            "or another multiple of %lld",
+            (long long)batch, (long long)size, (long long)m, (long long)((share + 1) * size),
+            (long long)size);
     return m;
 }
 
-/* Scores do not depend on how samples are put together: as many whole micro-batches as there are ranks, at least. */
+/* Scores do not depend on how samples are put together: as many whole micro-batches as there are
+ * ranks, at least. */
 static void resolve_evaluation(const tr_session_t *s, int64_t *batch, int64_t *micro) {
     const int64_t size = s->params.size;
     if (*micro < 0) *micro = *batch > size ? *batch / size : 1;
@@ -202,7 +213,8 @@ static void resolve_evaluation(const tr_session_t *s, int64_t *batch, int64_t *m
     *batch = *micro * (slots > size ? slots : size);
 }
 
-/* Block and shuffle sizes depend on the data and the batch only, so that the order does not depend on ranks. */
+/* Block and shuffle sizes depend on the data and the batch only, so that the order does not depend
+ * on ranks. */
 static tr_status_t resolve_order(tr_session_t *s) {
     int64_t batch = s->data.batch_size;
     int64_t micro = s->params.micro_batch > 0 ? s->params.micro_batch : s->data.micro_batch;
@@ -227,16 +239,19 @@ static tr_status_t resolve_order(tr_session_t *s) {
                        "data.train has %lld samples, fewer than data.batch_size = %lld: use a "
                        "smaller batch_size or more data",
                        (long long)s->info.samples, (long long)batch);
-    tr_order_slots_of_rank(s->slots, s->params.rank, s->params.size, &s->first_slot, &s->slot_count);
+    tr_order_slots_of_rank(s->slots, s->params.rank, s->params.size, &s->first_slot,
+                           &s->slot_count);
     s->steps_per_epoch = (double)s->info.samples / (double)batch;
-    s->total_steps = s->train.steps > 0 ? s->train.steps
-                                        : (int64_t)ceil((double)s->train.epochs * s->steps_per_epoch - 1e-9);
+    s->total_steps = s->train.steps > 0
+                         ? s->train.steps
+                         : (int64_t)ceil((double)s->train.epochs * s->steps_per_epoch - 1e-9);
     return TR_OK;
 }
 
-/* -- the whole ------------------------------------------------------------------------------------------- */
+/* -- the whole --------------------------------------------------------------------------------- */
 
-/* A launcher that binds shows every rank one device, its own; else the ranks of a node take them in order. */
+/* A launcher that binds shows every rank one device, its own; else the ranks of a node take them in
+ * order. */
 static tr_status_t choose_device(const tr_session_t *s, int *out_index) {
     const tr_backend_t *backend = NULL;
     int count = 1;
@@ -251,8 +266,9 @@ static tr_status_t choose_device(const tr_session_t *s, int *out_index) {
 }
 
 static tr_status_t open_device(tr_session_t *s) {
-    tr_device_params_t p = {
-        .threads = (int)s->main.threads, .seed = (uint64_t)s->train.seed, .direct = !s->main.winograd};
+    tr_device_params_t p = {.threads = (int)s->main.threads,
+                            .seed = (uint64_t)s->train.seed,
+                            .direct = !s->main.winograd};
     const tr_world_info_t *w = s->world ? tr_world_info(s->world) : NULL;
     s->cores = w && w->cores > w->cores_shared_by ? w->cores / w->cores_shared_by : 1;
     if (s->main.threads < 0 && w) p.threads = s->cores;
@@ -271,7 +287,8 @@ static tr_status_t open_device(tr_session_t *s) {
 /* Ranks of a node share its memory where the device computes in it. */
 static size_t memory_limit(const tr_session_t *s) {
     const size_t bytes = s->device->memory_bytes;
-    return s->world && s->device->threads > 0 ? bytes / (size_t)tr_world_info(s->world)->local_size : bytes;
+    return s->world && s->device->threads > 0 ? bytes / (size_t)tr_world_info(s->world)->local_size
+                                              : bytes;
 }
 
 static void count_parameters(tr_session_t *s) {
@@ -301,7 +318,8 @@ static bool is_auto(const tr_session_t *s) {
     return s->data.micro_batch < 0 && s->params.micro_batch == 0;
 }
 
-/* micro_batch = auto: the next smaller one until the plan fits; on all ranks what fits the one with the least memory. */
+/* micro_batch = auto: the next smaller one until the plan fits; on all ranks what fits the one with
+ * the least memory. */
 static tr_status_t fit_graph(tr_session_t *s) {
     const bool choose = is_auto(s);
     tr_status_t status = build_graph(s);
@@ -332,7 +350,8 @@ static void describe_split(const tr_dataset_info_t *info, tr_str_t *text) {
     tr_str_append(text, "\n");
 }
 
-/* Copies of a file on the nodes' own disks may differ: then ranks would take unlike numbers of steps, and wait for ever. */
+/* Copies of a file on the nodes' own disks may differ: then ranks would take unlike numbers of
+ * steps, and wait for ever. */
 static tr_status_t check_alike(const tr_session_t *s) {
     tr_str_t text = {0};
     for (int split = 0; split < 3; split++)
@@ -349,8 +368,8 @@ static tr_status_t check_alike(const tr_session_t *s) {
     return tr_world_agree(s->world, status);
 }
 
-tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world, const tr_session_params_t *params,
-                              tr_session_t **out) {
+tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world,
+                              const tr_session_params_t *params, tr_session_t **out) {
     tr_session_t *s = NULL;
     TR_TRY(tr_alloc(sizeof *s, "session", &s));
     s->config = config;
@@ -395,8 +414,8 @@ void tr_session_destroy(tr_session_t **session) {
     tr_free(session);
 }
 
-tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation, int64_t first_step,
-                              tr_loader_t **out) {
+tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation,
+                              int64_t first_step, tr_loader_t **out) {
     tr_loader_params_t p = {.order = s->order,
                             .first_slot = s->first_slot,
                             .slot_count = s->slot_count,

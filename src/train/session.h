@@ -1,6 +1,6 @@
 /*
- * A session: what a config becomes on one rank - data sets, device, and the graph with its programs - before any step is run.
- * train, eval, predict, plan and bench all begin with one.
+ * A session: what a config becomes on one rank - data sets, device, and the graph with its programs
+ * - before any step is run. train, eval, predict, plan and bench all begin with one.
  */
 #ifndef TRAINER_SESSION_H
 #define TRAINER_SESSION_H
@@ -19,7 +19,8 @@ typedef struct {
     int on_nan;              /* tr_on_nan_t */
     const char *valid_every; /* "1epoch", steps, "10%" of the run */
     int64_t valid_samples;   /* of a validation; 0: all */
-    int64_t patience;        /* validations in a row without a new best that end the run; 0: none do */
+    /* validations in a row without a new best that end the run; 0: none do */
+    int64_t patience;
 } tr_train_settings_t;
 typedef enum { TR_ON_NAN_STOP, TR_ON_NAN_SKIP } tr_on_nan_t;
 extern const tr_config_table_t tr_train_config;
@@ -49,26 +50,28 @@ typedef struct {
 typedef enum { TR_BEST_BY_LOSS, TR_BEST_BY_ACCURACY } tr_best_by_t;
 extern const tr_config_table_t tr_checkpoint_config;
 
-/* The riders behind the gradients: sums over a step, or over an evaluation pass. Terms of the loss are samples, or tokens
- * of a language model. */
+/* The riders behind the gradients: sums over a step, or over an evaluation pass. Terms of the loss
+ * are samples, or tokens of a language model. */
 enum { TR_SUM_TERMS, TR_SUM_LOSS, TR_SUM_CORRECT, TR_SUM_TOPK, TR_SUM_STOP, TR_SUM_COUNT };
 
 typedef struct tr_reduce_tree tr_reduce_tree_t; /* src/train/reduce_tree.h */
 typedef struct tr_feed tr_feed_t;               /* src/train/feed.h */
 
 typedef struct {
-    bool training;    /* build micro, last and update; else only eval */
-    bool evaluation;  /* build eval */
-    bool prediction;  /* without training: eval gives outputs only; the data need no y, and a y is not read */
-    tr_split_t split; /* without training: the one split whose data are opened */
-    int rank, size;   /* of the world that is planned for; the world's own where there is one */
+    bool training;   /* build micro, last and update; else only eval */
+    bool evaluation; /* build eval */
+    /* without training: eval gives outputs only; the data need no y, and a y is not read */
+    bool prediction;
+    tr_split_t split;    /* without training: the one split whose data are opened */
+    int rank, size;      /* of the world that is planned for; the world's own where there is one */
     int64_t micro_batch; /* > 0: instead of data.micro_batch */
-    /* The order of the run that is resumed: what data.micro_batch, block and shuffle are where they are auto, -1
-     * each where it is not known; NULL: a new run. Borrowed while the session is created. */
+    /* The order of the run that is resumed: what data.micro_batch, block and shuffle are where they
+     * are auto, -1 each where it is not known; NULL: a new run. Borrowed while the session is
+     * created. */
     const tr_order_t *order;
-    /* What the model was told about its data: of the weights that are resumed or evaluated, which binds, and of those
-     * that training begins with (model.init), which helps out. NULL: none, or not known. Borrowed for the life of
-     * the session. */
+    /* What the model was told about its data: of the weights that are resumed or evaluated, which
+     * binds, and of those that training begins with (model.init), which helps out. NULL: none, or
+     * not known. Borrowed for the life of the session. */
     const tr_preprocess_t *kept, *init;
 } tr_session_params_t;
 
@@ -107,24 +110,26 @@ typedef struct {
     tr_reduce_tree_t *tree;                   /* parallel.reproducible; else NULL */
     tr_tensor_t sums;                         /* reduced (TR_SUM_COUNT) */
     tr_tensor_t stop;                         /* input (1): 1 where this rank was asked to stop */
-    tr_model_result_t result;                 /* of the eval program; output, loss, correct are kept */
-    bool accumulate;                          /* gradients are added up over slots, and zeroed first */
-    int64_t parameters;                       /* elements, without padding, frozen ones included */
+    /* of the eval program; output, loss, correct are kept */
+    tr_model_result_t result;
+    /* gradients are added up over slots, and zeroed first */
+    bool accumulate;
+    int64_t parameters; /* elements, without padding, frozen ones included */
 } tr_session_t;
 
-/* Opens the data, resolves sizes, builds and plans the graph; allocates nothing on the device. config and world are borrowed.
- * Collective where there is a world (agreement on errors). */
-tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world, const tr_session_params_t *params,
-                              tr_session_t **out);
+/* Opens the data, resolves sizes, builds and plans the graph; allocates nothing on the device.
+ * config and world are borrowed. Collective where there is a world (agreement on errors). */
+tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world,
+                              const tr_session_params_t *params, tr_session_t **out);
 /* Allocates and initialises. */
 tr_status_t tr_session_start(tr_session_t *s);
 void tr_session_destroy(tr_session_t **s);
 
 /* Loader of the split for this rank: training from step `first_step`, or an evaluation pass. */
-tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation, int64_t first_step,
-                              tr_loader_t **out);
+tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation,
+                              int64_t first_step, tr_loader_t **out);
 
-/* -- one training step (step.c) -------------------------------------------------------------------------- */
+/* -- one training step (step.c) ---------------------------------------------------------------- */
 
 typedef struct tr_stepper tr_stepper_t;
 typedef struct {
@@ -132,7 +137,8 @@ typedef struct {
     /* means over them, NaN where there is none; accuracy and topk of classes only */
     double loss, accuracy, topk;
     double grad_norm;
-    /* false: nothing was updated; the inputs still hold the last micro-batch, until the next step */
+    /* false: nothing was updated; the inputs still hold the last micro-batch, until the next step
+     */
     bool finite;
     bool stop;          /* some rank was asked to stop */
     double stall_sec;   /* waiting for data */
@@ -143,13 +149,14 @@ typedef struct {
 tr_status_t tr_stepper_create(tr_session_t *s, tr_collectives_t *collectives, tr_loader_t *loader,
                               tr_stepper_t **out);
 void tr_stepper_destroy(tr_stepper_t **stepper);
-/* Keeps the batches of the first step and trains on them in every step: for benchmarks without a loader. data.prefetch must be at least slot_count. */
+/* Keeps the batches of the first step and trains on them in every step: for benchmarks without a
+ * loader. data.prefetch must be at least slot_count. */
 tr_status_t tr_stepper_hold(tr_stepper_t *stepper);
 /* Collective. One optimizer step: every slot of this rank, the reduction, the update. */
 tr_status_t tr_stepper_run(tr_stepper_t *stepper, int64_t step, double lr, bool stop_wanted,
                            tr_step_outcome_t *out);
 
-/* -- evaluation (eval.c) --------------------------------------------------------------------------------- */
+/* -- evaluation (eval.c) ----------------------------------------------------------------------- */
 
 typedef struct {
     bool stopped;                /* given up: the rest is of no pass over all data */
@@ -160,9 +167,10 @@ typedef struct {
 typedef tr_status_t (*tr_eval_batch_fn)(void *self, tr_session_t *s, const tr_batch_t *batch);
 /* Whether this rank is asked to stop: not 0. */
 typedef int (*tr_asked_fn)(void);
-/* Collective. One pass over the split's data. With `asked` (may be NULL) all ranks give it up together, about a tenth of a second or a batch after one of them
- * is asked to stop; out->stopped then. */
-tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch_fn each, void *self,
-                                tr_asked_fn asked, tr_eval_outcome_t *out);
+/* Collective. One pass over the split's data. With `asked` (may be NULL) all ranks give it up
+ * together, about a tenth of a second or a batch after one of them is asked to stop; out->stopped
+ * then. */
+tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch_fn each,
+                                void *self, tr_asked_fn asked, tr_eval_outcome_t *out);
 
 #endif

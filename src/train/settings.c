@@ -11,20 +11,22 @@ static const tr_config_field_t train_fields[] = {
                  "Optimizer steps. 0: the number given by train.epochs.", TR_RESUME_NOTE),
     TR_FIELD_INT(tr_train_settings_t, seed, "1", 0, 9e15,
                  "Seed of initial weights, sample order, dropout and augmentation."),
-    TR_FIELD_ENUM(tr_train_settings_t, on_nan, "stop", "stop|skip",
-                  "If a loss or gradient is not finite: stop the run (exit code 93), or skip the update and "
-                  "continue. The run also stops after 100 skipped updates in a row.",
-                  TR_RESUME_NOTE),
+    TR_FIELD_ENUM(
+        tr_train_settings_t, on_nan, "stop", "stop|skip",
+        "If a loss or gradient is not finite: stop the run (exit code 93), or skip the update and "
+        "continue. The run also stops after 100 skipped updates in a row.",
+        TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_train_settings_t, valid_every, "1epoch",
                     "How often to validate: steps (\"500\"), epochs (\"1epoch\"), a share of the "
                     "run (\"10%\"), or 0 for never.",
                     TR_RESUME_FREE),
     TR_FIELD_INT(tr_train_settings_t, valid_samples, "0", 0, 1e15,
                  "Samples of a validation, the first ones of data.valid; 0: all.", TR_RESUME_FREE),
-    TR_FIELD_INT(tr_train_settings_t, patience, "0", 0, 1e9,
-                 "Early stopping: the run ends after this many validations in a row without a new best by "
-                 "checkpoint.best_by; 0: it never ends early.",
-                 TR_RESUME_NOTE),
+    TR_FIELD_INT(
+        tr_train_settings_t, patience, "0", 0, 1e9,
+        "Early stopping: the run ends after this many validations in a row without a new best by "
+        "checkpoint.best_by; 0: it never ends early.",
+        TR_RESUME_NOTE),
 };
 const tr_config_table_t tr_train_config = {"train", train_fields, TR_COUNT(train_fields),
                                            sizeof(tr_train_settings_t)};
@@ -32,30 +34,36 @@ const tr_config_table_t tr_train_config = {"train", train_fields, TR_COUNT(train
 static const tr_config_field_t main_fields[] = {
     TR_FIELD_STRING(tr_main_settings_t, device, "auto",
                     "Device to train on: auto, or one listed by `trainer info`.", TR_RESUME_FREE),
-    TR_FIELD_ENUM(tr_main_settings_t, precision, "fp32", "fp32|bf16",
-                  "Data type of activations and matrix products. Sums, statistics, weights, gradients and "
-                  "optimizer state are always fp32.",
-                  TR_RESUME_NOTE),
+    TR_FIELD_ENUM(
+        tr_main_settings_t, precision, "fp32", "fp32|bf16",
+        "Data type of activations and matrix products. Sums, statistics, weights, gradients and "
+        "optimizer state are always fp32.",
+        TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_main_settings_t, resume, "auto",
                     "auto: resume from the newest complete checkpoint in the run folder, if there "
                     "is one. no: start a new run in a folder without checkpoints. PATH: resume "
                     "from this checkpoint, or from the newest one of a run folder.",
                     TR_RESUME_FREE),
     TR_FIELD_AUTO_INT(tr_main_settings_t, threads, "auto", 1, 4096,
-                      "CPU threads per rank. auto: the rank's share of the available cores.", TR_RESUME_FREE),
-    TR_FIELD_BOOL(tr_main_settings_t, winograd, "yes",
-                  "Use Winograd's algorithm on CPUs for 3x3 and 5x5 convolutions with stride 1, where it is "
-                  "faster. It needs a quarter to a third of the multiplications; its rounding errors are 1.5 "
-                  "to 4 times those of direct sums. no: direct sums.",
-                  TR_RESUME_NOTE),
+                      "CPU threads per rank. auto: the rank's share of the available cores.",
+                      TR_RESUME_FREE),
+    TR_FIELD_BOOL(
+        tr_main_settings_t, winograd, "yes",
+        "Use Winograd's algorithm on CPUs for 3x3 and 5x5 convolutions with stride 1, where it is "
+        "faster. It needs a quarter to a third of the multiplications; its rounding errors are 1.5 "
+        "to 4 times those of direct sums. no: direct sums.",
+        TR_RESUME_NOTE),
 };
-const tr_config_table_t tr_main_config = {"", main_fields, TR_COUNT(main_fields), sizeof(tr_main_settings_t)};
+const tr_config_table_t tr_main_config = {"", main_fields, TR_COUNT(main_fields),
+                                          sizeof(tr_main_settings_t)};
 
 static const tr_config_field_t log_fields[] = {
     TR_FIELD_INT(tr_log_settings_t, every, "50", 1, 1e9,
-                 "Steps between lines of metrics.jsonl and, without a terminal, of the log.", TR_RESUME_FREE),
+                 "Steps between lines of metrics.jsonl and, without a terminal, of the log.",
+                 TR_RESUME_FREE),
 };
-const tr_config_table_t tr_log_config = {"log", log_fields, TR_COUNT(log_fields), sizeof(tr_log_settings_t)};
+const tr_config_table_t tr_log_config = {"log", log_fields, TR_COUNT(log_fields),
+                                         sizeof(tr_log_settings_t)};
 
 static const tr_config_field_t checkpoint_fields[] = {
     TR_FIELD_STRING(tr_checkpoint_settings_t, every, "1epoch",
@@ -64,26 +72,29 @@ static const tr_config_field_t checkpoint_fields[] = {
                     "starts when the previous one is complete.",
                     TR_RESUME_FREE),
     TR_FIELD_INT(tr_checkpoint_settings_t, keep, "3", 0, 1e6,
-                 "Number of checkpoints to keep, in addition to the best one. 0: all.", TR_RESUME_FREE),
+                 "Number of checkpoints to keep, in addition to the best one. 0: all.",
+                 TR_RESUME_FREE),
     TR_FIELD_BOOL(tr_checkpoint_settings_t, best, "yes",
                   "Also keep the best checkpoint by checkpoint.best_by.", TR_RESUME_FREE),
-    TR_FIELD_ENUM(tr_checkpoint_settings_t, best_by, "valid_loss", "valid_loss|valid_accuracy",
-                  "What the best checkpoint has: the lowest validation loss, or the highest validation "
-                  "accuracy. train.patience counts by the same.",
-                  TR_RESUME_NOTE),
+    TR_FIELD_ENUM(
+        tr_checkpoint_settings_t, best_by, "valid_loss", "valid_loss|valid_accuracy",
+        "What the best checkpoint has: the lowest validation loss, or the highest validation "
+        "accuracy. train.patience counts by the same.",
+        TR_RESUME_NOTE),
     TR_FIELD_DURATION(tr_checkpoint_settings_t, patience, "10min", 0, 1e6,
                       "How long to retry the final checkpoint if it cannot be written (for "
                       "example, if the disk is full).",
                       TR_RESUME_FREE),
 };
-const tr_config_table_t tr_checkpoint_config = {"checkpoint", checkpoint_fields, TR_COUNT(checkpoint_fields),
-                                                sizeof(tr_checkpoint_settings_t)};
+const tr_config_table_t tr_checkpoint_config = {
+    "checkpoint", checkpoint_fields, TR_COUNT(checkpoint_fields), sizeof(tr_checkpoint_settings_t)};
 
 tr_status_t tr_all_tables(const tr_config_table_t *const **out, size_t *out_count) {
     static const tr_config_table_t *tables[64];
-    const tr_config_table_t *fixed[] = {
-        &tr_main_config,     &tr_run_config,   &tr_data_config, &tr_model_config,      &tr_optim_config,
-        &tr_schedule_config, &tr_train_config, &tr_log_config,  &tr_checkpoint_config, &tr_parallel_config};
+    const tr_config_table_t *fixed[] = {&tr_main_config,    &tr_run_config,   &tr_data_config,
+                                        &tr_model_config,   &tr_optim_config, &tr_schedule_config,
+                                        &tr_train_config,   &tr_log_config,   &tr_checkpoint_config,
+                                        &tr_parallel_config};
     size_t n = 0, models = 0;
     for (; n < TR_COUNT(fixed); n++) tables[n] = fixed[n];
     const tr_model_t *const *model = tr_model_list(&models);

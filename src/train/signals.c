@@ -11,11 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-static _Atomic int pending; /* the watchdog reads it, too; without a lock, so that a handler may set it */
+/* the watchdog reads it, too; without a lock, so that a handler may set it */
+static _Atomic int pending;
 static atomic_bool said;
 static atomic_uint came;         /* a bit for each signal */
 static _Atomic double until_sec; /* stop at this time of the wall clock; 0: no limit */
-static char newest[4096]; /* the link to the last checkpoint; "": this rank has nothing to tell of them */
+/* the link to the last checkpoint; "": this rank has nothing to tell of them */
+static char newest[4096];
 static char remedy[4096 + 128]; /* how to go on from there */
 enum { WATCHED = 4 };
 static const int watched[WATCHED] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
@@ -37,8 +39,9 @@ static void say_last_words(void) {
     tr_log_write_bytes(STDERR_FILENO, text, strlen(text));
 }
 
-/* The first one is the one that is reported: launchers send others after it. Only a second INT ends the process. TERM does not: SLURM sends it twice
- * at the time limit, and leaves KillWait (30 s) to save. */
+/* The first one is the one that is reported: launchers send others after it. Only a second INT ends
+ * the process. TERM does not: SLURM sends it twice at the time limit, and leaves KillWait (30 s) to
+ * save. */
 static void note(int number) {
     const unsigned bit = 1u << number;
     int none = 0;
@@ -49,7 +52,8 @@ static void note(int number) {
     raise(number);
 }
 
-/* Kernels of oneDNN use the stack pointer as one of their registers, into memory of theirs: a handler must bring a stack of its own. */
+/* Kernels of oneDNN use the stack pointer as one of their registers, into memory of theirs: a
+ * handler must bring a stack of its own. */
 static void use_own_stack(void) {
     static char stack[64 << 10];
     const stack_t mine = {.ss_sp = stack, .ss_size = sizeof stack};
@@ -100,7 +104,8 @@ void tr_signals_restore(void) {
 
 static const char *name_of(int number) {
     switch (number) {
-    case SIGTERM: return getenv("OMPI_COMM_WORLD_SIZE") ? "TERM, which mpirun also sends on Ctrl-C" : "TERM";
+    case SIGTERM:
+        return getenv("OMPI_COMM_WORLD_SIZE") ? "TERM, which mpirun also sends on Ctrl-C" : "TERM";
     case SIGINT: return "INT";
     case SIGHUP: return "HUP, the terminal was closed";
     case SIGALRM: return "run.until, the time limit is near";
@@ -111,7 +116,8 @@ static const char *name_of(int number) {
 void tr_signals_say(int number) {
     if (atomic_exchange(&said, true)) return;
     if (number != 0)
-        TR_INFO("received a request to stop (%s): will save a checkpoint after this step", name_of(number));
+        TR_INFO("received a request to stop (%s): will save a checkpoint after this step",
+                name_of(number));
     else
         TR_INFO("another rank received a request to stop: will save a checkpoint after this step");
 }

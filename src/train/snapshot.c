@@ -1,4 +1,5 @@
-/* Parameters, model and optimizer state in host memory under the names that checkpoints have them by, and back into the graph. */
+/* Parameters, model and optimizer state in host memory under the names that checkpoints have them
+ * by, and back into the graph. */
 #include "state.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
@@ -23,15 +24,16 @@ struct tr_snapshot {
     files_t files; /* as they are saved */
 };
 
-/* With optimizer.ema the model's file has the averages, which are what was scored, and the optimizer's the trained weights as NAME.raw.
- * Checkpoints of before have it the other way round, the averages as NAME.ema. */
+/* With optimizer.ema the model's file has the averages, which are what was scored, and the
+ * optimizer's the trained weights as NAME.raw. Checkpoints of before have it the other way round,
+ * the averages as NAME.ema. */
 #define RAW_SUFFIX "raw"
 typedef enum { AVERAGES_FIRST, TRAINED_FIRST } kind_t;
 
-/* -- names ----------------------------------------------------------------------------------------------- */
+/* -- names ------------------------------------------------------------------------------------- */
 
-static tr_status_t add_name(names_t *list, const char *name, const char *suffix, const tr_tensor_info_t *info,
-                            const void *data) {
+static tr_status_t add_name(names_t *list, const char *name, const char *suffix,
+                            const tr_tensor_info_t *info, const void *data) {
     tr_str_t text = {0};
     char *full = NULL;
     tr_str_printf(&text, suffix ? "%s.%s" : "%s", name, suffix);
@@ -51,8 +53,8 @@ static const char *mirrored(const tr_snapshot_t *n, const tr_tensor_info_t *stat
     return n->host[2] + state->offset_bytes + (size_t)param->block_elems * sizeof(float);
 }
 
-/* A state that mirrors the parameters is saved per parameter, "conv1.weight.adam.m", so that the block's
- * order may change. */
+/* A state that mirrors the parameters is saved per parameter, "conv1.weight.adam.m", so that the
+ * block's order may change. */
 static tr_status_t name_mirror(const tr_snapshot_t *n, const tr_tensor_info_t *state, kind_t kind,
                                names_t *list) {
     const tr_graph_t *g = n->s->g;
@@ -87,12 +89,13 @@ static tr_status_t name_tensors(const tr_snapshot_t *n, kind_t kind, files_t *ou
         if (info->mirrors_params)
             TR_TRY(name_mirror(n, info, kind, &out->optimizer));
         else
-            TR_TRY(add_name(&out->optimizer, info->name, NULL, info, n->host[2] + info->offset_bytes));
+            TR_TRY(
+                add_name(&out->optimizer, info->name, NULL, info, n->host[2] + info->offset_bytes));
     }
     return TR_OK;
 }
 
-/* -- life ------------------------------------------------------------------------------------------------ */
+/* -- life -------------------------------------------------------------------------------------- */
 
 static void free_names(names_t *list) {
     for (size_t i = 0; i < list->count; i++) tr_free(&list->data[i].name);
@@ -145,7 +148,8 @@ static tr_status_t move(tr_snapshot_t *n, tr_copy_kind_t kind) {
         void *device = tr_graph_region(s->g, roles[i], &bytes);
         void *dst = kind == TR_COPY_TO_HOST ? (void *)n->host[i] : device,
              *src = kind == TR_COPY_TO_HOST ? device : (void *)n->host[i];
-        if (bytes > 0) TR_TRY(s->device->ops->copy(s->device, tr_graph_stream(s->g), dst, src, bytes, kind));
+        if (bytes > 0)
+            TR_TRY(s->device->ops->copy(s->device, tr_graph_stream(s->g), dst, src, bytes, kind));
     }
     return tr_graph_sync(s->g);
 }
@@ -161,7 +165,7 @@ void tr_snapshot_content(const tr_snapshot_t *n, tr_checkpoint_content_t *out) {
                                      .optimizer_count = n->files.optimizer.count};
 }
 
-/* -- restoring ------------------------------------------------------------------------------------------- */
+/* -- restoring --------------------------------------------------------------------------------- */
 
 static size_t tensor_bytes(const tr_named_tensor_t *t) {
     return (size_t)tr_shape_elems(&t->shape) * tr_dtype_bytes(t->dtype);
@@ -172,10 +176,12 @@ static bool fits(const tr_named_tensor_t *want, const tr_named_tensor_t *have) {
 }
 
 /* Copies what fits; a line of `problems` for each that does not. */
-static size_t copy_matching(const names_t *wanted, const tr_safetensors_t *file, tr_str_t *problems) {
+static size_t copy_matching(const names_t *wanted, const tr_safetensors_t *file,
+                            tr_str_t *problems) {
     size_t copied = 0;
     for (size_t i = 0; i < wanted->count; i++) {
-        const tr_named_tensor_t *want = &wanted->data[i], *have = tr_safetensors_find(file, want->name);
+        const tr_named_tensor_t *want = &wanted->data[i],
+                                *have = tr_safetensors_find(file, want->name);
         char a[96], b[96];
         if (!have) {
             tr_str_printf(problems, "\n  %s %s: not in the checkpoint", want->name,
@@ -193,7 +199,8 @@ static size_t copy_matching(const names_t *wanted, const tr_safetensors_t *file,
     return copied;
 }
 
-static void list_left_over(const names_t *wanted, const tr_safetensors_t *file, tr_str_t *problems) {
+static void list_left_over(const names_t *wanted, const tr_safetensors_t *file,
+                           tr_str_t *problems) {
     for (size_t k = 0; k < tr_safetensors_count(file); k++) {
         const tr_named_tensor_t *have = tr_safetensors_at(file, k);
         bool known = false;
@@ -233,36 +240,41 @@ static void say_shape(const tr_session_t *s, tr_str_t *out) {
 }
 
 /* Tensors are named only where nothing that the user set explains them. */
-static void compare_tensors(const tr_snapshot_t *n, const files_t *files, const tr_checkpoint_t *checkpoint,
-                            tr_str_t *out_model, tr_str_t *out_optimizer) {
+static void compare_tensors(const tr_snapshot_t *n, const files_t *files,
+                            const tr_checkpoint_t *checkpoint, tr_str_t *out_model,
+                            tr_str_t *out_optimizer) {
     tr_str_t tensors = {0};
     copy_matching(&files->model, checkpoint->model, &tensors);
     list_left_over(&files->model, checkpoint->model, &tensors);
     if (tensors.length > 0) say_shape(n->s, out_model);
     if (out_model->length == 0 && tensors.text) tr_str_append(out_model, tensors.text);
     tr_str_free(&tensors);
-    if (out_model->length > 0) return; /* the optimizer's state differs wherever the parameters do */
+    /* the optimizer's state differs wherever the parameters do */
+    if (out_model->length > 0) return;
     copy_matching(&files->optimizer, checkpoint->optimizer, &tensors);
     list_left_over(&files->optimizer, checkpoint->optimizer, &tensors);
-    if (tensors.length > 0) tr_state_compare_optimizer(checkpoint->state_json, n->s->config, out_optimizer);
+    if (tensors.length > 0)
+        tr_state_compare_optimizer(checkpoint->state_json, n->s->config, out_optimizer);
     if (out_optimizer->length == 0 && tensors.text) tr_str_append(out_optimizer, tensors.text);
     if (tensors.status != TR_OK) out_optimizer->status = tensors.status;
     tr_str_free(&tensors);
 }
 
-static tr_status_t restore(tr_snapshot_t *n, const files_t *files, const tr_checkpoint_t *checkpoint) {
+static tr_status_t restore(tr_snapshot_t *n, const files_t *files,
+                           const tr_checkpoint_t *checkpoint) {
     tr_str_t model = {0}, optimizer = {0}, *problems;
     compare_tensors(n, files, checkpoint, &model, &optimizer);
     problems = model.length > 0 ? &model : &optimizer;
     shorten(problems);
     tr_status_t status = model.status != TR_OK ? model.status : optimizer.status;
     if (status == TR_OK && problems->length > 0)
-        status = TR_FAIL(TR_ERR_CONFIG,
-                         "checkpoint %s belongs to a different %s:%s\n"
-                         "Restore these settings (config.ini in the run folder), or start a new run (another "
-                         "run.dir), with model.init = %s to start from the weights that fit",
-                         checkpoint->path, problems == &model ? "model" : "optimizer", problems->text,
-                         checkpoint->path);
+        status = TR_FAIL(
+            TR_ERR_CONFIG,
+            "checkpoint %s belongs to a different %s:%s\n"
+            "Restore these settings (config.ini in the run folder), or start a new run (another "
+            "run.dir), with model.init = %s to start from the weights that fit",
+            checkpoint->path, problems == &model ? "model" : "optimizer", problems->text,
+            checkpoint->path);
     tr_str_free(&model);
     tr_str_free(&optimizer);
     return status == TR_OK ? move(n, TR_COPY_TO_DEVICE) : status;
@@ -280,7 +292,7 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpo
     return status;
 }
 
-/* -- weights alone --------------------------------------------------------------------------------------- */
+/* -- weights alone ----------------------------------------------------------------------------- */
 
 /* Of a checkpoint of before: what was trained makes place for what was scored. */
 static void copy_averages(const names_t *wanted, const tr_safetensors_t *optimizer) {
@@ -289,7 +301,8 @@ static void copy_averages(const names_t *wanted, const tr_safetensors_t *optimiz
         char name[512];
         snprintf(name, sizeof name, "%s." TR_EMA_STATE, want->name);
         have = tr_safetensors_find(optimizer, name);
-        if (have && fits(want, have)) memcpy((void *)(uintptr_t)want->data, have->data, tensor_bytes(want));
+        if (have && fits(want, have))
+            memcpy((void *)(uintptr_t)want->data, have->data, tensor_bytes(want));
     }
 }
 
@@ -303,14 +316,16 @@ static size_t copy_weights(const names_t *wanted, const tr_weights_t *weights, t
 static tr_status_t init(tr_snapshot_t *n, const names_t *wanted, const tr_weights_t *weights) {
     tr_str_t problems = {0};
     const size_t copied = copy_weights(wanted, weights, &problems);
-    if (copied > 0) TR_INFO("model.init: %zu of %zu tensors from %s", copied, wanted->count, weights->path);
+    if (copied > 0)
+        TR_INFO("model.init: %zu of %zu tensors from %s", copied, wanted->count, weights->path);
     if (copied > 0 && problems.length > 0)
         TR_INFO("model.init: not loaded, initialised instead:%s", problems.text);
     tr_status_t status = problems.status;
     if (status == TR_OK && copied == 0) {
         list_left_over(wanted, weights->model, &problems);
         shorten(&problems);
-        status = TR_FAIL(TR_ERR_CONFIG, "model.init: no tensor of %s matches this model by name and shape:%s",
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "model.init: no tensor of %s matches this model by name and shape:%s",
                          weights->path, problems.text);
     }
     tr_str_free(&problems);

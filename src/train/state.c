@@ -1,4 +1,5 @@
-/* state.json: what a run says of its order and its data, and what must agree for another to go on from it or to evaluate its weights. */
+/* state.json: what a run says of its order and its data, and what must agree for another to go on
+ * from it or to evaluate its weights. */
 #include "state.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
@@ -9,7 +10,7 @@
 
 #define METADATA_KEY "trainer"
 
-/* -- writing it ------------------------------------------------------------------------------------------ */
+/* -- writing it -------------------------------------------------------------------------------- */
 
 static json_t *order_json(const tr_session_t *s) {
     const tr_order_t *o = &s->order;
@@ -42,7 +43,7 @@ json_t *tr_state_json(const tr_session_t *s, int64_t step) {
                      s->info.description, "ranks", s->params.size, "config", take_text(&config));
 }
 
-/* -- what it says ---------------------------------------------------------------------------------------- */
+/* -- what it says ------------------------------------------------------------------------------ */
 
 char *tr_state_metadata(const json_t *state) {
     json_t *part = json_pack("{s:O}", "data", json_object_get(state, "data"));
@@ -93,7 +94,7 @@ void tr_state_order(const char *state_json, tr_order_t *out) {
     json_decref(order);
 }
 
-/* -- going on from a checkpoint -------------------------------------------------------------------------- */
+/* -- going on from a checkpoint ---------------------------------------------------------------- */
 
 /* A copy of the same file looks like another one, so it is no error. */
 static void compare_fingerprint(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
@@ -113,16 +114,20 @@ static void compare_fingerprint(const tr_session_t *s, const tr_checkpoint_t *ch
 static void compare_order(const json_t *then, const json_t *now, bool is_explained, tr_str_t *out) {
     static const char *const kept[] = {"micro_batch", "block", "shuffle"};
     for (size_t i = 0; i < TR_COUNT(kept); i++) {
-        const long long was = (long long)number_of(then, kept[i]), is = (long long)number_of(now, kept[i]);
-        if (was != is) tr_str_printf(out, "\n  data.%s: %lld in the checkpoint, %lld now", kept[i], was, is);
+        const long long was = (long long)number_of(then, kept[i]),
+                        is = (long long)number_of(now, kept[i]);
+        if (was != is)
+            tr_str_printf(out, "\n  data.%s: %lld in the checkpoint, %lld now", kept[i], was, is);
     }
-    const long long was = (long long)number_of(then, "samples"), is = (long long)number_of(now, "samples");
+    const long long was = (long long)number_of(then, "samples"),
+                    is = (long long)number_of(now, "samples");
     if (was != is && !is_explained)
-        tr_str_printf(out,
-                      "\n"
-                      "  samples of the training data (data.train): %lld in the checkpoint, %lld now: the "
-                      "file has grown or shrunk, or is a different one",
-                      was, is);
+        tr_str_printf(
+            out,
+            "\n"
+            "  samples of the training data (data.train): %lld in the checkpoint, %lld now: the "
+            "file has grown or shrunk, or is a different one",
+            was, is);
 }
 
 tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {

@@ -12,7 +12,8 @@ static tr_config_t *config_of(const json_t *state) {
     const tr_config_table_t *const *tables;
     size_t count;
     tr_config_t *then = NULL;
-    if (!text || tr_all_tables(&tables, &count) != TR_OK || tr_config_create(tables, count, &then) != TR_OK)
+    if (!text || tr_all_tables(&tables, &count) != TR_OK ||
+        tr_config_create(tables, count, &then) != TR_OK)
         return NULL;
     (void)tr_config_load_text(then, "checkpoint", text, strlen(text));
     return then;
@@ -27,7 +28,7 @@ static bool same_value(const tr_config_field_t *field, const char *was, const ch
     return strcmp(was, is) == 0;
 }
 
-/* -- the model: by its keys, for tensors alone do not tell a relu from a tanh ------------------------------ */
+/* -- the model: by its keys, for tensors alone do not tell a relu from a tanh ------------------ */
 
 typedef struct {
     const tr_config_t *was, *is;
@@ -74,7 +75,8 @@ static void compare_lines(tr_str_t *out, const char *was, const char *is) {
 
 static void compare_layers(const compare_t *c) {
     tr_str_t was = {0}, is = {0};
-    if (layer_lines(c->was, &was) && layer_lines(c->is, &is)) compare_lines(c->out, was.text, is.text);
+    if (layer_lines(c->was, &was) && layer_lines(c->is, &is))
+        compare_lines(c->out, was.text, is.text);
     tr_str_free(&was);
     tr_str_free(&is);
 }
@@ -90,7 +92,8 @@ static void compare_field(const compare_t *c, const tr_config_field_t *field) {
     char key[128];
     snprintf(key, sizeof key, "model.%s", field->name);
     const char *was = value_of(c, c->was, key), *is = value_of(c, c->is, key);
-    if (strcmp(key, "model.layers") == 0 && strcmp(tr_config_get(c->is, "model.type"), "sequential") == 0)
+    if (strcmp(key, "model.layers") == 0 &&
+        strcmp(tr_config_get(c->is, "model.type"), "sequential") == 0)
         compare_layers(c);
     else if (field->resume == TR_RESUME_MATCH && !same_value(field, was, is))
         tr_str_printf(c->out, "\n  %s: %.200s in the checkpoint, %.200s now", key, was, is);
@@ -104,7 +107,8 @@ static void compare_model(const compare_t *c) {
     const tr_model_t *model = NULL;
     const size_t before = c->out->length;
     compare_table(c, &tr_model_config);
-    if (c->out->length == before && tr_model_find(tr_config_get(c->is, "model.type"), &model) == TR_OK)
+    if (c->out->length == before &&
+        tr_model_find(tr_config_get(c->is, "model.type"), &model) == TR_OK)
         compare_table(c, model->config);
 }
 
@@ -119,13 +123,14 @@ void tr_state_compare_model(const char *state_json, const tr_config_t *config, t
     json_decref(state);
 }
 
-/* -- the other keys of a run that is resumed ------------------------------------------------------------- */
+/* -- the other keys of a run that is resumed --------------------------------------------------- */
 
-typedef void (*key_fn)(const tr_config_field_t *field, const char *key, const char *was, const char *is,
-                       tr_str_t *out);
+typedef void (*key_fn)(const tr_config_field_t *field, const char *key, const char *was,
+                       const char *is, tr_str_t *out);
 
 /* Calls `each` for every key of the program, with its text in the checkpoint's run and now. */
-static void for_keys(const char *state_json, const tr_config_t *config, key_fn each, tr_str_t *out) {
+static void for_keys(const char *state_json, const tr_config_t *config, key_fn each,
+                     tr_str_t *out) {
     const tr_config_table_t *const *tables;
     size_t count;
     json_t *state = json_loads(state_json, 0, NULL);
@@ -145,8 +150,8 @@ static void for_keys(const char *state_json, const tr_config_t *config, key_fn e
     json_decref(state);
 }
 
-static void add_mismatch(const tr_config_field_t *field, const char *key, const char *was, const char *is,
-                         tr_str_t *out) {
+static void add_mismatch(const tr_config_field_t *field, const char *key, const char *was,
+                         const char *is, tr_str_t *out) {
     if (field->resume == TR_RESUME_MATCH && !same_value(field, was, is))
         tr_str_printf(out, "\n  %s: %.200s in the checkpoint, %.200s now", key, was, is);
 }
@@ -155,8 +160,8 @@ void tr_state_compare_keys(const char *state_json, const tr_config_t *config, tr
     for_keys(state_json, config, add_mismatch, out);
 }
 
-static void add_change(const tr_config_field_t *field, const char *key, const char *was, const char *is,
-                       tr_str_t *out) {
+static void add_change(const tr_config_field_t *field, const char *key, const char *was,
+                       const char *is, tr_str_t *out) {
     if (field->resume != TR_RESUME_NOTE || same_value(field, was, is)) return;
     tr_str_printf(out, "%s%s %.200s -> %.200s", out->length > 0 ? ", " : "", key, *was ? was : "''",
                   *is ? is : "''");
@@ -177,8 +182,8 @@ void tr_state_compare_optimizer(const char *state_json, const tr_config_t *confi
 }
 
 /* The row's help says what auto stands for, from "auto: " to the end of that sentence. */
-static void add_origin(const tr_config_field_t *field, const char *key, const char *was, const char *is,
-                       tr_str_t *out) {
+static void add_origin(const tr_config_field_t *field, const char *key, const char *was,
+                       const char *is, tr_str_t *out) {
     char named[160];
     const bool is_auto = strcmp(was, "auto") == 0, is_compute = strcmp(was, "compute") == 0;
     if (field->resume != TR_RESUME_KEEP || !(is_auto || is_compute)) return;
@@ -188,7 +193,8 @@ static void add_origin(const tr_config_field_t *field, const char *key, const ch
     if (!line) return;
     const char *end = help ? strstr(help, ". ") : NULL;
     const int length = !help ? 0 : end ? (int)(end - help) : (int)strcspn(help, ".");
-    tr_str_printf(out, "\n  (%s was %s there%s%.*s)", key, was, help ? "; " : "", length, help ? help : "");
+    tr_str_printf(out, "\n  (%s was %s there%s%.*s)", key, was, help ? "; " : "", length,
+                  help ? help : "");
 }
 
 void tr_state_say_origin(const char *state_json, const tr_config_t *config, tr_str_t *out) {

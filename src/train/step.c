@@ -26,7 +26,8 @@ struct tr_stepper {
     int copied_count;
     /* of the step, until its outcome is known: what is not finite is looked for in it; else NULL */
     tr_batch_t *last;
-    tr_batch_t **held; /* [slot_count] tr_stepper_hold: the first step's batches, for every step; else NULL */
+    /* [slot_count] tr_stepper_hold: the first step's batches, for every step; else NULL */
+    tr_batch_t **held;
 };
 
 tr_status_t tr_stepper_create(tr_session_t *s, tr_collectives_t *collectives, tr_loader_t *loader,
@@ -87,7 +88,8 @@ static tr_status_t release_copied(tr_stepper_t *t) {
 
 /* The next batch; where they are copied, as many of the ring stay in use as there are sets. */
 static tr_status_t take_batch(tr_stepper_t *t, int64_t i, tr_batch_t **out) {
-    const int64_t prefetch = t->s->data.prefetch, most = prefetch < TR_FEED_SETS ? prefetch : TR_FEED_SETS;
+    const int64_t prefetch = t->s->data.prefetch,
+                  most = prefetch < TR_FEED_SETS ? prefetch : TR_FEED_SETS;
     *out = t->held ? t->held[i] : NULL;
     if (*out) return TR_OK;
     while (t->copied_count > 0 && t->copied_count >= most) TR_TRY(release_copied(t));
@@ -114,7 +116,8 @@ static tr_status_t run_slot(tr_stepper_t *t, int64_t i) {
     tr_batch_t *batch = NULL;
     TR_TRY(take_batch(t, i, &batch));
     TR_TRY(tr_feed_next(s->feed, batch, &t->step));
-    if (s->tree && i > 0) TR_TRY(tr_graph_zero_reduced(s->g, false)); /* every slot is a leaf of its own */
+    /* every slot is a leaf of its own */
+    if (s->tree && i > 0) TR_TRY(tr_graph_zero_reduced(s->g, false));
     TR_TRY(tr_program_run(s->g, is_last || s->tree ? s->last : s->micro, t->collectives));
     if (s->tree) TR_TRY(tr_reduce_tree_add(s->tree, s->first_slot + i));
     if (!is_last) TR_TRY(tr_feed_used(s->feed));

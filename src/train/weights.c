@@ -14,8 +14,8 @@ static bool exists(const char *dir, const char *name, char path[4096]) {
     return tr_path_join(dir, name, path) == TR_OK && stat(path, &info) == 0;
 }
 
-/* A folder with checkpoints: the best where that is wanted, else the newest that is whole. A best one that is damaged is an error: another would be
- * another result. */
+/* A folder with checkpoints: the best where that is wanted, else the newest that is whole. A best
+ * one that is damaged is an error: another would be another result. */
 static tr_status_t open_chosen(const char *dir, bool wants_best, tr_checkpoint_t **out) {
     char best[4096];
     tr_str_t skipped = {0};
@@ -42,12 +42,13 @@ tr_status_t tr_state_open_resume(const char *path, tr_checkpoint_t **out) {
     const bool is_there = stat(path, &info) == 0;
     if (!is_there && errno != ENOENT && errno != ENOTDIR) return tr_io_fail("open", path, errno);
     if (is_there && S_ISDIR(info.st_mode)) return open_checkpoint(path, false, out);
-    return TR_FAIL(is_there ? TR_ERR_DATA : TR_ERR_NOINPUT,
-                   "resume = %s: expected auto, no, a checkpoint folder (checkpoints/step-NNNNNNNN) or a run "
-                   "folder; %s",
-                   path,
-                   is_there ? "this is a file (to start from the weights of a file, set model.init)"
-                            : "no folder has this name");
+    return TR_FAIL(
+        is_there ? TR_ERR_DATA : TR_ERR_NOINPUT,
+        "resume = %s: expected auto, no, a checkpoint folder (checkpoints/step-NNNNNNNN) or a run "
+        "folder; %s",
+        path,
+        is_there ? "this is a file (to start from the weights of a file, set model.init)"
+                 : "no folder has this name");
 }
 
 static tr_status_t open_folder(const char *path, tr_weights_t *w) {
@@ -63,8 +64,8 @@ static tr_status_t open_file(const char *path, tr_weights_t *w) {
     struct stat info;
     TR_TRY(tr_safetensors_open(path, &w->model));
     TR_TRY(tr_strdup(path, &w->path));
-    const int length =
-        snprintf(state, sizeof state, "%.*s%s", (int)(tr_file_name(path) - path), path, TR_CHECKPOINT_STATE);
+    const int length = snprintf(state, sizeof state, "%.*s%s", (int)(tr_file_name(path) - path),
+                                path, TR_CHECKPOINT_STATE);
     if (length >= (int)sizeof state || stat(state, &info) != 0)
         return tr_state_of_metadata(tr_safetensors_metadata(w->model), &w->state_json);
     return tr_read_text(state, TR_TEXT_MAX_BYTES, &w->state_json, &(int64_t){0});

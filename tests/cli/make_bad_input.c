@@ -1,6 +1,7 @@
 /*
- * Writes, into the folder it is started in, one good HDF5 file and the odd ones that tests/cli/bad_input.table speaks of: 64 samples of
- * 8 x 8 x 1 bytes with labels 0 .. 9, and one thing wrong in each.
+ * Writes, into the folder it is started in, one good HDF5 file and the odd ones that
+ * tests/cli/bad_input.table speaks of: 64 samples of 8 x 8 x 1 bytes with labels 0 .. 9, and one
+ * thing wrong in each.
  */
 #include <hdf5.h>
 #include <math.h>
@@ -13,9 +14,9 @@ static uint8_t label[SAMPLES];
 static float number[SAMPLES * PIXELS];
 static int failures;
 
-#define RANK(...)                                                                                            \
-    (int)(sizeof((hsize_t[]){__VA_ARGS__}) / sizeof(hsize_t)), (const hsize_t[]) {                           \
-        __VA_ARGS__                                                                                          \
+#define RANK(...)                                                                                  \
+    (int)(sizeof((hsize_t[]){__VA_ARGS__}) / sizeof(hsize_t)), (const hsize_t[]) {                 \
+        __VA_ARGS__                                                                                \
     }
 
 static hid_t create(const char *path) {
@@ -24,8 +25,8 @@ static hid_t create(const char *path) {
     return file;
 }
 
-static void put_as(hid_t file, const char *name, int ndim, const hsize_t *dim, hid_t type, const void *data,
-                   hid_t how) {
+static void put_as(hid_t file, const char *name, int ndim, const hsize_t *dim, hid_t type,
+                   const void *data, hid_t how) {
     hid_t space = ndim ? H5Screate_simple(ndim, dim, NULL) : H5Screate(H5S_SCALAR);
     hid_t links = H5Pcreate(H5P_LINK_CREATE);
     H5Pset_create_intermediate_group(links, 1);
@@ -36,7 +37,8 @@ static void put_as(hid_t file, const char *name, int ndim, const hsize_t *dim, h
     H5Sclose(space);
 }
 
-static void put(hid_t file, const char *name, int ndim, const hsize_t *dim, hid_t type, const void *data) {
+static void put(hid_t file, const char *name, int ndim, const hsize_t *dim, hid_t type,
+                const void *data) {
     put_as(file, name, ndim, dim, type, data, H5P_DEFAULT);
 }
 
@@ -59,7 +61,8 @@ static void fill(void) {
         image[i] = (uint8_t)(i * 7 + i / PIXELS);
         number[i] = (float)image[i] / 255;
     }
-    /* Eight bytes that stand nowhere else, for the test to find: in the third chunk of damaged.h5. */
+    /* Eight bytes that stand nowhere else, for the test to find: in the third chunk of damaged.h5.
+     */
     for (int i = 0; i < 8; i++) image[32 * PIXELS + i] = 13;
     for (int i = 0; i < SAMPLES; i++) label[i] = (uint8_t)(i % 10);
 }
@@ -185,8 +188,8 @@ static void write_half(void) {
     H5Pset_chunk(how, 4, (const hsize_t[]){16, 8, 8, 1});
     put_as(file, "x", RANK(SAMPLES, 8, 8, 1), H5T_NATIVE_UINT8, NULL, how);
     hid_t id = H5Dopen2(file, "x", H5P_DEFAULT), space = H5Dget_space(id);
-    failures +=
-        H5Sselect_hyperslab(space, H5S_SELECT_SET, (const hsize_t[]){0, 0, 0, 0}, NULL, half, NULL) < 0;
+    failures += H5Sselect_hyperslab(space, H5S_SELECT_SET, (const hsize_t[]){0, 0, 0, 0}, NULL,
+                                    half, NULL) < 0;
     failures += H5Dwrite(id, H5T_NATIVE_UINT8, memory, space, H5P_DEFAULT, image) < 0;
     H5Dclose(id), H5Sclose(space), H5Sclose(memory), H5Pclose(how);
     put_labels(file);
@@ -204,7 +207,8 @@ static void write_virtual(const char *path, const char *source, const char *data
     H5Pclose(how);
 }
 
-/* In doubles, times and targets that 32-bit floats round away; in 32-bit integers, what they hold and what not. */
+/* In doubles, times and targets that 32-bit floats round away; in 32-bit integers, what they hold
+ * and what not. */
 static void write_rounded(void) {
     double x[SAMPLES][3], y[SAMPLES];
     int32_t whole[SAMPLES][2];
@@ -223,7 +227,8 @@ static void write_rounded(void) {
     end(file);
 }
 
-/* Samples of two dimensions: six instruments over 24 steps in units of their own, and pictures with dark edges. */
+/* Samples of two dimensions: six instruments over 24 steps in units of their own, and pictures with
+ * dark edges. */
 static void write_two_dimensional(void) {
     static float series[SAMPLES][24][6], picture[SAMPLES][24][24];
     for (int i = 0; i < SAMPLES; i++)

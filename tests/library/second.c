@@ -1,7 +1,8 @@
 /*
- * A small second device in a library of its own, with collectives of its own: what the seam of device/library.h must
- * carry. It computes with the program's cpu kernels in memory that the host cannot see by its flags, and reduces through a
- * file in shared memory, with no MPI. Only for tests: everything blocks.
+ * A small second device in a library of its own, with collectives of its own: what the seam of
+ * device/library.h must carry. It computes with the program's cpu kernels in memory that the host
+ * cannot see by its flags, and reduces through a file in shared memory, with no MPI. Only for
+ * tests: everything blocks.
  */
 #include "device/library.h"
 #include "trainer/clock.h"
@@ -16,7 +17,7 @@
 #define RANKS_MAX   8
 #define CHUNK_BYTES (1 << 16)
 
-/* -- the device ------------------------------------------------------------------------------------------ */
+/* -- the device -------------------------------------------------------------------------------- */
 
 typedef struct {
     tr_device_t base;
@@ -37,8 +38,8 @@ static tr_status_t second_host_alloc(tr_device_t *device, size_t bytes, void **o
 static void second_free(tr_device_t *device, void *pointer) {
     tr_free(&pointer);
 }
-static tr_status_t second_stream_create(tr_device_t *device, const char *name, tr_priority_t priority,
-                                        tr_stream_t **out) {
+static tr_status_t second_stream_create(tr_device_t *device, const char *name,
+                                        tr_priority_t priority, tr_stream_t **out) {
     *out = (tr_stream_t *)&((second_t *)device)->handle;
     return TR_OK;
 }
@@ -72,17 +73,18 @@ static void second_close(tr_device_t *device) {
     tr_free(&second);
 }
 
-#define KERNEL(name, required)                                                                               \
-    static tr_status_t run_##name(tr_device_t *d, tr_stream_t *s, const tr_kernel_call_t *c) {               \
-        return cpu_of(d)->ops->kernels[TR_K_##name].run(cpu_of(d), NULL, c);                                 \
-    }                                                                                                        \
-    static tr_status_t prepare_##name(tr_device_t *d, const tr_kernel_call_t *c, void **state, size_t *n) {  \
-        const tr_kernel_t *kernel = &cpu_of(d)->ops->kernels[TR_K_##name];                                   \
-        return kernel->prepare ? kernel->prepare(cpu_of(d), c, state, n) : TR_OK;                            \
-    }                                                                                                        \
-    static void release_##name(tr_device_t *d, void *state) {                                                \
-        const tr_kernel_t *kernel = &cpu_of(d)->ops->kernels[TR_K_##name];                                   \
-        if (kernel->release) kernel->release(cpu_of(d), state);                                              \
+#define KERNEL(name, required)                                                                     \
+    static tr_status_t run_##name(tr_device_t *d, tr_stream_t *s, const tr_kernel_call_t *c) {     \
+        return cpu_of(d)->ops->kernels[TR_K_##name].run(cpu_of(d), NULL, c);                       \
+    }                                                                                              \
+    static tr_status_t prepare_##name(tr_device_t *d, const tr_kernel_call_t *c, void **state,     \
+                                      size_t *n) {                                                 \
+        const tr_kernel_t *kernel = &cpu_of(d)->ops->kernels[TR_K_##name];                         \
+        return kernel->prepare ? kernel->prepare(cpu_of(d), c, state, n) : TR_OK;                  \
+    }                                                                                              \
+    static void release_##name(tr_device_t *d, void *state) {                                      \
+        const tr_kernel_t *kernel = &cpu_of(d)->ops->kernels[TR_K_##name];                         \
+        if (kernel->release) kernel->release(cpu_of(d), state);                                    \
     }
 #include "device/kernels.def"
 #undef KERNEL
@@ -113,7 +115,7 @@ static const tr_device_ops_t second_ops = {
     .kernels = second_kernels,
 };
 
-/* -- the collectives: every rank shows a chunk, waits for all, and reads all chunks ---------------------- */
+/* -- the collectives: every rank shows a chunk, waits for all, and reads all chunks ------------ */
 
 typedef struct {
     _Atomic int arrived, generation;
@@ -149,8 +151,8 @@ static tr_status_t meet(reducer_t *r) {
 }
 
 /* Element `at + i` of `count`, from all ranks' chunks; `own` keeps what it was. */
-static float combine(const reducer_t *r, tr_collective_kind_t kind, int64_t count, int64_t at, int64_t i,
-                     float own) {
+static float combine(const reducer_t *r, tr_collective_kind_t kind, int64_t count, int64_t at,
+                     int64_t i, float own) {
     const int owner = (int)((at + i) / (count / r->base.size));
     float sum = 0;
     if (kind == TR_ALLGATHER) return ((const float *)r->board->chunk[owner])[i];
@@ -172,7 +174,8 @@ static tr_status_t start(tr_collectives_t *c, const tr_collective_t *what, tr_st
         float *data = (float *)what->data + at;
         memcpy(r->board->chunk[c->rank], data, (size_t)n * sizeof *data);
         TR_TRY(meet(r));
-        for (int64_t i = 0; i < n; i++) data[i] = combine(r, what->kind, what->count, at, i, data[i]);
+        for (int64_t i = 0; i < n; i++)
+            data[i] = combine(r, what->kind, what->count, at, i, data[i]);
         TR_TRY(meet(r));
     }
     atomic_fetch_add(&r->progress.completed, 1);
@@ -188,8 +191,8 @@ static tr_status_t progress(tr_collectives_t *c) {
     return TR_OK;
 }
 
-static tr_status_t broadcast(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int root,
-                             tr_stream_t *stream) {
+static tr_status_t broadcast(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype,
+                             int root, tr_stream_t *stream) {
     reducer_t *r = (reducer_t *)c;
     const int64_t bytes = count * (int64_t)tr_dtype_bytes(dtype);
     for (int64_t at = 0; at < bytes; at += CHUNK_BYTES) {
@@ -202,8 +205,8 @@ static tr_status_t broadcast(tr_collectives_t *c, void *data, int64_t count, tr_
     return TR_OK;
 }
 
-static tr_status_t send(tr_collectives_t *c, const void *data, int64_t count, tr_dtype_t dtype, int to,
-                        tr_stream_t *stream) {
+static tr_status_t send(tr_collectives_t *c, const void *data, int64_t count, tr_dtype_t dtype,
+                        int to, tr_stream_t *stream) {
     reducer_t *r = (reducer_t *)c;
     const int64_t bytes = count * (int64_t)tr_dtype_bytes(dtype);
     for (int64_t at = 0; at < bytes; at += CHUNK_BYTES) {
@@ -215,8 +218,8 @@ static tr_status_t send(tr_collectives_t *c, const void *data, int64_t count, tr
     return TR_OK;
 }
 
-static tr_status_t receive(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype, int from,
-                           tr_stream_t *stream) {
+static tr_status_t receive(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype,
+                           int from, tr_stream_t *stream) {
     reducer_t *r = (reducer_t *)c;
     const int64_t bytes = count * (int64_t)tr_dtype_bytes(dtype);
     for (int64_t at = 0; at < bytes; at += CHUNK_BYTES) {
@@ -266,7 +269,8 @@ static tr_status_t map_board(const char *name, bool create, board_t **out) {
         return TR_FAIL(TR_ERR_INTERNAL, "Shared memory %s cannot be opened.", name);
     void *board = mmap(NULL, sizeof **out, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     close(fd);
-    if (board == MAP_FAILED) return TR_FAIL(TR_ERR_MEMORY, "Shared memory %s cannot be mapped.", name);
+    if (board == MAP_FAILED)
+        return TR_FAIL(TR_ERR_MEMORY, "Shared memory %s cannot be mapped.", name);
     *out = board;
     return TR_OK;
 }
@@ -291,9 +295,10 @@ static tr_status_t open_reducer(const tr_collectives_params_t *params, tr_collec
     return TR_OK;
 }
 
-static const tr_collectives_engine_t reducer = {.name = "second", .make_id = make_id, .open = open_reducer};
+static const tr_collectives_engine_t reducer = {
+    .name = "second", .make_id = make_id, .open = open_reducer};
 
-/* -- the backend ----------------------------------------------------------------------------------------- */
+/* -- the backend ------------------------------------------------------------------------------- */
 
 static tr_status_t second_open(const tr_device_params_t *params, tr_device_t **out) {
     const tr_backend_t *cpu = NULL;
@@ -309,7 +314,8 @@ static tr_status_t second_open(const tr_device_params_t *params, tr_device_t **o
     second->base.ops = &second_ops;
     second->base.collectives = &reducer;
     second->base.host_visible = false;
-    snprintf(second->base.description, sizeof second->base.description, "the second device of the tests");
+    snprintf(second->base.description, sizeof second->base.description,
+             "the second device of the tests");
     *out = &second->base;
     return TR_OK;
 }

@@ -1,9 +1,10 @@
 /* make_corruptions DIR COUNT SEED
  *
- * Damages the newest checkpoint of DIR/checkpoints in COUNT ways, one at a time, and opens it. DIR/kept is a copy of DIR/checkpoints that stays whole.
- * None of the damaged may be accepted, unless every tensor and the state that it gives are those of the copy (without effect); and of the folder
- * the checkpoint before it must serve, with its own contents. Prints a line for each kind of damage:
- *     KIND TAB cases TAB refused TAB without effect TAB accepted
+ * Damages the newest checkpoint of DIR/checkpoints in COUNT ways, one at a time, and opens it.
+ * DIR/kept is a copy of DIR/checkpoints that stays whole. None of the damaged may be accepted,
+ * unless every tensor and the state that it gives are those of the copy (without effect); and of
+ * the folder the checkpoint before it must serve, with its own contents. Prints a line for each
+ * kind of damage: KIND TAB cases TAB refused TAB without effect TAB accepted
  */
 #include "checkpoint/checkpoint_int.h"
 #include "trainer/str.h"
@@ -40,7 +41,7 @@ static void die(const char *what) {
     exit(1);
 }
 
-/* -- files ----------------------------------------------------------------------------------------------- */
+/* -- files ------------------------------------------------------------------------------------- */
 
 static const char *path_of(int file) {
     static char path[4200];
@@ -66,11 +67,12 @@ static void load_kept(const char *dir, int which, int64_t step) {
     if (tr_checkpoint_open(folder, &kept[which]) != TR_OK) die(folder);
     for (int i = 0; i < FILES; i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);
-        if (tr_read_text(path, 1 << 28, &whole[which][i].bytes, &whole[which][i].size) != TR_OK) die(path);
+        if (tr_read_text(path, 1 << 28, &whole[which][i].bytes, &whole[which][i].size) != TR_OK)
+            die(path);
     }
 }
 
-/* -- ways to damage a file; false: as it happens, nothing changed ------------------------------------------ */
+/* -- ways to damage a file; false: as it happens, nothing changed ------------------------------ */
 
 /* The file with `cut` bytes at `at` replaced by `size` others */
 static bool splice(int file, int64_t at, int64_t cut, const char *with, int64_t size) {
@@ -181,14 +183,15 @@ static const struct {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-/* -- judging --------------------------------------------------------------------------------------------- */
+/* -- judging ----------------------------------------------------------------------------------- */
 
 static bool same_tensors(const tr_safetensors_t *a, const tr_safetensors_t *b) {
     if (!a || !b || tr_safetensors_count(a) != tr_safetensors_count(b)) return a == b;
     for (size_t i = 0; i < tr_safetensors_count(a); i++) {
         const tr_named_tensor_t *x = tr_safetensors_at(a, i), *y = tr_safetensors_find(b, x->name);
         if (!y || x->dtype != y->dtype || !tr_shape_equal(&x->shape, &y->shape) ||
-            memcmp(x->data, y->data, (size_t)tr_shape_elems(&x->shape) * tr_dtype_bytes(x->dtype)) != 0)
+            memcmp(x->data, y->data,
+                   (size_t)tr_shape_elems(&x->shape) * tr_dtype_bytes(x->dtype)) != 0)
             return false;
     }
     return true;

@@ -11,7 +11,8 @@ static bool has(const char *text, size_t bytes, const char *name, size_t length)
     for (size_t at = 0; at + length <= bytes; at++) {
         if (memcmp(text + at, name, length) != 0) continue;
         const bool begins = at == 0 || !is_word(name[0]) || !is_word(text[at - 1]);
-        const bool ends = at + length == bytes || !is_word(name[length - 1]) || !is_word(text[at + length]);
+        const bool ends =
+            at + length == bytes || !is_word(name[length - 1]) || !is_word(text[at + length]);
         if (begins && ends) return true;
     }
     return false;

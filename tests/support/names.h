@@ -1,7 +1,7 @@
 /*
- * What a test may ask of a message: that it names certain keys, values, paths and numbers. The words around them
- * are free to change. `names` lists what must be there, separated by " & ", in any order; each must begin and end
- * where a word does, so that 8 is not found in 128.
+ * What a test may ask of a message: that it names certain keys, values, paths and numbers. The
+ * words around them are free to change. `names` lists what must be there, separated by " & ", in
+ * any order; each must begin and end where a word does, so that 8 is not found in 128.
  */
 #ifndef TEST_NAMES_H
 #define TEST_NAMES_H
@@ -20,9 +20,9 @@ bool names_all(const char *text, const char *names);
 /* All of them are in one and the same line of it. */
 bool names_in_line(const char *text, const char *names);
 
-#define assert_names(text, names)                                                                            \
-    do {                                                                                                     \
-        if (!names_all((text), (names))) fail_msg("'%s' is not all in: %s", (names), (text));                \
+#define assert_names(text, names)                                                                  \
+    do {                                                                                           \
+        if (!names_all((text), (names))) fail_msg("'%s' is not all in: %s", (names), (text));      \
     } while (0)
 /* The same of the message of the last error. */
 #define assert_error_names(names) assert_names(tr_error_last()->message, (names))

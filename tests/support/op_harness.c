@@ -9,14 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- errors and comparison ------------------------------------------------------------------------------- */
+/* -- errors and comparison --------------------------------------------------------------------- */
 
 void op_must(tr_status_t status, const char *what) {
     if (status != TR_OK) fail_msg("%s: %s", what, tr_error_last()->message);
 }
 
 void op_assert_refused(tr_status_t status, const char *names) {
-    if (status != TR_ERR_CONFIG) fail_msg("status %d where a configuration error was expected", (int)status);
+    if (status != TR_ERR_CONFIG)
+        fail_msg("status %d where a configuration error was expected", (int)status);
     assert_error_names(names);
 }
 
@@ -27,7 +28,8 @@ void op_assert_close(const char *what, const float *found, const double *expecte
     for (int64_t i = 0; i < count; i++)
         if (!(fabs((double)found[i] - expected[i]) <= tolerance * largest))
             fail_msg("%s: element %lld of %lld is %.9g, expected %.9g (tolerance %g of %g)", what,
-                     (long long)i, (long long)count, (double)found[i], expected[i], tolerance, largest);
+                     (long long)i, (long long)count, (double)found[i], expected[i], tolerance,
+                     largest);
 }
 
 double op_random(const char *key, int64_t i, double low, double high) {
@@ -47,14 +49,15 @@ double op_act(tr_act_t act, double x) {
     }
 }
 
-/* -- devices --------------------------------------------------------------------------------------------- */
+/* -- devices ----------------------------------------------------------------------------------- */
 
 op_devices_t op_devices(void) {
     op_devices_t devices = {0};
     size_t count = 0;
     const tr_backend_t *const *list = tr_backend_list(&count);
     for (size_t i = 0; i < count && devices.count < 8; i++)
-        if (!list[i]->unavailable || !list[i]->unavailable()) devices.name[devices.count++] = list[i]->name;
+        if (!list[i]->unavailable || !list[i]->unavailable())
+            devices.name[devices.count++] = list[i]->name;
     return devices;
 }
 
@@ -65,7 +68,7 @@ tr_device_t *op_open(const char *name) {
     return device;
 }
 
-/* -- one graph ------------------------------------------------------------------------------------------- */
+/* -- one graph --------------------------------------------------------------------------------- */
 
 op_bench_t op_begin(const char *device, tr_mode_t mode) {
     op_bench_t b = {.device = op_open(device)};
@@ -76,7 +79,8 @@ op_bench_t op_begin(const char *device, tr_mode_t mode) {
 }
 
 void op_ready(op_bench_t *b) {
-    tr_step_t step = {.seed = OP_SEED, .step = OP_STEP, .lr = 0.1f, .loss_scale = 1, .weight_decay_scale = 1};
+    tr_step_t step = {
+        .seed = OP_SEED, .step = OP_STEP, .lr = 0.1f, .loss_scale = 1, .weight_decay_scale = 1};
     tr_scope_pop(b->g);
     MUST(tr_program_end(b->g));
     MUST(tr_graph_plan(b->g, 0));
@@ -107,9 +111,9 @@ static void convert(tr_dtype_t dtype, double value, void *to, int64_t i) {
     case TR_F16: { /* normal values only */
         int exponent;
         double fraction = frexp(fabs(value), &exponent);
-        uint16_t bits =
-            value == 0 ? 0
-                       : (uint16_t)((unsigned)(exponent + 14) << 10 | ((unsigned)(fraction * 2048) & 1023));
+        uint16_t bits = value == 0 ? 0
+                                   : (uint16_t)((unsigned)(exponent + 14) << 10 |
+                                                ((unsigned)(fraction * 2048) & 1023));
         ((uint16_t *)to)[i] = (uint16_t)(bits | (value < 0 ? 0x8000 : 0));
         break;
     }
@@ -120,7 +124,8 @@ static void convert(tr_dtype_t dtype, double value, void *to, int64_t i) {
 void op_write(op_bench_t *b, tr_tensor_t t, const double *values) {
     tr_tensor_info_t info = *tr_tensor_info(b->g, t);
     void *host = test_malloc(info.bytes ? info.bytes : 1);
-    for (int64_t i = 0; i < tr_shape_elems(&info.shape); i++) convert(info.dtype, values[i], host, i);
+    for (int64_t i = 0; i < tr_shape_elems(&info.shape); i++)
+        convert(info.dtype, values[i], host, i);
     MUST(tr_tensor_write(b->g, t, host));
     test_free(host);
 }
@@ -142,7 +147,7 @@ void op_end(op_bench_t *b) {
     tr_device_close(&b->device);
 }
 
-/* -- a case in double ------------------------------------------------------------------------------------ */
+/* -- a case in double -------------------------------------------------------------------------- */
 
 typedef struct {
     const op_case_t *c;
@@ -229,7 +234,7 @@ static void forget(expected_t *e) {
     test_free(e->seed);
 }
 
-/* -- a case on a device ---------------------------------------------------------------------------------- */
+/* -- a case on a device ------------------------------------------------------------------------ */
 
 /* FORWARD: chained and without gradients, so that inputs end at the op. */
 typedef enum { DIRECT, CHAINED, KEPT, FORWARD, RECOMPUTED, ACCUMULATED, VARIANTS } variant_t;
@@ -249,7 +254,8 @@ static void make_input(op_bench_t *b, const op_case_t *c, int i, int only, tr_te
         MUST(tr_input(b->g, in->name, in->dtype, &in->shape, out));
 }
 
-/* x or y through an op that changes nothing, so that it, or its gradient, is memory that the planner owns. */
+/* x or y through an op that changes nothing, so that it, or its gradient, is memory that the
+ * planner owns. */
 static void pass_through(op_bench_t *b, variant_t variant, tr_tensor_t *x) {
     if (variant != DIRECT && variant != ACCUMULATED) MUST(tr_scale(b->g, *x, 1, x));
 }
@@ -260,8 +266,8 @@ static void keep_all(op_bench_t *b) {
             MUST(tr_keep(b->g, (tr_tensor_t){id}));
 }
 
-static tr_tensor_t build(op_bench_t *b, const expected_t *e, variant_t variant, int only, tr_tensor_t *in,
-                         tr_tensor_t *seed) {
+static tr_tensor_t build(op_bench_t *b, const expected_t *e, variant_t variant, int only,
+                         tr_tensor_t *in, tr_tensor_t *seed) {
     const op_case_t *c = e->c;
     tr_tensor_t x[OP_MAX_IN], y = TR_NONE;
     for (int i = 0; i < c->n_in; i++) make_input(b, c, i, only, &in[i]);
@@ -283,7 +289,8 @@ static tr_tensor_t build(op_bench_t *b, const expected_t *e, variant_t variant, 
     }
     pass_through(b, variant, &y);
     MUST(tr_keep(b->g, y));
-    if (c->mode == TR_TRAIN && variant != FORWARD) MUST(tr_backward(b->g, y, *seed, variant == ACCUMULATED));
+    if (c->mode == TR_TRAIN && variant != FORWARD)
+        MUST(tr_backward(b->g, y, *seed, variant == ACCUMULATED));
     if (variant == KEPT) keep_all(b);
     return y;
 }
@@ -340,8 +347,8 @@ static void compare(const char *device, const expected_t *e, const found_t *f, i
     op_assert_close(what, f->y, e->y, e->out_elems, tolerance);
     for (int i = 0; i < c->n_in; i++) {
         if (!f->grad[i]) continue;
-        snprintf(what, sizeof what, "%s%s on %s, gradient of %s%s", c->name, e->bf16 ? ", bf16," : "", device,
-                 c->in[i].name, only < 0 ? "" : " alone");
+        snprintf(what, sizeof what, "%s%s on %s, gradient of %s%s", c->name,
+                 e->bf16 ? ", bf16," : "", device, c->in[i].name, only < 0 ? "" : " alone");
         op_assert_close(what, f->grad[i], e->grad[i], in_elems(c, i), grad_tolerance(e, i));
     }
 }
@@ -359,8 +366,8 @@ static void same_values(const char *device, const op_case_t *c, const found_t *a
         fail_msg("%s on %s: %s differs from direct", c->name, device, variant_names[variant]);
     for (int i = 0; i < c->n_in; i++)
         if (a->grad[i] && b->grad[i] && !equal(a->grad[i], b->grad[i], in_elems(c, i)))
-            fail_msg("%s on %s: gradient of %s, %s, differs from direct", c->name, device, c->in[i].name,
-                     variant_names[variant]);
+            fail_msg("%s on %s: gradient of %s, %s, differs from direct", c->name, device,
+                     c->in[i].name, variant_names[variant]);
 }
 
 static void check_on(const char *device, const expected_t *e) {

@@ -1,8 +1,8 @@
 /*
- * Checks of ops against double precision: a case names an op's inputs, builds it and has a reference in
- * double. On every device that is present op_check compares the forward result with the reference, and the
- * gradient of sum(y * seed) for random seeds with central finite differences of the reference (never of the
- * float code). Then it demands the same bits
+ * Checks of ops against double precision: a case names an op's inputs, builds it and has a
+ * reference in double. On every device that is present op_check compares the forward result with
+ * the reference, and the gradient of sum(y * seed) for random seeds with central finite differences
+ * of the reference (never of the float code). Then it demands the same bits
  * - where inputs and gradients are activations that the planner may overwrite and recycle,
  * - where every activation is kept, so that nothing is,
  * - without gradients, so that inputs end at the op,
@@ -10,8 +10,9 @@
  * - where gradients are accumulated over two runs (and halved),
  * and compares the gradient of each input alone, the others being frozen.
  *
- * Cases with an input that may be bf16 are checked a second time in bf16, with values that bf16 holds: results and
- * gradients of such inputs to bf16's precision, gradients of parameters as closely as in f32.
+ * Cases with an input that may be bf16 are checked a second time in bf16, with values that bf16
+ * holds: results and gradients of such inputs to bf16's precision, gradients of parameters as
+ * closely as in f32.
  */
 #ifndef TEST_OP_HARNESS_H
 #define TEST_OP_HARNESS_H
@@ -36,7 +37,8 @@
 typedef struct {
     const char *name;
     tr_shape_t shape;
-    double low, high; /* uniform in [low, high], whole numbers but for f32 and f64; both 0: -1 to 1 */
+    /* uniform in [low, high], whole numbers but for f32 and f64; both 0: -1 to 1 */
+    double low, high;
     tr_dtype_t dtype;
     bool fixed;           /* no gradient flows here: an input of the batch, not a parameter */
     const double *values; /* these instead of random ones */
@@ -51,12 +53,15 @@ struct op_case {
     const void *attr; /* for build and reference */
     tr_mode_t mode;   /* TR_EVAL: no gradient is asked for */
     tr_shape_t out;   /* expected shape of the result */
-    tr_status_t (*build)(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out);
+    tr_status_t (*build)(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                         tr_tensor_t *out);
     void (*reference)(const op_case_t *c, const double *const *in, double *y);
     double tolerance, grad_tolerance; /* relative to the largest value; 0: 1e-5 and 3e-5 */
-    /* bf16 rounds between two ops, or a gradient is had from a rounded result: all gradients are rough */
+    /* bf16 rounds between two ops, or a gradient is had from a rounded result: all gradients are
+     * rough */
     bool rounds_inside;
-    /* An optional kernel without which the op cannot be composed: devices that lack it are left out. */
+    /* An optional kernel without which the op cannot be composed: devices that lack it are left
+     * out. */
     tr_kernel_id_t needs;
 };
 
@@ -88,7 +93,8 @@ typedef struct {
 } op_bench_t;
 op_bench_t op_begin(const char *device, tr_mode_t mode);
 void op_ready(
-    op_bench_t *b); /* ends the program if one is open, plans, allocates, initialises, writes a step block */
+    /* ends the program if one is open, plans, allocates, initialises, writes a step block */
+    op_bench_t *b);
 void op_write(op_bench_t *b, tr_tensor_t t, const double *values); /* converted to t's type */
 float *op_read(op_bench_t *b, tr_tensor_t t);                      /* f32; test_free */
 void op_run(op_bench_t *b);

@@ -1,13 +1,18 @@
 /*
  * The loader against the same bytes by pread.
  *
- *   loader make FILE.h5 MIB CHUNK_BYTES     images of 64 x 64 x 3 bytes with labels, MIB of them; CHUNK_BYTES 0: contiguous
+ *   loader make FILE.h5 MIB CHUNK_BYTES     images of 64 x 64 x 3 bytes with labels, MIB of them;
+ *   CHUNK_BYTES 0: contiguous
  *   loader time FILE.h5 [cold] [key=value ...]
  *
- * `time` alternates between one epoch through the loader, shuffled, whose batches nobody looks at, and the file's bytes by pread in requests of 1 MiB
- * by as many threads: into one buffer of 1 MiB each, which stays in the cache, and around in as much memory as the loader has, which does not.
- * An epoch is the second, as all but one are: the first has touched the loader's memory. `cold` drops the file from the page cache before each and
- * takes the first, with opening the file. The best of the rounds: "loader SEC pread SEC memory SEC bytes N threads N".
+ * `time` alternates between one epoch through the loader, shuffled, whose batches nobody looks at,
+ * and the file's bytes by pread in requests of 1 MiB
+ * by as many threads: into one buffer of 1 MiB each, which stays in the cache, and around in as
+ * much memory as the loader has, which does not.
+ * An epoch is the second, as all but one are: the first has touched the loader's memory. `cold`
+ * drops the file from the page cache before each and
+ * takes the first, with opening the file. The best of the rounds: "loader SEC pread SEC memory SEC
+ * bytes N threads N".
  */
 #include "trainer/clock.h"
 #include "trainer/config.h"
@@ -32,12 +37,12 @@
 #define IMAGE_BYTES (64 * 64 * 3)
 #define MAX_THREADS 64
 
-#define MUST(expr)                                                                                           \
-    do {                                                                                                     \
-        if ((expr) != TR_OK) {                                                                               \
-            fprintf(stderr, "loader: %s\n", tr_error_last()->message);                                       \
-            exit(1);                                                                                         \
-        }                                                                                                    \
+#define MUST(expr)                                                                                 \
+    do {                                                                                           \
+        if ((expr) != TR_OK) {                                                                     \
+            fprintf(stderr, "loader: %s\n", tr_error_last()->message);                             \
+            exit(1);                                                                               \
+        }                                                                                          \
     } while (0)
 
 static void refuse(const char *what) {
@@ -45,7 +50,7 @@ static void refuse(const char *what) {
     exit(1);
 }
 
-/* -- make ------------------------------------------------------------------------------------------------ */
+/* -- make -------------------------------------------------------------------------------------- */
 
 static void write_images(hid_t group, hsize_t samples, hsize_t chunk_rows) {
     const hsize_t size[4] = {samples, 64, 64, 3}, chunk[4] = {chunk_rows, 64, 64, 3},
@@ -59,7 +64,8 @@ static void write_images(hid_t group, hsize_t samples, hsize_t chunk_rows) {
         const hsize_t start[4] = {i, 0, 0, 0};
         for (size_t k = 0; k < IMAGE_BYTES; k++) image[k] = (unsigned char)(i * 31 + k * (k + 7));
         H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
-        if (H5Dwrite(x, H5T_NATIVE_UCHAR, row, space, H5P_DEFAULT, image) < 0) refuse("writing images");
+        if (H5Dwrite(x, H5T_NATIVE_UCHAR, row, space, H5P_DEFAULT, image) < 0)
+            refuse("writing images");
     }
     free(image);
     H5Dclose(x);
@@ -73,7 +79,8 @@ static void write_labels(hid_t group, hsize_t samples) {
     hid_t y = H5Dcreate2(group, "y", H5T_NATIVE_INT, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     int *label = malloc(samples * sizeof *label);
     for (hsize_t i = 0; i < samples; i++) label[i] = (int)(i % 10);
-    if (H5Dwrite(y, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, label) < 0) refuse("writing labels");
+    if (H5Dwrite(y, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, label) < 0)
+        refuse("writing labels");
     free(label);
     H5Dclose(y);
     H5Sclose(space);
@@ -90,7 +97,7 @@ static int make(const char *path, double mib, hsize_t chunk_bytes) {
     return H5Fclose(file) < 0;
 }
 
-/* -- time ------------------------------------------------------------------------------------------------ */
+/* -- time -------------------------------------------------------------------------------------- */
 
 typedef struct {
     const char *path;
@@ -160,7 +167,8 @@ static double time_loader(bench_t *b) {
     if (b->cold) drop_from_cache(b->path);
     double start = tr_clock_sec();
     MUST(tr_dataset_open(&b->data, TR_SPLIT_TRAIN, &dataset));
-    MUST(tr_order_make(&b->data, &dataset->info, 1, b->data.batch_size, b->data.micro_batch, &p.order));
+    MUST(tr_order_make(&b->data, &dataset->info, 1, b->data.batch_size, b->data.micro_batch,
+                       &p.order));
     p.slot_count = tr_order_slots(&p.order);
     if (p.prefetch < p.slot_count) p.prefetch = (int)p.slot_count;
     MUST(tr_loader_create(dataset, b->device, &p, &loader));
@@ -216,7 +224,7 @@ int main(int argc, char **argv) {
     if (argc == 5 && strcmp(argv[1], "make") == 0)
         return make(argv[2], atof(argv[3]), (hsize_t)atoll(argv[4]));
     if (argc >= 3 && strcmp(argv[1], "time") == 0) return time_file(argc - 3, argv + 3);
-    fprintf(stderr,
-            "usage: loader make FILE.h5 MIB CHUNK_BYTES | loader time FILE.h5 [cold] [key=value ...]\n");
+    fprintf(stderr, "usage: loader make FILE.h5 MIB CHUNK_BYTES | loader time FILE.h5 [cold] "
+                    "[key=value ...]\n");
     return 2;
 }

@@ -1,19 +1,24 @@
 /*
  * libfail.so: makes the n-th call of a kind fail. For tests, by LD_PRELOAD.
  *
- *   FAIL_CALL=write,fsync   which calls count: open opendir read pread write fsync rename close mkdir rmdir unlink mmap ftruncate symlink readlink
- *                           stat flock alloc thread; all: all but the last two, which are the malloc, calloc, realloc and pthread_create that
+ *   FAIL_CALL=write,fsync   which calls count: open opendir read pread write fsync rename close
+ *   mkdir rmdir unlink mmap ftruncate symlink readlink
+ *                           stat flock alloc thread; all: all but the last two, which are the
+ *                           malloc, calloc, realloc and pthread_create that
  *                           the program itself calls
- *   FAIL_ON=TEXT            only those whose path contains TEXT, which is looked for in the path from the root on
+ *   FAIL_ON=TEXT            only those whose path contains TEXT, which is looked for in the path
+ *   from the root on
  *   FAIL_AT=N               the N-th of them, counted from 1 over all threads; 0: every one
- *   FAIL_HOW=EIO            an errno by name, or: short (half of the bytes), kill, stop (the signals), sleep:MS (goes on after it)
+ *   FAIL_HOW=EIO            an errno by name, or: short (half of the bytes), kill, stop (the
+ *   signals), sleep:MS (goes on after it)
  *   FAIL_ALWAYS=1           all after the N-th, too
  *   FAIL_WHILE=FILE         only while this file is there
  *   FAIL_RANK=R             only in this rank
  *   FAIL_SLOW=TEXT:MS       besides, every write to a path that contains TEXT takes so much longer
  *   FAIL_SAY=FILE           gets a line "CALL N PATH" when the N-th came
  *
- * Acts only in programs whose name begins with FAIL_PROGRAM (default "trainer"): launchers are left alone.
+ * Acts only in programs whose name begins with FAIL_PROGRAM (default "trainer"): launchers are left
+ * alone.
  */
 #include <dirent.h>
 #include <dlfcn.h>
@@ -52,7 +57,7 @@ static int error_value, always;
 static _Atomic long count;
 static uintptr_t text_begin, text_end; /* the program's own code */
 
-/* -- settings -------------------------------------------------------------------------------------------- */
+/* -- settings ---------------------------------------------------------------------------------- */
 
 static int find_text(struct dl_phdr_info *info, size_t size, void *arg) {
     (void)size, (void)arg;
@@ -66,7 +71,8 @@ static int find_text(struct dl_phdr_info *info, size_t size, void *arg) {
 }
 
 static int is_my_rank(void) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                        "SLURM_PROCID"};
     const char *wanted = getenv("FAIL_RANK");
     if (!wanted) return 1;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -89,19 +95,21 @@ static void read_how(const char *text) {
 __attribute__((constructor)) static void read_settings(void) {
     const char *program = getenv("FAIL_PROGRAM"), *number = getenv("FAIL_AT");
     if (!program) program = "trainer";
-    if (strncmp(program_invocation_short_name, program, strlen(program)) != 0 || !is_my_rank()) return;
+    if (strncmp(program_invocation_short_name, program, strlen(program)) != 0 || !is_my_rank())
+        return;
     calls = getenv("FAIL_CALL");
     on = getenv("FAIL_ON");
     say = getenv("FAIL_SAY");
     meanwhile = getenv("FAIL_WHILE");
     at = number ? atol(number) : 0;
     always = getenv("FAIL_ALWAYS") != NULL;
-    if (getenv("FAIL_SLOW")) (void)!sscanf(getenv("FAIL_SLOW"), "%255[^:]:%ld", slow_on, &slow_milliseconds);
+    if (getenv("FAIL_SLOW"))
+        (void)!sscanf(getenv("FAIL_SLOW"), "%255[^:]:%ld", slow_on, &slow_milliseconds);
     dl_iterate_phdr(find_text, NULL);
     if (calls && getenv("FAIL_HOW")) read_how(getenv("FAIL_HOW"));
 }
 
-/* -- is it this one -------------------------------------------------------------------------------------- */
+/* -- is it this one ---------------------------------------------------------------------------- */
 
 static int counts(const char *call) {
     const size_t length = strlen(call);
@@ -116,7 +124,8 @@ static void tell(const char *call, long number, const char *path) {
     char line[512];
     if (!say) return;
     const int length = snprintf(line, sizeof line, "%s %ld %s\n", call, number, path);
-    const long fd = syscall(SYS_openat, AT_FDCWD, say, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    const long fd =
+        syscall(SYS_openat, AT_FDCWD, say, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     (void)!syscall(SYS_write, fd, line, length);
     syscall(SYS_close, fd);
 }
@@ -137,7 +146,8 @@ static int is_on(const char *path) {
 
 /* 1: the caller fails with errno set; 2: it does half; 0: it goes on. */
 static int is_due(const char *call, const char *path) {
-    if (how == OFF || !counts(call) || !is_on(path) || (meanwhile && access(meanwhile, F_OK) != 0)) return 0;
+    if (how == OFF || !counts(call) || !is_on(path) || (meanwhile && access(meanwhile, F_OK) != 0))
+        return 0;
     const long number = atomic_fetch_add(&count, 1) + 1;
     if (at > 0 && (always ? number < at : number != at)) return 0;
     if (number == at || at == 0) tell(call, number, path);
@@ -172,21 +182,21 @@ static void slow_down(int fd) {
     if (strstr(path, slow_on)) delay(slow_milliseconds);
 }
 
-/* -- the calls ------------------------------------------------------------------------------------------- */
+/* -- the calls --------------------------------------------------------------------------------- */
 
-#define NEXT(name)                                                                                           \
-    static __typeof__(name) *next;                                                                           \
+#define NEXT(name)                                                                                 \
+    static __typeof__(name) *next;                                                                 \
     if (!next) next = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
 #define HALF(bytes) ((bytes) > 1 ? (bytes) / 2 : (bytes))
 
-#define OPEN(name)                                                                                           \
-    int name(const char *path, int flags, ...) {                                                             \
-        NEXT(name);                                                                                          \
-        va_list more;                                                                                        \
-        va_start(more, flags);                                                                               \
-        const mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(more, mode_t) : 0;                      \
-        va_end(more);                                                                                        \
-        return is_due("open", path) == 1 ? -1 : next(path, flags, mode);                                     \
+#define OPEN(name)                                                                                 \
+    int name(const char *path, int flags, ...) {                                                   \
+        NEXT(name);                                                                                \
+        va_list more;                                                                              \
+        va_start(more, flags);                                                                     \
+        const mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(more, mode_t) : 0;            \
+        va_end(more);                                                                              \
+        return is_due("open", path) == 1 ? -1 : next(path, flags, mode);                           \
     }
 OPEN(open)
 OPEN(open64)
@@ -197,20 +207,20 @@ ssize_t read(int fd, void *bytes, size_t n) {
     return due == 1 ? -1 : next(fd, bytes, due ? HALF(n) : n);
 }
 
-#define PREAD(name, offset_type)                                                                             \
-    ssize_t name(int fd, void *bytes, size_t n, offset_type offset) {                                        \
-        NEXT(name);                                                                                          \
-        const int due = is_due_fd("pread", fd);                                                              \
-        return due == 1 ? -1 : next(fd, bytes, due ? HALF(n) : n, offset);                                   \
+#define PREAD(name, offset_type)                                                                   \
+    ssize_t name(int fd, void *bytes, size_t n, offset_type offset) {                              \
+        NEXT(name);                                                                                \
+        const int due = is_due_fd("pread", fd);                                                    \
+        return due == 1 ? -1 : next(fd, bytes, due ? HALF(n) : n, offset);                         \
     }
 PREAD(pread, off_t)
 PREAD(pread64, off64_t)
 
-#define PWRITE(name, offset_type)                                                                            \
-    ssize_t name(int fd, const void *bytes, size_t n, offset_type offset) {                                  \
-        NEXT(name);                                                                                          \
-        const int due = is_due_fd("write", fd);                                                              \
-        return due == 1 ? -1 : next(fd, bytes, due ? HALF(n) : n, offset);                                   \
+#define PWRITE(name, offset_type)                                                                  \
+    ssize_t name(int fd, const void *bytes, size_t n, offset_type offset) {                        \
+        NEXT(name);                                                                                \
+        const int due = is_due_fd("write", fd);                                                    \
+        return due == 1 ? -1 : next(fd, bytes, due ? HALF(n) : n, offset);                         \
     }
 PWRITE(pwrite, off_t)
 PWRITE(pwrite64, off64_t)
@@ -297,8 +307,9 @@ int symlink(const char *target, const char *path) {
 
 void *mmap(void *address, size_t bytes, int protection, int flags, int fd, off_t offset) {
     NEXT(mmap);
-    return fd >= 0 && is_due_fd("mmap", fd) == 1 ? MAP_FAILED
-                                                 : next(address, bytes, protection, flags, fd, offset);
+    return fd >= 0 && is_due_fd("mmap", fd) == 1
+               ? MAP_FAILED
+               : next(address, bytes, protection, flags, fd, offset);
 }
 
 #define FROM_PROGRAM ((uintptr_t)__builtin_return_address(0) - text_begin < text_end - text_begin)
@@ -314,7 +325,8 @@ void *realloc(void *old, size_t bytes) {
     return IS_DUE_ALLOC ? NULL : __libc_realloc(old, bytes);
 }
 
-int pthread_create(pthread_t *thread, const pthread_attr_t *settings, void *(*start)(void *), void *arg) {
+int pthread_create(pthread_t *thread, const pthread_attr_t *settings, void *(*start)(void *),
+                   void *arg) {
     NEXT(pthread_create);
     return how != OFF && FROM_PROGRAM && is_due("thread", on ? on : "") == 1
                ? error_value

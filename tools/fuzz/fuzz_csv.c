@@ -1,7 +1,9 @@
 /*
- * Fuzzes the reader of CSV files: any bytes must give rows or a message, and rows written in quotes must read back the same.
+ * Fuzzes the reader of CSV files: any bytes must give rows or a message, and rows written in quotes
+ * must read back the same.
  *
- *   clang -g -O1 -std=gnu11 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tools/fuzz/fuzz_csv.c
+ *   clang -g -O1 -std=gnu11 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -Iinclude -Isrc
+ *   tools/fuzz/fuzz_csv.c
  * src/datatools/csv.c src/base/[a-z]*.c -lz -lm -lpthread -o fuzz_csv
  *   ./fuzz_csv -max_total_time=60 -max_len=4096 [CORPUS]
  */

@@ -1,8 +1,10 @@
 /*
  * Fuzz entry: any bytes as an HDF5 file through opening, reading and describing.
  *
- * The HDF5 library itself crashes on and loops over some hostile files, which is known and not ours to mend: run-fuzz goes on behind a crash and
- * counts as a finding only what has its innermost frame, but for libc's and the sanitizer's, in src/.
+ * The HDF5 library itself crashes on and loops over some hostile files, which is known and not ours
+ * to mend: run-fuzz goes on behind a crash and
+ * counts as a finding only what has its innermost frame, but for libc's and the sanitizer's, in
+ * src/.
  */
 #include "trainer/data.h"
 #include "datatools/datatools.h"
@@ -12,8 +14,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define BYTES_READ   (1 << 20)
-#define SAMPLE_BYTES (1 << 28) /* a few bytes can claim any size; memory that is not there is no finding */
+#define BYTES_READ (1 << 20)
+#define SAMPLE_BYTES                                                                               \
+    (1 << 28) /* a few bytes can claim any size; memory that is not there is no finding */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -27,7 +30,8 @@ static void read_all(tr_dataset_t *d) {
     for (int f = 0; f < info->field_count && count > 0; f++)
         if (!(field[f] = malloc((size_t)(count * info->field[f].sample_bytes)))) count = 0;
     if (count > 0) (void)d->ops->read(d, 0, count, field);
-    if (count > 0 && info->samples > count) (void)d->ops->read(d, info->samples - count, count, field);
+    if (count > 0 && info->samples > count)
+        (void)d->ops->read(d, info->samples - count, count, field);
     for (int f = 0; f < info->field_count; f++) free(field[f]);
 }
 

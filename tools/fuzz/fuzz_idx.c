@@ -1,7 +1,8 @@
 /*
  * Fuzzes the reader of MNIST's files: any bytes, gzip or not, must give values or a message.
  *
- *   clang -g -O1 -std=gnu11 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -Iinclude -Isrc tools/fuzz/fuzz_idx.c
+ *   clang -g -O1 -std=gnu11 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -Iinclude -Isrc
+ *   tools/fuzz/fuzz_idx.c
  * src/datatools/idx.c src/base/[a-z]*.c -lz -lm -lpthread -o fuzz_idx
  *   ./fuzz_idx -max_total_time=60 -max_len=4096 [CORPUS]
  */
@@ -19,7 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t count) {
     tr_idx_t *idx = NULL;
     if (count < 1) return 0;
     int ndim = 1 + bytes[0] % 4, fd = memfd_create("fuzz", MFD_CLOEXEC);
-    demand(fd >= 0 && write(fd, bytes + 1, count - 1) == (ssize_t)(count - 1) && lseek(fd, 0, SEEK_SET) == 0);
+    demand(fd >= 0 && write(fd, bytes + 1, count - 1) == (ssize_t)(count - 1) &&
+           lseek(fd, 0, SEEK_SET) == 0);
     tr_status_t status = tr_idx_open(fd, "fuzz", ndim, &idx);
     demand((status == TR_OK) == (idx != NULL));
     if (idx) {

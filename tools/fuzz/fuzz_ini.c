@@ -1,9 +1,12 @@
 /*
- * Fuzzes the configuration: any bytes as an ini file must give values or problems, and what is then written
- * must read back the same. Bytes up to the first 0xFF go through tr_config_set instead, so that values no
+ * Fuzzes the configuration: any bytes as an ini file must give values or problems, and what is then
+ * written
+ * must read back the same. Bytes up to the first 0xFF go through tr_config_set instead, so that
+ * values no
  * file can hold are tried too.
  *
- *   clang -g -O1 -std=gnu11 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -Iinclude tools/fuzz/fuzz_ini.c
+ *   clang -g -O1 -std=gnu11 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined -Iinclude
+ *   tools/fuzz/fuzz_ini.c
  * src/base/[a-z]*.c src/config/[a-z]*.c -lm -lpthread -o fuzz_ini
  *   ./fuzz_ini -max_total_time=60 -max_len=4096 -dict=tools/fuzz/ini.dict [CORPUS]
  */
@@ -31,9 +34,11 @@ static const tr_config_field_t fields[] = {
     TR_FIELD_STRING(settings_t, text, "", "Text."),
     TR_FIELD_ENUM(settings_t, choice, "a", "a|b|long-one", "Choice."),
 };
-static const tr_config_field_t loose_fields[] = {TR_FIELD_STRING(settings_t, layers, "", "Layers.")};
+static const tr_config_field_t loose_fields[] = {
+    TR_FIELD_STRING(settings_t, layers, "", "Layers.")};
 static const tr_config_table_t table = {"s", fields, TR_COUNT(fields), sizeof(settings_t)};
-static const tr_config_table_t loose = {"", loose_fields, TR_COUNT(loose_fields), sizeof(settings_t)};
+static const tr_config_table_t loose = {"", loose_fields, TR_COUNT(loose_fields),
+                                        sizeof(settings_t)};
 static const tr_config_table_t *const tables[] = {&table, &loose};
 
 static void demand(bool holds) {
@@ -56,8 +61,10 @@ static void set_from_bytes(tr_config_t *config, const uint8_t *bytes, size_t cou
 static void check_ranges(const tr_config_t *config) {
     settings_t s;
     tr_config_read(config, &table, &s);
-    demand(s.whole >= -100 && s.sized >= 0 && s.automatic >= -1 && s.automatic <= 9 && s.automatic != 0);
-    demand(isfinite(s.number) && s.time >= 0 && s.time <= 1e9 && s.choice >= 0 && s.choice <= 2 && s.text);
+    demand(s.whole >= -100 && s.sized >= 0 && s.automatic >= -1 && s.automatic <= 9 &&
+           s.automatic != 0);
+    demand(isfinite(s.number) && s.time >= 0 && s.time <= 1e9 && s.choice >= 0 && s.choice <= 2 &&
+           s.text);
 }
 
 static void check_round_trip(const tr_config_t *config) {

@@ -1,4 +1,5 @@
-/* Fuzz entry for the text of layers (libFuzzer's interface): any bytes parse or give TR_ERR_CONFIG, and
+/* Fuzz entry for the text of layers (libFuzzer's interface): any bytes parse or give TR_ERR_CONFIG,
+ * and
  * nothing leaks. */
 #include "trainer/mem.h"
 #include "trainer/model.h"

@@ -1,4 +1,5 @@
-/* Fuzz entry: the lines of a MANIFEST; the checksum of the last line is put right, so that the parser itself
+/* Fuzz entry: the lines of a MANIFEST; the checksum of the last line is put right, so that the
+ * parser itself
  * is reached. What is accepted must be written again as the same bytes. */
 #include "checkpoint/checkpoint_int.h"
 #include <string.h>

@@ -7,14 +7,15 @@
 enum { COST_RELU = 1, COST_EXP = 8 };
 
 /* out[i] = value for all i; `value` reads by get(array). */
-#define MAP(cost, value)                                                                                     \
-    do {                                                                                                     \
-        int threads = cpu_threads(device, n * (cost));                                                       \
-        CPU_BY_TYPE(                                                                                         \
-            call->out[0].dtype, type_,                                                                       \
-            _Pragma("omp parallel for simd num_threads(threads) schedule(static)") for (int64_t i = 0;       \
-                                                                                        i < n; i++)          \
-                cpu_put(out, i, (value), type_));                                                            \
+#define MAP(cost, value)                                                                           \
+    do {                                                                                           \
+        int threads = cpu_threads(device, n * (cost));                                             \
+        CPU_BY_TYPE(                                                                               \
+            call->out[0].dtype, type_,                                                             \
+            _Pragma(                                                                               \
+                "omp parallel for simd num_threads(threads) schedule(static)") for (int64_t i = 0; \
+                                                                                    i < n; i++)    \
+                cpu_put(out, i, (value), type_));                                                  \
     } while (0)
 #define get(array) cpu_get(array, i, type_)
 

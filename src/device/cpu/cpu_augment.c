@@ -4,14 +4,16 @@
 #include "trainer/rng.h"
 #include <string.h>
 
-/* Pixels whose coordinates are made at once; border of `fill` around an image, so that no tap needs a test. */
+/* Pixels whose coordinates are made at once; border of `fill` around an image, so that no tap needs
+ * a test. */
 enum { TILE = 128, BORDER = 2, COST = 16 };
 
 typedef struct {
     int64_t height, width, channels;
 } image_t;
 
-/* What happens to one image: the affine map from result to source coordinates, then whole pixels. */
+/* What happens to one image: the affine map from result to source coordinates, then whole pixels.
+ */
 typedef struct {
     double xx, xy, yx, yy, x0, y0; /* source = (xx x + xy y + x0, yx x + yy y + y0) */
     int64_t shift_x, shift_y;
@@ -31,19 +33,26 @@ static int64_t pick_shift(uint32_t word, int pad) {
     return (int64_t)(((uint64_t)word * (2 * (uint64_t)pad + 1)) >> 32) - pad;
 }
 
-/* The forward map about the centre c is: p -> c + t + A (p - c), A = rotation * shear * zoom; this is its
- * inverse. */
+/* The forward map about the centre c is: p -> c + t + A (p - c), A = rotation * shear * zoom; this
+ * is its inverse. */
 static transform_t draw(const tr_augment_attr_t *attr, const tr_step_t *step, int64_t sample,
                         const image_t *image) {
-    tr_rng_block_t w = tr_rng_philox(step->seed, TR_RNG_AUGMENT, 0, (uint64_t)step->step, (uint64_t)sample);
-    tr_rng_block_t v = tr_rng_philox(step->seed, TR_RNG_AUGMENT, 1, (uint64_t)step->step, (uint64_t)sample);
-    double angle = spread(w.v[0], attr->rotate_deg) * M_PI / 180, zoom = 1 + spread(w.v[3], attr->zoom);
-    double shear = tan(spread(v.v[0], attr->shear_deg) * M_PI / 180), c = cos(angle), s = sin(angle);
-    double centre_x = 0.5 * (double)(image->width - 1), centre_y = 0.5 * (double)(image->height - 1);
+    tr_rng_block_t w =
+        tr_rng_philox(step->seed, TR_RNG_AUGMENT, 0, (uint64_t)step->step, (uint64_t)sample);
+    tr_rng_block_t v =
+        tr_rng_philox(step->seed, TR_RNG_AUGMENT, 1, (uint64_t)step->step, (uint64_t)sample);
+    double angle = spread(w.v[0], attr->rotate_deg) * M_PI / 180,
+           zoom = 1 + spread(w.v[3], attr->zoom);
+    double shear = tan(spread(v.v[0], attr->shear_deg) * M_PI / 180), c = cos(angle),
+           s = sin(angle);
+    double centre_x = 0.5 * (double)(image->width - 1),
+           centre_y = 0.5 * (double)(image->height - 1);
     double to_x = centre_x + spread(w.v[1], attr->translate) * (double)image->width;
     double to_y = centre_y + spread(w.v[2], attr->translate) * (double)image->height;
-    transform_t t = {
-        .xx = (c + shear * s) / zoom, .xy = (s - shear * c) / zoom, .yx = -s / zoom, .yy = c / zoom};
+    transform_t t = {.xx = (c + shear * s) / zoom,
+                     .xy = (s - shear * c) / zoom,
+                     .yx = -s / zoom,
+                     .yy = c / zoom};
     t.x0 = centre_x - t.xx * to_x - t.xy * to_y;
     t.y0 = centre_y - t.yx * to_x - t.yy * to_y;
     t.shift_x = pick_shift(v.v[1], attr->crop_pad);
@@ -62,7 +71,8 @@ static void fill_pixels(float fill, int64_t count, float *y) {
 }
 
 /* Crop shift and flip alone: whole pixels, exact. */
-static void move_pixels(const transform_t *t, const image_t *image, float fill, const float *x, float *y) {
+static void move_pixels(const transform_t *t, const image_t *image, float fill, const float *x,
+                        float *y) {
     int64_t row = image->width * image->channels;
     for (int64_t i = 0; i < image->height; i++) {
         int64_t from_row = i - t->shift_y;
@@ -80,7 +90,8 @@ static void move_pixels(const transform_t *t, const image_t *image, float fill, 
 
 /* The image within a border of `fill`. */
 static void pad(const image_t *image, float fill, const float *x, float *padded) {
-    int64_t row = image->width * image->channels, padded_row = (image->width + 2 * BORDER) * image->channels;
+    int64_t row = image->width * image->channels,
+            padded_row = (image->width + 2 * BORDER) * image->channels;
     fill_pixels(fill, padded_row * (image->height + 2 * BORDER), padded);
     for (int64_t i = 0; i < image->height; i++)
         memcpy(padded + (i + BORDER) * padded_row + BORDER * image->channels, x + i * row,
@@ -93,15 +104,15 @@ typedef struct {
     float right[TILE], down[TILE];
 } taps_t;
 
-/* Further out than -BORDER or `size` all four taps are border anyway; a coordinate that is no number goes
- * there too. */
+/* Further out than -BORDER or `size` all four taps are border anyway; a coordinate that is no
+ * number goes there too. */
 CPU_INLINE float clamp(float v, float size) {
     v = v > -BORDER ? v : -BORDER;
     return v < size ? v : size;
 }
 
-static void find_taps(const transform_t *t, const image_t *image, int64_t y, int64_t first, int64_t count,
-                      taps_t *taps) {
+static void find_taps(const transform_t *t, const image_t *image, int64_t y, int64_t first,
+                      int64_t count, taps_t *taps) {
     float width = (float)image->width, height = (float)image->height;
     float sign = t->flip ? -1.0f : 1.0f, begin = (float)column_of(t, image, first);
     double line = (double)(y - t->shift_y);
@@ -139,16 +150,18 @@ static void sample_pixels(const taps_t *taps, const float *padded, int32_t chann
             y[i * channels + c] = blend(padded + at[i] + c, channels, row, right[i], down[i]);
 }
 
-static void warp(const transform_t *t, const image_t *image, float fill, const float *x, float *padded,
-                 float *y) {
-    int32_t channels = (int32_t)image->channels, row = (int32_t)(image->width + 2 * BORDER) * channels;
+static void warp(const transform_t *t, const image_t *image, float fill, const float *x,
+                 float *padded, float *y) {
+    int32_t channels = (int32_t)image->channels,
+            row = (int32_t)(image->width + 2 * BORDER) * channels;
     taps_t taps;
     pad(image, fill, x, padded);
     for (int64_t i = 0; i < image->height; i++) {
         for (int64_t j = 0; j < image->width; j += TILE) {
             int64_t count = image->width - j < TILE ? image->width - j : TILE;
             find_taps(t, image, i, j, count, &taps);
-            sample_pixels(&taps, padded, channels, row, count, y + (i * image->width + j) * channels);
+            sample_pixels(&taps, padded, channels, row, count,
+                          y + (i * image->width + j) * channels);
         }
     }
 }
@@ -185,7 +198,8 @@ CPU_KERNEL_PREPARE(augment) {
     const image_t image = image_of(&call->in[0]);
     *out_scratch_bytes = 0;
     if (!is_affine(call->attr)) return TR_OK;
-    if (padded_elems(&image) > INT32_MAX) /* what taps_t counts with: gathers of 32-bit indices are faster */
+    /* what taps_t counts with: gathers of 32-bit indices are faster */
+    if (padded_elems(&image) > INT32_MAX)
         return TR_FAIL(TR_ERR_CONFIG,
                        "images of %lld x %lld with %lld channels are too large for data.rotate, "
                        "translate, zoom and shear, which support up to 2^31 numbers: remove these "

@@ -1,9 +1,9 @@
 /*
  * Batch normalisation, forward.
  *
- * Accuracy. Within a block sums are floats, of differences from a pivot, so that a large mean costs no digits:
- * from the first line in a first short block, then from the mean so far. Blocks, columns and chunks are joined in
- * double by the formula for moments of Chan, Golub and LeVeque (1979).
+ * Accuracy. Within a block sums are floats, of differences from a pivot, so that a large mean costs
+ * no digits: from the first line in a first short block, then from the mean so far. Blocks, columns
+ * and chunks are joined in double by the formula for moments of Chan, Golub and LeVeque (1979).
  */
 #include "cpu_batchnorm.h"
 #include <string.h>
@@ -36,7 +36,8 @@ cpu_bn_t tr_cpu_bn_layout(const tr_shape_t *shape) {
     bn.tail = bn.rows * bn.channels - bn.lines * bn.width;
     bn.tile = bn.width <= TILE ? bn.width : WIDE_TILE;
     bn.tiles = (int)((bn.width + bn.tile - 1) / bn.tile);
-    int by_elems = cpu_chunks(bn.rows * bn.channels, CHUNK), by_lines = cpu_chunks(bn.lines, CHUNK_LINES);
+    int by_elems = cpu_chunks(bn.rows * bn.channels, CHUNK),
+        by_lines = cpu_chunks(bn.lines, CHUNK_LINES);
     bn.chunks = by_elems < by_lines ? by_elems : by_lines;
     bn.tasks = bn.chunks * bn.tiles;
     return bn;
@@ -63,15 +64,16 @@ void tr_cpu_bn_spread(const cpu_bn_t *bn, float *line) {
 }
 
 /* Joins the moments (mean, sum of squared differences) of nb elements to those of n. */
-CPU_INLINE void join(double *mean, double *squares, double n, double mean_b, double squares_b, double nb) {
+CPU_INLINE void join(double *mean, double *squares, double n, double mean_b, double squares_b,
+                     double nb) {
     double delta = mean_b - *mean, part = nb / (n + nb);
     *mean += delta * part;
     *squares += squares_b + delta * delta * n * part;
 }
 
 /* Sums of differences from the pivot, and of their squares. */
-CPU_INLINE void block_sums(const void *x, const float *pivot, int64_t stride, int64_t lines, int64_t width,
-                           float *restrict sum, float *restrict square, int type) {
+CPU_INLINE void block_sums(const void *x, const float *pivot, int64_t stride, int64_t lines,
+                           int64_t width, float *restrict sum, float *restrict square, int type) {
     memset(sum, 0, (size_t)width * sizeof *sum);
     memset(square, 0, (size_t)width * sizeof *square);
     int64_t i = 0;
@@ -98,17 +100,19 @@ CPU_INLINE void block_sums(const void *x, const float *pivot, int64_t stride, in
 }
 
 /* The moments of a task's columns. */
-CPU_INLINE void task_moments(const cpu_bn_t *bn, const cpu_bn_task_t *t, const void *x, double *restrict mean,
-                             double *restrict squares, int type) {
+CPU_INLINE void task_moments(const cpu_bn_t *bn, const cpu_bn_task_t *t, const void *x,
+                             double *restrict mean, double *restrict squares, int type) {
     float sum[TILE], square[TILE], pivot[TILE];
     memset(mean, 0, (size_t)t->width * sizeof *mean);
     memset(squares, 0, (size_t)t->width * sizeof *squares);
-    for (int64_t j = 0; j < t->width; j++) pivot[j] = cpu_get(x, t->first * bn->width + t->column + j, type);
-    for (int64_t line = t->first, lines = FIRST_BLOCK; line < t->last; line += lines, lines = BLOCK) {
+    for (int64_t j = 0; j < t->width; j++)
+        pivot[j] = cpu_get(x, t->first * bn->width + t->column + j, type);
+    for (int64_t line = t->first, lines = FIRST_BLOCK; line < t->last;
+         line += lines, lines = BLOCK) {
         if (lines > t->last - line) lines = t->last - line;
         double n = (double)(line - t->first), nb = (double)lines, inverse = 1 / nb;
-        block_sums(cpu_at(x, line * bn->width + t->column, type), pivot, bn->width, lines, t->width, sum,
-                   square, type);
+        block_sums(cpu_at(x, line * bn->width + t->column, type), pivot, bn->width, lines, t->width,
+                   sum, square, type);
 #pragma omp simd
         for (int64_t j = 0; j < t->width; j++) {
             double s = sum[j];
@@ -117,12 +121,13 @@ CPU_INLINE void task_moments(const cpu_bn_t *bn, const cpu_bn_task_t *t, const v
         }
     }
     for (int64_t j = 0; j < t->tail; j++)
-        join(&mean[j], &squares[j], (double)(t->last - t->first), cpu_get(x, bn->lines * bn->width + j, type),
-             0, 1);
+        join(&mean[j], &squares[j], (double)(t->last - t->first),
+             cpu_get(x, bn->lines * bn->width + j, type), 0, 1);
 }
 
 /* Joins the columns of one channel. */
-static void fold_moments(const cpu_bn_t *bn, const cpu_bn_task_t *t, double *mean, double *squares) {
+static void fold_moments(const cpu_bn_t *bn, const cpu_bn_task_t *t, double *mean,
+                         double *squares) {
     double lines = (double)(t->last - t->first);
     for (int64_t c = 0; c < bn->channels; c++) {
         double n = lines + (c < t->tail);
@@ -139,7 +144,8 @@ static void chunk_moments(tr_device_t *device, const tr_kernel_call_t *call, con
     for (int i = 0; i < bn->tasks; i++) {
         double mean[TILE], squares[TILE], *out = cpu_bn_sums(call, bn, i / bn->tiles);
         cpu_bn_task_t t = tr_cpu_bn_task(bn, i);
-        CPU_BY_TYPE(call->in[0].dtype, type, task_moments(bn, &t, call->in[0].data, mean, squares, type));
+        CPU_BY_TYPE(call->in[0].dtype, type,
+                    task_moments(bn, &t, call->in[0].data, mean, squares, type));
         if (bn->fold > 1) fold_moments(bn, &t, mean, squares);
         size_t bytes = (size_t)(bn->fold > 1 ? bn->channels : t.width) * sizeof *mean;
         memcpy(out + t.column, mean, bytes);
@@ -147,7 +153,8 @@ static void chunk_moments(tr_device_t *device, const tr_kernel_call_t *call, con
     }
 }
 
-/* Joins the chunks' parts in their order into the first one's: mean (C), sum of squared differences (C). */
+/* Joins the chunks' parts in their order into the first one's: mean (C), sum of squared differences
+ * (C). */
 static void join_chunks(const tr_kernel_call_t *call, const cpu_bn_t *bn) {
     double *restrict total = cpu_bn_sums(call, bn, 0), n = 0;
     for (int i = 0; i < bn->chunks; i++) {
@@ -163,9 +170,10 @@ static void join_chunks(const tr_kernel_call_t *call, const cpu_bn_t *bn) {
     }
 }
 
-/* y = act((x - mean) * factor + beta), the three as lines, over `count` elements from a line's begin. */
-CPU_INLINE void normalize_lines(const void *x, int64_t count, int64_t width, const float *const line[3],
-                                bool relu, void *y, int type) {
+/* y = act((x - mean) * factor + beta), the three as lines, over `count` elements from a line's
+ * begin. */
+CPU_INLINE void normalize_lines(const void *x, int64_t count, int64_t width,
+                                const float *const line[3], bool relu, void *y, int type) {
     const float *mean = line[0], *factor = line[1], *beta = line[2];
     for (int64_t at = 0; at < count; at += width) {
         int64_t n = count - at < width ? count - at : width;
@@ -194,9 +202,11 @@ static void normalize(tr_device_t *device, const tr_kernel_call_t *call, const c
         int64_t at = part.first, count = part.last - at;
         CPU_BY_TYPE(call->in[0].dtype, t, {
             if (relu)
-                normalize_lines(cpu_at(x, at, t), count, bn->width, line, true, cpu_at_out(y, at, t), t);
+                normalize_lines(cpu_at(x, at, t), count, bn->width, line, true,
+                                cpu_at_out(y, at, t), t);
             else
-                normalize_lines(cpu_at(x, at, t), count, bn->width, line, false, cpu_at_out(y, at, t), t);
+                normalize_lines(cpu_at(x, at, t), count, bn->width, line, false,
+                                cpu_at_out(y, at, t), t);
         });
     }
 }
@@ -216,12 +226,14 @@ CPU_KERNEL(batchnorm_train) {
     float *mean = call->out[1].data, *rstd = call->out[2].data;
     double eps = ((const tr_norm_attr_t *)call->attr)->eps, n = (double)bn.rows;
     const double *exact = cpu_bn_sums(call, &bn, 0), *squares = exact + bn.channels;
-    float *line[3] = {cpu_bn_vector(call, &bn, 0), cpu_bn_vector(call, &bn, 1), cpu_bn_vector(call, &bn, 2)};
+    float *line[3] = {cpu_bn_vector(call, &bn, 0), cpu_bn_vector(call, &bn, 1),
+                      cpu_bn_vector(call, &bn, 2)};
     chunk_moments(device, call, &bn);
     join_chunks(call, &bn);
 #pragma omp simd
     for (int64_t c = 0; c < bn.channels; c++) {
-        double variance = (squares[c] < 0 ? 0 : squares[c]) / n; /* below 0 by rounding; a NaN stays */
+        /* below 0 by rounding; a NaN stays */
+        double variance = (squares[c] < 0 ? 0 : squares[c]) / n;
         line[0][c] = mean[c] = (float)exact[c];
         rstd[c] = (float)(1 / sqrt(variance + eps));
         line[1][c] = gamma[c] * rstd[c];

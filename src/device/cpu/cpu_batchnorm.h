@@ -1,15 +1,15 @@
 /*
- * Private: what both directions of batch normalisation share. Each reads the data twice: once for sums over
- * the rows, once to write.
+ * Private: what both directions of batch normalisation share. Each reads the data twice: once for
+ * sums over the rows, once to write.
  *
- * Lines. With few channels a row is shorter than a vector, so `fold` rows are taken as one line of fold * C
- * columns, a multiple of 16 and at least 128; a column is then a series of its own until its sums are joined
- * with those of the same channel. What does not fill a line is the tail.
+ * Lines. With few channels a row is shorter than a vector, so `fold` rows are taken as one line of
+ * fold * C columns, a multiple of 16 and at least 128; a column is then a series of its own until
+ * its sums are joined with those of the same channel. What does not fill a line is the tail.
  *
  * Types. The data are f32 or bf16; parameters, statistics and sums are not.
  *
- * Order. Chunks of lines and tiles of columns follow from the shape alone: equal results with any number of
- * threads.
+ * Order. Chunks of lines and tiles of columns follow from the shape alone: equal results with any
+ * number of threads.
  */
 #ifndef TRAINER_CPU_BATCHNORM_H
 #define TRAINER_CPU_BATCHNORM_H
@@ -30,7 +30,8 @@ typedef struct {
     int tiles, chunks, tasks;
 } cpu_bn_t;
 
-/* One task: lines [first, last) of columns [column, column + width); the tail's elements where it comes last. */
+/* One task: lines [first, last) of columns [column, column + width); the tail's elements where it
+ * comes last. */
 typedef struct {
     int64_t first, last, column, width, tail;
 } cpu_bn_task_t;
@@ -49,7 +50,8 @@ CPU_INLINE float *cpu_bn_vector(const tr_kernel_call_t *call, const cpu_bn_t *bn
 /* Repeats the first C values of a line over its other rows. */
 void tr_cpu_bn_spread(const cpu_bn_t *bn, float *line);
 
-/* The normalised value. Backward finds the activation's mask by the same operations, hence the same bits. */
+/* The normalised value. Backward finds the activation's mask by the same operations, hence the same
+ * bits. */
 CPU_INLINE float cpu_bn_affine(float x, float mean, float factor, float beta) {
     return cpu_fma(x - mean, factor, beta);
 }

@@ -1,6 +1,7 @@
 /*
  * Batch normalisation, backward. With g = dy behind the activation and R rows:
- *   dbeta = sum g, dgamma = rstd sum g (x - mean), dx = gamma rstd (g - dbeta / R - (x - mean) rstd dgamma /
+ *   dbeta = sum g, dgamma = rstd sum g (x - mean), dx = gamma rstd (g - dbeta / R - (x - mean) rstd
+ *   dgamma /
  * R).
  */
 #include "cpu_batchnorm.h"
@@ -28,9 +29,9 @@ CPU_INLINE float masked(float dy, float x, float mean, float factor, float beta,
 }
 
 /* Adds column sums of g and of g (x - mean) over `lines` lines to sum[2][width]. */
-CPU_INLINE void block_sums(const void *dy, const void *x, int64_t stride, int64_t lines, int64_t width,
-                           const lines_t *c, int64_t column, bool relu, float *restrict sum,
-                           float *restrict product, int type) {
+CPU_INLINE void block_sums(const void *dy, const void *x, int64_t stride, int64_t lines,
+                           int64_t width, const lines_t *c, int64_t column, bool relu,
+                           float *restrict sum, float *restrict product, int type) {
     const float *mean = c->mean + column, *factor = c->factor + column, *beta = c->beta + column;
     memset(sum, 0, (size_t)width * sizeof *sum);
     memset(product, 0, (size_t)width * sizeof *product);
@@ -60,9 +61,10 @@ CPU_INLINE void block_sums(const void *dy, const void *x, int64_t stride, int64_
     }
 }
 
-/* Adds the sums over `lines` lines from `line` on, `width` columns from t->column on, to total[2][TILE]. */
-static void add_block(const tr_kernel_call_t *call, const cpu_bn_t *bn, int64_t column, int64_t width,
-                      int64_t line, int64_t lines, double (*restrict total)[TILE]) {
+/* Adds the sums over `lines` lines from `line` on, `width` columns from t->column on, to
+ * total[2][TILE]. */
+static void add_block(const tr_kernel_call_t *call, const cpu_bn_t *bn, int64_t column,
+                      int64_t width, int64_t line, int64_t lines, double (*restrict total)[TILE]) {
     int64_t at = line * bn->width + column;
     bool relu = ((const tr_norm_attr_t *)call->attr)->act == TR_ACT_RELU;
     lines_t c = lines_of(call, bn);
@@ -87,8 +89,8 @@ static void chunk_sums(tr_device_t *device, const tr_kernel_call_t *call, const 
         double total[2][TILE] = {{0}}, *out = cpu_bn_sums(call, bn, i / bn->tiles);
         cpu_bn_task_t t = tr_cpu_bn_task(bn, i);
         for (int64_t line = t.first; line < t.last; line += BLOCK)
-            add_block(call, bn, t.column, t.width, line, t.last - line < BLOCK ? t.last - line : BLOCK,
-                      total);
+            add_block(call, bn, t.column, t.width, line,
+                      t.last - line < BLOCK ? t.last - line : BLOCK, total);
         if (t.tail > 0) add_block(call, bn, 0, t.tail, bn->lines, 1, total);
         for (int64_t j = bn->channels; j < bn->width && bn->fold > 1; j++) {
             total[0][j % bn->channels] += total[0][j];
@@ -100,10 +102,12 @@ static void chunk_sums(tr_device_t *device, const tr_kernel_call_t *call, const 
     }
 }
 
-/* dx over `count` elements from a line's begin; two lines at a time, since the columns' factors are loads too. */
-CPU_INLINE void write_lines(const void *dy, const void *x, int64_t count, int64_t width, const lines_t *c,
-                            bool relu, void *dx, int type) {
-    const float *mean = c->mean, *factor = c->factor, *beta = c->beta, *shift = c->shift, *slope = c->slope;
+/* dx over `count` elements from a line's begin; two lines at a time, since the columns' factors are
+ * loads too. */
+CPU_INLINE void write_lines(const void *dy, const void *x, int64_t count, int64_t width,
+                            const lines_t *c, bool relu, void *dx, int type) {
+    const float *mean = c->mean, *factor = c->factor, *beta = c->beta, *shift = c->shift,
+                *slope = c->slope;
     int64_t at = 0;
     for (; count - at >= 2 * width; at += 2 * width) {
         const void *x0 = cpu_at(x, at, type), *x1 = cpu_at(x0, width, type);
@@ -155,7 +159,8 @@ static void write_dx(tr_device_t *device, const tr_kernel_call_t *call, const cp
 static void finish_channels(const tr_kernel_call_t *call, const cpu_bn_t *bn, const lines_t *c) {
     const float *rstd = call->in[5].data;
     float *dgamma = call->out[1].data, *dbeta = call->out[2].data;
-    double *restrict sum = cpu_bn_sums(call, bn, 0), *product = sum + bn->channels, rows = (double)bn->rows;
+    double *restrict sum = cpu_bn_sums(call, bn, 0), *product = sum + bn->channels,
+                     rows = (double)bn->rows;
     for (int i = 1; i < bn->chunks; i++) {
         const double *restrict part = cpu_bn_sums(call, bn, i);
         for (int64_t j = 0; j < 2 * bn->channels; j++) sum[j] += part[j];

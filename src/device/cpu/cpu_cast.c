@@ -15,10 +15,10 @@ CPU_INLINE float from_f16(uint16_t bits) {
     return cpu_from_bits(value | sign);
 }
 
-#define CONVERT(type, value)                                                                                 \
-    do {                                                                                                     \
-        const type *from = (const type *)x + first;                                                          \
-        _Pragma("omp simd") for (int64_t i = 0; i < count; i++) y[i] = (value);                              \
+#define CONVERT(type, value)                                                                       \
+    do {                                                                                           \
+        const type *from = (const type *)x + first;                                                \
+        _Pragma("omp simd") for (int64_t i = 0; i < count; i++) y[i] = (value);                    \
     } while (0)
 
 static void convert(const void *x, tr_dtype_t dtype, int64_t first, int64_t count, float *y) {
@@ -45,7 +45,8 @@ static void apply(const float *scale, const float *shift, int64_t count, float *
     for (int64_t i = 0; i < count; i++) y[i] = y[i] * scale[i] + shift[i];
 }
 
-static void spread(const tr_view_t *view, float absent, int64_t channels, int64_t repeat, float *out) {
+static void spread(const tr_view_t *view, float absent, int64_t channels, int64_t repeat,
+                   float *out) {
     const float *values = cpu_present(view) ? view->data : NULL;
     for (int64_t i = 0; i < repeat; i++) out[i] = values ? values[i % channels] : absent;
 }
@@ -68,7 +69,8 @@ static void round_tile(const float *x, int64_t count, uint16_t *y) {
 
 CPU_KERNEL(cast_normalize) {
     const tr_view_t *x = &call->in[0];
-    int64_t n = tr_shape_elems(&x->shape), channels = x->shape.ndim > 0 ? x->shape.dim[x->shape.ndim - 1] : 1;
+    int64_t n = tr_shape_elems(&x->shape),
+            channels = x->shape.ndim > 0 ? x->shape.dim[x->shape.ndim - 1] : 1;
     bool plain = !cpu_present(&call->in[1]) && !cpu_present(&call->in[2]), wide = channels > TILE;
     int64_t repeat = wide || channels < 1 ? TILE : TILE / channels * channels,
             tiles = (n + repeat - 1) / repeat;

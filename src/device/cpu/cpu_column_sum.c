@@ -1,4 +1,5 @@
-/* The sum over rows. Rows are cut into chunks by the shape alone, so that the result does not depend on the threads. */
+/* The sum over rows. Rows are cut into chunks by the shape alone, so that the result does not
+ * depend on the threads. */
 #include "cpu_int.h"
 #include "cpu_types.h"
 #include <string.h>
@@ -16,7 +17,8 @@ static int chunk_count(const tr_shape_t *shape) {
 CPU_KERNEL_PREPARE(column_sum) {
     int chunks = chunk_count(&call->in[0].shape);
     *out_state = NULL;
-    *out_scratch_bytes = chunks > 1 ? (size_t)chunks * (size_t)call->in[0].shape.dim[1] * sizeof(float) : 0;
+    *out_scratch_bytes =
+        chunks > 1 ? (size_t)chunks * (size_t)call->in[0].shape.dim[1] * sizeof(float) : 0;
     return TR_OK;
 }
 

@@ -1,4 +1,5 @@
-/* Convolutions, by oneDNN or Winograd's algorithm. Images are N S... C, weights K kernel... C/groups; oneDNN counts dimensions as N C S... and [G] K C kernel... */
+/* Convolutions, by oneDNN or Winograd's algorithm. Images are N S... C, weights K kernel...
+ * C/groups; oneDNN counts dimensions as N C S... and [G] K C kernel... */
 #include "cpu_int.h"
 #include "cpu_onednn.h"
 #include "cpu_winograd.h"
@@ -21,15 +22,18 @@ static cpu_dnn_tensor_t weights_of(const tr_view_t *view, int spatial, int group
     tr_view_t filter = *view;
     if (groups == 1) return image_of(&filter, spatial);
     filter.shape.dim[0] /= groups;
-    cpu_dnn_tensor_t inner = image_of(&filter, spatial), t = {.ndim = inner.ndim + 1, .dtype = view->dtype};
+    cpu_dnn_tensor_t inner = image_of(&filter, spatial),
+                     t = {.ndim = inner.ndim + 1, .dtype = view->dtype};
     t.dim[0] = groups, t.stride[0] = inner.stride[0] * inner.dim[0];
-    for (int i = 0; i < inner.ndim; i++) t.dim[i + 1] = inner.dim[i], t.stride[i + 1] = inner.stride[i];
+    for (int i = 0; i < inner.ndim; i++)
+        t.dim[i + 1] = inner.dim[i], t.stride[i + 1] = inner.stride[i];
     return t;
 }
 
 static cpu_dnn_tensor_t bias_of(const tr_view_t *view) {
-    return cpu_present(view) ? (cpu_dnn_tensor_t){.ndim = 1, .dim = {view->shape.dim[0]}, .stride = {1}}
-                             : (cpu_dnn_tensor_t){.ndim = 0};
+    return cpu_present(view)
+               ? (cpu_dnn_tensor_t){.ndim = 1, .dim = {view->shape.dim[0]}, .stride = {1}}
+               : (cpu_dnn_tensor_t){.ndim = 0};
 }
 
 /* What computes: oneDNN, or Winograd's algorithm where it pays. */
@@ -38,8 +42,9 @@ typedef struct {
     cpu_winograd_t winograd;
 } conv_t;
 
-static tr_status_t prepare_dnn(cpu_dnn_desc_t *desc, const tr_device_t *device, const tr_conv_attr_t *attr,
-                               conv_t *conv, size_t *out_scratch_bytes) {
+static tr_status_t prepare_dnn(cpu_dnn_desc_t *desc, const tr_device_t *device,
+                               const tr_conv_attr_t *attr, conv_t *conv,
+                               size_t *out_scratch_bytes) {
     for (int i = 0; i < attr->spatial; i++) {
         desc->stride[i] = attr->stride[i], desc->dilation[i] = attr->dilation[i];
         desc->pad_lo[i] = attr->pad_lo[i], desc->pad_hi[i] = attr->pad_hi[i];
@@ -53,8 +58,11 @@ static tr_status_t prepare_dnn(cpu_dnn_desc_t *desc, const tr_device_t *device, 
 /* The bias's gradient, the sum of dy over all pixels, as a call of COLUMN_SUM. */
 static tr_kernel_call_t bias_gradient(const tr_kernel_call_t *call) {
     const int64_t outputs = call->out[1].shape.dim[0];
-    tr_kernel_call_t sum = {
-        .n_in = 1, .n_out = 1, .in = {call->in[1]}, .out = {call->out[1]}, .scratch = call->scratch};
+    tr_kernel_call_t sum = {.n_in = 1,
+                            .n_out = 1,
+                            .in = {call->in[1]},
+                            .out = {call->out[1]},
+                            .scratch = call->scratch};
     sum.in[0].shape = TR_SHAPE(tr_shape_elems(&call->in[1].shape) / outputs, outputs);
     return sum;
 }
@@ -67,10 +75,11 @@ static size_t bias_gradient_scratch_bytes(tr_device_t *device, const tr_kernel_c
     return bytes;
 }
 
-static size_t winograd_scratch_bytes(cpu_dnn_kind_t kind, tr_device_t *device, const tr_kernel_call_t *call,
-                                     const cpu_winograd_t *winograd) {
+static size_t winograd_scratch_bytes(cpu_dnn_kind_t kind, tr_device_t *device,
+                                     const tr_kernel_call_t *call, const cpu_winograd_t *winograd) {
     if (kind == CPU_DNN_CONV_FWD) return tr_cpu_winograd_fwd_scratch_bytes(device, winograd);
-    if (kind == CPU_DNN_CONV_BWD_DATA) return tr_cpu_winograd_bwd_data_scratch_bytes(device, winograd);
+    if (kind == CPU_DNN_CONV_BWD_DATA)
+        return tr_cpu_winograd_bwd_data_scratch_bytes(device, winograd);
     const size_t filters = tr_cpu_winograd_bwd_weights_scratch_bytes(device, winograd),
                  bias = cpu_present(&call->out[1]) ? bias_gradient_scratch_bytes(device, call) : 0;
     return filters > bias ? filters : bias; /* one after the other */
@@ -81,8 +90,8 @@ typedef struct {
     const tr_view_t *x, *w, *bias, *y;
 } roles_t;
 
-static tr_status_t prepare(cpu_dnn_kind_t kind, tr_device_t *device, const tr_kernel_call_t *call, roles_t r,
-                           void **out_state, size_t *out_scratch_bytes) {
+static tr_status_t prepare(cpu_dnn_kind_t kind, tr_device_t *device, const tr_kernel_call_t *call,
+                           roles_t r, void **out_state, size_t *out_scratch_bytes) {
     const tr_conv_attr_t *attr = call->attr;
     cpu_dnn_desc_t desc = {.kind = kind, .act = kind == CPU_DNN_CONV_FWD ? attr->act : TR_ACT_NONE};
     conv_t *conv = NULL;
@@ -106,7 +115,8 @@ CPU_KERNEL_PREPARE(conv_fwd) {
 
 CPU_KERNEL(conv_fwd) {
     const conv_t *conv = call->state;
-    const cpu_dnn_data_t data = {call->in[0].data, call->in[1].data, call->in[2].data, call->out[0].data};
+    const cpu_dnn_data_t data = {call->in[0].data, call->in[1].data, call->in[2].data,
+                                 call->out[0].data};
     if (conv->dnn) return tr_cpu_dnn_run(conv->dnn, &data, call->scratch);
     bool relu = ((const tr_conv_attr_t *)call->attr)->act == TR_ACT_RELU;
     tr_cpu_winograd_fwd(device, &conv->winograd, data.src, data.weights, data.bias, relu, data.dst,
@@ -123,7 +133,8 @@ CPU_KERNEL(conv_bwd_data) {
     const conv_t *conv = call->state;
     const cpu_dnn_data_t data = {call->out[0].data, call->in[1].data, NULL, call->in[0].data};
     if (conv->dnn) return tr_cpu_dnn_run(conv->dnn, &data, call->scratch);
-    tr_cpu_winograd_bwd_data(device, &conv->winograd, data.dst, data.weights, data.src, call->scratch);
+    tr_cpu_winograd_bwd_data(device, &conv->winograd, data.dst, data.weights, data.src,
+                             call->scratch);
     return TR_OK;
 }
 
@@ -134,9 +145,11 @@ CPU_KERNEL_PREPARE(conv_bwd_weights) {
 
 CPU_KERNEL(conv_bwd_weights) {
     const conv_t *conv = call->state;
-    const cpu_dnn_data_t data = {call->in[0].data, call->out[0].data, call->out[1].data, call->in[1].data};
+    const cpu_dnn_data_t data = {call->in[0].data, call->out[0].data, call->out[1].data,
+                                 call->in[1].data};
     if (conv->dnn) return tr_cpu_dnn_run(conv->dnn, &data, call->scratch);
-    tr_cpu_winograd_bwd_weights(device, &conv->winograd, data.src, data.dst, data.weights, call->scratch);
+    tr_cpu_winograd_bwd_weights(device, &conv->winograd, data.src, data.dst, data.weights,
+                                call->scratch);
     if (!cpu_present(&call->out[1])) return TR_OK;
     const tr_kernel_call_t bias = bias_gradient(call);
     return tr_cpu_column_sum(device, stream, &bias);

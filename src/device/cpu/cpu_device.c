@@ -1,4 +1,5 @@
-/* The cpu device: host memory, and streams that do everything at once, so that they and events are only names. */
+/* The cpu device: host memory, and streams that do everything at once, so that they and events are
+ * only names. */
 #include "cpu_int.h"
 #include "cpu_onednn.h"
 #include "trainer/host.h"
@@ -6,7 +7,8 @@
 #include <string.h>
 
 #define MEMORY_ALIGN 256
-/* Bytes from which one thread no longer fills the memory bandwidth within the time it takes to wake the others. */
+/* Bytes from which one thread no longer fills the memory bandwidth within the time it takes to wake
+ * the others. */
 #define PARALLEL_COPY_BYTES (1 << 20)
 
 typedef struct {
@@ -58,18 +60,20 @@ static tr_status_t cpu_event_sync(tr_device_t *device, tr_event_t *event) {
     return TR_OK;
 }
 
-static tr_status_t cpu_memory_copy(tr_device_t *device, tr_stream_t *stream, void *dst, const void *src,
-                                   size_t bytes, tr_copy_kind_t kind) {
+static tr_status_t cpu_memory_copy(tr_device_t *device, tr_stream_t *stream, void *dst,
+                                   const void *src, size_t bytes, tr_copy_kind_t kind) {
     int threads = bytes >= PARALLEL_COPY_BYTES ? device->threads : 1;
 #pragma omp parallel for num_threads(threads)
     for (int i = 0; i < threads; i++) {
         cpu_range_t part = cpu_range((int64_t)bytes, MEMORY_ALIGN, threads, i);
-        memcpy((char *)dst + part.first, (const char *)src + part.first, (size_t)(part.last - part.first));
+        memcpy((char *)dst + part.first, (const char *)src + part.first,
+               (size_t)(part.last - part.first));
     }
     return TR_OK;
 }
 
-static tr_status_t cpu_memory_zero(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes) {
+static tr_status_t cpu_memory_zero(tr_device_t *device, tr_stream_t *stream, void *dst,
+                                   size_t bytes) {
     int threads = bytes >= PARALLEL_COPY_BYTES ? device->threads : 1;
 #pragma omp parallel for num_threads(threads)
     for (int i = 0; i < threads; i++) {
@@ -103,9 +107,10 @@ static const tr_device_ops_t cpu_ops = {
 static tr_status_t cpu_open(const tr_device_params_t *params, tr_device_t **out) {
     cpu_device_t *cpu = NULL;
     if (params->threads < 0)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "device cpu: expected a number of threads of 1 or more, or 0 for all; found %d",
-                       params->threads);
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "device cpu: expected a number of threads of 1 or more, or 0 for all; found %d",
+            params->threads);
     TR_TRY(tr_alloc(sizeof *cpu, "the cpu device", &cpu));
     tr_device_t *device = &cpu->base;
     device->ops = &cpu_ops;
@@ -113,7 +118,8 @@ static tr_status_t cpu_open(const tr_device_params_t *params, tr_device_t **out)
     device->immediate = true;
     device->winograd = !params->direct;
     device->fast_bf16 = tr_cpu_dnn_has_bf16();
-    device->threads = tr_cpu_threads_enter(params->threads > 0 ? params->threads : tr_cpu_threads_default());
+    device->threads =
+        tr_cpu_threads_enter(params->threads > 0 ? params->threads : tr_cpu_threads_default());
     device->memory_bytes = tr_host_memory_bytes();
     tr_cpu_host_describe(device->threads, device->description, sizeof device->description);
     *out = device;

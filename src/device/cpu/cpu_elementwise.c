@@ -4,13 +4,16 @@
 #include <string.h>
 
 /* Runs `body` for each i in [0, n), with the type as the constant `t`. */
-#define MAP(dtype, t, body)                                                                                  \
-    do {                                                                                                     \
-        int threads_ = cpu_threads(device, n);                                                               \
-        CPU_BY_TYPE(                                                                                         \
-            dtype, t,                                                                                        \
-            _Pragma("omp parallel for simd num_threads(threads_) schedule(static)") for (int64_t i = 0;      \
-                                                                                         i < n; i++) body);  \
+#define MAP(dtype, t, body)                                                                        \
+    do {                                                                                           \
+        int threads_ = cpu_threads(device, n);                                                     \
+        CPU_BY_TYPE(                                                                               \
+            dtype, t,                                                                              \
+            _Pragma(                                                                               \
+                "omp parallel for simd num_threads(threads_) schedule(static)") for (int64_t i =   \
+                                                                                         0;        \
+                                                                                     i < n; i++)   \
+                body);                                                                             \
     } while (0)
 
 CPU_KERNEL(copy) {
@@ -58,8 +61,11 @@ CPU_KERNEL(scale) {
 
 CPU_INLINE uint32_t any_not_finite(const tr_device_t *device, const void *x, int64_t n, int type) {
     uint32_t any = 0;
-#pragma omp parallel for simd num_threads(cpu_threads(device, n)) schedule(static) reduction(| : any)
-    for (int64_t i = 0; i < n; i++) any |= (cpu_bits(cpu_get(x, i, type)) & 0x7f800000u) == 0x7f800000u;
+#pragma omp parallel for simd num_threads(cpu_threads(device, n)) schedule(static)                 \
+    reduction(|                                                                                    \
+              : any)
+    for (int64_t i = 0; i < n; i++)
+        any |= (cpu_bits(cpu_get(x, i, type)) & 0x7f800000u) == 0x7f800000u;
     return any;
 }
 

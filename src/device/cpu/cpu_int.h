@@ -1,15 +1,17 @@
 /*
- * The cpu device, private. A kernel lives in cpu_<family>.c, is declared here and has one line in cpu_kernels.c.
+ * The cpu device, private. A kernel lives in cpu_<family>.c, is declared here and has one line in
+ * cpu_kernels.c.
  *
  * Threads: a parallel loop is
  *
  *     #pragma omp parallel for num_threads(cpu_threads(device, elems)) schedule(static)
  *
- * cpu_threads gives one thread or all of them, never a number between: OpenMP keeps its team only while its size
- * stays. Where a result must not depend on the number of threads, cut the work into chunks whose number follows from
- * the shape alone, and join the parts in the chunks' order.
+ * cpu_threads gives one thread or all of them, never a number between: OpenMP keeps its team only
+ * while its size stays. Where a result must not depend on the number of threads, cut the work into
+ * chunks whose number follows from the shape alone, and join the parts in the chunks' order.
  *
- * Denormals count as zero on every thread that computes (cpu_threads.c says why). No -ffast-math: NaN and infinity mean something.
+ * Denormals count as zero on every thread that computes (cpu_threads.c says why). No -ffast-math:
+ * NaN and infinity mean something.
  */
 #ifndef TRAINER_CPU_INT_H
 #define TRAINER_CPU_INT_H
@@ -28,7 +30,8 @@ static inline int cpu_threads(const tr_device_t *device, int64_t elems) {
     return cpu_threads_of(device->threads, elems);
 }
 
-/* Part `part` of [0, count) cut into `parts` parts of equal size, rounded up to multiples of `align` elements. */
+/* Part `part` of [0, count) cut into `parts` parts of equal size, rounded up to multiples of
+ * `align` elements. */
 typedef struct {
     int64_t first, last; /* [first, last); may be empty */
 } cpu_range_t;
@@ -38,7 +41,8 @@ static inline cpu_range_t cpu_range(int64_t count, int64_t align, int parts, int
     return (cpu_range_t){first < count ? first : count, last < count ? last : count};
 }
 
-/* Whether an optional input or output is there; holds in `prepare` too, where all pointers are NULL. */
+/* Whether an optional input or output is there; holds in `prepare` too, where all pointers are
+ * NULL. */
 static inline bool cpu_present(const tr_view_t *view) {
     return view->shape.ndim >= 0;
 }
@@ -49,8 +53,9 @@ extern const tr_kernel_t tr_cpu_kernels[TR_K_COUNT];
 /* cpu_threads.c */
 /* OMP_NUM_THREADS, else processors of this process's affinity and cgroup */
 int tr_cpu_threads_default(void);
-/* Makes the calling thread and its team ready to compute. Returns the team's threads: fewer than asked for where OMP_THREAD_LIMIT allows
- * no more. oneDNN cuts work by the number it is told, and what a smaller team leaves undone is garbage. */
+/* Makes the calling thread and its team ready to compute. Returns the team's threads: fewer than
+ * asked for where OMP_THREAD_LIMIT allows no more. oneDNN cuts work by the number it is told, and
+ * what a smaller team leaves undone is garbage. */
 int tr_cpu_threads_enter(int threads);
 
 /* cpu_host.c */
@@ -61,12 +66,14 @@ void tr_cpu_host_describe(int threads, char *text, size_t text_bytes);
 tr_status_t tr_cpu_measure_peak(tr_device_t *device, tr_dtype_t dtype, double *out_flops_per_sec,
                                 double *out_bytes_per_sec);
 
-/* Kernels: tr_cpu_<slot>; those with something to plan also tr_cpu_<slot>_prepare and tr_cpu_<slot>_release. */
-#define CPU_KERNEL(slot)                                                                                     \
-    tr_status_t tr_cpu_##slot(tr_device_t *device, tr_stream_t *stream, const tr_kernel_call_t *call)
-#define CPU_KERNEL_PREPARE(slot)                                                                             \
-    tr_status_t tr_cpu_##slot##_prepare(tr_device_t *device, const tr_kernel_call_t *call, void **out_state, \
-                                        size_t *out_scratch_bytes)
+/* Kernels: tr_cpu_<slot>; those with something to plan also tr_cpu_<slot>_prepare and
+ * tr_cpu_<slot>_release. */
+#define CPU_KERNEL(slot)                                                                           \
+    tr_status_t tr_cpu_##slot(tr_device_t *device, tr_stream_t *stream,                            \
+                              const tr_kernel_call_t *call)
+#define CPU_KERNEL_PREPARE(slot)                                                                   \
+    tr_status_t tr_cpu_##slot##_prepare(tr_device_t *device, const tr_kernel_call_t *call,         \
+                                        void **out_state, size_t *out_scratch_bytes)
 #define CPU_KERNEL_RELEASE(slot) void tr_cpu_##slot##_release(tr_device_t *device, void *state)
 
 CPU_KERNEL(copy);

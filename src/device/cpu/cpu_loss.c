@@ -1,5 +1,5 @@
-/* Losses and their gradients, a row at a time. A row of weight 0 gives 0 whatever it holds: masked rows hold
- * anything. */
+/* Losses and their gradients, a row at a time. A row of weight 0 gives 0 whatever it holds: masked
+ * rows hold anything. */
 #include "cpu_loss.h"
 #include "cpu_math.h"
 
@@ -43,7 +43,8 @@ CPU_KERNEL(xent_fwd) {
     rows_t r = rows_of(&call->in[0]);
     const float *weight = call->in[2].data;
     float *loss = call->out[0].data, *lse = call->out[1].data;
-#pragma omp parallel for num_threads(cpu_threads(device, r.rows *r.width *COST_EXP)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(device, r.rows *r.width *COST_EXP))               \
+    schedule(static)
     for (int64_t i = 0; i < r.rows; i++) {
         const float *x = (const float *)call->in[0].data + i * r.width;
         int64_t label = cpu_label(&call->in[1], i);
@@ -80,7 +81,8 @@ CPU_KERNEL(xent_bwd) {
     float smoothing = ((const tr_xent_attr_t *)call->attr)->smoothing;
     rows_t r = rows_of(&call->in[0]);
     const float *weight = call->in[2].data, *lse = call->in[3].data, *dloss = call->in[4].data;
-#pragma omp parallel for num_threads(cpu_threads(device, r.rows *r.width *COST_EXP)) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(device, r.rows *r.width *COST_EXP))               \
+    schedule(static)
     for (int64_t i = 0; i < r.rows; i++) {
         const float *x = (const float *)call->in[0].data + i * r.width;
         float *dx = (float *)call->out[0].data + i * r.width;
@@ -90,41 +92,41 @@ CPU_KERNEL(xent_bwd) {
     return TR_OK;
 }
 
-/* The two kernels of a loss of numbers, a mean over each row's elements. value(y, t) and slope(y, t): of a
- * prediction y and a target t. */
-#define NUMBERS_LOSS(name, cost, settings, value, slope)                                                     \
-    CPU_KERNEL(name##_fwd) {                                                                                 \
-        settings;                                                                                            \
-        const rows_t r = rows_of(&call->in[0]);                                                              \
-        const float *weight = call->in[2].data;                                                              \
-        float *loss = call->out[0].data;                                                                     \
-        const int threads = cpu_threads(device, r.rows * r.width * (cost));                                  \
-        _Pragma("omp parallel for num_threads(threads) schedule(static)") for (int64_t i = 0; i < r.rows;    \
-                                                                               i++) {                        \
-            const float *ys = (const float *)call->in[0].data + i * r.width;                                 \
-            const float *ts = (const float *)call->in[1].data + i * r.width;                                 \
-            double sum = 0;                                                                                  \
-            CPU_LANE_SUM(sum, r.width, j, value(ys[j], ts[j]));                                              \
-            loss[i] = weight[i] == 0.0f ? 0.0f : (float)(weight[i] * (sum / (double)r.width));               \
-        }                                                                                                    \
-        return TR_OK;                                                                                        \
-    }                                                                                                        \
-    CPU_KERNEL(name##_bwd) {                                                                                 \
-        settings;                                                                                            \
-        const rows_t r = rows_of(&call->in[0]);                                                              \
-        const float *weight = call->in[2].data, *dloss = call->in[3].data;                                   \
-        const int threads = cpu_threads(device, r.rows * r.width * (cost));                                  \
-        _Pragma("omp parallel for num_threads(threads) schedule(static)") for (int64_t i = 0; i < r.rows;    \
-                                                                               i++) {                        \
-            const float *ys = (const float *)call->in[0].data + i * r.width;                                 \
-            const float *ts = (const float *)call->in[1].data + i * r.width;                                 \
-            float *dy = (float *)call->out[0].data + i * r.width;                                            \
-            const bool live = weight[i] != 0.0f;                                                             \
-            const float factor = live ? weight[i] * dloss[i] / (float)r.width : 0.0f;                        \
-            _Pragma("omp simd") for (int64_t j = 0; j < r.width; j++) dy[j] =                                \
-                live ? factor * slope(ys[j], ts[j]) : 0.0f;                                                  \
-        }                                                                                                    \
-        return TR_OK;                                                                                        \
+/* The two kernels of a loss of numbers, a mean over each row's elements. value(y, t) and slope(y,
+ * t): of a prediction y and a target t. */
+#define NUMBERS_LOSS(name, cost, settings, value, slope)                                           \
+    CPU_KERNEL(name##_fwd) {                                                                       \
+        settings;                                                                                  \
+        const rows_t r = rows_of(&call->in[0]);                                                    \
+        const float *weight = call->in[2].data;                                                    \
+        float *loss = call->out[0].data;                                                           \
+        const int threads = cpu_threads(device, r.rows * r.width * (cost));                        \
+        _Pragma("omp parallel for num_threads(threads) schedule(static)") for (int64_t i = 0;      \
+                                                                               i < r.rows; i++) {  \
+            const float *ys = (const float *)call->in[0].data + i * r.width;                       \
+            const float *ts = (const float *)call->in[1].data + i * r.width;                       \
+            double sum = 0;                                                                        \
+            CPU_LANE_SUM(sum, r.width, j, value(ys[j], ts[j]));                                    \
+            loss[i] = weight[i] == 0.0f ? 0.0f : (float)(weight[i] * (sum / (double)r.width));     \
+        }                                                                                          \
+        return TR_OK;                                                                              \
+    }                                                                                              \
+    CPU_KERNEL(name##_bwd) {                                                                       \
+        settings;                                                                                  \
+        const rows_t r = rows_of(&call->in[0]);                                                    \
+        const float *weight = call->in[2].data, *dloss = call->in[3].data;                         \
+        const int threads = cpu_threads(device, r.rows * r.width * (cost));                        \
+        _Pragma("omp parallel for num_threads(threads) schedule(static)") for (int64_t i = 0;      \
+                                                                               i < r.rows; i++) {  \
+            const float *ys = (const float *)call->in[0].data + i * r.width;                       \
+            const float *ts = (const float *)call->in[1].data + i * r.width;                       \
+            float *dy = (float *)call->out[0].data + i * r.width;                                  \
+            const bool live = weight[i] != 0.0f;                                                   \
+            const float factor = live ? weight[i] * dloss[i] / (float)r.width : 0.0f;              \
+            _Pragma("omp simd") for (int64_t j = 0; j < r.width; j++) dy[j] =                      \
+                live ? factor * slope(ys[j], ts[j]) : 0.0f;                                        \
+        }                                                                                          \
+        return TR_OK;                                                                              \
     }
 
 #define SQUARED(y, t)       (((y) - (t)) * ((y) - (t)))
@@ -141,7 +143,8 @@ CPU_INLINE float huber(float error, float delta) {
 }
 #define HUBER(y, t)       huber((y) - (t), delta)
 #define HUBER_SLOPE(y, t) within((y) - (t), delta)
-NUMBERS_LOSS(huber, 1, const float delta = ((const tr_huber_attr_t *)call->attr)->delta, HUBER, HUBER_SLOPE)
+NUMBERS_LOSS(huber, 1, const float delta = ((const tr_huber_attr_t *)call->attr)->delta, HUBER,
+             HUBER_SLOPE)
 
 /* With the exponential of a number that is not positive, so that nothing overflows. */
 CPU_INLINE float bce(float y, float t) {
@@ -152,12 +155,15 @@ CPU_INLINE float bce(float y, float t) {
 NUMBERS_LOSS(bce, COST_EXP, , bce, BCE_SLOPE)
 
 CPU_KERNEL(class_weight) {
-    const int64_t rows = tr_shape_elems(&call->in[0].shape), classes = tr_shape_elems(&call->in[2].shape);
+    const int64_t rows = tr_shape_elems(&call->in[0].shape),
+                  classes = tr_shape_elems(&call->in[2].shape);
     const float *weight = call->in[0].data, *of_class = call->in[2].data;
     float *out = call->out[0].data;
     for (int64_t i = 0; i < rows; i++) {
         const int64_t label = cpu_label(&call->in[1], i);
-        out[i] = label == -1 ? 0.0f : label >= 0 && label < classes ? weight[i] * of_class[label] : NAN;
+        out[i] = label == -1                     ? 0.0f
+                 : label >= 0 && label < classes ? weight[i] * of_class[label]
+                                                 : NAN;
     }
     return TR_OK;
 }

@@ -1,9 +1,9 @@
 /*
  * Private: elementary functions and reductions that vectorise, for the cpu device's kernels.
  *
- * The functions are branch-free and call nothing, so a loop over them becomes vector code. The same value
- * comes out wherever an element stands in a vector, because only IEEE operations and explicit fma are used.
- * NaN gives NaN.
+ * The functions are branch-free and call nothing, so a loop over them becomes vector code. The same
+ * value comes out wherever an element stands in a vector, because only IEEE operations and explicit
+ * fma are used. NaN gives NaN.
  */
 #ifndef TRAINER_CPU_MATH_H
 #define TRAINER_CPU_MATH_H
@@ -14,8 +14,8 @@
 
 #define CPU_INLINE static inline __attribute__((always_inline))
 
-/* One instruction where the processor has it. Elsewhere fmaf would be a call, and rounding twice is accurate
- * enough. */
+/* One instruction where the processor has it. Elsewhere fmaf would be a call, and rounding twice is
+ * accurate enough. */
 CPU_INLINE float cpu_fma(float a, float b, float c) {
 #ifdef __FP_FAST_FMAF
     return __builtin_fmaf(a, b, c);
@@ -54,7 +54,8 @@ CPU_INLINE float cpu_square_rest(float x, float square) {
 CPU_INLINE float cpu_exp_nonpositive(float x) {
     const float lowest = -87.33654f, round = 0x1.8p23f;
     float clamped = x < lowest ? lowest : x;
-    float shifted = cpu_fma(clamped, 0x1.715476p0f, round); /* the integer n = x / ln 2 in the low bits */
+    /* the integer n = x / ln 2 in the low bits */
+    float shifted = cpu_fma(clamped, 0x1.715476p0f, round);
     float n = shifted - round;
     float r = cpu_fma(n, 0x1.bd0106p-13f, cpu_fma(n, -0x1.63p-1f, clamped));
     float p = cpu_fma(0x1.6a235cp-10f, r, 0x1.123a62p-7f);
@@ -99,8 +100,9 @@ CPU_INLINE float cpu_tanh(float x) {
 }
 
 /*
- * The normal distribution's cumulative function, relative accuracy also in the left tail, and its density.
- * exp(x^2 / 2) Phi(-|x|) (|x| + 3) is smooth in u = (|x| - 3) / (|x| + 3); the polynomial is its minimax fit.
+ * The normal distribution's cumulative function, relative accuracy also in the left tail, and its
+ * density. exp(x^2 / 2) Phi(-|x|) (|x| + 3) is smooth in u = (|x| - 3) / (|x| + 3); the polynomial
+ * is its minimax fit.
  */
 CPU_INLINE float cpu_normal_cdf(float x, float *out_density) {
     float a = fabsf(x);
@@ -115,7 +117,8 @@ CPU_INLINE float cpu_normal_cdf(float x, float *out_density) {
     p = cpu_fma(p, u, 0x1.d71390p-3f);
     p = cpu_fma(p, u, -0x1.04c730p-1f);
     p = cpu_fma(p, u, 0x1.754a76p-1f);
-    float square = a * a, rest = cpu_square_rest(a, square); /* exp would magnify the rounding of a * a */
+    /* exp would magnify the rounding of a * a */
+    float square = a * a, rest = cpu_square_rest(a, square);
     float e = cpu_exp_nonpositive(-0.5f * square);
     e *= cpu_fma(-0.5f, rest, 1.0f);
     float tail = e * p * q;
@@ -146,8 +149,9 @@ CPU_INLINE float cpu_gelu_tanh_slope(float x) {
 }
 
 /*
- * Reductions. Their order follows from the count alone: CPU_LANES sums side by side, joined by halves. So the
- * result depends neither on the compiler's choice of vectors nor on where the data lie.
+ * Reductions. Their order follows from the count alone: CPU_LANES sums side by side, joined by
+ * halves. So the result depends neither on the compiler's choice of vectors nor on where the data
+ * lie.
  */
 #define CPU_LANES 32
 
@@ -163,37 +167,40 @@ CPU_INLINE double cpu_join_float_lanes(const float *lane) {
     return cpu_join_lanes(wide);
 }
 
-/* The sum over i in [begin, end) of `expr` into lanes of `type`, and the rest of fewer than CPU_LANES into `total`. */
-#define CPU_LANE_SUM_(type, join, total, begin, end, i, expr)                                                \
-    do {                                                                                                     \
-        type lane_[CPU_LANES] = {0};                                                                         \
-        int64_t begin_ = (begin), at_ = begin_, end_ = (end);                                                \
-        for (; at_ + CPU_LANES <= end_; at_ += CPU_LANES) {                                                  \
-            _Pragma("omp simd") for (int l_ = 0; l_ < CPU_LANES; l_++) {                                     \
-                int64_t i = at_ + l_;                                                                        \
-                lane_[l_] += (expr);                                                                         \
-            }                                                                                                \
-        }                                                                                                    \
-        if (at_ > begin_) (total) += join(lane_);                                                            \
-        for (int64_t i = at_; i < end_; i++) (total) += (expr);                                              \
+/* The sum over i in [begin, end) of `expr` into lanes of `type`, and the rest of fewer than
+ * CPU_LANES into `total`. */
+#define CPU_LANE_SUM_(type, join, total, begin, end, i, expr)                                      \
+    do {                                                                                           \
+        type lane_[CPU_LANES] = {0};                                                               \
+        int64_t begin_ = (begin), at_ = begin_, end_ = (end);                                      \
+        for (; at_ + CPU_LANES <= end_; at_ += CPU_LANES) {                                        \
+            _Pragma("omp simd") for (int l_ = 0; l_ < CPU_LANES; l_++) {                           \
+                int64_t i = at_ + l_;                                                              \
+                lane_[l_] += (expr);                                                               \
+            }                                                                                      \
+        }                                                                                          \
+        if (at_ > begin_) (total) += join(lane_);                                                  \
+        for (int64_t i = at_; i < end_; i++) (total) += (expr);                                    \
     } while (0)
 
-/* double total += the sum over i in [0, n) of `expr`, any n: floats summed in lanes over CPU_LANE_PART elements, then in double. */
+/* double total += the sum over i in [0, n) of `expr`, any n: floats summed in lanes over
+ * CPU_LANE_PART elements, then in double. */
 #define CPU_LANE_PART 4096
-#define CPU_LANE_SUM(total, n, i, expr)                                                                      \
-    do {                                                                                                     \
-        int64_t n_ = (n);                                                                                    \
-        for (int64_t part_ = 0; part_ < n_; part_ += CPU_LANE_PART)                                          \
-            CPU_LANE_SUM_(float, cpu_join_float_lanes, total, part_,                                         \
-                          n_ - part_ < CPU_LANE_PART ? n_ : part_ + CPU_LANE_PART, i, expr);                 \
+#define CPU_LANE_SUM(total, n, i, expr)                                                            \
+    do {                                                                                           \
+        int64_t n_ = (n);                                                                          \
+        for (int64_t part_ = 0; part_ < n_; part_ += CPU_LANE_PART)                                \
+            CPU_LANE_SUM_(float, cpu_join_float_lanes, total, part_,                               \
+                          n_ - part_ < CPU_LANE_PART ? n_ : part_ + CPU_LANE_PART, i, expr);       \
     } while (0)
 /* The same with elements and lanes in double. */
-#define CPU_LANE_SUM_DOUBLE(total, n, i, expr) CPU_LANE_SUM_(double, cpu_join_lanes, total, 0, n, i, expr)
+#define CPU_LANE_SUM_DOUBLE(total, n, i, expr)                                                     \
+    CPU_LANE_SUM_(double, cpu_join_lanes, total, 0, n, i, expr)
 
 /*
- * Chunks of a sum over `count` things: as many as fit with `grain` in each, from 1 to CPU_CHUNKS; 2, 4 or a multiple
- * of 8, so that teams of such sizes get equal shares. Whatever the number of threads, chunk i is
- * cpu_range(count, 1, chunks, i).
+ * Chunks of a sum over `count` things: as many as fit with `grain` in each, from 1 to CPU_CHUNKS;
+ * 2, 4 or a multiple of 8, so that teams of such sizes get equal shares. Whatever the number of
+ * threads, chunk i is cpu_range(count, 1, chunks, i).
  */
 #define CPU_CHUNKS 64
 CPU_INLINE int cpu_chunks(int64_t count, int64_t grain) {

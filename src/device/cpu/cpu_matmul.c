@@ -1,6 +1,6 @@
 /*
- * Products by oneDNN's matmul primitive, with bias, activation and accumulation inside where it can hold them, and else
- * by sgemm and a loop behind it.
+ * Products by oneDNN's matmul primitive, with bias, activation and accumulation inside where it can
+ * hold them, and else by sgemm and a loop behind it.
  */
 #include "cpu_int.h"
 #include "cpu_math.h"
@@ -15,7 +15,8 @@ typedef struct {
 static extent_t extent_of(const tr_kernel_call_t *call) {
     const tr_matmul_attr_t *attr = call->attr;
     const tr_shape_t *a = &call->in[0].shape, *b = &call->in[1].shape, *c = &call->out[0].shape;
-    extent_t e = {.batch = 1, .b_batch = 1, .rows = c->dim[c->ndim - 2], .columns = c->dim[c->ndim - 1]};
+    extent_t e = {
+        .batch = 1, .b_batch = 1, .rows = c->dim[c->ndim - 2], .columns = c->dim[c->ndim - 1]};
     e.inner = a->dim[a->ndim - (attr->trans_a ? 2 : 1)];
     for (int i = 0; i < c->ndim - 2; i++) e.batch *= c->dim[i];
     for (int i = 0; i < b->ndim - 2; i++) e.b_batch *= b->dim[i];
@@ -25,14 +26,15 @@ static extent_t extent_of(const tr_kernel_call_t *call) {
 }
 
 /* A batch of row-major matrices (rows, columns), stored transposed if `trans`. */
-static cpu_dnn_tensor_t matrices(tr_dtype_t dtype, int64_t batch, int64_t rows, int64_t columns, bool trans,
-                                 bool batched) {
+static cpu_dnn_tensor_t matrices(tr_dtype_t dtype, int64_t batch, int64_t rows, int64_t columns,
+                                 bool trans, bool batched) {
     int64_t row = trans ? 1 : columns, column = trans ? rows : 1;
     if (!batched) return (cpu_dnn_tensor_t){2, {rows, columns}, {row, column}, dtype};
     return (cpu_dnn_tensor_t){3, {batch, rows, columns}, {rows * columns, row, column}, dtype};
 }
 
-/* Whether the primitive's order, bias, alpha, then sum or activation, gives what the contract says. */
+/* Whether the primitive's order, bias, alpha, then sum or activation, gives what the contract says.
+ */
 static bool fits_primitive(const tr_matmul_attr_t *attr, bool bias) {
     if (attr->alpha != 1.0f && (bias || attr->beta != 0.0f)) return false;
     return attr->beta == 0.0f || attr->act == TR_ACT_NONE;
@@ -64,7 +66,8 @@ CPU_KERNEL_PREPARE(matmul) {
         .kind = CPU_DNN_MATMUL, .alpha = attr->alpha, .beta = attr->beta, .act = attr->act};
     desc.threads = device->threads;
     desc.src = matrices(call->in[0].dtype, e.batch, e.rows, e.inner, attr->trans_a, batched);
-    desc.weights = matrices(call->in[1].dtype, e.b_batch, e.inner, e.columns, attr->trans_b, batched);
+    desc.weights =
+        matrices(call->in[1].dtype, e.b_batch, e.inner, e.columns, attr->trans_b, batched);
     desc.dst = matrices(call->out[0].dtype, e.batch, e.rows, e.columns, false, batched);
     if (cpu_present(&call->in[2])) desc.bias = matrices(TR_F32, 1, 1, e.columns, false, batched);
     TR_TRY(tr_cpu_dnn_create(&desc, &dnn));
@@ -105,18 +108,20 @@ static tr_status_t run_by_sgemm(const tr_device_t *device, const tr_kernel_call_
         const float *b = (const float *)call->in[1].data + i * e.b_step;
         float *c = (float *)call->out[0].data + i * e.rows * e.columns;
         float *product = epilogue ? call->scratch : c;
-        TR_TRY(tr_cpu_dnn_sgemm(device->threads, attr->trans_a, attr->trans_b, e.rows, e.columns, e.inner,
-                                attr->alpha, a, attr->trans_a ? e.rows : e.inner, b,
-                                attr->trans_b ? e.inner : e.columns, epilogue ? 0.0f : attr->beta, product,
-                                e.columns));
+        TR_TRY(tr_cpu_dnn_sgemm(device->threads, attr->trans_a, attr->trans_b, e.rows, e.columns,
+                                e.inner, attr->alpha, a, attr->trans_a ? e.rows : e.inner, b,
+                                attr->trans_b ? e.inner : e.columns, epilogue ? 0.0f : attr->beta,
+                                product, e.columns));
         if (epilogue) finish(device, &e, attr, product, call->in[2].data, c);
     }
     return TR_OK;
 }
 
 CPU_KERNEL(matmul) {
-    const cpu_dnn_data_t data = {call->in[0].data, call->in[1].data, call->in[2].data, call->out[0].data};
-    return call->state ? tr_cpu_dnn_run(call->state, &data, call->scratch) : run_by_sgemm(device, call);
+    const cpu_dnn_data_t data = {call->in[0].data, call->in[1].data, call->in[2].data,
+                                 call->out[0].data};
+    return call->state ? tr_cpu_dnn_run(call->state, &data, call->scratch)
+                       : run_by_sgemm(device, call);
 }
 
 CPU_KERNEL_RELEASE(matmul) {

@@ -24,19 +24,22 @@ static bool among_largest(const float *x, int64_t width, int64_t label, int k) {
 
 CPU_KERNEL(topk_correct) {
     const tr_view_t *logits = &call->in[0];
-    int64_t width = logits->shape.dim[logits->shape.ndim - 1], rows = tr_shape_elems(&logits->shape) / width;
+    int64_t width = logits->shape.dim[logits->shape.ndim - 1],
+            rows = tr_shape_elems(&logits->shape) / width;
     int k = ((const tr_topk_attr_t *)call->attr)->k;
     const float *x = logits->data, *weight = call->in[2].data;
     float *correct = call->out[0].data;
 #pragma omp parallel for num_threads(cpu_threads(device, rows *width)) schedule(static)
     for (int64_t i = 0; i < rows; i++)
-        correct[i] = among_largest(x + i * width, width, cpu_label(&call->in[1], i), k) ? weight[i] : 0.0f;
+        correct[i] =
+            among_largest(x + i * width, width, cpu_label(&call->in[1], i), k) ? weight[i] : 0.0f;
     return TR_OK;
 }
 
 CPU_KERNEL(weighted_sum) {
     int64_t n = tr_shape_elems(&call->in[0].shape);
-    const float *x = call->in[0].data, *weight = cpu_present(&call->in[1]) ? call->in[1].data : NULL;
+    const float *x = call->in[0].data,
+                *weight = cpu_present(&call->in[1]) ? call->in[1].data : NULL;
     int chunks = cpu_chunks(n, CHUNK);
     double partial[CPU_CHUNKS], sum = 0;
 #pragma omp parallel for num_threads(cpu_threads(device, n)) schedule(static)

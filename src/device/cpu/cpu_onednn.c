@@ -1,4 +1,5 @@
-/* A oneDNN primitive with its memories and, where it wants the weights in another layout, their reorder: made once, run without an allocation. */
+/* A oneDNN primitive with its memories and, where it wants the weights in another layout, their
+ * reorder: made once, run without an allocation. */
 #include "cpu_onednn_int.h"
 #include "cpu_int.h"
 #include "cpu_types.h"
@@ -32,7 +33,7 @@ struct cpu_dnn {
     tr_dtype_t relu_dtype;
 };
 
-/* -- making ---------------------------------------------------------------------------------------------- */
+/* -- making ------------------------------------------------------------------------------------ */
 
 typedef struct {
     dnnl_query_t layout;
@@ -73,21 +74,25 @@ static tr_status_t reorder_create(cpu_dnn_t *dnn, layout_ref_t from, layout_ref_
     DNN_TRY(status);
     int source = dnn->reorder_after ? ROLE_PACKED : ROLE_WEIGHTS;
     dnn->reorder_arg[0] = (dnnl_exec_arg_t){DNNL_ARG_FROM, dnn->memory[source]};
-    dnn->reorder_arg[1] = (dnnl_exec_arg_t){DNNL_ARG_TO, dnn->memory[ROLE_WEIGHTS + ROLE_PACKED - source]};
+    dnn->reorder_arg[1] =
+        (dnnl_exec_arg_t){DNNL_ARG_TO, dnn->memory[ROLE_WEIGHTS + ROLE_PACKED - source]};
     return TR_OK;
 }
 
-/* The weights as the caller has them, and, where the primitive wants another layout, a packed copy with its reorder. */
+/* The weights as the caller has them, and, where the primitive wants another layout, a packed copy
+ * with its reorder. */
 static tr_status_t add_weights(cpu_dnn_t *dnn, cpu_dnn_kind_t kind, const recipe_t *r) {
     layout_ref_t own = layout_ref(&r->own_weights);
-    layout_ref_t wanted = dnnl_primitive_desc_query_md(dnn->plan, places[kind][ROLE_WEIGHTS].layout, 0);
+    layout_ref_t wanted =
+        dnnl_primitive_desc_query_md(dnn->plan, places[kind][ROLE_WEIGHTS].layout, 0);
     int arg = places[kind][ROLE_WEIGHTS].arg;
     if (dnnl_memory_desc_equal(own, wanted)) return add_memory(dnn, ROLE_WEIGHTS, arg, own);
     dnn->reorder_after = kind == CPU_DNN_CONV_BWD_WEIGHTS;
     dnn->packed_bytes = dnnl_memory_desc_get_size(wanted);
     TR_TRY(add_memory(dnn, ROLE_WEIGHTS, 0, own));
     TR_TRY(add_memory(dnn, ROLE_PACKED, arg, wanted));
-    TR_TRY(reorder_create(dnn, dnn->reorder_after ? wanted : own, dnn->reorder_after ? own : wanted));
+    TR_TRY(
+        reorder_create(dnn, dnn->reorder_after ? wanted : own, dnn->reorder_after ? own : wanted));
     return TR_OK;
 }
 
@@ -100,7 +105,8 @@ static tr_status_t add_memories(cpu_dnn_t *dnn, const cpu_dnn_desc_t *desc, cons
     TR_TRY(add_weights(dnn, desc->kind, r));
     layout_ref_t scratchpad = dnnl_primitive_desc_query_md(dnn->plan, dnnl_query_scratchpad_md, 0);
     dnn->scratchpad_bytes = dnnl_memory_desc_get_size(scratchpad);
-    if (dnn->scratchpad_bytes) TR_TRY(add_memory(dnn, ROLE_SCRATCH, DNNL_ARG_SCRATCHPAD, scratchpad));
+    if (dnn->scratchpad_bytes)
+        TR_TRY(add_memory(dnn, ROLE_SCRATCH, DNNL_ARG_SCRATCHPAD, scratchpad));
     return TR_OK;
 }
 
@@ -117,7 +123,8 @@ static int64_t extent_if_bf16(const cpu_dnn_tensor_t *tensor) {
     return tensor->dtype == TR_BF16 ? last + 1 : 0;
 }
 
-/* The same in f32: where oneDNN has no products of bf16 (on x86 before AVX-512), copies in scratch are multiplied. */
+/* The same in f32: where oneDNN has no products of bf16 (on x86 before AVX-512), copies in scratch
+ * are multiplied. */
 static void widen(cpu_dnn_t *dnn, cpu_dnn_desc_t *desc) {
     dnn->widened[ROLE_SRC] = extent_if_bf16(&desc->src);
     dnn->widened[ROLE_WEIGHTS] = extent_if_bf16(&desc->weights);
@@ -195,11 +202,12 @@ static size_t align_scratch(size_t bytes) {
 
 size_t tr_cpu_dnn_scratch_bytes(const cpu_dnn_t *dnn) {
     size_t bytes = align_scratch(dnn->packed_bytes) + align_scratch(dnn->scratchpad_bytes);
-    for (int i = 0; i < ROLE_COUNT; i++) bytes += align_scratch((size_t)dnn->widened[i] * sizeof(float));
+    for (int i = 0; i < ROLE_COUNT; i++)
+        bytes += align_scratch((size_t)dnn->widened[i] * sizeof(float));
     return bytes;
 }
 
-/* -- running --------------------------------------------------------------------------------------------- */
+/* -- running ----------------------------------------------------------------------------------- */
 
 static tr_status_t point_at(cpu_dnn_t *dnn, int role, void *address) {
     if (!dnn->memory[role] || dnn->address[role] == address) return TR_OK;
@@ -212,7 +220,8 @@ static tr_status_t execute(cpu_dnn_t *dnn) {
     if (dnn->reorder && !dnn->reorder_after)
         DNN_TRY(dnnl_primitive_execute(dnn->reorder, dnn->stream, 2, dnn->reorder_arg));
     DNN_TRY(dnnl_primitive_execute(dnn->primitive, dnn->stream, dnn->arg_count, dnn->arg));
-    if (dnn->reorder_after) DNN_TRY(dnnl_primitive_execute(dnn->reorder, dnn->stream, 2, dnn->reorder_arg));
+    if (dnn->reorder_after)
+        DNN_TRY(dnnl_primitive_execute(dnn->reorder, dnn->stream, 2, dnn->reorder_arg));
     return TR_OK;
 }
 
@@ -232,7 +241,8 @@ static void relu(const cpu_dnn_t *dnn, void *x) {
     const int threads = cpu_threads_of(dnn->threads, n);
     CPU_BY_TYPE(
         dnn->relu_dtype, type,
-        _Pragma("omp parallel for simd num_threads(threads) schedule(static)") for (int64_t i = 0; i < n; i++)
+        _Pragma("omp parallel for simd num_threads(threads) schedule(static)") for (int64_t i = 0;
+                                                                                    i < n; i++)
             cpu_put(x, i, cpu_relu(cpu_get(x, i, type)), type));
 }
 
@@ -259,7 +269,8 @@ tr_status_t tr_cpu_dnn_run(cpu_dnn_t *dnn, const cpu_dnn_data_t *data, void *scr
 
 bool tr_cpu_dnn_has_bf16(void) {
 #if defined(__x86_64__)
-    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
+    return (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) ==
+           dnnl_cpu_isa_avx512_core_bf16;
 #elif defined(__aarch64__) && defined(HWCAP2_BF16)
     return getauxval(AT_HWCAP2) & HWCAP2_BF16;
 #else
@@ -269,15 +280,16 @@ bool tr_cpu_dnn_has_bf16(void) {
 
 const char *tr_cpu_dnn_implementation(const cpu_dnn_t *dnn) {
     const char *name = NULL;
-    dnnl_status_t status = dnnl_primitive_desc_query(dnn->plan, dnnl_query_impl_info_str, 0, (void *)&name);
+    dnnl_status_t status =
+        dnnl_primitive_desc_query(dnn->plan, dnnl_query_impl_info_str, 0, (void *)&name);
     return status == dnnl_success ? name : "?";
 }
 
-tr_status_t tr_cpu_dnn_sgemm(int threads, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
-                             float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
-                             float beta, float *c, int64_t ldc) {
+tr_status_t tr_cpu_dnn_sgemm(int threads, bool trans_a, bool trans_b, int64_t m, int64_t n,
+                             int64_t k, float alpha, const float *a, int64_t lda, const float *b,
+                             int64_t ldb, float beta, float *c, int64_t ldc) {
     omp_set_num_threads(threads);
-    DNN_TRY(
-        dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc));
+    DNN_TRY(dnnl_sgemm(trans_a ? 'T' : 'N', trans_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb,
+                       beta, c, ldc));
     return TR_OK;
 }

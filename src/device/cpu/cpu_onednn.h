@@ -1,6 +1,7 @@
 /*
- * oneDNN, private to the cpu device: one description for the products and convolutions that we use, whichever of
- * oneDNN's two C interfaces (2.x, 3.x) is installed. Tensors are f32 or bf16; a bias is f32, and so are sums.
+ * oneDNN, private to the cpu device: one description for the products and convolutions that we use,
+ * whichever of oneDNN's two C interfaces (2.x, 3.x) is installed. Tensors are f32 or bf16; a bias
+ * is f32, and so are sums.
  */
 #ifndef TRAINER_CPU_ONEDNN_H
 #define TRAINER_CPU_ONEDNN_H
@@ -9,7 +10,8 @@
 
 #define CPU_DNN_MAX_DIMS 6
 
-/* Logical dimensions in oneDNN's order (N, C, S...; [groups,] K, C, kernel...; batch, rows, columns), strides in elements. */
+/* Logical dimensions in oneDNN's order (N, C, S...; [groups,] K, C, kernel...; batch, rows,
+ * columns), strides in elements. */
 typedef struct {
     int ndim; /* 0: absent */
     int64_t dim[CPU_DNN_MAX_DIMS], stride[CPU_DNN_MAX_DIMS];
@@ -23,7 +25,8 @@ typedef enum {
     CPU_DNN_CONV_BWD_WEIGHTS
 } cpu_dnn_kind_t;
 
-/* The tensors by their role in the forward direction; a kind that computes a gradient writes it in that role's place. */
+/* The tensors by their role in the forward direction; a kind that computes a gradient writes it in
+ * that role's place. */
 typedef struct {
     cpu_dnn_kind_t kind;
     cpu_dnn_tensor_t src, weights, bias, dst;
@@ -37,7 +40,8 @@ typedef struct {
     void *src, *weights, *bias, *dst;
 } cpu_dnn_data_t;
 
-/* A compiled primitive with all that a run needs: running allocates nothing. One thread at a time. */
+/* A compiled primitive with all that a run needs: running allocates nothing. One thread at a time.
+ */
 typedef struct cpu_dnn cpu_dnn_t;
 
 tr_status_t tr_cpu_dnn_create(const cpu_dnn_desc_t *desc, cpu_dnn_t **out);
@@ -45,15 +49,16 @@ void tr_cpu_dnn_destroy(cpu_dnn_t **dnn);
 /* scratch: tr_cpu_dnn_scratch_bytes, aligned to 64 or more. */
 size_t tr_cpu_dnn_scratch_bytes(const cpu_dnn_t *dnn);
 tr_status_t tr_cpu_dnn_run(cpu_dnn_t *dnn, const cpu_dnn_data_t *data, void *scratch);
-/* oneDNN's name of the implementation ("brgconv:avx512_core"); "ref..." is hundreds of times slower. */
+/* oneDNN's name of the implementation ("brgconv:avx512_core"); "ref..." is hundreds of times
+ * slower. */
 const char *tr_cpu_dnn_implementation(const cpu_dnn_t *dnn);
 
 /* Whether products of bf16 have instructions here; else they are emulated, slower than f32. */
 bool tr_cpu_dnn_has_bf16(void);
 
 /* C (m, n) = alpha op(A) op(B) + beta C, row-major with leading dimensions. */
-tr_status_t tr_cpu_dnn_sgemm(int threads, bool trans_a, bool trans_b, int64_t m, int64_t n, int64_t k,
-                             float alpha, const float *a, int64_t lda, const float *b, int64_t ldb,
-                             float beta, float *c, int64_t ldc);
+tr_status_t tr_cpu_dnn_sgemm(int threads, bool trans_a, bool trans_b, int64_t m, int64_t n,
+                             int64_t k, float alpha, const float *a, int64_t lda, const float *b,
+                             int64_t ldb, float beta, float *c, int64_t ldc);
 
 #endif

@@ -1,4 +1,5 @@
-/* Private to cpu_onednn*.c: cpu_onednn_plan.c asks oneDNN for a primitive in the interface of its version, cpu_onednn.c makes and runs it. */
+/* Private to cpu_onednn*.c: cpu_onednn_plan.c asks oneDNN for a primitive in the interface of its
+ * version, cpu_onednn.c makes and runs it. */
 #ifndef TRAINER_CPU_ONEDNN_INT_H
 #define TRAINER_CPU_ONEDNN_INT_H
 
@@ -15,12 +16,12 @@ static inline const char *cpu_dnn_status_text(dnnl_status_t status) {
     }
 }
 
-#define DNN_TRY(expr)                                                                                        \
-    do {                                                                                                     \
-        dnnl_status_t dnn_status_ = (expr);                                                                  \
-        if (dnn_status_ != dnnl_success)                                                                     \
-            return TR_FAIL(dnn_status_ == dnnl_out_of_memory ? TR_ERR_MEMORY : TR_ERR_INTERNAL,              \
-                           "oneDNN: %s: %s", #expr, cpu_dnn_status_text(dnn_status_));                       \
+#define DNN_TRY(expr)                                                                              \
+    do {                                                                                           \
+        dnnl_status_t dnn_status_ = (expr);                                                        \
+        if (dnn_status_ != dnnl_success)                                                           \
+            return TR_FAIL(dnn_status_ == dnnl_out_of_memory ? TR_ERR_MEMORY : TR_ERR_INTERNAL,    \
+                           "oneDNN: %s: %s", #expr, cpu_dnn_status_text(dnn_status_));             \
     } while (0)
 
 #if DNNL_VERSION_MAJOR >= 3

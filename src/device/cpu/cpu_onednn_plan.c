@@ -1,15 +1,17 @@
 /*
- * oneDNN's two C interfaces behind one. In 2.x memory descriptors are values and an operation descriptor comes
- * before the primitive descriptor; in 3.x they are objects and the operation descriptor is gone.
+ * oneDNN's two C interfaces behind one. In 2.x memory descriptors are values and an operation
+ * descriptor comes before the primitive descriptor; in 3.x they are objects and the operation
+ * descriptor is gone.
  *
- * Activations stay NHWC. Weights are offered as `any`: given our (K, kernel..., C) layout as it is, oneDNN has only its
- * reference code (measured 300 to 1000 times slower), while reordering them into its blocked layout and back costs 1 to 5 % of a
- * convolution. The algorithm is always direct: oneDNN's Winograd loses
- * accuracy, and `auto` takes it where it is slow; cpu_winograd.c has our own.
+ * Activations stay NHWC. Weights are offered as `any`: given our (K, kernel..., C) layout as it is,
+ * oneDNN has only its reference code (measured 300 to 1000 times slower), while reordering them
+ * into its blocked layout and back costs 1 to 5 % of a convolution. The algorithm is always direct:
+ * oneDNN's Winograd loses accuracy, and `auto` takes it where it is slow; cpu_winograd.c has our
+ * own.
  */
 #include "cpu_onednn_int.h"
 
-/* -- the two interfaces ---------------------------------------------------------------------------------- */
+/* -- the two interfaces ------------------------------------------------------------------------ */
 
 #if DNNL_VERSION_MAJOR >= 3
 static dnnl_status_t layout_create(int ndim, const dnnl_dims_t dims, dnnl_data_type_t type,
@@ -30,20 +32,23 @@ static dnnl_status_t append_sum(dnnl_post_ops_t ops, float scale) {
     return dnnl_post_ops_append_sum(ops, scale, 0, dnnl_f32);
 }
 
-static dnnl_status_t plan_matmul(const recipe_t *r, dnnl_engine_t engine, dnnl_primitive_desc_t *out) {
-    return dnnl_matmul_primitive_desc_create(out, engine, layout_ref(&r->src), layout_ref(&r->weights),
-                                             layout_ref(&r->bias), layout_ref(&r->dst), r->attr);
+static dnnl_status_t plan_matmul(const recipe_t *r, dnnl_engine_t engine,
+                                 dnnl_primitive_desc_t *out) {
+    return dnnl_matmul_primitive_desc_create(out, engine, layout_ref(&r->src),
+                                             layout_ref(&r->weights), layout_ref(&r->bias),
+                                             layout_ref(&r->dst), r->attr);
 }
 
 static dnnl_status_t plan_conv_fwd(const recipe_t *r, dnnl_engine_t engine, dnnl_prop_kind_t prop,
                                    dnnl_primitive_desc_t *out) {
     return dnnl_convolution_forward_primitive_desc_create(
         out, engine, prop, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights),
-        layout_ref(&r->bias), layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi, r->attr);
+        layout_ref(&r->bias), layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi,
+        r->attr);
 }
 
-static dnnl_status_t plan_conv_bwd_data(const recipe_t *r, dnnl_engine_t engine, dnnl_primitive_desc_t hint,
-                                        dnnl_primitive_desc_t *out) {
+static dnnl_status_t plan_conv_bwd_data(const recipe_t *r, dnnl_engine_t engine,
+                                        dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out) {
     return dnnl_convolution_backward_data_primitive_desc_create(
         out, engine, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights),
         layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi, hint, r->attr);
@@ -53,8 +58,8 @@ static dnnl_status_t plan_conv_bwd_weights(const recipe_t *r, dnnl_engine_t engi
                                            dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out) {
     return dnnl_convolution_backward_weights_primitive_desc_create(
         out, engine, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights),
-        layout_ref(&r->bias), layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi, hint,
-        r->attr);
+        layout_ref(&r->bias), layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi,
+        hint, r->attr);
 }
 #else
 static dnnl_status_t layout_create(int ndim, const dnnl_dims_t dims, dnnl_data_type_t type,
@@ -73,11 +78,13 @@ static dnnl_status_t append_sum(dnnl_post_ops_t ops, float scale) {
     return dnnl_post_ops_append_sum(ops, scale);
 }
 
-static dnnl_status_t plan_matmul(const recipe_t *r, dnnl_engine_t engine, dnnl_primitive_desc_t *out) {
+static dnnl_status_t plan_matmul(const recipe_t *r, dnnl_engine_t engine,
+                                 dnnl_primitive_desc_t *out) {
     dnnl_matmul_desc_t op;
     dnnl_status_t status = dnnl_matmul_desc_init(&op, layout_ref(&r->src), layout_ref(&r->weights),
                                                  layout_ref(&r->bias), layout_ref(&r->dst));
-    return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, r->attr, engine, NULL) : status;
+    return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, r->attr, engine, NULL)
+                                  : status;
 }
 
 static dnnl_status_t plan_conv_fwd(const recipe_t *r, dnnl_engine_t engine, dnnl_prop_kind_t prop,
@@ -86,29 +93,32 @@ static dnnl_status_t plan_conv_fwd(const recipe_t *r, dnnl_engine_t engine, dnnl
     dnnl_status_t status = dnnl_dilated_convolution_forward_desc_init(
         &op, prop, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights),
         layout_ref(&r->bias), layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi);
-    return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, r->attr, engine, NULL) : status;
+    return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, r->attr, engine, NULL)
+                                  : status;
 }
 
-static dnnl_status_t plan_conv_bwd_data(const recipe_t *r, dnnl_engine_t engine, dnnl_primitive_desc_t hint,
-                                        dnnl_primitive_desc_t *out) {
+static dnnl_status_t plan_conv_bwd_data(const recipe_t *r, dnnl_engine_t engine,
+                                        dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out) {
     dnnl_convolution_desc_t op;
     dnnl_status_t status = dnnl_dilated_convolution_backward_data_desc_init(
-        &op, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights), layout_ref(&r->dst),
-        r->stride, r->dilation, r->pad_lo, r->pad_hi);
-    return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, r->attr, engine, hint) : status;
+        &op, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights),
+        layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi);
+    return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, r->attr, engine, hint)
+                                  : status;
 }
 
 static dnnl_status_t plan_conv_bwd_weights(const recipe_t *r, dnnl_engine_t engine,
                                            dnnl_primitive_desc_t hint, dnnl_primitive_desc_t *out) {
     dnnl_convolution_desc_t op;
     dnnl_status_t status = dnnl_dilated_convolution_backward_weights_desc_init(
-        &op, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights), layout_ref(&r->bias),
-        layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi);
-    return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, r->attr, engine, hint) : status;
+        &op, dnnl_convolution_direct, layout_ref(&r->src), layout_ref(&r->weights),
+        layout_ref(&r->bias), layout_ref(&r->dst), r->stride, r->dilation, r->pad_lo, r->pad_hi);
+    return status == dnnl_success ? dnnl_primitive_desc_create(out, &op, r->attr, engine, hint)
+                                  : status;
 }
 #endif
 
-/* -- from description to recipe -------------------------------------------------------------------------- */
+/* -- from description to recipe ---------------------------------------------------------------- */
 
 static dnnl_status_t describe(const cpu_dnn_tensor_t *tensor, bool any, layout_t *out) {
     if (!tensor->ndim) return dnnl_success;
@@ -176,10 +186,11 @@ void tr_cpu_dnn_recipe_fini(recipe_t *r) {
     if (r->attr) dnnl_primitive_attr_destroy(r->attr);
 }
 
-/* -- from recipe to plan --------------------------------------------------------------------------------- */
+/* -- from recipe to plan ----------------------------------------------------------------------- */
 
 /* A gradient's plan wants the plan of the forward direction as a hint. */
-static dnnl_status_t plan_hint(const recipe_t *r, dnnl_engine_t engine, dnnl_primitive_desc_t *out) {
+static dnnl_status_t plan_hint(const recipe_t *r, dnnl_engine_t engine,
+                               dnnl_primitive_desc_t *out) {
     recipe_t forward = *r;
     forward.weights = r->hint_weights;
     return plan_conv_fwd(&forward, engine, dnnl_forward_training, out);

@@ -1,5 +1,5 @@
-/* The update: the gradient's norm, optimizers, averages. All of it is skipped where the step's result is not
- * finite. */
+/* The update: the gradient's norm, optimizers, averages. All of it is skipped where the step's
+ * result is not finite. */
 #include "cpu_int.h"
 #include "cpu_math.h"
 
@@ -28,7 +28,8 @@ CPU_KERNEL(grad_norm) {
     double squares = sum_of_squares(device, call->in[0].data, tr_shape_elems(&call->in[0].shape));
     double correction =
         counts[0] > 0.0f ? attr->batch_size / counts[0] : 1; /* no samples: the gradient is 0 */
-    double unscale = correction / step->loss_scale, norm = sqrt(squares) * unscale, clip = attr->clip;
+    double unscale = correction / step->loss_scale, norm = sqrt(squares) * unscale,
+           clip = attr->clip;
     bool finite = isfinite((float)norm) && isfinite(counts[0]) && isfinite(counts[1]);
     result->grad_norm = (float)norm;
     result->finite = finite;
@@ -37,8 +38,8 @@ CPU_KERNEL(grad_norm) {
     return TR_OK;
 }
 
-CPU_INLINE void sgd_elements(const float *grad, int64_t n, int threads, float scale, float decay, float lr,
-                             float momentum, bool nesterov, float *p, float *v) {
+CPU_INLINE void sgd_elements(const float *grad, int64_t n, int threads, float scale, float decay,
+                             float lr, float momentum, bool nesterov, float *p, float *v) {
     if (!v) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
         for (int64_t i = 0; i < n; i++) p[i] -= lr * (grad[i] * scale + decay * p[i]);
@@ -75,7 +76,8 @@ typedef struct {
 
 static adam_t adam_factors(const tr_adam_attr_t *attr, const tr_step_t *step,
                            const tr_step_result_t *result) {
-    double lr = (double)step->lr * attr->lr_factor, decay = (double)attr->decay * step->weight_decay_scale;
+    double lr = (double)step->lr * attr->lr_factor,
+           decay = (double)attr->decay * step->weight_decay_scale;
     double beta1 = attr->beta1, beta2 = attr->beta2, t = result->applied;
     return (adam_t){.scale = result->scale,
                     .beta1 = attr->beta1,

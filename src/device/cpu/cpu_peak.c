@@ -1,7 +1,7 @@
 /*
- * What this machine can do at most: f32 fused multiply-adds from registers, and copies between blocks larger than any
- * cache. Timed with all the device's threads at once, the best of several slices, so that clocks under load count and
- * other programs do not.
+ * What this machine can do at most: f32 fused multiply-adds from registers, and copies between
+ * blocks larger than any cache. Timed with all the device's threads at once, the best of several
+ * slices, so that clocks under load count and other programs do not.
  */
 #include "cpu_int.h"
 #include "cpu_vector.h"
@@ -17,7 +17,8 @@
 #define COPY_BYTES (64 << 20)
 #define COPIES     4
 
-/* The sums approach a fixed point, so that no slice meets infinity. Returns what keeps the compiler from dropping the loop. */
+/* The sums approach a fixed point, so that no slice meets infinity. Returns what keeps the compiler
+ * from dropping the loop. */
 static float multiply_add_slice(void) {
     const cpu_vec_t half = (cpu_vec_t){0} + 0.5f, step = (cpu_vec_t){0} + 0.25f;
     cpu_vec_t sum[CHAINS];

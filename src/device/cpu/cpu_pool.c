@@ -1,6 +1,7 @@
 /*
- * Pooling. Every image and every block of channels is computed by itself, in one order of positions whatever the
- * threads. Positions are the flat indices of the spatial dimensions; missing leading dimensions count as one.
+ * Pooling. Every image and every block of channels is computed by itself, in one order of positions
+ * whatever the threads. Positions are the flat indices of the spatial dimensions; missing leading
+ * dimensions count as one.
  */
 #include "cpu_int.h"
 #include "cpu_types.h"
@@ -8,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-#define NARROW 64            /* channels that one thread takes backward where there are few images */
+#define NARROW 64 /* channels that one thread takes backward where there are few images */
 #define LANES  CPU_VEC_LANES /* channels at a time */
 #define BLOCK  64            /* positions that are summed in floats */
 
@@ -22,15 +23,19 @@ typedef struct {
     int64_t first[3], last[3];
 } window_t;
 
-static geometry_t geometry_of(const tr_pool_attr_t *attr, const tr_shape_t *image, const tr_shape_t *pooled) {
-    geometry_t g = {
-        .images = image->dim[0], .channels = image->dim[image->ndim - 1], .in_size = 1, .out_size = 1};
+static geometry_t geometry_of(const tr_pool_attr_t *attr, const tr_shape_t *image,
+                              const tr_shape_t *pooled) {
+    geometry_t g = {.images = image->dim[0],
+                    .channels = image->dim[image->ndim - 1],
+                    .in_size = 1,
+                    .out_size = 1};
     for (int i = 0; i < 3; i++) {
         int from = i - (3 - attr->spatial);
         g.in[i] = g.out[i] = g.kernel[i] = g.stride[i] = 1;
         if (from < 0) continue;
         g.in[i] = image->dim[1 + from], g.out[i] = pooled->dim[1 + from];
-        g.kernel[i] = attr->kernel[from], g.stride[i] = attr->stride[from], g.pad[i] = attr->pad_lo[from];
+        g.kernel[i] = attr->kernel[from], g.stride[i] = attr->stride[from],
+        g.pad[i] = attr->pad_lo[from];
     }
     for (int i = 0; i < 3; i++) g.in_size *= g.in[i], g.out_size *= g.out[i];
     return g;
@@ -42,7 +47,8 @@ static void window_edge(const geometry_t *g, int dim, int64_t at, window_t *w) {
     w->last[dim] = end < g->in[dim] ? end : g->in[dim];
 }
 
-/* The edges of output row `row` (flat over the outer two dimensions); window_edge of dimension 2 remains per position. */
+/* The edges of output row `row` (flat over the outer two dimensions); window_edge of dimension 2
+ * remains per position. */
 static window_t window_row(const geometry_t *g, int64_t row) {
     window_t w;
     window_edge(g, 0, row / g->out[1], &w);
@@ -56,16 +62,18 @@ static int64_t window_size(const window_t *w) {
 }
 
 /* Runs `body` with `pos` for each position of window `w`, in rising order. */
-#define FOR_WINDOW(g, w, pos)                                                                                \
-    for (int64_t d_ = (w)->first[0]; d_ < (w)->last[0]; d_++)                                                \
-        for (int64_t h_ = (w)->first[1]; h_ < (w)->last[1]; h_++)                                            \
-            for (int64_t pos = (d_ * (g)->in[1] + h_) * (g)->in[2] + (w)->first[2],                          \
-                         end_ = pos - (w)->first[2] + (w)->last[2];                                          \
+#define FOR_WINDOW(g, w, pos)                                                                      \
+    for (int64_t d_ = (w)->first[0]; d_ < (w)->last[0]; d_++)                                      \
+        for (int64_t h_ = (w)->first[1]; h_ < (w)->last[1]; h_++)                                  \
+            for (int64_t pos = (d_ * (g)->in[1] + h_) * (g)->in[2] + (w)->first[2],                \
+                         end_ = pos - (w)->first[2] + (w)->last[2];                                \
                  pos < end_; pos++)
 
-/* -- forward: `lanes` channels of one window; always inlined, so that the full width is a constant ------- */
+/* -- forward: `lanes` channels of one window; always inlined, so that the full width is a constant
+ */
 
-/* Of any alignment. Written out because the compiler does not vectorise two selections behind one comparison. */
+/* Of any alignment. Written out because the compiler does not vectorise two selections behind one
+ * comparison. */
 typedef float lanes_f32_t __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef uint16_t lanes_u16_t __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
 typedef uint32_t lanes_u32_t __attribute__((vector_size(LANES * 4)));
@@ -104,8 +112,8 @@ CPU_INLINE void max_window_lanes(const geometry_t *g, const window_t *w, const v
     if (index) *(lanes_i32_t *)index = where;
 }
 
-CPU_INLINE void max_window_one(const geometry_t *g, const window_t *w, const void *x, void *y, int32_t *index,
-                               int type) {
+CPU_INLINE void max_window_one(const geometry_t *g, const window_t *w, const void *x, void *y,
+                               int32_t *index, int type) {
     float best = -INFINITY;
     int32_t where = first_position(g, w);
     FOR_WINDOW(g, w, pos) {
@@ -117,9 +125,10 @@ CPU_INLINE void max_window_one(const geometry_t *g, const window_t *w, const voi
     if (index) *index = where;
 }
 
-/* The float sums of BLOCK positions at a time: in one float of a large image's sum each value is lost in part. */
-CPU_INLINE void sum_long_window(const geometry_t *g, const window_t *w, const void *x, double *total,
-                                int lanes, int type) {
+/* The float sums of BLOCK positions at a time: in one float of a large image's sum each value is
+ * lost in part. */
+CPU_INLINE void sum_long_window(const geometry_t *g, const window_t *w, const void *x,
+                                double *total, int lanes, int type) {
     float sum[LANES];
     int64_t count = 0;
     for (int c = 0; c < lanes; c++) sum[c] = 0.0f, total[c] = 0.0;
@@ -132,15 +141,15 @@ CPU_INLINE void sum_long_window(const geometry_t *g, const window_t *w, const vo
     for (int c = 0; c < lanes; c++) total[c] += sum[c];
 }
 
-CPU_INLINE void avg_long_window(const geometry_t *g, const window_t *w, const void *x, void *y, int lanes,
-                                int type) {
+CPU_INLINE void avg_long_window(const geometry_t *g, const window_t *w, const void *x, void *y,
+                                int lanes, int type) {
     double total[LANES], size = (double)window_size(w);
     sum_long_window(g, w, x, total, lanes, type);
     for (int c = 0; c < lanes; c++) cpu_put(y, c, (float)(total[c] / size), type);
 }
 
-CPU_INLINE void avg_window(const geometry_t *g, const window_t *w, const void *x, void *y, int lanes,
-                           int type) {
+CPU_INLINE void avg_window(const geometry_t *g, const window_t *w, const void *x, void *y,
+                           int lanes, int type) {
     float sum[LANES];
     int64_t size = window_size(w);
     if (size > BLOCK) {
@@ -155,8 +164,8 @@ CPU_INLINE void avg_window(const geometry_t *g, const window_t *w, const void *x
     for (int c = 0; c < lanes; c++) cpu_put(y, c, sum[c] / (float)size, type);
 }
 
-CPU_INLINE void max_row(const geometry_t *g, const window_t *w, const void *x, void *y, int32_t *index,
-                        int t) {
+CPU_INLINE void max_row(const geometry_t *g, const window_t *w, const void *x, void *y,
+                        int32_t *index, int t) {
     int64_t c = 0;
     for (; c + LANES <= g->channels; c += LANES)
         max_window_lanes(g, w, cpu_at(x, c, t), cpu_at_out(y, c, t), index ? index + c : NULL, t);
@@ -168,7 +177,8 @@ CPU_INLINE void avg_row(const geometry_t *g, const window_t *w, const void *x, v
     int64_t c = 0;
     for (; c + LANES <= g->channels; c += LANES)
         avg_window(g, w, cpu_at(x, c, t), cpu_at_out(y, c, t), LANES, t);
-    if (c < g->channels) avg_window(g, w, cpu_at(x, c, t), cpu_at_out(y, c, t), (int)(g->channels - c), t);
+    if (c < g->channels)
+        avg_window(g, w, cpu_at(x, c, t), cpu_at_out(y, c, t), (int)(g->channels - c), t);
 }
 
 CPU_INLINE void forward_row(const geometry_t *g, bool max, int64_t row, const void *x, void *y,
@@ -191,7 +201,8 @@ CPU_KERNEL(pool_fwd) {
     void *y = call->out[0].data;
     int32_t *index = attr->max ? call->out[1].data : NULL;
     int64_t rows = g.out[0] * g.out[1], in_elems = g.in_size * g.channels;
-#pragma omp parallel for num_threads(cpu_threads(device, tr_shape_elems(&call->in[0].shape))) schedule(static)
+#pragma omp parallel for num_threads(cpu_threads(device, tr_shape_elems(&call->in[0].shape)))      \
+    schedule(static)
     for (int64_t i = 0; i < g.images * rows; i++) {
         int64_t image = i / rows, out = image * g.out_size * g.channels;
         int32_t *where = index ? index + out : NULL;
@@ -202,11 +213,13 @@ CPU_KERNEL(pool_fwd) {
     return TR_OK;
 }
 
-/* -- backward: a block of channels of one image; windows may overlap, so that contributions are added, in f32  */
+/* -- backward: a block of channels of one image; windows may overlap, so that contributions are
+ * added, in f32  */
 
 /* `line` elements from one position to the next in dx. */
-CPU_INLINE void max_window_bwd(const geometry_t *g, const window_t *w, const void *dy, const int32_t *index,
-                               float *dx, int64_t line, int64_t channels, int type) {
+CPU_INLINE void max_window_bwd(const geometry_t *g, const window_t *w, const void *dy,
+                               const int32_t *index, float *dx, int64_t line, int64_t channels,
+                               int type) {
     FOR_WINDOW(g, w, pos) {
         float *row = dx + pos * line;
         for (int64_t c = 0; c < channels; c++)
@@ -242,8 +255,8 @@ CPU_INLINE void backward_block(const geometry_t *g, const void *dy, const int32_
 }
 
 /* In bf16 a block is summed in scratch and rounded once. */
-static void backward_block_bf16(const geometry_t *g, const uint16_t *dy, const int32_t *index, uint16_t *dx,
-                                int64_t channels, float *sum) {
+static void backward_block_bf16(const geometry_t *g, const uint16_t *dy, const int32_t *index,
+                                uint16_t *dx, int64_t channels, float *sum) {
     backward_block(g, dy, index, sum, channels, channels, TR_BF16);
     for (int64_t pos = 0; pos < g->in_size; pos++)
         for (int64_t c = 0; c < channels; c++)
@@ -261,7 +274,7 @@ CPU_KERNEL(pool_bwd) {
     const int32_t *index = attr->max ? call->in[1].data : NULL;
     void *dx = call->out[0].data;
     int64_t width = block_channels(device, &g), blocks = (g.channels + width - 1) / width;
-#pragma omp parallel for num_threads(cpu_threads(device, tr_shape_elems(&call->out[0].shape)))               \
+#pragma omp parallel for num_threads(cpu_threads(device, tr_shape_elems(&call->out[0].shape)))     \
     schedule(static)
     for (int64_t i = 0; i < g.images * blocks; i++) {
         int64_t image = i / blocks, c = i % blocks * width,
@@ -269,19 +282,21 @@ CPU_KERNEL(pool_bwd) {
         int64_t out = image * g.out_size * g.channels + c, in = image * g.in_size * g.channels + c;
         const int32_t *where = index ? index + out : NULL;
         if (call->out[0].dtype == TR_BF16)
-            backward_block_bf16(&g, (const uint16_t *)dy + out, where, (uint16_t *)dx + in, channels,
+            backward_block_bf16(&g, (const uint16_t *)dy + out, where, (uint16_t *)dx + in,
+                                channels,
                                 (float *)call->scratch + omp_get_thread_num() * g.in_size * width);
         else
-            backward_block(&g, (const float *)dy + out, where, (float *)dx + in, g.channels, channels,
-                           TR_F32);
+            backward_block(&g, (const float *)dy + out, where, (float *)dx + in, g.channels,
+                           channels, TR_F32);
     }
     return TR_OK;
 }
 
 CPU_KERNEL_PREPARE(pool_bwd) {
     const geometry_t g = geometry_of(call->attr, &call->out[0].shape, &call->in[0].shape);
-    int64_t sums =
-        call->out[0].dtype == TR_BF16 ? device->threads * g.in_size * block_channels(device, &g) : 0;
+    int64_t sums = call->out[0].dtype == TR_BF16
+                       ? device->threads * g.in_size * block_channels(device, &g)
+                       : 0;
     *out_state = NULL;
     *out_scratch_bytes = (size_t)sums * sizeof(float);
     return TR_OK;

@@ -1,10 +1,11 @@
 /*
  * How many threads compute, and how they treat denormals.
  *
- * Denormals: results below 1.2e-38 become zero and such inputs count as zero, on every thread, from the opening of
- * the device on. Moments of a unit that died shrink by a constant factor a step and stay denormal for ever; arithmetic
- * on them is many times slower on most processors, and no training depends on them. The mode belongs to a thread: it is
- * set in the caller of open and in its OpenMP team, and threads made later inherit it from their maker.
+ * Denormals: results below 1.2e-38 become zero and such inputs count as zero, on every thread, from
+ * the opening of the device on. Moments of a unit that died shrink by a constant factor a step and
+ * stay denormal for ever; arithmetic on them is many times slower on most processors, and no
+ * training depends on them. The mode belongs to a thread: it is set in the caller of open and in
+ * its OpenMP team, and threads made later inherit it from their maker.
  */
 #include "cpu_int.h"
 #include "trainer/host.h"
@@ -38,7 +39,8 @@ int tr_cpu_threads_default(void) {
 int tr_cpu_threads_enter(int threads) {
     int team = 1;
     sigset_t all, before;
-    /* The team's threads take no signals: handlers have no stack there that a kernel's registers leave alone. */
+    /* The team's threads take no signals: handlers have no stack there that a kernel's registers
+     * leave alone. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     omp_set_dynamic(0);

@@ -1,8 +1,9 @@
 /*
  * Private: loops over f32 or bf16 elements that compute in f32.
  *
- * cpu_get and cpu_put are told the type (an int, since enumerations do not mix). CPU_BY_TYPE runs a statement with the type as a constant, so that all that is
- * inlined into it is compiled once for each: the f32 code is what it would be without bf16.
+ * cpu_get and cpu_put are told the type (an int, since enumerations do not mix). CPU_BY_TYPE runs a
+ * statement with the type as a constant, so that all that is inlined into it is compiled once for
+ * each: the f32 code is what it would be without bf16.
  */
 #ifndef TRAINER_CPU_TYPES_H
 #define TRAINER_CPU_TYPES_H
@@ -40,15 +41,15 @@ CPU_INLINE void *cpu_at_out(void *y, int64_t i, int type) {
 }
 
 /* Runs the statement with the constant `type`: TR_BF16 or TR_F32, as `dtype` says. */
-#define CPU_BY_TYPE(dtype, type, ...)                                                                        \
-    do {                                                                                                     \
-        if ((dtype) == TR_BF16) {                                                                            \
-            enum { type = TR_BF16 };                                                                         \
-            __VA_ARGS__;                                                                                     \
-        } else {                                                                                             \
-            enum { type = TR_F32 };                                                                          \
-            __VA_ARGS__;                                                                                     \
-        }                                                                                                    \
+#define CPU_BY_TYPE(dtype, type, ...)                                                              \
+    do {                                                                                           \
+        if ((dtype) == TR_BF16) {                                                                  \
+            enum { type = TR_BF16 };                                                               \
+            __VA_ARGS__;                                                                           \
+        } else {                                                                                   \
+            enum { type = TR_F32 };                                                                \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
     } while (0)
 
 #endif

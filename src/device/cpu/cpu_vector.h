@@ -19,7 +19,8 @@
 
 typedef float cpu_vec_t __attribute__((vector_size(CPU_VEC_LANES * 4)));
 typedef int32_t cpu_vec_mask_t __attribute__((vector_size(CPU_VEC_LANES * 4)));
-typedef float cpu_vec_anywhere_t __attribute__((vector_size(CPU_VEC_LANES * 4), aligned(4), may_alias));
+typedef float cpu_vec_anywhere_t
+    __attribute__((vector_size(CPU_VEC_LANES * 4), aligned(4), may_alias));
 
 CPU_VECTOR cpu_vec_t cpu_vec_load(const float *x) {
     return *(const cpu_vec_anywhere_t *)x;

@@ -1,8 +1,9 @@
 /*
- * Private: convolutions of stride 1 with 3 x 3 or 5 x 5 filters by Winograd's algorithm, and their gradients: 36 products
- * for 16 outputs of 3 x 3 or 4 of 5 x 5, where direct sums take 144 and 100.
+ * Private: convolutions of stride 1 with 3 x 3 or 5 x 5 filters by Winograd's algorithm, and their
+ * gradients: 36 products for 16 outputs of 3 x 3 or 4 of 5 x 5, where direct sums take 144 and 100.
  *
- * Images are f32 (N, H, W, C), filters (K, r, r, C). Results have the same bits with any number of threads.
+ * Images are f32 (N, H, W, C), filters (K, r, r, C). Results have the same bits with any number of
+ * threads.
  */
 #ifndef TRAINER_CPU_WINOGRAD_H
 #define TRAINER_CPU_WINOGRAD_H
@@ -13,7 +14,8 @@ typedef struct {
     int64_t n, h, w, c;
 } cpu_images_t;
 
-/* y = x * filters, padded by pad_h rows above and pad_w columns to the left; what lies below and to the right follows from y. */
+/* y = x * filters, padded by pad_h rows above and pad_w columns to the left; what lies below and to
+ * the right follows from y. */
 typedef struct {
     cpu_images_t x, y;
     int size; /* r */
@@ -25,15 +27,17 @@ bool tr_cpu_winograd_suits(const tr_conv_attr_t *attr, const tr_view_t *x, const
                            const tr_view_t *y, cpu_winograd_t *out);
 
 size_t tr_cpu_winograd_fwd_scratch_bytes(const tr_device_t *device, const cpu_winograd_t *conv);
-size_t tr_cpu_winograd_bwd_data_scratch_bytes(const tr_device_t *device, const cpu_winograd_t *conv);
-size_t tr_cpu_winograd_bwd_weights_scratch_bytes(const tr_device_t *device, const cpu_winograd_t *conv);
+size_t tr_cpu_winograd_bwd_data_scratch_bytes(const tr_device_t *device,
+                                              const cpu_winograd_t *conv);
+size_t tr_cpu_winograd_bwd_weights_scratch_bytes(const tr_device_t *device,
+                                                 const cpu_winograd_t *conv);
 
 /* y = act(x * w + bias); bias (K) may be NULL. */
 void tr_cpu_winograd_fwd(const tr_device_t *device, const cpu_winograd_t *conv, const float *x,
                          const float *w, const float *bias, bool relu, float *y, void *scratch);
-void tr_cpu_winograd_bwd_data(const tr_device_t *device, const cpu_winograd_t *conv, const float *dy,
-                              const float *w, float *dx, void *scratch);
-void tr_cpu_winograd_bwd_weights(const tr_device_t *device, const cpu_winograd_t *conv, const float *x,
-                                 const float *dy, float *dw, void *scratch);
+void tr_cpu_winograd_bwd_data(const tr_device_t *device, const cpu_winograd_t *conv,
+                              const float *dy, const float *w, float *dx, void *scratch);
+void tr_cpu_winograd_bwd_weights(const tr_device_t *device, const cpu_winograd_t *conv,
+                                 const float *x, const float *dy, float *dw, void *scratch);
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * The gradient of the filters by Winograd's algorithm. Tiles are transformed a block at a time, then each place's product is added to
- * its sums. Where the sums are small, tiles are cut into groups with sums of their own, which are joined in their order; how many
- * follows from the shape alone, and so do the bits. A thread takes whole groups; where there are more threads than groups, all of them
- * share the same block of every group, first its tiles, then the rows of its products.
+ * The gradient of the filters by Winograd's algorithm. Tiles are transformed a block at a time,
+ * then each place's product is added to its sums. Where the sums are small, tiles are cut into
+ * groups with sums of their own, which are joined in their order; how many follows from the shape
+ * alone, and so do the bits. A thread takes whole groups; where there are more threads than groups,
+ * all of them share the same block of every group, first its tiles, then the rows of its products.
  */
 #include "cpu_winograd_int.h"
 #include <string.h>
@@ -24,7 +25,8 @@ static int groups_of(const cpu_wino_tiles_t *tiles) {
     int64_t fit = GROUP_FLOATS / (PLACES * tiles->conv.x.c * tiles->conv.y.c);
     int64_t full = tiles->count / CPU_WINO_TILES, groups = fit < full ? fit : full;
     if (groups > MAX_GROUPS) groups = MAX_GROUPS;
-    while (groups & (groups - 1)) groups &= groups - 1; /* a power of two: as much for each thread */
+    /* a power of two: as much for each thread */
+    while (groups & (groups - 1)) groups &= groups - 1;
     return groups < 1 ? 1 : (int)groups;
 }
 
@@ -47,7 +49,8 @@ static int64_t zeros_floats(const cpu_winograd_t *conv) {
     return cpu_wino_apart(conv->x.c > conv->y.c ? conv->x.c : conv->y.c);
 }
 
-size_t tr_cpu_winograd_bwd_weights_scratch_bytes(const tr_device_t *device, const cpu_winograd_t *conv) {
+size_t tr_cpu_winograd_bwd_weights_scratch_bytes(const tr_device_t *device,
+                                                 const cpu_winograd_t *conv) {
     const pass_t q = pass_of(conv, device->threads);
     int64_t blocks = q.groups < device->threads ? q.groups : device->threads;
     int64_t floats = blocks * staged_floats(&q) + q.groups * PLACES * q.step_sums;
@@ -74,14 +77,16 @@ static void stage(const pass_t *q, int64_t done, int64_t count, const share_t *s
         float *v = s->staged + group * staged_floats(q), *z = v + PLACES * q->step_v;
         if (tiles.first + done + t >= tiles.last) continue;
         tr_cpu_wino_input(&q->tiles, tiles.first + done + t, q->x, q->zeros, v + t * in, q->step_v);
-        tr_cpu_wino_gradient(&q->tiles, tiles.first + done + t, q->dy, q->zeros, z + t * out, q->step_z);
+        tr_cpu_wino_gradient(&q->tiles, tiles.first + done + t, q->dy, q->zeros, z + t * out,
+                             q->step_z);
     }
 }
 
 /* sums += z' v of the tiles that were staged. */
 static void add_products(const pass_t *q, int64_t done, int64_t count, const share_t *s) {
     const int64_t in = q->tiles.conv.x.c, out = q->tiles.conv.y.c, all = PLACES * out;
-    const cpu_range_t own = cpu_range((s->last - s->first) * all, CPU_VEC_LANES, s->members, s->member);
+    const cpu_range_t own =
+        cpu_range((s->last - s->first) * all, CPU_VEC_LANES, s->members, s->member);
     for (int64_t at = own.first, rows; at < own.last; at += rows) {
         const int64_t group = at / all, place = at % all / out, row = at % out;
         const cpu_range_t tiles = tiles_of(q, s->first + group);
@@ -124,11 +129,12 @@ static void unpack_filters(const pass_t *q, float *dw) {
     for (int64_t out = 0; out < conv->y.c; out++) tr_cpu_wino_unpack(&sums, out, dw + out * floats);
 }
 
-void tr_cpu_winograd_bwd_weights(const tr_device_t *device, const cpu_winograd_t *conv, const float *x,
-                                 const float *dy, float *dw, void *scratch) {
+void tr_cpu_winograd_bwd_weights(const tr_device_t *device, const cpu_winograd_t *conv,
+                                 const float *x, const float *dy, float *dw, void *scratch) {
     pass_t q = pass_of(conv, device->threads);
     q.x = x, q.dy = dy, q.zeros = scratch;
-    q.sums = (float *)scratch + zeros_floats(conv), q.staged = q.sums + q.groups * PLACES * q.step_sums;
+    q.sums = (float *)scratch + zeros_floats(conv),
+    q.staged = q.sums + q.groups * PLACES * q.step_sums;
     memset(scratch, 0, (size_t)zeros_floats(conv) * sizeof(float));
 #pragma omp parallel num_threads(device->threads)
     {
@@ -141,7 +147,8 @@ void tr_cpu_winograd_bwd_weights(const tr_device_t *device, const cpu_winograd_t
         else
 #pragma omp for schedule(static)
             for (int group = 0; group < q.groups; group++)
-                add_groups(&q, (share_t){group, group + 1, 0, 1, q.staged + thread * staged_floats(&q)});
+                add_groups(
+                    &q, (share_t){group, group + 1, 0, 1, q.staged + thread * staged_floats(&q)});
         unpack_filters(&q, dw);
     }
 }

@@ -1,8 +1,10 @@
 /*
- * Private to cpu_winograd*.c: tiles, their transforms and the products between. An output is cut into tiles; each takes a window of
- * 6 x 6 of the input. Transforms turn a window into 36 "places"; for each place there is one matrix product.
+ * Private to cpu_winograd*.c: tiles, their transforms and the products between. An output is cut
+ * into tiles; each takes a window of 6 x 6 of the input. Transforms turn a window into 36 "places";
+ * for each place there is one matrix product.
  *
- * Transformed tiles are kept by place, then tile, then channel: `step` floats from one place to the next.
+ * Transformed tiles are kept by place, then tile, then channel: `step` floats from one place to the
+ * next.
  */
 #ifndef TRAINER_CPU_WINOGRAD_INT_H
 #define TRAINER_CPU_WINOGRAD_INT_H
@@ -17,7 +19,8 @@ enum {
     CPU_WINO_TILES = 48                 /* that a thread takes through all its stages at a time */
 };
 
-/* Rows of the places are kept an odd number of cache lines apart: at a power of two they would share a few sets. */
+/* Rows of the places are kept an odd number of cache lines apart: at a power of two they would
+ * share a few sets. */
 static inline int64_t cpu_wino_apart(int64_t floats) {
     enum { LINE = 16 };
     return ((floats + LINE - 1) / LINE | 1) * LINE;
@@ -37,14 +40,14 @@ static inline cpu_wino_tiles_t cpu_wino_tiles(const cpu_winograd_t *conv) {
     return t;
 }
 
-/* -- cpu_winograd_math.c ---------------------------------------------------------------------------------- */
+/* -- cpu_winograd_math.c ----------------------------------------------------------------------- */
 
 /* The window of x, its places to v + place * step. zeros: as many as x has channels. */
-void tr_cpu_wino_input(const cpu_wino_tiles_t *tiles, int64_t tile, const float *x, const float *zeros,
-                       float *v, int64_t step);
+void tr_cpu_wino_input(const cpu_wino_tiles_t *tiles, int64_t tile, const float *x,
+                       const float *zeros, float *v, int64_t step);
 /* The tile of dy for the gradient of the filters. zeros: as many as dy has channels. */
-void tr_cpu_wino_gradient(const cpu_wino_tiles_t *tiles, int64_t tile, const float *dy, const float *zeros,
-                          float *z, int64_t step);
+void tr_cpu_wino_gradient(const cpu_wino_tiles_t *tiles, int64_t tile, const float *dy,
+                          const float *zeros, float *z, int64_t step);
 
 /* The tile of y = act(products m + bias), channels [column, column + columns). */
 typedef struct {
@@ -70,7 +73,8 @@ static inline int64_t cpu_wino_packed_step(const cpu_wino_filters_t *f) {
 /* Input channel `in`, a vector of output channels from `out` on. */
 void tr_cpu_wino_pack(const cpu_wino_filters_t *f, int64_t in, int64_t out, float *packed);
 
-/* The filters' gradient from sums of products: (group, place, output channel, input channel), groups added up in their order. */
+/* The filters' gradient from sums of products: (group, place, output channel, input channel),
+ * groups added up in their order. */
 typedef struct {
     int size, groups;
     int64_t inputs;
@@ -80,8 +84,9 @@ typedef struct {
 /* Output channel `out`: (r, r, C). */
 void tr_cpu_wino_unpack(const cpu_wino_sums_t *s, int64_t out, float *dw);
 
-/* c (rows, columns) = a b, sums over `depth`. Element (i, k) of a is at a[i * row_a + k * step_a]; columns are a multiple of the vector's
- * lanes. Each element's sum is in the order of k, however rows and columns are cut. */
+/* c (rows, columns) = a b, sums over `depth`. Element (i, k) of a is at a[i * row_a + k * step_a];
+ * columns are a multiple of the vector's lanes. Each element's sum is in the order of k, however
+ * rows and columns are cut. */
 typedef struct {
     const float *a, *b;
     int64_t row_a, step_a, row_b, depth;

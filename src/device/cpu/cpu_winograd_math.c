@@ -1,16 +1,19 @@
 /*
- * The arithmetic of Winograd's minimal filtering (Winograd 1980; Lavin and Gray 2016) on tiles of 6 x 6: transforms and products. In one
- * dimension, for a filter g of r values, m = 7 - r outputs y and 6 inputs d:
+ * The arithmetic of Winograd's minimal filtering (Winograd 1980; Lavin and Gray 2016) on tiles of 6
+ * x 6: transforms and products. In one dimension, for a filter g of r values, m = 7 - r outputs y
+ * and 6 inputs d:
  *
  *     y = A' [(G g) . (B' d)]        dg = G' [(A dy) . (B' d)]
  *
- * and in two dimensions the same over rows and columns. The products in the brackets are, for each of the 36 places of a tile,
- * one matrix product over channels (forward) or over tiles (gradient of the filters).
+ * and in two dimensions the same over rows and columns. The products in the brackets are, for each
+ * of the 36 places of a tile, one matrix product over channels (forward) or over tiles (gradient of
+ * the filters).
  *
- * G and A evaluate a polynomial at the points 0, +-a, +-b and infinity, so that one function (`spread`) serves for both and its
- * transpose (`collect`) for A' and G'; what G has more is a factor for each point. B' follows from the points. With a = sqrt(1/2)
- * and b = sqrt(2) rounding errors are one and a half to four times those of direct sums (measured against double), twice on average;
- * with the usual 1 and 2 four to five times.
+ * G and A evaluate a polynomial at the points 0, +-a, +-b and infinity, so that one function
+ * (`spread`) serves for both and its transpose (`collect`) for A' and G'; what G has more is a
+ * factor for each point. B' follows from the points. With a = sqrt(1/2) and b = sqrt(2) rounding
+ * errors are one and a half to four times those of direct sums (measured against double), twice on
+ * average; with the usual 1 and 2 four to five times.
  */
 #include "cpu_winograd_int.h"
 
@@ -27,12 +30,14 @@ static const float A1 = 0.70710678f, B1 = 1.41421356f;
 /* 1 / prod (p_i - p_j) over the finite points j. */
 static const float point_factor[SIDE] = {1, -2 / 3.0f, -2 / 3.0f, 1 / 6.0f, 1 / 6.0f, 1};
 
-/* -- transforms in one dimension -------------------------------------------------------------------------- */
+/* -- transforms in one dimension --------------------------------------------------------------- */
 
 CPU_VECTOR void spread(const cpu_vec_t *g, int count, cpu_vec_t out[SIDE]) {
-    const cpu_vec_t half = cpu_vec_all(0.5f), two = cpu_vec_all(2), a = cpu_vec_all(A1), b = cpu_vec_all(B1);
+    const cpu_vec_t half = cpu_vec_all(0.5f), two = cpu_vec_all(2), a = cpu_vec_all(A1),
+                    b = cpu_vec_all(B1);
     cpu_vec_t even_a = g[0], even_b = g[0], odd_a = g[1], odd_b = g[1];
-    if (count > 2) even_a = cpu_vec_fma(half, g[2], even_a), even_b = cpu_vec_fma(two, g[2], even_b);
+    if (count > 2)
+        even_a = cpu_vec_fma(half, g[2], even_a), even_b = cpu_vec_fma(two, g[2], even_b);
     if (count > 3) odd_a = cpu_vec_fma(half, g[3], odd_a), odd_b = cpu_vec_fma(two, g[3], odd_b);
     if (count > 4) {
         even_a = cpu_vec_fma(cpu_vec_all(0.25f), g[4], even_a);
@@ -71,7 +76,7 @@ CPU_VECTOR void input(const cpu_vec_t d[SIDE], cpu_vec_t out[SIDE]) {
     out[5] = cpu_vec_fma(sum, d[3], d[1] + d[5]);
 }
 
-/* -- transforms in two dimensions -------------------------------------------------------------------------- */
+/* -- transforms in two dimensions -------------------------------------------------------------- */
 
 /* A d A' of count x count vectors. */
 CPU_VECTOR void spread_square(const cpu_vec_t *d, int count, cpu_vec_t out[PLACES]) {
@@ -96,11 +101,13 @@ CPU_VECTOR void collect_square(const cpu_vec_t m[PLACES], int count, cpu_vec_t *
     for (int i = 0; i < count; i++) collect(half[i], count, out + i * count);
 }
 
-/* -- tiles, all their channels ----------------------------------------------------------------------------- */
+/* -- tiles, all their channels ----------------------------------------------------------------- */
 
-/* The addresses of a window of `side` x `side` pixels; `outside` for those that lie beyond the image. */
+/* The addresses of a window of `side` x `side` pixels; `outside` for those that lie beyond the
+ * image. */
 CPU_VECTOR void window(const cpu_images_t *images, const float *data, int64_t image, int64_t row,
-                       int64_t column, const int side, const float *outside, const float *at[PLACES]) {
+                       int64_t column, const int side, const float *outside,
+                       const float *at[PLACES]) {
     int64_t offset[SIDE];
     const float *first = data + image * images->h * images->w * images->c;
     for (int j = 0; j < side; j++)
@@ -138,13 +145,14 @@ static void input_tile(const float *const at[PLACES], int64_t channels, float *v
     }
 }
 
-void tr_cpu_wino_input(const cpu_wino_tiles_t *tiles, int64_t tile, const float *x, const float *zeros,
-                       float *v, int64_t step) {
+void tr_cpu_wino_input(const cpu_wino_tiles_t *tiles, int64_t tile, const float *x,
+                       const float *zeros, float *v, int64_t step) {
     const cpu_winograd_t *conv = &tiles->conv;
     const float *at[PLACES];
     const tile_t t = tile_at(tiles, tile);
     const int m = SIDE + 1 - conv->size;
-    window(&conv->x, x, t.image, t.row * m - conv->pad_h, t.column * m - conv->pad_w, SIDE, zeros, at);
+    window(&conv->x, x, t.image, t.row * m - conv->pad_h, t.column * m - conv->pad_w, SIDE, zeros,
+           at);
     input_tile(at, conv->x.c, v, step);
 }
 
@@ -159,8 +167,8 @@ CPU_VECTOR void gradient_tile(const float *const at[PLACES], int count, int64_t 
     }
 }
 
-void tr_cpu_wino_gradient(const cpu_wino_tiles_t *tiles, int64_t tile, const float *dy, const float *zeros,
-                          float *z, int64_t step) {
+void tr_cpu_wino_gradient(const cpu_wino_tiles_t *tiles, int64_t tile, const float *dy,
+                          const float *zeros, float *z, int64_t step) {
     const cpu_images_t *y = &tiles->conv.y;
     const float *at[PLACES];
     const tile_t t = tile_at(tiles, tile);
@@ -174,8 +182,9 @@ void tr_cpu_wino_gradient(const cpu_wino_tiles_t *tiles, int64_t tile, const flo
 }
 
 /* act(A' m A + bias) to a window of count x count; `at` is NULL beyond the image. */
-CPU_VECTOR void output_tile(const float *m, int64_t step, int count, int64_t channels, const float *bias,
-                            bool relu, const float *const at[PLACES], int64_t column) {
+CPU_VECTOR void output_tile(const float *m, int64_t step, int count, int64_t channels,
+                            const float *bias, bool relu, const float *const at[PLACES],
+                            int64_t column) {
     for (int64_t c = 0; c < channels; c += LANES) {
         cpu_vec_t in[PLACES], out[PLACES], shift = bias ? cpu_vec_load(bias + c) : cpu_vec_all(0);
         for (int p = 0; p < PLACES; p++) in[p] = cpu_vec_load(m + p * step + c);
@@ -202,7 +211,7 @@ void tr_cpu_wino_output(const cpu_wino_tiles_t *tiles, int64_t tile, const float
     }
 }
 
-/* -- filters ---------------------------------------------------------------------------------------------- */
+/* -- filters ----------------------------------------------------------------------------------- */
 
 CPU_VECTOR cpu_vec_t lanes_apart(const float *w, int64_t stride) {
     if (stride == 1) return cpu_vec_load(w);
@@ -212,12 +221,14 @@ CPU_VECTOR cpu_vec_t lanes_apart(const float *w, int64_t stride) {
 }
 
 /* G g G' */
-CPU_VECTOR void pack_filter(const cpu_wino_filters_t *f, int size, int64_t in, int64_t out, float *packed) {
+CPU_VECTOR void pack_filter(const cpu_wino_filters_t *f, int size, int64_t in, int64_t out,
+                            float *packed) {
     const float *w = f->w + in * f->input_stride + out * f->output_stride;
     int64_t full = f->outputs / PANEL * PANEL, width = out < full ? PANEL : LANES;
     float *to = packed + out / PANEL * PANEL * f->inputs + in * width + out % PANEL;
     cpu_vec_t g[PLACES], u[PLACES];
-    for (int i = 0; i < size * size; i++) g[i] = lanes_apart(w + i * f->place_stride, f->output_stride);
+    for (int i = 0; i < size * size; i++)
+        g[i] = lanes_apart(w + i * f->place_stride, f->output_stride);
     spread_square(g, size, u);
     for (int i = 0; i < SIDE; i++)
         for (int j = 0; j < SIDE; j++)
@@ -254,11 +265,12 @@ void tr_cpu_wino_unpack(const cpu_wino_sums_t *s, int64_t out, float *dw) {
         unpack_filter(s, 5, out, dw);
 }
 
-/* -- products --------------------------------------------------------------------------------------------- */
+/* -- products ---------------------------------------------------------------------------------- */
 
 /* c (rows, vectors of lanes) = or += a b. */
-CPU_VECTOR void product(const float *a, int64_t row_a, int64_t step_a, const float *b, int64_t row_b,
-                        int64_t depth, float *c, int64_t row_c, const int rows, const int vectors, bool add) {
+CPU_VECTOR void product(const float *a, int64_t row_a, int64_t step_a, const float *b,
+                        int64_t row_b, int64_t depth, float *c, int64_t row_c, const int rows,
+                        const int vectors, bool add) {
     cpu_vec_t sum[ROWS][2];
 #pragma GCC unroll 6
     for (int i = 0; i < rows; i++)
@@ -282,10 +294,11 @@ CPU_VECTOR void product(const float *a, int64_t row_a, int64_t step_a, const flo
         for (int j = 0; j < vectors; j++) cpu_vec_store(c + i * row_c + j * LANES, sum[i][j]);
 }
 
-#define PRODUCT(rows, vectors)                                                                               \
+#define PRODUCT(rows, vectors)                                                                     \
     product(o->a, o->row_a, o->step_a, o->b, o->row_b, o->depth, o->c, o->row_c, rows, vectors, add)
 
-CPU_VECTOR void product_rows(const cpu_wino_product_t *o, int64_t rows, const int vectors, bool add) {
+CPU_VECTOR void product_rows(const cpu_wino_product_t *o, int64_t rows, const int vectors,
+                             bool add) {
     switch (rows) {
     case 1: PRODUCT(1, vectors); break;
     case 2: PRODUCT(2, vectors); break;
@@ -319,6 +332,7 @@ void tr_cpu_wino_multiply(cpu_wino_product_t o, int64_t rows, int64_t columns) {
 }
 
 void tr_cpu_wino_multiply_add(cpu_wino_product_t o, int64_t rows, int64_t columns) {
-    for (; columns >= PANEL; columns -= PANEL, o.b += PANEL, o.c += PANEL) product_panel(o, rows, 2, true);
+    for (; columns >= PANEL; columns -= PANEL, o.b += PANEL, o.c += PANEL)
+        product_panel(o, rows, 2, true);
     if (columns > 0) product_panel(o, rows, 1, true);
 }

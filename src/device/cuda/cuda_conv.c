@@ -1,8 +1,8 @@
 /*
  * Convolutions. cuDNN computes all but the filter gradients of 1x1 filters, which are products. For
- * bf16 filter gradients it needs channels in multiples of 8: others are padded, and where that is not
- * possible the gradient is computed in f32. Where cuDNN has no engine that adds the bias, a pass over
- * the result does.
+ * bf16 filter gradients it needs channels in multiples of 8: others are padded, and where that is
+ * not possible the gradient is computed in f32. Where cuDNN has no engine that adds the bias, a
+ * pass over the result does.
  */
 #include "cuda_dnn.h"
 #include "cuda_product.h"

@@ -92,7 +92,8 @@ static __device__ __forceinline__ float normal_cdf(float x) {
     return 0.5f * erfcf(-0.70710678f * x);
 }
 
-/* GELU's tanh form: x s(u), u = 2 sqrt(2/pi) (x + 0.044715 x^3), s the logistic function; GPT-2's. */
+/* GELU's tanh form: x s(u), u = 2 sqrt(2/pi) (x + 0.044715 x^3), s the logistic function; GPT-2's.
+ */
 static __device__ __forceinline__ float gelu_tanh_gate(float x) {
     return 1.0f / (1.0f + expf(-1.5957691f * fmaf(0.044715f * x, x * x, x)));
 }

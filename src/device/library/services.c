@@ -1,6 +1,7 @@
 /*
- * The library's side of device/library.h: linked into every device library in place of libtrainer.a. It exports
- * tr_backend_entry, and forwards what device code calls of src/base to the program that loaded the library.
+ * The library's side of device/library.h: linked into every device library in place of
+ * libtrainer.a. It exports tr_backend_entry, and forwards what device code calls of src/base to the
+ * program that loaded the library.
  */
 #include "device/library.h"
 #include "trainer/clock.h"
@@ -11,8 +12,8 @@
 
 static const tr_host_services_t *host;
 
-__attribute__((visibility("default"))) int tr_backend_entry(int abi, const tr_host_services_t *services,
-                                                            const tr_backend_t **out);
+__attribute__((visibility("default"))) int
+tr_backend_entry(int abi, const tr_host_services_t *services, const tr_backend_t **out);
 int tr_backend_entry(int abi, const tr_host_services_t *services, const tr_backend_t **out) {
     if (abi != TR_BACKEND_ABI) return TR_BACKEND_ABI;
     host = services;

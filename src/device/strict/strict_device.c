@@ -1,9 +1,11 @@
-/* The strict device: its table, memory with tagged addresses, and what is recorded besides kernels. */
+/* The strict device: its table, memory with tagged addresses, and what is recorded besides kernels.
+ */
 #include "strict_int.h"
 #include <stdio.h>
 #include <string.h>
 
-/* Bit 55 makes an address that no host memory has: not canonical on x86-64, of the kernel's half on arm64. */
+/* Bit 55 makes an address that no host memory has: not canonical on x86-64, of the kernel's half on
+ * arm64. */
 #define TAG ((uintptr_t)1 << 55)
 /* Every float of these bytes is NaN, every integer -1. */
 #define POISON 0xFF
@@ -12,26 +14,28 @@ static strict_device_t *self(tr_device_t *device) {
     return (strict_device_t *)device;
 }
 
-/* -- memory ---------------------------------------------------------------------------------------------- */
+/* -- memory ------------------------------------------------------------------------------------ */
 
-tr_status_t tr_strict_untag(const strict_device_t *strict, const void *address, size_t bytes, const char *who,
-                            void **out) {
+tr_status_t tr_strict_untag(const strict_device_t *strict, const void *address, size_t bytes,
+                            const char *who, void **out) {
     uintptr_t host = (uintptr_t)address & ~TAG;
     if (!((uintptr_t)address & TAG))
-        return TR_FAIL(TR_ERR_INTERNAL, "device strict: %s: expected device memory, found %s %p", who,
-                       address ? "the host address" : "", address);
+        return TR_FAIL(TR_ERR_INTERNAL, "device strict: %s: expected device memory, found %s %p",
+                       who, address ? "the host address" : "", address);
     for (size_t i = 0; i < strict->blocks.count; i++) {
-        uintptr_t first = (uintptr_t)strict->blocks.data[i].host, last = first + strict->blocks.data[i].bytes;
+        uintptr_t first = (uintptr_t)strict->blocks.data[i].host,
+                  last = first + strict->blocks.data[i].bytes;
         if (host < first || host >= last) continue;
         if (bytes > last - host)
-            return TR_FAIL(TR_ERR_INTERNAL,
-                           "device strict: %s: %zu bytes reach %zu beyond the end of an allocation of %zu",
-                           who, bytes, bytes - (size_t)(last - host), strict->blocks.data[i].bytes);
+            return TR_FAIL(
+                TR_ERR_INTERNAL,
+                "device strict: %s: %zu bytes reach %zu beyond the end of an allocation of %zu",
+                who, bytes, bytes - (size_t)(last - host), strict->blocks.data[i].bytes);
         *out = (void *)host;
         return TR_OK;
     }
-    return TR_FAIL(TR_ERR_INTERNAL, "device strict: %s: %zu bytes at %p are not allocated", who, bytes,
-                   address);
+    return TR_FAIL(TR_ERR_INTERNAL, "device strict: %s: %zu bytes at %p are not allocated", who,
+                   bytes, address);
 }
 
 static tr_status_t strict_alloc(tr_device_t *device, size_t bytes, unsigned flags, void **out) {
@@ -80,10 +84,10 @@ static void strict_host_free(tr_device_t *device, void *pointer) {
     strict->cpu->ops->host_free(strict->cpu, pointer);
 }
 
-/* -- streams and events ---------------------------------------------------------------------------------- */
+/* -- streams and events ------------------------------------------------------------------------ */
 
-static tr_status_t strict_stream_create(tr_device_t *device, const char *name, tr_priority_t priority,
-                                        tr_stream_t **out) {
+static tr_status_t strict_stream_create(tr_device_t *device, const char *name,
+                                        tr_priority_t priority, tr_stream_t **out) {
     strict_device_t *strict = self(device);
     tr_stream_t *stream = NULL;
     TR_TRY(tr_alloc(sizeof *stream, "a stream", &stream));
@@ -136,12 +140,13 @@ static void strict_event_destroy(tr_device_t *device, tr_event_t *event) {
     tr_free(&event);
 }
 
-static tr_status_t strict_event_record(tr_device_t *device, tr_event_t *event, tr_stream_t *stream) {
+static tr_status_t strict_event_record(tr_device_t *device, tr_event_t *event,
+                                       tr_stream_t *stream) {
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
-    tr_status_t status =
-        tr_strict_push(strict, stream,
-                       &(strict_work_t){.kind = STRICT_RECORD, .event = event, .count = event->recorded + 1});
+    tr_status_t status = tr_strict_push(
+        strict, stream,
+        &(strict_work_t){.kind = STRICT_RECORD, .event = event, .count = event->recorded + 1});
     if (status == TR_OK) event->recorded++;
     pthread_mutex_unlock(&strict->mutex);
     return status;
@@ -151,7 +156,8 @@ static tr_status_t strict_event_wait(tr_device_t *device, tr_event_t *event, tr_
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
     tr_status_t status = tr_strict_push(
-        strict, stream, &(strict_work_t){.kind = STRICT_WAIT, .event = event, .count = event->recorded});
+        strict, stream,
+        &(strict_work_t){.kind = STRICT_WAIT, .event = event, .count = event->recorded});
     pthread_mutex_unlock(&strict->mutex);
     return status;
 }
@@ -166,11 +172,12 @@ static tr_status_t strict_event_sync(tr_device_t *device, tr_event_t *event) {
     return status;
 }
 
-/* -- copies ---------------------------------------------------------------------------------------------- */
+/* -- copies ------------------------------------------------------------------------------------ */
 
 static tr_status_t host_side(const void *address, const char *who, void **out) {
     if ((uintptr_t)address & TAG)
-        return TR_FAIL(TR_ERR_INTERNAL, "device strict: %s: expected host memory, found device memory", who);
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "device strict: %s: expected host memory, found device memory", who);
     *out = (void *)(uintptr_t)address;
     return TR_OK;
 }
@@ -198,7 +205,8 @@ done:
     return status;
 }
 
-static tr_status_t fill(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes, int value) {
+static tr_status_t fill(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes,
+                        int value) {
     strict_device_t *strict = self(device);
     strict_work_t work = {.kind = STRICT_FILL, .bytes = bytes, .fill = value};
     if (bytes == 0) return TR_OK;
@@ -213,11 +221,12 @@ static tr_status_t strict_zero(tr_device_t *device, tr_stream_t *stream, void *d
     return fill(device, stream, dst, bytes, 0);
 }
 
-static tr_status_t strict_poison(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes) {
+static tr_status_t strict_poison(tr_device_t *device, tr_stream_t *stream, void *dst,
+                                 size_t bytes) {
     return fill(device, stream, dst, bytes, POISON);
 }
 
-/* -- report ---------------------------------------------------------------------------------------------- */
+/* -- report ------------------------------------------------------------------------------------ */
 
 static tr_status_t strict_report(tr_device_t *device, tr_report_row_fn row, void *self) {
     static const char *const names[] = {[STRICT_KERNEL] = "kernels",
@@ -236,7 +245,7 @@ static tr_status_t strict_report(tr_device_t *device, tr_report_row_fn row, void
     return TR_OK;
 }
 
-/* -- open and close -------------------------------------------------------------------------------------- */
+/* -- open and close ---------------------------------------------------------------------------- */
 
 /* Memory that its owner did not free stays: the counters of memory show it. */
 static void strict_close(tr_device_t *device) {
@@ -284,8 +293,8 @@ static void describe(strict_device_t *strict, uint64_t seed) {
     device->memory_bytes = strict->cpu->memory_bytes;
     strict->rng = tr_rng_make(seed, TR_RNG_TEST, 0, 0);
     snprintf(device->description, sizeof device->description,
-             "checks like a GPU, computes on the CPU (orders of seed %llu): %.150s", (unsigned long long)seed,
-             strict->cpu->description);
+             "checks like a GPU, computes on the CPU (orders of seed %llu): %.150s",
+             (unsigned long long)seed, strict->cpu->description);
 }
 
 static tr_status_t strict_open(const tr_device_params_t *params, tr_device_t **out) {
@@ -294,9 +303,9 @@ static tr_status_t strict_open(const tr_device_params_t *params, tr_device_t **o
     TR_TRY(tr_alloc(sizeof *strict, "the strict device", &strict));
     pthread_mutex_init(&strict->mutex, NULL);
     TR_TRY_GOTO(tr_device_open("cpu", params, &strict->cpu), fail);
-    TR_TRY_GOTO(
-        strict->cpu->ops->stream_create(strict->cpu, "strict", TR_PRIORITY_NORMAL, &strict->cpu_stream),
-        fail);
+    TR_TRY_GOTO(strict->cpu->ops->stream_create(strict->cpu, "strict", TR_PRIORITY_NORMAL,
+                                                &strict->cpu_stream),
+                fail);
     describe(strict, params->seed);
     *out = &strict->base;
     return TR_OK;

@@ -1,14 +1,16 @@
 /*
- * The strict device, private. It computes with the cpu device's kernels, but behaves like the worst legal
- * GPU:
+ * The strict device, private. It computes with the cpu device's kernels, but behaves like the worst
+ * legal GPU:
  *
- * - addresses of device memory carry a tag that no host address has, so that the host's first touch of one
- * faults;
+ * - addresses of device memory carry a tag that no host address has, so that the host's first touch
+ * of one faults;
  * - fresh memory and memory after a tensor's planned death hold NaN;
- * - work is recorded and done only when somebody waits for it, streams against each other in a seeded random
- * order that keeps to stream order and events, so that a missing event or a source overwritten too early
- * shows; and the order of all accesses is checked when work is given, so that it shows in every order;
- * - every view handed to a kernel must lie in live memory, and outputs may not partly overlap other views.
+ * - work is recorded and done only when somebody waits for it, streams against each other in a
+ * seeded random order that keeps to stream order and events, so that a missing event or a source
+ * overwritten too early shows; and the order of all accesses is checked when work is given, so that
+ * it shows in every order;
+ * - every view handed to a kernel must lie in live memory, and outputs may not partly overlap other
+ * views.
  *
  * strict_device.c has the table and memory, strict_stream.c the queues, strict_order.c
  * the check of order, strict_kernels.c the kernels.
@@ -85,15 +87,16 @@ typedef struct {
     int64_t given[STRICT_WAIT + 1]; /* pieces of work by kind, since the device was opened */
     int64_t host_waits;
     tr_stream_t *favourite; /* the stream that ran last */
-    bool failed;            /* `error` happened where nobody could be told; the next sync returns it */
+    /* `error` happened where nobody could be told; the next sync returns it */
+    bool failed;
     tr_error_t error;
 } strict_device_t;
 
 extern const tr_backend_t tr_backend_strict;
-/* The host address behind a tagged one. TR_ERR_INTERNAL names `who` where [address, +bytes) is not in live
- * device memory. */
-tr_status_t tr_strict_untag(const strict_device_t *strict, const void *address, size_t bytes, const char *who,
-                            void **out);
+/* The host address behind a tagged one. TR_ERR_INTERNAL names `who` where [address, +bytes) is not
+ * in live device memory. */
+tr_status_t tr_strict_untag(const strict_device_t *strict, const void *address, size_t bytes,
+                            const char *who, void **out);
 
 /* strict_stream.c. Callers hold the mutex. */
 tr_status_t tr_strict_push(strict_device_t *strict, tr_stream_t *stream, const strict_work_t *work);
@@ -106,7 +109,8 @@ void tr_strict_run_all(strict_device_t *strict);
 
 /* strict_order.c. Callers hold the mutex. */
 /* TR_ERR_INTERNAL where nothing orders the work after other work on the same bytes. */
-tr_status_t tr_strict_order(strict_device_t *strict, tr_stream_t *stream, const strict_work_t *work);
+tr_status_t tr_strict_order(strict_device_t *strict, tr_stream_t *stream,
+                            const strict_work_t *work);
 void tr_strict_host_waited(strict_device_t *strict, const strict_clock_t *clock);
 
 /* strict_kernels.c: one forwarder a slot, and those of them whose kernels `cpu` has. */

@@ -3,7 +3,9 @@
 #include <stdio.h>
 
 static size_t view_bytes(const tr_view_t *view) {
-    return view->shape.ndim < 0 ? 0 : (size_t)tr_shape_elems(&view->shape) * tr_dtype_bytes(view->dtype);
+    return view->shape.ndim < 0
+               ? 0
+               : (size_t)tr_shape_elems(&view->shape) * tr_dtype_bytes(view->dtype);
 }
 
 static tr_status_t untag_views(const strict_device_t *strict, tr_kernel_id_t id, const char *what,
@@ -26,10 +28,16 @@ static bool overlap(const tr_view_t *a, const tr_view_t *b) {
 
 /* Bit i: output 0 may be input i's memory (kernels.h). */
 static const unsigned in_place[TR_K_COUNT] = {
-    [TR_K_ADD] = 3,     [TR_K_SCALE] = 1,         [TR_K_ACT_FWD] = 1,  [TR_K_ACT_BWD] = 1,
-    [TR_K_DROPOUT] = 1, [TR_K_BATCHNORM_BWD] = 1, [TR_K_XENT_BWD] = 1,
+    [TR_K_ADD] = 3,
+    [TR_K_SCALE] = 1,
+    [TR_K_ACT_FWD] = 1,
+    [TR_K_ACT_BWD] = 1,
+    [TR_K_DROPOUT] = 1,
+    [TR_K_BATCHNORM_BWD] = 1,
+    [TR_K_XENT_BWD] = 1,
 
-    [TR_K_RESIDUAL_LAYERNORM_FWD] = 3, [TR_K_RESIDUAL_LAYERNORM_BWD] = 33,
+    [TR_K_RESIDUAL_LAYERNORM_FWD] = 3,
+    [TR_K_RESIDUAL_LAYERNORM_BWD] = 33,
 };
 
 /* An output is other memory than an input, or all of it where the kernel works in place. */
@@ -41,17 +49,20 @@ static tr_status_t check_overlap(tr_kernel_id_t id, const tr_kernel_call_t *call
             bool same = out->data == in->data && view_bytes(out) == view_bytes(in);
             if ((same && o == 0 && in_place[id] >> i & 1) || !overlap(out, in)) continue;
             return TR_FAIL(TR_ERR_INTERNAL, "device strict: kernel %s: output %d %s input %d",
-                           tr_kernel_name(id), o, same ? "must not be the memory of" : "overlaps part of", i);
+                           tr_kernel_name(id), o,
+                           same ? "must not be the memory of" : "overlaps part of", i);
         }
         for (int p = 0; p < o; p++)
             if (overlap(out, &call->out[p]))
-                return TR_FAIL(TR_ERR_INTERNAL, "device strict: kernel %s: outputs %d and %d overlap",
+                return TR_FAIL(TR_ERR_INTERNAL,
+                               "device strict: kernel %s: outputs %d and %d overlap",
                                tr_kernel_name(id), p, o);
     }
     return TR_OK;
 }
 
-static tr_status_t check_and_push(strict_device_t *strict, tr_stream_t *stream, strict_work_t *work) {
+static tr_status_t check_and_push(strict_device_t *strict, tr_stream_t *stream,
+                                  strict_work_t *work) {
     tr_kernel_call_t *call = &work->call;
     TR_TRY(untag_views(strict, work->kernel, "input", call->in, call->n_in));
     TR_TRY(untag_views(strict, work->kernel, "output", call->out, call->n_out));
@@ -87,15 +98,16 @@ static void release(tr_device_t *device, tr_kernel_id_t id, void *state) {
 }
 
 /* The functions of a kernel are not told which kernel they are, so each has its own that say it. */
-#define KERNEL(name, required)                                                                               \
-    static tr_status_t run_##name(tr_device_t *d, tr_stream_t *s, const tr_kernel_call_t *c) {               \
-        return enqueue(d, s, TR_K_##name, c);                                                                \
-    }                                                                                                        \
-    static tr_status_t prepare_##name(tr_device_t *d, const tr_kernel_call_t *c, void **state, size_t *n) {  \
-        return prepare(d, TR_K_##name, c, state, n);                                                         \
-    }                                                                                                        \
-    static void release_##name(tr_device_t *d, void *state) {                                                \
-        release(d, TR_K_##name, state);                                                                      \
+#define KERNEL(name, required)                                                                     \
+    static tr_status_t run_##name(tr_device_t *d, tr_stream_t *s, const tr_kernel_call_t *c) {     \
+        return enqueue(d, s, TR_K_##name, c);                                                      \
+    }                                                                                              \
+    static tr_status_t prepare_##name(tr_device_t *d, const tr_kernel_call_t *c, void **state,     \
+                                      size_t *n) {                                                 \
+        return prepare(d, TR_K_##name, c, state, n);                                               \
+    }                                                                                              \
+    static void release_##name(tr_device_t *d, void *state) {                                      \
+        release(d, TR_K_##name, state);                                                            \
     }
 #include "device/kernels.def"
 #undef KERNEL

@@ -1,7 +1,8 @@
 /*
- * Order, checked by vector clocks: a piece of work may touch bytes only after everything that touched them in another
- * stream, where one of the two writes, and "after" means by streams, events and waits of the host. The check is made
- * when work is given, so that a missing event shows in every run, whatever order the work is then done in.
+ * Order, checked by vector clocks: a piece of work may touch bytes only after everything that
+ * touched them in another stream, where one of the two writes, and "after" means by streams, events
+ * and waits of the host. The check is made when work is given, so that a missing event shows in
+ * every run, whatever order the work is then done in.
  */
 #include "strict_int.h"
 #include <string.h>
@@ -15,28 +16,31 @@ static bool is_before(const strict_access_t *a, const strict_clock_t *now) {
     return a->tick <= now->tick[a->stream];
 }
 
-/* What `now` is after and covers is no longer needed: whoever is after this access is after that one, too. */
+/* What `now` is after and covers is no longer needed: whoever is after this access is after that
+ * one, too. */
 static bool is_replaced(const strict_access_t *old, const strict_access_t *by) {
     return by->first <= old->first && old->last <= by->last &&
            (by->write || (!old->write && old->stream == by->stream));
 }
 
-static tr_status_t touch(strict_device_t *strict, const tr_stream_t *stream, const void *data, size_t bytes,
-                         bool write, const char *what) {
+static tr_status_t touch(strict_device_t *strict, const tr_stream_t *stream, const void *data,
+                         size_t bytes, bool write, const char *what) {
     const char *first = data;
     const strict_access_t now = {first, first + bytes, stream->id, stream->clock.tick[stream->id],
                                  write, what};
     if (bytes == 0) return TR_OK;
     for (size_t i = 0; i < strict->accesses.count;) {
         strict_access_t *old = &strict->accesses.data[i];
-        const bool conflict = (old->write || write) && old->first < now.last && now.first < old->last;
+        const bool conflict =
+            (old->write || write) && old->first < now.last && now.first < old->last;
         if (conflict && !is_before(old, &stream->clock))
-            return TR_FAIL(
-                TR_ERR_INTERNAL,
-                "device strict: %s %s %zu bytes that %s %s in stream '%s': no event orders stream '%s' "
-                "after it",
-                what, write ? "writes" : "reads", bytes, old->what, old->write ? "writes" : "reads",
-                strict->stream_name[old->stream], strict->stream_name[stream->id]);
+            return TR_FAIL(TR_ERR_INTERNAL,
+                           "device strict: %s %s %zu bytes that %s %s in stream '%s': no event "
+                           "orders stream '%s' "
+                           "after it",
+                           what, write ? "writes" : "reads", bytes, old->what,
+                           old->write ? "writes" : "reads", strict->stream_name[old->stream],
+                           strict->stream_name[stream->id]);
         if (is_before(old, &stream->clock) && is_replaced(old, &now))
             *old = strict->accesses.data[--strict->accesses.count];
         else
@@ -45,17 +49,18 @@ static tr_status_t touch(strict_device_t *strict, const tr_stream_t *stream, con
     return tr_vec_push(&strict->accesses, now);
 }
 
-static tr_status_t touch_views(strict_device_t *strict, const tr_stream_t *stream, const tr_view_t *view,
-                               int count, bool write, const char *what) {
+static tr_status_t touch_views(strict_device_t *strict, const tr_stream_t *stream,
+                               const tr_view_t *view, int count, bool write, const char *what) {
     for (int i = 0; i < count; i++)
         if (view[i].shape.ndim >= 0)
             TR_TRY(touch(strict, stream, view[i].data,
-                         (size_t)tr_shape_elems(&view[i].shape) * tr_dtype_bytes(view[i].dtype), write,
-                         what));
+                         (size_t)tr_shape_elems(&view[i].shape) * tr_dtype_bytes(view[i].dtype),
+                         write, what));
     return TR_OK;
 }
 
-tr_status_t tr_strict_order(strict_device_t *strict, tr_stream_t *stream, const strict_work_t *work) {
+tr_status_t tr_strict_order(strict_device_t *strict, tr_stream_t *stream,
+                            const strict_work_t *work) {
     const char *name = work->kind == STRICT_KERNEL ? tr_kernel_name(work->kernel) : "";
     merge(&stream->clock, &strict->host_clock);
     stream->clock.tick[stream->id] = ++strict->last_tick[stream->id];

@@ -2,11 +2,12 @@
 #include "strict_int.h"
 #include <string.h>
 
-/* One in this many times another stream goes on than the one that ran last: long runs of one stream against
- * the others find more than a fair mixture would. */
+/* One in this many times another stream goes on than the one that ran last: long runs of one stream
+ * against the others find more than a fair mixture would. */
 #define STRICT_SWITCH 4
 
-tr_status_t tr_strict_push(strict_device_t *strict, tr_stream_t *stream, const strict_work_t *work) {
+tr_status_t tr_strict_push(strict_device_t *strict, tr_stream_t *stream,
+                           const strict_work_t *work) {
     strict->given[work->kind]++;
     TR_TRY(tr_strict_order(strict, stream, work));
     if (stream->head == stream->work.count) stream->head = stream->work.count = 0;
@@ -39,7 +40,8 @@ static tr_stream_t *choose(strict_device_t *strict) {
 static tr_status_t perform(const strict_device_t *strict, const strict_work_t *work) {
     switch (work->kind) {
     case STRICT_KERNEL:
-        return strict->cpu->ops->kernels[work->kernel].run(strict->cpu, strict->cpu_stream, &work->call);
+        return strict->cpu->ops->kernels[work->kernel].run(strict->cpu, strict->cpu_stream,
+                                                           &work->call);
     case STRICT_COPY: memmove(work->dst, work->src, work->bytes); break;
     case STRICT_FILL: memset(work->dst, work->fill, work->bytes); break;
     case STRICT_RECORD: work->event->done = work->count; break;
@@ -62,8 +64,9 @@ static void discard(strict_device_t *strict) {
 static tr_status_t run_one(strict_device_t *strict) {
     tr_stream_t *stream = choose(strict);
     tr_status_t status =
-        stream ? perform(strict, &stream->work.data[stream->head])
-               : TR_FAIL(TR_ERR_INTERNAL, "device strict: every stream waits for an event of another");
+        stream
+            ? perform(strict, &stream->work.data[stream->head])
+            : TR_FAIL(TR_ERR_INTERNAL, "device strict: every stream waits for an event of another");
     if (status == TR_OK)
         stream->head++;
     else

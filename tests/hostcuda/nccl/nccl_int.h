@@ -50,10 +50,10 @@ struct ncclComm {
     shared_t *shared;
     char *chunks, *mails;
     size_t mapped;
-    uint64_t chunk; /* number of the next chunk of collectives */
+    uint64_t chunk;                   /* number of the next chunk of collectives */
     op_t *last_eager, *last_captured; /* issued last; NULL once they are gone */
-    op_t *running;      /* the collective that moves chunks now */
-    int calls;          /* operations so far, for scripted faults */
+    op_t *running;                    /* the collective that moves chunks now */
+    int calls;                        /* operations so far, for scripted faults */
     int splits;
     struct ncclComm *parent; /* while splitting */
     int color, key, split;

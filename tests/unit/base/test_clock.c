@@ -24,8 +24,8 @@ static void date_is_utc(void **state) {
     struct tm utc = {0};
     time_t before = time(NULL);
     tr_clock_iso8601(text);
-    assert_int_equal(sscanf(text, "%d-%d-%dT%d:%d:%dZ", &utc.tm_year, &utc.tm_mon, &utc.tm_mday, &utc.tm_hour,
-                            &utc.tm_min, &utc.tm_sec),
+    assert_int_equal(sscanf(text, "%d-%d-%dT%d:%d:%dZ", &utc.tm_year, &utc.tm_mon, &utc.tm_mday,
+                            &utc.tm_hour, &utc.tm_min, &utc.tm_sec),
                      6);
     utc.tm_year -= 1900;
     utc.tm_mon--;

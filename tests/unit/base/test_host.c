@@ -1,5 +1,6 @@
 //TEST np=1
-/* What the process may use: limits of its control group and of the groups above bind. Without the right to make groups, only the rest. */
+/* What the process may use: limits of its control group and of the groups above bind. Without the
+ * right to make groups, only the rest. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -31,7 +32,8 @@ static int enter(group_t *g) {
     snprintf(g->outer, sizeof g->outer, "%s/trainer-test-%s", g->root, pid);
     snprintf(g->inner, sizeof g->inner, "%s/inner", g->outer);
     if (mkdir(g->outer, 0755)) return -1;
-    if (mkdir(g->inner, 0755) || put(g->outer, g->file, g->limit) || put(g->inner, "cgroup.procs", pid)) {
+    if (mkdir(g->inner, 0755) || put(g->outer, g->file, g->limit) ||
+        put(g->inner, "cgroup.procs", pid)) {
         rmdir(g->inner);
         rmdir(g->outer);
         return -1;
@@ -66,8 +68,9 @@ static void memory(void **state) {
 
 static void processors(void **state) {
     const int before = tr_host_cpu_limit();
-    group_t groups[] = {{.root = "/sys/fs/cgroup/cpu", .file = "cpu.cfs_quota_us", .limit = "130000"},
-                        {.root = "/sys/fs/cgroup", .file = "cpu.max", .limit = "130000 100000"}};
+    group_t groups[] = {
+        {.root = "/sys/fs/cgroup/cpu", .file = "cpu.cfs_quota_us", .limit = "130000"},
+        {.root = "/sys/fs/cgroup", .file = "cpu.max", .limit = "130000 100000"}};
     assert_in_range(before, 0, 1 << 20);
     for (int i = 0; i < 2; i++) {
         if (enter(&groups[i])) continue;

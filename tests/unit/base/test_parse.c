@@ -144,7 +144,8 @@ static void byte_sizes(void **state) {
         if (!tr_parse_bytes(good[i].text, &value) || value != good[i].value)
             fail_msg("%s: %lld", good[i].text, (long long)value);
     }
-    static const char *const bad[] = {"", "k", "1x", "1kk", "8E", "8.0001E", "1 k b", "1KiBB", "1_k"};
+    static const char *const bad[] = {"",        "k",     "1x",    "1kk", "8E",
+                                      "8.0001E", "1 k b", "1KiBB", "1_k"};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         int64_t value = 99;
         if (tr_parse_bytes(bad[i], &value)) fail_msg("'%s' was taken", bad[i]);
@@ -156,8 +157,9 @@ static void durations(void **state) {
     static const struct {
         const char *text;
         double sec;
-    } good[] = {{"90", 90},    {"90s", 90},     {"1.5 h", 5400},   {"10min", 600},       {"10 m", 600},
-                {"1d", 86400}, {"250ms", 0.25}, {"1h30min", 5400}, {"1 h 02 min", 3720}, {"0", 0}};
+    } good[] = {{"90", 90},           {"90s", 90},   {"1.5 h", 5400}, {"10min", 600},
+                {"10 m", 600},        {"1d", 86400}, {"250ms", 0.25}, {"1h30min", 5400},
+                {"1 h 02 min", 3720}, {"0", 0}};
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         double sec = -1;
         if (!tr_parse_duration(good[i].text, &sec) || sec != good[i].sec)

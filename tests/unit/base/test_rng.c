@@ -10,7 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Known answers of the authors' Random123 for philox4x32 with ten rounds; counter words c0..c3 are b, then a. */
+/* Known answers of the authors' Random123 for philox4x32 with ten rounds; counter words c0..c3 are
+ * b, then a. */
 static void known_answers(void **state) {
     static const struct {
         uint64_t a, b;
@@ -46,7 +47,8 @@ static void arguments_are_told_apart(void **state) {
                                tr_rng_philox(0, 1, 0, 0, UINT64_C(1) << 63),
                                tr_rng_philox(0, 0, 1, 0, 0)};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++)
-        for (size_t j = 0; j < i; j++) assert_memory_not_equal(&blocks[i], &blocks[j], sizeof blocks[i]);
+        for (size_t j = 0; j < i; j++)
+            assert_memory_not_equal(&blocks[i], &blocks[j], sizeof blocks[i]);
 }
 
 /* Checkpoints hold no random state: these values must never change. */

@@ -12,11 +12,13 @@
 
 enum { ROWS = 1000, WIDTH = 3 };
 
-/* Three columns: a large offset, which the difference of sums of squares does not survive; small numbers; all equal. */
+/* Three columns: a large offset, which the difference of sums of squares does not survive; small
+ * numbers; all equal. */
 static void fill(double *values) {
     for (int i = 0; i < ROWS; i++) {
         values[i * WIDTH] = 1e9 + i % 7;
-        values[i * WIDTH + 1] = i ? 1e-3 * (i % 11) : 50; /* begins with one that is far from the rest */
+        /* begins with one that is far from the rest */
+        values[i * WIDTH + 1] = i ? 1e-3 * (i % 11) : 50;
         values[i * WIDTH + 2] = 123456.7;
     }
 }
@@ -57,14 +59,16 @@ static void nothing_and_no_numbers(void **state) {
     assert_true(isnan(stats.mean) && isnan(tr_stats_deviation(&stats)));
 }
 
-/* Ordinary doubles lose nothing; neither do equal ones, nor what is one number but for the last bits. */
+/* Ordinary doubles lose nothing; neither do equal ones, nor what is one number but for the last
+ * bits. */
 static void what_floats_round_away(void **state) {
     const struct {
         double offset, step;
         bool rounded;
-    } columns[] = {{0, 1, false},         {-1.2e6, 1e-3, true}, {2e8, 1, true},      {1.7e9, 0.25, true},
-                   {1e5, 1, false},       {0.1, 0, false},      {0.1, 1e-17, false}, {1e5, 2e-11, false},
-                   {1e-30, 1e-31, false}, {-3e9, 7, true},      {16777216, 1, true}, {1000, 0.01, false}};
+    } columns[] = {{0, 1, false},       {-1.2e6, 1e-3, true}, {2e8, 1, true},
+                   {1.7e9, 0.25, true}, {1e5, 1, false},      {0.1, 0, false},
+                   {0.1, 1e-17, false}, {1e5, 2e-11, false},  {1e-30, 1e-31, false},
+                   {-3e9, 7, true},     {16777216, 1, true},  {1000, 0.01, false}};
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
         tr_stats_t stats = {0};
         for (int k = 0; k < 100; k++)

@@ -38,7 +38,8 @@ static void records_message_and_frames(void **state) {
     const tr_error_t *error = tr_error_last();
     assert_int_equal(error->code, TR_ERR_DATA);
     assert_string_equal(error->message, "expected 1, found 7");
-    const char *first = strstr(error->trace, "fails ("), *second = strstr(error->trace, "passes_on ("),
+    const char *first = strstr(error->trace, "fails ("),
+               *second = strstr(error->trace, "passes_on ("),
                *third = strstr(error->trace, "cleans_up (");
     assert_non_null(first);
     assert_true(first < second && second < third);

@@ -46,7 +46,8 @@ static void failed_growth_is_remembered(void **state) {
 }
 
 static const char *nearest(const char *name) {
-    static const char *const names[] = {"batch_size", "micro_batch", "lr", "epochs", "steps", "seed"};
+    static const char *const names[] = {"batch_size", "micro_batch", "lr",
+                                        "epochs",     "steps",       "seed"};
     const char *found = tr_nearest(name, names, 6);
     return found ? found : "-";
 }
@@ -145,14 +146,16 @@ static void file_names(void **state) {
     assert_string_equal(tr_file_name("/runs/"), "");
 }
 
-/* A program that embeds us may call setlocale. Where there is none with a decimal comma, localedef makes one. */
+/* A program that embeds us may call setlocale. Where there is none with a decimal comma, localedef
+ * makes one. */
 static bool set_comma_locale(void) {
     static const char *const names[] = {"de_DE.UTF-8", "de_DE", "fr_FR.UTF-8", "pt_BR.UTF-8"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (setlocale(LC_ALL, names[i])) return true;
     char folder[] = "/tmp/trainer-locale-XXXXXX", command[128];
     if (!mkdtemp(folder)) return false;
-    snprintf(command, sizeof command, "localedef -i de_DE -f ISO-8859-1 %s/de_DE >/dev/null 2>&1", folder);
+    snprintf(command, sizeof command, "localedef -i de_DE -f ISO-8859-1 %s/de_DE >/dev/null 2>&1",
+             folder);
     setenv("LOCPATH", folder, 1);
     bool made = system(command) == 0 && setlocale(LC_ALL, "de_DE");
     snprintf(command, sizeof command, "rm -r %s", folder);

@@ -1,4 +1,5 @@
-/* Threads of our own have a name and take no signals; who starts them takes those that it took before. */
+/* Threads of our own have a name and take no signals; who starts them takes those that it took
+ * before. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

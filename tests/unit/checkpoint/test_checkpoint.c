@@ -1,5 +1,5 @@
-/* Checkpoints: commit, verification, fall-back, retention; damage of every kind; writers killed at any time;
- * full disks. */
+/* Checkpoints: commit, verification, fall-back, retention; damage of every kind; writers killed at
+ * any time; full disks. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -30,7 +30,7 @@ static unsigned next_random(void) {
     return seed >> 8;
 }
 
-/* -- a small model whose values tell its step ------------------------------------------------------------ */
+/* -- a small model whose values tell its step -------------------------------------------------- */
 
 typedef struct {
     float w[300], b[7];
@@ -42,7 +42,8 @@ typedef struct {
 } sample_t;
 
 static const tr_checkpoint_content_t *make(sample_t *s, int64_t step) {
-    for (int i = 0; i < 300; i++) s->w[i] = (float)(step * 1000 + i), s->m[i] = (double)step / (i + 1);
+    for (int i = 0; i < 300; i++)
+        s->w[i] = (float)(step * 1000 + i), s->m[i] = (double)step / (i + 1);
     for (int i = 0; i < 7; i++) s->b[i] = (float)-step;
     memset(s->odd, (int)step, sizeof s->odd);
     snprintf(s->state, sizeof s->state, "{\"step\": %lld}\n", (long long)step);
@@ -66,8 +67,10 @@ static void check_content(const tr_checkpoint_t *c, int64_t step) {
     assert_string_equal(c->state_json, want.state);
     assert_int_equal(tr_safetensors_count(c->model), 3);
     assert_memory_equal(tr_safetensors_find(c->model, "conv1.weight")->data, want.w, sizeof want.w);
-    assert_memory_equal(tr_safetensors_find(c->model, "odd one, %")->data, want.odd, sizeof want.odd);
-    assert_memory_equal(tr_safetensors_find(c->optimizer, "conv1.weight.m")->data, want.m, sizeof want.m);
+    assert_memory_equal(tr_safetensors_find(c->model, "odd one, %")->data, want.odd,
+                        sizeof want.odd);
+    assert_memory_equal(tr_safetensors_find(c->optimizer, "conv1.weight.m")->data, want.m,
+                        sizeof want.m);
 }
 
 static bool exists(const char *name) {
@@ -93,7 +96,7 @@ static int fresh(void **state) {
     return tr_remove_tree(DIR_NAME) != TR_OK;
 }
 
-/* -- the ordinary ---------------------------------------------------------------------------------------- */
+/* -- the ordinary ------------------------------------------------------------------------------ */
 
 static void test_round_trip(void **state) {
     sample_t s;
@@ -138,7 +141,8 @@ static void test_none(void **state) {
     assert_null(c);
     OK(tr_checkpoint_retain(DIR_NAME, 1, NULL, 0));
     assert_int_equal(tr_checkpoint_open(DIR_NAME "/step-00000001", &c), TR_ERR_NOINPUT);
-    assert_int_equal(tr_checkpoint_open(DIR_NAME, &c), TR_ERR_NOINPUT); /* a directory without MANIFEST */
+    /* a directory without MANIFEST */
+    assert_int_equal(tr_checkpoint_open(DIR_NAME, &c), TR_ERR_NOINPUT);
 }
 
 static void cut(const char *path, int64_t bytes) {
@@ -178,14 +182,14 @@ static void test_renamed_and_mixed(void **state) {
     OK(tr_checkpoint_open(DIR_NAME "/keepsake", &c));
     check_content(c, 2);
     tr_checkpoint_close(&c);
-    assert_int_equal(
-        rename(DIR_NAME "/keepsake/optimizer.safetensors", DIR_NAME "/step-00000001/optimizer.safetensors"),
-        0);
+    assert_int_equal(rename(DIR_NAME "/keepsake/optimizer.safetensors",
+                            DIR_NAME "/step-00000001/optimizer.safetensors"),
+                     0);
     assert_int_equal(tr_checkpoint_open(DIR_NAME "/step-00000001", &c), TR_ERR_DATA);
     assert_int_equal(tr_checkpoint_open(DIR_NAME "/keepsake", &c), TR_ERR_NOINPUT);
 }
 
-/* -- damage ---------------------------------------------------------------------------------------------- */
+/* -- damage ------------------------------------------------------------------------------------ */
 
 static void put_byte(const char *path, int64_t at, int value) {
     int fd = open(path, O_WRONLY);
@@ -327,12 +331,13 @@ static void test_manifest_parser(void **state) {
         TENSOR "f32 2x3 0 a%2F\n",
     };
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
-        if (parse_body(good[i]) != TR_OK) fail_msg("refused: %s: %s", good[i], tr_error_last()->message);
+        if (parse_body(good[i]) != TR_OK)
+            fail_msg("refused: %s: %s", good[i], tr_error_last()->message);
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         if (parse_body(bad[i]) != TR_ERR_DATA) fail_msg("accepted: %s", bad[i]);
 }
 
-/* -- retention, leftovers, links ------------------------------------------------------------------------- */
+/* -- retention, leftovers, links --------------------------------------------------------------- */
 
 static void test_retention(void **state) {
     const char *keep[] = {"best", DIR_NAME "/step-00000002"};
@@ -354,7 +359,8 @@ static void test_retention(void **state) {
     tr_checkpoint_close(&c);
 }
 
-/* A run goes on from step 3: what was passed over is not taken for the newest again, nor keeps retention from what will be written. */
+/* A run goes on from step 3: what was passed over is not taken for the newest again, nor keeps
+ * retention from what will be written. */
 static void test_set_aside(void **state) {
     for (int step = 1; step <= 5; step++) write_step(step);
     OK(tr_checkpoint_link(DIR_NAME, "best", 4));
@@ -362,10 +368,12 @@ static void test_set_aside(void **state) {
     OK(tr_checkpoint_set_aside(DIR_NAME, 3));
     OK(tr_checkpoint_set_aside(DIR_NAME, 3));
     assert_int_equal(count_entries("step-"), 3);
-    assert_true(exists("passed-over-step-00000004/MANIFEST") && exists("passed-over-step-00000005/MANIFEST"));
+    assert_true(exists("passed-over-step-00000004/MANIFEST") &&
+                exists("passed-over-step-00000005/MANIFEST"));
     write_step(4);
     OK(tr_checkpoint_retain(DIR_NAME, 1, NULL, 0));
-    assert_true(exists("step-00000004") && count_entries("step-") == 1 && count_entries("passed-over-") == 2);
+    assert_true(exists("step-00000004") && count_entries("step-") == 1 &&
+                count_entries("passed-over-") == 2);
     char best[64] = "";
     assert_true(readlink(DIR_NAME "/best", best, sizeof best - 1) > 0);
     assert_string_equal(best, "passed-over-step-00000004"); /* not another of its step */
@@ -400,7 +408,7 @@ static void test_leftovers(void **state) {
     assert_true(exists("step-00000001"));
 }
 
-/* -- what can happen to a writer ------------------------------------------------------------------------- */
+/* -- what can happen to a writer --------------------------------------------------------------- */
 
 /* Says on `fd` when a checkpoint is committed. */
 static void write_until_killed(int64_t step, int fd) {
@@ -502,7 +510,8 @@ static void test_places_that_cannot_be_written(void **state) {
     chmod(DIR_NAME, 0700);
 }
 
-/* In memory where that is possible: what is tested is the order of what the kernel is told, and a slow disk only costs time. */
+/* In memory where that is possible: what is tested is the order of what the kernel is told, and a
+ * slow disk only costs time. */
 static char place[] = "/dev/shm/trainer-test-XXXXXX";
 
 static int setup(void **state) {

@@ -1,4 +1,5 @@
-/* The background writer: saves what was handed over, keeps the best, reports failures and goes on. */
+/* The background writer: saves what was handed over, keeps the best, reports failures and goes on.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -21,7 +22,8 @@ static tr_named_tensor_t model = {"w", TR_F32, TR_SHAPE(1 << 18), weights};
 
 static tr_checkpoint_content_t content(int64_t step) {
     for (size_t i = 0; i < sizeof weights / sizeof *weights; i++) weights[i] = (float)step;
-    return (tr_checkpoint_content_t){.step = step, .model = &model, .model_count = 1, .state_json = "{}"};
+    return (tr_checkpoint_content_t){
+        .step = step, .model = &model, .model_count = 1, .state_json = "{}"};
 }
 
 static void save(tr_checkpointer_t *c, int64_t step, bool best) {
@@ -122,10 +124,12 @@ static void test_failure_and_recovery(void **state) {
 
 static void test_refuses_bad_places(void **state) {
     tr_checkpointer_t *c = NULL;
-    assert_int_equal(tr_checkpointer_create(&(tr_checkpointer_params_t){"absent/checkpoints", 2}, &c),
-                     TR_ERR_IO);
+    assert_int_equal(
+        tr_checkpointer_create(&(tr_checkpointer_params_t){"absent/checkpoints", 2}, &c),
+        TR_ERR_IO);
     close(open(DIR_NAME, O_CREAT | O_WRONLY, 0600));
-    assert_int_equal(tr_checkpointer_create(&(tr_checkpointer_params_t){DIR_NAME, 2}, &c), TR_ERR_IO);
+    assert_int_equal(tr_checkpointer_create(&(tr_checkpointer_params_t){DIR_NAME, 2}, &c),
+                     TR_ERR_IO);
     unlink(DIR_NAME);
     if (geteuid() != 0) { /* root may write anywhere */
         assert_int_equal(mkdir(DIR_NAME, 0500), 0);

@@ -29,16 +29,19 @@ static void test_every_type(void **state) {
     for (size_t i = 0; i < sizeof data; i++) data[i] = (unsigned char)(i * 37 + 11);
     for (int t = 0; t < TR_DTYPE_COUNT; t++) {
         snprintf(names[t], sizeof names[t], "layer.%d", t);
-        in[t] = (tr_named_tensor_t){names[t], (tr_dtype_t)t, TR_SHAPE(3, 1, 5), data + t}; /* odd sizes */
+        /* odd sizes */
+        in[t] = (tr_named_tensor_t){names[t], (tr_dtype_t)t, TR_SHAPE(3, 1, 5), data + t};
     }
     in[TR_DTYPE_COUNT] = (tr_named_tensor_t){"a scalar", TR_F64, {0}, data};
     in[TR_DTYPE_COUNT + 1] = (tr_named_tensor_t){"empty", TR_F32, TR_SHAPE(4, 0), data};
-    in[TR_DTYPE_COUNT + 2] = (tr_named_tensor_t){"\xc3\xbc\"\\\n", TR_U8, TR_SHAPE(1, 2, 1, 2, 1, 2), data};
+    in[TR_DTYPE_COUNT + 2] =
+        (tr_named_tensor_t){"\xc3\xbc\"\\\n", TR_U8, TR_SHAPE(1, 2, 1, 2, 1, 2), data};
     size_t count = TR_DTYPE_COUNT + 3;
     uint64_t checksums[TR_DTYPE_COUNT + 3], whole = 0;
     int64_t bytes = 0;
     remove_file();
-    OK(tr_safetensors_write(FILE_NAME, in, count, "{\"format\": \"pt\"}", checksums, &whole, &bytes));
+    OK(tr_safetensors_write(FILE_NAME, in, count, "{\"format\": \"pt\"}", checksums, &whole,
+                            &bytes));
     tr_safetensors_t *f = NULL;
     OK(tr_safetensors_open(FILE_NAME, &f));
     assert_int_equal(tr_safetensors_count(f), count);
@@ -67,11 +70,15 @@ static void test_every_type(void **state) {
 static void test_refusals_of_the_writer(void **state) {
     float x[4] = {0};
     tr_named_tensor_t twice[] = {{"w", TR_F32, TR_SHAPE(4), x}, {"w", TR_F32, TR_SHAPE(4), x}};
-    tr_named_tensor_t negative = {"w", TR_F32, TR_SHAPE(-1), x}, latin1 = {"\xff", TR_F32, TR_SHAPE(4), x};
+    tr_named_tensor_t negative = {"w", TR_F32, TR_SHAPE(-1), x},
+                      latin1 = {"\xff", TR_F32, TR_SHAPE(4), x};
     remove_file();
-    assert_int_equal(tr_safetensors_write(FILE_NAME, twice, 2, NULL, NULL, NULL, NULL), TR_ERR_INTERNAL);
-    assert_int_equal(tr_safetensors_write(FILE_NAME, &negative, 1, NULL, NULL, NULL, NULL), TR_ERR_INTERNAL);
-    assert_int_equal(tr_safetensors_write(FILE_NAME, &latin1, 1, NULL, NULL, NULL, NULL), TR_ERR_INTERNAL);
+    assert_int_equal(tr_safetensors_write(FILE_NAME, twice, 2, NULL, NULL, NULL, NULL),
+                     TR_ERR_INTERNAL);
+    assert_int_equal(tr_safetensors_write(FILE_NAME, &negative, 1, NULL, NULL, NULL, NULL),
+                     TR_ERR_INTERNAL);
+    assert_int_equal(tr_safetensors_write(FILE_NAME, &latin1, 1, NULL, NULL, NULL, NULL),
+                     TR_ERR_INTERNAL);
     assert_int_equal(tr_safetensors_write(FILE_NAME, twice, 1, "{\"a\": 1}", NULL, NULL, NULL),
                      TR_ERR_INTERNAL);
     assert_int_equal(access(FILE_NAME, F_OK), -1);
@@ -79,7 +86,8 @@ static void test_refusals_of_the_writer(void **state) {
     assert_int_equal(tr_safetensors_write(FILE_NAME, twice, 1, NULL, NULL, NULL, NULL),
                      TR_ERR_IO); /* it exists, and stays */
     assert_int_equal(access(FILE_NAME, F_OK), 0);
-    assert_int_equal(tr_safetensors_write("absent/t", twice, 1, NULL, NULL, NULL, NULL), TR_ERR_NOINPUT);
+    assert_int_equal(tr_safetensors_write("absent/t", twice, 1, NULL, NULL, NULL, NULL),
+                     TR_ERR_NOINPUT);
 }
 
 /* A file of this header and `data` zero bytes; length < 0: the header's own. */
@@ -108,7 +116,8 @@ static void test_good_headers(void **state) {
     OK(parse("{" A "}   ", 8, -1));
     OK(parse("{" B "," A ",\"__metadata__\":{\"k\":\"v\"}}", 9, -1));
     OK(parse("{\"a\":{\"dtype\":\"BOOL\",\"shape\":[3],\"data_offsets\":[0,3]}}", 3, -1));
-    OK(parse("{\"a\":{\"dtype\":\"U8\",\"shape\":[0,9223372036854775807],\"data_offsets\":[0,0]}}", 0, -1));
+    OK(parse("{\"a\":{\"dtype\":\"U8\",\"shape\":[0,9223372036854775807],\"data_offsets\":[0,0]}}",
+             0, -1));
 }
 
 /* One entry "a" with these fields. */
@@ -167,7 +176,8 @@ static void test_bad_headers(void **state) {
 /* Files of another kind are called by their name. */
 static void test_other_kinds(void **state) {
     char long_text[300]; /* what is looked at ends within a character */
-    for (size_t i = 0; i < sizeof long_text; i++) long_text[i] = i == 0 ? 'a' : i % 2 ? '\xc3' : '\xbc';
+    for (size_t i = 0; i < sizeof long_text; i++)
+        long_text[i] = i == 0 ? 'a' : i % 2 ? '\xc3' : '\xbc';
     const struct {
         const char *bytes, *names;
         size_t count;
@@ -186,7 +196,8 @@ static void test_other_kinds(void **state) {
     };
     tr_safetensors_t *f = NULL;
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
-        assert_int_equal(tr_safetensors_parse(files[i].bytes, files[i].count, "x", &f), TR_ERR_DATA);
+        assert_int_equal(tr_safetensors_parse(files[i].bytes, files[i].count, "x", &f),
+                         TR_ERR_DATA);
         assert_error_names(files[i].names);
     }
 }
@@ -197,9 +208,11 @@ static void test_bad_lengths(void **state) {
     assert_int_equal(parse("{}", 0, INT64_MAX), TR_ERR_DATA);
     assert_int_equal(parse("{" A "}", 8, 10), TR_ERR_DATA);
     assert_int_equal(tr_safetensors_parse("\x20\3\0\0\0\0\0\0{\"a\":", 13, "x", &f), TR_ERR_DATA);
-    assert_string_equal(tr_error_last()->message,
-                        "x is truncated in its header of 800 bytes: it has 5. Copy the file again.");
-    assert_int_equal(tr_safetensors_parse("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "x", &f), TR_ERR_DATA);
+    assert_string_equal(
+        tr_error_last()->message,
+        "x is truncated in its header of 800 bytes: it has 5. Copy the file again.");
+    assert_int_equal(tr_safetensors_parse("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10, "x", &f),
+                     TR_ERR_DATA);
     for (size_t n = 0; n < 8; n++)
         assert_int_equal(tr_safetensors_parse("\0\0\0\0\0\0\0", n, "x", &f), TR_ERR_DATA);
 }
@@ -213,7 +226,8 @@ static void test_odd_files(void **state) {
     assert_int_equal(tr_safetensors_open(FILE_NAME, &f), TR_ERR_DATA);
     remove_file();
     assert_int_equal(mkfifo(FILE_NAME, 0600), 0);
-    assert_int_equal(tr_safetensors_open(FILE_NAME, &f), TR_ERR_DATA); /* and does not wait for a writer */
+    /* and does not wait for a writer */
+    assert_int_equal(tr_safetensors_open(FILE_NAME, &f), TR_ERR_DATA);
     remove_file();
 }
 
@@ -221,21 +235,23 @@ static void test_odd_files(void **state) {
 static void test_python(void **state) {
     const char *python = getenv("TR_TEST_PYTHON");
     if (!python) {
-        print_message(
-            "[  SKIPPED ] test_python: TR_TEST_PYTHON names no python with safetensors and numpy\n");
+        print_message("[  SKIPPED ] test_python: TR_TEST_PYTHON names no python with safetensors "
+                      "and numpy\n");
         skip();
     }
     float w[6] = {1, 2, 3, 4, 5, 6};
     int64_t n[1] = {-7};
-    tr_named_tensor_t in[] = {
-        {"w", TR_F32, TR_SHAPE(2, 3), w}, {"odd", TR_U8, TR_SHAPE(3), "abc"}, {"n", TR_I64, {0}, n}};
+    tr_named_tensor_t in[] = {{"w", TR_F32, TR_SHAPE(2, 3), w},
+                              {"odd", TR_U8, TR_SHAPE(3), "abc"},
+                              {"n", TR_I64, {0}, n}};
     char command[2048];
     remove_file();
     OK(tr_safetensors_write(FILE_NAME, in, 3, "{\"format\": \"pt\"}", NULL, NULL, NULL));
     snprintf(command, sizeof command,
              "%s -c \"import numpy as np; from safetensors.numpy import load_file, save_file; d = "
              "load_file('%s'); "
-             "assert d['w'].tolist() == [[1,2,3],[4,5,6]] and d['n'] == -7 and bytes(d['odd']) == b'abc'; "
+             "assert d['w'].tolist() == [[1,2,3],[4,5,6]] and d['n'] == -7 and bytes(d['odd']) == "
+             "b'abc'; "
              "save_file({'x': np.arange(5, dtype=np.int16), 'y': np.eye(3)}, 'py.safetensors')\"",
              python, FILE_NAME);
     assert_int_equal(system(command), 0);

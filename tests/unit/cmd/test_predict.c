@@ -1,5 +1,5 @@
-/* trainer predict, run as a user does: a row for each sample in their order, for any number of ranks. The files are
- * read back with the library's own reader. */
+/* trainer predict, run as a user does: a row for each sample in their order, for any number of
+ * ranks. The files are read back with the library's own reader. */
 //TEST timeout=240
 #include "datatools/datatools.h"
 #include "trainer/mem.h"
@@ -19,7 +19,7 @@
 
 enum { SIDE = 6, PIXELS = SIDE * SIDE, CLASSES = 5, TRAIN = 400, TEST = 103 };
 
-/* -- running --------------------------------------------------------------------------------------------- */
+/* -- running ----------------------------------------------------------------------------------- */
 
 /* The program on `ranks` ranks; its exit code. Output goes to ./out and ./err. */
 static int trainer(int ranks, const char *format, ...) {
@@ -29,13 +29,13 @@ static int trainer(int ranks, const char *format, ...) {
     vsnprintf(arguments, sizeof arguments, format, list);
     va_end(list);
     /* MPI never frees some of what it allocates. */
-    int length =
-        snprintf(command, sizeof command, "ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS} ");
+    int length = snprintf(command, sizeof command,
+                          "ASAN_OPTIONS=detect_leaks=0${ASAN_OPTIONS:+:$ASAN_OPTIONS} ");
     if (ranks > 1)
         length += snprintf(command + length, sizeof command - (size_t)length, "'%s' -np %d ",
                            getenv("MPIEXEC"), ranks);
-    snprintf(command + length, sizeof command - (size_t)length, "'%s' %s >out 2>err", getenv("TRAINER"),
-             arguments);
+    snprintf(command + length, sizeof command - (size_t)length, "'%s' %s >out 2>err",
+             getenv("TRAINER"), arguments);
     const int status = system(command);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
@@ -46,7 +46,7 @@ static bool says(const char *path, const char *words) {
     return system(command) == 0;
 }
 
-/* -- files ----------------------------------------------------------------------------------------------- */
+/* -- files ------------------------------------------------------------------------------------- */
 
 typedef struct {
     uint8_t x[PIXELS];
@@ -54,12 +54,14 @@ typedef struct {
     float target[2];
 } sample_t;
 
-/* A dark picture with one bright row, which is its class, in noise: easy, but not for a few steps of training. */
+/* A dark picture with one bright row, which is its class, in noise: easy, but not for a few steps
+ * of training. */
 static void make_sample(int index, sample_t *out) {
     tr_rng_t rng = tr_rng_make(7, TR_RNG_SYNTHETIC, 0, (uint64_t)index);
     out->y = (int32_t)tr_rng_below(&rng, CLASSES);
     for (int i = 0; i < PIXELS; i++)
-        out->x[i] = (uint8_t)(i / SIDE == out->y ? 90 + tr_rng_below(&rng, 120) : tr_rng_below(&rng, 120));
+        out->x[i] =
+            (uint8_t)(i / SIDE == out->y ? 90 + tr_rng_below(&rng, 120) : tr_rng_below(&rng, 120));
     out->target[0] = 3 * (float)out->y;
     out->target[1] = (float)out->x[0] / 100;
 }
@@ -80,7 +82,8 @@ static void append(tr_writer_t *w, const content_t *c, int x, int y) {
         if (c->y == BAD_Y) s.y = -1;
         assert_int_equal(tr_writer_append(w, x, 1, c->wide ? (void *)wide : s.x), TR_OK);
         if (c->y != NO_Y)
-            assert_int_equal(tr_writer_append(w, y, 1, c->y == TARGET_Y ? (void *)s.target : &s.y), TR_OK);
+            assert_int_equal(tr_writer_append(w, y, 1, c->y == TARGET_Y ? (void *)s.target : &s.y),
+                             TR_OK);
     }
 }
 
@@ -89,7 +92,8 @@ static void put(tr_writer_t *w, const content_t *c) {
     char name[64];
     snprintf(name, sizeof name, "%sx", c->group);
     assert_int_equal(
-        tr_writer_array(w, name, c->wide ? TR_F32 : TR_U8, c->count, &TR_SHAPE(SIDE, SIDE, 1), &x), TR_OK);
+        tr_writer_array(w, name, c->wide ? TR_F32 : TR_U8, c->count, &TR_SHAPE(SIDE, SIDE, 1), &x),
+        TR_OK);
     snprintf(name, sizeof name, "%sy", c->group);
     if (c->y != NO_Y)
         assert_int_equal(tr_writer_array(w, name, c->y == TARGET_Y ? TR_F32 : TR_I32, c->count,
@@ -100,7 +104,8 @@ static void put(tr_writer_t *w, const content_t *c) {
 
 static void make_file(const content_t *contents, int count, bool moments) {
     tr_writer_t *w = NULL;
-    assert_int_equal(tr_writer_create(contents->path, &(tr_writer_params_t){.force = true}, &w), TR_OK);
+    assert_int_equal(tr_writer_create(contents->path, &(tr_writer_params_t){.force = true}, &w),
+                     TR_OK);
     if (moments) {
         assert_int_equal(tr_writer_numbers(w, "/", "mean", 1, &(double){70}), TR_OK);
         assert_int_equal(tr_writer_numbers(w, "/", "std", 1, &(double){35}), TR_OK);
@@ -148,22 +153,23 @@ static float *read_array(const char *path, const char *name, int64_t rows, int64
     return out;
 }
 
-static double largest_difference(const char *a, const char *b, const char *name, int64_t rows, int64_t width,
-                                 bool reversed) {
+static double largest_difference(const char *a, const char *b, const char *name, int64_t rows,
+                                 int64_t width, bool reversed) {
     float *one = read_array(a, name, rows, width), *two = read_array(b, name, rows, width);
     double largest = 0;
     for (int64_t i = 0; i < rows; i++)
         for (int64_t k = 0; k < width; k++)
-            largest = fmax(largest,
-                           fabs((double)one[i * width + k] - two[(reversed ? rows - 1 - i : i) * width + k]));
+            largest = fmax(largest, fabs((double)one[i * width + k] -
+                                         two[(reversed ? rows - 1 - i : i) * width + k]));
     tr_free(&one);
     tr_free(&two);
     return largest;
 }
 
-/* -- tests ----------------------------------------------------------------------------------------------- */
+/* -- tests ------------------------------------------------------------------------------------- */
 
-/* The training file carries the moments of its pixels; the others do not, and have to be scaled by the same. */
+/* The training file carries the moments of its pixels; the others do not, and have to be scaled by
+ * the same. */
 static int make_all(void **state) {
     make_file((content_t[]){{"train.h5", "train/", 0, TRAIN, .y = CLASS_Y},
                             {"train.h5", "test/", TRAIN, TEST, .y = CLASS_Y}},
@@ -202,7 +208,8 @@ static void test_rows(void **state) {
     assert_int_equal(trainer(1, "eval classes.ini run --json eval.json"), 0);
     assert_non_null(result = json_load_file("eval.json", 0, NULL));
     assert_int_equal(json_integer_value(json_object_get(result, "samples")), TEST);
-    assert_true(fabs(json_real_value(json_object_get(result, "accuracy")) - (double)right / TEST) < 1e-9);
+    assert_true(fabs(json_real_value(json_object_get(result, "accuracy")) - (double)right / TEST) <
+                1e-9);
     assert_in_range(right, TEST / 2, TEST - 1);
     json_decref(result);
 }
@@ -212,11 +219,13 @@ static void test_ranks(void **state) {
         assert_int_equal(trainer(ranks, "predict classes.ini run in.h5 ranks.h5 --force"), 0);
         assert_true(says("out", "103.*in.h5"));
         assert_true(largest_difference("out.h5", "ranks.h5", "prediction", TEST, 1, false) == 0);
-        assert_true(largest_difference("out.h5", "ranks.h5", "probability", TEST, CLASSES, false) < 1e-6);
+        assert_true(largest_difference("out.h5", "ranks.h5", "probability", TEST, CLASSES, false) <
+                    1e-6);
     }
     /* Fewer samples than a rank takes, and batches of which the last rank gets none. */
     assert_int_equal(trainer(3, "predict classes.ini run in.h5 few.h5 data.limit=3"), 0);
-    float *few = read_array("few.h5", "prediction", 3, 1), *all = read_array("out.h5", "prediction", TEST, 1);
+    float *few = read_array("few.h5", "prediction", 3, 1),
+          *all = read_array("out.h5", "prediction", TEST, 1);
     assert_memory_equal(few, all, 3 * sizeof *few);
     tr_free(&few);
     tr_free(&all);
@@ -225,15 +234,18 @@ static void test_ranks(void **state) {
 /* Labels that are no classes (-1, as test sets without answers have them) are not looked at. */
 static void test_order_and_labels(void **state) {
     assert_int_equal(trainer(1, "predict classes.ini run reversed.h5 backwards.h5"), 0);
-    assert_true(largest_difference("out.h5", "backwards.h5", "probability", TEST, CLASSES, true) < 1e-6);
+    assert_true(largest_difference("out.h5", "backwards.h5", "probability", TEST, CLASSES, true) <
+                1e-6);
     assert_int_equal(trainer(1, "predict classes.ini run train.h5:test group.h5"), 0);
-    assert_true(largest_difference("out.h5", "group.h5", "probability", TEST, CLASSES, false) < 1e-6);
+    assert_true(largest_difference("out.h5", "group.h5", "probability", TEST, CLASSES, false) <
+                1e-6);
 }
 
 static void test_other_types(void **state) {
     assert_int_equal(trainer(1, "predict classes.ini run wide.h5 widened.h5"), 0);
     assert_true(says("err", "f32.*u8"));
-    assert_true(largest_difference("out.h5", "widened.h5", "probability", TEST, CLASSES, false) < 1e-6);
+    assert_true(largest_difference("out.h5", "widened.h5", "probability", TEST, CLASSES, false) <
+                1e-6);
 }
 
 static void test_refusals(void **state) {
@@ -242,10 +254,12 @@ static void test_refusals(void **state) {
     assert_true(says("err", "out.h5.*--force"));
     assert_int_equal(trainer(2, "predict classes.ini run in.h5 in.h5 --force"), TR_ERR_USAGE);
     assert_true(says("err", "in.h5"));
-    assert_int_equal(trainer(1, "predict classes.ini run ./train.h5:test train.h5 --force"), TR_ERR_USAGE);
+    assert_int_equal(trainer(1, "predict classes.ini run ./train.h5:test train.h5 --force"),
+                     TR_ERR_USAGE);
     assert_int_equal(trainer(1, "predict classes.ini run none.h5 new.h5"), TR_ERR_NOINPUT);
     assert_int_equal(trainer(1, "predict classes.ini run in.h5"), TR_ERR_USAGE);
-    assert_int_equal(trainer(1, "predict classes.ini run in.h5 new.h5 data.classes=4"), TR_ERR_CONFIG);
+    assert_int_equal(trainer(1, "predict classes.ini run in.h5 new.h5 data.classes=4"),
+                     TR_ERR_CONFIG);
     assert_int_equal(trainer(1, "predict classes.ini run in.h5 none/new.h5"), TR_ERR_NOINPUT);
     /* Data that cannot be read to the end leave nothing behind. */
     assert_int_equal(system("cp in.h5 torn.h5 && truncate -s -40 torn.h5"), 0);
@@ -256,18 +270,21 @@ static void test_refusals(void **state) {
 
 /* A bare file of weights says what they were trained on in its metadata; others' do not. */
 static void test_bare_weights(void **state) {
-    assert_int_equal(system("cp run/checkpoints/latest/model.safetensors ours.safetensors && "
-                            "sed 's/{\"trainer\":/{\"another\":/' ours.safetensors >bare.safetensors"),
-                     0);
-    assert_int_equal(trainer(1, "predict classes.ini ours.safetensors in.h5 ours.h5"), 0);
-    assert_true(largest_difference("out.h5", "ours.h5", "probability", TEST, CLASSES, false) < 1e-6);
-    assert_int_equal(trainer(1, "predict classes.ini bare.safetensors in.h5 bare.h5"), TR_ERR_CONFIG);
-    assert_true(says("err", "data.classes"));
     assert_int_equal(
-        trainer(1,
-                "predict classes.ini bare.safetensors in.h5 bare.h5 data.classes=5 data.mean=70 data.std=35"),
+        system("cp run/checkpoints/latest/model.safetensors ours.safetensors && "
+               "sed 's/{\"trainer\":/{\"another\":/' ours.safetensors >bare.safetensors"),
         0);
-    assert_true(largest_difference("out.h5", "bare.h5", "probability", TEST, CLASSES, false) < 1e-6);
+    assert_int_equal(trainer(1, "predict classes.ini ours.safetensors in.h5 ours.h5"), 0);
+    assert_true(largest_difference("out.h5", "ours.h5", "probability", TEST, CLASSES, false) <
+                1e-6);
+    assert_int_equal(trainer(1, "predict classes.ini bare.safetensors in.h5 bare.h5"),
+                     TR_ERR_CONFIG);
+    assert_true(says("err", "data.classes"));
+    assert_int_equal(trainer(1, "predict classes.ini bare.safetensors in.h5 bare.h5 data.classes=5 "
+                                "data.mean=70 data.std=35"),
+                     0);
+    assert_true(largest_difference("out.h5", "bare.h5", "probability", TEST, CLASSES, false) <
+                1e-6);
 }
 
 static void test_regression(void **state) {
@@ -279,14 +296,16 @@ static void test_regression(void **state) {
     assert_int_equal(trainer(1, "predict numbers.ini numbers in.h5 one.h5"), 0);
     assert_int_equal(trainer(3, "predict numbers.ini numbers in.h5 three.h5"), 0);
     assert_true(largest_difference("one.h5", "three.h5", "prediction", TEST, 2, false) < 1e-5);
-    assert_int_equal(trainer(1, "predict numbers.ini numbers in.h5 no.h5 --probabilities"), TR_ERR_USAGE);
+    assert_int_equal(trainer(1, "predict numbers.ini numbers in.h5 no.h5 --probabilities"),
+                     TR_ERR_USAGE);
     /* Mean squared error by hand and by eval. */
     float *prediction = read_array("one.h5", "prediction", TEST, 2);
     double squared = 0;
     for (int i = 0; i < TEST; i++) {
         sample_t s;
         make_sample(TRAIN + i, &s);
-        for (int k = 0; k < 2; k++) squared += pow(prediction[2 * i + k] - s.target[k], 2) / (2 * TEST);
+        for (int k = 0; k < 2; k++)
+            squared += pow(prediction[2 * i + k] - s.target[k], 2) / (2 * TEST);
     }
     tr_free(&prediction);
     json_t *result = NULL;

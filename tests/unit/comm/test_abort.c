@@ -1,4 +1,5 @@
-/* One rank's end ends all with its code, whatever the others wait in; a peer that does not come is noticed. */
+/* One rank's end ends all with its code, whatever the others wait in; a peer that does not come is
+ * noticed. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -21,7 +22,8 @@ static void *abort_elsewhere(void *world) {
     return NULL;
 }
 
-/* Rank 1 ends the job (in WAY from another thread, while its own waits too); the others wait for it. */
+/* Rank 1 ends the job (in WAY from another thread, while its own waits too); the others wait for
+ * it. */
 static int child_abort(tr_world_t *world, const char *way) {
     tr_device_t *device = NULL;
     tr_collectives_t *coll = NULL;
@@ -53,11 +55,13 @@ static int child_late(tr_world_t *world, int engine) {
         tr_world_collectives(world, device, &settings, &coll))
         return 1;
     if (tr_world_info(world)->rank == 1) sleep(60);
-    if (coll->ops->start(coll, &(tr_collective_t){.data = data, .count = 8}, NULL, &ticket)) return 1;
+    if (coll->ops->start(coll, &(tr_collective_t){.data = data, .count = 8}, NULL, &ticket))
+        return 1;
     tr_status_t status = coll->ops->wait(coll, ticket, NULL);
     bool said = strstr(tr_error_last()->message, "parallel.timeout") != NULL;
     /* Nothing waits any more, the ends included. */
-    bool quick = tr_world_barrier(world) == TR_ERR_RETRY && tr_world_agree(world, TR_OK) == TR_ERR_RETRY;
+    bool quick =
+        tr_world_barrier(world) == TR_ERR_RETRY && tr_world_agree(world, TR_OK) == TR_ERR_RETRY;
     tr_world_collectives_close(world, &coll);
     tr_world_close(&world);
     return status == TR_ERR_RETRY && said && quick ? TR_ERR_RETRY : 1;
@@ -75,7 +79,8 @@ static void run(const char *way, int code) {
     char command[8192];
     const char *launcher = getenv("MPIEXEC");
     snprintf(command, sizeof command,
-             "OMP_WAIT_POLICY=passive %s -n 3 '%s' %s >out 2>&1 || (c=$?; [ $c = %d ] || cat out; exit $c)",
+             "OMP_WAIT_POLICY=passive %s -n 3 '%s' %s >out 2>&1 || (c=$?; [ $c = %d ] || cat out; "
+             "exit $c)",
              launcher ? launcher : "mpirun", self, way, code);
     int status = system(command);
     assert_true(WIFEXITED(status));

@@ -120,8 +120,9 @@ static void test_limited(void **state) {
     } cases[] = {{0, 2, 64, 2, 32, false}, {4, 1, 64, 1, 4, false}, {4, 2, 64, 2, 2, false},
                  {7, 2, 8, 1, 3, false},   {16, 2, 4, 1, 4, false}, {2, 3, 64, 3, 1, true}};
     for (size_t i = 0; i < TR_COUNT(cases); i++) {
-        tr_world_info_t info = {
-            .local_size = cases[i].ranks, .cores = cases[i].cores, .cores_shared_by = cases[i].shared_by};
+        tr_world_info_t info = {.local_size = cases[i].ranks,
+                                .cores = cases[i].cores,
+                                .cores_shared_by = cases[i].shared_by};
         assert_int_equal(tr_limit_cores(cases[i].limit, &info), cases[i].crowded);
         assert_int_equal(info.cores / info.cores_shared_by, cases[i].share);
     }

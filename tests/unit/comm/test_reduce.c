@@ -1,5 +1,5 @@
-/* The MPI engine in both ways on the devices that are here: exact sums, many in flight, any order of waits,
- * other calls between. */
+/* The MPI engine in both ways on the devices that are here: exact sums, many in flight, any order
+ * of waits, other calls between. */
 //TEST np=1
 //TEST np=2
 //TEST np=3
@@ -25,8 +25,10 @@ static void *scratch; /* 256 bytes on the device */
 
 #define OK(call) assert_int_equal((call), TR_OK)
 
-static tr_status_t allreduce(void *data, int64_t count, tr_dtype_t dtype, tr_stream_t *on, tr_ticket_t *out) {
-    const tr_collective_t what = {.kind = TR_ALLREDUCE, .data = data, .count = count, .dtype = dtype};
+static tr_status_t allreduce(void *data, int64_t count, tr_dtype_t dtype, tr_stream_t *on,
+                             tr_ticket_t *out) {
+    const tr_collective_t what = {
+        .kind = TR_ALLREDUCE, .data = data, .count = count, .dtype = dtype};
     return coll->ops->start(coll, &what, on, out);
 }
 
@@ -152,8 +154,9 @@ static void test_world_calls_between(void **state) {
         assert_true(one == info->size);
         if (b % 4 == 0) OK(tr_world_barrier(world));
         if (b % 5 == 0)
-            assert_int_equal(tr_world_agree(world, info->rank == 0 ? TR_FAIL(TR_ERR_IO, "x") : TR_OK),
-                             TR_ERR_IO);
+            assert_int_equal(
+                tr_world_agree(world, info->rank == 0 ? TR_FAIL(TR_ERR_IO, "x") : TR_OK),
+                TR_ERR_IO);
     }
     OK(coll->ops->wait(coll, tickets[N - 1], stream));
     for (int b = 0; b < N; b++) check(host[b], data[b], 5000 + b, b);
@@ -234,7 +237,8 @@ static void test_slots_used_again(void **state) {
     tr_ticket_t ticket;
     OK(device->ops->stream_create(device, "second", TR_PRIORITY_NORMAL, &second));
     for (int b = 0; b < N; b++) OK(allreduce(scratch, 5, TR_F32, first, &ticket));
-    OK(coll->ops->wait(coll, ticket, first)); /* all slots have memory: getting more would end all delays */
+    /* all slots have memory: getting more would end all delays */
+    OK(coll->ops->wait(coll, ticket, first));
     for (int b = 0; b < N; b++) host[b] = make(5, b, &data[b]);
     delay(second, 8000);
     for (int b = 0; b < N; b++) {
@@ -287,7 +291,8 @@ static void test_reduce_scatter_and_allgather(void **state) {
     for (int64_t i = 0; i < count; i++) assert_true(host[i] == total(i, 3));
     const tr_collective_t odd = {TR_ALLGATHER, TR_GROUP_ALL, NULL, count + 1, TR_F32};
     tr_ticket_t ticket = 0;
-    if (info->size > 1) assert_int_equal(coll->ops->start(coll, &odd, stream, &ticket), TR_ERR_INTERNAL);
+    if (info->size > 1)
+        assert_int_equal(coll->ops->start(coll, &odd, stream, &ticket), TR_ERR_INTERNAL);
     tr_free(&host);
 }
 
@@ -298,10 +303,12 @@ static void test_groups(void **state) {
     OK(coll->ops->split(coll, is_out ? -1 : info->rank % 2, &group));
     assert_int_equal(group < 0, is_out);
     float sums[5], expected = 0;
-    for (int r = info->rank % 2; r < info->size - (info->size > 2); r += 2) expected += (float)(r + 1);
+    for (int r = info->rank % 2; r < info->size - (info->size > 2); r += 2)
+        expected += (float)(r + 1);
     for (int i = 0; i < 5; i++) sums[i] = (float)(info->rank + 1);
     if (!is_out) collect(TR_ALLREDUCE, group, sums, 5);
-    for (int i = 0; i < 5; i++) assert_true(sums[i] == (is_out ? (float)(info->rank + 1) : expected));
+    for (int i = 0; i < 5; i++)
+        assert_true(sums[i] == (is_out ? (float)(info->rank + 1) : expected));
     const tr_collective_t unknown = {TR_ALLREDUCE, 9, NULL, 1, TR_F32};
     tr_ticket_t ticket = 0;
     assert_int_equal(coll->ops->start(coll, &unknown, stream, &ticket), TR_ERR_INTERNAL);
@@ -354,6 +361,7 @@ int main(void) {
     int failed = run_on("cpu", TR_ENGINE_THREAD) + run_on("cpu", TR_ENGINE_POLL) +
                  run_on("strict", TR_ENGINE_THREAD) + run_on("strict", TR_ENGINE_POLL);
     tr_world_close(&world);
-    if (tr_mem_stats().live) fprintf(stderr, "%lld allocations are left\n", (long long)tr_mem_stats().live);
+    if (tr_mem_stats().live)
+        fprintf(stderr, "%lld allocations are left\n", (long long)tr_mem_stats().live);
     return failed || tr_mem_stats().live != 0;
 }

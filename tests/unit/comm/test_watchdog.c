@@ -1,4 +1,5 @@
-/* Who stops or hangs is named and ends the job with 75; who is only slow, or waits for a disk, is left alone. */
+/* Who stops or hangs is named and ends the job with 75; who is only slow, or waits for a disk, is
+ * left alone. */
 //TEST timeout=300
 #include <stdarg.h>
 #include <stddef.h>
@@ -92,8 +93,9 @@ static void send_beat(tr_peer_t *peer, int leaving) {
     tr_link_send(peer, &(tr_beat_t){.leaving = leaving});
 }
 
-/* The last word of a rank is heard though its link ends right behind it with a beat of the other side unread. Beats go both ways in turn before: only
- * then does TCP take its time to confirm them. */
+/* The last word of a rank is heard though its link ends right behind it with a beat of the other
+ * side unread. Beats go both ways in turn before: only then does TCP take its time to confirm them.
+ */
 static int child_word(tr_world_t *world) {
     const int rank = tr_world_info(world)->rank;
     tr_peer_t peers[3] = {{.fd = -1}, {.fd = -1}, {.fd = -1}}, *other = &peers[rank == 0];
@@ -120,7 +122,8 @@ static int child_word(tr_world_t *world) {
 
 static int child_in(tr_world_t *world, const char *way) {
     if (strcmp(way, "quiet") == 0)
-        return child_slow(world) || child_disk(world) || child_pause(world, 0) || child_pause(world, 2);
+        return child_slow(world) || child_disk(world) || child_pause(world, 0) ||
+               child_pause(world, 2);
     if (strcmp(way, "word") == 0) return child_word(world);
     if (strcmp(way, "hang") == 0) return child_hang(world);
     if (strcmp(way, "term") == 0) return child_term(world);
@@ -130,7 +133,8 @@ static int child_in(tr_world_t *world, const char *way) {
 static int child(const char *way) {
     tr_world_t *world = NULL;
     if (tr_world_open(NULL, &world) != TR_OK) return 1;
-    if (tr_watchdog_start(world, strcmp(way, "term") ? TIMEOUT_SEC : 50, asked_to_stop) != TR_OK) return 1;
+    if (tr_watchdog_start(world, strcmp(way, "term") ? TIMEOUT_SEC : 50, asked_to_stop) != TR_OK)
+        return 1;
     if (tr_world_barrier(world) != TR_OK) return 1;
     tr_watchdog_phase(world, TR_PHASE_STEP, 3);
     const int code = child_in(world, way);
@@ -170,7 +174,8 @@ static void test_word(void **state) {
     expect_quiet("word");
 }
 
-/* Without the watchdog it would end with another code, or not at all. `who`: the rank that is named. */
+/* Without the watchdog it would end with another code, or not at all. `who`: the rank that is
+ * named. */
 static void expect_end(const char *way, const char *who) {
     char text[8192];
     const int code = run(way, text);

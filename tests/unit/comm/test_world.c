@@ -111,8 +111,8 @@ static void test_agree_again(void **state) {
 
 static void test_agree_on_the_worst(void **state) {
     tr_error_clear();
-    tr_status_t mine =
-        info->rank == 0 ? TR_FAIL(TR_ERR_IO, "disk") : TR_FAIL(TR_ERR_CONFIG, "key of %d", info->rank);
+    tr_status_t mine = info->rank == 0 ? TR_FAIL(TR_ERR_IO, "disk")
+                                       : TR_FAIL(TR_ERR_CONFIG, "key of %d", info->rank);
     tr_status_t want = info->size == 1 ? TR_ERR_IO : TR_ERR_CONFIG;
     assert_int_equal(tr_world_agree(world, mine), want);
     assert_int_equal(tr_error_last()->code, want);
@@ -217,6 +217,7 @@ int main(void) {
     failed += cmocka_run_group_tests_name("thread", tests, use_thread, stop_thread);
     if (failed) tr_world_abort(world, 1); /* the others may wait */
     tr_world_close(&world);
-    if (tr_mem_stats().live) fprintf(stderr, "%lld allocations are left\n", (long long)tr_mem_stats().live);
+    if (tr_mem_stats().live)
+        fprintf(stderr, "%lld allocations are left\n", (long long)tr_mem_stats().live);
     return tr_mem_stats().live != 0;
 }

@@ -44,7 +44,8 @@ typedef struct {
 static const tr_config_field_t top_fields[] = {
     TR_FIELD_STRING(top_settings_t, device, "auto", "Device."),
 };
-static const tr_config_table_t top_table = {"", top_fields, TR_COUNT(top_fields), sizeof(top_settings_t)};
+static const tr_config_table_t top_table = {"", top_fields, TR_COUNT(top_fields),
+                                            sizeof(top_settings_t)};
 
 static const tr_config_field_t train_fields[] = {
     TR_FIELD_INT(top_settings_t, seed, "1", 0, 1e18, "Seed."),
@@ -66,8 +67,8 @@ static const tr_config_table_t model_table = {"model", model_fields, 1, sizeof(m
 static const tr_config_table_t net_table = {"model", net_fields, 2, sizeof(model_settings_t)};
 
 /* The one without a section comes last, to see that it is written first. */
-static const tr_config_table_t *const tables[] = {&data_table, &train_table, &model_table, &net_table,
-                                                  &top_table};
+static const tr_config_table_t *const tables[] = {&data_table, &train_table, &model_table,
+                                                  &net_table, &top_table};
 
 static tr_config_t *config;
 
@@ -102,7 +103,8 @@ static const char *problems(void) {
 
 /* One of them, each of which is a line, has these names. */
 static void expect_problem(const char *names) {
-    if (!names_in_line(problems(), names)) fail_msg("expected '%s' in a line of: %s", names, problems());
+    if (!names_in_line(problems(), names))
+        fail_msg("expected '%s' in a line of: %s", names, problems());
 }
 
 static void defaults(void **state) {
@@ -119,7 +121,8 @@ static void defaults(void **state) {
 }
 
 static void every_type(void **state) {
-    load("device = cpu\n[data]\ntrain = a b.h5\nbatch_size = 1_024\nmicro_batch = 8\ncache = 64k\nrate = "
+    load("device = cpu\n[data]\ntrain = a b.h5\nbatch_size = 1_024\nmicro_batch = 8\ncache = "
+         "64k\nrate = "
          "1e-3\n"
          "pause = 1h30min\nshuffle = off\norder = random\n[train]\nseed = 9007199254740993\n");
     assert_string_equal(problems(), "");
@@ -157,7 +160,8 @@ static void later_sources_win(void **state) {
 }
 
 static void bad_values_name_all(void **state) {
-    load("[data]\nbatch_size = many\nmicro_batch = 0\ncache = 1\nrate = 1.5\npause = 2 weeks\nshuffle = "
+    load("[data]\nbatch_size = many\nmicro_batch = 0\ncache = 1\nrate = 1.5\npause = 2 "
+         "weeks\nshuffle = "
          "maybe\norder = randm\n");
     expect_problem("7");
     expect_problem("my.ini:2 & data.batch_size & 1 & 65536 & 'many' & 64");
@@ -261,7 +265,8 @@ static void a_table_not_given_reads_as_defaults(void **state) {
 }
 
 static void bad_tables_are_refused(void **state) {
-    static const tr_config_field_t bad_default[] = {TR_FIELD_INT(data_settings_t, batch_size, "0", 1, 8, "")};
+    static const tr_config_field_t bad_default[] = {
+        TR_FIELD_INT(data_settings_t, batch_size, "0", 1, 8, "")};
     static const tr_config_field_t other_range[] = {
         TR_FIELD_INT(data_settings_t, batch_size, "64", 1, 8192, "")};
     const tr_config_table_t bad = {"data", bad_default, 1, sizeof(data_settings_t)};
@@ -276,7 +281,7 @@ static void bad_tables_are_refused(void **state) {
     assert_null(refused);
 }
 
-/* -- files ----------------------------------------------------------------------------------------------- */
+/* -- files ------------------------------------------------------------------------------------- */
 
 static tr_status_t load_bytes(const char *bytes, size_t count) {
     char path[] = "/tmp/trainer-config-XXXXXX";
@@ -321,12 +326,14 @@ static void a_run_folder_names_its_config(void **state) {
     rmdir(folder);
 }
 
-/* -- text out -------------------------------------------------------------------------------------------- */
+/* -- text out ---------------------------------------------------------------------------------- */
 
 static void serialized_text_loads_the_same(void **state) {
-    load("device = strict\n[data]\nbatch_size = 1_000\npause = 2 h\n[model]\nlayers = conv 32 5,\n  "
-         "relu,\n\n  linear 10\ndepth = 5\n");
-    assert_int_equal(tr_config_set(config, "data.train= \"odd\" # name\n[x]\ny = 1", "command line"), TR_OK);
+    load(
+        "device = strict\n[data]\nbatch_size = 1_000\npause = 2 h\n[model]\nlayers = conv 32 5,\n  "
+        "relu,\n\n  linear 10\ndepth = 5\n");
+    assert_int_equal(
+        tr_config_set(config, "data.train= \"odd\" # name\n[x]\ny = 1", "command line"), TR_OK);
     tr_str_t text = {0}, again = {0};
     assert_int_equal(tr_config_serialize(config, &text), TR_OK);
     assert_int_equal(strncmp(text.text, "device = strict\n\n[data]\n", 24), 0);
@@ -335,8 +342,9 @@ static void serialized_text_loads_the_same(void **state) {
     assert_int_equal(tr_config_create(tables, TR_COUNT(tables), &copy), TR_OK);
     assert_int_equal(tr_config_load_text(copy, "copy", text.text, text.length), TR_OK);
     assert_int_equal(tr_config_check(copy), TR_OK);
-    static const char *const keys[] = {"device",     "train.seed", "data.train",   "data.batch_size",
-                                       "data.pause", "data.rate",  "model.layers", "model.depth"};
+    static const char *const keys[] = {"device",          "train.seed", "data.train",
+                                       "data.batch_size", "data.pause", "data.rate",
+                                       "model.layers",    "model.depth"};
     for (size_t i = 0; i < TR_COUNT(keys); i++) {
         assert_string_equal(tr_config_get(copy, keys[i]), tr_config_get(config, keys[i]));
         assert_int_equal(tr_config_is_set(copy, keys[i]), tr_config_is_set(config, keys[i]));
@@ -363,7 +371,8 @@ static void help_tells(void **state) {
     assert_ptr_equal(strstr(text.text, "[model]"),
                      strrchr(text.text, '[')); /* shared by two tables, shown once, last */
     assert_int_equal(help("data", &text), TR_OK);
-    assert_non_null(strstr(text.text, "data.batch_size = 64\n    Samples per step. Over all ranks.\n"));
+    assert_non_null(
+        strstr(text.text, "data.batch_size = 64\n    Samples per step. Over all ranks.\n"));
     assert_true(names_in_line(text.text, "1 & 65536"));
     assert_true(names_in_line(text.text, "forward & backward & random"));
     assert_null(strstr(text.text, "train.seed"));
@@ -383,7 +392,7 @@ static void help_tells(void **state) {
     tr_str_free(&text);
 }
 
-/* -- want of memory -------------------------------------------------------------------------------------- */
+/* -- want of memory ---------------------------------------------------------------------------- */
 
 /* Each allocation fails once: an error or a lost hint, never a leak or a crash. */
 static void memory_runs_out_cleanly(void **state) {
@@ -411,7 +420,8 @@ static void memory_runs_out_cleanly(void **state) {
     }
     assert_true(failed > 30);
     assert_true(calls <
-                ATTEMPTS); /* the last attempts had nothing to fail: all allocations have been tried */
+                /* the last attempts had nothing to fail: all allocations have been tried */
+                ATTEMPTS);
 }
 
 #define CONFIG_TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)

@@ -15,7 +15,8 @@
 /* Every event as a line: "3 section.key=value" with newlines shown as |, or "3 !message". */
 static tr_str_t seen;
 
-static tr_status_t keep_key(void *self, const char *section, const char *key, const char *value, int line) {
+static tr_status_t keep_key(void *self, const char *section, const char *key, const char *value,
+                            int line) {
     tr_str_printf(&seen, "%d %s.%s=", line, section, key);
     for (; *value; value++) tr_str_append_bytes(&seen, *value == '\n' ? "|" : value, 1);
     tr_str_append(&seen, "\n");
@@ -76,8 +77,9 @@ static void quotes(void **state) {
 }
 
 static void continuation(void **state) {
-    assert_string_equal(parse("[m]\nlayers = conv 32 5,\n   relu, # first\n\n   # none\n\tlinear 10\nb = 1"),
-                        "2 m.layers=conv 32 5,|relu,|linear 10\n7 m.b=1\n");
+    assert_string_equal(
+        parse("[m]\nlayers = conv 32 5,\n   relu, # first\n\n   # none\n\tlinear 10\nb = 1"),
+        "2 m.layers=conv 32 5,|relu,|linear 10\n7 m.b=1\n");
     assert_string_equal(parse("a =\n  b\n  c\n"), "1 .a=b|c\n");
     assert_string_equal(parse("a = 1\n  [b]\n  c = d\n"), "1 .a=1|[b]|c = d\n");
 }
@@ -101,10 +103,11 @@ static void expect_lines(const char *text, int count, const char *const *names) 
 
 static void problems(void **state) {
     expect_lines(parse("[data\na = 1"), 2, (const char *[]){"1 ! & [data]", "2 .a=1"});
-    expect_lines(parse("[]\n[a] b\n["), 3, (const char *[]){"1 ! & [data]", "2 ! & [data]", "3 ! & [data]"});
+    expect_lines(parse("[]\n[a] b\n["), 3,
+                 (const char *[]){"1 ! & [data]", "2 ! & [data]", "3 ! & [data]"});
     expect_lines(parse("batch_size: 3\n = 4\na b = 5\n"), 3,
-                 (const char *[]){"1 ! & key = value & 'batch_size: 3'", "2 ! & key = value & '= 4'",
-                                  "3 ! & key = value & 'a b = 5'"});
+                 (const char *[]){"1 ! & key = value & 'batch_size: 3'",
+                                  "2 ! & key = value & '= 4'", "3 ! & key = value & 'a b = 5'"});
 }
 
 static void junk_is_one_problem(void **state) {
@@ -113,7 +116,8 @@ static void junk_is_one_problem(void **state) {
     static char line[TR_INI_LINE_BYTES + 100];
     memset(line, 'a', sizeof line);
     memcpy(line + sizeof line - 7, "\nb = 2\n", 7);
-    expect_lines(parse_bytes(line, sizeof line), 2, (const char *[]){"1 ! & 262237 & 262144", "2 .b=2"});
+    expect_lines(parse_bytes(line, sizeof line), 2,
+                 (const char *[]){"1 ! & 262237 & 262144", "2 .b=2"});
 }
 
 static void input_needs_no_terminator(void **state) {
@@ -122,12 +126,14 @@ static void input_needs_no_terminator(void **state) {
     for (size_t bytes = 0; bytes <= sizeof text; bytes++) parse_bytes(text, bytes);
 }
 
-static tr_status_t refuse(void *self, const char *section, const char *key, const char *value, int line) {
+static tr_status_t refuse(void *self, const char *section, const char *key, const char *value,
+                          int line) {
     return TR_FAIL(TR_ERR_IO, "no %s", key);
 }
 
 static void callback_failure_is_handed_up(void **state) {
-    assert_int_equal(tr_ini_parse("a=1\nb=2", 7, &(tr_ini_events_t){NULL, refuse, keep_problem}), TR_ERR_IO);
+    assert_int_equal(tr_ini_parse("a=1\nb=2", 7, &(tr_ini_events_t){NULL, refuse, keep_problem}),
+                     TR_ERR_IO);
     assert_string_equal(tr_error_last()->message, "no a");
 }
 
@@ -146,7 +152,8 @@ static void memory_runs_out_cleanly(void **state) {
     assert_true(failures >= 3);
 }
 
-static tr_status_t compare(void *self, const char *section, const char *key, const char *value, int line) {
+static tr_status_t compare(void *self, const char *section, const char *key, const char *value,
+                           int line) {
     assert_string_equal(key, "k");
     assert_string_equal(value, *(const char **)self);
     *(const char **)self = NULL;
@@ -163,8 +170,9 @@ static void expect_round_trip(const char *value) {
     tr_ini_append(&out, "k", value);
     assert_int_equal(out.status, TR_OK);
     const char *awaited = value;
-    assert_int_equal(tr_ini_parse(out.text, out.length, &(tr_ini_events_t){&awaited, compare, no_problem}),
-                     TR_OK);
+    assert_int_equal(
+        tr_ini_parse(out.text, out.length, &(tr_ini_events_t){&awaited, compare, no_problem}),
+        TR_OK);
     assert_null(awaited);
     tr_str_free(&out);
 }
@@ -194,7 +202,8 @@ static void short_values_round_trip(void **state) {
     enum { LETTERS = sizeof alphabet - 1, LENGTH = 4 };
     for (int code = 0; code < LETTERS * LETTERS * LETTERS * LETTERS; code++) {
         char value[LENGTH + 1] = "";
-        for (int i = 0, rest = code; i < LENGTH; i++, rest /= LETTERS) value[i] = alphabet[rest % LETTERS];
+        for (int i = 0, rest = code; i < LENGTH; i++, rest /= LETTERS)
+            value[i] = alphabet[rest % LETTERS];
         expect_round_trip(value);
     }
 }

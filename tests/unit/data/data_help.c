@@ -16,7 +16,8 @@ static tr_status_t host_alloc(tr_device_t *device, size_t bytes, void **out) {
 static void host_free(tr_device_t *device, void *pointer) {
     tr_free(&pointer);
 }
-static const tr_device_ops_t ops = {.name = "test", .host_alloc = host_alloc, .host_free = host_free};
+static const tr_device_ops_t ops = {
+    .name = "test", .host_alloc = host_alloc, .host_free = host_free};
 tr_device_t test_device = {.ops = &ops};
 
 tr_data_settings_t test_settings(void) {
@@ -64,7 +65,7 @@ void test_dataset_make(test_dataset_t *self, int64_t samples, int64_t width) {
     self->bad = -1;
     self->base.ops = &id_ops;
     self->base.info = (tr_dataset_info_t){.samples = samples, .field_count = 2, .read_unit = 1};
-    self->base.info.field[0] =
-        (tr_field_t){.name = "x", .dtype = TR_I64, .shape = TR_SHAPE(width), .sample_bytes = 8 * width};
+    self->base.info.field[0] = (tr_field_t){
+        .name = "x", .dtype = TR_I64, .shape = TR_SHAPE(width), .sample_bytes = 8 * width};
     self->base.info.field[1] = (tr_field_t){.name = "y", .dtype = TR_I32, .sample_bytes = 4};
 }

@@ -11,10 +11,10 @@
 #include "device/device.h"
 #include "trainer/data.h"
 
-#define assert_ok(expr)                                                                                      \
-    do {                                                                                                     \
-        tr_status_t status_ = (expr);                                                                        \
-        if (status_ != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                           \
+#define assert_ok(expr)                                                                            \
+    do {                                                                                           \
+        tr_status_t status_ = (expr);                                                              \
+        if (status_ != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                 \
     } while (0)
 
 /* A new folder, empty, for rmdir; false: it cannot be made. */
@@ -24,8 +24,8 @@ extern tr_device_t test_device;
 /* Settings as they are when nothing is configured. */
 tr_data_settings_t test_settings(void);
 
-/* A data set in memory: x is the sample's id as `width` int64, y its id as i32. Fails at sample `bad` (-1:
- * never). */
+/* A data set in memory: x is the sample's id as `width` int64, y its id as i32. Fails at sample
+ * `bad` (-1: never). */
 typedef struct {
     tr_dataset_t base;
     int64_t bad, reads;

@@ -29,8 +29,9 @@ static void put(const char *name, hid_t x_type, hid_t y_type, const double *x, c
           made = H5Pcreate(H5P_DATASET_CREATE),
           spaces[] = {H5Screate_simple(4, x_dim, NULL), H5Screate_simple(2, y_dim, NULL)};
     H5Pset_chunk(made, 4, chunk), H5Pset_deflate(made, 1);
-    hid_t sets[] = {H5Dcreate2(file, "x", x_type, spaces[0], H5P_DEFAULT, made, H5P_DEFAULT),
-                    H5Dcreate2(file, "y", y_type, spaces[1], H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)};
+    hid_t sets[] = {
+        H5Dcreate2(file, "x", x_type, spaces[0], H5P_DEFAULT, made, H5P_DEFAULT),
+        H5Dcreate2(file, "y", y_type, spaces[1], H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)};
     assert_true(H5Dwrite(sets[0], H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, x) >= 0);
     assert_true(H5Dwrite(sets[1], H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, y) >= 0);
     for (int i = 0; i < 2; i++) H5Dclose(sets[i]), H5Sclose(spaces[i]);
@@ -48,26 +49,30 @@ static void end(tr_dataset_t **set, const char *const *name, int files) {
 
 static double x[N * ELEMS], y[N * 2];
 static void fill(void) {
-    for (int i = 0; i < N * ELEMS; i++) x[i] = 1e8 * (i / POINTS % C) + 0.25 * (i % 1001); /* by channels */
+    /* by channels */
+    for (int i = 0; i < N * ELEMS; i++) x[i] = 1e8 * (i / POINTS % C) + 0.25 * (i % 1001);
     for (int i = 0; i < N * 2; i++) y[i] = i % 2 ? i : 2e8 + i / 2 % 8;
 }
 
 static tr_dataset_t *open_files(double valid_fraction, int64_t classes) {
     tr_data_settings_t settings = test_settings();
     tr_dataset_t *set = NULL;
-    settings.train = path, settings.layout = TR_LAYOUT_NCHW, settings.valid_fraction = valid_fraction;
+    settings.train = path, settings.layout = TR_LAYOUT_NCHW,
+    settings.valid_fraction = valid_fraction;
     settings.classes = classes;
     assert_ok(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &set));
     return set;
 }
 
-/* Of two files, the second of which has other types; whole, and with a part of it kept for validation. */
+/* Of two files, the second of which has other types; whole, and with a part of it kept for
+ * validation. */
 static void values_are_seen_before_they_are_rounded(void **state) {
     static const char *const names[] = {"a.h5", "b.h5"};
     static double exact[2 * N * ELEMS], targets[2 * N * 2];
     static float rounded[2 * N * ELEMS];
     fill();
-    put(names[0], H5T_IEEE_F64BE, H5T_STD_I64LE, x, y), put(names[1], H5T_IEEE_F32LE, H5T_STD_I32LE, x, y);
+    put(names[0], H5T_IEEE_F64BE, H5T_STD_I64LE, x, y),
+        put(names[1], H5T_IEEE_F32LE, H5T_STD_I32LE, x, y);
     tr_dataset_t *set = open_files(0, 0), *part = open_files(0.25, 0);
     assert_true(set->info.samples == 2 * N && set->info.is_rounded[0] && set->info.is_rounded[1]);
     assert_ok(set->ops->read_exact(set, 0, 0, 2 * N, exact));
@@ -100,7 +105,8 @@ static void columns_that_are_rounded_away_are_named(void **state) {
     fill();
     put(name[0], H5T_IEEE_F64LE, H5T_IEEE_F64LE, x, y);
     tr_dataset_t *set = open_files(0, 0);
-    assert_ok(tr_dataset_stats(set, 1, 4, 1000, 2, stats, &sec)); /* four stretches that are the whole */
+    /* four stretches that are the whole */
+    assert_ok(tr_dataset_stats(set, 1, 4, 1000, 2, stats, &sec));
     assert_true(stats[0].count == N && stats[0].min == 2e8 && stats[0].max == 2e8 + 7 && sec > 0);
     assert_true(tr_is_rounded_away(stats, 2, true, text));
     assert_names(text, "0 & 200000000 & 200000007 & 32-bit & 7");
@@ -114,8 +120,9 @@ static void which_types_are_rounded(void **state) {
     const struct {
         hid_t type;
         bool x, y;
-    } types[] = {{H5T_STD_U8LE, false, false},   {H5T_STD_I16LE, false, false}, {H5T_STD_I32LE, false, true},
-                 {H5T_STD_U32LE, true, true},    {H5T_STD_I64LE, true, true},   {H5T_STD_U64LE, true, true},
+    } types[] = {{H5T_STD_U8LE, false, false},   {H5T_STD_I16LE, false, false},
+                 {H5T_STD_I32LE, false, true},   {H5T_STD_U32LE, true, true},
+                 {H5T_STD_I64LE, true, true},    {H5T_STD_U64LE, true, true},
                  {H5T_IEEE_F32LE, false, false}, {H5T_IEEE_F64LE, true, true}};
     for (int i = 0; i < N * ELEMS; i++) x[i] = i % 2;
     for (int i = 0; i < N * 2; i++) y[i] = i / 2 % 2 == i % 2; /* one-hot, too */
@@ -143,9 +150,10 @@ static void numbers_beyond_f32_are_refused_all_the_same(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_seen_before_they_are_rounded),
-                                       cmocka_unit_test(columns_that_are_rounded_away_are_named),
-                                       cmocka_unit_test(which_types_are_rounded),
-                                       cmocka_unit_test(numbers_beyond_f32_are_refused_all_the_same)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_seen_before_they_are_rounded),
+        cmocka_unit_test(columns_that_are_rounded_away_are_named),
+        cmocka_unit_test(which_types_are_rounded),
+        cmocka_unit_test(numbers_beyond_f32_are_refused_all_the_same)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -30,7 +30,7 @@ static int teardown(void **state) {
     return rmdir(folder);
 }
 
-/* -- writing --------------------------------------------------------------------------------------------- */
+/* -- writing ----------------------------------------------------------------------------------- */
 
 static hid_t create(hsize_t user_block, bool latest) {
     hid_t made = H5Pcreate(H5P_FILE_CREATE), access = H5Pcreate(H5P_FILE_ACCESS);
@@ -75,7 +75,8 @@ static void put(hid_t file, const char *name, int ndim, const hsize_t *dim, hid_
     H5Pclose(made);
 }
 
-static void put_attribute(hid_t object, const char *name, hid_t type, hsize_t count, const void *data) {
+static void put_attribute(hid_t object, const char *name, hid_t type, hsize_t count,
+                          const void *data) {
     hid_t space = count ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR);
     hid_t attribute = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
     assert_true(H5Awrite(attribute, type, data) >= 0);
@@ -83,7 +84,7 @@ static void put_attribute(hid_t object, const char *name, hid_t type, hsize_t co
     H5Sclose(space);
 }
 
-/* -- reading --------------------------------------------------------------------------------------------- */
+/* -- reading ----------------------------------------------------------------------------------- */
 
 static tr_dataset_t *open_with(tr_data_settings_t settings, tr_split_t split) {
     tr_dataset_t *dataset = NULL;
@@ -99,7 +100,8 @@ static tr_dataset_t *open_plain(void) {
 /* All samples in reads of `step`, from the end on, must equal `x` and `y` (NULL: not compared). */
 static void check_reads(tr_dataset_t *dataset, int64_t step, const void *x, const void *y) {
     int64_t n = dataset->info.samples;
-    size_t xb = (size_t)dataset->info.field[0].sample_bytes, yb = (size_t)dataset->info.field[1].sample_bytes;
+    size_t xb = (size_t)dataset->info.field[0].sample_bytes,
+           yb = (size_t)dataset->info.field[1].sample_bytes;
     char *xs = malloc((size_t)step * xb), *ys = malloc((size_t)step * (yb ? yb : 1));
     for (int64_t first = (n - 1) / step * step; first >= 0; first -= step) {
         int64_t count = step < n - first ? step : n - first;
@@ -154,13 +156,15 @@ static void test_storage(void **state) {
             for (size_t i = 0; i < TR_COUNT(how); i++) {
                 hid_t file = create(user_blocks[u], latest);
                 put(file, "images", 4, image_dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, images, how[i]);
-                put(file, "labels", 1, label_dims, H5T_STD_I64BE, H5T_NATIVE_INT32, labels, contiguous);
+                put(file, "labels", 1, label_dims, H5T_STD_I64BE, H5T_NATIVE_INT32, labels,
+                    contiguous);
                 H5Fclose(file);
                 tr_dataset_t *set = open_plain();
                 assert_int_equal(set->info.samples, N);
                 assert_int_equal(set->info.classes, 10);
                 assert_int_equal(set->info.field[0].dtype, TR_U8);
-                if (!how[i].compact && !how[i].plain_edges) assert_names(set->info.description, "pread");
+                if (!how[i].compact && !how[i].plain_edges)
+                    assert_names(set->info.description, "pread");
                 check_all(set, images, labels);
             }
 }
@@ -193,7 +197,8 @@ static void test_types(void **state) {
         for (int big = 0; big < 2; big++)
             for (size_t h = 0; h < TR_COUNT(how); h++) {
                 hid_t file = create(0, false);
-                put(file, "x", 2, dims, big ? types[t].be : types[t].le, H5T_NATIVE_DOUBLE, values, how[h]);
+                put(file, "x", 2, dims, big ? types[t].be : types[t].le, H5T_NATIVE_DOUBLE, values,
+                    how[h]);
                 H5Fclose(file);
                 tr_dataset_t *set = open_plain();
                 assert_int_equal(set->info.field_count, 1);
@@ -215,7 +220,8 @@ static hid_t half_type(bool big) {
 }
 
 static void half_floats(void **state) {
-    static const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xc000, 0x7bff, 0x0001, 0x03ff, 0x3555};
+    static const uint16_t halves[] = {0x0000, 0x8000, 0x3c00, 0xc000,
+                                      0x7bff, 0x0001, 0x03ff, 0x3555};
     hsize_t dims[] = {8, 1};
     for (int i = 0; i < 4; i++) {
         const bool big = i % 2, compact = i / 2; /* compact: read by the library */
@@ -289,12 +295,14 @@ static void check_shape(int ndim, const hsize_t *dims, int layout, tr_shape_t ex
     settings.layout = layout;
     tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
     char a[96], b[96];
-    assert_string_equal(tr_shape_format(&set->info.field[0].shape, a), tr_shape_format(&expected, b));
+    assert_string_equal(tr_shape_format(&set->info.field[0].shape, a),
+                        tr_shape_format(&expected, b));
     /* never written: all zero */
     void *x = malloc((size_t)set->info.field[0].sample_bytes), *dst[] = {x};
     memset(x, 1, (size_t)set->info.field[0].sample_bytes);
     assert_ok(set->ops->read(set, 1, 1, dst));
-    for (int64_t i = 0; i < set->info.field[0].sample_bytes; i++) assert_int_equal(((char *)x)[i], 0);
+    for (int64_t i = 0; i < set->info.field[0].sample_bytes; i++)
+        assert_int_equal(((char *)x)[i], 0);
     free(x);
     tr_dataset_close(&set);
     unlink(path);
@@ -384,7 +392,8 @@ static void test_labels(void **state) {
     check_all(set, zeros, labels);
 }
 
-/* Names, groups and splits: FILE, FILE:GROUP, groups of one file, splits in names, several files. */
+/* Names, groups and splits: FILE, FILE:GROUP, groups of one file, splits in names, several files.
+ */
 static void check_split(const char *train, const char *valid, tr_split_t split, int64_t samples) {
     tr_data_settings_t settings = test_settings();
     tr_dataset_t *set = NULL;
@@ -398,7 +407,8 @@ static void check_split(const char *train, const char *valid, tr_split_t split, 
     tr_dataset_close(&set);
 }
 
-/* Links to data sets of the file are names like others; what is in another file is not read as if it were here. */
+/* Links to data sets of the file are names like others; what is in another file is not read as if
+ * it were here. */
 static void links(void **state) {
     char other[1100];
     snprintf(other, sizeof other, "%s/other.h5", folder);
@@ -460,7 +470,8 @@ static void check_dataset(hid_t file, const char *name, const hsize_t dims[2], i
                           const uint8_t *values) {
     uint8_t found[9 * 2];
     hsize_t at[2];
-    hid_t id = H5Dopen2(file, name, H5P_DEFAULT), made = H5Dget_create_plist(id), space = H5Dget_space(id);
+    hid_t id = H5Dopen2(file, name, H5P_DEFAULT), made = H5Dget_create_plist(id),
+          space = H5Dget_space(id);
     H5Sget_simple_extent_dims(space, at, NULL);
     assert_memory_equal(at, dims, sizeof at);
     assert_int_equal(H5Pget_nfilters(made), rows > 0);
@@ -476,7 +487,8 @@ static void repack_keeps_groups_links_and_types(void **state) {
     const hsize_t dims[] = {9, 2}, nothing[] = {5, 0};
     const int32_t seven = 7;
     char link[8] = "", deep[12 * sizeof name + 2] = "";
-    hid_t file = create(0, false), group = H5Gcreate2(file, "empty", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    hid_t file = create(0, false),
+          group = H5Gcreate2(file, "empty", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     put_attribute(group, "seven", H5T_NATIVE_INT32, 0, &seven);
     H5Gclose(group);
     put(file, "g/x", 2, dims, H5T_STD_U8LE, H5T_NATIVE_UINT8, values, contiguous);
@@ -520,7 +532,8 @@ static void repack_leaves_out_references_and_external_links(void **state) {
     put_attribute(x, "list", list, 1, (hvl_t[]){{1, &object}});
     put_attribute(x, "seven", H5T_NATIVE_INT32, 0, &(int32_t){7});
     H5Dclose(x), H5Tclose(list);
-    put(file, "references", 1, (hsize_t[]){1}, H5T_STD_REF_OBJ, H5T_STD_REF_OBJ, &object, contiguous);
+    put(file, "references", 1, (hsize_t[]){1}, H5T_STD_REF_OBJ, H5T_STD_REF_OBJ, &object,
+        contiguous);
     H5Lcreate_external("other.h5", "/a", file, "there", H5P_DEFAULT, H5P_DEFAULT);
     H5Fclose(file);
     file = repacked();
@@ -652,7 +665,8 @@ static void refuse_x(const char *names) {
 
 static void virtual_data_sets_are_refused(void **state) {
     const hsize_t dim[] = {4, 2};
-    hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(2, dim, NULL);
+    hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE),
+          space = H5Screate_simple(2, dim, NULL);
     H5Pset_virtual(made, space, "part.h5", "/a", space);
     H5Dclose(H5Dcreate2(file, "x", H5T_STD_U8LE, space, H5P_DEFAULT, made, H5P_DEFAULT));
     H5Pclose(made), H5Sclose(space), H5Fclose(file);
@@ -660,7 +674,8 @@ static void virtual_data_sets_are_refused(void **state) {
 }
 
 static void odd_types_are_refused(void **state) {
-    const hid_t odd[] = {H5Tcopy(H5T_STD_I32LE), H5Tcopy(H5T_NATIVE_LDOUBLE), H5Tcopy(H5T_STD_B8LE)};
+    const hid_t odd[] = {H5Tcopy(H5T_STD_I32LE), H5Tcopy(H5T_NATIVE_LDOUBLE),
+                         H5Tcopy(H5T_STD_B8LE)};
     const hsize_t dims[] = {9, 2};
     H5Tset_precision(odd[0], 24);
     H5Tset_size(odd[0], 3);
@@ -672,7 +687,8 @@ static void odd_types_are_refused(void **state) {
     }
 }
 
-/* What the library cannot open, such as what a newer one wrote, is named with that, and not left out of a copy. */
+/* What the library cannot open, such as what a newer one wrote, is named with that, and not left
+ * out of a copy. */
 static void unreadable(void **state) {
     char copy[1100];
     H5G_stat_t at;
@@ -1018,7 +1034,8 @@ static void test_attributes(void **state) {
     unlink(path);
 }
 
-/* h5py's LZF: a chunk packed by hand, with plain bytes, a short and a long repetition; then chunks that are cut off or point before the start. */
+/* h5py's LZF: a chunk packed by hand, with plain bytes, a short and a long repetition; then chunks
+ * that are cut off or point before the start. */
 static void test_lzf(void **state) {
     static const uint8_t packed[] = {
         4, 10,   11, 12, 13, 14, 0x20,
@@ -1052,7 +1069,8 @@ static void test_lzf(void **state) {
     }
 }
 
-/* Refused with `refused`, and a line of `trainer data` has `listed`; repack stores what HDF5 reads there: *text is what it warns of. */
+/* Refused with `refused`, and a line of `trainer data` has `listed`; repack stores what HDF5 reads
+ * there: *text is what it warns of. */
 static void check_holes(const char *refused, const char *listed, tr_str_t *text) {
     char copy[1100];
     tr_data_settings_t settings = test_settings();
@@ -1103,7 +1121,8 @@ static void samples_that_were_never_written(void **state) {
     }
 }
 
-/* No chunk of y is there, or nothing of a contiguous one; chunks that reach beyond the end are no matter. */
+/* No chunk of y is there, or nothing of a contiguous one; chunks that reach beyond the end are no
+ * matter. */
 static void labels_that_were_never_written(void **state) {
     const hsize_t dim[] = {N}, most[] = {H5S_UNLIMITED}, chunk[] = {16};
     static const int32_t zeros[N];
@@ -1161,16 +1180,18 @@ static void fill_values_of_half_floats(void **state) {
     check_all(open_plain(), ones, NULL);
 }
 
-/* Where there is no fill value HDF5 leaves what it was given as it is: repack stores zeros, not rows that it read before. */
+/* Where there is no fill value HDF5 leaves what it was given as it is: repack stores zeros, not
+ * rows that it read before. */
 static void repack_without_a_fill_value_stores_zeros(void **state) {
     enum { HALF = (4 << 20) / 4 };
     const hsize_t dim[] = {2 * HALF}, chunk[] = {HALF}, none[] = {0};
     int32_t *half = malloc(HALF * sizeof *half), last = -1;
     tr_str_t text = {0};
     for (int i = 0; i < HALF; i++) half[i] = 1;
-    hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE), all = H5Screate_simple(1, dim, NULL),
-          rows = H5Screate_simple(1, chunk, NULL);
-    H5Pset_chunk(made, 1, chunk), H5Pset_nbit(made), H5Pset_fill_value(made, H5T_NATIVE_INT32, NULL);
+    hid_t file = create(0, false), made = H5Pcreate(H5P_DATASET_CREATE),
+          all = H5Screate_simple(1, dim, NULL), rows = H5Screate_simple(1, chunk, NULL);
+    H5Pset_chunk(made, 1, chunk), H5Pset_nbit(made),
+        H5Pset_fill_value(made, H5T_NATIVE_INT32, NULL);
     hid_t id = H5Dcreate2(file, "x", H5T_STD_I32LE, all, H5P_DEFAULT, made, H5P_DEFAULT);
     H5Sselect_hyperslab(all, H5S_SELECT_SET, none, NULL, chunk, NULL);
     assert_true(H5Dwrite(id, H5T_NATIVE_INT32, rows, all, H5P_DEFAULT, half) >= 0);
@@ -1240,7 +1261,8 @@ static void all_splits_are_normalised_as_the_training_data(void **state) {
         char own[1200];
         snprintf(own, sizeof own, "mean & std & %s", valid);
         assert_non_null(of_valid);
-        assert_true(names_in_line(text.text, "mean 3 & std 1") && names_in_line(of_valid, "mean 3 & std 1"));
+        assert_true(names_in_line(text.text, "mean 3 & std 1") &&
+                    names_in_line(of_valid, "mean 3 & std 1"));
         assert_int_equal(names_in_line(of_valid, own), !given); /* that its own are not used */
         tr_str_free(&text);
     }
@@ -1262,8 +1284,8 @@ static void numbers_too_large_for_f32(void **state) {
     unlink(path);
 }
 
-/* Through the loader, by several threads, from a file that has to be decoded: each sample where the order
- * wants it, and nothing allocated. */
+/* Through the loader, by several threads, from a file that has to be decoded: each sample where the
+ * order wants it, and nothing allocated. */
 static void test_through_loader(void **state) {
     enum { SAMPLES = 500 };
     uint16_t x[SAMPLES * 4];
@@ -1290,7 +1312,8 @@ static void test_through_loader(void **state) {
         assert_ok(tr_loader_next(loader, &batch));
         for (int s = 0; s < 16; s++) {
             assert_int_equal(((int32_t *)batch->field[1])[s], batch->sample_id[s]);
-            assert_memory_equal((uint16_t *)batch->field[0] + 4 * s, x + 4 * batch->sample_id[s], 8);
+            assert_memory_equal((uint16_t *)batch->field[0] + 4 * s, x + 4 * batch->sample_id[s],
+                                8);
         }
         assert_ok(tr_loader_release(loader, batch));
     }
@@ -1333,7 +1356,8 @@ static void check_epochs(tr_dataset_t *set, const char *x) {
         tr_batch_t *batch;
         assert_ok(tr_loader_next(loader, &batch));
         for (int s = 0; s < 32; s++)
-            assert_memory_equal((char *)batch->field[0] + 20000 * s, x + 20000 * batch->sample_id[s], 20000);
+            assert_memory_equal((char *)batch->field[0] + 20000 * s,
+                                x + 20000 * batch->sample_id[s], 20000);
         assert_ok(tr_loader_release(loader, batch));
     }
     tr_loader_destroy(&loader);
@@ -1361,7 +1385,8 @@ static void past_the_page_cache(void **state) {
         const bool direct = fd >= 0, dropped = drop_from_cache();
         if (direct) close(fd);
         check_epochs(set, x);
-        /* What opening reads; and on a busy machine ranges that were given up, as nobody came for them. */
+        /* What opening reads; and on a busy machine ranges that were given up, as nobody came for
+         * them. */
         if (direct && dropped) assert_in_range(cached_kib(), 0, SAMPLES * WIDTH / 1024 / 4);
         tr_dataset_close(&set);
         unlink(path);
@@ -1369,7 +1394,8 @@ static void past_the_page_cache(void **state) {
     free(x);
 }
 
-/* Every sample is in one part, in the file's order, whatever the reads; sorted labels are in both. */
+/* Every sample is in one part, in the file's order, whatever the reads; sorted labels are in both.
+ */
 static void a_fraction_is_kept_for_validation(void **state) {
     enum { SAMPLES = 10007 };
     static int32_t y[SAMPLES], got[SAMPLES];
@@ -1404,7 +1430,8 @@ static void a_fraction_is_kept_for_validation(void **state) {
     unlink(path);
 }
 
-/* 4096 samples of 28 x 28 bytes in a chunk of 7 x 7: a block of so many reads nothing twice, and yet anything smaller does. */
+/* 4096 samples of 28 x 28 bytes in a chunk of 7 x 7: a block of so many reads nothing twice, and
+ * yet anything smaller does. */
 static void chunks_that_are_read_whole_get_a_warning(void **state) {
     const hsize_t dims[] = {8192, 28, 28}, rows[] = {8192};
     const storage_t coarse = {.chunk = {4096, 7, 7}, .checksum = true},
@@ -1429,7 +1456,8 @@ static void chunks_that_are_read_whole_get_a_warning(void **state) {
     }
 }
 
-/* A few mistakes among labels make numbers of all: it is said where the first is, and what settles it. */
+/* A few mistakes among labels make numbers of all: it is said where the first is, and what settles
+ * it. */
 static void check_doubt(int ndim, const hsize_t *dim, const float *y, const char *names) {
     hid_t file = create(0, false);
     put_x(file, "x", dim[0]);
@@ -1465,7 +1493,8 @@ static void test_labels_with_mistakes(void **state) {
     one_hot[3] = 0.25f;
     check_doubt(2, (hsize_t[]){M, 4}, one_hot, "398 & 400 & 0 & 0.25");
     whole[0] = 2.5f, whole[300] = -1;
-    check_doubt(1, (hsize_t[]){M}, whole, "398 & 400 & 0 & 2.5 & data.classes = 4 & data.classes = 0");
+    check_doubt(1, (hsize_t[]){M}, whole,
+                "398 & 400 & 0 & 2.5 & data.classes = 4 & data.classes = 0");
     check_doubt(1, (hsize_t[]){20}, whole, ""); /* too few to tell */
     for (int i = 0; i < 5; i++) whole[i] = 2.5f;
     check_doubt(1, (hsize_t[]){M}, whole, ""); /* too many to be mistakes */

@@ -1,6 +1,6 @@
 //TEST np=1
-/* The loader: what it hands out, in which order, on any split over ranks, after a resume, and when reading
- * fails. */
+/* The loader: what it hands out, in which order, on any split over ranks, after a resume, and when
+ * reading fails. */
 #include "data_test.h"
 #include "trainer/mem.h"
 #include <stdlib.h>
@@ -19,20 +19,22 @@ static void check_content(const tr_dataset_t *dataset, const tr_batch_t *batch, 
         assert_true(batch->weight[i] == (real ? 1.0f : 0.0f));
         if (!real) assert_int_equal(batch->sample_id[i], -1);
         for (int64_t j = 0; j < width; j++)
-            assert_int_equal(((int64_t *)batch->field[0])[i * width + j], real ? batch->sample_id[i] : 0);
+            assert_int_equal(((int64_t *)batch->field[0])[i * width + j],
+                             real ? batch->sample_id[i] : 0);
         assert_int_equal(((int32_t *)batch->field[1])[i], real ? batch->sample_id[i] : 0);
     }
 }
 
 /* Runs a training loader over `steps` steps and checks each batch against the pure order. */
-static void check_training(const tr_order_t *o, int64_t width, int64_t first_slot, int64_t slot_count,
-                           int64_t first_step, int64_t steps, int workers) {
+static void check_training(const tr_order_t *o, int64_t width, int64_t first_slot,
+                           int64_t slot_count, int64_t first_step, int64_t steps, int workers) {
     test_dataset_t set;
     tr_loader_t *loader;
     tr_loader_params_t p = params_of(o);
     int64_t *expect = malloc((size_t)o->micro_batch * sizeof *expect);
     test_dataset_make(&set, o->samples, width);
-    p.first_slot = first_slot, p.slot_count = slot_count, p.first_step = first_step, p.workers = workers;
+    p.first_slot = first_slot, p.slot_count = slot_count, p.first_step = first_step,
+    p.workers = workers;
     assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
     for (int64_t step = first_step; step < first_step + steps; step++)
         for (int64_t s = first_slot; s < first_slot + slot_count; s++) {
@@ -45,7 +47,8 @@ static void check_training(const tr_order_t *o, int64_t width, int64_t first_slo
             assert_ok(tr_order_samples(o, s, step * o->micro_batch, o->micro_batch, expect));
             assert_memory_equal(batch->sample_id, expect, (size_t)o->micro_batch * sizeof *expect);
             check_content(&set.base, batch, o->micro_batch);
-            assert_int_equal(batch->epoch, tr_order_epoch(o, s, step * o->micro_batch, NULL, &next));
+            assert_int_equal(batch->epoch,
+                             tr_order_epoch(o, s, step * o->micro_batch, NULL, &next));
             last_epoch = tr_order_epoch(o, s, (step + 1) * o->micro_batch, NULL, NULL);
             assert_int_equal(batch->ends_epoch, last_epoch > batch->epoch);
             assert_ok(tr_loader_release(loader, batch));
@@ -58,8 +61,10 @@ static void test_training_order(void **state) {
     static const struct {
         int64_t samples, slots, micro, block, shuffle, width;
     } cases[] = {
-        {1000, 1, 32, 10, 1000, 3}, {1000, 4, 8, 7, 100, 1}, {103, 3, 5, 4, 9, 2},   {5, 2, 8, 1, 3, 1},
-        {7, 1, 32, 7, 7, 1},        {64, 64, 1, 3, 1, 1},    {300, 2, 16, 50, 0, 1}, {40, 2, 4, 1, 1, 5000},
+        {1000, 1, 32, 10, 1000, 3}, {1000, 4, 8, 7, 100, 1},
+        {103, 3, 5, 4, 9, 2},       {5, 2, 8, 1, 3, 1},
+        {7, 1, 32, 7, 7, 1},        {64, 64, 1, 3, 1, 1},
+        {300, 2, 16, 50, 0, 1},     {40, 2, 4, 1, 1, 5000},
         {30, 2, 4, 1, 8, 20000},    /* samples so large that each is read into place */
         {300, 2, 16, 7, 150, 5000}, /* a window beyond the caches */
         {50, 2, 3, 2, 8, 5000},     {3, 5, 2, 1, 2, 1},
@@ -78,7 +83,8 @@ static void test_training_order(void **state) {
 
 /* Each of 1 to 4 ranks gets its slots' part of the same steps. */
 static void test_ranks(void **state) {
-    tr_order_t o = {.seed = 5, .samples = 517, .batch_size = 48, .micro_batch = 6, .block = 5, .shuffle = 20};
+    tr_order_t o = {
+        .seed = 5, .samples = 517, .batch_size = 48, .micro_batch = 6, .block = 5, .shuffle = 20};
     for (int size = 1; size <= 4; size++)
         for (int rank = 0; rank < size; rank++) {
             int64_t first, count;
@@ -88,15 +94,19 @@ static void test_ranks(void **state) {
 }
 
 static void test_resume(void **state) {
-    tr_order_t o = {.seed = 5, .samples = 517, .batch_size = 48, .micro_batch = 6, .block = 5, .shuffle = 20};
+    tr_order_t o = {
+        .seed = 5, .samples = 517, .batch_size = 48, .micro_batch = 6, .block = 5, .shuffle = 20};
     for (int64_t step = 1; step < 40; step += 3) check_training(&o, 1, 0, 8, step, 12, 2);
     o.shuffle = 0;
     for (int64_t step = 1; step < 40; step += 7) check_training(&o, 1, 0, 8, step, 12, 2);
 }
 
 static void check_evaluation(int64_t samples, int64_t slots, int64_t micro, int ranks) {
-    tr_order_t o = {
-        .samples = samples, .batch_size = slots * micro, .micro_batch = micro, .block = 4, .shuffle = 10};
+    tr_order_t o = {.samples = samples,
+                    .batch_size = slots * micro,
+                    .micro_batch = micro,
+                    .block = 4,
+                    .shuffle = 10};
     int *seen = calloc((size_t)samples, sizeof *seen);
     for (int rank = 0; rank < ranks; rank++) {
         test_dataset_t set;
@@ -113,7 +123,8 @@ static void check_evaluation(int64_t samples, int64_t slots, int64_t micro, int 
             if (!batch) break;
             check_content(&set.base, batch, micro);
             for (int64_t i = 0; i < batch->valid; i++) {
-                assert_int_equal(batch->sample_id[i], (batch->step * slots + batch->slot) * micro + i);
+                assert_int_equal(batch->sample_id[i],
+                                 (batch->step * slots + batch->slot) * micro + i);
                 seen[batch->sample_id[i]]++;
             }
             assert_ok(tr_loader_release(loader, batch));
@@ -133,7 +144,8 @@ static void test_evaluation(void **state) {
 
 /* Several held at once, released out of order. */
 static void test_held(void **state) {
-    tr_order_t o = {.seed = 1, .samples = 200, .batch_size = 16, .micro_batch = 8, .block = 4, .shuffle = 16};
+    tr_order_t o = {
+        .seed = 1, .samples = 200, .batch_size = 16, .micro_batch = 8, .block = 4, .shuffle = 16};
     tr_loader_params_t p = params_of(&o);
     test_dataset_t set;
     tr_loader_t *loader;
@@ -152,7 +164,8 @@ static void test_held(void **state) {
 }
 
 static void test_error(void **state) {
-    tr_order_t o = {.seed = 1, .samples = 200, .batch_size = 16, .micro_batch = 8, .block = 4, .shuffle = 16};
+    tr_order_t o = {
+        .seed = 1, .samples = 200, .batch_size = 16, .micro_batch = 8, .block = 4, .shuffle = 16};
     tr_loader_params_t p = params_of(&o);
     test_dataset_t set;
     tr_loader_t *loader;
@@ -185,8 +198,12 @@ static tr_status_t read_odd(tr_dataset_t *dataset, int64_t first, int64_t count,
 
 /* One epoch of 200 samples of so many classes. */
 static tr_status_t read_labels(int32_t label, int64_t classes, int64_t shuffle, int64_t width) {
-    tr_order_t o = {
-        .seed = 1, .samples = 200, .batch_size = 16, .micro_batch = 8, .block = 4, .shuffle = shuffle};
+    tr_order_t o = {.seed = 1,
+                    .samples = 200,
+                    .batch_size = 16,
+                    .micro_batch = 8,
+                    .block = 4,
+                    .shuffle = shuffle};
     tr_loader_params_t p = params_of(&o);
     test_dataset_t set;
     tr_loader_t *loader;
@@ -206,7 +223,8 @@ static tr_status_t read_labels(int32_t label, int64_t classes, int64_t shuffle, 
         status = tr_loader_next(loader, &batch);
         if (status != TR_OK) break;
         for (int k = 0; k < 8; k++) /* none: no part of anything */
-            assert_true(batch->weight[k] == (classes > 0 && ((int32_t *)batch->field[1])[k] == -1 ? 0 : 1));
+            assert_true(batch->weight[k] ==
+                        (classes > 0 && ((int32_t *)batch->field[1])[k] == -1 ? 0 : 1));
         tr_loader_release(loader, batch);
     }
     tr_loader_destroy(&loader);
@@ -241,10 +259,15 @@ static void test_label_fields(void **state) {
     }
 }
 
-/* Destroyed at any moment; nothing is allocated between creation and destruction, nothing is left. */
+/* Destroyed at any moment; nothing is allocated between creation and destruction, nothing is left.
+ */
 static void test_memory(void **state) {
-    tr_order_t o = {
-        .seed = 1, .samples = 5000, .batch_size = 64, .micro_batch = 8, .block = 40, .shuffle = 500};
+    tr_order_t o = {.seed = 1,
+                    .samples = 5000,
+                    .batch_size = 64,
+                    .micro_batch = 8,
+                    .block = 40,
+                    .shuffle = 500};
     tr_loader_params_t p = params_of(&o);
     test_dataset_t set;
     int64_t live = tr_mem_stats().live;
@@ -281,10 +304,12 @@ static void note_announced(tr_dataset_t *dataset, int64_t first, int64_t count) 
     under_way += count;
     if (under_way > most_under_way) most_under_way = under_way;
 }
-static tr_status_t read_announced(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {
+static tr_status_t read_announced(tr_dataset_t *dataset, int64_t first, int64_t count,
+                                  void *const *dst) {
     under_way -= count;
     for (int64_t i = first; i < first + count; i++)
-        if (announced[i]-- < 1) return TR_FAIL(TR_ERR_DATA, "sample %lld was not announced", (long long)i);
+        if (announced[i]-- < 1)
+            return TR_FAIL(TR_ERR_DATA, "sample %lld was not announced", (long long)i);
     return read_plainly(dataset, first, count, dst);
 }
 
@@ -313,8 +338,12 @@ static void check_announced(const tr_order_t *o, int64_t width, bool evaluation,
 }
 
 static void test_announced(void **state) {
-    tr_order_t o = {
-        .seed = 1, .samples = WIDE_SAMPLES, .batch_size = 16, .micro_batch = 4, .block = 16, .shuffle = 80};
+    tr_order_t o = {.seed = 1,
+                    .samples = WIDE_SAMPLES,
+                    .batch_size = 16,
+                    .micro_batch = 4,
+                    .block = 16,
+                    .shuffle = 80};
     check_announced(&o, WIDE, false, WIDE_AHEAD);
     check_announced(&o, WIDE, true, WIDE_AHEAD);
     o.shuffle = 0;
@@ -357,9 +386,9 @@ int main(void) {
         cmocka_unit_test(test_training_order), cmocka_unit_test(test_ranks),
         cmocka_unit_test(test_resume),         cmocka_unit_test(test_evaluation),
         cmocka_unit_test(test_held),           cmocka_unit_test(test_error),
-        cmocka_unit_test(test_labels),
-        cmocka_unit_test(test_label_fields),         cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_announced),      cmocka_unit_test(test_synthetic),
+        cmocka_unit_test(test_labels),         cmocka_unit_test(test_label_fields),
+        cmocka_unit_test(test_memory),         cmocka_unit_test(test_announced),
+        cmocka_unit_test(test_synthetic),
     };
     return cmocka_run_group_tests_name("loader", tests, NULL, NULL);
 }

@@ -1,11 +1,13 @@
 //TEST np=1
-/* The order of samples: every sample exactly once an epoch, whatever the sizes; no rank in sight. */
+/* The order of samples: every sample exactly once an epoch, whatever the sizes; no rank in sight.
+ */
 #include "data_test.h"
 #include "trainer/mem.h"
 #include <stdlib.h>
 #include <string.h>
 
-static tr_order_t order_of(int64_t samples, int64_t slots, int64_t micro, int64_t block, int64_t shuffle) {
+static tr_order_t order_of(int64_t samples, int64_t slots, int64_t micro, int64_t block,
+                           int64_t shuffle) {
     return (tr_order_t){.seed = 7,
                         .samples = samples,
                         .batch_size = slots * micro,
@@ -22,8 +24,8 @@ static void check_epochs(const tr_order_t *o, int64_t epochs) {
     for (int64_t e = 0; e < epochs; e++) {
         int64_t total = 0, least = INT64_MAX, largest = 0;
         for (int64_t s = 0; s < slots; s++) {
-            int64_t first = (e * o->samples + s) / slots, next = ((e + 1) * o->samples + s) / slots, begin,
-                    end;
+            int64_t first = (e * o->samples + s) / slots, next = ((e + 1) * o->samples + s) / slots,
+                    begin, end;
             if (first < next) {
                 assert_int_equal(tr_order_epoch(o, s, first, &begin, &end), e);
                 assert_int_equal(begin, first);
@@ -54,8 +56,9 @@ static void test_once_an_epoch(void **state) {
         for (size_t b = 0; b < TR_COUNT(slots); b++)
             for (size_t c = 0; c < TR_COUNT(blocks); c++)
                 for (size_t d = 0; d < TR_COUNT(shuffles); d++) {
-                    tr_order_t o = order_of(sizes[a], slots[b], 4,
-                                            blocks[c] < sizes[a] ? blocks[c] : sizes[a], shuffles[d]);
+                    tr_order_t o =
+                        order_of(sizes[a], slots[b], 4, blocks[c] < sizes[a] ? blocks[c] : sizes[a],
+                                 shuffles[d]);
                     check_epochs(&o, sizes[a] < 10 ? 12 : 3);
                 }
 }
@@ -92,7 +95,8 @@ static void test_file_order(void **state) {
     for (int i = 0; i < 250; i++) assert_int_equal(ids[i], i % 100);
 }
 
-/* Each permutation of few blocks about as often as each other: chi-square with 119 degrees of freedom. */
+/* Each permutation of few blocks about as often as each other: chi-square with 119 degrees of
+ * freedom. */
 static void test_uniform(void **state) {
     int count[5 * 5 * 5 * 5 * 5] = {0}, epochs = 12000;
     for (int e = 0; e < epochs; e++) {

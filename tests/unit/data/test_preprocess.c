@@ -1,4 +1,5 @@
-/* What a model was told about its data: which source rules, the way through JSON, and the check of inputs. */
+/* What a model was told about its data: which source rules, the way through JSON, and the check of
+ * inputs. */
 #include "data_test.h"
 #include "data/preprocess.h"
 #include "trainer/log.h"
@@ -7,7 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* x (C) of f32 or u8: sample i has channel c at (i % 2 ? +1 : -1) * deviation[c] + mean[c]; y (2) of f32 likewise. */
+/* x (C) of f32 or u8: sample i has channel c at (i % 2 ? +1 : -1) * deviation[c] + mean[c]; y (2)
+ * of f32 likewise. */
 enum { N = 1000, C = 3 };
 typedef struct {
     tr_dataset_t base;
@@ -40,7 +42,8 @@ static moments_set_t make_set(tr_dtype_t type, double mean, double deviation) {
     moments_set_t set = {.base.ops = &ops};
     const int64_t bytes = (int64_t)tr_dtype_bytes(type);
     for (int c = 0; c < C; c++) set.mean[c] = mean, set.deviation[c] = deviation;
-    set.base.info = (tr_dataset_info_t){.samples = N, .field_count = 2, .read_unit = 1, .description = "set"};
+    set.base.info =
+        (tr_dataset_info_t){.samples = N, .field_count = 2, .read_unit = 1, .description = "set"};
     set.base.info.field[0] = (tr_field_t){"x", type, TR_SHAPE(C), C * bytes, TR_FIELD_VALUES};
     set.base.info.field[1] = (tr_field_t){"y", TR_F32, TR_SHAPE(2), 8, TR_FIELD_VALUES};
     return set;
@@ -69,7 +72,8 @@ static void keys_attributes_and_the_data_rule_in_turn(void **state) {
     tr_preprocess_t *told = resolve(&sources);
     check_numbers(&told->input, 0, 0, 1); /* floats as they are */
     assert_int_equal(told->target.mean.count, 2);
-    assert_true(told->target.mean.data[1] == 1000 && told->target.std.data[1] == 2); /* targets by default */
+    /* targets by default */
+    assert_true(told->target.mean.data[1] == 1000 && told->target.std.data[1] == 2);
     tr_preprocess_destroy(&told);
 
     float own_mean[] = {49}, own_std[] = {4};
@@ -103,7 +107,8 @@ static void keys_attributes_and_the_data_rule_in_turn(void **state) {
     tr_preprocess_destroy(&told);
 }
 
-/* What weights were trained on rules where keys leave it open; what they may begin with, where nothing else is known. */
+/* What weights were trained on rules where keys leave it open; what they may begin with, where
+ * nothing else is known. */
 static void weights_bring_their_own(void **state) {
     moments_set_t set = make_set(TR_F32, 50, 5);
     float own[] = {49}, kept_mean[] = {7}, kept_std[] = {2};
@@ -202,8 +207,9 @@ static void json_keeps_everything(void **state) {
     tr_preprocess_destroy(&was);
 
     /* An older checkpoint's: bytes to 0 to 1, a table's width, no targets. */
-    data = json_loads("{\"mean\": \"0\", \"std\": \"255\", \"x\": \"u8\", \"inputs\": 4, \"classes\": 3}", 0,
-                      NULL);
+    data = json_loads(
+        "{\"mean\": \"0\", \"std\": \"255\", \"x\": \"u8\", \"inputs\": 4, \"classes\": 3}", 0,
+        NULL);
     assert_ok(tr_preprocess_from_json(data, "there", &is));
     json_decref(data);
     check_numbers(&is->input, 1, 0, 255);
@@ -246,8 +252,10 @@ static void the_check_sees_what_comes_out(void **state) {
         tr_str_t text = {0};
         assert_ok(tr_preprocess_sample(&set.base, &stats));
         tr_preprocess_check(told, &stats, &text);
-        if (!*cases[i].expected ? text.length > 0 : !text.text || !strstr(text.text, cases[i].expected))
-            fail_msg("case %zu: expected '%s' in '%s'", i, cases[i].expected, text.text ? text.text : "");
+        if (!*cases[i].expected ? text.length > 0
+                                : !text.text || !strstr(text.text, cases[i].expected))
+            fail_msg("case %zu: expected '%s' in '%s'", i, cases[i].expected,
+                     text.text ? text.text : "");
         tr_str_free(&text);
         tr_free(&stats.of);
         tr_preprocess_destroy(&told);

@@ -71,7 +71,7 @@ static tr_dataset_t *open_split(tr_split_t split) {
     return set;
 }
 
-/* -- MNIST ----------------------------------------------------------------------------------------------- */
+/* -- MNIST ------------------------------------------------------------------------------------- */
 
 #define TRAIN 1500
 #define TEST  7
@@ -157,7 +157,7 @@ static void test_mnist_damaged(void **state) {
     clear();
 }
 
-/* -- CIFAR-10 -------------------------------------------------------------------------------------------- */
+/* -- CIFAR-10 ---------------------------------------------------------------------------------- */
 
 static void test_cifar10(void **state) {
     static uint8_t records[6][2][3073];
@@ -167,7 +167,8 @@ static void test_cifar10(void **state) {
     tr_import_params_t params = {.writer.force = true, .y = &said};
     for (int f = 0; f < 6; f++) {
         for (int i = 0; i < 2 * 3073; i++)
-            records[f][i / 3073][i % 3073] = (uint8_t)(i % 3073 ? i * 5 + f : (f * 2 + i / 3073) % 10);
+            records[f][i / 3073][i % 3073] =
+                (uint8_t)(i % 3073 ? i * 5 + f : (f * 2 + i / 3073) % 10);
         put(names[f], records[f], sizeof records[f], false);
     }
     assert_ok(import("cifar10", folder, &params));
@@ -196,7 +197,7 @@ static void test_cifar10(void **state) {
     clear();
 }
 
-/* -- CSV ------------------------------------------------------------------------------------------------- */
+/* -- CSV --------------------------------------------------------------------------------------- */
 
 static char in[1024];
 
@@ -215,12 +216,13 @@ static void check_out(int64_t classes, int64_t rows, const float *x, const float
     void *dst[] = {xs, ys};
     assert_ok(set->ops->read(set, 0, rows, dst));
     assert_memory_equal(xs, x, (size_t)(rows * columns) * 4);
-    for (int64_t i = 0; i < rows; i++) assert_true((classes ? (float)ys[i] : ((float *)ys)[i]) == y[i]);
+    for (int64_t i = 0; i < rows; i++)
+        assert_true((classes ? (float)ys[i] : ((float *)ys)[i]) == y[i]);
     tr_dataset_close(&set);
 }
 
-static void check_csv(const char *text, const char *label, int64_t classes, int64_t rows, const float *x,
-                      const float *y) {
+static void check_csv(const char *text, const char *label, int64_t classes, int64_t rows,
+                      const float *x, const float *y) {
     tr_import_params_t params = {.writer.force = true, .label = label};
     put_csv(text);
     assert_ok(import("csv", in, &params));
@@ -245,7 +247,8 @@ static void test_csv(void **state) {
 static void test_csv_delimited(void **state) {
     const float x[] = {1, 2.5f, -3e-2f, 4, 5, 6}, y[] = {0, 2, 1};
     tr_str_t said = {0};
-    tr_import_params_t params = {.writer.force = true, .delimiter = ';', .decimal = ',', .y = &said};
+    tr_import_params_t params = {
+        .writer.force = true, .delimiter = ';', .decimal = ',', .y = &said};
     put_csv("\"a; b\";c,d;label\n1; 2,5 ;bee\n-3e-2;4,0;\"cow; or ox\"\n5;6;\"bull\"\n");
     assert_ok(import("csv", in, &params));
     assert_names(said.text, "3 & (bee, bull, cow; or ox)");
@@ -289,7 +292,11 @@ static void test_csv_split(void **state) {
 
 /* Each of many texts is one class, in alphabetical order, wherever its rows are. */
 static void test_csv_many_classes(void **state) {
-    enum { CLASSES = 4000, ROWS = 3 * CLASSES, STEP = 7919 /* prime: rows have the classes in no order */ };
+    enum {
+        CLASSES = 4000,
+        ROWS = 3 * CLASSES,
+        STEP = 7919 /* prime: rows have the classes in no order */
+    };
     tr_import_params_t params = {.writer.force = true};
     tr_str_t text = {0};
     int32_t *y = NULL;
@@ -359,7 +366,7 @@ static void test_csv_split_leaves_rows_to_train(void **state) {
     clear();
 }
 
-/* -- synthetic ------------------------------------------------------------------------------------------- */
+/* -- synthetic --------------------------------------------------------------------------------- */
 
 static void test_synthetic(void **state) {
     tr_import_params_t params = {
@@ -400,10 +407,10 @@ static void test_synthetic(void **state) {
     clear();
 }
 
-/* -- repacking ------------------------------------------------------------------------------------------- */
+/* -- repacking --------------------------------------------------------------------------------- */
 
-static hid_t put_dataset(hid_t file, const char *name, int ndim, const hsize_t *dim, const hsize_t *chunk,
-                         hid_t type, hid_t memory, const void *data) {
+static hid_t put_dataset(hid_t file, const char *name, int ndim, const hsize_t *dim,
+                         const hsize_t *chunk, hid_t type, hid_t memory, const void *data) {
     hid_t links = H5Pcreate(H5P_LINK_CREATE), made = H5Pcreate(H5P_DATASET_CREATE),
           space = H5Screate_simple(ndim, dim, NULL);
     H5Pset_create_intermediate_group(links, 1);
@@ -427,7 +434,8 @@ static void put_text_attribute(hid_t object, const char *name, const char *text)
     H5Tclose(type);
 }
 
-static void check_text_attribute(hid_t file, const char *object, const char *name, const char *text) {
+static void check_text_attribute(hid_t file, const char *object, const char *name,
+                                 const char *text) {
     char *found = NULL;
     hid_t id = H5Aopen_by_name(file, object, name, H5P_DEFAULT, H5P_DEFAULT);
     assert_true(id >= 0);
@@ -450,13 +458,14 @@ static void test_repack(void **state) {
     for (int i = 0; i < 1200; i++) planes[i] = (int16_t)(i * 31);
     for (int i = 0; i < 50; i++) y[i] = i % 3;
     hid_t file = H5Fcreate(source, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    hid_t x = put_dataset(file, "data/train/x", 2, (hsize_t[]){50, 7}, (hsize_t[]){13, 3}, H5T_IEEE_F64BE,
-                          H5T_NATIVE_DOUBLE, wave);
+    hid_t x = put_dataset(file, "data/train/x", 2, (hsize_t[]){50, 7}, (hsize_t[]){13, 3},
+                          H5T_IEEE_F64BE, H5T_NATIVE_DOUBLE, wave);
     put_text_attribute(x, "units", "metres");
     H5Dclose(x);
-    H5Dclose(put_dataset(file, "data/train/y", 1, (hsize_t[]){50}, NULL, H5T_STD_I64LE, H5T_NATIVE_INT64, y));
-    H5Dclose(put_dataset(file, "planes", 4, (hsize_t[]){20, 3, 4, 5}, NULL, H5T_STD_I16BE, H5T_NATIVE_INT16,
-                         planes));
+    H5Dclose(put_dataset(file, "data/train/y", 1, (hsize_t[]){50}, NULL, H5T_STD_I64LE,
+                         H5T_NATIVE_INT64, y));
+    H5Dclose(put_dataset(file, "planes", 4, (hsize_t[]){20, 3, 4, 5}, NULL, H5T_STD_I16BE,
+                         H5T_NATIVE_INT16, planes));
     hid_t fixed = H5Tcopy(H5T_C_S1);
     H5Tset_size(fixed, 4);
     H5Dclose(put_dataset(file, "names", 1, (hsize_t[]){2}, NULL, fixed, fixed, "one\0two"));
@@ -513,8 +522,11 @@ static void make_pair(const char *x_path, const char *y_path, bool own) {
     const float x[10] = {0};
     const int32_t y[5] = {0, 1, 0, 1, 1};
     hid_t file = H5Fcreate(x_path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-    H5Dclose(put_dataset(file, "x", 2, (hsize_t[]){5, 2}, NULL, H5T_NATIVE_FLOAT, H5T_NATIVE_FLOAT, x));
-    if (own) H5Dclose(put_dataset(file, "y", 1, (hsize_t[]){5}, NULL, H5T_NATIVE_INT, H5T_NATIVE_INT, y));
+    H5Dclose(
+        put_dataset(file, "x", 2, (hsize_t[]){5, 2}, NULL, H5T_NATIVE_FLOAT, H5T_NATIVE_FLOAT, x));
+    if (own)
+        H5Dclose(
+            put_dataset(file, "y", 1, (hsize_t[]){5}, NULL, H5T_NATIVE_INT, H5T_NATIVE_INT, y));
     H5Fclose(file);
     file = H5Fcreate(y_path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     H5Dclose(put_dataset(file, "y", 1, (hsize_t[]){5}, NULL, H5T_NATIVE_INT, H5T_NATIVE_INT, y));
@@ -533,7 +545,8 @@ static void test_repack_pair(void **state) {
     int files = 0;
     tr_import_params_t params = {.progress = stop_second, .self = &files};
     snprintf(x, sizeof x, "%s/a_x.h5", folder), snprintf(y, sizeof y, "%s/a_y.h5", folder);
-    snprintf(new_x, sizeof new_x, "%s/b_x.h5", folder), snprintf(new_y, sizeof new_y, "%s/b_y.h5", folder);
+    snprintf(new_x, sizeof new_x, "%s/b_x.h5", folder),
+        snprintf(new_y, sizeof new_y, "%s/b_y.h5", folder);
     make_pair(x, y, false);
     const int before = remaining();
     assert_int_equal(tr_repack(x, out, &params), TR_ERR_USAGE);

@@ -17,12 +17,14 @@ int kt_teardown(void **state) {
 }
 
 static size_t view_bytes(const tr_view_t *view) {
-    return view->shape.ndim < 0 ? 0 : (size_t)tr_shape_elems(&view->shape) * tr_dtype_bytes(view->dtype);
+    return view->shape.ndim < 0
+               ? 0
+               : (size_t)tr_shape_elems(&view->shape) * tr_dtype_bytes(view->dtype);
 }
 
 /* Scratch begins as NaN, so that nothing can rest on what it holds; behind it stands a guard. */
-void kt_run_on(tr_device_t *device, tr_kernel_id_t id, const void *attr, int n_in, const tr_view_t *in,
-               int n_out, const tr_view_t *out) {
+void kt_run_on(tr_device_t *device, tr_kernel_id_t id, const void *attr, int n_in,
+               const tr_view_t *in, int n_out, const tr_view_t *out) {
     enum { GUARD = 64 };
     const tr_kernel_t *kernel = &device->ops->kernels[id];
     tr_kernel_call_t planned = {.n_in = n_in, .n_out = n_out, .attr = attr}, live;
@@ -33,12 +35,14 @@ void kt_run_on(tr_device_t *device, tr_kernel_id_t id, const void *attr, int n_i
     live = planned;
     for (int i = 0; i < n_in; i++) planned.in[i].data = NULL;
     for (int i = 0; i < n_out; i++) planned.out[i].data = NULL;
-    if (kernel->prepare) assert_int_equal(kernel->prepare(device, &planned, &live.state, &bytes), TR_OK);
+    if (kernel->prepare)
+        assert_int_equal(kernel->prepare(device, &planned, &live.state, &bytes), TR_OK);
     assert_int_equal(device->ops->alloc(device, bytes + GUARD, 0, &scratch), TR_OK);
     memset(scratch, 0xff, bytes + GUARD);
     live.scratch = bytes ? scratch : NULL;
     assert_int_equal(kernel->run(device, NULL, &live), TR_OK);
-    for (int i = 0; i < GUARD; i++) assert_int_equal(((unsigned char *)scratch)[bytes + (size_t)i], 0xff);
+    for (int i = 0; i < GUARD; i++)
+        assert_int_equal(((unsigned char *)scratch)[bytes + (size_t)i], 0xff);
     if (kernel->release) kernel->release(device, live.state);
     device->ops->free(device, scratch);
 }
@@ -84,8 +88,10 @@ void kt_close(const float *got, const double *want, int64_t n, double relative, 
         }
     }
     if (worst >= 0)
-        fail_msg("%s: element %lld of %lld is %.9g, expected %.9g (relative %.2g, absolute %.2g allowed)",
-                 what, (long long)worst, (long long)n, (double)got[worst], want[worst], relative, absolute);
+        fail_msg("%s: element %lld of %lld is %.9g, expected %.9g (relative %.2g, absolute %.2g "
+                 "allowed)",
+                 what, (long long)worst, (long long)n, (double)got[worst], want[worst], relative,
+                 absolute);
 }
 
 float *kt_zeros(int64_t n) {

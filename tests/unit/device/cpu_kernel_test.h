@@ -1,6 +1,6 @@
 /*
- * For the tests of the cpu device's kernels: run one kernel on devices of one, two and seven threads, whose
- * results must agree bit for bit, and compare with references computed in double.
+ * For the tests of the cpu device's kernels: run one kernel on devices of one, two and seven
+ * threads, whose results must agree bit for bit, and compare with references computed in double.
  */
 #ifndef TRAINER_TESTS_CPU_KERNEL_TEST_H
 #define TRAINER_TESTS_CPU_KERNEL_TEST_H
@@ -16,13 +16,13 @@
 #include "device/device.h"
 #include "trainer/rng.h"
 
-#define F32(pointer, ...)                                                                                    \
+#define F32(pointer, ...)                                                                          \
     ((tr_view_t){.data = (void *)(pointer), .dtype = TR_F32, .shape = TR_SHAPE(__VA_ARGS__)})
-#define I64(pointer, ...)                                                                                    \
+#define I64(pointer, ...)                                                                          \
     ((tr_view_t){.data = (void *)(pointer), .dtype = TR_I64, .shape = TR_SHAPE(__VA_ARGS__)})
-#define I32(pointer, ...)                                                                                    \
+#define I32(pointer, ...)                                                                          \
     ((tr_view_t){.data = (void *)(pointer), .dtype = TR_I32, .shape = TR_SHAPE(__VA_ARGS__)})
-#define BYTES(pointer)                                                                                       \
+#define BYTES(pointer)                                                                             \
     ((tr_view_t){.data = (void *)(pointer), .dtype = TR_U8, .shape = TR_SHAPE(sizeof *(pointer))})
 #define ABSENT     ((tr_view_t){.shape = {.ndim = -1}})
 #define VIEWS(...) ((tr_view_t[]){__VA_ARGS__})
@@ -34,7 +34,8 @@
 
 enum { KT_DEVICES = 3 };
 extern tr_device_t
-    *kt_devices[KT_DEVICES]; /* of one, two and seven threads; open between kt_setup and kt_teardown */
+    /* of one, two and seven threads; open between kt_setup and kt_teardown */
+    *kt_devices[KT_DEVICES];
 int kt_setup(void **state);
 int kt_teardown(void **state);
 
@@ -43,8 +44,8 @@ void kt_run(tr_kernel_id_t id, const void *attr, int n_in, const tr_view_t *in, 
             const tr_view_t *out);
 
 /* On one device alone, for kernels whose results depend on the number of threads. */
-void kt_run_on(tr_device_t *device, tr_kernel_id_t id, const void *attr, int n_in, const tr_view_t *in,
-               int n_out, const tr_view_t *out);
+void kt_run_on(tr_device_t *device, tr_kernel_id_t id, const void *attr, int n_in,
+               const tr_view_t *in, int n_out, const tr_view_t *out);
 
 /* Each |got - want| at most absolute + relative |want|, or both NaN, or the same infinity. */
 void kt_close(const float *got, const double *want, int64_t n, double relative, double absolute,

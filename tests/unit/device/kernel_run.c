@@ -50,9 +50,9 @@ static void check_f32(const kernel_run_t *run, const char *where, int output, co
     for (int64_t i = 0; i < tr_shape_elems(&t->shape); i++) {
         double error = fabs((double)got[i] - t->expect[i]);
         if (error <= t->bound[i] || (isnan(t->expect[i]) && isnan(got[i]))) continue;
-        fail_msg("%s, %s on %s: output %d, element %lld: expected %.9g within %.2g, found %.9g", run->what,
-                 tr_kernel_name(run->id), where, output, (long long)i, t->expect[i], t->bound[i],
-                 (double)got[i]);
+        fail_msg("%s, %s on %s: output %d, element %lld: expected %.9g within %.2g, found %.9g",
+                 run->what, tr_kernel_name(run->id), where, output, (long long)i, t->expect[i],
+                 t->bound[i], (double)got[i]);
     }
 }
 

@@ -1,7 +1,8 @@
 /*
- * Runs one kernel on every device present (cpu with one and with two threads, strict), twice each, and compares its outputs with
- * what the test expects: within a tolerance per element, and bit for bit from run to run. Outputs and scratch begin
- * as NaN, or as `before` where a kernel reads its output.
+ * Runs one kernel on every device present (cpu with one and with two threads, strict), twice each,
+ * and compares its outputs with what the test expects: within a tolerance per element, and bit for
+ * bit from run to run. Outputs and scratch begin as NaN, or as `before` where a kernel reads its
+ * output.
  */
 #ifndef KERNEL_RUN_H
 #define KERNEL_RUN_H

@@ -1,15 +1,17 @@
-/* Activation functions: accuracy over the whole range, gradients, in place, values that are not numbers. */
+/* Activation functions: accuracy over the whole range, gradients, in place, values that are not
+ * numbers. */
 #include "cpu_kernel_test.h"
 
-static const tr_act_t all[] = {TR_ACT_NONE,    TR_ACT_RELU, TR_ACT_GELU,
-                               TR_ACT_SIGMOID, TR_ACT_TANH, TR_ACT_GELU_TANH, TR_ACT_SILU};
+static const tr_act_t all[] = {TR_ACT_NONE, TR_ACT_RELU,      TR_ACT_GELU, TR_ACT_SIGMOID,
+                               TR_ACT_TANH, TR_ACT_GELU_TANH, TR_ACT_SILU};
 enum { ACTS = sizeof all / sizeof *all };
 
 static double exact(tr_act_t act, double x) {
     switch (act) {
     case TR_ACT_RELU: return x < 0 ? 0 : x;
     case TR_ACT_GELU: return x * 0.5 * erfc(-x / sqrt(2));
-    case TR_ACT_GELU_TANH: return x / (1 + exp(-2 * M_2_SQRTPI / M_SQRT2 * (x + 0.044715 * x * x * x)));
+    case TR_ACT_GELU_TANH:
+        return x / (1 + exp(-2 * M_2_SQRTPI / M_SQRT2 * (x + 0.044715 * x * x * x)));
     case TR_ACT_SIGMOID: return 1 / (1 + exp(-x));
     case TR_ACT_TANH: return tanh(x);
     case TR_ACT_SILU: return x / (1 + exp(-x));
@@ -51,7 +53,9 @@ static void test_accuracy(void **state) {
         for (int i = 0; i < N; i++) want[i] = exact(all[a], x[i]);
         forward(all[a], x, y, N);
         /* exp magnifies the rounding of its argument, which is up to 87 */
-        const double tolerance = all[a] == TR_ACT_GELU ? 6e-7 : all[a] == TR_ACT_GELU_TANH ? 2e-5 : 3e-7;
+        const double tolerance = all[a] == TR_ACT_GELU        ? 6e-7
+                                 : all[a] == TR_ACT_GELU_TANH ? 2e-5
+                                                              : 3e-7;
         kt_close(y, want, N, tolerance, all[a] == TR_ACT_GELU_TANH ? 1e-36 : 0, "activation");
     }
     free(x);
@@ -77,7 +81,8 @@ static void test_extremes(void **state) {
 }
 
 static void check_backward(tr_act_t act, int64_t n) {
-    float *x = kt_normal(n, 1, 0, 2), *dy = kt_normal(n, 2, 0, 1), *y = kt_zeros(n), *dx = kt_zeros(n);
+    float *x = kt_normal(n, 1, 0, 2), *dy = kt_normal(n, 2, 0, 1), *y = kt_zeros(n),
+          *dx = kt_zeros(n);
     double *want = malloc((size_t)n * sizeof *want);
     tr_act_attr_t attr = {act};
     forward(act, x, y, n);
@@ -117,11 +122,13 @@ static void test_position(void **state) {
     }
 }
 
-/* Behind a product and a convolution, too, whatever computes them: a NaN among the inputs reaches the result. */
+/* Behind a product and a convolution, too, whatever computes them: a NaN among the inputs reaches
+ * the result. */
 static void test_relu_hides_no_nan(void **state) {
     enum { ROWS = 40, COLUMNS = 48, SIDE = 6 };
-    float *x = kt_normal(SIDE * SIDE * ROWS * COLUMNS, 1, 0, 1), *w = kt_normal(COLUMNS * COLUMNS, 2, 0, 1),
-          *y = kt_zeros(SIDE * SIDE * ROWS * COLUMNS), *bias = kt_zeros(COLUMNS);
+    float *x = kt_normal(SIDE * SIDE * ROWS * COLUMNS, 1, 0, 1),
+          *w = kt_normal(COLUMNS * COLUMNS, 2, 0, 1), *y = kt_zeros(SIDE * SIDE * ROWS * COLUMNS),
+          *bias = kt_zeros(COLUMNS);
     const tr_matmul_attr_t product = {.alpha = 1, .act = TR_ACT_RELU};
     const tr_conv_attr_t conv = {2, {1, 1}, {2, 2}, {0}, {0}, {1, 1}, 1, TR_ACT_RELU};
     x[3] = NAN;
@@ -130,7 +137,8 @@ static void test_relu_hides_no_nan(void **state) {
         RUN(MATMUL, &product, VIEWS(F32(x, ROWS, COLUMNS), F32(w, COLUMNS, COLUMNS), b),
             VIEWS(F32(y, ROWS, COLUMNS)));
         for (int i = 0; i < ROWS * COLUMNS; i++) assert_true(i < COLUMNS ? isnan(y[i]) : y[i] >= 0);
-        RUN(CONV_FWD, &conv, VIEWS(F32(x, ROWS, SIDE, SIDE, COLUMNS), F32(w, COLUMNS, 1, 1, COLUMNS), b),
+        RUN(CONV_FWD, &conv,
+            VIEWS(F32(x, ROWS, SIDE, SIDE, COLUMNS), F32(w, COLUMNS, 1, 1, COLUMNS), b),
             VIEWS(F32(y, ROWS, SIDE / 2, SIDE / 2, COLUMNS)));
         for (int i = 0; i < ROWS * SIDE / 2 * SIDE / 2 * COLUMNS; i++)
             assert_true(i < COLUMNS ? isnan(y[i]) : y[i] >= 0);

@@ -45,8 +45,8 @@ static double pixel(const batch_t *b, int64_t i, int64_t y, int64_t x, int64_t c
 /* The words of image i: eight as kernels.h has them. */
 static void draw(const batch_t *b, int64_t i, uint32_t words[8]) {
     for (uint32_t s = 0; s < 2; s++) {
-        tr_rng_block_t block =
-            tr_rng_philox(b->step.seed, TR_RNG_AUGMENT, s, (uint64_t)b->step.step, (uint64_t)b->ids[i]);
+        tr_rng_block_t block = tr_rng_philox(b->step.seed, TR_RNG_AUGMENT, s,
+                                             (uint64_t)b->step.step, (uint64_t)b->ids[i]);
         memcpy(words + 4 * s, block.v, sizeof block.v);
     }
 }
@@ -58,21 +58,23 @@ static int64_t shift(uint32_t word, int pad) {
     return (int64_t)floor(word * (2.0 * pad + 1) / 4294967296.0) - pad;
 }
 
-/* From a result pixel back to the source: flip, shift, then the inverse of the affine map by Cramer's rule. */
-static double reference(const batch_t *b, const tr_augment_attr_t *a, int64_t i, int64_t row, int64_t column,
-                        int64_t c) {
+/* From a result pixel back to the source: flip, shift, then the inverse of the affine map by
+ * Cramer's rule. */
+static double reference(const batch_t *b, const tr_augment_attr_t *a, int64_t i, int64_t row,
+                        int64_t column, int64_t c) {
     uint32_t w[8];
     draw(b, i, w);
     double angle = spread(w[0], a->rotate_deg) * M_PI / 180, zoom = 1 + spread(w[3], a->zoom);
     double k = tan(spread(w[4], a->shear_deg) * M_PI / 180);
     double m[4] = {zoom * cos(angle), zoom * (k * cos(angle) - sin(angle)), zoom * sin(angle),
                    zoom * (k * sin(angle) + cos(angle))};
-    double cx = (double)(b->width - 1) / 2, cy = (double)(b->height - 1) / 2, det = m[0] * m[3] - m[1] * m[2];
+    double cx = (double)(b->width - 1) / 2, cy = (double)(b->height - 1) / 2,
+           det = m[0] * m[3] - m[1] * m[2];
     if (a->flip && w[7] & 0x80000000u) column = b->width - 1 - column;
-    double px =
-        (double)(column - shift(w[5], a->crop_pad)) - cx - spread(w[1], a->translate) * (double)b->width;
-    double py =
-        (double)(row - shift(w[6], a->crop_pad)) - cy - spread(w[2], a->translate) * (double)b->height;
+    double px = (double)(column - shift(w[5], a->crop_pad)) - cx -
+                spread(w[1], a->translate) * (double)b->width;
+    double py = (double)(row - shift(w[6], a->crop_pad)) - cy -
+                spread(w[2], a->translate) * (double)b->height;
     double x = cx + (m[3] * px - m[1] * py) / det, y = cy + (m[0] * py - m[2] * px) / det;
     double left = floor(x), top = floor(y), value = 0;
     for (int dy = 0; dy < 2; dy++)
@@ -88,8 +90,8 @@ static void check_affine(int64_t height, int64_t width, int64_t channels, tr_aug
     int64_t n = b.images * b.elems;
     double *want = malloc((size_t)n * sizeof *want);
     for (int64_t e = 0; e < n; e++)
-        want[e] = reference(&b, &attr, e / b.elems, e % b.elems / (width * channels), e / channels % width,
-                            e % channels);
+        want[e] = reference(&b, &attr, e / b.elems, e % b.elems / (width * channels),
+                            e / channels % width, e % channels);
     augment(&b, attr);
     kt_close(b.y, want, n, 0, 1e-6 * (double)(height + width) * 4, "augment");
     free(want);
@@ -97,7 +99,8 @@ static void check_affine(int64_t height, int64_t width, int64_t channels, tr_aug
 }
 
 static void test_affine(void **state) {
-    static const int64_t sizes[][3] = {{28, 28, 1}, {32, 32, 3}, {17, 200, 2}, {5, 3, 4}, {1, 1, 1}};
+    static const int64_t sizes[][3] = {
+        {28, 28, 1}, {32, 32, 3}, {17, 200, 2}, {5, 3, 4}, {1, 1, 1}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         int64_t h = sizes[i][0], w = sizes[i][1], c = sizes[i][2];
         check_affine(h, w, c, (tr_augment_attr_t){.rotate_deg = 10, .translate = 0.1f});
@@ -116,13 +119,15 @@ static void test_moves(void **state) {
             tr_augment_attr_t attr = {.crop_pad = 4, .flip = flip, .fill = 9};
             augment(&b, attr);
             for (int64_t e = 0; e < b.images * b.elems; e++)
-                assert_true(b.y[e] == reference(&b, &attr, e / b.elems, e % b.elems / (b.width * b.channels),
+                assert_true(b.y[e] == reference(&b, &attr, e / b.elems,
+                                                e % b.elems / (b.width * b.channels),
                                                 e / b.channels % b.width, e % b.channels));
             batch_free(&b);
         }
 }
 
-/* Shifts cover [-pad, pad], and half of the images are mirrored: seen in the result, not in the words. */
+/* Shifts cover [-pad, pad], and half of the images are mirrored: seen in the result, not in the
+ * words. */
 static void test_distribution(void **state) {
     batch_t b = batch_make(2000, 1, 9, 1);
     int64_t seen[9] = {0}, mirrored = 0;
@@ -160,7 +165,8 @@ static void test_identity(void **state) {
     assert_memory_equal(b.x, b.y, (size_t)(b.images * b.elems) * sizeof *b.x);
     b.x[3] = NAN;
     augment(&b,
-            (tr_augment_attr_t){.rotate_deg = 1e-30f}); /* by the affine way: weights are exactly 0 and 1 */
+            /* by the affine way: weights are exactly 0 and 1 */
+            (tr_augment_attr_t){.rotate_deg = 1e-30f});
     b.x[3] = b.y[3] = b.y[2] = b.x[2];
     assert_memory_equal(b.x, b.y, (size_t)(b.images * b.elems) * sizeof *b.x);
     batch_free(&b);

@@ -129,10 +129,10 @@ static void check_batchnorm(int64_t rows, int64_t channels, bool relu) {
 }
 
 static void test_batchnorm(void **state) {
-    static const int64_t shapes[][2] = {{1, 1},      {2, 3},      {1000, 1},   {100003, 1}, {777, 3},
-                                        {12345, 16}, {4099, 17},  {3000, 32},  {2000, 63},  {513, 64},
-                                        {300, 100},  {67, 1000},  {129, 2048}, {64, 10},    {1023, 5},
-                                        {1, 2048},   {20000, 20}, {130, 1025}};
+    static const int64_t shapes[][2] = {
+        {1, 1},      {2, 3},     {1000, 1},  {100003, 1}, {777, 3},    {12345, 16},
+        {4099, 17},  {3000, 32}, {2000, 63}, {513, 64},   {300, 100},  {67, 1000},
+        {129, 2048}, {64, 10},   {1023, 5},  {1, 2048},   {20000, 20}, {130, 1025}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         check_batchnorm(shapes[i][0], shapes[i][1], false);
         check_batchnorm(shapes[i][0], shapes[i][1], true);
@@ -183,7 +183,8 @@ static void test_batchnorm_eval(void **state) {
     float *mean = kt_normal(19, 8, 0.4, 0.1), *variance = kt_normal(19, 9, 4, 0.3);
     tr_norm_attr_t attr = {b.eps, TR_ACT_RELU};
     RUN(BATCHNORM_EVAL, &attr,
-        VIEWS(F32(b.x, 7, 111, 19), F32(b.gamma, 19), F32(b.beta, 19), F32(mean, 19), F32(variance, 19)),
+        VIEWS(F32(b.x, 7, 111, 19), F32(b.gamma, 19), F32(b.beta, 19), F32(mean, 19),
+              F32(variance, 19)),
         VIEWS(F32(b.y, 7, 111, 19)));
     for (int c = 0; c < 19; c++) {
         b.mean[c] = mean[c];

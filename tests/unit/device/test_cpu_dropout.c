@@ -1,8 +1,8 @@
 /* Dropout: the mask's bits, its statistics, and that forward and backward agree. */
 #include "cpu_kernel_test.h"
 
-static void drop(const float *x, float *y, int64_t samples, int64_t width, const int64_t *ids, float p,
-                 uint32_t stream, int64_t step_number) {
+static void drop(const float *x, float *y, int64_t samples, int64_t width, const int64_t *ids,
+                 float p, uint32_t stream, int64_t step_number) {
     tr_step_t step = {.seed = 99, .step = step_number};
     tr_dropout_attr_t attr = {p, stream};
     RUN(DROPOUT, &attr, VIEWS(F32(x, samples, width), I64(ids, samples), BYTES(&step)),
@@ -61,7 +61,8 @@ static double difference(const float *a, const float *b, int64_t n) {
 static void test_mask_follows_its_key(void **state) {
     enum { W = 5000 };
     int64_t ids[2] = {11, 12}, swapped[2] = {12, 11};
-    float *x = ones(2 * W), *y = kt_zeros(2 * W), *z = kt_zeros(2 * W), *dy = kt_normal(2 * W, 1, 5, 1);
+    float *x = ones(2 * W), *y = kt_zeros(2 * W), *z = kt_zeros(2 * W),
+          *dy = kt_normal(2 * W, 1, 5, 1);
     drop(x, y, 2, W, ids, 0.5f, 1, 9);
     drop(dy, dy, 2, W, ids, 0.5f, 1, 9); /* the gradient, in place */
     assert_true(difference(y, dy, 2 * W) == 0);

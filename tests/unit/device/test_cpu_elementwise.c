@@ -142,7 +142,8 @@ static void test_cast_half(void **state) {
     free(want);
 }
 
-/* To bf16: the nearest, ties to even, past the largest to infinity; a NaN stays one whatever its bits. */
+/* To bf16: the nearest, ties to even, past the largest to infinity; a NaN stays one whatever its
+ * bits. */
 static void test_cast_to_bf16(void **state) {
     static const uint32_t from[] = {0x3f800000, 0x3f808000, 0x3f818000, 0x3f808001, 0x3f807fff,
                                     0xbf818000, 0x7f7fffff, 0x7f800000, 0xff800000, 0x80000000,
@@ -153,7 +154,8 @@ static void test_cast_to_bf16(void **state) {
     uint32_t *x = malloc(COUNT * REPEAT * sizeof *x);
     uint16_t *y = malloc(COUNT * REPEAT * sizeof *y);
     for (int i = 0; i < COUNT * REPEAT; i++) x[i] = from[i % COUNT];
-    tr_view_t in = {x, TR_F32, TR_SHAPE(COUNT * REPEAT)}, out = {y, TR_BF16, TR_SHAPE(COUNT * REPEAT)};
+    tr_view_t in = {x, TR_F32, TR_SHAPE(COUNT * REPEAT)},
+              out = {y, TR_BF16, TR_SHAPE(COUNT * REPEAT)};
     RUN(CAST_NORMALIZE, NULL, VIEWS(in, ABSENT, ABSENT), VIEWS(out));
     for (int i = 0; i < COUNT * REPEAT; i++)
         if (y[i] != want[i % COUNT])
@@ -165,7 +167,8 @@ static void test_cast_to_bf16(void **state) {
 static void check_normalize(int64_t rows, int64_t channels, bool has_scale, bool has_shift) {
     int64_t n = rows * channels;
     uint8_t *x = malloc((size_t)n);
-    float *scale = kt_normal(channels, 1, 1, 0.1), *shift = kt_normal(channels, 2, 0, 1), *y = kt_zeros(n);
+    float *scale = kt_normal(channels, 1, 1, 0.1), *shift = kt_normal(channels, 2, 0, 1),
+          *y = kt_zeros(n);
     double *want = malloc((size_t)n * sizeof *want);
     for (int64_t i = 0; i < n; i++) {
         x[i] = (uint8_t)(i * 37 % 256);
@@ -174,7 +177,8 @@ static void check_normalize(int64_t rows, int64_t channels, bool has_scale, bool
     }
     tr_view_t in = {x, TR_U8, TR_SHAPE(rows, channels)};
     RUN(CAST_NORMALIZE, NULL,
-        VIEWS(in, has_scale ? F32(scale, channels) : ABSENT, has_shift ? F32(shift, channels) : ABSENT),
+        VIEWS(in, has_scale ? F32(scale, channels) : ABSENT,
+              has_shift ? F32(shift, channels) : ABSENT),
         VIEWS(F32(y, rows, channels)));
     kt_close(y, want, n, 1e-6, 3e-5, "cast_normalize");
     free(x);

@@ -2,7 +2,8 @@
 #include "cpu_kernel_test.h"
 
 /* What one row must give, from exact statistics. */
-static void row_statistics(const float *x, int64_t width, double eps, double *out_mean, double *out_rstd) {
+static void row_statistics(const float *x, int64_t width, double eps, double *out_mean,
+                           double *out_rstd) {
     double mean = 0, squares = 0;
     for (int64_t i = 0; i < width; i++) mean += x[i];
     mean /= (double)width;
@@ -33,7 +34,8 @@ static ln_t ln_make(int64_t rows, int64_t width, double mean, double deviation) 
 }
 
 static void ln_free(ln_t *l) {
-    float *all[] = {l->x, l->dy, l->gamma, l->beta, l->y, l->mean, l->rstd, l->dx, l->dgamma, l->dbeta};
+    float *all[] = {l->x,    l->dy,   l->gamma, l->beta,   l->y,
+                    l->mean, l->rstd, l->dx,    l->dgamma, l->dbeta};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
 }
 
@@ -49,7 +51,8 @@ static void check_forward(ln_t *l, double eps, double relative) {
         kt_close(&l->mean[i], &mean, 1, 1e-6, 1e-6, "layer norm: mean");
         kt_close(&l->rstd[i], &rstd, 1, relative, 0, "layer norm: rstd");
         for (int64_t j = 0; j < c; j++)
-            want[i * c + j] = ((double)l->x[i * c + j] - l->mean[i]) * l->rstd[i] * l->gamma[j] + l->beta[j];
+            want[i * c + j] =
+                ((double)l->x[i * c + j] - l->mean[i]) * l->rstd[i] * l->gamma[j] + l->beta[j];
     }
     kt_close(l->y, want, r * c, 1e-6, 2e-6, "layer norm: y");
     free(want);
@@ -77,7 +80,8 @@ static void run_backward(ln_t *l, tr_view_t dx) {
     int64_t r = l->rows, c = l->width;
     tr_norm_attr_t attr = {1e-5f, TR_ACT_NONE};
     RUN(LAYERNORM_BWD, &attr,
-        VIEWS(F32(l->dy, r, c), F32(l->x, r, c), F32(l->gamma, c), F32(l->mean, r), F32(l->rstd, r)),
+        VIEWS(F32(l->dy, r, c), F32(l->x, r, c), F32(l->gamma, c), F32(l->mean, r),
+              F32(l->rstd, r)),
         VIEWS(dx, F32(l->dgamma, c), F32(l->dbeta, c)));
 }
 
@@ -100,8 +104,9 @@ static void check_backward(ln_t *l) {
 }
 
 static void test_layernorm(void **state) {
-    static const int64_t shapes[][2] = {{1, 3},    {3, 17},    {1, 768},     {2000, 10}, {10007, 31},
-                                        {777, 32}, {513, 768}, {100, 10003}, {4099, 33}};
+    static const int64_t shapes[][2] = {{1, 3},     {3, 17},      {1, 768},
+                                        {2000, 10}, {10007, 31},  {777, 32},
+                                        {513, 768}, {100, 10003}, {4099, 33}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         ln_t l = ln_make(shapes[i][0], shapes[i][1], 0.7, 1.3);
         check_forward(&l, 1e-5, 3e-6);
@@ -113,7 +118,8 @@ static void test_layernorm(void **state) {
 static void test_large_mean(void **state) {
     ln_t l = ln_make(101, 769, 1000, 0.5);
     check_forward(&l, 1e-12, 1e-5);
-    for (int64_t i = 0; i < l.rows; i++) l.x[i * l.width] = 0; /* the first element unlike all others */
+    /* the first element unlike all others */
+    for (int64_t i = 0; i < l.rows; i++) l.x[i * l.width] = 0;
     check_forward(&l, 1e-12, 1e-5);
     ln_free(&l);
     l = ln_make(101, 769, 10000, 0.005); /* the mean's own rounding is a tenth of the deviation */

@@ -34,14 +34,17 @@ static void xent_run(xent_t *t, float smoothing, tr_view_t label) {
     tr_xent_attr_t attr = {smoothing};
     RUN(XENT_FWD, &attr, VIEWS(F32(t->x, r, v), label, F32(t->weight, r)),
         VIEWS(F32(t->loss, r), F32(t->lse, r)));
-    RUN(XENT_BWD, &attr, VIEWS(F32(t->x, r, v), label, F32(t->weight, r), F32(t->lse, r), F32(t->dloss, r)),
+    RUN(XENT_BWD, &attr,
+        VIEWS(F32(t->x, r, v), label, F32(t->weight, r), F32(t->lse, r), F32(t->dloss, r)),
         VIEWS(F32(t->dx, r, v)));
 }
 
 /* One row's reference: loss, log sum exp, gradient. */
-static void xent_row(const xent_t *t, int64_t row, double smoothing, double *loss, double *lse, double *dx) {
+static void xent_row(const xent_t *t, int64_t row, double smoothing, double *loss, double *lse,
+                     double *dx) {
     const float *x = t->x + row * t->width;
-    double max = x[0], sum = 0, v = (double)t->width, live = t->label[row] >= 0 ? t->weight[row] : 0;
+    double max = x[0], sum = 0, v = (double)t->width,
+           live = t->label[row] >= 0 ? t->weight[row] : 0;
     for (int64_t j = 0; j < t->width; j++) max = fmax(max, x[j]);
     for (int64_t j = 0; j < t->width; j++) sum += exp(x[j] - max);
     *lse = max + log(sum);
@@ -76,11 +79,13 @@ static void check_xent(int64_t rows, int64_t width, float smoothing, double devi
 }
 
 static void test_xent(void **state) {
-    static const int64_t shapes[][2] = {{1, 1}, {3, 3}, {128, 10}, {17, 1000}, {5, 50257}, {20011, 17}};
+    static const int64_t shapes[][2] = {{1, 1},     {3, 3},     {128, 10},
+                                        {17, 1000}, {5, 50257}, {20011, 17}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         check_xent(shapes[i][0], shapes[i][1], 0, 1);
         check_xent(shapes[i][0], shapes[i][1], 0.1f, 3);
-        check_xent(shapes[i][0], shapes[i][1], 0, 40); /* far apart: exp would overflow without the maximum */
+        /* far apart: exp would overflow without the maximum */
+        check_xent(shapes[i][0], shapes[i][1], 0, 40);
     }
 }
 
@@ -108,8 +113,9 @@ static void test_xent_labels(void **state) {
 
 static void check_mse(int64_t rows, int64_t width) {
     int64_t n = rows * width;
-    float *y = kt_normal(n, 1, 0, 1), *target = kt_normal(n, 2, 0, 1), *weight = kt_normal(rows, 3, 1, 0.2),
-          *dloss = kt_normal(rows, 4, 0.1, 0.02), *loss = kt_zeros(rows), *dy = kt_zeros(n);
+    float *y = kt_normal(n, 1, 0, 1), *target = kt_normal(n, 2, 0, 1),
+          *weight = kt_normal(rows, 3, 1, 0.2), *dloss = kt_normal(rows, 4, 0.1, 0.02),
+          *loss = kt_zeros(rows), *dy = kt_zeros(n);
     double *want = malloc((size_t)n * sizeof *want);
     weight[rows - 1] = rows > 1 ? 0 : weight[0];
     if (rows > 1) y[n - 1] = NAN; /* masked */
@@ -140,7 +146,8 @@ static void check_mse_wide(void) {
     float *y = kt_zeros(width), *target = kt_zeros(width), weight = 1, loss = 0;
     for (int64_t i = 0; i < width; i++) y[i] = 0.3f;
     const double want = (double)y[0] * y[0];
-    RUN(MSE_FWD, NULL, VIEWS(F32(y, 1, width), F32(target, 1, width), F32(&weight, 1)), VIEWS(F32(&loss, 1)));
+    RUN(MSE_FWD, NULL, VIEWS(F32(y, 1, width), F32(target, 1, width), F32(&weight, 1)),
+        VIEWS(F32(&loss, 1)));
     kt_close(&loss, &want, 1, 4e-6, 0, "mean squared error of a wide row");
     free(y), free(target);
 }
@@ -163,7 +170,8 @@ static float topk(const float *x, int64_t width, int64_t label, int k) {
 
 static void test_topk(void **state) {
     float x[] = {1, 3, 2, 3, -5, 3};
-    assert_true(topk(x, 6, 1, 1) == 0.75f && topk(x, 6, 3, 1) == 0); /* equal: the smaller index is larger */
+    /* equal: the smaller index is larger */
+    assert_true(topk(x, 6, 1, 1) == 0.75f && topk(x, 6, 3, 1) == 0);
     assert_true(topk(x, 6, 3, 2) == 0.75f && topk(x, 6, 5, 2) == 0 && topk(x, 6, 5, 3) == 0.75f);
     assert_true(topk(x, 6, 2, 3) == 0 && topk(x, 6, 2, 4) == 0.75f && topk(x, 6, 4, 5) == 0 &&
                 topk(x, 6, 4, 6) == 0.75f);
@@ -207,8 +215,9 @@ static void test_weighted_sum(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_xent), cmocka_unit_test(test_xent_labels),  cmocka_unit_test(test_mse),
-        cmocka_unit_test(test_topk), cmocka_unit_test(test_weighted_sum),
+        cmocka_unit_test(test_xent),         cmocka_unit_test(test_xent_labels),
+        cmocka_unit_test(test_mse),          cmocka_unit_test(test_topk),
+        cmocka_unit_test(test_weighted_sum),
     };
     return cmocka_run_group_tests(tests, kt_setup, kt_teardown);
 }

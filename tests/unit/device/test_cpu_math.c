@@ -1,4 +1,5 @@
-/* Products, convolutions, pooling and column sums against plain references in double precision, at odd sizes. */
+/* Products, convolutions, pooling and column sums against plain references in double precision, at
+ * odd sizes. */
 //TEST
 //TEST OMP_THREAD_LIMIT=1
 #include <stdarg.h>
@@ -15,7 +16,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A single rounding, times the sum of the terms' magnitudes, times what long sums and approximated functions add. */
+/* A single rounding, times the sum of the terms' magnitudes, times what long sums and approximated
+ * functions add. */
 #define RELATIVE  2e-6
 #define ACT_ERROR 5e-6
 
@@ -23,8 +25,10 @@ static kernel_run_tensor_t input(const tr_shape_t *shape, const float *data) {
     return (kernel_run_tensor_t){.dtype = TR_F32, .shape = *shape, .data = data};
 }
 
-static kernel_run_tensor_t output(const tr_shape_t *shape, const double *expect, const double *bound) {
-    return (kernel_run_tensor_t){.dtype = TR_F32, .shape = *shape, .expect = expect, .bound = bound};
+static kernel_run_tensor_t output(const tr_shape_t *shape, const double *expect,
+                                  const double *bound) {
+    return (kernel_run_tensor_t){
+        .dtype = TR_F32, .shape = *shape, .expect = expect, .bound = bound};
 }
 
 static double act(tr_act_t a, double x) {
@@ -42,7 +46,7 @@ static void bound_of(double *magnitude, int64_t count, double more) {
     for (int64_t i = 0; i < count; i++) magnitude[i] = magnitude[i] * RELATIVE + more;
 }
 
-/* -- products -------------------------------------------------------------------------------------------- */
+/* -- products ---------------------------------------------------------------------------------- */
 
 typedef struct {
     int leading; /* leading dimensions of A and C: 2 and then 3 */
@@ -76,15 +80,17 @@ static void matmul_reference(const matmul_case_t *t, int64_t batch, const float 
 
 static void try_matmul(const matmul_case_t *t) {
     char what[160];
-    snprintf(what, sizeof what, "leading %d%s, %d x %d x %d, trans %d %d, bias %d, alpha %g, beta %g, act %d",
-             t->leading, t->b_leading ? " of B too" : "", t->m, t->n, t->k, t->trans_a, t->trans_b, t->bias,
-             (double)t->alpha, (double)t->beta, t->act);
+    snprintf(what, sizeof what,
+             "leading %d%s, %d x %d x %d, trans %d %d, bias %d, alpha %g, beta %g, act %d",
+             t->leading, t->b_leading ? " of B too" : "", t->m, t->n, t->k, t->trans_a, t->trans_b,
+             t->bias, (double)t->alpha, (double)t->beta, t->act);
     tr_shape_t as = matrix_shape(t->leading, t->trans_a ? t->k : t->m, t->trans_a ? t->m : t->k);
-    tr_shape_t bs =
-        matrix_shape(t->b_leading ? t->leading : 0, t->trans_b ? t->n : t->k, t->trans_b ? t->k : t->n);
+    tr_shape_t bs = matrix_shape(t->b_leading ? t->leading : 0, t->trans_b ? t->n : t->k,
+                                 t->trans_b ? t->k : t->n);
     tr_shape_t cs = matrix_shape(t->leading, t->m, t->n), bias_shape = TR_SHAPE(t->n);
     int64_t count = tr_shape_elems(&cs);
-    float *a = kernel_run_random(tr_shape_elems(&as), 1), *b = kernel_run_random(tr_shape_elems(&bs), 2);
+    float *a = kernel_run_random(tr_shape_elems(&as), 1),
+          *b = kernel_run_random(tr_shape_elems(&bs), 2);
     float *bias = kernel_run_random(t->n, 3), *c0 = kernel_run_random(count, 4);
     double *expect = kernel_run_zeros(count), *bound = kernel_run_zeros(count);
     matmul_reference(t, count / (t->m * t->n), a, b, t->bias ? bias : NULL, c0, expect, bound);
@@ -104,7 +110,8 @@ static void matmul_of_every_layout(void **state) {
                                    {17, 3, 5}, {64, 10, 256}, {33, 65, 47}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (size_t trans = 0; trans < 4; trans++) {
-            matmul_case_t t = {.trans_a = trans & 1, .trans_b = trans & 2, .bias = i % 2, .alpha = 1};
+            matmul_case_t t = {
+                .trans_a = trans & 1, .trans_b = trans & 2, .bias = i % 2, .alpha = 1};
             t.m = sizes[i][0], t.n = sizes[i][1], t.k = sizes[i][2];
             t.leading = (int)(i + trans) % 3;
             try_matmul(&t);
@@ -120,17 +127,24 @@ static void matmul_with_alpha_beta_and_activation(void **state) {
             for (int i = 0; i < 10; i++) {
                 matmul_case_t t = {
                     .m = 9, .n = 21, .k = 14, .alpha = alphas[a], .beta = betas[b], .act = i % 5};
-                t.bias = i % 2, t.leading = i >= 5, t.b_leading = i >= 8, t.trans_a = i >= 5 && i < 7;
+                t.bias = i % 2, t.leading = i >= 5, t.b_leading = i >= 8,
+                t.trans_a = i >= 5 && i < 7;
                 t.trans_b = i % 3 == 0;
                 try_matmul(&t);
             }
 }
 
 static void matmul_of_the_models(void **state) {
-    try_matmul(&(matmul_case_t){
-        .m = 64, .n = 256, .k = 784, .trans_b = true, .bias = true, .alpha = 1, .act = TR_ACT_RELU});
+    try_matmul(&(matmul_case_t){.m = 64,
+                                .n = 256,
+                                .k = 784,
+                                .trans_b = true,
+                                .bias = true,
+                                .alpha = 1,
+                                .act = TR_ACT_RELU});
     try_matmul(&(matmul_case_t){.m = 256, .n = 784, .k = 64, .trans_a = true, .alpha = 1});
-    try_matmul(&(matmul_case_t){.m = 256, .n = 784, .k = 64, .trans_a = true, .alpha = 1, .beta = 1});
+    try_matmul(
+        &(matmul_case_t){.m = 256, .n = 784, .k = 64, .trans_a = true, .alpha = 1, .beta = 1});
     try_matmul(&(matmul_case_t){.m = 64, .n = 256, .k = 10, .alpha = 1});
 }
 
@@ -154,7 +168,7 @@ static void column_sum_does_not_depend_on_threads(void **state) {
     }
 }
 
-/* -- convolutions ---------------------------------------------------------------------------------------- */
+/* -- convolutions ------------------------------------------------------------------------------ */
 
 typedef struct {
     int images, channels, filters, in[3];
@@ -181,19 +195,23 @@ static cube_t cube_of(const conv_case_t *t) {
         int from = i - (3 - t->attr.spatial);
         c.in[i] = c.out[i] = c.kernel[i] = c.stride[i] = c.dilation[i] = 1, c.pad[i] = 0;
         if (from < 0) continue;
-        c.in[i] = t->in[from], c.kernel[i] = t->attr.kernel[from], c.stride[i] = t->attr.stride[from];
+        c.in[i] = t->in[from], c.kernel[i] = t->attr.kernel[from],
+        c.stride[i] = t->attr.stride[from];
         c.pad[i] = t->attr.pad_lo[from], c.dilation[i] = t->attr.dilation[from];
-        c.out[i] = (c.in[i] + c.pad[i] + t->attr.pad_hi[from] - c.dilation[i] * (c.kernel[i] - 1) - 1) /
-                       c.stride[i] +
-                   1;
+        c.out[i] =
+            (c.in[i] + c.pad[i] + t->attr.pad_hi[from] - c.dilation[i] * (c.kernel[i] - 1) - 1) /
+                c.stride[i] +
+            1;
     }
     return c;
 }
 
-/* The position in the image that output position `o` sees through kernel position `k`, or -1 in the padding. */
+/* The position in the image that output position `o` sees through kernel position `k`, or -1 in the
+ * padding. */
 static int64_t seen(const cube_t *c, int64_t o, int64_t k) {
     int64_t at = 0, o_at[3] = {o / c->out[2] / c->out[1], o / c->out[2] % c->out[1], o % c->out[2]};
-    int64_t k_at[3] = {k / c->kernel[2] / c->kernel[1], k / c->kernel[2] % c->kernel[1], k % c->kernel[2]};
+    int64_t k_at[3] = {k / c->kernel[2] / c->kernel[1], k / c->kernel[2] % c->kernel[1],
+                       k % c->kernel[2]};
     for (int i = 0; i < 3; i++) {
         int64_t p = o_at[i] * c->stride[i] - c->pad[i] + k_at[i] * c->dilation[i];
         if (p < 0 || p >= c->in[i]) return -1;
@@ -217,7 +235,8 @@ static void conv_reference(const conv_case_t *t, conv_data_t *d) {
     int64_t in = volume(c.in), out = volume(c.out), taps = volume(c.kernel);
     int64_t group_in = t->channels / t->attr.groups, group_out = t->filters / t->attr.groups;
     for (int64_t i = 0; i < d->y_count; i++) {
-        int64_t filter = i % t->filters, position = i / t->filters % out, image = i / t->filters / out;
+        int64_t filter = i % t->filters, position = i / t->filters % out,
+                image = i / t->filters / out;
         d->y[i] = d->y_bound[i] = 0;
         for (int64_t tap = 0; tap < taps; tap++) {
             int64_t at = seen(&c, position, tap);
@@ -265,9 +284,10 @@ static void try_conv(const conv_case_t *t) {
     char what[200];
     const tr_conv_attr_t *a = &t->attr;
     snprintf(what, sizeof what,
-             "%d-D conv of %d x %d x %d, %d to %d channels, groups %d, kernel %d, stride %d, dilation %d",
-             a->spatial, t->in[0], t->in[1], t->in[2], t->channels, t->filters, a->groups, a->kernel[0],
-             a->stride[0], a->dilation[0]);
+             "%d-D conv of %d x %d x %d, %d to %d channels, groups %d, kernel %d, stride %d, "
+             "dilation %d",
+             a->spatial, t->in[0], t->in[1], t->in[2], t->channels, t->filters, a->groups,
+             a->kernel[0], a->stride[0], a->dilation[0]);
     cube_t c = cube_of(t);
     const int skip = 3 - a->spatial;
     tr_shape_t xs = around(t->images, c.in + skip, a->spatial, t->channels);
@@ -281,17 +301,20 @@ static void try_conv(const conv_case_t *t) {
     fwd.out[0] = output(&ys, d.y, d.y_bound);
     kernel_run(&fwd);
     kernel_run_t bwd = {.id = TR_K_CONV_BWD_DATA, .what = what, .attr = a, .n_in = 2, .n_out = 1};
-    bwd.in[0] = input(&ys, d.dy), bwd.in[1] = input(&ws, d.w), bwd.out[0] = output(&xs, d.dx, d.dx_bound);
+    bwd.in[0] = input(&ys, d.dy), bwd.in[1] = input(&ws, d.w),
+    bwd.out[0] = output(&xs, d.dx, d.dx_bound);
     kernel_run(&bwd);
-    kernel_run_t wgt = {.id = TR_K_CONV_BWD_WEIGHTS, .what = what, .attr = a, .n_in = 2, .n_out = 2};
-    wgt.in[0] = input(&xs, d.x), wgt.in[1] = input(&ys, d.dy), wgt.out[0] = output(&ws, d.dw, d.dw_bound);
+    kernel_run_t wgt = {
+        .id = TR_K_CONV_BWD_WEIGHTS, .what = what, .attr = a, .n_in = 2, .n_out = 2};
+    wgt.in[0] = input(&xs, d.x), wgt.in[1] = input(&ys, d.dy),
+    wgt.out[0] = output(&ws, d.dw, d.dw_bound);
     wgt.out[1] = t->bias ? output(&bs, d.dbias, d.dbias_bound) : KERNEL_RUN_ABSENT;
     kernel_run(&wgt);
     conv_free(&d);
 }
 
 #define CONV(...) try_conv(&(conv_case_t){__VA_ARGS__})
-#define ONES                                                                                                 \
+#define ONES                                                                                       \
     { 1, 1, 1 }
 
 static void conv_one_dimension(void **state) {
@@ -320,13 +343,15 @@ static void conv_groups(void **state) {
 
 static void conv_three_dimensions(void **state) {
     CONV(2, 4, 16, {8, 8, 8}, {3, {3, 3, 3}, ONES, ONES, ONES, ONES, 1, TR_ACT_NONE}, true);
-    CONV(1, 3, 5, {7, 5, 6}, {3, {2, 3, 1}, {2, 1, 3}, {0, 1, 0}, {1, 2, 0}, ONES, 1, TR_ACT_RELU}, true);
-    CONV(1, 16, 17, {6, 6, 6}, {3, {2, 2, 2}, {1, 1, 2}, {1, 0, 1}, {0, 2, 1}, {2, 1, 2}, 1, TR_ACT_NONE},
-         false);
+    CONV(1, 3, 5, {7, 5, 6}, {3, {2, 3, 1}, {2, 1, 3}, {0, 1, 0}, {1, 2, 0}, ONES, 1, TR_ACT_RELU},
+         true);
+    CONV(1, 16, 17, {6, 6, 6},
+         {3, {2, 2, 2}, {1, 1, 2}, {1, 0, 1}, {0, 2, 1}, {2, 1, 2}, 1, TR_ACT_NONE}, false);
     CONV(1, 6, 4, {4, 5, 4}, {3, {3, 3, 3}, ONES, ONES, ONES, ONES, 2, TR_ACT_NONE}, true);
 }
 
-/* The reference code of oneDNN is correct, and hundreds of times slower: nothing else would notice. */
+/* The reference code of oneDNN is correct, and hundreds of times slower: nothing else would notice.
+ */
 static void conv_is_never_the_reference_code(void **state) {
     static const int shapes[][5] = {{1, 28, 32, 5, 1},   {32, 14, 64, 5, 1}, {64, 7, 128, 3, 1},
                                     {128, 3, 256, 3, 1}, {3, 32, 16, 3, 1},  {16, 32, 32, 3, 2},
@@ -345,13 +370,13 @@ static void conv_is_never_the_reference_code(void **state) {
                 desc.stride[d] = s, desc.dilation[d] = 1, desc.pad_lo[d] = desc.pad_hi[d] = f / 2;
             assert_int_equal(tr_cpu_dnn_create(&desc, &dnn), TR_OK);
             if (strncmp(tr_cpu_dnn_implementation(dnn), "ref", 3) == 0)
-                fail_msg("kind %d of %d to %d channels, kernel %d: oneDNN has only %s", kind, c, k, f,
-                         tr_cpu_dnn_implementation(dnn));
+                fail_msg("kind %d of %d to %d channels, kernel %d: oneDNN has only %s", kind, c, k,
+                         f, tr_cpu_dnn_implementation(dnn));
             tr_cpu_dnn_destroy(&dnn);
         }
 }
 
-/* -- pooling --------------------------------------------------------------------------------------------- */
+/* -- pooling ----------------------------------------------------------------------------------- */
 
 typedef struct {
     int images, channels, in[3];
@@ -371,7 +396,8 @@ static void pool_reference(const pool_case_t *t, const cube_t *c, const float *x
                            pool_result_t *r) {
     int64_t in = volume(c->in), out = volume(c->out), taps = volume(c->kernel);
     for (int64_t i = 0; i < t->images * out * t->channels; i++) {
-        int64_t channel = i % t->channels, position = i / t->channels % out, image = i / t->channels / out;
+        int64_t channel = i % t->channels, position = i / t->channels % out,
+                image = i / t->channels / out;
         int64_t best = -1, count = 0;
         const float *base = x + image * in * t->channels + channel;
         double sum = 0, *dx = r->dx + image * in * t->channels + channel;
@@ -397,9 +423,9 @@ static void pool_reference(const pool_case_t *t, const cube_t *c, const float *x
 static void try_pool(const pool_case_t *t, bool with_nan) {
     char what[200];
     const tr_pool_attr_t *a = &t->attr;
-    snprintf(what, sizeof what, "%d-D %s pool of %d x %d x %d, %d channels, kernel %d, stride %d", a->spatial,
-             a->max ? "max" : "average", t->in[0], t->in[1], t->in[2], t->channels, a->kernel[0],
-             a->stride[0]);
+    snprintf(what, sizeof what, "%d-D %s pool of %d x %d x %d, %d channels, kernel %d, stride %d",
+             a->spatial, a->max ? "max" : "average", t->in[0], t->in[1], t->in[2], t->channels,
+             a->kernel[0], a->stride[0]);
     conv_case_t as_conv = {.attr = {.spatial = a->spatial, .dilation = ONES}};
     memcpy(as_conv.in, t->in, sizeof as_conv.in);
     memcpy(as_conv.attr.kernel, a->kernel, sizeof a->kernel),
@@ -413,27 +439,36 @@ static void try_pool(const pool_case_t *t, bool with_nan) {
     float *x = kernel_run_random(x_count, 5), *dy = kernel_run_random(y_count, 6);
     for (int64_t i = 0; i < x_count; i++) x[i] = (float)(int)(x[i] * 4); /* few values: ties */
     for (int64_t i = 0; with_nan && i < x_count; i += 11) x[i] = NAN;
-    pool_result_t r = {kernel_run_zeros(y_count), kernel_run_zeros(x_count), kernel_run_zeros(y_count),
-                       kernel_run_zeros(x_count), (int32_t *)kernel_run_zeros(y_count)};
+    pool_result_t r = {kernel_run_zeros(y_count), kernel_run_zeros(x_count),
+                       kernel_run_zeros(y_count), kernel_run_zeros(x_count),
+                       (int32_t *)kernel_run_zeros(y_count)};
     pool_reference(t, &c, x, dy, &r);
     for (int64_t i = 0; i < y_count; i++) r.y_bound[i] = a->max ? 0 : 4e-6;
     for (int64_t i = 0; i < x_count; i++) r.dx_bound[i] = 4e-6;
-    kernel_run_t fwd = {
-        .id = TR_K_POOL_FWD, .what = what, .attr = a, .n_in = 1, .n_out = 2, .same_for_threads = true};
+    kernel_run_t fwd = {.id = TR_K_POOL_FWD,
+                        .what = what,
+                        .attr = a,
+                        .n_in = 1,
+                        .n_out = 2,
+                        .same_for_threads = true};
     fwd.in[0] = input(&xs, x), fwd.out[0] = output(&ys, r.y, r.y_bound);
-    fwd.out[1] =
-        a->max ? (kernel_run_tensor_t){.dtype = TR_I32, .shape = ys, .exact = r.index} : KERNEL_RUN_ABSENT;
+    fwd.out[1] = a->max ? (kernel_run_tensor_t){.dtype = TR_I32, .shape = ys, .exact = r.index}
+                        : KERNEL_RUN_ABSENT;
     kernel_run(&fwd);
     fwd.out[1] = KERNEL_RUN_ABSENT; /* evaluation keeps no index */
     kernel_run(&fwd);
-    kernel_run_t bwd = {
-        .id = TR_K_POOL_BWD, .what = what, .attr = a, .n_in = 2, .n_out = 1, .same_for_threads = true};
+    kernel_run_t bwd = {.id = TR_K_POOL_BWD,
+                        .what = what,
+                        .attr = a,
+                        .n_in = 2,
+                        .n_out = 1,
+                        .same_for_threads = true};
     bwd.in[0] = input(&ys, dy), bwd.out[0] = output(&xs, r.dx, r.dx_bound);
-    bwd.in[1] =
-        a->max ? (kernel_run_tensor_t){.dtype = TR_I32, .shape = ys, .data = r.index} : KERNEL_RUN_ABSENT;
+    bwd.in[1] = a->max ? (kernel_run_tensor_t){.dtype = TR_I32, .shape = ys, .data = r.index}
+                       : KERNEL_RUN_ABSENT;
     kernel_run(&bwd);
-    tr_free(&x), tr_free(&dy), tr_free(&r.y), tr_free(&r.dx), tr_free(&r.y_bound), tr_free(&r.dx_bound),
-        tr_free(&r.index);
+    tr_free(&x), tr_free(&dy), tr_free(&r.y), tr_free(&r.dx), tr_free(&r.y_bound),
+        tr_free(&r.dx_bound), tr_free(&r.index);
 }
 
 static void pool_of_every_kind(void **state) {

@@ -1,11 +1,12 @@
-/* The update: norm and clipping, optimizers over several steps against double precision, averages, the skip. */
+/* The update: norm and clipping, optimizers over several steps against double precision, averages,
+ * the skip. */
 #include "cpu_kernel_test.h"
 
 static const int64_t sizes[] = {1, 3, 17, 1000003};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-static tr_step_result_t grad_norm(const float *grad, int64_t n, float samples, float loss, float loss_scale,
-                                  float clip, int32_t applied) {
+static tr_step_result_t grad_norm(const float *grad, int64_t n, float samples, float loss,
+                                  float loss_scale, float clip, int32_t applied) {
     tr_grad_norm_attr_t attr = {64, clip};
     tr_step_t step = {.loss_scale = loss_scale};
     float counts[2] = {samples, loss};
@@ -72,16 +73,19 @@ static void sgd_scalar(scalar_t *s, double grad, const tr_sgd_attr_t *a, const t
 
 static void adam_scalar(scalar_t *s, double grad, const tr_adam_attr_t *a, const tr_step_t *step,
                         double scale, int t) {
-    double decay = (double)a->decay * step->weight_decay_scale, lr = (double)step->lr * a->lr_factor;
+    double decay = (double)a->decay * step->weight_decay_scale,
+           lr = (double)step->lr * a->lr_factor;
     double g = grad * scale + (a->decoupled ? 0 : decay * s->p);
     if (a->decoupled) s->p -= lr * decay * s->p;
     s->m = a->beta1 * s->m + (1 - (double)a->beta1) * g;
     s->v = a->beta2 * s->v + (1 - (double)a->beta2) * g * g;
-    s->p -= lr * (s->m / (1 - pow(a->beta1, t))) / (sqrt(s->v / (1 - pow(a->beta2, t))) + (double)a->eps);
+    s->p -= lr * (s->m / (1 - pow(a->beta1, t))) /
+            (sqrt(s->v / (1 - pow(a->beta2, t))) + (double)a->eps);
 }
 
 /* Ten steps of one optimizer on n parameters, each step with its own learning rate. */
-static void check_steps(int64_t n, const tr_sgd_attr_t *sgd, bool has_momentum, const tr_adam_attr_t *adam) {
+static void check_steps(int64_t n, const tr_sgd_attr_t *sgd, bool has_momentum,
+                        const tr_adam_attr_t *adam) {
     float *p = kt_normal(n, 1, 0, 1), *m = kt_zeros(n), *v = kt_zeros(n);
     scalar_t *want = calloc((size_t)n, sizeof *want);
     double *exact = malloc((size_t)n * sizeof *exact);
@@ -124,7 +128,8 @@ static void test_adam(void **state) {
     static const int64_t lengths[] = {1, 3, 17, 100003};
     for (int s = 0; s < 4; s++) {
         check_steps(lengths[s], NULL, false, &(tr_adam_attr_t){0.9f, 0.999f, 1e-8f, 0, 1, true});
-        check_steps(lengths[s], NULL, false, &(tr_adam_attr_t){0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, true});
+        check_steps(lengths[s], NULL, false,
+                    &(tr_adam_attr_t){0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, true});
         check_steps(lengths[s], NULL, false, &(tr_adam_attr_t){0.8f, 0.99f, 1e-3f, 0.1f, 1, false});
     }
 }
@@ -135,12 +140,15 @@ static void test_averages(void **state) {
     tr_ema_attr_t ema = {0.99f};
     for (int s = 0; s < SIZES; s++) {
         int64_t n = sizes[s];
-        float *in = kt_normal(n, 1, 3, 1), *running = kt_normal(n, 2, 1, 1), *average = kt_normal(n, 3, 1, 1);
+        float *in = kt_normal(n, 1, 3, 1), *running = kt_normal(n, 2, 1, 1),
+              *average = kt_normal(n, 3, 1, 1);
         double *want = malloc((size_t)n * sizeof *want);
-        for (int64_t i = 0; i < n; i++) want[i] = running[i] + (double)0.1f * (in[i] / 3.0 - running[i]);
+        for (int64_t i = 0; i < n; i++)
+            want[i] = running[i] + (double)0.1f * (in[i] / 3.0 - running[i]);
         RUN(MOMENTS_UPDATE, &moments, VIEWS(F32(in, n), BYTES(&result)), VIEWS(F32(running, n)));
         kt_close(running, want, n, 3e-7, 3e-7, "moments_update");
-        for (int64_t i = 0; i < n; i++) want[i] = (double)0.99f * average[i] + (1 - (double)0.99f) * in[i];
+        for (int64_t i = 0; i < n; i++)
+            want[i] = (double)0.99f * average[i] + (1 - (double)0.99f) * in[i];
         RUN(EMA_UPDATE, &ema, VIEWS(F32(in, n), BYTES(&result)), VIEWS(F32(average, n)));
         kt_close(average, want, n, 3e-7, 3e-7, "ema_update");
         tr_step_result_t first = {.finite = 1, .applied = 1};
@@ -160,13 +168,14 @@ static void test_skip(void **state) {
     static const float p0[3] = {1, 2, 3}, m0[3] = {4, 5, 6}, v0[3] = {7, 8, 9};
     tr_step_t step = {.lr = 0.1f, .weight_decay_scale = 1};
     tr_step_result_t result = {.finite = 0, .applied = 3};
-    RUN(SGD, &((tr_sgd_attr_t){0.9f, 0.1f, 1, false}), VIEWS(F32(grad, 3), BYTES(&step), BYTES(&result)),
-        VIEWS(F32(p, 3), F32(m, 3)));
+    RUN(SGD, &((tr_sgd_attr_t){0.9f, 0.1f, 1, false}),
+        VIEWS(F32(grad, 3), BYTES(&step), BYTES(&result)), VIEWS(F32(p, 3), F32(m, 3)));
     RUN(ADAM, &((tr_adam_attr_t){0.9f, 0.99f, 1e-8f, 0.1f, 1, true}),
         VIEWS(F32(grad, 3), BYTES(&step), BYTES(&result)), VIEWS(F32(p, 3), F32(m, 3), F32(v, 3)));
     RUN(MOMENTS_UPDATE, &((tr_moments_attr_t){0.1f, 1}), VIEWS(F32(grad, 3), BYTES(&result)),
         VIEWS(F32(v, 3)));
-    RUN(EMA_UPDATE, &((tr_ema_attr_t){0.9f}), VIEWS(F32(grad, 3), BYTES(&result)), VIEWS(F32(v, 3)));
+    RUN(EMA_UPDATE, &((tr_ema_attr_t){0.9f}), VIEWS(F32(grad, 3), BYTES(&result)),
+        VIEWS(F32(v, 3)));
     assert_memory_equal(p, p0, sizeof p);
     assert_memory_equal(m, m0, sizeof m);
     assert_memory_equal(v, v0, sizeof v);

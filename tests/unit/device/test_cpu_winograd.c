@@ -1,4 +1,5 @@
-/* Convolutions by Winograd's algorithm against direct sums in double; and that it was this algorithm that computed them. */
+/* Convolutions by Winograd's algorithm against direct sums in double; and that it was this
+ * algorithm that computed them. */
 #include "cpu_kernel_test.h"
 
 typedef struct {
@@ -8,8 +9,9 @@ typedef struct {
     int more; /* behind */
 } case_t;
 
-/* Odd sizes, edges that cut tiles, channels that do not fill the last panel or are more than are taken at a time, padding from none to all that a
- * filter takes; more threads than groups of tiles, in several blocks of which the last is not full everywhere. */
+/* Odd sizes, edges that cut tiles, channels that do not fill the last panel or are more than are
+ * taken at a time, padding from none to all that a filter takes; more threads than groups of tiles,
+ * in several blocks of which the last is not full everywhere. */
 static const case_t cases[] = {
     {3, 14, 14, 32, 64, 5, 2, 2, false, false, 0}, {2, 13, 9, 48, 16, 3, 1, 1, true, true, 0},
     {5, 7, 7, 64, 48, 3, 1, 1, true, false, 0},    {20, 3, 3, 32, 80, 3, 1, 1, false, false, 0},
@@ -35,7 +37,8 @@ static data_t make(const case_t *c) {
                               {1, 1},
                               1,
                               c->relu ? TR_ACT_RELU : TR_ACT_NONE};
-    d.oh = c->h + 2 * c->pad_h + c->more - c->size + 1, d.ow = c->w + 2 * c->pad_w + c->more - c->size + 1;
+    d.oh = c->h + 2 * c->pad_h + c->more - c->size + 1,
+    d.ow = c->w + 2 * c->pad_w + c->more - c->size + 1;
     d.xs = c->n * c->h * c->w * c->in, d.ws = c->out * c->size * c->size * c->in,
     d.ys = c->n * d.oh * d.ow * c->out;
     d.x = kt_normal(d.xs, 1, 0.3, 1), d.w = kt_normal(d.ws, 2, 0, 0.1);
@@ -49,7 +52,8 @@ static void destroy(data_t *d) {
 }
 
 /* Adds the products of one input pixel and one output pixel to whichever is not NULL. */
-static void add(const data_t *d, int64_t x, int64_t y, int64_t place, double *out, double *dx, double *dw) {
+static void add(const data_t *d, int64_t x, int64_t y, int64_t place, double *out, double *dx,
+                double *dw) {
     const case_t *c = d->c;
     for (int64_t k = 0; k < c->out; k++)
         for (int64_t i = 0; i < c->in; i++) {
@@ -92,7 +96,8 @@ static void check(tr_kernel_id_t id, const data_t *d, int n_in, const tr_view_t 
         for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(want[o][i]));
         kt_close(out[o].data, want[o], count, 0, 1e-5 * largest, what);
         kt_close(direct[o].data, want[o], count, 0, 1e-5 * largest, what);
-        if (o == 0) assert_memory_not_equal(direct[o].data, out[o].data, (size_t)count * sizeof(float));
+        if (o == 0)
+            assert_memory_not_equal(direct[o].data, out[o].data, (size_t)count * sizeof(float));
         free(direct[o].data);
     }
 }
@@ -119,7 +124,8 @@ static void check_gradients(const data_t *d, float *found, double *dx, double *d
     for (int64_t i = 0; i < d->ys; i++) db[i % c->out] += d->dy[i];
     check(TR_K_CONV_BWD_DATA, d, 2, VIEWS(dy, F32(d->w, c->out, c->size, c->size, c->in)), 1,
           VIEWS(F32(found, c->n, c->h, c->w, c->in)), &dx, "gradient of the input");
-    check(TR_K_CONV_BWD_WEIGHTS, d, 2, VIEWS(F32(d->x, c->n, c->h, c->w, c->in), dy), c->bias ? 2 : 1,
+    check(TR_K_CONV_BWD_WEIGHTS, d, 2, VIEWS(F32(d->x, c->n, c->h, c->w, c->in), dy),
+          c->bias ? 2 : 1,
           VIEWS(F32(found, c->out, c->size, c->size, c->in), F32(found_bias, c->out)),
           (double *const[]){dw, db}, "gradients of filters and bias");
     free(found_bias);
@@ -142,7 +148,8 @@ static void convolutions(void **state) {
     }
 }
 
-/* A pixel that is NaN makes each output NaN that it is part of, behind a relu too, and none of another image. */
+/* A pixel that is NaN makes each output NaN that it is part of, behind a relu too, and none of
+ * another image. */
 static void not_a_number(void **state) {
     static const case_t c = {2, 13, 9, 16, 32, 3, 1, 1, true, true, 0};
     enum { ROW = 5, COLUMN = 4 };
@@ -163,6 +170,7 @@ static void not_a_number(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(convolutions), cmocka_unit_test(not_a_number)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(convolutions),
+                                       cmocka_unit_test(not_a_number)};
     return cmocka_run_group_tests(tests, kt_setup, kt_teardown);
 }

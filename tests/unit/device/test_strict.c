@@ -44,7 +44,8 @@ static void close_bench(bench_t *t) {
     tr_device_close(&t->device);
 }
 
-static tr_status_t copy(bench_t *t, tr_stream_t *stream, void *dst, const void *src, tr_copy_kind_t kind) {
+static tr_status_t copy(bench_t *t, tr_stream_t *stream, void *dst, const void *src,
+                        tr_copy_kind_t kind) {
     return t->device->ops->copy(t->device, stream, dst, src, BYTES, kind);
 }
 
@@ -98,7 +99,8 @@ static tr_status_t order(bench_t *t, tr_stream_t *first, tr_stream_t *second) {
     return t->device->ops->event_wait(t->device, t->event, second);
 }
 
-/* Whatever order the seed gives: b reads what a writes, a writes over what b reads, in part, too. */
+/* Whatever order the seed gives: b reads what a writes, a writes over what b reads, in part, too.
+ */
 static void a_missing_event_is_found_in_every_order(void **state) {
     for (uint64_t seed = 0; seed < 8; seed++) {
         bench_t t = open_bench(seed);
@@ -220,8 +222,11 @@ static void kernels_compute_in_their_turn(void **state) {
     tr_scale_attr_t attr = {2};
     float host[N], seen[N];
     for (int i = 0; i < N; i++) host[i] = (float)i;
-    tr_kernel_call_t call = {
-        .n_in = 1, .n_out = 1, .attr = &attr, .in[0] = view(t.memory, N), .out[0] = view(t.memory, N)};
+    tr_kernel_call_t call = {.n_in = 1,
+                             .n_out = 1,
+                             .attr = &attr,
+                             .in[0] = view(t.memory, N),
+                             .out[0] = view(t.memory, N)};
     assert_int_equal(copy(&t, t.a, t.memory, host, TR_COPY_TO_DEVICE), TR_OK);
     assert_int_equal(scale->run(t.device, t.a, &call), TR_OK);
     memset(&call, 0, sizeof call); /* the record is the device's own */

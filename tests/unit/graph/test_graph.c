@@ -1,4 +1,5 @@
-/* The graph core: lifetimes and places, gradients of shared parameters, recompute, accumulation, buckets, initial values. */
+/* The graph core: lifetimes and places, gradients of shared parameters, recompute, accumulation,
+ * buckets, initial values. */
 #include "../../support/names.h"
 #include "graph/program.h"
 #include "trainer/mem.h"
@@ -12,9 +13,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define OK(expr)                                                                                             \
-    do {                                                                                                     \
-        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                            \
+#define OK(expr)                                                                                   \
+    do {                                                                                           \
+        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                  \
     } while (0)
 
 enum { B = 6, F = 10, H = 12, K = 4 };
@@ -139,10 +140,11 @@ static void check_finite_differences(const char *device, bool tied, const char *
     for (int64_t i = 0; i < count; i += 3) {
         const float h = 1e-2f;
         const double numeric =
-            (loss_with(&n, param, values, i, h) - loss_with(&n, param, values, i, -h)) / (2 * (double)h);
+            (loss_with(&n, param, values, i, h) - loss_with(&n, param, values, i, -h)) /
+            (2 * (double)h);
         if (fabs(numeric - (double)grad[i]) > 2e-3 + 2e-3 * fabs(numeric))
-            fail_msg("%s[%lld]: gradient %g, finite difference %g", name, (long long)i, (double)grad[i],
-                     numeric);
+            fail_msg("%s[%lld]: gradient %g, finite difference %g", name, (long long)i,
+                     (double)grad[i], numeric);
     }
     free(values);
     free(grad);
@@ -162,7 +164,8 @@ static void gradients_match_finite_differences(void **state) {
 
 static void assert_same(const char *what, bool accumulate, bool recompute, int runs, float factor,
                         const char *device) {
-    static const char *const names[] = {"a.weight.grad", "b.weight.grad", "b.bias.grad", "d.weight.grad"};
+    static const char *const names[] = {"a.weight.grad", "b.weight.grad", "b.bias.grad",
+                                        "d.weight.grad"};
     for (int i = 0; i < 4; i++) {
         int64_t n, m;
         float *plain = gradient("cpu", false, false, true, 1, names[i], &n);
@@ -170,8 +173,8 @@ static void assert_same(const char *what, bool accumulate, bool recompute, int r
         assert_int_equal(n, m);
         for (int64_t k = 0; k < n; k++)
             if (plain[k] * factor != other[k])
-                fail_msg("%s on %s: %s[%lld] %.9g, expected %.9g", what, device, names[i], (long long)k,
-                         (double)other[k], (double)(plain[k] * factor));
+                fail_msg("%s on %s: %s[%lld] %.9g, expected %.9g", what, device, names[i],
+                         (long long)k, (double)other[k], (double)(plain[k] * factor));
         free(plain);
         free(other);
     }
@@ -216,8 +219,8 @@ static tr_status_t halves_shape(tr_graph_t *g, tr_op_t *op) {
     return tr_op_output(g, op, 0, TR_F32, &shape);
 }
 
-static tr_status_t halves_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout, const bool *need,
-                               tr_tensor_t *din) {
+static tr_status_t halves_grad(tr_graph_t *g, const tr_op_t *op, const tr_tensor_t *dout,
+                               const bool *need, tr_tensor_t *din) {
     const tr_matmul_attr_t outer = {.alpha = 1};
     tr_tensor_t ones, row, both;
     TR_TRY(tr_const(g, "ones", &TR_SHAPE(2, 1), 1, &ones));
@@ -258,7 +261,7 @@ static void a_gradient_that_is_part_of_a_tensor_is_copied(void **state) {
     }
 }
 
-/* -- planner --------------------------------------------------------------------------------------------- */
+/* -- planner ----------------------------------------------------------------------------------- */
 
 static bool alive_together(const tr_tensor_info_t *a, const tr_tensor_info_t *b) {
     return a->program == b->program && a->first_op <= b->last_op && b->first_op <= a->last_op;
@@ -274,17 +277,19 @@ static void nothing_alive_overlaps(void **state) {
         for (int32_t k = i + 1; k <= tr_graph_tensor_count(n.g); k++) {
             const tr_tensor_info_t *a = tr_tensor_info(n.g, (tr_tensor_t){i}),
                                    *b = tr_tensor_info(n.g, (tr_tensor_t){k});
-            if (a->role != TR_ROLE_ACTIVATION || b->role != TR_ROLE_ACTIVATION || !alive_together(a, b))
+            if (a->role != TR_ROLE_ACTIVATION || b->role != TR_ROLE_ACTIVATION ||
+                !alive_together(a, b))
                 continue;
             if (a->offset_bytes + a->bytes <= b->offset_bytes ||
                 b->offset_bytes + b->bytes <= a->offset_bytes)
                 continue;
             /* only an output in its dying input's place */
-            if (a->last_op == b->first_op || b->last_op == a->first_op || a->offset_bytes == b->offset_bytes)
+            if (a->last_op == b->first_op || b->last_op == a->first_op ||
+                a->offset_bytes == b->offset_bytes)
                 overlaps_allowed++;
             else
-                fail_msg("tensors %d [%d, %d] and %d [%d, %d] overlap", i, a->first_op, a->last_op, k,
-                         b->first_op, b->last_op);
+                fail_msg("tensors %d [%d, %d] and %d [%d, %d] overlap", i, a->first_op, a->last_op,
+                         k, b->first_op, b->last_op);
         }
     const tr_memory_plan_t m = tr_graph_memory(n.g);
     assert_true(m.arena < m.arena_sum);
@@ -349,7 +354,7 @@ static void steps_allocate_nothing(void **state) {
     assert_int_equal(tr_mem_stats().live, 0);
 }
 
-/* -- blocks and buckets ---------------------------------------------------------------------------------- */
+/* -- blocks and buckets ------------------------------------------------------------------------ */
 
 static void buckets_cover_the_block_once_each_behind_its_last_writer(void **state) {
     for (int overlap = 0; overlap < 2; overlap++) {
@@ -432,7 +437,8 @@ static void mistakes_are_refused(void **state) {
     tr_tensor_t t;
     start(&n, "cpu");
     add_program(&n, "last", &n.program);
-    assert_int_equal(tr_activation(n.g, n.x, TR_ACT_RELU, &t), TR_ERR_INTERNAL); /* no program is open */
+    /* no program is open */
+    assert_int_equal(tr_activation(n.g, n.x, TR_ACT_RELU, &t), TR_ERR_INTERNAL);
     OK(tr_program_begin(n.g, "other", TR_PLAIN, &n.program));
     /* another program's activation */
     assert_int_equal(tr_activation(n.g, n.loss, TR_ACT_RELU, &t), TR_ERR_INTERNAL);
@@ -464,13 +470,14 @@ static void a_scope_without_memory_is_an_error(void **state) {
     }
 }
 
-/* -- optional kernels ------------------------------------------------------------------------------------ */
+/* -- optional kernels -------------------------------------------------------------------------- */
 
 static tr_status_t twice_shape(tr_graph_t *g, tr_op_t *op) {
     const tr_shape_t shape = *tr_shape_of(g, op->in[0]);
     return tr_op_output(g, op, 0, TR_F32, &shape);
 }
-static tr_status_t twice_compose(tr_graph_t *g, const tr_op_t *op, const bool *want, tr_tensor_t *out) {
+static tr_status_t twice_compose(tr_graph_t *g, const tr_op_t *op, const bool *want,
+                                 tr_tensor_t *out) {
     const tr_scale_attr_t *attr = op->attr;
     assert_true(want[0] && attr->factor == 2);
     return tr_add(g, op->in[0], op->in[0], TR_ACT_NONE, &out[0]);
@@ -478,7 +485,8 @@ static tr_status_t twice_compose(tr_graph_t *g, const tr_op_t *op, const bool *w
 static const tr_op_row_t twice_row = {
     .name = "twice", .kernel = TR_K_SCALE, .shape = twice_shape, .compose = twice_compose};
 
-/* Doubles three numbers on a device with the kernel SCALE or without it; *out_kernel computed them. */
+/* Doubles three numbers on a device with the kernel SCALE or without it; *out_kernel computed them.
+ */
 static void twice(bool has_kernel, float *values, tr_kernel_id_t *out_kernel) {
     tr_kernel_t kernels[TR_K_COUNT];
     tr_device_ops_t ops;
@@ -496,7 +504,8 @@ static void twice(bool has_kernel, float *values, tr_kernel_id_t *out_kernel) {
     OK(tr_graph_create(device, &g));
     OK(tr_program_begin(g, "twice", TR_PLAIN, &program));
     OK(tr_input(g, "x", TR_F32, &TR_SHAPE(3), &x));
-    OK(tr_op_append(g, &twice_row, &x, 1, &(tr_scale_attr_t){2}, sizeof(tr_scale_attr_t), NULL, &y, 1));
+    OK(tr_op_append(g, &twice_row, &x, 1, &(tr_scale_attr_t){2}, sizeof(tr_scale_attr_t), NULL, &y,
+                    1));
     OK(tr_keep(g, y));
     OK(tr_program_end(g));
     OK(tr_graph_plan(g, 0));

@@ -26,10 +26,11 @@ static tr_tensor_t f32(shop_t *s, tr_shape_t shape) {
 }
 
 static tr_conv_attr_t square(int kernel, int pad) {
-    return (tr_conv_attr_t){2, {kernel, kernel}, {1, 1}, {pad, pad}, {pad, pad}, {1, 1}, 1, TR_ACT_NONE};
+    return (tr_conv_attr_t){2,          {kernel, kernel}, {1, 1}, {pad, pad},
+                            {pad, pad}, {1, 1},           1,      TR_ACT_NONE};
 }
 
-/* -- refusals -------------------------------------------------------------------------------------------- */
+/* -- refusals ---------------------------------------------------------------------------------- */
 
 /* The often-copied net for 28 x 28: 5, pool, 5, pool, 3, pool, 3, none of them padded. */
 static void the_impossible_mnist_net(void **state) {
@@ -68,7 +69,8 @@ static void convolutions_that_do_not_fit(void **state) {
     shop_t s = begin(TR_TRAIN);
     tr_tensor_t x = f32(&s, TR_SHAPE(2, 8, 8, 6)), y;
     tr_conv_attr_t attr = square(3, 1);
-    REFUSED(tr_conv(s.g, x, f32(&s, TR_SHAPE(4, 3, 3, 5)), TR_NONE, &attr, &y), "op & (4, 3, 3, 5) & 6");
+    REFUSED(tr_conv(s.g, x, f32(&s, TR_SHAPE(4, 3, 3, 5)), TR_NONE, &attr, &y),
+            "op & (4, 3, 3, 5) & 6");
     REFUSED(tr_conv(s.g, x, f32(&s, TR_SHAPE(4, 3, 6)), TR_NONE, &attr, &y), "(4, 3, 6)");
     tr_tensor_t w = f32(&s, TR_SHAPE(4, 3, 3, 6));
     REFUSED(tr_conv(s.g, f32(&s, TR_SHAPE(2, 48)), w, TR_NONE, &attr, &y), "(2, 48)");
@@ -106,15 +108,19 @@ static void products_and_sums_that_do_not_fit(void **state) {
     REFUSED(tr_matmul(s.g, f32(&s, TR_SHAPE(2, 4, 5)), f32(&s, TR_SHAPE(3, 5, 6)),
                       &(tr_matmul_attr_t){.alpha = 1}, &y),
             "(2, 4, 5) & (3, 5, 6)");
-    REFUSED(tr_matmul(s.g, x, x, &(tr_matmul_attr_t){.alpha = 1, .beta = 1, .trans_b = true}, &y), "beta");
-    REFUSED(tr_add(s.g, x, f32(&s, TR_SHAPE(4, 9)), TR_ACT_NONE, &y), "(4, 10) & (4, 9) & shortcut");
+    REFUSED(tr_matmul(s.g, x, x, &(tr_matmul_attr_t){.alpha = 1, .beta = 1, .trans_b = true}, &y),
+            "beta");
+    REFUSED(tr_add(s.g, x, f32(&s, TR_SHAPE(4, 9)), TR_ACT_NONE, &y),
+            "(4, 10) & (4, 9) & shortcut");
     op_end(&s.b);
 }
 
 static void normalisations_that_do_not_fit(void **state) {
     shop_t s = begin(TR_TRAIN);
-    tr_tensor_t x = f32(&s, TR_SHAPE(4, 10)), ten = f32(&s, TR_SHAPE(10)), nine = f32(&s, TR_SHAPE(9)), y;
-    REFUSED(tr_batchnorm(s.g, x, ten, nine, ten, ten, 1e-5f, 0.1f, TR_ACT_NONE, &y), "beta & (10) & (9)");
+    tr_tensor_t x = f32(&s, TR_SHAPE(4, 10)), ten = f32(&s, TR_SHAPE(10)),
+                nine = f32(&s, TR_SHAPE(9)), y;
+    REFUSED(tr_batchnorm(s.g, x, ten, nine, ten, ten, 1e-5f, 0.1f, TR_ACT_NONE, &y),
+            "beta & (10) & (9)");
     REFUSED(tr_batchnorm(s.g, ten, ten, ten, ten, ten, 1e-5f, 0.1f, TR_ACT_NONE, &y), "op & 1");
     REFUSED(tr_batchnorm(s.g, x, ten, ten, ten, ten, 0, 0.1f, TR_ACT_NONE, &y), "eps");
     REFUSED(tr_layernorm(s.g, x, nine, ten, 1e-5f, &y), "gamma & (10) & (9)");
@@ -142,7 +148,7 @@ static void random_ops_that_do_not_fit(void **state) {
     op_end(&s.b);
 }
 
-/* -- costs ----------------------------------------------------------------------------------------------- */
+/* -- costs ------------------------------------------------------------------------------------- */
 
 static void assert_cost(const shop_t *s, const char *name, double flops, double bytes) {
     for (int i = 0; i < tr_program_op_count(s->g, s->b.program); i++) {
@@ -171,7 +177,8 @@ static void costs_of_a_linear_layer(void **state) {
     assert_cost(&s, "matmul", 2 * 4 * 10 * 3, 4 * (40 + 30 + 3 + 12));
     MUST(tr_backward(s.g, y, f32(&s, TR_SHAPE(4, 3)), false));
     assert_cost(&s, "column_sum", 12, 4 * (12 + 3));
-    assert_int_equal(tr_program_op_count(s.g, s.b.program), 3); /* x needs no gradient: there is none of it */
+    /* x needs no gradient: there is none of it */
+    assert_int_equal(tr_program_op_count(s.g, s.b.program), 3);
     op_end(&s.b);
 }
 
@@ -195,7 +202,8 @@ static void costs_of_an_update_count_reads_and_writes(void **state) {
                 v = f32(&s, TR_SHAPE(100));
     MUST(tr_adam(s.g, g, p, m, v, &(tr_adam_attr_t){.lr_factor = 1}));
     MUST(tr_accumulate(s.g, g, p));
-    assert_cost(&s, "adam", 16 * 100, 4 * 700 + (double)(sizeof(tr_step_t) + sizeof(tr_step_result_t)));
+    assert_cost(&s, "adam", 16 * 100,
+                4 * 700 + (double)(sizeof(tr_step_t) + sizeof(tr_step_result_t)));
     assert_cost(&s, "accumulate", 100, 4 * 300);
     op_end(&s.b);
 }

@@ -1,9 +1,9 @@
-/* Convolutions and poolings of one to three spatial dimensions, with stride, uneven padding, dilation and
- * groups. */
+/* Convolutions and poolings of one to three spatial dimensions, with stride, uneven padding,
+ * dilation and groups. */
 #include "../../support/op_harness.h"
 #include <math.h>
 
-/* -- a window over up to three dimensions, the absent ones in front of size 1 ---------------------------- */
+/* -- a window over up to three dimensions, the absent ones in front of size 1 ------------------ */
 
 typedef struct {
     int64_t n, in[3], out[3], channels, outputs;
@@ -13,7 +13,8 @@ typedef struct {
 static window_t window(const op_case_t *c, int spatial, const int *kernel, const int *stride,
                        const int *pad_lo, const int *dilation) {
     const tr_shape_t *x = &c->in[0].shape;
-    window_t w = {.n = x->dim[0], .channels = x->dim[x->ndim - 1], .outputs = c->out.dim[c->out.ndim - 1]};
+    window_t w = {
+        .n = x->dim[0], .channels = x->dim[x->ndim - 1], .outputs = c->out.dim[c->out.ndim - 1]};
     for (int d = 0; d < 3; d++) {
         int s = d - (3 - spatial);
         w.in[d] = s < 0 ? 1 : x->dim[s + 1];
@@ -51,16 +52,18 @@ static int64_t volume(const int64_t *size) {
     return size[0] * size[1] * size[2];
 }
 
-/* -- convolution ----------------------------------------------------------------------------------------- */
+/* -- convolution ------------------------------------------------------------------------------- */
 
-static tr_status_t build_conv(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_conv(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                              tr_tensor_t *out) {
     return tr_conv(g, in[0], in[1], c->n_in > 2 ? in[2] : TR_NONE, c->attr, out);
 }
 
 static void conv(const op_case_t *c, const double *const *in, double *y) {
     const tr_conv_attr_t *a = c->attr;
     window_t w = window(c, a->spatial, a->kernel, a->stride, a->pad_lo, a->dilation);
-    int64_t taps = volume(w.kernel), inputs = w.channels / a->groups, per_group = w.outputs / a->groups;
+    int64_t taps = volume(w.kernel), inputs = w.channels / a->groups,
+            per_group = w.outputs / a->groups;
     int64_t pixels = volume(w.in), places = volume(w.out);
     for (int64_t n = 0; n < w.n; n++)
         for (int64_t at = 0; at < places; at++)
@@ -69,15 +72,17 @@ static void conv(const op_case_t *c, const double *const *in, double *y) {
                 for (int64_t tap = 0; tap < taps; tap++) {
                     int64_t pixel = under(&w, at, tap);
                     if (pixel < 0) continue;
-                    const double *x = in[0] + (n * pixels + pixel) * w.channels + k / per_group * inputs;
-                    for (int64_t i = 0; i < inputs; i++) sum += x[i] * in[1][(k * taps + tap) * inputs + i];
+                    const double *x =
+                        in[0] + (n * pixels + pixel) * w.channels + k / per_group * inputs;
+                    for (int64_t i = 0; i < inputs; i++)
+                        sum += x[i] * in[1][(k * taps + tap) * inputs + i];
                 }
                 y[(n * places + at) * w.outputs + k] = op_act(a->act, sum);
             }
 }
 
-/* One line of the table: sizes of the image, then per dimension kernel, stride, padding low and high,
- * dilation. */
+/* One line of the table: sizes of the image, then per dimension kernel, stride, padding low and
+ * high, dilation. */
 typedef struct {
     const char *name;
     int n, spatial, channels, outputs, groups;
@@ -119,11 +124,31 @@ static void check_conv(const conv_line_t *l) {
 
 static void conv_2d(void **state) {
     static const conv_line_t lines[] = {
-        {"conv same", 2, 2, 3, 5, 1, {5, 7}, {3, 3}, .pad_lo = {1, 1}, .pad_hi = {1, 1}, .bias = true},
+        {"conv same",
+         2,
+         2,
+         3,
+         5,
+         1,
+         {5, 7},
+         {3, 3},
+         .pad_lo = {1, 1},
+         .pad_hi = {1, 1},
+         .bias = true},
         {"conv relu", 1, 2, 2, 3, 1, {6, 5}, {3, 2}, .bias = true, .act = TR_ACT_RELU},
         {"conv gelu", 1, 2, 2, 3, 1, {4, 5}, {2, 3}, .bias = true, .act = TR_ACT_GELU},
         {"conv one channel", 3, 2, 1, 2, 1, {7, 7}, {5, 5}, .pad_lo = {2, 2}, .pad_hi = {2, 2}},
-        {"conv of one size", 2, 2, 4, 4, 1, {5, 4}, {3, 3}, .pad_lo = {1, 1}, .pad_hi = {1, 1}, .bias = true},
+        {"conv of one size",
+         2,
+         2,
+         4,
+         4,
+         1,
+         {5, 4},
+         {3, 3},
+         .pad_lo = {1, 1},
+         .pad_hi = {1, 1},
+         .bias = true},
         {"conv 1x1", 2, 2, 7, 3, 1, {3, 5}, {1, 1}, .bias = true},
         {"conv of the whole image", 2, 2, 3, 4, 1, {3, 5}, {3, 5}, .bias = true},
     };
@@ -135,15 +160,48 @@ static void conv_2d_strided(void **state) {
         {"conv stride 2", 2, 2, 3, 4, 1, {7, 8}, {3, 3}, {2, 2}, {1, 1}, {1, 1}, .bias = true},
         {"conv 1x1 stride 2", 1, 2, 4, 5, 1, {6, 7}, {1, 1}, {2, 2}},
         {"conv stride past the end", 1, 2, 2, 2, 1, {8, 9}, {2, 2}, {3, 5}, .bias = true},
-        {"conv uneven padding", 1, 2, 2, 3, 1, {5, 4}, {4, 2}, {1, 2}, {1, 0}, {2, 1}, .bias = true},
-        {"conv dilated", 1, 2, 2, 3, 1, {9, 8}, {3, 2}, {1, 2}, {2, 0}, {2, 1}, {2, 3}, .bias = true},
+        {"conv uneven padding",
+         1,
+         2,
+         2,
+         3,
+         1,
+         {5, 4},
+         {4, 2},
+         {1, 2},
+         {1, 0},
+         {2, 1},
+         .bias = true},
+        {"conv dilated",
+         1,
+         2,
+         2,
+         3,
+         1,
+         {9, 8},
+         {3, 2},
+         {1, 2},
+         {2, 0},
+         {2, 1},
+         {2, 3},
+         .bias = true},
     };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) check_conv(&lines[i]);
 }
 
 static void conv_2d_grouped(void **state) {
     static const conv_line_t lines[] = {
-        {"conv groups", 2, 2, 6, 4, 2, {5, 4}, {3, 3}, .pad_lo = {1, 1}, .pad_hi = {1, 1}, .bias = true},
+        {"conv groups",
+         2,
+         2,
+         6,
+         4,
+         2,
+         {5, 4},
+         {3, 3},
+         .pad_lo = {1, 1},
+         .pad_hi = {1, 1},
+         .bias = true},
         {"conv depthwise",
          1,
          2,
@@ -198,9 +256,10 @@ static void conv_3d(void **state) {
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) check_conv(&lines[i]);
 }
 
-/* -- pooling --------------------------------------------------------------------------------------------- */
+/* -- pooling ----------------------------------------------------------------------------------- */
 
-static tr_status_t build_pool(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_pool(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                              tr_tensor_t *out) {
     return tr_pool(g, in[0], c->attr, out);
 }
 
@@ -224,7 +283,8 @@ static void pool(const op_case_t *c, const double *const *in, double *y) {
     }
 }
 
-/* Numbers that bf16 tells apart, so that no window has two maxima: 8 bits times 16 powers of 2, in a mixed order. */
+/* Numbers that bf16 tells apart, so that no window has two maxima: 8 bits times 16 powers of 2, in
+ * a mixed order. */
 static const double *distinct_values(void) {
     enum { COUNT = 4096 };
     static double values[COUNT];
@@ -235,9 +295,11 @@ static const double *distinct_values(void) {
     return values;
 }
 
-static void check_pool(const char *name, tr_shape_t x, tr_shape_t y, tr_pool_attr_t attr, tr_mode_t mode) {
+static void check_pool(const char *name, tr_shape_t x, tr_shape_t y, tr_pool_attr_t attr,
+                       tr_mode_t mode) {
     assert_true(tr_shape_elems(&x) <= 4096);
-    op_case_t c = {name,       1,   {{"x", x, .bf16 = true, .values = distinct_values()}}, &attr, mode, y,
+    op_case_t c = {name,       1,    {{"x", x, .bf16 = true, .values = distinct_values()}},
+                   &attr,      mode, y,
                    build_pool, pool};
     op_check(&c);
 }
@@ -265,7 +327,8 @@ static void overlapping_and_padded_pools(void **state) {
     }
 }
 
-/* Where several are equal the first one is the maximum and gets the gradient; NaN is larger than all. */
+/* Where several are equal the first one is the maximum and gets the gradient; NaN is larger than
+ * all. */
 static void max_pool_of_equal_values(void **state) {
     static const double x[] = {1, 1, 0, 5, 5, 5, NAN, 2, 3};
     tr_pool_attr_t attr = {.spatial = 1, .kernel = {3}, .stride = {3}, .max = true};
@@ -291,7 +354,8 @@ static void max_pool_of_equal_values(void **state) {
     }
 }
 
-static tr_status_t build_global(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_global(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                                tr_tensor_t *out) {
     return tr_global_avgpool(g, in[0], out);
 }
 
@@ -317,7 +381,8 @@ static void global_average(void **state) {
     }
 }
 
-/* Of equal values, in one float of whose sum each would be rounded the same way: 5e-4 of the mean. */
+/* Of equal values, in one float of whose sum each would be rounded the same way: 5e-4 of the mean.
+ */
 static void global_average_of_a_large_image(void **state) {
     enum { SIZE = 500, CHANNELS = 17 };
     op_devices_t devices = op_devices();

@@ -1,20 +1,22 @@
-/* What happens to a batch before the model: conversion of every type, and augmentation against the map that
- * kernels.h gives. */
+/* What happens to a batch before the model: conversion of every type, and augmentation against the
+ * map that kernels.h gives. */
 #include "../../support/op_harness.h"
 #include "trainer/rng.h"
 #include <math.h>
 
-/* -- conversion ------------------------------------------------------------------------------------------ */
+/* -- conversion -------------------------------------------------------------------------------- */
 
 static tr_status_t build_normalize(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
                                    tr_tensor_t *out) {
-    return tr_cast_normalize(g, in[0], c->n_in > 1 ? in[1] : TR_NONE, c->n_in > 2 ? in[2] : TR_NONE, out);
+    return tr_cast_normalize(g, in[0], c->n_in > 1 ? in[1] : TR_NONE, c->n_in > 2 ? in[2] : TR_NONE,
+                             out);
 }
 
 static void normalize(const op_case_t *c, const double *const *in, double *y) {
     int64_t channels = c->out.dim[c->out.ndim - 1];
     for (int64_t i = 0; i < tr_shape_elems(&c->out); i++)
-        y[i] = in[0][i] * (c->n_in > 1 ? in[1][i % channels] : 1) + (c->n_in > 2 ? in[2][i % channels] : 0);
+        y[i] = in[0][i] * (c->n_in > 1 ? in[1][i % channels] : 1) +
+               (c->n_in > 2 ? in[2][i % channels] : 0);
 }
 
 static void check_normalize(tr_dtype_t type, double low, double high, tr_shape_t shape, int n_in) {
@@ -59,7 +61,7 @@ static void f32_as_it_is_needs_no_op(void **state) {
     op_end(&b);
 }
 
-/* -- augmentation ---------------------------------------------------------------------------------------- */
+/* -- augmentation ------------------------------------------------------------------------------ */
 
 typedef struct {
     double m[2][2], t[2]; /* source = m p + t */
@@ -78,13 +80,15 @@ static map_t draw(const tr_augment_attr_t *a, int64_t sample, double width, doub
     double angle = spread(w.v[0], a->rotate_deg) * M_PI / 180, zoom = 1 + spread(w.v[3], a->zoom);
     double shear = tan(spread(v.v[0], a->shear_deg) * M_PI / 180), c = cos(angle), s = sin(angle);
     double f[2][2] = {{zoom * c, zoom * (c * shear - s)}, {zoom * s, zoom * (s * shear + c)}};
-    double det = f[0][0] * f[1][1] - f[0][1] * f[1][0], centre[2] = {(width - 1) / 2, (height - 1) / 2};
+    double det = f[0][0] * f[1][1] - f[0][1] * f[1][0],
+           centre[2] = {(width - 1) / 2, (height - 1) / 2};
     double to[2] = {centre[0] + spread(w.v[1], a->translate) * width,
                     centre[1] + spread(w.v[2], a->translate) * height};
     map_t map = {.m = {{f[1][1] / det, -f[0][1] / det}, {-f[1][0] / det, f[0][0] / det}}};
     for (int i = 0; i < 2; i++) {
         map.t[i] = centre[i] - map.m[i][0] * to[0] - map.m[i][1] * to[1];
-        map.shift[i] = (int)(((uint64_t)v.v[1 + i] * (uint64_t)(2 * a->crop_pad + 1)) >> 32) - a->crop_pad;
+        map.shift[i] =
+            (int)(((uint64_t)v.v[1 + i] * (uint64_t)(2 * a->crop_pad + 1)) >> 32) - a->crop_pad;
     }
     map.flip = a->flip && v.v[3] >> 31;
     return map;
@@ -129,11 +133,13 @@ static void augment(const op_case_t *c, const double *const *in, double *y) {
     }
 }
 
-static tr_status_t build_augment(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_augment(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                                 tr_tensor_t *out) {
     return tr_augment(g, in[0], in[1], c->attr, out);
 }
 
-/* Coordinates are float on the device: an error of some 1e-6 of the width, times the steps of a noisy image. */
+/* Coordinates are float on the device: an error of some 1e-6 of the width, times the steps of a
+ * noisy image. */
 static void check_augment(const char *name, tr_augment_attr_t attr, double tolerance) {
     static const double ids[] = {0, 17, 123456789012, 3, 4};
     const tr_shape_t shapes[] = {TR_SHAPE(5, 9, 7, 1), TR_SHAPE(5, 6, 11, 3)};

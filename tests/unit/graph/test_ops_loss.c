@@ -2,9 +2,10 @@
 #include "../../support/op_harness.h"
 #include <math.h>
 
-/* -- cross-entropy --------------------------------------------------------------------------------------- */
+/* -- cross-entropy ----------------------------------------------------------------------------- */
 
-static tr_status_t build_xent(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_xent(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                              tr_tensor_t *out) {
     return tr_cross_entropy(g, in[0], in[1], in[2], *(const float *)c->attr, out);
 }
 
@@ -90,9 +91,10 @@ static void masked_samples_hold_anything(void **state) {
     }
 }
 
-/* -- mean squared error ---------------------------------------------------------------------------------- */
+/* -- mean squared error ------------------------------------------------------------------------ */
 
-static tr_status_t build_mse(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_mse(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                             tr_tensor_t *out) {
     return tr_mse(g, in[0], in[1], in[2], out);
 }
 
@@ -121,19 +123,22 @@ static void mean_squared_error(void **state) {
     }
 }
 
-/* -- Huber loss, binary cross-entropy -------------------------------------------------------------------- */
+/* -- Huber loss, binary cross-entropy ---------------------------------------------------------- */
 
 static const float delta = 0.75f;
 
-static tr_status_t build_huber(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_huber(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                               tr_tensor_t *out) {
     return tr_huber(g, in[0], in[1], in[2], delta, out);
 }
 
-static tr_status_t build_bce(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_bce(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                             tr_tensor_t *out) {
     return tr_binary_cross_entropy(g, in[0], in[1], in[2], out);
 }
 
-static void mean_of(const op_case_t *c, const double *const *in, double *y, double (*loss)(double, double)) {
+static void mean_of(const op_case_t *c, const double *const *in, double *y,
+                    double (*loss)(double, double)) {
     const int64_t samples = c->out.dim[0], width = tr_shape_elems(&c->in[0].shape) / samples;
     for (int64_t b = 0; b < samples; b++) {
         y[b] = 0;
@@ -175,18 +180,21 @@ static void losses_of_numbers(void **state) {
     }
 }
 
-/* -- weights of classes ---------------------------------------------------------------------------------- */
+/* -- weights of classes ------------------------------------------------------------------------ */
 
-static tr_status_t build_weight(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_weight(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                                tr_tensor_t *out) {
     return tr_class_weight(g, in[0], in[1], in[2], out);
 }
 
 static void class_weight(const op_case_t *c, const double *const *in, double *y) {
-    for (int64_t i = 0; i < c->out.dim[0]; i++) y[i] = in[1][i] < 0 ? 0 : in[0][i] * in[2][(int)in[1][i]];
+    for (int64_t i = 0; i < c->out.dim[0]; i++)
+        y[i] = in[1][i] < 0 ? 0 : in[0][i] * in[2][(int)in[1][i]];
 }
 
 static void weights_of_classes(void **state) {
-    static const double labels[] = {2, 0, -1, 1, 2}, weights[] = {1, 0.5, 1, 0, 2}, of_class[] = {3, 1, 0.25};
+    static const double labels[] = {2, 0, -1, 1, 2}, weights[] = {1, 0.5, 1, 0, 2},
+                        of_class[] = {3, 1, 0.25};
     op_case_t c = {"class weight",
                    3,
                    {{"weight", TR_SHAPE(5), .fixed = true, .values = weights},
@@ -199,9 +207,10 @@ static void weights_of_classes(void **state) {
     op_check(&c);
 }
 
-/* -- hits ------------------------------------------------------------------------------------------------ */
+/* -- hits -------------------------------------------------------------------------------------- */
 
-static tr_status_t build_topk(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_topk(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                              tr_tensor_t *out) {
     return tr_topk_correct(g, in[0], in[1], in[2], *(const int *)c->attr, out);
 }
 

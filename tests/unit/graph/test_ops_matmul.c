@@ -1,11 +1,14 @@
-/* matmul and linear: products, bias, fused activations, transpositions and batches, at odd sizes. */
+/* matmul and linear: products, bias, fused activations, transpositions and batches, at odd sizes.
+ */
 #include "../../support/op_harness.h"
 #include <math.h>
 
-/* -- linear ---------------------------------------------------------------------------------------------- */
+/* -- linear ------------------------------------------------------------------------------------ */
 
-static tr_status_t build_linear(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
-    return tr_linear(g, in[0], in[1], c->n_in > 2 ? in[2] : TR_NONE, *(const tr_act_t *)c->attr, out);
+static tr_status_t build_linear(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                                tr_tensor_t *out) {
+    return tr_linear(g, in[0], in[1], c->n_in > 2 ? in[2] : TR_NONE, *(const tr_act_t *)c->attr,
+                     out);
 }
 
 static void linear(const op_case_t *c, const double *const *in, double *y) {
@@ -14,16 +17,18 @@ static void linear(const op_case_t *c, const double *const *in, double *y) {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t k = 0; k < outputs; k++) {
             double sum = c->n_in > 2 ? in[2][k] : 0;
-            for (int64_t f = 0; f < inputs; f++) sum += in[0][r * inputs + f] * in[1][k * inputs + f];
+            for (int64_t f = 0; f < inputs; f++)
+                sum += in[0][r * inputs + f] * in[1][k * inputs + f];
             y[r * outputs + k] = op_act(*(const tr_act_t *)c->attr, sum);
         }
 }
 
 static void check_linear(tr_shape_t x, tr_shape_t y, bool bias, tr_act_t act) {
     int64_t inputs = x.dim[x.ndim - 1], outputs = y.dim[y.ndim - 1];
-    op_case_t c = {"linear",
-                   bias ? 3 : 2,
-                   {{"x", x, .bf16 = true}, {"w", TR_SHAPE(outputs, inputs)}, {"b", TR_SHAPE(outputs)}}};
+    op_case_t c = {
+        "linear",
+        bias ? 3 : 2,
+        {{"x", x, .bf16 = true}, {"w", TR_SHAPE(outputs, inputs)}, {"b", TR_SHAPE(outputs)}}};
     c.attr = &act;
     c.out = y;
     c.build = build_linear;
@@ -57,10 +62,11 @@ static void linear_on_sequences(void **state) {
 /* In eval programs GELU is fused too. */
 static void linear_gelu_in_eval(void **state) {
     static const tr_act_t gelu = TR_ACT_GELU;
-    op_case_t c = {"linear eval",
-                   3,
-                   {{"x", TR_SHAPE(6, 11), .bf16 = true}, {"w", TR_SHAPE(4, 11)}, {"b", TR_SHAPE(4)}},
-                   &gelu};
+    op_case_t c = {
+        "linear eval",
+        3,
+        {{"x", TR_SHAPE(6, 11), .bf16 = true}, {"w", TR_SHAPE(4, 11)}, {"b", TR_SHAPE(4)}},
+        &gelu};
     c.mode = TR_EVAL;
     c.out = TR_SHAPE(6, 4);
     c.build = build_linear;
@@ -68,13 +74,15 @@ static void linear_gelu_in_eval(void **state) {
     op_check(&c);
 }
 
-/* -- matmul ---------------------------------------------------------------------------------------------- */
+/* -- matmul ------------------------------------------------------------------------------------ */
 
-static tr_status_t build_matmul(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_matmul(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                                tr_tensor_t *out) {
     return tr_matmul(g, in[0], in[1], c->attr, out);
 }
 
-static double at(const double *matrix, int64_t rows, int64_t columns, bool transposed, int64_t i, int64_t k) {
+static double at(const double *matrix, int64_t rows, int64_t columns, bool transposed, int64_t i,
+                 int64_t k) {
     return transposed ? matrix[k * rows + i] : matrix[i * columns + k];
 }
 
@@ -83,7 +91,8 @@ static void matmul(const op_case_t *c, const double *const *in, double *y) {
     const tr_shape_t *a = &c->in[0].shape, *b = &c->in[1].shape;
     int64_t m = c->out.dim[c->out.ndim - 2], n = c->out.dim[c->out.ndim - 1];
     int64_t k = attr->trans_a ? a->dim[a->ndim - 2] : a->dim[a->ndim - 1];
-    int64_t batch = tr_shape_elems(a) / (m * k), b_step = b->ndim == a->ndim && b->ndim > 2 ? k * n : 0;
+    int64_t batch = tr_shape_elems(a) / (m * k),
+            b_step = b->ndim == a->ndim && b->ndim > 2 ? k * n : 0;
     for (int64_t z = 0; z < batch; z++)
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j < n; j++) {
@@ -137,9 +146,10 @@ static void matmul_with_activation(void **state) {
     check_matmul(TR_SHAPE(2), false, (tr_matmul_attr_t){.alpha = 1, .act = TR_ACT_GELU});
 }
 
-/* -- one weight, two uses -------------------------------------------------------------------------------- */
+/* -- one weight, two uses ---------------------------------------------------------------------- */
 
-static tr_status_t build_twice(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_twice(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                               tr_tensor_t *out) {
     tr_tensor_t hidden;
     TR_TRY(tr_linear(g, in[0], in[1], TR_NONE, TR_ACT_TANH, &hidden));
     return tr_linear(g, hidden, in[1], TR_NONE, TR_ACT_NONE, out);
@@ -151,7 +161,8 @@ static void twice(const op_case_t *c, const double *const *in, double *y) {
         for (int r = 0; r < 3; r++)
             for (int k = 0; k < 4; k++) {
                 double sum = 0;
-                for (int f = 0; f < 4; f++) sum += (layer ? hidden : in[0])[r * 4 + f] * in[1][k * 4 + f];
+                for (int f = 0; f < 4; f++)
+                    sum += (layer ? hidden : in[0])[r * 4 + f] * in[1][k * 4 + f];
                 if (layer)
                     y[r * 4 + k] = sum;
                 else
@@ -160,7 +171,8 @@ static void twice(const op_case_t *c, const double *const *in, double *y) {
 }
 
 static void a_shared_weight_gets_both_gradients(void **state) {
-    op_case_t c = {"shared weight", 2, {{"x", TR_SHAPE(3, 4), .bf16 = true}, {"w", TR_SHAPE(4, 4)}}};
+    op_case_t c = {
+        "shared weight", 2, {{"x", TR_SHAPE(3, 4), .bf16 = true}, {"w", TR_SHAPE(4, 4)}}};
     c.out = TR_SHAPE(3, 4);
     c.build = build_twice;
     c.reference = twice;

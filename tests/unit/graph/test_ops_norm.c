@@ -8,7 +8,7 @@ typedef struct {
     tr_act_t act;
 } norm_t;
 
-/* -- batch normalisation --------------------------------------------------------------------------------- */
+/* -- batch normalisation ----------------------------------------------------------------------- */
 
 static tr_status_t build_batchnorm(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
                                    tr_tensor_t *out) {
@@ -17,10 +17,12 @@ static tr_status_t build_batchnorm(tr_graph_t *g, const op_case_t *c, const tr_t
     tr_shape_t channels = c->in[1].shape;
     TR_TRY(tr_model_state(g, "running_mean", &channels, 0.25, &mean));
     TR_TRY(tr_model_state(g, "running_var", &channels, 4, &var));
-    return tr_batchnorm(g, in[0], in[1], in[2], mean, var, norm->eps, norm->momentum, norm->act, out);
+    return tr_batchnorm(g, in[0], in[1], in[2], mean, var, norm->eps, norm->momentum, norm->act,
+                        out);
 }
 
-static void moments(const double *x, int64_t rows, int64_t channels, int64_t c, double *mean, double *var) {
+static void moments(const double *x, int64_t rows, int64_t channels, int64_t c, double *mean,
+                    double *var) {
     *mean = *var = 0;
     for (int64_t r = 0; r < rows; r++) *mean += x[r * channels + c] / (double)rows;
     for (int64_t r = 0; r < rows; r++) *var += pow(x[r * channels + c] - *mean, 2) / (double)rows;
@@ -34,16 +36,20 @@ static void batchnorm(const op_case_t *c, const double *const *in, double *y) {
         if (c->mode == TR_TRAIN) moments(in[0], rows, channels, k, &mean, &var);
         for (int64_t r = 0; r < rows; r++)
             y[r * channels + k] = op_act(
-                norm->act, (in[0][r * channels + k] - mean) / sqrt(var + norm->eps) * in[1][k] + in[2][k]);
+                norm->act,
+                (in[0][r * channels + k] - mean) / sqrt(var + norm->eps) * in[1][k] + in[2][k]);
     }
 }
 
 static void check_batchnorm(tr_shape_t x, tr_act_t act, tr_mode_t mode) {
     norm_t norm = {1e-3f, 0.1f, act};
     tr_shape_t channels = TR_SHAPE(x.dim[x.ndim - 1]);
-    op_case_t c = {
-        "batchnorm", 3,    {{"x", x, -2, 3, .bf16 = true}, {"gamma", channels, 0.5, 2}, {"beta", channels}},
-        &norm,       mode, x};
+    op_case_t c = {"batchnorm",
+                   3,
+                   {{"x", x, -2, 3, .bf16 = true}, {"gamma", channels, 0.5, 2}, {"beta", channels}},
+                   &norm,
+                   mode,
+                   x};
     c.build = build_batchnorm;
     c.reference = batchnorm;
     c.rounds_inside = act > TR_ACT_RELU;
@@ -72,7 +78,7 @@ static void batchnorm_in_eval(void **state) {
     check_batchnorm(TR_SHAPE(1, 3), TR_ACT_TANH, TR_EVAL);
 }
 
-/* -- running moments: two layers, two training programs, one update -------------------------------------- */
+/* -- running moments: two layers, two training programs, one update ---------------------------- */
 
 enum { ROWS = 6, CHANNELS = 3, SLOTS = 2 };
 
@@ -90,7 +96,8 @@ static tr_status_t build_layer(tr_graph_t *g, const char *name, tr_tensor_t x, t
     return TR_OK;
 }
 
-static void build_training(op_bench_t *b, const char *name, bool recompute, bool accumulate, tr_tensor_t *x) {
+static void build_training(op_bench_t *b, const char *name, bool recompute, bool accumulate,
+                           tr_tensor_t *x) {
     tr_tensor_t y, seed;
     if (strcmp(name, "test") != 0) MUST(tr_program_begin(b->g, name, TR_TRAIN, &b->program));
     MUST(tr_input(b->g, "x", TR_F32, &TR_SHAPE(ROWS, CHANNELS), x));
@@ -112,7 +119,8 @@ static int count_ops(const tr_graph_t *g, int program, const char *name) {
     return count;
 }
 
-/* Both micro-batches of a step leave their moments once, recompute or not; the update takes their mean. */
+/* Both micro-batches of a step leave their moments once, recompute or not; the update takes their
+ * mean. */
 static void check_moments(const char *device, bool recompute) {
     double x[2][ROWS * CHANNELS], mean[CHANNELS] = {0}, var[CHANNELS];
     for (int k = 0; k < CHANNELS; k++) var[k] = 0.9;
@@ -163,12 +171,14 @@ static void check_moments(const char *device, bool recompute) {
 static void running_moments(void **state) {
     op_devices_t devices = op_devices();
     for (int i = 0; i < devices.count; i++)
-        for (int recompute = 0; recompute < 2; recompute++) check_moments(devices.name[i], recompute);
+        for (int recompute = 0; recompute < 2; recompute++)
+            check_moments(devices.name[i], recompute);
 }
 
-/* One step of a program that normalises x and -2 x, by one layer or by two whose states are in one scope. */
-static void step_of_two_inputs(const char *device, bool one_layer, const double *x, const char *state,
-                               const double *expected) {
+/* One step of a program that normalises x and -2 x, by one layer or by two whose states are in one
+ * scope. */
+static void step_of_two_inputs(const char *device, bool one_layer, const double *x,
+                               const char *state, const double *expected) {
     const tr_shape_t channels = TR_SHAPE(CHANNELS);
     tr_tensor_t in, ones, zeros, mean, var, y;
     int update;
@@ -215,7 +225,7 @@ static void running_moments_of_a_layer_used_twice_and_of_two_in_one_scope(void *
     }
 }
 
-/* -- layer normalisation --------------------------------------------------------------------------------- */
+/* -- layer normalisation ----------------------------------------------------------------------- */
 
 static tr_status_t build_layernorm(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
                                    tr_tensor_t *out) {
@@ -229,7 +239,8 @@ static void layernorm(const op_case_t *c, const double *const *in, double *y) {
         double mean, var;
         moments(in[0] + r * channels, channels, 1, 0, &mean, &var);
         for (int64_t k = 0; k < channels; k++)
-            y[r * channels + k] = (in[0][r * channels + k] - mean) / sqrt(var + eps) * in[1][k] + in[2][k];
+            y[r * channels + k] =
+                (in[0][r * channels + k] - mean) / sqrt(var + eps) * in[1][k] + in[2][k];
     }
 }
 

@@ -4,14 +4,16 @@
 #include <math.h>
 #include <string.h>
 
-/* -- activations ----------------------------------------------------------------------------------------- */
+/* -- activations ------------------------------------------------------------------------------- */
 
-static tr_status_t build_act(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_act(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                             tr_tensor_t *out) {
     return tr_activation(g, in[0], *(const tr_act_t *)c->attr, out);
 }
 
 static void act(const op_case_t *c, const double *const *in, double *y) {
-    for (int64_t i = 0; i < tr_shape_elems(&c->out); i++) y[i] = op_act(*(const tr_act_t *)c->attr, in[0][i]);
+    for (int64_t i = 0; i < tr_shape_elems(&c->out); i++)
+        y[i] = op_act(*(const tr_act_t *)c->attr, in[0][i]);
 }
 
 static void activations(void **state) {
@@ -29,7 +31,8 @@ static void activations(void **state) {
 static void activations_of_large_values(void **state) {
     static const double x[] = {-1000, -90, -20, 20, 90, 1000};
     for (tr_act_t kind = TR_ACT_RELU; kind <= TR_ACT_SILU; kind++) {
-        op_case_t c = {"large",   1,  {{"x", TR_SHAPE(6), .values = x}}, &kind, TR_TRAIN, TR_SHAPE(6),
+        op_case_t c = {"large",   1,        {{"x", TR_SHAPE(6), .values = x}},
+                       &kind,     TR_TRAIN, TR_SHAPE(6),
                        build_act, act};
         op_check(&c);
     }
@@ -45,9 +48,10 @@ static void no_activation_is_no_op(void **state) {
     op_end(&b);
 }
 
-/* -- add and scale --------------------------------------------------------------------------------------- */
+/* -- add and scale ----------------------------------------------------------------------------- */
 
-static tr_status_t build_add(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_add(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                             tr_tensor_t *out) {
     return tr_add(g, in[0], in[c->n_in - 1], *(const tr_act_t *)c->attr, out);
 }
 
@@ -70,7 +74,8 @@ static void additions(void **state) {
     }
 }
 
-static tr_status_t build_scale(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_scale(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                               tr_tensor_t *out) {
     return tr_scale(g, in[0], -0.75f, out);
 }
 
@@ -79,7 +84,8 @@ static void scale(const op_case_t *c, const double *const *in, double *y) {
 }
 
 static void scales(void **state) {
-    op_case_t c = {"scale",     1,    {{"x", TR_SHAPE(5, 9), .bf16 = true}}, NULL, TR_TRAIN, TR_SHAPE(5, 9),
+    op_case_t c = {"scale",     1,        {{"x", TR_SHAPE(5, 9), .bf16 = true}},
+                   NULL,        TR_TRAIN, TR_SHAPE(5, 9),
                    build_scale, scale};
     op_check(&c);
 }
@@ -106,7 +112,7 @@ static void residual_blocks(void **state) {
     op_check(&c);
 }
 
-/* -- dropout --------------------------------------------------------------------------------------------- */
+/* -- dropout ----------------------------------------------------------------------------------- */
 
 typedef struct {
     float p;
@@ -115,7 +121,8 @@ typedef struct {
 
 static const double sample_ids[] = {5, 0, 1234567890123, 7};
 
-static tr_status_t build_dropout(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in, tr_tensor_t *out) {
+static tr_status_t build_dropout(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                                 tr_tensor_t *out) {
     return tr_dropout(g, in[0], in[1], ((const drop_t *)c->attr)->p, out);
 }
 
@@ -124,8 +131,8 @@ static void dropout(const op_case_t *c, const double *const *in, double *y) {
     int64_t samples = c->out.dim[0], width = tr_shape_elems(&c->out) / samples;
     for (int64_t i = 0; i < samples * width; i++) {
         uint64_t e = (uint64_t)(i % width), id = (uint64_t)in[1][i / width];
-        tr_rng_block_t block =
-            tr_rng_philox(OP_SEED, TR_RNG_DROPOUT, drop->stream, id, (uint64_t)OP_STEP << 32 | e / 4);
+        tr_rng_block_t block = tr_rng_philox(OP_SEED, TR_RNG_DROPOUT, drop->stream, id,
+                                             (uint64_t)OP_STEP << 32 | e / 4);
         bool kept = block.v[e % 4] >= (uint32_t)((double)drop->p * 0x1p32);
         y[i] = kept ? in[0][i] * (float)(1 / (1 - (double)drop->p)) : 0;
     }
@@ -158,10 +165,11 @@ static void dropout_masks(void **state) {
     for (int i = 0; i < 3; i++)
         for (int p = 1; p < 4; p++) {
             drop.p = 0.25f * (float)p;
-            op_case_t c = {"dropout",
-                           2,
-                           {{"x", shapes[i], .bf16 = true},
-                            {"id", TR_SHAPE(4), .dtype = TR_I64, .fixed = true, .values = sample_ids}}};
+            op_case_t c = {
+                "dropout",
+                2,
+                {{"x", shapes[i], .bf16 = true},
+                 {"id", TR_SHAPE(4), .dtype = TR_I64, .fixed = true, .values = sample_ids}}};
             c.attr = &drop;
             c.out = shapes[i];
             c.build = build_dropout;
@@ -194,7 +202,7 @@ static void dropout_is_nothing_in_eval_and_for_0(void **state) {
     op_end(&b);
 }
 
-/* -- into tensors that exist ----------------------------------------------------------------------------- */
+/* -- into tensors that exist ------------------------------------------------------------------- */
 
 static void check_into(const char *device) {
     static const double x[] = {1, 2, 3, 4, 5, 6}, w[] = {1, 0, 0.5, 1, 0, 2};
@@ -215,7 +223,8 @@ static void check_into(const char *device) {
     op_write(&b, weight, w);
     op_run(&b);
     op_run(&b);
-    float *found[] = {op_read(&b, sum), op_read(&b, weighted), op_read(&b, total), op_read(&b, copied)};
+    float *found[] = {op_read(&b, sum), op_read(&b, weighted), op_read(&b, total),
+                      op_read(&b, copied)};
     op_assert_close("sum", found[0], (double[]){42}, 1, 1e-7);
     op_assert_close("weighted sum", found[1], (double[]){2 * (1 + 1.5 + 4 + 12)}, 1, 1e-7);
     op_assert_close("accumulated", found[2], (double[]){2, 4, 6, 8, 10, 12}, 6, 1e-7);

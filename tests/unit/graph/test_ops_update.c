@@ -1,5 +1,5 @@
-/* The update program's ops over several steps, against the formulas in double: norm, correction, clipping,
- * SGD, Adam, averages. */
+/* The update program's ops over several steps, against the formulas in double: norm, correction,
+ * clipping, SGD, Adam, averages. */
 #include "../../support/op_harness.h"
 #include <math.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static double lr_of(int step) {
     return (float)(0.1 / (1 + step));
 }
 
-/* -- the reference --------------------------------------------------------------------------------------- */
+/* -- the reference ----------------------------------------------------------------------------- */
 
 typedef struct {
     double state[STATES][N], norm, scale;
@@ -49,8 +49,8 @@ static void reference_element(const plan_t *p, reference_t *r, double lr, double
         double b1 = p->adam_attr.beta1, b2 = p->adam_attr.beta2;
         *m = b1 * *m + (1 - b1) * g;
         *v = b2 * *v + (1 - b2) * g * g;
-        *x -=
-            lr * (*m / (1 - pow(b1, r->applied))) / (sqrt(*v / (1 - pow(b2, r->applied))) + p->adam_attr.eps);
+        *x -= lr * (*m / (1 - pow(b1, r->applied))) /
+              (sqrt(*v / (1 - pow(b2, r->applied))) + p->adam_attr.eps);
     }
 }
 
@@ -70,7 +70,7 @@ static void reference_step(const plan_t *p, reference_t *r, int step) {
     }
 }
 
-/* -- on a device ----------------------------------------------------------------------------------------- */
+/* -- on a device ------------------------------------------------------------------------------- */
 
 typedef struct {
     op_bench_t b;
@@ -89,7 +89,8 @@ static update_t build_update(const char *device, const plan_t *p) {
     if (p->adam)
         MUST(tr_adam(g, u.gradient, u.state[0], u.state[1], u.state[2], &p->adam_attr));
     else
-        MUST(tr_sgd(g, u.gradient, u.state[0], p->sgd.momentum > 0 ? u.state[1] : TR_NONE, &p->sgd));
+        MUST(
+            tr_sgd(g, u.gradient, u.state[0], p->sgd.momentum > 0 ? u.state[1] : TR_NONE, &p->sgd));
     MUST(tr_ema(g, u.state[0], u.state[3], (float)AVERAGE_DECAY));
     op_ready(&u.b);
     return u;
@@ -97,8 +98,10 @@ static update_t build_update(const char *device, const plan_t *p) {
 
 static void run_step(update_t *u, const plan_t *p, int step) {
     double gradient[N];
-    tr_step_t block = {
-        .step = step, .lr = (float)lr_of(step), .loss_scale = (float)p->loss_scale, .weight_decay_scale = 1};
+    tr_step_t block = {.step = step,
+                       .lr = (float)lr_of(step),
+                       .loss_scale = (float)p->loss_scale,
+                       .weight_decay_scale = 1};
     for (int i = 0; i < N; i++) gradient[i] = gradient_of(p, step, i);
     MUST(tr_tensor_write(u->b.g, tr_graph_step(u->b.g), &block));
     op_write(&u->b, u->gradient, gradient);

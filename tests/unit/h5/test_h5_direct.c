@@ -1,5 +1,6 @@
 //TEST np=1
-/* Reads past the page cache: what was announced comes as it stands in the file, once, whoever asks and in whatever order. */
+/* Reads past the page cache: what was announced comes as it stands in the file, once, whoever asks
+ * and in whatever order. */
 #include "../data/data_test.h"
 #include "h5/h5.h"
 #include <fcntl.h>
@@ -48,7 +49,8 @@ static size_t take(h5_direct_t *d, uint64_t offset, size_t bytes, size_t part) {
     unsigned char *room = malloc(part);
     size_t done = 0, got = 1;
     for (; done < bytes && got; done += got) {
-        got = tr_h5_direct_read(d, fd, room, part < bytes - done ? part : bytes - done, offset + done);
+        got = tr_h5_direct_read(d, fd, room, part < bytes - done ? part : bytes - done,
+                                offset + done);
         assert_memory_equal(room, content + offset + done, got);
     }
     free(room);
@@ -60,9 +62,15 @@ static void ranges_of_all_kinds(void **state) {
         uint64_t offset;
         size_t bytes, part;
     } cases[] = {
-        {0, 64 * KIB, 64 * KIB}, {1, 64 * KIB, MIB},        {4095, MIB, MIB},
-        {4096, MIB, 1000},       {12345, MIB + 1, 70000},   {MIB - 1, 5 * MIB + 3, 5 * MIB + 3},
-        {777, 3 * MIB, 4096},    {BYTES - 70000, 70000, 1}, {BYTES - 2 * MIB - 9, 2 * MIB + 9, 3 * MIB},
+        {0, 64 * KIB, 64 * KIB},
+        {1, 64 * KIB, MIB},
+        {4095, MIB, MIB},
+        {4096, MIB, 1000},
+        {12345, MIB + 1, 70000},
+        {MIB - 1, 5 * MIB + 3, 5 * MIB + 3},
+        {777, 3 * MIB, 4096},
+        {BYTES - 70000, 70000, 1},
+        {BYTES - 2 * MIB - 9, 2 * MIB + 9, 3 * MIB},
     };
     h5_direct_t *d = open_here();
     for (size_t i = 0; i < TR_COUNT(cases); i++) {
@@ -70,8 +78,9 @@ static void ranges_of_all_kinds(void **state) {
         assert_int_equal(take(d, cases[i].offset, cases[i].bytes, cases[i].part), cases[i].bytes);
         assert_int_equal(take(d, cases[i].offset, 1, 1), 0); /* each byte once */
     }
-    assert_int_equal(take(d, 0, 10, 10), 0);                   /* never announced */
-    assert_false(tr_h5_direct_expect(d, fd, 0, 64 * KIB - 1)); /* too little for a request of its own */
+    assert_int_equal(take(d, 0, 10, 10), 0); /* never announced */
+    /* too little for a request of its own */
+    assert_false(tr_h5_direct_expect(d, fd, 0, 64 * KIB - 1));
     tr_h5_direct_close(&d);
     assert_null(d);
 }
@@ -104,7 +113,8 @@ static void what_nobody_takes_is_given_up(void **state) {
     tr_h5_direct_close(&d); /* with most of them on their way */
 }
 
-/* A reader that is late finds what was fetched for it, though another that was announced later could not wait for that. */
+/* A reader that is late finds what was fetched for it, though another that was announced later
+ * could not wait for that. */
 static void a_reader_that_is_late(void **state) {
     h5_direct_t *d = open_here();
     for (int i = 0; i < 23; i++) assert_true(tr_h5_direct_expect(d, fd, (uint64_t)i * MIB, MIB));

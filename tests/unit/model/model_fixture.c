@@ -42,7 +42,8 @@ void fixture_set(model_fixture_t *f, const char *key, const char *value) {
 }
 
 void fixture_load(model_fixture_t *f, const char *config_file) {
-    if (tr_config_load_file(f->config, config_file) != TR_OK) fail_msg("%s", tr_error_last()->message);
+    if (tr_config_load_file(f->config, config_file) != TR_OK)
+        fail_msg("%s", tr_error_last()->message);
 }
 
 static void add_field(model_fixture_t *f, const char *name, tr_dtype_t dtype, tr_shape_t shape) {
@@ -51,14 +52,16 @@ static void add_field(model_fixture_t *f, const char *name, tr_dtype_t dtype, tr
     assert_int_equal(tr_input(f->g, name, dtype, &shape, &batch->tensor[batch->count++]), TR_OK);
 }
 
-void fixture_begin(model_fixture_t *f, const char *name, tr_mode_t mode, tr_shape_t x, int64_t classes) {
+void fixture_begin(model_fixture_t *f, const char *name, tr_mode_t mode, tr_shape_t x,
+                   int64_t classes) {
     int64_t rows = x.dim[0];
     assert_int_equal(tr_program_begin(f->g, name, mode, &f->program), TR_OK);
     f->batch = (tr_model_batch_t){.classes = classes > 0 ? classes : 0};
     add_field(f, "x", TR_F32, x);
     if (classes > 0) add_field(f, "y", TR_I32, TR_SHAPE(rows));
     if (classes < 0) add_field(f, "y", TR_F32, TR_SHAPE(rows, -classes));
-    assert_int_equal(tr_input(f->g, "sample_id", TR_I64, &TR_SHAPE(rows), &f->batch.sample_id), TR_OK);
+    assert_int_equal(tr_input(f->g, "sample_id", TR_I64, &TR_SHAPE(rows), &f->batch.sample_id),
+                     TR_OK);
     assert_int_equal(tr_input(f->g, "weight", TR_F32, &TR_SHAPE(rows), &f->batch.weight), TR_OK);
 }
 
@@ -78,6 +81,7 @@ int64_t fixture_parameters(const model_fixture_t *f) {
 void fixture_expect_error(tr_status_t status, tr_status_t code, const char *names) {
     const tr_error_t *error = tr_error_last();
     if (status != code || !names_all(error->message, names))
-        fail_msg("expected %d with '%s', found %d: %s", (int)code, names, (int)status, error->message);
+        fail_msg("expected %d with '%s', found %d: %s", (int)code, names, (int)status,
+                 error->message);
     tr_error_clear();
 }

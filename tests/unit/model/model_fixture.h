@@ -1,4 +1,5 @@
-/* A model built from config text into a graph of its own: what the tests of this folder begin with. */
+/* A model built from config text into a graph of its own: what the tests of this folder begin with.
+ */
 #ifndef MODEL_FIXTURE_H
 #define MODEL_FIXTURE_H
 
@@ -24,14 +25,16 @@ void fixture_close(model_fixture_t *f);
 void fixture_set(model_fixture_t *f, const char *key, const char *value);
 void fixture_load(model_fixture_t *f, const char *config_file);
 /*
- * Begins a program with inputs x (the shape of a batch), sample_id, weight and y: labels where classes > 0,
- * targets (batch, -classes) where classes < 0, none where it is 0.
+ * Begins a program with inputs x (the shape of a batch), sample_id, weight and y: labels where
+ * classes > 0, targets (batch, -classes) where classes < 0, none where it is 0.
  */
-void fixture_begin(model_fixture_t *f, const char *name, tr_mode_t mode, tr_shape_t x, int64_t classes);
+void fixture_begin(model_fixture_t *f, const char *name, tr_mode_t mode, tr_shape_t x,
+                   int64_t classes);
 tr_status_t fixture_build(model_fixture_t *f);
 /* Elements of all parameters, padding not counted. */
 int64_t fixture_parameters(const model_fixture_t *f);
-/* Fails the test unless the last error is of `code` and its message has all of `names` (names.h). */
+/* Fails the test unless the last error is of `code` and its message has all of `names` (names.h).
+ */
 void fixture_expect_error(tr_status_t status, tr_status_t code, const char *names);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * Models against PyTorch: weights, inputs, losses, every gradient, and three steps of two optimizers, from the files that tools/make-golden.py
- * wrote (it says what is in them). The same on every device that is present. Values there are of double precision, rounded once.
+ * Models against PyTorch: weights, inputs, losses, every gradient, and three steps of two
+ * optimizers, from the files that tools/make-golden.py wrote (it says what is in them). The same on
+ * every device that is present. Values there are of double precision, rounded once.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,11 +22,13 @@
 #include <string.h>
 
 #define STEPS 3
-/* Relative to the largest value of a tensor; of a gradient, to at least a thousandth of the largest of all gradients. */
+/* Relative to the largest value of a tensor; of a gradient, to at least a thousandth of the largest
+ * of all gradients. */
 #define LOSS_TOLERANCE     2e-6
 #define GRADIENT_TOLERANCE 1e-5
 #define WEIGHT_TOLERANCE   1e-5
-/* Adam divides by the gradient's size: a rounding error in a small gradient is as large in the step. */
+/* Adam divides by the gradient's size: a rounding error in a small gradient is as large in the
+ * step. */
 #define ADAM_TOLERANCE 5e-5
 
 typedef struct {
@@ -61,20 +64,21 @@ static double largest(const float *values, int64_t count) {
     return result;
 }
 
-static void expect(const run_t *r, const char *prefix, const char *name, const float *found, double tolerance,
-                   double floor_) {
+static void expect(const run_t *r, const char *prefix, const char *name, const float *found,
+                   double tolerance, double floor_) {
     const tr_named_tensor_t *t = find(r, prefix, name);
     const int64_t count = tr_shape_elems(&t->shape);
     float *expected = copy_of(t);
     const double bound = tolerance * fmax(largest(expected, count), floor_);
     for (int64_t i = 0; i < count; i++)
         if (!(fabs((double)found[i] - (double)expected[i]) <= bound))
-            fail_msg("%s on %s, %s%s[%lld]: %.9g, PyTorch has %.9g; more than %.3g apart", r->file, r->device,
-                     prefix, name, (long long)i, (double)found[i], (double)expected[i], bound);
+            fail_msg("%s on %s, %s%s[%lld]: %.9g, PyTorch has %.9g; more than %.3g apart", r->file,
+                     r->device, prefix, name, (long long)i, (double)found[i], (double)expected[i],
+                     bound);
     tr_free(&expected);
 }
 
-/* -- building -------------------------------------------------------------------------------------------- */
+/* -- building ---------------------------------------------------------------------------------- */
 
 static void set_keys(run_t *r, const char *prefix, tr_config_t *config) {
     const char *key;
@@ -165,12 +169,13 @@ static void write_start(run_t *r) {
     assert_int_equal(parameters, fixture_parameters(&r->f)); /* none is left out */
 }
 
-/* -- running and comparing ------------------------------------------------------------------------------- */
+/* -- running and comparing --------------------------------------------------------------------- */
 
 static double step(run_t *r, int64_t number, float lr) {
     float loss[64];
     double sum = 0;
-    const tr_step_t block = {.seed = 1, .step = number, .lr = lr, .loss_scale = 1, .weight_decay_scale = 1};
+    const tr_step_t block = {
+        .seed = 1, .step = number, .lr = lr, .loss_scale = 1, .weight_decay_scale = 1};
     MUST(tr_tensor_write(r->f.g, tr_graph_step(r->f.g), &block));
     MUST(tr_graph_zero_reduced(r->f.g, true));
     MUST(tr_program_run(r->f.g, r->train, NULL));
@@ -259,12 +264,13 @@ static void check(const char *name) {
     }
 }
 
-#define MODELS                                                                                               \
-    MODEL(mlp)                                                                                               \
-    MODEL(conv) MODEL(residual) MODEL(layernorm) MODEL(volumes) MODEL(huber) MODEL(multihot) MODEL(weights)
-#define MODEL(name)                                                                                          \
-    static void name##_equals_pytorch(void **state) {                                                        \
-        check(#name);                                                                                        \
+#define MODELS                                                                                     \
+    MODEL(mlp)                                                                                     \
+    MODEL(conv)                                                                                    \
+    MODEL(residual) MODEL(layernorm) MODEL(volumes) MODEL(huber) MODEL(multihot) MODEL(weights)
+#define MODEL(name)                                                                                \
+    static void name##_equals_pytorch(void **state) {                                              \
+        check(#name);                                                                              \
     }
 MODELS
 #undef MODEL

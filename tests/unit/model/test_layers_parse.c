@@ -14,8 +14,8 @@
 static void words_options_and_comments(void **state) {
     tr_layer_spec_t *specs;
     int count;
-    const char *text =
-        "# a net\nconv 32 5x5 pad = same bias=no, batchnorm,,\n\n  relu  # behind it\nlinear features=10,";
+    const char *text = "# a net\nconv 32 5x5 pad = same bias=no, batchnorm,,\n\n  relu  # behind "
+                       "it\nlinear features=10,";
     assert_int_equal(tr_layers_parse(text, &specs, &count), TR_OK);
     assert_int_equal(count, 4);
     assert_string_equal(specs[0].name, "conv");
@@ -38,7 +38,8 @@ static void words_options_and_comments(void **state) {
 static void blocks_nest_over_lines(void **state) {
     tr_layer_spec_t *specs;
     int count;
-    const char *text = "repeat 2 {\n residual { conv 8 3 pad=same, relu }\n { conv 8 1 }, relu }\nlinear 10";
+    const char *text =
+        "repeat 2 {\n residual { conv 8 3 pad=same, relu }\n { conv 8 1 }, relu }\nlinear 10";
     assert_int_equal(tr_layers_parse(text, &specs, &count), TR_OK);
     assert_int_equal(count, 2);
     assert_int_equal(specs[0].block_count, 1);
@@ -61,9 +62,11 @@ static void normal_forms(void **state) {
         {"residual { conv 8 3 pad=same bias=off }\n{ conv 8 1x1 }",
          "residual { conv 8 3 bias=no pad=same } { conv 8 1 }",
          "residual {\nconv 8 3 pad=same bias=no\n} {\nconv 8 1\n}\n"},
-        {"repeat 2 lr_factor=0.1 { linear 4 name=a }", "repeat 2 lr_factor=1e-1 { linear 4 name=a }",
+        {"repeat 2 lr_factor=0.1 { linear 4 name=a }",
+         "repeat 2 lr_factor=1e-1 { linear 4 name=a }",
          "repeat 2 lr_factor=0.1 {\nlinear 4 name=a\n}\n"},
-        {"maxpool 3x3 stride=2, maxpool 3x2", "maxpool 3 stride=2x2 pad=0, maxpool 3x2 trainable=true",
+        {"maxpool 3x3 stride=2, maxpool 3x2",
+         "maxpool 3 stride=2x2 pad=0, maxpool 3x2 trainable=true",
          "maxpool 3 stride=2\nmaxpool 3x2\n"},
     };
     for (size_t i = 0; i < TR_COUNT(same); i++)
@@ -176,8 +179,8 @@ static void failed_allocations_leave_nothing_behind(void **state) {
         tr_layer_spec_t *specs = NULL;
         int count = 0;
         tr_mem_fail_at(nth);
-        status =
-            tr_layers_parse("residual { conv 8 3 pad=same, relu } { conv 8 1 }, linear 10", &specs, &count);
+        status = tr_layers_parse("residual { conv 8 3 pad=same, relu } { conv 8 1 }, linear 10",
+                                 &specs, &count);
         tr_mem_fail_at(0);
         if (status == TR_OK)
             tr_layers_free(&specs, count);

@@ -1,4 +1,5 @@
-/* Models built from text: names, shapes, counts, freezing, losses, and what is said of impossible ones. */
+/* Models built from text: names, shapes, counts, freezing, losses, and what is said of impossible
+ * ones. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -42,7 +43,8 @@ static void build(model_fixture_t *f, const char *layers, tr_shape_t x, int64_t 
 static void names_and_kinds_of_parameters(void **state) {
     model_fixture_t f;
     build(&f,
-          "conv 8 3, batchnorm, relu, repeat 2 { residual { conv 8 3 pad=same bias=no, batchnorm } { conv 8 "
+          "conv 8 3, batchnorm, relu, repeat 2 { residual { conv 8 3 pad=same bias=no, batchnorm } "
+          "{ conv 8 "
           "1, batchnorm }, relu }\n"
           "conv 8 3 name=last lr_factor=0.5, globalpool, linear 10",
           mnist, 10);
@@ -79,7 +81,8 @@ static void initial_values_have_their_scale(void **state) {
     fixture_close(&f);
 }
 
-/* Output sizes: PyTorch's floor((in + 2 p - d (k - 1) - 1) / s) + 1, and ceil(in / s) for pad=same. */
+/* Output sizes: PyTorch's floor((in + 2 p - d (k - 1) - 1) / s) + 1, and ceil(in / s) for pad=same.
+ */
 static void windows(void **state) {
     static const struct {
         const char *layers;
@@ -105,17 +108,19 @@ static void windows(void **state) {
         char found[96];
         build(&f, cases[i].layers, cases[i].in, 0);
         if (!tr_shape_equal(tr_shape_of(f.g, f.result.output), &cases[i].out))
-            fail_msg("%s: %s", cases[i].layers, tr_shape_format(tr_shape_of(f.g, f.result.output), found));
+            fail_msg("%s: %s", cases[i].layers,
+                     tr_shape_format(tr_shape_of(f.g, f.result.output), found));
         assert_true(tr_is_none(f.result.loss));
         fixture_close(&f);
     }
 }
 
 static void impossible_shapes_say_what_to_do(void **state) {
-    /* The often-copied net of four convolutions and three poolings: 28 -> 24 12 -> 8 4 -> 2 1 -> nothing
-     * left. */
+    /* The often-copied net of four convolutions and three poolings: 28 -> 24 12 -> 8 4 -> 2 1 ->
+     * nothing left. */
     expect("conv 32 5x5, batchnorm, relu, maxpool 2, conv 64 5x5, batchnorm, relu, maxpool 2\n"
-           "conv 128 3x3, batchnorm, relu, maxpool 2, conv 256 3x3, batchnorm, relu, globalpool, linear 10",
+           "conv 128 3x3, batchnorm, relu, maxpool 2, conv 256 3x3, batchnorm, relu, globalpool, "
+           "linear 10",
            mnist, 10, "2 & 43 & conv4 & 3x3 & (1, 1, 128) & pad=same");
     expect("linear 10", mnist, 10, "linear1 & (28, 28, 1) & globalpool");
     expect("flatten, conv 3 3", mnist, 10, "conv1 & (28, 28, 1) & (784)");
@@ -136,17 +141,18 @@ static void impossible_shapes_say_what_to_do(void **state) {
 static void residuals_that_do_not_fit_name_a_shortcut(void **state) {
     expect("conv 8 3 pad=same, residual { conv 16 3 stride=2 pad=same, relu }", mnist, 10,
            "residual1 & (14, 14, 16) & (28, 28, 8) & { conv 16 1 stride=2 bias=no, batchnorm }");
-    expect("residual { conv 16 3 pad=same } { conv 8 1 }", mnist, 10, "{ conv 16 1 bias=no, batchnorm }");
+    expect("residual { conv 16 3 pad=same } { conv 8 1 }", mnist, 10,
+           "{ conv 16 1 bias=no, batchnorm }");
     expect("flatten, residual { linear 10 }", mnist, 10, "{ linear 10 }");
 }
 
 static void freezing(void **state) {
     model_fixture_t f;
     fixture_open(&f);
-    fixture_set(
-        &f, "model.layers",
-        "conv 8 3 trainable=no, batchnorm, relu, residual trainable=no { conv 8 3 pad=same, batchnorm }\n"
-        "conv 8 3, globalpool, linear 10");
+    fixture_set(&f, "model.layers",
+                "conv 8 3 trainable=no, batchnorm, relu, residual trainable=no { conv 8 3 "
+                "pad=same, batchnorm }\n"
+                "conv 8 3, globalpool, linear 10");
     fixture_set(&f, "model.freeze", "batchnorm1.*,  linear?.bias");
     fixture_begin(&f, "last", TR_TRAIN, mnist, 10);
     assert_int_equal(fixture_build(&f), TR_OK);
@@ -156,7 +162,8 @@ static void freezing(void **state) {
         if (find(&f, frozen[i])->param.trainable) fail_msg("%s is trainable", frozen[i]);
     assert_true(find(&f, "conv2.weight")->param.trainable);
     assert_true(find(&f, "linear1.weight")->param.trainable);
-    /* Its moments go on: batch statistics normalise while training, so the running ones have to follow. */
+    /* Its moments go on: batch statistics normalise while training, so the running ones have to
+     * follow. */
     assert_int_equal(find(&f, "batchnorm1.running_mean")->role, TR_ROLE_MODEL_STATE);
     fixture_close(&f);
 
@@ -205,7 +212,8 @@ static void losses(void **state) {
 static void equal_builds_give_equal_ops(void **state) {
     model_fixture_t f;
     build(&f,
-          "conv 8 3, batchnorm, relu, residual { conv 8 3 pad=same }, relu, globalpool, linear 16, relu, "
+          "conv 8 3, batchnorm, relu, residual { conv 8 3 pad=same }, relu, globalpool, linear 16, "
+          "relu, "
           "dropout 0.5, linear 10",
           mnist, 10);
     int first = f.program;
@@ -242,20 +250,24 @@ static int count_ops(const model_fixture_t *f, const char *name) {
 static void a_plain_relu_joins_the_op_before_it(void **state) {
     model_fixture_t f;
     build(&f,
-          "conv 8 3, relu, batchnorm, relu, residual { relu }, relu, globalpool, linear 4, relu, linear 10",
+          "conv 8 3, relu, batchnorm, relu, residual { relu }, relu, globalpool, linear 4, relu, "
+          "linear 10",
           mnist, 10);
-    assert_int_equal(count_ops(&f, "relu") + count_ops(&f, "act"), 1); /* the one that stands alone */
+    /* the one that stands alone */
+    assert_int_equal(count_ops(&f, "relu") + count_ops(&f, "act"), 1);
     fixture_close(&f);
-    build(&f, "conv 8 3, relu name=a, batchnorm, relu name=b, globalpool, linear 4, gelu, linear 10", mnist,
-          10);
+    build(&f,
+          "conv 8 3, relu name=a, batchnorm, relu name=b, globalpool, linear 4, gelu, linear 10",
+          mnist, 10);
     assert_int_equal(count_ops(&f, "relu") + count_ops(&f, "gelu") + count_ops(&f, "act"), 3);
     fixture_close(&f);
 }
 
-static tr_status_t build_own(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
-                             tr_model_result_t *out) {
+static tr_status_t build_own(tr_graph_t *g, const tr_config_t *config,
+                             const tr_model_batch_t *batch, tr_model_result_t *out) {
     tr_tensor_t w, y;
-    tr_param_spec_t spec = {.init = {TR_INIT_CONST, 0.5}, .trainable = true, .decay = true, .lr_factor = 1};
+    tr_param_spec_t spec = {
+        .init = {TR_INIT_CONST, 0.5}, .trainable = true, .decay = true, .lr_factor = 1};
     TR_TRY(tr_param(g, "own.weight", &TR_SHAPE(10, 6), &spec, &w));
     TR_TRY(tr_linear(g, batch->tensor[0], w, TR_NONE, TR_ACT_NONE, &y));
     return tr_model_loss(g, config, batch, y, out);
@@ -267,7 +279,8 @@ static void programs_register_models_of_their_own(void **state) {
     const tr_model_t *found;
     assert_int_equal(tr_model_register(&own), TR_OK);
     fixture_expect_error(tr_model_register(&own), TR_ERR_CONFIG, "'own'");
-    fixture_expect_error(tr_model_find("sequentail", &found), TR_ERR_CONFIG, "'sequentail' & 'sequential'");
+    fixture_expect_error(tr_model_find("sequentail", &found), TR_ERR_CONFIG,
+                         "'sequentail' & 'sequential'");
     fixture_expect_error(tr_model_find("transformer", &found), TR_ERR_CONFIG,
                          "'transformer' & sequential & own");
     fixture_open(&f);
@@ -299,7 +312,8 @@ static void shipped_configs_have_their_parameters(void **state) {
         fixture_open(&f);
         fixture_load(&f, path);
         fixture_begin(&f, "last", TR_TRAIN, configs[i].x, configs[i].classes);
-        if (fixture_build(&f) != TR_OK) fail_msg("%s: %s", configs[i].file, tr_error_last()->message);
+        if (fixture_build(&f) != TR_OK)
+            fail_msg("%s: %s", configs[i].file, tr_error_last()->message);
         if (fixture_parameters(&f) != configs[i].parameters)
             fail_msg("%s: %lld parameters", configs[i].file, (long long)fixture_parameters(&f));
         fixture_close(&f);

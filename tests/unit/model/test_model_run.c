@@ -1,5 +1,5 @@
-/* Models run on strict: fused and unfused activations agree, trainable moves and frozen stays, evaluation is
- * not training. */
+/* Models run on strict: fused and unfused activations agree, trainable moves and frozen stays,
+ * evaluation is not training. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -15,9 +15,9 @@
 
 #define ROWS 6
 
-#define ok(expr)                                                                                             \
-    do {                                                                                                     \
-        if ((expr) != TR_OK) fail_msg("%s", tr_error_last()->message);                                       \
+#define ok(expr)                                                                                   \
+    do {                                                                                           \
+        if ((expr) != TR_OK) fail_msg("%s", tr_error_last()->message);                             \
     } while (0)
 
 typedef struct {
@@ -43,8 +43,8 @@ static void write_batch(net_t *n) {
     ok(tr_tensor_write(n->f.g, tr_graph_step(n->f.g), &block));
 }
 
-/* Programs for training, the update of running moments, and evaluation; planned, initialised, with a batch in
- * place. */
+/* Programs for training, the update of running moments, and evaluation; planned, initialised, with
+ * a batch in place. */
 static void open_net(net_t *n, const char *layers, const char *freeze) {
     tr_tensor_t seed, counts;
     memset(n, 0, sizeof *n);
@@ -112,12 +112,13 @@ static void expect_near(const float *a, const float *b, int64_t count, const cha
 
 /* relu with a name of its own is never taken into the op before it. */
 static void fused_and_unfused_give_the_same(void **state) {
-    static const char *const fused =
-        "conv 5 3, relu, conv 6 3 pad=same bias=no, batchnorm, relu, residual { conv 6 3 pad=same }, relu\n"
-        "globalpool, linear 7, relu, linear 4";
-    static const char *const apart = "conv 5 3, relu name=a, conv 6 3 pad=same bias=no, batchnorm, relu "
-                                     "name=b, residual { conv 6 3 pad=same }, relu name=c\n"
-                                     "globalpool, linear 7, relu name=d, linear 4";
+    static const char *const fused = "conv 5 3, relu, conv 6 3 pad=same bias=no, batchnorm, relu, "
+                                     "residual { conv 6 3 pad=same }, relu\n"
+                                     "globalpool, linear 7, relu, linear 4";
+    static const char *const apart =
+        "conv 5 3, relu name=a, conv 6 3 pad=same bias=no, batchnorm, relu "
+        "name=b, residual { conv 6 3 pad=same }, relu name=c\n"
+        "globalpool, linear 7, relu name=d, linear 4";
     net_t a, b;
     float loss_a[ROWS], loss_b[ROWS];
     int64_t count_a, count_b;
@@ -143,7 +144,8 @@ static void repeat_is_writing_it_out(void **state) {
     float loss_a[ROWS], loss_b[ROWS];
     open_net(&a, "repeat 2 { conv 4 3 pad=same, batchnorm, relu }, globalpool, linear 4", "");
     open_net(&b,
-             "conv 4 3 pad=same, batchnorm, relu, conv 4 3 pad=same, batchnorm, relu, globalpool, linear 4",
+             "conv 4 3 pad=same, batchnorm, relu, conv 4 3 pad=same, batchnorm, relu, globalpool, "
+             "linear 4",
              "");
     train_once(&a);
     train_once(&b);

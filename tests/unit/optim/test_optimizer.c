@@ -1,6 +1,7 @@
 /*
- * The update program on a small model, y = x w^T + b, against the same steps computed here in double
- * precision: groups, decay, learning-rate factors, momentum, clipping, the average of the weights.
+ * The update program on a small model, y = x w^T + b, against the same steps computed here in
+ * double precision: groups, decay, learning-rate factors, momentum, clipping, the average of the
+ * weights.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,8 +26,13 @@
 #define IDLE   512
 #define LR     0.05
 
-static const tr_optim_settings_t base = {
-    .type = "sgd", .lr = LR, .weight_decay = 0.1, .momentum = 0, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6};
+static const tr_optim_settings_t base = {.type = "sgd",
+                                         .lr = LR,
+                                         .weight_decay = 0.1,
+                                         .momentum = 0,
+                                         .beta1 = 0.9,
+                                         .beta2 = 0.99,
+                                         .eps = 1e-6};
 
 typedef struct {
     tr_device_t *device;
@@ -43,9 +49,9 @@ static float target_of(int row, int k) {
     return (float)(row - k);
 }
 
-#define ok(expr)                                                                                             \
-    do {                                                                                                     \
-        if ((expr) != TR_OK) fail_msg("%s", tr_error_last()->message);                                       \
+#define ok(expr)                                                                                   \
+    do {                                                                                           \
+        if ((expr) != TR_OK) fail_msg("%s", tr_error_last()->message);                             \
     } while (0)
 
 static void build_micro(run_t *r) {
@@ -61,7 +67,8 @@ static void build_micro(run_t *r) {
     ok(tr_param(g, "w", &TR_SHAPE(K, F), &matrix, &r->w));
     ok(tr_param(g, "b", &TR_SHAPE(K), &bias, &r->b));
     ok(tr_param(g, "still", &TR_SHAPE(K, K), &still, &r->frozen));
-    ok(tr_param(g, "idle", &TR_SHAPE(IDLE, IDLE), &matrix, &r->idle)); /* the loss does not depend on it */
+    /* the loss does not depend on it */
+    ok(tr_param(g, "idle", &TR_SHAPE(IDLE, IDLE), &matrix, &r->idle));
     ok(tr_linear(g, r->x, r->w, r->b, TR_ACT_NONE, &y));
     ok(tr_linear(g, y, r->frozen, TR_NONE, TR_ACT_NONE, &y));
     ok(tr_mse(g, y, r->target, r->weight, &loss));
@@ -97,7 +104,8 @@ static void close_run(run_t *r) {
 
 static void step(run_t *r, int64_t number) {
     float x[B * F], y[B * K], weight[B];
-    tr_step_t block = {.seed = 7, .step = number, .lr = LR, .loss_scale = 1, .weight_decay_scale = 1};
+    tr_step_t block = {
+        .seed = 7, .step = number, .lr = LR, .loss_scale = 1, .weight_decay_scale = 1};
     for (int row = 0; row < B; row++) {
         for (int i = 0; i < F; i++) x[row * F + i] = x_of(row, i);
         for (int k = 0; k < K; k++) y[row * K + k] = target_of(row, k);
@@ -124,8 +132,8 @@ static void start(run_t *r, double params[PARAMS]) {
     for (int i = 0; i < PARAMS; i++) params[i] = values[i];
 }
 
-/* Gradient of the mean over the batch of the mean over K of the squared error of (x w^T + b) still^T, still
- * all 3. */
+/* Gradient of the mean over the batch of the mean over K of the squared error of (x w^T + b)
+ * still^T, still all 3. */
 static void gradient(const double params[PARAMS], double grad[PARAMS]) {
     memset(grad, 0, PARAMS * sizeof *grad);
     for (int row = 0; row < B; row++) {
@@ -174,8 +182,9 @@ static void check_sgd(const tr_optim_settings_t *settings) {
     for (int64_t t = 0; t < STEPS; t++) {
         step(&r, t);
         gradient(p, grad);
-        double size = norm(grad),
-               clip = settings->clip_norm > 0 && size > settings->clip_norm ? settings->clip_norm / size : 1;
+        double size = norm(grad), clip = settings->clip_norm > 0 && size > settings->clip_norm
+                                             ? settings->clip_norm / size
+                                             : 1;
         for (int i = 0; i < PARAMS; i++) {
             double d = grad[i] * clip + (is_matrix(i) ? settings->weight_decay * p[i] : 0);
             v[i] = settings->momentum * v[i] + d;
@@ -240,7 +249,8 @@ static void average_starts_at_the_weights_and_follows(void **state) {
     start(&r, p);
     memcpy(average, p, sizeof p);
     tr_tensor_t ema = tr_graph_find(r.g, TR_EMA_STATE);
-    int64_t w_at = tr_tensor_info(r.g, r.w)->block_elems, b_at = tr_tensor_info(r.g, r.b)->block_elems;
+    int64_t w_at = tr_tensor_info(r.g, r.w)->block_elems,
+            b_at = tr_tensor_info(r.g, r.b)->block_elems;
     assert_true(tr_tensor_info(r.g, ema)->mirrors_params);
     assert_true(tr_graph_layout(r.g).trainable_elems <= 64);
     for (int64_t t = 0; t < STEPS; t++) {
@@ -248,7 +258,8 @@ static void average_starts_at_the_weights_and_follows(void **state) {
         start(&r, p);
         ok(tr_tensor_read(r.g, ema, found));
         for (int i = 0; i < PARAMS; i++) {
-            const double decay = fmin(0.75, (2.0 + (double)t) / (11.0 + (double)t)); /* update t + 1 */
+            /* update t + 1 */
+            const double decay = fmin(0.75, (2.0 + (double)t) / (11.0 + (double)t));
             average[i] = decay * average[i] + (1 - decay) * p[i];
             float value = is_matrix(i) ? found[w_at + i] : found[b_at + i - K * F];
             assert_float_equal(value, average[i], 1e-5);

@@ -1,4 +1,5 @@
-/* Learning-rate schedules against their closed forms, at the ends and in between; lengths as text. */
+/* Learning-rate schedules against their closed forms, at the ends and in between; lengths as text.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,7 +27,7 @@ static tr_schedule_t *make(tr_schedule_settings_t settings, int64_t total, doubl
     return schedule;
 }
 
-#define assert_lr(schedule, step, expected)                                                                  \
+#define assert_lr(schedule, step, expected)                                                        \
     assert_float_equal(tr_schedule_lr(schedule, step), expected, 1e-12)
 
 static void constant_with_and_without_warmup(void **state) {
@@ -91,7 +92,8 @@ static void steps_multiply_at_milestones(void **state) {
 
 static void wsd_is_stable_then_falls(void **state) {
     tr_schedule_settings_t settings = base;
-    settings.type = "wsd", settings.warmup = "10", settings.decay = "40", settings.final_factor = 0.25;
+    settings.type = "wsd", settings.warmup = "10", settings.decay = "40",
+    settings.final_factor = 0.25;
     tr_schedule_t *s = make(settings, 100, 10);
     assert_lr(s, 0, 0.05);
     assert_lr(s, 10, 0.5);
@@ -109,7 +111,8 @@ static void the_whole_run_may_be_warmup(void **state) {
     static const char *const types[] = {"constant", "step", "cosine", "linear", "wsd"};
     for (size_t i = 0; i < TR_COUNT(types); i++) {
         tr_schedule_settings_t settings = base;
-        settings.type = types[i], settings.warmup = "100%", settings.decay = "0", settings.milestones = "";
+        settings.type = types[i], settings.warmup = "100%", settings.decay = "0",
+        settings.milestones = "";
         tr_schedule_t *s = make(settings, 8, 10);
         assert_lr(s, 0, 0.5 / 8);
         assert_lr(s, 7, 0.5);
@@ -164,7 +167,8 @@ static void lengths(void **state) {
         if (!tr_parse_steps(good[i].text, 200, 37.5, &steps) || fabs(steps - good[i].steps) > 1e-12)
             fail_msg("'%s' is %g", good[i].text, steps);
     for (size_t i = 0; i < TR_COUNT(bad); i++)
-        if (tr_parse_steps(bad[i], 200, 37.5, &steps)) fail_msg("'%s' is taken as %g", bad[i], steps);
+        if (tr_parse_steps(bad[i], 200, 37.5, &steps))
+            fail_msg("'%s' is taken as %g", bad[i], steps);
 }
 
 int main(void) {

@@ -29,8 +29,9 @@ static const tr_progress_t middle = {.step = 1234,
 static void test_all_fields_where_there_is_room(void **state) {
     char text[1024];
     tr_progress_format(&middle, 1000, false, text, sizeof text);
-    assert_string_equal(text, "epoch  3/10  1234/2340  loss  0.1235  acc 97.81%  lr 3.0e-04  12345/s  data  "
-                              "0.1%  comm  3.2%  ETA 1:02:05");
+    assert_string_equal(
+        text, "epoch  3/10  1234/2340  loss  0.1235  acc 97.81%  lr 3.0e-04  12345/s  data  "
+              "0.1%  comm  3.2%  ETA 1:02:05");
     tr_progress_format(&middle, 1000, true, text, sizeof text);
     assert_non_null(strstr(text, "  ##############--------------  "));
 }
@@ -63,8 +64,9 @@ static int columns(const char *text) {
 static void test_colours_and_line_art_take_no_columns(void **state) {
     char plain[1024], fancy[1024];
     for (int width = 12; width < 160; width++) {
-        tr_progress_compose(&middle, width, true, (tr_progress_style_t){.color = true, .unicode = true},
-                            fancy, sizeof fancy);
+        tr_progress_compose(&middle, width, true,
+                            (tr_progress_style_t){.color = true, .unicode = true}, fancy,
+                            sizeof fancy);
         tr_progress_format(&middle, width, true, plain, sizeof plain);
         assert_int_equal(columns(fancy), strlen(plain));
     }
@@ -100,16 +102,18 @@ static void test_odd_values(void **state) {
                        .epoch_fraction = NAN,
                        .phase = "valid"};
     tr_progress_format(&s, 200, true, text, sizeof text);
-    assert_string_equal(text, "valid 1  ----------------------------  7  loss     nan  lr 0.0e+00    0.0/s  "
-                              "data  0.0%  comm  0.0%  ETA    -:--");
+    assert_string_equal(
+        text, "valid 1  ----------------------------  7  loss     nan  lr 0.0e+00    0.0/s  "
+              "data  0.0%  comm  0.0%  ETA    -:--");
     s.loss = 1.5e-7;
     s.epoch_fraction = 7;
     s.steps = 14; /* no epochs: the bar is of the steps */
     s.eta_sec = 100000;
     s.samples_per_sec = 2.5e7;
     tr_progress_format(&s, 200, true, text, sizeof text);
-    assert_string_equal(text, "valid 1  ##############--------------   7/14  loss 1.5e-07  lr 0.0e+00    "
-                              "25M/s  data  0.0%  comm  0.0%  ETA   1d03h");
+    assert_string_equal(text,
+                        "valid 1  ##############--------------   7/14  loss 1.5e-07  lr 0.0e+00    "
+                        "25M/s  data  0.0%  comm  0.0%  ETA   1d03h");
     tr_progress_format(&middle, 100, true, text, 8);
     assert_true(strlen(text) < 8);
 }

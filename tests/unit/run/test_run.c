@@ -68,8 +68,10 @@ static void test_files_of_a_run(void **state) {
     tr_log_set_level(TR_LOG_INFO);
     TR_INFO("hello");
     put(run, 1, "loss", 0.1);
-    assert_int_equal(tr_run_summary(run, json_pack("{s:s, s:i}", "status", "running", "steps", 1)), TR_OK);
-    assert_int_equal(tr_run_summary(run, json_pack("{s:s, s:i}", "status", "done", "steps", 2)), TR_OK);
+    assert_int_equal(tr_run_summary(run, json_pack("{s:s, s:i}", "status", "running", "steps", 1)),
+                     TR_OK);
+    assert_int_equal(tr_run_summary(run, json_pack("{s:s, s:i}", "status", "done", "steps", 2)),
+                     TR_OK);
     tr_run_close(&run);
     assert_null(run);
     assert_non_null(strstr(content(in_base("a/b/c/log.txt")), "hello"));
@@ -98,9 +100,10 @@ static void test_rewind_drops_later_steps(void **state) {
     assert_int_equal(tr_run_metrics_rewind(run, 20, true), TR_OK);
     put(run, 30, "loss", 0.5);
     tr_run_close(&run);
-    assert_string_equal(content(in_base("rewind/metrics.jsonl")),
-                        "{\"step\":10,\"loss\":3.0}\n{\"step\":20,\"loss\":2.0}\n{\"step\":20,\"valid_loss\":"
-                        "2.5}\n{\"step\":30,\"loss\":0.5}\n");
+    assert_string_equal(
+        content(in_base("rewind/metrics.jsonl")),
+        "{\"step\":10,\"loss\":3.0}\n{\"step\":20,\"loss\":2.0}\n{\"step\":20,\"valid_loss\":"
+        "2.5}\n{\"step\":30,\"loss\":0.5}\n");
     run = open_run("rewind");
     assert_int_equal(tr_run_metrics_rewind(run, 20, false), TR_OK);
     assert_string_equal(content(in_base("rewind/metrics.jsonl")),
@@ -110,7 +113,8 @@ static void test_rewind_drops_later_steps(void **state) {
     assert_string_equal(content(in_base("rewind/metrics.jsonl")), "");
 }
 
-/* A process that was killed leaves half a line; a line in the middle that cannot be read costs only itself. */
+/* A process that was killed leaves half a line; a line in the middle that cannot be read costs only
+ * itself. */
 static void test_a_torn_line_is_cut_at_open(void **state) {
     tr_run_t *run = open_run("torn");
     put(run, 1, "loss", 3);
@@ -127,7 +131,8 @@ static void test_a_torn_line_is_cut_at_open(void **state) {
                         "{\"step\":1,\"loss\":3.0}\nnot json\n{\"step\":2,\"loss\":2.0}\n");
 }
 
-/* Another process, not another descriptor: that is how two jobs meet. The status of its tr_run_open, and its message. */
+/* Another process, not another descriptor: that is how two jobs meet. The status of its
+ * tr_run_open, and its message. */
 static int open_in_child(const char *name, char *message, size_t bytes) {
     int ends[2], status = 0;
     assert_int_equal(pipe(ends), 0);
@@ -168,7 +173,8 @@ static int stop_after_three(void) {
     return ++asked > 3;
 }
 
-/* Waits for the lock: until the other run ends, until the time is over, or until it is asked to stop. */
+/* Waits for the lock: until the other run ends, until the time is over, or until it is asked to
+ * stop. */
 static void test_waits_for_the_lock(void **state) {
     tr_run_settings_t settings = {.dir = in_base("waited"), .name = "", .lock_wait = "1min"};
     tr_run_t *run = NULL, *other = NULL;
@@ -235,10 +241,9 @@ static void test_own_folder(void **state) {
     assert_non_null(getcwd(there, sizeof there));
     assert_int_equal(chdir(in_base("")), 0);
     for (int i = 0; i < 3; i++)
-        assert_int_equal(
-            tr_run_open(&(tr_run_settings_t){.dir = "", .name = i < 2 ? "" : "trial"},
-                        "configs/mnist_cnn.ini", NULL, &run[i]),
-            TR_OK);
+        assert_int_equal(tr_run_open(&(tr_run_settings_t){.dir = "", .name = i < 2 ? "" : "trial"},
+                                     "configs/mnist_cnn.ini", NULL, &run[i]),
+                         TR_OK);
     assert_int_equal(strncmp(tr_run_dir(run[0]), "runs/mnist_cnn-20", 17), 0);
     assert_int_equal(strlen(tr_run_dir(run[0])), strlen("runs/mnist_cnn-20260131-120000"));
     assert_string_not_equal(tr_run_dir(run[0]), tr_run_dir(run[1]));

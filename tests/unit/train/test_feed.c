@@ -1,4 +1,5 @@
-/* What a step on the strict device costs the host: waits, copies, kernels; and that a step of many slots is fed in turn. */
+/* What a step on the strict device costs the host: waits, copies, kernels; and that a step of many
+ * slots is fed in turn. */
 #include "trainer/log.h"
 #include "trainer/mem.h"
 #include "trainer/train.h"
@@ -13,15 +14,16 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define OK(expr)                                                                                             \
-    do {                                                                                                     \
-        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                            \
+#define OK(expr)                                                                                   \
+    do {                                                                                           \
+        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                  \
     } while (0)
 
-static const char text[] = "threads = 1\n"
-                           "[model]\nlayers = flatten, linear 16, relu, dropout 0.5, linear 10\n"
-                           "[data]\nformat = synthetic\nsynthetic_samples = 96\nsynthetic_shape = 6x6x1\n"
-                           "classes = 10\nbatch_size = 24\n";
+static const char text[] =
+    "threads = 1\n"
+    "[model]\nlayers = flatten, linear 16, relu, dropout 0.5, linear 10\n"
+    "[data]\nformat = synthetic\nsynthetic_samples = 96\nsynthetic_shape = 6x6x1\n"
+    "classes = 10\nbatch_size = 24\n";
 
 typedef struct {
     tr_config_t *config;
@@ -86,7 +88,8 @@ static void expect(const char *micro_batch, const char *prefetch, int64_t waits,
     end(&t);
 }
 
-/* A slot takes six copies: x, y, sample ids, weights, step block, stop wish. Sums and result come back at the end. */
+/* A slot takes six copies: x, y, sample ids, weights, step block, stop wish. Sums and result come
+ * back at the end. */
 static void one_wait_for_a_step(void **state) {
     expect("data.micro_batch=24", "data.prefetch=4", 1, 1 * 6 + 2);
     expect("data.micro_batch=12", "data.prefetch=4", 1, 2 * 6 + 2);

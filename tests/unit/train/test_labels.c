@@ -1,4 +1,5 @@
-/* Trainings on a program's own data set: samples without a label, and values that are not finite. */
+/* Trainings on a program's own data set: samples without a label, and values that are not finite.
+ */
 //TEST timeout=120
 //TEST np=2 timeout=120
 #include "../../support/names.h"
@@ -20,14 +21,14 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define OK(expr)                                                                                             \
-    do {                                                                                                     \
-        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                            \
+#define OK(expr)                                                                                   \
+    do {                                                                                           \
+        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                  \
     } while (0)
 
 static tr_world_t *world;
 
-/* -- pairs of equal samples, of which one may have no label ---------------------------------------------- */
+/* -- pairs of equal samples, of which one may have no label ------------------------------------ */
 
 enum { TRAIN = 48, VALID = 40, FEATURES = 4, NOWHERE = -1 };
 enum { LANE = TRAIN / 4 /* samples of each of four slots in an epoch */, MICRO = 4 };
@@ -45,7 +46,8 @@ typedef struct {
     tr_split_t split;
 } pairs_t;
 
-static tr_status_t open_pairs(const tr_data_settings_t *settings, tr_split_t split, tr_dataset_t **out) {
+static tr_status_t open_pairs(const tr_data_settings_t *settings, tr_split_t split,
+                              tr_dataset_t **out) {
     (void)settings;
     pairs_t *self = NULL;
     if (split == TR_SPLIT_TEST) return TR_OK;
@@ -55,7 +57,8 @@ static tr_status_t open_pairs(const tr_data_settings_t *settings, tr_split_t spl
     info->samples = split == TR_SPLIT_TRAIN ? TRAIN : made.valid;
     info->classes = 3;
     info->field_count = 2;
-    info->field[0] = (tr_field_t){"x", TR_F32, TR_SHAPE(FEATURES), FEATURES * sizeof(float), TR_FIELD_VALUES};
+    info->field[0] =
+        (tr_field_t){"x", TR_F32, TR_SHAPE(FEATURES), FEATURES * sizeof(float), TR_FIELD_VALUES};
     info->field[1] = (tr_field_t){"y", TR_I32, {0}, sizeof(int32_t), TR_FIELD_LABELS};
     info->fingerprint = 1 + split;
     snprintf(info->description, sizeof info->description, "pairs");
@@ -74,22 +77,28 @@ static bool has_label(const pairs_t *self, int64_t id) {
            (made.labels == FIRST && id % LANE < MICRO);
 }
 
-static tr_status_t read_pairs(tr_dataset_t *dataset, int64_t first, int64_t count, void *const *dst) {
+static tr_status_t read_pairs(tr_dataset_t *dataset, int64_t first, int64_t count,
+                              void *const *dst) {
     const pairs_t *self = (const pairs_t *)dataset;
     float *x = dst[0];
     int32_t *y = dst[1];
     for (int64_t i = 0; i < count; i++) {
         const int64_t id = first + i, pair = id / 2;
         for (int64_t k = 0; x && k < FEATURES; k++)
-            x[i * FEATURES + k] = (float)fmod((double)(pair * FEATURES + k + 1) * 0.7548776662466927, 1);
-        if (x && self->split == TR_SPLIT_TRAIN && id == made.not_finite) x[i * FEATURES + 1] = INFINITY;
+            x[i * FEATURES + k] =
+                (float)fmod((double)(pair * FEATURES + k + 1) * 0.7548776662466927, 1);
+        if (x && self->split == TR_SPLIT_TRAIN && id == made.not_finite)
+            x[i * FEATURES + 1] = INFINITY;
         if (y) y[i] = has_label(self, id) ? (int32_t)(pair % 3) : -1;
     }
     return TR_OK;
 }
 
-static const tr_dataset_ops_t pairs = {
-    .name = "pairs", .help = "Pairs.", .open = open_pairs, .close = close_pairs, .read = read_pairs};
+static const tr_dataset_ops_t pairs = {.name = "pairs",
+                                       .help = "Pairs.",
+                                       .open = open_pairs,
+                                       .close = close_pairs,
+                                       .read = read_pairs};
 
 static const char text[] = "threads = 1\n"
                            "[model]\nlayers = linear 3\ntopk = 2\n"
@@ -218,7 +227,8 @@ static void the_best_validation(void **state) {
     assert_true(told("best", "seed") == 1);
 }
 
-/* A rate of 0 learns nothing: the first validation stays the best, and the second one without a better ends the run. */
+/* A rate of 0 learns nothing: the first validation stays the best, and the second one without a
+ * better ends the run. */
 static void an_early_stop(void **state) {
     (void)state;
     static const char *const by[] = {"valid_loss", "valid_accuracy"};
@@ -231,8 +241,8 @@ static void an_early_stop(void **state) {
             char dir[32], with[128];
             snprintf(dir, sizeof dir, "early-%d", i);
             snprintf(with, sizeof with,
-                     "optimizer.lr=0 train.epochs=9 train.patience=%d checkpoint.best_by=%s", patience[k],
-                     by[i]);
+                     "optimizer.lr=0 train.epochs=9 train.patience=%d checkpoint.best_by=%s",
+                     patience[k], by[i]);
             OK(train(dir, with));
             if (tr_world_info(world)->rank != 0) continue;
             assert_true(told(dir, "best_step") == EPOCH);
@@ -244,7 +254,8 @@ static void an_early_stop(void **state) {
     assert_error_names("train.patience & data.valid_fraction");
 }
 
-/* Steps without one label learn nothing, are not what is not finite, and have no part in the epoch's mean. */
+/* Steps without one label learn nothing, are not what is not finite, and have no part in the
+ * epoch's mean. */
 static void steps_without_labels(void **state) {
     (void)state;
     made.labels = FIRST;
@@ -253,11 +264,13 @@ static void steps_without_labels(void **state) {
     OK(train("never", "train.epochs=1"));
     made.labels = ALL;
     if (tr_world_info(world)->rank != 0) return;
-    assert_true(isnan(column("first", "loss", 3)) && near(told("first", "loss"), column("first", "loss", 1)));
+    assert_true(isnan(column("first", "loss", 3)) &&
+                near(told("first", "loss"), column("first", "loss", 1)));
     assert_true(isnan(told("never", "loss")) && told("never", "skipped") == 0);
 }
 
-/* The data are at fault, not the network; an earlier micro-batch than the last is looked through, too. */
+/* The data are at fault, not the network; an earlier micro-batch than the last is looked through,
+ * too. */
 static void an_infinite_input(void **state) {
     (void)state;
     if (tr_world_info(world)->size > 1) return; /* its peers would have to be ended */

@@ -1,4 +1,5 @@
-/* Times of ranks travel to rank 0 with the watchdog's beats; a metrics line tells the slowest rank by them. */
+/* Times of ranks travel to rank 0 with the watchdog's beats; a metrics line tells the slowest rank
+ * by them. */
 //TEST np=3
 #include <stdarg.h>
 #include <stddef.h>
@@ -33,7 +34,8 @@ static void beats_carry_times(void **state) {
     for (int i = 0; rank == 0 && i < 3000 && !have_arrived(times, 2); i++) usleep(10 * 1000);
     assert_int_equal(tr_world_barrier(world), TR_OK);
     if (rank != 0) return;
-    assert_true(times[0].compute_sec == 2 && times[1].compute_sec == 4 && times[2].compute_sec == 6);
+    assert_true(times[0].compute_sec == 2 && times[1].compute_sec == 4 &&
+                times[2].compute_sec == 6);
     assert_true(times[1].data_sec == 1 && times[1].wait_sec == 2 && times[2].wait_sec == 0);
     assert_string_equal(times[2].host, tr_world_info(world)->host);
 }

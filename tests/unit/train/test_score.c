@@ -1,4 +1,5 @@
-/* Scores against counts made by hand and against plain formulas, whole on one rank and dealt out to three. */
+/* Scores against counts made by hand and against plain formulas, whole on one rank and dealt out to
+ * three. */
 //TEST np=1
 //TEST np=3
 #include "trainer/mem.h"
@@ -14,10 +15,11 @@
 static tr_world_t *world;
 static int rank, size;
 
-/* -- classes --------------------------------------------------------------------------------------------- */
+/* -- classes ----------------------------------------------------------------------------------- */
 
 enum { CLASSES = 4, SAMPLES = 10 };
-/* Class 3 neither occurs nor is predicted; class 2 is predicted only. The sample of weight 0 and that without a label would change everything. */
+/* Class 3 neither occurs nor is predicted; class 2 is predicted only. The sample of weight 0 and
+ * that without a label would change everything. */
 static const int32_t truth[SAMPLES] = {0, 0, 0, 1, 1, 1, 1, 0, 3, -1};
 static const int found[SAMPLES] = {0, 0, 1, 1, 1, 0, 2, -1, 3, 3};
 static const float weight[SAMPLES] = {1, 1, 1, 1, 1, 1, 1, 1, 0, 1};
@@ -42,7 +44,8 @@ static tr_class_counts_t *count_all(void) {
 }
 
 static void test_counts(void **state) {
-    static const int64_t support[] = {4, 4, 0, 0}, predicted[] = {3, 3, 1, 0}, hits[] = {2, 2, 0, 0};
+    static const int64_t support[] = {4, 4, 0, 0}, predicted[] = {3, 3, 1, 0},
+                         hits[] = {2, 2, 0, 0};
     static const int64_t pairs[CLASSES][CLASSES] = {{2, 1}, {1, 2, 1}};
     tr_class_counts_t *c = count_all();
     for (int i = 0; i < CLASSES; i++) {
@@ -66,7 +69,8 @@ static void test_class_scores(void **state) {
     near(tr_class_score(c, 0).f1, 2 * (2.0 / 3) * 0.5 / (2.0 / 3 + 0.5));
     near(tr_class_score(c, 2).precision, 0);
     near(tr_class_score(c, 3).f1, 0);
-    near(tr_class_mean(c, false).precision, (2.0 / 3 + 2.0 / 3 + 0) / 3); /* class 3 is in no average */
+    /* class 3 is in no average */
+    near(tr_class_mean(c, false).precision, (2.0 / 3 + 2.0 / 3 + 0) / 3);
     near(tr_class_mean(c, false).recall, (0.5 + 0.5 + 0) / 3);
     near(tr_class_mean(c, true).recall, 0.5);
     tr_class_counts_destroy(&c);
@@ -111,7 +115,7 @@ static void test_many_classes(void **state) {
     tr_class_counts_destroy(&c);
 }
 
-/* -- targets --------------------------------------------------------------------------------------------- */
+/* -- targets ----------------------------------------------------------------------------------- */
 
 enum { TARGETS = 3, ROWS = 1000 };
 

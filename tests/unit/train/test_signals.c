@@ -1,6 +1,6 @@
 //TEST np=1 OMP_NUM_THREADS=2
-/* Handlers never run on a stack of whatever the program is doing: kernels keep other things in the stack pointer, and a frame below it would
- * destroy them. */
+/* Handlers never run on a stack of whatever the program is doing: kernels keep other things in the
+ * stack pointer, and a frame below it would destroy them. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -36,7 +36,8 @@ static void *disposition(int number) {
     return (void *)action.sa_handler;
 }
 
-/* Behind nohup a closed terminal is nothing; without it each of several HUPs asks to stop, and none ends the process. */
+/* Behind nohup a closed terminal is nothing; without it each of several HUPs asks to stop, and none
+ * ends the process. */
 static void hup_stays_ignored(void **state) {
     signal(SIGHUP, SIG_IGN);
     tr_signals_install();
@@ -61,7 +62,8 @@ static void get_a_signal(void) {
     swapcontext(&inside, &outside);
 }
 
-/* A signal that comes while the stack pointer is in a block of memory changes nothing far below it. */
+/* A signal that comes while the stack pointer is in a block of memory changes nothing far below it.
+ */
 static void memory_below_the_stack_pointer_stays(void **state) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     skip(); /* their own way of calling handlers takes more of the stack */

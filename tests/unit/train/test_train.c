@@ -16,9 +16,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#define OK(expr)                                                                                             \
-    do {                                                                                                     \
-        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                            \
+#define OK(expr)                                                                                   \
+    do {                                                                                           \
+        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_error_last()->message);                  \
     } while (0)
 
 static tr_world_t *world;
@@ -26,7 +26,8 @@ static bool with_watchdog;
 
 static const char text[] =
     "threads = 1\n"
-    "[model]\nlayers = conv 8 3x3 pad=same bias=no, batchnorm, relu, maxpool 2, globalpool, dropout 0.2, "
+    "[model]\nlayers = conv 8 3x3 pad=same bias=no, batchnorm, relu, maxpool 2, globalpool, "
+    "dropout 0.2, "
     "linear 10\n"
     "[data]\nformat = synthetic\nsynthetic_samples = 100\nsynthetic_shape = 12x12x1\nclasses = 10\n"
     "batch_size = 24\nmicro_batch = 4\nrotate = 10\n"
@@ -107,8 +108,9 @@ static void validation_and_checkpoints_leave_nothing(void **state) {
 /* Bytes of a table, not of a picture: one mean and deviation serve them all. */
 static void many_features_share_one_mean(void **state) {
     (void)state;
-    const char *const flat[] = {"train.steps=2", "data.synthetic_shape=784", "model.layers=linear 10",
-                                "data.rotate=0", "run.dir=run-flat",         NULL};
+    const char *const flat[] = {"train.steps=2",          "data.synthetic_shape=784",
+                                "model.layers=linear 10", "data.rotate=0",
+                                "run.dir=run-flat",       NULL};
     (void)allocations(flat);
 }
 
@@ -143,7 +145,7 @@ static void a_snapshot_without_memory_leaves_nothing(void **state) {
     tr_config_destroy(&config);
 }
 
-/* -- checkpoints with an average of the weights ---------------------------------------------------------- */
+/* -- checkpoints with an average of the weights ------------------------------------------------ */
 
 enum { FIRST_ELEMS = 8 * 3 * 3 }; /* of conv1.weight */
 
@@ -159,7 +161,8 @@ static void put(tr_session_t *s, float trained, float average) {
 }
 
 static void expect(tr_session_t *s, float trained, float average) {
-    const tr_tensor_t weight = tr_graph_find(s->g, "conv1.weight"), ema = tr_graph_find(s->g, TR_EMA_STATE);
+    const tr_tensor_t weight = tr_graph_find(s->g, "conv1.weight"),
+                      ema = tr_graph_find(s->g, TR_EMA_STATE);
     const int64_t at = tr_tensor_info(s->g, weight)->block_elems,
                   elems = tr_tensor_info(s->g, ema)->shape.dim[0];
     float found[FIRST_ELEMS], *values = malloc((size_t)elems * sizeof *values);
@@ -172,8 +175,10 @@ static void expect(tr_session_t *s, float trained, float average) {
     free(values);
 }
 
-/* As they were written once: the trained weights in the model's file, the averages as NAME.ema in the optimizer's. */
-static void make_old(tr_checkpoint_content_t *c, tr_named_tensor_t *model, tr_named_tensor_t *optimizer) {
+/* As they were written once: the trained weights in the model's file, the averages as NAME.ema in
+ * the optimizer's. */
+static void make_old(tr_checkpoint_content_t *c, tr_named_tensor_t *model,
+                     tr_named_tensor_t *optimizer) {
     static char names[16][64];
     memcpy(model, c->model, c->model_count * sizeof *model);
     memcpy(optimizer, c->optimizer, c->optimizer_count * sizeof *optimizer);
@@ -183,7 +188,8 @@ static void make_old(tr_checkpoint_content_t *c, tr_named_tensor_t *model, tr_na
         assert_true(count < 16);
         snprintf(names[count], sizeof names[count], "%.*s.ema", (int)length, optimizer[i].name);
         for (size_t k = 0; k < c->model_count; k++)
-            if (strlen(model[k].name) == length && strncmp(model[k].name, optimizer[i].name, length) == 0) {
+            if (strlen(model[k].name) == length &&
+                strncmp(model[k].name, optimizer[i].name, length) == 0) {
                 const void *data = model[k].data;
                 model[k].data = optimizer[i].data;
                 optimizer[i].data = data;
@@ -202,15 +208,15 @@ static float first_of(const tr_safetensors_t *file, const char *name) {
     return value;
 }
 
-static void check_kind(tr_session_t *s, tr_snapshot_t *snapshot, const tr_checkpoint_content_t *content,
-                       const char *dir, bool is_old) {
+static void check_kind(tr_session_t *s, tr_snapshot_t *snapshot,
+                       const tr_checkpoint_content_t *content, const char *dir, bool is_old) {
     char *path = NULL;
     tr_weights_t *weights = NULL;
     OK(tr_checkpoint_write(dir, content, &path));
     OK(tr_weights_open(path, &weights));
     assert_true(first_of(weights->model, "conv1.weight") == (is_old ? 1 : 2));
-    assert_true(first_of(weights->checkpoint->optimizer, is_old ? "conv1.weight.ema" : "conv1.weight.raw") ==
-                (is_old ? 2 : 1));
+    assert_true(first_of(weights->checkpoint->optimizer,
+                         is_old ? "conv1.weight.ema" : "conv1.weight.raw") == (is_old ? 2 : 1));
     put(s, 0, 0);
     OK(tr_snapshot_restore(snapshot, weights->checkpoint));
     expect(s, 1, 2);
@@ -221,7 +227,8 @@ static void check_kind(tr_session_t *s, tr_snapshot_t *snapshot, const tr_checkp
     tr_free(&path);
 }
 
-/* The model's file holds what was scored, the optimizer's what is trained; those of before still load. */
+/* The model's file holds what was scored, the optimizer's what is trained; those of before still
+ * load. */
 static void checkpoints_hold_averages(void **state) {
     (void)state;
     tr_config_t *config;
