@@ -193,7 +193,7 @@ void tr_convert(tr_dtype_t from, const void *in, int64_t elems, tr_dtype_t to, v
 void tr_stats_add_values(tr_stats_t *stats, int64_t width, tr_dtype_t dtype, const void *values,
                          int64_t count);
 /*
- * The same of `pieces` stretches of up to `rows` samples of a field, spread evenly over the data
+ * The same of `pieces` segments of up to `rows` samples of a field, spread evenly over the data
  * set, before 32-bit floats round them. *read_sec grows by the time that reading takes; NULL: not
  * wanted.
  */
@@ -206,7 +206,7 @@ typedef struct {
     double read_sec;
 } tr_sample_stats_t;
 /*
- * Of at most `bytes` of the field (but at least one sample), in up to `pieces` stretches spread
+ * Of at most `bytes` of the field (but at least one sample), in up to `pieces` segments spread
  * evenly over the data set; reading ends early after `most_sec` (INFINITY: never). Not collective.
  * `out->of` is freed by the caller, also when this fails.
  */
@@ -241,70 +241,71 @@ void tr_dataset_close(tr_dataset_t **dataset);
 /*
  * Which sample stands where: a pure function, so that nothing has to be saved but the step.
  *
- * A step has `slots` = batch_size / micro_batch slots. Slot s draws from lane s. In epoch e the
+ * A step has `slots` = batch_size / micro_batch slots. Slot s draws from stream s. In epoch e the
  * data set's blocks are permuted by Philox(seed, BLOCKS, e); of the sequence of samples that
- * results, lane s takes a contiguous share of n_s(e) samples, where the shares of epochs 0 .. e-1
- * of lane s sum to floor((e N + s) / slots) (Hermite's identity: all lanes together take every
- * sample exactly once an epoch, and lanes never differ by more than one sample). A lane's stream is
+ * results, stream s takes a contiguous share of n_s(e) samples, where the shares of epochs 0 .. e-1
+ * of stream s sum to floor((e N + s) / slots) (Hermite's identity: all streams together take every
+ * sample exactly once an epoch, and streams never differ by more than one sample). A stream is
  * the concatenation of its shares; inside a share, windows of `shuffle` samples are permuted by
- * Philox(seed, WINDOW, lane, epoch, window). Ranks take ranges of slots, so the order depends on no
- * rank count.
+ * Philox(seed, WINDOW, stream, epoch, window). Ranks take ranges of slots, so the order depends on
+ * no rank count.
  */
 typedef struct {
     uint64_t seed;
     int64_t samples, batch_size, micro_batch, block, shuffle; /* resolved, no -1 */
-} tr_order_t;
+} tr_sampler_t;
 /*
  * Fills *out, with data.block and data.shuffle resolved from the data, batch and micro-batch alone.
  * TR_ERR_CONFIG where batch_size is no multiple of micro_batch.
  */
-tr_status_t tr_order_make(const tr_data_settings_t *settings, const tr_dataset_info_t *info,
-                          uint64_t seed, int64_t batch_size, int64_t micro_batch, tr_order_t *out);
-int64_t tr_order_slots(const tr_order_t *order);
+tr_status_t tr_sampler_init(const tr_data_settings_t *settings, const tr_dataset_info_t *info,
+                            uint64_t seed, int64_t batch_size, int64_t micro_batch,
+                            tr_sampler_t *out);
+int64_t tr_sampler_slots(const tr_sampler_t *order);
 /*
- * Epoch of position `position` (samples drawn by lane `slot` so far), and the first position of
+ * Epoch of position `position` (samples drawn by stream `slot` so far), and the first position of
  * that epoch and of the next.
  */
-int64_t tr_order_epoch(const tr_order_t *order, int64_t slot, int64_t position, int64_t *out_first,
-                       int64_t *out_next);
+int64_t tr_sampler_epoch(const tr_sampler_t *order, int64_t slot, int64_t position,
+                         int64_t *out_first, int64_t *out_next);
 /*
- * Sample ids at the positions [position, position + count) of lane `slot`. For tools and tests:
+ * Sample ids at the positions [position, position + count) of stream `slot`. For tools and tests:
  * shuffles each window touched anew.
  */
-tr_status_t tr_order_samples(const tr_order_t *order, int64_t slot, int64_t position, int64_t count,
-                             int64_t *out_ids);
+tr_status_t tr_sampler_samples(const tr_sampler_t *order, int64_t slot, int64_t position,
+                               int64_t count, int64_t *out_ids);
 
 /*
- * A lane's stream in pieces, as the loader fills it: a window holds the samples that are shuffled
+ * A stream in pieces, as the loader fills it: a window holds the samples that are shuffled
  * among each other.
  */
 typedef struct {
-    int64_t slot, epoch, index; /* index of the window in the lane's share of the epoch */
-    int64_t first, count;       /* positions of the lane's stream */
+    int64_t slot, epoch, index; /* index of the window in the stream's share of the epoch */
+    int64_t first, count;       /* positions of the stream */
     int64_t sequence;           /* where in the epoch's sequence of samples it begins */
-} tr_order_window_t;
-void tr_order_window(const tr_order_t *order, int64_t slot, int64_t position,
-                     tr_order_window_t *out);
-int64_t tr_order_window_max(const tr_order_t *order); /* the longest window's count */
+} tr_sampler_window_t;
+void tr_sampler_window(const tr_sampler_t *order, int64_t slot, int64_t position,
+                       tr_sampler_window_t *out);
+int64_t tr_sampler_window_max(const tr_sampler_t *order); /* the longest window's count */
 /* false: a window's order is the sequence's */
-bool tr_order_shuffles(const tr_order_t *order);
+bool tr_sampler_shuffles(const tr_sampler_t *order);
 /* out_place[i] (window->count): where in the window the i-th sample of the sequence stands. */
-void tr_order_permutation(const tr_order_t *order, const tr_order_window_t *window,
-                          int64_t *out_place);
+void tr_sampler_permutation(const tr_sampler_t *order, const tr_sampler_window_t *window,
+                            int64_t *out_place);
 /*
  * The sample at place `sequence` of the epoch's sequence, and how many follow it in the data set's
  * own order, itself included.
  */
-void tr_order_run(const tr_order_t *order, int64_t epoch, int64_t sequence, int64_t *out_sample,
-                  int64_t *out_count);
+void tr_sampler_run(const tr_sampler_t *order, int64_t epoch, int64_t sequence, int64_t *out_sample,
+                    int64_t *out_count);
 /* Ranges of slots: rank r of `size` takes [first, first + count). */
-void tr_order_slots_of_rank(int64_t slots, int rank, int size, int64_t *out_first,
-                            int64_t *out_count);
+void tr_sampler_slots_of_rank(int64_t slots, int rank, int size, int64_t *out_first,
+                              int64_t *out_count);
 
 /* -- loader ------------------------------------------------------------------------------------ */
 
 typedef struct {
-    tr_order_t order;
+    tr_sampler_t order;
     int64_t first_slot, slot_count; /* this rank's */
     int64_t first_step;             /* where to begin (resume) */
     /*
@@ -322,7 +323,7 @@ typedef struct {
 typedef struct {
     int64_t step, slot;
     int64_t epoch;   /* of its first sample */
-    bool ends_epoch; /* holds the last sample of an epoch of its lane */
+    bool ends_epoch; /* holds the last sample of an epoch of its stream */
     int64_t valid;   /* samples; the rest is padding (evaluation) */
     int field_count;
     void *field[TR_DATASET_MAX_FIELDS]; /* (micro_batch, sample shape) */
@@ -345,7 +346,7 @@ int tr_loader_workers(const tr_data_settings_t *settings, int cores);
  * data are all padding).
  */
 tr_status_t tr_loader_next(tr_loader_t *loader, tr_batch_t **out);
-/* In any order; the memory is filled again once the lane's earlier ones are released too. */
+/* In any order; the memory is filled again once the stream's earlier ones are released too. */
 tr_status_t tr_loader_release(tr_loader_t *loader, tr_batch_t *batch);
 /* time that tr_loader_next has waited, in all */
 double tr_loader_stall_sec(const tr_loader_t *loader);

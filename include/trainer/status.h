@@ -59,12 +59,12 @@ typedef enum {
  * Who tells the user of it: not agreed on, so that other ranks may have come upon it too; or one
  * rank of all that have it.
  */
-typedef enum { TR_VOICE_OPEN, TR_VOICE_MINE, TR_VOICE_PEER } tr_voice_t;
+typedef enum { TR_ORIGIN_OPEN, TR_ORIGIN_MINE, TR_ORIGIN_PEER } tr_error_origin_t;
 
 /* One recorded error. Plain data: may be copied to another thread or sent to another rank. */
 typedef struct {
     tr_status_t code;
-    tr_voice_t voice;
+    tr_error_origin_t origin;
     char message[TR_ERROR_MESSAGE_BYTES]; /* "" where nothing is recorded */
     /* "func (file:line)" per frame, one a line, innermost first */
     char trace[TR_ERROR_TRACE_BYTES];

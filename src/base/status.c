@@ -32,7 +32,7 @@ tr_status_t tr_error_record(tr_status_t code, const char *file, int line, const 
     va_end(args);
     mark_cut(message, sizeof message, wanted);
     record.code = code;
-    record.voice = TR_VOICE_OPEN;
+    record.origin = TR_ORIGIN_OPEN;
     memcpy(record.message, message, strlen(message) + 1);
     record.trace[0] = '\0';
     add_frame(file, line, func);
@@ -44,7 +44,7 @@ tr_status_t tr_error_frame(tr_status_t code, const char *file, int line, const c
     int saved_errno = errno;
     if (record.code != code) { /* returned without a record: an older message would mislead */
         record.code = code;
-        record.voice = TR_VOICE_OPEN;
+        record.origin = TR_ORIGIN_OPEN;
         record.trace[0] = '\0';
         snprintf(record.message, sizeof record.message,
                  "%s (%s:%d): an error of kind '%s' without a message", func, file, line,
@@ -67,7 +67,7 @@ tr_status_t tr_error_set(const tr_error_t *error) {
 
 void tr_error_clear(void) {
     record.code = TR_OK;
-    record.voice = TR_VOICE_OPEN;
+    record.origin = TR_ORIGIN_OPEN;
     record.message[0] = record.trace[0] = '\0';
 }
 

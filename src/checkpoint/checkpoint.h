@@ -22,8 +22,8 @@
 #define TR_CHECKPOINT_OPTIMIZER "optimizer.safetensors"
 #define TR_CHECKPOINT_STATE     "state.json"
 #define TR_CHECKPOINT_MANIFEST  "MANIFEST"
-#define TR_TEXT_MAX_BYTES       ((int64_t)256 << 20) /* of a MANIFEST or state.json that is believed */
-
+/* of a MANIFEST or state.json that is believed */
+#define TR_TEXT_MAX_BYTES ((int64_t)256 << 20)
 /* -- safetensors (format: 8-byte little-endian header length, JSON header, data) --------------- */
 
 typedef struct {
@@ -81,7 +81,7 @@ tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *c
  * renaming first. Leftovers of dead writers, and of this process, go too. */
 tr_status_t tr_checkpoint_retain(const char *dir, int64_t keep, const char *const *keep_paths,
                                  size_t keep_count);
-/* Renames those of steps after `newest` to passed-over-step-N, with a warning: where a run goes on
+/* Renames those of steps after `newest` to skipped-step-N, with a warning: where a run goes on
  * from an older one, they are of another course than the ones it will write, and one that could not
  * be read for the moment would be taken for the newest again. */
 tr_status_t tr_checkpoint_set_aside(const char *dir, int64_t newest);

@@ -155,7 +155,7 @@ static tr_status_t set_aside(const char *dir, int64_t step) {
     char name[32], aside[64], from[4096], to[4096];
     const bool is_best = step_of(dir, "best") == step;
     tr_checkpoint_name(step, name);
-    snprintf(aside, sizeof aside, "passed-over-%s", name);
+    snprintf(aside, sizeof aside, "skipped-%s", name);
     TR_TRY(tr_path_join(dir, name, from));
     TR_TRY(tr_path_join(dir, aside, to));
     TR_TRY(tr_remove_tree(to));

@@ -22,7 +22,7 @@ typedef struct {
     tr_session_t *s;
     tr_loader_t *loader;
     tr_collectives_t *collectives;
-    tr_stepper_t *stepper;
+    tr_train_step_t *train_step;
     double median_sec, best_sec, exposed, busy, peak_flops, peak_bytes;
     double *op_sec; /* [ops of last] best seconds */
     double update_sec;
@@ -67,7 +67,7 @@ static tr_status_t time_steps(bench_t *b, int64_t steps) {
     for (int64_t i = -warm; i < steps; i++) {
         tr_step_outcome_t o;
         const double start = tr_clock_sec();
-        TR_TRY_GOTO(tr_stepper_run(b->stepper, warm + i, b->s->optim.lr, false, &o), done);
+        TR_TRY_GOTO(tr_train_step_run(b->train_step, warm + i, b->s->optim.lr, false, &o), done);
         if (i < 0) continue;
         sec[i] = tr_clock_sec() - start;
         exposed += o.exposed_sec;
@@ -122,8 +122,8 @@ static tr_status_t measure(bench_t *b, const options_t *o) {
     TR_TRY(tr_session_loader(b->s, TR_SPLIT_TRAIN, false, 0, &b->loader));
     if (b->s->params.size > 1)
         TR_TRY(tr_world_collectives(b->s->world, b->s->device, &b->s->parallel, &b->collectives));
-    TR_TRY(tr_stepper_create(b->s, b->collectives, b->loader, &b->stepper));
-    TR_TRY(tr_stepper_hold(b->stepper));
+    TR_TRY(tr_train_step_create(b->s, b->collectives, b->loader, &b->train_step));
+    TR_TRY(tr_train_step_hold(b->train_step));
     TR_TRY(time_steps(b, o->steps));
     return time_ops(b);
 }
@@ -220,7 +220,7 @@ static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const opt
     }
     /* its peers wait in a collective: only main can end them */
     if (status != TR_OK && info->size > 1) return status;
-    tr_stepper_destroy(&b.stepper);
+    tr_train_step_destroy(&b.train_step);
     tr_loader_destroy(&b.loader);
     if (b.collectives) tr_world_collectives_close(world, &b.collectives);
     tr_free(&b.op_sec);

@@ -120,7 +120,7 @@ static void print_memory_row(const tr_session_t *s) {
                             m.arena,  m.inputs + m.consts, m.total};
     char text[32], slots[48];
     int64_t first, least;
-    tr_order_slots_of_rank(s->slots, 0, s->params.size, &first, &least);
+    tr_sampler_slots_of_rank(s->slots, 0, s->params.size, &first, &least);
     int used = least < s->slot_count ? snprintf(slots, sizeof slots, "%lld-", (long long)least) : 0;
     snprintf(slots + used, sizeof slots - (size_t)used, "%lld", (long long)s->slot_count);
     printf("%6d %6s %6lld", s->params.size, slots, (long long)s->order.micro_batch);

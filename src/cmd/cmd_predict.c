@@ -244,7 +244,7 @@ static tr_status_t write_step(predict_t *p, int64_t step) {
     for (int rank = 0; rank < p->t.info->size; rank++) {
         const char *block = p->all ? p->all + bytes * (size_t)rank : p->mine;
         int64_t first, count;
-        tr_order_slots_of_rank(s->slots, rank, p->t.info->size, &first, &count);
+        tr_sampler_slots_of_rank(s->slots, rank, p->t.info->size, &first, &count);
         int64_t rows = s->info.samples - (step * s->slots + first) * s->order.micro_batch;
         if (rows > count * s->order.micro_batch) rows = count * s->order.micro_batch;
         if (rows <= 0) continue;

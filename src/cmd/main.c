@@ -97,7 +97,7 @@ static void wait_turn(void) {
 /* Called wrongly, every rank is called wrongly: before MPI is up the launcher's word tells which
  * one says so. */
 static bool is_said_by_peer(tr_status_t status, const tr_error_t *error) {
-    return error->voice == TR_VOICE_PEER ||
+    return error->origin == TR_ORIGIN_PEER ||
            (place.size == 1 && tr_launch_rank() > 0 &&
             (status == TR_ERR_USAGE || tr_launch_link() == TR_LAUNCH_NONE));
 }
@@ -105,7 +105,7 @@ static bool is_said_by_peer(tr_status_t status, const tr_error_t *error) {
 void cmd_say_error(tr_status_t status) {
     const tr_error_t *error = tr_error_last();
     if (is_said || is_said_by_peer(status, error)) return;
-    if (error->voice == TR_VOICE_OPEN) wait_turn();
+    if (error->origin == TR_ORIGIN_OPEN) wait_turn();
     print_error(status, error);
     is_said = true;
 }

@@ -20,7 +20,7 @@ static void fill(report_t *report, const tr_world_t *world, tr_status_t status) 
         report->error = *tr_error_last();
     else
         report->error.code = status;
-    report->error.voice = TR_VOICE_MINE;
+    report->error.origin = TR_ORIGIN_MINE;
 }
 
 static tr_status_t adopt(const report_t *report, int rank) {
@@ -30,7 +30,7 @@ static tr_status_t adopt(const report_t *report, int rank) {
     tr_error_t mine = *tr_error_last();
     /* where it happened, not where it was heard of */
     memcpy(mine.trace, e->trace, sizeof mine.trace);
-    mine.voice = TR_VOICE_PEER;
+    mine.origin = TR_ORIGIN_PEER;
     return tr_error_set(&mine);
 }
 
@@ -38,7 +38,7 @@ tr_status_t tr_world_agree(tr_world_t *world, tr_status_t status) {
     const int rank = world->info.rank;
     const tr_error_t *last = tr_error_last();
     /* who says it again */
-    const bool is_of_peer = last->code == status && last->voice == TR_VOICE_PEER;
+    const bool is_of_peer = last->code == status && last->origin == TR_ORIGIN_PEER;
     struct {
         int status, rank;
     } worst = {2 * (int)status + !is_of_peer,

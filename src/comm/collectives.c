@@ -91,13 +91,13 @@ tr_status_t tr_world_collectives(tr_world_t *world, tr_device_t *device,
         TR_TRY(open_own(world, device, settings->timeout, out));
     else
         TR_TRY(tr_engine_open(world, device, settings, out));
-    tr_pulse_watch(&world->pulse, (*out)->words);
+    tr_heartbeat_watch(&world->pulse, (*out)->words);
     return TR_OK;
 }
 
 void tr_world_collectives_close(tr_world_t *world, tr_collectives_t **collectives) {
     if (!*collectives) return;
-    tr_pulse_watch(&world->pulse, NULL);
+    tr_heartbeat_watch(&world->pulse, NULL);
     if ((*collectives)->ops->close(collectives, CLOSE_SEC) != TR_OK)
         TR_WARN_ALL("%s", tr_error_last()->message);
 }

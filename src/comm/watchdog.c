@@ -60,7 +60,7 @@ struct tr_watchdog {
 /* -- what this rank does ----------------------------------------------------------------------- */
 
 void tr_watchdog_phase(tr_world_t *world, tr_phase_t phase, int64_t step) {
-    tr_pulse_t *p = &world->pulse;
+    tr_heartbeat_t *p = &world->pulse;
     const double now = tr_clock_sec();
     if (TR_PULSE_GET(p->phase) == TR_PHASE_STEP) {
         const int64_t n = TR_PULSE_GET(p->steps_timed);
@@ -89,7 +89,7 @@ void tr_watchdog_add_times(tr_world_t *world, double compute_sec, double data_se
     add(&world->pulse.wait_sec, wait_sec);
 }
 
-static float median_step_sec(const tr_pulse_t *p) {
+static float median_step_sec(const tr_heartbeat_t *p) {
     const int64_t timed = TR_PULSE_GET(p->steps_timed);
     const int n = timed < TR_RECENT_STEPS ? (int)timed : TR_RECENT_STEPS;
     float sorted[TR_RECENT_STEPS];
@@ -103,7 +103,7 @@ static float median_step_sec(const tr_pulse_t *p) {
 }
 
 static tr_beat_t own_beat(const tr_watchdog_t *w) {
-    tr_pulse_t *p = &w->world->pulse;
+    tr_heartbeat_t *p = &w->world->pulse;
     tr_beat_t b = {.step = TR_PULSE_GET(p->step),
                    .compute_sec = TR_PULSE_GET(p->compute_sec),
                    .data_sec = TR_PULSE_GET(p->data_sec),
@@ -111,7 +111,7 @@ static tr_beat_t own_beat(const tr_watchdog_t *w) {
                    .rank = w->world->info.rank,
                    .phase = TR_PULSE_GET(p->phase),
                    .blocked = TR_PULSE_GET(p->blocked)};
-    tr_pulse_collectives(p, &b.entered, &b.completed);
+    tr_heartbeat_collectives(p, &b.entered, &b.completed);
     b.progress = TR_PULSE_GET(p->marks) + b.entered + b.completed + w->granted;
     return b;
 }

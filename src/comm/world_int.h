@@ -2,7 +2,7 @@
 #ifndef TRAINER_WORLD_INT_H
 #define TRAINER_WORLD_INT_H
 
-#include "pulse.h"
+#include "heartbeat.h"
 #include "trainer/comm.h"
 #include <mpi.h>
 #include <sched.h>
@@ -21,7 +21,7 @@ struct tr_world {
     /* a peer or the network: calls fail at once, for they would wait for ever */
     bool lost;
     tr_world_info_t info;
-    tr_pulse_t pulse;
+    tr_heartbeat_t pulse;
     _Atomic(tr_watchdog_t *) watchdog; /* NULL: none; its own thread reads this, too */
 };
 

@@ -4,7 +4,8 @@
 
 #define READS_MAX         64 /* for a block: more means tiny pieces */
 #define AMPLIFICATION_MAX 2.0
-#define BLOCK_BYTES       (256 << 10) /* what would be read together if the layout did not ask for more */
+/* what would be read together if the layout did not ask for more */
+#define BLOCK_BYTES (256 << 10)
 
 static bool is_compressed(const h5_array_t *a) {
     return a->filters > 0 && !a->checksum_only;
@@ -13,22 +14,22 @@ static bool is_compressed(const h5_array_t *a) {
 h5_cost_t tr_h5_cost(const h5_array_t *a, int64_t rows) {
     if (a->layout != H5D_CHUNKED) return (h5_cost_t){1, 1.0};
     rows = min64(rows, max64(1, a->rows)); /* a block may go on in the next file */
-    int64_t bands = ceil_div(rows, a->chunk_rows);
+    int64_t chunk_rows = ceil_div(rows, a->chunk_rows);
     /* Plain chunks, and those whose checksum was verified once, are read from the first wanted row
      * to the last. */
-    bool whole = a->way == H5_LIBRARY || (a->way == H5_BANDS && !a->verified);
-    double fetched = (double)(whole ? bands * a->chunk_rows : rows) * (double)a->chunk_row_bytes *
-                     (double)a->chunks_per_band;
+    bool whole = a->way == H5_LIBRARY || (a->way == H5_CHUNK_ROWS && !a->verified);
+    double fetched = (double)(whole ? chunk_rows * a->chunk_rows : rows) *
+                     (double)a->chunk_row_bytes * (double)a->chunks_per_row;
     int64_t reads = 0;
-    for (int64_t row = 0; row < rows && a->table; reads += a->chunks_per_band)
+    for (int64_t row = 0; row < rows && a->table; reads += a->chunks_per_row)
         row += tr_h5_rows_together(a, row, rows - row);
-    return (h5_cost_t){a->table ? reads : bands * a->chunks_per_band,
+    return (h5_cost_t){a->table ? reads : chunk_rows * a->chunks_per_row,
                        fetched / ((double)rows * (double)a->row_bytes)};
 }
 
 const char *tr_h5_way_text(const h5_array_t *a) {
     if (a->way == H5_LIBRARY) return "by the HDF5 library";
-    return a->way == H5_BANDS && !a->verified ? "pread and decoding" : "pread";
+    return a->way == H5_CHUNK_ROWS && !a->verified ? "pread and decoding" : "pread";
 }
 
 /* A block as large as a chunk hides that a chunk is read whole. */

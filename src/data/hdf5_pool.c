@@ -17,10 +17,10 @@ int tr_h5_pool_size(const tr_data_settings_t *settings) {
 
 static tr_status_t allocate(h5_pool_t *self, const h5_parts_t *parts, size_t rows_bytes,
                             size_t converted_bytes) {
-    size_t raw = 0, band = 0;
+    size_t raw = 0, chunk_row = 0;
     for (int p = 0; p < parts->count; p++) {
-        tr_h5_scratch_sizes(&parts->data[p].x, &raw, &band);
-        if (parts->data[p].has_y) tr_h5_scratch_sizes(&parts->data[p].y, &raw, &band);
+        tr_h5_scratch_sizes(&parts->data[p].x, &raw, &chunk_row);
+        if (parts->data[p].has_y) tr_h5_scratch_sizes(&parts->data[p].y, &raw, &chunk_row);
     }
     TR_TRY(
         tr_alloc((size_t)self->count * sizeof *self->scratch, "reading buffers", &self->scratch));
@@ -28,7 +28,7 @@ static tr_status_t allocate(h5_pool_t *self, const h5_parts_t *parts, size_t row
         h5_scratch_t *s = &self->scratch[i];
         TR_TRY(tr_alloc_aligned(raw, 64, "stored chunks", &s->raw));
         TR_TRY(tr_alloc_aligned(raw, 64, "stored chunks", &s->spare));
-        TR_TRY(tr_alloc_aligned(band, 64, "decoded chunks", &s->band));
+        TR_TRY(tr_alloc_aligned(chunk_row, 64, "decoded chunks", &s->chunk_row));
         TR_TRY(tr_alloc_aligned(rows_bytes, 64, "rows to convert", &s->rows));
         TR_TRY(tr_alloc_aligned(converted_bytes, 64, "converted rows", &s->converted));
     }
@@ -54,7 +54,7 @@ void tr_h5_pool_destroy(h5_pool_t **pool) {
     if (!self) return;
     for (int i = 0; self->scratch && i < self->count; i++) {
         h5_scratch_t *s = &self->scratch[i];
-        tr_free(&s->raw), tr_free(&s->spare), tr_free(&s->band), tr_free(&s->rows),
+        tr_free(&s->raw), tr_free(&s->spare), tr_free(&s->chunk_row), tr_free(&s->rows),
             tr_free(&s->converted);
     }
     pthread_mutex_destroy(&self->lock);
@@ -63,7 +63,7 @@ void tr_h5_pool_destroy(h5_pool_t **pool) {
     tr_free(&self);
 }
 
-/* A free one, best one that holds the band that is wanted. */
+/* A free one, best one that holds the chunk_row that is wanted. */
 h5_scratch_t *tr_h5_pool_take(h5_pool_t *self, const h5_array_t *array, int64_t row) {
     h5_scratch_t *found = NULL;
     pthread_mutex_lock(&self->lock);
@@ -71,8 +71,8 @@ h5_scratch_t *tr_h5_pool_take(h5_pool_t *self, const h5_array_t *array, int64_t 
         for (int i = 0; i < self->count; i++) {
             h5_scratch_t *s = &self->scratch[i];
             if (s->busy) continue;
-            bool holds = array->way == H5_BANDS && s->band_of == array &&
-                         s->band_index == row / array->chunk_rows;
+            bool holds = array->way == H5_CHUNK_ROWS && s->chunk_row_of == array &&
+                         s->chunk_row_index == row / array->chunk_rows;
             if (!found || holds) found = s;
         }
         if (!found) pthread_cond_wait(&self->free, &self->lock);

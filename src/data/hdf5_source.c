@@ -69,12 +69,12 @@ static tr_status_t open_arrays(h5_part_t *part, const h5_wanted_t *wanted, bool 
     tr_h5_list_free(&list);
     if (status != TR_OK || !*out_found) return status;
     TR_TRY(tr_h5_array_open(&part->file, part->names.x, &part->x));
-    TR_TRY(tr_h5_refuse_holes(&part->x));
+    TR_TRY(tr_h5_refuse_unallocated(&part->x));
     if (!part->names.y[0]) return TR_OK;
     part->has_y = true;
     TR_TRY(
         tr_h5_array_open(part->y_file.path ? &part->y_file : &part->file, part->names.y, &part->y));
-    TR_TRY(tr_h5_refuse_holes(&part->y));
+    TR_TRY(tr_h5_refuse_unallocated(&part->y));
     if (part->y.rows == part->x.rows) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
                    "%s: /%s has %lld samples, but %s: /%s has %lld; the numbers must be "
@@ -187,7 +187,7 @@ int64_t tr_h5_parts_read_unit(const h5_parts_t *parts) {
     int64_t unit = 1;
     for (int p = 0; p < parts->count; p++) {
         const h5_array_t *x = &parts->data[p].x;
-        bool decoded = x->way == H5_LIBRARY || (x->way == H5_BANDS && !x->verified);
+        bool decoded = x->way == H5_LIBRARY || (x->way == H5_CHUNK_ROWS && !x->verified);
         bool pieces = x->way == H5_CHUNKS && x->chunk_row_bytes < PIECE_BYTES_MIN && !x->whole_rows;
         bool together = x->layout == H5D_CHUNKED && (decoded || pieces);
         if (together) unit = max64(unit, min64(x->chunk_rows, max64(1, x->rows)));

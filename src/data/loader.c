@@ -1,4 +1,4 @@
-/* The loader: workers that fill lanes ahead of the consumer (loader_int.h draws the picture). */
+/* The loader: workers that fill streams ahead of the consumer (loader_int.h draws the picture). */
 #include "loader_int.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #define DIRECT_BYTES (128 << 10) /* from here on a read of its own costs less than a second copy */
-#define PIECE_BYTES                                                                                \
+#define REQUEST_BYTES                                                                              \
     (1 << 20) /* fits a core's cache, so that the copy into place comes from there */
 #define CACHE_BYTES (16 << 20) /* more than this is not kept by the caches until it is used */
 #define AHEAD_BYTES                                                                                \
@@ -19,7 +19,8 @@ int tr_loader_workers(const tr_data_settings_t *settings, int cores) {
     return cores < 8 ? 1 : cores / 4 < 4 ? cores / 4 : 4;
 }
 
-/* -- the queue of pieces: all with the lock held ----------------------------------------------- */
+/* -- the queue of requests: all with the lock held -----------------------------------------------
+ */
 
 static void fail(tr_loader_t *l) {
     if (!l->failed) l->error = *tr_error_last();
@@ -28,55 +29,56 @@ static void fail(tr_loader_t *l) {
     pthread_cond_signal(&l->ready);
 }
 
-/* The window at `position` of the lane. In evaluation a window is one micro-batch; *valid of its
+/* The window at `position` of the stream. In evaluation a window is one micro-batch; *valid of its
  * samples exist. */
-static void window_at(const tr_loader_t *l, const lane_t *lane, int64_t position,
-                      tr_order_window_t *out, int64_t *valid) {
+static void window_at(const tr_loader_t *l, const sample_stream_t *stream, int64_t position,
+                      tr_sampler_window_t *out, int64_t *valid) {
     if (!l->params.evaluation) {
-        tr_order_window(&l->params.order, lane->slot, position, out);
+        tr_sampler_window(&l->params.order, stream->slot, position, out);
         *valid = out->count;
         return;
     }
-    int64_t batch = position / l->micro * l->slots + lane->slot, samples = l->params.order.samples;
-    *out = (tr_order_window_t){.slot = lane->slot,
-                               .first = position,
-                               .count = l->micro,
-                               .sequence = min64(samples, batch * l->micro)};
+    int64_t batch = position / l->micro * l->slots + stream->slot,
+            samples = l->params.order.samples;
+    *out = (tr_sampler_window_t){.slot = stream->slot,
+                                 .first = position,
+                                 .count = l->micro,
+                                 .sequence = min64(samples, batch * l->micro)};
     *valid = min64(l->micro, samples - out->sequence);
 }
 
-/* The lane whose next window to open (or to announce) the consumer wants first, NULL where all are
- * at their end. */
-static lane_t *neediest(const tr_loader_t *l, bool to_announce) {
-    lane_t *best = NULL;
+/* The stream whose next window to open (or to announce) the consumer wants first, NULL where all
+ * are at their end. */
+static sample_stream_t *neediest(const tr_loader_t *l, bool to_announce) {
+    sample_stream_t *best = NULL;
     int64_t first = l->steps >= 0 ? l->steps * l->micro : INT64_MAX;
     for (int64_t i = 0; i < l->params.slot_count; i++) {
-        int64_t next = to_announce ? l->lane[i].announced : l->lane[i].next;
+        int64_t next = to_announce ? l->stream[i].announced : l->stream[i].next;
         if (next >= first) continue;
         first = next;
-        best = &l->lane[i];
+        best = &l->stream[i];
     }
     return best;
 }
 
-static void advance(tr_loader_t *l, lane_t *lane) {
-    int64_t before = lane->ready;
-    while (lane->flight_count && !lane->flight[lane->flight_first].pending) {
-        lane->ready = lane->flight[lane->flight_first].end;
-        lane->flight_first = (lane->flight_first + 1) % LANE_FLIGHTS;
-        lane->flight_count--;
+static void advance(tr_loader_t *l, sample_stream_t *stream) {
+    int64_t before = stream->ready;
+    while (stream->pending_count && !stream->pending[stream->pending_first].samples_left) {
+        stream->ready = stream->pending[stream->pending_first].end;
+        stream->pending_first = (stream->pending_first + 1) % PENDING_WINDOWS;
+        stream->pending_count--;
     }
-    if (lane->ready != before) pthread_cond_signal(&l->ready);
+    if (stream->ready != before) pthread_cond_signal(&l->ready);
 }
 
 /* The `index`-th sample of a window: its number in the data set, and how many follow it there. */
-static void run_at(const tr_loader_t *l, const tr_order_window_t *window, int64_t index,
+static void run_at(const tr_loader_t *l, const tr_sampler_window_t *window, int64_t index,
                    int64_t *out_sample, int64_t *out_count) {
     *out_sample = window->sequence + index;
     *out_count = l->params.order.samples - *out_sample;
     if (!l->params.evaluation)
-        tr_order_run(&l->params.order, window->epoch, window->sequence + index, out_sample,
-                     out_count);
+        tr_sampler_run(&l->params.order, window->epoch, window->sequence + index, out_sample,
+                       out_count);
 }
 
 /*
@@ -87,15 +89,15 @@ static bool announce(tr_loader_t *l) {
     int64_t sample, run;
     if (!l->dataset->ops->expect || l->announcing || l->ahead >= l->ahead_max) return false;
     if (l->coming_given == l->coming_valid) {
-        lane_t *lane = neediest(l, true);
-        if (!lane) return false;
-        window_at(l, lane, lane->announced, &l->coming, &l->coming_valid);
-        lane->announced = l->coming.first + l->coming.count;
+        sample_stream_t *stream = neediest(l, true);
+        if (!stream) return false;
+        window_at(l, stream, stream->announced, &l->coming, &l->coming_valid);
+        stream->announced = l->coming.first + l->coming.count;
         l->coming_given = 0;
         if (!l->coming_valid) return true;
     }
     run_at(l, &l->coming, l->coming_given, &sample, &run);
-    run = min64(min64(run, l->piece_max), l->coming_valid - l->coming_given);
+    run = min64(min64(run, l->request_max), l->coming_valid - l->coming_given);
     l->coming_given += run;
     l->ahead += run;
     l->announcing = true;
@@ -106,49 +108,50 @@ static bool announce(tr_loader_t *l) {
     return true;
 }
 
-/* Takes the next window of the neediest lane if its room is free. The lock is left while the window
- * is prepared. */
+/* Takes the next window of the neediest stream if its room is free. The lock is left while the
+ * window is prepared. */
 static bool window_open(tr_loader_t *l) {
-    tr_order_window_t window;
+    tr_sampler_window_t window;
     int64_t valid;
-    lane_t *lane = l->opening ? NULL : neediest(l, false);
-    if (!lane || lane->flight_count == LANE_FLIGHTS) return false;
-    window_at(l, lane, lane->next, &window, &valid);
+    sample_stream_t *stream = l->opening ? NULL : neediest(l, false);
+    if (!stream || stream->pending_count == PENDING_WINDOWS) return false;
+    window_at(l, stream, stream->next, &window, &valid);
     /* After a resume the first window begins before what is wanted: `ready` keeps its room until it
      * is complete. */
-    if (window.first + window.count - min64(lane->released, lane->ready) > l->capacity)
+    if (window.first + window.count - min64(stream->released, stream->ready) > l->capacity)
         return false;
-    int flight = (lane->flight_first + lane->flight_count++) % LANE_FLIGHTS;
-    lane->flight[flight] = (flight_t){.end = window.first + window.count, .pending = window.count};
-    lane->next = window.first + window.count;
+    const int pending = (stream->pending_first + stream->pending_count++) % PENDING_WINDOWS;
+    stream->pending[pending] =
+        (pending_window_t){.end = window.first + window.count, .samples_left = window.count};
+    stream->next = window.first + window.count;
     l->opening = true;
     pthread_mutex_unlock(&l->lock);
-    tr_loader_window_prepare(l, lane, &window, valid);
+    tr_loader_window_prepare(l, stream, &window, valid);
     pthread_mutex_lock(&l->lock);
     l->opening = false;
-    lane->flight[flight].pending = valid;
+    stream->pending[pending].samples_left = valid;
     if (valid) {
-        l->open = lane;
-        l->open_flight = flight;
+        l->open = stream;
+        l->open_window = pending;
         l->window = window;
         l->valid = valid;
         l->given = 0;
     } else {
-        advance(l, lane);
+        advance(l, stream);
     }
     pthread_cond_broadcast(&l->work);
     return true;
 }
 
-static bool piece_take(tr_loader_t *l, piece_t *out) {
+static bool request_take(tr_loader_t *l, read_request_t *out) {
     if (!l->open) return false;
     int64_t run;
-    *out = (piece_t){.lane = l->open,
-                     .flight = l->open_flight,
-                     .base = lane_at(l, l->window.first),
-                     .index = l->given};
+    *out = (read_request_t){.stream = l->open,
+                            .window = l->open_window,
+                            .base = stream_at(l, l->window.first),
+                            .index = l->given};
     run_at(l, &l->window, l->given, &out->sample, &run);
-    out->count = min64(min64(run, l->piece_max), l->valid - l->given);
+    out->count = min64(min64(run, l->request_max), l->valid - l->given);
     l->given += out->count;
     l->ahead -= out->count;
     if (l->given == l->valid) l->open = NULL;
@@ -158,24 +161,24 @@ static bool piece_take(tr_loader_t *l, piece_t *out) {
 static void *work(void *argument) {
     worker_t *self = argument;
     tr_loader_t *l = self->loader;
-    piece_t piece;
+    read_request_t request;
     pthread_mutex_lock(&l->lock);
     while (!l->stop && !l->failed) {
         if (announce(l)) continue;
-        if (!piece_take(l, &piece)) {
+        if (!request_take(l, &request)) {
             if (!window_open(l)) pthread_cond_wait(&l->work, &l->lock);
             continue;
         }
         pthread_mutex_unlock(&l->lock);
-        tr_status_t status = tr_loader_piece_read(l, self, &piece);
+        tr_status_t status = tr_loader_request_read(l, self, &request);
         pthread_mutex_lock(&l->lock);
         if (status != TR_OK) {
             fail(l);
             break;
         }
-        flight_t *flight = &piece.lane->flight[piece.flight];
-        flight->pending -= piece.count;
-        if (!flight->pending) advance(l, piece.lane);
+        pending_window_t *window = &request.stream->pending[request.window];
+        window->samples_left -= request.count;
+        if (!window->samples_left) advance(l, request.stream);
     }
     pthread_mutex_unlock(&l->lock);
     return NULL;
@@ -201,13 +204,13 @@ static tr_status_t check_label_field(const tr_dataset_info_t *info) {
 }
 
 static tr_status_t check(const tr_dataset_t *dataset, const tr_loader_params_t *p) {
-    const tr_order_t *o = &p->order;
+    const tr_sampler_t *o = &p->order;
     TR_TRY(check_label_field(&dataset->info));
     bool good = o->samples > 0 && o->samples <= dataset->info.samples &&
                 (o->samples == dataset->info.samples || p->evaluation) && o->micro_batch > 0 &&
                 o->batch_size % o->micro_batch == 0 && o->block > 0 && o->shuffle >= 0 &&
                 p->first_slot >= 0 && p->slot_count > 0 &&
-                p->first_slot + p->slot_count <= tr_order_slots(o) && p->workers > 0 &&
+                p->first_slot + p->slot_count <= tr_sampler_slots(o) && p->workers > 0 &&
                 p->prefetch > 0 && p->first_step >= 0;
     if (good) return TR_OK;
     return TR_FAIL(TR_ERR_INTERNAL,
@@ -221,15 +224,15 @@ static tr_status_t check(const tr_dataset_t *dataset, const tr_loader_params_t *
 }
 
 static void measure(tr_loader_t *l) {
-    const tr_order_t *o = &l->params.order;
+    const tr_sampler_t *o = &l->params.order;
     const tr_dataset_info_t *info = &l->dataset->info;
     int64_t largest = 1, sample_bytes = 0;
     l->micro = o->micro_batch;
-    l->slots = tr_order_slots(o);
+    l->slots = tr_sampler_slots(o);
     l->label = label_field(info);
-    l->shuffled = !l->params.evaluation && tr_order_shuffles(o);
+    l->shuffled = !l->params.evaluation && tr_sampler_shuffles(o);
     l->steps = l->params.evaluation ? ceil_div(o->samples, o->batch_size) : -1;
-    l->window_max = l->params.evaluation ? l->micro : tr_order_window_max(o);
+    l->window_max = l->params.evaluation ? l->micro : tr_sampler_window_max(o);
     for (int f = 0; f < info->field_count; f++) {
         largest = max64(largest, info->field[f].sample_bytes);
         sample_bytes += info->field[f].sample_bytes;
@@ -237,7 +240,7 @@ static void measure(tr_loader_t *l) {
     }
     /* no data set twice */
     l->ahead_max = max64(min64(AHEAD_BYTES / max64(sample_bytes, 1), o->samples), 1);
-    l->piece_max = max64(PIECE_BYTES / largest, max64(info->read_unit, 1));
+    l->request_max = max64(REQUEST_BYTES / largest, max64(info->read_unit, 1));
     /* One window in use and one being filled; beyond, what the consumer may hold and the
      * micro-batch that straddles windows. */
     int64_t held = 1 + ceil_div(l->params.prefetch, l->params.slot_count);
@@ -256,59 +259,60 @@ static void lay_out(tr_loader_t *l, char *pinned, char *host) {
     size_t capacity = (size_t)l->capacity, batches = (size_t)(l->capacity / l->micro);
     l->pinned_bytes = l->host_bytes = 0;
     for (int64_t i = 0; i < l->params.slot_count; i++) {
-        lane_t unused, *lane = l->lane ? &l->lane[i] : &unused;
+        sample_stream_t unused, *stream = l->stream ? &l->stream[i] : &unused;
         for (int f = 0; f < info->field_count; f++)
-            lane->field[f] =
+            stream->field[f] =
                 carve(pinned, &l->pinned_bytes, capacity * (size_t)info->field[f].sample_bytes);
-        lane->sample_id = carve(pinned, &l->pinned_bytes, capacity * sizeof *lane->sample_id);
-        lane->weight = carve(pinned, &l->pinned_bytes, capacity * sizeof *lane->weight);
-        lane->place =
+        stream->sample_id = carve(pinned, &l->pinned_bytes, capacity * sizeof *stream->sample_id);
+        stream->weight = carve(pinned, &l->pinned_bytes, capacity * sizeof *stream->weight);
+        stream->place =
             carve(host, &l->host_bytes,
-                  l->shuffled ? (capacity + (size_t)l->window_max) * sizeof *lane->place : 0);
-        lane->batch = carve(host, &l->host_bytes, batches * sizeof *lane->batch);
-        lane->out = carve(host, &l->host_bytes, batches * sizeof *lane->out);
+                  l->shuffled ? (capacity + (size_t)l->window_max) * sizeof *stream->place : 0);
+        stream->batch = carve(host, &l->host_bytes, batches * sizeof *stream->batch);
+        stream->out = carve(host, &l->host_bytes, batches * sizeof *stream->out);
     }
     for (int w = 0; w < l->params.workers; w++)
         for (int f = 0; f < info->field_count; f++) {
             size_t bytes = l->shuffled && !l->direct[f]
-                               ? (size_t)(l->piece_max * info->field[f].sample_bytes)
+                               ? (size_t)(l->request_max * info->field[f].sample_bytes)
                                : 0;
-            char *bounce = carve(host, &l->host_bytes, bytes);
-            if (l->worker) l->worker[w].bounce[f] = bounce;
+            char *staging = carve(host, &l->host_bytes, bytes);
+            if (l->worker) l->worker[w].staging[f] = staging;
         }
 }
 
-static void set_lanes(tr_loader_t *l) {
+static void set_streams(tr_loader_t *l) {
     const tr_dataset_info_t *info = &l->dataset->info;
     int64_t batches = l->capacity / l->micro;
     l->step = l->params.first_step;
     for (int64_t i = 0; i < l->params.slot_count; i++) {
-        lane_t *lane = &l->lane[i];
-        lane->slot = l->params.first_slot + i;
-        lane->next = lane->taken = lane->released = l->step * l->micro;
+        sample_stream_t *stream = &l->stream[i];
+        stream->slot = l->params.first_slot + i;
+        stream->next = stream->taken = stream->released = l->step * l->micro;
         if (!l->params.evaluation) {
-            tr_order_window_t window;
-            tr_order_window(&l->params.order, lane->slot, lane->taken, &window);
-            lane->next = window.first;
+            tr_sampler_window_t window;
+            tr_sampler_window(&l->params.order, stream->slot, stream->taken, &window);
+            stream->next = window.first;
         }
-        lane->ready = lane->announced = lane->next;
+        stream->ready = stream->announced = stream->next;
         for (int64_t b = 0; b < batches; b++) {
             size_t at = (size_t)(b * l->micro);
-            tr_batch_t *batch = &lane->batch[b];
-            *batch = (tr_batch_t){.slot = lane->slot,
+            tr_batch_t *batch = &stream->batch[b];
+            *batch = (tr_batch_t){.slot = stream->slot,
                                   .ring = (int)(i * batches + b),
                                   .field_count = info->field_count,
-                                  .sample_id = lane->sample_id + at,
-                                  .weight = lane->weight + at};
+                                  .sample_id = stream->sample_id + at,
+                                  .weight = stream->weight + at};
             for (int f = 0; f < info->field_count; f++)
-                batch->field[f] = lane->field[f] + at * (size_t)info->field[f].sample_bytes;
-            lane->out[b] = false;
+                batch->field[f] = stream->field[f] + at * (size_t)info->field[f].sample_bytes;
+            stream->out[b] = false;
         }
     }
 }
 
 static tr_status_t allocate(tr_loader_t *l) {
-    TR_TRY(tr_alloc((size_t)l->params.slot_count * sizeof *l->lane, "loader's lanes", &l->lane));
+    TR_TRY(
+        tr_alloc((size_t)l->params.slot_count * sizeof *l->stream, "loader's streams", &l->stream));
     TR_TRY(tr_alloc((size_t)l->params.workers * sizeof *l->worker, "loader's workers", &l->worker));
     lay_out(l, NULL, NULL);
     TR_TRY(l->device->ops->host_alloc(l->device, l->pinned_bytes, (void **)&l->pinned));
@@ -318,7 +322,7 @@ static tr_status_t allocate(tr_loader_t *l) {
     TR_TRY(tr_alloc_aligned(l->host_bytes, ALIGN, "loader's windows", &l->host));
     lay_out(l, l->pinned, l->host);
     l->past_caches = l->pinned_bytes > CACHE_BYTES;
-    set_lanes(l);
+    set_streams(l);
     return TR_OK;
 }
 
@@ -373,32 +377,33 @@ void tr_loader_destroy(tr_loader_t **loader) {
     if (l->pinned) l->device->ops->host_free(l->device, l->pinned);
     tr_free(&l->host);
     tr_free(&l->worker);
-    tr_free(&l->lane);
+    tr_free(&l->stream);
     tr_free(&l);
 }
 
 /* -- the consumer ------------------------------------------------------------------------------ */
 
-static tr_status_t wait_ready(tr_loader_t *l, const lane_t *lane) {
-    if (lane->ready >= lane->taken + l->micro) return TR_OK;
+static tr_status_t wait_ready(tr_loader_t *l, const sample_stream_t *stream) {
+    if (stream->ready >= stream->taken + l->micro) return TR_OK;
     double begin = tr_clock_sec();
-    while (lane->ready < lane->taken + l->micro && !l->failed)
+    while (stream->ready < stream->taken + l->micro && !l->failed)
         pthread_cond_wait(&l->ready, &l->lock);
     l->stall_sec += tr_clock_sec() - begin;
-    return lane->ready < lane->taken + l->micro ? tr_error_set(&l->error) : TR_OK;
+    return stream->ready < stream->taken + l->micro ? tr_error_set(&l->error) : TR_OK;
 }
 
-static void describe(const tr_loader_t *l, const lane_t *lane, tr_batch_t *batch) {
-    int64_t next, last = lane->taken + l->micro - 1;
+static void describe(const tr_loader_t *l, const sample_stream_t *stream, tr_batch_t *batch) {
+    int64_t next, last = stream->taken + l->micro - 1;
     batch->step = l->step;
     batch->valid = l->micro;
     batch->epoch = 0;
     if (!l->params.evaluation) {
-        batch->epoch = tr_order_epoch(&l->params.order, lane->slot, lane->taken, NULL, &next);
+        batch->epoch = tr_sampler_epoch(&l->params.order, stream->slot, stream->taken, NULL, &next);
         batch->ends_epoch = next <= last + 1;
         return;
     }
-    int64_t begin = (l->step * l->slots + lane->slot) * l->micro, samples = l->params.order.samples;
+    int64_t begin = (l->step * l->slots + stream->slot) * l->micro,
+            samples = l->params.order.samples;
     batch->valid = max64(0, min64(l->micro, samples - begin));
     batch->ends_epoch = begin + l->micro >= samples && begin < samples;
 }
@@ -411,15 +416,15 @@ tr_status_t tr_loader_next(tr_loader_t *l, tr_batch_t **out) {
                        "%lld micro-batches are held and none has been released; the limit is "
                        "data.prefetch (%d).",
                        (long long)l->held, l->params.prefetch);
-    lane_t *lane = &l->lane[l->turn];
-    int64_t index = lane_at(l, lane->taken) / l->micro;
+    sample_stream_t *stream = &l->stream[l->turn];
+    int64_t index = stream_at(l, stream->taken) / l->micro;
     pthread_mutex_lock(&l->lock);
-    tr_status_t status = wait_ready(l, lane);
+    tr_status_t status = wait_ready(l, stream);
     if (status == TR_OK) {
-        *out = &lane->batch[index];
-        lane->out[index] = true;
-        describe(l, lane, *out);
-        lane->taken += l->micro;
+        *out = &stream->batch[index];
+        stream->out[index] = true;
+        describe(l, stream, *out);
+        stream->taken += l->micro;
     }
     pthread_mutex_unlock(&l->lock);
     TR_TRY(status);
@@ -431,12 +436,13 @@ tr_status_t tr_loader_next(tr_loader_t *l, tr_batch_t **out) {
 
 tr_status_t tr_loader_release(tr_loader_t *l, tr_batch_t *batch) {
     int64_t batches = l->capacity / l->micro;
-    lane_t *lane = &l->lane[batch->slot - l->params.first_slot];
+    sample_stream_t *stream = &l->stream[batch->slot - l->params.first_slot];
     pthread_mutex_lock(&l->lock);
-    bool held = lane->out[batch->ring % batches];
-    lane->out[batch->ring % batches] = false;
-    while (lane->released < lane->taken && !lane->out[lane_at(l, lane->released) / l->micro])
-        lane->released += l->micro;
+    bool held = stream->out[batch->ring % batches];
+    stream->out[batch->ring % batches] = false;
+    while (stream->released < stream->taken &&
+           !stream->out[stream_at(l, stream->released) / l->micro])
+        stream->released += l->micro;
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
     l->held -= held;

@@ -5,29 +5,30 @@
 #include <emmintrin.h>
 #endif
 
-void tr_loader_window_prepare(tr_loader_t *l, lane_t *lane, const tr_order_window_t *window,
-                              int64_t valid) {
-    int64_t head = min64(window->count, l->capacity - lane_at(l, window->first));
+void tr_loader_window_prepare(tr_loader_t *l, sample_stream_t *stream,
+                              const tr_sampler_window_t *window, int64_t valid) {
+    int64_t head = min64(window->count, l->capacity - stream_at(l, window->first));
     if (l->shuffled) {
         /* The permutation is stored at the window's positions; where these wrap it is made in the
          * spare room behind the buffer. */
         int64_t *place =
-            lane->place + (head < window->count ? l->capacity : lane_at(l, window->first));
-        tr_order_permutation(&l->params.order, window, place);
+            stream->place + (head < window->count ? l->capacity : stream_at(l, window->first));
+        tr_sampler_permutation(&l->params.order, window, place);
         if (head < window->count) {
-            memcpy(lane->place + lane_at(l, window->first), place, (size_t)head * sizeof *place);
-            memcpy(lane->place, place + head, (size_t)(window->count - head) * sizeof *place);
+            memcpy(stream->place + stream_at(l, window->first), place,
+                   (size_t)head * sizeof *place);
+            memcpy(stream->place, place + head, (size_t)(window->count - head) * sizeof *place);
         }
     }
     for (int64_t i = valid; i < window->count; i++) {
-        int64_t at = lane_at(l, window->first + i);
+        int64_t at = stream_at(l, window->first + i);
         for (int f = 0; f < l->dataset->info.field_count; f++) {
             size_t bytes = (size_t)l->dataset->info.field[f].sample_bytes;
             /* labels: -1 */
-            memset(lane->field[f] + (size_t)at * bytes, f == l->label ? 0xFF : 0, bytes);
+            memset(stream->field[f] + (size_t)at * bytes, f == l->label ? 0xFF : 0, bytes);
         }
-        lane->sample_id[at] = -1;
-        lane->weight[at] = 0;
+        stream->sample_id[at] = -1;
+        stream->weight[at] = 0;
     }
 }
 
@@ -35,10 +36,10 @@ static inline int64_t wrap(const tr_loader_t *l, int64_t at) {
     return at < l->capacity ? at : at - l->capacity;
 }
 
-/* Where the piece's sample i goes: offset in the lane's buffer. */
-static inline int64_t destination(const tr_loader_t *l, const piece_t *p, int64_t i) {
+/* Where the request's sample i goes: offset in the stream's buffer. */
+static inline int64_t destination(const tr_loader_t *l, const read_request_t *p, int64_t i) {
     int64_t at = wrap(l, p->base + p->index + i);
-    return l->shuffled ? wrap(l, p->base + p->lane->place[at]) : at;
+    return l->shuffled ? wrap(l, p->base + p->stream->place[at]) : at;
 }
 
 /*
@@ -84,24 +85,24 @@ static void copy_sample(const tr_loader_t *l, char *to, const char *from, size_t
         memcpy(to, from, bytes);
 }
 
-/* Sample ids, the fields that stand in the bounce buffers, and weights by the labels, which are in
+/* Sample ids, the fields that stand in the staging buffers, and weights by the labels, which are in
  * place then. */
-static void scatter(const tr_loader_t *l, const worker_t *worker, const piece_t *p) {
-    lane_t *lane = p->lane;
+static void scatter(const tr_loader_t *l, const worker_t *worker, const read_request_t *p) {
+    sample_stream_t *stream = p->stream;
     const int32_t *label =
         l->label >= 0 && l->dataset->info.field[l->label].sample_bytes == sizeof *label
-            ? (const int32_t *)lane->field[l->label]
+            ? (const int32_t *)stream->field[l->label]
             : NULL; /* one a sample */
     for (int64_t i = 0; i < p->count; i++) {
         int64_t at = destination(l, p, i);
-        lane->sample_id[at] = p->sample + i;
+        stream->sample_id[at] = p->sample + i;
         for (int f = 0; l->shuffled && f < l->dataset->info.field_count; f++) {
             size_t bytes = (size_t)l->dataset->info.field[f].sample_bytes;
             if (!l->direct[f])
-                copy_sample(l, lane->field[f] + (size_t)at * bytes,
-                            worker->bounce[f] + (size_t)i * bytes, bytes);
+                copy_sample(l, stream->field[f] + (size_t)at * bytes,
+                            worker->staging[f] + (size_t)i * bytes, bytes);
         }
-        lane->weight[at] = label && label[at] == -1 ? 0 : 1;
+        stream->weight[at] = label && label[at] == -1 ? 0 : 1;
     }
     if (l->past_caches) finish_copies();
 }
@@ -130,30 +131,30 @@ static tr_status_t read_samples(const tr_loader_t *l, int64_t first, int64_t cou
     return l->label >= 0 && dst[l->label] ? check_labels(l, first, count, dst[l->label]) : TR_OK;
 }
 
-/* In file order the piece lands in one stretch, two where the buffer wraps. */
-static tr_status_t read_straight(tr_loader_t *l, const piece_t *p) {
+/* In file order the request lands in one segment, two where the buffer wraps. */
+static tr_status_t read_straight(tr_loader_t *l, const read_request_t *p) {
     for (int64_t i = 0; i < p->count;) {
         int64_t at = destination(l, p, i), run = min64(p->count - i, l->capacity - at);
         void *dst[TR_DATASET_MAX_FIELDS] = {0};
         for (int f = 0; f < l->dataset->info.field_count; f++)
-            dst[f] = p->lane->field[f] + (size_t)(at * l->dataset->info.field[f].sample_bytes);
+            dst[f] = p->stream->field[f] + (size_t)(at * l->dataset->info.field[f].sample_bytes);
         TR_TRY(read_samples(l, p->sample + i, run, dst));
         i += run;
     }
     return TR_OK;
 }
 
-static tr_status_t read_each(tr_loader_t *l, const piece_t *p, int f) {
+static tr_status_t read_each(tr_loader_t *l, const read_request_t *p, int f) {
     for (int64_t i = 0; i < p->count; i++) {
         void *dst[TR_DATASET_MAX_FIELDS] = {0};
-        dst[f] = p->lane->field[f] +
+        dst[f] = p->stream->field[f] +
                  (size_t)(destination(l, p, i) * l->dataset->info.field[f].sample_bytes);
         TR_TRY(read_samples(l, p->sample + i, 1, dst));
     }
     return TR_OK;
 }
 
-tr_status_t tr_loader_piece_read(tr_loader_t *l, worker_t *worker, const piece_t *p) {
+tr_status_t tr_loader_request_read(tr_loader_t *l, worker_t *worker, const read_request_t *p) {
     int fields = l->dataset->info.field_count;
     bool any = false;
     void *dst[TR_DATASET_MAX_FIELDS] = {0};
@@ -166,7 +167,7 @@ tr_status_t tr_loader_piece_read(tr_loader_t *l, worker_t *worker, const piece_t
         if (l->direct[f])
             TR_TRY(read_each(l, p, f));
         else
-            dst[f] = worker->bounce[f];
+            dst[f] = worker->staging[f];
         any |= !l->direct[f];
     }
     if (any) TR_TRY(read_samples(l, p->sample, p->count, dst));

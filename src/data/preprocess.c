@@ -41,7 +41,7 @@ static tr_status_t copy_both(const tr_normalize_t *from, tr_normalize_t *out) {
 }
 
 /* Makes it `count` long: an empty one of `fallback`, a single number of itself. */
-static tr_status_t stretch(tr_floats_t *v, size_t count, float fallback) {
+static tr_status_t segment(tr_floats_t *v, size_t count, float fallback) {
     const float value = v->count > 0 ? v->data[0] : fallback;
     tr_status_t status = TR_OK;
     while (v->count < count && status == TR_OK) status = tr_vec_push(v, value);
@@ -57,8 +57,8 @@ static tr_status_t match(const char *what, tr_normalize_t *n) {
                        "data.%smean has %zu numbers and data.%sstd has %zu: set one number, or one "
                        "per channel or target",
                        what, means, what, stds);
-    TR_TRY(stretch(&n->mean, count, 0));
-    TR_TRY(stretch(&n->std, count, 1));
+    TR_TRY(segment(&n->mean, count, 0));
+    TR_TRY(segment(&n->std, count, 1));
     for (size_t i = 0; i < count; i++)
         changes = changes || n->mean.data[i] != 0 || n->std.data[i] != 1;
     if (!changes) n->mean.count = n->std.count = 0;

@@ -315,10 +315,10 @@ static tr_status_t report_dataset(report_t *r) {
     const tr_dataset_info_t *info = &r->dataset->info;
     if (info->tokens > 0) return report_tokens(r);
     const h5_array_t *x = &r->part->x;
-    tr_order_t order;
+    tr_sampler_t order;
     char shape[96], text[512];
-    TR_TRY(tr_order_make(r->settings, info, 0, r->settings->batch_size, r->settings->batch_size,
-                         &order));
+    TR_TRY(tr_sampler_init(r->settings, info, 0, r->settings->batch_size, r->settings->batch_size,
+                           &order));
     r->block = order.block;
     tr_str_printf(r->out, "\n%s: %lld samples\n", tr_split_name(r->split),
                   (long long)info->samples);
@@ -402,10 +402,10 @@ static void report_entry(const h5_file_t *file, const h5_entry_t *entry, tr_str_
     }
     tr_status_t status = tr_h5_array_open(file, entry->path, &array);
     tr_str_printf(out, ", %s", status == TR_OK ? array.storage : tr_error_last()->message);
-    const h5_holes_t *holes = &array.holes;
-    if (status == TR_OK && holes->rows)
-        tr_str_printf(out, ", %lld of %lld samples never written", (long long)holes->rows,
-                      (long long)holes->of);
+    const h5_unallocated_t *unallocated = &array.unallocated;
+    if (status == TR_OK && unallocated->rows)
+        tr_str_printf(out, ", %lld of %lld samples never written", (long long)unallocated->rows,
+                      (long long)unallocated->of);
     tr_str_append(out, "\n");
     tr_h5_array_close(&array);
 }

@@ -167,36 +167,37 @@ static hid_t type_for(const h5_array_t *a) {
 
 static tr_status_t copy_rows(repack_t *r, const h5_array_t *a, int array) {
     h5_scratch_t s = {0};
-    size_t raw = 0, band = 0;
+    size_t raw = 0, chunk_row = 0;
     char *rows = NULL;
     int64_t at_once =
-        max64(max64(1, READ_BYTES / a->row_bytes), a->way == H5_BANDS ? a->chunk_rows : 1);
+        max64(max64(1, READ_BYTES / a->row_bytes), a->way == H5_CHUNK_ROWS ? a->chunk_rows : 1);
     tr_status_t status;
-    tr_h5_scratch_sizes(a, &raw, &band);
+    tr_h5_scratch_sizes(a, &raw, &chunk_row);
     TR_TRY_GOTO(tr_alloc_aligned(raw, 64, "stored chunks", &s.raw), done);
     TR_TRY_GOTO(tr_alloc_aligned(raw, 64, "stored chunks", &s.spare), done);
-    TR_TRY_GOTO(tr_alloc_aligned(band, 64, "decoded chunks", &s.band), done);
+    TR_TRY_GOTO(tr_alloc_aligned(chunk_row, 64, "decoded chunks", &s.chunk_row), done);
     TR_TRY_GOTO(tr_alloc_aligned((size_t)(at_once * a->row_bytes), 64, "rows", &rows), done);
     for (int64_t i = 0; i < a->rows; i += at_once) {
         int64_t count = min64(at_once, a->rows - i);
         /* HDF5 may have no fill value */
-        if (a->holes.rows) memset(rows, 0, (size_t)(count * a->row_bytes));
+        if (a->unallocated.rows) memset(rows, 0, (size_t)(count * a->row_bytes));
         TR_TRY_GOTO(tr_h5_read_rows(a, &s, i, count, rows), done);
         TR_TRY_GOTO(tr_writer_append(r->writer, array, count, rows), done);
         r->done += count;
         TR_TRY_GOTO(tr_import_progress(r->params, r->done, r->total), done);
     }
 done:
-    tr_free(&s.raw), tr_free(&s.spare), tr_free(&s.band), tr_free(&rows);
+    tr_free(&s.raw), tr_free(&s.spare), tr_free(&s.chunk_row), tr_free(&rows);
     return status;
 }
 
-static void note_holes(repack_t *r, const h5_array_t *a) {
+static void note_unallocated(repack_t *r, const h5_array_t *a) {
     double value;
-    if (a->holes.rows == 0) return;
+    if (a->unallocated.rows == 0) return;
     tr_convert(a->dtype, a->fill, 1, TR_F64, &value);
     TR_WARN("%s: %lld of %lld samples of /%s were never written; their fill value, %.9g, is stored",
-            r->file.path, (long long)a->holes.rows, (long long)a->holes.of, a->name, value);
+            r->file.path, (long long)a->unallocated.rows, (long long)a->unallocated.of, a->name,
+            value);
 }
 
 static tr_status_t copy_numbers(repack_t *r, const h5_array_t *a) {
@@ -208,7 +209,7 @@ static tr_status_t copy_numbers(repack_t *r, const h5_array_t *a) {
     tr_status_t status = tr_writer_array_of(r->writer, a->name, type, a->rows, &shape, &array);
     H5Tclose(type);
     tr_h5_unlock();
-    note_holes(r, a);
+    note_unallocated(r, a);
     return status == TR_OK ? copy_rows(r, a, array) : status;
 }
 

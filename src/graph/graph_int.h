@@ -66,7 +66,7 @@ struct tr_graph {
 
     TR_VEC(int32_t) order; /* parameters in the order in which backward finishes them */
     tr_layout_t layout;
-    bool laid_out; /* blocks are fixed: no new parameters or riders */
+    bool laid_out; /* blocks are fixed: no new parameters or extra reductions */
     tr_tensor_t param_block, reduced_block, step, result, flag;
 
     tr_memory_plan_t memory;
@@ -87,7 +87,7 @@ tr_status_t tr_tensor_make(tr_graph_t *g, const char *name, tr_role_t role, tr_d
                            const tr_shape_t *shape, tr_tensor_t *out);
 tr_program_t *tr_open_program(const tr_graph_t *g); /* NULL where none is open */
 /* layout.c */
-/* Fixes the blocks: gradients, riders, frozen parameters. Idempotent. */
+/* Fixes the blocks: gradients, extra reductions, frozen parameters. Idempotent. */
 tr_status_t tr_layout_fix(tr_graph_t *g);
 /* The reduced-block tensor that holds `param`'s gradient, made at the first call. */
 tr_status_t tr_layout_gradient(tr_graph_t *g, tr_tensor_t param, tr_tensor_t *out);

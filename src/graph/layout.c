@@ -143,7 +143,7 @@ fail:
 }
 
 /* End of the bucket that begins at `first`: whole parameters until `limit` elements are reached;
- * the last takes the riders. */
+ * the last takes the extra reductions. */
 static int64_t bucket_end(const tr_graph_t *g, int64_t first, int64_t limit) {
     for (size_t i = 0; i + 1 < g->order.count; i++) {
         const int64_t end = g->tensors.data[g->order.data[i + 1]]->info.block_elems;

@@ -89,7 +89,8 @@ bool tr_graph_has_kernel(const tr_graph_t *g, tr_kernel_id_t kernel);
  * Inserts the all-reduces of the reduced block into `program`, each right after the op that
  * completes its range or the bucket before it, and one WAIT at the end. Buckets are contiguous
  * ranges in the order of completion: the first of about `first_bytes`, the others of
- * `bucket_bytes`; riders go with the last. overlap = false puts all of them at the end instead.
+ * `bucket_bytes`; extra reductions go with the last. overlap = false puts all of them at the end
+ * instead.
  */
 tr_status_t tr_program_add_allreduce(tr_graph_t *g, int program, size_t first_bytes,
                                      size_t bucket_bytes, bool overlap);
@@ -122,8 +123,8 @@ tr_status_t tr_graph_allocate(tr_graph_t *g);
 /* Fills parameters, states and constants: a function of seed and name, not of layout. */
 tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed);
 
-/* Zeroes the riders of the reduced block, and the gradients too where they are accumulated: the
- * start of a step. */
+/* Zeroes the extra reductions of the reduced block, and the gradients too where they are
+ * accumulated: the start of a step. */
 tr_status_t tr_graph_zero_reduced(tr_graph_t *g, bool gradients_too);
 
 /*

@@ -3,7 +3,7 @@
  *
  *   h5_file.c     opening, the library's lock, its error messages, the list of what is in a file
  *   h5_array.c    type, dimensions and storage of one data set; h5_chunks.c: where its chunks are;
- *                 h5_holes.c: samples never written
+ *                 h5_unallocated.c: samples never written
  *   h5_read.c     rows of an array; h5_direct.c: past the page cache; h5_decode.c: gzip, shuffle,
  *                 checksum; h5_convert.c: types, byte order, layout
  *   h5_write.c    files in the layout that reads fastest (writer.h)
@@ -71,22 +71,21 @@ void tr_h5_list_free(h5_list_t *list);
 /* "train/x (60000, 28, 28) u8; train/y (60000) u8" with at most `most` entries. */
 void tr_h5_list_text(const h5_list_t *list, size_t most, tr_str_t *out);
 
-/* -- h5_array.c, h5_chunks.c, h5_holes.c ------------------------------------------------------- */
+/* -- h5_array.c, h5_chunks.c, h5_unallocated.c --------------------------------------------------- */
 
 typedef enum {
-    H5_STRAIGHT, /* rows follow each other in the file */
-    H5_CHUNKS,   /* chunks without filters: rows, or pieces of rows, follow each other in each */
-    H5_BANDS,    /* chunks that have to be decoded whole: a band is all chunks with the same rows */
-    H5_LIBRARY   /* by HDF5, one thread at a time */
+    H5_STRAIGHT,   /* rows follow each other in the file */
+    H5_CHUNKS,     /* chunks without filters: rows, or pieces of rows, follow each other in each */
+    H5_CHUNK_ROWS, /* chunks that have to be decoded whole: a chunk_row is all chunks with the same
+                      rows */
+    H5_LIBRARY     /* by HDF5, one thread at a time */
 } h5_way_t;
 
 #define H5_MAX_FILTERS 4
 #define H5_FILTER_LZF  32000 /* registered by h5py */
 #define H5_NOWHERE     UINT64_MAX
-#define H5_CHUNKS_MAX                                                                              \
-    (1                                                                                             \
-     << 26) /* of an array with more of them there is no table, and holes in it are not looked   \
-                 for */
+/* of an array with more chunks there is no table, and unallocated chunks are not looked for */
+#define H5_CHUNKS_MAX (1 << 26)
 
 typedef struct {
     uint64_t address;     /* in the file; H5_NOWHERE: never written, reads as the fill value */
@@ -97,7 +96,7 @@ typedef struct {
  * value. */
 typedef struct {
     int64_t rows, first, of; /* how many, the first of them, of how many */
-} h5_holes_t;
+} h5_unallocated_t;
 
 typedef struct {
     const h5_file_t *file; /* not owned */
@@ -114,16 +113,16 @@ typedef struct {
     /* chunks */
     int64_t chunk[TR_MAX_DIMS + 1],
         grid[TR_MAX_DIMS + 1]; /* elements of a chunk, chunks of the array, in each dimension */
-    int64_t chunk_rows, chunk_row_bytes, chunk_bytes, chunk_count, chunks_per_band;
+    int64_t chunk_rows, chunk_row_bytes, chunk_bytes, chunk_count, chunks_per_row;
     bool whole_rows;   /* a chunk's rows are the array's */
     h5_chunk_t *table; /* [chunk_count], row-major */
-    uint8_t *verified; /* [chunk_count], H5_BANDS with nothing but a checksum */
+    uint8_t *verified; /* [chunk_count], H5_CHUNK_ROWS with nothing but a checksum */
     int filters;
     H5Z_filter_t filter[H5_MAX_FILTERS];
     bool checksum_only;
     uint32_t stored_max; /* largest chunk */
     char storage[96];    /* "chunks of (64, 28, 28), gzip" */
-    h5_holes_t holes;
+    h5_unallocated_t unallocated;
 } h5_array_t;
 
 /* Wants the lock. The array is closed with tr_h5_array_close whether or not this succeeds. */
@@ -134,24 +133,24 @@ void tr_h5_array_close(h5_array_t *array);
 tr_status_t tr_h5_chunk_table(h5_array_t *array);
 /* The first element of a chunk in each dimension. */
 void tr_h5_chunk_offset(const h5_array_t *array, int64_t chunk, hsize_t *out);
-/* Sets array->holes; the rest of the array is known. The caller holds the lock. */
-void tr_h5_find_holes(h5_array_t *array);
-/* TR_ERR_DATA where the array has holes. */
-tr_status_t tr_h5_refuse_holes(const h5_array_t *array);
+/* Sets array->unallocated; the rest of the array is known. The caller holds the lock. */
+void tr_h5_find_unallocated(h5_array_t *array);
+/* TR_ERR_DATA where samples of the array were never written. */
+tr_status_t tr_h5_refuse_unallocated(const h5_array_t *array);
 
 /* -- h5_read.c, h5_decode.c -------------------------------------------------------------------- */
 
 /* Room that one reading thread needs. */
 typedef struct {
     char *raw, *spare; /* stored chunks and steps of decoding */
-    char *band;        /* decoded rows of a band, kept for the next call */
-    const h5_array_t *band_of;
-    int64_t band_index;
+    char *chunk_row;   /* decoded rows of a chunk_row, kept for the next call */
+    const h5_array_t *chunk_row_of;
+    int64_t chunk_row_index;
     char *rows, *converted; /* of dataset_hdf5.c */
     bool busy;
 } h5_scratch_t;
 void tr_h5_scratch_sizes(const h5_array_t *array, size_t *raw_bytes,
-                         size_t *band_bytes); /* raises the two to what the array needs */
+                         size_t *chunk_row_bytes); /* raises the two to what the array needs */
 
 /* Rows [first, first + count) into out: dense, the array's dtype, native byte order. Thread-safe
  * with a scratch of one's own. */

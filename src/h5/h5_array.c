@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BAND_BYTES_MAX  (64 << 20) /* a larger band is left to the library */
+#define BAND_BYTES_MAX  (64 << 20) /* a larger chunk_row is left to the library */
 #define CACHE_BYTES_MAX ((size_t)512 << 20)
 
 #define ARRAY_FAIL(a, code, format, ...)                                                           \
@@ -154,14 +154,14 @@ static void find_chunk_shape(h5_array_t *a, hid_t properties) {
     hsize_t chunk[H5S_MAX_RANK];
     size_t used = (size_t)snprintf(a->storage, sizeof a->storage, "chunks of (");
     H5Pget_chunk(properties, a->ndim, chunk);
-    a->chunk_count = a->chunks_per_band = 1;
+    a->chunk_count = a->chunks_per_row = 1;
     a->chunk_bytes = (int64_t)tr_dtype_bytes(a->dtype);
     a->whole_rows = true;
     for (int d = 0; d < a->ndim; d++) {
         a->chunk[d] = (int64_t)chunk[d];
         a->grid[d] = ceil_div(a->dim[d], a->chunk[d]);
         a->chunk_bytes *= a->chunk[d];
-        if (d) a->chunks_per_band *= a->grid[d];
+        if (d) a->chunks_per_row *= a->grid[d];
         if (d) a->whole_rows &= a->chunk[d] == a->dim[d];
         if (used < sizeof a->storage)
             used += (size_t)snprintf(a->storage + used, sizeof a->storage - used, "%s%lld",
@@ -170,7 +170,7 @@ static void find_chunk_shape(h5_array_t *a, hid_t properties) {
     if (used < sizeof a->storage) snprintf(a->storage + used, sizeof a->storage - used, ")");
     a->chunk_rows = a->chunk[0];
     a->chunk_row_bytes = a->chunk_bytes / a->chunk_rows;
-    if (__builtin_mul_overflow(a->chunks_per_band, a->grid[0], &a->chunk_count))
+    if (__builtin_mul_overflow(a->chunks_per_row, a->grid[0], &a->chunk_count))
         a->chunk_count = INT64_MAX;
 }
 
@@ -179,15 +179,15 @@ static tr_status_t find_chunks(h5_array_t *a, hid_t properties) {
     unsigned options = 0;
     find_chunk_shape(a, properties);
     TR_TRY(find_filters(a, properties, &ours));
-    int64_t band_bytes = a->chunk_rows * a->row_bytes;
+    int64_t chunk_row_bytes = a->chunk_rows * a->row_bytes;
     /* partial edge chunks without filters: left to the library */
     H5Pget_chunk_opts(properties, &options);
     if (!ours || options || a->chunk_count > H5_CHUNKS_MAX ||
-        (a->filters && (band_bytes > BAND_BYTES_MAX || a->chunk_bytes > BAND_BYTES_MAX)))
+        (a->filters && (chunk_row_bytes > BAND_BYTES_MAX || a->chunk_bytes > BAND_BYTES_MAX)))
         return TR_OK;
     TR_TRY(tr_h5_chunk_table(a));
     if (!a->table) return TR_OK;
-    a->way = a->filters ? H5_BANDS : H5_CHUNKS;
+    a->way = a->filters ? H5_CHUNK_ROWS : H5_CHUNKS;
     if (a->checksum_only && a->whole_rows)
         TR_TRY(tr_alloc((size_t)max64(a->chunk_count, 1), "verified chunks", &a->verified));
     return TR_OK;
@@ -235,7 +235,7 @@ static herr_t refuse_link(const char *parent, const char *parent_group, const ch
     return -1;
 }
 
-/* Opened anew with a cache that holds some bands, where the library does the reading. */
+/* Opened anew with a cache that holds some chunk_rows, where the library does the reading. */
 static hid_t open_id(const h5_array_t *a, size_t cache_bytes) {
     hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
     H5Pset_elink_cb(access, refuse_link, NULL);
@@ -247,8 +247,8 @@ static hid_t open_id(const h5_array_t *a, size_t cache_bytes) {
 
 /* Closed first: what is open twice has one cache, the first one's. */
 static tr_status_t grow_cache(h5_array_t *a) {
-    size_t band = (size_t)a->chunks_per_band * (size_t)a->chunk_bytes,
-           bytes = 4 * band < CACHE_BYTES_MAX ? 4 * band : band;
+    size_t chunk_row = (size_t)a->chunks_per_row * (size_t)a->chunk_bytes,
+           bytes = 4 * chunk_row < CACHE_BYTES_MAX ? 4 * chunk_row : chunk_row;
     if (bytes < (1 << 20) || bytes > 4 * CACHE_BYTES_MAX) return TR_OK;
     H5Dclose(a->id);
     a->id = open_id(a, bytes);
@@ -268,7 +268,7 @@ tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t
     if (properties < 0)
         return H5_FAIL(TR_ERR_DATA, "%s: cannot determine how /%s is stored", file->path, name);
     tr_status_t status = find_storage(a, properties);
-    if (status == TR_OK) tr_h5_find_holes(a);
+    if (status == TR_OK) tr_h5_find_unallocated(a);
     H5Pclose(properties);
     if (status == TR_OK && a->way == H5_LIBRARY && a->layout == H5D_CHUNKED) status = grow_cache(a);
     return status;

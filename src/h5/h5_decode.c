@@ -120,6 +120,6 @@ tr_status_t tr_h5_decode(const h5_array_t *a, int64_t chunk, char *raw, char *sp
     return TR_FAIL(TR_ERR_DATA,
                    "%s: /%s: chunk %lld (samples from %lld) is damaged: %s. Restore the file.",
                    a->file->path, a->name, (long long)chunk,
-                   (long long)(chunk / a->chunks_per_band * a->chunk_rows),
+                   (long long)(chunk / a->chunks_per_row * a->chunk_rows),
                    good ? "it has the wrong size" : "its checksum or compression is wrong");
 }

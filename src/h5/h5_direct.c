@@ -112,7 +112,7 @@ static void *work(void *self) {
 
 static tr_status_t start(h5_direct_t *d) {
     TR_TRY(tr_alloc_aligned(TR_COUNT(d->buffer) * ROOM, LARGE_PAGE, "direct I/O", &d->block));
-    /* few long stretches of memory: short requests to the disk */
+    /* few long segments of memory: short requests to the disk */
     tr_use_large_pages(d->block, TR_COUNT(d->buffer) * ROOM);
     /* The child of a fork would take the pages that a disk writes to away from us, in kernels
      * before 5.19. */

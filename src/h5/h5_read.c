@@ -28,15 +28,15 @@ tr_status_t tr_h5_pread(const h5_file_t *file, void *out, size_t bytes, uint64_t
     return TR_OK;
 }
 
-void tr_h5_scratch_sizes(const h5_array_t *a, size_t *raw_bytes, size_t *band_bytes) {
-    size_t raw = 0, band = 0;
+void tr_h5_scratch_sizes(const h5_array_t *a, size_t *raw_bytes, size_t *chunk_row_bytes) {
+    size_t raw = 0, chunk_row = 0;
     if (a->way == H5_CHUNKS && !a->whole_rows) raw = (size_t)a->chunk_bytes;
-    if (a->way == H5_BANDS) {
+    if (a->way == H5_CHUNK_ROWS) {
         raw = (size_t)max64(a->chunk_bytes + 4, a->stored_max);
-        band = (size_t)(a->chunk_rows * a->row_bytes);
+        chunk_row = (size_t)(a->chunk_rows * a->row_bytes);
     }
     if (raw > *raw_bytes) *raw_bytes = raw;
-    if (band > *band_bytes) *band_bytes = band;
+    if (chunk_row > *chunk_row_bytes) *chunk_row_bytes = chunk_row;
 }
 
 static void fill_rows(const h5_array_t *a, int64_t elems, char *out) {
@@ -47,7 +47,7 @@ static void fill_rows(const h5_array_t *a, int64_t elems, char *out) {
 
 /*
  * Copies `rows` rows of a chunk (from NULL: the fill value) to dense rows of the array. The chunk
- * stands at column `at` of its band; `from` begins with the first wanted row.
+ * stands at column `at` of its chunk_row; `from` begins with the first wanted row.
  */
 static void place_chunk(const h5_array_t *a, int64_t at, int64_t rows, const char *from,
                         char *out) {
@@ -85,12 +85,12 @@ static void place_chunk(const h5_array_t *a, int64_t at, int64_t rows, const cha
     }
 }
 
-/* `rows` rows of band `band` from its row `skip` on, where chunks have no filters. */
-static tr_status_t read_chunks(const h5_array_t *a, h5_scratch_t *scratch, int64_t band,
+/* `rows` rows of chunk_row `chunk_row` from its row `skip` on, where chunks have no filters. */
+static tr_status_t read_chunks(const h5_array_t *a, h5_scratch_t *scratch, int64_t chunk_row,
                                int64_t skip, int64_t rows, char *out) {
     size_t bytes = (size_t)(rows * a->chunk_row_bytes);
-    for (int64_t i = 0; i < a->chunks_per_band; i++) {
-        const h5_chunk_t *chunk = &a->table[band * a->chunks_per_band + i];
+    for (int64_t i = 0; i < a->chunks_per_row; i++) {
+        const h5_chunk_t *chunk = &a->table[chunk_row * a->chunks_per_row + i];
         char *to = a->whole_rows ? out : scratch->raw;
         bool there = chunk->address != H5_NOWHERE;
         if (there)
@@ -101,13 +101,13 @@ static tr_status_t read_chunks(const h5_array_t *a, h5_scratch_t *scratch, int64
     return TR_OK;
 }
 
-/* Decodes a band into the scratch, unless it is there from the last call. */
-static tr_status_t load_band(const h5_array_t *a, h5_scratch_t *scratch, int64_t band) {
-    int64_t rows = min64(a->chunk_rows, a->rows - band * a->chunk_rows);
-    if (scratch->band_of == a && scratch->band_index == band) return TR_OK;
-    scratch->band_of = NULL;
-    for (int64_t i = 0; i < a->chunks_per_band; i++) {
-        int64_t index = band * a->chunks_per_band + i;
+/* Decodes a chunk_row into the scratch, unless it is there from the last call. */
+static tr_status_t load_chunk_row(const h5_array_t *a, h5_scratch_t *scratch, int64_t chunk_row) {
+    int64_t rows = min64(a->chunk_rows, a->rows - chunk_row * a->chunk_rows);
+    if (scratch->chunk_row_of == a && scratch->chunk_row_index == chunk_row) return TR_OK;
+    scratch->chunk_row_of = NULL;
+    for (int64_t i = 0; i < a->chunks_per_row; i++) {
+        int64_t index = chunk_row * a->chunks_per_row + i;
         const char *data = NULL;
         if (a->table[index].address != H5_NOWHERE) {
             TR_TRY(
@@ -115,23 +115,23 @@ static tr_status_t load_band(const h5_array_t *a, h5_scratch_t *scratch, int64_t
             TR_TRY(tr_h5_decode(a, index, scratch->raw, scratch->spare, &data));
             if (a->verified) __atomic_store_n(&a->verified[index], 1, __ATOMIC_RELAXED);
         }
-        place_chunk(a, i, rows, data, scratch->band);
+        place_chunk(a, i, rows, data, scratch->chunk_row);
     }
-    scratch->band_of = a;
-    scratch->band_index = band;
+    scratch->chunk_row_of = a;
+    scratch->chunk_row_index = chunk_row;
     return TR_OK;
 }
 
 /* A chunk with nothing but a checksum is verified once and then read like one without. */
-static bool is_verified(const h5_array_t *a, int64_t band) {
-    return a->verified && a->table[band].address != H5_NOWHERE &&
-           __atomic_load_n(&a->verified[band], __ATOMIC_RELAXED);
+static bool is_verified(const h5_array_t *a, int64_t chunk_row) {
+    return a->verified && a->table[chunk_row].address != H5_NOWHERE &&
+           __atomic_load_n(&a->verified[chunk_row], __ATOMIC_RELAXED);
 }
 
-static tr_status_t read_band(const h5_array_t *a, h5_scratch_t *scratch, int64_t band, int64_t skip,
-                             int64_t rows, char *out) {
-    const h5_chunk_t *chunk = &a->table[band];
-    if (is_verified(a, band)) {
+static tr_status_t read_chunk_row(const h5_array_t *a, h5_scratch_t *scratch, int64_t chunk_row,
+                                  int64_t skip, int64_t rows, char *out) {
+    const h5_chunk_t *chunk = &a->table[chunk_row];
+    if (is_verified(a, chunk_row)) {
         TR_TRY(tr_h5_pread(a->file, out, (size_t)(rows * a->row_bytes),
                            chunk->address + (uint64_t)(skip * a->row_bytes)));
         /* announced before another block had it verified, the whole chunk may have been fetched */
@@ -139,8 +139,8 @@ static tr_status_t read_band(const h5_array_t *a, h5_scratch_t *scratch, int64_t
             tr_h5_direct_forget(a->file->direct, a->file->direct_fd, chunk->address, chunk->bytes);
         return TR_OK;
     }
-    TR_TRY(load_band(a, scratch, band));
-    memcpy(out, scratch->band + skip * a->row_bytes, (size_t)(rows * a->row_bytes));
+    TR_TRY(load_chunk_row(a, scratch, chunk_row));
+    memcpy(out, scratch->chunk_row + skip * a->row_bytes, (size_t)(rows * a->row_bytes));
     return TR_OK;
 }
 
@@ -164,12 +164,12 @@ static tr_status_t read_library(const h5_array_t *a, int64_t first, int64_t coun
 }
 
 int64_t tr_h5_rows_together(const h5_array_t *a, int64_t row, int64_t count) {
-    int64_t band = row / a->chunk_rows, rows = a->chunk_rows - row % a->chunk_rows;
-    if (a->way != H5_CHUNKS || !a->whole_rows || a->table[band].address == H5_NOWHERE)
+    int64_t chunk_row = row / a->chunk_rows, rows = a->chunk_rows - row % a->chunk_rows;
+    if (a->way != H5_CHUNKS || !a->whole_rows || a->table[chunk_row].address == H5_NOWHERE)
         return min64(rows, count);
-    for (; rows < count &&
-           a->table[band + 1].address == a->table[band].address + (uint64_t)a->chunk_bytes;
-         band++)
+    for (; rows < count && a->table[chunk_row + 1].address ==
+                               a->table[chunk_row].address + (uint64_t)a->chunk_bytes;
+         chunk_row++)
         rows += a->chunk_rows;
     return min64(rows, count);
 }
@@ -182,11 +182,11 @@ tr_status_t tr_h5_read_rows(const h5_array_t *a, h5_scratch_t *scratch, int64_t 
         TR_TRY(tr_h5_pread(a->file, to, (size_t)(count * a->row_bytes),
                            a->address + (uint64_t)(first * a->row_bytes)));
     for (int64_t row = first; a->way != H5_STRAIGHT && row < first + count;) {
-        int64_t band = row / a->chunk_rows, skip = row % a->chunk_rows,
+        int64_t chunk_row = row / a->chunk_rows, skip = row % a->chunk_rows,
                 rows = tr_h5_rows_together(a, row, first + count - row);
         char *part = to + (row - first) * a->row_bytes;
-        TR_TRY(a->way == H5_CHUNKS ? read_chunks(a, scratch, band, skip, rows, part)
-                                   : read_band(a, scratch, band, skip, rows, part));
+        TR_TRY(a->way == H5_CHUNKS ? read_chunks(a, scratch, chunk_row, skip, rows, part)
+                                   : read_chunk_row(a, scratch, chunk_row, skip, rows, part));
         row += rows;
     }
     if (a->swap) tr_swap_bytes(out, count * a->row_elems, tr_dtype_bytes(a->dtype));
@@ -207,11 +207,11 @@ void tr_h5_expect_rows(const h5_array_t *a, int64_t first, int64_t count) {
         expect_bytes(a->file, a->address + (uint64_t)(first * a->row_bytes),
                      (uint64_t)(count * a->row_bytes));
     for (int64_t row = first; a->table && row < first + count;) {
-        int64_t band = row / a->chunk_rows, skip = row % a->chunk_rows;
+        int64_t chunk_row = row / a->chunk_rows, skip = row % a->chunk_rows;
         int64_t rows = tr_h5_rows_together(a, row, first + count - row);
-        for (int64_t i = 0; i < a->chunks_per_band; i++) {
-            const h5_chunk_t *chunk = &a->table[band * a->chunks_per_band + i];
-            bool by_rows = a->way == H5_CHUNKS || is_verified(a, band);
+        for (int64_t i = 0; i < a->chunks_per_row; i++) {
+            const h5_chunk_t *chunk = &a->table[chunk_row * a->chunks_per_row + i];
+            bool by_rows = a->way == H5_CHUNKS || is_verified(a, chunk_row);
             uint64_t from = by_rows ? (uint64_t)(skip * a->chunk_row_bytes) : 0;
             uint64_t bytes = by_rows ? (uint64_t)(rows * a->chunk_row_bytes) : chunk->bytes;
             if (chunk->address != H5_NOWHERE) expect_bytes(a->file, chunk->address + from, bytes);

@@ -1,6 +1,6 @@
 /* One pass over a split's data with the eval program. A batch's sums are read and added up here, in
  * double: f32 would count to 2^24 only. */
-#include "average.h"
+#include "ema.h"
 #include "feed.h"
 #include "session.h"
 #include "trainer/clock.h"
@@ -81,10 +81,10 @@ tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch
     bool stopped = false;
     tr_status_t status = TR_OK;
     TR_TRY(tr_session_loader(s, split, true, 0, &pass.loader));
-    TR_TRY_GOTO(tr_average_begin(s), done);
+    TR_TRY_GOTO(tr_ema_begin(s), done);
     if (asked) TR_TRY_GOTO(run_until_asked(&pass, asked, &stopped), done);
     while (pass.has_more && !asked) TR_TRY_GOTO(run_batch(&pass), done);
-    TR_TRY_GOTO(tr_average_end(s), done);
+    TR_TRY_GOTO(tr_ema_end(s), done);
     if (s->world)
         TR_TRY_GOTO(tr_world_allreduce(s->world, sums, TR_SUM_COUNT, TR_REDUCE_SUM), done);
     const double n = sums[TR_SUM_TERMS];

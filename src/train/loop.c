@@ -23,7 +23,7 @@ static bool is_last(const loop_t *l) {
 
 static bool valid_due(loop_t *l) {
     return l->s->dataset[TR_SPLIT_VALID] &&
-           (tr_due_now(&l->valid, l->step) || (is_last(l) && l->valid.steps > 0));
+           (tr_interval_is_due(&l->valid, l->step) || (is_last(l) && l->valid.steps > 0));
 }
 
 /* -- the ends ---------------------------------------------------------------------------------- */
@@ -43,13 +43,13 @@ static tr_status_t summarize(loop_t *l, const char *status) {
 /* A checkpoint has the sums of an epoch that goes on behind it: its line and the summary come
  * later. */
 static tr_status_t stopped(loop_t *l) {
-    char way_on[TR_WAY_ON_BYTES];
+    char resume_hint[TR_WAY_ON_BYTES];
     tr_signals_say(0); /* that rank may be one whose words go nowhere */
     if (!l->valid_owed && ends_epoch(l)) tr_report_epoch(&l->report, l->step);
     TR_TRY(tr_loop_save_last(l));
     tr_report_epoch(&l->report, l->step);
     TR_TRY(summarize(l, "stopped"));
-    tr_loop_way_on(l, way_on, sizeof way_on);
+    tr_loop_resume_hint(l, resume_hint, sizeof resume_hint);
     return tr_world_agree(
         l->world, TR_FAIL(TR_ERR_RETRY,
                           "stopped by a signal after step %lld of %lld%s; saved a checkpoint: "
@@ -58,7 +58,7 @@ static tr_status_t stopped(loop_t *l) {
                           l->valid_owed ? ", before its validation"
                           : is_last(l)  ? ", before the test"
                                         : "",
-                          way_on));
+                          resume_hint));
 }
 
 /* -- behind a step ----------------------------------------------------------------------------- */
@@ -102,7 +102,8 @@ static tr_status_t validate(loop_t *l, bool *is_best) {
 
 /* A checkpoint comes before the validation, which may take long; all that it adds is a link. */
 static tr_status_t after_step(loop_t *l) {
-    const bool is_due = tr_due_now(&l->save, l->step) || is_last(l), is_validated = l->valid_owed;
+    const bool is_due = tr_interval_is_due(&l->save, l->step) || is_last(l),
+               is_validated = l->valid_owed;
     bool is_best = false;
     if (tr_loop_is_root(l)) tr_loop_note_failure(l);
     if (is_validated) {
@@ -150,7 +151,7 @@ static tr_status_t run_steps(loop_t *l) {
         tr_step_outcome_t o;
         const double lr = tr_schedule_lr(l->schedule, l->step);
         tr_watchdog_phase(l->world, TR_PHASE_STEP, l->step + 1);
-        TR_TRY(tr_stepper_run(l->stepper, l->step, lr, tr_signals_pending() != 0, &o));
+        TR_TRY(tr_train_step_run(l->train_step, l->step, lr, tr_signals_pending() != 0, &o));
         TR_TRY(tr_loop_check_finite(l, &o));
         TR_TRY(tr_report_step(&l->report, l->step, lr, &o));
         l->step++;

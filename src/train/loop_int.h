@@ -3,7 +3,7 @@
 #ifndef TRAINER_LOOP_INT_H
 #define TRAINER_LOOP_INT_H
 
-#include "due.h"
+#include "interval.h"
 #include "report.h"
 #include "state.h"
 #include "trainer/train.h"
@@ -16,10 +16,10 @@ typedef struct {
     tr_session_t *s;
     tr_collectives_t *collectives;
     tr_loader_t *loader;
-    tr_stepper_t *stepper;
+    tr_train_step_t *train_step;
     tr_schedule_t *schedule;
     tr_report_t report;
-    tr_due_t save, valid;
+    tr_interval_t save, valid;
     int64_t step;       /* steps done */
     int64_t saved_step; /* of the newest checkpoint handed over, -1 none */
     int64_t skipped;    /* updates skipped by on_nan = skip */
@@ -35,7 +35,7 @@ typedef struct {
     /* What the model was told about its data: of the checkpoint that is resumed, and of model.init;
      * NULL none. */
     tr_preprocess_t *kept, *first;
-    tr_order_t order; /* of the checkpoint that is resumed */
+    tr_sampler_t order; /* of the checkpoint that is resumed */
     /* rank 0 */
     tr_run_t *run;
     tr_checkpoint_t *resume;
@@ -68,7 +68,7 @@ static inline bool tr_loop_is_root(const loop_t *l) {
 /* loop_setup.c */
 enum { TR_WAY_ON_BYTES = 4096 + 128 };
 /* What to do to go on from this run's newest checkpoint. */
-void tr_loop_way_on(const loop_t *l, char *text, size_t bytes);
+void tr_loop_resume_hint(const loop_t *l, char *text, size_t bytes);
 /* From params, config, world and info: everything that steps need, and the first lines of the log.
  * Collective. */
 tr_status_t tr_loop_set_up(loop_t *l);

@@ -38,7 +38,7 @@ static tr_status_t open_verdict(const loop_t *l) {
     return tr_loop_is_root(l) ? tr_verdict_clear() : TR_OK;
 }
 
-void tr_loop_way_on(const loop_t *l, char *text, size_t bytes) {
+void tr_loop_resume_hint(const loop_t *l, char *text, size_t bytes) {
     tr_run_settings_t run;
     tr_main_settings_t main;
     tr_config_read(l->config, &tr_run_config, &run);
@@ -110,10 +110,10 @@ static tr_status_t open_resume(loop_t *l) {
 /* What can be found wrong in the settings before data are opened. */
 static tr_status_t check_settings(const loop_t *l) {
     tr_train_settings_t train;
-    tr_due_t due;
+    tr_interval_t due;
     tr_config_read(l->config, &tr_train_config, &train);
-    TR_TRY(tr_due_parse("checkpoint.every", l->save_settings.every, true, 100, 100, &due));
-    return tr_due_parse("train.valid_every", train.valid_every, false, 100, 100, &due);
+    TR_TRY(tr_interval_parse("checkpoint.every", l->save_settings.every, true, 100, 100, &due));
+    return tr_interval_parse("train.valid_every", train.valid_every, false, 100, 100, &due);
 }
 
 static tr_status_t open_init(loop_t *l) {
@@ -229,12 +229,12 @@ static tr_status_t check_room(const loop_t *l) {
 
 static tr_status_t open_checkpointer(loop_t *l) {
     const tr_checkpointer_params_t params = {tr_run_checkpoint_dir(l->run), l->save_settings.keep};
-    char way_on[TR_WAY_ON_BYTES];
+    char resume_hint[TR_WAY_ON_BYTES];
     TR_TRY(tr_loop_describe_state(l)); /* better now than at the first checkpoint */
     TR_TRY(check_room(l));
     TR_TRY(tr_checkpointer_create(&params, &l->checkpointer));
-    tr_loop_way_on(l, way_on, sizeof way_on);
-    tr_signals_checkpoints(params.dir, way_on);
+    tr_loop_resume_hint(l, resume_hint, sizeof resume_hint);
+    tr_signals_checkpoints(params.dir, resume_hint);
     /* A run that was killed between a checkpoint's commit and its link. */
     if (l->own_resume && l->saved_step >= 0 &&
         tr_checkpoint_link(params.dir, "latest", l->saved_step) != TR_OK)
@@ -355,10 +355,10 @@ tr_status_t tr_loop_set_up(loop_t *l) {
                                          .init = l->first};
     TR_TRY(tr_session_create(l->config, l->world, &session, &l->s));
     const tr_session_t *s = l->s;
-    TR_TRY(tr_due_parse("checkpoint.every", l->save_settings.every, true, s->total_steps,
-                        s->steps_per_epoch, &l->save));
-    TR_TRY(tr_due_parse("train.valid_every", s->train.valid_every, false, s->total_steps,
-                        s->steps_per_epoch, &l->valid));
+    TR_TRY(tr_interval_parse("checkpoint.every", l->save_settings.every, true, s->total_steps,
+                             s->steps_per_epoch, &l->save));
+    TR_TRY(tr_interval_parse("train.valid_every", s->train.valid_every, false, s->total_steps,
+                             s->steps_per_epoch, &l->valid));
     TR_TRY(check_validation(l));
     TR_TRY(tr_schedule_create(&l->s->schedule, l->s->optim.lr, l->s->total_steps,
                               l->s->steps_per_epoch, &l->schedule));
@@ -370,7 +370,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(tr_session_loader(l->s, TR_SPLIT_TRAIN, false, l->step, &l->loader));
     if (l->info->size > 1)
         TR_TRY(tr_world_collectives(l->world, l->s->device, &l->s->parallel, &l->collectives));
-    TR_TRY(tr_stepper_create(l->s, l->collectives, l->loader, &l->stepper));
+    TR_TRY(tr_train_step_create(l->s, l->collectives, l->loader, &l->train_step));
     TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? begin_run(l) : TR_OK));
     TR_TRY(tr_report_open(&l->report, l->s, l->run, log.every, l->params->version));
     TR_TRY(tr_report_resume(&l->report, l->step, l->valid_owed, l->told));
@@ -384,7 +384,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
 }
 
 void tr_loop_tear_down(loop_t *l) {
-    tr_stepper_destroy(&l->stepper);
+    tr_train_step_destroy(&l->train_step);
     tr_loader_destroy(&l->loader);
     if (l->collectives) tr_world_collectives_close(l->world, &l->collectives);
     tr_checkpointer_destroy(&l->checkpointer);

@@ -83,7 +83,7 @@ static tr_status_t look_through(const loop_t *l, input_t *out) {
     TR_TRY(tr_alloc((size_t)micro * sizeof *ids, "samples of a micro-batch", &ids));
     for (int64_t slot = s->first_slot; slot < s->first_slot + s->slot_count && !out->field;
          slot++) {
-        TR_TRY_GOTO(tr_order_samples(&s->order, slot, l->step * micro, micro, ids), done);
+        TR_TRY_GOTO(tr_sampler_samples(&s->order, slot, l->step * micro, micro, ids), done);
         for (int f = 0; f < dataset->info.field_count && !out->field; f++)
             if (is_looked_at(&dataset->info.field[f]))
                 TR_TRY_GOTO(look_at_samples(dataset, f, ids, micro, out), done);

@@ -1,7 +1,7 @@
 /* The programs of a run: what is done with a batch before the model, the sums behind it, and last,
  * micro, update and eval. */
 #include "programs.h"
-#include "average.h"
+#include "ema.h"
 #include "reduce_tree.h"
 #include "trainer/ops.h"
 
@@ -146,7 +146,7 @@ tr_status_t tr_programs_build(tr_session_t *s) {
         TR_TRY(tr_program_add_allreduce(s->g, s->last, (size_t)s->parallel.bucket_first,
                                         (size_t)s->parallel.bucket, s->parallel.overlap));
     TR_TRY(build_update(s));
-    TR_TRY(tr_average_declare(s));
+    TR_TRY(tr_ema_declare(s));
     if (tree)
         TR_TRY(tr_reduce_tree_create(s->g, s->slots, s->params.rank, s->params.size, &s->tree));
     return TR_OK;

@@ -40,7 +40,7 @@ static bool has_right_sibling(const tr_reduce_tree_t *t, int level, int64_t inde
 static int owner(const tr_reduce_tree_t *t, int64_t slot) {
     for (int r = 0; r < t->size; r++) {
         int64_t first, count;
-        tr_order_slots_of_rank(t->slots, r, t->size, &first, &count);
+        tr_sampler_slots_of_rank(t->slots, r, t->size, &first, &count);
         if (slot >= first && slot < first + count) return r;
     }
     return 0;
@@ -101,7 +101,7 @@ tr_status_t tr_reduce_tree_create(tr_graph_t *g, int64_t slots, int rank, int si
     t->slots = slots;
     t->rank = rank;
     t->size = size;
-    tr_order_slots_of_rank(slots, rank, size, &t->first, &t->count);
+    tr_sampler_slots_of_rank(slots, rank, size, &t->first, &t->count);
     TR_TRY_GOTO(tr_reduced_range(g, 0, 0, &t->block), fail); /* fixes the layout */
     TR_TRY_GOTO(tr_reduced_range(g, 0, tr_graph_layout(g).reduced_elems, &t->block), fail);
     for (int i = count_buffers(t); i > 0; i--) TR_TRY_GOTO(make_buffer(t), fail);

@@ -10,7 +10,7 @@
 #include "session.h"
 
 /* Adds the tree's buffers and small programs to g, between its last program and its plan. Rank r of
- * `size` has the slots that tr_order_slots_of_rank gives. */
+ * `size` has the slots that tr_sampler_slots_of_rank gives. */
 tr_status_t tr_reduce_tree_create(tr_graph_t *g, int64_t slots, int rank, int size,
                                   tr_reduce_tree_t **out);
 void tr_reduce_tree_destroy(tr_reduce_tree_t **tree);

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void take_order(tr_data_settings_t *data, const tr_order_t *order) {
+static void take_order(tr_data_settings_t *data, const tr_sampler_t *order) {
     if (data->micro_batch < 0) data->micro_batch = order->micro_batch;
     if (data->block < 0) data->block = order->block;
     if (data->shuffle < 0) data->shuffle = order->shuffle;
@@ -222,8 +222,8 @@ static tr_status_t resolve_order(tr_session_t *s) {
         resolve_evaluation(s, &batch, &micro);
     else if (micro < 0)
         micro = auto_micro_batch(s);
-    TR_TRY(tr_order_make(&s->data, &s->info, (uint64_t)s->train.seed, batch, micro, &s->order));
-    s->slots = tr_order_slots(&s->order);
+    TR_TRY(tr_sampler_init(&s->data, &s->info, (uint64_t)s->train.seed, batch, micro, &s->order));
+    s->slots = tr_sampler_slots(&s->order);
     if (s->slots < s->params.size)
         return TR_FAIL(
             TR_ERR_CONFIG,
@@ -239,8 +239,8 @@ static tr_status_t resolve_order(tr_session_t *s) {
                        "data.train has %lld samples, fewer than data.batch_size = %lld: use a "
                        "smaller batch_size or more data",
                        (long long)s->info.samples, (long long)batch);
-    tr_order_slots_of_rank(s->slots, s->params.rank, s->params.size, &s->first_slot,
-                           &s->slot_count);
+    tr_sampler_slots_of_rank(s->slots, s->params.rank, s->params.size, &s->first_slot,
+                             &s->slot_count);
     s->steps_per_epoch = (double)s->info.samples / (double)batch;
     s->total_steps = s->train.steps > 0
                          ? s->train.steps

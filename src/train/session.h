@@ -50,8 +50,8 @@ typedef struct {
 typedef enum { TR_BEST_BY_LOSS, TR_BEST_BY_ACCURACY } tr_best_by_t;
 extern const tr_config_table_t tr_checkpoint_config;
 
-/* The riders behind the gradients: sums over a step, or over an evaluation pass. Terms of the loss
- * are samples, or tokens of a language model. */
+/* The extra reductions behind the gradients: sums over a step, or over an evaluation pass. Terms of
+ * the loss are samples, or tokens of a language model. */
 enum { TR_SUM_TERMS, TR_SUM_LOSS, TR_SUM_CORRECT, TR_SUM_TOPK, TR_SUM_STOP, TR_SUM_COUNT };
 
 typedef struct tr_reduce_tree tr_reduce_tree_t; /* src/train/reduce_tree.h */
@@ -68,7 +68,7 @@ typedef struct {
     /* The order of the run that is resumed: what data.micro_batch, block and shuffle are where they
      * are auto, -1 each where it is not known; NULL: a new run. Borrowed while the session is
      * created. */
-    const tr_order_t *order;
+    const tr_sampler_t *order;
     /* What the model was told about its data: of the weights that are resumed or evaluated, which
      * binds, and of those that training begins with (model.init), which helps out. NULL: none, or
      * not known. Borrowed for the life of the session. */
@@ -91,7 +91,7 @@ typedef struct {
     tr_dataset_t *dataset[3];    /* by tr_split_t; NULL where absent */
     tr_dataset_info_t info;      /* of the data set that gives shapes */
     tr_preprocess_t *preprocess; /* what the model is told about them */
-    tr_order_t order;            /* training order, resolved */
+    tr_sampler_t order;          /* training order, resolved */
     int64_t slots, first_slot, slot_count;
     double data_sec, plan_sec; /* that opening the data and the device took, and planning */
     int64_t total_steps;
@@ -131,7 +131,7 @@ tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation
 
 /* -- one training step (step.c) ---------------------------------------------------------------- */
 
-typedef struct tr_stepper tr_stepper_t;
+typedef struct tr_train_step tr_train_step_t;
 typedef struct {
     double terms; /* of the loss: samples or tokens that have a label */
     /* means over them, NaN where there is none; accuracy and topk of classes only */
@@ -146,15 +146,15 @@ typedef struct {
     double busy_sec;    /* communication, hidden or not */
 } tr_step_outcome_t;
 
-tr_status_t tr_stepper_create(tr_session_t *s, tr_collectives_t *collectives, tr_loader_t *loader,
-                              tr_stepper_t **out);
-void tr_stepper_destroy(tr_stepper_t **stepper);
+tr_status_t tr_train_step_create(tr_session_t *s, tr_collectives_t *collectives,
+                                 tr_loader_t *loader, tr_train_step_t **out);
+void tr_train_step_destroy(tr_train_step_t **train_step);
 /* Keeps the batches of the first step and trains on them in every step: for benchmarks without a
  * loader. data.prefetch must be at least slot_count. */
-tr_status_t tr_stepper_hold(tr_stepper_t *stepper);
+tr_status_t tr_train_step_hold(tr_train_step_t *train_step);
 /* Collective. One optimizer step: every slot of this rank, the reduction, the update. */
-tr_status_t tr_stepper_run(tr_stepper_t *stepper, int64_t step, double lr, bool stop_wanted,
-                           tr_step_outcome_t *out);
+tr_status_t tr_train_step_run(tr_train_step_t *train_step, int64_t step, double lr,
+                              bool stop_wanted, tr_step_outcome_t *out);
 
 /* -- evaluation (eval.c) ----------------------------------------------------------------------- */
 

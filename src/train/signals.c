@@ -90,8 +90,8 @@ void tr_train_catch_signals(void) {
     kept = true;
 }
 
-void tr_signals_checkpoints(const char *dir, const char *way_on) {
-    snprintf(remedy, sizeof remedy, "%s", way_on);
+void tr_signals_checkpoints(const char *dir, const char *resume_hint) {
+    snprintf(remedy, sizeof remedy, "%s", resume_hint);
     if (snprintf(newest, sizeof newest, "%s/latest", dir) >= (int)sizeof newest) newest[0] = '\0';
 }
 

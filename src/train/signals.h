@@ -10,7 +10,7 @@
 void tr_signals_install(void);
 /* Where this rank saves checkpoints, and what to do to go on from the newest: it says both where a
  * second signal ends it. */
-void tr_signals_checkpoints(const char *dir, const char *way_on);
+void tr_signals_checkpoints(const char *dir, const char *resume_hint);
 void tr_signals_restore(void);
 /* Asks to stop at a time of the wall clock, in seconds since 1970; 0: at none. Any thread. */
 void tr_signals_until(double unix_sec);

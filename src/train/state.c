@@ -13,7 +13,7 @@
 /* -- writing it -------------------------------------------------------------------------------- */
 
 static json_t *order_json(const tr_session_t *s) {
-    const tr_order_t *o = &s->order;
+    const tr_sampler_t *o = &s->order;
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "seed", (json_int_t)o->seed, "samples",
                      (json_int_t)o->samples, "batch_size", (json_int_t)o->batch_size, "micro_batch",
                      (json_int_t)o->micro_batch, "block", (json_int_t)o->block, "shuffle",
@@ -83,14 +83,14 @@ tr_status_t tr_state_preprocess(const char *state_json, const char *origin, tr_p
     return status;
 }
 
-void tr_state_order(const char *state_json, tr_order_t *out) {
+void tr_state_order(const char *state_json, tr_sampler_t *out) {
     json_t *order = load_part(state_json, "order");
-    *out = (tr_order_t){.seed = (uint64_t)number_of(order, "seed"),
-                        .samples = number_of(order, "samples"),
-                        .batch_size = number_of(order, "batch_size"),
-                        .micro_batch = number_of(order, "micro_batch"),
-                        .block = number_of(order, "block"),
-                        .shuffle = number_of(order, "shuffle")};
+    *out = (tr_sampler_t){.seed = (uint64_t)number_of(order, "seed"),
+                          .samples = number_of(order, "samples"),
+                          .batch_size = number_of(order, "batch_size"),
+                          .micro_batch = number_of(order, "micro_batch"),
+                          .block = number_of(order, "block"),
+                          .shuffle = number_of(order, "shuffle")};
     json_decref(order);
 }
 

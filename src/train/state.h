@@ -68,7 +68,7 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
  * checkpoint. *out is NULL with TR_OK where state_json ("") does not say. */
 tr_status_t tr_state_preprocess(const char *state_json, const char *origin, tr_preprocess_t **out);
 /* The order of samples in the run of `state_json`; -1 in members that are not known. */
-void tr_state_order(const char *state_json, tr_order_t *out);
+void tr_state_order(const char *state_json, tr_sampler_t *out);
 /* Appends "\n  KEY: A in the checkpoint, B now" for keys of [model] in which the training of
  *              `state_json` differs from `config`, of model.layers the
  * first layer that does; nothing where they agree, or state_json ("") does not say. Not collective.

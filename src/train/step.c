@@ -15,7 +15,7 @@ typedef struct {
     tr_step_result_t result;
 } exchange_t;
 
-struct tr_stepper {
+struct tr_train_step {
     tr_session_t *s;
     tr_collectives_t *collectives;
     tr_loader_t *loader;
@@ -26,16 +26,16 @@ struct tr_stepper {
     int copied_count;
     /* of the step, until its outcome is known: what is not finite is looked for in it; else NULL */
     tr_batch_t *last;
-    /* [slot_count] tr_stepper_hold: the first step's batches, for every step; else NULL */
+    /* [slot_count] tr_train_step_hold: the first step's batches, for every step; else NULL */
     tr_batch_t **held;
 };
 
-tr_status_t tr_stepper_create(tr_session_t *s, tr_collectives_t *collectives, tr_loader_t *loader,
-                              tr_stepper_t **out) {
-    tr_stepper_t *t = NULL;
+tr_status_t tr_train_step_create(tr_session_t *s, tr_collectives_t *collectives,
+                                 tr_loader_t *loader, tr_train_step_t **out) {
+    tr_train_step_t *t = NULL;
     tr_status_t status = TR_OK;
     void *host = NULL;
-    TR_TRY(tr_alloc(sizeof *t, "stepper", &t));
+    TR_TRY(tr_alloc(sizeof *t, "train_step", &t));
     t->s = s;
     t->collectives = collectives;
     t->loader = loader;
@@ -49,14 +49,14 @@ fail:
     return status;
 }
 
-void tr_stepper_destroy(tr_stepper_t **stepper) {
-    if (!*stepper) return;
-    (*stepper)->s->device->ops->host_free((*stepper)->s->device, (*stepper)->host);
-    tr_free(&(*stepper)->held);
-    tr_free(stepper);
+void tr_train_step_destroy(tr_train_step_t **train_step) {
+    if (!*train_step) return;
+    (*train_step)->s->device->ops->host_free((*train_step)->s->device, (*train_step)->host);
+    tr_free(&(*train_step)->held);
+    tr_free(train_step);
 }
 
-tr_status_t tr_stepper_hold(tr_stepper_t *t) {
+tr_status_t tr_train_step_hold(tr_train_step_t *t) {
     return tr_alloc((size_t)t->s->slot_count * sizeof *t->held, "held batches", &t->held);
 }
 
@@ -66,7 +66,7 @@ static tr_status_t read_back(const tr_session_t *s, tr_tensor_t t, void *host) {
                                 TR_COPY_TO_HOST);
 }
 
-static tr_status_t begin(tr_stepper_t *t, int64_t step, double lr, bool stop_wanted) {
+static tr_status_t begin(tr_train_step_t *t, int64_t step, double lr, bool stop_wanted) {
     tr_session_t *s = t->s;
     t->step = (tr_feed_step_t){.step = {.seed = (uint64_t)s->train.seed,
                                         .step = step,
@@ -78,7 +78,7 @@ static tr_status_t begin(tr_stepper_t *t, int64_t step, double lr, bool stop_wan
 }
 
 /* Waits for the oldest copy and gives its batch back. */
-static tr_status_t release_copied(tr_stepper_t *t) {
+static tr_status_t release_copied(tr_train_step_t *t) {
     tr_batch_t *oldest = t->copied[0];
     TR_TRY(tr_feed_wait(t->s->feed, t->copied_count));
     for (int i = 1; i < t->copied_count; i++) t->copied[i - 1] = t->copied[i];
@@ -87,7 +87,7 @@ static tr_status_t release_copied(tr_stepper_t *t) {
 }
 
 /* The next batch; where they are copied, as many of the ring stay in use as there are sets. */
-static tr_status_t take_batch(tr_stepper_t *t, int64_t i, tr_batch_t **out) {
+static tr_status_t take_batch(tr_train_step_t *t, int64_t i, tr_batch_t **out) {
     const int64_t prefetch = t->s->data.prefetch,
                   most = prefetch < TR_FEED_SETS ? prefetch : TR_FEED_SETS;
     *out = t->held ? t->held[i] : NULL;
@@ -99,7 +99,7 @@ static tr_status_t take_batch(tr_stepper_t *t, int64_t i, tr_batch_t **out) {
 }
 
 /* The device may still read the batch: it is kept for as long as that. */
-static tr_status_t put_batch(tr_stepper_t *t, tr_batch_t *batch, bool is_last) {
+static tr_status_t put_batch(tr_train_step_t *t, tr_batch_t *batch, bool is_last) {
     if (t->held) return TR_OK;
     if (is_last)
         t->last = batch;
@@ -110,7 +110,7 @@ static tr_status_t put_batch(tr_stepper_t *t, tr_batch_t *batch, bool is_last) {
     return TR_OK;
 }
 
-static tr_status_t run_slot(tr_stepper_t *t, int64_t i) {
+static tr_status_t run_slot(tr_train_step_t *t, int64_t i) {
     tr_session_t *s = t->s;
     const bool is_last = i + 1 == s->slot_count;
     tr_batch_t *batch = NULL;
@@ -125,13 +125,13 @@ static tr_status_t run_slot(tr_stepper_t *t, int64_t i) {
     return put_batch(t, batch, is_last);
 }
 
-static tr_status_t release_last(tr_stepper_t *t) {
+static tr_status_t release_last(tr_train_step_t *t) {
     tr_batch_t *batch = t->last;
     t->last = NULL;
     return batch ? tr_loader_release(t->loader, batch) : TR_OK;
 }
 
-static tr_status_t finish(tr_stepper_t *t, tr_step_outcome_t *out) {
+static tr_status_t finish(tr_train_step_t *t, tr_step_outcome_t *out) {
     tr_session_t *s = t->s;
     if (s->tree) TR_TRY(tr_reduce_tree_finish(s->tree, t->collectives));
     TR_TRY(tr_program_run(s->g, s->update, NULL));
@@ -153,8 +153,8 @@ static tr_status_t finish(tr_stepper_t *t, tr_step_outcome_t *out) {
     return TR_OK;
 }
 
-tr_status_t tr_stepper_run(tr_stepper_t *t, int64_t step, double lr, bool stop_wanted,
-                           tr_step_outcome_t *out) {
+tr_status_t tr_train_step_run(tr_train_step_t *t, int64_t step, double lr, bool stop_wanted,
+                              tr_step_outcome_t *out) {
     tr_collectives_t *c = t->collectives;
     const double stall = tr_loader_stall_sec(t->loader), exposed = c ? c->exposed_sec : 0,
                  busy = c ? c->busy_sec : 0;

@@ -234,7 +234,7 @@ static void test_collectives(void **state) {
 static void test_messages(void **state) {
     OK(in_ranks(3, NULL, messages));
 }
-static void test_order_of_streams(void **state) {
+static void test_sampler_of_streams(void **state) {
     OK(in_ranks(2, NULL, two_streams));
 }
 static void test_split(void **state) {
@@ -256,9 +256,9 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_collectives),      cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_order_of_streams), cmocka_unit_test(test_split),
-        cmocka_unit_test(test_without_blocking), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_collectives),        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_sampler_of_streams), cmocka_unit_test(test_split),
+        cmocka_unit_test(test_without_blocking),   cmocka_unit_test(test_faults),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

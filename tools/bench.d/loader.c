@@ -167,9 +167,9 @@ static double time_loader(bench_t *b) {
     if (b->cold) drop_from_cache(b->path);
     double start = tr_clock_sec();
     MUST(tr_dataset_open(&b->data, TR_SPLIT_TRAIN, &dataset));
-    MUST(tr_order_make(&b->data, &dataset->info, 1, b->data.batch_size, b->data.micro_batch,
-                       &p.order));
-    p.slot_count = tr_order_slots(&p.order);
+    MUST(tr_sampler_init(&b->data, &dataset->info, 1, b->data.batch_size, b->data.micro_batch,
+                         &p.order));
+    p.slot_count = tr_sampler_slots(&p.order);
     if (p.prefetch < p.slot_count) p.prefetch = (int)p.slot_count;
     MUST(tr_loader_create(dataset, b->device, &p, &loader));
     if (!b->cold) {

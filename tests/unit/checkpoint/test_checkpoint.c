@@ -364,19 +364,19 @@ static void test_retention(void **state) {
 static void test_set_aside(void **state) {
     for (int step = 1; step <= 5; step++) write_step(step);
     OK(tr_checkpoint_link(DIR_NAME, "best", 4));
-    assert_int_equal(mkdir(DIR_NAME "/passed-over-step-00000005", 0700), 0); /* another time */
+    assert_int_equal(mkdir(DIR_NAME "/skipped-step-00000005", 0700), 0); /* another time */
     OK(tr_checkpoint_set_aside(DIR_NAME, 3));
     OK(tr_checkpoint_set_aside(DIR_NAME, 3));
     assert_int_equal(count_entries("step-"), 3);
-    assert_true(exists("passed-over-step-00000004/MANIFEST") &&
-                exists("passed-over-step-00000005/MANIFEST"));
+    assert_true(exists("skipped-step-00000004/MANIFEST") &&
+                exists("skipped-step-00000005/MANIFEST"));
     write_step(4);
     OK(tr_checkpoint_retain(DIR_NAME, 1, NULL, 0));
     assert_true(exists("step-00000004") && count_entries("step-") == 1 &&
-                count_entries("passed-over-") == 2);
+                count_entries("skipped-") == 2);
     char best[64] = "";
     assert_true(readlink(DIR_NAME "/best", best, sizeof best - 1) > 0);
-    assert_string_equal(best, "passed-over-step-00000004"); /* not another of its step */
+    assert_string_equal(best, "skipped-step-00000004"); /* not another of its step */
 }
 
 static pid_t dead_pid(void) {

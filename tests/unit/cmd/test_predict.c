@@ -232,7 +232,7 @@ static void test_ranks(void **state) {
 }
 
 /* Labels that are no classes (-1, as test sets without answers have them) are not looked at. */
-static void test_order_and_labels(void **state) {
+static void test_sampler_and_labels(void **state) {
     assert_int_equal(trainer(1, "predict classes.ini run reversed.h5 backwards.h5"), 0);
     assert_true(largest_difference("out.h5", "backwards.h5", "probability", TEST, CLASSES, true) <
                 1e-6);
@@ -343,7 +343,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_order_and_labels),
+        cmocka_unit_test(test_sampler_and_labels),
         cmocka_unit_test(test_other_types),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_bare_weights),

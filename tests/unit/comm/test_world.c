@@ -86,7 +86,7 @@ static void test_agree_each_rank_fails_once(void **state) {
         char want[64], names[96];
         snprintf(want, sizeof want, "file %d is cut short", bad);
         snprintf(names, sizeof names, "rank %d & %s", bad, want);
-        assert_int_equal(e->voice, info->rank == bad ? TR_VOICE_MINE : TR_VOICE_PEER);
+        assert_int_equal(e->origin, info->rank == bad ? TR_ORIGIN_MINE : TR_ORIGIN_PEER);
         if (info->rank == bad) {
             assert_string_equal(e->message, want);
         } else {
@@ -103,10 +103,10 @@ static void test_agree_again(void **state) {
     for (int i = 0; i < 2; i++) status = tr_world_agree(world, status);
     const tr_error_t *e = tr_error_last();
     assert_true(status == TR_ERR_IO && e->code == TR_ERR_IO);
-    assert_int_equal(e->voice, info->rank == last ? TR_VOICE_MINE : TR_VOICE_PEER);
+    assert_int_equal(e->origin, info->rank == last ? TR_ORIGIN_MINE : TR_ORIGIN_PEER);
     if (info->rank == last) assert_string_equal(e->message, "disk");
     assert_int_equal(TR_FAIL(TR_ERR_IO, "another"), TR_ERR_IO);
-    assert_int_equal(tr_error_last()->voice, TR_VOICE_OPEN);
+    assert_int_equal(tr_error_last()->origin, TR_ORIGIN_OPEN);
 }
 
 static void test_agree_on_the_worst(void **state) {

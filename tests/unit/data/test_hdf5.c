@@ -1303,7 +1303,7 @@ static void test_through_loader(void **state) {
     settings.shuffle = 60;
     tr_dataset_t *set = open_with(settings, TR_SPLIT_TRAIN);
     assert_int_equal(set->info.read_unit, 30);
-    assert_ok(tr_order_make(&settings, &set->info, 9, 64, 16, &p.order));
+    assert_ok(tr_sampler_init(&settings, &set->info, 9, 64, 16, &p.order));
     assert_int_equal(p.order.block, 30);
     assert_ok(tr_loader_create(set, &test_device, &p, &loader));
     int64_t calls = tr_mem_stats().calls;
@@ -1350,7 +1350,7 @@ static void check_epochs(tr_dataset_t *set, const char *x) {
     tr_loader_t *loader;
     tr_loader_params_t p = {.slot_count = 1, .workers = 2, .prefetch = 4};
     tr_data_settings_t settings = test_settings();
-    assert_ok(tr_order_make(&settings, &set->info, 9, 32, 32, &p.order));
+    assert_ok(tr_sampler_init(&settings, &set->info, 9, 32, 32, &p.order));
     assert_ok(tr_loader_create(set, &test_device, &p, &loader));
     for (int64_t i = 0; i < 2 * set->info.samples / 32; i++) {
         tr_batch_t *batch;

@@ -7,9 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static tr_loader_params_t params_of(const tr_order_t *order) {
+static tr_loader_params_t params_of(const tr_sampler_t *order) {
     return (tr_loader_params_t){
-        .order = *order, .slot_count = tr_order_slots(order), .workers = 2, .prefetch = 3};
+        .order = *order, .slot_count = tr_sampler_slots(order), .workers = 2, .prefetch = 3};
 }
 
 static void check_content(const tr_dataset_t *dataset, const tr_batch_t *batch, int64_t micro) {
@@ -26,7 +26,7 @@ static void check_content(const tr_dataset_t *dataset, const tr_batch_t *batch, 
 }
 
 /* Runs a training loader over `steps` steps and checks each batch against the pure order. */
-static void check_training(const tr_order_t *o, int64_t width, int64_t first_slot,
+static void check_training(const tr_sampler_t *o, int64_t width, int64_t first_slot,
                            int64_t slot_count, int64_t first_step, int64_t steps, int workers) {
     test_dataset_t set;
     tr_loader_t *loader;
@@ -44,12 +44,12 @@ static void check_training(const tr_order_t *o, int64_t width, int64_t first_slo
             assert_int_equal(batch->step, step);
             assert_int_equal(batch->slot, s);
             assert_int_equal(batch->valid, o->micro_batch);
-            assert_ok(tr_order_samples(o, s, step * o->micro_batch, o->micro_batch, expect));
+            assert_ok(tr_sampler_samples(o, s, step * o->micro_batch, o->micro_batch, expect));
             assert_memory_equal(batch->sample_id, expect, (size_t)o->micro_batch * sizeof *expect);
             check_content(&set.base, batch, o->micro_batch);
             assert_int_equal(batch->epoch,
-                             tr_order_epoch(o, s, step * o->micro_batch, NULL, &next));
-            last_epoch = tr_order_epoch(o, s, (step + 1) * o->micro_batch, NULL, NULL);
+                             tr_sampler_epoch(o, s, step * o->micro_batch, NULL, &next));
+            last_epoch = tr_sampler_epoch(o, s, (step + 1) * o->micro_batch, NULL, NULL);
             assert_int_equal(batch->ends_epoch, last_epoch > batch->epoch);
             assert_ok(tr_loader_release(loader, batch));
         }
@@ -70,12 +70,12 @@ static void test_training_order(void **state) {
         {50, 2, 3, 2, 8, 5000},     {3, 5, 2, 1, 2, 1},
     };
     for (size_t i = 0; i < TR_COUNT(cases); i++) {
-        tr_order_t o = {.seed = 3,
-                        .samples = cases[i].samples,
-                        .batch_size = cases[i].slots * cases[i].micro,
-                        .micro_batch = cases[i].micro,
-                        .block = cases[i].block,
-                        .shuffle = cases[i].shuffle};
+        tr_sampler_t o = {.seed = 3,
+                          .samples = cases[i].samples,
+                          .batch_size = cases[i].slots * cases[i].micro,
+                          .micro_batch = cases[i].micro,
+                          .block = cases[i].block,
+                          .shuffle = cases[i].shuffle};
         for (int workers = 1; workers <= 3; workers += 2)
             check_training(&o, cases[i].width, 0, cases[i].slots, 0, 60, workers);
     }
@@ -83,18 +83,18 @@ static void test_training_order(void **state) {
 
 /* Each of 1 to 4 ranks gets its slots' part of the same steps. */
 static void test_ranks(void **state) {
-    tr_order_t o = {
+    tr_sampler_t o = {
         .seed = 5, .samples = 517, .batch_size = 48, .micro_batch = 6, .block = 5, .shuffle = 20};
     for (int size = 1; size <= 4; size++)
         for (int rank = 0; rank < size; rank++) {
             int64_t first, count;
-            tr_order_slots_of_rank(tr_order_slots(&o), rank, size, &first, &count);
+            tr_sampler_slots_of_rank(tr_sampler_slots(&o), rank, size, &first, &count);
             check_training(&o, 1, first, count, 0, 30, 2);
         }
 }
 
 static void test_resume(void **state) {
-    tr_order_t o = {
+    tr_sampler_t o = {
         .seed = 5, .samples = 517, .batch_size = 48, .micro_batch = 6, .block = 5, .shuffle = 20};
     for (int64_t step = 1; step < 40; step += 3) check_training(&o, 1, 0, 8, step, 12, 2);
     o.shuffle = 0;
@@ -102,11 +102,11 @@ static void test_resume(void **state) {
 }
 
 static void check_evaluation(int64_t samples, int64_t slots, int64_t micro, int ranks) {
-    tr_order_t o = {.samples = samples,
-                    .batch_size = slots * micro,
-                    .micro_batch = micro,
-                    .block = 4,
-                    .shuffle = 10};
+    tr_sampler_t o = {.samples = samples,
+                      .batch_size = slots * micro,
+                      .micro_batch = micro,
+                      .block = 4,
+                      .shuffle = 10};
     int *seen = calloc((size_t)samples, sizeof *seen);
     for (int rank = 0; rank < ranks; rank++) {
         test_dataset_t set;
@@ -115,7 +115,7 @@ static void check_evaluation(int64_t samples, int64_t slots, int64_t micro, int 
         tr_loader_params_t p = params_of(&o);
         int64_t batches = 0, steps = (samples + slots * micro - 1) / (slots * micro);
         test_dataset_make(&set, samples, 2);
-        tr_order_slots_of_rank(slots, rank, ranks, &p.first_slot, &p.slot_count);
+        tr_sampler_slots_of_rank(slots, rank, ranks, &p.first_slot, &p.slot_count);
         p.evaluation = true;
         assert_ok(tr_loader_create(&set.base, &test_device, &p, &loader));
         for (;; batches++) {
@@ -144,7 +144,7 @@ static void test_evaluation(void **state) {
 
 /* Several held at once, released out of order. */
 static void test_held(void **state) {
-    tr_order_t o = {
+    tr_sampler_t o = {
         .seed = 1, .samples = 200, .batch_size = 16, .micro_batch = 8, .block = 4, .shuffle = 16};
     tr_loader_params_t p = params_of(&o);
     test_dataset_t set;
@@ -164,7 +164,7 @@ static void test_held(void **state) {
 }
 
 static void test_error(void **state) {
-    tr_order_t o = {
+    tr_sampler_t o = {
         .seed = 1, .samples = 200, .batch_size = 16, .micro_batch = 8, .block = 4, .shuffle = 16};
     tr_loader_params_t p = params_of(&o);
     test_dataset_t set;
@@ -198,12 +198,12 @@ static tr_status_t read_odd(tr_dataset_t *dataset, int64_t first, int64_t count,
 
 /* One epoch of 200 samples of so many classes. */
 static tr_status_t read_labels(int32_t label, int64_t classes, int64_t shuffle, int64_t width) {
-    tr_order_t o = {.seed = 1,
-                    .samples = 200,
-                    .batch_size = 16,
-                    .micro_batch = 8,
-                    .block = 4,
-                    .shuffle = shuffle};
+    tr_sampler_t o = {.seed = 1,
+                      .samples = 200,
+                      .batch_size = 16,
+                      .micro_batch = 8,
+                      .block = 4,
+                      .shuffle = shuffle};
     tr_loader_params_t p = params_of(&o);
     test_dataset_t set;
     tr_loader_t *loader;
@@ -245,7 +245,7 @@ static void test_labels(void **state) {
 
 /* Labels are i32, and classes are known. */
 static void test_label_fields(void **state) {
-    tr_order_t o = {.seed = 1, .samples = 200, .batch_size = 16, .micro_batch = 8, .block = 4};
+    tr_sampler_t o = {.seed = 1, .samples = 200, .batch_size = 16, .micro_batch = 8, .block = 4};
     tr_loader_params_t p = params_of(&o);
     for (int i = 0; i < 2; i++) {
         test_dataset_t set;
@@ -262,12 +262,12 @@ static void test_label_fields(void **state) {
 /* Destroyed at any moment; nothing is allocated between creation and destruction, nothing is left.
  */
 static void test_memory(void **state) {
-    tr_order_t o = {.seed = 1,
-                    .samples = 5000,
-                    .batch_size = 64,
-                    .micro_batch = 8,
-                    .block = 40,
-                    .shuffle = 500};
+    tr_sampler_t o = {.seed = 1,
+                      .samples = 5000,
+                      .batch_size = 64,
+                      .micro_batch = 8,
+                      .block = 40,
+                      .shuffle = 500};
     tr_loader_params_t p = params_of(&o);
     test_dataset_t set;
     int64_t live = tr_mem_stats().live;
@@ -313,7 +313,7 @@ static tr_status_t read_announced(tr_dataset_t *dataset, int64_t first, int64_t 
     return read_plainly(dataset, first, count, dst);
 }
 
-static void check_announced(const tr_order_t *o, int64_t width, bool evaluation, int64_t ahead) {
+static void check_announced(const tr_sampler_t *o, int64_t width, bool evaluation, int64_t ahead) {
     tr_loader_params_t p = params_of(o);
     test_dataset_t set;
     tr_loader_t *loader;
@@ -338,12 +338,12 @@ static void check_announced(const tr_order_t *o, int64_t width, bool evaluation,
 }
 
 static void test_announced(void **state) {
-    tr_order_t o = {.seed = 1,
-                    .samples = WIDE_SAMPLES,
-                    .batch_size = 16,
-                    .micro_batch = 4,
-                    .block = 16,
-                    .shuffle = 80};
+    tr_sampler_t o = {.seed = 1,
+                      .samples = WIDE_SAMPLES,
+                      .batch_size = 16,
+                      .micro_batch = 4,
+                      .block = 16,
+                      .shuffle = 80};
     check_announced(&o, WIDE, false, WIDE_AHEAD);
     check_announced(&o, WIDE, true, WIDE_AHEAD);
     o.shuffle = 0;

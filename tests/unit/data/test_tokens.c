@@ -119,7 +119,7 @@ static void windows_are_the_stream(void **state) {
 }
 
 /* Counts in `seen` which tokens of the stream are labels in an epoch, of one rank's slots. */
-static void count_labels(tr_dataset_t *dataset, const tr_order_t *o, int64_t first_slot,
+static void count_labels(tr_dataset_t *dataset, const tr_sampler_t *o, int64_t first_slot,
                          int64_t slots, int64_t epoch, int *seen) {
     const int64_t context = dataset->info.field[0].shape.dim[0];
     tr_loader_t *loader;
@@ -137,7 +137,7 @@ static void count_labels(tr_dataset_t *dataset, const tr_order_t *o, int64_t fir
                               *y = (const int32_t *)batch->field[1] + i * context;
                 check_window(x, y, window, context, dataset->info.tokens);
                 assert_true(batch->weight[i] == 1);
-                if (tr_order_epoch(o, s, position, NULL, NULL) != epoch) continue;
+                if (tr_sampler_epoch(o, s, position, NULL, NULL) != epoch) continue;
                 for (int64_t t = 0; t < context; t++)
                     if (y[t] != -1) seen[window * context + t + 1]++;
             }
@@ -153,18 +153,18 @@ static void each_token_is_predicted_once(void **state) {
     for (size_t n = 0; n < TR_COUNT(counts); n++)
         for (int shuffle = -1; shuffle < 1; shuffle++) {
             tr_dataset_t *dataset;
-            tr_order_t o;
+            tr_sampler_t o;
             tr_data_settings_t settings = test_settings();
             settings.shuffle = shuffle;
             make_file("a.h5", TR_U16, 0, counts[n], VOCAB, END);
             assert_ok(open_files("a.h5", 16, &dataset));
-            assert_ok(tr_order_make(&settings, &dataset->info, 5, 12, 3, &o));
+            assert_ok(tr_sampler_init(&settings, &dataset->info, 5, 12, 3, &o));
             for (int ranks = 1; ranks <= 4; ranks *= 2)
                 for (int64_t epoch = 0; epoch < 3; epoch += 2) {
                     int seen[MOST] = {0};
                     for (int rank = 0; rank < ranks; rank++) {
                         int64_t first, count;
-                        tr_order_slots_of_rank(tr_order_slots(&o), rank, ranks, &first, &count);
+                        tr_sampler_slots_of_rank(tr_sampler_slots(&o), rank, ranks, &first, &count);
                         count_labels(dataset, &o, first, count, epoch, seen);
                     }
                     for (int64_t i = 0; i < MOST; i++)

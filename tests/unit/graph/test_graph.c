@@ -359,12 +359,12 @@ static void steps_allocate_nothing(void **state) {
 static void buckets_cover_the_block_once_each_behind_its_last_writer(void **state) {
     for (int overlap = 0; overlap < 2; overlap++) {
         net_t n = {0};
-        tr_tensor_t rider;
+        tr_tensor_t extra;
         int64_t end = 0;
         int count = 0, first_at = -1;
         start(&n, "cpu");
         add_program(&n, "last", &n.program);
-        OK(tr_reduced(n.g, "rider", 3, &rider));
+        OK(tr_reduced(n.g, "extra", 3, &extra));
         OK(tr_program_add_allreduce(n.g, n.program, 64, 600, overlap));
         OK(tr_graph_plan(n.g, 0));
         const int ops = tr_program_op_count(n.g, n.program);

@@ -29,7 +29,7 @@ typedef struct {
     tr_config_t *config;
     tr_session_t *s;
     tr_loader_t *loader;
-    tr_stepper_t *stepper;
+    tr_train_step_t *train_step;
 } trainer_t;
 
 static trainer_t begin(const char *device, const char *micro_batch, const char *prefetch) {
@@ -46,12 +46,12 @@ static trainer_t begin(const char *device, const char *micro_batch, const char *
     OK(tr_session_create(t.config, NULL, &params, &t.s));
     OK(tr_session_start(t.s));
     OK(tr_session_loader(t.s, TR_SPLIT_TRAIN, false, 0, &t.loader));
-    OK(tr_stepper_create(t.s, NULL, t.loader, &t.stepper));
+    OK(tr_train_step_create(t.s, NULL, t.loader, &t.train_step));
     return t;
 }
 
 static void end(trainer_t *t) {
-    tr_stepper_destroy(&t->stepper);
+    tr_train_step_destroy(&t->train_step);
     tr_loader_destroy(&t->loader);
     tr_session_destroy(&t->s);
     tr_config_destroy(&t->config);
@@ -79,7 +79,7 @@ static void expect(const char *micro_batch, const char *prefetch, int64_t waits,
     for (int64_t step = 0; step < 10; step++) {
         tr_step_outcome_t o;
         const counts_t before = counts_of(&t);
-        OK(tr_stepper_run(t.stepper, step, 0.01, false, &o));
+        OK(tr_train_step_run(t.train_step, step, 0.01, false, &o));
         const counts_t after = counts_of(&t);
         if (step < 2) continue;
         assert_int_equal(after.waits - before.waits, waits);
@@ -105,7 +105,7 @@ static void losses(const char *device, const char *prefetch, double *out) {
     trainer_t t = begin(device, "data.micro_batch=4", prefetch);
     for (int64_t step = 0; step < 8; step++) {
         tr_step_outcome_t o;
-        OK(tr_stepper_run(t.stepper, step, 0.01, false, &o));
+        OK(tr_train_step_run(t.train_step, step, 0.01, false, &o));
         out[step] = o.loss;
     }
     end(&t);

@@ -1,9 +1,9 @@
-#include "average.h"
+#include "ema.h"
 #include "trainer/optim.h"
 
 #define ASIDE "ema.trained" /* the trained weights while the average is in their place */
 
-tr_status_t tr_average_declare(tr_session_t *s) {
+tr_status_t tr_ema_declare(tr_session_t *s) {
     tr_tensor_t aside;
     if (tr_is_none(tr_graph_find(s->g, TR_EMA_STATE))) return TR_OK;
     return tr_const(s->g, ASIDE, &TR_SHAPE(tr_graph_layout(s->g).trainable_elems), 0, &aside);
@@ -24,13 +24,13 @@ static void *trainable(const tr_session_t *s) {
     return tr_graph_region(s->g, TR_ROLE_PARAM, &bytes); /* trainable ones come first */
 }
 
-tr_status_t tr_average_begin(tr_session_t *s) {
+tr_status_t tr_ema_begin(tr_session_t *s) {
     if (tr_is_none(tr_graph_find(s->g, ASIDE))) return TR_OK;
     TR_TRY(copy_block(s, data_of(s, ASIDE), trainable(s)));
     return copy_block(s, trainable(s), data_of(s, TR_EMA_STATE));
 }
 
-tr_status_t tr_average_end(tr_session_t *s) {
+tr_status_t tr_ema_end(tr_session_t *s) {
     if (tr_is_none(tr_graph_find(s->g, ASIDE))) return TR_OK;
     return copy_block(s, trainable(s), data_of(s, ASIDE));
 }

@@ -10,39 +10,39 @@ static bool is_stored(const h5_array_t *a, int64_t chunk) {
     return H5Dget_chunk_storage_size(a->id, offset, &bytes) >= 0 && bytes > 0;
 }
 
-static bool is_stored_band(const h5_array_t *a, int64_t band) {
-    for (int64_t i = 0; i < a->chunks_per_band; i++)
-        if (!is_stored(a, band * a->chunks_per_band + i)) return false;
+static bool is_stored_chunk_row(const h5_array_t *a, int64_t chunk_row) {
+    for (int64_t i = 0; i < a->chunks_per_row; i++)
+        if (!is_stored(a, chunk_row * a->chunks_per_row + i)) return false;
     return true;
 }
 
-static void look_at_chunks(const h5_array_t *a, h5_holes_t *out) {
-    for (int64_t band = 0; band < a->grid[0]; band++) {
-        if (is_stored_band(a, band)) continue;
-        const int64_t first = band * a->chunk_rows;
+static void look_at_chunks(const h5_array_t *a, h5_unallocated_t *out) {
+    for (int64_t chunk_row = 0; chunk_row < a->grid[0]; chunk_row++) {
+        if (is_stored_chunk_row(a, chunk_row)) continue;
+        const int64_t first = chunk_row * a->chunk_rows;
         if (out->rows == 0) out->first = first;
         out->rows += min64(a->chunk_rows, a->rows - first);
     }
 }
 
-void tr_h5_find_holes(h5_array_t *a) {
-    h5_holes_t *holes = &a->holes;
-    *holes = (h5_holes_t){.of = a->rows};
+void tr_h5_find_unallocated(h5_array_t *a) {
+    h5_unallocated_t *unallocated = &a->unallocated;
+    *unallocated = (h5_unallocated_t){.of = a->rows};
     if (a->layout == H5D_CHUNKED && a->chunk_count <= H5_CHUNKS_MAX)
-        look_at_chunks(a, holes);
+        look_at_chunks(a, unallocated);
     else if (a->layout != H5D_COMPACT && H5Dget_storage_size(a->id) == 0)
-        holes->rows = a->rows;
+        unallocated->rows = a->rows;
 }
 
-tr_status_t tr_h5_refuse_holes(const h5_array_t *a) {
-    const h5_holes_t *holes = &a->holes;
+tr_status_t tr_h5_refuse_unallocated(const h5_array_t *a) {
+    const h5_unallocated_t *unallocated = &a->unallocated;
     const char *path = a->file->path;
     char labels[4096];
-    if (holes->rows == 0) return TR_OK;
+    if (unallocated->rows == 0) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
                    "%s: /%s: %lld of %lld samples were never written, the first is sample %lld; "
                    "HDF5 would return fill values for them. Finish writing the file, or truncate "
                    "it. If the fill values are intended, store them: trainer repack %s OUT%s.h5",
-                   path, a->name, (long long)holes->rows, (long long)holes->of,
-                   (long long)holes->first, path, tr_h5_labels_path(path, labels) ? "_x" : "");
+                   path, a->name, (long long)unallocated->rows, (long long)unallocated->of,
+                   (long long)unallocated->first, path, tr_h5_labels_path(path, labels) ? "_x" : "");
 }

@@ -17,40 +17,41 @@
 #define BLOCKS_MIN       64 /* of an epoch, and if it can be of a window */
 #define WINDOW_BYTES     (64 << 20)
 
-int64_t tr_order_slots(const tr_order_t *order) {
+int64_t tr_sampler_slots(const tr_sampler_t *order) {
     return order->batch_size / order->micro_batch;
 }
-bool tr_order_shuffles(const tr_order_t *order) {
+bool tr_sampler_shuffles(const tr_sampler_t *order) {
     return order->shuffle > 1;
 }
 
-int64_t tr_order_window_max(const tr_order_t *order) {
-    int64_t longest_share = ceil_div(order->samples, tr_order_slots(order));
+int64_t tr_sampler_window_max(const tr_sampler_t *order) {
+    int64_t longest_share = ceil_div(order->samples, tr_sampler_slots(order));
     /* Without shuffling a window is only what is read ahead in one go. */
     int64_t window =
-        tr_order_shuffles(order) ? order->shuffle : max64(order->block, order->micro_batch);
+        tr_sampler_shuffles(order) ? order->shuffle : max64(order->block, order->micro_batch);
     return min64(window, longest_share);
 }
 
 /* -- resolving --------------------------------------------------------------------------------- */
 
-static int64_t auto_block(const tr_order_t *order, const tr_dataset_info_t *info,
+static int64_t auto_block(const tr_sampler_t *order, const tr_dataset_info_t *info,
                           int64_t sample_bytes) {
     if (info->read_unit > 1) return info->read_unit;
-    int64_t bytes = WINDOW_BYTES / tr_order_slots(order) / BLOCKS_MIN;
+    int64_t bytes = WINDOW_BYTES / tr_sampler_slots(order) / BLOCKS_MIN;
     bytes = max64(BLOCK_BYTES_MIN, min64(BLOCK_BYTES_MAX, bytes));
     return max64(1, min64(bytes / sample_bytes, order->samples / BLOCKS_MIN));
 }
 
 /* Windows of equal size, so that no short one is left at the end of a share. */
-static int64_t auto_shuffle(const tr_order_t *order, int64_t sample_bytes) {
-    int64_t slots = tr_order_slots(order), share = ceil_div(order->samples, slots);
+static int64_t auto_shuffle(const tr_sampler_t *order, int64_t sample_bytes) {
+    int64_t slots = tr_sampler_slots(order), share = ceil_div(order->samples, slots);
     int64_t fits = max64(WINDOW_BYTES / slots / sample_bytes, 1);
     return max64(1, ceil_div(share, ceil_div(share, fits)));
 }
 
-tr_status_t tr_order_make(const tr_data_settings_t *settings, const tr_dataset_info_t *info,
-                          uint64_t seed, int64_t batch_size, int64_t micro_batch, tr_order_t *out) {
+tr_status_t tr_sampler_init(const tr_data_settings_t *settings, const tr_dataset_info_t *info,
+                            uint64_t seed, int64_t batch_size, int64_t micro_batch,
+                            tr_sampler_t *out) {
     if (info->samples < 1)
         return TR_FAIL(TR_ERR_DATA, "The data set is empty: %s.", info->description);
     if (batch_size < 1 || micro_batch < 1 || batch_size % micro_batch)
@@ -61,61 +62,62 @@ tr_status_t tr_order_make(const tr_data_settings_t *settings, const tr_dataset_i
     int64_t sample_bytes = 0;
     for (int f = 0; f < info->field_count; f++) sample_bytes += info->field[f].sample_bytes;
     sample_bytes = max64(sample_bytes, 1);
-    *out = (tr_order_t){.seed = seed,
-                        .samples = info->samples,
-                        .batch_size = batch_size,
-                        .micro_batch = micro_batch};
+    *out = (tr_sampler_t){.seed = seed,
+                          .samples = info->samples,
+                          .batch_size = batch_size,
+                          .micro_batch = micro_batch};
     out->block = min64(settings->block > 0 ? settings->block : auto_block(out, info, sample_bytes),
                        info->samples);
     out->shuffle = settings->shuffle >= 0 ? settings->shuffle : auto_shuffle(out, sample_bytes);
     return TR_OK;
 }
 
-/* -- lanes ------------------------------------------------------------------------------------- */
+/* -- streams -------------------------------------------------------------------------------------
+ */
 
-/* Samples that lane `slot` has drawn when `epoch` begins. */
-static int64_t lane_begin(const tr_order_t *order, int64_t slot, int64_t epoch) {
-    return (epoch * order->samples + slot) / tr_order_slots(order);
+/* Samples that stream `slot` has drawn when `epoch` begins. */
+static int64_t stream_begin(const tr_sampler_t *order, int64_t slot, int64_t epoch) {
+    return (epoch * order->samples + slot) / tr_sampler_slots(order);
 }
 
-/* Samples that all lanes before `slot` have drawn when `epoch` begins: the sum over t < slot of
+/* Samples that all streams before `slot` have drawn when `epoch` begins: the sum over t < slot of
  * floor((x + t) / slots). */
-static int64_t lanes_before(const tr_order_t *order, int64_t slot, int64_t epoch) {
-    int64_t slots = tr_order_slots(order), x = epoch * order->samples;
+static int64_t streams_before(const tr_sampler_t *order, int64_t slot, int64_t epoch) {
+    int64_t slots = tr_sampler_slots(order), x = epoch * order->samples;
     return slot * (x / slots) + max64(0, slot + x % slots - slots);
 }
 
-int64_t tr_order_epoch(const tr_order_t *order, int64_t slot, int64_t position, int64_t *out_first,
-                       int64_t *out_next) {
-    int64_t epoch = ((position + 1) * tr_order_slots(order) - slot - 1) / order->samples;
-    if (out_first) *out_first = lane_begin(order, slot, epoch);
-    if (out_next) *out_next = lane_begin(order, slot, epoch + 1);
+int64_t tr_sampler_epoch(const tr_sampler_t *order, int64_t slot, int64_t position,
+                         int64_t *out_first, int64_t *out_next) {
+    int64_t epoch = ((position + 1) * tr_sampler_slots(order) - slot - 1) / order->samples;
+    if (out_first) *out_first = stream_begin(order, slot, epoch);
+    if (out_next) *out_next = stream_begin(order, slot, epoch + 1);
     return epoch;
 }
 
-void tr_order_window(const tr_order_t *order, int64_t slot, int64_t position,
-                     tr_order_window_t *out) {
-    int64_t first, next, length = tr_order_window_max(order);
+void tr_sampler_window(const tr_sampler_t *order, int64_t slot, int64_t position,
+                       tr_sampler_window_t *out) {
+    int64_t first, next, length = tr_sampler_window_max(order);
     out->slot = slot;
-    out->epoch = tr_order_epoch(order, slot, position, &first, &next);
+    out->epoch = tr_sampler_epoch(order, slot, position, &first, &next);
     out->index = (position - first) / length;
     out->first = first + out->index * length;
     out->count = min64(length, next - out->first);
-    out->sequence = lanes_before(order, slot, out->epoch + 1) -
-                    lanes_before(order, slot, out->epoch) + out->index * length;
+    out->sequence = streams_before(order, slot, out->epoch + 1) -
+                    streams_before(order, slot, out->epoch) + out->index * length;
 }
 
-void tr_order_permutation(const tr_order_t *order, const tr_order_window_t *window,
-                          int64_t *out_place) {
+void tr_sampler_permutation(const tr_sampler_t *order, const tr_sampler_window_t *window,
+                            int64_t *out_place) {
     for (int64_t i = 0; i < window->count; i++) out_place[i] = i;
-    if (!tr_order_shuffles(order)) return;
+    if (!tr_sampler_shuffles(order)) return;
     tr_rng_t rng = tr_rng_make(order->seed, TR_RNG_WINDOW, (uint32_t)window->slot,
                                (uint64_t)window->epoch << 32 | (uint32_t)window->index);
     tr_rng_shuffle(&rng, out_place, window->count);
 }
 
-void tr_order_slots_of_rank(int64_t slots, int rank, int size, int64_t *out_first,
-                            int64_t *out_count) {
+void tr_sampler_slots_of_rank(int64_t slots, int rank, int size, int64_t *out_first,
+                              int64_t *out_count) {
     *out_first = slots * rank / size;
     *out_count = slots * (rank + 1) / size - *out_first;
 }
@@ -123,7 +125,7 @@ void tr_order_slots_of_rank(int64_t slots, int rank, int size, int64_t *out_firs
 /* -- blocks ------------------------------------------------------------------------------------ */
 
 /* One pass through the network, forward or back; value < 2^(left + right bits). */
-static uint64_t feistel(const tr_order_t *order, int64_t epoch, int bits, bool inverse,
+static uint64_t feistel(const tr_sampler_t *order, int64_t epoch, int bits, bool inverse,
                         uint64_t value) {
     int half[2] = {bits / 2, bits - bits / 2}; /* bits of word 0 and word 1 */
     uint64_t word[2] = {value >> half[1], value & ((1ull << half[1]) - 1)};
@@ -136,7 +138,7 @@ static uint64_t feistel(const tr_order_t *order, int64_t epoch, int bits, bool i
     return word[0] << half[1] | word[1];
 }
 
-static int64_t permute(const tr_order_t *order, int64_t epoch, bool inverse, int64_t block,
+static int64_t permute(const tr_sampler_t *order, int64_t epoch, bool inverse, int64_t block,
                        int64_t blocks) {
     int bits = FEISTEL_MIN_BITS;
     while (bits < 62 && (1ll << bits) < blocks) bits++;
@@ -146,8 +148,8 @@ static int64_t permute(const tr_order_t *order, int64_t epoch, bool inverse, int
     return (int64_t)value;
 }
 
-void tr_order_run(const tr_order_t *order, int64_t epoch, int64_t sequence, int64_t *out_sample,
-                  int64_t *out_count) {
+void tr_sampler_run(const tr_sampler_t *order, int64_t epoch, int64_t sequence, int64_t *out_sample,
+                    int64_t *out_count) {
     int64_t block = order->block, blocks = ceil_div(order->samples, block),
             missing = blocks * block - order->samples;
     if (order->shuffle == 0) {
@@ -172,23 +174,23 @@ void tr_order_run(const tr_order_t *order, int64_t epoch, int64_t sequence, int6
 
 /* -- for tools and tests ----------------------------------------------------------------------- */
 
-static void window_samples(const tr_order_t *order, const tr_order_window_t *window,
+static void window_samples(const tr_sampler_t *order, const tr_sampler_window_t *window,
                            const int64_t *place, int64_t *out_ids) {
     for (int64_t i = 0; i < window->count;) {
         int64_t sample, run;
-        tr_order_run(order, window->epoch, window->sequence + i, &sample, &run);
+        tr_sampler_run(order, window->epoch, window->sequence + i, &sample, &run);
         for (; run > 0 && i < window->count; run--) out_ids[place[i++]] = sample++;
     }
 }
 
-tr_status_t tr_order_samples(const tr_order_t *order, int64_t slot, int64_t position, int64_t count,
-                             int64_t *out_ids) {
-    int64_t *scratch = NULL, length = tr_order_window_max(order);
+tr_status_t tr_sampler_samples(const tr_sampler_t *order, int64_t slot, int64_t position,
+                               int64_t count, int64_t *out_ids) {
+    int64_t *scratch = NULL, length = tr_sampler_window_max(order);
     TR_TRY(tr_alloc((size_t)(2 * length) * sizeof *scratch, "order of a window", &scratch));
     for (int64_t end = position + count; position < end;) {
-        tr_order_window_t window;
-        tr_order_window(order, slot, position, &window);
-        tr_order_permutation(order, &window, scratch);
+        tr_sampler_window_t window;
+        tr_sampler_window(order, slot, position, &window);
+        tr_sampler_permutation(order, &window, scratch);
         window_samples(order, &window, scratch, scratch + length);
         int64_t stop = min64(end, window.first + window.count);
         for (; position < stop; position++) *out_ids++ = scratch[length + position - window.first];

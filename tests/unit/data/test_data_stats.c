@@ -105,7 +105,7 @@ static void columns_that_are_rounded_away_are_named(void **state) {
     fill();
     put(name[0], H5T_IEEE_F64LE, H5T_IEEE_F64LE, x, y);
     tr_dataset_t *set = open_files(0, 0);
-    /* four stretches that are the whole */
+    /* four segments that are the whole */
     assert_ok(tr_dataset_stats(set, 1, 4, 1000, 2, stats, &sec));
     assert_true(stats[0].count == N && stats[0].min == 2e8 && stats[0].max == 2e8 + 7 && sec > 0);
     assert_true(tr_is_rounded_away(stats, 2, true, text));

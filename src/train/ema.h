@@ -6,10 +6,10 @@
 
 /* Makes room for the trained weights during an evaluation; before the plan. Nothing where there is
  * no average. */
-tr_status_t tr_average_declare(tr_session_t *s);
-/* Puts the average in the parameters' place and the trained weights aside; tr_average_end puts them
+tr_status_t tr_ema_declare(tr_session_t *s);
+/* Puts the average in the parameters' place and the trained weights aside; tr_ema_end puts them
  * back. */
-tr_status_t tr_average_begin(tr_session_t *s);
-tr_status_t tr_average_end(tr_session_t *s);
+tr_status_t tr_ema_begin(tr_session_t *s);
+tr_status_t tr_ema_end(tr_session_t *s);
 
 #endif

@@ -1,8 +1,8 @@
-#include "pulse.h"
+#include "heartbeat.h"
 #include <stddef.h>
 
 /* The memory of the old words may be freed after this: what they said stays counted. */
-void tr_pulse_watch(tr_pulse_t *p, const tr_progress_words_t *words) {
+void tr_heartbeat_watch(tr_heartbeat_t *p, const tr_progress_words_t *words) {
     pthread_mutex_lock(&p->words_lock);
     if (p->words) {
         TR_PULSE_ADD(p->entered, TR_PULSE_GET(p->words->entered));
@@ -13,7 +13,7 @@ void tr_pulse_watch(tr_pulse_t *p, const tr_progress_words_t *words) {
 }
 
 /* Never waits: the watchdog must be able to end a process that is stuck anywhere. */
-void tr_pulse_collectives(tr_pulse_t *p, int64_t *out_entered, int64_t *out_completed) {
+void tr_heartbeat_collectives(tr_heartbeat_t *p, int64_t *out_entered, int64_t *out_completed) {
     *out_entered = TR_PULSE_GET(p->entered);
     *out_completed = TR_PULSE_GET(p->completed);
     if (pthread_mutex_trylock(&p->words_lock) != 0) return;

@@ -1,11 +1,11 @@
 /*
  * data.valid_fraction: one data set as two, for training and for validation.
  *
- * The data set is cut into stretches of equal length, and V of its C stretches go to validation, as
- * evenly as whole numbers allow: stretch j does where floor((j + 1) V / C) > floor(j V / C). So the
- * k-th stretch of validation is ceil((k + 1) C / V) - 1, the k-th of training is floor(k C / (C -
+ * The data set is cut into segments of equal length, and V of its C segments go to validation, as
+ * evenly as whole numbers allow: segment j does where floor((j + 1) V / C) > floor(j V / C). So the
+ * k-th segment of validation is ceil((k + 1) C / V) - 1, the k-th of training is floor(k C / (C -
  * V)), nothing is stored, and both parts have of everything where the file is sorted. The last
- * stretch, which may be short, is always of validation.
+ * segment, which may be short, is always of validation.
  */
 #include "shared.h"
 #include "trainer/mem.h"
@@ -13,35 +13,35 @@
 #include <stdio.h>
 #include <string.h>
 
-#define STRETCH_BYTES (256 << 10)
-#define STRETCHES_MIN 256 /* where there are as many samples */
+#define SEGMENT_BYTES (256 << 10)
+#define SEGMENTS_MIN  256 /* where there are as many samples */
 
 typedef struct {
     tr_dataset_t base;
     tr_dataset_t *whole;
     bool is_valid;
-    int64_t length, stretches, kept; /* samples of a stretch; of all, of this part */
-} part_t;
+    int64_t length, segments, kept; /* samples of a segment; of all, of this part */
+} subset_t;
 
-static int64_t stretch_of(const part_t *self, int64_t k) {
-    if (self->is_valid) return ceil_div((k + 1) * self->stretches, self->kept) - 1;
-    return k * self->stretches / self->kept;
+static int64_t segment_of(const subset_t *self, int64_t k) {
+    if (self->is_valid) return ceil_div((k + 1) * self->segments, self->kept) - 1;
+    return k * self->segments / self->kept;
 }
 
 /* Where sample `first` of this part is in the whole, and how many of `count` follow it there. */
-static int64_t run_of(const part_t *self, int64_t first, int64_t count, int64_t *out_count) {
-    const int64_t k = first / self->length, stretch = stretch_of(self, k),
+static int64_t run_of(const subset_t *self, int64_t first, int64_t count, int64_t *out_count) {
+    const int64_t k = first / self->length, segment = segment_of(self, k),
                   inside = first % self->length;
     int64_t run = self->length - inside;
-    for (int64_t next = 1; run < count && stretch_of(self, k + next) == stretch + next; next++)
+    for (int64_t next = 1; run < count && segment_of(self, k + next) == segment + next; next++)
         run += self->length;
     *out_count = min64(run, count);
-    return stretch * self->length + inside;
+    return segment * self->length + inside;
 }
 
 static tr_status_t read_part(tr_dataset_t *dataset, int64_t first, int64_t count,
                              void *const *dst) {
-    const part_t *self = (const part_t *)dataset;
+    const subset_t *self = (const subset_t *)dataset;
     char *at[TR_DATASET_MAX_FIELDS];
     for (int f = 0; f < dataset->info.field_count; f++) at[f] = dst[f];
     while (count > 0) {
@@ -57,7 +57,7 @@ static tr_status_t read_part(tr_dataset_t *dataset, int64_t first, int64_t count
 
 static tr_status_t read_part_exact(tr_dataset_t *dataset, int field, int64_t first, int64_t count,
                                    double *dst) {
-    const part_t *self = (const part_t *)dataset;
+    const subset_t *self = (const subset_t *)dataset;
     const tr_field_t *f = &dataset->info.field[field];
     while (count > 0) {
         int64_t run, sample = run_of(self, first, count, &run);
@@ -70,7 +70,7 @@ static tr_status_t read_part_exact(tr_dataset_t *dataset, int field, int64_t fir
 }
 
 static void expect_part(tr_dataset_t *dataset, int64_t first, int64_t count) {
-    const part_t *self = (const part_t *)dataset;
+    const subset_t *self = (const subset_t *)dataset;
     if (!self->whole->ops->expect) return;
     for (int64_t run; count > 0; first += run, count -= run) {
         int64_t sample = run_of(self, first, count, &run);
@@ -79,7 +79,7 @@ static void expect_part(tr_dataset_t *dataset, int64_t first, int64_t count) {
 }
 
 static void close_part(tr_dataset_t *dataset) {
-    part_t *self = (part_t *)dataset;
+    subset_t *self = (subset_t *)dataset;
     tr_dataset_close(&self->whole);
     tr_free(&self);
 }
@@ -90,21 +90,21 @@ static const tr_dataset_ops_t part_ops = {.name = "part",
                                           .expect = expect_part,
                                           .read_exact = read_part_exact};
 
-static int64_t stretch_length(const tr_dataset_info_t *info) {
+static int64_t segment_length(const tr_dataset_info_t *info) {
     int64_t bytes = 0;
     for (int f = 0; f < info->field_count; f++) bytes += info->field[f].sample_bytes;
-    if (info->read_unit > 1 && info->samples / info->read_unit >= STRETCHES_MIN)
+    if (info->read_unit > 1 && info->samples / info->read_unit >= SEGMENTS_MIN)
         return info->read_unit;
-    return max64(1, min64(STRETCH_BYTES / max64(1, bytes), info->samples / STRETCHES_MIN));
+    return max64(1, min64(SEGMENT_BYTES / max64(1, bytes), info->samples / SEGMENTS_MIN));
 }
 
 tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid,
                             tr_dataset_t **out) {
-    part_t *self = NULL;
+    subset_t *self = NULL;
     const tr_dataset_info_t *info = &whole->info;
-    const int64_t length = stretch_length(info), stretches = ceil_div(info->samples, length),
-                  valid = max64(1, llround(fraction * (double)stretches)),
-                  training = stretches - valid;
+    const int64_t length = segment_length(info), segments = ceil_div(info->samples, length),
+                  valid = max64(1, llround(fraction * (double)segments)),
+                  training = segments - valid;
     if (training < 1)
         return TR_FAIL(
             TR_ERR_CONFIG,
@@ -112,12 +112,12 @@ tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid,
             "more data",
             fraction, (long long)info->samples);
     TR_TRY(tr_alloc(sizeof *self, "a part of the data", &self));
-    *self = (part_t){.base = {.ops = &part_ops, .info = *info},
-                     .whole = whole,
-                     .is_valid = is_valid,
-                     .length = length,
-                     .stretches = stretches,
-                     .kept = is_valid ? valid : training};
+    *self = (subset_t){.base = {.ops = &part_ops, .info = *info},
+                       .whole = whole,
+                       .is_valid = is_valid,
+                       .length = length,
+                       .segments = segments,
+                       .kept = is_valid ? valid : training};
     self->base.info.samples = is_valid ? info->samples - training * length : training * length;
     self->base.info.fingerprint ^= (uint64_t)(2 * self->kept + is_valid) * 0x9E3779B97F4A7C15u;
     snprintf(self->base.info.description, sizeof self->base.info.description,

@@ -1,4 +1,4 @@
-#include "due.h"
+#include "interval.h"
 #include "trainer/clock.h"
 #include "trainer/optim.h"
 
@@ -6,11 +6,11 @@
 #include <math.h>
 #include <string.h>
 
-tr_status_t tr_due_parse(const char *key, const char *text, bool allow_time, int64_t total_steps,
-                         double steps_per_epoch, tr_due_t *out) {
+tr_status_t tr_interval_parse(const char *key, const char *text, bool allow_time,
+                              int64_t total_steps, double steps_per_epoch, tr_interval_t *out) {
     const size_t length = strlen(text);
     const bool has_unit = length > 0 && isalpha((unsigned char)text[length - 1]);
-    *out = (tr_due_t){.last_sec = tr_clock_sec()};
+    *out = (tr_interval_t){.last_sec = tr_clock_sec()};
     if (strcmp(text, "0") == 0 || length == 0) return TR_OK;
     if (tr_parse_steps(text, total_steps, steps_per_epoch, &out->steps) && out->steps > 0)
         return TR_OK;
@@ -22,7 +22,7 @@ tr_status_t tr_due_parse(const char *key, const char *text, bool allow_time, int
         text, allow_time ? ", a time (10min)" : "");
 }
 
-bool tr_due_now(tr_due_t *due, int64_t step) {
+bool tr_interval_is_due(tr_interval_t *due, int64_t step) {
     if (due->steps > 0)
         return floor((double)step / due->steps + 1e-9) >
                floor((double)(step - 1) / due->steps + 1e-9);

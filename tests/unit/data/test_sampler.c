@@ -6,19 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tr_order_t order_of(int64_t samples, int64_t slots, int64_t micro, int64_t block,
-                           int64_t shuffle) {
-    return (tr_order_t){.seed = 7,
-                        .samples = samples,
-                        .batch_size = slots * micro,
-                        .micro_batch = micro,
-                        .block = block,
-                        .shuffle = shuffle};
+static tr_sampler_t order_of(int64_t samples, int64_t slots, int64_t micro, int64_t block,
+                             int64_t shuffle) {
+    return (tr_sampler_t){.seed = 7,
+                          .samples = samples,
+                          .batch_size = slots * micro,
+                          .micro_batch = micro,
+                          .block = block,
+                          .shuffle = shuffle};
 }
 
-/* Draws each lane's share of `epochs` epochs and counts. */
-static void check_epochs(const tr_order_t *o, int64_t epochs) {
-    int64_t slots = tr_order_slots(o), most = o->samples / slots + 2;
+/* Draws each stream's share of `epochs` epochs and counts. */
+static void check_epochs(const tr_sampler_t *o, int64_t epochs) {
+    int64_t slots = tr_sampler_slots(o), most = o->samples / slots + 2;
     int64_t *ids = malloc((size_t)(epochs * most) * sizeof *ids),
             *seen = calloc((size_t)o->samples, sizeof *seen);
     for (int64_t e = 0; e < epochs; e++) {
@@ -27,12 +27,12 @@ static void check_epochs(const tr_order_t *o, int64_t epochs) {
             int64_t first = (e * o->samples + s) / slots, next = ((e + 1) * o->samples + s) / slots,
                     begin, end;
             if (first < next) {
-                assert_int_equal(tr_order_epoch(o, s, first, &begin, &end), e);
+                assert_int_equal(tr_sampler_epoch(o, s, first, &begin, &end), e);
                 assert_int_equal(begin, first);
                 assert_int_equal(end, next);
-                assert_int_equal(tr_order_epoch(o, s, next - 1, NULL, NULL), e);
+                assert_int_equal(tr_sampler_epoch(o, s, next - 1, NULL, NULL), e);
             }
-            assert_ok(tr_order_samples(o, s, first, next - first, ids));
+            assert_ok(tr_sampler_samples(o, s, first, next - first, ids));
             for (int64_t i = 0; i < next - first; i++) {
                 assert_in_range(ids[i], 0, o->samples - 1);
                 assert_int_equal(seen[ids[i]], e);
@@ -43,7 +43,7 @@ static void check_epochs(const tr_order_t *o, int64_t epochs) {
             if (next > largest) largest = next;
         }
         assert_int_equal(total, o->samples);
-        assert_true(largest - least <= 1); /* lanes never differ by more than one sample */
+        assert_true(largest - least <= 1); /* streams never differ by more than one sample */
     }
     free(ids);
     free(seen);
@@ -56,42 +56,42 @@ static void test_once_an_epoch(void **state) {
         for (size_t b = 0; b < TR_COUNT(slots); b++)
             for (size_t c = 0; c < TR_COUNT(blocks); c++)
                 for (size_t d = 0; d < TR_COUNT(shuffles); d++) {
-                    tr_order_t o =
+                    tr_sampler_t o =
                         order_of(sizes[a], slots[b], 4, blocks[c] < sizes[a] ? blocks[c] : sizes[a],
                                  shuffles[d]);
                     check_epochs(&o, sizes[a] < 10 ? 12 : 3);
                 }
 }
 
-/* Any stretch of the stream equals the same stretch of a longer one. */
-static void test_stretches(void **state) {
-    tr_order_t o = order_of(103, 3, 8, 5, 7);
+/* Any segment of the stream equals the same segment of a longer one. */
+static void test_segments(void **state) {
+    tr_sampler_t o = order_of(103, 3, 8, 5, 7);
     int64_t all[400], part[50];
-    assert_ok(tr_order_samples(&o, 1, 0, 400, all));
+    assert_ok(tr_sampler_samples(&o, 1, 0, 400, all));
     for (int64_t first = 0; first < 350; first += 13) {
-        assert_ok(tr_order_samples(&o, 1, first, 50, part));
+        assert_ok(tr_sampler_samples(&o, 1, first, 50, part));
         assert_memory_equal(part, all + first, sizeof part);
     }
 }
 
 static void test_epochs_differ(void **state) {
-    tr_order_t o = order_of(500, 1, 10, 4, 100), other = o;
+    tr_sampler_t o = order_of(500, 1, 10, 4, 100), other = o;
     int64_t a[500], b[500], same = 0, fixed = 0;
-    assert_ok(tr_order_samples(&o, 0, 0, 500, a));
-    assert_ok(tr_order_samples(&o, 0, 500, 500, b));
+    assert_ok(tr_sampler_samples(&o, 0, 0, 500, a));
+    assert_ok(tr_sampler_samples(&o, 0, 500, 500, b));
     for (int i = 0; i < 500; i++) same += a[i] == b[i], fixed += a[i] == i;
     assert_true(same < 20 && fixed < 20);
     other.seed = 8;
-    assert_ok(tr_order_samples(&other, 0, 0, 500, b));
+    assert_ok(tr_sampler_samples(&other, 0, 0, 500, b));
     same = 0;
     for (int i = 0; i < 500; i++) same += a[i] == b[i];
     assert_true(same < 20);
 }
 
 static void test_file_order(void **state) {
-    tr_order_t o = order_of(100, 1, 10, 7, 0);
+    tr_sampler_t o = order_of(100, 1, 10, 7, 0);
     int64_t ids[250];
-    assert_ok(tr_order_samples(&o, 0, 0, 250, ids));
+    assert_ok(tr_sampler_samples(&o, 0, 0, 250, ids));
     for (int i = 0; i < 250; i++) assert_int_equal(ids[i], i % 100);
 }
 
@@ -100,10 +100,10 @@ static void test_file_order(void **state) {
 static void test_uniform(void **state) {
     int count[5 * 5 * 5 * 5 * 5] = {0}, epochs = 12000;
     for (int e = 0; e < epochs; e++) {
-        tr_order_t o = order_of(5, 1, 1, 1, 1);
+        tr_sampler_t o = order_of(5, 1, 1, 1, 1);
         int64_t ids[5];
         int code = 0;
-        assert_ok(tr_order_samples(&o, 0, 5 * e, 5, ids));
+        assert_ok(tr_sampler_samples(&o, 0, 5 * e, 5, ids));
         for (int i = 0; i < 5; i++) code = code * 5 + (int)ids[i];
         count[code]++;
     }
@@ -121,7 +121,7 @@ static void test_slots_of_rank(void **state) {
             int64_t expect = 0;
             for (int r = 0; r < size; r++) {
                 int64_t first, count;
-                tr_order_slots_of_rank(slots, r, size, &first, &count);
+                tr_sampler_slots_of_rank(slots, r, size, &first, &count);
                 assert_int_equal(first, expect);
                 assert_true(count >= slots / size && count <= slots / size + 1);
                 expect += count;
@@ -133,26 +133,26 @@ static void test_slots_of_rank(void **state) {
 static void test_make(void **state) {
     tr_data_settings_t settings = test_settings();
     tr_dataset_info_t info = {.samples = 60000, .field_count = 2, .read_unit = 1};
-    tr_order_t o;
+    tr_sampler_t o;
     info.field[0].sample_bytes = 784;
     info.field[1].sample_bytes = 4;
-    assert_ok(tr_order_make(&settings, &info, 1, 128, 32, &o));
-    assert_int_equal(o.shuffle, 15000); /* a lane's share is one window */
+    assert_ok(tr_sampler_init(&settings, &info, 1, 128, 32, &o));
+    assert_int_equal(o.shuffle, 15000); /* a stream's share is one window */
     assert_in_range(o.block * 788, 100 << 10, 256 << 10);
     info.samples = 100;
-    assert_ok(tr_order_make(&settings, &info, 1, 128, 32, &o));
+    assert_ok(tr_sampler_init(&settings, &info, 1, 128, 32, &o));
     assert_int_equal(o.block, 1);
     info.read_unit = 64;
-    assert_ok(tr_order_make(&settings, &info, 1, 128, 32, &o));
+    assert_ok(tr_sampler_init(&settings, &info, 1, 128, 32, &o));
     assert_int_equal(o.block, 64);
-    assert_int_equal(tr_order_make(&settings, &info, 1, 128, 48, &o), TR_ERR_CONFIG);
+    assert_int_equal(tr_sampler_init(&settings, &info, 1, 128, 48, &o), TR_ERR_CONFIG);
     info.samples = 0;
-    assert_int_equal(tr_order_make(&settings, &info, 1, 128, 32, &o), TR_ERR_DATA);
+    assert_int_equal(tr_sampler_init(&settings, &info, 1, 128, 32, &o), TR_ERR_DATA);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_once_an_epoch), cmocka_unit_test(test_stretches),
+        cmocka_unit_test(test_once_an_epoch), cmocka_unit_test(test_segments),
         cmocka_unit_test(test_epochs_differ), cmocka_unit_test(test_file_order),
         cmocka_unit_test(test_uniform),       cmocka_unit_test(test_slots_of_rank),
         cmocka_unit_test(test_make),

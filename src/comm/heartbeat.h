@@ -22,12 +22,12 @@ typedef struct {
     double begin_sec;                               /* of the phase; the phases' own thread's */
     pthread_mutex_t words_lock;                     /* over `words` */
     const tr_progress_words_t *words; /* of an engine whose device counts; NULL: none */
-} tr_pulse_t;
+} tr_heartbeat_t;
 
 /* From now on `words` (NULL: none) count besides entered and completed. */
-void tr_pulse_watch(tr_pulse_t *p, const tr_progress_words_t *words);
+void tr_heartbeat_watch(tr_heartbeat_t *p, const tr_progress_words_t *words);
 /* Collectives entered and completed. Never waits. */
-void tr_pulse_collectives(tr_pulse_t *p, int64_t *out_entered, int64_t *out_completed);
+void tr_heartbeat_collectives(tr_heartbeat_t *p, int64_t *out_entered, int64_t *out_completed);
 
 /* Relaxed: a watchdog that sees a change one beat later is as good. */
 #define TR_PULSE_ADD(field, n) atomic_fetch_add_explicit(&(field), (n), memory_order_relaxed)
