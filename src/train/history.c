@@ -51,7 +51,7 @@ static void append(const loop_t *l, json_t *line) {
 void tr_history_begin(loop_t *l) {
     const double set_up_sec = tr_clock_since_exec_sec();
     json_t *line = head(l, "start");
-    l->history.first_step = l->step + 1;
+    l->history.first_step = l->state.step + 1;
     json_object_set(line, "hosts", l->history.hosts);
     json_object_set_new(line, "ranks", json_integer(l->info->size));
     json_object_set_new(line, "first_step", json_integer(l->history.first_step));
@@ -75,7 +75,7 @@ void tr_history_end(loop_t *l, tr_status_t status) {
         line,
         json_pack("{s:s, s:i, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:I}", "verdict", verdict, "code",
                   (int)status, "first_step", (json_int_t)l->history.first_step, "last_step",
-                  (json_int_t)l->step, "first_step_sec", l->report.first_step_sec, "wall_sec",
+                  (json_int_t)l->state.step, "first_step_sec", l->report.first_step_sec, "wall_sec",
                   tr_clock_since_exec_sec(), "checkpoints", (json_int_t)saves.saved,
                   "checkpoint_stall_sec", l->report.save_sec, "checkpoint_write_sec",
                   saves.slowest_write_sec, "checkpoint_bytes", (json_int_t)saves.last_bytes));

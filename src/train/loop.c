@@ -13,28 +13,28 @@
 
 static bool ends_epoch(const loop_t *l) {
     const double n = l->s->steps_per_epoch;
-    return l->step == l->s->total_steps ||
-           floor((double)l->step / n + 1e-9) > floor((double)(l->step - 1) / n + 1e-9);
+    return l->state.step == l->s->total_steps ||
+           floor((double)l->state.step / n + 1e-9) > floor((double)(l->state.step - 1) / n + 1e-9);
 }
 
 static bool is_last(const loop_t *l) {
-    return l->step == l->s->total_steps;
+    return l->state.step == l->s->total_steps;
 }
 
-static bool valid_due(loop_t *l) {
-    return l->s->dataset[TR_SPLIT_VALID] &&
-           (tr_interval_is_due(&l->valid, l->step) || (is_last(l) && l->valid.steps > 0));
+static bool valid_due(loop_t *l, int64_t step) {
+    return l->s->dataset[TR_SPLIT_VALID] && (tr_interval_is_due(&l->valid, step) ||
+                                             (step == l->s->total_steps && l->valid.steps > 0));
 }
 
 /* -- the ends ---------------------------------------------------------------------------------- */
 
 static tr_status_t summarize(loop_t *l, const char *status) {
     const tr_report_end_t end = {.status = status,
-                                 .steps = l->step,
+                                 .steps = l->state.step,
                                  .skipped = l->skipped,
-                                 .best_step = l->best_step,
-                                 .best_loss = l->best_loss,
-                                 .best_accuracy = l->best_accuracy,
+                                 .best_step = l->state.best_step,
+                                 .best_loss = l->state.best_loss,
+                                 .best_accuracy = l->state.best_accuracy,
                                  .host_bytes = tr_loader_bytes(l->loader) +
                                                (l->snapshot ? tr_snapshot_bytes(l->snapshot) : 0)};
     return tr_report_summary(&l->report, &end);
@@ -45,19 +45,19 @@ static tr_status_t summarize(loop_t *l, const char *status) {
 static tr_status_t stopped(loop_t *l) {
     char resume_hint[TR_WAY_ON_BYTES];
     tr_signals_say(0); /* that rank may be one whose words go nowhere */
-    if (!l->valid_owed && ends_epoch(l)) tr_report_epoch(&l->report, l->step);
+    if (!l->state.valid_pending && ends_epoch(l)) tr_report_epoch(&l->report, l->state.step);
     TR_TRY(tr_loop_save_last(l));
-    tr_report_epoch(&l->report, l->step);
+    tr_report_epoch(&l->report, l->state.step);
     TR_TRY(summarize(l, "stopped"));
     tr_loop_resume_hint(l, resume_hint, sizeof resume_hint);
     return tr_world_agree(
         l->world, TR_FAIL(TR_ERR_RETRY,
                           "stopped by a signal after step %lld of %lld%s; saved a checkpoint: "
                           "%s",
-                          (long long)l->step, (long long)l->s->total_steps,
-                          l->valid_owed ? ", before its validation"
-                          : is_last(l)  ? ", before the test"
-                                        : "",
+                          (long long)l->state.step, (long long)l->s->total_steps,
+                          l->state.valid_pending ? ", before its validation"
+                          : is_last(l)           ? ", before the test"
+                                                 : "",
                           resume_hint));
 }
 
@@ -70,49 +70,38 @@ static tr_status_t save(loop_t *l, bool is_best) {
     return TR_OK;
 }
 
-static bool is_better(const loop_t *l, const tr_eval_outcome_t *v) {
-    if (l->save_settings.best_by == TR_BEST_BY_LOSS) return v->loss < l->best_loss;
-    return v->accuracy > l->best_accuracy || (isnan(l->best_accuracy) && !isnan(v->accuracy));
-}
-
 /* train.patience is over. */
 static bool is_stale(const loop_t *l) {
-    return l->s->train.patience > 0 && l->stale >= l->s->train.patience;
+    return l->s->train.patience > 0 && l->state.stale >= l->s->train.patience;
 }
 
-/* valid_owed stays where it was given up. */
+/* A validation that is stopped stays pending. */
 static tr_status_t validate(loop_t *l, bool *is_best) {
     tr_eval_outcome_t v;
     /* Before an error in data that are read for the first time may end all ranks. */
-    if (isinf(l->best_loss)) TR_TRY(tr_loop_save_first(l));
+    if (isinf(l->state.best_loss)) TR_TRY(tr_loop_save_first(l));
     const double start = tr_clock_sec();
-    tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->step);
+    tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->state.step);
     TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_VALID, NULL, NULL, tr_signals_pending, &v));
     if (v.stopped) return TR_OK;
-    l->valid_owed = false;
-    *is_best = is_better(l, &v);
-    l->stale = *is_best ? 0 : l->stale + 1;
-    if (*is_best) {
-        l->best_loss = v.loss;
-        l->best_accuracy = v.accuracy;
-        l->best_step = l->step;
-    }
-    return tr_report_valid(&l->report, l->step, &v, tr_clock_sec() - start, *is_best);
+    *is_best = tr_loop_state_validated(&l->state, v.loss, v.accuracy,
+                                       l->save_settings.best_by == TR_BEST_BY_ACCURACY);
+    return tr_report_valid(&l->report, l->state.step, &v, tr_clock_sec() - start, *is_best);
 }
 
 /* A checkpoint comes before the validation, which may take long; all that it adds is a link. */
 static tr_status_t after_step(loop_t *l) {
-    const bool is_due = tr_interval_is_due(&l->save, l->step) || is_last(l),
-               is_validated = l->valid_owed;
+    const bool is_due = tr_interval_is_due(&l->save, l->state.step) || is_last(l),
+               is_validated = l->state.valid_pending;
     bool is_best = false;
     if (tr_loop_is_root(l)) tr_loop_note_failure(l);
     if (is_validated) {
-        if (is_due || l->owed) TR_TRY(save(l, false));
+        if (is_due || tr_loop_state_save_pending(&l->state)) TR_TRY(save(l, false));
         TR_TRY(validate(l, &is_best));
-        if (l->valid_owed) return stopped(l);
+        if (l->state.valid_pending) return stopped(l);
     }
-    if (ends_epoch(l)) tr_report_epoch(&l->report, l->step);
-    if ((is_due && !is_validated) || l->owed) TR_TRY(save(l, false));
+    if (ends_epoch(l)) tr_report_epoch(&l->report, l->state.step);
+    if ((is_due && !is_validated) || tr_loop_state_save_pending(&l->state)) TR_TRY(save(l, false));
     return is_best && l->save_settings.best ? save(l, true) : TR_OK;
 }
 
@@ -121,9 +110,9 @@ static tr_status_t after_step(loop_t *l) {
 static tr_status_t finish(loop_t *l) {
     tr_eval_outcome_t test;
     TR_TRY(tr_loop_save_last(l)); /* before an error in the test data may end all ranks */
-    if (!is_last(l)) tr_report_epoch(&l->report, l->step); /* an early stop */
+    if (!is_last(l)) tr_report_epoch(&l->report, l->state.step); /* an early stop */
     const double start = tr_clock_sec();
-    tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->step);
+    tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->state.step);
     if (l->s->dataset[TR_SPLIT_TEST]) {
         TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_TEST, NULL, NULL, tr_signals_pending, &test));
         if (test.stopped) return stopped(l);
@@ -142,29 +131,29 @@ static void failed(loop_t *l) {
 }
 
 static tr_status_t run_steps(loop_t *l) {
-    if (l->valid_owed) {
+    if (l->state.valid_pending) {
         TR_INFO("starting with the validation of step %lld: the checkpoint was saved before it",
-                (long long)l->step);
+                (long long)l->state.step);
         TR_TRY(after_step(l));
     }
-    while (l->step < l->s->total_steps && !is_stale(l)) {
+    while (l->state.step < l->s->total_steps && !is_stale(l)) {
         tr_step_outcome_t o;
-        const double lr = tr_schedule_lr(l->schedule, l->step);
-        tr_watchdog_phase(l->world, TR_PHASE_STEP, l->step + 1);
-        TR_TRY(tr_train_step_run(l->train_step, l->step, lr, tr_signals_pending() != 0, &o));
+        const double lr = tr_schedule_lr(l->schedule, l->state.step);
+        tr_watchdog_phase(l->world, TR_PHASE_STEP, l->state.step + 1);
+        TR_TRY(tr_train_step_run(l->train_step, l->state.step, lr, tr_signals_pending() != 0, &o));
         TR_TRY(tr_loop_check_finite(l, &o));
-        TR_TRY(tr_report_step(&l->report, l->step, lr, &o));
-        l->step++;
-        l->valid_owed = valid_due(l);
-        if (o.stop && l->step < l->s->total_steps) return stopped(l);
+        TR_TRY(tr_report_step(&l->report, l->state.step, lr, &o));
+        tr_loop_state_step_done(&l->state, valid_due(l, l->state.step + 1));
+        if (o.stop && l->state.step < l->s->total_steps) return stopped(l);
         TR_TRY(after_step(l));
     }
-    if (l->step < l->s->total_steps)
+    if (l->state.step < l->s->total_steps)
         TR_INFO(
             "early stop after step %lld: %lld validations in a row brought no better %s than step "
             "%lld (train.patience = %lld)",
-            (long long)l->step, (long long)l->stale, tr_config_get(l->config, "checkpoint.best_by"),
-            (long long)l->best_step, (long long)l->s->train.patience);
+            (long long)l->state.step, (long long)l->state.stale,
+            tr_config_get(l->config, "checkpoint.best_by"), (long long)l->state.best_step,
+            (long long)l->s->train.patience);
     return TR_OK;
 }
 
@@ -174,10 +163,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
                 .config = config,
                 .world = world,
                 .info = tr_world_info(world),
-                .saved_step = -1,
-                .best_loss = INFINITY,
-                .best_accuracy = NAN,
-                .best_step = -1,
+                .state = tr_loop_state_new(),
                 .order = {.micro_batch = -1, .block = -1, .shuffle = -1}};
     l.history.entered_sec = tr_clock_since_exec_sec();
     tr_signals_install();
@@ -185,7 +171,7 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
     const bool has_begun = status == TR_OK;
     if (has_begun) status = run_steps(&l);
     if (status == TR_OK) status = finish(&l);
-    tr_watchdog_phase(world, TR_PHASE_END, l.step);
+    tr_watchdog_phase(world, TR_PHASE_END, l.state.step);
     if (l.info->rank == 0 && (status == TR_OK || status == TR_ERR_RETRY))
         tr_verdict_write((int)status, tr_error_last()->message, NULL);
     if (l.info->rank == 0) tr_history_end(&l, status);

@@ -4,6 +4,7 @@
 #define TRAINER_LOOP_INT_H
 
 #include "interval.h"
+#include "loop_state.h"
 #include "report.h"
 #include "state.h"
 #include "trainer/train.h"
@@ -20,17 +21,9 @@ typedef struct {
     tr_schedule_t *schedule;
     tr_report_t report;
     tr_interval_t save, valid;
-    int64_t step;       /* steps done */
-    int64_t saved_step; /* of the newest checkpoint handed over, -1 none */
-    int64_t skipped;    /* updates skipped by on_nan = skip */
+    tr_loop_state_t state;
+    int64_t skipped; /* updates skipped by on_nan = skip */
     int64_t skipped_in_row;
-    /* what comes behind `step` is not done: its validation, the line of its epoch */
-    bool valid_owed;
-    /* of the best validation so far by checkpoint.best_by: INFINITY, NaN and -1 where there is none
-     */
-    double best_loss, best_accuracy;
-    int64_t best_step;
-    int64_t stale; /* validations since then */
     char *run_dir;
     /* What the model was told about its data: of the checkpoint that is resumed, and of model.init;
      * NULL none. */
@@ -45,9 +38,6 @@ typedef struct {
     tr_checkpointer_t *checkpointer;
     tr_snapshot_t *snapshot;
     char *state_text, *metadata; /* of the checkpoint being written */
-    bool owed;                   /* a checkpoint was due while the writer was busy */
-    /* a checkpoint was handed over, and how it went is not known yet */
-    bool writing;
     tr_checkpoint_settings_t save_settings;
     struct {
         int64_t session;    /* of the run, from 1 */

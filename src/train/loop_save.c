@@ -13,15 +13,15 @@
 #define RETRY_SEC 2 /* between tries of the last checkpoint */
 
 void tr_loop_note_failure(loop_t *l) {
-    if (!l->writing || tr_checkpointer_busy(l->checkpointer)) return;
-    l->writing = false;
+    if (!tr_loop_state_is_writing(&l->state) || tr_checkpointer_busy(l->checkpointer)) return;
     const tr_checkpointer_stats_t stats = tr_checkpointer_stats(l->checkpointer);
     if (stats.last_error.code == TR_OK) {
+        (void)tr_loop_state_save(&l->state, TR_SAVE_WRITTEN);
         l->slowest_write_sec = fmax(l->slowest_write_sec, stats.last_write_sec);
         tr_loop_watch_time(l);
         return;
     }
-    l->saved_step = -1; /* the last one is tried again */
+    (void)tr_loop_state_save(&l->state, TR_SAVE_FAILED);
     TR_WARN(
         "cannot save the checkpoint; training continues, and the next one will be attempted: %s",
         stats.last_error.message);
@@ -36,20 +36,21 @@ void tr_loop_watch_time(const loop_t *l) {
 
 tr_status_t tr_loop_describe_state(loop_t *l) {
     tr_error_clear();
-    json_t *state = tr_state_json(l->s, l->step);
+    json_t *state = tr_state_json(l->s, l->state.step);
     if (!state && tr_error_last()->code == TR_ERR_MEMORY) return TR_ERR_MEMORY;
     if (!state)
         return TR_FAIL(TR_ERR_CONFIG,
                        "cannot save the state of the run: a setting or the name of a data file is "
                        "not valid UTF-8; rename it");
     json_object_set_new(state, "best_valid_loss",
-                        isfinite(l->best_loss) ? json_real(l->best_loss) : json_null());
+                        isfinite(l->state.best_loss) ? json_real(l->state.best_loss) : json_null());
     json_object_set_new(state, "best_valid_accuracy",
-                        isfinite(l->best_accuracy) ? json_real(l->best_accuracy) : json_null());
-    json_object_set_new(state, "stale_validations", json_integer(l->stale));
+                        isfinite(l->state.best_accuracy) ? json_real(l->state.best_accuracy)
+                                                         : json_null());
+    json_object_set_new(state, "stale_validations", json_integer(l->state.stale));
     json_object_set_new(state, "best_step",
-                        l->best_step >= 0 ? json_integer(l->best_step) : json_null());
-    json_object_set_new(state, "valid_owed", json_boolean(l->valid_owed));
+                        l->state.best_step >= 0 ? json_integer(l->state.best_step) : json_null());
+    json_object_set_new(state, "valid_pending", json_boolean(l->state.valid_pending));
     json_object_set_new(state, "report", tr_report_state(&l->report));
     json_object_set_new(state, "skipped", json_integer(l->skipped));
     json_object_set_new(state, "version", json_string(l->params->version));
@@ -65,28 +66,25 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
 
 static tr_status_t hand_over(loop_t *l) {
     tr_checkpoint_content_t content;
-    tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->step);
+    tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
     TR_TRY(tr_loop_describe_state(l));
     TR_TRY(tr_snapshot_take(l->snapshot));
     tr_snapshot_content(l->snapshot, &content);
-    content.step = l->step;
+    content.step = l->state.step;
     content.state_json = l->state_text;
     content.metadata = l->metadata;
-    l->saved_step = l->step;
-    l->writing = true;
     return tr_checkpointer_submit(l->checkpointer, &content);
 }
 
 /* Its failure is said, and the last one's counts. */
 static void wait_for_writer(loop_t *l) {
-    tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->step);
+    tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
     (void)tr_checkpointer_wait(l->checkpointer);
 }
 
 void tr_loop_finish_writing(loop_t *l) {
-    if (!l->writing) return;
+    if (!tr_loop_state_is_writing(&l->state)) return;
     wait_for_writer(l);
-    l->writing = false;
     const tr_checkpointer_stats_t stats = tr_checkpointer_stats(l->checkpointer);
     if (stats.last_error.code != TR_OK)
         TR_WARN("cannot save the checkpoint: %s", stats.last_error.message);
@@ -96,21 +94,20 @@ tr_status_t tr_loop_save(loop_t *l, bool must) {
     if (!tr_loop_is_root(l)) return TR_OK;
     if (must) wait_for_writer(l);
     tr_loop_note_failure(l);
-    l->owed = l->saved_step != l->step && tr_checkpointer_busy(l->checkpointer);
-    return l->owed || l->saved_step == l->step ? TR_OK : hand_over(l);
+    return tr_loop_state_save(&l->state, TR_SAVE_DUE) == TR_SAVE_TAKE ? hand_over(l) : TR_OK;
 }
 
 tr_status_t tr_loop_save_best(loop_t *l) {
     if (!tr_loop_is_root(l)) return TR_OK;
     tr_loop_note_failure(l);
-    if (l->saved_step != l->step) TR_TRY(tr_loop_save(l, true));
-    tr_checkpointer_best(l->checkpointer, l->step);
+    TR_TRY(tr_loop_save(l, l->state.saved_step != l->state.step));
+    tr_checkpointer_best(l->checkpointer, l->state.step);
     return TR_OK;
 }
 
 tr_status_t tr_loop_save_first(loop_t *l) {
     TR_TRY(tr_loop_save(l, true));
-    tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->step);
+    tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
     if (tr_loop_is_root(l)) wait_for_writer(l);
     return tr_world_agree(l->world, TR_OK);
 }
@@ -131,6 +128,8 @@ static tr_status_t save_patiently(loop_t *l) {
                 l->save_settings.patience, tr_error_last()->message);
     while (status == TR_ERR_IO && tr_clock_sec() < end && tr_signals_pending() == asked) {
         pause_until(fmin(end, tr_clock_sec() + RETRY_SEC), asked);
+        (void)tr_loop_state_save(&l->state, TR_SAVE_FAILED);
+        (void)tr_loop_state_save(&l->state, TR_SAVE_DUE);
         TR_TRY(hand_over(l));
         status = tr_checkpointer_wait(l->checkpointer);
     }
@@ -139,6 +138,6 @@ static tr_status_t save_patiently(loop_t *l) {
 
 tr_status_t tr_loop_save_last(loop_t *l) {
     TR_TRY(tr_loop_save(l, true));
-    tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->step);
+    tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
     return tr_world_agree(l->world, tr_loop_is_root(l) ? save_patiently(l) : TR_OK);
 }

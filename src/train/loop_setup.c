@@ -54,8 +54,8 @@ void tr_loop_resume_hint(const loop_t *l, char *text, size_t bytes) {
  * folder's configuration stays the one that it was trained with. */
 static tr_status_t begin_run(const loop_t *l) {
     tr_str_t text = {0};
-    if (l->own_resume && l->step >= l->s->total_steps) return TR_OK;
-    TR_TRY(tr_checkpoint_set_aside(tr_run_checkpoint_dir(l->run), l->step));
+    if (l->own_resume && l->state.step >= l->s->total_steps) return TR_OK;
+    TR_TRY(tr_checkpoint_set_aside(tr_run_checkpoint_dir(l->run), l->state.step));
     tr_status_t status = tr_config_serialize(l->config, &text);
     if (status == TR_OK) status = tr_run_begin(l->run, text.text);
     tr_str_free(&text);
@@ -152,14 +152,16 @@ static void take_up(loop_t *l, const char *state_json) {
     tr_config_read(l->config, &tr_main_config, &main);
     l->skipped = json_integer_value(json_object_get(state, "skipped"));
     if (l->own_resume || tr_run_has(l->run, main.resume)) {
-        if (json_is_number(best)) l->best_loss = json_number_value(best);
-        if (json_is_number(best_accuracy)) l->best_accuracy = json_number_value(best_accuracy);
-        l->stale = json_integer_value(json_object_get(state, "stale_validations"));
-        if (json_is_integer(best_step)) l->best_step = json_integer_value(best_step);
+        if (json_is_number(best)) l->state.best_loss = json_number_value(best);
+        if (json_is_number(best_accuracy))
+            l->state.best_accuracy = json_number_value(best_accuracy);
+        l->state.stale = json_integer_value(json_object_get(state, "stale_validations"));
+        if (json_is_integer(best_step)) l->state.best_step = json_integer_value(best_step);
         l->told = json_incref(json_object_get(state, "report"));
-        l->valid_owed = l->s->dataset[TR_SPLIT_VALID] &&
-                        json_is_true(json_object_get(state, "valid_owed")) &&
-                        !(l->step >= l->s->total_steps && tr_report_is_done(l->run, l->step));
+        l->state.valid_pending =
+            l->s->dataset[TR_SPLIT_VALID] &&
+            json_is_true(json_object_get(state, "valid_pending")) &&
+            !(l->state.step >= l->s->total_steps && tr_report_is_done(l->run, l->state.step));
     }
     json_decref(state);
 }
@@ -173,7 +175,7 @@ static tr_status_t load_state(loop_t *l) {
     if (l->resume) {
         TR_TRY(tr_state_check(s, l->resume));
         TR_TRY(tr_snapshot_restore(l->snapshot, l->resume));
-        l->step = l->saved_step = l->resume->step;
+        l->state.step = l->state.saved_step = l->resume->step;
         take_up(l, l->resume->state_json);
         say_going_on(l);
         tr_checkpoint_close(&l->resume);
@@ -188,11 +190,11 @@ static tr_status_t load_state(loop_t *l) {
 static tr_status_t begin_state(loop_t *l) {
     TR_TRY(tr_session_start(l->s));
     TR_TRY(tr_world_agree(l->world, load_state(l)));
-    TR_TRY(tr_world_broadcast(l->world, &l->step, sizeof l->step, 0));
-    TR_TRY(tr_world_broadcast(l->world, &l->best_loss, sizeof l->best_loss, 0));
-    TR_TRY(tr_world_broadcast(l->world, &l->best_accuracy, sizeof l->best_accuracy, 0));
-    TR_TRY(tr_world_broadcast(l->world, &l->stale, sizeof l->stale, 0));
-    TR_TRY(tr_world_broadcast(l->world, &l->valid_owed, sizeof l->valid_owed, 0));
+    TR_TRY(tr_world_broadcast(l->world, &l->state.step, sizeof l->state.step, 0));
+    TR_TRY(tr_world_broadcast(l->world, &l->state.best_loss, sizeof l->state.best_loss, 0));
+    TR_TRY(tr_world_broadcast(l->world, &l->state.best_accuracy, sizeof l->state.best_accuracy, 0));
+    TR_TRY(tr_world_broadcast(l->world, &l->state.stale, sizeof l->state.stale, 0));
+    TR_TRY(tr_world_broadcast(l->world, &l->state.valid_pending, sizeof l->state.valid_pending, 0));
     return tr_state_broadcast(l->s);
 }
 
@@ -207,7 +209,7 @@ static int64_t coming_at_once(const loop_t *l, int64_t there) {
     if (l->save.seconds > 0) saves = INFINITY;
     if (l->save.steps > 0)
         saves = floor((l->s->total_steps - 1) / l->save.steps) + 1 -
-                floor((double)l->step / l->save.steps);
+                floor((double)l->state.step / l->save.steps);
     if (room < 1 || saves < 1) return 1;
     return saves < (double)room ? (int64_t)saves : room;
 }
@@ -216,7 +218,7 @@ static tr_status_t check_room(const loop_t *l) {
     const char *dir = tr_run_checkpoint_dir(l->run);
     tr_checkpoint_content_t content;
     tr_steps_t steps = {0};
-    if (l->step >= l->s->total_steps) return TR_OK; /* nothing is left to train */
+    if (l->state.step >= l->s->total_steps) return TR_OK; /* nothing is left to train */
     TR_TRY(tr_checkpoint_clean(dir, true));
     tr_status_t status = tr_checkpoint_list(dir, &steps);
     const int64_t there = (int64_t)steps.count;
@@ -236,8 +238,8 @@ static tr_status_t open_checkpointer(loop_t *l) {
     tr_loop_resume_hint(l, resume_hint, sizeof resume_hint);
     tr_signals_checkpoints(params.dir, resume_hint);
     /* A run that was killed between a checkpoint's commit and its link. */
-    if (l->own_resume && l->saved_step >= 0 &&
-        tr_checkpoint_link(params.dir, "latest", l->saved_step) != TR_OK)
+    if (l->own_resume && l->state.saved_step >= 0 &&
+        tr_checkpoint_link(params.dir, "latest", l->state.saved_step) != TR_OK)
         TR_WARN("%s", tr_error_last()->message);
     return TR_OK;
 }
@@ -269,11 +271,11 @@ static void introduce(const loop_t *l) {
     const tr_session_t *s = l->s;
     char parameters[32], memory[32];
     TR_INFO("run folder %s", l->run_dir);
-    if (l->step >= s->total_steps)
+    if (l->state.step >= s->total_steps)
         TR_WARN(
             "nothing to train: step %lld of %lld is complete; increase train.steps or train.epochs "
             "to continue",
-            (long long)l->step, (long long)s->total_steps);
+            (long long)l->state.step, (long long)s->total_steps);
     TR_INFO("%s, %s parameters, %s; %s", s->model.type,
             tr_format_count((double)s->parameters, parameters), s->info.description,
             s->device->description);
@@ -367,13 +369,13 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(begin_state(l));
     l->history.resume_sec = tr_clock_sec() - resume_begin_sec;
     TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? open_checkpointer(l) : TR_OK));
-    TR_TRY(tr_session_loader(l->s, TR_SPLIT_TRAIN, false, l->step, &l->loader));
+    TR_TRY(tr_session_loader(l->s, TR_SPLIT_TRAIN, false, l->state.step, &l->loader));
     if (l->info->size > 1)
         TR_TRY(tr_world_collectives(l->world, l->s->device, &l->s->parallel, &l->collectives));
     TR_TRY(tr_train_step_create(l->s, l->collectives, l->loader, &l->train_step));
     TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? begin_run(l) : TR_OK));
     TR_TRY(tr_report_open(&l->report, l->s, l->run, log.every, l->params->version));
-    TR_TRY(tr_report_resume(&l->report, l->step, l->valid_owed, l->told));
+    TR_TRY(tr_report_resume(&l->report, l->state.step, l->state.valid_pending, l->told));
     l->report.base_bytes = base_bytes;
     l->report.session = l->history.session;
     TR_TRY(tr_history_hosts(l));

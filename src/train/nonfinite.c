@@ -19,7 +19,7 @@ static bool is_stop(const loop_t *l) {
 }
 
 static void write_head(const loop_t *l, const tr_step_outcome_t *o, char head[HEAD_BYTES]) {
-    const long long step = l->step + 1;
+    const long long step = l->state.step + 1;
     char loss[32], norm[32];
     int n = snprintf(head, HEAD_BYTES,
                      "step %lld: the loss or gradient is not finite (loss %s, gradient norm %s)",
@@ -83,7 +83,7 @@ static tr_status_t look_through(const loop_t *l, input_t *out) {
     TR_TRY(tr_alloc((size_t)micro * sizeof *ids, "samples of a micro-batch", &ids));
     for (int64_t slot = s->first_slot; slot < s->first_slot + s->slot_count && !out->field;
          slot++) {
-        TR_TRY_GOTO(tr_sampler_samples(&s->order, slot, l->step * micro, micro, ids), done);
+        TR_TRY_GOTO(tr_sampler_samples(&s->order, slot, l->state.step * micro, micro, ids), done);
         for (int f = 0; f < dataset->info.field_count && !out->field; f++)
             if (is_looked_at(&dataset->info.field[f]))
                 TR_TRY_GOTO(look_at_samples(dataset, f, ids, micro, out), done);
@@ -155,15 +155,15 @@ tr_status_t tr_loop_check_finite(loop_t *l, const tr_step_outcome_t *o) {
     if (is_stop(l)) return fail(l, o);
     l->skipped++;
     TR_WARN("step %lld: loss %s, gradient norm %s: update skipped (%lld so far)",
-            (long long)l->step + 1, number_text(o->loss, loss), number_text(o->grad_norm, norm),
-            (long long)l->skipped);
+            (long long)l->state.step + 1, number_text(o->loss, loss),
+            number_text(o->grad_norm, norm), (long long)l->skipped);
     return l->skipped_in_row < SKIPPED_MAX ? TR_OK : fail(l, o);
 }
 
 void tr_loop_warn_of_skipped(const loop_t *l) {
-    if (2 * l->skipped <= l->step) return;
+    if (2 * l->skipped <= l->state.step) return;
     TR_WARN("%lld of %lld updates were skipped, because the loss or gradient was not finite: the "
             "result is hardly trained. Reduce optimizer.lr, set optimizer.clip_norm, or check the "
             "data",
-            (long long)l->skipped, (long long)l->step);
+            (long long)l->skipped, (long long)l->state.step);
 }

@@ -84,7 +84,7 @@ static void restore_sums(const json_t *from, tr_report_sums_t *out) {
                               .since = tr_clock_sec() - number_of(from, "age")};
 }
 
-tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_owed, const json_t *state) {
+tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_pending, const json_t *state) {
     if (!r->run) return TR_OK;
     restore_sums(json_object_get(state, "window"), &r->window);
     restore_sums(json_object_get(state, "epoch"), &r->epoch);
@@ -94,7 +94,7 @@ tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_owed, cons
     r->valid_loss = number_of(state, "valid_loss");
     r->valid_accuracy = number_of(state, "valid_accuracy");
     r->has_new_valid = json_is_true(json_object_get(state, "valid_is_new"));
-    return tr_run_metrics_rewind(r->run, step, !valid_owed);
+    return tr_run_metrics_rewind(r->run, step, !valid_pending);
 }
 
 /* -- language models --------------------------------------------------------------------------- */

@@ -50,9 +50,9 @@ tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64
                            const char *version);
 /* What a checkpoint keeps, so that lines of a resumed run are of all their steps. New reference. */
 json_t *tr_report_state(const tr_report_t *r);
-/* Goes on behind step `step`, whose validation will come (again) where valid_owed; from what
+/* Goes on behind step `step`, whose validation will come (again) where valid_pending; from what
  * tr_report_state gave, NULL: from nothing. */
-tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_owed, const json_t *state);
+tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_pending, const json_t *state);
 /* The summary in the folder says that a run of so many steps is done. */
 bool tr_report_is_done(const tr_run_t *run, int64_t steps);
 void tr_report_close(tr_report_t *r);

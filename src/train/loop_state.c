@@ -1,0 +1,65 @@
+#include "loop_state.h"
+
+#include <math.h>
+
+typedef struct {
+    tr_save_state_t next;
+    tr_save_action_t action;
+} transition_t;
+
+/* A writer that is idle reports nothing: those entries change nothing. */
+static const transition_t transitions[TR_SAVE_STATES][TR_SAVE_EVENTS] = {
+    [TR_SAVE_IDLE] = {[TR_SAVE_DUE] = {TR_SAVE_WRITING, TR_SAVE_TAKE},
+                      [TR_SAVE_WRITTEN] = {TR_SAVE_IDLE, TR_SAVE_NOTHING},
+                      [TR_SAVE_FAILED] = {TR_SAVE_IDLE, TR_SAVE_NOTHING}},
+    [TR_SAVE_WRITING] = {[TR_SAVE_DUE] = {TR_SAVE_PENDING, TR_SAVE_NOTHING},
+                         [TR_SAVE_WRITTEN] = {TR_SAVE_IDLE, TR_SAVE_NOTHING},
+                         [TR_SAVE_FAILED] = {TR_SAVE_IDLE, TR_SAVE_FORGET}},
+    [TR_SAVE_PENDING] = {[TR_SAVE_DUE] = {TR_SAVE_PENDING, TR_SAVE_NOTHING},
+                         [TR_SAVE_WRITTEN] = {TR_SAVE_READY, TR_SAVE_NOTHING},
+                         [TR_SAVE_FAILED] = {TR_SAVE_READY, TR_SAVE_FORGET}},
+    [TR_SAVE_READY] = {[TR_SAVE_DUE] = {TR_SAVE_WRITING, TR_SAVE_TAKE},
+                       [TR_SAVE_WRITTEN] = {TR_SAVE_READY, TR_SAVE_NOTHING},
+                       [TR_SAVE_FAILED] = {TR_SAVE_READY, TR_SAVE_NOTHING}},
+};
+
+tr_loop_state_t tr_loop_state_new(void) {
+    return (tr_loop_state_t){
+        .saved_step = -1, .best_loss = INFINITY, .best_accuracy = NAN, .best_step = -1};
+}
+
+tr_save_action_t tr_loop_state_save(tr_loop_state_t *state, tr_save_event_t event) {
+    if (event == TR_SAVE_DUE && state->saved_step == state->step) return TR_SAVE_NOTHING;
+    const transition_t t = transitions[state->save][event];
+    state->save = t.next;
+    if (t.action == TR_SAVE_TAKE) state->saved_step = state->step;
+    if (t.action == TR_SAVE_FORGET) state->saved_step = -1;
+    return t.action;
+}
+
+bool tr_loop_state_save_pending(const tr_loop_state_t *state) {
+    return state->save == TR_SAVE_PENDING || state->save == TR_SAVE_READY;
+}
+
+bool tr_loop_state_is_writing(const tr_loop_state_t *state) {
+    return state->save == TR_SAVE_WRITING || state->save == TR_SAVE_PENDING;
+}
+
+void tr_loop_state_step_done(tr_loop_state_t *state, bool valid_due) {
+    state->step++;
+    state->valid_pending = valid_due;
+}
+
+bool tr_loop_state_validated(tr_loop_state_t *state, double loss, double accuracy,
+                             bool by_accuracy) {
+    const bool is_best = by_accuracy ? accuracy > state->best_accuracy ||
+                                           (isnan(state->best_accuracy) && !isnan(accuracy))
+                                     : loss < state->best_loss;
+    state->valid_pending = false;
+    state->stale = is_best ? 0 : state->stale + 1;
+    if (!is_best) return false;
+    state->best_loss = loss;
+    state->best_accuracy = accuracy;
+    state->best_step = state->step;
+    return true;
+}
