@@ -1,11 +1,12 @@
 /*
- * Configuration: typed key tables, one ini file, overrides from the environment and the command
+ * Configuration: typed field tables, one ini file, overrides from the environment and the command
  * line.
  *
- * A key is one row in the table of the module that uses it. From the row follow parsing, range
- * checks, `trainer help KEY`, the resolved configuration written beside the results and the record
- * in checkpoints. A table fills one plain struct of its module: config_read(cfg, &table,
- * &settings).
+ * A field is one row: name, type, default, range, choices, help. A configuration key is a row in the
+ * table of the module that uses it, and an attribute of a layer (trainer/model.h) is a row in the
+ * table of that layer. From the row follow parsing, range checks, `trainer help`, the pages of
+ * docs/, the resolved configuration written beside the results and the record in checkpoints. A
+ * table fills one plain struct of its module: tr_config_read(config, &table, &settings).
  *
  *   typedef struct { double lr; int64_t warmup; } sched_settings_t;
  *   static const tr_config_field_t fields[] = {
@@ -39,8 +40,19 @@ typedef enum {
     TR_TYPE_ENUM,     /* int, the index into `choices` ("a|b|c") */
     TR_TYPE_BYTES,    /* int64_t */
     TR_TYPE_DURATION, /* double, seconds */
-    TR_TYPE_AUTO_INT  /* int64_t, -1 for "auto" */
+    TR_TYPE_AUTO_INT, /* int64_t, -1 for "auto" */
+    TR_TYPE_SIZES,    /* tr_sizes_t: "5", "5x5", "3x3x3" */
+    TR_TYPE_PAD       /* tr_pad_t: "same", "valid", "1", "1x2" */
 } tr_config_type_t;
+
+/* One size for each of up to three spatial dimensions; count 1: one size for all, 0: not given. */
+typedef struct {
+    int count, size[3];
+} tr_sizes_t;
+typedef struct {
+    bool same;
+    tr_sizes_t sizes; /* where not same; "valid" is 0 */
+} tr_pad_t;
 
 /*
  * Whether a run that is resumed may have another value than its checkpoint: the last column of a
@@ -56,13 +68,13 @@ typedef enum {
 typedef struct {
     const char *name; /* without the section */
     tr_config_type_t type;
-    size_t offset;        /* of the member in the module's struct */
-    const char *fallback; /* default as text: goes through the same parser as the user's */
-    /* inclusive range of INT, FLOAT, BYTES, DURATION, AUTO_INT; no check where min > max */
-    double min, max;
+    size_t offset; /* of the member in the module's struct */
+    /* The default as text; the parser of the user's text reads it. NULL: required (of layers). */
+    const char *fallback;
+    double min, max;     /* inclusive range of numbers and sizes; no check where min > max */
     const char *choices; /* ENUM: "a|b|c" */
     const char *help;    /* one or two sentences */
-    int resume;          /* tr_resume_t */
+    int resume;          /* tr_resume_t, of keys */
 } tr_config_field_t;
 
 typedef struct {
@@ -90,6 +102,10 @@ typedef struct {
     TR_FIELD_(S, m, TR_TYPE_BYTES, d, lo, hi, NULL, h, __VA_ARGS__)
 #define TR_FIELD_DURATION(S, m, d, lo, hi, h, ...)                                                 \
     TR_FIELD_(S, m, TR_TYPE_DURATION, d, lo, hi, NULL, h, __VA_ARGS__)
+#define TR_FIELD_SIZES(S, m, d, lo, hi, h, ...)                                                    \
+    TR_FIELD_(S, m, TR_TYPE_SIZES, d, lo, hi, NULL, h, __VA_ARGS__)
+#define TR_FIELD_PAD(S, m, d, lo, hi, h, ...)                                                      \
+    TR_FIELD_(S, m, TR_TYPE_PAD, d, lo, hi, NULL, h, __VA_ARGS__)
 
 typedef struct tr_config tr_config_t;
 

@@ -185,7 +185,8 @@ struct tr_dataset {
     const tr_dataset_ops_t *ops;
     tr_dataset_info_t info;
 };
-const tr_dataset_ops_t *const *tr_dataset_list(size_t *out_count);
+const tr_dataset_ops_t *
+tr_dataset_at(size_t index); /* of the registered ones; NULL after the last */
 tr_status_t tr_dataset_register(const tr_dataset_ops_t *ops);
 /* To TR_F32 or TR_F64; from any type but bf16. in and out do not overlap. */
 void tr_convert(tr_dtype_t from, const void *in, int64_t elems, tr_dtype_t to, void *out);

@@ -75,7 +75,7 @@ typedef enum {
 } tr_loss_kind_t;
 extern const tr_config_table_t tr_model_config;
 
-const tr_model_t *const *tr_model_list(size_t *out_count);
+const tr_model_t *tr_model_at(size_t index); /* of the registered models; NULL after the last */
 tr_status_t tr_model_register(
     /* borrowed: must outlive every use; TR_ERR_CONFIG if the name is already registered */
     const tr_model_t *model);
@@ -155,34 +155,6 @@ typedef struct {
     int *built;                   /* layers built so far in the model */
 } tr_layer_context_t;
 
-/* Types of layer arguments, with the type of the member in the settings struct. */
-typedef enum {
-    TR_ARG_INT,    /* int */
-    TR_ARG_FLOAT,  /* double */
-    TR_ARG_BOOL,   /* bool */
-    TR_ARG_TEXT,   /* const char *, owned by the spec */
-    TR_ARG_CHOICE, /* int, the index into choices */
-    TR_ARG_SIZES,  /* tr_layer_sizes_t: "5", "5x5", "3x3x3" */
-    TR_ARG_PAD     /* tr_layer_pad_t: "same", "valid", "1", "1x2" */
-} tr_layer_arg_type_t;
-typedef struct {
-    int count, size[3];
-} tr_layer_sizes_t; /* count 1: the same in all spatial dimensions; 0: not given */
-typedef struct {
-    bool same;
-    tr_layer_sizes_t sizes;
-} tr_layer_pad_t;
-
-typedef struct {
-    const char *name;
-    tr_layer_arg_type_t type;
-    size_t offset;        /* in the layer's settings struct */
-    const char *fallback; /* default as text, "" for unset sizes; NULL: required */
-    double min, max;      /* of numbers and sizes, inclusive */
-    const char *choices;  /* "a|b|c" */
-    const char *help;
-} tr_layer_field_t;
-
 /*
  * One kind of layer. The first `positional` fields may be given by position, all of them by name.
  * build appends the layer to the open program, x -> *out, in a scope with the label of the layer.
@@ -194,7 +166,7 @@ typedef struct {
     /* names in other libraries, separated by spaces, for "did you mean"; or NULL */
     const char *elsewhere;
     const char *help;
-    const tr_layer_field_t *fields;
+    const tr_config_field_t *fields;
     int field_count, positional;
     int min_blocks, max_blocks;
     bool transparent; /* it opens no scope: its layers are counted in the enclosing scope */
@@ -204,7 +176,7 @@ typedef struct {
 } tr_layer_t;
 const tr_layer_t *const *tr_layer_list(size_t *out_count);
 /* The options common to all layers. */
-const tr_layer_field_t *tr_layer_common_fields(int *out_count);
+const tr_config_field_t *tr_layer_common_fields(int *out_count);
 /* Appends "conv CHANNELS KERNEL [stride=1] ..." to out. */
 void tr_layer_usage(const tr_layer_t *layer, tr_str_t *out);
 

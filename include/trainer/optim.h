@@ -28,7 +28,8 @@ typedef struct {
     tr_status_t (*build)(tr_graph_t *g, const tr_optim_settings_t *settings,
                          const tr_param_group_t *group);
 } tr_optimizer_t;
-const tr_optimizer_t *const *tr_optimizer_list(size_t *out_count);
+/* Of the registered optimizers; NULL after the last. */
+const tr_optimizer_t *tr_optimizer_at(size_t index);
 tr_status_t tr_optimizer_register(const tr_optimizer_t *optimizer);
 tr_status_t tr_optimizer_check(
     /* TR_ERR_CONFIG for an unknown type, with the nearest name */

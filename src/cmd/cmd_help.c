@@ -17,7 +17,7 @@ typedef struct {
     const tr_layer_t *layer; /* its arguments are shown too; NULL: no layer */
 } entry_t;
 
-/* A list of registered things; `at` is false behind the last. */
+/* A list of registered things; `at` is false after the last. */
 typedef struct {
     const char *topic, *title;
     bool (*at)(size_t index, entry_t *out);
@@ -30,16 +30,14 @@ static bool layer_at(size_t i, entry_t *out) {
     return i < count;
 }
 static bool model_at(size_t i, entry_t *out) {
-    size_t count;
-    const tr_model_t *const *all = tr_model_list(&count);
-    if (i < count) *out = (entry_t){all[i]->name, NULL, all[i]->help, NULL};
-    return i < count;
+    const tr_model_t *model = tr_model_at(i);
+    if (model) *out = (entry_t){model->name, NULL, model->help, NULL};
+    return model != NULL;
 }
 static bool optimizer_at(size_t i, entry_t *out) {
-    size_t count;
-    const tr_optimizer_t *const *all = tr_optimizer_list(&count);
-    if (i < count) *out = (entry_t){all[i]->name, NULL, all[i]->help, NULL};
-    return i < count;
+    const tr_optimizer_t *optimizer = tr_optimizer_at(i);
+    if (optimizer) *out = (entry_t){optimizer->name, NULL, optimizer->help, NULL};
+    return optimizer != NULL;
 }
 static bool schedule_at(size_t i, entry_t *out) {
     const char *help = NULL, *name = tr_schedule_at(i, &help);
@@ -47,10 +45,9 @@ static bool schedule_at(size_t i, entry_t *out) {
     return name != NULL;
 }
 static bool dataset_at(size_t i, entry_t *out) {
-    size_t count;
-    const tr_dataset_ops_t *const *all = tr_dataset_list(&count);
-    if (i < count) *out = (entry_t){all[i]->name, NULL, all[i]->help, NULL};
-    return i < count;
+    const tr_dataset_ops_t *dataset = tr_dataset_at(i);
+    if (dataset) *out = (entry_t){dataset->name, NULL, dataset->help, NULL};
+    return dataset != NULL;
 }
 static bool device_at(size_t i, entry_t *out) {
     size_t count;
@@ -118,7 +115,7 @@ static void print_usage(const entry_t *entry) {
     tr_str_free(&usage);
 }
 
-static void print_fields(const char *title, const tr_layer_field_t *fields, int count,
+static void print_fields(const char *title, const tr_config_field_t *fields, int count,
                          int columns) {
     int longest = 0;
     for (int i = 0; i < count; i++)
@@ -132,7 +129,7 @@ static void print_fields(const char *title, const tr_layer_field_t *fields, int 
 
 static void print_common_fields(int columns) {
     int count;
-    const tr_layer_field_t *fields = tr_layer_common_fields(&count);
+    const tr_config_field_t *fields = tr_layer_common_fields(&count);
     print_fields("  attributes that every layer accepts, as name=value\n", fields, count, columns);
 }
 

@@ -44,7 +44,7 @@ static tr_status_t add_entry(tr_config_t *config, const char *section,
     if (other)
         return TR_FAIL(TR_ERR_INTERNAL,
                        "The key %s is defined in two tables, with different definitions.", key);
-    if (!field->fallback || !tr_config_parse_value(field, field->fallback, &entry.value))
+    if (!field->fallback || !tr_config_parse_value(field, field->fallback, NULL))
         return TR_FAIL(TR_ERR_INTERNAL, "The default '%s' of %s is not a valid value of that key.",
                        field->fallback ? field->fallback : "(null)", key);
     TR_TRY(tr_vec_push(&config->entries, entry));
@@ -208,31 +208,11 @@ tr_status_t tr_config_assign(tr_config_t *config, const char *key, const char *t
                        strlen(text), TR_INI_VALUE_BYTES);
         return TR_OK;
     }
-    value_t value;
-    bool is_good = tr_config_parse_value(entry->field, text, &value);
-    if (!is_good) {
+    if (!tr_config_parse_value(entry->field, text, NULL)) {
         TR_TRY(note_bad_value(config, entry, text, where));
         text = entry->field->fallback;
-        (void)tr_config_parse_value(entry->field, text, &value);
     }
-    TR_TRY(set_text(entry, text, where));
-    entry->value = value;
-    return TR_OK;
-}
-
-static void store(const tr_config_field_t *field, const value_t *value, const char *text,
-                  char *settings) {
-    void *member = settings + field->offset;
-    switch (field->type) {
-    case TR_TYPE_INT:
-    case TR_TYPE_BYTES:
-    case TR_TYPE_AUTO_INT: *(int64_t *)member = value->whole; break;
-    case TR_TYPE_FLOAT:
-    case TR_TYPE_DURATION: *(double *)member = value->number; break;
-    case TR_TYPE_BOOL: *(bool *)member = value->whole != 0; break;
-    case TR_TYPE_ENUM: *(int *)member = (int)value->whole; break;
-    case TR_TYPE_STRING: *(const char **)member = text; break;
-    }
+    return set_text(entry, text, where);
 }
 
 void tr_config_read(const tr_config_t *config, const tr_config_table_t *table, void *out_settings) {
@@ -242,12 +222,8 @@ void tr_config_read(const tr_config_t *config, const tr_config_table_t *table, v
         char key[KEY_BYTES];
         const entry_t *entry =
             full_key(table->section, field->name, key) ? find(config, key) : NULL;
-        value_t fallback = {0};
-        if (!entry)
-            (void)tr_config_parse_value(field, field->fallback,
-                                        &fallback); /* a table the config was not given */
-        store(field, entry ? &entry->value : &fallback, entry ? entry->text : field->fallback,
-              out_settings);
+        /* A table that the configuration was not created with has its defaults. */
+        (void)tr_config_parse_value(field, entry ? entry->text : field->fallback, out_settings);
     }
 }
 

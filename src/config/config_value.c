@@ -1,5 +1,6 @@
-/* Values: parsing by type, ranges, and what is said about them. */
-#include "config_int.h"
+/* Values of fields: parsing by type, ranges, the normal form, descriptions for messages. */
+#include "field.h"
+#include "trainer/str.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -21,9 +22,52 @@ static int choice_index(const char *choices, const char *text) {
     return -1;
 }
 
-bool tr_config_parse_value(const tr_config_field_t *field, const char *text, value_t *out) {
-    *out = (value_t){0};
-    bool flag = false;
+/* "5", "5x5", "3x3x3"; "" is count 0. */
+static bool parse_sizes(const tr_config_field_t *field, const char *text, tr_sizes_t *out) {
+    *out = (tr_sizes_t){0};
+    for (const char *at = text; *text != '\0'; at += strcspn(at, "x") + 1) {
+        char digits[8];
+        const size_t length = strcspn(at, "x");
+        int64_t size;
+        if (length == 0 || length >= sizeof digits || out->count == 3) return false;
+        memcpy(digits, at, length);
+        digits[length] = '\0';
+        if (strspn(digits, "0123456789") != length || !tr_parse_int(digits, &size)) return false;
+        if (!in_range(field, (double)size)) return false;
+        out->size[out->count++] = (int)size;
+        if (at[length] == '\0') break;
+    }
+    return true;
+}
+
+static bool parse_pad(const tr_config_field_t *field, const char *text, tr_pad_t *out) {
+    out->same = strcmp(text, "same") == 0;
+    out->sizes.count = 1;
+    return out->same || strcmp(text, "valid") == 0 ||
+           (*text != '\0' && parse_sizes(field, text, &out->sizes));
+}
+
+/* A value of any type, as its member in a settings struct. */
+typedef union {
+    int64_t whole;
+    double number;
+    bool flag;
+    int choice;
+    const char *text;
+    tr_sizes_t sizes;
+    tr_pad_t pad;
+} value_t;
+
+static const size_t member_bytes[] = {
+    [TR_TYPE_INT] = sizeof(int64_t),      [TR_TYPE_FLOAT] = sizeof(double),
+    [TR_TYPE_BOOL] = sizeof(bool),        [TR_TYPE_STRING] = sizeof(const char *),
+    [TR_TYPE_ENUM] = sizeof(int),         [TR_TYPE_BYTES] = sizeof(int64_t),
+    [TR_TYPE_DURATION] = sizeof(double),  [TR_TYPE_AUTO_INT] = sizeof(int64_t),
+    [TR_TYPE_SIZES] = sizeof(tr_sizes_t), [TR_TYPE_PAD] = sizeof(tr_pad_t),
+};
+
+static bool parse(const tr_config_field_t *field, const char *text, value_t *out) {
+    memset(out, 0, sizeof *out);
     switch (field->type) {
     case TR_TYPE_AUTO_INT:
         out->whole = -1;
@@ -35,14 +79,58 @@ bool tr_config_parse_value(const tr_config_field_t *field, const char *text, val
     case TR_TYPE_FLOAT: return tr_parse_float(text, &out->number) && in_range(field, out->number);
     case TR_TYPE_DURATION:
         return tr_parse_duration(text, &out->number) && in_range(field, out->number);
-    case TR_TYPE_BOOL:
-        if (!tr_parse_bool(text, &flag)) return false;
-        out->whole = flag;
-        return true;
-    case TR_TYPE_ENUM: out->whole = choice_index(field->choices, text); return out->whole >= 0;
-    case TR_TYPE_STRING: return true;
+    case TR_TYPE_BOOL: return tr_parse_bool(text, &out->flag);
+    case TR_TYPE_STRING: out->text = text; return true;
+    case TR_TYPE_ENUM: out->choice = choice_index(field->choices, text); return out->choice >= 0;
+    case TR_TYPE_SIZES: return parse_sizes(field, text, &out->sizes);
+    case TR_TYPE_PAD: return parse_pad(field, text, &out->pad);
     }
     return false;
+}
+
+bool tr_config_parse_value(const tr_config_field_t *field, const char *text, void *settings) {
+    value_t value;
+    if (!parse(field, text, &value)) return false;
+    if (settings) memcpy((char *)settings + field->offset, &value, member_bytes[field->type]);
+    return true;
+}
+
+bool tr_config_same_value(const tr_config_field_t *field, const char *a, const char *b) {
+    value_t values[2];
+    if (field->type == TR_TYPE_STRING || !parse(field, a, &values[0]) ||
+        !parse(field, b, &values[1]))
+        return strcmp(a, b) == 0;
+    return memcmp(&values[0], &values[1], sizeof(value_t)) == 0;
+}
+
+static void append_sizes(const tr_sizes_t *sizes, tr_str_t *out) {
+    bool equal = true;
+    for (int i = 1; i < sizes->count; i++) equal = equal && sizes->size[i] == sizes->size[0];
+    for (int i = 0; i < sizes->count && (i == 0 || !equal); i++)
+        tr_str_printf(out, i ? "x%d" : "%d", sizes->size[i]);
+}
+
+void tr_config_append_value(const tr_config_field_t *field, const char *text, tr_str_t *out) {
+    value_t value;
+    if (!parse(field, text, &value)) {
+        tr_str_append(out, text);
+        return;
+    }
+    switch (field->type) {
+    case TR_TYPE_INT: tr_str_printf(out, "%lld", (long long)value.whole); break;
+    case TR_TYPE_FLOAT: tr_str_printf(out, "%.9g", value.number); break;
+    case TR_TYPE_BOOL: tr_str_append(out, value.flag ? "yes" : "no"); break;
+    case TR_TYPE_SIZES: append_sizes(&value.sizes, out); break;
+    case TR_TYPE_PAD:
+        if (value.pad.same)
+            tr_str_append(out, "same");
+        else if (value.pad.sizes.count == 1 && value.pad.sizes.size[0] == 0)
+            tr_str_append(out, "valid");
+        else
+            append_sizes(&value.pad.sizes, out);
+        break;
+    default: tr_str_append(out, text);
+    }
 }
 
 /* A bound as the user would write it: "64k", "10min". */
@@ -92,7 +180,7 @@ static void append_choices(const char *choices, const char *found, tr_str_t *out
         names[count++] = name;
     for (size_t i = 0; i < count; i++)
         tr_str_printf(out, "%s%s",
-                      i == 0           ? (count > 1 ? "one of " : "")
+                      i == 0           ? (count > 2 ? "one of " : "")
                       : i + 1 == count ? " or "
                                        : ", ",
                       names[i]);
@@ -110,6 +198,8 @@ void tr_config_describe(const tr_config_field_t *field, const char *found, tr_st
     case TR_TYPE_ENUM: append_choices(field->choices, found, out); return;
     case TR_TYPE_BYTES: tr_str_append(out, "a size in bytes, such as 64k or 1.5G,"); break;
     case TR_TYPE_DURATION: tr_str_append(out, "a duration, such as 90s, 10min or 2h,"); break;
+    case TR_TYPE_SIZES: tr_str_append(out, "a size, such as 3 or 3x3,"); break;
+    case TR_TYPE_PAD: tr_str_append(out, "same, valid, or a size, such as 1 or 1x1,"); break;
     }
     size_t before = out->length;
     append_range(field, out);

@@ -1,55 +1,31 @@
-/* The list of data sets: those compiled in, then those that a program adds. */
+/* The registered data sets, and opening a split of one. */
+#include "base/registry.h"
 #include "shared.h"
 #include "trainer/log.h"
 #include "trainer/str.h"
 #include <string.h>
 
-#define MAX_DATASETS 64
-
 #define DATASET(name) extern const tr_dataset_ops_t tr_dataset_##name##_ops;
 #include "datasets.def"
 #undef DATASET
 
-static const tr_dataset_ops_t *list[MAX_DATASETS] = {
+static tr_registry_t datasets = {"data set",
+                                 "data.format",
+                                 {
 #define DATASET(name) &tr_dataset_##name##_ops,
 #include "datasets.def"
 #undef DATASET
-};
+                                 }};
 
-static size_t list_count(void) {
-    size_t count = 0;
-    while (count < MAX_DATASETS && list[count]) count++;
-    return count;
-}
-
-const tr_dataset_ops_t *const *tr_dataset_list(size_t *out_count) {
-    *out_count = list_count();
-    return list;
-}
-
-static const tr_dataset_ops_t *find(const char *name) {
-    for (size_t i = 0; i < list_count(); i++)
-        if (!strcmp(list[i]->name, name)) return list[i];
-    return NULL;
+const tr_dataset_ops_t *tr_dataset_at(size_t index) {
+    return tr_registry_at(&datasets, index);
 }
 
 tr_status_t tr_dataset_register(const tr_dataset_ops_t *ops) {
-    if (find(ops->name))
-        return TR_FAIL(TR_ERR_INTERNAL, "A data set named '%s' is already registered.", ops->name);
-    size_t count = list_count();
-    if (count == MAX_DATASETS)
-        return TR_FAIL(TR_ERR_INTERNAL,
-                       "Cannot register the data set '%s': the limit is %d data sets.", ops->name,
-                       MAX_DATASETS);
-    list[count] = ops;
-    return TR_OK;
-}
-
-static tr_status_t unknown(const char *name) {
-    const char *names[MAX_DATASETS];
-    const size_t count = list_count();
-    for (size_t i = 0; i < count; i++) names[i] = list[i]->name;
-    return tr_fail_unknown("data.format", "data set", name, names, count);
+    if (!ops->open || !ops->close || !ops->read)
+        return TR_FAIL(TR_ERR_CONFIG, "The data set '%s' has no open, close or read function.",
+                       ops->name ? ops->name : "(null)");
+    return tr_registry_add(&datasets, ops);
 }
 
 const char *tr_split_name(tr_split_t split) {
@@ -60,8 +36,8 @@ const char *tr_split_name(tr_split_t split) {
 static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t split,
                               bool inputs_only, tr_dataset_t **out) {
     *out = NULL;
-    const tr_dataset_ops_t *ops = find(settings->format);
-    if (!ops) return unknown(settings->format);
+    const tr_dataset_ops_t *ops = tr_registry_find(&datasets, settings->format);
+    if (!ops) return tr_registry_fail_unknown(&datasets, settings->format);
     TR_TRY((inputs_only && ops->open_inputs ? ops->open_inputs : ops->open)(settings, split, out));
     if (!*out) return TR_OK;
     tr_dataset_t *dataset = *out;

@@ -35,7 +35,7 @@ const tr_layer_t *tr_layer_find(const char *name) {
 void tr_layer_usage(const tr_layer_t *layer, tr_str_t *out) {
     tr_str_append(out, layer->name);
     for (int i = 0; i < layer->field_count; i++) {
-        const tr_layer_field_t *field = &layer->fields[i];
+        const tr_config_field_t *field = &layer->fields[i];
         if (i >= layer->positional) {
             tr_str_printf(out, " [%s=%s]", field->name,
                           field->fallback[0] != '\0' ? field->fallback : "...");

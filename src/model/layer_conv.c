@@ -4,25 +4,25 @@
 #include <string.h>
 
 typedef struct {
-    int channels, groups;
-    tr_layer_sizes_t kernel, stride, dilation;
-    tr_layer_pad_t pad;
+    int64_t channels, groups;
+    tr_sizes_t kernel, stride, dilation;
+    tr_pad_t pad;
     bool bias;
 } conv_t;
 
-static const tr_layer_field_t fields[] = {
-    TR_ARG_INT(conv_t, channels, NULL, 1, 1 << 20, "Output channels."),
-    TR_ARG_SIZES(conv_t, kernel, NULL, 1, 1024, "Size of the kernel: 5, 5x5, 3x3x3."),
-    TR_ARG_SIZES(conv_t, stride, "1", 1, 1024, "Stride of the kernel."),
-    TR_ARG_PAD(
-        conv_t, pad, "valid",
+static const tr_config_field_t fields[] = {
+    TR_FIELD_INT(conv_t, channels, NULL, 1, 1 << 20, "Output channels."),
+    TR_FIELD_SIZES(conv_t, kernel, NULL, 1, 1024, "Size of the kernel: 5, 5x5, 3x3x3."),
+    TR_FIELD_SIZES(conv_t, stride, "1", 1, 1024, "Stride of the kernel."),
+    TR_FIELD_PAD(
+        conv_t, pad, "valid", 0, 4096,
         "Padding with zeros: valid (none), same (ceil(in / stride) outputs; the same on both "
         "sides, and one more at the end for even kernels), or sizes."),
-    TR_ARG_SIZES(conv_t, dilation, "1", 1, 1024,
-                 "Dilation: distance between the elements of the kernel."),
-    TR_ARG_INT(conv_t, groups, "1", 1, 1 << 20,
-               "Number of groups of channels that are convolved separately."),
-    TR_ARG_BOOL(conv_t, bias, "yes", "Adds a bias. It is redundant before a batchnorm."),
+    TR_FIELD_SIZES(conv_t, dilation, "1", 1, 1024,
+                   "Dilation: distance between the elements of the kernel."),
+    TR_FIELD_INT(conv_t, groups, "1", 1, 1 << 20,
+                 "Number of groups of channels that are convolved separately."),
+    TR_FIELD_BOOL(conv_t, bias, "yes", "Adds a bias. It is redundant before a batchnorm."),
 };
 
 static tr_status_t make_params(const tr_layer_context_t *context, const conv_t *settings,
@@ -37,7 +37,7 @@ static tr_status_t make_params(const tr_layer_context_t *context, const conv_t *
     }
     shape.dim[1 + window->spatial] = in_channels / settings->groups;
     /* He et al. 2015 over fan-out, as residual networks are usually started. */
-    double fan_out = taps * settings->channels / settings->groups;
+    double fan_out = taps * (double)settings->channels / (double)settings->groups;
     TR_TRY(tr_layer_param(context, "weight", &shape, (tr_init_t){TR_INIT_NORMAL, sqrt(2 / fan_out)},
                           w));
     *b = TR_NONE;
@@ -57,12 +57,13 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
                            &settings.dilation, &window));
     int64_t in_channels = tr_shape_of(context->g, x)->dim[window.spatial + 1];
     if (in_channels % settings.groups != 0 || settings.channels % settings.groups != 0)
-        return TR_LAYER_FAIL(
-            spec,
-            "conv (%s): groups=%d must divide its %lld input channels and its %d output channels.",
-            tr_scope(context->g), settings.groups, (long long)in_channels, settings.channels);
+        return TR_LAYER_FAIL(spec,
+                             "conv (%s): groups=%lld must divide its %lld input channels and its "
+                             "%lld output channels.",
+                             tr_scope(context->g), (long long)settings.groups,
+                             (long long)in_channels, (long long)settings.channels);
     TR_TRY(make_params(context, &settings, &window, in_channels, &w, &b));
-    tr_conv_attr_t attr = {.spatial = window.spatial, .groups = settings.groups};
+    tr_conv_attr_t attr = {.spatial = window.spatial, .groups = (int)settings.groups};
     memcpy(attr.kernel, window.kernel, sizeof attr.kernel);
     memcpy(attr.stride, window.stride, sizeof attr.stride);
     memcpy(attr.pad_lo, window.pad_lo, sizeof attr.pad_lo);

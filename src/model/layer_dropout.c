@@ -5,8 +5,8 @@ typedef struct {
     double p;
 } dropout_t;
 
-static const tr_layer_field_t fields[] = {
-    TR_ARG_FLOAT(dropout_t, p, "0.5", 0, 0.999, "Probability of zeroing an element."),
+static const tr_config_field_t fields[] = {
+    TR_FIELD_FLOAT(dropout_t, p, "0.5", 0, 0.999, "Probability of zeroing an element."),
 };
 
 static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,

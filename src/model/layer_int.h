@@ -11,16 +11,6 @@
 
 #define TR_COUNT_INT(array) ((int)TR_COUNT(array))
 
-/* Rows of a layer's field table. */
-#define TR_ARG_(S, m, T, d, lo, hi, ch, h)                                                         \
-    { #m, T, offsetof(S, m), d, lo, hi, ch, h }
-#define TR_ARG_INT(S, m, d, lo, hi, h)     TR_ARG_(S, m, TR_ARG_INT, d, lo, hi, NULL, h)
-#define TR_ARG_FLOAT(S, m, d, lo, hi, h)   TR_ARG_(S, m, TR_ARG_FLOAT, d, lo, hi, NULL, h)
-#define TR_ARG_BOOL(S, m, d, h)            TR_ARG_(S, m, TR_ARG_BOOL, d, 0, 0, NULL, h)
-#define TR_ARG_CHOICE(S, m, d, choices, h) TR_ARG_(S, m, TR_ARG_CHOICE, d, 0, 0, choices, h)
-#define TR_ARG_SIZES(S, m, d, lo, hi, h)   TR_ARG_(S, m, TR_ARG_SIZES, d, lo, hi, NULL, h)
-#define TR_ARG_PAD(S, m, d, h)             TR_ARG_(S, m, TR_ARG_PAD, d, 0, 4096, NULL, h)
-
 /* Options that every layer takes. */
 typedef struct {
     const char *name; /* "" where not given */
@@ -68,9 +58,9 @@ typedef struct {
  * is larger than its padded input.
  */
 tr_status_t tr_layer_window(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                            tr_tensor_t x, const tr_layer_sizes_t *kernel,
-                            const tr_layer_sizes_t *stride, const tr_layer_pad_t *pad,
-                            const tr_layer_sizes_t *dilation, tr_layer_window_t *out);
+                            tr_tensor_t x, const tr_sizes_t *kernel, const tr_sizes_t *stride,
+                            const tr_pad_t *pad, const tr_sizes_t *dilation,
+                            tr_layer_window_t *out);
 
 /* Records TR_ERR_CONFIG as "model.layers, line 3, column 5: ...". */
 #define TR_LAYER_FAIL(where, format, ...)                                                          \

@@ -3,13 +3,13 @@
 #include <math.h>
 
 typedef struct {
-    int features;
+    int64_t features;
     bool bias;
 } linear_t;
 
-static const tr_layer_field_t fields[] = {
-    TR_ARG_INT(linear_t, features, NULL, 1, 1 << 24, "Output features."),
-    TR_ARG_BOOL(linear_t, bias, "yes", "Adds a bias."),
+static const tr_config_field_t fields[] = {
+    TR_FIELD_INT(linear_t, features, NULL, 1, 1 << 24, "Output features."),
+    TR_FIELD_BOOL(linear_t, bias, "yes", "Adds a bias."),
 };
 
 static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,

@@ -10,15 +10,15 @@ typedef struct {
 } layernorm_t;
 enum { INIT_ONE, INIT_ZERO };
 
-static const tr_layer_field_t batchnorm_fields[] = {
-    TR_ARG_FLOAT(batchnorm_t, eps, "1e-5", 1e-12, 1, "Added to the variance."),
-    TR_ARG_FLOAT(batchnorm_t, momentum, "0.1", 0, 1,
-                 "Weight of the current step in the running mean and variance."),
-    TR_ARG_CHOICE(batchnorm_t, init, "one", "one|zero",
+static const tr_config_field_t batchnorm_fields[] = {
+    TR_FIELD_FLOAT(batchnorm_t, eps, "1e-5", 1e-12, 1, "Added to the variance."),
+    TR_FIELD_FLOAT(batchnorm_t, momentum, "0.1", 0, 1,
+                   "Weight of the current step in the running mean and variance."),
+    TR_FIELD_ENUM(batchnorm_t, init, "one", "one|zero",
                   "Initial value of gamma; with zero a residual block starts as the identity."),
 };
-static const tr_layer_field_t layernorm_fields[] = {
-    TR_ARG_FLOAT(layernorm_t, eps, "1e-5", 1e-12, 1, "Added to the variance."),
+static const tr_config_field_t layernorm_fields[] = {
+    TR_FIELD_FLOAT(layernorm_t, eps, "1e-5", 1e-12, 1, "Added to the variance."),
 };
 
 static tr_status_t make_params(const tr_layer_context_t *context, int64_t channels, double gamma,

@@ -3,24 +3,24 @@
 #include <string.h>
 
 typedef struct {
-    tr_layer_sizes_t kernel, stride;
-    tr_layer_pad_t pad;
+    tr_sizes_t kernel, stride;
+    tr_pad_t pad;
 } pool_t;
 
-static const tr_layer_field_t fields[] = {
-    TR_ARG_SIZES(pool_t, kernel, NULL, 1, 1024, "Size of the window: 2, 3x3."),
-    TR_ARG_SIZES(pool_t, stride, "", 1, 1024,
-                 "Stride of the window; default: the size of the window."),
-    TR_ARG_PAD(pool_t, pad, "valid",
-               "Padding: valid (none), same, or sizes. Padding is excluded from the "
-               "result."),
+static const tr_config_field_t fields[] = {
+    TR_FIELD_SIZES(pool_t, kernel, NULL, 1, 1024, "Size of the window: 2, 3x3."),
+    TR_FIELD_SIZES(pool_t, stride, "", 1, 1024,
+                   "Stride of the window; default: the size of the window."),
+    TR_FIELD_PAD(pool_t, pad, "valid", 0, 4096,
+                 "Padding: valid (none), same, or sizes. Padding is excluded from the "
+                 "result."),
 };
 
 static tr_status_t build_pool(const tr_layer_t *layer, bool max, const tr_layer_context_t *context,
                               const tr_layer_spec_t *spec, tr_tensor_t x, tr_tensor_t *out) {
     pool_t settings;
     tr_layer_window_t window;
-    tr_layer_sizes_t one = {1, {1}};
+    tr_sizes_t one = {1, {1}};
     TR_TRY(tr_layer_read(layer, spec, &settings, NULL));
     TR_TRY(tr_layer_window(context, spec, x, &settings.kernel, &settings.stride, &settings.pad,
                            &one, &window));

@@ -1,4 +1,5 @@
 /* A layer's words against its table of fields. */
+#include "config/field.h"
 #include "layer_int.h"
 #include <stdio.h>
 #include <string.h>
@@ -6,126 +7,30 @@
 
 #define MAX_FIELDS 24 /* of one layer, the common ones included */
 
-static const tr_layer_field_t common_fields[] = {
-    {"name", TR_ARG_TEXT, offsetof(tr_layer_common_t, name), "", 0, 0, NULL,
-     "Name for parameter names and messages; default: kind and number."},
-    TR_ARG_BOOL(tr_layer_common_t, trainable, "yes",
-                "no: its parameters are frozen (fine-tuning), as with model.freeze."),
-    TR_ARG_FLOAT(tr_layer_common_t, lr_factor, "1", 1e-6, 1e6,
-                 "Factor on the learning rate of its parameters."),
+static const tr_config_field_t common_fields[] = {
+    TR_FIELD_STRING(tr_layer_common_t, name, "",
+                    "Name for parameter names and messages; default: kind and number."),
+    TR_FIELD_BOOL(tr_layer_common_t, trainable, "yes",
+                  "no: its parameters are frozen (fine-tuning), as with model.freeze."),
+    TR_FIELD_FLOAT(tr_layer_common_t, lr_factor, "1", 1e-6, 1e6,
+                   "Factor on the learning rate of its parameters."),
 };
 
-const tr_layer_field_t *tr_layer_common_fields(int *out_count) {
+const tr_config_field_t *tr_layer_common_fields(int *out_count) {
     *out_count = TR_COUNT_INT(common_fields);
     return common_fields;
 }
 
-static bool parse_number(const char *text, double min, double max, double *out) {
-    return tr_parse_float(text, out) && *out >= min && *out <= max;
-}
-
-/* "5", "5x5", "3x3x3" */
-static bool parse_sizes(const char *text, double min, double max, tr_layer_sizes_t *out) {
-    *out = (tr_layer_sizes_t){0};
-    for (const char *at = text; *text != '\0'; at += strcspn(at, "x") + 1) {
-        char digits[8];
-        size_t length = strcspn(at, "x");
-        int64_t size;
-        if (length == 0 || length >= sizeof digits || out->count == 3) return false;
-        memcpy(digits, at, length);
-        digits[length] = '\0';
-        if (strspn(digits, "0123456789") != length || !tr_parse_int(digits, &size)) return false;
-        if (size < (int64_t)min || size > (int64_t)max) return false;
-        out->size[out->count++] = (int)size;
-        if (at[length] == '\0') break;
-    }
-    return true;
-}
-
-static bool parse_pad(const char *text, double max, tr_layer_pad_t *out) {
-    *out = (tr_layer_pad_t){.same = strcmp(text, "same") == 0, .sizes = {.count = 1}};
-    return out->same || strcmp(text, "valid") == 0 ||
-           (*text != '\0' && parse_sizes(text, 0, max, &out->sizes));
-}
-
-static bool parse_choice(const char *text, const char *choices, int *out) {
-    size_t length = strlen(text);
-    for (*out = 0;; (*out)++) {
-        size_t choice = strcspn(choices, "|");
-        if (choice == length && memcmp(choices, text, length) == 0) return true;
-        if (choices[choice] == '\0') return false;
-        choices += choice + 1;
-    }
-}
-
-/* Parses `text` as `field` wants it; writes to the settings unless they are NULL. */
-static bool parse_value(const tr_layer_field_t *field, const char *text, void *settings) {
-    union {
-        int i;
-        double f;
-        bool b;
-        const char *text;
-        tr_layer_sizes_t sizes;
-        tr_layer_pad_t pad;
-    } value;
-    size_t bytes = 0;
-    double number;
-    switch (field->type) {
-    case TR_ARG_INT:
-        if (!parse_number(text, field->min, field->max, &number) || number != (double)(int)number)
-            return false;
-        value.i = (int)number, bytes = sizeof value.i;
-        break;
-    case TR_ARG_FLOAT:
-        if (!parse_number(text, field->min, field->max, &value.f)) return false;
-        bytes = sizeof value.f;
-        break;
-    case TR_ARG_BOOL:
-        if (!tr_parse_bool(text, &value.b)) return false;
-        bytes = sizeof value.b;
-        break;
-    case TR_ARG_TEXT: value.text = text, bytes = sizeof value.text; break;
-    case TR_ARG_CHOICE:
-        if (!parse_choice(text, field->choices, &value.i)) return false;
-        bytes = sizeof value.i;
-        break;
-    case TR_ARG_SIZES:
-        if (!parse_sizes(text, field->min, field->max, &value.sizes)) return false;
-        bytes = sizeof value.sizes;
-        break;
-    case TR_ARG_PAD:
-        if (!parse_pad(text, field->max, &value.pad)) return false;
-        bytes = sizeof value.pad;
-        break;
-    }
-    if (settings != NULL) memcpy((char *)settings + field->offset, &value, bytes);
-    return true;
-}
-
-/* What a field takes, for messages: "a whole number from 1 to 65535". */
-static const char *expected(const tr_layer_field_t *field, char text[128]) {
-    switch (field->type) {
-    case TR_ARG_INT:
-        snprintf(text, 128, "an integer from %.0f to %.0f", field->min, field->max);
-        break;
-    case TR_ARG_FLOAT: snprintf(text, 128, "a number from %g to %g", field->min, field->max); break;
-    case TR_ARG_BOOL: return "yes or no";
-    case TR_ARG_TEXT: return "text";
-    case TR_ARG_CHOICE: snprintf(text, 128, "one of %s", field->choices); break;
-    case TR_ARG_SIZES:
-        snprintf(text, 128, "a size such as 3 or 3x3, each from %.0f to %.0f", field->min,
-                 field->max);
-        break;
-    case TR_ARG_PAD: return "same, valid, or a size such as 1 or 1x1";
-    }
-    return text;
-}
-
-static tr_status_t fail_value(const tr_layer_spec_t *spec, const tr_layer_field_t *field,
+static tr_status_t fail_value(const tr_layer_spec_t *spec, const tr_config_field_t *field,
                               const tr_layer_word_t *word) {
-    char text[128];
-    return TR_LAYER_FAIL(word, "%s of '%s' requires %s, found '%s'.", field->name, spec->name,
-                         expected(field, text), word->value);
+    tr_str_t message = {0};
+    tr_config_describe(field, word->value, &message);
+    tr_str_append(&message, ", found ");
+    tr_config_quote(word->value, &message);
+    TR_LAYER_FAIL(word, "%s of '%s' requires %s.", field->name, spec->name,
+                  message.text ? message.text : "another value");
+    tr_str_free(&message);
+    return TR_ERR_CONFIG;
 }
 
 static tr_status_t fail_option(const tr_layer_t *layer, const tr_layer_word_t *word) {
@@ -165,7 +70,7 @@ static int field_of_word(const tr_layer_t *layer, const tr_layer_word_t *word, i
     return -1;
 }
 
-static const tr_layer_field_t *field_at(const tr_layer_t *layer, int index) {
+static const tr_config_field_t *field_at(const tr_layer_t *layer, int index) {
     return index < layer->field_count ? &layer->fields[index]
                                       : &common_fields[index - layer->field_count];
 }
@@ -185,12 +90,12 @@ static tr_status_t read_words(const tr_layer_t *layer, const tr_layer_spec_t *sp
                      tr_layer_find(word->value) ? " (is a comma missing before it?)" : "");
             return fail_usage(layer, spec, word->line, word->column, problem);
         }
-        const tr_layer_field_t *field = field_at(layer, index);
+        const tr_config_field_t *field = field_at(layer, index);
         if (given[index])
             return TR_LAYER_FAIL(word, "%s of '%s' is set twice.", field->name, spec->name);
         given[index] = true;
         void *into = index < layer->field_count ? settings : (void *)common;
-        if (!parse_value(field, word->value, into)) return fail_value(spec, field, word);
+        if (!tr_config_parse_value(field, word->value, into)) return fail_value(spec, field, word);
     }
     return TR_OK;
 }
@@ -199,7 +104,7 @@ static tr_status_t read_defaults(const tr_layer_t *layer, const tr_layer_spec_t 
                                  void *settings, tr_layer_common_t *common,
                                  const bool given[MAX_FIELDS]) {
     for (int i = 0; i < layer->field_count + TR_COUNT_INT(common_fields); i++) {
-        const tr_layer_field_t *field = field_at(layer, i);
+        const tr_config_field_t *field = field_at(layer, i);
         if (given[i]) continue;
         if (field->fallback == NULL) {
             char problem[96];
@@ -207,7 +112,7 @@ static tr_status_t read_defaults(const tr_layer_t *layer, const tr_layer_spec_t 
             return fail_usage(layer, spec, spec->line, spec->column, problem);
         }
         void *into = i < layer->field_count ? settings : (void *)common;
-        if (!parse_value(field, field->fallback, into))
+        if (!tr_config_parse_value(field, field->fallback, into))
             return TR_FAIL(TR_ERR_INTERNAL, "the default '%s' of %s of layer '%s' is invalid.",
                            field->fallback, field->name, layer->name);
     }
@@ -316,36 +221,6 @@ tr_status_t tr_layer_check(const tr_layer_spec_t *spec) {
 
 /* -- the normal form of a layer ---------------------------------------------------------------- */
 
-#define VALUE_BYTES 160
-
-static void write_sizes(const tr_layer_sizes_t *sizes, char out[VALUE_BYTES]) {
-    bool equal = true;
-    int length = 0;
-    out[0] = '\0';
-    for (int i = 1; i < sizes->count; i++) equal = equal && sizes->size[i] == sizes->size[0];
-    for (int i = 0; i < sizes->count && (i == 0 || !equal); i++)
-        length +=
-            snprintf(out + length, VALUE_BYTES - (size_t)length, i ? "x%d" : "%d", sizes->size[i]);
-}
-
-/* A value of `field`, however it is written. */
-static void write_value(const tr_layer_field_t *field, const char *text, char out[VALUE_BYTES]) {
-    tr_layer_sizes_t sizes;
-    tr_layer_pad_t pad;
-    double number;
-    bool yes;
-    snprintf(out, VALUE_BYTES, "%s", text);
-    if ((field->type == TR_ARG_INT || field->type == TR_ARG_FLOAT) && tr_parse_float(text, &number))
-        tr_snprintf(out, VALUE_BYTES, "%.9g", number);
-    if (field->type == TR_ARG_BOOL && tr_parse_bool(text, &yes))
-        snprintf(out, VALUE_BYTES, yes ? "yes" : "no");
-    if (field->type == TR_ARG_SIZES && parse_sizes(text, field->min, field->max, &sizes))
-        write_sizes(&sizes, out);
-    if (field->type != TR_ARG_PAD || !parse_pad(text, field->max, &pad) || pad.same) return;
-    write_sizes(&pad.sizes, out);
-    if (strcmp(out, "0") == 0) snprintf(out, VALUE_BYTES, "valid");
-}
-
 void tr_layer_write(const tr_layer_spec_t *spec, tr_str_t *out) {
     const tr_layer_t *layer = tr_layer_find(spec->name);
     const char *given[MAX_FIELDS] = {NULL};
@@ -357,12 +232,17 @@ void tr_layer_write(const tr_layer_spec_t *spec, tr_str_t *out) {
     }
     tr_str_append(out, layer->name);
     for (int i = 0; i < layer->field_count + TR_COUNT_INT(common_fields); i++) {
-        const tr_layer_field_t *field = field_at(layer, i);
-        char value[VALUE_BYTES] = "", usual[VALUE_BYTES] = "";
-        if (given[i]) write_value(field, given[i], value);
-        if (field->fallback) write_value(field, field->fallback, usual);
+        const tr_config_field_t *field = field_at(layer, i);
+        tr_str_t value = {0}, usual = {0};
+        if (given[i]) tr_config_append_value(field, given[i], &value);
+        if (field->fallback) tr_config_append_value(field, field->fallback, &usual);
         by_place = by_place && given[i] && i < layer->positional;
-        if (!given[i] || strcmp(value, usual) == 0) continue;
-        tr_str_printf(out, by_place ? " %s" : " %s=%s", by_place ? value : field->name, value);
+        if (given[i] && !(usual.text && value.text && strcmp(value.text, usual.text) == 0)) {
+            tr_str_append(out, " ");
+            if (!by_place) tr_str_printf(out, "%s=", field->name);
+            tr_str_append(out, value.text ? value.text : "");
+        }
+        tr_str_free(&value);
+        tr_str_free(&usual);
     }
 }

@@ -2,11 +2,11 @@
 #include "layer_int.h"
 
 typedef struct {
-    int times;
+    int64_t times;
 } repeat_t;
 
-static const tr_layer_field_t fields[] = {
-    TR_ARG_INT(repeat_t, times, NULL, 1, 1000, "Number of repetitions."),
+static const tr_config_field_t fields[] = {
+    TR_FIELD_INT(repeat_t, times, NULL, 1, 1000, "Number of repetitions."),
 };
 
 static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
@@ -14,7 +14,7 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
                          bool *out_fused) {
     repeat_t settings;
     TR_TRY(tr_layer_read(&tr_layer_repeat, spec, &settings, NULL));
-    for (int i = 0; i < settings.times; i++)
+    for (int64_t i = 0; i < settings.times; i++)
         TR_TRY(
             tr_layers_build_inside(context, spec->blocks[0].specs, spec->blocks[0].count, x, &x));
     *out = x;

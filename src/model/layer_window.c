@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 /* One number stands for all spatial dimensions. */
-static tr_status_t expand(const tr_layer_spec_t *spec, const char *what,
-                          const tr_layer_sizes_t *sizes, int spatial, int out[3]) {
+static tr_status_t expand(const tr_layer_spec_t *spec, const char *what, const tr_sizes_t *sizes,
+                          int spatial, int out[3]) {
     if (sizes->count != 1 && sizes->count != spatial)
         return TR_LAYER_FAIL(
             spec,
@@ -20,7 +20,7 @@ static tr_status_t expand(const tr_layer_spec_t *spec, const char *what,
  * "same" pads dilation * (kernel - 1) in all, whatever the stride: ceil(in / stride) positions
  * remain, and for odd kernels it is the usual symmetric kernel / 2.
  */
-static tr_status_t resolve_pad(const tr_layer_spec_t *spec, const tr_layer_pad_t *pad,
+static tr_status_t resolve_pad(const tr_layer_spec_t *spec, const tr_pad_t *pad,
                                tr_layer_window_t *window) {
     if (!pad->same) {
         TR_TRY(expand(spec, "pad", &pad->sizes, window->spatial, window->pad_lo));
@@ -60,9 +60,9 @@ static tr_status_t check_fits(const tr_layer_context_t *context, const tr_layer_
 }
 
 tr_status_t tr_layer_window(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
-                            tr_tensor_t x, const tr_layer_sizes_t *kernel,
-                            const tr_layer_sizes_t *stride, const tr_layer_pad_t *pad,
-                            const tr_layer_sizes_t *dilation, tr_layer_window_t *out) {
+                            tr_tensor_t x, const tr_sizes_t *kernel, const tr_sizes_t *stride,
+                            const tr_pad_t *pad, const tr_sizes_t *dilation,
+                            tr_layer_window_t *out) {
     char sample[96];
     tr_layer_window_t window = {.spatial = tr_layer_spatial(context->g, x)};
     if (window.spatial < 0)

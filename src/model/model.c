@@ -1,10 +1,9 @@
 /* The registry of models and what building one has in common. */
 #include "trainer/model.h"
+#include "base/registry.h"
 #include "trainer/mem.h"
 #include <stdio.h>
 #include <string.h>
-
-#define MAX_MODELS 64
 
 #define MODEL(symbol) extern const tr_model_t tr_model_##symbol;
 #include "models.def"
@@ -49,48 +48,28 @@ static const tr_config_field_t fields[] = {
 const tr_config_table_t tr_model_config = {"model", fields, TR_COUNT(fields),
                                            sizeof(tr_model_settings_t)};
 
-static const tr_model_t *models[MAX_MODELS] = {
+static tr_registry_t models = {"model",
+                               "model.type",
+                               {
 #define MODEL(symbol) &tr_model_##symbol,
 #include "models.def"
 #undef MODEL
-};
+                               }};
 
-const tr_model_t *const *tr_model_list(size_t *out_count) {
-    for (*out_count = 0; *out_count < MAX_MODELS && models[*out_count] != NULL; ++*out_count)
-        continue;
-    return models;
-}
-
-static const tr_model_t *lookup(const char *name) {
-    for (size_t i = 0; i < MAX_MODELS && models[i] != NULL; i++)
-        if (strcmp(models[i]->name, name) == 0) return models[i];
-    return NULL;
+const tr_model_t *tr_model_at(size_t index) {
+    return tr_registry_at(&models, index);
 }
 
 tr_status_t tr_model_register(const tr_model_t *model) {
-    size_t count;
-    if (model == NULL || model->name == NULL || model->build == NULL)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "a model needs a name and a build function; one of them is NULL.");
-    if (lookup(model->name) != NULL)
-        return TR_FAIL(TR_ERR_CONFIG, "a model named '%s' is already registered: use another name.",
-                       model->name);
-    tr_model_list(&count);
-    if (count == MAX_MODELS)
-        return TR_FAIL(TR_ERR_CONFIG, "cannot register '%s': the limit is %d models.", model->name,
-                       MAX_MODELS);
-    models[count] = model;
-    return TR_OK;
+    if (model->build == NULL)
+        return TR_FAIL(TR_ERR_CONFIG, "The model '%s' has no build function.",
+                       model->name ? model->name : "(null)");
+    return tr_registry_add(&models, model);
 }
 
 tr_status_t tr_model_find(const char *name, const tr_model_t **out) {
-    const char *names[MAX_MODELS] = {0};
-    size_t count;
-    *out = lookup(name);
-    if (*out != NULL) return TR_OK;
-    tr_model_list(&count);
-    for (size_t i = 0; i < count; i++) names[i] = models[i]->name;
-    return tr_fail_unknown("model.type", "model", name, names, count);
+    *out = tr_registry_find(&models, name);
+    return *out ? TR_OK : tr_registry_fail_unknown(&models, name);
 }
 
 /* -- freezing ---------------------------------------------------------------------------------- */

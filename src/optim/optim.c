@@ -1,9 +1,7 @@
 /* The registry of optimizers, and the update program around one. */
+#include "base/registry.h"
 #include "graph/program.h"
 #include "optim_int.h"
-#include <string.h>
-
-#define MAX_OPTIMIZERS 64
 
 static const tr_config_field_t fields[] = {
     TR_FIELD_STRING(tr_optim_settings_t, type, "adamw", "Optimizer: sgd, adam, adamw.",
@@ -37,50 +35,28 @@ static const tr_config_field_t fields[] = {
 const tr_config_table_t tr_optim_config = {"optimizer", fields, TR_COUNT(fields),
                                            sizeof(tr_optim_settings_t)};
 
-static const tr_optimizer_t *optimizers[MAX_OPTIMIZERS] = {
+static tr_registry_t optimizers = {"optimizer",
+                                   "optimizer.type",
+                                   {
 #define OPTIMIZER(symbol) &tr_optimizer_##symbol,
 #include "optims.def"
 #undef OPTIMIZER
-};
+                                   }};
 
-const tr_optimizer_t *const *tr_optimizer_list(size_t *out_count) {
-    for (*out_count = 0; *out_count < MAX_OPTIMIZERS && optimizers[*out_count] != NULL;
-         ++*out_count)
-        continue;
-    return optimizers;
-}
-
-static const tr_optimizer_t *lookup(const char *name) {
-    for (size_t i = 0; i < MAX_OPTIMIZERS && optimizers[i] != NULL; i++)
-        if (strcmp(optimizers[i]->name, name) == 0) return optimizers[i];
-    return NULL;
+const tr_optimizer_t *tr_optimizer_at(size_t index) {
+    return tr_registry_at(&optimizers, index);
 }
 
 tr_status_t tr_optimizer_register(const tr_optimizer_t *optimizer) {
-    size_t count;
-    if (optimizer == NULL || optimizer->name == NULL || optimizer->build == NULL)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "an optimizer needs a name and a build function; one of them is NULL.");
-    if (lookup(optimizer->name) != NULL)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "an optimizer named '%s' is already registered: use another name.",
-                       optimizer->name);
-    tr_optimizer_list(&count);
-    if (count == MAX_OPTIMIZERS)
-        return TR_FAIL(TR_ERR_CONFIG, "cannot register '%s': the limit is %d optimizers.",
-                       optimizer->name, MAX_OPTIMIZERS);
-    optimizers[count] = optimizer;
-    return TR_OK;
+    if (optimizer->build == NULL)
+        return TR_FAIL(TR_ERR_CONFIG, "The optimizer '%s' has no build function.",
+                       optimizer->name ? optimizer->name : "(null)");
+    return tr_registry_add(&optimizers, optimizer);
 }
 
 tr_status_t tr_optimizer_check(const tr_optim_settings_t *settings) {
-    const char *names[MAX_OPTIMIZERS] = {0};
-    size_t count;
-    if (lookup(settings->type) == NULL) {
-        tr_optimizer_list(&count);
-        for (size_t i = 0; i < count; i++) names[i] = optimizers[i]->name;
-        return tr_fail_unknown("optimizer.type", "optimizer", settings->type, names, count);
-    }
+    if (!tr_registry_find(&optimizers, settings->type))
+        return tr_registry_fail_unknown(&optimizers, settings->type);
     if (settings->nesterov && settings->momentum == 0)
         return TR_FAIL(TR_ERR_CONFIG, "optimizer.nesterov = yes requires a momentum above 0: set "
                                       "optimizer.momentum = 0.9.");
@@ -106,7 +82,7 @@ tr_status_t tr_optim_group_ranges(tr_graph_t *g, const tr_param_group_t *group,
 /* -- the update program ------------------------------------------------------------------------ */
 
 static tr_status_t build_groups(tr_graph_t *g, const tr_optim_settings_t *settings) {
-    const tr_optimizer_t *optimizer = lookup(settings->type);
+    const tr_optimizer_t *optimizer = tr_registry_find(&optimizers, settings->type);
     tr_param_group_t *groups;
     size_t count;
     tr_status_t status = TR_OK;

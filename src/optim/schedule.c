@@ -1,5 +1,6 @@
 /* Learning-rate schedules: keys, lengths in steps, epochs or shares of the run, and the warm-up
  * before all of them. */
+#include "base/registry.h"
 #include "optim_int.h"
 #include <math.h>
 #include <stdio.h>
@@ -30,11 +31,13 @@ static const tr_config_field_t fields[] = {
 const tr_config_table_t tr_schedule_config = {"schedule", fields, TR_COUNT(fields),
                                               sizeof(tr_schedule_settings_t)};
 
-static const tr_schedule_row_t *const rows[] = {
+static const tr_registry_t schedules = {"schedule",
+                                        "schedule.type",
+                                        {
 #define SCHEDULE(symbol) &tr_schedule_##symbol,
 #include "schedules.def"
 #undef SCHEDULE
-};
+                                        }};
 
 /* -- lengths ----------------------------------------------------------------------------------- */
 
@@ -91,22 +94,12 @@ static tr_status_t parse_length(const tr_schedule_t *s, const char *key, const c
 /* -- creation ---------------------------------------------------------------------------------- */
 
 const char *tr_schedule_at(size_t index, const char **out_help) {
-    if (index >= TR_COUNT(rows)) return NULL;
-    *out_help = rows[index]->help;
-    return rows[index]->name;
+    const tr_schedule_row_t *row = tr_registry_at(&schedules, index);
+    *out_help = row ? row->help : NULL;
+    return row ? row->name : NULL;
 }
 
-static tr_status_t find_row(const char *type, const tr_schedule_row_t **out) {
-    const char *names[TR_COUNT(rows)];
-    for (size_t i = 0; i < TR_COUNT(rows); i++) {
-        names[i] = rows[i]->name;
-        *out = rows[i];
-        if (strcmp(rows[i]->name, type) == 0) return TR_OK;
-    }
-    return tr_fail_unknown("schedule.type", "schedule", type, names, TR_COUNT(rows));
-}
-
-/* Milestones behind the end are allowed: a trial run is shorter than what the config is meant for.
+/* Milestones after the end are allowed: a trial run is shorter than the full run.
  */
 static tr_status_t parse_milestones(tr_schedule_t *s, const char *list, double steps_per_epoch) {
     double previous = -1, at;
@@ -129,7 +122,8 @@ static tr_status_t parse_milestones(tr_schedule_t *s, const char *list, double s
 
 static tr_status_t resolve(tr_schedule_t *s, const tr_schedule_settings_t *settings,
                            double steps_per_epoch) {
-    TR_TRY(find_row(settings->type, &s->row));
+    s->row = tr_registry_find(&schedules, settings->type);
+    if (!s->row) return tr_registry_fail_unknown(&schedules, settings->type);
     TR_TRY(parse_length(s, "warmup", settings->warmup, steps_per_epoch, &s->warmup));
     if (s->row == &tr_schedule_step)
         TR_TRY(parse_milestones(s, settings->milestones, steps_per_epoch));

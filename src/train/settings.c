@@ -95,11 +95,11 @@ tr_status_t tr_all_tables(const tr_config_table_t *const **out, size_t *out_coun
                                         &tr_model_config,   &tr_optim_config, &tr_schedule_config,
                                         &tr_train_config,   &tr_log_config,   &tr_checkpoint_config,
                                         &tr_parallel_config};
-    size_t n = 0, models = 0;
+    size_t n = 0;
     for (; n < TR_COUNT(fixed); n++) tables[n] = fixed[n];
-    const tr_model_t *const *model = tr_model_list(&models);
-    for (size_t i = 0; i < models && n < TR_COUNT(tables); i++)
-        if (model[i]->config) tables[n++] = model[i]->config;
+    const tr_model_t *model;
+    for (size_t i = 0; (model = tr_model_at(i)) != NULL && n < TR_COUNT(tables); i++)
+        if (model->config) tables[n++] = model->config;
     *out = tables;
     *out_count = n;
     return TR_OK;

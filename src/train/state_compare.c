@@ -1,6 +1,7 @@
 /* A configuration against that of a checkpoint's run. */
-#include "trainer/model.h"
+#include "config/field.h"
 #include "state.h"
+#include "trainer/model.h"
 #include "trainer/train.h"
 
 #include <stdio.h>
@@ -17,15 +18,6 @@ static tr_config_t *config_of(const json_t *state) {
         return NULL;
     (void)tr_config_load_text(then, "checkpoint", text, strlen(text));
     return then;
-}
-
-static bool same_value(const tr_config_field_t *field, const char *was, const char *is) {
-    double a, b;
-    bool yes[2];
-    if (field->type == TR_TYPE_STRING) return strcmp(was, is) == 0;
-    if (tr_parse_float(was, &a) && tr_parse_float(is, &b)) return a == b;
-    if (tr_parse_bool(was, &yes[0]) && tr_parse_bool(is, &yes[1])) return yes[0] == yes[1];
-    return strcmp(was, is) == 0;
 }
 
 /* -- the model: by its keys, for tensors alone do not tell a relu from a tanh ------------------ */
@@ -95,7 +87,7 @@ static void compare_field(const compare_t *c, const tr_config_field_t *field) {
     if (strcmp(key, "model.layers") == 0 &&
         strcmp(tr_config_get(c->is, "model.type"), "sequential") == 0)
         compare_layers(c);
-    else if (field->resume == TR_RESUME_MATCH && !same_value(field, was, is))
+    else if (field->resume == TR_RESUME_MATCH && !tr_config_same_value(field, was, is))
         tr_str_printf(c->out, "\n  %s: %.200s in the checkpoint, %.200s now", key, was, is);
 }
 
@@ -152,7 +144,7 @@ static void for_keys(const char *state_json, const tr_config_t *config, key_fn e
 
 static void add_mismatch(const tr_config_field_t *field, const char *key, const char *was,
                          const char *is, tr_str_t *out) {
-    if (field->resume == TR_RESUME_MATCH && !same_value(field, was, is))
+    if (field->resume == TR_RESUME_MATCH && !tr_config_same_value(field, was, is))
         tr_str_printf(out, "\n  %s: %.200s in the checkpoint, %.200s now", key, was, is);
 }
 
@@ -162,7 +154,7 @@ void tr_state_compare_keys(const char *state_json, const tr_config_t *config, tr
 
 static void add_change(const tr_config_field_t *field, const char *key, const char *was,
                        const char *is, tr_str_t *out) {
-    if (field->resume != TR_RESUME_NOTE || same_value(field, was, is)) return;
+    if (field->resume != TR_RESUME_NOTE || tr_config_same_value(field, was, is)) return;
     tr_str_printf(out, "%s%s %.200s -> %.200s", out->length > 0 ? ", " : "", key, *was ? was : "''",
                   *is ? is : "''");
 }
@@ -173,7 +165,7 @@ void tr_state_changes(const char *state_json, const tr_config_t *config, tr_str_
 
 static void add_optimizer_change(const tr_config_field_t *field, const char *key, const char *was,
                                  const char *is, tr_str_t *out) {
-    if (strncmp(key, "optimizer.", 10) == 0 && !same_value(field, was, is))
+    if (strncmp(key, "optimizer.", 10) == 0 && !tr_config_same_value(field, was, is))
         tr_str_printf(out, "\n  %s: %.200s in the checkpoint, %.200s now", key, was, is);
 }
 

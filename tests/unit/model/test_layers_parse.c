@@ -149,7 +149,7 @@ static void bad_texts_say_where_and_what(void **state) {
         {"conv 32 5 kernel=3", "1 & 11 & kernel & 'conv'"},
         {"dropout 1.5", "1 & 9 & 0 & 0.999 & '1.5'"},
         {"dropout nan", "1 & 9 & 'nan'"},
-        {"batchnorm init=two", "1 & 11 & init & one|zero & 'two'"},
+        {"batchnorm init=two", "1 & 11 & init & one & zero & 'two'"},
         {"relu { conv 3 3 }", "1 & 'relu'"},
         {"residual", "1 & 'residual'"},
         {"residual { }", "1 & 'residual'"},
