@@ -62,12 +62,13 @@ typedef struct {
 
 typedef struct tr_progress_line tr_progress_line_t;
 /* On a terminal one line that is redrawn (at most ten times a second), fitted to its width;
- * elsewhere a plain line per call of `plain`. Installs a log sink so that log lines stand above the
+ * elsewhere a plain line. Installs a log sink so that log lines stand above the
  * bar. */
 tr_status_t tr_progress_create(int fd, tr_progress_line_t **out);
 /* terminal only; cheap when called every step */
 void tr_progress_draw(tr_progress_line_t *line, const tr_progress_t *state);
-/* a plain line where it is no terminal: every log.every steps */
+/* Without a terminal: a plain line, at most one every five seconds; the last step always has one.
+ */
 void tr_progress_plain(tr_progress_line_t *line, const tr_progress_t *state);
 void tr_progress_destroy(tr_progress_line_t **line);
 /* Formats one line of at most `width` columns, with (bar) or without. Pure; for tests. */
