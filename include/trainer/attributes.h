@@ -33,6 +33,11 @@ typedef struct {
     float factor;
 } tr_scale_attr_t;
 
+/* A range of the last dimension. */
+typedef struct {
+    int64_t first, count;
+} tr_columns_attr_t;
+
 /* One random affine map per image, then a shift by whole pixels of at most crop_pad, then a flip.
  * */
 typedef struct {

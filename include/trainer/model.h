@@ -106,6 +106,8 @@ typedef struct {
     int line, column; /* position in the text, from 1 */
 } tr_layer_word_t;
 
+#define TR_LAYER_MAX_BLOCKS 8 /* blocks in braces that a layer may have */
+
 typedef struct tr_layer_spec tr_layer_spec_t;
 typedef struct {
     tr_layer_spec_t *specs;
@@ -119,7 +121,7 @@ struct tr_layer_spec {
     int word_count;
     tr_layer_word_t *words;
     int block_count;
-    tr_layer_block_t blocks[2]; /* the { ... } after it */
+    tr_layer_block_t blocks[TR_LAYER_MAX_BLOCKS]; /* the { ... } after it */
 };
 
 /*
@@ -183,7 +185,8 @@ void tr_layer_usage(const tr_layer_t *layer, tr_str_t *out);
 /*
  * Builds a list of layers on x. The label of a layer is its kind and its number among the layers of
  * this kind in its scope ("conv2"), or name=. A residual is a scope. Parameters are therefore named
- * conv1.weight, batchnorm1.running_mean, residual3.conv1.weight, residual3.shortcut.conv1.weight.
+ * conv1.weight, batchnorm1.running_mean, residual3.conv1.weight, residual3.shortcut.conv1.weight; the blocks of a concat are concat1.branch1,
+ * concat1.branch2, ...
  * repeat N { ... } is equivalent to writing the layers N times.
  */
 tr_status_t tr_layers_build(const tr_layer_context_t *context, const tr_layer_spec_t *specs,

@@ -63,6 +63,8 @@ tr_status_t tr_dropout(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id, floa
                        tr_tensor_t *out);
 /* act(a + b), act NONE or RELU. */
 tr_status_t tr_add(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, tr_act_t act, tr_tensor_t *out);
+/* x (..., C_i), 1 to 8 of them, equal but for C_i -> (..., sum of C_i): side by side. */
+tr_status_t tr_concat(tr_graph_t *g, const tr_tensor_t *x, int count, tr_tensor_t *out);
 tr_status_t tr_scale(tr_graph_t *g, tr_tensor_t x, float factor, tr_tensor_t *out);
 /* x (f32 or bf16) as f32 or bf16; x itself where it is that already. Its gradient has x's type. */
 tr_status_t tr_cast(tr_graph_t *g, tr_tensor_t x, tr_dtype_t dtype, tr_tensor_t *out);

@@ -56,10 +56,10 @@ typedef enum {
 #define TR_ERROR_TRACE_BYTES   2048
 
 /*
- * Who tells the user of it: not agreed on, so that other ranks may have come upon it too; or one
- * rank of all that have it.
+ * Who reports it to the user: not agreed on, so that other ranks may have the same error; one rank
+ * of all that have it; one of its peers; or nobody, because the log already has it.
  */
-typedef enum { TR_ORIGIN_OPEN, TR_ORIGIN_MINE, TR_ORIGIN_PEER } tr_error_origin_t;
+typedef enum { TR_ORIGIN_OPEN, TR_ORIGIN_MINE, TR_ORIGIN_PEER, TR_ORIGIN_LOGGED } tr_error_origin_t;
 
 /* One recorded error. Plain data: may be copied to another thread or sent to another rank. */
 typedef struct {

@@ -14,7 +14,7 @@ bool cmd_json_is_stdout(const char *path) {
 
 /* Dumps to `path`, or, where that is NULL, to standard output. */
 static bool dump(const json_t *object, const char *path) {
-    const size_t flags = JSON_INDENT(1) | JSON_SORT_KEYS;
+    const size_t flags = JSON_INDENT(1) | JSON_SORT_KEYS | JSON_REAL_PRECISION(9);
     if (path) return json_dump_file(object, path, flags) == 0;
     return json_dumpf(object, stdout, flags) == 0 && putchar('\n') != EOF && fflush(stdout) == 0;
 }

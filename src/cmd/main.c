@@ -104,6 +104,7 @@ static bool is_said_by_peer(tr_status_t status, const tr_error_t *error) {
 
 void cmd_say_error(tr_status_t status) {
     const tr_error_t *error = tr_error_last();
+    is_said |= error->origin == TR_ORIGIN_LOGGED;
     if (is_said || is_said_by_peer(status, error)) return;
     if (error->origin == TR_ORIGIN_OPEN) wait_turn();
     print_error(status, error);

@@ -70,6 +70,10 @@ typedef struct {
 /* ACCUMULATE     in0: x (n) -> out0: y (n): y += x. out0 is read too. */
 /* ADD            in0: a (any), in1: b (same) -> out0: act(a + b); in place over a or b. attr:
  *                tr_add_attr_t */
+/* CONCAT         in0 .. in7?: x_i (..., C_i), equal but for C_i -> out0: (..., sum of C_i), the
+ *                inputs side by side in their order */
+/* COLUMNS        in0: x (..., C) -> out0: y (..., count) = x[..., first .. first + count - 1].
+ *                attr: tr_columns_attr_t */
 /* SCALE          in0: x -> out0: factor * x; in place. attr: tr_scale_attr_t */
 
 /* CAST_NORMALIZE in0: x (B, ..., C) of any dtype, in1?: scale (C), in2?: shift (C) -> out0: y

@@ -46,8 +46,9 @@ void tr_layer_usage(const tr_layer_t *layer, tr_str_t *out) {
             tr_str_printf(out, "%c", *at >= 'a' && *at <= 'z' ? *at - 'a' + 'A' : *at);
         if (field->fallback != NULL) tr_str_append(out, "]");
     }
-    for (int i = 0; i < layer->max_blocks; i++)
+    for (int i = 0; i < layer->max_blocks && i < 2; i++)
         tr_str_append(out, i < layer->min_blocks ? " { layers }" : " [{ layers }]");
+    if (layer->max_blocks > 2) tr_str_append(out, " ...");
 }
 
 /* -- labels ------------------------------------------------------------------------------------ */

@@ -147,12 +147,11 @@ static tr_status_t parse_blocks(cursor_t *c, tr_layer_spec_t *spec) {
         cursor_t ahead = *c;
         skip(&ahead, " \t\r\v\f\n");
         if (*ahead.at != '{') return TR_OK;
-        if (spec->block_count == 2)
+        if (spec->block_count == TR_LAYER_MAX_BLOCKS)
             return TR_LAYER_FAIL(
                 &ahead,
-                "expected a comma or a new line after the two blocks of '%s', found a "
-                "third block.",
-                spec->name);
+                "expected a comma or a new line after the %d blocks of '%s', found another block.",
+                TR_LAYER_MAX_BLOCKS, spec->name);
         if (ahead.depth == MAX_DEPTH)
             return TR_LAYER_FAIL(&ahead, "blocks are nested deeper than %d.", MAX_DEPTH);
         cursor_t open = ahead;

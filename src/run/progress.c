@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define REDRAW_SEC  0.1
+#define PLAIN_SEC   5 /* between lines without a terminal */
 #define BAR_MAX     28
 #define BAR_MIN     10
 #define LINE_BYTES  1024
@@ -252,6 +253,10 @@ void tr_progress_draw(tr_progress_line_t *line, const tr_progress_t *state) {
 
 void tr_progress_plain(tr_progress_line_t *line, const tr_progress_t *state) {
     if (line->terminal >= 0 || line->taken || !tr_log_shows(TR_LOG_INFO)) return;
+    const double now = tr_clock_sec();
+    const bool last = state->steps > 0 && state->step >= state->steps;
+    if (line->drawn_sec > 0 && now - line->drawn_sec < PLAIN_SEC && !last) return;
+    line->drawn_sec = now;
     char text[LINE_BYTES];
     out_t out = {text, sizeof text, 0};
     tr_progress_format(state, LINE_BYTES - 2, false, text, sizeof text - 1);

@@ -1,6 +1,7 @@
 /* The run folder. Files that others read whole are replaced by one rename; those that grow are
  * appended to by one write a line. */
 #include "base/file.h"
+#include "base/json_text.h"
 #include "run.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
@@ -224,9 +225,11 @@ static tr_status_t dump(tr_run_t *run, const json_t *value, size_t flags) {
         return TR_FAIL(TR_ERR_INTERNAL, "%s: expected a JSON object per line", run->dir);
     if (json_dump_callback(value, append_json, &run->line, flags) != 0)
         return TR_FAIL(TR_ERR_INTERNAL, "%s: a value cannot be represented in JSON", run->dir);
-    tr_str_append(&run->line, "\n");
     TR_TRY(run->line.status);
-    return TR_OK;
+    tr_json_shorten(run->line.text);
+    run->line.length = strlen(run->line.text);
+    tr_str_append(&run->line, "\n");
+    return run->line.status;
 }
 
 tr_status_t tr_run_summary(tr_run_t *run, json_t *summary) {
@@ -237,10 +240,14 @@ tr_status_t tr_run_summary(tr_run_t *run, json_t *summary) {
     return TR_OK;
 }
 
+json_t *tr_json_measured(double value) {
+    return json_real(tr_round_digits(value, 6));
+}
+
 /* -- metrics ----------------------------------------------------------------------------------- */
 
 tr_status_t tr_run_metrics(tr_run_t *run, json_t *line) {
-    /* Reals with all their digits: equal runs can be told from nearly equal ones. */
+    /* Reals read back as the same doubles: equal runs can be told from nearly equal ones. */
     tr_status_t status = dump(run, line, JSON_COMPACT);
     json_decref(line);
     TR_TRY(status);

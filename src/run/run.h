@@ -38,6 +38,8 @@ const char *tr_run_dir(const tr_run_t *run);
 const char *tr_run_checkpoint_dir(const tr_run_t *run);
 /* Whether `path`, which exists, is the run folder or in it. */
 bool tr_run_has(const tr_run_t *run, const char *path);
+/* A time, rate or share that was measured: six significant digits. */
+json_t *tr_json_measured(double value);
 /* One JSON object, one line, written at once. Steals `line`. */
 tr_status_t tr_run_metrics(tr_run_t *run, json_t *line);
 /* Drops lines of metrics.jsonl of steps after `step`, and unless with_valid of the validation of
@@ -62,12 +64,13 @@ typedef struct {
 
 typedef struct tr_progress_line tr_progress_line_t;
 /* On a terminal one line that is redrawn (at most ten times a second), fitted to its width;
- * elsewhere a plain line per call of `plain`. Installs a log sink so that log lines stand above the
+ * elsewhere a plain line. Installs a log sink so that log lines stand above the
  * bar. */
 tr_status_t tr_progress_create(int fd, tr_progress_line_t **out);
 /* terminal only; cheap when called every step */
 void tr_progress_draw(tr_progress_line_t *line, const tr_progress_t *state);
-/* a plain line where it is no terminal: every log.every steps */
+/* Without a terminal: a plain line, at most one every five seconds; the last step always has one.
+ */
 void tr_progress_plain(tr_progress_line_t *line, const tr_progress_t *state);
 void tr_progress_destroy(tr_progress_line_t **line);
 /* Formats one line of at most `width` columns, with (bar) or without. Pure; for tests. */

@@ -1,5 +1,6 @@
 #include "sessions.h"
 #include "base/file.h"
+#include "base/json_text.h"
 #include "trainer/str.h"
 
 #include <errno.h>
@@ -57,9 +58,10 @@ static tr_status_t append(const char *path, const char *text) {
 
 tr_status_t tr_sessions_append(const char *run_dir, json_t *line) {
     char path[4096];
-    char *text = json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(15));
+    char *text = json_dumps(line, JSON_COMPACT);
     json_decref(line);
     if (!text) return TR_FAIL(TR_ERR_INTERNAL, "a line of %s has no JSON form", name);
+    tr_json_shorten(text);
     tr_status_t status = tr_path_join(run_dir, name, path);
     if (status == TR_OK) status = append(path, text);
     free(text);

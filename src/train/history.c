@@ -4,6 +4,7 @@
 #include "trainer/log.h"
 #include "trainer/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,14 +34,19 @@ tr_status_t tr_history_open(loop_t *l) {
     return TR_OK;
 }
 
+/* Seconds to the microsecond. */
+static double usec(double sec) {
+    return round(1e6 * sec) / 1e6;
+}
+
 /* What both lines have. */
 static json_t *head(const loop_t *l, const char *event) {
     const char *job = getenv("SLURM_JOB_ID"), *restart = getenv("SLURM_RESTART_COUNT");
     char now[32];
     tr_clock_iso8601(now);
     return json_pack("{s:s, s:I, s:s, s:f, s:s?, s:i}", "event", event, "session",
-                     (json_int_t)l->history.session, "utc", now, "unix_time", tr_clock_unix_sec(),
-                     "job", job, "restart", restart ? atoi(restart) : 0);
+                     (json_int_t)l->history.session, "utc", now, "unix_time",
+                     usec(tr_clock_unix_sec()), "job", job, "restart", restart ? atoi(restart) : 0);
 }
 
 static void append(const loop_t *l, json_t *line) {
@@ -57,10 +63,10 @@ void tr_history_begin(loop_t *l) {
     json_object_set_new(line, "first_step", json_integer(l->history.first_step));
     json_object_set_new(line, "startup",
                         json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "exec_sec",
-                                  l->history.entered_sec - l->info->open_sec, "mpi_sec",
-                                  l->info->open_sec, "data_sec", l->s->data_sec, "plan_sec",
-                                  l->s->plan_sec, "resume_sec", l->history.resume_sec, "whole_sec",
-                                  set_up_sec));
+                                  usec(l->history.entered_sec - l->info->open_sec), "mpi_sec",
+                                  usec(l->info->open_sec), "data_sec", usec(l->s->data_sec),
+                                  "plan_sec", usec(l->s->plan_sec), "resume_sec",
+                                  usec(l->history.resume_sec), "whole_sec", usec(set_up_sec)));
     append(l, line);
     l->history.has_begun = true;
 }
@@ -75,10 +81,10 @@ void tr_history_end(loop_t *l, tr_status_t status) {
         line,
         json_pack("{s:s, s:i, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:I}", "verdict", verdict, "code",
                   (int)status, "first_step", (json_int_t)l->history.first_step, "last_step",
-                  (json_int_t)l->state.step, "first_step_sec", l->report.first_step_sec, "wall_sec",
-                  tr_clock_since_exec_sec(), "checkpoints", (json_int_t)saves.saved,
-                  "checkpoint_stall_sec", l->report.save_sec, "checkpoint_write_sec",
-                  saves.slowest_write_sec, "checkpoint_bytes", (json_int_t)saves.last_bytes));
+                  (json_int_t)l->state.step, "first_step_sec", usec(l->report.first_step_sec), "wall_sec",
+                  usec(tr_clock_since_exec_sec()), "checkpoints", (json_int_t)saves.saved,
+                  "checkpoint_stall_sec", usec(l->report.save_sec), "checkpoint_write_sec",
+                  usec(saves.slowest_write_sec), "checkpoint_bytes", (json_int_t)saves.last_bytes));
     append(l, line);
     tr_error_set(&error);
 }

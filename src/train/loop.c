@@ -50,7 +50,7 @@ static tr_status_t stopped(loop_t *l) {
     tr_report_epoch(&l->report, l->state.step);
     TR_TRY(summarize(l, "stopped"));
     tr_loop_resume_hint(l, resume_hint, sizeof resume_hint);
-    return tr_world_agree(
+    const tr_status_t status = tr_world_agree(
         l->world, TR_FAIL(TR_ERR_RETRY,
                           "stopped by a signal after step %lld of %lld%s; saved a checkpoint: "
                           "%s",
@@ -59,6 +59,11 @@ static tr_status_t stopped(loop_t *l) {
                           : is_last(l)           ? ", before the test"
                                                  : "",
                           resume_hint));
+    tr_error_t end = *tr_error_last();
+    if (l->info->size > 1 && end.origin == TR_ORIGIN_OPEN) return status; /* a peer was lost */
+    TR_INFO("%s", end.message);
+    end.origin = TR_ORIGIN_LOGGED;
+    return tr_error_set(&end);
 }
 
 /* -- behind a step ----------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 #include "loop_int.h"
 #include "signals.h"
 #include "until.h"
+#include "base/json_text.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
 #include "comm/watchdog.h"
@@ -57,6 +58,7 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
     free(l->state_text);
     free(l->metadata);
     l->state_text = json_dumps(state, JSON_INDENT(2));
+    if (l->state_text) tr_json_shorten(l->state_text);
     l->metadata = tr_state_metadata(state);
     json_decref(state);
     return l->state_text && l->metadata

@@ -1,4 +1,5 @@
 #include "report.h"
+#include "base/json_text.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
@@ -162,25 +163,27 @@ static void write_line(tr_report_t *r, json_t *line) {
 static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
     const double n = (double)r->window.steps, sec = r->window.seconds, counted = r->window.counted;
     json_t *line = json_pack(
-        "{s:I, s:f, s:o, s:o, s:f, s:o, s:f, s:f, s:f, s:f}", "step", (json_int_t)(step + 1),
+        "{s:I, s:f, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}", "step", (json_int_t)(step + 1),
         "epoch", (double)(step + 1) / r->s->steps_per_epoch, "loss",
         number(r->window.loss / counted), "accuracy", number(r->window.accuracy / counted), "lr",
-        lr, "grad_norm", number(o->grad_norm), "samples_per_sec",
-        n * (double)r->s->order.batch_size / sec, "data_stall", r->window.stall / sec,
-        "comm_exposed", r->window.exposed / sec, "time", tr_clock_sec() - r->start_sec);
-    json_object_set_new(line, "unix_time", json_real(tr_clock_unix_sec()));
+        lr, "grad_norm", number(tr_round_digits(o->grad_norm, 9)), "samples_per_sec",
+        tr_json_measured(n * (double)r->s->order.batch_size / sec), "data_stall",
+        tr_json_measured(r->window.stall / sec), "comm_exposed",
+        tr_json_measured(r->window.exposed / sec), "time",
+        tr_json_measured(tr_clock_sec() - r->start_sec));
+    json_object_set_new(line, "unix_time", json_real(round(1e3 * tr_clock_unix_sec()) / 1e3));
     json_object_set_new(line, "session", json_integer(r->session));
     json_object_set_new(line, "compute",
-                        json_real((sec - r->window.stall - r->window.exposed) / sec));
-    json_object_set_new(line, "comm_busy", json_real(r->window.busy / sec));
-    json_object_set_new(line, "checkpoint", json_real((r->save_sec - r->saved_sec) / sec));
+                        tr_json_measured((sec - r->window.stall - r->window.exposed) / sec));
+    json_object_set_new(line, "comm_busy", tr_json_measured(r->window.busy / sec));
+    json_object_set_new(line, "checkpoint", tr_json_measured((r->save_sec - r->saved_sec) / sec));
     r->saved_sec = r->save_sec;
     if (tr_report_ranks_line(&r->ranks, r->s->world, line) != TR_OK)
         TR_WARN("%s", tr_error_last()->message);
     if (isfinite(o->topk)) json_object_set_new(line, "topk", json_real(o->topk));
     add_perplexity(r->s, "perplexity", r->window.loss / counted, line);
     if (step_tokens(r->s) > 0)
-        json_object_set_new(line, "tokens_per_sec", json_real(n * step_tokens(r->s) / sec));
+        json_object_set_new(line, "tokens_per_sec", tr_json_measured(n * step_tokens(r->s) / sec));
     write_line(r, line);
 }
 
@@ -272,10 +275,10 @@ tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_ou
     r->has_new_valid = true;
     r->window.since += seconds; /* an evaluation is no part of a step's time */
     if (!r->run) return TR_OK;
-    json_t *line =
-        json_pack("{s:I, s:f, s:o, s:o, s:f, s:b}", "step", (json_int_t)steps_done, "epoch",
-                  (double)steps_done / r->s->steps_per_epoch, "valid_loss", number(v->loss),
-                  "valid_accuracy", number(v->accuracy), "valid_sec", seconds, "best", is_best);
+    json_t *line = json_pack("{s:I, s:f, s:o, s:o, s:o, s:b}", "step", (json_int_t)steps_done,
+                             "epoch", (double)steps_done / r->s->steps_per_epoch, "valid_loss",
+                             number(v->loss), "valid_accuracy", number(v->accuracy), "valid_sec",
+                             tr_json_measured(seconds), "best", is_best);
     add_perplexity(r->s, "valid_perplexity", v->loss, line);
     write_line(r, line);
     return TR_OK;
@@ -318,7 +321,7 @@ static void describe_run(const tr_report_t *r, int64_t steps_done, json_t *o) {
     json_object_set_new(o, "valid_dataset",
                         valid ? json_string(valid->info.description) : json_null());
     json_object_set_new(o, "seed", json_integer(s->train.seed));
-    json_object_set_new(o, "checkpoint_stall_sec", json_real(r->save_sec));
+    json_object_set_new(o, "checkpoint_stall_sec", tr_json_measured(r->save_sec));
     json_object_set_new(o, "commit", json_string(r->version));
 }
 
@@ -339,17 +342,18 @@ tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
     if (!r->run || (r->whole.steps == 0 && tr_report_is_done(r->run, end->steps))) return TR_OK;
     const double sec = r->whole.seconds > 0 ? r->whole.seconds : 1;
     json_t *o = json_pack(
-        "{s:s, s:I, s:I, s:f, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:f, s:I, s:I, s:f}",
+        "{s:s, s:I, s:I, s:o, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}",
         "status", end->status, "steps", (json_int_t)end->steps, "samples",
         (json_int_t)(end->steps * r->s->order.batch_size), "wall_sec",
-        tr_clock_sec() - r->start_sec, "ranks", r->s->params.size, "parameters",
+        tr_json_measured(tr_clock_sec() - r->start_sec), "ranks", r->s->params.size, "parameters",
         (json_int_t)r->s->parameters, "loss", number(r->epoch_loss), "valid_loss",
         number(r->valid_loss), "valid_accuracy", number(r->valid_accuracy), "test_loss",
         number(r->test_loss), "test_accuracy", number(r->test_accuracy), "samples_per_sec",
-        (double)r->whole.steps * (double)r->s->order.batch_size / sec, "data_stall",
-        r->whole.stall / sec, "comm_exposed", r->whole.exposed / sec, "memory_planned_bytes",
+        tr_json_measured((double)r->whole.steps * (double)r->s->order.batch_size / sec),
+        "data_stall", tr_json_measured(r->whole.stall / sec), "comm_exposed",
+        tr_json_measured(r->whole.exposed / sec), "memory_planned_bytes",
         (json_int_t)(tr_graph_memory(r->s->g).total + end->host_bytes), "memory_peak_bytes",
-        (json_int_t)tr_report_peak_bytes(), "first_step_sec", r->first_step_sec);
+        (json_int_t)tr_report_peak_bytes(), "first_step_sec", tr_json_measured(r->first_step_sec));
     if (!o) return TR_FAIL(TR_ERR_INTERNAL, "cannot create the summary");
     json_object_set_new(o, "memory_base_bytes", json_integer((json_int_t)r->base_bytes));
     json_object_set_new(o, "best_valid_loss", number(end->best_loss));
@@ -360,7 +364,7 @@ tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
     add_perplexity(r->s, "valid_perplexity", r->valid_loss, o);
     if (step_tokens(r->s) > 0)
         json_object_set_new(o, "tokens_per_sec",
-                            json_real((double)r->whole.steps * step_tokens(r->s) / sec));
+                            tr_json_measured((double)r->whole.steps * step_tokens(r->s) / sec));
     if (r->lines_lost > 0)
         json_object_set_new(o, "metrics_lines_lost", json_integer(r->lines_lost));
     if (strcmp(end->status, "failed") == 0)

@@ -1,4 +1,5 @@
 #include "report_ranks.h"
+#include "run/run.h"
 #include "trainer/mem.h"
 
 #include <math.h>
@@ -28,8 +29,9 @@ static void put_step_times(tr_report_ranks_t *r, json_t *line) {
     const size_t count = r->count < TR_RECENT_TIMES ? (size_t)r->count : TR_RECENT_TIMES;
     if (count == 0) return;
     qsort(r->step_sec, count, sizeof *r->step_sec, compare);
-    json_object_set_new(line, "step_ms", json_real(quantile_ms(r->step_sec, count, 0.5)));
-    json_object_set_new(line, "step_ms_p95", json_real(quantile_ms(r->step_sec, count, 0.95)));
+    json_object_set_new(line, "step_ms", tr_json_measured(quantile_ms(r->step_sec, count, 0.5)));
+    json_object_set_new(line, "step_ms_p95",
+                        tr_json_measured(quantile_ms(r->step_sec, count, 0.95)));
     r->count = 0;
 }
 
@@ -72,8 +74,8 @@ static json_t *summarize(const tr_report_ranks_t *r, int size) {
         }
     }
     for (int i = 0; i < 3; i++) {
-        json_object_set_new(out, names[i][0], json_real(least[i]));
-        json_object_set_new(out, names[i][1], json_real(most[i]));
+        json_object_set_new(out, names[i][0], tr_json_measured(least[i]));
+        json_object_set_new(out, names[i][1], tr_json_measured(most[i]));
     }
     json_object_set_new(out, "slowest_rank", json_integer(slowest));
     json_object_set_new(out, "slowest_host", json_string(r->now[slowest].host));

@@ -58,9 +58,11 @@ const tr_config_table_t tr_main_config = {"", main_fields, TR_COUNT(main_fields)
                                           sizeof(tr_main_settings_t)};
 
 static const tr_config_field_t log_fields[] = {
-    TR_FIELD_INT(tr_log_settings_t, every, "50", 1, 1e9,
-                 "Steps between lines of metrics.jsonl and, without a terminal, of the log.",
-                 TR_RESUME_FREE),
+    TR_FIELD_INT(
+        tr_log_settings_t, every, "50", 1, 1e9,
+        "Steps between lines of metrics.jsonl and, without a terminal, of the log. The log "
+        "has at most one of these lines every five seconds.",
+        TR_RESUME_FREE),
 };
 const tr_config_table_t tr_log_config = {"log", log_fields, TR_COUNT(log_fields),
                                          sizeof(tr_log_settings_t)};

@@ -1,6 +1,7 @@
 /* state.json: what a run says of its order and its data, and what must agree for another to go on
  * from it or to evaluate its weights. */
 #include "state.h"
+#include "base/json_text.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
 
@@ -48,6 +49,7 @@ json_t *tr_state_json(const tr_session_t *s, int64_t step) {
 char *tr_state_metadata(const json_t *state) {
     json_t *part = json_pack("{s:O}", "data", json_object_get(state, "data"));
     char *text = part ? json_dumps(part, JSON_COMPACT) : NULL;
+    if (text) tr_json_shorten(text);
     json_t *metadata = text ? json_pack("{s:s}", METADATA_KEY, text) : NULL;
     char *result = metadata ? json_dumps(metadata, JSON_COMPACT) : NULL;
     json_decref(metadata);

@@ -113,7 +113,7 @@ until_there hup/checkpoints/step-00000010
 hit HUP 1
 ended
 row "HUP to rank 1 of 2" "the job ends after the step, with a checkpoint; restarted, the same bits"
-[ $rc = 75 ] && names out "trainer: error & $(newest hup) & 60"
+[ $rc = 75 ] && names out "$(newest hup) & 60"
 ok $? "HUP to a rank: a checkpoint is saved, code $rc"
 restarted hup 2
 ok $? "restarted: the same bits"
@@ -147,7 +147,7 @@ for signal in USR1 TERM; do
 done
 closed alone env
 tail -n 1 alone/log.txt >outcome
-[ $rc = 75 ] && names alone/log.txt HUP && names outcome "trainer: error & $(newest alone) & 60"
+[ $rc = 75 ] && names alone/log.txt HUP && names outcome "$(newest alone) & 60"
 ok $? "HUP to a single process whose output goes nowhere: code $rc, and the log has the outcome"
 restarted alone 2
 ok $? "restarted: the same bits"
@@ -170,7 +170,7 @@ given_up() {
     kill -s "$1" "$victim"
     ended
     row "$1 to rank $2 of 2 in $4" "given up; a checkpoint is saved; restarted, the same bits"
-    [ $rc = 75 ] && names out "trainer: error & $3 & 12" && [ "$(valids long | wc -l)" = "$5" ] && [ "$(readlink long/checkpoints/latest)" = step-000000$3 ]
+    [ $rc = 75 ] && names out "$3 & 12" && [ "$(valids long | wc -l)" = "$5" ] && [ "$(readlink long/checkpoints/latest)" = step-000000$3 ]
     ok $? "$1 to rank $2 in $4: given up at step $3, code $rc"
 }
 run 2 net.ini run.dir=uncut $exact $long

@@ -67,9 +67,9 @@ pid=$!
 for _ in $(seq 1200); do [ -s signal/metrics.jsonl ] && break; sleep 0.05; done
 kill -USR1 $pid
 wait $pid
-[ $? = 75 ] && at=$(readlink signal/checkpoints/latest | sed 's/step-0*//') && once out "trainer: error & $at & 100000"
+[ $? = 75 ] && at=$(readlink signal/checkpoints/latest | sed 's/step-0*//') && once out "$at & 100000" && ! grep -q "trainer: error" out signal/log.txt
 ok $? "USR1: a checkpoint is saved, code 75, said once"
-tail -n 1 signal/log.txt >last && names last "trainer: error & $at & 100000"
+tail -n 1 signal/log.txt >last && names last "$at & 100000"
 ok $? "the log ends with the outcome"
 # Ctrl-C: the launcher gives its ranks a second.
 "$MPIEXEC" -np 2 "$TRAINER" net.ini run.dir=ctrl-c $exact train.steps=400000 train.valid_every=5 log.every=10 >out 2>&1 &
@@ -77,7 +77,7 @@ pid=$!
 for _ in $(seq 1200); do [ -s ctrl-c/metrics.jsonl ] && break; sleep 0.05; done
 kill -INT $pid
 wait $pid
-tail -n 1 ctrl-c/log.txt >last && names last "trainer: error & $(readlink ctrl-c/checkpoints/latest | sed 's/step-0*//') & 400000" && grep -q '"status": "stopped"' ctrl-c/summary.json
+tail -n 1 ctrl-c/log.txt >last && ! grep -q "trainer: error" out ctrl-c/log.txt && names last "$(readlink ctrl-c/checkpoints/latest | sed 's/step-0*//') & 400000" && grep -q '"status": "stopped"' ctrl-c/summary.json
 ok $? "INT to the launcher: the log has the outcome"
 value() { sed -n "s/^ *\"$1\": \([0-9.e+]*\),*$/\1/p" ctrl-c/summary.json; }
 awk -v epochs="$(value epochs)" -v samples="$(value samples)" 'BEGIN { d = epochs - samples / 600; exit !(samples > 0 && d < 1e-6 * epochs && d > -1e-6 * epochs) }'

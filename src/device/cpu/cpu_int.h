@@ -118,6 +118,8 @@ CPU_KERNEL(huber_bwd);
 CPU_KERNEL(bce_fwd);
 CPU_KERNEL(bce_bwd);
 CPU_KERNEL(class_weight);
+CPU_KERNEL(concat);
+CPU_KERNEL(columns);
 CPU_KERNEL(topk_correct);
 CPU_KERNEL(weighted_sum);
 CPU_KERNEL(grad_norm);

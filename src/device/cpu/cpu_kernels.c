@@ -34,6 +34,8 @@ const tr_kernel_t tr_cpu_kernels[TR_K_COUNT] = {
     [TR_K_BCE_FWD] = {.run = tr_cpu_bce_fwd},
     [TR_K_BCE_BWD] = {.run = tr_cpu_bce_bwd},
     [TR_K_CLASS_WEIGHT] = {.run = tr_cpu_class_weight},
+    [TR_K_CONCAT] = {.run = tr_cpu_concat},
+    [TR_K_COLUMNS] = {.run = tr_cpu_columns},
     [TR_K_TOPK_CORRECT] = {.run = tr_cpu_topk_correct},
     [TR_K_WEIGHTED_SUM] = {.run = tr_cpu_weighted_sum},
     [TR_K_GRAD_NORM] = {.run = tr_cpu_grad_norm},

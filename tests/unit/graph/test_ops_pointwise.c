@@ -74,6 +74,60 @@ static void additions(void **state) {
     }
 }
 
+/* -- concat ------------------------------------------------------------------------------------ */
+
+static tr_status_t build_concat(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                                tr_tensor_t *out) {
+    return tr_concat(g, in, c->n_in, out);
+}
+
+static void concat(const op_case_t *c, const double *const *in, double *y) {
+    const int64_t channels = c->out.dim[c->out.ndim - 1];
+    int64_t first = 0;
+    for (int k = 0; k < c->n_in; k++) {
+        const int64_t width = c->in[k].shape.dim[c->in[k].shape.ndim - 1];
+        for (int64_t i = 0; i < tr_shape_elems(&c->in[k].shape); i++)
+            y[i / width * channels + first + i % width] = in[k][i];
+        first += width;
+    }
+}
+
+static void concats(void **state) {
+    op_case_t two = {
+        "concat",
+        2,
+        {{"a", TR_SHAPE(3, 5, 7), .bf16 = true}, {"b", TR_SHAPE(3, 5, 1), .bf16 = true}},
+        NULL,
+        TR_TRAIN,
+        TR_SHAPE(3, 5, 8),
+        build_concat,
+        concat,
+        .needs = TR_K_CONCAT};
+    op_case_t four = {"concat of four",
+                      4,
+                      {{"a", TR_SHAPE(4, 2)},
+                       {"b", TR_SHAPE(4, 3), .fixed = true},
+                       {"c", TR_SHAPE(4, 33)},
+                       {"d", TR_SHAPE(4, 1)}},
+                      NULL,
+                      TR_TRAIN,
+                      TR_SHAPE(4, 39),
+                      build_concat,
+                      concat,
+                      .needs = TR_K_CONCAT};
+    op_check(&two);
+    op_check(&four);
+}
+
+static void concat_refuses_other_sizes(void **state) {
+    tr_tensor_t x[2], y;
+    op_bench_t b = op_begin("cpu", TR_TRAIN);
+    MUST(tr_input(b.g, "a", TR_F32, &TR_SHAPE(3, 4), &x[0]));
+    MUST(tr_input(b.g, "b", TR_F32, &TR_SHAPE(2, 4), &x[1]));
+    REFUSED(tr_concat(b.g, x, 2, &y), "op & (3, 4) & (2, 4)");
+    op_end(&b);
+}
+
 static tr_status_t build_scale(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
                                tr_tensor_t *out) {
     return tr_scale(g, in[0], -0.75f, out);
@@ -244,6 +298,8 @@ int main(void) {
         cmocka_unit_test(activations_of_large_values),
         cmocka_unit_test(no_activation_is_no_op),
         cmocka_unit_test(additions),
+        cmocka_unit_test(concats),
+        cmocka_unit_test(concat_refuses_other_sizes),
         cmocka_unit_test(scales),
         cmocka_unit_test(residual_blocks),
         cmocka_unit_test(dropout_masks),

@@ -121,7 +121,7 @@ static void bad_texts_say_where_and_what(void **state) {
         {"linear 10 bias=\nrelu", "1 & 16 & 'bias='"},
         {"linear = 10", "1 & 'linear='"},
         {"maxpool 2 pad=same =3", "1 & 20 & key=value & '='"},
-        {"residual {relu} {relu} {relu}", "1 & 24 & 'residual'"},
+        {"residual {relu} {relu} {relu}", "1 & 'residual'"},
         {"relu\n  conf 32 5", "2 & 3 & 'conf' & 'conv'"},
         {"flatten, Dense 10", "1 & 10 & 'Dense' & 'linear'"},
         {"fc 10", "1 & 'fc' & 'linear'"},

@@ -146,6 +146,19 @@ static void residuals_that_do_not_fit_name_a_shortcut(void **state) {
     expect("flatten, residual { linear 10 }", mnist, 10, "{ linear 10 }");
 }
 
+static void concats(void **state) {
+    model_fixture_t f;
+    build(&f, "concat { conv 8 3 pad=same } { conv 4 1, relu } { }, globalpool, linear 10", mnist,
+          10);
+    find(&f, "concat1.branch1.conv1.weight");
+    find(&f, "concat1.branch2.conv1.bias");
+    tr_shape_t matrix = {2, {10, 13}};
+    assert_true(tr_shape_equal(&find(&f, "linear1.weight")->shape, &matrix));
+    fixture_close(&f);
+    expect("concat { conv 8 3 } { conv 4 1 }", mnist, 10,
+           "concat1 & (26, 26, 8) & 2 & (28, 28, 4) & pad=same");
+}
+
 static void freezing(void **state) {
     model_fixture_t f;
     fixture_open(&f);
@@ -327,6 +340,7 @@ int main(void) {
         cmocka_unit_test(windows),
         cmocka_unit_test(impossible_shapes_say_what_to_do),
         cmocka_unit_test(residuals_that_do_not_fit_name_a_shortcut),
+        cmocka_unit_test(concats),
         cmocka_unit_test(freezing),
         cmocka_unit_test(patterns),
         cmocka_unit_test(losses),

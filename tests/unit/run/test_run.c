@@ -76,7 +76,7 @@ static void test_files_of_a_run(void **state) {
     assert_null(run);
     assert_non_null(strstr(content(in_base("a/b/c/log.txt")), "hello"));
     assert_string_equal(content(in_base("a/b/c/metrics.jsonl")),
-                        "{\"step\":1,\"loss\":0.10000000000000001}\n");
+                        "{\"step\":1,\"loss\":0.1}\n");
     assert_string_equal(content(in_base("a/b/c/summary.json")),
                         "{\n  \"status\": \"done\",\n  \"steps\": 2\n}\n");
     assert_int_not_equal(access(in_base("a/b/c/summary.json.tmp"), F_OK), 0);

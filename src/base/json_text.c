@@ -1,0 +1,49 @@
+#include "json_text.h"
+#include "trainer/str.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#define TEXT_BYTES 32
+
+double tr_round_digits(double value, int digits) {
+    char text[TEXT_BYTES];
+    tr_snprintf(text, sizeof text, "%.*g", digits, value);
+    return tr_strtod(text, NULL);
+}
+
+/* Fewest digits for one real number of `length` characters; returns the new length. */
+static size_t shorten_number(const char *number, size_t length, char out[TEXT_BYTES]) {
+    char text[TEXT_BYTES];
+    if (length >= sizeof text || !memchr(number, '.', length)) return 0;
+    memcpy(text, number, length);
+    text[length] = '\0';
+    const double value = tr_strtod(text, NULL);
+    for (int digits = 15; digits <= 17; digits++) {
+        tr_snprintf(out, TEXT_BYTES, "%.*g", digits, value);
+        if (tr_strtod(out, NULL) == value) break;
+    }
+    if (!strpbrk(out, ".e")) strcat(out, ".0"); /* a reader tells reals from integers by it */
+    return strlen(out) <= length ? strlen(out) : 0;
+}
+
+void tr_json_shorten(char *text) {
+    char number[TEXT_BYTES], *to = text;
+    bool in_string = false;
+    while (*text) {
+        const size_t length = in_string ? 0 : strspn(text, "+-.0123456789eE");
+        if (length > 0 && *text != 'e') { /* not the e of true and false */
+            const size_t kept = shorten_number(text, length, number);
+            memmove(to, kept ? number : text, kept ? kept : length);
+            to += kept ? kept : length;
+            text += length;
+            continue;
+        }
+        if (in_string && *text == '\\')
+            *to++ = *text++;
+        else if (*text == '"')
+            in_string = !in_string;
+        *to++ = *text++;
+    }
+    *to = '\0';
+}
