@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 tr_status_t tr_io_fail(const char *verb, const char *path, int errno_value) {
@@ -89,4 +90,12 @@ tr_status_t tr_remove_tree(const char *path) {
     if (errno != EISDIR && errno != EPERM) return tr_io_fail("remove", path, errno);
     TR_TRY(remove_inside(path));
     return rmdir(path) == 0 || errno == ENOENT ? TR_OK : tr_io_fail("remove", path, errno);
+}
+
+int64_t tr_free_bytes(const char *dir) {
+    struct statvfs fs;
+    int64_t bytes = 0;
+    if (statvfs(dir, &fs) != 0 || fs.f_blocks == 0) return INT64_MAX;
+    return __builtin_mul_overflow((int64_t)fs.f_bavail, (int64_t)fs.f_frsize, &bytes) ? INT64_MAX
+                                                                                      : bytes;
 }

@@ -14,5 +14,8 @@ tr_status_t tr_sync_directory(const char *path);
 tr_status_t tr_remove_tree(const char *path);
 /* A small text file with a terminating zero. */
 tr_status_t tr_read_text(const char *path, int64_t max_bytes, char **out_text, int64_t *out_bytes);
+/* Bytes that this user may still write in the file system of `dir`; INT64_MAX where it does not
+ * know: some network file systems count nothing and report 0 of everything. */
+int64_t tr_free_bytes(const char *dir);
 
 #endif

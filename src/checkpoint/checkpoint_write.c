@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* -- the files --------------------------------------------------------------------------------- */
@@ -127,21 +126,12 @@ static int64_t wanted_bytes(const tr_checkpoint_content_t *c) {
                                 : 0); /* a part of it is in the metadata, too */
 }
 
-/* Some network file systems count nothing and say 0 of everything. */
-static int64_t free_bytes(const char *dir) {
-    struct statvfs fs;
-    if (statvfs(dir, &fs) != 0 || fs.f_blocks == 0) return INT64_MAX;
-    int64_t bytes = 0;
-    return __builtin_mul_overflow((int64_t)fs.f_bavail, (int64_t)fs.f_frsize, &bytes) ? INT64_MAX
-                                                                                      : bytes;
-}
-
 /* Says first what it means for the user. Code IO whatever went wrong: the caller trains on and
  * tries again. */
 static tr_status_t explain(const char *dir, const tr_checkpoint_content_t *content) {
     tr_error_t cause = *tr_error_last();
     char wanted[32], left[32];
-    int64_t bytes = free_bytes(dir);
+    int64_t bytes = tr_free_bytes(dir);
     if (cause.code != TR_ERR_IO && cause.code != TR_ERR_NOINPUT) return cause.code;
     return TR_FAIL(TR_ERR_IO,
                    "The checkpoint of step %lld was not saved: it needs %s, and %s are free in %s. "
@@ -152,7 +142,7 @@ static tr_status_t explain(const char *dir, const tr_checkpoint_content_t *conte
 }
 
 static tr_status_t check_space(const char *dir, const tr_checkpoint_content_t *content) {
-    if (free_bytes(dir) >= wanted_bytes(content)) return TR_OK;
+    if (tr_free_bytes(dir) >= wanted_bytes(content)) return TR_OK;
     return TR_FAIL(
         TR_ERR_IO,
         "Free some space there, or choose another run.dir or a smaller checkpoint.keep.");
@@ -161,7 +151,7 @@ static tr_status_t check_space(const char *dir, const tr_checkpoint_content_t *c
 tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *content,
                                int64_t count) {
     char each[32], all[32], left[32];
-    const int64_t bytes = free_bytes(dir);
+    const int64_t bytes = tr_free_bytes(dir);
     const double wanted = (double)wanted_bytes(content);
     if (bytes == INT64_MAX || (double)bytes >= wanted * (double)count) return TR_OK;
     return TR_FAIL(TR_ERR_IO,

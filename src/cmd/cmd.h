@@ -56,8 +56,8 @@ bool cmd_is_folder(const char *path);
 /* Such a folder's configuration, config.ini in the run's folder, into out; false, and `path`
  * itself, where it is a file or there is none. */
 bool cmd_config_path(const char *path, char out[4096]);
-/* The configuration of a file, the environment and `count` assignments (key=value), checked. Not
- * collective. */
+/* The configuration of a file (NULL: none), the environment and `count` assignments (key=value),
+ * checked. Not collective. */
 tr_status_t cmd_config_load(const char *path, int count, char **assignments, tr_config_t **out);
 /* The same on every rank: rank 0 reads, the others get its values. Collective. */
 tr_status_t cmd_config_load_all(tr_world_t *world, const char *path, int count, char **assignments,
@@ -81,6 +81,9 @@ struct json_t;
 tr_status_t cmd_json_write(struct json_t *object, const char *path);
 /* Whether it takes the place of the text there; `path` may be NULL. */
 bool cmd_json_is_stdout(const char *path);
+
+/* `trainer bench allreduce`; argv[0] is "allreduce". */
+tr_status_t cmd_bench_allreduce(int argc, char **argv);
 
 /* version.c */
 extern const char cmd_version[];     /* "0.1.0+1a2b3c4" */

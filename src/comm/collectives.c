@@ -91,6 +91,7 @@ tr_status_t tr_world_collectives(tr_world_t *world, tr_device_t *device,
         TR_TRY(open_own(world, device, settings->timeout, out));
     else
         TR_TRY(tr_engine_open(world, device, settings, out));
+    (*out)->engine = own ? "nccl" : ((tr_engine_t *)*out)->worker ? "thread" : "poll";
     tr_heartbeat_watch(&world->pulse, (*out)->words);
     return TR_OK;
 }

@@ -82,6 +82,7 @@ typedef struct {
 struct tr_collectives {
     const tr_collectives_ops_t *ops;
     int rank, size;
+    const char *engine;               /* as parallel.engine names it; set by tr_world_collectives */
     bool capturable;                  /* start and wait only enqueue: a capture may hold them */
     const tr_progress_words_t *words; /* NULL: the engine counts by itself */
     /* statistics since the caller last set them to zero, as far as they are known */

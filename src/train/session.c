@@ -252,32 +252,10 @@ static tr_status_t resolve_order(tr_session_t *s) {
 
 /* A launcher that binds shows every rank one device, its own; else the ranks of a node take them in
  * order. */
-static tr_status_t choose_device(const tr_session_t *s, int *out_index) {
-    const tr_backend_t *backend = NULL;
-    int count = 1;
-    TR_TRY(tr_backend_find(s->main.device, &backend));
-    if (backend->count) TR_TRY(backend->count(&count));
-    *out_index = s->world && count > 1 ? tr_world_info(s->world)->local_rank : 0;
-    if (*out_index < count) return TR_OK;
-    return TR_FAIL(TR_ERR_CONFIG,
-                   "device = %s: this node has %d of them, for %d ranks: start at most %d ranks "
-                   "per node",
-                   backend->name, count, tr_world_info(s->world)->local_size, count);
-}
-
 static tr_status_t open_device(tr_session_t *s) {
-    tr_device_params_t p = {.threads = (int)s->main.threads,
-                            .seed = (uint64_t)s->train.seed,
-                            .direct = !s->main.winograd};
     const tr_world_info_t *w = s->world ? tr_world_info(s->world) : NULL;
-    s->cores = w && w->cores > w->cores_shared_by ? w->cores / w->cores_shared_by : 1;
-    if (s->main.threads < 0 && w) p.threads = s->cores;
-    if (p.threads < 1) p.threads = s->main.threads < 0 && !w ? 0 : 1;
-    TR_TRY(choose_device(s, &p.index));
-    TR_TRY(tr_device_open(s->main.device, &p, &s->device));
-    if (s->device->threads > 0 && s->device->threads < s->main.threads)
-        TR_WARN("threads = %d: OpenMP allows at most %d; raise OMP_THREAD_LIMIT or unset it",
-                (int)s->main.threads, s->device->threads);
+    s->cores = tr_cores_of_rank(w);
+    TR_TRY(tr_open_device(&s->main, (uint64_t)s->train.seed, w, &s->device));
     if (s->main.precision == TR_PRECISION_BF16 && !s->device->fast_bf16)
         TR_WARN("precision = bf16: this processor has no instructions for products of bf16; they "
                 "are emulated, and fp32 is faster here");

@@ -117,6 +117,13 @@ typedef struct {
     int64_t parameters; /* elements, without padding, frozen ones included */
 } tr_session_t;
 
+/* Cores of this rank alone: its part, where ranks share them. place NULL: 1. Not collective. */
+int tr_cores_of_rank(const tr_world_info_t *place);
+/* Opens the device of this rank: of several devices on its node the one of its local rank. `seed`
+ * is for the device strict. place NULL: without a world. Not collective. */
+tr_status_t tr_open_device(const tr_main_settings_t *settings, uint64_t seed,
+                           const tr_world_info_t *place, tr_device_t **out);
+
 /* Opens the data, resolves sizes, builds and plans the graph; allocates nothing on the device.
  * config and world are borrowed. Collective where there is a world (agreement on errors). */
 tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world,

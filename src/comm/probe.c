@@ -1,0 +1,212 @@
+#include "probe.h"
+#include "trainer/clock.h"
+#include "trainer/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { PERIOD = 31, WARM_RUNS = 3, LEAST_RUNS = 5, MOST_RUNS = 200, ROUND_TRIPS = 3 };
+#define TIMED_SEC 0.2
+
+struct tr_probe {
+    tr_world_t *world;
+    tr_device_t *device;
+    tr_collectives_t *collectives;
+    tr_stream_t *stream;
+    void *data, *host; /* device memory; host memory for copies; both of max_bytes */
+    int64_t max_bytes;
+    double pause_sec;
+    double sec[MOST_RUNS];
+};
+
+tr_status_t tr_probe_open(tr_world_t *world, tr_device_t *device, tr_collectives_t *collectives,
+                          int64_t max_bytes, double pause_sec, tr_probe_t **out) {
+    const tr_device_ops_t *ops = device->ops;
+    tr_probe_t *p = NULL;
+    tr_status_t status = TR_OK;
+    TR_TRY(tr_alloc(sizeof *p, "network probe", &p));
+    *p = (tr_probe_t){.world = world,
+                      .device = device,
+                      .collectives = collectives,
+                      .max_bytes = max_bytes,
+                      .pause_sec = pause_sec};
+    TR_TRY_GOTO(ops->stream_create(device, "probe", TR_PRIORITY_NORMAL, &p->stream), fail);
+    TR_TRY_GOTO(ops->alloc(device, (size_t)max_bytes, TR_ALLOC_SHARED_BY_RANKS, &p->data), fail);
+    TR_TRY_GOTO(ops->host_alloc(device, (size_t)max_bytes, &p->host), fail);
+    TR_TRY_GOTO(ops->zero(device, p->stream, p->data, (size_t)max_bytes), fail);
+    if (collectives->ops->share)
+        TR_TRY_GOTO(collectives->ops->share(collectives, p->data, (size_t)max_bytes), fail);
+    *out = p;
+    return TR_OK;
+fail:
+    tr_probe_close(&p);
+    return status;
+}
+
+void tr_probe_close(tr_probe_t **probe) {
+    tr_probe_t *p = *probe;
+    if (!p) return;
+    if (p->host) p->device->ops->host_free(p->device, p->host);
+    if (p->data) p->device->ops->free(p->device, p->data);
+    if (p->stream) p->device->ops->stream_destroy(p->device, p->stream);
+    tr_free(probe);
+}
+
+/* -- all-reduce -------------------------------------------------------------------------------- */
+
+static tr_status_t reduce_once(tr_probe_t *p, int64_t count) {
+    const tr_collective_t what = {TR_ALLREDUCE, TR_GROUP_ALL, p->data, count, TR_F32};
+    tr_collectives_t *c = p->collectives;
+    tr_ticket_t ticket;
+    TR_TRY(c->ops->start(c, &what, p->stream, &ticket));
+    TR_TRY(c->ops->wait(c, ticket, p->stream));
+    return p->device->ops->stream_sync(p->device, p->stream);
+}
+
+/* Small whole numbers, whose sums floats hold exactly; a prime period, so that a piece that is out
+ * of its place shows. */
+static float value_at(int rank, int64_t i) {
+    return (float)((rank + i) % PERIOD + 1);
+}
+
+static tr_status_t check(const tr_probe_t *p, int64_t count) {
+    const int size = p->collectives->size;
+    const float *found = p->host;
+    float expected[PERIOD] = {0};
+    for (int i = 0; i < PERIOD; i++)
+        for (int r = 0; r < size; r++) expected[i] += value_at(r, i);
+    for (int64_t i = 0; i < count; i++)
+        if (found[i] != expected[i % PERIOD])
+            return TR_FAIL(TR_ERR_INTERNAL,
+                           "all-reduce of %lld bytes over %d ranks (engine %s): expected the sum "
+                           "%g at element %lld, found %g. Results of training would be wrong: try "
+                           "another parallel.engine, and report it to the administrators.",
+                           (long long)(count * 4), size, p->collectives->engine,
+                           (double)expected[i % PERIOD], (long long)i, (double)found[i]);
+    return TR_OK;
+}
+
+static tr_status_t reduce_and_check(tr_probe_t *p, int64_t count) {
+    const tr_device_ops_t *ops = p->device->ops;
+    const size_t bytes = (size_t)count * sizeof(float);
+    float *host = p->host;
+    for (int64_t i = 0; i < count; i++) host[i] = value_at(p->collectives->rank, i);
+    TR_TRY(ops->copy(p->device, p->stream, p->data, host, bytes, TR_COPY_TO_DEVICE));
+    TR_TRY(reduce_once(p, count));
+    TR_TRY(ops->copy(p->device, p->stream, host, p->data, bytes, TR_COPY_TO_HOST));
+    TR_TRY(ops->stream_sync(p->device, p->stream));
+    return tr_world_agree(p->world, check(p, count));
+}
+
+static tr_status_t rest(const tr_probe_t *p) {
+    const double sec = floor(p->pause_sec);
+    if (p->pause_sec <= 0) return TR_OK;
+    nanosleep(
+        &(struct timespec){.tv_sec = (time_t)sec, .tv_nsec = (long)((p->pause_sec - sec) * 1e9)},
+        NULL);
+    return tr_world_barrier(p->world);
+}
+
+/* The times of `runs` all-reduces on this rank, into p->sec. */
+static tr_status_t time_runs(tr_probe_t *p, int64_t count, int runs) {
+    TR_TRY(tr_world_barrier(p->world));
+    for (int i = 0; i < runs; i++) {
+        TR_TRY(rest(p));
+        const double begin_sec = tr_clock_sec();
+        TR_TRY(reduce_once(p, count));
+        p->sec[i] = tr_clock_sec() - begin_sec;
+    }
+    return TR_OK;
+}
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+tr_status_t tr_probe_allreduce(tr_probe_t *p, int64_t bytes, tr_probe_times_t *out) {
+    const int64_t count = bytes / (int64_t)sizeof(float);
+    TR_TRY(reduce_and_check(p, count));
+    /* zeros stay finite, however often they are summed */
+    TR_TRY(p->device->ops->zero(p->device, p->stream, p->data, (size_t)bytes));
+    TR_TRY(time_runs(p, count, WARM_RUNS));
+    TR_TRY(tr_world_allreduce(p->world, p->sec, WARM_RUNS, TR_REDUCE_MAX));
+    qsort(p->sec, WARM_RUNS, sizeof *p->sec, ascending);
+    const double fit = TIMED_SEC / fmax(p->sec[0], 1e-9);
+    const int runs = fit < LEAST_RUNS ? LEAST_RUNS : fit > MOST_RUNS ? MOST_RUNS : (int)fit;
+    TR_TRY(time_runs(p, count, runs));
+    TR_TRY(tr_world_allreduce(p->world, p->sec, runs, TR_REDUCE_MAX));
+    qsort(p->sec, (size_t)runs, sizeof *p->sec, ascending);
+    *out = (tr_probe_times_t){p->sec[runs / 2], p->sec[(runs * 9 + 9) / 10 - 1], runs};
+    return reduce_and_check(p, count);
+}
+
+double tr_probe_algorithm_bandwidth(int64_t bytes, double sec) {
+    return sec > 0 ? (double)bytes / sec : 0;
+}
+
+double tr_probe_bus_bandwidth(int64_t bytes, double sec, int ranks) {
+    return tr_probe_algorithm_bandwidth(bytes, sec) * 2 * (ranks - 1) / ranks;
+}
+
+/* -- links ------------------------------------------------------------------------------------- */
+
+static tr_status_t pass(tr_probe_t *p, int peer, int64_t count, bool sends) {
+    tr_collectives_t *c = p->collectives;
+    if (sends)
+        TR_TRY(c->ops->send(c, p->data, count, TR_F32, peer, p->stream));
+    else
+        TR_TRY(c->ops->receive(c, p->data, count, TR_F32, peer, p->stream));
+    return p->device->ops->stream_sync(p->device, p->stream);
+}
+
+/* Half of the shortest round trip to `peer`, which calls this too. The first one only warms up. */
+static tr_status_t time_peer(tr_probe_t *p, int peer, int64_t bytes, double *out_sec) {
+    const bool first = p->collectives->rank < peer;
+    const int64_t count = bytes / (int64_t)sizeof(float);
+    *out_sec = INFINITY;
+    for (int i = 0; i <= ROUND_TRIPS; i++) {
+        const double begin_sec = tr_clock_sec();
+        TR_TRY(pass(p, peer, count, first));
+        TR_TRY(pass(p, peer, count, !first));
+        if (i > 0) *out_sec = fmin(*out_sec, (tr_clock_sec() - begin_sec) / 2);
+    }
+    return TR_OK;
+}
+
+int tr_probe_link_count(int ranks) {
+    return ranks == 2 ? 1 : ranks;
+}
+
+/* Links of one round have no rank in common: those that begin at even places, at odd places, and
+ * the last one of an odd ring. */
+static int round_of(int link, int count) {
+    return count % 2 == 1 && link == count - 1 ? 2 : link % 2;
+}
+
+tr_status_t tr_probe_ring(tr_probe_t *p, const int *ranks, int count, tr_probe_link_t *out) {
+    const int links = tr_probe_link_count(count), rank = p->collectives->rank;
+    double *sec = NULL; /* [2 * links]; 0 on ranks that do not begin the link */
+    tr_status_t status = TR_OK;
+    TR_TRY(tr_alloc(2 * (size_t)links * sizeof *sec, "times of links", &sec));
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < links; i++) {
+            const int from = ranks[i], to = ranks[(i + 1) % count];
+            double small, large;
+            if (round_of(i, count) != round || (rank != from && rank != to)) continue;
+            const int peer = rank == from ? to : from;
+            TR_TRY_GOTO(time_peer(p, peer, TR_PROBE_SMALL_BYTES, &small), done);
+            TR_TRY_GOTO(time_peer(p, peer, TR_PROBE_LARGE_BYTES, &large), done);
+            sec[2 * i] = small;
+            sec[2 * i + 1] = large;
+        }
+        TR_TRY_GOTO(tr_world_barrier(p->world), done);
+    }
+    TR_TRY_GOTO(tr_world_allreduce(p->world, sec, 2 * links, TR_REDUCE_MAX), done);
+    for (int i = 0; i < links; i++)
+        out[i] = (tr_probe_link_t){ranks[i], ranks[(i + 1) % count], sec[2 * i], sec[2 * i + 1]};
+done:
+    tr_free(&sec);
+    return status;
+}

@@ -1,0 +1,52 @@
+/*
+ * A probe of the network: times all-reduces and round trips over the collectives that training
+ * uses. For `trainer bench allreduce` and `trainer doctor`.
+ */
+#ifndef TRAINER_PROBE_H
+#define TRAINER_PROBE_H
+
+#include "device/collectives.h"
+#include "trainer/comm.h"
+
+typedef struct tr_probe tr_probe_t;
+
+/* Allocates device and host memory for messages of up to max_bytes (a multiple of 4). All arguments
+ * are borrowed until tr_probe_close. pause_sec: time that every rank sleeps before each timed
+ * all-reduce. Collective. */
+tr_status_t tr_probe_open(tr_world_t *world, tr_device_t *device, tr_collectives_t *collectives,
+                          int64_t max_bytes, double pause_sec, tr_probe_t **out);
+void tr_probe_close(tr_probe_t **probe); /* not collective */
+
+typedef struct {
+    double median_sec, p90_sec; /* 90th percentile */
+    int64_t runs;
+} tr_probe_times_t;
+/*
+ * Times all-reduces (sums of floats, in place) of `bytes`, a multiple of 4 from 4 to max_bytes, for
+ * about 0.2 s. The time of one all-reduce is that of its slowest rank. One all-reduce before and
+ * one after the timed ones are checked on every rank: TR_ERR_INTERNAL where a sum is wrong.
+ * Collective.
+ */
+tr_status_t tr_probe_allreduce(tr_probe_t *probe, int64_t bytes, tr_probe_times_t *out);
+/* Rates in bytes per second, as nccl-tests define them (doc/PERFORMANCE.md there): the algorithm
+ * bandwidth is bytes / time; the bus bandwidth is 2 (ranks - 1) / ranks times that, which does not
+ * depend on the number of ranks where the network is the limit. */
+double tr_probe_algorithm_bandwidth(int64_t bytes, double sec);
+double tr_probe_bus_bandwidth(int64_t bytes, double sec, int ranks);
+
+/* A message of `bytes` in one direction, from the shortest of some round trips. */
+typedef struct {
+    int from, to; /* ranks */
+    double small_sec, large_sec;
+} tr_probe_link_t;
+enum { TR_PROBE_SMALL_BYTES = 4, TR_PROBE_LARGE_BYTES = 1 << 20 };
+/*
+ * Times the links of a ring over `count` >= 2 ranks: out[i] is the link from ranks[i] to the next
+ * (of two ranks there is one link, out[0]). Links that have no rank in common are timed together.
+ * The probe's max_bytes is at least TR_PROBE_LARGE_BYTES. Every rank gets all results. `ranks` is
+ * the same on all ranks; ranks that are not in it call this too. Collective.
+ */
+tr_status_t tr_probe_ring(tr_probe_t *probe, const int *ranks, int count, tr_probe_link_t *out);
+int tr_probe_link_count(int ranks);
+
+#endif
