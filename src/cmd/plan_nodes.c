@@ -95,7 +95,7 @@ static tr_status_t predict(const tr_config_t *config, const plan_options_t *o, p
 
 /* -- showing ----------------------------------------------------------------------------------- */
 
-static const char *const source_names[] = {"none", "measured", "fitted"};
+static const char *const origin_names[] = {"none", "measured", "fitted"};
 
 static void print_rows(const prediction_t *p, const plan_options_t *o) {
     printf("predicted, not measured: %s scaling of %s, %lld rank%s per node\n\n", o->mode, o->path,
@@ -114,7 +114,7 @@ static void print_rows(const prediction_t *p, const plan_options_t *o) {
                r->nodes, r->ranks, (long long)r->batch_size, share, r->step_sec.low * 1e3,
                r->step_sec.expected * 1e3, r->step_sec.high * 1e3, r->exposed_sec.low * 1e3,
                r->exposed_sec.expected * 1e3, r->exposed_sec.high * 1e3, r->efficiency.low * 100,
-               r->efficiency.expected * 100, r->efficiency.high * 100, source_names[r->network]);
+               r->efficiency.expected * 100, r->efficiency.high * 100, origin_names[r->network]);
     }
     printf("\nassumptions\n");
     for (const char *line = p->assumptions.text; *line;) {
@@ -135,7 +135,7 @@ static json_t *row_json(const tr_prediction_t *r) {
                      (json_int_t)r->micro_batch, "slots", (json_int_t)r->slots, "step_ms",
                      band_json(&r->step_sec, 1e3), "comm_exposed_ms", r->exposed_sec.expected * 1e3,
                      "comm_exposed_band_ms", band_json(&r->exposed_sec, 1e3), "efficiency",
-                     band_json(&r->efficiency, 1), "network", source_names[r->network]);
+                     band_json(&r->efficiency, 1), "network", origin_names[r->network]);
 }
 
 static tr_status_t write_json(const prediction_t *p, const plan_options_t *o) {

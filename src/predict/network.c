@@ -6,18 +6,18 @@
 
 /* -- reading ----------------------------------------------------------------------------------- */
 
-static tr_status_t read_table(const tr_json_source_t *from, const json_t *file,
+static tr_status_t read_table(const tr_source_t *from, const json_t *file,
                               tr_network_table_t *out) {
     const json_t *sizes, *entry;
     size_t i;
-    TR_TRY(tr_json_int(from, file, "ranks", 1, &out->ranks));
-    TR_TRY(tr_json_int(from, file, "nodes", 1, &out->nodes));
-    TR_TRY(tr_json_list(from, file, "sizes", &sizes));
+    TR_TRY(tr_source_int(from, file, "ranks", 1, &out->ranks));
+    TR_TRY(tr_source_int(from, file, "nodes", 1, &out->nodes));
+    TR_TRY(tr_source_list(from, file, "sizes", &sizes));
     json_array_foreach(sizes, i, entry) {
         tr_network_size_t size;
-        TR_TRY(tr_json_number(from, entry, "bytes", 1, &size.bytes));
-        TR_TRY(tr_json_number(from, entry, "median_us", 0, &size.sec[TR_NETWORK_MEDIAN]));
-        TR_TRY(tr_json_number(from, entry, "p90_us", 0, &size.sec[TR_NETWORK_P90]));
+        TR_TRY(tr_source_number(from, entry, "bytes", 1, &size.bytes));
+        TR_TRY(tr_source_number(from, entry, "median_us", 0, &size.sec[TR_NETWORK_MEDIAN]));
+        TR_TRY(tr_source_number(from, entry, "p90_us", 0, &size.sec[TR_NETWORK_P90]));
         for (int s = 0; s < TR_NETWORK_STATS; s++) size.sec[s] *= 1e-6;
         if (i > 0 && size.bytes <= out->sizes.data[i - 1].bytes)
             return TR_FAIL(TR_ERR_DATA, "%s: the sizes do not ascend at %g bytes", from->path,
@@ -28,10 +28,10 @@ static tr_status_t read_table(const tr_json_source_t *from, const json_t *file,
 }
 
 static tr_status_t add_file(const char *path, tr_network_t *n) {
-    const tr_json_source_t from = {path, "trainer bench allreduce --json FILE"};
+    const tr_source_t from = {path, "trainer bench allreduce --json FILE"};
     tr_network_table_t table = {0};
     json_t *file = NULL;
-    TR_TRY(tr_json_open(&from, &file));
+    TR_TRY(tr_source_open(&from, &file));
     tr_status_t status = read_table(&from, file, &table);
     const char *engine = json_string_value(json_object_get(file, "engine"));
     n->is_polled |= engine && strstr(engine, "poll");

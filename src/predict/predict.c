@@ -90,9 +90,9 @@ static tr_status_t step(const tr_prediction_setup_t *s, double factor, tr_networ
         tr_timeline(p->op_sec.data, (int)p->op_sec.count, op_sum > 0 ? micro_sec / op_sum : 0,
                     p->buckets.data, bucket_sec, (int)p->buckets.count, is_polled(s, row->nodes));
     tr_free(&bucket_sec);
-    row->network = row->ranks == 1 ? TR_SOURCE_NONE
-                   : all_measured  ? TR_SOURCE_MEASURED
-                                   : TR_SOURCE_FITTED;
+    row->network = row->ranks == 1 ? TR_ORIGIN_NONE
+                   : all_measured  ? TR_ORIGIN_MEASURED
+                                   : TR_ORIGIN_FITTED;
     *out_exposed_sec = last.exposed_sec;
     *out_sec = (double)(row->slots - 1) * micro_sec + last.end_sec + p->update_sec * factor;
     return TR_OK;

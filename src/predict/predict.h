@@ -120,14 +120,14 @@ typedef struct {
     double low, expected, high;
 } tr_band_t;
 
-typedef enum { TR_SOURCE_NONE, TR_SOURCE_MEASURED, TR_SOURCE_FITTED } tr_network_source_t;
+typedef enum { TR_ORIGIN_NONE, TR_ORIGIN_MEASURED, TR_ORIGIN_FITTED } tr_network_origin_t;
 
 typedef struct {
     int nodes, ranks;
     int64_t batch_size, micro_batch, slots; /* slots of the rank that has most */
     tr_band_t step_sec, exposed_sec;
     tr_band_t efficiency; /* against the expected step of one node; 1 is perfect */
-    tr_network_source_t network;
+    tr_network_origin_t network;
 } tr_prediction_t;
 
 /* TR_ERR_CONFIG: the batch does not divide among the ranks. */

@@ -8,16 +8,16 @@
 /* A file and the command that writes such files, for messages. */
 typedef struct {
     const char *path, *command;
-} tr_json_source_t;
+} tr_source_t;
 
-tr_status_t tr_json_open(const tr_json_source_t *from, json_t **out);
+tr_status_t tr_source_open(const tr_source_t *from, json_t **out);
 /* The number `key` of `object`, at least `least`. TR_ERR_DATA where it is absent or smaller. */
-tr_status_t tr_json_number(const tr_json_source_t *from, const json_t *object, const char *key,
-                           double least, double *out);
-tr_status_t tr_json_int(const tr_json_source_t *from, const json_t *object, const char *key,
-                        double least, int *out);
+tr_status_t tr_source_number(const tr_source_t *from, const json_t *object, const char *key,
+                             double least, double *out);
+tr_status_t tr_source_int(const tr_source_t *from, const json_t *object, const char *key,
+                          double least, int *out);
 /* The array `key` of `object`, which is not empty. */
-tr_status_t tr_json_list(const tr_json_source_t *from, const json_t *object, const char *key,
-                         const json_t **out);
+tr_status_t tr_source_list(const tr_source_t *from, const json_t *object, const char *key,
+                           const json_t **out);
 
 #endif

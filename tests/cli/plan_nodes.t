@@ -9,7 +9,7 @@ result() { # STATUS NAME
 }
 # call CODE ARGUMENTS...: ends with this code
 call() { local code=$1; shift; "$TRAINER" "$@" >out 2>err; [ $? = "$code" ]; }
-# all EXPRESSION FILE...: an expression of Python about the files a, b
+# check EXPRESSION FILE...: an expression of Python about the files a and b is true
 check() { python3 -I -c "import json, sys; a, b = [json.load(open(f)) for f in (sys.argv[1:] * 2)[:2]]; sys.exit(0 if $1 else 1)" "${@:2}"; }
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 
@@ -71,4 +71,12 @@ result $? "a profile of another model or precision is refused"
 call 66 plan net.ini --nodes 2 --network absent.json --profile p.json && names err absent.json &&
     call 65 plan net.ini --nodes 2 --network p.json --profile p.json && names err p.json nodes
 result $? "files that are absent or of another kind"
+# replay FOLDER ARGUMENTS...: 10 steps on 2 ranks
+replay() { timeout 60 $MPIEXEC -np 2 "$BUILD/tools/replay" p.json "$@" --steps 10 >out 2>err; }
+replay sleep && [ "$(wc -l <sleep/metrics.jsonl)" = 10 ] &&
+    check 'a["kind"] == "replay" and a["status"] == "done" and a["ranks"] == 2 and a["batch_size"] == 64' sleep/summary.json
+result $? "a replay leaves a run folder"
+replay slow --network net2.json --mode strong &&
+    check 'a["batch_size"] == 32 and a["step_ms"] * 1.01 > b["rows"][1]["step_ms"]["low"] and a["comm_exposed"] > 0.1' slow/summary.json strong.json
+result $? "a replay with a modelled network takes at least the time predicted without waiting"
 echo "1..$n"

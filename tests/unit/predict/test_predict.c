@@ -159,7 +159,7 @@ static void test_prediction(void **state) {
     assert_int_equal(tr_predict(&s, 2, &row), TR_OK);
     assert_int_equal(row.batch_size, 16);
     assert_int_equal(row.slots, 2);
-    assert_int_equal(row.network, TR_SOURCE_MEASURED);
+    assert_int_equal(row.network, TR_ORIGIN_MEASURED);
     /* low: 4 + (the second bucket follows the last op) 4 + 1 + 2 */
     assert_float_equal(row.step_sec.low, 11, NEAR);
     assert_float_equal(row.exposed_sec.low, 1, NEAR);
@@ -175,7 +175,7 @@ static void test_prediction(void **state) {
     assert_float_equal(row.efficiency.high, 10. / 14, NEAR);
     assert_int_equal(tr_predict(&s, 4, &row), TR_OK); /* one micro-batch of 2: 2 s, and buckets */
     assert_int_equal(row.micro_batch, 2);
-    assert_int_equal(row.network, TR_SOURCE_FITTED);
+    assert_int_equal(row.network, TR_ORIGIN_FITTED);
     assert_int_equal(tr_predict(&s, 3, &row), TR_ERR_CONFIG);
     assert_error_names("data.batch_size & 8 & 3");
     tr_predict_assumptions(&s, &text);

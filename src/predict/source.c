@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-tr_status_t tr_json_open(const tr_json_source_t *from, json_t **out) {
+tr_status_t tr_source_open(const tr_source_t *from, json_t **out) {
     json_error_t error;
     if (access(from->path, R_OK) != 0)
         return TR_FAIL(tr_status_of_errno(errno), "%s cannot be read: %s; `%s` writes it",
@@ -17,8 +17,8 @@ tr_status_t tr_json_open(const tr_json_source_t *from, json_t **out) {
     return TR_OK;
 }
 
-tr_status_t tr_json_number(const tr_json_source_t *from, const json_t *object, const char *key,
-                           double least, double *out) {
+tr_status_t tr_source_number(const tr_source_t *from, const json_t *object, const char *key,
+                             double least, double *out) {
     const json_t *value = json_object_get(object, key);
     if (!json_is_number(value) || json_number_value(value) < least)
         return TR_FAIL(TR_ERR_DATA,
@@ -33,17 +33,17 @@ tr_status_t tr_json_number(const tr_json_source_t *from, const json_t *object, c
     return TR_OK;
 }
 
-tr_status_t tr_json_int(const tr_json_source_t *from, const json_t *object, const char *key,
-                        double least, int *out) {
+tr_status_t tr_source_int(const tr_source_t *from, const json_t *object, const char *key,
+                          double least, int *out) {
     double value;
-    TR_TRY(tr_json_number(from, object, key, least, &value));
+    TR_TRY(tr_source_number(from, object, key, least, &value));
     if (value > 1e9) return TR_FAIL(TR_ERR_DATA, "%s: \"%s\" is %g", from->path, key, value);
     *out = (int)value;
     return TR_OK;
 }
 
-tr_status_t tr_json_list(const tr_json_source_t *from, const json_t *object, const char *key,
-                         const json_t **out) {
+tr_status_t tr_source_list(const tr_source_t *from, const json_t *object, const char *key,
+                           const json_t **out) {
     *out = json_object_get(object, key);
     if (json_array_size(*out) == 0)
         return TR_FAIL(TR_ERR_DATA, "%s: expected a list \"%s\", found none; `%s` writes it",
