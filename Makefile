@@ -115,6 +115,7 @@ help_o  := $(help_c:%.c=$(O)/%.o)
 library_o := $(library_c:%.c=$(O)/%.o)
 unit_x  := $(unit_c:%.c=$(O)/%)
 bench_x := $(O)/tools/bench.d/loader
+replay_x := $(O)/tools/replay
 say      = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(@:$(O)/%=%);)
 # A file that changes only when its content does: what depends on it is rebuilt when flags, version or the list of sources change.
 keep     = @$(shell mkdir -p $(@D))$(file >$@.new,$(1))cmp -s $@.new $@ && rm -f $@.new || mv -f $@.new $@
@@ -122,7 +123,7 @@ keep     = @$(shell mkdir -p $(@D))$(file >$@.new,$(1))cmp -s $@.new $@ && rm -f
 .PHONY: all help demo test test-all fuzz test-programs bench deps info lint reference install uninstall configure format clean distclean kernel-resources FORCE
 ifeq ($(missing),)
 all: $(O)/trainer $(cuda_lib)
-test-programs: $(O)/libfail.so $(O)/libsecond.so $(if $(k),$(foreach x,$(unit_x),$(if $(findstring $(k),$(x)),$(x))),$(unit_x))
+test-programs: $(O)/libfail.so $(O)/libsecond.so $(replay_x) $(if $(k),$(foreach x,$(unit_x),$(if $(findstring $(k),$(x)),$(x))),$(unit_x))
 else
 all install test-programs:
 	@echo "trainer: not found: $(missing)"
@@ -164,7 +165,7 @@ $(O)/tests/libhelp.a: $(help_o) $(O)/objects.stamp
 	$(call say,AR)rm -f $@ && $(AR) rc $@ $(help_o)
 $(unit_x): $(O)/%: $(O)/%.o $(O)/tests/libhelp.a $(O)/libtrainer.a
 	$(call say,LINK)$(CC) -o $@ $^ $(LDFLAGS) $(libs) $(cmocka_libs) $(LDLIBS)
-$(bench_x): $(O)/%: $(O)/%.o $(O)/libtrainer.a
+$(bench_x) $(replay_x): $(O)/%: $(O)/%.o $(O)/libtrainer.a
 	$(call say,LINK)$(CC) -o $@ $^ $(LDFLAGS) $(libs) $(LDLIBS)
 # A device library for tests: what is not in it comes from the program by services.c alone.
 $(O)/libsecond.so: $(O)/tests/library/second.o $(library_o)
@@ -276,4 +277,4 @@ info:
 
 -include tests/hostcuda/hostcuda.mk
 -include $(cuda_c_o:.o=.d) $(cuda_k_o:.o=.d)
--include $(lib_o:.o=.d) $(cmd_o:.o=.d) $(unit_c:%.c=$(O)/%.d) $(help_o:.o=.d) $(library_o:.o=.d) $(O)/tests/library/second.d $(bench_x:=.d)
+-include $(lib_o:.o=.d) $(cmd_o:.o=.d) $(unit_c:%.c=$(O)/%.d) $(help_o:.o=.d) $(library_o:.o=.d) $(O)/tests/library/second.d $(bench_x:=.d) $(replay_x:=.d)

@@ -1,5 +1,6 @@
 /* trainer bench step CONFIG.ini [--steps N] [--json FILE] [key=value ...]: times the training step
  * on data already in memory. */
+#include "bench.h"
 #include "cmd.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
@@ -24,7 +25,9 @@ typedef struct {
     tr_collectives_t *collectives;
     tr_train_step_t *train_step;
     double median_sec, best_sec, exposed, busy, peak_flops, peak_bytes;
-    double *op_sec; /* [ops of last] best seconds */
+    int64_t steps;
+    double *compute_sec; /* [steps] step times less exposed communication, ascending */
+    bench_op_t *op;      /* [ops of last] */
     double update_sec;
 } bench_t;
 
@@ -54,15 +57,12 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
 
 /* -- measuring --------------------------------------------------------------------------------- */
 
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 static tr_status_t time_steps(bench_t *b, int64_t steps) {
     double *sec = NULL, exposed = 0, busy = 0, all = 0;
     tr_status_t status = TR_OK;
     const int64_t warm = steps < 5 ? steps : 5;
+    b->steps = steps;
+    TR_TRY(tr_alloc((size_t)steps * sizeof *b->compute_sec, "step times", &b->compute_sec));
     TR_TRY(tr_alloc((size_t)steps * sizeof *sec, "step times", &sec));
     for (int64_t i = -warm; i < steps; i++) {
         tr_step_outcome_t o;
@@ -70,11 +70,13 @@ static tr_status_t time_steps(bench_t *b, int64_t steps) {
         TR_TRY_GOTO(tr_train_step_run(b->train_step, warm + i, b->s->optim.lr, false, &o), done);
         if (i < 0) continue;
         sec[i] = tr_clock_sec() - start;
+        b->compute_sec[i] = sec[i] - o.exposed_sec;
         exposed += o.exposed_sec;
         busy += o.busy_sec;
         all += sec[i];
     }
-    qsort(sec, (size_t)steps, sizeof *sec, ascending);
+    bench_sort(sec, steps);
+    bench_sort(b->compute_sec, steps);
     b->best_sec = sec[0];
     b->median_sec = sec[steps / 2];
     b->exposed = exposed / all;
@@ -84,35 +86,15 @@ done:
     return status;
 }
 
-/* The best of some runs for each op of `program`, in sec[]: a benchmark's ops are slowed by others,
- * never sped up. */
-static tr_status_t time_program(bench_t *b, int program, double *sec) {
-    enum { REPEATS = 10 };
-    const int n = tr_program_op_count(b->s->g, program);
-    double *once = NULL;
-    tr_status_t status = TR_OK;
-    TR_TRY(tr_alloc((size_t)n * sizeof *once, "op times", &once));
-    for (int k = 0; k < REPEATS && status == TR_OK; k++) {
-        memset(once, 0, (size_t)n * sizeof *once);
-        status = tr_program_profile(b->s->g, program, once);
-        for (int i = 0; i < n; i++)
-            if (k == 0 || once[i] < sec[i]) sec[i] = once[i];
-    }
-    tr_free(&once);
-    return status;
-}
-
-static tr_status_t time_ops(bench_t *b) {
-    const int n = tr_program_op_count(b->s->g, b->s->last),
-              m = tr_program_op_count(b->s->g, b->s->update);
-    double *update = NULL;
-    TR_TRY(tr_alloc((size_t)n * sizeof *b->op_sec, "op times", &b->op_sec));
-    TR_TRY(time_program(b, b->s->last, b->op_sec));
-    TR_TRY(tr_alloc((size_t)m * sizeof *update, "op times", &update));
-    const tr_status_t status = time_program(b, b->s->update, update);
-    for (int i = 0; i < m; i++) b->update_sec += update[i];
+static tr_status_t time_ops(bench_t *b, int64_t steps) {
+    const int repeats = steps < 20 ? (int)steps : 20;
+    bench_op_t *update = NULL;
+    TR_TRY(bench_time_ops(b->s->g, b->s->last, repeats, &b->op));
+    TR_TRY(bench_time_ops(b->s->g, b->s->update, repeats, &update));
+    for (int i = 0; i < tr_program_op_count(b->s->g, b->s->update); i++)
+        b->update_sec += update[i].best_sec;
     tr_free(&update);
-    return status;
+    return TR_OK;
 }
 
 static tr_status_t measure(bench_t *b, const options_t *o) {
@@ -125,7 +107,7 @@ static tr_status_t measure(bench_t *b, const options_t *o) {
     TR_TRY(tr_train_step_create(b->s, b->collectives, b->loader, &b->train_step));
     TR_TRY(tr_train_step_hold(b->train_step));
     TR_TRY(time_steps(b, o->steps));
-    return time_ops(b);
+    return time_ops(b, o->steps);
 }
 
 /* -- showing ----------------------------------------------------------------------------------- */
@@ -141,11 +123,11 @@ static void print_ops(const bench_t *b) {
     double sum = b->update_sec;
     const double slots = (double)b->s->slot_count;
     const int n = tr_program_op_count(b->s->g, b->s->last);
-    for (int i = 0; i < n; i++) sum += b->op_sec[i] * slots;
+    for (int i = 0; i < n; i++) sum += b->op[i].best_sec * slots;
     printf("\n%9s %6s %10s %9s  %-18s %s\n", "ms/step", "%", "GFLOP/s", "GB/s", "op", "layer");
     for (int i = 0; i < n; i++) {
         const tr_op_t *op = tr_program_op(b->s->g, b->s->last, i);
-        const double sec = b->op_sec[i];
+        const double sec = b->op[i].best_sec;
         if (op->kind != TR_OP_KERNEL || sec <= 0) continue;
         printf("%9.3f %6.1f %10.1f %9.1f  %-18s %s\n", sec * slots * 1e3, 100 * sec * slots / sum,
                tr_op_flops(b->s->g, op) / sec / 1e9, tr_op_bytes(b->s->g, op) / sec / 1e9,
@@ -182,33 +164,26 @@ static void print_result(const bench_t *b) {
 static tr_status_t write_json(const bench_t *b, const char *path) {
     const tr_session_t *s = b->s;
     const double batch = (double)s->order.batch_size;
-    json_t *ops = json_array(), *buckets = json_array();
-    for (int i = 0; i < tr_program_op_count(s->g, s->last); i++) {
-        const tr_op_t *op = tr_program_op(s->g, s->last, i);
-        if (op->kind == TR_OP_COLLECTIVE)
-            json_array_append_new(buckets, json_integer((json_int_t)op->collective.count));
-        if (op->kind != TR_OP_KERNEL) continue;
-        json_array_append_new(ops,
-                              json_pack("{s:s, s:s, s:f, s:f, s:f}", "op", op->row->name, "layer",
-                                        op->label, "sec", b->op_sec[i], "flops",
-                                        tr_op_flops(s->g, op), "bytes", tr_op_bytes(s->g, op)));
-    }
     json_t *o = json_pack(
-        "{s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:s, s:o, s:o}",
-        "ranks", s->params.size, "threads", s->device->threads, "batch_size",
+        "{s:s, s:i, s:i, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:s, s:s}", "kind",
+        "profile", "ranks", s->params.size, "threads", s->device->threads, "batch_size",
         (json_int_t)s->order.batch_size, "micro_batch", (json_int_t)s->order.micro_batch,
         "step_sec_median", b->median_sec, "step_sec_best", b->best_sec, "samples_per_sec_median",
         batch / b->median_sec, "samples_per_sec_best", batch / b->best_sec, "gflops",
         step_flops(b) / b->median_sec / 1e9, "peak_gflops", b->peak_flops * s->params.size / 1e9,
         "comm_exposed", b->exposed, "comm_busy", b->busy, "update_sec", b->update_sec, "device",
-        s->device->description, "version", cmd_version, "bucket_elements", buckets, "ops", ops);
+        s->device->description, "version", cmd_version);
+    TR_TRY(bench_add_timeline(o, s, b->op, b->compute_sec, b->steps));
     return cmd_json_write(o, path);
 }
 
 static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const options_t *o) {
     const tr_world_info_t *info = tr_world_info(world);
-    const tr_session_params_t params = {
-        .training = true, .split = TR_SPLIT_TRAIN, .rank = info->rank, .size = info->size};
+    const tr_session_params_t params = {.training = true,
+                                        .buckets = true,
+                                        .split = TR_SPLIT_TRAIN,
+                                        .rank = info->rank,
+                                        .size = info->size};
     bench_t b = {0};
     TR_TRY(tr_session_create(config, world, &params, &b.s));
     if (b.s->data.prefetch < b.s->slot_count + 1) b.s->data.prefetch = b.s->slot_count + 1;
@@ -223,7 +198,8 @@ static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const opt
     tr_train_step_destroy(&b.train_step);
     tr_loader_destroy(&b.loader);
     if (b.collectives) tr_world_collectives_close(world, &b.collectives);
-    tr_free(&b.op_sec);
+    tr_free(&b.op);
+    tr_free(&b.compute_sec);
     tr_session_destroy(&b.s);
     return status;
 }

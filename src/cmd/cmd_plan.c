@@ -1,47 +1,81 @@
-/* trainer plan CONFIG.ini|RUN [--ranks N,N,...] [--ops] [key=value ...]: what a run takes, without
- * running it. */
+/* trainer plan CONFIG.ini|RUN [options] [key=value ...]: what a run takes, without running it. */
 #include "cmd.h"
+#include "plan.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
-#include "train/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_COUNTS 32
+/* Adds `n`; after "A..", `from`, also A doubled until it reaches n. */
+static bool add_counts(plan_counts_t *counts, int64_t from, int64_t n) {
+    for (int64_t next = from > 0 ? 2 * from : n; next < n; next *= 2) {
+        if (counts->count == PLAN_MAX_COUNTS) return false;
+        counts->value[counts->count++] = (int)next;
+    }
+    if (counts->count == PLAN_MAX_COUNTS || (from > 0 && n <= from)) return false;
+    counts->value[counts->count++] = (int)n;
+    return true;
+}
 
-typedef struct {
-    const char *path;
-    int ranks[MAX_COUNTS], rank_counts;
-    bool ops;
-    int assignments;
-    char **assignment; /* borrowed from argv */
-} options_t;
-
-static tr_status_t parse_ranks(const char *text, options_t *o) {
+/* "1,2,4..64" */
+static tr_status_t parse_counts(const char *option, const char *text, plan_counts_t *counts) {
     char *end;
-    for (const char *p = text; *p; p = *end == ',' ? end + 1 : end) {
+    int64_t from = 0;
+    counts->count = 0;
+    for (const char *p = text; *p; p = *end == ',' ? end + 1 : *end ? end + 2 : end) {
         const long n = strtol(p, &end, 10);
-        if (end == p || n < 1 || n > 1000000 || (*end != ',' && *end != '\0') ||
-            o->rank_counts == MAX_COUNTS)
-            return TR_FAIL(TR_ERR_USAGE, "--ranks %s: expected rank counts such as 1,2,4,8", text);
-        o->ranks[o->rank_counts++] = (int)n;
+        const bool is_range = strncmp(end, "..", 2) == 0 && end[2] && !from;
+        if (end == p || n < 1 || n > 1000000 || (*end && *end != ',' && !is_range) ||
+            !add_counts(counts, from, n))
+            return TR_FAIL(TR_ERR_USAGE,
+                           "%s %s: expected at most %d counts, such as 1,2,4 or 1..64 (doubling)",
+                           option, text, PLAN_MAX_COUNTS);
+        from = is_range ? n : 0;
     }
     return TR_OK;
 }
 
-static tr_status_t parse(int argc, char **argv, options_t *o) {
+static const char **text_option(plan_options_t *o, const char *name) {
+    const struct {
+        const char *name, **value;
+    } options[] = {{"--network", &o->network},
+                   {"--network-inside", &o->network_inside},
+                   {"--profile", &o->profile},
+                   {"--mode", &o->mode},
+                   {"--json", &o->json}};
+    for (size_t i = 0; i < TR_COUNT(options); i++)
+        if (strcmp(options[i].name, name) == 0) return options[i].value;
+    return NULL;
+}
+
+/* An option with the value `value`. */
+static tr_status_t parse_valued(const char *name, const char *value, plan_options_t *o) {
+    const char **text = text_option(o, name);
+    if (text) return *text = value, TR_OK;
+    if (strcmp(name, "--ranks") == 0) return parse_counts(name, value, &o->ranks);
+    if (strcmp(name, "--nodes") == 0) return parse_counts(name, value, &o->nodes);
+    if (strcmp(name, "--ranks-per-node") != 0) return cmd_fail_option("plan", name);
+    if (!tr_parse_int(value, &o->ranks_per_node) || o->ranks_per_node < 1 ||
+        o->ranks_per_node > 1024)
+        return TR_FAIL(TR_ERR_USAGE, "%s %s: expected a number from 1 to 1024", name, value);
+    return TR_OK;
+}
+
+static tr_status_t parse(int argc, char **argv, plan_options_t *o) {
     int kept = 0;
-    o->assignment = argv;
+    *o = (plan_options_t){
+        .ranks = {1, {1}}, .ranks_per_node = 1, .mode = "weak", .assignment = argv};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--ops") == 0)
             o->ops = true;
-        else if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc)
-            TR_TRY(parse_ranks(argv[++i], o));
-        else if (argv[i][0] == '-')
+        else if (argv[i][0] == '-' && i + 1 == argc)
             return cmd_fail_option("plan", argv[i]);
-        else if (!o->path)
+        else if (argv[i][0] == '-') {
+            TR_TRY(parse_valued(argv[i], argv[i + 1], o));
+            i++;
+        } else if (!o->path)
             o->path = argv[i];
         else
             argv[kept++] = argv[i];
@@ -51,7 +85,6 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
         return TR_FAIL(TR_ERR_USAGE,
                        "plan requires a configuration file or a run folder: trainer plan "
                        "CONFIG.ini|RUN [key=value ...]");
-    if (o->rank_counts == 0) o->ranks[o->rank_counts++] = 1;
     return TR_OK;
 }
 
@@ -129,8 +162,7 @@ static void print_memory_row(const tr_session_t *s) {
     printf("\n");
 }
 
-/* As the last rank, which has the most slots where they do not divide. */
-static tr_status_t plan_for(const tr_config_t *config, int ranks, tr_session_t **out) {
+tr_status_t plan_session(const tr_config_t *config, int ranks, tr_session_t **out) {
     const tr_session_params_t params = {.training = true,
                                         .evaluation = true,
                                         .split = TR_SPLIT_TRAIN,
@@ -139,10 +171,10 @@ static tr_status_t plan_for(const tr_config_t *config, int ranks, tr_session_t *
     return tr_session_create(config, NULL, &params, out);
 }
 
-static tr_status_t print_plans(const tr_config_t *config, const options_t *o) {
-    for (int i = 0; i < o->rank_counts; i++) {
+static tr_status_t print_plans(const tr_config_t *config, const plan_options_t *o) {
+    for (int i = 0; i < o->ranks.count; i++) {
         tr_session_t *s = NULL;
-        TR_TRY(plan_for(config, o->ranks[i], &s));
+        TR_TRY(plan_session(config, o->ranks.value[i], &s));
         if (i == 0) {
             print_parameters(s);
             if (o->ops)
@@ -171,7 +203,7 @@ static void say_once(void *self, tr_log_level_t level, const char *line) {
 }
 
 tr_status_t cmd_plan(int argc, char **argv) {
-    options_t o = {0};
+    plan_options_t o;
     tr_config_t *config = NULL;
     tr_str_t said = {0};
     char path[4096];
@@ -179,7 +211,7 @@ tr_status_t cmd_plan(int argc, char **argv) {
     cmd_config_path(o.path, path);
     TR_TRY(cmd_config_load(path, o.assignments, o.assignment, &config));
     tr_log_set_sink(say_once, &said);
-    const tr_status_t status = print_plans(config, &o);
+    const tr_status_t status = o.nodes.count > 0 ? plan_nodes(config, &o) : print_plans(config, &o);
     tr_log_set_sink(NULL, NULL);
     tr_str_free(&said);
     tr_config_destroy(&config);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_OPTIONS = 16, NAME_BYTES = 32 };
+enum { MAX_OPTIONS = 48, NAME_BYTES = 32 };
 
 typedef struct {
     char name[MAX_OPTIONS][NAME_BYTES];

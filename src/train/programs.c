@@ -142,7 +142,7 @@ tr_status_t tr_programs_build(tr_session_t *s) {
     }
     if (s->params.evaluation) TR_TRY(build_eval(s));
     if (!s->params.training) return TR_OK;
-    if (!tree && s->params.size > 1)
+    if (!tree && (s->params.size > 1 || s->params.buckets))
         TR_TRY(tr_program_add_allreduce(s->g, s->last, (size_t)s->parallel.bucket_first,
                                         (size_t)s->parallel.bucket, s->parallel.overlap));
     TR_TRY(build_update(s));

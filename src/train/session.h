@@ -62,6 +62,8 @@ typedef struct {
     bool evaluation; /* build eval */
     /* without training: eval gives outputs only; the data need no y, and a y is not read */
     bool prediction;
+    /* training on one rank: the all-reduces are among the ops, where they do nothing */
+    bool buckets;
     tr_split_t split;    /* without training: the one split whose data are opened */
     int rank, size;      /* of the world that is planned for; the world's own where there is one */
     int64_t micro_batch; /* > 0: instead of data.micro_batch */

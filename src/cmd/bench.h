@@ -1,0 +1,28 @@
+/* What the targets of `trainer bench` share. Private to src/cmd. */
+#ifndef TRAINER_BENCH_H
+#define TRAINER_BENCH_H
+
+#include "train/session.h"
+
+/* Seconds of one op of a program, over several runs of the program. */
+typedef struct {
+    double best_sec, median_sec, p95_sec;
+} bench_op_t;
+
+void bench_sort(double *values, int64_t count); /* ascending */
+
+/* Runs `program` `repeats` times with a wait after every op. *out (tr_free) has one entry for each
+ * op; entries of collectives are 0. Not collective. */
+tr_status_t bench_time_ops(tr_graph_t *g, int program, int repeats, bench_op_t **out);
+
+/*
+ * Adds to `to` what a timeline of the step needs: "slots" of this rank; "config", the resolved
+ * configuration; "compute_sec", the step times without exposed communication, ascending; "ops" of
+ * the program `last` in order; "buckets" with their bytes and the index in "ops" of the op after
+ * which they are reduced (-1: before the first).
+ */
+struct json_t;
+tr_status_t bench_add_timeline(struct json_t *to, const tr_session_t *s, const bench_op_t *op,
+                               const double *compute_sec, int64_t steps);
+
+#endif

@@ -1,0 +1,23 @@
+/* What the readers of JSON files share. Private to src/predict. */
+#ifndef PREDICT_INT_H
+#define PREDICT_INT_H
+
+#include "predict.h"
+#include <jansson.h>
+
+/* A file and the command that writes such files, for messages. */
+typedef struct {
+    const char *path, *command;
+} tr_source_t;
+
+tr_status_t tr_source_open(const tr_source_t *from, json_t **out);
+/* The number `key` of `object`, at least `least`. TR_ERR_DATA where it is absent or smaller. */
+tr_status_t tr_source_number(const tr_source_t *from, const json_t *object, const char *key,
+                             double least, double *out);
+tr_status_t tr_source_int(const tr_source_t *from, const json_t *object, const char *key,
+                          double least, int *out);
+/* The array `key` of `object`, which is not empty. */
+tr_status_t tr_source_list(const tr_source_t *from, const json_t *object, const char *key,
+                           const json_t **out);
+
+#endif
