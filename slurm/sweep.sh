@@ -53,4 +53,4 @@ member_keys() {
 
 # member_dir NODES REPEAT: the run folder
 member_dir() { echo "$out/$mode-n$1-r$2"; }
-report_command() { echo "$TRAINER report $out/$mode-n*-r* --out $out/report"; }
+report_command() { echo "$TRAINER report $out/$mode-n*-r*/ --out $out/report"; }
