@@ -20,8 +20,9 @@ void tr_html_element(tr_str_t *out, const char *element, const char *text) {
 }
 
 void tr_html_number(tr_str_t *out, double value, int decimals) {
+    const double rounds_to_0 = 0.5 * pow(10, -decimals);
     if (isfinite(value))
-        tr_str_printf(out, "<td>%.*f</td>", decimals, value);
+        tr_str_printf(out, "<td>%.*f</td>", decimals, fabs(value) < rounds_to_0 ? 0 : value);
     else
         tr_str_append(out, "<td>-</td>");
 }

@@ -14,6 +14,13 @@ const char *tr_cause_name(tr_cause_t cause) {
     return names[cause];
 }
 
+/* "Most is lost to ..." */
+static const char *cause_in_words(tr_cause_t cause) {
+    static const char *const words[TR_CAUSES] = {"slower computing", "a slow rank",
+                                                 "waiting for data", "the network", "checkpoints"};
+    return words[cause];
+}
+
 /* -- the split --------------------------------------------------------------------------------- */
 
 static double known(double value) {
@@ -97,10 +104,13 @@ static void append_remedy(tr_cause_t cause, tr_mode_t mode, const tr_record_t *r
                            "disk of each node first.");
         break;
     case TR_CAUSE_NETWORK:
-        tr_str_append(out, " Reductions take longer than the backward pass can hide. Check the "
-                           "network interfaces in slurm/env.sh, and leave a core free for the "
-                           "communication thread. More samples per rank (data.batch_size) make "
-                           "reductions rarer.");
+        tr_str_append(out, " Reductions take longer than the backward pass can hide.");
+        tr_str_append(out, r && r->nodes == 1
+                               ? " All ranks are on one node: `trainer info` under the launcher "
+                                 "shows whether they share cores."
+                               : " Check the network interfaces in slurm/env.sh.");
+        tr_str_append(out, " Leave a core free for the communication thread. More samples per rank "
+                           "(data.batch_size) make reductions rarer.");
         break;
     case TR_CAUSE_CHECKPOINT: tr_str_append(out, " Save less often: checkpoint.every."); break;
     case TR_CAUSES: break;
@@ -152,9 +162,9 @@ static void append_largest_loss(const tr_sweep_t *sweep, const tr_point_t *p,
         tr_str_append(out, " No part of the step grew by more than 2 %.");
         return;
     }
-    tr_str_printf(out, " Most is lost to %s%s: %.2f ms of a step of %.2f ms (%.0f %%).",
-                  cause == TR_CAUSE_SLOW_RANK ? "a " : "the ", tr_cause_name(cause),
-                  losses->cause[cause], losses->step, 100 * losses->cause[cause] / losses->step);
+    tr_str_printf(out, " Most is lost to %s: %.2f ms of a step of %.2f ms (%.0f %%).",
+                  cause_in_words(cause), losses->cause[cause], losses->step,
+                  100 * losses->cause[cause] / losses->step);
     append_remedy(cause, sweep->mode, first_run(p), out);
 }
 
@@ -187,10 +197,9 @@ void tr_losses_explain_run(const tr_record_t *r, tr_str_t *out) {
     const tr_cause_t cause = largest(part);
     if (step > 0 && part[cause] > NOTICE_RUN * step) {
         tr_str_printf(out,
-                      "Besides computing, most time goes to %s%s: %.2f ms of a step of %.2f "
+                      "Besides computing, most time goes to %s: %.2f ms of a step of %.2f "
                       "ms (%.0f %%).",
-                      cause == TR_CAUSE_SLOW_RANK ? "a " : "the ", tr_cause_name(cause),
-                      part[cause], step, 100 * part[cause] / step);
+                      cause_in_words(cause), part[cause], step, 100 * part[cause] / step);
         append_remedy(cause, TR_MODE_NONE, r, out);
     } else if (step > 0) {
         tr_str_append(out, "At least 95 % of a step is computing.");

@@ -12,11 +12,12 @@ static const char head[] =
     "max-width: 1160px; margin: 2em auto; padding: 0 1em; }\n"
     "h1 { font-size: 1.6em; margin-bottom: 0; } h2 { font-size: 1.25em; margin-top: 2em; "
     "border-bottom: 1px solid #ccc; } h3 { font-size: 1em; margin-bottom: .3em; }\n"
-    "table { border-collapse: collapse; font-size: 13px; margin: .6em 0; }\n"
+    "table { display: block; overflow-x: auto; border-collapse: collapse; font-size: 13px; "
+    "margin: .6em 0; }\n"
     "th { text-align: right; font-weight: 600; vertical-align: bottom; }\n"
     "th, td { padding: .2em .7em; border-bottom: 1px solid #e4e4e4; }\n"
     "td { text-align: right; font-variant-numeric: tabular-nums; }\n"
-    "th:first-child, td:first-child, td.text { text-align: left; overflow-wrap: anywhere; }\n"
+    "th:first-child, td:first-child, td.text { text-align: left; }\n"
     ".plots { display: flex; flex-wrap: wrap; gap: 1em; }\n"
     ".plots svg, .plots svg * { font-family: system-ui, sans-serif; }\n"
     ".words { background: #f3f6fa; border-left: 4px solid #4878a8; padding: .6em 1em; }\n"
@@ -36,7 +37,7 @@ static void append_head(const tr_study_t *study, tr_str_t *out) {
     char now[32];
     tr_clock_iso8601(now);
     tr_str_append(out, head);
-    tr_html_element(out, "h1", study->count == 1 ? study->records[0].name : "Training report");
+    tr_html_element(out, "h1", "Training report");
     tr_str_printf(out, "<p class=\"note\">%zu run%s, %s, trainer ", study->count,
                   study->count == 1 ? "" : "s", now);
     tr_html_text(out, study->version);

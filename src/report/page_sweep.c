@@ -132,13 +132,12 @@ static void append_definition(const tr_sweep_t *sweep, tr_str_t *out) {
     tr_str_printf(out, " The reference is %lld rank%s, %.2f ms.", (long long)ref->ranks,
                   ref->ranks == 1 ? "" : "s", ref->times.step);
     if (most == 1)
-        tr_str_append(out, " Each number of ranks ran once: there is no spread to judge the "
-                           "differences by.");
+        tr_str_append(out, " Each number of ranks ran once, so the spread is unknown.");
+    else if (least == most)
+        tr_str_printf(out, " Each number of ranks ran %zu times", most);
     else
-        tr_str_printf(out,
-                      " Each number of ranks ran %zu to %zu times: values are medians of these "
-                      "runs, and min and max are over them.",
-                      least, most);
+        tr_str_printf(out, " Each number of ranks ran %zu to %zu times", least, most);
+    if (most > 1) tr_str_append(out, ": values are medians, and spread is the least and the most.");
     tr_str_append(out, "</p>\n");
 }
 
@@ -152,24 +151,25 @@ static void append_band(tr_str_t *out, const tr_band_t *band, double scale, int 
         tr_str_append(out, "<td>-</td>");
 }
 
-static void append_point(const tr_point_t *p, bool predicted, tr_str_t *out) {
-    const tr_step_times_t *t = &p->times;
+static void append_kind(const tr_point_t *p, tr_str_t *out) {
     tr_str_printf(out, "<tr><td><span class=\"%s\">%s</span></td>", tr_kind_name(p->kind),
                   tr_kind_name(p->kind));
     tr_html_count(out, p->nodes);
     tr_html_count(out, p->ranks);
+}
+
+static void append_point(const tr_point_t *p, bool predicted, tr_str_t *out) {
+    append_kind(p, out);
     tr_html_count(out, p->batch);
     tr_html_count(out, p->micro_batch);
     tr_html_count(out, (int64_t)p->runs.count);
-    tr_html_number(out, t->step, 2);
-    tr_html_number(out, p->step_min, 2);
-    tr_html_number(out, p->step_max, 2);
-    tr_html_number(out, t->p95, 2);
-    tr_html_number(out, t->compute, 2);
-    tr_html_number(out, t->comm_exposed, 2);
-    tr_html_number(out, t->data_stall, 2);
-    tr_html_number(out, t->checkpoint, 2);
-    tr_html_number(out, t->samples_per_sec, 0);
+    tr_html_number(out, p->times.step, 2);
+    if (p->runs.count > 1)
+        tr_str_printf(out, "<td>%.2f to %.2f</td>", p->step_min, p->step_max);
+    else
+        tr_str_append(out, "<td>-</td>");
+    tr_html_number(out, p->times.p95, 2);
+    tr_html_number(out, p->times.samples_per_sec, 0);
     tr_html_percent(out, p->efficiency);
     if (predicted) {
         append_band(out, &p->predicted_step, 1, 2, "");
@@ -187,14 +187,29 @@ static bool has_predictions(const tr_sweep_t *sweep) {
 static void append_points(const tr_sweep_t *sweep, tr_str_t *out) {
     const bool predicted = has_predictions(sweep);
     tr_html_table(out, predicted ? "kind|nodes|ranks|batch|micro-batch|runs|step, median "
-                                   "(ms)|min|max|p95|compute|exposed comm.|data "
-                                   "stall|checkpoint|samples/s|efficiency|predicted step "
-                                   "(ms)|predicted efficiency"
+                                   "(ms)|spread|95th percentile|samples/s|efficiency|predicted "
+                                   "step (ms)|predicted efficiency"
                                  : "kind|nodes|ranks|batch|micro-batch|runs|step, median "
-                                   "(ms)|min|max|p95|compute|exposed comm.|data "
-                                   "stall|checkpoint|samples/s|efficiency");
+                                   "(ms)|spread|95th percentile|samples/s|efficiency");
     for (size_t i = 0; i < sweep->points.count; i++)
         append_point(&sweep->points.data[i], predicted, out);
+    tr_str_append(out, "</table>\n");
+}
+
+static void append_split(const tr_sweep_t *sweep, tr_str_t *out) {
+    if (!tr_sweep_reference(sweep)) return;
+    tr_html_element(out, "h3", "Mean time of a step on rank 0 (ms)");
+    tr_html_table(out, "kind|nodes|ranks|compute|exposed communication|data stall|checkpoint");
+    for (size_t i = 0; i < sweep->points.count; i++) {
+        const tr_step_times_t *t = &sweep->points.data[i].times;
+        if (sweep->points.data[i].runs.count == 0) continue;
+        append_kind(&sweep->points.data[i], out);
+        tr_html_number(out, t->compute, 2);
+        tr_html_number(out, t->comm_exposed, 2);
+        tr_html_number(out, t->data_stall, 2);
+        tr_html_number(out, t->checkpoint, 2);
+        tr_str_append(out, "</tr>\n");
+    }
     tr_str_append(out, "</table>\n");
 }
 
@@ -240,5 +255,6 @@ void tr_page_sweep(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out
     draw_split(sweep, plotter, out);
     tr_str_append(out, "</div>\n");
     append_points(sweep, out);
+    append_split(sweep, out);
     append_losses(sweep, out);
 }

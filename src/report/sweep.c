@@ -43,11 +43,22 @@ static tr_status_t fail_mixed(const tr_record_t *a, const tr_record_t *b, const 
     return status;
 }
 
-static tr_status_t check_same(const tr_record_t *a, const tr_record_t *b) {
+static tr_status_t check_pair(const tr_record_t *a, const tr_record_t *b) {
     static const char *const keys[] = {"threads", "precision", "device", "commit", "parameters"};
     for (size_t i = 0; i < TR_COUNT(keys); i++)
         if (!is_equal(json_object_get(a->summary, keys[i]), json_object_get(b->summary, keys[i])))
             return fail_mixed(a, b, keys[i]);
+    return TR_OK;
+}
+
+/* All complete runs of a kind, also those of different sweeps on one page. */
+static tr_status_t check_same(const tr_record_t *records, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        size_t first = 0;
+        if (!records[i].is_complete) continue;
+        while (!records[first].is_complete || records[first].kind != records[i].kind) first++;
+        TR_TRY(check_pair(&records[first], &records[i]));
+    }
     return TR_OK;
 }
 
@@ -76,25 +87,24 @@ static tr_status_t fail_batch(const tr_record_t *a, const tr_record_t *b, tr_mod
 
 typedef TR_VEC(const tr_record_t *) group_t;
 
-static bool has_several_ranks(const group_t *g) {
+/* The first run on another number of ranks than the first run; NULL if there is none. */
+static const tr_record_t *other_ranks(const group_t *g) {
     for (size_t i = 1; i < g->count; i++)
-        if (g->data[i]->ranks != g->data[0]->ranks) return true;
-    return false;
+        if (g->data[i]->ranks != g->data[0]->ranks) return g->data[i];
+    return NULL;
 }
 
 static tr_mode_t guess_mode(const group_t *g) {
-    for (size_t i = 1; i < g->count; i++)
-        if (g->data[i]->ranks != g->data[0]->ranks)
-            return is_weak(g->data[0], g->data[i])     ? TR_MODE_WEAK
-                   : is_strong(g->data[0], g->data[i]) ? TR_MODE_STRONG
-                                                       : TR_MODE_NONE;
-    return TR_MODE_NONE;
+    const tr_record_t *other = other_ranks(g);
+    return !other                         ? TR_MODE_NONE
+           : is_weak(g->data[0], other)   ? TR_MODE_WEAK
+           : is_strong(g->data[0], other) ? TR_MODE_STRONG
+                                          : TR_MODE_NONE;
 }
 
 static tr_status_t check_group(const group_t *g, tr_mode_t mode) {
     for (size_t i = 0; i < g->count; i++) {
         const tr_record_t *a = g->data[0], *b = g->data[i];
-        TR_TRY(check_same(a, b));
         if (mode == TR_MODE_WEAK ? !is_weak(a, b) : !is_strong(a, b)) return fail_batch(a, b, mode);
     }
     return TR_OK;
@@ -202,11 +212,8 @@ static tr_status_t add_group(const tr_record_t *records, size_t count, tr_mode_t
             status = tr_vec_push(&g, r);
     }
     if (mode == TR_MODE_NONE) mode = guess_mode(&g);
-    if (status == TR_OK && mode == TR_MODE_NONE && has_several_ranks(&g)) {
-        size_t other = 1;
-        while (g.data[other]->ranks == g.data[0]->ranks) other++;
-        status = fail_batch(g.data[0], g.data[other], mode);
-    }
+    const tr_record_t *other = mode == TR_MODE_NONE ? other_ranks(&g) : NULL;
+    if (status == TR_OK && other) status = fail_batch(g.data[0], other, mode);
     if (status == TR_OK && g.count > 0) status = add_sweep(&g, mode, kind, out);
     tr_vec_free(&g);
     return status;
@@ -219,6 +226,9 @@ tr_status_t tr_sweeps_make(const tr_record_t *records, size_t count, tr_sweeps_t
     for (size_t i = 0; i < TR_COUNT(modes) && status == TR_OK; i++)
         for (int kind = TR_KIND_MEASURED; kind <= TR_KIND_REPLAY && status == TR_OK; kind++)
             status = add_group(records, count, modes[i], (tr_kind_t)kind, out);
+    bool any = false;
+    for (size_t i = 0; i < out->count; i++) any |= out->data[i].mode != TR_MODE_NONE;
+    if (status == TR_OK && any) status = check_same(records, count);
     if (status != TR_OK) tr_sweeps_free(out);
     return status;
 }

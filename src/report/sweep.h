@@ -46,7 +46,7 @@ typedef TR_VEC(tr_sweep_t) tr_sweeps_t;
 /*
  * Sorts the complete ones of `count` runs, or the only one, into sweeps. A folder named weak-n* or strong-n*, as the
  * sweep scripts name them, belongs to a sweep of that mode. If the others have different numbers of
- * ranks, they are one sweep, whose mode follows from their batches. TR_ERR_DATA if runs of a sweep
+ * ranks, they are one sweep, whose mode follows from their batches. TR_ERR_DATA if there is a sweep and runs
  * differ in threads, precision, device, commit or parameters, or if their batches are not as the
  * mode requires. `records` must outlive `out`.
  */
