@@ -27,7 +27,9 @@ if [ "${1-}" = --member ]; then # in a job
     mode=$2 count=$3 repeat=$4 config=$5 out=$6
     shift 6
     member_keys "$count" "$SLURM_NTASKS" "$@"
-    launch "$config" run.dir="$(member_dir "$count" "$repeat")" "${member[@]}"
+    dir=$(member_dir "$count" "$repeat")
+    run_member "$dir" launch "$config" run.dir="$dir" "${member[@]}"
+    exit
 fi
 
 parse_sweep "$@"

@@ -53,4 +53,18 @@ member_keys() {
 
 # member_dir NODES REPEAT: the run folder
 member_dir() { echo "$out/$mode-n$1-r$2"; }
-report_command() { echo "$TRAINER report $out/$mode-n*-r* --out $out/report"; }
+
+# run_member DIR COMMAND...: runs COMMAND, which trains in DIR; its exit code. The report lists a member that fails by its verdict:
+# where trainer could not write one, the code of the launcher takes its place.
+run_member() {
+    local dir=$1 code
+    shift
+    mkdir -p "$dir" || return
+    rm -f "$dir/verdict"
+    export TRAINER_RUN_VERDICT=$dir/verdict
+    ("$@")
+    code=$?
+    [ "$code" = 0 ] || [ -s "$dir/verdict" ] || echo "no $code the launcher ended with this code" >"$dir/verdict"
+    return "$code"
+}
+report_command() { echo "$TRAINER report $out/$mode-n*-r*/ --out $out/report"; }

@@ -27,8 +27,8 @@ case $ranks in '' | *[!0-9]* | 0) wrong "--ranks: expected a positive integer, f
 mkdir -p "$out" || exit
 hosts=$out/hosts failed=0
 
-# run_member NODES REPEAT
-run_member() {
+# launch_member NODES REPEAT
+launch_member() {
     local options=("${launcher_options[@]}") dir
     dir=$(member_dir "$1" "$2")
     member_keys "$1" $(($1 * ranks)) "${keys[@]}"
@@ -37,11 +37,11 @@ run_member() {
         [ "$(wc -l <"$hosts")" = "$1" ] || { echo "$hostfile has fewer than $1 hosts" >&2; return 1; }
         options+=(--hostfile "$hosts" --map-by "ppr:$ranks:node")
     fi
-    ${MPIEXEC:-mpirun} -np $(($1 * ranks)) "${options[@]}" "$TRAINER" "$config" run.dir="$dir" "${member[@]}" >"$dir.log" 2>&1
+    run_member "$dir" "${MPIEXEC:-mpirun}" -np $(($1 * ranks)) "${options[@]}" "$TRAINER" "$config" run.dir="$dir" "${member[@]}" >"$dir.log" 2>&1
 }
 for ((i = 1; i <= repeat; i++)); do
     for count in "${nodes[@]}"; do
-        if run_member "$count" "$i"; then result="done"; else result="failed, see $(member_dir "$count" "$i").log" failed=1; fi
+        if launch_member "$count" "$i"; then result="done"; else result="failed, see $(member_dir "$count" "$i").log" failed=1; fi
         echo "$mode, $count nodes, run $i of $repeat: $result"
     done
 done

@@ -1,0 +1,20 @@
+/* Pieces of HTML. Not collective. */
+#ifndef TRAINER_REPORT_HTML_H
+#define TRAINER_REPORT_HTML_H
+
+#include "trainer/str.h"
+
+/* Appends text; characters that are markup, and control characters, are escaped. */
+void tr_html_text(tr_str_t *out, const char *text);
+/* <ELEMENT>text</ELEMENT>, escaped. */
+void tr_html_element(tr_str_t *out, const char *element, const char *text);
+/* A cell with a number; "-" if it is not finite. */
+void tr_html_number(tr_str_t *out, double value, int decimals);
+/* A cell with a whole number; "-" if it is 0: unknown. */
+void tr_html_count(tr_str_t *out, int64_t value);
+/* A fraction as percent. */
+void tr_html_percent(tr_str_t *out, double fraction);
+/* <table> with its head: titles separated by |. The caller appends rows and </table>. */
+void tr_html_table(tr_str_t *out, const char *titles);
+
+#endif

@@ -1,0 +1,208 @@
+#include "losses.h"
+
+#include <math.h>
+
+/* A share of the step below which nothing is said. */
+#define NOTICE      0.02
+#define GOOD        0.95 /* efficiency */
+#define NOTICE_RUN  0.05
+#define MUCH_LAUNCH 0.10 /* start-up, of the time of a session */
+
+const char *tr_cause_name(tr_cause_t cause) {
+    static const char *const names[TR_CAUSES] = {"compute", "slow rank", "data", "network",
+                                                 "checkpoint"};
+    return names[cause];
+}
+
+/* "Most is lost to ..." */
+static const char *cause_in_words(tr_cause_t cause) {
+    static const char *const words[TR_CAUSES] = {"slower computing", "a slow rank",
+                                                 "waiting for data", "the network", "checkpoints"};
+    return words[cause];
+}
+
+/* -- the split --------------------------------------------------------------------------------- */
+
+static double known(double value) {
+    return isfinite(value) ? fmax(0, value) : 0;
+}
+
+static void split(const tr_step_times_t *t, const tr_spread_t *over, double out[TR_CAUSES]) {
+    const bool all = isfinite(over->wait_min);
+    const double step =
+        known(t->compute) + known(t->comm_exposed) + known(t->data_stall) + known(t->checkpoint);
+    out[TR_CAUSE_CHECKPOINT] = known(t->checkpoint);
+    out[TR_CAUSE_NETWORK] = all ? known(over->wait_min) : known(t->comm_exposed);
+    out[TR_CAUSE_DATA] = all ? known(over->data_stall_max) : known(t->data_stall);
+    out[TR_CAUSE_COMPUTE] = all ? known(over->compute_min) : known(t->compute);
+    out[TR_CAUSE_SLOW_RANK] =
+        all ? fmax(0, step - out[TR_CAUSE_CHECKPOINT] - out[TR_CAUSE_NETWORK] - out[TR_CAUSE_DATA] -
+                          out[TR_CAUSE_COMPUTE])
+            : 0;
+}
+
+static double sum(const double part[TR_CAUSES]) {
+    double all = 0;
+    for (int i = 0; i < TR_CAUSES; i++) all += part[i];
+    return all;
+}
+
+bool tr_losses_of(const tr_sweep_t *sweep, const tr_point_t *point, tr_losses_t *out) {
+    const tr_point_t *ref = tr_sweep_reference(sweep);
+    double base[TR_CAUSES];
+    if (sweep->mode == TR_MODE_NONE || !ref || ref == point || point->runs.count == 0 ||
+        !isfinite(point->times.compute) || !isfinite(ref->times.compute))
+        return false;
+    const double scale =
+        sweep->mode == TR_MODE_STRONG ? (double)ref->ranks / (double)point->ranks : 1;
+    split(&ref->times, &ref->spread, base);
+    split(&point->times, &point->spread, out->cause);
+    out->step = sum(out->cause);
+    out->whole = out->step - scale * sum(base);
+    for (int i = 0; i < TR_CAUSES; i++) out->cause[i] -= scale * base[i];
+    return true;
+}
+
+static tr_cause_t largest(const double part[TR_CAUSES]) {
+    int most = 0;
+    for (int i = 1; i < TR_CAUSES; i++)
+        if (part[i] > part[most]) most = i;
+    return (tr_cause_t)most;
+}
+
+/* -- words ------------------------------------------------------------------------------------- */
+
+static void append_slowest(const tr_record_t *r, tr_str_t *out) {
+    if (r && r->slowest.rank >= 0)
+        tr_str_printf(out, " Rank %d on %s was the slowest in %d of %d lines of metrics.jsonl.",
+                      r->slowest.rank, r->slowest.host, r->slowest.lines, r->slowest.of_lines);
+}
+
+static void append_remedy(tr_cause_t cause, tr_mode_t mode, const tr_record_t *r, tr_str_t *out) {
+    switch (cause) {
+    case TR_CAUSE_COMPUTE:
+        tr_str_append(out,
+                      mode == TR_MODE_STRONG
+                          ? " The work of a rank does not shrink in proportion: small "
+                            "micro-batches compute less efficiently, or ranks share cores. "
+                            "Use a larger data.batch_size or fewer ranks; `trainer info` under "
+                            "the launcher shows the cores of each rank."
+                          : " Ranks compute more slowly side by side: they share cores, memory "
+                            "bandwidth or a power limit. `trainer info` under the launcher "
+                            "shows the cores of each rank. Give each rank cores of its own, or "
+                            "use fewer ranks per node.");
+        break;
+    case TR_CAUSE_SLOW_RANK:
+        append_slowest(r, out);
+        tr_str_append(out, " Look for other programs and a low clock on its node, and compare the "
+                           "cores of the ranks with `trainer info` under the launcher. Exclude the "
+                           "node if it stays slow.");
+        break;
+    case TR_CAUSE_DATA:
+        tr_str_append(out, " `trainer data FILE` shows what reading costs, and `trainer repack` "
+                           "makes files that are fast to read. STAGE_DIR copies the data to the "
+                           "disk of each node first.");
+        break;
+    case TR_CAUSE_NETWORK:
+        tr_str_append(out, " Reductions take longer than the backward pass can hide.");
+        tr_str_append(out, r && r->nodes == 1
+                               ? " All ranks are on one node: `trainer info` under the launcher "
+                                 "shows whether they share cores."
+                               : " Check the network interfaces in slurm/env.sh.");
+        tr_str_append(out, " Leave a core free for the communication thread. More samples per rank "
+                           "(data.batch_size) make reductions rarer.");
+        break;
+    case TR_CAUSE_CHECKPOINT: tr_str_append(out, " Save less often: checkpoint.every."); break;
+    case TR_CAUSES: break;
+    }
+}
+
+static const tr_record_t *first_run(const tr_point_t *p) {
+    return p && p->runs.count > 0 ? p->runs.data[0] : NULL;
+}
+
+/* Start-up is no part of a step, but of the time that a user waits. */
+static void append_startup(const tr_record_t *r, tr_str_t *out) {
+    const size_t count = json_array_size(r->sessions);
+    const json_t *end = json_object_get(json_array_get(r->sessions, count - 1), "end");
+    const double wall = tr_json_number(end, "wall_sec"),
+                 first = count > 0 ? tr_record_first_step_sec(r, count - 1) : NAN;
+    if (!(first > MUCH_LAUNCH * wall)) return;
+    tr_str_printf(out,
+                  " Start-up took %.1f s of %.1f s until the first step was done (%.0f %%); it is "
+                  "not part of the efficiency. Longer runs need less of it.",
+                  first, wall, 100 * first / wall);
+}
+
+static const tr_point_t *largest_point(const tr_sweep_t *sweep) {
+    const tr_point_t *last = NULL;
+    for (size_t i = 0; i < sweep->points.count; i++)
+        if (sweep->points.data[i].runs.count > 0) last = &sweep->points.data[i];
+    return last;
+}
+
+/* Repeats that differ by more than the loss prove nothing. */
+static void append_noise(const tr_sweep_t *sweep, const tr_losses_t *losses, tr_str_t *out) {
+    double widest = 0;
+    for (size_t i = 0; i < sweep->points.count; i++) {
+        const tr_point_t *p = &sweep->points.data[i];
+        if (p->runs.count > 1) widest = fmax(widest, (p->step_max - p->step_min) / p->times.step);
+    }
+    if (widest > fmax(0.05, fabs(losses->whole) / losses->step))
+        tr_str_printf(out,
+                      " Repeated runs differ by up to %.0f %%, more than the loss: repeat the "
+                      "sweep on nodes that nothing else uses.",
+                      100 * widest);
+}
+
+static void append_largest_loss(const tr_sweep_t *sweep, const tr_point_t *p,
+                                const tr_losses_t *losses, tr_str_t *out) {
+    const tr_cause_t cause = largest(losses->cause);
+    if (losses->cause[cause] <= NOTICE * losses->step) {
+        tr_str_append(out, " No part of the step grew by more than 2 %.");
+        return;
+    }
+    tr_str_printf(out, " Most is lost to %s: %.2f ms of a step of %.2f ms (%.0f %%).",
+                  cause_in_words(cause), losses->cause[cause], losses->step,
+                  100 * losses->cause[cause] / losses->step);
+    append_remedy(cause, sweep->mode, first_run(p), out);
+}
+
+void tr_losses_explain(const tr_sweep_t *sweep, tr_str_t *out) {
+    const tr_point_t *p = largest_point(sweep);
+    tr_losses_t losses;
+    if (!p) {
+        tr_str_append(out, "Only predictions: nothing was run.");
+        return;
+    }
+    if (!tr_losses_of(sweep, p, &losses)) {
+        tr_str_append(out, "One number of ranks only: there is nothing to compare.");
+        return;
+    }
+    tr_str_printf(out, "On %lld ranks the efficiency is %.1f %%.", (long long)p->ranks,
+                  100 * p->efficiency);
+    if (p->efficiency >= GOOD)
+        tr_str_append(out, " Nothing holds this sweep back.");
+    else
+        append_largest_loss(sweep, p, &losses, out);
+    append_noise(sweep, &losses, out);
+    append_startup(first_run(p), out);
+}
+
+void tr_losses_explain_run(const tr_record_t *r, tr_str_t *out) {
+    double part[TR_CAUSES];
+    split(&r->times, &r->spread, part);
+    const double step = sum(part);
+    part[TR_CAUSE_COMPUTE] = 0;
+    const tr_cause_t cause = largest(part);
+    if (step > 0 && part[cause] > NOTICE_RUN * step) {
+        tr_str_printf(out,
+                      "Besides computing, most time goes to %s: %.2f ms of a step of %.2f "
+                      "ms (%.0f %%).",
+                      cause_in_words(cause), part[cause], step, 100 * part[cause] / step);
+        append_remedy(cause, TR_MODE_NONE, r, out);
+    } else if (step > 0) {
+        tr_str_append(out, "At least 95 % of a step is computing.");
+    }
+    append_startup(r, out);
+}

@@ -1,0 +1,42 @@
+/*
+ * Where the time goes that a sweep loses. The mean step of a point is split into causes:
+ *
+ *   compute      of the rank that computes least
+ *   slow rank    what the slowest rank needs beyond that
+ *   data         waiting for samples, on the rank that waits most
+ *   network      waiting for reductions, on the rank that waits least: the others wait for it
+ *   checkpoint   copying a checkpoint in memory
+ *
+ * The loss of a cause is its time less its time at the reference (strong scaling: times ref / N).
+ * Without times of all ranks, those of rank 0 count, and a slow rank shows as network. Not
+ * collective.
+ */
+#ifndef TRAINER_REPORT_LOSSES_H
+#define TRAINER_REPORT_LOSSES_H
+
+#include "sweep.h"
+#include "trainer/str.h"
+
+typedef enum {
+    TR_CAUSE_COMPUTE,
+    TR_CAUSE_SLOW_RANK,
+    TR_CAUSE_DATA,
+    TR_CAUSE_NETWORK,
+    TR_CAUSE_CHECKPOINT,
+    TR_CAUSES
+} tr_cause_t;
+const char *tr_cause_name(tr_cause_t cause);
+
+/* ms per step by cause; `step` is the mean step, `whole` the loss of the mean step. */
+typedef struct {
+    double step, whole, cause[TR_CAUSES];
+} tr_losses_t;
+/* False if the point or the reference has no runs with times, or the point is the reference. */
+bool tr_losses_of(const tr_sweep_t *sweep, const tr_point_t *point, tr_losses_t *out);
+
+/* Appends sentences, plain text: what holds the largest point of a sweep back and what to do. */
+void tr_losses_explain(const tr_sweep_t *sweep, tr_str_t *out);
+/* The same for one run: the largest share of its time that is not computing, and start-up. */
+void tr_losses_explain_run(const tr_record_t *record, tr_str_t *out);
+
+#endif

@@ -1,0 +1,130 @@
+#include "html.h"
+#include "page.h"
+#include "trainer/clock.h"
+
+#include <string.h>
+
+static const char head[] =
+    "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+    "<meta name=\"viewport\" content=\"width=device-width\">\n<title>Training report</title>\n"
+    "<style>\n"
+    "body { font: 15px/1.5 system-ui, sans-serif; color: #222; background: #fff; "
+    "max-width: 1160px; margin: 2em auto; padding: 0 1em; }\n"
+    "h1 { font-size: 1.6em; margin-bottom: 0; } h2 { font-size: 1.25em; margin-top: 2em; "
+    "border-bottom: 1px solid #ccc; } h3 { font-size: 1em; margin-bottom: .3em; }\n"
+    "table { display: block; overflow-x: auto; border-collapse: collapse; font-size: 13px; "
+    "margin: .6em 0; }\n"
+    "th { text-align: right; font-weight: 600; vertical-align: bottom; }\n"
+    "th, td { padding: .2em .7em; border-bottom: 1px solid #e4e4e4; }\n"
+    "td { text-align: right; font-variant-numeric: tabular-nums; }\n"
+    "th:first-child, td:first-child, td.text { text-align: left; }\n"
+    ".plots { display: flex; flex-wrap: wrap; gap: 1em; }\n"
+    ".plots svg, .plots svg * { font-family: system-ui, sans-serif; }\n"
+    ".words { background: #f3f6fa; border-left: 4px solid #4878a8; padding: .6em 1em; }\n"
+    ".note, .kinds { color: #555; font-size: 13px; }\n"
+    ".measured, .replay, .predicted { border-radius: 3px; padding: 0 .4em; font-size: 12px; }\n"
+    ".measured { background: #dcefdc; } .replay { background: #fdeccb; } "
+    ".predicted { background: #e3e0f5; }\n"
+    "</style></head><body>\n";
+
+static const char kinds[] =
+    "<p class=\"kinds\"><span class=\"measured\">measured</span> trainer ran on these ranks. "
+    "<span class=\"replay\">replay</span> the ranks waited for measured op times instead of "
+    "computing. <span class=\"predicted\">predicted</span> computed by <code>trainer plan</code>, "
+    "nothing was run.</p>\n";
+
+static void append_head(const tr_study_t *study, tr_str_t *out) {
+    char now[32];
+    tr_clock_iso8601(now);
+    tr_str_append(out, head);
+    tr_html_element(out, "h1", "Training report");
+    tr_str_printf(out, "<p class=\"note\">%zu run%s, %s, trainer ", study->count,
+                  study->count == 1 ? "" : "s", now);
+    tr_html_text(out, study->version);
+    tr_str_append(out, "</p>\n");
+    tr_str_append(out, kinds);
+}
+
+static void append_state(const tr_record_t *r, tr_str_t *out) {
+    tr_html_element(out, "td class=\"text\"", r->verdict);
+    if (r->code >= 0)
+        tr_str_printf(out, "<td>%d</td>", r->code);
+    else
+        tr_str_append(out, "<td>-</td>");
+}
+
+static void append_runs(const tr_study_t *study, tr_str_t *out) {
+    tr_html_element(out, "h2", "All runs");
+    tr_html_table(out, "run|kind|nodes|ranks|batch|micro-batch|threads|precision|device|step, "
+                       "median (ms)|samples/s|verdict|code");
+    for (size_t i = 0; i < study->count; i++) {
+        const tr_record_t *r = &study->records[i];
+        static const char *const keys[] = {"precision", "device"};
+        tr_str_append(out, "<tr>");
+        tr_html_element(out, "td", r->name);
+        tr_html_element(out, "td class=\"text\"", tr_kind_name(r->kind));
+        tr_html_count(out, r->nodes);
+        tr_html_count(out, r->ranks);
+        tr_html_count(out, r->batch);
+        tr_html_count(out, r->micro_batch);
+        tr_html_number(out, tr_json_number(r->summary, "threads"), 0);
+        for (size_t k = 0; k < TR_COUNT(keys); k++) {
+            const char *value = json_string_value(json_object_get(r->summary, keys[k]));
+            tr_html_element(out, "td class=\"text\"", value ? value : "-");
+        }
+        tr_html_number(out, r->times.step, 2);
+        tr_html_number(out, r->times.samples_per_sec, 0);
+        append_state(r, out);
+        tr_str_append(out, "</tr>\n");
+    }
+    tr_str_append(out, "</table>\n");
+}
+
+static void append_failed(const tr_study_t *study, tr_str_t *out) {
+    size_t failed = 0;
+    for (size_t i = 0; i < study->count; i++) failed += !study->records[i].is_complete;
+    if (failed == 0) return;
+    tr_html_element(out, "h2", "Runs that are not complete");
+    tr_html_table(out, "run|verdict|code|reason");
+    for (size_t i = 0; i < study->count; i++) {
+        const tr_record_t *r = &study->records[i];
+        if (r->is_complete) continue;
+        tr_str_append(out, "<tr>");
+        tr_html_element(out, "td", r->name);
+        append_state(r, out);
+        tr_html_element(out, "td class=\"text\"", r->reason);
+        tr_str_append(out, "</tr>\n");
+    }
+    tr_str_append(out, "</table>\n");
+}
+
+/* Runs that are in no sweep have a section each. */
+static void append_sections(const tr_study_t *study, tr_plotter_t *plotter, tr_str_t *out) {
+    for (size_t i = 0; i < study->sweeps->count; i++) {
+        const tr_sweep_t *sweep = &study->sweeps->data[i];
+        if (sweep->mode != TR_MODE_NONE) {
+            tr_page_sweep(sweep, plotter, out);
+            continue;
+        }
+        for (size_t p = 0; p < sweep->points.count; p++) {
+            const tr_point_t *point = &sweep->points.data[p];
+            for (size_t k = 0; k < point->runs.count; k++)
+                tr_page_run(point->runs.data[k], plotter, out);
+        }
+    }
+}
+
+tr_status_t tr_page_write(const tr_study_t *study, tr_str_t *out) {
+    tr_plotter_t plotter = {0};
+    tr_str_t body = {0};
+    append_sections(study, &plotter, &body);
+    append_head(study, out);
+    if (plotter.is_off) tr_html_element(out, "p class=\"note\"", plotter.why);
+    if (body.text) tr_str_append_bytes(out, body.text, body.length);
+    append_failed(study, out);
+    append_runs(study, out);
+    tr_str_append(out, "</body></html>\n");
+    const tr_status_t status = body.status != TR_OK ? body.status : out->status;
+    tr_str_free(&body);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* index.html: one page without scripts or external resources. Not collective. */
+#ifndef TRAINER_REPORT_PAGE_H
+#define TRAINER_REPORT_PAGE_H
+
+#include "plot.h"
+#include "sweep.h"
+
+/* What there is to report. Borrowed. */
+typedef struct {
+    const tr_record_t *records;
+    size_t count;
+    const tr_sweeps_t *sweeps;
+    const char *version; /* of this program */
+} tr_study_t;
+
+/* Appends the page. Fails only for want of memory. */
+tr_status_t tr_page_write(const tr_study_t *study, tr_str_t *out);
+
+/* Parts of the page. */
+void tr_page_run(const tr_record_t *record, tr_plotter_t *plotter, tr_str_t *out);
+void tr_page_sweep(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out);
+
+#endif

@@ -1,0 +1,237 @@
+/* The section of one run. */
+#include "html.h"
+#include "losses.h"
+#include "page.h"
+
+#include <math.h>
+
+/* Points of a curve; longer runs show means of several lines. */
+#define MAX_POINTS 400
+
+/* -- plots ------------------------------------------------------------------------------------- */
+
+/* Appends "step value\n" of the mean of each group of lines; how many there are. */
+static int append_curve(const json_t *lines, const char *key, tr_str_t *out) {
+    const size_t count = json_array_size(lines), group = 1 + count / MAX_POINTS;
+    int points = 0;
+    for (size_t begin = 0; begin < count; begin += group) {
+        double sum = 0, step = 0;
+        size_t known = 0;
+        for (size_t i = begin; i < count && i < begin + group; i++) {
+            const double value = tr_json_number(json_array_get(lines, i), key);
+            step = tr_json_number(json_array_get(lines, i), "step");
+            if (isfinite(value)) sum += value, known++;
+        }
+        if (known == 0 || !isfinite(step)) continue;
+        tr_str_printf(out, "%.0f %.9g\n", step, sum / (double)known);
+        points++;
+    }
+    return points;
+}
+
+static const char *style_of(int points) {
+    return points < 20 ? "linespoints pt 7 ps 0.4" : "lines";
+}
+
+static void draw_loss(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
+    tr_str_t s = {0};
+    tr_str_append(&s, "set xlabel 'step'\nset ylabel 'loss'\n$train << EOD\n");
+    const int train = append_curve(r->training, "loss", &s);
+    tr_str_append(&s, "EOD\n$valid << EOD\n");
+    const int valid = append_curve(r->validation, "valid_loss", &s);
+    tr_str_append(&s, "EOD\nplot ");
+    if (train)
+        tr_str_printf(&s, "$train using 1:2 with %s lw 2 lc rgb '#4878a8' title 'train'",
+                      style_of(train));
+    if (valid)
+        tr_str_printf(&s, "%s$valid using 1:2 with %s lw 2 lc rgb '#d1803a' title 'validation'",
+                      train ? ", " : "", style_of(valid));
+    if (train || valid) tr_plot_draw(plotter, s.text, out);
+    tr_str_free(&s);
+}
+
+static void draw_throughput(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
+    tr_str_t s = {0};
+    tr_str_append(&s, "set xlabel 'step'\nset ylabel 'samples/s'\nset yrange [0:*]\n$d << EOD\n");
+    const int points = append_curve(r->training, "samples_per_sec", &s);
+    tr_str_printf(&s, "EOD\nplot $d using 1:2 with %s lw 2 lc rgb '#4878a8' title 'throughput'\n",
+                  style_of(points));
+    if (points) tr_plot_draw(plotter, s.text, out);
+    tr_str_free(&s);
+}
+
+/* Each area is drawn from 0 and covers the part of the one before that is not its own. */
+static void draw_split(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
+    const size_t count = json_array_size(r->training), group = 1 + count / MAX_POINTS;
+    tr_str_t s = {0};
+    tr_str_append(&s, "set xlabel 'step'\nset ylabel 'share of the time (%)'\n"
+                      "set yrange [0:100]\n$d << EOD\n");
+    for (size_t i = 0; i < count; i += group) {
+        const json_t *line = json_array_get(r->training, i);
+        const double comm = tr_json_number(line, "comm_exposed"),
+                     data = tr_json_number(line, "data_stall"),
+                     saved = tr_json_number(line, "checkpoint");
+        if (isfinite(comm + data))
+            tr_str_printf(&s, "%.0f %.4f %.4f %.4f\n", tr_json_number(line, "step"), 100 * comm,
+                          100 * data, isfinite(saved) ? 100 * saved : 0);
+    }
+    tr_str_append(
+        &s, "EOD\nplot $d using 1:(100) with filledcurves y1=0 lc rgb '#b9cde0' title 'compute', "
+            "$d using 1:($2+$3+$4) with filledcurves y1=0 lc rgb '#888888' title 'checkpoint', "
+            "$d using 1:($2+$3) with filledcurves y1=0 lc rgb '#6aa56a' title 'data stall', "
+            "$d using 1:2 with filledcurves y1=0 lc rgb '#d1803a' title 'exposed communication'\n");
+    if (count > 1) tr_plot_draw(plotter, s.text, out);
+    tr_str_free(&s);
+}
+
+/* -- tables ------------------------------------------------------------------------------------ */
+
+static void append_fact(const tr_record_t *r, const char *key, const char *title, tr_str_t *out) {
+    const json_t *value = json_object_get(r->summary, key);
+    if (!value || json_is_null(value)) return;
+    tr_str_append(out, "<tr>");
+    tr_html_element(out, "td", title);
+    if (json_is_string(value))
+        tr_html_element(out, "td class=\"text\"", json_string_value(value));
+    else
+        tr_str_printf(out, "<td class=\"text\">%.6g</td>", json_number_value(value));
+    tr_str_append(out, "</tr>\n");
+}
+
+static void append_facts(const tr_record_t *r, tr_str_t *out) {
+    static const char *const facts[][2] = {{"model", "model"},
+                                           {"parameters", "parameters"},
+                                           {"dataset", "data"},
+                                           {"ranks", "ranks"},
+                                           {"hosts", "nodes"},
+                                           {"device_description", "device"},
+                                           {"threads", "threads per rank"},
+                                           {"precision", "precision"},
+                                           {"batch_size", "batch"},
+                                           {"micro_batch", "micro-batch"},
+                                           {"steps", "steps"},
+                                           {"loss", "train loss"},
+                                           {"valid_loss", "validation loss"},
+                                           {"valid_accuracy", "validation accuracy"},
+                                           {"test_loss", "test loss"},
+                                           {"test_accuracy", "test accuracy"},
+                                           {"commit", "trainer"}};
+    tr_str_append(out, "<table>\n");
+    for (size_t i = 0; i < TR_COUNT(facts); i++) append_fact(r, facts[i][0], facts[i][1], out);
+    tr_str_append(out, "</table>\n");
+}
+
+static void append_times(const tr_record_t *r, tr_str_t *out) {
+    const tr_step_times_t *t = &r->times;
+    tr_html_element(out, "h3", "Time of a step on rank 0 (ms)");
+    tr_html_table(out, "kind|median|95th percentile|compute|exposed communication|data "
+                       "stall|checkpoint|samples/s");
+    tr_str_printf(out, "<tr><td><span class=\"%s\">%s</span></td>", tr_kind_name(r->kind),
+                  tr_kind_name(r->kind));
+    const double values[] = {t->step,         t->p95,        t->compute,
+                             t->comm_exposed, t->data_stall, t->checkpoint};
+    for (size_t i = 0; i < TR_COUNT(values); i++) tr_html_number(out, values[i], 2);
+    tr_html_number(out, t->samples_per_sec, 0);
+    tr_str_append(out, "</tr></table>\n");
+}
+
+static void append_ranks(const tr_record_t *r, tr_str_t *out) {
+    const tr_spread_t *s = &r->spread;
+    if (!isfinite(s->wait_min)) return;
+    const struct {
+        const char *name;
+        double least, most;
+    } rows[] = {{"compute", s->compute_min, s->compute_max},
+                {"data stall", s->data_stall_min, s->data_stall_max},
+                {"waiting for other ranks", s->wait_min, s->wait_max}};
+    tr_html_element(out, "h3", "Ranks (ms per step)");
+    tr_html_table(out, "|least of all ranks|most");
+    for (size_t i = 0; i < TR_COUNT(rows); i++) {
+        tr_str_append(out, "<tr>");
+        tr_html_element(out, "td", rows[i].name);
+        tr_html_number(out, rows[i].least, 2);
+        tr_html_number(out, rows[i].most, 2);
+        tr_str_append(out, "</tr>\n");
+    }
+    tr_str_append(out, "</table>\n");
+    if (r->slowest.rank < 0) return;
+    tr_str_printf(out, "<p>The slowest rank waits least for the others. That was rank %d on ",
+                  r->slowest.rank);
+    tr_html_text(out, r->slowest.host);
+    tr_str_printf(out, " in %d of %d lines of metrics.jsonl.</p>\n", r->slowest.lines,
+                  r->slowest.of_lines);
+}
+
+/* The last time known of a session: its end, or its last line of metrics that was kept. */
+static double session_end(const tr_record_t *r, const json_t *session) {
+    const double end = tr_json_number(json_object_get(session, "end"), "unix_time");
+    double last = NAN;
+    const json_t *line;
+    size_t i;
+    if (isfinite(end)) return end;
+    json_array_foreach(r->training, i, line) if (json_equal(json_object_get(line, "session"),
+                                                            json_object_get(session, "session")))
+        last = tr_json_number(line, "unix_time");
+    return last;
+}
+
+static void append_session(const tr_record_t *r, size_t i, tr_str_t *out) {
+    const json_t *session = json_array_get(r->sessions, i),
+                 *start = json_object_get(session, "start"), *end = json_object_get(session, "end");
+    const char *utc = json_string_value(json_object_get(start, "utc")),
+               *job = json_string_value(json_object_get(start, "job")),
+               *verdict = json_string_value(json_object_get(end, "verdict"));
+    const double launched = tr_json_number(start, "unix_time") -
+                            tr_json_number(json_object_get(start, "startup"), "whole_sec");
+    tr_str_printf(out, "<tr><td>%lld</td>",
+                  (long long)json_integer_value(json_object_get(session, "session")));
+    tr_html_element(out, "td class=\"text\"", utc ? utc : "-");
+    tr_html_element(out, "td class=\"text\"", job ? job : "-");
+    tr_html_number(out, tr_json_number(start, "ranks"), 0);
+    tr_html_number(out, tr_json_number(start, "first_step"), 0);
+    tr_html_number(out, tr_json_number(end, "last_step"), 0);
+    tr_html_element(out, "td class=\"text\"", verdict ? verdict : "no end recorded");
+    tr_html_number(out, tr_json_number(end, "code"), 0);
+    tr_html_number(out, tr_json_number(end, "wall_sec"), 1);
+    tr_html_number(out, tr_record_first_step_sec(r, i), 1);
+    tr_html_number(out, tr_json_number(end, "checkpoint_stall_sec"), 2);
+    tr_html_number(out,
+                   i == 0 ? NAN : launched - session_end(r, json_array_get(r->sessions, i - 1)), 1);
+    tr_str_append(out, "</tr>\n");
+}
+
+static void append_sessions(const tr_record_t *r, tr_str_t *out) {
+    const size_t count = json_array_size(r->sessions);
+    tr_html_element(out, "h3", "Sessions");
+    if (count == 0) {
+        tr_html_element(out, "p", "This run recorded no sessions.");
+        return;
+    }
+    tr_html_table(out, "session|set up (UTC)|job|ranks|first step|last step|verdict|code|length "
+                       "(s)|until first step (s)|checkpoint stall (s)|lost before (s)");
+    for (size_t i = 0; i < count; i++) append_session(r, i, out);
+    tr_str_append(out, "</table>\n");
+    if (count > 1)
+        tr_html_element(out, "p class=\"note\"",
+                        "Lost before: from the end of the session before to the launch of this "
+                        "one. If that end was not recorded, from its last line of metrics.jsonl "
+                        "that was kept, so that steps that were repeated count as lost.");
+}
+
+void tr_page_run(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
+    tr_str_t words = {0};
+    tr_html_element(out, "h2", r->name);
+    tr_losses_explain_run(r, &words);
+    if (words.text) tr_html_element(out, "p class=\"words\"", words.text);
+    tr_str_free(&words);
+    tr_str_append(out, "<div class=\"plots\">\n");
+    draw_loss(r, plotter, out);
+    draw_throughput(r, plotter, out);
+    draw_split(r, plotter, out);
+    tr_str_append(out, "</div>\n");
+    append_times(r, out);
+    append_ranks(r, out);
+    append_sessions(r, out);
+    tr_html_element(out, "h3", "Run");
+    append_facts(r, out);
+}

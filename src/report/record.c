@@ -1,0 +1,213 @@
+#include "base/file.h"
+#include "config/ini.h"
+#include "record.h"
+#include "record_int.h"
+#include "trainer/mem.h"
+#include "trainer/str.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define MAX_TEXT_BYTES (1 << 20)
+
+const char *tr_kind_name(tr_kind_t kind) {
+    static const char *const names[] = {"measured", "replay", "predicted"};
+    return names[kind];
+}
+
+double tr_json_number(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static int64_t integer_of(const json_t *object, const char *key) {
+    return json_integer_value(json_object_get(object, key));
+}
+
+/* Names and messages go into JSON and HTML, which have no place for other bytes. */
+static tr_status_t copy_utf8(const char *text, char **out) {
+    tr_str_t copy = {0};
+    while (*text) {
+        const size_t good = tr_utf8_bytes(text, strlen(text));
+        tr_str_append_bytes(&copy, text, good);
+        text += good;
+        if (*text) tr_str_append(&copy, "?"), text++;
+    }
+    return tr_str_take(&copy, out);
+}
+
+static tr_status_t name_of(const char *path, char **out) {
+    char *copy = NULL;
+    TR_TRY(tr_strdup(path, &copy));
+    for (size_t length = strlen(copy); length > 1 && copy[length - 1] == '/';) copy[--length] = 0;
+    const char *name = tr_file_name(copy);
+    const tr_status_t status = copy_utf8(*name ? name : copy, out);
+    tr_free(&copy);
+    return status;
+}
+
+/* -- summary and verdict ----------------------------------------------------------------------- */
+
+static tr_status_t read_summary(tr_record_t *r) {
+    char path[4096];
+    json_error_t error;
+    struct stat found;
+    TR_TRY(tr_path_join(r->path, "summary.json", path));
+    if (stat(path, &found) != 0) {
+        r->summary = json_object();
+        return TR_OK;
+    }
+    r->summary = json_load_file(path, 0, &error);
+    if (!json_is_object(r->summary))
+        return TR_FAIL(TR_ERR_DATA, "%s, line %d: expected a JSON object: %s", path, error.line,
+                       r->summary ? "it is another value" : error.text);
+    return TR_OK;
+}
+
+/* What the report takes from config.ini, the resolved configuration. */
+typedef struct {
+    char *verdict;
+    int64_t batch;
+} settings_t;
+
+static tr_status_t take_key(void *self, const char *section, const char *key, const char *value,
+                            int line) {
+    settings_t *s = self;
+    (void)line;
+    if (strcmp(section, "data") == 0 && strcmp(key, "batch_size") == 0)
+        (void)tr_parse_int(value, &s->batch);
+    if (strcmp(section, "run") != 0 || strcmp(key, "verdict") != 0 || !*value) return TR_OK;
+    tr_free(&s->verdict);
+    return tr_strdup(value, &s->verdict);
+}
+
+static tr_status_t ignore_problem(void *self, int line, const char *message) {
+    (void)self, (void)line, (void)message;
+    return TR_OK;
+}
+
+static tr_status_t read_settings(const tr_record_t *r, settings_t *out) {
+    const tr_ini_events_t events = {out, take_key, ignore_problem};
+    char path[4096], *text = NULL;
+    int64_t bytes;
+    *out = (settings_t){0};
+    TR_TRY(tr_path_join(r->path, "config.ini", path));
+    if (tr_read_text(path, MAX_TEXT_BYTES, &text, &bytes) != TR_OK) return TR_OK;
+    const tr_status_t status = tr_ini_parse(text, (size_t)bytes, &events);
+    tr_free(&text);
+    return status;
+}
+
+/* The file that run.verdict names, if it is there; else the one in the run folder. */
+static tr_status_t verdict_path(const tr_record_t *r, const char *named, char out[4096]) {
+    struct stat found;
+    if (!named || strlen(named) >= 4096 || stat(named, &found) != 0)
+        return tr_path_join(r->path, "verdict", out);
+    strcpy(out, named);
+    return TR_OK;
+}
+
+static tr_status_t set_reason(tr_record_t *r, const char *text) {
+    tr_free(&r->reason);
+    return copy_utf8(text, &r->reason);
+}
+
+static tr_status_t parse_verdict(tr_record_t *r, char *text) {
+    char *reason = strstr(text, "\nreason ");
+    text[strcspn(text, "\n")] = '\0';
+    tr_snprintf(r->verdict, sizeof r->verdict, "%.*s", (int)strcspn(text, " "), text);
+    if (strcmp(text, "done") == 0) r->code = TR_OK;
+    if (strcmp(text, "again") == 0) r->code = TR_ERR_RETRY;
+    if (strncmp(text, "no ", 3) == 0) {
+        char *end;
+        r->code = (int)strtol(text + 3, &end, 10);
+        reason = *end ? end + 1 : end;
+    } else if (reason) {
+        reason += strlen("\nreason ");
+    }
+    if (!reason) return TR_OK;
+    reason[strcspn(reason, "\n")] = '\0';
+    return set_reason(r, reason);
+}
+
+/* The verdict file decides; without one, the last session and the summary. */
+static tr_status_t read_verdict(tr_record_t *r, const char *named) {
+    char path[4096], *text = NULL;
+    int64_t bytes;
+    const json_t *last = json_array_get(r->sessions, json_array_size(r->sessions) - 1),
+                 *end = json_object_get(last, "end");
+    const char *status = json_string_value(json_object_get(r->summary, "status")),
+               *error = json_string_value(json_object_get(r->summary, "error")),
+               *said = json_string_value(json_object_get(end, "verdict"));
+    r->code = json_is_object(end) ? (int)integer_of(end, "code") : -1;
+    tr_snprintf(r->verdict, sizeof r->verdict, "%s",
+                said                   ? said
+                : json_is_object(last) ? "killed"
+                                       : "-");
+    TR_TRY(set_reason(r, error ? error : ""));
+    TR_TRY(verdict_path(r, named, path));
+    if (tr_read_text(path, MAX_TEXT_BYTES, &text, &bytes) == TR_OK) {
+        const tr_status_t parsed = parse_verdict(r, text);
+        tr_free(&text);
+        TR_TRY(parsed);
+    }
+    r->is_complete = status && strcmp(status, "done") == 0;
+    if (r->is_complete && r->verdict[0] == '-') {
+        strcpy(r->verdict, "done");
+        r->code = TR_OK;
+    }
+    return TR_OK;
+}
+
+/* -- the whole --------------------------------------------------------------------------------- */
+
+static void take_summary(tr_record_t *r) {
+    const char *kind = json_string_value(json_object_get(r->summary, "kind"));
+    const json_t *session = json_array_get(r->sessions, json_array_size(r->sessions) - 1),
+                 *start = json_object_get(session, "start");
+    r->kind = kind && strcmp(kind, "replay") == 0 ? TR_KIND_REPLAY : TR_KIND_MEASURED;
+    r->ranks = integer_of(r->summary, "ranks");
+    r->nodes = integer_of(r->summary, "hosts");
+    r->batch = integer_of(r->summary, "batch_size");
+    r->micro_batch = integer_of(r->summary, "micro_batch");
+    if (!r->ranks) r->ranks = integer_of(start, "ranks");
+    if (!r->nodes) r->nodes = (int64_t)json_array_size(json_object_get(start, "hosts"));
+}
+
+static tr_status_t read_files(tr_record_t *r) {
+    settings_t settings;
+    TR_TRY(name_of(r->path, &r->name));
+    TR_TRY(read_summary(r));
+    TR_TRY(tr_record_read_lines(r));
+    take_summary(r);
+    tr_status_t status = read_settings(r, &settings);
+    if (!r->batch) r->batch = settings.batch;
+    if (status == TR_OK) status = tr_record_take_times(r);
+    if (status == TR_OK) status = read_verdict(r, settings.verdict);
+    tr_free(&settings.verdict);
+    return status;
+}
+
+tr_status_t tr_record_read(const char *path, tr_record_t *out) {
+    struct stat found;
+    *out = (tr_record_t){.path = path};
+    if (stat(path, &found) != 0) return tr_io_fail("open the run folder", path, errno);
+    if (!S_ISDIR(found.st_mode))
+        return TR_FAIL(TR_ERR_NOINPUT, "%s: expected a run folder, found a file", path);
+    const tr_status_t status = read_files(out);
+    if (status != TR_OK) tr_record_free(out);
+    return status;
+}
+
+void tr_record_free(tr_record_t *r) {
+    tr_free(&r->name);
+    tr_free(&r->reason);
+    json_decref(r->summary);
+    json_decref(r->training);
+    json_decref(r->validation);
+    json_decref(r->sessions);
+    *r = (tr_record_t){0};
+}

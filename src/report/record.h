@@ -1,0 +1,68 @@
+/*
+ * What one run left in its folder, read for the report: summary.json, metrics.jsonl,
+ * sessions.jsonl, the verdict. Every file may be missing or incomplete, as after a crash or from an
+ * older version; the record then has less in it. Nothing in the folder is changed. Not collective.
+ */
+#ifndef TRAINER_REPORT_RECORD_H
+#define TRAINER_REPORT_RECORD_H
+
+#include "trainer/status.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* How the times of a run came about. */
+typedef enum { TR_KIND_MEASURED, TR_KIND_REPLAY, TR_KIND_PREDICTED } tr_kind_t;
+const char *tr_kind_name(tr_kind_t kind);
+
+/* Times in ms per step on rank 0; NaN where they are unknown. step and p95 are medians over the
+ * lines of metrics.jsonl. The other times are means and sum to the mean step time: checkpoint is
+ * not part of compute. The first line of a session, which has the warm-up, does not count if
+ * others follow. */
+typedef struct {
+    double step, p95, compute, comm_exposed, data_stall, checkpoint, samples_per_sec;
+} tr_step_times_t;
+
+/* The same over all ranks, in ms per step: the least and the most. NaN for a run of one rank. */
+typedef struct {
+    double compute_min, compute_max, data_stall_min, data_stall_max, wait_min, wait_max;
+} tr_spread_t;
+
+/* The rank that was the slowest most often. */
+typedef struct {
+    int rank; /* -1: unknown */
+    char host[128];
+    int lines, of_lines; /* in so many lines of metrics.jsonl of all that name a rank */
+} tr_slowest_t;
+
+typedef struct {
+    const char *path; /* as given; borrowed */
+    char *name;       /* the last part of the path; valid UTF-8 */
+    json_t *summary;  /* an object, empty if there is none */
+    /* Arrays of the lines of metrics.jsonl, in order. */
+    json_t *training, *validation;
+    json_t *sessions; /* array of {"session": n, "start": line or null, "end": line or null} */
+    tr_kind_t kind;
+    bool is_complete;                         /* the run is done */
+    char verdict[16];                         /* done, again, no, killed; "-": unknown */
+    int code;                                 /* exit code; -1: unknown */
+    char *reason;                             /* valid UTF-8, "" if there is none */
+    int64_t nodes, ranks, batch, micro_batch; /* 0: unknown */
+    tr_step_times_t times;
+    tr_spread_t spread;
+    tr_slowest_t slowest;
+} tr_record_t;
+
+/* Reads the run folder `path`. TR_ERR_NOINPUT if there is no such folder, TR_ERR_DATA if
+ * summary.json is not JSON. */
+tr_status_t tr_record_read(const char *path, tr_record_t *out);
+void tr_record_free(tr_record_t *record);
+
+/* The number object[key]; NaN if there is none. */
+double tr_json_number(const json_t *object, const char *key);
+/* The median of the finite ones of `values`, which are reordered; NaN if there is none. */
+double tr_median(double *values, size_t count);
+/* Seconds from exec to the end of the first step of session i; NaN where unknown. */
+double tr_record_first_step_sec(const tr_record_t *record, size_t i);
+
+#endif

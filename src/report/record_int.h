@@ -1,0 +1,12 @@
+/* The parts of tr_record_read. Private to src/report. */
+#ifndef TRAINER_RECORD_INT_H
+#define TRAINER_RECORD_INT_H
+
+#include "record.h"
+
+/* Fills training, validation and sessions from metrics.jsonl and sessions.jsonl. */
+tr_status_t tr_record_read_lines(tr_record_t *record);
+/* Fills times, spread and slowest from them and the summary. */
+tr_status_t tr_record_take_times(tr_record_t *record);
+
+#endif

@@ -1,0 +1,222 @@
+/* metrics.jsonl and sessions.jsonl, and the times of a step that follow from them. */
+#include "base/file.h"
+#include "record_int.h"
+#include "trainer/mem.h"
+#include "trainer/str.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* -- reading ----------------------------------------------------------------------------------- */
+
+/* Calls `take` with every line that is a JSON object; a killed process may have left half a one. */
+static tr_status_t each_line(tr_record_t *r, const char *name,
+                             void (*take)(tr_record_t *, json_t *)) {
+    char path[4096], *text = NULL;
+    size_t room = 0;
+    ssize_t bytes;
+    TR_TRY(tr_path_join(r->path, name, path));
+    FILE *file = fopen(path, "re");
+    if (!file) return errno == ENOENT ? TR_OK : tr_io_fail("open", path, errno);
+    while ((bytes = getline(&text, &room, file)) >= 0) {
+        json_t *line = json_loadb(text, (size_t)bytes, 0, NULL);
+        if (json_is_object(line)) take(r, line);
+        json_decref(line);
+    }
+    free(text);
+    fclose(file);
+    return TR_OK;
+}
+
+static void take_metrics(tr_record_t *r, json_t *line) {
+    json_array_append(json_object_get(line, "valid_loss") ? r->validation : r->training, line);
+}
+
+static void take_session(tr_record_t *r, json_t *line) {
+    const char *event = json_string_value(json_object_get(line, "event"));
+    const size_t count = json_array_size(r->sessions);
+    json_t *number = json_object_get(line, "session"), *last;
+    if (!event || !json_is_integer(number)) return;
+    last = json_array_get(r->sessions, count - 1);
+    if (!json_equal(json_object_get(last, "session"), number)) {
+        last = json_pack("{s:O, s:n, s:n}", "session", number, "start", "end");
+        json_array_append_new(r->sessions, last);
+    }
+    if (strcmp(event, "start") == 0 || strcmp(event, "end") == 0)
+        json_object_set(last, event, line);
+}
+
+tr_status_t tr_record_read_lines(tr_record_t *r) {
+    r->training = json_array();
+    r->validation = json_array();
+    r->sessions = json_array();
+    TR_TRY(each_line(r, "metrics.jsonl", take_metrics));
+    return each_line(r, "sessions.jsonl", take_session);
+}
+
+double tr_record_first_step_sec(const tr_record_t *r, size_t i) {
+    const json_t *end = json_object_get(json_array_get(r->sessions, i), "end");
+    const double sec = tr_json_number(end, "first_step_sec");
+    if (isfinite(sec)) return sec;
+    return i + 1 == json_array_size(r->sessions) || i == 0
+               ? tr_json_number(r->summary, "first_step_sec")
+               : NAN;
+}
+
+/* -- times ------------------------------------------------------------------------------------- */
+
+typedef struct {
+    double steps, sec, samples, compute, comm, data, checkpoint;
+    double ranks_sec, over_ranks[6]; /* seconds of lines that have them */
+    double *step_ms, *p95;
+    size_t lines;
+} sums_t;
+
+static const char *const over_ranks[6] = {"compute_min",    "compute_max", "data_stall_min",
+                                          "data_stall_max", "wait_min",    "wait_max"};
+
+static double or_zero(double value) {
+    return isfinite(value) ? value : 0;
+}
+
+static void add_line(sums_t *s, const json_t *line, double steps, double batch) {
+    const double rate = tr_json_number(line, "samples_per_sec"),
+                 step_ms = tr_json_number(line, "step_ms");
+    if (!(rate > 0) || !(steps > 0) || !(batch > 0)) return;
+    const double sec = steps * batch / rate,
+                 data = or_zero(tr_json_number(line, "data_stall")) * sec,
+                 comm = or_zero(tr_json_number(line, "comm_exposed")) * sec,
+                 checkpoint = or_zero(tr_json_number(line, "checkpoint")) * sec;
+    s->steps += steps;
+    s->sec += sec;
+    s->samples += steps * batch;
+    s->data += data;
+    s->comm += comm;
+    s->checkpoint += checkpoint;
+    /* The share `compute` of the file is what the others leave, checkpoints included. */
+    s->compute += fmax(0, sec - data - comm - checkpoint);
+    /* Older files have no medians: the mean of the line. */
+    s->step_ms[s->lines] = step_ms > 0 ? step_ms : 1000 * sec / steps;
+    s->p95[s->lines++] = tr_json_number(line, "step_ms_p95");
+    if (!isfinite(tr_json_number(line, "wait_min"))) return;
+    s->ranks_sec += sec;
+    for (int i = 0; i < 6; i++)
+        s->over_ranks[i] += or_zero(tr_json_number(line, over_ranks[i])) * sec;
+}
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double tr_median(double *values, size_t count) {
+    size_t known = 0;
+    for (size_t i = 0; i < count; i++)
+        if (isfinite(values[i])) values[known++] = values[i];
+    if (known == 0) return NAN;
+    qsort(values, known, sizeof *values, compare);
+    return known % 2 ? values[known / 2] : (values[known / 2 - 1] + values[known / 2]) / 2;
+}
+
+static int64_t session_of(const json_t *line) {
+    return json_integer_value(json_object_get(line, "session"));
+}
+
+/* Whether line i is the first of its session and others of that session follow. */
+static bool is_warm_up(const json_t *lines, size_t i) {
+    const int64_t session = session_of(json_array_get(lines, i));
+    const json_t *next = json_array_get(lines, i + 1);
+    return (i == 0 || session_of(json_array_get(lines, i - 1)) != session) && next &&
+           session_of(next) == session;
+}
+
+static void add_lines(const tr_record_t *r, sums_t *s) {
+    const size_t count = json_array_size(r->training);
+    double last = 0;
+    for (size_t i = 0; i < count; i++) {
+        const json_t *line = json_array_get(r->training, i);
+        const double step = tr_json_number(line, "step");
+        if (!is_warm_up(r->training, i)) add_line(s, line, step - last, (double)r->batch);
+        last = step;
+    }
+}
+
+static void take_slowest(tr_record_t *r) {
+    json_t *counts = json_object(), *line;
+    size_t i;
+    r->slowest = (tr_slowest_t){.rank = -1};
+    json_array_foreach(r->training, i, line) {
+        const json_t *rank = json_object_get(line, "slowest_rank");
+        const char *host = json_string_value(json_object_get(line, "slowest_host"));
+        char key[32];
+        if (!json_is_integer(rank)) continue;
+        tr_snprintf(key, sizeof key, "%d", (int)json_integer_value(rank));
+        const int seen = 1 + (int)json_integer_value(json_object_get(counts, key));
+        json_object_set_new(counts, key, json_integer(seen));
+        r->slowest.of_lines++;
+        if (seen <= r->slowest.lines) continue;
+        r->slowest.lines = seen;
+        r->slowest.rank = (int)json_integer_value(rank);
+        tr_snprintf(r->slowest.host, sizeof r->slowest.host, "%s", host ? host : "");
+    }
+    json_decref(counts);
+}
+
+/* A folder without lines, as of a replay, has the means in its summary. */
+static void take_from_summary(tr_record_t *r) {
+    const json_t *s = r->summary;
+    tr_step_times_t *t = &r->times;
+    const double rate = tr_json_number(s, "samples_per_sec"),
+                 mean = rate > 0 && r->batch > 0 ? 1000 * (double)r->batch / rate : NAN,
+                 step = tr_json_number(s, "step_ms");
+    t->step = step > 0 ? step : mean;
+    t->p95 = tr_json_number(s, "step_ms_p95");
+    t->samples_per_sec = rate;
+    t->comm_exposed = tr_json_number(s, "comm_exposed") * t->step;
+    t->data_stall = tr_json_number(s, "data_stall") * t->step;
+    t->checkpoint = or_zero(tr_json_number(s, "checkpoint")) * t->step;
+    t->compute = t->step - t->comm_exposed - t->data_stall - t->checkpoint;
+}
+
+static tr_spread_t spread_of(const sums_t *s) {
+    double ms[6];
+    for (int i = 0; i < 6; i++)
+        ms[i] =
+            s->ranks_sec > 0 ? 1000 * s->over_ranks[i] / s->ranks_sec * (s->sec / s->steps) : NAN;
+    return (tr_spread_t){.compute_min = ms[0],
+                         .compute_max = ms[1],
+                         .data_stall_min = ms[2],
+                         .data_stall_max = ms[3],
+                         .wait_min = ms[4],
+                         .wait_max = ms[5]};
+}
+
+static tr_step_times_t times_of(const sums_t *s) {
+    return (tr_step_times_t){.step = tr_median(s->step_ms, s->lines),
+                             .p95 = tr_median(s->p95, s->lines),
+                             .compute = 1000 * s->compute / s->steps,
+                             .comm_exposed = 1000 * s->comm / s->steps,
+                             .data_stall = 1000 * s->data / s->steps,
+                             .checkpoint = 1000 * s->checkpoint / s->steps,
+                             .samples_per_sec = s->samples / s->sec};
+}
+
+tr_status_t tr_record_take_times(tr_record_t *r) {
+    const size_t bytes = (json_array_size(r->training) + 1) * sizeof(double);
+    sums_t s = {0};
+    tr_status_t status = tr_alloc(bytes, "step times", &s.step_ms);
+    if (status == TR_OK) status = tr_alloc(bytes, "step times", &s.p95);
+    if (status == TR_OK) add_lines(r, &s);
+    r->spread = spread_of(&s);
+    if (s.lines > 0)
+        r->times = times_of(&s);
+    else
+        take_from_summary(r);
+    take_slowest(r);
+    tr_free(&s.step_ms);
+    tr_free(&s.p95);
+    return status;
+}

@@ -1,0 +1,105 @@
+#include "base/file.h"
+#include "page.h"
+#include "runs_report.h"
+#include "tables.h"
+#include "trainer/mem.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The folder with its parents; those that exist stay as they are. */
+static tr_status_t make_folder(const char *dir) {
+    char path[4096];
+    struct stat found;
+    if (strlen(dir) >= sizeof path || !*dir)
+        return TR_FAIL(TR_ERR_USAGE, "--out requires the name of a folder");
+    strcpy(path, dir);
+    for (char *c = path + 1; *c; c++) {
+        if (*c != '/') continue;
+        *c = '\0';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST) return tr_io_fail("create", path, errno);
+        *c = '/';
+    }
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST) return tr_io_fail("create", dir, errno);
+    if (stat(dir, &found) == 0 && !S_ISDIR(found.st_mode))
+        return TR_FAIL(TR_ERR_USAGE, "--out %s: expected a folder, found a file", dir);
+    return TR_OK;
+}
+
+/* Its summary.json must not be replaced. */
+static tr_status_t check_no_run(const char *dir) {
+    static const char *const files[] = {"config.ini", "metrics.jsonl", "sessions.jsonl"};
+    for (size_t i = 0; i < TR_COUNT(files); i++) {
+        char path[4096];
+        TR_TRY(tr_path_join(dir, files[i], path));
+        if (access(path, F_OK) == 0)
+            return TR_FAIL(TR_ERR_USAGE, "--out %s is a run folder; choose another folder", dir);
+    }
+    return TR_OK;
+}
+
+static tr_status_t write_file(const char *dir, const char *name, const tr_str_t *text) {
+    char path[4096], temporary[4096];
+    TR_TRY(tr_path_join(dir, name, path));
+    TR_TRY(text->status);
+    if (tr_snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >=
+        (int)sizeof temporary)
+        return tr_io_fail("create", path, ENAMETOOLONG);
+    FILE *file = fopen(temporary, "we");
+    if (!file) return tr_io_fail("create", temporary, errno);
+    const bool written = fwrite(text->text, 1, text->length, file) == text->length;
+    int error = written ? 0 : errno;
+    if (fclose(file) != 0 && error == 0) error = errno;
+    if (error == 0 && rename(temporary, path) != 0) error = errno;
+    if (error == 0) return TR_OK;
+    unlink(temporary);
+    return tr_io_fail("write", path, error);
+}
+
+static tr_status_t write_all(const tr_study_t *study, const char *dir) {
+    const struct {
+        const char *name;
+        tr_status_t (*compose)(const tr_study_t *, tr_str_t *);
+    } files[] = {{"scaling.csv", tr_tables_csv},
+                 {"summary.json", tr_tables_json},
+                 {"index.html", tr_page_write}};
+    for (size_t i = 0; i < TR_COUNT(files); i++) {
+        tr_str_t text = {0};
+        tr_status_t status = files[i].compose(study, &text);
+        if (status == TR_OK) status = write_file(dir, files[i].name, &text);
+        tr_str_free(&text);
+        TR_TRY(status);
+    }
+    return TR_OK;
+}
+
+static tr_status_t report(const tr_runs_report_settings_t *settings, const tr_record_t *records) {
+    tr_sweeps_t sweeps = {0};
+    tr_status_t status = tr_sweeps_make(records, settings->count, &sweeps);
+    if (status == TR_OK && settings->predicted)
+        status = tr_sweeps_predict(&sweeps, settings->predicted);
+    const tr_study_t study = {records, settings->count, &sweeps, settings->version};
+    if (status == TR_OK) status = make_folder(settings->out);
+    if (status == TR_OK) status = write_all(&study, settings->out);
+    tr_sweeps_free(&sweeps);
+    return status;
+}
+
+tr_status_t tr_runs_report(const tr_runs_report_settings_t *settings) {
+    tr_record_t *records = NULL;
+    tr_status_t status = TR_OK;
+    size_t read = 0;
+    TR_TRY(check_no_run(settings->out));
+    TR_TRY(tr_alloc(settings->count * sizeof *records, "runs", &records));
+    while (status == TR_OK && read < settings->count) {
+        status = tr_record_read(settings->runs[read], &records[read]);
+        if (status == TR_OK) read++;
+    }
+    if (status == TR_OK) status = report(settings, records);
+    for (size_t i = 0; i < read; i++) tr_record_free(&records[i]);
+    tr_free(&records);
+    return status;
+}

@@ -1,0 +1,11 @@
+/* scaling.csv and summary.json. Not collective. */
+#ifndef TRAINER_REPORT_TABLES_H
+#define TRAINER_REPORT_TABLES_H
+
+#include "page.h"
+
+/* A row for each point of each sweep. Unknown values are empty. Fails only for want of memory. */
+tr_status_t tr_tables_csv(const tr_study_t *study, tr_str_t *out);
+tr_status_t tr_tables_json(const tr_study_t *study, tr_str_t *out);
+
+#endif
