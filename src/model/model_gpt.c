@@ -277,11 +277,34 @@ static void tokens(const tr_config_t *config, int64_t *out_context, int64_t *out
     *out_vocab_size = settings.vocab_size > 0 ? settings.vocab_size : 0;
 }
 
+static void describe(const tr_config_t *config, int64_t vocab_size, int64_t end, tr_str_t *out) {
+    gpt_t s;
+    tr_config_read(config, &config_table, &s);
+    tr_str_printf(out,
+                  "{\n"
+                  "  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n"
+                  "  \"vocab_size\": %lld,\n  \"n_positions\": %lld,\n  \"n_embd\": %lld,\n"
+                  "  \"n_layer\": %lld,\n  \"n_head\": %lld,\n"
+                  "  \"activation_function\": \"gelu_new\",\n  \"layer_norm_epsilon\": 1e-05,\n"
+                  "  \"embd_pdrop\": %g,\n  \"attn_pdrop\": %g,\n  \"resid_pdrop\": %g,\n"
+                  "  \"initializer_range\": %g,\n  \"tie_word_embeddings\": true,\n",
+                  (long long)vocab_size, (long long)s.context, (long long)s.n_embd,
+                  (long long)s.n_layer, (long long)s.n_head, s.dropout, s.dropout, s.dropout,
+                  INIT_STD);
+    if (end >= 0)
+        tr_str_printf(out, "  \"bos_token_id\": %lld,\n  \"eos_token_id\": %lld,\n", (long long)end,
+                      (long long)end);
+    else
+        tr_str_append(out, "  \"bos_token_id\": null,\n  \"eos_token_id\": null,\n");
+    tr_str_append(out, "  \"torch_dtype\": \"float32\"\n}\n");
+}
+
 extern const tr_model_t tr_model_gpt;
 const tr_model_t tr_model_gpt = {
     .name = "gpt",
     .help = "GPT-2: predicts each token of a text from those before it.",
     .config = &config_table,
     .tokens = tokens,
+    .describe = describe,
     .build = build,
 };

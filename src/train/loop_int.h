@@ -45,6 +45,7 @@ typedef struct {
     tr_checkpointer_t *checkpointer;
     tr_snapshot_t *snapshot;
     char *state_text, *metadata; /* of the checkpoint being written */
+    tr_checkpoint_texts_t files; /* of every checkpoint, for other programs */
     bool owed;                   /* a checkpoint was due while the writer was busy */
     /* a checkpoint was handed over, and how it went is not known yet */
     bool writing;

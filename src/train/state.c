@@ -48,7 +48,7 @@ json_t *tr_state_json(const tr_session_t *s, int64_t step) {
 char *tr_state_metadata(const json_t *state) {
     json_t *part = json_pack("{s:O}", "data", json_object_get(state, "data"));
     char *text = part ? json_dumps(part, JSON_COMPACT) : NULL;
-    json_t *metadata = text ? json_pack("{s:s}", METADATA_KEY, text) : NULL;
+    json_t *metadata = text ? json_pack("{s:s, s:s}", "format", "pt", METADATA_KEY, text) : NULL;
     char *result = metadata ? json_dumps(metadata, JSON_COMPACT) : NULL;
     json_decref(metadata);
     free(text);

@@ -56,8 +56,8 @@ tr_status_t tr_snapshot_init(tr_snapshot_t *snapshot, const tr_weights_t *weight
 /* state.json of step `step`: where the run stands and what must agree to go on. New reference;
  * NULL: no memory, or a text in it that is not UTF-8. */
 json_t *tr_state_json(const tr_session_t *s, int64_t step);
-/* The part of it that weights want which are taken away from their run: metadata for the model's
- * file, for free(); NULL: no memory. It is the same for every step and number of ranks. */
+/* The part of it that weights need which are taken away from their run, and the format that the
+ * library transformers asks for: metadata for the model's file, for free(); NULL: no memory. It is the same for every step and number of ranks. */
 char *tr_state_metadata(const json_t *state);
 /* And back: from a file's metadata that part of state.json; "" where it has none. For tr_free. */
 tr_status_t tr_state_of_metadata(const char *metadata, char **out);
