@@ -48,6 +48,9 @@ typedef struct tr_safetensors tr_safetensors_t;
  * without overlap or gap. TR_ERR_DATA names the file and what is wrong. Data are only as aligned as
  * the file has them: copy, do not cast. BOOL is read as U8. */
 tr_status_t tr_safetensors_open(const char *path, tr_safetensors_t **out);
+/* The same for the files of the folder `dir` that the JSON file `index` lists
+ * (model.safetensors.index.json): their tensors together, without metadata. */
+tr_status_t tr_safetensors_open_shards(const char *dir, const char *index, tr_safetensors_t **out);
 void tr_safetensors_close(tr_safetensors_t **file);
 size_t tr_safetensors_count(const tr_safetensors_t *file);
 /* data points into the map */

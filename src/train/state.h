@@ -33,9 +33,10 @@ typedef struct {
     tr_checkpoint_t *checkpoint; /* NULL for a file */
     tr_safetensors_t *model;
     char *state_json; /* "" where there is none */
+    bool is_complete; /* another program's model, of which no tensor may be left out */
 } tr_weights_t;
 /* `path`: a step's folder, a run's folder or its checkpoints/ (of these the best, else the newest
- * that is whole), or a .safetensors file, with the state.json beside it if there is one, else what
+ * that is whole), a folder of Hugging Face (huggingface.h), or a .safetensors file, with the state.json beside it if there is one, else what
  * its metadata have of it. Not collective. */
 tr_status_t tr_weights_open(const char *path, tr_weights_t **out);
 /* The checkpoint that `resume` = `path` means: a step's folder, or the newest that is whole of a
