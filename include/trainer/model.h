@@ -44,6 +44,10 @@ typedef struct {
     /* For a model of tokens: tokens per sample and the size of the vocabulary, 0 if the data give
      * it. NULL for other models. */
     void (*tokens)(const tr_config_t *config, int64_t *out_context, int64_t *out_vocab_size);
+    /* Appends the text of config.json, with which the library transformers loads the weights of
+     * this model. end: the id of the end of a text, -1: none. NULL: transformers has no such model.
+     */
+    void (*describe)(const tr_config_t *config, int64_t vocab_size, int64_t end, tr_str_t *out);
     /*
      * Appends the model to the open program. Called once per program with the same config: equal
      * calls must give equal ops.

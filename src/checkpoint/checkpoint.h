@@ -3,6 +3,8 @@
  *
  *   checkpoints/step-00001200/  model.safetensors  optimizer.safetensors  state.json  MANIFEST
  *
+ * and the files of tr_checkpoint_content_t.texts, which only other programs read.
+ *
  * Protocol: write into checkpoints/.tmp-step-00001200-<pid>, fsync every file, MANIFEST last
  * (length and checksum of every file and tensor), fsync the directory, rename, fsync checkpoints/;
  * then retention. A directory named step-* is therefore whole, or damaged later: loading verifies
@@ -46,6 +48,9 @@ typedef struct tr_safetensors tr_safetensors_t;
  * without overlap or gap. TR_ERR_DATA names the file and what is wrong. Data are only as aligned as
  * the file has them: copy, do not cast. BOOL is read as U8. */
 tr_status_t tr_safetensors_open(const char *path, tr_safetensors_t **out);
+/* The same for the files of the folder `dir` that the JSON file `index` lists
+ * (model.safetensors.index.json): their tensors together, without metadata. */
+tr_status_t tr_safetensors_open_shards(const char *dir, const char *index, tr_safetensors_t **out);
 void tr_safetensors_close(tr_safetensors_t **file);
 size_t tr_safetensors_count(const tr_safetensors_t *file);
 /* data points into the map */
@@ -58,6 +63,12 @@ const char *tr_safetensors_metadata(const tr_safetensors_t *file);
 /* -- one checkpoint ---------------------------------------------------------------------------- */
 
 typedef struct {
+    char *name, *text; /* tr_free */
+} tr_checkpoint_text_t;
+typedef TR_VEC(tr_checkpoint_text_t) tr_checkpoint_texts_t;
+void tr_checkpoint_texts_free(tr_checkpoint_texts_t *texts);
+
+typedef struct {
     int64_t step;
     const tr_named_tensor_t *model;
     size_t model_count;
@@ -66,6 +77,8 @@ typedef struct {
     /* written as it is: step, sample position, seed, config, versions, best, ... */
     const char *state_json;
     const char *metadata; /* of the model's file, for tr_safetensors_write; may be NULL */
+    const tr_checkpoint_text_t *texts; /* more files of the checkpoint: config.json, ... */
+    size_t text_count;
 } tr_checkpoint_content_t;
 
 /* Writes and commits one checkpoint under `dir` (the folder "checkpoints"), replacing one of the

@@ -81,7 +81,7 @@ static tr_status_t open_tensors(const tr_manifest_t *m, size_t file, const char 
     return status;
 }
 
-static tr_status_t open_state(const tr_manifest_file_t *row, const char *path, char **out) {
+static tr_status_t open_text(const tr_manifest_file_t *row, const char *path, char **out) {
     int64_t bytes = 0;
     TR_TRY(tr_read_text(path, TR_TEXT_MAX_BYTES, out, &bytes));
     TR_TRY(check_length(path, bytes, row->bytes));
@@ -89,20 +89,25 @@ static tr_status_t open_state(const tr_manifest_file_t *row, const char *path, c
     return TR_FAIL(TR_ERR_DATA, "%s is damaged: its checksum differs from MANIFEST.", path);
 }
 
+/* A file for other programs. */
+static tr_status_t check_text(const tr_manifest_file_t *row, const char *path) {
+    char *text = NULL;
+    const tr_status_t status = open_text(row, path, &text);
+    tr_free(&text);
+    return status;
+}
+
 static tr_status_t open_file(tr_checkpoint_t *c, const tr_manifest_t *m, size_t file) {
     const char *name = m->files.data[file].name;
     char path[4096];
     TR_TRY(tr_path_join(c->path, name, path));
     if (strcmp(name, TR_CHECKPOINT_STATE) == 0 && !c->state_json)
-        return open_state(&m->files.data[file], path, &c->state_json);
+        return open_text(&m->files.data[file], path, &c->state_json);
     if (strcmp(name, TR_CHECKPOINT_MODEL) == 0 && !c->model)
         return open_tensors(m, file, path, &c->model);
     if (strcmp(name, TR_CHECKPOINT_OPTIMIZER) == 0 && !c->optimizer)
         return open_tensors(m, file, path, &c->optimizer);
-    return TR_FAIL(TR_ERR_DATA,
-                   "%s: MANIFEST lists the file '%.200s', which is unknown to this "
-                   "version.",
-                   c->path, name);
+    return check_text(&m->files.data[file], path);
 }
 
 static tr_status_t read_manifest(const char *dir, tr_manifest_t *out) {

@@ -64,21 +64,36 @@ static tr_status_t write_manifest(const char *dir, const tr_manifest_t *m) {
     return status;
 }
 
+static tr_status_t write_listed_text(const char *dir, const char *name, const char *text,
+                                     tr_manifest_t *m) {
+    uint64_t checksum = 0;
+    int64_t bytes = 0;
+    TR_TRY(write_text(dir, name, text, strlen(text), &checksum, &bytes));
+    return tr_manifest_add_file(m, name, bytes, checksum);
+}
+
 static tr_status_t write_files(const char *dir, const tr_checkpoint_content_t *content,
                                tr_manifest_t *m) {
     const char *state = content->state_json ? content->state_json : "{}";
-    uint64_t checksum = 0;
-    int64_t bytes = 0;
     m->step = content->step;
     TR_TRY(write_tensors(dir, TR_CHECKPOINT_MODEL, content->model, content->model_count,
                          content->metadata, m));
     if (content->optimizer_count > 0)
         TR_TRY(write_tensors(dir, TR_CHECKPOINT_OPTIMIZER, content->optimizer,
                              content->optimizer_count, NULL, m));
-    TR_TRY(write_text(dir, TR_CHECKPOINT_STATE, state, strlen(state), &checksum, &bytes));
-    TR_TRY(tr_manifest_add_file(m, TR_CHECKPOINT_STATE, bytes, checksum));
+    TR_TRY(write_listed_text(dir, TR_CHECKPOINT_STATE, state, m));
+    for (size_t i = 0; i < content->text_count; i++)
+        TR_TRY(write_listed_text(dir, content->texts[i].name, content->texts[i].text, m));
     TR_TRY(write_manifest(dir, m));
     return tr_sync_directory(dir);
+}
+
+void tr_checkpoint_texts_free(tr_checkpoint_texts_t *texts) {
+    for (size_t i = 0; i < texts->count; i++) {
+        tr_free(&texts->data[i].name);
+        tr_free(&texts->data[i].text);
+    }
+    tr_vec_free(texts);
 }
 
 /* -- the commit -------------------------------------------------------------------------------- */
@@ -122,6 +137,7 @@ static int64_t wanted_bytes(const tr_checkpoint_content_t *c) {
         if (tr_tensor_bytes(t->dtype, &t->shape, &bytes))
             sum += bytes + 256; /* its lines in header and MANIFEST */
     }
+    for (size_t i = 0; i < c->text_count; i++) sum += (int64_t)strlen(c->texts[i].text);
     return sum + (c->state_json ? 2 * (int64_t)strlen(c->state_json)
                                 : 0); /* a part of it is in the metadata, too */
 }

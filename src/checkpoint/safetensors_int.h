@@ -9,6 +9,10 @@ const char *tr_safetensors_dtype_name(tr_dtype_t dtype); /* "F32" */
 int tr_safetensors_fd(const tr_safetensors_t *file);
 int64_t tr_safetensors_data_start(const tr_safetensors_t *file);
 
+/* The tensors of `count` files as those of one, which owns the files from then on. */
+tr_status_t tr_safetensors_join(tr_safetensors_t *const *files, size_t count,
+                                tr_safetensors_t **out);
+
 /* The reader on bytes in memory (the fuzzer's way in); `path` is for messages. bytes must outlive
  * the result. */
 tr_status_t tr_safetensors_parse(const void *bytes, size_t count, const char *path,

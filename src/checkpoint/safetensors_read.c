@@ -28,6 +28,8 @@ struct tr_safetensors {
     char *metadata;             /* tr_free */
     tr_named_tensor_t *tensors; /* in the header's order */
     size_t tensor_count;
+    tr_safetensors_t **part; /* files that were joined; owned */
+    size_t part_count;
     const char *path; /* while parsing */
 };
 
@@ -273,7 +275,37 @@ void tr_safetensors_close(tr_safetensors_t **file) {
     json_decref(f->root);
     tr_free(&f->metadata);
     tr_free(&f->tensors);
+    for (size_t i = 0; i < f->part_count; i++) tr_safetensors_close(&f->part[i]);
+    tr_free(&f->part);
     tr_free(file);
+}
+
+static tr_status_t join(tr_safetensors_t *f, tr_safetensors_t *const *files, size_t count) {
+    size_t tensors = 0;
+    for (size_t i = 0; i < count; i++) tensors += files[i]->tensor_count;
+    TR_TRY(tr_strdup("{}", &f->metadata));
+    TR_TRY(tr_alloc(tensors * sizeof *f->tensors, "tensor list", &f->tensors));
+    TR_TRY(tr_alloc(count * sizeof *f->part, "file list", &f->part));
+    for (size_t i = 0; i < count; i++) {
+        memcpy(f->tensors + f->tensor_count, files[i]->tensors,
+               files[i]->tensor_count * sizeof *f->tensors);
+        f->tensor_count += files[i]->tensor_count;
+        f->part[f->part_count++] = files[i];
+    }
+    return TR_OK;
+}
+
+tr_status_t tr_safetensors_join(tr_safetensors_t *const *files, size_t count,
+                                tr_safetensors_t **out) {
+    tr_safetensors_t *f = NULL;
+    TR_TRY(tr_alloc(sizeof *f, "safetensors files", &f));
+    f->fd = -1;
+    const tr_status_t status = join(f, files, count);
+    if (status != TR_OK)
+        tr_safetensors_close(&f);
+    else
+        *out = f;
+    return status;
 }
 
 size_t tr_safetensors_count(const tr_safetensors_t *f) {

@@ -1,5 +1,6 @@
 /* Loading a command's configuration: file, environment, command line. */
 #include "cmd.h"
+#include "train/huggingface.h"
 #include "trainer/mem.h"
 #include "trainer/train.h"
 
@@ -35,6 +36,8 @@ static tr_status_t load(tr_config_t *config, const char *path, int count, char *
     if (path) TR_TRY(tr_config_load_file(config, path));
     TR_TRY(tr_config_load_environment(config, environ));
     for (int i = 0; i < count; i++) TR_TRY(tr_config_set(config, assignments[i], "command line"));
+    TR_TRY(tr_config_check(config));
+    TR_TRY(tr_hf_configure(config));
     return tr_config_check(config);
 }
 

@@ -21,6 +21,7 @@ void tr_preprocess_destroy(tr_preprocess_t **preprocess) {
         tr_vec_free(&both[i]->std);
     }
     for (int list = 0; list < TR_NAMES_LISTS; list++) tr_names_free(&p->names[list]);
+    tr_free(&p->tokenizer);
     tr_free(&p->origin);
     tr_free(preprocess);
 }
@@ -279,6 +280,12 @@ static tr_status_t resolve_names(const tr_preprocess_sources_t *s, tr_preprocess
     return TR_OK;
 }
 
+static tr_status_t resolve_tokenizer(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
+    const char *tokenizer = s->info->tokenizer;
+    if (!tokenizer && s->kept) tokenizer = s->kept->tokenizer;
+    return tokenizer ? tr_strdup(tokenizer, &out->tokenizer) : TR_OK;
+}
+
 static tr_status_t resolve(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
     const tr_field_t *x = inputs_of(s->info);
     out->classes = s->classes;
@@ -286,6 +293,7 @@ static tr_status_t resolve(const tr_preprocess_sources_t *s, tr_preprocess_t *ou
     TR_TRY(tr_strdup(s->kept ? s->kept->origin : s->info->description, &out->origin));
     TR_TRY(resolve_input(s, out));
     TR_TRY(resolve_target(s, out));
+    TR_TRY(resolve_tokenizer(s, out));
     return resolve_names(s, out);
 }
 

@@ -1,6 +1,6 @@
 /*
- * What a model was told about its data: how inputs and numbers to predict are normalised, and the
- * names of classes and inputs. It is resolved once, when a training begins, and belongs to the
+ * What a model was told about its data: how inputs and numbers to predict are normalised, the
+ * names of classes and inputs, and the tokenizer. It is resolved once, when a training begins, and belongs to the
  * weights from then on: checkpoints keep it, and whoever resumes, evaluates or predicts with the
  * weights treats other data the same way.
  *
@@ -27,9 +27,8 @@ typedef struct {
     int64_t classes;              /* 0: numbers to predict */
     tr_normalize_t input, target; /* in units of the data */
     tr_names_t names[TR_NAMES_LISTS];
-    char *origin; /* where it comes from, for messages: a data set, a checkpoint */
-    /* The vocabulary of a tokenizer is to be the next member: also in tr_preprocess_json, _compare
-     * and _destroy. */
+    char *tokenizer; /* of tokens, as tr_tokenizer_to_json writes it; NULL: not known */
+    char *origin;    /* where it comes from, for messages: a data set, a checkpoint */
 } tr_preprocess_t;
 
 void tr_preprocess_destroy(tr_preprocess_t **preprocess);
@@ -81,11 +80,11 @@ tr_status_t tr_preprocess_from_json(const struct json_t *data, const char *origi
 
 /* -- comparing and checking -------------------------------------------------------------------- */
 
-/* Appends "\n  data.mean: 1,2 in the checkpoint, 3,2 now" for what normalises otherwise; nothing
- *              where both agree. */
+/* Appends "\n  data.mean: 1,2 in the checkpoint, 3,2 now" for what normalises otherwise, and a line
+ * for another tokenizer; nothing where both agree. */
 void tr_preprocess_compare(const tr_preprocess_t *was, const tr_preprocess_t *is, tr_str_t *out);
-/* Whether a data set suits: TR_ERR_DATA where it is a table of another width, or one index has two
- * names. With `inputs_only` other names of classes are a warning. Warns where its inputs have
+/* Whether a data set suits: TR_ERR_DATA where it is a table of another width, one index has two
+ * names, or its tokens come from another tokenizer. With `inputs_only` other names of classes are a warning. Warns where its inputs have
  * another type. */
 tr_status_t tr_preprocess_match(const tr_preprocess_t *preprocess, const tr_dataset_info_t *info,
                                 bool inputs_only);

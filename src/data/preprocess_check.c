@@ -36,9 +36,19 @@ static tr_status_t check_names(const tr_preprocess_t *p, const tr_dataset_info_t
     return TR_OK;
 }
 
+static tr_status_t check_tokenizer(const tr_preprocess_t *p, const tr_dataset_info_t *info) {
+    if (!p->tokenizer || !info->tokenizer || strcmp(p->tokenizer, info->tokenizer) == 0)
+        return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "the tokens of %s come from another tokenizer than those of the training data: "
+                   "import the text again with the tokenizer of the training data",
+                   info->description);
+}
+
 tr_status_t tr_preprocess_match(const tr_preprocess_t *p, const tr_dataset_info_t *info,
                                 bool inputs_only) {
     const int field = tr_field_find(info, "x");
+    TR_TRY(check_tokenizer(p, info));
     TR_TRY(check_names(p, info, inputs_only));
     if (field < 0) return TR_OK;
     const tr_field_t *x = &info->field[field];

@@ -60,6 +60,8 @@ json_t *tr_preprocess_json(const tr_preprocess_t *p) {
     json_t *data = json_pack("{s:I, s:s, s:o}", "classes", (json_int_t)p->classes, "x",
                              tr_dtype_name(p->type), "shape", shape_json(&p->shape));
     bool added = data != NULL;
+    if (p->tokenizer)
+        added = json_object_set_new(data, "tokenizer", json_string(p->tokenizer)) == 0 && added;
     for (int i = 0; i < VECTORS; i++)
         added = json_object_set_new(data, vectors[i].key, vector_json(p, i)) == 0 && added;
     for (int list = 0; list < TR_NAMES_LISTS; list++)
@@ -133,7 +135,9 @@ static void read_shape(const json_t *data, tr_shape_t *out) {
 }
 
 static tr_status_t read_members(const json_t *data, const char *origin, tr_preprocess_t *p) {
+    const char *tokenizer = json_string_value(json_object_get(data, "tokenizer"));
     TR_TRY(tr_strdup(origin, &p->origin));
+    if (tokenizer) TR_TRY(tr_strdup(tokenizer, &p->tokenizer));
     p->classes = (int64_t)json_integer_value(json_object_get(data, "classes"));
     p->type = dtype_of(json_string_value(json_object_get(data, "x")));
     read_shape(data, &p->shape);
@@ -181,4 +185,6 @@ void tr_preprocess_compare(const tr_preprocess_t *was, const tr_preprocess_t *is
         tr_str_free(&a);
         tr_str_free(&b);
     }
+    if (was->tokenizer && is->tokenizer && strcmp(was->tokenizer, is->tokenizer) != 0)
+        tr_str_append(out, "\n  data.train: its tokens come from another tokenizer");
 }

@@ -35,7 +35,8 @@ static const tr_config_field_t fields[] = {
                  TR_RESUME_FREE),
     TR_FIELD_STRING(tr_model_settings_t, init, "",
                     "Initial weights, for fine-tuning: a run folder (its best checkpoint, else its "
-                    "newest), a checkpoint folder or a .safetensors file. Tensors are loaded if "
+                    "newest), a checkpoint folder, a .safetensors file or, for type = gpt, a "
+                    "folder of Hugging Face. Tensors are loaded if "
                     "their name and shape match. Inputs without their own mean and std are "
                     "normalised as in the training of these weights.",
                     TR_RESUME_FREE),

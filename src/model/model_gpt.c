@@ -26,14 +26,20 @@ typedef struct {
 enum { ATTENTION_STANDARD, ATTENTION_FLASH };
 
 static const tr_config_field_t fields[] = {
-    TR_FIELD_INT(gpt_t, n_layer, "12", 1, 10000, "type = gpt: blocks of attention and MLP."),
-    TR_FIELD_INT(gpt_t, n_head, "12", 1, 1024,
-                 "type = gpt: heads of attention; n_embd is a multiple of it."),
-    TR_FIELD_INT(gpt_t, n_embd, "768", 1, MOST_WIDE, "type = gpt: width of a token's embedding."),
-    TR_FIELD_INT(gpt_t, context, "1024", 1, 1 << 24,
-                 "type = gpt: tokens of a sample, which are the positions that the model has."),
+    TR_FIELD_AUTO_INT(gpt_t, n_layer, "auto", 1, 10000,
+                      "type = gpt: blocks of attention and MLP. auto: that of the Hugging Face "
+                      "folder in model.init, else 12."),
+    TR_FIELD_AUTO_INT(gpt_t, n_head, "auto", 1, 1024,
+                      "type = gpt: heads of attention; n_embd is a multiple of it. auto: as for "
+                      "n_layer, else 12."),
+    TR_FIELD_AUTO_INT(gpt_t, n_embd, "auto", 1, MOST_WIDE,
+                      "type = gpt: width of a token's embedding. auto: as for n_layer, else 768."),
+    TR_FIELD_AUTO_INT(gpt_t, context, "auto", 1, 1 << 24,
+                      "type = gpt: tokens of a sample, which are the positions that the model has. "
+                      "auto: as for n_layer, else 1024."),
     TR_FIELD_AUTO_INT(gpt_t, vocab_size, "auto", 2, 1 << 30,
-                      "type = gpt: tokens of the vocabulary; auto: as the data say."),
+                      "type = gpt: tokens of the vocabulary. auto: as for n_layer, else that of "
+                      "the data."),
     TR_FIELD_FLOAT(
         gpt_t, dropout, "0", 0, 0.999,
         "type = gpt: dropout of embeddings, attention and the output of each block's two halves."),
@@ -51,6 +57,15 @@ static const tr_config_field_t fields[] = {
                     TR_RESUME_FREE),
 };
 static const tr_config_table_t config_table = {"model", fields, TR_COUNT(fields), sizeof(gpt_t)};
+
+/* The sizes that are auto are those of GPT-2's smallest. */
+static void read_settings(const tr_config_t *config, gpt_t *out) {
+    tr_config_read(config, &config_table, out);
+    if (out->n_layer < 0) out->n_layer = 12;
+    if (out->n_head < 0) out->n_head = 12;
+    if (out->n_embd < 0) out->n_embd = 768;
+    if (out->context < 0) out->context = 1024;
+}
 
 /* What the parts of the model share. */
 typedef struct {
@@ -253,7 +268,7 @@ static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_mode
                          tr_model_result_t *out) {
     gpt_t settings;
     tr_model_settings_t common;
-    tr_config_read(config, &config_table, &settings);
+    read_settings(config, &settings);
     tr_config_read(config, &tr_model_config, &common);
     context_t c = {.g = g, .settings = &settings, .batch = batch, .freeze = common.freeze};
     tr_tensor_t ids = field_of(batch, "x"), wte, wpe, x, more = TR_NONE;
@@ -272,9 +287,31 @@ static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_mode
 
 static void tokens(const tr_config_t *config, int64_t *out_context, int64_t *out_vocab_size) {
     gpt_t settings;
-    tr_config_read(config, &config_table, &settings);
+    read_settings(config, &settings);
     *out_context = settings.context;
     *out_vocab_size = settings.vocab_size > 0 ? settings.vocab_size : 0;
+}
+
+static void describe(const tr_config_t *config, int64_t vocab_size, int64_t end, tr_str_t *out) {
+    gpt_t s;
+    read_settings(config, &s);
+    tr_str_printf(out,
+                  "{\n"
+                  "  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n"
+                  "  \"vocab_size\": %lld,\n  \"n_positions\": %lld,\n  \"n_embd\": %lld,\n"
+                  "  \"n_layer\": %lld,\n  \"n_head\": %lld,\n"
+                  "  \"activation_function\": \"gelu_new\",\n  \"layer_norm_epsilon\": 1e-05,\n"
+                  "  \"embd_pdrop\": %g,\n  \"attn_pdrop\": %g,\n  \"resid_pdrop\": %g,\n"
+                  "  \"initializer_range\": %g,\n  \"tie_word_embeddings\": true,\n",
+                  (long long)vocab_size, (long long)s.context, (long long)s.n_embd,
+                  (long long)s.n_layer, (long long)s.n_head, s.dropout, s.dropout, s.dropout,
+                  INIT_STD);
+    if (end >= 0)
+        tr_str_printf(out, "  \"bos_token_id\": %lld,\n  \"eos_token_id\": %lld,\n", (long long)end,
+                      (long long)end);
+    else
+        tr_str_append(out, "  \"bos_token_id\": null,\n  \"eos_token_id\": null,\n");
+    tr_str_append(out, "  \"torch_dtype\": \"float32\"\n}\n");
 }
 
 extern const tr_model_t tr_model_gpt;
@@ -283,5 +320,6 @@ const tr_model_t tr_model_gpt = {
     .help = "GPT-2: predicts each token of a text from those before it.",
     .config = &config_table,
     .tokens = tokens,
+    .describe = describe,
     .build = build,
 };

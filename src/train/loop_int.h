@@ -38,6 +38,7 @@ typedef struct {
     tr_checkpointer_t *checkpointer;
     tr_snapshot_t *snapshot;
     char *state_text, *metadata; /* of the checkpoint being written */
+    tr_checkpoint_texts_t files; /* of every checkpoint, for other programs */
     tr_checkpoint_settings_t save_settings;
     struct {
         int64_t session;    /* of the run, from 1 */

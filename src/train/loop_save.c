@@ -75,6 +75,8 @@ static tr_status_t hand_over(loop_t *l) {
     content.step = l->state.step;
     content.state_json = l->state_text;
     content.metadata = l->metadata;
+    content.texts = l->files.data;
+    content.text_count = l->files.count;
     return tr_checkpointer_submit(l->checkpointer, &content);
 }
 

@@ -1,4 +1,5 @@
 /* What a training needs before its first step, and the end of it all. */
+#include "export.h"
 #include "history.h"
 #include "loop_int.h"
 #include "signals.h"
@@ -226,6 +227,8 @@ static tr_status_t check_room(const loop_t *l) {
     TR_TRY(status);
     tr_snapshot_content(l->snapshot, &content);
     content.state_json = l->state_text;
+    content.texts = l->files.data;
+    content.text_count = l->files.count;
     return tr_checkpoint_room(dir, &content, coming_at_once(l, there));
 }
 
@@ -233,6 +236,7 @@ static tr_status_t open_checkpointer(loop_t *l) {
     const tr_checkpointer_params_t params = {tr_run_checkpoint_dir(l->run), l->save_settings.keep};
     char resume_hint[TR_WAY_ON_BYTES];
     TR_TRY(tr_loop_describe_state(l)); /* better now than at the first checkpoint */
+    TR_TRY(tr_export_files(l->s, &l->files));
     TR_TRY(check_room(l));
     TR_TRY(tr_checkpointer_create(&params, &l->checkpointer));
     tr_loop_resume_hint(l, resume_hint, sizeof resume_hint);
@@ -401,6 +405,7 @@ void tr_loop_tear_down(loop_t *l) {
     tr_free(&l->run_dir);
     json_decref(l->told);
     json_decref(l->history.hosts);
+    tr_checkpoint_texts_free(&l->files);
     free(l->state_text);
     free(l->metadata);
 }

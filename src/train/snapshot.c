@@ -1,5 +1,6 @@
 /* Parameters, model and optimizer state in host memory under the names that checkpoints have them
  * by, and back into the graph. */
+#include "huggingface.h"
 #include "state.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
@@ -172,7 +173,27 @@ static size_t tensor_bytes(const tr_named_tensor_t *t) {
 }
 
 static bool fits(const tr_named_tensor_t *want, const tr_named_tensor_t *have) {
-    return have->dtype == want->dtype && tr_shape_equal(&have->shape, &want->shape);
+    const bool widens = want->dtype == TR_F32 && (have->dtype == TR_F16 || have->dtype == TR_BF16);
+    return (widens || have->dtype == want->dtype) && tr_shape_equal(&have->shape, &want->shape);
+}
+
+/* F16 and BF16 become F32. A file's data are not aligned. */
+static void copy_tensor(const tr_named_tensor_t *want, const tr_named_tensor_t *have) {
+    float *out = (float *)(uintptr_t)want->data;
+    const char *from = have->data;
+    if (have->dtype == want->dtype) {
+        memcpy(out, from, tensor_bytes(want));
+        return;
+    }
+    for (int64_t i = 0; i < tr_shape_elems(&want->shape); i++, from += sizeof(uint16_t)) {
+        uint16_t half;
+        memcpy(&half, from, sizeof half);
+        const uint32_t bits = (uint32_t)half << 16;
+        if (have->dtype == TR_BF16)
+            memcpy(&out[i], &bits, sizeof bits);
+        else
+            tr_convert(TR_F16, &half, 1, TR_F32, &out[i]);
+    }
 }
 
 /* Copies what fits; a line of `problems` for each that does not. */
@@ -180,8 +201,7 @@ static size_t copy_matching(const names_t *wanted, const tr_safetensors_t *file,
                             tr_str_t *problems) {
     size_t copied = 0;
     for (size_t i = 0; i < wanted->count; i++) {
-        const tr_named_tensor_t *want = &wanted->data[i],
-                                *have = tr_safetensors_find(file, want->name);
+        const tr_named_tensor_t *want = &wanted->data[i], *have = tr_hf_find(file, want->name);
         char a[96], b[96];
         if (!have) {
             tr_str_printf(problems, "\n  %s %s: not in the checkpoint", want->name,
@@ -192,7 +212,7 @@ static size_t copy_matching(const names_t *wanted, const tr_safetensors_t *file,
                           tr_dtype_name(have->dtype), tr_shape_format(&have->shape, b),
                           tr_shape_equal(&have->shape, &want->shape) ? " (convert it there)" : "");
         } else {
-            memcpy((void *)(uintptr_t)want->data, have->data, tensor_bytes(want));
+            copy_tensor(want, have);
             copied++;
         }
     }
@@ -203,10 +223,10 @@ static void list_left_over(const names_t *wanted, const tr_safetensors_t *file,
                            tr_str_t *problems) {
     for (size_t k = 0; k < tr_safetensors_count(file); k++) {
         const tr_named_tensor_t *have = tr_safetensors_at(file, k);
-        bool known = false;
+        bool known = tr_hf_is_extra(have->name);
         char text[96];
         for (size_t i = 0; i < wanted->count && !known; i++)
-            known = strcmp(wanted->data[i].name, have->name) == 0;
+            known = tr_hf_find(file, wanted->data[i].name) == have;
         if (!known)
             tr_str_printf(problems, "\n  %s %s: only in the checkpoint", have->name,
                           tr_shape_format(&have->shape, text));
@@ -316,6 +336,16 @@ static size_t copy_weights(const names_t *wanted, const tr_weights_t *weights, t
 static tr_status_t init(tr_snapshot_t *n, const names_t *wanted, const tr_weights_t *weights) {
     tr_str_t problems = {0};
     const size_t copied = copy_weights(wanted, weights, &problems);
+    if (weights->is_complete && problems.length > 0) {
+        shorten(&problems);
+        TR_FAIL(TR_ERR_CONFIG,
+                "model.init: the model in %s has other parameters than this one:%s\nSet "
+                "model.n_layer, n_head, n_embd, context and vocab_size to auto, or as in its "
+                "config.json",
+                weights->path, problems.text);
+        tr_str_free(&problems);
+        return TR_ERR_CONFIG;
+    }
     if (copied > 0)
         TR_INFO("model.init: %zu of %zu tensors from %s", copied, wanted->count, weights->path);
     if (copied > 0 && problems.length > 0)

@@ -50,7 +50,7 @@ char *tr_state_metadata(const json_t *state) {
     json_t *part = json_pack("{s:O}", "data", json_object_get(state, "data"));
     char *text = part ? json_dumps(part, JSON_COMPACT) : NULL;
     if (text) tr_json_shorten(text);
-    json_t *metadata = text ? json_pack("{s:s}", METADATA_KEY, text) : NULL;
+    json_t *metadata = text ? json_pack("{s:s, s:s}", "format", "pt", METADATA_KEY, text) : NULL;
     char *result = metadata ? json_dumps(metadata, JSON_COMPACT) : NULL;
     json_decref(metadata);
     free(text);

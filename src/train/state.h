@@ -33,9 +33,10 @@ typedef struct {
     tr_checkpoint_t *checkpoint; /* NULL for a file */
     tr_safetensors_t *model;
     char *state_json; /* "" where there is none */
+    bool is_complete; /* another program's model, of which no tensor may be left out */
 } tr_weights_t;
 /* `path`: a step's folder, a run's folder or its checkpoints/ (of these the best, else the newest
- * that is whole), or a .safetensors file, with the state.json beside it if there is one, else what
+ * that is whole), a folder of Hugging Face (huggingface.h), or a .safetensors file, with the state.json beside it if there is one, else what
  * its metadata have of it. Not collective. */
 tr_status_t tr_weights_open(const char *path, tr_weights_t **out);
 /* The checkpoint that `resume` = `path` means: a step's folder, or the newest that is whole of a
@@ -56,8 +57,8 @@ tr_status_t tr_snapshot_init(tr_snapshot_t *snapshot, const tr_weights_t *weight
 /* state.json of step `step`: where the run stands and what must agree to go on. New reference;
  * NULL: no memory, or a text in it that is not UTF-8. */
 json_t *tr_state_json(const tr_session_t *s, int64_t step);
-/* The part of it that weights want which are taken away from their run: metadata for the model's
- * file, for free(); NULL: no memory. It is the same for every step and number of ranks. */
+/* The part of it that weights need which are taken away from their run, and the format that the
+ * library transformers asks for: metadata for the model's file, for free(); NULL: no memory. It is the same for every step and number of ranks. */
 char *tr_state_metadata(const json_t *state);
 /* And back: from a file's metadata that part of state.json; "" where it has none. For tr_free. */
 tr_status_t tr_state_of_metadata(const char *metadata, char **out);

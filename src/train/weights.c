@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
+#include "huggingface.h"
 #include "state.h"
 
 #include <errno.h>
@@ -52,6 +53,11 @@ tr_status_t tr_state_open_resume(const char *path, tr_checkpoint_t **out) {
 }
 
 static tr_status_t open_folder(const char *path, tr_weights_t *w) {
+    if (tr_hf_is_folder(path)) {
+        w->is_complete = true;
+        TR_TRY(tr_strdup(path, &w->path));
+        return tr_hf_open(path, &w->model, &w->state_json);
+    }
     TR_TRY(open_checkpoint(path, true, &w->checkpoint));
     w->model = w->checkpoint->model;
     w->step = w->checkpoint->step;
@@ -78,7 +84,8 @@ tr_status_t tr_weights_open(const char *path, tr_weights_t **out) {
     if (stat(path, &info) != 0)
         return TR_FAIL(TR_ERR_NOINPUT,
                        "no checkpoint %s: expected a run folder, a checkpoint folder "
-                       "(checkpoints/step-NNNNNNNN), or a .safetensors file",
+                       "(checkpoints/step-NNNNNNNN), a folder of Hugging Face, or a "
+                       ".safetensors file",
                        path);
     TR_TRY(tr_alloc(sizeof *w, "weights", &w));
     w->step = -1;

@@ -73,4 +73,16 @@ ok $? "train.valid_samples bounds a validation"
 run 1 gpt.ini run.dir=bad model.vocab_size=100
 [ $? = 65 ] || [ $? = 78 ]
 ok $? "a vocabulary smaller than the data's is refused"
+# The files with which transformers loads a checkpoint, and the tokenizer, which a resume and eval compare.
+grep -q '"model_type": "gpt2"' exact1/checkpoints/latest/config.json && grep -q '^file config.json ' exact1/checkpoints/latest/MANIFEST \
+    && grep -q '"tokenizer"' exact1/checkpoints/latest/state.json
+ok $? "a checkpoint has config.json, in MANIFEST too, and the tokenizer in state.json"
+"$TRAINER" import text text.txt chars.h5 --tokenizer chars --valid-fraction 0 >out 2>&1
+run 1 eval exact1 data.test=chars.h5:train
+[ $? = 65 ] && grep -q 'chars.h5' out
+ok $? "tokens of another tokenizer are refused"
+sed -i 's/"n_layer": 2/"n_layer": 3/' resumed/checkpoints/latest/config.json
+run 1 eval resumed/checkpoints/latest data.test=text.h5:train
+[ $? = 65 ] && grep -q 'config.json' out
+ok $? "a config.json that was changed is found"
 echo "1..$n"

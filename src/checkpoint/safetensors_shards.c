@@ -1,0 +1,61 @@
+/* Tensors in several files, as an index lists them: {"weight_map": {"NAME": "FILE", ...}}. */
+#include "checkpoint_int.h"
+#include "safetensors_int.h"
+
+#include <jansson.h>
+#include <string.h>
+
+enum { MOST_SHARDS = 1000 };
+
+typedef struct {
+    const char *dir, *index;
+    const char *name[MOST_SHARDS]; /* of a file, borrowed from the index */
+    tr_safetensors_t *file[MOST_SHARDS];
+    size_t count;
+} shards_t;
+
+static tr_status_t shard_of(shards_t *s, const char *name, const tr_safetensors_t **out) {
+    char path[4096];
+    for (size_t i = 0; i < s->count; i++)
+        if (strcmp(s->name[i], name) == 0) return *out = s->file[i], TR_OK;
+    if (s->count == MOST_SHARDS || strchr(name, '/'))
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: expected the names of at most %d files of its folder, found '%.200s'.",
+                       s->index, MOST_SHARDS, name);
+    TR_TRY(tr_path_join(s->dir, name, path));
+    TR_TRY(tr_safetensors_open(path, &s->file[s->count]));
+    s->name[s->count] = name;
+    return *out = s->file[s->count++], TR_OK;
+}
+
+static tr_status_t open_all(shards_t *s, json_t *map) {
+    const char *name;
+    json_t *value;
+    json_object_foreach(map, name, value) {
+        const char *file_name = json_string_value(value);
+        const tr_safetensors_t *file = NULL;
+        TR_TRY(shard_of(s, file_name ? file_name : "", &file));
+        if (!tr_safetensors_find(file, name))
+            return TR_FAIL(TR_ERR_DATA, "%s: the tensor '%.200s' is not in the file '%.200s'.",
+                           s->index, name, file_name);
+    }
+    return TR_OK;
+}
+
+tr_status_t tr_safetensors_open_shards(const char *dir, const char *index, tr_safetensors_t **out) {
+    shards_t s = {.dir = dir, .index = index};
+    char *text = NULL;
+    json_error_t error;
+    TR_TRY(tr_read_text(index, TR_TEXT_MAX_BYTES, &text, &(int64_t){0}));
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    json_t *map = json_object_get(root, "weight_map");
+    tr_free(&text);
+    tr_status_t status =
+        json_object_size(map) > 0
+            ? open_all(&s, map)
+            : TR_FAIL(TR_ERR_DATA, "%s: expected an object with weight_map.", index);
+    if (status == TR_OK) status = tr_safetensors_join(s.file, s.count, out);
+    for (size_t i = 0; status != TR_OK && i < s.count; i++) tr_safetensors_close(&s.file[i]);
+    json_decref(root);
+    return status;
+}
