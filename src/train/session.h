@@ -31,6 +31,7 @@ typedef struct {
     const char *resume; /* auto, no, PATH */
     int64_t threads;    /* -1 auto */
     bool winograd;      /* convolutions may be computed by Winograd's algorithm */
+    bool capture;       /* programs are captured where the device can */
 } tr_main_settings_t;
 typedef enum { TR_PRECISION_FP32, TR_PRECISION_BF16 } tr_precision_t;
 extern const tr_config_table_t tr_main_config;
