@@ -40,6 +40,7 @@ typedef struct {
     tr_view_t in[TR_KERNEL_MAX_IN];
     tr_view_t out[TR_KERNEL_MAX_OUT];
     const void *attr; /* the kernel's attribute struct (attributes.h); outlives the call */
+    size_t attr_bytes; /* of *attr, where a graph made the call; 0: not known */
     void *scratch;    /* device memory of the size that prepare asked for, or NULL */
     void *state;      /* what prepare made, or NULL */
 } tr_kernel_call_t;

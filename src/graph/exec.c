@@ -9,6 +9,7 @@
 
 void tr_exec_release(tr_graph_t *g) {
     if (g->allocated) (void)tr_graph_sync(g);
+    for (size_t i = 0; i < g->programs.count; i++) tr_replay_destroy(g, g->programs.data[i]);
     for (int role = 0; role < TR_ROLE_COUNT; role++)
         if (g->region[role]) g->device->ops->free(g->device, g->region[role]);
 }
@@ -102,6 +103,7 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
         for (size_t k = 0; k < g->programs.data[i]->nodes.count; k++)
             TR_TRY(resolve_node(g, g->programs.data[i]->nodes.data[k]));
     TR_TRY(tr_inputs_list(g));
+    for (size_t i = 0; i < g->programs.count; i++) TR_TRY(tr_replay_create(g, g->programs.data[i]));
     g->allocated = true;
     return tr_graph_zero_reduced(g, true);
 }
@@ -166,16 +168,15 @@ static tr_status_t run_collective(tr_graph_t *g, const tr_op_t *op, tr_collectiv
     return c->ops->start(c, &what, g->stream, last);
 }
 
-tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collectives) {
-    const tr_program_t *p = g->programs.data[program];
-    tr_ticket_t last = 0;
-    for (size_t i = 0; i < p->nodes.count; i++) {
+tr_status_t tr_exec_enqueue(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
+                            tr_collectives_t *collectives, tr_ticket_t *last) {
+    for (size_t i = first; i < end; i++) {
         const tr_node_t *node = p->nodes.data[i];
         if (node->op.kind == TR_OP_KERNEL)
             TR_TRY(run_kernel(g, node));
         else
-            TR_TRY(run_collective(g, &node->op, collectives, &last));
-        if (last > 0) TR_TRY(collectives->ops->progress(collectives));
+            TR_TRY(run_collective(g, &node->op, collectives, last));
+        if (*last > 0) TR_TRY(collectives->ops->progress(collectives));
     }
     return TR_OK;
 }

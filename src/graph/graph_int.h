@@ -35,12 +35,20 @@ typedef struct {
     TR_VEC(int32_t) dying; /* storages whose last use this op is; for poisoning */
 } tr_node_t;
 
+/* A program with one set of inputs, captured: an executable per stretch (capture.c). */
+typedef struct {
+    int runs; /* op by op */
+    TR_VEC(tr_executable_t *) stretch;
+} tr_replay_t;
+
 typedef struct {
     char *name;
     tr_mode_t mode;
     TR_VEC(tr_node_t *) nodes;
     bool ended;
     size_t arena_bytes, arena_sum;
+    tr_replay_t *replay;                 /* [input_sets]; NULL: runs op by op */
+    const tr_collectives_t *replay_with; /* that the executables were captured with */
 } tr_program_t;
 
 /* Where calls hold an input's address: patched when the input is bound. */
@@ -73,6 +81,7 @@ struct tr_graph {
     bool planned, allocated;
     void *region[TR_ROLE_COUNT]; /* device memory per role; ACTIVATION: the arena */
     TR_VEC(tr_patch_t) patches;
+    bool op_by_op;             /* nothing is captured */
     int input_sets, input_set; /* how many; the one in use */
     size_t input_set_bytes;
     TR_VEC(int32_t) inputs; /* after the allocation */
@@ -95,7 +104,13 @@ tr_status_t tr_layout_gradient(tr_graph_t *g, tr_tensor_t param, tr_tensor_t *ou
 tr_status_t tr_inputs_list(tr_graph_t *g);
 /* Makes the node's call for every input set, from the one for set 0. */
 tr_status_t tr_inputs_resolve(tr_graph_t *g, tr_node_t *node);
+/* capture.c */
+tr_status_t tr_replay_create(tr_graph_t *g, tr_program_t *p);
+void tr_replay_destroy(tr_graph_t *g, tr_program_t *p);
 /* exec.c */
+/* Enqueues the nodes [first, end) of the program. *last: the last collective started, 0: none. */
+tr_status_t tr_exec_enqueue(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
+                            tr_collectives_t *collectives, tr_ticket_t *last);
 void tr_exec_release(tr_graph_t *g);
 
 #endif

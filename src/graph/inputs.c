@@ -64,6 +64,7 @@ tr_status_t tr_input_bind(tr_graph_t *g, tr_tensor_t input, void *data) {
     void *to = data ? data : place_of(g, info, 0);
     if (info->data == to) return TR_OK;
     info->data = to;
+    for (size_t i = 0; i < g->programs.count; i++) tr_replay_destroy(g, g->programs.data[i]);
     for (size_t i = 0; i < g->patches.count; i++)
         if (g->patches.data[i].input == input.id)
             *g->patches.data[i].slot = (char *)to + g->patches.data[i].offset_bytes;

@@ -191,6 +191,7 @@ static tr_status_t prepare(tr_graph_t *g, tr_node_t *node) {
     call->n_in = op->n_in;
     call->n_out = op->n_out;
     call->attr = op->attr;
+    call->attr_bytes = op->attr_bytes;
     for (int k = 0; k < op->n_in; k++) view_of(g, op->in[k], &call->in[k]);
     for (int k = 0; k < op->n_out; k++) view_of(g, op->out[k], &call->out[k]);
     if (!node->kernel->prepare) return TR_OK;

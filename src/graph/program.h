@@ -141,9 +141,18 @@ tr_status_t tr_input_bind(tr_graph_t *g, tr_tensor_t input, void *data);
 tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host);
 tr_status_t tr_tensor_write(tr_graph_t *g, tr_tensor_t t, const void *host);
 
-/* Enqueues the program on the compute stream. collectives may be NULL: COLLECTIVE and WAIT then do
- * nothing. Collective where it is not. */
+/*
+ * Enqueues the program on the compute stream. collectives may be NULL: COLLECTIVE and WAIT then do
+ * nothing. Collective where it is not.
+ *
+ * On a device that can capture, a program runs op by op twice with each set of inputs, is captured
+ * in the third run, and launched from then on. Collectives that cannot be captured run between the
+ * captured stretches. What cannot be captured runs op by op, with one line in the log that says
+ * why. Binding an input (tr_input_bind) of a graph ends the capture of its programs for good.
+ */
 tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collectives);
+/* Runs every program op by op from now on, with the same results. Before the allocation. */
+void tr_graph_run_op_by_op(tr_graph_t *g);
 /* The device memory of all tensors of a role; a tensor lies at its info's offset_bytes in it. NULL
  * and 0 where there are none. */
 void *tr_graph_region(const tr_graph_t *g, tr_role_t role, size_t *out_bytes);

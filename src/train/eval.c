@@ -31,7 +31,7 @@ static tr_status_t run_batch(pass_t *p) {
     TR_TRY(tr_program_run(s->g, s->eval, NULL));
     TR_TRY(tr_feed_used(s->feed));
     TR_TRY(tr_tensor_read(s->g, s->sums, part));
-    tr_feed_settled(s->feed);
+    tr_feed_settled(s->feed, 0);
     for (int i = 0; i < TR_SUM_COUNT; i++) p->sums[i] += part[i];
     if (p->each) TR_TRY(p->each(p->self, s, batch));
     TR_TRY(tr_loader_release(p->loader, batch));

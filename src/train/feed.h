@@ -32,7 +32,11 @@ tr_status_t tr_feed_used(tr_feed_t *feed);
 /* Waits until the copies of the batch that was fed `back` batches ago are done; 1 is the last one,
  * TR_FEED_SETS the most. */
 tr_status_t tr_feed_wait(tr_feed_t *feed, int back);
-/* The caller has waited for the compute stream: no copy is under way. */
-void tr_feed_settled(tr_feed_t *feed);
+/* The caller has waited for programs that read all batches but the last `newest` (0 or 1): no copy
+ * of theirs is under way. */
+void tr_feed_settled(tr_feed_t *feed, int newest);
+/* Makes the inputs of the batch that was fed `back` batches ago current again: 0 is the last one,
+ * TR_FEED_SETS - 1 the most. */
+void tr_feed_show(tr_feed_t *feed, int back);
 
 #endif

@@ -135,22 +135,52 @@ static void failed(loop_t *l) {
     tr_error_set(&error);
 }
 
+/* A step whose outcome is known. */
+static tr_status_t settle(loop_t *l, const tr_step_outcome_t *o) {
+    const int64_t step = l->state.step;
+    TR_TRY(tr_loop_check_finite(l, o));
+    TR_TRY(tr_report_step(&l->report, step, tr_schedule_lr(l->schedule, step), o));
+    tr_loop_state_step_done(&l->state, valid_due(l, step + 1));
+    l->stop = l->stop || o->stop;
+    return TR_OK;
+}
+
+/* What is done after a step that all ranks know they wait for. */
+static bool must_drain(loop_t *l, int64_t steps) {
+    return l->stop || steps == l->s->total_steps || valid_due(l, steps);
+}
+
+/* The step before is settled between the halves of this one, this one only where it must be: on a
+ * device that works asynchronously the host is one step ahead. */
+static tr_status_t run_step(loop_t *l, int64_t step, bool *out_stopped) {
+    tr_step_outcome_t o;
+    tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);
+    TR_TRY(tr_train_step_begin(l->train_step, step, tr_schedule_lr(l->schedule, step),
+                               tr_signals_pending() != 0, &o));
+    if (o.step >= 0) {
+        TR_TRY(settle(l, &o));
+        if (!l->stop) TR_TRY(after_step(l));
+        tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);
+    }
+    TR_TRY(tr_train_step_end(l->train_step, &o));
+    if (o.step < 0 && must_drain(l, step + 1)) TR_TRY(tr_train_step_drain(l->train_step, &o));
+    if (o.step < 0) return TR_OK;
+    TR_TRY(settle(l, &o));
+    *out_stopped = l->stop && l->state.step < l->s->total_steps;
+    return *out_stopped ? TR_OK : after_step(l);
+}
+
 static tr_status_t run_steps(loop_t *l) {
+    int64_t step = l->state.step;
+    bool has_stopped = false;
     if (l->state.valid_pending) {
         TR_INFO("starting with the validation of step %lld: the checkpoint was saved before it",
                 (long long)l->state.step);
         TR_TRY(after_step(l));
     }
     while (l->state.step < l->s->total_steps && !is_stale(l)) {
-        tr_step_outcome_t o;
-        const double lr = tr_schedule_lr(l->schedule, l->state.step);
-        tr_watchdog_phase(l->world, TR_PHASE_STEP, l->state.step + 1);
-        TR_TRY(tr_train_step_run(l->train_step, l->state.step, lr, tr_signals_pending() != 0, &o));
-        TR_TRY(tr_loop_check_finite(l, &o));
-        TR_TRY(tr_report_step(&l->report, l->state.step, lr, &o));
-        tr_loop_state_step_done(&l->state, valid_due(l, l->state.step + 1));
-        if (o.stop && l->state.step < l->s->total_steps) return stopped(l);
-        TR_TRY(after_step(l));
+        TR_TRY(run_step(l, step++, &has_stopped));
+        if (has_stopped) return stopped(l);
     }
     if (l->state.step < l->s->total_steps)
         TR_INFO(

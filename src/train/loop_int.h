@@ -22,6 +22,7 @@ typedef struct {
     tr_report_t report;
     tr_interval_t save, valid;
     tr_loop_state_t state;
+    bool stop;       /* some rank was asked to stop */
     int64_t skipped; /* updates skipped by on_nan = skip */
     int64_t skipped_in_row;
     char *run_dir;

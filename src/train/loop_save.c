@@ -106,6 +106,7 @@ tr_status_t tr_loop_save_best(loop_t *l) {
     tr_loop_note_failure(l);
     TR_TRY(tr_loop_save(l, l->state.saved_step != l->state.step));
     tr_checkpointer_best(l->checkpointer, l->state.step);
+    (void)tr_loop_state_save(&l->state, TR_SAVE_LINK);
     return TR_OK;
 }
 

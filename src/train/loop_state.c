@@ -9,16 +9,20 @@ typedef struct {
 
 /* A writer that is idle reports nothing: those entries change nothing. */
 static const transition_t transitions[TR_SAVE_STATES][TR_SAVE_EVENTS] = {
-    [TR_SAVE_IDLE] = {[TR_SAVE_DUE] = {TR_SAVE_WRITING, TR_SAVE_TAKE},
+    [TR_SAVE_IDLE] = {[TR_SAVE_LINK] = {TR_SAVE_WRITING, TR_SAVE_NOTHING},
+                      [TR_SAVE_DUE] = {TR_SAVE_WRITING, TR_SAVE_TAKE},
                       [TR_SAVE_WRITTEN] = {TR_SAVE_IDLE, TR_SAVE_NOTHING},
                       [TR_SAVE_FAILED] = {TR_SAVE_IDLE, TR_SAVE_NOTHING}},
-    [TR_SAVE_WRITING] = {[TR_SAVE_DUE] = {TR_SAVE_PENDING, TR_SAVE_NOTHING},
+    [TR_SAVE_WRITING] = {[TR_SAVE_LINK] = {TR_SAVE_WRITING, TR_SAVE_NOTHING},
+                         [TR_SAVE_DUE] = {TR_SAVE_PENDING, TR_SAVE_NOTHING},
                          [TR_SAVE_WRITTEN] = {TR_SAVE_IDLE, TR_SAVE_NOTHING},
                          [TR_SAVE_FAILED] = {TR_SAVE_IDLE, TR_SAVE_FORGET}},
-    [TR_SAVE_PENDING] = {[TR_SAVE_DUE] = {TR_SAVE_PENDING, TR_SAVE_NOTHING},
+    [TR_SAVE_PENDING] = {[TR_SAVE_LINK] = {TR_SAVE_PENDING, TR_SAVE_NOTHING},
+                         [TR_SAVE_DUE] = {TR_SAVE_PENDING, TR_SAVE_NOTHING},
                          [TR_SAVE_WRITTEN] = {TR_SAVE_READY, TR_SAVE_NOTHING},
                          [TR_SAVE_FAILED] = {TR_SAVE_READY, TR_SAVE_FORGET}},
-    [TR_SAVE_READY] = {[TR_SAVE_DUE] = {TR_SAVE_WRITING, TR_SAVE_TAKE},
+    [TR_SAVE_READY] = {[TR_SAVE_LINK] = {TR_SAVE_PENDING, TR_SAVE_NOTHING},
+                       [TR_SAVE_DUE] = {TR_SAVE_WRITING, TR_SAVE_TAKE},
                        [TR_SAVE_WRITTEN] = {TR_SAVE_READY, TR_SAVE_NOTHING},
                        [TR_SAVE_FAILED] = {TR_SAVE_READY, TR_SAVE_NOTHING}},
 };

@@ -12,7 +12,7 @@
 
 typedef enum {
     TR_SAVE_IDLE,    /* nothing is being written, nothing is pending */
-    TR_SAVE_WRITING, /* the writer has a checkpoint, and its outcome is not known */
+    TR_SAVE_WRITING, /* the writer has a checkpoint or a link, and its outcome is not known */
     TR_SAVE_PENDING, /* likewise, and another checkpoint became due meanwhile */
     TR_SAVE_READY,   /* a checkpoint is pending, and the writer is idle */
     TR_SAVE_STATES
@@ -20,6 +20,7 @@ typedef enum {
 
 typedef enum {
     TR_SAVE_DUE,     /* the current step is to be saved, and no checkpoint of it was taken */
+    TR_SAVE_LINK,    /* the writer was asked to link the best checkpoint */
     TR_SAVE_WRITTEN, /* the writer finished */
     TR_SAVE_FAILED,  /* the writer failed */
     TR_SAVE_EVENTS
@@ -50,7 +51,7 @@ tr_loop_state_t tr_loop_state_new(void);
 tr_save_action_t tr_loop_state_save(tr_loop_state_t *state, tr_save_event_t event);
 /* A checkpoint is due that could not be taken so far. */
 bool tr_loop_state_save_pending(const tr_loop_state_t *state);
-/* The writer has a checkpoint. */
+/* The writer has a checkpoint or a link. */
 bool tr_loop_state_is_writing(const tr_loop_state_t *state);
 
 /* One more step is done; valid_due: a validation follows it. */

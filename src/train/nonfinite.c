@@ -115,6 +115,7 @@ static tr_status_t fail_of_op(const loop_t *l, const char *head, const char *rem
     tr_session_t *s = l->s;
     int op = -1;
     /* Zero first: what other slots and ranks have spoilt in the sums would be found here, too. */
+    tr_train_step_show(l->train_step);
     TR_TRY(tr_graph_zero_reduced(s->g, true));
     TR_TRY(tr_program_find_nonfinite(s->g, s->last, &op));
     if (op < 0) return TR_OK;

@@ -85,7 +85,8 @@ static void restore_sums(const json_t *from, tr_report_sums_t *out) {
                               .since = tr_clock_sec() - number_of(from, "age")};
 }
 
-tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_pending, const json_t *state) {
+tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_pending,
+                             const json_t *state) {
     if (!r->run) return TR_OK;
     restore_sums(json_object_get(state, "window"), &r->window);
     restore_sums(json_object_get(state, "epoch"), &r->epoch);

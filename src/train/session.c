@@ -281,6 +281,7 @@ static tr_status_t build_graph(tr_session_t *s) {
     TR_TRY(resolve_order(s));
     TR_TRY(tr_graph_create(s->device, &s->g));
     TR_TRY(tr_graph_input_sets(s->g, tr_feed_sets(s->device)));
+    if (!s->main.capture) tr_graph_run_op_by_op(s->g);
     TR_TRY(tr_programs_build(s));
     count_parameters(s);
     return tr_graph_plan(s->g, memory_limit(s));

@@ -31,6 +31,7 @@ typedef struct {
     const char *resume; /* auto, no, PATH */
     int64_t threads;    /* -1 auto */
     bool winograd;      /* convolutions may be computed by Winograd's algorithm */
+    bool capture;       /* programs are captured where the device can */
 } tr_main_settings_t;
 typedef enum { TR_PRECISION_FP32, TR_PRECISION_BF16 } tr_precision_t;
 extern const tr_config_table_t tr_main_config;
@@ -142,13 +143,12 @@ tr_status_t tr_session_loader(tr_session_t *s, tr_split_t split, bool evaluation
 
 typedef struct tr_train_step tr_train_step_t;
 typedef struct {
+    int64_t step; /* that this is of, counted from 0; -1: no outcome is known */
     double terms; /* of the loss: samples or tokens that have a label */
     /* means over them, NaN where there is none; accuracy and topk of classes only */
     double loss, accuracy, topk;
     double grad_norm;
-    /* false: nothing was updated; the inputs still hold the last micro-batch, until the next step
-     */
-    bool finite;
+    bool finite;        /* false: nothing was updated */
     bool stop;          /* some rank was asked to stop */
     double stall_sec;   /* waiting for data */
     double exposed_sec; /* waiting for communication */
@@ -161,9 +161,25 @@ void tr_train_step_destroy(tr_train_step_t **train_step);
 /* Keeps the batches of the first step and trains on them in every step: for benchmarks without a
  * loader. data.prefetch must be at least slot_count. */
 tr_status_t tr_train_step_hold(tr_train_step_t *train_step);
-/* Collective. One optimizer step: every slot of this rank, the reduction, the update. */
+/*
+ * One optimizer step in two halves: every slot of this rank, the reduction, the update. Nobody
+ * waits for a step that was just enqueued. On an immediate device _end gives its outcome; on others
+ * _begin of the next step does, after the first micro-batch of that step is enqueued and before
+ * its second overwrites the inputs of the last one, or _drain. So every rank knows the outcome of a
+ * step at the same place. Between the halves the parameters are those after the step before.
+ * Collective.
+ */
+tr_status_t tr_train_step_begin(tr_train_step_t *train_step, int64_t step, double lr,
+                                bool stop_wanted, tr_step_outcome_t *out);
+tr_status_t tr_train_step_end(tr_train_step_t *train_step, tr_step_outcome_t *out);
+/* Waits for the last step; out->step is -1 where its outcome was given. Not collective. */
+tr_status_t tr_train_step_drain(tr_train_step_t *train_step, tr_step_outcome_t *out);
+/* All three: a step that is waited for. Collective. */
 tr_status_t tr_train_step_run(tr_train_step_t *train_step, int64_t step, double lr,
                               bool stop_wanted, tr_step_outcome_t *out);
+/* Makes the last micro-batch of the step whose outcome was given last the input of programs again.
+ */
+void tr_train_step_show(tr_train_step_t *train_step);
 
 /* -- evaluation (eval.c) ----------------------------------------------------------------------- */
 

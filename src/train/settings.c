@@ -53,6 +53,11 @@ static const tr_config_field_t main_fields[] = {
         "faster. It needs a quarter to a third of the multiplications; its rounding errors are 1.5 "
         "to 4 times those of direct sums. no: direct sums.",
         TR_RESUME_NOTE),
+    TR_FIELD_BOOL(
+        tr_main_settings_t, capture, "yes",
+        "Capture the work of a step once and launch it again in every step (CUDA graphs), "
+        "on devices that can. no: launch every operation. The results are the same.",
+        TR_RESUME_FREE),
 };
 const tr_config_table_t tr_main_config = {"", main_fields, TR_COUNT(main_fields),
                                           sizeof(tr_main_settings_t)};

@@ -1,4 +1,5 @@
-/* One optimizer step: this rank's slots, the reduction over slots and ranks, the update. */
+/* One optimizer step: this rank's slots, the reduction over slots and ranks, the update; and its
+ * outcome, one step later. */
 #include "feed.h"
 #include "reduce_tree.h"
 #include "session.h"
@@ -9,22 +10,34 @@
 #include <math.h>
 #include <string.h>
 
+enum { RING = 2 }; /* steps whose outcome may be on its way */
+
 /* What comes from the device each step, in memory that copies may use asynchronously. */
 typedef struct {
     float sums[TR_SUM_COUNT];
     tr_step_result_t result;
 } exchange_t;
 
+/* Seconds of the host and of communication, as counters since the start. */
+typedef struct {
+    double stall, exposed, busy;
+} times_t;
+
 struct tr_train_step {
     tr_session_t *s;
     tr_collectives_t *collectives;
     tr_loader_t *loader;
-    exchange_t *host;
-    tr_feed_step_t step; /* of this step, for every micro-batch */
+    exchange_t *host;        /* [RING], pinned; by step */
+    tr_event_t *known[RING]; /* the copies to host[i] are done */
+    tr_feed_step_t step;     /* of this step, for every micro-batch */
+    times_t begun, taken;    /* counters at its begin; what the pending step took */
+    int64_t pending;         /* the step that is enqueued and whose outcome is not read, -1: none */
+    int back; /* of the step whose outcome was given last, its last batch: fed so many ago */
     /* batches whose copies may not be done yet, the oldest first; none where inputs are bound */
     tr_batch_t *copied[TR_FEED_SETS];
     int copied_count;
-    /* of the step, until its outcome is known: what is not finite is looked for in it; else NULL */
+    /* where inputs are bound, of the step, until its outcome is known: what is not finite is looked
+     * for in it; else NULL */
     tr_batch_t *last;
     /* [slot_count] tr_train_step_hold: the first step's batches, for every step; else NULL */
     tr_batch_t **held;
@@ -39,20 +52,28 @@ tr_status_t tr_train_step_create(tr_session_t *s, tr_collectives_t *collectives,
     t->s = s;
     t->collectives = collectives;
     t->loader = loader;
-    TR_TRY_GOTO(s->device->ops->host_alloc(s->device, sizeof *t->host, &host), fail);
+    t->pending = -1;
+    TR_TRY_GOTO(s->device->ops->host_alloc(s->device, RING * sizeof *t->host, &host), fail);
     t->host = host;
-    memset(host, 0, sizeof *t->host);
+    memset(host, 0, RING * sizeof *t->host);
+    for (int i = 0; i < RING; i++)
+        TR_TRY_GOTO(s->device->ops->event_create(s->device, 0, &t->known[i]), fail);
     *out = t;
     return TR_OK;
 fail:
-    tr_free(&t);
+    tr_train_step_destroy(&t);
     return status;
 }
 
 void tr_train_step_destroy(tr_train_step_t **train_step) {
-    if (!*train_step) return;
-    (*train_step)->s->device->ops->host_free((*train_step)->s->device, (*train_step)->host);
-    tr_free(&(*train_step)->held);
+    tr_train_step_t *t = *train_step;
+    if (!t) return;
+    const tr_device_ops_t *ops = t->s->device->ops;
+    (void)tr_graph_sync(t->s->g); /* copies may be under way to the ring and from batches */
+    for (int i = 0; i < RING; i++)
+        if (t->known[i]) ops->event_destroy(t->s->device, t->known[i]);
+    if (t->host) ops->host_free(t->s->device, t->host);
+    tr_free(&t->held);
     tr_free(train_step);
 }
 
@@ -64,17 +85,6 @@ static tr_status_t read_back(const tr_session_t *s, tr_tensor_t t, void *host) {
     const tr_tensor_info_t *info = tr_tensor_info(s->g, t);
     return s->device->ops->copy(s->device, tr_graph_stream(s->g), host, info->data, info->bytes,
                                 TR_COPY_TO_HOST);
-}
-
-static tr_status_t begin(tr_train_step_t *t, int64_t step, double lr, bool stop_wanted) {
-    tr_session_t *s = t->s;
-    t->step = (tr_feed_step_t){.step = {.seed = (uint64_t)s->train.seed,
-                                        .step = step,
-                                        .lr = (float)lr,
-                                        .loss_scale = 1,
-                                        .weight_decay_scale = 1},
-                               .stop = stop_wanted};
-    return tr_graph_zero_reduced(s->g, s->accumulate);
 }
 
 /* Waits for the oldest copy and gives its batch back. */
@@ -101,10 +111,10 @@ static tr_status_t take_batch(tr_train_step_t *t, int64_t i, tr_batch_t **out) {
 /* The device may still read the batch: it is kept for as long as that. */
 static tr_status_t put_batch(tr_train_step_t *t, tr_batch_t *batch, bool is_last) {
     if (t->held) return TR_OK;
-    if (is_last)
-        t->last = batch;
-    else if (!t->s->device->immediate)
+    if (!t->s->device->immediate)
         t->copied[t->copied_count++] = batch;
+    else if (is_last)
+        t->last = batch;
     else
         return tr_loader_release(t->loader, batch);
     return TR_OK;
@@ -131,40 +141,90 @@ static tr_status_t release_last(tr_train_step_t *t) {
     return batch ? tr_loader_release(t->loader, batch) : TR_OK;
 }
 
-static tr_status_t finish(tr_train_step_t *t, tr_step_outcome_t *out) {
+static times_t times(const tr_train_step_t *t) {
+    const tr_collectives_t *c = t->collectives;
+    return (times_t){.stall = tr_loader_stall_sec(t->loader),
+                     .exposed = c ? c->exposed_sec : 0,
+                     .busy = c ? c->busy_sec : 0};
+}
+
+static tr_status_t enqueue_update(tr_train_step_t *t) {
     tr_session_t *s = t->s;
+    exchange_t *host = &t->host[t->step.step.step % RING];
     if (s->tree) TR_TRY(tr_reduce_tree_finish(s->tree, t->collectives));
     TR_TRY(tr_program_run(s->g, s->update, NULL));
     TR_TRY(tr_feed_used(s->feed)); /* `update` reads the step block, too */
-    TR_TRY(read_back(s, s->sums, t->host->sums));
-    TR_TRY(read_back(s, tr_graph_result(s->g), &t->host->result));
-    TR_TRY(tr_graph_sync(s->g));
-    tr_feed_settled(s->feed);
-    while (t->copied_count > 0) TR_TRY(release_copied(t));
-    const float *sums = t->host->sums;
-    const double n = sums[TR_SUM_TERMS];
-    out->terms = n;
-    out->loss = sums[TR_SUM_LOSS] / n;
-    out->accuracy = s->has_accuracy ? sums[TR_SUM_CORRECT] / n : NAN;
-    out->topk = s->has_accuracy && s->model.topk > 1 ? sums[TR_SUM_TOPK] / n : NAN;
-    out->grad_norm = t->host->result.grad_norm;
-    out->finite = t->host->result.finite != 0;
-    out->stop = sums[TR_SUM_STOP] > 0;
-    return TR_OK;
+    TR_TRY(read_back(s, s->sums, host->sums));
+    TR_TRY(read_back(s, tr_graph_result(s->g), &host->result));
+    return s->device->ops->event_record(s->device, t->known[t->step.step.step % RING],
+                                        tr_graph_stream(s->g));
+}
+
+/* Waits for the pending step. `newest`: batches that were fed since. */
+static tr_status_t take_outcome(tr_train_step_t *t, int newest, tr_step_outcome_t *out) {
+    const tr_session_t *s = t->s;
+    const exchange_t *host = &t->host[t->pending % RING];
+    TR_TRY(s->device->ops->event_sync(s->device, t->known[t->pending % RING]));
+    tr_feed_settled(s->feed, newest);
+    while (t->copied_count > newest) TR_TRY(release_copied(t));
+    const double n = host->sums[TR_SUM_TERMS];
+    *out = (tr_step_outcome_t){
+        .step = t->pending,
+        .terms = n,
+        .loss = host->sums[TR_SUM_LOSS] / n,
+        .accuracy = s->has_accuracy ? host->sums[TR_SUM_CORRECT] / n : NAN,
+        .topk = s->has_accuracy && s->model.topk > 1 ? host->sums[TR_SUM_TOPK] / n : NAN,
+        .grad_norm = host->result.grad_norm,
+        .finite = host->result.finite != 0,
+        .stop = host->sums[TR_SUM_STOP] > 0,
+        .stall_sec = t->taken.stall,
+        .exposed_sec = t->taken.exposed,
+        .busy_sec = t->taken.busy};
+    t->pending = -1;
+    t->back = newest;
+    return out->finite ? release_last(t) : TR_OK;
+}
+
+tr_status_t tr_train_step_begin(tr_train_step_t *t, int64_t step, double lr, bool stop_wanted,
+                                tr_step_outcome_t *out) {
+    const tr_session_t *s = t->s;
+    *out = (tr_step_outcome_t){.step = -1};
+    TR_TRY(release_last(t));
+    t->begun = times(t);
+    t->step = (tr_feed_step_t){.step = {.seed = (uint64_t)s->train.seed,
+                                        .step = step,
+                                        .lr = (float)lr,
+                                        .loss_scale = 1,
+                                        .weight_decay_scale = 1},
+                               .stop = stop_wanted};
+    TR_TRY(tr_graph_zero_reduced(s->g, s->accumulate));
+    TR_TRY(run_slot(t, 0));
+    return t->pending >= 0 ? take_outcome(t, 1, out) : TR_OK;
+}
+
+tr_status_t tr_train_step_end(tr_train_step_t *t, tr_step_outcome_t *out) {
+    *out = (tr_step_outcome_t){.step = -1};
+    for (int64_t i = 1; i < t->s->slot_count; i++) TR_TRY(run_slot(t, i));
+    TR_TRY(enqueue_update(t));
+    const times_t now = times(t);
+    t->taken = (times_t){now.stall - t->begun.stall, now.exposed - t->begun.exposed,
+                         now.busy - t->begun.busy};
+    t->pending = t->step.step.step;
+    return t->s->device->immediate ? take_outcome(t, 0, out) : TR_OK;
+}
+
+tr_status_t tr_train_step_drain(tr_train_step_t *t, tr_step_outcome_t *out) {
+    *out = (tr_step_outcome_t){.step = -1};
+    return t->pending >= 0 ? take_outcome(t, 0, out) : TR_OK;
 }
 
 tr_status_t tr_train_step_run(tr_train_step_t *t, int64_t step, double lr, bool stop_wanted,
                               tr_step_outcome_t *out) {
-    tr_collectives_t *c = t->collectives;
-    const double stall = tr_loader_stall_sec(t->loader), exposed = c ? c->exposed_sec : 0,
-                 busy = c ? c->busy_sec : 0;
-    *out = (tr_step_outcome_t){0};
-    TR_TRY(release_last(t));
-    TR_TRY(begin(t, step, lr, stop_wanted));
-    for (int64_t i = 0; i < t->s->slot_count; i++) TR_TRY(run_slot(t, i));
-    TR_TRY(finish(t, out));
-    out->stall_sec = tr_loader_stall_sec(t->loader) - stall;
-    out->exposed_sec = c ? c->exposed_sec - exposed : 0;
-    out->busy_sec = c ? c->busy_sec - busy : 0;
-    return out->finite ? release_last(t) : TR_OK;
+    TR_TRY(tr_train_step_begin(t, step, lr, stop_wanted, out));
+    TR_TRY(tr_train_step_end(t, out));
+    return t->pending >= 0 ? tr_train_step_drain(t, out) : TR_OK;
+}
+
+void tr_train_step_show(tr_train_step_t *t) {
+    tr_feed_show(t->s->feed, t->back);
 }

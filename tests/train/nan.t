@@ -56,6 +56,15 @@ ok $? "two ranks: the rank with the bad sample names the loss"
 run 1 bad.ini run.dir=bad1
 [ $? = 93 ] && names out "trainer: error & op 'mse[a-z_]*'"
 ok $? "one rank: the last micro-batch is looked through"
+# The outcome is known one step later there: it is still of the step that failed, and of its last micro-batch.
+said() { messages out 'trainer: error & step' | grep -o "step [0-9]*:.*op '[a-z_]*'"; }
+here=$(said)
+run 1 bad.ini run.dir=bad3 device=strict
+[ $? = 93 ] && [ -n "$here" ] && [ "$(said)" = "$here" ]
+ok $? "an asynchronous device: the same step and the same op"
+run 2 bad.ini run.dir=bad4 device=strict
+[ $? = 93 ] && names out "\[rank 1 & trainer: error & op 'mse[a-z_]*'" && [ "$(grep -c 'trainer: error' out)" = 1 ]
+ok $? "two ranks with asynchronous devices: the rank with the bad sample names the loss"
 tac bad.csv >first.csv
 "$TRAINER" import csv first.csv first.h5 --test-fraction 0 >out 2>&1
 run 1 bad.ini run.dir=first data.train=first.h5

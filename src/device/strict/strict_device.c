@@ -42,6 +42,7 @@ static tr_status_t strict_alloc(tr_device_t *device, size_t bytes, unsigned flag
     strict_device_t *strict = self(device);
     strict_block_t block = {.bytes = bytes ? bytes : 1};
     void *host = NULL;
+    TR_TRY(tr_strict_not_capturing(strict, "an allocation"));
     TR_TRY(strict->cpu->ops->alloc(strict->cpu, block.bytes, flags, &host));
     memset(host, POISON, block.bytes);
     block.host = host;
@@ -71,6 +72,7 @@ static void strict_free(tr_device_t *device, void *pointer) {
 
 static tr_status_t strict_host_alloc(tr_device_t *device, size_t bytes, void **out) {
     tr_device_t *cpu = self(device)->cpu;
+    TR_TRY(tr_strict_not_capturing(self(device), "an allocation"));
     TR_TRY(cpu->ops->host_alloc(cpu, bytes, out));
     memset(*out, POISON, bytes);
     return TR_OK;
@@ -122,8 +124,9 @@ static tr_status_t strict_stream_sync(tr_device_t *device, tr_stream_t *stream) 
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
     strict->host_waits++;
-    tr_status_t status = tr_strict_run_stream(strict, stream);
-    tr_strict_host_waited(strict, &stream->clock);
+    tr_status_t status = tr_strict_not_capturing(strict, "a wait of the host");
+    if (status == TR_OK) status = tr_strict_run_stream(strict, stream);
+    if (status == TR_OK) tr_strict_host_waited(strict, &stream->clock);
     pthread_mutex_unlock(&strict->mutex);
     return status;
 }
@@ -147,7 +150,7 @@ static tr_status_t strict_event_record(tr_device_t *device, tr_event_t *event,
     tr_status_t status = tr_strict_push(
         strict, stream,
         &(strict_work_t){.kind = STRICT_RECORD, .event = event, .count = event->recorded + 1});
-    if (status == TR_OK) event->recorded++;
+    if (status == TR_OK && !event->capture) event->recorded++;
     pthread_mutex_unlock(&strict->mutex);
     return status;
 }
@@ -162,12 +165,19 @@ static tr_status_t strict_event_wait(tr_device_t *device, tr_event_t *event, tr_
     return status;
 }
 
+static tr_status_t fail_captured(void) {
+    return TR_FAIL(TR_ERR_INTERNAL, "device strict: the host waits for an event that was recorded "
+                                    "in a capture: it never happens");
+}
+
 static tr_status_t strict_event_sync(tr_device_t *device, tr_event_t *event) {
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
     strict->host_waits++;
-    tr_status_t status = tr_strict_run_event(strict, event, event->recorded);
-    tr_strict_host_waited(strict, &event->clock);
+    tr_status_t status = tr_strict_not_capturing(strict, "a wait of the host");
+    if (status == TR_OK && event->capture) status = fail_captured();
+    if (status == TR_OK) status = tr_strict_run_event(strict, event, event->recorded);
+    if (status == TR_OK) tr_strict_host_waited(strict, &event->clock);
     pthread_mutex_unlock(&strict->mutex);
     return status;
 }
@@ -226,14 +236,25 @@ static tr_status_t strict_poison(tr_device_t *device, tr_stream_t *stream, void 
     return fill(device, stream, dst, bytes, POISON);
 }
 
+tr_status_t tr_strict_call(tr_device_t *device, tr_stream_t *stream, strict_call_fn call,
+                           void *self_of_call, void *data, size_t bytes) {
+    strict_device_t *strict = self(device);
+    strict_work_t work = {
+        .kind = STRICT_CALL, .bytes = bytes, .host_call = call, .self = self_of_call};
+    pthread_mutex_lock(&strict->mutex);
+    tr_status_t status = tr_strict_untag(strict, data, bytes, "a call of the host", &work.dst);
+    if (status == TR_OK) status = tr_strict_push(strict, stream, &work);
+    pthread_mutex_unlock(&strict->mutex);
+    return status;
+}
+
 /* -- report ------------------------------------------------------------------------------------ */
 
 static tr_status_t strict_report(tr_device_t *device, tr_report_row_fn row, void *self) {
-    static const char *const names[] = {[STRICT_KERNEL] = "kernels",
-                                        [STRICT_COPY] = "copies",
-                                        [STRICT_FILL] = "fills",
-                                        [STRICT_RECORD] = "event records",
-                                        [STRICT_WAIT] = "event waits"};
+    static const char *const names[] = {
+        [STRICT_KERNEL] = "kernels",       [STRICT_COPY] = "copies",
+        [STRICT_FILL] = "fills",           [STRICT_CALL] = "calls of the host",
+        [STRICT_RECORD] = "event records", [STRICT_WAIT] = "event waits"};
     const strict_device_t *strict = (const strict_device_t *)device;
     char text[32];
     for (int kind = 0; kind <= STRICT_WAIT; kind++) {
@@ -242,6 +263,8 @@ static tr_status_t strict_report(tr_device_t *device, tr_report_row_fn row, void
     }
     snprintf(text, sizeof text, "%lld", (long long)strict->host_waits);
     row(self, "host waits", text);
+    snprintf(text, sizeof text, "%lld", (long long)strict->launches);
+    row(self, "launches", text);
     return TR_OK;
 }
 
@@ -277,6 +300,10 @@ static const tr_device_ops_t strict_ops = {
     .copy = strict_copy,
     .zero = strict_zero,
     .poison = strict_poison,
+    .capture_begin = tr_strict_capture_begin,
+    .capture_end = tr_strict_capture_end,
+    .executable_launch = tr_strict_launch,
+    .executable_destroy = tr_strict_executable_destroy,
     .report = strict_report,
     .kernels = tr_strict_kernels,
 };

@@ -12,8 +12,8 @@
  * - every view handed to a kernel must lie in live memory, and outputs may not partly overlap other
  * views.
  *
- * strict_device.c has the table and memory, strict_stream.c the queues, strict_order.c
- * the check of order, strict_kernels.c the kernels.
+ * strict_device.c has the table and memory, strict_stream.c the queues, strict_capture.c capture and
+ * replay, strict_order.c the check of order, strict_kernels.c the kernels.
  */
 #ifndef TRAINER_STRICT_INT_H
 #define TRAINER_STRICT_INT_H
@@ -23,14 +23,26 @@
 #include "trainer/rng.h"
 #include <pthread.h>
 
-typedef enum { STRICT_KERNEL, STRICT_COPY, STRICT_FILL, STRICT_RECORD, STRICT_WAIT } strict_kind_t;
+typedef enum {
+    STRICT_KERNEL,
+    STRICT_COPY,
+    STRICT_FILL,
+    STRICT_CALL,
+    STRICT_RECORD,
+    STRICT_WAIT
+} strict_kind_t;
+
+/* A function of the host as a piece of work; data is untagged. */
+typedef tr_status_t (*strict_call_fn)(void *self, void *data, size_t bytes);
 
 /* One piece of recorded work; all addresses are host addresses (untagged). */
 typedef struct {
     strict_kind_t kind;
     tr_kernel_id_t kernel;
     tr_kernel_call_t call;
-    void *dst; /* COPY, FILL */
+    strict_call_fn host_call; /* CALL: reads and writes dst */
+    void *self;
+    void *dst; /* COPY, FILL, CALL */
     const void *src;
     size_t bytes;
     int fill;
@@ -54,7 +66,9 @@ typedef struct {
 } strict_access_t;
 
 struct tr_stream {
-    int id; /* below STRICT_STREAMS; given again once the stream is gone */
+    int id;                /* below STRICT_STREAMS; given again once the stream is gone */
+    uint64_t capture;      /* that this stream has joined, 0: none */
+    size_t captured, seen; /* pieces of work in that capture, and how many the origin waits for */
     strict_clock_t clock;
     TR_VEC(strict_work_t) work;
     size_t head; /* work[head ..] is still to do */
@@ -62,7 +76,16 @@ struct tr_stream {
 
 struct tr_event {
     uint64_t recorded, done;
+    uint64_t capture; /* number of the capture that holds the last record, 0: none does */
+    tr_stream_t *captured_on;
+    size_t captured;      /* pieces of work of that stream before the record */
     strict_clock_t clock; /* of the last record */
+};
+
+/* Captured work, in the order in which it was given, with copies of all attributes. */
+struct tr_executable {
+    TR_VEC(strict_work_t) work;
+    TR_VEC(void *) attrs;
 };
 
 typedef struct {
@@ -85,7 +108,11 @@ typedef struct {
     const char *stream_name[STRICT_STREAMS]; /* NULL: this id is free */
     tr_rng_t rng;
     int64_t given[STRICT_WAIT + 1]; /* pieces of work by kind, since the device was opened */
-    int64_t host_waits;
+    int64_t host_waits, launches;
+    tr_executable_t *capture; /* being recorded; NULL: none */
+    uint64_t capture_number;  /* of it, or of the last one */
+    tr_stream_t *capture_origin;
+    pthread_t capture_thread;
     tr_stream_t *favourite; /* the stream that ran last */
     /* `error` happened where nobody could be told; the next sync returns it */
     bool failed;
@@ -106,6 +133,25 @@ tr_status_t tr_strict_run_stream(strict_device_t *strict, const tr_stream_t *str
 tr_status_t tr_strict_run_event(strict_device_t *strict, const tr_event_t *event, uint64_t count);
 /* ... until all streams are empty; an error is kept for the next sync. */
 void tr_strict_run_all(strict_device_t *strict);
+
+/* Without a look at captures. */
+tr_status_t tr_strict_enqueue(strict_device_t *strict, tr_stream_t *stream,
+                              const strict_work_t *work);
+/* Gives `stream` a function of the host, which reads and writes [data, +bytes) of device memory
+ * when its turn comes. For collectives tables of tests. Takes the mutex. */
+tr_status_t tr_strict_call(tr_device_t *device, tr_stream_t *stream, strict_call_fn call,
+                           void *self, void *data, size_t bytes);
+
+/* strict_capture.c. Callers of the first two hold the mutex. */
+/* *out_taken: the work is part of a capture now and not to be enqueued. */
+tr_status_t tr_strict_capture(strict_device_t *strict, tr_stream_t *stream,
+                              const strict_work_t *work, bool *out_taken);
+/* TR_ERR_INTERNAL where this thread is capturing: `what` is not allowed then. */
+tr_status_t tr_strict_not_capturing(const strict_device_t *strict, const char *what);
+tr_status_t tr_strict_capture_begin(tr_device_t *device, tr_stream_t *stream);
+tr_status_t tr_strict_capture_end(tr_device_t *device, tr_stream_t *stream, tr_executable_t **out);
+tr_status_t tr_strict_launch(tr_device_t *device, tr_executable_t *executable, tr_stream_t *stream);
+void tr_strict_executable_destroy(tr_device_t *device, tr_executable_t *executable);
 
 /* strict_order.c. Callers hold the mutex. */
 /* TR_ERR_INTERNAL where nothing orders the work after other work on the same bytes. */

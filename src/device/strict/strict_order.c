@@ -73,6 +73,8 @@ tr_status_t tr_strict_order(strict_device_t *strict, tr_stream_t *stream,
         return touch(strict, stream, work->dst, work->bytes, true, "a copy");
     case STRICT_FILL:
         return touch(strict, stream, work->dst, work->bytes, true, work->fill ? "poison" : "zero");
+    case STRICT_CALL:
+        return touch(strict, stream, work->dst, work->bytes, true, "a call of the host");
     case STRICT_RECORD: work->event->clock = stream->clock; break;
     case STRICT_WAIT: merge(&stream->clock, &work->event->clock); break;
     }

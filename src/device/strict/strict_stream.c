@@ -8,9 +8,26 @@
 
 tr_status_t tr_strict_push(strict_device_t *strict, tr_stream_t *stream,
                            const strict_work_t *work) {
+    bool taken = false;
+    TR_TRY(tr_strict_capture(strict, stream, work, &taken));
+    if (taken) return TR_OK;
     strict->given[work->kind]++;
+    return tr_strict_enqueue(strict, stream, work);
+}
+
+/* A stream whose host is always ahead is never empty. */
+static void forget_done(tr_stream_t *stream) {
+    strict_work_t *work = stream->work.data;
+    stream->work.count -= stream->head;
+    if (stream->head > 0 && stream->work.count > 0)
+        memmove(work, work + stream->head, stream->work.count * sizeof *work);
+    stream->head = 0;
+}
+
+tr_status_t tr_strict_enqueue(strict_device_t *strict, tr_stream_t *stream,
+                              const strict_work_t *work) {
     TR_TRY(tr_strict_order(strict, stream, work));
-    if (stream->head == stream->work.count) stream->head = stream->work.count = 0;
+    if (2 * stream->head >= stream->work.count) forget_done(stream);
     return tr_vec_push(&stream->work, *work);
 }
 
@@ -44,6 +61,7 @@ static tr_status_t perform(const strict_device_t *strict, const strict_work_t *w
                                                            &work->call);
     case STRICT_COPY: memmove(work->dst, work->src, work->bytes); break;
     case STRICT_FILL: memset(work->dst, work->fill, work->bytes); break;
+    case STRICT_CALL: return work->host_call(work->self, work->dst, work->bytes);
     case STRICT_RECORD: work->event->done = work->count; break;
     case STRICT_WAIT: break;
     }

@@ -1,10 +1,11 @@
-/* What a step on the strict device costs the host: waits, copies, kernels; and that a step of many
- * slots is fed in turn. */
+/* What a step on the strict device costs the host: waits, copies, launches; that a step of many
+ * slots is fed in turn; and that its outcome is known one step later. */
 #include "trainer/log.h"
 #include "trainer/mem.h"
 #include "trainer/train.h"
 #include "train/session.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -58,47 +59,63 @@ static void end(trainer_t *t) {
 }
 
 typedef struct {
-    int64_t waits, copies;
+    int64_t waits, copies, kernels, launches;
 } counts_t;
 
 static void take_row(void *self, const char *name, const char *value) {
     counts_t *counts = self;
     if (!strcmp(name, "host waits")) counts->waits = atoll(value);
     if (!strcmp(name, "copies")) counts->copies = atoll(value);
+    if (!strcmp(name, "kernels")) counts->kernels = atoll(value);
+    if (!strcmp(name, "launches")) counts->launches = atoll(value);
 }
 
 static counts_t counts_of(const trainer_t *t) {
-    counts_t counts = {-1, -1};
+    counts_t counts = {0};
     OK(t->s->device->ops->report(t->s->device, take_row, &counts));
     return counts;
 }
 
-/* Waits and copies of steps 3 to 10, each. */
-static void expect(const char *micro_batch, const char *prefetch, int64_t waits, int64_t copies) {
+/* A step as the loop runs it. */
+static counts_t costs(trainer_t *t, int64_t step) {
+    tr_step_outcome_t o;
+    const counts_t before = counts_of(t);
+    OK(tr_train_step_begin(t->train_step, step, 0.01, false, &o));
+    assert_int_equal(o.step, step - 1);
+    OK(tr_train_step_end(t->train_step, &o));
+    assert_int_equal(o.step, -1);
+    const counts_t after = counts_of(t);
+    return (counts_t){after.waits - before.waits, after.copies - before.copies,
+                      after.kernels - before.kernels, after.launches - before.launches};
+}
+
+/* Steps 11 to 16, each: all programs are captured by then. */
+static void expect(const char *micro_batch, const char *prefetch, int64_t waits, int64_t copies,
+                   int64_t launches) {
     trainer_t t = begin("device=strict", micro_batch, prefetch);
-    for (int64_t step = 0; step < 10; step++) {
-        tr_step_outcome_t o;
-        const counts_t before = counts_of(&t);
-        OK(tr_train_step_run(t.train_step, step, 0.01, false, &o));
-        const counts_t after = counts_of(&t);
-        if (step < 2) continue;
-        assert_int_equal(after.waits - before.waits, waits);
-        assert_int_equal(after.copies - before.copies, copies);
+    for (int64_t step = 0; step < 16; step++) {
+        const counts_t c = costs(&t, step);
+        if (step < 10) continue;
+        assert_int_equal(c.waits, waits);
+        assert_int_equal(c.copies, copies);
+        assert_int_equal(c.kernels, 0);
+        assert_int_equal(c.launches, launches);
     }
     end(&t);
 }
 
 /* A slot takes six copies: x, y, sample ids, weights, step block, stop wish. Sums and result come
- * back at the end. */
+ * back at the end. A launch for each slot, and one for `update`. */
 static void one_wait_for_a_step(void **state) {
-    expect("data.micro_batch=24", "data.prefetch=4", 1, 1 * 6 + 2);
-    expect("data.micro_batch=12", "data.prefetch=4", 1, 2 * 6 + 2);
+    expect("data.micro_batch=24", "data.prefetch=4", 1, 1 * 6 + 2, 1 + 1);
 }
 
-/* Of six slots the third and later ones wait for the copy of the one that had their set. */
+/* A slot waits for the copy of the one that had its set, unless the outcome of the step before says
+ * that it is done; with one batch in the ring, for the copy of the one before. */
 static void many_slots_wait_for_copies_alone(void **state) {
-    expect("data.micro_batch=4", "data.prefetch=6", 1 + 4, 6 * 6 + 2);
-    expect("data.micro_batch=4", "data.prefetch=1", 1 + 5, 6 * 6 + 2);
+    expect("data.micro_batch=12", "data.prefetch=4", 1 + 1, 2 * 6 + 2, 2 + 1);
+    expect("data.micro_batch=4", "data.prefetch=6", 1 + 5, 6 * 6 + 2, 6 + 1);
+    expect("data.micro_batch=4", "data.prefetch=1", 1 + 6, 6 * 6 + 2, 6 + 1);
 }
 
 static void losses(const char *device, const char *prefetch, double *out) {
@@ -120,11 +137,83 @@ static void copied_inputs_train_as_bound_ones(void **state) {
     assert_memory_equal(bound, narrow, sizeof bound);
 }
 
+/* On cpu at once, elsewhere at the begin of the next step or when drained; each once. */
+static void outcomes_come_in_turn(void **state) {
+    trainer_t now = begin("device=cpu", "data.micro_batch=12", "data.prefetch=4"),
+              later = begin("device=strict", "data.micro_batch=12", "data.prefetch=4");
+    tr_step_outcome_t a, b;
+    double last = 0;
+    for (int64_t step = 0; step < 6; step++) {
+        const bool stop = step == 3;
+        OK(tr_train_step_begin(now.train_step, step, 0.01, stop, &a));
+        assert_int_equal(a.step, -1);
+        OK(tr_train_step_end(now.train_step, &a));
+        assert_int_equal(a.step, step);
+        OK(tr_train_step_drain(now.train_step, &b));
+        assert_int_equal(b.step, -1);
+        OK(tr_train_step_begin(later.train_step, step, 0.01, stop, &b));
+        assert_int_equal(b.step, step - 1);
+        assert_true(step == 0 || (b.loss == last && b.stop == (step == 4)));
+        OK(tr_train_step_end(later.train_step, &b));
+        last = a.loss;
+    }
+    OK(tr_train_step_drain(later.train_step, &b));
+    assert_true(b.step == 5 && b.loss == last);
+    OK(tr_train_step_drain(later.train_step, &b));
+    assert_int_equal(b.step, -1);
+    end(&now);
+    end(&later);
+}
+
+static void *params_of(trainer_t *t, size_t *bytes) {
+    void *pinned = NULL;
+    const void *params = tr_graph_region(t->s->g, TR_ROLE_PARAM, bytes);
+    OK(t->s->device->ops->host_alloc(t->s->device, *bytes, &pinned));
+    OK(t->s->device->ops->copy(t->s->device, tr_graph_stream(t->s->g), pinned, params, *bytes,
+                               TR_COPY_TO_HOST));
+    OK(tr_graph_sync(t->s->g));
+    return pinned;
+}
+
+/* Step 4 makes the weights infinite, so step 5 has no loss. When that is known the next step has
+ * begun; the weights are those that step 5 found, and its inputs can be looked through. */
+static void a_step_without_a_loss_changes_nothing(const char *micro_batch) {
+    trainer_t t = begin("device=strict", micro_batch, "data.prefetch=4");
+    tr_step_outcome_t o;
+    size_t bytes;
+    int op = -1;
+    for (int64_t step = 0; step < 5; step++)
+        OK(tr_train_step_run(t.train_step, step, step == 4 ? INFINITY : 0.01, false, &o));
+    assert_true(o.finite);
+    void *before = params_of(&t, &bytes);
+    OK(tr_train_step_begin(t.train_step, 5, 0.01, false, &o));
+    OK(tr_train_step_end(t.train_step, &o));
+    OK(tr_train_step_begin(t.train_step, 6, 0.01, false, &o));
+    assert_true(o.step == 5 && !o.finite);
+    void *after = params_of(&t, &bytes);
+    assert_memory_equal(before, after, bytes);
+    tr_train_step_show(t.train_step);
+    OK(tr_graph_zero_reduced(t.s->g, true));
+    OK(tr_program_find_nonfinite(t.s->g, t.s->last, &op));
+    assert_true(op >= 0);
+    t.s->device->ops->host_free(t.s->device, before);
+    t.s->device->ops->host_free(t.s->device, after);
+    end(&t);
+}
+
+static void a_loss_that_is_not_finite_changes_nothing(void **state) {
+    a_step_without_a_loss_changes_nothing("data.micro_batch=24");
+    a_step_without_a_loss_changes_nothing("data.micro_batch=12");
+    a_step_without_a_loss_changes_nothing("data.micro_batch=4");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_wait_for_a_step),
         cmocka_unit_test(many_slots_wait_for_copies_alone),
         cmocka_unit_test(copied_inputs_train_as_bound_ones),
+        cmocka_unit_test(outcomes_come_in_turn),
+        cmocka_unit_test(a_loss_that_is_not_finite_changes_nothing),
     };
     tr_log_set_level(TR_LOG_WARN);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,117 @@
+/*
+ * Captured programs. A program is cut into stretches: kernels, and collectives that the engine
+ * lets a capture hold. A stretch is one executable for each set of inputs, because a capture keeps
+ * the addresses. Collectives of another engine run between the stretches.
+ */
+#include "graph_int.h"
+#include "trainer/log.h"
+
+enum { RUNS_BEFORE_CAPTURE = 2 }; /* libraries load and tune kernels in the first runs */
+
+tr_status_t tr_replay_create(tr_graph_t *g, tr_program_t *p) {
+    if (!g->device->ops->capture_begin || g->op_by_op || p->nodes.count == 0) return TR_OK;
+    return tr_alloc((size_t)g->input_sets * sizeof *p->replay, "captured programs", &p->replay);
+}
+
+static void drop_executables(tr_graph_t *g, tr_replay_t *r) {
+    for (size_t i = 0; i < r->stretch.count; i++)
+        g->device->ops->executable_destroy(g->device, r->stretch.data[i]);
+    tr_vec_free(&r->stretch);
+    *r = (tr_replay_t){0};
+}
+
+void tr_replay_destroy(tr_graph_t *g, tr_program_t *p) {
+    for (int set = 0; set < g->input_sets && p->replay; set++) drop_executables(g, &p->replay[set]);
+    tr_free(&p->replay);
+}
+
+void tr_graph_run_op_by_op(tr_graph_t *g) {
+    g->op_by_op = true;
+}
+
+/* -- stretches --------------------------------------------------------------------------------- */
+
+static bool holds_collectives(const tr_collectives_t *c) {
+    return !c || c->size == 1 || c->capturable;
+}
+
+static bool is_kernel(const tr_program_t *p, size_t i) {
+    return p->nodes.data[i]->op.kind == TR_OP_KERNEL;
+}
+
+static size_t stretch_end(const tr_program_t *p, size_t first, const tr_collectives_t *c) {
+    const size_t count = p->nodes.count;
+    size_t i = first;
+    if (holds_collectives(c)) return count;
+    while (i < count && is_kernel(p, i) == is_kernel(p, first)) i++;
+    return i;
+}
+
+/* TR_ERR_CONFIG: this cannot be captured; nothing was done. */
+static tr_status_t capture(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
+                           tr_collectives_t *c, tr_replay_t *r) {
+    const tr_device_ops_t *ops = g->device->ops;
+    tr_executable_t *executable = NULL;
+    tr_ticket_t last = 0;
+    TR_TRY(ops->capture_begin(g->device, g->stream));
+    tr_status_t status = tr_exec_enqueue(g, p, first, end, c, &last);
+    if (status != TR_OK) {
+        const tr_error_t error = *tr_error_last();
+        (void)ops->capture_end(g->device, g->stream, NULL);
+        return tr_error_set(&error);
+    }
+    TR_TRY(ops->capture_end(g->device, g->stream, &executable));
+    status = tr_vec_push(&r->stretch, executable);
+    if (status != TR_OK) ops->executable_destroy(g->device, executable);
+    return status;
+}
+
+static tr_status_t give_up(tr_graph_t *g, tr_program_t *p) {
+    TR_WARN("program '%s' runs op by op: %s", p->name, tr_error_last()->message);
+    tr_error_clear();
+    tr_replay_destroy(g, p);
+    return TR_OK;
+}
+
+/* The stretch number k; captured first where it is not yet. */
+static tr_status_t replay(tr_graph_t *g, tr_program_t *p, size_t k, size_t first, size_t end,
+                          tr_collectives_t *c, tr_ticket_t *last) {
+    tr_replay_t *r = p->replay ? &p->replay[g->input_set] : NULL;
+    if (r && k == r->stretch.count) {
+        const tr_status_t status = capture(g, p, first, end, c, r);
+        if (status == TR_ERR_CONFIG)
+            TR_TRY(give_up(g, p));
+        else
+            TR_TRY(status);
+        r = p->replay ? r : NULL;
+    }
+    if (!r) return tr_exec_enqueue(g, p, first, end, c, last);
+    return g->device->ops->executable_launch(g->device, r->stretch.data[k], g->stream);
+}
+
+/* -- running ----------------------------------------------------------------------------------- */
+
+static tr_status_t run_stretches(tr_graph_t *g, tr_program_t *p, tr_collectives_t *c) {
+    tr_ticket_t last = 0;
+    for (size_t first = 0, end = 0, k = 0; first < p->nodes.count; first = end) {
+        end = stretch_end(p, first, c);
+        if (is_kernel(p, first) || holds_collectives(c))
+            TR_TRY(replay(g, p, k++, first, end, c, &last));
+        else
+            TR_TRY(tr_exec_enqueue(g, p, first, end, c, &last));
+        if (last > 0) TR_TRY(c->ops->progress(c));
+    }
+    return TR_OK;
+}
+
+tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collectives) {
+    tr_program_t *p = g->programs.data[program];
+    tr_ticket_t last = 0;
+    tr_replay_t *r = p->replay ? &p->replay[g->input_set] : NULL;
+    if (r && p->replay_with != collectives)
+        for (int set = 0; set < g->input_sets; set++) drop_executables(g, &p->replay[set]);
+    p->replay_with = collectives;
+    if (r && r->runs == RUNS_BEFORE_CAPTURE) return run_stretches(g, p, collectives);
+    if (r) r->runs++;
+    return tr_exec_enqueue(g, p, 0, p->nodes.count, collectives, &last);
+}

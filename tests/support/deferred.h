@@ -1,0 +1,15 @@
+/*
+ * A collectives table for the strict device that never makes the host wait: sums are pieces of work
+ * of a stream of their own, so that captures may hold them. For tests of captured steps.
+ */
+#ifndef TRAINER_TEST_DEFERRED_H
+#define TRAINER_TEST_DEFERRED_H
+
+#include "device/collectives.h"
+#include "trainer/comm.h"
+
+/* Sums of f32 over all ranks of `world`, correctly rounded; of the other entries only close. Both
+ * are borrowed. Nobody else makes MPI calls while the device works. */
+tr_status_t deferred_open(tr_world_t *world, tr_device_t *strict, tr_collectives_t **out);
+
+#endif
