@@ -1,13 +1,13 @@
 /*
- * A program that trains a network in its own processes, on what it computes itself: a data set and
- * a model of its own, and tr_train on communicators of its own. docs/embedding.md explains it.
+ * A program that trains a network in its own processes on data that it computes itself. It registers
+ * a data set and a model and calls tr_train on its own communicators. docs/embedding.md explains it.
  *
  *     mpicc embed.c $(pkg-config --cflags --libs trainer) -o embed
  *     mpirun -np 4 ./embed FOLDER [section.key=value ...]
  *
- * The network learns where a damped pendulum is at four times, from its first angle and its
- * damping. The ranks split into two halves; each half trains one member of an ensemble, with a seed
- * of its own.
+ * The network learns the angles of a damped pendulum at four times from its first angle and its
+ * damping. The ranks split into two halves; each half trains one member of an ensemble with its own
+ * seed, evaluates it, and predicts two samples from memory.
  */
 #include <trainer/data.h>
 #include <trainer/model.h>
@@ -22,8 +22,8 @@
 
 enum { INPUTS = 2, TIMES = 4, STEPS = 100 };
 
-/* Angles at times 1 to 4 of  angle'' = -damping angle' - sin(angle),  at rest at first
- *                            (semi-implicit Euler). */
+/* Angles at times 1 to 4 of angle'' = -damping angle' - sin(angle), starting at rest
+ * (semi-implicit Euler). */
 static void simulate(double angle, double damping, float out[TIMES]) {
     const double dt = 1.0 / STEPS;
     double speed = 0;
@@ -42,15 +42,15 @@ static const int64_t samples[] = {
     [TR_SPLIT_TRAIN] = 8192, [TR_SPLIT_VALID] = 1024, [TR_SPLIT_TEST] = 0};
 
 typedef struct {
-    tr_dataset_t base; /* the first member, as the library wants it */
+    tr_dataset_t base; /* must be the first member */
     int64_t first;     /* the splits are different parts of one sequence */
 } pendulum_t;
 
 static tr_status_t pendulum_open(const tr_data_settings_t *settings, tr_split_t split,
                                  tr_dataset_t **out) {
     pendulum_t *self = NULL;
-    (void)settings;                        /* the keys of [data], where the data set wants some */
-    if (samples[split] == 0) return TR_OK; /* there is no such split */
+    (void)settings;                        /* the keys of [data]; not needed here */
+    if (samples[split] == 0) return TR_OK; /* no such split: *out stays NULL */
     TR_TRY(tr_alloc(sizeof *self, "pendulum data set", &self));
     self->first = split == TR_SPLIT_TRAIN ? 0 : samples[TR_SPLIT_TRAIN];
     tr_dataset_info_t *info = &self->base.info;
@@ -72,12 +72,12 @@ static void pendulum_close(tr_dataset_t *dataset) {
     tr_free(&self);
 }
 
-/* A function of the sample's number alone: reruns, other rank counts and both members see the same
+/* A function of the sample's number alone, so that every run, rank count and member reads the same
  * samples. */
 static tr_status_t pendulum_read(tr_dataset_t *dataset, int64_t first, int64_t count,
                                  void *const *dst) {
     const pendulum_t *self = (const pendulum_t *)dataset;
-    float *x = dst[0], *y = dst[1]; /* NULL: not wanted */
+    float *x = dst[0], *y = dst[1]; /* NULL: not requested */
     for (int64_t i = 0; i < count; i++) {
         const double n = (double)(self->first + first + i);
         const double angle = 6 * fmod(n * 0.7548776662466927, 1) - 3,
@@ -153,7 +153,7 @@ static const char defaults[] = "[model]\ntype = surrogate\n"
                                "[train]\nepochs = 10\n"
                                "[log]\nevery = 320\n";
 
-/* The same on every rank of a member, for all ranks are given the same text. */
+/* All ranks of a member get the same configuration. */
 static tr_status_t configure(const char *folder, int member, int count, char **assignments,
                              tr_config_t **config) {
     const tr_config_table_t *const *tables;
@@ -172,6 +172,28 @@ static tr_status_t configure(const char *folder, int member, int count, char **a
     return tr_config_check(*config);
 }
 
+/* -- using what was trained -------------------------------------------------------------------- */
+
+static tr_status_t use(const tr_config_t *config, tr_world_t *world) {
+    const char *run = tr_config_get(config, "run.dir");
+    const float x[][INPUTS] = {{1, 0.1f}, {-2, 0.5f}}; /* angle, damping */
+    float predicted[2][TIMES], simulated[TIMES];
+    tr_scores_t scores;
+    tr_predictor_t *predictor = NULL;
+    TR_TRY(tr_evaluate(config, world, run, TR_SPLIT_VALID, &scores));
+    TR_TRY(tr_predictor_open(config, world, run, &predictor));
+    TR_TRY(tr_predictor_run(predictor, x, 2, &predicted[0][0]));
+    tr_predictor_close(&predictor);
+    if (tr_world_info(world)->rank > 0) return TR_OK;
+    printf("seed %s: R2 %.4f\n", tr_config_get(config, "train.seed"), scores.r2);
+    for (int i = 0; i < 2; i++) {
+        simulate(x[i][0], x[i][1], simulated);
+        printf("angle %g, damping %g: predicted %.3f, simulated %.3f at time %d\n", x[i][0],
+               x[i][1], predicted[i][TIMES - 1], simulated[TIMES - 1], TIMES);
+    }
+    return TR_OK;
+}
+
 static tr_status_t train(MPI_Comm comm, const char *folder, int member, int count,
                          char **assignments) {
     tr_world_t *world = NULL;
@@ -181,10 +203,11 @@ static tr_status_t train(MPI_Comm comm, const char *folder, int member, int coun
     TR_TRY(tr_world_open(&comm, &world)); /* duplicates comm; MPI stays the program's */
     const tr_world_info_t *info = tr_world_info(world);
     tr_log_set_rank(info->rank, info->size, info->host);
-    if (member > 0) tr_log_set_level(TR_LOG_WARN); /* one of them is enough on the terminal */
+    if (member > 0) tr_log_set_level(TR_LOG_WARN); /* one member's log is enough */
     TR_TRY(configure(folder, member, count, assignments, &config));
     const tr_train_params_t params = {.config_path = "embed", .version = "embed 1"};
     TR_TRY(tr_train(config, world, &params));
+    TR_TRY(use(config, world));
     tr_config_destroy(&config);
     tr_world_close(&world);
     return TR_OK;
@@ -193,8 +216,8 @@ static tr_status_t train(MPI_Comm comm, const char *folder, int member, int coun
 int main(int argc, char **argv) {
     int level, rank, size;
     MPI_Comm half;
-    /* SERIALIZED lets a thread of the library reduce gradients while this one computes; with less
-     * it polls. */
+    /* With SERIALIZED a thread of the library reduces gradients while this one computes; with less
+     * this thread polls. */
     MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -206,7 +229,7 @@ int main(int argc, char **argv) {
     const int member = rank >= (size + 1) / 2;
     MPI_Comm_split(MPI_COMM_WORLD, member, rank, &half);
     const tr_status_t status = train(half, argv[1], member, argc - 2, argv + 2);
-    if (status != TR_OK) { /* on this rank alone, perhaps: the others wait for it */
+    if (status != TR_OK) { /* other ranks may be waiting for this one: end them */
         fprintf(stderr, "embed: rank %d: %s\n", rank, tr_error_last()->message);
         MPI_Abort(MPI_COMM_WORLD, (int)status);
     }

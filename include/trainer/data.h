@@ -71,9 +71,9 @@ extern const tr_config_table_t tr_data_config;
 /* -- data sets --------------------------------------------------------------------------------- */
 
 #define TR_DATASET_MAX_FIELDS 8
-/* The kind of values in a field, independent of its name. */
+/* The kind of values in a field, independent of its name. docs/embedding.md has a table. */
 typedef enum {
-    TR_FIELD_VALUES, /* inputs, or regression targets */
+    TR_FIELD_VALUES, /* inputs (u8, i8, u16, i16, i32, f32), or regression targets (f32) */
     TR_FIELD_LABELS, /* i32: classes or tokens to predict; -1: none */
     TR_FIELD_TOKENS  /* i32: ids, never normalised or converted */
 } tr_field_kind_t;

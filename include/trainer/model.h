@@ -57,8 +57,7 @@ typedef struct {
 } tr_model_t;
 
 /* Keys of every model: model.type, model.loss, model.label_smoothing, model.huber_delta,
- * model.class_weights, model.topk, model.init,
- * model.freeze. */
+ * model.class_weights, model.topk, model.init, model.recompute, model.freeze. */
 typedef struct {
     const char *type;
     int loss; /* tr_loss_kind_t */
@@ -68,7 +67,8 @@ typedef struct {
     int64_t topk;
     /* run folder, checkpoint folder or .safetensors file to start from, "" none */
     const char *init;
-    const char *freeze; /* patterns of parameter names, comma separated */
+    const char *recompute; /* "none", a number of layers or blocks, or a word of the model */
+    const char *freeze;    /* patterns of parameter names, comma separated */
 } tr_model_settings_t;
 typedef enum {
     TR_LOSS_AUTO,
@@ -159,6 +159,8 @@ typedef struct {
     double lr_factor;             /* lr_factor of the enclosing layers; 0 means 1 */
     struct tr_layer_names *names; /* labels given so far in this scope */
     int *built;                   /* layers built so far in the model */
+    /* layers per recompute segment, and how many the open one has; NULL: nothing is recomputed */
+    struct tr_layer_recompute *recompute;
 } tr_layer_context_t;
 
 /*

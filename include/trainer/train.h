@@ -1,9 +1,13 @@
-/* Training: the function that `trainer train` runs and an embedding program may call. */
+/*
+ * Training, and evaluation and prediction of trained models: the functions behind `trainer train`,
+ * `eval` and `predict`, for embedding programs.
+ */
 #ifndef TRAINER_TRAIN_H
 #define TRAINER_TRAIN_H
 
 #include "trainer/comm.h"
 #include "trainer/config.h"
+#include "trainer/data.h"
 #include "trainer/log.h"
 
 /*
@@ -31,5 +35,59 @@ void tr_train_catch_signals(void);
  * end the other ranks (tr_world_abort).
  */
 tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_train_params_t *params);
+
+/* -- trained models ---------------------------------------------------------------------------- */
+
+/*
+ * `weights` is the path of a run folder or its checkpoints/ (the best checkpoint, else the newest
+ * complete one), of a checkpoint folder (step-NNNNNNNN), or of a .safetensors file. `config` is the
+ * configuration of the training, checked and the same on all ranks: the one given to tr_train, or
+ * RUN/config.ini loaded with tr_config_load_file. Inputs and targets are normalised as in the
+ * training. TR_ERR_NOINPUT or TR_ERR_DATA: no such checkpoint, or a damaged one. TR_ERR_CONFIG: the
+ * weights do not fit the model. An error on one rank is returned on all ranks.
+ */
+
+/* Scores over a data set; NAN where the model has no such score. */
+typedef struct {
+    int64_t step;          /* of the checkpoint; -1: not known */
+    double samples;        /* with a label or target; of a language model: tokens */
+    double loss;           /* mean, by model.loss */
+    double accuracy, topk; /* classes: shares from 0 to 1; topk if model.topk > 1 */
+    double mse, mae, r2;   /* regression: means over the targets, in units of the data */
+} tr_scores_t;
+
+/* Evaluates trained weights on data.train, data.valid or data.test. Collective. */
+tr_status_t tr_evaluate(const tr_config_t *config, tr_world_t *world, const char *weights,
+                        tr_split_t split, tr_scores_t *out);
+
+/* A trained model that predicts samples in host memory. */
+typedef struct tr_predictor tr_predictor_t;
+typedef struct {
+    tr_dtype_t dtype;     /* of the inputs: that of the training data */
+    tr_shape_t shape;     /* of one input sample */
+    int64_t sample_bytes; /* of one input sample, dense */
+    int64_t classes;      /* 0: regression */
+    int64_t outputs;      /* values per sample: one per class, or one per target */
+    int64_t batch;        /* samples that are computed at once: data.batch_size */
+    int64_t step;         /* of the checkpoint; -1: not known */
+    const char *weights;  /* path of the checkpoint that was opened */
+} tr_predictor_info_t;
+
+/*
+ * Opens trained weights on every rank; no data set is opened. `config` and `world` are borrowed
+ * until tr_predictor_close. TR_ERR_CONFIG also for a checkpoint that does not record the shape of
+ * its inputs, and for a model without one row of outputs per sample (a language model). Collective.
+ */
+tr_status_t tr_predictor_open(const tr_config_t *config, tr_world_t *world, const char *weights,
+                              tr_predictor_t **out);
+void tr_predictor_close(tr_predictor_t **predictor);                           /* not collective */
+const tr_predictor_info_t *tr_predictor_info(const tr_predictor_t *predictor); /* not collective */
+/*
+ * Predicts `count` >= 0 samples: x (count, sample shape) of info.dtype, in units of the data;
+ * out (count, info.outputs): the probability of each class, or the targets in units of the data.
+ * Both are the caller's. Not collective: each rank may predict other samples, and other numbers of
+ * them. One thread at a time.
+ */
+tr_status_t tr_predictor_run(tr_predictor_t *predictor, const void *x, int64_t count, float *out);
 
 #endif

@@ -2,6 +2,7 @@
 #include "cmd.h"
 #include "train/huggingface.h"
 #include "trainer/mem.h"
+#include "trainer/model.h"
 #include "trainer/train.h"
 
 #include <limits.h>
@@ -32,11 +33,27 @@ bool cmd_config_path(const char *path, char out[4096]) {
     return false;
 }
 
+/* An unknown model.type explains its unknown keys: the run of an embedding program. */
+static tr_status_t check(tr_config_t *config) {
+    const char *type = tr_config_get(config, "model.type");
+    const tr_model_t *model;
+    const tr_status_t status = tr_config_check(config);
+    tr_error_t error = *tr_error_last();
+    if (tr_model_find(type, &model) == TR_OK) return status;
+    if (status == TR_OK) error = *tr_error_last();
+    const size_t length = strlen(error.message);
+    snprintf(error.message + length, sizeof error.message - length,
+             "\nmodel.type = %s is not a model of trainer. If an embedding program registers it, "
+             "evaluate and predict there: tr_evaluate, tr_predictor_open (docs/embedding.md)",
+             type);
+    return tr_error_set(&error);
+}
+
 static tr_status_t load(tr_config_t *config, const char *path, int count, char **assignments) {
     if (path) TR_TRY(tr_config_load_file(config, path));
     TR_TRY(tr_config_load_environment(config, environ));
     for (int i = 0; i < count; i++) TR_TRY(tr_config_set(config, assignments[i], "command line"));
-    TR_TRY(tr_config_check(config));
+    TR_TRY(check(config));
     TR_TRY(tr_hf_configure(config));
     return tr_config_check(config);
 }

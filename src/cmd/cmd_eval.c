@@ -1,8 +1,6 @@
 /* trainer eval RUN | CONFIG.ini CHECKPOINT [--split test|valid|train] [--json FILE] [key=value
  * ...]: how good the weights of a checkpoint are. */
 #include "trained.h"
-#include "trainer/mem.h"
-#include "train/score.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -19,11 +17,7 @@ typedef struct {
 typedef struct {
     cmd_trained_t t;
     tr_split_t split;
-    int y;         /* index of the field "y" */
-    float *output; /* (micro_batch, width) */
-    tr_class_counts_t *classes;
-    tr_target_sums_t *targets;
-    tr_eval_outcome_t outcome;
+    tr_trained_scores_t scores;
     int name_columns; /* of the tables' first column: at least NAME_COLUMNS */
 } eval_t;
 
@@ -64,50 +58,12 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
         "eval RUN [key=value ...], or trainer eval CONFIG.ini CHECKPOINT [key=value ...]");
 }
 
-/* -- measuring --------------------------------------------------------------------------------- */
+/* -- showing ----------------------------------------------------------------------------------- */
 
-/* A language model has a loss and no output to look at. */
+/* A language model has a loss only. */
 static bool is_language(const eval_t *e) {
     return e->t.s->info.tokens > 0;
 }
-
-static tr_status_t add_batch(void *self, tr_session_t *s, const tr_batch_t *batch) {
-    eval_t *e = self;
-    TR_TRY(tr_tensor_read(s->g, s->result.output, e->output));
-    if (e->classes)
-        tr_class_counts_add(e->classes, e->output, batch->field[e->y], batch->weight,
-                            s->order.micro_batch);
-    else
-        tr_target_sums_add(e->targets, e->output, batch->field[e->y], batch->weight,
-                           s->order.micro_batch);
-    return TR_OK;
-}
-
-static tr_status_t prepare(eval_t *e) {
-    const tr_session_t *s = e->t.s;
-    const tr_shape_t *shape = tr_shape_of(s->g, s->result.output);
-    const int64_t width = tr_shape_elems(shape) / s->order.micro_batch;
-    for (e->y = 0; e->y < s->info.field_count && strcmp(s->info.field[e->y].name, "y") != 0;)
-        e->y++;
-    if (e->y == s->info.field_count || shape->ndim != 2)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "eval requires a model with one output and one y per sample; model.type = "
-                       "%s is not such a model",
-                       s->model.type);
-    TR_TRY(tr_alloc((size_t)tr_shape_elems(shape) * sizeof *e->output, "outputs", &e->output));
-    return s->info.classes > 0 ? tr_class_counts_create(width, &e->classes)
-                               : tr_target_sums_create(width, &e->targets);
-}
-
-static tr_status_t measure(eval_t *e) {
-    if (is_language(e)) return tr_session_evaluate(e->t.s, e->split, NULL, NULL, NULL, &e->outcome);
-    TR_TRY(prepare(e));
-    TR_TRY(tr_session_evaluate(e->t.s, e->split, add_batch, e, NULL, &e->outcome));
-    return e->classes ? tr_class_counts_reduce(e->classes, e->t.world)
-                      : tr_target_sums_reduce(e->targets, e->t.world);
-}
-
-/* -- showing ----------------------------------------------------------------------------------- */
 
 /* "3 cat", or "3" where the data set has no names or they are the numbers. */
 static const char *class_text(const eval_t *e, int64_t i, char text[64]) {
@@ -128,7 +84,7 @@ static int columns_of(const char *text) {
 static void measure_names(eval_t *e) {
     char text[64];
     e->name_columns = NAME_COLUMNS;
-    for (int64_t i = 0; e->classes && i < e->classes->classes; i++) {
+    for (int64_t i = 0; e->scores.classes && i < e->scores.classes->classes; i++) {
         const int columns = columns_of(class_text(e, i, text));
         if (columns > e->name_columns) e->name_columns = columns;
     }
@@ -146,7 +102,7 @@ static void print_score(const eval_t *e, const char *name, const tr_class_score_
 }
 
 static void print_classes(const eval_t *e) {
-    const tr_class_counts_t *c = e->classes;
+    const tr_class_counts_t *c = e->scores.classes;
     const tr_class_score_t macro = tr_class_mean(c, false), weighted = tr_class_mean(c, true);
     char text[64];
     printf("\n%-*s %9s %9s %9s %9s\n", e->name_columns, "class", "precision", "recall", "F1",
@@ -156,8 +112,8 @@ static void print_classes(const eval_t *e) {
         if (c->support[i] + c->predicted[i] > 0)
             print_score(e, class_text(e, i, text), &score, c->support[i]);
     }
-    print_score(e, "macro average", &macro, (int64_t)e->outcome.terms);
-    print_score(e, "weighted average", &weighted, (int64_t)e->outcome.terms);
+    print_score(e, "macro average", &macro, (int64_t)e->scores.outcome.terms);
+    print_score(e, "weighted average", &weighted, (int64_t)e->scores.outcome.terms);
 }
 
 static int count_width(const tr_class_counts_t *c) {
@@ -168,7 +124,7 @@ static int count_width(const tr_class_counts_t *c) {
 }
 
 static void print_matrix(const eval_t *e) {
-    const tr_class_counts_t *c = e->classes;
+    const tr_class_counts_t *c = e->scores.classes;
     const int width = count_width(c);
     char text[64];
     printf("\n"
@@ -192,14 +148,14 @@ static void print_matrix(const eval_t *e) {
 
 static void print_pairs(const eval_t *e) {
     tr_class_pair_t pairs[PAIRS];
-    const size_t count = tr_class_confusions(e->classes, PAIRS, pairs);
+    const size_t count = tr_class_confusions(e->scores.classes, PAIRS, pairs);
     char text[64];
     if (count == 0) return;
     printf("\nmost frequent confusions\n%-*s %-*s %9s %9s\n", e->name_columns, "true class",
            e->name_columns, "taken for", "samples", "of class");
     for (size_t i = 0; i < count; i++) {
         const double share =
-            100 * (double)pairs[i].count / (double)e->classes->support[pairs[i].truth];
+            100 * (double)pairs[i].count / (double)e->scores.classes->support[pairs[i].truth];
         print_name(e, class_text(e, pairs[i].truth, text));
         printf(" ");
         print_name(e, class_text(e, pairs[i].predicted, text));
@@ -208,7 +164,7 @@ static void print_pairs(const eval_t *e) {
 }
 
 static void print_targets(const eval_t *e) {
-    const tr_target_sums_t *t = e->targets;
+    const tr_target_sums_t *t = e->scores.targets;
     printf("\n%-*s %12s %12s %9s\n", e->name_columns, "target", "MSE", "MAE", "R2");
     for (int64_t k = 0; k <= t->targets; k++) {
         const bool is_mean = k == t->targets;
@@ -226,7 +182,7 @@ static void print_targets(const eval_t *e) {
 
 static void print_result(eval_t *e) {
     const tr_session_t *s = e->t.s;
-    const tr_eval_outcome_t *o = &e->outcome;
+    const tr_eval_outcome_t *o = &e->scores.outcome;
     measure_names(e);
     printf("weights   %s", e->t.weights_path);
     if (e->t.step >= 0) printf(" (step %lld)", (long long)e->t.step);
@@ -236,7 +192,7 @@ static void print_result(eval_t *e) {
         printf("perplexity %.6g\n", exp(o->loss));
         return;
     }
-    if (!e->classes) {
+    if (!e->scores.classes) {
         if (s->preprocess->target.mean.count > 0)
             printf("          on normalised targets; the scores below are in the units of the "
                    "data\n");
@@ -245,11 +201,11 @@ static void print_result(eval_t *e) {
     }
     printf("accuracy  %.2f %%\n", 100 * o->accuracy);
     if (!isnan(o->topk)) printf("top-%-5lld %.2f %%\n", (long long)s->model.topk, 100 * o->topk);
-    if (*e->classes->unclear > 0)
+    if (*e->scores.classes->unclear > 0)
         printf("not finite: the outputs of %lld samples, counted as wrong\n",
-               (long long)*e->classes->unclear);
+               (long long)*e->scores.classes->unclear);
     print_classes(e);
-    if (e->classes->classes <= MATRIX_CLASSES)
+    if (e->scores.classes->classes <= MATRIX_CLASSES)
         print_matrix(e);
     else
         print_pairs(e);
@@ -267,7 +223,7 @@ static json_t *score_json(const tr_class_score_t *score) {
 }
 
 static json_t *class_json(const eval_t *e, int64_t i) {
-    const tr_class_counts_t *c = e->classes;
+    const tr_class_counts_t *c = e->scores.classes;
     const char *const *names = tr_class_names(&e->t.s->info);
     const tr_class_score_t score = tr_class_score(c, i);
     json_t *o = score_json(&score);
@@ -279,7 +235,7 @@ static json_t *class_json(const eval_t *e, int64_t i) {
 }
 
 static void add_classes(const eval_t *e, json_t *out) {
-    const tr_class_counts_t *c = e->classes;
+    const tr_class_counts_t *c = e->scores.classes;
     const tr_class_score_t macro = tr_class_mean(c, false), weighted = tr_class_mean(c, true);
     json_t *classes = json_array(), *matrix = json_array();
     for (int64_t i = 0; i < c->classes; i++) {
@@ -289,10 +245,10 @@ static void add_classes(const eval_t *e, json_t *out) {
             json_array_append_new(row, json_integer(c->pairs[i * c->classes + k]));
         json_array_append_new(matrix, row);
     }
-    json_object_set_new(out, "accuracy", number(e->outcome.accuracy));
-    if (!isnan(e->outcome.topk)) {
+    json_object_set_new(out, "accuracy", number(e->scores.outcome.accuracy));
+    if (!isnan(e->scores.outcome.topk)) {
         json_object_set_new(out, "topk", json_integer(e->t.s->model.topk));
-        json_object_set_new(out, "topk_accuracy", number(e->outcome.topk));
+        json_object_set_new(out, "topk_accuracy", number(e->scores.outcome.topk));
     }
     json_object_set_new(out, "not_finite", json_integer(*c->unclear));
     json_object_set_new(out, "macro", score_json(&macro));
@@ -310,10 +266,10 @@ static json_t *target_json(const tr_target_score_t *score) {
 }
 
 static void add_targets(const eval_t *e, json_t *out) {
-    const tr_target_score_t mean = tr_target_mean(e->targets);
+    const tr_target_score_t mean = tr_target_mean(e->scores.targets);
     json_t *targets = json_array();
-    for (int64_t k = 0; k < e->targets->targets; k++) {
-        const tr_target_score_t score = tr_target_score(e->targets, k);
+    for (int64_t k = 0; k < e->scores.targets->targets; k++) {
+        const tr_target_score_t score = tr_target_score(e->scores.targets, k);
         json_array_append_new(targets, target_json(&score));
     }
     json_object_set_new(out, "mean", target_json(&mean));
@@ -321,15 +277,15 @@ static void add_targets(const eval_t *e, json_t *out) {
 }
 
 static tr_status_t write_json(const eval_t *e, const char *path) {
-    json_t *o =
-        json_pack("{s:s, s:s, s:s, s:I, s:i, s:s, s:o}", "checkpoint", e->t.weights_path, "split",
-                  tr_split_name(e->split), "dataset", e->t.s->info.description,
-                  is_language(e) ? "tokens" : "samples", (json_int_t)e->outcome.terms, "ranks",
-                  e->t.info->size, "version", cmd_version, "loss", number(e->outcome.loss));
+    json_t *o = json_pack("{s:s, s:s, s:s, s:I, s:i, s:s, s:o}", "checkpoint", e->t.weights_path,
+                          "split", tr_split_name(e->split), "dataset", e->t.s->info.description,
+                          is_language(e) ? "tokens" : "samples",
+                          (json_int_t)e->scores.outcome.terms, "ranks", e->t.info->size, "version",
+                          cmd_version, "loss", number(e->scores.outcome.loss));
     json_object_set_new(o, "step", e->t.step >= 0 ? json_integer(e->t.step) : json_null());
     if (is_language(e))
-        json_object_set_new(o, "perplexity", number(exp(e->outcome.loss)));
-    else if (e->classes)
+        json_object_set_new(o, "perplexity", number(exp(e->scores.outcome.loss)));
+    else if (e->scores.classes)
         add_classes(e, o);
     else
         add_targets(e, o);
@@ -339,7 +295,7 @@ static tr_status_t write_json(const eval_t *e, const char *path) {
 static tr_status_t run(eval_t *e, const options_t *o) {
     tr_status_t status = TR_OK;
     TR_TRY(cmd_trained_open(&o->trained, &e->t));
-    TR_TRY(measure(e));
+    TR_TRY(tr_trained_evaluate(&e->t, e->split, &e->scores));
     if (e->t.info->rank == 0) {
         if (!cmd_json_is_stdout(o->json)) print_result(e);
         if (o->json) status = write_json(e, o->json);
@@ -353,8 +309,6 @@ tr_status_t cmd_eval(int argc, char **argv) {
     TR_TRY(parse(argc, argv, &o));
     e.split = o.trained.split;
     const tr_status_t status = run(&e, &o);
-    tr_class_counts_destroy(&e.classes);
-    tr_target_sums_destroy(&e.targets);
-    tr_free(&e.output);
+    tr_trained_scores_free(&e.scores);
     return cmd_trained_close(&e.t, status);
 }

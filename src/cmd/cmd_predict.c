@@ -151,15 +151,8 @@ static void watch_signals(const char *out) {
 /* -- setting up -------------------------------------------------------------------------------- */
 
 static tr_status_t decide_kind(predict_t *p) {
-    const tr_session_t *s = p->t.s;
-    const int64_t classes = s->data.classes;
-    p->is_class =
-        s->model.loss == TR_LOSS_CROSS_ENTROPY || (s->model.loss == TR_LOSS_AUTO && classes > 0);
-    if (s->model.loss == TR_LOSS_AUTO && classes < 0)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "%s does not record the data that the model was trained on: set "
-                       "data.classes to the number of classes, or to 0 for a regression",
-                       p->t.weights_path);
+    const int64_t classes = p->t.s->data.classes;
+    TR_TRY(tr_trained_is_classifier(&p->t, &p->is_class));
     if (p->is_class && classes > 0 && classes != p->width)
         return TR_FAIL(
             TR_ERR_CONFIG,
@@ -216,13 +209,6 @@ static tr_status_t open_output(predict_t *p) {
 
 /* -- predicting -------------------------------------------------------------------------------- */
 
-static void softmax(const float *scores, int64_t count, float *out) {
-    double largest = scores[0], sum = 0;
-    for (int64_t i = 1; i < count; i++) largest = fmax(largest, scores[i]);
-    for (int64_t i = 0; i < count; i++) sum += exp(scores[i] - largest);
-    for (int64_t i = 0; i < count; i++) out[i] = (float)(exp(scores[i] - largest) / sum);
-}
-
 /* The scores of one sample into row `row` of this rank's block. */
 static void put_row(predict_t *p, const float *scores, int64_t row) {
     char *prediction = p->mine + (size_t)row * p->prediction_bytes;
@@ -234,7 +220,8 @@ static void put_row(predict_t *p, const float *scores, int64_t row) {
     }
     const int32_t found = (int32_t)tr_class_of(scores, p->width);
     memcpy(prediction, &found, sizeof found);
-    if (p->wants_probability) softmax(scores, p->width, (float *)(void *)probability);
+    if (p->wants_probability)
+        tr_class_probabilities(scores, p->width, (float *)(void *)probability);
 }
 
 /* Rank by rank, the ranks' rows of a step follow each other in the data set. */

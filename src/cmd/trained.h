@@ -1,10 +1,9 @@
-/* What eval and predict begin with: the world, a configuration, and a session without training that
- * holds the weights of a checkpoint. */
+/* What eval and predict begin with: the world, a configuration, and a trained model. */
 #ifndef CMD_TRAINED_H
 #define CMD_TRAINED_H
 
 #include "cmd.h"
-#include "train/session.h"
+#include "train/trained.h"
 
 typedef struct {
     const char *config, *weights; /* paths; config NULL: that of the run of the weights */
@@ -14,19 +13,9 @@ typedef struct {
     tr_split_t split;
 } cmd_trained_params_t;
 
-typedef struct {
-    tr_world_t *world;
-    const tr_world_info_t *info;
-    tr_config_t *config;
-    tr_session_t *s;
-    char *weights_path;        /* the folder or file that was taken */
-    char *state_json;          /* of its training, "" not known */
-    tr_preprocess_t *kept;     /* what its training was told about the data; NULL not known */
-    int64_t step;              /* -1: not known */
-    tr_str_t model_difference; /* between the configuration's and the checkpoint's, a line each */
-} cmd_trained_t;
+typedef tr_trained_t cmd_trained_t; /* owns its world and its configuration */
 
-/* Closes what is open with cmd_trained_close also when it fails. Collective. */
+/* After a failure, too, cmd_trained_close closes what is open. Collective. */
 tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *out);
 /* `status` tells whether the ranks leave together: after an error the world stays open for main to
  * end all of them. Returns it. */

@@ -90,6 +90,20 @@ static tr_status_t give_label(struct tr_layer_names *names, const tr_layer_t *la
 
 /* -- building ---------------------------------------------------------------------------------- */
 
+void tr_layers_recompute_end(const tr_layer_context_t *context) {
+    if (!context->recompute || context->recompute->open == 0) return;
+    tr_recompute_end(context->g);
+    context->recompute->open = 0;
+}
+
+/* A layer begins: in the open segment, or in a new one if that is full. */
+static void count_layer(const tr_layer_context_t *context) {
+    struct tr_layer_recompute *r = context->recompute;
+    if (!r) return;
+    if (r->open >= r->every) tr_layers_recompute_end(context);
+    if (r->open++ == 0) tr_recompute_begin(context->g);
+}
+
 static tr_status_t build_one(const tr_layer_context_t *around, const tr_layer_spec_t *spec,
                              const tr_layer_spec_t *next, tr_tensor_t x, tr_tensor_t *out,
                              bool *out_fused) {
@@ -107,6 +121,8 @@ static tr_status_t build_one(const tr_layer_context_t *around, const tr_layer_sp
     context.frozen = around->frozen || !common.trainable;
     context.lr_factor = around->lr_factor * common.lr_factor;
     if (layer->transparent) return layer->build(&context, spec, next, x, out, out_fused);
+    count_layer(around);
+    context.recompute = NULL; /* segments do not nest */
     TR_TRY(give_label(around->names, layer, spec, common.name, &label));
     tr_scope_push(context.g, label);
     tr_status_t status = layer->build(&context, spec, next, x, out, out_fused);
@@ -122,7 +138,9 @@ tr_status_t tr_layers_build_inside(const tr_layer_context_t *context, const tr_l
         tr_tensor_t y;
         TR_TRY(build_one(context, &specs[i], i + 1 < count ? &specs[i + 1] : NULL, x, &y, &fused));
         x = y;
-        if (fused) i++;
+        if (!fused) continue;
+        i++;
+        if (context->recompute) context->recompute->open++;
     }
     *out = x;
     return TR_OK;

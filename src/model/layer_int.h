@@ -32,7 +32,14 @@ void tr_layer_write(const tr_layer_spec_t *spec, tr_str_t *out);
 /* Checks name, words and blocks of a parsed layer, and the layers in its blocks. */
 tr_status_t tr_layer_check(const tr_layer_spec_t *spec);
 
-/* Builds layers on x in the scope that is open, counting on (transparent layers). */
+/* Layers in segments that the backward pass computes again (model.recompute). */
+struct tr_layer_recompute {
+    int64_t every; /* layers per segment */
+    int64_t open;  /* layers in the open segment; 0: none is open */
+};
+void tr_layers_recompute_end(const tr_layer_context_t *context); /* closes the open segment */
+
+/* Builds layers on x in the open scope and continues its counts (transparent layers). */
 tr_status_t tr_layers_build_inside(const tr_layer_context_t *context, const tr_layer_spec_t *specs,
                                    int count, tr_tensor_t x, tr_tensor_t *out);
 

@@ -40,6 +40,13 @@ static const tr_config_field_t fields[] = {
                     "their name and shape match. Inputs without their own mean and std are "
                     "normalised as in the training of these weights.",
                     TR_RESUME_FREE),
+    TR_FIELD_STRING(tr_model_settings_t, recompute, "none",
+                    "Activations that the backward pass computes again instead of keeping them in "
+                    "memory: none, or a number N. type = sequential: those inside each group of N "
+                    "layers, where a residual counts as one layer and repeats are written out; "
+                    "type = gpt: those inside each group of N blocks. Results are bit-identical. "
+                    "type = gpt also takes block (the same as 1) and attention.",
+                    TR_RESUME_FREE),
     TR_FIELD_STRING(tr_model_settings_t, freeze, "",
                     "Parameters to freeze: comma-separated patterns of names: \"conv1.*, "
                     "batchnorm?.*\". The running mean and variance of a batchnorm are still "

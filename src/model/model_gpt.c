@@ -21,7 +21,6 @@ typedef struct {
     double dropout;
     bool bias;
     int attention;
-    const char *recompute;
 } gpt_t;
 enum { ATTENTION_STANDARD, ATTENTION_FLASH };
 
@@ -50,11 +49,6 @@ static const tr_config_field_t fields[] = {
                   "context for each head; "
                   "flash computes them again, tile by tile.",
                   TR_RESUME_NOTE),
-    TR_FIELD_STRING(gpt_t, recompute, "none",
-                    "type = gpt: what backward computes again instead of keeping it: none, "
-                    "attention, block (each "
-                    "block from its input), or a number N (N blocks from the input of the first).",
-                    TR_RESUME_FREE),
 };
 static const tr_config_table_t config_table = {"model", fields, TR_COUNT(fields), sizeof(gpt_t)};
 
@@ -213,8 +207,7 @@ static tr_tensor_t field_of(const tr_model_batch_t *batch, const char *name) {
     return TR_NONE;
 }
 
-static tr_status_t read_recompute(context_t *c) {
-    const char *text = c->settings->recompute;
+static tr_status_t read_recompute(context_t *c, const char *text) {
     int64_t count = 0;
     if (strcmp(text, "none") == 0) return TR_OK;
     if (strcmp(text, "attention") == 0) return c->recomputes_attention = true, TR_OK;
@@ -248,7 +241,7 @@ static tr_status_t check(context_t *c, tr_tensor_t x) {
     if (c->vocab_size < c->batch->classes || c->vocab_size < 2)
         return TR_FAIL(TR_ERR_CONFIG, "model.vocab_size = %lld, but the data have %lld tokens",
                        (long long)c->vocab_size, (long long)c->batch->classes);
-    return read_recompute(c);
+    return TR_OK;
 }
 
 /* The loss of each token; without labels (prediction) the logits. */
@@ -273,6 +266,7 @@ static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_mode
     context_t c = {.g = g, .settings = &settings, .batch = batch, .freeze = common.freeze};
     tr_tensor_t ids = field_of(batch, "x"), wte, wpe, x, more = TR_NONE;
     TR_TRY(check(&c, ids));
+    TR_TRY(read_recompute(&c, common.recompute));
     tr_scope_push(g, "transformer");
     TR_TRY(table(&c, "wte", c.vocab_size, &wte));
     TR_TRY(table(&c, "wpe", settings.context, &wpe));

@@ -1,4 +1,4 @@
-/* sequential: the layers of model.layers, one behind the other, on the batch's field x. */
+/* sequential: the layers of model.layers, one after the other, on the field x of the batch. */
 #include "layer_int.h"
 #include <string.h>
 
@@ -25,23 +25,39 @@ static tr_status_t find_x(const tr_model_batch_t *batch, tr_tensor_t *out) {
                                   "this one has none: set data.x.");
 }
 
+/* 0: none. */
+static tr_status_t read_recompute(const char *text, int64_t *out) {
+    *out = 0;
+    if (strcmp(text, "none") == 0 || (tr_parse_int(text, out) && *out >= 1)) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "model.recompute: expected none or a number of layers from 1, found '%s' "
+                   "(attention and block are for type = gpt)",
+                   text);
+}
+
 static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
                          tr_model_result_t *out) {
     sequential_t settings;
     tr_model_settings_t common;
+    struct tr_layer_recompute recompute = {0};
     tr_layer_spec_t *specs;
     int count;
     tr_tensor_t x;
     tr_config_read(config, &config_table, &settings);
     tr_config_read(config, &tr_model_config, &common);
     TR_TRY(find_x(batch, &x));
+    TR_TRY(read_recompute(common.recompute, &recompute.every));
     TR_TRY(tr_layers_parse(settings.layers, &specs, &count));
     if (count == 0)
         return TR_FAIL(TR_ERR_CONFIG,
                        "model.layers is empty; it needs at least one layer, for example: "
                        "layers = flatten, linear 256, relu, linear 10");
-    tr_layer_context_t context = {.g = g, .batch = batch, .freeze = common.freeze};
+    tr_layer_context_t context = {.g = g,
+                                  .batch = batch,
+                                  .freeze = common.freeze,
+                                  .recompute = recompute.every > 0 ? &recompute : NULL};
     tr_status_t status = tr_layers_build(&context, specs, count, x, &x);
+    tr_layers_recompute_end(&context);
     tr_layers_free(&specs, count);
     TR_TRY(status);
     return tr_model_loss(g, config, batch, x, out);

@@ -42,6 +42,13 @@ int64_t tr_class_of(const float *scores, int64_t classes) {
     return best;
 }
 
+void tr_class_probabilities(const float *scores, int64_t classes, float *out) {
+    double largest = scores[0], sum = 0;
+    for (int64_t i = 1; i < classes; i++) largest = fmax(largest, scores[i]);
+    for (int64_t i = 0; i < classes; i++) sum += exp(scores[i] - largest);
+    for (int64_t i = 0; i < classes; i++) out[i] = (float)(exp(scores[i] - largest) / sum);
+}
+
 void tr_class_counts_add(tr_class_counts_t *c, const float *scores, const int32_t *label,
                          const float *weight, int64_t rows) {
     for (int64_t i = 0; i < rows; i++) {

@@ -26,6 +26,8 @@ tr_status_t tr_class_counts_create(int64_t classes, tr_class_counts_t **out);
 void tr_class_counts_destroy(tr_class_counts_t **counts);
 /* The class of the largest of `classes` scores, the first of equal ones; -1 where one is NaN. */
 int64_t tr_class_of(const float *scores, int64_t classes);
+/* Softmax of `classes` scores; out may be the same memory. */
+void tr_class_probabilities(const float *scores, int64_t classes, float *out);
 /* scores (rows, classes), label (rows) in [0, classes); rows with weight 0 or label -1 are left
  * out. */
 void tr_class_counts_add(tr_class_counts_t *counts, const float *scores, const int32_t *label,

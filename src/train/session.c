@@ -114,6 +114,7 @@ static tr_status_t open_split(tr_session_t *s, tr_split_t split) {
 static tr_status_t open_data(tr_session_t *s) {
     const tr_split_t main_split = s->params.training ? TR_SPLIT_TRAIN : s->params.split;
     TR_TRY(read_model_of_tokens(s));
+    if (s->params.inputs) return s->info = *s->params.inputs, TR_OK;
     for (int split = 0; split < 3; split++)
         if (s->params.training || split == (int)main_split)
             TR_TRY(open_split(s, (tr_split_t)split));

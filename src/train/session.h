@@ -65,7 +65,10 @@ typedef struct {
     bool prediction;
     /* training on one rank: the all-reduces are among the ops, where they do nothing */
     bool buckets;
-    tr_split_t split;    /* without training: the one split whose data are opened */
+    tr_split_t split; /* without training: the one split whose data are opened */
+    /* prediction of samples that are no data set: their fields, and no data are opened. Borrowed
+     * while the session is created; NULL: of the split */
+    const tr_dataset_info_t *inputs;
     int rank, size;      /* of the world that is planned for; the world's own where there is one */
     int64_t micro_batch; /* > 0: instead of data.micro_batch */
     /* The order of the run that is resumed: what data.micro_batch, block and shuffle are where they

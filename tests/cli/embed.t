@@ -38,6 +38,13 @@ awk "BEGIN { exit !($(value valid_loss both/member0/summary.json) < 0.02 && $(va
 result $? "both have learned"
 [ "$(value valid_loss both/member0/summary.json)" != "$(value valid_loss both/member1/summary.json)" ]
 result $? "and are not the same"
+awk "BEGIN { exit !($(sed -n 's/^seed 1: R2 //p' out) > 0.99) }" 2>/dev/null
+result $? "tr_evaluate reads the scores of what was trained"
+[ "$(grep -c ' predicted ' out)" = 4 ] && awk '/ predicted / { d = $6 - $8; if (d < -0.2 || d > 0.2) bad = 1 } END { exit bad }' out
+result $? "tr_predictor_run predicts samples in memory, near the simulated ones"
+inst/bin/trainer eval both/member0 >out 2>&1
+[ $? = 78 ] && names out "'model.width'" && names out "surrogate & tr_evaluate & tr_predictor_open"
+result $? "trainer eval of its run: code 78 and the functions that do it"
 embed 1 one train.epochs=1 model.width=8 && [ "$(value parameters one/member0/summary.json)" = 204 ]
 result $? "a key of the model's own"
 embed 1 wrong model.widht=8

@@ -45,12 +45,12 @@ static void write_batch(net_t *n) {
 
 /* Programs for training, the update of running moments, and evaluation; planned, initialised, with
  * a batch in place. */
-static void open_net(net_t *n, const char *layers, const char *freeze) {
+static void open_net_with(net_t *n, const char *layers, const char *key, const char *value) {
     tr_tensor_t seed, counts;
     memset(n, 0, sizeof *n);
     fixture_open(&n->f);
     fixture_set(&n->f, "model.layers", layers);
-    fixture_set(&n->f, "model.freeze", freeze);
+    fixture_set(&n->f, key, value);
     tr_graph_t *g = n->f.g;
     fixture_begin(&n->f, "last", TR_TRAIN, image, 4);
     n->train = n->f.program;
@@ -77,6 +77,10 @@ static void open_net(net_t *n, const char *layers, const char *freeze) {
     ok(tr_graph_allocate(g));
     ok(tr_graph_init_params(g, 11));
     write_batch(n);
+}
+
+static void open_net(net_t *n, const char *layers, const char *freeze) {
+    open_net_with(n, layers, "model.freeze", freeze);
 }
 
 static void close_net(net_t *n) {
@@ -108,6 +112,51 @@ static void expect_near(const float *a, const float *b, int64_t count, const cha
     }
     if (largest == 0 || difference > 1e-5 * largest)
         fail_msg("%s: largest %g, difference %g", what, largest, difference);
+}
+
+/* Gradients and running moments of two steps, and the arena. */
+static float *recomputed(const char *every, int64_t *out_count, size_t *out_arena) {
+    static const char layers[] =
+        "conv 8 3 pad=same, batchnorm, relu\n"
+        "repeat 3 { conv 8 3 pad=same, relu, residual { conv 8 3 pad=same, batchnorm }, relu }\n"
+        "dropout 0.3, maxpool 2, flatten, linear 16, tanh, linear 4";
+    net_t n;
+    open_net_with(&n, layers, "model.recompute", every);
+    train_once(&n);
+    train_once(&n);
+    float *values, *gradient = read_gradient(&n, out_count);
+    ok(tr_alloc((size_t)(*out_count + 16) * sizeof(float), "test", &values));
+    memcpy(values, gradient, (size_t)*out_count * sizeof(float));
+    ok(tr_tensor_read(n.f.g, tr_graph_find(n.f.g, "batchnorm1.running_mean"), values + *out_count));
+    ok(tr_tensor_read(n.f.g, tr_graph_find(n.f.g, "batchnorm1.running_var"),
+                      values + *out_count + 8));
+    *out_count += 16;
+    *out_arena = tr_graph_memory(n.f.g).arena;
+    tr_free(&gradient);
+    close_net(&n);
+    return values;
+}
+
+static void recomputed_layers_have_the_same_bits_and_less_memory(void **state) {
+    static const char *const every[] = {"1", "3", "4", "100"};
+    int64_t count, other;
+    size_t stored, arena;
+    float *kept = recomputed("none", &count, &stored);
+    for (size_t i = 0; i < TR_COUNT(every); i++) {
+        float *again = recomputed(every[i], &other, &arena);
+        assert_int_equal(count, other);
+        assert_memory_equal(kept, again, (size_t)count * sizeof *kept);
+        if (strcmp(every[i], "4") == 0) assert_true(arena < stored);
+        tr_free(&again);
+    }
+    tr_free(&kept);
+    model_fixture_t f;
+    fixture_open(&f);
+    fixture_set(&f, "model.layers", "flatten, linear 4");
+    fixture_set(&f, "model.recompute", "block");
+    fixture_begin(&f, "last", TR_TRAIN, image, 4);
+    fixture_expect_error(fixture_build(&f), TR_ERR_CONFIG, "model.recompute & 'block'");
+    fixture_close(&f);
 }
 
 /* relu with a name of its own is never taken into the op before it. */
@@ -188,6 +237,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fused_and_unfused_give_the_same),
         cmocka_unit_test(repeat_is_writing_it_out),
+        cmocka_unit_test(recomputed_layers_have_the_same_bits_and_less_memory),
         cmocka_unit_test(frozen_norms_keep_their_moments_going),
         cmocka_unit_test(evaluation_drops_nothing_and_uses_running_moments),
     };
