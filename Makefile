@@ -42,7 +42,7 @@ PREFIX     ?= /usr/local
 OPT        ?= -O3 -g
 ARCH       ?= -march=native
 SAN        ?=
-settings   := O CC AR MPICC MPIEXEC PKG_CONFIG HDF5_HOME DNNL_HOME CUDA CUDA_HOME NVCC CUDA_ARCH CUDNN_HOME NCCL_HOME \
+settings   := O CC AR MPICC MPIEXEC PKG_CONFIG HDF5_HOME DNNL_HOME JPEG PNG CUDA CUDA_HOME NVCC CUDA_ARCH CUDNN_HOME NCCL_HOME \
               PREFIX OPT ARCH SAN WERROR CFLAGS CPPFLAGS LDFLAGS LDLIBS NVCCFLAGS
 
 # -- what is here: ask the compiler, with the flags that will be used ------------------------------------------------
@@ -62,6 +62,11 @@ dnnl_libs    := $(call homel,$(DNNL_HOME)) -ldnnl
 other_pkgs   := jansson libxxhash zlib
 other_cflags := $(foreach p,$(other_pkgs),$(call pkg,--cflags,$(p)))
 other_libs   := $(or $(call pkg,--libs,jansson),-ljansson) $(or $(call pkg,--libs,libxxhash),-lxxhash) $(or $(call pkg,--libs,zlib),-lz)
+# Optional: for `trainer import images`. JPEG=0, PNG=0: without.
+have_jpeg    := $(if $(filter 0 no,$(JPEG)),,$(call have,stdio.h jpeglib.h,$(call pkg,--cflags,libjpeg)))
+have_png     := $(if $(filter 0 no,$(PNG)),,$(call have,png.h,$(call pkg,--cflags,libpng)))
+image_cflags := $(if $(have_jpeg),-DTR_HAVE_JPEG $(call pkg,--cflags,libjpeg)) $(if $(have_png),-DTR_HAVE_PNG $(call pkg,--cflags,libpng))
+other_libs   += $(if $(have_jpeg),$(or $(call pkg,--libs,libjpeg),-ljpeg)) $(if $(have_png),$(or $(call pkg,--libs,libpng),-lpng))
 cmocka_libs  := $(or $(call pkg,--libs,cmocka),-lcmocka)
 cuda_cflags   = $(foreach d,$(cuda_home) $(CUDNN_HOME) $(NCCL_HOME),-I$(d)/include)
 
@@ -196,6 +201,8 @@ $(O)/libfail.so: tools/faults/fail.c
 $(O)/%.o: %.c $(O)/flags.stamp
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(cflags) -c -o $@ $<
+# The only objects that know libjpeg and libpng.
+$(O)/src/datatools/image_%.o $(O)/tests/cli/make_images.o: private CPPFLAGS += $(image_cflags)
 # cmocka 2 warns of what cmocka 1 has no other name for.
 $(O)/tests/%.o: private CPPFLAGS += -Wno-deprecated-declarations
 # One object knows the version and how it was built; a new commit compiles it alone.
@@ -268,6 +275,8 @@ info:
 	@$(call row,jansson,$(have_jansson),$(call macro,jansson.h,$(other_cflags),JANSSON_VERSION),$(or $(call pkg,--libs,jansson),-ljansson))
 	@$(call row,xxHash,$(have_xxhash),$(call macro,xxhash.h,$(other_cflags),XXH_VERSION_MAJOR.XXH_VERSION_MINOR.XXH_VERSION_RELEASE),$(or $(call pkg,--libs,libxxhash),-lxxhash))
 	@$(call row,zlib,$(have_zlib),$(call macro,zlib.h,$(other_cflags),ZLIB_VERSION),$(or $(call pkg,--libs,zlib),-lz))
+	@$(call row,libjpeg,$(have_jpeg),$(call pkg,--modversion,libjpeg),$(if $(have_jpeg),JPEG files in trainer import images,not found: no JPEG files in trainer import images))
+	@$(call row,libpng,$(have_png),$(call pkg,--modversion,libpng),$(if $(have_png),PNG files in trainer import images,not found: no PNG files in trainer import images))
 	@$(call row,cmocka,$(have_cmocka),$(call pkg,--modversion,cmocka),$(if $(have_cmocka),$(cmocka_libs) (tests),only the tests want it))
 	@$(call row,CUDA,$(have_cuda),$(if $(cuda_v),$(shell echo $$(($(cuda_v) / 1000)).$$(($(cuda_v) % 1000 / 10)))),$(if $(have_cuda),$(cuda_home) for sm_$(CUDA_ARCH),$(if $(filter 0 no,$(CUDA)),left out by CUDA=$(CUDA),no nvcc in PATH or CUDA_HOME with cublasLt and cuDNN: a build for CPUs)))
 	@$(if $(have_cuda),$(call row,cuDNN,$(have_cudnn),$(call macro,cudnn.h,$(cuda_cflags),CUDNN_MAJOR.CUDNN_MINOR.CUDNN_PATCHLEVEL),$(or $(CUDNN_HOME),$(cuda_home))))

@@ -97,6 +97,7 @@ static tr_status_t text_option(const char *name, const char *value, tr_import_pa
         const char *name, **out;
     } options[] = {{"--label", &p->label},
                    {"--shape", &p->shape},
+                   {"--size", &p->shape},
                    {"--tokenizer", &p->tokenizer},
                    {"--field", &p->field}};
     for (size_t i = 0; i < TR_COUNT(options); i++) {
@@ -121,6 +122,11 @@ static tr_status_t option(char **argv, tr_import_params_t *p, int *used) {
     }
     if (!strcmp(name, "--regression")) {
         p->regression = true;
+        *used = 1;
+        return TR_OK;
+    }
+    if (!strcmp(name, "--grey")) {
+        p->grey = true;
         *used = 1;
         return TR_OK;
     }

@@ -17,7 +17,10 @@ typedef struct {
     bool regression;      /* csv: numbers as labels are numbers to predict */
     double test_fraction; /* csv: part of the rows that goes to the group test */
     const char *what;     /* synthetic: digits, images, volumes */
-    const char *shape;    /* synthetic images and volumes: "32x32x3"; NULL: by `what` */
+    /* synthetic images and volumes: "32x32x3"; images: "64x64", height and width. NULL: by `what`,
+     * or that of the images */
+    const char *shape;
+    bool grey; /* images: one channel, also of images in colour */
     /* synthetic: training samples; a sixth as many for testing. -1: by `what` */
     int64_t samples;
     int64_t classes; /* synthetic: 0 for regression; -1: 10 */
@@ -33,7 +36,7 @@ typedef struct {
     int input_count;
     const char *tokenizer; /* as for tr_tokenizer_create; NULL: not given */
     const char *field;     /* text: the member of JSON lines; NULL: by the file's name */
-    double valid_fraction; /* part of the tokens, the last, that goes to the group valid */
+    double valid_fraction; /* part of the tokens or images that goes to the group valid */
     tr_str_t *tokens;      /* gets how many there are of each kind; NULL: not wanted */
     /* Gets what y became: "3 classes (ant, bee, cow)"; nothing where there is none. NULL: not
      * wanted */

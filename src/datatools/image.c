@@ -1,0 +1,73 @@
+/* Opening pictures, and what the decoders share. */
+#include "image.h"
+#include "trainer/mem.h"
+
+#include <errno.h>
+#include <string.h>
+
+#define PIXELS_MAX ((int64_t)1 << 28) /* a larger size is taken for damage */
+
+tr_status_t tr_image_fail(const char *path, const char *reason) {
+    return TR_FAIL(TR_ERR_DATA, "'%s' cannot be decoded: %s. Replace or remove the file.", path,
+                   reason);
+}
+
+tr_status_t tr_image_make(const char *path, int64_t height, int64_t width, int channels, bool probe,
+                          tr_image_t *out) {
+    *out = (tr_image_t){height, width, channels, NULL};
+    if (height < 1 || width < 1 || height * width > PIXELS_MAX)
+        return TR_FAIL(TR_ERR_DATA, "'%s' has %lld x %lld pixels; the limit is %lld in all.", path,
+                       (long long)height, (long long)width, (long long)PIXELS_MAX);
+    return probe ? TR_OK : tr_alloc((size_t)(height * width * channels), "an image", &out->pixels);
+}
+
+void tr_image_free(tr_image_t *image) {
+    tr_free(&image->pixels);
+}
+
+static tr_status_t decode(const char *path, bool probe, tr_image_t *out) {
+    static const uint8_t png[] = {0x89, 'P', 'N', 'G'}, jpeg[] = {0xff, 0xd8, 0xff};
+    uint8_t begin[4] = {0};
+    tr_status_t status;
+    *out = (tr_image_t){0};
+    FILE *file = fopen(path, "rbe");
+    if (!file)
+        return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
+    const size_t bytes = fread(begin, 1, sizeof begin, file);
+    rewind(file);
+    if (bytes == sizeof png && memcmp(begin, png, sizeof png) == 0)
+        status = tr_png_read(file, path, probe, out);
+    else if (bytes >= sizeof jpeg && memcmp(begin, jpeg, sizeof jpeg) == 0)
+        status = tr_jpeg_read(file, path, probe, out);
+    else
+        status = tr_image_fail(path, bytes ? "it is neither a JPEG nor a PNG file, by its content"
+                                           : "it is empty");
+    fclose(file);
+    if (status != TR_OK) tr_image_free(out);
+    return status;
+}
+
+tr_status_t tr_image_probe(const char *path, tr_image_t *out) {
+    return decode(path, true, out);
+}
+
+static uint8_t luma(const uint8_t *rgb) {
+    return (uint8_t)((299 * rgb[0] + 587 * rgb[1] + 114 * rgb[2] + 500) / 1000);
+}
+
+tr_status_t tr_image_read(const char *path, int channels, tr_image_t *out) {
+    tr_image_t found;
+    TR_TRY(decode(path, false, &found));
+    const int64_t pixels = found.height * found.width;
+    *out = found;
+    if (found.channels == channels) return TR_OK;
+    const tr_status_t status = tr_image_make(path, found.height, found.width, channels, false, out);
+    for (int64_t i = 0; status == TR_OK && i < pixels; i++) {
+        if (channels == 1)
+            out->pixels[i] = luma(found.pixels + 3 * i);
+        else
+            memset(out->pixels + 3 * i, found.pixels[i], 3);
+    }
+    tr_image_free(&found);
+    return status;
+}

@@ -1,0 +1,28 @@
+/* Pictures in folders: which there are, and of which class. Private to src/datatools. */
+#ifndef IMAGE_FOLDER_H
+#define IMAGE_FOLDER_H
+
+#include "trainer/mem.h"
+#include "trainer/status.h"
+
+typedef struct {
+    char *path;
+    int label; /* index of its class */
+} tr_picture_t;
+
+enum { TR_PICTURES_TRAIN, TR_PICTURES_VALID, TR_PICTURES_TEST, TR_PICTURES_GROUPS };
+
+typedef struct {
+    TR_VEC(char *) class_name; /* in the order of their bytes */
+    TR_VEC(tr_picture_t) group[TR_PICTURES_GROUPS];
+} tr_pictures_t;
+
+/*
+ * Lists FOLDER/CLASS/FILE as the group TRAIN; or FOLDER/train/CLASS/FILE and, where they are there,
+ * the same of the folders valid, val or validation, and test. Files that are not named .jpg, .jpeg
+ * or .png are left out, with a warning. TR_ERR_DATA for a class without pictures.
+ */
+tr_status_t tr_pictures_list(const char *folder, tr_pictures_t *out);
+void tr_pictures_free(tr_pictures_t *pictures);
+
+#endif

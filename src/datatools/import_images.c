@@ -1,0 +1,176 @@
+/* Images in folders, one per class, decoded by all cores and written in random order. */
+#include "image.h"
+#include "image_folder.h"
+#include "import_int.h"
+#include "trainer/rng.h"
+
+#include <stdio.h>
+
+#define BATCH_BYTES (32 << 20) /* decoded at once, about */
+
+typedef struct {
+    const tr_import_params_t *params;
+    tr_pictures_t pictures;
+    int64_t height, width; /* of a sample; 0: not known yet */
+    int channels;
+    tr_writer_t *writer;
+    tr_moments_t moments;
+    uint8_t *pixels; /* [batch] samples */
+    int32_t *label;  /* [batch] */
+    int64_t batch, done, total;
+} import_t;
+
+/* -- which images, and of what size ------------------------------------------------------------ */
+
+/* Sizes without --size must be equal; one image in colour makes all of them three channels. */
+static tr_status_t probe_group(import_t *m, int group, const char **first) {
+    for (size_t i = 0; i < m->pictures.group[group].count; i++) {
+        const char *path = m->pictures.group[group].data[i].path;
+        tr_image_t found;
+        TR_TRY(tr_image_probe(path, &found));
+        if (!m->params->grey && found.channels > m->channels) m->channels = found.channels;
+        if (m->params->shape) continue;
+        if (!*first) *first = path, m->height = found.height, m->width = found.width;
+        if (found.height != m->height || found.width != m->width)
+            return TR_FAIL(TR_ERR_USAGE,
+                           "'%s' has %lld x %lld pixels (height x width), '%s' has %lld x %lld. "
+                           "Samples have one size: set it with --size, as in --size 64x64.",
+                           *first, (long long)m->height, (long long)m->width, path,
+                           (long long)found.height, (long long)found.width);
+        TR_TRY(tr_import_progress(m->params, 0, 0));
+    }
+    return TR_OK;
+}
+
+static tr_status_t find_size(import_t *m) {
+    tr_shape_t size;
+    const char *first = NULL;
+    m->channels = 1;
+    if (m->params->shape) {
+        TR_TRY(tr_data_parse_shape("--size", m->params->shape, &size));
+        if (size.ndim != 2)
+            return TR_FAIL(TR_ERR_USAGE, "--size: expected HEIGHTxWIDTH, found '%s'.",
+                           m->params->shape);
+        m->height = size.dim[0];
+        m->width = size.dim[1];
+    }
+    for (int g = 0; g < TR_PICTURES_GROUPS; g++) TR_TRY(probe_group(m, g, &first));
+    return TR_OK;
+}
+
+/* Random order: files sorted by class would be shuffled badly in training. */
+static void shuffle(const import_t *m, int group) {
+    tr_rng_t rng = tr_rng_make(m->params->seed, TR_RNG_SYNTHETIC, 5, (uint64_t)group);
+    tr_picture_t *picture = m->pictures.group[group].data;
+    for (size_t i = m->pictures.group[group].count; i > 1; i--) {
+        const uint64_t other = tr_rng_below(&rng, i);
+        const tr_picture_t kept = picture[i - 1];
+        picture[i - 1] = picture[other];
+        picture[other] = kept;
+    }
+}
+
+/* The last ones of the training data, where there is no folder for validation. */
+static tr_status_t split_valid(import_t *m) {
+    const int64_t all = (int64_t)m->pictures.group[TR_PICTURES_TRAIN].count,
+                  kept = (int64_t)ceil((double)all * (1 - m->params->valid_fraction));
+    if (m->pictures.group[TR_PICTURES_VALID].count > 0) return TR_OK;
+    for (int64_t i = kept; i < all; i++)
+        TR_TRY(tr_vec_push(&m->pictures.group[TR_PICTURES_VALID],
+                           m->pictures.group[TR_PICTURES_TRAIN].data[i]));
+    m->pictures.group[TR_PICTURES_TRAIN].count = (size_t)kept;
+    return TR_OK;
+}
+
+/* -- conversion -------------------------------------------------------------------------------- */
+
+static tr_status_t read_sample(const import_t *m, const char *path, uint8_t *out) {
+    tr_image_t image;
+    TR_TRY(tr_image_read(path, m->channels, &image));
+    const tr_status_t status = tr_image_resize(&image, m->height, m->width, out);
+    tr_image_free(&image);
+    return status;
+}
+
+/* By all threads; *out_failed is the first picture that cannot be read, or `count`. */
+static int64_t read_batch(const import_t *m, const tr_picture_t *picture, int64_t count) {
+    const int64_t bytes = m->height * m->width * m->channels;
+    int64_t failed = count;
+#pragma omp parallel for schedule(dynamic) reduction(min : failed)
+    for (int64_t i = 0; i < count; i++) {
+        m->label[i] = picture[i].label;
+        if (read_sample(m, picture[i].path, m->pixels + i * bytes) != TR_OK && i < failed)
+            failed = i;
+    }
+    return failed;
+}
+
+static tr_status_t copy_group(import_t *m, int group, const char *name) {
+    const tr_picture_t *picture = m->pictures.group[group].data;
+    const int64_t all = (int64_t)m->pictures.group[group].count;
+    const tr_shape_t image = TR_SHAPE(m->height, m->width, m->channels), scalar = {0};
+    char x_name[32], y_name[32];
+    int x, y;
+    if (all == 0) return TR_OK;
+    snprintf(x_name, sizeof x_name, "%s/x", name);
+    snprintf(y_name, sizeof y_name, "%s/y", name);
+    TR_TRY(tr_writer_array(m->writer, x_name, TR_U8, all, &image, &x));
+    TR_TRY(tr_writer_array(m->writer, y_name, TR_I32, all, &scalar, &y));
+    for (int64_t i = 0; i < all; i += m->batch) {
+        const int64_t count = min64(m->batch, all - i), failed = read_batch(m, picture + i, count);
+        /* Errors are recorded per thread: this one meets it again. */
+        if (failed < count) TR_TRY(read_sample(m, picture[i + failed].path, m->pixels));
+        if (group == TR_PICTURES_TRAIN)
+            tr_moments_add(&m->moments, TR_U8, m->pixels, count * tr_shape_elems(&image));
+        TR_TRY(tr_writer_append(m->writer, x, count, m->pixels));
+        TR_TRY(tr_writer_append(m->writer, y, count, m->label));
+        m->done += count;
+        TR_TRY(tr_import_progress(m->params, m->done, m->total));
+    }
+    return TR_OK;
+}
+
+static tr_status_t convert(import_t *m, const char *out) {
+    static const char *const names[TR_PICTURES_GROUPS] = {"train", "valid", "test"};
+    const char *const *classes = (const char *const *)m->pictures.class_name.data;
+    const int64_t count = (int64_t)m->pictures.class_name.count,
+                  bytes = m->height * m->width * m->channels;
+    m->batch = min64(IMPORT_ROWS, BATCH_BYTES / bytes + 1);
+    for (int g = 0; g < TR_PICTURES_GROUPS; g++) m->total += (int64_t)m->pictures.group[g].count;
+    TR_TRY(tr_alloc((size_t)(m->batch * bytes), "images", &m->pixels));
+    TR_TRY(tr_alloc((size_t)m->batch * sizeof *m->label, "labels", &m->label));
+    TR_TRY(tr_moments_begin(&m->moments, m->channels));
+    TR_TRY(tr_writer_create(out, &m->params->writer, &m->writer));
+    for (int g = 0; g < TR_PICTURES_GROUPS; g++) TR_TRY(copy_group(m, g, names[g]));
+    TR_TRY(tr_moments_write(&m->moments, m->writer));
+    TR_TRY(tr_writer_texts(m->writer, "/", "class_names", count, classes));
+    tr_import_say_classes(m->params, count, classes);
+    return tr_writer_commit(m->writer);
+}
+
+static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
+    import_t m = {.params = params};
+    tr_status_t status = tr_pictures_list(in, &m.pictures);
+    if (status == TR_OK) status = find_size(&m);
+    for (int g = 0; g < TR_PICTURES_GROUPS; g++) shuffle(&m, g);
+    if (status == TR_OK) status = split_valid(&m);
+    if (status == TR_OK) status = convert(&m, out);
+    tr_writer_destroy(&m.writer);
+    tr_moments_free(&m.moments);
+    tr_free(&m.pixels);
+    tr_free(&m.label);
+    tr_pictures_free(&m.pictures);
+    return status;
+}
+
+const tr_importer_t tr_importer_images = {
+    "images", "FOLDER OUT.h5 [--size HxW] [--grey] [--valid-fraction F] [--seed N]",
+    "Converts JPEG and PNG files, one folder per class (FOLDER/CLASS/FILE), to the groups train "
+    "and "
+    "valid, in random order. --size scales every image to H x W pixels, bilinear with antialiasing "
+    "and without keeping the aspect ratio; without it all images must have one size. Images have "
+    "three channels if one of them is in colour, one with --grey. If FOLDER has a folder train "
+    "with "
+    "the classes, and valid (val) or test, these become the groups; else the part F (default 0.1) "
+    "goes to valid.",
+    .run = run, .unit = "images"};
