@@ -56,7 +56,7 @@ static tr_status_t run(tr_kernel_id_t id, tr_device_t *device, tr_stream_t *stre
     TR_TRY(kernels[id].run(device, stream, call));
     if (!cuda_self(device)->sync) return TR_OK;
     snprintf(who, sizeof who, "kernel %s", tr_kernel_name(id));
-    return tr_cuda_stream_wait(stream->handle, who);
+    return tr_cuda_stream_wait(device, stream->handle, who);
 }
 
 static tr_status_t prepare(tr_kernel_id_t id, tr_device_t *device, const tr_kernel_call_t *call,
