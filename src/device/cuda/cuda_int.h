@@ -172,6 +172,22 @@ CUDA_KERNEL(adam);
 CUDA_KERNEL(moments_update);
 CUDA_KERNEL(ema_update);
 CUDA_KERNEL(check_finite);
+CUDA_KERNEL(huber_fwd);
+CUDA_KERNEL(huber_bwd);
+CUDA_KERNEL(bce_fwd);
+CUDA_KERNEL(bce_bwd);
+CUDA_KERNEL(class_weight);
+CUDA_KERNEL(embedding_fwd);
+CUDA_KERNEL(embedding_bwd);
+CUDA_KERNEL(attention_fwd);
+CUDA_KERNEL_PREPARE(attention_fwd);
+CUDA_KERNEL(attention_bwd);
+CUDA_KERNEL_PREPARE(attention_bwd);
+CUDA_KERNEL(residual_layernorm_fwd);
+CUDA_KERNEL(residual_layernorm_bwd);
+CUDA_KERNEL(head_loss);
+CUDA_KERNEL_PREPARE(head_loss);
+CUDA_KERNEL_RELEASE(head_loss);
 
 #ifdef __cplusplus
 }
