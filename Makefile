@@ -105,7 +105,8 @@ libs     = $(san) -fopenmp $(mpi_libs) $(hdf5_libs) $(dnnl_libs) $(other_libs) -
 # -- sources: a new file in a known folder needs no edit here ----------------------------------------------------------
 find     = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
 # src/device/cuda is not in libtrainer.a: libtrainer_cuda.so is built where have_cuda, and loaded by dlopen.
-cuda_src := $(strip $(if $(have_cuda),$(call find,src/device/cuda,*.c) $(call find,src/device/cuda,*.cu)))
+cuda_src := $(strip $(if $(have_cuda),$(filter-out $(if $(have_nccl),,%/cuda_nccl.c %/cuda_nccl_load.c),$(call find,src/device/cuda,*.c)) \
+            $(call find,src/device/cuda,*.cu)))
 cuda_lib := $(if $(cuda_src),$(O)/libtrainer_cuda.so)
 lib_c   := $(filter-out src/cmd/% src/device/cuda/% src/device/library/%,$(call find,src,*.c))
 cmd_c   := $(call find,src/cmd,*.c)
@@ -184,10 +185,10 @@ nvcc_flags = -std=c++17 -O3 -t2 -lineinfo -Iinclude -Isrc $(foreach a,$(CUDA_ARC
 cuda_c_o  := $(patsubst %.c,$(O)/%.o,$(filter %.c,$(cuda_src)) $(if $(cuda_src),$(library_c)))
 cuda_k_o  := $(patsubst %.cu,$(O)/%.cu.o,$(filter %.cu,$(cuda_src)))
 cuda_link  = -shared -Wl$(comma)--version-script=src/device/library/exports.map $(if $(SAN),,-Wl$(comma)-z$(comma)defs) -Wl$(comma)--as-needed
-cuda_libs  = $(foreach d,$(cuda_home) $(CUDNN_HOME),$(call homel,$(d))) -lcudart -lcublasLt -lcudnn -lstdc++ -ldl -lm
+cuda_libs  = $(foreach d,$(cuda_home) $(CUDNN_HOME) $(NCCL_HOME),$(call homel,$(d))) -lcudart -lcublasLt -lcudnn -lstdc++ -ldl -lm
 $(O)/libtrainer_cuda.so: $(cuda_c_o) $(cuda_k_o) src/device/library/exports.map
 	$(call say,LINK)$(CC) $(cuda_link) $(san) -o $@ $(cuda_c_o) $(cuda_k_o) $(LDFLAGS) $(cuda_libs)
-$(O)/src/device/cuda/%.o: private CPPFLAGS += $(cuda_cflags:-I%=-isystem %) -fvisibility=hidden
+$(O)/src/device/cuda/%.o: private CPPFLAGS += $(cuda_cflags:-I%=-isystem %) -fvisibility=hidden $(if $(have_nccl),-DTR_CUDA_NCCL)
 $(O)/%.cu.o: %.cu $(O)/nvcc.stamp
 	@mkdir -p $(@D)
 	$(call say,NVCC)$(NVCC) $(nvcc_flags) -c -o $@ $<

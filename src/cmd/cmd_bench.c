@@ -102,8 +102,6 @@ static tr_status_t measure(bench_t *b, const options_t *o) {
     if (device->measure_peak)
         TR_TRY(device->measure_peak(b->s->device, TR_F32, &b->peak_flops, &b->peak_bytes));
     TR_TRY(tr_session_loader(b->s, TR_SPLIT_TRAIN, false, 0, &b->loader));
-    if (b->s->params.size > 1)
-        TR_TRY(tr_world_collectives(b->s->world, b->s->device, &b->s->parallel, &b->collectives));
     TR_TRY(tr_train_step_create(b->s, b->collectives, b->loader, &b->train_step));
     TR_TRY(tr_train_step_hold(b->train_step));
     TR_TRY(time_steps(b, o->steps));
@@ -187,7 +185,10 @@ static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const opt
     bench_t b = {0};
     TR_TRY(tr_session_create(config, world, &params, &b.s));
     if (b.s->data.prefetch < b.s->slot_count + 1) b.s->data.prefetch = b.s->slot_count + 1;
-    tr_status_t status = tr_session_start(b.s);
+    tr_status_t status = TR_OK;
+    if (info->size > 1)
+        status = tr_world_collectives(world, b.s->device, &b.s->parallel, &b.collectives);
+    if (status == TR_OK) status = tr_session_start(b.s, b.collectives);
     if (status == TR_OK) status = measure(&b, o);
     if (status == TR_OK && info->rank == 0) {
         if (!cmd_json_is_stdout(o->json)) print_result(&b);

@@ -189,7 +189,7 @@ static tr_status_t load_state(loop_t *l) {
 }
 
 static tr_status_t begin_state(loop_t *l) {
-    TR_TRY(tr_session_start(l->s));
+    TR_TRY(tr_session_start(l->s, l->collectives));
     TR_TRY(tr_world_agree(l->world, load_state(l)));
     TR_TRY(tr_world_broadcast(l->world, &l->state.step, sizeof l->state.step, 0));
     TR_TRY(tr_world_broadcast(l->world, &l->state.best_loss, sizeof l->state.best_loss, 0));
@@ -370,12 +370,12 @@ tr_status_t tr_loop_set_up(loop_t *l) {
                               l->s->steps_per_epoch, &l->schedule));
     const size_t base_bytes = tr_report_peak_bytes();
     const double resume_begin_sec = tr_clock_sec();
+    if (l->info->size > 1)
+        TR_TRY(tr_world_collectives(l->world, l->s->device, &l->s->parallel, &l->collectives));
     TR_TRY(begin_state(l));
     l->history.resume_sec = tr_clock_sec() - resume_begin_sec;
     TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? open_checkpointer(l) : TR_OK));
     TR_TRY(tr_session_loader(l->s, TR_SPLIT_TRAIN, false, l->state.step, &l->loader));
-    if (l->info->size > 1)
-        TR_TRY(tr_world_collectives(l->world, l->s->device, &l->s->parallel, &l->collectives));
     TR_TRY(tr_train_step_create(l->s, l->collectives, l->loader, &l->train_step));
     TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? begin_run(l) : TR_OK));
     TR_TRY(tr_report_open(&l->report, l->s, l->run, log.every, l->params->version));
@@ -390,9 +390,10 @@ tr_status_t tr_loop_set_up(loop_t *l) {
 }
 
 void tr_loop_tear_down(loop_t *l) {
+    /* first: after a lost peer a GPU is still in a collective, and freeing memory waits for it */
+    if (l->collectives) tr_world_collectives_close(l->world, &l->collectives);
     tr_train_step_destroy(&l->train_step);
     tr_loader_destroy(&l->loader);
-    if (l->collectives) tr_world_collectives_close(l->world, &l->collectives);
     tr_checkpointer_destroy(&l->checkpointer);
     tr_snapshot_destroy(&l->snapshot);
     tr_checkpoint_close(&l->resume);

@@ -376,8 +376,17 @@ tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world,
     return TR_OK;
 }
 
-tr_status_t tr_session_start(tr_session_t *s) {
+/* The block that is reduced. */
+static tr_status_t share_block(tr_session_t *s, tr_collectives_t *collectives) {
+    size_t bytes = 0;
+    void *block = tr_graph_region(s->g, TR_ROLE_REDUCED, &bytes);
+    if (!collectives || !collectives->ops->share) return TR_OK;
+    return collectives->ops->share(collectives, block, bytes);
+}
+
+tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives) {
     TR_TRY(tr_graph_allocate(s->g));
+    TR_TRY(share_block(s, collectives));
     TR_TRY(tr_graph_init_params(s->g, (uint64_t)s->train.seed));
     TR_TRY(tr_feed_create(s, &s->feed));
     return s->params.training ? tr_optimizer_start(s->g) : TR_OK;

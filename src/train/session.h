@@ -134,8 +134,9 @@ tr_status_t tr_open_device(const tr_main_settings_t *settings, uint64_t seed,
  * config and world are borrowed. Collective where there is a world (agreement on errors). */
 tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world,
                               const tr_session_params_t *params, tr_session_t **out);
-/* Allocates and initialises. */
-tr_status_t tr_session_start(tr_session_t *s);
+/* Allocates and initialises. collectives: they may need to know the block that is reduced; NULL:
+ * one rank. Collective where there are collectives. */
+tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives);
 void tr_session_destroy(tr_session_t **s);
 
 /* Loader of the split for this rank: training from step `first_step`, or an evaluation pass. */

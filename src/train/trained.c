@@ -84,7 +84,7 @@ static tr_status_t open_session(tr_trained_t *t, const tr_trained_params_t *para
                                          .size = params->from_memory ? 1 : t->info->size};
     TR_TRY(tr_session_create(t->config, t->world, &session, &t->s));
     if (!t->kept && t->info->rank == 0) warn_not_known(t);
-    tr_status_t status = tr_session_start(t->s);
+    tr_status_t status = tr_session_start(t->s, NULL);
     if (status == TR_OK && weights) status = fill_root(t->s, weights);
     TR_TRY(tr_world_agree(t->world, status));
     if (weights && t->model_difference.length > 0)

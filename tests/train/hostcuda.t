@@ -8,7 +8,7 @@ fakes "$BUILD/trainer" info >out 2>&1 && grep -q "^  cuda .*H200" out
 ok $? "info shows the GPU of the fakes"
 fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 && ! grep -q skipped out
 ok $? "kernels at odd sizes and addresses"
-for t in matmul conv norm pointwise loss input update; do
+for t in matmul conv norm pointwise loss input update sequence head; do
     fakes "$BUILD/tests/unit/graph/test_ops_$t" >out 2>&1
     ok $? "ops: $t"
 done
@@ -28,6 +28,25 @@ done
 # shellcheck disable=SC2086
 some 1 cpu $cnn device=cpu && some 1 cuda $cnn device=cuda && near cpu cuda 1e-4 1
 ok $? "mnist_cnn trains to the loss of cpu"
+for i in $(seq 60); do echo "$((i * 7919 % 1000)) of $i"; done >text.txt
+"$TRAINER" import text text.txt text.h5 --tokenizer bytes --valid-fraction 0 >out 2>&1
+# gpt FOLDER SETTING...: some steps of a small GPT
+gpt() {
+    local folder=$1
+    shift
+    fakes "$TRAINER" train "$TRAINER_ROOT/configs/gpt_tiny.ini" data.train=text.h5:train data.valid= model.n_layer=2 data.batch_size=4 model.context=32 \
+        train.valid_every=0 schedule.warmup=0 train.steps=6 checkpoint.every=3 threads=1 log.every=1 run.dir="$folder" "$@" >out 2>&1
+}
+for way in "attention=flash dropout=0" "attention=standard dropout=0.1"; do
+    # shellcheck disable=SC2086
+    set -- $(printf ' model.%s' $way)
+    gpt "cpu-$1" device=cpu "$@" && gpt "cuda-$1" device=cuda "$@" && near "cpu-$1" "cuda-$1" 1e-4 6
+    ok $? "gpt_tiny, $way: the loss of cpu"
+done
+whole=$(weights "cuda-$1")
+back_to "cuda-$1" 00000003
+gpt "cuda-$1" device=cuda "$@" && resumed && [ "$(weights "cuda-$1")" = "$whole" ]
+ok $? "gpt_tiny resumed: the same bits"
 HOSTCUDA_DEVICES=0 some 1 none $mlp device=cuda
 [ $? = 78 ] && grep -q "GPU" out
 ok $? "device = cuda without a GPU: code 78"

@@ -2,6 +2,7 @@
 #include "cuda_int.h"
 #include "cuda_dnn.h"
 #include "cuda_product.h"
+#include "device/collectives.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"
 #include <stdio.h>
@@ -34,7 +35,12 @@ tr_status_t tr_cuda_enter(const tr_device_t *device) {
 
 static tr_status_t cuda_alloc(tr_device_t *device, size_t bytes, unsigned flags, void **out) {
     size_t available = 0, total = 0;
+    cuda_shared_memory_t *shared = &cuda_self(device)->shared;
     TR_TRY(tr_cuda_enter(device));
+    if (flags & TR_ALLOC_SHARED_BY_RANKS && shared->alloc && !shared->memory) {
+        TR_TRY(shared->alloc(device, bytes, &shared->memory));
+        return *out = shared->memory, TR_OK;
+    }
     const cudaError_t error = cudaMalloc(out, bytes ? bytes : 1);
     if (error != cudaErrorMemoryAllocation) return tr_cuda_check(error, "cudaMalloc");
     (void)cudaGetLastError(); /* this error must not come up again at the next launch */
@@ -49,7 +55,14 @@ static tr_status_t cuda_alloc(tr_device_t *device, size_t bytes, unsigned flags,
 
 /* Nothing can be done about an error of the functions that free. */
 static void cuda_free(tr_device_t *device, void *pointer) {
-    if (tr_cuda_enter(device) == TR_OK) cudaFree(pointer);
+    cuda_shared_memory_t *shared = &cuda_self(device)->shared;
+    if (tr_cuda_enter(device) != TR_OK) return;
+    if (!pointer || pointer != shared->memory) {
+        cudaFree(pointer);
+        return;
+    }
+    shared->free(device, pointer);
+    shared->memory = NULL;
 }
 
 static tr_status_t cuda_host_alloc(tr_device_t *device, size_t bytes, void **out) {
@@ -95,28 +108,33 @@ static void cuda_stream_destroy(tr_device_t *device, tr_stream_t *stream) {
 }
 
 /* Between two questions of a wait that began at `began`. */
-static void pause_wait(double began) {
+static tr_status_t pause_wait(const tr_device_t *device, double began) {
     const struct timespec nap = {0, (long)(SLEEP_SEC * 1e9)};
-    if (tr_clock_sec() - began > SPIN_SEC) nanosleep(&nap, NULL);
+    tr_collectives_t *c = cuda_self(device)->collectives;
+    if (tr_clock_sec() - began <= SPIN_SEC) return TR_OK;
+    if (c) TR_TRY(c->ops->check(c));
+    nanosleep(&nap, NULL);
+    return TR_OK;
 }
 
-tr_status_t tr_cuda_stream_wait(cudaStream_t stream, const char *who) {
-    const double began = tr_clock_sec();
-    cudaError_t error;
-    while ((error = cudaStreamQuery(stream)) == cudaErrorNotReady) pause_wait(began);
-    return tr_cuda_check(error, who);
+/* After a wait: what the collectives have measured by now. */
+static tr_status_t end_wait(const tr_device_t *device, cudaError_t error, const char *who) {
+    tr_collectives_t *c = cuda_self(device)->collectives;
+    TR_TRY(tr_cuda_check(error, who));
+    return c ? c->ops->check(c) : TR_OK;
 }
 
-tr_status_t tr_cuda_event_wait(cudaEvent_t event, const char *who) {
+tr_status_t tr_cuda_stream_wait(const tr_device_t *device, cudaStream_t stream, const char *who) {
     const double began = tr_clock_sec();
     cudaError_t error;
-    while ((error = cudaEventQuery(event)) == cudaErrorNotReady) pause_wait(began);
-    return tr_cuda_check(error, who);
+    while ((error = cudaStreamQuery(stream)) == cudaErrorNotReady)
+        TR_TRY(pause_wait(device, began));
+    return end_wait(device, error, who);
 }
 
 static tr_status_t cuda_stream_sync(tr_device_t *device, tr_stream_t *stream) {
     TR_TRY(tr_cuda_enter(device));
-    return tr_cuda_stream_wait(stream->handle, "work of a stream");
+    return tr_cuda_stream_wait(device, stream->handle, "work of a stream");
 }
 
 static tr_status_t cuda_event_create(tr_device_t *device, unsigned flags, tr_event_t **out) {
@@ -148,8 +166,12 @@ static tr_status_t cuda_event_wait(tr_device_t *device, tr_event_t *event, tr_st
 }
 
 static tr_status_t cuda_event_sync(tr_device_t *device, tr_event_t *event) {
+    const double began = tr_clock_sec();
+    cudaError_t error;
     TR_TRY(tr_cuda_enter(device));
-    return tr_cuda_event_wait(event->handle, "work before an event");
+    while ((error = cudaEventQuery(event->handle)) == cudaErrorNotReady)
+        TR_TRY(pause_wait(device, began));
+    return end_wait(device, error, "work before an event");
 }
 
 static tr_status_t cuda_event_query(tr_device_t *device, tr_event_t *event, bool *out_done) {
@@ -244,6 +266,9 @@ static void describe(cuda_device_t *cuda, const struct cudaDeviceProp *p, size_t
     tr_device_t *device = &cuda->base;
     const unsigned char *u = (const unsigned char *)p->uuid.bytes;
     device->ops = &tr_cuda_device_ops;
+#ifdef TR_CUDA_NCCL
+    device->collectives = &tr_cuda_nccl;
+#endif
     device->fast_bf16 = p->major >= 8;
     device->capability = 10 * p->major + p->minor;
     device->memory_bytes = (size_t)(MEMORY_SHARE * (double)available);

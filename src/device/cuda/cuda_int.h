@@ -25,6 +25,8 @@ extern "C" {
 #include "device/device.h"
 #include "trainer/status.h"
 
+typedef struct tr_collectives tr_collectives_t; /* device/collectives.h, which C++ cannot read */
+
 struct tr_stream {
     cudaStream_t handle;
 };
@@ -37,6 +39,13 @@ struct tr_executable {
     cudaGraphExec_t handle;
 };
 
+/* How a device gets memory that ranks share; NULL functions: as any other. */
+typedef struct {
+    tr_status_t (*alloc)(tr_device_t *device, size_t bytes, void **out);
+    void (*free)(tr_device_t *device, void *memory);
+    void *memory; /* what it gave; one block */
+} cuda_shared_memory_t;
+
 /* The open device. */
 typedef struct {
     tr_device_t base;
@@ -45,6 +54,8 @@ typedef struct {
     bool sync;                    /* a wait after every kernel, so that an error names its kernel */
     struct cublasLtContext *blas; /* made when it is first needed: cuda_product.c */
     struct cudnnContext *dnn;     /* likewise: cuda_dnn.c */
+    tr_collectives_t *collectives; /* the open engine, which waits ask for errors; NULL: none */
+    cuda_shared_memory_t shared;
 } cuda_device_t;
 
 static inline cuda_device_t *cuda_self(const tr_device_t *device) {
@@ -86,9 +97,14 @@ tr_status_t tr_cuda_to_bf16(tr_device_t *device, tr_stream_t *stream, const floa
 /* cuda_device.c */
 extern const tr_device_ops_t tr_cuda_device_ops;
 tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out);
-/* Returns when `stream` or `event` is done. The thread sleeps between its questions. */
-tr_status_t tr_cuda_stream_wait(cudaStream_t stream, const char *who);
-tr_status_t tr_cuda_event_wait(cudaEvent_t event, const char *who);
+/* Returns when `stream` is done. The thread sleeps between its questions, and ends the wait where
+ * the open collectives report an error: TR_ERR_RETRY. */
+tr_status_t tr_cuda_stream_wait(const tr_device_t *device, cudaStream_t stream, const char *who);
+
+/* cuda_nccl.c: in builds with TR_CUDA_NCCL */
+extern const tr_collectives_engine_t tr_cuda_nccl;
+/* cuda_progress.cu: adds 1 to *word (int64_t, pinned) in the order of the stream. */
+tr_status_t tr_cuda_count(cudaStream_t stream, void *word);
 
 /* cuda_kernels.c: every kernel of the device, with tr_cuda_enter before it. */
 extern const tr_kernel_t tr_cuda_kernels[TR_K_COUNT];
@@ -156,6 +172,22 @@ CUDA_KERNEL(adam);
 CUDA_KERNEL(moments_update);
 CUDA_KERNEL(ema_update);
 CUDA_KERNEL(check_finite);
+CUDA_KERNEL(huber_fwd);
+CUDA_KERNEL(huber_bwd);
+CUDA_KERNEL(bce_fwd);
+CUDA_KERNEL(bce_bwd);
+CUDA_KERNEL(class_weight);
+CUDA_KERNEL(embedding_fwd);
+CUDA_KERNEL(embedding_bwd);
+CUDA_KERNEL(attention_fwd);
+CUDA_KERNEL_PREPARE(attention_fwd);
+CUDA_KERNEL(attention_bwd);
+CUDA_KERNEL_PREPARE(attention_bwd);
+CUDA_KERNEL(residual_layernorm_fwd);
+CUDA_KERNEL(residual_layernorm_bwd);
+CUDA_KERNEL(head_loss);
+CUDA_KERNEL_PREPARE(head_loss);
+CUDA_KERNEL_RELEASE(head_loss);
 
 #ifdef __cplusplus
 }

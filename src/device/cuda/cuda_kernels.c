@@ -47,6 +47,21 @@ static const tr_kernel_t kernels[TR_K_COUNT] = {
     [TR_K_MOMENTS_UPDATE] = {.run = tr_cuda_moments_update},
     [TR_K_EMA_UPDATE] = {.run = tr_cuda_ema_update},
     [TR_K_CHECK_FINITE] = {.run = tr_cuda_check_finite},
+    [TR_K_HUBER_FWD] = {.run = tr_cuda_huber_fwd},
+    [TR_K_HUBER_BWD] = {.run = tr_cuda_huber_bwd},
+    [TR_K_BCE_FWD] = {.run = tr_cuda_bce_fwd},
+    [TR_K_BCE_BWD] = {.run = tr_cuda_bce_bwd},
+    [TR_K_CLASS_WEIGHT] = {.run = tr_cuda_class_weight},
+    [TR_K_EMBEDDING_FWD] = {.run = tr_cuda_embedding_fwd},
+    [TR_K_EMBEDDING_BWD] = {.run = tr_cuda_embedding_bwd},
+    [TR_K_ATTENTION_FWD] = {.run = tr_cuda_attention_fwd, .prepare = tr_cuda_attention_fwd_prepare},
+    [TR_K_ATTENTION_BWD] = {.run = tr_cuda_attention_bwd, .prepare = tr_cuda_attention_bwd_prepare},
+    [TR_K_RESIDUAL_LAYERNORM_FWD] = {.run = tr_cuda_residual_layernorm_fwd},
+    [TR_K_RESIDUAL_LAYERNORM_BWD] = {.run = tr_cuda_residual_layernorm_bwd,
+                                     .prepare = tr_cuda_layernorm_bwd_prepare},
+    [TR_K_HEAD_LOSS] = {.run = tr_cuda_head_loss,
+                        .prepare = tr_cuda_head_loss_prepare,
+                        .release = tr_cuda_head_loss_release},
 };
 
 static tr_status_t run(tr_kernel_id_t id, tr_device_t *device, tr_stream_t *stream,
@@ -56,7 +71,7 @@ static tr_status_t run(tr_kernel_id_t id, tr_device_t *device, tr_stream_t *stre
     TR_TRY(kernels[id].run(device, stream, call));
     if (!cuda_self(device)->sync) return TR_OK;
     snprintf(who, sizeof who, "kernel %s", tr_kernel_name(id));
-    return tr_cuda_stream_wait(stream->handle, who);
+    return tr_cuda_stream_wait(device, stream->handle, who);
 }
 
 static tr_status_t prepare(tr_kernel_id_t id, tr_device_t *device, const tr_kernel_call_t *call,
@@ -86,12 +101,9 @@ static void release(tr_kernel_id_t id, tr_device_t *device, void *state) {
 #include "device/kernels.def"
 #undef KERNEL
 
-/* Optional slots stay empty: this device has the required kernels only. */
 const tr_kernel_t tr_cuda_kernels[TR_K_COUNT] = {
 #define KERNEL(name, required)                                                                     \
-    [TR_K_##name] = {.run = (required) ? run_##name : NULL,                                        \
-                     .prepare = prepare_##name,                                                    \
-                     .release = release_##name},
+    [TR_K_##name] = {.run = run_##name, .prepare = prepare_##name, .release = release_##name},
 #include "device/kernels.def"
 #undef KERNEL
 };

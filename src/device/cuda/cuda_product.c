@@ -43,12 +43,12 @@ static cudaDataType_t type_of(tr_dtype_t dtype) {
     return dtype == TR_BF16 ? CUDA_R_16BF : dtype == TR_F16 ? CUDA_R_16F : CUDA_R_32F;
 }
 
-/* A row-major matrix (rows, columns) is a column-major one (columns, rows). */
+/* A row-major matrix (rows, columns) is a column-major one (columns, rows). row 0: no gaps. */
 static tr_status_t init_layout(cublasLtMatrixLayoutOpaque_t *layout, tr_dtype_t dtype, int64_t rows,
-                               int64_t columns, int64_t batch, int64_t step) {
+                               int64_t columns, int64_t row, int64_t batch, int64_t step) {
     const int32_t count = (int32_t)batch;
     LT_TRY(cublasLtMatrixLayoutInit(layout, type_of(dtype), (uint64_t)columns, (uint64_t)rows,
-                                    columns));
+                                    row > 0 ? row : columns));
     LT_TRY(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
                                             sizeof count));
     LT_TRY(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
@@ -58,11 +58,11 @@ static tr_status_t init_layout(cublasLtMatrixLayoutOpaque_t *layout, tr_dtype_t 
 
 static tr_status_t init_layouts(cuda_product_plan_t *plan) {
     const cuda_product_t *p = &plan->product;
-    TR_TRY(init_layout(&plan->a, p->in, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n,
+    TR_TRY(init_layout(&plan->a, p->in, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, 0,
                        p->batch, p->b_step));
     TR_TRY(init_layout(&plan->b, p->in, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k,
-                       p->batch, p->m * p->k));
-    TR_TRY(init_layout(&plan->c, p->out, p->m, p->n, p->batch, p->m * p->n));
+                       p->a_row, p->batch, p->m * p->k));
+    TR_TRY(init_layout(&plan->c, p->out, p->m, p->n, p->c_row, p->batch, p->m * p->n));
     return TR_OK;
 }
 

@@ -18,6 +18,7 @@ typedef struct {
     int64_t m, n, k;       /* C (m, n) */
     int64_t batch;         /* the next matrices of A and C follow the last */
     int64_t b_step;        /* elements from one B to the next; 0: all use the same */
+    int64_t a_row, c_row;  /* elements from one row of A or C to the next; 0: no gaps */
     float alpha, beta;
     bool bias, relu; /* bias (n) of C's type. relu needs beta 0. */
 } cuda_product_t;

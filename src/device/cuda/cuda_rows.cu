@@ -1,30 +1,6 @@
-/* Layer normalisation, losses and metrics: a block of threads for each row. */
+/* Layer normalisation, cross-entropy and its metric: a block of threads for each row. */
 #include "cuda_columns.cuh"
-
-/* Threads of a row: one warp for short rows, so that no barrier is needed. */
-enum { FEW = 32, MANY = 256, LONG_ROW = 2048 };
-
-typedef struct {
-    int64_t rows, width;
-} rows_t;
-
-static rows_t rows_of(const tr_view_t *view) {
-    rows_t r = {0, view->shape.dim[view->shape.ndim - 1]};
-    r.rows = tr_shape_elems(&view->shape) / r.width;
-    return r;
-}
-
-/* Launches KERNEL<..., THREADS> with one block a row. */
-#define BY_ROW_LENGTH(width, THREADS, ...)                                                         \
-    do {                                                                                           \
-        if ((width) < LONG_ROW) {                                                                  \
-            const int THREADS = FEW;                                                               \
-            __VA_ARGS__;                                                                           \
-        } else {                                                                                   \
-            const int THREADS = MANY;                                                              \
-            __VA_ARGS__;                                                                           \
-        }                                                                                          \
-    } while (0)
+#include "cuda_rows.cuh"
 
 /* -- layer normalisation ----------------------------------------------------------------------- */
 
@@ -38,14 +14,25 @@ static __device__ __forceinline__ void for_packs(const T *x, int64_t width, F f)
     }
 }
 
-/* The mean first, then the squares of differences: a large mean costs no digits. */
+/* Of x + b, which is written to `total`, or of x where b is NULL. The mean first, then the squares
+ * of differences: a large mean costs no digits. */
 template <typename T, int N, int THREADS>
 static __global__ void __launch_bounds__(THREADS)
-    layernorm_kernel(const T *x, const float *gamma, const float *beta, T *y, float *mean,
-                     float *rstd, int64_t width, double eps, bool cut) {
+    layernorm_kernel(const T *x, const T *b, T *total, const float *gamma, const float *beta, T *y,
+                     float *mean, float *rstd, int64_t width, double eps, bool cut) {
     const int64_t at = (int64_t)blockIdx.x * width;
     const float first = to_float(x[at]);
     float sum = 0, squares = 0;
+    if (b) {
+        row_barrier<THREADS>(); /* `first` is read: total may be x */
+        for_packs<N, THREADS>(x + at, width, [&](int64_t i, float(&v)[N]) {
+            float w[N];
+            load(b + at + i, true, w);
+            for (int k = 0; k < N; k++) v[k] += w[k];
+            store(total + at + i, true, v);
+        });
+        x = total; /* a thread reads what it wrote itself */
+    }
     for_packs<N, THREADS>(x + at, width, [&](int64_t, float(&v)[N]) {
         for (int k = 0; k < N; k++) sum += v[k] - first;
     });
@@ -68,30 +55,43 @@ static __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x == 0) mean[blockIdx.x] = m, rstd[blockIdx.x] = s;
 }
 
-CUDA_KERNEL(layernorm_fwd) {
+/* b, total NULL: of x alone. gamma and beta are two inputs, y, mean and rstd three outputs. */
+static tr_status_t layernorm(tr_stream_t *stream, const tr_kernel_call_t *call, const void *b,
+                             void *total, const tr_view_t *in, const tr_view_t *out) {
     const rows_t r = rows_of(&call->in[0]);
     const void *x = call->in[0].data;
-    void *y = call->out[0].data;
-    const float *gamma = (const float *)call->in[1].data, *beta = (const float *)call->in[2].data;
-    float *mean = (float *)call->out[1].data, *rstd = (float *)call->out[2].data;
+    const float *gamma = (const float *)in[0].data, *beta = (const float *)in[1].data;
+    float *mean = (float *)out[1].data, *rstd = (float *)out[2].data;
     const tr_norm_attr_t *attr = (const tr_norm_attr_t *)call->attr;
     CUDA_BY_TYPE(call->in[0].dtype, T, {
-        const bool wide = r.width % CUDA_PACK(T) == 0 && cuda_aligned(x) && cuda_aligned(y);
+        const bool wide = r.width % CUDA_PACK(T) == 0 && cuda_aligned(x) &&
+                          cuda_aligned(out[0].data) && cuda_aligned(b) && cuda_aligned(total);
         CUDA_BY_PACK(
             wide, T, N,
             BY_ROW_LENGTH(r.width, THREADS,
                           CUDA_LAUNCH((layernorm_kernel<T, N, THREADS>), (unsigned)r.rows, THREADS,
-                                      stream, (const T *)x, gamma, beta, (T *)y, mean, rstd,
-                                      r.width, (double)attr->eps, attr->act == TR_ACT_RELU)));
+                                      stream, (const T *)x, (const T *)b, (T *)total, gamma, beta,
+                                      (T *)out[0].data, mean, rstd, r.width, (double)attr->eps,
+                                      attr->act == TR_ACT_RELU)));
     });
     return TR_OK;
 }
 
-/* With h = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)). */
+CUDA_KERNEL(layernorm_fwd) {
+    return layernorm(stream, call, NULL, NULL, &call->in[1], &call->out[0]);
+}
+
+CUDA_KERNEL(residual_layernorm_fwd) {
+    return layernorm(stream, call, call->in[1].data, call->out[0].data, &call->in[2],
+                     &call->out[1]);
+}
+
+/* With h = (x - mean) rstd and g = dy gamma: dx = rstd (g - mean(g) - h mean(g h)), plus dsum
+ * where that is not NULL. dx may be dy or dsum. */
 template <typename T, int N, int THREADS>
 static __global__ void __launch_bounds__(THREADS)
     layernorm_dx_kernel(const T *dy, const T *x, const float *gamma, const float *mean,
-                        const float *rstd, T *dx, int64_t width) {
+                        const float *rstd, const T *dsum, T *dx, int64_t width) {
     const int64_t at = (int64_t)blockIdx.x * width;
     const float m = mean[blockIdx.x], s = rstd[blockIdx.x];
     float sum = 0, product = 0;
@@ -111,6 +111,10 @@ static __global__ void __launch_bounds__(THREADS)
         load(dy + at + i, true, g);
         for (int k = 0; k < N; k++)
             v[k] = s * (g[k] * gamma[i + k] - (shift + (v[k] - m) * s * slope));
+        if (dsum) {
+            load(dsum + at + i, true, g);
+            for (int k = 0; k < N; k++) v[k] += g[k];
+        }
         store(dx + at + i, true, v);
     });
 }
@@ -150,7 +154,8 @@ CUDA_KERNEL_PREPARE(layernorm_bwd) {
 }
 
 template <typename T, int N>
-static tr_status_t layernorm_backward(tr_stream_t *stream, const tr_kernel_call_t *call, rows_t r) {
+static tr_status_t layernorm_backward(tr_stream_t *stream, const tr_kernel_call_t *call, rows_t r,
+                                      const void *dsum) {
     const T *dy = (const T *)call->in[0].data, *x = (const T *)call->in[1].data;
     const float *gamma = (const float *)call->in[2].data, *mean = (const float *)call->in[3].data,
                 *rstd = (const float *)call->in[4].data;
@@ -160,54 +165,32 @@ static tr_status_t layernorm_backward(tr_stream_t *stream, const tr_kernel_call_
     if (!cuda_present(&call->out[0])) return TR_OK;
     BY_ROW_LENGTH(r.width, THREADS,
                   CUDA_LAUNCH((layernorm_dx_kernel<T, N, THREADS>), (unsigned)r.rows, THREADS,
-                              stream, dy, x, gamma, mean, rstd, (T *)call->out[0].data, r.width));
+                              stream, dy, x, gamma, mean, rstd, (const T *)dsum,
+                              (T *)call->out[0].data, r.width));
     return TR_OK;
 }
 
-CUDA_KERNEL(layernorm_bwd) {
+static tr_status_t layernorm_gradients(tr_stream_t *stream, const tr_kernel_call_t *call,
+                                       const void *dsum) {
     const rows_t r = rows_of(&call->in[1]);
     const void *dx = cuda_present(&call->out[0]) ? call->out[0].data : NULL;
     CUDA_BY_TYPE(call->in[1].dtype, T, {
         const bool wide = r.width % CUDA_PACK(T) == 0 && cuda_aligned(call->in[0].data) &&
-                          cuda_aligned(call->in[1].data) && cuda_aligned(dx);
-        CUDA_BY_PACK(wide, T, N, return (layernorm_backward<T, N>(stream, call, r)));
+                          cuda_aligned(call->in[1].data) && cuda_aligned(dx) && cuda_aligned(dsum);
+        CUDA_BY_PACK(wide, T, N, return (layernorm_backward<T, N>(stream, call, r, dsum)));
     });
     return TR_OK;
 }
 
+CUDA_KERNEL(layernorm_bwd) {
+    return layernorm_gradients(stream, call, NULL);
+}
+
+CUDA_KERNEL(residual_layernorm_bwd) {
+    return layernorm_gradients(stream, call, cuda_present(&call->in[5]) ? call->in[5].data : NULL);
+}
+
 /* -- losses ------------------------------------------------------------------------------------ */
-
-/* Labels of either type. */
-typedef struct {
-    const void *data;
-    bool narrow; /* i32 */
-} labels_t;
-
-static labels_t labels_of(const tr_view_t *view) {
-    const labels_t labels = {view->data, view->dtype == TR_I32};
-    return labels;
-}
-
-static __device__ __forceinline__ int64_t label_at(labels_t labels, int64_t row) {
-    return labels.narrow ? ((const int32_t *)labels.data)[row]
-                         : ((const int64_t *)labels.data)[row];
-}
-
-/* The largest value of a block, the same in all threads. NaN is passed over. */
-template <int THREADS> static __device__ float block_max(float x) {
-    __shared__ float warps[THREADS / 32];
-    for (int step = 16; step > 0; step /= 2) {
-        const float other = __shfl_xor_sync(0xffffffffu, x, step);
-        x = other > x || x != x ? other : x;
-    }
-    if (THREADS == 32) return x;
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = warps[0];
-    for (int i = 1; i < THREADS / 32; i++) x = warps[i] > x || x != x ? warps[i] : x;
-    return x;
-}
 
 template <int THREADS>
 static __global__ void __launch_bounds__(THREADS)
@@ -276,52 +259,6 @@ CUDA_KERNEL(xent_bwd) {
                               (const float *)call->in[2].data, (const float *)call->in[3].data,
                               (const float *)call->in[4].data, (float *)call->out[0].data, r.width,
                               smoothing));
-    return TR_OK;
-}
-
-template <int THREADS>
-static __global__ void __launch_bounds__(THREADS)
-    mse_kernel(const float *y, const float *target, const float *weight, float *loss,
-               int64_t width) {
-    const int64_t at = (int64_t)blockIdx.x * width;
-    double sum = 0;
-    for (int64_t i = threadIdx.x; i < width; i += THREADS) {
-        const float d = y[at + i] - target[at + i];
-        sum += d * d;
-    }
-    sum = block_sum<THREADS>(sum);
-    if (threadIdx.x > 0) return;
-    const float w = weight[blockIdx.x];
-    loss[blockIdx.x] = w == 0.0f ? 0.0f : (float)(w * (sum / (double)width));
-}
-
-CUDA_KERNEL(mse_fwd) {
-    const rows_t r = rows_of(&call->in[0]);
-    BY_ROW_LENGTH(r.width, THREADS,
-                  CUDA_LAUNCH((mse_kernel<THREADS>), (unsigned)r.rows, THREADS, stream,
-                              (const float *)call->in[0].data, (const float *)call->in[1].data,
-                              (const float *)call->in[2].data, (float *)call->out[0].data,
-                              r.width));
-    return TR_OK;
-}
-
-template <int THREADS>
-static __global__ void __launch_bounds__(THREADS)
-    mse_gradient_kernel(const float *y, const float *target, const float *weight,
-                        const float *dloss, float *dy, int64_t width) {
-    const int64_t at = (int64_t)blockIdx.x * width;
-    const float w = weight[blockIdx.x], factor = w * dloss[blockIdx.x] * (2.0f / (float)width);
-    for (int64_t i = threadIdx.x; i < width; i += THREADS)
-        dy[at + i] = w != 0.0f ? factor * (y[at + i] - target[at + i]) : 0.0f;
-}
-
-CUDA_KERNEL(mse_bwd) {
-    const rows_t r = rows_of(&call->in[0]);
-    BY_ROW_LENGTH(r.width, THREADS,
-                  CUDA_LAUNCH((mse_gradient_kernel<THREADS>), (unsigned)r.rows, THREADS, stream,
-                              (const float *)call->in[0].data, (const float *)call->in[1].data,
-                              (const float *)call->in[2].data, (const float *)call->in[3].data,
-                              (float *)call->out[0].data, r.width));
     return TR_OK;
 }
 

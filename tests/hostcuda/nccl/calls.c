@@ -43,8 +43,11 @@ static hostcuda_state_t step(op_t *op) {
         if (fault) op->comm->error = nccl_refuse(op->comm, fault, "asynchronous error on demand");
         if (fault) return HOSTCUDA_AGAIN;
     }
-    if (!op->count) return HOSTCUDA_DONE;
-    return is_mail(op) ? nccl_step_mail(op) : nccl_step_collective(op);
+    const hostcuda_state_t state = !op->count    ? HOSTCUDA_DONE
+                                   : is_mail(op) ? nccl_step_mail(op)
+                                                 : nccl_step_collective(op);
+    if (state == HOSTCUDA_DONE) nccl_fault_next(op->comm);
+    return state;
 }
 
 /* Messages between the same two ranks keep their order. */

@@ -27,6 +27,15 @@ static double combine(ncclRedOp_t op, double a, double b) {
  * ranks. */
 static void reduce(const op_t *op, size_t first, size_t n, char *to) {
     const comm_t *comm = op->comm;
+    if (op->type == NUM_I64 && op->reduction == ncclSum) { /* a double would round */
+        for (size_t i = 0; i < n; i++) {
+            int64_t sum = 0;
+            for (int r = 0; r < comm->ranks; r++)
+                sum += ((const int64_t *)(comm->chunks + (size_t)r * CHUNK))[first + i];
+            ((int64_t *)to)[i] = sum;
+        }
+        return;
+    }
     for (size_t i = 0; i < n; i++) {
         double sum = num_load(op->type, comm->chunks, (int64_t)(first + i));
         for (int r = 1; r < comm->ranks; r++)

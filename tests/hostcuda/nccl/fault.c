@@ -1,7 +1,7 @@
 /*
  * Faults by environment: HOSTCUDA_NCCL_FAULT=KIND[,rank=R][,call=N][,ms=M], several separated by
  * semicolons. init_hang: rank R never joins. init_error: its initialization fails. async_error: its
- * N-th operation breaks the communicator. late: it enters its N-th operation M milliseconds late.
+ * N-th operation breaks the communicator. late: its stream stalls M milliseconds between its operations N - 1 and N (N = 1: in it).
  * die: it is killed there.
  */
 #include "nccl_int.h"
@@ -51,9 +51,13 @@ ncclResult_t nccl_fault_init(const comm_t *comm) {
     fault_t f;
     return find("init_error", comm->rank, -1, &f) ? ncclSystemError : ncclSuccess;
 }
+void nccl_fault_next(const comm_t *comm) {
+    fault_t f;
+    if (find("late", comm->rank, comm->calls + 1, &f)) usleep((useconds_t)f.ms * 1000);
+}
 ncclResult_t nccl_fault_call(const comm_t *comm) {
     fault_t f;
-    if (find("late", comm->rank, comm->calls, &f)) usleep((useconds_t)f.ms * 1000);
+    if (comm->calls == 1 && find("late", comm->rank, 1, &f)) usleep((useconds_t)f.ms * 1000);
     if (find("die", comm->rank, comm->calls, &f)) kill(getpid(), SIGKILL);
     return find("async_error", comm->rank, comm->calls, &f) ? ncclRemoteError : ncclSuccess;
 }

@@ -87,6 +87,9 @@ ncclResult_t nccl_fault_init(const comm_t *comm);
 /* May sleep, or end the process; the error that the communicator gets. */
 ncclResult_t nccl_fault_call(const comm_t *comm);
 
+/* Behind an operation: may sleep, so that what the stream has before the next one comes late. */
+void nccl_fault_next(const comm_t *comm);
+
 /* -- comm.c ------------------------------------------------------------------------------------ */
 ncclResult_t nccl_refuse(comm_t *comm, ncclResult_t result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -22,8 +22,13 @@ static tr_device_t *device;
 static tr_stream_t *stream;
 static tr_collectives_t *coll;
 static void *scratch; /* 256 bytes on the device */
+static void *shared;  /* freed after the engine is closed; NULL: none */
 
 #define OK(call) assert_int_equal((call), TR_OK)
+
+static bool is_cuda(void) {
+    return strcmp(device->ops->name, "cuda") == 0;
+}
 
 static tr_status_t allreduce(void *data, int64_t count, tr_dtype_t dtype, tr_stream_t *on,
                              tr_ticket_t *out) {
@@ -106,22 +111,24 @@ static void test_types(void **state) {
     assert_true(n[0] == s * ((int64_t)1 << 60) + s * (s - 1) / 2 && n[1] == -s * (s - 1) / 2);
     device->ops->free(device, dd);
     device->ops->free(device, nd);
-    assert_int_equal(allreduce(NULL, 1, TR_BF16, stream, &ticket), TR_ERR_CONFIG);
+    if (!is_cuda()) /* NCCL has them */
+        assert_int_equal(allreduce(NULL, 1, TR_BF16, stream, &ticket), TR_ERR_CONFIG);
 }
 
-#define MANY 1100 /* more than the engine keeps in flight */
+#define MANY 1100 /* more than MPI's engine keeps in flight */
 
 static void test_many_in_flight(void **state) {
     void *data[MANY];
     float *host[MANY];
     tr_ticket_t tickets[MANY];
-    for (int b = 0; b < MANY; b++) host[b] = make(b % 37 + 1, b, &data[b]);
-    for (int b = 0; b < MANY; b++) {
+    const int many = is_cuda() ? 150 : MANY;
+    for (int b = 0; b < many; b++) host[b] = make(b % 37 + 1, b, &data[b]);
+    for (int b = 0; b < many; b++) {
         OK(allreduce(data[b], b % 37 + 1, TR_F32, stream, &tickets[b]));
         OK(coll->ops->progress(coll));
     }
-    OK(coll->ops->wait(coll, tickets[MANY - 1], stream));
-    for (int b = 0; b < MANY; b++) check(host[b], data[b], b % 37 + 1, b);
+    OK(coll->ops->wait(coll, tickets[many - 1], stream));
+    for (int b = 0; b < many; b++) check(host[b], data[b], b % 37 + 1, b);
 }
 
 static void test_waits_in_any_order(void **state) {
@@ -235,6 +242,7 @@ static void test_slots_used_again(void **state) {
     void *data[N];
     float *host[N];
     tr_ticket_t ticket;
+    if (is_cuda()) return; /* NCCL has no staging memory */
     OK(device->ops->stream_create(device, "second", TR_PRIORITY_NORMAL, &second));
     for (int b = 0; b < N; b++) OK(allreduce(scratch, 5, TR_F32, first, &ticket));
     /* all slots have memory: getting more would end all delays */
@@ -259,6 +267,7 @@ static void test_statistics(void **state) {
     OK(allreduce(data, 60000, TR_F32, stream, &ticket));
     OK(allreduce((float *)data + 60000, 40000, TR_F32, stream, &ticket));
     OK(coll->ops->wait(coll, ticket, stream));
+    OK(device->ops->stream_sync(device, stream)); /* a GPU's times are known then */
     assert_int_equal(coll->calls, 2);
     assert_int_equal(coll->bytes, 400000);
     if (info->size > 1) assert_true(coll->busy_sec > 0 && coll->exposed_sec > 0);
@@ -315,6 +324,37 @@ static void test_groups(void **state) {
     OK(coll->ops->check(coll));
 }
 
+/* Memory that the engine may register. */
+static void test_shared_memory(void **state) {
+    enum { N = 5000 };
+    float host[N], *memory = NULL;
+    void *pinned = NULL;
+    tr_ticket_t ticket;
+    if (!coll->ops->share) return;
+    OK(device->ops->alloc(device, sizeof host, TR_ALLOC_SHARED_BY_RANKS, (void **)&memory));
+    OK(coll->ops->share(coll, memory, sizeof host));
+    OK(device->ops->host_alloc(device, sizeof host, &pinned));
+    for (int i = 0; i < N; i++) ((float *)pinned)[i] = value(info->rank, i, 9);
+    OK(device->ops->copy(device, stream, memory, pinned, sizeof host, TR_COPY_TO_DEVICE));
+    OK(allreduce(memory, N, TR_F32, stream, &ticket));
+    OK(coll->ops->wait(coll, ticket, stream));
+    get(host, memory, sizeof host);
+    for (int i = 0; i < N; i++) assert_true(host[i] == total(i, 9));
+    device->ops->host_free(device, pinned);
+    shared = memory;
+}
+
+static void test_progress_words(void **state) {
+    if (!coll->words) return;
+    const int64_t before = coll->words->completed;
+    tr_ticket_t ticket;
+    OK(allreduce(scratch, 3, TR_F32, stream, &ticket));
+    OK(coll->ops->wait(coll, ticket, stream));
+    OK(device->ops->stream_sync(device, stream));
+    assert_int_equal(coll->words->completed, before + 1);
+    assert_int_equal(coll->words->entered, before + 1);
+}
+
 static int run_on(const char *name, int engine) {
     const tr_parallel_settings_t settings = {.engine = engine, .timeout = 60};
     const struct CMUnitTest tests[] = {
@@ -330,10 +370,15 @@ static int run_on(const char *name, int engine) {
         cmocka_unit_test(test_statistics),
         cmocka_unit_test(test_reduce_scatter_and_allgather),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_progress_words),
     };
+    static const char *const engines[] = {"auto", "nccl", "thread", "poll"};
+    const int index = strcmp(name, "cuda") == 0 ? info->local_rank : 0;
     char title[64];
-    snprintf(title, sizeof title, "%s, %s", name, engine == TR_ENGINE_THREAD ? "thread" : "poll");
-    if (tr_device_open(name, &(tr_device_params_t){.threads = 1, .seed = 5}, &device) != TR_OK) {
+    snprintf(title, sizeof title, "%s, %s", name, engines[engine]);
+    if (tr_device_open(name, &(tr_device_params_t){.threads = 1, .index = index, .seed = 5},
+                       &device) != TR_OK) {
         printf("[  SKIPPED ] %s: %s\n", title, tr_error_last()->message);
         return 0;
     }
@@ -346,19 +391,26 @@ static int run_on(const char *name, int engine) {
         tr_world_abort(world, 1); /* the others may wait */
     }
     tr_world_collectives_close(world, &coll);
+    if (shared) device->ops->free(device, shared);
+    shared = NULL;
     device->ops->free(device, scratch);
     device->ops->stream_destroy(device, stream);
     tr_device_close(&device);
     return failed;
 }
 
-int main(void) {
+/* test_reduce cuda: on GPUs, one a rank, or the fakes of tests/hostcuda. */
+int main(int argc, char **argv) {
     if (tr_world_open(NULL, &world) != TR_OK) {
         fprintf(stderr, "%s\n", tr_error_last()->message);
         return 1;
     }
     info = tr_world_info(world);
-    int failed = run_on("cpu", TR_ENGINE_THREAD) + run_on("cpu", TR_ENGINE_POLL) +
+    int failed = 0;
+    if (argc > 1 && strcmp(argv[1], "cuda") == 0)
+        failed = run_on("cuda", TR_ENGINE_NCCL);
+    else
+        failed = run_on("cpu", TR_ENGINE_THREAD) + run_on("cpu", TR_ENGINE_POLL) +
                  run_on("strict", TR_ENGINE_THREAD) + run_on("strict", TR_ENGINE_POLL);
     tr_world_close(&world);
     if (tr_mem_stats().live)

@@ -271,6 +271,22 @@ static void test_norms(void **state) {
                         {X(r, c), F(c), F(c)},
                         {Y(r, c), G(r), G(r)},
                         1e-4});
+        check(&(case_t){"RESIDUAL_LAYERNORM_FWD",
+                        TR_K_RESIDUAL_LAYERNORM_FWD,
+                        &plain,
+                        4,
+                        4,
+                        {X(r, c), X(r, c), F(c), F(c)},
+                        {Y(r, c), Y(r, c), G(r), G(r)},
+                        1e-4});
+        check(&(case_t){"RESIDUAL_LAYERNORM_BWD",
+                        TR_K_RESIDUAL_LAYERNORM_BWD,
+                        &plain,
+                        6,
+                        3,
+                        {X(r, c), X(r, c), F(c), F(r), P(r), X(r, c)},
+                        {Y(r, c), G(c), G(c)},
+                        1e-4});
         check(&(case_t){"LAYERNORM_BWD",
                         TR_K_LAYERNORM_BWD,
                         &plain,
@@ -280,6 +296,36 @@ static void test_norms(void **state) {
                         {Y(r, c), G(c), G(c)},
                         1e-4});
     }
+}
+
+/* Heads of every size of tile, with and without what is optional. */
+static void test_attention(void **state) {
+    static const int64_t sizes[] = {3, 64, 100, 200};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int full = 0; full < 2; full++) {
+            const int64_t b = 2, t = i == 0 ? 71 : 19, h = 2, d = sizes[i], c = h * d;
+            const tr_attention_attr_t attr = {2, full ? 0.3f : 0.0f, 4};
+            const tensor_t absent = ABSENT_;
+            check(&(case_t){
+                "ATTENTION_FWD",
+                TR_K_ATTENTION_FWD,
+                &attr,
+                3,
+                3,
+                {X(b, t, 3 * c), full ? (tensor_t)ID(b) : absent, full ? (tensor_t)STEP_ : absent},
+                {Y(b, t, c), G(b, h, t), full ? (tensor_t)G(b, h, t, t) : absent},
+                1e-4});
+            check(&(case_t){"ATTENTION_BWD",
+                            TR_K_ATTENTION_BWD,
+                            &attr,
+                            7,
+                            1,
+                            {X(b, t, c), X(b, t, 3 * c), X(b, t, c), P(b, h, t),
+                             full ? (tensor_t)F(b, h, t, t) : absent,
+                             full ? (tensor_t)ID(b) : absent, full ? (tensor_t)STEP_ : absent},
+                            {Y(b, t, 3 * c)},
+                            1e-3});
+        }
 }
 
 static void test_pool(void **state) {
@@ -326,6 +372,22 @@ static void test_losses(void **state) {
                         {G(r, c)},
                         0});
         check(&(case_t){"MSE_FWD", TR_K_MSE_FWD, NULL, 3, 1, {F(r, c), F(r, c), P(r)}, {G(r)}, 0});
+        const tr_huber_attr_t delta = {0.7f};
+        check(&(case_t){
+            "HUBER_FWD", TR_K_HUBER_FWD, &delta, 3, 1, {F(r, c), F(r, c), P(r)}, {G(r)}, 0});
+        check(&(case_t){"HUBER_BWD",
+                        TR_K_HUBER_BWD,
+                        &delta,
+                        4,
+                        1,
+                        {F(r, c), F(r, c), P(r), F(r)},
+                        {G(r, c)},
+                        0});
+        check(&(case_t){"BCE_FWD", TR_K_BCE_FWD, NULL, 3, 1, {F(r, c), P(r, c), P(r)}, {G(r)}, 0});
+        check(&(case_t){
+            "BCE_BWD", TR_K_BCE_BWD, NULL, 4, 1, {F(r, c), P(r, c), P(r), F(r)}, {G(r, c)}, 0});
+        check(&(case_t){
+            "CLASS_WEIGHT", TR_K_CLASS_WEIGHT, NULL, 3, 1, {P(r), LABEL(r), P(c)}, {G(r)}, 0});
         check(&(case_t){
             "MSE_BWD", TR_K_MSE_BWD, NULL, 4, 1, {F(r, c), F(r, c), P(r), F(r)}, {G(r, c)}, 0});
         check(
@@ -377,8 +439,8 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_elementwise), cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_pool),        cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_update),
+        cmocka_unit_test(test_attention),   cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_losses),      cmocka_unit_test(test_update),
     };
     return cmocka_run_group_tests(tests, open_both, close_both);
 }

@@ -45,7 +45,7 @@ static trainer_t begin(const char *device, const char *micro_batch, const char *
     for (size_t i = 0; i < TR_COUNT(with); i++) OK(tr_config_set(t.config, with[i], "test"));
     OK(tr_config_check(t.config));
     OK(tr_session_create(t.config, NULL, &params, &t.s));
-    OK(tr_session_start(t.s));
+    OK(tr_session_start(t.s, NULL));
     OK(tr_session_loader(t.s, TR_SPLIT_TRAIN, false, 0, &t.loader));
     OK(tr_train_step_create(t.s, NULL, t.loader, &t.train_step));
     return t;

@@ -1,0 +1,28 @@
+/* Private: the loss of rows of logits, for HEAD_LOSS. */
+#ifndef TRAINER_CUDA_HEAD_H
+#define TRAINER_CUDA_HEAD_H
+
+#include "cuda_int.h"
+
+/* `count` rows of logits (count, tokens), `stride` elements apart; they are rows `first` and on of
+ * the whole, of which `per_sample` have one weight. */
+typedef struct {
+    int64_t first, count, per_sample, tokens, stride;
+    const void *label; /* i64, or i32 */
+    bool narrow_label;
+    const float *weight, *dloss; /* dloss NULL: gradients are 0 */
+    float *loss, *counted;
+} cuda_head_rows_t;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Losses, counts and, where `grad` is not NULL, the gradients of the logits, of `dtype` and with
+ * the same stride; grad may be the logits. */
+tr_status_t tr_cuda_head_rows(tr_stream_t *stream, const cuda_head_rows_t *rows, float *logits,
+                              void *grad, tr_dtype_t dtype);
+#ifdef __cplusplus
+}
+#endif
+
+#endif

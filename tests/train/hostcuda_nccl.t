@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# TEST timeout=400
+# NCCL's engine on the fakes of the CUDA libraries, one GPU for each rank: sums, training to the CPU's loss, exactness, and faults.
+. "$TRAINER_ROOT/tests/train/common.sh"
+[ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] && nm "$BUILD/hostcuda/libtrainer_cuda.so" | grep -q tr_cuda_nccl ||
+    { echo "1..0 # SKIP no build/hostcuda with NCCL: built by make hostcuda where nvcc and nccl.h are"; exit 0; }
+# gpus RANKS COMMAND...: on the fakes, a GPU for each rank
+gpus() {
+    local ranks=$1
+    shift
+    HOSTCUDA_DEVICES=${DEVICES:-$ranks} "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$MPIEXEC" -np "$ranks" "$@" >out 2>&1
+}
+# some RANKS FOLDER SETTING...: some steps of a config on synthetic data
+some() {
+    local ranks=$1 folder=$2
+    shift 2
+    rm -rf "$folder"
+    gpus "$ranks" "$TRAINER" train "$TRAINER_ROOT/configs/mnist_mlp.ini" train.steps=4 data.format=synthetic data.synthetic_samples=512 \
+        data.micro_batch=16 data.batch_size=64 threads=1 log.every=1 run.dir="$folder" "$@"
+}
+for r in 2 4; do
+    gpus $r "$BUILD/tests/unit/comm/test_reduce" cuda && ! grep -q SKIPPED out
+    ok $? "all collectives on $r ranks"
+done
+some 1 cpu device=cpu parallel.reproducible=yes && some 1 one device=cuda parallel.reproducible=yes && near cpu one 1e-4 4
+ok $? "1 rank: the loss of cpu"
+for r in 2 4; do
+    some $r many device=cuda parallel.engine=nccl && near cpu many 1e-4 4
+    ok $? "$r ranks by NCCL: the loss of cpu"
+    some $r many device=cuda parallel.engine=nccl parallel.reproducible=yes && [ "$(weights many)" = "$(weights one)" ]
+    ok $? "$r ranks by NCCL, reproducible: the bits of 1 rank"
+done
+HOSTCUDA_NCCL_WINDOWS=0 some 2 many device=cuda parallel.engine=nccl parallel.overlap=no && near cpu many 1e-4 4
+ok $? "without registered memory, without overlap: the loss of cpu"
+DEVICES=1 some 2 many device=cuda && grep -q MPI out && near cpu many 1e-4 4
+ok $? "2 ranks on one GPU reduce by MPI"
+DEVICES=1 some 2 many device=cuda parallel.engine=nccl
+[ $? = 78 ] && grep -q "error:.*ncclCommInitRankConfig.*Duplicate GPU" out
+ok $? "NCCL refuses two ranks on one GPU: code 78"
+real=$(ls "${CUDA_HOME:-/usr/local/cuda}"/lib*/libnccl.so.2 /usr/local/cuda*/lib*/libnccl.so.2 2>/dev/null | head -n 1)
+[ -z "$real" ] || [ -e /dev/nvidiactl ] || {
+    TRAINER_NCCL_LIBRARY=$real some 2 many device=cuda parallel.engine=nccl
+    [ $? = 78 ] && grep -q "error:.*ncclCommInitRankConfig.*rank 0 of 2.*cuda" out
+    ok $? "the real NCCL without a GPU: code 78, the rank"
+}
+TRAINER_NCCL_LIBRARY=$PWD/none some 2 many device=cuda parallel.engine=nccl
+[ $? = 78 ] && grep -q "error:.*$PWD/none" out
+ok $? "parallel.engine = nccl without NCCL: code 78, the path"
+
+# fault FAULT CODE SECONDS NAMES...: the exit code, within this time, and what the error names
+fault() {
+    local fault=$1 code=$2 most=$3 began=$EPOCHREALTIME got
+    shift 3
+    HOSTCUDA_NCCL_FAULT=$fault some 2 fault device=cuda parallel.engine=nccl parallel.timeout=2s train.steps=50
+    got=$?
+    took=$(awk -v a="$began" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }')
+    [ $got = 137 ] && got=$(sed -n 's/^again.*/75/p' fault/verdict) # the launcher ended the job for a signal
+    [ "$got" = "$code" ] && awk -v s="$took" -v m="$most" 'BEGIN { exit !(s <= m) }' || { echo "code $got after $took s" >>out; return 1; }
+    for name in "$@"; do grep -q "error:.*$name" out || { echo "no '$name'" >>out; return 1; }; done
+}
+fault init_hang,rank=1 75 20 ncclCommInitRankConfig "2\.[0-9] s"
+ok $? "initialisation that never ends: code 75 after parallel.timeout"
+fault init_error,rank=1 75 20 "rank 1" ncclCommInitRankConfig
+ok $? "initialisation that fails: code 75, the rank"
+fault async_error,rank=1,call=6 75 20 "rank 1"
+ok $? "asynchronous error: code 75, the rank"
+fault die,rank=1,call=6 75 20 "rank 1"
+ok $? "a rank that dies: code 75, the rank"
+fault late,rank=1,call=6,ms=30000 75 20 "rank 1" "step 5, collective"
+ok $? "a rank that hangs before its sixth collective: code 75, the rank and the step"
+HOSTCUDA_NCCL_FAULT=late,rank=1,call=6,ms=800 some 2 many device=cuda parallel.engine=nccl parallel.timeout=2s && near cpu many 1e-4 4
+ok $? "a rank that is late, but not too late: the loss of cpu"
+echo "1..$n"
