@@ -56,7 +56,7 @@ bool cmd_is_folder(const char *path);
 /* Such a folder's configuration, config.ini in the run's folder, into out; false, and `path`
  * itself, where it is a file or there is none. */
 bool cmd_config_path(const char *path, char out[4096]);
-/* The configuration of a file, the environment and `count` assignments (key=value), checked. Not
+/* The configuration of a file (NULL: none), the environment and `count` assignments (key=value), checked. Not
  * collective. */
 tr_status_t cmd_config_load(const char *path, int count, char **assignments, tr_config_t **out);
 /* The same on every rank: rank 0 reads, the others get its values. Collective. */

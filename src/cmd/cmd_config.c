@@ -33,7 +33,7 @@ bool cmd_config_path(const char *path, char out[4096]) {
 }
 
 static tr_status_t load(tr_config_t *config, const char *path, int count, char **assignments) {
-    TR_TRY(tr_config_load_file(config, path));
+    if (path) TR_TRY(tr_config_load_file(config, path));
     TR_TRY(tr_config_load_environment(config, environ));
     for (int i = 0; i < count; i++) TR_TRY(tr_config_set(config, assignments[i], "command line"));
     TR_TRY(tr_config_check(config));

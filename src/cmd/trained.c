@@ -1,6 +1,7 @@
 #include "trained.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
+#include "train/huggingface.h"
 #include "train/state.h"
 
 #include <stdio.h>
@@ -56,12 +57,14 @@ static tr_status_t open_session(cmd_trained_t *t, const cmd_trained_params_t *pa
                                 const tr_weights_t *weights) {
     const tr_session_params_t session = {.evaluation = true,
                                          .prediction = params->prediction,
+                                         .build = params->build,
+                                         .build_self = params->build_self,
                                          .split = params->split,
                                          .kept = t->kept,
                                          .rank = t->info->rank,
                                          .size = t->info->size};
     TR_TRY(tr_session_create(t->config, t->world, &session, &t->s));
-    if (!t->kept && t->info->rank == 0) warn_not_known(t);
+    if (!t->kept && !params->build && t->info->rank == 0) warn_not_known(t);
     tr_status_t status = tr_session_start(t->s);
     if (status == TR_OK && weights) status = fill_root(t->s, weights);
     TR_TRY(tr_world_agree(t->world, status));
@@ -112,20 +115,41 @@ static tr_status_t explain(const cmd_trained_t *t, const cmd_trained_params_t *p
     return tr_error_set(&error);
 }
 
-tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *t) {
-    tr_weights_t *weights = NULL;
+/* A folder of Hugging Face has no configuration file: its config.json says all. */
+static tr_status_t load_foreign(cmd_trained_t *t, const cmd_trained_params_t *params) {
+    char init[4096 + 16];
+    char **list = NULL;
+    snprintf(init, sizeof init, "model.init=%s", params->weights);
+    char *const first[] = {(char *)"model.type=gpt", init};
+    const size_t count = TR_COUNT(first) + (size_t)params->count;
+    TR_TRY(tr_alloc(count * sizeof *list, "assignments", &list));
+    memcpy(list, first, sizeof first);
+    if (params->count > 0)
+        memcpy(list + TR_COUNT(first), params->assignments, (size_t)params->count * sizeof *list);
+    const tr_status_t status = cmd_config_load_all(t->world, NULL, (int)count, list, &t->config);
+    tr_free(&list);
+    return status;
+}
+
+static tr_status_t load_config(cmd_trained_t *t, const cmd_trained_params_t *params) {
     char config[4096];
-    *t = (cmd_trained_t){.step = -1};
-    TR_TRY(cmd_world_open(&t->world));
-    t->info = tr_world_info(t->world);
-    tr_log_set_rank(t->info->rank, t->info->size, t->info->host);
+    if (!params->config && tr_hf_is_folder(params->weights)) return load_foreign(t, params);
     const bool found = cmd_config_path(params->config ? params->config : params->weights, config);
     if (!found && !params->config && t->info->rank == 0)
         return TR_FAIL(
             TR_ERR_NOINPUT,
             "%s is not a run folder: it has no config.ini. Name a configuration file before it",
             params->weights);
-    TR_TRY(cmd_config_load_all(t->world, config, params->count, params->assignments, &t->config));
+    return cmd_config_load_all(t->world, config, params->count, params->assignments, &t->config);
+}
+
+tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *t) {
+    tr_weights_t *weights = NULL;
+    *t = (cmd_trained_t){.step = -1};
+    TR_TRY(cmd_world_open(&t->world));
+    t->info = tr_world_info(t->world);
+    tr_log_set_rank(t->info->rank, t->info->size, t->info->host);
+    TR_TRY(load_config(t, params));
     tr_status_t status = find_weights(t, params->weights, &weights);
     if (status == TR_OK) {
         status = open_session(t, params, weights);

@@ -12,6 +12,9 @@ typedef struct {
     char **assignments;
     bool prediction;
     tr_split_t split;
+    /* Not NULL: programs of a session without data, as in tr_session_params_t. */
+    tr_status_t (*build)(tr_session_t *s, void *self);
+    void *build_self;
 } cmd_trained_params_t;
 
 typedef struct {
