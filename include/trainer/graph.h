@@ -51,6 +51,7 @@ typedef enum {
     TR_ROLE_MODEL_STATE, /* kept from step to step and saved with the model: running moments */
     TR_ROLE_OPTIM_STATE, /* kept and saved with the optimizer */
     TR_ROLE_CONST,       /* filled once; not saved */
+    TR_ROLE_CACHE,       /* zero at first, kept from run to run, of any type; not saved */
     TR_ROLE_COUNT
 } tr_role_t;
 
@@ -118,6 +119,8 @@ tr_status_t tr_const(tr_graph_t *g, const char *name, const tr_shape_t *shape, d
 /* A CONST filled from `count` host values when the graph is initialised (normalisation tables). */
 tr_status_t tr_const_values(tr_graph_t *g, const char *name, const float *values, int64_t count,
                             tr_tensor_t *out);
+tr_status_t tr_cache(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape,
+                     tr_tensor_t *out);
 /* `count` f32 that are summed over slots and ranks with the gradients; zero at the start of every
  * step. */
 tr_status_t tr_reduced(tr_graph_t *g, const char *name, int64_t count, tr_tensor_t *out);

@@ -38,6 +38,16 @@ typedef struct {
     tr_tensor_t correct_topk; /* (B) top-k, where model.topk > 1 */
 } tr_model_result_t;
 
+/* What a program that continues texts works on: T new tokens of each of B texts. */
+typedef struct {
+    tr_tensor_t id, position; /* i32 (B, T): tokens, and their positions in their texts */
+    tr_tensor_t place;        /* i32 (B, 3): row of the caches, first position, number of tokens */
+    tr_tensor_t last;         /* i32 (B, 1): where, among the B T, each text's last new token is */
+    int64_t rows;             /* of the caches */
+    int64_t vocab_size;
+    tr_dtype_t weights; /* bf16: products take copies of the weights, caches named NAME.bf16 */
+} tr_model_texts_t;
+
 typedef struct {
     const char *name, *help;
     const tr_config_table_t *config; /* section "model": the model's own keys; may be NULL */
@@ -48,6 +58,11 @@ typedef struct {
      * this model. end: the id of the end of a text, -1: none. NULL: transformers has no such model.
      */
     void (*describe)(const tr_config_t *config, int64_t vocab_size, int64_t end, tr_str_t *out);
+    /* For a model of tokens: appends to the open program, an eval program, what continues texts.
+     * Keys and values of earlier tokens are caches (tr_cache). *out_logits: f32 (B, vocab_size), of
+     * what follows each text. NULL: the model cannot. */
+    tr_status_t (*generate)(tr_graph_t *g, const tr_config_t *config, const tr_model_texts_t *texts,
+                            tr_tensor_t *out_logits);
     /*
      * Appends the model to the open program. Called once per program with the same config: equal
      * calls must give equal ops.

@@ -69,6 +69,18 @@ tr_status_t tr_scale(tr_graph_t *g, tr_tensor_t x, float factor, tr_tensor_t *ou
 /* x (f32 or bf16) as f32 or bf16; x itself where it is that already. Its gradient has x's type. */
 tr_status_t tr_cast(tr_graph_t *g, tr_tensor_t x, tr_dtype_t dtype, tr_tensor_t *out);
 
+/* Generation: a sample's results do not depend on the other samples; see MATMUL_ROWS and what
+ * follows in kernels.h. No gradient flows through these. */
+/* y = act(x w + b) for few rows: x f32 (..., F), w f32 or bf16 (F, K), or (K, F) if trans_w. */
+tr_status_t tr_linear_rows(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, bool trans_w,
+                           tr_act_t act, tr_tensor_t *out);
+/* Writes the keys and values of new tokens into the caches keys, values (R, P, C), then attends to
+ * all that are there: qkv (B, T, 3 C), place i32 (B, 3) -> (B, T, C). */
+tr_status_t tr_attention_cached(tr_graph_t *g, tr_tensor_t qkv, tr_tensor_t place, tr_tensor_t keys,
+                                tr_tensor_t values, int heads, tr_tensor_t *out);
+/* into = x, f32 or bf16 each. */
+tr_status_t tr_cast_into(tr_graph_t *g, tr_tensor_t x, tr_tensor_t into);
+
 /* No gradient flows through these. */
 /* scale, shift (C) or TR_NONE */
 tr_status_t tr_cast_normalize(tr_graph_t *g, tr_tensor_t x, tr_tensor_t scale, tr_tensor_t shift,

@@ -17,7 +17,8 @@ typedef enum {
     TR_RNG_DROPOUT,   /* stream: op; counter: step, sample id, element */
     TR_RNG_AUGMENT,   /* counter: step, sample id, transform */
     TR_RNG_SYNTHETIC, /* synthetic data; counter: sample id */
-    TR_RNG_TEST
+    TR_RNG_TEST,
+    TR_RNG_SAMPLE /* tokens of generated texts; counter: text, position */
 } tr_rng_purpose_t;
 
 /*

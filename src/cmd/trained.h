@@ -11,6 +11,9 @@ typedef struct {
     char **assignments;
     bool prediction;
     tr_split_t split;
+    /* Not NULL: programs of a session without data, as in tr_session_params_t. */
+    tr_status_t (*build)(tr_session_t *s, void *self);
+    void *build_self;
 } cmd_trained_params_t;
 
 typedef tr_trained_t cmd_trained_t; /* owns its world and its configuration */

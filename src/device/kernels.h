@@ -261,6 +261,21 @@ typedef struct {
  * gradients of sum(loss * dloss) from them at once. So dloss is an input of the forward direction.
  */
 
+/*
+ * Generation: each sample continues a text of its own, row place[b][0] of the caches, with
+ * place[b][2] new tokens from position place[b][1] on; the others of its T tokens are padding.
+ * Results of a sample do not depend on the other samples, nor on how many there are.
+ *
+ * MATMUL_ROWS    in0: A f32 (..., K), in1: B f32 or bf16, (K, N), or (N, K) if trans_b, in2?: bias
+ *                (N) -> out0: C f32 (..., N) = op(A) op(B) + bias. For few rows, whose time is that
+ *                of reading B. attr: tr_matmul_attr_t with only trans_b set.
+ * CACHE_APPEND   in0: qkv f32 (B, T, 3 C), in1: place i32 (B, 3) -> out0: keys f32 (R, P, C), out1:
+ *                values (R, P, C): those of the new tokens are written at their positions.
+ * ATTENTION_CACHED in0: qkv, in1: place, in2: keys, in3: values -> out0: y f32 (B, T, C), as
+ *                ATTENTION_FWD over the positions of the caches; 0 for padding. attr:
+ *                tr_attention_attr_t with p 0
+ */
+
 /* CHECK_FINITE   in0: x f32 or bf16 (n) -> out0: i32 (1): |= 1 where some element is not finite.
  *                Reads out0. */
 

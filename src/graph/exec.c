@@ -70,6 +70,7 @@ static size_t region_bytes(const tr_memory_plan_t *m, tr_role_t role) {
     case TR_ROLE_MODEL_STATE: return m->model_state;
     case TR_ROLE_OPTIM_STATE: return m->optim_state;
     case TR_ROLE_CONST: return m->consts;
+    case TR_ROLE_CACHE: return m->caches;
     default: return 0;
     }
 }

@@ -264,6 +264,12 @@ tr_status_t tr_const(tr_graph_t *g, const char *name, const tr_shape_t *shape, d
     return TR_OK;
 }
 
+tr_status_t tr_cache(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape,
+                     tr_tensor_t *out) {
+    bool is_new = false;
+    return persistent(g, name, TR_ROLE_CACHE, dtype, shape, out, &is_new);
+}
+
 tr_status_t tr_const_values(tr_graph_t *g, const char *name, const float *values, int64_t count,
                             tr_tensor_t *out) {
     bool is_new = false;

@@ -56,7 +56,7 @@ static tr_status_t init_tensor(tr_graph_t *g, tr_tensor_t t, uint64_t seed) {
     return status;
 }
 
-tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed) {
+static tr_status_t init(tr_graph_t *g, uint64_t seed, bool params_too) {
     if (!g->allocated) return TR_FAIL(TR_ERR_INTERNAL, "initialisation requires allocated memory");
     const tr_tensor_info_t *params = tr_tensor_info(g, g->param_block);
     if (params->bytes > 0) /* padding between parameters stays zero */
@@ -64,10 +64,18 @@ tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed) {
     for (size_t i = 1; i < g->tensors.count; i++) {
         const tr_tensor_t t = {(int32_t)i};
         const tr_role_t role = tr_tensor_info(g, t)->role;
-        const bool filled = role == TR_ROLE_PARAM || role == TR_ROLE_CONST ||
+        const bool filled = (role == TR_ROLE_PARAM && params_too) || role == TR_ROLE_CONST ||
                             role == TR_ROLE_MODEL_STATE || role == TR_ROLE_OPTIM_STATE ||
-                            role == TR_ROLE_INPUT;
+                            role == TR_ROLE_INPUT || role == TR_ROLE_CACHE;
         if (filled && t.id != g->param_block.id) TR_TRY(init_tensor(g, t, seed));
     }
     return tr_graph_sync(g);
+}
+
+tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed) {
+    return init(g, seed, true);
+}
+
+tr_status_t tr_graph_init_states(tr_graph_t *g) {
+    return init(g, 0, false);
 }

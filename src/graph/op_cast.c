@@ -31,6 +31,12 @@ tr_status_t tr_cast(tr_graph_t *g, tr_tensor_t x, tr_dtype_t dtype, tr_tensor_t 
                         NULL, out, 1);
 }
 
+tr_status_t tr_cast_into(tr_graph_t *g, tr_tensor_t x, tr_tensor_t into) {
+    const cast_attr_t attr = {tr_dtype_of(g, into)};
+    return tr_op_append_into(g, &cast_row, (tr_tensor_t[]){x, TR_NONE, TR_NONE}, 3, &attr,
+                             sizeof attr, &into, 1);
+}
+
 tr_status_t tr_op_weight(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t *out) {
     return tr_cast(g, w, tr_dtype_of(g, x) == TR_BF16 ? TR_BF16 : tr_dtype_of(g, w), out);
 }

@@ -235,6 +235,7 @@ static void plan_regions(tr_graph_t *g) {
     m->model_state = end[TR_ROLE_MODEL_STATE];
     m->optim_state = end[TR_ROLE_OPTIM_STATE];
     m->consts = end[TR_ROLE_CONST];
+    m->caches = end[TR_ROLE_CACHE];
     g->input_set_bytes = end[TR_ROLE_INPUT];
     m->inputs = end[TR_ROLE_INPUT] * (size_t)g->input_sets;
     for (size_t i = 0; i < g->programs.count; i++) {
@@ -242,8 +243,8 @@ static void plan_regions(tr_graph_t *g) {
         if (p->arena_bytes > m->arena) m->arena = p->arena_bytes;
         if (p->arena_sum > m->arena_sum) m->arena_sum = p->arena_sum;
     }
-    m->total =
-        m->params + m->reduced + m->model_state + m->optim_state + m->consts + m->inputs + m->arena;
+    m->total = m->params + m->reduced + m->model_state + m->optim_state + m->consts + m->caches +
+               m->inputs + m->arena;
 }
 
 /* What the run would need with convolutions by direct sums; 0 where that cannot be said. The graph
@@ -281,7 +282,7 @@ static tr_status_t too_large(tr_graph_t *g, size_t limit) {
         TR_ERR_MEMORY,
         "the run needs %s on device '%s', which has %s:\n"
         "  parameters           %s\n  gradients            %s\n  optimizer state      %s\n"
-        "  activations, scratch %s\n  inputs               %s\n"
+        "  activations, scratch %s\n  inputs, caches       %s\n"
         "%s a smaller data.micro_batch (activations shrink with it), a smaller model, or more "
         "memory.",
         tr_format_bytes((double)m->total, text[0]), g->device->ops->name,
@@ -289,7 +290,8 @@ static tr_status_t too_large(tr_graph_t *g, size_t limit) {
         tr_format_bytes((double)m->reduced, text[3]),
         tr_format_bytes((double)(m->optim_state + m->model_state), text[4]),
         tr_format_bytes((double)m->arena, text[5]),
-        tr_format_bytes((double)(m->inputs + m->consts), text[6]), remedy[0] ? remedy : "Use");
+        tr_format_bytes((double)(m->inputs + m->consts + m->caches), text[6]),
+        remedy[0] ? remedy : "Use");
 }
 
 tr_status_t tr_graph_plan(tr_graph_t *g, size_t limit_bytes) {

@@ -65,7 +65,8 @@ static void read_settings(const tr_config_t *config, gpt_t *out) {
 typedef struct {
     tr_graph_t *g;
     const gpt_t *settings;
-    const tr_model_batch_t *batch;
+    const tr_model_batch_t *batch; /* NULL where texts are continued */
+    const tr_model_texts_t *texts; /* NULL else */
     const char *freeze;
     int64_t vocab_size;
     int together; /* blocks that are recomputed from one input; 0: none */
@@ -96,6 +97,27 @@ static tr_status_t table(const context_t *c, const char *name, int64_t rows, tr_
     return TR_OK;
 }
 
+/* What a product of few rows reads: the weight, or its copy in bf16. */
+static tr_status_t read_weight(const context_t *c, tr_tensor_t *w) {
+    const tr_tensor_info_t info = *tr_tensor_info(c->g, *w);
+    tr_str_t name = {0};
+    if (c->texts->weights == TR_F32) return TR_OK;
+    tr_str_printf(&name, "%s.bf16", info.name);
+    const tr_status_t status =
+        name.status ? name.status : tr_cache(c->g, name.text, TR_BF16, &info.shape, w);
+    tr_str_free(&name);
+    return status;
+}
+
+static tr_status_t product(const context_t *c, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
+                           bool trans_w, tr_act_t act, tr_tensor_t *out) {
+    if (c->texts) {
+        TR_TRY(read_weight(c, &w));
+        return tr_linear_rows(c->g, x, w, b, trans_w, act, out);
+    }
+    return trans_w ? tr_linear(c->g, x, w, b, act, out) : tr_linear_in_out(c->g, x, w, b, act, out);
+}
+
 /* y = act(x w + b) with w (inputs, outputs). */
 static tr_status_t linear(const context_t *c, const char *name, tr_tensor_t x, int64_t outputs,
                           double std, tr_act_t act, tr_tensor_t *out) {
@@ -106,7 +128,7 @@ static tr_status_t linear(const context_t *c, const char *name, tr_tensor_t x, i
     TR_TRY(param(c, "weight", &TR_SHAPE(inputs, outputs), (tr_init_t){TR_INIT_NORMAL, std}, &w));
     if (c->settings->bias)
         TR_TRY(param(c, "bias", &TR_SHAPE(outputs), (tr_init_t){TR_INIT_CONST, 0}, &b));
-    TR_TRY(tr_linear_in_out(c->g, x, w, b, act, out));
+    TR_TRY(product(c, x, w, b, false, act, out));
     tr_scope_pop(c->g);
     return TR_OK;
 }
@@ -137,6 +159,7 @@ static tr_status_t add_norm(const context_t *c, const char *name, tr_tensor_t *x
  */
 
 static tr_status_t drop(const context_t *c, tr_tensor_t *x) {
+    if (c->texts) return TR_OK;
     return tr_dropout(c->g, *x, c->batch->sample_id, (float)c->settings->dropout, x);
 }
 
@@ -146,15 +169,40 @@ static double output_std(const gpt_t *s) {
     return INIT_STD / sqrt(2 * (double)s->n_layer);
 }
 
+/* Keys and values of the texts so far, (rows, context, n_embd). */
+static tr_status_t attend_cached(const context_t *c, tr_tensor_t qkv, tr_tensor_t *out) {
+    static const char *const what[] = {"keys", "values"};
+    const gpt_t *s = c->settings;
+    tr_tensor_t cache[2];
+    for (int i = 0; i < 2; i++) {
+        tr_str_t name = {0};
+        tr_str_printf(&name, "%s.%s", tr_scope(c->g), what[i]);
+        const tr_status_t status =
+            name.status ? name.status
+                        : tr_cache(c->g, name.text, TR_F32,
+                                   &TR_SHAPE(c->texts->rows, s->context, s->n_embd), &cache[i]);
+        tr_str_free(&name);
+        TR_TRY(status);
+    }
+    return tr_attention_cached(c->g, qkv, c->texts->place, cache[0], cache[1], (int)s->n_head, out);
+}
+
+static tr_status_t attend(const context_t *c, tr_tensor_t qkv, tr_tensor_t *out) {
+    const gpt_t *s = c->settings;
+    if (c->texts) return attend_cached(c, qkv, out);
+    if (c->recomputes_attention) tr_recompute_begin(c->g);
+    TR_TRY(tr_attention(c->g, qkv, (int)s->n_head, c->batch->sample_id, (float)s->dropout,
+                        s->attention == ATTENTION_STANDARD, out));
+    if (c->recomputes_attention) tr_recompute_end(c->g);
+    return TR_OK;
+}
+
 static tr_status_t attention(const context_t *c, tr_tensor_t x, tr_tensor_t *out) {
     const gpt_t *s = c->settings;
     tr_tensor_t y;
     tr_scope_push(c->g, "attn");
     TR_TRY(linear(c, "c_attn", x, 3 * s->n_embd, INIT_STD, TR_ACT_NONE, &y));
-    if (c->recomputes_attention) tr_recompute_begin(c->g);
-    TR_TRY(tr_attention(c->g, y, (int)s->n_head, c->batch->sample_id, (float)s->dropout,
-                        s->attention == ATTENTION_STANDARD, &y));
-    if (c->recomputes_attention) tr_recompute_end(c->g);
+    TR_TRY(attend(c, y, &y));
     TR_TRY(linear(c, "c_proj", y, s->n_embd, output_std(s), TR_ACT_NONE, &y));
     TR_TRY(drop(c, &y));
     tr_scope_pop(c->g);
@@ -279,6 +327,34 @@ static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_mode
     return TR_OK;
 }
 
+/* x (B, T, C) -> the rows (B, C) of the texts' last tokens. */
+static tr_status_t take_last(const context_t *c, tr_tensor_t *x) {
+    const tr_shape_t shape = *tr_shape_of(c->g, *x);
+    TR_TRY(tr_reshape(c->g, *x, &TR_SHAPE(shape.dim[0] * shape.dim[1], shape.dim[2]), x));
+    TR_TRY(tr_embedding(c->g, c->texts->last, *x, TR_NONE, TR_F32, x));
+    return tr_reshape(c->g, *x, &TR_SHAPE(shape.dim[0], shape.dim[2]), x);
+}
+
+static tr_status_t generate(tr_graph_t *g, const tr_config_t *config, const tr_model_texts_t *texts,
+                            tr_tensor_t *out_logits) {
+    gpt_t settings;
+    read_settings(config, &settings);
+    const context_t c = {.g = g, .settings = &settings, .texts = texts};
+    tr_tensor_t wte, wpe, x, at, more = TR_NONE;
+    tr_scope_push(g, "transformer");
+    TR_TRY(table(&c, "wte", texts->vocab_size, &wte));
+    TR_TRY(table(&c, "wpe", settings.context, &wpe));
+    TR_TRY(tr_embedding(g, texts->id, wte, TR_NONE, TR_F32, &x));
+    TR_TRY(tr_embedding(g, texts->position, wpe, TR_NONE, TR_F32, &at));
+    TR_TRY(tr_add(g, x, at, TR_ACT_NONE, &x));
+    TR_TRY(blocks(&c, &x, &more));
+    TR_TRY(add_norm(&c, "ln_f", &x, more, &x));
+    TR_TRY(take_last(&c, &x));
+    TR_TRY(product(&c, x, wte, TR_NONE, true, TR_ACT_NONE, out_logits));
+    tr_scope_pop(g);
+    return TR_OK;
+}
+
 static void tokens(const tr_config_t *config, int64_t *out_context, int64_t *out_vocab_size) {
     gpt_t settings;
     read_settings(config, &settings);
@@ -315,5 +391,6 @@ const tr_model_t tr_model_gpt = {
     .config = &config_table,
     .tokens = tokens,
     .describe = describe,
+    .generate = generate,
     .build = build,
 };

@@ -278,12 +278,17 @@ static void count_parameters(tr_session_t *s) {
     }
 }
 
-static tr_status_t build_graph(tr_session_t *s) {
-    TR_TRY(resolve_order(s));
-    TR_TRY(tr_graph_create(s->device, &s->g));
+static tr_status_t build_programs(tr_session_t *s) {
+    if (s->params.build) return s->params.build(s, s->params.build_self);
     TR_TRY(tr_graph_input_sets(s->g, tr_feed_sets(s->device)));
     if (!s->main.capture) tr_graph_run_op_by_op(s->g);
-    TR_TRY(tr_programs_build(s));
+    return tr_programs_build(s);
+}
+
+static tr_status_t build_graph(tr_session_t *s) {
+    if (!s->params.build) TR_TRY(resolve_order(s));
+    TR_TRY(tr_graph_create(s->device, &s->g));
+    TR_TRY(build_programs(s));
     count_parameters(s);
     return tr_graph_plan(s->g, memory_limit(s));
 }
@@ -295,7 +300,7 @@ static void drop_graph(tr_session_t *s) {
 }
 
 static bool is_auto(const tr_session_t *s) {
-    return s->data.micro_batch < 0 && s->params.micro_batch == 0;
+    return !s->params.build && s->data.micro_batch < 0 && s->params.micro_batch == 0;
 }
 
 /* micro_batch = auto: the next smaller one until the plan fits; on all ranks what fits the one with
@@ -357,9 +362,9 @@ tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world,
     s->params = *params;
     read_settings(s);
     const double begin_sec = tr_clock_sec();
-    tr_status_t status = open_data(s);
+    tr_status_t status = params->build ? TR_OK : open_data(s);
     if (world) status = tr_world_agree(world, status);
-    if (status == TR_OK) status = tell(s);
+    if (status == TR_OK && !params->build) status = tell(s);
     if (status == TR_OK) {
         status = open_device(s);
         if (world) status = tr_world_agree(world, status);
@@ -387,6 +392,7 @@ static tr_status_t share_block(tr_session_t *s, tr_collectives_t *collectives) {
 tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives) {
     TR_TRY(tr_graph_allocate(s->g));
     TR_TRY(share_block(s, collectives));
+    if (s->params.build) return tr_graph_init_states(s->g); /* its weights are loaded */
     TR_TRY(tr_graph_init_params(s->g, (uint64_t)s->train.seed));
     TR_TRY(tr_feed_create(s, &s->feed));
     return s->params.training ? tr_optimizer_start(s->g) : TR_OK;

@@ -58,6 +58,8 @@ enum { TR_SUM_TERMS, TR_SUM_LOSS, TR_SUM_CORRECT, TR_SUM_TOPK, TR_SUM_STOP, TR_S
 typedef struct tr_reduce_tree tr_reduce_tree_t; /* src/train/reduce_tree.h */
 typedef struct tr_feed tr_feed_t;               /* src/train/feed.h */
 
+typedef struct tr_session tr_session_t;
+
 typedef struct {
     bool training;   /* build micro, last and update; else only eval */
     bool evaluation; /* build eval */
@@ -69,6 +71,9 @@ typedef struct {
     /* prediction of samples that are no data set: their fields, and no data are opened. Borrowed
      * while the session is created; NULL: of the split */
     const tr_dataset_info_t *inputs;
+    /* Not NULL: the session has no data, and this builds its programs instead of those above. */
+    tr_status_t (*build)(tr_session_t *s, void *self);
+    void *build_self;
     int rank, size;      /* of the world that is planned for; the world's own where there is one */
     int64_t micro_batch; /* > 0: instead of data.micro_batch */
     /* The order of the run that is resumed: what data.micro_batch, block and shuffle are where they
@@ -81,7 +86,7 @@ typedef struct {
     const tr_preprocess_t *kept, *init;
 } tr_session_params_t;
 
-typedef struct {
+struct tr_session {
     const tr_config_t *config;
     tr_session_params_t params;
     tr_world_t *world; /* NULL: planned without one */
@@ -96,7 +101,7 @@ typedef struct {
 
     tr_dataset_t *dataset[3];    /* by tr_split_t; NULL where absent */
     tr_dataset_info_t info;      /* of the data set that gives shapes */
-    tr_preprocess_t *preprocess; /* what the model is told about them */
+    tr_preprocess_t *preprocess; /* what the model is told about them; NULL without data */
     tr_sampler_t order;          /* training order, resolved */
     int64_t slots, first_slot, slot_count;
     double data_sec, plan_sec; /* that opening the data and the device took, and planning */
@@ -121,7 +126,7 @@ typedef struct {
     /* gradients are added up over slots, and zeroed first */
     bool accumulate;
     int64_t parameters; /* elements, without padding, frozen ones included */
-} tr_session_t;
+};
 
 /* Cores of this rank alone: its part, where ranks share them. place NULL: 1. Not collective. */
 int tr_cores_of_rank(const tr_world_info_t *place);

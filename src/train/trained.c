@@ -77,13 +77,15 @@ static tr_status_t open_session(tr_trained_t *t, const tr_trained_params_t *para
     /* Samples in memory are predicted by each rank for itself. */
     const tr_session_params_t session = {.evaluation = true,
                                          .prediction = params->prediction,
+                                         .build = params->build,
+                                         .build_self = params->build_self,
                                          .split = params->split,
                                          .inputs = params->from_memory ? &inputs : NULL,
                                          .kept = t->kept,
                                          .rank = params->from_memory ? 0 : t->info->rank,
                                          .size = params->from_memory ? 1 : t->info->size};
     TR_TRY(tr_session_create(t->config, t->world, &session, &t->s));
-    if (!t->kept && t->info->rank == 0) warn_not_known(t);
+    if (!t->kept && !params->build && t->info->rank == 0) warn_not_known(t);
     tr_status_t status = tr_session_start(t->s, NULL);
     if (status == TR_OK && weights) status = fill_root(t->s, weights);
     TR_TRY(tr_world_agree(t->world, status));

@@ -25,6 +25,9 @@ typedef struct {
     tr_split_t split;    /* the data that are opened */
     bool prediction;     /* outputs only: the data need no labels */
     bool from_memory;    /* prediction of samples in host memory: no data are opened */
+    /* Not NULL: programs of a session without data, as in tr_session_params_t. */
+    tr_status_t (*build)(tr_session_t *s, void *self);
+    void *build_self;
 } tr_trained_params_t;
 
 /*

@@ -141,4 +141,9 @@ CPU_KERNEL(head_loss);
 CPU_KERNEL_PREPARE(head_loss);
 CPU_KERNEL_RELEASE(head_loss);
 
+CPU_KERNEL(matmul_rows);
+CPU_KERNEL(cache_append);
+CPU_KERNEL(attention_cached);
+CPU_KERNEL_PREPARE(attention_cached);
+
 #endif

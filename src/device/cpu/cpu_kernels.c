@@ -53,4 +53,9 @@ const tr_kernel_t tr_cpu_kernels[TR_K_COUNT] = {
     [TR_K_RESIDUAL_LAYERNORM_BWD] = {.run = tr_cpu_residual_layernorm_bwd,
                                      .prepare = tr_cpu_layernorm_bwd_prepare},
     [TR_K_HEAD_LOSS] = {tr_cpu_head_loss, tr_cpu_head_loss_prepare, tr_cpu_head_loss_release},
+
+    [TR_K_MATMUL_ROWS] = {.run = tr_cpu_matmul_rows},
+    [TR_K_CACHE_APPEND] = {.run = tr_cpu_cache_append},
+    [TR_K_ATTENTION_CACHED] = {.run = tr_cpu_attention_cached,
+                               .prepare = tr_cpu_attention_cached_prepare},
 };

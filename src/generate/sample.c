@@ -1,0 +1,72 @@
+/* Choosing the next token. */
+#include "generate.h"
+#include "trainer/rng.h"
+
+#include <math.h>
+
+/* Tokens by score, sorted as far as needed: heap[0 .. left) is a heap, and after it come the best
+ * ones, the very best last. */
+typedef struct {
+    const float *scores;
+    int32_t *heap;
+    int64_t count, left;
+} ranking_t;
+
+static bool is_better(const ranking_t *r, int32_t a, int32_t b) {
+    return r->scores[a] != r->scores[b] ? r->scores[a] > r->scores[b] : a < b;
+}
+
+static void sift(ranking_t *r, int64_t at) {
+    for (int64_t child; (child = 2 * at + 1) < r->left; at = child) {
+        if (child + 1 < r->left && is_better(r, r->heap[child + 1], r->heap[child])) child++;
+        if (!is_better(r, r->heap[child], r->heap[at])) return;
+        const int32_t token = r->heap[at];
+        r->heap[at] = r->heap[child], r->heap[child] = token;
+    }
+}
+
+static ranking_t rank_tokens(const float *scores, int64_t count, int32_t *order) {
+    ranking_t r = {scores, order, count, count};
+    for (int64_t i = 0; i < count; i++) order[i] = (int32_t)i;
+    for (int64_t i = count / 2; i-- > 0;) sift(&r, i);
+    return r;
+}
+
+/* The n-th best token, from 0. */
+static int32_t nth(ranking_t *r, int64_t n) {
+    while (r->count - r->left <= n) {
+        const int32_t best = r->heap[0];
+        r->heap[0] = r->heap[--r->left];
+        sift(r, 0);
+        r->heap[r->left] = best;
+    }
+    return r->heap[r->count - 1 - n];
+}
+
+int32_t tr_sample(const tr_sampling_t *s, uint64_t text, uint64_t position, const float *scores,
+                  int64_t count, int32_t *order) {
+    ranking_t r = rank_tokens(scores, count, order);
+    const double best = scores[nth(&r, 0)];
+    int64_t kept = s->top_k > 0 && s->top_k < count ? s->top_k : count;
+    double mass = 0, sum = 0;
+    if (s->temperature <= 0) return nth(&r, 0);
+#define WEIGHT(score) exp(((score)-best) / s->temperature) /* of a probability */
+    for (int64_t i = 0; i < kept; i++)
+        mass += WEIGHT(scores[kept == count ? (int32_t)i : nth(&r, i)]);
+    if (s->top_p < 1) {
+        const double wanted = s->top_p * mass;
+        int64_t n = 0;
+        for (mass = 0; n < kept && (n == 0 || mass < wanted); n++)
+            mass += WEIGHT(scores[nth(&r, n)]);
+        kept = n;
+    }
+    tr_rng_t rng = tr_rng_make(s->seed, TR_RNG_SAMPLE, 0, text);
+    rng.b = position;
+    const double drawn = tr_rng_uniform(&rng) * mass;
+    for (int64_t i = 0; i < kept; i++) {
+        sum += WEIGHT(scores[nth(&r, i)]);
+        if (sum > drawn) return nth(&r, i);
+    }
+#undef WEIGHT
+    return nth(&r, kept - 1);
+}
