@@ -285,7 +285,7 @@ static tr_status_t build_graph(tr_session_t *s) {
     if (!s->main.capture) tr_graph_run_op_by_op(s->g);
     TR_TRY(tr_programs_build(s));
     count_parameters(s);
-    return tr_graph_plan(s->g, memory_limit(s));
+    return tr_graph_plan(s->g, s->params.any_size ? 0 : memory_limit(s));
 }
 
 static void drop_graph(tr_session_t *s) {
