@@ -9,7 +9,7 @@
 here=$(cd "$(dirname "$0")/.." && pwd)
 usage() { sed -n '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
 TRAINER=${TRAINER:-$here/trainer}
-runs=10 ranks=2 mode=strong steps=60 config=$here/configs/mnist_cnn.ini keys=()
+runs=10 ranks=2 mode=strong steps=30 config=$here/configs/mnist_cnn.ini keys=()
 while [ $# -gt 0 ]; do
     case $1 in
         --help | -h) usage; exit 0 ;;
@@ -20,7 +20,7 @@ while [ $# -gt 0 ]; do
         *) echo "predict_check.sh: unknown argument $1; see predict_check.sh --help" >&2; exit 2 ;;
     esac
 done
-[ ${#keys[@]} -gt 0 ] || keys=(data.format=synthetic data.train=none)
+[ ${#keys[@]} -gt 0 ] || keys=(data.format=synthetic data.train=none data.synthetic_samples=512)
 keys+=(threads=1)
 . "$here/tools/mpi-env"
 work=$(mktemp -d) || exit 1
