@@ -24,7 +24,7 @@ typedef struct {
 /* n_embd: heads of a multiple of 8 elements, as fast attention requires. */
 static tr_status_t choose_key(const plan_options_t *o, search_t *out) {
     const char *key = o->largest;
-    int64_t heads = 1;
+    int64_t heads = 12; /* model.n_head = auto */
     out->unit = 1;
     out->key = strcmp(key, "n_layer") == 0       ? "model.n_layer"
                : strcmp(key, "n_embd") == 0      ? "model.n_embd"
