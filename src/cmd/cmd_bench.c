@@ -36,8 +36,8 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
     *o = (options_t){.steps = 50, .assignment = argv};
     if (argc < 2 || strcmp(argv[1], "step") != 0)
         return TR_FAIL(TR_ERR_USAGE,
-                       "bench requires a target: trainer bench step CONFIG.ini, or trainer bench "
-                       "allreduce. See trainer bench --help");
+                       "bench requires a target: trainer bench step CONFIG.ini, trainer bench "
+                       "allreduce or trainer bench attention. See trainer bench --help");
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
             o->json = argv[++i];
@@ -211,6 +211,8 @@ tr_status_t cmd_bench(int argc, char **argv) {
     tr_config_t *config = NULL;
     if (argc > 1 && strcmp(argv[1], "allreduce") == 0)
         return cmd_bench_allreduce(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "attention") == 0)
+        return cmd_bench_attention(argc - 1, argv + 1);
     TR_TRY(parse(argc, argv, &o));
     TR_TRY(cmd_world_open(&world));
     const tr_world_info_t *info = tr_world_info(world);

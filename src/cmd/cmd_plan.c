@@ -40,11 +40,9 @@ static tr_status_t parse_counts(const char *option, const char *text, plan_count
 static const char **text_option(plan_options_t *o, const char *name) {
     const struct {
         const char *name, **value;
-    } options[] = {{"--network", &o->network},
-                   {"--network-inside", &o->network_inside},
-                   {"--profile", &o->profile},
-                   {"--mode", &o->mode},
-                   {"--json", &o->json}};
+    } options[] = {{"--network", &o->network}, {"--network-inside", &o->network_inside},
+                   {"--profile", &o->profile}, {"--mode", &o->mode},
+                   {"--largest", &o->largest}, {"--json", &o->json}};
     for (size_t i = 0; i < TR_COUNT(options); i++)
         if (strcmp(options[i].name, name) == 0) return options[i].value;
     return NULL;
@@ -56,6 +54,10 @@ static tr_status_t parse_valued(const char *name, const char *value, plan_option
     if (text) return *text = value, TR_OK;
     if (strcmp(name, "--ranks") == 0) return parse_counts(name, value, &o->ranks);
     if (strcmp(name, "--nodes") == 0) return parse_counts(name, value, &o->nodes);
+    if (strcmp(name, "--memory") == 0)
+        return tr_parse_bytes(value, &o->memory) && o->memory > 0
+                   ? TR_OK
+                   : TR_FAIL(TR_ERR_USAGE, "--memory %s: expected a size such as 16GiB", value);
     if (strcmp(name, "--ranks-per-node") != 0) return cmd_fail_option("plan", name);
     if (!tr_parse_int(value, &o->ranks_per_node) || o->ranks_per_node < 1 ||
         o->ranks_per_node > 1024)
@@ -70,6 +72,8 @@ static tr_status_t parse(int argc, char **argv, plan_options_t *o) {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--ops") == 0)
             o->ops = true;
+        else if (strcmp(argv[i], "--stages") == 0)
+            o->stages = true;
         else if (argv[i][0] == '-' && i + 1 == argc)
             return cmd_fail_option("plan", argv[i]);
         else if (argv[i][0] == '-') {
@@ -162,9 +166,10 @@ static void print_memory_row(const tr_session_t *s) {
     printf("\n");
 }
 
-tr_status_t plan_session(const tr_config_t *config, int ranks, tr_session_t **out) {
+tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr_session_t **out) {
     const tr_session_params_t params = {.training = true,
                                         .evaluation = true,
+                                        .any_size = any_size,
                                         .split = TR_SPLIT_TRAIN,
                                         .rank = ranks - 1,
                                         .size = ranks};
@@ -174,7 +179,7 @@ tr_status_t plan_session(const tr_config_t *config, int ranks, tr_session_t **ou
 static tr_status_t print_plans(const tr_config_t *config, const plan_options_t *o) {
     for (int i = 0; i < o->ranks.count; i++) {
         tr_session_t *s = NULL;
-        TR_TRY(plan_session(config, o->ranks.value[i], &s));
+        TR_TRY(plan_session(config, o->ranks.value[i], false, &s));
         if (i == 0) {
             print_parameters(s);
             if (o->ops)
@@ -211,7 +216,10 @@ tr_status_t cmd_plan(int argc, char **argv) {
     cmd_config_path(o.path, path);
     TR_TRY(cmd_config_load(path, o.assignments, o.assignment, &config));
     tr_log_set_sink(say_once, &said);
-    const tr_status_t status = o.nodes.count > 0 ? plan_nodes(config, &o) : print_plans(config, &o);
+    const tr_status_t status = o.nodes.count > 0 ? plan_nodes(config, &o)
+                               : o.stages        ? plan_stages(config, &o)
+                               : o.largest       ? plan_largest(config, &o)
+                                                 : print_plans(config, &o);
     tr_log_set_sink(NULL, NULL);
     tr_str_free(&said);
     tr_config_destroy(&config);

@@ -18,15 +18,23 @@ typedef struct {
     plan_counts_t nodes;
     int64_t ranks_per_node;
     const char *network, *network_inside, *profile, *mode;
+    bool stages;
+    const char *largest; /* --largest KEY */
+    int64_t memory;      /* --memory, bytes; 0: not given */
     int assignments;
     char **assignment; /* borrowed from argv */
 } plan_options_t;
 
 /* The session that `plan` shows: as the last of `ranks` ranks, which has the most slots where they
- * do not divide. Not collective. */
-tr_status_t plan_session(const tr_config_t *config, int ranks, tr_session_t **out);
+ * do not divide. any_size: also if this device has too little memory. Not collective. */
+tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr_session_t **out);
 
 /* plan --nodes: prints the predicted step times, or writes them to o->json. */
 tr_status_t plan_nodes(const tr_config_t *config, const plan_options_t *o);
+/* plan --stages: the memory of each stage of a step, in fp32 and in bf16. Sets precision. */
+tr_status_t plan_stages(tr_config_t *config, const plan_options_t *o);
+/* plan --largest: the largest o->largest that fits in o->memory, in fp32 and in bf16. Sets that key
+ * and precision. */
+tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o);
 
 #endif

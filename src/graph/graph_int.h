@@ -11,6 +11,9 @@
 #define TR_BLOCK_ALIGN_ELEMS 16
 /* Every tensor in the arena begins at a multiple of this. */
 #define TR_ARENA_ALIGN_BYTES 256
+static inline size_t tr_arena_align(size_t bytes) {
+    return (bytes + TR_ARENA_ALIGN_BYTES - 1) / TR_ARENA_ALIGN_BYTES * TR_ARENA_ALIGN_BYTES;
+}
 
 typedef struct {
     tr_tensor_info_t info; /* first: a public info pointer is a tensor pointer */

@@ -6,10 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t align_bytes(size_t n) {
-    return (n + TR_ARENA_ALIGN_BYTES - 1) / TR_ARENA_ALIGN_BYTES * TR_ARENA_ALIGN_BYTES;
-}
-
 /* -- lifetimes --------------------------------------------------------------------------------- */
 
 static void use(const tr_graph_t *g, tr_tensor_t t, int op) {
@@ -90,14 +86,14 @@ static tr_status_t collect(const tr_graph_t *g, int program, blocks_t *blocks) {
         if (info->role != TR_ROLE_ACTIVATION || info->program != program || info->first_op < 0)
             continue;
         if (rec->storage != (int32_t)i) continue;
-        const tr_block_t block = {info->first_op, info->last_op, align_bytes(info->bytes), 0,
+        const tr_block_t block = {info->first_op, info->last_op, tr_arena_align(info->bytes), 0,
                                   (int32_t)i,     NULL};
         TR_TRY(tr_vec_push(blocks, block));
     }
     const tr_program_t *p = g->programs.data[program];
     for (int i = 0; i < (int)p->nodes.count; i++) {
         tr_node_t *node = p->nodes.data[i];
-        const tr_block_t block = {i, i, align_bytes(node->scratch_bytes), 0, 0, node};
+        const tr_block_t block = {i, i, tr_arena_align(node->scratch_bytes), 0, 0, node};
         if (node->scratch_bytes > 0) TR_TRY(tr_vec_push(blocks, block));
     }
     return TR_OK;
@@ -227,7 +223,7 @@ static void plan_regions(tr_graph_t *g) {
             continue;
         }
         info->offset_bytes = end[info->role];
-        end[info->role] += align_bytes(info->bytes);
+        end[info->role] += tr_arena_align(info->bytes);
     }
     tr_memory_plan_t *m = &g->memory;
     m->params = tr_rec(g, g->param_block)->info.bytes;

@@ -119,6 +119,13 @@ typedef struct {
  * device memory. */
 tr_status_t tr_graph_plan(tr_graph_t *g, size_t limit_bytes);
 tr_memory_plan_t tr_graph_memory(const tr_graph_t *g);
+/* Bytes of the arena that are in use during one op of a program: tensors that forward ops made,
+ * tensors that backward ops made (gradients of activations, and what is recomputed), and the op's
+ * scratch memory. After tr_graph_plan. */
+typedef struct {
+    size_t forward, backward, scratch;
+} tr_live_t;
+tr_live_t tr_program_live(const tr_graph_t *g, int program, int op);
 tr_status_t tr_graph_allocate(tr_graph_t *g);
 /* Fills parameters, states and constants: a function of seed and name, not of layout. */
 tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed);

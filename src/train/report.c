@@ -356,6 +356,9 @@ tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
         (json_int_t)(tr_graph_memory(r->s->g).total + end->host_bytes), "memory_peak_bytes",
         (json_int_t)tr_report_peak_bytes(), "first_step_sec", tr_json_measured(r->first_step_sec));
     if (!o) return TR_FAIL(TR_ERR_INTERNAL, "cannot create the summary");
+    size_t arena_bytes;
+    (void)tr_graph_region(r->s->g, TR_ROLE_ACTIVATION, &arena_bytes);
+    json_object_set_new(o, "memory_arena_bytes", json_integer((json_int_t)arena_bytes));
     json_object_set_new(o, "memory_base_bytes", json_integer((json_int_t)r->base_bytes));
     json_object_set_new(o, "best_valid_loss", number(end->best_loss));
     json_object_set_new(o, "best_valid_accuracy", number(end->best_accuracy));

@@ -290,7 +290,7 @@ static tr_status_t build_graph(tr_session_t *s) {
     TR_TRY(tr_graph_create(s->device, &s->g));
     TR_TRY(build_programs(s));
     count_parameters(s);
-    return tr_graph_plan(s->g, memory_limit(s));
+    return tr_graph_plan(s->g, s->params.any_size ? 0 : memory_limit(s));
 }
 
 static void drop_graph(tr_session_t *s) {

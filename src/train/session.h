@@ -67,6 +67,8 @@ typedef struct {
     bool prediction;
     /* training on one rank: the all-reduces are among the ops, where they do nothing */
     bool buckets;
+    /* planned only: also if this device has too little memory */
+    bool any_size;
     tr_split_t split; /* without training: the one split whose data are opened */
     /* prediction of samples that are no data set: their fields, and no data are opened. Borrowed
      * while the session is created; NULL: of the split */
