@@ -7,10 +7,10 @@
 export OMP_WAIT_POLICY=passive
 # doctor RANKS... OPTIONS of srun..., -- ARGUMENTS; a launch that crashed inside MPI_Init is repeated; output in ./out
 doctor() {
-    local options=() try
+    local options=()
     while [ "$1" != -- ]; do options+=("$1"); shift; done
     shift
-    for try in 1 2 3 4; do
+    for _ in 1 2 3 4; do
         timeout 120 "$cluster" on "$c" head srun "${options[@]}" "$TRAINER" doctor "$@" >out 2>&1
         rc=$?
         grep -q 'mca_btl_tcp\|Segmentation fault' out || break
