@@ -2,63 +2,21 @@
  * MPI does not. */
 #include "cmd.h"
 #include "device/device.h"
+#include "machine.h"
 
-#include <dlfcn.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
-/* -- libraries: asked as they are loaded, which on a cluster need not be what was built with --- */
-
-static void mpi_version(void *function, char *text, size_t bytes) {
-    char full[8192] = ""; /* at least MPI_MAX_LIBRARY_VERSION_STRING */
-    int length = 0;
-    ((int (*)(char *, int *))function)(full, &length);
-    snprintf(text, bytes, "%.*s", (int)strcspn(full, ",\n"), full);
-}
-static void hdf5_version(void *function, char *text, size_t bytes) {
-    unsigned v[3] = {0};
-    ((int (*)(unsigned *, unsigned *, unsigned *))function)(&v[0], &v[1], &v[2]);
-    snprintf(text, bytes, "%u.%u.%u", v[0], v[1], v[2]);
-}
-static void dnnl_version(void *function, char *text, size_t bytes) {
-    /* dnnl_version_t begins with major, minor, patch */
-    const int *v = ((const int *(*)(void))function)();
-    snprintf(text, bytes, "%d.%d.%d", v[0], v[1], v[2]);
-}
-static void text_version(void *function, char *text, size_t bytes) {
-    snprintf(text, bytes, "%s", ((const char *(*)(void))function)());
-}
-static void xxhash_version(void *function, char *text, size_t bytes) {
-    unsigned v = ((unsigned (*)(void))function)();
-    snprintf(text, bytes, "%u.%u.%u", v / 10000, v / 100 % 100, v % 100);
-}
-
-static const struct {
-    const char *name, *symbol;
-    void (*version)(void *function, char *text, size_t bytes);
-} libraries[] = {
-    /* may be called before MPI_Init (MPI 3.1, 8.1.1) */
-    {"MPI", "MPI_Get_library_version", mpi_version},
-    {"HDF5", "H5get_libversion", hdf5_version},
-    {"oneDNN", "dnnl_version", dnnl_version},
-    {"jansson", "jansson_version_str", text_version},
-    {"xxHash", "XXH_versionNumber", xxhash_version},
-    {"zlib", "zlibVersion", text_version},
-};
-
 static void print_libraries(void) {
     printf("\nlibraries\n");
-    for (size_t i = 0; i < TR_COUNT(libraries); i++) {
-        char text[128] = "not loaded";
-        Dl_info place = {0};
-        void *function = dlsym(RTLD_DEFAULT, libraries[i].symbol);
-        if (function) libraries[i].version(function, text, sizeof text);
-        if (!function || !dladdr(function, &place)) place.dli_fname = "";
-        printf("  %-9s %-20s %s\n", libraries[i].name, text, place.dli_fname);
+    for (size_t i = 0; cmd_library_name(i); i++) {
+        char version[128];
+        const char *path;
+        cmd_library_version(i, version, &path);
+        printf("  %-9s %-20s %s\n", cmd_library_name(i), version, path);
     }
 }
 
@@ -121,23 +79,6 @@ static void read_isa(char *text, size_t bytes) {
     }
 }
 
-/* "0-3,8": the cores that this process may run on. Returns how many. */
-static int read_cores(char *text, size_t bytes) {
-    cpu_set_t set;
-    size_t used = 0;
-    *text = '\0';
-    if (sched_getaffinity(0, sizeof set, &set) != 0) return 0;
-    for (int first = 0, last; first < CPU_SETSIZE; first = last + 1) {
-        last = first;
-        if (!CPU_ISSET(first, &set)) continue;
-        while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, &set)) last++;
-        if (used < bytes)
-            used += (size_t)snprintf(text + used, bytes - used, first == last ? "%s%d" : "%s%d-%d",
-                                     used ? "," : "", first, last);
-    }
-    return CPU_COUNT(&set);
-}
-
 static void print_machine(void) {
     struct utsname os = {0};
     char model[256], isa[256], memory[64];
@@ -157,7 +98,11 @@ static void print_machine(void) {
 static void print_binding(void) {
     const long long tasks = tr_launch_tasks();
     char cores[256], host[64] = "";
-    int count = read_cores(cores, sizeof cores), online = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    (void)sched_getaffinity(0, sizeof set, &set);
+    int count = cmd_format_cores(&set, cores, sizeof cores),
+        online = (int)sysconf(_SC_NPROCESSORS_ONLN);
     const char *threads = getenv("OMP_NUM_THREADS");
     gethostname(host, sizeof host - 1);
     if (tasks > 0)

@@ -15,7 +15,8 @@
 #define FIRST_MSEC    1200 /* Open MPI ends the others a second behind the first that ends */
 #define TURN_MSEC     100
 #define LAST_TURN     15
-#define PEER_SAYS_SEC 3 /* more than the last turn */
+#define ALONE_SEC     3  /* more than the last turn; this process has no other ranks */
+#define PEER_SAYS_SEC 60 /* the rank that prints an agreed error is alive, but may be slow */
 
 static const cmd_command_t commands[] = {
 #define COMMAND(name, function, runs, usage, help) {#name, function, CMD_##runs, usage, help},
@@ -116,8 +117,9 @@ static int end(tr_status_t status) {
     /* a rank that waits below is ended by the one that prints the error */
     signal(SIGTERM, SIG_DFL);
     cmd_say_error(status);
-    /* whoever ends first has the launcher end all */
-    if (!is_said) nanosleep(&(struct timespec){.tv_sec = PEER_SAYS_SEC}, NULL);
+    /* Whoever ends first has the launcher end all: a quiet rank leaves the rank that prints the time
+     * to write the verdict, too. */
+    if (!is_said) nanosleep(&(struct timespec){.tv_sec = world ? PEER_SAYS_SEC : ALONE_SEC}, NULL);
     if (world && place.size > 1) tr_world_abort(world, (int)status);
     cmd_world_close(&world);
     return (int)status;

@@ -150,7 +150,8 @@ typedef struct {
     tr_status_t (*choices_set)(tr_device_t *device, const char *key, const void *value,
                                size_t bytes);
 
-    /* optional: what this device uses and chose: library versions, paths, clocks, plans */
+    /* optional, for `trainer doctor`: what this device is, uses and chose: library versions, paths,
+     * clocks, memory, plans. Called after the device was opened; may be called again. */
     tr_status_t (*report)(tr_device_t *device, tr_report_row_fn row, void *self);
 } tr_device_ops_t;
 

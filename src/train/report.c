@@ -121,7 +121,7 @@ static double share_of(const tr_report_t *r, const tr_step_outcome_t *o) {
 }
 
 static void add_step(tr_report_sums_t *sum, const tr_step_outcome_t *o, double share,
-                     double seconds) {
+                     double seconds, double saving) {
     sum->steps++;
     sum->counted += share;
     if (share > 0) sum->loss += share * o->loss;
@@ -130,6 +130,7 @@ static void add_step(tr_report_sums_t *sum, const tr_step_outcome_t *o, double s
     sum->exposed += o->exposed_sec;
     sum->busy += o->busy_sec;
     sum->seconds += seconds;
+    sum->saving += saving;
 }
 
 static tr_progress_t progress(const tr_report_t *r, int64_t step, double lr) {
@@ -174,11 +175,10 @@ static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step
         tr_json_measured(tr_clock_sec() - r->start_sec));
     json_object_set_new(line, "unix_time", json_real(round(1e3 * tr_clock_unix_sec()) / 1e3));
     json_object_set_new(line, "session", json_integer(r->session));
-    json_object_set_new(line, "compute",
-                        tr_json_measured((sec - r->window.stall - r->window.exposed) / sec));
+    const double compute = sec - r->window.stall - r->window.exposed - r->window.saving;
+    json_object_set_new(line, "compute", tr_json_measured(compute / sec));
     json_object_set_new(line, "comm_busy", tr_json_measured(r->window.busy / sec));
-    json_object_set_new(line, "checkpoint", tr_json_measured((r->save_sec - r->saved_sec) / sec));
-    r->saved_sec = r->save_sec;
+    json_object_set_new(line, "checkpoint", tr_json_measured(r->window.saving / sec));
     if (tr_report_ranks_line(&r->ranks, r->s->world, line) != TR_OK)
         TR_WARN("%s", tr_error_last()->message);
     if (isfinite(o->topk)) json_object_set_new(line, "topk", json_real(o->topk));
@@ -191,12 +191,15 @@ static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step
 tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
     const double now = tr_clock_sec(), seconds = now - r->window.since, share = share_of(r, o);
     if (r->whole.steps == 0) r->first_step_sec = tr_clock_since_exec_sec();
+    /* after the step before this one */
+    const double saving = r->save_sec - r->saved_sec;
+    r->saved_sec = r->save_sec;
     r->window.since = now;
-    add_step(&r->window, o, share, seconds);
-    add_step(&r->epoch, o, share, seconds);
-    add_step(&r->whole, o, share, seconds);
-    tr_watchdog_add_times(r->s->world, seconds - o->stall_sec - o->exposed_sec, o->stall_sec,
-                          o->exposed_sec);
+    add_step(&r->window, o, share, seconds, saving);
+    add_step(&r->epoch, o, share, seconds, saving);
+    add_step(&r->whole, o, share, seconds, saving);
+    tr_watchdog_add_times(r->s->world, seconds - o->stall_sec - o->exposed_sec - saving,
+                          o->stall_sec, o->exposed_sec);
     if (!r->run) return TR_OK;
     tr_report_ranks_step(&r->ranks, seconds);
     const double keep = r->whole.steps < 20 ? 0.8 : 0.98;

@@ -15,6 +15,7 @@
 typedef struct {
     int64_t steps;
     double counted, loss, accuracy, stall, exposed, busy, seconds, since;
+    double saving; /* seconds that copies for checkpoints took */
 } tr_report_sums_t;
 
 typedef struct {
@@ -26,7 +27,7 @@ typedef struct {
     double start_sec, first_step_sec; /* of training; since exec */
     /* that training stood still for checkpoints; set by the loop */
     double save_sec;
-    double saved_sec; /* save_sec at the last metrics line */
+    double saved_sec; /* save_sec at the last step */
     tr_report_ranks_t ranks;
     int64_t session; /* of the run; set by the loop */
     /* since the last metrics line, the epoch's begin, the start */

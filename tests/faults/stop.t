@@ -188,4 +188,13 @@ ok $? "the same validations, best, epoch and summary"
 cp long/metrics.jsonl before
 run 1 net.ini run.dir=long $exact $long && cmp before long/metrics.jsonl >>out && told long >again.told && diff uncut.told again.told >>out
 ok $? "restarted once more: nothing is left to validate"
+
+# An error that all ranks agree on, while the rank that prints it is slow: the others wait for it. 5 s is longer than a rank without others waits.
+spoilt="optimizer.type=sgd optimizer.lr=1e6 schedule.type=constant optimizer.clip_norm=0 optimizer.ema=0"
+FAULT="FAIL_RANK=0 FAIL_SLOW=late/verdict:5000" start 2 net.ini run.dir=late $spoilt
+begin=$(now)
+ended
+row "a loss that is not finite, and rank 0 takes 5 s to write the verdict" "the other rank waits for it"
+[ $rc = 93 ] && [ "$(head -c 5 late/verdict)" = "no 93" ] && [ "$(grep -c 'trainer: error' out)" = 1 ]
+ok $? "rank 0 is slow with its last words: the verdict is there, code $rc"
 echo "1..$n"

@@ -103,7 +103,8 @@ sixteen="--nodes=4 --ntasks-per-node=4"
 two="--nodes=2 --ntasks-per-node=1"
 arguments="-- net.ini $exact"
 # A job that lasts longer than its time limit of a minute. SLURM's warning and run.until are left out: TERM itself has to do.
-long="$exact train.steps=1200 checkpoint.every=0 run.until=none"
+# The steps are few enough for the second session to be over before its limit: SLURM would call the job TIMEOUT, though it is complete.
+long="$exact train.steps=1000 checkpoint.every=0 run.until=none"
 limit="--time=1 --signal=B:CONT@1 --nodes=1 --ntasks-per-node=2 -- net.ini $long"
 
 echo "slurm: $times times, load $(cut -d' ' -f1-3 /proc/loadavg)"

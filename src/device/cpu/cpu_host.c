@@ -1,5 +1,7 @@
 /* What the machine is: processor, instruction set. */
 #include "cpu_int.h"
+#include "trainer/str.h"
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -38,4 +40,21 @@ void tr_cpu_host_describe(int threads, char *text, size_t text_bytes) {
     read_model(model, sizeof model);
     snprintf(text, text_bytes, "%s, %d thread%s, %s", model, threads, threads == 1 ? "" : "s",
              compiled_isa());
+}
+
+tr_status_t tr_cpu_host_report(tr_device_t *device, tr_report_row_fn row, void *self) {
+    char text[192], memory[32];
+    cpu_set_t cores;
+    read_model(text, sizeof text);
+    row(self, "processor", text);
+    CPU_ZERO(&cores);
+    (void)sched_getaffinity(0, sizeof cores, &cores);
+    snprintf(text, sizeof text, "%d", CPU_COUNT(&cores));
+    row(self, "cores", text);
+    snprintf(text, sizeof text, "%d", device->threads);
+    row(self, "threads", text);
+    snprintf(text, sizeof text, "%s%s", compiled_isa(), device->fast_bf16 ? ", bf16" : ", no bf16");
+    row(self, "ISA", text);
+    row(self, "memory", tr_format_bytes((double)device->memory_bytes, memory));
+    return TR_OK;
 }

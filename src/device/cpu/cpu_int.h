@@ -61,6 +61,8 @@ int tr_cpu_threads_enter(int threads);
 /* cpu_host.c */
 /* "AMD EPYC 9B14, 2 threads, AVX-512" */
 void tr_cpu_host_describe(int threads, char *text, size_t text_bytes);
+/* processor, cores of this process, instruction set, memory */
+tr_status_t tr_cpu_host_report(tr_device_t *device, tr_report_row_fn row, void *self);
 
 /* cpu_peak.c */
 tr_status_t tr_cpu_measure_peak(tr_device_t *device, tr_dtype_t dtype, double *out_flops_per_sec,

@@ -1,0 +1,73 @@
+/*
+ * Private to `trainer doctor`: what it knows, and its findings. cmd_doctor.c runs the checks and
+ * prints; doctor_ranks.c looks at cores, threads and versions, doctor_folder.c at the run folder,
+ * doctor_network.c at the network.
+ */
+#ifndef CMD_DOCTOR_H
+#define CMD_DOCTOR_H
+
+#include "cmd.h"
+#include "comm/probe.h"
+#include "run/run.h"
+#include "trainer/mem.h"
+#include "train/session.h"
+
+#include <sched.h>
+
+typedef enum { DOCTOR_OK, DOCTOR_WARNING, DOCTOR_ERROR } doctor_verdict_t;
+
+typedef struct {
+    const char *check; /* "launch", "cores", "versions", "folder", ... */
+    doctor_verdict_t verdict;
+    tr_status_t code;     /* of an error: the exit code that it asks for */
+    char *found, *remedy; /* owned; remedy "" where there is none, or `found` has it */
+} doctor_finding_t;
+
+/* What a rank tells of itself; plain data, as all ranks send it. */
+typedef struct {
+    char host[64], numa[32], device[32], description[160];
+    char trainer[64], mpi[128], hdf5[64], onednn[64];
+    char report[2048]; /* of the device: lines "name\tvalue\n" */
+    cpu_set_t cores;
+    int rank, node, local_rank, threads;
+    int node_cores;      /* of its node, that this job may use */
+    double flops, bytes; /* per second, all ranks at a time; 0: the device does not tell */
+} doctor_rank_t;
+
+typedef struct {
+    tr_world_t *world;
+    const tr_world_info_t *info;
+    const char *path; /* of the configuration; NULL: none */
+    tr_config_t *config;
+    tr_main_settings_t main;
+    tr_parallel_settings_t parallel;
+    tr_run_settings_t run;
+    tr_checkpoint_settings_t checkpoint;
+    tr_session_t *s;     /* of CONFIG, planned; NULL: none, or it cannot be planned */
+    tr_device_t *device; /* of the session, else own_device */
+    tr_device_t *own_device;
+    doctor_rank_t *ranks;              /* [info->size] */
+    TR_VEC(doctor_finding_t) findings; /* on rank 0 */
+    /* network, of two ranks or more; link_count 0: not timed */
+    tr_probe_link_t *links;
+    int link_count;
+    tr_probe_times_t small, large; /* all-reduces of the probe's small and large bytes */
+    const char *engine;
+} doctor_t;
+
+/* Adds a finding on rank 0; nothing on other ranks. `remedy` may be NULL. */
+void doctor_find(doctor_t *d, const char *check, doctor_verdict_t verdict, tr_status_t code,
+                 const char *remedy, const char *format, ...) __attribute__((format(printf, 6, 7)));
+/* An error of the code and message of the last error record. */
+void doctor_find_error(doctor_t *d, const char *check);
+
+/* The checks. A check that finds something returns TR_OK: an error means that ranks cannot go on
+ * together. All are collective. */
+tr_status_t doctor_gather_ranks(doctor_t *d);
+void doctor_check_cores(doctor_t *d);    /* of d->ranks; not collective */
+void doctor_check_versions(doctor_t *d); /* likewise */
+void doctor_check_speed(doctor_t *d);    /* likewise */
+tr_status_t doctor_check_folder(doctor_t *d);
+tr_status_t doctor_check_network(doctor_t *d);
+
+#endif
