@@ -142,7 +142,7 @@ static void append_definition(const tr_sweep_t *sweep, tr_str_t *out) {
 }
 
 /* "expected (low to high)", each times `scale`. */
-static void append_band(tr_str_t *out, const tr_band_t *band, double scale, int decimals,
+static void append_band(tr_str_t *out, const tr_predicted_t *band, double scale, int decimals,
                         const char *unit) {
     if (isfinite(band->expected))
         tr_str_printf(out, "<td>%.*f%s (%.*f to %.*f)</td>", decimals, scale * band->expected, unit,
