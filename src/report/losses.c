@@ -85,28 +85,28 @@ static void append_remedy(tr_cause_t cause, tr_mode_t mode, const tr_record_t *r
                       mode == TR_MODE_STRONG
                           ? " The work of a rank does not shrink in proportion: small "
                             "micro-batches compute less efficiently, or ranks share cores. "
-                            "Use a larger data.batch_size or fewer ranks; `trainer info` under "
+                            "Use a larger data.batch_size or fewer ranks; trainer info under "
                             "the launcher shows the cores of each rank."
                           : " Ranks compute more slowly side by side: they share cores, memory "
-                            "bandwidth or a power limit. `trainer info` under the launcher "
+                            "bandwidth or a power limit. trainer info under the launcher "
                             "shows the cores of each rank. Give each rank cores of its own, or "
                             "use fewer ranks per node.");
         break;
     case TR_CAUSE_SLOW_RANK:
         append_slowest(r, out);
         tr_str_append(out, " Look for other programs and a low clock on its node, and compare the "
-                           "cores of the ranks with `trainer info` under the launcher. Exclude the "
+                           "cores of the ranks with trainer info under the launcher. Exclude the "
                            "node if it stays slow.");
         break;
     case TR_CAUSE_DATA:
-        tr_str_append(out, " `trainer data FILE` shows what reading costs, and `trainer repack` "
+        tr_str_append(out, " trainer data FILE shows what reading costs, and trainer repack "
                            "makes files that are fast to read. STAGE_DIR copies the data to the "
                            "disk of each node first.");
         break;
     case TR_CAUSE_NETWORK:
         tr_str_append(out, " Reductions take longer than the backward pass can hide.");
         tr_str_append(out, r && r->nodes == 1
-                               ? " All ranks are on one node: `trainer info` under the launcher "
+                               ? " All ranks are on one node: trainer info under the launcher "
                                  "shows whether they share cores."
                                : " Check the network interfaces in slurm/env.sh.");
         tr_str_append(out, " Leave a core free for the communication thread. More samples per rank "

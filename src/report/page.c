@@ -16,8 +16,9 @@ static const char head[] =
     "margin: .6em 0; }\n"
     "th { text-align: right; font-weight: 600; vertical-align: bottom; }\n"
     "th, td { padding: .2em .7em; border-bottom: 1px solid #e4e4e4; }\n"
-    "td { text-align: right; font-variant-numeric: tabular-nums; }\n"
+    "td { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }\n"
     "th:first-child, td:first-child, td.text { text-align: left; }\n"
+    "td.long { text-align: left; white-space: normal; }\n"
     ".plots { display: flex; flex-wrap: wrap; gap: 1em; }\n"
     ".plots svg, .plots svg * { font-family: system-ui, sans-serif; }\n"
     ".words { background: #f3f6fa; border-left: 4px solid #4878a8; padding: .6em 1em; }\n"
@@ -92,7 +93,7 @@ static void append_failed(const tr_study_t *study, tr_str_t *out) {
         tr_str_append(out, "<tr>");
         tr_html_element(out, "td", r->name);
         append_state(r, out);
-        tr_html_element(out, "td class=\"text\"", r->reason);
+        tr_html_element(out, "td class=\"long\"", r->reason);
         tr_str_append(out, "</tr>\n");
     }
     tr_str_append(out, "</table>\n");

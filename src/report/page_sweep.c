@@ -142,7 +142,7 @@ static void append_definition(const tr_sweep_t *sweep, tr_str_t *out) {
 }
 
 /* "expected (low to high)", each times `scale`. */
-static void append_band(tr_str_t *out, const tr_band_t *band, double scale, int decimals,
+static void append_band(tr_str_t *out, const tr_predicted_t *band, double scale, int decimals,
                         const char *unit) {
     if (isfinite(band->expected))
         tr_str_printf(out, "<td>%.*f%s (%.*f to %.*f)</td>", decimals, scale * band->expected, unit,
@@ -168,7 +168,6 @@ static void append_point(const tr_point_t *p, bool predicted, tr_str_t *out) {
         tr_str_printf(out, "<td>%.2f to %.2f</td>", p->step_min, p->step_max);
     else
         tr_str_append(out, "<td>-</td>");
-    tr_html_number(out, p->times.p95, 2);
     tr_html_number(out, p->times.samples_per_sec, 0);
     tr_html_percent(out, p->efficiency);
     if (predicted) {
@@ -187,10 +186,10 @@ static bool has_predictions(const tr_sweep_t *sweep) {
 static void append_points(const tr_sweep_t *sweep, tr_str_t *out) {
     const bool predicted = has_predictions(sweep);
     tr_html_table(out, predicted ? "kind|nodes|ranks|batch|micro-batch|runs|step, median "
-                                   "(ms)|spread|95th percentile|samples/s|efficiency|predicted "
+                                   "(ms)|spread|samples/s|efficiency|predicted "
                                    "step (ms)|predicted efficiency"
                                  : "kind|nodes|ranks|batch|micro-batch|runs|step, median "
-                                   "(ms)|spread|95th percentile|samples/s|efficiency");
+                                   "(ms)|spread|samples/s|efficiency");
     for (size_t i = 0; i < sweep->points.count; i++)
         append_point(&sweep->points.data[i], predicted, out);
     tr_str_append(out, "</table>\n");
@@ -198,8 +197,10 @@ static void append_points(const tr_sweep_t *sweep, tr_str_t *out) {
 
 static void append_split(const tr_sweep_t *sweep, tr_str_t *out) {
     if (!tr_sweep_reference(sweep)) return;
-    tr_html_element(out, "h3", "Mean time of a step on rank 0 (ms)");
-    tr_html_table(out, "kind|nodes|ranks|compute|exposed communication|data stall|checkpoint");
+    tr_html_element(out, "h3", "Time of a step on rank 0: means, and the 95th percentile (ms)");
+    tr_html_table(
+        out,
+        "kind|nodes|ranks|compute|exposed communication|data stall|checkpoint|95th percentile");
     for (size_t i = 0; i < sweep->points.count; i++) {
         const tr_step_times_t *t = &sweep->points.data[i].times;
         if (sweep->points.data[i].runs.count == 0) continue;
@@ -208,6 +209,7 @@ static void append_split(const tr_sweep_t *sweep, tr_str_t *out) {
         tr_html_number(out, t->comm_exposed, 2);
         tr_html_number(out, t->data_stall, 2);
         tr_html_number(out, t->checkpoint, 2);
+        tr_html_number(out, t->p95, 2);
         tr_str_append(out, "</tr>\n");
     }
     tr_str_append(out, "</table>\n");

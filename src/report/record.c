@@ -61,9 +61,9 @@ static tr_status_t read_summary(tr_record_t *r) {
         return TR_OK;
     }
     r->summary = json_load_file(path, 0, &error);
+    if (!r->summary) return TR_FAIL(TR_ERR_DATA, "%s, line %d: %s", path, error.line, error.text);
     if (!json_is_object(r->summary))
-        return TR_FAIL(TR_ERR_DATA, "%s, line %d: expected a JSON object: %s", path, error.line,
-                       r->summary ? "it is another value" : error.text);
+        return TR_FAIL(TR_ERR_DATA, "%s: expected a JSON object", path);
     return TR_OK;
 }
 

@@ -136,7 +136,7 @@ static void take_medians(tr_point_t *p) {
 }
 
 static tr_point_t new_point(tr_kind_t kind, int64_t nodes, int64_t ranks) {
-    const tr_band_t none = {NAN, NAN, NAN};
+    const tr_predicted_t none = {NAN, NAN, NAN};
     return (tr_point_t){.kind = kind,
                         .nodes = nodes,
                         .ranks = ranks,
@@ -244,14 +244,14 @@ void tr_sweeps_free(tr_sweeps_t *sweeps) {
 
 /* -- predictions ------------------------------------------------------------------------------- */
 
-static tr_band_t band_of(const json_t *row, const char *key) {
+static tr_predicted_t band_of(const json_t *row, const char *key) {
     const json_t *value = json_object_get(row, key);
     if (json_is_number(value)) {
         const double number = json_number_value(value);
-        return (tr_band_t){number, number, number};
+        return (tr_predicted_t){number, number, number};
     }
-    return (tr_band_t){tr_json_number(value, "low"), tr_json_number(value, "expected"),
-                       tr_json_number(value, "high")};
+    return (tr_predicted_t){tr_json_number(value, "low"), tr_json_number(value, "expected"),
+                            tr_json_number(value, "high")};
 }
 
 /* The point with these ranks, on so many nodes if there is one: ranks of one machine stand for
@@ -272,6 +272,8 @@ static tr_status_t add_row(tr_sweep_t *sweep, const json_t *row) {
     if (!p) {
         TR_TRY(tr_vec_push(&sweep->points, new_point(TR_KIND_PREDICTED, nodes, ranks)));
         p = &sweep->points.data[sweep->points.count - 1];
+        p->batch = json_integer_value(json_object_get(row, "batch_global"));
+        p->micro_batch = json_integer_value(json_object_get(row, "micro_batch"));
     }
     p->predicted_step = band_of(row, "step_ms");
     p->predicted_efficiency = band_of(row, "efficiency");

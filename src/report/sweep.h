@@ -17,10 +17,10 @@
 typedef enum { TR_MODE_NONE, TR_MODE_WEAK, TR_MODE_STRONG } tr_mode_t;
 const char *tr_mode_name(tr_mode_t mode); /* "" for none */
 
-/* NaN: unknown. */
+/* A prediction; NaN: unknown. */
 typedef struct {
     double low, expected, high;
-} tr_band_t;
+} tr_predicted_t;
 
 /* All runs of a sweep on one number of ranks, or a prediction for it. */
 typedef struct {
@@ -31,8 +31,8 @@ typedef struct {
     tr_spread_t spread;
     double step_min, step_max; /* ms, over the repeats */
     double efficiency;
-    tr_band_t predicted_step, predicted_efficiency; /* ms; 0 .. 1 */
-    double predicted_comm;                          /* exposed communication, ms */
+    tr_predicted_t predicted_step, predicted_efficiency; /* ms; 0 .. 1 */
+    double predicted_comm;                               /* exposed communication, ms */
 } tr_point_t;
 
 typedef struct {

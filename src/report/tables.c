@@ -96,7 +96,7 @@ static json_t *run_json(const tr_record_t *r) {
     return out;
 }
 
-static json_t *band_json(const tr_band_t *b) {
+static json_t *band_json(const tr_predicted_t *b) {
     return json_pack("{s:o, s:o, s:o}", "low", real(b->low), "expected", real(b->expected), "high",
                      real(b->high));
 }
