@@ -347,6 +347,9 @@ int tr_loader_workers(const tr_data_settings_t *settings, int cores);
  * data are all padding).
  */
 tr_status_t tr_loader_next(tr_loader_t *loader, tr_batch_t **out);
+/* Begins an evaluation pass again, with the same memory and threads. The pass is at its end, and all
+ * of its micro-batches are released. */
+tr_status_t tr_loader_restart(tr_loader_t *loader);
 /* In any order; the memory is filled again once the stream's earlier ones are released too. */
 tr_status_t tr_loader_release(tr_loader_t *loader, tr_batch_t *batch);
 /* time that tr_loader_next has waited, in all */

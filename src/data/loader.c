@@ -452,6 +452,22 @@ tr_status_t tr_loader_release(tr_loader_t *l, tr_batch_t *batch) {
                           (long long)batch->step, (long long)batch->slot);
 }
 
+/* All windows are read by then; a worker may still be telling the system what will be read. */
+tr_status_t tr_loader_restart(tr_loader_t *l) {
+    if (l->steps < 0 || l->step < l->steps || l->held > 0)
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "A loader may be restarted after an evaluation pass; found step %lld of "
+                       "%lld, and %lld micro-batches in use.",
+                       (long long)l->step, (long long)l->steps, (long long)l->held);
+    pthread_mutex_lock(&l->lock);
+    set_streams(l);
+    l->turn = 0;
+    l->ahead = l->coming_given = l->coming_valid = 0;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    return TR_OK;
+}
+
 double tr_loader_stall_sec(const tr_loader_t *l) {
     return l->stall_sec;
 }

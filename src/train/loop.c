@@ -159,10 +159,13 @@ static tr_status_t run_step(loop_t *l, int64_t step, bool *out_stopped) {
                                tr_signals_pending() != 0, &o));
     if (o.step >= 0) {
         TR_TRY(settle(l, &o));
+        l->is_between = true;
         if (!l->stop) TR_TRY(after_step(l));
+        l->is_between = false;
         tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);
     }
     TR_TRY(tr_train_step_end(l->train_step, &o));
+    TR_TRY(tr_loop_submit(l));
     if (o.step < 0 && must_drain(l, step + 1)) TR_TRY(tr_train_step_drain(l->train_step, &o));
     if (o.step < 0) return TR_OK;
     TR_TRY(settle(l, &o));

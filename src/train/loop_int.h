@@ -40,6 +40,9 @@ typedef struct {
     tr_snapshot_t *snapshot;
     char *state_text, *metadata; /* of the checkpoint being written */
     tr_checkpoint_texts_t files; /* of every checkpoint, for other programs */
+    /* the checkpoint whose snapshot is being taken during a step; the writer has it afterwards */
+    tr_checkpoint_content_t content;
+    bool has_content, is_between; /* is_between: the halves of a step */
     tr_checkpoint_settings_t save_settings;
     struct {
         int64_t session;    /* of the run, from 1 */
@@ -84,6 +87,8 @@ void tr_loop_watch_time(const loop_t *l);
  * still busy with an older one a periodic save comes at the first step that finds it idle; `must`
  * waits. */
 tr_status_t tr_loop_save(loop_t *l, bool must);
+/* Gives the writer the checkpoint whose snapshot was begun between the halves of a step. */
+tr_status_t tr_loop_submit(loop_t *l);
 /* Before an error ends the run: the checkpoint that is being written is not lost with it. */
 void tr_loop_finish_writing(loop_t *l);
 /* This step's checkpoint is the best: a link, where it is saved already. */

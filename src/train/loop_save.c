@@ -66,18 +66,35 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
                : TR_FAIL(TR_ERR_MEMORY, "not enough memory for the state of the run");
 }
 
+/* Between the halves of a step the outcome of the one before is known, so nothing changes the state
+ * until the update. */
+static tr_status_t take_snapshot(loop_t *l) {
+    tr_event_t *taken = NULL;
+    if (!l->is_between) return tr_snapshot_take(l->snapshot);
+    TR_TRY(tr_snapshot_begin(l->snapshot, &taken));
+    tr_train_step_update_after(l->train_step, taken);
+    return TR_OK;
+}
+
 static tr_status_t hand_over(loop_t *l) {
-    tr_checkpoint_content_t content;
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
     TR_TRY(tr_loop_describe_state(l));
-    TR_TRY(tr_snapshot_take(l->snapshot));
-    tr_snapshot_content(l->snapshot, &content);
-    content.step = l->state.step;
-    content.state_json = l->state_text;
-    content.metadata = l->metadata;
-    content.texts = l->files.data;
-    content.text_count = l->files.count;
-    return tr_checkpointer_submit(l->checkpointer, &content);
+    TR_TRY(take_snapshot(l));
+    tr_snapshot_content(l->snapshot, &l->content);
+    l->content.step = l->state.step;
+    l->content.state_json = l->state_text;
+    l->content.metadata = l->metadata;
+    l->content.texts = l->files.data;
+    l->content.text_count = l->files.count;
+    l->has_content = true;
+    return l->is_between ? TR_OK : tr_loop_submit(l);
+}
+
+tr_status_t tr_loop_submit(loop_t *l) {
+    if (!l->has_content) return TR_OK;
+    l->has_content = false;
+    TR_TRY(tr_snapshot_end(l->snapshot)); /* of a snapshot that is taken: nothing */
+    return tr_checkpointer_submit(l->checkpointer, &l->content);
 }
 
 /* Its failure is said, and the last one's counts. */
@@ -88,6 +105,7 @@ static void wait_for_writer(loop_t *l) {
 
 void tr_loop_finish_writing(loop_t *l) {
     if (!tr_loop_state_is_writing(&l->state)) return;
+    if (tr_loop_submit(l) != TR_OK) TR_WARN("%s", tr_error_last()->message);
     wait_for_writer(l);
     const tr_checkpointer_stats_t stats = tr_checkpointer_stats(l->checkpointer);
     if (stats.last_error.code != TR_OK)

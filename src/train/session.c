@@ -401,6 +401,7 @@ tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives) {
 void tr_session_destroy(tr_session_t **session) {
     tr_session_t *s = *session;
     if (!s) return;
+    tr_evaluation_destroy(&s->validation);
     tr_feed_destroy(&s->feed);
     drop_graph(s);
     tr_device_close(&s->device);

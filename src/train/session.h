@@ -57,6 +57,7 @@ enum { TR_SUM_TERMS, TR_SUM_LOSS, TR_SUM_CORRECT, TR_SUM_TOPK, TR_SUM_STOP, TR_S
 
 typedef struct tr_reduce_tree tr_reduce_tree_t; /* src/train/reduce_tree.h */
 typedef struct tr_feed tr_feed_t;               /* src/train/feed.h */
+typedef struct tr_evaluation tr_evaluation_t;   /* eval.c */
 
 typedef struct tr_session tr_session_t;
 
@@ -120,6 +121,7 @@ struct tr_session {
     tr_model_batch_t batch;
     tr_tensor_t field[TR_DATASET_MAX_FIELDS]; /* inputs, as info.field has them; none: not read */
     tr_feed_t *feed;                          /* after tr_session_start */
+    tr_evaluation_t *validation;              /* kept from one to the next; NULL: none yet */
     tr_reduce_tree_t *tree;                   /* parallel.reproducible; else NULL */
     tr_tensor_t sums;                         /* reduced (TR_SUM_COUNT) */
     tr_tensor_t stop;                         /* input (1): 1 where this rank was asked to stop */
@@ -185,6 +187,8 @@ tr_status_t tr_train_step_begin(tr_train_step_t *train_step, int64_t step, doubl
 tr_status_t tr_train_step_end(tr_train_step_t *train_step, tr_step_outcome_t *out);
 /* Waits for the last step; out->step is -1 where its outcome was given. Not collective. */
 tr_status_t tr_train_step_drain(tr_train_step_t *train_step, tr_step_outcome_t *out);
+/* Between the halves: the update of this step waits for `event`. */
+void tr_train_step_update_after(tr_train_step_t *train_step, tr_event_t *event);
 /* All three: a step that is waited for. Collective. */
 tr_status_t tr_train_step_run(tr_train_step_t *train_step, int64_t step, double lr,
                               bool stop_wanted, tr_step_outcome_t *out);
@@ -206,6 +210,7 @@ typedef int (*tr_asked_fn)(void);
 /* Collective. One pass over the split's data. With `asked` (may be NULL) all ranks give it up
  * together, about a tenth of a second or a batch after one of them is asked to stop; out->stopped
  * then. */
+void tr_evaluation_destroy(tr_evaluation_t **evaluation);
 tr_status_t tr_session_evaluate(tr_session_t *s, tr_split_t split, tr_eval_batch_fn each,
                                 void *self, tr_asked_fn asked, tr_eval_outcome_t *out);
 

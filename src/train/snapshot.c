@@ -22,7 +22,9 @@ struct tr_snapshot {
     tr_session_t *s;
     char *host[REGIONS];
     size_t bytes[REGIONS];
-    files_t files; /* as they are saved */
+    files_t files;       /* as they are saved */
+    tr_stream_t *stream; /* of copies while programs run */
+    tr_event_t *taken;
 };
 
 /* With optimizer.ema the model's file has the averages, which are what was scored, and the
@@ -111,6 +113,10 @@ static void free_files(files_t *files) {
 void tr_snapshot_destroy(tr_snapshot_t **snapshot) {
     tr_snapshot_t *n = *snapshot;
     if (!n) return;
+    const tr_device_ops_t *ops = n->s->device->ops;
+    if (n->stream) (void)ops->stream_sync(n->s->device, n->stream);
+    if (n->taken) ops->event_destroy(n->s->device, n->taken);
+    if (n->stream) ops->stream_destroy(n->s->device, n->stream);
     for (int i = 0; i < REGIONS; i++)
         if (n->host[i]) n->s->device->ops->host_free(n->s->device, n->host[i]);
     free_files(&n->files);
@@ -130,6 +136,9 @@ tr_status_t tr_snapshot_create(tr_session_t *s, tr_snapshot_t **out) {
         n->host[i] = host;
         memset(host, 0, n->bytes[i]);
     }
+    const tr_device_ops_t *ops = s->device->ops;
+    TR_TRY_GOTO(ops->stream_create(s->device, "snapshot", TR_PRIORITY_NORMAL, &n->stream), fail);
+    TR_TRY_GOTO(ops->event_create(s->device, 0, &n->taken), fail);
     TR_TRY_GOTO(name_tensors(n, AVERAGES_FIRST, &n->files), fail);
     *out = n;
     return TR_OK;
@@ -142,21 +151,36 @@ size_t tr_snapshot_bytes(const tr_snapshot_t *n) {
     return n->bytes[0] + n->bytes[1] + n->bytes[2];
 }
 
-static tr_status_t move(tr_snapshot_t *n, tr_copy_kind_t kind) {
+static tr_status_t enqueue(tr_snapshot_t *n, tr_copy_kind_t kind, tr_stream_t *stream) {
     tr_session_t *s = n->s;
     for (int i = 0; i < REGIONS; i++) {
         size_t bytes;
         void *device = tr_graph_region(s->g, roles[i], &bytes);
         void *dst = kind == TR_COPY_TO_HOST ? (void *)n->host[i] : device,
              *src = kind == TR_COPY_TO_HOST ? device : (void *)n->host[i];
-        if (bytes > 0)
-            TR_TRY(s->device->ops->copy(s->device, tr_graph_stream(s->g), dst, src, bytes, kind));
+        if (bytes > 0) TR_TRY(s->device->ops->copy(s->device, stream, dst, src, bytes, kind));
     }
-    return tr_graph_sync(s->g);
+    return TR_OK;
+}
+
+static tr_status_t move(tr_snapshot_t *n, tr_copy_kind_t kind) {
+    TR_TRY(enqueue(n, kind, tr_graph_stream(n->s->g)));
+    return tr_graph_sync(n->s->g);
 }
 
 tr_status_t tr_snapshot_take(tr_snapshot_t *n) {
     return move(n, TR_COPY_TO_HOST);
+}
+
+tr_status_t tr_snapshot_begin(tr_snapshot_t *n, tr_event_t **out_taken) {
+    tr_device_t *device = n->s->device;
+    TR_TRY(enqueue(n, TR_COPY_TO_HOST, n->stream));
+    *out_taken = n->taken;
+    return device->ops->event_record(device, n->taken, n->stream);
+}
+
+tr_status_t tr_snapshot_end(tr_snapshot_t *n) {
+    return n->s->device->ops->event_sync(n->s->device, n->taken);
 }
 
 void tr_snapshot_content(const tr_snapshot_t *n, tr_checkpoint_content_t *out) {

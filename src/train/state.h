@@ -14,6 +14,11 @@ void tr_snapshot_destroy(tr_snapshot_t **snapshot);
 size_t tr_snapshot_bytes(const tr_snapshot_t *snapshot);
 /* Copies the state as it is now; waits for the compute stream. */
 tr_status_t tr_snapshot_take(tr_snapshot_t *snapshot);
+/* The same in two halves: the host has waited for the work that changed the state last, the copies
+ * are made on a stream of their own while programs run that only read it, and work that changes it
+ * next must wait for *out_taken. _end waits for the copies. */
+tr_status_t tr_snapshot_begin(tr_snapshot_t *snapshot, tr_event_t **out_taken);
+tr_status_t tr_snapshot_end(tr_snapshot_t *snapshot);
 /* What tr_checkpoint_write wants; points into the snapshot. state_json is left NULL. With
  * optimizer.ema the model's tensors are the averages, and what is trained is among the optimizer's
  * as NAME.raw. */

@@ -29,6 +29,7 @@ struct tr_train_step {
     tr_loader_t *loader;
     exchange_t *host;        /* [RING], pinned; by step */
     tr_event_t *known[RING]; /* the copies to host[i] are done */
+    tr_event_t *before;      /* the update waits for it; NULL: for none */
     tr_feed_step_t step;     /* of this step, for every micro-batch */
     times_t begun, taken;    /* counters at its begin; what the pending step took */
     int64_t pending;         /* the step that is enqueued and whose outcome is not read, -1: none */
@@ -152,6 +153,8 @@ static tr_status_t enqueue_update(tr_train_step_t *t) {
     tr_session_t *s = t->s;
     exchange_t *host = &t->host[t->step.step.step % RING];
     if (s->tree) TR_TRY(tr_reduce_tree_finish(s->tree, t->collectives));
+    if (t->before) TR_TRY(s->device->ops->event_wait(s->device, t->before, tr_graph_stream(s->g)));
+    t->before = NULL;
     TR_TRY(tr_program_run(s->g, s->update, NULL));
     TR_TRY(tr_feed_used(s->feed)); /* `update` reads the step block, too */
     TR_TRY(read_back(s, s->sums, host->sums));
@@ -200,6 +203,10 @@ tr_status_t tr_train_step_begin(tr_train_step_t *t, int64_t step, double lr, boo
     TR_TRY(tr_graph_zero_reduced(s->g, s->accumulate));
     TR_TRY(run_slot(t, 0));
     return t->pending >= 0 ? take_outcome(t, 1, out) : TR_OK;
+}
+
+void tr_train_step_update_after(tr_train_step_t *t, tr_event_t *event) {
+    t->before = event;
 }
 
 tr_status_t tr_train_step_end(tr_train_step_t *t, tr_step_outcome_t *out) {

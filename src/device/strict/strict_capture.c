@@ -128,12 +128,20 @@ tr_status_t tr_strict_capture_end(tr_device_t *device, tr_stream_t *stream, tr_e
     return status;
 }
 
+static size_t count_kernels(const tr_executable_t *executable) {
+    size_t count = 0;
+    for (size_t i = 0; i < executable->work.count; i++)
+        count += executable->work.data[i].kind == STRICT_KERNEL;
+    return count;
+}
+
 tr_status_t tr_strict_launch(tr_device_t *device, tr_executable_t *executable,
                              tr_stream_t *stream) {
     strict_device_t *strict = (strict_device_t *)device;
     pthread_mutex_lock(&strict->mutex);
     tr_status_t status = tr_strict_not_capturing(strict, "a launch of captured work");
     strict->launches++;
+    tr_strict_note(strict, stream, "launch", count_kernels(executable));
     for (size_t i = 0; i < executable->work.count && status == TR_OK; i++)
         status = tr_strict_enqueue(strict, stream, &executable->work.data[i]);
     pthread_mutex_unlock(&strict->mutex);

@@ -124,6 +124,7 @@ static tr_status_t strict_stream_sync(tr_device_t *device, tr_stream_t *stream) 
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
     strict->host_waits++;
+    tr_strict_note(strict, NULL, "waits", 0);
     tr_status_t status = tr_strict_not_capturing(strict, "a wait of the host");
     if (status == TR_OK) status = tr_strict_run_stream(strict, stream);
     if (status == TR_OK) tr_strict_host_waited(strict, &stream->clock);
@@ -174,6 +175,7 @@ static tr_status_t strict_event_sync(tr_device_t *device, tr_event_t *event) {
     strict_device_t *strict = self(device);
     pthread_mutex_lock(&strict->mutex);
     strict->host_waits++;
+    tr_strict_note(strict, NULL, "waits", 0);
     tr_status_t status = tr_strict_not_capturing(strict, "a wait of the host");
     if (status == TR_OK && event->capture) status = fail_captured();
     if (status == TR_OK) status = tr_strict_run_event(strict, event, event->recorded);
@@ -248,7 +250,22 @@ tr_status_t tr_strict_call(tr_device_t *device, tr_stream_t *stream, strict_call
     return status;
 }
 
-/* -- report ------------------------------------------------------------------------------------ */
+/* -- trace and report -------------------------------------------------------------------------- */
+
+void tr_strict_trace(tr_device_t *device, strict_trace_fn trace, void *trace_self) {
+    strict_device_t *strict = self(device);
+    pthread_mutex_lock(&strict->mutex);
+    strict->trace = trace;
+    strict->trace_self = trace_self;
+    pthread_mutex_unlock(&strict->mutex);
+}
+
+void tr_strict_note(const strict_device_t *strict, const tr_stream_t *stream, const char *what,
+                    size_t amount) {
+    if (strict->trace)
+        strict->trace(strict->trace_self, stream ? strict->stream_name[stream->id] : "host", what,
+                      amount);
+}
 
 static tr_status_t strict_report(tr_device_t *device, tr_report_row_fn row, void *self) {
     static const char *const names[] = {

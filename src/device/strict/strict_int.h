@@ -82,6 +82,8 @@ struct tr_event {
     strict_clock_t clock; /* of the last record */
 };
 
+typedef void (*strict_trace_fn)(void *self, const char *stream, const char *what, size_t amount);
+
 /* Captured work, in the order in which it was given, with copies of all attributes. */
 struct tr_executable {
     TR_VEC(strict_work_t) work;
@@ -109,6 +111,8 @@ typedef struct {
     tr_rng_t rng;
     int64_t given[STRICT_WAIT + 1]; /* pieces of work by kind, since the device was opened */
     int64_t host_waits, launches;
+    strict_trace_fn trace; /* NULL: nobody */
+    void *trace_self;
     tr_executable_t *capture; /* being recorded; NULL: none */
     uint64_t capture_number;  /* of it, or of the last one */
     tr_stream_t *capture_origin;
@@ -120,6 +124,11 @@ typedef struct {
 } strict_device_t;
 
 extern const tr_backend_t tr_backend_strict;
+/* From now on tells `trace` of each thing that the host does: the stream that gets work ("host":
+ * none does), what it is, and its bytes, or the kernels of a launch. For tests. */
+void tr_strict_trace(tr_device_t *device, strict_trace_fn trace, void *self);
+void tr_strict_note(const strict_device_t *strict, const tr_stream_t *stream, const char *what,
+                    size_t amount);
 /* The host address behind a tagged one. TR_ERR_INTERNAL names `who` where [address, +bytes) is not
  * in live device memory. */
 tr_status_t tr_strict_untag(const strict_device_t *strict, const void *address, size_t bytes,

@@ -6,12 +6,17 @@
  * against the others find more than a fair mixture would. */
 #define STRICT_SWITCH 4
 
+static const char *const kind_name[] = {
+    [STRICT_KERNEL] = "kernel", [STRICT_COPY] = "copy",     [STRICT_FILL] = "fill",
+    [STRICT_CALL] = "call",     [STRICT_RECORD] = "record", [STRICT_WAIT] = "wait"};
+
 tr_status_t tr_strict_push(strict_device_t *strict, tr_stream_t *stream,
                            const strict_work_t *work) {
     bool taken = false;
     TR_TRY(tr_strict_capture(strict, stream, work, &taken));
     if (taken) return TR_OK;
     strict->given[work->kind]++;
+    tr_strict_note(strict, stream, kind_name[work->kind], work->bytes);
     return tr_strict_enqueue(strict, stream, work);
 }
 

@@ -1,5 +1,6 @@
 /* What a step on the strict device costs the host: waits, copies, launches; that a step of many
  * slots is fed in turn; and that its outcome is known one step later. */
+#include "device/strict/strict_int.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
 #include "trainer/train.h"
@@ -207,14 +208,60 @@ static void a_loss_that_is_not_finite_changes_nothing(void **state) {
     a_step_without_a_loss_changes_nothing("data.micro_batch=4");
 }
 
-int main(void) {
+/* -- the trace --------------------------------------------------------------------------------- */
+
+static void write_line(void *file, const char *stream, const char *what, size_t amount) {
+    fprintf(file, amount > 0 ? "%-8s %s %zu\n" : "%-8s %s\n", stream, what, amount);
+}
+
+/* All that the host does in steps 3 to 10, counted from 1, of two micro-batches each. */
+static void write_trace(FILE *file) {
+    trainer_t t = begin("device=strict", "data.micro_batch=12", "data.prefetch=4");
+    tr_step_outcome_t o;
+    for (int64_t step = 0; step < 10; step++) {
+        if (step == 2) tr_strict_trace(t.s->device, write_line, file);
+        if (step >= 2) fprintf(file, "step %d\n", (int)step + 1);
+        OK(tr_train_step_begin(t.train_step, step, 0.01, false, &o));
+        OK(tr_train_step_end(t.train_step, &o));
+    }
+    tr_strict_trace(t.s->device, NULL, NULL);
+    end(&t);
+}
+
+/* A change that is meant: run this program with the path of the golden file as its argument. */
+static void what_the_host_does_in_a_step(void **state) {
+    char path[4096], *found = NULL, *golden = NULL;
+    size_t found_bytes = 0, golden_bytes = 0;
+    snprintf(path, sizeof path, "%s/tests/golden/steps.txt", getenv("TRAINER_ROOT"));
+    FILE *file = open_memstream(&found, &found_bytes);
+    write_trace(file);
+    fclose(file);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    assert_true(getdelim(&golden, &golden_bytes, '\0', file) > 0);
+    fclose(file);
+    if (strcmp(found, golden) != 0) fail_msg("found, instead of %s:\n%s", path, found);
+    free(found);
+    free(golden);
+}
+
+static int make_golden(const char *path) {
+    FILE *file = fopen(path, "w");
+    if (!file) return 1;
+    write_trace(file);
+    return fclose(file) != 0;
+}
+
+int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_wait_for_a_step),
         cmocka_unit_test(many_slots_wait_for_copies_alone),
         cmocka_unit_test(copied_inputs_train_as_bound_ones),
         cmocka_unit_test(outcomes_come_in_turn),
         cmocka_unit_test(a_loss_that_is_not_finite_changes_nothing),
+        cmocka_unit_test(what_the_host_does_in_a_step),
     };
     tr_log_set_level(TR_LOG_WARN);
+    if (argc > 1) return make_golden(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
