@@ -19,8 +19,8 @@ double tr_clock_unix_sec(void) {
     return read_clock(CLOCK_REALTIME);
 }
 
-/* Field 22 of /proc/self/stat: ticks from boot to exec. Field 2 is the program's name, which may
- * hold anything, so fields are counted from its closing parenthesis on. */
+/* Field 22 of /proc/self/stat: clock ticks from boot to exec. Field 2 is the name of the program,
+ * which may contain anything, so fields are counted from its closing parenthesis. */
 double tr_clock_since_exec_sec(void) {
     char line[1024];
     FILE *file = fopen("/proc/self/stat", "re");

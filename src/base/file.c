@@ -67,7 +67,7 @@ tr_status_t tr_sync_directory(const char *path) {
     if (fd < 0) return tr_io_fail("open", path, errno);
     int failed = fsync(fd) != 0 ? errno : 0;
     close(fd);
-    /* Some file systems cannot sync a directory, and then have nothing to sync. */
+    /* Some file systems cannot sync a directory; nothing needs to be synced there. */
     return failed && failed != EINVAL ? tr_io_fail("fsync", path, failed) : TR_OK;
 }
 

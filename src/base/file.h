@@ -10,12 +10,13 @@ tr_status_t tr_io_fail(const char *verb, const char *path, int errno_value);
 /* dir/name; TR_ERR_CONFIG where it is longer than a path may be. */
 tr_status_t tr_path_join(const char *dir, const char *name, char out[4096]);
 tr_status_t tr_sync_directory(const char *path);
-/* Removes a file or a whole directory; absent is fine. Symbolic links are removed, not followed. */
+/* Removes a file or a whole directory; it is not an error if it does not exist. Symbolic links are
+ * removed, not followed. */
 tr_status_t tr_remove_tree(const char *path);
 /* A small text file with a terminating zero. */
 tr_status_t tr_read_text(const char *path, int64_t max_bytes, char **out_text, int64_t *out_bytes);
-/* Bytes that this user may still write in the file system of `dir`; INT64_MAX where it does not
- * know: some network file systems count nothing and report 0 of everything. */
+/* Bytes that this user may still write in the file system of `dir`; INT64_MAX if unknown: some
+ * network file systems report 0 for everything. */
 int64_t tr_free_bytes(const char *dir);
 
 #endif

@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Up to two numbers that a file begins with; how many there are. */
+/* Reads up to two numbers at the beginning of a file; returns how many there are. */
 static int read_numbers(const char *folder, const char *name, double out[2]) {
     char path[1200];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "r");
     if (!file) return 0;
-    int count = fscanf(file, "%lf %lf", &out[0], &out[1]); /* "max" where there is no limit */
+    int count = fscanf(file, "%lf %lf", &out[0], &out[1]); /* "max": no limit */
     fclose(file);
     return count;
 }
@@ -34,8 +34,8 @@ static double cpu_limit(const char *folder) {
     return of[1] > 0 ? ceil(of[0] / of[1]) : INFINITY;
 }
 
-/* Where the groups of a line of /proc/self/cgroup are, "0::/user.slice/job" or
- * "4:cpu,cpuacct:/slurm/job"; false: they do not have the controller. */
+/* The path of the group in a line of /proc/self/cgroup, "0::/user.slice/job" or
+ * "4:cpu,cpuacct:/slurm/job"; false: the line is not of this controller. */
 static bool group_root(const char *line, const char *controller, char *root, size_t root_bytes) {
     const char *list = strchr(line, ':'), *end = list ? strchr(++list, ':') : NULL;
     size_t length = strlen(controller);
@@ -48,11 +48,11 @@ static bool group_root(const char *line, const char *controller, char *root, siz
     return false;
 }
 
-/* The least limit of `group` and of the groups above it. */
+/* The smallest limit of `group` and of the groups above it. */
 static double least_above(const char *root, char *group, double (*limit)(const char *folder)) {
     char folder[1100];
     double least = INFINITY;
-    /* the whole, then what is before each slash */
+    /* the whole path, then each parent */
     for (size_t end = strlen(group) + 1; end > 0; end--) {
         if (group[end - 1] != '/' && group[end - 1]) continue;
         group[end - 1] = '\0';

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define MAX_NUMBER 127 /* characters; a longer one is junk */
+#define MAX_NUMBER 127 /* a longer text is not a number */
 
 /* A decimal number as written: sign, the digits of its mantissa, and the power of ten they are
  * scaled by. */
@@ -50,7 +50,8 @@ static const char *scan_exponent(const char *at, int *exponent) {
     return digit;
 }
 
-/* The longest number at the start of `text`; returns what follows it, NULL where there is none. */
+/* The longest number at the start of `text`; returns the text after it, NULL if there is no
+ * number. */
 static const char *scan_number(const char *text, decimal_t *number) {
     *number = (decimal_t){.negative = *text == '-'};
     if (*text == '-' || *text == '+') text++;
@@ -65,7 +66,8 @@ static const char *scan_number(const char *text, decimal_t *number) {
     return scan_exponent(at, &number->exponent);
 }
 
-/* Exact, unlike the way through a double. Counts below zero, where the range is one wider. */
+/* Exact, unlike a conversion through a double. Works on negative values, whose range is larger by
+ * one. */
 static bool to_int(const decimal_t *number, int64_t *out) {
     int64_t value = 0;
     int kept = number->count, exponent = number->exponent;
@@ -151,7 +153,7 @@ static const char *skip_blanks(const char *at) {
     return at + strspn(at, " \t");
 }
 
-/* "", "B", "k", "kB", "KiB", ...: the power of two it stands for, -1 for no such unit. */
+/* "", "B", "k", "kB", "KiB", ...: the power of two of the unit, -1 for an unknown unit. */
 static int byte_unit_shift(const char *unit) {
     static const char letters[] = "KMGTPE";
     if (*unit == '\0' || strcasecmp(unit, "b") == 0) return 0;

@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-#define STEPS 256   /* a range that is rounded by more than a part of so many has lost much */
-#define NOISE 1e-13 /* of the largest number: what computing it in doubles leaves */
+#define STEPS 256   /* rounding by more than this fraction of the range loses much */
+#define NOISE 1e-13 /* error of the computation in doubles, relative to the largest number */
 
 static void add_column(tr_stats_t *s, int64_t width, const double *values, int64_t rows) {
     double sum = 0, squares = 0;

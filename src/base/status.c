@@ -9,7 +9,7 @@
 
 static _Thread_local tr_error_t record;
 
-/* A cut message says so: its end often holds the remedy. */
+/* A truncated message says so, because its end often has the remedy. */
 static void mark_cut(char *text, size_t capacity, int wanted) {
     if (wanted >= 0 && (size_t)wanted >= capacity) memcpy(text + capacity - 4, "...", 4);
 }
@@ -25,7 +25,8 @@ static void add_frame(const char *file, int line, const char *func) {
 tr_status_t tr_error_record(tr_status_t code, const char *file, int line, const char *func,
                             const char *format, ...) {
     int saved_errno = errno;
-    char message[TR_ERROR_MESSAGE_BYTES]; /* apart: the arguments may point into the record */
+    char message
+        [TR_ERROR_MESSAGE_BYTES]; /* separate buffers: the arguments may point into the record */
     va_list args;
     va_start(args, format);
     int wanted = tr_vsnprintf(message, sizeof message, format, args);
@@ -42,7 +43,7 @@ tr_status_t tr_error_record(tr_status_t code, const char *file, int line, const 
 
 tr_status_t tr_error_frame(tr_status_t code, const char *file, int line, const char *func) {
     int saved_errno = errno;
-    if (record.code != code) { /* returned without a record: an older message would mislead */
+    if (record.code != code) { /* the code came without a record; an older message would mislead */
         record.code = code;
         record.origin = TR_ORIGIN_OPEN;
         record.trace[0] = '\0';

@@ -25,7 +25,7 @@ void tr_str_append(tr_str_t *s, const char *text) {
     tr_str_append_bytes(s, text, strlen(text));
 }
 
-/* The C locale by name: a program that embeds us may have set another. */
+/* Uses the C locale by name, because an embedding program may have set another. */
 int tr_vsnprintf(char *text, size_t bytes, const char *format, va_list args) {
     const locale_t c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0),
                    before = uselocale(c_locale);
@@ -74,7 +74,7 @@ void tr_str_free(tr_str_t *s) {
 }
 
 int tr_utf8_decode(const char *text, uint32_t *out) {
-    /* a character has one form: the shortest */
+    /* each character has one valid form: the shortest */
     static const uint32_t least[] = {0, 1, 0x80, 0x800, 0x10000};
     const unsigned char *at = (const unsigned char *)text;
     const int bytes = *at == 0           ? 0
@@ -113,14 +113,13 @@ size_t tr_utf8_bytes(const char *text, size_t most) {
     return count;
 }
 
-#define MAX_NAME 63 /* longer ones are no typos of ours */
+#define MAX_NAME 63 /* longer texts are not typing errors */
 
 static int min_int(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Edits (insert, delete, replace, swap of neighbours) between two names, upper and lower case
- * alike. */
+/* Edits (insert, delete, replace, swap of neighbours) between two names; case is ignored. */
 static int edit_distance(const char *a, int a_length, const char *b, int b_length) {
     int row[3][MAX_NAME + 1];
     int *two_up = row[0], *up = row[1], *here = row[2];
@@ -147,8 +146,8 @@ const char *tr_file_name(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-/* A typo is at most one edit in three letters and three in all, or a name not written to its end.
- */
+/* A typing error is at most one edit per three letters and three in total, or a name without its
+ * end. */
 const char *tr_nearest(const char *name, const char *const *candidates, size_t count) {
     size_t length = strlen(name);
     if (length == 0 || length > MAX_NAME) return NULL;
@@ -179,8 +178,8 @@ tr_status_t tr_fail_unknown(const char *key, const char *kind, const char *name,
     return TR_ERR_CONFIG;
 }
 
-/* On a mismatch only the last * has to be tried again one further: time is pattern times text at
- * worst. */
+/* After a mismatch only the last * is retried, one character further: at most pattern times text
+ * steps. */
 bool tr_glob_match(const char *pattern, const char *text) {
     const char *star = NULL, *retry = NULL;
     while (*text) {

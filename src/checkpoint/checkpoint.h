@@ -24,7 +24,7 @@
 #define TR_CHECKPOINT_OPTIMIZER "optimizer.safetensors"
 #define TR_CHECKPOINT_STATE     "state.json"
 #define TR_CHECKPOINT_MANIFEST  "MANIFEST"
-/* of a MANIFEST or state.json that is believed */
+/* largest MANIFEST or state.json that is read */
 #define TR_TEXT_MAX_BYTES ((int64_t)256 << 20)
 /* -- safetensors (format: 8-byte little-endian header length, JSON header, data) --------------- */
 
@@ -35,18 +35,22 @@ typedef struct {
     const void *data; /* host, dense */
 } tr_named_tensor_t;
 
-/* Writes a new file (TR_ERR_IO where `path` exists) of `count` tensors in the order given, without
+/*
+ * Writes a new file (TR_ERR_IO if `path` exists) of `count` tensors in the order given, without
  * gaps, the first 8-byte aligned, with `metadata` (JSON object text of strings, may be NULL).
- * checksums, where not NULL, gets one XXH3-64 per tensor, file_checksum that of the whole file.
- * fsyncs. A file that could not be finished is removed. */
+ * checksums, unless NULL, gets one XXH3-64 per tensor, file_checksum that of the whole file. Calls
+ * fsync. An incomplete file is removed.
+ */
 tr_status_t tr_safetensors_write(const char *path, const tr_named_tensor_t *tensors, size_t count,
                                  const char *metadata, uint64_t *checksums, uint64_t *file_checksum,
                                  int64_t *file_bytes);
 
 typedef struct tr_safetensors tr_safetensors_t;
-/* Maps a file read-only and checks its header against every bound: the tensors must cover the data
- * without overlap or gap. TR_ERR_DATA names the file and what is wrong. Data are only as aligned as
- * the file has them: copy, do not cast. BOOL is read as U8. */
+/*
+ * Maps a file read-only and checks its header against every bound: the tensors must cover the data
+ * without overlap or gap. TR_ERR_DATA names the file and the error. Data are only as aligned as in
+ * the file: copy, do not cast. BOOL is read as U8.
+ */
 tr_status_t tr_safetensors_open(const char *path, tr_safetensors_t **out);
 /* The same for the files of the folder `dir` that the JSON file `index` lists
  * (model.safetensors.index.json): their tensors together, without metadata. */
@@ -74,29 +78,33 @@ typedef struct {
     size_t model_count;
     const tr_named_tensor_t *optimizer;
     size_t optimizer_count;
-    /* written as it is: step, sample position, seed, config, versions, best, ... */
+    /* written unchanged: step, sample position, seed, config, versions, best, ... */
     const char *state_json;
     const char *metadata; /* of the model's file, for tr_safetensors_write; may be NULL */
     const tr_checkpoint_text_t *texts; /* more files of the checkpoint: config.json, ... */
     size_t text_count;
 } tr_checkpoint_content_t;
 
-/* Writes and commits one checkpoint under `dir` (the folder "checkpoints"), replacing one of the
- * same step. On failure nothing committed is touched and the temporary directory is removed:
- * TR_ERR_IO says which file, why, and how much space it wants. Blocks. */
+/*
+ * Writes and commits one checkpoint under `dir` (the folder "checkpoints"), replacing one of the
+ * same step. On failure committed checkpoints are unchanged and the temporary directory is removed;
+ * TR_ERR_IO names the file, the cause, and the space required. Blocks.
+ */
 tr_status_t tr_checkpoint_write(const char *dir, const tr_checkpoint_content_t *content,
                                 char **out_path /* tr_free, may be NULL */);
-/* TR_ERR_IO where the file system of `dir` says that it has less free than `count` such checkpoints
- * want, with both figures. One that does not know passes. */
+/* TR_ERR_IO if the file system of `dir` reports less free space than `count` such checkpoints
+ * require, with both figures. OK if it does not report any. */
 tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *content,
                                int64_t count);
-/* Deletes all but the newest `keep` (0: all kept) and those that keep_paths name ("best"), by
- * renaming first. Leftovers of dead writers, and of this process, go too. */
+/* Deletes all but the newest `keep` (0: none is deleted) and those that keep_paths name ("best"),
+ * by renaming first. Leftovers of dead writers, and of this process, are deleted, too. */
 tr_status_t tr_checkpoint_retain(const char *dir, int64_t keep, const char *const *keep_paths,
                                  size_t keep_count);
-/* Renames those of steps after `newest` to skipped-step-N, with a warning: where a run goes on
- * from an older one, they are of another course than the ones it will write, and one that could not
- * be read for the moment would be taken for the newest again. */
+/*
+ * Renames those of steps after `newest` to skipped-step-N, with a warning. After resuming from an
+ * older checkpoint they belong to another course of training, and one that was only temporarily
+ * unreadable would later be taken for the newest.
+ */
 tr_status_t tr_checkpoint_set_aside(const char *dir, int64_t newest);
 /* Points the symbolic link dir/`name` ("best", "latest") at step-N, atomically. */
 tr_status_t tr_checkpoint_link(const char *dir, const char *name, int64_t step);
@@ -107,22 +115,27 @@ typedef struct {
     tr_safetensors_t *model, *optimizer; /* optimizer NULL where absent */
     char *state_json;
 } tr_checkpoint_t;
-/* Opens and verifies one checkpoint directory: MANIFEST, lengths, checksums. TR_ERR_DATA says what
+/* Opens and verifies one checkpoint directory: MANIFEST, lengths, checksums. TR_ERR_DATA names what
  * does not verify. */
 tr_status_t tr_checkpoint_open(const char *path, tr_checkpoint_t **out);
-/* The newest under `dir` that verifies whole; *out NULL where there is none at all (dir absent or
- * empty). What was skipped is appended to `skipped`, a line each. TR_ERR_DATA where there are some
- * and none verifies: never a start from scratch in silence. */
+/*
+ * The newest complete checkpoint under `dir`; *out NULL if there is none at all (dir missing or
+ * empty). Skipped ones are appended to `skipped`, a line each. TR_ERR_DATA if there are checkpoints
+ * and none verifies: training never restarts from scratch silently.
+ */
 tr_status_t tr_checkpoint_open_newest(const char *dir, tr_checkpoint_t **out, tr_str_t *skipped);
 void tr_checkpoint_close(tr_checkpoint_t **checkpoint);
 
 /* -- the folder "checkpoints" ------------------------------------------------------------------ */
 
 typedef TR_VEC(int64_t) tr_steps_t;
-/* The steps of the directories step-*, newest first; none where dir is absent. */
+/* The steps of the directories step-*, newest first; none if dir is missing. */
 tr_status_t tr_checkpoint_list(const char *dir, tr_steps_t *out);
-/* Removes .tmp-* and .del-* of dead writers and of this process, which writes none meanwhile (one
- * before it may have had its id); with `all` (the caller holds the run's lock) of any. */
+/*
+ * Removes .tmp-* and .del-* of dead writers and of this process, which must not be writing (an
+ * earlier process may have had its id); with `all` (the caller holds the run's lock) those of any
+ * process.
+ */
 tr_status_t tr_checkpoint_clean(const char *dir, bool all);
 
 /* -- in the background ------------------------------------------------------------------------- */
@@ -137,21 +150,23 @@ typedef struct {
     double last_write_sec; /* of the writer thread */
     double slowest_write_sec;
     int64_t last_bytes, last_step;
-    tr_error_t last_error; /* of the last failure; code TR_OK where the newest attempt succeeded */
+    tr_error_t last_error; /* of the last failure; code TR_OK if the newest attempt succeeded */
 } tr_checkpointer_stats_t;
 
-/* Starts one writer thread; checks by a real write, fsync, rename and unlink that `dir` (made where
- * absent) can be written (TR_ERR_PERMISSION, TR_ERR_IO). The caller holds the run's lock: what
- * other writers left unfinished is removed, whoever they were. */
+/*
+ * Starts one writer thread. Checks by a real write, fsync, rename and unlink that `dir` (created if
+ * missing) is writable (TR_ERR_PERMISSION, TR_ERR_IO). The caller holds the run's lock: leftovers
+ * of all other writers are removed.
+ */
 tr_status_t tr_checkpointer_create(const tr_checkpointer_params_t *params, tr_checkpointer_t **out);
-/* Hands `content` over: names, data and text must stay as they are until the writer is idle.
- * "latest" will point at it. At most one at a time: TR_ERR_INTERNAL while busy. */
+/* Submits `content`: names, data and text must not change until the writer is idle. "latest" will
+ * point to it. At most one at a time: TR_ERR_INTERNAL while busy. */
 tr_status_t tr_checkpointer_submit(tr_checkpointer_t *c, const tr_checkpoint_content_t *content);
-/* The newest checkpoint, of `step`, is the best: once it is written "best" points at it, which is
- * never deleted. Nothing where it could not be written. Does not wait. */
+/* The newest checkpoint, of `step`, is the best: once it is written, "best" points to it, and it is
+ * never deleted. Nothing happens if it could not be written. Does not wait. */
 void tr_checkpointer_best(tr_checkpointer_t *c, int64_t step);
 bool tr_checkpointer_busy(const tr_checkpointer_t *c);
-/* Waits for the writer to be idle; the status of its last attempt. */
+/* Waits until the writer is idle; returns the status of its last attempt. */
 tr_status_t tr_checkpointer_wait(tr_checkpointer_t *c);
 tr_checkpointer_stats_t tr_checkpointer_stats(const tr_checkpointer_t *c);
 void tr_checkpointer_destroy(tr_checkpointer_t **c); /* waits */

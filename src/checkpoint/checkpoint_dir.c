@@ -1,4 +1,4 @@
-/* The folder "checkpoints": names, listing, links, retention, what dead writers left. */
+/* The folder "checkpoints": names, listing, links, retention, and leftovers of dead writers. */
 #include "checkpoint_int.h"
 #include "trainer/log.h"
 #include <dirent.h>
@@ -26,7 +26,7 @@ bool tr_checkpoint_parse_name(const char *name, int64_t *out_step) {
     return true;
 }
 
-/* Calls `visit` for each entry of `dir`, "." and ".." excepted; an absent dir has none. */
+/* Calls `visit` for each entry of `dir` except "." and ".."; a missing dir has none. */
 typedef tr_status_t (*visit_fn)(const char *dir, const char *name, void *arg);
 static tr_status_t each_entry(const char *dir, visit_fn visit, void *arg) {
     DIR *d = opendir(dir);
@@ -82,7 +82,7 @@ tr_status_t tr_checkpoint_clean(const char *dir, bool all) {
 
 /* -- retention --------------------------------------------------------------------------------- */
 
-/* The step that a link ("best"), a name or a path stands for; -1 where it stands for none. */
+/* The step of a link ("best"), a name or a path; -1: it is not one of a step. */
 static int64_t step_of(const char *dir, const char *keep) {
     char path[4096], target[4096];
     int64_t step = -1;
@@ -99,7 +99,7 @@ static int64_t step_of(const char *dir, const char *keep) {
     return tr_checkpoint_parse_name(tr_file_name(target), &step) ? step : -1;
 }
 
-/* Renamed first: a directory named step-* is whole at any moment. */
+/* Renamed first, so that a directory named step-* is complete at any moment. */
 static tr_status_t delete_step(const char *dir, int64_t step) {
     char name[32], gone[64], from[4096], to[4096];
     tr_checkpoint_name(step, name);
@@ -150,7 +150,7 @@ tr_status_t tr_checkpoint_link(const char *dir, const char *name, int64_t step) 
     return link_to(dir, name, target);
 }
 
-/* The best stays what it is: another one of its step will be written. */
+/* The best link is kept: another checkpoint of its step will be written. */
 static tr_status_t set_aside(const char *dir, int64_t step) {
     char name[32], aside[64], from[4096], to[4096];
     const bool is_best = step_of(dir, "best") == step;

@@ -8,20 +8,21 @@
 
 /* -- files (checkpoint_io.c) ------------------------------------------------------------------- */
 
-/* A new file, checksummed (XXH3-64) as it is written; a part of it may be checksummed on its own
- * besides. */
+/* A new file that is checksummed (XXH3-64) while it is written; a part of it can have a checksum of
+ * its own as well. */
 typedef struct tr_sink tr_sink_t;
 tr_status_t tr_sink_open(const char *path, tr_sink_t **out);
 tr_status_t tr_sink_write(tr_sink_t *sink, const void *bytes, size_t count);
 void tr_sink_begin_part(tr_sink_t *sink);
 uint64_t tr_sink_end_part(tr_sink_t *sink);
-/* fsyncs and closes. A failed fsync is final: what the kernel dropped cannot be written again. */
+/* Calls fsync and closes. A failed fsync is final: data that the kernel dropped cannot be written
+ * again. */
 tr_status_t tr_sink_commit(tr_sink_t *sink, uint64_t *checksum, int64_t *bytes);
-/* Removes the file where not committed, frees. */
+/* Removes the file unless it was committed; frees. */
 void tr_sink_close(tr_sink_t **sink);
 
 /* Checksums `bytes` at `offset` of an open file by reading it, so that a bad disk is an error and
- * not a signal. `whole` goes on over calls and may be NULL. */
+ * not a signal. `whole` accumulates over calls and may be NULL. */
 typedef struct tr_checksum tr_checksum_t;
 tr_status_t tr_checksum_create(tr_checksum_t **out);
 tr_status_t tr_checksum_read(tr_checksum_t *whole, int fd, const char *path, int64_t offset,
@@ -33,7 +34,7 @@ uint64_t tr_checksum_bytes(const void *bytes, size_t count);
 /* -- the folder "checkpoints" (checkpoint_dir.c) ----------------------------------------------- */
 
 void tr_checkpoint_name(int64_t step, char out[32]);
-/* False where `name` is not exactly what tr_checkpoint_name makes. */
+/* False unless `name` is exactly a result of tr_checkpoint_name. */
 bool tr_checkpoint_parse_name(const char *name, int64_t *out_step);
 
 /* -- MANIFEST (checkpoint_manifest.c) ---------------------------------------------------------- */
@@ -68,7 +69,7 @@ tr_status_t tr_manifest_format(const tr_manifest_t *m, tr_str_t *out);
 tr_status_t tr_manifest_parse(const char *text, size_t bytes, const char *path, tr_manifest_t *out);
 void tr_manifest_free(tr_manifest_t *m);
 
-/* Bytes of a tensor; false where they overflow. */
+/* Bytes of a tensor; false if they overflow. */
 bool tr_tensor_bytes(tr_dtype_t dtype, const tr_shape_t *shape, int64_t *out);
 
 #endif

@@ -169,7 +169,7 @@ static bool is_file_name(const char *name) {
     return name[0] != '.' && !strchr(name, '/') && strlen(name) < 256;
 }
 
-/* TR_OK with *understood false where the line is not one. */
+/* TR_OK with *understood false if the line is another one. */
 static tr_status_t parse_file(char **at, tr_manifest_t *m, bool *understood) {
     char *name = NULL;
     int64_t bytes = 0;
@@ -207,7 +207,7 @@ static tr_status_t parse_lines(char *text, tr_manifest_t *m, bool *understood) {
     return TR_OK;
 }
 
-/* Writes again what was understood: the same bytes, or it was not. */
+/* Writes the parsed contents again: the bytes must be the same. */
 static tr_status_t check_same(const tr_manifest_t *m, const char *body, size_t bytes, bool *same) {
     tr_str_t again = {0};
     append_body(m, &again);

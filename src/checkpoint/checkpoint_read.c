@@ -24,8 +24,7 @@ static void find_rows(const tr_manifest_t *m, size_t file, size_t *first, size_t
         ++*count;
 }
 
-/* Header and MANIFEST describe the same tensors, and their bytes, read from the disk, have the
- * checksums. */
+/* Header and MANIFEST describe the same tensors, and the bytes on disk have their checksums. */
 static tr_status_t verify_tensors(const tr_manifest_t *m, size_t file, const char *path,
                                   const tr_safetensors_t *f, tr_checksum_t *whole) {
     size_t first = 0, count = 0;
@@ -120,7 +119,7 @@ static tr_status_t read_manifest(const char *dir, tr_manifest_t *out) {
     return status;
 }
 
-/* A directory that is named after a step holds that step. */
+/* A directory named after a step must hold that step. */
 static tr_status_t check_step(const char *path, int64_t step) {
     int64_t named = step;
     if (!tr_checkpoint_parse_name(tr_file_name(path), &named) || named == step) return TR_OK;

@@ -98,8 +98,8 @@ void tr_checkpoint_texts_free(tr_checkpoint_texts_t *texts) {
 
 /* -- the commit -------------------------------------------------------------------------------- */
 
-/* Of a file system that cannot exchange two names: for a moment there is no checkpoint of this
- * step, those of other steps are. */
+/* For a file system that cannot exchange two names: for a moment no checkpoint of this step exists;
+ * those of other steps do. */
 static tr_status_t replace_in_two(const char *dir, const char *temporary, const char *final) {
     char gone[64], aside[4096];
     snprintf(gone, sizeof gone, ".del-replaced-%d", (int)getpid());
@@ -116,8 +116,7 @@ static tr_status_t replace_in_two(const char *dir, const char *temporary, const 
 
 static tr_status_t commit(const char *dir, const char *temporary, const char *final) {
     bool exchanged = false;
-    /* rename() itself refuses to replace a directory that is not empty, so nothing is lost by
-     * trying. */
+    /* rename() refuses to replace a directory that is not empty, so trying it loses nothing. */
     if (rename(temporary, final) != 0) {
         if (errno != EEXIST && errno != ENOTEMPTY) return tr_io_fail("rename", temporary, errno);
         exchanged = renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE) == 0;
@@ -139,11 +138,11 @@ static int64_t wanted_bytes(const tr_checkpoint_content_t *c) {
     }
     for (size_t i = 0; i < c->text_count; i++) sum += (int64_t)strlen(c->texts[i].text);
     return sum + (c->state_json ? 2 * (int64_t)strlen(c->state_json)
-                                : 0); /* a part of it is in the metadata, too */
+                                : 0); /* part of it is in the metadata, too */
 }
 
-/* Says first what it means for the user. Code IO whatever went wrong: the caller trains on and
- * tries again. */
+/* Reports first what it means for the user. The code is always IO: the caller continues training
+ * and retries. */
 static tr_status_t explain(const char *dir, const tr_checkpoint_content_t *content) {
     tr_error_t cause = *tr_error_last();
     char wanted[32], left[32];

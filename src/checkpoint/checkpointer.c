@@ -1,4 +1,4 @@
-/* The writer thread: one checkpoint at a time, from memory that stays as it is until the thread is
+/* The writer thread: one checkpoint at a time, from memory that does not change until the thread is
  * idle. */
 #include "checkpoint_int.h"
 #include "trainer/clock.h"
@@ -12,25 +12,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define WRITER_NICE 10 /* training goes first where cores are shared */
+#define WRITER_NICE 10 /* training has priority where cores are shared */
 
 struct tr_checkpointer {
     char *dir;
     int64_t keep;
     int64_t best_step,
-        /* the thread's: that this run has seen; that could not be saved yet; -1: none */
+        /* of the thread: seen by this run; not yet saved; -1: none */
         best_missed;
     pthread_t thread;
-    pthread_mutex_t *lock; /* apart, so that the questions can take a const checkpointer */
+    pthread_mutex_t *lock; /* separate, so that queries can take a const checkpointer */
     pthread_cond_t changed;
-    /* these and below under the lock; content only the thread's while writing */
+    /* these and below are guarded by the lock; content belongs to the thread while it writes */
     bool writing, stop;
     int64_t best_wanted; /* the step that is to become the best; -1: none */
     tr_checkpoint_content_t content;
     tr_checkpointer_stats_t stats;
 };
 
-/* The checkpoint is safe by now: what fails here is said, and tried again after the next. */
+/* The checkpoint is already committed: a failure here is reported and retried after the next
+ * one. */
 static void tidy(tr_checkpointer_t *c, int64_t step) {
     char best[32];
     tr_checkpoint_name(c->best_step < 0 ? step : c->best_step, best);
@@ -79,7 +80,7 @@ static void save(tr_checkpointer_t *c) {
     pthread_mutex_unlock(c->lock);
 }
 
-/* Where its checkpoint could not be saved it becomes the best when it is, tried again. */
+/* If its checkpoint could not be saved, it becomes the best once a retry succeeds. */
 static void make_best(tr_checkpointer_t *c, int64_t step) {
     char name[32], path[4096];
     tr_checkpoint_name(step, name);
@@ -93,7 +94,7 @@ static bool has_work(const tr_checkpointer_t *c) {
     return c->writing || c->best_wanted >= 0;
 }
 
-/* A checkpoint first: it may be the one that is to become the best. */
+/* A checkpoint first: it may be the one that becomes the best. */
 static void work(tr_checkpointer_t *c) {
     const bool writes = c->writing;
     const int64_t best = c->best_wanted;
@@ -152,7 +153,7 @@ static tr_status_t probe(const char *dir) {
     return tr_remove_tree(to);
 }
 
-/* A missing parent is no missing input: it is a place where nothing can be written. */
+/* A missing parent folder is an error of the place to write to, not missing input. */
 static tr_status_t check_writable(const char *dir) {
     tr_status_t status = probe(dir);
     if (status != TR_ERR_NOINPUT) return status;

@@ -122,8 +122,8 @@ static int by_place(const void *a, const void *b) {
     return (size_of(x) > size_of(y)) - (size_of(x) < size_of(y));
 }
 
-/* The tensors must cover the data, without overlap or hole: what no tensor covers could be
- * anything. */
+/* The tensors must cover the data without overlap or gap, so that there are no unexplained
+ * bytes. */
 static tr_status_t check_cover(const tr_safetensors_t *f, const tr_named_tensor_t **sorted) {
     const char *at = f->bytes + f->data_start, *end = f->bytes + f->count;
     for (size_t i = 0; i < f->tensor_count; i++) sorted[i] = &f->tensors[i];
@@ -172,7 +172,7 @@ static tr_status_t read_entries(tr_safetensors_t *f) {
     return status;
 }
 
-/* By its beginning, which may end within a character. */
+/* Whether its beginning is text; it may end within a character. */
 static bool is_text(const char *bytes, size_t count) {
     char head[257] = "";
     const size_t begin = count < 256 ? count : 256;
@@ -183,7 +183,7 @@ static bool is_text(const char *bytes, size_t count) {
     return true;
 }
 
-/* What a file is that begins with no header. */
+/* Guesses what a file without a header is. */
 static const char *kind_of(const char *bytes, size_t count) {
     if (count == 0) return "an empty file";
     if (tr_begins_as_hdf5(bytes, count)) return "an HDF5 file";

@@ -1,5 +1,5 @@
-/* One verdict for all ranks: a single small reduction where all is well, the failing rank's message
- * where not. */
+/* One status for all ranks: a single small reduction if all succeeded, else the message of the
+ * failing rank. */
 #include "trainer/mem.h"
 #include "world_int.h"
 #include <string.h>
@@ -28,7 +28,7 @@ static tr_status_t adopt(const report_t *report, int rank) {
     TR_FAIL(e->code, "rank %d (%s): %s", rank, report->host,
             e->message[0] ? e->message : tr_status_name(e->code));
     tr_error_t mine = *tr_error_last();
-    /* where it happened, not where it was heard of */
+    /* where it happened, not where it was received */
     memcpy(mine.trace, e->trace, sizeof mine.trace);
     mine.origin = TR_ORIGIN_PEER;
     return tr_error_set(&mine);
@@ -42,7 +42,7 @@ tr_status_t tr_world_agree(tr_world_t *world, tr_status_t status) {
     struct {
         int status, rank;
     } worst = {2 * (int)status + !is_of_peer,
-               rank}; /* of equal ones that of the rank where it happened */
+               rank}; /* of equal ones, that of the rank where it happened */
     TR_TRY(tr_world_run(world, run_worst, &worst));
     if (worst.status / 2 == TR_OK) return TR_OK;
     report_t report = {0};

@@ -7,12 +7,12 @@
 #include "world_int.h"
 
 /* Measured with Open MPI 4.1.4, two ranks of one node: 25 MiB in pieces of 1 MiB take less than
- * half the time of a whole. */
+ * half the time of one message. */
 #define TR_PIECE_BYTES ((int64_t)1 << 20)
 #define TR_GROUPS      16
 #define TR_SLOTS       1024 /* pieces in flight; a start beyond them waits for the oldest */
 #define TR_WINDOW                                                                                  \
-    8 /* poll: pieces that MPI has at a time; more would push each other out of the caches */
+    8 /* poll: concurrent pieces in MPI; more would evict each other from the caches */
 
 typedef struct tr_engine tr_engine_t;
 
@@ -32,7 +32,7 @@ typedef struct {
     int64_t count, bytes;
     void *staging; /* pinned, kept for the slot's next piece; NULL where MPI reads device memory */
     int64_t staging_bytes;
-    tr_event_t *ready;   /* the device has done its part; NULL where devices work at once */
+    tr_event_t *ready;   /* the device has finished its part; NULL if the device is synchronous */
     int64_t job;         /* thread: its number */
     MPI_Request request; /* poll */
     double begin_sec, end_sec;
@@ -41,7 +41,7 @@ typedef struct {
 struct tr_engine {
     tr_collectives_t base;
     tr_world_t *world;
-    /* of its own: the order against the world's calls does not matter when polling */
+    /* its own: when polling, the order relative to the world's calls does not matter */
     MPI_Comm comm;
     tr_group_t group[TR_GROUPS]; /* [TR_GROUP_ALL] is comm */
     int group_count;
@@ -63,13 +63,13 @@ struct tr_engine {
 /* MPI's engine, a thread of its own or polling, by settings and spare cores. Collective. */
 tr_status_t tr_engine_open(tr_world_t *world, tr_device_t *device,
                            const tr_parallel_settings_t *settings, tr_collectives_t **out);
-/* Makes pinned *memory at least `bytes` big; what it held is lost. */
+/* Enlarges pinned *memory to at least `bytes`; its contents are lost. */
 tr_status_t tr_engine_grow(tr_engine_t *e, int64_t bytes, void **memory, int64_t *held);
 /* Enqueues the copy of host bytes to the device, where one is needed. */
 tr_status_t tr_engine_to_device(tr_engine_t *e, void *data, const void *host, int64_t bytes,
                                 tr_stream_t *stream);
-/* Hands all that was started to MPI: before this rank blocks in a call that others may reach later.
- * */
+/* Submits everything that was started to MPI, before this rank blocks in a call that others may
+ * reach later. */
 tr_status_t tr_engine_begin_all(tr_engine_t *e);
 
 tr_status_t tr_engine_broadcast(tr_collectives_t *c, void *data, int64_t count, tr_dtype_t dtype,

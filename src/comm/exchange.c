@@ -1,4 +1,4 @@
-/* What all ranks do together on host memory. Each function packs its arguments into a job that runs
+/* Operations of all ranks on host memory. Each function packs its arguments into a job that runs
  * where MPI calls are made. */
 #include "trainer/mem.h"
 #include "world_int.h"

@@ -1,7 +1,7 @@
 #include "heartbeat.h"
 #include <stddef.h>
 
-/* The memory of the old words may be freed after this: what they said stays counted. */
+/* The memory of the old words may be freed after this: their counts are kept. */
 void tr_heartbeat_watch(tr_heartbeat_t *p, const tr_progress_words_t *words) {
     pthread_mutex_lock(&p->words_lock);
     if (p->words) {

@@ -1,5 +1,5 @@
-/* Private to src/comm: what a rank is doing, written by the threads that do it and read by its
- * watchdog at any time. */
+/* Private to src/comm: what a rank is doing. The threads that do it write it, and the watchdog
+ * reads it at any time. */
 #ifndef TRAINER_PULSE_H
 #define TRAINER_PULSE_H
 
@@ -24,12 +24,12 @@ typedef struct {
     const tr_progress_words_t *words; /* of an engine whose device counts; NULL: none */
 } tr_heartbeat_t;
 
-/* From now on `words` (NULL: none) count besides entered and completed. */
+/* From now on `words` (NULL: none) count in addition to entered and completed. */
 void tr_heartbeat_watch(tr_heartbeat_t *p, const tr_progress_words_t *words);
 /* Collectives entered and completed. Never waits. */
 void tr_heartbeat_collectives(tr_heartbeat_t *p, int64_t *out_entered, int64_t *out_completed);
 
-/* Relaxed: a watchdog that sees a change one beat later is as good. */
+/* Relaxed: it does not matter if a watchdog sees a change one heartbeat later. */
 #define TR_PULSE_ADD(field, n) atomic_fetch_add_explicit(&(field), (n), memory_order_relaxed)
 #define TR_PULSE_GET(field)    atomic_load_explicit(&(field), memory_order_relaxed)
 #define TR_PULSE_SET(field, v) atomic_store_explicit(&(field), (v), memory_order_relaxed)

@@ -156,7 +156,7 @@ tr_status_t tr_engine_begin_all(tr_engine_t *e) {
     return e->worker ? TR_OK : begin_until(e, e->started);
 }
 
-/* Moves on what MPI has, notes the ends, and gives MPI more of what is ready. */
+/* Advances what MPI has, records completions, and submits more of what is ready. */
 static tr_status_t move_on(tr_engine_t *e) {
     int complete = 1;
     while (e->tested < e->begun && complete) {
@@ -172,7 +172,7 @@ static tr_status_t move_on(tr_engine_t *e) {
                                 : TR_OK;
 }
 
-/* Waits for `ticket`; those up to `last` are wanted next. */
+/* Waits for `ticket`; those up to `last` are needed next. */
 static tr_status_t wait_polled(tr_engine_t *e, int64_t ticket, int64_t last) {
     double deadline = 0;
     for (int64_t tests = 0; e->tested < ticket; tests++) {
@@ -272,7 +272,7 @@ static tr_status_t check_collective(const tr_engine_t *e, const tr_collective_t 
     return TR_OK;
 }
 
-/* An all-reduce goes in pieces; the others move each byte once, and go whole. */
+/* An all-reduce is split into pieces; the others move each byte once and are not split. */
 static tr_status_t start(tr_collectives_t *c, const tr_collective_t *what, tr_stream_t *stream,
                          tr_ticket_t *out) {
     tr_engine_t *e = (tr_engine_t *)c;
@@ -410,7 +410,7 @@ tr_status_t tr_engine_open(tr_world_t *world, tr_device_t *device,
 }
 
 static tr_status_t close_engine(tr_collectives_t **c, double timeout_sec) {
-    (void)timeout_sec; /* what might wait for a peer is not called where one was lost */
+    (void)timeout_sec; /* a call that might wait for a lost peer is not made */
     tr_engine_t *e = (tr_engine_t *)*c;
     const tr_device_ops_t *ops = e->device->ops;
     e->world->worker = NULL;

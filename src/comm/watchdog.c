@@ -1,8 +1,7 @@
 /*
- * The watchdog's thread: listens, tells, judges; and the end of the job.
- *
- * Its clock counts the time that the thread itself lived through: a job that was suspended whole
- * and goes on later finds nobody late.
+ * The thread of the watchdog: it receives and sends heartbeats, judges them, and ends the job. Its
+ * clock counts only the time in which the thread itself ran: if the whole job is suspended and
+ * continues later, no rank is late.
  */
 #include "watchdog.h"
 #include "trainer/clock.h"
@@ -20,7 +19,7 @@
 
 #define TICK_MIN_SEC  0.02
 #define TICK_MAX_SEC  0.2
-#define SUSPENDED_SEC 1.0   /* a tick that took longer counts as one that did not */
+#define SUSPENDED_SEC 1.0   /* a tick that took longer does not count */
 #define GONE_SEC      1.5   /* the launcher notices within about 1.1 s, and knows the exit code */
 #define START_SEC     600.0 /* a start may take as long without a sign of progress */
 #define STOP_SEC      2.0
@@ -28,8 +27,8 @@
 #define ABORT_SEC     2
 #define ERROR_WORDS   "trainer: error: "
 #define NEXT_SEC                                                                                   \
-    0.5 /* of ranks that see the same the lowest speaks, the second where it did not, */
-#define OTHERS_SEC 2.5 /* and the others where neither could: they do not hear of each other */
+    0.5 /* of ranks that see the same, the lowest reports; the second if the first did not, */
+#define OTHERS_SEC 2.5 /* and the others if neither could, because they do not hear of each other */
 
 struct tr_watchdog {
     tr_world_t *world;
@@ -37,9 +36,9 @@ struct tr_watchdog {
     _Atomic double timeout_sec;
     int (*_Atomic asked_to_stop)(void);
     void (*_Atomic ended)(const char *why, const char *host);
-    _Atomic bool ending; /* this rank has said why it ends the job */
+    _Atomic bool ending; /* this rank has reported why it ends the job */
     pthread_t thread;
-    /* of the beats in peers, which the thread takes in; the end of a job does not wait for it */
+    /* guards the heartbeats in peers; the end of a job does not wait for it */
     pthread_mutex_t times_lock;
     int wake[2];      /* a byte ends the thread */
     bool linked;      /* to other ranks */
@@ -51,7 +50,7 @@ struct tr_watchdog {
     double stop_sec;           /* when the signal was seen, 0: none */
     int64_t own_seen;          /* progress of this rank */
     double own_changed_sec;
-    int64_t granted; /* ticks that counted as progress though nothing moved */
+    int64_t granted; /* ticks that counted as progress although nothing moved */
     int64_t job;     /* rank 0: grows with the progress of any rank */
     char line[512];
     size_t length;
@@ -116,7 +115,8 @@ static tr_beat_t own_beat(const tr_watchdog_t *w) {
     return b;
 }
 
-/* How long this rank may be at what it does before that no longer counts as progress by itself. */
+/* How long this rank may take for its present work before that no longer counts as progress by
+ * itself. */
 static double patience_sec(const tr_watchdog_t *w, const tr_beat_t *own) {
     if (own->blocked) return 0;
     if (own->phase == TR_PHASE_CHECKPOINT) return TR_CHECKPOINT_SEC;
@@ -181,8 +181,8 @@ static void end_now(int number) {
     _exit(TR_ERR_RETRY);
 }
 
-/* MPI_Abort may itself hang: the alarm ends the process whatever this thread is in. Where the
- * launcher is ending the job already, which is why TERM came, it would only wait for it. */
+/* MPI_Abort may hang: the alarm ends the process wherever this thread is. If the launcher is
+ * already ending the job, which is why TERM came, MPI_Abort would only wait for it. */
 static void end_job(tr_watchdog_t *w, const char *host, bool launcher_knows) {
     void (*ended)(const char *, const char *) = w->ended;
     struct sigaction action = {.sa_handler = end_now};
@@ -226,8 +226,8 @@ static void end_for_peer(tr_watchdog_t *w, const tr_peer_t *p, int rank, bool go
     end_job(w, p->host, gone && w->stop_sec > 0);
 }
 
-/* The one the others wait for: of those that entered the fewest collectives one that does not wait
- * itself. */
+/* The rank that the others wait for: of those that entered the fewest collectives, one that does
+ * not wait itself. */
 static const tr_peer_t *furthest_behind(const tr_watchdog_t *w) {
     const tr_peer_t *worst = NULL;
     for (int i = 0; i < w->peer_count; i++) {
@@ -250,11 +250,11 @@ static void end_for_all(tr_watchdog_t *w, const char *why, double sec) {
     put(w, p ? "; the slowest rank is " : "; this rank is ");
     put_rank(w, p ? p->host : w->world->info.host, p ? (int)(p - w->peers) : own.rank);
     put_beat(w, p ? &p->last : &own);
-    end_job(w, "", false); /* furthest behind may be only slow */
+    end_job(w, "", false); /* the rank with the fewest collectives may only be slow */
 }
 
-/* TERM behind a peer's end: the launcher has noticed, waits for us, and only one need say what it
- * was. */
+/* TERM after the end of a peer: the launcher has noticed and waits for us, and only one rank needs
+ * to report it. */
 static void judge_gone(tr_watchdog_t *w, const tr_peer_t *p, int rank, double later_sec) {
     if (w->stop_sec > 0 && w->world->info.rank > 1) _exit(TR_ERR_RETRY);
     if (w->stop_sec > 0 || w->now_sec - p->gone_sec > GONE_SEC + later_sec)
@@ -360,7 +360,7 @@ static tr_status_t start_thread(tr_watchdog_t *w) {
         return TR_FAIL(TR_ERR_IO, "Cannot create the pipe of the watchdog: %s.", strerror(errno));
     pthread_mutex_init(&w->times_lock, NULL);
     w->clock_sec = tr_clock_sec();
-    w->now_sec = w->changed_sec = w->own_changed_sec = 1; /* 0 stands for never */
+    w->now_sec = w->changed_sec = w->own_changed_sec = 1; /* 0 means never */
     for (int i = 0; i < w->peer_count; i++) w->peers[i].heard_sec = w->now_sec;
     const int failed = tr_thread_start("trainer-watch", watchdog_main, w, &w->thread);
     if (failed == 0) return TR_OK;

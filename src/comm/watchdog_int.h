@@ -4,13 +4,13 @@
 
 #include "world_int.h"
 
-/* The last beat of a rank: all is well and it closes the link; it has said why the job ends, and
- * ends it. */
+/* The last heartbeat of a rank: it leaves in good order and closes the link; or it has reported why
+ * the job ends, and ends it. */
 enum { TR_LEAVING = 1, TR_ENDING };
 
-/* What a rank says of itself. */
+/* What a rank reports about itself. */
 typedef struct {
-    /* grows with anything that gets done; rank 0's with what any rank gets done */
+    /* grows with any progress; that of rank 0 with the progress of any rank */
     int64_t progress;
     int64_t step, entered, completed;
     double compute_sec, data_sec, wait_sec; /* of all steps so far */
@@ -31,11 +31,11 @@ typedef struct {
 } tr_peer_t;
 
 /* Rank 0 gets a link to every other rank, peers[rank]; the others one to rank 0, peers[0].
- * TR_ERR_RETRY where it did not come about. Collective. */
+ * TR_ERR_RETRY if it could not be made. Collective. */
 tr_status_t tr_links_open(tr_world_t *world, tr_peer_t *peers);
-/* Never blocks. A beat that finds the link stuffed is left out. */
+/* Never blocks. If the link is full, the heartbeat is dropped. */
 void tr_link_send(tr_peer_t *peer, const tr_beat_t *beat);
-/* Takes in what has come; true where that was a beat, now `last`. A broken link is closed and
+/* Receives what has arrived; true if that was a heartbeat, now `last`. A broken link is closed and
  * gone_sec set to `now_sec`. Never blocks. */
 bool tr_link_receive(tr_peer_t *peer, double now_sec);
 

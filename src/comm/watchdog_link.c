@@ -1,4 +1,4 @@
-/* The watchdog's TCP links: every rank to rank 0, whose addresses go around by MPI. */
+/* The watchdog's TCP links: every rank to rank 0, whose addresses are exchanged by MPI. */
 #include "watchdog_int.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"
@@ -23,7 +23,7 @@
 
 /* Where rank 0 listens. */
 typedef struct {
-    uint64_t token; /* tells our ranks from whoever else finds the port */
+    uint64_t token; /* distinguishes our ranks from other programs that find the port */
     in_port_t port;
     int count;
     struct in_addr address[MAX_ADDRESSES];
@@ -35,8 +35,8 @@ typedef struct {
     char host[64];
 } hello_t;
 
-/* What is sent goes out at once: the last word of a rank that ends must not wait for the other side
- * to confirm the one before, as a process that is gone sends nothing. */
+/* Data are sent at once: the last heartbeat of an ending rank must not wait for an acknowledgement,
+ * because an ended process sends nothing. */
 static void send_at_once(int fd) {
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -55,8 +55,8 @@ static void list_addresses(place_t *place) {
     freeifaddrs(all);
 }
 
-/* A socket that listens, -1 where there can be none. Nobody outside reaches it where all ranks are
- * on one node. */
+/* A listening socket, -1 if there can be none. If all ranks are on one node, it is not reachable
+ * from outside. */
 static int listen_here(const tr_world_info_t *info, place_t *place) {
     const bool one_node = info->nodes == 1;
     struct sockaddr_in at = {.sin_family = AF_INET,
@@ -161,10 +161,10 @@ tr_status_t tr_links_open(tr_world_t *world, tr_peer_t *peers) {
 void tr_link_send(tr_peer_t *peer, const tr_beat_t *beat) {
     int waiting = 0;
     if (peer->fd < 0) return;
-    /* So that a beat is never sent in part. */
+    /* So that a heartbeat is never sent partially. */
     if (ioctl(peer->fd, SIOCOUTQ, &waiting) == 0 && waiting > STUFFED_BYTES) return;
     (void)!send(peer->fd, beat, sizeof *beat,
-                MSG_DONTWAIT | MSG_NOSIGNAL); /* what is wrong shows in receiving */
+                MSG_DONTWAIT | MSG_NOSIGNAL); /* errors show when receiving */
 }
 
 bool tr_link_receive(tr_peer_t *peer, double now_sec) {

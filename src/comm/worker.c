@@ -23,7 +23,7 @@ struct tr_worker {
     int64_t submitted;
     _Atomic int64_t done; /* written under the lock, read without */
     bool stop;
-    bool lost;              /* the waiting side's: a wait timed out */
+    bool lost;              /* of the waiting side: a wait timed out */
     _Atomic int64_t failed; /* number of the first job that failed, 0: none; then `error` is its */
     tr_error_t error;
 };
@@ -89,7 +89,7 @@ void tr_worker_stop(tr_worker_t **worker) {
     if (!w) return;
     *worker = NULL;
     if (w->lost) {
-        /* it sits in a call that no peer will answer, and still uses *w */
+        /* it is stuck in a call that no peer will answer, and still uses *w */
         pthread_detach(w->thread);
         return;
     }
@@ -120,7 +120,7 @@ static struct timespec deadline_after(double sec) {
     return t;
 }
 
-/* False where the time is over. */
+/* False if the time is over. */
 static bool wait_in_time(tr_worker_t *w, int64_t number, double timeout_sec) {
     struct timespec deadline = deadline_after(timeout_sec);
     int waited = 0;

@@ -21,8 +21,8 @@ static void read_mpi_version(char out[128]) {
     out[n] = '\0';
 }
 
-/* *out_tasks: what the launcher's environment says, before MPI without a launcher adds words of its
- * own to it. */
+/* *out_tasks: from the environment of the launcher, before MPI without a launcher adds variables of
+ * its own. */
 static tr_status_t init_mpi(tr_world_t *w, int64_t *out_tasks) {
     int initialised = 0, finalised = 0, level = MPI_THREAD_SINGLE;
     MPI_Initialized(&initialised);
@@ -32,12 +32,11 @@ static tr_status_t init_mpi(tr_world_t *w, int64_t *out_tasks) {
                        "MPI was already finalized: a process can open the world once. Start a new "
                        "process.");
     *out_tasks = tr_launch_tasks();
-    /* Not MULTIPLE: one thread at a time is all we need, and the locks of MULTIPLE slow every call.
-     */
+    /* Not MULTIPLE: one thread at a time is enough, and the locks of MULTIPLE slow every call. */
     if (initialised) {
         TR_MPI(MPI_Query_thread, (&level));
     } else {
-        /* Open MPI would end the program in there, with words of its own. */
+        /* Open MPI would end the program there, with its own message. */
         if (tr_launch_link() == TR_LAUNCH_NONE) return tr_launch_fail();
         TR_MPI(MPI_Init_thread, (NULL, NULL, MPI_THREAD_SERIALIZED, &level));
         w->owns_mpi = true;
@@ -101,8 +100,8 @@ static tr_status_t find_place(tr_world_t *w) {
     return status;
 }
 
-/* Errors are returned: of the duplicating, too, but else of the duplicate alone, as `comm` may be
- * an embedding program's. */
+/* Errors are returned, also those of the duplication; otherwise only on the duplicate, because
+ * `comm` may belong to an embedding program. */
 static tr_status_t duplicate(MPI_Comm comm, MPI_Comm *out) {
     MPI_Errhandler before;
     TR_MPI(MPI_Comm_get_errhandler, (comm, &before));
@@ -145,11 +144,10 @@ tr_status_t tr_world_open(const void *comm, tr_world_t **out) {
 void tr_world_close(tr_world_t **world) {
     tr_world_t *w = *world;
     if (!w) return;
-    /* With a peer lost they would wait for it; that the process ends without them ends the others.
-     */
+    /* If a peer is lost, finalizing would wait for it; the end of this process ends the others. */
     if (!w->lost && w->comm != MPI_COMM_NULL) MPI_Comm_free(&w->comm);
     if (!w->lost && w->owns_mpi) MPI_Finalize();
-    tr_watchdog_stop(w); /* last: it watches over the finalizing, too */
+    tr_watchdog_stop(w); /* last: it also watches over finalizing */
     if (!w->lost) tr_free(world);
     *world = NULL; /* where a peer was lost the communication thread may still use it */
 }

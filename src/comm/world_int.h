@@ -18,7 +18,7 @@ struct tr_world {
     tr_worker_t *worker; /* the communication thread; NULL where the caller's own thread makes MPI's
                             calls. Not owned */
     double timeout_sec;  /* of a call handed to the worker; 0: none */
-    /* a peer or the network: calls fail at once, for they would wait for ever */
+    /* a peer or the network: calls fail at once, because they would wait forever */
     bool lost;
     tr_world_info_t info;
     tr_heartbeat_t pulse;
@@ -30,7 +30,7 @@ struct tr_world {
 /* Turns what an MPI call returned into a status with MPI's text: INTERNAL where the arguments were
  * wrong, RETRY where a peer or the network was. */
 tr_status_t tr_mpi_check(int code, const char *call, const char *file, int line, const char *func);
-/* Communication `number` did not come to an end within parallel.timeout. */
+/* Communication `number` did not complete within parallel.timeout. */
 tr_status_t tr_mpi_timed_out(double timeout_sec, int64_t number);
 #define TR_MPI(call, args)                                                                         \
     do {                                                                                           \
@@ -46,16 +46,18 @@ typedef tr_status_t (*tr_mpi_job_fn)(MPI_Comm comm, void *arg);
 
 /* Starts the communication thread. `comm` is borrowed. */
 tr_status_t tr_worker_start(MPI_Comm comm, tr_worker_t **out);
-/* Finishes what was submitted, then ends the thread; leaves the thread behind where it is stuck in
- * a lost peer's call. */
+/* Finishes what was submitted, then ends the thread. If the thread is stuck in a call of a lost
+ * peer, it is left running. */
 void tr_worker_stop(tr_worker_t **worker);
-/* Runs `job(comm, arg)` on the thread after everything submitted before it. arg stays valid until
- * then. Numbers count from 1. After a job has failed the later ones are not run: every wait gives
- * the first failure. */
+/*
+ * Runs `job(comm, arg)` on the thread after everything submitted before it. arg must stay valid
+ * until then. Numbers count from 1. After a job has failed, later ones are not run: every wait
+ * returns the first failure.
+ */
 tr_status_t tr_worker_submit(tr_worker_t *worker, tr_mpi_job_fn job, void *arg,
                              int64_t *out_number);
-/* Blocks until job `number` and all before it are done. TR_ERR_RETRY after timeout_sec (0: never),
- * and then only tr_world_abort is left to do: the thread is still in the call. */
+/* Blocks until job `number` and all before it are done. TR_ERR_RETRY after timeout_sec (0: never);
+ * only tr_world_abort is possible then, because the thread is still in the call. */
 tr_status_t tr_worker_wait(tr_worker_t *worker, int64_t number, double timeout_sec);
 
 /* Runs `job`, a collective, where this rank makes its MPI calls, and waits for it. */
@@ -66,13 +68,14 @@ tr_status_t tr_world_run_point(tr_world_t *world, tr_mpi_job_fn job, void *arg);
 /* -- the watchdog (watchdog.c) ----------------------------------------------------------------- */
 
 #define TR_CHECKPOINT_SEC                                                                          \
-    3600.0 /* that a disk may take for a checkpoint without a sign of progress */
+    3600.0 /* the longest time that a checkpoint may take without a sign of progress */
 
 /* Waits for other ranks need no time limit of their own. */
 bool tr_watchdog_limits_waits(const tr_world_t *world);
 /* When MPI is finalized, or lost. */
 void tr_watchdog_stop(tr_world_t *world);
-/* Before MPI_Abort: this rank says itself why, so its peers need not say that it is gone. */
+/* Before MPI_Abort: this rank reports the cause itself, so its peers need not report that it is
+ * gone. */
 void tr_watchdog_end(tr_world_t *world);
 
 /* -- launch and topology (launch.c) ------------------------------------------------------------ */
@@ -80,13 +83,12 @@ void tr_watchdog_end(tr_world_t *world);
 /* lowest[r] is the lowest rank of the node of rank r: the index of rank's node, and how many there
  * are. */
 void tr_count_nodes(const int *lowest, int size, int rank, int *out_node, int *out_nodes);
-/* From the affinity masks of the ranks of one node: fills cores, cores_shared_by; true where they
- * are more than the cores. */
+/* From the affinity masks of the ranks of one node: fills cores, cores_shared_by; true if there are
+ * more ranks than cores. */
 bool tr_count_cores(const cpu_set_t *masks, int count, int mine, int *out_cores,
                     int *out_shared_by);
-/* Where a container sees all cores and is granted the time of `limit` (0: no limit), which the
- * ranks of the node share: a rank has no more of them than its part. True where the ranks are more.
- */
+/* A container may show all cores but grant only the time of `limit` (0: no limit), which the ranks
+ * of the node share: a rank has its part of them. True if there are more ranks. */
 bool tr_limit_cores(int limit, tr_world_info_t *info);
 
 #endif

@@ -9,7 +9,7 @@
 #define MAX_PROBLEMS  64   /* kept */
 #define PROBLEM_BYTES 1000 /* of each */
 
-/* False where it does not fit. */
+/* False if it does not fit. */
 static bool full_key(const char *section, const char *name, char key[KEY_BYTES]) {
     int wanted = snprintf(key, KEY_BYTES, "%s%s%s", section, *section ? "." : "", name);
     return wanted > 0 && wanted < KEY_BYTES;
@@ -153,7 +153,7 @@ static tr_status_t set_text(entry_t *entry, const char *text, const char *where)
 }
 
 static tr_status_t note_unknown(tr_config_t *config, const char *key, const char *where) {
-    if (config->problems.count == MAX_PROBLEMS) { /* the search for what was meant costs time */
+    if (config->problems.count == MAX_PROBLEMS) { /* the search for the nearest key takes time */
         config->problem_count++;
         return TR_OK;
     }
@@ -188,7 +188,7 @@ static tr_status_t note_bad_value(tr_config_t *config, const entry_t *entry, con
     return status;
 }
 
-/* A value with a problem reads as the default. */
+/* A bad value is recorded as a problem, and the key keeps its default. */
 tr_status_t tr_config_assign(tr_config_t *config, const char *key, const char *text,
                              const char *origin, int line) {
     char where[WHERE_BYTES];

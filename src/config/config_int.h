@@ -6,7 +6,7 @@
 #include "trainer/mem.h"
 
 #define KEY_BYTES   128 /* longest full key, with its terminator */
-#define WHERE_BYTES 512 /* the name of a place, cut where it is longer */
+#define WHERE_BYTES 512 /* the name of a place; truncated if longer */
 
 /* One key: the row, and its present value. */
 typedef struct {
@@ -15,7 +15,7 @@ typedef struct {
     const tr_config_field_t *field;
     char *text;     /* a valid value of the field */
     char *origin;   /* "mnist.ini:12"; NULL for the default */
-    int load, line; /* which load set it, in which line: to find a key given twice in one file */
+    int load, line; /* in which load and line it was set, to find a key that one file sets twice */
 } entry_t;
 
 struct tr_config {
@@ -23,7 +23,7 @@ struct tr_config {
     TR_VEC(char *) problems; /* the first few; all are counted */
     int64_t problem_count;
     int loads;
-    tr_status_t status; /* a problem that could not be kept */
+    tr_status_t status; /* a problem could not be recorded */
 };
 
 /* Sets a key from the user's text, or records a problem. `line` 0: not from a file. */
@@ -34,6 +34,6 @@ void tr_config_where(const char *origin, int line, char where[WHERE_BYTES]);
 /* Records the problem "origin: message". */
 void tr_config_note(tr_config_t *config, const char *origin, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The known key that `key` was probably meant to be; NULL where there is none. */
+/* The known key that `key` probably means; NULL: none. */
 const char *tr_config_suggest(const tr_config_t *config, const char *key);
 #endif

@@ -59,7 +59,7 @@ static tr_status_t refuse_folder(const char *path) {
         path);
 }
 
-/* To the end or one byte over the limit, pipes too. */
+/* Reads to the end, or one byte past the limit; works for pipes, too. */
 static tr_status_t read_all(int fd, const char *path, tr_str_t *out) {
     char chunk[8192];
     while (out->length <= MAX_FILE_BYTES && out->status == TR_OK) {
@@ -108,7 +108,7 @@ tr_status_t tr_config_load_file(tr_config_t *config, const char *path) {
 
 /* -- environment and command line -------------------------------------------------------------- */
 
-/* Control bytes, which no file of ours may hold, are refused at once. */
+/* Text with control bytes is refused at once. */
 static tr_status_t assign_from_outside(tr_config_t *config, const char *key, const char *value,
                                        const char *origin) {
     int line, byte;
@@ -159,8 +159,8 @@ static void variable_name(const char *key, char name[KEY_BYTES + sizeof PREFIX])
     name[used] = '\0';
 }
 
-/* A variable of another use may begin with the prefix too: only one in a section of ours, or close
- * to a key, is a typo. */
+/* Other programs may use variables with this prefix: only one in a section of ours, or close to a
+ * key, is a typing error. */
 static void note_unknown_variable(tr_config_t *config, const char *name) {
     char known[KEY_BYTES + sizeof PREFIX], best[KEY_BYTES + sizeof PREFIX] = PREFIX;
     const char *const pair[] = {best + sizeof PREFIX - 1, known + sizeof PREFIX - 1};

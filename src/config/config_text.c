@@ -1,4 +1,4 @@
-/* Text out: the resolved configuration, help, and the key that was meant. */
+/* Text output: the resolved configuration, help, and the nearest key. */
 #include "config_int.h"
 #include "ini.h"
 
@@ -23,7 +23,7 @@ static void append_section(const tr_config_t *config, const char *section, tr_st
     }
 }
 
-/* Keys without a section have to come first: behind a section they would belong to it. */
+/* Keys without a section come first: after a section header they would belong to that section. */
 tr_status_t tr_config_serialize(const tr_config_t *config, tr_str_t *out) {
     append_section(config, "", out);
     for (size_t i = 0; i < config->entries.count; i++)
@@ -41,8 +41,8 @@ static const char *last_part(const char *key) {
 
 typedef TR_VEC(const char *) names_t;
 
-/* Among keys whose last part is `part` (all keys where it is NULL): the nearest to `key`, else the
- * only one. */
+/* Among keys whose last part is `part` (NULL: all keys): the nearest to `key`, else the only
+ * one. */
 static tr_status_t nearest_key(const tr_config_t *config, const char *key, const char *part,
                                const char **out) {
     names_t names = {0};
@@ -57,7 +57,7 @@ static tr_status_t nearest_key(const tr_config_t *config, const char *key, const
     return status;
 }
 
-/* The key whose last part is nearest to that of `key`, wherever it is. */
+/* The key whose last part is nearest to that of `key`, in any section. */
 static tr_status_t nearest_part(const tr_config_t *config, const char *key, const char **out) {
     names_t parts = {0};
     tr_status_t status = TR_OK;
@@ -86,7 +86,8 @@ static bool has_words(const char *name, const char *words) {
     return false;
 }
 
-/* As others call it: the longest name that is in that of `key`, rather of the same section. */
+/* Names of other programs: the longest of our names that is part of that of `key`, preferably in
+ * the same section. */
 static const char *same_words(const tr_config_t *config, const char *key) {
     const char *name = last_part(key), *meant = NULL;
     size_t best = 0;
@@ -103,8 +104,8 @@ static const char *same_words(const tr_config_t *config, const char *key) {
     return meant;
 }
 
-/* A right name in a wrong section is the likeliest mistake, then a typo, then both, then another's
- * name for it. */
+/* The likeliest mistakes first: the right name in a wrong section, a typing error, both, then the
+ * name of another program. */
 const char *tr_config_suggest(const tr_config_t *config, const char *key) {
     const char *meant = NULL;
     if (nearest_key(config, key, last_part(key), &meant) == TR_OK && !meant &&
@@ -159,7 +160,7 @@ static bool is_asked_for(const entry_t *entry, const char *key) {
     return strcmp(entry->key, key) == 0 || (*key && strcmp(entry->section, key) == 0);
 }
 
-/* "lr": whatever its section */
+/* "lr": in any section */
 static bool has_name(const entry_t *entry, const char *key) {
     return strcmp(last_part(entry->key), key) == 0;
 }

@@ -157,7 +157,7 @@ static void append_bound(const tr_config_field_t *field, double bound, tr_str_t 
     tr_str_printf(out, "%.15g%s", bound, unit);
 }
 
-#define UNBOUNDED 9e15 /* a bound from here on stands for "any" */
+#define UNBOUNDED 9e15 /* a larger bound means "any" */
 
 static void append_range(const tr_config_field_t *field, tr_str_t *out) {
     bool has_min = field->min > -UNBOUNDED, has_max = field->max < UNBOUNDED;

@@ -34,7 +34,7 @@ static bool is_name(span_t s) {
     return s.count > 0;
 }
 
-/* The column at which the line's text starts, tabs to multiples of eight. */
+/* The column at which the text of the line starts; tabs advance to multiples of eight. */
 static int column_of_text(span_t line) {
     int column = 0;
     for (size_t i = 0; i < line.count && is_blank(line.at[i]); i++)
@@ -42,7 +42,7 @@ static int column_of_text(span_t line) {
     return column;
 }
 
-/* The index after the quote that closes the one at `open`, 0 where none does. */
+/* The index after the quote that closes the one at `open`; 0: it is not closed. */
 static size_t end_of_quotes(span_t line, size_t open) {
     for (size_t i = open + 1; i < line.count; i++) {
         if (line.at[i] == '\\')
@@ -53,7 +53,7 @@ static size_t end_of_quotes(span_t line, size_t open) {
     return 0;
 }
 
-/* Cuts a comment off. A quote that nothing closes is an ordinary character. */
+/* Removes a comment. A quote that is not closed is an ordinary character. */
 static span_t without_comment(span_t line) {
     bool quotes_close = true;
     for (size_t i = 0; i < line.count; i++) {
@@ -73,7 +73,7 @@ static tr_status_t problem(parser_t *p, int line, const char *message) {
     return p->events->on_problem(p->events->self, line, message);
 }
 
-/* Takes the quotes off a value that is wholly inside one pair of them, in place. */
+/* Removes the quotes from a value that is completely inside one pair of them, in place. */
 static void unquote(tr_str_t *value) {
     char *text = value->text;
     if (!text || text[0] != '"' || strchr(text, '\n')) return;
@@ -103,7 +103,7 @@ static tr_status_t strings_status(const parser_t *p) {
     return p->section.status ? p->section.status : p->key.status ? p->key.status : p->value.status;
 }
 
-/* Hands out the key whose value is complete. */
+/* Reports the key whose value is complete. */
 static tr_status_t flush(parser_t *p) {
     TR_TRY(strings_status(p));
     if (!p->has_key) return TR_OK;
@@ -247,7 +247,7 @@ static tr_status_t echo_problem(void *self, int line, const char *message) {
     return TR_OK;
 }
 
-/* Which values need quotes is asked of the reader itself, so that the two cannot disagree. */
+/* The reader itself decides which values need quotes, so that writer and reader cannot disagree. */
 void tr_ini_append(tr_str_t *out, const char *key, const char *value) {
     tr_str_append(out, "");
     size_t start = out->length;

@@ -23,26 +23,26 @@
 #include <stddef.h>
 
 #define TR_INI_LINE_BYTES 262144 /* longest line */
-/* Longest value from elsewhere: quoted at worst, it still fits in a line; a number for each of 4096
- * channels fits. */
+/* Longest value that does not come from a file: it fits in a line even when quoted, and holds a
+ * number for each of 4096 channels. */
 #define TR_INI_VALUE_BYTES 120000
 
 typedef struct {
     void *self;
-    /* Strings are valid during the call only. A failure ends the parse and is handed up. */
+    /* Strings are valid during the call only. A failure ends the parse and is returned. */
     tr_status_t (*on_key)(void *self, const char *section, const char *key, const char *value,
                           int line);
     tr_status_t (*on_problem)(void *self, int line, const char *message);
 } tr_ini_events_t;
 
-/* Fails only with what a callback returned, or for want of memory. */
+/* Fails only with the status of a callback, or if there is no memory. */
 tr_status_t tr_ini_parse(const char *text, size_t bytes, const tr_ini_events_t *events);
 
-/* Whether `text` has no control bytes besides tab, newline and carriage return; else where the
- * first one is. */
+/* Whether `text` has no control bytes except tab, newline and carriage return; else where the first
+ * one is. */
 bool tr_ini_is_text(const char *text, size_t bytes, int *out_line, int *out_byte);
 
-/* Appends "key = value" so that tr_ini_parse gives the same value back. */
+/* Appends "key = value" in a form that tr_ini_parse reads back as the same value. */
 void tr_ini_append(tr_str_t *out, const char *key, const char *value);
 
 #endif

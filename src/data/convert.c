@@ -51,7 +51,7 @@ void tr_convert(tr_dtype_t from, const void *in, int64_t elems, tr_dtype_t to, v
         CONVERT_FROM(float)
 }
 
-/* Whole rows at once where they are short, else a row in pieces. */
+/* Whole rows at once if they are short, else one row in pieces. */
 void tr_stats_add_values(tr_stats_t *stats, int64_t width, tr_dtype_t dtype, const void *values,
                          int64_t count) {
     double piece[1024];

@@ -1,4 +1,4 @@
-/* A look at the values of a data set, and what to say of them. */
+/* Statistics of the values of a data set, and warnings about them. */
 #include "shared.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"
@@ -38,8 +38,8 @@ static tr_status_t look_at(look_t *l, int64_t first, int64_t count) {
     return TR_OK;
 }
 
-/* With a limit of time, which a data set that computes its samples may need: the first sample of
- * each piece, then more in steps of up to STEP_BYTES. */
+/* With a time limit, for data sets that compute their samples: the first sample of each piece, then
+ * more in steps of up to STEP_BYTES. */
 static tr_status_t look_at_pieces(look_t *l, int64_t pieces, int64_t rows, double most_sec) {
     const int64_t samples = l->dataset->info.samples,
                   bytes = l->dataset->info.field[l->field].sample_bytes;

@@ -1,5 +1,5 @@
-/* HDF5 files as people have them: names, types and layouts of all kinds (h5_int.h says which file
- * does what). */
+/* HDF5 files with the usual names, types and layouts (hdf5_source.h lists the files of this
+ * part). */
 #include "hdf5_source.h"
 #include "trainer/log.h"
 #include <stdio.h>
@@ -10,10 +10,10 @@
 typedef struct {
     tr_dataset_t base;
     h5_parts_t parts;
-    h5_direct_t *direct;                    /* NULL: the page cache serves */
+    h5_direct_t *direct;                    /* NULL: read through the page cache */
     int32_t *label;                         /* [samples]; NULL: y holds numbers */
     bool channels_first;                    /* in the file */
-    bool converted;                         /* some part's x does not travel as it is stored */
+    bool converted;                         /* x of some part is converted while it is read */
     int64_t channels, points, rows_at_once; /* rows that are converted together */
     h5_pool_t *pool;
 } hdf5_t;
@@ -104,7 +104,7 @@ static tr_status_t read_y(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, 
     return TR_OK;
 }
 
-/* Into x and y, NULL where not wanted, as these types. */
+/* Converts to x and y of these types; NULL: not requested. */
 static tr_status_t read_as(hdf5_t *self, int64_t first, int64_t count, tr_dtype_t x_type, char *x,
                            tr_dtype_t y_type, char *y) {
     const tr_field_t *field = self->base.info.field;
@@ -160,7 +160,8 @@ static bool few_channels(int64_t channels, const int64_t *spatial, int count) {
     return true;
 }
 
-/* Which of a sample's dimensions (in file order) are channels: 0 none, 1 the last, -1 the first. */
+/* Which dimension of a sample (in file order) has the channels: 0 none, 1 the last, -1 the
+ * first. */
 static int channels_at(const int64_t *dim, int ndim, int layout) {
     if (ndim == 1) return 1;
     if (layout == TR_LAYOUT_NHWC) return 1;
@@ -269,7 +270,7 @@ static void describe(hdf5_t *self) {
     info->read_unit = tr_h5_parts_read_unit(&self->parts);
 }
 
-/* Once, for the training data: `trainer data` tells the rest. */
+/* Once, for the training data; `trainer data` reports the rest. */
 static tr_status_t warn(const hdf5_t *self, const tr_data_settings_t *settings) {
     const h5_array_t *x = &self->parts.data[0].x;
     char sentence[H5_SENTENCE_BYTES], text[512];
@@ -287,8 +288,8 @@ static tr_status_t warn(const hdf5_t *self, const tr_data_settings_t *settings) 
     return status;
 }
 
-/* Files that are joined must agree; of their lists the longest stays. Where labels are not read, a
- * session compares their names. Wants the lock. */
+/* Joined files must agree; of their lists the longest is kept. If labels are not read, a session
+ * compares their names. The caller holds the lock. */
 static tr_status_t add_names(tr_dataset_info_t *info, const h5_part_t *part, bool inputs_only) {
     for (int list = 0; list < TR_NAMES_LISTS; list++) {
         const bool of_classes = list == TR_NAMES_CLASSES;
@@ -327,8 +328,8 @@ static tr_status_t set_up(hdf5_t *self, const tr_data_settings_t *settings, tr_s
     return split == TR_SPLIT_TRAIN ? warn(self, settings) : TR_OK;
 }
 
-/* Predictions are made for a file, not for a split: of one that has several it is said which was
- * taken. */
+/* Prediction reads a file, not a split: for a file with several splits, the log says which one is
+ * used. */
 static void say_choice(const hdf5_t *self, const h5_source_t *source) {
     const h5_part_t *part = self->parts.data;
     if (source->wanted.inputs_only && !source->group[0] && part->names.scope[0])

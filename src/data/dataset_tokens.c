@@ -51,8 +51,8 @@ static tr_status_t fail_id(const tokens_t *self, const h5_part_t *part, int64_t 
         (long long)self->vocab_size - 1);
 }
 
-/* Rows as stored to ids; *out_bad is the first that is out of range, -1: none. An id beyond i64
- * becomes negative. */
+/* Stored rows to ids; *out_bad is the first one out of range, -1: none. An id beyond i64 becomes
+ * negative. */
 static void convert_ids(tr_dtype_t from, const void *rows, int64_t count, int64_t vocab_size,
                         int32_t *out, int64_t *out_bad) {
 #define CONVERT(T)                                                                                 \
@@ -83,7 +83,7 @@ static int64_t id_at(tr_dtype_t from, const void *rows, int64_t row) {
     return (int64_t)id;
 }
 
-/* Up to ROWS tokens of the stream from `position` on, of one file, as ids; *out_count: how many. */
+/* Up to ROWS tokens of one file from `position` of the stream, as ids; *out_count: how many. */
 static tr_status_t read_some(tokens_t *self, int p, int64_t position, int64_t most, int32_t *ids,
                              int64_t *out_count) {
     const h5_part_t *part = &self->parts.data[p];
@@ -107,15 +107,15 @@ static tr_status_t read_some(tokens_t *self, int p, int64_t position, int64_t mo
     return status;
 }
 
-/* The file in which a position of the stream is. */
+/* The file that contains a position of the stream. */
 static int part_at(const tokens_t *self, int64_t position) {
     int p = 0;
     while (p + 1 < self->parts.count && position >= self->span[p + 1].first) p++;
     return p;
 }
 
-/* Puts ids of the stream from `position` on where they are inputs and where they are labels of
- * windows that begin at `begin`; NULL: not wanted. */
+/* Copies ids from `position` of the stream to the inputs and labels of the windows that begin at
+ * `begin`; NULL: not requested. */
 static void put(const int32_t *ids, int64_t position, int64_t count, int64_t begin, int64_t end,
                 int32_t *x, int32_t *y) {
     const int64_t inputs = min64(count, end - position), skip = position == begin;
@@ -135,7 +135,8 @@ static tr_status_t read_tokens(tr_dataset_t *dataset, int64_t first, int64_t cou
         put(ids, at, some, begin, end, x, y);
     }
     for (int64_t at = stop; x && at < end; at++) x[at - begin] = 0;
-    for (int64_t at = stop - 1; y && at < end; at++) y[at - begin] = -1; /* what no token follows */
+    for (int64_t at = stop - 1; y && at < end; at++)
+        y[at - begin] = -1; /* a token without a successor */
     return TR_OK;
 }
 
@@ -156,7 +157,7 @@ static const tr_dataset_ops_t tokens_ops = {
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
-/* From the first file; the others must say the same. Wants the lock. */
+/* From the first file; the others must agree. The caller holds the lock. */
 static tr_status_t read_vocab(tokens_t *self, const tr_data_settings_t *settings) {
     const h5_part_t *part = self->parts.data;
     const int64_t vocab_size = tr_h5_attribute_whole(part, "vocab_size");
@@ -183,7 +184,7 @@ static tr_status_t read_vocab(tokens_t *self, const tr_data_settings_t *settings
         part->file.path);
 }
 
-/* Where the files' parts of the stream are. */
+/* The part of each file in the stream. */
 static tr_status_t lay_out(tokens_t *self) {
     TR_TRY(
         tr_alloc((size_t)self->parts.count * sizeof *self->span, "files of tokens", &self->span));

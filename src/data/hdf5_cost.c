@@ -1,10 +1,10 @@
-/* What the layout of an array costs: bytes fetched for bytes wanted, and when to say so. */
+/* The cost of reading an array with its layout: bytes read per byte requested, and when to warn. */
 #include "hdf5_source.h"
 #include <stdio.h>
 
 #define READS_MAX         64 /* for a block: more means tiny pieces */
 #define AMPLIFICATION_MAX 2.0
-/* what would be read together if the layout did not ask for more */
+/* the size of a read if the layout does not require more */
 #define BLOCK_BYTES (256 << 10)
 
 static bool is_compressed(const h5_array_t *a) {
@@ -13,7 +13,7 @@ static bool is_compressed(const h5_array_t *a) {
 
 h5_cost_t tr_h5_cost(const h5_array_t *a, int64_t rows) {
     if (a->layout != H5D_CHUNKED) return (h5_cost_t){1, 1.0};
-    rows = min64(rows, max64(1, a->rows)); /* a block may go on in the next file */
+    rows = min64(rows, max64(1, a->rows)); /* a block may extend into the next file */
     int64_t chunk_rows = ceil_div(rows, a->chunk_rows);
     /* Plain chunks, and those whose checksum was verified once, are read from the first wanted row
      * to the last. */
@@ -32,7 +32,7 @@ const char *tr_h5_way_text(const h5_array_t *a) {
     return a->way == H5_CHUNK_ROWS && !a->verified ? "pread and decoding" : "pread";
 }
 
-/* A block as large as a chunk hides that a chunk is read whole. */
+/* A block as large as a chunk would hide that whole chunks are read. */
 static bool is_coarse(const h5_array_t *a, int64_t block, char *why, size_t bytes) {
     const int64_t rows = min64(block, max64(1, BLOCK_BYTES / a->row_bytes));
     const h5_cost_t cost = tr_h5_cost(a, rows);
@@ -46,7 +46,7 @@ static bool is_coarse(const h5_array_t *a, int64_t block, char *why, size_t byte
 
 static bool is_costly(const h5_array_t *a, int64_t block, char *why, size_t bytes) {
     h5_cost_t cost = tr_h5_cost(a, block);
-    if (a->row_bytes * a->rows < 1 << 20) return false; /* so little is never slow */
+    if (a->row_bytes * a->rows < 1 << 20) return false; /* too small to be slow */
     if (a->way == H5_LIBRARY && a->layout == H5D_CHUNKED)
         snprintf(why, bytes, "its %s are read by the HDF5 library only, one thread at a time",
                  a->storage);

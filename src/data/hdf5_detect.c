@@ -1,7 +1,7 @@
 /*
- * Which data sets of a file are the inputs and labels of a split, by the names that people use: in
- * a group named after the split (train/x), at the root with the split in the name (x_train,
- * train_images, train_set_x), or at the root.
+ * Which data sets of a file are the inputs and labels of a split, by their usual names: in a group
+ * named after the split (train/x), at the root with the split in the name (x_train, train_images,
+ * train_set_x), or at the root.
  */
 #include "hdf5_source.h"
 #include <stdio.h>
@@ -16,7 +16,7 @@ static const char *const y_names[] = {
     "y",       "labels",    "label",    "targets", "target",           "class",
     "classes", "responses", "response", "unitpar", "climate/labels_0", NULL};
 static const char *const token_names[] = {"tokens", NULL};
-/* In the order of preference. A file with train and test but without valid validates on test. */
+/* In order of preference. A file with train and test but without valid validates on test. */
 static const char *const aliases[][6] = {
     [TR_SPLIT_TRAIN] = {"train", "training", NULL},
     [TR_SPLIT_VALID] = {"valid", "val", "validation", "dev", "test", NULL},
@@ -43,7 +43,8 @@ bool tr_h5_has_numbers(const h5_entry_t *entry) {
                                 entry->type == H5T_ENUM || entry->type == H5T_BITFIELD);
 }
 
-/* Is `name` one of the usual names, `alias` (NULL: none) added to it in one of the usual ways? */
+/* Is `name` one of the usual names, or one of them combined with `alias` (NULL: none) in a usual
+ * way? */
 static bool usual(const char *name, const char *const *names, const char *alias) {
     static const char *const forms[] = {"%2$s_%1$s", "%1$s_%2$s", "%1$s_set_%2$s", "%2$s%1$s",
                                         NULL};
@@ -86,7 +87,7 @@ static tr_status_t find_usual(const search_t *s, const char *scope, const char *
             !usual(entry->path + length, names, alias))
             continue;
         if (!alias && !strcmp(entry->path + length, names[0])) {
-            *out = entry; /* x and y themselves are beyond doubt */
+            *out = entry; /* the names x and y are not ambiguous */
             return TR_OK;
         }
         if (*out)
@@ -100,7 +101,7 @@ static tr_status_t find_usual(const search_t *s, const char *scope, const char *
     return fail_with_list(s, TR_ERR_CONFIG, what);
 }
 
-/* data.x or data.y as given: below the scope, or from the root where that is allowed. */
+/* data.x or data.y as given: below the scope or, where allowed, from the root. */
 static const h5_entry_t *find_given(const search_t *s, const char *scope, const char *name,
                                     bool root) {
     char path[512];
@@ -110,7 +111,7 @@ static const h5_entry_t *find_given(const search_t *s, const char *scope, const 
     return entry || !root ? entry : entry_at(s->list, name);
 }
 
-/* A usual name in the scope, or else beside x. */
+/* A usual name in the scope, or else next to x. */
 static tr_status_t find_usual_y(const search_t *s, const char *scope, const char *alias,
                                 const h5_entry_t *x, const h5_entry_t **out) {
     char group[512];
@@ -121,7 +122,7 @@ static tr_status_t find_usual_y(const search_t *s, const char *scope, const char
     return find_usual(s, group, NULL, y_names, "data.y", out);
 }
 
-/* The labels beside `x`; *out NULL: none. */
+/* The labels next to `x`; *out NULL: none. */
 static tr_status_t find_y(const search_t *s, const char *scope, const char *alias,
                           const h5_entry_t *x, const h5_entry_t **out) {
     const h5_wanted_t *w = s->wanted;
@@ -131,7 +132,8 @@ static tr_status_t find_y(const search_t *s, const char *scope, const char *alia
     return TR_OK;
 }
 
-/* Labels by their name that are no numbers, where those of numbers would be; NULL: none. */
+/* A data set with a name of labels that does not hold numbers, where labels would be; NULL:
+ * none. */
 static const h5_entry_t *find_text_y(const search_t *s, const char *scope, const char *alias,
                                      const h5_entry_t *x) {
     const char *slash = strrchr(x->path, '/');
@@ -146,12 +148,12 @@ static const h5_entry_t *find_text_y(const search_t *s, const char *scope, const
     return NULL;
 }
 
-/* Of whole numbers, one a sample. */
+/* Of integers, one per sample. */
 static bool is_stream(const h5_entry_t *entry) {
     return entry->ndim == 1 && entry->type == H5T_INTEGER;
 }
 
-/* Looks in one place; *out_found false: the inputs are not there. */
+/* Searches one place; *out_found false: it has no inputs. */
 static tr_status_t look_in(const search_t *s, const char *scope, const char *alias, bool root,
                            h5_names_t *out, bool *out_found) {
     const h5_wanted_t *w = s->wanted;
@@ -185,7 +187,7 @@ static tr_status_t look_in_split(const search_t *s, tr_split_t split, h5_names_t
     return TR_OK;
 }
 
-/* Predictions want no split of their own, and take what there is. */
+/* Prediction needs no split of its own and takes any. */
 static tr_status_t look_everywhere(const search_t *s, h5_names_t *out, bool *out_found) {
     const h5_wanted_t *w = s->wanted;
     char scope[256];
@@ -200,8 +202,8 @@ static tr_status_t look_everywhere(const search_t *s, h5_names_t *out, bool *out
     return TR_OK;
 }
 
-/* An entry that is named like inputs and cannot be: it would be the one that is meant. NULL: none.
- */
+/* An entry that is named like inputs but cannot be inputs: it is probably the intended one. NULL:
+ * none. */
 static const h5_entry_t *find_misfit(const h5_list_t *list) {
     for (size_t i = 0; i < list->count; i++) {
         if (!tr_h5_has_numbers(&list->data[i]) &&
@@ -211,8 +213,8 @@ static const h5_entry_t *find_misfit(const h5_list_t *list) {
     return NULL;
 }
 
-/* Where the inputs of another split are, which are not taken unasked: how to name them, into
- * `what`. */
+/* Where the inputs of another split are, and how to name them, into `what`. They are not used
+ * unless named. */
 static tr_status_t find_other_split(const search_t *s, char *what, size_t bytes, bool *out_found) {
     const char *own = aliases[s->wanted->split][0];
     h5_names_t other;

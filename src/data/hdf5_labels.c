@@ -1,7 +1,7 @@
 /*
- * What y is. Read once, when the data set is opened: labels are small. One value a sample is a
- * class index if all are whole numbers from 0 on; several are a one-hot vector if each row has a
- * single 1 among zeros; anything else is numbers to predict.
+ * What y is. It is read once, when the data set is opened, because labels are small. One value per
+ * sample is a class index if all are integers from 0; several are a one-hot vector if each row has
+ * a single 1 among zeros; anything else is a regression target.
  */
 #include "hdf5_source.h"
 #include <math.h>
@@ -15,14 +15,14 @@ typedef struct {
     int32_t *label;
     int64_t values, classes_given, smallest, largest, largest_row;
     const h5_part_t *largest_part;
-    bool must, plain_numbers; /* must: data.classes says that there are classes; plain_numbers:
-                                 found that there are none */
+    bool must,
+        plain_numbers; /* must: data.classes requires classes; plain_numbers: y holds no classes */
     char *raw;
     double *row;
     tr_dataset_info_t *info;
 } scan_t;
 
-/* The class that the y of a sample stands for, -1: none. */
+/* The class of the y of a sample, -1: none. */
 static int64_t class_of(const scan_t *s, const double *value) {
     const double limit = s->classes_given > 0 ? (double)s->classes_given : MAX_CLASSES;
     int64_t ones = 0, zeros = 0, at = 0;
@@ -83,8 +83,8 @@ static void say_row(const scan_t *s, const double *value, char text[64]) {
     snprintf(text, 64, ones == 0 ? "has no 1" : "has %lld times 1", (long long)ones);
 }
 
-/* Row `at` of the `count` that were read from row `first` on is the first that is no label. Where
- * nearly all others are it may be a mistake. */
+/* Row `at` of the `count` rows from row `first` is the first that is not a label. If nearly all
+ * others are labels, it may be an error in the data. */
 static void doubt(scan_t *s, const h5_part_t *part, int64_t first, int64_t at, int64_t count) {
     int64_t labels = part->first + first + at, classes = s->largest + 1;
     char found[64];
@@ -139,7 +139,8 @@ static tr_status_t scan(scan_t *s, const h5_parts_t *parts, h5_scratch_t *scratc
     return TR_OK;
 }
 
-/* For an error about their number, which one wrong label can make, or a count from 1. */
+/* For an error about the number of classes, which one wrong label, or labels that start at 1, can
+ * cause. */
 static void note_labels(const scan_t *s, tr_dataset_info_t *info) {
     if (!s->largest_part || s->largest != info->classes - 1) return;
     const char *path = s->largest_part->y.file->path, *name = s->largest_part->names.y;

@@ -1,14 +1,14 @@
-/* What attributes say of the data: mean and std, the number of classes and their names. */
+/* Attributes of the data: mean and std, the number of classes and their names. */
 #include "hdf5_source.h"
 #include <stdio.h>
 #include <string.h>
 
-#define NAMES_MAX (1 << 20) /* of a list; a longer one is passed over */
+#define NAMES_MAX (1 << 20) /* of a list; a longer one is ignored */
 
 typedef enum { OF_INPUTS, OF_LABELS } whose_t;
 
-/* Opens an attribute of the data sets, their group or a file; negative where there is none. What
- * stands with the labels says nothing of the inputs. */
+/* Opens an attribute of the data sets, their group or a file; negative if there is none. Attributes
+ * of the labels do not describe the inputs. */
 static hid_t attribute_of(const h5_part_t *part, whose_t whose, const char *name) {
     char group[258];
     snprintf(group, sizeof group, "/%s", part->names.scope);
@@ -48,8 +48,8 @@ static bool fits(int64_t elems, int64_t channels) {
     return elems > 0 && (elems == 1 || elems == channels);
 }
 
-/* One number, or one for each channel, from the attribute `name`; *out stays empty where it has
- * none that fits. *out_elems: how many it has. */
+/* One number, or one per channel, from the attribute `name`; *out stays empty if there is none that
+ * fits. *out_elems: how many it has. */
 static tr_status_t attribute_moments(const h5_part_t *part, int64_t channels, const char *name,
                                      tr_floats_t *out, int64_t *out_elems) {
     hid_t attribute = attribute_of(part, OF_INPUTS, name);
@@ -122,7 +122,7 @@ tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, tr_dataset_in
     return attribute_moments(part, channels, "std", &info->std, &elems);
 }
 
-/* Strings of fixed or variable length as copies of our own. */
+/* Strings of fixed or variable length, as our own copies. */
 static tr_status_t read_names(hid_t attribute, int64_t count, const char *path, char **out) {
     hid_t type = H5Aget_type(attribute), space = H5Aget_space(attribute);
     size_t bytes = H5Tget_size(type);

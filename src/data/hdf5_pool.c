@@ -2,7 +2,7 @@
 #include "hdf5_source.h"
 #include "trainer/mem.h"
 
-#define AUTO_WORKERS 4 /* tr_loader_workers goes no higher */
+#define AUTO_WORKERS 4 /* the limit of tr_loader_workers */
 
 struct h5_pool {
     pthread_mutex_t lock; /* guards scratch[].busy */
@@ -63,7 +63,7 @@ void tr_h5_pool_destroy(h5_pool_t **pool) {
     tr_free(&self);
 }
 
-/* A free one, best one that holds the chunk_row that is wanted. */
+/* A free one, preferably one that holds the requested chunk row. */
 h5_scratch_t *tr_h5_pool_take(h5_pool_t *self, const h5_array_t *array, int64_t row) {
     h5_scratch_t *found = NULL;
     pthread_mutex_lock(&self->lock);

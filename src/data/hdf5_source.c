@@ -1,4 +1,4 @@
-/* From data.train and its like to open files with inputs and labels. */
+/* From data.train, data.valid or data.test to open files with inputs and labels. */
 #include "hdf5_source.h"
 #include "trainer/host.h"
 #include <fcntl.h>
@@ -10,7 +10,7 @@
 
 static const char *const split_keys[] = {"data.train", "data.valid", "data.test"};
 
-/* FILE, FILE:GROUP or a glob. A colon belongs to the name where a file has it. */
+/* FILE, FILE:GROUP or a glob. A colon is part of the name if a file has that name. */
 tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t split,
                                h5_source_t *out) {
     const char *texts[] = {settings->train, settings->valid, settings->test}, *text = texts[split];
@@ -31,7 +31,7 @@ tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t sp
         snprintf(out->group, sizeof out->group, "%s", group);
         size_t length = strlen(out->group);
         if (length && out->group[length - 1] == '/') out->group[length - 1] = '\0';
-        /* a group of training data holds no other split */
+        /* a group of training data contains no other split */
         if (out->wanted.implied) out->pattern[0] = '\0';
     }
     out->wanted.group = out->group;
@@ -49,7 +49,7 @@ static tr_status_t find_y_file(h5_part_t *part, const h5_wanted_t *wanted) {
     return status;
 }
 
-/* x and y by name, in the open file or, y, in the file of labels beside it. */
+/* Finds x and y by name, in the open file or, for y, in the separate file of labels. */
 static tr_status_t find_arrays(h5_part_t *part, const h5_list_t *list, const h5_wanted_t *wanted,
                                bool *out_found) {
     TR_TRY(tr_h5_detect(&part->file, list, wanted, &part->names, out_found));
@@ -195,8 +195,8 @@ int64_t tr_h5_parts_read_unit(const h5_parts_t *parts) {
     return unit;
 }
 
-/* What does not fit the page cache only passes through it, and the rest of the memory is needed for
- * other things. */
+/* Files larger than the page cache would only pass through it; the rest of the memory is needed for
+ * other purposes. */
 static bool wants_direct(const h5_parts_t *parts, const tr_data_settings_t *settings) {
     double bytes = 0, memory = (double)tr_host_memory_bytes();
     for (int p = 0; p < parts->count; p++) bytes += (double)parts->data[p].file.bytes;
@@ -204,8 +204,8 @@ static bool wants_direct(const h5_parts_t *parts, const tr_data_settings_t *sett
            (settings->direct_io == TR_DIRECT_AUTO && memory > 0 && bytes > 0.75 * memory);
 }
 
-/* Where a file cannot be opened for it, the page cache serves: some file systems have no such
- * reads. */
+/* If a file cannot be opened for direct reads, which some file systems do not support, the page
+ * cache is used. */
 tr_status_t tr_h5_parts_open_direct(h5_parts_t *parts, const tr_data_settings_t *settings,
                                     h5_direct_t **out) {
     *out = NULL;

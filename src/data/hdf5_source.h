@@ -15,20 +15,22 @@
 #include "shared.h"
 #include <glob.h>
 
-enum { H5_SENTENCE_BYTES = 2 * 4096 + 512 }; /* of one that names a file twice, the remedy last */
+enum {
+    H5_SENTENCE_BYTES = 2 * 4096 + 512
+}; /* of messages that name a file twice; the remedy is last */
 
 /* -- hdf5_detect.c ----------------------------------------------------------------------------- */
 
 typedef struct {
     /* paths in the file; y "" where there is none; scope "" for the root */
     char x[256], y[256], scope[256];
-    /* where there is no y: what is named like it, and holds text; "" none */
+    /* if there is no y: the entry that is named like it but holds text; "" none */
     char text_y[256];
     bool is_tokens; /* x is a stream of tokens, and y is not looked for */
 } h5_names_t;
 
-/* What to look for. `implied`: the file was given for training, so a split must show in names; then
- * *out_found false is no error. */
+/* What to search for. `implied`: the file was given for training, so names must show the split;
+ * *out_found false is then not an error. */
 typedef struct {
     const char *key, *group, *x, *y;
     tr_split_t split;
@@ -40,16 +42,16 @@ typedef struct {
 tr_status_t tr_h5_detect(const h5_file_t *file, const h5_list_t *list, const h5_wanted_t *wanted,
                          h5_names_t *out, bool *out_found);
 
-/* Whether it may be inputs or labels by its type, with samples along the first dimension. */
+/* Whether its type allows inputs, with samples along the first dimension. */
 bool tr_h5_has_numbers(const h5_entry_t *entry);
 
-/* Whether what is named like labels holds text, and what to do. */
+/* Whether the entry that is named like labels holds text, and the remedy. */
 bool tr_h5_labels_are_text(const h5_names_t *names, char out[512]);
 
 /* The labels of a file that has nothing else, by their usual names or data.y; "" in out_y: none. */
 tr_status_t tr_h5_detect_labels(const h5_file_t *file, const h5_list_t *list,
                                 const h5_wanted_t *wanted, char out_y[256]);
-/* The error that data.y is nowhere. */
+/* Records the error that data.y does not exist. */
 tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list,
                               const h5_wanted_t *wanted, const h5_names_t *names);
 
@@ -58,7 +60,7 @@ tr_status_t tr_h5_fail_labels(const h5_file_t *file, const h5_list_t *list,
 /* One of the files of a split. */
 typedef struct {
     h5_file_t file;
-    h5_file_t y_file; /* of labels in a file of their own; else its path is NULL */
+    h5_file_t y_file; /* of the separate file of labels; else its path is NULL */
     h5_names_t names;
     h5_array_t x, y;
     bool has_y;
@@ -80,7 +82,7 @@ typedef struct {
  * points into *out. */
 tr_status_t tr_h5_source_parse(const tr_data_settings_t *settings, tr_split_t split,
                                h5_source_t *out);
-/* The files that the pattern stands for: at least one. */
+/* The files that match the pattern: at least one. */
 typedef struct {
     char **path;
     size_t count;
@@ -89,15 +91,15 @@ typedef struct {
 } h5_paths_t;
 tr_status_t tr_h5_paths(const h5_source_t *source, h5_paths_t *out);
 void tr_h5_paths_free(h5_paths_t *paths);
-/* Opens all files; none, with TR_OK, where an implied split is not there. Both want the lock; parts
- * are closed in any case. */
+/* Opens all files; none, with TR_OK, if an implied split does not exist. Both require the lock;
+ * parts are closed in any case. */
 tr_status_t tr_h5_parts_open(const h5_source_t *source, h5_parts_t *out);
 void tr_h5_parts_close(h5_parts_t *parts);
-/* Where data.direct_io wants it, the parts are read past the page cache from now on. *out: NULL
- * where not; tr_h5_direct_close, before the parts. */
+/* If data.direct_io selects it, the parts are read past the page cache. *out: NULL if not; closed
+ * with tr_h5_direct_close before the parts. */
 tr_status_t tr_h5_parts_open_direct(h5_parts_t *parts, const tr_data_settings_t *settings,
                                     h5_direct_t **out);
-/* Samples of the whole that are best read together: of chunks that have to be decoded, or read in
+/* Samples that are best read together, because chunks must be decoded whole or are read in
  * pieces. */
 int64_t tr_h5_parts_read_unit(const h5_parts_t *parts);
 /* Of the names, sizes, times and shapes of the files. */
@@ -109,8 +111,8 @@ uint64_t tr_h5_parts_fingerprint(const h5_parts_t *parts);
 typedef struct h5_pool h5_pool_t;
 /* Threads that read at once, at most. */
 int tr_h5_pool_size(const tr_data_settings_t *settings);
-/* `count` times memory for the arrays of the parts, with scratch->rows and scratch->converted of so
- * many bytes. */
+/* Allocates memory for `count` threads and the arrays of the parts, with scratch->rows and
+ * scratch->converted of these sizes. */
 tr_status_t tr_h5_pool_create(const h5_parts_t *parts, int count, size_t rows_bytes,
                               size_t converted_bytes, h5_pool_t **out);
 void tr_h5_pool_destroy(h5_pool_t **pool);
@@ -120,26 +122,26 @@ void tr_h5_pool_give(h5_pool_t *pool, h5_scratch_t *scratch);
 
 /* -- dataset_tokens.c -------------------------------------------------------------------------- */
 
-/* Windows of a stream of tokens. Takes over the parts, whatever it returns. */
+/* Windows of a stream of tokens. Takes ownership of the parts, also when it fails. */
 tr_status_t tr_tokens_open(h5_parts_t *parts, const tr_data_settings_t *settings,
                            tr_dataset_t **out);
 
 /* -- hdf5_meta.c: from the attributes of x, y, their group or the file; wants the lock --------- */
 
-/* info->mean and std from the attributes, as they are. */
+/* info->mean and std from the attributes, unchanged. */
 tr_status_t tr_h5_moments(const h5_part_t *part, int64_t channels, tr_dataset_info_t *info);
-/* A sentence where the attributes mean and std do not fit and are not used, or where another of the
- * joined files has others than the first, whose are used; "" none. Wants the lock. */
+/* A sentence if the attributes mean and std do not fit and are ignored, or if joined files differ
+ * in them (those of the first file are used); "" none. The caller holds the lock. */
 tr_status_t tr_h5_doubtful_moments(const h5_parts_t *parts, int64_t channels,
                                    const tr_data_settings_t *settings, char out[H5_SENTENCE_BYTES]);
-/* The number in the attribute `classes`, 0: numbers to predict; -1: there is none. */
+/* The attribute `classes`: 0 regression, -1 not set. */
 int64_t tr_h5_attribute_classes(const h5_part_t *part);
-/* The whole number in the attribute `name` of the inputs, -1: none. */
+/* The integer attribute `name` of the inputs, -1: none. */
 int64_t tr_h5_attribute_whole(const h5_part_t *part, const char *name);
-/* The text in the attribute `name` of the inputs; tr_free. *out is NULL where there is none. */
+/* The text attribute `name` of the inputs; tr_free. *out is NULL if there is none. */
 tr_status_t tr_h5_attribute_text(const h5_part_t *part, const char *name, char **out);
 /* One of the lists of names (TR_NAMES_CLASSES, ...) into *out, which is empty and is freed in any
- * case; stays so where there is none. */
+ * case; stays empty if there is none. */
 tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out);
 
 /* -- hdf5_labels.c ----------------------------------------------------------------------------- */
@@ -155,12 +157,12 @@ tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t 
 
 typedef struct {
     int64_t reads;
-    double amplification; /* bytes fetched for each byte wanted */
+    double amplification; /* bytes read per byte requested */
 } h5_cost_t;
-/* Of reading `rows` rows, at most all, from the beginning of a chunk on. */
+/* Of reading `rows` rows, at most all, from the beginning of a chunk. */
 h5_cost_t tr_h5_cost(const h5_array_t *array, int64_t rows);
 const char *tr_h5_way_text(const h5_array_t *array);
-/* Would rewriting the file pay? Then `text` says what is wrong, and the command that mends it. */
+/* Whether rewriting the file would pay. Then `text` gets the reason and the command. */
 bool tr_h5_costly(const h5_array_t *array, int64_t block, char text[H5_SENTENCE_BYTES]);
 
 #endif

@@ -6,13 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define DIRECT_BYTES (128 << 10) /* from here on a read of its own costs less than a second copy */
-#define REQUEST_BYTES                                                                              \
-    (1 << 20) /* fits a core's cache, so that the copy into place comes from there */
-#define CACHE_BYTES (16 << 20) /* more than this is not kept by the caches until it is used */
-#define AHEAD_BYTES                                                                                \
-    (32 << 20) /* keeps a disk busy, and stays in a small page cache until it is read */
-#define ALIGN 256
+#define DIRECT_BYTES  (128 << 10) /* larger pieces: a read costs less than a second copy */
+#define REQUEST_BYTES (1 << 20)   /* fits the cache of a core: the copy reads from there */
+#define CACHE_BYTES   (16 << 20)  /* larger windows do not stay in the caches until they are used */
+#define AHEAD_BYTES   (32 << 20)  /* keeps a disk busy, and stays in a small page cache */
+#define ALIGN         256
 
 int tr_loader_workers(const tr_data_settings_t *settings, int cores) {
     if (settings->workers > 0) return (int)settings->workers;
@@ -47,8 +45,8 @@ static void window_at(const tr_loader_t *l, const sample_stream_t *stream, int64
     *valid = min64(l->micro, samples - out->sequence);
 }
 
-/* The stream whose next window to open (or to announce) the consumer wants first, NULL where all
- * are at their end. */
+/* The stream whose next window to open (or to announce) the consumer needs first; NULL: all are at
+ * their end. */
 static sample_stream_t *neediest(const tr_loader_t *l, bool to_announce) {
     sample_stream_t *best = NULL;
     int64_t first = l->steps >= 0 ? l->steps * l->micro : INT64_MAX;
@@ -81,10 +79,8 @@ static void run_at(const tr_loader_t *l, const tr_sampler_window_t *window, int6
                        out_count);
 }
 
-/*
- * Lets the system fetch the next run of samples that is not yet under way: one thread alone keeps
- * no disk busy. The lock is left meanwhile. False: AHEAD_BYTES are under way, or all there is.
- */
+/* Announces the next run of samples to the system: one reading thread alone does not keep a disk
+ * busy. The lock is released meanwhile. False: AHEAD_BYTES are announced, or all samples. */
 static bool announce(tr_loader_t *l) {
     int64_t sample, run;
     if (!l->dataset->ops->expect || l->announcing || l->ahead >= l->ahead_max) return false;
@@ -108,16 +104,16 @@ static bool announce(tr_loader_t *l) {
     return true;
 }
 
-/* Takes the next window of the neediest stream if its room is free. The lock is left while the
- * window is prepared. */
+/* Takes the next window of the neediest stream if there is space for it. The lock is released while
+ * the window is prepared. */
 static bool window_open(tr_loader_t *l) {
     tr_sampler_window_t window;
     int64_t valid;
     sample_stream_t *stream = l->opening ? NULL : neediest(l, false);
     if (!stream || stream->pending_count == PENDING_WINDOWS) return false;
     window_at(l, stream, stream->next, &window, &valid);
-    /* After a resume the first window begins before what is wanted: `ready` keeps its room until it
-     * is complete. */
+    /* After a resume the first window may begin before the requested position: `ready` keeps its
+     * space until it is complete. */
     if (window.first + window.count - min64(stream->released, stream->ready) > l->capacity)
         return false;
     const int pending = (stream->pending_first + stream->pending_count++) % PENDING_WINDOWS;
@@ -241,13 +237,13 @@ static void measure(tr_loader_t *l) {
     /* no data set twice */
     l->ahead_max = max64(min64(AHEAD_BYTES / max64(sample_bytes, 1), o->samples), 1);
     l->request_max = max64(REQUEST_BYTES / largest, max64(info->read_unit, 1));
-    /* One window in use and one being filled; beyond, what the consumer may hold and the
-     * micro-batch that straddles windows. */
+    /* One window in use and one being filled; also what the consumer may hold, and the micro-batch
+     * that spans two windows. */
     int64_t held = 1 + ceil_div(l->params.prefetch, l->params.slot_count);
     l->capacity = (ceil_div(2 * l->window_max, l->micro) + held) * l->micro;
 }
 
-/* Hands out aligned parts of a block; with a NULL block only counts. */
+/* Returns aligned parts of a block; with a NULL block it only counts. */
 static void *carve(char *block, size_t *used, size_t bytes) {
     void *part = block ? block + *used : NULL;
     *used += (bytes + ALIGN - 1) / ALIGN * ALIGN;
@@ -316,8 +312,8 @@ static tr_status_t allocate(tr_loader_t *l) {
     TR_TRY(tr_alloc((size_t)l->params.workers * sizeof *l->worker, "loader's workers", &l->worker));
     lay_out(l, NULL, NULL);
     TR_TRY(l->device->ops->host_alloc(l->device, l->pinned_bytes, (void **)&l->pinned));
-    /* Samples go to random places of a large buffer: with small pages each is a miss in the table
-     * of pages. */
+    /* Samples are written to random places of a large buffer: with small pages each write would
+     * miss the TLB. */
     if (l->device->host_visible) tr_use_large_pages(l->pinned, l->pinned_bytes);
     TR_TRY(tr_alloc_aligned(l->host_bytes, ALIGN, "loader's windows", &l->host));
     lay_out(l, l->pinned, l->host);

@@ -60,7 +60,7 @@ struct tr_loader {
     /* steps: of an evaluation pass, else -1 */
     int64_t micro, slots, capacity, window_max, request_max, steps;
     bool shuffled, past_caches;
-    /* read sample by sample into place, without a staging buffer */
+    /* read sample by sample to its place, without a staging buffer */
     bool direct[TR_DATASET_MAX_FIELDS];
     int label; /* the field of class numbers; -1: none */
     sample_stream_t *stream;
@@ -73,13 +73,13 @@ struct tr_loader {
     pthread_cond_t work, ready;
     bool stop, failed, opening, announcing;
     tr_error_t error;
-    sample_stream_t *open; /* the stream whose window is being handed out, NULL: none */
+    sample_stream_t *open; /* the stream whose window is being read; NULL: none */
     int open_window;
     tr_sampler_window_t window; /* that window; `valid` of its samples exist (evaluation pads) */
     int64_t valid, given;
     tr_sampler_window_t coming; /* the window that is being announced to the system, likewise */
     int64_t coming_valid, coming_given;
-    int64_t ahead, ahead_max; /* samples that were announced and not yet handed out */
+    int64_t ahead, ahead_max; /* samples that were announced but not yet read */
     /* consumer */
     int64_t step, turn, held;
     double stall_sec;

@@ -1,5 +1,5 @@
-/* What a model was told about its data: from keys, attributes and checkpoints to numbers, and into
- * the graph. */
+/* What a model was told about its data: resolved from keys, attributes and checkpoints, and applied
+ * in the graph. */
 #include "preprocess.h"
 #include "shared.h"
 #include "trainer/log.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#define COMPUTE_BYTES  (256 << 20) /* of training data that compute measures */
+#define COMPUTE_BYTES  (256 << 20) /* of training data that `compute` reads */
 #define TARGET_BYTES   (16 << 20)
 #define COMPUTE_PIECES 64
 
@@ -41,7 +41,7 @@ static tr_status_t copy_both(const tr_normalize_t *from, tr_normalize_t *out) {
     return copy(&from->std, &out->std);
 }
 
-/* Makes it `count` long: an empty one of `fallback`, a single number of itself. */
+/* Extends to `count` elements: an empty vector with `fallback`, a single number by repeating it. */
 static tr_status_t segment(tr_floats_t *v, size_t count, float fallback) {
     const float value = v->count > 0 ? v->data[0] : fallback;
     tr_status_t status = TR_OK;
@@ -49,7 +49,7 @@ static tr_status_t segment(tr_floats_t *v, size_t count, float fallback) {
     return status;
 }
 
-/* Vectors of equal length; of numbers that change nothing none. */
+/* Vectors of equal length; none if the numbers change nothing. */
 static tr_status_t match(const char *what, tr_normalize_t *n) {
     const size_t means = n->mean.count, stds = n->std.count, count = means > stds ? means : stds;
     bool changes = false;
@@ -112,7 +112,7 @@ static tr_status_t parse(const char *key, const char *text, bool is_std, tr_floa
     return TR_OK;
 }
 
-/* Numbers of the data themselves, which nobody has looked at yet. */
+/* Numbers from the data itself, which nobody has checked. */
 static tr_status_t check_own(const tr_dataset_info_t *info, bool is_std, const tr_floats_t *own) {
     for (size_t c = 0; c < own->count; c++)
         if (is_std ? !tr_is_divisor(own->data[c]) : !isfinite(own->data[c]))
@@ -164,8 +164,7 @@ static void list_numbers(const tr_floats_t *v, float none, tr_str_t *out) {
     if (v->count > SHOWN) tr_str_append(out, ",...");
 }
 
-/* Weights to begin with expect inputs as they were in their training, where nothing else is known
- * of them. */
+/* Initial weights expect inputs as in their training, if nothing else is set. */
 static tr_status_t take_init(const tr_preprocess_sources_t *s, const tr_field_t *x,
                              tr_preprocess_t *out, bool *out_taken) {
     const tr_normalize_t *input = &s->init->input;
@@ -173,7 +172,7 @@ static tr_status_t take_init(const tr_preprocess_sources_t *s, const tr_field_t 
     const bool bytes_to_1 = s->init->type == TR_U8 && count == 1 && input->mean.data[0] == 0 &&
                             input->std.data[0] == 255;
     tr_str_t text = {0};
-    /* what is done anyway */
+    /* the default anyway */
     if (bytes_to_1 || (count == 0 && s->init->type != TR_U8)) return TR_OK;
     *out_taken = s->init->type == x->dtype && (count <= 1 || count == tr_field_channels(x));
     tr_str_append(&text, "data.mean = ");
@@ -222,8 +221,8 @@ static tr_status_t resolve_input(const tr_preprocess_sources_t *s, tr_preprocess
 
 /* -- targets ----------------------------------------------------------------------------------- */
 
-/* auto is for numbers that a loss takes as they are; what else y may be, its data set and model
- * know. */
+/* auto applies to numbers that a loss uses directly; other kinds of y are left to their data set
+ * and model. */
 static bool is_measured(const tr_preprocess_sources_t *s, const char *text, const tr_field_t *y) {
     return is_compute(text) || (is_auto(text) && s->squares && y && y->dtype == TR_F32);
 }
@@ -272,7 +271,7 @@ static tr_status_t copy_names(const tr_names_t *from, const char *origin, tr_nam
     return TR_OK;
 }
 
-/* Of the training, not of the data that its weights are used on. */
+/* Those of the training, not those of the data at hand. */
 static tr_status_t resolve_names(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
     const tr_names_t *names = s->train ? s->train->info.names : s->kept ? s->kept->names : NULL;
     for (int list = 0; names && list < TR_NAMES_LISTS; list++)
@@ -306,7 +305,7 @@ tr_status_t tr_preprocess_resolve(const tr_preprocess_sources_t *sources, tr_pre
 
 /* -- in the graph ------------------------------------------------------------------------------ */
 
-/* x * scale + shift over rows of `width`, to which single numbers are repeated. */
+/* x * scale + shift over rows of `width`; single numbers are repeated. */
 static tr_status_t apply(tr_graph_t *g, const char *const name[2], const tr_normalize_t *n,
                          bool inverse, int64_t width, tr_tensor_t *x) {
     float *values = NULL;
@@ -332,7 +331,7 @@ tr_status_t tr_preprocess_input(tr_graph_t *g, const tr_preprocess_t *p, tr_tens
     return apply(g, names, &p->input, false, shape->dim[shape->ndim - 1], x);
 }
 
-/* The numbers are of the last dimension; one pair takes any shape. */
+/* The numbers belong to the last dimension; one pair fits any shape. */
 static tr_status_t apply_target(tr_graph_t *g, const tr_preprocess_t *p, const char *const name[2],
                                 bool inverse, tr_tensor_t *x) {
     const tr_shape_t shape = *tr_shape_of(g, *x);

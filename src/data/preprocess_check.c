@@ -1,5 +1,5 @@
-/* Whether data are what a model was told: other data than those of its training, and numbers that
- * normalise them. */
+/* Whether data fit what a model was told: against the data of its training, and against its
+ * normalisation. */
 #include "preprocess.h"
 #include "shared.h"
 #include "trainer/log.h"
@@ -20,7 +20,7 @@ static tr_status_t check_table(const tr_preprocess_t *p, const tr_dataset_info_t
                    (long long)x->shape.dim[0]);
 }
 
-/* Labels that are not read are no reason to refuse inputs. */
+/* Inputs are not refused because of labels that are not read. */
 static tr_status_t check_names(const tr_preprocess_t *p, const tr_dataset_info_t *info,
                                bool inputs_only) {
     for (int list = 0; list < TR_NAMES_LISTS; list++) {
@@ -63,7 +63,7 @@ static float at(const tr_floats_t *v, size_t c, float none) {
     return v->count == 0 ? none : v->data[v->count == 1 ? 0 : c];
 }
 
-/* By more than rounding, as a part of the deviation or of what is larger. */
+/* Differs by more than rounding, relative to the deviation or the larger value. */
 static bool differ(float a, float b, float deviation) {
     return fabsf(a - b) > 1e-3F * fmaxf(deviation, fmaxf(fabsf(a), fabsf(b)));
 }
@@ -91,7 +91,7 @@ void tr_preprocess_warn_units(const tr_preprocess_t *p, const tr_dataset_info_t 
 #define SAMPLE_BYTES    (16 << 20)
 #define SAMPLE_VALUES   (1 << 18)
 #define SAMPLE_SEC      0.02
-#define SAMPLE_PIECES   8 /* one sample may be like no other */
+#define SAMPLE_PIECES   8 /* one sample may be unlike all others */
 
 tr_status_t tr_preprocess_sample(tr_dataset_t *dataset, tr_sample_stats_t *out) {
     const int x = tr_field_find(&dataset->info, "x");
@@ -104,7 +104,7 @@ tr_status_t tr_preprocess_sample(tr_dataset_t *dataset, tr_sample_stats_t *out) 
                              SAMPLE_PIECES, SAMPLE_SEC, out);
 }
 
-/* How far a channel is out of bounds, as a factor; at most 1: it is within. */
+/* How far a channel is out of bounds, as a factor; at most 1: within bounds. */
 static double distance(const tr_stats_t *s, float mean, float std, double *out_mean,
                        double *out_deviation) {
     const double deviation = tr_stats_deviation(s) / (double)std;
@@ -115,7 +115,7 @@ static double distance(const tr_stats_t *s, float mean, float std, double *out_m
                 fmax(deviation / DEVIATION_MOST, DEVIATION_LEAST / deviation));
 }
 
-/* Images are stored as 0 to 255 or as 0 to 1, and their mean and std are given for either. */
+/* Images are stored as 0 to 255 or as 0 to 1, and published means refer to either. */
 static const char *likely_cause(const tr_preprocess_t *p, const tr_stats_t *s, float mean,
                                 float std) {
     const bool holds_1 = s->min >= 0 && s->max <= 1,

@@ -1,11 +1,11 @@
-/* What a model was told about its data, as checkpoints keep it, and what differs between two. */
+/* What a model was told about its data, as JSON in checkpoints, and the differences between two. */
 #include "preprocess.h"
 #include "trainer/mem.h"
 
 #include <jansson.h>
 #include <string.h>
 
-/* The four vectors: their names in the file, and what an empty one means there. */
+/* The four vectors: their names in the file, and the value of an empty one. */
 enum { VECTORS = 4 };
 static const struct {
     const char *key, *none;
@@ -18,7 +18,7 @@ static const tr_floats_t *vector_of(const tr_preprocess_t *p, int which) {
 
 /* -- writing ----------------------------------------------------------------------------------- */
 
-/* "33.3,12", as the key is written; nine digits tell every float. */
+/* "33.3,12", as in the key; nine digits distinguish all floats. */
 static void write_vector(const tr_preprocess_t *p, int which, tr_str_t *out) {
     const tr_floats_t *v = vector_of(p, which);
     for (size_t i = 0; i < v->count; i++)
@@ -26,7 +26,7 @@ static void write_vector(const tr_preprocess_t *p, int which, tr_str_t *out) {
     if (v->count == 0) tr_str_append(out, vectors[which].none);
 }
 
-/* NULL where memory was short: half a text would pass for the whole. */
+/* NULL without memory: half a text would look complete. */
 static json_t *vector_json(const tr_preprocess_t *p, int which) {
     tr_str_t text = {0};
     write_vector(p, which, &text);
@@ -35,7 +35,7 @@ static json_t *vector_json(const tr_preprocess_t *p, int which) {
     return result;
 }
 
-/* None where one is not UTF-8: JSON cannot hold it, and the others would move up. */
+/* No names if one is not UTF-8: JSON cannot hold it, and the others would change their index. */
 static json_t *names_json(const tr_names_t *names) {
     bool is_utf8 = true, added = true;
     json_t *array = json_array();
@@ -89,7 +89,7 @@ static tr_status_t read_vector(const json_t *data, int which, const char *origin
     return TR_OK;
 }
 
-/* Of unequal length, or numbers that change nothing, there are none. */
+/* No normalisation if the lengths differ or the numbers change nothing. */
 static tr_status_t read_normalize(const json_t *data, int first, const char *origin,
                                   tr_normalize_t *out) {
     bool changes = false;
@@ -125,7 +125,7 @@ static tr_dtype_t dtype_of(const char *name) {
     return type < TR_DTYPE_COUNT ? (tr_dtype_t)type : TR_F32;
 }
 
-/* "inputs", the width of a table, is what older checkpoints have of it. */
+/* Older checkpoints have only "inputs", the width of a table. */
 static void read_shape(const json_t *data, tr_shape_t *out) {
     const json_t *shape = json_object_get(data, "shape"), *inputs = json_object_get(data, "inputs");
     out->ndim = json_array_size(shape) < TR_MAX_DIMS ? (int)json_array_size(shape) : 0;
@@ -163,7 +163,7 @@ static float number_at(const tr_floats_t *v, size_t i, int which) {
     return v->count == 0 ? (float)(which % 2) : v->data[v->count == 1 ? 0 : i];
 }
 
-/* "7" and "7,7" are the same: one number serves for all. */
+/* "7" and "7,7" are the same: one number applies to all. */
 static bool are_same(const tr_floats_t *a, const tr_floats_t *b, int which) {
     const size_t count = a->count > b->count ? a->count : b->count;
     if (a->count > 1 && b->count > 1 && a->count != b->count) return false;

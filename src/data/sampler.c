@@ -11,10 +11,10 @@
 #include "trainer/rng.h"
 
 #define FEISTEL_ROUNDS   10
-#define FEISTEL_MIN_BITS 6 /* fewer would leave some permutations of a few blocks out of reach */
+#define FEISTEL_MIN_BITS 6 /* fewer rounds could not produce all permutations of a few blocks */
 #define BLOCK_BYTES_MIN  (256 << 10)
 #define BLOCK_BYTES_MAX  (1 << 20)
-#define BLOCKS_MIN       64 /* of an epoch, and if it can be of a window */
+#define BLOCKS_MIN       64 /* per epoch and, if possible, per window */
 #define WINDOW_BYTES     (64 << 20)
 
 int64_t tr_sampler_slots(const tr_sampler_t *order) {
@@ -26,7 +26,7 @@ bool tr_sampler_shuffles(const tr_sampler_t *order) {
 
 int64_t tr_sampler_window_max(const tr_sampler_t *order) {
     int64_t longest_share = ceil_div(order->samples, tr_sampler_slots(order));
-    /* Without shuffling a window is only what is read ahead in one go. */
+    /* Without shuffling a window is only a unit of reading ahead. */
     int64_t window =
         tr_sampler_shuffles(order) ? order->shuffle : max64(order->block, order->micro_batch);
     return min64(window, longest_share);
@@ -42,7 +42,7 @@ static int64_t auto_block(const tr_sampler_t *order, const tr_dataset_info_t *in
     return max64(1, min64(bytes / sample_bytes, order->samples / BLOCKS_MIN));
 }
 
-/* Windows of equal size, so that no short one is left at the end of a share. */
+/* Windows of equal size, so that no short one remains at the end of a share. */
 static int64_t auto_shuffle(const tr_sampler_t *order, int64_t sample_bytes) {
     int64_t slots = tr_sampler_slots(order), share = ceil_div(order->samples, slots);
     int64_t fits = max64(WINDOW_BYTES / slots / sample_bytes, 1);
@@ -157,8 +157,8 @@ void tr_sampler_run(const tr_sampler_t *order, int64_t epoch, int64_t sequence, 
         *out_count = order->samples - sequence;
         return;
     }
-    /* The data set's last block may be short: what follows it in the sequence is shifted by what it
-     * lacks. */
+    /* The last block of the data set may be short: the samples after it in the sequence are shifted
+     * by the difference. */
     int64_t size = block;
     if (missing) {
         int64_t place = permute(order, epoch, true, blocks - 1, blocks);

@@ -28,7 +28,8 @@ static int64_t segment_of(const subset_t *self, int64_t k) {
     return k * self->segments / self->kept;
 }
 
-/* Where sample `first` of this part is in the whole, and how many of `count` follow it there. */
+/* The position of sample `first` of this part in the whole, and how many of `count` follow it
+ * there. */
 static int64_t run_of(const subset_t *self, int64_t first, int64_t count, int64_t *out_count) {
     const int64_t k = first / self->length, segment = segment_of(self, k),
                   inside = first % self->length;

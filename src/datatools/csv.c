@@ -9,7 +9,7 @@
 #include <zlib.h>
 
 #define BUFFER_BYTES (1 << 16)
-#define ROW_BYTES    (64 << 20) /* a row beyond is no table */
+#define ROW_BYTES    (64 << 20) /* a longer row is not a table */
 #define MAX_FIELDS   1000000
 
 struct tr_csv {
@@ -59,7 +59,7 @@ int64_t tr_csv_line(const tr_csv_t *csv) {
     return csv->line;
 }
 
-/* The next byte, -1 at the end. A byte order mark is no part of the text. */
+/* The next byte, -1 at the end. A byte order mark is skipped. */
 static tr_status_t next(tr_csv_t *csv, int *out) {
     if (csv->at == csv->filled) {
         int code;
@@ -119,7 +119,7 @@ static tr_status_t quoted_part(tr_csv_t *csv) {
     }
 }
 
-/* One row into text and offset; *out_end where the file ends behind it. */
+/* One row into text and offset; *out_end if the file ends after it. */
 static tr_status_t scan_row(tr_csv_t *csv, bool *out_end) {
     const char delimiter = csv->delimiter;
     size_t begin = 0;
@@ -150,7 +150,7 @@ static tr_status_t scan_row(tr_csv_t *csv, bool *out_end) {
     }
 }
 
-/* In names, bytes of another encoding would be read by nobody. */
+/* Names in another encoding would be unreadable. */
 static tr_status_t check_text(const tr_csv_t *csv) {
     for (size_t i = 0; i < csv->offset.count; i++) {
         const size_t begin = csv->offset.data[i],

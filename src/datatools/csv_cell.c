@@ -1,4 +1,4 @@
-/* A cell of a table: the number in it, and what to do about one that has none. */
+/* A cell of a table: its number, and the remedy if it has none. */
 #include "csv_int.h"
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 bool tr_csv_number(const csv_table_t *t, const char *text, double *out) {
     char with_point[160];
-    /* settings may have it in numbers; in a table 2020_01 is a name */
+    /* settings may contain such numbers; in a table 2020_01 is a name */
     if (strchr(text, '_')) return false;
     if (t->decimal == '.') return tr_parse_float(text, out);
     if (strchr(text, '.') || strlen(text) >= sizeof with_point) return false;

@@ -1,5 +1,5 @@
-/* What is in a data file, for `trainer data`: the list, what training would take, how it is read,
- * what the values are. */
+/* The report of `trainer data`: the contents of a file, what training would use, how it is read,
+ * and its values. */
 #include "data/hdf5_source.h"
 #include "data/preprocess.h"
 #include "datatools.h"
@@ -24,7 +24,7 @@ typedef struct {
     tr_dataset_t *dataset;
     int64_t block;
     bool rounded[2];       /* x, y: it was said */
-    tr_preprocess_t *told; /* what a training would be told of these data; owned */
+    tr_preprocess_t *told; /* what training would be told about these data; owned */
 } report_t;
 
 /* -- how it is read ---------------------------------------------------------------------------- */
@@ -89,7 +89,7 @@ static void report_y(report_t *r) {
     tr_str_printf(r->out, "/%s%s%s, ", r->part->names.y, file ? " of " : "", file ? file : "");
 }
 
-/* Whole numbers that may be no classes, or classes that do not begin at 0. */
+/* Integers that may not be classes, or classes that do not begin at 0. */
 static void warn_classes(report_t *r, const int64_t *count) {
     const tr_dataset_info_t *info = &r->dataset->info;
     int64_t empty = 0;
@@ -172,7 +172,7 @@ static void print_stats(report_t *r, const char *what, const tr_sample_stats_t *
                       (long long)(s->channels - NAMED_CHANNELS));
 }
 
-/* Of the first split that has such values: in the others they are alike. */
+/* Of the first split that has such values; the others are alike. */
 static void warn_rounded(report_t *r, int field, const tr_sample_stats_t *s) {
     char text[640];
     if (r->rounded[field]) return;
@@ -224,7 +224,7 @@ static tr_status_t resolve_told(report_t *r) {
     return tr_preprocess_resolve(&sources, &r->told);
 }
 
-/* Whether the numbers of the data are those that are used, or the key chose others. */
+/* Whether the numbers of the data are used, or the key overrides them. */
 static bool are_alike(const char *key, const tr_floats_t *own, const tr_floats_t *used,
                       float none) {
     if (strcmp(key, "auto") != 0) return true;
@@ -235,7 +235,7 @@ static bool are_alike(const char *key, const tr_floats_t *own, const tr_floats_t
     return true;
 }
 
-/* All splits by the numbers of the training data, which is the first. */
+/* All splits, with the normalisation of the training data, which is the first. */
 static void report_normalisation(report_t *r) {
     const tr_dataset_info_t *info = &r->dataset->info;
     const tr_normalize_t *input = &r->told->input;
@@ -351,7 +351,7 @@ static tr_status_t report_dataset(report_t *r) {
     return TR_OK;
 }
 
-/* Validation data that are a part of the training data's files. */
+/* Validation data that are part of the training files. */
 static bool is_part(const tr_data_settings_t *settings, tr_split_t split) {
     return split == TR_SPLIT_VALID && settings->valid_fraction > 0;
 }

@@ -1,4 +1,5 @@
-/* The list of importers, the moments that they leave in the file, and what they say of y. */
+/* The list of importers, the mean and deviation that they write to the file, and their description
+ * of y. */
 #include "import_int.h"
 #include "trainer/log.h"
 #include <math.h>
@@ -57,7 +58,7 @@ tr_status_t tr_moments_write(const tr_moments_t *m, tr_writer_t *writer) {
     for (int c = 0; c < m->channels; c++) {
         const double deviation = tr_stats_deviation(&m->of[c]);
         mean[c] = m->of[c].mean;
-        /* less than that is how f32 rounds numbers of this size */
+        /* smaller values are only f32 rounding at this magnitude */
         std[c] = deviation > 1e-6 * hypot(1, mean[c]) ? deviation : 1;
     }
     tr_status_t status = tr_writer_numbers(writer, "/", "mean", m->channels, mean);

@@ -1,6 +1,7 @@
 /*
- * Tables of numbers: one column is the label, or none is, the others are the inputs. Two passes:
- * the first counts rows, finds out what the labels are and takes the moments; the second writes.
+ * Tables of numbers: one column is the label, or none is; the others are the inputs. Two passes:
+ * the first counts rows, determines what the labels are and computes mean and deviation; the second
+ * writes.
  */
 #include "csv_int.h"
 #include "trainer/log.h"
@@ -128,7 +129,7 @@ static tr_status_t fail_one_column(const import_t *m) {
         m->hash ? " that begins with '#' (remove a comment)" : "");
 }
 
-/* A header that is written as a comment begins with # before its first name. */
+/* A header written as a comment begins with # before its first name. */
 static tr_status_t note_inputs(import_t *m, char *const *field) {
     tr_names_t *names = &m->input_names;
     TR_TRY(tr_alloc((size_t)m->inputs * sizeof *names->name, "column names", &names->name));
@@ -139,7 +140,7 @@ static tr_status_t note_inputs(import_t *m, char *const *field) {
     return TR_OK;
 }
 
-/* As pandas calls columns without names. */
+/* As pandas names columns without names. */
 static bool counts_columns(const import_t *m, char *const *field, int count) {
     double value;
     for (int i = 0; i < count; i++)

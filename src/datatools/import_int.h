@@ -7,14 +7,14 @@
 #include "trainer/mem.h"
 #include "trainer/stats.h"
 
-#define IMPORT_ROWS 1000 /* converted and written at once; progress is told as often */
+#define IMPORT_ROWS 1000 /* converted and written at once; progress is reported as often */
 
 /* Mean and standard deviation of each channel, channels last. */
 typedef struct {
     int channels;   /* 0: none are wanted */
     tr_stats_t *of; /* [channels] */
 } tr_moments_t;
-/* An attribute takes 64 KiB: of more than 4096 channels there are none, with a warning. */
+/* An attribute takes 64 KiB: there is none for more than 4096 channels, with a warning. */
 tr_status_t tr_moments_begin(tr_moments_t *moments, int64_t channels);
 /* `count` values, a multiple of the channels. */
 void tr_moments_add(tr_moments_t *moments, tr_dtype_t dtype, const void *values, int64_t count);
@@ -28,11 +28,11 @@ static inline tr_status_t tr_import_progress(const tr_import_params_t *params, i
     return params->progress ? params->progress(params->self, done, total) : TR_OK;
 }
 
-/* TR_ERR_USAGE where `out` is the file `in`, which it would replace. */
+/* TR_ERR_USAGE if `out` is the file `in`, which it would replace. */
 tr_status_t tr_import_check_place(const char *in, const char *out);
 
-/* Tell params->y what y is; it counts where the import succeeds. Classes, called 0, 1, ... where
- * `names` is NULL, or numbers to predict, `count` a sample. */
+/* Describes y in params->y, for a successful import. Classes, named 0, 1, ... if `names` is NULL,
+ * or `count` regression targets per sample. */
 void tr_import_say_classes(const tr_import_params_t *params, int64_t count,
                            const char *const *names);
 void tr_import_say_numbers(const tr_import_params_t *params, int64_t count,
@@ -41,13 +41,13 @@ void tr_import_say_numbers(const tr_import_params_t *params, int64_t count,
 /* -- idx.c: the format of MNIST's files -------------------------------------------------------- */
 
 typedef struct tr_idx tr_idx_t;
-/* Takes over `fd`; gzip or not. `name` is for messages. TR_ERR_DATA where it is no IDX file of
- * bytes with `ndim` dimensions. */
+/* Takes ownership of `fd`; gzip or not. `name` is for messages. TR_ERR_DATA if it is not an IDX
+ * file of bytes with `ndim` dimensions. */
 tr_status_t tr_idx_open(int fd, const char *name, int ndim, tr_idx_t **out);
 const int64_t *tr_idx_dims(const tr_idx_t *idx);
-/* The next bytes of the content; TR_ERR_DATA where the file ends before. */
+/* The next bytes of the content; TR_ERR_DATA if the file ends before. */
 tr_status_t tr_idx_read(tr_idx_t *idx, void *out, size_t bytes);
-/* TR_ERR_DATA where there is more than the header says. */
+/* TR_ERR_DATA if there is more than the header says. */
 tr_status_t tr_idx_at_end(tr_idx_t *idx);
 void tr_idx_close(tr_idx_t **idx);
 

@@ -81,7 +81,7 @@ static kind_t kind_of_dataset(repack_t *r, hid_t id) {
     return kind;
 }
 
-/* Of a hard link: whether an entry before it leads to the same object, else what that is. */
+/* Of a hard link: whether an earlier entry leads to the same object, else what that is. */
 static tr_status_t look_at(repack_t *r, size_t index) {
     entry_t *entry = &r->list.data[index];
     if (entry->kind != OTHER) return TR_OK;
@@ -291,7 +291,7 @@ static tr_status_t copy_file(const char *in, const char *out, const tr_import_pa
 
 /* -- the file of labels ------------------------------------------------------------------------ */
 
-/* By a usual name, as training finds them. */
+/* By a usual name, as in training. */
 static tr_status_t find_own_labels(const char *in, h5_names_t *out) {
     const h5_wanted_t wanted = {.key = "repack", .group = "", .x = "", .y = ""};
     h5_file_t file;
@@ -301,7 +301,8 @@ static tr_status_t find_own_labels(const char *in, h5_names_t *out) {
     tr_status_t status = tr_h5_file_open("repack", in, &file);
     if (status == TR_OK) status = tr_h5_list(&file, &list);
     if (status == TR_OK && (tr_h5_detect(&file, &list, &wanted, out, &found) != TR_OK || !found))
-        *out = (h5_names_t){0}; /* inputs of another name: data.x tells, which is not known here */
+        /* inputs with another name: data.x selects them, which is not known here */
+        *out = (h5_names_t){0};
     if (status == TR_OK) tr_error_clear();
     tr_h5_list_free(&list);
     tr_h5_file_close(&file);

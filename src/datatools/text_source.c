@@ -9,7 +9,7 @@
 #include <zlib.h>
 
 #define PIECE_BYTES (1 << 20)
-#define LINE_BYTES  (256 << 20) /* a line of JSON is in memory as a whole */
+#define LINE_BYTES  (256 << 20) /* a line of JSON is held in memory as a whole */
 
 typedef struct {
     const char *path, *field; /* field NULL: no JSON lines */

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 typedef struct {
-    /* The next piece of a document, and its end. What they return but TR_OK ends the reading. */
+    /* The next piece of a document, and its end. Any other status than TR_OK ends the reading. */
     tr_status_t (*text)(void *self, const char *text, size_t bytes);
     tr_status_t (*end)(void *self);
     void *self;

@@ -32,11 +32,11 @@
 /* One thread at a time calls HDF5. The first call prepares the library. */
 void tr_h5_lock(void);
 void tr_h5_unlock(void);
-/* What the library says of its last failure, in short; into `text`. */
+/* A short form of the library's last error, into `text`. */
 const char *tr_h5_reason(char *text, size_t bytes);
 #define H5_FAIL(code, format, ...)                                                                 \
     tr_h5_fail(code, __FILE__, __LINE__, __func__, format, __VA_ARGS__)
-/* Records the message with the library's reason behind it. */
+/* Records the message, followed by the library's reason. */
 tr_status_t tr_h5_fail(tr_status_t code, const char *file, int line, const char *func,
                        const char *format, ...) __attribute__((format(printf, 5, 6)));
 
@@ -46,45 +46,46 @@ typedef struct {
     char *path;
     hid_t id;
     int fd;
-    h5_direct_t *direct; /* not owned; NULL: all is read through the page cache */
+    h5_direct_t *direct; /* not owned; NULL: all reads use the page cache */
     int direct_fd;       /* opened for `direct` */
     int64_t bytes, mtime_sec;
 } h5_file_t;
 
-/* Each of these wants the lock. `key` is named in messages ("data.train"). */
+/* Each of these requires the lock. `key` is named in messages ("data.train"). */
 tr_status_t tr_h5_file_open(const char *key, const char *path, h5_file_t *out);
 void tr_h5_file_close(h5_file_t *file);
 
 typedef struct {
     char *path; /* from the root, without the leading slash */
-    int ndim;   /* -1: of what cannot be read from here */
+    int ndim;   /* -1: cannot be read here */
     hsize_t dim[H5S_MAX_RANK];
-    H5T_class_t type; /* H5T_NO_CLASS for what has no numbers */
+    H5T_class_t type; /* H5T_NO_CLASS if it does not hold numbers */
     char text[160];   /* "train/x (60000, 28, 28) u8" */
 } h5_entry_t;
 typedef TR_VEC(h5_entry_t) h5_list_t;
 
-/* Everything in the file that is or may be a data set, by name; at most H5_LIST_MAX of them. */
+/* Everything in the file that is or may be a data set, by name; at most H5_LIST_MAX entries. */
 #define H5_LIST_MAX 20000
 tr_status_t tr_h5_list(const h5_file_t *file, h5_list_t *out);
 void tr_h5_list_free(h5_list_t *list);
 /* "train/x (60000, 28, 28) u8; train/y (60000) u8" with at most `most` entries. */
 void tr_h5_list_text(const h5_list_t *list, size_t most, tr_str_t *out);
 
-/* -- h5_array.c, h5_chunks.c, h5_unallocated.c --------------------------------------------------- */
+/* -- h5_array.c, h5_chunks.c, h5_unallocated.c
+ * --------------------------------------------------- */
 
 typedef enum {
-    H5_STRAIGHT,   /* rows follow each other in the file */
-    H5_CHUNKS,     /* chunks without filters: rows, or pieces of rows, follow each other in each */
-    H5_CHUNK_ROWS, /* chunks that have to be decoded whole: a chunk_row is all chunks with the same
-                      rows */
-    H5_LIBRARY     /* by HDF5, one thread at a time */
+    H5_STRAIGHT, /* rows are contiguous in the file */
+    H5_CHUNKS,   /* chunks without filters: rows, or pieces of rows, are contiguous in each */
+    /* chunks that must be decoded whole: a chunk row is all chunks with the same rows */
+    H5_CHUNK_ROWS,
+    H5_LIBRARY /* by HDF5, one thread at a time */
 } h5_way_t;
 
 #define H5_MAX_FILTERS 4
 #define H5_FILTER_LZF  32000 /* registered by h5py */
 #define H5_NOWHERE     UINT64_MAX
-/* of an array with more chunks there is no table, and unallocated chunks are not looked for */
+/* an array with more chunks has no table, and unallocated chunks are not searched for */
 #define H5_CHUNKS_MAX (1 << 26)
 
 typedef struct {
@@ -92,7 +93,7 @@ typedef struct {
     uint32_t bytes, mask; /* stored size; filters that were left out, one bit each */
 } h5_chunk_t;
 
-/* Samples for which, or for a piece of which, storage was never allocated: they read as the fill
+/* Samples for which (or for part of which) storage was never allocated: they read as the fill
  * value. */
 typedef struct {
     int64_t rows, first, of; /* how many, the first of them, of how many */
@@ -125,11 +126,11 @@ typedef struct {
     h5_unallocated_t unallocated;
 } h5_array_t;
 
-/* Wants the lock. The array is closed with tr_h5_array_close whether or not this succeeds. */
+/* Requires the lock. The array is closed with tr_h5_array_close, also when this fails. */
 tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t *out);
 void tr_h5_array_close(h5_array_t *array);
-/* Fills array->table; leaves it NULL where the library's answers cannot be trusted. Wants the lock.
- */
+/* Fills array->table; leaves it NULL if the library's answers cannot be trusted. Requires the
+ * lock. */
 tr_status_t tr_h5_chunk_table(h5_array_t *array);
 /* The first element of a chunk in each dimension. */
 void tr_h5_chunk_offset(const h5_array_t *array, int64_t chunk, hsize_t *out);
@@ -140,7 +141,7 @@ tr_status_t tr_h5_refuse_unallocated(const h5_array_t *array);
 
 /* -- h5_read.c, h5_decode.c -------------------------------------------------------------------- */
 
-/* Room that one reading thread needs. */
+/* Scratch memory of one reading thread. */
 typedef struct {
     char *raw, *spare; /* stored chunks and steps of decoding */
     char *chunk_row;   /* decoded rows of a chunk_row, kept for the next call */
@@ -150,36 +151,35 @@ typedef struct {
     bool busy;
 } h5_scratch_t;
 void tr_h5_scratch_sizes(const h5_array_t *array, size_t *raw_bytes,
-                         size_t *chunk_row_bytes); /* raises the two to what the array needs */
+                         size_t *chunk_row_bytes); /* enlarges both to what the array needs */
 
-/* Rows [first, first + count) into out: dense, the array's dtype, native byte order. Thread-safe
- * with a scratch of one's own. */
+/* Rows [first, first + count) into out: dense, the array's dtype, native byte order. Thread-safe if
+ * each thread has its own scratch. */
 tr_status_t tr_h5_read_rows(const h5_array_t *array, h5_scratch_t *scratch, int64_t first,
                             int64_t count, void *out);
-/* Of the rows [row, row + count): how many from `row` on are in one chunk, or in chunks that follow
- * each other in the file. */
+/* How many of the rows [row, row + count) are, from `row`, in one chunk or in chunks that are
+ * contiguous in the file. */
 int64_t tr_h5_rows_together(const h5_array_t *array, int64_t row, int64_t count);
-/* Asks the system to fetch what reading these rows will want, unless it is in the page cache
- * already. */
+/* Asks the system to prefetch what reading these rows needs, unless it is in the page cache. */
 void tr_h5_expect_rows(const h5_array_t *array, int64_t first, int64_t count);
 tr_status_t tr_h5_pread(const h5_file_t *file, void *out, size_t bytes, uint64_t offset);
 /*
- * Reads past the page cache (O_DIRECT), for files that do not fit it: there, filling it costs more
- * than the disk does, and nothing that it keeps is there when it is wanted again. What is announced
- * is fetched meanwhile. Thread-safe but for open and close.
+ * Reads past the page cache (O_DIRECT), for files that are larger than it: filling the cache then
+ * costs more than reading from disk, and cached pages are evicted before they are used again.
+ * Announced ranges are prefetched. Thread-safe except for open and close.
  */
 tr_status_t tr_h5_direct_open(h5_direct_t **out);
 void tr_h5_direct_close(h5_direct_t **direct);
-/* Begins to fetch; does not wait. False: too little for that, or the file system refuses such
- * reads. */
+/* Starts a prefetch; does not wait. False: the range is too small, or the file system does not
+ * support it. */
 bool tr_h5_direct_expect(h5_direct_t *direct, int fd, uint64_t offset, uint64_t bytes);
-/* What was announced, each byte once: copies up to `bytes` bytes from `offset` on, and returns how
+/* Returns announced bytes, each byte once: copies up to `bytes` bytes from `offset` and returns how
  * many; 0: read them another way. */
 size_t tr_h5_direct_read(h5_direct_t *direct, int fd, void *out, size_t bytes, uint64_t offset);
-/* Nobody will read the rest of what was announced by this range. */
+/* The rest of this announced range will not be read. */
 void tr_h5_direct_forget(h5_direct_t *direct, int fd, uint64_t offset, uint64_t bytes);
 
-/* Undoes the filters of a stored chunk: *data (in `spare` or `raw`) has chunk_bytes. */
+/* Applies the inverse filters to a stored chunk: *data (in `spare` or `raw`) has chunk_bytes. */
 tr_status_t tr_h5_decode(const h5_array_t *array, int64_t chunk, char *raw, char *spare,
                          const char **data);
 /* HDF5's Fletcher-32 of `bytes` bytes. */
@@ -188,16 +188,16 @@ uint32_t tr_fletcher32(const void *data, size_t bytes);
 /* -- h5_convert.c ------------------------------------------------------------------------------ */
 
 void tr_swap_bytes(void *data, int64_t elems, size_t elem_bytes);
-/* (channels, points) to (points, channels). */
+/* Transposes (channels, points) to (points, channels). */
 void tr_channels_last(const void *in, int64_t channels, int64_t points, size_t elem_bytes,
                       void *out);
-/* Index of the first NaN or infinity of f16, f32 or f64 data, of f64 also of what f32 cannot hold,
- * -1: none. */
+/* Index of the first NaN or infinity of f16, f32 or f64 data; for f64 also of a value outside the
+ * range of f32. -1: none. */
 int64_t tr_find_not_finite(tr_dtype_t dtype, const void *data, int64_t elems);
 
-/* The type in which inputs travel: as stored, wide ones as f32. */
+/* The type of inputs in a batch: as stored; wide types become f32. */
 tr_dtype_t tr_h5_travels_as(tr_dtype_t stored);
-/* Whether that, or another way to travel, takes bits away. */
+/* Whether converting to this type loses bits. */
 bool tr_h5_rounds(tr_dtype_t stored, tr_dtype_t travels_as);
 
 #endif

@@ -1,9 +1,9 @@
-/* One data set of a file: its type, its dimensions, how it is stored, and so how to read it. */
+/* One data set of a file: its type, dimensions and storage, and so the way to read it. */
 #include "h5.h"
 #include <stdio.h>
 #include <string.h>
 
-#define BAND_BYTES_MAX  (64 << 20) /* a larger chunk_row is left to the library */
+#define BAND_BYTES_MAX  (64 << 20) /* a larger chunk row is read by the library */
 #define CACHE_BYTES_MAX ((size_t)512 << 20)
 
 #define ARRAY_FAIL(a, code, format, ...)                                                           \
@@ -120,7 +120,7 @@ static const char *filter_name(H5Z_filter_t filter, char text[32]) {
     }
 }
 
-/* The filter pipeline; *out_ours false where we cannot undo it ourselves. */
+/* The filter pipeline; *out_ours false if it can only be undone by the library. */
 static tr_status_t find_filters(h5_array_t *a, hid_t properties, bool *out_ours) {
     int count = H5Pget_nfilters(properties);
     size_t used = strlen(a->storage);
@@ -196,7 +196,8 @@ static tr_status_t find_chunks(h5_array_t *a, hid_t properties) {
 static tr_status_t find_contiguous(h5_array_t *a) {
     haddr_t address = H5Dget_offset(a->id);
     snprintf(a->storage, sizeof a->storage, "contiguous");
-    if (address == HADDR_UNDEF) return TR_OK; /* never written: the library gives the fill value */
+    if (address == HADDR_UNDEF)
+        return TR_OK; /* never written: the library returns the fill value */
     uint64_t bytes = (uint64_t)a->rows * (uint64_t)a->row_bytes;
     if (address > (uint64_t)a->file->bytes || bytes > (uint64_t)a->file->bytes - address)
         return ARRAY_FAIL(a, TR_ERR_DATA,
@@ -229,13 +230,13 @@ static tr_status_t find_storage(h5_array_t *a, hid_t properties) {
     return TR_OK;
 }
 
-/* External links lead to other files: not followed. */
+/* External links lead to other files and are not followed. */
 static herr_t refuse_link(const char *parent, const char *parent_group, const char *child,
                           const char *child_object, unsigned *flags, hid_t access, void *self) {
     return -1;
 }
 
-/* Opened anew with a cache that holds some chunk_rows, where the library does the reading. */
+/* Reopens it with a cache for some chunk rows, for reads by the library. */
 static hid_t open_id(const h5_array_t *a, size_t cache_bytes) {
     hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
     H5Pset_elink_cb(access, refuse_link, NULL);
@@ -245,7 +246,7 @@ static hid_t open_id(const h5_array_t *a, size_t cache_bytes) {
     return id;
 }
 
-/* Closed first: what is open twice has one cache, the first one's. */
+/* Closed first: an object that is open twice has one cache, that of the first. */
 static tr_status_t grow_cache(h5_array_t *a) {
     size_t chunk_row = (size_t)a->chunks_per_row * (size_t)a->chunk_bytes,
            bytes = 4 * chunk_row < CACHE_BYTES_MAX ? 4 * chunk_row : chunk_row;

@@ -160,7 +160,7 @@ static bool locate(h5_array_t *a, hid_t dataset, int64_t chunk, void *unused) {
 static bool walk(h5_array_t *a) {
     hid_t driver, file = open_through_probe(a->file->path, &driver),
                   dataset = file < 0 ? -1 : H5Dopen2(file, a->name, H5P_DEFAULT);
-    char unused[16]; /* the driver fetches nothing into it */
+    char unused[16]; /* nothing is read into it */
     bool good = dataset >= 0;
     for (int64_t i = 0; good && i < a->chunk_count; i++) good = locate(a, dataset, i, unused);
     if (dataset >= 0) H5Dclose(dataset);
@@ -192,7 +192,7 @@ static bool agrees(const h5_array_t *a, int64_t chunk, char *ours, char *theirs)
            !memcmp(ours, theirs, bytes);
 }
 
-/* Compares a few chunks, the last ones first: with them a wrong idea of offsets shows. */
+/* Compares a few chunks, the last ones first, where a wrong offset would show. */
 static tr_status_t check(const h5_array_t *a, bool *out_good) {
     char *both = NULL;
     int64_t left = CHECKED_CHUNKS;
@@ -242,7 +242,7 @@ tr_status_t tr_h5_chunk_table(h5_array_t *a) {
         TR_TRY(check_bounds(a));
         TR_TRY(check(a, &good));
     }
-    /* Some versions leave out the user block. */
+    /* Some versions omit the user block. */
     uint64_t block = good ? 0 : user_block(a);
     if (block) {
         for (int64_t i = 0; i < a->chunk_count; i++)

@@ -1,5 +1,4 @@
-/* Reads past the page cache: announced ranges are fetched by threads of their own into a few
- * buffers. */
+/* Reads past the page cache: threads prefetch announced ranges into a few buffers. */
 #include "h5.h"
 #include "trainer/log.h"
 #include "trainer/thread.h"
@@ -8,17 +7,14 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define THREADS 4 /* requests on their way at a time: with one, disk and copies take turns */
-#define BUFFERS 8 /* as many again that wait to be taken */
-#define RESERVE 4 /* for readers whose range has to wait until another reader comes for its own */
-#define RANGE_BYTES                                                                                \
-    ((1 << 20) + (64 << 10)) /* of one request at most: a chunk of 1 MiB and its checksum */
-#define RANGE_MIN                                                                                  \
-    (64 << 10) /* smaller ones are better left to the page cache, which fetches more at once */
-#define SECTOR                                                                                     \
-    4096 /* offsets, sizes and addresses are multiples of it: the largest block of a disk */
-#define RANGES      1024 /* announced at a time, at most */
-#define LONG_BEFORE 64   /* ranges */
+#define THREADS     4 /* concurrent requests: with only one, disk and copies would alternate */
+#define BUFFERS     8 /* as many again that are queued */
+#define RESERVE     4 /* for readers that wait until another reader collects its range */
+#define RANGE_BYTES ((1 << 20) + (64 << 10)) /* at most: a chunk of 1 MiB and its checksum */
+#define RANGE_MIN   (64 << 10) /* the page cache reads smaller ones more efficiently */
+#define SECTOR      4096       /* of offsets, sizes and addresses: the largest block of a disk */
+#define RANGES      1024       /* announced at a time, at most */
+#define LONG_BEFORE 64         /* ranges */
 #define LARGE_PAGE  (2 << 20)
 #define ROOM        ((size_t)RANGE_BYTES + 2 * SECTOR) /* of a buffer */
 
@@ -46,7 +42,7 @@ static range_t *range_at(h5_direct_t *d, int index) {
     return &d->range[(d->first + index) % RANGES];
 }
 
-/* Done with, read or not. */
+/* Finished, read or not. */
 static void drop(h5_direct_t *d, range_t *r) {
     if (r->buffer) d->buffer[d->free_count++] = r->buffer;
     r->buffer = NULL;
@@ -79,7 +75,7 @@ static bool fetch(const range_t *r) {
     return true;
 }
 
-/* Reads a range that is queued, without the lock meanwhile. There is a free buffer. */
+/* Reads a queued range, without the lock meanwhile. A buffer is free. */
 static void load(h5_direct_t *d, range_t *r) {
     r->buffer = d->buffer[--d->free_count];
     r->state = READING;
@@ -89,7 +85,7 @@ static void load(h5_direct_t *d, range_t *r) {
     r->state = READY;
     pthread_cond_broadcast(&d->done);
     if (good) return;
-    drop(d, r); /* who wants it reads it the usual way, and says what is wrong */
+    drop(d, r); /* the reader falls back to a normal read, which reports the error */
     if (!d->refused)
         TR_INFO("direct I/O fails on this file system; files are read through the "
                 "page cache");
@@ -112,10 +108,10 @@ static void *work(void *self) {
 
 static tr_status_t start(h5_direct_t *d) {
     TR_TRY(tr_alloc_aligned(TR_COUNT(d->buffer) * ROOM, LARGE_PAGE, "direct I/O", &d->block));
-    /* few long segments of memory: short requests to the disk */
+    /* few long segments of memory need fewer requests to the disk */
     tr_use_large_pages(d->block, TR_COUNT(d->buffer) * ROOM);
-    /* The child of a fork would take the pages that a disk writes to away from us, in kernels
-     * before 5.19. */
+    /* In kernels before 5.19 the child of a fork would take over pages that a disk is writing
+     * to. */
     madvise(d->block, TR_COUNT(d->buffer) * ROOM, MADV_DONTFORK);
     for (size_t i = 0; i < TR_COUNT(d->buffer); i++)
         d->buffer[d->free_count++] = d->block + i * ROOM;
@@ -152,8 +148,7 @@ void tr_h5_direct_close(h5_direct_t **direct) {
     tr_free(&d);
 }
 
-/* One range at the end of the queue; where that is full, the oldest goes, which hardly anybody
- * waits for. */
+/* Queues one range; if the queue is full, the oldest is dropped, which is rarely waited for. */
 static void enqueue(h5_direct_t *d, int fd, uint64_t offset, uint64_t bytes) {
     if (d->count == RANGES) {
         range_t *r = range_at(d, 0);
@@ -169,7 +164,7 @@ bool tr_h5_direct_expect(h5_direct_t *d, int fd, uint64_t offset, uint64_t bytes
     if (bytes < RANGE_MIN || !d->threads) return false;
     pthread_mutex_lock(&d->lock);
     bool good = !d->refused;
-    /* Equal parts: no small one at the end. */
+    /* Equal parts, so that no small one remains at the end. */
     uint64_t parts = (bytes + RANGE_BYTES - 1) / RANGE_BYTES, most = (bytes + parts - 1) / parts;
     for (uint64_t part; good && bytes; offset += part, bytes -= part) {
         part = bytes < most ? bytes : most;
@@ -204,8 +199,8 @@ static range_t *await(h5_direct_t *d, int fd, uint64_t offset) {
     return r;
 }
 
-/* What is read comes in about the order in which it was announced: of what was announced long
- * before `taken` nobody wants the rest. */
+/* Ranges are read roughly in the order of announcement: the rest of those announced long before
+ * `taken` will not be requested. */
 static void give_up_before(h5_direct_t *d, const range_t *taken) {
     while ((taken - range_at(d, 0) + RANGES) % RANGES > LONG_BEFORE &&
            range_at(d, 0)->state == READY)

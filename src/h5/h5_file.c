@@ -1,4 +1,4 @@
-/* Opening HDF5 files, what is in them, and what to say when that fails. */
+/* Opening HDF5 files, their contents, and messages if that fails. */
 #include "h5.h"
 #include "writer.h"
 #include <errno.h>
@@ -25,14 +25,14 @@ void tr_h5_lock(void) {
     pthread_mutex_lock(&lock);
     if (prepared) return;
     prepared = true;
-    /* Reading needs no lock, and on many parallel file systems locking fails. Must be set before
-     * the library's first call. */
+    /* Reading needs no file lock, and locking fails on many parallel file systems. Must be set
+     * before the library's first call. */
     if (!H5_HAVE_SET_LOCKING) setenv("HDF5_USE_FILE_LOCKING", "FALSE", 0);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 }
 
 void tr_h5_own_process(void) {
-    struct rlimit files; /* data in many files take two or three descriptors each */
+    struct rlimit files; /* data in many files need two or three descriptors each */
     if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
         files.rlim_cur = files.rlim_max;
         (void)setrlimit(RLIMIT_NOFILE, &files);
@@ -214,7 +214,7 @@ static tr_status_t add_dataset(visit_t *visit, hid_t id, const char *path) {
     return visit->status;
 }
 
-/* What is there but cannot be read from here: who looks for it is told why. */
+/* It exists but cannot be read here: the message says why. */
 static tr_status_t add_unusable(visit_t *visit, const char *path, const char *why) {
     h5_entry_t entry = {.ndim = -1, .type = H5T_NO_CLASS};
     tr_status_t status = tr_strdup(path, &entry.path);
@@ -246,7 +246,7 @@ static tr_status_t add_unreadable(visit_t *visit, const char *path) {
     return add_unusable(visit, path, why);
 }
 
-/* A link may lead into another file, whose bytes are not this one's. */
+/* A link may lead into another file with other bytes. */
 static bool is_in_file_of(hid_t group, hid_t id) {
     char here[4096] = "", there[4096] = "";
     H5Fget_name(group, here, sizeof here);
@@ -256,7 +256,7 @@ static bool is_in_file_of(hid_t group, hid_t id) {
 
 static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, void *self);
 
-/* `path` has room for a slash. */
+/* `path` has space for a slash. */
 static tr_status_t visit_group(visit_t *visit, hid_t id, char *path) {
     if (visit->depth == MAX_DEPTH) return add_unusable(visit, path, "groups are nested too deeply");
     char *end = strchr(path, '\0');

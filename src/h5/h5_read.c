@@ -1,4 +1,4 @@
-/* Rows of an array, by whatever way its storage allows. */
+/* Reading rows of an array, by the method that its storage allows. */
 #include "h5.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -101,7 +101,7 @@ static tr_status_t read_chunks(const h5_array_t *a, h5_scratch_t *scratch, int64
     return TR_OK;
 }
 
-/* Decodes a chunk_row into the scratch, unless it is there from the last call. */
+/* Decodes a chunk row into the scratch, unless it is there from the last call. */
 static tr_status_t load_chunk_row(const h5_array_t *a, h5_scratch_t *scratch, int64_t chunk_row) {
     int64_t rows = min64(a->chunk_rows, a->rows - chunk_row * a->chunk_rows);
     if (scratch->chunk_row_of == a && scratch->chunk_row_index == chunk_row) return TR_OK;
@@ -122,7 +122,7 @@ static tr_status_t load_chunk_row(const h5_array_t *a, h5_scratch_t *scratch, in
     return TR_OK;
 }
 
-/* A chunk with nothing but a checksum is verified once and then read like one without. */
+/* A chunk that has only a checksum is verified once and then read like one without. */
 static bool is_verified(const h5_array_t *a, int64_t chunk_row) {
     return a->verified && a->table[chunk_row].address != H5_NOWHERE &&
            __atomic_load_n(&a->verified[chunk_row], __ATOMIC_RELAXED);
@@ -134,7 +134,7 @@ static tr_status_t read_chunk_row(const h5_array_t *a, h5_scratch_t *scratch, in
     if (is_verified(a, chunk_row)) {
         TR_TRY(tr_h5_pread(a->file, out, (size_t)(rows * a->row_bytes),
                            chunk->address + (uint64_t)(skip * a->row_bytes)));
-        /* announced before another block had it verified, the whole chunk may have been fetched */
+        /* the whole chunk may have been prefetched, before another block verified it */
         if (a->file->direct)
             tr_h5_direct_forget(a->file->direct, a->file->direct_fd, chunk->address, chunk->bytes);
         return TR_OK;
@@ -197,7 +197,7 @@ static void expect_bytes(const h5_file_t *file, uint64_t offset, uint64_t bytes)
     char byte;
     struct iovec one = {&byte, 1};
     if (file->direct && tr_h5_direct_expect(file->direct, file->direct_fd, offset, bytes)) return;
-    /* Looking whether the beginning is cached is far cheaper than walking over pages that are. */
+    /* Checking whether the beginning is cached is much cheaper than touching cached pages. */
     if (preadv2(file->fd, &one, 1, (off_t)offset, RWF_NOWAIT) == 1) return;
     posix_fadvise(file->fd, (off_t)offset, (off_t)bytes, POSIX_FADV_WILLNEED);
 }

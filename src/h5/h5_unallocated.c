@@ -1,5 +1,5 @@
-/* What was never written: HDF5 reads fill values where no storage was allocated, as in the file of
- * a writer that was killed. */
+/* Samples that were never written: HDF5 returns fill values where no storage was allocated, for
+ * example after the writer was killed. */
 #include "h5.h"
 #include <stdio.h>
 
@@ -44,5 +44,6 @@ tr_status_t tr_h5_refuse_unallocated(const h5_array_t *a) {
                    "HDF5 would return fill values for them. Finish writing the file, or truncate "
                    "it. If the fill values are intended, store them: trainer repack %s OUT%s.h5",
                    path, a->name, (long long)unallocated->rows, (long long)unallocated->of,
-                   (long long)unallocated->first, path, tr_h5_labels_path(path, labels) ? "_x" : "");
+                   (long long)unallocated->first, path,
+                   tr_h5_labels_path(path, labels) ? "_x" : "");
 }

@@ -12,8 +12,8 @@
 
 #define CHUNK_BYTES     (1 << 20)
 #define CHUNK_BYTES_MAX ((int64_t)4000 << 20) /* the format's limit is 4 GiB */
-#define ALIGN_FROM                                                                                 \
-    (64 << 10) /* chunks of this size begin on a page: copying them is faster, and direct I/O can */
+/* Chunks of this size are page-aligned, which makes copies faster and direct I/O possible. */
+#define ALIGN_FROM  (64 << 10)
 #define ALIGN_BYTES 4096
 #define CAUSE_MARK  "error message = '" /* in what HDF5 says of a write that failed */
 
@@ -89,7 +89,7 @@ static tr_status_t create(tr_writer_t *w, const char *path, const tr_writer_para
     TR_TRY(tr_strdup(path, &w->path));
     TR_TRY(part_of(path, &w->part));
     int fd = open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
-                  0666); /* for a message better than the library's */
+                  0666); /* for a better message than the library's */
     if (fd < 0) return create_failed(w, errno);
     close(fd);
     tr_h5_lock();

@@ -35,11 +35,11 @@ tr_status_t tr_writer_texts(tr_writer_t *writer, const char *object, const char 
 tr_status_t tr_writer_commit(tr_writer_t *writer);
 /* Removes what was not committed. */
 void tr_writer_destroy(tr_writer_t **writer);
-/* The same by another thread of this process, which is about to end: false where nothing is written
- * to `path` now. */
+/* The same from another thread of this process, which is about to end: false if nothing is being
+ * written to `path`. */
 bool tr_writer_remove_part(const char *path);
 
-/* Whether two paths lead to one file, which is there: `force` must not replace what is read. */
+/* Whether two paths name the same existing file: `force` must not replace the input. */
 bool tr_is_same_file(const char *a, const char *b);
 
 /* Whether bytes[count] begin with the signature of HDF5 files. */
@@ -52,8 +52,8 @@ bool tr_begins_as_hdf5(const void *bytes, size_t count);
  */
 void tr_h5_own_process(void);
 
-/* The path NAME_y.h5 for NAME_x.h5, where labels in a file of their own are expected; false: `path`
- * has another form. */
+/* The path NAME_y.h5 for NAME_x.h5, where a separate file of labels is expected; false: `path` has
+ * another form. */
 bool tr_h5_labels_path(const char *path, char out[4096]);
 
 #endif

@@ -1,10 +1,11 @@
-/* The list of layers, their labels and scopes, and what building them has in common. */
+/* The list of layers, their labels and scopes, and the common part of building them. */
 #include "layer_int.h"
 #include "trainer/mem.h"
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_LAYERS 10000 /* of a model, repeats written out: bounds what a typo in a repeat costs */
+/* of a model, repeats written out: limits the cost of a typing error in a repeat */
+#define MAX_LAYERS 10000
 
 static const tr_layer_t *const layers[] = {
 #define LAYER(symbol) &tr_layer_##symbol,
@@ -12,8 +13,8 @@ static const tr_layer_t *const layers[] = {
 #undef LAYER
 };
 
-/* Labels given in one scope: how many of each kind, and the names that users gave or that were made
- * of the counts. */
+/* Labels given in one scope: a count per kind, and the names, given by users or made from the
+ * counts. */
 struct tr_layer_names {
     int count[TR_COUNT(layers)];
     TR_VEC(char *) label;
@@ -64,8 +65,8 @@ static size_t index_of(const tr_layer_t *layer) {
     return i;
 }
 
-/* The layer's label: name=, or kind and count. Equal labels would share parameters without a word.
- */
+/* The layer's label: name=, or kind and count. Layers with equal labels would share parameters
+ * silently. */
 static tr_status_t give_label(struct tr_layer_names *names, const tr_layer_t *layer,
                               const tr_layer_spec_t *spec, const char *name, const char **out) {
     char made[64], *label = NULL;

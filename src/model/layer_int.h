@@ -18,16 +18,14 @@ typedef struct {
     double lr_factor;
 } tr_layer_common_t;
 
-/* The layer of that name or alias; NULL where there is none. */
+/* The layer of that name or alias; NULL: none. */
 const tr_layer_t *tr_layer_find(const char *name);
-/*
- * Checks the words of `spec` and writes them to *out_settings and *out_common (each may be NULL).
- * TR_ERR_CONFIG says line and column.
- */
+/* Checks the words of `spec` and writes them to *out_settings and *out_common (each may be NULL).
+ * TR_ERR_CONFIG names line and column. */
 tr_status_t tr_layer_read(const tr_layer_t *layer, const tr_layer_spec_t *spec, void *out_settings,
                           tr_layer_common_t *out_common);
-/* Appends a layer that was checked, without its blocks, in its normal form: options in the order of
- * the table, defaults left out. */
+/* Appends a checked layer, without its blocks, in its normal form: options in the order of the
+ * table, without defaults. */
 void tr_layer_write(const tr_layer_spec_t *spec, tr_str_t *out);
 /* Checks name, words and blocks of a parsed layer, and the layers in its blocks. */
 tr_status_t tr_layer_check(const tr_layer_spec_t *spec);
@@ -46,7 +44,7 @@ tr_status_t tr_layers_build_inside(const tr_layer_context_t *context, const tr_l
 /* True where `next` is a plain relu, which the layer before it can take into its own op. */
 bool tr_layer_is_plain_relu(const tr_layer_spec_t *next);
 
-/* A parameter of the layer, "<label>.<name>", frozen where the user says so. */
+/* A parameter of the layer, "<label>.<name>", frozen if the user says so. */
 tr_status_t tr_layer_param(const tr_layer_context_t *context, const char *name,
                            const tr_shape_t *shape, tr_init_t init, tr_tensor_t *out);
 
@@ -60,9 +58,9 @@ typedef struct {
     int spatial, kernel[3], stride[3], pad_lo[3], pad_hi[3], dilation[3];
 } tr_layer_window_t;
 /*
- * Resolves the window of a convolution or pooling over x; count-0 strides are the kernel's.
- * TR_ERR_CONFIG where x has no spatial dimensions, the numbers of dimensions differ, or the window
- * is larger than its padded input.
+ * Resolves the window of a convolution or pooling over x; a stride with count 0 is the kernel's.
+ * TR_ERR_CONFIG if x has no spatial dimensions, the numbers of dimensions differ, or the window is
+ * larger than its padded input.
  */
 tr_status_t tr_layer_window(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
                             tr_tensor_t x, const tr_sizes_t *kernel, const tr_sizes_t *stride,

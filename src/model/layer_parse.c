@@ -59,7 +59,7 @@ static size_t word_length(const cursor_t *c) {
     return strcspn(c->at, " \t\r\v\f\n,{}#=");
 }
 
-/* What stands at the cursor, for a message. */
+/* The text at the cursor, for a message. */
 static const char *found(const cursor_t *c, char text[48]) {
     size_t length = word_length(c);
     if (*c->at == '\0') return "the end of the text";
@@ -103,7 +103,7 @@ void tr_layers_free(tr_layer_spec_t **specs, int count) {
     tr_free(specs);
 }
 
-/* "5x5" or "pad=same" into *out, which the caller frees whatever happens. */
+/* "5x5" or "pad=same" into *out, which the caller frees, also after a failure. */
 static tr_status_t parse_word(cursor_t *c, tr_layer_word_t *out) {
     char text[48];
     out->line = c->line;
@@ -164,7 +164,7 @@ static tr_status_t parse_blocks(cursor_t *c, tr_layer_spec_t *spec) {
     }
 }
 
-/* Fills *out, which the caller frees whatever happens. */
+/* Fills *out, which the caller frees, also after a failure. */
 static tr_status_t parse_layer(cursor_t *c, tr_layer_spec_t *out) {
     char text[48];
     out->line = c->line;
@@ -188,8 +188,8 @@ static tr_status_t parse_layer(cursor_t *c, tr_layer_spec_t *out) {
     return parse_blocks(c, out);
 }
 
-/* Up to the end of the text, or behind the brace that closes `open`. *out is whole even on failure:
- * to be freed. */
+/* Reads to the end of the text, or past the brace that closes `open`. *out can be freed, also after
+ * a failure. */
 static tr_status_t parse_list(cursor_t *c, const cursor_t *open, tr_layer_block_t *out) {
     spec_vec_t specs = {0};
     tr_status_t status = TR_OK;

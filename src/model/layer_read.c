@@ -59,8 +59,7 @@ static tr_status_t fail_usage(const tr_layer_t *layer, const tr_layer_spec_t *sp
     return TR_ERR_CONFIG;
 }
 
-/* The field that `word` sets, and in which of the two tables (the common ones count from
- * layer->field_count). */
+/* The field that `word` sets; the common ones count from layer->field_count. */
 static int field_of_word(const tr_layer_t *layer, const tr_layer_word_t *word, int place) {
     if (word->key == NULL) return place < layer->positional ? place : -1;
     for (int i = 0; i < layer->field_count; i++)
@@ -212,7 +211,7 @@ tr_status_t tr_layer_check(const tr_layer_spec_t *spec) {
                              "written out.",
                              layer->name);
     if (layer->max_blocks > 0 &&
-        strcmp(common.name, "shortcut") == 0) /* of equal names one parameter is made */
+        strcmp(common.name, "shortcut") == 0) /* equal names would share one parameter */
         return TR_LAYER_FAIL(spec,
                              "the name 'shortcut' is reserved for the second block of a residual: "
                              "choose another.");

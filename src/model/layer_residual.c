@@ -2,8 +2,8 @@
 #include "layer_int.h"
 #include <stdio.h>
 
-/* The shortcut that would fit, for the message: a 1x1 convolution, with the main path's stride
- * where that is plain. */
+/* The shortcut that would fit, for the message: a 1x1 convolution, with the stride of the main path
+ * if that is plain. */
 static void suggest(const tr_graph_t *g, tr_tensor_t x, tr_tensor_t main, char text[128]) {
     const tr_shape_t *in = tr_shape_of(g, x), *out = tr_shape_of(g, main);
     int64_t channels = out->dim[out->ndim - 1];

@@ -3,7 +3,7 @@
 #include "layer_int.h"
 #include <stdio.h>
 
-/* One number stands for all spatial dimensions. */
+/* One number applies to all spatial dimensions. */
 static tr_status_t expand(const tr_layer_spec_t *spec, const char *what, const tr_sizes_t *sizes,
                           int spatial, int out[3]) {
     if (sizes->count != 1 && sizes->count != spatial)

@@ -1,7 +1,7 @@
 /* The normal form of a list of layers. */
 #include "layer_int.h"
 
-#define MAX_LINES 10000 /* repeats written out: what a typo in a repeat costs */
+#define MAX_LINES 10000 /* repeats written out: limits the cost of a typing error in a repeat */
 
 typedef struct {
     tr_str_t *out;
@@ -10,8 +10,8 @@ typedef struct {
 
 static void write_list(writer_t *w, const tr_layer_spec_t *specs, int count);
 
-/* How often the layers in its block stand there; 0: it is no repeat, or one whose options hold for
- * all of them. */
+/* The number of repetitions of its block; 0: not a repeat, or one with options, which apply to all
+ * its layers. */
 static int times_of(const tr_layer_spec_t *spec) {
     double times = 0;
     if (tr_layer_find(spec->name) != &tr_layer_repeat || spec->word_count != 1) return 0;

@@ -1,4 +1,4 @@
-/* The registry of models and what building one has in common. */
+/* The registry of models, and the common part of building one. */
 #include "trainer/model.h"
 #include "base/registry.h"
 #include "trainer/mem.h"
@@ -82,7 +82,7 @@ tr_status_t tr_model_find(const char *name, const tr_model_t **out) {
 
 /* -- freezing ---------------------------------------------------------------------------------- */
 
-/* The next pattern of a comma-separated list into `pattern`, blanks around it dropped; NULL behind
+/* The next pattern of a comma-separated list into `pattern`, without surrounding blanks; NULL after
  * the last. */
 static const char *next_pattern(const char *list, char *pattern, size_t bytes) {
     list += strspn(list, ", \t\r\n");
@@ -116,7 +116,7 @@ static tr_status_t check_pattern(const tr_graph_t *g, const char *pattern) {
                    pattern, example != NULL ? example : "conv1.weight");
 }
 
-/* A pattern that matches nothing is a typo that would train what should stay. */
+/* A pattern that matches nothing is a typing error, and parameters would be trained by mistake. */
 static tr_status_t check_freeze(const tr_graph_t *g, const char *patterns) {
     char pattern[256];
     while ((patterns = next_pattern(patterns, pattern, sizeof pattern)) != NULL)

@@ -36,10 +36,10 @@ static tr_status_t check_width(const tr_graph_t *g, tr_tensor_t output, int64_t 
     return TR_OK;
 }
 
-/* From here on whole numbers may well be no classes. */
+/* Above this, integers are probably not classes. */
 enum { MANY_CLASSES = 50 };
 
-/* Whole numbers are taken for classes: one output, or many classes, may mean that they are none. */
+/* Integers are taken for classes: one output, or many classes, suggest that they are not. */
 static tr_status_t check_classes(const tr_graph_t *g, tr_tensor_t output,
                                  const tr_model_batch_t *batch) {
     char why[640], label[320] = "";
@@ -59,8 +59,8 @@ static tr_status_t check_classes(const tr_graph_t *g, tr_tensor_t output,
     return check_width(g, output, classes, why);
 }
 
-/* *weight: of the samples; times the weight of each one's class where model.class_weights gives
- * some. */
+/* *weight: of the samples, times the weight of each sample's class if model.class_weights is
+ * set. */
 static tr_status_t weigh_classes(tr_graph_t *g, const char *text, const tr_model_batch_t *batch,
                                  tr_tensor_t y, tr_tensor_t *weight) {
     float *values = NULL;

@@ -1,4 +1,4 @@
-/* The registry of optimizers, and the update program around one. */
+/* The registry of optimizers, and the update program. */
 #include "base/registry.h"
 #include "graph/program.h"
 #include "optim_int.h"
@@ -121,8 +121,7 @@ tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *setting
     return TR_OK;
 }
 
-/* The parameters that have a gradient: not one that may be trained and that the loss does not
- * depend on. */
+/* The parameters that have a gradient: without those that the loss does not depend on. */
 static tr_status_t read_trainable(tr_graph_t *g, float *values) {
     const int64_t end = tr_graph_layout(g).trainable_elems;
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {

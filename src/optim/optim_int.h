@@ -29,7 +29,7 @@ struct tr_schedule {
     TR_VEC(double) milestones;
 };
 
-/* One schedule. factor gives the learning rate's factor on its peak for a step behind the warm-up,
+/* One schedule. factor returns the factor on the peak learning rate for a step after the warm-up,
  * warmup <= step <= total. */
 typedef struct tr_schedule_row {
     const char *name, *help;

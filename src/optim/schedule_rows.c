@@ -1,4 +1,4 @@
-/* The schedules: factors on the peak learning rate, for steps behind the warm-up. */
+/* The schedules: factors on the peak learning rate, for steps after the warm-up. */
 #include "optim_int.h"
 #include <math.h>
 

@@ -1,4 +1,5 @@
-/* The progress line: fields in a fixed order, the least important left out until the rest fits. */
+/* The progress line: fields in a fixed order; the least important are left out until the rest
+ * fits. */
 #include "progress_int.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
@@ -23,7 +24,7 @@
 typedef struct {
     const char *label; /* dim where there are colours; "" none */
     char value[FIELD_BYTES];
-    int rank; /* fields of higher rank go first when the line is too long; -1: not there */
+    int rank; /* fields of higher rank are dropped first if the line is too long; -1: absent */
 } field_t;
 
 enum { EPOCH, BAR, STEP, LOSS, ACCURACY, LR, RATE, STALL, COMM, ETA, FIELD_COUNT };
@@ -122,7 +123,7 @@ static void fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
     if (isnan(s->accuracy) && s->tokens_per_sec == 0) f[ACCURACY].rank = -1;
 }
 
-/* Columns of all fields that are there, two between them; the bar counts with `bar_cells`. */
+/* Columns of all present fields, two between them; the bar counts with `bar_cells`. */
 static int columns_of(const field_t *f, int bar_cells) {
     int columns = 0;
     for (int i = 0; i < FIELD_COUNT; i++) {
@@ -133,7 +134,7 @@ static int columns_of(const field_t *f, int bar_cells) {
     return columns;
 }
 
-/* Leaves out what does not fit; returns the cells for the bar. */
+/* Drops fields that do not fit; returns the cells for the bar. */
 static int fit(field_t *f, int width) {
     while (columns_of(f, BAR_MIN) > width) {
         int least = -1;
@@ -186,7 +187,7 @@ void tr_progress_compose(const tr_progress_t *state, int width, bool bar, tr_pro
         else
             put_field(&out, &fields[i], style.color);
     }
-    /* Narrower than the one field that stays: a part of a number would mislead. */
+    /* Narrower than the last field: part of a number would mislead. */
     if (columns_of(fields, cells) > width) text[0] = '\0';
 }
 
@@ -203,11 +204,11 @@ struct tr_progress_line {
     pthread_mutex_t lock;  /* log lines come from any thread */
     double drawn_sec;      /* when the line was drawn last; 0: never */
     const char *phase;     /* of the line drawn last */
-    char line[LINE_BYTES]; /* as it stands on the terminal; "" none */
+    char line[LINE_BYTES]; /* the text on the terminal; "" none */
 };
 
-/* The log's sink on a terminal: the line takes the bar's place, and the bar goes below it, in one
- * write. */
+/* The log's sink on a terminal: the log line replaces the bar, and the bar is drawn below it, in
+ * one write. */
 static void write_above(void *self, tr_log_level_t level, const char *text) {
     static const char *const colors[] = {"\x1b[31m", "\x1b[33m", "", "\x1b[2m"};
     tr_progress_line_t *line = self;

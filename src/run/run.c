@@ -1,5 +1,5 @@
-/* The run folder. Files that others read whole are replaced by one rename; those that grow are
- * appended to by one write a line. */
+/* The run folder. Files that others read as a whole are replaced by one rename; growing files are
+ * appended to by one write per line. */
 #include "base/file.h"
 #include "base/json_text.h"
 #include "run.h"
@@ -23,8 +23,8 @@
 struct tr_run {
     char *dir, *checkpoint_dir, *metrics_path;
     int lock_fd, metrics_fd;
-    bool is_new;   /* the folder was not there before, and the run has not begun */
-    tr_str_t line; /* kept, so that a metrics line allocates nothing after the first */
+    bool is_new;   /* this session created the folder, and the run has not begun */
+    tr_str_t line; /* kept, so that metrics lines after the first allocate nothing */
 };
 
 static tr_status_t fail_errno(const char *what, const char *path) {
@@ -58,7 +58,7 @@ static tr_status_t own_dir(const tr_run_settings_t *settings, const char *config
 
 /* -- folder and lock --------------------------------------------------------------------------- */
 
-/* A folder outlives a crash once the one that it is in is on the disk. */
+/* A folder survives a crash once its parent is on the disk. */
 static tr_status_t sync_parent(const char *path) {
     char *parent = NULL;
     TR_TRY(tr_strdup(path, &parent));
@@ -71,8 +71,8 @@ static tr_status_t sync_parent(const char *path) {
     return status;
 }
 
-/* With all parents. Where one exists already that is fine, even if somebody else makes it at the
- * same time. *out_new: dir itself did not. */
+/* With all parents. It is not an error if one exists, or if another process creates it at the same
+ * time. *out_new: dir itself was created. */
 static tr_status_t make_dirs(const char *dir, bool *out_new) {
     char *path = NULL;
     tr_status_t status = TR_OK;
@@ -117,7 +117,7 @@ static tr_status_t fail_locked(const tr_run_t *run, double waited_sec) {
         run->dir, *holder ? holder : "another process");
 }
 
-/* A job that SLURM restarts comes sooner than a parallel file system notices that the former node
+/* A job that SLURM restarts may arrive before a parallel file system notices that the former node
  * is dead. */
 static tr_status_t read_lock_wait(const tr_run_settings_t *settings, double *out_sec) {
     const char *restarts = getenv("SLURM_RESTART_COUNT"), *text = settings->lock_wait;
@@ -150,7 +150,7 @@ static tr_status_t wait_for_lock(const tr_run_t *run, double wait_sec, int (*ask
     return fail_locked(run, tr_clock_sec() - begin);
 }
 
-/* The kernel lets go of the lock when the process ends, however it ends. */
+/* The kernel releases the lock when the process ends, in any way. */
 static tr_status_t take_lock(tr_run_t *run, double wait_sec, int (*asked_to_stop)(void)) {
     char *path = NULL, host[128] = "", date[32], text[256];
     TR_TRY(join(run->dir, "lock", &path));
@@ -163,7 +163,7 @@ static tr_status_t take_lock(tr_run_t *run, double wait_sec, int (*asked_to_stop
     tr_clock_iso8601(date);
     int length =
         snprintf(text, sizeof text, "process %ld on %s since %s\n", (long)getpid(), host, date);
-    /* What is inside serves the message alone; the lock holds without it. */
+    /* The contents are only for messages; the lock works without them. */
     if (ftruncate(run->lock_fd, 0) != 0 || pwrite(run->lock_fd, text, (size_t)length, 0) != length)
         TR_WARN("cannot write %s/lock: %s", run->dir, strerror(errno));
     return TR_OK;
@@ -247,13 +247,14 @@ json_t *tr_json_measured(double value) {
 /* -- metrics ----------------------------------------------------------------------------------- */
 
 tr_status_t tr_run_metrics(tr_run_t *run, json_t *line) {
-    /* Reals read back as the same doubles: equal runs can be told from nearly equal ones. */
+    /* Reals read back as the same doubles, so that equal runs can be distinguished from nearly
+     * equal ones. */
     tr_status_t status = dump(run, line, JSON_COMPACT);
     json_decref(line);
     TR_TRY(status);
     off_t before = lseek(run->metrics_fd, 0, SEEK_END);
     status = write_bytes(run->metrics_fd, run->metrics_path, run->line.text, run->line.length);
-    /* Half a line (disk full) would spoil the next one too. */
+    /* Half a line (disk full) would damage the next one, too. */
     if (status != TR_OK && before >= 0 && ftruncate(run->metrics_fd, before) != 0)
         TR_WARN("%s ends with an incomplete line", run->metrics_path);
     return status;
@@ -264,8 +265,8 @@ static bool is_later(const json_t *line, int64_t last, bool with_valid) {
     return step > last || (step == last && !with_valid && json_object_get(line, "valid_loss"));
 }
 
-/* Bytes before the first line of a step after `last`, or of its validation, and before a last line
- * that is not whole. */
+/* Bytes before the first line of a step after `last`, or of its validation, and before an
+ * incomplete last line. */
 static size_t leading_bytes(const char *text, size_t bytes, int64_t last, bool with_valid) {
     size_t at = 0;
     while (at < bytes) {
@@ -290,7 +291,7 @@ tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step, bool with_valid) 
     if (text == MAP_FAILED) return fail_errno("read", run->metrics_path);
     size_t kept = leading_bytes(text, bytes, step, with_valid);
     munmap(text, bytes);
-    /* In place: whoever follows the file keeps following it. */
+    /* In place, so that programs that follow the file keep following it. */
     if (kept < bytes && ftruncate(run->metrics_fd, (off_t)kept) != 0)
         return fail_errno("shorten", run->metrics_path);
     return TR_OK;
@@ -318,21 +319,21 @@ static tr_status_t add_log(const char *dir) {
 
 /* How a run is opened. */
 typedef struct {
-    bool only_new; /* a folder that is there already will not do */
+    bool only_new; /* an existing folder is refused */
     double lock_wait_sec;
     int (*asked_to_stop)(void);
 } way_t;
 
 static tr_status_t open_files(tr_run_t *run, bool is_new, const way_t *way) {
     TR_TRY(take_lock(run, way->lock_wait_sec, way->asked_to_stop));
-    run->is_new = is_new; /* whoever has no lock removes nothing */
+    run->is_new = is_new; /* without the lock nothing is removed */
     bool made;
     TR_TRY(make_dirs(run->checkpoint_dir, &made));
     TR_TRY(open_metrics(run));
     return add_log(run->dir);
 }
 
-/* *out stays NULL where only a new folder will do and this one is there. */
+/* *out stays NULL if only a new folder is allowed and this one exists. */
 static tr_status_t open_dir(const char *dir, const way_t *way, tr_run_t **out) {
     tr_run_t *run = NULL;
     tr_status_t status = TR_OK;
@@ -378,7 +379,7 @@ void tr_run_join_log(const char *dir) {
         TR_WARN_ALL("%s", tr_error_last()->message);
 }
 
-/* Only what tr_run_open made; a folder in which there is more stays. */
+/* Only what tr_run_open created; a folder with other contents stays. */
 static void remove_new(const tr_run_t *run) {
     static const char *const names[] = {"log.txt", "metrics.jsonl", "lock"};
     rmdir(run->checkpoint_dir);

@@ -20,19 +20,21 @@ typedef struct {
 extern const tr_config_table_t tr_run_config;
 
 typedef struct tr_run tr_run_t;
-/* Makes the folder (and parents) where it is not there, takes the lock (flock on `lock`, with host
- * and pid inside), opens log.txt and metrics.jsonl for appending. Another process holds the lock:
- * TR_ERR_CONFIG says who; after a wait of lock_wait, or when asked_to_stop (may be NULL) is not 0,
- * TR_ERR_RETRY. Blocks meanwhile. */
+/*
+ * Creates the folder (and parents) if missing, takes the lock (flock on `lock`, which contains host
+ * and pid), opens log.txt and metrics.jsonl for appending. If another process holds the lock:
+ * TR_ERR_CONFIG names it; after waiting lock_wait, or if asked_to_stop (may be NULL) is not 0,
+ * TR_ERR_RETRY. Blocks meanwhile.
+ */
 tr_status_t tr_run_open(const tr_run_settings_t *settings, const char *config_path,
                         int (*asked_to_stop)(void), tr_run_t **out);
-/* The run is set up and will begin: writes config.ini. */
+/* The run is set up and begins: writes config.ini. */
 tr_status_t tr_run_begin(tr_run_t *run, const char *config_text);
-/* Leaves log.txt open (tr_log_close_files) for what the caller says of the outcome. A folder that
- * tr_run_open made for a run that never began is removed again. */
+/* Leaves log.txt open (tr_log_close_files), so that the caller can log the outcome. A folder that
+ * tr_run_open created for a run that never began is removed again. */
 void tr_run_close(tr_run_t **run);
-/* The log of a run in `dir`, which rank 0 holds, for a line of this rank's: nothing where the
- * folder is not to be seen from here. */
+/* Opens the log of a run in `dir`, which rank 0 holds, for a line of this rank. Does nothing if the
+ * folder is not visible here. */
 void tr_run_join_log(const char *dir);
 const char *tr_run_dir(const tr_run_t *run);
 const char *tr_run_checkpoint_dir(const tr_run_t *run);
@@ -42,7 +44,7 @@ bool tr_run_has(const tr_run_t *run, const char *path);
 json_t *tr_json_measured(double value);
 /* One JSON object, one line, written at once. Steals `line`. */
 tr_status_t tr_run_metrics(tr_run_t *run, json_t *line);
-/* Drops lines of metrics.jsonl of steps after `step`, and unless with_valid of the validation of
+/* Removes lines of metrics.jsonl of steps after `step`, and unless with_valid the validation of
  * `step` (a resumed run repeats them). */
 tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step, bool with_valid);
 /* Writes summary.json (temporary file, fsync, rename). Steals `summary`. */
@@ -52,7 +54,7 @@ tr_status_t tr_run_summary(tr_run_t *run, json_t *summary);
 
 typedef struct {
     int64_t step, steps;   /* done, in all */
-    int64_t epoch, epochs; /* present (from 1), in all; epochs 0 where steps rule */
+    int64_t epoch, epochs; /* present (from 1), in total; epochs 0 if the run is limited by steps */
     double epoch_fraction; /* of the present epoch, 0 .. 1 */
     double loss, accuracy; /* accuracy NaN where there is none */
     double lr, samples_per_sec;
@@ -64,8 +66,7 @@ typedef struct {
 
 typedef struct tr_progress_line tr_progress_line_t;
 /* On a terminal one line that is redrawn (at most ten times a second), fitted to its width;
- * elsewhere a plain line. Installs a log sink so that log lines stand above the
- * bar. */
+ * elsewhere a plain line. Installs a log sink that prints log lines above the bar. */
 tr_status_t tr_progress_create(int fd, tr_progress_line_t **out);
 /* terminal only; cheap when called every step */
 void tr_progress_draw(tr_progress_line_t *line, const tr_progress_t *state);

@@ -11,12 +11,12 @@
 #include <stdint.h>
 
 /* Of the sessions in the file: how many started, and the longest time that a checkpoint took to
- * write, 0 where none is known. */
+ * write; 0: not known. */
 typedef struct {
     int64_t count;
     double slowest_write_sec;
 } tr_sessions_t;
-/* A folder without the file has none. Lines that cannot be read are left out. */
+/* A missing file has no sessions. Unreadable lines are ignored. */
 tr_status_t tr_sessions_read(const char *run_dir, tr_sessions_t *out);
 /* One JSON object, one line, at the end of the file. Steals `line`. */
 tr_status_t tr_sessions_append(const char *run_dir, json_t *line);

@@ -7,7 +7,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Name and parent of a process; false where it cannot be looked at. */
+/* Name and parent of a process; false if it cannot be inspected. */
 static bool read_process(long pid, char name[32], long *out_parent) {
     char path[64], line[512];
     snprintf(path, sizeof path, "/proc/%ld/stat", pid);
@@ -15,7 +15,7 @@ static bool read_process(long pid, char name[32], long *out_parent) {
     if (!file) return false;
     bool read = fgets(line, sizeof line, file) != NULL;
     fclose(file);
-    /* "12 (na me) S 11 ...": the name may hold blanks and brackets. */
+    /* "12 (na me) S 11 ...": the name may contain spaces and parentheses. */
     char *open_bracket = read ? strchr(line, '(') : NULL,
          *close_bracket = read ? strrchr(line, ')') : NULL;
     if (!open_bracket || !close_bracket || sscanf(close_bracket + 1, " %*c %ld", out_parent) != 1)

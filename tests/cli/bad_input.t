@@ -4,6 +4,7 @@
 # lost. With a file's name as argument, the rows of docs/bad-input.md go to it.
 set -u
 . "$TRAINER_ROOT/tests/support/names.sh"
+. "$TRAINER_ROOT/tests/support/cases.sh"
 here=$TRAINER_ROOT/tests/cli
 rows=${1:-}
 n=0
@@ -57,7 +58,7 @@ may_not=() # root passes permissions by, unless it gives up that capability
 denied() { local may_not=(setpriv --bounding-set=-dac_override,-dac_read_search); [ "$(id -u)" = 0 ] || may_not=(); "$@"; }
 trainer() {
     local launcher=()
-    [ "$ranks" = - ] || launcher=("$MPIEXEC" -np "$ranks")
+    [ "$ranks" = - ] || [ "$ranks" = 1 ] || launcher=("$MPIEXEC" -np "$ranks")
     timeout -k 5 60 "${may_not[@]}" "${launcher[@]}" "$TRAINER" "$@" >out 2>err </dev/null 9>&-
 }
 # What the program said from its first warning or error on, up to where a run names its folder: without the launcher's words, ranks and folders.
@@ -97,6 +98,7 @@ row() {
     printf '| %s | `%s` | %s | %s |\n' "$1" "${command//|/\\|}" "$2" "$4"
 }
 
+lines=0
 no_denied=
 if [ "$(id -u)" = 0 ] && ! setpriv --bounding-set=-dac_override,-dac_read_search bash -c '! cat secret.ini' >out 2>&1; then
     no_denied="root passes permissions by, and setpriv cannot keep it from that"
@@ -110,6 +112,8 @@ while IFS= read -r line; do
     ranks=${rest%% | *} rest=${rest#* | }
     code=${rest%% | *} rest=${rest#* | }
     command=${rest%% | *} named=${rest#* | }
+    # Two ranks take five times as long as one: without TEST_ALL every tenth line has two. The page shows two.
+    if [ "$ranks" = 2 ] && ! all && [ -z "$rows" ]; then [ $((lines++ % 10)) = 0 ] || ranks=1; fi
     case $command in denied*) [ -z "$no_denied" ] || { n=$((n + 1)); echo "ok $n - $what # SKIP $no_denied"; continue; } ;; esac
     check "$what" "$code" "$command" "$named"
 done <"$here/bad_input.table"

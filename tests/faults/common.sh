@@ -1,5 +1,6 @@
 # Sourced by the tests of faults: runs that are killed, stopped and made to fail, and the restart behind each. Not a test itself.
 . "$TRAINER_ROOT/tests/train/common.sh"
+. "$TRAINER_ROOT/tests/support/cases.sh"
 
 fail_lib=$BUILD/libfail.so
 if ! [ "$(LD_PRELOAD=$fail_lib "$TRAINER" --version 2>&1)" = "$("$TRAINER" --version)" ]; then

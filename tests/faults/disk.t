@@ -52,36 +52,38 @@ ended
 [ $rc = 74 ] && within $sec 30 && [ "$(grep -c 'trainer: error' out)" = 1 ]
 ok $? "asked to stop meanwhile: code $rc"
 
-FAULT="$slow FAIL_CALL=write FAIL_ON=/full2/ FAIL_HOW=ENOSPC FAIL_AT=70 FAIL_ALWAYS=1" start 1 net.ini run.dir=full2 $exact
-begin=$(now)
-ended
-row "everything in the run folder fails for want of space, metrics and log too" "said, trained to the end"
-[ $rc = 74 ] && once out "warning & metrics.jsonl"
-ok $? "metrics that cannot be written do not end the run: code $rc"
-run 2 net.ini run.dir=full2 $exact && [ "$(state whole)" = "$(state full2)" ]
-ok $? "restarted: the same bits"
+if all; then
+    FAULT="$slow FAIL_CALL=write FAIL_ON=/full2/ FAIL_HOW=ENOSPC FAIL_AT=70 FAIL_ALWAYS=1" start 1 net.ini run.dir=full2 $exact
+    begin=$(now)
+    ended
+    row "everything in the run folder fails for want of space, metrics and log too" "said, trained to the end"
+    [ $rc = 74 ] && once out "warning & metrics.jsonl"
+    ok $? "metrics that cannot be written do not end the run: code $rc"
+    run 2 net.ini run.dir=full2 $exact && [ "$(state whole)" = "$(state full2)" ]
+    ok $? "restarted: the same bits"
 
-FAULT="$slow FAIL_CALL=rename FAIL_ON=/step-00000020 FAIL_HOW=ESTALE FAIL_AT=1" start 1 net.ini run.dir=stale $exact checkpoint.keep=0
-begin=$(now)
-ended
-row "the rename of a checkpoint fails (ESTALE)" "said, training goes on, the next one is saved"
-[ $rc = 0 ] && [ "$(said stale)" = 1 ] && [ "$(steps stale)" = "10 30 40 50 60 " ] && [ "$(state whole)" = "$(state stale)" ]
-ok $? "a rename that fails: one checkpoint less"
+    FAULT="$slow FAIL_CALL=rename FAIL_ON=/step-00000020 FAIL_HOW=ESTALE FAIL_AT=1" start 1 net.ini run.dir=stale $exact checkpoint.keep=0
+    begin=$(now)
+    ended
+    row "the rename of a checkpoint fails (ESTALE)" "said, training goes on, the next one is saved"
+    [ $rc = 0 ] && [ "$(said stale)" = 1 ] && [ "$(steps stale)" = "10 30 40 50 60 " ] && [ "$(state whole)" = "$(state stale)" ]
+    ok $? "a rename that fails: one checkpoint less"
 
-FAULT="$slow FAIL_CALL=write FAIL_ON=checkpoints FAIL_HOW=short FAIL_AT=0" start 1 net.ini run.dir=short $exact
-begin=$(now)
-ended
-row "every write of a checkpoint writes half" "written on"
-[ $rc = 0 ] && [ "$(said short)" = 0 ] && [ "$(state whole)" = "$(state short)" ]
-ok $? "writes that come short are continued"
+    FAULT="$slow FAIL_CALL=write FAIL_ON=checkpoints FAIL_HOW=short FAIL_AT=0" start 1 net.ini run.dir=short $exact
+    begin=$(now)
+    ended
+    row "every write of a checkpoint writes half" "written on"
+    [ $rc = 0 ] && [ "$(said short)" = 0 ] && [ "$(state whole)" = "$(state short)" ]
+    ok $? "writes that come short are continued"
 
-# Nothing of a step is written twice: what the validation behind it adds is a link.
-FAULT="FAIL_CALL=mkdir FAIL_ON=.tmp-step-00000013 FAIL_HOW=ENOSPC FAIL_AT=2 FAIL_ALWAYS=1" start 1 net.ini run.dir=twice $exact train.steps=13 train.valid_every=1epoch checkpoint.every=1epoch
-begin=$(now)
-ended
-row "the disk is full behind the only checkpoint, in its validation" "the checkpoint becomes the best"
-[ $rc = 0 ] && [ "$(said twice)" = 0 ] && [ "$(readlink twice/checkpoints/best)" = step-00000013 ]
-ok $? "no space for a second copy of a step: none is written"
+    # Nothing of a step is written twice: what the validation behind it adds is a link.
+    FAULT="FAIL_CALL=mkdir FAIL_ON=.tmp-step-00000013 FAIL_HOW=ENOSPC FAIL_AT=2 FAIL_ALWAYS=1" start 1 net.ini run.dir=twice $exact train.steps=13 train.valid_every=1epoch checkpoint.every=1epoch
+    begin=$(now)
+    ended
+    row "the disk is full behind the only checkpoint, in its validation" "the checkpoint becomes the best"
+    [ $rc = 0 ] && [ "$(said twice)" = 0 ] && [ "$(readlink twice/checkpoints/best)" = step-00000013 ]
+    ok $? "no space for a second copy of a step: none is written"
+fi
 
 # Reading the newest fails: the one before it serves.
 cp -r once read
@@ -93,16 +95,18 @@ row "the newest checkpoint cannot be read (EIO)" "the one before it serves, and 
 [ $rc = 0 ] && names out "read/checkpoints/step-00000050/[a-z.]*" && resumed step-00000040 && [ "$(state whole)" = "$(state read)" ]
 ok $? "the newest cannot be read: the one before it serves, the same bits"
 
-# One that could not be read for the moment is of another course then: it is not taken for the newest once it can be read again.
-cp -r once moment
-begin=$(now)
-FAULT="FAIL_CALL=pread,read FAIL_ON=step-00000060 FAIL_HOW=EIO FAIL_AT=3 FAIL_ALWAYS=1" start 2 net.ini run.dir=moment $exact train.steps=55 checkpoint.every=0 optimizer.lr=0.001
-ended
-row "the newest checkpoint cannot be read for a moment" "the one before it serves, also for what comes behind"
-[ $rc = 0 ] && resumed step-00000050 && names out "warning & moment/checkpoints/step-00000060 & [a-z-]*-step-00000060" &&
-    run 1 net.ini run.dir=moment $exact train.steps=57 optimizer.lr=0.001 && resumed step-00000055 &&
-    [ "$(losses moment | awk '{ print $1 }')" = "$(seq 57)" ] && [ -e moment/checkpoints/*-step-00000060/MANIFEST ]
-ok $? "the newest cannot be read for a moment: the run keeps to the one before it"
+if all; then
+    # One that could not be read for the moment is of another course then: it is not taken for the newest once it can be read again.
+    cp -r once moment
+    begin=$(now)
+    FAULT="FAIL_CALL=pread,read FAIL_ON=step-00000060 FAIL_HOW=EIO FAIL_AT=3 FAIL_ALWAYS=1" start 2 net.ini run.dir=moment $exact train.steps=55 checkpoint.every=0 optimizer.lr=0.001
+    ended
+    row "the newest checkpoint cannot be read for a moment" "the one before it serves, also for what comes behind"
+    [ $rc = 0 ] && resumed step-00000050 && names out "warning & moment/checkpoints/step-00000060 & [a-z-]*-step-00000060" &&
+        run 1 net.ini run.dir=moment $exact train.steps=57 optimizer.lr=0.001 && resumed step-00000055 &&
+        [ "$(losses moment | awk '{ print $1 }')" = "$(seq 57)" ] && [ -e moment/checkpoints/*-step-00000060/MANIFEST ]
+    ok $? "the newest cannot be read for a moment: the run keeps to the one before it"
+fi
 
 # An error that ends the run while a checkpoint is being written, which takes seconds: it is not lost with it.
 spoilt="optimizer.type=sgd optimizer.lr=1e6 schedule.type=constant optimizer.clip_norm=0 optimizer.ema=0 checkpoint.every=1"

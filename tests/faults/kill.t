@@ -17,7 +17,7 @@ ok $? "kill -9 of rank 1 before the first checkpoint: code $rc, over in $sec s"
 run 3 net.ini run.dir=early $exact && ! resumed && same early
 ok $? "restarted from step 1: the same bits"
 
-for r in 0 1 2; do
+for r in $(cases 1 0 2); do
     FAULT=$slower start 3 net.ini run.dir=steps$r $exact
     until_there steps$r/checkpoints/step-00000010
     hit KILL $r
@@ -30,7 +30,7 @@ for r in 0 1 2; do
 done
 
 # In the second checkpoint, and behind it.
-for at in write:step-00000020:5 fsync:step-00000020:4 rename:step-00000020:1 symlink:/checkpoints/:2 unlink:.del-step:1; do
+for at in $(cases rename:step-00000020:1 write:step-00000020:5 fsync:step-00000020:4 symlink:/checkpoints/:2 unlink:.del-step:1); do
     IFS=: read -r call text count <<<"$at"
     FAULT="$slow FAIL_CALL=$call FAIL_ON=$text FAIL_HOW=kill FAIL_AT=$count FAIL_SAY=$PWD/said" start 2 net.ini run.dir=$call $exact
     ended
