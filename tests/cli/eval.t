@@ -109,7 +109,7 @@ ok $? "weights that fit a model which is another one: a warning, once; none wher
 cp run/checkpoints/step-00000006/model.safetensors own.safetensors
 call 0 eval net.ini run/checkpoints/step-00000006 && grep -v '^weights' out >wanted && call 0 eval net.ini own.safetensors data.std=auto && ! grep -q warning err && grep -v '^weights' out | cmp -s - wanted
 ok $? "weights away from their run say how data were normalised"
-sed 's/{"trainer":/{"another":/' own.safetensors >alone.safetensors
+sed 's/"trainer":/"another":/' own.safetensors >alone.safetensors
 on 2 eval net.ini alone.safetensors && once err warning alone.safetensors 127.5 64 data.mean data.std &&
     call 0 eval net.ini alone.safetensors data.mean=127.5 && grep -q warning err && call 0 eval net.ini alone.safetensors data.mean=127.5 data.std=64 && ! grep -q warning err
 ok $? "weights that do not say it: a warning"
