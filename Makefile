@@ -123,6 +123,7 @@ unit_x  := $(unit_c:%.c=$(O)/%)
 bench_x := $(O)/tools/bench.d/loader
 replay_x := $(O)/tools/replay
 say      = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(@:$(O)/%=%);)
+stack_usage := -fstack-usage
 # A file that changes only when its content does: what depends on it is rebuilt when flags, version or the list of sources change.
 keep     = @$(shell mkdir -p $(@D))$(file >$@.new,$(1))cmp -s $@.new $@ && rm -f $@.new || mv -f $@.new $@
 
@@ -202,6 +203,8 @@ $(O)/libfail.so: tools/faults/fail.c
 $(O)/%.o: %.c $(O)/flags.stamp
 	@mkdir -p $(@D)
 	$(call say,CC)$(CC) $(cflags) -c -o $@ $<
+# NAME.su: the stack frame of each function, which tools/check-layers limits.
+$(O)/src/%.o: private CPPFLAGS += $(stack_usage)
 # The only objects that know libjpeg and libpng.
 $(O)/src/datatools/image_%.o $(O)/tests/cli/make_images.o: private CPPFLAGS += $(image_cflags)
 # cmocka 2 warns of what cmocka 1 has no other name for.
@@ -210,7 +213,7 @@ $(O)/tests/%.o: private CPPFLAGS += -Wno-deprecated-declarations
 $(O)/src/cmd/version.o: $(O)/version.h
 $(O)/src/cmd/version.o: private CPPFLAGS += -I$(O)
 $(O)/version.h: FORCE ; $(call keep,$(version_h))
-$(O)/flags.stamp: FORCE ; $(call keep,$(CC) $(cflags) | $(libs) $(LDFLAGS) $(LDLIBS))
+$(O)/flags.stamp: FORCE ; $(call keep,$(CC) $(cflags) $(stack_usage) | $(libs) $(LDFLAGS) $(LDLIBS))
 $(O)/objects.stamp: FORCE ; $(call keep,$(lib_c) | $(cmd_c) | $(help_c))
 define version_h
 #define TR_VERSION       "$(version)"

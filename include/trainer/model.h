@@ -72,7 +72,8 @@ typedef struct {
 } tr_model_t;
 
 /* Keys of every model: model.type, model.loss, model.label_smoothing, model.huber_delta,
- * model.class_weights, model.topk, model.init, model.recompute, model.freeze. */
+ * model.class_weights, model.topk, model.init, model.init_layout, model.recompute,
+ * model.freeze. */
 typedef struct {
     const char *type;
     int loss; /* tr_loss_kind_t */
@@ -82,9 +83,11 @@ typedef struct {
     int64_t topk;
     /* run folder, checkpoint folder or .safetensors file to start from, "" none */
     const char *init;
+    int init_layout;       /* tr_init_layout_t */
     const char *recompute; /* "none", a number of layers or blocks, or a word of the model */
     const char *freeze;    /* patterns of parameter names, comma separated */
 } tr_model_settings_t;
+typedef enum { TR_INIT_LAYOUT_AUTO, TR_INIT_LAYOUT_TRAINER, TR_INIT_LAYOUT_TORCH } tr_init_layout_t;
 typedef enum {
     TR_LOSS_AUTO,
     TR_LOSS_CROSS_ENTROPY,

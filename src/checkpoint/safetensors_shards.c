@@ -5,7 +5,7 @@
 #include <jansson.h>
 #include <string.h>
 
-enum { MOST_SHARDS = 1000 };
+enum { MOST_SHARDS = 500 };
 
 typedef struct {
     const char *dir, *index;

@@ -40,6 +40,7 @@ tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *
     const tr_trained_params_t trained = {.weights = params->weights,
                                          .split = params->split,
                                          .prediction = params->prediction,
+                                         .from_memory = params->from_memory,
                                          .build = params->build,
                                          .build_self = params->build_self};
     tr_config_t *config = NULL;

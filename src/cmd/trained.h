@@ -10,6 +10,7 @@ typedef struct {
     int count;
     char **assignments;
     bool prediction;
+    bool from_memory; /* no data are opened */
     tr_split_t split;
     /* Not NULL: programs of a session without data, as in tr_session_params_t. */
     tr_status_t (*build)(tr_session_t *s, void *self);

@@ -10,7 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ROWS 16384 /* read and converted at once */
+#define ROWS  16384 /* read at once */
+#define PIECE 2048  /* converted at once, on the stack */
 
 /* A file's part of the stream. */
 typedef struct {
@@ -51,8 +52,8 @@ static tr_status_t fail_id(const tokens_t *self, const h5_part_t *part, int64_t 
         (long long)self->vocab_size - 1);
 }
 
-/* Stored rows to ids; *out_bad is the first one out of range, -1: none. An id beyond i64 becomes
- * negative. */
+/* Rows as stored to ids; *out_bad is the first that is out of range, -1: none. An id beyond i64
+ * becomes negative. */
 static void convert_ids(tr_dtype_t from, const void *rows, int64_t count, int64_t vocab_size,
                         int32_t *out, int64_t *out_bad) {
 #define CONVERT(T)                                                                                 \
@@ -83,60 +84,78 @@ static int64_t id_at(tr_dtype_t from, const void *rows, int64_t row) {
     return (int64_t)id;
 }
 
-/* Up to ROWS tokens of one file from `position` of the stream, as ids; *out_count: how many. */
-static tr_status_t read_some(tokens_t *self, int p, int64_t position, int64_t most, int32_t *ids,
-                             int64_t *out_count) {
+/* What is read: ids of the stream from `begin` to `end` as inputs, and those after them as labels;
+ * x, y NULL: not wanted. */
+typedef struct {
+    int64_t begin, end;
+    int32_t *x, *y;
+} window_t;
+
+/* Puts ids of the stream from `position` on where they are inputs and where they are labels. */
+static void put(const window_t *w, const int32_t *ids, int64_t position, int64_t count) {
+    const int64_t inputs = min64(count, w->end - position), skip = position == w->begin;
+    if (w->x && inputs > 0)
+        memcpy(w->x + (position - w->begin), ids, (size_t)inputs * sizeof *w->x);
+    if (w->y && count > skip)
+        memcpy(w->y + (position - w->begin) - 1 + skip, ids + skip,
+               (size_t)(count - skip) * sizeof *w->y);
+}
+
+/* Converts rows of a part, which are the stream from `position` on, piece by piece. */
+static tr_status_t put_rows(const tokens_t *self, int p, const window_t *w, int64_t position,
+                            int64_t count, const char *rows) {
+    const h5_part_t *part = &self->parts.data[p];
+    int32_t ids[PIECE];
+    int64_t bad;
+    for (int64_t at = 0; at < count; at += PIECE) {
+        const int64_t some = min64(PIECE, count - at);
+        const char *from = rows + at * (int64_t)tr_dtype_bytes(part->x.dtype);
+        convert_ids(part->x.dtype, from, some, self->vocab_size, ids, &bad);
+        if (bad >= 0)
+            return fail_id(self, part, position + at + bad - self->span[p].first,
+                           id_at(part->x.dtype, from, bad));
+        put(w, ids, position + at, some);
+    }
+    return TR_OK;
+}
+
+/* Reads up to ROWS tokens of the stream from `position` on, of file `p`; *out_count: how many. */
+static tr_status_t read_some(tokens_t *self, int p, const window_t *w, int64_t position,
+                             int64_t most, int64_t *out_count) {
     const h5_part_t *part = &self->parts.data[p];
     const span_t *span = &self->span[p];
     const int64_t row = position - span->first;
-    int64_t bad;
     if (row == span->rows) {
-        *ids = (int32_t)self->end;
+        put(w, &(int32_t){(int32_t)self->end}, position, 1);
         *out_count = 1;
         return TR_OK;
     }
     const int64_t count = *out_count = min64(min64(most, ROWS), span->rows - row);
     h5_scratch_t *scratch = tr_h5_pool_take(self->pool, &part->x, row);
     tr_status_t status = tr_h5_read_rows(&part->x, scratch, row, count, scratch->rows);
-    if (status == TR_OK) {
-        convert_ids(part->x.dtype, scratch->rows, count, self->vocab_size, ids, &bad);
-        if (bad >= 0)
-            status = fail_id(self, part, row + bad, id_at(part->x.dtype, scratch->rows, bad));
-    }
+    if (status == TR_OK) status = put_rows(self, p, w, position, count, scratch->rows);
     tr_h5_pool_give(self->pool, scratch);
     return status;
 }
 
-/* The file that contains a position of the stream. */
+/* The file in which a position of the stream is. */
 static int part_at(const tokens_t *self, int64_t position) {
     int p = 0;
     while (p + 1 < self->parts.count && position >= self->span[p + 1].first) p++;
     return p;
 }
 
-/* Copies ids from `position` of the stream to the inputs and labels of the windows that begin at
- * `begin`; NULL: not requested. */
-static void put(const int32_t *ids, int64_t position, int64_t count, int64_t begin, int64_t end,
-                int32_t *x, int32_t *y) {
-    const int64_t inputs = min64(count, end - position), skip = position == begin;
-    if (x && inputs > 0) memcpy(x + (position - begin), ids, (size_t)inputs * sizeof *x);
-    if (y && count > skip)
-        memcpy(y + (position - begin) - 1 + skip, ids + skip, (size_t)(count - skip) * sizeof *y);
-}
-
 static tr_status_t read_tokens(tr_dataset_t *dataset, int64_t first, int64_t count,
                                void *const *dst) {
     tokens_t *self = (tokens_t *)dataset;
-    int32_t ids[ROWS], *x = dst[0], *y = dataset->info.field_count > 1 ? dst[1] : NULL;
     const int64_t begin = first * self->context, end = begin + count * self->context,
                   stop = min64(end + 1, self->tokens); /* one more for the last label */
-    for (int64_t at = begin, some; at < stop; at += some) {
-        TR_TRY(read_some(self, part_at(self, at), at, stop - at, ids, &some));
-        put(ids, at, some, begin, end, x, y);
-    }
-    for (int64_t at = stop; x && at < end; at++) x[at - begin] = 0;
-    for (int64_t at = stop - 1; y && at < end; at++)
-        y[at - begin] = -1; /* a token without a successor */
+    const window_t w = {begin, end, dst[0], dataset->info.field_count > 1 ? dst[1] : NULL};
+    for (int64_t at = begin, some; at < stop; at += some)
+        TR_TRY(read_some(self, part_at(self, at), &w, at, stop - at, &some));
+    for (int64_t at = stop; w.x && at < end; at++) w.x[at - begin] = 0;
+    for (int64_t at = stop - 1; w.y && at < end; at++)
+        w.y[at - begin] = -1; /* what no token follows */
     return TR_OK;
 }
 
@@ -157,7 +176,7 @@ static const tr_dataset_ops_t tokens_ops = {
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
-/* From the first file; the others must agree. The caller holds the lock. */
+/* From the first file; the others must say the same. Wants the lock. */
 static tr_status_t read_vocab(tokens_t *self, const tr_data_settings_t *settings) {
     const h5_part_t *part = self->parts.data;
     const int64_t vocab_size = tr_h5_attribute_whole(part, "vocab_size");
@@ -184,7 +203,7 @@ static tr_status_t read_vocab(tokens_t *self, const tr_data_settings_t *settings
         part->file.path);
 }
 
-/* The part of each file in the stream. */
+/* Where the files' parts of the stream are. */
 static tr_status_t lay_out(tokens_t *self) {
     TR_TRY(
         tr_alloc((size_t)self->parts.count * sizeof *self->span, "files of tokens", &self->span));
@@ -195,7 +214,8 @@ static tr_status_t lay_out(tokens_t *self) {
         *span = (span_t){.first = self->tokens, .rows = self->parts.data[p].x.rows};
         self->tokens += span->rows;
         if (p + 1 == self->parts.count || span->rows == 0 || self->end < 0) continue;
-        TR_TRY(read_some(self, p, self->tokens - 1, 1, &last, &count));
+        const window_t w = {self->tokens - 1, self->tokens, &last, NULL};
+        TR_TRY(read_some(self, p, &w, w.begin, 1, &count));
         span->adds_end = last != self->end;
         self->tokens += span->adds_end;
     }

@@ -47,6 +47,13 @@ static const tr_config_field_t fields[] = {
                     "type = gpt: those inside each group of N blocks. Results are bit-identical. "
                     "type = gpt also takes block (the same as 1) and attention.",
                     TR_RESUME_FREE),
+    TR_FIELD_ENUM(
+        tr_model_settings_t, init_layout, "auto", "auto|trainer|torch",
+        "Order of the dimensions of the weights in model.init. torch: convolution weights "
+        "are (outputs, inputs, kernel), and a linear after flatten takes the channels "
+        "first. trainer: (outputs, kernel, inputs), channels last. auto: trainer, with a "
+        "warning if the file was not written by trainer.",
+        TR_RESUME_FREE),
     TR_FIELD_STRING(tr_model_settings_t, freeze, "",
                     "Parameters to freeze: comma-separated patterns of names: \"conv1.*, "
                     "batchnorm?.*\". The running mean and variance of a batchnorm are still "

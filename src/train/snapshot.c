@@ -2,6 +2,7 @@
  * by, and back into the graph. */
 #include "huggingface.h"
 #include "state.h"
+#include "torch_layout.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
 
@@ -220,13 +221,32 @@ static void copy_tensor(const tr_named_tensor_t *want, const tr_named_tensor_t *
     }
 }
 
-/* Copies what fits; a line of `problems` for each that does not. */
+/* From PyTorch's order of dimensions. */
+static tr_status_t copy_torch(const tr_named_tensor_t *want, const tr_torch_order_t *order,
+                              const tr_named_tensor_t *have) {
+    tr_named_tensor_t there = {want->name, want->dtype, order->shape, NULL};
+    float *values = NULL;
+    TR_TRY(tr_alloc(tensor_bytes(want), "a weight of model.init", &values));
+    there.data = values;
+    copy_tensor(&there, have);
+    tr_torch_exchange(values, order->outer, order->channels, order->pixels,
+                      (float *)(uintptr_t)want->data);
+    tr_free(&values);
+    return TR_OK;
+}
+
+/* Copies what fits; a line of `problems` for each that does not. torch: the session, if the file
+ * has PyTorch's order of dimensions; else NULL. */
 static size_t copy_matching(const names_t *wanted, const tr_safetensors_t *file,
-                            tr_str_t *problems) {
+                            const tr_session_t *torch, tr_str_t *problems) {
     size_t copied = 0;
     for (size_t i = 0; i < wanted->count; i++) {
-        const tr_named_tensor_t *want = &wanted->data[i], *have = tr_hf_find(file, want->name);
+        tr_named_tensor_t in_file = wanted->data[i];
+        const tr_named_tensor_t *want = &in_file, *have = tr_hf_find(file, want->name);
+        tr_torch_order_t order;
+        const bool is_torch = torch && tr_torch_order(torch, want->name, &order);
         char a[96], b[96];
+        if (is_torch) in_file.shape = order.shape;
         if (!have) {
             tr_str_printf(problems, "\n  %s %s: not in the checkpoint", want->name,
                           tr_shape_format(&want->shape, a));
@@ -236,7 +256,10 @@ static size_t copy_matching(const names_t *wanted, const tr_safetensors_t *file,
                           tr_dtype_name(have->dtype), tr_shape_format(&have->shape, b),
                           tr_shape_equal(&have->shape, &want->shape) ? " (convert it there)" : "");
         } else {
-            copy_tensor(want, have);
+            if (!is_torch)
+                copy_tensor(want, have);
+            else if (copy_torch(want, &order, have) != TR_OK)
+                problems->status = TR_ERR_MEMORY;
             copied++;
         }
     }
@@ -288,14 +311,14 @@ static void compare_tensors(const tr_snapshot_t *n, const files_t *files,
                             const tr_checkpoint_t *checkpoint, tr_str_t *out_model,
                             tr_str_t *out_optimizer) {
     tr_str_t tensors = {0};
-    copy_matching(&files->model, checkpoint->model, &tensors);
+    copy_matching(&files->model, checkpoint->model, NULL, &tensors);
     list_left_over(&files->model, checkpoint->model, &tensors);
     if (tensors.length > 0) say_shape(n->s, out_model);
     if (out_model->length == 0 && tensors.text) tr_str_append(out_model, tensors.text);
     tr_str_free(&tensors);
     /* the optimizer's state differs wherever the parameters do */
     if (out_model->length > 0) return;
-    copy_matching(&files->optimizer, checkpoint->optimizer, &tensors);
+    copy_matching(&files->optimizer, checkpoint->optimizer, NULL, &tensors);
     list_left_over(&files->optimizer, checkpoint->optimizer, &tensors);
     if (tensors.length > 0)
         tr_state_compare_optimizer(checkpoint->state_json, n->s->config, out_optimizer);
@@ -351,15 +374,35 @@ static void copy_averages(const names_t *wanted, const tr_safetensors_t *optimiz
 }
 
 /* Parameters, not their averages here, and model state; how many tensors fit. */
-static size_t copy_weights(const names_t *wanted, const tr_weights_t *weights, tr_str_t *problems) {
-    const size_t copied = copy_matching(wanted, weights->model, problems);
+static size_t copy_weights(const names_t *wanted, const tr_weights_t *weights,
+                           const tr_session_t *torch, tr_str_t *problems) {
+    const size_t copied = copy_matching(wanted, weights->model, torch, problems);
     copy_averages(wanted, weights->checkpoint ? weights->checkpoint->optimizer : NULL);
     return copied;
 }
 
+/* Kernels such as 3x3 with 3 channels have one shape in both orders. */
+static void warn_of_order(const tr_snapshot_t *n, const names_t *wanted,
+                          const tr_weights_t *weights) {
+    tr_torch_order_t order;
+    if (n->s->model.init_layout != TR_INIT_LAYOUT_AUTO || weights->is_complete ||
+        weights->state_json[0])
+        return;
+    for (size_t i = 0; i < wanted->count; i++)
+        if (tr_torch_order(n->s, wanted->data[i].name, &order)) {
+            TR_WARN("model.init: %s was not written by trainer, and is read with channels last: "
+                    "convolution weights as (outputs, kernel, inputs). For PyTorch's order set "
+                    "model.init_layout = torch; to keep this one without a warning, trainer",
+                    weights->path);
+            return;
+        }
+}
+
 static tr_status_t init(tr_snapshot_t *n, const names_t *wanted, const tr_weights_t *weights) {
     tr_str_t problems = {0};
-    const size_t copied = copy_weights(wanted, weights, &problems);
+    const bool is_torch = n->s->model.init_layout == TR_INIT_LAYOUT_TORCH;
+    warn_of_order(n, wanted, weights);
+    const size_t copied = copy_weights(wanted, weights, is_torch ? n->s : NULL, &problems);
     if (weights->is_complete && problems.length > 0) {
         shorten(&problems);
         TR_FAIL(TR_ERR_CONFIG,
@@ -400,7 +443,7 @@ tr_status_t tr_snapshot_load(tr_snapshot_t *n, const tr_weights_t *weights) {
     const tr_safetensors_t *optimizer = weights->checkpoint ? weights->checkpoint->optimizer : NULL;
     tr_str_t problems = {0};
     TR_TRY(tr_snapshot_take(n));
-    copy_weights(wanted, weights, &problems);
+    copy_weights(wanted, weights, NULL, &problems);
     list_left_over(wanted, weights->model, &problems);
     shorten(&problems);
     tr_status_t status = problems.status;

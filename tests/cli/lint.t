@@ -53,5 +53,8 @@ if command -v cc >/dev/null; then
     mkdir -p b && echo 'int tr_good; int bad_name(void) { return tr_good; }' >b/a.c && cc -c -o b/a.o b/a.c && ar rc b/libtrainer.a b/a.o
     ! "$lint" -C tree b >out 2>&1 && names out a.o bad_name && ! grep -q tr_good out
     result $? "a global name without the prefix"
+    rm tree/src/train/a.c && mkdir -p b/src && printf 'src/a.c:3:5:wide\t16400\tstatic\nsrc/a.c:9:5:narrow\t16384\tdynamic,bounded\n' >b/src/a.su && echo 'int tr_good;' >b/a.c && cc -c -o b/a.o b/a.c && rm b/libtrainer.a && ar rc b/libtrainer.a b/a.o
+    ! "$lint" -C tree b >out 2>&1 && names out 'src/a.c:3:5:wide & 16400 & 16384' && [ "$(grep -c a.c: out)" = 1 ] && echo '-fsanitize=address' >b/flags.stamp && { "$lint" -C tree b >out 2>&1; ! grep -q wide out; }
+    result $? "a stack frame over 16 KiB, but for builds with sanitizers"
 fi
 echo "1..$n"

@@ -15,7 +15,6 @@ enum {
     FIRST_BLOCK = 16,
     CHUNK = 1 << 14,
     CHUNK_LINES = 32,
-    WIDE_TILE = 512,
     FOLD_CHANNELS = 64,
     MIN_WIDTH = 128
 };
@@ -24,6 +23,7 @@ static int64_t fold_of(int64_t rows, int64_t channels) {
     if (channels >= FOLD_CHANNELS) return 1;
     int64_t odd = channels & 15, fold = odd == 0 ? 1 : 16 / (odd & -odd);
     while (fold * channels < MIN_WIDTH) fold *= 2;
+    while (fold * channels > TILE) fold /= 2;
     return rows >= 8 * fold ? fold : 1;
 }
 
@@ -34,7 +34,7 @@ cpu_bn_t tr_cpu_bn_layout(const tr_shape_t *shape) {
     bn.width = bn.fold * bn.channels;
     bn.lines = bn.rows / bn.fold;
     bn.tail = bn.rows * bn.channels - bn.lines * bn.width;
-    bn.tile = bn.width <= TILE ? bn.width : WIDE_TILE;
+    bn.tile = bn.width < TILE ? bn.width : TILE;
     bn.tiles = (int)((bn.width + bn.tile - 1) / bn.tile);
     int by_elems = cpu_chunks(bn.rows * bn.channels, CHUNK),
         by_lines = cpu_chunks(bn.lines, CHUNK_LINES);

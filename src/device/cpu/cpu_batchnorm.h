@@ -19,8 +19,8 @@
 
 /* Lines whose sums are floats; joined in double. */
 #define CPU_BN_BLOCK 128
-/* Most columns of a task. */
-#define CPU_BN_TILE 1024
+/* Most columns of a task: its sums are on the stack, 28 bytes for each. */
+#define CPU_BN_TILE 512
 
 typedef struct {
     int64_t rows, channels;

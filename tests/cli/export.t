@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# trainer export and model.init_layout: weights to PyTorch and back, checked with PyTorch where there is one.
+set -u
+. "$TRAINER_ROOT/tests/support/names.sh"
+n=0
+result() { # STATUS NAME
+    n=$((n + 1))
+    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out err; fi
+}
+skip() { n=$((n + 1)); echo "ok $n - $1 # SKIP $2"; }
+call() { local code=$1; shift; "$TRAINER" "$@" >out 2>err; [ $? = "$code" ]; }
+same() { cmp -s "$1/checkpoints/latest/model.safetensors" "$2/checkpoints/latest/model.safetensors"; }
+
+# A kernel of 3x3 with 3 channels, whose shape is the same in both orders; sizes that are all different.
+cat >net.ini <<'END'
+[data]
+train = d.h5
+batch_size = 20
+[model]
+layers = conv 6 3 pad=same, batchnorm, relu, maxpool 2, conv 8 3x2, flatten, dropout 0.2, batchnorm, linear 16, relu, linear 5
+[train]
+steps = 6
+[optimizer]
+lr = 0.01
+END
+call 0 import synthetic images d.h5 --samples 60 --shape 12x10x3 --classes 5 && call 0 net.ini run.dir=run && mv d.h5 away.h5
+result $? "a run, whose data then are elsewhere"
+call 0 export run ours.safetensors && call 0 export run torch.safetensors --layout torch && grep -q '^torch.safetensors: ' out && ! cmp -s ours.safetensors torch.safetensors
+result $? "both orders, without the data"
+call 78 export run ours.safetensors && names err "'ours.safetensors' & --force" && call 0 export run ours.safetensors --force && call 2 export run x --layout keras && names err "--layout & 'keras'" && call 2 export run && call 66 export none x && [ ! -e x ]
+result $? "refusals"
+mv away.h5 d.h5
+# begin RUN INIT...: what a run starts from is what it saves after a step of rate 0
+begin() { local run=$1; shift; call 0 net.ini run.dir="$run" optimizer.lr=0 optimizer.weight_decay=0 train.steps=1 'model.layers=conv 6 3 pad=same, batchnorm momentum=0, relu, maxpool 2, conv 8 3x2, flatten, dropout 0.2, batchnorm momentum=0, linear 16, relu, linear 5' "$@"; }
+begin a model.init=run && begin b model.init=torch.safetensors model.init_layout=torch && same a b && begin c model.init=ours.safetensors && ! names err model.init_layout && same a c
+result $? "model.init_layout = torch is the inverse"
+begin d model.init=torch.safetensors && names err "torch.safetensors & model.init_layout" && ! same a d && begin e model.init=torch.safetensors model.init_layout=trainer && ! names err model.init_layout
+result $? "a file of unknown order gets a warning"
+
+python=$(for p in python3 /opt/venv/bin/python; do "$p" -c 'import torch, h5py, numpy, safetensors' 2>/dev/null && echo "$p" && break; done)
+if [ -n "$python" ]; then
+    cat >check.py <<'END'
+import h5py, numpy, sys, torch
+from safetensors.torch import load_file
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.batchnorm1 = nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6)
+        self.conv2, self.batchnorm2 = nn.Conv2d(6, 8, (3, 2)), nn.BatchNorm1d(8 * 4 * 4)
+        self.linear1, self.linear2 = nn.Linear(8 * 4 * 4, 16), nn.Linear(16, 5)
+
+    def forward(self, x):
+        x = nn.functional.max_pool2d(torch.relu(self.batchnorm1(self.conv1(x))), 2)
+        x = self.batchnorm2(torch.flatten(self.conv2(x), 1))
+        return self.linear2(torch.relu(self.linear1(x)))
+
+net = Net().eval()
+net.load_state_dict(load_file("torch.safetensors"))
+x = torch.tensor(h5py.File("d.h5")["test/x"][:].astype(numpy.float32)).permute(0, 3, 1, 2) / 255
+with torch.no_grad():
+    theirs = net(x).softmax(1).numpy()
+ours = h5py.File("p.h5")["probability"][:]
+print(abs(ours - theirs).max(), ours.std())
+sys.exit(not (abs(ours - theirs).max() < 1e-5 and ours.std() > 1e-4))
+END
+    call 0 predict run d.h5:test p.h5 data.mean=0 data.std=255 && "$python" check.py >out 2>err
+    result $? "PyTorch predicts the same"
+else
+    skip "PyTorch predicts the same" "no python with torch, h5py and safetensors"
+fi
+echo "1..$n"
