@@ -262,7 +262,7 @@ static void cuda_close(tr_device_t *device) {
     tr_free(&cuda);
 }
 
-static void describe(cuda_device_t *cuda, const struct cudaDeviceProp *p, size_t available) {
+static void describe(cuda_device_t *cuda, const struct cudaDeviceProp *p) {
     tr_device_t *device = &cuda->base;
     const unsigned char *u = (const unsigned char *)p->uuid.bytes;
     device->ops = &tr_cuda_device_ops;
@@ -271,7 +271,6 @@ static void describe(cuda_device_t *cuda, const struct cudaDeviceProp *p, size_t
 #endif
     device->fast_bf16 = p->major >= 8;
     device->capability = 10 * p->major + p->minor;
-    device->memory_bytes = (size_t)(MEMORY_SHARE * (double)available);
     cuda->multiprocessors = p->multiProcessorCount;
     snprintf(device->uuid, sizeof device->uuid,
              "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
@@ -300,8 +299,11 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
                        properties.name, properties.major, properties.minor);
     TR_TRY(tr_alloc(sizeof *cuda, "the cuda device", &cuda));
     cuda->ordinal = params->index;
-    cuda->sync = debug && strcmp(debug, "sync") == 0;
-    describe(cuda, &properties, available);
+    cuda->sync = params->sync || (debug && strcmp(debug, "sync") == 0);
+    describe(cuda, &properties);
+    cuda->base.memory_bytes =
+        (size_t)((params->memory_share > 0 ? params->memory_share : MEMORY_SHARE) *
+                 (double)available);
     *out = &cuda->base;
     return TR_OK;
 }

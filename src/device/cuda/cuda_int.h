@@ -109,6 +109,10 @@ tr_status_t tr_cuda_count(cudaStream_t stream, void *word);
 /* cuda_kernels.c: every kernel of the device, with tr_cuda_enter before it. */
 extern const tr_kernel_t tr_cuda_kernels[TR_K_COUNT];
 
+/* cuda_nvml.c: the driver and each GPU as NVML sees them, which opens none of them; why there are
+ * none where that is so. */
+void tr_cuda_nvml_report(tr_report_row_fn row, void *self);
+
 /* cuda_backend.c: "13.0" from 13000 */
 typedef struct {
     char text[32];
