@@ -2,8 +2,8 @@
  * The cuda device, private: C and CUDA C include it.
  *
  * A kernel slot is a function tr_cuda_<slot>, declared here, with one line in cuda_kernels.c. Slots
- * that cuBLASLt or cuDNN compute are in cuda_matmul.c and cuda_conv.c, all others in a .cu file
- * with their kernels.
+ * that cuBLASLt or cuDNN compute are in cuda_matmul.c, cuda_conv.c and cuda_head.c, all others in a
+ * .cu file with their kernels.
  *
  * Rules for kernels: results do not depend on timing. Sums have an order that follows from the
  * shape alone, and no atomic operation is used where its order would change bits. Memory is
