@@ -170,7 +170,7 @@ static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const opt
     bench_t b = {0};
     tr_config_read(config, &tr_main_config, &main_settings);
     TR_TRY(read_shape(config, &main_settings, &b));
-    TR_TRY(tr_open_device(&main_settings, 0, info, &b.device));
+    TR_TRY(tr_open_device(config, 0, info, &b.device));
     tr_status_t status = measure(&b, o->max_tokens);
     if (status == TR_OK && info->rank == 0) {
         if (!cmd_json_is_stdout(o->json)) print_rows(&b);

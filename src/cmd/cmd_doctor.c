@@ -175,14 +175,13 @@ static tr_status_t open_session(doctor_t *d) {
 static tr_status_t open_device(doctor_t *d) {
     tr_status_t status = TR_OK;
     if (d->device) return TR_OK;
-    status = tr_world_agree(d->world, tr_open_device(&d->main, 0, d->info, &d->own_device));
+    status = tr_world_agree(d->world, tr_open_device(d->config, 0, d->info, &d->own_device));
     if (status != TR_OK) doctor_find_error(d, "device");
     d->device = d->own_device;
     return status;
 }
 
 static void read_settings(doctor_t *d) {
-    tr_config_read(d->config, &tr_main_config, &d->main);
     tr_config_read(d->config, &tr_parallel_config, &d->parallel);
     tr_config_read(d->config, &tr_run_config, &d->run);
     tr_config_read(d->config, &tr_checkpoint_config, &d->checkpoint);

@@ -22,6 +22,23 @@ static void print_libraries(void) {
 
 /* -- devices ----------------------------------------------------------------------------------- */
 
+static void print_row(void *self, const char *name, const char *value) {
+    (void)self;
+    printf("    %-13s %s\n", name, value);
+}
+
+/* A backend that reports on its devices is asked for that; none of them is opened. */
+static void print_reported(const tr_backend_t *backend, const char *reason) {
+    int count = 0;
+    if (reason)
+        printf("  %-9s not available: %s\n", backend->name, reason);
+    else if (backend->count(&count) != TR_OK)
+        printf("  %-9s fails: %s\n", backend->name, tr_error_last()->message);
+    else
+        printf("  %-9s %d device%s\n", backend->name, count, count == 1 ? "" : "s");
+    if (backend->report(print_row, NULL) != TR_OK) tr_error_clear(); /* `reason` says it */
+}
+
 static void print_devices(void) {
     size_t count;
     const tr_backend_t *const *all = tr_backend_list(&count);
@@ -30,7 +47,9 @@ static void print_devices(void) {
         const char *reason = all[i]->unavailable ? all[i]->unavailable() : NULL;
         tr_device_t *device = NULL;
         char memory[32];
-        if (reason)
+        if (all[i]->report && all[i]->count)
+            print_reported(all[i], reason);
+        else if (reason)
             printf("  %-9s not available: %s\n", all[i]->name, reason);
         else if (tr_device_open(all[i]->name, NULL, &device) != TR_OK)
             printf("  %-9s fails: %s\n", all[i]->name, tr_error_last()->message);

@@ -39,7 +39,6 @@ typedef struct {
     const tr_world_info_t *info;
     const char *path; /* of the configuration; NULL: none */
     tr_config_t *config;
-    tr_main_settings_t main;
     tr_parallel_settings_t parallel;
     tr_run_settings_t run;
     tr_checkpoint_settings_t checkpoint;

@@ -168,6 +168,7 @@ static void note_unknown_variable(tr_config_t *config, const char *name) {
     const size_t rest_bytes = strlen(rest);
     char longer[KEY_BYTES + sizeof PREFIX] = "";
     bool in_section = false;
+    if (strcmp(name, PREFIX "CUDA_LIBRARY") == 0) return; /* no key: src/device/device_cuda.c */
     for (size_t i = 0; i < config->entries.count; i++) {
         size_t section_bytes = strlen(config->entries.data[i].section);
         variable_name(config->entries.data[i].key, known);

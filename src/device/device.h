@@ -183,6 +183,10 @@ typedef struct {
     int index;     /* which of the backend's devices, from 0; the caller resolves "by local rank" */
     uint64_t seed; /* strict: seed of its legal orders */
     bool direct;   /* convolutions by direct sums only */
+    /* GPUs: how much of the memory that is free once the device is open may be planned for; 0:
+     * 0.95 */
+    double memory_share;
+    bool sync; /* GPUs: wait after every kernel, so that an error names its kernel */
 } tr_device_params_t;
 
 typedef struct {

@@ -14,7 +14,7 @@
 #include "trainer/log.h"
 
 /* Changes with the tables and with kernels.def: the program and the library must agree on it. */
-#define TR_BACKEND_ABI (1 << 16 | TR_K_COUNT)
+#define TR_BACKEND_ABI (2 << 16 | TR_K_COUNT)
 
 /* What the program gives a library; valid until the process ends. Messages are finished texts. */
 typedef struct {

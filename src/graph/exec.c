@@ -1,8 +1,10 @@
 /* The executor: memory, addresses, and running programs. */
 #include "graph_int.h"
+#include "op_int.h"
 #include "device/plan_cache.h"
 #include "trainer/clock.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* -- memory ------------------------------------------------------------------------------------ */
@@ -144,9 +146,20 @@ static const tr_kernel_call_t *call_of(const tr_graph_t *g, const tr_node_t *nod
     return node->set_calls ? &node->set_calls[g->input_set] : &node->call;
 }
 
+/* The error of a kernel, with the op that it belongs to. */
+static tr_status_t name_op(const tr_op_t *op, tr_status_t status) {
+    const tr_error_t cause = *tr_error_last();
+    if (cause.code != status) return status;
+    tr_error_t named = cause;
+    snprintf(named.message, sizeof named.message, "%.200s (%s): %.3800s", tr_op_where(op),
+             op->row->name, cause.message);
+    return tr_error_set(&named);
+}
+
 static tr_status_t run_kernel(tr_graph_t *g, const tr_node_t *node) {
     const tr_device_ops_t *ops = g->device->ops;
-    TR_TRY(node->kernel->run(g->device, g->stream, call_of(g, node)));
+    const tr_status_t status = node->kernel->run(g->device, g->stream, call_of(g, node));
+    if (status != TR_OK) return name_op(&node->op, status);
     if (!ops->poison) return TR_OK;
     for (size_t i = 0; i < node->dying.count; i++) {
         const tr_tensor_info_t *info = &g->tensors.data[node->dying.data[i]]->info;

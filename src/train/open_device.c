@@ -1,17 +1,23 @@
 /* Which device a rank takes, and with how many threads. */
 #include "session.h"
 #include "trainer/log.h"
+#include "trainer/mem.h"
+#include <string.h>
 
-static tr_status_t choose_index(const char *name, const tr_world_info_t *place, int *out_index) {
+/* A launcher that binds shows every rank one device, its own; else the ranks of a node take them in
+ * order. */
+static tr_status_t choose_index(const char *name, const tr_world_info_t *place, bool share,
+                                int *out_index) {
     const tr_backend_t *backend = NULL;
     int count = 1;
     TR_TRY(tr_backend_find(name, &backend));
     if (backend->count) TR_TRY(backend->count(&count));
     *out_index = place && count > 1 ? place->local_rank : 0;
+    if (share && count > 0) *out_index %= count;
     if (*out_index < count) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
                    "device = %s: this node has %d of them, for %d ranks: start at most %d ranks "
-                   "per node",
+                   "per node, or set cuda.share = yes",
                    backend->name, count, place->local_size, count);
 }
 
@@ -20,16 +26,58 @@ int tr_cores_of_rank(const tr_world_info_t *place) {
                                                           : 1;
 }
 
-tr_status_t tr_open_device(const tr_main_settings_t *settings, uint64_t seed,
-                           const tr_world_info_t *place, tr_device_t **out) {
-    const bool automatic = settings->threads < 0;
-    tr_device_params_t p = {
-        .threads = (int)settings->threads, .seed = seed, .direct = !settings->winograd};
+tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, const tr_world_info_t *place,
+                           tr_device_t **out) {
+    tr_main_settings_t settings;
+    tr_cuda_settings_t cuda;
+    tr_config_read(config, &tr_main_config, &settings);
+    tr_config_read(config, &tr_cuda_config, &cuda);
+    const bool automatic = settings.threads < 0;
+    tr_device_params_t p = {.threads = (int)settings.threads,
+                            .seed = seed,
+                            .direct = !settings.winograd,
+                            .memory_share = cuda.memory_limit,
+                            .sync = cuda.debug == TR_CUDA_DEBUG_SYNC};
     if (automatic) p.threads = place ? tr_cores_of_rank(place) : 0;
-    TR_TRY(choose_index(settings->device, place, &p.index));
-    TR_TRY(tr_device_open(settings->device, &p, out));
-    if ((*out)->threads > 0 && (*out)->threads < settings->threads)
+    TR_TRY(choose_index(settings.device, place, cuda.share, &p.index));
+    TR_TRY(tr_device_open(settings.device, &p, out));
+    if ((*out)->threads > 0 && (*out)->threads < settings.threads)
         TR_WARN("threads = %d: OpenMP allows at most %d; raise OMP_THREAD_LIMIT or unset it",
-                (int)settings->threads, (*out)->threads);
+                (int)settings.threads, (*out)->threads);
     return TR_OK;
+}
+
+typedef struct {
+    int node;
+    char uuid[sizeof((tr_device_t *)NULL)->uuid], bus_id[sizeof((tr_device_t *)NULL)->bus_id];
+} place_t;
+
+/* The parts of a partitioned GPU have one bus id and their own UUIDs. */
+static bool is_same(const place_t *a, const place_t *b) {
+    if (a->node != b->node) return false;
+    if (a->uuid[0] && b->uuid[0]) return strcmp(a->uuid, b->uuid) == 0;
+    return a->bus_id[0] && strcmp(a->bus_id, b->bus_id) == 0;
+}
+
+tr_status_t tr_check_own_device(tr_world_t *world, const tr_config_t *config,
+                                const tr_device_t *device) {
+    const tr_world_info_t *w = tr_world_info(world);
+    tr_cuda_settings_t cuda;
+    place_t mine = {.node = w->node}, *all = NULL;
+    int other = -1;
+    tr_config_read(config, &tr_cuda_config, &cuda);
+    memcpy(mine.uuid, device->uuid, sizeof mine.uuid);
+    memcpy(mine.bus_id, device->bus_id, sizeof mine.bus_id);
+    TR_TRY(tr_alloc((size_t)w->size * sizeof *all, "devices of ranks", &all));
+    tr_status_t status = tr_world_allgather(world, &mine, sizeof mine, all);
+    for (int r = 0; status == TR_OK && r < w->rank && other < 0; r++)
+        if (is_same(&all[r], &mine)) other = r;
+    tr_free(&all);
+    TR_TRY(status);
+    if (other >= 0 && !cuda.share)
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "ranks %d and %d of node %s both have GPU %s (%s): start one rank for "
+                         "each GPU, give each rank its own, or set cuda.share = yes",
+                         other, w->rank, w->host, device->uuid, device->bus_id);
+    return tr_world_agree(world, status);
 }

@@ -251,12 +251,10 @@ static tr_status_t resolve_order(tr_session_t *s) {
 
 /* -- the whole --------------------------------------------------------------------------------- */
 
-/* A launcher that binds shows every rank one device, its own; else the ranks of a node take them in
- * order. */
 static tr_status_t open_device(tr_session_t *s) {
     const tr_world_info_t *w = s->world ? tr_world_info(s->world) : NULL;
     s->cores = tr_cores_of_rank(w);
-    TR_TRY(tr_open_device(&s->main, (uint64_t)s->train.seed, w, &s->device));
+    TR_TRY(tr_open_device(s->config, (uint64_t)s->train.seed, w, &s->device));
     if (s->main.precision == TR_PRECISION_BF16 && !s->device->fast_bf16)
         TR_WARN("precision = bf16: this processor has no instructions for products of bf16; they "
                 "are emulated, and fp32 is faster here");
@@ -369,6 +367,7 @@ tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world,
         status = open_device(s);
         if (world) status = tr_world_agree(world, status);
     }
+    if (status == TR_OK && world) status = tr_check_own_device(world, config, s->device);
     if (status == TR_OK && world) status = check_alike(s);
     s->data_sec = tr_clock_sec() - begin_sec;
     if (status == TR_OK) status = fit_graph(s);

@@ -33,6 +33,14 @@ typedef struct {
     bool winograd;      /* convolutions may be computed by Winograd's algorithm */
     bool capture;       /* programs are captured where the device can */
 } tr_main_settings_t;
+
+typedef enum { TR_CUDA_DEBUG_NO, TR_CUDA_DEBUG_SYNC } tr_cuda_debug_t;
+typedef struct {
+    double memory_limit; /* of what is free once the context is open */
+    int debug;           /* tr_cuda_debug_t */
+    bool share;          /* ranks of a node may have the same GPU */
+} tr_cuda_settings_t;
+extern const tr_config_table_t tr_cuda_config; /* cuda.* */
 typedef enum { TR_PRECISION_FP32, TR_PRECISION_BF16 } tr_precision_t;
 extern const tr_config_table_t tr_main_config;
 
@@ -136,8 +144,11 @@ struct tr_session {
 int tr_cores_of_rank(const tr_world_info_t *place);
 /* Opens the device of this rank: of several devices on its node the one of its local rank. `seed`
  * is for the device strict. place NULL: without a world. Not collective. */
-tr_status_t tr_open_device(const tr_main_settings_t *settings, uint64_t seed,
-                           const tr_world_info_t *place, tr_device_t **out);
+tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, const tr_world_info_t *place,
+                           tr_device_t **out);
+/* TR_ERR_CONFIG: two ranks of a node have the same GPU, and cuda.share is not set. Collective. */
+tr_status_t tr_check_own_device(tr_world_t *world, const tr_config_t *config,
+                                const tr_device_t *device);
 
 /* Opens the data, resolves sizes, builds and plans the graph; allocates nothing on the device.
  * config and world are borrowed. Collective where there is a world (agreement on errors). */

@@ -62,6 +62,23 @@ static const tr_config_field_t main_fields[] = {
 const tr_config_table_t tr_main_config = {"", main_fields, TR_COUNT(main_fields),
                                           sizeof(tr_main_settings_t)};
 
+static const tr_config_field_t cuda_fields[] = {
+    TR_FIELD_FLOAT(tr_cuda_settings_t, memory_limit, "0.95", 0.01, 1,
+                   "Part of a GPU's memory that a run may plan for, of what is free after the GPU "
+                   "is opened.",
+                   TR_RESUME_FREE),
+    TR_FIELD_ENUM(tr_cuda_settings_t, debug, "no", "no|sync",
+                  "sync: wait after every kernel, so that an error names the op that failed. This "
+                  "is slow.",
+                  TR_RESUME_FREE),
+    TR_FIELD_BOOL(tr_cuda_settings_t, share, "no",
+                  "Allow several ranks of a node to use the same GPU. Gradients are then reduced "
+                  "by MPI.",
+                  TR_RESUME_FREE),
+};
+const tr_config_table_t tr_cuda_config = {"cuda", cuda_fields, TR_COUNT(cuda_fields),
+                                          sizeof(tr_cuda_settings_t)};
+
 static const tr_config_field_t log_fields[] = {
     TR_FIELD_INT(
         tr_log_settings_t, every, "50", 1, 1e9,
@@ -98,10 +115,10 @@ const tr_config_table_t tr_checkpoint_config = {
 
 tr_status_t tr_all_tables(const tr_config_table_t *const **out, size_t *out_count) {
     static const tr_config_table_t *tables[64];
-    const tr_config_table_t *fixed[] = {&tr_main_config,    &tr_run_config,   &tr_data_config,
-                                        &tr_model_config,   &tr_optim_config, &tr_schedule_config,
-                                        &tr_train_config,   &tr_log_config,   &tr_checkpoint_config,
-                                        &tr_parallel_config};
+    const tr_config_table_t *fixed[] = {
+        &tr_main_config,       &tr_run_config,      &tr_data_config,  &tr_model_config,
+        &tr_optim_config,      &tr_schedule_config, &tr_train_config, &tr_log_config,
+        &tr_checkpoint_config, &tr_parallel_config, &tr_cuda_config};
     size_t n = 0;
     for (; n < TR_COUNT(fixed); n++) tables[n] = fixed[n];
     const tr_model_t *model;

@@ -4,8 +4,11 @@
 . "$TRAINER_ROOT/tests/train/common.sh"
 [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
 fakes() { "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$@"; }
-fakes "$BUILD/trainer" info >out 2>&1 && grep -q "^  cuda .*H200" out
-ok $? "info shows the GPU of the fakes"
+fakes "$BUILD/trainer" info >out 2>&1 && grep -q "^    GPU 0 .*H200.*9\.0.*GPU-" out && grep -q "^    NCCL .*libnccl" out
+ok $? "info shows the libraries and the GPU of the fakes"
+HOSTCUDA_DEVICES=2 HOSTCUDA_OTHERS=2G HOSTCUDA_MIG=1 HOSTCUDA_TRACE=$PWD/trace fakes "$BUILD/trainer" info >out 2>&1
+grep -q "GPU 1 .*MIG.*pid 1 .*2\.0 GiB" out && ! grep -qE "cuda(Malloc|Free|SetDevice)" trace
+ok $? "info: partitions, other processes; it opens no GPU"
 fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 && ! grep -q skipped out
 ok $? "kernels at odd sizes and addresses"
 for t in matmul conv norm pointwise loss input update sequence head; do
@@ -47,6 +50,14 @@ whole=$(weights "cuda-$1")
 back_to "cuda-$1" 00000003
 gpt "cuda-$1" device=cuda "$@" && resumed && [ "$(weights "cuda-$1")" = "$whole" ]
 ok $? "gpt_tiny resumed: the same bits"
+# shellcheck disable=SC2086
+HOSTCUDA_MEMORY=1G HOSTCUDA_CONTEXT=900M some 1 none $mlp device=cuda cuda.memory_limit=0.01
+[ $? = 71 ] && grep -q "error:" out
+ok $? "cuda.memory_limit leaves too little: code 71"
+# shellcheck disable=SC2086
+HOSTCUDA_FAIL=cublasLtMatmul:3 some 1 none $mlp device=cuda cuda.debug=sync
+[ $? = 70 ] && grep -q "error:.*(matmul).*cublasLtMatmul" out
+ok $? "a library call that fails: code 70, the op and the call"
 HOSTCUDA_DEVICES=0 some 1 none $mlp device=cuda
 [ $? = 78 ] && grep -q "GPU" out
 ok $? "device = cuda without a GPU: code 78"

@@ -32,9 +32,15 @@ for r in 2 4; do
 done
 HOSTCUDA_NCCL_WINDOWS=0 some 2 many device=cuda parallel.engine=nccl parallel.overlap=no && near cpu many 1e-4 4
 ok $? "without registered memory, without overlap: the loss of cpu"
-DEVICES=1 some 2 many device=cuda && grep -q MPI out && near cpu many 1e-4 4
+DEVICES=1 some 2 many device=cuda
+[ $? = 78 ] && grep -q "error:.*ranks 0 and 1.*GPU-.*cuda\.share" out
+ok $? "2 ranks on one GPU: code 78, the ranks and the key"
+DEVICES=2 some 4 many device=cuda
+[ $? = 78 ] && grep -q "error:.* 2 .*4 ranks.*cuda\.share" out
+ok $? "4 ranks on two GPUs: code 78, the numbers and the key"
+DEVICES=1 some 2 many device=cuda cuda.share=yes && grep -q MPI out && near cpu many 1e-4 4
 ok $? "2 ranks on one GPU reduce by MPI"
-DEVICES=1 some 2 many device=cuda parallel.engine=nccl
+DEVICES=1 some 2 many device=cuda parallel.engine=nccl cuda.share=yes
 [ $? = 78 ] && grep -q "error:.*ncclCommInitRankConfig.*Duplicate GPU" out
 ok $? "NCCL refuses two ranks on one GPU: code 78"
 real=$(ls "${CUDA_HOME:-/usr/local/cuda}"/lib*/libnccl.so.2 /usr/local/cuda*/lib*/libnccl.so.2 2>/dev/null | head -n 1)

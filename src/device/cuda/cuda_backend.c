@@ -1,9 +1,14 @@
 /* The backend that libtrainer_cuda.so exports: whether CUDA can be used here, how many GPUs, which
  * versions. */
+#ifdef TR_CUDA_NCCL
+#include "cuda_nccl.h"
+#else
 #include "cuda_int.h"
+#endif
 #include "device/library.h"
 #include <cublasLt.h>
 #include <cudnn.h>
+#include <dlfcn.h>
 #include <stdio.h>
 
 #define LEAST_CUDA  12040
@@ -66,17 +71,46 @@ static tr_status_t cuda_count(int *out) {
     return TR_OK;
 }
 
+/* "9.19.0, /usr/lib/libcudnn.so.9": a library by one of its functions. */
+static void report_library(tr_report_row_fn row, void *self, const char *name, const char *version,
+                           void *function) {
+    Dl_info place = {0};
+    char text[600];
+    if (!dladdr(function, &place)) place.dli_fname = "";
+    snprintf(text, sizeof text, "%s, %s", version, place.dli_fname);
+    row(self, name, text);
+}
+
+static void report_nccl(tr_report_row_fn row, void *self) {
+#ifdef TR_CUDA_NCCL
+    const char *reason = NULL;
+    const cuda_nccl_t *nccl = tr_cuda_nccl_load(&reason);
+    char version[32] = "";
+    if (nccl)
+        snprintf(version, sizeof version, "%d.%d.%d", nccl->version / 10000,
+                 nccl->version / 100 % 100, nccl->version % 100);
+    if (nccl)
+        report_library(row, self, "NCCL", version, (void *)nccl->GetVersion);
+    else
+        row(self, "NCCL", reason);
+#else
+    row(self, "NCCL", "none: this build has no nccl.h");
+#endif
+}
+
 static tr_status_t cuda_report(tr_report_row_fn row, void *self) {
-    int driver = 0, runtime = 0;
+    int runtime = 0;
     const size_t blas = cublasLtGetVersion();
     char text[64];
-    (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
-    row(self, "CUDA driver", driver ? tr_cuda_version(driver).text : "none");
-    row(self, "CUDA runtime", tr_cuda_version(runtime).text);
+    report_library(row, self, "CUDA runtime", tr_cuda_version(runtime).text,
+                   (void *)cudaRuntimeGetVersion);
     snprintf(text, sizeof text, "%zu.%zu.%zu", blas / 10000, blas % 10000 / 100, blas % 100);
-    row(self, "cuBLASLt", text);
-    row(self, "cuDNN", cudnn_version(cudnnGetVersion()).text);
+    report_library(row, self, "cuBLASLt", text, (void *)cublasLtGetVersion);
+    report_library(row, self, "cuDNN", cudnn_version(cudnnGetVersion()).text,
+                   (void *)cudnnGetVersion);
+    report_nccl(row, self);
+    tr_cuda_nvml_report(row, self);
     return TR_OK;
 }
 

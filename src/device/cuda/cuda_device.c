@@ -56,7 +56,7 @@ static tr_status_t cuda_alloc(tr_device_t *device, size_t bytes, unsigned flags,
 /* Nothing can be done about an error of the functions that free. */
 static void cuda_free(tr_device_t *device, void *pointer) {
     cuda_shared_memory_t *shared = &cuda_self(device)->shared;
-    if (tr_cuda_enter(device) != TR_OK) return;
+    (void)tr_cuda_enter(device);
     if (!pointer || pointer != shared->memory) {
         cudaFree(pointer);
         return;
@@ -77,7 +77,8 @@ static tr_status_t cuda_host_alloc(tr_device_t *device, size_t bytes, void **out
 }
 
 static void cuda_host_free(tr_device_t *device, void *pointer) {
-    if (tr_cuda_enter(device) == TR_OK) cudaFreeHost(pointer);
+    (void)tr_cuda_enter(device);
+    cudaFreeHost(pointer);
 }
 
 static tr_status_t cuda_memory_info(tr_device_t *device, size_t *out_free, size_t *out_total) {
@@ -103,7 +104,8 @@ static tr_status_t cuda_stream_create(tr_device_t *device, const char *name, tr_
 }
 
 static void cuda_stream_destroy(tr_device_t *device, tr_stream_t *stream) {
-    if (tr_cuda_enter(device) == TR_OK) cudaStreamDestroy(stream->handle);
+    (void)tr_cuda_enter(device);
+    cudaStreamDestroy(stream->handle);
     tr_free(&stream);
 }
 
@@ -149,7 +151,8 @@ static tr_status_t cuda_event_create(tr_device_t *device, unsigned flags, tr_eve
 }
 
 static void cuda_event_destroy(tr_device_t *device, tr_event_t *event) {
-    if (tr_cuda_enter(device) == TR_OK) cudaEventDestroy(event->handle);
+    (void)tr_cuda_enter(device);
+    cudaEventDestroy(event->handle);
     tr_free(&event);
 }
 
@@ -247,7 +250,8 @@ static tr_status_t cuda_executable_launch(tr_device_t *device, tr_executable_t *
 }
 
 static void cuda_executable_destroy(tr_device_t *device, tr_executable_t *executable) {
-    if (tr_cuda_enter(device) == TR_OK) cudaGraphExecDestroy(executable->handle);
+    (void)tr_cuda_enter(device);
+    cudaGraphExecDestroy(executable->handle);
     tr_free(&executable);
 }
 
@@ -255,14 +259,13 @@ static void cuda_executable_destroy(tr_device_t *device, tr_executable_t *execut
 
 static void cuda_close(tr_device_t *device) {
     cuda_device_t *cuda = cuda_self(device);
-    if (tr_cuda_enter(device) == TR_OK) {
-        tr_cuda_dnn_close(cuda);
-        tr_cuda_blas_close(cuda);
-    }
+    (void)tr_cuda_enter(device);
+    tr_cuda_dnn_close(cuda);
+    tr_cuda_blas_close(cuda);
     tr_free(&cuda);
 }
 
-static void describe(cuda_device_t *cuda, const struct cudaDeviceProp *p, size_t available) {
+static void describe(cuda_device_t *cuda, const struct cudaDeviceProp *p) {
     tr_device_t *device = &cuda->base;
     const unsigned char *u = (const unsigned char *)p->uuid.bytes;
     device->ops = &tr_cuda_device_ops;
@@ -271,7 +274,6 @@ static void describe(cuda_device_t *cuda, const struct cudaDeviceProp *p, size_t
 #endif
     device->fast_bf16 = p->major >= 8;
     device->capability = 10 * p->major + p->minor;
-    device->memory_bytes = (size_t)(MEMORY_SHARE * (double)available);
     cuda->multiprocessors = p->multiProcessorCount;
     snprintf(device->uuid, sizeof device->uuid,
              "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", u[0], u[1],
@@ -300,8 +302,11 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
                        properties.name, properties.major, properties.minor);
     TR_TRY(tr_alloc(sizeof *cuda, "the cuda device", &cuda));
     cuda->ordinal = params->index;
-    cuda->sync = debug && strcmp(debug, "sync") == 0;
-    describe(cuda, &properties, available);
+    cuda->sync = params->sync || (debug && strcmp(debug, "sync") == 0);
+    describe(cuda, &properties);
+    cuda->base.memory_bytes =
+        (size_t)((params->memory_share > 0 ? params->memory_share : MEMORY_SHARE) *
+                 (double)available);
     *out = &cuda->base;
     return TR_OK;
 }

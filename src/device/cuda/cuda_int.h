@@ -2,8 +2,8 @@
  * The cuda device, private: C and CUDA C include it.
  *
  * A kernel slot is a function tr_cuda_<slot>, declared here, with one line in cuda_kernels.c. Slots
- * that cuBLASLt or cuDNN compute are in cuda_matmul.c and cuda_conv.c, all others in a .cu file
- * with their kernels.
+ * that cuBLASLt or cuDNN compute are in cuda_matmul.c, cuda_conv.c and cuda_head.c, all others in a
+ * .cu file with their kernels.
  *
  * Rules for kernels: results do not depend on timing. Sums have an order that follows from the
  * shape alone, and no atomic operation is used where its order would change bits. Memory is
@@ -108,6 +108,10 @@ tr_status_t tr_cuda_count(cudaStream_t stream, void *word);
 
 /* cuda_kernels.c: every kernel of the device, with tr_cuda_enter before it. */
 extern const tr_kernel_t tr_cuda_kernels[TR_K_COUNT];
+
+/* cuda_nvml.c: the driver and each GPU as NVML sees them, which opens none of them; why there are
+ * none where that is so. */
+void tr_cuda_nvml_report(tr_report_row_fn row, void *self);
 
 /* cuda_backend.c: "13.0" from 13000 */
 typedef struct {

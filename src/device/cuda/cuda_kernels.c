@@ -83,7 +83,9 @@ static tr_status_t prepare(tr_kernel_id_t id, tr_device_t *device, const tr_kern
 }
 
 static void release(tr_kernel_id_t id, tr_device_t *device, void *state) {
-    if (kernels[id].release && tr_cuda_enter(device) == TR_OK) kernels[id].release(device, state);
+    if (!kernels[id].release) return;
+    (void)tr_cuda_enter(device);
+    kernels[id].release(device, state);
 }
 
 /* A kernel's functions are not told which kernel they are for, so each slot has its own. */

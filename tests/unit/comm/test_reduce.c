@@ -355,6 +355,37 @@ static void test_progress_words(void **state) {
     assert_int_equal(coll->words->entered, before + 1);
 }
 
+/* A captured all-reduce works, and counts, in every launch. */
+static void test_captured(void **state) {
+    enum { N = 257, LAUNCHES = 3 };
+    const tr_device_ops_t *ops = device->ops;
+    tr_executable_t *executable = NULL;
+    tr_ticket_t ticket;
+    void *data;
+    float host[N], *first = make(N, 2, &data), factor = 1;
+    if (!coll->capturable || !ops->capture_begin) {
+        ops->free(device, data);
+        tr_free(&first);
+        return;
+    }
+    const int64_t before = coll->words->completed;
+    OK(ops->capture_begin(device, stream));
+    OK(allreduce(data, N, TR_F32, stream, &ticket));
+    OK(coll->ops->wait(coll, ticket, stream));
+    OK(ops->capture_end(device, stream, &executable));
+    get(host, data, sizeof host);
+    for (int i = 0; i < N; i++) assert_true(host[i] == first[i]);
+    for (int k = 0; k < LAUNCHES; k++) OK(ops->executable_launch(device, executable, stream));
+    get(host, data, sizeof host);
+    for (int k = 1; k < LAUNCHES; k++) factor *= (float)info->size;
+    for (int i = 0; i < N; i++) assert_true(host[i] == total(i, 2) * factor);
+    assert_int_equal(coll->words->completed, before + LAUNCHES);
+    assert_int_equal(coll->words->entered, before + LAUNCHES);
+    ops->executable_destroy(device, executable);
+    ops->free(device, data);
+    tr_free(&first);
+}
+
 static int run_on(const char *name, int engine) {
     const tr_parallel_settings_t settings = {.engine = engine, .timeout = 60};
     const struct CMUnitTest tests[] = {
@@ -372,6 +403,7 @@ static int run_on(const char *name, int engine) {
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_shared_memory),
         cmocka_unit_test(test_progress_words),
+        cmocka_unit_test(test_captured),
     };
     static const char *const engines[] = {"auto", "nccl", "thread", "poll"};
     const int index = strcmp(name, "cuda") == 0 ? info->local_rank : 0;

@@ -328,6 +328,40 @@ static void test_attention(void **state) {
         }
 }
 
+/* y += x twice in a captured piece of work, which is launched three times. */
+static void test_capture(void **state) {
+    enum { N = 1000, LAUNCHES = 3 };
+    tr_device_t *d = devices[1];
+    const tr_device_ops_t *ops = d->ops;
+    tr_executable_t *executable = NULL;
+    const tensor_t x = F(N), y = F(N);
+    void *blocks[2];
+    tr_kernel_call_t call = {.n_in = 1, .n_out = 1};
+    call.in[0] = (tr_view_t){upload(1, &x, 1, 0, &blocks[0]), TR_F32, TR_SHAPE(N)};
+    call.out[0] = (tr_view_t){upload(1, &y, 2, 0, &blocks[1]), TR_F32, TR_SHAPE(N)};
+    float *from = download(1, &x, call.in[0].data), *before = download(1, &y, call.out[0].data);
+    must(ops->capture_begin(d, streams[1]));
+    for (int i = 0; i < 2; i++) must(ops->kernels[TR_K_ACCUMULATE].run(d, streams[1], &call));
+    must(ops->capture_end(d, streams[1], &executable));
+    for (int i = 0; i < LAUNCHES; i++) must(ops->executable_launch(d, executable, streams[1]));
+    float *after = download(1, &y, call.out[0].data);
+    for (int i = 0; i < N; i++)
+        assert_float_equal(after[i], before[i] + 2 * LAUNCHES * from[i], 1e-4f);
+    ops->executable_destroy(d, executable);
+    /* what cannot be captured ends the capture, and the stream works again */
+    must(ops->capture_begin(d, streams[1]));
+    assert_int_not_equal(ops->stream_sync(d, streams[1]), TR_OK);
+    assert_int_equal(ops->capture_end(d, streams[1], &executable), TR_ERR_CONFIG);
+    assert_null(executable);
+    must(ops->capture_begin(d, streams[1]));
+    must(ops->kernels[TR_K_ACCUMULATE].run(d, streams[1], &call));
+    must(ops->capture_end(d, streams[1], NULL));
+    float *last = download(1, &y, call.out[0].data);
+    assert_memory_equal(last, after, N * sizeof *last);
+    for (int i = 0; i < 2; i++) ops->free(d, blocks[i]);
+    free(from), free(before), free(after), free(last);
+}
+
 static void test_pool(void **state) {
     static const int64_t channels[] = {1, 3, 8, 20};
     for (size_t i = 0; i < sizeof channels / sizeof *channels; i++) {
@@ -439,8 +473,9 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_elementwise), cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_attention),   cmocka_unit_test(test_pool),
-        cmocka_unit_test(test_losses),      cmocka_unit_test(test_update),
+        cmocka_unit_test(test_attention),   cmocka_unit_test(test_capture),
+        cmocka_unit_test(test_pool),        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_update),
     };
     return cmocka_run_group_tests(tests, open_both, close_both);
 }
