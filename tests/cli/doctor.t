@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# TEST timeout=300
+# TEST timeout=600
 # trainer doctor: healthy launches end with 0, each fault is named with its verdict, and errors have their exit code. tests/long/doctor.sh has the
 # faults of a cluster.
 . "$TRAINER_ROOT/tests/train/common.sh"
@@ -22,7 +22,7 @@ done
 run 2 doctor ../net.ini
 [ $? = 0 ] && finding ok config 2 && finding ok room '[0-9.]* [KMGT]iB'
 ok $? "with a configuration it is planned, and the size of a checkpoint told"
-"$MPIEXEC" -np 2 "$TRAINER" doctor --json - >out 2>err && grep -q '"kind": "doctor"' out && grep -q '"code": 0' out && [ "$(grep -c '"threads": 1,\|"threads": [0-9]*,' out)" = 2 ]
+"$TRAINER" doctor --json - >out 2>err && grep -q '"kind": "doctor"' out && grep -q '"code": 0' out && grep -q '"rank": 0' out && grep -q '"cores": "[0-9]' out
 ok $? "--json -: the keys of the JSON form"
 
 if [ "$(nproc)" -ge 2 ] && core=$(taskset -cp $$ | grep -oE '[0-9]+' | tail -n 1) 2>/dev/null; then
@@ -80,7 +80,7 @@ ok $? "singletons: 78 with the remedy"
 alone optimizer.lrr=1
 [ $? = 78 ] && finding error config && names out "optimizer.lrr & optimizer.lr"
 ok $? "a bad key: 78"
-run 2 doctor ../net.ini data.format=hdf5 data.train=none.h5
+alone ../net.ini data.format=hdf5 data.train=none.h5
 [ $? = 66 ] && finding error config none.h5 && finding ok folder
 ok $? "data that are missing: 66, and the other checks are made"
 alone --jsn x
