@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { PERIOD = 31, WARM_RUNS = 3, LEAST_RUNS = 5, MOST_RUNS = 200, ROUND_TRIPS = 3 };
+enum { PERIOD = 31, WARM_RUNS = 3, LEAST_RUNS = 5, MOST_RUNS = 200, ROUND_TRIPS = 8 };
 #define TIMED_SEC 0.2
 
 struct tr_probe {
