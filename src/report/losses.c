@@ -85,17 +85,17 @@ static void append_remedy(tr_cause_t cause, tr_mode_t mode, const tr_record_t *r
                       mode == TR_MODE_STRONG
                           ? " The work of a rank does not shrink in proportion: small "
                             "micro-batches compute less efficiently, or ranks share cores. "
-                            "Use a larger data.batch_size or fewer ranks; trainer info under "
+                            "Use a larger data.batch_size or fewer ranks; trainer doctor under "
                             "the launcher shows the cores of each rank."
                           : " Ranks compute more slowly side by side: they share cores, memory "
-                            "bandwidth or a power limit. trainer info under the launcher "
+                            "bandwidth or a power limit. trainer doctor under the launcher "
                             "shows the cores of each rank. Give each rank cores of its own, or "
                             "use fewer ranks per node.");
         break;
     case TR_CAUSE_SLOW_RANK:
         append_slowest(r, out);
         tr_str_append(out, " Look for other programs and a low clock on its node, and compare the "
-                           "cores of the ranks with trainer info under the launcher. Exclude the "
+                           "cores of the ranks with trainer doctor under the launcher. Exclude the "
                            "node if it stays slow.");
         break;
     case TR_CAUSE_DATA:
@@ -106,9 +106,10 @@ static void append_remedy(tr_cause_t cause, tr_mode_t mode, const tr_record_t *r
     case TR_CAUSE_NETWORK:
         tr_str_append(out, " Reductions take longer than the backward pass can hide.");
         tr_str_append(out, r && r->nodes == 1
-                               ? " All ranks are on one node: trainer info under the launcher "
+                               ? " All ranks are on one node: trainer doctor under the launcher "
                                  "shows whether they share cores."
-                               : " Check the network interfaces in slurm/env.sh.");
+                               : " trainer doctor under the launcher times the network and "
+                                 "names a slow node; slurm/env.sh sets the interfaces.");
         tr_str_append(out, " Leave a core free for the communication thread. More samples per rank "
                            "(data.batch_size) make reductions rarer.");
         break;
