@@ -35,9 +35,11 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
     int kept = 0;
     *o = (options_t){.steps = 50, .assignment = argv};
     if (argc < 2 || strcmp(argv[1], "step") != 0)
-        return TR_FAIL(TR_ERR_USAGE,
-                       "bench requires a target: trainer bench step CONFIG.ini, trainer bench "
-                       "allreduce or trainer bench attention. See trainer bench --help");
+        return TR_FAIL(
+            TR_ERR_USAGE,
+            "bench requires a target: trainer bench step CONFIG.ini, trainer bench "
+            "allreduce, trainer bench attention or trainer bench generate RUN. See trainer "
+            "bench --help");
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
             o->json = argv[++i];
@@ -213,6 +215,7 @@ tr_status_t cmd_bench(int argc, char **argv) {
         return cmd_bench_allreduce(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "attention") == 0)
         return cmd_bench_attention(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "generate") == 0) return cmd_bench_generate(argc - 1, argv + 1);
     TR_TRY(parse(argc, argv, &o));
     TR_TRY(cmd_world_open(&world));
     const tr_world_info_t *info = tr_world_info(world);

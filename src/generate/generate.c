@@ -5,7 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-enum { PIECE = 64 }; /* tokens of a prompt that prefill takes at once, at most */
+/* Tokens of a prompt that prefill takes at once: long pieces, and a short one where that is enough. */
+enum { PIECES = 2, LONGEST = 64 };
+static const int64_t piece_steps[PIECES] = {LONGEST, 16};
 
 /* A program and its inputs: `samples` texts, `steps` tokens of each. */
 typedef struct {
@@ -26,7 +28,7 @@ struct tr_generator {
     tr_session_t *s;
     const tr_model_t *model;
     int64_t context;
-    program_t prefill, decode;
+    program_t prefill[PIECES], decode;
     int convert;    /* program: weights to bf16; -1: none */
     row_t *row;     /* [params.rows] */
     float *logits;  /* (rows, vocab_size) */
@@ -68,7 +70,7 @@ static tr_status_t build(tr_generator_t *n, const char *name, program_t *p) {
                                     .position = p->position,
                                     .place = p->place,
                                     .last = p->last,
-                                    .rows = n->params.rows,
+                                    .rows = n->params.cache_rows,
                                     .vocab_size = n->params.vocab_size,
                                     .weights = n->params.weights};
     TR_TRY(n->model->generate(g, n->s->config, &texts, &p->logits));
@@ -94,6 +96,7 @@ static tr_status_t build_convert(tr_generator_t *n) {
 tr_status_t tr_generator_build(tr_session_t *s, void *generator) {
     tr_generator_t *n = generator;
     int64_t vocab_size = 0;
+    char name[32];
     n->s = s;
     TR_TRY(tr_model_find(s->model.type, &n->model));
     if (!n->model->generate || !n->model->tokens)
@@ -102,10 +105,15 @@ tr_status_t tr_generator_build(tr_session_t *s, void *generator) {
                        s->model.type);
     n->model->tokens(s->config, &n->context, &vocab_size);
     if (vocab_size > 0) n->params.vocab_size = vocab_size;
-    n->prefill = (program_t){.samples = 1, .steps = n->context < PIECE ? n->context : PIECE};
     n->decode = (program_t){.samples = n->params.rows, .steps = 1};
-    TR_TRY(build(n, "prefill", &n->prefill));
-    TR_TRY(build(n, "decode", &n->decode));
+    for (int i = 0; i < PIECES; i++) {
+        const int64_t steps = n->context < piece_steps[i] ? n->context : piece_steps[i];
+        n->prefill[i] = (program_t){.samples = 1, .steps = steps};
+        tr_snprintf(name, sizeof name, "prefill%lld", (long long)steps);
+        TR_TRY(build(n, name, &n->prefill[i]));
+    }
+    tr_snprintf(name, sizeof name, "decode%lld", (long long)n->params.rows);
+    TR_TRY(build(n, name, &n->decode));
     return n->params.weights == TR_F32 ? TR_OK : build_convert(n);
 }
 
@@ -114,12 +122,13 @@ tr_status_t tr_generator_build(tr_session_t *s, void *generator) {
 tr_status_t tr_generator_create(const tr_generator_params_t *params, tr_generator_t **out) {
     TR_TRY(tr_alloc(sizeof **out, "generator", out));
     (*out)->params = *params;
+    if (params->cache_rows == 0) (*out)->params.cache_rows = params->rows;
     (*out)->convert = -1;
     return TR_OK;
 }
 
 tr_status_t tr_generator_start(tr_generator_t *n) {
-    const int64_t rows = n->params.rows, inputs = rows > PIECE ? rows : PIECE;
+    const int64_t rows = n->params.rows, inputs = rows > LONGEST ? rows : LONGEST;
     const size_t scores = (size_t)n->params.vocab_size;
     TR_TRY(tr_alloc((size_t)rows * sizeof *n->row, "rows", &n->row));
     TR_TRY(tr_alloc((size_t)rows * scores * sizeof *n->logits, "scores", &n->logits));
@@ -169,10 +178,9 @@ static tr_status_t choose(tr_generator_t *n, row_t *row, const float *scores) {
     return TR_OK;
 }
 
-static tr_status_t write_piece(tr_generator_t *n, const int32_t *ids, int64_t row, int64_t first,
-                               int64_t count) {
+static tr_status_t write_piece(tr_generator_t *n, const program_t *p, const int32_t *ids,
+                               int64_t row, int64_t first, int64_t count) {
     tr_graph_t *g = n->s->g;
-    const program_t *p = &n->prefill;
     for (int64_t t = 0; t < p->steps; t++) n->input[t] = t < count ? ids[first + t] : 0;
     TR_TRY(tr_tensor_write(g, p->id, n->input));
     for (int64_t t = 0; t < p->steps; t++) n->input[t] = t < count ? (int32_t)(first + t) : 0;
@@ -191,11 +199,12 @@ static tr_status_t begin_text(tr_generator_t *n, tr_text_t *text, int64_t at) {
                        (unsigned long long)text->index + 1, (long long)length,
                        (long long)n->context);
     *row = (row_t){.text = text, .length = length};
-    for (int64_t first = 0; first < length; first += n->prefill.steps) {
-        const int64_t left = length - first,
-                      count = left < n->prefill.steps ? left : n->prefill.steps;
-        TR_TRY(write_piece(n, text->ids.data, at, first, count));
-        TR_TRY(run(n, &n->prefill));
+    for (int64_t first = 0, count; first < length; first += count) {
+        const int64_t left = length - first;
+        const program_t *p = &n->prefill[left <= n->prefill[1].steps];
+        count = left < p->steps ? left : p->steps;
+        TR_TRY(write_piece(n, p, text->ids.data, at, first, count));
+        TR_TRY(run(n, p));
     }
     return choose(n, row, n->logits);
 }

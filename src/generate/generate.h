@@ -15,6 +15,7 @@
 
 typedef struct {
     int64_t rows;       /* texts that are continued at once, at least 1 */
+    int64_t cache_rows; /* of the caches, which generators of one session share; 0: rows */
     tr_dtype_t weights; /* f32; bf16: products read copies of half the size */
     int64_t vocab_size;
 } tr_generator_params_t;

@@ -9,8 +9,8 @@
 enum {
     DEPTH = 16, /* rows of B that are read side by side */
     ALIGN = 64, /* columns of a thread's share begin at multiples of this */
-    ROWS = CPU_VEC_LANES == 16 ? 8 : 4,
-    VECS = 2
+    ROWS = 4,
+    VECS = CPU_VEC_LANES == 16 ? 4 : 2 /* as many sums as registers hold */
 };
 
 typedef uint16_t bf16_vec_t __attribute__((vector_size(CPU_VEC_LANES * 2), aligned(2), may_alias));
