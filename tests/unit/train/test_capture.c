@@ -65,12 +65,12 @@ static void train(tr_session_t *s, engine_t engine, run_t *run) {
     tr_loader_t *loader = NULL;
     tr_train_step_t *train_step = NULL;
     tr_collectives_t *c = NULL;
-    OK(tr_session_start(s));
-    OK(tr_session_loader(s, TR_SPLIT_TRAIN, false, 0, &loader));
     if (engine == DEFERRED)
         OK(deferred_open(world, s->device, &c));
     else if (tr_world_info(world)->size > 1)
         OK(tr_world_collectives(world, s->device, &s->parallel, &c));
+    OK(tr_session_start(s, c));
+    OK(tr_session_loader(s, TR_SPLIT_TRAIN, false, 0, &loader));
     OK(tr_train_step_create(s, c, loader, &train_step));
     for (int64_t step = 0; step < STEPS; step++) {
         tr_step_outcome_t o;
