@@ -12,7 +12,7 @@ steps() { ls "$1/checkpoints" | sed -n 's/^step-0*//p' | tr '\n' ' '; }
 FAULT="$slow FAIL_CALL=fsync FAIL_ON=step-00000020 FAIL_HOW=ENOSPC FAIL_AT=2" start 2 net.ini run.dir=once $exact checkpoint.keep=0
 begin=$(now)
 ended
-row "the disk is full in one checkpoint" "said, training goes on, the next one is saved"
+row "the disk is full in one checkpoint" "reported; training continues; the next one is saved"
 [ $rc = 0 ] && [ "$(said once)" = 1 ] && names out "warning & 20 & No space left" && [ "$(steps once)" = "10 30 40 50 60 " ]
 ok $? "no space in one checkpoint: said once, the others are there"
 [ "$(state whole)" = "$(state once)" ]
@@ -26,7 +26,7 @@ ok $? "folders in which the run folder and its parents were made are put on the 
 FAULT="$slow FAIL_CALL=write FAIL_ON=.tmp-step- FAIL_HOW=ENOSPC FAIL_AT=60 FAIL_ALWAYS=1" start 2 net.ini run.dir=full $exact
 begin=$(now)
 ended
-row "the disk is full from the second checkpoint on" "said each time, trained to the end, the last one tried twice"
+row "the disk is full from the second checkpoint on" "reported each time; trains to the end; the last one is tried twice"
 [ $rc = 74 ] && [ "$(said full)" -ge 3 ] && [ "$(grep -c 'trainer: error' out)" = 1 ] && names out "trainer: error & 60 & full/checkpoints"
 ok $? "no space from the second on: trained to the end, code $rc, said once as an error"
 [ "$(steps full)" = "10 " ] && [ -z "$(ls -A full/checkpoints | grep '^\.')" ]
@@ -42,7 +42,7 @@ held=$?
 begin=$(now)
 rm full-disk
 ended
-row "the disk is full for the last checkpoint, until there is room" "said, tried again, saved"
+row "the disk is full for the last checkpoint, until there is room" "reported, retried, saved"
 [ $held = 0 ] && [ $rc = 0 ] && [ "$(steps late)" = "60 " ] && [ "$(state whole)" = "$(state late)" ]
 ok $? "no space for the last one: tried until there is, code $rc"
 touch full-disk
@@ -56,7 +56,7 @@ if all; then
     FAULT="$slow FAIL_CALL=write FAIL_ON=/full2/ FAIL_HOW=ENOSPC FAIL_AT=70 FAIL_ALWAYS=1" start 1 net.ini run.dir=full2 $exact
     begin=$(now)
     ended
-    row "everything in the run folder fails for want of space, metrics and log too" "said, trained to the end"
+    row "no space for any file in the run folder, metrics and log included" "reported; trains to the end"
     [ $rc = 74 ] && once out "warning & metrics.jsonl"
     ok $? "metrics that cannot be written do not end the run: code $rc"
     run 2 net.ini run.dir=full2 $exact && [ "$(state whole)" = "$(state full2)" ]
@@ -65,14 +65,14 @@ if all; then
     FAULT="$slow FAIL_CALL=rename FAIL_ON=/step-00000020 FAIL_HOW=ESTALE FAIL_AT=1" start 1 net.ini run.dir=stale $exact checkpoint.keep=0
     begin=$(now)
     ended
-    row "the rename of a checkpoint fails (ESTALE)" "said, training goes on, the next one is saved"
+    row "the rename of a checkpoint fails (ESTALE)" "reported; training continues; the next one is saved"
     [ $rc = 0 ] && [ "$(said stale)" = 1 ] && [ "$(steps stale)" = "10 30 40 50 60 " ] && [ "$(state whole)" = "$(state stale)" ]
     ok $? "a rename that fails: one checkpoint less"
 
     FAULT="$slow FAIL_CALL=write FAIL_ON=checkpoints FAIL_HOW=short FAIL_AT=0" start 1 net.ini run.dir=short $exact
     begin=$(now)
     ended
-    row "every write of a checkpoint writes half" "written on"
+    row "every write of a checkpoint is short" "the write is continued"
     [ $rc = 0 ] && [ "$(said short)" = 0 ] && [ "$(state whole)" = "$(state short)" ]
     ok $? "writes that come short are continued"
 
@@ -80,7 +80,7 @@ if all; then
     FAULT="FAIL_CALL=mkdir FAIL_ON=.tmp-step-00000013 FAIL_HOW=ENOSPC FAIL_AT=2 FAIL_ALWAYS=1" start 1 net.ini run.dir=twice $exact train.steps=13 train.valid_every=1epoch checkpoint.every=1epoch
     begin=$(now)
     ended
-    row "the disk is full behind the only checkpoint, in its validation" "the checkpoint becomes the best"
+    row "the disk is full after the only checkpoint, during its validation" "the checkpoint becomes the best"
     [ $rc = 0 ] && [ "$(said twice)" = 0 ] && [ "$(readlink twice/checkpoints/best)" = step-00000013 ]
     ok $? "no space for a second copy of a step: none is written"
 fi
@@ -91,7 +91,7 @@ rm -rf read/checkpoints/step-00000060 read/checkpoints/latest
 FAULT="FAIL_CALL=pread,read FAIL_ON=step-00000050 FAIL_HOW=EIO FAIL_AT=3 FAIL_ALWAYS=1" start 1 net.ini run.dir=read $exact
 begin=$(now)
 ended
-row "the newest checkpoint cannot be read (EIO)" "the one before it serves, and it is said"
+row "the newest checkpoint cannot be read (EIO)" "reported; the run resumes from the one before it"
 [ $rc = 0 ] && names out "read/checkpoints/step-00000050/[a-z.]*" && resumed step-00000040 && [ "$(state whole)" = "$(state read)" ]
 ok $? "the newest cannot be read: the one before it serves, the same bits"
 
@@ -101,7 +101,7 @@ if all; then
     begin=$(now)
     FAULT="FAIL_CALL=pread,read FAIL_ON=step-00000060 FAIL_HOW=EIO FAIL_AT=3 FAIL_ALWAYS=1" start 2 net.ini run.dir=moment $exact train.steps=55 checkpoint.every=0 optimizer.lr=0.001
     ended
-    row "the newest checkpoint cannot be read for a moment" "the one before it serves, also for what comes behind"
+    row "the newest checkpoint cannot be read for a moment" "the run resumes from the one before it, also after later restarts"
     [ $rc = 0 ] && resumed step-00000050 && names out "warning & moment/checkpoints/step-00000060 & [a-z-]*-step-00000060" &&
         run 1 net.ini run.dir=moment $exact train.steps=57 optimizer.lr=0.001 && resumed step-00000055 &&
         [ "$(losses moment | awk '{ print $1 }')" = "$(seq 57)" ] && [ -e moment/checkpoints/*-step-00000060/MANIFEST ]
@@ -135,7 +135,7 @@ export exact fail_lib
 if result=$(unshare -rm bash really.sh 2>/dev/null) && [ "${result#* }" -gt 0 ]; then
     read -r rc count <<<"$result"
     sec=- 
-    row "a file system of 300 KiB fills up" "said each time, trained to the end, what was saved stays"
+    row "a file system of 300 KiB fills up" "reported each time; trains to the end; saved checkpoints stay"
     [ "$rc" = 74 ] && [ "$(said small/run)" -ge 2 ] && names out "[0-9.]* KiB & small/run/checkpoints"
     ok $? "a full tmpfs: code $rc, $count checkpoints are there"
 else

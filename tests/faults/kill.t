@@ -46,9 +46,9 @@ FAULT="$slow FAIL_CALL=fsync FAIL_ON=step-00000020 FAIL_HOW=stop FAIL_AT=2" star
 until_stopped "$(rank_pid 0)"
 hit KILL 1
 ended
-row "kill -9 of rank 1 while rank 0 stands in a checkpoint" "the job ends; restarted, the same bits"
+row "kill -9 of rank 1 while rank 0 is stopped in a checkpoint" "the job ends; restarted, the same bits"
 [ $rc = 137 ] && within $sec 30
-ok $? "kill -9 of rank 1 while rank 0 stands in a checkpoint: code $rc, over in $sec s"
+ok $? "kill -9 of rank 1 while rank 0 is stopped in a checkpoint: code $rc, over in $sec s"
 restarted stands 2
 ok $? "restarted: the same bits"
 echo "1..$n"

@@ -45,7 +45,7 @@ for r in $(cases 0 1); do
     sleep $pause
     kill -CONT "$victim"
     ended
-    row "SIGSTOP of rank $r for $pause s, parallel.timeout = $limit s" "nothing is said, the run goes on to the same bits"
+    row "SIGSTOP of rank $r for $pause s, parallel.timeout = $limit s" "no alarm; the run continues to the same bits"
     [ $rc = 0 ] && ! grep -q "trainer: error" out && same pause$r
     ok $? "stopped for $pause s of $limit s: no alarm, the same bits"
 done
@@ -66,7 +66,7 @@ ok $? "restarted: the same bits"
 FAULT="FAIL_RANK=0 FAIL_CALL=fsync FAIL_ON=step-00000060 FAIL_HOW=sleep:3000 FAIL_AT=2" start 2 net.ini run.dir=disk $exact parallel.timeout=2
 begin=$(now)
 ended
-row "an fsync of 3 s in the last checkpoint, parallel.timeout = 2 s" "nothing is said, the run ends in good order"
+row "an fsync of 3 s in the last checkpoint, parallel.timeout = 2 s" "no alarm; the run ends normally"
 [ $rc = 0 ] && ! grep -q "trainer: error" out && [ "$(state whole)" = "$(state disk)" ]
 ok $? "a slow disk: no alarm"
 
