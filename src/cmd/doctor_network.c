@@ -1,5 +1,6 @@
 /* The network: an all-reduce over all ranks, and the links of a ring over the nodes (of one node:
- * over its ranks). A node is slow where both of its links are. */
+ * over its ranks). A node is slow where both of its links are; ranks of one node are not compared,
+ * because their times are those of its scheduler. */
 #include "doctor.h"
 
 #include <math.h>
@@ -63,13 +64,14 @@ static double best_of_place(const doctor_t *d, int i) {
     return fmin(d->links[i].large_sec, d->links[before].large_sec);
 }
 
-/* The slowest place of a ring of three or more, where it is much slower than the others; else -1.
- */
+/* The slowest place of a ring of three or more nodes, where it is much slower than the others; else
+ * -1. */
 static int find_slow_place(const doctor_t *d, double *out_median) {
     const int count = d->link_count;
     double *sorted = NULL;
     int slowest = 0;
-    if (count < 3 || tr_alloc((size_t)count * sizeof *sorted, "times", &sorted) != TR_OK) return -1;
+    if (d->info->nodes < 2 || count < 3) return -1;
+    if (tr_alloc((size_t)count * sizeof *sorted, "times", &sorted) != TR_OK) return -1;
     for (int i = 0; i < count; i++) {
         sorted[i] = best_of_place(d, i);
         if (sorted[i] > best_of_place(d, slowest)) slowest = i;
