@@ -65,7 +65,7 @@ $(hostcuda)/real_link: $(hostcuda)/$(hostcuda_dir)/test_cublaslt.o $(hostcuda)/$
 
 .PHONY: hostcuda
 hostcuda: $(hostcuda_libs) $(hostcuda_test_x) $(hostcuda_real) $(hostcuda_module)
-test-programs: $(if $(k),$(if $(findstring $(k),$(hostcuda_dir)/fakes.t),hostcuda),hostcuda)
+test-programs: $(if $(k),$(if $(findstring $(k),$(hostcuda_dir)/fakes.t)$(findstring hostcuda,$(k)),hostcuda),hostcuda)
 -include $(hostcuda_d)
 else
 .PHONY: hostcuda

@@ -291,6 +291,7 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
     size_t available = 0, total = 0;
     cuda_device_t *cuda = NULL;
     const char *debug = getenv("TRAINER_CUDA_DEBUG");
+    tr_cuda_kernels_fill();
     CUDA_TRY(cudaSetDevice(params->index));
     CUDA_TRY(cudaFree(NULL)); /* opens the context */
     CUDA_TRY(cudaGetDeviceProperties(&properties, params->index));

@@ -106,8 +106,10 @@ extern const tr_collectives_engine_t tr_cuda_nccl;
 /* cuda_progress.cu: adds 1 to *word (int64_t, pinned) in the order of the stream. */
 tr_status_t tr_cuda_count(cudaStream_t stream, void *word);
 
-/* cuda_kernels.c: every kernel of the device, with tr_cuda_enter before it. */
-extern const tr_kernel_t tr_cuda_kernels[TR_K_COUNT];
+/* cuda_kernels.c: every kernel of the device, with tr_cuda_enter before it; filled before a device
+ * is opened. */
+extern tr_kernel_t tr_cuda_kernels[TR_K_COUNT];
+void tr_cuda_kernels_fill(void);
 
 /* cuda_nvml.c: the driver and each GPU as NVML sees them, which opens none of them; why there are
  * none where that is so. */
@@ -132,6 +134,8 @@ cuda_version_t tr_cuda_version(int number);
 CUDA_KERNEL(copy);
 CUDA_KERNEL(accumulate);
 CUDA_KERNEL(add);
+CUDA_KERNEL(concat);
+CUDA_KERNEL(columns);
 CUDA_KERNEL(scale);
 CUDA_KERNEL(cast_normalize);
 CUDA_KERNEL(augment);

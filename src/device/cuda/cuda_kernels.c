@@ -52,6 +52,8 @@ static const tr_kernel_t kernels[TR_K_COUNT] = {
     [TR_K_BCE_FWD] = {.run = tr_cuda_bce_fwd},
     [TR_K_BCE_BWD] = {.run = tr_cuda_bce_bwd},
     [TR_K_CLASS_WEIGHT] = {.run = tr_cuda_class_weight},
+    [TR_K_CONCAT] = {.run = tr_cuda_concat},
+    [TR_K_COLUMNS] = {.run = tr_cuda_columns},
     [TR_K_EMBEDDING_FWD] = {.run = tr_cuda_embedding_fwd},
     [TR_K_EMBEDDING_BWD] = {.run = tr_cuda_embedding_bwd},
     [TR_K_ATTENTION_FWD] = {.run = tr_cuda_attention_fwd, .prepare = tr_cuda_attention_fwd_prepare},
@@ -103,9 +105,16 @@ static void release(tr_kernel_id_t id, tr_device_t *device, void *state) {
 #include "device/kernels.def"
 #undef KERNEL
 
-const tr_kernel_t tr_cuda_kernels[TR_K_COUNT] = {
+tr_kernel_t tr_cuda_kernels[TR_K_COUNT];
+
+/* A slot without a kernel stays empty, so that its ops are refused by name. */
+void tr_cuda_kernels_fill(void) {
+    static const tr_kernel_t entered[TR_K_COUNT] = {
 #define KERNEL(name, required)                                                                     \
     [TR_K_##name] = {.run = run_##name, .prepare = prepare_##name, .release = release_##name},
 #include "device/kernels.def"
 #undef KERNEL
-};
+    };
+    for (int id = 0; id < TR_K_COUNT; id++)
+        if (kernels[id].run) tr_cuda_kernels[id] = entered[id];
+}
