@@ -51,6 +51,10 @@ back_to "cuda-$1" 00000003
 gpt "cuda-$1" device=cuda "$@" && resumed && [ "$(weights "cuda-$1")" = "$whole" ]
 ok $? "gpt_tiny resumed: the same bits"
 # shellcheck disable=SC2086
+HOSTCUDA_TRACE=graphs some 1 graphs_on $mlp train.steps=6 device=cuda && some 1 graphs_off $mlp train.steps=6 device=cuda capture=no &&
+    grep -q cudaGraphLaunch graphs* && [ -n "$(weights graphs_on)" ] && [ "$(weights graphs_on)" = "$(weights graphs_off)" ]
+ok $? "steps captured and launched: the bits of steps that run op by op"
+# shellcheck disable=SC2086
 HOSTCUDA_MEMORY=1G HOSTCUDA_CONTEXT=900M some 1 none $mlp device=cuda cuda.memory_limit=0.01
 [ $? = 71 ] && grep -q "error:" out
 ok $? "cuda.memory_limit leaves too little: code 71"
