@@ -200,6 +200,7 @@ static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const opt
     if (status != TR_OK && info->size > 1) return status;
     tr_train_step_destroy(&b.train_step);
     tr_loader_destroy(&b.loader);
+    tr_graph_drop_captures(b.s->g);
     if (b.collectives) tr_world_collectives_close(world, &b.collectives);
     tr_free(&b.op);
     tr_free(&b.compute_sec);

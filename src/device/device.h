@@ -133,6 +133,7 @@ typedef struct {
     tr_status_t (*capture_end)(tr_device_t *device, tr_stream_t *stream, tr_executable_t **out);
     tr_status_t (*executable_launch)(tr_device_t *device, tr_executable_t *executable,
                                      tr_stream_t *stream);
+    /* Launched work still completes; the memory is freed after it. */
     void (*executable_destroy)(tr_device_t *device, tr_executable_t *executable);
 
     const tr_kernel_t *kernels; /* [TR_K_COUNT] */

@@ -25,6 +25,14 @@ void tr_replay_destroy(tr_graph_t *g, tr_program_t *p) {
     tr_free(&p->replay);
 }
 
+void tr_graph_drop_captures(tr_graph_t *g) {
+    for (size_t i = 0; i < g->programs.count; i++) {
+        tr_program_t *p = g->programs.data[i];
+        for (int set = 0; set < g->input_sets && p->replay; set++)
+            drop_executables(g, &p->replay[set]);
+    }
+}
+
 void tr_graph_run_op_by_op(tr_graph_t *g) {
     g->op_by_op = true;
 }
@@ -47,7 +55,8 @@ static size_t stretch_end(const tr_program_t *p, size_t first, const tr_collecti
     return i;
 }
 
-/* TR_ERR_CONFIG: this cannot be captured; nothing was done. */
+/* TR_ERR_CONFIG: this cannot be captured; nothing was done. An error of an op is one of these: one
+ * that is not due to the capture comes again when the program runs op by op. */
 static tr_status_t capture(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
                            tr_collectives_t *c, tr_replay_t *r) {
     const tr_device_ops_t *ops = g->device->ops;
@@ -56,7 +65,8 @@ static tr_status_t capture(tr_graph_t *g, const tr_program_t *p, size_t first, s
     TR_TRY(ops->capture_begin(g->device, g->stream));
     tr_status_t status = tr_exec_enqueue(g, p, first, end, c, &last);
     if (status != TR_OK) {
-        const tr_error_t error = *tr_error_last();
+        tr_error_t error = *tr_error_last();
+        error.code = TR_ERR_CONFIG;
         (void)ops->capture_end(g->device, g->stream, NULL);
         return tr_error_set(&error);
     }

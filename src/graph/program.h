@@ -162,6 +162,9 @@ tr_status_t tr_tensor_write(tr_graph_t *g, tr_tensor_t t, const void *host);
 tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collectives);
 /* Runs every program op by op from now on, with the same results. Before the allocation. */
 void tr_graph_run_op_by_op(tr_graph_t *g);
+/* Destroys the captured programs; work that was launched still completes. Before the collectives
+ * that they hold are closed: NCCL waits for the captures. Does not wait. */
+void tr_graph_drop_captures(tr_graph_t *g);
 /* The device memory of all tensors of a role; a tensor lies at its info's offset_bytes in it. NULL
  * and 0 where there are none. */
 void *tr_graph_region(const tr_graph_t *g, tr_role_t role, size_t *out_bytes);

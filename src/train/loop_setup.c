@@ -391,6 +391,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
 
 void tr_loop_tear_down(loop_t *l) {
     /* first: after a lost peer a GPU is still in a collective, and freeing memory waits for it */
+    if (l->collectives) tr_graph_drop_captures(l->s->g);
     if (l->collectives) tr_world_collectives_close(l->world, &l->collectives);
     tr_train_step_destroy(&l->train_step);
     tr_loader_destroy(&l->loader);

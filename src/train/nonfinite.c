@@ -136,6 +136,7 @@ static tr_status_t fail(loop_t *l, const tr_step_outcome_t *o) {
                    : "No update was made. Reduce optimizer.lr, set optimizer.clip_norm, or check "
                      "the data";
     char head[HEAD_BYTES];
+    TR_TRY(tr_train_step_abandon(l->train_step));
     tr_loop_finish_writing(l); /* whoever says it ends all ranks */
     write_head(l, o, head);
     TR_TRY(tr_world_agree(l->world, fail_of_input(l, head)));

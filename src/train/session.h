@@ -203,6 +203,10 @@ void tr_train_step_update_after(tr_train_step_t *train_step, tr_event_t *event);
 /* All three: a step that is waited for. Collective. */
 tr_status_t tr_train_step_run(tr_train_step_t *train_step, int64_t step, double lr,
                               bool stop_wanted, tr_step_outcome_t *out);
+/* Where a step was begun: completes its all-reduces with the inputs that it has, so that no rank
+ * waits in them; the parameters stay. For a run that ends with the outcome of the step before.
+ * Collective. */
+tr_status_t tr_train_step_abandon(tr_train_step_t *train_step);
 /* Makes the last micro-batch of the step whose outcome was given last the input of programs again.
  */
 void tr_train_step_show(tr_train_step_t *train_step);

@@ -232,6 +232,13 @@ tr_status_t tr_train_step_run(tr_train_step_t *t, int64_t step, double lr, bool 
     return t->pending >= 0 ? tr_train_step_drain(t, out) : TR_OK;
 }
 
+tr_status_t tr_train_step_abandon(tr_train_step_t *t) {
+    const tr_session_t *s = t->s;
+    const bool has_begun = t->back > 0;
+    if (!has_begun || s->tree || s->slot_count == 1) return TR_OK;
+    return tr_program_run(s->g, s->last, t->collectives);
+}
+
 void tr_train_step_show(tr_train_step_t *t) {
     tr_feed_show(t->s->feed, t->back);
 }

@@ -6,6 +6,7 @@ typedef struct {
     tr_world_t *world;
     tr_device_t *device;
     tr_stream_t *stream;
+    bool refuses;
     tr_event_t *ready, *done;
 } deferred_t;
 
@@ -37,6 +38,8 @@ static tr_status_t start(tr_collectives_t *c, const tr_collective_t *what, tr_st
 
 static tr_status_t wait(tr_collectives_t *c, tr_ticket_t ticket, tr_stream_t *stream) {
     deferred_t *d = (deferred_t *)c;
+    if (d->refuses && ((const strict_device_t *)d->device)->capture)
+        return TR_FAIL(TR_ERR_INTERNAL, "refused inside a capture");
     TR_TRY(d->device->ops->event_record(d->device, d->done, d->stream));
     return d->device->ops->event_wait(d->device, d->done, stream);
 }
@@ -58,7 +61,8 @@ static tr_status_t close(tr_collectives_t **c, double timeout_sec) {
 static const tr_collectives_ops_t table = {
     .start = start, .wait = wait, .progress = progress, .close = close};
 
-tr_status_t deferred_open(tr_world_t *world, tr_device_t *strict, tr_collectives_t **out) {
+tr_status_t deferred_open(tr_world_t *world, tr_device_t *strict, bool refuses,
+                          tr_collectives_t **out) {
     deferred_t *d = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *d, "deferred collectives", &d));
@@ -67,6 +71,7 @@ tr_status_t deferred_open(tr_world_t *world, tr_device_t *strict, tr_collectives
         .ops = &table, .rank = info->rank, .size = info->size, .capturable = true};
     d->world = world;
     d->device = strict;
+    d->refuses = refuses;
     *out = &d->base;
     TR_TRY_GOTO(strict->ops->stream_create(strict, "collectives", TR_PRIORITY_HIGH, &d->stream),
                 fail);

@@ -10,6 +10,8 @@
 
 /* Sums of f32 over all ranks of `world`, correctly rounded; of the other entries only close. Both
  * are borrowed. Nobody else makes MPI calls while the device works. */
-tr_status_t deferred_open(tr_world_t *world, tr_device_t *strict, tr_collectives_t **out);
+/* `refuses`: its waits fail inside a capture. */
+tr_status_t deferred_open(tr_world_t *world, tr_device_t *strict, bool refuses,
+                          tr_collectives_t **out);
 
 #endif

@@ -30,6 +30,10 @@ for r in 2 4; do
     some $r many device=cuda parallel.engine=nccl parallel.reproducible=yes && [ "$(weights many)" = "$(weights one)" ]
     ok $? "$r ranks by NCCL, reproducible: the bits of 1 rank"
 done
+some 2 many device=cuda parallel.engine=nccl train.steps=20 && ! grep -q ncclCommFinalize out
+ok $? "captured steps: the communicator is finalized after the graphs are gone"
+some 2 many device=cuda parallel.engine=nccl train.steps=20 cuda.debug=sync && grep -q 'warning.*cuda\.debug' out
+ok $? "cuda.debug = sync: runs op by op"
 HOSTCUDA_NCCL_WINDOWS=0 some 2 many device=cuda parallel.engine=nccl parallel.overlap=no && near cpu many 1e-4 4
 ok $? "without registered memory, without overlap: the loss of cpu"
 DEVICES=1 some 2 many device=cuda

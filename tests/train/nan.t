@@ -65,6 +65,12 @@ ok $? "an asynchronous device: the same step and the same op"
 run 2 bad.ini run.dir=bad4 device=strict
 [ $? = 93 ] && names out "\[rank 1 & trainer: error & op 'mse[a-z_]*'" && [ "$(grep -c 'trainer: error' out)" = 1 ]
 ok $? "two ranks with asynchronous devices: the rank with the bad sample names the loss"
+# 12 samples in 3 micro-batches: rank 0 has two, rank 1 has one, and its first is its last.
+for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo "$i,0,$((i % 2))"; done | sed '12s/^12/1e30/' >uneven.csv
+"$TRAINER" import csv uneven.csv uneven.h5 --test-fraction 0 >out 2>&1
+run 2 bad.ini run.dir=uneven data.train=uneven.h5 data.batch_size=12 parallel.timeout=5s device=strict
+[ $? = 93 ] && names out "trainer: error & step 1: & op 'mse[a-z_]*'" && [ "$(grep -c 'trainer: error' out)" = 1 ]
+ok $? "asynchronous devices with two and one micro-batches: code 93, the step and the op"
 tac bad.csv >first.csv
 "$TRAINER" import csv first.csv first.h5 --test-fraction 0 >out 2>&1
 run 1 bad.ini run.dir=first data.train=first.h5

@@ -215,6 +215,8 @@ static tr_status_t cuda_memory_zero(tr_device_t *device, tr_stream_t *stream, vo
 /* -- capture ----------------------------------------------------------------------------------- */
 
 static tr_status_t cuda_capture_begin(tr_device_t *device, tr_stream_t *stream) {
+    if (cuda_self(device)->sync)
+        return TR_FAIL(TR_ERR_CONFIG, "cuda.debug = sync waits after every kernel");
     TR_TRY(tr_cuda_enter(device));
     CUDA_TRY(cudaStreamBeginCapture(stream->handle, cudaStreamCaptureModeThreadLocal));
     return TR_OK;

@@ -18,6 +18,7 @@ static __thread ncclResult_t group_error;
 static void op_drop(op_t *op) {
     if (--op->users) return;
     if (op->before) op_drop(op->before);
+    if (op->capture) op->comm->captured--;
     if (op->comm->last_eager == op) op->comm->last_eager = NULL;
     if (op->comm->last_captured == op) op->comm->last_captured = NULL;
     nccl_drop(op->comm);
@@ -90,8 +91,9 @@ static void batch_release(void *arg) {
 /* Collectives of a communicator run in the order in which they were issued, whatever their
  * streams, so that all ranks run them in one order; captured ones keep it in every replay. */
 static void link_order(op_t *op) {
-    if (is_mail(op)) return;
     op->capture = hostcuda_capture_id(op->stream);
+    if (op->capture) op->comm->captured++;
+    if (is_mail(op)) return;
     op_t **last = op->capture ? &op->comm->last_captured : &op->comm->last_eager;
     if (*last && (*last)->capture == op->capture) {
         op->before = *last;

@@ -207,7 +207,8 @@ EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) 
     NCCL_CALL("%s", "");
     if (!comm) return nccl_refuse(NULL, ncclInvalidArgument, "the communicator is NULL");
     nccl_advance(comm);
-    const bool busy = comm->phase == JOINING || comm->phase == SPLITTING || comm->in_progress;
+    const bool busy = comm->phase == JOINING || comm->phase == SPLITTING || comm->in_progress ||
+                      (comm->phase == FINALIZED && comm->captured > 0);
     comm->in_progress = false;
     *error = comm->error ? comm->error : busy ? ncclInProgress : ncclSuccess;
     return ncclSuccess;
@@ -230,11 +231,16 @@ ncclResult_t nccl_result(comm_t *comm, ncclResult_t result) {
     return ncclInProgress;
 }
 
+/* As the real library, does not end before all graphs that hold operations of the communicator are
+ * gone; a blocking communicator is refused instead of hanging. */
 EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm) {
     NCCL_CALL("%s", "");
     const ncclResult_t ready = nccl_check(comm);
     if (ready) return ready;
+    if (comm->captured > 0 && comm->blocking)
+        return nccl_refuse(comm, ncclInvalidUsage, "graphs hold %d operations", comm->captured);
     comm->phase = FINALIZED;
+    if (comm->captured > 0) return ncclInProgress;
     return nccl_result(comm, ncclSuccess);
 }
 

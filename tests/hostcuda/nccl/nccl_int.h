@@ -39,7 +39,8 @@ typedef enum { JOINING, SPLITTING, READY, FINALIZED } phase_t;
 
 typedef struct op op_t;
 struct ncclComm {
-    int users; /* the program, and each operation that may run */
+    int users;            /* the program, and each operation that may run */
+    _Atomic int captured; /* operations that graphs hold */
     phase_t phase;
     int ranks, rank, device;
     bool blocking;

@@ -34,7 +34,7 @@ static const char text[] =
     "[data]\nformat = synthetic\nsynthetic_samples = 96\nsynthetic_shape = 6x6x1\nclasses = 10\n"
     "batch_size = 24\n";
 
-typedef enum { MPI_ENGINE, DEFERRED } engine_t;
+typedef enum { MPI_ENGINE, DEFERRED, REFUSES } engine_t;
 typedef struct {
     double loss[STEPS], norm[STEPS];
     void *params;
@@ -65,8 +65,8 @@ static void train(tr_session_t *s, engine_t engine, run_t *run) {
     tr_loader_t *loader = NULL;
     tr_train_step_t *train_step = NULL;
     tr_collectives_t *c = NULL;
-    if (engine == DEFERRED)
-        OK(deferred_open(world, s->device, &c));
+    if (engine != MPI_ENGINE)
+        OK(deferred_open(world, s->device, engine == REFUSES, &c));
     else if (tr_world_info(world)->size > 1)
         OK(tr_world_collectives(world, s->device, &s->parallel, &c));
     OK(tr_session_start(s, c));
@@ -84,7 +84,8 @@ static void train(tr_session_t *s, engine_t engine, run_t *run) {
     read_params(s, run);
     tr_train_step_destroy(&train_step);
     tr_loader_destroy(&loader);
-    if (engine == DEFERRED)
+    tr_graph_drop_captures(s->g);
+    if (engine != MPI_ENGINE)
         OK(c->ops->close(&c, 0));
     else if (c)
         tr_world_collectives_close(world, &c);
@@ -146,10 +147,21 @@ static void a_whole_step_is_captured(void **state) {
     tr_free(&whole.params);
 }
 
+/* An error inside a capture is none outside of it: `last` runs op by op, `update` is captured. */
+static void a_refused_capture_runs_op_by_op(void **state) {
+    if (tr_world_info(world)->size == 1) skip();
+    run_t by_op = run("capture=no", "data.micro_batch=12", "parallel.reproducible=no", MPI_ENGINE),
+          refused = run("capture=yes", "data.micro_batch=12", "parallel.reproducible=no", REFUSES);
+    assert_true(refused.kernels > 20);
+    assert_int_equal(refused.launches, 1);
+    expect_same(&by_op, &refused);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(replayed_is_op_by_op),
         cmocka_unit_test(a_whole_step_is_captured),
+        cmocka_unit_test(a_refused_capture_runs_op_by_op),
     };
     tr_log_set_level(TR_LOG_WARN);
     if (tr_world_open(NULL, &world) != TR_OK) return 1;
