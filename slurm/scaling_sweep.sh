@@ -33,6 +33,9 @@ if [ "${1-}" = --member ]; then # in a job
 fi
 
 parse_sweep "$@"
+# The last option of sbatch counts; without one, the line above.
+ranks=$(printf '%s\n' "$(sed -n 's/^#SBATCH //p' "$0")" "${launcher_options[*]}" | grep -o -e '--ntasks-per-node[= ][0-9]*' | tail -n 1)
+check_members "${ranks##*[= ]}"
 mkdir -p "$out" || exit
 name=sweep-$(basename "$out")
 for ((i = 1; i <= repeat; i++)); do

@@ -24,6 +24,7 @@ done
 parse_sweep "${arguments[@]}" "$@"
 case $ranks in '' | *[!0-9]* | 0) wrong "--ranks: expected a positive integer, found '$ranks'" ;; esac
 [ -z "$hostfile" ] || [ -f "$hostfile" ] || wrong "--hostfile: no file '$hostfile'"
+check_members "$ranks"
 mkdir -p "$out" || exit
 hosts=$out/hosts failed=0
 
