@@ -173,6 +173,7 @@ static tr_status_t write_json(const bench_t *b, const char *path) {
         step_flops(b) / b->median_sec / 1e9, "peak_gflops", b->peak_flops * s->params.size / 1e9,
         "comm_exposed", b->exposed, "comm_busy", b->busy, "update_sec", b->update_sec, "device",
         s->device->description, "version", cmd_version);
+    json_object_set_new(o, "parameters", json_integer((json_int_t)s->parameters));
     TR_TRY(bench_add_timeline(o, s, b->op, b->compute_sec, b->steps));
     return cmd_json_write(o, path);
 }
