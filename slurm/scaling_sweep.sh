@@ -44,7 +44,7 @@ for ((i = 1; i <= repeat; i++)); do
         job=$(sbatch --parsable --nodes="$count" --job-name="$name" --dependency=singleton \
             --output="$out/$mode-n$count-r$i.log" "${launcher_options[@]}" \
             "$0" --member "$mode" "$count" "$i" "$config" "$out" "${keys[@]}") || exit
-        echo "job $job: $mode, $count nodes, run $i of $repeat: $(member_dir "$count" "$i")"
+        echo "job $job: $mode, $count node$([ "$count" = 1 ] || echo s), run $i of $repeat: $(member_dir "$count" "$i")"
     done
 done
 echo "when the jobs are over:"

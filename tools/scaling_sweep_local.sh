@@ -43,7 +43,7 @@ launch_member() {
 for ((i = 1; i <= repeat; i++)); do
     for count in "${nodes[@]}"; do
         if launch_member "$count" "$i"; then result="done"; else result="failed, see $(member_dir "$count" "$i").log" failed=1; fi
-        echo "$mode, $count nodes, run $i of $repeat: $result"
+        echo "$mode, $count node$([ "$count" = 1 ] || echo s), run $i of $repeat: $result"
     done
 done
 rm -f "$hosts"
