@@ -33,6 +33,9 @@ if [ "${1-}" = --member ]; then # in a job
 fi
 
 parse_sweep "$@"
+# The last option of sbatch counts; without one, the line above.
+ranks=$(printf '%s\n' "$(sed -n 's/^#SBATCH //p' "$0")" "${launcher_options[*]}" | grep -o -e '--ntasks-per-node[= ][0-9]*' | tail -n 1)
+check_members "${ranks##*[= ]}"
 mkdir -p "$out" || exit
 name=sweep-$(basename "$out")
 for ((i = 1; i <= repeat; i++)); do
@@ -41,7 +44,7 @@ for ((i = 1; i <= repeat; i++)); do
         job=$(sbatch --parsable --nodes="$count" --job-name="$name" --dependency=singleton \
             --output="$out/$mode-n$count-r$i.log" "${launcher_options[@]}" \
             "$0" --member "$mode" "$count" "$i" "$config" "$out" "${keys[@]}") || exit
-        echo "job $job: $mode, $count nodes, run $i of $repeat: $(member_dir "$count" "$i")"
+        echo "job $job: $mode, $count node$([ "$count" = 1 ] || echo s), run $i of $repeat: $(member_dir "$count" "$i")"
     done
 done
 echo "when the jobs are over:"

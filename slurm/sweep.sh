@@ -54,6 +54,18 @@ member_keys() {
 # member_dir NODES REPEAT: the run folder
 member_dir() { echo "$out/$mode-n$1-r$2"; }
 
+# check_members RANKS_PER_NODE: before the first run, that none has run in its folder, and that the batch divides among all ranks
+check_members() {
+    local count i dir member
+    for count in "${nodes[@]}"; do
+        member_keys "$count" $((count * $1)) "${keys[@]}"
+        for ((i = 1; i <= repeat; i++)); do
+            dir=$(member_dir "$count" "$i")
+            [ ! -e "$dir/metrics.jsonl" ] || wrong "$dir has a run already: choose another --out, or remove that folder"
+        done
+    done
+}
+
 # run_member DIR COMMAND...: runs COMMAND, which trains in DIR; its exit code. The report lists a member that fails by its verdict:
 # where trainer could not write one, the code of the launcher takes its place.
 run_member() {

@@ -24,6 +24,7 @@ done
 parse_sweep "${arguments[@]}" "$@"
 case $ranks in '' | *[!0-9]* | 0) wrong "--ranks: expected a positive integer, found '$ranks'" ;; esac
 [ -z "$hostfile" ] || [ -f "$hostfile" ] || wrong "--hostfile: no file '$hostfile'"
+check_members "$ranks"
 mkdir -p "$out" || exit
 hosts=$out/hosts failed=0
 
@@ -42,7 +43,7 @@ launch_member() {
 for ((i = 1; i <= repeat; i++)); do
     for count in "${nodes[@]}"; do
         if launch_member "$count" "$i"; then result="done"; else result="failed, see $(member_dir "$count" "$i").log" failed=1; fi
-        echo "$mode, $count nodes, run $i of $repeat: $result"
+        echo "$mode, $count node$([ "$count" = 1 ] || echo s), run $i of $repeat: $result"
     done
 done
 rm -f "$hosts"

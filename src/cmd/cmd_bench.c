@@ -34,12 +34,6 @@ typedef struct {
 static tr_status_t parse(int argc, char **argv, options_t *o) {
     int kept = 0;
     *o = (options_t){.steps = 50, .assignment = argv};
-    if (argc < 2 || strcmp(argv[1], "step") != 0)
-        return TR_FAIL(
-            TR_ERR_USAGE,
-            "bench requires a target: trainer bench step CONFIG.ini, trainer bench "
-            "allreduce, trainer bench attention or trainer bench generate RUN. See trainer "
-            "bench --help");
     for (int i = 2; i < argc; i++) {
         if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
             o->json = argv[++i];
@@ -47,7 +41,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
             if (!tr_parse_int(argv[++i], &o->steps) || o->steps < 1)
                 return TR_FAIL(TR_ERR_USAGE, "--steps %s: expected a positive integer", argv[i]);
         } else if (argv[i][0] == '-')
-            return cmd_fail_option("bench", argv[i]);
+            return cmd_fail_option("bench step", argv[i]);
         else if (!o->path)
             o->path = argv[i];
         else
@@ -173,6 +167,7 @@ static tr_status_t write_json(const bench_t *b, const char *path) {
         step_flops(b) / b->median_sec / 1e9, "peak_gflops", b->peak_flops * s->params.size / 1e9,
         "comm_exposed", b->exposed, "comm_busy", b->busy, "update_sec", b->update_sec, "device",
         s->device->description, "version", cmd_version);
+    json_object_set_new(o, "parameters", json_integer((json_int_t)s->parameters));
     TR_TRY(bench_add_timeline(o, s, b->op, b->compute_sec, b->steps));
     return cmd_json_write(o, path);
 }
@@ -208,6 +203,16 @@ static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const opt
     return status;
 }
 
+static tr_status_t fail_target(const char *found) {
+    static const char *const targets[] = {"step", "allreduce", "attention", "generate"};
+    const char *nearest = tr_nearest(found, targets, TR_COUNT(targets));
+    return TR_FAIL(
+        TR_ERR_USAGE,
+        "bench: unknown target '%s': expected step, allreduce, attention or generate%s%s%s. "
+        "See trainer bench --help",
+        found, nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "");
+}
+
 tr_status_t cmd_bench(int argc, char **argv) {
     options_t o;
     tr_world_t *world = NULL;
@@ -217,6 +222,11 @@ tr_status_t cmd_bench(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "attention") == 0)
         return cmd_bench_attention(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "generate") == 0) return cmd_bench_generate(argc - 1, argv + 1);
+    if (argc < 2)
+        return TR_FAIL(TR_ERR_USAGE,
+                       "bench requires a target: step, allreduce, attention or generate. See "
+                       "trainer bench --help");
+    if (strcmp(argv[1], "step") != 0) return fail_target(argv[1]);
     TR_TRY(parse(argc, argv, &o));
     TR_TRY(cmd_world_open(&world));
     const tr_world_info_t *info = tr_world_info(world);

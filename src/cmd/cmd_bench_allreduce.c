@@ -51,7 +51,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
                 return TR_FAIL(TR_ERR_USAGE, "--pause %s: expected milliseconds from 0 to 10000",
                                argv[i]);
         } else if (argv[i][0] == '-')
-            return cmd_fail_option("bench", argv[i]);
+            return cmd_fail_option("bench allreduce", argv[i]);
         else if (!o->path && !strchr(argv[i], '='))
             o->path = argv[i];
         else

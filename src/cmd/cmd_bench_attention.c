@@ -50,7 +50,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
         } else if (strchr(argv[i], '=') && argv[i][0] != '-')
             argv[kept++] = argv[i];
         else
-            return cmd_fail_option("bench", argv[i]);
+            return cmd_fail_option("bench attention", argv[i]);
     }
     o->assignments = kept;
     return TR_OK;

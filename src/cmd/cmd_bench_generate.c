@@ -48,7 +48,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
                  o->tokens > 1)
             i++;
         else if (argv[i][0] == '-')
-            return cmd_fail_option("bench", argv[i]);
+            return cmd_fail_option("bench generate", argv[i]);
         else if (!p->weights)
             p->weights = argv[i];
         else

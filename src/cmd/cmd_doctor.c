@@ -219,9 +219,9 @@ static tr_status_t conclude(doctor_t *d, const options_t *o) {
         }
         if (o->json) status = write_json(d, o->json);
         if (status == TR_OK && error)
-            status = TR_FAIL(
-                error->code, "doctor found %d error%s, the first one by the check '%s'",
-                count_of(d, DOCTOR_ERROR), count_of(d, DOCTOR_ERROR) > 1 ? "s" : "", error->check);
+            status = TR_FAIL(error->code, "doctor found %d error%s, %s check '%s'",
+                             count_of(d, DOCTOR_ERROR), count_of(d, DOCTOR_ERROR) > 1 ? "s" : "",
+                             count_of(d, DOCTOR_ERROR) > 1 ? "the first in" : "in", error->check);
     }
     return d->world ? tr_world_agree(d->world, status) : status;
 }

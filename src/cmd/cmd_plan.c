@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_COUNT = 1000000 };
+
 /* Adds `n`; after "A..", `from`, also A doubled until it reaches n. */
 static bool add_counts(plan_counts_t *counts, int64_t from, int64_t n) {
     for (int64_t next = from > 0 ? 2 * from : n; next < n; next *= 2) {
@@ -20,21 +22,27 @@ static bool add_counts(plan_counts_t *counts, int64_t from, int64_t n) {
 }
 
 /* "1,2,4..64" */
-static tr_status_t parse_counts(const char *option, const char *text, plan_counts_t *counts) {
+static bool read_counts(const char *text, plan_counts_t *counts) {
     char *end;
     int64_t from = 0;
     counts->count = 0;
     for (const char *p = text; *p; p = *end == ',' ? end + 1 : *end ? end + 2 : end) {
         const long n = strtol(p, &end, 10);
         const bool is_range = strncmp(end, "..", 2) == 0 && end[2] && !from;
-        if (end == p || n < 1 || n > 1000000 || (*end && *end != ',' && !is_range) ||
+        if (end == p || n < 1 || n > MAX_COUNT || (*end && *end != ',' && !is_range) ||
             !add_counts(counts, from, n))
-            return TR_FAIL(TR_ERR_USAGE,
-                           "%s %s: expected at most %d counts, such as 1,2,4 or 1..64 (doubling)",
-                           option, text, PLAN_MAX_COUNTS);
+            return false;
         from = is_range ? n : 0;
     }
-    return TR_OK;
+    return counts->count > 0;
+}
+
+static tr_status_t parse_counts(const char *option, const char *text, plan_counts_t *counts) {
+    if (read_counts(text, counts)) return TR_OK;
+    return TR_FAIL(TR_ERR_USAGE,
+                   "%s '%s': expected numbers from 1 to %d, at most %d of them, such as 1,2,4 or "
+                   "1..64 (1, 2, 4 to 64)",
+                   option, text, MAX_COUNT, PLAN_MAX_COUNTS);
 }
 
 static const char **text_option(plan_options_t *o, const char *name) {
@@ -65,10 +73,43 @@ static tr_status_t parse_valued(const char *name, const char *value, plan_option
     return TR_OK;
 }
 
+/* An option of another mode would be ignored. Then sets what was not given. */
+static tr_status_t check_mode(plan_options_t *o) {
+    const char *mode = o->nodes.count > 0 ? "--nodes"
+                       : o->stages        ? "--stages"
+                       : o->largest       ? "--largest"
+                                          : "";
+    const struct {
+        const char *name;
+        bool is_given;
+        const char *modes; /* "": without any */
+    } options[] = {{"--stages", o->stages, "--stages"},
+                   {"--largest", o->largest, "--largest"},
+                   {"--memory", o->memory > 0, "--largest"},
+                   {"--network", o->network, "--nodes"},
+                   {"--network-inside", o->network_inside, "--nodes"},
+                   {"--profile", o->profile, "--nodes"},
+                   {"--mode", o->mode, "--nodes"},
+                   {"--ranks-per-node", o->ranks_per_node > 0, "--nodes"},
+                   {"--json", o->json, "--nodes, --stages or --largest"}};
+    for (size_t i = 0; i < TR_COUNT(options); i++) {
+        if (!options[i].is_given || (*mode && strstr(options[i].modes, mode))) continue;
+        return *mode ? TR_FAIL(TR_ERR_USAGE, "plan %s does not take %s", mode, options[i].name)
+                     : TR_FAIL(TR_ERR_USAGE, "plan: %s requires %s", options[i].name,
+                               options[i].modes);
+    }
+    if (*mode && o->ops) return TR_FAIL(TR_ERR_USAGE, "plan %s does not take --ops", mode);
+    if (o->nodes.count > 0 && o->ranks.count > 0)
+        return TR_FAIL(TR_ERR_USAGE, "plan --nodes does not take --ranks; use --ranks-per-node");
+    if (o->ranks.count == 0) o->ranks = (plan_counts_t){1, {1}};
+    if (o->ranks_per_node == 0) o->ranks_per_node = 1;
+    if (!o->mode) o->mode = "weak";
+    return TR_OK;
+}
+
 static tr_status_t parse(int argc, char **argv, plan_options_t *o) {
     int kept = 0;
-    *o = (plan_options_t){
-        .ranks = {1, {1}}, .ranks_per_node = 1, .mode = "weak", .assignment = argv};
+    *o = (plan_options_t){.assignment = argv};
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--ops") == 0)
             o->ops = true;
@@ -89,7 +130,7 @@ static tr_status_t parse(int argc, char **argv, plan_options_t *o) {
         return TR_FAIL(TR_ERR_USAGE,
                        "plan requires a configuration file or a run folder: trainer plan "
                        "CONFIG.ini|RUN [key=value ...]");
-    return TR_OK;
+    return check_mode(o);
 }
 
 /* -- printing ---------------------------------------------------------------------------------- */

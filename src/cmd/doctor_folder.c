@@ -27,9 +27,11 @@ static void check_room(doctor_t *d, const tr_folder_probe_t *p) {
     const int64_t keep =
         d->checkpoint.keep > 0 ? d->checkpoint.keep + 2 : 1; /* best, and a new one */
     char a[32], b[32];
-    const char *left =
-        p->free_bytes == INT64_MAX ? "an unknown size" : tr_format_bytes(free_bytes, a);
-    if (one <= 0)
+    const char *left = tr_format_bytes(free_bytes, a);
+    if (p->free_bytes == INT64_MAX)
+        doctor_find(d, "room", DOCTOR_OK, TR_OK, NULL, "the free space in %s is unknown",
+                    p->folder);
+    else if (one <= 0)
         doctor_find(d, "room", DOCTOR_OK, TR_OK, NULL, "%s free in %s", left, p->folder);
     else if (free_bytes < one)
         doctor_find(d, "room", DOCTOR_ERROR, TR_ERR_IO, remedy_of(TR_ERR_IO),

@@ -115,8 +115,9 @@ static problem_t problem_of(const node_t *n) {
 
 static void find_problem(doctor_t *d, problem_t problem, const node_t *n, int nodes) {
     static const char *const remedies[] = {
-        [FEW_CORES] = "Start at most one rank per core: --ntasks-per-node and --cpus-per-task with "
-                      "srun, -np with mpirun; look for taskset or a control group.",
+        [FEW_CORES] =
+            "Start at most one rank per core: --ntasks-per-node and --cpus-per-task with "
+            "srun, -np with mpirun; check whether taskset or a cgroup restricts the cores.",
         [SHARED_CORES] = "Bind the ranks: --cpu-bind=cores with --cpus-per-task=N on srun's own "
                          "line, or mpirun --bind-to core --map-by slot:PE=N.",
         [MANY_THREADS] = "Set threads = auto, and check OMP_NUM_THREADS.",

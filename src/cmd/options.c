@@ -30,13 +30,27 @@ static bool wants_value(const char *usage, const char *name) {
     return false;
 }
 
+/* Whether "bench allreduce", the second word of `command`, has the option: in its part of the usage,
+ * "allreduce ... | ", or in the part of all targets, after two spaces. */
+static bool has_option(const char *usage, const char *command, const char *option) {
+    const char *target = strchr(command, ' '), *tail = strstr(usage, "  "), *part, *at;
+    const size_t bytes = strlen(option);
+    if (!target || !tail || !(part = strstr(usage, target + 1))) return true;
+    const char *bar = strstr(part, " | "), *end = bar ? bar : tail;
+    for (at = part; (at = strstr(at, option)); at += bytes)
+        if (name_bytes(at) == bytes && (at < end || at > tail)) return true;
+    return false;
+}
+
 tr_status_t cmd_fail_option(const char *command, const char *option) {
-    const cmd_command_t *known = cmd_find(command);
+    char first_word[NAME_BYTES];
+    snprintf(first_word, sizeof first_word, "%.*s", (int)strcspn(command, " "), command);
+    const cmd_command_t *known = cmd_find(first_word);
     const char *candidates[MAX_OPTIONS], *nearest;
     char name[NAME_BYTES];
     names_t names = {0};
     tr_str_t importers = {0};
-    if (strcmp(command, "import") == 0) cmd_import_list(&importers);
+    if (strcmp(first_word, "import") == 0) cmd_import_list(&importers);
     add_names(known->usage, &names);
     add_names(known->help, &names);
     if (importers.text) add_names(importers.text, &names);
@@ -45,14 +59,17 @@ tr_status_t cmd_fail_option(const char *command, const char *option) {
     snprintf(name, sizeof name, "%.*s", (int)strcspn(option, "="), option);
     for (size_t i = 0; i < names.count; i++)
         if (strcmp(candidates[i], name) == 0 && wants_value(known->usage, name))
-            return TR_FAIL(TR_ERR_USAGE,
-                           "%s: %s requires a value, separated by a space: trainer %s %s", command,
-                           name, command, known->usage);
+            return has_option(known->usage, command, name)
+                       ? TR_FAIL(TR_ERR_USAGE,
+                                 "%s: %s requires a value, separated by a space: trainer %s %s",
+                                 command, name, first_word, known->usage)
+                       : TR_FAIL(TR_ERR_USAGE, "%s has no option %s; see trainer %s --help",
+                                 command, name, first_word);
     nearest = tr_nearest(name, candidates, names.count);
     if (nearest)
         return TR_FAIL(TR_ERR_USAGE,
                        "%s: unknown option %s; did you mean %s? See trainer %s --help", command,
-                       option, nearest, command);
+                       option, nearest, first_word);
     return TR_FAIL(TR_ERR_USAGE, "%s: unknown option %s; see trainer %s --help", command, option,
-                   command);
+                   first_word);
 }

@@ -13,12 +13,13 @@ typedef struct {
     const plan_options_t *o;
     const char *key; /* "model.n_layer" */
     int64_t unit;    /* values are multiples of it */
+    int64_t most;    /* units: no more are tried; of micro_batch also the samples of the data */
 } search_t;
 
 typedef struct {
     const char *precision;
     int64_t units;            /* the largest */
-    size_t bytes, next_bytes; /* that it needs, and one unit more */
+    size_t bytes, next_bytes; /* that it needs, and one unit more; 0: the data has no more */
 } largest_t;
 
 /* n_embd: heads of a multiple of 8 elements, as fast attention requires. */
@@ -49,33 +50,41 @@ static tr_status_t set(const search_t *s, const char *key, int64_t value) {
     return tr_config_check(s->config);
 }
 
+static bool is_micro_batch(const search_t *s) {
+    return strcmp(s->key, "data.micro_batch") == 0;
+}
+
 /* With one micro-batch per rank and step where the micro-batch is searched. */
-static tr_status_t bytes_of(const search_t *s, int64_t units, size_t *out) {
+static tr_status_t bytes_of(search_t *s, int64_t units, size_t *out) {
     tr_session_t *session = NULL;
     const int64_t value = units * s->unit;
     TR_TRY(set(s, s->key, value));
-    if (strcmp(s->key, "data.micro_batch") == 0)
-        TR_TRY(set(s, "data.batch_size", value * s->o->ranks.value[0]));
+    if (is_micro_batch(s)) TR_TRY(set(s, "data.batch_size", value * s->o->ranks.value[0]));
     TR_TRY(plan_session(s->config, s->o->ranks.value[0], true, &session));
     *out = tr_graph_memory(session->g).total;
+    if (is_micro_batch(s) && session->info.samples / s->o->ranks.value[0] < s->most)
+        s->most = session->info.samples / s->o->ranks.value[0];
     tr_session_destroy(&session);
     return TR_OK;
 }
 
 /* Doubles until it does not fit, then halves the interval. */
-static tr_status_t search(const search_t *s, largest_t *out) {
+static tr_status_t search(search_t *s, largest_t *out) {
     const size_t limit = (size_t)s->o->memory;
     int64_t fits = 0, too_large = 1;
     size_t bytes;
     char needs[32], has[32];
-    for (;; too_large *= 2) {
-        if (too_large > MOST_UNITS)
-            return TR_FAIL(TR_ERR_USAGE, "--memory: %s = %lld still fits", s->key,
-                           (long long)(fits * s->unit));
+    for (s->most = MOST_UNITS;; too_large = 2 * fits < s->most ? 2 * fits : s->most) {
         TR_TRY(bytes_of(s, too_large, &bytes));
         if (bytes > limit) break;
         fits = too_large;
         out->bytes = bytes;
+        if (fits < s->most) continue;
+        if (!is_micro_batch(s))
+            return TR_FAIL(TR_ERR_USAGE, "--memory: %s = %lld still fits", s->key,
+                           (long long)(fits * s->unit));
+        out->units = fits;
+        return TR_OK;
     }
     out->next_bytes = bytes;
     if (fits == 0)
@@ -99,6 +108,11 @@ static tr_status_t search(const search_t *s, largest_t *out) {
 
 static void print_row(const search_t *s, const largest_t *row) {
     char needs[32], next[32];
+    if (row->next_bytes == 0) {
+        printf("%-10s %12lld %12s  (data.train has no more samples)\n", row->precision,
+               (long long)(row->units * s->unit), tr_format_bytes((double)row->bytes, needs));
+        return;
+    }
     printf("%-10s %12lld %12s %12lld %12s\n", row->precision, (long long)(row->units * s->unit),
            tr_format_bytes((double)row->bytes, needs), (long long)((row->units + 1) * s->unit),
            tr_format_bytes((double)row->next_bytes, next));
@@ -107,11 +121,12 @@ static void print_row(const search_t *s, const largest_t *row) {
 static tr_status_t write_json(const search_t *s, const largest_t *rows, size_t count) {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
-        json_array_append_new(list,
-                              json_pack("{s:s, s:I, s:I, s:I}", "precision", rows[i].precision,
-                                        "value", (json_int_t)(rows[i].units * s->unit), "bytes",
-                                        (json_int_t)rows[i].bytes, "next_bytes",
-                                        (json_int_t)rows[i].next_bytes));
+        json_array_append_new(
+            list, json_pack("{s:s, s:I, s:I, s:o}", "precision", rows[i].precision, "value",
+                            (json_int_t)(rows[i].units * s->unit), "bytes",
+                            (json_int_t)rows[i].bytes, "next_bytes",
+                            rows[i].next_bytes ? json_integer((json_int_t)rows[i].next_bytes)
+                                               : json_null()));
     return cmd_json_write(json_pack("{s:s, s:s, s:s, s:i, s:I, s:o}", "kind", "largest", "config",
                                     s->o->path, "key", s->key, "ranks", s->o->ranks.value[0],
                                     "memory_bytes", (json_int_t)s->o->memory, "rows", list),

@@ -29,6 +29,17 @@ static tr_status_t compare_key(const tr_config_t *config, const tr_config_t *mea
         path, key, there, here);
 }
 
+/* auto: as measured. */
+static tr_status_t compare_count(const tr_config_t *config, const char *key, int64_t measured,
+                                 const char *path) {
+    int64_t asked;
+    if (!tr_parse_int(tr_config_get(config, key), &asked) || asked == measured) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "%s was measured with %s = %lld, and this configuration has %lld. Measure again "
+                   "with `trainer bench step`.",
+                   path, key, (long long)measured, (long long)asked);
+}
+
 /* The time of a micro-batch depends on the model and on the precision. */
 static tr_status_t compare_keys(const tr_config_t *config, const tr_config_t *measured,
                                 const tr_config_table_t *const *tables, size_t n,
@@ -54,6 +65,8 @@ static tr_status_t check_profile(const tr_config_t *config, const tr_profile_t *
     TR_TRY(tr_config_create(tables, n, &measured));
     tr_status_t status = tr_config_load_text(measured, path, p->config, strlen(p->config));
     if (status == TR_OK) status = compare_keys(config, measured, tables, n, path);
+    if (status == TR_OK) status = compare_count(config, "data.micro_batch", p->micro_batch, path);
+    if (status == TR_OK) status = compare_count(config, "threads", p->threads, path);
     tr_config_destroy(&measured);
     return status;
 }
@@ -138,7 +151,8 @@ static json_t *row_json(const tr_prediction_t *r) {
                      band_json(&r->efficiency, 1), "network", origin_names[r->network]);
 }
 
-static tr_status_t write_json(const prediction_t *p, const plan_options_t *o) {
+static tr_status_t write_json(const prediction_t *p, const tr_config_t *config,
+                              const plan_options_t *o) {
     json_t *rows = json_array(), *assumptions = json_array();
     for (int i = 0; i < o->nodes.count; i++) json_array_append_new(rows, row_json(&p->row[i]));
     for (const char *line = p->assumptions.text; *line;) {
@@ -146,11 +160,14 @@ static tr_status_t write_json(const prediction_t *p, const plan_options_t *o) {
         json_array_append_new(assumptions, json_stringn(line, length));
         line += length + 1;
     }
-    return cmd_json_write(json_pack("{s:s, s:s, s:s, s:I, s:o, s:o}", "kind", "prediction", "mode",
-                                    o->mode, "config", o->path, "ranks_per_node",
-                                    (json_int_t)o->ranks_per_node, "rows", rows, "assumptions",
-                                    assumptions),
-                          o->json);
+    json_t *file =
+        json_pack("{s:s, s:s, s:s, s:I, s:s, s:i, s:o, s:o}", "kind", "prediction", "mode", o->mode,
+                  "config", o->path, "ranks_per_node", (json_int_t)o->ranks_per_node, "precision",
+                  tr_config_get(config, "precision"), "threads", p->profile.threads, "rows", rows,
+                  "assumptions", assumptions);
+    if (p->profile.parameters > 0)
+        json_object_set_new(file, "parameters", json_integer(p->profile.parameters));
+    return cmd_json_write(file, o->json);
 }
 
 tr_status_t plan_nodes(const tr_config_t *config, const plan_options_t *o) {
@@ -158,7 +175,7 @@ tr_status_t plan_nodes(const tr_config_t *config, const plan_options_t *o) {
     TR_TRY(check_options(o));
     tr_status_t status = predict(config, o, &p);
     if (status == TR_OK && !cmd_json_is_stdout(o->json)) print_rows(&p, o);
-    if (status == TR_OK && o->json) status = write_json(&p, o);
+    if (status == TR_OK && o->json) status = write_json(&p, config, o);
     tr_profile_free(&p.profile);
     tr_network_free(&p.between);
     tr_network_free(&p.inside);

@@ -132,8 +132,9 @@ static void describe_network(const char *where, const tr_network_t *n, tr_str_t 
     const tr_link_t *link = &n->link[TR_NETWORK_MEDIAN];
     tr_str_printf(out, "network %s: measured on", where);
     for (size_t i = 0; i < n->tables.count; i++)
-        tr_str_printf(out, "%s %d ranks of %d node%s", i ? "," : "", n->tables.data[i].ranks,
-                      n->tables.data[i].nodes, n->tables.data[i].nodes > 1 ? "s" : "");
+        tr_str_printf(out, "%s %d rank%s of %d node%s", i ? "," : "", n->tables.data[i].ranks,
+                      n->tables.data[i].ranks == 1 ? "" : "s", n->tables.data[i].nodes,
+                      n->tables.data[i].nodes > 1 ? "s" : "");
     tr_str_printf(out,
                   "; elsewhere the better of ring and tree with latency %.3g us and bandwidth %.3g "
                   "GB/s, fitted to these tables with an error of %.0f %%\n",
@@ -161,9 +162,9 @@ void tr_predict_assumptions(const tr_prediction_setup_t *s, tr_str_t *out) {
                   "percentile %.3f ms, slowest %.3f ms); a step ends with its slowest rank\n",
                   n, quantile(sec, n, 0.5) * 1e3, quantile(sec, n, 0.95) * 1e3, sec[n - 1] * 1e3);
     tr_str_printf(out,
-                  "overlap: %zu buckets, reduced in order by one stream of communication, "
+                  "overlap: %zu bucket%s, reduced in order by one stream of communication, "
                   "each as soon as its last op is done\n",
-                  p->buckets.count);
+                  p->buckets.count, p->buckets.count == 1 ? "" : "s");
     describe_network("between nodes", s->between, out);
     if (s->ranks_per_node > 1) describe_network("inside a node", s->inside, out);
     tr_str_printf(out, "not included: data loading, checkpoints, validation, congestion of the "

@@ -36,6 +36,7 @@ typedef struct {
 typedef struct {
     int ranks, threads;
     int64_t batch_size, micro_batch, slots; /* slots: micro-batches per rank and step */
+    int64_t parameters;                     /* 0: unknown */
     double update_sec;                      /* after the reduction */
     TR_VEC(double) op_sec;                  /* medians, in order; of one micro-batch */
     TR_VEC(tr_bucket_t) buckets;

@@ -43,6 +43,7 @@ static tr_status_t read_sizes(const tr_source_t *from, const json_t *file, tr_pr
     p->batch_size = (int64_t)batch;
     p->micro_batch = (int64_t)micro;
     p->slots = (int64_t)slots;
+    p->parameters = json_integer_value(json_object_get(file, "parameters"));
     const char *config = json_string_value(json_object_get(file, "config"));
     return tr_strdup(config ? config : "", &p->config);
 }

@@ -1,6 +1,7 @@
 #include "losses.h"
 
 #include <math.h>
+#include <string.h>
 
 /* A share of the step below which nothing is said. */
 #define NOTICE      0.02
@@ -74,8 +75,21 @@ static tr_cause_t largest(const double part[TR_CAUSES]) {
 
 static void append_slowest(const tr_record_t *r, tr_str_t *out) {
     if (r && r->slowest.rank >= 0)
-        tr_str_printf(out, " Rank %d on %s was the slowest in %d of %d lines of metrics.jsonl.",
-                      r->slowest.rank, r->slowest.host, r->slowest.lines, r->slowest.of_lines);
+        tr_str_printf(out, " Rank %d on %s was the slowest in %d of %d line%s of metrics.jsonl.",
+                      r->slowest.rank, r->slowest.host, r->slowest.lines, r->slowest.of_lines,
+                      r->slowest.of_lines == 1 ? "" : "s");
+}
+
+/* What the engine of the reductions needs; older runs did not record it. */
+static const char *engine_remedy(const tr_record_t *r) {
+    const char *engine = r ? json_string_value(json_object_get(r->summary, "engine")) : NULL;
+    if (!engine) return "";
+    if (strcmp(engine, "thread") == 0) return " Leave a core free for the communication thread.";
+    if (strcmp(engine, "poll") == 0)
+        return " The engine poll reduces in the computing thread, which hides little. If each "
+               "rank can spare a core, set parallel.engine = thread.";
+    return strcmp(engine, "nccl") == 0 ? " NCCL_DEBUG=INFO shows which network and links NCCL uses."
+                                       : "";
 }
 
 static void append_remedy(tr_cause_t cause, tr_mode_t mode, const tr_record_t *r, tr_str_t *out) {
@@ -110,8 +124,9 @@ static void append_remedy(tr_cause_t cause, tr_mode_t mode, const tr_record_t *r
                                  "shows whether they share cores."
                                : " trainer doctor under the launcher times the network and "
                                  "names a slow node; slurm/env.sh sets the interfaces.");
-        tr_str_append(out, " Leave a core free for the communication thread. More samples per rank "
-                           "(data.batch_size) make reductions rarer.");
+        tr_str_append(out, engine_remedy(r));
+        tr_str_append(out, " More samples per rank (data.batch_size) give each reduction more "
+                           "computation to hide behind.");
         break;
     case TR_CAUSE_CHECKPOINT: tr_str_append(out, " Save less often: checkpoint.every."); break;
     case TR_CAUSES: break;
@@ -131,7 +146,7 @@ static void append_startup(const tr_record_t *r, tr_str_t *out) {
     if (!(first > MUCH_LAUNCH * wall)) return;
     tr_str_printf(out,
                   " Start-up took %.1f s of %.1f s until the first step was done (%.0f %%); it is "
-                  "not part of the efficiency. Longer runs need less of it.",
+                  "not part of the efficiency. It matters less in longer runs.",
                   first, wall, 100 * first / wall);
 }
 

@@ -99,6 +99,12 @@ static void append_failed(const tr_study_t *study, tr_str_t *out) {
     tr_str_append(out, "</table>\n");
 }
 
+static bool has_sweep(const tr_study_t *study) {
+    for (size_t i = 0; i < study->sweeps->count; i++)
+        if (study->sweeps->data[i].mode != TR_MODE_NONE) return true;
+    return false;
+}
+
 /* Runs that are in no sweep have a section each. */
 static void append_sections(const tr_study_t *study, tr_plotter_t *plotter, tr_str_t *out) {
     for (size_t i = 0; i < study->sweeps->count; i++) {
@@ -109,8 +115,13 @@ static void append_sections(const tr_study_t *study, tr_plotter_t *plotter, tr_s
         }
         for (size_t p = 0; p < sweep->points.count; p++) {
             const tr_point_t *point = &sweep->points.data[p];
-            for (size_t k = 0; k < point->runs.count; k++)
+            for (size_t k = 0; k < point->runs.count; k++) {
                 tr_page_run(point->runs.data[k], plotter, out);
+                if (has_sweep(study))
+                    tr_html_element(out, "p class=\"note\"",
+                                    "This run is not compared with a sweep above: its folder is "
+                                    "not named weak-n* or strong-n*.");
+            }
         }
     }
 }

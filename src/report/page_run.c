@@ -158,8 +158,8 @@ static void append_ranks(const tr_record_t *r, tr_str_t *out) {
     tr_str_printf(out, "<p>The slowest rank waits least for the others. That was rank %d on ",
                   r->slowest.rank);
     tr_html_text(out, r->slowest.host);
-    tr_str_printf(out, " in %d of %d lines of metrics.jsonl.</p>\n", r->slowest.lines,
-                  r->slowest.of_lines);
+    tr_str_printf(out, " in %d of %d line%s of metrics.jsonl.</p>\n", r->slowest.lines,
+                  r->slowest.of_lines, r->slowest.of_lines == 1 ? "" : "s");
 }
 
 /* The last time known of a session: its end, or its last line of metrics that was kept. */

@@ -43,18 +43,18 @@ typedef struct {
     json_t *training, *validation;
     json_t *sessions; /* array of {"session": n, "start": line or null, "end": line or null} */
     tr_kind_t kind;
-    bool is_complete;                         /* the run is done */
-    char verdict[16];                         /* done, again, no, killed; "-": unknown */
-    int code;                                 /* exit code; -1: unknown */
-    char *reason;                             /* valid UTF-8, "" if there is none */
+    bool is_complete; /* the run is done */
+    char verdict[24]; /* done, again, no, "running or killed"; "-": unknown */
+    int code;         /* exit code; -1: unknown */
+    char *reason;     /* valid UTF-8, "" if there is none */
     int64_t nodes, ranks, batch, micro_batch; /* 0: unknown */
     tr_step_times_t times;
     tr_spread_t spread;
     tr_slowest_t slowest;
 } tr_record_t;
 
-/* Reads the run folder `path`. TR_ERR_NOINPUT if there is no such folder, TR_ERR_DATA if
- * summary.json is not JSON. */
+/* Reads the run folder `path`. TR_ERR_NOINPUT if there is no such folder or no run in it,
+ * TR_ERR_DATA if summary.json is not JSON. */
 tr_status_t tr_record_read(const char *path, tr_record_t *out);
 void tr_record_free(tr_record_t *record);
 

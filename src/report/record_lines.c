@@ -70,7 +70,8 @@ double tr_record_first_step_sec(const tr_record_t *r, size_t i) {
 
 typedef struct {
     double steps, sec, samples, compute, comm, data, checkpoint;
-    double ranks_sec, over_ranks[6]; /* seconds of lines that have them */
+    double window_sec;               /* since the last line with shares of all ranks */
+    double ranks_sec, over_ranks[6]; /* seconds of the windows that count */
     double *step_ms, *p95;
     size_t lines;
 } sums_t;
@@ -101,10 +102,13 @@ static void add_line(sums_t *s, const json_t *line, double steps, double batch) 
     /* Older files have no medians: the mean of the line. */
     s->step_ms[s->lines] = step_ms > 0 ? step_ms : 1000 * sec / steps;
     s->p95[s->lines++] = tr_json_number(line, "step_ms_p95");
-    if (!isfinite(tr_json_number(line, "wait_min"))) return;
-    s->ranks_sec += sec;
+    s->window_sec += sec;
+}
+
+static void add_window(sums_t *s, const json_t *line) {
+    s->ranks_sec += s->window_sec;
     for (int i = 0; i < 6; i++)
-        s->over_ranks[i] += or_zero(tr_json_number(line, over_ranks[i])) * sec;
+        s->over_ranks[i] += or_zero(tr_json_number(line, over_ranks[i])) * s->window_sec;
 }
 
 static int compare(const void *a, const void *b) {
@@ -133,6 +137,21 @@ static bool is_warm_up(const json_t *lines, size_t i) {
            session_of(next) == session;
 }
 
+static bool has_shares(const json_t *lines, size_t i) {
+    return isfinite(tr_json_number(json_array_get(lines, i), "wait_min"));
+}
+
+/* Whether line i has shares of all ranks that count. They cover the time since the last line that
+ * has them, and rank 0 learns them with a delay: that line must not be the warm-up. */
+static bool has_window(const json_t *lines, size_t i) {
+    const int64_t session = session_of(json_array_get(lines, i));
+    size_t from = i;
+    if (!has_shares(lines, i)) return false;
+    while (from > 0 && session_of(json_array_get(lines, from - 1)) == session)
+        if (has_shares(lines, --from)) break;
+    return !is_warm_up(lines, from);
+}
+
 static void add_lines(const tr_record_t *r, sums_t *s) {
     const size_t count = json_array_size(r->training);
     double last = 0;
@@ -140,6 +159,8 @@ static void add_lines(const tr_record_t *r, sums_t *s) {
         const json_t *line = json_array_get(r->training, i);
         const double step = tr_json_number(line, "step");
         if (!is_warm_up(r->training, i)) add_line(s, line, step - last, (double)r->batch);
+        if (has_window(r->training, i)) add_window(s, line);
+        if (has_shares(r->training, i)) s->window_sec = 0;
         last = step;
     }
 }
@@ -152,7 +173,7 @@ static void take_slowest(tr_record_t *r) {
         const json_t *rank = json_object_get(line, "slowest_rank");
         const char *host = json_string_value(json_object_get(line, "slowest_host"));
         char key[32];
-        if (!json_is_integer(rank)) continue;
+        if (!json_is_integer(rank) || !has_window(r->training, i)) continue;
         tr_snprintf(key, sizeof key, "%d", (int)json_integer_value(rank));
         const int seen = 1 + (int)json_integer_value(json_object_get(counts, key));
         json_object_set_new(counts, key, json_integer(seen));

@@ -2,6 +2,7 @@
 #include "page.h"
 #include "runs_report.h"
 #include "tables.h"
+#include "trainer/log.h"
 #include "trainer/mem.h"
 
 #include <errno.h>
@@ -76,30 +77,63 @@ static tr_status_t write_all(const tr_study_t *study, const char *dir) {
     return TR_OK;
 }
 
-static tr_status_t report(const tr_runs_report_settings_t *settings, const tr_record_t *records) {
+static tr_status_t report(const tr_runs_report_settings_t *settings, const tr_record_t *records,
+                          size_t count) {
     tr_sweeps_t sweeps = {0};
-    tr_status_t status = tr_sweeps_make(records, settings->count, &sweeps);
+    tr_status_t status = tr_sweeps_make(records, count, &sweeps);
     if (status == TR_OK && settings->predicted)
         status = tr_sweeps_predict(&sweeps, settings->predicted);
-    const tr_study_t study = {records, settings->count, &sweeps, settings->version};
+    const tr_study_t study = {records, count, &sweeps, settings->version};
     if (status == TR_OK) status = make_folder(settings->out);
     if (status == TR_OK) status = write_all(&study, settings->out);
     tr_sweeps_free(&sweeps);
     return status;
 }
 
+/* What an earlier report wrote, which a pattern of run folders may match. */
+static bool is_report(const char *dir) {
+    char table[4096], metrics[4096];
+    return tr_path_join(dir, "scaling.csv", table) == TR_OK && access(table, F_OK) == 0 &&
+           tr_path_join(dir, "metrics.jsonl", metrics) == TR_OK && access(metrics, F_OK) != 0;
+}
+
+/* The one of `count` records that is the same folder; NULL if there is none. */
+static const tr_record_t *same_folder(const char *dir, const tr_record_t *records, size_t count) {
+    struct stat one, other;
+    if (stat(dir, &one) != 0) return NULL;
+    for (size_t i = 0; i < count; i++)
+        if (stat(records[i].path, &other) == 0 && one.st_dev == other.st_dev &&
+            one.st_ino == other.st_ino)
+            return &records[i];
+    return NULL;
+}
+
+static tr_status_t read_runs(const tr_runs_report_settings_t *settings, tr_record_t *records,
+                             size_t *count) {
+    for (size_t i = 0; i < settings->count; i++) {
+        const char *dir = settings->runs[i];
+        const tr_record_t *same = same_folder(dir, records, *count);
+        if (same)
+            TR_WARN("%s is the same folder as %s: it counts once", dir, same->path);
+        else if (is_report(dir))
+            TR_WARN("%s is left out: it is a report, not a run", dir);
+        else {
+            TR_TRY(tr_record_read(dir, &records[*count]));
+            ++*count;
+        }
+    }
+    return *count > 0 ? TR_OK
+                      : TR_FAIL(TR_ERR_NOINPUT, "report: expected run folders, found only reports");
+}
+
 tr_status_t tr_runs_report(const tr_runs_report_settings_t *settings) {
     tr_record_t *records = NULL;
-    tr_status_t status = TR_OK;
-    size_t read = 0;
+    size_t count = 0;
     TR_TRY(check_no_run(settings->out));
     TR_TRY(tr_alloc(settings->count * sizeof *records, "runs", &records));
-    while (status == TR_OK && read < settings->count) {
-        status = tr_record_read(settings->runs[read], &records[read]);
-        if (status == TR_OK) read++;
-    }
-    if (status == TR_OK) status = report(settings, records);
-    for (size_t i = 0; i < read; i++) tr_record_free(&records[i]);
+    tr_status_t status = read_runs(settings, records, &count);
+    if (status == TR_OK) status = report(settings, records, count);
+    for (size_t i = 0; i < count; i++) tr_record_free(&records[i]);
     tr_free(&records);
     return status;
 }

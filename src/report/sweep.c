@@ -77,12 +77,17 @@ static tr_status_t fail_batch(const tr_record_t *a, const tr_record_t *b, tr_mod
         "with micro_batch = batch / ranks",
         "Weak scaling keeps batch and micro-batch per rank",
         "Strong scaling keeps the global batch, with micro_batch = batch / ranks"};
+    if (a == b)
+        return TR_FAIL(TR_ERR_DATA, "%s: %s: micro_batch is %lld, expected %lld. Leave it out.",
+                       rules[mode], a->path, (long long)a->micro_batch,
+                       (long long)(a->batch / a->ranks));
     return TR_FAIL(
         TR_ERR_DATA,
-        "%s: %s has %lld ranks, batch_size %lld, micro_batch %lld; %s has %lld ranks, batch_size "
-        "%lld, micro_batch %lld. Leave out the runs that differ, or report each alone.",
-        rules[mode], a->path, (long long)a->ranks, (long long)a->batch, (long long)a->micro_batch,
-        b->path, (long long)b->ranks, (long long)b->batch, (long long)b->micro_batch);
+        "%s: %s has %lld rank%s, batch_size %lld, micro_batch %lld; %s has %lld rank%s, "
+        "batch_size %lld, micro_batch %lld. Leave out the runs that differ, or report each alone.",
+        rules[mode], a->path, (long long)a->ranks, a->ranks == 1 ? "" : "s", (long long)a->batch,
+        (long long)a->micro_batch, b->path, (long long)b->ranks, b->ranks == 1 ? "" : "s",
+        (long long)b->batch, (long long)b->micro_batch);
 }
 
 typedef TR_VEC(const tr_record_t *) group_t;
@@ -314,6 +319,32 @@ static tr_status_t sweep_of_mode(tr_sweeps_t *sweeps, tr_mode_t mode, tr_sweep_t
     return TR_OK;
 }
 
+/* Of each run of the sweep, unless it does not record them. */
+static tr_status_t check_predicted_runs(const tr_sweep_t *sweep, const json_t *file,
+                                        const char *path) {
+    static const char *const keys[] = {"parameters", "precision", "threads"};
+    for (size_t p = 0; p < sweep->points.count; p++)
+        for (size_t i = 0; i < sweep->points.data[p].runs.count; i++)
+            for (size_t k = 0; k < TR_COUNT(keys); k++) {
+                const tr_record_t *r = sweep->points.data[p].runs.data[i];
+                const json_t *run = json_object_get(r->summary, keys[k]),
+                             *predicted = json_object_get(file, keys[k]);
+                tr_str_t one = {0}, other = {0};
+                if (is_equal(run, predicted)) continue;
+                text_of(predicted, &one);
+                text_of(run, &other);
+                const tr_status_t status =
+                    TR_FAIL(TR_ERR_DATA,
+                            "--predicted %s is of another model or setup: it has %s %s, %s has %s. "
+                            "Predict with a profile of the same configuration.",
+                            path, keys[k], one.text, r->path, other.text);
+                tr_str_free(&one);
+                tr_str_free(&other);
+                return status;
+            }
+    return TR_OK;
+}
+
 static tr_status_t predict(tr_sweeps_t *sweeps, const json_t *file, const char *path) {
     tr_mode_t mode;
     tr_sweep_t *sweep = NULL;
@@ -321,6 +352,7 @@ static tr_status_t predict(tr_sweeps_t *sweeps, const json_t *file, const char *
     size_t i;
     TR_TRY(check_prediction(file, path, &mode));
     TR_TRY(sweep_of_mode(sweeps, mode, &sweep));
+    TR_TRY(check_predicted_runs(sweep, file, path));
     json_array_foreach(json_object_get(file, "rows"), i, row) TR_TRY(add_row(sweep, row));
     qsort(sweep->points.data, sweep->points.count, sizeof *sweep->points.data, by_ranks);
     return TR_OK;

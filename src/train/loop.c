@@ -30,6 +30,7 @@ static bool valid_due(loop_t *l, int64_t step) {
 
 static tr_status_t summarize(loop_t *l, const char *status) {
     const tr_report_end_t end = {.status = status,
+                                 .engine = l->collectives ? l->collectives->engine : NULL,
                                  .steps = l->state.step,
                                  .skipped = l->skipped,
                                  .best_step = l->state.best_step,

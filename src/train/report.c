@@ -376,6 +376,7 @@ tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
         json_object_set_new(o, "metrics_lines_lost", json_integer(r->lines_lost));
     if (strcmp(end->status, "failed") == 0)
         json_object_set_new(o, "error", json_string(tr_error_last()->message));
+    if (end->engine) json_object_set_new(o, "engine", json_string(end->engine));
     describe_run(r, end->steps, o);
     return tr_run_summary(r->run, o);
 }

@@ -68,6 +68,7 @@ void tr_report_epoch(tr_report_t *r, int64_t steps_done);
 tr_status_t tr_report_test(tr_report_t *r, const tr_eval_outcome_t *v, double seconds);
 typedef struct {
     const char *status;
+    const char *engine;              /* of the collectives; NULL: one rank */
     int64_t steps;                   /* done */
     int64_t skipped;                 /* updates, by train.on_nan */
     int64_t best_step;               /* -1 not known */

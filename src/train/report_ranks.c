@@ -57,13 +57,12 @@ static bool have_moved(const tr_report_ranks_t *r, int size) {
 }
 
 /* Steps take equally long on all ranks: the slowest is the one that waits least for the others. */
-static json_t *summarize(const tr_report_ranks_t *r, int size) {
+static void summarize(const tr_report_ranks_t *r, int size, json_t *line) {
     static const char *const names[3][2] = {{"compute_min", "compute_max"},
                                             {"data_stall_min", "data_stall_max"},
                                             {"wait_min", "wait_max"}};
     double least[3] = {INFINITY, INFINITY, INFINITY}, most[3] = {0};
     int slowest = 0;
-    json_t *out = json_object();
     for (int rank = 0; rank < size; rank++) {
         double share[3];
         shares(&r->now[rank], &r->base[rank], share);
@@ -74,37 +73,27 @@ static json_t *summarize(const tr_report_ranks_t *r, int size) {
         }
     }
     for (int i = 0; i < 3; i++) {
-        json_object_set_new(out, names[i][0], tr_json_measured(least[i]));
-        json_object_set_new(out, names[i][1], tr_json_measured(most[i]));
+        json_object_set_new(line, names[i][0], tr_json_measured(least[i]));
+        json_object_set_new(line, names[i][1], tr_json_measured(most[i]));
     }
-    json_object_set_new(out, "slowest_rank", json_integer(slowest));
-    json_object_set_new(out, "slowest_host", json_string(r->now[slowest].host));
-    return out;
-}
-
-static tr_status_t look_at_ranks(tr_report_ranks_t *r, tr_world_t *world) {
-    const int size = tr_world_info(world)->size;
-    const size_t bytes = (size_t)size * sizeof *r->now;
-    if (!r->now) TR_TRY(tr_alloc(bytes, "times of ranks", &r->now));
-    if (!r->base) TR_TRY(tr_alloc(bytes, "times of ranks", &r->base));
-    if (!tr_watchdog_times(world, r->now) || !have_moved(r, size)) return TR_OK;
-    json_decref(r->ranks);
-    r->ranks = summarize(r, size);
-    memcpy(r->base, r->now, bytes);
-    return TR_OK;
+    json_object_set_new(line, "slowest_rank", json_integer(slowest));
+    json_object_set_new(line, "slowest_host", json_string(r->now[slowest].host));
 }
 
 tr_status_t tr_report_ranks_line(tr_report_ranks_t *r, tr_world_t *world, json_t *line) {
     put_step_times(r, line);
     if (!world || tr_world_info(world)->size == 1) return TR_OK;
-    TR_TRY(look_at_ranks(r, world));
-    if (r->ranks) json_object_update(line, r->ranks);
+    const int size = tr_world_info(world)->size;
+    const size_t bytes = (size_t)size * sizeof *r->now;
+    if (!r->now) TR_TRY(tr_alloc(bytes, "times of ranks", &r->now));
+    if (!r->base) TR_TRY(tr_alloc(bytes, "times of ranks", &r->base));
+    if (!tr_watchdog_times(world, r->now) || !have_moved(r, size)) return TR_OK;
+    summarize(r, size, line);
+    memcpy(r->base, r->now, bytes);
     return TR_OK;
 }
 
 void tr_report_ranks_close(tr_report_ranks_t *r) {
     tr_free(&r->base);
     tr_free(&r->now);
-    json_decref(r->ranks);
-    r->ranks = NULL;
 }

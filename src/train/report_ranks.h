@@ -13,14 +13,13 @@ typedef struct {
     int64_t count;
     /* [size], rank 0 of several ranks; since the start: at the last line that used them, and now */
     tr_rank_times_t *base, *now;
-    json_t *ranks; /* the keys over ranks, as last found */
 } tr_report_ranks_t;
 
 void tr_report_ranks_step(tr_report_ranks_t *r, double seconds);
 /* Adds to `line`: step_ms and step_ms_p95 of the steps since the last call; and, of a run of
  * several ranks, the least and most share of time that a rank computed, waited for data and waited
  * for other ranks, and the slowest rank. Ranks tell rank 0 a few times a second: lines in between
- * have the shares of the line before, or none yet. Not collective; rank 0. */
+ * have no such keys. Not collective; rank 0. */
 tr_status_t tr_report_ranks_line(tr_report_ranks_t *r, tr_world_t *world, json_t *line);
 void tr_report_ranks_close(tr_report_ranks_t *r);
 

@@ -27,4 +27,7 @@ ok $? "one rank has nothing to reduce"
 ok $? "usage errors"
 "$TRAINER" bench allreduce parallel.engin=poll >out 2>&1; [ $? = 78 ] && names out "parallel.engin & parallel.engine"
 ok $? "an unknown key"
+"$TRAINER" bench allreduce --steps 3 >out 2>&1; [ $? = 2 ] && names out '--steps' 'bench allreduce' && ! names out CONFIG.ini && "$TRAINER" bench allreduc >out 2>&1
+[ $? = 2 ] && grep -q 'did you mean allreduce' out
+ok $? "an option of another target, an unknown target"
 echo "1..$n"

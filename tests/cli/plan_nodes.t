@@ -65,9 +65,19 @@ call 2 plan net.ini --nodes 2 && names err --network --profile && call 2 plan ne
     names err --network-inside && call 2 plan net.ini --nodes 4..2 && names err --nodes '4\.\.2' && call 2 plan net.ini --nodes 2 --mode fast \
     --network net2.json --profile p.json && names err --mode fast
 result $? "options that are missing or wrong"
+call 2 plan net.ini --nodes 0 && names err '0.: .* 1000000' && call 2 plan net.ini --nodes '' && call 2 plan net.ini --network net2.json && names err --network --nodes &&
+    call 2 plan net.ini --mode weak && names err --mode --nodes && call 2 plan net.ini --nodes 2 --stages && names err --stages --nodes &&
+    call 2 plan net.ini --ops --stages && names err --ops --stages && call 2 plan net.ini --nodes 2 --ranks 2 && names err --ranks --ranks-per-node
+result $? "an option of another mode is refused"
 call 78 plan net.ini --nodes 2 --network net2.json --profile p.json precision=bf16 && names err p.json precision fp32 bf16 &&
     call 78 plan net.ini --nodes 2 --network net2.json --profile p.json 'model.layers=flatten, linear 10' && names err p.json model.layers
 result $? "a profile of another model or precision is refused"
+call 78 plan net.ini --nodes 2 --network net2.json --profile p.json data.micro_batch=8 && names err p.json data.micro_batch 16 8 &&
+    call 78 plan net.ini --nodes 2 --network net2.json --profile p.json threads=2 && names err p.json threads 1 2 &&
+    call 0 plan net.ini --nodes 2 --network net2.json --profile p.json data.micro_batch=auto threads=auto
+result $? "as is one of another micro-batch or number of threads; auto is as measured"
+check 'a["parameters"] == 269322 and a["precision"] == "fp32" and a["threads"] == 1' weak.json
+result $? "the prediction names its model, precision and threads"
 call 66 plan net.ini --nodes 2 --network absent.json --profile p.json && names err absent.json &&
     call 65 plan net.ini --nodes 2 --network p.json --profile p.json && names err p.json nodes
 result $? "files that are absent or of another kind"

@@ -65,6 +65,9 @@ result $? "and needs what its own plan says"
 call 0 plan gpt.ini --largest n_embd --memory 16MiB --json - && cp out e.json && check 'all(r["value"] % 32 == 0 and r["value"] >= 64 for r in a["rows"])' e.json &&
     call 0 plan gpt.ini --largest micro_batch --memory 16MiB data.synthetic_samples=4096 && grep -q '^fp32 ' out && grep -q '^bf16 ' out
 result $? "n_embd in heads of a multiple of 8, and micro_batch"
+call 0 plan gpt.ini --largest micro_batch --memory 64GiB --ranks 2 data.synthetic_samples=100 --json most.json && names out 'fp32 *50' &&
+    grep -q '"next_bytes": *null' most.json
+result $? "micro_batch is at most the samples of a rank"
 call 0 plan "$TRAINER_ROOT/configs/gpt2_1558m.ini" --stages data.format=synthetic_tokens data.train=none data.valid= && grep -q 'precision = bf16' out
 result $? "the plan of a model that this machine may have no memory for"
 call 2 plan gpt.ini --largest n_layer && names err --memory && call 2 plan gpt.ini --largest depth --memory 1G && names err depth n_layer &&

@@ -67,6 +67,14 @@ grep -q 'no 78\|<td>78</td>' w/report/index.html && grep -q 'weak-n8-r1' w/repor
 ok $? "a member that failed is listed with its code and reason"
 report w/weak-n2-r1 --out h; grep -q 'n&#60;2&#62;' h/index.html && ! grep -q 'n<2>' h/index.html && grep -qx 'measured,,1,2,16,16,32,12,4,0,0,1000,,,' h/scaling.csv
 ok $? "a member alone; the name of its slowest host is escaped"
+over=',"wait_min":0.3,"wait_max":0.5,"slowest_rank":1,"slowest_host":"n"'
+# the shares of line 30 reach back into line 10, the warm-up; those of line 50 cover lines 40 and 50
+mkdir p
+{ line 10 900 1 0 0 0 "$over"; line 20 10 1600 0 0 0; line 30 10 1600 0 0 0 "${over//0.3/0.9}"; line 40 10 1600 0 0 0; line 50 10 1600 0 0 0 ',"compute_min":0.8,"compute_max":0.8,"wait_min":0.2,"wait_max":0.2,"slowest_rank":0,"slowest_host":"n"'; } >p/metrics.jsonl
+cp w/weak-n2-r1/summary.json p; sed -i 's/{/{"engine":"poll",/' p/summary.json
+report p --out p-report
+[ $? = 0 ] && cp p-report/summary.json out && [ "$(reading p-report wait_min_ms) $(reading p-report slowest_rank)" = '2.0 0' ] && cp p-report/index.html out && grep -q 'in 1 of 1 line' out && grep -q 'parallel.engine = thread' out
+ok $? "shares of all ranks that reach into the warm-up do not count; advice for the engine"
 
 # -- a strong sweep: 40 ms on one rank, 25 ms on two
 member s/strong-n1-r1 1 64 64 40
@@ -95,6 +103,12 @@ ok $? "a file that is not a prediction, and none"
 for ranks in 1 2; do
     member r/weak-n$ranks-r1 $ranks $((ranks * 8)) 8 $((8 + ranks))
     sed -i 's/"status"/"kind":"replay","status"/' r/weak-n$ranks-r1/summary.json
+done
+for key in '"parameters":10' '"precision":"bf16"' '"threads":3'; do
+    sed "1s/{/{$key,/" p.json >other.json
+    report s/strong-n* --predicted other.json --out no
+    [ $? = 65 ] && names out other.json "$(tr -cd a-z <<<"${key%%:*}")" && [ ! -e no ]
+    ok $? "a prediction with another $key"
 done
 report r/weak-n* w/weak-n1-r1 --out r/report
 rc=$?
@@ -133,6 +147,18 @@ ok $? "--out never is a run folder"
 report run; [ $? = 2 ] && report run --out; [ $? = 2 ] && report run --aut o; [ $? = 2 ] && names out --out
 ok $? "usage"
 
+report w --out no; [ $? = 66 ] && names out 'w/weak-n\*-r\*/' && [ ! -e no ]
+ok $? "a folder of a sweep"
+report w/weak-n1-r1 w/report "$PWD/w/weak-n1-r1/" w/weak-n2-r1 --out twice
+[ $? = 0 ] && names out w/weak-n1-r1 && names out w/report && [ "$(grep -o "\"complete\"" twice/summary.json | wc -l)" = 2 ]
+ok $? "a run given twice counts once, a report is left out"
+member b/strong-n1-r1 1 32 16 20
+refused "strong-n1-r1 & 16 & 32" b/strong-n1-r1 s/strong-n2-r1
+ok $? "strong: the first run is the one that is wrong"
+member b64 1 64 64 10
+report w/weak-n1-r1 b64 --out apart; [ $? = 0 ] && cp apart/index.html out && grep -q 'not compared.*weak-n\*' out
+ok $? "a run that is in no sweep, beside one"
+
 # -- what may be missing
 mkdir old
 printf '{"step":%d,"loss":1,"samples_per_sec":100,"data_stall":0,"comm_exposed":0,"time":1}\n' 1 2 3 >old/metrics.jsonl
@@ -144,8 +170,8 @@ tail -n 1 o/scaling.csv >out
 ok $? "a run of an older version: no sessions, no medians"
 mkdir dead
 sed -n 1p run/sessions.jsonl >dead/sessions.jsonl
-report dead --out d; [ $? = 0 ] && [ "$(reading d verdict) $(reading d code)" = '"killed" null' ]
-ok $? "a run that was killed"
+report dead --out d; [ $? = 0 ] && [ "$(reading d verdict) $(reading d code)" = '"running or killed" null' ]
+ok $? "a run that is running or was killed"
 echo '{"status":' >dead/summary.json
 report dead --out no; [ $? = 65 ] && names out dead/summary.json
 ok $? "a summary that is not JSON"

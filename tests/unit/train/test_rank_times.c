@@ -58,10 +58,9 @@ static void a_line_tells_the_slowest(void **state) {
     assert_true(number(line, "compute_max") > 0.8 && number(line, "compute_min") < 0.3);
     assert_non_null(json_object_get(line, "slowest_host"));
     json_decref(line);
-    line = json_object(); /* nothing new: the shares of the line before */
+    line = json_object(); /* nothing new */
     assert_int_equal(tr_report_ranks_line(&ranks, world, line), TR_OK);
-    assert_int_equal(number(line, "slowest_rank"), 2);
-    assert_null(json_object_get(line, "step_ms"));
+    assert_int_equal(json_object_size(line), 0);
     json_decref(line);
     tr_report_ranks_close(&ranks);
 }
