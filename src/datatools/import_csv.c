@@ -381,6 +381,9 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     TR_TRY_GOTO(tr_writer_create(out, &params->writer, &m.writer), done);
     TR_TRY_GOTO(make_arrays(&m), done);
     TR_TRY_GOTO(second_pass(&m), done);
+    if (m.rows[1] > 0)
+        TR_INFO("%lld rows are in the group train, %lld in the group test", (long long)m.rows[0],
+                (long long)m.rows[1]);
     warn_rounded(&m);
     warn_of_mix(&m);
     say_y(&m);
