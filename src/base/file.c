@@ -62,6 +62,11 @@ tr_status_t tr_read_text(const char *path, int64_t max_bytes, char **out_text, i
     return status;
 }
 
+bool tr_exists_in(const char *dir, const char *name, char path[4096]) {
+    struct stat info;
+    return tr_path_join(dir, name, path) == TR_OK && stat(path, &info) == 0;
+}
+
 tr_status_t tr_sync_directory(const char *path) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return tr_io_fail("open", path, errno);

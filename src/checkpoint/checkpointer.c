@@ -4,6 +4,7 @@
 #include "trainer/clock.h"
 #include "trainer/log.h"
 #include "trainer/thread.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -44,15 +45,16 @@ static void tidy(tr_checkpointer_t *c, int64_t step) {
         TR_WARN("Old checkpoints were not deleted: %s", tr_error_last()->message);
 }
 
+/* Of the files in a checkpoint's folder, which has no folders in it. */
 static int64_t directory_bytes(const char *path) {
-    static const char *const names[] = {TR_CHECKPOINT_MODEL, TR_CHECKPOINT_OPTIMIZER,
-                                        TR_CHECKPOINT_STATE, TR_CHECKPOINT_MANIFEST};
     int64_t sum = 0;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        char file[4096];
+    DIR *dir = opendir(path);
+    for (struct dirent *entry; dir && (entry = readdir(dir));) {
         struct stat st;
-        if (tr_path_join(path, names[i], file) == TR_OK && stat(file, &st) == 0) sum += st.st_size;
+        if (fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 && S_ISREG(st.st_mode))
+            sum += st.st_size;
     }
+    if (dir) closedir(dir);
     return sum;
 }
 

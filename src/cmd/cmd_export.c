@@ -65,14 +65,6 @@ static tr_status_t reorder(const tr_session_t *s, tr_named_tensor_t *tensors, si
     return TR_OK;
 }
 
-/* What the file says of its training's data; NULL: nothing. For free(). */
-static char *metadata_of(const cmd_trained_t *t) {
-    json_t *state = t->state_json[0] ? json_loads(t->state_json, 0, NULL) : NULL;
-    char *metadata = state ? tr_state_metadata(state) : NULL;
-    json_decref(state);
-    return metadata;
-}
-
 static tr_status_t write_file(const cmd_trained_t *t, const options_t *o, tr_snapshot_t *snapshot) {
     tr_checkpoint_content_t content;
     tr_named_tensor_t *tensors = NULL;
@@ -85,13 +77,14 @@ static tr_status_t write_file(const cmd_trained_t *t, const options_t *o, tr_sna
     memcpy(tensors, content.model, content.model_count * sizeof *tensors);
     tr_status_t status = TR_OK;
     if (o->torch) status = reorder(t->s, tensors, content.model_count, &values);
-    /* Of PyTorch's order there is no normalisation to read: such a file is another program's. */
-    char *metadata = o->torch ? NULL : metadata_of(t);
+    char *metadata = tr_state_metadata_with_layout(
+        t->state_json, o->torch ? TR_INIT_LAYOUT_TORCH : TR_INIT_LAYOUT_TRAINER);
+    if (status == TR_OK && !metadata)
+        status = TR_FAIL(TR_ERR_MEMORY, "not enough memory for the metadata of %s", o->out);
     if (status == TR_OK && o->force) (void)unlink(o->out);
     if (status == TR_OK)
-        status =
-            tr_safetensors_write(o->out, tensors, content.model_count,
-                                 metadata ? metadata : "{\"format\":\"pt\"}", NULL, NULL, &bytes);
+        status = tr_safetensors_write(o->out, tensors, content.model_count, metadata, NULL, NULL,
+                                      &bytes);
     if (status == TR_OK)
         printf("%s: %zu tensors, %s, from %s\n", o->out, content.model_count,
                tr_format_bytes((double)bytes, size), t->weights_path);

@@ -170,6 +170,12 @@ static tr_status_t prepare(predict_t *p) {
     const tr_session_t *s = p->t.s;
     const tr_shape_t *shape = tr_shape_of(s->g, s->result.output);
     const int64_t micro = s->order.micro_batch, ranks = p->t.info->size;
+    if (s->info.tokens > 0)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "predict does not support model.type = %s: use `trainer generate` for texts, "
+            "or `trainer eval` for the loss",
+            s->model.type);
     p->width = tr_shape_elems(shape) / micro;
     TR_TRY(decide_kind(p));
     p->rows = (s->slots + ranks - 1) / ranks * micro;

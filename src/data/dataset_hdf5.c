@@ -46,13 +46,16 @@ static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, 
     int64_t per_sample = array->row_elems, at = tr_find_not_finite(dtype, data, count * per_sample);
     if (at < 0) return TR_OK;
     const bool wide = array->dtype == TR_F64;
-    return TR_FAIL(
-        TR_ERR_DATA,
-        "%s: /%s: sample %lld (%lld of the whole data set) holds NaN or infinity%s at element "
-        "%lld: correct or remove the sample.",
-        array->file->path, array->name, (long long)(first + at / per_sample),
-        (long long)(part->first + first + at / per_sample),
-        wide ? ", or a number too large for a 32-bit float," : "", (long long)(at % per_sample));
+    const long long sample = first + at / per_sample;
+    char whole[64] = "";
+    if (part->first > 0)
+        snprintf(whole, sizeof whole, " (%lld of the whole data set)", part->first + sample);
+    return TR_FAIL(TR_ERR_DATA,
+                   "%s: /%s: sample %lld%s holds NaN or infinity%s at element "
+                   "%lld: correct or remove the sample.",
+                   array->file->path, array->name, sample, whole,
+                   wide ? ", or a number too large for a 32-bit float," : "",
+                   (long long)(at % per_sample));
 }
 
 /* Rows as stored to samples of type `as`. */

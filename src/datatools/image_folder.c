@@ -74,7 +74,7 @@ static tr_status_t add_files(const char *folder, int label, tr_pictures_t *out, 
     if (out->group[group].count > before) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,
                    "'%s' has no .jpg, .jpeg or .png files. Expected a folder per class with its "
-                   "images; remove the folder if it is no class.",
+                   "images; remove the folder if it is not a class.",
                    folder);
 }
 

@@ -381,6 +381,9 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     TR_TRY_GOTO(tr_writer_create(out, &params->writer, &m.writer), done);
     TR_TRY_GOTO(make_arrays(&m), done);
     TR_TRY_GOTO(second_pass(&m), done);
+    if (m.rows[1] > 0)
+        TR_INFO("%lld rows are in the group train, %lld in the group test", (long long)m.rows[0],
+                (long long)m.rows[1]);
     warn_rounded(&m);
     warn_of_mix(&m);
     say_y(&m);
@@ -406,9 +409,10 @@ const tr_importer_t tr_importer_csv = {
     "(from 1) of "
     "the label's column; --label none is for rows to predict. Labels are texts or whole numbers "
     "(classes), or "
-    "other numbers (regression). Whole numbers with more than 20 classes, and more than a tenth of "
-    "the rows, "
-    "are numbers to predict; --regression treats all numbers so. Use --delimiter ';' --decimal ',' "
+    "other numbers (regression). Whole numbers are also regression targets if more than 20 "
+    "different "
+    "ones occur, and more than a tenth of the number of rows; --regression makes all numbers "
+    "regression targets. Use --delimiter ';' --decimal ',' "
     "for columns "
     "separated by semicolons (tab: tabs) and numbers written as 1,5. --test-fraction 0.1 puts a "
     "tenth of the "

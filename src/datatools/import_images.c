@@ -92,8 +92,9 @@ static tr_status_t read_sample(const import_t *m, const char *path, uint8_t *out
     return status;
 }
 
-/* By all threads; *out_failed is the first picture that cannot be read, or `count`. */
-static int64_t read_batch(const import_t *m, const tr_picture_t *picture, int64_t count) {
+/* By all threads. Errors are recorded per thread: the first picture that cannot be read is read
+ * again by this one. */
+static tr_status_t read_batch(const import_t *m, const tr_picture_t *picture, int64_t count) {
     const int64_t bytes = m->height * m->width * m->channels;
     int64_t failed = count;
 #pragma omp parallel for schedule(dynamic) reduction(min : failed)
@@ -102,7 +103,10 @@ static int64_t read_batch(const import_t *m, const tr_picture_t *picture, int64_
         if (read_sample(m, picture[i].path, m->pixels + i * bytes) != TR_OK && i < failed)
             failed = i;
     }
-    return failed;
+    if (failed == count) return TR_OK;
+    TR_TRY(read_sample(m, picture[failed].path, m->pixels + failed * bytes));
+    return TR_FAIL(TR_ERR_IO, "'%s' could not be read at first, and then could be: run it again.",
+                   picture[failed].path);
 }
 
 static tr_status_t copy_group(import_t *m, int group, const char *name) {
@@ -117,9 +121,8 @@ static tr_status_t copy_group(import_t *m, int group, const char *name) {
     TR_TRY(tr_writer_array(m->writer, x_name, TR_U8, all, &image, &x));
     TR_TRY(tr_writer_array(m->writer, y_name, TR_I32, all, &scalar, &y));
     for (int64_t i = 0; i < all; i += m->batch) {
-        const int64_t count = min64(m->batch, all - i), failed = read_batch(m, picture + i, count);
-        /* Errors are recorded per thread: this one meets it again. */
-        if (failed < count) TR_TRY(read_sample(m, picture[i + failed].path, m->pixels));
+        const int64_t count = min64(m->batch, all - i);
+        TR_TRY(read_batch(m, picture + i, count));
         if (group == TR_PICTURES_TRAIN)
             tr_moments_add(&m->moments, TR_U8, m->pixels, count * tr_shape_elems(&image));
         TR_TRY(tr_writer_append(m->writer, x, count, m->pixels));

@@ -88,6 +88,12 @@ static tr_status_t read_all(source_t *s) {
         if (bytes == 0) break;
         if (s->field)
             TR_TRY(take_lines(s, s->piece, bytes));
+        else if (memchr(s->piece, 0, bytes))
+            return TR_FAIL(
+                TR_ERR_DATA,
+                "'%s' is not text: it has a NUL byte. `trainer import tokens` reads files "
+                "of token ids.",
+                s->path);
         else
             TR_TRY(s->sink->text(s->sink->self, s->piece, bytes));
     }

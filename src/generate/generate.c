@@ -42,7 +42,7 @@ struct tr_generator {
 };
 
 const char *tr_stop_name(tr_stop_t stop) {
-    static const char *const names[] = {"length", "end of text", "end of context"};
+    static const char *const names[] = {"length", "end of text", "end of the context"};
     return names[stop];
 }
 

@@ -33,7 +33,7 @@ int32_t tr_sample(const tr_sampling_t *sampling, uint64_t text, uint64_t positio
                   const float *scores, int64_t count, int32_t *order);
 
 typedef enum { TR_STOP_LENGTH, TR_STOP_END_OF_TEXT, TR_STOP_CONTEXT } tr_stop_t;
-const char *tr_stop_name(tr_stop_t stop); /* "length", "end of text", "end of context" */
+const char *tr_stop_name(tr_stop_t stop); /* "length", "end of text", "end of the context" */
 
 typedef struct {
     uint64_t index;     /* among all texts of a run; keys its random numbers */

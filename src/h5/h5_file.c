@@ -113,10 +113,11 @@ static tr_status_t open_library(const char *key, const char *path, hid_t *out) {
     H5Pclose(access);
     if (*out >= 0) return TR_OK;
     if (H5Fis_hdf5(path) == 0)
-        return TR_FAIL(TR_ERR_DATA,
-                       "%s: '%s' is not an HDF5 file. `trainer import` converts MNIST, CIFAR-10 "
-                       "and CSV files.",
-                       key, path);
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "%s: '%s' is not an HDF5 file. `trainer import` converts MNIST, CIFAR-10, images, text "
+            "and CSV files.",
+            key, path);
     if (strstr(reason, "Too many open files"))
         return TR_FAIL(
             TR_ERR_IO,

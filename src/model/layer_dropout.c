@@ -20,7 +20,7 @@ static tr_status_t build(const tr_layer_context_t *context, const tr_layer_spec_
 const tr_layer_t tr_layer_dropout = {
     .name = "dropout",
     .help = "In training, zeros each element with probability P and scales the others by 1 / (1 - "
-            "P).",
+            "P). P is 0.5 by default.",
     .fields = fields,
     .field_count = TR_COUNT_INT(fields),
     .positional = 1,

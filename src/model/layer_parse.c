@@ -170,7 +170,8 @@ static tr_status_t parse_layer(cursor_t *c, tr_layer_spec_t *out) {
     out->line = c->line;
     out->column = c->column;
     if (!is_letter(*c->at))
-        return TR_LAYER_FAIL(c, "expected a layer name, found %s.", found(c, text));
+        return TR_LAYER_FAIL(c, "expected a layer name, found %s%s.", found(c, text),
+                             *c->at == '{' ? " (write no comma between blocks)" : "");
     TR_TRY(take_word(c, &out->name));
     if (strchr(out->name, '('))
         return TR_LAYER_FAIL(

@@ -180,9 +180,12 @@ static tr_status_t fail_unknown(const tr_layer_spec_t *spec) {
 }
 
 static tr_status_t check_blocks(const tr_layer_t *layer, const tr_layer_spec_t *spec) {
-    if (spec->block_count < layer->min_blocks)
-        return fail_usage(layer, spec, spec->line, spec->column,
-                          "requires layers in braces after it");
+    if (spec->block_count < layer->min_blocks) {
+        char problem[96];
+        snprintf(problem, sizeof problem, "requires at least %d block%s in braces, found %d",
+                 layer->min_blocks, layer->min_blocks == 1 ? "" : "s", spec->block_count);
+        return fail_usage(layer, spec, spec->line, spec->column, problem);
+    }
     if (spec->block_count > layer->max_blocks)
         return fail_usage(layer, spec, spec->line, spec->column,
                           layer->max_blocks == 0 ? "does not take a block in braces"

@@ -51,8 +51,9 @@ static const tr_config_field_t fields[] = {
         tr_model_settings_t, init_layout, "auto", "auto|trainer|torch",
         "Order of the dimensions of the weights in model.init. torch: convolution weights "
         "are (outputs, inputs, kernel), and a linear after flatten takes the channels "
-        "first. trainer: (outputs, kernel, inputs), channels last. auto: trainer, with a "
-        "warning if the file was not written by trainer.",
+        "first. trainer: (outputs, kernel, inputs), channels last. auto: the order that the "
+        "file records, as checkpoints and files of `trainer export` do; else trainer, with a "
+        "warning. eval, predict and export also use this key for a file without such a record.",
         TR_RESUME_FREE),
     TR_FIELD_STRING(tr_model_settings_t, freeze, "",
                     "Parameters to freeze: comma-separated patterns of names: \"conv1.*, "

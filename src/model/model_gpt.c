@@ -273,7 +273,7 @@ static tr_status_t check(context_t *c, tr_tensor_t x) {
     const gpt_t *s = c->settings;
     char text[96];
     if (s->n_embd % s->n_head != 0)
-        return TR_FAIL(TR_ERR_CONFIG, "model.n_embd = %lld is no multiple of model.n_head = %lld",
+        return TR_FAIL(TR_ERR_CONFIG, "model.n_embd = %lld is not a multiple of model.n_head = %lld",
                        (long long)s->n_embd, (long long)s->n_head);
     if (tr_is_none(x) || tr_shape_of(c->g, x)->ndim != 2 ||
         tr_dtype_is_float(tr_tensor_info(c->g, x)->dtype))

@@ -1,7 +1,7 @@
 /*
  * chars: a token is a character of the text that it learned from, in the order of the characters'
- * code points; the last id is the end of a text. A byte that is no UTF-8 is a character of its own,
- * with the code LONE_BYTE + byte.
+ * code points; the last id is the end of a text. It learns from valid UTF-8 only. In a stored
+ * tokenizer, the code LONE_BYTE + byte is a byte that is not valid UTF-8.
  */
 #include "tokenizer_int.h"
 #include <string.h>
@@ -104,6 +104,11 @@ static tr_status_t encode(const tr_tokenizer_t *tokenizer, void *state, const ch
     while (at < bytes && (whole || at + UTF8_MOST <= bytes)) {
         uint32_t code = (unsigned char)text[at];
         int length = code > 0 && code < 0x80 ? 1 : tr_utf8_decode(text + at, &code);
+        if (length == 0 && code > 0 && self->base.is_learning)
+            return TR_FAIL(TR_ERR_DATA,
+                           "chars requires UTF-8 text, found the byte 0x%02X, which is not valid "
+                           "UTF-8: convert the text, or use the tokenizer bytes",
+                           (unsigned)code);
         if (length == 0) {
             if (code) code += LONE_BYTE; /* U+0000 is a character, too */
             length = 1;

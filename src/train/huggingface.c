@@ -8,22 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define CONFIG  "config.json"
 #define INDEX   "model.safetensors.index.json"
 #define PREFIX  "transformer."
 #define EPSILON 1e-5
 
-static bool exists(const char *dir, const char *name, char path[4096]) {
-    struct stat info;
-    return tr_path_join(dir, name, path) == TR_OK && stat(path, &info) == 0;
-}
-
 bool tr_hf_is_folder(const char *path) {
     char file[4096];
-    return exists(path, CONFIG, file) && !exists(path, TR_CHECKPOINT_MANIFEST, file) &&
-           (exists(path, TR_CHECKPOINT_MODEL, file) || exists(path, INDEX, file));
+    return tr_exists_in(path, CONFIG, file) && !tr_exists_in(path, TR_CHECKPOINT_MANIFEST, file) &&
+           (tr_exists_in(path, TR_CHECKPOINT_MODEL, file) || tr_exists_in(path, INDEX, file));
 }
 
 static tr_status_t read_json(const char *path, json_t **out) {
@@ -155,13 +149,13 @@ static tr_status_t open_tokenizer(const char *dir, tr_tokenizer_t **out) {
     char path[4096];
     tr_str_t spec = {0};
     *out = NULL;
-    if (exists(dir, "vocab.json", path) && exists(dir, "merges.txt", path)) {
+    if (tr_exists_in(dir, "vocab.json", path) && tr_exists_in(dir, "merges.txt", path)) {
         tr_str_printf(&spec, "gpt2:%s", dir);
         const tr_status_t status = spec.status ? spec.status : tr_tokenizer_create(spec.text, out);
         tr_str_free(&spec);
         return status;
     }
-    return exists(dir, "tokenizer.json", path) ? open_tokenizer_json(path, out) : TR_OK;
+    return tr_exists_in(dir, "tokenizer.json", path) ? open_tokenizer_json(path, out) : TR_OK;
 }
 
 /* -- what a state.json would say --------------------------------------------------------------- */
@@ -198,7 +192,7 @@ static tr_status_t describe(const char *dir, char **out_state_json) {
 tr_status_t tr_hf_open(const char *path, tr_safetensors_t **out_model, char **out_state_json) {
     char file[4096];
     TR_TRY(describe(path, out_state_json));
-    if (exists(path, INDEX, file)) return tr_safetensors_open_shards(path, file, out_model);
+    if (tr_exists_in(path, INDEX, file)) return tr_safetensors_open_shards(path, file, out_model);
     TR_TRY(tr_path_join(path, TR_CHECKPOINT_MODEL, file));
     return tr_safetensors_open(file, out_model);
 }

@@ -90,6 +90,7 @@ static tr_status_t validate(loop_t *l, bool *is_best) {
     tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->state.step);
     TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_VALID, NULL, NULL, tr_signals_pending, &v));
     if (v.stopped) return TR_OK;
+    tr_loop_check_valid(l, &v);
     *is_best = tr_loop_state_validated(&l->state, v.loss, v.accuracy,
                                        l->save_settings.best_by == TR_BEST_BY_ACCURACY);
     return tr_report_valid(&l->report, l->state.step, &v, tr_clock_sec() - start, *is_best);
@@ -115,8 +116,9 @@ static tr_status_t after_step(loop_t *l) {
 
 static tr_status_t finish(loop_t *l) {
     tr_eval_outcome_t test;
-    TR_TRY(tr_loop_save_last(l)); /* before an error in the test data may end all ranks */
-    if (!is_last(l)) tr_report_epoch(&l->report, l->state.step); /* an early stop */
+    TR_TRY(tr_loop_save_last(l));          /* before an error in the test data may end all ranks */
+    if (l->state.step < l->s->total_steps) /* an early stop */
+        tr_report_epoch(&l->report, l->state.step);
     const double start = tr_clock_sec();
     tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->state.step);
     if (l->s->dataset[TR_SPLIT_TEST]) {
@@ -125,6 +127,7 @@ static tr_status_t finish(loop_t *l) {
         TR_TRY(tr_report_test(&l->report, &test, tr_clock_sec() - start));
     }
     tr_loop_warn_of_skipped(l);
+    TR_TRY(tr_loop_check_result(l, l->s->dataset[TR_SPLIT_TEST] ? &test : NULL));
     return summarize(l, "done");
 }
 

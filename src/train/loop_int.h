@@ -25,6 +25,7 @@ typedef struct {
     bool stop;       /* some rank was asked to stop */
     int64_t skipped; /* updates skipped by on_nan = skip */
     int64_t skipped_in_row;
+    bool valid_diverged; /* the loss of the last validation is not finite */
     char *run_dir;
     /* What the model was told about its data: of the checkpoint that is resumed, and of model.init;
      * NULL none. */
@@ -75,6 +76,11 @@ void tr_loop_tear_down(loop_t *l);
 tr_status_t tr_loop_check_finite(loop_t *l, const tr_step_outcome_t *o);
 /* At the end, where most updates were skipped. */
 void tr_loop_warn_of_skipped(const loop_t *l);
+/* After a validation: warns of the first loss that is not finite. */
+void tr_loop_check_valid(loop_t *l, const tr_eval_outcome_t *valid);
+/* At the end of training: TR_ERR_STOP if the loss of the last validation, or of the test (NULL:
+ * there was none), is not finite. Collective. */
+tr_status_t tr_loop_check_result(const loop_t *l, const tr_eval_outcome_t *test);
 
 /* loop_save.c; rank 0 alone does something, but for the last. */
 /* Writes down in state_text where the run stands. */

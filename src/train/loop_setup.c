@@ -276,10 +276,11 @@ static void introduce(const loop_t *l) {
     char parameters[32], memory[32];
     TR_INFO("run folder %s", l->run_dir);
     if (l->state.step >= s->total_steps)
-        TR_WARN(
-            "nothing to train: step %lld of %lld is complete; increase train.steps or train.epochs "
-            "to continue",
-            (long long)l->state.step, (long long)s->total_steps);
+        TR_WARN("nothing to train: the run is at step %lld, %s step %lld; increase train.steps or "
+                "train.epochs to continue",
+                (long long)l->state.step,
+                l->state.step > s->total_steps ? "already past its last," : "its last,",
+                (long long)s->total_steps);
     TR_INFO("%s, %s parameters, %s; %s", s->model.type,
             tr_format_count((double)s->parameters, parameters), s->info.description,
             s->device->description);

@@ -169,3 +169,30 @@ void tr_loop_warn_of_skipped(const loop_t *l) {
             "data",
             (long long)l->skipped, (long long)l->state.step);
 }
+
+/* -- scores ------------------------------------------------------------------------------------ */
+
+static bool has_diverged(const tr_eval_outcome_t *o) {
+    return o->terms > 0 && !isfinite(o->loss);
+}
+
+void tr_loop_check_valid(loop_t *l, const tr_eval_outcome_t *valid) {
+    const bool was = l->valid_diverged;
+    l->valid_diverged = has_diverged(valid);
+    if (l->valid_diverged && !was)
+        TR_WARN("the validation loss after step %lld is not finite: the model has diverged. Reduce "
+                "optimizer.lr, set optimizer.clip_norm, or check the data",
+                (long long)l->state.step);
+}
+
+tr_status_t tr_loop_check_result(const loop_t *l, const tr_eval_outcome_t *test) {
+    const bool is_bad_test = test && has_diverged(test);
+    if (!is_bad_test && !l->valid_diverged) return TR_OK;
+    return tr_world_agree(
+        l->world,
+        TR_FAIL(TR_ERR_STOP,
+                "training ended after step %lld, but the %s loss is not finite: the model "
+                "has diverged. Reduce optimizer.lr, set optimizer.clip_norm, or check "
+                "the data",
+                (long long)l->state.step, is_bad_test ? "test" : "validation"));
+}

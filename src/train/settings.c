@@ -102,8 +102,8 @@ static const tr_config_field_t checkpoint_fields[] = {
                   "Also keep the best checkpoint by checkpoint.best_by.", TR_RESUME_FREE),
     TR_FIELD_ENUM(
         tr_checkpoint_settings_t, best_by, "valid_loss", "valid_loss|valid_accuracy",
-        "What the best checkpoint has: the lowest validation loss, or the highest validation "
-        "accuracy. train.patience counts by the same.",
+        "How the best checkpoint is chosen: by the lowest validation loss, or by the highest "
+        "validation accuracy. train.patience uses the same measure.",
         TR_RESUME_NOTE),
     TR_FIELD_DURATION(tr_checkpoint_settings_t, patience, "10min", 0, 1e6,
                       "How long to retry the final checkpoint if it cannot be written (for "

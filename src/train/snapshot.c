@@ -385,23 +385,45 @@ static size_t copy_weights(const names_t *wanted, const tr_weights_t *weights,
 static void warn_of_order(const tr_snapshot_t *n, const names_t *wanted,
                           const tr_weights_t *weights) {
     tr_torch_order_t order;
-    if (n->s->model.init_layout != TR_INIT_LAYOUT_AUTO || weights->is_complete ||
-        weights->state_json[0])
-        return;
     for (size_t i = 0; i < wanted->count; i++)
         if (tr_torch_order(n->s, wanted->data[i].name, &order)) {
-            TR_WARN("model.init: %s was not written by trainer, and is read with channels last: "
-                    "convolution weights as (outputs, kernel, inputs). For PyTorch's order set "
-                    "model.init_layout = torch; to keep this one without a warning, trainer",
+            TR_WARN("%s does not record the order of its dimensions; it is read with channels "
+                    "last: convolution weights as (outputs, kernel, inputs). For PyTorch's order "
+                    "set model.init_layout = torch; to keep this order without a warning, set it "
+                    "to trainer",
                     weights->path);
             return;
         }
 }
 
+/* Whether the weights have PyTorch's order: what the file records, else model.init_layout. */
+static bool is_torch_order(const tr_snapshot_t *n, const names_t *wanted,
+                           const tr_weights_t *weights) {
+    const tr_init_layout_t set = n->s->model.init_layout;
+    const tr_init_layout_t layout = weights->layout != TR_INIT_LAYOUT_AUTO ? weights->layout : set;
+    if (layout == TR_INIT_LAYOUT_AUTO && !weights->is_complete) warn_of_order(n, wanted, weights);
+    return layout == TR_INIT_LAYOUT_TORCH;
+}
+
+static const char *layout_name(tr_init_layout_t layout) {
+    return layout == TR_INIT_LAYOUT_TORCH ? "torch" : "trainer";
+}
+
+/* model.init_layout against what the file records. */
+static tr_status_t check_layout(const tr_snapshot_t *n, const tr_weights_t *weights) {
+    const tr_init_layout_t set = n->s->model.init_layout, recorded = weights->layout;
+    if (set == TR_INIT_LAYOUT_AUTO || recorded == TR_INIT_LAYOUT_AUTO || set == recorded)
+        return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "model.init_layout = %s, but the weights in %s have the layout %s: remove "
+                   "model.init_layout, or set it to auto",
+                   layout_name(set), weights->path, layout_name(recorded));
+}
+
 static tr_status_t init(tr_snapshot_t *n, const names_t *wanted, const tr_weights_t *weights) {
     tr_str_t problems = {0};
-    const bool is_torch = n->s->model.init_layout == TR_INIT_LAYOUT_TORCH;
-    warn_of_order(n, wanted, weights);
+    TR_TRY(check_layout(n, weights));
+    const bool is_torch = is_torch_order(n, wanted, weights);
     const size_t copied = copy_weights(wanted, weights, is_torch ? n->s : NULL, &problems);
     if (weights->is_complete && problems.length > 0) {
         shorten(&problems);
@@ -443,7 +465,8 @@ tr_status_t tr_snapshot_load(tr_snapshot_t *n, const tr_weights_t *weights) {
     const tr_safetensors_t *optimizer = weights->checkpoint ? weights->checkpoint->optimizer : NULL;
     tr_str_t problems = {0};
     TR_TRY(tr_snapshot_take(n));
-    copy_weights(wanted, weights, NULL, &problems);
+    const bool is_torch = is_torch_order(n, wanted, weights);
+    copy_weights(wanted, weights, is_torch ? n->s : NULL, &problems);
     list_left_over(wanted, weights->model, &problems);
     shorten(&problems);
     tr_status_t status = problems.status;

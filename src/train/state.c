@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define METADATA_KEY "trainer"
+#define LAYOUT_KEY   "layout"
 
 /* -- writing it -------------------------------------------------------------------------------- */
 
@@ -55,6 +56,32 @@ char *tr_state_metadata(const json_t *state) {
     json_decref(metadata);
     free(text);
     json_decref(part);
+    return result;
+}
+
+char *tr_state_metadata_with_layout(const char *state_json, tr_init_layout_t layout) {
+    json_t *state = json_loads(state_json, 0, NULL);
+    char *text = state ? tr_state_metadata(state) : NULL;
+    json_t *metadata = text ? json_loads(text, 0, NULL) : json_pack("{s:s}", "format", "pt");
+    json_t *value = json_string(layout == TR_INIT_LAYOUT_TORCH ? "torch" : "trainer");
+    const bool is_set = json_object_set_new(metadata, LAYOUT_KEY, value) == 0;
+    char *result = is_set ? json_dumps(metadata, JSON_COMPACT) : NULL;
+    json_decref(metadata);
+    json_decref(state);
+    free(text);
+    return result;
+}
+
+tr_init_layout_t tr_state_layout(const char *metadata) {
+    json_t *object = json_loads(metadata, 0, NULL);
+    const char *layout = json_string_value(json_object_get(object, LAYOUT_KEY));
+    tr_init_layout_t result = TR_INIT_LAYOUT_AUTO;
+    if (layout && strcmp(layout, "torch") == 0)
+        result = TR_INIT_LAYOUT_TORCH;
+    else if (layout ? strcmp(layout, "trainer") == 0
+                    : json_object_get(object, METADATA_KEY) != NULL)
+        result = TR_INIT_LAYOUT_TRAINER;
+    json_decref(object);
     return result;
 }
 

@@ -37,8 +37,9 @@ typedef struct {
     int64_t step;                /* -1: not known */
     tr_checkpoint_t *checkpoint; /* NULL for a file */
     tr_safetensors_t *model;
-    char *state_json; /* "" where there is none */
-    bool is_complete; /* another program's model, of which no tensor may be left out */
+    char *state_json;        /* "" where there is none */
+    tr_init_layout_t layout; /* order of the dimensions; TR_INIT_LAYOUT_AUTO: not recorded */
+    bool is_complete;        /* another program's model, of which no tensor may be left out */
 } tr_weights_t;
 /* `path`: a step's folder, a run's folder or its checkpoints/ (of these the best, else the newest
  * that is whole), a folder of Hugging Face (huggingface.h), or a .safetensors file, with the state.json beside it if there is one, else what
@@ -65,6 +66,12 @@ json_t *tr_state_json(const tr_session_t *s, int64_t step);
 /* The part of it that weights need which are taken away from their run, and the format that the
  * library transformers asks for: metadata for the model's file, for free(); NULL: no memory. It is the same for every step and number of ranks. */
 char *tr_state_metadata(const json_t *state);
+/* The same with a record of the weights' order, for an exported file; state "" where it is not
+ * known. */
+char *tr_state_metadata_with_layout(const char *state_json, tr_init_layout_t layout);
+/* The order that a file's metadata record. Files without a record that trainer wrote have its own;
+ * TR_INIT_LAYOUT_AUTO: not known. */
+tr_init_layout_t tr_state_layout(const char *metadata);
 /* And back: from a file's metadata that part of state.json; "" where it has none. For tr_free. */
 tr_status_t tr_state_of_metadata(const char *metadata, char **out);
 /* TR_ERR_CONFIG naming every key in which the checkpoint's run differs from this one so that it

@@ -58,12 +58,16 @@ static tr_status_t describe_inputs(const tr_trained_t *t, tr_dataset_info_t *out
                        "%s does not record type and shape of the inputs: name the run folder or "
                        "checkpoints/step-NNNNNNNN",
                        t->weights_path);
+    tr_model_settings_t settings;
+    const tr_model_t *model;
+    tr_config_read(t->config, &tr_model_config, &settings);
+    TR_TRY(tr_model_find(settings.type, &model));
     const tr_field_t x = {.name = "x",
                           .dtype = t->kept->type,
                           .shape = t->kept->shape,
                           .sample_bytes = tr_shape_elems(&t->kept->shape) *
                                           (int64_t)tr_dtype_bytes(t->kept->type),
-                          .kind = TR_FIELD_VALUES};
+                          .kind = model->tokens ? TR_FIELD_TOKENS : TR_FIELD_VALUES};
     *out = (tr_dataset_info_t){
         .samples = 1, .field_count = 1, .field[0] = x, .classes = t->kept->classes, .read_unit = 1};
     snprintf(out->description, sizeof out->description, "samples in memory");
@@ -104,6 +108,8 @@ static tr_status_t check_shape(const tr_trained_t *t, const tr_trained_params_t 
     char was[96], is[96];
     tr_config_read(t->config, &tr_data_config, &settings);
     if (!t->kept || t->kept->shape.ndim == 0) return TR_OK;
+    if (tr_dataset_open(&settings, params->split, &data) == TR_OK && !data) return TR_OK;
+    tr_dataset_close(&data);
     if (tr_dataset_open_inputs(&settings, params->split, &data) != TR_OK || !data) return TR_OK;
     tr_status_t status = TR_OK;
     const int x = tr_field_find(&data->info, "x");

@@ -10,17 +10,12 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static bool exists(const char *dir, const char *name, char path[4096]) {
-    struct stat info;
-    return tr_path_join(dir, name, path) == TR_OK && stat(path, &info) == 0;
-}
-
 /* A folder with checkpoints: the best where that is wanted, else the newest that is whole. A best
  * one that is damaged is an error: another would be another result. */
 static tr_status_t open_chosen(const char *dir, bool wants_best, tr_checkpoint_t **out) {
     char best[4096];
     tr_str_t skipped = {0};
-    if (wants_best && exists(dir, "best", best)) return tr_checkpoint_open(best, out);
+    if (wants_best && tr_exists_in(dir, "best", best)) return tr_checkpoint_open(best, out);
     const tr_status_t status = tr_checkpoint_open_newest(dir, out, &skipped);
     if (skipped.length > 0) TR_WARN("skipped damaged checkpoints:\n%s", skipped.text);
     tr_str_free(&skipped);
@@ -34,8 +29,8 @@ static tr_status_t open_chosen(const char *dir, bool wants_best, tr_checkpoint_t
 
 static tr_status_t open_checkpoint(const char *path, bool wants_best, tr_checkpoint_t **out) {
     char inside[4096];
-    if (exists(path, TR_CHECKPOINT_MANIFEST, inside)) return tr_checkpoint_open(path, out);
-    return open_chosen(exists(path, "checkpoints", inside) ? inside : path, wants_best, out);
+    if (tr_exists_in(path, TR_CHECKPOINT_MANIFEST, inside)) return tr_checkpoint_open(path, out);
+    return open_chosen(tr_exists_in(path, "checkpoints", inside) ? inside : path, wants_best, out);
 }
 
 tr_status_t tr_state_open_resume(const char *path, tr_checkpoint_t **out) {
@@ -61,6 +56,7 @@ static tr_status_t open_folder(const char *path, tr_weights_t *w) {
     TR_TRY(open_checkpoint(path, true, &w->checkpoint));
     w->model = w->checkpoint->model;
     w->step = w->checkpoint->step;
+    w->layout = TR_INIT_LAYOUT_TRAINER;
     TR_TRY(tr_strdup(w->checkpoint->path, &w->path));
     return tr_strdup(w->checkpoint->state_json, &w->state_json);
 }
@@ -70,6 +66,7 @@ static tr_status_t open_file(const char *path, tr_weights_t *w) {
     struct stat info;
     TR_TRY(tr_safetensors_open(path, &w->model));
     TR_TRY(tr_strdup(path, &w->path));
+    w->layout = tr_state_layout(tr_safetensors_metadata(w->model));
     const int length = snprintf(state, sizeof state, "%.*s%s", (int)(tr_file_name(path) - path),
                                 path, TR_CHECKPOINT_STATE);
     if (length >= (int)sizeof state || stat(state, &info) != 0)

@@ -111,7 +111,7 @@ call 0 eval net.ini run/checkpoints/step-00000006 && grep -v '^weights' out >wan
 ok $? "weights away from their run say how data were normalised"
 sed 's/"trainer":/"another":/' own.safetensors >alone.safetensors
 on 2 eval net.ini alone.safetensors && once err warning alone.safetensors 127.5 64 data.mean data.std &&
-    call 0 eval net.ini alone.safetensors data.mean=127.5 && grep -q warning err && call 0 eval net.ini alone.safetensors data.mean=127.5 data.std=64 && ! grep -q warning err
+    call 0 eval net.ini alone.safetensors data.mean=127.5 && grep -q warning err && call 0 eval net.ini alone.safetensors data.mean=127.5 data.std=64 model.init_layout=trainer && ! grep -q warning err
 ok $? "weights that do not say it: a warning"
 on 3 eval net.ini run 'model.layers=conv 6 3x3 pad=same, batchnorm, relu, flatten, linear 10'
 [ $? = 78 ] && [ "$(grep -c 'trainer: error' err)" = 1 ]

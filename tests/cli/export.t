@@ -32,10 +32,39 @@ result $? "refusals"
 mv away.h5 d.h5
 # begin RUN INIT...: what a run starts from is what it saves after a step of rate 0
 begin() { local run=$1; shift; call 0 net.ini run.dir="$run" optimizer.lr=0 optimizer.weight_decay=0 train.steps=1 'model.layers=conv 6 3 pad=same, batchnorm momentum=0, relu, maxpool 2, conv 8 3x2, flatten, dropout 0.2, batchnorm momentum=0, linear 16, relu, linear 5' "$@"; }
-begin a model.init=run && begin b model.init=torch.safetensors model.init_layout=torch && same a b && begin c model.init=ours.safetensors && ! names err model.init_layout && same a c
-result $? "model.init_layout = torch is the inverse"
-begin d model.init=torch.safetensors && names err "torch.safetensors & model.init_layout" && ! same a d && begin e model.init=torch.safetensors model.init_layout=trainer && ! names err model.init_layout
-result $? "a file of unknown order gets a warning"
+# conceal FILE OUT: the same without a record of the order
+conceal() { LC_ALL=C sed 's/"layout"/"1ayout"/; s/"trainer":/"tra1ner":/' "$1" >"$2"; }
+conceal torch.safetensors plain.safetensors && ! cmp -s torch.safetensors plain.safetensors
+begin a model.init=run && begin b model.init=torch.safetensors && ! names err model.init_layout && same a b && begin c model.init=ours.safetensors && ! names err model.init_layout && same a c
+result $? "model.init reads both orders"
+fixed='data.mean=0 data.std=1'
+begin d model.init=plain.safetensors $fixed && names err "plain.safetensors & model.init_layout" && begin e model.init=torch.safetensors $fixed && ! same d e && begin f model.init=plain.safetensors model.init_layout=torch $fixed && same e f && begin g model.init=plain.safetensors model.init_layout=trainer $fixed && ! names err model.init_layout && same d g
+result $? "a file without a record: a warning, or model.init_layout"
+refuse() { call 78 net.ini run.dir=refused "$@" && names err "model.init_layout"; }
+refuse model.init=run model.init_layout=torch && refuse model.init=ours.safetensors model.init_layout=torch && refuse model.init=torch.safetensors model.init_layout=trainer && [ ! -e refused/checkpoints/latest ]
+result $? "model.init_layout against the record of the file"
+loss() { call 0 eval net.ini "$@" && sed -n 's/^loss *//p' out; }
+want=$(loss run) && [ -n "$want" ] && [ "$(loss ours.safetensors)" = "$want" ] && [ "$(loss torch.safetensors)" = "$want" ] && [ "$(loss ours.safetensors model.init_layout=torch)" = "$want" ] && fixed_loss=$(loss torch.safetensors $fixed) && [ "$(loss plain.safetensors model.init_layout=torch $fixed)" = "$fixed_loss" ] && [ "$(loss plain.safetensors $fixed)" != "$fixed_loss" ]
+result $? "eval reads both orders"
+
+printf 'to be or not to be, that is the question: %s\n' 1 2 3 4 5 6 7 8 9 >t.txt
+cat >gpt.ini <<'END'
+[data]
+train = t.h5
+batch_size = 2
+[model]
+type = gpt
+n_layer = 1
+n_head = 2
+n_embd = 8
+context = 16
+[train]
+steps = 2
+END
+call 0 import text t.txt t.h5 --tokenizer chars && call 0 gpt.ini run.dir=gpt && mv t.h5 away.h5 && call 0 export gpt gpt.safetensors && grep -q '^gpt.safetensors: ' out && mv away.h5 t.h5 && call 0 eval gpt.ini gpt.safetensors --split train && cp out one && call 0 eval gpt --split train && [ "$(grep ^loss one)" = "$(grep ^loss out)" ]
+result $? "a language model"
+call 78 predict gpt t.h5:train o.h5 && names err "predict & gpt"
+result $? "predict refuses a language model"
 
 python=$(for p in python3 /opt/venv/bin/python; do "$p" -c 'import torch, h5py, numpy, safetensors' 2>/dev/null && echo "$p" && break; done)
 if [ -n "$python" ]; then

@@ -28,6 +28,9 @@ call 65 import text empty.txt o.h5 --force --tokenizer bytes && grep -q "'empty.
     call 65 import text number.jsonl o.h5 --force --tokenizer bytes && grep -q "'number.jsonl', line 1.*'text'" err && call 65 import text a.txt cut.gz o.h5 --force --tokenizer bytes && grep -q "'cut.gz'" err &&
     call 66 import text none.txt o.h5 --force --tokenizer bytes && grep -q "'none.txt'" err && call 65 import text ends.txt o.h5 --force --tokenizer bytes --valid-fraction 0.99 && grep -q '7 tokens' err
 result $? "empty, bad, cut and missing files"
+printf 'ab\0c' >nul.txt; printf 'ab\351c' >latin.txt
+call 65 import text nul.txt o.h5 --force --tokenizer bytes && grep -q "'nul.txt'.*NUL" err && call 65 import text latin.txt o.h5 --force --tokenizer chars && grep -q '0xE9.*UTF-8' err && call 0 import text latin.txt latin.h5 --tokenizer bytes
+result $? "NUL bytes in text, and bytes that are not UTF-8 with chars"
 call 2 import text a.txt o.h5 --force --tokenizer gpt3 && grep -q "'gpt3'.*bytes, chars, gpt2:DIR" err && call 66 import text a.txt o.h5 --force --tokenizer gpt2:nowhere && grep -q 'nowhere/vocab.json' err &&
     call 2 import text a.txt o.h5 --force --tokenizer bytes --label x && call 2 import text a.txt a.txt --force --tokenizer bytes && [ "$(cat a.txt)" = 'hello world' ]
 result $? "bad options"

@@ -39,7 +39,7 @@ ok $? "another seed gives another"
 generate 1 "$golden" --prompt a --tokens 30 --temperature 1 --top-k 1 && [ "$(tokens 1)" = "$(expected a | cut -d, -f1-30)" ]
 ok $? "--top-k 1 is greedy"
 generate 1 "$golden" --prompt a --tokens 200 --temperature 0
-[ $? = 0 ] && [ "$(tokens 1 | tr ',' '\n' | wc -l)" = 112 ] && grep -q '"stop": "end of context"' texts.json && grep -q 'end of context' out
+[ $? = 0 ] && [ "$(tokens 1 | tr ',' '\n' | wc -l)" = 112 ] && grep -q '"stop": "end of the context"' texts.json && grep -q 'end of the context' out
 ok $? "a text stops at the end of the context, and the program says so"
 generate 1 "$golden" --tokens 5 --temperature 0
 [ $? = 0 ] && grep -q '"prompt_tokens": 1' texts.json

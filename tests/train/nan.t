@@ -18,6 +18,8 @@ ok $? "and says what it skipped"
 ok $? "a skipped step is counted, and has no part in the means"
 deep='model.layers=flatten, linear 10, linear 10, linear 10, linear 10'
 run 1 net.ini run.dir=nan optimizer.type=sgd optimizer.lr=1e6 schedule.type=constant optimizer.clip_norm=0 optimizer.ema=0 train.on_nan=skip "$deep"
+[ $? = 93 ] && names out 'trainer: error & step [0-9]* & optimizer.lr' && [ "$(grep -c 'trainer: error' out)" = 1 ] && grep -q '"status": "failed"' nan/summary.json
+ok $? "a diverged model is an error: code 93, said once"
 grep -q '"skipped": 1[0-9]' nan/summary.json && grep -q '"test_loss": null' nan/summary.json && grep -q '^test  loss' out && ! grep -qE '^test  loss +-?[0-9]' out
 ok $? "a test loss that is not finite is said to be that"
 run 1 eval net.ini nan "$deep"
