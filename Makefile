@@ -219,7 +219,6 @@ define version_h
 #define TR_VERSION       "$(version)"
 #define TR_BUILD_CC      "$(CC)"
 #define TR_BUILD_FLAGS   "$(subst ",,$(strip $(OPT) $(ARCH) $(san) $(CPPFLAGS) $(CFLAGS)))"
-#define TR_BUILD_CUDA    $(if $(cuda_src),1,0)
 endef
 
 reference: all

@@ -104,6 +104,9 @@ void tr_world_abort(tr_world_t *world, int code);
  */
 tr_status_t tr_world_collectives(tr_world_t *world, tr_device_t *device,
                                  const tr_parallel_settings_t *settings, tr_collectives_t **out);
+/* The lowest rank before this one, on its node, that has the same device, by UUID or else bus id;
+ * -1: none. */
+tr_status_t tr_world_device_sharer(tr_world_t *world, const tr_device_t *device, int *out_rank);
 void tr_world_collectives_close(tr_world_t *world, tr_collectives_t **collectives);
 
 #endif

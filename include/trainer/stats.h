@@ -38,4 +38,6 @@ bool tr_stats_is_rounded(const tr_stats_t *stats);
  */
 const char *tr_stats_format_rounding(const tr_stats_t *stats, char text[128]);
 
+void tr_sort(double *values, int64_t count); /* ascending; no value is NaN */
+
 #endif

@@ -2,6 +2,7 @@
 #include "trainer/str.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define STEPS 256   /* rounding by more than this fraction of the range loses much */
 #define NOISE 1e-13 /* error of the computation in doubles, relative to the largest number */
@@ -42,4 +43,13 @@ const char *tr_stats_format_rounding(const tr_stats_t *s, char text[128]) {
     tr_snprintf(text, 128, "from %.15g to %.15g, and 32-bit floats round them by up to %.3g",
                 s->min, s->max, s->rounding);
     return text;
+}
+
+static int ascending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+void tr_sort(double *values, int64_t count) {
+    qsort(values, (size_t)count, sizeof *values, ascending);
 }

@@ -9,7 +9,12 @@ typedef struct {
     double best_sec, median_sec, p95_sec;
 } bench_op_t;
 
-void bench_sort(double *values, int64_t count); /* ascending */
+/* Opens the world, loads the configuration (path NULL: none), and calls `run` with both and
+ * `options`. Collective. */
+tr_status_t bench_on_ranks(const char *path, int count, char **assignments,
+                           tr_status_t (*run)(tr_world_t *world, const tr_config_t *config,
+                                              const void *options),
+                           const void *options);
 
 /* Runs `program` `repeats` times with a wait after every op. *out (tr_free) has one entry for each
  * op; entries of collectives are 0. Not collective. */

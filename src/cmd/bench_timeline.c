@@ -1,19 +1,11 @@
 /* The part of `bench step --json` that describes the timeline of a step. */
 #include "bench.h"
+#include "trainer/stats.h"
 #include "trainer/mem.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-void bench_sort(double *values, int64_t count) {
-    qsort(values, (size_t)count, sizeof *values, ascending);
-}
 
 /* sec[repeats][n]: one row for each run of the program. */
 static tr_status_t summarize(const double *sec, int n, int repeats, bench_op_t *out) {
@@ -21,7 +13,7 @@ static tr_status_t summarize(const double *sec, int n, int repeats, bench_op_t *
     TR_TRY(tr_alloc((size_t)repeats * sizeof *of_op, "op times", &of_op));
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < repeats; k++) of_op[k] = sec[(size_t)k * (size_t)n + (size_t)i];
-        bench_sort(of_op, repeats);
+        tr_sort(of_op, repeats);
         out[i] = (bench_op_t){of_op[0], of_op[repeats / 2], of_op[(repeats - 1) * 95 / 100]};
     }
     tr_free(&of_op);

@@ -93,6 +93,5 @@ tr_status_t cmd_bench_generate(int argc, char **argv);
 extern const char cmd_version[];     /* "0.1.0+1a2b3c4" */
 extern const char cmd_build_cc[];    /* "cc, gcc 12.2.0" */
 extern const char cmd_build_flags[]; /* "-O3 -g -march=native" */
-extern const bool cmd_build_cuda;
 
 #endif

@@ -2,6 +2,7 @@
  * on data already in memory. */
 #include "bench.h"
 #include "cmd.h"
+#include "trainer/stats.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
@@ -71,8 +72,8 @@ static tr_status_t time_steps(bench_t *b, int64_t steps) {
         busy += o.busy_sec;
         all += sec[i];
     }
-    bench_sort(sec, steps);
-    bench_sort(b->compute_sec, steps);
+    tr_sort(sec, steps);
+    tr_sort(b->compute_sec, steps);
     b->best_sec = sec[0];
     b->median_sec = sec[steps / 2];
     b->exposed = exposed / all;
@@ -172,7 +173,8 @@ static tr_status_t write_json(const bench_t *b, const char *path) {
     return cmd_json_write(o, path);
 }
 
-static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const options_t *o) {
+static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const void *options) {
+    const options_t *o = options;
     const tr_world_info_t *info = tr_world_info(world);
     const tr_session_params_t params = {.training = true,
                                         .buckets = true,
@@ -213,10 +215,23 @@ static tr_status_t fail_target(const char *found) {
         found, nearest ? " (did you mean " : "", nearest ? nearest : "", nearest ? "?)" : "");
 }
 
-tr_status_t cmd_bench(int argc, char **argv) {
-    options_t o;
+tr_status_t bench_on_ranks(const char *path, int count, char **assignments,
+                           tr_status_t (*run)(tr_world_t *world, const tr_config_t *config,
+                                              const void *options),
+                           const void *options) {
     tr_world_t *world = NULL;
     tr_config_t *config = NULL;
+    TR_TRY(cmd_world_open(&world));
+    TR_TRY(cmd_config_load_all(world, path, count, assignments, &config));
+    const tr_status_t status = run(world, config, options);
+    tr_config_destroy(&config);
+    if (status == TR_OK)
+        cmd_world_close(&world); /* else main ends the other ranks, which may wait */
+    return status;
+}
+
+tr_status_t cmd_bench(int argc, char **argv) {
+    options_t o;
     if (argc > 1 && strcmp(argv[1], "allreduce") == 0)
         return cmd_bench_allreduce(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "attention") == 0)
@@ -228,12 +243,5 @@ tr_status_t cmd_bench(int argc, char **argv) {
                        "trainer bench --help");
     if (strcmp(argv[1], "step") != 0) return fail_target(argv[1]);
     TR_TRY(parse(argc, argv, &o));
-    TR_TRY(cmd_world_open(&world));
-    const tr_world_info_t *info = tr_world_info(world);
-    tr_log_set_rank(info->rank, info->size, info->host);
-    TR_TRY(cmd_config_load_all(world, o.path, o.assignments, o.assignment, &config));
-    const tr_status_t status = bench(world, config, &o);
-    tr_config_destroy(&config);
-    if (status == TR_OK) cmd_world_close(&world);
-    return status;
+    return bench_on_ranks(o.path, o.assignments, o.assignment, bench, &o);
 }

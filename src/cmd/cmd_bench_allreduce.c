@@ -1,5 +1,6 @@
 /* trainer bench allreduce [CONFIG.ini] [--max SIZE] [--pause MS] [--json FILE] [key=value ...]:
  * times the collective that training waits for, over the engine that training uses. */
+#include "bench.h"
 #include "cmd.h"
 #include "comm/probe.h"
 #include "trainer/log.h"
@@ -121,7 +122,8 @@ static tr_status_t write_json(const bench_t *b, const char *path) {
                           path);
 }
 
-static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const options_t *o) {
+static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const void *options) {
+    const options_t *o = options;
     const tr_world_info_t *info = tr_world_info(world);
     bench_t b = {.world = world};
     if (info->size < 2)
@@ -142,15 +144,6 @@ static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const opt
 
 tr_status_t cmd_bench_allreduce(int argc, char **argv) {
     options_t o;
-    tr_world_t *world = NULL;
-    tr_config_t *config = NULL;
     TR_TRY(parse(argc, argv, &o));
-    TR_TRY(cmd_world_open(&world));
-    const tr_world_info_t *info = tr_world_info(world);
-    tr_log_set_rank(info->rank, info->size, info->host);
-    TR_TRY(cmd_config_load_all(world, o.path, o.assignments, o.assignment, &config));
-    const tr_status_t status = bench(world, config, &o);
-    tr_config_destroy(&config);
-    if (status == TR_OK) cmd_world_close(&world);
-    return status;
+    return bench_on_ranks(o.path, o.assignments, o.assignment, bench, &o);
 }

@@ -164,7 +164,8 @@ static tr_status_t read_shape(const tr_config_t *config, const tr_main_settings_
                    (long long)b->channels, (long long)b->heads);
 }
 
-static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const options_t *o) {
+static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const void *options) {
+    const options_t *o = options;
     const tr_world_info_t *info = tr_world_info(world);
     tr_main_settings_t main_settings;
     bench_t b = {0};
@@ -182,15 +183,6 @@ static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const opt
 
 tr_status_t cmd_bench_attention(int argc, char **argv) {
     options_t o;
-    tr_world_t *world = NULL;
-    tr_config_t *config = NULL;
     TR_TRY(parse(argc, argv, &o));
-    TR_TRY(cmd_world_open(&world));
-    const tr_world_info_t *info = tr_world_info(world);
-    tr_log_set_rank(info->rank, info->size, info->host);
-    TR_TRY(cmd_config_load_all(world, NULL, o.assignments, o.assignment, &config));
-    const tr_status_t status = bench(world, config, &o);
-    tr_config_destroy(&config);
-    if (status == TR_OK) cmd_world_close(&world);
-    return status;
+    return bench_on_ranks(NULL, o.assignments, o.assignment, bench, &o);
 }

@@ -3,6 +3,7 @@
 #include "bench.h"
 #include "trained.h"
 #include "generate/generate.h"
+#include "trainer/stats.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"
 
@@ -103,8 +104,8 @@ static tr_status_t measure_batch(bench_t *b, int which) {
         first[i] = stats.first_sec;
         r->rate[i] = (double)stats.decoded / stats.decode_sec;
     }
-    bench_sort(first, RUNS);
-    bench_sort(r->rate, RUNS);
+    tr_sort(first, RUNS);
+    tr_sort(r->rate, RUNS);
     r->first_sec = first[RUNS / 2];
     r->read_bytes = b->weight_bytes * r->rate[RUNS / 2] / batches[which];
     return TR_OK;

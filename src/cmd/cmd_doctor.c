@@ -260,7 +260,6 @@ tr_status_t cmd_doctor(int argc, char **argv) {
         return status;
     }
     d.info = tr_world_info(d.world);
-    tr_log_set_rank(d.info->rank, d.info->size, d.info->host);
     TR_TRY(examine(&d, &o)); /* other ranks may wait in a collective: main ends them */
     status = conclude(&d, &o);
     close_doctor(&d);

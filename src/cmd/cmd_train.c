@@ -57,8 +57,6 @@ tr_status_t cmd_train(int argc, char **argv) {
     tr_verdict_open(getenv("TRAINER_RUN_VERDICT"));
     if (tr_launch_rank() == 0) TR_TRY(tr_verdict_clear());
     TR_TRY(cmd_world_open(&world));
-    const tr_world_info_t *info = tr_world_info(world);
-    tr_log_set_rank(info->rank, info->size, info->host);
     TR_TRY(cmd_config_load_all(world, argv[1], argc - 2, argv + 2, &config));
     const tr_train_params_t params = {.config_path = argv[1], .version = cmd_version};
     const tr_status_t status = tr_train(config, world, &params);

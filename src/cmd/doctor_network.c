@@ -53,11 +53,6 @@ static tr_status_t time_network(doctor_t *d) {
 
 /* -- judging ----------------------------------------------------------------------------------- */
 
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 /* Place i of the ring is the end of link i and of the one before: its better time. */
 static double best_of_place(const doctor_t *d, int i) {
     const int before = (i + d->link_count - 1) % d->link_count;
@@ -76,7 +71,7 @@ static int find_slow_place(const doctor_t *d, double *out_median) {
         sorted[i] = best_of_place(d, i);
         if (sorted[i] > best_of_place(d, slowest)) slowest = i;
     }
-    qsort(sorted, (size_t)count, sizeof *sorted, ascending);
+    tr_sort(sorted, count);
     *out_median = sorted[(count - 1) / 2];
     tr_free(&sorted);
     return best_of_place(d, slowest) > SLOW_LINK * *out_median ? slowest : -1;

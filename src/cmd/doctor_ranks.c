@@ -1,6 +1,7 @@
 /* What the ranks are: cores, threads, versions, speed. */
 #include "doctor.h"
 #include "machine.h"
+#include "trainer/stats.h"
 #include "trainer/host.h"
 
 #include <stdio.h>
@@ -185,11 +186,6 @@ void doctor_check_versions(doctor_t *d) {
 
 /* -- speed ------------------------------------------------------------------------------------- */
 
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 void doctor_check_speed(doctor_t *d) {
     const int size = d->info->size;
     double *sorted = NULL;
@@ -201,7 +197,7 @@ void doctor_check_speed(doctor_t *d) {
         sorted[r] = d->ranks[r].flops;
         if (d->ranks[r].flops < d->ranks[slowest].flops) slowest = r;
     }
-    qsort(sorted, (size_t)size, sizeof *sorted, ascending);
+    tr_sort(sorted, size);
     const double median = sorted[size / 2], least = sorted[0];
     tr_free(&sorted);
     if (least < SLOW_RANK * median)

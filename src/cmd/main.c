@@ -55,6 +55,7 @@ tr_status_t cmd_world_open(tr_world_t **out) {
     TR_TRY(tr_world_open(NULL, &world));
     if (may_end) TR_TRY(tr_verdict_clear());
     place = *tr_world_info(world);
+    tr_log_set_rank(place.rank, place.size, place.host);
     *out = world;
     return TR_OK;
 }

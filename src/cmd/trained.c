@@ -26,7 +26,8 @@ static tr_status_t load_foreign(tr_world_t *world, const cmd_trained_params_t *p
 static tr_status_t load_config(tr_world_t *world, const cmd_trained_params_t *params,
                                tr_config_t **out) {
     char config[4096];
-    if (!params->config && tr_hf_is_folder(params->weights)) return load_foreign(world, params, out);
+    if (!params->config && tr_hf_is_folder(params->weights))
+        return load_foreign(world, params, out);
     const bool found = cmd_config_path(params->config ? params->config : params->weights, config);
     if (!found && !params->config && tr_world_info(world)->rank == 0)
         return TR_FAIL(
@@ -46,8 +47,6 @@ tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *
     tr_config_t *config = NULL;
     *t = (cmd_trained_t){.step = -1};
     TR_TRY(cmd_world_open(&t->world));
-    const tr_world_info_t *info = tr_world_info(t->world);
-    tr_log_set_rank(info->rank, info->size, info->host);
     TR_TRY(load_config(t->world, params, &config));
     t->config = config;
     return tr_trained_open(&trained, t);

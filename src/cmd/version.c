@@ -12,4 +12,3 @@
 const char cmd_version[] = TR_VERSION;
 const char cmd_build_cc[] = TR_BUILD_CC ", " COMPILER;
 const char cmd_build_flags[] = TR_BUILD_FLAGS;
-const bool cmd_build_cuda = TR_BUILD_CUDA;

@@ -6,23 +6,36 @@
 
 #define CLOSE_SEC 10.0
 
-/* Two ranks of one node that share a device: an engine such as NCCL refuses them. */
-static tr_status_t find_sharing(tr_world_t *w, const tr_device_t *device, bool *out) {
-    typedef struct {
-        int node;
-        char uuid[sizeof device->uuid];
-    } place_t;
+typedef struct {
+    int node;
+    char uuid[sizeof((tr_device_t *)NULL)->uuid], bus_id[sizeof((tr_device_t *)NULL)->bus_id];
+} place_t;
+
+/* The parts of a partitioned GPU have one bus id and their own UUIDs. */
+static bool is_same(const place_t *a, const place_t *b) {
+    if (a->node != b->node) return false;
+    if (a->uuid[0] && b->uuid[0]) return strcmp(a->uuid, b->uuid) == 0;
+    return a->bus_id[0] && strcmp(a->bus_id, b->bus_id) == 0;
+}
+
+tr_status_t tr_world_device_sharer(tr_world_t *w, const tr_device_t *device, int *out_rank) {
     place_t mine = {.node = w->info.node}, *all = NULL;
-    int64_t shared = 0;
+    *out_rank = -1;
     memcpy(mine.uuid, device->uuid, sizeof mine.uuid);
+    memcpy(mine.bus_id, device->bus_id, sizeof mine.bus_id);
     TR_TRY(tr_alloc((size_t)w->info.size * sizeof *all, "devices of ranks", &all));
-    tr_status_t status = tr_world_allgather(w, &mine, sizeof mine, all);
-    for (int r = 0; status == TR_OK && r < w->info.size; r++)
-        if (r != w->info.rank && mine.uuid[0] && all[r].node == mine.node &&
-            !strcmp(all[r].uuid, mine.uuid))
-            shared = 1;
+    const tr_status_t status = tr_world_allgather(w, &mine, sizeof mine, all);
+    for (int r = 0; status == TR_OK && r < w->info.rank && *out_rank < 0; r++)
+        if (is_same(&all[r], &mine)) *out_rank = r;
     tr_free(&all);
-    TR_TRY(status);
+    return status;
+}
+
+/* Two ranks that share a device: an engine such as NCCL refuses them. */
+static tr_status_t find_sharing(tr_world_t *w, const tr_device_t *device, bool *out) {
+    int sharer;
+    TR_TRY(tr_world_device_sharer(w, device, &sharer));
+    int64_t shared = sharer >= 0;
     TR_TRY(tr_world_allreduce_int(w, &shared, 1, TR_REDUCE_MAX));
     *out = shared > 0;
     return TR_OK;
@@ -92,13 +105,13 @@ tr_status_t tr_world_collectives(tr_world_t *world, tr_device_t *device,
     else
         TR_TRY(tr_engine_open(world, device, settings, out));
     (*out)->engine = own ? "nccl" : ((tr_engine_t *)*out)->worker ? "thread" : "poll";
-    tr_heartbeat_watch(&world->pulse, (*out)->words);
+    tr_heartbeat_watch(&world->heartbeat, (*out)->words);
     return TR_OK;
 }
 
 void tr_world_collectives_close(tr_world_t *world, tr_collectives_t **collectives) {
     if (!*collectives) return;
-    tr_heartbeat_watch(&world->pulse, NULL);
+    tr_heartbeat_watch(&world->heartbeat, NULL);
     if ((*collectives)->ops->close(collectives, CLOSE_SEC) != TR_OK)
         TR_WARN_ALL("%s", tr_error_last()->message);
 }

@@ -30,8 +30,8 @@ void tr_heartbeat_watch(tr_heartbeat_t *p, const tr_progress_words_t *words);
 void tr_heartbeat_collectives(tr_heartbeat_t *p, int64_t *out_entered, int64_t *out_completed);
 
 /* Relaxed: it does not matter if a watchdog sees a change one heartbeat later. */
-#define TR_PULSE_ADD(field, n) atomic_fetch_add_explicit(&(field), (n), memory_order_relaxed)
-#define TR_PULSE_GET(field)    atomic_load_explicit(&(field), memory_order_relaxed)
-#define TR_PULSE_SET(field, v) atomic_store_explicit(&(field), (v), memory_order_relaxed)
+#define TR_HEARTBEAT_ADD(field, n) atomic_fetch_add_explicit(&(field), (n), memory_order_relaxed)
+#define TR_HEARTBEAT_GET(field)    atomic_load_explicit(&(field), memory_order_relaxed)
+#define TR_HEARTBEAT_SET(field, v) atomic_store_explicit(&(field), (v), memory_order_relaxed)
 
 #endif

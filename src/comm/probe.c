@@ -1,4 +1,5 @@
 #include "probe.h"
+#include "trainer/stats.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"
 
@@ -120,11 +121,6 @@ static tr_status_t time_runs(tr_probe_t *p, int64_t count, int runs) {
     return TR_OK;
 }
 
-static int ascending(const void *a, const void *b) {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
 tr_status_t tr_probe_allreduce(tr_probe_t *p, int64_t bytes, tr_probe_times_t *out) {
     const int64_t count = bytes / (int64_t)sizeof(float);
     TR_TRY(reduce_and_check(p, count));
@@ -132,12 +128,12 @@ tr_status_t tr_probe_allreduce(tr_probe_t *p, int64_t bytes, tr_probe_times_t *o
     TR_TRY(p->device->ops->zero(p->device, p->stream, p->data, (size_t)bytes));
     TR_TRY(time_runs(p, count, WARM_RUNS));
     TR_TRY(tr_world_allreduce(p->world, p->sec, WARM_RUNS, TR_REDUCE_MAX));
-    qsort(p->sec, WARM_RUNS, sizeof *p->sec, ascending);
+    tr_sort(p->sec, WARM_RUNS);
     const double fit = TIMED_SEC / fmax(p->sec[0], 1e-9);
     const int runs = fit < LEAST_RUNS ? LEAST_RUNS : fit > MOST_RUNS ? MOST_RUNS : (int)fit;
     TR_TRY(time_runs(p, count, runs));
     TR_TRY(tr_world_allreduce(p->world, p->sec, runs, TR_REDUCE_MAX));
-    qsort(p->sec, (size_t)runs, sizeof *p->sec, ascending);
+    tr_sort(p->sec, runs);
     *out = (tr_probe_times_t){p->sec[runs / 2], p->sec[(runs * 9 + 9) / 10 - 1], runs};
     return reduce_and_check(p, count);
 }

@@ -102,10 +102,10 @@ static tr_status_t run_reduction(MPI_Comm comm, void *arg) {
         TR_TRY(e->device->ops->event_sync(e->device, r->ready));
         r->begin_sec = tr_clock_sec();
     }
-    TR_PULSE_ADD(e->world->pulse.entered, 1);
+    TR_HEARTBEAT_ADD(e->world->heartbeat.entered, 1);
     TR_TRY(call_blocking(r));
     place_part(r);
-    TR_PULSE_ADD(e->world->pulse.completed, 1);
+    TR_HEARTBEAT_ADD(e->world->heartbeat.completed, 1);
     r->end_sec = tr_clock_sec();
     return TR_OK;
 }
@@ -143,7 +143,7 @@ static tr_status_t begin_next(tr_engine_t *e) {
     }
     TR_TRY(call_nonblocking(r));
     e->begun++;
-    TR_PULSE_ADD(e->world->pulse.entered, 1);
+    TR_HEARTBEAT_ADD(e->world->heartbeat.entered, 1);
     return TR_OK;
 }
 
@@ -166,7 +166,7 @@ static tr_status_t move_on(tr_engine_t *e) {
         place_part(r);
         r->end_sec = tr_clock_sec();
         e->tested++;
-        TR_PULSE_ADD(e->world->pulse.completed, 1);
+        TR_HEARTBEAT_ADD(e->world->heartbeat.completed, 1);
     }
     return e->device->immediate ? begin_until(e, smaller(e->started, e->tested + TR_WINDOW))
                                 : TR_OK;
@@ -218,9 +218,9 @@ static tr_status_t wait_for(tr_collectives_t *c, tr_ticket_t ticket, tr_stream_t
     /* Results that an earlier wait brought back on another stream. */
     if (e->returned) TR_TRY(e->device->ops->event_wait(e->device, e->returned, stream));
     tr_status_t status = TR_OK;
-    TR_PULSE_ADD(e->world->pulse.blocked, 1);
+    TR_HEARTBEAT_ADD(e->world->heartbeat.blocked, 1);
     while (status == TR_OK && e->retired < ticket) status = retire_next(e, ticket, stream);
-    TR_PULSE_ADD(e->world->pulse.blocked, -1);
+    TR_HEARTBEAT_ADD(e->world->heartbeat.blocked, -1);
     e->world->lost = e->world->lost || status == TR_ERR_RETRY;
     TR_TRY(status);
     c->exposed_sec += tr_clock_sec() - begin;

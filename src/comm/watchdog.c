@@ -59,41 +59,41 @@ struct tr_watchdog {
 /* -- what this rank does ----------------------------------------------------------------------- */
 
 void tr_watchdog_phase(tr_world_t *world, tr_phase_t phase, int64_t step) {
-    tr_heartbeat_t *p = &world->pulse;
+    tr_heartbeat_t *p = &world->heartbeat;
     const double now = tr_clock_sec();
-    if (TR_PULSE_GET(p->phase) == TR_PHASE_STEP) {
-        const int64_t n = TR_PULSE_GET(p->steps_timed);
-        TR_PULSE_SET(p->step_sec[n % TR_RECENT_STEPS], (float)(now - p->begin_sec));
-        TR_PULSE_SET(p->steps_timed, n + 1);
+    if (TR_HEARTBEAT_GET(p->phase) == TR_PHASE_STEP) {
+        const int64_t n = TR_HEARTBEAT_GET(p->steps_timed);
+        TR_HEARTBEAT_SET(p->step_sec[n % TR_RECENT_STEPS], (float)(now - p->begin_sec));
+        TR_HEARTBEAT_SET(p->steps_timed, n + 1);
     }
     p->begin_sec = now;
-    TR_PULSE_SET(p->step, step);
-    TR_PULSE_SET(p->phase, (int)phase);
-    TR_PULSE_ADD(p->marks, 1);
+    TR_HEARTBEAT_SET(p->step, step);
+    TR_HEARTBEAT_SET(p->phase, (int)phase);
+    TR_HEARTBEAT_ADD(p->marks, 1);
 }
 
 void tr_watchdog_mark(tr_world_t *world) {
-    if (world) TR_PULSE_ADD(world->pulse.marks, 1);
+    if (world) TR_HEARTBEAT_ADD(world->heartbeat.marks, 1);
 }
 
 /* One thread writes: no addition is lost. */
 static void add(_Atomic double *sum, double value) {
-    TR_PULSE_SET(*sum, TR_PULSE_GET(*sum) + value);
+    TR_HEARTBEAT_SET(*sum, TR_HEARTBEAT_GET(*sum) + value);
 }
 
 void tr_watchdog_add_times(tr_world_t *world, double compute_sec, double data_sec,
                            double wait_sec) {
-    add(&world->pulse.compute_sec, compute_sec);
-    add(&world->pulse.data_sec, data_sec);
-    add(&world->pulse.wait_sec, wait_sec);
+    add(&world->heartbeat.compute_sec, compute_sec);
+    add(&world->heartbeat.data_sec, data_sec);
+    add(&world->heartbeat.wait_sec, wait_sec);
 }
 
 static float median_step_sec(const tr_heartbeat_t *p) {
-    const int64_t timed = TR_PULSE_GET(p->steps_timed);
+    const int64_t timed = TR_HEARTBEAT_GET(p->steps_timed);
     const int n = timed < TR_RECENT_STEPS ? (int)timed : TR_RECENT_STEPS;
     float sorted[TR_RECENT_STEPS];
     for (int i = 0; i < n; i++) {
-        const float v = TR_PULSE_GET(p->step_sec[i]);
+        const float v = TR_HEARTBEAT_GET(p->step_sec[i]);
         int k = i;
         for (; k > 0 && sorted[k - 1] > v; k--) sorted[k] = sorted[k - 1];
         sorted[k] = v;
@@ -102,16 +102,16 @@ static float median_step_sec(const tr_heartbeat_t *p) {
 }
 
 static tr_beat_t own_beat(const tr_watchdog_t *w) {
-    tr_heartbeat_t *p = &w->world->pulse;
-    tr_beat_t b = {.step = TR_PULSE_GET(p->step),
-                   .compute_sec = TR_PULSE_GET(p->compute_sec),
-                   .data_sec = TR_PULSE_GET(p->data_sec),
-                   .wait_sec = TR_PULSE_GET(p->wait_sec),
+    tr_heartbeat_t *p = &w->world->heartbeat;
+    tr_beat_t b = {.step = TR_HEARTBEAT_GET(p->step),
+                   .compute_sec = TR_HEARTBEAT_GET(p->compute_sec),
+                   .data_sec = TR_HEARTBEAT_GET(p->data_sec),
+                   .wait_sec = TR_HEARTBEAT_GET(p->wait_sec),
                    .rank = w->world->info.rank,
-                   .phase = TR_PULSE_GET(p->phase),
-                   .blocked = TR_PULSE_GET(p->blocked)};
+                   .phase = TR_HEARTBEAT_GET(p->phase),
+                   .blocked = TR_HEARTBEAT_GET(p->blocked)};
     tr_heartbeat_collectives(p, &b.entered, &b.completed);
-    b.progress = TR_PULSE_GET(p->marks) + b.entered + b.completed + w->granted;
+    b.progress = TR_HEARTBEAT_GET(p->marks) + b.entered + b.completed + w->granted;
     return b;
 }
 
@@ -278,7 +278,7 @@ static void judge_stop(tr_watchdog_t *w, double later_sec) {
     const int number = asked ? asked() : 0;
     if (number != SIGTERM && number != SIGINT && number != SIGHUP) return;
     if (w->stop_sec == 0) w->stop_sec = w->now_sec;
-    const double steps = STOP_STEPS * (double)median_step_sec(&w->world->pulse),
+    const double steps = STOP_STEPS * (double)median_step_sec(&w->world->heartbeat),
                  limit = steps > STOP_SEC ? steps : STOP_SEC;
     const double since = w->changed_sec > w->stop_sec ? w->changed_sec : w->stop_sec;
     if (w->now_sec - since > limit + later_sec)

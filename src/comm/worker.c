@@ -141,7 +141,7 @@ tr_status_t tr_worker_wait(tr_worker_t *w, int64_t number, double timeout_sec) {
 
 /* Others may wait for rank 0, which waits for a disk. */
 static double limit_sec(const tr_world_t *world) {
-    const bool is_checkpoint = TR_PULSE_GET(world->pulse.phase) == TR_PHASE_CHECKPOINT;
+    const bool is_checkpoint = TR_HEARTBEAT_GET(world->heartbeat.phase) == TR_PHASE_CHECKPOINT;
     return world->timeout_sec > 0 && is_checkpoint ? world->timeout_sec + TR_CHECKPOINT_SEC
                                                    : world->timeout_sec;
 }
@@ -157,17 +157,17 @@ tr_status_t tr_world_run_point(tr_world_t *world, tr_mpi_job_fn job, void *arg) 
     if (world->lost)
         return TR_FAIL(TR_ERR_RETRY,
                        "The connection to a rank was lost earlier; start the job again.");
-    TR_PULSE_ADD(world->pulse.blocked, 1);
+    TR_HEARTBEAT_ADD(world->heartbeat.blocked, 1);
     tr_status_t status = run_where_due(world, job, arg);
-    TR_PULSE_ADD(world->pulse.blocked, -1);
-    TR_PULSE_ADD(world->pulse.marks, 1);
+    TR_HEARTBEAT_ADD(world->heartbeat.blocked, -1);
+    TR_HEARTBEAT_ADD(world->heartbeat.marks, 1);
     world->lost = status == TR_ERR_RETRY;
     return status;
 }
 
 tr_status_t tr_world_run(tr_world_t *world, tr_mpi_job_fn job, void *arg) {
-    TR_PULSE_ADD(world->pulse.entered, 1);
+    TR_HEARTBEAT_ADD(world->heartbeat.entered, 1);
     tr_status_t status = tr_world_run_point(world, job, arg);
-    TR_PULSE_ADD(world->pulse.completed, 1);
+    TR_HEARTBEAT_ADD(world->heartbeat.completed, 1);
     return status;
 }

@@ -129,7 +129,7 @@ tr_status_t tr_world_open(const void *comm, tr_world_t **out) {
     tr_world_t *w = NULL;
     TR_TRY(tr_alloc(sizeof *w, "world", &w));
     w->comm = MPI_COMM_NULL;
-    pthread_mutex_init(&w->pulse.words_lock, NULL);
+    pthread_mutex_init(&w->heartbeat.words_lock, NULL);
     const double begin_sec = tr_clock_sec();
     tr_status_t status = open_world(w, comm);
     w->info.open_sec = tr_clock_sec() - begin_sec;

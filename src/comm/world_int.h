@@ -21,7 +21,7 @@ struct tr_world {
     /* a peer or the network: calls fail at once, because they would wait forever */
     bool lost;
     tr_world_info_t info;
-    tr_heartbeat_t pulse;
+    tr_heartbeat_t heartbeat;
     _Atomic(tr_watchdog_t *) watchdog; /* NULL: none; its own thread reads this, too */
 };
 

@@ -41,20 +41,6 @@ static tr_status_t add_file(const char *path, tr_network_t *n) {
     return status;
 }
 
-tr_status_t tr_network_read(const char *paths, tr_network_t *out) {
-    char *list = NULL, *rest = NULL;
-    tr_status_t status = TR_OK;
-    *out = (tr_network_t){0};
-    TR_TRY(tr_strdup(paths, &list));
-    for (char *path = strtok_r(list, ",", &rest); path && status == TR_OK;
-         path = strtok_r(NULL, ",", &rest))
-        status = add_file(path, out);
-    tr_free(&list);
-    if (status == TR_OK) status = tr_network_fit(out);
-    if (status != TR_OK) tr_network_free(out);
-    return status;
-}
-
 void tr_network_free(tr_network_t *n) {
     for (size_t i = 0; i < n->tables.count; i++) tr_vec_free(&n->tables.data[i].sizes);
     tr_vec_free(&n->tables);
@@ -123,7 +109,7 @@ static double relative_error(const tr_network_t *n) {
     return sqrt(squares / count);
 }
 
-tr_status_t tr_network_fit(tr_network_t *n) {
+static tr_status_t fit(tr_network_t *n) {
     bool found = false;
     for (size_t t = 0; t < n->tables.count; t++) found |= n->tables.data[t].ranks > 1;
     if (!found)
@@ -135,6 +121,20 @@ tr_status_t tr_network_fit(tr_network_t *n) {
     }
     n->error = relative_error(n);
     return TR_OK;
+}
+
+tr_status_t tr_network_read(const char *paths, tr_network_t *out) {
+    char *list = NULL, *rest = NULL;
+    tr_status_t status = TR_OK;
+    *out = (tr_network_t){0};
+    TR_TRY(tr_strdup(paths, &list));
+    for (char *path = strtok_r(list, ",", &rest); path && status == TR_OK;
+         path = strtok_r(NULL, ",", &rest))
+        status = add_file(path, out);
+    tr_free(&list);
+    if (status == TR_OK) status = fit(out);
+    if (status != TR_OK) tr_network_free(out);
+    return status;
 }
 
 /* -- the time of a size ------------------------------------------------------------------------ */

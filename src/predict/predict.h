@@ -76,8 +76,6 @@ typedef struct {
 tr_status_t tr_network_read(const char *paths, tr_network_t *out);
 void tr_network_free(tr_network_t *network);
 
-/* Fits network->link and ->error to the tables. TR_ERR_DATA: no table has two ranks or more. */
-tr_status_t tr_network_fit(tr_network_t *network);
 /* The better of ring and tree; 0 on one rank. */
 double tr_link_allreduce_sec(const tr_link_t *link, int ranks, double bytes);
 /* Between nodes with one rank each, or the ranks of one node: from the table of so many, or else the

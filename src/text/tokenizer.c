@@ -19,11 +19,6 @@ static const tr_tokenizer_ops_t *find(const char *name, size_t length) {
     return NULL;
 }
 
-void tr_tokenizer_list(tr_str_t *out) {
-    for (size_t i = 0; i < LIST_COUNT; i++)
-        tr_str_printf(out, "%s%s", i ? ", " : "", list[i]->usage);
-}
-
 tr_status_t tr_tokenizer_create(const char *spec, tr_tokenizer_t **out) {
     const size_t length = strcspn(spec, ":");
     const char *argument = spec[length] ? spec + length + 1 : "";
@@ -35,7 +30,8 @@ tr_status_t tr_tokenizer_create(const char *spec, tr_tokenizer_t **out) {
         return TR_OK;
     }
     tr_str_t all = {0};
-    tr_tokenizer_list(&all);
+    for (size_t i = 0; i < LIST_COUNT; i++)
+        tr_str_printf(&all, "%s%s", i ? ", " : "", list[i]->usage);
     TR_FAIL(TR_ERR_USAGE, "unknown tokenizer '%s'; available: %s.", spec, all.text ? all.text : "");
     tr_str_free(&all);
     return TR_ERR_USAGE;

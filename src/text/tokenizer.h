@@ -31,8 +31,6 @@ tr_status_t tr_tokenizer_create(const char *spec, tr_tokenizer_t **out);
 void tr_tokenizer_destroy(tr_tokenizer_t **tokenizer);
 tr_status_t tr_tokenizer_learned(tr_tokenizer_t *tokenizer);
 const char *tr_tokenizer_name(const tr_tokenizer_t *tokenizer); /* "bytes", "chars", "gpt2" */
-/* "bytes, chars, gpt2:DIR", for help and messages. */
-void tr_tokenizer_list(tr_str_t *out);
 
 /* The whole tokenizer as a JSON object, and from it. `*out_text`: tr_free. TR_ERR_DATA: the text is
  * no tokenizer; `from` says where it is, for messages. */

@@ -21,7 +21,3 @@ tr_unicode_class_t tr_unicode_class(uint32_t code) {
     }
     return TR_UNICODE_OTHER;
 }
-
-const char *tr_unicode_version(void) {
-    return UNICODE_VERSION;
-}

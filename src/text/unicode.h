@@ -14,6 +14,5 @@ typedef enum {
 } tr_unicode_class_t;
 
 tr_unicode_class_t tr_unicode_class(uint32_t code);
-const char *tr_unicode_version(void); /* "16.0.0" */
 
 #endif

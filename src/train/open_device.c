@@ -47,34 +47,14 @@ tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, const tr_wo
     return TR_OK;
 }
 
-typedef struct {
-    int node;
-    char uuid[sizeof((tr_device_t *)NULL)->uuid], bus_id[sizeof((tr_device_t *)NULL)->bus_id];
-} place_t;
-
-/* The parts of a partitioned GPU have one bus id and their own UUIDs. */
-static bool is_same(const place_t *a, const place_t *b) {
-    if (a->node != b->node) return false;
-    if (a->uuid[0] && b->uuid[0]) return strcmp(a->uuid, b->uuid) == 0;
-    return a->bus_id[0] && strcmp(a->bus_id, b->bus_id) == 0;
-}
-
 tr_status_t tr_check_own_device(tr_world_t *world, const tr_config_t *config,
                                 const tr_device_t *device) {
     const tr_world_info_t *w = tr_world_info(world);
     tr_cuda_settings_t cuda;
-    place_t mine = {.node = w->node}, *all = NULL;
     int other = -1;
     tr_config_read(config, &tr_cuda_config, &cuda);
-    memcpy(mine.uuid, device->uuid, sizeof mine.uuid);
-    memcpy(mine.bus_id, device->bus_id, sizeof mine.bus_id);
-    TR_TRY(tr_alloc((size_t)w->size * sizeof *all, "devices of ranks", &all));
-    tr_status_t status = tr_world_allgather(world, &mine, sizeof mine, all);
-    for (int r = 0; status == TR_OK && r < w->rank && other < 0; r++)
-        if (is_same(&all[r], &mine)) other = r;
-    tr_free(&all);
-    TR_TRY(status);
-    if (other >= 0 && !cuda.share)
+    tr_status_t status = tr_world_device_sharer(world, device, &other);
+    if (status == TR_OK && other >= 0 && !cuda.share)
         status = TR_FAIL(TR_ERR_CONFIG,
                          "ranks %d and %d of node %s both have GPU %s (%s): start one rank for "
                          "each GPU, give each rank its own, or set cuda.share = yes",
