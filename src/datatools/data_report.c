@@ -311,6 +311,12 @@ static tr_status_t report_tokens(report_t *r) {
     return report_vocabulary(r);
 }
 
+/* The file has the channels before the spatial dimensions. */
+static bool is_channels_first(const h5_array_t *x, const tr_shape_t *shape) {
+    return x->ndim - 1 == shape->ndim &&
+           memcmp(x->dim + 1, shape->dim, (size_t)shape->ndim * sizeof *shape->dim) != 0;
+}
+
 static tr_status_t report_dataset(report_t *r) {
     const tr_dataset_info_t *info = &r->dataset->info;
     if (info->tokens > 0) return report_tokens(r);
@@ -322,10 +328,11 @@ static tr_status_t report_dataset(report_t *r) {
     r->block = order.block;
     tr_str_printf(r->out, "\n%s: %lld samples\n", tr_split_name(r->split),
                   (long long)info->samples);
-    tr_str_printf(r->out, "  inputs     /%s, %s %s%s, %s\n", x->name,
-                  tr_dtype_name(info->field[0].dtype),
-                  tr_shape_format(&info->field[0].shape, shape),
-                  x->dtype != info->field[0].dtype ? " converted" : "", x->storage);
+    tr_str_printf(
+        r->out, "  inputs     /%s, %s %s%s%s, %s\n", x->name, tr_dtype_name(info->field[0].dtype),
+        tr_shape_format(&info->field[0].shape, shape),
+        x->dtype != info->field[0].dtype ? " converted" : "",
+        is_channels_first(x, &info->field[0].shape) ? " stored channels first" : "", x->storage);
     if (r->split == TR_SPLIT_TRAIN && info->is_image_guessed)
         tr_str_printf(r->out, "             %s\n",
                       tr_image_guess_text(&info->field[0].shape, text));

@@ -164,7 +164,10 @@ static tr_status_t run_step(loop_t *l, int64_t step, bool *out_stopped) {
     if (o.step >= 0) {
         TR_TRY(settle(l, &o));
         l->is_between = true;
-        if (!l->stop) TR_TRY(after_step(l));
+        if (!l->stop)
+            TR_TRY(after_step(l));
+        else if (ends_epoch(l))
+            tr_report_epoch(&l->report, l->state.step);
         l->is_between = false;
         tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);
     }

@@ -2,13 +2,10 @@
 # TEST timeout=400
 # Every bad input of bad_input.table: the exit code, one message on one rank that names what is at fault and what to do, no hang, no checkpoint
 # lost. With a file's name as argument, the rows of docs/bad-input.md go to it.
-set -u
-. "$TRAINER_ROOT/tests/support/names.sh"
+. "$TRAINER_ROOT/tests/support/tap.sh"
 . "$TRAINER_ROOT/tests/support/cases.sh"
 here=$TRAINER_ROOT/tests/cli
 rows=${1:-}
-n=0
-ok() { n=$((n + 1)); if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out err; fi; }
 
 # -- what is bad -----------------------------------------------------------------------------------------------------------
 "$BUILD/tests/cli/make_bad_input" || exit 1

@@ -1,18 +1,10 @@
 #!/usr/bin/env bash
 # trainer bench attention: its table and its JSON form.
-set -u
-. "$TRAINER_ROOT/tests/support/names.sh"
-n=0
-result() { # STATUS NAME
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; tail -n 30 out err | sed 's/^/#   /'; fi
-}
-# call CODE ARGUMENTS...: ends with this code
-call() { local code=$1; shift; "$TRAINER" "$@" >out 2>err; [ $? = "$code" ]; }
+. "$TRAINER_ROOT/tests/support/tap.sh"
 
 call 0 bench attention --max 512 --json a.json threads=1 model.n_head=2 model.n_embd=32 && grep -Eq '^ +256 standard +[0-9.]+ +[0-9.]+ ' out &&
     grep -Eq '^ +512 flash +[0-9.]+ +[0-9.]+ ' out
-result $? "a row for each number of tokens and method"
+ok $? "a row for each number of tokens and method"
 if command -v python3 >/dev/null; then
     # standard keeps heads x T x T probabilities; flash nothing of that size
     python3 -I -c '
@@ -21,10 +13,10 @@ a = json.load(open("a.json"))
 bytes = {(r["tokens"], r["attention"]): r["memory_bytes"] for r in a["rows"]}
 ok = a["kind"] == "attention" and a["heads"] == 2 and len(bytes) == 4 and all(r["forward_ms"] > 0 and r["backward_ms"] > 0 for r in a["rows"])
 sys.exit(0 if ok and all(bytes[t, "standard"] >= 2 * t * t * 4 > bytes[t, "flash"] for t in (512,)) else 1)'
-    result $? "standard attention takes the memory of its probabilities, flash does not"
+    ok $? "standard attention takes the memory of its probabilities, flash does not"
 else
     n=$((n + 1)) && echo "ok $n - the JSON form # SKIP no python3"
 fi
 call 2 bench attention --max 100 && names err --max 100 && call 78 bench attention model.n_head=5 model.n_embd=32 && names err model.n_head model.n_embd
-result $? "numbers that cannot be"
+ok $? "numbers that cannot be"
 echo "1..$n"

@@ -1,76 +1,68 @@
 #!/usr/bin/env bash
 # What the program says of itself, and how it ends when it is called wrongly.
-set -u
-. "$TRAINER_ROOT/tests/support/names.sh"
-n=0
-result() { # STATUS NAME
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out err; fi
-}
-# call CODE ARGUMENTS...: ends with this code
-call() { local code=$1; shift; "$TRAINER" "$@" >out 2>err; [ $? = "$code" ]; }
+. "$TRAINER_ROOT/tests/support/tap.sh"
 
 call 0 --version && grep -qE '^trainer [0-9]+\.[0-9]+\.[0-9]+' out && [ ! -s err ]
-result $? "--version"
+ok $? "--version"
 commands=$(sed -n 's/^COMMAND(\([a-z]*\),.*/\1/p' "$TRAINER_ROOT/src/cmd/commands.def")
 overview() { local c; for c in $commands; do grep -q "^  $c  " out || return 1; done; [ -n "$commands" ]; }
 call 0 help && overview && cp out overview && call 0 --help && cmp -s out overview
-result $? "help and --help show the overview"
+ok $? "help and --help show the overview"
 call 2 && overview && grep -q '^trainer: error: ' err
-result $? "no arguments: the overview and code 2"
+ok $? "no arguments: the overview and code 2"
 call 2 hlep && names err "'hlep'" "'help'" && [ ! -s out ]
-result $? "a mistyped command names the nearest"
+ok $? "a mistyped command names the nearest"
 call 2 zzzzzz && names err "'zzzzzz'" && ! grep -qE "'(${commands//$'\n'/|})'" err
-result $? "and none where none is near"
+ok $? "and none where none is near"
 bad=
 for c in $commands; do call 0 "$c" --help && grep -q "^trainer $c" out && [ ! -s err ] || bad="$bad $c"; done
 [ -z "$bad" ]
-result $? "every command has --help:${bad:- all}"
+ok $? "every command has --help:${bad:- all}"
 : >net.ini && call 0 net.ini data.train=x.h5 --help && grep -q '^trainer train' out && [ ! -s err ] && call 0 net.ini -h && grep -q '^trainer train' out
-result $? "so has the short form of train, behind whatever was typed already"
+ok $? "so has the short form of train, behind whatever was typed already"
 bad=
 for c in --version --help help "help layers" "train --help"; do OMPI_COMM_WORLD_RANK=1 call 0 $c && [ ! -s out ] && [ ! -s err ] || bad="$bad $c"; done
 [ -z "$bad" ]
-result $? "of several ranks the first says it:${bad:- all}"
+ok $? "of several ranks the first says it:${bad:- all}"
 bad=
 for t in layers models optimizers schedules datasets devices; do call 0 help $t && [ "$(grep -c '^  [a-z]' out)" -gt 0 ] || bad="$bad $t"; done
 [ -z "$bad" ]
-result $? "lists:${bad:- all}"
+ok $? "lists:${bad:- all}"
 call 0 help conv && grep -q 'kernel' out && grep -q 'lr_factor' out && call 0 help linear && grep -q features out && grep -q schedule.type out && call 0 help adamw && grep -q adamw out
-result $? "an entry of a list"
+ok $? "an entry of a list"
 call 0 help data.batch_size && grep -q '^data.batch_size = ' out && call 0 help data && grep -q '^data.batch_size' out && grep -q '^data.train' out && ! grep -q '^optimizer' out
-result $? "a key and a section"
+ok $? "a key and a section"
 call 0 help keys && sed -n 's/^  *\([a-z][a-z._0-9]*\)  .*/\1/p' out | sort >keys && [ "$(wc -l <keys)" -gt 30 ] && [ -z "$(uniq -d keys)" ]
-result $? "all keys, each once"
+ok $? "all keys, each once"
 call 2 help data.batch_siz && names err data.batch_size && call 2 help lyers && names err "'lyers'" "'layers'"
-result $? "help on what is not there names the nearest"
+ok $? "help on what is not there names the nearest"
 call 0 help lr && grep -q '^optimizer.lr = ' out && call 0 help every && grep -q '^log.every' out && grep -q '^checkpoint.every' out
-result $? "a key without its section: all that have the name"
+ok $? "a key without its section: all that have the name"
 TRAINER_TRACE=1 call 2 hlep && grep -q '(src/cmd/main.c:[0-9]*)' err && call 2 hlep && ! grep -q 'main.c' err
-result $? "a trace with TRAINER_TRACE=1 only"
+ok $? "a trace with TRAINER_TRACE=1 only"
 TRAINER_LR=3 TRAINER_HOME=/opt call 0 plan "$TRAINER_ROOT/configs/mnist_mlp.ini" data.format=synthetic && [ "$(wc -l <err)" = 1 ] && names err warning TRAINER_LR TRAINER_OPTIMIZER_LR
-result $? "a variable that ends as a key's does gets a warning"
+ok $? "a variable that ends as a key's does gets a warning"
 call 0 info && grep -q '^  MPI  *[A-Za-z]' out && grep -q '^  oneDNN  *[0-9]' out && grep -q '^  cpu  ' out && grep -q '^  cores  *[0-9]* of [0-9]*' out && call 2 info x
-result $? "info"
+ok $? "info"
 "$MPIEXEC" -n 2 "$TRAINER" info >out 2>err && once out 'rank 0' 2 && once out 'rank 1' 2 && [ "$(grep -c '^  MPI ' out)" = 1 ]
-result $? "info under mpirun: one description, and the cores of every rank"
+ok $? "info under mpirun: one description, and the cores of every rank"
 printf '[model]\nlayers = flatten, linear 10\n[data]\ntrain = none\nformat = synthetic\n' >plan.ini
 # first CODE ARGUMENTS...: two ranks of which the first does it, and the launcher's code is its code
 first() { local code=$1; shift; timeout 60 "$MPIEXEC" -n 2 "$TRAINER" "$@" >out 2>err; [ $? = "$code" ] && once err "^$1" 'rank 0' 2; }
 first 0 import synthetic digits d.h5 --samples 60 && [ "$(grep -c '^d.h5: 70 ' out)" = 1 ] && first 0 repack d.h5 r.h5 && [ "$(grep -c '^r.h5:' out)" = 1 ] &&
     first 0 data d.h5 && [ "$(grep -c '^train: 60 ' out)" = 1 ] && first 0 plan plan.ini && "$TRAINER" plan plan.ini 2>err | cmp -s - out
-result $? "import, repack, data and plan under mpirun: by the first rank, once"
+ok $? "import, repack, data and plan under mpirun: by the first rank, once"
 first 66 import csv none.csv e.h5 && [ "$(grep -c '^trainer: error' err)" = 1 ] && first 78 repack d.h5 r.h5 && first 66 data none.h5
-result $? "where they fail the launcher ends with their code"
+ok $? "where they fail the launcher ends with their code"
 tiny() { call 0 "$@" data.train=d.h5 data.batch_size=20 'model.layers=flatten, linear 10' train.steps=1 threads=1; }
 printf '' >tiny.ini
 tiny tiny.ini run.dir=on-test && once err d.h5:/test/x data.valid_fraction && grep -q '"valid_dataset": "d.h5:/test/x, ' on-test/summary.json &&
     tiny tiny.ini run.dir=on-part data.valid_fraction=0.5 && ! names err data.valid_fraction && grep -q '"valid_dataset": "d.h5:/train/x, .*[ (][0-9]* %' on-part/summary.json &&
     tiny tiny.ini run.dir=on-none train.valid_every=0 && ! names err data.valid_fraction
-result $? "a run that validates on the test data says so"
+ok $? "a run that validates on the test data says so"
 if [ -w /dev/full ]; then
     "$TRAINER" help >/dev/full 2>err
     [ $? = 74 ] && [ "$(grep -c 'trainer: error' err)" = 1 ]
-    result $? "output that cannot be written is an error"
+    ok $? "output that cannot be written is an error"
 fi
 echo "1..$n"

@@ -1,12 +1,7 @@
 #!/usr/bin/env bash
 # tools/demo ends well only where the network learnt: run with stand-ins for the program and the launcher.
-set -u
-. "$TRAINER_ROOT/tests/support/names.sh"
-n=0
-result() { # STATUS NAME
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out; fi
-}
+. "$TRAINER_ROOT/tests/support/tap.sh"
+
 mkdir tools b
 cp "$TRAINER_ROOT/tools/demo" "$TRAINER_ROOT/tools/mpi-env" tools
 printf '#!/bin/sh\nshift 2; exec "$@"\n' >mpirun
@@ -21,11 +16,11 @@ chmod +x mpirun b/trainer
 demo() { FAKE_ACCURACY=$1 MPIEXEC=$PWD/mpirun tools/demo b >out 2>&1; }
 
 demo 0.973 && names out '97.30 %'
-result $? "a network that learnt"
+ok $? "a network that learnt"
 ! demo 0.5 && names out 0.5 0.9 'runs/demo-[^ ]*/log.txt'
-result $? "one that did not"
+ok $? "one that did not"
 ! demo nan
-result $? "an accuracy that is no number"
+ok $? "an accuracy that is no number"
 ! demo ""
-result $? "no summary"
+ok $? "no summary"
 echo "1..$n"

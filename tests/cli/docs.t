@@ -2,13 +2,9 @@
 # TEST timeout=240
 # The documentation against the program: generated pages are up to date; links, paths, commands, options and keys that are named exist; the blocks of
 # README.md, docs/data.md and docs/training.md that are marked <!-- run --> run, one after the other in one folder.
-set -u
+. "$TRAINER_ROOT/tests/support/tap.sh"
 . "$TRAINER_ROOT/tools/mpi-env"
-n=0
-result() { # STATUS NAME
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; tail -n 40 out | sed 's/^/#   /'; fi
-}
+
 root=$TRAINER_ROOT
 here=$PWD
 pages=$(cd "$root" && echo README.md CONTRIBUTING.md CHANGELOG.md data/README.md docs/*.md)
@@ -16,7 +12,7 @@ pages=$(cd "$root" && echo README.md CONTRIBUTING.md CHANGELOG.md data/README.md
 mkdir made
 "$root/tools/make-reference" "$TRAINER" made >out 2>&1 && for f in config layers commands; do diff -u "$root/docs/$f.md" "made/$f.md"; done >out
 [ ! -s out ]
-result $? "docs/config.md, layers.md, commands.md are what the program says (else: make reference)"
+ok $? "docs/config.md, layers.md, commands.md are what the program says (else: make reference)"
 
 # anchors PAGE: the anchors of its headings, as GitHub makes them
 anchors() { sed -n '/^```/,/^```/d; s/^##* //p' "$1" | tr 'A-Z' 'a-z' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'; }
@@ -31,7 +27,7 @@ for page in $pages; do
     done
 done >>out
 [ ! -s out ]
-result $? "every relative link leads somewhere"
+ok $? "every relative link leads somewhere"
 
 # Paths: what looks like one of ours, in backticks; `a/b_*.c` may be a pattern.
 for page in $pages; do
@@ -42,7 +38,7 @@ for page in $pages; do
     done
 done >out
 [ ! -s out ]
-result $? "every path that is named exists"
+ok $? "every path that is named exists"
 
 # The keys, commands and targets of make that are named.
 "$TRAINER" help keys | sed -n 's/^  \([a-z][a-z0-9_.]*\)  .*/\1/p' >keys
@@ -54,7 +50,7 @@ for page in README.md CONTRIBUTING.md data/README.md docs/ARCHITECTURE.md docs/e
     done
 done >out
 [ ! -s out ]
-result $? "every key that is named exists"
+ok $? "every key that is named exists"
 
 commands=$(sed -n 's/^COMMAND(\([a-z]*\),.*/\1/p' "$root/src/cmd/commands.def" | tr '\n' ' ')
 for page in README.md CONTRIBUTING.md data/README.md docs/embedding.md docs/data.md docs/training.md; do
@@ -66,7 +62,7 @@ for page in README.md CONTRIBUTING.md data/README.md docs/embedding.md docs/data
     done
 done >out
 [ ! -s out ]
-result $? "every command and option that is named exists"
+ok $? "every command and option that is named exists"
 
 for page in README.md CONTRIBUTING.md docs/embedding.md docs/ARCHITECTURE.md; do
     for target in $(grep -ohE '(`|^)make [a-z][a-z-]*' "$root/$page" | sed 's/.*make //' | sort -u); do
@@ -74,7 +70,7 @@ for page in README.md CONTRIBUTING.md docs/embedding.md docs/ARCHITECTURE.md; do
     done
 done >out
 [ ! -s out ]
-result $? "every target of make that is named exists"
+ok $? "every target of make that is named exists"
 
 # run PAGE: its marked blocks as one script, each command shown as it is run
 blocks() { awk '/^<!-- run -->$/ { marked = 1; next } marked && /^```sh$/ { inside = 1; marked = 0; next } /^```/ { inside = 0 } inside' "$1"; }
@@ -82,15 +78,15 @@ mkdir reader && ln -s "$TRAINER" reader/trainer && ln -s "$root/configs" reader/
 guide="$root/README.md $root/docs/data.md $root/docs/training.md"
 for page in $guide; do blocks "$page"; done >reader/script
 [ "$(grep -c . reader/script)" -gt 20 ] && (cd reader && bash -ex script) >out 2>&1
-result $? "the README's way through one's own data runs as it is written"
+ok $? "the README's way through one's own data runs as it is written"
 [ -s reader/runs/first/summary.json ] && [ -s reader/scores.json ] && [ -s reader/predictions.h5 ] && [ -s reader/bench.json ] && [ -s reader/runs/tuned/summary.json ]
-result $? "and leaves what it says"
+ok $? "and leaves what it says"
 awk '/^<!-- shows -->$/ { marked = 1; next } marked && /^```$/ { inside = 1; marked = 0; next } /^```/ { inside = 0 } inside && NF && $1 != "..."' $guide >shown
 # figures FILE: of each line its numbers, shapes, names and paths, without the words between them
 figures() { awk '{ line = ""; for (i = 1; i <= NF; i++) { w = $i; gsub(/^[^A-Za-z0-9\/_-]+|[^A-Za-z0-9\/_%]+$/, "", w); if (w ~ /[0-9\/._]/) line = line " " w } if (line != "") print line }' "$1"; }
 figures out >ran && figures shown >wanted && grep -vxFf ran wanted >out
 [ -s wanted ] && [ ! -s out ]
-result $? "and prints the numbers, names and paths that the README shows"
+ok $? "and prints the numbers, names and paths that the README shows"
 for name in $(awk '/^\| `summary.json`/' "$root/docs/training.md" | grep -o '`[a-z_]*`' | tr -d '`' | grep -vxE 'done|stopped|failed|error|metrics_lines_lost'); do
     grep -q "\"$name\":" reader/runs/first/summary.json || echo "summary.json has no $name"
 done >out
@@ -101,7 +97,7 @@ sed -n 's/^  "\([a-z_]*\)":.*/\1/p' reader/runs/first/summary.json | while read 
     grep -q "^| .summary.json.*\`$name\`" "$root/docs/training.md" || echo "docs/training.md does not name $name of summary.json"
 done >>out
 [ ! -s out ]
-result $? "the fields of metrics.jsonl and summary.json are those of the README"
+ok $? "the fields of metrics.jsonl and summary.json are those of the README"
 
 # The examples of CONTRIBUTING.md compile.
 code() { awk -v name="$1" '$0 == "<!-- file: " name " -->" { marked = 1; next } marked && /^```c$/ { inside = 1; marked = 0; next } /^```/ { inside = 0 } inside' "$root/CONTRIBUTING.md"; }
@@ -110,6 +106,6 @@ if command -v cc >/dev/null; then
     { echo 'extern const tr_layer_t tr_layer_mlp;'; code src/model/layer_mlp.c; } >layer.c
     { echo 'extern const tr_optimizer_t tr_optimizer_heavyball;'; code src/optim/optim_heavyball.c; } >optimizer.c
     [ "$(wc -l <layer.c)" -gt 20 ] && compile model layer_int.h <layer.c && [ "$(wc -l <optimizer.c)" -gt 10 ] && compile optim optim_int.h <optimizer.c
-    result $? "the layer and the optimizer in CONTRIBUTING.md compile"
+    ok $? "the layer and the optimizer in CONTRIBUTING.md compile"
 fi
 echo "1..$n"

@@ -1,14 +1,7 @@
 #!/usr/bin/env bash
 # trainer eval: what it prints against itself, against the run's own numbers, for any number of ranks, and what it refuses. How predict ends by a signal.
-set -u
-. "$TRAINER_ROOT/tests/support/names.sh"
-n=0
-ok() { # STATUS NAME
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out err; fi
-}
-# call CODE ARGUMENTS...: ends with this code
-call() { local code=$1; shift; "$TRAINER" "$@" >out 2>err; [ $? = "$code" ]; }
+. "$TRAINER_ROOT/tests/support/tap.sh"
+
 on() { local ranks=$1; shift; "$MPIEXEC" -np "$ranks" "$TRAINER" "$@" >out 2>err; }
 # value KEY FILE: of the top level of a JSON file written one key a line
 value() { sed -n "s/^ *\"$1\": \([^,]*\),*$/\1/p" "$2" | head -n 1; }

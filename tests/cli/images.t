@@ -1,32 +1,24 @@
 #!/usr/bin/env bash
 # trainer import images: JPEG and PNG files in a folder per class, and training on what it writes.
-set -u
-. "$TRAINER_ROOT/tests/support/names.sh"
-n=0
-result() { # STATUS NAME
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out err; fi
-}
-skip() { n=$((n + 1)); echo "ok $n - $1 # SKIP $2"; }
-call() { local code=$1; shift; "$TRAINER" "$@" >out 2>err; [ $? = "$code" ]; }
+. "$TRAINER_ROOT/tests/support/tap.sh"
 
 "$BUILD/tests/cli/make_images" .
 [ $? != 77 ] || { echo "skipped: built without libjpeg or libpng"; exit 77; }
 call 2 import images set s.h5 && names err "--size & 'set/bars/00.jpg' & 40 & 30" && [ ! -e s.h5 ]
-result $? "pictures of different sizes: --size is named"
+ok $? "pictures of different sizes: --size is named"
 call 0 import images set s.h5 --size 24x20 && grep -q '^s.h5: 48 images' out && grep -q '^y: 2 .*(bars, rings)$' out && [ ! -s err ] &&
     call 0 data s.h5 && names out "train & 44 & 24 & 20 & 3" && names out "valid & 4"
-result $? "both formats, grey and colour, a part for validation"
+ok $? "both formats, grey and colour, a part for validation"
 call 0 import images set g.h5 --size 24x20 --grey --valid-fraction 0.5 && call 0 data g.h5 && names out "train & 24 & 24 & 20 & 1"
-result $? "--grey: one channel"
+ok $? "--grey: one channel"
 # HDF5 stores when objects were made: a few bytes differ.
 changed() { cmp -l s.h5 "$1" | wc -l; }
 call 0 import images set again.h5 --size 24x20 && [ "$(changed again.h5)" -lt 300 ] && call 0 import images set other.h5 --size 24x20 --seed 1 && [ "$(changed other.h5)" -gt 3000 ]
-result $? "the order is that of --seed"
+ok $? "the order is that of --seed"
 mkdir parts && cp -r set parts/train && cp -r set parts/val && call 0 import images parts p.h5 --size 8x8 && call 0 data p.h5 && names out "train & 48" && names out "valid & 48"
-result $? "folders train and val become groups"
+ok $? "folders train and val become groups"
 mkdir parts/val/dots && cp set/bars/01.png parts/val/dots && call 65 import images parts q.h5 --size 8x8 && names err "'parts/val/dots' & 'dots'" && [ ! -e q.h5 ]
-result $? "a class that the training data lack"
+ok $? "a class that the training data lack"
 
 # bad NAME COMMAND...: one file is spoilt by the command; the error names it, and nothing is left
 bad() {
@@ -34,12 +26,12 @@ bad() {
     rm -rf bad && cp -r set bad && "$@" && call 65 import images bad b.h5 --size 16x16 && names err "'$file'" && [ -z "$(ls b.h5* 2>/dev/null)" ]
 }
 bad 05.png truncate -s 200 bad/rings/05.png && bad 06.jpg truncate -s 400 bad/rings/06.jpg && bad 06.jpg truncate -s 0 bad/rings/06.jpg && bad 05.png cp "$0" bad/rings/05.png
-result $? "damaged files are named"
+ok $? "damaged files are named"
 rm -rf bad && cp -r set bad && mkdir bad/empty && call 65 import images bad b.h5 --size 16x16 && names err "'bad/empty'" && rmdir bad/empty &&
     : >bad/rings/notes.txt && call 0 import images bad b.h5 --size 16x16 && names err "'bad/rings/notes.txt'"
-result $? "a folder without pictures; other files"
+ok $? "a folder without pictures; other files"
 call 66 import images none b2.h5 && call 65 import images bad/rings b2.h5 && call 2 import images set b2.h5 --size 16 && names err "--size & '16'"
-result $? "no folder, no classes, a wrong size"
+ok $? "no folder, no classes, a wrong size"
 
 cat >net.ini <<'END'
 [data]
@@ -54,7 +46,7 @@ type = adam
 lr = 0.01
 END
 call 0 net.ini run.dir=run threads=1 && [ "$(sed -n 's/^ *"valid_accuracy": \([0-9.]*\),*$/\1/p' run/summary.json)" = 1.0 ]
-result $? "a network learns to tell the classes"
+ok $? "a network learns to tell the classes"
 
 python=$(for p in python3 /opt/venv/bin/python; do "$p" -c 'import PIL, h5py, numpy' 2>/dev/null && echo "$p" && break; done)
 if [ -n "$python" ]; then
@@ -70,7 +62,7 @@ print(size, abs(ours - theirs).max())
 sys.exit(abs(ours - theirs).max() > 1)
 END
     done
-    result $? "sizes as PIL's, to one level"
+    ok $? "sizes as PIL's, to one level"
 else
     skip "sizes as PIL's" "no python with PIL and h5py"
 fi

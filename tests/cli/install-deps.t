@@ -1,12 +1,7 @@
 #!/usr/bin/env bash
 # tools/install-deps, with stand-ins for the package manager: asks for what is missing only, and for a new list only where it must.
-set -u
-. "$TRAINER_ROOT/tests/support/names.sh"
-n=0
-result() { # STATUS NAME
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out calls; fi
-}
+. "$TRAINER_ROOT/tests/support/tap.sh"
+
 mkdir bin empty
 for tool in bash sh awk sed tr env dirname cat; do ln -s "$(command -v $tool)" bin/ && ln -s "$(command -v $tool)" empty/; done
 ln -s "$(command -v grep)" bin/
@@ -24,17 +19,17 @@ all=$("$TRAINER_ROOT"/tools/install-deps --list | sed -n 's/^Debian.*recommends 
 run() { : >calls; PATH=$PWD/bin HAVE=${HAVE-} "$TRAINER_ROOT"/tools/install-deps "$@" >out 2>&1; }
 
 [ "$(echo "$all" | wc -w)" -ge 9 ] && HAVE=$all run && [ ! -s calls ]
-result $? "nothing missing: nothing done"
+ok $? "nothing missing: nothing done"
 : >known; HAVE=${all/libdnnl-dev/} run && [ "$(cat calls)" = "-q install -y --no-install-recommends libdnnl-dev" ]
-result $? "only what is missing"
+ok $? "only what is missing"
 rm known; HAVE= run && [ "$(sed -n 1p calls)" = "-q update" ] && [ "$(wc -l <calls)" = 2 ]
-result $? "a new list where packages are not known"
+ok $? "a new list where packages are not known"
 : >fail; HAVE= run && [ "$(grep -c install calls)" = 2 ] && [ "$(grep -c update calls)" = 1 ]
-result $? "and where they cannot be had"
+ok $? "and where they cannot be had"
 ! HAVE=${all/zlib1g-dev/} run --check && names out zlib1g-dev && ! grep -q libdnnl-dev out && [ ! -s calls ]
-result $? "--check installs nothing"
+ok $? "--check installs nothing"
 ! AS=1000 HAVE= run && names out 'apt-get install' libdnnl-dev && [ ! -s calls ]
-result $? "neither root nor sudo: says what to do"
+ok $? "neither root nor sudo: says what to do"
 ! PATH=$PWD/empty "$TRAINER_ROOT"/tools/install-deps >out 2>&1 && grep -q '^Fedora' out && grep -q '^Spack' out
-result $? "no apt-get: the names for other systems"
+ok $? "no apt-get: the names for other systems"
 echo "1..$n"

@@ -1,13 +1,8 @@
 #!/usr/bin/env bash
 # The layer check: passes on this tree, and refuses each thing that it is there to refuse.
-set -u
-. "$TRAINER_ROOT/tests/support/names.sh"
+. "$TRAINER_ROOT/tests/support/tap.sh"
 lint=$TRAINER_ROOT/tools/check-layers
-n=0
-result() { # STATUS NAME
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out; fi
-}
+
 # plant FILE TEXT NAMES NAME: a tree with this one file; the check must fail with a line that has these names
 plant() {
     rm -rf tree && mkdir -p tree/src/base "tree/$(dirname "$1")"
@@ -16,12 +11,12 @@ plant() {
     "$lint" -C tree >out 2>&1
     local status=$?
     if [ "$3" = none ]; then [ $status = 0 ] && [ ! -s out ]; else [ $status = 1 ] && names out "$3" && [ "$(wc -l <out)" = 1 ]; fi
-    result $? "$4"
+    ok $? "$4"
 }
 lines() { seq "$1" | sed "s/.*/$2/"; }
 
 "$lint" >out 2>&1
-result $? "this tree has none of it"
+ok $? "this tree has none of it"
 plant src/base/a.c '#include "trainer/config.h"\n' 'a.c:1 & <trainer/config.h>' "an upward include"
 plant src/data/a.c '#include "trainer/comm.h"\n' 'a.c:1 & <trainer/comm.h>' "a sibling's header"
 plant src/data/a.c '#include "device/device.h"\n#include "a_int.h"\n#include "sub/b.h"\n' none "downward and own private includes"
@@ -52,9 +47,9 @@ plant src/train/a.c "$(lines 801 'int tr_v;')\n" 'a.c & 801 & 800' "a file over 
 if command -v cc >/dev/null; then
     mkdir -p b && echo 'int tr_good; int bad_name(void) { return tr_good; }' >b/a.c && cc -c -o b/a.o b/a.c && ar rc b/libtrainer.a b/a.o
     ! "$lint" -C tree b >out 2>&1 && names out a.o bad_name && ! grep -q tr_good out
-    result $? "a global name without the prefix"
+    ok $? "a global name without the prefix"
     rm tree/src/train/a.c && mkdir -p b/src && printf 'src/a.c:3:5:wide\t16400\tstatic\nsrc/a.c:9:5:narrow\t16384\tdynamic,bounded\n' >b/src/a.su && echo 'int tr_good;' >b/a.c && cc -c -o b/a.o b/a.c && rm b/libtrainer.a && ar rc b/libtrainer.a b/a.o
     ! "$lint" -C tree b >out 2>&1 && names out 'src/a.c:3:5:wide & 16400 & 16384' && [ "$(grep -c a.c: out)" = 1 ] && echo '-fsanitize=address' >b/flags.stamp && { "$lint" -C tree b >out 2>&1; ! grep -q wide out; }
-    result $? "a stack frame over 16 KiB, but for builds with sanitizers"
+    ok $? "a stack frame over 16 KiB, but for builds with sanitizers"
 fi
 echo "1..$n"

@@ -1,17 +1,8 @@
 #!/usr/bin/env bash
 # TEST timeout=120
 # trainer plan --stages and --largest: the memory of a run, without running it, beside what a run takes.
-set -u
-. "$TRAINER_ROOT/tests/support/names.sh"
-n=0
-result() { # STATUS NAME
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; tail -n 30 out err | sed 's/^/#   /'; fi
-}
-# call CODE ARGUMENTS...: ends with this code
-call() { local code=$1; shift; "$TRAINER" "$@" >out 2>err; [ $? = "$code" ]; }
-# check EXPRESSION FILE...: an expression of Python about the files a and b is true
-check() { python3 -I -c "import json, sys; a, b = [json.load(open(f)) for f in (sys.argv[1:] * 2)[:2]]; sys.exit(0 if $1 else 1)" "${@:2}"; }
+. "$TRAINER_ROOT/tests/support/tap.sh"
+
 command -v python3 >/dev/null || { echo "1..0 # SKIP no python3"; exit 0; }
 
 cat >gpt.ini <<'END'
@@ -33,47 +24,47 @@ micro_batch = 4
 steps = 2
 END
 call 0 plan gpt.ini --stages --json s.json && cp out text &&
-    check '[p["precision"] for p in a["plans"]] == ["fp32", "bf16"] and
+    json '[p["precision"] for p in a["plans"]] == ["fp32", "bf16"] and
            all(sum(v for k, v in s.items() if k != "total") == s["total"] <= p["allocated_bytes"] for p in a["plans"] for s in p["stages"].values())' s.json
-result $? "the kinds of each stage sum to its total, which the allocated memory holds"
+ok $? "the kinds of each stage sum to its total, which the allocated memory holds"
 # 2 x (12 C C + 13 C) + 2 C + (V + T) C parameters
-check 'all(p["stages"]["loaded"]["parameters"] == 4 * (2 * (12 * 64 * 64 + 13 * 64) + 128 + (256 + 64) * 64) for p in a["plans"]) and
+json 'all(p["stages"]["loaded"]["parameters"] == 4 * (2 * (12 * 64 * 64 + 13 * 64) + 128 + (256 + 64) * 64) for p in a["plans"]) and
        all(0 <= p["stages"]["loaded"]["optimizer_state"] - 2 * p["stages"]["loaded"]["parameters"] < 4096 for p in a["plans"])' s.json
-result $? "the parameters of a GPT, and two numbers of optimizer state for each"
-check 'all(p["stages"]["loaded"]["forward_activations"] == 0 < p["stages"]["forward_end"]["forward_activations"] and
+ok $? "the parameters of a GPT, and two numbers of optimizer state for each"
+json 'all(p["stages"]["loaded"]["forward_activations"] == 0 < p["stages"]["forward_end"]["forward_activations"] and
            p["stages"]["forward_end"]["backward_activations"] == 0 and p["peak_op_index"] > 0 and p["peak_op"] for p in a["plans"]) and
        a["plans"][1]["stages"]["forward_end"]["total"] < a["plans"][0]["stages"]["forward_end"]["total"]' s.json
-result $? "activations grow in the forward pass, and are smaller in bf16"
+ok $? "activations grow in the forward pass, and are smaller in bf16"
 for precision in fp32 bf16; do
     call 0 gpt.ini run.dir="run-$precision" precision=$precision
 done
-check 'all(abs(json.load(open("run-%s/summary.json" % p["precision"]))["memory_arena_bytes"] / p["arena_bytes"] - 1) < 0.02 for p in a["plans"])' s.json
-result $? "a run allocates the planned arena"
+json 'all(abs(json.load(open("run-%s/summary.json" % p["precision"]))["memory_arena_bytes"] / p["arena_bytes"] - 1) < 0.02 for p in a["plans"])' s.json
+ok $? "a run allocates the planned arena"
 # 140 MiB, of which the checkpoint's copy of the state is not in the arena
 big=(model.n_embd=256 model.context=256 data.batch_size=8 data.micro_batch=8 train.steps=1)
 call 0 plan gpt.ini --stages --json big.json "${big[@]}" && call 0 gpt.ini run.dir=run-big "${big[@]}" &&
-    check '0.9 < (b["memory_peak_bytes"] - b["memory_base_bytes"]) / b["memory_planned_bytes"] < 1.15 and
+    json '0.9 < (b["memory_peak_bytes"] - b["memory_base_bytes"]) / b["memory_planned_bytes"] < 1.15 and
            abs(b["memory_arena_bytes"] / a["plans"][0]["arena_bytes"] - 1) < 0.02' big.json run-big/summary.json
-result $? "the memory that the process takes is about what was planned"
+ok $? "the memory that the process takes is about what was planned"
 
 call 0 plan gpt.ini --largest n_layer --memory 16MiB --json l.json &&
-    check 'all(r["bytes"] <= a["memory_bytes"] < r["next_bytes"] and r["value"] >= 2 for r in a["rows"]) and a["memory_bytes"] == 16 << 20' l.json
-result $? "the largest n_layer fits, and one more does not"
+    json 'all(r["bytes"] <= a["memory_bytes"] < r["next_bytes"] and r["value"] >= 2 for r in a["rows"]) and a["memory_bytes"] == 16 << 20' l.json
+ok $? "the largest n_layer fits, and one more does not"
 layers=$(python3 -I -c 'import json; print(json.load(open("l.json"))["rows"][0]["value"])')
-call 0 plan gpt.ini --stages --json - "model.n_layer=$layers" && cp out f.json && check 'a["plans"][0]["allocated_bytes"] == b["rows"][0]["bytes"]' f.json l.json
-result $? "and needs what its own plan says"
-call 0 plan gpt.ini --largest n_embd --memory 16MiB --json - && cp out e.json && check 'all(r["value"] % 32 == 0 and r["value"] >= 64 for r in a["rows"])' e.json &&
+call 0 plan gpt.ini --stages --json - "model.n_layer=$layers" && cp out f.json && json 'a["plans"][0]["allocated_bytes"] == b["rows"][0]["bytes"]' f.json l.json
+ok $? "and needs what its own plan says"
+call 0 plan gpt.ini --largest n_embd --memory 16MiB --json - && cp out e.json && json 'all(r["value"] % 32 == 0 and r["value"] >= 64 for r in a["rows"])' e.json &&
     call 0 plan gpt.ini --largest micro_batch --memory 16MiB data.synthetic_samples=4096 && grep -q '^fp32 ' out && grep -q '^bf16 ' out
-result $? "n_embd in heads of a multiple of 8, and micro_batch"
+ok $? "n_embd in heads of a multiple of 8, and micro_batch"
 call 0 plan gpt.ini --largest micro_batch --memory 64GiB --ranks 2 data.synthetic_samples=100 --json most.json && names out 'fp32 *50' &&
     grep -q '"next_bytes": *null' most.json
-result $? "micro_batch is at most the samples of a rank"
+ok $? "micro_batch is at most the samples of a rank"
 call 0 plan "$TRAINER_ROOT/configs/gpt2_1558m.ini" --stages data.format=synthetic_tokens data.train=none data.valid= && grep -q 'precision = bf16' out
-result $? "the plan of a model that this machine may have no memory for"
+ok $? "the plan of a model that this machine may have no memory for"
 call 2 plan gpt.ini --largest n_layer && names err --memory && call 2 plan gpt.ini --largest depth --memory 1G && names err depth n_layer &&
     call 2 plan gpt.ini --largest n_layer --memory lots && names err --memory lots && call 71 plan gpt.ini --largest n_layer --memory 1k && names err model.n_layer
-result $? "what is missing, unknown or too small"
+ok $? "what is missing, unknown or too small"
 printf '[model]\nlayers = flatten, linear 10\n[data]\ntrain = none\nformat = synthetic\n' >mlp.ini
 call 78 plan mlp.ini --largest n_layer --memory 1G && names err n_layer gpt && call 0 plan mlp.ini --stages && grep -q 'peak of backward' out
-result $? "models of other types have stages, but no n_layer"
+ok $? "models of other types have stages, but no n_layer"
 echo "1..$n"

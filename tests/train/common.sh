@@ -1,11 +1,6 @@
 # Sourced by the tests of training runs: TAP, running the program, comparing runs. Not a test itself.
-set -u
-. "$TRAINER_ROOT/tests/support/names.sh"
-n=0
-ok() { # STATUS NAME
-    n=$((n + 1))
-    if [ "$1" = 0 ]; then echo "ok $n - $2"; else echo "not ok $n - $2"; sed 's/^/#   /' out | tail -n 20; fi
-}
+. "$TRAINER_ROOT/tests/support/tap.sh"
+
 # run RANKS ARGUMENTS...: the program under the launcher, its output in ./out
 run() {
     local ranks=$1
