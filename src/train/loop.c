@@ -158,6 +158,7 @@ static bool must_drain(loop_t *l, int64_t steps) {
  * device that works asynchronously the host is one step ahead. */
 static tr_status_t run_step(loop_t *l, int64_t step, bool *out_stopped) {
     tr_step_outcome_t o;
+    double start;
     tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);
     TR_TRY(tr_train_step_begin(l->train_step, step, tr_schedule_lr(l->schedule, step),
                                tr_signals_pending() != 0, &o));
@@ -172,7 +173,9 @@ static tr_status_t run_step(loop_t *l, int64_t step, bool *out_stopped) {
         tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);
     }
     TR_TRY(tr_train_step_end(l->train_step, &o));
+    start = tr_clock_sec();
     TR_TRY(tr_loop_submit(l));
+    l->report.save_sec += tr_clock_sec() - start;
     if (o.step < 0 && must_drain(l, step + 1)) TR_TRY(tr_train_step_drain(l->train_step, &o));
     if (o.step < 0) return TR_OK;
     TR_TRY(settle(l, &o));
