@@ -72,10 +72,12 @@ typedef struct {
     tr_act_t act;
 } tr_norm_attr_t;
 
+/* Running moments that are updated alike: `count` elements from sums[sum] and running[running]. */
 typedef struct {
+    int64_t sum, running, count;
     float momentum;
-    int slots;
-} tr_moments_attr_t;
+    int32_t slots; /* how many moments were added up */
+} tr_moments_range_t;
 
 typedef struct {
     tr_act_t act;
@@ -104,13 +106,21 @@ typedef struct {
     float clip;
 } tr_grad_norm_attr_t;
 
+/* Elements of a block that an optimizer updates alike: from the end of the range before it, 0 for
+ * the first, up to `end`, a multiple of 16 for all but the last. */
 typedef struct {
-    float momentum, decay, lr_factor;
+    int64_t end;
+    float decay; /* weight decay */
+    float lr_factor;
+} tr_update_range_t;
+
+typedef struct {
+    float momentum;
     bool nesterov;
 } tr_sgd_attr_t;
 
 typedef struct {
-    float beta1, beta2, eps, decay, lr_factor;
+    float beta1, beta2, eps;
     bool decoupled;
 } tr_adam_attr_t;
 

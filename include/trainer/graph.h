@@ -76,7 +76,8 @@ typedef struct {
     tr_tensor_t base;      /* VIEW: what it looks at; never itself a view */
     int64_t view_elems;    /* VIEW: offset in elements of base */
     tr_param_spec_t param; /* PARAM; CONST and states use param.init */
-    int64_t block_elems;   /* PARAM and its gradient: offset in elements in the block; others: -1 */
+    /* PARAM, REDUCED and MODEL_STATE: offset in elements in the block; others: -1 */
+    int64_t block_elems;
     /* OPTIM_STATE: one element per element of the trainable parameters, in the block's order */
     bool mirrors_params;
     bool kept;                      /* ACTIVATION: stays valid until the program's next run */
@@ -119,6 +120,9 @@ tr_status_t tr_const(tr_graph_t *g, const char *name, const tr_shape_t *shape, d
 /* A CONST filled from `count` host values when the graph is initialised (normalisation tables). */
 tr_status_t tr_const_values(tr_graph_t *g, const char *name, const float *values, int64_t count,
                             tr_tensor_t *out);
+/* The same with `bytes` bytes of any content, as u8: the tables of an update. */
+tr_status_t tr_const_bytes(tr_graph_t *g, const char *name, const void *values, size_t bytes,
+                           tr_tensor_t *out);
 tr_status_t tr_cache(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape,
                      tr_tensor_t *out);
 /* `count` f32 that are summed over slots and ranks with the gradients; zero at the start of every
@@ -156,10 +160,15 @@ typedef struct {
     int64_t reduced_elems; /* gradients and riders */
 } tr_layout_t;
 tr_layout_t tr_graph_layout(const tr_graph_t *g);
-bool tr_is_param(const tr_graph_t *g, tr_tensor_t t); /* one that was declared: not the block */
+/* One that was declared, not the block of all. */
+bool tr_is_param(const tr_graph_t *g, tr_tensor_t t);
+bool tr_is_model_state(const tr_graph_t *g, tr_tensor_t t);
 /* Views of ranges of the blocks, for optimizers and buckets. */
 tr_status_t tr_param_range(tr_graph_t *g, int64_t first, int64_t count, tr_tensor_t *out);
 tr_status_t tr_reduced_range(tr_graph_t *g, int64_t first, int64_t count, tr_tensor_t *out);
+/* The block of the model states that were declared before the blocks were laid out; TR_NONE where
+ * there are none. */
+tr_status_t tr_model_state_block(tr_graph_t *g, tr_tensor_t *out);
 
 /* Maximal ranges of trainable parameters with equal decay and lr_factor, in the block's order. */
 typedef struct {

@@ -38,8 +38,8 @@ tr_status_t tr_batchnorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_ten
                          tr_tensor_t running_mean, tr_tensor_t running_var, float eps,
                          float momentum, tr_act_t act, tr_tensor_t *out);
 /*
- * For the `update` program: appends the update of all running moments that training programs of g
- * have asked for. `slots`: micro-batches a step.
+ * For the `update` program: appends one update of all running moments that training programs of g
+ * left in the reduced block. `slots`: micro-batches per step.
  */
 tr_status_t tr_update_moments(tr_graph_t *g, int slots);
 tr_status_t tr_layernorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta,
@@ -122,11 +122,12 @@ tr_status_t tr_class_weight(tr_graph_t *g, tr_tensor_t weight, tr_tensor_t label
 /* For the `update` program. */
 tr_status_t tr_grad_norm(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t counts, double batch_size,
                          float clip);
-/* momentum may be TR_NONE */
+/* One update of all elements. ranges: a table of tr_update_range_t as u8 (tr_const_bytes), whose
+ * last range ends at the last element. momentum may be TR_NONE. */
 tr_status_t tr_sgd(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t momentum,
-                   const tr_sgd_attr_t *attr);
+                   tr_tensor_t ranges, const tr_sgd_attr_t *attr);
 tr_status_t tr_adam(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t m,
-                    tr_tensor_t v, const tr_adam_attr_t *attr);
+                    tr_tensor_t v, tr_tensor_t ranges, const tr_adam_attr_t *attr);
 tr_status_t tr_ema(tr_graph_t *g, tr_tensor_t param, tr_tensor_t average, float decay);
 tr_status_t tr_accumulate(tr_graph_t *g, tr_tensor_t x, tr_tensor_t into); /* into += x */
 tr_status_t tr_copy(tr_graph_t *g, tr_tensor_t x, tr_tensor_t into);

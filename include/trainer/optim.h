@@ -22,11 +22,12 @@ extern const tr_config_table_t tr_optim_config;
 typedef struct {
     const char *name, *help;
     /*
-     * Appends the update of the trainable parameters [group.first, +count) to the open program.
-     * States are made with tr_optim_state, mirroring all trainable parameters, and sliced.
+     * Appends the update of all trainable parameters to the open program: of the elements
+     * [0, trainable_elems) of the parameter block (tr_param_range) by those of the reduced block
+     * (tr_reduced_range). States mirror them (tr_optim_state). `ranges`: the weight decay and
+     * learning-rate factor of each range, for tr_sgd and tr_adam.
      */
-    tr_status_t (*build)(tr_graph_t *g, const tr_optim_settings_t *settings,
-                         const tr_param_group_t *group);
+    tr_status_t (*build)(tr_graph_t *g, const tr_optim_settings_t *settings, tr_tensor_t ranges);
 } tr_optimizer_t;
 /* Of the registered optimizers; NULL after the last. */
 const tr_optimizer_t *tr_optimizer_at(size_t index);
@@ -36,7 +37,7 @@ tr_status_t tr_optimizer_check(
     const tr_optim_settings_t *settings);
 /*
  * Appends the whole update to the open program: grad_norm over [0, trainable) with `counts` =
- * {samples, loss sum}, every group, the average.
+ * {samples, loss sum}, the update of all parameters, the average.
  */
 tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *settings,
                                tr_tensor_t counts, double batch_size);

@@ -137,15 +137,16 @@ typedef struct {
  * BATCHNORM_TRAIN in0: x (..., C), in1: gamma (C), in2: beta (C) -> out0: y, out1: mean (C), out2:
  * rstd (C) = 1/sqrt(var + eps), var biased;
  *                 out3?: moments (2, C): mean and unbiased variance (biased where there is one
- *                 row), for the running moments
+ *                 row) are added to what is there, for the running moments
  * BATCHNORM_EVAL  in0: x, in1: gamma, in2: beta, in3: running mean (C), in4: running variance (C)
  *                 -> out0: y
  * BATCHNORM_BWD   in0: dy, in1: x, in2: gamma, in3: beta, in4: mean, in5: rstd -> out0?: dx, out1:
  *                 dgamma (C), out2: dbeta (C).
  *                 With act = RELU the mask is recomputed from x. dx in place over dy.
- * MOMENTS_UPDATE  in0: sum of moments over slots (n), in1: result (tr_step_result_t) -> out0:
- *                 running (n): running += momentum (in0 / slots - running),
- *                 unless result.finite is 0. attr: tr_moments_attr_t. Reads out0.
+ * MOMENTS_UPDATE  in0: sums of moments over slots (n), in1: result (tr_step_result_t), in2: ranges
+ *                 (tr_moments_range_t as u8), disjoint -> out0: running (m): in each range
+ *                 running += momentum (sum / slots - running), unless result.finite is 0. Reads
+ *                 out0.
  */
 
 /*
@@ -203,12 +204,13 @@ typedef struct {
  *                terms (attr.batch_size: terms of a full step), unscale by loss_scale, clip factor
  *                min(1, clip / norm) where clip > 0, finite (scale is 0 where not); adds one to
  *                `applied` where finite. Reads out0.applied.
- * SGD            in0: gradient (n), in1: step block, in2: result -> out0: parameters (n), out1?:
- *                momentum (n). Reads its outputs. Nothing if !finite.
+ * SGD            in0: gradient (n), in1: step block, in2: result, in3: ranges (tr_update_range_t as
+ *                u8) that end at n, each with its decay and lr_factor -> out0: parameters (n),
+ *                out1?: momentum (n). Reads its outputs. Nothing if !finite.
  *                g = grad * scale + decay * p; v = momentum v + g; p -= lr * lr_factor * (nesterov
  *                ? g + momentum v : v)
- * ADAM           in0: gradient (n), in1: step block, in2: result -> out0: parameters (n), out1: m
- *                (n), out2: v (n). Kingma and Ba 2015; decoupled: Loshchilov
+ * ADAM           in0: gradient (n), in1: step block, in2: result, in3: ranges, as SGD -> out0:
+ *                parameters (n), out1: m (n), out2: v (n). Kingma and Ba 2015; decoupled: Loshchilov
  *                and Hutter 2019, p -= lr * decay * p; else decay is added to the gradient.
  *                Bias-corrected with t = applied.
  * EMA_UPDATE     in0: parameters (n), in1: result -> out0: average (n) = d * average + (1 - d) *

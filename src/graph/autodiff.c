@@ -157,10 +157,14 @@ static tr_status_t recompute_op(backward_t *b, int i) {
     const tr_op_t *op = &node->op;
     if (op->kind != TR_OP_KERNEL || (op->row->flags & TR_OP_ONCE)) return TR_OK;
     tr_tensor_t in[TR_KERNEL_MAX_IN], out[TR_KERNEL_MAX_OUT];
+    bool want[TR_KERNEL_MAX_OUT] = {0}; /* without what it left in something that lasts */
+    for (int k = 0; k < op->n_out; k++)
+        want[k] = node->want[k] && !tr_is_none(op->out[k]) &&
+                  tr_rec_base(b->g, op->out[k])->info.role == TR_ROLE_ACTIVATION;
     for (int k = 0; k < op->n_in; k++) TR_TRY(remap(b, op->in[k], &in[k]));
     b->g->label = op->label;
-    TR_TRY(tr_op_append(b->g, op->row, in, op->n_in, op->attr, op->attr_bytes, node->want, out,
-                        op->n_out));
+    TR_TRY(
+        tr_op_append(b->g, op->row, in, op->n_in, op->attr, op->attr_bytes, want, out, op->n_out));
     b->clone[i] = program(b)->nodes.data[program(b)->nodes.count - 1];
     for (int k = 0; k < op->n_out; k++)
         if (!tr_is_none(op->out[k])) b->again[base_id(b, op->out[k])] = out[k];

@@ -270,14 +270,24 @@ tr_status_t tr_cache(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr
     return persistent(g, name, TR_ROLE_CACHE, dtype, shape, out, &is_new);
 }
 
+static tr_status_t const_of(tr_graph_t *g, const char *name, tr_dtype_t dtype, const void *values,
+                            int64_t count, tr_tensor_t *out) {
+    bool is_new = false;
+    TR_TRY(persistent(g, name, TR_ROLE_CONST, dtype, &TR_SHAPE(count), out, &is_new));
+    tr_tensor_rec_t *rec = tr_rec(g, *out);
+    if (!rec->values) TR_TRY(tr_alloc(rec->info.bytes, name, &rec->values));
+    memcpy(rec->values, values, rec->info.bytes);
+    return TR_OK;
+}
+
 tr_status_t tr_const_values(tr_graph_t *g, const char *name, const float *values, int64_t count,
                             tr_tensor_t *out) {
-    bool is_new = false;
-    TR_TRY(persistent(g, name, TR_ROLE_CONST, TR_F32, &TR_SHAPE(count), out, &is_new));
-    tr_tensor_rec_t *rec = tr_rec(g, *out);
-    if (!rec->values) TR_TRY(tr_alloc((size_t)count * sizeof(float), name, &rec->values));
-    memcpy(rec->values, values, (size_t)count * sizeof(float));
-    return TR_OK;
+    return const_of(g, name, TR_F32, values, count, out);
+}
+
+tr_status_t tr_const_bytes(tr_graph_t *g, const char *name, const void *values, size_t bytes,
+                           tr_tensor_t *out) {
+    return const_of(g, name, TR_U8, values, (int64_t)bytes, out);
 }
 
 tr_status_t tr_reduced(tr_graph_t *g, const char *name, int64_t count, tr_tensor_t *out) {

@@ -18,7 +18,7 @@ static inline size_t tr_arena_align(size_t bytes) {
 typedef struct {
     tr_tensor_info_t info; /* first: a public info pointer is a tensor pointer */
     char *name;
-    float *values; /* CONST made from values; owned */
+    void *values; /* CONST made from values; owned */
     /* ACTIVATION: id of the tensor whose place in the arena it shares (itself, or an in-place
      * input) */
     int32_t storage;
@@ -78,7 +78,7 @@ struct tr_graph {
     TR_VEC(int32_t) order; /* parameters in the order in which backward finishes them */
     tr_layout_t layout;
     bool laid_out; /* blocks are fixed: no new parameters or extra reductions */
-    tr_tensor_t param_block, reduced_block, step, result, flag;
+    tr_tensor_t param_block, reduced_block, state_block, step, result, flag;
 
     tr_memory_plan_t memory;
     bool planned, allocated;

@@ -26,10 +26,6 @@ static void draw(const tr_init_t *init, uint64_t seed, uint64_t name, uint64_t b
 static void fill(const tr_tensor_rec_t *rec, uint64_t seed, float *values) {
     const tr_init_t *init = &rec->info.param.init;
     const int64_t count = tr_shape_elems(&rec->info.shape);
-    if (rec->values) {
-        memcpy(values, rec->values, (size_t)count * sizeof(float));
-        return;
-    }
     if (init->kind == TR_INIT_CONST) {
         for (int64_t i = 0; i < count; i++) values[i] = (float)init->value;
         return;
@@ -44,8 +40,9 @@ static void fill(const tr_tensor_rec_t *rec, uint64_t seed, float *values) {
 
 static tr_status_t init_tensor(tr_graph_t *g, tr_tensor_t t, uint64_t seed) {
     const tr_tensor_rec_t *rec = tr_rec(g, t);
-    const bool zeros = rec->info.param.init.kind == TR_INIT_CONST &&
-                       rec->info.param.init.value == 0 && !rec->values;
+    const bool zeros =
+        rec->info.param.init.kind == TR_INIT_CONST && rec->info.param.init.value == 0;
+    if (rec->values) return tr_tensor_write(g, t, rec->values);
     if (rec->info.dtype != TR_F32 || zeros)
         return g->device->ops->zero(g->device, g->stream, rec->info.data, rec->info.bytes);
     float *values = NULL;
@@ -67,7 +64,8 @@ static tr_status_t init(tr_graph_t *g, uint64_t seed, bool params_too) {
         const bool filled = (role == TR_ROLE_PARAM && params_too) || role == TR_ROLE_CONST ||
                             role == TR_ROLE_MODEL_STATE || role == TR_ROLE_OPTIM_STATE ||
                             role == TR_ROLE_INPUT || role == TR_ROLE_CACHE;
-        if (filled && t.id != g->param_block.id) TR_TRY(init_tensor(g, t, seed));
+        const bool is_block = t.id == g->param_block.id || t.id == g->state_block.id;
+        if (filled && !is_block) TR_TRY(init_tensor(g, t, seed));
     }
     return tr_graph_sync(g);
 }

@@ -1,4 +1,5 @@
-/* The parameter block and the reduced block: where everything lies, and its buckets. */
+/* The blocks of parameters, of reduced sums and of model states: where everything lies in them,
+ * and the buckets. */
 #include "graph_int.h"
 
 #include <string.h>
@@ -37,13 +38,14 @@ tr_status_t tr_layout_gradient(tr_graph_t *g, tr_tensor_t param, tr_tensor_t *ou
 
 tr_status_t tr_layout_fix(tr_graph_t *g) {
     if (g->laid_out) return TR_OK;
-    int64_t params = g->layout.trainable_elems, reduced = g->layout.trainable_elems;
+    int64_t params = g->layout.trainable_elems, reduced = params, states = 0;
     for (size_t i = 1; i < g->tensors.count; i++) {
         tr_tensor_info_t *info = &g->tensors.data[i]->info;
         if (info->block_elems >= 0) continue;
-        int64_t *end = info->role == TR_ROLE_PARAM     ? &params
-                       : info->role == TR_ROLE_REDUCED ? &reduced
-                                                       : NULL;
+        int64_t *end = info->role == TR_ROLE_PARAM         ? &params
+                       : info->role == TR_ROLE_REDUCED     ? &reduced
+                       : info->role == TR_ROLE_MODEL_STATE ? &states
+                                                           : NULL;
         if (!end) continue;
         info->block_elems = *end;
         *end += align_elems(tr_shape_elems(&info->shape));
@@ -57,6 +59,10 @@ tr_status_t tr_layout_fix(tr_graph_t *g) {
                           &g->reduced_block));
     tr_rec(g, g->param_block)->info.block_elems = 0;
     tr_rec(g, g->reduced_block)->info.block_elems = 0;
+    if (states == 0) return TR_OK;
+    TR_TRY(tr_tensor_make(g, "model state block", TR_ROLE_MODEL_STATE, TR_F32, &TR_SHAPE(states),
+                          &g->state_block));
+    tr_rec(g, g->state_block)->info.block_elems = 0;
     return TR_OK;
 }
 
@@ -68,6 +74,10 @@ bool tr_is_param(const tr_graph_t *g, tr_tensor_t t) {
     return tr_tensor_info(g, t)->role == TR_ROLE_PARAM && t.id != g->param_block.id;
 }
 
+bool tr_is_model_state(const tr_graph_t *g, tr_tensor_t t) {
+    return tr_tensor_info(g, t)->role == TR_ROLE_MODEL_STATE && t.id != g->state_block.id;
+}
+
 tr_status_t tr_param_range(tr_graph_t *g, int64_t first, int64_t count, tr_tensor_t *out) {
     TR_TRY(tr_layout_fix(g));
     return tr_slice(g, g->param_block, first, count, out);
@@ -76,6 +86,12 @@ tr_status_t tr_param_range(tr_graph_t *g, int64_t first, int64_t count, tr_tenso
 tr_status_t tr_reduced_range(tr_graph_t *g, int64_t first, int64_t count, tr_tensor_t *out) {
     TR_TRY(tr_layout_fix(g));
     return tr_slice(g, g->reduced_block, first, count, out);
+}
+
+tr_status_t tr_model_state_block(tr_graph_t *g, tr_tensor_t *out) {
+    TR_TRY(tr_layout_fix(g));
+    *out = g->state_block;
+    return TR_OK;
 }
 
 tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out, size_t *out_count) {

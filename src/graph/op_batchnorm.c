@@ -5,6 +5,7 @@
 #include "trainer/mem.h"
 
 enum { X, GAMMA, BETA, MEAN, VAR };
+enum { MOMENTS = 3 }; /* an output of training */
 
 static tr_status_t norm_check(tr_graph_t *g, const tr_op_t *op) {
     const tr_norm_attr_t *attr = op->attr;
@@ -26,6 +27,14 @@ static tr_status_t norm_check(tr_graph_t *g, const tr_op_t *op) {
     return TR_OK;
 }
 
+/* Of training: what the kernel reads, and whose running moments the moments are for, so that the ops
+ * are the only list. */
+typedef struct {
+    tr_norm_attr_t norm; /* first */
+    tr_tensor_t running_mean, running_var;
+    float momentum;
+} train_attr_t;
+
 static tr_status_t train_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(norm_check(g, op));
     tr_shape_t x = *tr_shape_of(g, op->in[X]);
@@ -33,7 +42,7 @@ static tr_status_t train_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_output(g, op, 0, tr_dtype_of(g, op->in[0]), &x));
     TR_TRY(tr_op_output(g, op, 1, TR_F32, &TR_SHAPE(channels)));
     TR_TRY(tr_op_output(g, op, 2, TR_F32, &TR_SHAPE(channels)));
-    return tr_op_output(g, op, 3, TR_F32, &TR_SHAPE(2, channels));
+    return tr_op_output(g, op, MOMENTS, TR_F32, &TR_SHAPE(2, channels));
 }
 
 static tr_status_t eval_shape(tr_graph_t *g, tr_op_t *op) {
@@ -91,23 +100,6 @@ static const tr_op_row_t eval_row = {.name = "batchnorm_eval",
 
 /* -- running moments --------------------------------------------------------------------------- */
 
-/* The record that leaves moments in the reduced block also says whose they are, so that the ops are
- * the only list. */
-typedef struct {
-    tr_tensor_t running_mean, running_var;
-    float momentum;
-} leave_attr_t;
-
-static tr_status_t leave_shape(tr_graph_t *g, tr_op_t *op) {
-    tr_shape_t reduced = *tr_shape_of(g, op->out[0]);
-    return tr_op_check_shape(g, op, 0, &reduced, "moments");
-}
-
-static const tr_op_row_t leave_row = {.name = "leave_moments",
-                                      .kernel = TR_K_ACCUMULATE,
-                                      .shape = leave_shape,
-                                      .flags = TR_OP_ONCE | TR_OP_READS_OUTPUT};
-
 /* The sums are named after the running mean that they go to: one scope may have several. */
 static tr_status_t reduced_moments(tr_graph_t *g, tr_tensor_t running_mean, int64_t count,
                                    tr_tensor_t *out) {
@@ -120,11 +112,14 @@ static tr_status_t reduced_moments(tr_graph_t *g, tr_tensor_t running_mean, int6
     return status;
 }
 
-static tr_status_t leave_moments(tr_graph_t *g, tr_tensor_t moments, const leave_attr_t *attr) {
-    tr_tensor_t flat, reduced;
-    TR_TRY(tr_flatten(g, moments, &flat));
-    TR_TRY(reduced_moments(g, attr->running_mean, tr_shape_elems(tr_shape_of(g, flat)), &reduced));
-    return tr_op_append_into(g, &leave_row, &flat, 1, attr, sizeof *attr, &reduced, 1);
+static tr_status_t append_training(tr_graph_t *g, const tr_tensor_t *in, const train_attr_t *attr,
+                                   tr_tensor_t *out) {
+    tr_tensor_t made[4] = {{0}};
+    const int64_t channels = tr_shape_elems(tr_shape_of(g, attr->running_mean));
+    TR_TRY(reduced_moments(g, attr->running_mean, 2 * channels, &made[MOMENTS]));
+    TR_TRY(tr_op_append_given(g, &train_row, in, 3, attr, sizeof *attr, made, 4));
+    *out = made[0];
+    return TR_OK;
 }
 
 tr_status_t tr_batchnorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta,
@@ -132,26 +127,19 @@ tr_status_t tr_batchnorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_ten
                          float momentum, tr_act_t act, tr_tensor_t *out) {
     bool fused = act == TR_ACT_NONE || act == TR_ACT_RELU;
     tr_norm_attr_t attr = {.eps = eps, .act = fused ? act : TR_ACT_NONE};
-    tr_tensor_t in[] = {x, gamma, beta, running_mean, running_var}, made[4];
-    if (tr_graph_mode(g) == TR_TRAIN) {
-        leave_attr_t leave = {running_mean, running_var, momentum};
-        TR_TRY(tr_op_append(g, &train_row, in, 3, &attr, sizeof attr, NULL, made, 4));
-        TR_TRY(leave_moments(g, made[3], &leave));
-    } else {
-        TR_TRY(tr_op_append(g, &eval_row, in, 5, &attr, sizeof attr, NULL, made, 1));
-    }
-    return tr_activation(g, made[0], fused ? TR_ACT_NONE : act, out);
+    tr_tensor_t in[] = {x, gamma, beta, running_mean, running_var}, y;
+    if (tr_graph_mode(g) == TR_TRAIN)
+        TR_TRY(
+            append_training(g, in, &(train_attr_t){attr, running_mean, running_var, momentum}, &y));
+    else
+        TR_TRY(tr_op_append(g, &eval_row, in, 5, &attr, sizeof attr, NULL, &y, 1));
+    return tr_activation(g, y, fused ? TR_ACT_NONE : act, out);
 }
 
 static tr_status_t update_shape(tr_graph_t *g, tr_op_t *op) {
-    const tr_moments_attr_t *attr = op->attr;
-    tr_shape_t running = *tr_shape_of(g, op->out[0]);
-    if (attr->slots < 1)
-        return TR_FAIL(TR_ERR_INTERNAL,
-                       "%s: running moments of %d micro-batches a step; expected at least 1",
-                       tr_op_where(op), attr->slots);
-    TR_TRY(tr_op_check_vector(g, op, 0, tr_shape_elems(&running), "sums of moments"));
-    return tr_op_check_block(g, op, 1, sizeof(tr_step_result_t), "the step's result");
+    TR_TRY(tr_op_check_type(g, op, 0, TR_F32, "sums of moments"));
+    TR_TRY(tr_op_check_block(g, op, 1, sizeof(tr_step_result_t), "the step's result"));
+    return tr_op_check_table(g, op, 2, sizeof(tr_moments_range_t), "the table of moments");
 }
 
 static double update_flops(const tr_graph_t *g, const tr_op_t *op) {
@@ -164,24 +152,11 @@ static const tr_op_row_t update_row = {.name = "moments_update",
                                        .flops = update_flops,
                                        .flags = TR_OP_ONCE | TR_OP_READS_OUTPUT};
 
-static tr_status_t append_update(tr_graph_t *g, tr_tensor_t reduced, int half, tr_tensor_t running,
-                                 float momentum, int slots) {
-    tr_moments_attr_t attr = {momentum, slots};
-    int64_t channels = tr_shape_elems(tr_shape_of(g, running));
-    tr_tensor_t sum;
-    TR_TRY(tr_slice(g, reduced, half * channels, channels, &sum));
-    return tr_op_append_into(g, &update_row, (tr_tensor_t[]){sum, tr_graph_result(g)}, 2, &attr,
-                             sizeof attr, &running, 1);
-}
+typedef TR_VEC(tr_moments_range_t) ranges_t;
 
-/* Several programs leave the moments of one layer ("micro", "last"); they are updated once. */
-static bool updated_already(const tr_graph_t *g, tr_tensor_t running) {
-    int open = tr_graph_program_count(g) - 1;
-    for (int i = 0; i < tr_program_op_count(g, open); i++) {
-        const tr_op_t *op = tr_program_op(g, open, i);
-        if (op->row == &update_row && op->out[0].id == running.id) return true;
-    }
-    return false;
+/* The op of a training program that leaves moments in the reduced block, or NULL. */
+static const train_attr_t *leaves_moments(const tr_op_t *op) {
+    return op->row == &train_row && !tr_is_none(op->out[MOMENTS]) ? op->attr : NULL;
 }
 
 /* How often `program` leaves moments there: a layer that is used twice leaves those of both its
@@ -190,22 +165,64 @@ static int uses_of(const tr_graph_t *g, int program, tr_tensor_t reduced) {
     int uses = 0;
     for (int i = 0; i < tr_program_op_count(g, program); i++) {
         const tr_op_t *op = tr_program_op(g, program, i);
-        uses += op->row == &leave_row && op->out[0].id == reduced.id;
+        uses += leaves_moments(op) && op->out[MOMENTS].id == reduced.id;
     }
     return uses;
 }
 
-tr_status_t tr_update_moments(tr_graph_t *g, int slots) {
+static tr_status_t add_range(const tr_graph_t *g, tr_tensor_t reduced, int half,
+                             tr_tensor_t running, float momentum, int sums, ranges_t *ranges) {
+    const tr_tensor_info_t *to = tr_tensor_info(g, running);
+    const int64_t channels = tr_shape_elems(&to->shape);
+    const int64_t first = tr_tensor_info(g, reduced)->block_elems + half * channels;
+    if (to->block_elems < 0)
+        return TR_FAIL(TR_ERR_INTERNAL, "'%s' is declared after the blocks were laid out",
+                       to->name);
+    const tr_moments_range_t range = {.sum = first - tr_graph_layout(g).trainable_elems,
+                                      .running = to->block_elems,
+                                      .count = channels,
+                                      .momentum = momentum,
+                                      .slots = sums};
+    return tr_vec_push(ranges, range);
+}
+
+/* Several programs leave the moments of one layer ("micro", "last"); they are updated once. */
+static bool is_listed(const tr_graph_t *g, const ranges_t *ranges, tr_tensor_t running) {
+    for (size_t i = 0; i < ranges->count; i++)
+        if (ranges->data[i].running == tr_tensor_info(g, running)->block_elems) return true;
+    return false;
+}
+
+static tr_status_t list_ranges(const tr_graph_t *g, int slots, ranges_t *ranges) {
     for (int program = 0; program < tr_graph_program_count(g); program++)
         for (int i = 0; i < tr_program_op_count(g, program); i++) {
             const tr_op_t *op = tr_program_op(g, program, i);
-            if (op->row != &leave_row) continue;
-            leave_attr_t leave = *(const leave_attr_t *)op->attr;
-            tr_tensor_t reduced = op->out[0];
-            if (updated_already(g, leave.running_mean)) continue;
-            const int sums = slots * uses_of(g, program, reduced);
-            TR_TRY(append_update(g, reduced, 0, leave.running_mean, leave.momentum, sums));
-            TR_TRY(append_update(g, reduced, 1, leave.running_var, leave.momentum, sums));
+            const train_attr_t *a = leaves_moments(op);
+            if (!a || is_listed(g, ranges, a->running_mean)) continue;
+            const tr_tensor_t sum = op->out[MOMENTS];
+            const int sums = slots * uses_of(g, program, sum);
+            TR_TRY(add_range(g, sum, 0, a->running_mean, a->momentum, sums, ranges));
+            TR_TRY(add_range(g, sum, 1, a->running_var, a->momentum, sums, ranges));
         }
     return TR_OK;
+}
+
+tr_status_t tr_update_moments(tr_graph_t *g, int slots) {
+    tr_tensor_t sums, table = TR_NONE, running;
+    ranges_t ranges = {0};
+    if (slots < 1)
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "running moments of %d micro-batches per step; expected at least 1", slots);
+    TR_TRY(tr_model_state_block(g, &running));
+    const tr_layout_t layout = tr_graph_layout(g);
+    tr_status_t status = list_ranges(g, slots, &ranges);
+    if (status == TR_OK && ranges.count > 0)
+        status = tr_const_bytes(g, "moments.ranges", ranges.data,
+                                ranges.count * sizeof *ranges.data, &table);
+    tr_vec_free(&ranges);
+    if (status != TR_OK || tr_is_none(table)) return status;
+    TR_TRY(tr_reduced_range(g, layout.trainable_elems,
+                            layout.reduced_elems - layout.trainable_elems, &sums));
+    return tr_op_append_into(g, &update_row, (tr_tensor_t[]){sums, tr_graph_result(g), table}, 3,
+                             NULL, 0, &running, 1);
 }

@@ -84,6 +84,16 @@ tr_status_t tr_op_check_block(const tr_graph_t *g, const tr_op_t *op, int input,
                    op->row->name, what, bytes, (long long)found);
 }
 
+tr_status_t tr_op_check_table(const tr_graph_t *g, const tr_op_t *op, int input, size_t row_bytes,
+                              const char *what) {
+    TR_TRY(tr_op_check_present(op, input, what));
+    TR_TRY(tr_op_check_type(g, op, input, TR_U8, what));
+    const size_t found = tr_tensor_info(g, op->in[input])->bytes;
+    if (found > 0 && found % row_bytes == 0) return TR_OK;
+    return TR_FAIL(TR_ERR_INTERNAL, "%s: %s requires %s with rows of %zu bytes, found %zu bytes",
+                   tr_op_where(op), op->row->name, what, row_bytes, found);
+}
+
 tr_status_t tr_op_shape_like_in0(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_present(op, 0, "an input"));
     TR_TRY(tr_op_check_float(g, op, 0, "its input"));

@@ -35,6 +35,10 @@ tr_status_t tr_op_check_label(const tr_graph_t *g, const tr_op_t *op, int input)
 tr_status_t tr_op_check_block(const tr_graph_t *g, const tr_op_t *op, int input, size_t bytes,
                               const char *what);
 
+/* u8 of a whole number of rows of `row_bytes`, at least one: a table. */
+tr_status_t tr_op_check_table(const tr_graph_t *g, const tr_op_t *op, int input, size_t row_bytes,
+                              const char *what);
+
 /* Output 0 has the type, f32 or bf16, and the shape of input 0. */
 tr_status_t tr_op_shape_like_in0(tr_graph_t *g, tr_op_t *op);
 

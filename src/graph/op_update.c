@@ -2,11 +2,12 @@
  * weights. */
 #include "op_int.h"
 
-/* in1 the step block, in2 the result, outputs mirror the gradient. */
+/* in1 the step block, in2 the result, in3 the ranges; outputs mirror the gradient. */
 static tr_status_t optimizer_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_type(g, op, 0, TR_F32, "the gradient"));
     TR_TRY(tr_op_check_block(g, op, 1, sizeof(tr_step_t), "the step block"));
     TR_TRY(tr_op_check_block(g, op, 2, sizeof(tr_step_result_t), "the step's result"));
+    TR_TRY(tr_op_check_table(g, op, 3, sizeof(tr_update_range_t), "the table of ranges"));
     int64_t count = tr_shape_elems(tr_shape_of(g, op->in[0]));
     for (int i = 0; i < op->n_out; i++) {
         if (tr_is_none(op->out[i])) continue;
@@ -40,12 +41,13 @@ static const tr_op_row_t sgd_row = {.name = "sgd",
                                     .flags = TR_OP_ONCE | TR_OP_READS_OUTPUT};
 
 tr_status_t tr_sgd(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t momentum,
-                   const tr_sgd_attr_t *attr) {
-    tr_tensor_t in[] = {gradient, tr_graph_step(g), tr_graph_result(g)}, out[] = {param, momentum};
+                   tr_tensor_t ranges, const tr_sgd_attr_t *attr) {
+    tr_tensor_t in[] = {gradient, tr_graph_step(g), tr_graph_result(g), ranges},
+                out[] = {param, momentum};
     if (tr_is_none(momentum) && attr->momentum != 0)
         return TR_FAIL(TR_ERR_INTERNAL, "sgd with momentum %g needs a tensor for it, found none",
                        attr->momentum);
-    return tr_op_append_into(g, &sgd_row, in, 3, attr, sizeof *attr, out, 2);
+    return tr_op_append_into(g, &sgd_row, in, 4, attr, sizeof *attr, out, 2);
 }
 
 /* Per element: scale; two moments of 3 and 4; two corrections, root, eps, quotient, decay, step. */
@@ -61,9 +63,10 @@ static const tr_op_row_t adam_row = {.name = "adam",
                                      .flags = TR_OP_ONCE | TR_OP_READS_OUTPUT};
 
 tr_status_t tr_adam(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t m,
-                    tr_tensor_t v, const tr_adam_attr_t *attr) {
-    tr_tensor_t in[] = {gradient, tr_graph_step(g), tr_graph_result(g)}, out[] = {param, m, v};
-    return tr_op_append_into(g, &adam_row, in, 3, attr, sizeof *attr, out, 3);
+                    tr_tensor_t v, tr_tensor_t ranges, const tr_adam_attr_t *attr) {
+    tr_tensor_t in[] = {gradient, tr_graph_step(g), tr_graph_result(g), ranges},
+                out[] = {param, m, v};
+    return tr_op_append_into(g, &adam_row, in, 4, attr, sizeof *attr, out, 3);
 }
 
 static tr_status_t norm_shape(tr_graph_t *g, tr_op_t *op) {

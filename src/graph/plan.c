@@ -215,6 +215,8 @@ static tr_status_t plan_program(tr_graph_t *g, int program) {
  * the block. */
 static void plan_regions(tr_graph_t *g) {
     size_t end[TR_ROLE_COUNT] = {0};
+    if (!tr_is_none(g->state_block))
+        end[TR_ROLE_MODEL_STATE] = tr_arena_align(tr_rec(g, g->state_block)->info.bytes);
     for (size_t i = 1; i < g->tensors.count; i++) {
         tr_tensor_info_t *info = &g->tensors.data[i]->info;
         if (info->role == TR_ROLE_ACTIVATION || info->role == TR_ROLE_VIEW) continue;

@@ -169,6 +169,15 @@ tr_status_t tr_op_append_into(tr_graph_t *g, const tr_op_row_t *row, const tr_te
     return append(g, row, in, n_in, attr, attr_bytes, NULL, out, n_out, &node);
 }
 
+tr_status_t tr_op_append_given(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in,
+                               int n_in, const void *attr, size_t attr_bytes, tr_tensor_t *out,
+                               int n_out) {
+    tr_node_t *node = NULL;
+    TR_TRY(append(g, row, in, n_in, attr, attr_bytes, NULL, out, n_out, &node));
+    memcpy(out, node->op.out, (size_t)n_out * sizeof *out);
+    return TR_OK;
+}
+
 tr_status_t tr_op_output(tr_graph_t *g, tr_op_t *op, int i, tr_dtype_t dtype,
                          const tr_shape_t *shape) {
     const tr_node_t *node = (const tr_node_t *)op;

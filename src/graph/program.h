@@ -79,6 +79,11 @@ tr_status_t tr_op_output(tr_graph_t *g, tr_op_t *op, int i, tr_dtype_t dtype,
 tr_status_t tr_op_append_into(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in,
                               int n_in, const void *attr, size_t attr_bytes, const tr_tensor_t *out,
                               int n_out);
+/* The same where only some outputs exist: those of out[] that are not TR_NONE. The others are made
+ * and given back in out[]. */
+tr_status_t tr_op_append_given(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in,
+                               int n_in, const void *attr, size_t attr_bytes, tr_tensor_t *out,
+                               int n_out);
 /* For a row's grad: the gradient of `t` that the ops after this one gave, where an op may add to it
  * in place; else TR_NONE. A row that adds to it leaves din as it is. */
 tr_tensor_t tr_gradient_so_far(const tr_graph_t *g, tr_tensor_t t);

@@ -63,41 +63,52 @@ tr_status_t tr_optimizer_check(const tr_optim_settings_t *settings) {
     return TR_OK;
 }
 
-/* -- ranges ------------------------------------------------------------------------------------ */
-
-tr_status_t tr_optim_state_range(tr_graph_t *g, const char *name, const tr_param_group_t *group,
-                                 tr_tensor_t *out) {
-    tr_tensor_t state;
-    TR_TRY(tr_optim_state(g, name, TR_F32, &TR_SHAPE(tr_graph_layout(g).trainable_elems), true,
-                          &state));
-    return tr_slice(g, state, group->first, group->count, out);
-}
-
-tr_status_t tr_optim_group_ranges(tr_graph_t *g, const tr_param_group_t *group,
-                                  tr_tensor_t *out_gradient, tr_tensor_t *out_param) {
-    TR_TRY(tr_reduced_range(g, group->first, group->count, out_gradient));
-    return tr_param_range(g, group->first, group->count, out_param);
-}
-
 /* -- the update program ------------------------------------------------------------------------ */
 
-static tr_status_t build_groups(tr_graph_t *g, const tr_optim_settings_t *settings) {
-    const tr_optimizer_t *optimizer = tr_registry_find(&optimizers, settings->type);
-    tr_param_group_t *groups;
+tr_status_t tr_optim_param_state(tr_graph_t *g, const char *name, tr_tensor_t *out) {
+    return tr_optim_state(g, name, TR_F32, &TR_SHAPE(tr_graph_layout(g).trainable_elems), true,
+                          out);
+}
+
+tr_status_t tr_optim_blocks(tr_graph_t *g, tr_tensor_t *out_gradient, tr_tensor_t *out_param) {
+    const int64_t trainable = tr_graph_layout(g).trainable_elems;
+    TR_TRY(tr_reduced_range(g, 0, trainable, out_gradient));
+    return tr_param_range(g, 0, trainable, out_param);
+}
+
+/* The table of ranges with equal weight decay and learning-rate factor. */
+static tr_status_t make_ranges(tr_graph_t *g, const tr_optim_settings_t *settings,
+                               tr_tensor_t *out) {
+    tr_param_group_t *groups = NULL;
+    tr_update_range_t *ranges = NULL;
     size_t count;
     tr_status_t status = TR_OK;
     TR_TRY(tr_graph_param_groups(g, &groups, &count));
-    for (size_t i = 0; i < count && status == TR_OK; i++)
-        status = optimizer->build(g, settings, &groups[i]);
+    TR_TRY_GOTO(tr_alloc(count * sizeof *ranges, "the optimizer's ranges", &ranges), done);
+    for (size_t i = 0; i < count; i++)
+        ranges[i] = (tr_update_range_t){
+            .end = groups[i].first + groups[i].count,
+            .decay = groups[i].decay ? (float)settings->weight_decay : 0,
+            .lr_factor = groups[i].lr_factor,
+        };
+    status = tr_const_bytes(g, "optimizer.ranges", ranges, count * sizeof *ranges, out);
+done:
+    tr_free(&ranges);
     tr_free(&groups);
     return status;
 }
 
+static tr_status_t build_update(tr_graph_t *g, const tr_optim_settings_t *settings) {
+    const tr_optimizer_t *optimizer = tr_registry_find(&optimizers, settings->type);
+    tr_tensor_t ranges;
+    TR_TRY(make_ranges(g, settings, &ranges));
+    return optimizer->build(g, settings, ranges);
+}
+
 static tr_status_t build_average(tr_graph_t *g, double decay) {
-    tr_param_group_t all = {.first = 0, .count = tr_graph_layout(g).trainable_elems};
-    tr_tensor_t param, average;
-    TR_TRY(tr_param_range(g, all.first, all.count, &param));
-    TR_TRY(tr_optim_state_range(g, TR_EMA_STATE, &all, &average));
+    tr_tensor_t gradient, param, average;
+    TR_TRY(tr_optim_blocks(g, &gradient, &param));
+    TR_TRY(tr_optim_param_state(g, TR_EMA_STATE, &average));
     return tr_ema(g, param, average, (float)decay);
 }
 
@@ -114,7 +125,7 @@ tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *setting
     tr_status_t status = tr_reduced_range(g, 0, trainable, &gradient);
     if (status == TR_OK)
         status = tr_grad_norm(g, gradient, counts, batch_size, (float)settings->clip_norm);
-    if (status == TR_OK) status = build_groups(g, settings);
+    if (status == TR_OK) status = build_update(g, settings);
     if (status == TR_OK && settings->ema > 0) status = build_average(g, settings->ema);
     tr_scope_pop(g);
     TR_TRY(status);

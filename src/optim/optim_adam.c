@@ -2,23 +2,20 @@
 #include "optim_int.h"
 
 tr_status_t tr_optim_build_adam(tr_graph_t *g, const tr_optim_settings_t *settings,
-                                const tr_param_group_t *group, bool decoupled) {
+                                tr_tensor_t ranges, bool decoupled) {
     tr_tensor_t gradient, param, m, v;
-    TR_TRY(tr_optim_group_ranges(g, group, &gradient, &param));
-    TR_TRY(tr_optim_state_range(g, "adam.m", group, &m));
-    TR_TRY(tr_optim_state_range(g, "adam.v", group, &v));
+    TR_TRY(tr_optim_blocks(g, &gradient, &param));
+    TR_TRY(tr_optim_param_state(g, "adam.m", &m));
+    TR_TRY(tr_optim_param_state(g, "adam.v", &v));
     tr_adam_attr_t attr = {.beta1 = (float)settings->beta1,
                            .beta2 = (float)settings->beta2,
                            .eps = (float)settings->eps,
-                           .decay = group->decay ? (float)settings->weight_decay : 0,
-                           .lr_factor = group->lr_factor,
                            .decoupled = decoupled};
-    return tr_adam(g, gradient, param, m, v, &attr);
+    return tr_adam(g, gradient, param, m, v, ranges, &attr);
 }
 
-static tr_status_t build(tr_graph_t *g, const tr_optim_settings_t *settings,
-                         const tr_param_group_t *group) {
-    return tr_optim_build_adam(g, settings, group, false);
+static tr_status_t build(tr_graph_t *g, const tr_optim_settings_t *settings, tr_tensor_t ranges) {
+    return tr_optim_build_adam(g, settings, ranges, false);
 }
 
 const tr_optimizer_t tr_optimizer_adam = {

@@ -10,15 +10,13 @@
 #include "optims.def"
 #undef OPTIMIZER
 
-/* The group's range of the optimizer state `name`, which mirrors all trainable parameters. */
-tr_status_t tr_optim_state_range(tr_graph_t *g, const char *name, const tr_param_group_t *group,
-                                 tr_tensor_t *out);
-/* The group's gradient and parameters. */
-tr_status_t tr_optim_group_ranges(tr_graph_t *g, const tr_param_group_t *group,
-                                  tr_tensor_t *out_gradient, tr_tensor_t *out_param);
+/* The optimizer state `name`, f32, which mirrors all trainable parameters. */
+tr_status_t tr_optim_param_state(tr_graph_t *g, const char *name, tr_tensor_t *out);
+/* The gradients of all trainable parameters, and the parameters. */
+tr_status_t tr_optim_blocks(tr_graph_t *g, tr_tensor_t *out_gradient, tr_tensor_t *out_param);
 /* adam and adamw differ in how weight decay enters. */
 tr_status_t tr_optim_build_adam(tr_graph_t *g, const tr_optim_settings_t *settings,
-                                const tr_param_group_t *group, bool decoupled);
+                                tr_tensor_t ranges, bool decoupled);
 
 /* Resolved: everything in steps, fractions allowed. */
 struct tr_schedule {

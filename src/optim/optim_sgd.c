@@ -1,16 +1,12 @@
 /* sgd: stochastic gradient descent with momentum. */
 #include "optim_int.h"
 
-static tr_status_t build(tr_graph_t *g, const tr_optim_settings_t *settings,
-                         const tr_param_group_t *group) {
+static tr_status_t build(tr_graph_t *g, const tr_optim_settings_t *settings, tr_tensor_t ranges) {
     tr_tensor_t gradient, param, momentum = TR_NONE;
-    TR_TRY(tr_optim_group_ranges(g, group, &gradient, &param));
-    if (settings->momentum > 0) TR_TRY(tr_optim_state_range(g, "sgd.momentum", group, &momentum));
-    tr_sgd_attr_t attr = {.momentum = (float)settings->momentum,
-                          .decay = group->decay ? (float)settings->weight_decay : 0,
-                          .lr_factor = group->lr_factor,
-                          .nesterov = settings->nesterov};
-    return tr_sgd(g, gradient, param, momentum, &attr);
+    TR_TRY(tr_optim_blocks(g, &gradient, &param));
+    if (settings->momentum > 0) TR_TRY(tr_optim_param_state(g, "sgd.momentum", &momentum));
+    tr_sgd_attr_t attr = {.momentum = (float)settings->momentum, .nesterov = settings->nesterov};
+    return tr_sgd(g, gradient, param, momentum, ranges, &attr);
 }
 
 const tr_optimizer_t tr_optimizer_sgd = {

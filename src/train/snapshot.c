@@ -87,7 +87,7 @@ static tr_status_t name_tensors(const tr_snapshot_t *n, kind_t kind, files_t *ou
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
         const tr_tensor_info_t *info = tr_tensor_info(g, (tr_tensor_t){id});
         if (tr_is_param(g, (tr_tensor_t){id})) TR_TRY(name_param(n, info, kind, &out->model));
-        if (info->role == TR_ROLE_MODEL_STATE)
+        if (tr_is_model_state(g, (tr_tensor_t){id}))
             TR_TRY(add_name(&out->model, info->name, NULL, info, n->host[1] + info->offset_bytes));
         if (info->role != TR_ROLE_OPTIM_STATE) continue;
         if (info->mirrors_params)

@@ -211,12 +211,12 @@ static void normalize(tr_device_t *device, const tr_kernel_call_t *call, const c
     }
 }
 
-static void write_moments(const cpu_bn_t *bn, const double *exact, float *moments) {
+static void add_moments(const cpu_bn_t *bn, const double *exact, float *moments) {
     double divisor = (double)(bn->rows > 1 ? bn->rows - 1 : 1);
     for (int64_t c = 0; c < bn->channels; c++) {
         double squares = exact[bn->channels + c];
-        moments[c] = (float)exact[c];
-        moments[bn->channels + c] = (float)((squares < 0 ? 0 : squares) / divisor);
+        moments[c] += (float)exact[c];
+        moments[bn->channels + c] += (float)((squares < 0 ? 0 : squares) / divisor);
     }
 }
 
@@ -239,7 +239,7 @@ CPU_KERNEL(batchnorm_train) {
         line[1][c] = gamma[c] * rstd[c];
         line[2][c] = beta[c];
     }
-    if (cpu_present(&call->out[3])) write_moments(&bn, exact, call->out[3].data);
+    if (cpu_present(&call->out[3])) add_moments(&bn, exact, call->out[3].data);
     normalize(device, call, &bn);
     return TR_OK;
 }

@@ -38,14 +38,36 @@ CPU_KERNEL(grad_norm) {
     return TR_OK;
 }
 
-CPU_INLINE void sgd_elements(const float *grad, int64_t n, int threads, float scale, float decay,
-                             float lr, float momentum, bool nesterov, float *p, float *v) {
+/* -- updates by ranges ------------------------------------------------------------------------- */
+
+/* Updates the elements [first, last), which lie in `range`. */
+typedef void update_fn(const tr_kernel_call_t *call, const tr_update_range_t *range, int64_t first,
+                       int64_t last);
+
+/* Calls `update` for all elements of in0, cut by the table of ranges in in3 and among the threads.
+ */
+static void update_ranges(const tr_kernel_call_t *call, int threads, update_fn *update) {
+    const int64_t n = tr_shape_elems(&call->in[0].shape);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int i = 0; i < threads; i++) {
+        const cpu_range_t part = cpu_range(n, 16, threads, i);
+        const tr_update_range_t *range = call->in[3].data;
+        for (int64_t at = part.first; at < part.last; range++) {
+            const int64_t last = range->end < part.last ? range->end : part.last;
+            if (last > at) update(call, range, at, last);
+            if (last > at) at = last;
+        }
+    }
+}
+
+CPU_INLINE void sgd_elements(const float *grad, int64_t n, float scale, float decay, float lr,
+                             float momentum, bool nesterov, float *p, float *v) {
     if (!v) {
-#pragma omp parallel for simd num_threads(threads) schedule(static)
+#pragma omp simd
         for (int64_t i = 0; i < n; i++) p[i] -= lr * (grad[i] * scale + decay * p[i]);
         return;
     }
-#pragma omp parallel for simd num_threads(threads) schedule(static)
+#pragma omp simd
     for (int64_t i = 0; i < n; i++) {
         float g = grad[i] * scale + decay * p[i];
         float speed = momentum * v[i] + g;
@@ -54,16 +76,21 @@ CPU_INLINE void sgd_elements(const float *grad, int64_t n, int threads, float sc
     }
 }
 
-CPU_KERNEL(sgd) {
+static void sgd_range(const tr_kernel_call_t *call, const tr_update_range_t *range, int64_t first,
+                      int64_t last) {
     const tr_sgd_attr_t *attr = call->attr;
     const tr_step_t *step = call->in[1].data;
     const tr_step_result_t *result = call->in[2].data;
-    int64_t n = tr_shape_elems(&call->in[0].shape);
-    float *v = cpu_present(&call->out[1]) ? call->out[1].data : NULL;
-    if (!result->finite) return TR_OK;
-    sgd_elements(call->in[0].data, n, cpu_threads(device, n), result->scale,
-                 attr->decay * step->weight_decay_scale, step->lr * attr->lr_factor, attr->momentum,
-                 attr->nesterov, call->out[0].data, v);
+    float *v = cpu_present(&call->out[1]) ? (float *)call->out[1].data + first : NULL;
+    sgd_elements((const float *)call->in[0].data + first, last - first, result->scale,
+                 range->decay * step->weight_decay_scale, step->lr * range->lr_factor,
+                 attr->momentum, attr->nesterov, (float *)call->out[0].data + first, v);
+}
+
+CPU_KERNEL(sgd) {
+    const tr_step_result_t *result = call->in[2].data;
+    const int threads = cpu_threads(device, tr_shape_elems(&call->in[0].shape));
+    if (result->finite) update_ranges(call, threads, sgd_range);
     return TR_OK;
 }
 
@@ -74,10 +101,10 @@ typedef struct {
     float eps, keep, decay; /* decoupled decay as the factor `keep` of p; else `decay` joins g */
 } adam_t;
 
-static adam_t adam_factors(const tr_adam_attr_t *attr, const tr_step_t *step,
-                           const tr_step_result_t *result) {
-    double lr = (double)step->lr * attr->lr_factor,
-           decay = (double)attr->decay * step->weight_decay_scale;
+static adam_t adam_factors(const tr_adam_attr_t *attr, const tr_update_range_t *range,
+                           const tr_step_t *step, const tr_step_result_t *result) {
+    double lr = (double)step->lr * range->lr_factor,
+           decay = (double)range->decay * step->weight_decay_scale;
     double beta1 = attr->beta1, beta2 = attr->beta2, t = result->applied;
     return (adam_t){.scale = result->scale,
                     .beta1 = attr->beta1,
@@ -91,33 +118,45 @@ static adam_t adam_factors(const tr_adam_attr_t *attr, const tr_step_t *step,
                     .decay = attr->decoupled ? 0.0f : (float)decay};
 }
 
-CPU_KERNEL(adam) {
-    const tr_step_result_t *result = call->in[2].data;
-    int64_t n = tr_shape_elems(&call->in[0].shape);
+static void adam_range(const tr_kernel_call_t *call, const tr_update_range_t *range, int64_t first,
+                       int64_t last) {
     const float *grad = call->in[0].data;
     float *p = call->out[0].data, *m = call->out[1].data, *v = call->out[2].data;
-    if (!result->finite) return TR_OK;
-    const adam_t a = adam_factors(call->attr, call->in[1].data, result);
-#pragma omp parallel for simd num_threads(cpu_threads(device, n *COST_ADAM)) schedule(static)
-    for (int64_t i = 0; i < n; i++) {
+    const adam_t a = adam_factors(call->attr, range, call->in[1].data, call->in[2].data);
+#pragma omp simd
+    for (int64_t i = first; i < last; i++) {
         float g = grad[i] * a.scale + a.decay * p[i];
-        float first = a.beta1 * m[i] + a.new1 * g, second = a.beta2 * v[i] + a.new2 * (g * g);
-        m[i] = first;
-        v[i] = second;
-        p[i] = p[i] * a.keep - a.step_size * first / (sqrtf(second) * a.root + a.eps);
+        float one = a.beta1 * m[i] + a.new1 * g, two = a.beta2 * v[i] + a.new2 * (g * g);
+        m[i] = one;
+        v[i] = two;
+        p[i] = p[i] * a.keep - a.step_size * one / (sqrtf(two) * a.root + a.eps);
     }
+}
+
+CPU_KERNEL(adam) {
+    const tr_step_result_t *result = call->in[2].data;
+    const int threads = cpu_threads(device, COST_ADAM * tr_shape_elems(&call->in[0].shape));
+    if (result->finite) update_ranges(call, threads, adam_range);
     return TR_OK;
 }
 
+/* -- averages ---------------------------------------------------------------------------------- */
+
 CPU_KERNEL(moments_update) {
-    const tr_moments_attr_t *attr = call->attr;
     const tr_step_result_t *result = call->in[1].data;
-    int64_t n = tr_shape_elems(&call->in[0].shape);
-    const float *sum = call->in[0].data, momentum = attr->momentum, slots = (float)attr->slots;
-    float *running = call->out[0].data;
+    const tr_moments_range_t *ranges = call->in[2].data;
+    const int64_t count = tr_shape_elems(&call->in[2].shape) / (int64_t)sizeof *ranges;
     if (!result->finite) return TR_OK;
-#pragma omp parallel for simd num_threads(cpu_threads(device, n)) schedule(static)
-    for (int64_t i = 0; i < n; i++) running[i] += momentum * (sum[i] / slots - running[i]);
+#pragma omp parallel for num_threads(cpu_threads(device, tr_shape_elems(&call->in[0].shape)))      \
+    schedule(static)
+    for (int64_t k = 0; k < count; k++) {
+        const tr_moments_range_t r = ranges[k];
+        const float *sum = (const float *)call->in[0].data + r.sum, slots = (float)r.slots;
+        float *running = (float *)call->out[0].data + r.running;
+#pragma omp simd
+        for (int64_t i = 0; i < r.count; i++)
+            running[i] += r.momentum * (sum[i] / slots - running[i]);
+    }
     return TR_OK;
 }
 

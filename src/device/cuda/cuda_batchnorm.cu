@@ -98,7 +98,7 @@ template <typename T> struct write_moments_t {
     const T *x;
     int64_t rows, channels;
     double eps;
-    float *mean, *rstd, *moments; /* moments may be NULL */
+    float *mean, *rstd, *moments; /* moments, which are added to, may be NULL */
     __device__ void operator()(int64_t c, const double (&sum)[2]) const {
         const double n = (double)rows, shift = sum[0] / n;
         double squares = sum[1] - sum[0] * shift;
@@ -108,8 +108,8 @@ template <typename T> struct write_moments_t {
         mean[c] = (float)(pivot[0] + shift);
         rstd[c] = (float)(1 / sqrt(squares / n + eps));
         if (!moments) return;
-        moments[c] = mean[c];
-        moments[channels + c] = (float)(squares / (rows > 1 ? n - 1 : 1));
+        moments[c] += mean[c];
+        moments[channels + c] += (float)(squares / (rows > 1 ? n - 1 : 1));
     }
 };
 

@@ -116,18 +116,40 @@ typedef struct {
     float *a, *b, *c;
 } arrays_t;
 
+/* The ranges of the elements that are updated alike; NULL: all elements are one. */
+typedef struct {
+    const tr_update_range_t *range;
+    int count;
+} ranges_t;
+
+/* The range that element `at` lies in. */
+static __device__ int find_range(const ranges_t &ranges, int64_t at) {
+    int first = 0, last = ranges.count - 1;
+    while (first < last) {
+        const int middle = (first + last) / 2;
+        if (at < ranges.range[middle].end)
+            last = middle;
+        else
+            first = middle + 1;
+    }
+    return first;
+}
+
 /*
  * Calls f(factors, x, a, b, c) for each element, which updates a, b and c. The factors are the same
- * for all elements and made once per block. Nothing changes where the step is not finite.
+ * for all elements of a range; what is common to all ranges is made once per block. A pack of
+ * elements lies in one range. Nothing changes where the step is not finite.
  */
 template <typename F>
 static __global__ void __launch_bounds__(THREADS)
-    update_kernel(F f, const tr_step_t *step, const tr_step_result_t *result, arrays_t arrays,
-                  int64_t n, bool wide) {
-    __shared__ typename F::factors_t factors;
+    update_kernel(F f, const tr_step_t *step, const tr_step_result_t *result, ranges_t ranges,
+                  arrays_t arrays, int64_t n, bool wide) {
+    __shared__ typename F::common_t common;
     if (!result->finite) return;
-    if (threadIdx.x == 0) factors = f.prepare(step, *result);
+    if (threadIdx.x == 0) common = f.prepare(step, *result);
     __syncthreads();
+    typename F::factors_t factors = f.factors(common, NULL);
+    int64_t end = ranges.range ? 0 : n;
     const int64_t packs = n / PACK;
     for (int64_t i = global_thread(); i <= packs; i += global_threads()) {
         const int64_t at = i * PACK;
@@ -135,6 +157,11 @@ static __global__ void __launch_bounds__(THREADS)
         const bool whole = wide && count == PACK;
         float x[PACK] = {0}, v[3][PACK] = {{0}};
         float *const array[3] = {arrays.a, arrays.b, arrays.c};
+        if (at >= end && at < n) {
+            const tr_update_range_t range = ranges.range[find_range(ranges, at)];
+            factors = f.factors(common, &range);
+            end = range.end;
+        }
         if (whole) load(arrays.x + at, true, x);
         for (int s = 0; s < F::ARRAYS; s++)
             if (whole) load(array[s] + at, true, v[s]);
@@ -154,26 +181,38 @@ static __global__ void __launch_bounds__(THREADS)
 
 template <typename F>
 static tr_status_t update(tr_device_t *device, tr_stream_t *stream, F f, const void *step,
-                          const void *result, arrays_t arrays, int64_t n) {
+                          const void *result, ranges_t ranges, arrays_t arrays, int64_t n) {
     const bool wide = cuda_aligned(arrays.x) && cuda_aligned(arrays.a) && cuda_aligned(arrays.b) &&
                       cuda_aligned(arrays.c);
     CUDA_LAUNCH((update_kernel<F>), cuda_blocks(n / PACK + 1, THREADS, tr_cuda_grid_limit(device)),
                 THREADS, stream, f, (const tr_step_t *)step, (const tr_step_result_t *)result,
-                arrays, n, wide);
+                ranges, arrays, n, wide);
     return TR_OK;
 }
 
+static ranges_t ranges_of(const tr_view_t *table) {
+    const ranges_t ranges = {
+        (const tr_update_range_t *)table->data,
+        (int)(tr_shape_elems(&table->shape) / (int64_t)sizeof(tr_update_range_t))};
+    return ranges;
+}
+
 typedef struct {
-    float scale, decay, lr;
+    float scale, decay, lr; /* decay and lr of a range of factor 1 */
 } sgd_factors_t;
 
 template <bool MOMENTUM> struct sgd_t {
     enum { ARRAYS = MOMENTUM ? 2 : 1 };
+    typedef sgd_factors_t common_t;
     typedef sgd_factors_t factors_t;
     tr_sgd_attr_t attr;
-    __device__ factors_t prepare(const tr_step_t *step, const tr_step_result_t &result) const {
-        const factors_t f = {result.scale, attr.decay * step->weight_decay_scale,
-                             step->lr * attr.lr_factor};
+    __device__ common_t prepare(const tr_step_t *step, const tr_step_result_t &result) const {
+        const common_t c = {result.scale, step->weight_decay_scale, step->lr};
+        return c;
+    }
+    __device__ factors_t factors(const common_t &c, const tr_update_range_t *range) const {
+        const factors_t f = {c.scale, range ? range->decay * c.decay : 0.0f,
+                             range ? c.lr * range->lr_factor : 0.0f};
         return f;
     }
     __device__ void operator()(const factors_t &f, float gradient, float &p, float &v,
@@ -187,35 +226,54 @@ template <bool MOMENTUM> struct sgd_t {
 CUDA_KERNEL(sgd) {
     const tr_sgd_attr_t attr = *(const tr_sgd_attr_t *)call->attr;
     const int64_t n = tr_shape_elems(&call->in[0].shape);
+    const ranges_t ranges = ranges_of(&call->in[3]);
     arrays_t arrays = {(const float *)call->in[0].data, (float *)call->out[0].data, NULL, NULL};
     if (!cuda_present(&call->out[1])) {
         const sgd_t<false> f = {attr};
-        return update(device, stream, f, call->in[1].data, call->in[2].data, arrays, n);
+        return update(device, stream, f, call->in[1].data, call->in[2].data, ranges, arrays, n);
     }
     const sgd_t<true> f = {attr};
     arrays.b = (float *)call->out[1].data;
-    return update(device, stream, f, call->in[1].data, call->in[2].data, arrays, n);
+    return update(device, stream, f, call->in[1].data, call->in[2].data, ranges, arrays, n);
 }
 
-/* step_size: lr / (1 - beta1^t); root: 1 / sqrt(1 - beta2^t). Decoupled decay is the factor `keep`
- * of p. */
+/* rest1: 1 - beta1^t; root: 1 / sqrt(1 - beta2^t) */
+typedef struct {
+    double lr, weight_decay_scale, rest1;
+    float scale, new1, new2, root;
+} adam_common_t;
+
+/* step_size: lr / (1 - beta1^t). Decoupled decay is the factor `keep` of p. */
 typedef struct {
     float scale, new1, new2, step_size, root, keep, decay;
 } adam_factors_t;
 
 struct adam_t {
     enum { ARRAYS = 3 };
+    typedef adam_common_t common_t;
     typedef adam_factors_t factors_t;
     tr_adam_attr_t attr;
-    __device__ factors_t prepare(const tr_step_t *step, const tr_step_result_t &result) const {
-        const double lr = (double)step->lr * attr.lr_factor, t = result.applied;
-        const double decay = (double)attr.decay * step->weight_decay_scale;
+    __device__ common_t prepare(const tr_step_t *step, const tr_step_result_t &result) const {
+        const double t = result.applied;
+        common_t c;
+        c.lr = step->lr;
+        c.weight_decay_scale = step->weight_decay_scale;
+        c.rest1 = 1 - pow((double)attr.beta1, t);
+        c.scale = result.scale;
+        c.new1 = (float)(1 - (double)attr.beta1);
+        c.new2 = (float)(1 - (double)attr.beta2);
+        c.root = (float)(1 / sqrt(1 - pow((double)attr.beta2, t)));
+        return c;
+    }
+    __device__ factors_t factors(const common_t &c, const tr_update_range_t *range) const {
+        const double lr = range ? c.lr * range->lr_factor : 0;
+        const double decay = range ? (double)range->decay * c.weight_decay_scale : 0;
         factors_t f;
-        f.scale = result.scale;
-        f.new1 = (float)(1 - (double)attr.beta1);
-        f.new2 = (float)(1 - (double)attr.beta2);
-        f.step_size = (float)(lr / (1 - pow((double)attr.beta1, t)));
-        f.root = (float)(1 / sqrt(1 - pow((double)attr.beta2, t)));
+        f.scale = c.scale;
+        f.new1 = c.new1;
+        f.new2 = c.new2;
+        f.step_size = (float)(lr / c.rest1);
+        f.root = c.root;
         f.keep = attr.decoupled ? (float)(1 - lr * decay) : 1.0f;
         f.decay = attr.decoupled ? 0.0f : (float)decay;
         return f;
@@ -233,29 +291,31 @@ CUDA_KERNEL(adam) {
     const adam_t f = {*(const tr_adam_attr_t *)call->attr};
     const arrays_t arrays = {(const float *)call->in[0].data, (float *)call->out[0].data,
                              (float *)call->out[1].data, (float *)call->out[2].data};
-    return update(device, stream, f, call->in[1].data, call->in[2].data, arrays,
-                  tr_shape_elems(&call->in[0].shape));
+    return update(device, stream, f, call->in[1].data, call->in[2].data, ranges_of(&call->in[3]),
+                  arrays, tr_shape_elems(&call->in[0].shape));
 }
 
-struct moments_t {
-    enum { ARRAYS = 1 };
-    typedef float factors_t; /* the slots */
-    tr_moments_attr_t attr;
-    __device__ factors_t prepare(const tr_step_t *, const tr_step_result_t &) const {
-        return (float)attr.slots;
+/* -- averages ---------------------------------------------------------------------------------- */
+
+/* A block of threads for each range. */
+static __global__ void __launch_bounds__(THREADS)
+    moments_kernel(const float *sums, const tr_step_result_t *result,
+                   const tr_moments_range_t *ranges, float *running) {
+    const tr_moments_range_t r = ranges[blockIdx.x];
+    const float slots = (float)r.slots;
+    if (!result->finite) return;
+    for (int64_t i = threadIdx.x; i < r.count; i += THREADS) {
+        float *const at = running + r.running + i;
+        *at += r.momentum * (sums[r.sum + i] / slots - *at);
     }
-    __device__ void operator()(const factors_t &slots, float sum, float &running, float &,
-                               float &) const {
-        running += attr.momentum * (sum / slots - running);
-    }
-};
+}
 
 CUDA_KERNEL(moments_update) {
-    const moments_t f = {*(const tr_moments_attr_t *)call->attr};
-    const arrays_t arrays = {(const float *)call->in[0].data, (float *)call->out[0].data, NULL,
-                             NULL};
-    return update(device, stream, f, NULL, call->in[1].data, arrays,
-                  tr_shape_elems(&call->in[0].shape));
+    const int64_t count = tr_shape_elems(&call->in[2].shape) / (int64_t)sizeof(tr_moments_range_t);
+    CUDA_LAUNCH(moments_kernel, (unsigned)count, THREADS, stream, (const float *)call->in[0].data,
+                (const tr_step_result_t *)call->in[1].data,
+                (const tr_moments_range_t *)call->in[2].data, (float *)call->out[0].data);
+    return TR_OK;
 }
 
 typedef struct {
@@ -264,13 +324,15 @@ typedef struct {
 
 struct ema_t {
     enum { ARRAYS = 1 };
+    typedef ema_factors_t common_t;
     typedef ema_factors_t factors_t;
     float decay;
-    __device__ factors_t prepare(const tr_step_t *, const tr_step_result_t &result) const {
+    __device__ common_t prepare(const tr_step_t *, const tr_step_result_t &result) const {
         const double t = result.applied, most = fmin((double)decay, (1 + t) / (10 + t));
-        const factors_t f = {(float)most, (float)(1 - most)};
-        return f;
+        const common_t c = {(float)most, (float)(1 - most)};
+        return c;
     }
+    __device__ factors_t factors(const common_t &c, const tr_update_range_t *) const { return c; }
     __device__ void operator()(const factors_t &f, float p, float &average, float &,
                                float &) const {
         average = f.decay * average + f.fresh * p;
@@ -281,6 +343,7 @@ CUDA_KERNEL(ema_update) {
     const ema_t f = {((const tr_ema_attr_t *)call->attr)->decay};
     const arrays_t arrays = {(const float *)call->in[0].data, (float *)call->out[0].data, NULL,
                              NULL};
-    return update(device, stream, f, NULL, call->in[1].data, arrays,
+    const ranges_t all = {NULL, 0};
+    return update(device, stream, f, NULL, call->in[1].data, all, arrays,
                   tr_shape_elems(&call->in[0].shape));
 }

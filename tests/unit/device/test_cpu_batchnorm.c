@@ -36,6 +36,7 @@ static void bn_free(bn_t *b) {
 static void bn_forward(bn_t *b) {
     int64_t r = b->rows, c = b->channels;
     tr_norm_attr_t attr = {b->eps, b->relu ? TR_ACT_RELU : TR_ACT_NONE};
+    memset(b->moments, 0, (size_t)(2 * c) * sizeof *b->moments); /* the kernel adds to them */
     RUN(BATCHNORM_TRAIN, &attr, VIEWS(F32(b->x, r, c), F32(b->gamma, c), F32(b->beta, c)),
         VIEWS(F32(b->y, r, c), F32(b->mean, c), F32(b->rstd, c), F32(b->moments, 2, c)));
 }

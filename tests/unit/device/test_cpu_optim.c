@@ -64,17 +64,17 @@ typedef struct {
     double p, m, v;
 } scalar_t;
 
-static void sgd_scalar(scalar_t *s, double grad, const tr_sgd_attr_t *a, const tr_step_t *step,
-                       double scale) {
-    double g = grad * scale + (double)a->decay * step->weight_decay_scale * s->p;
+static void sgd_scalar(scalar_t *s, double grad, const tr_sgd_attr_t *a, const tr_update_range_t *r,
+                       const tr_step_t *step, double scale) {
+    double g = grad * scale + (double)r->decay * step->weight_decay_scale * s->p;
     s->v = a->momentum * s->v + g;
-    s->p -= (double)step->lr * a->lr_factor * (a->nesterov ? g + a->momentum * s->v : s->v);
+    s->p -= (double)step->lr * r->lr_factor * (a->nesterov ? g + a->momentum * s->v : s->v);
 }
 
-static void adam_scalar(scalar_t *s, double grad, const tr_adam_attr_t *a, const tr_step_t *step,
-                        double scale, int t) {
-    double decay = (double)a->decay * step->weight_decay_scale,
-           lr = (double)step->lr * a->lr_factor;
+static void adam_scalar(scalar_t *s, double grad, const tr_adam_attr_t *a,
+                        const tr_update_range_t *r, const tr_step_t *step, double scale, int t) {
+    double decay = (double)r->decay * step->weight_decay_scale,
+           lr = (double)step->lr * r->lr_factor;
     double g = grad * scale + (a->decoupled ? 0 : decay * s->p);
     if (a->decoupled) s->p -= lr * decay * s->p;
     s->m = a->beta1 * s->m + (1 - (double)a->beta1) * g;
@@ -83,9 +83,12 @@ static void adam_scalar(scalar_t *s, double grad, const tr_adam_attr_t *a, const
             (sqrt(s->v / (1 - pow(a->beta2, t))) + (double)a->eps);
 }
 
-/* Ten steps of one optimizer on n parameters, each step with its own learning rate. */
+/* Ten steps of one optimizer on n parameters in three ranges, each step with its own learning rate.
+ */
 static void check_steps(int64_t n, const tr_sgd_attr_t *sgd, bool has_momentum,
-                        const tr_adam_attr_t *adam) {
+                        const tr_adam_attr_t *adam, tr_update_range_t first) {
+    const tr_update_range_t ranges[3] = {
+        {n < 16 ? n : 16, first.decay, first.lr_factor}, {n < 48 ? n : 48, 0, 1}, {n, 0.05f, 0.7f}};
     float *p = kt_normal(n, 1, 0, 1), *m = kt_zeros(n), *v = kt_zeros(n);
     scalar_t *want = calloc((size_t)n, sizeof *want);
     double *exact = malloc((size_t)n * sizeof *exact);
@@ -95,15 +98,16 @@ static void check_steps(int64_t n, const tr_sgd_attr_t *sgd, bool has_momentum,
         tr_step_t step = {.lr = 0.01f * (float)t, .weight_decay_scale = 1.5f};
         tr_step_result_t result = {.scale = 0.7f, .finite = 1, .applied = t};
         for (int64_t i = 0; i < n; i++) {
-            if (sgd) sgd_scalar(&want[i], grad[i], sgd, &step, result.scale);
-            if (adam) adam_scalar(&want[i], grad[i], adam, &step, result.scale, t);
+            const tr_update_range_t *r = &ranges[i < 16 ? 0 : i < 48 ? 1 : 2];
+            if (sgd) sgd_scalar(&want[i], grad[i], sgd, r, &step, result.scale);
+            if (adam) adam_scalar(&want[i], grad[i], adam, r, &step, result.scale, t);
             exact[i] = want[i].p;
         }
         if (sgd)
-            RUN(SGD, sgd, VIEWS(F32(grad, n), BYTES(&step), BYTES(&result)),
+            RUN(SGD, sgd, VIEWS(F32(grad, n), BYTES(&step), BYTES(&result), BYTES(&ranges)),
                 VIEWS(F32(p, n), has_momentum ? F32(v, n) : ABSENT));
         else
-            RUN(ADAM, adam, VIEWS(F32(grad, n), BYTES(&step), BYTES(&result)),
+            RUN(ADAM, adam, VIEWS(F32(grad, n), BYTES(&step), BYTES(&result), BYTES(&ranges)),
                 VIEWS(F32(p, n), F32(m, n), F32(v, n)));
         kt_close(p, exact, n, 1e-6 * t, 1e-6 * t, sgd ? "sgd" : "adam");
         free(grad);
@@ -118,25 +122,29 @@ static void check_steps(int64_t n, const tr_sgd_attr_t *sgd, bool has_momentum,
 static void test_sgd(void **state) {
     static const int64_t lengths[] = {1, 3, 17, 100003};
     for (int s = 0; s < 4; s++) {
-        check_steps(lengths[s], &(tr_sgd_attr_t){0, 0, 1, false}, false, NULL);
-        check_steps(lengths[s], &(tr_sgd_attr_t){0.9f, 0.01f, 0.5f, false}, true, NULL);
-        check_steps(lengths[s], &(tr_sgd_attr_t){0.9f, 0.01f, 2, true}, true, NULL);
+        check_steps(lengths[s], &(tr_sgd_attr_t){0, false}, false, NULL,
+                    (tr_update_range_t){0, 0, 1});
+        check_steps(lengths[s], &(tr_sgd_attr_t){0.9f, false}, true, NULL,
+                    (tr_update_range_t){0, 0.01f, 0.5f});
+        check_steps(lengths[s], &(tr_sgd_attr_t){0.9f, true}, true, NULL,
+                    (tr_update_range_t){0, 0.01f, 2});
     }
 }
 
 static void test_adam(void **state) {
     static const int64_t lengths[] = {1, 3, 17, 100003};
     for (int s = 0; s < 4; s++) {
-        check_steps(lengths[s], NULL, false, &(tr_adam_attr_t){0.9f, 0.999f, 1e-8f, 0, 1, true});
-        check_steps(lengths[s], NULL, false,
-                    &(tr_adam_attr_t){0.9f, 0.95f, 1e-8f, 0.1f, 0.5f, true});
-        check_steps(lengths[s], NULL, false, &(tr_adam_attr_t){0.8f, 0.99f, 1e-3f, 0.1f, 1, false});
+        check_steps(lengths[s], NULL, false, &(tr_adam_attr_t){0.9f, 0.999f, 1e-8f, true},
+                    (tr_update_range_t){0, 0, 1});
+        check_steps(lengths[s], NULL, false, &(tr_adam_attr_t){0.9f, 0.95f, 1e-8f, true},
+                    (tr_update_range_t){0, 0.1f, 0.5f});
+        check_steps(lengths[s], NULL, false, &(tr_adam_attr_t){0.8f, 0.99f, 1e-3f, false},
+                    (tr_update_range_t){0, 0.1f, 1});
     }
 }
 
 static void test_averages(void **state) {
     tr_step_result_t result = {.finite = 1, .applied = 1000};
-    tr_moments_attr_t moments = {0.1f, 3};
     tr_ema_attr_t ema = {0.99f};
     for (int s = 0; s < SIZES; s++) {
         int64_t n = sizes[s];
@@ -144,8 +152,11 @@ static void test_averages(void **state) {
               *average = kt_normal(n, 3, 1, 1);
         double *want = malloc((size_t)n * sizeof *want);
         for (int64_t i = 0; i < n; i++)
-            want[i] = running[i] + (double)0.1f * (in[i] / 3.0 - running[i]);
-        RUN(MOMENTS_UPDATE, &moments, VIEWS(F32(in, n), BYTES(&result)), VIEWS(F32(running, n)));
+            want[i] = running[i] + (double)0.1f * (in[(i + n / 2) % n] / 3.0 - running[i]);
+        const tr_moments_range_t halves[2] = {{n / 2, 0, n - n / 2, 0.1f, 3},
+                                              {0, n - n / 2, n / 2, 0.1f, 3}};
+        RUN(MOMENTS_UPDATE, NULL, VIEWS(F32(in, n), BYTES(&result), BYTES(&halves)),
+            VIEWS(F32(running, n)));
         kt_close(running, want, n, 3e-7, 3e-7, "moments_update");
         for (int64_t i = 0; i < n; i++)
             want[i] = (double)0.99f * average[i] + (1 - (double)0.99f) * in[i];
@@ -168,11 +179,15 @@ static void test_skip(void **state) {
     static const float p0[3] = {1, 2, 3}, m0[3] = {4, 5, 6}, v0[3] = {7, 8, 9};
     tr_step_t step = {.lr = 0.1f, .weight_decay_scale = 1};
     tr_step_result_t result = {.finite = 0, .applied = 3};
-    RUN(SGD, &((tr_sgd_attr_t){0.9f, 0.1f, 1, false}),
-        VIEWS(F32(grad, 3), BYTES(&step), BYTES(&result)), VIEWS(F32(p, 3), F32(m, 3)));
-    RUN(ADAM, &((tr_adam_attr_t){0.9f, 0.99f, 1e-8f, 0.1f, 1, true}),
-        VIEWS(F32(grad, 3), BYTES(&step), BYTES(&result)), VIEWS(F32(p, 3), F32(m, 3), F32(v, 3)));
-    RUN(MOMENTS_UPDATE, &((tr_moments_attr_t){0.1f, 1}), VIEWS(F32(grad, 3), BYTES(&result)),
+    const tr_update_range_t all = {3, 0.1f, 1};
+    const tr_moments_range_t moments = {0, 0, 3, 0.1f, 1};
+    RUN(SGD, &((tr_sgd_attr_t){0.9f, false}),
+        VIEWS(F32(grad, 3), BYTES(&step), BYTES(&result), BYTES(&all)),
+        VIEWS(F32(p, 3), F32(m, 3)));
+    RUN(ADAM, &((tr_adam_attr_t){0.9f, 0.99f, 1e-8f, true}),
+        VIEWS(F32(grad, 3), BYTES(&step), BYTES(&result), BYTES(&all)),
+        VIEWS(F32(p, 3), F32(m, 3), F32(v, 3)));
+    RUN(MOMENTS_UPDATE, NULL, VIEWS(F32(grad, 3), BYTES(&result), BYTES(&moments)),
         VIEWS(F32(v, 3)));
     RUN(EMA_UPDATE, &((tr_ema_attr_t){0.9f}), VIEWS(F32(grad, 3), BYTES(&result)),
         VIEWS(F32(v, 3)));

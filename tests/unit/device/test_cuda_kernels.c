@@ -14,7 +14,7 @@
 #include "trainer/rng.h"
 
 /* What a tensor holds before the call. */
-typedef enum { NORMAL, POSITIVE, IDS, LABELS, STEP, RESULT, NOTHING } content_t;
+typedef enum { NORMAL, POSITIVE, IDS, LABELS, STEP, RESULT, RANGES, MOMENTS, NOTHING } content_t;
 
 typedef struct {
     content_t content;
@@ -50,6 +50,10 @@ typedef struct {
     { STEP, false, TR_U8, TR_SHAPE(sizeof(tr_step_t)) }
 #define RESULT_                                                                                    \
     { RESULT, false, TR_U8, TR_SHAPE(sizeof(tr_step_result_t)) }
+#define RANGES_                                                                                    \
+    { RANGES, false, TR_U8, TR_SHAPE(sizeof ranges) }
+#define MOMENTS_                                                                                   \
+    { MOMENTS, false, TR_U8, TR_SHAPE(sizeof moments) }
 #define ABSENT_                                                                                    \
     {                                                                                              \
         NOTHING, false, TR_F32, {                                                                  \
@@ -60,6 +64,9 @@ typedef struct {
 
 static tr_device_t *devices[2]; /* cpu, cuda */
 static tr_stream_t *streams[2];
+/* The tables of the updates; a test sets their sizes. */
+static tr_update_range_t ranges[] = {{16, 0.01f, 1}, {1024, 0, 0.5f}, {0, 0.1f, 2}};
+static tr_moments_range_t moments[2];
 enum { LABEL_LIMIT = 3 };
 
 static void must(tr_status_t status) {
@@ -92,6 +99,8 @@ static void fill(const tensor_t *t, uint32_t key, void *data) {
     memset(data, 0xff, bytes_of(t));
     if (t->content == STEP) memcpy(data, &step, sizeof step);
     if (t->content == RESULT) memcpy(data, &result, sizeof result);
+    if (t->content == RANGES) memcpy(data, ranges, sizeof ranges);
+    if (t->content == MOMENTS) memcpy(data, moments, sizeof moments);
     for (int64_t i = 0; i < n; i++) {
         const float value = (float)tr_rng_normal(&rng);
         if (t->content == IDS) ((int64_t *)data)[i] = 1000 + 7 * i;
@@ -111,7 +120,7 @@ static void *upload(int d, const tensor_t *t, uint32_t key, size_t shift, void *
     void *here = NULL;
     *out_block = NULL;
     if (bytes_of(t) == 0) return NULL;
-    shift *= tr_dtype_bytes(t->dtype);
+    shift *= t->dtype == TR_U8 ? 0 : tr_dtype_bytes(t->dtype); /* blocks and tables are aligned */
     must(devices[d]->ops->alloc(devices[d], bytes_of(t) + shift, 0, out_block));
     must(devices[d]->ops->host_alloc(devices[d], bytes_of(t), &here));
     fill(t, key, here);
@@ -245,7 +254,7 @@ static void test_norms(void **state) {
                             3,
                             4,
                             {X(r, c), F(c), F(c)},
-                            {Y(r, c), G(c), G(c), G(2, c)},
+                            {Y(r, c), G(c), G(c), F(2, c)},
                             1e-4});
         check(&(case_t){"BATCHNORM_EVAL",
                         TR_K_BATCHNORM_EVAL,
@@ -431,17 +440,28 @@ static void test_losses(void **state) {
 
 static void test_update(void **state) {
     static const int64_t sizes[] = {1, 5, 1024, 20011};
-    const tr_sgd_attr_t sgd = {0.9f, 0.01f, 1, true};
-    const tr_adam_attr_t adam = {0.9f, 0.999f, 1e-8f, 0.01f, 1, true};
-    const tr_moments_attr_t moments = {0.1f, 4};
+    const tr_sgd_attr_t sgd = {0.9f, true}, plain = {0, false};
+    const tr_adam_attr_t adam = {0.9f, 0.999f, 1e-8f, true};
     const tr_ema_attr_t ema = {0.99f};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const int64_t n = sizes[i];
-        check(&(case_t){"SGD", TR_K_SGD, &sgd, 3, 2, {F(n), STEP_, RESULT_}, {F(n), F(n)}, 0});
+        ranges[2].end = n;
+        moments[0] = (tr_moments_range_t){n / 2, 0, n - n / 2, 0.1f, 4};
+        moments[1] = (tr_moments_range_t){0, n - n / 2, n / 2, 0.2f, 3};
         check(&(case_t){
-            "ADAM", TR_K_ADAM, &adam, 3, 3, {F(n), STEP_, RESULT_}, {F(n), F(n), P(n)}, 0});
-        check(
-            &(case_t){"MOMENTS", TR_K_MOMENTS_UPDATE, &moments, 2, 1, {F(n), RESULT_}, {F(n)}, 0});
+            "SGD", TR_K_SGD, &sgd, 4, 2, {F(n), STEP_, RESULT_, RANGES_}, {F(n), F(n)}, 0});
+        check(&(case_t){
+            "SGD", TR_K_SGD, &plain, 4, 2, {F(n), STEP_, RESULT_, RANGES_}, {F(n), ABSENT_}, 0});
+        check(&(case_t){"ADAM",
+                        TR_K_ADAM,
+                        &adam,
+                        4,
+                        3,
+                        {F(n), STEP_, RESULT_, RANGES_},
+                        {F(n), F(n), P(n)},
+                        0});
+        check(&(case_t){
+            "MOMENTS", TR_K_MOMENTS_UPDATE, NULL, 3, 1, {F(n), RESULT_, MOMENTS_}, {F(n)}, 0});
         check(&(case_t){"EMA", TR_K_EMA_UPDATE, &ema, 2, 1, {F(n), RESULT_}, {F(n)}, 0});
         check(&(case_t){"WEIGHTED_SUM", TR_K_WEIGHTED_SUM, NULL, 2, 1, {F(n), P(n)}, {F(1)}, 1e-4});
     }

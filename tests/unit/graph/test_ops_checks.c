@@ -199,11 +199,13 @@ static void costs_of_a_convolution(void **state) {
 static void costs_of_an_update_count_reads_and_writes(void **state) {
     shop_t s = begin(TR_PLAIN);
     tr_tensor_t g = f32(&s, TR_SHAPE(100)), p = f32(&s, TR_SHAPE(100)), m = f32(&s, TR_SHAPE(100)),
-                v = f32(&s, TR_SHAPE(100));
-    MUST(tr_adam(s.g, g, p, m, v, &(tr_adam_attr_t){.lr_factor = 1}));
+                v = f32(&s, TR_SHAPE(100)), ranges;
+    const tr_update_range_t all = {100, 0, 1};
+    MUST(tr_const_bytes(s.g, "ranges", &all, sizeof all, &ranges));
+    MUST(tr_adam(s.g, g, p, m, v, ranges, &(tr_adam_attr_t){0}));
     MUST(tr_accumulate(s.g, g, p));
     assert_cost(&s, "adam", 16 * 100,
-                4 * 700 + (double)(sizeof(tr_step_t) + sizeof(tr_step_result_t)));
+                4 * 700 + (double)(sizeof(tr_step_t) + sizeof(tr_step_result_t) + sizeof all));
     assert_cost(&s, "accumulate", 100, 4 * 300);
     op_end(&s.b);
 }

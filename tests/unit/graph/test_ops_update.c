@@ -11,6 +11,7 @@ typedef struct {
     bool adam;
     tr_sgd_attr_t sgd;
     tr_adam_attr_t adam_attr;
+    tr_update_range_t ranges[2]; /* the last of `end` N */
     double batch_size, samples, loss_scale, clip;
     int bad_step; /* whose gradient is not finite; -1: none */
 } plan_t;
@@ -35,13 +36,14 @@ typedef struct {
 
 static void reference_element(const plan_t *p, reference_t *r, double lr, double grad, int i) {
     double *x = &r->state[0][i], *m = &r->state[1][i], *v = &r->state[2][i];
-    double decay = p->adam ? p->adam_attr.decay : p->sgd.decay, g = grad * r->scale;
+    const tr_update_range_t *range = &p->ranges[i >= p->ranges[0].end];
+    double decay = range->decay, g = grad * r->scale;
     if (!p->adam) {
         g += decay * *x;
         *m = p->sgd.momentum * *m + g;
-        *x -= lr * p->sgd.lr_factor * (p->sgd.nesterov ? g + p->sgd.momentum * *m : *m);
+        *x -= lr * range->lr_factor * (p->sgd.nesterov ? g + p->sgd.momentum * *m : *m);
     } else {
-        lr *= p->adam_attr.lr_factor;
+        lr *= range->lr_factor;
         if (p->adam_attr.decoupled)
             *x -= lr * decay * *x;
         else
@@ -81,16 +83,19 @@ static update_t build_update(const char *device, const plan_t *p) {
     static const char *const names[] = {"p", "m", "v", "average"};
     update_t u = {.b = op_begin(device, TR_PLAIN)};
     tr_graph_t *g = u.b.g;
+    const size_t count = p->ranges[0].end == N ? 1 : 2;
+    tr_tensor_t ranges;
+    MUST(tr_const_bytes(g, "ranges", p->ranges, count * sizeof *p->ranges, &ranges));
     MUST(tr_input(g, "gradient", TR_F32, &TR_SHAPE(N), &u.gradient));
     MUST(tr_input(g, "counts", TR_F32, &TR_SHAPE(2), &u.counts));
     for (int i = 0; i < STATES; i++)
         MUST(tr_optim_state(g, names[i], TR_F32, &TR_SHAPE(N), false, &u.state[i]));
     MUST(tr_grad_norm(g, u.gradient, u.counts, p->batch_size, (float)p->clip));
     if (p->adam)
-        MUST(tr_adam(g, u.gradient, u.state[0], u.state[1], u.state[2], &p->adam_attr));
+        MUST(tr_adam(g, u.gradient, u.state[0], u.state[1], u.state[2], ranges, &p->adam_attr));
     else
-        MUST(
-            tr_sgd(g, u.gradient, u.state[0], p->sgd.momentum > 0 ? u.state[1] : TR_NONE, &p->sgd));
+        MUST(tr_sgd(g, u.gradient, u.state[0], p->sgd.momentum > 0 ? u.state[1] : TR_NONE, ranges,
+                    &p->sgd));
     MUST(tr_ema(g, u.state[0], u.state[3], (float)AVERAGE_DECAY));
     op_ready(&u.b);
     return u;
@@ -148,20 +153,27 @@ static void check(plan_t p) {
 }
 
 static plan_t plan(const char *name) {
-    return (plan_t){name, .batch_size = 8, .samples = 8, .loss_scale = 1, .bad_step = -1};
+    return (plan_t){name,           .batch_size = 8,      .samples = 8, .loss_scale = 1,
+                    .bad_step = -1, .ranges = {{N, 0, 1}}};
+}
+
+/* Two ranges that differ in decay and factor. */
+static void set_ranges(plan_t *p, float decay, float lr_factor) {
+    p->ranges[0] = (tr_update_range_t){16, decay, lr_factor};
+    p->ranges[1] = (tr_update_range_t){N, 0, 1};
 }
 
 static void sgd(void **state) {
     plan_t p = plan("sgd");
-    p.sgd = (tr_sgd_attr_t){.lr_factor = 1};
     check(p);
-    p.sgd = (tr_sgd_attr_t){.lr_factor = 0.5f, .decay = 0.1f};
+    set_ranges(&p, 0.1f, 0.5f);
     check(p);
 }
 
 static void sgd_with_momentum(void **state) {
     plan_t p = plan("momentum");
-    p.sgd = (tr_sgd_attr_t){.lr_factor = 1, .momentum = 0.9f, .decay = 0.01f};
+    p.sgd = (tr_sgd_attr_t){.momentum = 0.9f};
+    p.ranges[0].decay = 0.01f;
     check(p);
     p.sgd.nesterov = true;
     check(p);
@@ -170,22 +182,24 @@ static void sgd_with_momentum(void **state) {
 static void adam(void **state) {
     plan_t p = plan("adam");
     p.adam = true;
-    p.adam_attr = (tr_adam_attr_t){0.9f, 0.999f, 1e-8f, 0, 1, false};
+    p.adam_attr = (tr_adam_attr_t){0.9f, 0.999f, 1e-8f, false};
     check(p);
-    p.adam_attr = (tr_adam_attr_t){0.8f, 0.95f, 1e-3f, 0.1f, 0.5f, false};
+    p.adam_attr = (tr_adam_attr_t){0.8f, 0.95f, 1e-3f, false};
+    set_ranges(&p, 0.1f, 0.5f);
     check(p);
 }
 
 static void adam_with_decoupled_decay(void **state) {
     plan_t p = plan("adamw");
     p.adam = true;
-    p.adam_attr = (tr_adam_attr_t){0.9f, 0.99f, 1e-8f, 0.1f, 2, true};
+    p.adam_attr = (tr_adam_attr_t){0.9f, 0.99f, 1e-8f, true};
+    set_ranges(&p, 0.1f, 2);
     check(p);
 }
 
 static void correction_unscale_and_clip(void **state) {
     plan_t p = plan("clip");
-    p.sgd = (tr_sgd_attr_t){.lr_factor = 1, .momentum = 0.9f};
+    p.sgd = (tr_sgd_attr_t){.momentum = 0.9f};
     p.samples = 7; /* of 8: one was masked */
     p.loss_scale = 1024;
     check(p);
@@ -198,10 +212,11 @@ static void correction_unscale_and_clip(void **state) {
 static void a_step_that_is_not_finite_changes_nothing(void **state) {
     plan_t p = plan("not finite");
     p.bad_step = 1;
-    p.sgd = (tr_sgd_attr_t){.lr_factor = 1, .momentum = 0.9f};
+    p.sgd = (tr_sgd_attr_t){.momentum = 0.9f};
     check(p);
     p.adam = true;
-    p.adam_attr = (tr_adam_attr_t){0.9f, 0.999f, 1e-8f, 0.1f, 1, true};
+    p.adam_attr = (tr_adam_attr_t){0.9f, 0.999f, 1e-8f, true};
+    p.ranges[0].decay = 0.1f;
     check(p);
 }
 
