@@ -1,6 +1,6 @@
 /*
- * The attributes of ops: constants that an op is built with and its kernel reads. What each means
- * is beside the function that takes it (ops.h); the arithmetic is in src/device/kernels.h.
+ * Attributes of ops: constants that are fixed when the op is built and read by its kernel. ops.h
+ * documents them at the functions that take them; src/device/kernels.h has the arithmetic.
  */
 #ifndef TRAINER_ATTRIBUTES_H
 #define TRAINER_ATTRIBUTES_H
@@ -8,9 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* GELU is exact, with erf; GELU_TANH is its approximation (Hendrycks and Gimpel 2016),
- * x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). SILU: x sigmoid(x). NaN passes through all of
- * them; the gradient of RELU at 0 is 0. */
+/* GELU is exact (erf). GELU_TANH is the approximation of Hendrycks and Gimpel (2016),
+ * x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). SILU is x sigmoid(x). All of them propagate NaN.
+ * The gradient of RELU at 0 is 0. */
 typedef enum {
     TR_ACT_NONE,
     TR_ACT_RELU,
@@ -20,7 +20,7 @@ typedef enum {
     TR_ACT_GELU_TANH,
     TR_ACT_SILU
 } tr_act_t;
-/* Whether the gradient needs the input; that of the others is a function of the output. */
+/* Whether the gradient needs the input. Otherwise it is a function of the output. */
 static inline bool tr_act_keeps_input(tr_act_t act) {
     return act == TR_ACT_GELU || act == TR_ACT_GELU_TANH || act == TR_ACT_SILU;
 }
@@ -38,8 +38,7 @@ typedef struct {
     int64_t first, count;
 } tr_columns_attr_t;
 
-/* One random affine map per image, then a shift by whole pixels of at most crop_pad, then a flip.
- * */
+/* One random affine map per image, then a shift of at most crop_pad whole pixels, then a flip. */
 typedef struct {
     float rotate_deg, translate, zoom, shear_deg, fill;
     int crop_pad;
@@ -53,14 +52,13 @@ typedef struct {
     tr_act_t act;
 } tr_matmul_attr_t;
 
-/* spatial: 1, 2 or 3; only that many entries of each array count, in the order of the spatial
- * dimensions. */
+/* spatial: 1, 2 or 3 dimensions. Only the first `spatial` entries of each array are used. */
 typedef struct {
     int spatial, kernel[3], stride[3], pad_lo[3], pad_hi[3], dilation[3], groups;
     tr_act_t act;
 } tr_conv_attr_t;
 
-/* The same. max: the largest element of a window, else the mean of those inside the image. */
+/* As above. max: maximum of each window; otherwise the mean over its elements inside the image. */
 typedef struct {
     int spatial, kernel[3], stride[3], pad_lo[3], pad_hi[3];
     bool max;
@@ -83,7 +81,7 @@ typedef struct {
     tr_act_t act;
 } tr_act_attr_t;
 
-/* p: the probability of a zero; stream: a number of its own for each use in a model. */
+/* p: probability of a zero; stream: random stream, unique to each use in a model. */
 typedef struct {
     float p;
     uint32_t stream;
@@ -133,7 +131,7 @@ typedef struct {
 } tr_embedding_attr_t;
 typedef struct {
     int heads;
-    float p; /* of dropout */
+    float p; /* dropout probability */
     uint32_t stream;
 } tr_attention_attr_t;
 

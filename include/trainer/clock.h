@@ -4,16 +4,13 @@
 
 #include <stddef.h>
 
-/* Seconds since an arbitrary start, monotonic. */
+/* Monotonic seconds since an arbitrary start. */
 double tr_clock_sec(void);
-/* Seconds since 1970-01-01 UTC, by the system's clock, which may be set while a program runs. */
+/* Seconds since 1970-01-01 UTC, from the system clock, which can be changed during a run. */
 double tr_clock_unix_sec(void);
-/*
- * Seconds since this process was started by the kernel (exec), from /proc, to 10 ms; 0 where that
- * cannot be read.
- */
+/* Seconds since this process started (exec), from /proc, to 10 ms; 0 if that cannot be read. */
 double tr_clock_since_exec_sec(void);
-/* The present time as "2026-01-31T12:00:00Z" into text of 32 bytes. */
+/* Writes the current time as "2026-01-31T12:00:00Z". */
 void tr_clock_iso8601(char text[32]);
 
 #endif

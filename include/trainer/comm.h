@@ -1,10 +1,10 @@
 /*
- * The world: MPI's ranks, their nodes, and what all of them do together. The only header that
- * reaches other ranks.
+ * The world: the MPI ranks, their nodes, and the operations they perform together. No other header
+ * communicates between ranks.
  *
- * Every function that takes a world is collective unless it says otherwise: all ranks call it, in
- * the same order. After tr_world_collectives one thread of a rank makes all MPI calls; the
- * functions here hand their work to it.
+ * Every function that takes a world is collective unless its comment says otherwise: all ranks call
+ * it, in the same order. After tr_world_collectives, one thread per rank makes all MPI calls; the
+ * functions below pass their work to it.
  */
 #ifndef TRAINER_COMM_H
 #define TRAINER_COMM_H
@@ -14,7 +14,7 @@
 typedef struct tr_device tr_device_t;           /* src/device/device.h */
 typedef struct tr_collectives tr_collectives_t; /* src/device/collectives.h */
 
-/* parallel.engine, in the order of its choices. NCCL: the device's own engine. */
+/* Values of parallel.engine, in the order of its choices. NCCL: the device's own engine. */
 typedef enum {
     TR_ENGINE_AUTO,
     TR_ENGINE_NCCL,
@@ -32,80 +32,78 @@ typedef struct {
 extern const tr_config_table_t tr_parallel_config; /* parallel.* */
 
 typedef struct tr_world tr_world_t;
-/* Read-only facts. */
+/* Read-only. */
 typedef struct {
     int rank, size;
     int local_rank, local_size; /* among the ranks of this node */
-    int node, nodes;            /* nodes counted by their lowest rank */
+    int node, nodes;            /* nodes are numbered in the order of their lowest rank */
     char host[64];
     char mpi_version[128]; /* library and version, one line */
-    /* cores this rank may run on, or its part of those whose time a control group grants, where
-     * these are fewer */
+    /* cores this rank may run on, or its share of the CPU limit of its control group if that is
+     * smaller */
     int cores;
     /* local ranks that may run on the same cores; threads = cores / cores_shared_by */
     int cores_shared_by;
-    bool more_than_cores; /* more ranks than cores on some node */
-    double open_sec;      /* that tr_world_open took */
+    bool more_than_cores; /* some node has more ranks than cores */
+    double open_sec;      /* duration of tr_world_open */
 } tr_world_info_t;
 
-/* MPI_Init_thread (unless done), a duplicated communicator with errors returned; how those of
- * others are handled stays as it is. comm: an MPI_Comm * of the embedding program, or NULL for
- * MPI_COMM_WORLD. TR_ERR_CONFIG where srun started N singletons (SLURM says more tasks than MPI
- * sees). */
+/* Calls MPI_Init_thread unless MPI is initialised, and duplicates the communicator. The duplicate
+ * returns errors; the error handlers of other communicators are unchanged. comm: an MPI_Comm * of
+ * the embedding program, or NULL for MPI_COMM_WORLD. TR_ERR_CONFIG if srun started N singletons
+ * (SLURM reports more tasks than MPI). */
 tr_status_t tr_world_open(const void *comm, tr_world_t **out);
-/* Finalizes MPI if open initialised it, unless a peer was lost (a call of this header or a wait
- * gave TR_ERR_RETRY by itself: time over, or MPI's error). From then on all fail at once, and the
- * process has only to end, by tr_world_abort or by its exit. */
+/* Finalizes MPI if tr_world_open initialised it. It does not after a peer was lost, that is, after
+ * a call of this header or a wait returned TR_ERR_RETRY because of a timeout or an MPI error. After
+ * that every call fails at once, and the process must end, by tr_world_abort or by exiting. */
 void tr_world_close(tr_world_t **world);
 const tr_world_info_t *tr_world_info(const tr_world_t *world); /* not collective */
 
-/* The worst status of all ranks; where another rank failed, this rank's error record says "rank N
- * (host): message". The record's voice is that of the failing rank, of the lowest among equals; it
- * keeps it where its error is agreed on again. */
+/* Returns the worst status of all ranks. If another rank failed, this rank's error record becomes
+ * "rank N (host): message". The record's origin is the failing rank, the lowest of several with
+ * the same status; agreeing on the same error again keeps it. */
 tr_status_t tr_world_agree(tr_world_t *world, tr_status_t status);
 tr_status_t tr_world_barrier(tr_world_t *world);
-/* host memory */
+/* Host memory. */
 tr_status_t tr_world_broadcast(tr_world_t *world, void *bytes, size_t count, int root);
 tr_status_t tr_world_broadcast_text(tr_world_t *world,
                                     char **text /* tr_free; in at root, out elsewhere */, int root);
 typedef enum { TR_REDUCE_SUM, TR_REDUCE_MIN, TR_REDUCE_MAX } tr_reduce_t;
-/* host memory, in place */
+/* Host memory, in place. */
 tr_status_t tr_world_allreduce(tr_world_t *world, double *values, int count, tr_reduce_t op);
 tr_status_t tr_world_allreduce_int(tr_world_t *world, int64_t *values, int count, tr_reduce_t op);
-/* `bytes` of every rank to all, in rank order. */
+/* Gathers `bytes` bytes from each rank on all ranks, in rank order. Host memory. */
 tr_status_t tr_world_allgather(tr_world_t *world, const void *mine, size_t bytes, void *all);
-/* TR_ERR_INTERNAL, naming `what` and the ranks, where `bytes` are not the same on all ranks. */
+/* TR_ERR_INTERNAL with `what` and the ranks if `bytes` differ between ranks. */
 tr_status_t tr_world_same(tr_world_t *world, const char *what, const void *bytes, size_t count);
 
-/* This process's rank as its launcher says it, before MPI is up; 0 without a launcher. Not
- * collective. */
+/* The rank of this process from the launcher's environment, before MPI is initialised; 0 without a
+ * launcher. Not collective. */
 int tr_launch_rank(void);
-/* How many tasks the launcher says it started with this process; 0 where it says nothing. Not
- * collective. */
+/* The number of tasks from the launcher's environment; 0 if not set. Not collective. */
 int64_t tr_launch_tasks(void);
 
-/* How srun lets several tasks find each other: by PMIx (or no srun), by PMI, which Open MPI seldom
- * supports, or not at all. Not collective. */
+/* How the tasks of srun connect: ANY: PMIx, or no srun; PMI: PMI-1 or PMI-2, which Open MPI seldom
+ * supports; NONE: no way. Not collective. */
 typedef enum { TR_LAUNCH_ANY, TR_LAUNCH_PMI, TR_LAUNCH_NONE } tr_launch_link_t;
 tr_launch_link_t tr_launch_link(void);
-/* TR_ERR_CONFIG: MPI cannot connect the tasks of srun, and what to do. Not collective. */
+/* Records TR_ERR_CONFIG: MPI cannot connect the tasks of srun, with the remedy. Not collective. */
 tr_status_t tr_launch_fail(void);
 
-/*
- * Ends all ranks with MPI_Abort(code); returns only if MPI is not up. Not collective; any thread.
- */
+/* Ends all ranks with MPI_Abort(code). Returns only if MPI is not initialised. Not collective; may
+ * be called from any thread. */
 void tr_world_abort(tr_world_t *world, int code);
 
 /*
- * Collectives on `device` memory, by parallel.engine: `nccl` is the device's own engine, `thread`
- * and `poll` are MPI with a communication thread or without; `auto` takes the first that all ranks
- * can use. MPI is staged through pinned host memory where the device is not host_visible. device is
- * borrowed. Closed before the world.
+ * Collectives on the memory of `device`. parallel.engine selects the engine: `nccl` is the device's
+ * own; `thread` and `poll` use MPI with and without a communication thread; `auto` is the first
+ * that all ranks can use. If the device is not host_visible, MPI is staged through pinned host
+ * memory. device is borrowed. Close the collectives before the world.
  */
 tr_status_t tr_world_collectives(tr_world_t *world, tr_device_t *device,
                                  const tr_parallel_settings_t *settings, tr_collectives_t **out);
-/* The lowest rank before this one, on its node, that has the same device, by UUID or else bus id;
- * -1: none. */
+/* The lowest rank below this one on the same node with the same device, compared by UUID or else by
+ * bus id; -1 if there is none. */
 tr_status_t tr_world_device_sharer(tr_world_t *world, const tr_device_t *device, int *out_rank);
 void tr_world_collectives_close(tr_world_t *world, tr_collectives_t **collectives);
 

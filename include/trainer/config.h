@@ -1,12 +1,12 @@
 /*
- * Configuration: typed field tables, one ini file, overrides from the environment and the command
- * line.
+ * Configuration: typed field tables, one ini file, and overrides from the environment and the
+ * command line.
  *
- * A field is one row: name, type, default, range, choices, help. A configuration key is a row in the
- * table of the module that uses it, and an attribute of a layer (trainer/model.h) is a row in the
- * table of that layer. From the row follow parsing, range checks, `trainer help`, the pages of
- * docs/, the resolved configuration written beside the results and the record in checkpoints. A
- * table fills one plain struct of its module: tr_config_read(config, &table, &settings).
+ * A field is one row: name, type, default, range, choices, help. A configuration key is a row in
+ * the table of the module that uses it; an attribute of a layer (trainer/model.h) is a row in the
+ * table of that layer. Parsing, range checks, `trainer help`, the reference pages in docs/, the
+ * resolved configuration in the run folder and the record in checkpoints are derived from the row.
+ * A table fills one plain struct of its module: tr_config_read(config, &table, &settings).
  *
  *   typedef struct { double lr; int64_t warmup; } sched_settings_t;
  *   static const tr_config_field_t fields[] = {
@@ -16,11 +16,11 @@
  *   const tr_config_table_t tr_sched_config = {
  *       "schedule", fields, TR_COUNT(fields), sizeof(sched_settings_t)};
  *
- * Order of precedence: default, file, environment (TRAINER_<SECTION>_<KEY>), command line
- * (section.key=value): load in this order, the later one wins. The form of files: README and
- * src/config/ini.h. All problems are collected and reported at once by tr_config_check, with file
- * and line. Not collective: rank 0 loads, tr_config_serialize makes the text that is broadcast, the
- * others load that.
+ * Sources, from lowest to highest precedence: default, file, environment (TRAINER_<SECTION>_<KEY>),
+ * command line (section.key=value). Load them in this order. src/config/ini.h describes the file
+ * format. tr_config_check reports all problems at once, with file and line. Not collective: rank 0
+ * loads the configuration and broadcasts the text from tr_config_serialize, which the other ranks
+ * load.
  */
 #ifndef TRAINER_CONFIG_H
 #define TRAINER_CONFIG_H
@@ -36,7 +36,7 @@ typedef enum {
     TR_TYPE_INT,      /* int64_t */
     TR_TYPE_FLOAT,    /* double */
     TR_TYPE_BOOL,     /* bool */
-    TR_TYPE_STRING,   /* const char *, owned by the config; "" where unset */
+    TR_TYPE_STRING,   /* const char *, owned by the config; "" if unset */
     TR_TYPE_ENUM,     /* int, the index into `choices` ("a|b|c") */
     TR_TYPE_BYTES,    /* int64_t */
     TR_TYPE_DURATION, /* double, seconds */
@@ -45,36 +45,33 @@ typedef enum {
     TR_TYPE_PAD       /* tr_pad_t: "same", "valid", "1", "1x2" */
 } tr_config_type_t;
 
-/* One size for each of up to three spatial dimensions; count 1: one size for all, 0: not given. */
+/* One size per spatial dimension, up to three. count 1: one size for all; 0: not given. */
 typedef struct {
     int count, size[3];
 } tr_sizes_t;
 typedef struct {
     bool same;
-    tr_sizes_t sizes; /* where not same; "valid" is 0 */
+    tr_sizes_t sizes; /* if not same; "valid" is 0 */
 } tr_pad_t;
 
-/*
- * Whether a run that is resumed may have another value than its checkpoint: the last column of a
- * row.
- */
+/* Whether a resumed run may change the value from that of its checkpoint. Last column of a row. */
 typedef enum {
-    TR_RESUME_MATCH, /* no (where a row does not say) */
-    TR_RESUME_KEEP,  /* no; auto is the checkpoint's value */
-    TR_RESUME_NOTE,  /* yes, and the log says so: it may change what is trained */
-    TR_RESUME_FREE   /* yes: it changes nothing of that */
+    TR_RESUME_MATCH, /* no (the default of a row) */
+    TR_RESUME_KEEP,  /* no; auto takes the checkpoint's value */
+    TR_RESUME_NOTE,  /* yes, with a log line: the change may affect the result */
+    TR_RESUME_FREE   /* yes: the key does not affect the result */
 } tr_resume_t;
 
 typedef struct {
     const char *name; /* without the section */
     tr_config_type_t type;
     size_t offset; /* of the member in the module's struct */
-    /* The default as text; the parser of the user's text reads it. NULL: required (of layers). */
+    /* The default as text, parsed like the user's text. NULL: required (layers only). */
     const char *fallback;
-    double min, max;     /* inclusive range of numbers and sizes; no check where min > max */
+    double min, max;     /* inclusive range of numbers and sizes; min > max: no check */
     const char *choices; /* ENUM: "a|b|c" */
     const char *help;    /* one or two sentences */
-    int resume;          /* tr_resume_t, of keys */
+    int resume;          /* tr_resume_t; keys only */
 } tr_config_field_t;
 
 typedef struct {
@@ -84,7 +81,7 @@ typedef struct {
     size_t struct_bytes;
 } tr_config_table_t;
 
-/* The last argument, a tr_resume_t, may be left out. */
+/* The last argument, a tr_resume_t, is optional. */
 #define TR_FIELD_(S, m, T, d, lo, hi, ch, h, ...)                                                  \
     { #m, T, offsetof(S, m), d, lo, hi, ch, h, __VA_ARGS__ + 0 }
 #define TR_FIELD_INT(S, m, d, lo, hi, h, ...)                                                      \
@@ -110,17 +107,17 @@ typedef struct {
 typedef struct tr_config tr_config_t;
 
 /*
- * `tables` and what they point to must outlive the config. Tables may share sections, and keys
- * where the rows agree in all but help. TR_ERR_INTERNAL for a default outside its own range, or one
- * key with two meanings.
+ * `tables` and everything they point to must outlive the config. Tables may share sections, and
+ * keys if their rows differ only in help. TR_ERR_INTERNAL for a default outside its range and for
+ * rows that disagree about a key.
  */
 tr_status_t tr_config_create(const tr_config_table_t *const *tables, size_t count,
                              tr_config_t **out);
 void tr_config_destroy(tr_config_t **config);
 
 /*
- * Each of these keeps problems (unknown key, bad value) for tr_config_check and fails only on I/O
- * or memory. A missing file is TR_ERR_NOINPUT; a folder or a binary file TR_ERR_CONFIG at once.
+ * These functions record problems (unknown key, bad value) for tr_config_check and fail only on I/O
+ * or memory errors: TR_ERR_NOINPUT for a missing file, TR_ERR_CONFIG for a folder or a binary file.
  */
 tr_status_t tr_config_load_file(tr_config_t *config, const char *path);
 tr_status_t tr_config_load_text(tr_config_t *config, const char *origin, const char *text,
@@ -129,30 +126,26 @@ tr_status_t tr_config_load_environment(tr_config_t *config, char *const *environ
 tr_status_t tr_config_set(tr_config_t *config, const char *assignment /* section.key=value */,
                           const char *origin);
 
-/* TR_ERR_CONFIG with all problems, one a line, if there are any. */
+/* TR_ERR_CONFIG with all problems, one per line, if there are any. */
 tr_status_t tr_config_check(tr_config_t *config);
 
 /*
- * Fills *out_settings (table->struct_bytes) from the values. Strings stay owned by the config.
- * Values that have a problem read as their default.
+ * Fills *out_settings (table->struct_bytes). The config owns the strings. Invalid values are
+ * replaced by their defaults.
  */
 void tr_config_read(const tr_config_t *config, const tr_config_table_t *table, void *out_settings);
-/* A value as text (default included); NULL for an unknown key. Owned by the config. */
+/* The value or default of a key as text; NULL for an unknown key. Owned by the config. */
 const char *tr_config_get(const tr_config_t *config, const char *key);
-/*
- * Whether the value differs from the default: the same before tr_config_serialize and after loading
- * its text.
- */
+/* Whether the value differs from the default. A round trip through text does not change this. */
 bool tr_config_is_set(const tr_config_t *config, const char *key);
 
-/*
- * The resolved configuration as ini text, every key with its value: load it again and get the same.
- */
+/* The resolved configuration as ini text with every key. Loading it gives the same configuration.
+ * */
 tr_status_t tr_config_serialize(const tr_config_t *config, tr_str_t *out);
 
 /*
- * Help of all keys (key NULL), of a section, or of one key ("data.batch_size"); TR_ERR_USAGE with
- * the nearest name.
+ * Appends the help of all keys (key NULL), of a section, or of one key ("data.batch_size").
+ * TR_ERR_USAGE with the nearest name for an unknown key.
  */
 tr_status_t tr_config_help(const tr_config_table_t *const *tables, size_t count, const char *key,
                            tr_str_t *out);

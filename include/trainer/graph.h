@@ -2,9 +2,8 @@
  * The graph: tensors, op records, autodiff, the memory planner and the executor.
  *
  * A model is a C function that appends ops to the open program; each op checks its shapes and
- * returns a tensor handle. Nothing is allocated until every program is there: then one plan places
- * all activations, gradients and scratch in one arena, programs overlapping, and nothing is
- * allocated after it.
+ * returns a tensor handle. Memory is allocated once, after all programs are complete: one plan
+ * places all activations, gradients and scratch in one arena, which the programs share.
  *
  *     tr_graph_create(device, &g);
  *     tr_program_begin(g, "last", TR_TRAIN, &last);
@@ -16,12 +15,12 @@
  *     tr_program_run(g, last, collectives);
  *
  * Persistent tensors (parameters, state, inputs, constants) belong to the graph and are shared by
- * its programs, by name. Activations belong to one program and one pass of it.
+ * its programs, by name. Activations belong to one program and are valid for one run of it.
  *
- * Blocks: all parameters are one block of f32 and their gradients another, the *reduced block*, in
- * the order in which backward finishes them; behind the gradients come sums that ride along
- * (batch-norm moments, loss, counts). So a bucket is a range of elements, and one sum over ranks
- * makes everything common.
+ * Blocks: all parameters form one f32 block. Their gradients form another, the *reduced block*, in
+ * the order in which the backward pass finishes them, followed by other sums (batch-norm moments,
+ * loss, counts). A bucket is therefore a range of elements, and one sum over ranks reduces
+ * everything.
  *
  * Not collective, except tr_program_run with collectives.
  */
@@ -43,15 +42,15 @@ static inline bool tr_is_none(tr_tensor_t t) {
 }
 
 typedef enum {
-    TR_ROLE_ACTIVATION,  /* in the arena, for one pass of its program */
-    TR_ROLE_VIEW,        /* another shape on, or a range of elements of, `base` */
+    TR_ROLE_ACTIVATION,  /* in the arena, for one run of its program */
+    TR_ROLE_VIEW,        /* `base` with another shape, or a range of its elements */
     TR_ROLE_INPUT,       /* a field of the batch */
     TR_ROLE_PARAM,       /* in the parameter block */
-    TR_ROLE_REDUCED,     /* in the reduced block: gradients, then sums that ride along */
-    TR_ROLE_MODEL_STATE, /* kept from step to step and saved with the model: running moments */
-    TR_ROLE_OPTIM_STATE, /* kept and saved with the optimizer */
+    TR_ROLE_REDUCED,     /* in the reduced block: gradients, then other sums */
+    TR_ROLE_MODEL_STATE, /* persists between steps, saved with the model: running moments */
+    TR_ROLE_OPTIM_STATE, /* persists between steps, saved with the optimizer */
     TR_ROLE_CONST,       /* filled once; not saved */
-    TR_ROLE_CACHE,       /* zero at first, kept from run to run, of any type; not saved */
+    TR_ROLE_CACHE,       /* any type, initially zero, persists between runs; not saved */
     TR_ROLE_COUNT
 } tr_role_t;
 
@@ -73,16 +72,16 @@ typedef struct {
     tr_role_t role;
     tr_dtype_t dtype;
     tr_shape_t shape;
-    tr_tensor_t base;      /* VIEW: what it looks at; never itself a view */
+    tr_tensor_t base;      /* VIEW: the viewed tensor; never itself a view */
     int64_t view_elems;    /* VIEW: offset in elements of base */
     tr_param_spec_t param; /* PARAM; CONST and states use param.init */
     /* PARAM, REDUCED and MODEL_STATE: offset in elements in the block; others: -1 */
     int64_t block_elems;
     /* OPTIM_STATE: one element per element of the trainable parameters, in the block's order */
     bool mirrors_params;
-    bool kept;                      /* ACTIVATION: stays valid until the program's next run */
+    bool kept;                      /* ACTIVATION: valid until the program's next run */
     int program, first_op, last_op; /* ACTIVATION: lifetime, indices into the program's ops */
-    size_t bytes, offset_bytes;     /* of its storage, in the arena or its region; after the plan */
+    size_t bytes, offset_bytes;     /* storage, in the arena or its region; set by the plan */
     void *data;                     /* device address after tr_graph_allocate */
 } tr_tensor_info_t;
 
@@ -96,17 +95,17 @@ void tr_graph_destroy(tr_graph_t **g);
 
 tr_status_t tr_program_begin(tr_graph_t *g, const char *name, tr_mode_t mode, int *out_program);
 tr_status_t tr_program_end(tr_graph_t *g);
-tr_mode_t tr_graph_mode(const tr_graph_t *g); /* of the open program: dropout and batch-norm ask */
+tr_mode_t tr_graph_mode(const tr_graph_t *g); /* of the open program; for dropout, batch-norm */
 
-/* Names nest: ops get the path as label, parameters "path.name" with dots. Where there is no memory
- * for a path, the next op or parameter says so. */
+/* Scopes nest. An op's label is the path; a parameter's name is "path.name" with dots. If memory
+ * for the path cannot be allocated, the next op or parameter returns the error. */
 void tr_scope_push(tr_graph_t *g, const char *name);
 void tr_scope_pop(tr_graph_t *g);
 const char *tr_scope(const tr_graph_t *g);
 
-/* Each of these gives the tensor of that name, made at first use; a second use with another type or
- * shape is an error. tr_param and tr_model_state put the scope before the name ("conv1.weight");
- * the others take it as it is. */
+/* Each of these returns the tensor of that name and creates it at first use. Using it again with
+ * another type or shape is an error. tr_param and tr_model_state prefix the name with the scope
+ * ("conv1.weight"); the others do not. */
 tr_status_t tr_param(tr_graph_t *g, const char *name, const tr_shape_t *shape,
                      const tr_param_spec_t *spec, tr_tensor_t *out);
 tr_status_t tr_model_state(tr_graph_t *g, const char *name, const tr_shape_t *shape, double fill,
@@ -117,7 +116,7 @@ tr_status_t tr_input(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr
                      tr_tensor_t *out);
 tr_status_t tr_const(tr_graph_t *g, const char *name, const tr_shape_t *shape, double fill,
                      tr_tensor_t *out);
-/* A CONST filled from `count` host values when the graph is initialised (normalisation tables). */
+/* A CONST, filled from `count` host values when the graph is initialised (normalisation tables). */
 tr_status_t tr_const_values(tr_graph_t *g, const char *name, const float *values, int64_t count,
                             tr_tensor_t *out);
 /* The same with `bytes` bytes of any content, as u8: the tables of an update. */
@@ -125,21 +124,21 @@ tr_status_t tr_const_bytes(tr_graph_t *g, const char *name, const void *values, 
                            tr_tensor_t *out);
 tr_status_t tr_cache(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape,
                      tr_tensor_t *out);
-/* `count` f32 that are summed over slots and ranks with the gradients; zero at the start of every
- * step. */
+/* `count` f32 values that are summed over slots and ranks with the gradients. They are zero at the
+ * start of every step. */
 tr_status_t tr_reduced(tr_graph_t *g, const char *name, int64_t count, tr_tensor_t *out);
 /* The step block (tr_step_t) and its result (tr_step_result_t), as u8 tensors. */
 tr_tensor_t tr_graph_step(const tr_graph_t *g);
 tr_tensor_t tr_graph_result(const tr_graph_t *g);
 
-/* The same elements in another shape. No op. */
+/* A view of the same elements with another shape. Adds no op. */
 tr_status_t tr_reshape(tr_graph_t *g, tr_tensor_t x, const tr_shape_t *shape, tr_tensor_t *out);
-/* `count` elements of x's storage from element `first`, as one dimension. No op. */
+/* A one-dimensional view of `count` elements of x's storage from element `first`. Adds no op. */
 tr_status_t tr_slice(tr_graph_t *g, tr_tensor_t x, int64_t first, int64_t count, tr_tensor_t *out);
-/* Marks an activation of the open program as readable after the run. */
+/* Keeps an activation of the open program readable after the run. */
 tr_status_t tr_keep(tr_graph_t *g, tr_tensor_t x);
 
-/* Ops between the two are run again before their gradients instead of their activations being kept.
+/* The activations of ops between these two calls are not kept: the backward pass recomputes them.
  * */
 void tr_recompute_begin(tr_graph_t *g);
 void tr_recompute_end(tr_graph_t *g);
@@ -147,20 +146,20 @@ void tr_recompute_end(tr_graph_t *g);
 /*
  * Appends the gradient of sum(loss * seed) with respect to every trainable parameter that loss
  * depends on. loss and seed have the same shape. Gradients are written to the reduced block, or
- * added to it where `accumulate`. The first call of a graph lays the parameter and reduced blocks
- * out, in the order in which gradients are finished; later calls must finish the same parameters in
- * the same order.
+ * added to it if `accumulate`. The first call of a graph lays out the parameter and reduced blocks
+ * in the order in which gradients are finished; later calls must finish the same parameters in the
+ * same order.
  */
 tr_status_t tr_backward(tr_graph_t *g, tr_tensor_t loss, tr_tensor_t seed, bool accumulate);
 
-/* The parameter block's and reduced block's elements: gradients come first, [0, trainable). */
+/* Sizes of the parameter and reduced blocks. Both begin with the trainable parameters. */
 typedef struct {
-    int64_t trainable_elems; /* parameters with a gradient; padded parameters count as laid out */
+    int64_t trainable_elems; /* parameters with a gradient, padding included */
     int64_t frozen_elems;
-    int64_t reduced_elems; /* gradients and riders */
+    int64_t reduced_elems; /* gradients and other sums */
 } tr_layout_t;
 tr_layout_t tr_graph_layout(const tr_graph_t *g);
-/* One that was declared, not the block of all. */
+/* A declared tensor, not the block. */
 bool tr_is_param(const tr_graph_t *g, tr_tensor_t t);
 bool tr_is_model_state(const tr_graph_t *g, tr_tensor_t t);
 /* Views of ranges of the blocks, for optimizers and buckets. */
@@ -170,7 +169,7 @@ tr_status_t tr_reduced_range(tr_graph_t *g, int64_t first, int64_t count, tr_ten
  * there are none. */
 tr_status_t tr_model_state_block(tr_graph_t *g, tr_tensor_t *out);
 
-/* Maximal ranges of trainable parameters with equal decay and lr_factor, in the block's order. */
+/* Maximal ranges of trainable parameters with equal decay and lr_factor, in block order. */
 typedef struct {
     int64_t first, count;
     bool decay;
@@ -179,12 +178,12 @@ typedef struct {
 tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out /* tr_free */,
                                   size_t *out_count);
 
-/* -- looking ----------------------------------------------------------------------------------- */
+/* -- queries ----------------------------------------------------------------------------------- */
 
-/* valid until the next tensor is made */
+/* The results of these two are valid until the next tensor is created. */
 const tr_tensor_info_t *tr_tensor_info(const tr_graph_t *g, tr_tensor_t t);
-const tr_shape_t *tr_shape_of(const tr_graph_t *g, tr_tensor_t t); /* the same */
-int32_t tr_graph_tensor_count(const tr_graph_t *g);                /* ids 1 .. count */
-tr_tensor_t tr_graph_find(const tr_graph_t *g, const char *name);  /* TR_NONE where there is none */
+const tr_shape_t *tr_shape_of(const tr_graph_t *g, tr_tensor_t t);
+int32_t tr_graph_tensor_count(const tr_graph_t *g);               /* ids 1 .. count */
+tr_tensor_t tr_graph_find(const tr_graph_t *g, const char *name); /* TR_NONE if not found */
 
 #endif

@@ -1,9 +1,8 @@
 /*
- * Log lines. A line has a level and an audience: TR_INFO and the like write on rank 0 only,
- * TR_INFO_ALL and the like on every rank, with "[rank N host]" before it where there are several.
- * They go to stderr, or to the sink in its place, and to files added with tr_log_add_file.
- * Thread-safe; a line is written with one write(). Nothing is allocated. Lines over 8000 bytes are
- * cut.
+ * Logging. A line has a level and an audience: TR_INFO etc. write on rank 0 only, TR_INFO_ALL etc.
+ * on every rank, prefixed with "[rank N host]" if there are several. Lines go to stderr or the
+ * installed sink, and to the files added with tr_log_add_file. Thread-safe. Each line is one
+ * write(), and nothing is allocated. Lines over 8000 bytes are truncated.
  */
 #ifndef TRAINER_LOG_H
 #define TRAINER_LOG_H
@@ -14,37 +13,32 @@
 typedef enum { TR_LOG_ERROR, TR_LOG_WARN, TR_LOG_INFO, TR_LOG_DEBUG } tr_log_level_t;
 
 /*
- * What a line is written to besides the files: called with the finished line (no newline), one call
- * at a time; must not log. The progress bar installs one, so that a line never lands in the middle
- * of the bar; where there is one already it does not draw. NULL restores stderr.
+ * Receives lines instead of stderr: the finished line without a newline, one call at a time. A sink
+ * must not log. The progress bar installs one so that lines do not break the bar; if another sink
+ * is already installed, it does not draw. NULL restores stderr.
  */
 typedef void (*tr_log_sink_fn)(void *self, tr_log_level_t level, const char *line);
 
-/*
- * Lines above `level` are not written; the progress line counts as TR_LOG_INFO, which is where it
- * begins.
- */
+/* Lines above `level` are dropped. The default is TR_LOG_INFO. The progress line has that level. */
 void tr_log_set_level(tr_log_level_t level);
 bool tr_log_shows(tr_log_level_t level);
 void tr_log_set_rank(int rank, int size, const char *host);
 void tr_log_set_sink(tr_log_sink_fn sink, void *self);
 bool tr_log_has_sink(void);
-/* Appends every later line of this rank's audience to `path`, with date and level. */
+/* Appends all later lines of this rank to `path`, with date and level. */
 tr_status_t tr_log_add_file(const char *path);
 void tr_log_close_files(void);
 
 void tr_log_write(tr_log_level_t level, bool all_ranks, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /*
- * To the files alone, of any rank and at any level: what stands on the terminal by other means,
- * such as the error that ends the process. Does not wait for a line that another thread is writing.
+ * Writes to the files only, from any rank and at any level: for text that reaches the terminal
+ * another way, such as the error that ends the process. Does not wait for a line that another
+ * thread is writing.
  */
 void tr_log_write_files(tr_log_level_t level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/*
- * All of it, to a file or terminal. What cannot be written is lost: there is nowhere left to say
- * so.
- */
+/* Writes all bytes to a file or terminal. Write errors are ignored. */
 void tr_log_write_bytes(int fd, const char *bytes, size_t count);
 
 #define TR_WARN(...)     tr_log_write(TR_LOG_WARN, false, __VA_ARGS__)

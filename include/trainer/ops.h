@@ -1,22 +1,19 @@
 /*
- * The ops: each appends one record (or a few) to the open program and gives its result. Letters as
- * in kernels.h. Activations are f32 or bf16: an op's result has the type of its input x, and a
- * layer computes in bf16 because its x is bf16. Weights are given in f32; tr_linear and tr_conv
- * cast them. Scales, biases, statistics, losses and gradients of parameters are f32. Errors:
- * TR_ERR_CONFIG for shapes that do not fit, naming the scope, both shapes and a remedy.
+ * Ops. Each function appends one or a few records to the open program and returns the result
+ * tensor. kernels.h explains the letters in shapes. Activations are f32 or bf16, and the result has
+ * the type of the input x: a layer computes in bf16 if its x is bf16. Weights are passed as f32;
+ * tr_linear and tr_conv cast them. Scales, biases, statistics, losses and parameter gradients are
+ * f32. Mismatched shapes are TR_ERR_CONFIG with the scope, both shapes and a remedy.
  */
 #ifndef TRAINER_OPS_H
 #define TRAINER_OPS_H
 
 #include "trainer/graph.h"
 
-/*
- * y = act(x w^T + b): x (..., F), w (K, F), b (K) or TR_NONE -> (..., K). The weight is stored as
- * PyTorch does.
- */
+/* y = act(x w^T + b): x (..., F), w (K, F) as in PyTorch, b (K) or TR_NONE -> (..., K). */
 tr_status_t tr_linear(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, tr_act_t act,
                       tr_tensor_t *out);
-/* The same with w (F, K), as GPT-2's weights are stored. */
+/* As tr_linear with w (F, K), as in GPT-2. */
 tr_status_t tr_linear_in_out(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
                              tr_act_t act, tr_tensor_t *out);
 /* op(a) op(b), batched; see MATMUL. Differentiable in both. */
@@ -29,18 +26,16 @@ tr_status_t tr_pool(tr_graph_t *g, tr_tensor_t x, const tr_pool_attr_t *attr, tr
 /* (N, S..., C) -> (N, C) */
 tr_status_t tr_global_avgpool(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);
 /*
- * Batch normalisation with act NONE or RELU behind. running_mean, running_var: model state (C),
- * updated by the `update` program from the moments that training programs leave in the reduced
- * block, with the mean over its uses where a program has several. In eval programs the running
- * moments normalise.
+ * Batch normalisation, then act NONE or RELU. running_mean, running_var: model state (C). Training
+ * programs write batch moments to the reduced block, from which the `update` program updates the
+ * running moments; several uses in one program are averaged. Eval programs normalise with the
+ * running moments.
  */
 tr_status_t tr_batchnorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta,
                          tr_tensor_t running_mean, tr_tensor_t running_var, float eps,
                          float momentum, tr_act_t act, tr_tensor_t *out);
-/*
- * For the `update` program: appends one update of all running moments that training programs of g
- * left in the reduced block. `slots`: micro-batches per step.
- */
+/* For the `update` program: appends the update of all running moments of the training programs of
+ * g. slots: micro-batches per step. */
 tr_status_t tr_update_moments(tr_graph_t *g, int slots);
 tr_status_t tr_layernorm(tr_graph_t *g, tr_tensor_t x, tr_tensor_t gamma, tr_tensor_t beta,
                          float eps, tr_tensor_t *out);
@@ -52,9 +47,9 @@ tr_status_t tr_residual_layernorm(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, t
  * bf16. */
 tr_status_t tr_embedding(tr_graph_t *g, tr_tensor_t id, tr_tensor_t wte, tr_tensor_t wpe,
                          tr_dtype_t dtype, tr_tensor_t *out);
-/* Causal self-attention: qkv (B, T, 3 C) -> (B, T, C). p: dropout of the probabilities; eval
- * programs have none. keeps_probabilities: they are kept for the gradient, (B, heads, T, T); else
- * it computes them again. */
+/* Causal self-attention: qkv (B, T, 3 C) -> (B, T, C). p: dropout of the probabilities, not applied
+ * in eval programs. keeps_probabilities: keep them, (B, heads, T, T), for the gradient; otherwise
+ * the backward pass recomputes them. */
 tr_status_t tr_attention(tr_graph_t *g, tr_tensor_t qkv, int heads, tr_tensor_t sample_id, float p,
                          bool keeps_probabilities, tr_tensor_t *out);
 tr_status_t tr_activation(tr_graph_t *g, tr_tensor_t x, tr_act_t act, tr_tensor_t *out);
@@ -63,58 +58,58 @@ tr_status_t tr_dropout(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id, floa
                        tr_tensor_t *out);
 /* act(a + b), act NONE or RELU. */
 tr_status_t tr_add(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, tr_act_t act, tr_tensor_t *out);
-/* x (..., C_i), 1 to 8 of them, equal but for C_i -> (..., sum of C_i): side by side. */
+/* Concatenates 1 to 8 inputs along the last dimension: (..., C_i) -> (..., sum of C_i). */
 tr_status_t tr_concat(tr_graph_t *g, const tr_tensor_t *x, int count, tr_tensor_t *out);
 tr_status_t tr_scale(tr_graph_t *g, tr_tensor_t x, float factor, tr_tensor_t *out);
-/* x (f32 or bf16) as f32 or bf16; x itself where it is that already. Its gradient has x's type. */
+/* Converts f32 or bf16 to f32 or bf16; returns x itself if it has that type already. The gradient
+ * has the type of x. */
 tr_status_t tr_cast(tr_graph_t *g, tr_tensor_t x, tr_dtype_t dtype, tr_tensor_t *out);
 
-/* Generation: a sample's results do not depend on the other samples; see MATMUL_ROWS and what
- * follows in kernels.h. No gradient flows through these. */
+/* Ops for generation, without gradients. The results of a sample do not depend on the other samples
+ * in the batch; see MATMUL_ROWS in kernels.h. */
 /* y = act(x w + b) for few rows: x f32 (..., F), w f32 or bf16 (F, K), or (K, F) if trans_w. */
 tr_status_t tr_linear_rows(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, bool trans_w,
                            tr_act_t act, tr_tensor_t *out);
-/* Writes the keys and values of new tokens into the caches keys, values (R, P, C), then attends to
- * all that are there: qkv (B, T, 3 C), place i32 (B, 3) -> (B, T, C). */
+/* Writes the keys and values of the new tokens into the caches keys, values (R, P, C), then attends
+ * to all tokens of each text so far: qkv (B, T, 3 C), place i32 (B, 3) -> (B, T, C). */
 tr_status_t tr_attention_cached(tr_graph_t *g, tr_tensor_t qkv, tr_tensor_t place, tr_tensor_t keys,
                                 tr_tensor_t values, int heads, tr_tensor_t *out);
-/* into = x, f32 or bf16 each. */
+/* into = x; each is f32 or bf16. */
 tr_status_t tr_cast_into(tr_graph_t *g, tr_tensor_t x, tr_tensor_t into);
 
-/* No gradient flows through these. */
-/* scale, shift (C) or TR_NONE */
+/* Ops without gradients. */
+/* scale, shift: (C) or TR_NONE. */
 tr_status_t tr_cast_normalize(tr_graph_t *g, tr_tensor_t x, tr_tensor_t scale, tr_tensor_t shift,
                               tr_tensor_t *out);
-/* x itself in eval programs and where attr asks for nothing. */
+/* Returns x itself in eval programs and if attr enables nothing. */
 tr_status_t tr_augment(tr_graph_t *g, tr_tensor_t x, tr_tensor_t sample_id,
                        const tr_augment_attr_t *attr, tr_tensor_t *out);
 tr_status_t tr_topk_correct(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label,
                             tr_tensor_t weight, int k, tr_tensor_t *out);
-/* into (1), a reduced or kept tensor: += sum of x * weight; weight may be TR_NONE. */
+/* into += sum(x * weight). into (1) is a reduced or kept tensor; weight may be TR_NONE. */
 tr_status_t tr_weighted_sum(tr_graph_t *g, tr_tensor_t x, tr_tensor_t weight, tr_tensor_t into);
 
 /*
- * Losses per sample, (B); weight 0 masks a sample. Scores may be (..., V) with labels and weights
- * (...): then one loss for each label, as one dimension. Predictions may be (B, ...).
+ * Losses per sample, (B). Weight 0 masks a sample. Logits may be (..., V) with labels and weights
+ * (...); the result then has one loss per label, as one dimension. Predictions may be (B, ...).
  */
 tr_status_t tr_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t label,
                              tr_tensor_t weight, float smoothing, tr_tensor_t *out);
-/* Cross-entropy of x w^T without the logits in memory: x (B, T, C), w (V, C), label (B, T),
- * weight (B) -> loss (B T) and count (B T), what each row counts for: its sample's weight, or 0
- * where the label is -1. In training programs dloss (B T) must be what tr_backward is given for
- * the loss. */
+/* Cross-entropy of the logits x w^T without storing them: x (B, T, C), w (V, C), label (B, T),
+ * weight (B) -> loss (B T) and count (B T), the weight of each row: that of its sample, or 0 for
+ * label -1. In training programs, dloss (B T) must be the seed passed to tr_backward. */
 tr_status_t tr_head_loss(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t label,
                          tr_tensor_t weight, tr_tensor_t dloss, tr_tensor_t *out_loss,
                          tr_tensor_t *out_count);
 tr_status_t tr_mse(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight,
                    tr_tensor_t *out);
-/* Squared up to errors of delta > 0, linear beyond: PyTorch's HuberLoss. */
+/* Quadratic for errors up to delta > 0, then linear, as PyTorch's HuberLoss. */
 tr_status_t tr_huber(tr_graph_t *g, tr_tensor_t y, tr_tensor_t target, tr_tensor_t weight,
                      float delta, tr_tensor_t *out);
-/* Of the sigmoid of the scores; targets in [0, 1]: PyTorch's BCEWithLogitsLoss. */
+/* Targets in [0, 1], as PyTorch's BCEWithLogitsLoss. */
 tr_status_t tr_binary_cross_entropy(tr_graph_t *g, tr_tensor_t logits, tr_tensor_t target,
                                     tr_tensor_t weight, tr_tensor_t *out);
-/* weight (B) times the weight (V) of each label's class, for tr_cross_entropy; 0 for label -1. No
+/* weight (B) times the weight of_class (V) of each label, for tr_cross_entropy; 0 for label -1. No
  * gradient. */
 tr_status_t tr_class_weight(tr_graph_t *g, tr_tensor_t weight, tr_tensor_t label,
                             tr_tensor_t of_class, tr_tensor_t *out);

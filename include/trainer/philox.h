@@ -1,7 +1,6 @@
 /*
- * Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11),
- * for kernels: nothing but arithmetic, the same on the host and in CUDA. Host code that wants a
- * sequence uses rng.h.
+ * Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11)
+ * for kernels, identical on the host and in CUDA. rng.h has sequences for host code.
  */
 #ifndef TRAINER_PHILOX_H
 #define TRAINER_PHILOX_H
@@ -32,9 +31,7 @@ TR_PHILOX_INLINE void tr_philox_round_(uint32_t c[4], uint32_t k0, uint32_t k1) 
     c[3] = (uint32_t)p0;
 }
 
-/*
- * The block at counter (a, b): words 0 and 1 of the counter are b (low, high), words 2 and 3 are a.
- */
+/* The block at counter (a, b): counter words 0 and 1 are b (low, high), words 2 and 3 are a. */
 TR_PHILOX_INLINE tr_rng_block_t tr_philox(tr_philox_key_t key, uint64_t a, uint64_t b) {
     tr_rng_block_t x;
     uint32_t k0 = key.v[0], k1 = key.v[1];
@@ -50,10 +47,8 @@ TR_PHILOX_INLINE tr_rng_block_t tr_philox(tr_philox_key_t key, uint64_t a, uint6
     return x;
 }
 
-/*
- * A bijection of 64-bit words that spreads neighbouring values (the finalizer of Steele, Lea,
- * Flood's SplitMix64).
- */
+/* A bijection of 64-bit words that separates neighbouring values: the finalizer of SplitMix64
+ * (Steele, Lea, Flood). */
 TR_PHILOX_INLINE uint64_t tr_philox_mix_(uint64_t z) {
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
     z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
@@ -61,9 +56,9 @@ TR_PHILOX_INLINE uint64_t tr_philox_mix_(uint64_t z) {
 }
 
 /*
- * The key of (seed, purpose, stream). 128 bits fold into 64: with one seed no two (purpose, stream)
- * share a key, with one (purpose, stream) no two seeds do; where both differ two keys are equal
- * with a chance of 2^-64. Compute it once, outside the loop over elements.
+ * The key of (seed, purpose, stream), 128 bits folded into 64. For one seed, keys of different
+ * (purpose, stream) differ; for one (purpose, stream), keys of different seeds differ. If both
+ * differ, keys collide with probability 2^-64. Compute the key outside the loop over elements.
  */
 TR_PHILOX_INLINE tr_philox_key_t tr_philox_key(uint64_t seed, uint32_t purpose, uint32_t stream) {
     uint64_t mixed = tr_philox_mix_(tr_philox_mix_(seed + 0x9E3779B97F4A7C15u) ^

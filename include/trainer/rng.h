@@ -1,7 +1,7 @@
 /*
  * Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
- * 1, 2, 3", SC'11). A value is a pure function of key and counter, so nothing has to be saved or
- * sent, and it does not depend on ranks or threads.
+ * 1, 2, 3", SC'11). A value is a pure function of key and counter. There is no state to save or
+ * send, and values do not depend on ranks or threads.
  */
 #ifndef TRAINER_RNG_H
 #define TRAINER_RNG_H
@@ -9,11 +9,11 @@
 #include "trainer/philox.h"
 #include <stdint.h>
 
-/* What a stream of numbers is for; part of the key, so that no two uses share numbers. */
+/* The use of a random stream. It is part of the key, so different uses never share numbers. */
 typedef enum {
     TR_RNG_INIT = 1,  /* parameter initialisation; counter: parameter name hash, element */
     TR_RNG_BLOCKS,    /* order of blocks in an epoch */
-    TR_RNG_WINDOW,    /* order inside a lane's window */
+    TR_RNG_WINDOW,    /* order within a shuffle window of a sample stream */
     TR_RNG_DROPOUT,   /* stream: op; counter: step, sample id, element */
     TR_RNG_AUGMENT,   /* counter: step, sample id, transform */
     TR_RNG_SYNTHETIC, /* synthetic data; counter: sample id */
@@ -22,10 +22,9 @@ typedef enum {
 } tr_rng_purpose_t;
 
 /*
- * 128 random bits for (seed, purpose, stream, counter a, counter b). The counter is a and b whole,
- * so no two (a, b) of one key share a block; how seed, purpose and stream make the key, and what to
- * call in kernels: philox.h. A counter of three parts is packed by its user: dropout takes a =
- * sample id, b = step << 32 | element / 4.
+ * 128 random bits for (seed, purpose, stream, counter a, counter b). Different (a, b) of one key
+ * give different blocks. philox.h describes the key and has the functions for kernels. Callers pack
+ * counters of three parts: dropout uses a = sample id, b = step << 32 | element / 4.
  */
 tr_rng_block_t tr_rng_philox(uint64_t seed, uint32_t purpose, uint32_t stream, uint64_t a,
                              uint64_t b);
@@ -35,7 +34,7 @@ typedef struct {
     uint64_t seed, a, b;
     uint32_t purpose, stream;
     tr_rng_block_t block;
-    int used; /* words of `block` handed out */
+    int used; /* words of `block` already returned */
 } tr_rng_t;
 tr_rng_t tr_rng_make(uint64_t seed, tr_rng_purpose_t purpose, uint32_t stream, uint64_t a);
 uint32_t tr_rng_u32(tr_rng_t *rng);

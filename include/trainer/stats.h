@@ -1,8 +1,8 @@
 /*
- * Count, range, mean and deviation of numbers that come in pieces, as they come: a piece is summed
- * up as distances from the mean so far, so that nothing large is subtracted from something large.
- * (Chan, Golub, LeVeque: Algorithms for computing the sample variance, The American Statistician
- * 37, 1983, shifted sums; of one number at a time it is Welford's method, Technometrics 4, 1962.)
+ * Running count, range, mean and standard deviation. Each batch of values is accumulated as
+ * differences from the current mean, which avoids cancellation (shifted sums: Chan, Golub, LeVeque,
+ * Algorithms for computing the sample variance, The American Statistician 37, 1983). For one value
+ * at a time this is Welford's method (Technometrics 4, 1962).
  */
 #ifndef TRAINER_STATS_H
 #define TRAINER_STATS_H
@@ -13,31 +13,25 @@
 typedef struct {
     int64_t count;
     double min, max, mean;
-    double squares;  /* of the distances from the mean, their sum */
-    double rounding; /* the most that 32-bit floats change a number by */
-} tr_stats_t;        /* {0}: of no numbers */
+    double squares;  /* sum of squared differences from the mean */
+    double rounding; /* largest absolute error of a value rounded to a 32-bit float */
+} tr_stats_t;        /* {0}: no values */
 
 /*
- * Adds `rows` rows of `width` numbers each; column c goes to stats[c]. How rows are put into calls
- * matters to rounding alone.
+ * Adds `rows` rows of `width` values each; column c is added to stats[c]. The split of rows into
+ * calls affects only rounding.
  */
 void tr_stats_add(tr_stats_t *stats, int64_t width, const double *values, int64_t rows);
-/*
- * Of these numbers, not of a population they are drawn from: divided by their count. Exactly 0
- * where all are equal, or none is there.
- */
+/* The population standard deviation: divides by the count. 0 for equal values and for no values. */
 double tr_stats_deviation(const tr_stats_t *stats);
 /*
- * Whether 32-bit floats take much from how the numbers differ. Not where they are equal, or differ
- * as rounded doubles of one number do.
+ * Whether rounding to 32-bit floats loses a large part of the differences between the values. False
+ * if the values are equal or differ only by the rounding of doubles.
  */
 bool tr_stats_is_rounded(const tr_stats_t *stats);
-/*
- * "from 1 to 2, and 32-bit floats round them by up to 0.5", of such; `text` of 128 bytes; returns
- * `text`.
- */
+/* Writes "from 1 to 2, and 32-bit floats round them by up to 0.5". Returns `text`. */
 const char *tr_stats_format_rounding(const tr_stats_t *stats, char text[128]);
 
-void tr_sort(double *values, int64_t count); /* ascending; no value is NaN */
+void tr_sort(double *values, int64_t count); /* ascending; NaN is not allowed */
 
 #endif

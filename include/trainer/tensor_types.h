@@ -1,4 +1,4 @@
-/* Element types and shapes, shared by every floor from the device up. */
+/* Element types and shapes, shared by all floors from the device up. */
 #ifndef TRAINER_TENSOR_TYPES_H
 #define TRAINER_TENSOR_TYPES_H
 
@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #define TR_MAX_DIMS 6
-/* Inputs and outputs of one op. */
+/* Maximum number of inputs and outputs of one op. */
 #define TR_KERNEL_MAX_IN  8
 #define TR_KERNEL_MAX_OUT 8
 
@@ -31,10 +31,7 @@ size_t tr_dtype_bytes(tr_dtype_t dtype);
 const char *tr_dtype_name(tr_dtype_t dtype); /* "f32", "bf16", ... */
 bool tr_dtype_is_float(tr_dtype_t dtype);
 
-/*
- * A shape: dense, last dimension fastest. Images are N [D] [H] W C. ndim 0 is a scalar of one
- * element.
- */
+/* A dense shape, last dimension contiguous. Images are N [D] [H] W C. ndim 0: a scalar. */
 typedef struct {
     int ndim;
     int64_t dim[TR_MAX_DIMS];
@@ -46,7 +43,7 @@ typedef struct {
 
 int64_t tr_shape_elems(const tr_shape_t *shape);
 bool tr_shape_equal(const tr_shape_t *a, const tr_shape_t *b);
-/* "(64, 28, 28, 1)" into text of 96 bytes; returns text. */
+/* Writes "(64, 28, 28, 1)". Returns text. */
 char *tr_shape_format(const tr_shape_t *shape, char text[96]);
 
 #endif

@@ -1,4 +1,4 @@
-/* Numbers for people. */
+/* Formats numbers for people. */
 #include "trainer/str.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* Integer arithmetic that C lacks. */
+/* Integer minimum, maximum and rounded-up division. */
 #ifndef BASE_INT_MATH_H
 #define BASE_INT_MATH_H
 

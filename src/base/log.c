@@ -1,4 +1,6 @@
-/* Log lines: composed in one buffer, written by one write() per sink under one lock. */
+/*
+ * Log lines. A line is composed in one buffer and written with one write() per sink under one lock.
+ */
 #include "trainer/log.h"
 #include "trainer/clock.h"
 #include "trainer/str.h"

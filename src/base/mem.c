@@ -1,4 +1,5 @@
-/* Counted memory: a small header before each block holds its size, so that the counters are exact.
+/*
+ * Counted memory: a small header before each block stores its size, so that the counters are exact.
  */
 #include "trainer/mem.h"
 #include "trainer/str.h"

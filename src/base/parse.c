@@ -1,4 +1,4 @@
-/* Numbers, sizes and durations from text. */
+/* Parses numbers, sizes and durations. */
 #include "trainer/str.h"
 
 #include <locale.h>

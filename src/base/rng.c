@@ -1,4 +1,4 @@
-/* Sequences for host code on top of Philox4x32-10. */
+/* Random sequences for host code, based on Philox4x32-10. */
 #include "trainer/rng.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* The growing buffer, UTF-8, matching of names, and the hash of names. */
+/* The growing buffer, UTF-8, name matching, and the hash of names. */
 #include "trainer/str.h"
 #include "trainer/mem.h"
 

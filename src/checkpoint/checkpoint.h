@@ -6,9 +6,9 @@
  * and the files of tr_checkpoint_content_t.texts, which only other programs read.
  *
  * Protocol: write into checkpoints/.tmp-step-00001200-<pid>, fsync every file, MANIFEST last
- * (length and checksum of every file and tensor), fsync the directory, rename, fsync checkpoints/;
- * then retention. A directory named step-* is therefore whole, or damaged later: loading verifies
- * and falls back to the newest that is whole, and says what it skipped.
+ * (length and checksum of every file and tensor), fsync the directory, rename, fsync checkpoints/,
+ * then delete old checkpoints. A directory named step-* is therefore complete unless it was damaged
+ * later. Loading verifies it, falls back to the newest complete one, and reports what it skipped.
  *
  * Not collective: rank 0 writes; every rank may read.
  */
@@ -24,8 +24,9 @@
 #define TR_CHECKPOINT_OPTIMIZER "optimizer.safetensors"
 #define TR_CHECKPOINT_STATE     "state.json"
 #define TR_CHECKPOINT_MANIFEST  "MANIFEST"
-/* largest MANIFEST or state.json that is read */
+/* size limit of MANIFEST and state.json */
 #define TR_TEXT_MAX_BYTES ((int64_t)256 << 20)
+
 /* -- safetensors (format: 8-byte little-endian header length, JSON header, data) --------------- */
 
 typedef struct {
@@ -36,10 +37,10 @@ typedef struct {
 } tr_named_tensor_t;
 
 /*
- * Writes a new file (TR_ERR_IO if `path` exists) of `count` tensors in the order given, without
- * gaps, the first 8-byte aligned, with `metadata` (JSON object text of strings, may be NULL).
- * checksums, unless NULL, gets one XXH3-64 per tensor, file_checksum that of the whole file. Calls
- * fsync. An incomplete file is removed.
+ * Writes a new file (TR_ERR_IO if `path` exists) with `count` tensors in the given order, without
+ * gaps, the first 8-byte aligned. metadata: text of a JSON object of strings, or NULL. checksums
+ * (may be NULL) gets the XXH3-64 of each tensor, file_checksum that of the whole file. Calls fsync.
+ * An incomplete file is removed.
  */
 tr_status_t tr_safetensors_write(const char *path, const tr_named_tensor_t *tensors, size_t count,
                                  const char *metadata, uint64_t *checksums, uint64_t *file_checksum,
@@ -47,21 +48,21 @@ tr_status_t tr_safetensors_write(const char *path, const tr_named_tensor_t *tens
 
 typedef struct tr_safetensors tr_safetensors_t;
 /*
- * Maps a file read-only and checks its header against every bound: the tensors must cover the data
- * without overlap or gap. TR_ERR_DATA names the file and the error. Data are only as aligned as in
- * the file: copy, do not cast. BOOL is read as U8.
+ * Maps a file read-only and checks its header: the tensors must cover the data without overlap or
+ * gap. TR_ERR_DATA names the file and the error. Tensors may be unaligned: copy the data, do not
+ * cast. BOOL is read as U8.
  */
 tr_status_t tr_safetensors_open(const char *path, tr_safetensors_t **out);
-/* The same for the files of the folder `dir` that the JSON file `index` lists
- * (model.safetensors.index.json): their tensors together, without metadata. */
+/* Opens the shards in `dir` that the JSON file `index` lists (model.safetensors.index.json) as one
+ * file, without metadata. */
 tr_status_t tr_safetensors_open_shards(const char *dir, const char *index, tr_safetensors_t **out);
 void tr_safetensors_close(tr_safetensors_t **file);
 size_t tr_safetensors_count(const tr_safetensors_t *file);
-/* data points into the map */
+/* data points into the map. */
 const tr_named_tensor_t *tr_safetensors_at(const tr_safetensors_t *file, size_t index);
-/* NULL where absent */
+/* NULL if absent. */
 const tr_named_tensor_t *tr_safetensors_find(const tr_safetensors_t *file, const char *name);
-/* JSON object text, "{}" where absent */
+/* JSON object text, "{}" if absent. */
 const char *tr_safetensors_metadata(const tr_safetensors_t *file);
 
 /* -- one checkpoint ---------------------------------------------------------------------------- */
@@ -80,30 +81,31 @@ typedef struct {
     size_t optimizer_count;
     /* written unchanged: step, sample position, seed, config, versions, best, ... */
     const char *state_json;
-    const char *metadata; /* of the model's file, for tr_safetensors_write; may be NULL */
-    const tr_checkpoint_text_t *texts; /* more files of the checkpoint: config.json, ... */
+    const char *metadata;              /* of model.safetensors; may be NULL */
+    const tr_checkpoint_text_t *texts; /* additional files: config.json, ... */
     size_t text_count;
 } tr_checkpoint_content_t;
 
 /*
- * Writes and commits one checkpoint under `dir` (the folder "checkpoints"), replacing one of the
- * same step. On failure committed checkpoints are unchanged and the temporary directory is removed;
- * TR_ERR_IO names the file, the cause, and the space required. Blocks.
+ * Writes and commits one checkpoint under `dir` (the folder "checkpoints"). Replaces a checkpoint
+ * of the same step. On failure, committed checkpoints are unchanged and the temporary directory is
+ * removed; TR_ERR_IO names the file, the cause, and the space required. Blocks.
  */
 tr_status_t tr_checkpoint_write(const char *dir, const tr_checkpoint_content_t *content,
                                 char **out_path /* tr_free, may be NULL */);
-/* TR_ERR_IO if the file system of `dir` reports less free space than `count` such checkpoints
- * require, with both figures. OK if it does not report any. */
+/* TR_ERR_IO with both figures if the file system of `dir` has less free space than `count` such
+ * checkpoints require. OK if the free space is unknown. */
 tr_status_t tr_checkpoint_room(const char *dir, const tr_checkpoint_content_t *content,
                                int64_t count);
-/* Deletes all but the newest `keep` (0: none is deleted) and those that keep_paths name ("best"),
- * by renaming first. Leftovers of dead writers, and of this process, are deleted, too. */
+/* Deletes checkpoints except the newest `keep` (0: keep all) and those that the links keep_paths
+ * ("best") point to. Each is renamed before it is deleted. Also deletes temporary directories of
+ * dead writers and of this process. */
 tr_status_t tr_checkpoint_retain(const char *dir, int64_t keep, const char *const *keep_paths,
                                  size_t keep_count);
 /*
- * Renames those of steps after `newest` to skipped-step-N, with a warning. After resuming from an
- * older checkpoint they belong to another course of training, and one that was only temporarily
- * unreadable would later be taken for the newest.
+ * Renames the checkpoints of steps after `newest` to skipped-step-N, with a warning. When a run
+ * resumes from an older checkpoint, they no longer belong to it, and one that was only temporarily
+ * unreadable would later be used as the newest.
  */
 tr_status_t tr_checkpoint_set_aside(const char *dir, int64_t newest);
 /* Points the symbolic link dir/`name` ("best", "latest") at step-N, atomically. */
@@ -112,16 +114,16 @@ tr_status_t tr_checkpoint_link(const char *dir, const char *name, int64_t step);
 typedef struct {
     char *path;
     int64_t step;
-    tr_safetensors_t *model, *optimizer; /* optimizer NULL where absent */
+    tr_safetensors_t *model, *optimizer; /* optimizer NULL if absent */
     char *state_json;
 } tr_checkpoint_t;
-/* Opens and verifies one checkpoint directory: MANIFEST, lengths, checksums. TR_ERR_DATA names what
- * does not verify. */
+/* Opens and verifies one checkpoint directory: MANIFEST, lengths, checksums. TR_ERR_DATA names the
+ * file that fails. */
 tr_status_t tr_checkpoint_open(const char *path, tr_checkpoint_t **out);
 /*
- * The newest complete checkpoint under `dir`; *out NULL if there is none at all (dir missing or
- * empty). Skipped ones are appended to `skipped`, a line each. TR_ERR_DATA if there are checkpoints
- * and none verifies: training never restarts from scratch silently.
+ * Opens the newest complete checkpoint under `dir`; *out is NULL if dir is missing or empty.
+ * Skipped checkpoints are appended to `skipped`, one per line. TR_ERR_DATA if there are checkpoints
+ * but none verifies: training never silently restarts from scratch.
  */
 tr_status_t tr_checkpoint_open_newest(const char *dir, tr_checkpoint_t **out, tr_str_t *skipped);
 void tr_checkpoint_close(tr_checkpoint_t **checkpoint);
@@ -132,13 +134,13 @@ typedef TR_VEC(int64_t) tr_steps_t;
 /* The steps of the directories step-*, newest first; none if dir is missing. */
 tr_status_t tr_checkpoint_list(const char *dir, tr_steps_t *out);
 /*
- * Removes .tmp-* and .del-* of dead writers and of this process, which must not be writing (an
- * earlier process may have had its id); with `all` (the caller holds the run's lock) those of any
- * process.
+ * Removes .tmp-* and .del-* of dead writers and of this process id, which an earlier process may
+ * have had; this process must not be writing. With `all`, for which the caller holds the run's
+ * lock, removes those of any process.
  */
 tr_status_t tr_checkpoint_clean(const char *dir, bool all);
 
-/* -- in the background ------------------------------------------------------------------------- */
+/* -- the writer thread ------------------------------------------------------------------------- */
 
 typedef struct tr_checkpointer tr_checkpointer_t;
 typedef struct {
@@ -154,16 +156,16 @@ typedef struct {
 } tr_checkpointer_stats_t;
 
 /*
- * Starts one writer thread. Checks by a real write, fsync, rename and unlink that `dir` (created if
- * missing) is writable (TR_ERR_PERMISSION, TR_ERR_IO). The caller holds the run's lock: leftovers
- * of all other writers are removed.
+ * Starts the writer thread. Creates `dir` if missing and tests it with a write, fsync, rename and
+ * unlink (TR_ERR_PERMISSION, TR_ERR_IO). The caller holds the run's lock: temporary directories of
+ * all other writers are removed.
  */
 tr_status_t tr_checkpointer_create(const tr_checkpointer_params_t *params, tr_checkpointer_t **out);
-/* Submits `content`: names, data and text must not change until the writer is idle. "latest" will
- * point to it. At most one at a time: TR_ERR_INTERNAL while busy. */
+/* Submits `content`, whose names, data and text must not change until the writer is idle. "latest"
+ * will point to it. TR_ERR_INTERNAL while the writer is busy. */
 tr_status_t tr_checkpointer_submit(tr_checkpointer_t *c, const tr_checkpoint_content_t *content);
-/* The newest checkpoint, of `step`, is the best: once it is written, "best" points to it, and it is
- * never deleted. Nothing happens if it could not be written. Does not wait. */
+/* Declares the newest checkpoint, of `step`, the best: once it is written, "best" points to it, and
+ * it is not deleted. Has no effect if it could not be written. Does not wait. */
 void tr_checkpointer_best(tr_checkpointer_t *c, int64_t step);
 bool tr_checkpointer_busy(const tr_checkpointer_t *c);
 /* Waits until the writer is idle; returns the status of its last attempt. */

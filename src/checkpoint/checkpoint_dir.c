@@ -1,4 +1,6 @@
-/* The folder "checkpoints": names, listing, links, retention, and leftovers of dead writers. */
+/*
+ * The folder "checkpoints": names, listing, links, retention, and cleaning up after dead writers.
+ */
 #include "checkpoint_int.h"
 #include "trainer/log.h"
 #include <dirent.h>

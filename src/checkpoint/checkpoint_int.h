@@ -1,4 +1,4 @@
-/* Private to the checkpoint files: checksummed writing, directories, MANIFEST. */
+/* Private to src/checkpoint: checksummed files, directories, MANIFEST. */
 #ifndef TRAINER_CHECKPOINT_INT_H
 #define TRAINER_CHECKPOINT_INT_H
 
@@ -8,8 +8,8 @@
 
 /* -- files (checkpoint_io.c) ------------------------------------------------------------------- */
 
-/* A new file that is checksummed (XXH3-64) while it is written; a part of it can have a checksum of
- * its own as well. */
+/* A new file that is checksummed (XXH3-64) while it is written. A part of it can be checksummed
+ * separately. */
 typedef struct tr_sink tr_sink_t;
 tr_status_t tr_sink_open(const char *path, tr_sink_t **out);
 tr_status_t tr_sink_write(tr_sink_t *sink, const void *bytes, size_t count);
@@ -21,8 +21,8 @@ tr_status_t tr_sink_commit(tr_sink_t *sink, uint64_t *checksum, int64_t *bytes);
 /* Removes the file unless it was committed; frees. */
 void tr_sink_close(tr_sink_t **sink);
 
-/* Checksums `bytes` at `offset` of an open file by reading it, so that a bad disk is an error and
- * not a signal. `whole` accumulates over calls and may be NULL. */
+/* Checksums `bytes` at `offset` of an open file with read calls, so that a bad disk gives an error
+ * and not a SIGBUS. `whole` accumulates over calls and may be NULL. */
 typedef struct tr_checksum tr_checksum_t;
 tr_status_t tr_checksum_create(tr_checksum_t **out);
 tr_status_t tr_checksum_read(tr_checksum_t *whole, int fd, const char *path, int64_t offset,
@@ -34,7 +34,7 @@ uint64_t tr_checksum_bytes(const void *bytes, size_t count);
 /* -- the folder "checkpoints" (checkpoint_dir.c) ----------------------------------------------- */
 
 void tr_checkpoint_name(int64_t step, char out[32]);
-/* False unless `name` is exactly a result of tr_checkpoint_name. */
+/* Returns false unless `name` is exactly a result of tr_checkpoint_name. */
 bool tr_checkpoint_parse_name(const char *name, int64_t *out_step);
 
 /* -- MANIFEST (checkpoint_manifest.c) ---------------------------------------------------------- */
@@ -62,14 +62,14 @@ typedef struct {
 
 tr_status_t tr_manifest_add_file(tr_manifest_t *m, const char *name, int64_t bytes,
                                  uint64_t checksum);
-/* Of the file added last. */
+/* Adds a tensor of the file added last. */
 tr_status_t tr_manifest_add_tensor(tr_manifest_t *m, const tr_manifest_tensor_t *tensor);
 tr_status_t tr_manifest_format(const tr_manifest_t *m, tr_str_t *out);
-/* Accepts exactly what tr_manifest_format writes; TR_ERR_DATA names `path` and what is wrong. */
+/* Accepts exactly the output of tr_manifest_format. TR_ERR_DATA names `path` and the error. */
 tr_status_t tr_manifest_parse(const char *text, size_t bytes, const char *path, tr_manifest_t *out);
 void tr_manifest_free(tr_manifest_t *m);
 
-/* Bytes of a tensor; false if they overflow. */
+/* Size of a tensor in bytes; false on overflow. */
 bool tr_tensor_bytes(tr_dtype_t dtype, const tr_shape_t *shape, int64_t *out);
 
 #endif

@@ -1,16 +1,14 @@
 /*
- * MANIFEST, a line each:
+ * MANIFEST, one entry per line:
  *
  *   trainer-checkpoint 1
  *   step STEP
  *   file NAME BYTES CHECKSUM
- *   tensor CHECKSUM TYPE SHAPE OFFSET NAME      of the file above; SHAPE 64x28 or "scalar", NAME
- *   with %XX for
- * odd bytes manifest CHECKSUM                           of all bytes above
+ *   tensor CHECKSUM TYPE SHAPE OFFSET NAME      in the file above; SHAPE is 64x28 or "scalar", NAME
+ *                                               has %XX for unusual bytes
+ *   manifest CHECKSUM                           of all bytes above
  *
- * The parser is strict without a rule of its own for each field: what it understood is written
- * again and must
- * be the same bytes.
+ * The parser is strict: it formats what it has parsed, and the result must be the same bytes.
  */
 #include "checkpoint_int.h"
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* The writer thread: one checkpoint at a time, from memory that does not change until the thread is
- * idle. */
+/* The writer thread. It writes one checkpoint at a time, from memory that must not change until the
+ * thread is idle. */
 #include "checkpoint_int.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"

@@ -1,20 +1,19 @@
-/* Private: what the writer and the reader of safetensors share. */
+/* Shared by the writer and the reader of safetensors. Private to src/checkpoint. */
 #ifndef TRAINER_SAFETENSORS_INT_H
 #define TRAINER_SAFETENSORS_INT_H
 
 #include "checkpoint.h"
 
 const char *tr_safetensors_dtype_name(tr_dtype_t dtype); /* "F32" */
-/* File descriptor and where the data begin, for verification by reading. */
+/* File descriptor and offset of the data, for verification by reading. */
 int tr_safetensors_fd(const tr_safetensors_t *file);
 int64_t tr_safetensors_data_start(const tr_safetensors_t *file);
 
-/* The tensors of `count` files as those of one, which owns the files from then on. */
+/* Joins the tensors of `count` files to one, which takes ownership of the files. */
 tr_status_t tr_safetensors_join(tr_safetensors_t *const *files, size_t count,
                                 tr_safetensors_t **out);
 
-/* The reader on bytes in memory (the fuzzer's way in); `path` is for messages. bytes must outlive
- * the result. */
+/* Reads from memory, for the fuzzer. `path` is for messages. bytes must outlive the result. */
 tr_status_t tr_safetensors_parse(const void *bytes, size_t count, const char *path,
                                  tr_safetensors_t **out);
 

@@ -1,4 +1,4 @@
-/* Tensors in several files, as an index lists them: {"weight_map": {"NAME": "FILE", ...}}. */
+/* Tensors in several files, listed in an index: {"weight_map": {"NAME": "FILE", ...}}. */
 #include "checkpoint_int.h"
 #include "safetensors_int.h"
 

@@ -1,4 +1,4 @@
-/* What the targets of `trainer bench` share. Private to src/cmd. */
+/* Shared by the targets of `trainer bench`. Private to src/cmd. */
 #ifndef TRAINER_BENCH_H
 #define TRAINER_BENCH_H
 
@@ -16,14 +16,14 @@ tr_status_t bench_on_ranks(const char *path, int count, char **assignments,
                                               const void *options),
                            const void *options);
 
-/* Runs `program` `repeats` times with a wait after every op. *out (tr_free) has one entry for each
- * op; entries of collectives are 0. Not collective. */
+/* Runs `program` `repeats` times with a wait after every op. *out (tr_free) has one entry per op;
+ * entries of collectives are 0. Not collective. */
 tr_status_t bench_time_ops(tr_graph_t *g, int program, int repeats, bench_op_t **out);
 
 /*
- * Adds to `to` what a timeline of the step needs: "slots" of this rank; "config", the resolved
+ * Adds the data for a timeline of the step to `to`: "slots" of this rank; "config", the resolved
  * configuration; "compute_sec", the step times without exposed communication, ascending; "ops" of
- * the program `last` in order; "buckets" with their bytes and the index in "ops" of the op after
+ * the program `last`, in order; "buckets" with their bytes and the index in "ops" of the op after
  * which they are reduced (-1: before the first).
  */
 struct json_t;

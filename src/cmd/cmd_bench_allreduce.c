@@ -1,5 +1,5 @@
 /* trainer bench allreduce [CONFIG.ini] [--max SIZE] [--pause MS] [--json FILE] [key=value ...]:
- * times the collective that training waits for, over the engine that training uses. */
+ * times the all-reduce with the engine that training uses. */
 #include "bench.h"
 #include "cmd.h"
 #include "comm/probe.h"

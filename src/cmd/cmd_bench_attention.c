@@ -1,5 +1,5 @@
-/* trainer bench attention [--max T] [--json FILE] [key=value ...]: time and memory of attention,
- * standard and flash, by the number of tokens. */
+/* trainer bench attention [--max T] [--json FILE] [key=value ...]: time and memory of standard and
+ * flash attention by the number of tokens. */
 #include "bench.h"
 #include "cmd.h"
 #include "trainer/log.h"

@@ -1,4 +1,4 @@
-/* trainer data: what is in a data file, and how training would read it. */
+/* trainer data: describes a data file and how training would read it. */
 #include "cmd.h"
 #include "datatools/datatools.h"
 #include "trainer/log.h"

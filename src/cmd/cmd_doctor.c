@@ -1,4 +1,6 @@
-/* trainer doctor [CONFIG.ini] [--json FILE] [key=value ...]: whether training can run here. */
+/*
+ * trainer doctor [CONFIG.ini] [--json FILE] [key=value ...]: checks whether training can run here.
+ */
 #include "doctor.h"
 #include "machine.h"
 #include "trainer/log.h"

@@ -1,5 +1,5 @@
 /* trainer eval RUN | CONFIG.ini CHECKPOINT [--split test|valid|train] [--json FILE] [key=value
- * ...]: how good the weights of a checkpoint are. */
+ * ...]: evaluates the weights of a checkpoint. */
 #include "trained.h"
 
 #include <jansson.h>

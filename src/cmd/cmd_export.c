@@ -1,4 +1,6 @@
-/* trainer export: the weights of a checkpoint as one file, also in PyTorch's order. */
+/*
+ * trainer export: writes the weights of a checkpoint to one file, optionally in PyTorch's layout.
+ */
 #include "trained.h"
 #include "train/state.h"
 #include "train/torch_layout.h"

@@ -1,4 +1,4 @@
-/* Help: everything it says comes from the tables and registries, so that it cannot go stale. */
+/* Help. All of it is generated from the tables and registries, so that it is always current. */
 #include "cmd.h"
 #include "trainer/data.h"
 #include "device/device.h"

@@ -1,5 +1,4 @@
-/* trainer import and repack: files in the layout that reads fastest, from other formats and other
- * files. */
+/* trainer import and repack: convert data to HDF5 files in the layout that reads fastest. */
 #include "cmd.h"
 #include "trainer/clock.h"
 #include "datatools/datatools.h"

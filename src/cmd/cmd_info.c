@@ -1,5 +1,5 @@
-/* What this build is and what it finds here. Nothing of it needs MPI to be up: it has to work where
- * MPI does not. */
+/* trainer info: describes this build and this machine. It does not initialise MPI, so that it works
+ * where MPI does not. */
 #include "cmd.h"
 #include "device/device.h"
 #include "machine.h"

@@ -1,5 +1,5 @@
 /* trainer predict RUN | CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [--probabilities] [--force] [key=value
- * ...]: what a model says of each sample. */
+ * ...]: writes a model's predictions for each sample. */
 #include "trained.h"
 #include "datatools/datatools.h"
 #include "trainer/log.h"

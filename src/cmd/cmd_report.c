@@ -1,4 +1,4 @@
-/* trainer report RUNS... --out DIR: one page about runs and how they scale. */
+/* trainer report RUNS... --out DIR: writes a page about runs and their scaling. */
 #include "cmd.h"
 #include "report/runs_report.h"
 

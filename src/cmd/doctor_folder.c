@@ -1,4 +1,5 @@
-/* The run folder: writing, locks, room. Rank 0 writes there; the other nodes try its lock. */
+/* Checks of the run folder: writing, locks, free space. Rank 0 writes; the other nodes try its
+ * lock. */
 #include "doctor.h"
 #include "run/folder_probe.h"
 

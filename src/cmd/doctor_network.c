@@ -1,6 +1,6 @@
-/* The network: an all-reduce over all ranks, and the links of a ring over the nodes (of one node:
- * over its ranks). A node is slow where both of its links are; ranks of one node are not compared,
- * because their times are those of its scheduler. */
+/* Checks of the network: an all-reduce over all ranks, and the links of a ring over the nodes (with
+ * one node, over its ranks). A node is reported as slow if both of its links are slow. Ranks of one
+ * node are not compared, because their times depend on its scheduler. */
 #include "doctor.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-/* What the ranks are: cores, threads, versions, speed. */
+/* Checks of the ranks: cores, threads, versions, speed. */
 #include "doctor.h"
 #include "machine.h"
 #include "trainer/stats.h"

@@ -1,4 +1,4 @@
-/* What --json writes. */
+/* Writes the file of --json. */
 #include "cmd.h"
 
 #include <errno.h>

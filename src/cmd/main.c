@@ -1,5 +1,5 @@
-/* Finds the command, runs it, prints the error and ends the process, and with it all ranks, with
- * the code. */
+/* Finds and runs the command, prints the error, and exits with the code; after an error, with all
+ * ranks. */
 #include "cmd.h"
 #include "run/verdict.h"
 #include "h5/writer.h"
@@ -115,11 +115,11 @@ void cmd_say_error(tr_status_t status) {
 
 static int end(tr_status_t status) {
     if (status == TR_OK || is_leaving) return (int)status;
-    /* a rank that waits below is ended by the one that prints the error */
+    /* The rank that prints the error ends a rank that waits below. */
     signal(SIGTERM, SIG_DFL);
     cmd_say_error(status);
-    /* Whoever ends first has the launcher end all: a quiet rank leaves the rank that prints the time
-     * to write the verdict, too. */
+    /* When the first process exits, the launcher ends all: a rank that does not print waits, so that
+     * the one that prints can also write the verdict. */
     if (!is_said) nanosleep(&(struct timespec){.tv_sec = world ? PEER_SAYS_SEC : ALONE_SEC}, NULL);
     if (world && place.size > 1) tr_world_abort(world, (int)status);
     cmd_world_close(&world);

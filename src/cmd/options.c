@@ -1,4 +1,4 @@
-/* What to say of an option that a command does not take as it was written. */
+/* Errors about options. */
 #include "cmd.h"
 
 #include <stdio.h>
@@ -30,8 +30,8 @@ static bool wants_value(const char *usage, const char *name) {
     return false;
 }
 
-/* Whether "bench allreduce", the second word of `command`, has the option: in its part of the usage,
- * "allreduce ... | ", or in the part of all targets, after two spaces. */
+/* Whether the target in `command` ("bench allreduce") has the option: in its part of the usage,
+ * "allreduce ... | ", or in the part for all targets, after two spaces. */
 static bool has_option(const char *usage, const char *command, const char *option) {
     const char *target = strchr(command, ' '), *tail = strstr(usage, "  "), *part, *at;
     const size_t bytes = strlen(option);

@@ -1,4 +1,4 @@
-/* What the parts of `trainer plan` share. Private to src/cmd. */
+/* Shared by the parts of `trainer plan`. Private to src/cmd. */
 #ifndef TRAINER_PLAN_H
 #define TRAINER_PLAN_H
 
@@ -25,8 +25,8 @@ typedef struct {
     char **assignment; /* borrowed from argv */
 } plan_options_t;
 
-/* The session that `plan` shows: as the last of `ranks` ranks, which has the most slots where they
- * do not divide. any_size: also if this device has too little memory. Not collective. */
+/* Creates the session to plan, as the last of `ranks` ranks, which has the most slots. any_size:
+ * allow more memory than this device has. Not collective. */
 tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr_session_t **out);
 
 /* plan --nodes: prints the predicted step times, or writes them to o->json. */

@@ -1,4 +1,4 @@
-/* What eval and predict begin with: the world, a configuration, and a trained model. */
+/* Opening the world, a configuration and a trained model for eval and predict. */
 #ifndef CMD_TRAINED_H
 #define CMD_TRAINED_H
 
@@ -6,23 +6,22 @@
 #include "train/trained.h"
 
 typedef struct {
-    const char *config, *weights; /* paths; config NULL: that of the run of the weights */
+    const char *config, *weights; /* paths; config NULL: that of the weights' run */
     int count;
     char **assignments;
     bool prediction;
     bool from_memory; /* no data are opened */
     tr_split_t split;
-    /* Not NULL: programs of a session without data, as in tr_session_params_t. */
+    /* If not NULL, builds the programs of a session without data, as in tr_session_params_t. */
     tr_status_t (*build)(tr_session_t *s, void *self);
     void *build_self;
 } cmd_trained_params_t;
 
 typedef tr_trained_t cmd_trained_t; /* owns its world and its configuration */
 
-/* After a failure, too, cmd_trained_close closes what is open. Collective. */
+/* Call cmd_trained_close also after an error. Collective. */
 tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *out);
-/* `status` tells whether the ranks leave together: after an error the world stays open for main to
- * end all of them. Returns it. */
+/* If `status` is an error, the world stays open, and main ends all ranks. Returns `status`. */
 tr_status_t cmd_trained_close(cmd_trained_t *trained, tr_status_t status);
 
 #endif

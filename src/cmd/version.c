@@ -1,5 +1,5 @@
-/* The only object that knows the version and how it was built: a new commit compiles nothing else.
- */
+/* The only object file that depends on the version and the build: a new commit recompiles nothing
+ * else. */
 #include "cmd.h"
 #include "version.h"
 

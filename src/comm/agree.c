@@ -1,5 +1,5 @@
-/* One status for all ranks: a single small reduction if all succeeded, else the message of the
- * failing rank. */
+/* Agreement on one status: a single small reduction if all ranks succeeded, otherwise also the
+ * message of the failing rank. */
 #include "trainer/mem.h"
 #include "world_int.h"
 #include <string.h>

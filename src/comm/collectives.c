@@ -1,4 +1,4 @@
-/* Which engine moves gradients between ranks: the device's own, or MPI's. */
+/* Chooses the collectives engine: the device's own, or MPI. */
 #include "engine_int.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"

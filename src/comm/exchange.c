@@ -1,5 +1,5 @@
-/* Operations of all ranks on host memory. Each function packs its arguments into a job that runs
- * where MPI calls are made. */
+/* Collective operations on host memory. Each function packs its arguments into a job for the thread
+ * that makes MPI calls. */
 #include "trainer/mem.h"
 #include "world_int.h"
 #include <limits.h>

@@ -1,5 +1,5 @@
-/* Private to src/comm: what a rank is doing. The threads that do it write it, and the watchdog
- * reads it at any time. */
+/* The progress of this rank: written by the threads that work, read by the watchdog at any time.
+ * Private to src/comm. */
 #ifndef TRAINER_PULSE_H
 #define TRAINER_PULSE_H
 
@@ -12,21 +12,21 @@
 
 typedef struct {
     _Atomic int64_t marks;              /* progress of any kind */
-    _Atomic int64_t entered, completed; /* collectives, in the order that all ranks share */
+    _Atomic int64_t entered, completed; /* collectives: same order on all ranks */
     _Atomic int64_t step;
     _Atomic int phase;   /* tr_phase_t */
-    _Atomic int blocked; /* waits in which this rank needs others */
+    _Atomic int blocked; /* nonzero while this rank waits for other ranks */
     _Atomic float step_sec[TR_RECENT_STEPS];
     _Atomic int64_t steps_timed;
-    _Atomic double compute_sec, data_sec, wait_sec; /* of all steps; the phases' own thread's */
-    double begin_sec;                               /* of the phase; the phases' own thread's */
-    pthread_mutex_t words_lock;                     /* over `words` */
-    const tr_progress_words_t *words; /* of an engine whose device counts; NULL: none */
+    _Atomic double compute_sec, data_sec, wait_sec; /* of all steps; written by the loop's thread */
+    double begin_sec;                               /* of the phase; used by the loop's thread */
+    pthread_mutex_t words_lock;                     /* guards `words` */
+    const tr_progress_words_t *words; /* counters of an engine that the device updates; or NULL */
 } tr_heartbeat_t;
 
-/* From now on `words` (NULL: none) count in addition to entered and completed. */
+/* Counts `words` (NULL: none) in addition to entered and completed. */
 void tr_heartbeat_watch(tr_heartbeat_t *p, const tr_progress_words_t *words);
-/* Collectives entered and completed. Never waits. */
+/* Collectives entered and completed. Never blocks. */
 void tr_heartbeat_collectives(tr_heartbeat_t *p, int64_t *out_entered, int64_t *out_completed);
 
 /* Relaxed: it does not matter if a watchdog sees a change one heartbeat later. */

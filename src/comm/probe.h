@@ -24,27 +24,27 @@ typedef struct {
 /*
  * Times all-reduces (sums of floats, in place) of `bytes`, a multiple of 4 from 4 to max_bytes, for
  * about 0.2 s. The time of one all-reduce is that of its slowest rank. One all-reduce before and
- * one after the timed ones are checked on every rank: TR_ERR_INTERNAL where a sum is wrong.
+ * one after the timed ones are checked on every rank: TR_ERR_INTERNAL if a sum is wrong.
  * Collective.
  */
 tr_status_t tr_probe_allreduce(tr_probe_t *probe, int64_t bytes, tr_probe_times_t *out);
-/* Rates in bytes per second, as nccl-tests define them (doc/PERFORMANCE.md there): the algorithm
- * bandwidth is bytes / time; the bus bandwidth is 2 (ranks - 1) / ranks times that, which does not
- * depend on the number of ranks where the network is the limit. */
+/* Rates in bytes per second, as defined in doc/PERFORMANCE.md of nccl-tests. The algorithm
+ * bandwidth is bytes / time. The bus bandwidth is 2 (ranks - 1) / ranks times that; it does not
+ * depend on the number of ranks if the network is the limit. */
 double tr_probe_algorithm_bandwidth(int64_t bytes, double sec);
 double tr_probe_bus_bandwidth(int64_t bytes, double sec, int ranks);
 
-/* A message of `bytes` in one direction, from the shortest of some round trips. */
+/* The times of a small and a large message in one direction: half of the shortest round trip. */
 typedef struct {
     int from, to; /* ranks */
     double small_sec, large_sec;
 } tr_probe_link_t;
 enum { TR_PROBE_SMALL_BYTES = 4, TR_PROBE_LARGE_BYTES = 1 << 20 };
 /*
- * Times the links of a ring over `count` >= 2 ranks: out[i] is the link from ranks[i] to the next
- * (of two ranks there is one link, out[0]). Links that have no rank in common are timed together.
- * The probe's max_bytes is at least TR_PROBE_LARGE_BYTES. Every rank gets all results. `ranks` is
- * the same on all ranks; ranks that are not in it call this too. Collective.
+ * Times the links of a ring over `count` >= 2 ranks: out[i] is the link from ranks[i] to the next.
+ * Two ranks have one link, out[0]. Links without a common rank are timed at the same time. The
+ * probe's max_bytes must be at least TR_PROBE_LARGE_BYTES. Every rank gets all results. `ranks` is
+ * the same on all ranks. Collective, also for ranks that are not in `ranks`.
  */
 tr_status_t tr_probe_ring(tr_probe_t *probe, const int *ranks, int count, tr_probe_link_t *out);
 int tr_probe_link_count(int ranks);

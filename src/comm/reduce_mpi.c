@@ -1,11 +1,11 @@
 /*
- * The collectives table filled with MPI, in one of two ways that all ranks share:
+ * The collectives table implemented with MPI, in one of two modes, the same on all ranks:
  *
  *   thread  a communication thread runs blocking reductions in the order they were started;
- *   poll    the caller starts non-blocking ones and moves them on between its ops.
+ *   poll    the caller starts non-blocking reductions and advances them between its ops.
  *
- * A range is reduced in pieces. Device memory that the host cannot see goes through pinned memory,
- * a piece at a time, so that copies and reductions overlap.
+ * A range is reduced in pieces. Device memory that the host cannot access is staged through pinned
+ * memory, one piece at a time, so that copies and reductions overlap.
  */
 #include "engine_int.h"
 #include "trainer/clock.h"

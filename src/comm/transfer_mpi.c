@@ -1,4 +1,4 @@
-/* Broadcast, send and receive of device memory: blocking, in one piece. */
+/* Broadcast, send and receive of device memory. They block and are not split into pieces. */
 #include "trainer/clock.h"
 #include "engine_int.h"
 

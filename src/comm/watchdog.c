@@ -1,8 +1,6 @@
-/*
- * The thread of the watchdog: it receives and sends heartbeats, judges them, and ends the job. Its
- * clock counts only the time in which the thread itself ran: if the whole job is suspended and
- * continues later, no rank is late.
- */
+/* The watchdog thread. It receives and sends heartbeats, evaluates them, and ends the job. Its
+ * clock counts only the time during which the thread itself ran: if the whole job is suspended and
+ * continued, no rank counts as late. */
 #include "watchdog.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"

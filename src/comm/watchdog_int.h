@@ -1,42 +1,42 @@
-/* Private: the watchdog's links to other ranks. */
+/* TCP links of the watchdog. Private to src/comm. */
 #ifndef TRAINER_WATCHDOG_INT_H
 #define TRAINER_WATCHDOG_INT_H
 
 #include "world_int.h"
 
-/* The last heartbeat of a rank: it leaves in good order and closes the link; or it has reported why
- * the job ends, and ends it. */
+/* In the last heartbeat of a rank. LEAVING: normal end, the rank closes the link; ENDING: the rank
+ * has reported the error and ends the job. */
 enum { TR_LEAVING = 1, TR_ENDING };
 
-/* What a rank reports about itself. */
+/* A heartbeat. */
 typedef struct {
-    /* grows with any progress; that of rank 0 with the progress of any rank */
+    /* increases with any progress; on rank 0 with the progress of any rank */
     int64_t progress;
     int64_t step, entered, completed;
     double compute_sec, data_sec, wait_sec; /* of all steps so far */
     int32_t rank, phase;
-    int32_t blocked; /* waits for other ranks */
+    int32_t blocked; /* the rank waits for other ranks */
     int32_t leaving; /* 0, TR_LEAVING or TR_ENDING */
 } tr_beat_t;
 
-/* A rank that is listened to. */
+/* A connected rank. */
 typedef struct {
-    int fd; /* -1: none: this rank itself, or one that left or is gone */
+    int fd; /* -1: this rank itself, or a rank that left or is gone */
     char host[64];
     tr_beat_t last;
-    double heard_sec; /* when `last` came */
-    double gone_sec;  /* when the link broke, 0: it did not */
-    size_t got;       /* bytes of a beat that has come in part */
+    double heard_sec; /* when `last` was received */
+    double gone_sec;  /* when the link broke; 0: it has not */
+    size_t got;       /* bytes of `coming` received so far */
     tr_beat_t coming;
 } tr_peer_t;
 
-/* Rank 0 gets a link to every other rank, peers[rank]; the others one to rank 0, peers[0].
- * TR_ERR_RETRY if it could not be made. Collective. */
+/* Connects rank 0 to every other rank: peers[rank] on rank 0, peers[0] on the others. TR_ERR_RETRY
+ * if a connection fails. Collective. */
 tr_status_t tr_links_open(tr_world_t *world, tr_peer_t *peers);
 /* Never blocks. If the link is full, the heartbeat is dropped. */
 void tr_link_send(tr_peer_t *peer, const tr_beat_t *beat);
-/* Receives what has arrived; true if that was a heartbeat, now `last`. A broken link is closed and
- * gone_sec set to `now_sec`. Never blocks. */
+/* Receives available bytes. Returns true if they complete a heartbeat, which is then `last`. Closes
+ * a broken link and sets gone_sec to `now_sec`. Never blocks. */
 bool tr_link_receive(tr_peer_t *peer, double now_sec);
 
 #endif

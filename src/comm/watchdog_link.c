@@ -1,4 +1,4 @@
-/* The watchdog's TCP links: every rank to rank 0, whose addresses are exchanged by MPI. */
+/* TCP links of the watchdog from every rank to rank 0. Addresses are exchanged by MPI. */
 #include "watchdog_int.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"

@@ -1,4 +1,4 @@
-/* The communication thread: a queue of jobs that it runs one after the other. */
+/* The communication thread: a queue of jobs that run in order. */
 #include "trainer/mem.h"
 #include "trainer/thread.h"
 #include "watchdog.h"

@@ -1,4 +1,4 @@
-/* The object: create, look up, assign, problems, read. */
+/* The configuration object: create, look up, assign, record problems, read. */
 #include "config_int.h"
 #include "ini.h"
 

@@ -1,4 +1,4 @@
-/* What the files of the configuration share. */
+/* Private to src/config. */
 #ifndef TRAINER_CONFIG_INT_H
 #define TRAINER_CONFIG_INT_H
 
@@ -6,21 +6,21 @@
 #include "trainer/mem.h"
 
 #define KEY_BYTES   128 /* longest full key, with its terminator */
-#define WHERE_BYTES 512 /* the name of a place; truncated if longer */
+#define WHERE_BYTES 512 /* "FILE:LINE" in messages; truncated if longer */
 
-/* One key: the row, and its present value. */
+/* One key: its row and its current value. */
 typedef struct {
     char *key; /* "data.batch_size" */
     const char *section;
     const tr_config_field_t *field;
     char *text;     /* a valid value of the field */
     char *origin;   /* "mnist.ini:12"; NULL for the default */
-    int load, line; /* in which load and line it was set, to find a key that one file sets twice */
+    int load, line; /* the load and line that set it, to detect a key set twice in one file */
 } entry_t;
 
 struct tr_config {
     TR_VEC(entry_t) entries;
-    TR_VEC(char *) problems; /* the first few; all are counted */
+    TR_VEC(char *) problems; /* the first few of problem_count */
     int64_t problem_count;
     int loads;
     tr_status_t status; /* a problem could not be recorded */
@@ -34,6 +34,6 @@ void tr_config_where(const char *origin, int line, char where[WHERE_BYTES]);
 /* Records the problem "origin: message". */
 void tr_config_note(tr_config_t *config, const char *origin, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* The known key that `key` probably means; NULL: none. */
+/* The known key that `key` is probably a typo of; NULL if there is none. */
 const char *tr_config_suggest(const tr_config_t *config, const char *key);
 #endif

@@ -1,4 +1,4 @@
-/* Where values come from: file, text, environment, command line. */
+/* Sources of values: file, text, environment, command line. */
 #include "config_int.h"
 #include "ini.h"
 #include "trainer/log.h"

@@ -1,4 +1,4 @@
-/* Values of fields: parsing by type, ranges, the normal form, descriptions for messages. */
+/* Values of fields: parsing by type, ranges, normal form, descriptions for messages. */
 #include "field.h"
 #include "trainer/str.h"
 

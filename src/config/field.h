@@ -1,6 +1,6 @@
 /*
- * One row of a field table and the text of a value: the parser and the messages that configuration
- * keys and layer attributes share. Nothing here is collective.
+ * Values of one row of a field table: the parser and the messages that configuration keys and layer
+ * attributes share. Not collective.
  */
 #ifndef TRAINER_CONFIG_FIELD_H
 #define TRAINER_CONFIG_FIELD_H
@@ -9,11 +9,11 @@
 
 /*
  * Parses `text`, checks its range, and writes the value to the member of `settings` (NULL: only
- * checks). A STRING member points to `text`. False: `text` is not a value of `field`, and nothing is
- * written.
+ * check). A STRING member points to `text`. Returns false and writes nothing if `text` is not a
+ * value of `field`.
  */
 bool tr_config_parse_value(const tr_config_field_t *field, const char *text, void *settings);
-/* Whether two texts are the same value ("64k" and "65536", "yes" and "true"). */
+/* Whether two texts denote the same value ("64k" and "65536", "yes" and "true"). */
 bool tr_config_same_value(const tr_config_field_t *field, const char *a, const char *b);
 /* Appends a value in its normal form: one text for "3", "3x3" and "03". */
 void tr_config_append_value(const tr_config_field_t *field, const char *text, tr_str_t *out);

@@ -1,4 +1,4 @@
-/* Elements of any type as floats or doubles. */
+/* Conversion of elements of any type to floats or doubles. */
 #include "shared.h"
 #include "trainer/mem.h"
 #include <string.h>

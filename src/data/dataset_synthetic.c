@@ -1,8 +1,6 @@
-/*
- * Samples made up in memory, for speed runs and tests: u8 noise whose brightness, slab by slab
- * along the first dimension, depends on the class (or is the target), so that a network has
- * something to learn. Sample i is a pure function of i and the split.
- */
+/* Synthetic samples for benchmarks and tests: u8 noise whose brightness, slab by slab along the
+ * first dimension, depends on the class or the target, so that a network can learn. Sample i is a
+ * pure function of i and the split. */
 #include "shared.h"
 #include "trainer/mem.h"
 #include "trainer/rng.h"

@@ -1,8 +1,6 @@
-/*
- * Windows of tokens made up in memory, for speed runs and tests. Token k has a probability of about
- * 1 / (k + 1) (Zipf's law): id = floor((V + 1)^u) - 1 with u uniform in [0, 1). Window i is a pure
- * function of i, the split, T and V.
- */
+/* Synthetic windows of tokens for benchmarks and tests. Token k has a probability of about 1 / (k +
+ * 1) (Zipf's law): id = floor((V + 1)^u) - 1 with u uniform in [0, 1). Window i is a pure function
+ * of i, the split, T and V. */
 #include "shared.h"
 #include "trainer/mem.h"
 #include "trainer/rng.h"

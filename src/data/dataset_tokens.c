@@ -1,9 +1,9 @@
 /*
- * Windows of a stream of tokens. The stream is the tokens of the files, one file after another,
- * with an end-of-text token between two files where the first does not end in one. Window i has the
- * inputs [i T, (i + 1) T) of the stream, T = settings->context, and as labels the tokens that
- * follow each of them. So every token but the first is a label of exactly one window. In the last
- * window what is beyond the stream has the input 0 and the label -1.
+ * Windows of a token stream. The stream is the concatenation of the tokens of all files, with an
+ * end-of-text token between two files if the first does not end with one. With T =
+ * settings->context, the inputs of window i are the tokens [i T, (i + 1) T), and the labels are the
+ * tokens that follow each of them. Every token but the first is therefore a label of exactly one
+ * window. Positions of the last window after the end of the stream have input 0 and label -1.
  */
 #include "hdf5_source.h"
 #include "trainer/mem.h"

@@ -1,8 +1,6 @@
-/*
- * Which data sets of a file are the inputs and labels of a split, by their usual names: in a group
- * named after the split (train/x), at the root with the split in the name (x_train, train_images,
- * train_set_x), or at the root.
- */
+/* Finds the inputs and labels of a split in a file by their usual names: in a group named after the
+ * split (train/x), at the root with the split in the name (x_train, train_images, train_set_x), or
+ * at the root. */
 #include "hdf5_source.h"
 #include <stdio.h>
 #include <string.h>

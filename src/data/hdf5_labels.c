@@ -1,8 +1,6 @@
-/*
- * What y is. It is read once, when the data set is opened, because labels are small. One value per
- * sample is a class index if all are integers from 0; several are a one-hot vector if each row has
- * a single 1 among zeros; anything else is a regression target.
- */
+/* Determines the kind of y. It is read once, when the data set is opened, because labels are small.
+ * One value per sample is a class index if all values are integers >= 0. Several values are a
+ * one-hot vector if each row has a single 1 among zeros. Anything else is a regression target. */
 #include "hdf5_source.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Attributes of the data: mean and std, the number of classes and their names. */
+/* Attributes of the data: mean and std, number of classes, and names. */
 #include "hdf5_source.h"
 #include <stdio.h>
 #include <string.h>

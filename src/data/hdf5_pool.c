@@ -1,4 +1,4 @@
-/* Scratch memory of the threads that read a data set. */
+/* Scratch memory for the threads that read a data set. */
 #include "hdf5_source.h"
 #include "trainer/mem.h"
 

@@ -1,4 +1,4 @@
-/* From data.train, data.valid or data.test to open files with inputs and labels. */
+/* Opens the files of data.train, data.valid or data.test. */
 #include "hdf5_source.h"
 #include "trainer/host.h"
 #include <fcntl.h>

@@ -1,4 +1,6 @@
-/* The loader: workers that fill streams ahead of the consumer (loader_int.h draws the picture). */
+/*
+ * The loader: workers that fill sample streams ahead of the consumer. loader_int.h has a diagram.
+ */
 #include "loader_int.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"

@@ -1,4 +1,4 @@
-/* Filling a window: permutation, padding, reading, and writing each sample to its place. */
+/* Fills a shuffle window: permutation, padding, reading, and writing each sample to its place. */
 #include "loader_int.h"
 #include <string.h>
 #ifdef __SSE2__

@@ -1,4 +1,4 @@
-/* Names of classes and of inputs. Data that give one index two names are refused. */
+/* Names of classes and inputs. Data that give one index different names are refused. */
 #include "shared.h"
 #include "trainer/mem.h"
 #include <string.h>

@@ -1,5 +1,4 @@
-/* What a model was told about its data: resolved from keys, attributes and checkpoints, and applied
- * in the graph. */
+/* Preprocessing: resolved from keys, attributes and checkpoints, and applied in the graph. */
 #include "preprocess.h"
 #include "shared.h"
 #include "trainer/log.h"

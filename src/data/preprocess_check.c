@@ -1,5 +1,4 @@
-/* Whether data fit what a model was told: against the data of its training, and against its
- * normalisation. */
+/* Checks data against the preprocessing of a model, and the range of the normalised inputs. */
 #include "preprocess.h"
 #include "shared.h"
 #include "trainer/log.h"

@@ -1,4 +1,4 @@
-/* What a model was told about its data, as JSON in checkpoints, and the differences between two. */
+/* Preprocessing as JSON in checkpoints, and the differences between two. */
 #include "preprocess.h"
 #include "trainer/mem.h"
 

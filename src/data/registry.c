@@ -1,4 +1,4 @@
-/* The registered data sets, and opening a split of one. */
+/* The registry of data sets, and opening a split. */
 #include "base/registry.h"
 #include "shared.h"
 #include "trainer/log.h"

@@ -1,10 +1,10 @@
 /*
- * The order of samples (trainer/data.h says what it is): everything here is computed from the
- * order's numbers, nothing is stored.
+ * The order of samples, specified in trainer/data.h. Everything is computed; nothing is stored.
  *
- * The permutation of blocks is a Feistel network over the smallest power of two that holds them,
- * walked until it lands inside (Black, Rogaway, "Ciphers with arbitrary finite domains", CT-RSA
- * 2002). So any block of any epoch is found without a table.
+ * The permutation of blocks is a Feistel network over the smallest power of two that is at least
+ * their number, applied repeatedly until the result is in range (cycle walking: Black, Rogaway,
+ * "Ciphers with arbitrary finite domains", CT-RSA 2002). Any block of any epoch is found without a
+ * table.
  */
 #include "shared.h"
 #include "trainer/mem.h"

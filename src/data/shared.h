@@ -1,4 +1,4 @@
-/* What the files of the data floor share with each other and with src/datatools. */
+/* Shared by the files of src/data and src/datatools. */
 #ifndef DATA_SHARED_H
 #define DATA_SHARED_H
 
@@ -7,13 +7,13 @@
 #include "trainer/str.h"
 #include <math.h>
 
-/* Whether `labels` labels of `classes` classes, beside `others` values that are not labels, look
- * like labels with mistakes. */
+/* Whether a y with `labels` labels of `classes` classes and `others` other values looks like labels
+ * with mistakes. */
 static inline bool tr_nearly_labels(int64_t labels, int64_t others, int64_t classes) {
     return others > 0 && others <= (labels + others) / 100 && labels >= 10 * classes;
 }
 
-/* Whether values can be divided by it: they are multiplied by its inverse. */
+/* Whether std and its inverse are positive and finite. */
 static inline bool tr_is_divisor(float std) {
     return std > 0 && isfinite(std) && isfinite(1 / std);
 }
@@ -21,10 +21,10 @@ static inline bool tr_is_divisor(float std) {
 /* "28x28x1" as a shape; `key` is named in the error. */
 tr_status_t tr_data_parse_shape(const char *key, const char *text, tr_shape_t *out);
 
-/* The names with commas between them; only some if there are many or they are long. */
+/* Appends the names, separated by commas; only the first ones if there are many. */
 void tr_names_say(const char *const *name, int64_t count, tr_str_t *out);
 
-/* The part of `whole` that data.valid_fraction keeps for validation, or the rest for training.
+/* The part of `whole` that data.valid_fraction reserves for validation, or the rest for training.
  * Takes ownership of `whole` on success. */
 tr_status_t tr_dataset_part(tr_dataset_t *whole, double fraction, bool is_valid,
                             tr_dataset_t **out);

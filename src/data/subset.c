@@ -1,11 +1,11 @@
 /*
- * data.valid_fraction: one data set as two, for training and for validation.
+ * data.valid_fraction: splits one data set into training and validation.
  *
- * The data set is cut into segments of equal length, and V of its C segments go to validation, as
- * evenly as whole numbers allow: segment j does where floor((j + 1) V / C) > floor(j V / C). So the
- * k-th segment of validation is ceil((k + 1) C / V) - 1, the k-th of training is floor(k C / (C -
- * V)), nothing is stored, and both parts have of everything where the file is sorted. The last
- * segment, which may be short, is always of validation.
+ * The data set is divided into C segments of equal length, of which V go to validation, spread as
+ * evenly as possible: segment j does if floor((j + 1) V / C) > floor(j V / C). The k-th segment of
+ * validation is therefore ceil((k + 1) C / V) - 1, and the k-th of training floor(k C / (C - V)).
+ * Nothing is stored, and both parts cover the whole file even if it is sorted. The last segment,
+ * which may be short, always belongs to validation.
  */
 #include "shared.h"
 #include "trainer/mem.h"

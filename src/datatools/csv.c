@@ -1,7 +1,5 @@
-/*
- * Comma-separated values (RFC 4180, and blanks around fields) in UTF-8, or another character
- * between them: quoted fields may hold it, doubled quotes and line ends.
- */
+/* Comma-separated values (RFC 4180, with optional blanks around fields) in UTF-8, or with another
+ * delimiter. Quoted fields may contain delimiters, doubled quotes and line ends. */
 #include "csv_int.h"
 #include "trainer/str.h"
 #include <string.h>

@@ -1,4 +1,4 @@
-/* A cell of a table: its number, and the remedy if it has none. */
+/* Parses a cell of a table, or describes the remedy. */
 #include "csv_int.h"
 #include <math.h>
 #include <stdio.h>

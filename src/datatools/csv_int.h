@@ -1,5 +1,5 @@
-/* Tables of numbers: csv.c splits the text into fields, csv_cell.c reads the number in one,
- * csv_labels.c determines what the labels are, import_csv.c does the rest. */
+/* CSV import: csv.c splits the text into fields, csv_cell.c parses numbers, csv_labels.c determines
+ * the kind of labels, import_csv.c is the importer. */
 #ifndef CSV_INT_H
 #define CSV_INT_H
 
@@ -25,44 +25,44 @@ typedef struct {
     char delimiter, decimal; /* between columns; '.' or ',' in numbers */
 } csv_table_t;
 
-/* With a decimal comma a point is none: it would separate thousands. */
+/* Parses a number. With a decimal comma, points are not accepted: they would separate thousands. */
 bool tr_csv_number(const csv_table_t *table, const char *text, double *out);
-/* Whether it is a usual notation for a missing value. */
+/* Whether `text` is a usual notation for a missing value. */
 bool tr_csv_is_missing(const char *text);
-/* Not a number, but meant as one: missing, too large, or with the other decimal sign. */
+/* Whether `text` is not a valid number but probably meant as one: missing, too large, or with the
+ * other decimal sign. */
 bool tr_csv_is_meant_as_number(const csv_table_t *table, const char *text);
 /* How to read another format; for messages. */
 #define CSV_FORMAT_HINT "--delimiter and --decimal name other characters than ',' and '.'"
-/* What to do about `text`, which is not a number in the range of a 32-bit float. */
+/* Writes the remedy for `text`, which is not a number in the range of a 32-bit float. */
 void tr_csv_remedy(const csv_table_t *table, const char *text, char *out, size_t room);
 
 /* -- csv_labels.c ------------------------------------------------------------------------------ */
 
 typedef struct {
-    int column;            /* -1: there are none */
-    bool regression;       /* they must be regression targets */
-    bool numbers, whole;   /* so far: all are numbers; all are whole numbers from 0 on */
-    double largest;        /* of those */
-    int64_t odd, odd_line; /* labels that are other numbers; the first one's line */
+    int column;            /* -1: no labels */
+    bool regression;       /* the labels must be regression targets */
+    bool numbers, whole;   /* so far: all are numbers; all are integers >= 0 */
+    double largest;        /* largest such integer */
+    int64_t odd, odd_line; /* number of labels that are other numbers; line of the first */
     double odd_value;
-    /* distinct ones, up to one more than may be classes; sorted by tr_csv_labels_end */
+    /* distinct labels, at most one more than the limit of classes; sorted by tr_csv_labels_end */
     TR_VEC(char *) names;
-    uint16_t *slot;                 /* of a hash table: a name's place in `names` + 1, 0: free */
-    char *text;                     /* the first that is no number, and where; NULL: none */
-    int64_t text_line, texts, rows; /* texts: how many are no number, of `rows` */
-    bool text_first;                /* the first row's is none */
-    tr_stats_t stats;               /* of numbers */
+    uint16_t *slot;                 /* hash table: index in `names` + 1; 0: free */
+    char *text;                     /* first label that is not a number; NULL: none */
+    int64_t text_line, texts, rows; /* its line; number of such labels; number of rows */
+    bool text_first;                /* the label of the first row is not a number */
+    tr_stats_t stats;               /* of the numbers */
 } csv_labels_t;
 
 void tr_csv_labels_begin(csv_labels_t *labels, int column, bool regression);
-/* The label of the row that was read last; *out_value is 0 for a text. TR_ERR_DATA if it is
- * missing. */
+/* Adds the label of the last row; *out_value is 0 for a text. TR_ERR_DATA if it is missing. */
 tr_status_t tr_csv_labels_add(csv_labels_t *labels, const csv_table_t *table, const char *text,
                               double *out_value);
-/* All rows are read; integers of many classes are regression targets from here on. TR_ERR_DATA if
- * only some are numbers, or there are too many texts. */
+/* Call after the last row. Integers with too many distinct values become regression targets.
+ * TR_ERR_DATA if only some labels are numbers, or there are too many distinct texts. */
 tr_status_t tr_csv_labels_end(csv_labels_t *labels, const csv_table_t *table);
-/* The class of a text, -1: it was not among them. */
+/* The class of a text; -1 if it is unknown. */
 int64_t tr_csv_labels_class(const csv_labels_t *labels, const char *text);
 void tr_csv_labels_free(csv_labels_t *labels);
 

@@ -1,5 +1,5 @@
-/* The report of `trainer data`: the contents of a file, what training would use, how it is read,
- * and its values. */
+/* The report of `trainer data`: the contents of a file, the arrays that training would use, how
+ * they are read, and their values. */
 #include "data/hdf5_source.h"
 #include "data/preprocess.h"
 #include "datatools.h"

@@ -1,8 +1,6 @@
-/*
- * Digits drawn with strokes: each is a few arcs and lines in a unit square, bent, slanted and
- * scaled at random, drawn with a pen of random width, and blurred by noise. Enough like handwriting
- * that a network has to learn and a person can read them.
- */
+/* Synthetic handwritten digits. Each is a few arcs and lines in a unit square, randomly bent,
+ * slanted and scaled, drawn with a pen of random width, and blurred by noise. They are similar
+ * enough to handwriting that a network has to learn them and a person can read them. */
 #include "import_int.h"
 #include "trainer/rng.h"
 #include <math.h>

@@ -1,5 +1,5 @@
-/* IDX, the format of MNIST's files: two zero bytes, type, number of dimensions, these as big-endian
- * 32-bit numbers, then the values. */
+/* IDX, the format of MNIST's files: two zero bytes, type, number of dimensions, the dimensions as
+ * big-endian 32-bit numbers, then the values. */
 #include "import_int.h"
 #include <string.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-/* Opening pictures, and what the decoders share. */
+/* Opening image files, and functions shared by the decoders. */
 #include "image.h"
 #include "trainer/mem.h"
 

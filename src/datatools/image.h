@@ -1,4 +1,4 @@
-/* Pictures from files, as 8-bit pixels. Private to src/datatools. */
+/* Image files, decoded to 8-bit pixels. Private to src/datatools. */
 #ifndef IMAGE_H
 #define IMAGE_H
 
@@ -15,31 +15,30 @@ typedef struct {
 } tr_image_t;
 
 /*
- * Reads the header of a JPEG or PNG file, told apart by their first bytes. TR_ERR_DATA names the
- * file and what is wrong with it; TR_ERR_CONFIG where this build lacks the library.
+ * Reads the header of a JPEG or PNG file, identified by its first bytes. TR_ERR_DATA names the file
+ * and the error. TR_ERR_CONFIG if this build lacks the library.
  */
 tr_status_t tr_image_probe(const char *path, tr_image_t *out);
 /*
- * Reads the whole file, as `channels` (1 or 3). Grey is 0.299 R + 0.587 G + 0.114 B; transparency
- * is dropped, 16 bits become 8. The orientation in EXIF data is ignored. Thread-safe.
+ * Reads the file with `channels` (1 or 3). Grey is 0.299 R + 0.587 G + 0.114 B. Transparency is
+ * dropped, 16 bits are reduced to 8, and the EXIF orientation is ignored. Thread-safe.
  */
 tr_status_t tr_image_read(const char *path, int channels, tr_image_t *out);
 void tr_image_free(tr_image_t *image);
 
 /*
- * Scales `in` to (height, width, in->channels): bilinear interpolation, over the whole area of a
- * pixel where the picture shrinks. The same as PIL's BILINEAR and torchvision's Resize, to one
- * level of 256.
+ * Resizes `in` to (height, width, in->channels) with antialiased bilinear interpolation. Results
+ * equal those of PIL's BILINEAR and torchvision's Resize within one of 256 levels.
  */
 tr_status_t tr_image_resize(const tr_image_t *in, int64_t height, int64_t width, uint8_t *out);
 
-/* The decoders: pixels in the file's own 1 or 3 channels; only the header if `probe`. */
+/* The decoders. Pixels have the channels of the file, 1 or 3. probe: read only the header. */
 tr_status_t tr_jpeg_read(FILE *file, const char *path, bool probe, tr_image_t *out);
 tr_status_t tr_png_read(FILE *file, const char *path, bool probe, tr_image_t *out);
 /* Checks the size and allocates the pixels. */
 tr_status_t tr_image_make(const char *path, int64_t height, int64_t width, int channels, bool probe,
                           tr_image_t *out);
-/* TR_ERR_DATA: the library's reason, and what to do with the file. */
+/* Records TR_ERR_DATA with the library's reason and the remedy. */
 tr_status_t tr_image_fail(const char *path, const char *reason);
 
 #endif

@@ -1,4 +1,4 @@
-/* Pictures in folders: which there are, and of which class. Private to src/datatools. */
+/* Lists the image files of a folder and their classes. Private to src/datatools. */
 #ifndef IMAGE_FOLDER_H
 #define IMAGE_FOLDER_H
 
@@ -13,14 +13,14 @@ typedef struct {
 enum { TR_PICTURES_TRAIN, TR_PICTURES_VALID, TR_PICTURES_TEST, TR_PICTURES_GROUPS };
 
 typedef struct {
-    TR_VEC(char *) class_name; /* in the order of their bytes */
+    TR_VEC(char *) class_name; /* sorted by bytes */
     TR_VEC(tr_picture_t) group[TR_PICTURES_GROUPS];
 } tr_pictures_t;
 
 /*
- * Lists FOLDER/CLASS/FILE as the group TRAIN; or FOLDER/train/CLASS/FILE and, where they are there,
- * the same of the folders valid, val or validation, and test. Files that are not named .jpg, .jpeg
- * or .png are left out, with a warning. TR_ERR_DATA for a class without pictures.
+ * Lists FOLDER/CLASS/FILE as the group TRAIN, or FOLDER/train/CLASS/FILE and, if present, the same
+ * for the folders valid, val or validation, and test. Skips files not named .jpg, .jpeg or .png,
+ * with a warning. TR_ERR_DATA for a class without images.
  */
 tr_status_t tr_pictures_list(const char *folder, tr_pictures_t *out);
 void tr_pictures_free(tr_pictures_t *pictures);

@@ -1,4 +1,4 @@
-/* JPEG files by libjpeg. */
+/* JPEG files, with libjpeg. */
 #include "image.h"
 
 #ifdef TR_HAVE_JPEG

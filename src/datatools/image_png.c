@@ -1,4 +1,4 @@
-/* PNG files by libpng. */
+/* PNG files, with libpng. */
 #include "image.h"
 
 #ifdef TR_HAVE_PNG

@@ -1,5 +1,5 @@
-/* Scaling pictures: a triangle filter as wide as a pixel of the result (or of the source, where the
- * picture grows), along rows and then along columns. */
+/* Resizing images: a triangle filter along rows, then along columns. Its width is one pixel of the
+ * result, or of the source if the image is enlarged. */
 #include "image.h"
 #include "trainer/mem.h"
 

@@ -1,5 +1,5 @@
-/* The list of importers, the mean and deviation that they write to the file, and their description
- * of y. */
+/* The list of importers, the mean and standard deviation that they write, and their description of
+ * y. */
 #include "import_int.h"
 #include "trainer/log.h"
 #include <math.h>

@@ -1,8 +1,6 @@
-/*
- * Tables of numbers: one column is the label, or none is; the others are the inputs. Two passes:
- * the first counts rows, determines what the labels are and computes mean and deviation; the second
- * writes.
- */
+/* CSV import. One column is the label, or none is; the other columns are the inputs. There are two
+ * passes: the first counts rows, determines the kind of labels and computes mean and standard
+ * deviation; the second writes. */
 #include "csv_int.h"
 #include "trainer/log.h"
 #include "trainer/rng.h"

@@ -1,4 +1,5 @@
-/* Images in folders, one per class, decoded by all cores and written in random order. */
+/* Imports images in folders, one per class. They are decoded on all cores and written in random
+ * order. */
 #include "image.h"
 #include "image_folder.h"
 #include "import_int.h"

@@ -1,4 +1,4 @@
-/* What the importers share. */
+/* Shared by the importers. */
 #ifndef IMPORT_INT_H
 #define IMPORT_INT_H
 
@@ -7,19 +7,18 @@
 #include "trainer/mem.h"
 #include "trainer/stats.h"
 
-#define IMPORT_ROWS 1000 /* converted and written at once; progress is reported as often */
+#define IMPORT_ROWS 1000 /* rows per write and per progress report */
 
 /* Mean and standard deviation of each channel, channels last. */
 typedef struct {
-    int channels;   /* 0: none are wanted */
+    int channels;   /* 0: not computed */
     tr_stats_t *of; /* [channels] */
 } tr_moments_t;
-/* An attribute takes 64 KiB: there is none for more than 4096 channels, with a warning. */
+/* Attributes are limited to 64 KiB: for more than 4096 channels there are none, with a warning. */
 tr_status_t tr_moments_begin(tr_moments_t *moments, int64_t channels);
-/* `count` values, a multiple of the channels. */
+/* count: number of values, a multiple of the channels. */
 void tr_moments_add(tr_moments_t *moments, tr_dtype_t dtype, const void *values, int64_t count);
-/* As the attributes mean and std of the file, if any are wanted; a channel that never varies gets
- * std 1. */
+/* Writes the attributes mean and std of the file, if computed. A constant channel gets std 1. */
 tr_status_t tr_moments_write(const tr_moments_t *moments, tr_writer_t *writer);
 void tr_moments_free(tr_moments_t *moments);
 
@@ -31,8 +30,8 @@ static inline tr_status_t tr_import_progress(const tr_import_params_t *params, i
 /* TR_ERR_USAGE if `out` is the file `in`, which it would replace. */
 tr_status_t tr_import_check_place(const char *in, const char *out);
 
-/* Describes y in params->y, for a successful import. Classes, named 0, 1, ... if `names` is NULL,
- * or `count` regression targets per sample. */
+/* Describe y in params->y: `count` classes, named 0, 1, ... if `names` is NULL, or `count`
+ * regression targets per sample. */
 void tr_import_say_classes(const tr_import_params_t *params, int64_t count,
                            const char *const *names);
 void tr_import_say_numbers(const tr_import_params_t *params, int64_t count,
@@ -45,16 +44,16 @@ typedef struct tr_idx tr_idx_t;
  * file of bytes with `ndim` dimensions. */
 tr_status_t tr_idx_open(int fd, const char *name, int ndim, tr_idx_t **out);
 const int64_t *tr_idx_dims(const tr_idx_t *idx);
-/* The next bytes of the content; TR_ERR_DATA if the file ends before. */
+/* Reads the next bytes of the content; TR_ERR_DATA if the file is too short. */
 tr_status_t tr_idx_read(tr_idx_t *idx, void *out, size_t bytes);
-/* TR_ERR_DATA if there is more than the header says. */
+/* TR_ERR_DATA if the file is longer than the header says. */
 tr_status_t tr_idx_at_end(tr_idx_t *idx);
 void tr_idx_close(tr_idx_t **idx);
 
 /* -- digits.c ---------------------------------------------------------------------------------- */
 
 #define TR_DIGIT_SIDE 28
-/* Draws digit 0 .. 9 as sample `sample` of `seed` would write it: white on black, (28, 28). */
+/* Draws digit 0 .. 9 in the handwriting of (seed, sample): white on black, (28, 28). */
 void tr_digit_draw(uint64_t seed, int64_t sample, int digit, uint8_t *out);
 
 #endif

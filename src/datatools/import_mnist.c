@@ -1,5 +1,5 @@
-/* MNIST and the data sets in its form (Fashion-MNIST, KMNIST, EMNIST): train-images-idx3-ubyte and
- * its like, gzip or not. */
+/* Imports MNIST and data sets in its format (Fashion-MNIST, KMNIST, EMNIST):
+ * train-images-idx3-ubyte etc., optionally compressed with gzip. */
 #include "import_int.h"
 #include <errno.h>
 #include <fcntl.h>

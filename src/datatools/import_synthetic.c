@@ -1,5 +1,5 @@
-/* Data made up: digits that are drawn (28 x 28), or images and volumes of noise with a pattern for
- * each class. */
+/* Synthetic data: drawn digits (28 x 28), or images and volumes of noise with a pattern for each
+ * class. */
 #include "import_int.h"
 #include "trainer/rng.h"
 #include <string.h>

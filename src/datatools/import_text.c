@@ -1,4 +1,4 @@
-/* text: files of text to a file of tokens, with an end-of-text token between documents. */
+/* text: converts text files to a token file, with an end-of-text token between documents. */
 #include "import_int.h"
 #include "text_source.h"
 #include "token_file.h"

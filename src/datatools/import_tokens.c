@@ -1,5 +1,6 @@
-/* tokens: the .bin files of nanoGPT (16-bit ids) and of llm.c (a header before them) to a file of
- * tokens. */
+/*
+ * tokens: converts .bin files of nanoGPT (16-bit ids) and of llm.c (with a header) to a token file.
+ */
 #include "import_int.h"
 #include "token_file.h"
 #include <errno.h>

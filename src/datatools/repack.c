@@ -1,7 +1,7 @@
 /*
- * A file rewritten in the fast layout. Data sets of numbers go through our reader and writer;
- * groups, soft links, other data sets and attributes are copied by the library. References and
- * external links lead to objects that the copy does not have, and are left out with a warning.
+ * Rewrites a file in the fast layout. Numeric data sets are copied by our reader and writer;
+ * groups, soft links, other data sets and attributes are copied by the HDF5 library. References and
+ * external links point to objects that the copy does not contain; they are skipped with a warning.
  */
 #define H5_USE_110_API /* objects have addresses there; later versions hide them in tokens */
 #include "data/hdf5_source.h"

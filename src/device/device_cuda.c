@@ -1,4 +1,4 @@
-/* cuda: the backend of libtrainer_cuda.so, which is loaded at the first question about it. */
+/* cuda: the backend of libtrainer_cuda.so, which is loaded when it is first queried. */
 #include "device/library.h"
 #include "trainer/str.h"
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* The kernels' names, and which of them a device must have. */
+/* The names of the kernels, and which of them are required. */
 #include "device/device.h"
 #include "trainer/str.h"
 

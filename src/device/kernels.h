@@ -1,27 +1,23 @@
 /*
- * The kernels' contracts: inputs, outputs and attributes of every slot in kernels.def.
+ * The contracts of the kernels in kernels.def: inputs, outputs and attributes.
  *
- * Notation: in0: name (shape); letters B batch, N batch of images, D H W spatial, C channels,
- * K output channels, F features. "S..." stands for one to three spatial dimensions [D] [H] W.
- * Everything is f32 unless the entry says otherwise. Outputs are overwritten unless the entry says
- * that they are read. An output may be the same memory as an input only where the entry says "in
- * place". "?" marks an input or output that may be absent. Attribute structs are in
- * trainer/attributes.h, in the same order.
+ * Notation: "in0: name (shape)". B is the batch, N a batch of images, D H W are spatial dimensions,
+ * C channels, K output channels, F features; "S..." is one to three spatial dimensions [D] [H] W.
+ * "?" marks an input or output that may be absent. Types are f32 unless stated otherwise. Outputs
+ * are overwritten unless the entry says that they are read. An output may share the memory of an
+ * input only if the entry says "in place". Attribute structs are in trainer/attributes.h, in this
+ * order.
  *
- * Alignment: every pointer of a call, scratch included, is a multiple of TR_KERNEL_ALIGN bytes,
- * with
- * two exceptions, which are multiples of the element size: a range of a block that an optimizer or
- * a
+ * Alignment: every pointer of a call, including scratch, is a multiple of TR_KERNEL_ALIGN bytes.
+ * Two exceptions are only multiples of the element size: a range of a block that an optimizer or a
  * reduction works on, and a single number in a block of sums.
  *
- * Results do not depend on timing. With equal threads they are equal bit for bit, and those of
- * kernels not marked (t) also for any number of threads.
+ * Results do not depend on timing. They are bitwise equal for equal numbers of threads, and for
+ * kernels not marked (t) for any number of threads.
  *
- * bf16: from ADD to DROPOUT, AUGMENT excepted, activations and their gradients (x y dx dy a b, A B
- * C,
+ * bf16: from ADD to DROPOUT, except AUGMENT, activations and their gradients (x y dx dy a b, A B C,
  * and the w of convolutions) may all be bf16. Scales, biases, statistics and their gradients stay
- * f32;
- * sums are f32 or better, and a result is rounded once.
+ * f32. Sums are computed in f32 or better, and results are rounded once.
  */
 #ifndef TRAINER_KERNELS_H
 #define TRAINER_KERNELS_H
@@ -42,78 +38,69 @@ typedef enum {
 const char *tr_kernel_name(tr_kernel_id_t id);
 
 /*
- * What changes from step to step: one small block on the device, an input of the kernels that need
- * it (raw bytes,
- * u8 of sizeof(tr_step_t)). Never baked into an op.
+ * Values that change with every step: a small block on the device, an input of the kernels that
+ * need it (u8 of sizeof(tr_step_t)). Attributes of ops never contain them.
  */
 typedef struct {
     uint64_t seed;
-    /* optimizer steps begun, from 0; the key of dropout and augmentation */
-    int64_t step;
+    int64_t step;             /* from 0; part of the random key of dropout and augmentation */
     float lr;                 /* learning rate of this step */
-    float loss_scale;         /* gradients carry this factor */
-    float weight_decay_scale; /* schedule of decay, 1 by default */
+    float loss_scale;         /* factor in all gradients */
+    float weight_decay_scale; /* decay schedule, 1 by default */
     float reserved;
 } tr_step_t;
 
-/* What a step tells the host: written by GRAD_NORM in `update`, copied back with the metrics. */
+/* The result of a step: written by GRAD_NORM in `update`, copied to the host with the metrics. */
 typedef struct {
     float grad_norm; /* global L2 norm of the unscaled, count-corrected gradient, before clipping */
-    /* factor that the optimizer applies to the gradient: correction, unscale, clip */
-    float scale;
-    int32_t finite;  /* 1: norm and loss are finite; 0: the update is skipped as a whole */
-    int32_t applied; /* number of updates applied so far, this one included; Adam's t */
+    float scale; /* the optimizer's factor for gradients: count correction, unscaling, clipping */
+    int32_t finite;  /* 1: norm and loss are finite; 0: the whole update is skipped */
+    int32_t applied; /* number of updates applied so far, including this one; Adam's t */
 } tr_step_result_t;
 
-/* COPY           in0: x (any shape, dtype) -> out0: y (the same dtype, the same number of
- *                elements) */
-/* ACCUMULATE     in0: x (n) -> out0: y (n): y += x. out0 is read too. */
-/* ADD            in0: a (any), in1: b (same) -> out0: act(a + b); in place over a or b. attr:
- *                tr_add_attr_t */
-/* CONCAT         in0 .. in7?: x_i (..., C_i), equal but for C_i -> out0: (..., sum of C_i), the
- *                inputs side by side in their order */
+/* COPY           in0: x (any shape, type) -> out0: y (same type, same number of elements) */
+/* ACCUMULATE     in0: x (n) -> out0: y (n): y += x. Reads out0. */
+/* ADD            in0: a, in1: b (same shape) -> out0: act(a + b); in place over a or b.
+ *                attr: tr_add_attr_t */
+/* CONCAT         in0 .. in7?: x_i (..., C_i), equal except for C_i -> out0: (..., sum of C_i), the
+ *                inputs concatenated in order */
 /* COLUMNS        in0: x (..., C) -> out0: y (..., count) = x[..., first .. first + count - 1].
  *                attr: tr_columns_attr_t */
 /* SCALE          in0: x -> out0: factor * x; in place. attr: tr_scale_attr_t */
 
-/* CAST_NORMALIZE in0: x (B, ..., C) of any dtype, in1?: scale (C), in2?: shift (C) -> out0: y
- * f32 or bf16 = x * scale[c] + shift[c] */
+/* CAST_NORMALIZE in0: x (B, ..., C) of any type, in1?: scale (C), in2?: shift (C) -> out0: y f32 or
+ *                bf16 = x * scale[c] + shift[c] */
 
 /*
  * AUGMENT        in0: x f32 (B, H, W, C), in1: sample_id i64 (B), in2: step block -> out0: y (B, H,
  *                W, C)
- * Per image, one random affine map about the image's centre, bilinear, `fill` outside: rotation
- * uniform in
- * [-rotate_deg, rotate_deg], translation uniform in [-translate, translate] of the width and
- * height, scale uniform
- * in [1 - zoom, 1 + zoom], shear (x, degrees); then a shift by whole pixels uniform in [-crop_pad,
- * crop_pad] (the random crop
- * of a padded image), then with probability 1/2 a horizontal flip. With x to the right, y
- * downwards, c the centre and t the translation, a
- * point p goes to c + t + R Z (p - c): R = (cos -sin; sin cos), Z = zoom (1 tan shear; 0 1).
- * Without affine part whole pixels move, exactly.
- * Numbers: with u in [0, 1) from a word (tr_rng_to_float), uniform in [-a, a] is (2u - 1) a; a
- * shift is floor(word (2 crop_pad + 1) / 2^32) -
- * crop_pad; flip where the highest bit is set. Words of Philox(seed, AUGMENT, stream 0, a = step, b
- * = sample id): rotation, translation x,
- * translation y, zoom; of stream 1: shear, shift x, shift y, flip.
+ * Per image: one random affine map about the centre of the image, bilinear, with `fill` outside.
+ * Its rotation is uniform in [-rotate_deg, rotate_deg], its translation uniform in [-translate,
+ * translate] of width and height, its scale uniform in [1 - zoom, 1 + zoom], its shear (x) uniform
+ * in [-shear_deg, shear_deg]. Then a shift by whole pixels uniform in [-crop_pad, crop_pad] (the
+ * random crop of a padded image), then a horizontal flip with probability 1/2.
+ * With x to the right, y downwards, centre c and translation t, a point p is mapped to
+ * c + t + R Z (p - c), where R = (cos -sin; sin cos) and Z = scale (1 tan shear; 0 1). Without the
+ * affine part, pixels are moved exactly.
+ * Random numbers: with u in [0, 1) from a word (tr_rng_to_float), a value uniform in [-a, a] is
+ * (2u - 1) a; a shift is floor(word (2 crop_pad + 1) / 2^32) - crop_pad; an image is flipped if the
+ * highest bit is set. The words of Philox(seed, AUGMENT, stream 0, a = step, b = sample id) are
+ * rotation, translation x, translation y, scale; those of stream 1 shear, shift x, shift y, flip.
  */
 
 /*
  * MATMUL (t)     in0: A, in1: B, in2?: bias (N) -> out0: C = act(alpha op(A) op(B) + bias) + beta C
  * A (..., M, K) or (..., K, M) if trans_a, B (..., K, N) or (..., N, K) if trans_b, C (..., M, N).
- * Leading dimensions of A and C
- * equal; B has the same or none. Where B has none and trans_a is false, the leading dimensions of A
- * fold into M. A and B are of one
- * type, C of the same or f32. In bf16 beta is 0, and alpha 1 where there is a bias.
+ * The leading dimensions of A and C are equal; B has the same or none. If B has none and trans_a is
+ * false, the leading dimensions of A are folded into M. A and B have the same type; C has that type
+ * or f32. With bf16, beta is 0, and alpha is 1 if there is a bias.
  */
 /* COLUMN_SUM     in0: x (R, C) -> out0: f32 (C), the sum over rows */
 
 /*
- * Convolution (cross-correlation), NHWC. spatial = 1, 2 or 3; only the first `spatial` entries of
- * the arrays count,
- * in the order of the shape's spatial dimensions. Weights: (K, kernel..., C / groups). Output size
- * per dimension:
+ * Convolution (cross-correlation), NHWC. spatial is 1, 2 or 3; only the first `spatial` entries of
+ * the arrays are used, in the order of the spatial dimensions. Weights: (K, kernel..., C / groups).
+ * Output size per dimension:
  * floor((in + pad_lo + pad_hi - dilation (kernel - 1) - 1) / stride) + 1.
  * CONV_FWD (t)         in0: x (N, S..., C), in1: w, in2?: bias (K) -> out0: y (N, S'..., K) =
  *                      act(conv + bias)
@@ -122,22 +109,20 @@ typedef struct {
  */
 
 /*
- * Pooling, NHWC. avg divides by the number of elements inside the image (padding not counted).
+ * Pooling, NHWC. avg divides by the number of elements inside the image (padding is not counted).
  * Global: kernel = the image.
  * POOL_FWD       in0: x (N, S..., C) -> out0: y (N, S'..., C), out1 (max only)?: index i32 (N,
- *                S'..., C), the flat spatial position
- *                of the maximum in the image; the first one where several are equal. NaN counts as
- *                the maximum.
+ *                S'..., C), the flat spatial position of the maximum in the image, the first of
+ *                equal ones. NaN counts as the maximum.
  * POOL_BWD       in0: dy, in1 (max only): index -> out0: dx (N, S..., C)
  */
 
 /*
- * Batch normalisation over all dimensions but the last (Ioffe and Szegedy 2015), with an activation
- * fused behind (NONE or RELU).
+ * Batch normalisation over all dimensions but the last (Ioffe and Szegedy 2015), followed by a
+ * fused activation (NONE or RELU).
  * BATCHNORM_TRAIN in0: x (..., C), in1: gamma (C), in2: beta (C) -> out0: y, out1: mean (C), out2:
- * rstd (C) = 1/sqrt(var + eps), var biased;
- *                 out3?: moments (2, C): mean and unbiased variance (biased where there is one
- *                 row) are added to what is there, for the running moments
+ *                 rstd (C) = 1/sqrt(var + eps) with biased var, out3?: moments (2, C), for the
+ *                 running moments: mean and unbiased variance (biased for a single row) are added
  * BATCHNORM_EVAL  in0: x, in1: gamma, in2: beta, in3: running mean (C), in4: running variance (C)
  *                 -> out0: y
  * BATCHNORM_BWD   in0: dy, in1: x, in2: gamma, in3: beta, in4: mean, in5: rstd -> out0?: dx, out1:
@@ -157,41 +142,39 @@ typedef struct {
  */
 
 /* ACT_FWD        in0: x -> out0: act(x); in place. attr: tr_act_attr_t */
-/* ACT_BWD        in0: dy, in1: x where tr_act_keeps_input, else y -> out0: dx; in place over dy.
+/* ACT_BWD        in0: dy, in1: x if tr_act_keeps_input, else y -> out0: dx; in place over dy.
  *                attr: tr_act_attr_t */
 
 /*
  * DROPOUT        in0: x (B, ...), in1: sample_id i64 (B), in2: step block -> out0: x * mask / (1 -
- *                p); in place. The gradient is the same
- * kernel on dy. The mask need not be stored: element e of a sample (counted from 0 among the
- * elements / B of it) takes word e % 4 of
- * Philox(seed, DROPOUT, stream, a = sample id, b = step << 32 | e / 4) and is kept, times (float)(1
- * / (1 - p)), where the word is at
- * least floor(p 2^32). Else it is 0, even where x is not finite.
+ *                p); in place
+ * The gradient is the same kernel applied to dy, so the mask need not be stored. Element e of a
+ * sample uses word e % 4 of Philox(seed, DROPOUT, stream, a = sample id, b = step << 32 | e / 4).
+ * It is kept and multiplied by (float)(1 / (1 - p)) if the word is at least floor(p 2^32).
+ * Otherwise it is 0, even if x is not finite.
  */
 
 /*
- * Softmax cross-entropy with label smoothing: target (1 - s) one-hot + s / V.
+ * Losses. A row of weight 0 has loss and gradient 0, whatever it contains. Softmax cross-entropy
+ * has label smoothing s: the target is (1 - s) one-hot + s / V.
  * XENT_FWD       in0: logits (R, V), in1: label i64 or i32 (R), in2: weight f32 (R) -> out0: loss
- *                (R), weighted; out1: lse (R), log sum exp of the row.
- *                A label of -1 is ignored (loss 0); other labels outside [0, V) give NaN (the
- *                loader refuses them before).
- *                In all losses a row of weight 0 gives loss and gradient 0 whatever it holds.
+ *                (R), weighted; out1: lse (R), log sum exp of the row. A label of -1 is ignored
+ *                (loss 0). Other labels outside [0, V) give NaN; the loader refuses them.
  * XENT_BWD       in0: logits, in1: label, in2: weight, in3: lse, in4: dloss (R) -> out0: dlogits;
  *                in place over logits
  * MSE_FWD        in0: y (B, F), in1: target f32 (B, F), in2: weight (B) -> out0: loss (B) = weight
  *                * mean over F of (y - target)^2
  * MSE_BWD        in0: y, in1: target, in2: weight, in3: dloss (B) -> out0: dy
- * HUBER_FWD, HUBER_BWD  as MSE's, of e^2 / 2 where |e| <= delta, else delta (|e| - delta / 2),
+ * HUBER_FWD, HUBER_BWD  as MSE, with e^2 / 2 if |e| <= delta, else delta (|e| - delta / 2), where
  *                e = y - target. attr: tr_huber_attr_t
- * BCE_FWD, BCE_BWD      as MSE's, of binary cross-entropy: -t log s - (1 - t) log(1 - s),
- *                s = sigmoid(y), target t in [0, 1]
+ * BCE_FWD, BCE_BWD      as MSE, with binary cross-entropy -t log s - (1 - t) log(1 - s), where
+ *                s = sigmoid(y) and the target t is in [0, 1]
  * CLASS_WEIGHT   in0: weight (R), in1: label (R), in2: weights of the classes (V)
  *                -> out0 (R): weight * the weight of its class; 0 for label -1
  * TOPK_CORRECT   in0: logits (R, V), in1: label (R), in2: weight (R) -> out0: correct (R) f32:
- *                weight if the label is among the k largest, else 0; ties
- *                count as larger where their index is smaller; rows with NaN count as wrong. attr:
- *                tr_topk_attr_t
+ *                weight if the label is among the k largest, else 0. Of equal logits, the one with
+ *                the smaller index counts as larger. Rows with NaN count as wrong.
+ *                attr: tr_topk_attr_t
  */
 
 /* WEIGHTED_SUM   in0: x (n), in1?: weight (n) -> out0: y (1): y += sum x * weight, in a fixed
@@ -214,8 +197,8 @@ typedef struct {
  *                and Hutter 2019, p -= lr * decay * p; else decay is added to the gradient.
  *                Bias-corrected with t = applied.
  * EMA_UPDATE     in0: parameters (n), in1: result -> out0: average (n) = d * average + (1 - d) *
- *                parameters, d = min(decay, (1 + t) / (10 + t)),
- *                t = applied, so that the first weights are soon forgotten. Nothing if !finite.
+ *                parameters, with d = min(decay, (1 + t) / (10 + t)) and t = applied, so that the
+ *                initial weights are soon forgotten. Reads out0. Does nothing if !finite.
  */
 
 /*
@@ -226,20 +209,20 @@ typedef struct {
  *                out0: x f32 or bf16 (B, T, C) = wte[id] + wpe[t]. An id outside [0, V) gives NaN.
  * EMBEDDING_BWD  in0: dx (B, T, C), in1: id -> out0?: dwte f32 (V, C), out1?: dwpe f32 (P, C). The
  *                gradients of equal ids are added in the order of (b, t). With attr.add, dwte is
- *                added to what out0 holds.
+ *                added to out0, which is then read.
  */
 
 /*
- * Causal self-attention (Vaswani et al. 2017): y = dropout(softmax(q k^T / sqrt(D))) v for each
- * head, where position t sees the positions up to t.
- * ATTENTION_FWD (t)  in0: qkv (B, T, 3 C): q, k, v, the heads of each one after another; in1?:
- *                sample_id i64 (B), in2?: step block, both present where p > 0 -> out0: y (B, T,
- *                C), out1: lse f32 (B, H, T), log sum exp of the scaled scores; out2?:
- *                probabilities f32 (B, H, T, T), before dropout, 0 for later positions
+ * Causal self-attention (Vaswani et al. 2017): y = dropout(softmax(q k^T / sqrt(D))) v per head;
+ * position t attends to positions up to t.
+ * ATTENTION_FWD (t)  in0: qkv (B, T, 3 C): q, k, v, each with its heads in order; in1?: sample_id
+ *                i64 (B), in2?: step block, both present if p > 0 -> out0: y (B, T, C), out1: lse
+ *                f32 (B, H, T), log sum exp of the scaled scores; out2?: probabilities f32 (B, H,
+ *                T, T), before dropout, 0 for later positions
  * ATTENTION_BWD (t)  in0: dy, in1: qkv, in2: y, in3: lse, in4?: probabilities, in5?: sample_id,
- *                in6?: step block -> out0: dqkv (B, T, 3 C). Without probabilities the kernel
- *                computes them again from qkv and lse.
- * Dropout keeps and scales a probability as DROPOUT does for element (h T + t) T + t' of a sample.
+ *                in6?: step block -> out0: dqkv (B, T, 3 C). Without probabilities, the kernel
+ *                recomputes them from qkv and lse.
+ * Dropout treats a probability as DROPOUT treats element (h T + t) T + t' of a sample.
  */
 
 /*
@@ -254,31 +237,31 @@ typedef struct {
 
 /*
  * HEAD_LOSS (t)  in0: x (R, C), in1: w (V, C) of x's type, in2: label i32 or i64 (R), in3: weight
- *                f32 (B) where R is a multiple of B and row r belongs to sample r / (R / B), in4?:
+ *                f32 (B), where R is a multiple of B and row r belongs to sample r / (R / B), in4?:
  *                dloss f32 (R) -> out0: loss (R), out1: count (R), out2?: dx (R, C) of x's type,
  *                out3?: dw f32 (V, C)
- * The cross-entropy of logits x w^T, weighted. A row counts with its weight, and as 0 where its
- * label is -1; a row that counts as 0 has loss and gradient 0. A label outside [-1, V) gives NaN.
- * The logits are never whole in memory: the kernel computes them for a slice of rows, and the
- * gradients of sum(loss * dloss) from them at once. So dloss is an input of the forward direction.
+ * The weighted cross-entropy of the logits x w^T. The count of a row is its weight, or 0 if its
+ * label is -1; a row with count 0 has loss and gradient 0. A label outside [-1, V) gives NaN. The
+ * kernel never stores all logits: it computes them for a slice of rows and, from them, the
+ * gradients of sum(loss * dloss). Therefore dloss is an input of the forward pass.
  */
 
 /*
- * Generation: each sample continues a text of its own, row place[b][0] of the caches, with
- * place[b][2] new tokens from position place[b][1] on; the others of its T tokens are padding.
- * Results of a sample do not depend on the other samples, nor on how many there are.
+ * Generation: sample b continues its own text, in row place[b][0] of the caches, with place[b][2]
+ * new tokens from position place[b][1]; the rest of its T tokens are padding. The results of a
+ * sample do not depend on the other samples or their number.
  *
  * MATMUL_ROWS    in0: A f32 (..., K), in1: B f32 or bf16, (K, N), or (N, K) if trans_b, in2?: bias
- *                (N) -> out0: C f32 (..., N) = op(A) op(B) + bias. For few rows, whose time is that
- *                of reading B. attr: tr_matmul_attr_t with only trans_b set.
+ *                (N) -> out0: C f32 (..., N) = op(A) op(B) + bias. For few rows, where reading B
+ *                dominates. attr: tr_matmul_attr_t with only trans_b set
  * CACHE_APPEND   in0: qkv f32 (B, T, 3 C), in1: place i32 (B, 3) -> out0: keys f32 (R, P, C), out1:
- *                values (R, P, C): those of the new tokens are written at their positions.
+ *                values (R, P, C): writes those of the new tokens at their positions.
  * ATTENTION_CACHED in0: qkv, in1: place, in2: keys, in3: values -> out0: y f32 (B, T, C), as
- *                ATTENTION_FWD over the positions of the caches; 0 for padding. attr:
- *                tr_attention_attr_t with p 0
+ *                ATTENTION_FWD over the positions of the caches; 0 for padding.
+ *                attr: tr_attention_attr_t with p 0
  */
 
-/* CHECK_FINITE   in0: x f32 or bf16 (n) -> out0: i32 (1): |= 1 where some element is not finite.
- *                Reads out0. */
+/* CHECK_FINITE   in0: x f32 or bf16 (n) -> out0: i32 (1): |= 1 if some element is not finite. Reads
+ *                out0. */
 
 #endif

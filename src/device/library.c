@@ -1,4 +1,4 @@
-/* Loading a device library: the program's side. */
+/* Loads a device library: the program's side. */
 #include "device/library.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"

@@ -1,11 +1,10 @@
 /*
- * A device library: a backend in a shared object of its own, loaded at run time, so that one build
- * of the program runs with and without it.
+ * A device library: a backend in a shared object, loaded at run time, so that one build of the
+ * program runs with and without it.
  *
- * It is linked with src/device/library/services.c and not with libtrainer.a: there TR_FAIL, the
- * log, the clock and counted memory are forwarded to the program's. It exports one function,
- * tr_backend_entry. Its open devices bring their table and, where they have one, their collectives'
- * engine.
+ * It is linked with src/device/library/services.c, not with libtrainer.a: services.c forwards
+ * TR_FAIL, the log, the clock and counted memory to the program. The library exports one function,
+ * tr_backend_entry. Its devices may have their own collectives engine.
  */
 #ifndef TRAINER_LIBRARY_H
 #define TRAINER_LIBRARY_H
@@ -13,10 +12,10 @@
 #include "device/collectives.h"
 #include "trainer/log.h"
 
-/* Changes with the tables and with kernels.def: the program and the library must agree on it. */
+/* Version of the tables and kernels.def: the program and the library must have the same. */
 #define TR_BACKEND_ABI (2 << 16 | TR_K_COUNT)
 
-/* What the program gives a library; valid until the process ends. Messages are finished texts. */
+/* Functions of the program for a library; valid until the process ends. Messages are formatted. */
 typedef struct {
     tr_status_t (*error_record)(tr_status_t code, const char *file, int line, const char *func,
                                 const char *message);
@@ -35,16 +34,16 @@ typedef struct {
     tr_status_t (*backend_find)(const char *name, const tr_backend_t **out);
 } tr_host_services_t;
 
-/* The one function of a library: returns its own TR_BACKEND_ABI. Where that is `abi` it keeps
- * `host` and sets *out; else it does nothing more. */
+/* The exported function of a library. Returns its own TR_BACKEND_ABI. If that equals `abi`, it
+ * keeps `host` and sets *out. */
 typedef int (*tr_backend_entry_fn)(int abi, const tr_host_services_t *host,
                                    const tr_backend_t **out);
 #define TR_BACKEND_ENTRY "tr_backend_entry"
-/* For the library's sources: its backend, which services.c hands out. */
+/* Defined by the library: its backend, which services.c returns. */
 extern const tr_backend_t tr_library_backend;
 
-/* Loads `path` and gives its backend, which stays loaded. TR_ERR_CONFIG: it cannot be loaded, or is
- * of another ABI; the message says how to build it again. Not collective. */
+/* Loads `path` and returns its backend, which stays loaded. TR_ERR_CONFIG: it cannot be loaded or
+ * has another ABI; the message says how to rebuild it. Not collective. */
 tr_status_t tr_library_load(const char *path, const tr_backend_t **out);
 
 #endif

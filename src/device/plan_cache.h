@@ -1,7 +1,7 @@
 /*
- * The plans of a device: what `prepare` made, by kernel, attributes, shapes and types. Equal calls
- * share one plan, in all programs and graphs, until the device is closed. Not collective; one
- * thread at a time.
+ * The plan cache of a device: results of `prepare`, keyed by kernel, attributes, shapes and types.
+ * Equal calls in all programs and graphs share one plan until the device is closed. Not collective;
+ * one thread at a time.
  */
 #ifndef TRAINER_PLAN_CACHE_H
 #define TRAINER_PLAN_CACHE_H
@@ -13,12 +13,12 @@ typedef struct {
     size_t scratch_bytes;
 } tr_plan_t;
 
-/* The plan of the kernel for `call`, whose attributes have attr_bytes; made at the first request.
- * The device keeps it. */
+/* The plan of the kernel for `call`, whose attributes have attr_bytes. Created at the first
+ * request; owned by the device. */
 tr_status_t tr_plan_get(tr_device_t *device, tr_kernel_id_t kernel, const tr_kernel_call_t *call,
                         size_t attr_bytes, tr_plan_t *out);
-/* Only the scratch bytes of that plan, by the kernel's `workspace` where it has one and no plan is
- * there. */
+/* Only the scratch bytes of that plan. If there is no plan yet, uses the kernel's `workspace` if it
+ * has one. */
 tr_status_t tr_plan_workspace(tr_device_t *device, tr_kernel_id_t kernel,
                               const tr_kernel_call_t *call, size_t attr_bytes,
                               size_t *out_scratch_bytes);

@@ -1,4 +1,4 @@
-/* Choosing the next token. */
+/* Samples the next token. */
 #include "generate.h"
 #include "trainer/rng.h"
 

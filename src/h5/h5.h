@@ -1,10 +1,10 @@
 /*
- * HDF5 storage: the library finds out what is where, then bytes are fetched with pread.
+ * HDF5 storage. The library locates the data in a file; the data are then read with pread.
  *
- *   h5_file.c     opening, the library's lock, its error messages, the list of what is in a file
- *   h5_array.c    type, dimensions and storage of one data set; h5_chunks.c: where its chunks are;
+ *   h5_file.c     opening, the library's lock and error messages, the list of objects in a file
+ *   h5_array.c    type, dimensions and storage of one data set; h5_chunks.c: addresses of chunks;
  *                 h5_unallocated.c: samples never written
- *   h5_read.c     rows of an array; h5_direct.c: past the page cache; h5_decode.c: gzip, shuffle,
+ *   h5_read.c     reading rows; h5_direct.c: bypassing the page cache; h5_decode.c: gzip, shuffle,
  *                 checksum; h5_convert.c: types, byte order, layout
  *   h5_write.c    files in the layout that reads fastest (writer.h)
  */
@@ -19,7 +19,7 @@
 #include <hdf5.h>
 #include <pthread.h>
 
-/* H5Pset_file_locking came with 1.10.7, 1.12.1 and 1.14. */
+/* H5Pset_file_locking was added in 1.10.7, 1.12.1 and 1.14. */
 #if H5_VERSION_GE(1, 14, 0) || (H5_VERSION_GE(1, 12, 1) && !H5_VERSION_GE(1, 13, 0)) ||            \
     (H5_VERSION_GE(1, 10, 7) && !H5_VERSION_GE(1, 12, 0))
 #define H5_HAVE_SET_LOCKING 1
@@ -29,7 +29,7 @@
 
 /* -- h5_file.c --------------------------------------------------------------------------------- */
 
-/* One thread at a time calls HDF5. The first call prepares the library. */
+/* Guards all calls of HDF5. The first call initialises the library. */
 void tr_h5_lock(void);
 void tr_h5_unlock(void);
 /* A short form of the library's last error, into `text`. */
@@ -51,60 +51,58 @@ typedef struct {
     int64_t bytes, mtime_sec;
 } h5_file_t;
 
-/* Each of these requires the lock. `key` is named in messages ("data.train"). */
+/* These require the lock. `key` is named in messages ("data.train"). */
 tr_status_t tr_h5_file_open(const char *key, const char *path, h5_file_t *out);
 void tr_h5_file_close(h5_file_t *file);
 
 typedef struct {
     char *path; /* from the root, without the leading slash */
-    int ndim;   /* -1: cannot be read here */
+    int ndim;   /* -1: not readable */
     hsize_t dim[H5S_MAX_RANK];
-    H5T_class_t type; /* H5T_NO_CLASS if it does not hold numbers */
+    H5T_class_t type; /* H5T_NO_CLASS if not numeric */
     char text[160];   /* "train/x (60000, 28, 28) u8" */
 } h5_entry_t;
 typedef TR_VEC(h5_entry_t) h5_list_t;
 
-/* Everything in the file that is or may be a data set, by name; at most H5_LIST_MAX entries. */
+/* All objects in the file that are or may be data sets, sorted by name; at most H5_LIST_MAX. */
 #define H5_LIST_MAX 20000
 tr_status_t tr_h5_list(const h5_file_t *file, h5_list_t *out);
 void tr_h5_list_free(h5_list_t *list);
 /* "train/x (60000, 28, 28) u8; train/y (60000) u8" with at most `most` entries. */
 void tr_h5_list_text(const h5_list_t *list, size_t most, tr_str_t *out);
 
-/* -- h5_array.c, h5_chunks.c, h5_unallocated.c
- * --------------------------------------------------- */
+/* -- h5_array.c, h5_chunks.c, h5_unallocated.c ------------------------------------------------- */
 
 typedef enum {
     H5_STRAIGHT, /* rows are contiguous in the file */
-    H5_CHUNKS,   /* chunks without filters: rows, or pieces of rows, are contiguous in each */
-    /* chunks that must be decoded whole: a chunk row is all chunks with the same rows */
+    H5_CHUNKS,   /* unfiltered chunks: rows, or parts of rows, are contiguous in each */
+    /* filtered chunks, which must be decoded whole; a chunk row is all chunks with the same rows */
     H5_CHUNK_ROWS,
-    H5_LIBRARY /* by HDF5, one thread at a time */
+    H5_LIBRARY /* read by HDF5, one thread at a time */
 } h5_way_t;
 
 #define H5_MAX_FILTERS 4
 #define H5_FILTER_LZF  32000 /* registered by h5py */
 #define H5_NOWHERE     UINT64_MAX
-/* an array with more chunks has no table, and unallocated chunks are not searched for */
+/* an array with more chunks has no table and is not searched for unallocated chunks */
 #define H5_CHUNKS_MAX (1 << 26)
 
 typedef struct {
     uint64_t address;     /* in the file; H5_NOWHERE: never written, reads as the fill value */
-    uint32_t bytes, mask; /* stored size; filters that were left out, one bit each */
+    uint32_t bytes, mask; /* stored size; skipped filters, one bit each */
 } h5_chunk_t;
 
-/* Samples for which (or for part of which) storage was never allocated: they read as the fill
- * value. */
+/* Samples without allocated storage, in whole or in part. They read as the fill value. */
 typedef struct {
-    int64_t rows, first, of; /* how many, the first of them, of how many */
+    int64_t rows, first, of; /* number, index of the first one, total number of rows */
 } h5_unallocated_t;
 
 typedef struct {
     const h5_file_t *file; /* not owned */
     char *name;
     hid_t id, memory_type; /* memory_type: for H5_LIBRARY */
-    tr_dtype_t dtype;      /* of an element, once in native byte order */
-    bool swap;             /* stored in the other byte order */
+    tr_dtype_t dtype;      /* of an element, in native byte order */
+    bool swap;             /* stored in non-native byte order */
     h5_way_t way;
     H5D_layout_t layout;
     int ndim;
@@ -115,9 +113,9 @@ typedef struct {
     int64_t chunk[TR_MAX_DIMS + 1],
         grid[TR_MAX_DIMS + 1]; /* elements of a chunk, chunks of the array, in each dimension */
     int64_t chunk_rows, chunk_row_bytes, chunk_bytes, chunk_count, chunks_per_row;
-    bool whole_rows;   /* a chunk's rows are the array's */
+    bool whole_rows;   /* chunks contain whole rows of the array */
     h5_chunk_t *table; /* [chunk_count], row-major */
-    uint8_t *verified; /* [chunk_count], H5_CHUNK_ROWS with nothing but a checksum */
+    uint8_t *verified; /* [chunk_count], H5_CHUNK_ROWS with only a checksum filter */
     int filters;
     H5Z_filter_t filter[H5_MAX_FILTERS];
     bool checksum_only;
@@ -129,22 +127,22 @@ typedef struct {
 /* Requires the lock. The array is closed with tr_h5_array_close, also when this fails. */
 tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t *out);
 void tr_h5_array_close(h5_array_t *array);
-/* Fills array->table; leaves it NULL if the library's answers cannot be trusted. Requires the
+/* Fills array->table, or leaves it NULL if the library's answers are inconsistent. Requires the
  * lock. */
 tr_status_t tr_h5_chunk_table(h5_array_t *array);
 /* The first element of a chunk in each dimension. */
 void tr_h5_chunk_offset(const h5_array_t *array, int64_t chunk, hsize_t *out);
-/* Sets array->unallocated; the rest of the array is known. The caller holds the lock. */
+/* Sets array->unallocated; the other members must be set. Requires the lock. */
 void tr_h5_find_unallocated(h5_array_t *array);
-/* TR_ERR_DATA where samples of the array were never written. */
+/* TR_ERR_DATA if samples of the array were never written. */
 tr_status_t tr_h5_refuse_unallocated(const h5_array_t *array);
 
 /* -- h5_read.c, h5_decode.c -------------------------------------------------------------------- */
 
 /* Scratch memory of one reading thread. */
 typedef struct {
-    char *raw, *spare; /* stored chunks and steps of decoding */
-    char *chunk_row;   /* decoded rows of a chunk_row, kept for the next call */
+    char *raw, *spare; /* stored chunks, and buffers for decoding */
+    char *chunk_row;   /* a decoded chunk row, kept for the next call */
     const h5_array_t *chunk_row_of;
     int64_t chunk_row_index;
     char *rows, *converted; /* of dataset_hdf5.c */
@@ -153,33 +151,33 @@ typedef struct {
 void tr_h5_scratch_sizes(const h5_array_t *array, size_t *raw_bytes,
                          size_t *chunk_row_bytes); /* enlarges both to what the array needs */
 
-/* Rows [first, first + count) into out: dense, the array's dtype, native byte order. Thread-safe if
- * each thread has its own scratch. */
+/* Reads rows [first, first + count): dense, array->dtype, native byte order. Thread-safe if each
+ * thread has its own scratch. */
 tr_status_t tr_h5_read_rows(const h5_array_t *array, h5_scratch_t *scratch, int64_t first,
                             int64_t count, void *out);
-/* How many of the rows [row, row + count) are, from `row`, in one chunk or in chunks that are
- * contiguous in the file. */
+/* The number of rows from `row` on, at most `count`, in one chunk or in chunks that are contiguous
+ * in the file. */
 int64_t tr_h5_rows_together(const h5_array_t *array, int64_t row, int64_t count);
-/* Asks the system to prefetch what reading these rows needs, unless it is in the page cache. */
+/* Asks the system to prefetch the bytes of these rows that are not in the page cache. */
 void tr_h5_expect_rows(const h5_array_t *array, int64_t first, int64_t count);
 tr_status_t tr_h5_pread(const h5_file_t *file, void *out, size_t bytes, uint64_t offset);
 /*
- * Reads past the page cache (O_DIRECT), for files that are larger than it: filling the cache then
- * costs more than reading from disk, and cached pages are evicted before they are used again.
- * Announced ranges are prefetched. Thread-safe except for open and close.
+ * Reads that bypass the page cache (O_DIRECT), for files larger than the cache. For such files,
+ * filling the cache costs more than reading from disk, and pages are evicted before they are used
+ * again. Announced ranges are prefetched. Thread-safe except for open and close.
  */
 tr_status_t tr_h5_direct_open(h5_direct_t **out);
 void tr_h5_direct_close(h5_direct_t **direct);
-/* Starts a prefetch; does not wait. False: the range is too small, or the file system does not
- * support it. */
+/* Starts a prefetch; does not wait. Returns false if the range is too small or the file system does
+ * not support it. */
 bool tr_h5_direct_expect(h5_direct_t *direct, int fd, uint64_t offset, uint64_t bytes);
-/* Returns announced bytes, each byte once: copies up to `bytes` bytes from `offset` and returns how
- * many; 0: read them another way. */
+/* Copies up to `bytes` announced bytes from `offset`, each byte once, and returns their number. 0:
+ * the caller must read them with pread. */
 size_t tr_h5_direct_read(h5_direct_t *direct, int fd, void *out, size_t bytes, uint64_t offset);
-/* The rest of this announced range will not be read. */
+/* Drops the rest of an announced range. */
 void tr_h5_direct_forget(h5_direct_t *direct, int fd, uint64_t offset, uint64_t bytes);
 
-/* Applies the inverse filters to a stored chunk: *data (in `spare` or `raw`) has chunk_bytes. */
+/* Decodes a stored chunk. *data points to chunk_bytes bytes in `spare` or `raw`. */
 tr_status_t tr_h5_decode(const h5_array_t *array, int64_t chunk, char *raw, char *spare,
                          const char **data);
 /* HDF5's Fletcher-32 of `bytes` bytes. */
@@ -191,13 +189,13 @@ void tr_swap_bytes(void *data, int64_t elems, size_t elem_bytes);
 /* Transposes (channels, points) to (points, channels). */
 void tr_channels_last(const void *in, int64_t channels, int64_t points, size_t elem_bytes,
                       void *out);
-/* Index of the first NaN or infinity of f16, f32 or f64 data; for f64 also of a value outside the
- * range of f32. -1: none. */
+/* Index of the first NaN or infinity in f16, f32 or f64 data, or in f64 data of the first value
+ * outside the range of f32; -1: none. */
 int64_t tr_find_not_finite(tr_dtype_t dtype, const void *data, int64_t elems);
 
-/* The type of inputs in a batch: as stored; wide types become f32. */
+/* The type of inputs in a batch: the stored type, or f32 for wide types. */
 tr_dtype_t tr_h5_travels_as(tr_dtype_t stored);
-/* Whether converting to this type loses bits. */
+/* Whether this conversion loses bits. */
 bool tr_h5_rounds(tr_dtype_t stored, tr_dtype_t travels_as);
 
 #endif

@@ -1,4 +1,4 @@
-/* One data set of a file: its type, dimensions and storage, and so the way to read it. */
+/* One data set of a file: its type, dimensions and storage, which determine how it is read. */
 #include "h5.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /*
- * Where the chunks of a data set are.
+ * Finds the addresses of the chunks of a data set.
  *
- * From 1.14 on HDF5 walks them in one pass (H5Dchunk_iter). Before, H5Dget_chunk_info counts from
- * the first chunk for each call, which takes minutes for a large file. There, a file driver of our
- * own reads the file: it notes where the library would fetch a chunk and fetches nothing, so that
- * the library's own index answers each chunk in logarithmic time. Either way the answers are
- * checked against the library's reading.
+ * HDF5 1.14 and later lists them in one pass (H5Dchunk_iter). Before, H5Dget_chunk_info counts from
+ * the first chunk in each call, which takes minutes for a large file. There, our own file driver
+ * reads the file: it records the address from which the library would read a chunk, and reads
+ * nothing, so that the library's index finds each chunk in logarithmic time. In both cases, the
+ * addresses are checked against data read by the library.
  */
 #include "h5.h"
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Elements: byte order, types, layout, and whether they are numbers. */
+/* Elements: byte order, types, layout, and the search for NaN and infinity. */
 #include "h5.h"
 #include <math.h>
 

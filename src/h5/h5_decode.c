@@ -1,4 +1,4 @@
-/* Stored chunks back to values: checksum, gzip, shuffle. */
+/* Decodes stored chunks: checksum, gzip, shuffle. */
 #include "h5.h"
 #include <string.h>
 #include <zlib.h>

@@ -1,4 +1,4 @@
-/* Reads past the page cache: threads prefetch announced ranges into a few buffers. */
+/* Reads that bypass the page cache: threads prefetch announced ranges into a few buffers. */
 #include "h5.h"
 #include "trainer/log.h"
 #include "trainer/thread.h"

@@ -1,4 +1,4 @@
-/* Opening HDF5 files, their contents, and messages if that fails. */
+/* Opening HDF5 files, listing their contents, and error messages. */
 #include "h5.h"
 #include "writer.h"
 #include <errno.h>

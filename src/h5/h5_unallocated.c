@@ -1,4 +1,4 @@
-/* Samples that were never written: HDF5 returns fill values where no storage was allocated, for
+/* Samples that were never written. HDF5 returns fill values where no storage was allocated, for
  * example after the writer was killed. */
 #include "h5.h"
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* Files in the fast layout (writer.h). Chunks are made here, checksum included, and handed to the
- * library as they are. */
+/* Writes files in the fast layout (writer.h). Chunks are encoded here, including the checksum, and
+ * passed to the library unchanged. */
 #include "h5_write.h"
 #include <errno.h>
 #include <fcntl.h>

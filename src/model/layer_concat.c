@@ -1,4 +1,4 @@
-/* concat { a } { b } ...: a(x), b(x), ... side by side along the channels. */
+/* concat { a } { b } ...: a(x), b(x), ... concatenated along the channels. */
 #include "layer_int.h"
 
 #include <stdio.h>

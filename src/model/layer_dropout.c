@@ -1,4 +1,4 @@
-/* dropout: zeros elements at random while training. */
+/* dropout: zeroes random elements during training. */
 #include "layer_int.h"
 
 typedef struct {

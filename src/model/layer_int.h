@@ -1,4 +1,4 @@
-/* What the layers of this folder share. */
+/* Shared by the layers. Private to src/model. */
 #ifndef TRAINER_LAYER_INT_H
 #define TRAINER_LAYER_INT_H
 
@@ -11,44 +11,44 @@
 
 #define TR_COUNT_INT(array) ((int)TR_COUNT(array))
 
-/* Options that every layer takes. */
+/* Options common to all layers. */
 typedef struct {
-    const char *name; /* "" where not given */
+    const char *name; /* "" if not given */
     bool trainable;
     double lr_factor;
 } tr_layer_common_t;
 
-/* The layer of that name or alias; NULL: none. */
+/* The layer with that name or alias; NULL if there is none. */
 const tr_layer_t *tr_layer_find(const char *name);
-/* Checks the words of `spec` and writes them to *out_settings and *out_common (each may be NULL).
- * TR_ERR_CONFIG names line and column. */
+/* Parses the words of `spec` to *out_settings and *out_common (each may be NULL). TR_ERR_CONFIG
+ * with line and column. */
 tr_status_t tr_layer_read(const tr_layer_t *layer, const tr_layer_spec_t *spec, void *out_settings,
                           tr_layer_common_t *out_common);
-/* Appends a checked layer, without its blocks, in its normal form: options in the order of the
- * table, without defaults. */
+/* Appends a checked layer, without its blocks, in normal form: options in the order of the table,
+ * without defaults. */
 void tr_layer_write(const tr_layer_spec_t *spec, tr_str_t *out);
 /* Checks name, words and blocks of a parsed layer, and the layers in its blocks. */
 tr_status_t tr_layer_check(const tr_layer_spec_t *spec);
 
-/* Layers in segments that the backward pass computes again (model.recompute). */
+/* Segments of layers that the backward pass recomputes (model.recompute). */
 struct tr_layer_recompute {
     int64_t every; /* layers per segment */
     int64_t open;  /* layers in the open segment; 0: none is open */
 };
 void tr_layers_recompute_end(const tr_layer_context_t *context); /* closes the open segment */
 
-/* Builds layers on x in the open scope and continues its counts (transparent layers). */
+/* Builds layers on x in the open scope and continues its numbering. For transparent layers. */
 tr_status_t tr_layers_build_inside(const tr_layer_context_t *context, const tr_layer_spec_t *specs,
                                    int count, tr_tensor_t x, tr_tensor_t *out);
 
-/* True where `next` is a plain relu, which the layer before it can take into its own op. */
+/* Whether `next` is a plain relu, which the previous layer can fuse into its op. */
 bool tr_layer_is_plain_relu(const tr_layer_spec_t *next);
 
-/* A parameter of the layer, "<label>.<name>", frozen if the user says so. */
+/* A parameter of the layer, "<label>.<name>", frozen if the options or model.freeze say so. */
 tr_status_t tr_layer_param(const tr_layer_context_t *context, const char *name,
                            const tr_shape_t *shape, tr_init_t init, tr_tensor_t *out);
 
-/* The shape of one sample, "(28, 28, 1)": the batch dimension left out. */
+/* The shape of one sample, "(28, 28, 1)", without the batch dimension. */
 char *tr_layer_sample_text(const tr_graph_t *g, tr_tensor_t x, char text[96]);
 /* Number of spatial dimensions of x (N, S..., C), or -1. */
 int tr_layer_spatial(const tr_graph_t *g, tr_tensor_t x);
@@ -58,9 +58,9 @@ typedef struct {
     int spatial, kernel[3], stride[3], pad_lo[3], pad_hi[3], dilation[3];
 } tr_layer_window_t;
 /*
- * Resolves the window of a convolution or pooling over x; a stride with count 0 is the kernel's.
- * TR_ERR_CONFIG if x has no spatial dimensions, the numbers of dimensions differ, or the window is
- * larger than its padded input.
+ * Resolves the window of a convolution or pooling over x. A stride with count 0 equals the kernel
+ * size. TR_ERR_CONFIG if x has no spatial dimensions, the numbers of dimensions differ, or the
+ * window is larger than the padded input.
  */
 tr_status_t tr_layer_window(const tr_layer_context_t *context, const tr_layer_spec_t *spec,
                             tr_tensor_t x, const tr_sizes_t *kernel, const tr_sizes_t *stride,

@@ -1,10 +1,10 @@
 /*
- * The text of a list of layers:
+ * The grammar of a list of layers:
  *
  *     list  = { "," | end of line | layer }
  *     layer = name { word | key "=" value } { "{" list "}" }
  *
- * A block may begin on a later line than its layer. # comments to the end of the line.
+ * A block may start on a later line than its layer. # starts a comment that ends with the line.
  */
 #include "layer_int.h"
 #include "trainer/mem.h"

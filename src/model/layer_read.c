@@ -1,4 +1,4 @@
-/* A layer's words against its table of fields. */
+/* Parses the words of a layer with its table of fields. */
 #include "config/field.h"
 #include "layer_int.h"
 #include <stdio.h>

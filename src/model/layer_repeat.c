@@ -1,4 +1,4 @@
-/* repeat N { ... }: the layers, N times. */
+/* repeat N { ... }: the layers, repeated N times. */
 #include "layer_int.h"
 
 typedef struct {

@@ -1,5 +1,4 @@
-/* Sliding windows of convolutions and poolings: sizes as the user gave them, resolved for an input.
- */
+/* Sliding windows of convolution and pooling: resolves the user's sizes for an input. */
 #include "layer_int.h"
 #include <stdio.h>
 

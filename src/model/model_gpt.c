@@ -1,8 +1,6 @@
-/*
- * gpt: GPT-2 (Radford et al. 2019), on a field x of tokens. Names and layouts of parameters are
- * those of Hugging Face's GPT2LMHeadModel, so its weights are these; the weight of the head is that
- * of the token embedding.
- */
+/* gpt: GPT-2 (Radford et al. 2019), on a field x of tokens. Names and layouts of parameters are
+ * those of Hugging Face's GPT2LMHeadModel, so weights are compatible. The weight of the head is
+ * tied to the token embedding. */
 #include "trainer/mem.h"
 #include "trainer/model.h"
 #include "trainer/ops.h"

@@ -1,4 +1,4 @@
-/* Loss and metrics on a model's output. */
+/* Loss and metrics of a model's output. */
 #include "trainer/model.h"
 #include "trainer/mem.h"
 #include "trainer/ops.h"

@@ -1,4 +1,4 @@
-/* Predictions: what the ranks compute, what they reduce, and how they wait for each other. */
+/* Predicts step times: computation of the ranks, reductions, and waiting for each other. */
 #include "predict.h"
 
 #include <math.h>

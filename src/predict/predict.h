@@ -4,8 +4,8 @@
  *
  * The model, and where its formulas come from:
  *
- *   timeline   The ops run one after another. A bucket is ready after its op; one stream of
- *              communication reduces the buckets in order. What ends after the last op is exposed.
+ *   timeline   The ops run one after another. A bucket is ready after its op; one communication
+ *              stream reduces the buckets in order. Communication after the last op is exposed.
  *   ranks      A step takes as long as its slowest rank. The steps of the ranks vary independently,
  *              as the steps of the profile do: the maximum of N has the quantile q where the
  *              profile has q^(1/N).
@@ -18,7 +18,7 @@
  *                  tree  ceil(log2 p) (a + n b)          (recursive doubling)
  *              On several ranks of several nodes: the time inside a node plus that between nodes.
  *
- * Times are in seconds. Nothing here is collective, and nothing is global.
+ * Times are in seconds. Not collective; no global state.
  */
 #ifndef PREDICT_H
 #define PREDICT_H
@@ -69,7 +69,7 @@ typedef struct {
     TR_VEC(tr_network_table_t) tables;
     tr_link_t link[TR_NETWORK_STATS]; /* fitted to all tables */
     double error;   /* root mean square of the relative errors of the fitted medians */
-    bool is_polled; /* the engine computes in the thread of the ops: nothing is hidden */
+    bool is_polled; /* the engine uses the computing thread: nothing is hidden */
 } tr_network_t;
 
 /* Reads `paths`, separated by commas, and fits the link. Errors as tr_profile_read. */
@@ -78,11 +78,11 @@ void tr_network_free(tr_network_t *network);
 
 /* The better of ring and tree; 0 on one rank. */
 double tr_link_allreduce_sec(const tr_link_t *link, int ranks, double bytes);
-/* Between nodes with one rank each, or the ranks of one node: from the table of so many, or else the
- * link. *out_measured: which. */
+/* Between `members` nodes with one rank each, or ranks of one node: from the table with that number
+ * of ranks, or else from the link. *out_measured: which. */
 double tr_network_allreduce_sec(const tr_network_t *network, int members, double bytes,
                                 tr_network_stat_t stat, bool *out_measured);
-/* From the table of these ranks on these nodes; false where there is none. */
+/* From the table with these ranks and nodes; false if there is none. */
 bool tr_network_measured_sec(const tr_network_t *network, int ranks, int nodes, double bytes,
                              tr_network_stat_t stat, double *out_sec);
 
@@ -94,8 +94,9 @@ typedef struct {
     double exposed_sec; /* end_sec - compute_sec */
 } tr_timeline_t;
 
-/* One micro-batch with its buckets. op_sec: of each op, times `scale`. bucket_sec: the time of each
- * bucket's reduction. With is_polled the reductions take the time of the computing thread. */
+/* The timeline of one micro-batch with its buckets. op_sec: time of each op, multiplied by `scale`.
+ * bucket_sec: time of each bucket's reduction. With is_polled, reductions use the computing thread.
+ * */
 tr_timeline_t tr_timeline(const double *op_sec, int ops, double scale, const tr_bucket_t *buckets,
                           const double *bucket_sec, int bucket_count, bool is_polled);
 
@@ -106,15 +107,14 @@ typedef enum { TR_SCALING_WEAK, TR_SCALING_STRONG } tr_scaling_t;
 typedef struct {
     const tr_profile_t *profile;
     const tr_network_t *between; /* nodes */
-    const tr_network_t *inside;  /* a node; NULL where each node has one rank */
+    const tr_network_t *inside;  /* a node; NULL if each node has one rank */
     int ranks_per_node;
     tr_scaling_t mode;
-    int64_t batch_size; /* of one node (weak), of all (strong) */
+    int64_t batch_size; /* of one node (weak), of all nodes (strong) */
 } tr_prediction_setup_t;
 
-/* low: all ranks vary together, so that no rank waits for a slower one; network at its median.
- * expected: ranks vary independently; the median. high: the 95th percentile, network at its 90th.
- */
+/* low: all ranks vary together, so no rank waits for a slower one; network at its median. expected:
+ * ranks vary independently; the median. high: the 95th percentile; network at its 90th. */
 typedef struct {
     double low, expected, high;
 } tr_band_t;
@@ -123,16 +123,16 @@ typedef enum { TR_ORIGIN_NONE, TR_ORIGIN_MEASURED, TR_ORIGIN_FITTED } tr_network
 
 typedef struct {
     int nodes, ranks;
-    int64_t batch_size, micro_batch, slots; /* slots of the rank that has most */
+    int64_t batch_size, micro_batch, slots; /* slots: most of any rank */
     tr_band_t step_sec, exposed_sec;
-    tr_band_t efficiency; /* against the expected step of one node; 1 is perfect */
+    tr_band_t efficiency; /* relative to the expected step of one node; 1 is ideal */
     tr_network_origin_t network;
 } tr_prediction_t;
 
-/* TR_ERR_CONFIG: the batch does not divide among the ranks. */
+/* TR_ERR_CONFIG: the batch cannot be divided among the ranks. */
 tr_status_t tr_predict(const tr_prediction_setup_t *setup, int nodes, tr_prediction_t *out);
 
-/* What the numbers rest on, a line each. */
+/* Appends the assumptions of the prediction, one per line. */
 void tr_predict_assumptions(const tr_prediction_setup_t *setup, tr_str_t *out);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the readers of JSON files share. Private to src/predict. */
+/* Reading JSON files. Private to src/predict. */
 #ifndef PREDICT_INT_H
 #define PREDICT_INT_H
 
@@ -11,12 +11,12 @@ typedef struct {
 } tr_source_t;
 
 tr_status_t tr_source_open(const tr_source_t *from, json_t **out);
-/* The number `key` of `object`, at least `least`. TR_ERR_DATA where it is absent or smaller. */
+/* The number `key` of `object`. TR_ERR_DATA if it is absent or smaller than `least`. */
 tr_status_t tr_source_number(const tr_source_t *from, const json_t *object, const char *key,
                              double least, double *out);
 tr_status_t tr_source_int(const tr_source_t *from, const json_t *object, const char *key,
                           double least, int *out);
-/* The array `key` of `object`, which is not empty. */
+/* The array `key` of `object`. TR_ERR_DATA if it is absent or empty. */
 tr_status_t tr_source_list(const tr_source_t *from, const json_t *object, const char *key,
                            const json_t **out);
 

@@ -1,10 +1,10 @@
-/* Pieces of HTML. Not collective. */
+/* HTML output. Not collective. */
 #ifndef TRAINER_REPORT_HTML_H
 #define TRAINER_REPORT_HTML_H
 
 #include "trainer/str.h"
 
-/* Appends text; characters that are markup, and control characters, are escaped. */
+/* Appends text with markup and control characters escaped. */
 void tr_html_text(tr_str_t *out, const char *text);
 /* <ELEMENT>text</ELEMENT>, escaped. */
 void tr_html_element(tr_str_t *out, const char *element, const char *text);

@@ -1,15 +1,15 @@
 /*
- * Where the time goes that a sweep loses. The mean step of a point is split into causes:
+ * Attribution of the time lost in a scaling sweep. The mean step of a point is split into causes:
  *
- *   compute      of the rank that computes least
- *   slow rank    what the slowest rank needs beyond that
+ *   compute      time of the rank that computes least
+ *   slow rank    additional time of the slowest rank
  *   data         waiting for samples, on the rank that waits most
  *   network      waiting for reductions, on the rank that waits least: the others wait for it
  *   checkpoint   copying a checkpoint in memory
  *
- * The loss of a cause is its time less its time at the reference (strong scaling: times ref / N).
- * Without times of all ranks, those of rank 0 count, and a slow rank shows as network. Not
- * collective.
+ * The loss of a cause is its time minus its time at the reference (strong scaling: multiplied by
+ * ref / N). Without times of all ranks, those of rank 0 are used, and a slow rank counts as
+ * network. Not collective.
  */
 #ifndef TRAINER_REPORT_LOSSES_H
 #define TRAINER_REPORT_LOSSES_H
@@ -34,9 +34,9 @@ typedef struct {
 /* False if the point or the reference has no runs with times, or the point is the reference. */
 bool tr_losses_of(const tr_sweep_t *sweep, const tr_point_t *point, tr_losses_t *out);
 
-/* Appends sentences, plain text: what holds the largest point of a sweep back and what to do. */
+/* Appends plain text: what limits the largest point of a sweep and what to do. */
 void tr_losses_explain(const tr_sweep_t *sweep, tr_str_t *out);
-/* The same for one run: the largest share of its time that is not computing, and start-up. */
+/* The same for one run: the largest fraction of its time not spent computing, and the start-up. */
 void tr_losses_explain_run(const tr_record_t *record, tr_str_t *out);
 
 #endif

@@ -5,7 +5,7 @@
 #include "plot.h"
 #include "sweep.h"
 
-/* What there is to report. Borrowed. */
+/* The content of a report. Borrowed. */
 typedef struct {
     const tr_record_t *records;
     size_t count;
@@ -13,7 +13,7 @@ typedef struct {
     const char *version; /* of this program */
 } tr_study_t;
 
-/* Appends the page. Fails only for want of memory. */
+/* Appends the page. Fails only with TR_ERR_MEMORY. */
 tr_status_t tr_page_write(const tr_study_t *study, tr_str_t *out);
 
 /* Parts of the page. */

@@ -1,19 +1,19 @@
 /* Plots by gnuplot, as SVG text for a page. gnuplot is started without a shell and reads its script
- * from a file that has no name. Not collective. */
+ * from an unnamed file. Not collective. */
 #ifndef TRAINER_REPORT_PLOT_H
 #define TRAINER_REPORT_PLOT_H
 
 #include "trainer/str.h"
 
-/* {0}: plots are drawn, until gnuplot fails for the first time. */
+/* {0} initially. Switched off when gnuplot fails for the first time. */
 typedef struct {
     int drawn;
     bool is_off;
-    char why[256]; /* one line that says why there are no plots */
+    char why[256]; /* why there are no plots, one line */
 } tr_plotter_t;
 
-/* Appends the <svg> element that gnuplot draws by `script`, which begins after `set terminal`. If
- * gnuplot is missing or fails, appends nothing and switches the plotter off. */
+/* Appends the <svg> element that gnuplot draws from `script`, which does not include `set
+ * terminal`. If gnuplot is missing or fails, appends nothing and switches the plotter off. */
 void tr_plot_draw(tr_plotter_t *plotter, const char *script, tr_str_t *out);
 
 #endif

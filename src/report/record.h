@@ -1,7 +1,7 @@
 /*
- * What one run left in its folder, read for the report: summary.json, metrics.jsonl,
- * sessions.jsonl, the verdict. Every file may be missing or incomplete, as after a crash or from an
- * older version; the record then has less in it. Nothing in the folder is changed. Not collective.
+ * Reads a run folder for the report: summary.json, metrics.jsonl, sessions.jsonl, the verdict.
+ * Files may be missing or incomplete, for example after a crash or from an older version; the
+ * missing parts of the record are then unknown. The folder is not modified. Not collective.
  */
 #ifndef TRAINER_REPORT_RECORD_H
 #define TRAINER_REPORT_RECORD_H
@@ -11,19 +11,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* How the times of a run came about. */
+/* The origin of the times of a run. */
 typedef enum { TR_KIND_MEASURED, TR_KIND_REPLAY, TR_KIND_PREDICTED } tr_kind_t;
 const char *tr_kind_name(tr_kind_t kind);
 
-/* Times in ms per step on rank 0; NaN where they are unknown. step and p95 are medians over the
- * lines of metrics.jsonl. The other times are means and sum to the mean step time: checkpoint is
- * not part of compute. The first line of a session, which has the warm-up, does not count if
- * others follow. */
+/* Times in ms per step on rank 0; NaN if unknown. step and p95 are medians over the lines of
+ * metrics.jsonl. The other times are means and sum to the mean step time; checkpoint is not part of
+ * compute. The first line of a session, which includes the warm-up, is ignored if others follow. */
 typedef struct {
     double step, p95, compute, comm_exposed, data_stall, checkpoint, samples_per_sec;
 } tr_step_times_t;
 
-/* The same over all ranks, in ms per step: the least and the most. NaN for a run of one rank. */
+/* Minimum and maximum over all ranks, in ms per step. NaN for a run of one rank. */
 typedef struct {
     double compute_min, compute_max, data_stall_min, data_stall_max, wait_min, wait_max;
 } tr_spread_t;
@@ -32,7 +31,7 @@ typedef struct {
 typedef struct {
     int rank; /* -1: unknown */
     char host[128];
-    int lines, of_lines; /* in so many lines of metrics.jsonl of all that name a rank */
+    int lines, of_lines; /* lines of metrics.jsonl that name this rank, and any rank */
 } tr_slowest_t;
 
 typedef struct {
@@ -60,9 +59,9 @@ void tr_record_free(tr_record_t *record);
 
 /* The number object[key]; NaN if there is none. */
 double tr_json_number(const json_t *object, const char *key);
-/* The median of the finite ones of `values`, which are reordered; NaN if there is none. */
+/* The median of the finite values; NaN if there are none. Reorders `values`. */
 double tr_median(double *values, size_t count);
-/* Seconds from exec to the end of the first step of session i; NaN where unknown. */
+/* Seconds from exec to the end of the first step of session i; NaN if unknown. */
 double tr_record_first_step_sec(const tr_record_t *record, size_t i);
 
 #endif

@@ -1,4 +1,4 @@
-/* metrics.jsonl and sessions.jsonl, and the times of a step that follow from them. */
+/* Reads metrics.jsonl and sessions.jsonl, and derives the times of a step. */
 #include "base/file.h"
 #include "record_int.h"
 #include "trainer/mem.h"

@@ -17,14 +17,14 @@
 typedef enum { TR_MODE_NONE, TR_MODE_WEAK, TR_MODE_STRONG } tr_mode_t;
 const char *tr_mode_name(tr_mode_t mode); /* "" for none */
 
-/* A prediction; NaN: unknown. */
+/* A predicted range; NaN: unknown. */
 typedef struct {
     double low, expected, high;
 } tr_predicted_t;
 
 /* All runs of a sweep on one number of ranks, or a prediction for it. */
 typedef struct {
-    tr_kind_t kind; /* predicted: there is no run */
+    tr_kind_t kind; /* PREDICTED: there is no run */
     int64_t nodes, ranks, batch, micro_batch;
     TR_VEC(const tr_record_t *) runs; /* the repeats; borrowed */
     tr_step_times_t times;            /* medians over the repeats */
@@ -36,26 +36,26 @@ typedef struct {
 } tr_point_t;
 
 typedef struct {
-    tr_mode_t mode;            /* none: runs that are reported on their own, each a point */
-    tr_kind_t kind;            /* predicted: of nothing but predictions */
+    tr_mode_t mode;            /* NONE: single runs, one per point */
+    tr_kind_t kind;            /* PREDICTED: predictions only */
     TR_VEC(tr_point_t) points; /* by ranks */
 } tr_sweep_t;
 
 typedef TR_VEC(tr_sweep_t) tr_sweeps_t;
 
 /*
- * Sorts the complete ones of `count` runs, or the only one, into sweeps. A folder named weak-n* or strong-n*, as the
- * sweep scripts name them, belongs to a sweep of that mode. If the others have different numbers of
- * ranks, they are one sweep, whose mode follows from their batches. TR_ERR_DATA if there is a sweep and runs
- * differ in threads, precision, device, commit or parameters, or if their batches are not as the
- * mode requires. `records` must outlive `out`.
+ * Groups the complete runs (or the only run) into sweeps. Folders named weak-n* or strong-n*, as by
+ * the sweep scripts, belong to a sweep of that mode. If the other runs have different numbers of
+ * ranks, they form one sweep, whose mode is derived from their batches. TR_ERR_DATA if the runs of
+ * a sweep differ in threads, precision, device, commit or parameters, or if their batches do not
+ * fit the mode. `records` must outlive `out`.
  */
 tr_status_t tr_sweeps_make(const tr_record_t *records, size_t count, tr_sweeps_t *out);
-/* Adds the predictions of a JSON file, as `trainer plan --nodes ... --json` writes it: to the
- * points of its mode with the same number of ranks, or as points of their own. Efficiencies keep
- * their reference. TR_ERR_NOINPUT, TR_ERR_DATA. */
+/* Adds the predictions of a JSON file of `trainer plan --nodes ... --json`, to points of the same
+ * mode and number of ranks, or as new points. Efficiencies keep their reference. TR_ERR_NOINPUT,
+ * TR_ERR_DATA. */
 tr_status_t tr_sweeps_predict(tr_sweeps_t *sweeps, const char *path);
-/* The point that efficiencies refer to: the first one that has runs. NULL if none has. */
+/* The reference of efficiencies: the first point with runs; NULL if there is none. */
 const tr_point_t *tr_sweep_reference(const tr_sweep_t *sweep);
 void tr_sweeps_free(tr_sweeps_t *sweeps);
 

@@ -4,7 +4,7 @@
 
 #include "page.h"
 
-/* A row for each point of each sweep. Unknown values are empty. Fails only for want of memory. */
+/* One row per point of each sweep. Unknown values are empty. Fails only with TR_ERR_MEMORY. */
 tr_status_t tr_tables_csv(const tr_study_t *study, tr_str_t *out);
 tr_status_t tr_tables_json(const tr_study_t *study, tr_str_t *out);
 

@@ -1,5 +1,6 @@
-/* The progress line: fields in a fixed order; the least important are left out until the rest
- * fits. */
+/*
+ * The progress line: fields in a fixed order. The least important are dropped until the rest fits.
+ */
 #include "progress_int.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"

@@ -14,9 +14,9 @@ void tr_progress_compose(const tr_progress_t *state, int width, bool bar, tr_pro
                          char *text, size_t bytes);
 
 /*
- * The terminal that shows what is written to `fd`: a descriptor to ask for its width, or -1 where
- * there is none. Under Open MPI's mpirun a rank's own output is a pseudo terminal even where
- * mpirun's goes to a file, so it is mpirun's that is looked at.
+ * A descriptor of the terminal that displays `fd`, to query its width; -1 if there is none. Under
+ * Open MPI's mpirun the output of a rank is a pseudo terminal even if mpirun's output is a file, so
+ * this looks at mpirun's output.
  */
 int tr_terminal_open(int fd);
 int tr_terminal_width(int terminal);

@@ -1,5 +1,5 @@
-/* The run folder. Files that others read as a whole are replaced by one rename; growing files are
- * appended to by one write per line. */
+/* The run folder. Files that others read as a whole are replaced by a rename; growing files are
+ * appended to with one write per line. */
 #include "base/file.h"
 #include "base/json_text.h"
 #include "run.h"

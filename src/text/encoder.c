@@ -1,4 +1,4 @@
-/* Encoding in pieces: keeps what is not yet certain, and finds the ends of texts. */
+/* Streaming encoding: keeps text that is not final yet, and finds the ends of texts. */
 #include "tokenizer_int.h"
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* The list of tokenizers, and what is the same for all of them. */
+/* The list of tokenizers, and their common part. */
 #include "tokenizer_int.h"
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* bytes: a token is a byte, and 256 the end of a text. */
+/* bytes: a token is a byte; 256 is the end of a text. */
 #include "tokenizer_int.h"
 
 #define BYTES 256

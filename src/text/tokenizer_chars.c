@@ -1,8 +1,6 @@
-/*
- * chars: a token is a character of the text that it learned from, in the order of the characters'
- * code points; the last id is the end of a text. It learns from valid UTF-8 only. In a stored
- * tokenizer, the code LONE_BYTE + byte is a byte that is not valid UTF-8.
- */
+/* chars: a token is a character of the text that it learned from, ordered by code point; the last
+ * id is the end of a text. It learns only from valid UTF-8. In a stored tokenizer, the code
+ * LONE_BYTE + byte stands for a byte that is not valid UTF-8. */
 #include "tokenizer_int.h"
 #include <string.h>
 

@@ -1,8 +1,6 @@
-/*
- * gpt2:DIR: byte-level byte-pair encoding with the vocabulary and the merges of DIR/vocab.json and
- * DIR/merges.txt, as GPT-2 has them. In these files a byte is a printable character: itself where
- * it is one, else one from U+0100 on.
- */
+/* gpt2:DIR: GPT-2's byte-level byte-pair encoding, with the vocabulary and merges in DIR/vocab.json
+ * and DIR/merges.txt. In these files, a byte is written as a printable character: itself if it is
+ * one, otherwise one from U+0100. */
 #include "bpe.h"
 #include "gpt2_split.h"
 #include <errno.h>

@@ -1,5 +1,4 @@
-/* The classes of characters that GPT-2's pattern tells apart, by one version of Unicode on every
- * machine. */
+/* The character classes of GPT-2's pattern, from one fixed version of Unicode. */
 #ifndef UNICODE_H
 #define UNICODE_H
 

@@ -1,5 +1,5 @@
-/* One pass over a split's data with the eval program. A batch's sums are read one batch later where
- * the device works asynchronously, and added up here, in double: f32 would count to 2^24 only. */
+/* One pass over a split with the eval program. On an asynchronous device, the sums of a batch are
+ * read one batch later. They are added here in double, because f32 can count only to 2^24. */
 #include "ema.h"
 #include "feed.h"
 #include "session.h"

@@ -1,15 +1,15 @@
-/* The lines of sessions.jsonl that a training writes. Private to src/train. */
+/* The lines that training writes to sessions.jsonl. Private to src/train. */
 #ifndef TRAINER_HISTORY_H
 #define TRAINER_HISTORY_H
 
 #include "loop_int.h"
 
-/* The nodes of all ranks, for rank 0. Collective. */
+/* Gathers the host names of all ranks on rank 0. Collective. */
 tr_status_t tr_history_hosts(loop_t *l);
-/* Reads how many sessions there were, and how long their checkpoints took. Rank 0. */
+/* Reads the number of earlier sessions and the duration of their checkpoints. Rank 0. */
 tr_status_t tr_history_open(loop_t *l);
-/* The session has been set up, or it ends with `status`; a line that cannot be written is a
- * warning. Rank 0. */
+/* Write the line for the start of the session, and for its end with `status`. Write errors are
+ * warnings. Rank 0. */
 void tr_history_begin(loop_t *l);
 void tr_history_end(loop_t *l, tr_status_t status);
 

@@ -1,4 +1,4 @@
-/* The training loop: steps, validation, the end. */
+/* The training loop: steps, validation, the end of training. */
 #include "history.h"
 #include "loop_int.h"
 #include "signals.h"

@@ -1,5 +1,5 @@
-/* Private to the training loop: its state; loop_setup.c makes it, loop_save.c saves, loop.c runs.
- */
+/* The state of the training loop. Private to src/train: loop_setup.c creates it, loop.c runs the
+ * loop, loop_save.c saves checkpoints. */
 #ifndef TRAINER_LOOP_INT_H
 #define TRAINER_LOOP_INT_H
 
@@ -27,34 +27,33 @@ typedef struct {
     int64_t skipped_in_row;
     bool valid_diverged; /* the loss of the last validation is not finite */
     char *run_dir;
-    /* What the model was told about its data: of the checkpoint that is resumed, and of model.init;
-     * NULL none. */
+    /* preprocessing of the resumed checkpoint, and of model.init; NULL: none */
     tr_preprocess_t *kept, *first;
-    tr_sampler_t order; /* of the checkpoint that is resumed */
+    tr_sampler_t order; /* of the resumed checkpoint */
     /* rank 0 */
     tr_run_t *run;
     tr_checkpoint_t *resume;
-    tr_weights_t *init; /* model.init, of a run that does not go on */
-    bool own_resume;    /* of this run folder, not of a path */
-    json_t *told;       /* by the report of the run to go on with; NULL: nothing is known */
+    tr_weights_t *init; /* model.init, of a new run */
+    bool own_resume;    /* the resumed checkpoint is in this run folder */
+    json_t *told;       /* state of the report in the resumed checkpoint; NULL: unknown */
     tr_checkpointer_t *checkpointer;
     tr_snapshot_t *snapshot;
     char *state_text, *metadata; /* of the checkpoint being written */
     tr_checkpoint_texts_t files; /* of every checkpoint, for other programs */
-    /* the checkpoint whose snapshot is being taken during a step; the writer has it afterwards */
+    /* the checkpoint whose snapshot is being taken; then passed to the writer */
     tr_checkpoint_content_t content;
     bool has_content, is_between; /* is_between: the halves of a step */
     tr_checkpoint_settings_t save_settings;
     struct {
-        int64_t session;    /* of the run, from 1 */
-        int64_t first_step; /* that this session does, from 1 */
-        double entered_sec; /* since exec, when tr_train began */
-        double resume_sec;  /* initial values, or reading a checkpoint and sharing it */
+        int64_t session;    /* number of this session, from 1 */
+        int64_t first_step; /* first step of this session, from 1 */
+        double entered_sec; /* start of tr_train, since exec */
+        double resume_sec;  /* initialisation, or reading and broadcasting a checkpoint */
         bool has_begun;
-        json_t *hosts; /* without repetition */
+        json_t *hosts; /* unique host names */
     } history;
     double until_sec;         /* run.until, seconds since 1970; 0: none */
-    double slowest_write_sec; /* of a checkpoint of this run */
+    double slowest_write_sec; /* of all checkpoints of this run */
 } loop_t;
 
 static inline bool tr_loop_is_root(const loop_t *l) {
@@ -63,46 +62,43 @@ static inline bool tr_loop_is_root(const loop_t *l) {
 
 /* loop_setup.c */
 enum { TR_WAY_ON_BYTES = 4096 + 128 };
-/* What to do to go on from this run's newest checkpoint. */
+/* How to resume from this run's newest checkpoint, for messages. */
 void tr_loop_resume_hint(const loop_t *l, char *text, size_t bytes);
-/* From params, config, world and info: everything that steps need, and the first lines of the log.
- * Collective. */
+/* Sets up everything for training from params, config, world and info, and logs it. Collective. */
 tr_status_t tr_loop_set_up(loop_t *l);
 void tr_loop_tear_down(loop_t *l);
 
 /* nonfinite.c */
-/* After a step, before it counts as done. Not finite: an error that says what of, or a warning, by
- * train.on_nan. Collective. */
+/* Checks the outcome of a step before it counts as done. If it is not finite: an error or a
+ * warning, by train.on_nan. Collective. */
 tr_status_t tr_loop_check_finite(loop_t *l, const tr_step_outcome_t *o);
-/* At the end, where most updates were skipped. */
+/* At the end of training: warns if most updates were skipped. */
 void tr_loop_warn_of_skipped(const loop_t *l);
-/* After a validation: warns of the first loss that is not finite. */
+/* After a validation: warns about the first loss that is not finite. */
 void tr_loop_check_valid(loop_t *l, const tr_eval_outcome_t *valid);
 /* At the end of training: TR_ERR_STOP if the loss of the last validation, or of the test (NULL:
  * there was none), is not finite. Collective. */
 tr_status_t tr_loop_check_result(const loop_t *l, const tr_eval_outcome_t *test);
 
-/* loop_save.c; rank 0 alone does something, but for the last. */
-/* Writes down in state_text where the run stands. */
+/* loop_save.c. Except for the last two, only rank 0 does anything. */
+/* Writes the state.json of the current step to state_text. */
 tr_status_t tr_loop_describe_state(loop_t *l);
-/* Once the writer is idle: how the last checkpoint went. */
+/* When the writer is idle: reports the outcome of the last checkpoint. */
 void tr_loop_note_failure(loop_t *l);
-/* Tells the signals when to stop for run.until, by what is known of checkpoints. */
+/* Sets the time to stop for run.until, with the margin that a checkpoint needs. */
 void tr_loop_watch_time(const loop_t *l);
-/* Hands a snapshot of the state to the writer, unless it has one of this step. Where the writer is
- * still busy with an older one a periodic save comes at the first step that finds it idle; `must`
- * waits. */
+/* Passes a snapshot of the state to the writer, unless one of this step was saved. If the writer is
+ * busy, a periodic save is done at the first step that finds it idle; `must` waits. */
 tr_status_t tr_loop_save(loop_t *l, bool must);
-/* Gives the writer the checkpoint whose snapshot was begun between the halves of a step. */
+/* Passes the checkpoint whose snapshot was started between the halves of a step to the writer. */
 tr_status_t tr_loop_submit(loop_t *l);
-/* Before an error ends the run: the checkpoint that is being written is not lost with it. */
+/* Waits for the checkpoint being written, before an error ends the run. */
 void tr_loop_finish_writing(loop_t *l);
-/* This step's checkpoint is the best: a link, where it is saved already. */
+/* Declares this step the best: links its checkpoint, which is saved if it was not. */
 tr_status_t tr_loop_save_best(loop_t *l);
-/* Saves, and waits until it is on the disk or has failed to be, which ends nothing yet. Collective.
- */
+/* Saves the first checkpoint and waits for it. A failure does not end the run. Collective. */
 tr_status_t tr_loop_save_first(loop_t *l);
-/* The last checkpoint is safe, or all ranks know why not. Collective. */
+/* Saves the last checkpoint and waits for it. A failure is returned on all ranks. Collective. */
 tr_status_t tr_loop_save_last(loop_t *l);
 
 #endif

@@ -1,4 +1,4 @@
-/* Checkpoints of a training. */
+/* Checkpoints of the training loop. */
 #include "loop_int.h"
 #include "signals.h"
 #include "until.h"

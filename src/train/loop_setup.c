@@ -1,4 +1,4 @@
-/* What a training needs before its first step, and the end of it all. */
+/* Setup before the first step, and teardown. */
 #include "export.h"
 #include "history.h"
 #include "loop_int.h"

@@ -1,8 +1,8 @@
 /*
- * Where a training run stands: its steps, its validations, and the checkpoint that is being saved.
- * Saving is a small state machine; its transitions are one table, in loop_state.c. No input or
- * output: loop.c and loop_save.c act on what the functions return. Not collective. Saving is of
- * rank 0 only; everything else is the same on all ranks.
+ * The state of a training run: its steps, its validations, and the checkpoint being saved. Saving
+ * is a small state machine with one transition table, in loop_state.c. There is no I/O here: loop.c
+ * and loop_save.c act on the results. Not collective. Saving is done by rank 0 only; everything
+ * else is the same on all ranks.
  */
 #ifndef TRAINER_LOOP_STATE_H
 #define TRAINER_LOOP_STATE_H
@@ -12,14 +12,14 @@
 
 typedef enum {
     TR_SAVE_IDLE,    /* nothing is being written, nothing is pending */
-    TR_SAVE_WRITING, /* the writer has a checkpoint or a link, and its outcome is not known */
-    TR_SAVE_PENDING, /* likewise, and another checkpoint became due meanwhile */
-    TR_SAVE_READY,   /* a checkpoint is pending, and the writer is idle */
+    TR_SAVE_WRITING, /* the writer is working on a checkpoint or a link */
+    TR_SAVE_PENDING, /* the writer is working, and another checkpoint is due */
+    TR_SAVE_READY,   /* a checkpoint is due, and the writer is idle */
     TR_SAVE_STATES
 } tr_save_state_t;
 
 typedef enum {
-    TR_SAVE_DUE,     /* the current step is to be saved, and no checkpoint of it was taken */
+    TR_SAVE_DUE,     /* the current step must be saved and has no checkpoint yet */
     TR_SAVE_LINK,    /* the writer was asked to link the best checkpoint */
     TR_SAVE_WRITTEN, /* the writer finished */
     TR_SAVE_FAILED,  /* the writer failed */
@@ -28,16 +28,16 @@ typedef enum {
 
 typedef enum {
     TR_SAVE_NOTHING, /* no action */
-    TR_SAVE_TAKE,    /* take a snapshot of the current step and hand it to the writer */
-    TR_SAVE_FORGET   /* there is no checkpoint of saved_step; warn */
+    TR_SAVE_TAKE,    /* take a snapshot of the current step and pass it to the writer */
+    TR_SAVE_FORGET   /* the checkpoint of saved_step failed; warn */
 } tr_save_action_t;
 
 typedef struct {
     int64_t step; /* steps done */
     tr_save_state_t save;
-    int64_t saved_step; /* of the newest checkpoint given to the writer, -1: none */
-    bool valid_pending; /* the validation of `step` is due and not done */
-    /* of the best validation so far: INFINITY, NaN and -1 where there is none */
+    int64_t saved_step; /* of the newest checkpoint passed to the writer; -1: none */
+    bool valid_pending; /* the validation after `step` is due and not done */
+    /* of the best validation so far; INFINITY, NaN and -1 if there is none */
     double best_loss, best_accuracy;
     int64_t best_step;
     int64_t stale; /* validations since the best one */
@@ -46,18 +46,17 @@ typedef struct {
 /* No step, no checkpoint, no validation. */
 tr_loop_state_t tr_loop_state_new(void);
 
-/* Changes save and saved_step, and returns what to do. DUE of a step that is saved changes nothing.
- */
+/* Updates save and saved_step, and returns the action. DUE has no effect if the step is saved. */
 tr_save_action_t tr_loop_state_save(tr_loop_state_t *state, tr_save_event_t event);
-/* A checkpoint is due that could not be taken so far. */
+/* Whether a checkpoint is due that was not taken yet. */
 bool tr_loop_state_save_pending(const tr_loop_state_t *state);
-/* The writer has a checkpoint or a link. */
+/* Whether the writer is working. */
 bool tr_loop_state_is_writing(const tr_loop_state_t *state);
 
-/* One more step is done; valid_due: a validation follows it. */
+/* Call after each step. valid_due: a validation follows it. */
 void tr_loop_state_step_done(tr_loop_state_t *state, bool valid_due);
-/* The pending validation is done. Returns whether it is the best so far: by accuracy (the first one
- * that is a number, then a larger one), else by loss (a smaller one). */
+/* Call after a validation. Returns whether it is the best so far: by accuracy the first that is not
+ * NaN or a larger one, otherwise a smaller loss. */
 bool tr_loop_state_validated(tr_loop_state_t *state, double loss, double accuracy,
                              bool by_accuracy);
 

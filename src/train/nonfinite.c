@@ -1,4 +1,6 @@
-/* A loss or gradient that is not finite: what it comes from, and whether the run goes on. */
+/*
+ * Handles a loss or gradient that is not finite: finds the cause, and decides whether to continue.
+ */
 #include "loop_int.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"

@@ -1,4 +1,4 @@
-/* Which device a rank takes, and with how many threads. */
+/* Chooses the device of a rank and its number of threads. */
 #include "session.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"

@@ -1,5 +1,5 @@
-/* The programs of a run: what is done with a batch before the model, the sums behind it, and last,
- * micro, update and eval. */
+/* The programs of a run: preprocessing of the batch, the model, the sums after it; last, micro,
+ * update and eval. */
 #include "programs.h"
 #include "ema.h"
 #include "reduce_tree.h"

@@ -4,8 +4,8 @@
 
 #include "session.h"
 
-/* Declares in s->g, which is empty, the programs that s->params asks for, their inputs and the
- * reduction tree; before the plan. Not collective. */
+/* Builds the programs selected by s->params, their inputs and the reduction tree in the empty graph
+ * s->g. Call it before the plan. Not collective. */
 tr_status_t tr_programs_build(tr_session_t *s);
 
 #endif

@@ -1,4 +1,4 @@
-/* From a config to a planned graph. */
+/* Creates a planned graph from a configuration. */
 #include "feed.h"
 #include "programs.h"
 #include "reduce_tree.h"

@@ -1,5 +1,5 @@
-/* Parameters, model and optimizer state in host memory under the names that checkpoints have them
- * by, and back into the graph. */
+/* Copies parameters, model state and optimizer state to host memory under their checkpoint names,
+ * and back to the graph. */
 #include "huggingface.h"
 #include "state.h"
 #include "torch_layout.h"

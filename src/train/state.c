@@ -1,5 +1,5 @@
-/* state.json: what a run says of its order and its data, and what must agree for another to go on
- * from it or to evaluate its weights. */
+/* state.json: the progress, order and data of a run, and what must match when it is resumed or
+ * evaluated. */
 #include "state.h"
 #include "base/json_text.h"
 #include "trainer/log.h"

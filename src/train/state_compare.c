@@ -1,4 +1,4 @@
-/* A configuration against that of a checkpoint's run. */
+/* Compares a configuration with that of a checkpoint. */
 #include "config/field.h"
 #include "state.h"
 #include "trainer/model.h"

@@ -1,5 +1,5 @@
-/* One optimizer step: this rank's slots, the reduction over slots and ranks, the update; and its
- * outcome, one step later. */
+/* One optimizer step: the slots of this rank, the reduction over slots and ranks, the update, and
+ * the outcome, which is returned one step later. */
 #include "feed.h"
 #include "reduce_tree.h"
 #include "session.h"

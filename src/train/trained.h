@@ -1,6 +1,6 @@
 /*
- * A trained model: a session without training that holds the weights of a checkpoint. eval and
- * predict begin with one, and so do tr_evaluate and tr_predictor_open.
+ * A trained model: a session without training, with the weights of a checkpoint. Used by eval,
+ * predict, tr_evaluate and tr_predictor_open.
  */
 #ifndef TRAINER_TRAINED_H
 #define TRAINER_TRAINED_H
@@ -13,31 +13,31 @@ typedef struct {
     const tr_world_info_t *info;
     const tr_config_t *config;
     tr_session_t *s;
-    char *weights_path;        /* the folder or file that was opened */
-    char *state_json;          /* of its training; "": not known */
-    tr_preprocess_t *kept;     /* what its training was told about the data; NULL: not known */
-    int64_t step;              /* -1: not known */
-    tr_str_t model_difference; /* between the configuration's and the checkpoint's, a line each */
+    char *weights_path;        /* the opened folder or file */
+    char *state_json;          /* "": unknown */
+    tr_preprocess_t *kept;     /* preprocessing of the checkpoint; NULL: unknown */
+    int64_t step;              /* -1: unknown */
+    tr_str_t model_difference; /* between configuration and checkpoint, one line per key */
 } tr_trained_t;
 
 typedef struct {
-    const char *weights; /* path: tr_weights_open */
-    tr_split_t split;    /* the data that are opened */
+    const char *weights; /* path for tr_weights_open */
+    tr_split_t split;    /* the split to open */
     bool prediction;     /* outputs only: the data need no labels */
     bool from_memory;    /* prediction of samples in host memory: no data are opened */
-    /* Not NULL: programs of a session without data, as in tr_session_params_t. */
+    /* If not NULL, builds the programs of a session without data, as in tr_session_params_t. */
     tr_status_t (*build)(tr_session_t *s, void *self);
     void *build_self;
 } tr_trained_params_t;
 
 /*
- * Opens weights and session. out->world and out->config are set by the caller. After a failure, too,
- * tr_trained_close frees what is open. Collective.
+ * Opens weights and session. The caller sets out->world and out->config, and calls tr_trained_close
+ * also after an error. Collective.
  */
 tr_status_t tr_trained_open(const tr_trained_params_t *params, tr_trained_t *out);
 void tr_trained_close(tr_trained_t *trained);
 
-/* Whether the outputs are scores of classes. TR_ERR_CONFIG: the checkpoint does not record it. */
+/* Whether the model is a classifier. TR_ERR_CONFIG: the checkpoint does not record it. */
 tr_status_t tr_trained_is_classifier(const tr_trained_t *trained, bool *out);
 
 /* The scores of one pass over a split. Language models have neither classes nor targets. */
@@ -46,7 +46,7 @@ typedef struct {
     tr_class_counts_t *classes; /* of a classifier, else NULL */
     tr_target_sums_t *targets;  /* of a regression, else NULL */
 } tr_trained_scores_t;
-/* Collective. `out` is freed with tr_trained_scores_free, after a failure, too. */
+/* Collective. Free `out` with tr_trained_scores_free, also after an error. */
 tr_status_t tr_trained_evaluate(tr_trained_t *trained, tr_split_t split, tr_trained_scores_t *out);
 void tr_trained_scores_free(tr_trained_scores_t *scores);
 

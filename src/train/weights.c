@@ -1,4 +1,4 @@
-/* Finding the weights that a path means. */
+/* Finds the weights at a path. */
 #include "base/file.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"

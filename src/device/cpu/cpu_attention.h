@@ -1,10 +1,10 @@
 /*
- * Private: what the two directions of attention share.
+ * Shared by the forward and backward pass of attention. Private to src/device/cpu.
  *
- * A thread takes a head of a sample at a time. It copies that head's q, k and v to dense f32
- * matrices, then goes over tiles of TILE queries by some keys, and leaves out the tiles that
- * causality makes zero. The running maximum and sum of a row are those of Milakov and Gimelshein
- * 2018 and of Dao et al. 2022. Where probabilities are kept, a tile has all keys.
+ * A thread processes one head of one sample at a time. It copies the head's q, k and v to dense f32
+ * matrices and loops over tiles of TILE queries by some keys, skipping tiles that are zero because
+ * of causality. The running maximum and sum of a row follow Milakov and Gimelshein 2018 and Dao et
+ * al. 2022. If probabilities are kept, a tile has all keys.
  */
 #ifndef TRAINER_CPU_ATTENTION_H
 #define TRAINER_CPU_ATTENTION_H
@@ -28,7 +28,7 @@ typedef struct {
     const int64_t *sample_id; /* NULL: no dropout */
 } cpu_attention_t;
 
-/* ids: the index of in?: sample_id; the step block follows it. In `prepare` there is no dropout. */
+/* ids: the index of the input sample_id; the step block follows it. No dropout in `prepare`. */
 static inline cpu_attention_t cpu_attention_of(const tr_kernel_call_t *call, const tr_view_t *qkv,
                                                int ids) {
     const tr_attention_attr_t *attr = call->attr;
@@ -55,7 +55,7 @@ CPU_INLINE void cpu_attention_pack(const void *x, int64_t rows, int64_t stride, 
     }
 }
 
-/* The same transposed: out (size, tall); columns beyond `rows` are 0. */
+/* As above, transposed: out (size, tall); columns beyond `rows` are 0. */
 CPU_INLINE void cpu_attention_pack_transposed(const void *x, int64_t rows, int64_t stride,
                                               int64_t size, int64_t tall, float *restrict out,
                                               int type) {
@@ -65,8 +65,7 @@ CPU_INLINE void cpu_attention_pack_transposed(const void *x, int64_t rows, int64
         for (int64_t i = rows; i < tall; i++) out[d * tall + i] = 0;
 }
 
-/* factor[0 .. count): what dropout multiplies the probabilities of query `t` for the keys from
- * `key` on with. */
+/* factor[0 .. count): dropout factors of the probabilities of query `t` for the keys from `key`. */
 static inline void cpu_attention_dropout(const cpu_attention_t *a, int64_t sample, int64_t head,
                                          int64_t t, int64_t key, int64_t count, float *factor) {
     uint32_t words[CPU_DROPOUT_TILE];

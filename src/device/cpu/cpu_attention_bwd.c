@@ -1,4 +1,4 @@
-/* Attention, backward (Dao et al. 2022, algorithm 4): scores are had again from lse where
+/* Attention, backward (Dao et al. 2022, algorithm 4): scores are recomputed from lse if
  * probabilities were not kept. */
 #include "cpu_attention.h"
 #include <string.h>

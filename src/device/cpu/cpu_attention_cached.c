@@ -1,5 +1,5 @@
-/* Attention to the keys and values of a text so far. A head of a sample is computed by one thread,
- * so that its result depends on nothing else. */
+/* Attention to the cached keys and values of a text. One thread computes a head of a sample, so
+ * that its result does not depend on anything else. */
 #include "cpu_int.h"
 #include "cpu_math.h"
 #include <string.h>

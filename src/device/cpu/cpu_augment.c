@@ -1,4 +1,4 @@
-/* Random transforms of images; kernels.h fixes the numbers they draw. */
+/* Random transforms of images. kernels.h specifies their random numbers. */
 #include "cpu_int.h"
 #include "cpu_math.h"
 #include "trainer/rng.h"

@@ -1,9 +1,10 @@
 /*
  * Batch normalisation, forward.
  *
- * Accuracy. Within a block sums are floats, of differences from a pivot, so that a large mean costs
- * no digits: from the first line in a first short block, then from the mean so far. Blocks, columns
- * and chunks are joined in double by the formula for moments of Chan, Golub and LeVeque (1979).
+ * Accuracy. Within a block, sums are floats of differences from a pivot, so that a large mean does
+ * not cost precision. The pivot is the first line for a first short block, then the mean so far.
+ * Blocks, columns and chunks are joined in double with the formula for moments of Chan, Golub and
+ * LeVeque (1979).
  */
 #include "cpu_batchnorm.h"
 #include <string.h>

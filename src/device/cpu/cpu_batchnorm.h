@@ -1,15 +1,16 @@
 /*
- * Private: what both directions of batch normalisation share. Each reads the data twice: once for
- * sums over the rows, once to write.
+ * Shared by the forward and backward pass of batch normalisation. Private to src/device/cpu. Each
+ * pass reads the data twice: once for the sums over rows, once to write the result.
  *
- * Lines. With few channels a row is shorter than a vector, so `fold` rows are taken as one line of
- * fold * C columns, a multiple of 16 and at least 128; a column is then a series of its own until
- * its sums are joined with those of the same channel. What does not fill a line is the tail.
+ * Lines. With few channels, a row is shorter than a vector. Therefore `fold` rows are treated as
+ * one line of fold * C columns, a multiple of 16 and at least 128. Columns are summed separately;
+ * then the sums of the columns of one channel are joined. Elements that do not fill a line are the
+ * tail.
  *
- * Types. The data are f32 or bf16; parameters, statistics and sums are not.
+ * Types. The data are f32 or bf16; parameters and statistics are f32.
  *
- * Order. Chunks of lines and tiles of columns follow from the shape alone: equal results with any
- * number of threads.
+ * Order. Chunks of lines and tiles of columns depend only on the shape, so results are equal for
+ * any number of threads.
  */
 #ifndef TRAINER_CPU_BATCHNORM_H
 #define TRAINER_CPU_BATCHNORM_H
@@ -25,13 +26,13 @@
 typedef struct {
     int64_t rows, channels;
     int64_t fold, width, lines; /* rows in a line, elements in it, full lines */
-    int64_t tail;               /* elements behind the last full line */
-    int64_t tile;               /* columns of a task; all of them where lines are folded */
+    int64_t tail;               /* elements after the last full line */
+    int64_t tile;               /* columns of a task; all columns if lines are folded */
     int tiles, chunks, tasks;
 } cpu_bn_t;
 
-/* One task: lines [first, last) of columns [column, column + width); the tail's elements where it
- * comes last. */
+/* One task: lines [first, last) of columns [column, column + width), and in the last chunk `tail`
+ * more elements. */
 typedef struct {
     int64_t first, last, column, width, tail;
 } cpu_bn_task_t;
@@ -50,8 +51,8 @@ CPU_INLINE float *cpu_bn_vector(const tr_kernel_call_t *call, const cpu_bn_t *bn
 /* Repeats the first C values of a line over its other rows. */
 void tr_cpu_bn_spread(const cpu_bn_t *bn, float *line);
 
-/* The normalised value. Backward finds the activation's mask by the same operations, hence the same
- * bits. */
+/* The normalised value. The backward pass recomputes the activation's mask with the same
+ * operations, so it is bitwise equal. */
 CPU_INLINE float cpu_bn_affine(float x, float mean, float factor, float beta) {
     return cpu_fma(x - mean, factor, beta);
 }

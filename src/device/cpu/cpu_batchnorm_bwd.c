@@ -1,8 +1,9 @@
 /*
- * Batch normalisation, backward. With g = dy behind the activation and R rows:
- *   dbeta = sum g, dgamma = rstd sum g (x - mean), dx = gamma rstd (g - dbeta / R - (x - mean) rstd
- *   dgamma /
- * R).
+ * Batch normalisation, backward. With g = dy after the gradient of the activation, and R rows:
+ *
+ *   dbeta = sum g
+ *   dgamma = rstd sum g (x - mean)
+ *   dx = gamma rstd (g - dbeta / R - (x - mean) rstd dgamma / R)
  */
 #include "cpu_batchnorm.h"
 #include <string.h>

@@ -1,4 +1,4 @@
-/* From any type, normalised by channel, to f32 or bf16: samples as they are stored, and casts. */
+/* Conversion of any type, normalised by channel, to f32 or bf16: for stored samples and casts. */
 #include "cpu_int.h"
 #include "cpu_types.h"
 

@@ -1,5 +1,5 @@
-/* The sum over rows. Rows are cut into chunks by the shape alone, so that the result does not
- * depend on the threads. */
+/* The sum over rows. Rows are split into chunks that depend only on the shape, so that the result
+ * does not depend on the number of threads. */
 #include "cpu_int.h"
 #include "cpu_types.h"
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Tensors side by side along the last dimension, and ranges of it. */
+/* Concatenation along the last dimension, and ranges of it. */
 #include "cpu_int.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Convolutions, by oneDNN or Winograd's algorithm. Images are N S... C, weights K kernel...
- * C/groups; oneDNN counts dimensions as N C S... and [G] K C kernel... */
+ * C/groups; oneDNN's order of dimensions is N C S... and [G] K C kernel... */
 #include "cpu_int.h"
 #include "cpu_onednn.h"
 #include "cpu_winograd.h"

@@ -1,5 +1,5 @@
-/* The cpu device: host memory, and streams that do everything at once, so that they and events are
- * only names. */
+/* The cpu device: host memory, and streams that run all work immediately, so that streams and
+ * events are only names. */
 #include "cpu_int.h"
 #include "cpu_onednn.h"
 #include "trainer/host.h"

@@ -1,4 +1,4 @@
-/* Dropout. The mask is made as it is used; kernels.h fixes its bits. */
+/* Dropout. The mask is computed where it is used; kernels.h specifies its bits. */
 #include "cpu_dropout.h"
 #include "cpu_types.h"
 #include <string.h>

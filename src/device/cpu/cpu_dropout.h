@@ -1,4 +1,4 @@
-/* Private: the words that decide what dropout keeps; kernels.h fixes them. */
+/* The random words of dropout, as specified in kernels.h. Private to src/device/cpu. */
 #ifndef TRAINER_CPU_DROPOUT_H
 #define TRAINER_CPU_DROPOUT_H
 
@@ -6,13 +6,13 @@
 #include "cpu_math.h"
 #include "trainer/rng.h"
 
-/* Words that are drawn at once, a multiple of 4. */
+/* Words drawn at once, a multiple of 4. */
 enum { CPU_DROPOUT_TILE = 256 };
 
 typedef struct {
     tr_philox_key_t key;
-    uint32_t least; /* words below are dropped */
-    float factor;   /* of what is kept */
+    uint32_t least; /* elements with smaller words are dropped */
+    float factor;   /* of the kept elements */
     int64_t step;
 } cpu_dropout_t;
 
@@ -23,8 +23,8 @@ static inline cpu_dropout_t cpu_dropout_make(const tr_step_t *step, uint32_t str
                            .step = step->step};
 }
 
-/* The words of `count` elements, up to CPU_DROPOUT_TILE, from `first` on, a multiple of 4. Word by
- * word, so that the rounds vectorise. */
+/* The words of `count` elements, at most CPU_DROPOUT_TILE, from `first`, a multiple of 4. Stored by
+ * word of the block, so that the rounds vectorise. */
 static inline void cpu_dropout_words(const cpu_dropout_t *mask, int64_t sample, int64_t first,
                                      int64_t count, uint32_t *restrict words) {
     enum { MOST = CPU_DROPOUT_TILE / 4 };

@@ -1,4 +1,4 @@
-/* Copies, sums and factors: what moves memory and computes next to nothing. */
+/* Copies, sums and scaling: kernels limited by memory bandwidth. */
 #include "cpu_int.h"
 #include "cpu_types.h"
 #include <string.h>

@@ -1,5 +1,4 @@
-/* Embeddings. The gradient adds rows of equal ids in their order, whatever the number of threads.
- */
+/* Embeddings. The gradient adds rows of equal ids in order, for any number of threads. */
 #include "cpu_int.h"
 #include "cpu_types.h"
 #include <string.h>

@@ -1,8 +1,6 @@
-/*
- * The head of a language model with its loss: a slice of rows at a time, whose logits become their
- * own gradients in place and are multiplied at once. So the logits are written and read while they
- * are near, and never whole in memory.
- */
+/* The head of a language model with its loss. It processes a slice of rows at a time: the logits
+ * are replaced by their gradients in place and multiplied at once. They stay in the cache, and all
+ * logits are never in memory. */
 #include "cpu_loss.h"
 #include "cpu_onednn.h"
 #include "cpu_types.h"

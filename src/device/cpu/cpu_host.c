@@ -1,4 +1,4 @@
-/* What the machine is: processor, instruction set. */
+/* Describes the machine: processor, instruction set. */
 #include "cpu_int.h"
 #include "trainer/str.h"
 #include <sched.h>

@@ -1,17 +1,17 @@
 /*
- * The cpu device, private. A kernel lives in cpu_<family>.c, is declared here and has one line in
- * cpu_kernels.c.
+ * The cpu device, private. A kernel is defined in cpu_<family>.c, declared here, and has one line
+ * in cpu_kernels.c.
  *
- * Threads: a parallel loop is
+ * Threads: a parallel loop is written as
  *
  *     #pragma omp parallel for num_threads(cpu_threads(device, elems)) schedule(static)
  *
- * cpu_threads gives one thread or all of them, never a number between: OpenMP keeps its team only
- * while its size stays. Where a result must not depend on the number of threads, cut the work into
- * chunks whose number follows from the shape alone, and join the parts in the chunks' order.
+ * cpu_threads returns one thread or all of them, because OpenMP reuses its team only if the size is
+ * the same. If a result must not depend on the number of threads, split the work into chunks whose
+ * number depends only on the shape, and combine the parts in the order of the chunks.
  *
- * Denormals count as zero on every thread that computes (cpu_threads.c says why). No -ffast-math:
- * NaN and infinity mean something.
+ * Denormals are treated as zero on all computing threads (see cpu_threads.c). Do not use
+ * -ffast-math: NaN and infinity must be preserved.
  */
 #ifndef TRAINER_CPU_INT_H
 #define TRAINER_CPU_INT_H
@@ -30,7 +30,7 @@ static inline int cpu_threads(const tr_device_t *device, int64_t elems) {
     return cpu_threads_of(device->threads, elems);
 }
 
-/* Part `part` of [0, count) cut into `parts` parts of equal size, rounded up to multiples of
+/* Part `part` of [0, count), split into `parts` parts of equal size, rounded up to multiples of
  * `align` elements. */
 typedef struct {
     int64_t first, last; /* [first, last); may be empty */
@@ -41,7 +41,7 @@ static inline cpu_range_t cpu_range(int64_t count, int64_t align, int parts, int
     return (cpu_range_t){first < count ? first : count, last < count ? last : count};
 }
 
-/* Whether an optional input or output is there; holds in `prepare` too, where all pointers are
+/* Whether an optional input or output is present; also valid in `prepare`, where pointers are
  * NULL. */
 static inline bool cpu_present(const tr_view_t *view) {
     return view->shape.ndim >= 0;
@@ -51,11 +51,11 @@ extern const tr_backend_t tr_backend_cpu;
 extern const tr_kernel_t tr_cpu_kernels[TR_K_COUNT];
 
 /* cpu_threads.c */
-/* OMP_NUM_THREADS, else processors of this process's affinity and cgroup */
+/* OMP_NUM_THREADS, else the processors of the process's affinity and control group. */
 int tr_cpu_threads_default(void);
-/* Makes the calling thread and its team ready to compute. Returns the team's threads: fewer than
- * asked for where OMP_THREAD_LIMIT allows no more. oneDNN cuts work by the number it is told, and
- * what a smaller team leaves undone is garbage. */
+/* Prepares the calling thread and its team. Returns the size of the team, which is smaller than
+ * requested if OMP_THREAD_LIMIT is lower. oneDNN must be given this number: it splits work by it,
+ * and the parts of missing threads would not be computed. */
 int tr_cpu_threads_enter(int threads);
 
 /* cpu_host.c */
@@ -68,8 +68,8 @@ tr_status_t tr_cpu_host_report(tr_device_t *device, tr_report_row_fn row, void *
 tr_status_t tr_cpu_measure_peak(tr_device_t *device, tr_dtype_t dtype, double *out_flops_per_sec,
                                 double *out_bytes_per_sec);
 
-/* Kernels: tr_cpu_<slot>; those with something to plan also tr_cpu_<slot>_prepare and
- * tr_cpu_<slot>_release. */
+/* Kernels: tr_cpu_<name>; those with a plan also have tr_cpu_<name>_prepare and
+ * tr_cpu_<name>_release. */
 #define CPU_KERNEL(slot)                                                                           \
     tr_status_t tr_cpu_##slot(tr_device_t *device, tr_stream_t *stream,                            \
                               const tr_kernel_call_t *call)

@@ -1,4 +1,4 @@
-/* The cpu device's kernels, one line each, in kernels.def's order. */
+/* The kernels of the cpu device, one line each, in the order of kernels.def. */
 #include "cpu_int.h"
 
 const tr_kernel_t tr_cpu_kernels[TR_K_COUNT] = {

@@ -1,4 +1,4 @@
-/* Layer normalisation over the last dimension: a row at a time, which stays in the first cache. */
+/* Layer normalisation over the last dimension, one row at a time, which stays in the L1 cache. */
 #include "cpu_int.h"
 #include "cpu_types.h"
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Losses and their gradients, a row at a time. A row of weight 0 gives 0 whatever it holds: masked
- * rows hold anything. */
+/* Losses and their gradients, one row at a time. A row of weight 0 gives 0 whatever it contains,
+ * because masked rows may contain anything. */
 #include "cpu_loss.h"
 #include "cpu_math.h"
 

@@ -1,4 +1,4 @@
-/* Private: labels, for losses and metrics. */
+/* Labels for losses and metrics. Private to src/device/cpu. */
 #ifndef TRAINER_CPU_LOSS_H
 #define TRAINER_CPU_LOSS_H
 

@@ -1,9 +1,9 @@
 /*
- * Private: elementary functions and reductions that vectorise, for the cpu device's kernels.
+ * Elementary functions and reductions that vectorise. Private to src/device/cpu.
  *
- * The functions are branch-free and call nothing, so a loop over them becomes vector code. The same
- * value comes out wherever an element stands in a vector, because only IEEE operations and explicit
- * fma are used. NaN gives NaN.
+ * The functions have no branches or calls, so loops over them are vectorised. They use only IEEE
+ * operations and explicit fma, so the result does not depend on the position of an element in a
+ * vector. NaN gives NaN.
  */
 #ifndef TRAINER_CPU_MATH_H
 #define TRAINER_CPU_MATH_H
@@ -14,8 +14,8 @@
 
 #define CPU_INLINE static inline __attribute__((always_inline))
 
-/* One instruction where the processor has it. Elsewhere fmaf would be a call, and rounding twice is
- * accurate enough. */
+/* One instruction if the processor has fma. Otherwise fmaf would be a function call, and rounding
+ * twice is accurate enough. */
 CPU_INLINE float cpu_fma(float a, float b, float c) {
 #ifdef __FP_FAST_FMAF
     return __builtin_fmaf(a, b, c);
@@ -50,7 +50,7 @@ CPU_INLINE float cpu_square_rest(float x, float square) {
 #endif
 }
 
-/* exp(x) for x <= ln 2 / 2; below the smallest normal number 0. 1 ulp. */
+/* exp(x) for x <= ln 2 / 2; 0 if the result would be denormal. 1 ulp. */
 CPU_INLINE float cpu_exp_nonpositive(float x) {
     const float lowest = -87.33654f, round = 0x1.8p23f;
     float clamped = x < lowest ? lowest : x;
@@ -67,7 +67,7 @@ CPU_INLINE float cpu_exp_nonpositive(float x) {
     return x < lowest ? 0.0f : p * scale;
 }
 
-/* NaN stays NaN, so that a bad value is not hidden. */
+/* NaN stays NaN. */
 CPU_INLINE float cpu_relu(float x) {
     return x < 0.0f ? 0.0f : x;
 }
@@ -86,7 +86,7 @@ CPU_INLINE float cpu_silu_slope(float x) {
     return cpu_fma(x * s, 1.0f - s, s);
 }
 
-/* Near 0 an odd polynomial, further out by exp: 2 ulp. */
+/* An odd polynomial near 0, otherwise by exp. 2 ulp. */
 CPU_INLINE float cpu_tanh(float x) {
     float a = fabsf(x), s = x * x;
     float p = cpu_fma(-0x1.75e1a8p-8f, s, 0x1.522692p-6f);
@@ -100,9 +100,9 @@ CPU_INLINE float cpu_tanh(float x) {
 }
 
 /*
- * The normal distribution's cumulative function, relative accuracy also in the left tail, and its
- * density. exp(x^2 / 2) Phi(-|x|) (|x| + 3) is smooth in u = (|x| - 3) / (|x| + 3); the polynomial
- * is its minimax fit.
+ * The cumulative distribution function of the normal distribution, relatively accurate in the left
+ * tail, and its density. exp(x^2 / 2) Phi(-|x|) (|x| + 3) is smooth in u = (|x| - 3) / (|x| + 3);
+ * the polynomial is its minimax fit.
  */
 CPU_INLINE float cpu_normal_cdf(float x, float *out_density) {
     float a = fabsf(x);
@@ -149,9 +149,8 @@ CPU_INLINE float cpu_gelu_tanh_slope(float x) {
 }
 
 /*
- * Reductions. Their order follows from the count alone: CPU_LANES sums side by side, joined by
- * halves. So the result depends neither on the compiler's choice of vectors nor on where the data
- * lie.
+ * Reductions. Their order depends only on the count: CPU_LANES partial sums, joined pairwise. The
+ * result depends neither on the vector width that the compiler chooses nor on alignment.
  */
 #define CPU_LANES 32
 
@@ -167,8 +166,8 @@ CPU_INLINE double cpu_join_float_lanes(const float *lane) {
     return cpu_join_lanes(wide);
 }
 
-/* The sum over i in [begin, end) of `expr` into lanes of `type`, and the rest of fewer than
- * CPU_LANES into `total`. */
+/* Adds the sum over i in [begin, end) of `expr` to `total`, in lanes of `type`; the last, fewer
+ * than CPU_LANES elements are added directly. */
 #define CPU_LANE_SUM_(type, join, total, begin, end, i, expr)                                      \
     do {                                                                                           \
         type lane_[CPU_LANES] = {0};                                                               \
@@ -183,8 +182,8 @@ CPU_INLINE double cpu_join_float_lanes(const float *lane) {
         for (int64_t i = at_; i < end_; i++) (total) += (expr);                                    \
     } while (0)
 
-/* double total += the sum over i in [0, n) of `expr`, any n: floats summed in lanes over
- * CPU_LANE_PART elements, then in double. */
+/* double total += the sum over i in [0, n) of `expr` for any n: parts of CPU_LANE_PART elements are
+ * summed in lanes of floats, the parts in double. */
 #define CPU_LANE_PART 4096
 #define CPU_LANE_SUM(total, n, i, expr)                                                            \
     do {                                                                                           \
@@ -198,9 +197,9 @@ CPU_INLINE double cpu_join_float_lanes(const float *lane) {
     CPU_LANE_SUM_(double, cpu_join_lanes, total, 0, n, i, expr)
 
 /*
- * Chunks of a sum over `count` things: as many as fit with `grain` in each, from 1 to CPU_CHUNKS;
- * 2, 4 or a multiple of 8, so that teams of such sizes get equal shares. Whatever the number of
- * threads, chunk i is cpu_range(count, 1, chunks, i).
+ * The number of chunks for a sum over `count` elements, with at least `grain` elements each: from 1
+ * to CPU_CHUNKS, and 2, 4 or a multiple of 8, so that teams of these sizes get equal shares. Chunk
+ * i is cpu_range(count, 1, chunks, i) for any number of threads.
  */
 #define CPU_CHUNKS 64
 CPU_INLINE int cpu_chunks(int64_t count, int64_t grain) {

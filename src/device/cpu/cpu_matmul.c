@@ -1,7 +1,5 @@
-/*
- * Products by oneDNN's matmul primitive, with bias, activation and accumulation inside where it can
- * hold them, and else by sgemm and a loop behind it.
- */
+/* Matrix products by oneDNN's matmul primitive, with bias, activation and accumulation fused if it
+ * supports them; otherwise by sgemm followed by a loop. */
 #include "cpu_int.h"
 #include "cpu_math.h"
 #include "cpu_onednn.h"

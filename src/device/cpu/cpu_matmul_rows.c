@@ -1,7 +1,6 @@
-/*
- * Products with few rows on the left: what counts is that the right side comes from memory once, in
- * long runs. A sum goes through its terms in one order, whatever the number of rows and threads.
- */
+/* Products with few rows on the left. The time is that of reading the right side from memory, which
+ * is therefore read once and in long runs. Sums are computed in the same order for any number of
+ * rows and threads. */
 #include "cpu_int.h"
 #include "cpu_types.h"
 #include "cpu_vector.h"

@@ -1,4 +1,4 @@
-/* What is counted beside the loss. */
+/* Metrics. */
 #include "cpu_loss.h"
 #include "cpu_math.h"
 

@@ -1,5 +1,5 @@
-/* A oneDNN primitive with its memories and, where it wants the weights in another layout, their
- * reorder: made once, run without an allocation. */
+/* A oneDNN primitive with its memory objects and, if it needs the weights in another layout, their
+ * reorders. Created once, run without allocation. */
 #include "cpu_onednn_int.h"
 #include "cpu_int.h"
 #include "cpu_types.h"

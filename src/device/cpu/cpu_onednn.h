@@ -1,7 +1,6 @@
 /*
- * oneDNN, private to the cpu device: one description for the products and convolutions that we use,
- * whichever of oneDNN's two C interfaces (2.x, 3.x) is installed. Tensors are f32 or bf16; a bias
- * is f32, and so are sums.
+ * oneDNN. Private to src/device/cpu. One interface for matrix products and convolutions with either
+ * version of oneDNN's C API (2.x, 3.x). Tensors are f32 or bf16; biases and sums are f32.
  */
 #ifndef TRAINER_CPU_ONEDNN_H
 #define TRAINER_CPU_ONEDNN_H
@@ -25,13 +24,13 @@ typedef enum {
     CPU_DNN_CONV_BWD_WEIGHTS
 } cpu_dnn_kind_t;
 
-/* The tensors by their role in the forward direction; a kind that computes a gradient writes it in
- * that role's place. */
+/* Tensors are named by their role in the forward pass. A gradient kind writes to the tensor of
+ * which it computes the gradient. */
 typedef struct {
     cpu_dnn_kind_t kind;
     cpu_dnn_tensor_t src, weights, bias, dst;
     int64_t stride[3], dilation[3], pad_lo[3], pad_hi[3]; /* convolutions; dilation 1 is dense */
-    float alpha, beta; /* MATMUL: alpha without bias only, beta with neither alpha nor act only */
+    float alpha, beta; /* MATMUL: alpha only without bias, beta only without alpha and act */
     tr_act_t act;      /* MATMUL and CONV_FWD */
     int threads;
 } cpu_dnn_desc_t;
@@ -40,20 +39,21 @@ typedef struct {
     void *src, *weights, *bias, *dst;
 } cpu_dnn_data_t;
 
-/* A compiled primitive with all that a run needs: running allocates nothing. One thread at a time.
- */
+/* A compiled primitive with everything that a run needs; running it does not allocate. One thread
+ * at a time. */
 typedef struct cpu_dnn cpu_dnn_t;
 
 tr_status_t tr_cpu_dnn_create(const cpu_dnn_desc_t *desc, cpu_dnn_t **out);
 void tr_cpu_dnn_destroy(cpu_dnn_t **dnn);
-/* scratch: tr_cpu_dnn_scratch_bytes, aligned to 64 or more. */
+/* scratch: tr_cpu_dnn_scratch_bytes, aligned to at least 64 bytes. */
 size_t tr_cpu_dnn_scratch_bytes(const cpu_dnn_t *dnn);
 tr_status_t tr_cpu_dnn_run(cpu_dnn_t *dnn, const cpu_dnn_data_t *data, void *scratch);
-/* oneDNN's name of the implementation ("brgconv:avx512_core"); "ref..." is hundreds of times
- * slower. */
+/* oneDNN's name of the implementation ("brgconv:avx512_core"). "ref..." is hundreds of times slower
+ * than others. */
 const char *tr_cpu_dnn_implementation(const cpu_dnn_t *dnn);
 
-/* Whether products of bf16 have instructions here; else they are emulated, slower than f32. */
+/* Whether the processor has instructions for bf16 products; otherwise they are emulated, slower
+ * than f32. */
 bool tr_cpu_dnn_has_bf16(void);
 
 /* C (m, n) = alpha op(A) op(B) + beta C, row-major with leading dimensions. */

@@ -1,5 +1,5 @@
-/* Private to cpu_onednn*.c: cpu_onednn_plan.c asks oneDNN for a primitive in the interface of its
- * version, cpu_onednn.c makes and runs it. */
+/* Private to cpu_onednn*.c: cpu_onednn_plan.c requests a primitive descriptor with the API of the
+ * installed version, cpu_onednn.c creates and runs the primitive. */
 #ifndef TRAINER_CPU_ONEDNN_INT_H
 #define TRAINER_CPU_ONEDNN_INT_H
 
@@ -44,20 +44,20 @@ static inline layout_ref_t layout_ref(const layout_t *layout) {
 }
 #endif
 
-/* What a primitive descriptor is made of, in oneDNN's types. */
+/* The arguments of a primitive descriptor, in oneDNN's types. */
 typedef struct {
-    layout_t own_weights;             /* as the caller stores them */
-    layout_t src, weights, bias, dst; /* as the primitive is offered them */
-    /* of the forward direction, which has them in the type of its input */
+    layout_t own_weights;             /* as stored by the caller */
+    layout_t src, weights, bias, dst; /* as passed to the primitive */
+    /* of the forward hint, in the type of its input */
     layout_t hint_weights;
     dnnl_dims_t stride, dilation, pad_lo, pad_hi;
     dnnl_primitive_attr_t attr;
 } recipe_t;
 
-/* *recipe is {0} before; for tr_cpu_dnn_recipe_fini also where this fails. */
+/* *recipe must be {0}. Call tr_cpu_dnn_recipe_fini also after an error. */
 tr_status_t tr_cpu_dnn_recipe_init(const cpu_dnn_desc_t *desc, recipe_t *recipe);
 void tr_cpu_dnn_recipe_fini(recipe_t *recipe);
-/* dnnl_unimplemented where oneDNN has nothing for these types here. */
+/* dnnl_unimplemented if oneDNN does not support these types on this processor. */
 dnnl_status_t tr_cpu_dnn_plan(cpu_dnn_kind_t kind, const recipe_t *recipe, dnnl_engine_t engine,
                               dnnl_primitive_desc_t *out);
 

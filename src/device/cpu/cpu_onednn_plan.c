@@ -1,13 +1,12 @@
 /*
- * oneDNN's two C interfaces behind one. In 2.x memory descriptors are values and an operation
- * descriptor comes before the primitive descriptor; in 3.x they are objects and the operation
- * descriptor is gone.
+ * One interface to oneDNN's two C APIs. In 2.x, memory descriptors are values, and an operation
+ * descriptor is created before the primitive descriptor. In 3.x, they are objects, and there is no
+ * operation descriptor.
  *
- * Activations stay NHWC. Weights are offered as `any`: given our (K, kernel..., C) layout as it is,
- * oneDNN has only its reference code (measured 300 to 1000 times slower), while reordering them
- * into its blocked layout and back costs 1 to 5 % of a convolution. The algorithm is always direct:
- * oneDNN's Winograd loses accuracy, and `auto` takes it where it is slow; cpu_winograd.c has our
- * own.
+ * Activations stay NHWC. Weights are passed as `any`: for our layout (K, kernel..., C) oneDNN has
+ * only its reference code (measured 300 to 1000 times slower), while reordering them to its blocked
+ * layout and back costs 1 to 5 % of a convolution. The algorithm is always direct: oneDNN's
+ * Winograd loses accuracy, and `auto` selects it where it is slow. cpu_winograd.c has our own.
  */
 #include "cpu_onednn_int.h"
 

@@ -1,5 +1,5 @@
-/* The update: the gradient's norm, optimizers, averages. All of it is skipped where the step's
- * result is not finite. */
+/* The update: gradient norm, optimizers, moving averages. It is skipped if the result of the step
+ * is not finite. */
 #include "cpu_int.h"
 #include "cpu_math.h"
 

@@ -1,8 +1,6 @@
-/*
- * What this machine can do at most: f32 fused multiply-adds from registers, and copies between
- * blocks larger than any cache. Timed with all the device's threads at once, the best of several
- * slices, so that clocks under load count and other programs do not.
- */
+/* Measures the peak rates of this machine: f32 fused multiply-adds in registers, and copies between
+ * blocks larger than any cache. All threads of the device run at once, and the best of several
+ * slices counts, so that clock rates under load are included and other programs are not. */
 #include "cpu_int.h"
 #include "cpu_vector.h"
 #include "trainer/clock.h"

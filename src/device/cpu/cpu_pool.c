@@ -1,8 +1,6 @@
-/*
- * Pooling. Every image and every block of channels is computed by itself, in one order of positions
- * whatever the threads. Positions are the flat indices of the spatial dimensions; missing leading
- * dimensions count as one.
- */
+/* Pooling. Every image and every block of channels is computed separately, with positions in one
+ * order for any number of threads. Positions are flat indices of the spatial dimensions; missing
+ * leading dimensions count as one. */
 #include "cpu_int.h"
 #include "cpu_types.h"
 #include "cpu_vector.h"

@@ -1,11 +1,11 @@
 /*
- * How many threads compute, and how they treat denormals.
+ * The number of computing threads, and their treatment of denormals.
  *
- * Denormals: results below 1.2e-38 become zero and such inputs count as zero, on every thread, from
- * the opening of the device on. Moments of a unit that died shrink by a constant factor a step and
- * stay denormal for ever; arithmetic on them is many times slower on most processors, and no
- * training depends on them. The mode belongs to a thread: it is set in the caller of open and in
- * its OpenMP team, and threads made later inherit it from their maker.
+ * Denormals: on every thread, from the opening of the device on, results below 1.2e-38 become zero
+ * and such inputs count as zero. The moments of a dead unit shrink by a constant factor per step
+ * and would stay denormal forever. Arithmetic on denormals is many times slower on most processors,
+ * and no training depends on it. The mode belongs to a thread: it is set in the caller of open and
+ * in its OpenMP team, and threads created later inherit it.
  */
 #include "cpu_int.h"
 #include "trainer/host.h"

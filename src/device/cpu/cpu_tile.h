@@ -1,8 +1,8 @@
 /*
- * Private: products of small matrices that lie in the first caches, in f32.
+ * Products of small f32 matrices that fit in the L1 or L2 cache. Private to src/device/cpu.
  *
- * C (m, n) = A B, or C += A B: element (i, k) of A is a[i * a_row + k * a_column], so A may be
- * transposed; the rows of B (k, n) and C are ldb and ldc elements apart, and n, ldb and ldc are
+ * C (m, n) = A B or C += A B. Element (i, k) of A is a[i * a_row + k * a_column], so A may be
+ * transposed. The rows of B (k, n) and C are ldb and ldc elements apart; n, ldb and ldc are
  * multiples of CPU_TILE_ALIGN.
  */
 #ifndef TRAINER_CPU_TILE_H
@@ -18,7 +18,7 @@ typedef struct {
     int64_t row, column;
 } cpu_tile_a_t;
 
-/* A block of `rows` by `vecs` vectors, both constants: its sums stay in registers. */
+/* A block of `rows` by `vecs` vectors, both compile-time constants: sums stay in registers. */
 CPU_VECTOR void cpu_tile_block(int rows, int vecs, int64_t inner, cpu_tile_a_t a, const float *b,
                                int64_t ldb, bool add, float *c, int64_t ldc) {
     cpu_vec_t sum[8][4];

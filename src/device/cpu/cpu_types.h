@@ -1,9 +1,9 @@
 /*
- * Private: loops over f32 or bf16 elements that compute in f32.
+ * Loops over f32 or bf16 elements that compute in f32. Private to src/device/cpu.
  *
- * cpu_get and cpu_put are told the type (an int, since enumerations do not mix). CPU_BY_TYPE runs a
- * statement with the type as a constant, so that all that is inlined into it is compiled once for
- * each: the f32 code is what it would be without bf16.
+ * cpu_get and cpu_put take the type as an int, because the constants come from different
+ * enumerations. CPU_BY_TYPE runs a statement with the type as a constant, so that the functions
+ * inlined into it are compiled separately for each type. bf16 does not slow down the f32 code.
  */
 #ifndef TRAINER_CPU_TYPES_H
 #define TRAINER_CPU_TYPES_H
@@ -15,7 +15,7 @@ CPU_INLINE float cpu_from_bf16(uint16_t bits) {
     return cpu_from_bits((uint32_t)bits << 16);
 }
 
-/* To the nearest, ties to even; NaN stays NaN. */
+/* Rounds to nearest, ties to even. NaN stays NaN. */
 CPU_INLINE uint16_t cpu_to_bf16(float x) {
     uint32_t bits = cpu_bits(x), rounded = bits + 0x7fffu + (bits >> 16 & 1u);
     return (uint16_t)((x == x ? rounded : bits | 0x400000u) >> 16);
@@ -40,7 +40,7 @@ CPU_INLINE void *cpu_at_out(void *y, int64_t i, int type) {
     return (char *)y + i * (type == TR_BF16 ? 2 : 4);
 }
 
-/* Runs the statement with the constant `type`: TR_BF16 or TR_F32, as `dtype` says. */
+/* Runs the statement with the constant `type` = `dtype`, TR_BF16 or TR_F32. */
 #define CPU_BY_TYPE(dtype, type, ...)                                                              \
     do {                                                                                           \
         if ((dtype) == TR_BF16) {                                                                  \

@@ -1,4 +1,4 @@
-/* Private: one vector register of f32, of whatever width the build is for. */
+/* A vector register of f32, with the width of the target. Private to src/device/cpu. */
 #ifndef TRAINER_CPU_VECTOR_H
 #define TRAINER_CPU_VECTOR_H
 
@@ -38,7 +38,7 @@ CPU_VECTOR cpu_vec_t cpu_vec_relu(cpu_vec_t x) {
     return (cpu_vec_t)((cpu_vec_mask_t)x & ~negative);
 }
 
-/* a b + c; rounded once where the processor can. */
+/* a b + c, rounded once if the processor has fma. */
 CPU_VECTOR cpu_vec_t cpu_vec_fma(cpu_vec_t a, cpu_vec_t b, cpu_vec_t c) {
 #if defined(__AVX512F__)
     return (cpu_vec_t)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);

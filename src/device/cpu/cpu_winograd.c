@@ -1,5 +1,5 @@
 /* Convolutions by Winograd's algorithm: which ones, forward, and the gradient of the input, which
- * is a convolution too. */
+ * is also a convolution. */
 #include "cpu_winograd_int.h"
 #include <string.h>
 

@@ -1,8 +1,9 @@
 /*
- * Private: convolutions of stride 1 with 3 x 3 or 5 x 5 filters by Winograd's algorithm, and their
- * gradients: 36 products for 16 outputs of 3 x 3 or 4 of 5 x 5, where direct sums take 144 and 100.
+ * Convolutions of stride 1 with 3 x 3 or 5 x 5 filters by Winograd's algorithm, and their
+ * gradients. Private to src/device/cpu. 36 multiplications give 16 outputs of a 3 x 3 or 4 outputs
+ * of a 5 x 5 filter; direct sums need 144 and 100.
  *
- * Images are f32 (N, H, W, C), filters (K, r, r, C). Results have the same bits with any number of
+ * Images are f32 (N, H, W, C), filters (K, r, r, C). Results are bitwise equal for any number of
  * threads.
  */
 #ifndef TRAINER_CPU_WINOGRAD_H
@@ -14,15 +15,16 @@ typedef struct {
     int64_t n, h, w, c;
 } cpu_images_t;
 
-/* y = x * filters, padded by pad_h rows above and pad_w columns to the left; what lies below and to
- * the right follows from y. */
+/* y = x * filters, padded by pad_h rows above and pad_w columns on the left; the padding below and
+ * on the right follows from the size of y. */
 typedef struct {
     cpu_images_t x, y;
     int size; /* r */
     int pad_h, pad_w;
 } cpu_winograd_t;
 
-/* Whether the convolution is one of these, and it pays; then *out describes it. w: (K, r, r, C). */
+/* Whether the convolution is supported and faster this way. If so, *out describes it. w: (K, r, r,
+ * C). */
 bool tr_cpu_winograd_suits(const tr_conv_attr_t *attr, const tr_view_t *x, const tr_view_t *w,
                            const tr_view_t *y, cpu_winograd_t *out);
 

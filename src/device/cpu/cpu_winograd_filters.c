@@ -1,9 +1,10 @@
 /*
- * The gradient of the filters by Winograd's algorithm. Tiles are transformed a block at a time,
- * then each place's product is added to its sums. Where the sums are small, tiles are cut into
- * groups with sums of their own, which are joined in their order; how many follows from the shape
- * alone, and so do the bits. A thread takes whole groups; where there are more threads than groups,
- * all of them share the same block of every group, first its tiles, then the rows of its products.
+ * The gradient of the filters by Winograd's algorithm. Tiles are transformed one block at a time;
+ * then the product of each place is added to its sums. If the sums are small, tiles are split into
+ * groups with separate sums, which are joined in order. The number of groups depends only on the
+ * shape, so results are bitwise equal. A thread takes whole groups. If there are more threads than
+ * groups, all threads share the same block of every group, first its tiles, then the rows of its
+ * products.
  */
 #include "cpu_winograd_int.h"
 #include <string.h>

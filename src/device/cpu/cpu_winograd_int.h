@@ -1,10 +1,9 @@
 /*
- * Private to cpu_winograd*.c: tiles, their transforms and the products between. An output is cut
- * into tiles; each takes a window of 6 x 6 of the input. Transforms turn a window into 36 "places";
- * for each place there is one matrix product.
+ * Tiles, their transforms and matrix products. Private to cpu_winograd*.c. The output is split into
+ * tiles; each needs a 6 x 6 window of the input. A transform converts a window to 36 "places", and
+ * there is one matrix product per place.
  *
- * Transformed tiles are kept by place, then tile, then channel: `step` floats from one place to the
- * next.
+ * Transformed tiles are ordered by place, then tile, then channel; places are `step` floats apart.
  */
 #ifndef TRAINER_CPU_WINOGRAD_INT_H
 #define TRAINER_CPU_WINOGRAD_INT_H
@@ -15,18 +14,18 @@
 enum {
     CPU_WINO_SIDE = 6,
     CPU_WINO_PLACES = CPU_WINO_SIDE * CPU_WINO_SIDE,
-    CPU_WINO_PANEL = 2 * CPU_VEC_LANES, /* columns of a product that are summed in registers */
-    CPU_WINO_TILES = 48                 /* that a thread takes through all its stages at a time */
+    CPU_WINO_PANEL = 2 * CPU_VEC_LANES, /* columns of a product summed in registers */
+    CPU_WINO_TILES = 48                 /* tiles that a thread processes at a time */
 };
 
-/* Rows of the places are kept an odd number of cache lines apart: at a power of two they would
- * share a few sets. */
+/* Places are an odd number of cache lines apart: with a power of two they would map to a few cache
+ * sets. */
 static inline int64_t cpu_wino_apart(int64_t floats) {
     enum { LINE = 16 };
     return ((floats + LINE - 1) / LINE | 1) * LINE;
 }
 
-/* Tiles are counted through rows, columns and images. */
+/* Tiles are numbered across rows, columns and images. */
 typedef struct {
     cpu_winograd_t conv;
     int64_t rows, columns, count; /* of one image; of all */
@@ -42,14 +41,14 @@ static inline cpu_wino_tiles_t cpu_wino_tiles(const cpu_winograd_t *conv) {
 
 /* -- cpu_winograd_math.c ----------------------------------------------------------------------- */
 
-/* The window of x, its places to v + place * step. zeros: as many as x has channels. */
+/* Transforms the window of a tile of x to v + place * step. zeros: one per channel of x. */
 void tr_cpu_wino_input(const cpu_wino_tiles_t *tiles, int64_t tile, const float *x,
                        const float *zeros, float *v, int64_t step);
-/* The tile of dy for the gradient of the filters. zeros: as many as dy has channels. */
+/* Transforms a tile of dy for the gradient of the filters. zeros: one per channel of dy. */
 void tr_cpu_wino_gradient(const cpu_wino_tiles_t *tiles, int64_t tile, const float *dy,
                           const float *zeros, float *z, int64_t step);
 
-/* The tile of y = act(products m + bias), channels [column, column + columns). */
+/* Transforms products m to a tile of y = act(m + bias), channels [column, column + columns). */
 typedef struct {
     const float *bias; /* may be NULL */
     bool relu;
@@ -63,37 +62,37 @@ typedef struct {
     int size;
     int64_t inputs, outputs;             /* channels of the product */
     int64_t input_stride, output_stride; /* in w */
-    int64_t place_stride;                /* in w; negative: turned by 180 degrees */
+    int64_t place_stride;                /* in w; negative: rotated by 180 degrees */
     const float *w;
 } cpu_wino_filters_t;
-/* Floats from one place to the next. */
+/* Distance between places in floats. */
 static inline int64_t cpu_wino_packed_step(const cpu_wino_filters_t *f) {
     return cpu_wino_apart(f->inputs * f->outputs);
 }
-/* Input channel `in`, a vector of output channels from `out` on. */
+/* Packs input channel `in` and a vector of output channels from `out`. */
 void tr_cpu_wino_pack(const cpu_wino_filters_t *f, int64_t in, int64_t out, float *packed);
 
-/* The filters' gradient from sums of products: (group, place, output channel, input channel),
- * groups added up in their order. */
+/* The gradient of the filters from sums of products: (group, place, output channel, input channel),
+ * with the groups added in order. */
 typedef struct {
     int size, groups;
     int64_t inputs;
-    int64_t step; /* floats from one place to the next; a group has all places */
+    int64_t step; /* distance between places in floats; a group has all places */
     const float *sums;
 } cpu_wino_sums_t;
-/* Output channel `out`: (r, r, C). */
+/* Writes output channel `out` of dw: (r, r, C). */
 void tr_cpu_wino_unpack(const cpu_wino_sums_t *s, int64_t out, float *dw);
 
-/* c (rows, columns) = a b, sums over `depth`. Element (i, k) of a is at a[i * row_a + k * step_a];
- * columns are a multiple of the vector's lanes. Each element's sum is in the order of k, however
- * rows and columns are cut. */
+/* c (rows, columns) = a b, summed over `depth`. Element (i, k) of a is a[i * row_a + k * step_a];
+ * columns are a multiple of the vector lanes. Each element is summed in the order of k, regardless
+ * of blocking. */
 typedef struct {
     const float *a, *b;
     int64_t row_a, step_a, row_b, depth;
     float *c;
     int64_t row_c;
 } cpu_wino_product_t;
-/* b as tr_cpu_wino_pack leaves it; row_b is not read. */
+/* b from tr_cpu_wino_pack; row_b is not read. */
 void tr_cpu_wino_multiply(cpu_wino_product_t o, int64_t rows, int64_t columns);
 /* c += a b; row k of b at b + k * row_b. */
 void tr_cpu_wino_multiply_add(cpu_wino_product_t o, int64_t rows, int64_t columns);

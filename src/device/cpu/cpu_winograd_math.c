@@ -1,19 +1,19 @@
 /*
- * The arithmetic of Winograd's minimal filtering (Winograd 1980; Lavin and Gray 2016) on tiles of 6
- * x 6: transforms and products. In one dimension, for a filter g of r values, m = 7 - r outputs y
+ * The arithmetic of Winograd's minimal filtering (Winograd 1980; Lavin and Gray 2016) on 6 x 6
+ * tiles: transforms and products. In one dimension, for a filter g of r values, m = 7 - r outputs y
  * and 6 inputs d:
  *
  *     y = A' [(G g) . (B' d)]        dg = G' [(A dy) . (B' d)]
  *
- * and in two dimensions the same over rows and columns. The products in the brackets are, for each
- * of the 36 places of a tile, one matrix product over channels (forward) or over tiles (gradient of
- * the filters).
+ * In two dimensions, the same is applied to rows and columns. For each of the 36 places of a tile,
+ * the products in brackets are one matrix product over channels (forward) or over tiles (gradient
+ * of the filters).
  *
- * G and A evaluate a polynomial at the points 0, +-a, +-b and infinity, so that one function
- * (`spread`) serves for both and its transpose (`collect`) for A' and G'; what G has more is a
- * factor for each point. B' follows from the points. With a = sqrt(1/2) and b = sqrt(2) rounding
- * errors are one and a half to four times those of direct sums (measured against double), twice on
- * average; with the usual 1 and 2 four to five times.
+ * G and A evaluate a polynomial at the points 0, +-a, +-b and infinity, so one function (`spread`)
+ * serves both, and its transpose (`collect`) serves A' and G'. G has an additional factor per
+ * point. B' follows from the points. With a = sqrt(1/2) and b = sqrt(2), rounding errors are 1.5 to
+ * 4 times those of direct sums (measured against double), twice on average; with the usual 1 and 2,
+ * they are 4 to 5 times as large.
  */
 #include "cpu_winograd_int.h"
 

@@ -1,8 +1,6 @@
-/*
- * The library's side of device/library.h: linked into every device library in place of
- * libtrainer.a. It exports tr_backend_entry, and forwards what device code calls of src/base to the
- * program that loaded the library.
- */
+/* The library's side of device/library.h, linked into every device library instead of libtrainer.a.
+ * It exports tr_backend_entry and forwards calls of src/base in device code to the program that
+ * loaded the library. */
 #include "device/library.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"

@@ -1,8 +1,8 @@
 /*
- * Capture and replay, with the rules of CUDA graphs: from begin to end, work of the stream and of
- * streams that wait for its events is recorded and not done; a launch does the recording with the
- * addresses and the attributes of the time of capture. The order of captured streams against each
- * other was checked when the same work ran op by op; a launch is checked against all other work.
+ * Capture and replay, with the rules of CUDA graphs. Between begin and end, work of the stream, and
+ * of streams that wait for its events, is recorded but not run. A launch runs the recording with
+ * the addresses and attributes at the time of capture. The order of captured streams was checked
+ * when the same work ran op by op; a launch is checked against all other work.
  */
 #include "strict_int.h"
 #include <string.h>

@@ -1,4 +1,5 @@
-/* The strict device: its table, memory with tagged addresses, and what is recorded besides kernels.
+/*
+ * The strict device: its table, memory with tagged addresses, and recorded work other than kernels.
  */
 #include "strict_int.h"
 #include <stdio.h>

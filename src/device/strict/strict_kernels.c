@@ -1,4 +1,4 @@
-/* Kernels: checked and recorded when called, computed by cpu when their turn comes. */
+/* Kernels: checked and recorded when called, computed by cpu when their stream runs. */
 #include "strict_int.h"
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /*
- * Order, checked by vector clocks: a piece of work may touch bytes only after everything that
- * touched them in another stream, where one of the two writes, and "after" means by streams, events
- * and waits of the host. The check is made when work is given, so that a missing event shows in
- * every run, whatever order the work is then done in.
+ * Checks the order of work with vector clocks. Work may access bytes only after all other accesses
+ * to them in other streams, if one of the two writes; "after" means by streams, events and host
+ * waits. The check is made when work is enqueued, so that a missing event is found in every run,
+ * whatever the order in which the work then runs.
  */
 #include "strict_int.h"
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Streams as queues of recorded work, done in a random legal order. */
+/* Streams as queues of recorded work, run in a random legal order. */
 #include "strict_int.h"
 #include <string.h>
 
