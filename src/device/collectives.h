@@ -90,6 +90,7 @@ struct tr_collectives {
         /* time that waits blocked: of the device by events where it has them, else the host's */
         exposed_sec;
     double busy_sec; /* from start to completion, overlap between collectives counted once */
+    bool captured;   /* some run inside captured work: their time is not in these sums */
     int64_t bytes, calls;
 };
 

@@ -40,7 +40,8 @@ const char *tr_run_dir(const tr_run_t *run);
 const char *tr_run_checkpoint_dir(const tr_run_t *run);
 /* Whether `path`, which exists, is the run folder or in it. */
 bool tr_run_has(const tr_run_t *run, const char *path);
-/* A time, rate or share that was measured: six significant digits. */
+/* A time, rate or share that was measured: six significant digits; null where it is not
+ * finite. */
 json_t *tr_json_measured(double value);
 /* One JSON object, one line, written at once. Steals `line`. */
 tr_status_t tr_run_metrics(tr_run_t *run, json_t *line);
