@@ -19,6 +19,10 @@ ok $? "communication inside captured programs is not measured: null, not 0"
 HOSTCUDA_DEVICES=2 fakes "$MPIEXEC" -np 2 "$TRAINER" bench step $mlp --steps 4 device=cuda capture=no data.micro_batch=4 --json two.json >out 2>&1 &&
     grep -Eq '"comm_exposed": *[0-9.e-]+' two.json
 ok $? "with capture = no it is"
+fakes "$TRAINER" bench matmul --sizes 16,33 --types fp32,bf16 threads=1 --json matmul.json --svg matmul.svg >out 2>&1 &&
+    [ "$(grep -Ec '^(fp32|bf16) +(16|33) +cuda( +[0-9.]+){7}$' out)" = 4 ] && [ "$(grep -Ec '^(fp32|bf16) .*n = |every size' out)" = 6 ] &&
+    grep -q '"gpu_faster_from"' matmul.json && grep -Eq '"copy_gbs": *[0-9]' matmul.json && grep -Eq '"pinned_to_sec": *[0-9]' matmul.json
+ok $? "bench matmul: both devices, transfers, the size from which the GPU is faster"
 "$TRAINER" bench step x.ini --devices cpu,tpu >out 2>&1
 [ $? = 78 ] && names out "'tpu'"
 ok $? "--devices with an unknown name"
