@@ -1,4 +1,4 @@
-/* trainer bench matmul [--sizes N,N,...] [--types T,T] [--json FILE] [--svg FILE] [key=value ...]:
+/* trainer bench matmul [--sizes N,N,...] [--types T,T] [--devices D,D] [--json FILE] [--svg FILE] [key=value ...]:
  * products of square matrices on the CPU and on the GPU, and the copies that the GPU needs. */
 #include "bench.h"
 #include "bench_matmul.h"
@@ -24,7 +24,7 @@ typedef struct {
     const char *json, *svg;
     int64_t size[MOST_SIZES]; /* ascending */
     int sizes;
-    bool type[TYPES]; /* those that are measured */
+    bool type[TYPES], device[BENCH_MATMUL_DEVICES]; /* those that are measured */
     int assignments;
     char **assignment;
 } options_t;
@@ -73,10 +73,26 @@ static tr_status_t parse_types(const char *list, options_t *o) {
     return TR_OK;
 }
 
+static tr_status_t parse_devices(const char *list, options_t *o) {
+    memset(o->device, 0, sizeof o->device);
+    for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
+        const size_t bytes = strcspn(p, ",");
+        int d = 0;
+        while (d < BENCH_MATMUL_DEVICES &&
+               (strlen(device_names[d]) != bytes || strncmp(device_names[d], p, bytes)))
+            d++;
+        if (d == BENCH_MATMUL_DEVICES)
+            return TR_FAIL(TR_ERR_USAGE, "--devices %s: expected devices from cpu and cuda", list);
+        o->device[d] = true;
+    }
+    return TR_OK;
+}
+
 static tr_status_t parse(int argc, char **argv, options_t *o) {
     int kept = 0;
     *o = (options_t){.assignment = argv};
     for (int t = 0; t < TYPES; t++) o->type[t] = true;
+    for (int d = 0; d < BENCH_MATMUL_DEVICES; d++) o->device[d] = true;
     TR_TRY(parse_sizes("100,128,200,256,400,512,800,1024,1600,2048,3200,4096", o));
     for (int i = 1; i < argc; i++) {
         const bool has_value = i + 1 < argc;
@@ -88,6 +104,8 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
             TR_TRY(parse_sizes(argv[++i], o));
         else if (strcmp(argv[i], "--types") == 0 && has_value)
             TR_TRY(parse_types(argv[++i], o));
+        else if (strcmp(argv[i], "--devices") == 0 && has_value)
+            TR_TRY(parse_devices(argv[++i], o));
         else if (strchr(argv[i], '=') && argv[i][0] != '-')
             argv[kept++] = argv[i];
         else
@@ -135,6 +153,7 @@ static tr_status_t open_devices(bench_t *b, const tr_config_t *config) {
     const tr_device_params_t params = {.threads = settings.threads < 0 ? 0 : (int)settings.threads};
     for (int d = 0; d < BENCH_MATMUL_DEVICES; d++) {
         const tr_backend_t *backend = NULL;
+        if (!b->o->device[d]) continue;
         if (tr_backend_find(device_names[d], &backend) != TR_OK) {
             tr_error_clear();
             continue;
