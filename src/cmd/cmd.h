@@ -83,6 +83,8 @@ bool cmd_json_is_stdout(const char *path);
 tr_status_t cmd_bench_allreduce(int argc, char **argv);
 /* `trainer bench attention`; argv[0] is "attention". */
 tr_status_t cmd_bench_attention(int argc, char **argv);
+/* `trainer bench matmul`; argv[0] is "matmul". */
+tr_status_t cmd_bench_matmul(int argc, char **argv);
 /* `trainer bench generate`; argv[0] is "generate". */
 tr_status_t cmd_bench_generate(int argc, char **argv);
 

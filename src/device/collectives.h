@@ -87,6 +87,7 @@ struct tr_collectives {
     /* statistics since the caller last set them to zero, if known */
     double exposed_sec; /* time blocked in waits: of the device, from events, else of the host */
     double busy_sec;    /* from start to completion; overlapping collectives count once */
+    bool captured;      /* some ran in captured work: their time is not in these sums */
     int64_t bytes, calls;
 };
 

@@ -3,6 +3,7 @@
 #include "op_int.h"
 #include "device/plan_cache.h"
 #include "trainer/clock.h"
+#include "trainer/mem.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -195,9 +196,39 @@ tr_status_t tr_exec_enqueue(tr_graph_t *g, const tr_program_t *p, size_t first, 
     return TR_OK;
 }
 
+/* event[i] is before op i: the times of the device, without a wait of the host in them. */
+static tr_status_t profile_by_events(tr_graph_t *g, const tr_program_t *p, tr_event_t **event,
+                                     double *sec) {
+    const tr_device_ops_t *ops = g->device->ops;
+    const size_t n = p->nodes.count;
+    for (size_t i = 0; i <= n; i++) {
+        TR_TRY(ops->event_create(g->device, TR_EVENT_TIMED, &event[i]));
+        TR_TRY(ops->event_record(g->device, event[i], g->stream));
+        if (i < n && p->nodes.data[i]->op.kind == TR_OP_KERNEL)
+            TR_TRY(run_kernel(g, p->nodes.data[i]));
+    }
+    TR_TRY(tr_graph_sync(g));
+    for (size_t i = 0; i < n; i++) {
+        double elapsed = 0;
+        if (p->nodes.data[i]->op.kind != TR_OP_KERNEL) continue;
+        TR_TRY(ops->event_elapsed(g->device, event[i], event[i + 1], &elapsed));
+        sec[i] += elapsed;
+    }
+    return TR_OK;
+}
+
 tr_status_t tr_program_profile(tr_graph_t *g, int program, double *sec) {
     const tr_program_t *p = g->programs.data[program];
     TR_TRY(tr_graph_sync(g));
+    if (g->device->ops->event_elapsed && !g->device->immediate) {
+        tr_event_t **event = NULL;
+        TR_TRY(tr_alloc((p->nodes.count + 1) * sizeof *event, "events", &event));
+        const tr_status_t status = profile_by_events(g, p, event, sec);
+        for (size_t i = 0; i <= p->nodes.count && event[i]; i++)
+            g->device->ops->event_destroy(g->device, event[i]);
+        tr_free(&event);
+        return status;
+    }
     for (size_t i = 0; i < p->nodes.count; i++) {
         if (p->nodes.data[i]->op.kind != TR_OP_KERNEL) continue;
         const double start = tr_clock_sec();

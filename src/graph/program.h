@@ -175,8 +175,8 @@ void tr_graph_drop_captures(tr_graph_t *g);
 void *tr_graph_region(const tr_graph_t *g, tr_role_t role, size_t *out_bytes);
 tr_stream_t *tr_graph_stream(const tr_graph_t *g); /* the compute stream */
 tr_status_t tr_graph_sync(tr_graph_t *g);
-/* Runs the program with a wait after every op; adds each op's seconds to sec[op]. Collectives are
- * left out. */
+/* Runs the program op by op; adds each op's seconds to sec[op]: of the device, by events, where it
+ * has them, else with a wait after every op. Collectives are left out. */
 tr_status_t tr_program_profile(tr_graph_t *g, int program, double *sec);
 /* Runs the program op by op and gives the first whose output is not finite, or -1. */
 tr_status_t tr_program_find_nonfinite(tr_graph_t *g, int program, int *out_op);

@@ -71,7 +71,10 @@ static void format_rate(double rate, char *text) {
 }
 
 static void format_percent(double fraction, char *text) {
-    snprintf(text, FIELD_BYTES, "%4.1f%%", isfinite(fraction) ? 100 * fraction : 0.0);
+    if (isfinite(fraction))
+        snprintf(text, FIELD_BYTES, "%4.1f%%", 100 * fraction);
+    else
+        snprintf(text, FIELD_BYTES, "%5s", "-"); /* not measured */
 }
 
 static void format_eta(double sec, char *text) {

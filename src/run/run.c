@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -241,7 +242,7 @@ tr_status_t tr_run_summary(tr_run_t *run, json_t *summary) {
 }
 
 json_t *tr_json_measured(double value) {
-    return json_real(tr_round_digits(value, 6));
+    return isfinite(value) ? json_real(tr_round_digits(value, 6)) : json_null();
 }
 
 /* -- metrics ----------------------------------------------------------------------------------- */

@@ -20,6 +20,11 @@ static json_t *number(double v) {
     return isfinite(v) ? json_real(v) : json_null();
 }
 
+/* What was not measured counts as compute. */
+static double known_sec(double sec) {
+    return isfinite(sec) ? sec : 0;
+}
+
 tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64_t log_every,
                            const char *version) {
     *r = (tr_report_t){.s = s,
@@ -53,9 +58,9 @@ void tr_report_close(tr_report_t *r) {
 /* -- over a restart ---------------------------------------------------------------------------- */
 
 static json_t *sums_json(const tr_report_sums_t *sums) {
-    return json_pack("{s:I, s:f, s:f, s:o, s:f, s:f, s:f, s:f}", "steps", (json_int_t)sums->steps,
+    return json_pack("{s:I, s:f, s:f, s:o, s:f, s:o, s:f, s:f}", "steps", (json_int_t)sums->steps,
                      "skipped", (double)sums->steps - sums->counted, "loss", sums->loss, "accuracy",
-                     number(sums->accuracy), "stall", sums->stall, "exposed", sums->exposed,
+                     number(sums->accuracy), "stall", sums->stall, "exposed", number(sums->exposed),
                      "seconds", sums->seconds, "age", tr_clock_sec() - sums->since);
 }
 
@@ -175,7 +180,7 @@ static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step
         tr_json_measured(tr_clock_sec() - r->start_sec));
     json_object_set_new(line, "unix_time", json_real(round(1e3 * tr_clock_unix_sec()) / 1e3));
     json_object_set_new(line, "session", json_integer(r->session));
-    const double compute = sec - r->window.stall - r->window.exposed - r->window.saving;
+    const double compute = sec - r->window.stall - known_sec(r->window.exposed) - r->window.saving;
     json_object_set_new(line, "compute", tr_json_measured(compute / sec));
     json_object_set_new(line, "comm_busy", tr_json_measured(r->window.busy / sec));
     json_object_set_new(line, "checkpoint", tr_json_measured(r->window.saving / sec));
@@ -198,8 +203,9 @@ tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_ste
     add_step(&r->window, o, share, seconds, saving);
     add_step(&r->epoch, o, share, seconds, saving);
     add_step(&r->whole, o, share, seconds, saving);
-    tr_watchdog_add_times(r->s->world, seconds - o->stall_sec - o->exposed_sec - saving,
-                          o->stall_sec, o->exposed_sec);
+    const double exposed = known_sec(o->exposed_sec);
+    tr_watchdog_add_times(r->s->world, seconds - o->stall_sec - exposed - saving, o->stall_sec,
+                          exposed);
     if (!r->run) return TR_OK;
     tr_report_ranks_step(&r->ranks, seconds);
     const double keep = r->whole.steps < 20 ? 0.8 : 0.98;

@@ -175,8 +175,9 @@ typedef struct {
     bool finite;        /* false: nothing was updated */
     bool stop;          /* some rank was asked to stop */
     double stall_sec;   /* waiting for data */
-    double exposed_sec; /* waiting for communication */
-    double busy_sec;    /* communication, hidden or not */
+    /* waiting for communication, and communication, hidden or not; NaN where it is not measured,
+     * because it runs inside captured programs */
+    double exposed_sec, busy_sec;
 } tr_step_outcome_t;
 
 tr_status_t tr_train_step_create(tr_session_t *s, tr_collectives_t *collectives,

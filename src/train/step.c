@@ -144,9 +144,14 @@ static tr_status_t release_last(tr_train_step_t *t) {
 
 static times_t times(const tr_train_step_t *t) {
     const tr_collectives_t *c = t->collectives;
+    const bool captured = c && c->captured;
     return (times_t){.stall = tr_loader_stall_sec(t->loader),
-                     .exposed = c ? c->exposed_sec : 0,
-                     .busy = c ? c->busy_sec : 0};
+                     .exposed = captured ? NAN
+                                : c      ? c->exposed_sec
+                                         : 0,
+                     .busy = captured ? NAN
+                             : c      ? c->busy_sec
+                                      : 0};
 }
 
 static tr_status_t enqueue_update(tr_train_step_t *t) {

@@ -200,6 +200,7 @@ static tr_status_t enqueue(engine_t *e, const call_t *c, cudaStream_t stream, tr
     TR_TRY(tr_cuda_enter(&e->cuda->base));
     TR_TRY(type_of(c->dtype, &type));
     TR_TRY(is_capturing(stream, &capturing));
+    if (capturing) e->base.captured = true;
     CUDA_TRY(cudaEventRecord(e->ready, stream));
     CUDA_TRY(cudaStreamWaitEvent(e->stream, e->ready, 0));
     if (counts) TR_TRY(tr_cuda_count(e->stream, &e->words->entered));

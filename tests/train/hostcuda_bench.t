@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# TEST timeout=300
+# The benchmarks of the device cuda on the fakes of the CUDA libraries: what they print, not how fast the fakes are.
+. "$TRAINER_ROOT/tests/train/common.sh"
+[ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
+fakes() { "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$@"; }
+mlp="$TRAINER_ROOT/configs/mnist_mlp.ini data.format=synthetic data.synthetic_samples=256 data.batch_size=8 data.micro_batch=8 threads=1"
+
+# shellcheck disable=SC2086
+fakes "$TRAINER" bench step $mlp --steps 6 --devices cpu,cuda --json both.json >out 2>&1 &&
+    grep -Eq '^speedup +cuda [0-9.]+ x cpu ' out && grep -Eq '^programs .* idle .* %' out && grep -Eq '^memory .* planned, .* taken .* %' out &&
+    grep -q '"kind": *"devices"' both.json && [ "$(grep -c '"device_name"' both.json)" = 2 ] && ! grep -q "0 thread" out
+ok $? "bench step --devices: both devices and the speedup; idle time and memory of the GPU"
+# shellcheck disable=SC2086
+HOSTCUDA_DEVICES=2 fakes "$MPIEXEC" -np 2 "$TRAINER" bench step $mlp --steps 10 device=cuda data.micro_batch=4 --json two.json >out 2>&1 &&
+    grep -Eq '"comm_exposed": *null' two.json
+ok $? "communication inside captured programs is not measured: null, not 0"
+# shellcheck disable=SC2086
+HOSTCUDA_DEVICES=2 fakes "$MPIEXEC" -np 2 "$TRAINER" bench step $mlp --steps 4 device=cuda capture=no data.micro_batch=4 --json two.json >out 2>&1 &&
+    grep -Eq '"comm_exposed": *[0-9.e-]+' two.json
+ok $? "with capture = no it is"
+fakes "$TRAINER" bench matmul --sizes 16,33 --types fp32,bf16 threads=1 --json matmul.json --svg matmul.svg >out 2>&1 &&
+    [ "$(grep -Ec '^(fp32|bf16) +(16|33) +cuda( +[0-9.]+){7}$' out)" = 4 ] && [ "$(grep -Ec '^(fp32|bf16) .*n = |every size' out)" = 6 ] &&
+    grep -q '"gpu_faster_from"' matmul.json && grep -Eq '"copy_gbs": *[0-9]' matmul.json && grep -Eq '"pinned_to_sec": *[0-9]' matmul.json
+ok $? "bench matmul: both devices, transfers, the size from which the GPU is faster"
+if command -v python3 >/dev/null; then
+    fakes "$TRAINER_ROOT/tests/gpu/bench" mnist_mlp --dry --build "$BUILD" --out . --python no-python >out 2>&1 &&
+        fakes "$TRAINER_ROOT/tests/gpu/bench" mnist_mlp --dry --build "$BUILD" --out . --python no-python >out 2>&1 &&
+        grep -Eq '^\| fp32 \| [0-9.]+ \| [0-9]+ \| [0-9.]+ \| not measured: no-python .* \| - \| 1.50  \| [0-9.]+ %' bench.md &&
+        grep -Eq '^\| fp32 \| [0-9.]+ % (met|MISSED) ' bench.md && grep -Eq '^\| matmul \| 5 \|' bench.md &&
+        [ "$(grep -c '^## mnist_mlp, batch 8' bench.md)" = 2 ] && [ "$(grep -c '"name": "mnist_mlp"' bench.json)" = 2 ]
+    ok $? "tests/gpu/bench: a report, and a second run appended; no ratio without PyTorch"
+fi
+"$TRAINER" bench step x.ini --devices cpu,tpu >out 2>&1
+[ $? = 78 ] && names out "'tpu'"
+ok $? "--devices with an unknown name"
+echo "1..$n"
