@@ -120,7 +120,7 @@ cmd_o   := $(cmd_c:%.c=$(O)/%.o)
 help_o  := $(help_c:%.c=$(O)/%.o)
 library_o := $(library_c:%.c=$(O)/%.o)
 unit_x  := $(unit_c:%.c=$(O)/%)
-bench_x := $(O)/tools/bench.d/loader
+bench_x := $(addprefix $(O)/tools/bench.d/,loader windows)
 replay_x := $(O)/tools/replay
 say      = $(if $(filter 1,$(V)),,@printf '  %-5s %s\n' $(1) $(@:$(O)/%=%);)
 stack_usage := -fstack-usage

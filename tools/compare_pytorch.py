@@ -4,12 +4,15 @@
 The same layers, loss, optimizer and batch; made-up data in memory, already normalised and in the layout of the variant, no augmentation and no
 accuracy: what costs PyTorch time and could be left out is left out. Variants: eager and torch.compile, each with images channels first and
 channels last; the fused optimizer; with ranks DistributedDataParallel over gloo (gradients as bucket views, no broadcast of buffers).
+A model of type gpt has scaled_dot_product_attention and tokens of Zipf's law, as data.format = synthetic_tokens has.
 A rank takes batch_size / ranks samples and is bound to `threads` cores of its own. The best variant counts.
 
   --ranks N      processes (1)                 --threads N   threads of each (all cores / ranks)
   --steps N      timed steps a variant and round (20), after 3 that are not
   --rounds N     rounds over all variants (3); after the first only those within a quarter of the best go on
   --precision P  fp32, or bf16: autocast       --variants L  of those named in the list: eager,compile
+  --texts N      instead of training, continues N texts by one token a step, with cached keys and values (model gpt, one rank; --precision bf16:
+                 weights in bf16). "samples" are then tokens
   --serve        prints a line when it is ready, then runs a round for every line on standard input, so that rounds can alternate with somebody
                  else's: between them it computes nothing
 
@@ -38,7 +41,7 @@ def parse_arguments():
     parser.add_argument("config")
     parser.add_argument("assignments", nargs="*")
     for name, kind, default in (("ranks", int, 1), ("threads", int, 0), ("steps", int, 20), ("rounds", int, 3), ("precision", str, "fp32"),
-                                ("variants", str, "eager,compile")):
+                                ("variants", str, "eager,compile"), ("texts", int, 0)):
         parser.add_argument("--" + name, type=kind, default=default)
     parser.add_argument("--serve", action="store_true")
     return parser.parse_intermixed_args()
@@ -65,6 +68,7 @@ except ImportError:
     print("compare_pytorch: skipped: PyTorch is not installed (python3 -m pip install torch)", file=sys.stderr)
     sys.exit(77)
 import torch.distributed as dist
+import torch_gpt
 import torch_model
 
 
@@ -86,15 +90,34 @@ def start_ranks(folder):
 # -- variants -----------------------------------------------------------------------------------------------------------------
 
 
+def make_gpt(config, batch):
+    model = torch_gpt.from_config(config)
+    vocab_size, context = model.transformer.wte.num_embeddings, model.transformer.wpe.num_embeddings
+    tokens = torch_gpt.zipf_tokens(vocab_size, batch, context + 1)
+    return model, tokens[:, :-1], tokens[:, 1:], lambda logits, labels: torch_gpt.losses(logits, labels).mean()
+
+
+def make_layers(config, batch):
+    sample = torch_model.sizes(config.get("data.synthetic_shape", "28x28x1"))
+    classes = int(config.get("data.classes", 10))
+    model = torch_model.make_model(config["model.layers"], sample)
+    x = torch.randn(batch, *torch_model.channels_first(sample))
+    with torch.no_grad():
+        width = model.eval()(x[:1]).shape[1]
+    model.train()
+    y = torch.randint(classes, (batch,)) if classes else torch.randn(batch, width)
+    return model, x, y, torch_model.make_loss(config, classes)
+
+
 class Variant:
-    def __init__(self, config, sample, classes, batch, compiled, channels_last):
+    """The training step."""
+
+    def __init__(self, config, batch, compiled, channels_last):
         self.name = ("compile" if compiled else "eager") + {None: "", True: ", channels last", False: ", channels first"}[channels_last]
         self.seconds, self.failure = [], None
-        self.loss_of = torch_model.make_loss(config, classes)
         torch.manual_seed(1)
-        model = torch_model.make_model(config["model.layers"], sample)
-        self.x = torch.randn(batch, *torch_model.channels_first(sample))
-        self.y = torch.randint(classes, (batch,)) if classes else torch.randn(batch, self.targets(model))
+        make = make_gpt if is_gpt(config) else make_layers
+        model, self.x, self.y, self.loss_of = make(config, batch)
         if channels_last:
             layout = torch.channels_last if self.x.dim() == 4 else torch.channels_last_3d
             model, self.x = model.to(memory_format=layout), self.x.to(memory_format=layout)
@@ -103,12 +126,6 @@ class Variant:
         if arguments.ranks > 1:
             model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
         self.model = torch.compile(model) if compiled else model
-
-    def targets(self, model):
-        with torch.no_grad():
-            width = model.eval()(self.x[:1]).shape[1]
-        model.train()
-        return width
 
     def step(self):
         bf16 = torch.autocast("cpu", torch.bfloat16) if arguments.precision == "bf16" else contextlib.nullcontext()
@@ -126,13 +143,38 @@ class Variant:
                 self.seconds.append(time.perf_counter() - start)
 
 
+class Texts(Variant):
+    """Texts of 16 to 31 tokens, continued greedily, as `bench generate` does."""
+    FIRST, LAST = 16, 31
+
+    def __init__(self, config, texts, compiled):
+        self.name, self.seconds, self.failure, self.position = "compile" if compiled else "eager", [], None, self.FIRST
+        torch.manual_seed(1)
+        model = torch_gpt.from_config(config).eval().to(torch.bfloat16 if arguments.precision == "bf16" else torch.float32)
+        self.parameters = sum(p.numel() for p in model.parameters())
+        self.cache, self.ids = model.make_cache(texts, self.LAST), torch.zeros(texts, 1, dtype=torch.long)
+        self.decode = torch.compile(model.decode) if compiled else model.decode
+
+    def step(self):
+        with torch.no_grad():
+            self.ids = self.decode(self.ids, torch.tensor([self.position]), self.cache).argmax(1, keepdim=True)
+        self.position = self.position + 1 if self.position + 1 < self.LAST else self.FIRST
+
+
+def is_gpt(config):
+    return config.get("model.type") == "gpt"
+
+
+def samples_of_step(config):
+    return arguments.texts or int(config.get("data.batch_size", 128))
+
+
 def make_variants(config):
-    sample = torch_model.sizes(config.get("data.synthetic_shape", "28x28x1"))
-    classes = int(config.get("data.classes", 10))
-    batch = int(config.get("data.batch_size", 128)) // arguments.ranks
-    layouts = (False, True) if "conv" in config["model.layers"] else (None,)
-    return [Variant(config, sample, classes, batch, compiled, layout)
-            for compiled in (False, True) if ("compile" if compiled else "eager") in arguments.variants.split(",") for layout in layouts]
+    kinds = [compiled for compiled in (False, True) if ("compile" if compiled else "eager") in arguments.variants.split(",")]
+    if arguments.texts:
+        return [Texts(config, arguments.texts, compiled) for compiled in kinds]
+    layouts = (False, True) if "conv" in config.get("model.layers", "") else (None,)
+    return [Variant(config, samples_of_step(config) // arguments.ranks, compiled, layout) for compiled in kinds for layout in layouts]
 
 
 # -- rounds --------------------------------------------------------------------------------------------------------------------
@@ -168,7 +210,7 @@ def result(config, variants):
     if not timed:
         sys.exit("compare_pytorch: no variant ran: " + "; ".join(f"{v.name}: {v.failure}" for v in variants))
     best = min(timed, key=lambda v: min(v.seconds))
-    batch, median = int(config.get("data.batch_size", 128)), statistics.median(best.seconds)
+    batch, median = samples_of_step(config), statistics.median(best.seconds)
     return {
         "peer": "PyTorch " + torch.__version__, "config": arguments.config, "ranks": arguments.ranks, "threads": threads, "batch_size": batch,
         "precision": arguments.precision, "parameters": best.parameters, "variant": best.name, "steps": len(best.seconds),

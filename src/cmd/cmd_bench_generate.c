@@ -1,5 +1,5 @@
-/* trainer bench generate RUN|CHECKPOINT|FOLDER [--tokens N] [--weights fp32|bf16] [--json FILE]
- * [key=value ...]: tokens/s by the number of texts that are continued at once. */
+/* trainer bench generate RUN|CHECKPOINT|FOLDER [--batch N] [--tokens N] [--weights fp32|bf16]
+ * [--json FILE] [key=value ...]: tokens/s by the number of texts that are continued at once. */
 #include "bench.h"
 #include "trained.h"
 #include "generate/generate.h"
@@ -11,19 +11,21 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WARM = 3, RUNS = 10, PROMPT = 16, BATCHES = 5 };
-static const int batches[BATCHES] = {1, 4, 16, 32, 64};
+enum { WARM = 3, RUNS = 10, PROMPT = 16, BATCHES = 5, BATCH_MAX = 64 };
+static const int64_t all_batches[BATCHES] = {1, 4, 16, 32, 64};
 
 typedef struct {
     cmd_trained_params_t trained;
     const char *json;
     int64_t tokens;
+    int64_t batches[BATCHES];
+    int count; /* of batches */
     bool is_bf16;
 } options_t;
 
 typedef struct {
     double first_sec, rate[RUNS]; /* ascending, tokens/s of `decode` */
-    double read_bytes;            /* of weights per second, at the median */
+    double read_bytes;            /* of weights per second, at the highest rate */
 } result_t;
 
 typedef struct {
@@ -31,12 +33,14 @@ typedef struct {
     cmd_trained_t t;
     tr_generator_t *generator[BATCHES];
     result_t result[BATCHES];
-    double weight_bytes, copy_bytes; /* read for each run of `decode`; per second */
+    double weight_bytes; /* read for each run of `decode` */
+    double limit_bytes;  /* that the device reads per second; 0: not known */
 } bench_t;
 
 static tr_status_t parse(int argc, char **argv, options_t *o) {
     cmd_trained_params_t *p = &o->trained;
-    *o = (options_t){.trained = {.assignments = argv}, .tokens = 16};
+    *o = (options_t){.trained = {.assignments = argv}, .tokens = 16, .count = BATCHES};
+    memcpy(o->batches, all_batches, sizeof all_batches);
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : "";
         if (strcmp(argv[i], "--json") == 0 && *value)
@@ -48,6 +52,9 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
         else if (strcmp(argv[i], "--tokens") == 0 && tr_parse_int(value, &o->tokens) &&
                  o->tokens > 1)
             i++;
+        else if (strcmp(argv[i], "--batch") == 0 && tr_parse_int(value, &o->batches[0]) &&
+                 o->batches[0] >= 1 && o->batches[0] <= BATCH_MAX)
+            o->count = 1, i++;
         else if (argv[i][0] == '-')
             return cmd_fail_option("bench generate", argv[i]);
         else if (!p->weights)
@@ -62,9 +69,9 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
 
 static tr_status_t build(tr_session_t *s, void *self) {
     bench_t *b = self;
-    for (int i = 0; i < BATCHES; i++) {
-        const tr_generator_params_t params = {.rows = batches[i],
-                                              .cache_rows = batches[BATCHES - 1],
+    for (int i = 0; i < b->o->count; i++) {
+        const tr_generator_params_t params = {.rows = b->o->batches[i],
+                                              .cache_rows = b->o->batches[b->o->count - 1],
                                               .weights = b->o->is_bf16 ? TR_BF16 : TR_F32,
                                               .vocab_size =
                                                   s->params.kept ? s->params.kept->classes : 0};
@@ -78,15 +85,16 @@ static tr_status_t build(tr_session_t *s, void *self) {
 
 static tr_status_t run_once(const bench_t *b, int which, tr_generate_stats_t *out) {
     static const tr_sampling_t greedy = {.temperature = 0, .top_p = 1};
-    tr_text_t texts[64] = {0};
+    tr_text_t texts[BATCH_MAX] = {0};
+    const int64_t batch = b->o->batches[which];
     tr_status_t status = TR_OK;
-    for (int i = 0; i < batches[which]; i++)
-        for (int k = 0; k < PROMPT; k++) TR_TRY_GOTO(tr_vec_push(&texts[i].ids, i + k), done);
-    TR_TRY_GOTO(tr_generator_run(b->generator[which], texts, batches[which], b->o->tokens, -1,
-                                 &greedy, out),
+    for (int64_t i = 0; i < batch; i++)
+        for (int k = 0; k < PROMPT; k++)
+            TR_TRY_GOTO(tr_vec_push(&texts[i].ids, (int32_t)(i + k)), done);
+    TR_TRY_GOTO(tr_generator_run(b->generator[which], texts, batch, b->o->tokens, -1, &greedy, out),
                 done);
 done:
-    for (int i = 0; i < batches[which]; i++) {
+    for (int64_t i = 0; i < batch; i++) {
         tr_vec_free(&texts[i].ids);
         tr_vec_free(&texts[i].tokens);
     }
@@ -107,7 +115,7 @@ static tr_status_t measure_batch(bench_t *b, int which) {
     tr_sort(first, RUNS);
     tr_sort(r->rate, RUNS);
     r->first_sec = first[RUNS / 2];
-    r->read_bytes = b->weight_bytes * r->rate[RUNS / 2] / batches[which];
+    r->read_bytes = b->weight_bytes * r->rate[RUNS - 1] / (double)b->o->batches[which];
     return TR_OK;
 }
 
@@ -124,12 +132,10 @@ static double weight_bytes(const bench_t *b) {
 }
 
 static tr_status_t measure(bench_t *b) {
-    const tr_session_t *s = b->t.s;
-    double flops;
+    tr_device_t *device = b->t.s->device;
     b->weight_bytes = weight_bytes(b);
-    if (s->device->ops->measure_peak)
-        TR_TRY(s->device->ops->measure_peak(s->device, TR_F32, &flops, &b->copy_bytes));
-    for (int i = 0; i < BATCHES; i++) TR_TRY(measure_batch(b, i));
+    if (device->ops->measure_read) TR_TRY(device->ops->measure_read(device, &b->limit_bytes));
+    for (int i = 0; i < b->o->count; i++) TR_TRY(measure_batch(b, i));
     return TR_OK;
 }
 
@@ -140,24 +146,26 @@ static void print_result(const bench_t *b) {
     printf("%s, %.1f M parameters, weights in %s, %d thread%s on %s\n", s->model.type,
            (double)s->parameters / 1e6, b->o->is_bf16 ? "bf16" : "fp32", s->device->threads,
            s->device->threads > 1 ? "s" : "", s->device->description);
-    printf("prompts of %d tokens, %lld new tokens, %d runs; a copy in memory moves %.1f GB/s\n\n",
-           PROMPT, (long long)b->o->tokens, RUNS, b->copy_bytes / 1e9);
+    printf("prompts of %d tokens, %lld new tokens, %d runs", PROMPT, (long long)b->o->tokens, RUNS);
+    if (b->limit_bytes > 0) printf("; memory is read at up to %.1f GB/s", b->limit_bytes / 1e9);
+    printf("\n\n");
     printf("%6s %14s %12s %10s %10s %14s\n", "batch", "first token ms", "tokens/s", "lowest",
            "highest", "weights GB/s");
-    for (int i = 0; i < BATCHES; i++) {
+    for (int i = 0; i < b->o->count; i++) {
         const result_t *r = &b->result[i];
-        printf("%6d %14.1f %12.1f %10.1f %10.1f %14.2f\n", batches[i], r->first_sec * 1e3,
-               r->rate[RUNS / 2], r->rate[0], r->rate[RUNS - 1], r->read_bytes / 1e9);
+        printf("%6lld %14.1f %12.1f %10.1f %10.1f %14.2f\n", (long long)b->o->batches[i],
+               r->first_sec * 1e3, r->rate[RUNS / 2], r->rate[0], r->rate[RUNS - 1],
+               r->read_bytes / 1e9);
     }
 }
 
 static tr_status_t write_json(const bench_t *b) {
     const tr_session_t *s = b->t.s;
     json_t *rows = json_array();
-    for (int i = 0; i < BATCHES; i++) {
+    for (int i = 0; i < b->o->count; i++) {
         const result_t *r = &b->result[i];
         json_array_append_new(
-            rows, json_pack("{s:i, s:f, s:f, s:f, s:f, s:f}", "batch", batches[i],
+            rows, json_pack("{s:I, s:f, s:f, s:f, s:f, s:f}", "batch", (json_int_t)b->o->batches[i],
                             "first_token_sec", r->first_sec, "tokens_per_sec", r->rate[RUNS / 2],
                             "tokens_per_sec_lowest", r->rate[0], "tokens_per_sec_highest",
                             r->rate[RUNS - 1], "weights_bytes_per_sec", r->read_bytes));
@@ -166,7 +174,7 @@ static tr_status_t write_json(const bench_t *b) {
                                     cmd_version, "device", s->device->description, "threads",
                                     s->device->threads, "weights", b->o->is_bf16 ? "bf16" : "fp32",
                                     "parameters", (json_int_t)s->parameters, "tokens",
-                                    (json_int_t)b->o->tokens, "copy_bytes_per_sec", b->copy_bytes,
+                                    (json_int_t)b->o->tokens, "read_bytes_per_sec", b->limit_bytes,
                                     "rows", rows),
                           b->o->json);
 }

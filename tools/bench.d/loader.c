@@ -14,6 +14,7 @@
  * takes the first, with opening the file. The best of the rounds: "loader SEC pread SEC memory SEC
  * bytes N threads N".
  */
+#include "device/device.h"
 #include "trainer/clock.h"
 #include "trainer/config.h"
 #include "trainer/data.h"

@@ -102,6 +102,7 @@ static const tr_device_ops_t cpu_ops = {
     .zero = cpu_memory_zero,
     .kernels = tr_cpu_kernels,
     .measure_peak = tr_cpu_measure_peak,
+    .measure_read = tr_cpu_measure_read,
     .report = tr_cpu_host_report,
 };
 

@@ -67,6 +67,7 @@ tr_status_t tr_cpu_host_report(tr_device_t *device, tr_report_row_fn row, void *
 /* cpu_peak.c */
 tr_status_t tr_cpu_measure_peak(tr_device_t *device, tr_dtype_t dtype, double *out_flops_per_sec,
                                 double *out_bytes_per_sec);
+tr_status_t tr_cpu_measure_read(tr_device_t *device, double *out_bytes_per_sec);
 
 /* Kernels: tr_cpu_<name>; those with a plan also have tr_cpu_<name>_prepare and
  * tr_cpu_<name>_release. */

@@ -14,6 +14,9 @@
 #define CHAINS     12
 #define COPY_BYTES (64 << 20)
 #define COPIES     4
+#define READ_BYTES (256 << 20)
+#define READS      12
+#define LINES      8 /* vectors that are added side by side */
 
 /* The sums approach a fixed point, so that no slice meets infinity. Returns what keeps the compiler
  * from dropping the loop. */
@@ -72,4 +75,34 @@ tr_status_t tr_cpu_measure_peak(tr_device_t *device, tr_dtype_t dtype, double *o
     *out_flops_per_sec = measure_flops(device->threads);
     TR_TRY(measure_bytes(device, out_bytes_per_sec));
     return TR_OK;
+}
+
+static float read_slice(const float *from, int64_t count) {
+    cpu_vec_t sum[LINES] = {0};
+    for (int64_t i = 0; i + LINES * CPU_VEC_LANES <= count; i += LINES * CPU_VEC_LANES)
+#pragma GCC unroll 8
+        for (int v = 0; v < LINES; v++) sum[v] += cpu_vec_load(from + i + v * CPU_VEC_LANES);
+    for (int v = 1; v < LINES; v++) sum[0] += sum[v];
+    return sum[0][0];
+}
+
+tr_status_t tr_cpu_measure_read(tr_device_t *device, double *out_bytes_per_sec) {
+    const int64_t count = READ_BYTES / (int64_t)sizeof(float);
+    double best = INFINITY;
+    float *from = NULL, keep = 0.0f;
+    TR_TRY(tr_alloc_aligned(READ_BYTES, 4096, "the bandwidth probe", &from));
+    tr_status_t status = device->ops->zero(device, NULL, from, READ_BYTES);
+    for (int i = 0; i < READS && status == TR_OK; i++) {
+        const double began = tr_clock_sec();
+#pragma omp parallel for num_threads(device->threads) reduction(+ : keep)
+        for (int t = 0; t < device->threads; t++) {
+            const cpu_range_t part = cpu_range(count, 1024, device->threads, t);
+            keep += read_slice(from + part.first, part.last - part.first);
+        }
+        const double took = tr_clock_sec() - began;
+        if (took < best) best = took;
+    }
+    *out_bytes_per_sec = keep == 0.0f ? READ_BYTES / best : 0; /* the sum is not dropped */
+    tr_free(&from);
+    return status;
 }
