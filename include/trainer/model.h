@@ -19,7 +19,7 @@ typedef struct {
     tr_tensor_t sample_id; /* i64 (B) */
     tr_tensor_t weight;    /* f32 (B): 1, or 0 for a padded sample */
     int64_t classes;       /* of an integer y; 0: y is a regression target */
-    tr_dtype_t dtype;      /* of the activations: f32 or bf16 */
+    tr_dtype_t dtype;      /* of the activations: f32, bf16 or f16 */
     int64_t step_samples;  /* data.batch_size, for the loss seed; 0: the size of this batch */
     /* a suspicious label, for messages about the number of classes; NULL or "": none; borrowed */
     const char *label_note;

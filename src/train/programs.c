@@ -44,7 +44,7 @@ static tr_status_t make_batch(tr_session_t *s) {
     TR_TRY(tr_input(s->g, "weight", TR_F32, &TR_SHAPE(micro), &s->batch.weight));
     s->batch.count = 0;
     s->batch.classes = s->info.classes;
-    s->batch.dtype = s->main.precision == TR_PRECISION_BF16 ? TR_BF16 : TR_F32;
+    s->batch.dtype = tr_precision_dtype((tr_precision_t)s->main.precision);
     s->batch.step_samples = s->order.batch_size;
     s->batch.label_note = s->info.label_note;
     for (int f = 0; f < s->info.field_count; f++) {

@@ -321,7 +321,7 @@ static void describe_run(const tr_report_t *r, int64_t steps_done, json_t *o) {
                (json_int_t)s->info.classes, "batch_size", (json_int_t)s->order.batch_size,
                "micro_batch", (json_int_t)s->order.micro_batch, "learning_rate", s->optim.lr,
                "epochs", json_real((double)steps_done / s->steps_per_epoch), "optimizer",
-               s->optim.type, "precision", s->main.precision == TR_PRECISION_BF16 ? "bf16" : "fp32",
+               s->optim.type, "precision", tr_precision_name((tr_precision_t)s->main.precision),
                "device", s->device->ops->name, "device_description", s->device->description,
                "hosts", w->nodes, "threads", s->device->threads, "mpi", w->mpi_version, "started",
                r->started, "finished", now));

@@ -29,6 +29,7 @@ static void read_settings(tr_session_t *s) {
     tr_config_read(s->config, &tr_optim_config, &s->optim);
     tr_config_read(s->config, &tr_schedule_config, &s->schedule);
     tr_config_read(s->config, &tr_parallel_config, &s->parallel);
+    if (s->main.precision == TR_PRECISION_AUTO) s->main.precision = (int)s->params.precision;
     if (s->params.order) take_order(&s->data, s->params.order);
     if (s->params.kept && !s->params.training && s->data.classes < 0)
         s->data.classes = s->params.kept->classes;
@@ -254,10 +255,14 @@ static tr_status_t resolve_order(tr_session_t *s) {
 static tr_status_t open_device(tr_session_t *s) {
     const tr_world_info_t *w = s->world ? tr_world_info(s->world) : NULL;
     s->cores = tr_cores_of_rank(w);
-    TR_TRY(tr_open_device(s->config, (uint64_t)s->train.seed, w, &s->device));
-    if (s->main.precision == TR_PRECISION_BF16 && !s->device->fast_bf16)
-        TR_WARN("precision = bf16: this processor has no instructions for products of bf16; they "
-                "are emulated, and fp32 is faster here");
+    return tr_open_device(s->config, (uint64_t)s->train.seed,
+                          s->main.precision == TR_PRECISION_TF32, w, &s->device);
+}
+
+static tr_status_t resolve_precision(tr_session_t *s) {
+    tr_precision_t precision = (tr_precision_t)s->main.precision;
+    TR_TRY(tr_precision_resolve(s->world, s->device, &precision));
+    s->main.precision = (int)precision;
     return TR_OK;
 }
 
@@ -369,6 +374,7 @@ tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world,
     }
     if (status == TR_OK && world) status = tr_check_own_device(world, config, s->device);
     if (status == TR_OK && world) status = check_alike(s);
+    if (status == TR_OK) status = resolve_precision(s);
     s->data_sec = tr_clock_sec() - begin_sec;
     if (status == TR_OK) status = fit_graph(s);
     s->plan_sec = tr_clock_sec() - begin_sec - s->data_sec;

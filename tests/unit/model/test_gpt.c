@@ -183,6 +183,7 @@ static void losses_and_gradients(void **state) {
     for (int d = 0; d < devices.count; d++)
         for (int way = 0; way < 5; way++) check_training(devices.name[d], ways[way], TR_F32, 1e-5);
     for (int d = 0; d < devices.count; d++) check_training(devices.name[d], ways[0], TR_BF16, 3e-2);
+    for (int d = 0; d < devices.count; d++) check_training(devices.name[d], ways[0], TR_F16, 4e-3);
 }
 
 static void logits(void **state) {
