@@ -46,9 +46,7 @@ typedef struct {
     uint64_t seed;
     int64_t step;             /* from 0; part of the random key of dropout and augmentation */
     float lr;                 /* learning rate of this step */
-    float loss_scale;         /* factor in all gradients */
     float weight_decay_scale; /* decay schedule, 1 by default */
-    float reserved;
 } tr_step_t;
 
 /* The result of a step: written by GRAD_NORM in `update`, copied to the host with the metrics. */
@@ -184,10 +182,11 @@ typedef struct {
 /*
  * GRAD_NORM      in0: gradient, a range of the reduced block (n), in1: counts (2): {terms, loss
  *                sum} as reduced, in2: step block
- *                -> out0: result (tr_step_result_t as u8). Computes norm, correction batch_size /
- *                terms (attr.batch_size: terms of a full step), unscale by loss_scale, clip factor
+ *                -> out0: result (tr_step_result_t as u8), out1?: loss scale (tr_loss_scale_t as f32
+ *                (4), loss_scale.h). Computes norm, correction batch_size / terms (attr.batch_size:
+ *                terms of a full step), unscale by the loss scale (1 where absent), clip factor
  *                min(1, clip / norm) where clip > 0, finite (scale is 0 where not); adds one to
- *                `applied` where finite. Reads out0.applied.
+ *                `applied` where finite; then updates the loss scale. Reads its outputs.
  * SGD            in0: gradient (n), in1: step block, in2: result, in3: ranges (tr_update_range_t as
  *                u8) that end at n, each with its decay and lr_factor -> out0: parameters (n),
  *                out1?: momentum (n). Reads its outputs. Nothing if !finite.

@@ -5,6 +5,7 @@
 #include "inputs.h"
 #include "session.h"
 
+#include "device/loss_scale.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
@@ -394,12 +395,18 @@ static tr_status_t share_block(tr_session_t *s, tr_collectives_t *collectives) {
     return collectives->ops->share(collectives, block, bytes);
 }
 
+static tr_status_t start_loss_scale(tr_session_t *s) {
+    const tr_loss_scale_t start = {.scale = (float)s->optim.loss_scale};
+    return tr_is_none(s->loss_scale) ? TR_OK : tr_tensor_write(s->g, s->loss_scale, &start);
+}
+
 tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives) {
     TR_TRY(tr_graph_allocate(s->g));
     TR_TRY(share_block(s, collectives));
     if (s->params.build) return tr_graph_init_states(s->g); /* its weights are loaded */
     TR_TRY(tr_graph_init_params(s->g, (uint64_t)s->train.seed));
     TR_TRY(tr_feed_create(s, &s->feed));
+    TR_TRY(start_loss_scale(s));
     return s->params.training ? tr_optimizer_start(s->g) : TR_OK;
 }
 

@@ -133,6 +133,7 @@ struct tr_session {
     tr_evaluation_t *validation;              /* reused by validations; NULL before the first */
     tr_reduce_tree_t *tree;                   /* parallel.reproducible; else NULL */
     tr_tensor_t sums;                         /* reduced (TR_SUM_COUNT) */
+    tr_tensor_t loss_scale;                   /* precision = fp16; otherwise none */
     tr_tensor_t stop;                         /* input (1): 1 if this rank was asked to stop */
     /* of the eval program; output, loss, correct are kept */
     tr_model_result_t result;
@@ -175,9 +176,12 @@ typedef struct {
     /* means over the terms, NaN if there are none; accuracy and topk: classes only */
     double loss, accuracy, topk;
     double grad_norm;
-    bool finite;      /* false: nothing was updated */
-    bool stop;        /* some rank was asked to stop */
-    double stall_sec; /* waiting for data */
+    bool finite;       /* false: nothing was updated */
+    bool overflowed;   /* not finite at a loss scale above the lowest, which was halved */
+    double loss_scale; /* of the next step; 0: the loss is not scaled */
+    int64_t overflows; /* steps of the run that overflowed */
+    bool stop;         /* some rank was asked to stop */
+    double stall_sec;  /* waiting for data */
     /* waiting for communication, and communication, hidden or not; NaN where it is not measured,
      * because it runs inside captured programs */
     double exposed_sec, busy_sec;

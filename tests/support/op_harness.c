@@ -79,8 +79,7 @@ op_bench_t op_begin(const char *device, tr_mode_t mode) {
 }
 
 void op_ready(op_bench_t *b) {
-    tr_step_t step = {
-        .seed = OP_SEED, .step = OP_STEP, .lr = 0.1f, .loss_scale = 1, .weight_decay_scale = 1};
+    tr_step_t step = {.seed = OP_SEED, .step = OP_STEP, .lr = 0.1f, .weight_decay_scale = 1};
     tr_scope_pop(b->g);
     MUST(tr_program_end(b->g));
     MUST(tr_graph_plan(b->g, 0));

@@ -108,8 +108,7 @@ static float from_bf16(uint16_t x) {
 
 static void fill(const tensor_t *t, uint32_t key, void *data) {
     tr_rng_t rng = tr_rng_make(3, TR_RNG_TEST, key, 0);
-    const tr_step_t step = {
-        .seed = 5, .step = 2, .lr = 0.1f, .loss_scale = 2, .weight_decay_scale = 1};
+    const tr_step_t step = {.seed = 5, .step = 2, .lr = 0.1f, .weight_decay_scale = 1};
     const tr_step_result_t result = {.scale = 0.5f, .finite = 1, .applied = 3};
     const int64_t n = bytes_of(t) ? tr_shape_elems(&t->shape) : 0;
     memset(data, 0xff, bytes_of(t));

@@ -111,7 +111,7 @@ static void run(run_t *r) {
     float weight[16];
     int64_t id[16], parameters = 0, found = 0;
     for (int i = 0; i < 16; i++) weight[i] = 1, id[i] = 100 + i;
-    const tr_step_t step = {.seed = 3, .step = 5, .lr = 1, .loss_scale = 1};
+    const tr_step_t step = {.seed = 3, .step = 5, .lr = 1};
     MUST(tr_tensor_write(r->g, tr_graph_step(r->g), &step));
     for (int i = 0; i < r->batch.count; i++)
         write(r, r->batch.tensor[i], find(r, "", r->batch.name[i]));
