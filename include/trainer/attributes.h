@@ -102,6 +102,7 @@ typedef struct {
 typedef struct {
     double batch_size;
     float clip;
+    int32_t growth_steps; /* of the loss scale: good steps that double it; 0: never */
 } tr_grad_norm_attr_t;
 
 /* Elements of a block that an optimizer updates alike: from the end of the range before it, 0 for

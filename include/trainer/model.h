@@ -16,11 +16,12 @@ typedef struct {
     int count;
     const char *name[TR_MAX_FIELDS]; /* "x", "y", ... */
     tr_tensor_t tensor[TR_MAX_FIELDS];
-    tr_tensor_t sample_id; /* i64 (B) */
-    tr_tensor_t weight;    /* f32 (B): 1, or 0 for a padded sample */
-    int64_t classes;       /* of an integer y; 0: y is a regression target */
-    tr_dtype_t dtype;      /* of the activations: f32 or bf16 */
-    int64_t step_samples;  /* data.batch_size, for the loss seed; 0: the size of this batch */
+    tr_tensor_t sample_id;  /* i64 (B) */
+    tr_tensor_t weight;     /* f32 (B): 1, or 0 for a padded sample */
+    int64_t classes;        /* of an integer y; 0: y is a regression target */
+    tr_dtype_t dtype;       /* of the activations: f32, bf16 or f16 */
+    int64_t step_samples;   /* data.batch_size, for the loss seed; 0: the size of this batch */
+    tr_tensor_t loss_scale; /* tr_loss_scale; TR_NONE: the loss is not scaled */
     /* a suspicious label, for messages about the number of classes; NULL or "": none; borrowed */
     const char *label_note;
 } tr_model_batch_t;
@@ -32,6 +33,7 @@ typedef struct {
      * */
     tr_tensor_t output;
     tr_tensor_t loss;         /* (R) */
+    tr_tensor_t seed;         /* (R) loss seed, if the model computes with it; else TR_NONE */
     tr_tensor_t terms;        /* (R) weight of each term; TR_NONE: the weight of its sample */
     tr_tensor_t correct;      /* (B) top-1; classes only */
     tr_tensor_t correct_topk; /* (B) top-k, if model.topk > 1 */
@@ -101,8 +103,9 @@ tr_status_t tr_model_find(const char *name, const tr_model_t **out);
  * error. */
 tr_status_t tr_model_build(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,
                            tr_model_result_t *out);
-/* The loss seed, a constant (terms) with value 1 / (terms of a full step), so that the gradient is
- * that of the mean over the terms. For models whose loss op needs the seed. */
+/* The loss seed (terms): 1 / (terms of a full step), so that the gradient is that of the mean over
+ * the terms, times the loss scale if the batch has one. Models whose loss op needs the seed return
+ * it in their result. */
 tr_status_t tr_model_loss_seed(tr_graph_t *g, const tr_model_batch_t *batch, int64_t terms,
                                tr_tensor_t *out);
 /*

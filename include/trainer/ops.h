@@ -1,6 +1,6 @@
 /*
  * Ops. Each function appends one or a few records to the open program and returns the result
- * tensor. kernels.h explains the letters in shapes. Activations are f32 or bf16, and the result has
+ * tensor. kernels.h explains the letters in shapes. Activations are f32, bf16 or f16, and the result has
  * the type of the input x: a layer computes in bf16 if its x is bf16. Weights are passed as f32;
  * tr_linear and tr_conv cast them. Scales, biases, statistics, losses and parameter gradients are
  * f32. Mismatched shapes are TR_ERR_CONFIG with the scope, both shapes and a remedy.
@@ -61,7 +61,7 @@ tr_status_t tr_add(tr_graph_t *g, tr_tensor_t a, tr_tensor_t b, tr_act_t act, tr
 /* Concatenates 1 to 8 inputs along the last dimension: (..., C_i) -> (..., sum of C_i). */
 tr_status_t tr_concat(tr_graph_t *g, const tr_tensor_t *x, int count, tr_tensor_t *out);
 tr_status_t tr_scale(tr_graph_t *g, tr_tensor_t x, float factor, tr_tensor_t *out);
-/* Converts f32 or bf16 to f32 or bf16; returns x itself if it has that type already. The gradient
+/* Converts between f32, bf16 and f16; returns x itself if it has that type already. The gradient
  * has the type of x. */
 tr_status_t tr_cast(tr_graph_t *g, tr_tensor_t x, tr_dtype_t dtype, tr_tensor_t *out);
 
@@ -74,7 +74,7 @@ tr_status_t tr_linear_rows(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tenso
  * to all tokens of each text so far: qkv (B, T, 3 C), place i32 (B, 3) -> (B, T, C). */
 tr_status_t tr_attention_cached(tr_graph_t *g, tr_tensor_t qkv, tr_tensor_t place, tr_tensor_t keys,
                                 tr_tensor_t values, int heads, tr_tensor_t *out);
-/* into = x; each is f32 or bf16. */
+/* into = x; each is f32, bf16 or f16. */
 tr_status_t tr_cast_into(tr_graph_t *g, tr_tensor_t x, tr_tensor_t into);
 
 /* Ops without gradients. */
@@ -115,8 +115,13 @@ tr_status_t tr_class_weight(tr_graph_t *g, tr_tensor_t weight, tr_tensor_t label
                             tr_tensor_t of_class, tr_tensor_t *out);
 
 /* For the `update` program. */
-tr_status_t tr_grad_norm(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t counts, double batch_size,
-                         float clip);
+/* The optimizer state "loss_scale", f32 (4), whose first element is the scale of the loss. Only
+ * programs with f16 activations need it. */
+#define TR_LOSS_SCALE_STATE "loss_scale"
+tr_status_t tr_loss_scale(tr_graph_t *g, tr_tensor_t *out);
+/* loss_scale: the factor in the gradient, which is updated; TR_NONE: there is none. */
+tr_status_t tr_grad_norm(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t counts,
+                         tr_tensor_t loss_scale, const tr_grad_norm_attr_t *attr);
 /* One update of all elements. ranges: a table of tr_update_range_t as u8 (tr_const_bytes), whose
  * last range ends at the last element. momentum may be TR_NONE. */
 tr_status_t tr_sgd(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t momentum,

@@ -30,6 +30,7 @@ typedef enum {
 size_t tr_dtype_bytes(tr_dtype_t dtype);
 const char *tr_dtype_name(tr_dtype_t dtype); /* "f32", "bf16", ... */
 bool tr_dtype_is_float(tr_dtype_t dtype);
+bool tr_dtype_is_half(tr_dtype_t dtype); /* bf16 or f16 */
 
 /* A dense shape, last dimension contiguous. Images are N [D] [H] W C. ndim 0: a scalar. */
 typedef struct {

@@ -65,7 +65,8 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
 static tr_status_t measure(bench_t *b, const tr_config_t *config, const options_t *o) {
     tr_parallel_settings_t parallel;
     tr_config_read(config, &tr_parallel_config, &parallel);
-    const tr_status_t opened = tr_open_device(config, 0, tr_world_info(b->world), &b->device);
+    const tr_status_t opened =
+        tr_open_device(config, 0, false, tr_world_info(b->world), &b->device);
     TR_TRY(tr_world_agree(b->world, opened));
     TR_TRY(tr_check_own_device(b->world, config, b->device));
     TR_TRY(tr_world_collectives(b->world, b->device, &parallel, &b->collectives));

@@ -29,7 +29,7 @@ typedef struct {
 typedef struct {
     tr_device_t *device;
     int64_t heads, channels;
-    bool is_bf16;
+    tr_precision_t precision; /* of the products */
     int64_t tokens[MOST_ROWS];
     cost_t cost[MOST_ROWS][2]; /* by method_names */
     int rows;
@@ -65,10 +65,10 @@ static tr_status_t build(tr_graph_t *g, const bench_t *b, int64_t tokens, bool i
     tr_tensor_t qkv, y, seed;
     TR_TRY(tr_program_begin(g, "attention", TR_TRAIN, out_program));
     TR_TRY(tr_param(g, "qkv", &TR_SHAPE(1, tokens, 3 * b->channels), &spec, &qkv));
-    if (b->is_bf16) TR_TRY(tr_cast(g, qkv, TR_BF16, &qkv));
+    TR_TRY(tr_cast(g, qkv, tr_precision_dtype(b->precision), &qkv));
     TR_TRY(tr_attention(g, qkv, (int)b->heads, TR_NONE, 0, is_standard, &y));
     TR_TRY(tr_const(g, "seed", &TR_SHAPE(1, tokens, b->channels), 1, &seed));
-    if (b->is_bf16) TR_TRY(tr_cast(g, seed, TR_BF16, &seed));
+    TR_TRY(tr_cast(g, seed, tr_precision_dtype(b->precision), &seed));
     TR_TRY(tr_backward(g, y, seed, false));
     return tr_program_end(g);
 }
@@ -113,7 +113,7 @@ static tr_status_t measure(bench_t *b, int64_t max_tokens) {
 
 static void print_rows(const bench_t *b) {
     printf("attention of 1 sample, %lld heads of %lld, %s, on %s\n\n", (long long)b->heads,
-           (long long)(b->channels / b->heads), b->is_bf16 ? "bf16" : "fp32",
+           (long long)(b->channels / b->heads), tr_precision_name(b->precision),
            b->device->description);
     printf("%8s %-10s %12s %12s %12s %14s %14s\n", "tokens", "method", "forward ms", "backward ms",
            "memory", "times faster", "times smaller");
@@ -146,7 +146,7 @@ static tr_status_t write_json(const bench_t *b, const char *path) {
     return cmd_json_write(
         json_pack("{s:s, s:I, s:I, s:s, s:s, s:i, s:s, s:o}", "kind", "attention", "heads",
                   (json_int_t)b->heads, "channels", (json_int_t)b->channels, "precision",
-                  b->is_bf16 ? "bf16" : "fp32", "device", b->device->description, "threads",
+                  tr_precision_name(b->precision), "device", b->device->description, "threads",
                   b->device->threads, "version", cmd_version, "rows", rows),
         path);
 }
@@ -158,7 +158,7 @@ static tr_status_t read_shape(const tr_config_t *config, const tr_main_settings_
     b->channels = 768;
     (void)tr_parse_int(tr_config_get(config, "model.n_head"), &b->heads);
     (void)tr_parse_int(tr_config_get(config, "model.n_embd"), &b->channels);
-    b->is_bf16 = main_settings->precision == TR_PRECISION_BF16;
+    b->precision = (tr_precision_t)main_settings->precision;
     if (b->heads > 0 && b->channels % b->heads == 0) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG, "model.n_embd = %lld is not a multiple of model.n_head = %lld",
                    (long long)b->channels, (long long)b->heads);
@@ -171,8 +171,9 @@ static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const voi
     bench_t b = {0};
     tr_config_read(config, &tr_main_config, &main_settings);
     TR_TRY(read_shape(config, &main_settings, &b));
-    TR_TRY(tr_open_device(config, 0, info, &b.device));
-    tr_status_t status = measure(&b, o->max_tokens);
+    TR_TRY(tr_open_device(config, 0, b.precision == TR_PRECISION_TF32, info, &b.device));
+    tr_status_t status = tr_precision_resolve(world, b.device, &b.precision);
+    if (status == TR_OK) status = measure(&b, o->max_tokens);
     if (status == TR_OK && info->rank == 0) {
         if (!cmd_json_is_stdout(o->json)) print_rows(&b);
         if (o->json) status = write_json(&b, o->json);

@@ -177,7 +177,7 @@ static tr_status_t open_session(doctor_t *d) {
 static tr_status_t open_device(doctor_t *d) {
     tr_status_t status = TR_OK;
     if (d->device) return TR_OK;
-    status = tr_world_agree(d->world, tr_open_device(d->config, 0, d->info, &d->own_device));
+    status = tr_world_agree(d->world, tr_open_device(d->config, 0, false, d->info, &d->own_device));
     if (status != TR_OK) doctor_find_error(d, "device");
     d->device = d->own_device;
     return status;

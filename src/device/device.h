@@ -165,8 +165,9 @@ struct tr_device {
     tr_plan_cache_t *plans; /* created by tr_device_open, freed by tr_device_close */
     bool host_visible;      /* the host can read and write device memory directly */
     bool immediate;         /* work is done when the call returns; streams and events do nothing */
-    /* hardware products of bf16; otherwise they are emulated, slower than f32 */
-    bool fast_bf16;
+    /* hardware products of the type; otherwise they are emulated, slower than f32 */
+    bool fast_bf16, fast_f16;
+    bool tf32;             /* products of f32 use TF32; read by prepare */
     bool winograd;         /* convolutions may use Winograd's algorithm; read by prepare */
     int threads;           /* computing CPU threads; 0: none */
     int capability;        /* of a GPU: 10 * major + minor, 90 for 9.0; else 0 */
@@ -184,6 +185,7 @@ typedef struct {
     int index;     /* index of the device, from 0; the caller resolves the local rank */
     uint64_t seed; /* strict: seed of its random orders */
     bool direct;   /* convolutions by direct sums only */
+    bool tf32;     /* GPUs: products of f32 use TF32. Other devices ignore it. */
     /* GPUs: fraction of the memory free after opening that may be planned for; 0: 0.95 */
     double memory_share;
     bool sync; /* GPUs: wait after every kernel, so that an error names its kernel */

@@ -15,8 +15,9 @@
  * Results do not depend on timing. They are bitwise equal for equal numbers of threads, and for
  * kernels not marked (t) for any number of threads.
  *
- * bf16: from ADD to DROPOUT, except AUGMENT, activations and their gradients (x y dx dy a b, A B C,
- * and the w of convolutions) may all be bf16. Scales, biases, statistics and their gradients stay
+ * bf16 and f16: from ADD to DROPOUT, except AUGMENT, and in the kernels of sequences, activations
+ * and their gradients (x y dx dy a b, A B C, and the w of convolutions) may all be bf16, or all be
+ * f16. Scales, biases, statistics and their gradients stay
  * f32. Sums are computed in f32 or better, and results are rounded once.
  */
 #ifndef TRAINER_KERNELS_H
@@ -45,9 +46,7 @@ typedef struct {
     uint64_t seed;
     int64_t step;             /* from 0; part of the random key of dropout and augmentation */
     float lr;                 /* learning rate of this step */
-    float loss_scale;         /* factor in all gradients */
     float weight_decay_scale; /* decay schedule, 1 by default */
-    float reserved;
 } tr_step_t;
 
 /* The result of a step: written by GRAD_NORM in `update`, copied to the host with the metrics. */
@@ -68,8 +67,8 @@ typedef struct {
  *                attr: tr_columns_attr_t */
 /* SCALE          in0: x -> out0: factor * x; in place. attr: tr_scale_attr_t */
 
-/* CAST_NORMALIZE in0: x (B, ..., C) of any type, in1?: scale (C), in2?: shift (C) -> out0: y f32 or
- *                bf16 = x * scale[c] + shift[c] */
+/* CAST_NORMALIZE in0: x (B, ..., C) of any type, in1?: scale (C), in2?: shift (C) -> out0: y f32,
+ *                bf16 or f16 = x * scale[c] + shift[c] */
 
 /*
  * AUGMENT        in0: x f32 (B, H, W, C), in1: sample_id i64 (B), in2: step block -> out0: y (B, H,
@@ -93,7 +92,7 @@ typedef struct {
  * A (..., M, K) or (..., K, M) if trans_a, B (..., K, N) or (..., N, K) if trans_b, C (..., M, N).
  * The leading dimensions of A and C are equal; B has the same or none. If B has none and trans_a is
  * false, the leading dimensions of A are folded into M. A and B have the same type; C has that type
- * or f32. With bf16, beta is 0, and alpha is 1 if there is a bias.
+ * or f32. With bf16 and f16, beta is 0, and alpha is 1 if there is a bias.
  */
 /* COLUMN_SUM     in0: x (R, C) -> out0: f32 (C), the sum over rows */
 
@@ -183,10 +182,11 @@ typedef struct {
 /*
  * GRAD_NORM      in0: gradient, a range of the reduced block (n), in1: counts (2): {terms, loss
  *                sum} as reduced, in2: step block
- *                -> out0: result (tr_step_result_t as u8). Computes norm, correction batch_size /
- *                terms (attr.batch_size: terms of a full step), unscale by loss_scale, clip factor
+ *                -> out0: result (tr_step_result_t as u8), out1?: loss scale (tr_loss_scale_t as f32
+ *                (4), loss_scale.h). Computes norm, correction batch_size / terms (attr.batch_size:
+ *                terms of a full step), unscale by the loss scale (1 where absent), clip factor
  *                min(1, clip / norm) where clip > 0, finite (scale is 0 where not); adds one to
- *                `applied` where finite. Reads out0.applied.
+ *                `applied` where finite; then updates the loss scale. Reads its outputs.
  * SGD            in0: gradient (n), in1: step block, in2: result, in3: ranges (tr_update_range_t as
  *                u8) that end at n, each with its decay and lr_factor -> out0: parameters (n),
  *                out1?: momentum (n). Reads its outputs. Nothing if !finite.
@@ -206,7 +206,7 @@ typedef struct {
  * vocabulary, P positions.
  *
  * EMBEDDING_FWD  in0: id u16, u32 or i32 (B, T), in1: wte (V, C), in2?: wpe (P, C) with P >= T ->
- *                out0: x f32 or bf16 (B, T, C) = wte[id] + wpe[t]. An id outside [0, V) gives NaN.
+ *                out0: x f32, bf16 or f16 (B, T, C) = wte[id] + wpe[t]. An id outside [0, V) gives NaN.
  * EMBEDDING_BWD  in0: dx (B, T, C), in1: id -> out0?: dwte f32 (V, C), out1?: dwpe f32 (P, C). The
  *                gradients of equal ids are added in the order of (b, t). With attr.add, dwte is
  *                added to out0, which is then read.
@@ -261,7 +261,7 @@ typedef struct {
  *                attr: tr_attention_attr_t with p 0
  */
 
-/* CHECK_FINITE   in0: x f32 or bf16 (n) -> out0: i32 (1): |= 1 if some element is not finite. Reads
+/* CHECK_FINITE   in0: x f32, bf16 or f16 (n) -> out0: i32 (1): |= 1 if some element is not finite. Reads
  *                out0. */
 
 #endif

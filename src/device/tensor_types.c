@@ -26,6 +26,10 @@ bool tr_dtype_is_float(tr_dtype_t dtype) {
     return (unsigned)dtype < TR_DTYPE_COUNT && dtypes[dtype].is_float;
 }
 
+bool tr_dtype_is_half(tr_dtype_t dtype) {
+    return dtype == TR_BF16 || dtype == TR_F16;
+}
+
 int64_t tr_shape_elems(const tr_shape_t *shape) {
     int64_t elems = 1;
     for (int i = 0; i < shape->ndim; i++) elems *= shape->dim[i];

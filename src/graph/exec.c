@@ -254,7 +254,7 @@ static tr_status_t is_finite(tr_graph_t *g, const tr_view_t *view, bool *out) {
 }
 
 static bool has_check(tr_dtype_t dtype) {
-    return dtype == TR_F32 || dtype == TR_BF16;
+    return dtype == TR_F32 || tr_dtype_is_half(dtype);
 }
 
 tr_status_t tr_program_find_nonfinite(tr_graph_t *g, int program, int *out_op) {

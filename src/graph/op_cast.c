@@ -1,4 +1,4 @@
-/* cast: f32 to bf16 and back. */
+/* cast: f32 to bf16 or f16 and back. */
 #include "op_int.h"
 
 typedef struct {
@@ -24,8 +24,8 @@ static const tr_op_row_t cast_row = {
 tr_status_t tr_cast(tr_graph_t *g, tr_tensor_t x, tr_dtype_t dtype, tr_tensor_t *out) {
     const cast_attr_t attr = {dtype};
     if (tr_dtype_of(g, x) == dtype) return *out = x, TR_OK;
-    if (dtype != TR_F32 && dtype != TR_BF16)
-        return TR_FAIL(TR_ERR_CONFIG, "%s: a cast is to f32 or bf16, not to %s", tr_scope(g),
+    if (dtype != TR_F32 && !tr_dtype_is_half(dtype))
+        return TR_FAIL(TR_ERR_CONFIG, "%s: a cast is to f32, bf16 or f16, not to %s", tr_scope(g),
                        tr_dtype_name(dtype));
     return tr_op_append(g, &cast_row, (tr_tensor_t[]){x, TR_NONE, TR_NONE}, 3, &attr, sizeof attr,
                         NULL, out, 1);
@@ -38,5 +38,6 @@ tr_status_t tr_cast_into(tr_graph_t *g, tr_tensor_t x, tr_tensor_t into) {
 }
 
 tr_status_t tr_op_weight(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t *out) {
-    return tr_cast(g, w, tr_dtype_of(g, x) == TR_BF16 ? TR_BF16 : tr_dtype_of(g, w), out);
+    return tr_cast(
+        g, w, tr_dtype_is_half(tr_dtype_of(g, x)) ? tr_dtype_of(g, x) : tr_dtype_of(g, w), out);
 }

@@ -43,7 +43,7 @@ tr_status_t tr_op_check_type(const tr_graph_t *g, const tr_op_t *op, int input, 
 }
 
 tr_status_t tr_op_check_float(const tr_graph_t *g, const tr_op_t *op, int input, const char *what) {
-    if (is_absent(op, input) || tr_dtype_of(g, op->in[input]) == TR_BF16) return TR_OK;
+    if (is_absent(op, input) || tr_dtype_is_half(tr_dtype_of(g, op->in[input]))) return TR_OK;
     return tr_op_check_type(g, op, input, TR_F32, what);
 }
 

@@ -22,7 +22,7 @@ void tr_shape_describe(tr_str_t *s, const int64_t *dim, int count);
 tr_status_t tr_op_check_present(const tr_op_t *op, int input, const char *what);
 tr_status_t tr_op_check_type(const tr_graph_t *g, const tr_op_t *op, int input, tr_dtype_t dtype,
                              const char *what);
-/* f32 or bf16: what activations are stored as. */
+/* f32, bf16 or f16: what activations are stored as. */
 tr_status_t tr_op_check_float(const tr_graph_t *g, const tr_op_t *op, int input, const char *what);
 tr_status_t tr_op_check_shape(const tr_graph_t *g, const tr_op_t *op, int input,
                               const tr_shape_t *shape, const char *what);

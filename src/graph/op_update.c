@@ -1,6 +1,7 @@
 /* The `update` program: global norm and clipping, the optimizers' steps, the average of the
  * weights. */
 #include "op_int.h"
+#include "device/loss_scale.h"
 
 /* in1 the step block, in2 the result, in3 the ranges; outputs mirror the gradient. */
 static tr_status_t optimizer_shape(tr_graph_t *g, tr_op_t *op) {
@@ -72,7 +73,11 @@ tr_status_t tr_adam(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_t
 static tr_status_t norm_shape(tr_graph_t *g, tr_op_t *op) {
     TR_TRY(tr_op_check_type(g, op, 0, TR_F32, "the gradient"));
     TR_TRY(tr_op_check_vector(g, op, 1, 2, "counts (samples, loss sum)"));
-    return tr_op_check_block(g, op, 2, sizeof(tr_step_t), "the step block");
+    TR_TRY(tr_op_check_block(g, op, 2, sizeof(tr_step_t), "the step block"));
+    if (tr_is_none(op->out[1]) || tr_tensor_info(g, op->out[1])->bytes == sizeof(tr_loss_scale_t))
+        return TR_OK;
+    return TR_FAIL(TR_ERR_INTERNAL, "%s: grad_norm expects a loss scale of %zu bytes, found %zu",
+                   tr_op_where(op), sizeof(tr_loss_scale_t), tr_tensor_info(g, op->out[1])->bytes);
 }
 
 static double norm_flops(const tr_graph_t *g, const tr_op_t *op) {
@@ -85,11 +90,16 @@ static const tr_op_row_t norm_row = {.name = "grad_norm",
                                      .flops = norm_flops,
                                      .flags = TR_OP_ONCE | TR_OP_READS_OUTPUT};
 
-tr_status_t tr_grad_norm(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t counts, double batch_size,
-                         float clip) {
-    tr_grad_norm_attr_t attr = {batch_size, clip};
-    tr_tensor_t in[] = {gradient, counts, tr_graph_step(g)}, result = tr_graph_result(g);
-    return tr_op_append_into(g, &norm_row, in, 3, &attr, sizeof attr, &result, 1);
+tr_status_t tr_loss_scale(tr_graph_t *g, tr_tensor_t *out) {
+    enum { COUNT = sizeof(tr_loss_scale_t) / sizeof(float) };
+    return tr_optim_state(g, TR_LOSS_SCALE_STATE, TR_F32, &TR_SHAPE(COUNT), false, out);
+}
+
+tr_status_t tr_grad_norm(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t counts,
+                         tr_tensor_t loss_scale, const tr_grad_norm_attr_t *attr) {
+    tr_tensor_t in[] = {gradient, counts, tr_graph_step(g)},
+                out[] = {tr_graph_result(g), loss_scale};
+    return tr_op_append_into(g, &norm_row, in, 3, attr, sizeof *attr, out, 2);
 }
 
 static tr_status_t ema_shape(tr_graph_t *g, tr_op_t *op) {

@@ -271,7 +271,8 @@ static tr_status_t check(context_t *c, tr_tensor_t x) {
     const gpt_t *s = c->settings;
     char text[96];
     if (s->n_embd % s->n_head != 0)
-        return TR_FAIL(TR_ERR_CONFIG, "model.n_embd = %lld is not a multiple of model.n_head = %lld",
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "model.n_embd = %lld is not a multiple of model.n_head = %lld",
                        (long long)s->n_embd, (long long)s->n_head);
     if (tr_is_none(x) || tr_shape_of(c->g, x)->ndim != 2 ||
         tr_dtype_is_float(tr_tensor_info(c->g, x)->dtype))
@@ -294,13 +295,12 @@ static tr_status_t check(context_t *c, tr_tensor_t x) {
 static tr_status_t head(const context_t *c, tr_tensor_t x, tr_tensor_t wte,
                         tr_model_result_t *out) {
     const tr_tensor_t y = field_of(c->batch, "y");
-    tr_tensor_t seed;
     if (tr_is_none(y)) {
         TR_TRY(tr_linear(c->g, x, wte, TR_NONE, TR_ACT_NONE, &x));
         return tr_cast(c->g, x, TR_F32, &out->output);
     }
-    TR_TRY(tr_model_loss_seed(c->g, c->batch, tr_shape_elems(tr_shape_of(c->g, y)), &seed));
-    return tr_head_loss(c->g, x, wte, y, c->batch->weight, seed, &out->loss, &out->terms);
+    TR_TRY(tr_model_loss_seed(c->g, c->batch, tr_shape_elems(tr_shape_of(c->g, y)), &out->seed));
+    return tr_head_loss(c->g, x, wte, y, c->batch->weight, out->seed, &out->loss, &out->terms);
 }
 
 static tr_status_t build(tr_graph_t *g, const tr_config_t *config, const tr_model_batch_t *batch,

@@ -166,5 +166,11 @@ tr_status_t tr_model_loss_seed(tr_graph_t *g, const tr_model_batch_t *batch, int
     const int64_t rows = tr_shape_elems(tr_shape_of(g, batch->weight));
     const int64_t samples = batch->step_samples > 0 ? batch->step_samples : rows;
     const double all = (double)samples * ((double)terms / (double)rows);
-    return tr_const(g, "loss.seed", &TR_SHAPE(terms), 1 / all, out);
+    tr_tensor_t scale;
+    TR_TRY(tr_const(g, "loss.seed", &TR_SHAPE(terms), 1 / all, out));
+    if (tr_is_none(batch->loss_scale) || tr_graph_mode(g) != TR_TRAIN) return TR_OK;
+    TR_TRY(tr_slice(g, batch->loss_scale, 0, 1, &scale));
+    TR_TRY(tr_reshape(g, *out, &TR_SHAPE(terms, 1), out));
+    TR_TRY(tr_cast_normalize(g, *out, scale, TR_NONE, out));
+    return tr_reshape(g, *out, &TR_SHAPE(terms), out);
 }

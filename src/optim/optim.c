@@ -2,6 +2,7 @@
 #include "base/registry.h"
 #include "graph/program.h"
 #include "optim_int.h"
+#include "trainer/ops.h"
 
 static const tr_config_field_t fields[] = {
     TR_FIELD_STRING(tr_optim_settings_t, type, "adamw", "Optimizer: sgd, adam, adamw.",
@@ -30,6 +31,16 @@ static const tr_config_field_t fields[] = {
                    "uses the decay (1 + t) / (10 + t) if that is smaller, which reduces the "
                    "influence of the initial weights. 0: off.",
                    TR_RESUME_NOTE),
+    TR_FIELD_FLOAT(
+        tr_optim_settings_t, loss_scale, "65536", 1, 1073741824,
+        "precision = fp16: the scale of the loss at the start. The gradient is computed "
+        "times this factor, so that small values are not 0 in fp16. If it overflows, the "
+        "step is skipped and the scale is halved.",
+        TR_RESUME_NOTE),
+    TR_FIELD_INT(tr_optim_settings_t, loss_scale_growth, "2000", 0, 16777215,
+                 "precision = fp16: the scale is doubled after this many steps in a row without an "
+                 "overflow. 0: never.",
+                 TR_RESUME_NOTE),
     TR_FIELD_BOOL(tr_optim_settings_t, nesterov, "no", "sgd: Nesterov's momentum.", TR_RESUME_NOTE),
 };
 const tr_config_table_t tr_optim_config = {"optimizer", fields, TR_COUNT(fields),
@@ -116,6 +127,9 @@ tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *setting
                                tr_tensor_t counts, double batch_size) {
     int64_t trainable = tr_graph_layout(g).trainable_elems;
     tr_tensor_t gradient;
+    const tr_grad_norm_attr_t norm = {.batch_size = batch_size,
+                                      .clip = (float)settings->clip_norm,
+                                      .growth_steps = (int32_t)settings->loss_scale_growth};
     TR_TRY(tr_optimizer_check(settings));
     if (trainable == 0)
         return TR_FAIL(TR_ERR_CONFIG,
@@ -124,7 +138,7 @@ tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *setting
     tr_scope_push(g, "optimizer");
     tr_status_t status = tr_reduced_range(g, 0, trainable, &gradient);
     if (status == TR_OK)
-        status = tr_grad_norm(g, gradient, counts, batch_size, (float)settings->clip_norm);
+        status = tr_grad_norm(g, gradient, counts, tr_graph_find(g, TR_LOSS_SCALE_STATE), &norm);
     if (status == TR_OK) status = build_update(g, settings);
     if (status == TR_OK && settings->ema > 0) status = build_average(g, settings->ema);
     tr_scope_pop(g);

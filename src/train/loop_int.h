@@ -29,7 +29,8 @@ typedef struct {
     char *run_dir;
     /* preprocessing of the resumed checkpoint, and of model.init; NULL: none */
     tr_preprocess_t *kept, *first;
-    tr_sampler_t order; /* of the resumed checkpoint */
+    tr_sampler_t order;       /* of the resumed checkpoint */
+    tr_precision_t precision; /* of the resumed checkpoint; AUTO: unknown */
     /* rank 0 */
     tr_run_t *run;
     tr_checkpoint_t *resume;

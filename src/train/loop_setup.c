@@ -335,6 +335,7 @@ static tr_status_t share_state(loop_t *l) {
     TR_TRY(tr_world_broadcast_text(l->world, &state, 0));
     TR_TRY(tr_world_broadcast_text(l->world, &path, 0));
     tr_state_order(state, &l->order);
+    l->precision = tr_state_precision(state);
     status = tr_state_preprocess(state, path, &l->kept);
     tr_free(&state);
     tr_free(&path);
@@ -358,6 +359,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
                                          .rank = l->info->rank,
                                          .size = l->info->size,
                                          .order = &l->order,
+                                         .precision = l->precision,
                                          .kept = l->kept,
                                          .init = l->first};
     TR_TRY(tr_session_create(l->config, l->world, &session, &l->s));

@@ -154,8 +154,14 @@ static tr_status_t fail(loop_t *l, const tr_step_outcome_t *o) {
 
 tr_status_t tr_loop_check_finite(loop_t *l, const tr_step_outcome_t *o) {
     char loss[32], norm[32];
-    l->skipped_in_row = o->finite ? 0 : l->skipped_in_row + 1;
+    l->skipped_in_row = o->finite || o->overflowed ? 0 : l->skipped_in_row + 1;
     if (o->finite) return TR_OK;
+    if (o->overflowed) {
+        TR_INFO("step %lld: the gradient overflowed in fp16: update skipped (%lld so far), loss "
+                "scale %.0f",
+                (long long)l->state.step + 1, (long long)o->overflows, o->loss_scale);
+        return TR_OK;
+    }
     if (is_stop(l)) return fail(l, o);
     l->skipped++;
     TR_WARN("step %lld: loss %s, gradient norm %s: update skipped (%lld so far)",

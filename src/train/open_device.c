@@ -26,8 +26,8 @@ int tr_cores_of_rank(const tr_world_info_t *place) {
                                                           : 1;
 }
 
-tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, const tr_world_info_t *place,
-                           tr_device_t **out) {
+tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, bool tf32,
+                           const tr_world_info_t *place, tr_device_t **out) {
     tr_main_settings_t settings;
     tr_cuda_settings_t cuda;
     tr_config_read(config, &tr_main_config, &settings);
@@ -36,6 +36,7 @@ tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, const tr_wo
     tr_device_params_t p = {.threads = (int)settings.threads,
                             .seed = seed,
                             .direct = !settings.winograd,
+                            .tf32 = tf32,
                             .memory_share = cuda.memory_limit,
                             .sync = cuda.debug == TR_CUDA_DEBUG_SYNC};
     if (automatic) p.threads = place ? tr_cores_of_rank(place) : 0;

@@ -44,7 +44,8 @@ static tr_status_t make_batch(tr_session_t *s) {
     TR_TRY(tr_input(s->g, "weight", TR_F32, &TR_SHAPE(micro), &s->batch.weight));
     s->batch.count = 0;
     s->batch.classes = s->info.classes;
-    s->batch.dtype = s->main.precision == TR_PRECISION_BF16 ? TR_BF16 : TR_F32;
+    s->batch.dtype = tr_precision_dtype((tr_precision_t)s->main.precision);
+    s->batch.loss_scale = s->loss_scale;
     s->batch.step_samples = s->order.batch_size;
     s->batch.label_note = s->info.label_note;
     for (int f = 0; f < s->info.field_count; f++) {
@@ -102,12 +103,13 @@ static tr_status_t build_model(tr_session_t *s, tr_model_result_t *out) {
 
 static tr_status_t build_training(tr_session_t *s, const char *name, bool is_last, int *out) {
     tr_model_result_t r = {0};
-    tr_tensor_t seed;
     TR_TRY(tr_program_begin(s->g, name, TR_TRAIN, out));
     TR_TRY(build_model(s, &r));
     if (is_last) TR_TRY(sum_into(s, s->stop, TR_SUM_STOP));
-    TR_TRY(tr_model_loss_seed(s->g, &s->batch, tr_shape_elems(tr_shape_of(s->g, r.loss)), &seed));
-    TR_TRY(tr_backward(s->g, r.loss, seed, s->accumulate));
+    if (tr_is_none(r.seed))
+        TR_TRY(tr_model_loss_seed(s->g, &s->batch, tr_shape_elems(tr_shape_of(s->g, r.loss)),
+                                  &r.seed));
+    TR_TRY(tr_backward(s->g, r.loss, r.seed, s->accumulate));
     return tr_program_end(s->g);
 }
 
@@ -135,6 +137,9 @@ tr_status_t tr_programs_build(tr_session_t *s) {
     const bool tree = s->parallel.reproducible;
     s->micro = s->last = s->update = s->eval = -1;
     s->accumulate = s->slot_count > 1 && !tree;
+    s->loss_scale = TR_NONE;
+    if (s->params.training && s->main.precision == TR_PRECISION_FP16)
+        TR_TRY(tr_loss_scale(s->g, &s->loss_scale));
     if (s->params.training) {
         TR_TRY(tr_input(s->g, "stop", TR_F32, &TR_SHAPE(1), &s->stop));
         TR_TRY(build_training(s, "last", true, &s->last));

@@ -31,6 +31,7 @@ tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64
                        .run = run,
                        .log_every = log_every,
                        .version = version,
+                       .gradient = tr_report_gradient_new(),
                        .last_loss = NAN,
                        .epoch_loss = NAN,
                        .epoch_accuracy = NAN,
@@ -65,11 +66,13 @@ static json_t *sums_json(const tr_report_sums_t *sums) {
 }
 
 json_t *tr_report_state(const tr_report_t *r) {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "window", sums_json(&r->window),
-                     "epoch", sums_json(&r->epoch), "epoch_loss", number(r->epoch_loss),
-                     "epoch_accuracy", number(r->epoch_accuracy), "valid_loss",
-                     number(r->valid_loss), "valid_accuracy", number(r->valid_accuracy),
-                     "valid_is_new", r->has_new_valid);
+    json_t *state =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "window", sums_json(&r->window), "epoch",
+                  sums_json(&r->epoch), "epoch_loss", number(r->epoch_loss), "epoch_accuracy",
+                  number(r->epoch_accuracy), "valid_loss", number(r->valid_loss), "valid_accuracy",
+                  number(r->valid_accuracy), "valid_is_new", r->has_new_valid);
+    if (state) tr_report_gradient_add(&r->gradient, state);
+    return state;
 }
 
 static double number_of(const json_t *object, const char *key) {
@@ -96,6 +99,7 @@ tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_pending,
     restore_sums(json_object_get(state, "window"), &r->window);
     restore_sums(json_object_get(state, "epoch"), &r->epoch);
     r->window.since = tr_clock_sec();
+    r->gradient = tr_report_gradient_restore(state);
     r->epoch_loss = number_of(state, "epoch_loss");
     r->epoch_accuracy = number_of(state, "epoch_accuracy");
     r->valid_loss = number_of(state, "valid_loss");
@@ -180,6 +184,7 @@ static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step
         tr_json_measured(tr_clock_sec() - r->start_sec));
     json_object_set_new(line, "unix_time", json_real(round(1e3 * tr_clock_unix_sec()) / 1e3));
     json_object_set_new(line, "session", json_integer(r->session));
+    tr_report_gradient_line(&r->gradient, line);
     const double compute = sec - r->window.stall - known_sec(r->window.exposed) - r->window.saving;
     json_object_set_new(line, "compute", tr_json_measured(compute / sec));
     json_object_set_new(line, "comm_busy", tr_json_measured(r->window.busy / sec));
@@ -207,6 +212,7 @@ tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_ste
     tr_watchdog_add_times(r->s->world, seconds - o->stall_sec - exposed - saving, o->stall_sec,
                           exposed);
     if (!r->run) return TR_OK;
+    tr_report_gradient_step(&r->gradient, o);
     tr_report_ranks_step(&r->ranks, seconds);
     const double keep = r->whole.steps < 20 ? 0.8 : 0.98;
     r->smooth_sec = r->smooth_sec > 0 ? keep * r->smooth_sec + (1 - keep) * seconds : seconds;
@@ -321,7 +327,7 @@ static void describe_run(const tr_report_t *r, int64_t steps_done, json_t *o) {
                (json_int_t)s->info.classes, "batch_size", (json_int_t)s->order.batch_size,
                "micro_batch", (json_int_t)s->order.micro_batch, "learning_rate", s->optim.lr,
                "epochs", json_real((double)steps_done / s->steps_per_epoch), "optimizer",
-               s->optim.type, "precision", s->main.precision == TR_PRECISION_BF16 ? "bf16" : "fp32",
+               s->optim.type, "precision", tr_precision_name((tr_precision_t)s->main.precision),
                "device", s->device->ops->name, "device_description", s->device->description,
                "hosts", w->nodes, "threads", s->device->threads, "mpi", w->mpi_version, "started",
                r->started, "finished", now));
@@ -374,6 +380,7 @@ tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
     json_object_set_new(o, "best_step",
                         end->best_step >= 0 ? json_integer(end->best_step) : json_null());
     json_object_set_new(o, "skipped", json_integer(end->skipped));
+    tr_report_gradient_add(&r->gradient, o);
     add_perplexity(r->s, "valid_perplexity", r->valid_loss, o);
     if (step_tokens(r->s) > 0)
         json_object_set_new(o, "tokens_per_sec",

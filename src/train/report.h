@@ -7,6 +7,7 @@
 
 #include "session.h"
 #include "run/run.h"
+#include "report_gradient.h"
 #include "report_ranks.h"
 
 /* Sums over some steps. since: when they began. counted: the number of steps in loss and accuracy;
@@ -28,6 +29,7 @@ typedef struct {
     double save_sec;  /* time that training waited for checkpoints; set by the loop */
     double saved_sec; /* save_sec at the last step */
     tr_report_ranks_t ranks;
+    tr_report_gradient_t gradient;
     int64_t session; /* number of the session; set by the loop */
     /* since the last metrics line, the start of the epoch, the start */
     tr_report_sums_t window, epoch, whole;

@@ -5,6 +5,7 @@
 #include "inputs.h"
 #include "session.h"
 
+#include "device/loss_scale.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
@@ -29,6 +30,7 @@ static void read_settings(tr_session_t *s) {
     tr_config_read(s->config, &tr_optim_config, &s->optim);
     tr_config_read(s->config, &tr_schedule_config, &s->schedule);
     tr_config_read(s->config, &tr_parallel_config, &s->parallel);
+    if (s->main.precision == TR_PRECISION_AUTO) s->main.precision = (int)s->params.precision;
     if (s->params.order) take_order(&s->data, s->params.order);
     if (s->params.kept && !s->params.training && s->data.classes < 0)
         s->data.classes = s->params.kept->classes;
@@ -254,10 +256,14 @@ static tr_status_t resolve_order(tr_session_t *s) {
 static tr_status_t open_device(tr_session_t *s) {
     const tr_world_info_t *w = s->world ? tr_world_info(s->world) : NULL;
     s->cores = tr_cores_of_rank(w);
-    TR_TRY(tr_open_device(s->config, (uint64_t)s->train.seed, w, &s->device));
-    if (s->main.precision == TR_PRECISION_BF16 && !s->device->fast_bf16)
-        TR_WARN("precision = bf16: this processor has no instructions for products of bf16; they "
-                "are emulated, and fp32 is faster here");
+    return tr_open_device(s->config, (uint64_t)s->train.seed,
+                          s->main.precision == TR_PRECISION_TF32, w, &s->device);
+}
+
+static tr_status_t resolve_precision(tr_session_t *s) {
+    tr_precision_t precision = (tr_precision_t)s->main.precision;
+    TR_TRY(tr_precision_resolve(s->world, s->device, &precision));
+    s->main.precision = (int)precision;
     return TR_OK;
 }
 
@@ -369,6 +375,7 @@ tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world,
     }
     if (status == TR_OK && world) status = tr_check_own_device(world, config, s->device);
     if (status == TR_OK && world) status = check_alike(s);
+    if (status == TR_OK) status = resolve_precision(s);
     s->data_sec = tr_clock_sec() - begin_sec;
     if (status == TR_OK) status = fit_graph(s);
     s->plan_sec = tr_clock_sec() - begin_sec - s->data_sec;
@@ -388,12 +395,18 @@ static tr_status_t share_block(tr_session_t *s, tr_collectives_t *collectives) {
     return collectives->ops->share(collectives, block, bytes);
 }
 
+static tr_status_t start_loss_scale(tr_session_t *s) {
+    const tr_loss_scale_t start = {.scale = (float)s->optim.loss_scale};
+    return tr_is_none(s->loss_scale) ? TR_OK : tr_tensor_write(s->g, s->loss_scale, &start);
+}
+
 tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives) {
     TR_TRY(tr_graph_allocate(s->g));
     TR_TRY(share_block(s, collectives));
     if (s->params.build) return tr_graph_init_states(s->g); /* its weights are loaded */
     TR_TRY(tr_graph_init_params(s->g, (uint64_t)s->train.seed));
     TR_TRY(tr_feed_create(s, &s->feed));
+    TR_TRY(start_loss_scale(s));
     return s->params.training ? tr_optimizer_start(s->g) : TR_OK;
 }
 

@@ -12,6 +12,7 @@
 #include "graph/program.h"
 #include "trainer/model.h"
 #include "trainer/optim.h"
+#include "precision.h"
 
 typedef struct {
     int64_t epochs, steps; /* steps > 0 takes precedence over epochs */
@@ -27,7 +28,7 @@ extern const tr_config_table_t tr_train_config;
 
 typedef struct {
     const char *device; /* auto, cpu, strict, cuda */
-    int precision;      /* tr_precision_t */
+    int precision;      /* tr_precision_t; never AUTO once the session is created */
     const char *resume; /* auto, no, PATH */
     int64_t threads;    /* -1 auto */
     bool winograd;      /* convolutions may use Winograd's algorithm */
@@ -41,7 +42,6 @@ typedef struct {
     bool share;          /* ranks of a node may share a GPU */
 } tr_cuda_settings_t;
 extern const tr_config_table_t tr_cuda_config; /* cuda.* */
-typedef enum { TR_PRECISION_FP32, TR_PRECISION_BF16 } tr_precision_t;
 extern const tr_config_table_t tr_main_config;
 
 typedef struct {
@@ -90,6 +90,8 @@ typedef struct {
     /* The order of the resumed run, for data.micro_batch, block and shuffle if they are auto; -1:
      * unknown. NULL: a new run. Borrowed during tr_session_create. */
     const tr_sampler_t *order;
+    /* Of the resumed or evaluated run, for precision = auto; AUTO: unknown */
+    tr_precision_t precision;
     /* Preprocessing of the resumed or evaluated weights, which is used for keys with auto or
      * compute, and of the initial weights (model.init), a fallback for auto. NULL: none or unknown.
      * Borrowed until tr_session_destroy. */
@@ -131,6 +133,7 @@ struct tr_session {
     tr_evaluation_t *validation;              /* reused by validations; NULL before the first */
     tr_reduce_tree_t *tree;                   /* parallel.reproducible; else NULL */
     tr_tensor_t sums;                         /* reduced (TR_SUM_COUNT) */
+    tr_tensor_t loss_scale;                   /* precision = fp16; otherwise none */
     tr_tensor_t stop;                         /* input (1): 1 if this rank was asked to stop */
     /* of the eval program; output, loss, correct are kept */
     tr_model_result_t result;
@@ -142,9 +145,10 @@ struct tr_session {
 /* Cores of this rank; its share if ranks share cores. place NULL: 1. Not collective. */
 int tr_cores_of_rank(const tr_world_info_t *place);
 /* Opens the device of this rank; of several devices on the node, the one with the index of the
- * local rank. `seed` is for the device `strict`. place NULL: without a world. Not collective. */
-tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, const tr_world_info_t *place,
-                           tr_device_t **out);
+ * local rank. `seed` is for the device `strict`; tf32 is used by devices that have it. place
+ * NULL: without a world. Not collective. */
+tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, bool tf32,
+                           const tr_world_info_t *place, tr_device_t **out);
 /* TR_ERR_CONFIG: two ranks of a node have the same GPU, and cuda.share is off. Collective. */
 tr_status_t tr_check_own_device(tr_world_t *world, const tr_config_t *config,
                                 const tr_device_t *device);
@@ -172,9 +176,12 @@ typedef struct {
     /* means over the terms, NaN if there are none; accuracy and topk: classes only */
     double loss, accuracy, topk;
     double grad_norm;
-    bool finite;        /* false: nothing was updated */
-    bool stop;          /* some rank was asked to stop */
-    double stall_sec;   /* waiting for data */
+    bool finite;       /* false: nothing was updated */
+    bool overflowed;   /* not finite at a loss scale above the lowest, which was halved */
+    double loss_scale; /* of the next step; 0: the loss is not scaled */
+    int64_t overflows; /* steps of the run that overflowed */
+    bool stop;         /* some rank was asked to stop */
+    double stall_sec;  /* waiting for data */
     /* waiting for communication, and communication, hidden or not; NaN where it is not measured,
      * because it runs inside captured programs */
     double exposed_sec, busy_sec;

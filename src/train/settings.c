@@ -35,9 +35,11 @@ static const tr_config_field_t main_fields[] = {
     TR_FIELD_STRING(tr_main_settings_t, device, "auto",
                     "Device to train on: auto, or one listed by `trainer info`.", TR_RESUME_FREE),
     TR_FIELD_ENUM(
-        tr_main_settings_t, precision, "fp32", "fp32|bf16",
+        tr_main_settings_t, precision, "fp32", "auto|fp32|tf32|bf16|fp16",
         "Data type of activations and matrix products. Sums, statistics, weights, gradients and "
-        "optimizer state are always fp32.",
+        "optimizer state are always fp32. auto: the type of the checkpoint in a resumed run, else "
+        "bf16 if the devices of all ranks have instructions for it, else fp32. tf32: fp32, with "
+        "the matrix products of GPUs in TF32; on CPUs the same as fp32.",
         TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_main_settings_t, resume, "auto",
                     "auto: resume from the newest complete checkpoint in the run folder, if there "

@@ -235,6 +235,11 @@ static tr_status_t copy_torch(const tr_named_tensor_t *want, const tr_torch_orde
     return TR_OK;
 }
 
+/* A run of fp16 has a loss scale, and may go on from one of another type, or the other way round. */
+static bool is_optional(const char *name) {
+    return strcmp(name, TR_LOSS_SCALE_STATE) == 0;
+}
+
 /* Copies what fits; a line of `problems` for each that does not. torch: the session, if the file
  * has PyTorch's order of dimensions; else NULL. */
 static size_t copy_matching(const names_t *wanted, const tr_safetensors_t *file,
@@ -247,6 +252,7 @@ static size_t copy_matching(const names_t *wanted, const tr_safetensors_t *file,
         const bool is_torch = torch && tr_torch_order(torch, want->name, &order);
         char a[96], b[96];
         if (is_torch) in_file.shape = order.shape;
+        if (!have && is_optional(want->name)) continue;
         if (!have) {
             tr_str_printf(problems, "\n  %s %s: not in the checkpoint", want->name,
                           tr_shape_format(&want->shape, a));
@@ -270,7 +276,7 @@ static void list_left_over(const names_t *wanted, const tr_safetensors_t *file,
                            tr_str_t *problems) {
     for (size_t k = 0; k < tr_safetensors_count(file); k++) {
         const tr_named_tensor_t *have = tr_safetensors_at(file, k);
-        bool known = tr_hf_is_extra(have->name);
+        bool known = tr_hf_is_extra(have->name) || is_optional(have->name);
         char text[96];
         for (size_t i = 0; i < wanted->count && !known; i++)
             known = tr_hf_find(file, wanted->data[i].name) == have;
@@ -352,6 +358,7 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpo
     if (!checkpoint->optimizer)
         return TR_FAIL(TR_ERR_DATA, "%s has only weights; to start from them set model.init",
                        checkpoint->path);
+    TR_TRY(tr_snapshot_take(n)); /* what the checkpoint may lack keeps its value */
     if (!has_suffix(checkpoint->optimizer, TR_EMA_STATE)) return restore(n, &n->files, checkpoint);
     tr_status_t status = name_tensors(n, TRAINED_FIRST, &files);
     if (status == TR_OK) status = restore(n, &files, checkpoint);

@@ -38,11 +38,13 @@ json_t *tr_state_json(const tr_session_t *s, int64_t step) {
     tr_str_t config = {0};
     format_fingerprint(s, fingerprint);
     (void)tr_config_serialize(s->config, &config); /* its failure stays in `config` */
-    return json_pack("{s:i, s:I, s:I, s:f, s:o, s:o, s:s, s:s, s:i, s:o}", "format", 1, "step",
+    return json_pack("{s:i, s:I, s:I, s:f, s:o, s:o, s:s, s:s, s:i, s:s, s:o}", "format", 1, "step",
                      (json_int_t)step, "samples", (json_int_t)(step * s->order.batch_size), "epoch",
                      (double)step / s->steps_per_epoch, "order", order_json(s), "data",
                      tr_preprocess_json(s->preprocess), "data_fingerprint", fingerprint, "dataset",
-                     s->info.description, "ranks", s->params.size, "config", take_text(&config));
+                     s->info.description, "ranks", s->params.size, "precision",
+                     tr_precision_name((tr_precision_t)s->main.precision), "config",
+                     take_text(&config));
 }
 
 /* -- what it says ------------------------------------------------------------------------------ */
@@ -121,6 +123,13 @@ void tr_state_order(const char *state_json, tr_sampler_t *out) {
                           .block = number_of(order, "block"),
                           .shuffle = number_of(order, "shuffle")};
     json_decref(order);
+}
+
+tr_precision_t tr_state_precision(const char *state_json) {
+    json_t *name = load_part(state_json, "precision");
+    const tr_precision_t precision = tr_precision_find(json_string_value(name));
+    json_decref(name);
+    return precision;
 }
 
 /* -- going on from a checkpoint ---------------------------------------------------------------- */

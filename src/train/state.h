@@ -83,6 +83,8 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
 tr_status_t tr_state_preprocess(const char *state_json, const char *origin, tr_preprocess_t **out);
 /* The order of samples recorded in `state_json`; -1 for unknown members. */
 void tr_state_order(const char *state_json, tr_sampler_t *out);
+/* The precision recorded in `state_json`; AUTO: unknown. */
+tr_precision_t tr_state_precision(const char *state_json);
 /* Appends "\n  KEY: A in the checkpoint, B now" for each key of [model] that differs between
  * `state_json` and `config`; for model.layers, the first layer that differs. Appends nothing if
  * state_json is "". Not collective. */

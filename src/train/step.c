@@ -6,6 +6,7 @@
 #include "trainer/clock.h"
 #include "trainer/mem.h"
 #include "comm/watchdog.h"
+#include "device/loss_scale.h"
 
 #include <math.h>
 #include <string.h>
@@ -16,6 +17,7 @@ enum { RING = 2 }; /* steps whose outcome may be on its way */
 typedef struct {
     float sums[TR_SUM_COUNT];
     tr_step_result_t result;
+    tr_loss_scale_t loss_scale; /* 0 where there is none */
 } exchange_t;
 
 /* Seconds of the host and of communication, as counters since the start. */
@@ -164,6 +166,7 @@ static tr_status_t enqueue_update(tr_train_step_t *t) {
     TR_TRY(tr_feed_used(s->feed)); /* `update` reads the step block, too */
     TR_TRY(read_back(s, s->sums, host->sums));
     TR_TRY(read_back(s, tr_graph_result(s->g), &host->result));
+    if (!tr_is_none(s->loss_scale)) TR_TRY(read_back(s, s->loss_scale, &host->loss_scale));
     return s->device->ops->event_record(s->device, t->known[t->step.step.step % RING],
                                         tr_graph_stream(s->g));
 }
@@ -184,6 +187,9 @@ static tr_status_t take_outcome(tr_train_step_t *t, int newest, tr_step_outcome_
         .topk = s->has_accuracy && s->model.topk > 1 ? host->sums[TR_SUM_TOPK] / n : NAN,
         .grad_norm = host->result.grad_norm,
         .finite = host->result.finite != 0,
+        .overflowed = host->loss_scale.overflowed > 0,
+        .loss_scale = host->loss_scale.scale,
+        .overflows = (int64_t)host->loss_scale.skipped,
         .stop = host->sums[TR_SUM_STOP] > 0,
         .stall_sec = t->taken.stall,
         .exposed_sec = t->taken.exposed,
@@ -202,7 +208,6 @@ tr_status_t tr_train_step_begin(tr_train_step_t *t, int64_t step, double lr, boo
     t->step = (tr_feed_step_t){.step = {.seed = (uint64_t)s->train.seed,
                                         .step = step,
                                         .lr = (float)lr,
-                                        .loss_scale = 1,
                                         .weight_decay_scale = 1},
                                .stop = stop_wanted};
     TR_TRY(tr_graph_zero_reduced(s->g, s->accumulate));

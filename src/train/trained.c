@@ -86,6 +86,7 @@ static tr_status_t open_session(tr_trained_t *t, const tr_trained_params_t *para
                                          .split = params->split,
                                          .inputs = params->from_memory ? &inputs : NULL,
                                          .kept = t->kept,
+                                         .precision = tr_state_precision(t->state_json),
                                          .rank = params->from_memory ? 0 : t->info->rank,
                                          .size = params->from_memory ? 1 : t->info->size};
     TR_TRY(tr_session_create(t->config, t->world, &session, &t->s));

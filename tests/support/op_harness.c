@@ -79,8 +79,7 @@ op_bench_t op_begin(const char *device, tr_mode_t mode) {
 }
 
 void op_ready(op_bench_t *b) {
-    tr_step_t step = {
-        .seed = OP_SEED, .step = OP_STEP, .lr = 0.1f, .loss_scale = 1, .weight_decay_scale = 1};
+    tr_step_t step = {.seed = OP_SEED, .step = OP_STEP, .lr = 0.1f, .weight_decay_scale = 1};
     tr_scope_pop(b->g);
     MUST(tr_program_end(b->g));
     MUST(tr_graph_plan(b->g, 0));
@@ -151,7 +150,7 @@ void op_end(op_bench_t *b) {
 
 typedef struct {
     const op_case_t *c;
-    bool bf16;
+    tr_dtype_t type; /* of activations */
     double *in[OP_MAX_IN], *y, *seed, *grad[OP_MAX_IN];
     int64_t out_elems;
 } expected_t;
@@ -163,10 +162,15 @@ static bool has_grad(const op_case_t *c, int i) {
     return c->mode == TR_TRAIN && !c->in[i].fixed && c->in[i].dtype == TR_F32;
 }
 
-double op_round_bf16(double value) {
+/* To `bits` significant bits. */
+static double round_to(double value, int bits) {
     int exponent;
     double fraction = frexp(value, &exponent);
-    return ldexp(nearbyint(ldexp(fraction, 8)), exponent - 8); /* 8 significant bits */
+    return ldexp(nearbyint(ldexp(fraction, bits)), exponent - bits);
+}
+
+double op_round(tr_dtype_t type, double value) {
+    return type == TR_BF16 ? round_to(value, 8) : type == TR_F16 ? round_to(value, 11) : value;
 }
 
 static double draw(const op_case_t *c, int input, int64_t i) {
@@ -201,19 +205,19 @@ static void differentiate(expected_t *e, int input) {
     test_free(scratch);
 }
 
-static expected_t expect(const op_case_t *c, bool bf16) {
-    expected_t e = {.c = c, .bf16 = bf16, .out_elems = tr_shape_elems(&c->out)};
+static expected_t expect(const op_case_t *c, tr_dtype_t type) {
+    expected_t e = {.c = c, .type = type, .out_elems = tr_shape_elems(&c->out)};
     e.y = test_calloc((size_t)e.out_elems, sizeof(double));
     e.seed = test_calloc((size_t)e.out_elems, sizeof(double));
     for (int64_t i = 0; i < e.out_elems; i++) {
         double seed = op_random(c->name, i, -1, 1);
-        e.seed[i] = bf16 ? op_round_bf16(seed) : (float)seed;
+        e.seed[i] = (float)op_round(type, seed);
     }
     for (int i = 0; i < c->n_in; i++) {
         e.in[i] = test_calloc((size_t)in_elems(c, i), sizeof(double));
         for (int64_t k = 0; k < in_elems(c, i); k++) {
             double value = draw(c, i, k);
-            e.in[i][k] = bf16 && c->in[i].dtype == TR_F32 ? op_round_bf16(value) : value;
+            e.in[i][k] = c->in[i].dtype == TR_F32 ? op_round(type, value) : value;
         }
     }
     loss_of(&e, e.y);
@@ -276,11 +280,11 @@ static tr_tensor_t build(op_bench_t *b, const expected_t *e, variant_t variant, 
     for (int i = 0; i < c->n_in; i++) {
         x[i] = in[i];
         if (!c->in[i].fixed && c->in[i].dtype == TR_F32) pass_through(b, variant, &x[i]);
-        if (e->bf16 && c->in[i].bf16) MUST(tr_cast(b->g, x[i], TR_BF16, &x[i]));
+        if (c->in[i].half) MUST(tr_cast(b->g, x[i], e->type, &x[i]));
     }
     MUST(c->build(b->g, c, x, &y));
     if (variant == RECOMPUTED) tr_recompute_end(b->g);
-    assert_int_equal(tr_tensor_info(b->g, y)->dtype, e->bf16 ? TR_BF16 : TR_F32);
+    assert_int_equal(tr_tensor_info(b->g, y)->dtype, e->type);
     MUST(tr_cast(b->g, y, TR_F32, &y));
     if (!tr_shape_equal(tr_shape_of(b->g, y), &c->out)) {
         char is[96], should[96];
@@ -331,24 +335,31 @@ static void free_found(found_t *f) {
         if (f->grad[i]) test_free(f->grad[i]);
 }
 
-/* A few roundings of 2^-9; more of 1 - y^2 and the like where y is near 1. */
+/* What one rounding of the type may change: 2^-9, 2^-12. */
+static double unit(const expected_t *e) {
+    return e->type == TR_BF16 ? 0x1p-9 : 0x1p-12;
+}
+
+/* A few roundings; more of 1 - y^2 and the like where y is near 1. */
 static double grad_tolerance(const expected_t *e, int input) {
     const op_case_t *c = e->c;
-    if (e->bf16 && c->rounds_inside) return 0x1p-3;
-    if (e->bf16 && c->in[input].bf16) return 0x1p-6;
+    const bool is_half = e->type != TR_F32;
+    if (is_half && c->rounds_inside) return (e->type == TR_BF16 ? 64 : 128) * unit(e);
+    if (is_half && c->in[input].half) return 8 * unit(e);
     return c->grad_tolerance > 0 ? c->grad_tolerance : 3e-5;
 }
 
 static void compare(const char *device, const expected_t *e, const found_t *f, int only) {
     const op_case_t *c = e->c;
     char what[200];
-    double tolerance = e->bf16 ? 0x1p-7 : c->tolerance > 0 ? c->tolerance : 1e-5;
-    snprintf(what, sizeof what, "%s%s on %s, result", c->name, e->bf16 ? ", bf16," : "", device);
+    double tolerance = e->type != TR_F32 ? 4 * unit(e) : c->tolerance > 0 ? c->tolerance : 1e-5;
+    const char *type = tr_dtype_name(e->type);
+    snprintf(what, sizeof what, "%s, %s, on %s, result", c->name, type, device);
     op_assert_close(what, f->y, e->y, e->out_elems, tolerance);
     for (int i = 0; i < c->n_in; i++) {
         if (!f->grad[i]) continue;
-        snprintf(what, sizeof what, "%s%s on %s, gradient of %s%s", c->name,
-                 e->bf16 ? ", bf16," : "", device, c->in[i].name, only < 0 ? "" : " alone");
+        snprintf(what, sizeof what, "%s, %s, on %s, gradient of %s%s", c->name, type, device,
+                 c->in[i].name, only < 0 ? "" : " alone");
         op_assert_close(what, f->grad[i], e->grad[i], in_elems(c, i), grad_tolerance(e, i));
     }
 }
@@ -375,6 +386,10 @@ static void check_on(const char *device, const expected_t *e) {
     int grads = 0;
     found_t direct = run_variant(device, e, DIRECT, -1);
     compare(device, e, &direct, -1);
+    if (e->type == TR_F16) { /* to the planner it is bf16 */
+        free_found(&direct);
+        return;
+    }
     for (variant_t v = CHAINED; v < (c->mode == TR_TRAIN ? VARIANTS : FORWARD); v++) {
         found_t found = run_variant(device, e, v, -1);
         same_values(device, c, &direct, &found, v);
@@ -397,10 +412,10 @@ static bool has_kernel(const char *name, tr_kernel_id_t kernel) {
     return has;
 }
 
-static void check_type(const op_case_t *c, bool bf16) {
+static void check_type(const op_case_t *c, tr_dtype_t type) {
     op_devices_t devices = op_devices();
     int64_t live = tr_mem_stats().live;
-    expected_t e = expect(c, bf16);
+    expected_t e = expect(c, type);
     assert_true(devices.count > 0);
     for (int i = 0; i < devices.count; i++)
         if (has_kernel(devices.name[i], c->needs)) check_on(devices.name[i], &e);
@@ -409,8 +424,9 @@ static void check_type(const op_case_t *c, bool bf16) {
 }
 
 void op_check(const op_case_t *c) {
-    bool bf16 = false;
-    for (int i = 0; i < c->n_in; i++) bf16 |= c->in[i].bf16;
-    check_type(c, false);
-    if (bf16) check_type(c, true);
+    bool has_half = false;
+    for (int i = 0; i < c->n_in; i++) has_half |= c->in[i].half;
+    check_type(c, TR_F32);
+    if (has_half) check_type(c, TR_BF16);
+    if (has_half) check_type(c, TR_F16);
 }

@@ -10,9 +10,9 @@
  * - where gradients are accumulated over two runs (and halved),
  * and compares the gradient of each input alone, the others being frozen.
  *
- * Cases with an input that may be bf16 are checked a second time in bf16, with values that bf16
- * holds: results and gradients of such inputs to bf16's precision, gradients of parameters as
- * closely as in f32.
+ * Cases with an input that may be bf16 or f16 are checked again in both, with values that the type
+ * holds: results and gradients of such inputs to its precision, gradients of parameters as closely
+ * as in f32.
  */
 #ifndef TEST_OP_HARNESS_H
 #define TEST_OP_HARNESS_H
@@ -42,7 +42,7 @@ typedef struct {
     tr_dtype_t dtype;
     bool fixed;           /* no gradient flows here: an input of the batch, not a parameter */
     const double *values; /* these instead of random ones */
-    bool bf16;            /* an activation: cast to bf16 in the second pass */
+    bool half;            /* an activation: cast to bf16, and to f16, in further passes */
 } op_input_t;
 
 typedef struct op_case op_case_t;
@@ -57,7 +57,7 @@ struct op_case {
                          tr_tensor_t *out);
     void (*reference)(const op_case_t *c, const double *const *in, double *y);
     double tolerance, grad_tolerance; /* relative to the largest value; 0: 1e-5 and 3e-5 */
-    /* bf16 rounds between two ops, or a gradient is had from a rounded result: all gradients are
+    /* a half type rounds between two ops, or a gradient is had from a rounded result: all gradients are
      * rough */
     bool rounds_inside;
     /* An optional kernel without which the op cannot be composed: devices that lack it are left
@@ -100,8 +100,8 @@ float *op_read(op_bench_t *b, tr_tensor_t t);                      /* f32; test_
 void op_run(op_bench_t *b);
 void op_end(op_bench_t *b);
 
-/* The nearest bf16. */
-double op_round_bf16(double value);
+/* The nearest value of `type`, bf16 or f16; of any other the value itself. */
+double op_round(tr_dtype_t type, double value);
 
 /* Element `i` of sequence `key`, uniform in [low, high]. */
 double op_random(const char *key, int64_t i, double low, double high);

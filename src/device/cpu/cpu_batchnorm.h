@@ -7,7 +7,7 @@
  * then the sums of the columns of one channel are joined. Elements that do not fill a line are the
  * tail.
  *
- * Types. The data are f32 or bf16; parameters and statistics are f32.
+ * Types. The data are f32, bf16 or f16; parameters and statistics are f32.
  *
  * Order. Chunks of lines and tiles of columns depend only on the shape, so results are equal for
  * any number of threads.

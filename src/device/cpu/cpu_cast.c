@@ -1,19 +1,9 @@
-/* Conversion of any type, normalised by channel, to f32 or bf16: for stored samples and casts. */
+/* Conversion of any type, normalised by channel, to f32, bf16 or f16: for stored samples and casts. */
 #include "cpu_int.h"
 #include "cpu_types.h"
 
 /* Elements that are converted at once: few enough for the first cache. */
 #define TILE 1024
-
-/* Without branches: infinity and NaN, denormals and the rest differ in what moves the exponent. */
-CPU_INLINE float from_f16(uint16_t bits) {
-    uint32_t magnitude = (uint32_t)(bits & 0x7fff) << 13, sign = (uint32_t)(bits & 0x8000) << 16;
-    uint32_t scaled = cpu_bits((float)(bits & 0x3ff) * 0x1p-24f); /* a denormal's value */
-    uint32_t value = magnitude >= 0x0f800000u  ? magnitude + 0x70000000u
-                     : magnitude < 0x00800000u ? scaled
-                                               : magnitude + 0x38000000u;
-    return cpu_from_bits(value | sign);
-}
 
 #define CONVERT(type, value)                                                                       \
     do {                                                                                           \
@@ -25,7 +15,7 @@ static void convert(const void *x, tr_dtype_t dtype, int64_t first, int64_t coun
     switch (dtype) {
     case TR_F32: CONVERT(float, from[i]); break;
     case TR_BF16: CONVERT(uint16_t, cpu_from_bf16(from[i])); break;
-    case TR_F16: CONVERT(uint16_t, from_f16(from[i])); break;
+    case TR_F16: CONVERT(uint16_t, cpu_from_f16(from[i])); break;
     case TR_F64: CONVERT(double, (float)from[i]); break;
     case TR_U8: CONVERT(uint8_t, (float)from[i]); break;
     case TR_I8: CONVERT(int8_t, (float)from[i]); break;
@@ -62,9 +52,9 @@ static void apply_wide(const tr_kernel_call_t *call, int64_t channels, int64_t f
     }
 }
 
-static void round_tile(const float *x, int64_t count, uint16_t *y) {
+CPU_INLINE void round_tile(const float *x, int64_t count, uint16_t *y, int type) {
 #pragma omp simd
-    for (int64_t i = 0; i < count; i++) y[i] = cpu_to_bf16(x[i]);
+    for (int64_t i = 0; i < count; i++) y[i] = cpu_narrow(x[i], type);
 }
 
 CPU_KERNEL(cast_normalize) {
@@ -74,7 +64,7 @@ CPU_KERNEL(cast_normalize) {
     bool plain = !cpu_present(&call->in[1]) && !cpu_present(&call->in[2]), wide = channels > TILE;
     int64_t repeat = wide || channels < 1 ? TILE : TILE / channels * channels,
             tiles = (n + repeat - 1) / repeat;
-    bool narrow = call->out[0].dtype == TR_BF16;
+    bool narrow = call->out[0].dtype != TR_F32;
     float scale[TILE], shift[TILE];
     if (!plain && !wide) {
         spread(&call->in[1], 1.0f, channels, repeat, scale);
@@ -89,7 +79,9 @@ CPU_KERNEL(cast_normalize) {
             apply_wide(call, channels, first, count, y);
         else if (!plain)
             apply(scale, shift, count, y);
-        if (narrow) round_tile(y, count, (uint16_t *)call->out[0].data + first);
+        if (narrow)
+            CPU_BY_TYPE(call->out[0].dtype, t,
+                        round_tile(y, count, (uint16_t *)call->out[0].data + first, t));
     }
     return TR_OK;
 }

@@ -99,7 +99,7 @@ CPU_KERNEL_PREPARE(head_loss) {
     h->slices = (h->rows + h->slice - 1) / h->slice;
     const size_t elems = (size_t)(h->slice * h->stride);
     h->logits_bytes = aligned(elems * sizeof(float));
-    h->narrow_bytes = has_grad && h->dtype == TR_BF16 ? aligned(elems * sizeof(uint16_t)) : 0;
+    h->narrow_bytes = has_grad && h->dtype != TR_F32 ? aligned(elems * sizeof(uint16_t)) : 0;
     tr_status_t status = TR_OK;
     const int64_t shown[PLACES] = {0, 1, h->slices - 1}; /* a slice at each place */
     for (int place = 0; place < PLACES && status == TR_OK; place++)

@@ -26,8 +26,9 @@ struct cpu_dnn {
     dnnl_exec_arg_t arg[ROLE_COUNT], reorder_arg[2];
     int arg_count, threads;
     size_t scratchpad_bytes, packed_bytes;
-    /* elements of a bf16 tensor that is computed with as an f32 copy; 0: none */
+    /* elements of a 16-bit tensor that is computed with as an f32 copy; 0: none */
     int64_t widened[ROLE_COUNT];
+    tr_dtype_t narrow;  /* the type of those tensors */
     int result;         /* the role that is written */
     int64_t relu_elems; /* of the result, that relu is applied to behind the primitive; 0: none */
     tr_dtype_t relu_dtype;
@@ -117,24 +118,26 @@ static int64_t elems_of(const cpu_dnn_tensor_t *tensor) {
 }
 
 /* With the gaps between its rows, if it has some. */
-static int64_t extent_if_bf16(const cpu_dnn_tensor_t *tensor) {
+static int64_t extent_if_narrow(const cpu_dnn_tensor_t *tensor) {
     int64_t last = 0;
     for (int i = 0; i < tensor->ndim; i++) last += (tensor->dim[i] - 1) * tensor->stride[i];
-    return tensor->dtype == TR_BF16 ? last + 1 : 0;
+    return tensor->dtype != TR_F32 ? last + 1 : 0;
 }
 
-/* The same in f32: where oneDNN has no products of bf16 (on x86 before AVX-512), copies in scratch
- * are multiplied. */
+/* The same in f32: copies in scratch are multiplied. For f16, whose products oneDNN has on the
+ * newest processors only and elsewhere by slow reference code; and where it has none of bf16. */
 static void widen(cpu_dnn_t *dnn, cpu_dnn_desc_t *desc) {
-    dnn->widened[ROLE_SRC] = extent_if_bf16(&desc->src);
-    dnn->widened[ROLE_WEIGHTS] = extent_if_bf16(&desc->weights);
-    dnn->widened[ROLE_DST] = extent_if_bf16(&desc->dst);
+    dnn->narrow = desc->src.dtype;
+    dnn->widened[ROLE_SRC] = extent_if_narrow(&desc->src);
+    dnn->widened[ROLE_WEIGHTS] = extent_if_narrow(&desc->weights);
+    dnn->widened[ROLE_DST] = extent_if_narrow(&desc->dst);
     desc->src.dtype = desc->weights.dtype = desc->dst.dtype = TR_F32;
 }
 
 static tr_status_t build(cpu_dnn_t *dnn, cpu_dnn_desc_t *desc, recipe_t *r) {
     DNN_TRY(dnnl_engine_create(&dnn->engine, dnnl_cpu, 0));
     DNN_TRY(dnnl_stream_create(&dnn->stream, dnn->engine, dnnl_stream_default_flags));
+    if (desc->src.dtype == TR_F16) widen(dnn, desc);
     TR_TRY(tr_cpu_dnn_recipe_init(desc, r));
     dnnl_status_t status = tr_cpu_dnn_plan(desc->kind, r, dnn->engine, &dnn->plan);
     if (status == dnnl_unimplemented && desc->src.dtype == TR_BF16) {
@@ -225,14 +228,14 @@ static tr_status_t execute(cpu_dnn_t *dnn) {
     return TR_OK;
 }
 
-static void to_f32(const uint16_t *x, int64_t count, int threads, float *y) {
+CPU_INLINE void widen_elements(const uint16_t *x, int64_t count, int threads, float *y, int type) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
-    for (int64_t i = 0; i < count; i++) y[i] = cpu_from_bf16(x[i]);
+    for (int64_t i = 0; i < count; i++) y[i] = cpu_widen(x[i], type);
 }
 
-static void to_bf16(const float *x, int64_t count, int threads, uint16_t *y) {
+CPU_INLINE void narrow_elements(const float *x, int64_t count, int threads, uint16_t *y, int type) {
 #pragma omp parallel for simd num_threads(threads) schedule(static)
-    for (int64_t i = 0; i < count; i++) y[i] = cpu_to_bf16(x[i]);
+    for (int64_t i = 0; i < count; i++) y[i] = cpu_narrow(x[i], type);
 }
 
 /* oneDNN's makes 0 of NaN, and what went wrong would show nowhere. */
@@ -253,7 +256,10 @@ tr_status_t tr_cpu_dnn_run(cpu_dnn_t *dnn, const cpu_dnn_data_t *data, void *scr
     free += align_scratch(dnn->scratchpad_bytes);
     for (int i = 0; i < ROLE_COUNT; i++) {
         if (dnn->widened[i] > 0) {
-            if (i != dnn->result) to_f32(address[i], dnn->widened[i], dnn->threads, (float *)free);
+            if (i != dnn->result)
+                CPU_BY_TYPE(
+                    dnn->narrow, t,
+                    widen_elements(address[i], dnn->widened[i], dnn->threads, (float *)free, t));
             address[i] = free;
             free += align_scratch((size_t)dnn->widened[i] * sizeof(float));
         }
@@ -262,7 +268,9 @@ tr_status_t tr_cpu_dnn_run(cpu_dnn_t *dnn, const cpu_dnn_data_t *data, void *scr
     omp_set_num_threads(dnn->threads);
     TR_TRY(execute(dnn));
     if (dnn->widened[dnn->result] > 0)
-        to_bf16(address[dnn->result], dnn->widened[dnn->result], dnn->threads, result);
+        CPU_BY_TYPE(dnn->narrow, t,
+                    narrow_elements(address[dnn->result], dnn->widened[dnn->result], dnn->threads,
+                                    result, t));
     if (dnn->relu_elems > 0) relu(dnn, result);
     return TR_OK;
 }

@@ -2,6 +2,7 @@
  * is not finite. */
 #include "cpu_int.h"
 #include "cpu_math.h"
+#include "device/loss_scale.h"
 
 enum { CHUNK = 1 << 14, COST_ADAM = 4 };
 
@@ -23,18 +24,19 @@ static double sum_of_squares(tr_device_t *device, const float *x, int64_t n) {
 CPU_KERNEL(grad_norm) {
     const tr_grad_norm_attr_t *attr = call->attr;
     const float *counts = call->in[1].data; /* samples, loss sum */
-    const tr_step_t *step = call->in[2].data;
     tr_step_result_t *result = call->out[0].data;
+    tr_loss_scale_t *loss = cpu_present(&call->out[1]) ? call->out[1].data : NULL;
     double squares = sum_of_squares(device, call->in[0].data, tr_shape_elems(&call->in[0].shape));
     double correction =
         counts[0] > 0.0f ? attr->batch_size / counts[0] : 1; /* no samples: the gradient is 0 */
-    double unscale = correction / step->loss_scale, norm = sqrt(squares) * unscale,
+    double unscale = correction / (loss ? loss->scale : 1.0f), norm = sqrt(squares) * unscale,
            clip = attr->clip;
     bool finite = isfinite((float)norm) && isfinite(counts[0]) && isfinite(counts[1]);
     result->grad_norm = (float)norm;
     result->finite = finite;
     result->scale = finite ? (float)(unscale * (clip > 0 && norm > clip ? clip / norm : 1)) : 0.0f;
     result->applied += finite;
+    if (loss) tr_loss_scale_update(loss, finite, attr->growth_steps);
     return TR_OK;
 }
 

@@ -84,6 +84,11 @@ static int32_t first_position(const geometry_t *g, const window_t *w) {
 /* LANES elements from x on, as floats. */
 CPU_INLINE lanes_f32_t get_lanes(const void *x, int type) {
     if (type == TR_F32) return *(const lanes_f32_t *)x;
+    if (type == TR_F16) {
+        lanes_f32_t value;
+        for (int c = 0; c < LANES; c++) value[c] = cpu_get(x, c, type);
+        return value;
+    }
     return (lanes_f32_t)(__builtin_convertvector(*(const lanes_u16_t *)x, lanes_u32_t) << 16);
 }
 
@@ -91,6 +96,8 @@ CPU_INLINE lanes_f32_t get_lanes(const void *x, int type) {
 CPU_INLINE void put_lanes(void *y, lanes_f32_t value, int type) {
     if (type == TR_F32)
         *(lanes_f32_t *)y = value;
+    else if (type == TR_F16)
+        for (int c = 0; c < LANES; c++) cpu_put(y, c, value[c], type);
     else
         *(lanes_u16_t *)y = __builtin_convertvector((lanes_u32_t)value >> 16, lanes_u16_t);
 }
@@ -252,13 +259,13 @@ CPU_INLINE void backward_block(const geometry_t *g, const void *dy, const int32_
     }
 }
 
-/* In bf16 a block is summed in scratch and rounded once. */
-static void backward_block_bf16(const geometry_t *g, const uint16_t *dy, const int32_t *index,
-                                uint16_t *dx, int64_t channels, float *sum) {
-    backward_block(g, dy, index, sum, channels, channels, TR_BF16);
+/* In 16 bits a block is summed in scratch and rounded once. */
+CPU_INLINE void backward_block_narrow(const geometry_t *g, const uint16_t *dy, const int32_t *index,
+                                      uint16_t *dx, int64_t channels, float *sum, int type) {
+    backward_block(g, dy, index, sum, channels, channels, type);
     for (int64_t pos = 0; pos < g->in_size; pos++)
         for (int64_t c = 0; c < channels; c++)
-            dx[pos * g->channels + c] = cpu_to_bf16(sum[pos * channels + c]);
+            dx[pos * g->channels + c] = cpu_narrow(sum[pos * channels + c], type);
 }
 
 static int64_t block_channels(const tr_device_t *device, const geometry_t *g) {
@@ -279,22 +286,23 @@ CPU_KERNEL(pool_bwd) {
                 channels = g.channels - c < width ? g.channels - c : width;
         int64_t out = image * g.out_size * g.channels + c, in = image * g.in_size * g.channels + c;
         const int32_t *where = index ? index + out : NULL;
-        if (call->out[0].dtype == TR_BF16)
-            backward_block_bf16(&g, (const uint16_t *)dy + out, where, (uint16_t *)dx + in,
-                                channels,
-                                (float *)call->scratch + omp_get_thread_num() * g.in_size * width);
-        else
-            backward_block(&g, (const float *)dy + out, where, (float *)dx + in, g.channels,
-                           channels, TR_F32);
+        float *sum = (float *)call->scratch + omp_get_thread_num() * g.in_size * width;
+        CPU_BY_TYPE(call->out[0].dtype, t, {
+            if ((int)t == (int)TR_F32)
+                backward_block(&g, cpu_at(dy, out, t), where, cpu_at_out(dx, in, t), g.channels,
+                               channels, t);
+            else
+                backward_block_narrow(&g, cpu_at(dy, out, t), where, cpu_at_out(dx, in, t),
+                                      channels, sum, t);
+        });
     }
     return TR_OK;
 }
 
 CPU_KERNEL_PREPARE(pool_bwd) {
     const geometry_t g = geometry_of(call->attr, &call->out[0].shape, &call->in[0].shape);
-    int64_t sums = call->out[0].dtype == TR_BF16
-                       ? device->threads * g.in_size * block_channels(device, &g)
-                       : 0;
+    int64_t sums =
+        call->out[0].dtype != TR_F32 ? device->threads * g.in_size * block_channels(device, &g) : 0;
     *out_state = NULL;
     *out_scratch_bytes = (size_t)sums * sizeof(float);
     return TR_OK;

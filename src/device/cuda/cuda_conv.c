@@ -1,6 +1,6 @@
 /*
  * Convolutions. cuDNN computes all but the filter gradients of 1x1 filters, which are products. For
- * bf16 filter gradients it needs channels in multiples of 8: others are padded, and where that is
+ * bf16 and f16 filter gradients it needs channels in multiples of 8: others are padded, and where that is
  * not possible the gradient is computed in f32. Where cuDNN has no engine that adds the bias, a
  * pass over the result does.
  */
@@ -9,7 +9,7 @@
 #include "trainer/mem.h"
 
 #define SCRATCH_ALIGN 256
-/* bf16 filter gradients need channels in multiples of this. */
+/* bf16 and f16 filter gradients need channels in multiples of this. */
 #define CHANNEL_PACK 8
 
 /* Scratch begins with copies of inputs: one at 0, one at `second_at`; then comes the workspace. */
@@ -83,9 +83,9 @@ CUDA_KERNEL_PREPARE(conv_fwd) {
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *conv, "a convolution", &conv));
     TR_TRY_GOTO(plan_forward(device, call, conv, &workspace), fail);
-    if (conv->fused && cuda_present(&call->in[2]) && call->out[0].dtype == TR_BF16)
+    if (conv->fused && cuda_present(&call->in[2]) && tr_dtype_is_half(call->out[0].dtype))
         conv->workspace_at =
-            align_up((size_t)call->in[2].shape.dim[0] * 2); /* a bf16 copy of the bias */
+            align_up((size_t)call->in[2].shape.dim[0] * 2); /* a rounded copy of the bias */
     *out_state = conv;
     *out_scratch_bytes = conv->workspace_at + workspace;
     return TR_OK;
@@ -104,7 +104,7 @@ CUDA_KERNEL(conv_fwd) {
     void *bias = cuda_present(&call->in[2]) ? call->in[2].data : NULL;
     cuda_dnn_data_t data = {call->in[0].data, call->in[1].data, bias, y->data};
     if (conv->workspace_at) {
-        TR_TRY(tr_cuda_to_bf16(device, stream, bias, scratch, columns));
+        TR_TRY(tr_cuda_narrow(device, stream, bias, scratch, y->dtype, columns));
         data.bias = scratch;
     }
     TR_TRY(tr_cuda_dnn_run(device, stream, conv->dnn, &data,
@@ -186,7 +186,7 @@ static tr_status_t plan_weights(tr_device_t *device, const tr_kernel_call_t *cal
                                         .alpha = 1};
         return tr_cuda_product_plan(device, &product, &conv->product, workspace);
     }
-    if (x->dtype == TR_BF16 && c.attr->groups == 1 && channels % CHANNEL_PACK != 0) {
+    if (tr_dtype_is_half(x->dtype) && c.attr->groups == 1 && channels % CHANNEL_PACK != 0) {
         conv->pad_to = (channels + CHANNEL_PACK - 1) / CHANNEL_PACK * CHANNEL_PACK;
         c.x.dim[c.x.ndim - 1] = c.w.dim[c.w.ndim - 1] = conv->pad_to;
         conv->second_at = align_up((size_t)tr_shape_elems(&c.x) * 2);

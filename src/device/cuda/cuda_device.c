@@ -274,7 +274,7 @@ static void describe(cuda_device_t *cuda, const struct cudaDeviceProp *p) {
 #ifdef TR_CUDA_NCCL
     device->collectives = &tr_cuda_nccl;
 #endif
-    device->fast_bf16 = p->major >= 8;
+    device->fast_bf16 = device->fast_f16 = p->major >= 8;
     device->capability = 10 * p->major + p->minor;
     cuda->multiprocessors = p->multiProcessorCount;
     snprintf(device->uuid, sizeof device->uuid,
@@ -307,6 +307,7 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
     cuda->ordinal = params->index;
     cuda->sync = params->sync || (debug && strcmp(debug, "sync") == 0);
     describe(cuda, &properties);
+    cuda->base.tf32 = params->tf32;
     cuda->base.memory_bytes =
         (size_t)((params->memory_share > 0 ? params->memory_share : MEMORY_SHARE) *
                  (double)available);

@@ -12,6 +12,9 @@ enum { MAX_DESCRIPTORS = 16, MAX_CONFIGS = 64, MAX_NOTES = 32 };
 
 typedef cudnnBackendDescriptor_t desc_t;
 
+/* How exact products are. Tensor cores multiply f32 as TF32. */
+typedef enum { MATH_F32, MATH_TF32, MATH_HALF } math_t;
+
 /* Descriptors refer to each other, so all of a graph live as long as its plan. */
 struct cuda_dnn_plan {
     desc_t all[MAX_DESCRIPTORS];
@@ -205,7 +208,7 @@ static tr_status_t forward_operations(cuda_dnn_plan_t *p, const cuda_dnn_conv_t 
     return pointwise(p, CUDNN_POINTWISE_RELU_FWD, y, NULL, next, &(*ops)[(*count)++]);
 }
 
-/* The filter gradient of bf16 is f32 only through an identity: the operation itself writes its
+/* The filter gradient of bf16 and f16 is f32 only through an identity: the operation itself writes its
  * inputs' type. */
 static tr_status_t weights_operations(cuda_dnn_plan_t *p, const cuda_dnn_conv_t *conv, desc_t x,
                                       desc_t y, desc_t (*ops)[3], int64_t *count) {
@@ -244,7 +247,7 @@ static tr_status_t build_graph(cuda_dnn_plan_t *p, const cuda_dnn_conv_t *conv,
 /* -- engines ----------------------------------------------------------------------------------- */
 
 /* Whether an engine's results are reproducible and as exact as the type says. */
-static bool engine_suits(desc_t engine, tr_dtype_t dtype) {
+static bool engine_suits(desc_t engine, math_t math) {
     cudnnBackendNumericalNote_t note[MAX_NOTES];
     int64_t count = 0;
     if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
@@ -254,8 +257,8 @@ static bool engine_suits(desc_t engine, tr_dtype_t dtype) {
     for (int64_t i = 0; i < count; i++) {
         if (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;
         if (note[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) return false;
-        if (dtype != TR_F32) continue;
-        if (note[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE) return false; /* TF32 */
+        if (math == MATH_HALF) continue;
+        if (note[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && math == MATH_F32) return false;
         if (note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) return false;
     }
     return true;
@@ -287,8 +290,7 @@ static bool try_config(cuda_dnn_plan_t *p, desc_t config, cudnnHandle_t handle) 
 }
 
 /* The configuration's engine first: most are refused by its notes, which costs nothing. */
-static bool try_heuristic(cuda_dnn_plan_t *p, desc_t config, cudnnHandle_t handle,
-                          tr_dtype_t dtype) {
+static bool try_heuristic(cuda_dnn_plan_t *p, desc_t config, cudnnHandle_t handle, math_t math) {
     desc_t engine = NULL;
     int64_t count = 0;
     bool suits = false;
@@ -297,7 +299,7 @@ static bool try_heuristic(cuda_dnn_plan_t *p, desc_t config, cudnnHandle_t handl
         return false;
     if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                  1, &count, &engine) == CUDNN_STATUS_SUCCESS)
-        suits = engine_suits(engine, dtype) && try_config(p, config, handle);
+        suits = engine_suits(engine, math) && try_config(p, config, handle);
     cudnnBackendDestroyDescriptor(engine);
     return suits;
 }
@@ -305,7 +307,7 @@ static bool try_heuristic(cuda_dnn_plan_t *p, desc_t config, cudnnHandle_t handl
 /* Heuristics name configurations, best first. They may name none, which is no error. A plan keeps
  * its own. */
 static bool choose_by_heuristic(cuda_dnn_plan_t *p, desc_t graph, cudnnHandle_t handle,
-                                cudnnBackendHeurMode_t mode, tr_dtype_t dtype) {
+                                cudnnBackendHeurMode_t mode, math_t math) {
     desc_t heuristic = NULL, config[MAX_CONFIGS] = {NULL};
     int64_t found = 0, made = 0, chosen = -1;
     if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristic) !=
@@ -322,7 +324,7 @@ static bool choose_by_heuristic(cuda_dnn_plan_t *p, desc_t graph, cudnnHandle_t 
                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, made, &found,
                                  config) == CUDNN_STATUS_SUCCESS)
         for (int64_t i = 0; i < found && i < made && chosen < 0; i++)
-            if (try_heuristic(p, config[i], handle, dtype)) chosen = i;
+            if (try_heuristic(p, config[i], handle, math)) chosen = i;
     for (int64_t i = 0; i < made; i++)
         if (i != chosen) cudnnBackendDestroyDescriptor(config[i]);
     if (chosen >= 0) p->config = config[chosen];
@@ -332,7 +334,7 @@ static bool choose_by_heuristic(cuda_dnn_plan_t *p, desc_t graph, cudnnHandle_t 
 
 /* One engine by its number, with its default settings. */
 static bool try_engine(cuda_dnn_plan_t *p, desc_t graph, cudnnHandle_t handle, int64_t number,
-                       tr_dtype_t dtype) {
+                       math_t math) {
     desc_t engine = NULL, config = NULL;
     const bool chosen =
         cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) ==
@@ -341,7 +343,7 @@ static bool try_engine(cuda_dnn_plan_t *p, desc_t graph, cudnnHandle_t handle, i
             CUDNN_STATUS_SUCCESS &&
         set_desc(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph) == TR_OK &&
         set(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &number) == TR_OK &&
-        cudnnBackendFinalize(engine) == CUDNN_STATUS_SUCCESS && engine_suits(engine, dtype) &&
+        cudnnBackendFinalize(engine) == CUDNN_STATUS_SUCCESS && engine_suits(engine, math) &&
         set_desc(config, CUDNN_ATTR_ENGINECFG_ENGINE, engine) == TR_OK &&
         cudnnBackendFinalize(config) == CUDNN_STATUS_SUCCESS && try_config(p, config, handle);
     if (chosen) {
@@ -355,14 +357,13 @@ static bool try_engine(cuda_dnn_plan_t *p, desc_t graph, cudnnHandle_t handle, i
 
 /* The heuristics pass over deterministic engines for some filter gradients in f32; those are found
  * by number. */
-static bool choose_by_number(cuda_dnn_plan_t *p, desc_t graph, cudnnHandle_t handle,
-                             tr_dtype_t dtype) {
+static bool choose_by_number(cuda_dnn_plan_t *p, desc_t graph, cudnnHandle_t handle, math_t math) {
     int64_t count = 0, engines = 0;
     if (cudnnBackendGetAttribute(graph, CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT,
                                  CUDNN_TYPE_INT64, 1, &count, &engines) != CUDNN_STATUS_SUCCESS)
         return false;
     for (int64_t i = engines - 1; i >= 0; i--)
-        if (try_engine(p, graph, handle, i, dtype)) return true;
+        if (try_engine(p, graph, handle, i, math)) return true;
     return false;
 }
 
@@ -396,15 +397,16 @@ tr_status_t tr_cuda_dnn_plan(tr_device_t *device, const cuda_dnn_conv_t *conv,
     desc_t graph = NULL;
     tr_conv_attr_t attr;
     const cuda_dnn_conv_t images = two_dimensional(conv, &attr);
+    const math_t math = conv->dtype != TR_F32 ? MATH_HALF : device->tf32 ? MATH_TF32 : MATH_F32;
     *out = NULL, *out_workspace_bytes = 0;
     TR_TRY(handle_of(device, &handle));
     TR_TRY(tr_alloc(sizeof *p, "a convolution", &p));
     p->bias = conv->bias;
     /* A graph that cuDNN refuses is one that it has no engine for. */
     if (build_graph(p, &images, handle, &graph) == TR_OK &&
-        (choose_by_heuristic(p, graph, handle, CUDNN_HEUR_MODE_A, conv->dtype) ||
-         choose_by_heuristic(p, graph, handle, CUDNN_HEUR_MODE_FALLBACK, conv->dtype) ||
-         choose_by_number(p, graph, handle, conv->dtype))) {
+        (choose_by_heuristic(p, graph, handle, CUDNN_HEUR_MODE_A, math) ||
+         choose_by_heuristic(p, graph, handle, CUDNN_HEUR_MODE_FALLBACK, math) ||
+         choose_by_number(p, graph, handle, math))) {
         *out = p;
         *out_workspace_bytes = p->workspace_bytes;
         return TR_OK;

@@ -354,11 +354,12 @@ tr_status_t tr_cuda_pad_columns(tr_device_t *device, tr_stream_t *stream, const 
     return TR_OK;
 }
 
-tr_status_t tr_cuda_to_bf16(tr_device_t *device, tr_stream_t *stream, const float *x, void *y,
-                            int64_t count) {
+tr_status_t tr_cuda_narrow(tr_device_t *device, tr_stream_t *stream, const float *x, void *y,
+                           tr_dtype_t dtype, int64_t count) {
     const channels_t none = {NULL, NULL, 1};
     const unsigned blocks = cuda_blocks(count / CAST_PACK + 1, THREADS, tr_cuda_grid_limit(device));
-    CUDA_LAUNCH((cast_kernel<float, bf16_t>), blocks, THREADS, stream, x, (bf16_t *)y, count, none,
-                cuda_aligned(x) && cuda_aligned(y));
+    CUDA_BY_TYPE(dtype, T,
+                 CUDA_LAUNCH((cast_kernel<float, T>), blocks, THREADS, stream, x, (T *)y, count,
+                             none, cuda_aligned(x) && cuda_aligned(y)));
     return TR_OK;
 }

@@ -84,15 +84,16 @@ static inline int tr_cuda_grid_limit(const tr_device_t *device) {
     return 16 * cuda_self(device)->multiprocessors;
 }
 
-/* y[r][c] = act(y[r][c] + bias[c]) in place, y f32 or bf16 (rows, columns), bias f32 or NULL. */
+/* y[r][c] = act(y[r][c] + bias[c]) in place, y f32, bf16 or f16 (rows, columns), bias f32 or NULL. */
 tr_status_t tr_cuda_bias_act(tr_device_t *device, tr_stream_t *stream, void *y, tr_dtype_t dtype,
                              int64_t rows, int64_t columns, const float *bias, tr_act_t act);
-/* y[r][0 .. to) = x[r][0 .. from), zeros behind where to > from; both of `dtype`, f32 or bf16. */
+/* y[r][0 .. to) = x[r][0 .. from), zeros behind where to > from; both of `dtype`, f32, bf16
+ * or f16. */
 tr_status_t tr_cuda_pad_columns(tr_device_t *device, tr_stream_t *stream, const void *x, void *y,
                                 tr_dtype_t dtype, int64_t rows, int64_t from, int64_t to);
-/* f32 to bf16, `count` elements. */
-tr_status_t tr_cuda_to_bf16(tr_device_t *device, tr_stream_t *stream, const float *x, void *y,
-                            int64_t count);
+/* f32 to `dtype`, bf16 or f16, `count` elements. */
+tr_status_t tr_cuda_narrow(tr_device_t *device, tr_stream_t *stream, const float *x, void *y,
+                           tr_dtype_t dtype, int64_t count);
 
 /* cuda_device.c */
 extern const tr_device_ops_t tr_cuda_device_ops;

@@ -2,7 +2,7 @@
 #include "cuda_product.h"
 #include "trainer/mem.h"
 
-/* A bias is of the result's type, so that for bf16 the planned scratch holds a rounded copy, then
+/* A bias is of the result's type, so that for 16 bits the planned scratch holds a rounded copy, then
  * the workspace. */
 typedef struct {
     cuda_product_plan_t *plan;
@@ -49,7 +49,7 @@ CUDA_KERNEL_PREPARE(matmul) {
         return status;
     }
     matmul->rows = product.m * product.batch, matmul->columns = product.n;
-    if (product.bias && product.out == TR_BF16)
+    if (product.bias && tr_dtype_is_half(product.out))
         matmul->bias_bytes =
             ((size_t)product.n * 2 + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
     *out_state = matmul;
@@ -63,7 +63,7 @@ CUDA_KERNEL(matmul) {
     const void *bias = cuda_present(&call->in[2]) ? call->in[2].data : NULL;
     char *scratch = call->scratch;
     if (matmul->bias_bytes) {
-        TR_TRY(tr_cuda_to_bf16(device, stream, bias, scratch, matmul->columns));
+        TR_TRY(tr_cuda_narrow(device, stream, bias, scratch, call->out[0].dtype, matmul->columns));
         bias = scratch;
     }
     TR_TRY(tr_cuda_product_run(device, stream, matmul->plan, call->in[0].data, call->in[1].data,

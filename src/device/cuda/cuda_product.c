@@ -67,7 +67,7 @@ static tr_status_t init_layouts(cuda_product_plan_t *plan) {
 }
 
 /* Made anew for each run, since it holds the address of the bias. */
-static tr_status_t init_desc(const cuda_product_t *p, const void *bias,
+static tr_status_t init_desc(const tr_device_t *device, const cuda_product_t *p, const void *bias,
                              cublasLtMatmulDescOpaque_t *desc) {
     const cublasOperation_t a = p->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N,
                             b = p->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
@@ -75,7 +75,9 @@ static tr_status_t init_desc(const cuda_product_t *p, const void *bias,
         p->bias   ? p->relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS
         : p->relu ? CUBLASLT_EPILOGUE_RELU
                   : CUBLASLT_EPILOGUE_DEFAULT;
-    LT_TRY(cublasLtMatmulDescInit(desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+    const cublasComputeType_t compute =
+        p->in == TR_F32 && device->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+    LT_TRY(cublasLtMatmulDescInit(desc, compute, CUDA_R_32F));
     LT_TRY(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a));
     LT_TRY(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
     LT_TRY(cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue,
@@ -110,14 +112,16 @@ static tr_status_t init_preference(cublasLtMatmulPreferenceOpaque_t *preference,
     return TR_OK;
 }
 
-static tr_status_t choose(cublasLtHandle_t handle, cuda_product_plan_t *plan, uint32_t alignment,
+static tr_status_t choose(tr_device_t *device, cuda_product_plan_t *plan, uint32_t alignment,
                           cublasLtMatmulAlgo_t *out) {
+    cublasLtHandle_t handle = NULL;
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatmulPreferenceOpaque_t preference;
     cublasLtMatmulHeuristicResult_t result;
     int found = 0;
     const cuda_product_t *p = &plan->product;
-    TR_TRY(init_desc(p, NULL, &desc));
+    TR_TRY(tr_cuda_blas(device, &handle));
+    TR_TRY(init_desc(device, p, NULL, &desc));
     TR_TRY(init_preference(&preference, alignment));
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle, &desc, &plan->a, &plan->b, &plan->c, &plan->c, &preference, 1, &result, &found);
@@ -136,16 +140,14 @@ static tr_status_t choose(cublasLtHandle_t handle, cuda_product_plan_t *plan, ui
 
 tr_status_t tr_cuda_product_plan(tr_device_t *device, const cuda_product_t *product,
                                  cuda_product_plan_t **out, size_t *out_workspace_bytes) {
-    cublasLtHandle_t handle = NULL;
     cuda_product_plan_t *plan = NULL;
     tr_status_t status = TR_OK;
     *out_workspace_bytes = 0;
-    TR_TRY(tr_cuda_blas(device, &handle));
     TR_TRY(tr_alloc(sizeof *plan, "a product", &plan));
     plan->product = *product;
     TR_TRY_GOTO(init_layouts(plan), fail);
-    TR_TRY_GOTO(choose(handle, plan, ALIGNMENT, &plan->aligned), fail);
-    TR_TRY_GOTO(choose(handle, plan, (uint32_t)tr_dtype_bytes(product->in), &plan->any), fail);
+    TR_TRY_GOTO(choose(device, plan, ALIGNMENT, &plan->aligned), fail);
+    TR_TRY_GOTO(choose(device, plan, (uint32_t)tr_dtype_bytes(product->in), &plan->any), fail);
     *out = plan;
     *out_workspace_bytes = plan->workspace_bytes;
     return TR_OK;
@@ -162,7 +164,7 @@ tr_status_t tr_cuda_product_run(tr_device_t *device, tr_stream_t *stream, cuda_p
     const uintptr_t low =
         ((uintptr_t)a | (uintptr_t)b | (uintptr_t)bias | (uintptr_t)c) % ALIGNMENT;
     TR_TRY(tr_cuda_blas(device, &handle));
-    TR_TRY(init_desc(&plan->product, bias, &desc));
+    TR_TRY(init_desc(device, &plan->product, bias, &desc));
     LT_TRY(cublasLtMatmul(handle, &desc, &plan->product.alpha, b, &plan->a, a, &plan->b,
                           &plan->product.beta, c, &plan->c, c, &plan->c,
                           low ? &plan->any : &plan->aligned, workspace, plan->workspace_bytes,

@@ -26,8 +26,13 @@ template <typename T> static __device__ __forceinline__ float to_float(T x) {
 template <> __device__ __forceinline__ float to_float<bf16_t>(bf16_t x) {
     return __uint_as_float((uint32_t)x.bits << 16);
 }
-/* By integers and one product, so that the host's compiler needs no type for it. */
+/* On the host by integers and one product, so that its compiler needs no type for it. */
 template <> __device__ __forceinline__ float to_float<f16_t>(f16_t x) {
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+#else
     const uint32_t magnitude = (uint32_t)(x.bits & 0x7fff) << 13, sign = (uint32_t)(x.bits & 0x8000)
                                                                          << 16;
     const uint32_t subnormal = __float_as_uint((float)(x.bits & 0x3ff) * (1.0f / 16777216.0f));
@@ -35,6 +40,7 @@ template <> __device__ __forceinline__ float to_float<f16_t>(f16_t x) {
                            : magnitude >= 0x00800000u ? magnitude + 0x38000000u
                                                       : subnormal;
     return __uint_as_float(value | sign);
+#endif
 }
 
 template <typename T> static __device__ __forceinline__ T from_float(float x);
@@ -49,6 +55,26 @@ template <> __device__ __forceinline__ bf16_t from_float<bf16_t>(float x) {
 #else
     const uint32_t bits = __float_as_uint(x), rounded = bits + 0x7fffu + (bits >> 16 & 1u);
     y.bits = (uint16_t)((x == x ? rounded : bits | 0x400000u) >> 16);
+#endif
+    return y;
+}
+
+/* To the nearest, ties to even; from 65520 on infinity; NaN stays NaN. On the host an addition to
+ * 0.5, whose unit is the smallest f16, rounds those that are subnormal. */
+template <> __device__ __forceinline__ f16_t from_float<f16_t>(float x) {
+    f16_t y;
+#ifdef __CUDA_ARCH__
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+#else
+    const uint32_t bits = __float_as_uint(x), magnitude = bits & 0x7fffffffu;
+    const uint32_t subnormal =
+        __float_as_uint(__uint_as_float(magnitude) + 0.5f) - __float_as_uint(0.5f);
+    const uint32_t rounded = ((magnitude + 0xfffu + (magnitude >> 13 & 1u)) >> 13) - (112u << 10);
+    const uint32_t value = magnitude > 0x7f800000u    ? 0x7e00u
+                           : magnitude >= 0x47800000u ? 0x7c00u
+                           : magnitude < 0x38800000u  ? subnormal
+                                                      : rounded;
+    y.bits = (uint16_t)(value | (bits >> 16 & 0x8000u));
 #endif
     return y;
 }
@@ -113,6 +139,9 @@ static inline unsigned cuda_blocks(int64_t work, int threads, int64_t limit) {
     do {                                                                                           \
         if ((dtype) == TR_BF16) {                                                                  \
             typedef bf16_t T;                                                                      \
+            __VA_ARGS__;                                                                           \
+        } else if ((dtype) == TR_F16) {                                                            \
+            typedef f16_t T;                                                                       \
             __VA_ARGS__;                                                                           \
         } else {                                                                                   \
             typedef float T;                                                                       \

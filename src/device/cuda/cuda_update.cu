@@ -1,5 +1,6 @@
 /* The update: sums over all elements, the gradient's norm, optimizers, averages. */
 #include "cuda_types.cuh"
+#include "device/loss_scale.h"
 
 enum { THREADS = 256, PACK = 4, SUM_BLOCKS = 1024, SUM_ELEMS = THREADS * 16 };
 
@@ -77,19 +78,20 @@ CUDA_KERNEL(check_finite) {
 /* -- the gradient's norm ----------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS)
-    grad_norm_kernel(const double *partial, int count, const float *counts, const tr_step_t *step,
-                     tr_step_result_t *result, tr_grad_norm_attr_t attr) {
+    grad_norm_kernel(const double *partial, int count, const float *counts,
+                     tr_step_result_t *result, tr_loss_scale_t *loss, tr_grad_norm_attr_t attr) {
     const double squares = join_partial(partial, count);
     if (threadIdx.x > 0) return;
     const double correction =
         counts[0] > 0.0f ? attr.batch_size / counts[0] : 1; /* no samples: gradient 0 */
-    const double unscale = correction / step->loss_scale, norm = sqrt(squares) * unscale,
+    const double unscale = correction / (loss ? loss->scale : 1.0f), norm = sqrt(squares) * unscale,
                  clip = attr.clip;
     const bool finite = isfinite((float)norm) && isfinite(counts[0]) && isfinite(counts[1]);
     result->grad_norm = (float)norm;
     result->finite = finite;
     result->scale = finite ? (float)(unscale * (clip > 0 && norm > clip ? clip / norm : 1)) : 0.0f;
     result->applied += finite;
+    if (loss) tr_loss_scale_update(loss, finite, attr.growth_steps);
 }
 
 CUDA_KERNEL_PREPARE(grad_norm) {
@@ -100,11 +102,13 @@ CUDA_KERNEL(grad_norm) {
     const int64_t n = tr_shape_elems(&call->in[0].shape);
     const unsigned blocks = sum_blocks(n);
     const float *gradient = (const float *)call->in[0].data;
+    tr_loss_scale_t *loss =
+        cuda_present(&call->out[1]) ? (tr_loss_scale_t *)call->out[1].data : NULL;
     CUDA_LAUNCH(dot_kernel, blocks, THREADS, stream, gradient, gradient, n,
                 (double *)call->scratch);
     CUDA_LAUNCH(grad_norm_kernel, 1, THREADS, stream, (const double *)call->scratch, (int)blocks,
-                (const float *)call->in[1].data, (const tr_step_t *)call->in[2].data,
-                (tr_step_result_t *)call->out[0].data, *(const tr_grad_norm_attr_t *)call->attr);
+                (const float *)call->in[1].data, (tr_step_result_t *)call->out[0].data, loss,
+                *(const tr_grad_norm_attr_t *)call->attr);
     return TR_OK;
 }
 

@@ -333,6 +333,7 @@ static void describe(strict_device_t *strict, uint64_t seed) {
     tr_strict_fill_kernels(strict->cpu, strict->kernels);
     device->ops = &strict->ops;
     device->fast_bf16 = strict->cpu->fast_bf16;
+    device->fast_f16 = strict->cpu->fast_f16;
     device->winograd = strict->cpu->winograd;
     device->threads = strict->cpu->threads;
     device->memory_bytes = strict->cpu->memory_bytes;

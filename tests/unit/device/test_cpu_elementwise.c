@@ -142,6 +142,23 @@ static void test_cast_half(void **state) {
     free(want);
 }
 
+/* Casts the `count` floats to `dtype`, many times over, and compares bits. */
+static void check_narrow(tr_dtype_t dtype, const uint32_t *from, const uint16_t *want, int count) {
+    enum { REPEAT = 5 };
+    uint32_t *x = malloc((size_t)count * REPEAT * sizeof *x);
+    uint16_t *y = malloc((size_t)count * REPEAT * sizeof *y);
+    for (int i = 0; i < count * REPEAT; i++) x[i] = from[i % count];
+    tr_view_t in = {x, TR_F32, TR_SHAPE(count * REPEAT)},
+              out = {y, dtype, TR_SHAPE(count * REPEAT)};
+    RUN(CAST_NORMALIZE, NULL, VIEWS(in, ABSENT, ABSENT), VIEWS(out));
+    for (int i = 0; i < count * REPEAT; i++)
+        if (y[i] != want[i % count])
+            fail_msg("%08x becomes %s %04x, expected %04x", x[i], tr_dtype_name(dtype), y[i],
+                     want[i % count]);
+    free(x);
+    free(y);
+}
+
 /* To bf16: the nearest, ties to even, past the largest to infinity; a NaN stays one whatever its
  * bits. */
 static void test_cast_to_bf16(void **state) {
@@ -150,18 +167,30 @@ static void test_cast_to_bf16(void **state) {
                                     0x7f800001, 0xffffffff, 0x00008001};
     static const uint16_t want[] = {0x3f80, 0x3f80, 0x3f82, 0x3f81, 0x3f80, 0xbf82, 0x7f80,
                                     0x7f80, 0xff80, 0x8000, 0x7fc0, 0xffff, 0x0001};
-    enum { COUNT = sizeof want / sizeof *want, REPEAT = 2600 };
-    uint32_t *x = malloc(COUNT * REPEAT * sizeof *x);
-    uint16_t *y = malloc(COUNT * REPEAT * sizeof *y);
-    for (int i = 0; i < COUNT * REPEAT; i++) x[i] = from[i % COUNT];
-    tr_view_t in = {x, TR_F32, TR_SHAPE(COUNT * REPEAT)},
-              out = {y, TR_BF16, TR_SHAPE(COUNT * REPEAT)};
-    RUN(CAST_NORMALIZE, NULL, VIEWS(in, ABSENT, ABSENT), VIEWS(out));
-    for (int i = 0; i < COUNT * REPEAT; i++)
-        if (y[i] != want[i % COUNT])
-            fail_msg("%08x becomes %04x, expected %04x", x[i], y[i], want[i % COUNT]);
-    free(x);
-    free(y);
+    check_narrow(TR_BF16, from, want, sizeof want / sizeof *want);
+}
+
+/* Around every f16: itself, the tie with the next one, and its two neighbours among floats. */
+static void test_cast_to_f16(void **state) {
+    enum { FINITE = 0x7c00, EACH = 4 };
+    static uint32_t from[FINITE * EACH];
+    static uint16_t want[FINITE * EACH];
+    static const uint32_t special[] = {0x7f800000, 0xff800000, 0x7f800001, 0xffffffff,
+                                       0x80000000, 0x33000000, 0x33000001, 0xb3000001};
+    static const uint16_t meant[] = {0x7c00, 0xfc00, 0x7e00, 0xfe00, 0x8000, 0, 1, 0x8001};
+    for (int i = 0; i < FINITE; i++) {
+        const double unit = i < 0x400 ? 0x1p-24 : ldexp(1, (i >> 10) - 25),
+                     v = i < 0x400 ? i * unit : (1024 + (i & 1023)) * unit;
+        const float tie = (float)(v + unit / 2),
+                    at[EACH] = {(float)v, tie, nextafterf(tie, 0), nextafterf(tie, 1e9f)};
+        const int means[EACH] = {i, i + (i & 1), i, i + 1};
+        for (int k = 0; k < EACH; k++) {
+            memcpy(&from[i * EACH + k], &at[k], sizeof at[k]);
+            want[i * EACH + k] = (uint16_t)means[k];
+        }
+    }
+    check_narrow(TR_F16, from, want, FINITE * EACH);
+    check_narrow(TR_F16, special, meant, sizeof meant / sizeof *meant);
 }
 
 static void check_normalize(int64_t rows, int64_t channels, bool has_scale, bool has_shift) {
@@ -202,7 +231,7 @@ int main(void) {
         cmocka_unit_test(test_add),          cmocka_unit_test(test_scale),
         cmocka_unit_test(test_check_finite), cmocka_unit_test(test_cast_types),
         cmocka_unit_test(test_cast_half),    cmocka_unit_test(test_cast_normalize),
-        cmocka_unit_test(test_cast_to_bf16),
+        cmocka_unit_test(test_cast_to_bf16), cmocka_unit_test(test_cast_to_f16),
     };
     return cmocka_run_group_tests(tests, kt_setup, kt_teardown);
 }

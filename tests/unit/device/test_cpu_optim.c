@@ -1,17 +1,21 @@
 /* The update: norm and clipping, optimizers over several steps against double precision, averages,
  * the skip. */
 #include "cpu_kernel_test.h"
+#include "device/loss_scale.h"
 
 static const int64_t sizes[] = {1, 3, 17, 1000003};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
 static tr_step_result_t grad_norm(const float *grad, int64_t n, float samples, float loss,
                                   float loss_scale, float clip, int32_t applied) {
-    tr_grad_norm_attr_t attr = {64, clip};
-    tr_step_t step = {.loss_scale = loss_scale};
+    tr_grad_norm_attr_t attr = {.batch_size = 64, .clip = clip};
+    tr_step_t step = {0};
+    tr_loss_scale_t scale = {.scale = loss_scale};
+    const tr_view_t scaled = F32(&scale.scale, 4);
     float counts[2] = {samples, loss};
     tr_step_result_t result = {.applied = applied};
-    RUN(GRAD_NORM, &attr, VIEWS(F32(grad, n), F32(counts, 2), BYTES(&step)), VIEWS(BYTES(&result)));
+    RUN(GRAD_NORM, &attr, VIEWS(F32(grad, n), F32(counts, 2), BYTES(&step)),
+        VIEWS(BYTES(&result), scaled));
     return result;
 }
 

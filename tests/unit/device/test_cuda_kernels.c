@@ -18,7 +18,7 @@ typedef enum { NORMAL, POSITIVE, IDS, LABELS, STEP, RESULT, RANGES, MOMENTS, NOT
 
 typedef struct {
     content_t content;
-    bool narrow; /* bf16 in the second pass */
+    bool narrow; /* bf16 in the second pass, f16 in the third */
     tr_dtype_t dtype;
     tr_shape_t shape; /* ndim -1: absent */
 } tensor_t;
@@ -83,6 +83,22 @@ static uint16_t to_bf16(float x) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* Numbers that are 0 or normal; what is below becomes 0. */
+static uint16_t to_f16(float x) {
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    const uint32_t sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
+    return (uint16_t)(sign | (rest < 0x38800000 ? 0 : (rest - 0x38000000 + 0x1000) >> 13));
+}
+
+static float from_f16(uint16_t x) {
+    const int exponent = x >> 10 & 31, mantissa = x & 1023;
+    const double value = exponent == 31  ? (mantissa ? NAN : INFINITY)
+                         : exponent == 0 ? ldexp(mantissa, -24)
+                                         : ldexp(1024 + mantissa, exponent - 25);
+    return (float)(x & 0x8000 ? -value : value);
+}
+
 static float from_bf16(uint16_t x) {
     const uint32_t bits = (uint32_t)x << 16;
     float value;
@@ -92,8 +108,7 @@ static float from_bf16(uint16_t x) {
 
 static void fill(const tensor_t *t, uint32_t key, void *data) {
     tr_rng_t rng = tr_rng_make(3, TR_RNG_TEST, key, 0);
-    const tr_step_t step = {
-        .seed = 5, .step = 2, .lr = 0.1f, .loss_scale = 2, .weight_decay_scale = 1};
+    const tr_step_t step = {.seed = 5, .step = 2, .lr = 0.1f, .weight_decay_scale = 1};
     const tr_step_result_t result = {.scale = 0.5f, .finite = 1, .applied = 3};
     const int64_t n = bytes_of(t) ? tr_shape_elems(&t->shape) : 0;
     memset(data, 0xff, bytes_of(t));
@@ -109,6 +124,8 @@ static void fill(const tensor_t *t, uint32_t key, void *data) {
         const float x = t->content == POSITIVE ? fabsf(value) + 0.1f : value;
         if (t->dtype == TR_BF16)
             ((uint16_t *)data)[i] = to_bf16(x);
+        else if (t->dtype == TR_F16)
+            ((uint16_t *)data)[i] = to_f16(x);
         else
             ((float *)data)[i] = x;
     }
@@ -175,6 +192,7 @@ static void run_on(int d, const case_t *c, size_t shift, void **outs) {
 static double value_of(const tensor_t *t, const void *data, int64_t i) {
     switch (t->dtype) {
     case TR_BF16: return (double)from_bf16(((const uint16_t *)data)[i]);
+    case TR_F16: return (double)from_f16(((const uint16_t *)data)[i]);
     case TR_I32: return ((const int32_t *)data)[i];
     case TR_U8: return ((const uint8_t *)data)[i];
     default: return (double)((const float *)data)[i];
@@ -184,9 +202,10 @@ static double value_of(const tensor_t *t, const void *data, int64_t i) {
 static void compare(const case_t *c, size_t shift, int output, const void *cpu, const void *cuda) {
     const tensor_t *t = &c->out[output];
     const int64_t n = bytes_of(t) ? tr_shape_elems(&t->shape) : 0;
-    double largest = 1e-3, tolerance = t->dtype == TR_BF16 ? 1.0 / 128
-                                       : c->tolerance > 0  ? c->tolerance
-                                                           : 1e-5;
+    double largest = 1e-3, tolerance = t->dtype == TR_BF16  ? 1.0 / 128
+                                       : t->dtype == TR_F16 ? 1.0 / 1024
+                                       : c->tolerance > 0   ? c->tolerance
+                                                            : 1e-5;
     for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(value_of(t, cpu, i)));
     if (t->dtype == TR_I32) tolerance = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -198,14 +217,15 @@ static void compare(const case_t *c, size_t shift, int output, const void *cpu, 
 }
 
 static void check(const case_t *given) {
-    for (int narrow = 0; narrow < 2; narrow++) {
+    static const tr_dtype_t types[] = {TR_F32, TR_BF16, TR_F16};
+    for (int pass = 0; pass < 3; pass++) {
         case_t c = *given;
-        bool any = false;
-        for (int i = 0; i < c.n_in && narrow; i++)
-            if (c.in[i].narrow) c.in[i].dtype = TR_BF16, any = true;
-        for (int i = 0; i < c.n_out && narrow; i++)
-            if (c.out[i].narrow) c.out[i].dtype = TR_BF16, any = true;
-        if (narrow && !any) return;
+        bool any = pass == 0;
+        for (int i = 0; i < c.n_in && pass > 0; i++)
+            if (c.in[i].narrow) c.in[i].dtype = types[pass], any = true;
+        for (int i = 0; i < c.n_out && pass > 0; i++)
+            if (c.out[i].narrow) c.out[i].dtype = types[pass], any = true;
+        if (!any) return;
         for (size_t shift = 0; shift < 2; shift++) {
             void *cpu[TR_KERNEL_MAX_OUT] = {NULL}, *cuda[TR_KERNEL_MAX_OUT] = {NULL};
             run_on(0, &c, shift, cpu);

@@ -92,7 +92,7 @@ typedef struct {
 } conv_line_t;
 
 static void check_conv(const conv_line_t *l) {
-    op_case_t c = {l->name, l->bias ? 3 : 2, {{"x", .bf16 = true}, {"w"}, {"b"}}};
+    op_case_t c = {l->name, l->bias ? 3 : 2, {{"x", .half = true}, {"w"}, {"b"}}};
     tr_conv_attr_t attr = {.spatial = l->spatial, .groups = l->groups, .act = l->act};
     tr_shape_t x = TR_SHAPE(l->n), w = TR_SHAPE(l->outputs), y = x;
     for (int d = 0; d < l->spatial; d++) {
@@ -298,7 +298,7 @@ static const double *distinct_values(void) {
 static void check_pool(const char *name, tr_shape_t x, tr_shape_t y, tr_pool_attr_t attr,
                        tr_mode_t mode) {
     assert_true(tr_shape_elems(&x) <= 4096);
-    op_case_t c = {name,       1,    {{"x", x, .bf16 = true, .values = distinct_values()}},
+    op_case_t c = {name,       1,    {{"x", x, .half = true, .values = distinct_values()}},
                    &attr,      mode, y,
                    build_pool, pool};
     op_check(&c);
@@ -373,7 +373,7 @@ static void global(const op_case_t *c, const double *const *in, double *y) {
 static void global_average(void **state) {
     const tr_shape_t shapes[] = {TR_SHAPE(3, 7, 5), TR_SHAPE(2, 3, 5, 7), TR_SHAPE(2, 3, 2, 5, 3)};
     for (size_t i = 0; i < 3; i++) {
-        op_case_t c = {"global average", 1, {{"x", shapes[i], .bf16 = true}}};
+        op_case_t c = {"global average", 1, {{"x", shapes[i], .half = true}}};
         c.out = TR_SHAPE(shapes[i].dim[0], shapes[i].dim[shapes[i].ndim - 1]);
         c.build = build_global;
         c.reference = global;

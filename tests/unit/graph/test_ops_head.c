@@ -5,7 +5,7 @@
 
 typedef struct {
     int64_t samples, steps, width, tokens;
-    bool bf16;
+    tr_dtype_t type;
 } sizes_t;
 
 typedef struct {
@@ -20,7 +20,7 @@ static double *numbers(int64_t count) {
 
 static double value(const sizes_t *s, const char *key, int64_t i) {
     const double v = op_random(key, i, -1, 1);
-    return s->bf16 ? op_round_bf16(v) : (float)v;
+    return (float)op_round(s->type, v);
 }
 
 /* Some labels are ignored, one sample is padding. */
@@ -84,7 +84,7 @@ static void compare(const char *device, const char *what, op_bench_t *b, tr_tens
 
 static void check_on(const char *device, const sizes_t *s, const case_t *c, bool is_frozen) {
     const tr_param_spec_t trained = {.trainable = true}, fixed = {.trainable = !is_frozen};
-    const double rough = s->bf16 ? 0x1p-6 : 2e-5;
+    const double rough = s->type == TR_BF16 ? 0x1p-6 : s->type == TR_F16 ? 0x1p-9 : 2e-5;
     tr_tensor_t x, w, label, weight, dloss, loss, count, h;
     op_bench_t b = op_begin(device, TR_TRAIN);
     MUST(tr_param(b.g, "x", &TR_SHAPE(s->samples, s->steps, s->width), &trained, &x));
@@ -92,7 +92,7 @@ static void check_on(const char *device, const sizes_t *s, const case_t *c, bool
     MUST(tr_input(b.g, "label", TR_I32, &TR_SHAPE(s->samples, s->steps), &label));
     MUST(tr_input(b.g, "weight", TR_F32, &TR_SHAPE(s->samples), &weight));
     MUST(tr_input(b.g, "dloss", TR_F32, &TR_SHAPE(c->rows), &dloss));
-    MUST(tr_cast(b.g, x, s->bf16 ? TR_BF16 : TR_F32, &h));
+    MUST(tr_cast(b.g, x, s->type, &h));
     MUST(tr_head_loss(b.g, h, w, label, weight, dloss, &loss, &count));
     MUST(tr_keep(b.g, loss));
     MUST(tr_keep(b.g, count));
@@ -122,25 +122,28 @@ static void check(sizes_t s) {
 }
 
 static void odd_sizes(void **state) {
-    check((sizes_t){3, 5, 7, 11, false});
-    check((sizes_t){4, 1, 3, 33, false});
-    check((sizes_t){1, 1, 1, 2, false});
-    check((sizes_t){2, 9, 16, 64, false});
+    check((sizes_t){3, 5, 7, 11, TR_F32});
+    check((sizes_t){4, 1, 3, 33, TR_F32});
+    check((sizes_t){1, 1, 1, 2, TR_F32});
+    check((sizes_t){2, 9, 16, 64, TR_F32});
 }
 
-static void in_bf16(void **state) {
-    check((sizes_t){3, 5, 7, 11, true});
-    check((sizes_t){2, 64, 16, 300, true});
+static void in_half(void **state) {
+    static const tr_dtype_t types[] = {TR_BF16, TR_F16};
+    for (int i = 0; i < 2; i++) {
+        check((sizes_t){3, 5, 7, 11, types[i]});
+        check((sizes_t){2, 64, 16, 300, types[i]});
+    }
 }
 
 /* A slice has up to 2^24 logits: here there are three, and the last is smaller. */
 static void several_slices(void **state) {
-    check((sizes_t){2, 350, 2, 50001, false});
+    check((sizes_t){2, 350, 2, 50001, TR_F32});
 }
 
 /* The gradient in double by finite differences: what row_reference says is right. */
 static void the_reference_is_right(void **state) {
-    const sizes_t s = {2, 3, 4, 5, false};
+    const sizes_t s = {2, 3, 4, 5, TR_F32};
     case_t c = make(&s);
     reference(&s, &c);
     for (int64_t i = 0; i < s.tokens * s.width; i++) {
@@ -176,7 +179,7 @@ static void refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(odd_sizes),      cmocka_unit_test(in_bf16),
+        cmocka_unit_test(odd_sizes),      cmocka_unit_test(in_half),
         cmocka_unit_test(several_slices), cmocka_unit_test(the_reference_is_right),
         cmocka_unit_test(refusals),
     };

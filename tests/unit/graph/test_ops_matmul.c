@@ -28,7 +28,7 @@ static void check_linear(tr_shape_t x, tr_shape_t y, bool bias, tr_act_t act) {
     op_case_t c = {
         "linear",
         bias ? 3 : 2,
-        {{"x", x, .bf16 = true}, {"w", TR_SHAPE(outputs, inputs)}, {"b", TR_SHAPE(outputs)}}};
+        {{"x", x, .half = true}, {"w", TR_SHAPE(outputs, inputs)}, {"b", TR_SHAPE(outputs)}}};
     c.attr = &act;
     c.out = y;
     c.build = build_linear;
@@ -65,7 +65,7 @@ static void linear_gelu_in_eval(void **state) {
     op_case_t c = {
         "linear eval",
         3,
-        {{"x", TR_SHAPE(6, 11), .bf16 = true}, {"w", TR_SHAPE(4, 11)}, {"b", TR_SHAPE(4)}},
+        {{"x", TR_SHAPE(6, 11), .half = true}, {"w", TR_SHAPE(4, 11)}, {"b", TR_SHAPE(4)}},
         &gelu};
     c.mode = TR_EVAL;
     c.out = TR_SHAPE(6, 4);
@@ -115,8 +115,8 @@ static void check_matmul(tr_shape_t lead, bool shared_b, tr_matmul_attr_t attr) 
     tr_shape_t none = {0};
     op_case_t c = {"matmul",
                    2,
-                   {{"a", matrix(lead, m, k, attr.trans_a), .bf16 = true},
-                    {"b", matrix(shared_b ? none : lead, k, n, attr.trans_b), .bf16 = true}}};
+                   {{"a", matrix(lead, m, k, attr.trans_a), .half = true},
+                    {"b", matrix(shared_b ? none : lead, k, n, attr.trans_b), .half = true}}};
     c.attr = &attr;
     c.out = matrix(lead, m, n, false);
     c.build = build_matmul;
@@ -172,7 +172,7 @@ static void twice(const op_case_t *c, const double *const *in, double *y) {
 
 static void a_shared_weight_gets_both_gradients(void **state) {
     op_case_t c = {
-        "shared weight", 2, {{"x", TR_SHAPE(3, 4), .bf16 = true}, {"w", TR_SHAPE(4, 4)}}};
+        "shared weight", 2, {{"x", TR_SHAPE(3, 4), .half = true}, {"w", TR_SHAPE(4, 4)}}};
     c.out = TR_SHAPE(3, 4);
     c.build = build_twice;
     c.reference = twice;

@@ -46,7 +46,7 @@ static void check_batchnorm(tr_shape_t x, tr_act_t act, tr_mode_t mode) {
     tr_shape_t channels = TR_SHAPE(x.dim[x.ndim - 1]);
     op_case_t c = {"batchnorm",
                    3,
-                   {{"x", x, -2, 3, .bf16 = true}, {"gamma", channels, 0.5, 2}, {"beta", channels}},
+                   {{"x", x, -2, 3, .half = true}, {"gamma", channels, 0.5, 2}, {"beta", channels}},
                    &norm,
                    mode,
                    x};
@@ -248,7 +248,7 @@ static void check_layernorm(tr_shape_t x) {
     tr_shape_t channels = TR_SHAPE(x.dim[x.ndim - 1]);
     op_case_t c = {"layernorm",
                    3,
-                   {{"x", x, -1, 4, .bf16 = true}, {"gamma", channels, 0.5, 2}, {"beta", channels}},
+                   {{"x", x, -1, 4, .half = true}, {"gamma", channels, 0.5, 2}, {"beta", channels}},
                    &norm};
     c.out = x;
     c.build = build_layernorm;

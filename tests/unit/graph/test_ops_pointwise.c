@@ -20,7 +20,7 @@ static void activations(void **state) {
     const tr_shape_t shapes[] = {TR_SHAPE(1), TR_SHAPE(37), TR_SHAPE(2, 3, 1, 5, 3)};
     for (tr_act_t kind = TR_ACT_RELU; kind <= TR_ACT_SILU; kind++)
         for (int i = 0; i < 3; i++) {
-            op_case_t c = {"activation", 1,        {{"x", shapes[i], -4, 4, .bf16 = true}},
+            op_case_t c = {"activation", 1,        {{"x", shapes[i], -4, 4, .half = true}},
                            &kind,        TR_TRAIN, shapes[i],
                            build_act,    act};
             op_check(&c);
@@ -64,10 +64,10 @@ static void additions(void **state) {
     static const tr_act_t kinds[] = {TR_ACT_NONE, TR_ACT_RELU, TR_ACT_GELU};
     tr_shape_t s = TR_SHAPE(3, 5, 7);
     for (int i = 0; i < 3; i++) {
-        op_case_t two = {"add",     2,        {{"a", s, .bf16 = true}, {"b", s, .bf16 = true}},
+        op_case_t two = {"add",     2,        {{"a", s, .half = true}, {"b", s, .half = true}},
                          &kinds[i], TR_TRAIN, s,
                          build_add, add};
-        op_case_t same = {"add to itself", 1,  {{"a", s, .bf16 = true}}, &kinds[i], TR_TRAIN, s,
+        op_case_t same = {"add to itself", 1,  {{"a", s, .half = true}}, &kinds[i], TR_TRAIN, s,
                           build_add,       add};
         op_check(&two);
         op_check(&same);
@@ -96,7 +96,7 @@ static void concats(void **state) {
     op_case_t two = {
         "concat",
         2,
-        {{"a", TR_SHAPE(3, 5, 7), .bf16 = true}, {"b", TR_SHAPE(3, 5, 1), .bf16 = true}},
+        {{"a", TR_SHAPE(3, 5, 7), .half = true}, {"b", TR_SHAPE(3, 5, 1), .half = true}},
         NULL,
         TR_TRAIN,
         TR_SHAPE(3, 5, 8),
@@ -138,7 +138,7 @@ static void scale(const op_case_t *c, const double *const *in, double *y) {
 }
 
 static void scales(void **state) {
-    op_case_t c = {"scale",     1,        {{"x", TR_SHAPE(5, 9), .bf16 = true}},
+    op_case_t c = {"scale",     1,        {{"x", TR_SHAPE(5, 9), .half = true}},
                    NULL,        TR_TRAIN, TR_SHAPE(5, 9),
                    build_scale, scale};
     op_check(&c);
@@ -160,7 +160,7 @@ static void residual(const op_case_t *c, const double *const *in, double *y) {
 }
 
 static void residual_blocks(void **state) {
-    op_case_t c = {"residual",     1,        {{"x", TR_SHAPE(4, 11), .bf16 = true}},
+    op_case_t c = {"residual",     1,        {{"x", TR_SHAPE(4, 11), .half = true}},
                    NULL,           TR_TRAIN, TR_SHAPE(4, 11),
                    build_residual, residual};
     op_check(&c);
@@ -222,7 +222,7 @@ static void dropout_masks(void **state) {
             op_case_t c = {
                 "dropout",
                 2,
-                {{"x", shapes[i], .bf16 = true},
+                {{"x", shapes[i], .half = true},
                  {"id", TR_SHAPE(4), .dtype = TR_I64, .fixed = true, .values = sample_ids}}};
             c.attr = &drop;
             c.out = shapes[i];

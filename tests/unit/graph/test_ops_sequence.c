@@ -184,7 +184,7 @@ static void check_attention(int64_t samples, int64_t steps, int heads, int64_t s
     op_case_t c = {
         "attention",
         2,
-        {{"qkv", TR_SHAPE(samples, steps, 3 * heads * size), -2, 2, .bf16 = true},
+        {{"qkv", TR_SHAPE(samples, steps, 3 * heads * size), -2, 2, .half = true},
          {"id", TR_SHAPE(samples), .dtype = TR_I64, .fixed = true, .values = sample_ids}}};
     c.attr = &a;
     c.mode = TR_TRAIN;
@@ -297,8 +297,8 @@ static void residual_layernorms(void **state) {
             const tr_shape_t x = shapes[s], channels = TR_SHAPE(x.dim[x.ndim - 1]);
             op_case_t c = {"residual_layernorm",
                            4,
-                           {{"a", x, -2, 3, .bf16 = true},
-                            {"b", x, .bf16 = true},
+                           {{"a", x, -2, 3, .half = true},
+                            {"b", x, .half = true},
                             {"gamma", channels, 0.5, 2},
                             {"beta", channels}}};
             c.mode = TR_TRAIN;

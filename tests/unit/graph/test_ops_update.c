@@ -1,6 +1,7 @@
 /* The update program's ops over several steps, against the formulas in double: norm, correction,
  * clipping, SGD, Adam, averages. */
 #include "../../support/op_harness.h"
+#include "device/loss_scale.h"
 #include <math.h>
 #include <string.h>
 
@@ -12,8 +13,10 @@ typedef struct {
     tr_sgd_attr_t sgd;
     tr_adam_attr_t adam_attr;
     tr_update_range_t ranges[2]; /* the last of `end` N */
-    double batch_size, samples, loss_scale, clip;
-    int bad_step; /* whose gradient is not finite; -1: none */
+    double batch_size, samples, clip;
+    double loss_scale; /* at the start; 0: none */
+    int bad_step;      /* whose gradient is not finite; -1: none */
+    int growth_steps;
 } plan_t;
 
 static const double AVERAGE_DECAY = 0.75;
@@ -32,7 +35,16 @@ static double lr_of(int step) {
 typedef struct {
     double state[STATES][N], norm, scale;
     int applied, finite;
+    tr_loss_scale_t loss;
 } reference_t;
+
+static void reference_loss_scale(const plan_t *p, reference_t *r) {
+    tr_loss_scale_t *l = &r->loss;
+    l->overflowed = !r->finite && l->scale > 1;
+    l->good = r->finite ? l->good + 1 : 0;
+    if (l->overflowed > 0) l->skipped++, l->scale /= 2;
+    if (p->growth_steps > 0 && (int)l->good == p->growth_steps) l->scale *= 2, l->good = 0;
+}
 
 static void reference_element(const plan_t *p, reference_t *r, double lr, double grad, int i) {
     double *x = &r->state[0][i], *m = &r->state[1][i], *v = &r->state[2][i];
@@ -59,9 +71,10 @@ static void reference_element(const plan_t *p, reference_t *r, double lr, double
 static void reference_step(const plan_t *p, reference_t *r, int step) {
     double squares = 0;
     for (int i = 0; i < N; i++) squares += gradient_of(p, step, i) * gradient_of(p, step, i);
-    double unscale = p->batch_size / p->samples / p->loss_scale;
+    double unscale = p->batch_size / p->samples / (p->loss_scale > 0 ? r->loss.scale : 1);
     r->norm = sqrt(squares) * unscale;
     r->finite = isfinite(r->norm);
+    if (p->loss_scale > 0) reference_loss_scale(p, r);
     if (!r->finite) return;
     r->applied++;
     r->scale = unscale * (p->clip > 0 ? fmin(1, p->clip / r->norm) : 1);
@@ -76,7 +89,7 @@ static void reference_step(const plan_t *p, reference_t *r, int step) {
 
 typedef struct {
     op_bench_t b;
-    tr_tensor_t gradient, counts, state[STATES];
+    tr_tensor_t gradient, counts, loss_scale, state[STATES];
 } update_t;
 
 static update_t build_update(const char *device, const plan_t *p) {
@@ -90,7 +103,9 @@ static update_t build_update(const char *device, const plan_t *p) {
     MUST(tr_input(g, "counts", TR_F32, &TR_SHAPE(2), &u.counts));
     for (int i = 0; i < STATES; i++)
         MUST(tr_optim_state(g, names[i], TR_F32, &TR_SHAPE(N), false, &u.state[i]));
-    MUST(tr_grad_norm(g, u.gradient, u.counts, p->batch_size, (float)p->clip));
+    const tr_grad_norm_attr_t norm = {p->batch_size, (float)p->clip, p->growth_steps};
+    MUST(tr_loss_scale(g, &u.loss_scale));
+    MUST(tr_grad_norm(g, u.gradient, u.counts, p->loss_scale > 0 ? u.loss_scale : TR_NONE, &norm));
     if (p->adam)
         MUST(tr_adam(g, u.gradient, u.state[0], u.state[1], u.state[2], ranges, &p->adam_attr));
     else
@@ -103,10 +118,7 @@ static update_t build_update(const char *device, const plan_t *p) {
 
 static void run_step(update_t *u, const plan_t *p, int step) {
     double gradient[N];
-    tr_step_t block = {.step = step,
-                       .lr = (float)lr_of(step),
-                       .loss_scale = (float)p->loss_scale,
-                       .weight_decay_scale = 1};
+    tr_step_t block = {.step = step, .lr = (float)lr_of(step), .weight_decay_scale = 1};
     for (int i = 0; i < N; i++) gradient[i] = gradient_of(p, step, i);
     MUST(tr_tensor_write(u->b.g, tr_graph_step(u->b.g), &block));
     op_write(&u->b, u->gradient, gradient);
@@ -127,16 +139,26 @@ static void check_result(update_t *u, const reference_t *r) {
     op_assert_close("scale", &result.scale, &r->scale, 1, 1e-6);
 }
 
+static void check_loss_scale(update_t *u, const reference_t *r) {
+    tr_loss_scale_t found;
+    MUST(tr_tensor_read(u->b.g, u->loss_scale, &found));
+    assert_true(found.scale == r->loss.scale && found.good == r->loss.good);
+    assert_true(found.skipped == r->loss.skipped && found.overflowed == r->loss.overflowed);
+}
+
 static void check_on(const char *device, const plan_t *p) {
     reference_t r = {0};
     update_t u = build_update(device, p);
     for (int i = 0; i < N; i++) r.state[0][i] = r.state[3][i] = (float)op_random("start", i, -1, 1);
     op_write(&u.b, u.state[0], r.state[0]);
     op_write(&u.b, u.state[3], r.state[3]);
+    r.loss.scale = (float)p->loss_scale;
+    MUST(tr_tensor_write(u.b.g, u.loss_scale, &r.loss));
     for (int step = 0; step < STEPS; step++) {
         run_step(&u, p, step);
         reference_step(p, &r, step);
         check_result(&u, &r);
+        check_loss_scale(&u, &r);
         for (int k = 0; k < STATES; k++) {
             if (!p->adam && (k == 2 || (k == 1 && p->sgd.momentum == 0))) continue;
             float *found = op_read(&u.b, u.state[k]);
@@ -153,8 +175,7 @@ static void check(plan_t p) {
 }
 
 static plan_t plan(const char *name) {
-    return (plan_t){name,           .batch_size = 8,      .samples = 8, .loss_scale = 1,
-                    .bad_step = -1, .ranges = {{N, 0, 1}}};
+    return (plan_t){name, .batch_size = 8, .samples = 8, .bad_step = -1, .ranges = {{N, 0, 1}}};
 }
 
 /* Two ranges that differ in decay and factor. */
@@ -220,8 +241,23 @@ static void a_step_that_is_not_finite_changes_nothing(void **state) {
     check(p);
 }
 
+/* It halves at the step that overflows, grows back after two good ones, and stays at 1. */
+static void the_loss_scale_follows_overflows(void **state) {
+    plan_t p = plan("loss scale");
+    p.sgd = (tr_sgd_attr_t){.momentum = 0.9f};
+    p.growth_steps = 2;
+    for (int bad = -1; bad < STEPS; bad++)
+        for (p.loss_scale = 1; p.loss_scale <= 4; p.loss_scale *= 2) {
+            p.bad_step = bad;
+            check(p);
+        }
+    p.growth_steps = 0;
+    check(p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_loss_scale_follows_overflows),
         cmocka_unit_test(sgd),
         cmocka_unit_test(sgd_with_momentum),
         cmocka_unit_test(adam),

@@ -174,8 +174,7 @@ static void write_start(run_t *r) {
 static double step(run_t *r, int64_t number, float lr) {
     float loss[64];
     double sum = 0;
-    const tr_step_t block = {
-        .seed = 1, .step = number, .lr = lr, .loss_scale = 1, .weight_decay_scale = 1};
+    const tr_step_t block = {.seed = 1, .step = number, .lr = lr, .weight_decay_scale = 1};
     MUST(tr_tensor_write(r->f.g, tr_graph_step(r->f.g), &block));
     MUST(tr_graph_zero_reduced(r->f.g, true));
     MUST(tr_program_run(r->f.g, r->train, NULL));

@@ -33,7 +33,7 @@ static void write_batch(net_t *n) {
     int32_t y[ROWS];
     int64_t id[ROWS];
     tr_rng_t rng = tr_rng_make(3, TR_RNG_TEST, 0, 0);
-    tr_step_t block = {.seed = 5, .step = 0, .lr = 0.01f, .loss_scale = 1, .weight_decay_scale = 1};
+    tr_step_t block = {.seed = 5, .step = 0, .lr = 0.01f, .weight_decay_scale = 1};
     for (size_t i = 0; i < TR_COUNT(x); i++) x[i] = (float)tr_rng_normal(&rng);
     for (int i = 0; i < ROWS; i++) weight[i] = 1, y[i] = i % 4, id[i] = i;
     ok(tr_tensor_write(n->f.g, n->f.batch.tensor[0], x));
@@ -63,7 +63,7 @@ static void open_net_with(net_t *n, const char *layers, const char *key, const c
     tr_model_result_t trained = n->f.result;
     ok(tr_reduced_range(g, 0, tr_graph_layout(g).trainable_elems, &n->gradient));
     ok(tr_program_begin(g, "update", TR_PLAIN, &n->update));
-    ok(tr_grad_norm(g, n->gradient, counts, ROWS, 0));
+    ok(tr_grad_norm(g, n->gradient, counts, TR_NONE, &(tr_grad_norm_attr_t){.batch_size = ROWS}));
     ok(tr_update_moments(g, 1));
     ok(tr_program_end(g));
     fixture_begin(&n->f, "eval", TR_EVAL, image, 4);

@@ -104,8 +104,7 @@ static void close_run(run_t *r) {
 
 static void step(run_t *r, int64_t number) {
     float x[B * F], y[B * K], weight[B];
-    tr_step_t block = {
-        .seed = 7, .step = number, .lr = LR, .loss_scale = 1, .weight_decay_scale = 1};
+    tr_step_t block = {.seed = 7, .step = number, .lr = LR, .weight_decay_scale = 1};
     for (int row = 0; row < B; row++) {
         for (int i = 0; i < F; i++) x[row * F + i] = x_of(row, i);
         for (int k = 0; k < K; k++) y[row * K + k] = target_of(row, k);
