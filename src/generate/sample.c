@@ -43,13 +43,20 @@ static int32_t nth(ranking_t *r, int64_t n) {
     return r->heap[r->count - 1 - n];
 }
 
+static int32_t best_of(const float *scores, int64_t count) {
+    int32_t best = 0;
+    for (int32_t i = 1; i < count; i++)
+        if (scores[i] > scores[best]) best = i;
+    return best;
+}
+
 int32_t tr_sample(const tr_sampling_t *s, uint64_t text, uint64_t position, const float *scores,
                   int64_t count, int32_t *order) {
+    if (s->temperature <= 0) return best_of(scores, count);
     ranking_t r = rank_tokens(scores, count, order);
     const double best = scores[nth(&r, 0)];
     int64_t kept = s->top_k > 0 && s->top_k < count ? s->top_k : count;
     double mass = 0, sum = 0;
-    if (s->temperature <= 0) return nth(&r, 0);
 #define WEIGHT(score) exp(((score)-best) / s->temperature) /* of a probability */
     for (int64_t i = 0; i < kept; i++)
         mass += WEIGHT(scores[kept == count ? (int32_t)i : nth(&r, i)]);

@@ -9,16 +9,16 @@ enum {
     DEPTH = 16, /* rows of B that are read side by side */
     ALIGN = 64, /* columns of a thread's share begin at multiples of this */
     ROWS = 4,
-    VECS = CPU_VEC_LANES == 16 ? 4 : 2 /* as many sums as registers hold */
+    VECS = CPU_VEC_LANES == 16 ? 4 : 2, /* as many sums as registers hold */
+    DOTS = CPU_VEC_LANES == 16 ? 4 : 2, /* the same where sums are of whole rows */
+    COPIED = 8,                         /* rows of A from which on B is copied */
+    AHEAD = 32,                         /* columns between what is used and what is fetched */
+    PACK = 32                           /* rows of B that are copied together */
 };
 
-typedef uint16_t bf16_vec_t __attribute__((vector_size(CPU_VEC_LANES * 2), aligned(2), may_alias));
-typedef uint32_t bits_vec_t __attribute__((vector_size(CPU_VEC_LANES * 4)));
-
 CPU_VECTOR cpu_vec_t load(const void *x, int64_t at, int type) {
-    if (type == TR_F32) return cpu_vec_load((const float *)x + at);
-    const bf16_vec_t half = *(const bf16_vec_t *)((const uint16_t *)x + at);
-    return (cpu_vec_t)(__builtin_convertvector(half, bits_vec_t) << 16);
+    return type == TR_F32 ? cpu_vec_load((const float *)x + at)
+                          : cpu_vec_load_bf16((const uint16_t *)x + at);
 }
 
 typedef struct {
@@ -30,22 +30,28 @@ typedef struct {
 
 /* -- B (K, N) ---------------------------------------------------------------------------------- */
 
-/* C += A B for `rows` by `vecs` vectors, both constants, from (i, j) on, of the terms [k, last). */
-CPU_VECTOR void block(const product_t *p, int rows, int vecs, int type, int64_t i, int64_t j,
-                      int64_t k, int64_t last) {
+/* A part of B: from row k to row last, its columns from j on; rows are `stride` apart. */
+typedef struct {
+    const void *data;
+    int64_t stride, k, last, j;
+} part_t;
+
+/* C += A B for `rows` by `vecs` vectors, both constants, from row i on. */
+CPU_VECTOR void block(const product_t *p, int rows, int vecs, int type, int64_t i, part_t b) {
     cpu_vec_t sum[ROWS][4];
-    float *c = p->c + i * p->columns + j;
-    const float *a = p->a + i * p->inner;
+    float *c = p->c + i * p->columns + b.j;
+    const float *a = p->a + i * p->inner + b.k;
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < vecs; v++)
             sum[r][v] =
-                k > 0 ? cpu_vec_load(c + r * p->columns + v * CPU_VEC_LANES) : cpu_vec_all(0);
-    for (; k < last; k++)
+                b.k > 0 ? cpu_vec_load(c + r * p->columns + v * CPU_VEC_LANES) : cpu_vec_all(0);
+    for (int64_t k = 0; k < b.last - b.k; k++)
 #pragma GCC unroll 4
         for (int v = 0; v < vecs; v++) {
-            const cpu_vec_t right = load(p->b, k * p->columns + j + v * CPU_VEC_LANES, type);
+            cpu_vec_t right = load(b.data, k * b.stride + v * CPU_VEC_LANES, type);
+            if (rows > 1) right = cpu_vec_pin(right);
 #pragma GCC unroll 8
             for (int r = 0; r < rows; r++)
                 sum[r][v] = cpu_vec_fma(cpu_vec_all(a[r * p->inner + k]), right, sum[r][v]);
@@ -57,29 +63,77 @@ CPU_VECTOR void block(const product_t *p, int rows, int vecs, int type, int64_t 
             cpu_vec_store(c + r * p->columns + v * CPU_VEC_LANES, sum[r][v]);
 }
 
-CPU_VECTOR void panel(const product_t *p, int vecs, int type, int64_t j, int64_t k, int64_t last) {
-    int64_t i = 0;
-    for (; i + ROWS <= p->rows; i += ROWS) block(p, ROWS, vecs, type, i, j, k, last);
-    for (; i < p->rows; i++) block(p, 1, vecs, type, i, j, k, last);
+/* With several rows of A the processor is too busy to see early enough what is used next: the
+ * columns that are `ahead` of these. */
+CPU_VECTOR void fetch(part_t b, int type, int64_t ahead) {
+    for (int64_t k = 0; k < b.last - b.k; k++)
+        __builtin_prefetch((const char *)b.data +
+                           (k * b.stride + ahead) * (type == TR_F32 ? 4 : 2));
 }
 
-CPU_INLINE void column(const product_t *p, int type, int64_t j, int64_t k, int64_t last) {
+CPU_VECTOR void panel(const product_t *p, int vecs, int type, part_t b) {
+    int64_t i = 0;
+    for (; i + ROWS <= p->rows; i += ROWS) block(p, ROWS, vecs, type, i, b);
+    for (; i < p->rows; i++) block(p, 1, vecs, type, i, b);
+}
+
+CPU_INLINE void column(const product_t *p, int type, part_t b) {
     for (int64_t i = 0; i < p->rows; i++) {
-        float sum = k > 0 ? p->c[i * p->columns + j] : 0.0f;
-        for (int64_t at = k; at < last; at++)
-            sum += p->a[i * p->inner + at] * cpu_get(p->b, at * p->columns + j, type);
-        p->c[i * p->columns + j] = sum;
+        float sum = b.k > 0 ? p->c[i * p->columns + b.j] : 0.0f;
+        for (int64_t k = b.k; k < b.last; k++)
+            sum += p->a[i * p->inner + k] * cpu_get(p->b, k * p->columns + b.j, type);
+        p->c[i * p->columns + b.j] = sum;
+    }
+}
+
+CPU_VECTOR part_t part_of(const product_t *p, int type, int64_t j, int64_t k, int64_t depth) {
+    return (part_t){.data = (const char *)p->b + (k * p->columns + j) * (type == TR_F32 ? 4 : 2),
+                    .stride = p->columns,
+                    .k = k,
+                    .last = k + depth < p->inner ? k + depth : p->inner,
+                    .j = j};
+}
+
+CPU_INLINE void by_panels(const product_t *p, int64_t first, int64_t last, int type) {
+    for (int64_t k = 0; k < p->inner; k += DEPTH) {
+        int64_t j = first;
+        for (; p->rows < ROWS && j + 4 * CPU_VEC_LANES <= last; j += 4 * CPU_VEC_LANES) {
+            const part_t b = part_of(p, type, j, k, DEPTH);
+            /* Runs of bf16 are too short for the prefetching of the processor. */
+            if (type == TR_BF16) fetch(b, type, DEPTH * p->columns);
+            for (int64_t i = 0; i < p->rows; i++) block(p, 1, 4, type, i, b);
+        }
+        for (; j + VECS * CPU_VEC_LANES <= last; j += VECS * CPU_VEC_LANES) {
+            const part_t b = part_of(p, type, j, k, DEPTH);
+            if (p->rows >= ROWS) fetch(b, type, AHEAD);
+            panel(p, VECS, type, b);
+        }
+        for (; j < last; j++) column(p, type, part_of(p, type, j, k, DEPTH));
+    }
+}
+
+/* With several rows of A, ALIGN columns of B are copied first: rows of B may be a multiple of 4 KiB
+ * apart, and then too many of them fall on the same lines of the first cache. */
+CPU_VECTOR void copied_panel(const product_t *p, int type, part_t b, float *copy) {
+    for (int64_t k = 0; k < b.last - b.k; k++)
+#pragma GCC unroll 8
+        for (int64_t c = 0; c < ALIGN; c += CPU_VEC_LANES)
+            cpu_vec_store(copy + k * ALIGN + c, load(b.data, k * b.stride + c, type));
+    for (int64_t c = 0; c < ALIGN; c += VECS * CPU_VEC_LANES) {
+        fetch(b, type, ALIGN + c);
+        panel(p, VECS, TR_F32,
+              (part_t){.data = copy + c, .stride = ALIGN, .k = b.k, .last = b.last, .j = b.j + c});
     }
 }
 
 CPU_INLINE void by_columns(const product_t *p, cpu_range_t part, int type) {
-    for (int64_t k = 0; k < p->inner; k += DEPTH) {
-        const int64_t last = k + DEPTH < p->inner ? k + DEPTH : p->inner;
-        int64_t j = part.first;
-        for (; j + VECS * CPU_VEC_LANES <= part.last; j += VECS * CPU_VEC_LANES)
-            panel(p, VECS, type, j, k, last);
-        for (; j < part.last; j++) column(p, type, j, k, last);
-    }
+    float copy[PACK * ALIGN];
+    const int64_t whole =
+        p->rows < COPIED ? part.first : part.last - (part.last - part.first) % ALIGN;
+    for (int64_t k = 0; k < p->inner; k += PACK)
+        for (int64_t j = part.first; j < whole; j += ALIGN)
+            copied_panel(p, type, part_of(p, type, j, k, PACK), copy);
+    by_panels(p, whole, part.last, type);
 }
 
 /* -- B (N, K) ---------------------------------------------------------------------------------- */
@@ -92,6 +146,8 @@ CPU_VECTOR float join(cpu_vec_t lanes) {
 
 /* `rows` of A times `count` rows of B, both constants. */
 CPU_VECTOR void dots(const product_t *p, int rows, int count, int type, int64_t i, int64_t j) {
+    /* the next rows of B, if possible while these are used again */
+    const bool fetches = i == (p->rows >= 2 * ROWS ? ROWS : 0);
     enum { MOST = 4 };
     cpu_vec_t sum[MOST][MOST];
     const float *a = p->a + i * p->inner;
@@ -103,7 +159,11 @@ CPU_VECTOR void dots(const product_t *p, int rows, int count, int type, int64_t 
     for (; k + CPU_VEC_LANES <= p->inner; k += CPU_VEC_LANES)
 #pragma GCC unroll 4
         for (int n = 0; n < count; n++) {
-            const cpu_vec_t right = load(p->b, (j + n) * p->inner + k, type);
+            if (fetches)
+                __builtin_prefetch((const char *)p->b +
+                                   ((j + count + n) * p->inner + k) * (type == TR_F32 ? 4 : 2));
+            cpu_vec_t right = load(p->b, (j + n) * p->inner + k, type);
+            if (rows > 1) right = cpu_vec_pin(right);
 #pragma GCC unroll 4
             for (int r = 0; r < rows; r++)
                 sum[r][n] = cpu_vec_fma(cpu_vec_load(a + r * p->inner + k), right, sum[r][n]);
@@ -119,13 +179,14 @@ CPU_VECTOR void dots(const product_t *p, int rows, int count, int type, int64_t 
 
 CPU_VECTOR void rows_by(const product_t *p, int count, int type, int64_t j) {
     int64_t i = 0;
-    for (; i + 4 <= p->rows; i += 4) dots(p, 4, count, type, i, j);
+    for (; i + ROWS <= p->rows; i += ROWS) dots(p, ROWS, count, type, i, j);
     for (; i < p->rows; i++) dots(p, 1, count, type, i, j);
 }
 
 CPU_INLINE void by_rows(const product_t *p, cpu_range_t part, int type) {
     int64_t j = part.first;
-    for (; j + 4 <= part.last; j += 4) rows_by(p, 4, type, j);
+    for (; p->rows < ROWS && j + 4 <= part.last; j += 4) rows_by(p, 4, type, j);
+    for (; j + DOTS <= part.last; j += DOTS) rows_by(p, DOTS, type, j);
     for (; j < part.last; j++) rows_by(p, 1, type, j);
 }
 

@@ -25,11 +25,37 @@ typedef float cpu_vec_anywhere_t
 CPU_VECTOR cpu_vec_t cpu_vec_load(const float *x) {
     return *(const cpu_vec_anywhere_t *)x;
 }
+/* Of bf16; intrinsics, because GCC 12 widens the halves one by one. */
+CPU_VECTOR cpu_vec_t cpu_vec_load_bf16(const uint16_t *x) {
+#if defined(__AVX512F__)
+    const __m512i bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i_u *)x));
+    return (cpu_vec_t)_mm512_slli_epi32(bits, 16);
+#elif defined(__AVX2__) && defined(__FMA__)
+    const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i_u *)x));
+    return (cpu_vec_t)_mm256_slli_epi32(bits, 16);
+#else
+    typedef uint32_t bits_vec_t __attribute__((vector_size(CPU_VEC_LANES * 4)));
+    bits_vec_t bits;
+    for (int i = 0; i < CPU_VEC_LANES; i++) bits[i] = (uint32_t)x[i] << 16;
+    return (cpu_vec_t)bits;
+#endif
+}
 CPU_VECTOR void cpu_vec_store(float *x, cpu_vec_t value) {
     *(cpu_vec_anywhere_t *)x = value;
 }
 CPU_VECTOR cpu_vec_t cpu_vec_all(float x) {
     return x - (cpu_vec_t){0}; /* "+" would turn -0 into 0, and so not be free */
+}
+
+/* x in a register: compilers otherwise load it again for each use, which takes longer than a
+ * multiply-add. */
+CPU_VECTOR cpu_vec_t cpu_vec_pin(cpu_vec_t x) {
+#if defined(__AVX512F__)
+    __asm__("" : "+v"(x));
+#elif defined(__x86_64__)
+    __asm__("" : "+x"(x));
+#endif
+    return x;
 }
 
 /* max(x, 0); NaN stays. */
