@@ -6,21 +6,22 @@ enum { TILE = CPU_ATTENTION_TILE };
 
 /* A thread's memory. */
 typedef struct {
-    float *q, *kt, *v;          /* (TILE, wide), (size, tall), (tall, wide) */
+    float *q, *kt, *v;          /* (TILE, wide), (tiles, size, keys), (tall, wide) */
     float *score, *out;         /* (TILE, keys), (TILE, wide) */
     float *max, *sum, *dropped; /* (TILE), (TILE), (keys) */
     int64_t keys;               /* of a tile */
 } work_t;
 
 static int64_t work_elems(const cpu_attention_t *a, int64_t keys) {
-    return 2 * TILE * a->wide + a->tall * (a->size + a->wide) + TILE * keys + 2 * TILE + keys;
+    return 2 * TILE * a->wide + cpu_attention_tiled(a, keys) + a->tall * a->wide + TILE * keys +
+           2 * TILE + keys;
 }
 
 static work_t work_at(const cpu_attention_t *a, int64_t keys, float *at) {
     work_t w = {.keys = keys};
     w.q = at;
     w.kt = w.q + TILE * a->wide;
-    w.v = w.kt + a->tall * a->size;
+    w.v = w.kt + cpu_attention_tiled(a, keys);
     w.score = w.v + a->tall * a->wide;
     w.out = w.score + TILE * keys;
     w.max = w.out + TILE * a->wide;
@@ -82,7 +83,7 @@ static void attend(const cpu_attention_t *a, const work_t *w, int64_t sample, in
     for (int64_t key = 0; key < first + rows; key += w->keys) {
         const int64_t left = first + rows - key, count = left < w->keys ? left : w->keys;
         cpu_tile_product(rows, cpu_attention_pad(count), a->size, (cpu_tile_a_t){w->q, a->wide, 1},
-                         w->kt + key, a->tall, false, w->score, w->keys);
+                         w->kt + key * a->size, w->keys, false, w->score, w->keys);
         for (int64_t i = 0; i < rows; i++) {
             const int64_t past = first + i - key + 1, seen = past < count ? past : count;
             float *score = w->score + i * w->keys;
@@ -102,7 +103,7 @@ CPU_INLINE void head_forward(const cpu_attention_t *a, const work_t *w,
     float *lse = (float *)call->out[1].data + index * a->steps;
     float *kept = cpu_present(&call->out[2]) ? call->out[2].data : NULL;
     if (kept) kept += index * a->steps * a->steps;
-    cpu_attention_pack_transposed(cpu_at(q, width, type), a->steps, a->row, a->size, a->tall, w->kt,
+    cpu_attention_pack_transposed(cpu_at(q, width, type), a->steps, a->row, a->size, w->keys, w->kt,
                                   type);
     cpu_attention_pack(cpu_at(q, 2 * width, type), a->steps, a->row, a->size, a->wide, w->v, type);
     for (int64_t first = 0; first < a->steps; first += TILE) {

@@ -55,14 +55,22 @@ CPU_INLINE void cpu_attention_pack(const void *x, int64_t rows, int64_t stride, 
     }
 }
 
-/* As above, transposed: out (size, tall); columns beyond `rows` are 0. */
+/* As above, transposed, in tiles of `keys` rows of x: out (tiles, size, keys); what is beyond `rows`
+ * is 0. One wide matrix would put the rows of a tile on the same lines of the first cache. */
 CPU_INLINE void cpu_attention_pack_transposed(const void *x, int64_t rows, int64_t stride,
-                                              int64_t size, int64_t tall, float *restrict out,
+                                              int64_t size, int64_t keys, float *restrict out,
                                               int type) {
-    for (int64_t i = 0; i < rows; i++, x = cpu_at(x, stride, type))
-        for (int64_t d = 0; d < size; d++) out[d * tall + i] = cpu_get(x, d, type);
-    for (int64_t d = 0; d < size; d++)
-        for (int64_t i = rows; i < tall; i++) out[d * tall + i] = 0;
+    for (int64_t first = 0; first < rows; first += keys, out += size * keys) {
+        const int64_t some = rows - first < keys ? rows - first : keys;
+        for (int64_t i = 0; i < some; i++, x = cpu_at(x, stride, type))
+            for (int64_t d = 0; d < size; d++) out[d * keys + i] = cpu_get(x, d, type);
+        for (int64_t d = 0; d < size; d++)
+            for (int64_t i = some; i < keys; i++) out[d * keys + i] = 0;
+    }
+}
+/* Elements of what it makes. */
+static inline int64_t cpu_attention_tiled(const cpu_attention_t *a, int64_t keys) {
+    return (a->steps + keys - 1) / keys * keys * a->size;
 }
 
 /* factor[0 .. count): dropout factors of the probabilities of query `t` for the keys from `key`. */

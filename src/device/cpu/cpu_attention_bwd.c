@@ -9,13 +9,14 @@ enum { DY, QKV, Y, LSE, KEPT, SAMPLE_ID };
 /* A thread's memory. */
 typedef struct {
     float *q, *k, *v, *dy, *dq, *dk, *dv; /* (tall, wide) */
-    float *kt, *vt;                       /* (size, tall) */
+    float *kt, *vt;                       /* (tiles, size, TILE) */
     float *p, *dp;          /* (TILE, TILE): dropped probabilities; the gradient of scores */
     float *delta, *dropped; /* (tall), (TILE) */
 } work_t;
 
 static int64_t work_elems(const cpu_attention_t *a) {
-    return 7 * a->tall * a->wide + 2 * a->tall * a->size + 2 * TILE * TILE + a->tall + TILE;
+    return 7 * a->tall * a->wide + 2 * cpu_attention_tiled(a, TILE) + 2 * TILE * TILE + a->tall +
+           TILE;
 }
 
 static work_t work_at(const cpu_attention_t *a, float *at) {
@@ -24,8 +25,8 @@ static work_t work_at(const cpu_attention_t *a, float *at) {
     for (size_t i = 0; i < sizeof dense / sizeof *dense; i++, at += a->tall * a->wide)
         *dense[i] = at;
     w.kt = at;
-    w.vt = w.kt + a->tall * a->size;
-    w.p = w.vt + a->tall * a->size;
+    w.vt = w.kt + cpu_attention_tiled(a, TILE);
+    w.p = w.vt + cpu_attention_tiled(a, TILE);
     w.dp = w.p + TILE * TILE;
     w.delta = w.dp + TILE * TILE;
     w.dropped = w.delta + a->tall;
@@ -68,9 +69,9 @@ static void tile_backward(const cpu_attention_t *a, const work_t *w, int64_t sam
     const cpu_tile_a_t p_t = {w->p, 1, TILE}, dp = {w->dp, TILE, 1}, dp_t = {w->dp, 1, TILE};
     if (!kept)
         cpu_tile_product(rows, padded, a->size, (cpu_tile_a_t){w->q + first * wide, wide, 1},
-                         w->kt + key, a->tall, false, w->p, TILE);
+                         w->kt + key * a->size, TILE, false, w->p, TILE);
     cpu_tile_product(rows, padded, a->size, (cpu_tile_a_t){w->dy + first * wide, wide, 1},
-                     w->vt + key, a->tall, false, w->dp, TILE);
+                     w->vt + key * a->size, TILE, false, w->dp, TILE);
     for (int64_t i = 0; i < rows; i++) {
         const int64_t t = first + i, past = t - key + 1, seen = past < count ? past : count;
         if (a->sample_id) cpu_attention_dropout(a, sample, head, t, key, seen, w->dropped);
@@ -94,8 +95,8 @@ CPU_INLINE void load_head(const cpu_attention_t *a, const work_t *w, const tr_ke
     cpu_attention_pack(q, a->steps, a->row, a->size, a->wide, w->q, type);
     cpu_attention_pack(k, a->steps, a->row, a->size, a->wide, w->k, type);
     cpu_attention_pack(dy, a->steps, width, a->size, a->wide, w->dy, type);
-    cpu_attention_pack_transposed(k, a->steps, a->row, a->size, a->tall, w->kt, type);
-    cpu_attention_pack_transposed(v, a->steps, a->row, a->size, a->tall, w->vt, type);
+    cpu_attention_pack_transposed(k, a->steps, a->row, a->size, TILE, w->kt, type);
+    cpu_attention_pack_transposed(v, a->steps, a->row, a->size, TILE, w->vt, type);
     for (int64_t t = 0; t < a->steps; t++) {
         double sum = 0;
         CPU_LANE_SUM(sum, a->size, d,

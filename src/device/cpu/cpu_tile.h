@@ -30,7 +30,7 @@ CPU_VECTOR void cpu_tile_block(int rows, int vecs, int64_t inner, cpu_tile_a_t a
     for (int64_t k = 0; k < inner; k++)
 #pragma GCC unroll 8
         for (int v = 0; v < vecs; v++) {
-            const cpu_vec_t right = cpu_vec_load(b + k * ldb + v * CPU_VEC_LANES);
+            const cpu_vec_t right = cpu_vec_pin(cpu_vec_load(b + k * ldb + v * CPU_VEC_LANES));
 #pragma GCC unroll 8
             for (int i = 0; i < rows; i++)
                 sum[i][v] =
