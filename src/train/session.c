@@ -278,6 +278,7 @@ static void count_parameters(tr_session_t *s) {
 
 static tr_status_t build_programs(tr_session_t *s) {
     if (!s->main.capture) tr_graph_run_op_by_op(s->g);
+    if (!s->main.fuse) tr_graph_fuse_nothing(s->g);
     if (s->params.build) return s->params.build(s, s->params.build_self);
     TR_TRY(tr_graph_input_sets(s->g, tr_feed_sets(s->device)));
     return tr_programs_build(s);

@@ -32,6 +32,7 @@ typedef struct {
     int64_t threads;    /* -1 auto */
     bool winograd;      /* convolutions may use Winograd's algorithm */
     bool capture;       /* capture programs if the device supports it */
+    bool fuse;          /* merge groups of operations if the device has kernels for them */
 } tr_main_settings_t;
 
 typedef enum { TR_CUDA_DEBUG_NO, TR_CUDA_DEBUG_SYNC } tr_cuda_debug_t;
@@ -172,9 +173,9 @@ typedef struct {
     /* means over the terms, NaN if there are none; accuracy and topk: classes only */
     double loss, accuracy, topk;
     double grad_norm;
-    bool finite;        /* false: nothing was updated */
-    bool stop;          /* some rank was asked to stop */
-    double stall_sec;   /* waiting for data */
+    bool finite;      /* false: nothing was updated */
+    bool stop;        /* some rank was asked to stop */
+    double stall_sec; /* waiting for data */
     /* waiting for communication, and communication, hidden or not; NaN where it is not measured,
      * because it runs inside captured programs */
     double exposed_sec, busy_sec;
