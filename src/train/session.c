@@ -393,7 +393,8 @@ tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives) {
     TR_TRY(tr_graph_allocate(s->g));
     TR_TRY(share_block(s, collectives));
     if (s->params.build) return tr_graph_init_states(s->g); /* its weights are loaded */
-    TR_TRY(tr_graph_init_params(s->g, (uint64_t)s->train.seed));
+    TR_TRY(s->params.loaded ? tr_graph_init_states(s->g)
+                            : tr_graph_init_params(s->g, (uint64_t)s->train.seed));
     TR_TRY(tr_feed_create(s, &s->feed));
     return s->params.training ? tr_optimizer_start(s->g) : TR_OK;
 }

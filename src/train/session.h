@@ -73,6 +73,8 @@ typedef struct tr_session tr_session_t;
 typedef struct {
     bool training;   /* build micro, last and update; otherwise only eval */
     bool evaluation; /* build eval */
+    /* the parameters are loaded, or received from rank 0, after the start: not drawn */
+    bool loaded;
     /* without training: eval computes only outputs; y is not required and not read */
     bool prediction;
     /* training on one rank: include the all-reduces among the ops, where they do nothing */
