@@ -150,6 +150,7 @@ static void print_parameters(const tr_session_t *s) {
 }
 
 static void print_ops(const tr_session_t *s, int program) {
+    const char *fused;
     char text[96];
     printf("program %s\n", tr_program_name(s->g, program));
     for (int i = 0; i < tr_program_op_count(s->g, program); i++) {
@@ -166,6 +167,8 @@ static void print_ops(const tr_session_t *s, int program) {
                        : "",
                    tr_op_flops(s->g, op) / 1e6, tr_op_bytes(s->g, op) / 1e6);
     }
+    for (int k = 0, count; (fused = tr_program_fused(s->g, program, k, &count)); k++)
+        if (count > 0) printf("  fused: %s (%d times)\n", fused, count);
     printf("\n");
 }
 

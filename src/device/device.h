@@ -43,6 +43,7 @@ typedef struct {
     size_t attr_bytes; /* size of *attr in calls from a graph; 0: unknown */
     void *scratch;     /* device memory of the size that prepare requested, or NULL */
     void *state;       /* from prepare, or NULL */
+    unsigned adds;     /* bit i: output i, which is f32, is added to the existing values */
 } tr_kernel_call_t;
 
 /*
@@ -63,6 +64,7 @@ typedef struct {
     void (*release)(tr_device_t *device, void *state);
     tr_status_t (*workspace)(tr_device_t *device, const tr_kernel_call_t *call,
                              size_t *out_scratch_bytes);
+    unsigned adds; /* bit i: the kernel can add to output i */
 } tr_kernel_t;
 
 /* -- an open device ---------------------------------------------------------------------------- */

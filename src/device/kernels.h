@@ -4,8 +4,9 @@
  * Notation: "in0: name (shape)". B is the batch, N a batch of images, D H W are spatial dimensions,
  * C channels, K output channels, F features; "S..." is one to three spatial dimensions [D] [H] W.
  * "?" marks an input or output that may be absent. Types are f32 unless stated otherwise. Outputs
- * are overwritten unless the entry says that they are read. An output may share the memory of an
- * input only if the entry says "in place". Attribute structs are in trainer/attributes.h, in this
+ * are overwritten unless the entry says that they are read, or the call adds to them
+ * (tr_kernel_call_t.adds). An output may share the memory of an input only if the entry says "in
+ * place". Attribute structs are in trainer/attributes.h, in this
  * order.
  *
  * Alignment: every pointer of a call, including scratch, is a multiple of TR_KERNEL_ALIGN bytes.
@@ -127,6 +128,13 @@ typedef struct {
  * BATCHNORM_BWD   in0: dy, in1: x, in2: gamma, in3: beta, in4: mean, in5: rstd -> out0?: dx, out1:
  *                 dgamma (C), out2: dbeta (C).
  *                 With act = RELU the mask is recomputed from x. dx in place over dy.
+ * BATCHNORM_ADD_TRAIN as BATCHNORM_TRAIN, with in3: a, of the type and shape of x -> out0: y =
+ *                 act(normalised x + a), in place over a. The normalised x is rounded to the type
+ *                 of x before the addition.
+ * BATCHNORM_ADD_BWD the gradient of y = relu(normalised x + a). in0: dy, in1 to in5: as
+ *                 BATCHNORM_BWD, in6: y -> out0?: dx, out1: dgamma, out2: dbeta, out3: dsum (..., C)
+ *                 = dy where y > 0, else 0, which is the gradient of a; in place over dy. attr: act
+ *                 is NONE
  * MOMENTS_UPDATE  in0: sums of moments over slots (n), in1: result (tr_step_result_t), in2: ranges
  *                 (tr_moments_range_t as u8), disjoint -> out0: running (m): in each range
  *                 running += momentum (sum / slots - running), unless result.finite is 0. Reads

@@ -5,7 +5,7 @@
 /* Everything that `prepare` may look at, without padding of unknown content but for the attributes'
  * own. */
 typedef struct {
-    int32_t kernel, winograd, n_in, n_out;
+    int32_t kernel, winograd, n_in, n_out, adds, unused;
     struct {
         int64_t dtype, ndim, dim[TR_MAX_DIMS];
     } view[TR_KERNEL_MAX_IN + TR_KERNEL_MAX_OUT];
@@ -40,6 +40,7 @@ static plan_key_t key_of(const tr_device_t *device, tr_kernel_id_t kernel,
     key.winograd = device->winograd;
     key.n_in = call->n_in;
     key.n_out = call->n_out;
+    key.adds = (int32_t)call->adds;
     add_views(&key, 0, call->in, call->n_in);
     add_views(&key, TR_KERNEL_MAX_IN, call->out, call->n_out);
     return key;

@@ -2,6 +2,7 @@
 #ifndef TRAINER_GRAPH_INT_H
 #define TRAINER_GRAPH_INT_H
 
+#include "fuse.h"
 #include "program.h"
 #include "trainer/mem.h"
 #include "trainer/str.h"
@@ -49,6 +50,7 @@ typedef struct {
     tr_mode_t mode;
     TR_VEC(tr_node_t *) nodes;
     bool ended;
+    int fused[TR_FUSIONS]; /* how often the fusion pass found each pattern */
     size_t arena_bytes, arena_sum;
     tr_replay_t *replay;                 /* [input_sets]; NULL: runs op by op */
     const tr_collectives_t *replay_with; /* that the executables were captured with */
@@ -84,7 +86,8 @@ struct tr_graph {
     bool planned, allocated;
     void *region[TR_ROLE_COUNT]; /* device memory per role; ACTIVATION: the arena */
     TR_VEC(tr_patch_t) patches;
-    bool op_by_op;             /* nothing is captured */
+    bool op_by_op; /* nothing is captured */
+    bool fuses_nothing;
     int input_sets, input_set; /* how many; the one in use */
     size_t input_set_bytes;
     TR_VEC(int32_t) inputs; /* after the allocation */
@@ -98,6 +101,11 @@ tr_tensor_t tr_base(const tr_graph_t *g, tr_tensor_t t);
 tr_status_t tr_tensor_make(tr_graph_t *g, const char *name, tr_role_t role, tr_dtype_t dtype,
                            const tr_shape_t *shape, tr_tensor_t *out);
 tr_program_t *tr_open_program(const tr_graph_t *g); /* NULL where none is open */
+/* program.c */
+void tr_node_destroy(tr_node_t **node);
+/* fuse.c */
+/* Merges the records of the open program, which is complete, by the patterns of fuse.h. */
+tr_status_t tr_fuse(tr_graph_t *g, tr_program_t *p);
 /* layout.c */
 /* Fixes the blocks: gradients, extra reductions, frozen parameters. Idempotent. */
 tr_status_t tr_layout_fix(tr_graph_t *g);

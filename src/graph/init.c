@@ -4,7 +4,10 @@
 #include "trainer/rng.h"
 
 #include <math.h>
+#include <omp.h>
 #include <string.h>
+
+enum { VALUES_OF_THREADS = 1 << 14 }; /* at least; fewer are drawn by one thread */
 
 /* Four values from one Philox block: two Box-Muller pairs, or four uniforms. */
 static void draw(const tr_init_t *init, uint64_t seed, uint64_t name, uint64_t block, float v[4]) {
@@ -23,7 +26,8 @@ static void draw(const tr_init_t *init, uint64_t seed, uint64_t name, uint64_t b
     }
 }
 
-static void fill(const tr_tensor_rec_t *rec, uint64_t seed, float *values) {
+/* Each block of four values is drawn by itself, so that the threads do not change the values. */
+static void fill(const tr_tensor_rec_t *rec, uint64_t seed, int threads, float *values) {
     const tr_init_t *init = &rec->info.param.init;
     const int64_t count = tr_shape_elems(&rec->info.shape);
     if (init->kind == TR_INIT_CONST) {
@@ -31,6 +35,7 @@ static void fill(const tr_tensor_rec_t *rec, uint64_t seed, float *values) {
         return;
     }
     const uint64_t name = tr_hash_name(rec->name);
+#pragma omp parallel for num_threads(count < VALUES_OF_THREADS ? 1 : threads) schedule(static)
     for (int64_t i = 0; i < count; i += 4) {
         float v[4];
         draw(init, seed, name, (uint64_t)(i / 4), v);
@@ -47,7 +52,8 @@ static tr_status_t init_tensor(tr_graph_t *g, tr_tensor_t t, uint64_t seed) {
         return g->device->ops->zero(g->device, g->stream, rec->info.data, rec->info.bytes);
     float *values = NULL;
     TR_TRY(tr_alloc(rec->info.bytes, rec->name, &values));
-    fill(rec, seed, values);
+    const int threads = g->device->threads > 0 ? g->device->threads : omp_get_max_threads();
+    fill(rec, seed, threads, values);
     const tr_status_t status = tr_tensor_write(g, t, values);
     tr_free(&values);
     return status;

@@ -7,11 +7,12 @@
 enum { X, GAMMA, BETA, MEAN, VAR };
 enum { MOMENTS = 3 }; /* an output of training */
 
-static tr_status_t norm_check(tr_graph_t *g, const tr_op_t *op) {
+/* Of the first `count` inputs. */
+static tr_status_t norm_check(tr_graph_t *g, const tr_op_t *op, int count) {
     const tr_norm_attr_t *attr = op->attr;
     const char *const what[] = {"its input", "its scale (gamma)", "its shift (beta)",
                                 "the running mean", "the running variance"};
-    for (int i = 0; i < op->n_in; i++) TR_TRY(tr_op_check_present(op, i, what[i]));
+    for (int i = 0; i < count; i++) TR_TRY(tr_op_check_present(op, i, what[i]));
     TR_TRY(tr_op_check_float(g, op, X, what[X]));
     const tr_shape_t *x = tr_shape_of(g, op->in[X]);
     if (x->ndim < 2)
@@ -19,7 +20,7 @@ static tr_status_t norm_check(tr_graph_t *g, const tr_op_t *op) {
             TR_ERR_CONFIG,
             "%s: batch normalisation expects (samples, ..., channels), found %d dimensions",
             tr_op_where(op), x->ndim);
-    for (int i = GAMMA; i < op->n_in; i++)
+    for (int i = GAMMA; i < count; i++)
         TR_TRY(tr_op_check_vector(g, op, i, x->dim[x->ndim - 1], what[i]));
     if (!(attr->eps > 0))
         return TR_FAIL(TR_ERR_CONFIG, "%s: eps must be above 0, found %g", tr_op_where(op),
@@ -36,7 +37,7 @@ typedef struct {
 } train_attr_t;
 
 static tr_status_t train_shape(tr_graph_t *g, tr_op_t *op) {
-    TR_TRY(norm_check(g, op));
+    TR_TRY(norm_check(g, op, MEAN));
     tr_shape_t x = *tr_shape_of(g, op->in[X]);
     int64_t channels = x.dim[x.ndim - 1];
     TR_TRY(tr_op_output(g, op, 0, tr_dtype_of(g, op->in[0]), &x));
@@ -46,7 +47,7 @@ static tr_status_t train_shape(tr_graph_t *g, tr_op_t *op) {
 }
 
 static tr_status_t eval_shape(tr_graph_t *g, tr_op_t *op) {
-    TR_TRY(norm_check(g, op));
+    TR_TRY(norm_check(g, op, op->n_in));
     return tr_op_shape_like_in0(g, op);
 }
 
@@ -98,6 +99,43 @@ static const tr_op_row_t eval_row = {.name = "batchnorm_eval",
                                      .shape = eval_shape,
                                      .flops = eval_flops};
 
+/* -- fused with the sum of a residual block ------------------------------------------------------
+ */
+
+/* in3: what is added. */
+static tr_status_t add_train_shape(tr_graph_t *g, tr_op_t *op) {
+    const tr_shape_t x = *tr_shape_of(g, op->in[X]);
+    TR_TRY(tr_op_check_shape(g, op, 3, &x, "what is added"));
+    return train_shape(g, op);
+}
+
+static double add_train_flops(const tr_graph_t *g, const tr_op_t *op) {
+    return train_flops(g, op) + tr_op_elems(g, op->in[0]);
+}
+
+const tr_op_row_t tr_batchnorm_add_train_row = {.name = "batchnorm_add",
+                                                .kernel = TR_K_BATCHNORM_ADD_TRAIN,
+                                                .shape = add_train_shape,
+                                                .flops = add_train_flops,
+                                                .inplace = {4}};
+
+/* in6: the sum after the relu; out3: the gradient of what was added. */
+static tr_status_t add_bwd_shape(tr_graph_t *g, tr_op_t *op) {
+    const tr_shape_t x = *tr_shape_of(g, op->in[0]);
+    TR_TRY(bwd_shape(g, op));
+    return tr_op_output(g, op, 3, tr_dtype_of(g, op->in[0]), &x);
+}
+
+static double add_bwd_flops(const tr_graph_t *g, const tr_op_t *op) {
+    return bwd_flops(g, op) + tr_op_elems(g, op->in[0]);
+}
+
+const tr_op_row_t tr_batchnorm_add_bwd_row = {.name = "batchnorm_add_bwd",
+                                              .kernel = TR_K_BATCHNORM_ADD_BWD,
+                                              .shape = add_bwd_shape,
+                                              .flops = add_bwd_flops,
+                                              .inplace = {0, 0, 0, 1}};
+
 /* -- running moments --------------------------------------------------------------------------- */
 
 /* The sums are named after the running mean that they go to: one scope may have several. */
@@ -117,7 +155,7 @@ static tr_status_t append_training(tr_graph_t *g, const tr_tensor_t *in, const t
     tr_tensor_t made[4] = {{0}};
     const int64_t channels = tr_shape_elems(tr_shape_of(g, attr->running_mean));
     TR_TRY(reduced_moments(g, attr->running_mean, 2 * channels, &made[MOMENTS]));
-    TR_TRY(tr_op_append_given(g, &train_row, in, 3, attr, sizeof *attr, made, 4));
+    TR_TRY(tr_op_append_given(g, &train_row, in, 3, attr, sizeof *attr, NULL, made, 4));
     *out = made[0];
     return TR_OK;
 }
@@ -156,7 +194,8 @@ typedef TR_VEC(tr_moments_range_t) ranges_t;
 
 /* The op of a training program that leaves moments in the reduced block, or NULL. */
 static const train_attr_t *leaves_moments(const tr_op_t *op) {
-    return op->row == &train_row && !tr_is_none(op->out[MOMENTS]) ? op->attr : NULL;
+    const bool is_training = op->row == &train_row || op->row == &tr_batchnorm_add_train_row;
+    return is_training && !tr_is_none(op->out[MOMENTS]) ? op->attr : NULL;
 }
 
 /* How often `program` leaves moments there: a layer that is used twice leaves those of both its

@@ -59,6 +59,9 @@ tr_status_t tr_op_unfuse_act(tr_graph_t *g, tr_act_t act, tr_tensor_t dy, tr_ten
  * output, or none will be asked. */
 bool tr_op_can_fuse(const tr_graph_t *g, tr_act_t act);
 
+/* Appended by the fusion pass only, of devices that have their kernels (fuse_batchnorm.c). */
+extern const tr_op_row_t tr_batchnorm_add_train_row, tr_batchnorm_add_bwd_row;
+
 /* The stream of the next dropout of the open program, from the layer's path and its place among
  * the program's dropouts: equal programs get equal streams. */
 uint32_t tr_op_dropout_stream(const tr_graph_t *g);

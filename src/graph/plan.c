@@ -188,6 +188,7 @@ static tr_status_t prepare(tr_graph_t *g, tr_node_t *node) {
     call->n_out = op->n_out;
     call->attr = op->attr;
     call->attr_bytes = op->attr_bytes;
+    call->adds = op->adds;
     for (int k = 0; k < op->n_in; k++) view_of(g, op->in[k], &call->in[k]);
     for (int k = 0; k < op->n_out; k++) view_of(g, op->out[k], &call->out[k]);
     if (!node->kernel->prepare) return TR_OK;

@@ -29,6 +29,7 @@ tr_status_t tr_program_end(tr_graph_t *g) {
     if (g->open < 0) return TR_FAIL(TR_ERR_INTERNAL, "no program is open");
     if (g->scope.status != TR_OK)
         return TR_FAIL(TR_ERR_MEMORY, "not enough memory for the name of a scope");
+    TR_TRY(tr_fuse(g, tr_open_program(g)));
     tr_open_program(g)->ended = true;
     g->open = -1;
     return TR_OK;
@@ -78,7 +79,7 @@ static tr_status_t check_inputs(const tr_graph_t *g, const char *name, const tr_
     return TR_OK;
 }
 
-static void destroy_node(tr_node_t **node) {
+void tr_node_destroy(tr_node_t **node) {
     if (!*node) return;
     tr_free(&(*node)->op.attr);
     tr_free(&(*node)->label);
@@ -107,7 +108,7 @@ static tr_status_t make_node(const tr_graph_t *g, const tr_op_row_t *row, const 
     *out = node;
     return TR_OK;
 fail:
-    destroy_node(&node);
+    tr_node_destroy(&node);
     return status;
 }
 
@@ -130,7 +131,7 @@ static tr_status_t append(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor
     *out = node;
     return TR_OK;
 fail:
-    destroy_node(&node);
+    tr_node_destroy(&node);
     return status;
 }
 
@@ -147,7 +148,7 @@ static tr_status_t compose(tr_graph_t *g, const tr_op_row_t *row, const tr_tenso
         out[i] = TR_NONE;
     }
     const tr_status_t status = row->compose(g, &node->op, node->want, out);
-    destroy_node(&node);
+    tr_node_destroy(&node);
     return status;
 }
 
@@ -170,10 +171,10 @@ tr_status_t tr_op_append_into(tr_graph_t *g, const tr_op_row_t *row, const tr_te
 }
 
 tr_status_t tr_op_append_given(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in,
-                               int n_in, const void *attr, size_t attr_bytes, tr_tensor_t *out,
-                               int n_out) {
+                               int n_in, const void *attr, size_t attr_bytes, const bool *want,
+                               tr_tensor_t *out, int n_out) {
     tr_node_t *node = NULL;
-    TR_TRY(append(g, row, in, n_in, attr, attr_bytes, NULL, out, n_out, &node));
+    TR_TRY(append(g, row, in, n_in, attr, attr_bytes, want, out, n_out, &node));
     memcpy(out, node->op.out, (size_t)n_out * sizeof *out);
     return TR_OK;
 }
@@ -207,12 +208,16 @@ double tr_op_flops(const tr_graph_t *g, const tr_op_t *op) {
                : 0;
 }
 
+static bool reads_output(const tr_op_t *op, int i) {
+    return (i == 0 && (op->row->flags & TR_OP_READS_OUTPUT)) || op->adds >> i & 1;
+}
+
 double tr_op_bytes(const tr_graph_t *g, const tr_op_t *op) {
     if (op->kind != TR_OP_KERNEL) return 0;
     if (op->row->bytes) return op->row->bytes(g, op);
     double sum = 0;
     for (int i = 0; i < op->n_in; i++) sum += bytes_of(g, op->in[i]);
     for (int i = 0; i < op->n_out; i++)
-        sum += bytes_of(g, op->out[i]) * (i == 0 && (op->row->flags & TR_OP_READS_OUTPUT) ? 2 : 1);
+        sum += bytes_of(g, op->out[i]) * (reads_output(op, i) ? 2 : 1);
     return sum;
 }

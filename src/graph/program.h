@@ -58,6 +58,7 @@ struct tr_op {
     tr_tensor_t in[TR_KERNEL_MAX_IN], out[TR_KERNEL_MAX_OUT];
     void *attr;
     size_t attr_bytes;
+    unsigned adds;                 /* bit i: output i is added to what is there */
     bool backward;                 /* appended by tr_backward */
     int segment;                   /* recompute segment, 0: none */
     tr_collective_op_t collective; /* COLLECTIVE */
@@ -79,11 +80,11 @@ tr_status_t tr_op_output(tr_graph_t *g, tr_op_t *op, int i, tr_dtype_t dtype,
 tr_status_t tr_op_append_into(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in,
                               int n_in, const void *attr, size_t attr_bytes, const tr_tensor_t *out,
                               int n_out);
-/* The same where only some outputs exist: those of out[] that are not TR_NONE. The others are made
- * and given back in out[]. */
+/* The same where only some outputs exist: those of out[] that are not TR_NONE. Of the others those
+ * that are wanted (NULL: all) are made, and given back in out[]. */
 tr_status_t tr_op_append_given(tr_graph_t *g, const tr_op_row_t *row, const tr_tensor_t *in,
-                               int n_in, const void *attr, size_t attr_bytes, tr_tensor_t *out,
-                               int n_out);
+                               int n_in, const void *attr, size_t attr_bytes, const bool *want,
+                               tr_tensor_t *out, int n_out);
 /* For a row's grad: the gradient of `t` that the ops after this one gave, where an op may add to it
  * in place; else TR_NONE. A row that adds to it leaves din as it is. */
 tr_tensor_t tr_gradient_so_far(const tr_graph_t *g, tr_tensor_t t);
@@ -106,6 +107,9 @@ int tr_graph_program_count(const tr_graph_t *g);
 const char *tr_program_name(const tr_graph_t *g, int program);
 int tr_program_op_count(const tr_graph_t *g, int program);
 const tr_op_t *tr_program_op(const tr_graph_t *g, int program, int index);
+/* What the fusion pass did in a program: the name of pattern number `index`, from 0, and how often
+ * it was found; NULL after the last pattern. */
+const char *tr_program_fused(const tr_graph_t *g, int program, int index, int *out_count);
 double tr_op_flops(const tr_graph_t *g, const tr_op_t *op);
 double tr_op_bytes(const tr_graph_t *g, const tr_op_t *op);
 
@@ -165,6 +169,8 @@ tr_status_t tr_tensor_write(tr_graph_t *g, tr_tensor_t t, const void *host);
  * why. Binding an input (tr_input_bind) of a graph ends the capture of its programs for good.
  */
 tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collectives);
+/* Programs that end from now on keep the records that were appended: nothing is fused. */
+void tr_graph_fuse_nothing(tr_graph_t *g);
 /* Runs every program op by op from now on, with the same results. Before the allocation. */
 void tr_graph_run_op_by_op(tr_graph_t *g);
 /* Destroys the captured programs; work that was launched still completes. Before the collectives

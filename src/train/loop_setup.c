@@ -355,6 +355,8 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(share_state(l));
     const tr_session_params_t session = {.training = true,
                                          .evaluation = true,
+                                         .loaded = !tr_loop_is_root(l) || l->resume ||
+                                                   (l->init && l->init->is_complete),
                                          .split = TR_SPLIT_TRAIN,
                                          .rank = l->info->rank,
                                          .size = l->info->size,

@@ -284,6 +284,7 @@ static void count_parameters(tr_session_t *s) {
 
 static tr_status_t build_programs(tr_session_t *s) {
     if (!s->main.capture) tr_graph_run_op_by_op(s->g);
+    if (!s->main.fuse) tr_graph_fuse_nothing(s->g);
     if (s->params.build) return s->params.build(s, s->params.build_self);
     TR_TRY(tr_graph_input_sets(s->g, tr_feed_sets(s->device)));
     return tr_programs_build(s);
@@ -404,7 +405,8 @@ tr_status_t tr_session_start(tr_session_t *s, tr_collectives_t *collectives) {
     TR_TRY(tr_graph_allocate(s->g));
     TR_TRY(share_block(s, collectives));
     if (s->params.build) return tr_graph_init_states(s->g); /* its weights are loaded */
-    TR_TRY(tr_graph_init_params(s->g, (uint64_t)s->train.seed));
+    TR_TRY(s->params.loaded ? tr_graph_init_states(s->g)
+                            : tr_graph_init_params(s->g, (uint64_t)s->train.seed));
     TR_TRY(tr_feed_create(s, &s->feed));
     TR_TRY(start_loss_scale(s));
     return s->params.training ? tr_optimizer_start(s->g) : TR_OK;

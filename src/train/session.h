@@ -33,6 +33,7 @@ typedef struct {
     int64_t threads;    /* -1 auto */
     bool winograd;      /* convolutions may use Winograd's algorithm */
     bool capture;       /* capture programs if the device supports it */
+    bool fuse;          /* merge groups of operations if the device has kernels for them */
 } tr_main_settings_t;
 
 typedef enum { TR_CUDA_DEBUG_NO, TR_CUDA_DEBUG_SYNC } tr_cuda_debug_t;
@@ -72,6 +73,8 @@ typedef struct tr_session tr_session_t;
 typedef struct {
     bool training;   /* build micro, last and update; otherwise only eval */
     bool evaluation; /* build eval */
+    /* the parameters are loaded, or received from rank 0, after the start: not drawn */
+    bool loaded;
     /* without training: eval computes only outputs; y is not required and not read */
     bool prediction;
     /* training on one rank: include the all-reduces among the ops, where they do nothing */

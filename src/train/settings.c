@@ -60,6 +60,12 @@ static const tr_config_field_t main_fields[] = {
         "Capture the work of a step once and launch it again in every step (CUDA graphs), "
         "on devices that can. no: launch every operation. The results are the same.",
         TR_RESUME_FREE),
+    TR_FIELD_BOOL(
+        tr_main_settings_t, fuse, "yes",
+        "Merge groups of operations into one where the device has a kernel for the group; `trainer "
+        "plan --ops` lists them. no: run each operation by itself. The results are the same up to "
+        "rounding.",
+        TR_RESUME_NOTE),
 };
 const tr_config_table_t tr_main_config = {"", main_fields, TR_COUNT(main_fields),
                                           sizeof(tr_main_settings_t)};

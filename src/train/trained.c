@@ -80,6 +80,7 @@ static tr_status_t open_session(tr_trained_t *t, const tr_trained_params_t *para
     if (params->from_memory) TR_TRY(describe_inputs(t, &inputs));
     /* Samples in memory are predicted by each rank for itself. */
     const tr_session_params_t session = {.evaluation = true,
+                                         .loaded = true,
                                          .prediction = params->prediction,
                                          .build = params->build,
                                          .build_self = params->build_self,

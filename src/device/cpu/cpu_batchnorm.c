@@ -172,8 +172,8 @@ static void join_chunks(const tr_kernel_call_t *call, const cpu_bn_t *bn) {
 }
 
 /* y = act((x - mean) * factor + beta), the three as lines, over `count` elements from a line's
- * begin. */
-CPU_INLINE void normalize_lines(const void *x, int64_t count, int64_t width,
+ * begin; or act(that, rounded to the type, + added). */
+CPU_INLINE void normalize_lines(const void *x, const void *added, int64_t count, int64_t width,
                                 const float *const line[3], bool relu, void *y, int type) {
     const float *mean = line[0], *factor = line[1], *beta = line[2];
     for (int64_t at = 0; at < count; at += width) {
@@ -181,12 +181,15 @@ CPU_INLINE void normalize_lines(const void *x, int64_t count, int64_t width,
 #pragma omp simd
         for (int64_t j = 0; j < n; j++) {
             float v = cpu_bn_affine(cpu_get(x, at + j, type), mean[j], factor[j], beta[j]);
+            if (added) v = cpu_round(v, type) + cpu_get(added, at + j, type);
             cpu_put(y, at + j, relu ? cpu_relu(v) : v, type);
         }
     }
 }
 
-static void normalize(tr_device_t *device, const tr_kernel_call_t *call, const cpu_bn_t *bn) {
+/* added: NULL, or what is added to the normalised values. */
+static void normalize(tr_device_t *device, const tr_kernel_call_t *call, const cpu_bn_t *bn,
+                      const void *added) {
     const float *line[3];
     const void *x = call->in[0].data;
     void *y = call->out[0].data;
@@ -202,12 +205,14 @@ static void normalize(tr_device_t *device, const tr_kernel_call_t *call, const c
         cpu_range_t part = cpu_range(n, bn->width, threads, i);
         int64_t at = part.first, count = part.last - at;
         CPU_BY_TYPE(call->in[0].dtype, t, {
-            if (relu)
-                normalize_lines(cpu_at(x, at, t), count, bn->width, line, true,
-                                cpu_at_out(y, at, t), t);
+            const void *from = cpu_at(x, at, t);
+            void *to = cpu_at_out(y, at, t);
+            if (added)
+                normalize_lines(from, cpu_at(added, at, t), count, bn->width, line, relu, to, t);
+            else if (relu)
+                normalize_lines(from, NULL, count, bn->width, line, true, to, t);
             else
-                normalize_lines(cpu_at(x, at, t), count, bn->width, line, false,
-                                cpu_at_out(y, at, t), t);
+                normalize_lines(from, NULL, count, bn->width, line, false, to, t);
         });
     }
 }
@@ -221,7 +226,7 @@ static void add_moments(const cpu_bn_t *bn, const double *exact, float *moments)
     }
 }
 
-CPU_KERNEL(batchnorm_train) {
+static tr_status_t train(tr_device_t *device, const tr_kernel_call_t *call, const void *added) {
     cpu_bn_t bn = tr_cpu_bn_layout(&call->in[0].shape);
     const float *gamma = call->in[1].data, *beta = call->in[2].data;
     float *mean = call->out[1].data, *rstd = call->out[2].data;
@@ -241,8 +246,16 @@ CPU_KERNEL(batchnorm_train) {
         line[2][c] = beta[c];
     }
     if (cpu_present(&call->out[3])) add_moments(&bn, exact, call->out[3].data);
-    normalize(device, call, &bn);
+    normalize(device, call, &bn, added);
     return TR_OK;
+}
+
+CPU_KERNEL(batchnorm_train) {
+    return train(device, call, NULL);
+}
+
+CPU_KERNEL(batchnorm_add_train) {
+    return train(device, call, call->in[3].data);
 }
 
 CPU_KERNEL(batchnorm_eval) {
@@ -255,7 +268,7 @@ CPU_KERNEL(batchnorm_eval) {
         cpu_bn_vector(call, &bn, 1)[c] = gamma[c] * (float)(1 / sqrt(variance[c] + eps));
         cpu_bn_vector(call, &bn, 2)[c] = beta[c];
     }
-    normalize(device, call, &bn);
+    normalize(device, call, &bn, NULL);
     return TR_OK;
 }
 

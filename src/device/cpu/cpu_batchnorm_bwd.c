@@ -62,16 +62,35 @@ CPU_INLINE void block_sums(const void *dy, const void *x, int64_t stride, int64_
     }
 }
 
+/* The gradient before the relu of a sum: dsum = dy where y > 0, else 0. */
+typedef struct {
+    const void *dy, *y;
+} cut_t;
+
+CPU_INLINE void cut_block(const void *dy, const void *y, int64_t stride, int64_t lines,
+                          int64_t width, void *dsum, int type) {
+    for (int64_t i = 0; i < lines; i++)
+#pragma omp simd
+        for (int64_t j = 0; j < width; j++) {
+            const int64_t at = i * stride + j;
+            cpu_put(dsum, at, cpu_get(y, at, type) > 0.0f ? cpu_get(dy, at, type) : 0.0f, type);
+        }
+}
+
 /* Adds the sums over `lines` lines from `line` on, `width` columns from t->column on, to
  * total[2][TILE]. */
 static void add_block(const tr_kernel_call_t *call, const cpu_bn_t *bn, int64_t column,
-                      int64_t width, int64_t line, int64_t lines, double (*restrict total)[TILE]) {
+                      int64_t width, int64_t line, int64_t lines, const cut_t *cut,
+                      double (*restrict total)[TILE]) {
     int64_t at = line * bn->width + column;
     bool relu = ((const tr_norm_attr_t *)call->attr)->act == TR_ACT_RELU;
     lines_t c = lines_of(call, bn);
     float sum[TILE], product[TILE];
     CPU_BY_TYPE(call->in[1].dtype, t, {
         const void *dy = cpu_at(call->in[0].data, at, t), *x = cpu_at(call->in[1].data, at, t);
+        if (cut)
+            cut_block(cpu_at(cut->dy, at, t), cpu_at(cut->y, at, t), bn->width, lines, width,
+                      cpu_at_out(call->in[0].data, at, t), t);
         if (relu)
             block_sums(dy, x, bn->width, lines, width, &c, column, true, sum, product, t);
         else
@@ -84,15 +103,16 @@ static void add_block(const tr_kernel_call_t *call, const cpu_bn_t *bn, int64_t 
     }
 }
 
-static void chunk_sums(tr_device_t *device, const tr_kernel_call_t *call, const cpu_bn_t *bn) {
+static void chunk_sums(tr_device_t *device, const tr_kernel_call_t *call, const cpu_bn_t *bn,
+                       const cut_t *cut) {
 #pragma omp parallel for num_threads(cpu_threads(device, bn->rows * bn->channels)) schedule(static)
     for (int i = 0; i < bn->tasks; i++) {
         double total[2][TILE] = {{0}}, *out = cpu_bn_sums(call, bn, i / bn->tiles);
         cpu_bn_task_t t = tr_cpu_bn_task(bn, i);
         for (int64_t line = t.first; line < t.last; line += BLOCK)
             add_block(call, bn, t.column, t.width, line,
-                      t.last - line < BLOCK ? t.last - line : BLOCK, total);
-        if (t.tail > 0) add_block(call, bn, 0, t.tail, bn->lines, 1, total);
+                      t.last - line < BLOCK ? t.last - line : BLOCK, cut, total);
+        if (t.tail > 0) add_block(call, bn, 0, t.tail, bn->lines, 1, cut, total);
         for (int64_t j = bn->channels; j < bn->width && bn->fold > 1; j++) {
             total[0][j % bn->channels] += total[0][j];
             total[1][j % bn->channels] += total[1][j];
@@ -160,6 +180,7 @@ static void write_dx(tr_device_t *device, const tr_kernel_call_t *call, const cp
 static void finish_channels(const tr_kernel_call_t *call, const cpu_bn_t *bn, const lines_t *c) {
     const float *rstd = call->in[5].data;
     float *dgamma = call->out[1].data, *dbeta = call->out[2].data;
+    const bool add_gamma = cpu_adds(call, 1), add_beta = cpu_adds(call, 2);
     double *restrict sum = cpu_bn_sums(call, bn, 0), *product = sum + bn->channels,
                      rows = (double)bn->rows;
     for (int i = 1; i < bn->chunks; i++) {
@@ -169,14 +190,15 @@ static void finish_channels(const tr_kernel_call_t *call, const cpu_bn_t *bn, co
 #pragma omp simd
     for (int64_t j = 0; j < bn->channels; j++) {
         double slope = product[j] * rstd[j];
-        dbeta[j] = (float)sum[j];
-        dgamma[j] = (float)slope;
+        dbeta[j] = add_beta ? dbeta[j] + (float)sum[j] : (float)sum[j];
+        dgamma[j] = add_gamma ? dgamma[j] + (float)slope : (float)slope;
         c->shift[j] = (float)(sum[j] / rows);
         c->slope[j] = (float)(slope * rstd[j] / rows);
     }
 }
 
-CPU_KERNEL(batchnorm_bwd) {
+/* cut: NULL, or what in0 is made of first. */
+static tr_status_t backward(tr_device_t *device, const tr_kernel_call_t *call, const cut_t *cut) {
     cpu_bn_t bn = tr_cpu_bn_layout(&call->in[1].shape);
     lines_t c = lines_of(call, &bn);
     const float *gamma = call->in[2].data, *beta = call->in[3].data, *mean = call->in[4].data,
@@ -189,13 +211,23 @@ CPU_KERNEL(batchnorm_bwd) {
     tr_cpu_bn_spread(&bn, c.mean);
     tr_cpu_bn_spread(&bn, c.factor);
     tr_cpu_bn_spread(&bn, c.beta);
-    chunk_sums(device, call, &bn);
+    chunk_sums(device, call, &bn, cut);
     finish_channels(call, &bn, &c);
     if (!cpu_present(&call->out[0])) return TR_OK;
     tr_cpu_bn_spread(&bn, c.shift);
     tr_cpu_bn_spread(&bn, c.slope);
     write_dx(device, call, &bn);
     return TR_OK;
+}
+
+CPU_KERNEL(batchnorm_bwd) {
+    return backward(device, call, NULL);
+}
+
+CPU_KERNEL(batchnorm_add_bwd) {
+    tr_kernel_call_t of_sum = *call;
+    of_sum.in[0] = call->out[3];
+    return backward(device, &of_sum, &(cut_t){call->in[0].data, call->in[6].data});
 }
 
 CPU_KERNEL_PREPARE(batchnorm_bwd) {

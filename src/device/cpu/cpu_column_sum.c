@@ -19,6 +19,7 @@ CPU_KERNEL_PREPARE(column_sum) {
     *out_state = NULL;
     *out_scratch_bytes =
         chunks > 1 ? (size_t)chunks * (size_t)call->in[0].shape.dim[1] * sizeof(float) : 0;
+    *out_scratch_bytes += tr_cpu_adding_bytes(call);
     return TR_OK;
 }
 
@@ -34,7 +35,8 @@ CPU_INLINE void sum_rows(const void *x, int64_t rows, int64_t columns, float *su
         for (int64_t j = 0; j < columns; j++) sum[j] += cpu_get(x, j, type);
 }
 
-CPU_KERNEL(column_sum) {
+static tr_status_t overwrite_sum(tr_device_t *device, tr_stream_t *stream,
+                                 const tr_kernel_call_t *call) {
     const void *x = call->in[0].data;
     tr_dtype_t dtype = call->in[0].dtype;
     float *y = call->out[0].data, *part = call->scratch;
@@ -52,4 +54,8 @@ CPU_KERNEL(column_sum) {
     }
     sum_rows(part, chunks, columns, y, TR_F32);
     return TR_OK;
+}
+
+CPU_KERNEL(column_sum) {
+    return tr_cpu_run_adding(device, stream, call, overwrite_sum);
 }

@@ -140,10 +140,13 @@ CPU_KERNEL(conv_bwd_data) {
 
 CPU_KERNEL_PREPARE(conv_bwd_weights) {
     const roles_t roles = {&call->in[0], &call->out[0], &call->out[1], &call->in[1]};
-    return prepare(CPU_DNN_CONV_BWD_WEIGHTS, device, call, roles, out_state, out_scratch_bytes);
+    TR_TRY(prepare(CPU_DNN_CONV_BWD_WEIGHTS, device, call, roles, out_state, out_scratch_bytes));
+    *out_scratch_bytes += tr_cpu_adding_bytes(call);
+    return TR_OK;
 }
 
-CPU_KERNEL(conv_bwd_weights) {
+static tr_status_t overwrite_weights(tr_device_t *device, tr_stream_t *stream,
+                                     const tr_kernel_call_t *call) {
     const conv_t *conv = call->state;
     const cpu_dnn_data_t data = {call->in[0].data, call->out[0].data, call->out[1].data,
                                  call->in[1].data};
@@ -153,6 +156,10 @@ CPU_KERNEL(conv_bwd_weights) {
     if (!cpu_present(&call->out[1])) return TR_OK;
     const tr_kernel_call_t bias = bias_gradient(call);
     return tr_cpu_column_sum(device, stream, &bias);
+}
+
+CPU_KERNEL(conv_bwd_weights) {
+    return tr_cpu_run_adding(device, stream, call, overwrite_weights);
 }
 
 CPU_KERNEL_RELEASE(conv) {

@@ -47,6 +47,11 @@ static inline bool cpu_present(const tr_view_t *view) {
     return view->shape.ndim >= 0;
 }
 
+/* Whether output `index` is added to instead of overwritten. */
+static inline bool cpu_adds(const tr_kernel_call_t *call, int index) {
+    return call->adds >> index & 1;
+}
+
 extern const tr_backend_t tr_backend_cpu;
 extern const tr_kernel_t tr_cpu_kernels[TR_K_COUNT];
 
@@ -79,6 +84,15 @@ tr_status_t tr_cpu_measure_read(tr_device_t *device, double *out_bytes_per_sec);
                                         void **out_state, size_t *out_scratch_bytes)
 #define CPU_KERNEL_RELEASE(slot) void tr_cpu_##slot##_release(tr_device_t *device, void *state)
 
+/* cpu_adding.c */
+typedef tr_status_t tr_cpu_run_fn(tr_device_t *device, tr_stream_t *stream,
+                                  const tr_kernel_call_t *call);
+/* Scratch of tr_cpu_run_adding beyond that of `run`, which comes after it. */
+size_t tr_cpu_adding_bytes(const tr_kernel_call_t *call);
+/* Lets `run`, which overwrites its outputs, add to those that call->adds names. */
+tr_status_t tr_cpu_run_adding(tr_device_t *device, tr_stream_t *stream,
+                              const tr_kernel_call_t *call, tr_cpu_run_fn *run);
+
 CPU_KERNEL(copy);
 CPU_KERNEL(accumulate);
 CPU_KERNEL(add);
@@ -102,10 +116,12 @@ CPU_KERNEL(pool_fwd);
 CPU_KERNEL(pool_bwd);
 CPU_KERNEL_PREPARE(pool_bwd);
 CPU_KERNEL(batchnorm_train);
+CPU_KERNEL(batchnorm_add_train);
 CPU_KERNEL(batchnorm_eval);
-CPU_KERNEL_PREPARE(batchnorm); /* both of them */
+CPU_KERNEL_PREPARE(batchnorm); /* all three */
 CPU_KERNEL(batchnorm_bwd);
-CPU_KERNEL_PREPARE(batchnorm_bwd);
+CPU_KERNEL(batchnorm_add_bwd);
+CPU_KERNEL_PREPARE(batchnorm_bwd); /* both */
 CPU_KERNEL(layernorm_fwd);
 CPU_KERNEL(layernorm_bwd);
 CPU_KERNEL_PREPARE(layernorm_bwd);

@@ -131,8 +131,8 @@ static tr_status_t backward(const tr_device_t *device, const tr_kernel_call_t *c
             gamma_sum += chunk_sums(call, width, chunk)[i];
             beta_sum += chunk_sums(call, width, chunk)[width + i];
         }
-        dgamma[i] = (float)gamma_sum;
-        dbeta[i] = (float)beta_sum;
+        dgamma[i] = cpu_adds(call, 1) ? dgamma[i] + (float)gamma_sum : (float)gamma_sum;
+        dbeta[i] = cpu_adds(call, 2) ? dbeta[i] + (float)beta_sum : (float)beta_sum;
     }
     return TR_OK;
 }

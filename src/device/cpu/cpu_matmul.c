@@ -23,6 +23,13 @@ static extent_t extent_of(const tr_kernel_call_t *call) {
     return e;
 }
 
+/* Of a call that adds to its output, beta is 1. */
+static tr_matmul_attr_t attr_of(const tr_kernel_call_t *call) {
+    tr_matmul_attr_t attr = *(const tr_matmul_attr_t *)call->attr;
+    if (cpu_adds(call, 0)) attr.beta = 1;
+    return attr;
+}
+
 /* A batch of row-major matrices (rows, columns), stored transposed if `trans`. */
 static cpu_dnn_tensor_t matrices(tr_dtype_t dtype, int64_t batch, int64_t rows, int64_t columns,
                                  bool trans, bool batched) {
@@ -39,19 +46,19 @@ static bool fits_primitive(const tr_matmul_attr_t *attr, bool bias) {
 }
 
 static bool has_epilogue(const tr_kernel_call_t *call) {
-    const tr_matmul_attr_t *attr = call->attr;
+    const tr_matmul_attr_t of_call = attr_of(call), *attr = &of_call;
     return cpu_present(&call->in[2]) || attr->act != TR_ACT_NONE;
 }
 
 CPU_KERNEL_PREPARE(matmul) {
-    const tr_matmul_attr_t *attr = call->attr;
+    const tr_matmul_attr_t of_call = attr_of(call), *attr = &of_call;
     extent_t e = extent_of(call);
     bool batched = e.batch > 1;
     cpu_dnn_t *dnn = NULL;
     *out_state = NULL;
     *out_scratch_bytes = 0;
     bool fits = fits_primitive(attr, cpu_present(&call->in[2]));
-    if (call->in[0].dtype != TR_F32 && (!fits || attr->beta != 0.0f))
+    if (call->in[0].dtype != TR_F32 && (!fits || (attr->beta != 0.0f && !cpu_adds(call, 0))))
         return TR_FAIL(TR_ERR_INTERNAL,
                        "device cpu: a product of %s with beta %g, or with alpha %g and a bias, is "
                        "not supported; cast its inputs to f32",
@@ -98,7 +105,7 @@ static void finish(const tr_device_t *device, const extent_t *e, const tr_matmul
 }
 
 static tr_status_t run_by_sgemm(const tr_device_t *device, const tr_kernel_call_t *call) {
-    const tr_matmul_attr_t *attr = call->attr;
+    const tr_matmul_attr_t of_call = attr_of(call), *attr = &of_call;
     extent_t e = extent_of(call);
     bool epilogue = has_epilogue(call);
     for (int64_t i = 0; i < e.batch; i++) {

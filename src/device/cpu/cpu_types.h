@@ -63,6 +63,11 @@ CPU_INLINE void cpu_put(void *y, int64_t i, float value, int type) {
         ((float *)y)[i] = value;
 }
 
+/* What cpu_get gives of what cpu_put wrote. */
+CPU_INLINE float cpu_round(float value, int type) {
+    return type == TR_BF16 ? cpu_from_bf16(cpu_to_bf16(value)) : value;
+}
+
 /* The address of element i. */
 CPU_INLINE const void *cpu_at(const void *x, int64_t i, int type) {
     return (const char *)x + i * (type == TR_F32 ? 4 : 2);

@@ -37,10 +37,16 @@ template <typename T, int PACK> struct plain_sum_t {
     }
 };
 
+/* Output `index` of the call is added to, not overwritten. */
+static bool adds(const tr_kernel_call_t *call, int index) {
+    return call->adds >> index & 1;
+}
+
 struct write_sum_t {
     float *y;
+    bool add;
     __device__ void operator()(int64_t column, const double (&sum)[1]) const {
-        y[column] = (float)sum[0];
+        y[column] = add ? y[column] + (float)sum[0] : (float)sum[0];
     }
 };
 
@@ -54,7 +60,7 @@ CUDA_KERNEL_PREPARE(column_sum) {
 CUDA_KERNEL(column_sum) {
     const extent_t e = extent_of(&call->in[0]);
     const void *x = call->in[0].data;
-    const write_sum_t finish = {(float *)call->out[0].data};
+    const write_sum_t finish = {(float *)call->out[0].data, adds(call, 0)};
     CUDA_BY_TYPE(call->in[0].dtype, T, CUDA_BY_PACK(rows_are_wide<T>(e.channels, x, x), T, N, {
                      const plain_sum_t<T, N> f = {(const T *)x, e.channels};
                      return sum_columns(stream, f, finish, e.rows, e.channels, call->scratch);
@@ -139,11 +145,11 @@ static column_layout_t pass_layout(extent_t e, int pack, int limit) {
     return l;
 }
 
-/* y = act((x - mean) gamma rstd + beta) */
+/* y = act((x - mean) gamma rstd + beta), or act(that, rounded to T, + added) */
 template <typename T, int N>
 static __global__ void __launch_bounds__(COLUMN_THREADS)
-    normalize_kernel(const T *x, T *y, const float *mean, const float *rstd, const float *gamma,
-                     const float *beta, bool cut, column_layout_t l) {
+    normalize_kernel(const T *x, const T *added, T *y, const float *mean, const float *rstd,
+                     const float *gamma, const float *beta, bool cut, column_layout_t l) {
     const int64_t column =
         ((int64_t)blockIdx.x * l.tile_threads + threadIdx.x % l.tile_threads) * N;
     const int block_rows = COLUMN_THREADS / l.tile_threads;
@@ -152,10 +158,12 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
     c.read(mean, rstd, gamma, beta, column);
     for (int64_t row = (int64_t)blockIdx.y * block_rows + threadIdx.x / l.tile_threads;
          row < l.rows; row += (int64_t)gridDim.y * block_rows) {
-        float v[N];
+        float v[N], a[N];
         load(x + row * l.columns + column, true, v);
+        if (added) load(added + row * l.columns + column, true, a);
         for (int k = 0; k < N; k++) {
             v[k] = affine(v[k], c.mean[k], c.factor[k], c.beta[k]);
+            if (added) v[k] = to_float(from_float<T>(v[k])) + a[k];
             if (cut) v[k] = relu(v[k]);
         }
         store(y + row * l.columns + column, true, v);
@@ -163,17 +171,20 @@ static __global__ void __launch_bounds__(COLUMN_THREADS)
 }
 
 static tr_status_t normalize(tr_device_t *device, tr_stream_t *stream, const tr_kernel_call_t *call,
-                             const float *mean, const float *rstd) {
+                             const void *added, const float *mean, const float *rstd) {
     const extent_t e = extent_of(&call->in[0]);
     const void *x = call->in[0].data;
     void *y = call->out[0].data;
     const float *gamma = (const float *)call->in[1].data, *beta = (const float *)call->in[2].data;
     const bool cut = ((const tr_norm_attr_t *)call->attr)->act == TR_ACT_RELU;
-    CUDA_BY_TYPE(call->in[0].dtype, T, CUDA_BY_PACK(rows_are_wide<T>(e.channels, x, y), T, N, {
-                     const column_layout_t l = pass_layout(e, N, tr_cuda_grid_limit(device));
-                     CUDA_LAUNCH((normalize_kernel<T, N>), dim3(l.tiles, l.chunks), COLUMN_THREADS,
-                                 stream, (const T *)x, (T *)y, mean, rstd, gamma, beta, cut, l);
-                 }));
+    CUDA_BY_TYPE(call->in[0].dtype, T, {
+        const bool wide = rows_are_wide<T>(e.channels, x, y) && cuda_aligned(added);
+        CUDA_BY_PACK(wide, T, N, {
+            const column_layout_t l = pass_layout(e, N, tr_cuda_grid_limit(device));
+            CUDA_LAUNCH((normalize_kernel<T, N>), dim3(l.tiles, l.chunks), COLUMN_THREADS, stream,
+                        (const T *)x, (const T *)added, (T *)y, mean, rstd, gamma, beta, cut, l);
+        });
+    });
     return TR_OK;
 }
 
@@ -184,7 +195,8 @@ CUDA_KERNEL_PREPARE(batchnorm_train) {
     return TR_OK;
 }
 
-CUDA_KERNEL(batchnorm_train) {
+static tr_status_t train(tr_device_t *device, tr_stream_t *stream, const tr_kernel_call_t *call,
+                         const void *added) {
     const extent_t e = extent_of(&call->in[0]);
     const void *x = call->in[0].data;
     float *mean = (float *)call->out[1].data, *rstd = (float *)call->out[2].data;
@@ -196,7 +208,15 @@ CUDA_KERNEL(batchnorm_train) {
                                                         mean,         rstd,   moments};
                      TR_TRY(sum_columns(stream, f, finish, e.rows, e.channels, call->scratch));
                  }));
-    return normalize(device, stream, call, mean, rstd);
+    return normalize(device, stream, call, added, mean, rstd);
+}
+
+CUDA_KERNEL(batchnorm_train) {
+    return train(device, stream, call, NULL);
+}
+
+CUDA_KERNEL(batchnorm_add_train) {
+    return train(device, stream, call, call->in[3].data);
 }
 
 static __global__ void rstd_kernel(const float *variance, double eps, float *rstd,
@@ -217,7 +237,7 @@ CUDA_KERNEL(batchnorm_eval) {
     CUDA_LAUNCH(rstd_kernel, cuda_blocks(channels, COLUMN_THREADS, INT32_MAX), COLUMN_THREADS,
                 stream, (const float *)call->in[4].data,
                 (double)((const tr_norm_attr_t *)call->attr)->eps, rstd, channels);
-    return normalize(device, stream, call, (const float *)call->in[3].data, rstd);
+    return normalize(device, stream, call, NULL, (const float *)call->in[3].data, rstd);
 }
 
 /* -- backward ---------------------------------------------------------------------------------- */
@@ -228,6 +248,9 @@ template <typename T> struct backward_t {
     const float *gamma, *beta, *mean, *rstd;
     int64_t channels;
     bool cut; /* the activation is RELU */
+    /* Of y = relu(normalised x + a), else NULL: y, and where dy behind the relu goes. */
+    const T *y;
+    T *dsum;
 };
 
 /* N elements of x - mean, and of dy before the activation: 0 where it cut the value off. */
@@ -250,9 +273,17 @@ template <typename T, int PACK> struct gradient_sums_t {
     backward_t<T> b;
     channel_t<PACK> c;
     __device__ void begin(int64_t column) { c.read(b.mean, b.rstd, b.gamma, b.beta, column); }
+    __device__ void cut_gradient(int64_t at, float (&g)[PACK]) const {
+        float y[PACK];
+        load(b.y + at, true, y);
+        for (int k = 0; k < PACK; k++)
+            if (!(y[k] > 0.0f)) g[k] = 0.0f;
+        store(b.dsum + at, true, g);
+    }
     __device__ void add(int64_t row, int64_t column, float (&sum)[2][PACK]) const {
         float g[PACK], difference[PACK];
         load_gradient(b, c, row * b.channels + column, g, difference);
+        if (b.y) cut_gradient(row * b.channels + column, g);
         for (int k = 0; k < PACK; k++) {
             sum[0][k] += g[k];
             sum[1][k] = fmaf(g[k], difference[k], sum[1][k]);
@@ -265,10 +296,11 @@ struct write_gradients_t {
     double rows;
     const float *rstd;
     float *dgamma, *dbeta, *shift, *slope;
+    bool add_gamma, add_beta;
     __device__ void operator()(int64_t c, const double (&sum)[2]) const {
         const double product = sum[1] * rstd[c];
-        dbeta[c] = (float)sum[0];
-        dgamma[c] = (float)product;
+        dbeta[c] = add_beta ? dbeta[c] + (float)sum[0] : (float)sum[0];
+        dgamma[c] = add_gamma ? dgamma[c] + (float)product : (float)product;
         shift[c] = (float)(sum[0] / rows);
         slope[c] = (float)(product * rstd[c] / rows);
     }
@@ -307,7 +339,7 @@ CUDA_KERNEL_PREPARE(batchnorm_bwd) {
 
 template <typename T, int N>
 static tr_status_t backward(tr_device_t *device, tr_stream_t *stream, const tr_kernel_call_t *call,
-                            extent_t e) {
+                            extent_t e, const void *y, void *dsum) {
     backward_t<T> b = {(const T *)call->in[0].data,
                        (const T *)call->in[1].data,
                        (const float *)call->in[2].data,
@@ -315,14 +347,22 @@ static tr_status_t backward(tr_device_t *device, tr_stream_t *stream, const tr_k
                        (const float *)call->in[4].data,
                        (const float *)call->in[5].data,
                        e.channels,
-                       ((const tr_norm_attr_t *)call->attr)->act == TR_ACT_RELU};
+                       ((const tr_norm_attr_t *)call->attr)->act == TR_ACT_RELU,
+                       (const T *)y,
+                       (T *)dsum};
     float *shift = (float *)((char *)call->scratch + column_scratch_bytes(e.rows, e.channels, 2));
     float *slope = shift + e.channels;
     const gradient_sums_t<T, N> f = {b, {}};
-    const write_gradients_t finish = {
-        (double)e.rows, b.rstd, (float *)call->out[1].data, (float *)call->out[2].data,
-        shift,          slope};
+    const write_gradients_t finish = {(double)e.rows,
+                                      b.rstd,
+                                      (float *)call->out[1].data,
+                                      (float *)call->out[2].data,
+                                      shift,
+                                      slope,
+                                      adds(call, 1),
+                                      adds(call, 2)};
     TR_TRY(sum_columns(stream, f, finish, e.rows, e.channels, call->scratch));
+    if (y) b.dy = b.dsum, b.y = NULL;
     if (!cuda_present(&call->out[0])) return TR_OK;
     const column_layout_t l = pass_layout(e, N, tr_cuda_grid_limit(device));
     CUDA_LAUNCH((batchnorm_dx_kernel<T, N>), dim3(l.tiles, l.chunks), COLUMN_THREADS, stream, b,
@@ -330,13 +370,22 @@ static tr_status_t backward(tr_device_t *device, tr_stream_t *stream, const tr_k
     return TR_OK;
 }
 
-CUDA_KERNEL(batchnorm_bwd) {
+static tr_status_t backward_by_type(tr_device_t *device, tr_stream_t *stream,
+                                    const tr_kernel_call_t *call, const void *y, void *dsum) {
     const extent_t e = extent_of(&call->in[1]);
     const void *dx = cuda_present(&call->out[0]) ? call->out[0].data : NULL;
     CUDA_BY_TYPE(call->in[1].dtype, T, {
-        const bool wide =
-            rows_are_wide<T>(e.channels, call->in[0].data, call->in[1].data) && cuda_aligned(dx);
-        CUDA_BY_PACK(wide, T, N, return (backward<T, N>(device, stream, call, e)));
+        const bool wide = rows_are_wide<T>(e.channels, call->in[0].data, call->in[1].data) &&
+                          cuda_aligned(dx) && cuda_aligned(y) && cuda_aligned(dsum);
+        CUDA_BY_PACK(wide, T, N, return (backward<T, N>(device, stream, call, e, y, dsum)));
     });
     return TR_OK;
+}
+
+CUDA_KERNEL(batchnorm_bwd) {
+    return backward_by_type(device, stream, call, NULL, NULL);
+}
+
+CUDA_KERNEL(batchnorm_add_bwd) {
+    return backward_by_type(device, stream, call, call->in[6].data, call->out[3].data);
 }

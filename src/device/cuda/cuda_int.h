@@ -160,6 +160,8 @@ CUDA_KERNEL_PREPARE(batchnorm_train);
 CUDA_KERNEL(batchnorm_eval);
 CUDA_KERNEL_PREPARE(batchnorm_eval);
 CUDA_KERNEL(batchnorm_bwd);
+CUDA_KERNEL(batchnorm_add_train);
+CUDA_KERNEL(batchnorm_add_bwd);
 CUDA_KERNEL_PREPARE(batchnorm_bwd);
 CUDA_KERNEL(layernorm_fwd);
 CUDA_KERNEL(layernorm_bwd);

@@ -12,8 +12,11 @@ static const tr_kernel_t kernels[TR_K_COUNT] = {
     [TR_K_AUGMENT] = {.run = tr_cuda_augment, .prepare = tr_cuda_augment_prepare},
     [TR_K_MATMUL] = {.run = tr_cuda_matmul,
                      .prepare = tr_cuda_matmul_prepare,
-                     .release = tr_cuda_matmul_release},
-    [TR_K_COLUMN_SUM] = {.run = tr_cuda_column_sum, .prepare = tr_cuda_column_sum_prepare},
+                     .release = tr_cuda_matmul_release,
+                     .adds = 1},
+    [TR_K_COLUMN_SUM] = {.run = tr_cuda_column_sum,
+                         .prepare = tr_cuda_column_sum_prepare,
+                         .adds = 1},
     [TR_K_CONV_FWD] = {.run = tr_cuda_conv_fwd,
                        .prepare = tr_cuda_conv_fwd_prepare,
                        .release = tr_cuda_conv_release},
@@ -29,7 +32,14 @@ static const tr_kernel_t kernels[TR_K_COUNT] = {
                               .prepare = tr_cuda_batchnorm_train_prepare},
     [TR_K_BATCHNORM_EVAL] = {.run = tr_cuda_batchnorm_eval,
                              .prepare = tr_cuda_batchnorm_eval_prepare},
-    [TR_K_BATCHNORM_BWD] = {.run = tr_cuda_batchnorm_bwd, .prepare = tr_cuda_batchnorm_bwd_prepare},
+    [TR_K_BATCHNORM_BWD] = {.run = tr_cuda_batchnorm_bwd,
+                            .prepare = tr_cuda_batchnorm_bwd_prepare,
+                            .adds = 6},
+    [TR_K_BATCHNORM_ADD_TRAIN] = {.run = tr_cuda_batchnorm_add_train,
+                                  .prepare = tr_cuda_batchnorm_train_prepare},
+    [TR_K_BATCHNORM_ADD_BWD] = {.run = tr_cuda_batchnorm_add_bwd,
+                                .prepare = tr_cuda_batchnorm_bwd_prepare,
+                                .adds = 6},
     [TR_K_LAYERNORM_FWD] = {.run = tr_cuda_layernorm_fwd},
     [TR_K_LAYERNORM_BWD] = {.run = tr_cuda_layernorm_bwd, .prepare = tr_cuda_layernorm_bwd_prepare},
     [TR_K_ACT_FWD] = {.run = tr_cuda_act_fwd},
@@ -115,6 +125,8 @@ void tr_cuda_kernels_fill(void) {
 #include "device/kernels.def"
 #undef KERNEL
     };
-    for (int id = 0; id < TR_K_COUNT; id++)
+    for (int id = 0; id < TR_K_COUNT; id++) {
         if (kernels[id].run) tr_cuda_kernels[id] = entered[id];
+        tr_cuda_kernels[id].adds = kernels[id].adds;
+    }
 }

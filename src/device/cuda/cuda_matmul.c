@@ -24,7 +24,7 @@ static cuda_product_t product_of(const tr_kernel_call_t *call) {
                         .k = a->dim[a->ndim - (attr->trans_a ? 2 : 1)],
                         .batch = 1,
                         .alpha = attr->alpha,
-                        .beta = attr->beta,
+                        .beta = call->adds ? 1 : attr->beta,
                         .bias = cuda_present(&call->in[2]),
                         .relu = attr->act == TR_ACT_RELU};
     for (int i = 0; i < c->ndim - 2; i++) p.batch *= c->dim[i];

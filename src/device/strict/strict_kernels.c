@@ -26,18 +26,20 @@ static bool overlap(const tr_view_t *a, const tr_view_t *b) {
     return a_bytes > 0 && b_bytes > 0 && x < y + b_bytes && y < x + a_bytes;
 }
 
-/* Bit i: output 0 may be input i's memory (kernels.h). */
-static const unsigned in_place[TR_K_COUNT] = {
-    [TR_K_ADD] = 3,
-    [TR_K_SCALE] = 1,
-    [TR_K_ACT_FWD] = 1,
-    [TR_K_ACT_BWD] = 1,
-    [TR_K_DROPOUT] = 1,
-    [TR_K_BATCHNORM_BWD] = 1,
-    [TR_K_XENT_BWD] = 1,
+/* Of each output, bit i: it may be input i's memory (kernels.h). */
+static const unsigned in_place[TR_K_COUNT][TR_KERNEL_MAX_OUT] = {
+    [TR_K_ADD] = {3},
+    [TR_K_SCALE] = {1},
+    [TR_K_ACT_FWD] = {1},
+    [TR_K_ACT_BWD] = {1},
+    [TR_K_DROPOUT] = {1},
+    [TR_K_BATCHNORM_BWD] = {1},
+    [TR_K_BATCHNORM_ADD_TRAIN] = {8},
+    [TR_K_BATCHNORM_ADD_BWD] = {0, 0, 0, 1},
+    [TR_K_XENT_BWD] = {1},
 
-    [TR_K_RESIDUAL_LAYERNORM_FWD] = 3,
-    [TR_K_RESIDUAL_LAYERNORM_BWD] = 33,
+    [TR_K_RESIDUAL_LAYERNORM_FWD] = {3},
+    [TR_K_RESIDUAL_LAYERNORM_BWD] = {33},
 };
 
 /* An output is other memory than an input, or all of it where the kernel works in place. */
@@ -47,7 +49,7 @@ static tr_status_t check_overlap(tr_kernel_id_t id, const tr_kernel_call_t *call
         for (int i = 0; i < call->n_in; i++) {
             const tr_view_t *in = &call->in[i];
             bool same = out->data == in->data && view_bytes(out) == view_bytes(in);
-            if ((same && o == 0 && in_place[id] >> i & 1) || !overlap(out, in)) continue;
+            if ((same && in_place[id][o] >> i & 1) || !overlap(out, in)) continue;
             return TR_FAIL(TR_ERR_INTERNAL, "device strict: kernel %s: output %d %s input %d",
                            tr_kernel_name(id), o,
                            same ? "must not be the memory of" : "overlaps part of", i);
@@ -121,6 +123,7 @@ const tr_kernel_t tr_strict_kernels[TR_K_COUNT] = {
 void tr_strict_fill_kernels(const tr_device_t *cpu, tr_kernel_t *kernels) {
     for (int id = 0; id < TR_K_COUNT; id++) {
         const tr_kernel_t *of_cpu = &cpu->ops->kernels[id];
+        kernels[id].adds = of_cpu->adds;
         if (of_cpu->run) kernels[id].run = tr_strict_kernels[id].run;
         if (of_cpu->prepare) kernels[id].prepare = tr_strict_kernels[id].prepare;
         if (of_cpu->release) kernels[id].release = tr_strict_kernels[id].release;

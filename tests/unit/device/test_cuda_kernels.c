@@ -13,6 +13,9 @@
 #include "device/device.h"
 #include "trainer/rng.h"
 
+/* Tables of cases leave out what is zero. */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers"
+
 /* What a tensor holds before the call. */
 typedef enum { NORMAL, POSITIVE, IDS, LABELS, STEP, RESULT, RANGES, MOMENTS, NOTHING } content_t;
 
@@ -30,6 +33,7 @@ typedef struct {
     int n_in, n_out;
     tensor_t in[TR_KERNEL_MAX_IN], out[TR_KERNEL_MAX_OUT];
     double tolerance; /* relative to the largest value; 0: 1e-5 */
+    unsigned adds;    /* outputs that are added to */
 } case_t;
 
 #define X(...)                                                                                     \
@@ -162,7 +166,7 @@ static void *download(int d, const tensor_t *t, const void *there) {
 /* The outputs of one run; the caller frees them. */
 static void run_on(int d, const case_t *c, size_t shift, void **outs) {
     const tr_kernel_t *kernel = &devices[d]->ops->kernels[c->id];
-    tr_kernel_call_t call = {.n_in = c->n_in, .n_out = c->n_out, .attr = c->attr};
+    tr_kernel_call_t call = {.n_in = c->n_in, .n_out = c->n_out, .attr = c->attr, .adds = c->adds};
     void *blocks[TR_KERNEL_MAX_IN + TR_KERNEL_MAX_OUT + 1] = {NULL};
     size_t scratch = 0;
     int used = 0;
@@ -260,6 +264,28 @@ static void test_elementwise(void **state) {
     }
 }
 
+static void check_batchnorm_and_sum(int64_t r, int64_t c) {
+    const tr_norm_attr_t plain = {1e-5f, TR_ACT_NONE}, relu = {1e-5f, TR_ACT_RELU};
+    check(&(case_t){"BATCHNORM_ADD_TRAIN",
+                    TR_K_BATCHNORM_ADD_TRAIN,
+                    &relu,
+                    4,
+                    4,
+                    {X(r, c), F(c), F(c), X(r, c)},
+                    {Y(r, c), G(c), G(c), F(2, c)},
+                    1e-4});
+    for (unsigned adds = 0; adds <= 6; adds += 6)
+        check(&(case_t){"BATCHNORM_ADD_BWD",
+                        TR_K_BATCHNORM_ADD_BWD,
+                        &plain,
+                        7,
+                        4,
+                        {X(r, c), X(r, c), F(c), F(c), F(c), P(c), X(r, c)},
+                        {Y(r, c), F(c), F(c), Y(r, c)},
+                        1e-4,
+                        adds});
+}
+
 static void test_norms(void **state) {
     static const int64_t shapes[][2] = {{1, 1},     {5, 3},    {33, 8},  {700, 16},
                                         {1111, 24}, {64, 260}, {3, 2500}};
@@ -267,6 +293,8 @@ static void test_norms(void **state) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const int64_t r = shapes[i][0], c = shapes[i][1];
         check(&(case_t){"COLUMN_SUM", TR_K_COLUMN_SUM, NULL, 1, 1, {X(r, c)}, {G(c)}, 0});
+        check(&(case_t){"COLUMN_SUM +=", TR_K_COLUMN_SUM, NULL, 1, 1, {X(r, c)}, {F(c)}, 0, 1});
+        if (r > 1) check_batchnorm_and_sum(r, c);
         if (r > 1)
             check(&(case_t){"BATCHNORM_TRAIN",
                             TR_K_BATCHNORM_TRAIN,

@@ -432,6 +432,31 @@ static void initial_values_depend_on_name_and_seed_only(void **state) {
     assert_memory_equal(first, second, sizeof first);
 }
 
+static void initial_values_do_not_depend_on_threads(void **state) {
+    enum { SIZE = 70001 };
+    const tr_param_spec_t specs[] = {{.init = {TR_INIT_NORMAL, 0.02}},
+                                     {.init = {TR_INIT_UNIFORM, 0.1}}};
+    float *values[2];
+    for (int i = 0; i < 4; i++) {
+        net_t n = {0};
+        tr_tensor_t w;
+        OK(tr_device_open("cpu", &(tr_device_params_t){.threads = i % 2 ? 3 : 1}, &n.device));
+        OK(tr_graph_create(n.device, &n.g));
+        OK(tr_param(n.g, "w", &TR_SHAPE(SIZE), &specs[i / 2], &w));
+        OK(tr_graph_plan(n.g, 0));
+        OK(tr_graph_allocate(n.g));
+        OK(tr_graph_init_params(n.g, 11));
+        values[i % 2] = test_malloc(SIZE * sizeof(float));
+        OK(tr_tensor_read(n.g, w, values[i % 2]));
+        tear_down(&n);
+        if (i % 2 == 0) continue;
+        assert_true(values[0][SIZE - 1] != 0 && values[0][SIZE - 1] != values[0][0]);
+        assert_memory_equal(values[0], values[1], SIZE * sizeof(float));
+        test_free(values[0]);
+        test_free(values[1]);
+    }
+}
+
 static void mistakes_are_refused(void **state) {
     net_t n = {0};
     tr_tensor_t t;
@@ -562,6 +587,7 @@ int main(void) {
         cmocka_unit_test(buckets_cover_the_block_once_each_behind_its_last_writer),
         cmocka_unit_test(gradients_lie_in_the_order_of_backward),
         cmocka_unit_test(initial_values_depend_on_name_and_seed_only),
+        cmocka_unit_test(initial_values_do_not_depend_on_threads),
         cmocka_unit_test(mistakes_are_refused),
         cmocka_unit_test(test_missing_kernels_are_composed),
         cmocka_unit_test(test_equal_calls_share_a_plan),

@@ -56,6 +56,50 @@ static void check_batchnorm(tr_shape_t x, tr_act_t act, tr_mode_t mode) {
     op_check(&c);
 }
 
+/* act(batchnorm(x) + a), which is one record where the device has a kernel for it and nothing else
+ * reads the normalised values. The harness compares it with two records, bit for bit. */
+static tr_status_t build_sum(tr_graph_t *g, const op_case_t *c, const tr_tensor_t *in,
+                             tr_tensor_t *out) {
+    const norm_t *norm = c->attr, plain = {norm->eps, norm->momentum, TR_ACT_NONE};
+    op_case_t of_norm = *c;
+    tr_tensor_t y;
+    of_norm.attr = &plain;
+    TR_TRY(build_batchnorm(g, &of_norm, in, &y));
+    return tr_add(g, y, in[3], norm->act, out);
+}
+
+static void sum(const op_case_t *c, const double *const *in, double *y) {
+    const norm_t *norm = c->attr, plain = {norm->eps, norm->momentum, TR_ACT_NONE};
+    op_case_t of_norm = *c;
+    of_norm.attr = &plain;
+    batchnorm(&of_norm, in, y);
+    for (int64_t i = 0; i < tr_shape_elems(&c->out); i++) y[i] = op_act(norm->act, y[i] + in[3][i]);
+}
+
+static void check_sum(tr_shape_t x, tr_act_t act) {
+    norm_t norm = {1e-3f, 0.1f, act};
+    tr_shape_t channels = TR_SHAPE(x.dim[x.ndim - 1]);
+    op_case_t c = {"batchnorm + a",
+                   4,
+                   {{"x", x, -2, 3, .bf16 = true},
+                    {"gamma", channels, 0.5, 2},
+                    {"beta", channels},
+                    {"a", x, -1, 1, .bf16 = true}},
+                   &norm,
+                   TR_TRAIN,
+                   x};
+    c.build = build_sum;
+    c.reference = sum;
+    c.rounds_inside = true;
+    op_check(&c);
+}
+
+static void batchnorm_and_sum(void **state) {
+    check_sum(TR_SHAPE(9, 5), TR_ACT_NONE);
+    check_sum(TR_SHAPE(3, 3, 5, 7), TR_ACT_RELU);
+    check_sum(TR_SHAPE(2, 2, 2, 64), TR_ACT_RELU);
+}
+
 static void batchnorm_in_training(void **state) {
     check_batchnorm(TR_SHAPE(9, 5), TR_ACT_NONE, TR_TRAIN);
     check_batchnorm(TR_SHAPE(3, 3, 5, 7), TR_ACT_NONE, TR_TRAIN);
@@ -267,6 +311,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batchnorm_in_training),
         cmocka_unit_test(batchnorm_with_relu),
+        cmocka_unit_test(batchnorm_and_sum),
         cmocka_unit_test(batchnorm_with_an_unfused_activation),
         cmocka_unit_test(batchnorm_in_eval),
         cmocka_unit_test(running_moments),

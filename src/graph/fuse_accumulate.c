@@ -1,0 +1,22 @@
+/* Gradients that are added where they belong. */
+#include "graph_int.h"
+
+/*
+ * any op -> t; accumulate(t) -> sum
+ * becomes the op, with its output added to sum, where the kernel can. t needs no memory. The bits are
+ * the same but for products, which add while they sum up.
+ */
+tr_status_t tr_fuse_accumulate(tr_fuse_t *f, int i, bool *out_done) {
+    if (!tr_fuse_is(f, i, TR_K_ACCUMULATE)) return TR_OK;
+    const tr_tensor_t t = tr_fuse_op(f, i)->in[0], sum = tr_fuse_op(f, i)->out[0];
+    if (!tr_fuse_is_private(f, t)) return TR_OK;
+    tr_op_t *op = tr_fuse_op(f, tr_fuse_use(f, t)->writer);
+    const int o = tr_fuse_output(f, op, t);
+    if (!(f->g->device->ops->kernels[op->row->kernel].adds >> o & 1)) return TR_OK;
+    const tr_shape_t shape = *tr_shape_of(f->g, op->out[o]);
+    if (tr_shape_elems(&shape) != tr_shape_elems(tr_shape_of(f->g, t))) return TR_OK;
+    TR_TRY(tr_reshape(f->g, sum, &shape, &op->out[o]));
+    op->adds |= 1u << o;
+    tr_fuse_remove(f, i);
+    return *out_done = true, TR_OK;
+}
