@@ -70,11 +70,11 @@ typedef struct {
     tr_act_t act;
 } tr_norm_attr_t;
 
-/* Running moments that are updated alike: `count` elements from sums[sum] and running[running]. */
+/* Running moments with equal attributes: `count` elements from sums[sum] and running[running]. */
 typedef struct {
     int64_t sum, running, count;
     float momentum;
-    int32_t slots; /* how many moments were added up */
+    int32_t slots; /* number of summed moments */
 } tr_moments_range_t;
 
 typedef struct {
@@ -105,8 +105,8 @@ typedef struct {
     int32_t growth_steps; /* of the loss scale: good steps that double it; 0: never */
 } tr_grad_norm_attr_t;
 
-/* Elements of a block that an optimizer updates alike: from the end of the range before it, 0 for
- * the first, up to `end`, a multiple of 16 for all but the last. */
+/* Elements of a block with equal settings: from the end of the previous range (0 for the first) to
+ * `end`, which is a multiple of 16 except in the last range. */
 typedef struct {
     int64_t end;
     float decay; /* weight decay */

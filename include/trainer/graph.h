@@ -119,7 +119,7 @@ tr_status_t tr_const(tr_graph_t *g, const char *name, const tr_shape_t *shape, d
 /* A CONST, filled from `count` host values when the graph is initialised (normalisation tables). */
 tr_status_t tr_const_values(tr_graph_t *g, const char *name, const float *values, int64_t count,
                             tr_tensor_t *out);
-/* The same with `bytes` bytes of any content, as u8: the tables of an update. */
+/* A CONST of `bytes` u8 values with any content, for the tables of an update. */
 tr_status_t tr_const_bytes(tr_graph_t *g, const char *name, const void *values, size_t bytes,
                            tr_tensor_t *out);
 tr_status_t tr_cache(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape,
@@ -165,8 +165,8 @@ bool tr_is_model_state(const tr_graph_t *g, tr_tensor_t t);
 /* Views of ranges of the blocks, for optimizers and buckets. */
 tr_status_t tr_param_range(tr_graph_t *g, int64_t first, int64_t count, tr_tensor_t *out);
 tr_status_t tr_reduced_range(tr_graph_t *g, int64_t first, int64_t count, tr_tensor_t *out);
-/* The block of the model states that were declared before the blocks were laid out; TR_NONE where
- * there are none. */
+/* The block of the model states declared before the blocks were laid out; TR_NONE if there are
+ * none. */
 tr_status_t tr_model_state_block(tr_graph_t *g, tr_tensor_t *out);
 
 /* Maximal ranges of trainable parameters with equal decay and lr_factor, in block order. */

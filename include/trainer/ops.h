@@ -115,15 +115,15 @@ tr_status_t tr_class_weight(tr_graph_t *g, tr_tensor_t weight, tr_tensor_t label
                             tr_tensor_t of_class, tr_tensor_t *out);
 
 /* For the `update` program. */
-/* The optimizer state "loss_scale", f32 (4), whose first element is the scale of the loss. Only
- * programs with f16 activations need it. */
+/* The optimizer state "loss_scale", f32 (4), whose first element is the loss scale. Only programs
+ * with f16 activations need it. */
 #define TR_LOSS_SCALE_STATE "loss_scale"
 tr_status_t tr_loss_scale(tr_graph_t *g, tr_tensor_t *out);
-/* loss_scale: the factor in the gradient, which is updated; TR_NONE: there is none. */
+/* loss_scale: the factor in the gradient, which is updated; TR_NONE: no loss scaling. */
 tr_status_t tr_grad_norm(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t counts,
                          tr_tensor_t loss_scale, const tr_grad_norm_attr_t *attr);
-/* One update of all elements. ranges: a table of tr_update_range_t as u8 (tr_const_bytes), whose
- * last range ends at the last element. momentum may be TR_NONE. */
+/* Updates all elements. ranges: a table of tr_update_range_t as u8 (tr_const_bytes); the last range
+ * ends at the last element. momentum may be TR_NONE. */
 tr_status_t tr_sgd(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t momentum,
                    tr_tensor_t ranges, const tr_sgd_attr_t *attr);
 tr_status_t tr_adam(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_tensor_t m,

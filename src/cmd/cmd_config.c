@@ -33,7 +33,7 @@ bool cmd_config_path(const char *path, char out[4096]) {
     return false;
 }
 
-/* An unknown model.type explains its unknown keys: the run of an embedding program. */
+/* An unknown model.type explains unknown keys: the run is of an embedding program. */
 static tr_status_t check(tr_config_t *config) {
     const char *type = tr_config_get(config, "model.type");
     const tr_model_t *model;

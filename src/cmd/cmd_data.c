@@ -10,7 +10,7 @@
 
 typedef struct {
     const char *file; /* FILE[:GROUP] */
-    int64_t limit;    /* bytes of values that are looked at */
+    int64_t limit;    /* bytes of values to examine */
     int assignments;
     char **assignment; /* borrowed from argv */
 } options_t;

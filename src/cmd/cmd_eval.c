@@ -18,7 +18,7 @@ typedef struct {
     cmd_trained_t t;
     tr_split_t split;
     tr_trained_scores_t scores;
-    int name_columns; /* of the tables' first column: at least NAME_COLUMNS */
+    int name_columns; /* width of the first column of tables, at least NAME_COLUMNS */
 } eval_t;
 
 /* -- arguments --------------------------------------------------------------------------------- */
@@ -43,7 +43,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
         else if (argv[i][0] == '-')
             return cmd_fail_option("eval", argv[i]);
         else if (!p->config && !p->weights && cmd_is_folder(argv[i]))
-            p->weights = argv[i]; /* a run, with a configuration of its own */
+            p->weights = argv[i]; /* a run, which has a configuration */
         else if (!p->config && !p->weights)
             p->config = argv[i];
         else if (!p->weights)
@@ -60,12 +60,12 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
 
 /* -- showing ----------------------------------------------------------------------------------- */
 
-/* A language model has a loss only. */
+/* A language model has only a loss. */
 static bool is_language(const eval_t *e) {
     return e->t.s->info.tokens > 0;
 }
 
-/* "3 cat", or "3" where the data set has no names or they are the numbers. */
+/* "3 cat", or "3" if the data set has no names or the names are the numbers. */
 static const char *class_text(const eval_t *e, int64_t i, char text[64]) {
     const char *const *names = i < e->t.s->info.classes ? tr_class_names(&e->t.s->info) : NULL;
     snprintf(text, 64, "%lld", (long long)i);
@@ -74,7 +74,7 @@ static const char *class_text(const eval_t *e, int64_t i, char text[64]) {
     return text;
 }
 
-/* Code points: wide and combining characters are not told apart. */
+/* Counts code points; ignores wide and combining characters. */
 static int columns_of(const char *text) {
     int columns = 0;
     for (; *text; text++) columns += ((unsigned char)*text & 0xC0) != 0x80;

@@ -48,7 +48,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
     return TR_OK;
 }
 
-/* The tensors in PyTorch's order, in *out_values; what is the same in both is not copied. */
+/* The tensors in PyTorch's layout, in *out_values. Tensors with the same layout are not copied. */
 static tr_status_t reorder(const tr_session_t *s, tr_named_tensor_t *tensors, size_t count,
                            float **out_values) {
     int64_t elems = 0;

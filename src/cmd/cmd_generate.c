@@ -17,7 +17,7 @@ typedef struct {
     TR_VEC(const char *) prompts; /* borrowed */
     const char *file, *json;
     char *file_text;
-    int64_t tokens, rows; /* rows 0: by the number of prompts */
+    int64_t tokens, rows; /* rows 0: depends on the number of prompts */
     bool is_bf16;
     tr_sampling_t sampling;
 } options_t;
@@ -27,7 +27,7 @@ typedef struct {
     cmd_trained_t t;
     tr_generator_t *generator;
     tr_tokenizer_t *tokenizer;
-    tr_text_t *texts; /* [count] all; this rank computes [first, first + mine) */
+    tr_text_t *texts; /* [count] all texts; this rank computes [first, first + mine) */
     int64_t count, first, mine;
     double load_sec;
     tr_generate_stats_t stats;
@@ -92,7 +92,7 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
                                  "Hugging Face: trainer generate RUN --prompt TEXT");
 }
 
-/* A prompt for each line of the file; the lines are cut in place. */
+/* One prompt per line of the file; the text is split in place. */
 static tr_status_t read_prompts(options_t *o) {
     int64_t bytes = 0;
     if (!o->file) return o->prompts.count > 0 ? TR_OK : tr_vec_push(&o->prompts, "");
@@ -134,7 +134,7 @@ static tr_status_t make_texts(generate_t *p) {
     return TR_OK;
 }
 
-/* The size of the vocabulary is known with the weights, before the programs are built. */
+/* The vocabulary size is known from the weights, before the programs are built. */
 static tr_status_t build(tr_session_t *s, void *self) {
     generate_t *p = self;
     const tr_preprocess_t *kept = s->params.kept;
@@ -150,7 +150,7 @@ static tr_status_t build(tr_session_t *s, void *self) {
 
 /* -- several ranks ----------------------------------------------------------------------------- */
 
-/* Each rank's texts to all: how each ended, and its tokens. */
+/* Exchanges the texts of all ranks: how each ended, and its tokens. */
 static tr_status_t gather(generate_t *p) {
     const int64_t ranks = p->t.info->size, most = (p->count + ranks - 1) / ranks,
                   width = p->o->tokens + 2;
@@ -195,7 +195,7 @@ static double rate(const generate_t *p) {
     return p->stats.decode_sec > 0 ? (double)p->stats.decoded / p->stats.decode_sec : 0;
 }
 
-/* Prompts that were given are printed again, so that a text can be read as a whole. */
+/* Repeats the prompts, so that a text can be read as a whole. */
 static tr_status_t print_texts(const generate_t *p) {
     for (int64_t i = 0; i < p->count; i++) {
         tr_str_t text = {0};
@@ -221,7 +221,7 @@ static void print_stats(const generate_t *p) {
                     (long long)p->count, p->count > 1 ? "s" : "", tr_stop_name((tr_stop_t)i));
 }
 
-/* JSON holds UTF-8: what is not becomes U+FFFD. The tokens are exact. */
+/* JSON requires UTF-8: invalid bytes become U+FFFD. The tokens are exact. */
 static json_t *json_text(const char *text, size_t bytes) {
     tr_str_t clean = {0};
     for (size_t at = 0; at < bytes;) {

@@ -14,10 +14,10 @@
 
 typedef struct {
     const char *name, *usage, *help;
-    const tr_layer_t *layer; /* its arguments are shown too; NULL: no layer */
+    const tr_layer_t *layer; /* its arguments are also shown; NULL: not a layer */
 } entry_t;
 
-/* A list of registered things; `at` is false after the last. */
+/* A registry; `at` returns false after the last entry. */
 typedef struct {
     const char *topic, *title;
     bool (*at)(size_t index, entry_t *out);
@@ -78,8 +78,8 @@ static int width(void) {
     return size.ws_col > 120 ? 120 : size.ws_col;
 }
 
-/* Words of `text` in lines of `columns`, each line `indent` from the left; the first begins at
- * column `at`. */
+/* Wraps `text` to `columns`, with each line indented by `indent`; the first line starts at column
+ * `at`. */
 static void print_wrapped(const char *text, int at, int indent, int columns) {
     bool first = at >= indent;
     printf("%*s", first ? 0 : indent - at, "");
@@ -227,7 +227,7 @@ static tr_status_t fail_unknown(const char *name) {
             names[count++] = entry.name;
     }
     const char *nearest = tr_nearest(name, names, count);
-    if (!nearest) return tr_error_last()->code; /* of tr_config_help, which knows the nearest key */
+    if (!nearest) return tr_error_last()->code; /* from tr_config_help, with the nearest key */
     return TR_FAIL(TR_ERR_USAGE, "no help on '%s'; did you mean '%s'?", name, nearest);
 }
 

@@ -12,7 +12,7 @@
 
 #define PROGRESS_SEC 0.2
 
-/* A counter on a terminal that replaces itself; nothing elsewhere. */
+/* A counter that is redrawn on a terminal; nothing without one. */
 typedef struct {
     const char *what, *unit, *out;
     double begin_sec, shown_sec;
@@ -21,15 +21,16 @@ typedef struct {
     tr_str_t y, tokens; /* what they became */
 } counter_t;
 
-/* The signal that came; 0: none. */
+/* The received signal; 0: none. */
 static volatile sig_atomic_t stop;
 
 static void note_stop(int number) {
     stop = number;
 }
 
-/* The first one ends the work between two rows, so that no half of a file is left; a second one of
- * its kind ends the process. What is ignored (nohup, a script's background) stays so. */
+/* The first signal ends the work between two rows, so that no partial file is left; a second one
+ * of the same kind ends the process. Ignored signals (nohup, background jobs of scripts) stay
+ * ignored. */
 static void watch_signals(void) {
     static const int watched[] = {SIGINT, SIGTERM, SIGHUP};
     const struct sigaction action = {.sa_handler = note_stop,
@@ -89,7 +90,7 @@ static tr_status_t fraction(const char *option, const char *text, double *out) {
                    option, text ? text : "nothing");
 }
 
-/* An option whose value is any text; *used becomes 0 where it is none. */
+/* An option with any text as its value; *used becomes 0 if argv[0] is not this option. */
 static tr_status_t text_option(const char *name, const char *value, tr_import_params_t *p,
                                int *used) {
     const struct {
@@ -108,8 +109,8 @@ static tr_status_t text_option(const char *name, const char *value, tr_import_pa
     return TR_OK;
 }
 
-/* One option, and what follows it; *used is how many arguments that were, 0 where argv[0] is none.
- */
+/* One option and its value. *used: the number of arguments consumed; 0 if argv[0] is not an
+ * option. */
 static tr_status_t option(char **argv, tr_import_params_t *p, int *used) {
     const char *name = argv[0], *value = argv[1];
     int64_t seed;
@@ -149,7 +150,7 @@ static tr_status_t option(char **argv, tr_import_params_t *p, int *used) {
     return text_option(name, value, p, used);
 }
 
-/* Separates options from names; `names` has room for `most`. */
+/* Separates options from names; names[most]. */
 static tr_status_t arguments(int argc, char **argv, tr_import_params_t *p, const char **names,
                              int most, int *out_count) {
     *out_count = 0;
@@ -165,8 +166,8 @@ static tr_status_t arguments(int argc, char **argv, tr_import_params_t *p, const
     return TR_OK;
 }
 
-/* Refuses options that mean nothing to this importer, or to repack: its usage does not name them.
- * All files are written by --chunk and --force. */
+/* Refuses options that are not in the usage of this importer or of repack. --chunk and --force
+ * apply to all of them. */
 static tr_status_t check_options(int argc, char **argv, const char *name, const char *usage) {
     tr_import_params_t ignored;
     for (int i = 1, used; i < argc; i += used ? used : 1) {
@@ -190,8 +191,8 @@ static void report(const counter_t *counter) {
     if (counter->tokens.text) printf("tokens: %s\n", counter->tokens.text);
 }
 
-/* How it went. Whoever sent a signal sees that the process ended by it: a script ends with its
- * program. */
+/* Reports the outcome. After a signal, the process ends by that signal, so that a calling script
+ * ends, too. */
 static tr_status_t finish(const counter_t *counter, tr_status_t status) {
     if (status == TR_OK)
         report(counter);

@@ -27,7 +27,7 @@ static void print_row(void *self, const char *name, const char *value) {
     printf("    %-13s %s\n", name, value);
 }
 
-/* A backend that reports on its devices is asked for that; none of them is opened. */
+/* Calls the backend's report, which opens no device. */
 static void print_reported(const tr_backend_t *backend, const char *reason) {
     int count = 0;
     if (reason)
@@ -62,10 +62,9 @@ static void print_devices(void) {
 
 /* -- machine ----------------------------------------------------------------------------------- */
 
-/* The rest of the line that begins with `key` in a file of "key : value" lines; "" where there is
- * none. */
+/* The value of `key` in a file of "key : value" lines; "" if there is none. */
 static void read_line(const char *path, const char *key, char *text, size_t bytes) {
-    static char line[16384]; /* the flags of a processor are some thousand characters */
+    static char line[16384]; /* the flags of a processor have some thousand characters */
     *text = '\0';
     FILE *file = fopen(path, "r");
     if (!file) return;
@@ -78,7 +77,7 @@ static void read_line(const char *path, const char *key, char *text, size_t byte
     fclose(file);
 }
 
-/* Those instruction sets that decide over speed here, of what the processor says it has. */
+/* The instruction sets of the processor that matter for speed. */
 static void read_isa(char *text, size_t bytes) {
     static const char *const wanted[] = {"avx2",        "fma",      "avx512f",  "avx512_vnni",
                                          "avx512_bf16", "amx_bf16", "amx_int8", "asimd",

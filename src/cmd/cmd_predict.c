@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PROBABILITY_CLASSES = 1000 }; /* written unasked up to so many */
+enum { PROBABILITY_CLASSES = 1000 }; /* written by default up to so many */
 
 typedef struct {
     cmd_trained_params_t trained;
@@ -21,18 +21,18 @@ typedef struct {
     bool probabilities, force;
 } options_t;
 
-/* A rank's rows of one step, as they are gathered: predictions, then probabilities. */
+/* The gathered rows of one rank and step: predictions, then probabilities. */
 typedef struct {
     cmd_trained_t t;
     const options_t *o;
     bool is_class, wants_probability;
     int64_t width;                              /* of the model's output */
-    int64_t rows;                               /* a rank has at most a step */
+    int64_t rows;                               /* at most one step per rank */
     size_t prediction_bytes, probability_bytes; /* of a row */
     float *output;                              /* (micro_batch, width) */
-    /* one block; one for each rank in turn, rank 0 alone looks at it */
+    /* one block; one per rank, used only by rank 0 */
     char *mine, *all;
-    double unclear;              /* rows with NaN among their scores */
+    double unclear;              /* rows with a NaN score */
     tr_writer_t *writer;         /* rank 0 */
     int prediction, probability; /* arrays of the writer */
 } predict_t;
@@ -69,8 +69,8 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
         "CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [key=value ...]");
 }
 
-/* The data are all of IN, whatever the configuration reads; the command line's own assignments come
- * behind and win. */
+/* The data are all of IN, regardless of the configuration. Assignments on the command line come
+ * later and take precedence. */
 static tr_status_t add_assignments(options_t *o, char ***out_list, char **out_test) {
     cmd_trained_params_t *p = &o->trained;
     tr_str_t test = {0};
@@ -95,7 +95,7 @@ static bool is_in(const char *data, const char *out) {
     return tr_is_same_file(file, out);
 }
 
-/* --force must not put predictions in the place of data. */
+/* --force must not replace data with predictions. */
 static tr_status_t check_places(const predict_t *p) {
     const tr_data_settings_t *data = &p->t.s->data;
     const char *const places[] = {p->o->in, data->train, data->valid};
@@ -115,9 +115,9 @@ static tr_status_t check_places(const predict_t *p) {
 
 static sigset_t watched;
 static pthread_mutex_t ending =
-    PTHREAD_MUTEX_INITIALIZER; /* for good: by a signal, or with the file in its place */
+    PTHREAD_MUTEX_INITIALIZER; /* by a signal, or because the file is complete */
 
-/* Removes what is written so far, which rank 0 alone has; then the signal ends the process. */
+/* Removes the partial file, which only rank 0 has; then the signal ends the process. */
 static void *end_by_signal(void *self) {
     const char *out = self;
     int number;
@@ -131,8 +131,9 @@ static void *end_by_signal(void *self) {
     return NULL;
 }
 
-/* Before there are other threads, which leave these signals to that one, too: it may do what a
- * handler may not. What is ignored (nohup, a script's background) stays so. */
+/* Called before other threads start, so that they leave these signals to this thread, which may
+ * call functions that a handler may not. Ignored signals (nohup, background jobs of scripts) stay
+ * ignored. */
 static void watch_signals(const char *out) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action;
@@ -187,7 +188,7 @@ static tr_status_t prepare(predict_t *p) {
     return ranks > 1 ? tr_alloc(bytes * (size_t)ranks, "predictions of all ranks", &p->all) : TR_OK;
 }
 
-/* Where the training data had names for the classes. */
+/* If the training data had class names. */
 static tr_status_t write_class_names(predict_t *p) {
     const tr_names_t *names = &p->t.s->preprocess->names[TR_NAMES_CLASSES];
     if (!p->is_class || names->count != p->width) return TR_OK;
@@ -215,7 +216,7 @@ static tr_status_t open_output(predict_t *p) {
 
 /* -- predicting -------------------------------------------------------------------------------- */
 
-/* The scores of one sample into row `row` of this rank's block. */
+/* Writes the scores of one sample to row `row` of this rank's block. */
 static void put_row(predict_t *p, const float *scores, int64_t row) {
     char *prediction = p->mine + (size_t)row * p->prediction_bytes;
     char *probability =
@@ -230,7 +231,7 @@ static void put_row(predict_t *p, const float *scores, int64_t row) {
         tr_class_probabilities(scores, p->width, (float *)(void *)probability);
 }
 
-/* Rank by rank, the ranks' rows of a step follow each other in the data set. */
+/* The rows of a step are consecutive in the data set, in rank order. */
 static tr_status_t write_step(predict_t *p, int64_t step) {
     const tr_session_t *s = p->t.s;
     const size_t bytes = (size_t)p->rows * (p->prediction_bytes + p->probability_bytes);
@@ -249,7 +250,8 @@ static tr_status_t write_step(predict_t *p, int64_t step) {
     return TR_OK;
 }
 
-/* Every rank has its last micro-batch of a step in the same step, so that the gathering meets. */
+/* All ranks complete their last micro-batch of a step in the same step, so that they gather
+ * together. */
 static tr_status_t add_batch(void *self, tr_session_t *s, const tr_batch_t *batch) {
     predict_t *p = self;
     const int64_t micro = s->order.micro_batch, slot = batch->slot - s->first_slot;

@@ -9,9 +9,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Before libraries are initialised, which takes a while: a signal that asks to stop waits until it
- * can be caught. And UCX, which many an MPI brings along, takes HUP for itself when it is loaded,
- * also where nohup has it ignored. System calls, because sanitizers are not there yet. */
+/* Runs before libraries are initialised, which takes a while: signals that request a stop stay
+ * blocked until they can be handled. Also, UCX, which many MPIs use, installs a handler for HUP
+ * when it is loaded, even if nohup has set it to ignored. Uses system calls, because sanitizers are
+ * not initialised yet. */
 static bool hup_is_ignored;
 static unsigned long blocked_before;
 enum { MASK_BYTES = 8 };
@@ -33,7 +34,7 @@ __attribute__((section(".preinit_array"),
 void cmd_train_signals(bool trains) {
     if (trains) {
         if (hup_is_ignored) signal(SIGHUP, SIG_IGN);
-        signal(SIGPIPE, SIG_IGN); /* whoever reads along may go: with the terminal, say */
+        signal(SIGPIPE, SIG_IGN); /* the reader of the output may exit before training ends */
         tr_train_catch_signals();
     }
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &blocked_before, NULL, MASK_BYTES);
@@ -61,7 +62,7 @@ tr_status_t cmd_train(int argc, char **argv) {
     const tr_train_params_t params = {.config_path = argv[1], .version = cmd_version};
     const tr_status_t status = tr_train(config, world, &params);
     tr_config_destroy(&config);
-    /* In good order on every rank. */
+    /* A normal end on every rank. */
     if (status == TR_OK || status == TR_ERR_RETRY) cmd_world_leave(&world, status);
     return status;
 }

@@ -16,7 +16,7 @@ static const char *remedy_of(tr_status_t code) {
     return "Choose another run.dir.";
 }
 
-/* What a checkpoint of CONFIG takes, without headers; 0: not known. */
+/* Size of a checkpoint of CONFIG, without headers; 0: unknown. */
 static double checkpoint_bytes(const doctor_t *d) {
     if (!d->s) return 0;
     const tr_memory_plan_t m = tr_graph_memory(d->s->g);
@@ -57,7 +57,7 @@ static void check_write(doctor_t *d, const tr_folder_probe_t *p) {
                 "write, fsync and rename of 1 MiB in %s: %.3f s", p->folder, p->sync_sec);
 }
 
-/* What the first ranks of the other nodes see of the lock that rank 0 holds; one state per rank. */
+/* Whether the first ranks of the other nodes see the lock held by rank 0; one state per rank. */
 static tr_status_t try_lock_elsewhere(doctor_t *d, const char *file, int64_t *states) {
     char path[4096] = "";
     int64_t mine = TR_LOCK_WORKS;

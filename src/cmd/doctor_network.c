@@ -16,7 +16,7 @@ static double bandwidth(double sec) {
 
 /* -- timing ------------------------------------------------------------------------------------ */
 
-/* The ranks of the ring: the first of every node; of one node, all. */
+/* The ranks of the ring: the first rank of every node; with one node, all ranks. */
 static int choose_ring(const doctor_t *d, int *ranks) {
     int count = 0;
     for (int r = 0; r < d->info->size; r++)
@@ -53,13 +53,13 @@ static tr_status_t time_network(doctor_t *d) {
 
 /* -- judging ----------------------------------------------------------------------------------- */
 
-/* Place i of the ring is the end of link i and of the one before: its better time. */
+/* Place i of the ring belongs to link i and to the previous link: the better of their times. */
 static double best_of_place(const doctor_t *d, int i) {
     const int before = (i + d->link_count - 1) % d->link_count;
     return fmin(d->links[i].large_sec, d->links[before].large_sec);
 }
 
-/* The slowest place of a ring of three or more nodes, where it is much slower than the others; else
+/* The slowest place of a ring of three or more nodes, if it is much slower than the others; else
  * -1. */
 static int find_slow_place(const doctor_t *d, double *out_median) {
     const int count = d->link_count;

@@ -158,7 +158,7 @@ void doctor_check_cores(doctor_t *d) {
 
 /* -- versions ---------------------------------------------------------------------------------- */
 
-/* True where it is the same on all ranks. `text` is at `offset` of a row. */
+/* Whether the text at `offset` of a row is the same on all ranks. */
 static bool is_same(doctor_t *d, const char *name, size_t offset, doctor_verdict_t verdict) {
     const char *expected = (const char *)&d->ranks[0] + offset;
     int other = 0, count = 0;

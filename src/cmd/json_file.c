@@ -12,7 +12,7 @@ bool cmd_json_is_stdout(const char *path) {
     return path && strcmp(path, "-") == 0;
 }
 
-/* Dumps to `path`, or, where that is NULL, to standard output. */
+/* Writes to `path`, or to standard output if that is NULL. */
 static bool dump(const json_t *object, const char *path) {
     const size_t flags = JSON_INDENT(1) | JSON_SORT_KEYS | JSON_REAL_PRECISION(9);
     if (path) return json_dump_file(object, path, flags) == 0;

@@ -75,7 +75,7 @@ int cmd_format_cores(const cpu_set_t *set, char *text, size_t bytes) {
     return CPU_COUNT(set);
 }
 
-/* Of a list as the kernel writes it: "0-3,8". */
+/* Parses a list in the kernel's format: "0-3,8". */
 static bool has_core_of(const char *list, const cpu_set_t *set) {
     for (char *end; *list >= '0' && *list <= '9'; list = *end == ',' ? end + 1 : end) {
         const long first = strtol(list, &end, 10),

@@ -12,10 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FIRST_MSEC    1200 /* Open MPI ends the others a second behind the first that ends */
+#define FIRST_MSEC    1200 /* Open MPI ends the other ranks one second after the first exit */
 #define TURN_MSEC     100
 #define LAST_TURN     15
-#define ALONE_SEC     3  /* more than the last turn; this process has no other ranks */
+#define ALONE_SEC     3  /* longer than the last turn; this process has no other ranks */
 #define PEER_SAYS_SEC 60 /* the rank that prints an agreed error is alive, but may be slow */
 
 static const cmd_command_t commands[] = {
@@ -25,9 +25,9 @@ static const cmd_command_t commands[] = {
 };
 
 static bool is_said;    /* the error that ends the process */
-static bool is_leaving; /* with all other ranks, in good order */
+static bool is_leaving; /* normally, together with all other ranks */
 static tr_world_t *world;
-static tr_world_info_t place = {.size = 1}; /* kept when the world is closed */
+static tr_world_info_t place = {.size = 1}; /* copied when the world is closed */
 
 const cmd_command_t *cmd_list(size_t *out_count) {
     *out_count = TR_COUNT(commands);
@@ -40,8 +40,8 @@ const cmd_command_t *cmd_find(const char *name) {
     return NULL;
 }
 
-/* Most builds of Open MPI cannot use PMI-1 or PMI-2, and end the program inside MPI_Init: the
- * remedy has to be printed before that. */
+/* Most builds of Open MPI do not support PMI-1 or PMI-2 and end the program in MPI_Init: the remedy
+ * must be printed before that. */
 static void warn_of_pmi(void) {
     const tr_status_t status = tr_launch_fail();
     TR_WARN("MPI_Init may abort the program: %s", tr_error_last()->message);
@@ -68,7 +68,7 @@ void cmd_world_close(tr_world_t **closing) {
 void cmd_world_leave(tr_world_t **leaving, tr_status_t status) {
     tr_error_t kept = *tr_error_last();
     if (status != TR_OK) cmd_say_error(status);
-    is_leaving = tr_world_barrier(*leaving) == TR_OK; /* not where a peer is lost */
+    is_leaving = tr_world_barrier(*leaving) == TR_OK; /* not if a peer is lost */
     cmd_world_close(leaving);
     tr_error_set(&kept);
 }
@@ -86,8 +86,9 @@ static void print_error(tr_status_t status, const tr_error_t *error) {
     if (trace && *trace && strcmp(trace, "0") != 0) fprintf(stderr, "%s\n", error->trace);
 }
 
-/* Several ranks may come upon the same error at the same time, and have no collective left to agree
- * on a speaker: the lowest says it and ends the job, which ends the others while they wait. */
+/* Several ranks may have the same error at the same time and cannot agree by a collective on the
+ * one that reports it. The lowest rank reports it and ends the job, which ends the others while
+ * they wait. */
 static void wait_turn(void) {
     const int turn = place.rank < LAST_TURN ? place.rank : LAST_TURN;
     const int msec = FIRST_MSEC + turn * TURN_MSEC;
@@ -96,8 +97,8 @@ static void wait_turn(void) {
                   NULL);
 }
 
-/* Called wrongly, every rank is called wrongly: before MPI is up the launcher's word tells which
- * one says so. */
+/* A usage error is the same on every rank. Before MPI is initialised, the launcher's environment
+ * determines the rank that reports it. */
 static bool is_said_by_peer(tr_status_t status, const tr_error_t *error) {
     return error->origin == TR_ORIGIN_PEER ||
            (place.size == 1 && tr_launch_rank() > 0 &&
@@ -118,8 +119,8 @@ static int end(tr_status_t status) {
     /* The rank that prints the error ends a rank that waits below. */
     signal(SIGTERM, SIG_DFL);
     cmd_say_error(status);
-    /* When the first process exits, the launcher ends all: a rank that does not print waits, so that
-     * the one that prints can also write the verdict. */
+    /* When the first process exits, the launcher ends all: a rank that does not print waits, so
+     * that the one that prints can also write the verdict. */
     if (!is_said) nanosleep(&(struct timespec){.tv_sec = world ? PEER_SAYS_SEC : ALONE_SEC}, NULL);
     if (world && place.size > 1) tr_world_abort(world, (int)status);
     cmd_world_close(&world);
@@ -151,7 +152,7 @@ static bool asks_help(const char *word) {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
-/* None of the ranks opens MPI then, so that the launcher takes their ends for good ones. */
+/* No rank initialises MPI in this case, so the launcher treats their exits as normal. */
 static tr_status_t run_command(const cmd_command_t *command, int argc, char **argv) {
     const int64_t tasks = tr_launch_tasks();
     if (command->runs == CMD_ON_FIRST && tr_launch_rank() > 0) return TR_OK;
@@ -186,13 +187,13 @@ static tr_status_t run(int argc, char **argv) {
             return TR_OK;
         }
     if (!is_short) return run_command(command, argc - 1, argv + 1);
-    argv[0] = (char *)command->name; /* there is no argument to spare for it */
+    argv[0] = (char *)command->name;
     return run_command(command, argc, argv);
 }
 
 int main(int argc, char **argv) {
     cmd_train_signals(trains(argc, argv));
-    signal(SIGXFSZ, SIG_IGN); /* beyond a limit on files' sizes, writing fails and is told */
+    signal(SIGXFSZ, SIG_IGN); /* beyond a file size limit, writes fail with an error */
     tr_h5_own_process();
     int code = end(run(argc, argv));
     if (code == 0 && (fflush(stdout) != 0 || ferror(stdout))) {

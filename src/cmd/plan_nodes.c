@@ -40,7 +40,7 @@ static tr_status_t compare_count(const tr_config_t *config, const char *key, int
                    path, key, (long long)measured, (long long)asked);
 }
 
-/* The time of a micro-batch depends on the model and on the precision. */
+/* The time of a micro-batch depends on the model and the precision. */
 static tr_status_t compare_keys(const tr_config_t *config, const tr_config_t *measured,
                                 const tr_config_table_t *const *tables, size_t n,
                                 const char *path) {

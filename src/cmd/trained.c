@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A folder of Hugging Face has no configuration file: its config.json says all. */
+/* A Hugging Face folder has no configuration file: its config.json is used. */
 static tr_status_t load_foreign(tr_world_t *world, const cmd_trained_params_t *params,
                                 tr_config_t **out) {
     char init[4096 + 16];

@@ -126,8 +126,8 @@ typedef struct {
  * BATCHNORM_EVAL  in0: x, in1: gamma, in2: beta, in3: running mean (C), in4: running variance (C)
  *                 -> out0: y
  * BATCHNORM_BWD   in0: dy, in1: x, in2: gamma, in3: beta, in4: mean, in5: rstd -> out0?: dx, out1:
- *                 dgamma (C), out2: dbeta (C).
- *                 With act = RELU the mask is recomputed from x. dx in place over dy.
+ *                 dgamma (C), out2: dbeta (C). dx is in place over dy. With act = RELU, the mask is
+ *                 recomputed from x.
  * BATCHNORM_ADD_TRAIN as BATCHNORM_TRAIN, with in3: a, of the type and shape of x -> out0: y =
  *                 act(normalised x + a), in place over a. The normalised x is rounded to the type
  *                 of x before the addition.
@@ -197,13 +197,13 @@ typedef struct {
  *                `applied` where finite; then updates the loss scale. Reads its outputs.
  * SGD            in0: gradient (n), in1: step block, in2: result, in3: ranges (tr_update_range_t as
  *                u8) that end at n, each with its decay and lr_factor -> out0: parameters (n),
- *                out1?: momentum (n). Reads its outputs. Nothing if !finite.
- *                g = grad * scale + decay * p; v = momentum v + g; p -= lr * lr_factor * (nesterov
- *                ? g + momentum v : v)
+ *                out1?: momentum (n). Reads its outputs. Does nothing if !finite.
+ *                g = grad * scale + decay * p; v = momentum v + g;
+ *                p -= lr * lr_factor * (nesterov ? g + momentum v : v)
  * ADAM           in0: gradient (n), in1: step block, in2: result, in3: ranges, as SGD -> out0:
- *                parameters (n), out1: m (n), out2: v (n). Kingma and Ba 2015; decoupled: Loshchilov
- *                and Hutter 2019, p -= lr * decay * p; else decay is added to the gradient.
- *                Bias-corrected with t = applied.
+ *                parameters (n), out1: m (n), out2: v (n). Reads its outputs. Does nothing if
+ *                !finite. Kingma and Ba 2015. decoupled: p -= lr * decay * p (Loshchilov and Hutter
+ *                2019); otherwise decay is added to the gradient. Bias correction with t = applied.
  * EMA_UPDATE     in0: parameters (n), in1: result -> out0: average (n) = d * average + (1 - d) *
  *                parameters, with d = min(decay, (1 + t) / (10 + t)) and t = applied, so that the
  *                initial weights are soon forgotten. Reads out0. Does nothing if !finite.

@@ -1,7 +1,7 @@
 #include "ema.h"
 #include "trainer/optim.h"
 
-#define ASIDE "ema.trained" /* the trained weights while the average is in their place */
+#define ASIDE "ema.trained" /* the trained weights during an evaluation */
 
 tr_status_t tr_ema_declare(tr_session_t *s) {
     tr_tensor_t aside;

@@ -9,9 +9,9 @@
 
 #include <math.h>
 
-#define AGREE_SEC 0.1 /* between two looks at whether some rank was asked to stop */
+#define AGREE_SEC 0.1 /* between two checks whether a rank was asked to stop */
 
-enum { RING = 2 }; /* batches whose sums may be on their way */
+enum { RING = 2 }; /* batches whose sums are being copied */
 
 struct tr_evaluation {
     tr_session_t *s;
@@ -28,7 +28,7 @@ typedef struct {
     double sums[TR_SUM_COUNT];
     int64_t batches;      /* enqueued */
     tr_batch_t *pending;  /* its sums are not read yet; NULL: none */
-    bool has_more, waits; /* batches; each is waited for before the next */
+    bool has_more, waits; /* more batches remain; wait after each */
 } pass_t;
 
 /* -- what is kept between passes --------------------------------------------------------------- */
@@ -63,7 +63,7 @@ fail:
     return status;
 }
 
-/* Validations come again and again, with one loader. */
+/* Validations reuse one loader. */
 static bool is_kept(const tr_session_t *s, tr_split_t split) {
     return s->params.training && split == TR_SPLIT_VALID;
 }
@@ -84,7 +84,7 @@ static void end(tr_session_t *s, tr_split_t split, bool is_whole, tr_evaluation_
 
 /* -- batches ----------------------------------------------------------------------------------- */
 
-/* `newest`: batches that were fed since. */
+/* newest: number of batches fed since. */
 static tr_status_t settle(pass_t *p, int newest) {
     tr_session_t *s = p->s;
     tr_batch_t *batch = p->pending;
@@ -125,8 +125,8 @@ static tr_status_t run_batch(pass_t *p) {
     return TR_OK;
 }
 
-/* Up to `most` batches of this rank: fewer where they take long all at once, or the rank is asked
- * to stop. */
+/* Processes up to `most` batches of this rank; fewer if they take long or the rank is asked to
+ * stop. */
 static tr_status_t run_some(pass_t *p, tr_asked_fn asked, double most, double *out_stop,
                             double *out_batch_sec) {
     const double start = tr_clock_sec();
@@ -140,8 +140,8 @@ static tr_status_t run_some(pass_t *p, tr_asked_fn asked, double most, double *o
     return TR_OK;
 }
 
-/* Ranks need not have equally many batches: they agree about every AGREE_SEC, behind as many as the
- * slowest does in that time. */
+/* Ranks may have different numbers of batches. They agree about every AGREE_SEC, after as many
+ * batches as the slowest rank completes in that time. */
 static tr_status_t run_until_asked(pass_t *p, tr_asked_fn asked, bool *out_stopped) {
     enum { STOP, MORE, SEC, COUNT };
     for (double most = 1;;) {
@@ -155,7 +155,7 @@ static tr_status_t run_until_asked(pass_t *p, tr_asked_fn asked, bool *out_stopp
     }
 }
 
-/* A NaN without a sign, which would be printed. */
+/* A NaN with positive sign: a sign would be printed. */
 static double mean(double sum, double n) {
     return isnan(sum / n) ? NAN : sum / n;
 }

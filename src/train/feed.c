@@ -4,14 +4,14 @@
 
 typedef struct {
     tr_feed_step_t *host; /* pinned: what the copy reads */
-    tr_event_t *copied;   /* on the copy stream: the set is filled */
-    tr_event_t *used;     /* on the compute stream: the set may be filled again */
-    bool under_way;       /* the host has not waited for `copied` since it was recorded */
+    tr_event_t *copied;   /* on the copy stream: the set has been filled */
+    tr_event_t *used;     /* on the compute stream: the set can be refilled */
+    bool under_way;       /* the host has not yet waited for `copied` */
 } set_t;
 
 struct tr_feed {
     tr_session_t *s;
-    tr_stream_t *stream; /* of copies; the compute stream where inputs are bound. */
+    tr_stream_t *stream; /* for copies; the compute stream if inputs are bound */
     bool bound;
     int sets, set; /* set: the one fed last */
     set_t set_of[TR_FEED_SETS];
@@ -90,7 +90,7 @@ tr_status_t tr_feed_next(tr_feed_t *f, const tr_batch_t *batch, const tr_feed_st
     tr_device_t *device = f->s->device;
     f->set = (f->set + 1) % f->sets;
     set_t *set = &f->set_of[f->set];
-    TR_TRY(wait_for_copy(f, set)); /* before its pinned block is written */
+    TR_TRY(wait_for_copy(f, set)); /* before writing its pinned block */
     tr_graph_use_inputs(f->s->g, f->set);
     TR_TRY(device->ops->event_wait(device, set->used, f->stream));
     TR_TRY(give_batch(f, batch));

@@ -80,7 +80,7 @@ static tr_status_t read_config(const char *dir, json_t **out) {
     return status;
 }
 
-/* Our keys and theirs; n_ctx is what older files call n_positions. */
+/* Our keys and theirs. Older files have n_ctx instead of n_positions. */
 static const char *const sizes[][2] = {
     {"model.n_layer", "n_layer"}, {"model.n_head", "n_head"},
     {"model.n_embd", "n_embd"},   {"model.context", "n_positions"},
@@ -144,7 +144,7 @@ static tr_status_t open_tokenizer_json(const char *path, tr_tokenizer_t **out) {
     return status;
 }
 
-/* *out is NULL where the folder has none. */
+/* *out is NULL if the folder has none. */
 static tr_status_t open_tokenizer(const char *dir, tr_tokenizer_t **out) {
     char path[4096];
     tr_str_t spec = {0};

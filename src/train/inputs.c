@@ -11,8 +11,8 @@ static bool is_one_of(const char *name, const char *a, const char *b) {
     return strcmp(name, a) == 0 || strcmp(name, b) == 0;
 }
 
-/* A norm before anything is learnt makes up for any units. Layers that are wrong are told where the
- * model is built. */
+/* A normalisation layer before the first layer with weights makes the units irrelevant. Errors in
+ * the layers are reported when the model is built. */
 static bool begins_with_norm(const tr_session_t *s) {
     tr_layer_spec_t *specs;
     int count, i = 0;

@@ -41,11 +41,11 @@ static tr_status_t summarize(loop_t *l, const char *status) {
     return tr_report_summary(&l->report, &end);
 }
 
-/* A checkpoint has the sums of an epoch that goes on behind it: its line and the summary come
+/* The checkpoint contains the sums of an unfinished epoch. Its line and the summary are written
  * later. */
 static tr_status_t stopped(loop_t *l) {
     char resume_hint[TR_WAY_ON_BYTES];
-    tr_signals_say(0); /* that rank may be one whose words go nowhere */
+    tr_signals_say(0); /* the output of that rank may be discarded */
     if (!l->state.valid_pending && ends_epoch(l)) tr_report_epoch(&l->report, l->state.step);
     TR_TRY(tr_loop_save_last(l));
     tr_report_epoch(&l->report, l->state.step);
@@ -81,10 +81,10 @@ static bool is_stale(const loop_t *l) {
     return l->s->train.patience > 0 && l->state.stale >= l->s->train.patience;
 }
 
-/* A validation that is stopped stays pending. */
+/* An aborted validation stays pending. */
 static tr_status_t validate(loop_t *l, bool *is_best) {
     tr_eval_outcome_t v;
-    /* Before an error in data that are read for the first time may end all ranks. */
+    /* Before data are read for the first time, because an error in them may end all ranks. */
     if (isinf(l->state.best_loss)) TR_TRY(tr_loop_save_first(l));
     const double start = tr_clock_sec();
     tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->state.step);
@@ -96,7 +96,7 @@ static tr_status_t validate(loop_t *l, bool *is_best) {
     return tr_report_valid(&l->report, l->state.step, &v, tr_clock_sec() - start, *is_best);
 }
 
-/* A checkpoint comes before the validation, which may take long; all that it adds is a link. */
+/* The checkpoint is saved before the validation, which may take long and only adds a link. */
 static tr_status_t after_step(loop_t *l) {
     const bool is_due = tr_interval_is_due(&l->save, l->state.step) || is_last(l),
                is_validated = l->state.valid_pending;
@@ -116,7 +116,8 @@ static tr_status_t after_step(loop_t *l) {
 
 static tr_status_t finish(loop_t *l) {
     tr_eval_outcome_t test;
-    TR_TRY(tr_loop_save_last(l));          /* before an error in the test data may end all ranks */
+    /* Before the test data are read, because an error in them may end all ranks. */
+    TR_TRY(tr_loop_save_last(l));
     if (l->state.step < l->s->total_steps) /* an early stop */
         tr_report_epoch(&l->report, l->state.step);
     const double start = tr_clock_sec();
@@ -131,7 +132,7 @@ static tr_status_t finish(loop_t *l) {
     return summarize(l, "done");
 }
 
-/* What the summary says of a run that ends with an error; the error itself stays the last one. */
+/* Writes the summary of a run that ends with an error. That error remains the last one recorded. */
 static void failed(loop_t *l) {
     const tr_error_t error = *tr_error_last();
     tr_loop_finish_writing(l);
@@ -139,7 +140,7 @@ static void failed(loop_t *l) {
     tr_error_set(&error);
 }
 
-/* A step whose outcome is known. */
+/* Called when the outcome of a step is known. */
 static tr_status_t settle(loop_t *l, const tr_step_outcome_t *o) {
     const int64_t step = l->state.step;
     TR_TRY(tr_loop_check_finite(l, o));
@@ -149,13 +150,13 @@ static tr_status_t settle(loop_t *l, const tr_step_outcome_t *o) {
     return TR_OK;
 }
 
-/* What is done after a step that all ranks know they wait for. */
+/* Called after a step for which all ranks wait. */
 static bool must_drain(loop_t *l, int64_t steps) {
     return l->stop || steps == l->s->total_steps || valid_due(l, steps);
 }
 
-/* The step before is settled between the halves of this one, this one only where it must be: on a
- * device that works asynchronously the host is one step ahead. */
+/* The previous step is completed between the halves of this one, and this one only if necessary: on
+ * an asynchronous device, the host is one step ahead. */
 static tr_status_t run_step(loop_t *l, int64_t step, bool *out_stopped) {
     tr_step_outcome_t o;
     double start;
@@ -225,9 +226,9 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
     if (l.info->rank == 0) tr_history_end(&l, status);
     tr_signals_restore();
     if (status != TR_OK && status != TR_ERR_RETRY) failed(&l);
-    tr_report_close(&l.report); /* the terminal is free for the error */
-    /* One that failed alone leaves at once: its peers wait in a collective, and only the caller can
-     * end them. */
+    tr_report_close(&l.report); /* frees the terminal for the error */
+    /* A rank that failed alone returns at once: its peers wait in a collective, and only the caller
+     * can end them. */
     if (status == TR_OK || status == TR_ERR_RETRY || l.info->size == 1)
         tr_loop_tear_down(&l);
     else if (!has_begun)

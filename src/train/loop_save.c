@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define RETRY_SEC 2 /* between tries of the last checkpoint */
+#define RETRY_SEC 2 /* between attempts to save the last checkpoint */
 
 void tr_loop_note_failure(loop_t *l) {
     if (!tr_loop_state_is_writing(&l->state) || tr_checkpointer_busy(l->checkpointer)) return;
@@ -66,8 +66,8 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
                : TR_FAIL(TR_ERR_MEMORY, "not enough memory for the state of the run");
 }
 
-/* Between the halves of a step the outcome of the one before is known, so nothing changes the state
- * until the update. */
+/* Between the halves of a step, the outcome of the previous step is known, and the state does not
+ * change until the update. */
 static tr_status_t take_snapshot(loop_t *l) {
     tr_event_t *taken = NULL;
     if (!l->is_between) return tr_snapshot_take(l->snapshot);
@@ -93,11 +93,11 @@ static tr_status_t hand_over(loop_t *l) {
 tr_status_t tr_loop_submit(loop_t *l) {
     if (!l->has_content) return TR_OK;
     l->has_content = false;
-    TR_TRY(tr_snapshot_end(l->snapshot)); /* of a snapshot that is taken: nothing */
+    TR_TRY(tr_snapshot_end(l->snapshot)); /* a snapshot is being taken: do nothing */
     return tr_checkpointer_submit(l->checkpointer, &l->content);
 }
 
-/* Its failure is said, and the last one's counts. */
+/* Failures are reported; only that of the last checkpoint fails the run. */
 static void wait_for_writer(loop_t *l) {
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
     (void)tr_checkpointer_wait(l->checkpointer);
@@ -140,8 +140,8 @@ static void pause_until(double end, int asked) {
         nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
 }
 
-/* Until it is on the disk, checkpoint.patience is over, or a signal asks to stop: nothing is left
- * to compute, and all of it would be lost. */
+/* Retries until the checkpoint is saved, checkpoint.patience has passed, or a signal requests a
+ * stop. Training is complete, and without this checkpoint its result would be lost. */
 static tr_status_t save_patiently(loop_t *l) {
     const double end = tr_clock_sec() + l->save_settings.patience;
     const int asked = tr_signals_pending();

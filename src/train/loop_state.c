@@ -7,7 +7,7 @@ typedef struct {
     tr_save_action_t action;
 } transition_t;
 
-/* A writer that is idle reports nothing: those entries change nothing. */
+/* An idle writer reports nothing, so these entries have no effect. */
 static const transition_t transitions[TR_SAVE_STATES][TR_SAVE_EVENTS] = {
     [TR_SAVE_IDLE] = {[TR_SAVE_LINK] = {TR_SAVE_WRITING, TR_SAVE_NOTHING},
                       [TR_SAVE_DUE] = {TR_SAVE_WRITING, TR_SAVE_TAKE},

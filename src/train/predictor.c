@@ -35,7 +35,7 @@ struct tr_predictor {
     tr_trained_t trained;
     tr_predictor_info_t info;
     bool is_classifier;
-    tr_batch_t batch; /* in pinned host memory of the device */
+    tr_batch_t batch; /* in pinned host memory */
     float *output;    /* (batch, outputs) */
 };
 

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-/* A node that waits for its sibling, in buffer `buffer`. */
+/* A node that waits for its sibling, stored in buffer `buffer`. */
 typedef struct {
     int level;
     int64_t index;
@@ -20,7 +20,7 @@ typedef struct {
 
 struct tr_reduce_tree {
     tr_graph_t *g;
-    int64_t slots, first, count; /* this rank has [first, first + count) */
+    int64_t slots, first, count; /* this rank's slots are [first, first + count) */
     int rank, size;
     tr_tensor_t block;
     TR_VEC(buffer_t) buffers;
@@ -66,7 +66,7 @@ static tr_status_t make_buffer(tr_reduce_tree_t *t) {
     return tr_vec_push(&t->buffers, b);
 }
 
-/* How many nodes wait at once at most, by going through this rank's slots without data. */
+/* The maximum number of waiting nodes, found by a dry run over this rank's slots. */
 static int count_buffers(const tr_reduce_tree_t *t) {
     int most = 0, waiting = 0;
     int64_t carry_level[64], carry_index[64];
@@ -144,7 +144,7 @@ static node_t *find(tr_reduce_tree_t *t, int level, int64_t index) {
     return NULL;
 }
 
-/* Takes a waiting node out: its buffer is added to the block, or becomes the block. */
+/* Removes a waiting node: adds its buffer to the block, or copies it to the block. */
 static tr_status_t take(tr_reduce_tree_t *t, node_t *node, bool add) {
     buffer_t *b = &t->buffers.data[node->buffer];
     b->taken = false;
@@ -209,7 +209,7 @@ static tr_status_t join(tr_reduce_tree_t *t, tr_collectives_t *c, int level, int
     return store(t, level + 1, index / 2);
 }
 
-/* A node without a right sibling goes up as it is. */
+/* A node without a right sibling is passed up unchanged. */
 static void promote(tr_reduce_tree_t *t, int level) {
     for (size_t i = 0; i < t->pending.count; i++) {
         node_t *node = &t->pending.data[i];

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LEAST_SEC 0.05 /* that every rank has told of, before shares are made of it */
+#define LEAST_SEC 0.05 /* reported by every rank before fractions are computed */
 
 /* -- step times -------------------------------------------------------------------------------- */
 
@@ -37,7 +37,7 @@ static void put_step_times(tr_report_ranks_t *r, json_t *line) {
 
 /* -- ranks ------------------------------------------------------------------------------------- */
 
-/* Shares of the time of one rank since `base`. */
+/* Fractions of the time of one rank since `base`. */
 static void shares(const tr_rank_times_t *now, const tr_rank_times_t *base, double out[3]) {
     const double times[3] = {now->compute_sec - base->compute_sec, now->data_sec - base->data_sec,
                              now->wait_sec - base->wait_sec};
@@ -56,7 +56,8 @@ static bool have_moved(const tr_report_ranks_t *r, int size) {
     return true;
 }
 
-/* Steps take equally long on all ranks: the slowest is the one that waits least for the others. */
+/* A step takes the same time on all ranks: the slowest rank is the one that waits least for the
+ * others. */
 static void summarize(const tr_report_ranks_t *r, int size, json_t *line) {
     static const char *const names[3][2] = {{"compute_min", "compute_max"},
                                             {"data_stall_min", "data_stall_max"},

@@ -151,8 +151,8 @@ void tr_target_sums_add(tr_target_sums_t *t, const float *predicted, const float
     }
 }
 
-/* The spread about the common mean is each rank's own plus samples * (own mean - common mean)^2: no
- * difference of large sums (Chan, Golub, LeVeque 1983). */
+/* The spread about the common mean is the sum over ranks of their spread plus samples * (own mean -
+ * common mean)^2, which avoids differences of large sums (Chan, Golub, LeVeque 1983). */
 tr_status_t tr_target_sums_reduce(tr_target_sums_t *t, tr_world_t *world) {
     double *common = NULL;
     int64_t all = t->samples;
@@ -176,8 +176,8 @@ done:
 }
 
 tr_target_score_t tr_target_score(const tr_target_sums_t *t, int64_t k) {
-    /* What rounding leaves of a constant target is no spread: f32 values that differ do so by more
-     * than 1e-8 of themselves. */
+    /* Ignore a spread that comes from rounding a constant target: different f32 values differ by
+     * more than 1e-8 of their magnitude. */
     const double n = (double)t->samples, nothing = n * t->mean[k] * t->mean[k] * 1e-28;
     return (tr_target_score_t){.mse = t->squared[k] / n,
                                .mae = t->absolute[k] / n,

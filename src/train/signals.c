@@ -11,20 +11,20 @@
 #include <string.h>
 #include <unistd.h>
 
-/* the watchdog reads it, too; without a lock, so that a handler may set it */
+/* also read by the watchdog; lock-free, so that a handler may set it */
 static _Atomic int pending;
 static atomic_bool said;
 static atomic_uint came;         /* a bit for each signal */
-static _Atomic double until_sec; /* stop at this time of the wall clock; 0: no limit */
-/* the link to the last checkpoint; "": this rank has nothing to tell of them */
+static _Atomic double until_sec; /* wall-clock time at which to stop; 0: no limit */
+/* link to the last checkpoint; "": this rank saves none */
 static char newest[4096];
-static char remedy[4096 + 128]; /* how to go on from there */
+static char remedy[4096 + 128]; /* how to resume from it */
 enum { WATCHED = 4 };
 static const int watched[WATCHED] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP};
 static struct sigaction before[WATCHED];
-static bool installed, kept; /* kept: by main(), until the process ends */
+static bool installed, kept; /* installed by main(), until the process ends */
 
-/* In a signal handler: nothing but calls that POSIX allows there. */
+/* Called in a signal handler: only async-signal-safe functions. */
 static void say_last_words(void) {
     char text[sizeof newest + sizeof remedy + 256] = "\nstopped immediately by a second signal: ";
     char step[64] = "";
@@ -39,9 +39,9 @@ static void say_last_words(void) {
     tr_log_write_bytes(STDERR_FILENO, text, strlen(text));
 }
 
-/* The first one is the one that is reported: launchers send others after it. Only a second INT ends
- * the process. TERM does not: SLURM sends it twice at the time limit, and leaves KillWait (30 s) to
- * save. */
+/* The first signal is the one that is reported; launchers send others after it. Only a second INT
+ * ends the process. A second TERM does not: SLURM sends it twice at the time limit, with KillWait
+ * (30 s) left to save. */
 static void note(int number) {
     const unsigned bit = 1u << number;
     int none = 0;
@@ -52,8 +52,8 @@ static void note(int number) {
     raise(number);
 }
 
-/* Kernels of oneDNN use the stack pointer as one of their registers, into memory of theirs: a
- * handler must bring a stack of its own. */
+/* oneDNN's kernels use the stack pointer as a general register, so a handler needs an alternate
+ * stack. */
 static void use_own_stack(void) {
     static char stack[64 << 10];
     const stack_t mine = {.ss_sp = stack, .ss_size = sizeof stack};
@@ -74,7 +74,7 @@ void tr_signals_install(void) {
         atomic_store(&until_sec, 0);
     }
     action.sa_flags = SA_ONSTACK | SA_RESTART;
-    action.sa_flags |= SA_NODEFER; /* a third one does not wait for words that go nowhere */
+    action.sa_flags |= SA_NODEFER; /* a third signal ends the process even if output blocks */
     for (int i = 0; i < WATCHED; i++) {
         struct sigaction found;
         sigaction(watched[i], NULL, &found);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of a checkpoint's run; NULL where it is not known. */
+/* From a checkpoint's run; NULL if unknown. */
 static tr_config_t *config_of(const json_t *state) {
     const char *text = json_string_value(json_object_get(state, "config"));
     const tr_config_table_t *const *tables;
@@ -28,7 +28,7 @@ typedef struct {
     tr_str_t *out;
 } compare_t;
 
-/* The lines of model.layers in their normal form; false where this version cannot read them. */
+/* The lines of model.layers in normal form; false if this version cannot parse them. */
 static bool layer_lines(const tr_config_t *config, tr_str_t *out) {
     tr_layer_spec_t *specs = NULL;
     int count = 0;
@@ -120,7 +120,7 @@ void tr_state_compare_model(const char *state_json, const tr_config_t *config, t
 typedef void (*key_fn)(const tr_config_field_t *field, const char *key, const char *was,
                        const char *is, tr_str_t *out);
 
-/* Calls `each` for every key of the program, with its text in the checkpoint's run and now. */
+/* Calls `each` for every key of the program, with its value in the checkpoint's run and now. */
 static void for_keys(const char *state_json, const tr_config_t *config, key_fn each,
                      tr_str_t *out) {
     const tr_config_table_t *const *tables;
@@ -173,7 +173,7 @@ void tr_state_compare_optimizer(const char *state_json, const tr_config_t *confi
     for_keys(state_json, config, add_optimizer_change, out);
 }
 
-/* The row's help says what auto stands for, from "auto: " to the end of that sentence. */
+/* The help of the row explains auto, from "auto: " to the end of that sentence. */
 static void add_origin(const tr_config_field_t *field, const char *key, const char *was,
                        const char *is, tr_str_t *out) {
     char named[160];

@@ -8,7 +8,7 @@ static int program_of(const tr_session_t *s) {
     return s->eval >= 0 ? s->eval : s->last;
 }
 
-/* The op of the program's forward part that makes `t`; NULL: it is an input or a parameter. */
+/* The op of the forward pass that computes `t`; NULL for an input or a parameter. */
 static const tr_op_t *maker(const tr_session_t *s, tr_tensor_t t) {
     const int program = program_of(s);
     for (int i = 0; i < tr_program_op_count(s->g, program); i++) {
@@ -19,13 +19,13 @@ static const tr_op_t *maker(const tr_session_t *s, tr_tensor_t t) {
     return NULL;
 }
 
-/* What `t` is a view of, or itself. */
+/* The base of view `t`, or `t` itself. */
 static tr_tensor_t whole(const tr_session_t *s, tr_tensor_t t) {
     const tr_tensor_info_t *info = tr_tensor_info(s->g, t);
     return info->role == TR_ROLE_VIEW ? info->base : t;
 }
 
-/* The parameter that an op multiplies by, also through a cast. */
+/* The parameter by which an op multiplies, possibly through a cast. */
 static const char *weight_of(const tr_session_t *s, const tr_op_t *op) {
     if (op->kind != TR_OP_KERNEL || op->backward || op->n_in < 2 || tr_is_none(op->in[1]))
         return "";
@@ -35,8 +35,8 @@ static const char *weight_of(const tr_session_t *s, const tr_op_t *op) {
     return tr_is_param(s->g, w) ? tr_tensor_info(s->g, w)->name : "";
 }
 
-/* The sample's shape (S..., C) that `x` (B, F) was before it was flattened: goes back through ops
- * that keep every value in its place. ndim 0: it was not. */
+/* The sample shape (S..., C) of `x` (B, F) before it was flattened, found by going back through ops
+ * that keep the order of values. ndim 0: it was not flattened. */
 static tr_shape_t before_flatten(const tr_session_t *s, tr_tensor_t x) {
     for (;;) {
         const tr_tensor_t base = whole(s, x);
@@ -65,7 +65,7 @@ static void order_kernel(const tr_shape_t *here, tr_torch_order_t *out) {
     for (int i = 2; i <= last; i++) out->shape.dim[i] = here->dim[i - 1];
 }
 
-/* The op that uses the weight `name`; NULL where there is none. */
+/* The op that uses the weight `name`; NULL if there is none. */
 static const tr_op_t *user_of(const tr_session_t *s, const char *name) {
     const int program = program_of(s);
     for (int i = 0; i < tr_program_op_count(s->g, program); i++) {
@@ -81,7 +81,7 @@ bool tr_torch_order(const tr_session_t *s, const char *name, tr_torch_order_t *o
     char weight[512];
     if (tr_is_none(tensor) || !dot) return false;
     const tr_shape_t *here = tr_shape_of(s->g, tensor);
-    /* A norm's bias and running moments are ordered as its weight. */
+    /* The bias and running moments of a norm have the order of its weight. */
     snprintf(weight, sizeof weight, "%.*s.weight", (int)(dot - name), name);
     const tr_op_t *op = user_of(s, weight);
     if (!op) return false;

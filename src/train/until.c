@@ -9,12 +9,12 @@
 #include <time.h>
 
 #define REST_SEC          10.0   /* summary, verdict, MPI_Finalize */
-#define STEPS             3      /* until all ranks have seen it, and the step is done */
-#define WRITES            2      /* the next checkpoint may take longer than those before */
+#define STEPS             3      /* until all ranks have noticed it and the step is done */
+#define WRITES            2      /* the next checkpoint may take longer than the previous ones */
 #define BYTES_PER_SEC     50.0e6 /* of a slow disk */
-#define EARLIEST_UNIX_SEC 1e9    /* smaller numbers are durations, by mistake */
+#define EARLIEST_UNIX_SEC 1e9    /* smaller numbers are probably durations */
 
-/* What squeue prints of a job without a time limit. */
+/* What squeue prints for a job without a time limit. */
 static bool is_none(const char *text) {
     static const char *const words[] = {"", "none", "N/A", "NONE", "Unknown"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)

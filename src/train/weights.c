@@ -10,8 +10,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A folder with checkpoints: the best where that is wanted, else the newest that is whole. A best
- * one that is damaged is an error: another would be another result. */
+/* A folder with checkpoints: the best one if requested, else the newest complete one. A damaged
+ * best checkpoint is an error, because another one would give another result. */
 static tr_status_t open_chosen(const char *dir, bool wants_best, tr_checkpoint_t **out) {
     char best[4096];
     tr_str_t skipped = {0};
