@@ -18,7 +18,7 @@ const char *tr_kernel_name(tr_kernel_id_t id) {
     return (unsigned)id < TR_K_COUNT ? kernel_names[id] : "NONE";
 }
 
-/* Names all the gaps at once: a device under construction shows what is left to write. */
+/* Lists all missing kernels at once, for the developer of a device. */
 tr_status_t tr_device_check_kernels(const tr_device_ops_t *ops) {
     tr_str_t gaps = {0};
     for (int i = 0; i < TR_K_COUNT; i++)

@@ -30,7 +30,7 @@ static const tr_host_services_t services = {
     .backend_find = tr_backend_find,
 };
 
-/* The library stays loaded: its memory is referred to by errors and device tables until the process
+/* The library stays loaded, because errors and device tables refer to its memory until the process
  * ends. */
 tr_status_t tr_library_load(const char *path, const tr_backend_t **out) {
     *out = NULL;

@@ -2,8 +2,8 @@
 #include "trainer/mem.h"
 #include <string.h>
 
-/* Everything that `prepare` may look at, without padding of unknown content but for the attributes'
- * own. */
+/* Everything that `prepare` may read. There is no padding of undefined content except in the
+ * attributes. */
 typedef struct {
     int32_t kernel, winograd, n_in, n_out, adds, unused;
     struct {
@@ -13,7 +13,7 @@ typedef struct {
 
 typedef struct {
     plan_key_t key;
-    /* a copy: a plan may point to it for longer than the graph that asked for it lives */
+    /* a copy: a plan may refer to it after the graph that requested it is destroyed */
     void *attr;
     size_t attr_bytes;
     tr_plan_t plan;

@@ -9,7 +9,7 @@ static size_t hash_pair(int32_t left, int32_t right) {
     return (size_t)(key * 0x9E3779B97F4A7C15u >> 20);
 }
 
-/* The pair's row, or the empty one where it would be. */
+/* The row of the pair, or the empty row for it. */
 static inline bpe_pair_t *row_of(const bpe_merges_t *m, int32_t left, int32_t right) {
     size_t at = hash_pair(left, right) & m->mask;
     while (m->row[at].left >= 0 && (m->row[at].left != left || m->row[at].right != right))
@@ -49,21 +49,21 @@ typedef struct {
     int32_t id[WORD_IDS];
 } word_t;
 
-/* A part of the piece that is one token. */
+/* A part of the piece, one token. */
 typedef struct {
-    int32_t id, before, next; /* neighbours, -1: none; id -1: merged into the one before */
+    int32_t id, before, next; /* neighbours, -1: none; id -1: merged into the previous part */
 } part_t;
 
-/* A merge that was possible when it was put here. */
+/* A merge that was possible when it was added. */
 typedef struct {
     int32_t rank, at;  /* at: the part on the left */
-    int32_t right, id; /* the token on the right then; of the merge */
+    int32_t right, id; /* token on the right when it was added; token of the merge */
 } candidate_t;
 
 struct bpe_work {
-    word_t *word; /* [CACHE_ROWS]: a word has one place, which the latest takes */
+    word_t *word; /* [CACHE_ROWS]: each word has one row; the latest word replaces an older one */
     part_t *part;
-    candidate_t *heap; /* the lowest rank first, of equal ones the leftmost */
+    candidate_t *heap; /* lowest rank first; of equal ranks, the leftmost */
     size_t room, count;
 };
 
@@ -84,7 +84,7 @@ void tr_bpe_work_destroy(void *self) {
     tr_free(&work);
 }
 
-/* Of `bytes` bytes there are at most so many parts, and twice as many candidates: each merge adds
+/* `bytes` bytes have at most so many parts and twice as many candidates, because each merge adds
  * two and removes one. */
 static tr_status_t reserve(bpe_work_t *w, size_t bytes) {
     if (bytes <= w->room) return TR_OK;
@@ -119,15 +119,15 @@ static candidate_t heap_pop(bpe_work_t *w) {
     return first;
 }
 
-/* Adds the merge of part `at` with the next one, if there is such a merge. */
+/* Adds the merge of part `at` with the next part, if there is one. */
 static void consider(const bpe_merges_t *merges, bpe_work_t *w, int32_t at) {
     if (at < 0 || w->part[at].next < 0) return;
     const bpe_pair_t *row = row_of(merges, w->part[at].id, w->part[w->part[at].next].id);
     if (row->left >= 0) heap_push(w, (candidate_t){row->rank, at, row->right, row->id});
 }
 
-/* Is the candidate's pair still there? A part's token grows only; so equal tokens are the same
- * pair. */
+/* Whether the candidate's pair still exists. Tokens of a part only grow, so equal tokens mean the
+ * same pair. */
 static bool is_current(const bpe_merges_t *merges, const bpe_work_t *w, const candidate_t *c) {
     const part_t *left = &w->part[c->at];
     if (left->id < 0 || left->next < 0 || w->part[left->next].id != c->right) return false;

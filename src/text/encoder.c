@@ -4,12 +4,12 @@
 
 #define END_BYTES (sizeof TR_END_OF_TEXT - 1)
 #define ROOM                                                                                       \
-    (TR_TOKENIZER_PIECE + (64 << 10)) /* of which at most TR_TOKENIZER_PIECE wait for more */
+    (TR_TOKENIZER_PIECE + (64 << 10)) /* at most TR_TOKENIZER_PIECE of them wait for more text */
 
 struct tr_encoder {
     const tr_tokenizer_t *tokenizer;
     void *state;
-    char *text; /* [ROOM + 1]: what is not yet encoded */
+    char *text; /* [ROOM + 1]: text not yet encoded */
     size_t bytes;
 };
 
@@ -38,7 +38,7 @@ void tr_encoder_destroy(tr_encoder_t **encoder) {
     tr_free(&e);
 }
 
-/* Encodes `bytes` bytes from `at` on, or what is certain of them; *out_used: how many. */
+/* Encodes `bytes` bytes from `at`, or those that are final; *out_used: their number. */
 static tr_status_t encode(tr_encoder_t *e, size_t at, size_t bytes, bool whole, tr_ids_t *out,
                           size_t *out_used) {
     char *after = e->text + at + bytes, kept = *after;
@@ -49,14 +49,14 @@ static tr_status_t encode(tr_encoder_t *e, size_t at, size_t bytes, bool whole, 
     return status;
 }
 
-/* Bytes at the end of `bytes` bytes that may be the beginning of TR_END_OF_TEXT. */
+/* The number of last bytes that may be the start of TR_END_OF_TEXT. */
 static size_t begun_end(const char *text, size_t bytes) {
     size_t count = bytes < END_BYTES - 1 ? bytes : END_BYTES - 1;
     while (count > 0 && memcmp(text + bytes - count, TR_END_OF_TEXT, count)) count--;
     return count;
 }
 
-/* Encodes the texts that have ended, and of the last one what is certain, or all where it is
+/* Encodes the texts that have ended, and the final part of the last one, or all of it if it is
  * `whole`. */
 static tr_status_t encode_held(tr_encoder_t *e, bool whole, tr_ids_t *out) {
     size_t at = 0, used = 0;

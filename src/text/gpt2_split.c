@@ -5,7 +5,7 @@
 
 typedef tr_unicode_class_t class_t;
 
-/* Class and bytes of the character at `text`, where there is one. */
+/* Class and length of the character at `text`. */
 static inline class_t class_at(const char *text, size_t *out_bytes) {
     static const unsigned char ascii[128] = {
         ['\t'] = TR_UNICODE_SPACE,         ['\n'] = TR_UNICODE_SPACE,
@@ -24,7 +24,7 @@ static inline class_t class_at(const char *text, size_t *out_bytes) {
     return tr_unicode_class(code);
 }
 
-/* Bytes of 's, 't, 're, ... at `text`, 0: none is there. */
+/* Length of 's, 't, 're, ... at `text`; 0: none. */
 static size_t ending(const char *text) {
     static const char *const endings[] = {"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"};
     for (size_t i = 0; *text == '\'' && i < sizeof endings / sizeof *endings; i++)
@@ -32,8 +32,8 @@ static size_t ending(const char *text) {
     return 0;
 }
 
-/* Where the characters of one class end that begin at `at`; *out_last: where the last of them
- * begins. */
+/* The end of the run of characters of one class from `at`; *out_last: the start of its last
+ * character. */
 static size_t run_end(const char *text, size_t at, size_t bytes, size_t most, class_t class,
                       size_t *out_last) {
     size_t length;

@@ -10,7 +10,7 @@
 
 typedef struct {
     tr_tokenizer_t base;
-    int32_t *id_of; /* [CODES]: the token of a code, -1: none; while it learns, 0: seen */
+    int32_t *id_of; /* [CODES]: the token of a code, -1: none; while learning, 0: seen */
     int32_t *code;  /* [vocab_size - 1]: of a token */
 } chars_t;
 

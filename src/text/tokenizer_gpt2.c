@@ -16,10 +16,10 @@ typedef struct {
 
 typedef struct {
     tr_tokenizer_t base;
-    char **token; /* [vocab_size]: as the file has them */
+    char **token; /* [vocab_size]: as in the file */
     int32_t byte_id[BYTES];
     uint32_t char_of[BYTES];    /* the character that stands for a byte */
-    int16_t byte_of[2 * BYTES]; /* the byte that a character stands for; -1: none */
+    int16_t byte_of[2 * BYTES]; /* the byte of a character; -1: none */
     bpe_merges_t merges;
     merge_t *merge; /* [merge_count], in the order of their ranks */
     int32_t merge_count;
@@ -46,7 +46,7 @@ static void set_characters(gpt2_t *self) {
 
 /* -- the vocabulary ---------------------------------------------------------------------------- */
 
-/* Is every character one that stands for a byte? */
+/* Whether every character stands for a byte. */
 static bool is_bytes(const gpt2_t *self, const char *token) {
     uint32_t code;
     for (int bytes; *token; token += bytes) {
@@ -102,7 +102,7 @@ static tr_status_t read_vocab(gpt2_t *self, json_t *vocab, const char *from) {
 
 /* -- the merges -------------------------------------------------------------------------------- */
 
-/* "left right"; both, and the two together, are tokens. */
+/* "left right". Both and their concatenation are tokens. */
 static tr_status_t add_merge(gpt2_t *self, const json_t *vocab, const char *line,
                              const char *from) {
     const int32_t rank = self->merge_count;
@@ -183,7 +183,7 @@ static tr_status_t load_vocab(const char *folder, char path[PATH_ROOM], json_t *
                    error.text);
 }
 
-/* The lines of merges.txt, without its first where that says the version. */
+/* The lines of merges.txt, without the first line if that is the version. */
 static tr_status_t load_merges(const char *folder, char path[PATH_ROOM], json_t *out) {
     FILE *file;
     char *line = NULL;
@@ -215,7 +215,7 @@ static tr_status_t create(const char *folder, tr_tokenizer_t **out) {
 
 /* -- JSON -------------------------------------------------------------------------------------- */
 
-/* The end of texts has a name in files also where it had none: whoever reads them needs its id. */
+/* The end of a text always gets a name in files, because readers need its id. */
 static json_t *vocab_of(const gpt2_t *self) {
     json_t *vocab = json_object();
     for (int32_t i = 0; i < self->base.vocab_size; i++)

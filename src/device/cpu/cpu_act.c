@@ -3,10 +3,10 @@
 #include "cpu_types.h"
 #include <string.h>
 
-/* Operations an element costs beside a copy, for the decision whether threads pay. */
+/* Operations per element, relative to a copy, to decide whether to use threads. */
 enum { COST_RELU = 1, COST_EXP = 8 };
 
-/* out[i] = value for all i; `value` reads by get(array). */
+/* out[i] = value for all i; `value` reads elements with get(array). */
 #define MAP(cost, value)                                                                           \
     do {                                                                                           \
         int threads = cpu_threads(device, n * (cost));                                             \

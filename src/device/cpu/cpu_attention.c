@@ -42,8 +42,8 @@ CPU_KERNEL_PREPARE(attention_fwd) {
     return TR_OK;
 }
 
-/* Scores of one query to exp(scale (score - maximum)): `seen` keys of `count`, the others become 0.
- */
+/* Replaces the scores of one query by exp(scale (score - maximum)) for `seen` of `count` keys, and
+ * by 0 for the others. */
 static void softmax_row(const cpu_attention_t *a, const work_t *w, int64_t i, int64_t seen,
                         int64_t count) {
     float *score = w->score + i * w->keys, *out = w->out + i * a->wide, max = w->max[i];
@@ -68,14 +68,15 @@ static void drop_row(const cpu_attention_t *a, const work_t *w, int64_t sample, 
     for (int64_t k = 0; k < seen; k++) score[k] *= w->dropped[k];
 }
 
-/* Probabilities of one query; `score` has them times their sum. */
+/* The probabilities of one query from the unnormalised ones in `score`. */
 static void keep_row(const cpu_attention_t *a, const float *score, int64_t seen, float sum,
                      float *kept) {
     for (int64_t k = 0; k < seen; k++) kept[k] = score[k] / sum;
     memset(kept + seen, 0, (size_t)(a->steps - seen) * sizeof *kept);
 }
 
-/* The queries [first, first + rows) of a head; kept: their probabilities, or NULL. */
+/* Processes queries [first, first + rows) of a head. kept: receives their probabilities; or
+ * NULL. */
 static void attend(const cpu_attention_t *a, const work_t *w, int64_t sample, int64_t head,
                    int64_t first, int64_t rows, float *kept) {
     memset(w->out, 0, (size_t)(TILE * a->wide) * sizeof(float));

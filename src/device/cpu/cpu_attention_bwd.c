@@ -40,8 +40,9 @@ CPU_KERNEL_PREPARE(attention_bwd) {
     return TR_OK;
 }
 
-/* One query and the keys that it sees in a tile: in p scores, in dp gradients of what dropout gave;
- * out p what dropout gives and dp gradients of the unscaled scores. */
+/* One query and the keys of a tile that it attends to. In: scores p, gradients dp of the
+ * probabilities after dropout. Out: probabilities p after dropout, gradients dp of the unscaled
+ * scores. */
 static void row_backward(const cpu_attention_t *a, const float *dropped, const float *kept,
                          float lse, float delta, int64_t seen, int64_t count, float *restrict p,
                          float *restrict dp) {
@@ -61,7 +62,7 @@ static void row_backward(const cpu_attention_t *a, const float *dropped, const f
     for (int64_t k = seen; k < count; k++) p[k] = dp[k] = 0;
 }
 
-/* The queries [first, first + rows) and the keys [key, key + count). */
+/* Processes queries [first, first + rows) and keys [key, key + count). */
 static void tile_backward(const cpu_attention_t *a, const work_t *w, int64_t sample, int64_t head,
                           int64_t first, int64_t rows, int64_t key, int64_t count, const float *lse,
                           const float *kept) {

@@ -4,16 +4,16 @@
 #include "trainer/rng.h"
 #include <string.h>
 
-/* Pixels whose coordinates are made at once; border of `fill` around an image, so that no tap needs
- * a test. */
+/* TILE: pixels whose coordinates are computed at once. BORDER: pixels of `fill` around an image, so
+ * that taps need no bounds checks. */
 enum { TILE = 128, BORDER = 2, COST = 16 };
 
 typedef struct {
     int64_t height, width, channels;
 } image_t;
 
-/* What happens to one image: the affine map from result to source coordinates, then whole pixels.
- */
+/* The transform of one image: the affine map from result to source coordinates, then the shift and
+ * flip by whole pixels. */
 typedef struct {
     double xx, xy, yx, yy, x0, y0; /* source = (xx x + xy y + x0, yx x + yy y + y0) */
     int64_t shift_x, shift_y;
@@ -70,7 +70,7 @@ static void fill_pixels(float fill, int64_t count, float *y) {
     for (int64_t i = 0; i < count; i++) y[i] = fill;
 }
 
-/* Crop shift and flip alone: whole pixels, exact. */
+/* Only crop shift and flip: moves whole pixels, exactly. */
 static void move_pixels(const transform_t *t, const image_t *image, float fill, const float *x,
                         float *y) {
     int64_t row = image->width * image->channels;
@@ -88,7 +88,7 @@ static void move_pixels(const transform_t *t, const image_t *image, float fill, 
     }
 }
 
-/* The image within a border of `fill`. */
+/* Copies the image into a border of `fill`. */
 static void pad(const image_t *image, float fill, const float *x, float *padded) {
     int64_t row = image->width * image->channels,
             padded_row = (image->width + 2 * BORDER) * image->channels;
@@ -98,14 +98,14 @@ static void pad(const image_t *image, float fill, const float *x, float *padded)
                (size_t)row * sizeof *x);
 }
 
-/* Where the four taps of some pixels begin in the padded image, and their weights. */
+/* The positions of the first of four taps in the padded image, and the weights of the taps. */
 typedef struct {
     int32_t at[TILE];
     float right[TILE], down[TILE];
 } taps_t;
 
-/* Further out than -BORDER or `size` all four taps are border anyway; a coordinate that is no
- * number goes there too. */
+/* Beyond -BORDER or `size`, all four taps are in the border. NaN coordinates are also moved
+ * there. */
 CPU_INLINE float clamp(float v, float size) {
     v = v > -BORDER ? v : -BORDER;
     return v < size ? v : size;
@@ -198,7 +198,7 @@ CPU_KERNEL_PREPARE(augment) {
     const image_t image = image_of(&call->in[0]);
     *out_scratch_bytes = 0;
     if (!is_affine(call->attr)) return TR_OK;
-    /* what taps_t counts with: gathers of 32-bit indices are faster */
+    /* the limit of the indices in taps_t: gathers with 32-bit indices are faster */
     if (padded_elems(&image) > INT32_MAX)
         return TR_FAIL(TR_ERR_CONFIG,
                        "images of %lld x %lld with %lld channels are too large for data.rotate, "

@@ -9,7 +9,7 @@
 #include "cpu_batchnorm.h"
 #include <string.h>
 
-/* CHUNK, CHUNK_LINES: elements and lines that a chunk has at least. */
+/* CHUNK, CHUNK_LINES: minimum elements and lines of a chunk. */
 enum {
     TILE = CPU_BN_TILE,
     BLOCK = CPU_BN_BLOCK,
@@ -154,8 +154,8 @@ static void chunk_moments(tr_device_t *device, const tr_kernel_call_t *call, con
     }
 }
 
-/* Joins the chunks' parts in their order into the first one's: mean (C), sum of squared differences
- * (C). */
+/* Joins the parts of the chunks, in order, into that of the first: mean (C), sum of squared
+ * differences (C). */
 static void join_chunks(const tr_kernel_call_t *call, const cpu_bn_t *bn) {
     double *restrict total = cpu_bn_sums(call, bn, 0), n = 0;
     for (int i = 0; i < bn->chunks; i++) {
@@ -238,7 +238,7 @@ static tr_status_t train(tr_device_t *device, const tr_kernel_call_t *call, cons
     join_chunks(call, &bn);
 #pragma omp simd
     for (int64_t c = 0; c < bn.channels; c++) {
-        /* below 0 by rounding; a NaN stays */
+        /* negative because of rounding; NaN stays */
         double variance = (squares[c] < 0 ? 0 : squares[c]) / n;
         line[0][c] = mean[c] = (float)exact[c];
         rstd[c] = (float)(1 / sqrt(variance + eps));

@@ -10,7 +10,7 @@
 
 enum { TILE = CPU_BN_TILE, BLOCK = CPU_BN_BLOCK };
 
-/* What is known of each column. */
+/* Values per column. */
 typedef struct {
     float *mean, *factor, *beta; /* as forward */
     float *shift, *slope;        /* dx = factor (g - (shift + (x - mean) slope)) */
@@ -24,7 +24,7 @@ static lines_t lines_of(const tr_kernel_call_t *call, const cpu_bn_t *bn) {
                      .slope = cpu_bn_vector(call, bn, 4)};
 }
 
-/* dy behind the activation: 0 where it was cut off. */
+/* dy after the gradient of the activation: 0 where RELU was 0. */
 CPU_INLINE float masked(float dy, float x, float mean, float factor, float beta, bool relu) {
     return !relu || cpu_bn_affine(x, mean, factor, beta) > 0.0f ? dy : 0.0f;
 }
@@ -123,8 +123,8 @@ static void chunk_sums(tr_device_t *device, const tr_kernel_call_t *call, const 
     }
 }
 
-/* dx over `count` elements from a line's begin; two lines at a time, since the columns' factors are
- * loads too. */
+/* dx over `count` elements from the start of a line; two lines at a time, to reuse the loaded
+ * factors of the columns. */
 CPU_INLINE void write_lines(const void *dy, const void *x, int64_t count, int64_t width,
                             const lines_t *c, bool relu, void *dx, int type) {
     const float *mean = c->mean, *factor = c->factor, *beta = c->beta, *shift = c->shift,
@@ -176,7 +176,7 @@ static void write_dx(tr_device_t *device, const tr_kernel_call_t *call, const cp
     }
 }
 
-/* dgamma and dbeta from the chunks' sums, in their order, and what dx needs of them. */
+/* dgamma and dbeta from the sums of the chunks, in order, and the factors for dx. */
 static void finish_channels(const tr_kernel_call_t *call, const cpu_bn_t *bn, const lines_t *c) {
     const float *rstd = call->in[5].data;
     float *dgamma = call->out[1].data, *dbeta = call->out[2].data;

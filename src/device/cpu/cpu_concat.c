@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Copies `rows` rows of `bytes` bytes between arrays whose rows begin *_stride bytes apart. */
+/* Copies `rows` rows of `bytes` bytes between arrays with rows *_stride bytes apart. */
 static void copy_rows(const tr_device_t *device, const char *x, int64_t x_stride, char *y,
                       int64_t y_stride, int64_t bytes, int64_t rows) {
     const int threads = cpu_threads(device, rows * bytes / 4);

@@ -36,7 +36,7 @@ static cpu_dnn_tensor_t bias_of(const tr_view_t *view) {
                : (cpu_dnn_tensor_t){.ndim = 0};
 }
 
-/* What computes: oneDNN, or Winograd's algorithm where it pays. */
+/* The plan: oneDNN, or Winograd's algorithm if it is faster. */
 typedef struct {
     cpu_dnn_t *dnn; /* NULL: winograd */
     cpu_winograd_t winograd;
@@ -55,7 +55,7 @@ static tr_status_t prepare_dnn(cpu_dnn_desc_t *desc, const tr_device_t *device,
     return TR_OK;
 }
 
-/* The bias's gradient, the sum of dy over all pixels, as a call of COLUMN_SUM. */
+/* The gradient of the bias, the sum of dy over all pixels, as a call of COLUMN_SUM. */
 static tr_kernel_call_t bias_gradient(const tr_kernel_call_t *call) {
     const int64_t outputs = call->out[1].shape.dim[0];
     tr_kernel_call_t sum = {.n_in = 1,
@@ -85,7 +85,7 @@ static size_t winograd_scratch_bytes(cpu_dnn_kind_t kind, tr_device_t *device,
     return filters > bias ? filters : bias; /* one after the other */
 }
 
-/* The tensors by their role in the forward direction. */
+/* The tensors by their role in the forward pass. */
 typedef struct {
     const tr_view_t *x, *w, *bias, *y;
 } roles_t;

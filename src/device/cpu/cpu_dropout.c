@@ -3,7 +3,7 @@
 #include "cpu_types.h"
 #include <string.h>
 
-/* Elements of a task, a multiple of 4; operations an element costs beside a copy. */
+/* Elements of a task, a multiple of 4; operations per element, relative to a copy. */
 enum { TASK = 4096, TILE = CPU_DROPOUT_TILE, COST = 8 };
 
 /* Elements [first, last) of one sample. */

@@ -3,7 +3,7 @@
 #include "cpu_types.h"
 #include <string.h>
 
-/* Columns of a thread's share begin at multiples of this: a cache line. */
+/* The columns of a thread start at multiples of this, a cache line. */
 enum { COLUMN_ALIGN = 16 };
 
 static int64_t id_at(const tr_view_t *ids, int64_t i) {
@@ -45,7 +45,7 @@ CPU_INLINE void add_row(const void *dx, cpu_range_t columns, float *sum, int typ
     for (int64_t c = columns.first; c < columns.last; c++) sum[c] += cpu_get(dx, c, type);
 }
 
-/* The columns of a share, of all rows: no two threads write to the same element. */
+/* Processes all rows of the thread's columns: no two threads write to the same element. */
 static void add_tokens(const tr_kernel_call_t *call, cpu_range_t columns) {
     const tr_view_t *dx = &call->in[0], *ids = &call->in[1], *dwte = &call->out[0];
     int64_t rows = tr_shape_elems(&ids->shape), vocabulary = dwte->shape.dim[0],

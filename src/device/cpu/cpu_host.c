@@ -20,7 +20,7 @@ static void read_model(char *text, size_t text_bytes) {
     fclose(file);
 }
 
-/* Of the code that was compiled, which is what runs; oneDNN chooses by the processor. */
+/* The instruction set of the compiled code; oneDNN selects its own at run time. */
 static const char *compiled_isa(void) {
 #if defined(__AVX512F__)
     return "AVX-512";

@@ -3,7 +3,7 @@
 #include "cpu_types.h"
 #include <string.h>
 
-/* Operations an element costs beside a copy. */
+/* Operations per element, relative to a copy. */
 enum { COST = 4, CHUNK_ROWS = 32 };
 
 static int64_t row_elems(const tr_view_t *view) {
@@ -16,7 +16,7 @@ CPU_INLINE void row_forward(const void *x, const float *gamma, const float *beta
                             int type) {
     double sum = 0, squares = 0, n = (double)width;
     float first = cpu_get(x, 0, type);
-    /* of differences: a large mean costs no digits */
+    /* of differences: a large mean does not cost precision */
     CPU_LANE_SUM(sum, width, i, cpu_get(x, i, type) - first);
     double exact = first + sum / n;
     float m = (float)exact;
@@ -73,7 +73,7 @@ CPU_KERNEL(residual_layernorm_fwd) {
     return TR_OK;
 }
 
-/* A chunk's sums over its rows in scratch: dgamma, dbeta (2, C). */
+/* The sums of a chunk over its rows, in scratch: dgamma, dbeta (2, C). */
 static float *chunk_sums(const tr_kernel_call_t *call, int64_t width, int chunk) {
     return (float *)call->scratch + (int64_t)chunk * 2 * width;
 }

@@ -3,7 +3,7 @@
 #include "cpu_loss.h"
 #include "cpu_math.h"
 
-/* Operations an element costs beside a copy. */
+/* Operations per element, relative to a copy. */
 enum { COST_EXP = 8 };
 
 typedef struct {
@@ -16,7 +16,7 @@ static rows_t rows_of(const tr_view_t *view) {
     return r;
 }
 
-/* The largest element; NaN elements are passed over. */
+/* The largest element; ignores NaN. */
 static float row_max(const float *x, int64_t width) {
     float best = x[0];
 #pragma omp simd reduction(max : best)
@@ -92,8 +92,8 @@ CPU_KERNEL(xent_bwd) {
     return TR_OK;
 }
 
-/* The two kernels of a loss of numbers, a mean over each row's elements. value(y, t) and slope(y,
- * t): of a prediction y and a target t. */
+/* The two kernels of a regression loss, a mean over the elements of a row. value(y, t) and slope(y,
+ * t) of a prediction y and a target t. */
 #define NUMBERS_LOSS(name, cost, settings, value, slope)                                           \
     CPU_KERNEL(name##_fwd) {                                                                       \
         settings;                                                                                  \
@@ -133,7 +133,7 @@ CPU_KERNEL(xent_bwd) {
 #define SQUARED_SLOPE(y, t) (2.0f * ((y) - (t)))
 NUMBERS_LOSS(mse, 1, , SQUARED, SQUARED_SLOPE)
 
-/* The part of the error within delta. A NaN stays. */
+/* The error clamped to [-delta, delta]. NaN stays. */
 CPU_INLINE float within(float error, float delta) {
     return error > delta ? delta : error < -delta ? -delta : error;
 }
@@ -146,7 +146,7 @@ CPU_INLINE float huber(float error, float delta) {
 NUMBERS_LOSS(huber, 1, const float delta = ((const tr_huber_attr_t *)call->attr)->delta, HUBER,
              HUBER_SLOPE)
 
-/* With the exponential of a number that is not positive, so that nothing overflows. */
+/* Uses the exponential of a nonpositive number, so that nothing overflows. */
 CPU_INLINE float bce(float y, float t) {
     float above = y < 0.0f ? 0.0f : y;
     return above - y * t + log1pf(cpu_exp_nonpositive(-fabsf(y)));

@@ -4,7 +4,7 @@
 #include "cpu_math.h"
 #include "cpu_onednn.h"
 
-/* C[batch] (rows, columns) = A[batch] B[batch]; B is the same for all batches where b_step is 0. */
+/* C[batch] (rows, columns) = A[batch] B[batch]; b_step 0: one B for all batches. */
 typedef struct {
     int64_t batch, rows, columns, inner;
     int64_t b_batch, b_step;
@@ -38,8 +38,8 @@ static cpu_dnn_tensor_t matrices(tr_dtype_t dtype, int64_t batch, int64_t rows, 
     return (cpu_dnn_tensor_t){3, {batch, rows, columns}, {rows * columns, row, column}, dtype};
 }
 
-/* Whether the primitive's order, bias, alpha, then sum or activation, gives what the contract says.
- */
+/* Whether the order of the primitive (bias, alpha, then sum or activation) satisfies the
+ * contract. */
 static bool fits_primitive(const tr_matmul_attr_t *attr, bool bias) {
     if (attr->alpha != 1.0f && (bias || attr->beta != 0.0f)) return false;
     return attr->beta == 0.0f || attr->act == TR_ACT_NONE;

@@ -6,8 +6,8 @@
 #include "cpu_vector.h"
 
 enum {
-    DEPTH = 16, /* rows of B that are read side by side */
-    ALIGN = 64, /* columns of a thread's share begin at multiples of this */
+    DEPTH = 16, /* rows of B read at the same time */
+    ALIGN = 64, /* the columns of a thread start at multiples of this */
     ROWS = 4,
     VECS = CPU_VEC_LANES == 16 ? 4 : 2, /* as many sums as registers hold */
     DOTS = CPU_VEC_LANES == 16 ? 4 : 2, /* the same where sums are of whole rows */

@@ -4,7 +4,7 @@
 
 enum { CHUNK = 1 << 14 };
 
-/* Whether fewer than k elements stand before the label's in descending order; ties by index. */
+/* Whether fewer than k elements come before the label's in descending order; ties by index. */
 static bool among_largest(const float *x, int64_t width, int64_t label, int k) {
     if (label < 0 || label >= width) return false;
     float own = x[label];

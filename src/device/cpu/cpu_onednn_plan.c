@@ -187,7 +187,7 @@ void tr_cpu_dnn_recipe_fini(recipe_t *r) {
 
 /* -- from recipe to plan ----------------------------------------------------------------------- */
 
-/* A gradient's plan wants the plan of the forward direction as a hint. */
+/* A gradient's primitive descriptor needs that of the forward pass as a hint. */
 static dnnl_status_t plan_hint(const recipe_t *r, dnnl_engine_t engine,
                                dnnl_primitive_desc_t *out) {
     recipe_t forward = *r;

@@ -32,15 +32,15 @@ int tr_cpu_threads_default(void) {
     int wanted = text && isdigit((unsigned char)*text) ? atoi(text) : 0;
     if (wanted > 0) return wanted;
     int cpus = omp_get_num_procs(),
-        limit = tr_host_cpu_limit(); /* a container may see all, and be given a few */
+        limit = tr_host_cpu_limit(); /* a container may see all processors but may use only a few */
     return limit > 0 && limit < cpus ? limit : cpus;
 }
 
 int tr_cpu_threads_enter(int threads) {
     int team = 1;
     sigset_t all, before;
-    /* The team's threads take no signals: handlers have no stack there that a kernel's registers
-     * leave alone. */
+    /* Threads of the team block signals: they have no alternate stack, and kernels use the stack
+     * pointer as a general register. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     omp_set_dynamic(0);

@@ -6,7 +6,7 @@
 enum {
     PLACES = CPU_WINO_PLACES,
     LANES = CPU_VEC_LANES,
-    COLUMNS = 4 * CPU_WINO_PANEL, /* of the products that a thread takes at a time */
+    COLUMNS = 4 * CPU_WINO_PANEL, /* of the products that a thread computes at a time */
     MAX_CHANNELS = 1024
 };
 
@@ -17,8 +17,8 @@ static cpu_images_t images_of(const tr_view_t *view) {
     return (cpu_images_t){dim[0], dim[1], dim[2], dim[3]};
 }
 
-/* In multiply-adds: the products, about 4 for each value of a transformed tile and 8 for that of a
- * filter. */
+/* In multiply-adds: the products, and about 4 per value of a transformed tile and 8 per value of a
+ * transformed filter. */
 static double cost(const cpu_winograd_t *conv) {
     double in = (double)conv->x.c, out = (double)conv->y.c,
            tiles = (double)cpu_wino_tiles(conv).count;
@@ -57,7 +57,7 @@ static int64_t columns_of(const cpu_winograd_t *conv) {
     return conv->y.c < COLUMNS ? conv->y.c : COLUMNS;
 }
 
-/* Equal blocks, as every thread has about as many tiles. */
+/* Blocks of equal size, so that threads have about the same number of tiles. */
 static int64_t block_of(int64_t tiles, int threads) {
     int64_t own = (tiles + threads - 1) / threads,
             blocks = (own + CPU_WINO_TILES - 1) / CPU_WINO_TILES;
@@ -103,7 +103,7 @@ static void pass_block(const pass_t *p, int64_t first, int64_t count, float *v, 
     }
 }
 
-/* Work of one thread in a team. */
+/* The work of one thread of a team. */
 static void pack_filters(const cpu_wino_filters_t *f, float *packed) {
 #pragma omp for schedule(static) collapse(2)
     for (int64_t out = 0; out < f->outputs; out += LANES)
@@ -143,8 +143,8 @@ void tr_cpu_winograd_fwd(const tr_device_t *device, const cpu_winograd_t *conv, 
 
 /* -- the gradient of the input ----------------------------------------------------------------- */
 
-/* dx is dy convolved with the filters turned by 180 degrees, input and output channels exchanged.
- */
+/* dx is dy convolved with the filters rotated by 180 degrees, with input and output channels
+ * exchanged. */
 static cpu_winograd_t turned(const cpu_winograd_t *conv) {
     return (cpu_winograd_t){conv->y, conv->x, conv->size, conv->size - 1 - conv->pad_h,
                             conv->size - 1 - conv->pad_w};

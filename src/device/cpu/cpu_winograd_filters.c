@@ -10,8 +10,8 @@
 #include <string.h>
 
 enum { PLACES = CPU_WINO_PLACES, MAX_GROUPS = 16 };
-#define STAGED_FLOATS (1 << 19) /* of transformed tiles that threads share, at most */
-#define GROUP_FLOATS  (1 << 20) /* of sums of all groups, at most */
+#define STAGED_FLOATS (1 << 19) /* limit of transformed tiles shared by threads */
+#define GROUP_FLOATS  (1 << 20) /* limit of the sums of all groups */
 
 typedef struct {
     cpu_wino_tiles_t tiles;
@@ -26,7 +26,7 @@ static int groups_of(const cpu_wino_tiles_t *tiles) {
     int64_t fit = GROUP_FLOATS / (PLACES * tiles->conv.x.c * tiles->conv.y.c);
     int64_t full = tiles->count / CPU_WINO_TILES, groups = fit < full ? fit : full;
     if (groups > MAX_GROUPS) groups = MAX_GROUPS;
-    /* a power of two: as much for each thread */
+    /* a power of two, for equal work per thread */
     while (groups & (groups - 1)) groups &= groups - 1;
     return groups < 1 ? 1 : (int)groups;
 }
@@ -58,17 +58,17 @@ size_t tr_cpu_winograd_bwd_weights_scratch_bytes(const tr_device_t *device,
     return (size_t)(zeros_floats(conv) + floats) * sizeof(float);
 }
 
-/* A thread's part of groups [first, last), at which `members` threads work together. */
+/* The part of a thread in groups [first, last), which are shared by `members` threads. */
 typedef struct {
     int first, last, member, members;
-    float *staged; /* a block for each of the groups */
+    float *staged; /* one block per group */
 } share_t;
 
 static cpu_range_t tiles_of(const pass_t *q, int64_t group) {
     return cpu_range(q->tiles.count, 1, q->groups, (int)group);
 }
 
-/* Transforms up to `count` tiles of each group, behind `done` of them. */
+/* Transforms up to `count` tiles of each group, after the first `done`. */
 static void stage(const pass_t *q, int64_t done, int64_t count, const share_t *s) {
     const int64_t in = q->tiles.conv.x.c, out = q->tiles.conv.y.c;
     const cpu_range_t own = cpu_range((s->last - s->first) * count, 1, s->members, s->member);

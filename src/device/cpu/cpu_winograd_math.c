@@ -22,7 +22,7 @@ enum {
     PLACES = CPU_WINO_PLACES,
     PANEL = CPU_WINO_PANEL,
     LANES = CPU_VEC_LANES,
-    ROWS = 6 /* of a product that are summed in registers */
+    ROWS = 6 /* of a product summed in registers */
 };
 
 static const float A1 = 0.70710678f, B1 = 1.41421356f;
@@ -103,8 +103,7 @@ CPU_VECTOR void collect_square(const cpu_vec_t m[PLACES], int count, cpu_vec_t *
 
 /* -- tiles, all their channels ----------------------------------------------------------------- */
 
-/* The addresses of a window of `side` x `side` pixels; `outside` for those that lie beyond the
- * image. */
+/* The addresses of a window of `side` x `side` pixels; `outside` for pixels outside the image. */
 CPU_VECTOR void window(const cpu_images_t *images, const float *data, int64_t image, int64_t row,
                        int64_t column, const int side, const float *outside,
                        const float *at[PLACES]) {
@@ -309,7 +308,7 @@ CPU_VECTOR void product_rows(const cpu_wino_product_t *o, int64_t rows, const in
     }
 }
 
-/* Rows of up to 6; a remainder of less than 4 is shared with the block before. */
+/* Blocks of up to 6 rows; a remainder of less than 4 rows is shared with the previous block. */
 static int64_t rows_next(int64_t left) {
     return left > ROWS && left < ROWS + 4 ? (left + 1) / 2 : left < ROWS ? left : ROWS;
 }
@@ -322,7 +321,7 @@ CPU_VECTOR void product_panel(cpu_wino_product_t o, int64_t rows, const int vect
     }
 }
 
-/* Columns beyond a full panel are one vector. */
+/* The columns after the last full panel are one vector. */
 void tr_cpu_wino_multiply(cpu_wino_product_t o, int64_t rows, int64_t columns) {
     o.row_b = PANEL;
     for (; columns >= PANEL; columns -= PANEL, o.b += PANEL * o.depth, o.c += PANEL)

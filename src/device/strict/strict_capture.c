@@ -23,7 +23,7 @@ static void join(const strict_device_t *strict, tr_stream_t *stream) {
     stream->captured = stream->seen = 0;
 }
 
-/* CUDA keeps the scalars of a launch; so does this. */
+/* As in CUDA, a launch keeps the values of scalars. */
 static tr_status_t keep_attr(tr_executable_t *executable, tr_kernel_call_t *call) {
     void *attr = NULL;
     if (call->attr_bytes == 0) return TR_OK;
@@ -40,8 +40,8 @@ static tr_status_t record(strict_device_t *strict, tr_stream_t *stream,
     return tr_vec_push(&strict->capture->work, work);
 }
 
-/* Of a stream in the capture. Records and waits only say which streams take part, and that they
- * are waited for in the end: a launch keeps the order in which the work was given. */
+/* For a stream in the capture. Records and waits only determine which streams take part and that
+ * they are waited for at the end: a launch runs the work in the order of enqueuing. */
 static tr_status_t take(strict_device_t *strict, tr_stream_t *stream, const strict_work_t *work) {
     tr_event_t *event = work->event;
     if (work->kind == STRICT_RECORD) {

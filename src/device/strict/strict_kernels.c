@@ -42,7 +42,7 @@ static const unsigned in_place[TR_K_COUNT][TR_KERNEL_MAX_OUT] = {
     [TR_K_RESIDUAL_LAYERNORM_BWD] = {33},
 };
 
-/* An output is other memory than an input, or all of it where the kernel works in place. */
+/* An output must not overlap an input, or must be the same memory if the kernel works in place. */
 static tr_status_t check_overlap(tr_kernel_id_t id, const tr_kernel_call_t *call) {
     for (int o = 0; o < call->n_out; o++) {
         const tr_view_t *out = &call->out[o];
@@ -87,19 +87,19 @@ static tr_status_t enqueue(tr_device_t *device, tr_stream_t *stream, tr_kernel_i
 static tr_status_t prepare(tr_device_t *device, tr_kernel_id_t id, const tr_kernel_call_t *call,
                            void **out_state, size_t *out_scratch_bytes) {
     tr_device_t *cpu = ((strict_device_t *)device)->cpu;
-    cpu->winograd = device->winograd; /* whoever plans may have changed it */
+    cpu->winograd = device->winograd; /* prepare may have changed it */
     return cpu->ops->kernels[id].prepare(cpu, call, out_state, out_scratch_bytes);
 }
 
 static void release(tr_device_t *device, tr_kernel_id_t id, void *state) {
     strict_device_t *strict = (strict_device_t *)device;
     pthread_mutex_lock(&strict->mutex);
-    tr_strict_run_all(strict); /* recorded calls may still want the state */
+    tr_strict_run_all(strict); /* recorded calls may still need the state */
     pthread_mutex_unlock(&strict->mutex);
     strict->cpu->ops->kernels[id].release(strict->cpu, state);
 }
 
-/* The functions of a kernel are not told which kernel they are, so each has its own that say it. */
+/* The functions of a kernel do not get its id, so there is one set of functions per kernel. */
 #define KERNEL(name, required)                                                                     \
     static tr_status_t run_##name(tr_device_t *d, tr_stream_t *s, const tr_kernel_call_t *c) {     \
         return enqueue(d, s, TR_K_##name, c);                                                      \

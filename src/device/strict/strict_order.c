@@ -16,8 +16,8 @@ static bool is_before(const strict_access_t *a, const strict_clock_t *now) {
     return a->tick <= now->tick[a->stream];
 }
 
-/* What `now` is after and covers is no longer needed: whoever is after this access is after that
- * one, too. */
+/* An earlier access that `now` follows and covers is no longer needed: work after `now` is also
+ * after that access. */
 static bool is_replaced(const strict_access_t *old, const strict_access_t *by) {
     return by->first <= old->first && old->last <= by->last &&
            (by->write || (!old->write && old->stream == by->stream));
@@ -81,7 +81,7 @@ tr_status_t tr_strict_order(strict_device_t *strict, tr_stream_t *stream,
     return TR_OK;
 }
 
-/* All that was done before `clock` is before all work that will be given. */
+/* All work before `clock` precedes all work that is enqueued later. */
 void tr_strict_host_waited(strict_device_t *strict, const strict_clock_t *clock) {
     merge(&strict->host_clock, clock);
     for (size_t i = 0; i < strict->accesses.count;)

@@ -2,8 +2,8 @@
 #include "strict_int.h"
 #include <string.h>
 
-/* One in this many times another stream goes on than the one that ran last: long runs of one stream
- * against the others find more than a fair mixture would. */
+/* The scheduler switches streams once in so many times: long runs of one stream find more errors
+ * than a fair mixture. */
 #define STRICT_SWITCH 4
 
 static const char *const kind_name[] = {
@@ -20,7 +20,7 @@ tr_status_t tr_strict_push(strict_device_t *strict, tr_stream_t *stream,
     return tr_strict_enqueue(strict, stream, work);
 }
 
-/* A stream whose host is always ahead is never empty. */
+/* Removes finished work. A stream may never be empty, if the host is always ahead. */
 static void forget_done(tr_stream_t *stream) {
     strict_work_t *work = stream->work.data;
     stream->work.count -= stream->head;
@@ -46,7 +46,7 @@ static bool is_runnable(const tr_stream_t *stream) {
     return work->kind != STRICT_WAIT || work->event->done >= work->count;
 }
 
-/* NULL where no stream can go on. */
+/* NULL if no stream can continue. */
 static tr_stream_t *choose(strict_device_t *strict) {
     bool keep = tr_rng_below(&strict->rng, STRICT_SWITCH) != 0;
     if (keep && strict->favourite && is_runnable(strict->favourite)) return strict->favourite;
@@ -73,7 +73,7 @@ static tr_status_t perform(const strict_device_t *strict, const strict_work_t *w
     return TR_OK;
 }
 
-/* After an error nothing that was recorded is done any more, but nobody waits for it either. */
+/* After an error, recorded work is not run, and waits for it return. */
 static void discard(strict_device_t *strict) {
     for (size_t i = 0; i < strict->streams.count; i++) {
         tr_stream_t *stream = strict->streams.data[i];
