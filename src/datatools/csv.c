@@ -95,7 +95,7 @@ static tr_status_t end_field(tr_csv_t *csv, size_t begin, bool quoted) {
     return tr_vec_push(&csv->offset, begin);
 }
 
-/* What follows the opening quote, up to the closing one. */
+/* Reads the text from the opening quote to the closing one. */
 static tr_status_t quoted_part(tr_csv_t *csv) {
     for (int c;;) {
         TR_TRY(next(csv, &c));
@@ -117,7 +117,7 @@ static tr_status_t quoted_part(tr_csv_t *csv) {
     }
 }
 
-/* One row into text and offset; *out_end if the file ends after it. */
+/* Reads one row to text and offset; *out_end if the file ends after it. */
 static tr_status_t scan_row(tr_csv_t *csv, bool *out_end) {
     const char delimiter = csv->delimiter;
     size_t begin = 0;
@@ -148,7 +148,7 @@ static tr_status_t scan_row(tr_csv_t *csv, bool *out_end) {
     }
 }
 
-/* Names in another encoding would be unreadable. */
+/* Names in other encodings would be unreadable. */
 static tr_status_t check_text(const tr_csv_t *csv) {
     for (size_t i = 0; i < csv->offset.count; i++) {
         const size_t begin = csv->offset.data[i],

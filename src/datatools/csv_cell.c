@@ -7,7 +7,7 @@
 
 bool tr_csv_number(const csv_table_t *t, const char *text, double *out) {
     char with_point[160];
-    /* settings may contain such numbers; in a table 2020_01 is a name */
+    /* allowed in settings, but in a table 2020_01 is a name */
     if (strchr(text, '_')) return false;
     if (t->decimal == '.') return tr_parse_float(text, out);
     if (strchr(text, '.') || strlen(text) >= sizeof with_point) return false;
@@ -24,7 +24,7 @@ bool tr_csv_is_missing(const char *text) {
     return false;
 }
 
-/* A number that is too large for 32-bit floats, or even for doubles. */
+/* Whether a number is too large for 32-bit floats, or even for doubles. */
 static bool is_beyond(const csv_table_t *t, const char *text) {
     double value;
     char *end;

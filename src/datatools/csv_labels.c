@@ -7,7 +7,7 @@
 
 #define MAX_NAMES 4096
 #define SLOTS     (4 * MAX_NAMES)
-#define FEW       20 /* the number of classes is small, however few rows there are */
+#define FEW       20 /* the number of classes is small even for few rows */
 
 void tr_csv_labels_begin(csv_labels_t *l, int column, bool regression) {
     *l = (csv_labels_t){.column = column,
@@ -60,13 +60,12 @@ tr_status_t tr_csv_labels_add(csv_labels_t *l, const csv_table_t *t, const char 
     return l->names.count > MAX_NAMES ? TR_OK : note_name(l, text);
 }
 
-/* Numbers of which some are missing, infinite or in another notation would become classes, one per
- * number. */
+/* Numbers of which some are missing, infinite or in another notation would each become a class. */
 static tr_status_t check_texts(const csv_labels_t *l, const csv_table_t *t) {
     const char *odd = NULL;
     char remedy[160] = "remove rows without a label", line[32] = "";
     for (size_t i = 0; i <= l->names.count;
-         i++) { /* the first text may come after as many numbers as are kept */
+         i++) { /* the first text may come after the maximum number of names */
         const char *name = i < l->names.count ? l->names.data[i] : l->text;
         double value;
         if (!name || tr_csv_number(t, name, &value)) continue;
@@ -85,7 +84,7 @@ static int by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* A header with a number among its names is taken for a row, and its label for a class. */
+/* A header with a number among its names is read as a row, and its label as a class. */
 static tr_status_t check_first(const csv_labels_t *l, const csv_table_t *t) {
     if (!l->text_first || l->texts > 1 || l->rows < 3) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,

@@ -13,7 +13,7 @@
 
 #define NAMED_CLASSES  20
 #define NAMED_CHANNELS 8
-#define PIECES         64 /* places of the data set from which values are taken */
+#define PIECES         64 /* places of the data set from which values are read */
 
 typedef struct {
     const tr_data_settings_t *settings;
@@ -24,7 +24,7 @@ typedef struct {
     tr_dataset_t *dataset;
     int64_t block;
     bool rounded[2];       /* x, y: it was said */
-    tr_preprocess_t *told; /* what training would be told about these data; owned */
+    tr_preprocess_t *told; /* preprocessing that training would use; owned */
 } report_t;
 
 /* -- how it is read ---------------------------------------------------------------------------- */
@@ -89,7 +89,7 @@ static void report_y(report_t *r) {
     tr_str_printf(r->out, "/%s%s%s, ", r->part->names.y, file ? " of " : "", file ? file : "");
 }
 
-/* Integers that may not be classes, or classes that do not begin at 0. */
+/* Integers that may not be classes, or classes that do not start at 0. */
 static void warn_classes(report_t *r, const int64_t *count) {
     const tr_dataset_info_t *info = &r->dataset->info;
     int64_t empty = 0;
@@ -111,8 +111,8 @@ static void warn_classes(report_t *r, const int64_t *count) {
                     r->part->file.path);
 }
 
-/* Whether far fewer neighbours differ than random order would have: n - sum count^2 / n of n - 1
- * pairs, which is few where one class is rare. */
+/* Whether far fewer neighbours differ than in random order, where n - sum count^2 / n of n - 1
+ * pairs differ. This number is small if one class is rare. */
 static bool is_sorted(const tr_dataset_info_t *info, const int64_t *count, int64_t changes) {
     const double samples = (double)info->samples;
     double expected = samples;
@@ -172,7 +172,7 @@ static void print_stats(report_t *r, const char *what, const tr_sample_stats_t *
                       (long long)(s->channels - NAMED_CHANNELS));
 }
 
-/* Of the first split that has such values; the others are alike. */
+/* For the first split with such values; the others are alike. */
 static void warn_rounded(report_t *r, int field, const tr_sample_stats_t *s) {
     char text[640];
     if (r->rounded[field]) return;
@@ -224,7 +224,7 @@ static tr_status_t resolve_told(report_t *r) {
     return tr_preprocess_resolve(&sources, &r->told);
 }
 
-/* Whether the numbers of the data are used, or the key overrides them. */
+/* Whether the numbers of the data are used or overridden by the key. */
 static bool are_alike(const char *key, const tr_floats_t *own, const tr_floats_t *used,
                       float none) {
     if (strcmp(key, "auto") != 0) return true;
@@ -235,7 +235,7 @@ static bool are_alike(const char *key, const tr_floats_t *own, const tr_floats_t
     return true;
 }
 
-/* All splits, with the normalisation of the training data, which is the first. */
+/* All splits, with the normalisation of the training data, the first split. */
 static void report_normalisation(report_t *r) {
     const tr_dataset_info_t *info = &r->dataset->info;
     const tr_normalize_t *input = &r->told->input;
@@ -264,8 +264,8 @@ static void report_names(report_t *r, const tr_names_t *names) {
 
 /* -- tokens ------------------------------------------------------------------------------------ */
 
-/* Counts in `seen` (vocabulary) how often each of the first `most` tokens occurs; a window has one
- * token. */
+/* Counts in `seen` (vocabulary) how often each id occurs in the first `most` tokens; a window has
+ * one token. */
 static tr_status_t count_tokens(report_t *r, int64_t most, int64_t *seen) {
     enum { AT_ONCE = 65536 };
     int32_t *ids = NULL;
@@ -311,7 +311,7 @@ static tr_status_t report_tokens(report_t *r) {
     return report_vocabulary(r);
 }
 
-/* The file has the channels before the spatial dimensions. */
+/* Whether the file has the channels before the spatial dimensions. */
 static bool is_channels_first(const h5_array_t *x, const tr_shape_t *shape) {
     return x->ndim - 1 == shape->ndim &&
            memcmp(x->dim + 1, shape->dim, (size_t)shape->ndim * sizeof *shape->dim) != 0;
@@ -358,12 +358,12 @@ static tr_status_t report_dataset(report_t *r) {
     return TR_OK;
 }
 
-/* Validation data that are part of the training files. */
+/* Warns about validation data that are part of the training files. */
 static bool is_part(const tr_data_settings_t *settings, tr_split_t split) {
     return split == TR_SPLIT_VALID && settings->valid_fraction > 0;
 }
 
-/* `parts` are opened beside the data set to see how its files are stored. */
+/* `parts` are opened in addition to the data set, to inspect the storage of its files. */
 static tr_status_t report_split(report_t *r, uint64_t *fingerprints) {
     h5_source_t source;
     h5_parts_t parts = {0};
@@ -417,7 +417,7 @@ static void report_entry(const h5_file_t *file, const h5_entry_t *entry, tr_str_
     tr_h5_array_close(&array);
 }
 
-/* The data sets of the first file. Wants the lock. */
+/* The data sets of the first file. Requires the lock. */
 static tr_status_t report_file(const char *path, tr_str_t *out) {
     h5_file_t file;
     h5_list_t list = {0};

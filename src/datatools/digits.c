@@ -10,7 +10,7 @@
 #define ARC_POINTS 12
 #define PI         3.14159265358979323846
 
-/* An ellipse's arc from angle `from` to `to` in degrees (0 right, 90 down), or with rx < 0 a line
+/* An arc of an ellipse from angle `from` to `to` in degrees (0 right, 90 down), or if rx < 0 a line
  * from (a, b) to (c, d). */
 typedef struct {
     float a, b, rx, ry, from, to, c, d;
@@ -56,7 +56,7 @@ static void add_point(path_t *path, double x, double y, bool joined) {
 static void add_stroke(path_t *path, tr_rng_t *rng, const stroke_t *s) {
     double move_x = between(rng, -.03, .03), move_y = between(rng, -.03, .03);
     if (s->rx < 0) {
-        /* A line bends a little in the middle. */
+        /* Lines are bent slightly in the middle. */
         double bend = between(rng, -.06, .06);
         for (int i = 0; i <= 4; i++) {
             double t = i / 4.0, bow = 4 * t * (1 - t) * bend;

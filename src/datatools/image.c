@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <string.h>
 
-#define PIXELS_MAX ((int64_t)1 << 28) /* a larger size is taken for damage */
+#define PIXELS_MAX ((int64_t)1 << 28) /* a larger size is treated as damage */
 
 tr_status_t tr_image_fail(const char *path, const char *reason) {
     return TR_FAIL(TR_ERR_DATA, "'%s' cannot be decoded: %s. Replace or remove the file.", path,

@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-/* The names in a folder, sorted by their bytes; hidden ones are left out. */
+/* The names in a folder, sorted by bytes, without hidden ones. */
 typedef struct {
     struct dirent **entry;
     int count;
@@ -80,7 +80,7 @@ static tr_status_t add_files(const char *folder, int label, tr_pictures_t *out, 
 
 /* -- classes ----------------------------------------------------------------------------------- */
 
-/* The class's index, -1 where there is none. */
+/* The index of the class; -1 if there is none. */
 static int find_class(const tr_pictures_t *pictures, const char *name) {
     for (size_t i = 0; i < pictures->class_name.count; i++)
         if (strcmp(pictures->class_name.data[i], name) == 0) return (int)i;
@@ -95,7 +95,7 @@ static tr_status_t add_class(const char *name, tr_pictures_t *out) {
     return status;
 }
 
-/* The folder of a group: every folder in it is a class, and the training data has all of them. */
+/* The folder of a group: every folder in it is a class, which must also be in the training data. */
 static tr_status_t add_group(const char *folder, tr_pictures_t *out, int group) {
     names_t names = {0};
     char path[4096];

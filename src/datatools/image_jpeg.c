@@ -9,7 +9,7 @@
 #include <jerror.h>
 
 typedef struct {
-    struct jpeg_error_mgr base; /* first: what the library knows of it */
+    struct jpeg_error_mgr base; /* first, so that a pointer to it is a pointer to this struct */
     jmp_buf jump;
     const char *path;
     char reason[JMSG_LENGTH_MAX];
@@ -21,7 +21,7 @@ static void give_up(j_common_ptr info) {
     longjmp(reader->jump, 1);
 }
 
-/* The library fills up what is missing with grey and only warns. Other warnings are harmless. */
+/* The library fills missing parts with grey and only warns. Other warnings are harmless. */
 static void note_message(j_common_ptr info, int level) {
     const int code = info->err->msg_code;
     if (level < 0 && (code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER)) give_up(info);

@@ -21,7 +21,7 @@ static void note_error(png_structp png, png_const_charp message) {
 
 static void ignore_warning(png_structp png, png_const_charp message) {}
 
-/* Grey or RGB of 8 bits, whatever the file has. */
+/* Converts any format to grey or RGB with 8 bits. */
 static void set_transforms(png_structp png, png_infop info) {
     png_set_expand(png);
     png_set_scale_16(png);
@@ -42,7 +42,7 @@ static tr_status_t read_rows(reader_t *reader, png_structp png, png_infop info, 
     return TR_OK;
 }
 
-/* Errors of the library come back to setjmp. */
+/* Errors of the library return to setjmp. */
 static tr_status_t read_guarded(reader_t *reader, FILE *file, png_structp png, png_infop info,
                                 bool probe, tr_image_t *out) {
     if (setjmp(png_jmpbuf(png))) return tr_image_fail(reader->path, reader->reason);

@@ -5,13 +5,13 @@
 
 #include <math.h>
 
-/* Which pixels of the source a pixel of the result is made of, and their weights. */
+/* The source pixels of a pixel of the result, and their weights. */
 typedef struct {
     int64_t first, count;
     float *weight;
 } span_t;
 
-/* The spans of all `to` pixels of a line of `from`; one allocation, freed by the caller. */
+/* The spans of all `to` pixels of a line of `from` pixels; one allocation, freed by the caller. */
 static tr_status_t make_spans(int64_t from, int64_t to, span_t **out) {
     const double scale = (double)from / (double)to, reach = fmax(scale, 1);
     const size_t most = 2 * (size_t)ceil(reach) + 1;
@@ -35,7 +35,7 @@ static uint8_t level(float value) {
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value + 0.5f);
 }
 
-/* One row of the source at the width of the result. */
+/* Resizes one row of the source to the width of the result. */
 static void scale_row(const uint8_t *row, const span_t *span, int64_t width, int channels,
                       float *out) {
     for (int64_t x = 0; x < width; x++)

@@ -8,7 +8,7 @@
 
 #define IMAGE  3072
 #define RECORD (IMAGE + 1)
-#define FILES  6 /* the last one is for testing */
+#define FILES  6 /* the last file is for testing */
 
 static const char *const file_names[FILES] = {"data_batch_1.bin", "data_batch_2.bin",
                                               "data_batch_3.bin", "data_batch_4.bin",
@@ -67,7 +67,7 @@ static tr_status_t copy_file(import_t *m, int index, const int *array) {
     return status;
 }
 
-/* How many records each file has. */
+/* The number of records of each file. */
 static tr_status_t count_records(import_t *m) {
     for (int f = 0; f < FILES; f++) {
         char path[4200];
@@ -112,7 +112,7 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     TR_TRY(tr_alloc(sizeof *m, "import", &m));
     m->params = params;
     m->out = out;
-    /* The archive unpacks into a folder of its own. */
+    /* The archive is unpacked to a subfolder. */
     snprintf(m->folder, sizeof m->folder, "%s/cifar-10-batches-bin", in);
     if (stat(m->folder, &found)) snprintf(m->folder, sizeof m->folder, "%s", in);
     tr_status_t status = tr_moments_begin(&m->moments, 3);

@@ -14,24 +14,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_COLUMNS 4000 /* whose names an attribute has room for */
-#define MANY        20   /* classes: more may be numbers to predict */
+#define MAX_COLUMNS 4000 /* limit of columns whose names fit in an attribute */
+#define MANY        20   /* classes: more may be regression targets */
 #define SAID        3    /* columns that are rounded */
 
 typedef struct {
     const tr_import_params_t *params;
     csv_table_t table;
-    bool header, hash; /* hash: the first row begins with # */
+    bool header, hash; /* hash: the first row starts with # */
     int columns, inputs;
     csv_labels_t labels;
     char *label_name;
     tr_names_t input_names; /* none without a header */
-    int64_t rows[2], seen;  /* of train and test; rows so far */
+    int64_t rows[2], seen;  /* rows of train and test; rows so far */
     tr_moments_t moments;
     tr_writer_t *writer;
     int x[2], y[2];
     double *value;     /* [columns], of this row */
-    tr_stats_t *stats; /* [columns], of all rows, before they are rounded */
+    tr_stats_t *stats; /* [columns], of all rows, before rounding */
     float *row;        /* [columns], of inputs */
 } import_t;
 
@@ -127,7 +127,7 @@ static tr_status_t fail_one_column(const import_t *m) {
         m->hash ? " that begins with '#' (remove a comment)" : "");
 }
 
-/* A header written as a comment begins with # before its first name. */
+/* A header written as a comment starts with # before its first name. */
 static tr_status_t note_inputs(import_t *m, char *const *field) {
     tr_names_t *names = &m->input_names;
     TR_TRY(tr_alloc((size_t)m->inputs * sizeof *names->name, "column names", &names->name));
@@ -138,7 +138,7 @@ static tr_status_t note_inputs(import_t *m, char *const *field) {
     return TR_OK;
 }
 
-/* As pandas names columns without names. */
+/* Names of unnamed columns in pandas. */
 static bool counts_columns(const import_t *m, char *const *field, int count) {
     double value;
     for (int i = 0; i < count; i++)
@@ -297,7 +297,7 @@ static tr_status_t second_pass(import_t *m) {
     }
     TR_TRY(tr_moments_write(&m->moments, m->writer));
     const csv_labels_t *l = &m->labels;
-    if (l->numbers && l->odd == 0) /* 0: whole numbers that are none */
+    if (l->numbers && l->odd == 0) /* 0: integers that are not classes */
         TR_TRY(tr_writer_numbers(m->writer, "/", "classes", 1,
                                  &(double){l->whole ? l->largest + 1 : 0}));
     if (l->names.count && !l->numbers)

@@ -12,7 +12,7 @@
 typedef struct {
     const tr_import_params_t *params;
     tr_pictures_t pictures;
-    int64_t height, width; /* of a sample; 0: not known yet */
+    int64_t height, width; /* of a sample; 0: not yet known */
     int channels;
     tr_writer_t *writer;
     tr_moments_t moments;
@@ -71,7 +71,7 @@ static void shuffle(const import_t *m, int group) {
     }
 }
 
-/* The last ones of the training data, where there is no folder for validation. */
+/* Uses the last images of the training data if there is no folder for validation. */
 static tr_status_t split_valid(import_t *m) {
     const int64_t all = (int64_t)m->pictures.group[TR_PICTURES_TRAIN].count,
                   kept = (int64_t)ceil((double)all * (1 - m->params->valid_fraction));
@@ -93,8 +93,8 @@ static tr_status_t read_sample(const import_t *m, const char *path, uint8_t *out
     return status;
 }
 
-/* By all threads. Errors are recorded per thread: the first picture that cannot be read is read
- * again by this one. */
+/* Decodes with all threads. Errors are recorded per thread, so the first image that cannot be read
+ * is read again by this thread. */
 static tr_status_t read_batch(const import_t *m, const tr_picture_t *picture, int64_t count) {
     const int64_t bytes = m->height * m->width * m->channels;
     int64_t failed = count;

@@ -4,7 +4,7 @@
 #include "trainer/rng.h"
 #include <string.h>
 
-#define TEST_PART 6 /* one test sample for so many training samples */
+#define TEST_PART 6 /* training samples per test sample */
 
 static const char *const group_x[] = {"train/x", "test/x"}, *const group_y[] = {"train/y",
                                                                                 "test/y"};
@@ -14,7 +14,7 @@ typedef struct {
     tr_writer_t *writer;
     int64_t samples[2], done;
     tr_moments_t moments;
-    tr_stats_t targets; /* of the training, where they are numbers */
+    tr_stats_t targets; /* of the training targets, if they are numbers */
 } import_t;
 
 static tr_status_t digits_group(import_t *m, int group, uint8_t *x, uint8_t *y) {
@@ -112,7 +112,7 @@ static tr_status_t noise(import_t *m, const char *shape, int64_t targets) {
                                    .synthetic_targets = targets};
     for (int group = 0; group < 2; group++) {
         settings.synthetic_samples =
-            group ? 8 * m->samples[1] : m->samples[0]; /* the data set tests on an eighth */
+            group ? 8 * m->samples[1] : m->samples[0]; /* the data set uses an eighth for testing */
         TR_TRY(noise_split(m, group, &settings));
     }
     return tr_moments_write(&m->moments, m->writer);

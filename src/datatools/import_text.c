@@ -10,10 +10,10 @@ typedef struct {
     tr_encoder_t *encoder;
     tr_token_file_t *file;
     tr_ids_t ids;
-    bool has_ended; /* the next token begins a document */
+    bool has_ended; /* the next token starts a document */
 } import_t;
 
-/* Ids from here to the next end of a text. */
+/* Appends the ids up to the next end of a text. */
 static tr_status_t add_run(import_t *m, const int32_t *ids, size_t count) {
     if (m->has_ended) {
         if (tr_token_file_count(m->file) > 0)

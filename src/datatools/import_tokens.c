@@ -14,21 +14,21 @@ typedef struct {
     const tr_import_params_t *params;
     tr_tokenizer_t *tokenizer; /* NULL: not known */
     tr_token_file_t *file;
-    tr_dtype_t type; /* of the first file's ids, or by the tokenizer */
+    tr_dtype_t type; /* of the ids of the first file, or from the tokenizer */
     int32_t largest, id[ROWS];
     union {
         uint16_t u16[ROWS];
         uint32_t u32[ROWS];
     } raw;
-    bool has_ended; /* the next token begins a document */
+    bool has_ended; /* the next token starts a document */
 } import_t;
 
-/* A .bin file; header 0: nanoGPT's, which has none. */
+/* A .bin file; header 0: nanoGPT's format, without a header. */
 typedef struct {
     const char *path;
     FILE *file;
     long header_bytes;
-    int64_t expected; /* tokens by the header; -1: no header */
+    int64_t expected; /* number of tokens in the header; -1: no header */
     size_t id_bytes;
 } bin_t;
 
@@ -53,7 +53,7 @@ static tr_status_t read_header(bin_t *bin) {
     return TR_OK;
 }
 
-/* The largest id that is possible. */
+/* The largest possible id. */
 static int64_t most_of(const import_t *m) {
     if (m->tokenizer) return m->tokenizer->vocab_size - 1;
     return m->type == TR_U16 ? UINT16_MAX : INT32_MAX - 1;
@@ -100,7 +100,7 @@ static tr_status_t read_ids(import_t *m, const bin_t *bin) {
     return TR_OK;
 }
 
-/* The first file decides on the type of all. */
+/* The first file determines the type of all files. */
 static tr_status_t read_file(import_t *m, const char *path, const char *out) {
     bin_t bin = {.path = path, .file = fopen(path, "re")};
     if (!bin.file)

@@ -3,7 +3,7 @@
  * groups, soft links, other data sets and attributes are copied by the HDF5 library. References and
  * external links point to objects that the copy does not contain; they are skipped with a warning.
  */
-#define H5_USE_110_API /* objects have addresses there; later versions hide them in tokens */
+#define H5_USE_110_API /* objects have addresses in 1.10; later versions have opaque tokens */
 #include "data/hdf5_source.h"
 #include "h5/h5_write.h"
 #include "import_int.h"
@@ -19,7 +19,7 @@ typedef enum { SKIP, SOFT_LINK, HARD_LINK, GROUP, NUMBERS, OTHER } kind_t;
 typedef struct {
     char *path;      /* from the root, with the leading slash */
     haddr_t address; /* of the object; hard links only */
-    size_t same;     /* HARD_LINK: the entry that leads to the same object */
+    size_t same;     /* HARD_LINK: the entry of the same object */
     kind_t kind;
 } entry_t;
 
@@ -81,7 +81,8 @@ static kind_t kind_of_dataset(repack_t *r, hid_t id) {
     return kind;
 }
 
-/* Of a hard link: whether an earlier entry leads to the same object, else what that is. */
+/* For a hard link: whether an earlier entry refers to the same object; else the kind of the
+ * object. */
 static tr_status_t look_at(repack_t *r, size_t index) {
     entry_t *entry = &r->list.data[index];
     if (entry->kind != OTHER) return TR_OK;
@@ -157,7 +158,7 @@ static tr_status_t copy_attributes(repack_t *r, const entry_t *entry) {
 
 /* -- data sets of numbers ---------------------------------------------------------------------- */
 
-/* The file's type in little-endian byte order: booleans stay booleans. For H5Tclose. */
+/* The type of the file in little-endian byte order; booleans stay booleans. For H5Tclose. */
 static hid_t type_for(const h5_array_t *a) {
     hid_t stored = H5Dget_type(a->id), type = H5Tcopy(stored); /* the first is read-only */
     if (H5Tget_class(type) != H5T_ENUM) H5Tset_order(type, H5T_ORDER_LE);
@@ -233,7 +234,7 @@ static bool create_group(hid_t to, const char *path) {
     return made >= 0;
 }
 
-/* All but data sets of numbers, without attributes; the caller holds the lock. */
+/* Copies everything but numeric data sets, without attributes. Requires the lock. */
 static bool copy_object(const repack_t *r, const entry_t *entry) {
     const hid_t to = tr_writer_file(r->writer);
     const char *path = entry->path;
@@ -263,7 +264,7 @@ static tr_status_t copy_entry(repack_t *r, const entry_t *entry) {
     return status;
 }
 
-/* Everything of `in` to *out_writer, which is not committed. */
+/* Copies everything from `in` to *out_writer, which is not committed. */
 static tr_status_t copy_file(const char *in, const char *out, const tr_import_params_t *params,
                              tr_writer_t **out_writer) {
     repack_t r = {.params = params};
@@ -301,7 +302,7 @@ static tr_status_t find_own_labels(const char *in, h5_names_t *out) {
     tr_status_t status = tr_h5_file_open("repack", in, &file);
     if (status == TR_OK) status = tr_h5_list(&file, &list);
     if (status == TR_OK && (tr_h5_detect(&file, &list, &wanted, out, &found) != TR_OK || !found))
-        /* inputs with another name: data.x selects them, which is not known here */
+        /* inputs with another name, selected by data.x, are not known here */
         *out = (h5_names_t){0};
     if (status == TR_OK) tr_error_clear();
     tr_h5_list_free(&list);
@@ -310,7 +311,8 @@ static tr_status_t find_own_labels(const char *in, h5_names_t *out) {
     return status;
 }
 
-/* Whether in_y, which is set then, holds the labels of `in`, and where they go. */
+/* Whether there is a separate file with the labels of `in`. If so, sets in_y and the output
+ * path. */
 static tr_status_t find_labels(const char *in, const char *out, char in_y[4096], char out_y[4096],
                                bool *out_found) {
     h5_names_t own = {0};

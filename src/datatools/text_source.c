@@ -9,7 +9,7 @@
 #include <zlib.h>
 
 #define PIECE_BYTES (1 << 20)
-#define LINE_BYTES  (256 << 20) /* a line of JSON is held in memory as a whole */
+#define LINE_BYTES  (256 << 20) /* a line of JSON is kept in memory */
 
 typedef struct {
     const char *path, *field; /* field NULL: no JSON lines */
@@ -17,7 +17,7 @@ typedef struct {
     gzFile file;
     char *piece; /* [PIECE_BYTES] */
     int64_t line;
-    tr_str_t held; /* the beginning of a line whose end is not yet read */
+    tr_str_t held; /* the start of a line whose end is not yet read */
 } source_t;
 
 static bool ends_in(const char *text, const char *end) {
@@ -25,7 +25,7 @@ static bool ends_in(const char *text, const char *end) {
     return length >= least && !strcmp(text + length - least, end);
 }
 
-/* A line without its line feed; bytes after it are not read. */
+/* Parses a line, given without its line feed. Reads only `bytes` bytes. */
 static tr_status_t take_line(source_t *s, const char *text, size_t bytes) {
     json_error_t error;
     s->line++;
@@ -48,7 +48,7 @@ static tr_status_t take_line(source_t *s, const char *text, size_t bytes) {
     return s->sink->end(s->sink->self);
 }
 
-/* The lines that end in this piece; the rest is kept. */
+/* Processes the lines that end in this piece; keeps the rest. */
 static tr_status_t take_lines(source_t *s, const char *text, size_t bytes) {
     for (const char *end; (end = memchr(text, '\n', bytes)); text = end + 1) {
         const size_t length = (size_t)(end - text);

@@ -8,7 +8,7 @@
 
 #define ROWS 65536 /* converted at once */
 
-/* Rows that wait for the end; the file has no name. */
+/* Rows in an unnamed temporary file until the end. */
 typedef struct {
     FILE *file;
     int64_t count, row_bytes;
@@ -128,8 +128,8 @@ static tr_status_t write_tokens(write_t *w, const char *group, int64_t count) {
     return TR_OK;
 }
 
-/* Where documents begin in the tokens [first, first + count), into `array`; -1: only counted. One
- * begins with the first token in any case. */
+/* Writes the starts of documents in the tokens [first, first + count) to `array`; -1: only counts
+ * them. The first token always starts one. */
 static tr_status_t walk_documents(write_t *w, int64_t first, int64_t count, int array,
                                   int64_t *out_count) {
     spool_t *documents = &w->file->documents;

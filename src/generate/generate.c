@@ -5,22 +5,23 @@
 #include <math.h>
 #include <string.h>
 
-/* Tokens of a prompt that prefill takes at once: long pieces, and a short one where that is enough. */
+/* Tokens of a prompt that prefill processes at once: long parts, or a short one if that is
+ * enough. */
 enum { PIECES = 2, LONGEST = 64 };
 static const int64_t piece_steps[PIECES] = {LONGEST, 16};
 
-/* A program and its inputs: `samples` texts, `steps` tokens of each. */
+/* A program and its inputs: `samples` texts with `steps` tokens each. */
 typedef struct {
     int index;
     int64_t samples, steps;
     tr_tensor_t id, position, place, last, logits;
 } program_t;
 
-/* A row of the caches, and the text that has it; NULL: none. */
+/* A row of the caches and its text; NULL: none. */
 typedef struct {
     tr_text_t *text;
     int64_t length; /* tokens in the caches */
-    int32_t next;   /* the token chosen last, which is not in them yet */
+    int32_t next;   /* the last sampled token, which is not yet in the caches */
 } row_t;
 
 struct tr_generator {
@@ -32,7 +33,7 @@ struct tr_generator {
     int convert;    /* program: weights to bf16; -1: none */
     row_t *row;     /* [params.rows] */
     float *logits;  /* (rows, vocab_size) */
-    int32_t *input; /* what is written to an input */
+    int32_t *input; /* host values of an input */
     int32_t *order; /* for tr_sample */
     /* of tr_generator_run */
     const tr_sampling_t *sampling;
@@ -78,7 +79,7 @@ static tr_status_t build(tr_generator_t *n, const char *name, program_t *p) {
     return tr_program_end(g);
 }
 
-/* Every cache NAME.bf16 from the parameter NAME. */
+/* Fills every cache NAME.bf16 from the parameter NAME. */
 static tr_status_t build_convert(tr_generator_t *n) {
     tr_graph_t *g = n->s->g;
     const int32_t count = tr_graph_tensor_count(g);
@@ -156,7 +157,7 @@ static tr_status_t run(tr_generator_t *n, const program_t *p) {
     return tr_tensor_read(n->s->g, p->logits, n->logits);
 }
 
-/* The token after a row's text, from its scores; ends the text where there is none. */
+/* Samples the next token of a row, or ends the text. */
 static tr_status_t choose(tr_generator_t *n, row_t *row, const float *scores) {
     tr_text_t *text = row->text;
     row->next = tr_sample(n->sampling, text->index, (uint64_t)row->length, scores,
@@ -209,7 +210,7 @@ static tr_status_t begin_text(tr_generator_t *n, tr_text_t *text, int64_t at) {
     return choose(n, row, n->logits);
 }
 
-/* An empty row has no new token: its position and token are any that exist. */
+/* An empty row has no new token; its position and token are arbitrary valid values. */
 static tr_status_t write_rows(tr_generator_t *n) {
     tr_graph_t *g = n->s->g;
     const program_t *p = &n->decode;

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-/* Tokens by score, sorted as far as needed: heap[0 .. left) is a heap, and after it come the best
- * ones, the very best last. */
+/* Tokens by score, sorted lazily: heap[0 .. left) is a heap, followed by the best tokens in
+ * ascending order. */
 typedef struct {
     const float *scores;
     int32_t *heap;
@@ -32,7 +32,7 @@ static ranking_t rank_tokens(const float *scores, int64_t count, int32_t *order)
     return r;
 }
 
-/* The n-th best token, from 0. */
+/* The n-th best token, counted from 0. */
 static int32_t nth(ranking_t *r, int64_t n) {
     while (r->count - r->left <= n) {
         const int32_t best = r->heap[0];

@@ -48,7 +48,7 @@ void tr_network_free(tr_network_t *n) {
 
 /* -- the link ---------------------------------------------------------------------------------- */
 
-/* Whom the reduction was between: nodes, or the ranks of one node. */
+/* The members of the reduction: nodes, or the ranks of one node. */
 static int members_of(const tr_network_table_t *table) {
     return table->nodes > 1 ? table->nodes : table->ranks;
 }
@@ -72,7 +72,8 @@ double tr_link_allreduce_sec(const tr_link_t *link, int ranks, double bytes) {
     return ranks > 1 ? sec_of(link, better_cost(link, ranks, bytes)) : 0;
 }
 
-/* Least squares of the relative errors; each time by the algorithm that is better with `link`. */
+/* Least squares of the relative errors, with the algorithm that is faster with `link` for each
+ * measurement. */
 static tr_link_t fit_once(const tr_network_t *n, int stat, const tr_link_t *link) {
     double ss = 0, sb = 0, bb = 0, s1 = 0, b1 = 0;
     for (size_t t = 0; t < n->tables.count; t++) {
@@ -139,7 +140,8 @@ tr_status_t tr_network_read(const char *paths, tr_network_t *out) {
 
 /* -- the time of a size ------------------------------------------------------------------------ */
 
-/* Linear between two sizes; below the first its time; above the last its bandwidth. */
+/* Linear interpolation between sizes; below the first size its time, above the last size its
+ * bandwidth. */
 static double interpolate(const tr_network_table_t *table, double bytes, int stat) {
     const tr_network_size_t *size = table->sizes.data, *last = &size[table->sizes.count - 1];
     if (bytes <= size->bytes) return size->sec[stat];

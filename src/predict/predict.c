@@ -9,7 +9,8 @@ static int64_t divide_up(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* Micro-batches of the profile's size where every rank gets one, else one smaller one per rank. */
+/* Micro-batches of the profile's size if every rank gets at least one, else one smaller micro-batch
+ * per rank. */
 static tr_status_t share_batch(const tr_prediction_setup_t *s, int nodes, tr_prediction_t *out) {
     const int64_t micro = s->profile->micro_batch,
                   batch = s->batch_size * (s->mode == TR_SCALING_WEAK ? nodes : 1),
@@ -32,7 +33,7 @@ static tr_status_t share_batch(const tr_prediction_setup_t *s, int nodes, tr_pre
 
 /* -- one step ---------------------------------------------------------------------------------- */
 
-/* Quantile q of ascending values, linear between them. */
+/* Quantile q of ascending values, with linear interpolation. */
 static double quantile(const double *values, size_t count, double q) {
     const double at = q * (double)(count - 1);
     const size_t i = (size_t)at;
@@ -40,7 +41,7 @@ static double quantile(const double *values, size_t count, double q) {
                           : values[i] + (at - (double)i) * (values[i + 1] - values[i]);
 }
 
-/* How much longer than the median step the slowest of `ranks` takes, at the quantile q. */
+/* The time of the slowest of `ranks` relative to the median step, at quantile q. */
 static double slowest(const tr_profile_t *p, int ranks, double q) {
     const double *sec = p->compute_sec.data;
     const size_t n = p->compute_sec.count;
@@ -70,7 +71,7 @@ static bool is_polled(const tr_prediction_setup_t *s, int nodes) {
     return nodes > 1 ? s->between->is_polled : s->inside && s->inside->is_polled;
 }
 
-/* Seconds of a step whose computing takes `factor` times its median. */
+/* Seconds of a step whose compute time is `factor` times its median. */
 static tr_status_t step(const tr_prediction_setup_t *s, double factor, tr_network_stat_t stat,
                         tr_prediction_t *row, double *out_sec, double *out_exposed_sec) {
     const tr_profile_t *p = s->profile;

@@ -3,11 +3,11 @@
 #include <math.h>
 #include <string.h>
 
-/* A share of the step below which nothing is said. */
+/* Fractions of the step below this are not reported. */
 #define NOTICE      0.02
 #define GOOD        0.95 /* efficiency */
 #define NOTICE_RUN  0.05
-#define MUCH_LAUNCH 0.10 /* start-up, of the time of a session */
+#define MUCH_LAUNCH 0.10 /* start-up as a fraction of the time of a session */
 
 const char *tr_cause_name(tr_cause_t cause) {
     static const char *const names[TR_CAUSES] = {"compute", "slow rank", "data", "network",
@@ -80,7 +80,7 @@ static void append_slowest(const tr_record_t *r, tr_str_t *out) {
                       r->slowest.of_lines == 1 ? "" : "s");
 }
 
-/* What the engine of the reductions needs; older runs did not record it. */
+/* Advice for the engine of the reductions, which older runs did not record. */
 static const char *engine_remedy(const tr_record_t *r) {
     const char *engine = r ? json_string_value(json_object_get(r->summary, "engine")) : NULL;
     if (!engine) return "";
@@ -137,7 +137,7 @@ static const tr_record_t *first_run(const tr_point_t *p) {
     return p && p->runs.count > 0 ? p->runs.data[0] : NULL;
 }
 
-/* Start-up is no part of a step, but of the time that a user waits. */
+/* Start-up is not part of a step, but part of the time that a user waits. */
 static void append_startup(const tr_record_t *r, tr_str_t *out) {
     const size_t count = json_array_size(r->sessions);
     const json_t *end = json_object_get(json_array_get(r->sessions, count - 1), "end");
@@ -157,7 +157,7 @@ static const tr_point_t *largest_point(const tr_sweep_t *sweep) {
     return last;
 }
 
-/* Repeats that differ by more than the loss prove nothing. */
+/* If repeats differ by more than the loss, the result is not significant. */
 static void append_noise(const tr_sweep_t *sweep, const tr_losses_t *losses, tr_str_t *out) {
     double widest = 0;
     for (size_t i = 0; i < sweep->points.count; i++) {

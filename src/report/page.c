@@ -105,7 +105,7 @@ static bool has_sweep(const tr_study_t *study) {
     return false;
 }
 
-/* Runs that are in no sweep have a section each. */
+/* Each run outside a sweep has a section. */
 static void append_sections(const tr_study_t *study, tr_plotter_t *plotter, tr_str_t *out) {
     for (size_t i = 0; i < study->sweeps->count; i++) {
         const tr_sweep_t *sweep = &study->sweeps->data[i];

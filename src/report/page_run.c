@@ -10,7 +10,7 @@
 
 /* -- plots ------------------------------------------------------------------------------------- */
 
-/* Appends "step value\n" of the mean of each group of lines; how many there are. */
+/* Appends "step value\n" with the mean of each group of lines; returns their number. */
 static int append_curve(const json_t *lines, const char *key, tr_str_t *out) {
     const size_t count = json_array_size(lines), group = 1 + count / MAX_POINTS;
     int points = 0;
@@ -60,7 +60,7 @@ static void draw_throughput(const tr_record_t *r, tr_plotter_t *plotter, tr_str_
     tr_str_free(&s);
 }
 
-/* Each area is drawn from 0 and covers the part of the one before that is not its own. */
+/* Each area is drawn from 0 and covers the lower part of the previous one. */
 static void draw_split(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
     const size_t count = json_array_size(r->training), group = 1 + count / MAX_POINTS;
     tr_str_t s = {0};
@@ -162,7 +162,7 @@ static void append_ranks(const tr_record_t *r, tr_str_t *out) {
                   r->slowest.of_lines, r->slowest.of_lines == 1 ? "" : "s");
 }
 
-/* The last time known of a session: its end, or its last line of metrics that was kept. */
+/* The last known time of a session: its end, or its last line in the metrics. */
 static double session_end(const tr_record_t *r, const json_t *session) {
     const double end = tr_json_number(json_object_get(session, "end"), "unix_time");
     double last = NAN;

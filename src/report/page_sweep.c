@@ -15,7 +15,7 @@ static const char *number(double value, char text[32]) {
     return text;
 }
 
-/* A data block of gnuplot: the points that have `needs`, with up to four columns. */
+/* A data block of gnuplot with up to four columns, for the points that have `needs`. */
 static int append_block(const tr_sweep_t *sweep, const char *name,
                         void (*columns)(const tr_point_t *, double out[4]), tr_str_t *out) {
     int points = 0;
@@ -141,7 +141,7 @@ static void append_definition(const tr_sweep_t *sweep, tr_str_t *out) {
     tr_str_append(out, "</p>\n");
 }
 
-/* "expected (low to high)", each times `scale`. */
+/* "expected (low to high)", each multiplied by `scale`. */
 static void append_band(tr_str_t *out, const tr_predicted_t *band, double scale, int decimals,
                         const char *unit) {
     if (isfinite(band->expected))

@@ -44,7 +44,7 @@ static int spawn(int script, int output, int errors, pid_t *out_pid) {
     return error;
 }
 
-/* What gnuplot wrote first to its standard error is why it failed. */
+/* The first line that gnuplot wrote to standard error is the reason of a failure. */
 static void first_error(FILE *errors, char out[128]) {
     rewind(errors);
     do

@@ -29,7 +29,7 @@ static int64_t integer_of(const json_t *object, const char *key) {
     return json_integer_value(json_object_get(object, key));
 }
 
-/* Names and messages go into JSON and HTML, which have no place for other bytes. */
+/* Names and messages are written to JSON and HTML, which require UTF-8. */
 static tr_status_t copy_utf8(const char *text, char **out) {
     tr_str_t copy = {0};
     while (*text) {
@@ -69,7 +69,7 @@ static tr_status_t read_summary(tr_record_t *r) {
     return TR_OK;
 }
 
-/* What the report takes from config.ini, the resolved configuration. */
+/* Reads values from config.ini, the resolved configuration. */
 typedef struct {
     char *verdict;
     int64_t batch;
@@ -103,7 +103,7 @@ static tr_status_t read_settings(const tr_record_t *r, settings_t *out) {
     return status;
 }
 
-/* The file that run.verdict names, if it is there; else the one in the run folder. */
+/* The file named by run.verdict, if it exists; else the one in the run folder. */
 static tr_status_t verdict_path(const tr_record_t *r, const char *named, char out[4096]) {
     struct stat found;
     if (!named || strlen(named) >= 4096 || stat(named, &found) != 0)
@@ -135,7 +135,7 @@ static tr_status_t parse_verdict(tr_record_t *r, char *text) {
     return set_reason(r, reason);
 }
 
-/* The verdict file decides; without one, the last session and the summary. */
+/* From the verdict file; without one, from the last session and the summary. */
 static tr_status_t read_verdict(tr_record_t *r, const char *named) {
     char path[4096], *text = NULL;
     int64_t bytes;

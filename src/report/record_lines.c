@@ -12,7 +12,8 @@
 
 /* -- reading ----------------------------------------------------------------------------------- */
 
-/* Calls `take` with every line that is a JSON object; a killed process may have left half a one. */
+/* Calls `take` with every line that is a JSON object; a killed process may have left a partial
+ * line. */
 static tr_status_t each_line(tr_record_t *r, const char *name,
                              void (*take)(tr_record_t *, json_t *)) {
     char path[4096], *text = NULL;
@@ -70,7 +71,7 @@ double tr_record_first_step_sec(const tr_record_t *r, size_t i) {
 
 typedef struct {
     double steps, sec, samples, compute, comm, data, checkpoint;
-    double window_sec;               /* since the last line with shares of all ranks */
+    double window_sec;               /* since the last line with fractions of all ranks */
     double ranks_sec, over_ranks[6]; /* seconds of the windows that count */
     double *step_ms, *p95;
     size_t lines;
@@ -97,9 +98,9 @@ static void add_line(sums_t *s, const json_t *line, double steps, double batch) 
     s->data += data;
     s->comm += comm;
     s->checkpoint += checkpoint;
-    /* The share `compute` of the file is what the others leave, checkpoints included. */
+    /* In the file, the fraction `compute` is the rest, including checkpoints. */
     s->compute += fmax(0, sec - data - comm - checkpoint);
-    /* Older files have no medians: the mean of the line. */
+    /* Older files have no medians; uses the mean of the line. */
     s->step_ms[s->lines] = step_ms > 0 ? step_ms : 1000 * sec / steps;
     s->p95[s->lines++] = tr_json_number(line, "step_ms_p95");
     s->window_sec += sec;
@@ -141,8 +142,8 @@ static bool has_shares(const json_t *lines, size_t i) {
     return isfinite(tr_json_number(json_array_get(lines, i), "wait_min"));
 }
 
-/* Whether line i has shares of all ranks that count. They cover the time since the last line that
- * has them, and rank 0 learns them with a delay: that line must not be the warm-up. */
+/* Whether the fractions of all ranks in line i are used. They cover the time since the last line
+ * that has them, and rank 0 receives them with a delay, so that line must not be the warm-up. */
 static bool has_window(const json_t *lines, size_t i) {
     const int64_t session = session_of(json_array_get(lines, i));
     size_t from = i;
@@ -186,7 +187,7 @@ static void take_slowest(tr_record_t *r) {
     json_decref(counts);
 }
 
-/* A folder without lines, as of a replay, has the means in its summary. */
+/* A folder without lines, for example of a replay, has the means in its summary. */
 static void take_from_summary(tr_record_t *r) {
     const json_t *s = r->summary;
     tr_step_times_t *t = &r->times;

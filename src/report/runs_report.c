@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The folder with its parents; those that exist stay as they are. */
+/* Creates the folder and its parents if missing. */
 static tr_status_t make_folder(const char *dir) {
     char path[4096];
     struct stat found;
@@ -90,14 +90,14 @@ static tr_status_t report(const tr_runs_report_settings_t *settings, const tr_re
     return status;
 }
 
-/* What an earlier report wrote, which a pattern of run folders may match. */
+/* Whether the folder is that of an earlier report, which a pattern of run folders may match. */
 static bool is_report(const char *dir) {
     char table[4096], metrics[4096];
     return tr_path_join(dir, "scaling.csv", table) == TR_OK && access(table, F_OK) == 0 &&
            tr_path_join(dir, "metrics.jsonl", metrics) == TR_OK && access(metrics, F_OK) != 0;
 }
 
-/* The one of `count` records that is the same folder; NULL if there is none. */
+/* The record with the same folder; NULL if there is none. */
 static const tr_record_t *same_folder(const char *dir, const tr_record_t *records, size_t count) {
     struct stat one, other;
     if (stat(dir, &one) != 0) return NULL;

@@ -51,7 +51,7 @@ static tr_status_t check_pair(const tr_record_t *a, const tr_record_t *b) {
     return TR_OK;
 }
 
-/* All complete runs of a kind, also those of different sweeps on one page. */
+/* All complete runs of a kind, even of different sweeps on one page. */
 static tr_status_t check_same(const tr_record_t *records, size_t count) {
     for (size_t i = 0; i < count; i++) {
         size_t first = 0;
@@ -92,7 +92,7 @@ static tr_status_t fail_batch(const tr_record_t *a, const tr_record_t *b, tr_mod
 
 typedef TR_VEC(const tr_record_t *) group_t;
 
-/* The first run on another number of ranks than the first run; NULL if there is none. */
+/* The first run whose number of ranks differs from that of the first run; NULL if there is none. */
 static const tr_record_t *other_ranks(const group_t *g) {
     for (size_t i = 1; i < g->count; i++)
         if (g->data[i]->ranks != g->data[0]->ranks) return g->data[i];
@@ -259,8 +259,8 @@ static tr_predicted_t band_of(const json_t *row, const char *key) {
                             tr_json_number(value, "high")};
 }
 
-/* The point with these ranks, on so many nodes if there is one: ranks of one machine stand for
- * nodes in a local sweep. */
+/* The point with these ranks, preferably with the same number of nodes: in a local sweep, the ranks
+ * of one machine represent nodes. */
 static tr_point_t *find_point(tr_sweep_t *sweep, int64_t nodes, int64_t ranks) {
     tr_point_t *found = NULL;
     for (size_t i = 0; i < sweep->points.count; i++) {
@@ -319,7 +319,7 @@ static tr_status_t sweep_of_mode(tr_sweeps_t *sweeps, tr_mode_t mode, tr_sweep_t
     return TR_OK;
 }
 
-/* Of each run of the sweep, unless it does not record them. */
+/* For each run of the sweep that records them. */
 static tr_status_t check_predicted_runs(const tr_sweep_t *sweep, const json_t *file,
                                         const char *path) {
     static const char *const keys[] = {"parameters", "precision", "threads"};
