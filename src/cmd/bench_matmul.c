@@ -67,8 +67,8 @@ static tr_status_t copy_inside(work_t *w) {
     return copy(w, w->b, w->a, TR_COPY_ON_DEVICE);
 }
 
-/* Numbers from -1 to 1, the same few thousand again and again: zeros would let a GPU draw less
- * power and run faster. */
+/* Numbers from -1 to 1 with a period of a few thousand. With zeros, a GPU would use less power and
+ * run faster. */
 static void fill(void *data, tr_dtype_t dtype, int64_t count) {
     enum { PERIOD = 4093 };
     tr_rng_t rng = tr_rng_make(1, TR_RNG_TEST, 0, 0);

@@ -28,7 +28,7 @@ static tr_status_t adopt(const report_t *report, int rank) {
     TR_FAIL(e->code, "rank %d (%s): %s", rank, report->host,
             e->message[0] ? e->message : tr_status_name(e->code));
     tr_error_t mine = *tr_error_last();
-    /* where it happened, not where it was received */
+    /* set where it happened, not where it was received */
     memcpy(mine.trace, e->trace, sizeof mine.trace);
     mine.origin = TR_ORIGIN_PEER;
     return tr_error_set(&mine);

@@ -11,7 +11,7 @@ typedef struct {
     char uuid[sizeof((tr_device_t *)NULL)->uuid], bus_id[sizeof((tr_device_t *)NULL)->bus_id];
 } place_t;
 
-/* The parts of a partitioned GPU have one bus id and their own UUIDs. */
+/* The partitions of a GPU (MIG) have the same bus id and different UUIDs. */
 static bool is_same(const place_t *a, const place_t *b) {
     if (a->node != b->node) return false;
     if (a->uuid[0] && b->uuid[0]) return strcmp(a->uuid, b->uuid) == 0;
@@ -41,7 +41,7 @@ static tr_status_t find_sharing(tr_world_t *w, const tr_device_t *device, bool *
     return TR_OK;
 }
 
-/* Why this rank cannot use the device's own engine; NULL where it can. */
+/* Why this rank cannot use the device's own engine; NULL if it can. */
 static const char *reason_against(tr_device_t *device) {
     const tr_collectives_engine_t *own = device->collectives;
     if (!own) return "this device has none";

@@ -105,7 +105,7 @@ typedef struct {
     uint64_t hash, count;
 } fingerprint_t;
 
-/* "0, 3" of the ranks that differ from rank 0, and how many there are. */
+/* Lists the ranks that differ from rank 0, "0, 3", and their number. */
 static int list_different(const fingerprint_t *all, int size, tr_str_t *list) {
     int different = 0;
     for (int r = 1; r < size; r++) {

@@ -65,8 +65,8 @@ static tr_status_t reduce_once(tr_probe_t *p, int64_t count) {
     return p->device->ops->stream_sync(p->device, p->stream);
 }
 
-/* Small whole numbers, whose sums floats hold exactly; a prime period, so that a piece that is out
- * of its place shows. */
+/* Small integers, whose sums are exact in floats. The period is prime, so that a misplaced piece is
+ * detected. */
 static float value_at(int rank, int64_t i) {
     return (float)((rank + i) % PERIOD + 1);
 }
@@ -109,7 +109,7 @@ static tr_status_t rest(const tr_probe_t *p) {
     return tr_world_barrier(p->world);
 }
 
-/* The times of `runs` all-reduces on this rank, into p->sec. */
+/* Writes the times of `runs` all-reduces on this rank to p->sec. */
 static tr_status_t time_runs(tr_probe_t *p, int64_t count, int runs) {
     TR_TRY(tr_world_barrier(p->world));
     for (int i = 0; i < runs; i++) {
@@ -157,7 +157,7 @@ static tr_status_t pass(tr_probe_t *p, int peer, int64_t count, bool sends) {
     return p->device->ops->stream_sync(p->device, p->stream);
 }
 
-/* Half of the shortest round trip to `peer`, which calls this too. The first one only warms up. */
+/* Half of the shortest round trip to `peer`, which also calls this. The first one is a warm-up. */
 static tr_status_t time_peer(tr_probe_t *p, int peer, int64_t bytes, double *out_sec) {
     const bool first = p->collectives->rank < peer;
     const int64_t count = bytes / (int64_t)sizeof(float);
@@ -175,15 +175,15 @@ int tr_probe_link_count(int ranks) {
     return ranks == 2 ? 1 : ranks;
 }
 
-/* Links of one round have no rank in common: those that begin at even places, at odd places, and
- * the last one of an odd ring. */
+/* Links of one round have no common rank: those that start at even places, at odd places, and the
+ * last one of an odd ring. */
 static int round_of(int link, int count) {
     return count % 2 == 1 && link == count - 1 ? 2 : link % 2;
 }
 
 tr_status_t tr_probe_ring(tr_probe_t *p, const int *ranks, int count, tr_probe_link_t *out) {
     const int links = tr_probe_link_count(count), rank = p->collectives->rank;
-    double *sec = NULL; /* [2 * links]; 0 on ranks that do not begin the link */
+    double *sec = NULL; /* [2 * links]; 0 on ranks that do not start the link */
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(2 * (size_t)links * sizeof *sec, "times of links", &sec));
     for (int round = 0; round < 3; round++) {

@@ -13,7 +13,7 @@
 #include <limits.h>
 #include <string.h>
 
-#define TESTS_A_CLOCK 64 /* MPI_Test calls between looks at the clock */
+#define TESTS_A_CLOCK 64 /* MPI_Test calls between readings of the clock */
 
 static tr_reduction_t *slot_of(tr_engine_t *e, int64_t ticket) {
     return &e->slots[(ticket - 1 - e->origin) % TR_SLOTS];
@@ -69,7 +69,7 @@ tr_status_t tr_engine_to_device(tr_engine_t *e, void *data, const void *host, in
 
 /* -- thread ------------------------------------------------------------------------------------ */
 
-/* MPI leaves a rank's part of a reduce-scatter at the beginning of the range. */
+/* MPI writes a rank's part of a reduce-scatter to the start of the range. */
 static void place_part(const tr_reduction_t *r) {
     const int64_t part = r->bytes / r->size;
     if (r->kind == TR_REDUCE_SCATTER && r->rank > 0)
@@ -156,7 +156,7 @@ tr_status_t tr_engine_begin_all(tr_engine_t *e) {
     return e->worker ? TR_OK : begin_until(e, e->started);
 }
 
-/* Advances what MPI has, records completions, and submits more of what is ready. */
+/* Advances pieces in MPI, records completions, and submits pieces that are ready. */
 static tr_status_t move_on(tr_engine_t *e) {
     int complete = 1;
     while (e->tested < e->begun && complete) {
@@ -215,7 +215,7 @@ static tr_status_t wait_for(tr_collectives_t *c, tr_ticket_t ticket, tr_stream_t
     if (ticket > e->started)
         return TR_FAIL(TR_ERR_INTERNAL, "Cannot wait for ticket %lld: only %lld were issued.",
                        (long long)ticket, (long long)e->started);
-    /* Results that an earlier wait brought back on another stream. */
+    /* Results that an earlier wait copied back on another stream. */
     if (e->returned) TR_TRY(e->device->ops->event_wait(e->device, e->returned, stream));
     tr_status_t status = TR_OK;
     TR_HEARTBEAT_ADD(e->world->heartbeat.blocked, 1);
@@ -410,7 +410,7 @@ tr_status_t tr_engine_open(tr_world_t *world, tr_device_t *device,
 }
 
 static tr_status_t close_engine(tr_collectives_t **c, double timeout_sec) {
-    (void)timeout_sec; /* a call that might wait for a lost peer is not made */
+    (void)timeout_sec; /* do not call MPI: it might wait for a lost peer */
     tr_engine_t *e = (tr_engine_t *)*c;
     const tr_device_ops_t *ops = e->device->ops;
     e->world->worker = NULL;

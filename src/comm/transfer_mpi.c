@@ -38,8 +38,7 @@ static tr_status_t run_broadcast(MPI_Comm comm, void *arg) {
     return TR_OK;
 }
 
-/* Where MPI finds the bytes: device memory itself, or `point`, to which they were copied if
- * `filled`. */
+/* The address for MPI: device memory, or `point`, to which the bytes were copied if `filled`. */
 static tr_status_t open_transfer(tr_engine_t *e, void *data, int64_t bytes, int peer, bool filled,
                                  tr_stream_t *stream, transfer_t *out) {
     const tr_device_ops_t *ops = e->device->ops;
@@ -53,7 +52,7 @@ static tr_status_t open_transfer(tr_engine_t *e, void *data, int64_t bytes, int 
     return TR_OK;
 }
 
-/* A blocking transfer is exposed from its beginning to its end. */
+/* A blocking transfer is exposed for its whole duration. */
 static void count_time(tr_collectives_t *c, double begin_sec) {
     const double sec = tr_clock_sec() - begin_sec;
     c->exposed_sec += sec;

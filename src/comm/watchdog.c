@@ -19,14 +19,15 @@
 #define TICK_MAX_SEC  0.2
 #define SUSPENDED_SEC 1.0   /* a tick that took longer does not count */
 #define GONE_SEC      1.5   /* the launcher notices within about 1.1 s, and knows the exit code */
-#define START_SEC     600.0 /* a start may take as long without a sign of progress */
+#define START_SEC     600.0 /* limit of a start without a sign of progress */
 #define STOP_SEC      2.0
 #define STOP_STEPS    3
 #define ABORT_SEC     2
 #define ERROR_WORDS   "trainer: error: "
-#define NEXT_SEC                                                                                   \
-    0.5 /* of ranks that see the same, the lowest reports; the second if the first did not, */
-#define OTHERS_SEC 2.5 /* and the others if neither could, because they do not hear of each other */
+/* Of the ranks that detect the same, the lowest reports it; the next one if the first did not, and
+ * the others if neither could, because they do not hear of each other. */
+#define NEXT_SEC   0.5
+#define OTHERS_SEC 2.5
 
 struct tr_watchdog {
     tr_world_t *world;
@@ -113,8 +114,7 @@ static tr_beat_t own_beat(const tr_watchdog_t *w) {
     return b;
 }
 
-/* How long this rank may take for its present work before that no longer counts as progress by
- * itself. */
+/* The time for which the current work of this rank counts as progress by itself. */
 static double patience_sec(const tr_watchdog_t *w, const tr_beat_t *own) {
     if (own->blocked) return 0;
     if (own->phase == TR_PHASE_CHECKPOINT) return TR_CHECKPOINT_SEC;

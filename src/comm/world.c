@@ -21,8 +21,7 @@ static void read_mpi_version(char out[128]) {
     out[n] = '\0';
 }
 
-/* *out_tasks: from the environment of the launcher, before MPI without a launcher adds variables of
- * its own. */
+/* *out_tasks: from the environment of the launcher, read before MPI adds its own variables. */
 static tr_status_t init_mpi(tr_world_t *w, int64_t *out_tasks) {
     int initialised = 0, finalised = 0, level = MPI_THREAD_SINGLE;
     MPI_Initialized(&initialised);
@@ -144,12 +143,13 @@ tr_status_t tr_world_open(const void *comm, tr_world_t **out) {
 void tr_world_close(tr_world_t **world) {
     tr_world_t *w = *world;
     if (!w) return;
-    /* If a peer is lost, finalizing would wait for it; the end of this process ends the others. */
+    /* If a peer is lost, finalizing would wait for it. When this process exits, the launcher ends
+     * the others. */
     if (!w->lost && w->comm != MPI_COMM_NULL) MPI_Comm_free(&w->comm);
     if (!w->lost && w->owns_mpi) MPI_Finalize();
     tr_watchdog_stop(w); /* last: it also watches over finalizing */
     if (!w->lost) tr_free(world);
-    *world = NULL; /* where a peer was lost the communication thread may still use it */
+    *world = NULL; /* if a peer was lost, the communication thread may still use it */
 }
 
 const tr_world_info_t *tr_world_info(const tr_world_t *world) {

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #define STEP_BYTES  (1 << 16)
-#define PIECE_BYTES (4 << 20) /* that are read at once where all samples are */
+#define PIECE_BYTES (4 << 20) /* read at once if all samples are read */
 
-/* One field, in doubles where it travels rounded. */
+/* Reads one field, in doubles if its type in a batch loses precision. */
 static tr_status_t read_field(tr_dataset_t *dataset, int field, int64_t first, int64_t count,
                               void *out) {
     void *dst[TR_DATASET_MAX_FIELDS] = {0};

@@ -10,10 +10,10 @@
 typedef struct {
     tr_dataset_t base;
     h5_parts_t parts;
-    h5_direct_t *direct;                    /* NULL: read through the page cache */
+    h5_direct_t *direct;                    /* NULL: reads use the page cache */
     int32_t *label;                         /* [samples]; NULL: y holds numbers */
     bool channels_first;                    /* in the file */
-    bool converted;                         /* x of some part is converted while it is read */
+    bool converted;                         /* x of some part is converted during the read */
     int64_t channels, points, rows_at_once; /* rows that are converted together */
     h5_pool_t *pool;
 } hdf5_t;
@@ -58,7 +58,7 @@ static tr_status_t check_finite(const h5_part_t *part, const h5_array_t *array, 
                    (long long)(at % per_sample));
 }
 
-/* Rows as stored to samples of type `as`. */
+/* Converts stored rows to samples of type `as`. */
 static void convert_rows(const hdf5_t *self, const h5_array_t *x, h5_scratch_t *s, int64_t count,
                          tr_dtype_t as, char *out) {
     const size_t bytes = tr_dtype_bytes(as);
@@ -76,7 +76,7 @@ static void convert_rows(const hdf5_t *self, const h5_array_t *x, h5_scratch_t *
 
 static tr_status_t read_x(hdf5_t *self, const h5_part_t *part, h5_scratch_t *s, int64_t first,
                           int64_t count, tr_dtype_t as, char *out) {
-    /* files may be of several types */
+    /* files may have different types */
     const bool convert = self->channels_first || part->x.dtype != as;
     for (int64_t row = first; row < first + count;) {
         int64_t rows = convert ? min64(self->rows_at_once, first + count - row) : count;
@@ -163,8 +163,7 @@ static bool few_channels(int64_t channels, const int64_t *spatial, int count) {
     return true;
 }
 
-/* Which dimension of a sample (in file order) has the channels: 0 none, 1 the last, -1 the
- * first. */
+/* The dimension of a sample (in file order) with the channels: 0 none, 1 the last, -1 the first. */
 static int channels_at(const int64_t *dim, int ndim, int layout) {
     if (ndim == 1) return 1;
     if (layout == TR_LAYOUT_NHWC) return 1;
@@ -291,8 +290,8 @@ static tr_status_t warn(const hdf5_t *self, const tr_data_settings_t *settings) 
     return status;
 }
 
-/* Joined files must agree; of their lists the longest is kept. If labels are not read, a session
- * compares their names. The caller holds the lock. */
+/* Joined files must have the same names; the longest list is kept. If labels are not read, the
+ * session compares their names. Requires the lock. */
 static tr_status_t add_names(tr_dataset_info_t *info, const h5_part_t *part, bool inputs_only) {
     for (int list = 0; list < TR_NAMES_LISTS; list++) {
         const bool of_classes = list == TR_NAMES_CLASSES;

@@ -14,8 +14,8 @@ typedef struct {
     tr_dataset_t base;
     uint32_t split;
     int64_t slabs;
-    uint8_t *noise; /* [NOISE_BYTES + a sample's bytes]; every offset below NOISE_BYTES begins
-                       another sample's noise */
+    /* [NOISE_BYTES + bytes of a sample]; the noise of a sample starts at an offset < NOISE_BYTES */
+    uint8_t *noise;
 } synthetic_t;
 
 static void close_synthetic(tr_dataset_t *dataset) {

@@ -11,12 +11,12 @@
 #include <string.h>
 
 #define ROWS  16384 /* read at once */
-#define PIECE 2048  /* converted at once, on the stack */
+#define PIECE 2048  /* tokens converted at once, on the stack */
 
-/* A file's part of the stream. */
+/* The part of the stream in one file. */
 typedef struct {
     int64_t first, rows;
-    bool adds_end; /* an end-of-text token that the file does not have follows its rows */
+    bool adds_end; /* the stream has an additional end-of-text token after this file */
 } span_t;
 
 typedef struct {
@@ -52,7 +52,7 @@ static tr_status_t fail_id(const tokens_t *self, const h5_part_t *part, int64_t 
         (long long)self->vocab_size - 1);
 }
 
-/* Rows as stored to ids; *out_bad is the first that is out of range, -1: none. An id beyond i64
+/* Converts stored rows to ids; *out_bad: the first one out of range, -1: none. An id beyond i64
  * becomes negative. */
 static void convert_ids(tr_dtype_t from, const void *rows, int64_t count, int64_t vocab_size,
                         int32_t *out, int64_t *out_bad) {
@@ -84,14 +84,14 @@ static int64_t id_at(tr_dtype_t from, const void *rows, int64_t row) {
     return (int64_t)id;
 }
 
-/* What is read: ids of the stream from `begin` to `end` as inputs, and those after them as labels;
- * x, y NULL: not wanted. */
+/* A read: ids `begin` to `end` of the stream as inputs, and those that follow each as labels. x or
+ * y NULL: skip. */
 typedef struct {
     int64_t begin, end;
     int32_t *x, *y;
 } window_t;
 
-/* Puts ids of the stream from `position` on where they are inputs and where they are labels. */
+/* Writes ids of the stream from `position` to their places in the inputs and labels. */
 static void put(const window_t *w, const int32_t *ids, int64_t position, int64_t count) {
     const int64_t inputs = min64(count, w->end - position), skip = position == w->begin;
     if (w->x && inputs > 0)
@@ -101,7 +101,7 @@ static void put(const window_t *w, const int32_t *ids, int64_t position, int64_t
                (size_t)(count - skip) * sizeof *w->y);
 }
 
-/* Converts rows of a part, which are the stream from `position` on, piece by piece. */
+/* Converts rows of a part, which start at `position` of the stream, piece by piece. */
 static tr_status_t put_rows(const tokens_t *self, int p, const window_t *w, int64_t position,
                             int64_t count, const char *rows) {
     const h5_part_t *part = &self->parts.data[p];
@@ -119,7 +119,7 @@ static tr_status_t put_rows(const tokens_t *self, int p, const window_t *w, int6
     return TR_OK;
 }
 
-/* Reads up to ROWS tokens of the stream from `position` on, of file `p`; *out_count: how many. */
+/* Reads up to ROWS tokens of the stream from `position`, in file `p`; *out_count: their number. */
 static tr_status_t read_some(tokens_t *self, int p, const window_t *w, int64_t position,
                              int64_t most, int64_t *out_count) {
     const h5_part_t *part = &self->parts.data[p];
@@ -138,7 +138,7 @@ static tr_status_t read_some(tokens_t *self, int p, const window_t *w, int64_t p
     return status;
 }
 
-/* The file in which a position of the stream is. */
+/* The file that contains a position of the stream. */
 static int part_at(const tokens_t *self, int64_t position) {
     int p = 0;
     while (p + 1 < self->parts.count && position >= self->span[p + 1].first) p++;
@@ -176,7 +176,7 @@ static const tr_dataset_ops_t tokens_ops = {
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
-/* From the first file; the others must say the same. Wants the lock. */
+/* Reads the vocabulary from the first file; the others must have the same. Requires the lock. */
 static tr_status_t read_vocab(tokens_t *self, const tr_data_settings_t *settings) {
     const h5_part_t *part = self->parts.data;
     const int64_t vocab_size = tr_h5_attribute_whole(part, "vocab_size");
@@ -203,7 +203,7 @@ static tr_status_t read_vocab(tokens_t *self, const tr_data_settings_t *settings
         part->file.path);
 }
 
-/* Where the files' parts of the stream are. */
+/* Computes the parts of the stream in the files. */
 static tr_status_t lay_out(tokens_t *self) {
     TR_TRY(
         tr_alloc((size_t)self->parts.count * sizeof *self->span, "files of tokens", &self->span));

@@ -2,7 +2,7 @@
 #include "hdf5_source.h"
 #include <stdio.h>
 
-#define READS_MAX         64 /* for a block: more means tiny pieces */
+#define READS_MAX         64 /* for a block: more means very small pieces */
 #define AMPLIFICATION_MAX 2.0
 /* the size of a read if the layout does not require more */
 #define BLOCK_BYTES (256 << 10)

@@ -41,8 +41,7 @@ bool tr_h5_has_numbers(const h5_entry_t *entry) {
                                 entry->type == H5T_ENUM || entry->type == H5T_BITFIELD);
 }
 
-/* Is `name` one of the usual names, or one of them combined with `alias` (NULL: none) in a usual
- * way? */
+/* Whether `name` is a usual name, or one combined with `alias` (NULL: none) in a usual way. */
 static bool usual(const char *name, const char *const *names, const char *alias) {
     static const char *const forms[] = {"%2$s_%1$s", "%1$s_%2$s", "%1$s_set_%2$s", "%2$s%1$s",
                                         NULL};
@@ -99,7 +98,7 @@ static tr_status_t find_usual(const search_t *s, const char *scope, const char *
     return fail_with_list(s, TR_ERR_CONFIG, what);
 }
 
-/* data.x or data.y as given: below the scope or, where allowed, from the root. */
+/* data.x or data.y as given: relative to the scope or, if allowed, to the root. */
 static const h5_entry_t *find_given(const search_t *s, const char *scope, const char *name,
                                     bool root) {
     char path[512];
@@ -109,7 +108,7 @@ static const h5_entry_t *find_given(const search_t *s, const char *scope, const 
     return entry || !root ? entry : entry_at(s->list, name);
 }
 
-/* A usual name in the scope, or else next to x. */
+/* A usual name in the scope, or else in the group of x. */
 static tr_status_t find_usual_y(const search_t *s, const char *scope, const char *alias,
                                 const h5_entry_t *x, const h5_entry_t **out) {
     char group[512];
@@ -130,8 +129,7 @@ static tr_status_t find_y(const search_t *s, const char *scope, const char *alia
     return TR_OK;
 }
 
-/* A data set with a name of labels that does not hold numbers, where labels would be; NULL:
- * none. */
+/* A data set that is named like labels but is not numeric; NULL: none. */
 static const h5_entry_t *find_text_y(const search_t *s, const char *scope, const char *alias,
                                      const h5_entry_t *x) {
     const char *slash = strrchr(x->path, '/');
@@ -211,8 +209,8 @@ static const h5_entry_t *find_misfit(const h5_list_t *list) {
     return NULL;
 }
 
-/* Where the inputs of another split are, and how to name them, into `what`. They are not used
- * unless named. */
+/* Writes the location of another split's inputs, and how to select them, to `what`. They are not
+ * used unless selected. */
 static tr_status_t find_other_split(const search_t *s, char *what, size_t bytes, bool *out_found) {
     const char *own = aliases[s->wanted->split][0];
     h5_names_t other;

@@ -20,7 +20,7 @@ typedef struct {
     tr_dataset_info_t *info;
 } scan_t;
 
-/* The class of the y of a sample, -1: none. */
+/* The class of a sample's y; -1: none. */
 static int64_t class_of(const scan_t *s, const double *value) {
     const double limit = s->classes_given > 0 ? (double)s->classes_given : MAX_CLASSES;
     int64_t ones = 0, zeros = 0, at = 0;

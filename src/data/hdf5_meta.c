@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NAMES_MAX (1 << 20) /* of a list; a longer one is ignored */
+#define NAMES_MAX (1 << 20) /* limit of a list; a longer one is ignored */
 
 typedef enum { OF_INPUTS, OF_LABELS } whose_t;
 

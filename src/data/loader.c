@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #define DIRECT_BYTES  (128 << 10) /* larger pieces: a read costs less than a second copy */
-#define REQUEST_BYTES (1 << 20)   /* fits the cache of a core: the copy reads from there */
+#define REQUEST_BYTES (1 << 20)   /* fits in the cache of a core, from which the copy reads */
 #define CACHE_BYTES   (16 << 20)  /* larger windows do not stay in the caches until they are used */
 #define AHEAD_BYTES   (32 << 20)  /* keeps a disk busy, and stays in a small page cache */
 #define ALIGN         256
@@ -450,7 +450,7 @@ tr_status_t tr_loader_release(tr_loader_t *l, tr_batch_t *batch) {
                           (long long)batch->step, (long long)batch->slot);
 }
 
-/* All windows are read by then; a worker may still be telling the system what will be read. */
+/* All windows have been read; a worker may still be announcing samples to the system. */
 tr_status_t tr_loader_restart(tr_loader_t *l) {
     if (l->steps < 0 || l->step < l->steps || l->held > 0)
         return TR_FAIL(TR_ERR_INTERNAL,

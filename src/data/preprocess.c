@@ -111,7 +111,7 @@ static tr_status_t parse(const char *key, const char *text, bool is_std, tr_floa
     return TR_OK;
 }
 
-/* Numbers from the data itself, which nobody has checked. */
+/* Numbers from the data, which have not been checked. */
 static tr_status_t check_own(const tr_dataset_info_t *info, bool is_std, const tr_floats_t *own) {
     for (size_t c = 0; c < own->count; c++)
         if (is_std ? !tr_is_divisor(own->data[c]) : !isfinite(own->data[c]))
@@ -270,7 +270,7 @@ static tr_status_t copy_names(const tr_names_t *from, const char *origin, tr_nam
     return TR_OK;
 }
 
-/* Those of the training, not those of the data at hand. */
+/* Uses the names of the training, not those of the current data. */
 static tr_status_t resolve_names(const tr_preprocess_sources_t *s, tr_preprocess_t *out) {
     const tr_names_t *names = s->train ? s->train->info.names : s->kept ? s->kept->names : NULL;
     for (int list = 0; names && list < TR_NAMES_LISTS; list++)

@@ -5,7 +5,7 @@
 
 #define FLETCHER_WORDS (1 << 17) /* whose sums cannot overflow 64 bits */
 #define FLETCHER_BLOCK                                                                             \
-    64 /* words whose weighted bytes fit 32 bits, so that the inner loop is vectors */
+    64 /* words whose weighted sum fits in 32 bits, so that the inner loop vectorises */
 
 /*
  * Fletcher's checksum over 16-bit words as HDF5 takes them (high byte first): of words w_0 ..
@@ -49,9 +49,10 @@ static void unshuffle(const char *in, size_t bytes, size_t elem_bytes, char *out
     memcpy(out + elems * elem_bytes, in + elems * elem_bytes, bytes % elem_bytes);
 }
 
-/* LZF, h5py's fast compression: a control byte below 32 begins so many plain bytes and one more;
- * else its upper three bits (7: and the next byte) are a length less two, the lower five and the
- * next byte a distance less one, of bytes that were there before. Bytes made, 0: bad. */
+/* LZF, h5py's fast compression. A control byte c < 32 is followed by c + 1 literal bytes. Otherwise
+ * it is a reference to earlier output: its upper three bits (plus the next byte if they are 7) are
+ * the length minus two, and its lower five bits with the next byte are the distance minus one.
+ * Returns the number of decoded bytes; 0: invalid. */
 static size_t unpack_lzf(const uint8_t *in, size_t in_bytes, uint8_t *out, size_t room) {
     const uint8_t *end = in + in_bytes;
     size_t made = 0;
@@ -80,7 +81,7 @@ static bool checksum_good(const char *data, size_t bytes) {
     uint32_t stored =
                  (uint32_t)s[0] | (uint32_t)s[1] << 8 | (uint32_t)s[2] << 16 | (uint32_t)s[3] << 24,
              sum = tr_fletcher32(data, bytes);
-    /* Files of HDF5 before 1.6.3 have each half's bytes the other way round. */
+    /* Files of HDF5 before 1.6.3 have the bytes of each half swapped. */
     return stored == sum || stored == ((sum & 0x00ff00ffu) << 8 | (sum & 0xff00ff00u) >> 8);
 }
 

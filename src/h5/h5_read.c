@@ -42,7 +42,7 @@ void tr_h5_scratch_sizes(const h5_array_t *a, size_t *raw_bytes, size_t *chunk_r
 static void fill_rows(const h5_array_t *a, int64_t elems, char *out) {
     size_t bytes = tr_dtype_bytes(a->dtype);
     for (int64_t i = 0; i < elems; i++) memcpy(out + (size_t)i * bytes, a->fill, bytes);
-    if (a->swap) tr_swap_bytes(out, elems, bytes); /* the caller swaps all there is */
+    if (a->swap) tr_swap_bytes(out, elems, bytes); /* the caller swaps all bytes */
 }
 
 /*
@@ -79,7 +79,7 @@ static void place_chunk(const h5_array_t *a, int64_t at, int64_t rows, const cha
             memcpy(out + target * elem, from + source * elem, (size_t)(run * elem));
         else
             fill_rows(a, run, out + target * elem);
-        int d = last - 1; /* the last dimension is the run */
+        int d = last - 1; /* runs are along the last dimension */
         while (d >= 0 && ++index[d] == extent[d]) index[d--] = 0;
         if (d < 0) return;
     }

@@ -15,7 +15,7 @@
 /* Chunks of this size are page-aligned, which makes copies faster and direct I/O possible. */
 #define ALIGN_FROM  (64 << 10)
 #define ALIGN_BYTES 4096
-#define CAUSE_MARK  "error message = '" /* in what HDF5 says of a write that failed */
+#define CAUSE_MARK  "error message = '" /* marks the system's error in HDF5's message */
 
 typedef struct {
     hid_t id;
@@ -37,7 +37,7 @@ static tr_status_t write_failed(const tr_writer_t *w, const char *what) {
     char reason[1024];
     const char *cause = strstr(tr_h5_reason(reason, sizeof reason), CAUSE_MARK);
     struct statvfs disk;
-    if (cause) { /* the library's sentence has the system's in it */
+    if (cause) { /* HDF5's message contains the system's */
         cause += strlen(CAUSE_MARK);
         return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s': %.*s.", what, w->path,
                        (int)strcspn(cause, "'"), cause);

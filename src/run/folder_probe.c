@@ -14,7 +14,7 @@
 
 #define PROBE_BYTES ((size_t)1 << 20)
 
-/* The run creates what is missing: its nearest parent tells. */
+/* The run creates missing folders, so the nearest existing parent is tested. */
 static tr_status_t find_folder(const char *dir, char out[4096]) {
     char path[4096], found[PATH_MAX];
     snprintf(path, sizeof path, "%s", dir);
