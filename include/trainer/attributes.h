@@ -102,7 +102,7 @@ typedef struct {
 typedef struct {
     double batch_size;
     float clip;
-    int32_t growth_steps; /* of the loss scale: good steps that double it; 0: never */
+    int32_t growth_steps; /* steps without overflow after which the loss scale doubles; 0: never */
 } tr_grad_norm_attr_t;
 
 /* Elements of a block with equal settings: from the end of the previous range (0 for the first) to

@@ -21,7 +21,7 @@ typedef struct {
     int64_t classes;        /* of an integer y; 0: y is a regression target */
     tr_dtype_t dtype;       /* of the activations: f32, bf16 or f16 */
     int64_t step_samples;   /* data.batch_size, for the loss seed; 0: the size of this batch */
-    tr_tensor_t loss_scale; /* tr_loss_scale; TR_NONE: the loss is not scaled */
+    tr_tensor_t loss_scale; /* tr_loss_scale; TR_NONE: no loss scaling */
     /* a suspicious label, for messages about the number of classes; NULL or "": none; borrowed */
     const char *label_note;
 } tr_model_batch_t;
@@ -33,7 +33,7 @@ typedef struct {
      * */
     tr_tensor_t output;
     tr_tensor_t loss;         /* (R) */
-    tr_tensor_t seed;         /* (R) loss seed, if the model computes with it; else TR_NONE */
+    tr_tensor_t seed;         /* (R) loss seed, if the model uses it; else TR_NONE */
     tr_tensor_t terms;        /* (R) weight of each term; TR_NONE: the weight of its sample */
     tr_tensor_t correct;      /* (B) top-1; classes only */
     tr_tensor_t correct_topk; /* (B) top-k, if model.topk > 1 */

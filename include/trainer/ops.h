@@ -1,9 +1,9 @@
 /*
  * Ops. Each function appends one or a few records to the open program and returns the result
- * tensor. kernels.h explains the letters in shapes. Activations are f32, bf16 or f16, and the result has
- * the type of the input x: a layer computes in bf16 if its x is bf16. Weights are passed as f32;
- * tr_linear and tr_conv cast them. Scales, biases, statistics, losses and parameter gradients are
- * f32. Mismatched shapes are TR_ERR_CONFIG with the scope, both shapes and a remedy.
+ * tensor. kernels.h explains the letters in shapes. Activations are f32, bf16 or f16, and the
+ * result has the type of the input x: a layer computes in bf16 if its x is bf16. Weights are passed
+ * as f32; tr_linear and tr_conv cast them. Scales, biases, statistics, losses and parameter
+ * gradients are f32. Mismatched shapes are TR_ERR_CONFIG with the scope, both shapes and a remedy.
  */
 #ifndef TRAINER_OPS_H
 #define TRAINER_OPS_H

@@ -13,8 +13,8 @@ typedef struct {
     const char *type;
     double lr, weight_decay, clip_norm, momentum, beta1, beta2, eps, ema;
     bool nesterov;
-    double loss_scale;         /* of fp16, to begin with */
-    int64_t loss_scale_growth; /* steps without an overflow that double it; 0: it never grows */
+    double loss_scale;         /* initial loss scale in fp16 */
+    int64_t loss_scale_growth; /* steps without overflow after which it doubles; 0: never */
 } tr_optim_settings_t;
 extern const tr_config_table_t tr_optim_config;
 

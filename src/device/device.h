@@ -143,8 +143,8 @@ typedef struct {
      * products of that type. */
     tr_status_t (*measure_peak)(tr_device_t *device, tr_dtype_t dtype, double *out_flops_per_sec,
                                 double *out_bytes_per_sec);
-    /* Optional: the rate at which this device can read memory that no cache holds, in bytes/s: the
-     * limit of products with few rows. */
+    /* Optional: the rate in bytes/s of reading memory that is not in a cache, which limits products
+     * with few rows. */
     tr_status_t (*measure_read)(tr_device_t *device, double *out_bytes_per_sec);
 
     /* Optional, both or none: choices made by timing, as bytes by key. Rank 0's choices are

@@ -18,8 +18,8 @@
  *
  * bf16 and f16: from ADD to DROPOUT, except AUGMENT, and in the kernels of sequences, activations
  * and their gradients (x y dx dy a b, A B C, and the w of convolutions) may all be bf16, or all be
- * f16. Scales, biases, statistics and their gradients stay
- * f32. Sums are computed in f32 or better, and results are rounded once.
+ * f16. Scales, biases, statistics and their gradients stay f32. Sums are computed in f32 or better,
+ * and results are rounded once.
  */
 #ifndef TRAINER_KERNELS_H
 #define TRAINER_KERNELS_H
@@ -189,12 +189,12 @@ typedef struct {
 
 /*
  * GRAD_NORM      in0: gradient, a range of the reduced block (n), in1: counts (2): {terms, loss
- *                sum} as reduced, in2: step block
- *                -> out0: result (tr_step_result_t as u8), out1?: loss scale (tr_loss_scale_t as f32
- *                (4), loss_scale.h). Computes norm, correction batch_size / terms (attr.batch_size:
- *                terms of a full step), unscale by the loss scale (1 where absent), clip factor
- *                min(1, clip / norm) where clip > 0, finite (scale is 0 where not); adds one to
- *                `applied` where finite; then updates the loss scale. Reads its outputs.
+ *                sum} after the reduction, in2: step block -> out0: result (tr_step_result_t as
+ *                u8), out1?: loss scale (tr_loss_scale_t as f32 (4), loss_scale.h). Computes the
+ *                norm, the count correction batch_size / terms (attr.batch_size: terms of a full
+ *                step), the unscaling by the loss scale (1 if absent), the clip factor min(1, clip
+ *                / norm) if clip > 0, and finite (if 0, scale is 0). Adds one to `applied` if
+ *                finite, then updates the loss scale. Reads its outputs.
  * SGD            in0: gradient (n), in1: step block, in2: result, in3: ranges (tr_update_range_t as
  *                u8) that end at n, each with its decay and lr_factor -> out0: parameters (n),
  *                out1?: momentum (n). Reads its outputs. Does nothing if !finite.
@@ -214,7 +214,8 @@ typedef struct {
  * vocabulary, P positions.
  *
  * EMBEDDING_FWD  in0: id u16, u32 or i32 (B, T), in1: wte (V, C), in2?: wpe (P, C) with P >= T ->
- *                out0: x f32, bf16 or f16 (B, T, C) = wte[id] + wpe[t]. An id outside [0, V) gives NaN.
+ *                out0: x f32, bf16 or f16 (B, T, C) = wte[id] + wpe[t]. An id outside [0, V) gives
+ *                NaN.
  * EMBEDDING_BWD  in0: dx (B, T, C), in1: id -> out0?: dwte f32 (V, C), out1?: dwpe f32 (P, C). The
  *                gradients of equal ids are added in the order of (b, t). With attr.add, dwte is
  *                added to out0, which is then read.
@@ -269,7 +270,7 @@ typedef struct {
  *                attr: tr_attention_attr_t with p 0
  */
 
-/* CHECK_FINITE   in0: x f32, bf16 or f16 (n) -> out0: i32 (1): |= 1 if some element is not finite. Reads
- *                out0. */
+/* CHECK_FINITE   in0: x f32, bf16 or f16 (n) -> out0: i32 (1): |= 1 if some element is not finite.
+ *                Reads out0. */
 
 #endif

@@ -1,8 +1,9 @@
 /*
- * The scale of the loss where activations are f16 (Micikevicius et al. 2018): small gradients would
- * be 0 in f16, so the backward pass computes `scale` times the gradient, and GRAD_NORM takes the
- * factor out again. It is state on the device, which GRAD_NORM alone changes: half the scale, and no
- * update, where a scaled gradient overflowed; twice the scale after many steps without.
+ * Dynamic loss scaling for f16 activations (Micikevicius et al. 2018). Small gradients would be 0
+ * in f16, so the backward pass computes `scale` times the gradient, and GRAD_NORM divides by it.
+ * The scale is state on the device and changed only by GRAD_NORM: if a scaled gradient overflows,
+ * the scale is halved and the update skipped; after many steps without overflow, the scale is
+ * doubled.
  *
  * C and CUDA C include this file.
  */
@@ -17,21 +18,21 @@
 #define TR_LOSS_SCALE_INLINE static inline
 #endif
 
-/* Gradients that overflow at the lowest scale are not finite for another reason. */
+/* If gradients overflow at the lowest scale, loss scaling is not the cause. */
 #define TR_LOSS_SCALE_LOWEST  1.0f
 #define TR_LOSS_SCALE_HIGHEST 1073741824.0f /* 2^30 */
 
-/* f32 (4), so that the backward pass can multiply by `scale`. Numbers of steps are exact up to 2^24.
- */
+/* Stored as f32 (4), so that the backward pass can multiply by `scale`. Counts are exact up to
+ * 2^24. */
 typedef struct {
     float scale;
-    float good;       /* steps without an overflow since the scale last changed */
-    float skipped;    /* steps that were not applied because of an overflow */
-    float overflowed; /* 1: the last step was one of them; else 0 */
+    float good;       /* steps without overflow since the scale last changed */
+    float skipped;    /* steps skipped because of an overflow */
+    float overflowed; /* 1: the last step was skipped because of an overflow; else 0 */
 } tr_loss_scale_t;
 
-/* After a step whose gradient was `finite` or not. growth_steps: good steps that double the scale;
- * 0: it never grows. */
+/* Updates the scale after a step. finite: whether its gradient is finite. growth_steps: steps
+ * without overflow after which the scale doubles; 0: never. */
 TR_LOSS_SCALE_INLINE void tr_loss_scale_update(tr_loss_scale_t *s, bool finite, int growth_steps) {
     s->overflowed = !finite && s->scale > TR_LOSS_SCALE_LOWEST ? 1.0f : 0.0f;
     s->skipped += s->overflowed;

@@ -180,8 +180,8 @@ typedef struct {
     double loss, accuracy, topk;
     double grad_norm;
     bool finite;       /* false: nothing was updated */
-    bool overflowed;   /* not finite at a loss scale above the lowest, which was halved */
-    double loss_scale; /* of the next step; 0: the loss is not scaled */
+    bool overflowed;   /* not finite, and the loss scale was above the lowest and is halved */
+    double loss_scale; /* of the next step; 0: no loss scaling */
     int64_t overflows; /* steps of the run that overflowed */
     bool stop;         /* some rank was asked to stop */
     double stall_sec;  /* waiting for data */

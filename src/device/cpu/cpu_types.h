@@ -3,7 +3,8 @@
  *
  * cpu_get and cpu_put take the type as an int, because the constants come from different
  * enumerations. CPU_BY_TYPE runs a statement with the type as a constant, so that the functions
- * inlined into it are compiled separately for each type. The other types do not slow down the f32 code.
+ * inlined into it are compiled separately for each type. The other types do not slow down the f32
+ * code.
  */
 #ifndef TRAINER_CPU_TYPES_H
 #define TRAINER_CPU_TYPES_H
@@ -21,7 +22,8 @@ CPU_INLINE uint16_t cpu_to_bf16(float x) {
     return (uint16_t)((x == x ? rounded : bits | 0x400000u) >> 16);
 }
 
-/* Without branches: infinity and NaN, denormals and the rest differ in what moves the exponent. */
+/* Branch-free: denormals, infinity and NaN, and all others differ only in the exponent adjustment.
+ * */
 CPU_INLINE float cpu_from_f16(uint16_t bits) {
     uint32_t magnitude = (uint32_t)(bits & 0x7fff) << 13, sign = (uint32_t)(bits & 0x8000) << 16;
     uint32_t scaled = cpu_bits((float)(bits & 0x3ff) * 0x1p-24f); /* a denormal's value */
@@ -31,8 +33,8 @@ CPU_INLINE float cpu_from_f16(uint16_t bits) {
     return cpu_from_bits(value | sign);
 }
 
-/* To the nearest, ties to even; from 65520 on infinity; NaN stays NaN. Denormals are multiples of
- * 2^-24, the unit of numbers at 0.5: an addition to 0.5 rounds them. */
+/* Rounds to nearest, ties to even; values from 65520 become infinity; NaN stays NaN. Denormals are
+ * multiples of 2^-24, the spacing of floats at 0.5: adding 0.5 rounds them. */
 CPU_INLINE uint16_t cpu_to_f16(float x) {
     const uint32_t bits = cpu_bits(x), magnitude = bits & 0x7fffffffu, sign = bits >> 16 & 0x8000u;
     const uint32_t denormal = cpu_bits(cpu_from_bits(magnitude) + 0.5f) - 0x3f000000u;
