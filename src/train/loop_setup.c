@@ -16,8 +16,8 @@
 
 /* -- the run folder and the checkpoint to go on from ------------------------------------------- */
 
-/* The verdict of an earlier session goes as soon as it is known where it is. In a run folder it
- * belongs to the run that holds the lock. */
+/* Removes the verdict of an earlier session as early as possible. In the run folder, it belongs to
+ * the run that holds the lock. */
 static tr_status_t open_run(loop_t *l) {
     tr_run_settings_t run;
     tr_config_read(l->config, &tr_run_config, &run);
@@ -28,7 +28,7 @@ static tr_status_t open_run(loop_t *l) {
     return tr_strdup(tr_run_dir(l->run), &l->run_dir);
 }
 
-/* Every rank knows the file: one of them may be lost. */
+/* Every rank sets the file, because any of them may be lost. */
 static tr_status_t open_verdict(const loop_t *l) {
     tr_run_settings_t run;
     char path[4096];
@@ -51,8 +51,8 @@ void tr_loop_resume_hint(const loop_t *l, char *text, size_t bytes) {
              l->run_dir);
 }
 
-/* Everything is checked and open: from here on there is a run. Where nothing is left to train the
- * folder's configuration stays the one that it was trained with. */
+/* Begins the run when everything is checked and open. If nothing is left to train, the
+ * configuration in the folder is not changed. */
 static tr_status_t begin_run(const loop_t *l) {
     tr_str_t text = {0};
     if (l->own_resume && l->state.step >= l->s->total_steps) return TR_OK;
@@ -63,7 +63,7 @@ static tr_status_t begin_run(const loop_t *l) {
     return status;
 }
 
-/* Every rank knows the folder: an error of one of them alone goes into the log, too. */
+/* Every rank opens the log, so that an error of a single rank is also logged. */
 static tr_status_t share_run(loop_t *l) {
     TR_TRY(tr_world_broadcast_text(l->world, &l->run_dir, 0));
     TR_TRY(tr_world_agree(l->world, open_verdict(l)));
@@ -71,8 +71,8 @@ static tr_status_t share_run(loop_t *l) {
     return TR_OK;
 }
 
-/* Checkpoints of later steps would outlive those of this run, and resume = auto would take them for
- * its own. */
+/* Checkpoints of later steps would be kept longer than those of this run, and resume = auto would
+ * use them. */
 static tr_status_t open_path(loop_t *l, const char *path) {
     tr_steps_t steps = {0};
     TR_TRY(tr_state_open_resume(path, &l->resume));
@@ -108,7 +108,7 @@ static tr_status_t open_resume(loop_t *l) {
     return TR_OK;
 }
 
-/* What can be found wrong in the settings before data are opened. */
+/* Checks the settings that do not depend on data. */
 static tr_status_t check_settings(const loop_t *l) {
     tr_train_settings_t train;
     tr_interval_t due;
@@ -142,8 +142,9 @@ static void say_going_on(const loop_t *l) {
     tr_str_free(&changes);
 }
 
-/* Where the run stood. What older checkpoints do not say is nothing; what another run told and
- * validated, and the loss to beat, are in that one's folder, as its best is. */
+/* Restores the progress of the run. Values missing in older checkpoints are empty. The reports,
+ * validations and best loss of another run are not restored: they belong to its folder, as does its
+ * best checkpoint. */
 static void take_up(loop_t *l, const char *state_json) {
     tr_main_settings_t main;
     json_t *state = json_loads(state_json, 0, NULL);
@@ -167,8 +168,8 @@ static void take_up(loop_t *l, const char *state_json) {
     json_decref(state);
 }
 
-/* The state to begin with: a checkpoint's, or initial values, perhaps with another model's weights.
- */
+/* Sets the initial state: from a checkpoint, or initial values, possibly with weights of another
+ * model. */
 static tr_status_t load_state(loop_t *l) {
     tr_session_t *s = l->s;
     if (!tr_loop_is_root(l)) return TR_OK;
@@ -185,7 +186,7 @@ static tr_status_t load_state(loop_t *l) {
     if (!l->init) return TR_OK;
     TR_TRY(tr_snapshot_init(l->snapshot, l->init));
     tr_weights_close(&l->init);
-    return tr_optimizer_start(s->g); /* the average begins at the weights, too */
+    return tr_optimizer_start(s->g); /* the average starts at the weights */
 }
 
 static tr_status_t begin_state(loop_t *l) {
@@ -199,9 +200,8 @@ static tr_status_t begin_state(loop_t *l) {
     return tr_state_broadcast(l->s);
 }
 
-/* Checkpoints of this run that may come to those that are there now, before retention deletes one:
- * with those to keep there is one being written. 1 where all are kept: no one knows what happens to
- * them. */
+/* The number of checkpoints that this run may add before one is deleted: those to keep, plus the
+ * one being written. 1 if all are kept, because their number is unknown. */
 static int64_t coming_at_once(const loop_t *l, int64_t there) {
     const tr_checkpoint_settings_t *save = &l->save_settings;
     const bool has_best = save->best && l->s->dataset[TR_SPLIT_VALID] && l->valid.steps > 0;
@@ -235,13 +235,14 @@ static tr_status_t check_room(const loop_t *l) {
 static tr_status_t open_checkpointer(loop_t *l) {
     const tr_checkpointer_params_t params = {tr_run_checkpoint_dir(l->run), l->save_settings.keep};
     char resume_hint[TR_WAY_ON_BYTES];
-    TR_TRY(tr_loop_describe_state(l)); /* better now than at the first checkpoint */
+    TR_TRY(tr_loop_describe_state(l)); /* report this now, not at the first checkpoint */
     TR_TRY(tr_export_files(l->s, &l->files));
     TR_TRY(check_room(l));
     TR_TRY(tr_checkpointer_create(&params, &l->checkpointer));
     tr_loop_resume_hint(l, resume_hint, sizeof resume_hint);
     tr_signals_checkpoints(params.dir, resume_hint);
-    /* A run that was killed between a checkpoint's commit and its link. */
+    /* Repairs the link after a run that was killed between the commit of a checkpoint and its
+     * link. */
     if (l->own_resume && l->state.saved_step >= 0 &&
         tr_checkpoint_link(params.dir, "latest", l->state.saved_step) != TR_OK)
         TR_WARN("%s", tr_error_last()->message);
@@ -254,7 +255,8 @@ static void write_verdict(const char *why, const char *host) {
     tr_verdict_write(TR_ERR_RETRY, why, host);
 }
 
-/* It stays until the caller closes the world: the ranks' leaving is watched over, too. */
+/* The watchdog runs until the caller closes the world, so that it also covers the exit of the
+ * ranks. */
 static tr_status_t start_watchdog(const loop_t *l) {
     tr_parallel_settings_t parallel;
     tr_config_read(l->config, &tr_parallel_config, &parallel);
@@ -264,7 +266,7 @@ static tr_status_t start_watchdog(const loop_t *l) {
     return TR_OK;
 }
 
-/* By type, size and time, or of a program's data sets by what they say of themselves. */
+/* Compares type, size and time of files, or the fingerprints of a program's data sets. */
 static bool are_same(const tr_dataset_t *a, const tr_dataset_t *b) {
     return a && b && a->info.fingerprint == b->info.fingerprint &&
            a->info.samples == b->info.samples &&
@@ -306,7 +308,7 @@ static void introduce(const loop_t *l) {
                 (long long)s->slots, l->info->size);
 }
 
-/* Whether the data have what train.patience and checkpoint.best_by go by. */
+/* Checks that there are validation data for train.patience and checkpoint.best_by. */
 static tr_status_t check_validation(const loop_t *l) {
     const tr_session_t *s = l->s;
     const bool is_validated = s->dataset[TR_SPLIT_VALID] && l->valid.steps > 0;
@@ -324,7 +326,7 @@ static tr_status_t check_validation(const loop_t *l) {
     return TR_OK;
 }
 
-/* What every rank has to know of the checkpoint that is resumed. */
+/* Shares the facts about the resumed checkpoint that every rank needs. */
 static tr_status_t share_state(loop_t *l) {
     char *state = NULL, *path = NULL;
     tr_status_t status = TR_OK;
@@ -395,7 +397,8 @@ tr_status_t tr_loop_set_up(loop_t *l) {
 }
 
 void tr_loop_tear_down(loop_t *l) {
-    /* first: after a lost peer a GPU is still in a collective, and freeing memory waits for it */
+    /* first: after a peer is lost, a GPU is still in a collective, and freeing memory would wait
+     * for it */
     if (l->collectives) tr_graph_drop_captures(l->s->g);
     if (l->collectives) tr_world_collectives_close(l->world, &l->collectives);
     tr_train_step_destroy(&l->train_step);

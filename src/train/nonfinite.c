@@ -75,7 +75,7 @@ done:
     return status;
 }
 
-/* The samples of the step are read again: most micro-batches are gone. */
+/* Reads the samples of the step again, because most micro-batches have been released. */
 static tr_status_t look_through(const loop_t *l, input_t *out) {
     const tr_session_t *s = l->s;
     tr_dataset_t *dataset = s->dataset[TR_SPLIT_TRAIN];
@@ -98,7 +98,7 @@ done:
 
 static tr_status_t fail_of_input(const loop_t *l, const char *head) {
     input_t found = {0};
-    if (look_through(l, &found) != TR_OK) tr_error_clear(); /* the loss is what this is about */
+    if (look_through(l, &found) != TR_OK) tr_error_clear(); /* the loss itself is examined */
     if (!found.field) return TR_OK;
     return TR_FAIL(
         is_stop(l) ? TR_ERR_DATA : TR_ERR_STOP,
@@ -112,11 +112,11 @@ static tr_status_t fail_of_input(const loop_t *l, const char *head) {
 
 /* -- in the network ---------------------------------------------------------------------------- */
 
-/* The last micro-batch is still there. */
+/* The last micro-batch is still available. */
 static tr_status_t fail_of_op(const loop_t *l, const char *head, const char *remedy) {
     tr_session_t *s = l->s;
     int op = -1;
-    /* Zero first: what other slots and ranks have spoilt in the sums would be found here, too. */
+    /* Zeroes the sums first, because they contain non-finite values of other slots and ranks. */
     tr_train_step_show(l->train_step);
     TR_TRY(tr_graph_zero_reduced(s->g, true));
     TR_TRY(tr_program_find_nonfinite(s->g, s->last, &op));
@@ -129,8 +129,8 @@ static tr_status_t fail_of_op(const loop_t *l, const char *head, const char *rem
                    found->backward ? "backward" : "forward", remedy);
 }
 
-/* Every rank looks through its samples, then through its last micro-batch; the lowest rank that
- * finds something says it. */
+/* Every rank checks its samples, then its last micro-batch. The lowest rank that finds a cause
+ * reports it. */
 static tr_status_t fail(loop_t *l, const tr_step_outcome_t *o) {
     const char *remedy =
         is_stop(l) ? "No update was made. Reduce optimizer.lr, set optimizer.clip_norm, check the "
@@ -139,7 +139,7 @@ static tr_status_t fail(loop_t *l, const tr_step_outcome_t *o) {
                      "the data";
     char head[HEAD_BYTES];
     TR_TRY(tr_train_step_abandon(l->train_step));
-    tr_loop_finish_writing(l); /* whoever says it ends all ranks */
+    tr_loop_finish_writing(l); /* the rank that reports ends all ranks */
     write_head(l, o, head);
     TR_TRY(tr_world_agree(l->world, fail_of_input(l, head)));
     TR_TRY(tr_world_agree(l->world, fail_of_op(l, head, remedy)));

@@ -4,8 +4,8 @@
 #include "trainer/mem.h"
 #include <string.h>
 
-/* A launcher that binds shows every rank one device, its own; else the ranks of a node take them in
- * order. */
+/* If the launcher binds devices, every rank sees only its own. Otherwise the ranks of a node take
+ * them in order. */
 static tr_status_t choose_index(const char *name, const tr_world_info_t *place, bool share,
                                 int *out_index) {
     const tr_backend_t *backend = NULL;

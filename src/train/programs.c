@@ -15,8 +15,7 @@ static tr_shape_t batched(const tr_shape_t *sample, int64_t micro) {
     return shape;
 }
 
-/* What comes into the picture from outside is black where there is one channel, else the mean
- * colour. */
+/* Pixels from outside the image are black with one channel, otherwise the mean colour. */
 static tr_status_t augment(tr_session_t *s, tr_tensor_t *x) {
     const tr_data_settings_t *d = &s->data;
     const tr_augment_attr_t attr = {.rotate_deg = (float)d->rotate,
@@ -86,7 +85,7 @@ static tr_status_t build_sums(tr_session_t *s, const tr_model_result_t *r) {
     return TR_OK;
 }
 
-/* The model on the batch of the open program. */
+/* Builds the model on the batch of the open program. */
 static tr_status_t build_model(tr_session_t *s, tr_model_result_t *out) {
     TR_TRY(make_batch(s));
     TR_TRY(tr_model_build(s->g, s->config, &s->batch, out));

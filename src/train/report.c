@@ -20,7 +20,7 @@ static json_t *number(double v) {
     return isfinite(v) ? json_real(v) : json_null();
 }
 
-/* What was not measured counts as compute. */
+/* Time that was not measured counts as compute. */
 static double known_sec(double sec) {
     return isfinite(sec) ? sec : 0;
 }
@@ -110,20 +110,20 @@ tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_pending,
 
 /* -- language models --------------------------------------------------------------------------- */
 
-/* Tokens that a step trains on, for rates; 0: no language model. */
+/* Tokens per step, for rates; 0: not a language model. */
 static double step_tokens(const tr_session_t *s) {
     return s->info.tokens > 0 ? (double)(s->order.batch_size * s->sample_terms) : 0;
 }
 
-/* Adds exp(loss) to a language model's results. */
+/* Adds the perplexity exp(loss) to the results of a language model. */
 static void add_perplexity(const tr_session_t *s, const char *key, double loss, json_t *to) {
     if (step_tokens(s) > 0) json_object_set_new(to, key, number(exp(loss)));
 }
 
 /* -- steps ------------------------------------------------------------------------------------- */
 
-/* How much of a step has part in the means of loss and accuracy: 1, but for samples without a label
- * and skipped updates. */
+/* The weight of a step in the means of loss and accuracy: 1, or less with unlabelled samples or a
+ * skipped update. */
 static double share_of(const tr_report_t *r, const tr_step_outcome_t *o) {
     const tr_session_t *s = r->s;
     return o->finite ? o->terms / (double)(s->order.batch_size * s->sample_terms) : 0;
@@ -159,13 +159,13 @@ static tr_progress_t progress(const tr_report_t *r, int64_t step, double lr) {
                        .eta_sec = (double)(s->total_steps - step - 1) * r->smooth_sec,
                        .phase = "train"};
     p.epoch = (int64_t)ceil(epoch - 1e-9);
-    /* the last step runs over the end */
+    /* the last step extends past the end */
     if (p.epochs > 0 && p.epoch > p.epochs) p.epoch = p.epochs;
     p.epoch_fraction = fmin(1, epoch - (double)(p.epoch - 1));
     return p;
 }
 
-/* A full disk takes lines away, not the run. */
+/* A full disk loses lines but does not end the run. */
 static void write_line(tr_report_t *r, json_t *line) {
     if (tr_run_metrics(r->run, line) == TR_OK || r->lines_lost++ > 0) return;
     TR_WARN("metrics.jsonl will lack lines, training continues: %s", tr_error_last()->message);
@@ -201,7 +201,7 @@ static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step
 tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
     const double now = tr_clock_sec(), seconds = now - r->window.since, share = share_of(r, o);
     if (r->whole.steps == 0) r->first_step_sec = tr_clock_since_exec_sec();
-    /* after the step before this one */
+    /* after the previous step */
     const double saving = r->save_sec - r->saved_sec;
     r->saved_sec = r->save_sec;
     r->window.since = now;
@@ -240,7 +240,7 @@ static void append_accuracy(const tr_session_t *s, tr_str_t *text, const char *n
         tr_str_printf(text, "  %s loss none: no sample has a label", name);
     else if (!isfinite(loss))
         tr_str_printf(text, "  %s loss not finite", name);
-    else /* losses of numbers to predict may be of any size */
+    else /* regression losses may have any magnitude */
         tr_str_printf(text,
                       loss != 0 && (fabs(loss) < 1e-3 || fabs(loss) >= 1e4) ? "  %s loss %.3e"
                                                                             : "  %s loss %.4f",
@@ -258,7 +258,8 @@ void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
         r->epoch_accuracy = r->epoch.accuracy / counted;
     }
     if (r->run && n > 0) {
-        /* An epoch ends inside a step; only a run that stops or ends between has parts of one. */
+        /* An epoch that ends within a step counts as whole. Only a run that ends within an epoch
+         * shows a fraction. */
         const double per_epoch = r->s->steps_per_epoch,
                      epochs = (double)steps_done / per_epoch + 1e-9;
         const bool is_whole = (epochs - floor(epochs)) * per_epoch < 1;
@@ -289,7 +290,7 @@ tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_ou
     r->valid_loss = v->loss;
     r->valid_accuracy = v->accuracy;
     r->has_new_valid = true;
-    r->window.since += seconds; /* an evaluation is no part of a step's time */
+    r->window.since += seconds; /* evaluations are not part of the step time */
     if (!r->run) return TR_OK;
     json_t *line = json_pack("{s:I, s:f, s:o, s:o, s:o, s:b}", "step", (json_int_t)steps_done,
                              "epoch", (double)steps_done / r->s->steps_per_epoch, "valid_loss",
@@ -354,7 +355,7 @@ bool tr_report_is_done(const tr_run_t *run, int64_t steps) {
 }
 
 tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
-    /* Of a run that was done before: what it measured must not be replaced by nothing. */
+    /* The summary of a run that was already complete must not lose its measurements. */
     if (!r->run || (r->whole.steps == 0 && tr_report_is_done(r->run, end->steps))) return TR_OK;
     const double sec = r->whole.seconds > 0 ? r->whole.seconds : 1;
     json_t *o = json_pack(

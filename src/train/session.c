@@ -36,7 +36,7 @@ static void read_settings(tr_session_t *s) {
         s->data.classes = s->params.kept->classes;
 }
 
-/* A model of tokens says how its data are cut. */
+/* A language model determines how its data are divided into samples. */
 static tr_status_t read_model_of_tokens(tr_session_t *s) {
     const tr_model_t *model;
     TR_TRY(tr_model_find(s->model.type, &model));
@@ -49,7 +49,7 @@ static tr_status_t read_model_of_tokens(tr_session_t *s) {
 static tr_status_t check_split(const tr_session_t *s, tr_split_t split, tr_split_t main_split) {
     const tr_dataset_info_t *info = &s->dataset[split]->info, *wanted = &s->info;
     bool same = info->field_count == wanted->field_count;
-    if (info->field_count + wanted->field_count == 3) { /* inputs and labels, and inputs alone */
+    if (info->field_count + wanted->field_count == 3) { /* inputs with labels, and only inputs */
         const bool lacks = info->field_count == 1;
         return TR_FAIL(
             TR_ERR_DATA,
@@ -80,7 +80,7 @@ static bool has_data(const tr_session_t *s, tr_split_t split) {
     return found;
 }
 
-/* Who wants a score has perhaps other data than those of this split. */
+/* For a score, the user may have meant another split. */
 static tr_status_t fail_no_data(const tr_session_t *s, tr_split_t wanted) {
     static const tr_split_t order[] = {TR_SPLIT_VALID, TR_SPLIT_TEST, TR_SPLIT_TRAIN};
     const bool scores = !s->params.training && !s->params.prediction;
@@ -95,8 +95,7 @@ static tr_status_t fail_no_data(const tr_session_t *s, tr_split_t wanted) {
                    tr_split_name(wanted), other);
 }
 
-/* Labels of a table that the model cannot take would be refused first, and hide that it is another
- * table. */
+/* Unsuitable labels would be refused first and hide that this is another table. */
 static tr_status_t explain_data(const tr_session_t *s, tr_split_t split, tr_status_t status) {
     const tr_error_t error = *tr_error_last();
     tr_dataset_t *inputs = NULL;
@@ -162,7 +161,7 @@ static tr_status_t resolve_preprocess(tr_session_t *s) {
     return tr_inputs_check(s);
 }
 
-/* Rank 0 alone reads samples for it. */
+/* Only rank 0 reads samples for it. */
 static tr_status_t share_preprocess(tr_session_t *s) {
     const bool is_root = tr_world_info(s->world)->rank == 0;
     json_t *data = is_root ? tr_preprocess_json(s->preprocess) : NULL;
@@ -191,8 +190,8 @@ static tr_status_t tell(tr_session_t *s) {
     return tr_world_info(s->world)->size > 1 ? share_preprocess(s) : TR_OK;
 }
 
-/* A share that the batch is no multiple of gives way to the next smaller one that is; far below it
- * a step is slow. */
+/* If the batch is not a multiple of the share, the next smaller divisor is used; with a much
+ * smaller one, a step is slow. */
 static int64_t auto_micro_batch(const tr_session_t *s) {
     const int64_t batch = s->data.batch_size, size = s->params.size, share = batch / size;
     int64_t m = share > 0 ? share : 1;
@@ -207,8 +206,8 @@ static int64_t auto_micro_batch(const tr_session_t *s) {
     return m;
 }
 
-/* Scores do not depend on how samples are put together: as many whole micro-batches as there are
- * ranks, at least. */
+/* Scores do not depend on the grouping of samples, so every rank gets at least one whole
+ * micro-batch. */
 static void resolve_evaluation(const tr_session_t *s, int64_t *batch, int64_t *micro) {
     const int64_t size = s->params.size;
     if (*micro < 0) *micro = *batch > size ? *batch / size : 1;
@@ -267,7 +266,7 @@ static tr_status_t resolve_precision(tr_session_t *s) {
     return TR_OK;
 }
 
-/* Ranks of a node share its memory where the device computes in it. */
+/* Ranks of a node share its memory if the device uses host memory. */
 static size_t memory_limit(const tr_session_t *s) {
     const size_t bytes = s->device->memory_bytes;
     return s->world && s->device->threads > 0 ? bytes / (size_t)tr_world_info(s->world)->local_size
@@ -308,8 +307,8 @@ static bool is_auto(const tr_session_t *s) {
     return !s->params.build && s->data.micro_batch < 0 && s->params.micro_batch == 0;
 }
 
-/* micro_batch = auto: the next smaller one until the plan fits; on all ranks what fits the one with
- * the least memory. */
+/* micro_batch = auto: reduces it until the plan fits; all ranks use the value that fits the one
+ * with the least memory. */
 static tr_status_t fit_graph(tr_session_t *s) {
     const bool choose = is_auto(s);
     tr_status_t status = build_graph(s);
@@ -340,8 +339,8 @@ static void describe_split(const tr_dataset_info_t *info, tr_str_t *text) {
     tr_str_append(text, "\n");
 }
 
-/* Copies of a file on the nodes' own disks may differ: then ranks would take unlike numbers of
- * steps, and wait for ever. */
+/* Copies of a file on local disks of the nodes may differ. Ranks would then do different numbers of
+ * steps and wait forever. */
 static tr_status_t check_alike(const tr_session_t *s) {
     tr_str_t text = {0};
     for (int split = 0; split < 3; split++)

@@ -14,7 +14,7 @@ static const tr_role_t roles[REGIONS] = {TR_ROLE_PARAM, TR_ROLE_MODEL_STATE, TR_
 
 typedef TR_VEC(tr_named_tensor_t) names_t;
 
-/* What is in the two files of tensors: names owned, data point into the snapshot. */
+/* The contents of the two tensor files: names are owned, data point into the snapshot. */
 typedef struct {
     names_t model, optimizer;
 } files_t;
@@ -28,9 +28,9 @@ struct tr_snapshot {
     tr_event_t *taken;
 };
 
-/* With optimizer.ema the model's file has the averages, which are what was scored, and the
- * optimizer's the trained weights as NAME.raw. Checkpoints of before have it the other way round,
- * the averages as NAME.ema. */
+/* With optimizer.ema, the model's file has the averages, which are used in validation, and the
+ * optimizer's file the trained weights as NAME.raw. In older checkpoints it is the other way round,
+ * with the averages as NAME.ema. */
 #define RAW_SUFFIX "raw"
 typedef enum { AVERAGES_FIRST, TRAINED_FIRST } kind_t;
 
@@ -58,7 +58,7 @@ static const char *mirrored(const tr_snapshot_t *n, const tr_tensor_info_t *stat
 }
 
 /* A state that mirrors the parameters is saved per parameter, "conv1.weight.adam.m", so that the
- * block's order may change. */
+ * order of the block may change. */
 static tr_status_t name_mirror(const tr_snapshot_t *n, const tr_tensor_info_t *state, kind_t kind,
                                names_t *list) {
     const tr_graph_t *g = n->s->g;
@@ -202,7 +202,7 @@ static bool fits(const tr_named_tensor_t *want, const tr_named_tensor_t *have) {
     return (widens || have->dtype == want->dtype) && tr_shape_equal(&have->shape, &want->shape);
 }
 
-/* F16 and BF16 become F32. A file's data are not aligned. */
+/* Converts F16 and BF16 to F32. The data in a file may be unaligned. */
 static void copy_tensor(const tr_named_tensor_t *want, const tr_named_tensor_t *have) {
     float *out = (float *)(uintptr_t)want->data;
     const char *from = have->data;
@@ -235,13 +235,13 @@ static tr_status_t copy_torch(const tr_named_tensor_t *want, const tr_torch_orde
     return TR_OK;
 }
 
-/* A run of fp16 has a loss scale, and may go on from one of another type, or the other way round. */
+/* Only fp16 runs have a loss scale. A run may resume from a checkpoint of another precision. */
 static bool is_optional(const char *name) {
     return strcmp(name, TR_LOSS_SCALE_STATE) == 0;
 }
 
-/* Copies what fits; a line of `problems` for each that does not. torch: the session, if the file
- * has PyTorch's order of dimensions; else NULL. */
+/* Copies the tensors that fit, and adds a line to `problems` for each that does not. torch: the
+ * session, if the file has PyTorch's layout; else NULL. */
 static size_t copy_matching(const names_t *wanted, const tr_safetensors_t *file,
                             const tr_session_t *torch, tr_str_t *problems) {
     size_t copied = 0;
@@ -286,7 +286,7 @@ static void list_left_over(const names_t *wanted, const tr_safetensors_t *file,
     }
 }
 
-/* To what an error has room for. */
+/* Truncates to the size of an error message. */
 static void shorten(tr_str_t *problems) {
     if (problems->length <= 1500) return;
     problems->length = 1500;
@@ -301,7 +301,7 @@ static bool has_suffix(const tr_safetensors_t *optimizer, const char *suffix) {
     return false;
 }
 
-/* Samples of another shape make weights of another shape. */
+/* Samples of another shape give weights of another shape. */
 static void say_shape(const tr_session_t *s, tr_str_t *out) {
     const tr_preprocess_t *was = s->params.kept, *is = s->preprocess;
     char a[96], b[96];
@@ -312,7 +312,7 @@ static void say_shape(const tr_session_t *s, tr_str_t *out) {
                   tr_shape_format(&was->shape, a), tr_shape_format(&is->shape, b));
 }
 
-/* Tensors are named only where nothing that the user set explains them. */
+/* Tensors are named only if no setting explains the difference. */
 static void compare_tensors(const tr_snapshot_t *n, const files_t *files,
                             const tr_checkpoint_t *checkpoint, tr_str_t *out_model,
                             tr_str_t *out_optimizer) {
@@ -322,7 +322,7 @@ static void compare_tensors(const tr_snapshot_t *n, const files_t *files,
     if (tensors.length > 0) say_shape(n->s, out_model);
     if (out_model->length == 0 && tensors.text) tr_str_append(out_model, tensors.text);
     tr_str_free(&tensors);
-    /* the optimizer's state differs wherever the parameters do */
+    /* the optimizer state differs if the parameters do */
     if (out_model->length > 0) return;
     copy_matching(&files->optimizer, checkpoint->optimizer, NULL, &tensors);
     list_left_over(&files->optimizer, checkpoint->optimizer, &tensors);
@@ -368,7 +368,7 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpo
 
 /* -- weights alone ----------------------------------------------------------------------------- */
 
-/* Of a checkpoint of before: what was trained makes place for what was scored. */
+/* For an older checkpoint: replaces the trained weights by the averages. */
 static void copy_averages(const names_t *wanted, const tr_safetensors_t *optimizer) {
     for (size_t i = 0; optimizer && i < wanted->count; i++) {
         const tr_named_tensor_t *want = &wanted->data[i], *have;
@@ -380,7 +380,7 @@ static void copy_averages(const names_t *wanted, const tr_safetensors_t *optimiz
     }
 }
 
-/* Parameters, not their averages here, and model state; how many tensors fit. */
+/* Parameters (not their averages) and model state; returns the number of tensors that fit. */
 static size_t copy_weights(const names_t *wanted, const tr_weights_t *weights,
                            const tr_session_t *torch, tr_str_t *problems) {
     const size_t copied = copy_matching(wanted, weights->model, torch, problems);
@@ -388,7 +388,7 @@ static size_t copy_weights(const names_t *wanted, const tr_weights_t *weights,
     return copied;
 }
 
-/* Kernels such as 3x3 with 3 channels have one shape in both orders. */
+/* Kernels such as 3x3 with 3 channels have the same shape in both layouts. */
 static void warn_of_order(const tr_snapshot_t *n, const names_t *wanted,
                           const tr_weights_t *weights) {
     tr_torch_order_t order;
@@ -403,7 +403,7 @@ static void warn_of_order(const tr_snapshot_t *n, const names_t *wanted,
         }
 }
 
-/* Whether the weights have PyTorch's order: what the file records, else model.init_layout. */
+/* Whether the weights have PyTorch's layout: as recorded in the file, else by model.init_layout. */
 static bool is_torch_order(const tr_snapshot_t *n, const names_t *wanted,
                            const tr_weights_t *weights) {
     const tr_init_layout_t set = n->s->model.init_layout;
@@ -416,7 +416,7 @@ static const char *layout_name(tr_init_layout_t layout) {
     return layout == TR_INIT_LAYOUT_TORCH ? "torch" : "trainer";
 }
 
-/* model.init_layout against what the file records. */
+/* Checks model.init_layout against the record in the file. */
 static tr_status_t check_layout(const tr_snapshot_t *n, const tr_weights_t *weights) {
     const tr_init_layout_t set = n->s->model.init_layout, recorded = weights->layout;
     if (set == TR_INIT_LAYOUT_AUTO || recorded == TR_INIT_LAYOUT_AUTO || set == recorded)

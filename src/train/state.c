@@ -22,7 +22,7 @@ static json_t *order_json(const tr_session_t *s) {
                      (json_int_t)o->shuffle);
 }
 
-/* NULL where memory was short: half a text would pass for the whole. */
+/* NULL without memory: a partial text would look complete. */
 static json_t *take_text(tr_str_t *text) {
     json_t *result = text->status == TR_OK ? json_string(text->text ? text->text : "") : NULL;
     tr_str_free(text);
@@ -134,7 +134,7 @@ tr_precision_t tr_state_precision(const char *state_json) {
 
 /* -- going on from a checkpoint ---------------------------------------------------------------- */
 
-/* A copy of the same file looks like another one, so it is no error. */
+/* A copy of the same file looks like another one, so this is not an error. */
 static void compare_fingerprint(const tr_session_t *s, const tr_checkpoint_t *checkpoint) {
     char now[32];
     json_t *state = json_loads(checkpoint->state_json, 0, NULL);
@@ -148,7 +148,7 @@ static void compare_fingerprint(const tr_session_t *s, const tr_checkpoint_t *ch
     json_decref(state);
 }
 
-/* What the keys became; those of samples, seed and batch_size are compared as they are written. */
+/* The resolved values of keys. samples, seed and batch_size are compared as written. */
 static void compare_order(const json_t *then, const json_t *now, bool is_explained, tr_str_t *out) {
     static const char *const kept[] = {"micro_batch", "block", "shuffle"};
     for (size_t i = 0; i < TR_COUNT(kept); i++) {

@@ -11,16 +11,16 @@
 #include <math.h>
 #include <string.h>
 
-enum { RING = 2 }; /* steps whose outcome may be on its way */
+enum { RING = 2 }; /* steps whose outcome may be pending */
 
-/* What comes from the device each step, in memory that copies may use asynchronously. */
+/* Results of a step from the device, in pinned memory. */
 typedef struct {
     float sums[TR_SUM_COUNT];
     tr_step_result_t result;
     tr_loss_scale_t loss_scale; /* 0 where there is none */
 } exchange_t;
 
-/* Seconds of the host and of communication, as counters since the start. */
+/* Counters of seconds of the host and of communication since the start. */
 typedef struct {
     double stall, exposed, busy;
 } times_t;
@@ -31,18 +31,19 @@ struct tr_train_step {
     tr_loader_t *loader;
     exchange_t *host;        /* [RING], pinned; by step */
     tr_event_t *known[RING]; /* the copies to host[i] are done */
-    tr_event_t *before;      /* the update waits for it; NULL: for none */
+    tr_event_t *before;      /* the update waits for it; NULL: none */
     tr_feed_step_t step;     /* of this step, for every micro-batch */
-    times_t begun, taken;    /* counters at its begin; what the pending step took */
-    int64_t pending;         /* the step that is enqueued and whose outcome is not read, -1: none */
-    int back; /* of the step whose outcome was given last, its last batch: fed so many ago */
-    /* batches whose copies may not be done yet, the oldest first; none where inputs are bound */
+    times_t begun, taken;    /* counters at its start; times of the pending step */
+    int64_t pending;         /* the enqueued step whose outcome has not been read; -1: none */
+    /* the last batch of the step whose outcome was returned last was fed `back` batches ago */
+    int back;
+    /* batches whose copies may be pending, oldest first; none if inputs are bound */
     tr_batch_t *copied[TR_FEED_SETS];
     int copied_count;
-    /* where inputs are bound, of the step, until its outcome is known: what is not finite is looked
-     * for in it; else NULL */
+    /* if inputs are bound: kept until the outcome is known, to search it for non-finite values;
+     * else NULL */
     tr_batch_t *last;
-    /* [slot_count] tr_train_step_hold: the first step's batches, for every step; else NULL */
+    /* [slot_count] tr_train_step_hold: the batches of the first step, reused; else NULL */
     tr_batch_t **held;
 };
 
@@ -72,7 +73,7 @@ void tr_train_step_destroy(tr_train_step_t **train_step) {
     tr_train_step_t *t = *train_step;
     if (!t) return;
     const tr_device_ops_t *ops = t->s->device->ops;
-    (void)tr_graph_sync(t->s->g); /* copies may be under way to the ring and from batches */
+    (void)tr_graph_sync(t->s->g); /* copies to the ring and from batches may be pending */
     for (int i = 0; i < RING; i++)
         if (t->known[i]) ops->event_destroy(t->s->device, t->known[i]);
     if (t->host) ops->host_free(t->s->device, t->host);
@@ -90,7 +91,7 @@ static tr_status_t read_back(const tr_session_t *s, tr_tensor_t t, void *host) {
                                 TR_COPY_TO_HOST);
 }
 
-/* Waits for the oldest copy and gives its batch back. */
+/* Waits for the oldest copy and releases its batch. */
 static tr_status_t release_copied(tr_train_step_t *t) {
     tr_batch_t *oldest = t->copied[0];
     TR_TRY(tr_feed_wait(t->s->feed, t->copied_count));
@@ -99,7 +100,8 @@ static tr_status_t release_copied(tr_train_step_t *t) {
     return tr_loader_release(t->loader, oldest);
 }
 
-/* The next batch; where they are copied, as many of the ring stay in use as there are sets. */
+/* The next batch. If batches are copied, as many of the ring stay in use as there are input
+ * sets. */
 static tr_status_t take_batch(tr_train_step_t *t, int64_t i, tr_batch_t **out) {
     const int64_t prefetch = t->s->data.prefetch,
                   most = prefetch < TR_FEED_SETS ? prefetch : TR_FEED_SETS;
@@ -111,7 +113,7 @@ static tr_status_t take_batch(tr_train_step_t *t, int64_t i, tr_batch_t **out) {
     return TR_OK;
 }
 
-/* The device may still read the batch: it is kept for as long as that. */
+/* Keeps the batch as long as the device may read it. */
 static tr_status_t put_batch(tr_train_step_t *t, tr_batch_t *batch, bool is_last) {
     if (t->held) return TR_OK;
     if (!t->s->device->immediate)
@@ -129,7 +131,7 @@ static tr_status_t run_slot(tr_train_step_t *t, int64_t i) {
     tr_batch_t *batch = NULL;
     TR_TRY(take_batch(t, i, &batch));
     TR_TRY(tr_feed_next(s->feed, batch, &t->step));
-    /* every slot is a leaf of its own */
+    /* every slot is a leaf */
     if (s->tree && i > 0) TR_TRY(tr_graph_zero_reduced(s->g, false));
     TR_TRY(tr_program_run(s->g, is_last || s->tree ? s->last : s->micro, t->collectives));
     if (s->tree) TR_TRY(tr_reduce_tree_add(s->tree, s->first_slot + i));
@@ -171,7 +173,7 @@ static tr_status_t enqueue_update(tr_train_step_t *t) {
                                         tr_graph_stream(s->g));
 }
 
-/* Waits for the pending step. `newest`: batches that were fed since. */
+/* Waits for the pending step. newest: number of batches fed since. */
 static tr_status_t take_outcome(tr_train_step_t *t, int newest, tr_step_outcome_t *out) {
     const tr_session_t *s = t->s;
     const exchange_t *host = &t->host[t->pending % RING];

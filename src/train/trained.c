@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Rank 0 reads the checkpoint; every rank gets what its training was told about the data. */
+/* Rank 0 reads the checkpoint and shares its preprocessing with every rank. */
 static tr_status_t find_weights(tr_trained_t *t, const char *path, tr_weights_t **weights) {
     tr_status_t status = TR_OK;
     const bool is_root = t->info->rank == 0;
@@ -33,7 +33,7 @@ static tr_status_t fill_root(tr_session_t *s, const tr_weights_t *weights) {
     return status;
 }
 
-/* Weights without the record of their run. Keys that are set are used as they are. */
+/* For weights without a record of their run: keys that are set are used. */
 static void warn_not_known(const tr_trained_t *t) {
     const tr_session_t *s = t->s;
     const tr_normalize_t *input = &s->preprocess->input;
@@ -51,7 +51,7 @@ static void warn_not_known(const tr_trained_t *t) {
         s->info.classes > 0 ? "" : ", data.target_mean and data.target_std");
 }
 
-/* The fields of samples in host memory: those of the training. */
+/* The fields of samples in host memory are those of the training. */
 static tr_status_t describe_inputs(const tr_trained_t *t, tr_dataset_info_t *out) {
     if (!t->kept || t->kept->shape.ndim == 0)
         return TR_FAIL(TR_ERR_CONFIG,
@@ -78,7 +78,7 @@ static tr_status_t open_session(tr_trained_t *t, const tr_trained_params_t *para
                                 const tr_weights_t *weights) {
     tr_dataset_info_t inputs;
     if (params->from_memory) TR_TRY(describe_inputs(t, &inputs));
-    /* Samples in memory are predicted by each rank for itself. */
+    /* Each rank predicts its own samples in memory. */
     const tr_session_params_t session = {.evaluation = true,
                                          .loaded = true,
                                          .prediction = params->prediction,
@@ -103,7 +103,7 @@ static tr_status_t open_session(tr_trained_t *t, const tr_trained_params_t *para
     return tr_state_broadcast(t->s);
 }
 
-/* TR_ERR_DATA if the samples have another shape than those of the training. */
+/* TR_ERR_DATA if the shape of samples differs from the training. */
 static tr_status_t check_shape(const tr_trained_t *t, const tr_trained_params_t *params) {
     tr_data_settings_t settings;
     tr_dataset_t *data = NULL;
