@@ -129,7 +129,7 @@ tr_status_t tr_checkpoint_retain(const char *dir, int64_t keep, const char *cons
     return tr_checkpoint_clean(dir, false);
 }
 
-/* -- links, and what is set aside -------------------------------------------------------------- */
+/* -- links and skipped checkpoints ------------------------------------------------------------- */
 
 static tr_status_t link_to(const char *dir, const char *name, const char *target) {
     char temporary[64], from[4096], to[4096];

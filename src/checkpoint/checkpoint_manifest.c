@@ -90,7 +90,7 @@ tr_status_t tr_manifest_format(const tr_manifest_t *m, tr_str_t *out) {
     return out->status;
 }
 
-/* -- parsing: each reader takes its field at *at and moves it behind the separator ------------- */
+/* -- parsing: each reader parses its field at *at and moves *at past the separator ------------- */
 
 static char *take_word(char **at, char separator) {
     char *word = *at, *end = strchr(word, separator);

@@ -141,7 +141,7 @@ static int64_t wanted_bytes(const tr_checkpoint_content_t *c) {
                                 : 0); /* part of it is in the metadata, too */
 }
 
-/* Reports first what it means for the user. The code is always IO: the caller continues training
+/* Reports the consequence for the user first. The code is always IO: the caller continues training
  * and retries. */
 static tr_status_t explain(const char *dir, const tr_checkpoint_content_t *content) {
     tr_error_t cause = *tr_error_last();

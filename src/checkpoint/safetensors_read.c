@@ -183,7 +183,7 @@ static bool is_text(const char *bytes, size_t count) {
     return true;
 }
 
-/* Guesses what a file without a header is. */
+/* Guesses the kind of a file without a header. */
 static const char *kind_of(const char *bytes, size_t count) {
     if (count == 0) return "an empty file";
     if (tr_begins_as_hdf5(bytes, count)) return "an HDF5 file";

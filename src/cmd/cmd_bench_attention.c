@@ -23,7 +23,7 @@ typedef struct {
 
 typedef struct {
     double forward_sec, backward_sec; /* medians */
-    size_t bytes;                     /* of the arena: output, what is kept, scratch */
+    size_t bytes;                     /* of the arena: output, kept activations, scratch */
 } cost_t;
 
 typedef struct {

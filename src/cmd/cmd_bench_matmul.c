@@ -1,5 +1,5 @@
-/* trainer bench matmul [--sizes N,N,...] [--types T,T] [--devices D,D] [--json FILE] [--svg FILE] [key=value ...]:
- * products of square matrices on the CPU and on the GPU, and the copies that the GPU needs. */
+/* trainer bench matmul [--sizes N,N,...] [--types T,T] [--devices D,D] [--json FILE] [--svg FILE]
+ * [key=value ...]: times matrix products on the CPU and the GPU, with their transfers. */
 #include "bench.h"
 #include "bench_matmul.h"
 #include "cmd.h"
@@ -163,7 +163,7 @@ static tr_status_t open_devices(bench_t *b, const tr_config_t *config) {
     return TR_OK;
 }
 
-/* -- what the GPU gains ------------------------------------------------------------------------- */
+/* -- the speedup of the GPU -------------------------------------------------------------------- */
 
 enum { ALONE, PINNED, PAGEABLE, WAYS };
 static const char *const way_names[WAYS] = {"product alone", "with pinned transfers",

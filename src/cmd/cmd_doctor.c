@@ -201,7 +201,7 @@ static tr_status_t examine(doctor_t *d, const options_t *o) {
     }
     read_settings(d);
     TR_TRY(open_session(d));
-    if (open_device(d) != TR_OK) return TR_OK; /* likewise */
+    if (open_device(d) != TR_OK) return TR_OK; /* not collective */
     TR_TRY(doctor_gather_ranks(d));
     doctor_check_cores(d);
     doctor_check_versions(d);

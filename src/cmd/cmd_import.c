@@ -18,7 +18,7 @@ typedef struct {
     double begin_sec, shown_sec;
     int64_t done;
     bool shown;
-    tr_str_t y, tokens; /* what they became */
+    tr_str_t y, tokens; /* resulting labels */
 } counter_t;
 
 /* The received signal; 0: none. */

@@ -1,4 +1,5 @@
-/* trainer plan CONFIG.ini|RUN [options] [key=value ...]: what a run takes, without running it. */
+/* trainer plan CONFIG.ini|RUN [options] [key=value ...]: memory, work and programs of a run,
+ * without running it. */
 #include "cmd.h"
 #include "plan.h"
 #include "trainer/log.h"
@@ -73,7 +74,7 @@ static tr_status_t parse_valued(const char *name, const char *value, plan_option
     return TR_OK;
 }
 
-/* An option of another mode would be ignored. Then sets what was not given. */
+/* Refuses options of another mode, which would be ignored, then sets defaults. */
 static tr_status_t check_mode(plan_options_t *o) {
     const char *mode = o->nodes.count > 0 ? "--nodes"
                        : o->stages        ? "--stages"
@@ -241,8 +242,8 @@ static tr_status_t print_plans(const tr_config_t *config, const plan_options_t *
     return TR_OK;
 }
 
-/* What is said of the data is the same for every number of ranks. `self` has the lines that were
- * said, each with its end. */
+/* Messages about the data are the same for every number of ranks. `self` has the lines already
+ * printed, each with its newline. */
 static void say_once(void *self, tr_log_level_t level, const char *line) {
     tr_str_t *said = self;
     for (size_t at = 0; at < said->length; at += strlen(said->text + at) + 1)

@@ -54,7 +54,7 @@ static bool is_micro_batch(const search_t *s) {
     return strcmp(s->key, "data.micro_batch") == 0;
 }
 
-/* With one micro-batch per rank and step where the micro-batch is searched. */
+/* If the micro-batch is searched, there is one micro-batch per rank and step. */
 static tr_status_t bytes_of(search_t *s, int64_t units, size_t *out) {
     tr_session_t *session = NULL;
     const int64_t value = units * s->unit;

@@ -42,7 +42,7 @@ tr_status_t tr_world_agree(tr_world_t *world, tr_status_t status) {
     struct {
         int status, rank;
     } worst = {2 * (int)status + !is_of_peer,
-               rank}; /* of equal ones, that of the rank where it happened */
+               rank}; /* of equal ones, the error of the rank where it happened */
     TR_TRY(tr_world_run(world, run_worst, &worst));
     if (worst.status / 2 == TR_OK) return TR_OK;
     report_t report = {0};

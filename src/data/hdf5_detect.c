@@ -183,7 +183,7 @@ static tr_status_t look_in_split(const search_t *s, tr_split_t split, h5_names_t
     return TR_OK;
 }
 
-/* Prediction needs no split of its own and takes any. */
+/* Prediction accepts any split. */
 static tr_status_t look_everywhere(const search_t *s, h5_names_t *out, bool *out_found) {
     const h5_wanted_t *w = s->wanted;
     char scope[256];

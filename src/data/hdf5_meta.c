@@ -48,8 +48,8 @@ static bool fits(int64_t elems, int64_t channels) {
     return elems > 0 && (elems == 1 || elems == channels);
 }
 
-/* One number, or one per channel, from the attribute `name`; *out stays empty if there is none that
- * fits. *out_elems: how many it has. */
+/* Reads one number, or one per channel, from the attribute `name`; *out stays empty if none fits.
+ * *out_elems: the size of the attribute. */
 static tr_status_t attribute_moments(const h5_part_t *part, int64_t channels, const char *name,
                                      tr_floats_t *out, int64_t *out_elems) {
     hid_t attribute = attribute_of(part, OF_INPUTS, name);

@@ -163,7 +163,7 @@ void tr_h5_parts_close(h5_parts_t *parts) {
     parts->count = 0;
 }
 
-/* -- what the parts have in common ------------------------------------------------------------- */
+/* -- common properties of the parts ------------------------------------------------------------ */
 
 static uint64_t mix(uint64_t hash, uint64_t value) {
     return (hash ^ value) * 1099511628211u ^ value >> 29;

@@ -239,8 +239,8 @@ static void measure(tr_loader_t *l) {
     /* no data set twice */
     l->ahead_max = max64(min64(AHEAD_BYTES / max64(sample_bytes, 1), o->samples), 1);
     l->request_max = max64(REQUEST_BYTES / largest, max64(info->read_unit, 1));
-    /* One window in use and one being filled; also what the consumer may hold, and the micro-batch
-     * that spans two windows. */
+    /* One window in use and one being filled, the micro-batches that the consumer may hold, and the
+     * micro-batch that spans two windows. */
     int64_t held = 1 + ceil_div(l->params.prefetch, l->params.slot_count);
     l->capacity = (ceil_div(2 * l->window_max, l->micro) + held) * l->micro;
 }

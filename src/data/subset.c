@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define SEGMENT_BYTES (256 << 10)
-#define SEGMENTS_MIN  256 /* where there are as many samples */
+#define SEGMENTS_MIN  256 /* if there are as many samples */
 
 typedef struct {
     tr_dataset_t base;

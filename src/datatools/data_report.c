@@ -23,7 +23,7 @@ typedef struct {
     const h5_part_t *part; /* the first file's */
     tr_dataset_t *dataset;
     int64_t block;
-    bool rounded[2];       /* x, y: it was said */
+    bool rounded[2];       /* x, y: already reported */
     tr_preprocess_t *told; /* preprocessing that training would use; owned */
 } report_t;
 
@@ -214,7 +214,7 @@ static void report_moments(tr_str_t *out, const char *before, const tr_floats_t 
         tr_str_printf(out, "%s %.6g", c ? "," : before, (double)v->data[c]);
 }
 
-/* As training would be told. */
+/* The preprocessing that training would use. */
 static tr_status_t resolve_told(report_t *r) {
     const tr_preprocess_sources_t sources = {.settings = r->settings,
                                              .info = &r->dataset->info,

@@ -37,7 +37,7 @@ static tr_status_t cannot_copy(const repack_t *r, const char *what, const char *
     return H5_FAIL(TR_ERR_DATA, "%s: cannot copy %s%s", r->file.path, what, path);
 }
 
-/* -- what the file holds; the caller holds the lock -------------------------------------------- */
+/* -- the contents of the file; requires the lock ----------------------------------------------- */
 
 static tr_status_t add_entry(repack_t *r, const char *name, kind_t kind, haddr_t address) {
     entry_t entry = {.kind = kind, .address = address};

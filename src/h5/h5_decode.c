@@ -7,11 +7,9 @@
 #define FLETCHER_BLOCK                                                                             \
     64 /* words whose weighted sum fits in 32 bits, so that the inner loop vectorises */
 
-/*
- * Fletcher's checksum over 16-bit words as HDF5 takes them (high byte first): of words w_0 ..
- * w_{n-1} the sums s1 = sum w_i and s2 = sum (n - i) w_i, modulo 65535, where a sum that is not
- * zero is given as 1 .. 65535.
- */
+/* Fletcher's checksum over 16-bit words in HDF5's byte order (high byte first). For words w_0 ..
+ * w_{n-1}, the sums are s1 = sum w_i and s2 = sum (n - i) w_i, modulo 65535, where a nonzero sum is
+ * represented by 1 .. 65535. */
 uint32_t tr_fletcher32(const void *data, size_t bytes) {
     const uint8_t *p = data;
     uint64_t s1 = 0, s2 = 0;
@@ -70,7 +68,7 @@ static size_t unpack_lzf(const uint8_t *in, size_t in_bytes, uint8_t *out, size_
         if (in == end) return 0;
         size_t back = ((control & 31) << 8) + *in++ + 1;
         if (back > made || count > room - made) return 0;
-        /* may overlap what it makes */
+        /* may overlap the output */
         for (; count > 0; count--, made++) out[made] = out[made - back];
     }
     return made;

@@ -45,10 +45,8 @@ static void fill_rows(const h5_array_t *a, int64_t elems, char *out) {
     if (a->swap) tr_swap_bytes(out, elems, bytes); /* the caller swaps all bytes */
 }
 
-/*
- * Copies `rows` rows of a chunk (from NULL: the fill value) to dense rows of the array. The chunk
- * stands at column `at` of its chunk_row; `from` begins with the first wanted row.
- */
+/* Copies `rows` rows of a chunk to dense rows of the array. The chunk is at column `at` of its
+ * chunk row. `from` points to the first requested row; NULL: the fill value. */
 static void place_chunk(const h5_array_t *a, int64_t at, int64_t rows, const char *from,
                         char *out) {
     int64_t origin[TR_MAX_DIMS], extent[TR_MAX_DIMS], index[TR_MAX_DIMS] = {0},

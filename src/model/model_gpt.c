@@ -59,7 +59,7 @@ static void read_settings(const tr_config_t *config, gpt_t *out) {
     if (out->context < 0) out->context = 1024;
 }
 
-/* What the parts of the model share. */
+/* The context of the parts of the model. */
 typedef struct {
     tr_graph_t *g;
     const gpt_t *settings;
@@ -95,7 +95,7 @@ static tr_status_t table(const context_t *c, const char *name, int64_t rows, tr_
     return TR_OK;
 }
 
-/* What a product of few rows reads: the weight, or its copy in bf16. */
+/* The operand of a product with few rows: the weight, or its bf16 copy. */
 static tr_status_t read_weight(const context_t *c, tr_tensor_t *w) {
     const tr_tensor_info_t info = *tr_tensor_info(c->g, *w);
     tr_str_t name = {0};
@@ -139,7 +139,7 @@ static tr_status_t norm_params(const context_t *c, tr_tensor_t *gamma, tr_tensor
     return tr_const(c->g, "gpt.no_bias", &shape, 0, beta);
 }
 
-/* x += more, where there is more; then *out = layernorm(x). */
+/* x += more, unless that is TR_NONE; then *out = layernorm(x). */
 static tr_status_t add_norm(const context_t *c, const char *name, tr_tensor_t *x, tr_tensor_t more,
                             tr_tensor_t *out) {
     tr_tensor_t gamma, beta;
@@ -161,8 +161,8 @@ static tr_status_t drop(const context_t *c, tr_tensor_t *x) {
     return tr_dropout(c->g, *x, c->batch->sample_id, (float)c->settings->dropout, x);
 }
 
-/* GPT-2 gives the outputs of a block's halves smaller weights, since n_layer of each are added up.
- */
+/* GPT-2 scales down the initial weights of the two outputs of a block, because n_layer of each are
+ * added. */
 static double output_std(const gpt_t *s) {
     return INIT_STD / sqrt(2 * (double)s->n_layer);
 }
@@ -218,7 +218,7 @@ static tr_status_t mlp(const context_t *c, tr_tensor_t x, tr_tensor_t *out) {
     return *out = y, TR_OK;
 }
 
-/* x and *more, which is still to be added to it (or TR_NONE) -> the same after one block. */
+/* One block. In and out: x, and *more, which must still be added to x (or TR_NONE). */
 static tr_status_t block(const context_t *c, int64_t index, tr_tensor_t *x, tr_tensor_t *more) {
     char name[32];
     tr_tensor_t y;

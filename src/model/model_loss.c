@@ -39,7 +39,7 @@ static tr_status_t check_width(const tr_graph_t *g, tr_tensor_t output, int64_t 
 /* Above this, integers are probably not classes. */
 enum { MANY_CLASSES = 50 };
 
-/* Integers are taken for classes: one output, or many classes, suggest that they are not. */
+/* Integers are treated as classes; one output, or many classes, suggest that they are not. */
 static tr_status_t check_classes(const tr_graph_t *g, tr_tensor_t output,
                                  const tr_model_batch_t *batch) {
     char why[640], label[320] = "";

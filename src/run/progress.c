@@ -23,7 +23,7 @@
 /* -- formatting -------------------------------------------------------------------------------- */
 
 typedef struct {
-    const char *label; /* dim where there are colours; "" none */
+    const char *label; /* dim text, if the terminal has colours; "": none */
     char value[FIELD_BYTES];
     int rank; /* fields of higher rank are dropped first if the line is too long; -1: absent */
 } field_t;
@@ -203,7 +203,7 @@ void tr_progress_format(const tr_progress_t *state, int width, bool bar, char *t
 
 struct tr_progress_line {
     int fd, terminal; /* -1: no terminal */
-    bool taken;       /* the program that trains has a sink of its own */
+    bool taken;       /* the embedding program has its own sink */
     tr_progress_style_t style;
     pthread_mutex_t lock;  /* log lines come from any thread */
     double drawn_sec;      /* when the line was drawn last; 0: never */

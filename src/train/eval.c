@@ -31,7 +31,7 @@ typedef struct {
     bool has_more, waits; /* more batches remain; wait after each */
 } pass_t;
 
-/* -- what is kept between passes --------------------------------------------------------------- */
+/* -- state kept between passes ----------------------------------------------------------------- */
 
 void tr_evaluation_destroy(tr_evaluation_t **evaluation) {
     tr_evaluation_t *e = *evaluation;

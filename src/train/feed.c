@@ -3,7 +3,7 @@
 #include <string.h>
 
 typedef struct {
-    tr_feed_step_t *host; /* pinned: what the copy reads */
+    tr_feed_step_t *host; /* pinned source of the copy */
     tr_event_t *copied;   /* on the copy stream: the set has been filled */
     tr_event_t *used;     /* on the compute stream: the set can be refilled */
     bool under_way;       /* the host has not yet waited for `copied` */

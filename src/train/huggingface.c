@@ -39,7 +39,7 @@ static bool is_one_of(const json_t *value, const char *a, const char *b) {
     return !value || (text && (strcmp(text, a) == 0 || strcmp(text, b) == 0));
 }
 
-/* Options that change what the weights compute. Absent ones have transformers' defaults, which are
+/* Options that change the computation. Absent ones have transformers' defaults, which are
  * GPT-2's. */
 static tr_status_t check_options(const json_t *object, const char *path) {
     const json_t *inner = json_object_get(object, "n_inner"),
@@ -158,7 +158,7 @@ static tr_status_t open_tokenizer(const char *dir, tr_tokenizer_t **out) {
     return tr_exists_in(dir, "tokenizer.json", path) ? open_tokenizer_json(path, out) : TR_OK;
 }
 
-/* -- what a state.json would say --------------------------------------------------------------- */
+/* -- the equivalent of state.json -------------------------------------------------------------- */
 
 static tr_status_t write_state(const json_t *object, const char *tokenizer, char **out) {
     json_t *data =

@@ -67,7 +67,7 @@ static tr_status_t stopped(loop_t *l) {
     return tr_error_set(&end);
 }
 
-/* -- behind a step ----------------------------------------------------------------------------- */
+/* -- after a step ------------------------------------------------------------------------------ */
 
 static tr_status_t save(loop_t *l, bool is_best) {
     const double start = tr_clock_sec();

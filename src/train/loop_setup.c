@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- the run folder and the checkpoint to go on from ------------------------------------------- */
+/* -- the run folder and the checkpoint to resume from ------------------------------------------ */
 
 /* Removes the verdict of an earlier session as early as possible. In the run folder, it belongs to
  * the run that holds the lock. */

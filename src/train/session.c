@@ -136,7 +136,7 @@ static tr_status_t open_data(tr_session_t *s) {
                           : TR_OK;
 }
 
-/* -- what the model is told about them --------------------------------------------------------- */
+/* -- preprocessing ----------------------------------------------------------------------------- */
 
 static tr_status_t resolve_preprocess(tr_session_t *s) {
     const bool squares =

@@ -47,7 +47,7 @@ json_t *tr_state_json(const tr_session_t *s, int64_t step) {
                      take_text(&config));
 }
 
-/* -- what it says ------------------------------------------------------------------------------ */
+/* -- contents ---------------------------------------------------------------------------------- */
 
 char *tr_state_metadata(const json_t *state) {
     json_t *part = json_pack("{s:O}", "data", json_object_get(state, "data"));

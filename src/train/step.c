@@ -17,7 +17,7 @@ enum { RING = 2 }; /* steps whose outcome may be pending */
 typedef struct {
     float sums[TR_SUM_COUNT];
     tr_step_result_t result;
-    tr_loss_scale_t loss_scale; /* 0 where there is none */
+    tr_loss_scale_t loss_scale; /* 0 if there is none */
 } exchange_t;
 
 /* Counters of seconds of the host and of communication since the start. */

@@ -19,8 +19,8 @@ struct cpu_dnn {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
     dnnl_primitive_desc_t plan;
-    dnnl_primitive_t primitive, reorder; /* reorder: NULL where the weights are used as they are */
-    bool reorder_after;                  /* the weights are what is computed */
+    dnnl_primitive_t primitive, reorder; /* reorder: NULL if the weights are used unchanged */
+    bool reorder_after;                  /* the weights are the output */
     dnnl_memory_t memory[ROLE_COUNT];
     void *address[ROLE_COUNT]; /* what `memory` points at, as setting it is not free */
     dnnl_exec_arg_t arg[ROLE_COUNT], reorder_arg[2];
@@ -28,9 +28,10 @@ struct cpu_dnn {
     size_t scratchpad_bytes, packed_bytes;
     /* elements of a 16-bit tensor that is computed with as an f32 copy; 0: none */
     int64_t widened[ROLE_COUNT];
-    tr_dtype_t narrow;  /* the type of those tensors */
-    int result;         /* the role that is written */
-    int64_t relu_elems; /* of the result, that relu is applied to behind the primitive; 0: none */
+    tr_dtype_t narrow; /* the type of those tensors */
+    int result;        /* the role that is written */
+    /* elements of the result to which relu is applied after the primitive; 0: none */
+    int64_t relu_elems;
     tr_dtype_t relu_dtype;
 };
 
@@ -80,8 +81,8 @@ static tr_status_t reorder_create(cpu_dnn_t *dnn, layout_ref_t from, layout_ref_
     return TR_OK;
 }
 
-/* The weights as the caller has them, and, where the primitive wants another layout, a packed copy
- * with its reorder. */
+/* Sets up the caller's weights and, if the primitive needs another layout, a packed copy with its
+ * reorder. */
 static tr_status_t add_weights(cpu_dnn_t *dnn, cpu_dnn_kind_t kind, const recipe_t *r) {
     layout_ref_t own = layout_ref(&r->own_weights);
     layout_ref_t wanted =
@@ -124,8 +125,9 @@ static int64_t extent_if_narrow(const cpu_dnn_tensor_t *tensor) {
     return tensor->dtype != TR_F32 ? last + 1 : 0;
 }
 
-/* The same in f32: copies in scratch are multiplied. For f16, whose products oneDNN has on the
- * newest processors only and elsewhere by slow reference code; and where it has none of bf16. */
+/* A fallback in f32 that multiplies converted copies in scratch. Used for f16, for which oneDNN
+ * has slow reference code except on the newest processors, and for bf16 if oneDNN does not
+ * support it. */
 static void widen(cpu_dnn_t *dnn, cpu_dnn_desc_t *desc) {
     dnn->narrow = desc->src.dtype;
     dnn->widened[ROLE_SRC] = extent_if_narrow(&desc->src);

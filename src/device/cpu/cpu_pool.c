@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#define NARROW 64 /* channels that one thread takes backward where there are few images */
+#define NARROW 64            /* channels per thread in the backward pass if there are few images */
 #define LANES  CPU_VEC_LANES /* channels at a time */
 #define BLOCK  64            /* positions that are summed in floats */
 
