@@ -171,8 +171,8 @@ static void join_chunks(const tr_kernel_call_t *call, const cpu_bn_t *bn) {
     }
 }
 
-/* y = act((x - mean) * factor + beta), the three as lines, over `count` elements from a line's
- * begin; or act(that, rounded to the type, + added). */
+/* y = act((x - mean) * factor + beta) over `count` elements from the start of a line; mean, factor
+ * and beta are lines. With `added`: act(that, rounded to the type, + added). */
 CPU_INLINE void normalize_lines(const void *x, const void *added, int64_t count, int64_t width,
                                 const float *const line[3], bool relu, void *y, int type) {
     const float *mean = line[0], *factor = line[1], *beta = line[2];

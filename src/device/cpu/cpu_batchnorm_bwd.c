@@ -62,7 +62,7 @@ CPU_INLINE void block_sums(const void *dy, const void *x, int64_t stride, int64_
     }
 }
 
-/* The gradient before the relu of a sum: dsum = dy where y > 0, else 0. */
+/* The gradient of the relu of a sum: dsum = dy where y > 0, else 0. */
 typedef struct {
     const void *dy, *y;
 } cut_t;
@@ -77,7 +77,7 @@ CPU_INLINE void cut_block(const void *dy, const void *y, int64_t stride, int64_t
         }
 }
 
-/* Adds the sums over `lines` lines from `line` on, `width` columns from t->column on, to
+/* Adds the sums over `lines` lines from `line`, for `width` columns from t->column, to
  * total[2][TILE]. */
 static void add_block(const tr_kernel_call_t *call, const cpu_bn_t *bn, int64_t column,
                       int64_t width, int64_t line, int64_t lines, const cut_t *cut,

@@ -9,11 +9,11 @@ enum {
     DEPTH = 16, /* rows of B read at the same time */
     ALIGN = 64, /* the columns of a thread start at multiples of this */
     ROWS = 4,
-    VECS = CPU_VEC_LANES == 16 ? 4 : 2, /* as many sums as registers hold */
-    DOTS = CPU_VEC_LANES == 16 ? 4 : 2, /* the same where sums are of whole rows */
-    COPIED = 8,                         /* rows of A from which on B is copied */
-    AHEAD = 32,                         /* columns between what is used and what is fetched */
-    PACK = 32                           /* rows of B that are copied together */
+    VECS = CPU_VEC_LANES == 16 ? 4 : 2, /* as many sums as fit in registers */
+    DOTS = CPU_VEC_LANES == 16 ? 4 : 2, /* the same for sums over whole rows */
+    COPIED = 8,                         /* rows of A from which B is copied */
+    AHEAD = 32,                         /* prefetch distance in columns */
+    PACK = 32                           /* rows of B copied together */
 };
 
 CPU_VECTOR cpu_vec_t load(const void *x, int64_t at, int type) {
@@ -30,13 +30,13 @@ typedef struct {
 
 /* -- B (K, N) ---------------------------------------------------------------------------------- */
 
-/* A part of B: from row k to row last, its columns from j on; rows are `stride` apart. */
+/* A part of B: rows k to last, columns from j; rows are `stride` apart. */
 typedef struct {
     const void *data;
     int64_t stride, k, last, j;
 } part_t;
 
-/* C += A B for `rows` by `vecs` vectors, both constants, from row i on. */
+/* C += A B for `rows` by `vecs` vectors, both constants, from row i. */
 CPU_VECTOR void block(const product_t *p, int rows, int vecs, int type, int64_t i, part_t b) {
     cpu_vec_t sum[ROWS][4];
     float *c = p->c + i * p->columns + b.j;
