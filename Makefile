@@ -110,7 +110,7 @@ cuda_src := $(strip $(if $(have_cuda),$(filter-out $(if $(have_nccl),,%/cuda_ncc
 cuda_lib := $(if $(cuda_src),$(O)/libtrainer_cuda.so)
 lib_c   := $(filter-out src/cmd/% src/device/cuda/% src/device/library/%,$(call find,src,*.c))
 cmd_c   := $(call find,src/cmd,*.c)
-test_c  := $(filter-out tests/hostcuda/% tests/library/%,$(call find,tests,*.c))
+test_c  := $(filter-out tests/hostcuda/% tests/library/% tests/gpu/%,$(call find,tests,*.c))
 unit_c  := $(foreach c,$(test_c),$(if $(filter test_% make_%,$(notdir $(c))),$(c)))
 help_c  := $(filter-out $(unit_c),$(test_c))
 # What a device library is linked with in place of libtrainer.a: src/device/library.h.

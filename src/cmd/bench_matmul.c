@@ -78,9 +78,12 @@ static void fill(void *data, tr_dtype_t dtype, int64_t count) {
         memcpy(&bits, &x, sizeof bits);
         if (dtype == TR_F32)
             ((float *)data)[i] = i < PERIOD ? x : ((float *)data)[i - PERIOD];
-        else
-            ((uint16_t *)data)[i] =
-                i < PERIOD ? (uint16_t)(bits >> 16) : ((uint16_t *)data)[i - PERIOD];
+        else if (i >= PERIOD)
+            ((uint16_t *)data)[i] = ((uint16_t *)data)[i - PERIOD];
+        else if (dtype == TR_BF16)
+            ((uint16_t *)data)[i] = (uint16_t)(bits >> 16);
+        else /* of magnitude 1/2 to 1 */
+            ((uint16_t *)data)[i] = (uint16_t)((bits >> 8 & 0x83ff) | 0x3800);
     }
 }
 

@@ -17,7 +17,11 @@ static const char *const device_names[BENCH_MATMUL_DEVICES] = {"cpu", "cuda"};
 static const struct {
     const char *name;
     tr_dtype_t dtype;
-} types[] = {{"fp32", TR_F32}, {"bf16", TR_BF16}};
+    bool tf32; /* of GPUs alone */
+} types[] = {{"fp32", TR_F32, false},
+             {"tf32", TR_F32, true},
+             {"bf16", TR_BF16, false},
+             {"fp16", TR_F16, false}};
 enum { MOST_SIZES = 32, TYPES = sizeof types / sizeof *types };
 
 typedef struct {
@@ -37,6 +41,7 @@ typedef struct {
 typedef struct {
     const options_t *o;
     tr_device_t *device[BENCH_MATMUL_DEVICES]; /* NULL: not here */
+    tr_device_t *tf32_device;                  /* the GPU, with products in TF32 */
     bench_matmul_t cell[BENCH_MATMUL_DEVICES][TYPES][MOST_SIZES];
     peak_t peak[BENCH_MATMUL_DEVICES][TYPES];
 } bench_t;
@@ -67,7 +72,7 @@ static tr_status_t parse_types(const char *list, options_t *o) {
         while (t < TYPES && (strlen(types[t].name) != bytes || strncmp(types[t].name, p, bytes)))
             t++;
         if (t == TYPES)
-            return TR_FAIL(TR_ERR_USAGE, "--types %s: expected types from fp32 and bf16", list);
+            return TR_FAIL(TR_ERR_USAGE, "--types %s: expected fp32, tf32, bf16 or fp16", list);
         o->type[t] = true;
     }
     return TR_OK;
@@ -117,6 +122,13 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
 
 /* -- measuring --------------------------------------------------------------------------------- */
 
+/* The device that measures a cell; NULL: the cell is left out. */
+static tr_device_t *device_of(const bench_t *b, int d, int t) {
+    if (!b->o->type[t]) return NULL;
+    if (!types[t].tf32) return b->device[d];
+    return d == 1 ? b->tf32_device : NULL;
+}
+
 static double rate(const bench_t *b, int d, int t, int i) {
     const double n = (double)b->o->size[i];
     return 2 * n * n * n / b->cell[d][t][i].product_sec;
@@ -125,11 +137,11 @@ static double rate(const bench_t *b, int d, int t, int i) {
 /* What the device measures for the type, or the best rate of the table where that is more. */
 static void find_peak(bench_t *b, int d, int t) {
     peak_t *peak = &b->peak[d][t];
-    const tr_device_ops_t *ops = b->device[d]->ops;
+    tr_device_t *device = device_of(b, d, t);
     double best = 0;
     for (int i = 0; i < b->o->sizes; i++) best = fmax(best, rate(b, d, t, i));
-    if (!ops->measure_peak ||
-        ops->measure_peak(b->device[d], types[t].dtype, &peak->flops, &peak->bytes) != TR_OK)
+    if (!device->ops->measure_peak ||
+        device->ops->measure_peak(device, types[t].dtype, &peak->flops, &peak->bytes) != TR_OK)
         tr_error_clear();
     peak->is_measured = peak->flops > best;
     peak->flops = fmax(peak->flops, best);
@@ -137,11 +149,11 @@ static void find_peak(bench_t *b, int d, int t) {
 
 static tr_status_t measure(bench_t *b) {
     for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
-        for (int t = 0; t < TYPES && b->device[d]; t++) {
-            if (!b->o->type[t]) continue;
+        for (int t = 0; t < TYPES; t++) {
+            tr_device_t *device = device_of(b, d, t);
+            if (!device) continue;
             for (int i = 0; i < b->o->sizes; i++)
-                TR_TRY(
-                    bench_matmul(b->device[d], types[t].dtype, b->o->size[i], &b->cell[d][t][i]));
+                TR_TRY(bench_matmul(device, types[t].dtype, b->o->size[i], &b->cell[d][t][i]));
             find_peak(b, d, t);
         }
     return TR_OK;
@@ -160,7 +172,8 @@ static tr_status_t open_devices(bench_t *b, const tr_config_t *config) {
         }
         TR_TRY(tr_device_open(device_names[d], &params, &b->device[d]));
     }
-    return TR_OK;
+    if (!b->device[1]) return TR_OK;
+    return tr_device_open(device_names[1], &(tr_device_params_t){.tf32 = true}, &b->tf32_device);
 }
 
 /* -- the speedup of the GPU -------------------------------------------------------------------- */
@@ -182,8 +195,8 @@ static int64_t wins_from(const bench_t *b, int t, int way) {
     return i < b->o->sizes ? b->o->size[i] : 0;
 }
 
-static bool has_both(const bench_t *b) {
-    return b->device[0] && b->device[1];
+static bool has_both(const bench_t *b, int t) {
+    return device_of(b, 0, t) && device_of(b, 1, t);
 }
 
 /* -- showing ----------------------------------------------------------------------------------- */
@@ -212,7 +225,7 @@ static void print_peaks(const bench_t *b) {
         if (!b->device[d]) continue;
         printf("%-5s %s", device_names[d], b->device[d]->description);
         for (int t = 0; t < TYPES; t++)
-            if (b->o->type[t])
+            if (device_of(b, d, t))
                 printf("; %s peak %.1f GFLOP/s (%s)", types[t].name, b->peak[d][t].flops / 1e9,
                        b->peak[d][t].is_measured ? "measured" : "the best of this table");
         printf("\n");
@@ -220,10 +233,11 @@ static void print_peaks(const bench_t *b) {
 }
 
 static void print_gains(const bench_t *b) {
-    for (int t = 0; t < TYPES && has_both(b); t++)
-        for (int way = 0; way < WAYS && b->o->type[t]; way++) {
+    bool first = true;
+    for (int t = 0; t < TYPES; t++)
+        for (int way = 0; way < WAYS && has_both(b, t); way++, first = false) {
             const int64_t n = wins_from(b, t, way);
-            printf("%s%-5s %-24s ", way || t ? "" : "\n", types[t].name, way_names[way]);
+            printf("%s%-5s %-24s ", first ? "\n" : "", types[t].name, way_names[way]);
             printf(n > 0 ? "the GPU is faster from n = %lld\n"
                          : "the CPU is faster at every size\n",
                    (long long)n);
@@ -238,9 +252,9 @@ static void print_result(const bench_t *b) {
     printf("%-5s %6s  %-5s %10s %10s %7s %10s %10s %10s %10s\n", "type", "n", "", "ms", "GFLOP/s",
            "% peak", "to", "from", "to", "from");
     for (int t = 0; t < TYPES; t++)
-        for (int i = 0; i < b->o->sizes && b->o->type[t]; i++)
+        for (int i = 0; i < b->o->sizes; i++)
             for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
-                if (b->device[d]) print_row(b, t, i, d);
+                if (device_of(b, d, t)) print_row(b, t, i, d);
     print_gains(b);
 }
 
@@ -260,7 +274,7 @@ static json_t *device_json(const bench_t *b, int d) {
     double bytes_per_sec = NAN;
     json_t *peaks = json_object();
     for (int t = 0; t < TYPES; t++)
-        if (b->o->type[t])
+        if (device_of(b, d, t))
             json_object_set_new(peaks, types[t].name, tr_json_measured(b->peak[d][t].flops / 1e9));
     if (bench_copy_rate(b->device[d], &bytes_per_sec) != TR_OK) tr_error_clear();
     return json_pack("{s:s, s:s, s:i, s:o, s:o}", "name", device_names[d], "description",
@@ -274,10 +288,10 @@ static tr_status_t write_json(const bench_t *b) {
     for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
         if (b->device[d]) json_array_append_new(devices, device_json(b, d));
     for (int t = 0; t < TYPES; t++) {
-        for (int i = 0; i < b->o->sizes && b->o->type[t]; i++)
+        for (int i = 0; i < b->o->sizes; i++)
             for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
-                if (b->device[d]) json_array_append_new(rows, row_json(b, t, i, d));
-        if (!b->o->type[t] || !has_both(b)) continue;
+                if (device_of(b, d, t)) json_array_append_new(rows, row_json(b, t, i, d));
+        if (!has_both(b, t)) continue;
         json_t *gain = json_pack("{s:s}", "type", types[t].name);
         for (int way = 0; way < WAYS; way++) {
             const int64_t n = wins_from(b, t, way);
@@ -297,7 +311,7 @@ static void append_script(const bench_t *b, tr_str_t *s) {
     tr_str_append(s, "set logscale xy\nset xlabel 'n'\nset ylabel 'GFLOP/s'\n");
     for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
         for (int t = 0; t < TYPES; t++) {
-            if (!b->device[d] || !b->o->type[t]) continue;
+            if (!device_of(b, d, t)) continue;
             tr_str_printf(s, "$%s_%s << EOD\n", device_names[d], types[t].name);
             for (int i = 0; i < b->o->sizes; i++)
                 tr_str_printf(s, "%lld %.6g\n", (long long)b->o->size[i], rate(b, d, t, i) / 1e9);
@@ -306,7 +320,7 @@ static void append_script(const bench_t *b, tr_str_t *s) {
     const char *between = "plot ";
     for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
         for (int t = 0; t < TYPES; t++) {
-            if (!b->device[d] || !b->o->type[t]) continue;
+            if (!device_of(b, d, t)) continue;
             tr_str_printf(s, "%s$%s_%s with linespoints pt 7 ps 0.4 lw 2 title '%s %s'", between,
                           device_names[d], types[t].name, device_names[d], types[t].name);
             between = ", ";
@@ -348,6 +362,7 @@ static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const voi
     if (status == TR_OK && o->json) status = write_json(&b);
     if (status == TR_OK && o->svg) status = write_svg(&b);
     for (int d = 0; d < BENCH_MATMUL_DEVICES; d++) tr_device_close(&b.device[d]);
+    tr_device_close(&b.tf32_device);
     return status;
 }
 

@@ -204,6 +204,7 @@ static tr_status_t examine(doctor_t *d, const options_t *o) {
     if (open_device(d) != TR_OK) return TR_OK; /* not collective */
     TR_TRY(doctor_gather_ranks(d));
     doctor_check_cores(d);
+    doctor_check_gpus(d);
     doctor_check_versions(d);
     doctor_check_speed(d);
     TR_TRY(doctor_check_folder(d));

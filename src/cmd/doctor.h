@@ -29,6 +29,8 @@ typedef struct {
     char trainer[64], mpi[128], hdf5[64], onednn[64];
     char report[2048]; /* of the device: lines "name\tvalue\n" */
     cpu_set_t cores;
+    char near_cores[256];  /* of its GPU; "" if it has none, or unknown */
+    int siblings, visible; /* GPUs of its node, and those that it sees; 0: none, or unknown */
     int rank, node, local_rank, threads;
     int node_cores;      /* cores of its node that this job may use */
     double flops, bytes; /* per second, measured on all ranks at the same time; 0: unknown */
@@ -64,6 +66,7 @@ void doctor_find_error(doctor_t *d, const char *check);
  * together. Collective, except those that only use d->ranks. */
 tr_status_t doctor_gather_ranks(doctor_t *d);
 void doctor_check_cores(doctor_t *d);    /* not collective */
+void doctor_check_gpus(doctor_t *d);     /* likewise */
 void doctor_check_versions(doctor_t *d); /* not collective */
 void doctor_check_speed(doctor_t *d);    /* not collective */
 tr_status_t doctor_check_folder(doctor_t *d);

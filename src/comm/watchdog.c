@@ -238,6 +238,32 @@ static const tr_peer_t *furthest_behind(const tr_watchdog_t *w) {
     return worst ? worst : &w->peers[0];
 }
 
+/* The ranks of which the same holds, `p` included. */
+static int count_equal(const tr_watchdog_t *w, const tr_peer_t *p) {
+    int count = 0;
+    for (int i = 0; i < w->peer_count; i++) {
+        const tr_beat_t *b = &w->peers[i].last;
+        if (!b->leaving && b->entered == p->last.entered && b->blocked == p->last.blocked) count++;
+    }
+    return count;
+}
+
+/* Several ranks that are equally far are not named: none of them is the cause more than others. */
+static void put_slowest(tr_watchdog_t *w, const tr_peer_t *p) {
+    const int equal = count_equal(w, p);
+    if (equal < 2) {
+        put(w, "; the slowest rank is ");
+        put_rank(w, p->host, (int)(p - w->peers));
+    } else {
+        put(w, "; ");
+        put_int(w, equal);
+        put(w, " of ");
+        put_int(w, w->peer_count);
+        put(w, " ranks are equally far,");
+    }
+    put_beat(w, &p->last);
+}
+
 static void end_for_all(tr_watchdog_t *w, const char *why, double sec) {
     const bool root = w->world->info.rank == 0;
     const tr_beat_t own = own_beat(w);
@@ -245,9 +271,13 @@ static void end_for_all(tr_watchdog_t *w, const char *why, double sec) {
     begin_line(w);
     put(w, why);
     put_sec(w, sec);
-    put(w, p ? "; the slowest rank is " : "; this rank is ");
-    put_rank(w, p ? p->host : w->world->info.host, p ? (int)(p - w->peers) : own.rank);
-    put_beat(w, p ? &p->last : &own);
+    if (p) {
+        put_slowest(w, p);
+    } else {
+        put(w, "; this rank is ");
+        put_rank(w, w->world->info.host, own.rank);
+        put_beat(w, &own);
+    }
     end_job(w, "", false); /* the rank with the fewest collectives may only be slow */
 }
 

@@ -113,12 +113,18 @@ typedef struct {
     tr_status_t (*event_elapsed)(tr_device_t *device, tr_event_t *first, tr_event_t *last,
                                  double *out_sec);
 
-    /* dst and src must stay valid until the copy is done; the host side must be from host_alloc. */
+    /* dst and src must stay valid until the copy is done; the host side must be from host_alloc.
+     * On a device that is not host_visible it may also be pageable memory, outside of captures: the
+     * call may then wait for the copy. */
     tr_status_t (*copy)(tr_device_t *device, tr_stream_t *stream, void *dst, const void *src,
                         size_t bytes, tr_copy_kind_t kind);
     tr_status_t (*zero)(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes);
     /* optional: marks the bytes as undefined (strict fills them with NaN) */
     tr_status_t (*poison)(tr_device_t *device, tr_stream_t *stream, void *dst, size_t bytes);
+    /* optional, both or none: a named range of the work that this thread enqueues, for a profiler.
+     * Ranges may be nested. Useful only where `profiled` is set. */
+    void (*range_begin)(tr_device_t *device, const char *name);
+    void (*range_end)(tr_device_t *device);
 
     /*
      * Optional, all four or none: capture. Between capture_begin and capture_end, work that this
@@ -170,12 +176,15 @@ struct tr_device {
     /* hardware products of the type; otherwise they are emulated, slower than f32 */
     bool fast_bf16, fast_f16;
     bool tf32;             /* products of f32 use TF32; read by prepare */
+    bool profiled;         /* ranges are wanted */
     bool winograd;         /* convolutions may use Winograd's algorithm; read by prepare */
     int threads;           /* computing CPU threads; 0: none */
     int capability;        /* of a GPU: 10 * major + minor, 90 for 9.0; else 0 */
     size_t memory_bytes;   /* limit for the plan */
     char uuid[96];         /* the same on all ranks that share the device; "" if unknown */
     char bus_id[32];       /* PCI, "0000:c1:00.0"; "" if unknown */
+    char near_cores[256];  /* CPU cores on its NUMA node, "0-31,64-95"; "" if unknown */
+    int siblings, visible; /* devices of its kind on this node, and visible to this process; 0: ? */
     char description[256]; /* "AMD EPYC ..., 2 threads, AVX-512" */
 };
 
@@ -191,6 +200,7 @@ typedef struct {
     /* GPUs: fraction of the memory free after opening that may be planned for; 0: 0.95 */
     double memory_share;
     bool sync; /* GPUs: wait after every kernel, so that an error names its kernel */
+    bool nvtx; /* GPUs: name the ops for NVIDIA's profilers */
 } tr_device_params_t;
 
 typedef struct {

@@ -157,9 +157,21 @@ static tr_status_t name_op(const tr_op_t *op, tr_status_t status) {
     return tr_error_set(&named);
 }
 
+/* As a range with the op's name and layer. */
+static tr_status_t run_in_range(tr_graph_t *g, const tr_node_t *node) {
+    char name[128];
+    snprintf(name, sizeof name, "%s %s", node->op.row->name, node->op.label);
+    g->device->ops->range_begin(g->device, name);
+    const tr_status_t status = node->kernel->run(g->device, g->stream, call_of(g, node));
+    g->device->ops->range_end(g->device);
+    return status;
+}
+
 static tr_status_t run_kernel(tr_graph_t *g, const tr_node_t *node) {
     const tr_device_ops_t *ops = g->device->ops;
-    const tr_status_t status = node->kernel->run(g->device, g->stream, call_of(g, node));
+    const tr_status_t status = g->device->profiled
+                                   ? run_in_range(g, node)
+                                   : node->kernel->run(g->device, g->stream, call_of(g, node));
     if (status != TR_OK) return name_op(&node->op, status);
     if (!ops->poison) return TR_OK;
     for (size_t i = 0; i < node->dying.count; i++) {

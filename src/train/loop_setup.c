@@ -275,7 +275,7 @@ static bool are_same(const tr_dataset_t *a, const tr_dataset_t *b) {
 
 static void introduce(const loop_t *l) {
     const tr_session_t *s = l->s;
-    char parameters[32], memory[32];
+    char parameters[32], memory[32], threads[32] = "";
     TR_INFO("run folder %s", l->run_dir);
     if (l->state.step >= s->total_steps)
         TR_WARN("nothing to train: the run is at step %lld, %s step %lld; increase train.steps or "
@@ -286,12 +286,14 @@ static void introduce(const loop_t *l) {
     TR_INFO("%s, %s parameters, %s; %s", s->model.type,
             tr_format_count((double)s->parameters, parameters), s->info.description,
             s->device->description);
-    TR_INFO("%d rank%s x %d thread%s; batch %lld = %lld micro-batch%s of %lld; %lld steps, %.4g "
+    if (s->device->threads > 0)
+        snprintf(threads, sizeof threads, " x %d thread%s", s->device->threads,
+                 s->device->threads > 1 ? "s" : "");
+    TR_INFO("%d rank%s%s; batch %lld = %lld micro-batch%s of %lld; %lld steps, %.4g "
             "epoch%s; %s per rank on the device",
-            l->info->size, l->info->size > 1 ? "s" : "", s->device->threads,
-            s->device->threads > 1 ? "s" : "", (long long)s->order.batch_size, (long long)s->slots,
-            s->slots > 1 ? "es" : "", (long long)s->order.micro_batch, (long long)s->total_steps,
-            (double)s->total_steps / s->steps_per_epoch,
+            l->info->size, l->info->size > 1 ? "s" : "", threads, (long long)s->order.batch_size,
+            (long long)s->slots, s->slots > 1 ? "es" : "", (long long)s->order.micro_batch,
+            (long long)s->total_steps, (double)s->total_steps / s->steps_per_epoch,
             (double)s->total_steps == s->steps_per_epoch ? "" : "s",
             tr_format_bytes((double)tr_graph_memory(s->g).total, memory));
     if (l->valid.steps > 0 && are_same(s->dataset[TR_SPLIT_VALID], s->dataset[TR_SPLIT_TEST]))

@@ -38,7 +38,8 @@ tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, bool tf32,
                             .direct = !settings.winograd,
                             .tf32 = tf32,
                             .memory_share = cuda.memory_limit,
-                            .sync = cuda.debug == TR_CUDA_DEBUG_SYNC};
+                            .sync = cuda.debug == TR_CUDA_DEBUG_SYNC,
+                            .nvtx = cuda.debug == TR_CUDA_DEBUG_NVTX};
     if (automatic) p.threads = place ? tr_cores_of_rank(place) : 0;
     TR_TRY(choose_index(settings.device, place, cuda.share, &p.index));
     TR_TRY(tr_device_open(settings.device, &p, out));

@@ -36,7 +36,7 @@ typedef struct {
     bool fuse;          /* merge groups of operations if the device has kernels for them */
 } tr_main_settings_t;
 
-typedef enum { TR_CUDA_DEBUG_NO, TR_CUDA_DEBUG_SYNC } tr_cuda_debug_t;
+typedef enum { TR_CUDA_DEBUG_NO, TR_CUDA_DEBUG_SYNC, TR_CUDA_DEBUG_NVTX } tr_cuda_debug_t;
 typedef struct {
     double memory_limit; /* fraction of the memory that is free after the context is created */
     int debug;           /* tr_cuda_debug_t */

@@ -75,9 +75,10 @@ static const tr_config_field_t cuda_fields[] = {
                    "Part of a GPU's memory that a run may plan for, of what is free after the GPU "
                    "is opened.",
                    TR_RESUME_FREE),
-    TR_FIELD_ENUM(tr_cuda_settings_t, debug, "no", "no|sync",
+    TR_FIELD_ENUM(tr_cuda_settings_t, debug, "no", "no|sync|nvtx",
                   "sync: wait after every kernel, so that an error names the op that failed. This "
-                  "is slow.",
+                  "is slow. nvtx: name the ops in a profile of Nsight Systems; captured steps show "
+                  "none, so also set capture = no.",
                   TR_RESUME_FREE),
     TR_FIELD_BOOL(tr_cuda_settings_t, share, "no",
                   "Allow several ranks of a node to use the same GPU. Gradients are then reduced "

@@ -63,8 +63,13 @@ hostcuda_real := $(if $(wildcard $(cuda_home)/lib64/libcublasLt.so),$(hostcuda)/
 $(hostcuda)/real_link: $(hostcuda)/$(hostcuda_dir)/test_cublaslt.o $(hostcuda)/$(hostcuda_dir)/numeric/numeric.o
 	$(call say,LINK)$(CC) -o $@ $^ -L$(cuda_home)/lib64 -lcudart -lcublasLt $(cmocka_libs) -lm
 
+# What NVTX loads in place of a profiler.
+hostcuda_nvtx := $(if $(wildcard $(cuda_home)/include/nvtx3/nvToolsExt.h),$(hostcuda)/libnvtx_log.so)
+$(hostcuda)/libnvtx_log.so: $(hostcuda_dir)/nvtx_log.c
+	$(call say,LINK)$(CC) $(hostcuda_c) -w -shared -o $@ $< -ldl
+
 .PHONY: hostcuda
-hostcuda: $(hostcuda_libs) $(hostcuda_test_x) $(hostcuda_real) $(hostcuda_module)
+hostcuda: $(hostcuda_libs) $(hostcuda_test_x) $(hostcuda_real) $(hostcuda_nvtx) $(hostcuda_module)
 test-programs: $(if $(k),$(if $(findstring $(k),$(hostcuda_dir)/fakes.t)$(findstring hostcuda,$(k)),hostcuda),hostcuda)
 -include $(hostcuda_d)
 else

@@ -306,8 +306,12 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
     TR_TRY(tr_alloc(sizeof *cuda, "the cuda device", &cuda));
     cuda->ordinal = params->index;
     cuda->sync = params->sync || (debug && strcmp(debug, "sync") == 0);
+    cuda->base.profiled =
+        tr_cuda_has_nvtx() && (params->nvtx || (debug && strcmp(debug, "nvtx") == 0));
     describe(cuda, &properties);
     cuda->base.tf32 = params->tf32;
+    (void)cudaGetDeviceCount(&cuda->base.visible);
+    tr_cuda_nvml_place(&cuda->base);
     cuda->base.memory_bytes =
         (size_t)((params->memory_share > 0 ? params->memory_share : MEMORY_SHARE) *
                  (double)available);
@@ -335,6 +339,8 @@ const tr_device_ops_t tr_cuda_device_ops = {
     .event_elapsed = cuda_event_elapsed,
     .copy = cuda_memory_copy,
     .zero = cuda_memory_zero,
+    .range_begin = tr_cuda_range_begin,
+    .range_end = tr_cuda_range_end,
     .capture_begin = cuda_capture_begin,
     .capture_end = cuda_capture_end,
     .executable_launch = cuda_executable_launch,

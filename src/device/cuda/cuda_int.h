@@ -102,6 +102,11 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out);
  * the open collectives report an error: TR_ERR_RETRY. */
 tr_status_t tr_cuda_stream_wait(const tr_device_t *device, cudaStream_t stream, const char *who);
 
+/* cuda_nvtx.c: ranges for NVIDIA's profilers. False: this build has no nvtx3. */
+bool tr_cuda_has_nvtx(void);
+void tr_cuda_range_begin(tr_device_t *device, const char *name);
+void tr_cuda_range_end(tr_device_t *device);
+
 /* cuda_nccl.c: in builds with TR_CUDA_NCCL */
 extern const tr_collectives_engine_t tr_cuda_nccl;
 /* cuda_progress.cu: adds 1 to *word (int64_t, pinned) in the order of the stream. */
@@ -115,6 +120,9 @@ void tr_cuda_kernels_fill(void);
 /* cuda_nvml.c: the driver and each GPU as NVML sees them, which opens none of them; why there are
  * none where that is so. */
 void tr_cuda_nvml_report(tr_report_row_fn row, void *self);
+
+/* cuda_nvml.c: fills near_cores and siblings of the device with this bus_id, where NVML knows. */
+void tr_cuda_nvml_place(tr_device_t *device);
 
 /* cuda_backend.c: "13.0" from 13000 */
 typedef struct {

@@ -19,6 +19,9 @@
 
 enum { GROUPS = 16, DONE_EVENTS = 64, INTERVALS = 128 };
 #define POLL_SEC 100e-6
+/* A collective may take this many times the time limit: the watchdog, where it runs, is first, and
+ * names the rank that is missing. */
+#define HANG_FACTOR 1.5
 
 typedef struct {
     ncclComm_t comm;
@@ -48,6 +51,8 @@ typedef struct {
     ncclWindow_t window;
     bool windows; /* all ranks can register memory */
     double timeout_sec;
+    int64_t seen_entered, seen_completed; /* the words when they last changed */
+    double seen_sec;                      /* when that was */
     bool failed; /* NCCL gave an error: communicators can only be aborted */
 } engine_t;
 
@@ -305,6 +310,23 @@ static tr_status_t nccl_split(tr_collectives_t *c, int color, int *out_group) {
     return TR_OK;
 }
 
+/* A collective that was entered and is not completed for too long. */
+static tr_status_t fail_if_hanging(engine_t *e) {
+    const int64_t entered = e->words->entered, completed = e->words->completed;
+    const double now = tr_clock_sec();
+    if (entered != e->seen_entered || completed != e->seen_completed || completed == entered) {
+        e->seen_entered = entered;
+        e->seen_completed = completed;
+        e->seen_sec = now;
+    }
+    if (e->timeout_sec <= 0 || now - e->seen_sec <= HANG_FACTOR * e->timeout_sec) return TR_OK;
+    e->failed = true;
+    return TR_FAIL(TR_ERR_RETRY,
+                   "NCCL: collective %lld of rank %d of %d has not completed for %.1f s: another "
+                   "rank did not reach it, or the network is down. NCCL_DEBUG=INFO prints more",
+                   (long long)entered, e->base.rank, e->base.size, now - e->seen_sec);
+}
+
 static tr_status_t nccl_check(tr_collectives_t *c) {
     engine_t *e = engine_of(c);
     if (!pthread_equal(pthread_self(), e->thread)) return TR_OK;
@@ -316,7 +338,7 @@ static tr_status_t nccl_check(tr_collectives_t *c) {
         return fail_nccl(e, &e->group[i], result == ncclSuccess ? state : result, "a collective");
     }
     add_intervals(e);
-    return TR_OK;
+    return fail_if_hanging(e);
 }
 
 /* -- memory that ranks share ------------------------------------------------------------------- */

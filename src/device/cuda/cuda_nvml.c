@@ -5,6 +5,7 @@
 #include "cuda_int.h"
 #include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
 
 #define LIBRARY "libnvidia-ml.so.1"
 
@@ -32,7 +33,11 @@ typedef struct {
     X(int, DeviceGetCudaComputeCapability, (nvml_device_t, int *, int *))                          \
     X(int, DeviceGetMemoryInfo, (nvml_device_t, nvml_memory_t *))                                  \
     X(int, DeviceGetMigMode, (nvml_device_t, unsigned *, unsigned *))                              \
-    X(int, DeviceGetComputeRunningProcesses_v3, (nvml_device_t, unsigned *, nvml_process_t *))
+    X(int, DeviceGetComputeRunningProcesses_v3, (nvml_device_t, unsigned *, nvml_process_t *))     \
+    X(int, DeviceGetHandleByPciBusId_v2, (const char *, nvml_device_t *))                          \
+    X(int, DeviceGetCpuAffinity, (nvml_device_t, unsigned, unsigned long *))                       \
+    X(int, DeviceGetNvLinkState, (nvml_device_t, unsigned, unsigned *))                            \
+    X(int, DeviceGetP2PStatus, (nvml_device_t, nvml_device_t, unsigned, unsigned *))
 
 typedef struct {
 #define NVML_MEMBER(type, name, args) type(*name) args;
@@ -66,8 +71,80 @@ static void add_processes(const nvml_t *nvml, nvml_device_t gpu, char *text, siz
                          list[i].pid, (double)list[i].used_bytes / 0x1p30);
 }
 
+/* -- where a GPU is ---------------------------------------------------------------------------- */
+
+enum { MOST_GPUS = 32, MOST_LINKS = 18, CORE_WORDS = 16, WORD_BITS = 64 };
+enum { P2P_READ = 0, P2P_NVLINK = 2 }; /* nvmlGpuP2PCapsIndex_t */
+
+/* Writes "0-31,64-95"; "" if unknown. */
+static void format_cores(const nvml_t *nvml, nvml_device_t gpu, char *text, size_t bytes) {
+    unsigned long set[CORE_WORDS] = {0};
+    size_t used = 0;
+    *text = '\0';
+    if (nvml->DeviceGetCpuAffinity(gpu, CORE_WORDS, set) != 0) return;
+    for (int first = 0, last; first < CORE_WORDS * WORD_BITS; first = last + 1) {
+        last = first;
+        if (!(set[first / WORD_BITS] >> first % WORD_BITS & 1)) continue;
+        while (last + 1 < CORE_WORDS * WORD_BITS &&
+               set[(last + 1) / WORD_BITS] >> (last + 1) % WORD_BITS & 1)
+            last++;
+        if (used < bytes)
+            used += (size_t)snprintf(text + used, bytes - used, first == last ? "%s%d" : "%s%d-%d",
+                                     used ? "," : "", first, last);
+    }
+}
+
+static unsigned count_links(const nvml_t *nvml, nvml_device_t gpu) {
+    unsigned links = 0;
+    for (unsigned i = 0; i < MOST_LINKS; i++) {
+        unsigned active = 0;
+        if (nvml->DeviceGetNvLinkState(gpu, i, &active) == 0 && active) links++;
+    }
+    return links;
+}
+
+/* The pairs that cannot read each other's memory, and how many of the others use NVLink. */
+static void report_pairs(const nvml_t *nvml, unsigned count, tr_report_row_fn row, void *self) {
+    nvml_device_t gpu[MOST_GPUS];
+    char text[512];
+    int pairs = 0, nvlink = 0, used = 0, without = 0;
+    char list[384] = "";
+    if (count > MOST_GPUS) count = MOST_GPUS;
+    for (unsigned i = 0; i < count; i++)
+        if (nvml->DeviceGetHandleByIndex_v2(i, &gpu[i]) != 0) return;
+    for (unsigned i = 0; i < count; i++)
+        for (unsigned j = i + 1; j < count; j++, pairs++) {
+            unsigned status = 0;
+            if (nvml->DeviceGetP2PStatus(gpu[i], gpu[j], P2P_NVLINK, &status) == 0 && status == 0)
+                nvlink++;
+            if (nvml->DeviceGetP2PStatus(gpu[i], gpu[j], P2P_READ, &status) == 0 && status == 0)
+                continue;
+            without++;
+            if (used >= 0 && (size_t)used < sizeof list)
+                used += snprintf(list + used, sizeof list - (size_t)used, "%s%u-%u",
+                                 used ? ", " : "", i, j);
+        }
+    if (pairs == 0) return;
+    snprintf(text, sizeof text, "%d of %d pairs of GPUs (%d by NVLink)%s%s", pairs - without, pairs,
+             nvlink, without ? "; not " : "", list);
+    row(self, "P2P", text);
+}
+
+void tr_cuda_nvml_place(tr_device_t *device) {
+    nvml_t nvml;
+    nvml_device_t gpu = NULL;
+    unsigned count = 0;
+    if (load(&nvml)) return;
+    if (nvml.DeviceGetHandleByPciBusId_v2(device->bus_id, &gpu) == 0)
+        format_cores(&nvml, gpu, device->near_cores, sizeof device->near_cores);
+    if (nvml.DeviceGetCount_v2(&count) == 0) device->siblings = (int)count;
+    (void)nvml.Shutdown();
+}
+
+/* -- the report -------------------------------------------------------------------------------- */
+
 static void report_gpu(const nvml_t *nvml, unsigned index, tr_report_row_fn row, void *self) {
-    char label[32], name[96] = "?", uuid[96] = "?", users[512] = "", text[1024];
+    char label[32], name[96] = "?", uuid[96] = "?", users[512] = "", cores[256], text[1024];
     int major = 0, minor = 0;
     unsigned mig = 0, pending = 0;
     nvml_memory_t memory = {0};
@@ -88,6 +165,24 @@ static void report_gpu(const nvml_t *nvml, unsigned index, tr_report_row_fn row,
              uuid, (double)memory.free / 0x1p30, (double)memory.total / 0x1p30,
              mig ? ", partitioned (MIG)" : "", users);
     row(self, label, text);
+    format_cores(nvml, gpu, cores, sizeof cores);
+    snprintf(text, sizeof text, "near cores %s; %u NVLinks up", *cores ? cores : "?",
+             count_links(nvml, gpu));
+    row(self, "", text);
+}
+
+/* A launcher that gives each rank a GPU by hiding the others keeps NCCL from P2P. */
+static void report_hidden(unsigned count, tr_report_row_fn row, void *self) {
+    char text[160];
+    int visible = 0;
+    if (cudaGetDeviceCount(&visible) != cudaSuccess || visible >= (int)count) {
+        (void)cudaGetLastError();
+        return;
+    }
+    snprintf(text, sizeof text,
+             "%d of %u GPUs (CUDA_VISIBLE_DEVICES, --gpus-per-task); NCCL needs all of a job's",
+             visible, count);
+    row(self, "visible", text);
 }
 
 void tr_cuda_nvml_report(tr_report_row_fn row, void *self) {
@@ -106,5 +201,7 @@ void tr_cuda_nvml_report(tr_report_row_fn row, void *self) {
     row(self, "driver", text);
     (void)nvml.DeviceGetCount_v2(&count);
     for (unsigned i = 0; i < count; i++) report_gpu(&nvml, i, row, self);
+    report_pairs(&nvml, count, row, self);
+    report_hidden(count, row, self);
     (void)nvml.Shutdown();
 }

@@ -236,7 +236,13 @@ EXPORT nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *now, uns
 /* The cores of this machine, half of them near the first half of the devices (HOSTCUDA_NUMA=1),
  * else all near all. */
 static void near_cores(int index, unsigned words, unsigned long *set) {
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN),
+               near = (long)hostcuda_env("HOSTCUDA_NEAR", -1);
+    if (near >= 0) {
+        memset(set, 0, words * sizeof *set);
+        set[near / 64] |= 1ul << near % 64;
+        return;
+    }
     const bool split = hostcuda_env("HOSTCUDA_NUMA", 0) && cores > 1;
     const long low = split && index >= (count() + 1) / 2 ? cores / 2 : 0,
                high = split && !low ? cores / 2 : cores;
@@ -276,12 +282,14 @@ EXPORT nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned link,
     *active = count() > 1;
     return NVML_SUCCESS;
 }
-/* NVML_P2P_STATUS_OK */
+/* NVML_P2P_STATUS_OK, or NOT_SUPPORTED across halves with HOSTCUDA_NO_P2P=1 */
 EXPORT nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, unsigned index,
                                            unsigned *status) {
     (void)index;
     CALL(a && b);
-    *status = 0;
+    const int half = (count() + 1) / 2;
+    *status =
+        hostcuda_env("HOSTCUDA_NO_P2P", 0) && (a->index >= half) != (b->index >= half) ? 4 : 0;
     return NVML_SUCCESS;
 }
 /* NVML_TOPOLOGY_SINGLE, or NODE across halves */

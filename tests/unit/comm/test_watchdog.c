@@ -127,6 +127,7 @@ static int child_in(tr_world_t *world, const char *way) {
     if (strcmp(way, "word") == 0) return child_word(world);
     if (strcmp(way, "hang") == 0) return child_hang(world);
     if (strcmp(way, "term") == 0) return child_term(world);
+    if (strcmp(way, "tie") == 0) return sleep(60), 1; /* every rank, as if the network hung */
     return child_stop(world, strcmp(way, "stop0") ? 2 : 0);
 }
 
@@ -193,6 +194,14 @@ static void test_stop(void **state) {
 static void test_hang(void **state) {
     expect_end("hang", "rank 1");
 }
+/* No rank is behind the others: none may be named. */
+static void test_tie(void **state) {
+    char text[8192];
+    assert_int_equal(run("tie", text), TR_ERR_RETRY);
+    if (!names_in_line(text, "trainer: error & 3 of 3 & step 3")) print_message("%s\n", text);
+    assert_true(names_in_line(text, "trainer: error & 3 of 3 & step 3"));
+    assert_false(names_in_line(text, "trainer: error & rank 0 ("));
+}
 static void test_term(void **state) {
     expect_end("term", "rank");
 }
@@ -201,7 +210,7 @@ int main(int argc, char **argv) {
     if (argc > 1) return child(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quiet), cmocka_unit_test(test_word), cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_hang),  cmocka_unit_test(test_term),
+        cmocka_unit_test(test_hang),  cmocka_unit_test(test_term), cmocka_unit_test(test_tie),
     };
     if (readlink("/proc/self/exe", self, sizeof self - 1) < 0) return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
