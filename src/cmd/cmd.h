@@ -85,6 +85,8 @@ tr_status_t cmd_bench_allreduce(int argc, char **argv);
 tr_status_t cmd_bench_attention(int argc, char **argv);
 /* `trainer bench matmul`; argv[0] is "matmul". */
 tr_status_t cmd_bench_matmul(int argc, char **argv);
+/* `trainer bench precision`; argv[0] is "precision". */
+tr_status_t cmd_bench_precision(int argc, char **argv);
 /* `trainer bench generate`; argv[0] is "generate". */
 tr_status_t cmd_bench_generate(int argc, char **argv);
 

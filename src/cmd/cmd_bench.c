@@ -368,11 +368,12 @@ static tr_status_t bench_devices(const options_t *o, tr_world_t *world) {
 }
 
 static tr_status_t fail_target(const char *found) {
-    static const char *const targets[] = {"step", "allreduce", "attention", "matmul", "generate"};
+    static const char *const targets[] = {"step",   "allreduce", "attention",
+                                          "matmul", "precision", "generate"};
     const char *nearest = tr_nearest(found, targets, TR_COUNT(targets));
     return TR_FAIL(TR_ERR_USAGE,
-                   "bench: unknown target '%s': expected step, allreduce, attention, matmul or "
-                   "generate%s%s%s. "
+                   "bench: unknown target '%s': expected step, allreduce, attention, matmul, "
+                   "precision or generate%s%s%s. "
                    "See trainer bench --help",
                    found, nearest ? " (did you mean " : "", nearest ? nearest : "",
                    nearest ? "?)" : "");
@@ -400,12 +401,13 @@ tr_status_t cmd_bench(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "attention") == 0)
         return cmd_bench_attention(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "matmul") == 0) return cmd_bench_matmul(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "precision") == 0)
+        return cmd_bench_precision(argc - 1, argv + 1);
     if (argc > 1 && strcmp(argv[1], "generate") == 0) return cmd_bench_generate(argc - 1, argv + 1);
     if (argc < 2)
-        return TR_FAIL(
-            TR_ERR_USAGE,
-            "bench requires a target: step, allreduce, attention, matmul or generate. See "
-            "trainer bench --help");
+        return TR_FAIL(TR_ERR_USAGE, "bench requires a target: step, allreduce, attention, matmul, "
+                                     "precision or generate. See "
+                                     "trainer bench --help");
     if (strcmp(argv[1], "step") != 0) return fail_target(argv[1]);
     TR_TRY(parse(argc, argv, &o));
     if (o.devices == 0) return bench_on_ranks(o.path, o.assignments, o.assignment, bench_one, &o);
