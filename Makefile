@@ -108,7 +108,9 @@ find     = $(sort $(shell find $(1) -name '$(2)' 2>/dev/null))
 cuda_src := $(strip $(if $(have_cuda),$(filter-out $(if $(have_nccl),,%/cuda_nccl.c %/cuda_nccl_load.c),$(call find,src/device/cuda,*.c)) \
             $(call find,src/device/cuda,*.cu)))
 cuda_lib := $(if $(cuda_src),$(O)/libtrainer_cuda.so)
-lib_c   := $(filter-out src/cmd/% src/device/cuda/% src/device/library/%,$(call find,src,*.c))
+# For `trainer plan --gpu`: a libcuda without a GPU, in a folder of its own that no loader searches.
+cuda_stub := $(if $(cuda_lib),$(O)/trainer-cuda-stub/libcuda.so.1)
+lib_c   := $(filter-out src/cmd/% src/device/cuda/% src/device/library/% src/device/stub/%,$(call find,src,*.c))
 cmd_c   := $(call find,src/cmd,*.c)
 test_c  := $(filter-out tests/hostcuda/% tests/library/% tests/gpu/%,$(call find,tests,*.c))
 unit_c  := $(foreach c,$(test_c),$(if $(filter test_% make_%,$(notdir $(c))),$(c)))
@@ -129,7 +131,7 @@ keep     = @$(shell mkdir -p $(@D))$(file >$@.new,$(1))cmp -s $@.new $@ && rm -f
 
 .PHONY: all help demo test test-all fuzz test-programs bench deps info lint reference install uninstall configure format clean distclean kernel-resources FORCE
 ifeq ($(missing),)
-all: $(O)/trainer $(cuda_lib)
+all: $(O)/trainer $(cuda_lib) $(cuda_stub)
 test-programs: $(O)/libfail.so $(O)/libsecond.so $(replay_x) $(if $(k),$(foreach x,$(unit_x),$(if $(findstring $(k),$(x)),$(x))),$(unit_x))
 else
 all install test-programs:
@@ -189,6 +191,9 @@ cuda_link  = -shared -Wl$(comma)--version-script=src/device/library/exports.map 
 cuda_libs  = $(foreach d,$(cuda_home) $(CUDNN_HOME) $(NCCL_HOME),$(call homel,$(d))) -lcudart -lcublasLt -lcudnn -lstdc++ -ldl -lm
 $(O)/libtrainer_cuda.so: $(cuda_c_o) $(cuda_k_o) src/device/library/exports.map
 	$(call say,LINK)$(CC) $(cuda_link) $(san) -o $@ $(cuda_c_o) $(cuda_k_o) $(LDFLAGS) $(cuda_libs)
+$(O)/trainer-cuda-stub/libcuda.so.1: src/device/stub/libcuda.c
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) -std=gnu11 $(warn) -O2 -fPIC -fvisibility=hidden -shared -Wl,-soname,libcuda.so.1 -o $@ $<
 $(O)/src/device/cuda/%.o: private CPPFLAGS += $(cuda_cflags:-I%=-isystem %) -fvisibility=hidden $(if $(have_nccl),-DTR_CUDA_NCCL)
 $(O)/%.cu.o: %.cu $(O)/nvcc.stamp
 	@mkdir -p $(@D)
@@ -246,7 +251,8 @@ install: all
 	install -d $(dest)/bin $(dest)/lib/pkgconfig $(dest)/include/trainer $(dest)/share/trainer/configs $(module_dir)
 	install -m 755 $(O)/trainer $(dest)/bin/trainer
 	install -m 644 $(O)/libtrainer.a $(dest)/lib/libtrainer.a
-	$(if $(cuda_lib),install -m 755 $(cuda_lib) $(dest)/lib/libtrainer_cuda.so)
+	$(if $(cuda_lib),install -d $(dest)/lib/trainer-cuda-stub && install -m 755 $(cuda_lib) $(dest)/lib/libtrainer_cuda.so)
+	$(if $(cuda_stub),install -m 755 $(cuda_stub) $(dest)/lib/trainer-cuda-stub/libcuda.so.1)
 	install -m 644 $(wildcard include/trainer/*.h include/trainer/*.def) $(dest)/include/trainer
 	$(if $(wildcard configs/*),install -m 644 $(wildcard configs/*) $(dest)/share/trainer/configs)
 	$(if $(wildcard examples/*),install -d $(dest)/share/trainer/examples && install -m 644 $(wildcard examples/*) $(dest)/share/trainer/examples)
@@ -256,7 +262,7 @@ install: all
 endif
 uninstall:
 	rm -f $(dest)/bin/trainer $(dest)/lib/libtrainer.a $(dest)/lib/libtrainer_cuda.so $(dest)/lib/pkgconfig/trainer.pc
-	rm -rf $(dest)/include/trainer $(dest)/share/trainer $(module_dir)
+	rm -rf $(dest)/include/trainer $(dest)/share/trainer $(dest)/lib/trainer-cuda-stub $(module_dir)
 	@rmdir $(dest)/share/modulefiles $(dest)/lib/pkgconfig 2>/dev/null || true
 # The usual folders of a prefix that holds nothing else; /usr/local has more than these, also where it is empty.
 	@[ "$$(cd $(dest) 2>/dev/null && echo $$(find . -maxdepth 2 | sort))" != ". ./bin ./include ./lib ./share" ] || rmdir $(addprefix $(dest)/,bin include lib share) $(dest)

@@ -51,7 +51,8 @@ static const char **text_option(plan_options_t *o, const char *name) {
         const char *name, **value;
     } options[] = {{"--network", &o->network}, {"--network-inside", &o->network_inside},
                    {"--profile", &o->profile}, {"--mode", &o->mode},
-                   {"--largest", &o->largest}, {"--json", &o->json}};
+                   {"--largest", &o->largest}, {"--json", &o->json},
+                   {"--gpu", &o->gpu},         {"--warm", &o->warm}};
     for (size_t i = 0; i < TR_COUNT(options); i++)
         if (strcmp(options[i].name, name) == 0) return options[i].value;
     return NULL;
@@ -79,6 +80,7 @@ static tr_status_t check_mode(plan_options_t *o) {
     const char *mode = o->nodes.count > 0 ? "--nodes"
                        : o->stages        ? "--stages"
                        : o->largest       ? "--largest"
+                       : o->gpu           ? "--gpu"
                                           : "";
     const struct {
         const char *name;
@@ -92,7 +94,9 @@ static tr_status_t check_mode(plan_options_t *o) {
                    {"--profile", o->profile, "--nodes"},
                    {"--mode", o->mode, "--nodes"},
                    {"--ranks-per-node", o->ranks_per_node > 0, "--nodes"},
-                   {"--json", o->json, "--nodes, --stages or --largest"}};
+                   {"--gpu", o->gpu, "--gpu"},
+                   {"--warm", o->warm, "--gpu"},
+                   {"--json", o->json, "--nodes, --stages, --largest or --gpu"}};
     for (size_t i = 0; i < TR_COUNT(options); i++) {
         if (!options[i].is_given || (*mode && strstr(options[i].modes, mode))) continue;
         return *mode ? TR_FAIL(TR_ERR_USAGE, "plan %s does not take %s", mode, options[i].name)
@@ -264,6 +268,7 @@ tr_status_t cmd_plan(int argc, char **argv) {
     const tr_status_t status = o.nodes.count > 0 ? plan_nodes(config, &o)
                                : o.stages        ? plan_stages(config, &o)
                                : o.largest       ? plan_largest(config, &o)
+                               : o.gpu           ? plan_gpu(config, &o)
                                                  : print_plans(config, &o);
     tr_log_set_sink(NULL, NULL);
     tr_str_free(&said);

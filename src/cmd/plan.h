@@ -19,8 +19,9 @@ typedef struct {
     int64_t ranks_per_node;
     const char *network, *network_inside, *profile, *mode;
     bool stages;
-    const char *largest; /* --largest KEY */
-    int64_t memory;      /* --memory, bytes; 0: not given */
+    const char *largest;    /* --largest KEY */
+    int64_t memory;         /* --memory, bytes; 0: not given */
+    const char *gpu, *warm; /* --gpu MODEL, --warm FOLDER */
     int assignments;
     char **assignment; /* borrowed from argv */
 } plan_options_t;
@@ -36,5 +37,8 @@ tr_status_t plan_stages(tr_config_t *config, const plan_options_t *o);
 /* plan --largest: the largest o->largest that fits in o->memory, in fp32 and in bf16. Sets that key
  * and precision. */
 tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o);
+/* plan --gpu: the memory on a GPU that need not be in this machine, and what cuDNN plans for it.
+ * Sets cuda.plan_cache to o->warm. */
+tr_status_t plan_gpu(tr_config_t *config, const plan_options_t *o);
 
 #endif

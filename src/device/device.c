@@ -50,7 +50,10 @@ tr_status_t tr_device_open(const char *name, const tr_device_params_t *params, t
     static const tr_device_params_t defaults = {0};
     const tr_backend_t *backend = NULL;
     *out = NULL;
-    TR_TRY(tr_backend_find(name, &backend));
+    if (params && params->model)
+        backend = &tr_backend_cuda; /* which may be without a GPU */
+    else
+        TR_TRY(tr_backend_find(name, &backend));
     TR_TRY(backend->open(params ? params : &defaults, out));
     tr_status_t status = tr_plan_cache_create(&(*out)->plans);
     if (status != TR_OK) tr_device_close(out);

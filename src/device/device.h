@@ -56,6 +56,7 @@ typedef struct {
  * workspace  optional, cheap. Returns the scratch bytes that prepare would request, or an upper
  *            bound.
  * release    frees *out_state of prepare.
+ * describe   optional: how the plan `state` computes, in a few words: "cuDNN engine 10, compiled".
  */
 typedef struct {
     tr_status_t (*run)(tr_device_t *device, tr_stream_t *stream, const tr_kernel_call_t *call);
@@ -64,6 +65,7 @@ typedef struct {
     void (*release)(tr_device_t *device, void *state);
     tr_status_t (*workspace)(tr_device_t *device, const tr_kernel_call_t *call,
                              size_t *out_scratch_bytes);
+    void (*describe)(const void *state, char *text, size_t text_bytes);
     unsigned adds; /* bit i: the kernel can add to output i */
 } tr_kernel_t;
 
@@ -78,7 +80,7 @@ enum { TR_EVENT_TIMED = 1 };           /* event_create: for event_elapsed */
 
 /* One line of a report: "cuDNN", "9.19.0, /usr/lib/libcudnn.so.9". */
 typedef void (*tr_report_row_fn)(void *self, const char *name, const char *value);
-/* One choice made by timing. `key` contains device, library version, op, shapes and types. */
+/* One choice: `key` names device, library version, op, shapes and types. */
 typedef tr_status_t (*tr_choice_fn)(void *self, const char *key, const void *value, size_t bytes);
 
 typedef struct {
@@ -153,9 +155,9 @@ typedef struct {
      * with few rows. */
     tr_status_t (*measure_read)(tr_device_t *device, double *out_bytes_per_sec);
 
-    /* Optional, both or none: choices made by timing, as bytes by key. Rank 0's choices are
-     * broadcast and saved in checkpoints; a key that is set is not timed. choices_set ignores
-     * unknown keys and those of another device or version. */
+    /* Optional, both or none: what `prepare` chose (algorithms, compiled plans), as bytes by key.
+     * Rank 0's choices are broadcast before the other ranks plan; a key that is set is not chosen
+     * again. choices_set ignores keys of another device or version. */
     tr_status_t (*choices_get)(tr_device_t *device, tr_choice_fn each, void *self);
     tr_status_t (*choices_set)(tr_device_t *device, const char *key, const void *value,
                                size_t bytes);
@@ -201,6 +203,12 @@ typedef struct {
     double memory_share;
     bool sync; /* GPUs: wait after every kernel, so that an error names its kernel */
     bool nvtx; /* GPUs: name the ops for NVIDIA's profilers */
+    /* GPUs: a model ("h200") that need not be in this machine. The device prepares kernels as that
+     * GPU would, so that a graph can be planned; it has no memory and runs nothing. NULL: a GPU of
+     * this machine. */
+    const char *model;
+    /* GPUs: the folder that keeps compiled plans; NULL: none */
+    const char *plan_folder;
 } tr_device_params_t;
 
 typedef struct {
@@ -220,7 +228,7 @@ const tr_backend_t *const *tr_backend_list(size_t *out_count);
 /* Finds a backend by name; "auto" is the best available one. TR_ERR_CONFIG lists the backends, or
  * says why this one cannot be used. */
 tr_status_t tr_backend_find(const char *name, const tr_backend_t **out);
-/* Finds a backend and opens a device. params NULL: defaults. */
+/* Finds a backend and opens a device; with params->model always cuda. params NULL: defaults. */
 tr_status_t tr_device_open(const char *name, const tr_device_params_t *params, tr_device_t **out);
 /* TR_ERR_INTERNAL with the names of required kernels that `ops` lacks. */
 tr_status_t tr_device_check_kernels(const tr_device_ops_t *ops);

@@ -1,6 +1,7 @@
 /* cuda: the backend of libtrainer_cuda.so, which is loaded when it is first queried. */
 #include "device/library.h"
 #include "trainer/str.h"
+#include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #define LIBRARY "libtrainer_cuda.so"
+#define STUB    "trainer-cuda-stub/libcuda.so.1"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static const tr_backend_t *loaded; /* NULL: `reason` says why not */
@@ -26,6 +28,24 @@ static bool find_library(char path[PATH_MAX]) {
         if (snprintf(path, PATH_MAX, places[i], folder) < PATH_MAX && access(path, R_OK) == 0)
             return true;
     return false;
+}
+
+/* libcuda without a GPU, beside the library; loaded before the library, so that cuDNN's own search
+ * for libcuda finds it by its name. */
+static tr_status_t load_stub(void) {
+    const char *named = getenv("TRAINER_CUDA_LIBRARY");
+    char library[PATH_MAX] = "", path[PATH_MAX + 64];
+    if (named)
+        snprintf(library, sizeof library, "%s", named);
+    else if (!find_library(library))
+        return TR_OK; /* loading the library says so */
+    char *end = strrchr(library, '/');
+    snprintf(path, sizeof path, "%.*s/" STUB, end ? (int)(end - library) : 1, end ? library : ".");
+    if (dlopen(path, RTLD_NOW | RTLD_GLOBAL)) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "plan --gpu: cannot load %s, which `make` and `make install` put beside " LIBRARY
+                   ": %s",
+                   path, dlerror());
 }
 
 static void load(void) {
@@ -61,6 +81,7 @@ static tr_status_t count(int *out) {
 }
 
 static tr_status_t open_device(const tr_device_params_t *params, tr_device_t **out) {
+    if (params->model) TR_TRY(load_stub());
     TR_TRY(fail_unless_loaded());
     return loaded->open(params, out);
 }

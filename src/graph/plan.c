@@ -196,6 +196,18 @@ static tr_status_t prepare(tr_graph_t *g, tr_node_t *node) {
                              &node->scratch_bytes);
 }
 
+tr_status_t tr_op_describe(const tr_graph_t *g, const tr_op_t *op, char *text, size_t text_bytes,
+                           size_t *out_scratch_bytes) {
+    const tr_node_t *node = (const tr_node_t *)op;
+    tr_plan_t plan;
+    *text = '\0';
+    *out_scratch_bytes = node->scratch_bytes;
+    if (op->kind != TR_OP_KERNEL || !node->kernel->describe) return TR_OK;
+    TR_TRY(tr_plan_get(g->device, op->row->kernel, &node->call, op->attr_bytes, &plan));
+    if (plan.state) node->kernel->describe(plan.state, text, text_bytes);
+    return TR_OK;
+}
+
 static tr_status_t plan_program(tr_graph_t *g, int program) {
     tr_program_t *p = g->programs.data[program];
     if (!p->ended) return TR_FAIL(TR_ERR_INTERNAL, "program '%s' is not complete", p->name);

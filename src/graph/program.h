@@ -128,6 +128,10 @@ typedef struct {
  * device memory. */
 tr_status_t tr_graph_plan(tr_graph_t *g, size_t limit_bytes);
 tr_memory_plan_t tr_graph_memory(const tr_graph_t *g);
+/* How the device computes an op, in a few words, "" where it does not say; and its scratch memory.
+ * After tr_graph_plan. */
+tr_status_t tr_op_describe(const tr_graph_t *g, const tr_op_t *op, char *text, size_t text_bytes,
+                           size_t *out_scratch_bytes);
 /* Bytes of the arena that are in use during one op of a program: tensors that forward ops made,
  * tensors that backward ops made (gradients of activations, and what is recomputed), and the op's
  * scratch memory. After tr_graph_plan. */

@@ -2,6 +2,9 @@
 #include "session.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* If the launcher binds devices, every rank sees only its own. Otherwise the ranks of a node take
@@ -26,12 +29,37 @@ int tr_cores_of_rank(const tr_world_info_t *place) {
                                                           : 1;
 }
 
+/* cuda.plan_cache; "": none. */
+static void plan_folder(const tr_cuda_settings_t *cuda, char folder[PATH_MAX]) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (strcmp(cuda->plan_cache, "auto") != 0)
+        snprintf(folder, PATH_MAX, "%s",
+                 strcmp(cuda->plan_cache, "none") != 0 ? cuda->plan_cache : "");
+    else if (cache && *cache)
+        snprintf(folder, PATH_MAX, "%s/trainer/cudnn", cache);
+    else
+        snprintf(folder, PATH_MAX, home && *home ? "%s/.cache/trainer/cudnn" : "", home);
+}
+
+tr_status_t tr_open_gpu_model(const tr_config_t *config, const char *model, bool tf32,
+                              tr_device_t **out) {
+    tr_cuda_settings_t cuda;
+    char folder[PATH_MAX];
+    tr_config_read(config, &tr_cuda_config, &cuda);
+    plan_folder(&cuda, folder);
+    const tr_device_params_t p = {
+        .memory_share = cuda.memory_limit, .model = model, .tf32 = tf32, .plan_folder = folder};
+    return tr_device_open("cuda", &p, out);
+}
+
 tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, bool tf32,
                            const tr_world_info_t *place, tr_device_t **out) {
     tr_main_settings_t settings;
     tr_cuda_settings_t cuda;
+    char folder[PATH_MAX];
     tr_config_read(config, &tr_main_config, &settings);
     tr_config_read(config, &tr_cuda_config, &cuda);
+    plan_folder(&cuda, folder);
     const bool automatic = settings.threads < 0;
     tr_device_params_t p = {.threads = (int)settings.threads,
                             .seed = seed,
@@ -39,7 +67,8 @@ tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, bool tf32,
                             .tf32 = tf32,
                             .memory_share = cuda.memory_limit,
                             .sync = cuda.debug == TR_CUDA_DEBUG_SYNC,
-                            .nvtx = cuda.debug == TR_CUDA_DEBUG_NVTX};
+                            .nvtx = cuda.debug == TR_CUDA_DEBUG_NVTX,
+                            .plan_folder = folder};
     if (automatic) p.threads = place ? tr_cores_of_rank(place) : 0;
     TR_TRY(choose_index(settings.device, place, cuda.share, &p.index));
     TR_TRY(tr_device_open(settings.device, &p, out));

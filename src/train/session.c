@@ -255,6 +255,9 @@ static tr_status_t resolve_order(tr_session_t *s) {
 static tr_status_t open_device(tr_session_t *s) {
     const tr_world_info_t *w = s->world ? tr_world_info(s->world) : NULL;
     s->cores = tr_cores_of_rank(w);
+    if (s->params.gpu)
+        return tr_open_gpu_model(s->config, s->params.gpu, s->main.precision == TR_PRECISION_TF32,
+                                 &s->device);
     return tr_open_device(s->config, (uint64_t)s->train.seed,
                           s->main.precision == TR_PRECISION_TF32, w, &s->device);
 }
@@ -307,10 +310,8 @@ static bool is_auto(const tr_session_t *s) {
     return !s->params.build && s->data.micro_batch < 0 && s->params.micro_batch == 0;
 }
 
-/* micro_batch = auto: reduces it until the plan fits; all ranks use the value that fits the one
- * with the least memory. */
-static tr_status_t fit_graph(tr_session_t *s) {
-    const bool choose = is_auto(s);
+/* micro_batch = auto: reduces it until the plan fits. */
+static tr_status_t fit_on_rank(tr_session_t *s, bool choose) {
     tr_status_t status = build_graph(s);
     while (status == TR_ERR_MEMORY && choose && s->order.micro_batch > 1) {
         int64_t micro = s->order.micro_batch - 1;
@@ -318,6 +319,21 @@ static tr_status_t fit_graph(tr_session_t *s) {
         drop_graph(s);
         s->params.micro_batch = micro;
         status = build_graph(s);
+    }
+    return status;
+}
+
+/* Rank 0 plans first where the device makes choices, so that all ranks compute in the same way. On
+ * all ranks the micro_batch that fits the one with the least memory. */
+static tr_status_t fit_graph(tr_session_t *s) {
+    const bool choose = is_auto(s);
+    const bool shares = s->world && s->params.size > 1 && s->device->ops->choices_get;
+    tr_status_t status = TR_OK;
+    if (!shares || s->params.rank == 0) status = fit_on_rank(s, choose);
+    if (shares) {
+        TR_TRY(tr_world_agree(s->world, status));
+        TR_TRY(tr_share_choices(s->world, s->device));
+        if (s->params.rank > 0) status = fit_on_rank(s, choose);
     }
     if (s->world) status = tr_world_agree(s->world, status);
     TR_TRY(status);

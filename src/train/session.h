@@ -38,9 +38,10 @@ typedef struct {
 
 typedef enum { TR_CUDA_DEBUG_NO, TR_CUDA_DEBUG_SYNC, TR_CUDA_DEBUG_NVTX } tr_cuda_debug_t;
 typedef struct {
-    double memory_limit; /* fraction of the memory that is free after the context is created */
-    int debug;           /* tr_cuda_debug_t */
-    bool share;          /* ranks of a node may share a GPU */
+    double memory_limit;    /* fraction of the memory that is free after the context is created */
+    int debug;              /* tr_cuda_debug_t */
+    bool share;             /* ranks of a node may share a GPU */
+    const char *plan_cache; /* auto, none, FOLDER */
 } tr_cuda_settings_t;
 extern const tr_config_table_t tr_cuda_config; /* cuda.* */
 extern const tr_config_table_t tr_main_config;
@@ -81,6 +82,9 @@ typedef struct {
     bool buckets;
     /* plan only: allow more memory than this device has */
     bool any_size;
+    /* planned only: for a GPU that need not be in this machine (tr_device_params_t.model); NULL: for
+     * the configured device */
+    const char *gpu;
     tr_split_t split; /* without training: the split to open */
     /* prediction of samples without a data set: describes their fields; no data are opened. NULL:
      * the fields of the split. Borrowed during tr_session_create. */
@@ -152,6 +156,12 @@ int tr_cores_of_rank(const tr_world_info_t *place);
  * NULL: without a world. Not collective. */
 tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, bool tf32,
                            const tr_world_info_t *place, tr_device_t **out);
+/* The device that plans for the GPU `model` and runs nothing. Not collective. */
+tr_status_t tr_open_gpu_model(const tr_config_t *config, const char *model, bool tf32,
+                              tr_device_t **out);
+/* Gives the choices of rank 0's device (choices_get) to the devices of the other ranks. Collective.
+ */
+tr_status_t tr_share_choices(tr_world_t *world, tr_device_t *device);
 /* TR_ERR_CONFIG: two ranks of a node have the same GPU, and cuda.share is off. Collective. */
 tr_status_t tr_check_own_device(tr_world_t *world, const tr_config_t *config,
                                 const tr_device_t *device);

@@ -84,6 +84,11 @@ static const tr_config_field_t cuda_fields[] = {
                   "Allow several ranks of a node to use the same GPU. Gradients are then reduced "
                   "by MPI.",
                   TR_RESUME_FREE),
+    TR_FIELD_STRING(tr_cuda_settings_t, plan_cache, "auto",
+                    "Folder that keeps the execution plans that cuDNN compiled, by its version and "
+                    "GPU; several ranks and jobs may share it. auto: trainer/cudnn in "
+                    "$XDG_CACHE_HOME or ~/.cache. none: compile them in each run.",
+                    TR_RESUME_FREE),
 };
 const tr_config_table_t tr_cuda_config = {"cuda", cuda_fields, TR_COUNT(cuda_fields),
                                           sizeof(tr_cuda_settings_t)};

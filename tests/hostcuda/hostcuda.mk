@@ -44,6 +44,10 @@ hostcuda_d        += $(patsubst %.cu,$(hostcuda)/%.cu.d,$(filter %.cu,$(cuda_src
 $(hostcuda_module): $(hostcuda_module_o) $(hostcuda_libs)
 	$(call say,LINK)$(CC) $(cuda_link) $(san) -o $@ $(hostcuda_module_o) -L$(hostcuda) -l:libcudart.so.13 -l:libcublasLt.so.13 -l:libcudnn.so.9 \
 	    -lstdc++ -lm -ldl -lpthread
+hostcuda_stub := $(hostcuda)/trainer-cuda-stub/libcuda.so.1
+$(hostcuda_stub): $(cuda_stub)
+	@mkdir -p $(@D)
+	@ln -sf ../../trainer-cuda-stub/libcuda.so.1 $@
 endif
 
 $(hostcuda)/%.o: %.c
@@ -69,7 +73,7 @@ $(hostcuda)/libnvtx_log.so: $(hostcuda_dir)/nvtx_log.c
 	$(call say,LINK)$(CC) $(hostcuda_c) -w -shared -o $@ $< -ldl
 
 .PHONY: hostcuda
-hostcuda: $(hostcuda_libs) $(hostcuda_test_x) $(hostcuda_real) $(hostcuda_nvtx) $(hostcuda_module)
+hostcuda: $(hostcuda_libs) $(hostcuda_test_x) $(hostcuda_real) $(hostcuda_nvtx) $(hostcuda_module) $(hostcuda_stub)
 test-programs: $(if $(k),$(if $(findstring $(k),$(hostcuda_dir)/fakes.t)$(findstring hostcuda,$(k)),hostcuda),hostcuda)
 -include $(hostcuda_d)
 else

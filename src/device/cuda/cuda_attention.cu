@@ -93,7 +93,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS)
     }
 }
 
-CUDA_KERNEL_PREPARE(attention_fwd) {
+CUDA_KERNEL_PREPARE(own_attention_fwd) {
     const attention_t a = attention_of(call, &call->in[0], 1);
     (void)device;
     *out_state = NULL, *out_scratch_bytes = 0;
@@ -113,7 +113,7 @@ static tr_status_t forward(tr_stream_t *stream, const tr_kernel_call_t *call,
                          "the launch of attention_kernel");
 }
 
-CUDA_KERNEL(attention_fwd) {
+CUDA_KERNEL(own_attention_fwd) {
     const attention_t a = attention_of(call, &call->in[0], 1);
     const int tile = attention_tile(a.size, COLUMNS, SQUARE, MORE);
     const int64_t pairs = call->in[0].shape.dim[0] * a.heads * a.steps * a.steps;

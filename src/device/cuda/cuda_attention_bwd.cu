@@ -131,7 +131,7 @@ static __global__ void __launch_bounds__(ATTENTION_THREADS)
     }
 }
 
-CUDA_KERNEL_PREPARE(attention_bwd) {
+CUDA_KERNEL_PREPARE(own_attention_bwd) {
     const attention_t a = attention_of(call, &call->in[QKV], SAMPLE_ID);
     (void)device;
     *out_state = NULL;
@@ -160,7 +160,7 @@ CUDA_KERNEL_PREPARE(attention_bwd) {
             TR_TRY(LAUNCH_TILES(KERNEL, 8, COLUMNS, SQUARE));                                      \
     } while (0)
 
-CUDA_KERNEL(attention_bwd) {
+CUDA_KERNEL(own_attention_bwd) {
     const attention_t a = attention_of(call, &call->in[QKV], SAMPLE_ID);
     const int64_t samples = call->in[QKV].shape.dim[0], rows = samples * a.heads * a.steps;
     const known_t known = {(const float *)call->in[LSE].data, (const float *)call->scratch,

@@ -7,6 +7,7 @@
 #include "cuda_dnn.h"
 #include "cuda_product.h"
 #include "trainer/mem.h"
+#include <stdio.h>
 
 #define SCRATCH_ALIGN 256
 /* bf16 and f16 filter gradients need channels in multiples of this. */
@@ -52,6 +53,14 @@ static void release(conv_t **conv) {
 CUDA_KERNEL_RELEASE(conv) {
     conv_t *conv = state;
     release(&conv);
+}
+
+void tr_cuda_conv_describe(const void *state, char *text, size_t text_bytes) {
+    const conv_t *conv = state;
+    char how[96] = "cuBLASLt";
+    if (conv->dnn) tr_cuda_dnn_describe(conv->dnn, how, sizeof how);
+    snprintf(text, text_bytes, "%s%s%s%s", how, conv->fused ? "; fused" : "",
+             conv->pad_to ? "; channels padded" : "", conv->widened ? "; through f32 copies" : "");
 }
 
 /* -- forward ----------------------------------------------------------------------------------- */

@@ -1,6 +1,8 @@
 /* An open GPU: memory, streams, events, copies, capture. */
 #include "cuda_int.h"
 #include "cuda_dnn.h"
+#include "cuda_model.h"
+#include "cuda_plan_store.h"
 #include "cuda_product.h"
 #include "device/collectives.h"
 #include "trainer/clock.h"
@@ -26,6 +28,7 @@ tr_status_t tr_cuda_check_at(cudaError_t error, const char *call, const char *fi
 
 tr_status_t tr_cuda_enter(const tr_device_t *device) {
     int current = -1;
+    if (cuda_self(device)->model) return TR_OK;
     CUDA_TRY(cudaGetDevice(&current));
     if (current != cuda_self(device)->ordinal) CUDA_TRY(cudaSetDevice(cuda_self(device)->ordinal));
     return TR_OK;
@@ -259,11 +262,12 @@ static void cuda_executable_destroy(tr_device_t *device, tr_executable_t *execut
 
 /* -- open and close ---------------------------------------------------------------------------- */
 
-static void cuda_close(tr_device_t *device) {
+void tr_cuda_close(tr_device_t *device) {
     cuda_device_t *cuda = cuda_self(device);
     (void)tr_cuda_enter(device);
     tr_cuda_dnn_close(cuda);
     tr_cuda_blas_close(cuda);
+    tr_cuda_close_model(cuda);
     tr_free(&cuda);
 }
 
@@ -293,6 +297,7 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
     size_t available = 0, total = 0;
     cuda_device_t *cuda = NULL;
     const char *debug = getenv("TRAINER_CUDA_DEBUG");
+    if (params->model) return tr_cuda_open_model(params, out);
     tr_cuda_kernels_fill();
     CUDA_TRY(cudaSetDevice(params->index));
     CUDA_TRY(cudaFree(NULL)); /* opens the context */
@@ -315,13 +320,17 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
     cuda->base.memory_bytes =
         (size_t)((params->memory_share > 0 ? params->memory_share : MEMORY_SHARE) *
                  (double)available);
-    *out = &cuda->base;
-    return TR_OK;
+    const tr_status_t status = tr_cuda_open_plans(cuda, params->plan_folder);
+    if (status == TR_OK)
+        *out = &cuda->base;
+    else
+        tr_cuda_close(&cuda->base);
+    return status;
 }
 
 const tr_device_ops_t tr_cuda_device_ops = {
     .name = "cuda",
-    .close = cuda_close,
+    .close = tr_cuda_close,
     .alloc = cuda_alloc,
     .free = cuda_free,
     .host_alloc = cuda_host_alloc,
@@ -337,6 +346,9 @@ const tr_device_ops_t tr_cuda_device_ops = {
     .event_sync = cuda_event_sync,
     .event_query = cuda_event_query,
     .event_elapsed = cuda_event_elapsed,
+    .choices_get = tr_cuda_plan_store_each,
+    .choices_set = tr_cuda_plan_store_take,
+    .report = tr_cuda_report_plans,
     .copy = cuda_memory_copy,
     .zero = cuda_memory_zero,
     .range_begin = tr_cuda_range_begin,

@@ -1,38 +1,24 @@
-/* Graphs of cuDNN: tensors, operations, the choice of an engine, and runs. */
-#include "cuda_dnn.h"
+/* Graphs of cuDNN: descriptors, the choice of an engine, plans and runs. */
+#include "cuda_dnn_int.h"
+#include "cuda_model.h"
+#include "cuda_plan_store.h"
 #include "trainer/mem.h"
-#include <cudnn.h>
+#include "trainer/str.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-/* An engine that needs more is passed over. */
-#define WORKSPACE_BYTES ((int64_t)128 << 20)
-#define ALIGNMENT       16
+enum { UID_INSIDE = 1000 };
+enum { MAX_CONFIGS = 64, MAX_NOTES = 32 };
 
-enum { UID_X = 1, UID_W, UID_BIAS, UID_Y, UID_INSIDE };
-enum { MAX_DESCRIPTORS = 16, MAX_CONFIGS = 64, MAX_NOTES = 32 };
-
-typedef cudnnBackendDescriptor_t desc_t;
-
-/* How exact products are. Tensor cores multiply f32 as TF32. */
-typedef enum { MATH_F32, MATH_TF32, MATH_HALF } math_t;
-
-/* Descriptors refer to each other, so all of a graph live as long as its plan. */
-struct cuda_dnn_plan {
-    desc_t all[MAX_DESCRIPTORS];
-    int count, inside;           /* tensors inside the graph so far */
-    desc_t plan, config, engine; /* engine NULL where the configuration has its own */
-    size_t workspace_bytes;
-    bool bias;
-};
-
-static tr_status_t check_at(cudnnStatus_t status, const char *call, const char *file, int line,
-                            const char *func) {
+tr_status_t tr_cuda_dnn_check(cudnnStatus_t status, const char *call, const char *file, int line,
+                              const char *func) {
     char why[512] = "";
     if (status == CUDNN_STATUS_SUCCESS) return TR_OK;
     cudnnGetLastErrorString(why, sizeof why);
     return tr_error_record(TR_ERR_INTERNAL, file, line, func, "cuDNN: %s failed: %s%s%s", call,
                            cudnnGetErrorString(status), *why ? ": " : "", why);
 }
-#define DNN_TRY(call) TR_TRY(check_at((call), #call, __FILE__, __LINE__, __func__))
 
 static tr_status_t handle_of(tr_device_t *device, cudnnHandle_t *out) {
     cuda_device_t *cuda = cuda_self(device);
@@ -41,213 +27,154 @@ static tr_status_t handle_of(tr_device_t *device, cudnnHandle_t *out) {
     return TR_OK;
 }
 
+tr_status_t tr_cuda_open_plans(cuda_device_t *cuda, const char *folder) {
+    char prefix[64];
+    tr_snprintf(prefix, sizeof prefix, "cudnn %zu sm_%d %d multiprocessors", cudnnGetVersion(),
+                cuda->base.capability, cuda->multiprocessors);
+    return tr_cuda_plan_store_create(prefix, folder, &cuda->plans);
+}
+
+tr_status_t tr_cuda_report_plans(tr_device_t *device, tr_report_row_fn row, void *self) {
+    const cuda_plan_counts_t *counts = tr_cuda_plan_store_counts(cuda_self(device)->plans);
+    char text[32];
+    snprintf(text, sizeof text, "%d", counts->made);
+    row(self, "plans made", text);
+    snprintf(text, sizeof text, "%d", counts->restored);
+    row(self, "plans restored", text);
+    return TR_OK;
+}
+
 void tr_cuda_dnn_close(cuda_device_t *cuda) {
     if (cuda->dnn) cudnnDestroy(cuda->dnn);
     cuda->dnn = NULL;
+    tr_cuda_plan_store_destroy(&cuda->plans);
 }
 
 /* -- descriptors ------------------------------------------------------------------------------- */
 
-static tr_status_t create(cuda_dnn_plan_t *p, cudnnBackendDescriptorType_t type, desc_t *out) {
-    if (p->count == MAX_DESCRIPTORS)
+tr_status_t tr_cuda_dnn_create(cuda_dnn_plan_t *p, cudnnBackendDescriptorType_t type, desc_t *out) {
+    if (p->count == CUDA_DNN_MAX_DESCRIPTORS)
         return TR_FAIL(TR_ERR_INTERNAL, "a cuDNN graph has more than %d descriptors",
-                       MAX_DESCRIPTORS);
+                       CUDA_DNN_MAX_DESCRIPTORS);
     DNN_TRY(cudnnBackendCreateDescriptor(type, out));
     p->all[p->count++] = *out;
     return TR_OK;
 }
 
-static tr_status_t set(desc_t d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-                       int64_t count, const void *values) {
+tr_status_t tr_cuda_dnn_set(desc_t d, cudnnBackendAttributeName_t name,
+                            cudnnBackendAttributeType_t type, int64_t count, const void *values) {
     DNN_TRY(cudnnBackendSetAttribute(d, name, type, count, values));
     return TR_OK;
 }
 
-static tr_status_t set_desc(desc_t d, cudnnBackendAttributeName_t name, desc_t value) {
-    return set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
+tr_status_t tr_cuda_dnn_set_desc(desc_t d, cudnnBackendAttributeName_t name, desc_t value) {
+    return tr_cuda_dnn_set(d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
 }
 
-static tr_status_t finalize(desc_t d) {
+tr_status_t tr_cuda_dnn_finalize(desc_t d) {
     DNN_TRY(cudnnBackendFinalize(d));
     return TR_OK;
 }
 
-static cudnnDataType_t type_of(tr_dtype_t dtype) {
+cudnnDataType_t tr_cuda_dnn_type(tr_dtype_t dtype) {
     return dtype == TR_BF16  ? CUDNN_DATA_BFLOAT16
            : dtype == TR_F16 ? CUDNN_DATA_HALF
                              : CUDNN_DATA_FLOAT;
 }
 
-/* An image or filter, channels last. uid 0: inside the graph, never in memory. */
-static tr_status_t tensor(cuda_dnn_plan_t *p, const tr_shape_t *shape, tr_dtype_t dtype,
-                          int64_t uid, desc_t *out) {
-    const int n = shape->ndim;
-    const int64_t alignment = ALIGNMENT, id = uid ? uid : UID_INSIDE + p->inside++;
+tr_status_t tr_cuda_dnn_tensor(cuda_dnn_plan_t *p, int n, const int64_t *dim, const int64_t *stride,
+                               cudnnDataType_t type, int64_t uid, desc_t *out) {
+    const int64_t alignment = CUDA_DNN_ALIGNMENT, id = uid ? uid : UID_INSIDE + p->inside++;
     const bool inside = uid == 0;
-    const cudnnDataType_t type = type_of(dtype);
-    int64_t dim[TR_MAX_DIMS], stride[TR_MAX_DIMS], step = shape->dim[n - 1];
-    dim[0] = shape->dim[0], dim[1] = shape->dim[n - 1], stride[1] = 1;
-    for (int i = n - 1; i >= 2; i--) {
-        dim[i] = shape->dim[i - 1], stride[i] = step;
-        step *= dim[i];
-    }
-    stride[0] = step;
-    TR_TRY(create(p, CUDNN_BACKEND_TENSOR_DESCRIPTOR, out));
-    TR_TRY(set(*out, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
-    TR_TRY(set(*out, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, n, dim));
-    TR_TRY(set(*out, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, n, stride));
-    TR_TRY(set(*out, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id));
-    TR_TRY(set(*out, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment));
-    TR_TRY(set(*out, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &inside));
-    return finalize(*out);
+    TR_TRY(tr_cuda_dnn_create(p, CUDNN_BACKEND_TENSOR_DESCRIPTOR, out));
+    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
+    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, n, dim));
+    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, n, stride));
+    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id));
+    TR_TRY(
+        tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment));
+    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &inside));
+    return tr_cuda_dnn_finalize(*out);
 }
 
-static tr_status_t convolution(cuda_dnn_plan_t *p, const tr_conv_attr_t *attr, desc_t *out) {
-    const int64_t n = attr->spatial;
+tr_status_t tr_cuda_dnn_scalar(cuda_dnn_plan_t *p, int64_t uid, desc_t *out) {
+    const int64_t one[4] = {1, 1, 1, 1}, alignment = sizeof(float);
+    const cudnnDataType_t type = CUDNN_DATA_FLOAT;
+    const bool by_value = true;
+    TR_TRY(tr_cuda_dnn_create(p, CUDNN_BACKEND_TENSOR_DESCRIPTOR, out));
+    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
+    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, one));
+    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, one));
+    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid));
+    TR_TRY(
+        tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment));
+    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value));
+    return tr_cuda_dnn_finalize(*out);
+}
+
+tr_status_t tr_cuda_dnn_add(cuda_dnn_plan_t *p, cudnnBackendDescriptorType_t type, desc_t *out) {
+    if (p->op_count == CUDA_DNN_MAX_OPS)
+        return TR_FAIL(TR_ERR_INTERNAL, "a cuDNN graph has more than %d operations",
+                       CUDA_DNN_MAX_OPS);
+    TR_TRY(tr_cuda_dnn_create(p, type, out));
+    p->ops[p->op_count++] = *out;
+    return TR_OK;
+}
+
+tr_status_t tr_cuda_dnn_pointwise(cuda_dnn_plan_t *p, cudnnPointwiseMode_t mode, desc_t x, desc_t b,
+                                  desc_t y) {
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    int64_t lo[3], hi[3], dilation[3], stride[3];
-    for (int i = 0; i < attr->spatial; i++) {
-        lo[i] = attr->pad_lo[i], hi[i] = attr->pad_hi[i];
-        dilation[i] = attr->dilation[i], stride[i] = attr->stride[i];
-    }
-    TR_TRY(create(p, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, out));
-    TR_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &n));
-    TR_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute));
-    TR_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode));
-    TR_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, n, lo));
-    TR_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, n, hi));
-    TR_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, n, dilation));
-    TR_TRY(set(*out, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, n, stride));
-    return finalize(*out);
+    desc_t how, op;
+    TR_TRY(tr_cuda_dnn_create(p, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &how));
+    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
+    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute));
+    TR_TRY(tr_cuda_dnn_finalize(how));
+    TR_TRY(tr_cuda_dnn_add(p, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &op));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x));
+    if (b) TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
+    return tr_cuda_dnn_finalize(op);
 }
 
-/* The attributes of one of the three operations. */
+tr_status_t tr_cuda_dnn_matmul(cuda_dnn_plan_t *p, desc_t a, desc_t b, desc_t y) {
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    desc_t how, op;
+    TR_TRY(tr_cuda_dnn_create(p, CUDNN_BACKEND_MATMUL_DESCRIPTOR, &how));
+    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute));
+    TR_TRY(tr_cuda_dnn_finalize(how));
+    TR_TRY(tr_cuda_dnn_add(p, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, &op));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_MATMUL_DESC, how));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, y));
+    return tr_cuda_dnn_finalize(op);
+}
+
+/* -- what a plan is made for: the GPU of a handle, or the properties of one that is not here ----- */
+
 typedef struct {
-    cudnnBackendDescriptorType_t type;
-    cudnnBackendAttributeName_t conv, x, w, y, alpha, beta;
-} operation_row_t;
+    cudnnHandle_t handle;
+    desc_t model; /* NULL: handle */
+} target_t;
 
-static const operation_row_t operation_rows[] = {
-    [CUDA_DNN_FORWARD] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-                          CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA},
-    [CUDA_DNN_BACKWARD_DATA] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-                                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
-                                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA},
-    [CUDA_DNN_BACKWARD_WEIGHTS] = {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
-                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                                   CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA},
-};
-
-static tr_status_t operation(cuda_dnn_plan_t *p, const cuda_dnn_conv_t *conv, desc_t x, desc_t w,
-                             desc_t y, desc_t *out) {
-    const operation_row_t *row = &operation_rows[conv->kind];
-    const double one = 1, zero = 0;
-    desc_t how;
-    TR_TRY(convolution(p, conv->attr, &how));
-    TR_TRY(create(p, row->type, out));
-    TR_TRY(set_desc(*out, row->conv, how));
-    TR_TRY(set_desc(*out, row->x, x));
-    TR_TRY(set_desc(*out, row->w, w));
-    TR_TRY(set_desc(*out, row->y, y));
-    TR_TRY(set(*out, row->alpha, CUDNN_TYPE_DOUBLE, 1, &one));
-    TR_TRY(set(*out, row->beta, CUDNN_TYPE_DOUBLE, 1, &zero));
-    return finalize(*out);
+static tr_status_t target_of(tr_device_t *device, target_t *out) {
+    *out = (target_t){.model = tr_cuda_model_properties(cuda_self(device))};
+    return out->model ? TR_OK : handle_of(device, &out->handle);
 }
 
-/* y = f(x), or f(x, b) where b is not NULL; computed in f32. */
-static tr_status_t pointwise(cuda_dnn_plan_t *p, cudnnPointwiseMode_t mode, desc_t x, desc_t b,
-                             desc_t y, desc_t *out) {
-    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    desc_t how;
-    TR_TRY(create(p, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &how));
-    TR_TRY(set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
-    TR_TRY(set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute));
-    TR_TRY(finalize(how));
-    TR_TRY(create(p, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, out));
-    TR_TRY(set_desc(*out, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how));
-    TR_TRY(set_desc(*out, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x));
-    if (b) TR_TRY(set_desc(*out, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b));
-    TR_TRY(set_desc(*out, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
-    return finalize(*out);
-}
-
-/* -- graphs ------------------------------------------------------------------------------------ */
-
-/* conv, then bias, then relu: what lies between two of them is f32 and stays inside. */
-static tr_status_t forward_operations(cuda_dnn_plan_t *p, const cuda_dnn_conv_t *conv, desc_t x,
-                                      desc_t w, desc_t (*ops)[3], int64_t *count) {
-    desc_t y, next, bias;
-    tr_shape_t bias_shape = conv->y;
-    for (int i = 0; i < bias_shape.ndim - 1; i++) bias_shape.dim[i] = 1;
-    const bool more = conv->bias || conv->relu;
-    TR_TRY(tensor(p, &conv->y, more ? TR_F32 : conv->dtype, more ? 0 : UID_Y, &y));
-    TR_TRY(operation(p, conv, x, w, y, &(*ops)[(*count)++]));
-    if (conv->bias) {
-        TR_TRY(tensor(p, &bias_shape, conv->dtype, UID_BIAS, &bias));
-        TR_TRY(
-            tensor(p, &conv->y, conv->relu ? TR_F32 : conv->dtype, conv->relu ? 0 : UID_Y, &next));
-        TR_TRY(pointwise(p, CUDNN_POINTWISE_ADD, y, bias, next, &(*ops)[(*count)++]));
-        y = next;
-    }
-    if (!conv->relu) return TR_OK;
-    TR_TRY(tensor(p, &conv->y, conv->dtype, UID_Y, &next));
-    return pointwise(p, CUDNN_POINTWISE_RELU_FWD, y, NULL, next, &(*ops)[(*count)++]);
-}
-
-/* The filter gradient of bf16 and f16 is f32 only through an identity: the operation itself writes its
- * inputs' type. */
-static tr_status_t weights_operations(cuda_dnn_plan_t *p, const cuda_dnn_conv_t *conv, desc_t x,
-                                      desc_t y, desc_t (*ops)[3], int64_t *count) {
-    desc_t w, inside;
-    const bool direct = conv->dtype == TR_F32;
-    TR_TRY(tensor(p, &conv->w, TR_F32, UID_W, &w));
-    if (direct) return operation(p, conv, x, w, y, &(*ops)[(*count)++]);
-    TR_TRY(tensor(p, &conv->w, TR_F32, 0, &inside));
-    TR_TRY(operation(p, conv, x, inside, y, &(*ops)[(*count)++]));
-    return pointwise(p, CUDNN_POINTWISE_IDENTITY, inside, NULL, w, &(*ops)[(*count)++]);
-}
-
-static tr_status_t build_graph(cuda_dnn_plan_t *p, const cuda_dnn_conv_t *conv,
-                               cudnnHandle_t handle, desc_t *out) {
-    desc_t x, w, y, ops[3];
-    int64_t count = 0;
-    TR_TRY(tensor(p, &conv->x, conv->dtype, UID_X, &x));
-    if (conv->kind == CUDA_DNN_BACKWARD_WEIGHTS) {
-        TR_TRY(tensor(p, &conv->y, conv->dtype, UID_Y, &y));
-        TR_TRY(weights_operations(p, conv, x, y, &ops, &count));
-    } else {
-        TR_TRY(tensor(p, &conv->w, conv->dtype, UID_W, &w));
-        if (conv->kind == CUDA_DNN_FORWARD) {
-            TR_TRY(forward_operations(p, conv, x, w, &ops, &count));
-        } else {
-            TR_TRY(tensor(p, &conv->y, conv->dtype, UID_Y, &y));
-            TR_TRY(operation(p, conv, x, w, y, &ops[count++]));
-        }
-    }
-    TR_TRY(create(p, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, out));
-    TR_TRY(set(*out, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle));
-    TR_TRY(set(*out, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, count, ops));
-    return finalize(*out);
+static bool set_target(desc_t d, const target_t *target, cudnnBackendAttributeName_t handle,
+                       cudnnBackendAttributeName_t model) {
+    return (target->model ? cudnnBackendSetAttribute(d, model, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                                                     &target->model)
+                          : cudnnBackendSetAttribute(d, handle, CUDNN_TYPE_HANDLE, 1,
+                                                     &target->handle)) == CUDNN_STATUS_SUCCESS;
 }
 
 /* -- engines ----------------------------------------------------------------------------------- */
 
 /* Whether an engine's results are reproducible and as exact as the type says. */
-static bool engine_suits(desc_t engine, math_t math) {
+static bool engine_suits(desc_t engine, cuda_dnn_math_t math) {
     cudnnBackendNumericalNote_t note[MAX_NOTES];
     int64_t count = 0;
     if (cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
@@ -257,30 +184,44 @@ static bool engine_suits(desc_t engine, math_t math) {
     for (int64_t i = 0; i < count; i++) {
         if (note[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;
         if (note[i] == CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION) return false;
-        if (math == MATH_HALF) continue;
-        if (note[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && math == MATH_F32) return false;
+        if (math == CUDA_DNN_HALF) continue;
+        if (note[i] == CUDNN_NUMERICAL_NOTE_TENSOR_CORE && math == CUDA_DNN_F32) return false;
         if (note[i] == CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS) return false;
     }
     return true;
 }
 
+/* For people: which engine it is. */
+static void note_engine(cuda_dnn_plan_t *p, desc_t engine) {
+    cudnnBackendBehaviorNote_t note[MAX_NOTES];
+    int64_t count = 0;
+    p->engine_index = -1, p->compiled = false;
+    (void)cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1,
+                                   &count, &p->engine_index);
+    count = 0;
+    (void)cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE,
+                                   CUDNN_TYPE_BEHAVIOR_NOTE, MAX_NOTES, &count, note);
+    for (int64_t i = 0; i < count; i++)
+        p->compiled |= note[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
+}
+
 /* Makes the plan of a configuration. False where the engine does not fit, or declines. */
-static bool try_config(cuda_dnn_plan_t *p, desc_t config, cudnnHandle_t handle) {
+static bool try_config(cuda_dnn_plan_t *p, desc_t config, const target_t *target) {
     desc_t plan = NULL;
     int64_t count = 0, workspace = 0;
     if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &plan) !=
         CUDNN_STATUS_SUCCESS)
         return false;
     const bool made =
-        cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1,
-                                 &handle) == CUDNN_STATUS_SUCCESS &&
+        set_target(plan, target, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
+                   CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP) &&
         cudnnBackendSetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG,
                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
                                  &config) == CUDNN_STATUS_SUCCESS &&
         cudnnBackendFinalize(plan) == CUDNN_STATUS_SUCCESS &&
         cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64,
                                  1, &count, &workspace) == CUDNN_STATUS_SUCCESS;
-    if (!made || workspace > WORKSPACE_BYTES) {
+    if (!made || (size_t)workspace > p->workspace_limit) {
         cudnnBackendDestroyDescriptor(plan);
         return false;
     }
@@ -290,7 +231,8 @@ static bool try_config(cuda_dnn_plan_t *p, desc_t config, cudnnHandle_t handle) 
 }
 
 /* The configuration's engine first: most are refused by its notes, which costs nothing. */
-static bool try_heuristic(cuda_dnn_plan_t *p, desc_t config, cudnnHandle_t handle, math_t math) {
+static bool try_heuristic(cuda_dnn_plan_t *p, desc_t config, const target_t *target,
+                          cuda_dnn_math_t math) {
     desc_t engine = NULL;
     int64_t count = 0;
     bool suits = false;
@@ -299,15 +241,16 @@ static bool try_heuristic(cuda_dnn_plan_t *p, desc_t config, cudnnHandle_t handl
         return false;
     if (cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR,
                                  1, &count, &engine) == CUDNN_STATUS_SUCCESS)
-        suits = engine_suits(engine, math) && try_config(p, config, handle);
+        suits = engine_suits(engine, math) && try_config(p, config, target);
+    if (suits) note_engine(p, engine);
     cudnnBackendDestroyDescriptor(engine);
     return suits;
 }
 
 /* Heuristics name configurations, best first. They may name none, which is no error. A plan keeps
  * its own. */
-static bool choose_by_heuristic(cuda_dnn_plan_t *p, desc_t graph, cudnnHandle_t handle,
-                                cudnnBackendHeurMode_t mode, math_t math) {
+static bool choose_by_heuristic(cuda_dnn_plan_t *p, desc_t graph, const target_t *target,
+                                cudnnBackendHeurMode_t mode, cuda_dnn_math_t math) {
     desc_t heuristic = NULL, config[MAX_CONFIGS] = {NULL};
     int64_t found = 0, made = 0, chosen = -1;
     if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristic) !=
@@ -317,14 +260,17 @@ static bool choose_by_heuristic(cuda_dnn_plan_t *p, desc_t graph, cudnnHandle_t 
            cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config[made]) ==
                CUDNN_STATUS_SUCCESS)
         made++;
-    if (set_desc(heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph) == TR_OK &&
-        set(heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode) == TR_OK &&
+    if (tr_cuda_dnn_set_desc(heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph) == TR_OK &&
+        tr_cuda_dnn_set(heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode) ==
+            TR_OK &&
+        (!target->model || tr_cuda_dnn_set_desc(heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
+                                                target->model) == TR_OK) &&
         cudnnBackendFinalize(heuristic) == CUDNN_STATUS_SUCCESS &&
         cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, made, &found,
                                  config) == CUDNN_STATUS_SUCCESS)
         for (int64_t i = 0; i < found && i < made && chosen < 0; i++)
-            if (try_heuristic(p, config[i], handle, math)) chosen = i;
+            if (try_heuristic(p, config[i], target, math)) chosen = i;
     for (int64_t i = 0; i < made; i++)
         if (i != chosen) cudnnBackendDestroyDescriptor(config[i]);
     if (chosen >= 0) p->config = config[chosen];
@@ -333,20 +279,24 @@ static bool choose_by_heuristic(cuda_dnn_plan_t *p, desc_t graph, cudnnHandle_t 
 }
 
 /* One engine by its number, with its default settings. */
-static bool try_engine(cuda_dnn_plan_t *p, desc_t graph, cudnnHandle_t handle, int64_t number,
-                       math_t math) {
+static bool try_engine(cuda_dnn_plan_t *p, desc_t graph, const target_t *target, int64_t number,
+                       cuda_dnn_math_t math) {
     desc_t engine = NULL, config = NULL;
     const bool chosen =
         cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &engine) ==
             CUDNN_STATUS_SUCCESS &&
         cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config) ==
             CUDNN_STATUS_SUCCESS &&
-        set_desc(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph) == TR_OK &&
-        set(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &number) == TR_OK &&
+        tr_cuda_dnn_set_desc(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph) == TR_OK &&
+        tr_cuda_dnn_set(engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &number) ==
+            TR_OK &&
+        (!target->model ||
+         tr_cuda_dnn_set_desc(engine, CUDNN_ATTR_ENGINE_DEVICEPROP, target->model) == TR_OK) &&
         cudnnBackendFinalize(engine) == CUDNN_STATUS_SUCCESS && engine_suits(engine, math) &&
-        set_desc(config, CUDNN_ATTR_ENGINECFG_ENGINE, engine) == TR_OK &&
-        cudnnBackendFinalize(config) == CUDNN_STATUS_SUCCESS && try_config(p, config, handle);
+        tr_cuda_dnn_set_desc(config, CUDNN_ATTR_ENGINECFG_ENGINE, engine) == TR_OK &&
+        cudnnBackendFinalize(config) == CUDNN_STATUS_SUCCESS && try_config(p, config, target);
     if (chosen) {
+        note_engine(p, engine);
         p->engine = engine, p->config = config;
         return true;
     }
@@ -357,95 +307,145 @@ static bool try_engine(cuda_dnn_plan_t *p, desc_t graph, cudnnHandle_t handle, i
 
 /* The heuristics pass over deterministic engines for some filter gradients in f32; those are found
  * by number. */
-static bool choose_by_number(cuda_dnn_plan_t *p, desc_t graph, cudnnHandle_t handle, math_t math) {
+static bool choose_by_number(cuda_dnn_plan_t *p, desc_t graph, const target_t *target,
+                             cuda_dnn_math_t math) {
     int64_t count = 0, engines = 0;
     if (cudnnBackendGetAttribute(graph, CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT,
                                  CUDNN_TYPE_INT64, 1, &count, &engines) != CUDNN_STATUS_SUCCESS)
         return false;
     for (int64_t i = engines - 1; i >= 0; i--)
-        if (try_engine(p, graph, handle, i, math)) return true;
+        if (try_engine(p, graph, target, i, math)) return true;
     return false;
 }
 
-/* -- plans and runs ---------------------------------------------------------------------------- */
+/* -- plans ------------------------------------------------------------------------------------- */
 
-static void insert_dim(tr_shape_t *shape) {
-    for (int i = shape->ndim++; i > 1; i--) shape->dim[i] = shape->dim[i - 1];
-    shape->dim[1] = 1;
+static tr_status_t finish_graph(cuda_dnn_plan_t *p, const target_t *target, desc_t *out) {
+    TR_TRY(tr_cuda_dnn_create(p, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, out));
+    if (!target->model)
+        TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1,
+                               &target->handle));
+    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                           p->op_count, p->ops));
+    return tr_cuda_dnn_finalize(*out);
 }
 
-/* cuDNN has two spatial dimensions or three: a series is an image of height 1. */
-static cuda_dnn_conv_t two_dimensional(const cuda_dnn_conv_t *conv, tr_conv_attr_t *attr) {
-    cuda_dnn_conv_t c = *conv;
-    *attr = *conv->attr;
-    c.attr = attr;
-    if (attr->spatial != 1) return c;
-    attr->spatial = 2;
-    attr->kernel[1] = attr->kernel[0], attr->kernel[0] = 1;
-    attr->stride[1] = attr->stride[0], attr->stride[0] = 1;
-    attr->dilation[1] = attr->dilation[0], attr->dilation[0] = 1;
-    attr->pad_lo[1] = attr->pad_lo[0], attr->pad_lo[0] = 0;
-    attr->pad_hi[1] = attr->pad_hi[0], attr->pad_hi[0] = 0;
-    insert_dim(&c.x), insert_dim(&c.w), insert_dim(&c.y);
-    return c;
-}
-
-tr_status_t tr_cuda_dnn_plan(tr_device_t *device, const cuda_dnn_conv_t *conv,
-                             cuda_dnn_plan_t **out, size_t *out_workspace_bytes) {
-    cudnnHandle_t handle = NULL;
-    cuda_dnn_plan_t *p = NULL;
+/* False: cuDNN refuses the graph, or has no engine for it. */
+static bool choose(cuda_dnn_plan_t *p, const target_t *target, const cuda_dnn_graph_t *g) {
     desc_t graph = NULL;
-    tr_conv_attr_t attr;
-    const cuda_dnn_conv_t images = two_dimensional(conv, &attr);
-    const math_t math = conv->dtype != TR_F32 ? MATH_HALF : device->tf32 ? MATH_TF32 : MATH_F32;
-    *out = NULL, *out_workspace_bytes = 0;
-    TR_TRY(handle_of(device, &handle));
-    TR_TRY(tr_alloc(sizeof *p, "a convolution", &p));
-    p->bias = conv->bias;
-    /* A graph that cuDNN refuses is one that it has no engine for. */
-    if (build_graph(p, &images, handle, &graph) == TR_OK &&
-        (choose_by_heuristic(p, graph, handle, CUDNN_HEUR_MODE_A, math) ||
-         choose_by_heuristic(p, graph, handle, CUDNN_HEUR_MODE_FALLBACK, math) ||
-         choose_by_number(p, graph, handle, math))) {
-        *out = p;
-        *out_workspace_bytes = p->workspace_bytes;
-        return TR_OK;
-    }
-    tr_cuda_dnn_release(&p);
+    return g->build(p, g->self) == TR_OK && finish_graph(p, target, &graph) == TR_OK &&
+           (choose_by_heuristic(p, graph, target, CUDNN_HEUR_MODE_A, g->math) ||
+            choose_by_heuristic(p, graph, target, CUDNN_HEUR_MODE_FALLBACK, g->math) ||
+            choose_by_number(p, graph, target, g->math));
+}
+
+/* The store keeps "ENGINE COMPILED\n" and the plan's JSON; or "none". */
+static void store_plan(cuda_plan_store_t *store, const char *key, const cuda_dnn_plan_t *p) {
+    tr_str_t text = {0};
+    int64_t bytes = 0;
+    char *json = NULL;
+    const cudnnBackendAttributeName_t name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
+    if (p->plan &&
+        cudnnBackendGetAttribute(p->plan, name, CUDNN_TYPE_CHAR, 0, &bytes, NULL) ==
+            CUDNN_STATUS_SUCCESS &&
+        tr_alloc((size_t)bytes + 1, "a plan of cuDNN", &json) == TR_OK &&
+        cudnnBackendGetAttribute(p->plan, name, CUDNN_TYPE_CHAR, bytes, &bytes, json) ==
+            CUDNN_STATUS_SUCCESS)
+        tr_str_printf(&text, "%lld %d\n%s", (long long)p->engine_index, p->compiled, json);
+    else if (!p->plan)
+        tr_str_append(&text, "none");
+    if (text.text && text.status == TR_OK && tr_cuda_plan_store_add(store, key, text.text) != TR_OK)
+        tr_error_clear();
+    tr_str_free(&text);
+    tr_free(&json);
+}
+
+/* False: cuDNN refuses the JSON. */
+static bool restore(cuda_dnn_plan_t *p, const target_t *target, const char *text) {
+    long long engine = -1;
+    int compiled = 0, head = 0;
+    int64_t count = 0, workspace = 0;
+    if (sscanf(text, "%lld %d%n", &engine, &compiled, &head) != 2 || text[head] != '\n')
+        return false;
+    const char *json = text + head + 1;
+    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &p->plan) !=
+        CUDNN_STATUS_SUCCESS)
+        return false;
+    p->engine_index = engine, p->compiled = compiled, p->restored = true;
+    const bool made =
+        set_target(p->plan, target, CUDNN_ATTR_EXECUTION_PLAN_HANDLE,
+                   CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP) &&
+        cudnnBackendSetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION,
+                                 CUDNN_TYPE_CHAR, (int64_t)strlen(json) + 1,
+                                 json) == CUDNN_STATUS_SUCCESS &&
+        cudnnBackendFinalize(p->plan) == CUDNN_STATUS_SUCCESS &&
+        cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                 CUDNN_TYPE_INT64, 1, &count, &workspace) == CUDNN_STATUS_SUCCESS;
+    p->workspace_bytes = (size_t)workspace;
+    if (made) return true;
+    cudnnBackendDestroyDescriptor(p->plan);
+    p->plan = NULL;
+    return false;
+}
+
+static tr_status_t new_plan(const cuda_dnn_graph_t *g, cuda_dnn_plan_t **out) {
+    TR_TRY(tr_alloc(sizeof **out, "a plan of cuDNN", out));
+    (*out)->workspace_limit = g->workspace_limit;
     return TR_OK;
 }
 
-static tr_status_t fill_pack(const cuda_dnn_plan_t *plan, const cuda_dnn_data_t *data,
-                             void *workspace, desc_t pack) {
-    int64_t uid[4] = {UID_X, UID_W, UID_Y, UID_BIAS};
-    void *address[4] = {data->x, data->w, data->y, data->bias};
-    const int64_t count = plan->bias ? 4 : 3;
-    for (int64_t i = 0; i < count; i++)
-        if ((uintptr_t)address[i] % ALIGNMENT != 0)
-            return TR_FAIL(TR_ERR_INTERNAL,
-                           "a convolution's tensor at %p is not aligned to %d bytes", address[i],
-                           ALIGNMENT);
-    TR_TRY(set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, address));
-    TR_TRY(set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uid));
-    TR_TRY(set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace));
-    return finalize(pack);
+/* *out NULL: the stored plan is that there is none. */
+static tr_status_t find_stored(cuda_device_t *cuda, const target_t *target,
+                               const cuda_dnn_graph_t *g, bool *out_known, cuda_dnn_plan_t **out) {
+    char why[256] = "";
+    const char *text = tr_cuda_plan_store_find(cuda->plans, g->key);
+    *out = NULL, *out_known = text != NULL;
+    if (!text || strcmp(text, "none") == 0) return TR_OK;
+    TR_TRY(new_plan(g, out));
+    if (restore(*out, target, text)) return TR_OK;
+    *out_known = false;
+    cudnnGetLastErrorString(why, sizeof why);
+    tr_cuda_plan_store_drop(cuda->plans, g->key, why);
+    tr_cuda_dnn_release(out);
+    return TR_OK;
 }
 
-tr_status_t tr_cuda_dnn_run(tr_device_t *device, tr_stream_t *stream, const cuda_dnn_plan_t *plan,
-                            const cuda_dnn_data_t *data, void *workspace) {
-    cudnnHandle_t handle = NULL;
-    desc_t pack = NULL;
-    tr_status_t status = TR_OK;
-    TR_TRY(handle_of(device, &handle));
-    DNN_TRY(cudnnSetStream(handle, stream->handle));
-    DNN_TRY(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
-    TR_TRY_GOTO(fill_pack(plan, data, workspace, pack), done);
-    TR_TRY_GOTO(check_at(cudnnBackendExecute(handle, plan->plan, pack), "cudnnBackendExecute",
-                         __FILE__, __LINE__, __func__),
-                done);
-done:
-    cudnnBackendDestroyDescriptor(pack);
-    return status;
+/* A cuDNN that cannot plan without the GPU: every graph is taken to need the most. */
+static tr_status_t make_bound(const cuda_dnn_graph_t *g, cuda_dnn_plan_t **out) {
+    TR_TRY(new_plan(g, out));
+    (*out)->bound = true;
+    (*out)->workspace_bytes = g->workspace_limit;
+    return TR_OK;
+}
+
+tr_status_t tr_cuda_dnn_make(tr_device_t *device, const cuda_dnn_graph_t *g,
+                             cuda_dnn_plan_t **out) {
+    cuda_device_t *cuda = cuda_self(device);
+    target_t target;
+    bool known = false;
+    *out = NULL;
+    if (tr_cuda_model_is_bound(cuda)) return make_bound(g, out);
+    TR_TRY(target_of(device, &target));
+    TR_TRY(find_stored(cuda, &target, g, &known, out));
+    if (known) return tr_cuda_plan_store_counts(cuda->plans)->restored++, TR_OK;
+    tr_cuda_plan_store_counts(cuda->plans)->made++;
+    TR_TRY(new_plan(g, out));
+    const bool chosen = choose(*out, &target, g);
+    store_plan(cuda->plans, g->key, *out);
+    if (!chosen) tr_cuda_dnn_release(out);
+    return TR_OK;
+}
+
+size_t tr_cuda_dnn_workspace(const cuda_dnn_plan_t *plan) {
+    return plan->workspace_bytes;
+}
+
+void tr_cuda_dnn_describe(const cuda_dnn_plan_t *plan, char *text, size_t text_bytes) {
+    if (plan->bound)
+        tr_snprintf(text, text_bytes, "cuDNN, at most");
+    else
+        tr_snprintf(text, text_bytes, "cuDNN engine %lld%s", (long long)plan->engine_index,
+                    plan->compiled ? ", compiled" : "");
 }
 
 void tr_cuda_dnn_release(cuda_dnn_plan_t **plan) {
@@ -456,4 +456,34 @@ void tr_cuda_dnn_release(cuda_dnn_plan_t **plan) {
     if (p->engine) cudnnBackendDestroyDescriptor(p->engine);
     while (p->count > 0) cudnnBackendDestroyDescriptor(p->all[--p->count]);
     tr_free(plan);
+}
+
+/* -- runs -------------------------------------------------------------------------------------- */
+
+static tr_status_t fill_pack(int64_t count, const int64_t *uid, void *const *address,
+                             void *workspace, desc_t pack) {
+    TR_TRY(tr_cuda_dnn_set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count,
+                           address));
+    TR_TRY(tr_cuda_dnn_set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uid));
+    TR_TRY(tr_cuda_dnn_set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1,
+                           &workspace));
+    return tr_cuda_dnn_finalize(pack);
+}
+
+tr_status_t tr_cuda_dnn_execute(tr_device_t *device, tr_stream_t *stream,
+                                const cuda_dnn_plan_t *plan, int64_t count, const int64_t *uid,
+                                void *const *address, void *workspace) {
+    cudnnHandle_t handle = NULL;
+    desc_t pack = NULL;
+    tr_status_t status = TR_OK;
+    TR_TRY(handle_of(device, &handle));
+    DNN_TRY(cudnnSetStream(handle, stream->handle));
+    DNN_TRY(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack));
+    TR_TRY_GOTO(fill_pack(count, uid, address, workspace, pack), done);
+    TR_TRY_GOTO(tr_cuda_dnn_check(cudnnBackendExecute(handle, plan->plan, pack),
+                                  "cudnnBackendExecute", __FILE__, __LINE__, __func__),
+                done);
+done:
+    cudnnBackendDestroyDescriptor(pack);
+    return status;
 }

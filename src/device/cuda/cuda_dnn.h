@@ -39,8 +39,21 @@ tr_status_t tr_cuda_dnn_plan(tr_device_t *device, const cuda_dnn_conv_t *conv,
 tr_status_t tr_cuda_dnn_run(tr_device_t *device, tr_stream_t *stream, const cuda_dnn_plan_t *plan,
                             const cuda_dnn_data_t *data, void *workspace);
 void tr_cuda_dnn_release(cuda_dnn_plan_t **plan);
+size_t tr_cuda_dnn_workspace(const cuda_dnn_plan_t *plan);
+/* "cuDNN engine 10, compiled" */
+void tr_cuda_dnn_describe(const cuda_dnn_plan_t *plan, char *text, size_t text_bytes);
 
-/* Destroys the device's handle, if there is one. */
+/* Of the states of CONV_FWD, CONV_BWD_DATA and CONV_BWD_WEIGHTS: as tr_kernel_t.describe. */
+void tr_cuda_conv_describe(const void *state, char *text, size_t text_bytes);
+
+/* Of those of ATTENTION_FWD and ATTENTION_BWD. */
+void tr_cuda_attention_describe(const void *state, char *text, size_t text_bytes);
+
+/* Makes the device's store of plans; folder NULL or "": in memory only. */
+tr_status_t tr_cuda_open_plans(cuda_device_t *cuda, const char *folder);
+/* The device's report: how many plans were made and restored since it was opened. */
+tr_status_t tr_cuda_report_plans(tr_device_t *device, tr_report_row_fn row, void *self);
+/* Destroys the device's handle, if there is one, and its stored plans. */
 void tr_cuda_dnn_close(cuda_device_t *cuda);
 
 #endif

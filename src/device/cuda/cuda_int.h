@@ -54,6 +54,10 @@ typedef struct {
     bool sync;                    /* a wait after every kernel, so that an error names its kernel */
     struct cublasLtContext *blas; /* made when it is first needed: cuda_product.c */
     struct cudnnContext *dnn;     /* likewise: cuda_dnn.c */
+    struct cuda_plan_store *plans; /* compiled plans of cuDNN: cuda_plan_store.c */
+    /* cuDNN's descriptor of a GPU that need not be in this machine: cuda_model.c. Not NULL: only
+     * `prepare` works. */
+    void *model;
     tr_collectives_t *collectives; /* the open engine, which waits ask for errors; NULL: none */
     cuda_shared_memory_t shared;
 } cuda_device_t;
@@ -94,6 +98,10 @@ tr_status_t tr_cuda_pad_columns(tr_device_t *device, tr_stream_t *stream, const 
 /* f32 to `dtype`, bf16 or f16, `count` elements. */
 tr_status_t tr_cuda_narrow(tr_device_t *device, tr_stream_t *stream, const float *x, void *y,
                            tr_dtype_t dtype, int64_t count);
+
+/* cuda_model.c: the device that only plans, for params->model. */
+tr_status_t tr_cuda_open_model(const tr_device_params_t *params, tr_device_t **out);
+void tr_cuda_close_model(cuda_device_t *cuda);
 
 /* cuda_device.c */
 extern const tr_device_ops_t tr_cuda_device_ops;
@@ -202,6 +210,12 @@ CUDA_KERNEL(attention_fwd);
 CUDA_KERNEL_PREPARE(attention_fwd);
 CUDA_KERNEL(attention_bwd);
 CUDA_KERNEL_PREPARE(attention_bwd);
+CUDA_KERNEL_RELEASE(attention);
+/* Attention without cuDNN: any type, dropout, kept probabilities. */
+CUDA_KERNEL(own_attention_fwd);
+CUDA_KERNEL_PREPARE(own_attention_fwd);
+CUDA_KERNEL(own_attention_bwd);
+CUDA_KERNEL_PREPARE(own_attention_bwd);
 CUDA_KERNEL(residual_layernorm_fwd);
 CUDA_KERNEL(residual_layernorm_bwd);
 CUDA_KERNEL(head_loss);

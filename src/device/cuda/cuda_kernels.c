@@ -1,6 +1,6 @@
 /* The cuda device's kernels, one line each, in kernels.def's order, and the functions that the
  * device's table has for them. */
-#include "cuda_int.h"
+#include "cuda_dnn.h"
 #include <stdio.h>
 
 static const tr_kernel_t kernels[TR_K_COUNT] = {
@@ -19,13 +19,16 @@ static const tr_kernel_t kernels[TR_K_COUNT] = {
                          .adds = 1},
     [TR_K_CONV_FWD] = {.run = tr_cuda_conv_fwd,
                        .prepare = tr_cuda_conv_fwd_prepare,
-                       .release = tr_cuda_conv_release},
+                       .release = tr_cuda_conv_release,
+                       .describe = tr_cuda_conv_describe},
     [TR_K_CONV_BWD_DATA] = {.run = tr_cuda_conv_bwd_data,
                             .prepare = tr_cuda_conv_bwd_data_prepare,
-                            .release = tr_cuda_conv_release},
+                            .release = tr_cuda_conv_release,
+                            .describe = tr_cuda_conv_describe},
     [TR_K_CONV_BWD_WEIGHTS] = {.run = tr_cuda_conv_bwd_weights,
                                .prepare = tr_cuda_conv_bwd_weights_prepare,
-                               .release = tr_cuda_conv_release},
+                               .release = tr_cuda_conv_release,
+                               .describe = tr_cuda_conv_describe},
     [TR_K_POOL_FWD] = {.run = tr_cuda_pool_fwd},
     [TR_K_POOL_BWD] = {.run = tr_cuda_pool_bwd},
     [TR_K_BATCHNORM_TRAIN] = {.run = tr_cuda_batchnorm_train,
@@ -66,8 +69,14 @@ static const tr_kernel_t kernels[TR_K_COUNT] = {
     [TR_K_COLUMNS] = {.run = tr_cuda_columns},
     [TR_K_EMBEDDING_FWD] = {.run = tr_cuda_embedding_fwd},
     [TR_K_EMBEDDING_BWD] = {.run = tr_cuda_embedding_bwd},
-    [TR_K_ATTENTION_FWD] = {.run = tr_cuda_attention_fwd, .prepare = tr_cuda_attention_fwd_prepare},
-    [TR_K_ATTENTION_BWD] = {.run = tr_cuda_attention_bwd, .prepare = tr_cuda_attention_bwd_prepare},
+    [TR_K_ATTENTION_FWD] = {.run = tr_cuda_attention_fwd,
+                            .prepare = tr_cuda_attention_fwd_prepare,
+                            .release = tr_cuda_attention_release,
+                            .describe = tr_cuda_attention_describe},
+    [TR_K_ATTENTION_BWD] = {.run = tr_cuda_attention_bwd,
+                            .prepare = tr_cuda_attention_bwd_prepare,
+                            .release = tr_cuda_attention_release,
+                            .describe = tr_cuda_attention_describe},
     [TR_K_RESIDUAL_LAYERNORM_FWD] = {.run = tr_cuda_residual_layernorm_fwd},
     [TR_K_RESIDUAL_LAYERNORM_BWD] = {.run = tr_cuda_residual_layernorm_bwd,
                                      .prepare = tr_cuda_layernorm_bwd_prepare},
@@ -128,5 +137,6 @@ void tr_cuda_kernels_fill(void) {
     for (int id = 0; id < TR_K_COUNT; id++) {
         if (kernels[id].run) tr_cuda_kernels[id] = entered[id];
         tr_cuda_kernels[id].adds = kernels[id].adds;
+        tr_cuda_kernels[id].describe = kernels[id].describe;
     }
 }

@@ -85,6 +85,18 @@ static cudnnStatus_t check_all_broadcast(const program_t *p, const op_t *op, con
     return CUDNN_STATUS_SUCCESS;
 }
 
+static int64_t elements(const tensor_t *t) {
+    int64_t n = 1;
+    for (int i = 0; i < t->nd; i++) n *= t->dim[i];
+    return n;
+}
+/* From the first element to the last. */
+static int64_t extent(const tensor_t *t) {
+    int64_t n = 0;
+    for (int i = 0; i < t->nd; i++) n += (t->dim[i] - 1) * t->stride[i];
+    return n;
+}
+
 cudnnStatus_t dnn_check_op(const program_t *p, const op_t *op) {
     const tensor_t *in0 = op->in[0] < 0 ? NULL : &p->tensor[op->in[0]],
                    *in1 = op->in[1] < 0 ? NULL : &p->tensor[op->in[1]];
@@ -97,6 +109,9 @@ cudnnStatus_t dnn_check_op(const program_t *p, const op_t *op) {
     case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR: return check_matmul(in0, in1, out0);
     case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
         return broadcasts(out0, in0) ? CUDNN_STATUS_SUCCESS : mismatch("reduction");
+    case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
+        return elements(in0) == elements(out0) && extent(in0) == extent(out0) ? CUDNN_STATUS_SUCCESS
+                                                                              : mismatch("reshape");
     case CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_NORM_FORWARD_DESCRIPTOR:
     case CUDNN_BACKEND_OPERATION_NORM_BACKWARD_DESCRIPTOR: return check_all_broadcast(p, op, in0);

@@ -135,6 +135,6 @@ bool walk_next(walk_t *walk);
 /* in[k], out[k]: operands by slot, NULL where absent; outputs are zero. */
 typedef void op_run_t(const op_t *op, const dense_t *const in[], dense_t *const out[]);
 op_run_t run_convolution, run_pointwise, run_genstats, run_bn_finalize, run_norm_forward,
-    run_norm_backward, run_reduction, run_matmul, run_reshape;
+    run_norm_backward, run_reduction, run_matmul;
 
 #endif

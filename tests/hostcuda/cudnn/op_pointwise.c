@@ -1,4 +1,4 @@
-/* Pointwise operations, reductions, products, reshapes. */
+/* Pointwise operations, reductions, products. */
 #include "dnn_int.h"
 #include <math.h>
 
@@ -158,9 +158,4 @@ void run_matmul(const op_t *op, const dense_t *const in[], dense_t *const out[])
         }
         num_gemm(m, n, k, a->data + at_a * m * k, b->data + at_b * k * n, c->data + batch * m * n);
     }
-}
-
-void run_reshape(const op_t *op, const dense_t *const in[], dense_t *const out[]) {
-    (void)op;
-    memcpy(out[0]->data, in[0]->data, (size_t)out[0]->count * sizeof *out[0]->data);
 }

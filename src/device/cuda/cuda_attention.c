@@ -1,0 +1,137 @@
+/*
+ * Attention: by cuDNN where it can, which is bf16 and fp16 without dropout and without kept
+ * probabilities, in sizes that its engines take; else by kernels of our own, which are slow.
+ */
+#include "cuda_dnn_attention.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+#include <stdio.h>
+
+typedef struct {
+    cuda_dnn_attention_t shape;
+    cuda_dnn_plan_t *dnn; /* NULL: kernels of our own */
+} attention_t;
+
+/* in?: of the kernels' calls (device/kernels.h). */
+enum { FWD_QKV = 0, FWD_IDS = 1, FWD_KEPT_OUT = 2 };
+enum { BWD_DY = 0, BWD_QKV = 1, BWD_Y = 2, BWD_LSE = 3, BWD_KEPT = 4, BWD_IDS = 5 };
+
+static void warn_slow(const char *why, const cuda_dnn_attention_t *a) {
+    static bool warned;
+    if (warned) return;
+    warned = true;
+    TR_WARN("attention (%lld heads of %lld channels, %s): %s; a kernel without tensor cores "
+            "computes it, which is slow",
+            (long long)a->heads, (long long)a->size, tr_dtype_name(a->dtype), why);
+}
+
+/* Why cuDNN is not asked, or NULL. */
+static const char *find_obstacle(const tr_kernel_call_t *call, const cuda_dnn_attention_t *a,
+                                 bool kept, int ids) {
+    const tr_attention_attr_t *attr = call->attr;
+    if (a->dtype == TR_F32) return "cuDNN's attention has no f32; set precision = bf16";
+    if (attr->p > 0 && cuda_present(&call->in[ids]))
+        return "cuDNN's attention is used without dropout only; set model.dropout = 0";
+    if (kept) return "it keeps its probabilities; set model.attention = flash";
+    if (a->heads * a->size % 8 != 0) return "a row of q is no multiple of 16 bytes";
+    return NULL;
+}
+
+/* Both ways, where both are possible: cuDNN's needs aligned addresses, which tensors of a graph
+ * have. */
+static tr_status_t prepare_both(tr_device_t *device, const tr_kernel_call_t *call,
+                                const char *obstacle, attention_t *a, size_t *out_scratch_bytes) {
+    void *none = NULL;
+    size_t own = 0, dnn = 0;
+    if (!obstacle) TR_TRY(tr_cuda_dnn_attention_plan(device, &a->shape, &a->dnn));
+    const tr_status_t status = a->shape.backward
+                                   ? tr_cuda_own_attention_bwd_prepare(device, call, &none, &own)
+                                   : tr_cuda_own_attention_fwd_prepare(device, call, &none, &own);
+    if (a->dnn)
+        dnn = tr_cuda_dnn_workspace(a->dnn);
+    else if (status == TR_OK)
+        warn_slow(obstacle ? obstacle : "cuDNN has no deterministic engine for it", &a->shape);
+    *out_scratch_bytes = dnn > own ? dnn : own;
+    if (!a->dnn || status == TR_OK) return status;
+    tr_error_clear(); /* heads that are too large for our kernels */
+    return TR_OK;
+}
+
+static tr_status_t prepare(tr_device_t *device, const tr_kernel_call_t *call,
+                           const cuda_dnn_attention_t *shape, const char *obstacle,
+                           void **out_state, size_t *out_scratch_bytes) {
+    attention_t *a = NULL;
+    TR_TRY(tr_alloc(sizeof *a, "attention", &a));
+    a->shape = *shape;
+    const tr_status_t status = prepare_both(device, call, obstacle, a, out_scratch_bytes);
+    if (status == TR_OK)
+        *out_state = a;
+    else
+        tr_free(&a);
+    return status;
+}
+
+static bool is_aligned(const cuda_dnn_attention_data_t *d) {
+    return ((uintptr_t)d->qkv | (uintptr_t)d->y | (uintptr_t)d->lse | (uintptr_t)d->dy |
+            (uintptr_t)d->dqkv) %
+               16 ==
+           0;
+}
+
+static cuda_dnn_attention_t shape_of(const tr_kernel_call_t *call, const tr_view_t *qkv,
+                                     bool backward) {
+    const int64_t heads = ((const tr_attention_attr_t *)call->attr)->heads;
+    return (cuda_dnn_attention_t){.samples = qkv->shape.dim[0],
+                                  .heads = heads,
+                                  .steps = qkv->shape.dim[1],
+                                  .size = qkv->shape.dim[2] / 3 / heads,
+                                  .dtype = qkv->dtype,
+                                  .backward = backward};
+}
+
+CUDA_KERNEL_PREPARE(attention_fwd) {
+    const cuda_dnn_attention_t shape = shape_of(call, &call->in[FWD_QKV], false);
+    const char *obstacle =
+        find_obstacle(call, &shape, cuda_present(&call->out[FWD_KEPT_OUT]), FWD_IDS);
+    return prepare(device, call, &shape, obstacle, out_state, out_scratch_bytes);
+}
+
+CUDA_KERNEL_PREPARE(attention_bwd) {
+    const cuda_dnn_attention_t shape = shape_of(call, &call->in[BWD_QKV], true);
+    const char *obstacle = find_obstacle(call, &shape, cuda_present(&call->in[BWD_KEPT]), BWD_IDS);
+    return prepare(device, call, &shape, obstacle, out_state, out_scratch_bytes);
+}
+
+CUDA_KERNEL_RELEASE(attention) {
+    attention_t *a = state;
+    if (!a) return;
+    tr_cuda_dnn_release(&a->dnn);
+    tr_free(&a);
+}
+
+CUDA_KERNEL(attention_fwd) {
+    const attention_t *a = call->state;
+    const cuda_dnn_attention_data_t data = {
+        .qkv = call->in[FWD_QKV].data, .y = call->out[0].data, .lse = call->out[1].data};
+    if (!a->dnn || !is_aligned(&data)) return tr_cuda_own_attention_fwd(device, stream, call);
+    return tr_cuda_dnn_attention_run(device, stream, a->dnn, &a->shape, &data, call->scratch);
+}
+
+CUDA_KERNEL(attention_bwd) {
+    const attention_t *a = call->state;
+    const cuda_dnn_attention_data_t data = {.qkv = call->in[BWD_QKV].data,
+                                            .y = call->in[BWD_Y].data,
+                                            .lse = call->in[BWD_LSE].data,
+                                            .dy = call->in[BWD_DY].data,
+                                            .dqkv = call->out[0].data};
+    if (!a->dnn || !is_aligned(&data)) return tr_cuda_own_attention_bwd(device, stream, call);
+    return tr_cuda_dnn_attention_run(device, stream, a->dnn, &a->shape, &data, call->scratch);
+}
+
+void tr_cuda_attention_describe(const void *state, char *text, size_t text_bytes) {
+    const attention_t *a = state;
+    if (a->dnn)
+        tr_cuda_dnn_describe(a->dnn, text, text_bytes);
+    else
+        snprintf(text, text_bytes, "own kernel");
+}

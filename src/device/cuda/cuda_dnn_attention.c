@@ -1,0 +1,259 @@
+#include "cuda_dnn_attention.h"
+#include "cuda_dnn_int.h"
+#include "trainer/str.h"
+#include <math.h>
+
+/*
+ * Backward is written so that cuDNN keeps the T x T scores of all heads in workspace, 6 bytes each.
+ * Its engine without them adds to dq in an order that differs from run to run.
+ */
+#define WORKSPACE_BYTES ((size_t)64 << 30)
+
+enum {
+    UID_Q = 1,
+    UID_K,
+    UID_V,
+    UID_Y,
+    UID_LSE,
+    UID_DY,
+    UID_DQ,
+    UID_DK,
+    UID_DV,
+    UID_SCALE,
+    UID_LOW
+};
+
+/* Dimensions and strides of a tensor (B, H, rows, columns). */
+typedef struct {
+    int64_t dim[4], stride[4];
+} layout_t;
+
+/* One of q, k, v in (B, T, parts C), or y in (B, T, C). */
+static layout_t packed(const cuda_dnn_attention_t *a, int64_t parts) {
+    const int64_t row = parts * a->heads * a->size;
+    return (layout_t){{a->samples, a->heads, a->steps, a->size}, {a->steps * row, a->size, row, 1}};
+}
+
+static layout_t dense(const cuda_dnn_attention_t *a, int64_t columns) {
+    return (layout_t){{a->samples, a->heads, a->steps, columns},
+                      {a->heads * a->steps * columns, a->steps * columns, columns, 1}};
+}
+
+static layout_t transposed(layout_t l) {
+    const int64_t dim = l.dim[2], stride = l.stride[2];
+    l.dim[2] = l.dim[3], l.dim[3] = dim;
+    l.stride[2] = l.stride[3], l.stride[3] = stride;
+    return l;
+}
+
+static tr_status_t tensor(cuda_dnn_plan_t *p, layout_t l, cudnnDataType_t type, int64_t uid,
+                          desc_t *out) {
+    return tr_cuda_dnn_tensor(p, 4, l.dim, l.stride, type, uid, out);
+}
+
+/* What lies between two operations: (B, H, T, columns). */
+static tr_status_t inside(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, int64_t columns,
+                          cudnnDataType_t type, desc_t *out) {
+    return tensor(p, dense(a, columns), type, 0, out);
+}
+
+/* -- operations -------------------------------------------------------------------------------- */
+
+static tr_status_t reduce(cuda_dnn_plan_t *p, cudnnReduceTensorOp_t mode, desc_t x, desc_t y) {
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    desc_t how, op;
+    TR_TRY(tr_cuda_dnn_create(p, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, &how));
+    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE,
+                           1, &mode));
+    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute));
+    TR_TRY(tr_cuda_dnn_finalize(how));
+    TR_TRY(tr_cuda_dnn_add(p, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, &op));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, how));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y));
+    return tr_cuda_dnn_finalize(op);
+}
+
+/* y: the same elements as x, seen with y's dimensions and strides. */
+static tr_status_t reshape(cuda_dnn_plan_t *p, desc_t x, desc_t y) {
+    desc_t op;
+    TR_TRY(tr_cuda_dnn_add(p, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, &op));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y));
+    return tr_cuda_dnn_finalize(op);
+}
+
+/* y: the index of each element along `axis`. */
+static tr_status_t index_along(cuda_dnn_plan_t *p, int64_t axis, desc_t x, desc_t y) {
+    const cudnnDataType_t compute = CUDNN_DATA_INT32;
+    const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_GEN_INDEX;
+    desc_t how, op;
+    TR_TRY(tr_cuda_dnn_create(p, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &how));
+    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
+    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute));
+    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis));
+    TR_TRY(tr_cuda_dnn_finalize(how));
+    TR_TRY(tr_cuda_dnn_add(p, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &op));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
+    return tr_cuda_dnn_finalize(op);
+}
+
+/* y = which ? x : b */
+static tr_status_t choose(cuda_dnn_plan_t *p, desc_t which, desc_t x, desc_t b, desc_t y) {
+    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+    const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_BINARY_SELECT;
+    desc_t how, op;
+    TR_TRY(tr_cuda_dnn_create(p, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &how));
+    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
+    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute));
+    TR_TRY(tr_cuda_dnn_finalize(how));
+    TR_TRY(tr_cuda_dnn_add(p, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &op));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, which));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
+    return tr_cuda_dnn_finalize(op);
+}
+
+/* -- graphs ------------------------------------------------------------------------------------ */
+
+#define F32 CUDNN_DATA_FLOAT
+
+/* The scaled scores q k^T, with low ones where the key comes after the query. */
+static tr_status_t scores(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, desc_t q,
+                          desc_t k_transposed, desc_t scale, desc_t *out) {
+    desc_t low, product, scaled, row, column, seen;
+    TR_TRY(tr_cuda_dnn_scalar(p, UID_LOW, &low));
+    TR_TRY(inside(p, a, a->steps, F32, &product));
+    TR_TRY(tr_cuda_dnn_matmul(p, q, k_transposed, product));
+    TR_TRY(inside(p, a, a->steps, F32, &scaled));
+    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, product, scale, scaled));
+    TR_TRY(inside(p, a, a->steps, CUDNN_DATA_INT32, &row));
+    TR_TRY(index_along(p, 2, scaled, row));
+    TR_TRY(inside(p, a, a->steps, CUDNN_DATA_INT32, &column));
+    TR_TRY(index_along(p, 3, scaled, column));
+    TR_TRY(inside(p, a, a->steps, CUDNN_DATA_BOOLEAN, &seen));
+    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_CMP_GE, row, column, seen));
+    TR_TRY(inside(p, a, a->steps, F32, out));
+    return choose(p, seen, scaled, low, *out);
+}
+
+/* y = softmax(scores) v, lse = max + log sum exp(scores - max) */
+static tr_status_t forward(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a) {
+    const cudnnDataType_t type = tr_cuda_dnn_type(a->dtype);
+    desc_t q, k, v, y, lse, scale, s, max, less, e, sum, log_sum, share;
+    TR_TRY(tensor(p, packed(a, 3), type, UID_Q, &q));
+    TR_TRY(tensor(p, transposed(packed(a, 3)), type, UID_K, &k));
+    TR_TRY(tensor(p, packed(a, 3), type, UID_V, &v));
+    TR_TRY(tensor(p, packed(a, 1), type, UID_Y, &y));
+    TR_TRY(tensor(p, dense(a, 1), F32, UID_LSE, &lse));
+    TR_TRY(tr_cuda_dnn_scalar(p, UID_SCALE, &scale));
+    TR_TRY(scores(p, a, q, k, scale, &s));
+    TR_TRY(inside(p, a, 1, F32, &max));
+    TR_TRY(reduce(p, CUDNN_REDUCE_TENSOR_MAX, s, max));
+    TR_TRY(inside(p, a, a->steps, F32, &less));
+    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_SUB, s, max, less));
+    TR_TRY(inside(p, a, a->steps, F32, &e));
+    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_EXP, less, NULL, e));
+    TR_TRY(inside(p, a, 1, F32, &sum));
+    TR_TRY(reduce(p, CUDNN_REDUCE_TENSOR_ADD, e, sum));
+    TR_TRY(inside(p, a, 1, F32, &log_sum));
+    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_LOG, sum, NULL, log_sum));
+    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_ADD, max, log_sum, lse));
+    TR_TRY(inside(p, a, a->steps, type, &share));
+    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_DIV, e, sum, share));
+    return tr_cuda_dnn_matmul(p, share, v, y);
+}
+
+/* product = x^T g, where x (B, H, T, T) is inside the graph. */
+static tr_status_t transposed_product(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, desc_t x,
+                                      desc_t g, desc_t product) {
+    desc_t turned;
+    TR_TRY(tensor(p, transposed(dense(a, a->steps)), tr_cuda_dnn_type(a->dtype), 0, &turned));
+    TR_TRY(reshape(p, x, turned));
+    return tr_cuda_dnn_matmul(p, turned, g, product);
+}
+
+/* share = exp(scores - lse)    delta = sum of dy y    dscores = share (dy v^T - delta) scale */
+static tr_status_t score_gradient(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, desc_t share,
+                                  desc_t dy, desc_t scale, desc_t *out) {
+    const cudnnDataType_t type = tr_cuda_dnn_type(a->dtype);
+    desc_t v, y, both, delta, dshare, less, times;
+    TR_TRY(tensor(p, transposed(packed(a, 3)), type, UID_V, &v));
+    TR_TRY(tensor(p, packed(a, 1), type, UID_Y, &y));
+    TR_TRY(inside(p, a, a->size, F32, &both));
+    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, dy, y, both));
+    TR_TRY(inside(p, a, 1, F32, &delta));
+    TR_TRY(reduce(p, CUDNN_REDUCE_TENSOR_ADD, both, delta));
+    TR_TRY(inside(p, a, a->steps, F32, &dshare));
+    TR_TRY(tr_cuda_dnn_matmul(p, dy, v, dshare));
+    TR_TRY(inside(p, a, a->steps, F32, &less));
+    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_SUB, dshare, delta, less));
+    TR_TRY(inside(p, a, a->steps, F32, &times));
+    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, less, share, times));
+    TR_TRY(inside(p, a, a->steps, type, out));
+    return tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, times, scale, *out);
+}
+
+/* dv = share^T dy    dk = dscores^T q    dq = dscores k */
+static tr_status_t backward(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a) {
+    const cudnnDataType_t type = tr_cuda_dnn_type(a->dtype);
+    desc_t q, k, k_turned, lse, dy, dq, dk, dv, scale, s, less, share, ds;
+    TR_TRY(tensor(p, packed(a, 3), type, UID_Q, &q));
+    TR_TRY(tensor(p, transposed(packed(a, 3)), type, UID_K, &k_turned));
+    TR_TRY(tensor(p, dense(a, 1), F32, UID_LSE, &lse));
+    TR_TRY(tensor(p, packed(a, 1), type, UID_DY, &dy));
+    TR_TRY(tensor(p, packed(a, 3), type, UID_DQ, &dq));
+    TR_TRY(tensor(p, packed(a, 3), type, UID_DK, &dk));
+    TR_TRY(tensor(p, packed(a, 3), type, UID_DV, &dv));
+    TR_TRY(tr_cuda_dnn_scalar(p, UID_SCALE, &scale));
+    TR_TRY(scores(p, a, q, k_turned, scale, &s));
+    TR_TRY(inside(p, a, a->steps, F32, &less));
+    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_SUB, s, lse, less));
+    TR_TRY(inside(p, a, a->steps, type, &share));
+    TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_EXP, less, NULL, share));
+    TR_TRY(transposed_product(p, a, share, dy, dv));
+    TR_TRY(score_gradient(p, a, share, dy, scale, &ds));
+    TR_TRY(transposed_product(p, a, ds, q, dk));
+    TR_TRY(tensor(p, packed(a, 3), type, 0, &k));
+    TR_TRY(reshape(p, k_turned, k));
+    return tr_cuda_dnn_matmul(p, ds, k, dq);
+}
+
+static tr_status_t build(cuda_dnn_plan_t *p, const void *self) {
+    const cuda_dnn_attention_t *a = self;
+    return a->backward ? backward(p, a) : forward(p, a);
+}
+
+/* -- plans and runs ---------------------------------------------------------------------------- */
+
+tr_status_t tr_cuda_dnn_attention_plan(tr_device_t *device, const cuda_dnn_attention_t *a,
+                                       cuda_dnn_plan_t **out) {
+    char key[128];
+    const cuda_dnn_graph_t graph = {.key = key,
+                                    .math = CUDA_DNN_HALF,
+                                    .workspace_limit = WORKSPACE_BYTES,
+                                    .build = build,
+                                    .self = a};
+    tr_snprintf(key, sizeof key, "causal attention %s %s %lld x %lld x %lld x %lld",
+                a->backward ? "backward" : "forward", tr_dtype_name(a->dtype),
+                (long long)a->samples, (long long)a->heads, (long long)a->steps,
+                (long long)a->size);
+    return tr_cuda_dnn_make(device, &graph, out);
+}
+
+tr_status_t tr_cuda_dnn_attention_run(tr_device_t *device, tr_stream_t *stream,
+                                      const cuda_dnn_plan_t *plan, const cuda_dnn_attention_t *a,
+                                      const cuda_dnn_attention_data_t *data, void *workspace) {
+    static const int64_t uid[] = {UID_SCALE, UID_LOW, UID_Q,  UID_K,  UID_V, UID_Y,
+                                  UID_LSE,   UID_DY,  UID_DQ, UID_DK, UID_DV};
+    const size_t part = (size_t)(a->heads * a->size) * tr_dtype_bytes(a->dtype);
+    float scale = (float)(1 / sqrt((double)a->size)), low = -INFINITY;
+    char *qkv = data->qkv, *dqkv = data->dqkv;
+    void *address[] = {&scale,    &low,     qkv,  qkv + part,  qkv + 2 * part, data->y,
+                       data->lse, data->dy, dqkv, dqkv + part, dqkv + 2 * part};
+    return tr_cuda_dnn_execute(device, stream, plan, a->backward ? 11 : 7, uid, address, workspace);
+}

@@ -1,0 +1,232 @@
+#include "cuda_plan_store.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+#include "trainer/str.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Of a file, before the text: format, hash of what follows, bytes of the text; then the key. */
+#define HEAD_FORMAT "trainer-plan 1 %016" PRIx64 " %zu\n"
+enum { MAX_FILE_BYTES = 64 << 20 };
+
+typedef struct {
+    char *key, *text;
+} entry_t;
+
+struct cuda_plan_store {
+    char *prefix, *folder; /* folder "": none */
+    TR_VEC(entry_t) entries;
+    bool warned_read, warned_write;
+    cuda_plan_counts_t counts;
+};
+
+static tr_status_t copy_text(const char *text, char **out) {
+    TR_TRY(tr_alloc(strlen(text) + 1, "the plans of cuDNN", out));
+    strcpy(*out, text);
+    return TR_OK;
+}
+
+tr_status_t tr_cuda_plan_store_create(const char *prefix, const char *folder,
+                                      cuda_plan_store_t **out) {
+    cuda_plan_store_t *store = NULL;
+    tr_status_t status = TR_OK;
+    TR_TRY(tr_alloc(sizeof *store, "the plans of cuDNN", &store));
+    TR_TRY_GOTO(copy_text(prefix, &store->prefix), fail);
+    TR_TRY_GOTO(copy_text(folder ? folder : "", &store->folder), fail);
+    *out = store;
+    return TR_OK;
+fail:
+    tr_cuda_plan_store_destroy(&store);
+    return status;
+}
+
+static void free_entry(entry_t *e) {
+    tr_free(&e->key);
+    tr_free(&e->text);
+}
+
+void tr_cuda_plan_store_destroy(cuda_plan_store_t **store) {
+    cuda_plan_store_t *s = *store;
+    if (!s) return;
+    for (size_t i = 0; i < s->entries.count; i++) free_entry(&s->entries.data[i]);
+    tr_vec_free(&s->entries);
+    tr_free(&s->prefix);
+    tr_free(&s->folder);
+    tr_free(store);
+}
+
+cuda_plan_counts_t *tr_cuda_plan_store_counts(cuda_plan_store_t *store) {
+    return &store->counts;
+}
+
+/* -- memory ------------------------------------------------------------------------------------ */
+
+static entry_t *find_entry(cuda_plan_store_t *store, const char *key) {
+    for (size_t i = 0; i < store->entries.count; i++)
+        if (strcmp(store->entries.data[i].key, key) == 0) return &store->entries.data[i];
+    return NULL;
+}
+
+static tr_status_t keep(cuda_plan_store_t *store, const char *key, const char *text) {
+    entry_t *known = find_entry(store, key), e = {0};
+    tr_status_t status = TR_OK;
+    TR_TRY_GOTO(copy_text(key, &e.key), fail);
+    TR_TRY_GOTO(copy_text(text, &e.text), fail);
+    if (known) {
+        free_entry(known);
+        *known = e;
+        return TR_OK;
+    }
+    TR_TRY_GOTO(tr_vec_push(&store->entries, e), fail);
+    return TR_OK;
+fail:
+    free_entry(&e);
+    return status;
+}
+
+/* -- files ------------------------------------------------------------------------------------- */
+
+/* One warning for each direction: many files of a folder fail for one reason. */
+static void warn_once(bool *warned, const char *path, const char *problem) {
+    if (*warned) return;
+    *warned = true;
+    TR_WARN("cuda.plan_cache: %s %s; the plan is made again", path, problem);
+}
+
+static bool path_of(const cuda_plan_store_t *store, const char *key, char path[PATH_MAX]) {
+    return *store->folder && snprintf(path, PATH_MAX, "%s/%016" PRIx64 ".plan", store->folder,
+                                      tr_hash_name(key)) < PATH_MAX;
+}
+
+/* "KEY\nTEXT" of a whole file; NULL: not there, or damaged. */
+static char *read_file(cuda_plan_store_t *store, const char *path) {
+    uint64_t hash = 0;
+    size_t bytes = 0;
+    struct stat about;
+    char *content = NULL, head[64];
+    FILE *file = fopen(path, "rbe");
+    if (!file) return NULL;
+    if (fstat(fileno(file), &about) == 0 && about.st_size < MAX_FILE_BYTES &&
+        fgets(head, sizeof head, file) && sscanf(head, HEAD_FORMAT, &hash, &bytes) == 2 &&
+        bytes < MAX_FILE_BYTES && tr_alloc(bytes + 1, "the plans of cuDNN", &content) == TR_OK &&
+        (fread(content, 1, bytes, file) != bytes || tr_hash_name(content) != hash))
+        tr_free(&content);
+    if (!content) warn_once(&store->warned_read, path, "is damaged");
+    fclose(file);
+    return content;
+}
+
+const char *tr_cuda_plan_store_find(cuda_plan_store_t *store, const char *key) {
+    tr_str_t whole = {0};
+    char path[PATH_MAX], *content = NULL;
+    tr_str_printf(&whole, "%s %s", store->prefix, key);
+    const entry_t *known = whole.text ? find_entry(store, whole.text) : NULL;
+    if (!known && whole.text && path_of(store, whole.text, path) &&
+        (content = read_file(store, path)) != NULL) {
+        /* another key may have the same hash */
+        if (strncmp(content, whole.text, whole.length) == 0 && content[whole.length] == '\n' &&
+            keep(store, whole.text, content + whole.length + 1) == TR_OK)
+            known = find_entry(store, whole.text);
+        tr_free(&content);
+    }
+    tr_str_free(&whole);
+    return known ? known->text : NULL;
+}
+
+static bool make_folders(const char *folder) {
+    char path[PATH_MAX];
+    if (snprintf(path, sizeof path, "%s", folder) >= (int)sizeof path) return false;
+    for (char *p = path + 1; *p; p++) {
+        if (*p != '/') continue;
+        *p = '\0';
+        (void)mkdir(path, 0777);
+        *p = '/';
+    }
+    return mkdir(path, 0777) == 0 || errno == EEXIST;
+}
+
+static bool write_all(int file, const char *text, size_t bytes) {
+    while (bytes > 0) {
+        const ssize_t n = write(file, text, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        text += n, bytes -= (size_t)n;
+    }
+    return true;
+}
+
+/* Under another name first, so that a reader sees a whole file or none. */
+static void write_file(cuda_plan_store_t *store, const char *path, const tr_str_t *content) {
+    char other[PATH_MAX + 16], head[64];
+    const int head_bytes =
+        snprintf(head, sizeof head, HEAD_FORMAT, tr_hash_name(content->text), content->length);
+    int file = -1;
+    snprintf(other, sizeof other, "%s.XXXXXX", path);
+    if (make_folders(store->folder)) file = mkostemp(other, O_CLOEXEC);
+    const bool written = file >= 0 && fchmod(file, 0644) == 0 &&
+                         write_all(file, head, (size_t)head_bytes) &&
+                         write_all(file, content->text, content->length);
+    if (file >= 0 && close(file) == 0 && written && rename(other, path) == 0) return;
+    const char *why = strerror(errno);
+    if (file >= 0) unlink(other);
+    if (!store->warned_write)
+        TR_WARN("cuda.plan_cache: cannot write %s: %s; plans are not kept", path, why);
+    store->warned_write = true;
+}
+
+tr_status_t tr_cuda_plan_store_add(cuda_plan_store_t *store, const char *key, const char *text) {
+    tr_str_t whole = {0}, content = {0};
+    char path[PATH_MAX];
+    tr_str_printf(&whole, "%s %s", store->prefix, key);
+    tr_str_printf(&content, "%s\n", whole.text);
+    tr_str_append(&content, text);
+    tr_status_t status = whole.status ? whole.status : content.status;
+    if (status == TR_OK) status = keep(store, whole.text, text);
+    if (status == TR_OK && !store->warned_write && path_of(store, whole.text, path))
+        write_file(store, path, &content);
+    tr_str_free(&whole);
+    tr_str_free(&content);
+    return status;
+}
+
+void tr_cuda_plan_store_drop(cuda_plan_store_t *store, const char *key, const char *why) {
+    tr_str_t whole = {0};
+    char path[PATH_MAX] = "the plan of rank 0", problem[300];
+    tr_str_printf(&whole, "%s %s", store->prefix, key);
+    for (size_t i = 0; i < store->entries.count && whole.text; i++) {
+        if (strcmp(store->entries.data[i].key, whole.text) != 0) continue;
+        free_entry(&store->entries.data[i]);
+        store->entries.data[i] = store->entries.data[--store->entries.count];
+        (void)path_of(store, whole.text, path);
+        snprintf(problem, sizeof problem, "was refused by cuDNN (%.200s)", why);
+        warn_once(&store->warned_read, path, problem);
+    }
+    tr_str_free(&whole);
+}
+
+/* -- choices ----------------------------------------------------------------------------------- */
+
+tr_status_t tr_cuda_plan_store_each(tr_device_t *device, tr_choice_fn each, void *self) {
+    const cuda_plan_store_t *store = cuda_self(device)->plans;
+    for (size_t i = 0; store && i < store->entries.count; i++)
+        TR_TRY(each(self, store->entries.data[i].key, store->entries.data[i].text,
+                    strlen(store->entries.data[i].text) + 1));
+    return TR_OK;
+}
+
+tr_status_t tr_cuda_plan_store_take(tr_device_t *device, const char *key, const void *value,
+                                    size_t bytes) {
+    cuda_plan_store_t *store = cuda_self(device)->plans;
+    const size_t prefix = store ? strlen(store->prefix) : 0;
+    const char *text = value;
+    if (!store || bytes == 0 || text[bytes - 1] != '\0') return TR_OK;
+    if (strncmp(key, store->prefix, prefix) != 0 || key[prefix] != ' ') return TR_OK;
+    return keep(store, key, text);
+}

@@ -1,0 +1,48 @@
+/* What the device of rank 0 chose while it planned, for the other ranks. */
+#include "session.h"
+#include "trainer/mem.h"
+#include <string.h>
+
+/* Before each choice in the message: the bytes of its key, with the final zero, and of its value.
+ */
+typedef struct {
+    uint64_t key_bytes, value_bytes;
+} head_t;
+
+static tr_status_t append(void *self, const char *key, const void *value, size_t bytes) {
+    tr_str_t *message = self;
+    const head_t head = {strlen(key) + 1, bytes};
+    tr_str_append_bytes(message, (const char *)&head, sizeof head);
+    tr_str_append_bytes(message, key, head.key_bytes);
+    tr_str_append_bytes(message, value, bytes);
+    return message->status;
+}
+
+static tr_status_t take(tr_device_t *device, const char *message, size_t bytes) {
+    head_t head;
+    for (size_t at = 0; at < bytes; at += sizeof head + head.key_bytes + head.value_bytes) {
+        memcpy(&head, message + at, sizeof head);
+        const char *key = message + at + sizeof head;
+        TR_TRY(device->ops->choices_set(device, key, key + head.key_bytes, head.value_bytes));
+    }
+    return TR_OK;
+}
+
+tr_status_t tr_share_choices(tr_world_t *world, tr_device_t *device) {
+    const bool gives = tr_world_info(world)->rank == 0;
+    tr_str_t message = {0};
+    char *text = NULL;
+    tr_status_t status = gives ? device->ops->choices_get(device, append, &message) : TR_OK;
+    uint64_t bytes = message.length;
+    TR_TRY_GOTO(tr_world_agree(world, status), done);
+    TR_TRY_GOTO(tr_world_broadcast(world, &bytes, sizeof bytes, 0), done);
+    if (bytes == 0) goto done;
+    if (!gives) status = tr_alloc(bytes, "choices of rank 0", &text);
+    TR_TRY_GOTO(tr_world_agree(world, status), done);
+    TR_TRY_GOTO(tr_world_broadcast(world, gives ? message.text : text, bytes, 0), done);
+    if (!gives) status = take(device, text, bytes);
+done:
+    tr_str_free(&message);
+    tr_free(&text);
+    return status;
+}
