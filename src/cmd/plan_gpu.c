@@ -6,6 +6,7 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Ops of one kind, with equal shapes, share one plan. */
@@ -19,7 +20,7 @@ typedef struct {
 typedef struct {
     tr_session_t *s;
     TR_VEC(row_t) rows;
-    char made[32], restored[32];
+    int made, restored; /* plans of cuDNN */
     double sec;
 } gpu_t;
 
@@ -66,12 +67,11 @@ static tr_status_t add_program(gpu_t *p, int program) {
     return TR_OK;
 }
 
+/* From the device's report. */
 static void take_count(void *self, const char *name, const char *value) {
     gpu_t *p = self;
-    char *to = strcmp(name, "plans made") == 0       ? p->made
-               : strcmp(name, "plans restored") == 0 ? p->restored
-                                                     : NULL;
-    if (to) tr_snprintf(to, sizeof p->made, "%s", value);
+    if (strcmp(name, "plans made") == 0) p->made = atoi(value);
+    if (strcmp(name, "plans restored") == 0) p->restored = atoi(value);
 }
 
 static tr_status_t measure(gpu_t *p, const tr_config_t *config, const plan_options_t *o) {
@@ -131,7 +131,7 @@ static void print_all(const gpu_t *p, const plan_options_t *o) {
     printf("%s on %d rank%s, micro-batch %lld, precision %s\n%s\n", o->path, o->ranks.value[0],
            o->ranks.value[0] > 1 ? "s" : "", (long long)p->s->order.micro_batch,
            tr_config_get(p->s->config, "precision"), p->s->device->description);
-    printf("cuDNN plans: %s made, %s restored, in %.1f s\n\n", p->made, p->restored, p->sec);
+    printf("cuDNN plans: %d made, %d restored, in %.1f s\n\n", p->made, p->restored, p->sec);
     print_memory(p);
     print_rows(p);
 }
@@ -162,7 +162,7 @@ static json_t *rows_json(const gpu_t *p) {
 }
 
 static json_t *all_json(const gpu_t *p, const plan_options_t *o) {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:s, s:s, s:f, s:o}", "kind", "gpu",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:i, s:i, s:f, s:o}", "kind", "gpu",
                      "config", o->path, "gpu", o->gpu, "device", p->s->device->description,
                      "precision", tr_config_get(p->s->config, "precision"), "ranks",
                      o->ranks.value[0], "micro_batch", (json_int_t)p->s->order.micro_batch,

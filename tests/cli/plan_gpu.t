@@ -47,16 +47,16 @@ ok $? "without the stub: the message names it"
 if [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ]; then
     fake() { "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$TRAINER" plan "$1" --gpu h200 --json plan.json "${@:2}" >out 2>&1; }
     HOSTCUDA_CUDNN_VERSION=91000 fake small.ini precision=bf16 && grep -q 'older than 9.11' out &&
-        of "all(o['workspace_bytes'] >= 128 << 20 for o in p['ops'])" && of "p['plans_made'] == '0'"
+        of "all(o['workspace_bytes'] >= 128 << 20 for o in p['ops'])" && of "p['plans_made'] == 0"
     ok $? "a cuDNN before 9.11: upper bounds, and it says so"
-    fake small.ini --warm warm && of "p['plans_made'] == '5'" &&
-        fake small.ini --warm warm && of "p['plans_made'] == '0' and p['plans_restored'] == '5'"
+    fake small.ini --warm warm && of "p['plans_made'] == 5" &&
+        fake small.ini --warm warm && of "p['plans_made'] == 0 and p['plans_restored'] == 5"
     ok $? "plans are kept in a folder, and restored"
-    HOSTCUDA_CUDNN_VERSION=91700 fake small.ini --warm warm && of "p['plans_made'] == '5'"
+    HOSTCUDA_CUDNN_VERSION=91700 fake small.ini --warm warm && of "p['plans_made'] == 5"
     ok $? "not those of another version"
     for f in warm/*.plan; do head -c 200 "$f" >cut && cat cut >"$f"; done
-    fake small.ini --warm warm && [ "$(grep -c warning: out)" = 1 ] && of "p['plans_made'] == '5'" &&
-        fake small.ini --warm warm && of "p['plans_made'] == '0'"
+    fake small.ini --warm warm && [ "$(grep -c warning: out)" = 1 ] && of "p['plans_made'] == 5" &&
+        fake small.ini --warm warm && of "p['plans_made'] == 0"
     ok $? "damaged plans: one warning, and they are replaced"
     rm -rf warm
     for i in 1 2 3 4; do "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$TRAINER" plan small.ini --gpu h200 --warm warm >out$i 2>&1 & done
@@ -81,7 +81,7 @@ if ! plan h200 gpt.ini model.n_layer=1 --warm real; then
 fi
 of "sum('engine' in o['computed_by'] for o in p['ops'] if 'attention' in o['op']) == 2"
 ok $? "the real cuDNN plans attention for h200"
-plan h200 gpt.ini model.n_layer=1 --warm real && of "p['plans_made'] == '0' and p['plans_restored'] == '2' and p['plan_sec'] < 30"
+plan h200 gpt.ini model.n_layer=1 --warm real && of "p['plans_made'] == 0 and p['plans_restored'] == 2 and p['plan_sec'] < 30"
 ok $? "and restores it from its JSON"
 plan a100 small.ini --warm real && of "sum('engine' in o['computed_by'] for o in p['ops']) >= 4"
 ok $? "convolutions in fp32 for a100"
