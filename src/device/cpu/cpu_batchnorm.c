@@ -207,8 +207,10 @@ static void normalize(tr_device_t *device, const tr_kernel_call_t *call, const c
         CPU_BY_TYPE(call->in[0].dtype, t, {
             const void *from = cpu_at(x, at, t);
             void *to = cpu_at_out(y, at, t);
-            if (added)
-                normalize_lines(from, cpu_at(added, at, t), count, bn->width, line, relu, to, t);
+            if (added && relu)
+                normalize_lines(from, cpu_at(added, at, t), count, bn->width, line, true, to, t);
+            else if (added)
+                normalize_lines(from, cpu_at(added, at, t), count, bn->width, line, false, to, t);
             else if (relu)
                 normalize_lines(from, NULL, count, bn->width, line, true, to, t);
             else

@@ -73,7 +73,8 @@ CPU_INLINE void cut_block(const void *dy, const void *y, int64_t stride, int64_t
 #pragma omp simd
         for (int64_t j = 0; j < width; j++) {
             const int64_t at = i * stride + j;
-            cpu_put(dsum, at, cpu_get(y, at, type) > 0.0f ? cpu_get(dy, at, type) : 0.0f, type);
+            const float g = cpu_get(dy, at, type), v = cpu_get(y, at, type);
+            cpu_put(dsum, at, v > 0.0f ? g : 0.0f, type);
         }
 }
 
