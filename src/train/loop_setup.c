@@ -389,6 +389,7 @@ tr_status_t tr_loop_set_up(loop_t *l) {
     TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? begin_run(l) : TR_OK));
     TR_TRY(tr_report_open(&l->report, l->s, l->run, log.every, l->params->version));
     TR_TRY(tr_report_resume(&l->report, l->state.step, l->state.valid_pending, l->told));
+    TR_TRY(tr_report_rate_open(l->s, &l->report.rate));
     l->report.base_bytes = base_bytes;
     l->report.session = l->history.session;
     TR_TRY(tr_history_hosts(l));

@@ -154,6 +154,7 @@ static tr_progress_t progress(const tr_report_t *r, int64_t step, double lr) {
                        .accuracy = r->last_accuracy,
                        .samples_per_sec = (double)s->order.batch_size / r->smooth_sec,
                        .tokens_per_sec = step_tokens(s) / r->smooth_sec,
+                       .mfu = tr_report_mfu(&r->rate, 1 / r->smooth_sec),
                        .data_stall = r->window.stall / sec,
                        .comm_exposed = r->window.exposed / sec,
                        .eta_sec = (double)(s->total_steps - step - 1) * r->smooth_sec,
@@ -185,6 +186,7 @@ static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step
     json_object_set_new(line, "unix_time", json_real(round(1e3 * tr_clock_unix_sec()) / 1e3));
     json_object_set_new(line, "session", json_integer(r->session));
     tr_report_gradient_line(&r->gradient, line);
+    tr_report_rate_add(&r->rate, n / sec, line);
     const double compute = sec - r->window.stall - known_sec(r->window.exposed) - r->window.saving;
     json_object_set_new(line, "compute", tr_json_measured(compute / sec));
     json_object_set_new(line, "comm_busy", tr_json_measured(r->window.busy / sec));
@@ -382,6 +384,7 @@ tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
                         end->best_step >= 0 ? json_integer(end->best_step) : json_null());
     json_object_set_new(o, "skipped", json_integer(end->skipped));
     tr_report_gradient_add(&r->gradient, o);
+    tr_report_rate_add(&r->rate, (double)r->whole.steps / sec, o);
     add_perplexity(r->s, "valid_perplexity", r->valid_loss, o);
     if (step_tokens(r->s) > 0)
         json_object_set_new(o, "tokens_per_sec",

@@ -9,6 +9,7 @@
 #include "run/run.h"
 #include "report_gradient.h"
 #include "report_ranks.h"
+#include "report_rate.h"
 
 /* Sums over some steps. since: when they began. counted: the number of steps in loss and accuracy;
  * a skipped update counts 0, and a step with unlabelled samples counts the fraction of labelled
@@ -30,7 +31,8 @@ typedef struct {
     double saved_sec; /* save_sec at the last step */
     tr_report_ranks_t ranks;
     tr_report_gradient_t gradient;
-    int64_t session; /* number of the session; set by the loop */
+    tr_report_rate_t rate; /* set by the loop */
+    int64_t session;       /* number of the session; set by the loop */
     /* since the last metrics line, the start of the epoch, the start */
     tr_report_sums_t window, epoch, whole;
     /* smoothed, for the progress line; smooth_sec of a step, 0: none yet */

@@ -104,7 +104,7 @@ static void test_odd_values(void **state) {
     tr_progress_format(&s, 200, true, text, sizeof text);
     assert_string_equal(
         text, "valid 1  ----------------------------  7  loss     nan  lr 0.0e+00    0.0/s  "
-              "data  0.0%  comm  0.0%  ETA    -:--");
+              "data     -  comm  0.0%  ETA    -:--");
     s.loss = 1.5e-7;
     s.epoch_fraction = 7;
     s.steps = 14; /* no epochs: the bar is of the steps */
@@ -113,7 +113,7 @@ static void test_odd_values(void **state) {
     tr_progress_format(&s, 200, true, text, sizeof text);
     assert_string_equal(text,
                         "valid 1  ##############--------------   7/14  loss 1.5e-07  lr 0.0e+00    "
-                        "25M/s  data  0.0%  comm  0.0%  ETA   1d03h");
+                        "25M/s  data     -  comm  0.0%  ETA   1d03h");
     tr_progress_format(&middle, 100, true, text, 8);
     assert_true(strlen(text) < 8);
 }
