@@ -2,6 +2,8 @@
 #include "import_int.h"
 #include "text_source.h"
 #include "token_file.h"
+#include "trainer/data.h"
+#include <string.h>
 
 typedef struct {
     const tr_import_params_t *params;
@@ -69,14 +71,46 @@ static tr_status_t import(import_t *m) {
     return tr_token_file_write(m->file, &vocab, m->params);
 }
 
+/* The tokenizer that another token file has. */
+static tr_status_t stored_tokenizer(const char *path, tr_tokenizer_t **out) {
+    static const tr_config_table_t *const tables[] = {&tr_data_config};
+    tr_config_t *config = NULL;
+    tr_dataset_t *dataset = NULL;
+    tr_data_settings_t settings;
+    tr_status_t status;
+    TR_TRY(tr_config_create(tables, TR_COUNT(tables), &config));
+    tr_config_read(config, &tr_data_config, &settings);
+    settings.train = path;
+    settings.context = 1;
+    TR_TRY_GOTO(tr_dataset_open(&settings, TR_SPLIT_TRAIN, &dataset), done);
+    status = dataset->info.tokenizer
+                 ? tr_tokenizer_from_json(dataset->info.tokenizer, path, out)
+                 : TR_FAIL(TR_ERR_DATA,
+                           "%s stores no tokenizer, so it cannot be --tokenizer: give "
+                           "a token file that `trainer import text` made.",
+                           path);
+done:
+    tr_dataset_close(&dataset);
+    tr_config_destroy(&config);
+    return status;
+}
+
+/* A kind may have an argument after a colon, and a token file a group. */
+static tr_status_t make_tokenizer(const char *spec, tr_tokenizer_t **out) {
+    const char *suffix = strstr(spec, ".h5");
+    return suffix && !memchr(spec, ':', (size_t)(suffix - spec)) ? stored_tokenizer(spec, out)
+                                                                 : tr_tokenizer_create(spec, out);
+}
+
 static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
     import_t m = {.params = params, .out = out};
     tr_status_t status;
     if (!params->tokenizer)
-        return TR_FAIL(TR_ERR_USAGE, "import text requires --tokenizer bytes, chars or gpt2:DIR.");
+        return TR_FAIL(TR_ERR_USAGE, "import text requires --tokenizer bytes, chars, gpt2:DIR or "
+                                     "FILE.h5.");
     for (int i = 0; i < params->input_count; i++)
         TR_TRY(tr_import_check_place(params->input[i], out));
-    TR_TRY_GOTO(tr_tokenizer_create(params->tokenizer, &m.tokenizer), done);
+    TR_TRY_GOTO(make_tokenizer(params->tokenizer, &m.tokenizer), done);
     TR_TRY_GOTO(tr_encoder_create(m.tokenizer, &m.encoder), done);
     TR_TRY_GOTO(import(&m), done);
 done:
@@ -89,13 +123,14 @@ done:
 
 const tr_importer_t tr_importer_text = {
     .name = "text",
-    .usage =
-        "FILE... OUT.h5 --tokenizer bytes|chars|gpt2:DIR [--valid-fraction PART] [--field NAME]",
+    .usage = "FILE... OUT.h5 --tokenizer bytes|chars|gpt2:DIR|FILE.h5 [--valid-fraction PART] "
+             "[--field NAME]",
     .help =
         "Converts text to tokens. Each FILE is one document, or several separated by "
         "<|endoftext|>; or it holds JSON lines (.jsonl, or --field), each with a document in the "
         "member NAME (default text). Files may be compressed with gzip. Tokens are bytes, the "
-        "characters of the text, or those of GPT-2 with vocab.json and merges.txt in DIR. The last "
+        "characters of the text, those of GPT-2 with vocab.json and merges.txt in DIR, or those of "
+        "another token file. The last "
         "PART (0.1) of the tokens is for validation.",
     .unit = "tokens",
     .takes_many = true,

@@ -36,6 +36,12 @@ ok $? "bad options"
 cmp -s o.h5 before && [ "$(ls | grep -c 'part\|tokens-')" = 0 ]
 ok $? "what failed left the file as it was, and nothing beside it"
 
+printf '\1\0\2\0' >a.bin; printf 'hello' >first.txt; printf 'hole' >second.txt; printf 'help' >third.txt
+call 0 import text first.txt first.h5 --tokenizer chars --valid-fraction 0 && call 0 import text second.txt second.h5 --tokenizer first.h5:/train --valid-fraction 0 &&
+    grep -q '^tokens: 4 .* 5 (chars)$' out && call 65 import text third.txt third.h5 --tokenizer first.h5 && grep -q "'p' (U+0070)" err &&
+    call 0 import tokens a.bin plain.h5 --valid-fraction 0 && call 65 import text second.txt third.h5 --tokenizer plain.h5 && grep -q 'plain.h5' err && call 66 import text second.txt third.h5 --tokenizer none.h5
+ok $? "the tokenizer of another token file"
+
 printf '\1\0\2\0\377\377\3\0' >a.bin; printf '\1\0\2' >odd.bin; printf '\5\0' >b.bin
 call 0 import tokens a.bin b.bin o.h5 --force --valid-fraction 0 && grep -q '^tokens: 5 for .*, 0 for .*, 2 documents.* 65536$' out && call 65 import tokens odd.bin o.h5 --force && grep -q "'odd.bin'.* token 1" err &&
     call 65 import tokens a.bin o.h5 --force --tokenizer bytes && grep -q "'a.bin'.* token 2 .* 65535.* 256" err && call 65 import tokens empty.txt o.h5 --force && call 2 import tokens a.bin o.h5 --force --tokenizer chars
