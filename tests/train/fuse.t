@@ -23,7 +23,7 @@ fused
 ok $? "plan --ops lists what was merged"
 ! fused fuse=no && ! grep -q fused: out
 ok $? "fuse = no: nothing"
-for net in "device=cpu" "device=strict" "device=cpu precision=bf16" "device=cpu parallel.reproducible=yes" "device=cpu data.micro_batch=16"; do
+for net in "device=cpu" "device=strict" "device=cpu precision=bf16" "device=cpu precision=fp16" "device=cpu parallel.reproducible=yes" "device=cpu data.micro_batch=16"; do
     rm -rf yes no
     run 1 net.ini run.dir=yes $net && run 1 net.ini run.dir=no $net fuse=no && [ "$(state yes)" = "$(state no)" ]
     ok $? "$net: the same bits"

@@ -67,7 +67,7 @@ CPU_INLINE void cpu_put(void *y, int64_t i, float value, int type) {
 
 /* What cpu_get gives of what cpu_put wrote. */
 CPU_INLINE float cpu_round(float value, int type) {
-    return type == TR_BF16 ? cpu_from_bf16(cpu_to_bf16(value)) : value;
+    return type == TR_F32 ? value : cpu_widen(cpu_narrow(value, type), type);
 }
 
 /* The address of element i. */

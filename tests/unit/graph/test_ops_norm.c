@@ -81,10 +81,10 @@ static void check_sum(tr_shape_t x, tr_act_t act) {
     tr_shape_t channels = TR_SHAPE(x.dim[x.ndim - 1]);
     op_case_t c = {"batchnorm + a",
                    4,
-                   {{"x", x, -2, 3, .bf16 = true},
+                   {{"x", x, -2, 3, .half = true},
                     {"gamma", channels, 0.5, 2},
                     {"beta", channels},
-                    {"a", x, -1, 1, .bf16 = true}},
+                    {"a", x, -1, 1, .half = true}},
                    &norm,
                    TR_TRAIN,
                    x};
