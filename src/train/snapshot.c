@@ -358,7 +358,8 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpo
     if (!checkpoint->optimizer)
         return TR_FAIL(TR_ERR_DATA, "%s has only weights; to start from them set model.init",
                        checkpoint->path);
-    TR_TRY(tr_snapshot_take(n)); /* tensors that the checkpoint may lack keep their values */
+    if (!tr_is_none(n->s->loss_scale))
+        TR_TRY(tr_snapshot_take(n)); /* a checkpoint of another type lacks it: it keeps its value */
     if (!has_suffix(checkpoint->optimizer, TR_EMA_STATE)) return restore(n, &n->files, checkpoint);
     tr_status_t status = name_tensors(n, TRAINED_FIRST, &files);
     if (status == TR_OK) status = restore(n, &files, checkpoint);

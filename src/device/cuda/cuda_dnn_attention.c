@@ -5,7 +5,7 @@
 
 /*
  * Backward is written so that cuDNN keeps the T x T scores of all heads in workspace, 6 bytes each.
- * Its engine without them adds to dq in an order that differs from run to run.
+ * The form without them is expected to add to dq in an order that varies.
  */
 #define WORKSPACE_BYTES ((size_t)64 << 30)
 
