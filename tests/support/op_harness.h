@@ -60,6 +60,9 @@ struct op_case {
     /* a half type rounds between two ops, or a gradient is had from a rounded result: all gradients are
      * rough */
     bool rounds_inside;
+    /* Kernels of the gradients may add to a sum within their own sums, which rounds otherwise than a
+     * record that adds (products). */
+    bool adds_inside;
     /* An optional kernel without which the op cannot be composed: devices that lack it are left
      * out. */
     tr_kernel_id_t needs;

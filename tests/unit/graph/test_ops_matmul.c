@@ -34,6 +34,7 @@ static void check_linear(tr_shape_t x, tr_shape_t y, bool bias, tr_act_t act) {
     c.build = build_linear;
     c.reference = linear;
     c.rounds_inside = act > TR_ACT_RELU;
+    c.adds_inside = true;
     op_check(&c);
 }
 
@@ -71,6 +72,7 @@ static void linear_gelu_in_eval(void **state) {
     c.out = TR_SHAPE(6, 4);
     c.build = build_linear;
     c.reference = linear;
+    c.adds_inside = true;
     op_check(&c);
 }
 
@@ -121,6 +123,7 @@ static void check_matmul(tr_shape_t lead, bool shared_b, tr_matmul_attr_t attr) 
     c.out = matrix(lead, m, n, false);
     c.build = build_matmul;
     c.reference = matmul;
+    c.adds_inside = true;
     op_check(&c);
 }
 
@@ -177,6 +180,7 @@ static void a_shared_weight_gets_both_gradients(void **state) {
     c.build = build_twice;
     c.reference = twice;
     c.rounds_inside = true;
+    c.adds_inside = true;
     op_check(&c);
 }
 
