@@ -52,9 +52,13 @@ static void describe(const doctor_t *d, doctor_rank_t *mine) {
     snprintf(mine->mpi, sizeof mine->mpi, "%s", info->mpi_version);
     read_version("HDF5", mine->hdf5, sizeof mine->hdf5);
     read_version("oneDNN", mine->onednn, sizeof mine->onednn);
-    memcpy(mine->near_cores, d->device->near_cores, sizeof mine->near_cores);
-    mine->siblings = d->device->siblings;
-    mine->visible = d->device->visible;
+    if (d->device->ops->place) {
+        tr_device_place_t place = {0};
+        d->device->ops->place(d->device, &place);
+        memcpy(mine->near_cores, place.near_cores, sizeof mine->near_cores);
+        mine->siblings = place.siblings;
+        mine->visible = place.visible;
+    }
     (void)sched_getaffinity(0, sizeof mine->cores, &mine->cores);
     cmd_format_numa(&mine->cores, mine->numa, sizeof mine->numa);
 }

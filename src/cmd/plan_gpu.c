@@ -174,10 +174,9 @@ tr_status_t plan_gpu(tr_config_t *config, const plan_options_t *o) {
     gpu_t p = {0};
     tr_status_t status = TR_OK;
     tr_str_t assignment = {0};
-    if (o->warm) {
-        tr_str_printf(&assignment, "cuda.plan_cache=%s", o->warm);
-        TR_TRY_GOTO(tr_config_set(config, assignment.text, "plan --warm"), done);
-    }
+    /* only --warm writes plans: those of a model are no choice for the GPUs of this machine */
+    tr_str_printf(&assignment, "cuda.plan_cache=%s", o->warm ? o->warm : "none");
+    TR_TRY_GOTO(tr_config_set(config, assignment.text, "plan --gpu"), done);
     TR_TRY_GOTO(measure(&p, config, o), done);
     if (!cmd_json_is_stdout(o->json)) print_all(&p, o);
     if (o->json) status = cmd_json_write(all_json(&p, o), o->json);

@@ -69,6 +69,12 @@ typedef struct {
     unsigned adds; /* bit i: the kernel can add to output i */
 } tr_kernel_t;
 
+/* Where a device is. */
+typedef struct {
+    char near_cores[256];  /* CPU cores on its NUMA node, "0-31,64-95"; "" if unknown */
+    int siblings, visible; /* devices of its kind on this node, and visible to this process; 0: ? */
+} tr_device_place_t;
+
 /* -- an open device ---------------------------------------------------------------------------- */
 
 typedef enum { TR_COPY_TO_DEVICE, TR_COPY_TO_HOST, TR_COPY_ON_DEVICE } tr_copy_kind_t;
@@ -156,6 +162,10 @@ typedef struct {
      * with few rows. */
     tr_status_t (*measure_read)(tr_device_t *device, double *out_bytes_per_sec);
 
+    /* Optional: where the device is; *out is zero on entry. It may load libraries: for reports, not
+     * for training. */
+    void (*place)(const tr_device_t *device, tr_device_place_t *out);
+
     /* Optional, both or none: what `prepare` chose (algorithms, compiled plans), as bytes by key.
      * Rank 0's choices are broadcast before the other ranks plan; a key that is set is not chosen
      * again. choices_set ignores keys of another device or version. */
@@ -186,8 +196,6 @@ struct tr_device {
     size_t memory_bytes;   /* limit for the plan */
     char uuid[96];         /* the same on all ranks that share the device; "" if unknown */
     char bus_id[32];       /* PCI, "0000:c1:00.0"; "" if unknown */
-    char near_cores[256];  /* CPU cores on its NUMA node, "0-31,64-95"; "" if unknown */
-    int siblings, visible; /* devices of its kind on this node, and visible to this process; 0: ? */
     char description[256]; /* "AMD EPYC ..., 2 threads, AVX-512" */
 };
 

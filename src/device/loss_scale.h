@@ -31,10 +31,12 @@ typedef struct {
     float overflowed; /* 1: the last step was skipped because of an overflow; else 0 */
 } tr_loss_scale_t;
 
-/* Updates the scale after a step. finite: whether its gradient is finite. growth_steps: steps
- * without overflow after which the scale doubles; 0: never. */
-TR_LOSS_SCALE_INLINE void tr_loss_scale_update(tr_loss_scale_t *s, bool finite, int growth_steps) {
-    s->overflowed = !finite && s->scale > TR_LOSS_SCALE_LOWEST ? 1.0f : 0.0f;
+/* Updates the scale after a step. finite: whether its loss and its gradient are finite. A loss that
+ * is not finite is no overflow: it is not scaled. growth_steps: steps without overflow after which
+ * the scale doubles; 0: never. */
+TR_LOSS_SCALE_INLINE void tr_loss_scale_update(tr_loss_scale_t *s, bool finite, bool loss_finite,
+                                               int growth_steps) {
+    s->overflowed = !finite && loss_finite && s->scale > TR_LOSS_SCALE_LOWEST ? 1.0f : 0.0f;
     s->skipped += s->overflowed;
     s->good = finite ? s->good + 1 : 0.0f;
     if (s->overflowed > 0) {

@@ -37,8 +37,10 @@ static void plan_folder(const tr_cuda_settings_t *cuda, char folder[PATH_MAX]) {
                  strcmp(cuda->plan_cache, "none") != 0 ? cuda->plan_cache : "");
     else if (cache && *cache)
         snprintf(folder, PATH_MAX, "%s/trainer/cudnn", cache);
+    else if (home && *home)
+        snprintf(folder, PATH_MAX, "%s/.cache/trainer/cudnn", home);
     else
-        snprintf(folder, PATH_MAX, home && *home ? "%s/.cache/trainer/cudnn" : "", home);
+        *folder = '\0';
 }
 
 tr_status_t tr_open_gpu_model(const tr_config_t *config, const char *model, bool tf32,

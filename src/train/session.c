@@ -332,8 +332,8 @@ static tr_status_t fit_graph(tr_session_t *s) {
     if (!shares || s->params.rank == 0) status = fit_on_rank(s, choose);
     if (shares) {
         TR_TRY(tr_world_agree(s->world, status));
-        TR_TRY(tr_share_choices(s->world, s->device));
-        if (s->params.rank > 0) status = fit_on_rank(s, choose);
+        status = tr_share_choices(s->world, s->device);
+        if (status == TR_OK && s->params.rank > 0) status = fit_on_rank(s, choose);
     }
     if (s->world) status = tr_world_agree(s->world, status);
     TR_TRY(status);

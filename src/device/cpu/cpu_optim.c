@@ -31,12 +31,13 @@ CPU_KERNEL(grad_norm) {
         counts[0] > 0.0f ? attr->batch_size / counts[0] : 1; /* no samples: the gradient is 0 */
     double unscale = correction / (loss ? loss->scale : 1.0f), norm = sqrt(squares) * unscale,
            clip = attr->clip;
-    bool finite = isfinite((float)norm) && isfinite(counts[0]) && isfinite(counts[1]);
+    bool loss_finite = isfinite(counts[0]) && isfinite(counts[1]);
+    bool finite = isfinite((float)norm) && loss_finite;
     result->grad_norm = (float)norm;
     result->finite = finite;
     result->scale = finite ? (float)(unscale * (clip > 0 && norm > clip ? clip / norm : 1)) : 0.0f;
     result->applied += finite;
-    if (loss) tr_loss_scale_update(loss, finite, attr->growth_steps);
+    if (loss) tr_loss_scale_update(loss, finite, loss_finite, attr->growth_steps);
     return TR_OK;
 }
 

@@ -315,8 +315,6 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
         tr_cuda_has_nvtx() && (params->nvtx || (debug && strcmp(debug, "nvtx") == 0));
     describe(cuda, &properties);
     cuda->base.tf32 = params->tf32;
-    (void)cudaGetDeviceCount(&cuda->base.visible);
-    tr_cuda_nvml_place(&cuda->base);
     cuda->base.memory_bytes =
         (size_t)((params->memory_share > 0 ? params->memory_share : MEMORY_SHARE) *
                  (double)available);
@@ -357,5 +355,6 @@ const tr_device_ops_t tr_cuda_device_ops = {
     .capture_end = cuda_capture_end,
     .executable_launch = cuda_executable_launch,
     .executable_destroy = cuda_executable_destroy,
+    .place = tr_cuda_nvml_place,
     .kernels = tr_cuda_kernels,
 };

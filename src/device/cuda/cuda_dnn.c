@@ -330,17 +330,22 @@ static tr_status_t finish_graph(cuda_dnn_plan_t *p, const target_t *target, desc
     return tr_cuda_dnn_finalize(*out);
 }
 
-/* False: cuDNN refuses the graph, or has no engine for it. */
-static bool choose(cuda_dnn_plan_t *p, const target_t *target, const cuda_dnn_graph_t *g) {
+/* False: cuDNN refuses the graph, or has no engine for it. *out_asked: all engines of this GPU were
+ * asked; a model of a GPU leaves out engines. */
+static bool choose(cuda_dnn_plan_t *p, const target_t *target, const cuda_dnn_graph_t *g,
+                   bool *out_asked) {
     desc_t graph = NULL;
-    return g->build(p, g->self) == TR_OK && finish_graph(p, target, &graph) == TR_OK &&
-           (choose_by_heuristic(p, graph, target, CUDNN_HEUR_MODE_A, g->math) ||
+    *out_asked = g->build(p, g->self) == TR_OK && finish_graph(p, target, &graph) == TR_OK;
+    if (!*out_asked) return false;
+    *out_asked = !target->model;
+    return (choose_by_heuristic(p, graph, target, CUDNN_HEUR_MODE_A, g->math) ||
             choose_by_heuristic(p, graph, target, CUDNN_HEUR_MODE_FALLBACK, g->math) ||
             choose_by_number(p, graph, target, g->math));
 }
 
-/* The store keeps "ENGINE COMPILED\n" and the plan's JSON; or "none". */
-static void store_plan(cuda_plan_store_t *store, const char *key, const cuda_dnn_plan_t *p) {
+/* The store keeps "ENGINE COMPILED\n" and the plan's JSON, or "none". `lasts`: also in a file. */
+static void store_plan(cuda_plan_store_t *store, const char *key, const cuda_dnn_plan_t *p,
+                       bool lasts) {
     tr_str_t text = {0};
     int64_t bytes = 0;
     char *json = NULL;
@@ -354,7 +359,8 @@ static void store_plan(cuda_plan_store_t *store, const char *key, const cuda_dnn
         tr_str_printf(&text, "%lld %d\n%s", (long long)p->engine_index, p->compiled, json);
     else if (!p->plan)
         tr_str_append(&text, "none");
-    if (text.text && text.status == TR_OK && tr_cuda_plan_store_add(store, key, text.text) != TR_OK)
+    if (text.text && text.status == TR_OK &&
+        tr_cuda_plan_store_add(store, key, text.text, lasts) != TR_OK)
         tr_error_clear();
     tr_str_free(&text);
     tr_free(&json);
@@ -422,7 +428,7 @@ tr_status_t tr_cuda_dnn_make(tr_device_t *device, const cuda_dnn_graph_t *g,
                              cuda_dnn_plan_t **out) {
     cuda_device_t *cuda = cuda_self(device);
     target_t target;
-    bool known = false;
+    bool known = false, asked = false;
     *out = NULL;
     if (tr_cuda_model_is_bound(cuda)) return make_bound(g, out);
     TR_TRY(target_of(device, &target));
@@ -430,8 +436,8 @@ tr_status_t tr_cuda_dnn_make(tr_device_t *device, const cuda_dnn_graph_t *g,
     if (known) return tr_cuda_plan_store_counts(cuda->plans)->restored++, TR_OK;
     tr_cuda_plan_store_counts(cuda->plans)->made++;
     TR_TRY(new_plan(g, out));
-    const bool chosen = choose(*out, &target, g);
-    store_plan(cuda->plans, g->key, *out);
+    const bool chosen = choose(*out, &target, g, &asked);
+    store_plan(cuda->plans, g->key, *out, chosen || asked);
     if (!chosen) tr_cuda_dnn_release(out);
     return TR_OK;
 }

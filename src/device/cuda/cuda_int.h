@@ -129,8 +129,8 @@ void tr_cuda_kernels_fill(void);
  * none where that is so. */
 void tr_cuda_nvml_report(tr_report_row_fn row, void *self);
 
-/* cuda_nvml.c: fills near_cores and siblings of the device with this bus_id, where NVML knows. */
-void tr_cuda_nvml_place(tr_device_t *device);
+/* cuda_nvml.c: `place` of the table of functions. */
+void tr_cuda_nvml_place(const tr_device_t *device, tr_device_place_t *out);
 
 /* cuda_backend.c: "13.0" from 13000 */
 typedef struct {

@@ -130,14 +130,15 @@ static void report_pairs(const nvml_t *nvml, unsigned count, tr_report_row_fn ro
     row(self, "P2P", text);
 }
 
-void tr_cuda_nvml_place(tr_device_t *device) {
+void tr_cuda_nvml_place(const tr_device_t *device, tr_device_place_t *out) {
     nvml_t nvml;
     nvml_device_t gpu = NULL;
     unsigned count = 0;
+    if (cudaGetDeviceCount(&out->visible) != cudaSuccess) out->visible = 0;
     if (load(&nvml)) return;
     if (nvml.DeviceGetHandleByPciBusId_v2(device->bus_id, &gpu) == 0)
-        format_cores(&nvml, gpu, device->near_cores, sizeof device->near_cores);
-    if (nvml.DeviceGetCount_v2(&count) == 0) device->siblings = (int)count;
+        format_cores(&nvml, gpu, out->near_cores, sizeof out->near_cores);
+    if (nvml.DeviceGetCount_v2(&count) == 0) out->siblings = (int)count;
     (void)nvml.Shutdown();
 }
 

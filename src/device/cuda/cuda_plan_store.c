@@ -181,7 +181,8 @@ static void write_file(cuda_plan_store_t *store, const char *path, const tr_str_
     store->warned_write = true;
 }
 
-tr_status_t tr_cuda_plan_store_add(cuda_plan_store_t *store, const char *key, const char *text) {
+tr_status_t tr_cuda_plan_store_add(cuda_plan_store_t *store, const char *key, const char *text,
+                                   bool lasts) {
     tr_str_t whole = {0}, content = {0};
     char path[PATH_MAX];
     tr_str_printf(&whole, "%s %s", store->prefix, key);
@@ -189,7 +190,7 @@ tr_status_t tr_cuda_plan_store_add(cuda_plan_store_t *store, const char *key, co
     tr_str_append(&content, text);
     tr_status_t status = whole.status ? whole.status : content.status;
     if (status == TR_OK) status = keep(store, whole.text, text);
-    if (status == TR_OK && !store->warned_write && path_of(store, whole.text, path))
+    if (status == TR_OK && lasts && !store->warned_write && path_of(store, whole.text, path))
         write_file(store, path, &content);
     tr_str_free(&whole);
     tr_str_free(&content);

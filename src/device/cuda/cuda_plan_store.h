@@ -20,9 +20,10 @@ void tr_cuda_plan_store_destroy(cuda_plan_store_t **store);
 
 /* The text kept for the graph `key`, valid until the store is changed; NULL: none. */
 const char *tr_cuda_plan_store_find(cuda_plan_store_t *store, const char *key);
-/* Keeps a copy of `text`, and writes its file. A folder that cannot be written costs one warning.
- */
-tr_status_t tr_cuda_plan_store_add(cuda_plan_store_t *store, const char *key, const char *text);
+/* Keeps a copy of `text`, and writes its file if it `lasts`. A folder that cannot be written costs
+ * one warning. */
+tr_status_t tr_cuda_plan_store_add(cuda_plan_store_t *store, const char *key, const char *text,
+                                   bool lasts);
 /* Forgets a plan that cuDNN refused, with a warning; the next one replaces its file. */
 void tr_cuda_plan_store_drop(cuda_plan_store_t *store, const char *key, const char *why);
 
