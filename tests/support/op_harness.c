@@ -54,9 +54,11 @@ double op_act(tr_act_t act, double x) {
 op_devices_t op_devices(void) {
     op_devices_t devices = {0};
     size_t count = 0;
+    const char *only = getenv("OP_DEVICE");
     const tr_backend_t *const *list = tr_backend_list(&count);
     for (size_t i = 0; i < count && devices.count < 8; i++)
-        if (!list[i]->unavailable || !list[i]->unavailable())
+        if ((!only || strcmp(list[i]->name, only) == 0) &&
+            (!list[i]->unavailable || !list[i]->unavailable()))
             devices.name[devices.count++] = list[i]->name;
     return devices;
 }

@@ -70,7 +70,8 @@ struct op_case {
 
 void op_check(const op_case_t *c);
 
-/* Names of the devices that can be opened here, and one of them opened. */
+/* Names of the devices that can be opened here (with OP_DEVICE=NAME, of this one alone), and one of
+ * them opened. */
 typedef struct {
     int count;
     const char *name[8];

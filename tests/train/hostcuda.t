@@ -12,7 +12,7 @@ ok $? "info: partitions, other processes; it opens no GPU"
 fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 && ! grep -q skipped out
 ok $? "kernels at odd sizes and addresses"
 for t in matmul conv norm pointwise loss input update sequence head; do
-    fakes "$BUILD/tests/unit/graph/test_ops_$t" >out 2>&1
+    OP_DEVICE=cuda fakes "$BUILD/tests/unit/graph/test_ops_$t" >out 2>&1
     ok $? "ops: $t"
 done
 # RANKS FOLDER SETTING...: some steps of a config on synthetic data
