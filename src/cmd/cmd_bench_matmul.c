@@ -14,15 +14,15 @@
 #include <string.h>
 
 static const char *const device_names[BENCH_MATMUL_DEVICES] = {"cpu", "cuda"};
+enum { FP32, TF32, BF16, FP16, TYPES };
+static const char *const type_names[TYPES] = {
+    [FP32] = "fp32", [TF32] = "tf32", [BF16] = "bf16", [FP16] = "fp16"};
 static const struct {
-    const char *name;
     tr_dtype_t dtype;
     bool tf32; /* of GPUs alone */
-} types[] = {{"fp32", TR_F32, false},
-             {"tf32", TR_F32, true},
-             {"bf16", TR_BF16, false},
-             {"fp16", TR_F16, false}};
-enum { MOST_SIZES = 32, TYPES = sizeof types / sizeof *types };
+} types[TYPES] = {
+    [FP32] = {TR_F32}, [TF32] = {TR_F32, true}, [BF16] = {TR_BF16}, [FP16] = {TR_F16}};
+enum { MOST_SIZES = 32 };
 
 typedef struct {
     const char *json, *svg;
@@ -64,33 +64,17 @@ static tr_status_t parse_sizes(const char *list, options_t *o) {
     return TR_OK;
 }
 
-static tr_status_t parse_types(const char *list, options_t *o) {
-    memset(o->type, 0, sizeof o->type);
+/* Sets chosen[i] for each names[i] in `list`, separated by commas. False: another name is in it. */
+static bool parse_names(const char *list, const char *const *names, int count, bool *chosen) {
+    memset(chosen, 0, (size_t)count * sizeof *chosen);
     for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
         const size_t bytes = strcspn(p, ",");
-        int t = 0;
-        while (t < TYPES && (strlen(types[t].name) != bytes || strncmp(types[t].name, p, bytes)))
-            t++;
-        if (t == TYPES)
-            return TR_FAIL(TR_ERR_USAGE, "--types %s: expected fp32, tf32, bf16 or fp16", list);
-        o->type[t] = true;
+        int i = 0;
+        while (i < count && (strlen(names[i]) != bytes || strncmp(names[i], p, bytes))) i++;
+        if (i == count) return false;
+        chosen[i] = true;
     }
-    return TR_OK;
-}
-
-static tr_status_t parse_devices(const char *list, options_t *o) {
-    memset(o->device, 0, sizeof o->device);
-    for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL) {
-        const size_t bytes = strcspn(p, ",");
-        int d = 0;
-        while (d < BENCH_MATMUL_DEVICES &&
-               (strlen(device_names[d]) != bytes || strncmp(device_names[d], p, bytes)))
-            d++;
-        if (d == BENCH_MATMUL_DEVICES)
-            return TR_FAIL(TR_ERR_USAGE, "--devices %s: expected devices from cpu and cuda", list);
-        o->device[d] = true;
-    }
-    return TR_OK;
+    return true;
 }
 
 static tr_status_t parse(int argc, char **argv, options_t *o) {
@@ -107,11 +91,15 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
             o->svg = argv[++i];
         else if (strcmp(argv[i], "--sizes") == 0 && has_value)
             TR_TRY(parse_sizes(argv[++i], o));
-        else if (strcmp(argv[i], "--types") == 0 && has_value)
-            TR_TRY(parse_types(argv[++i], o));
-        else if (strcmp(argv[i], "--devices") == 0 && has_value)
-            TR_TRY(parse_devices(argv[++i], o));
-        else if (strchr(argv[i], '=') && argv[i][0] != '-')
+        else if (strcmp(argv[i], "--types") == 0 && has_value) {
+            if (!parse_names(argv[++i], type_names, TYPES, o->type))
+                return TR_FAIL(TR_ERR_USAGE, "--types %s: expected fp32, tf32, bf16 or fp16",
+                               argv[i]);
+        } else if (strcmp(argv[i], "--devices") == 0 && has_value) {
+            if (!parse_names(argv[++i], device_names, BENCH_MATMUL_DEVICES, o->device))
+                return TR_FAIL(TR_ERR_USAGE, "--devices %s: expected devices from cpu and cuda",
+                               argv[i]);
+        } else if (strchr(argv[i], '=') && argv[i][0] != '-')
             argv[kept++] = argv[i];
         else
             return cmd_fail_option("bench matmul", argv[i]);
@@ -210,7 +198,7 @@ static void print_ms(double sec) {
 
 static void print_row(const bench_t *b, int t, int i, int d) {
     const bench_matmul_t *m = &b->cell[d][t][i];
-    printf("%-5s %6lld  %-5s", types[t].name, (long long)b->o->size[i], device_names[d]);
+    printf("%-5s %6lld  %-5s", type_names[t], (long long)b->o->size[i], device_names[d]);
     print_ms(m->product_sec);
     printf(" %10.1f %7.1f", rate(b, d, t, i) / 1e9, 100 * rate(b, d, t, i) / b->peak[d][t].flops);
     print_ms(m->pinned.to_sec);
@@ -226,7 +214,7 @@ static void print_peaks(const bench_t *b) {
         printf("%-5s %s", device_names[d], b->device[d]->description);
         for (int t = 0; t < TYPES; t++)
             if (device_of(b, d, t))
-                printf("; %s peak %.1f GFLOP/s (%s)", types[t].name, b->peak[d][t].flops / 1e9,
+                printf("; %s peak %.1f GFLOP/s (%s)", type_names[t], b->peak[d][t].flops / 1e9,
                        b->peak[d][t].is_measured ? "measured" : "the best of this table");
         printf("\n");
     }
@@ -237,7 +225,7 @@ static void print_gains(const bench_t *b) {
     for (int t = 0; t < TYPES; t++)
         for (int way = 0; way < WAYS && has_both(b, t); way++, first = false) {
             const int64_t n = wins_from(b, t, way);
-            printf("%s%-5s %-24s ", first ? "\n" : "", types[t].name, way_names[way]);
+            printf("%s%-5s %-24s ", first ? "\n" : "", type_names[t], way_names[way]);
             printf(n > 0 ? "the GPU is faster from n = %lld\n"
                          : "the CPU is faster at every size\n",
                    (long long)n);
@@ -261,7 +249,7 @@ static void print_result(const bench_t *b) {
 static json_t *row_json(const bench_t *b, int t, int i, int d) {
     const bench_matmul_t *m = &b->cell[d][t][i];
     return json_pack(
-        "{s:s, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "type", types[t].name, "n",
+        "{s:s, s:I, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "type", type_names[t], "n",
         (json_int_t)b->o->size[i], "device", device_names[d], "sec",
         tr_json_measured(m->product_sec), "gflops", tr_json_measured(rate(b, d, t, i) / 1e9),
         "share_of_peak", tr_json_measured(rate(b, d, t, i) / b->peak[d][t].flops), "pinned_to_sec",
@@ -275,7 +263,7 @@ static json_t *device_json(const bench_t *b, int d) {
     json_t *peaks = json_object();
     for (int t = 0; t < TYPES; t++)
         if (device_of(b, d, t))
-            json_object_set_new(peaks, types[t].name, tr_json_measured(b->peak[d][t].flops / 1e9));
+            json_object_set_new(peaks, type_names[t], tr_json_measured(b->peak[d][t].flops / 1e9));
     if (bench_copy_rate(b->device[d], &bytes_per_sec) != TR_OK) tr_error_clear();
     return json_pack("{s:s, s:s, s:i, s:o, s:o}", "name", device_names[d], "description",
                      b->device[d]->description, "threads", b->device[d]->threads, "peak_gflops",
@@ -292,7 +280,7 @@ static tr_status_t write_json(const bench_t *b) {
             for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
                 if (device_of(b, d, t)) json_array_append_new(rows, row_json(b, t, i, d));
         if (!has_both(b, t)) continue;
-        json_t *gain = json_pack("{s:s}", "type", types[t].name);
+        json_t *gain = json_pack("{s:s}", "type", type_names[t]);
         for (int way = 0; way < WAYS; way++) {
             const int64_t n = wins_from(b, t, way);
             json_object_set_new(gain, keys[way], n ? json_integer((json_int_t)n) : json_null());
@@ -312,7 +300,7 @@ static void append_script(const bench_t *b, tr_str_t *s) {
     for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
         for (int t = 0; t < TYPES; t++) {
             if (!device_of(b, d, t)) continue;
-            tr_str_printf(s, "$%s_%s << EOD\n", device_names[d], types[t].name);
+            tr_str_printf(s, "$%s_%s << EOD\n", device_names[d], type_names[t]);
             for (int i = 0; i < b->o->sizes; i++)
                 tr_str_printf(s, "%lld %.6g\n", (long long)b->o->size[i], rate(b, d, t, i) / 1e9);
             tr_str_append(s, "EOD\n");
@@ -322,7 +310,7 @@ static void append_script(const bench_t *b, tr_str_t *s) {
         for (int t = 0; t < TYPES; t++) {
             if (!device_of(b, d, t)) continue;
             tr_str_printf(s, "%s$%s_%s with linespoints pt 7 ps 0.4 lw 2 title '%s %s'", between,
-                          device_names[d], types[t].name, device_names[d], types[t].name);
+                          device_names[d], type_names[t], device_names[d], type_names[t]);
             between = ", ";
         }
     tr_str_append(s, "\n");

@@ -82,32 +82,31 @@ cudnnDataType_t tr_cuda_dnn_type(tr_dtype_t dtype) {
                              : CUDNN_DATA_FLOAT;
 }
 
-tr_status_t tr_cuda_dnn_tensor(cuda_dnn_plan_t *p, int n, const int64_t *dim, const int64_t *stride,
-                               cudnnDataType_t type, int64_t uid, desc_t *out) {
-    const int64_t alignment = CUDA_DNN_ALIGNMENT, id = uid ? uid : UID_INSIDE + p->inside++;
-    const bool inside = uid == 0;
+/* All but what kind of tensor it is. */
+static tr_status_t begin_tensor(cuda_dnn_plan_t *p, int n, const int64_t *dim,
+                                const int64_t *stride, cudnnDataType_t type, int64_t uid,
+                                int64_t alignment, desc_t *out) {
     TR_TRY(tr_cuda_dnn_create(p, CUDNN_BACKEND_TENSOR_DESCRIPTOR, out));
     TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
     TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, n, dim));
     TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, n, stride));
-    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id));
-    TR_TRY(
-        tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment));
+    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid));
+    return tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
+}
+
+tr_status_t tr_cuda_dnn_tensor(cuda_dnn_plan_t *p, int n, const int64_t *dim, const int64_t *stride,
+                               cudnnDataType_t type, int64_t uid, desc_t *out) {
+    const int64_t id = uid ? uid : UID_INSIDE + p->inside++;
+    const bool inside = uid == 0;
+    TR_TRY(begin_tensor(p, n, dim, stride, type, id, CUDA_DNN_ALIGNMENT, out));
     TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &inside));
     return tr_cuda_dnn_finalize(*out);
 }
 
 tr_status_t tr_cuda_dnn_scalar(cuda_dnn_plan_t *p, int64_t uid, desc_t *out) {
-    const int64_t one[4] = {1, 1, 1, 1}, alignment = sizeof(float);
-    const cudnnDataType_t type = CUDNN_DATA_FLOAT;
+    const int64_t one[4] = {1, 1, 1, 1};
     const bool by_value = true;
-    TR_TRY(tr_cuda_dnn_create(p, CUDNN_BACKEND_TENSOR_DESCRIPTOR, out));
-    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type));
-    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, one));
-    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, one));
-    TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &uid));
-    TR_TRY(
-        tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment));
+    TR_TRY(begin_tensor(p, 4, one, one, CUDNN_DATA_FLOAT, uid, sizeof(float), out));
     TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value));
     return tr_cuda_dnn_finalize(*out);
 }
@@ -121,20 +120,28 @@ tr_status_t tr_cuda_dnn_add(cuda_dnn_plan_t *p, cudnnBackendDescriptorType_t typ
     return TR_OK;
 }
 
-tr_status_t tr_cuda_dnn_pointwise(cuda_dnn_plan_t *p, cudnnPointwiseMode_t mode, desc_t x, desc_t b,
-                                  desc_t y) {
-    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+tr_status_t tr_cuda_dnn_apply(cuda_dnn_plan_t *p, const cuda_dnn_pointwise_t *f) {
+    const bool is_index = f->mode == CUDNN_POINTWISE_GEN_INDEX;
+    const cudnnDataType_t compute = is_index ? CUDNN_DATA_INT32 : CUDNN_DATA_FLOAT;
     desc_t how, op;
     TR_TRY(tr_cuda_dnn_create(p, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &how));
-    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
+    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &f->mode));
     TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute));
+    if (is_index)
+        TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &f->axis));
     TR_TRY(tr_cuda_dnn_finalize(how));
     TR_TRY(tr_cuda_dnn_add(p, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &op));
     TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how));
-    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x));
-    if (b) TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b));
-    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, f->x));
+    if (f->b) TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, f->b));
+    if (f->which) TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, f->which));
+    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, f->y));
     return tr_cuda_dnn_finalize(op);
+}
+
+tr_status_t tr_cuda_dnn_pointwise(cuda_dnn_plan_t *p, cudnnPointwiseMode_t mode, desc_t x, desc_t b,
+                                  desc_t y) {
+    return tr_cuda_dnn_apply(p, &(cuda_dnn_pointwise_t){.mode = mode, .x = x, .b = b, .y = y});
 }
 
 tr_status_t tr_cuda_dnn_matmul(cuda_dnn_plan_t *p, desc_t a, desc_t b, desc_t y) {

@@ -83,41 +83,6 @@ static tr_status_t reshape(cuda_dnn_plan_t *p, desc_t x, desc_t y) {
     return tr_cuda_dnn_finalize(op);
 }
 
-/* y: the index of each element along `axis`. */
-static tr_status_t index_along(cuda_dnn_plan_t *p, int64_t axis, desc_t x, desc_t y) {
-    const cudnnDataType_t compute = CUDNN_DATA_INT32;
-    const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_GEN_INDEX;
-    desc_t how, op;
-    TR_TRY(tr_cuda_dnn_create(p, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &how));
-    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
-    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute));
-    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &axis));
-    TR_TRY(tr_cuda_dnn_finalize(how));
-    TR_TRY(tr_cuda_dnn_add(p, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &op));
-    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how));
-    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x));
-    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
-    return tr_cuda_dnn_finalize(op);
-}
-
-/* y = which ? x : b */
-static tr_status_t choose(cuda_dnn_plan_t *p, desc_t which, desc_t x, desc_t b, desc_t y) {
-    const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    const cudnnPointwiseMode_t mode = CUDNN_POINTWISE_BINARY_SELECT;
-    desc_t how, op;
-    TR_TRY(tr_cuda_dnn_create(p, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &how));
-    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
-    TR_TRY(tr_cuda_dnn_set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute));
-    TR_TRY(tr_cuda_dnn_finalize(how));
-    TR_TRY(tr_cuda_dnn_add(p, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &op));
-    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how));
-    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x));
-    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b));
-    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, which));
-    TR_TRY(tr_cuda_dnn_set_desc(op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y));
-    return tr_cuda_dnn_finalize(op);
-}
-
 /* -- graphs ------------------------------------------------------------------------------------ */
 
 #define F32 CUDNN_DATA_FLOAT
@@ -132,13 +97,21 @@ static tr_status_t scores(cuda_dnn_plan_t *p, const cuda_dnn_attention_t *a, des
     TR_TRY(inside(p, a, a->steps, F32, &scaled));
     TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_MUL, product, scale, scaled));
     TR_TRY(inside(p, a, a->steps, CUDNN_DATA_INT32, &row));
-    TR_TRY(index_along(p, 2, scaled, row));
+    TR_TRY(tr_cuda_dnn_apply(
+        p, &(cuda_dnn_pointwise_t){
+               .mode = CUDNN_POINTWISE_GEN_INDEX, .axis = 2, .x = scaled, .y = row}));
     TR_TRY(inside(p, a, a->steps, CUDNN_DATA_INT32, &column));
-    TR_TRY(index_along(p, 3, scaled, column));
+    TR_TRY(tr_cuda_dnn_apply(
+        p, &(cuda_dnn_pointwise_t){
+               .mode = CUDNN_POINTWISE_GEN_INDEX, .axis = 3, .x = scaled, .y = column}));
     TR_TRY(inside(p, a, a->steps, CUDNN_DATA_BOOLEAN, &seen));
     TR_TRY(tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_CMP_GE, row, column, seen));
     TR_TRY(inside(p, a, a->steps, F32, out));
-    return choose(p, seen, scaled, low, *out);
+    return tr_cuda_dnn_apply(p, &(cuda_dnn_pointwise_t){.mode = CUDNN_POINTWISE_BINARY_SELECT,
+                                                        .which = seen,
+                                                        .x = scaled,
+                                                        .b = low,
+                                                        .y = *out});
 }
 
 /* y = softmax(scores) v, lse = max + log sum exp(scores - max) */

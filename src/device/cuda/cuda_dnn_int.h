@@ -45,7 +45,15 @@ tr_status_t tr_cuda_dnn_tensor(cuda_dnn_plan_t *p, int n, const int64_t *dim, co
                                cudnnDataType_t type, int64_t uid, desc_t *out);
 /* One f32 number, given at each run. */
 tr_status_t tr_cuda_dnn_scalar(cuda_dnn_plan_t *p, int64_t uid, desc_t *out);
-/* Adds y = f(x), or f(x, b) where b is not NULL; computed in f32. */
+/* y = f(x), f(x, b), which ? x : b (BINARY_SELECT), or the index along `axis` (GEN_INDEX, in i32);
+ * computed in f32. What a mode does not take is NULL. */
+typedef struct {
+    cudnnPointwiseMode_t mode;
+    desc_t x, b, which, y;
+    int64_t axis;
+} cuda_dnn_pointwise_t;
+tr_status_t tr_cuda_dnn_apply(cuda_dnn_plan_t *p, const cuda_dnn_pointwise_t *f);
+/* The same for y = f(x), or f(x, b) where b is not NULL. */
 tr_status_t tr_cuda_dnn_pointwise(cuda_dnn_plan_t *p, cudnnPointwiseMode_t mode, desc_t x, desc_t b,
                                   desc_t y);
 /* Likewise y = a b; of the last two dimensions, in f32. */
