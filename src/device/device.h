@@ -212,6 +212,7 @@ typedef struct {
     double memory_share;
     bool sync; /* GPUs: wait after every kernel, so that an error names its kernel */
     bool nvtx; /* GPUs: name the ops for NVIDIA's profilers */
+    bool tune; /* GPUs: `prepare` chooses algorithms by time */
     /* GPUs: a model ("h200") that need not be in this machine. The device prepares kernels as that
      * GPU would, so that a graph can be planned; it has no memory and runs nothing. NULL: a GPU of
      * this machine. */

@@ -70,6 +70,7 @@ tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, bool tf32,
                             .memory_share = cuda.memory_limit,
                             .sync = cuda.debug == TR_CUDA_DEBUG_SYNC,
                             .nvtx = cuda.debug == TR_CUDA_DEBUG_NVTX,
+                            .tune = cuda.tune,
                             .plan_folder = folder};
     if (automatic) p.threads = place ? tr_cores_of_rank(place) : 0;
     TR_TRY(choose_index(settings.device, place, cuda.share, &p.index));

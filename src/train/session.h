@@ -41,6 +41,7 @@ typedef struct {
     double memory_limit;    /* fraction of the memory that is free after the context is created */
     int debug;              /* tr_cuda_debug_t */
     bool share;             /* ranks of a node may share a GPU */
+    bool tune;              /* algorithms are chosen by time */
     const char *plan_cache; /* auto, none, FOLDER */
 } tr_cuda_settings_t;
 extern const tr_config_table_t tr_cuda_config; /* cuda.* */

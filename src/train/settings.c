@@ -84,6 +84,13 @@ static const tr_config_field_t cuda_fields[] = {
                   "Allow several ranks of a node to use the same GPU. Gradients are then reduced "
                   "by MPI.",
                   TR_RESUME_FREE),
+    TR_FIELD_BOOL(tr_cuda_settings_t, tune, "no",
+                  "Choose the algorithm of each product, convolution and attention by time: rank 0 "
+                  "times those that cuBLASLt and cuDNN suggest, at the first start, and keeps the "
+                  "result in cuda.plan_cache. Without that folder, two runs may choose "
+                  "differently, and their results then differ by rounding. no: take the first "
+                  "suggestion.",
+                  TR_RESUME_NOTE),
     TR_FIELD_STRING(tr_cuda_settings_t, plan_cache, "auto",
                     "Folder that keeps the execution plans that cuDNN compiled, by its version and "
                     "GPU; several ranks and jobs may share it. auto: trainer/cudnn in "

@@ -311,6 +311,7 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
     TR_TRY(tr_alloc(sizeof *cuda, "the cuda device", &cuda));
     cuda->ordinal = params->index;
     cuda->sync = params->sync || (debug && strcmp(debug, "sync") == 0);
+    cuda->tune = params->tune;
     cuda->base.profiled =
         tr_cuda_has_nvtx() && (params->nvtx || (debug && strcmp(debug, "nvtx") == 0));
     describe(cuda, &properties);

@@ -2,14 +2,17 @@
 #include "cuda_dnn_int.h"
 #include "cuda_model.h"
 #include "cuda_plan_store.h"
+#include "cuda_tune.h"
 #include "trainer/mem.h"
 #include "trainer/str.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { UID_INSIDE = 1000 };
 enum { MAX_CONFIGS = 64, MAX_NOTES = 32 };
+enum { MAX_TIMED = 5 }; /* engines that cuda.tune compares; to compile one takes seconds */
 
 tr_status_t tr_cuda_dnn_check(cudnnStatus_t status, const char *call, const char *file, int line,
                               const char *func) {
@@ -94,10 +97,25 @@ static tr_status_t begin_tensor(cuda_dnn_plan_t *p, int n, const int64_t *dim,
     return tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, &alignment);
 }
 
+/* Notes a tensor or scalar that gets an address at each run. */
+static tr_status_t add_operand(cuda_dnn_plan_t *p, int64_t uid, size_t bytes) {
+    for (int i = 0; i < p->operand_count; i++)
+        if (p->uid[i] == uid) return TR_OK;
+    if (p->operand_count == CUDA_DNN_MAX_OPERANDS)
+        return TR_FAIL(TR_ERR_INTERNAL, "a cuDNN graph has more than %d operands",
+                       CUDA_DNN_MAX_OPERANDS);
+    p->uid[p->operand_count] = uid;
+    p->operand_bytes[p->operand_count++] = bytes;
+    return TR_OK;
+}
+
 tr_status_t tr_cuda_dnn_tensor(cuda_dnn_plan_t *p, int n, const int64_t *dim, const int64_t *stride,
                                cudnnDataType_t type, int64_t uid, desc_t *out) {
     const int64_t id = uid ? uid : UID_INSIDE + p->inside++;
     const bool inside = uid == 0;
+    int64_t extent = 1;
+    for (int i = 0; i < n; i++) extent += (dim[i] - 1) * stride[i];
+    if (!inside) TR_TRY(add_operand(p, uid, (size_t)extent * sizeof(float))); /* at most */
     TR_TRY(begin_tensor(p, n, dim, stride, type, id, CUDA_DNN_ALIGNMENT, out));
     TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &inside));
     return tr_cuda_dnn_finalize(*out);
@@ -106,6 +124,7 @@ tr_status_t tr_cuda_dnn_tensor(cuda_dnn_plan_t *p, int n, const int64_t *dim, co
 tr_status_t tr_cuda_dnn_scalar(cuda_dnn_plan_t *p, int64_t uid, desc_t *out) {
     const int64_t one[4] = {1, 1, 1, 1};
     const bool by_value = true;
+    TR_TRY(add_operand(p, uid, 0));
     TR_TRY(begin_tensor(p, 4, one, one, CUDNN_DATA_FLOAT, uid, sizeof(float), out));
     TR_TRY(tr_cuda_dnn_set(*out, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value));
     return tr_cuda_dnn_finalize(*out);
@@ -254,12 +273,66 @@ static bool try_heuristic(cuda_dnn_plan_t *p, desc_t config, const target_t *tar
     return suits;
 }
 
-/* Heuristics name configurations, best first. They may name none, which is no error. A plan keeps
- * its own. */
+/* -- cuda.tune --------------------------------------------------------------------------------- */
+
+typedef struct {
+    tr_device_t *device;
+    const cuda_dnn_plan_t *plan;
+    size_t offset[CUDA_DNN_MAX_OPERANDS], workspace;
+} trial_t;
+
+static tr_status_t run_trial(void *self, tr_stream_t *stream, void *memory) {
+    static float one = 1;
+    const trial_t *t = self;
+    void *address[CUDA_DNN_MAX_OPERANDS];
+    for (int i = 0; i < t->plan->operand_count; i++)
+        address[i] = t->plan->operand_bytes[i] ? (void *)((char *)memory + t->offset[i]) : &one;
+    return tr_cuda_dnn_execute(t->device, stream, t->plan, t->plan->operand_count, t->plan->uid,
+                               address, (char *)memory + t->workspace);
+}
+
+static double time_of(tr_device_t *device, const cuda_dnn_plan_t *p) {
+    trial_t t = {.device = device, .plan = p};
+    size_t bytes = 0;
+    for (int i = 0; i < p->operand_count; i++)
+        t.offset[i] = tr_cuda_trial_place(&bytes, p->operand_bytes[i]);
+    t.workspace = tr_cuda_trial_place(&bytes, p->workspace_bytes);
+    return tr_cuda_time(device, &(cuda_trial_t){bytes, run_trial, &t});
+}
+
+/* -- the choice -------------------------------------------------------------------------------- */
+
+/* Of the configurations, best first: the first that suits, or the fastest of the first few
+ * (`tuner`; NULL: no timing). A plan keeps its configuration; the others are destroyed. */
+static bool choose_config(cuda_dnn_plan_t *p, desc_t *config, int64_t count, const target_t *target,
+                          tr_device_t *tuner, cuda_dnn_math_t math) {
+    const int most = tuner ? MAX_TIMED : 1;
+    cuda_dnn_plan_t best = {0};
+    double best_sec = INFINITY;
+    int suited = 0;
+    for (int64_t i = 0; i < count && suited < most; i++) {
+        if (!try_heuristic(p, config[i], target, math)) continue;
+        const double sec = tuner ? time_of(tuner, p) : 0;
+        desc_t slower = p->plan;
+        if (suited++ == 0 || sec < best_sec) {
+            slower = best.plan, best = *p, best_sec = sec;
+            best.config = config[i];
+        }
+        if (slower) cudnnBackendDestroyDescriptor(slower);
+        p->plan = NULL;
+    }
+    for (int64_t i = 0; i < count; i++)
+        if (config[i] != best.config) cudnnBackendDestroyDescriptor(config[i]);
+    if (suited) *p = best;
+    return suited > 0;
+}
+
+/* Heuristics name configurations, best first. They may name none, which is no error. */
 static bool choose_by_heuristic(cuda_dnn_plan_t *p, desc_t graph, const target_t *target,
-                                cudnnBackendHeurMode_t mode, cuda_dnn_math_t math) {
+                                tr_device_t *tuner, cudnnBackendHeurMode_t mode,
+                                cuda_dnn_math_t math) {
     desc_t heuristic = NULL, config[MAX_CONFIGS] = {NULL};
-    int64_t found = 0, made = 0, chosen = -1;
+    int64_t found = 0, made = 0;
     if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristic) !=
         CUDNN_STATUS_SUCCESS)
         return false;
@@ -267,22 +340,20 @@ static bool choose_by_heuristic(cuda_dnn_plan_t *p, desc_t graph, const target_t
            cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &config[made]) ==
                CUDNN_STATUS_SUCCESS)
         made++;
-    if (tr_cuda_dnn_set_desc(heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph) == TR_OK &&
-        tr_cuda_dnn_set(heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode) ==
-            TR_OK &&
-        (!target->model || tr_cuda_dnn_set_desc(heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
-                                                target->model) == TR_OK) &&
-        cudnnBackendFinalize(heuristic) == CUDNN_STATUS_SUCCESS &&
+    if (tr_cuda_dnn_set_desc(heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph) != TR_OK ||
+        tr_cuda_dnn_set(heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode) !=
+            TR_OK ||
+        (target->model && tr_cuda_dnn_set_desc(heuristic, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP,
+                                               target->model) != TR_OK) ||
+        cudnnBackendFinalize(heuristic) != CUDNN_STATUS_SUCCESS ||
         cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
                                  CUDNN_TYPE_BACKEND_DESCRIPTOR, made, &found,
-                                 config) == CUDNN_STATUS_SUCCESS)
-        for (int64_t i = 0; i < found && i < made && chosen < 0; i++)
-            if (try_heuristic(p, config[i], target, math)) chosen = i;
-    for (int64_t i = 0; i < made; i++)
-        if (i != chosen) cudnnBackendDestroyDescriptor(config[i]);
-    if (chosen >= 0) p->config = config[chosen];
+                                 config) != CUDNN_STATUS_SUCCESS)
+        found = 0;
+    for (int64_t i = found; i < made; i++) cudnnBackendDestroyDescriptor(config[i]);
+    const bool chosen = choose_config(p, config, found < made ? found : made, target, tuner, math);
     cudnnBackendDestroyDescriptor(heuristic);
-    return chosen >= 0;
+    return chosen;
 }
 
 /* One engine by its number, with its default settings. */
@@ -340,13 +411,13 @@ static tr_status_t finish_graph(cuda_dnn_plan_t *p, const target_t *target, desc
 /* False: cuDNN refuses the graph, or has no engine for it. *out_asked: all engines of this GPU were
  * asked; a model of a GPU leaves out engines. */
 static bool choose(cuda_dnn_plan_t *p, const target_t *target, const cuda_dnn_graph_t *g,
-                   bool *out_asked) {
+                   tr_device_t *tuner, bool *out_asked) {
     desc_t graph = NULL;
     *out_asked = g->build(p, g->self) == TR_OK && finish_graph(p, target, &graph) == TR_OK;
     if (!*out_asked) return false;
     *out_asked = !target->model;
-    return (choose_by_heuristic(p, graph, target, CUDNN_HEUR_MODE_A, g->math) ||
-            choose_by_heuristic(p, graph, target, CUDNN_HEUR_MODE_FALLBACK, g->math) ||
+    return (choose_by_heuristic(p, graph, target, tuner, CUDNN_HEUR_MODE_A, g->math) ||
+            choose_by_heuristic(p, graph, target, tuner, CUDNN_HEUR_MODE_FALLBACK, g->math) ||
             choose_by_number(p, graph, target, g->math));
 }
 
@@ -431,22 +502,35 @@ static tr_status_t make_bound(const cuda_dnn_graph_t *g, cuda_dnn_plan_t **out) 
     return TR_OK;
 }
 
-tr_status_t tr_cuda_dnn_make(tr_device_t *device, const cuda_dnn_graph_t *g,
-                             cuda_dnn_plan_t **out) {
+static tr_status_t make(tr_device_t *device, const cuda_dnn_graph_t *g, bool timed,
+                        cuda_dnn_plan_t **out) {
     cuda_device_t *cuda = cuda_self(device);
     target_t target;
     bool known = false, asked = false;
-    *out = NULL;
-    if (tr_cuda_model_is_bound(cuda)) return make_bound(g, out);
     TR_TRY(target_of(device, &target));
     TR_TRY(find_stored(cuda, &target, g, &known, out));
     if (known) return tr_cuda_plan_store_counts(cuda->plans)->restored++, TR_OK;
     tr_cuda_plan_store_counts(cuda->plans)->made++;
     TR_TRY(new_plan(g, out));
-    const bool chosen = choose(*out, &target, g, &asked);
+    const bool chosen = choose(*out, &target, g, timed ? device : NULL, &asked);
     store_plan(cuda->plans, g->key, *out, chosen || asked);
     if (!chosen) tr_cuda_dnn_release(out);
     return TR_OK;
+}
+
+tr_status_t tr_cuda_dnn_make(tr_device_t *device, const cuda_dnn_graph_t *g,
+                             cuda_dnn_plan_t **out) {
+    const cuda_device_t *cuda = cuda_self(device);
+    cuda_dnn_graph_t tuned = *g;
+    tr_str_t key = {0};
+    *out = NULL;
+    if (tr_cuda_model_is_bound(cuda)) return make_bound(g, out);
+    if (!cuda->tune || cuda->model) return make(device, g, false, out);
+    tr_str_printf(&key, "%s, tuned", g->key);
+    tuned.key = key.text;
+    const tr_status_t status = key.status == TR_OK ? make(device, &tuned, true, out) : key.status;
+    tr_str_free(&key);
+    return status;
 }
 
 size_t tr_cuda_dnn_workspace(const cuda_dnn_plan_t *plan) {

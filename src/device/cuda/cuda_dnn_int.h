@@ -8,7 +8,7 @@
 /* Addresses of tensors are multiples of this. */
 #define CUDA_DNN_ALIGNMENT 16
 
-enum { CUDA_DNN_MAX_DESCRIPTORS = 96, CUDA_DNN_MAX_OPS = 24 };
+enum { CUDA_DNN_MAX_DESCRIPTORS = 96, CUDA_DNN_MAX_OPS = 24, CUDA_DNN_MAX_OPERANDS = 16 };
 
 typedef cudnnBackendDescriptor_t desc_t;
 
@@ -19,6 +19,9 @@ struct cuda_dnn_plan {
     int count, inside; /* tensors inside the graph so far */
     desc_t ops[CUDA_DNN_MAX_OPS];
     int64_t op_count;
+    int64_t uid[CUDA_DNN_MAX_OPERANDS];          /* tensors and scalars with an address */
+    size_t operand_bytes[CUDA_DNN_MAX_OPERANDS]; /* 0: a scalar */
+    int operand_count;
     desc_t plan, config, engine; /* engine NULL where the configuration has its own */
     size_t workspace_limit, workspace_bytes;
     int64_t engine_index;

@@ -52,6 +52,7 @@ typedef struct {
     int ordinal; /* as the CUDA runtime counts */
     int multiprocessors;
     bool sync;                    /* a wait after every kernel, so that an error names its kernel */
+    bool tune; /* algorithms are chosen by time: cuda_tune.h */
     struct cublasLtContext *blas; /* made when it is first needed: cuda_product.c */
     struct cudnnContext *dnn;     /* likewise: cuda_dnn.c */
     struct cuda_plan_store *plans; /* compiled plans of cuDNN: cuda_plan_store.c */

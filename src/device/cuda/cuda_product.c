@@ -1,12 +1,20 @@
 /* Products by cuBLASLt. */
+#include "cuda_plan_store.h"
 #include "cuda_product.h"
+#include "cuda_tune.h"
 #include "trainer/mem.h"
+#include "trainer/str.h"
 #include <cublasLt.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 /* What one product may use; more is seldom faster. */
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 /* Addresses of tensors are aligned to this or more, but for views that tests make. */
 #define ALIGNMENT 16
+
+enum { MAX_TIMED = 8 }; /* algorithms that cuda.tune compares */
 
 static tr_status_t check_at(cublasStatus_t status, const char *call, const char *file, int line,
                             const char *func) {
@@ -38,6 +46,12 @@ struct cuda_product_plan {
     cublasLtMatmulAlgo_t aligned, any;
     size_t workspace_bytes;
 };
+
+/* The addresses of one run. */
+typedef struct {
+    const void *a, *b, *bias;
+    void *c, *workspace;
+} cuda_product_data_t;
 
 static cudaDataType_t type_of(tr_dtype_t dtype) {
     return dtype == TR_BF16 ? CUDA_R_16BF : dtype == TR_F16 ? CUDA_R_16F : CUDA_R_32F;
@@ -112,20 +126,21 @@ static tr_status_t init_preference(cublasLtMatmulPreferenceOpaque_t *preference,
     return TR_OK;
 }
 
-static tr_status_t choose(tr_device_t *device, cuda_product_plan_t *plan, uint32_t alignment,
-                          cublasLtMatmulAlgo_t *out) {
+/* The algorithms that the heuristics suggest, the best first; at least one. */
+static tr_status_t suggest(tr_device_t *device, cuda_product_plan_t *plan, uint32_t alignment,
+                           int wanted, cublasLtMatmulHeuristicResult_t *results, int *out_count) {
     cublasLtHandle_t handle = NULL;
     cublasLtMatmulDescOpaque_t desc;
     cublasLtMatmulPreferenceOpaque_t preference;
-    cublasLtMatmulHeuristicResult_t result;
-    int found = 0;
     const cuda_product_t *p = &plan->product;
+    *out_count = 0;
     TR_TRY(tr_cuda_blas(device, &handle));
     TR_TRY(init_desc(device, p, NULL, &desc));
     TR_TRY(init_preference(&preference, alignment));
-    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-        handle, &desc, &plan->a, &plan->b, &plan->c, &plan->c, &preference, 1, &result, &found);
-    if (status != CUBLAS_STATUS_SUCCESS || found == 0)
+    const cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(handle, &desc, &plan->a, &plan->b, &plan->c, &plan->c,
+                                       &preference, wanted, results, out_count);
+    if (status != CUBLAS_STATUS_SUCCESS || *out_count == 0)
         return TR_FAIL(TR_ERR_INTERNAL,
                        "cuBLASLt has no algorithm for a product (%lld, %lld) x (%lld, %lld) of %s "
                        "into %s with "
@@ -133,8 +148,145 @@ static tr_status_t choose(tr_device_t *device, cuda_product_plan_t *plan, uint32
                        (long long)p->m, (long long)p->k, (long long)p->k, (long long)p->n,
                        tr_dtype_name(p->in), tr_dtype_name(p->out), alignment,
                        cublasLtGetStatusName(status));
-    *out = result.algo;
-    if (result.workspaceSize > plan->workspace_bytes) plan->workspace_bytes = result.workspaceSize;
+    return TR_OK;
+}
+
+static void take(cuda_product_plan_t *plan, const cublasLtMatmulHeuristicResult_t *result,
+                 cublasLtMatmulAlgo_t *out) {
+    *out = result->algo;
+    if (result->workspaceSize > plan->workspace_bytes)
+        plan->workspace_bytes = result->workspaceSize;
+}
+
+static tr_status_t multiply(tr_device_t *device, tr_stream_t *stream, cuda_product_plan_t *plan,
+                            const cublasLtMatmulAlgo_t *algo, const cuda_product_data_t *data) {
+    cublasLtHandle_t handle = NULL;
+    cublasLtMatmulDescOpaque_t desc;
+    TR_TRY(tr_cuda_blas(device, &handle));
+    TR_TRY(init_desc(device, &plan->product, data->bias, &desc));
+    LT_TRY(cublasLtMatmul(handle, &desc, &plan->product.alpha, data->b, &plan->a, data->a, &plan->b,
+                          &plan->product.beta, data->c, &plan->c, data->c, &plan->c, algo,
+                          data->workspace, plan->workspace_bytes, stream->handle));
+    return TR_OK;
+}
+
+/* -- cuda.tune --------------------------------------------------------------------------------- */
+
+typedef struct {
+    tr_device_t *device;
+    cuda_product_plan_t plan; /* with the workspace of this algorithm */
+    const cublasLtMatmulAlgo_t *algo;
+    size_t a, b, bias, c, workspace; /* offsets */
+} trial_t;
+
+static tr_status_t run_trial(void *self, tr_stream_t *stream, void *memory) {
+    trial_t *t = self;
+    char *at = memory;
+    return multiply(t->device, stream, &t->plan, t->algo,
+                    &(cuda_product_data_t){.a = at + t->a,
+                                           .b = at + t->b,
+                                           .bias = t->plan.product.bias ? at + t->bias : NULL,
+                                           .c = at + t->c,
+                                           .workspace = at + t->workspace});
+}
+
+static double time_of(tr_device_t *device, const cuda_product_plan_t *plan,
+                      const cublasLtMatmulHeuristicResult_t *result) {
+    const cuda_product_t *p = &plan->product;
+    const size_t in = tr_dtype_bytes(p->in), out = tr_dtype_bytes(p->out);
+    const int64_t a_rows = p->trans_a ? p->k : p->m, a_columns = p->trans_a ? p->m : p->k,
+                  a_count = p->a_row ? a_rows * p->a_row : a_rows * a_columns * p->batch,
+                  b_count = p->k * p->n * (p->b_step ? p->batch : 1),
+                  c_count = p->c_row ? p->m * p->c_row : p->m * p->n * p->batch;
+    trial_t t = {.device = device, .plan = *plan, .algo = &result->algo};
+    size_t bytes = 0;
+    t.plan.workspace_bytes = result->workspaceSize;
+    t.a = tr_cuda_trial_place(&bytes, (size_t)a_count * in);
+    t.b = tr_cuda_trial_place(&bytes, (size_t)b_count * in);
+    t.bias = tr_cuda_trial_place(&bytes, (size_t)p->n * out);
+    t.c = tr_cuda_trial_place(&bytes, (size_t)c_count * out);
+    t.workspace = tr_cuda_trial_place(&bytes, result->workspaceSize);
+    return tr_cuda_time(device, &(cuda_trial_t){bytes, run_trial, &t});
+}
+
+/* Names all that the choice depends on. */
+static tr_status_t key_of(const tr_device_t *device, const cuda_product_t *p, tr_str_t *key) {
+    tr_str_printf(key,
+                  "cublasLt %zu product %s%s %s%s m %lld n %lld k %lld batch %lld steps %lld %lld "
+                  "%lld alpha %g beta %g%s%s",
+                  cublasLtGetVersion(), tr_dtype_name(p->in), device->tf32 ? " tf32" : "",
+                  tr_dtype_name(p->out),
+                  p->trans_a   ? p->trans_b ? " tt" : " tn"
+                  : p->trans_b ? " nt"
+                               : " nn",
+                  (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->batch,
+                  (long long)p->b_step, (long long)p->a_row, (long long)p->c_row, (double)p->alpha,
+                  (double)p->beta, p->bias ? " bias" : "", p->relu ? " relu" : "");
+    return key->status;
+}
+
+/* The stored algorithm; false: there is none that fits. */
+static bool find_stored(tr_device_t *device, cuda_product_plan_t *plan, const char *key,
+                        cublasLtMatmulAlgo_t *out) {
+    cublasLtHandle_t handle = NULL;
+    cublasLtMatmulDescOpaque_t desc;
+    cublasLtMatmulHeuristicResult_t result;
+    cublasLtMatmulAlgo_t algo;
+    cuda_plan_store_t *store = cuda_self(device)->plans;
+    const char *text = tr_cuda_plan_store_find(store, key);
+    unsigned char *byte = (unsigned char *)&algo;
+    bool fits = text && strlen(text) == 2 * sizeof algo;
+    if (!text) return false;
+    for (size_t i = 0; fits && i < sizeof algo; i++)
+        fits = sscanf(text + 2 * i, "%2hhx", &byte[i]) == 1;
+    fits = fits && tr_cuda_blas(device, &handle) == TR_OK &&
+           init_desc(device, &plan->product, NULL, &desc) == TR_OK &&
+           cublasLtMatmulAlgoCheck(handle, &desc, &plan->a, &plan->b, &plan->c, &plan->c, &algo,
+                                   &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= WORKSPACE_BYTES;
+    if (!fits) return tr_cuda_plan_store_drop(store, key, "a product"), false;
+    result.algo = algo;
+    take(plan, &result, out);
+    return true;
+}
+
+static tr_status_t store(tr_device_t *device, const char *key, const cublasLtMatmulAlgo_t *algo) {
+    char text[2 * sizeof *algo + 1];
+    const unsigned char *byte = (const unsigned char *)algo;
+    for (size_t i = 0; i < sizeof *algo; i++) snprintf(text + 2 * i, 3, "%02x", byte[i]);
+    return tr_cuda_plan_store_add(cuda_self(device)->plans, key, text, true);
+}
+
+/* The fastest of the suggested algorithms, and the first of equals. */
+static tr_status_t choose_timed(tr_device_t *device, cuda_product_plan_t *plan,
+                                cublasLtMatmulAlgo_t *out) {
+    cublasLtMatmulHeuristicResult_t results[MAX_TIMED];
+    tr_str_t key = {0};
+    tr_status_t status = TR_OK;
+    double best_sec = INFINITY;
+    int count = 0, best = 0;
+    TR_TRY_GOTO(key_of(device, &plan->product, &key), done);
+    if (find_stored(device, plan, key.text, out)) goto done;
+    TR_TRY_GOTO(suggest(device, plan, ALIGNMENT, MAX_TIMED, results, &count), done);
+    for (int i = 0; i < count && count > 1; i++) {
+        const double sec = time_of(device, plan, &results[i]);
+        if (sec < best_sec) best_sec = sec, best = i;
+    }
+    take(plan, &results[best], out);
+    status = store(device, key.text, out);
+done:
+    tr_str_free(&key);
+    return status;
+}
+
+/* -- plans and runs ---------------------------------------------------------------------------- */
+
+static tr_status_t choose(tr_device_t *device, cuda_product_plan_t *plan, uint32_t alignment,
+                          cublasLtMatmulAlgo_t *out) {
+    cublasLtMatmulHeuristicResult_t result;
+    int count = 0;
+    TR_TRY(suggest(device, plan, alignment, 1, &result, &count));
+    take(plan, &result, out);
     return TR_OK;
 }
 
@@ -147,7 +299,9 @@ tr_status_t tr_cuda_product_plan(tr_device_t *device, const cuda_product_t *prod
     plan->product = *product;
     if (cuda_self(device)->model) return *out = plan, TR_OK;
     TR_TRY_GOTO(init_layouts(plan), fail);
-    TR_TRY_GOTO(choose(device, plan, ALIGNMENT, &plan->aligned), fail);
+    status = cuda_self(device)->tune ? choose_timed(device, plan, &plan->aligned)
+                                     : choose(device, plan, ALIGNMENT, &plan->aligned);
+    TR_TRY_GOTO(status, fail);
     TR_TRY_GOTO(choose(device, plan, (uint32_t)tr_dtype_bytes(product->in), &plan->any), fail);
     *out = plan;
     return TR_OK;
@@ -159,17 +313,10 @@ fail:
 tr_status_t tr_cuda_product_run(tr_device_t *device, tr_stream_t *stream, cuda_product_plan_t *plan,
                                 const void *a, const void *b, const void *bias, void *c,
                                 void *workspace) {
-    cublasLtHandle_t handle = NULL;
-    cublasLtMatmulDescOpaque_t desc;
     const uintptr_t low =
         ((uintptr_t)a | (uintptr_t)b | (uintptr_t)bias | (uintptr_t)c) % ALIGNMENT;
-    TR_TRY(tr_cuda_blas(device, &handle));
-    TR_TRY(init_desc(device, &plan->product, bias, &desc));
-    LT_TRY(cublasLtMatmul(handle, &desc, &plan->product.alpha, b, &plan->a, a, &plan->b,
-                          &plan->product.beta, c, &plan->c, c, &plan->c,
-                          low ? &plan->any : &plan->aligned, workspace, plan->workspace_bytes,
-                          stream->handle));
-    return TR_OK;
+    return multiply(device, stream, plan, low ? &plan->any : &plan->aligned,
+                    &(cuda_product_data_t){a, b, bias, c, workspace});
 }
 
 void tr_cuda_product_release(cuda_product_plan_t **plan) {

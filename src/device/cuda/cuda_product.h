@@ -25,7 +25,7 @@ typedef struct {
 
 typedef struct cuda_product_plan cuda_product_plan_t;
 
-/* Chooses the algorithm by cuBLASLt's heuristics; deterministic. */
+/* Chooses the algorithm by cuBLASLt's heuristics, or by time (`cuda.tune`); deterministic. */
 tr_status_t tr_cuda_product_plan(tr_device_t *device, const cuda_product_t *product,
                                  cuda_product_plan_t **out, size_t *out_workspace_bytes);
 /* bias NULL where the product has none. The plan stays as it is: many may run it. */

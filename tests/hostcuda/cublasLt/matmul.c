@@ -2,6 +2,7 @@
 #include "lt_int.h"
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 typedef struct {
     product_t p;
@@ -10,6 +11,7 @@ typedef struct {
     size_t workspace_bytes;
     float alpha, beta;                       /* pointer mode host */
     const float *alpha_device, *beta_device; /* pointer mode device */
+    int algorithm;
 } work_t;
 
 /* Elements between neighbours in a column and in a row. */
@@ -105,6 +107,7 @@ static void one_batch(const work_t *w, int64_t batch, float alpha, float beta) {
 static hostcuda_state_t run(void *arg, bool first) {
     const work_t *w = arg;
     (void)first;
+    if (hostcuda_env("HOSTCUDA_SLOW_ALGORITHM", 0) == w->algorithm) usleep(3000);
     const float alpha = w->alpha_device ? *w->alpha_device : w->alpha;
     const float beta = w->beta_device ? *w->beta_device : w->beta;
     if (w->workspace_bytes) memset(w->workspace, 0xff, w->workspace_bytes);
@@ -191,8 +194,9 @@ EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
     work_t w = {.a = a, .b = b, .c = c, .d = d, .workspace = workspace, .beta = 1};
     cublasStatus_t status = lt_check(__func__, desc, layout_a, layout_b, layout_c, layout_d, &w.p);
     const product_t *p = &w.p;
-    LT_CALL("m %lld n %lld k %lld types %u %u epilogue %u", (long long)p->m, (long long)p->n,
-            (long long)p->k, p->a.type, p->d.type, p->desc.epilogue);
+    LT_CALL("m %lld n %lld k %lld types %u %u epilogue %u algorithm %d", (long long)p->m,
+            (long long)p->n, (long long)p->k, p->a.type, p->d.type, p->desc.epilogue,
+            chosen ? ((const algo_t *)chosen)->id : 0);
     if (status) return status;
     if (!handle || !alpha || !beta || !a || !b || !d) {
         hostcuda_refuse(__func__, "a pointer is NULL");
@@ -213,6 +217,7 @@ EXPORT cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc
     status = check_call(&w, &used, workspace_bytes);
     if (status) return status;
     w.workspace_bytes = lt_workspace(&used, p);
+    w.algorithm = used.id;
     if (!all_inside(&w)) return CUBLAS_STATUS_EXECUTION_FAILED;
     work_t *kept = malloc(sizeof *kept);
     *kept = w;

@@ -1,0 +1,31 @@
+/*
+ * Private: the time that an algorithm takes on this GPU, for `cuda.tune = yes`.
+ *
+ * Used while kernels are prepared, before the memory of the run is allocated. A result is kept in
+ * the store of plans, so it is measured once for each GPU, library version and shape.
+ */
+#ifndef TRAINER_CUDA_TUNE_H
+#define TRAINER_CUDA_TUNE_H
+
+#include "cuda_int.h"
+
+/* One way to compute an operation. */
+typedef struct {
+    size_t bytes; /* device memory for its operands and workspace */
+    /* Enqueues the operation once. memory: `bytes` of zeros, aligned to 256. */
+    tr_status_t (*run)(void *self, tr_stream_t *stream, void *memory);
+    void *self;
+} cuda_trial_t;
+
+/* Seconds of one run, from the fastest of some rounds; INFINITY if there is no memory for the
+ * trial, or if it fails. */
+double tr_cuda_time(tr_device_t *device, const cuda_trial_t *trial);
+
+/* Divides the memory of a trial into operands: returns *offset, and moves it behind `bytes`. */
+static inline size_t tr_cuda_trial_place(size_t *offset, size_t bytes) {
+    const size_t here = *offset;
+    *offset += (bytes + 255) / 256 * 256;
+    return here;
+}
+
+#endif

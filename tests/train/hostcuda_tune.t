@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# TEST timeout=200
+# cuda.tune on the fakes: the fastest algorithm is used, it is kept in cuda.plan_cache, and all ranks use the one of rank 0.
+. "$TRAINER_ROOT/tests/train/common.sh"
+[ -e "$BUILD/hostcuda/libtrainer_cuda.so" ] || { echo "1..0 # SKIP no build/hostcuda: built by make hostcuda where nvcc is"; exit 0; }
+cat >net.ini <<'INI'
+device = cuda
+threads = 1
+[model]
+layers = conv 8 3 pad=same bias=no, relu, flatten, linear 8, relu, linear 4
+[data]
+train = none
+format = synthetic
+synthetic_shape = 8x8x8
+synthetic_samples = 64
+classes = 4
+batch_size = 8
+micro_batch = 4
+[train]
+steps = 6
+valid_every = 0
+[checkpoint]
+every = 0
+INI
+# run RANKS SETTING...: into out and trace.RANK. SLOW_OF_1: what is slow on rank 1
+run() {
+    local ranks=$1
+    shift
+    rm -rf run trace*
+    HOSTCUDA_DEVICES=$ranks HOSTCUDA_TRACE=$PWD/trace "$TRAINER_ROOT/tests/hostcuda/run" -O "$BUILD" "$MPIEXEC" -np "$ranks" \
+        bash -c '[ "$OMPI_COMM_WORLD_RANK" != 1 ] || [ -z "${SLOW_OF_1-}" ] || export HOSTCUDA_SLOW_ALGORITHM=$SLOW_OF_1; exec "$@"' _ \
+        "$TRAINER" train net.ini run.dir=run "$@" >out 2>&1
+}
+# The algorithm of the last product with a sum of 512, and the engine of the last plan of cuDNN, of rank R
+algorithm() { grep '^cublasLtMatmul .* k 512 ' "trace.$1" | tail -n 1 | sed 's/.*algorithm \([0-9]*\).*/\1/'; }
+engine() { grep '^cudnnBackendExecute ' "trace.$1" | tail -n 1 | sed 's/.*engine \([0-9]*\).*/\1/'; }
+calls() { grep -c '^cublasLtMatmul \|^cudnnBackendExecute ' trace.0; }
+
+run 1 capture=no
+ok $? "without cuda.tune"
+first="$(algorithm 0) $(engine 0)" untimed=$(calls)
+HOSTCUDA_SLOW_ALGORITHM=${first% *} HOSTCUDA_SLOW_ENGINE=${first#* } run 1 capture=no cuda.tune=yes cuda.plan_cache="$PWD/plans"
+ok $? "with cuda.tune"
+tuned="$(algorithm 0) $(engine 0)"
+[ "${tuned% *}" != "${first% *}" ] && [ "${tuned#* }" != "${first#* }" ] && [ "$(calls)" -gt "$untimed" ]
+ok $? "the first suggestion ($first) is slow here: another one is used ($tuned)"
+run 1 capture=no cuda.tune=yes cuda.plan_cache="$PWD/plans"
+ok $? "again"
+[ "$(algorithm 0) $(engine 0)" = "$tuned" ] && [ "$(calls)" = "$untimed" ]
+ok $? "the choice is kept, and nothing is timed"
+run 1 capture=no cuda.plan_cache="$PWD/plans"
+[ "$(algorithm 0) $(engine 0)" = "$first" ]
+ok $? "cuda.tune = no does not use it"
+HOSTCUDA_SLOW_ALGORITHM=${first% *} SLOW_OF_1=${tuned% *} run 2 capture=no cuda.tune=yes cuda.plan_cache=none
+ok $? "two ranks"
+[ "$(algorithm 0)" = "${tuned% *}" ] && [ "$(algorithm 1)" = "${tuned% *}" ]
+ok $? "rank 1 uses the algorithm of rank 0, though another is faster there"
+echo "1..$n"
