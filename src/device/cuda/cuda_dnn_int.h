@@ -5,6 +5,14 @@
 #include "cuda_dnn.h"
 #include <cudnn.h>
 
+#if CUDNN_VERSION < 91100 /* as later headers have them; older libraries refuse them */
+#define CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR       ((cudnnBackendDescriptorType_t)38)
+#define CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION ((cudnnBackendAttributeName_t)2702)
+#define CUDNN_ATTR_ENGINEHEUR_DEVICEPROP          ((cudnnBackendAttributeName_t)204)
+#define CUDNN_ATTR_ENGINE_DEVICEPROP              ((cudnnBackendAttributeName_t)1307)
+#define CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP      ((cudnnBackendAttributeName_t)407)
+#endif
+
 /* Addresses of tensors are multiples of this. */
 #define CUDA_DNN_ALIGNMENT 16
 

@@ -36,6 +36,7 @@ struct cuda_product_plan {
     cuda_product_t product;
     cublasLtMatrixLayoutOpaque_t a, b, c; /* of cuBLASLt's product: a is our B, b our A */
     cublasLtMatmulAlgo_t aligned, any;
+    bool has_any; /* false: cuBLASLt has only `aligned` */
     size_t workspace_bytes;
 };
 
@@ -92,12 +93,13 @@ static tr_status_t init_desc(const tr_device_t *device, const cuda_product_t *p,
     return TR_OK;
 }
 
-static tr_status_t init_preference(cublasLtMatmulPreferenceOpaque_t *preference,
+static tr_status_t init_preference(cublasLtMatmulPreferenceOpaque_t *preference, tr_dtype_t out,
                                    uint32_t alignment) {
     const size_t workspace = WORKSPACE_BYTES;
-    /* sums of a split product go through f32, never through a rounded C */
+    /* The sums of a split product are f32. INPLACE adds them in C, which may be rounded. */
     const uint32_t reduction =
-        CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+        CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+        (out == TR_F32 ? CUBLASLT_REDUCTION_SCHEME_INPLACE : CUBLASLT_REDUCTION_SCHEME_NONE);
     static const cublasLtMatmulPreferenceAttributes_t sides[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
@@ -122,7 +124,7 @@ static tr_status_t choose(tr_device_t *device, cuda_product_plan_t *plan, uint32
     const cuda_product_t *p = &plan->product;
     TR_TRY(tr_cuda_blas(device, &handle));
     TR_TRY(init_desc(device, p, NULL, &desc));
-    TR_TRY(init_preference(&preference, alignment));
+    TR_TRY(init_preference(&preference, p->out, alignment));
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle, &desc, &plan->a, &plan->b, &plan->c, &plan->c, &preference, 1, &result, &found);
     if (status != CUBLAS_STATUS_SUCCESS || found == 0)
@@ -148,7 +150,9 @@ tr_status_t tr_cuda_product_plan(tr_device_t *device, const cuda_product_t *prod
     if (cuda_self(device)->model) return *out = plan, TR_OK;
     TR_TRY_GOTO(init_layouts(plan), fail);
     TR_TRY_GOTO(choose(device, plan, ALIGNMENT, &plan->aligned), fail);
-    TR_TRY_GOTO(choose(device, plan, (uint32_t)tr_dtype_bytes(product->in), &plan->any), fail);
+    plan->has_any =
+        choose(device, plan, (uint32_t)tr_dtype_bytes(product->in), &plan->any) == TR_OK;
+    if (!plan->has_any) tr_error_clear();
     *out = plan;
     return TR_OK;
 fail:
@@ -163,6 +167,12 @@ tr_status_t tr_cuda_product_run(tr_device_t *device, tr_stream_t *stream, cuda_p
     cublasLtMatmulDescOpaque_t desc;
     const uintptr_t low =
         ((uintptr_t)a | (uintptr_t)b | (uintptr_t)bias | (uintptr_t)c) % ALIGNMENT;
+    if (low && !plan->has_any)
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "cuBLASLt needs addresses aligned to %d bytes for a product of %s into %s; "
+                       "an address is only aligned to %d",
+                       ALIGNMENT, tr_dtype_name(plan->product.in), tr_dtype_name(plan->product.out),
+                       1 << __builtin_ctzl(low));
     TR_TRY(tr_cuda_blas(device, &handle));
     TR_TRY(init_desc(device, &plan->product, bias, &desc));
     LT_TRY(cublasLtMatmul(handle, &desc, &plan->product.alpha, b, &plan->a, a, &plan->b,
