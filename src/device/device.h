@@ -153,9 +153,9 @@ typedef struct {
     const tr_kernel_t *kernels; /* [TR_K_COUNT] */
 
     /* Optional: the sustained FLOP/s of matrix products of `dtype` and bytes/s of memory copies,
-     * timed for about 0.1 s; on immediate devices less than 50 ms if out_bytes_per_sec is NULL. A
-     * reference for measured rates. TR_ERR_CONFIG if the device has no
-     * products of that type. */
+     * timed for about 0.1 s; on immediate devices less than 50 ms if out_bytes_per_sec is NULL. f32
+     * products use TF32 if device->tf32. A device may keep what it measured. A reference for
+     * measured rates. TR_ERR_CONFIG if the device has no products of that type. */
     tr_status_t (*measure_peak)(tr_device_t *device, tr_dtype_t dtype, double *out_flops_per_sec,
                                 double *out_bytes_per_sec);
     /* Optional: the rate in bytes/s of reading memory that is not in a cache, which limits products

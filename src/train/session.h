@@ -42,6 +42,7 @@ typedef struct {
     int debug;              /* tr_cuda_debug_t */
     bool share;             /* ranks of a node may share a GPU */
     const char *plan_cache; /* auto, none, FOLDER */
+    bool measure_peak;
 } tr_cuda_settings_t;
 extern const tr_config_table_t tr_cuda_config; /* cuda.* */
 extern const tr_config_table_t tr_main_config;

@@ -362,6 +362,7 @@ const tr_device_ops_t tr_cuda_device_ops = {
     .capture_end = cuda_capture_end,
     .executable_launch = cuda_executable_launch,
     .executable_destroy = cuda_executable_destroy,
+    .measure_peak = tr_cuda_measure_peak,
     .place = tr_cuda_nvml_place,
     .kernels = tr_cuda_kernels,
 };
