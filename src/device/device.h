@@ -167,8 +167,8 @@ typedef struct {
     void (*place)(const tr_device_t *device, tr_device_place_t *out);
 
     /* Optional, both or none: what `prepare` chose (algorithms, compiled plans), as bytes by key.
-     * Rank 0's choices are broadcast before the other ranks plan; a key that is set is not chosen
-     * again. choices_set ignores keys of another device or version. */
+     * Ranks that do not know the choices of rank 0 get them by broadcast before they plan; a key
+     * that is set is not chosen again. choices_set ignores keys of another device or version. */
     tr_status_t (*choices_get)(tr_device_t *device, tr_choice_fn each, void *self);
     tr_status_t (*choices_set)(tr_device_t *device, const char *key, const void *value,
                                size_t bytes);
@@ -189,6 +189,7 @@ struct tr_device {
     /* hardware products of the type; otherwise they are emulated, slower than f32 */
     bool fast_bf16, fast_f16;
     bool tf32;             /* products of f32 use TF32; read by prepare */
+    bool chooses_nothing;  /* prepare fails with TR_ERR_NOINPUT where a choice is not known */
     bool profiled;         /* ranges are wanted */
     bool winograd;         /* convolutions may use Winograd's algorithm; read by prepare */
     int threads;           /* computing CPU threads; 0: none */

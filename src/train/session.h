@@ -163,6 +163,10 @@ tr_status_t tr_open_gpu_model(const tr_config_t *config, const char *model, bool
 /* Gives the choices of rank 0's device (choices_get) to the devices of the other ranks. Collective.
  */
 tr_status_t tr_share_choices(tr_world_t *world, tr_device_t *device);
+/* Whether the devices of all ranks made the same choices, and `planned` is true on all. Collective.
+ */
+tr_status_t tr_choices_are_alike(tr_world_t *world, tr_device_t *device, bool planned,
+                                 bool *out_alike);
 /* TR_ERR_CONFIG: two ranks of a node have the same GPU, and cuda.share is off. Collective. */
 tr_status_t tr_check_own_device(tr_world_t *world, const tr_config_t *config,
                                 const tr_device_t *device);

@@ -441,6 +441,8 @@ tr_status_t tr_cuda_dnn_make(tr_device_t *device, const cuda_dnn_graph_t *g,
     TR_TRY(target_of(device, &target));
     TR_TRY(find_stored(cuda, &target, g, &known, out));
     if (known) return tr_cuda_plan_store_counts(cuda->plans)->restored++, TR_OK;
+    if (device->chooses_nothing)
+        return TR_FAIL(TR_ERR_NOINPUT, "cuda.plan_cache has no plan of cuDNN for %s", g->key);
     tr_cuda_plan_store_counts(cuda->plans)->made++;
     TR_TRY(new_plan(g, out));
     const bool chosen = choose(*out, &target, g, &asked);
