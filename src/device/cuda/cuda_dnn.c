@@ -423,11 +423,11 @@ static tr_status_t find_stored(cuda_device_t *cuda, const target_t *target,
     return TR_OK;
 }
 
-/* A cuDNN that cannot plan without the GPU: every graph is taken to need the most. */
+/* Where cuDNN cannot plan without the GPU. */
 static tr_status_t make_bound(const cuda_dnn_graph_t *g, cuda_dnn_plan_t **out) {
     TR_TRY(new_plan(g, out));
     (*out)->bound = true;
-    (*out)->workspace_bytes = g->workspace_limit;
+    (*out)->workspace_bytes = g->bound;
     return TR_OK;
 }
 

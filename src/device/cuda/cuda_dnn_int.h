@@ -32,7 +32,7 @@ struct cuda_dnn_plan {
     int64_t engine_index;
     bool compiled; /* by cuDNN, at run time */
     bool restored;
-    bool bound; /* no plan: workspace_bytes is the limit, for cuDNN is too old to plan here */
+    bool bound; /* no plan: workspace_bytes is an upper bound, for cuDNN is too old to plan here */
 };
 
 tr_status_t tr_cuda_dnn_check(cudnnStatus_t status, const char *call, const char *file, int line,
@@ -77,6 +77,7 @@ typedef struct {
     const char *key; /* names all that `build` looks at */
     cuda_dnn_math_t math;
     size_t workspace_limit; /* engines that need more are passed over */
+    size_t bound;           /* counted where cuDNN is too old to plan without the GPU */
     tr_status_t (*build)(cuda_dnn_plan_t *p, const void *self);
     const void *self;
 } cuda_dnn_graph_t;
