@@ -153,9 +153,9 @@ typedef struct {
     const tr_kernel_t *kernels; /* [TR_K_COUNT] */
 
     /* Optional: the sustained FLOP/s of matrix products of `dtype` and bytes/s of memory copies,
-     * timed for about 0.1 s; on immediate devices less than 50 ms if out_bytes_per_sec is NULL. A
-     * reference for measured rates. TR_ERR_CONFIG if the device has no
-     * products of that type. */
+     * timed for about 0.1 s; on immediate devices less than 50 ms if out_bytes_per_sec is NULL. f32
+     * products use TF32 if device->tf32. A device may keep what it measured. A reference for
+     * measured rates. TR_ERR_CONFIG if the device has no products of that type. */
     tr_status_t (*measure_peak)(tr_device_t *device, tr_dtype_t dtype, double *out_flops_per_sec,
                                 double *out_bytes_per_sec);
     /* Optional: the rate in bytes/s of reading memory that is not in a cache, which limits products
@@ -167,8 +167,8 @@ typedef struct {
     void (*place)(const tr_device_t *device, tr_device_place_t *out);
 
     /* Optional, both or none: what `prepare` chose (algorithms, compiled plans), as bytes by key.
-     * Rank 0's choices are broadcast before the other ranks plan; a key that is set is not chosen
-     * again. choices_set ignores keys of another device or version. */
+     * Ranks that do not know the choices of rank 0 get them by broadcast before they plan; a key
+     * that is set is not chosen again. choices_set ignores keys of another device or version. */
     tr_status_t (*choices_get)(tr_device_t *device, tr_choice_fn each, void *self);
     tr_status_t (*choices_set)(tr_device_t *device, const char *key, const void *value,
                                size_t bytes);
@@ -189,6 +189,7 @@ struct tr_device {
     /* hardware products of the type; otherwise they are emulated, slower than f32 */
     bool fast_bf16, fast_f16;
     bool tf32;             /* products of f32 use TF32; read by prepare */
+    bool chooses_nothing;  /* prepare fails with TR_ERR_NOINPUT where a choice is not known */
     bool profiled;         /* ranges are wanted */
     bool winograd;         /* convolutions may use Winograd's algorithm; read by prepare */
     int threads;           /* computing CPU threads; 0: none */

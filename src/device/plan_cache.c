@@ -116,9 +116,8 @@ tr_status_t tr_plan_cache_create(tr_plan_cache_t **out) {
     return tr_alloc(sizeof **out, "the plans of kernels", out);
 }
 
-void tr_plan_cache_destroy(tr_device_t *device) {
+void tr_plan_cache_clear(tr_device_t *device) {
     tr_plan_cache_t *cache = device->plans;
-    if (!cache) return;
     for (size_t i = 0; i < cache->entries.count; i++) {
         entry_t *e = cache->entries.data[i];
         const tr_kernel_t *kernel = &device->ops->kernels[e->key.kernel];
@@ -126,5 +125,10 @@ void tr_plan_cache_destroy(tr_device_t *device) {
         free_entry(e);
     }
     tr_vec_free(&cache->entries);
+}
+
+void tr_plan_cache_destroy(tr_device_t *device) {
+    if (!device->plans) return;
+    tr_plan_cache_clear(device);
     tr_free(&device->plans);
 }

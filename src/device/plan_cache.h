@@ -23,6 +23,9 @@ tr_status_t tr_plan_workspace(tr_device_t *device, tr_kernel_id_t kernel,
                               const tr_kernel_call_t *call, size_t attr_bytes,
                               size_t *out_scratch_bytes);
 
+/* Forgets all plans. No graph may use one. */
+void tr_plan_cache_clear(tr_device_t *device);
+
 /* For device.c. */
 tr_status_t tr_plan_cache_create(tr_plan_cache_t **out);
 void tr_plan_cache_destroy(tr_device_t *device);

@@ -28,7 +28,7 @@ typedef struct {
     int rank; /* fields of higher rank are dropped first if the line is too long; -1: absent */
 } field_t;
 
-enum { EPOCH, BAR, STEP, LOSS, ACCURACY, LR, RATE, MFU, STALL, COMM, ETA, FIELD_COUNT };
+enum { EPOCH, BAR, STEP, LOSS, ACCURACY, LR, RATE, TFLOPS, MFU, STALL, COMM, ETA, FIELD_COUNT };
 
 /* Fixed memory: a line is drawn at every step, and steps allocate nothing. */
 typedef struct {
@@ -95,8 +95,8 @@ static void format_eta(double sec, char *text) {
 
 static void fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
     static const char *const labels[FIELD_COUNT] = {
-        "epoch ", "", "", "loss ", "acc ", "lr ", "", "mfu ", "data ", "comm ", "ETA "};
-    static const int ranks[FIELD_COUNT] = {1, 3, 5, 0, 2, 10, 6, 9, 7, 8, 4};
+        "epoch ", "", "", "loss ", "acc ", "lr ", "", "tflops ", "mfu ", "data ", "comm ", "ETA "};
+    static const int ranks[FIELD_COUNT] = {1, 3, 5, 0, 2, 10, 6, 11, 9, 7, 8, 4};
     for (int i = 0; i < FIELD_COUNT; i++) f[i] = (field_t){.label = labels[i], .rank = ranks[i]};
     if (s->phase && strcmp(s->phase, "valid") == 0) f[EPOCH].label = "valid ";
     if (s->phase && strcmp(s->phase, "test") == 0) f[EPOCH].label = "test  ";
@@ -120,6 +120,8 @@ static void fill_fields(const tr_progress_t *s, bool bar, field_t *f) {
         f[RATE].label = "tok ";
     }
     format_rate(s->tokens_per_sec > 0 ? s->tokens_per_sec : s->samples_per_sec, f[RATE].value);
+    snprintf(f[TFLOPS].value, FIELD_BYTES, s->tflops < 10 ? "%5.3f" : "%5.1f", s->tflops);
+    if (!(s->tflops >= 1e-3)) f[TFLOPS].rank = -1;
     format_percent(s->mfu, f[MFU].value);
     if (!(s->mfu > 0)) f[MFU].rank = -1;
     format_percent(s->data_stall, f[STALL].value);

@@ -59,6 +59,7 @@ typedef struct {
     double loss, accuracy; /* accuracy NaN if there is none */
     double lr, samples_per_sec;
     double tokens_per_sec; /* of a language model, which also has a perplexity; 0: other models */
+    double tflops;                   /* achieved, 10^12 FLOP/s; 0: not shown */
     double mfu;                      /* share of the peak FLOP/s; NaN or 0: unknown */
     double data_stall, comm_exposed; /* fractions */
     double eta_sec;

@@ -154,6 +154,7 @@ static tr_progress_t progress(const tr_report_t *r, int64_t step, double lr) {
                        .accuracy = r->last_accuracy,
                        .samples_per_sec = (double)s->order.batch_size / r->smooth_sec,
                        .tokens_per_sec = step_tokens(s) / r->smooth_sec,
+                       .tflops = tr_report_tflops(&r->rate, 1 / r->smooth_sec),
                        .mfu = tr_report_mfu(&r->rate, 1 / r->smooth_sec),
                        .data_stall = r->window.stall / sec,
                        .comm_exposed = r->window.exposed / sec,

@@ -13,7 +13,10 @@ static double step_flops(const tr_session_t *s) {
 static double measure_peak(tr_session_t *s) {
     const tr_dtype_t dtype = tr_precision_dtype((tr_precision_t)s->main.precision);
     double flops = 0;
-    if (!s->device->immediate || !s->device->ops->measure_peak) return 0;
+    tr_cuda_settings_t cuda;
+    if (!s->device->ops->measure_peak) return 0;
+    tr_config_read(s->config, &tr_cuda_config, &cuda);
+    if (!s->device->immediate && !cuda.measure_peak) return 0;
     if (s->device->ops->measure_peak(s->device, dtype, &flops, NULL) == TR_OK) return flops;
     tr_error_clear();
     return 0;
@@ -27,11 +30,15 @@ tr_status_t tr_report_rate_open(tr_session_t *s, tr_report_rate_t *out) {
     return TR_OK;
 }
 
+double tr_report_tflops(const tr_report_rate_t *rate, double steps_per_sec) {
+    return rate->step_flops * steps_per_sec / 1e12;
+}
+
 double tr_report_mfu(const tr_report_rate_t *rate, double steps_per_sec) {
     return rate->peak_flops > 0 ? rate->step_flops * steps_per_sec / rate->peak_flops : NAN;
 }
 
 void tr_report_rate_add(const tr_report_rate_t *rate, double steps_per_sec, json_t *to) {
-    json_object_set_new(to, "tflops", tr_json_measured(rate->step_flops * steps_per_sec / 1e12));
+    json_object_set_new(to, "tflops", tr_json_measured(tr_report_tflops(rate, steps_per_sec)));
     json_object_set_new(to, "mfu", tr_json_measured(tr_report_mfu(rate, steps_per_sec)));
 }

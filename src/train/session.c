@@ -6,6 +6,7 @@
 #include "session.h"
 
 #include "device/loss_scale.h"
+#include "device/plan_cache.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
@@ -323,18 +324,36 @@ static tr_status_t fit_on_rank(tr_session_t *s, bool choose) {
     return status;
 }
 
-/* Rank 0 plans first where the device makes choices, so that all ranks compute in the same way. On
- * all ranks the micro_batch that fits the one with the least memory. */
+/* Rank 0 makes the choices, so that all ranks compute in the same way. The others plan at the same
+ * time from the choices that are kept from earlier runs; only where those are not rank 0's, they
+ * wait for it and plan again. */
+static tr_status_t fit_on_ranks(tr_session_t *s, bool choose) {
+    const bool is_root = s->params.rank == 0;
+    bool alike = false;
+    s->device->chooses_nothing = !is_root;
+    tr_status_t status = fit_on_rank(s, choose);
+    s->device->chooses_nothing = false;
+    const bool planned = is_root || status != TR_ERR_NOINPUT;
+    if (!planned) {
+        tr_error_clear();
+        drop_graph(s);
+        status = TR_OK;
+    }
+    TR_TRY(tr_world_agree(s->world, status));
+    TR_TRY(tr_choices_are_alike(s->world, s->device, planned, &alike));
+    if (alike) return TR_OK;
+    TR_TRY(tr_share_choices(s->world, s->device));
+    if (is_root) return TR_OK;
+    if (planned) drop_graph(s);
+    tr_plan_cache_clear(s->device);
+    return fit_on_rank(s, choose);
+}
+
+/* On all ranks the micro_batch that fits the one with the least memory. */
 static tr_status_t fit_graph(tr_session_t *s) {
     const bool choose = is_auto(s);
     const bool shares = s->world && s->params.size > 1 && s->device->ops->choices_get;
-    tr_status_t status = TR_OK;
-    if (!shares || s->params.rank == 0) status = fit_on_rank(s, choose);
-    if (shares) {
-        TR_TRY(tr_world_agree(s->world, status));
-        status = tr_share_choices(s->world, s->device);
-        if (status == TR_OK && s->params.rank > 0) status = fit_on_rank(s, choose);
-    }
+    tr_status_t status = shares ? fit_on_ranks(s, choose) : fit_on_rank(s, choose);
     if (s->world) status = tr_world_agree(s->world, status);
     TR_TRY(status);
     if (!choose || !s->world) return TR_OK;

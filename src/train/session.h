@@ -43,6 +43,7 @@ typedef struct {
     bool share;             /* ranks of a node may share a GPU */
     bool tune;              /* algorithms are chosen by time */
     const char *plan_cache; /* auto, none, FOLDER */
+    bool measure_peak;
 } tr_cuda_settings_t;
 extern const tr_config_table_t tr_cuda_config; /* cuda.* */
 extern const tr_config_table_t tr_main_config;
@@ -163,6 +164,10 @@ tr_status_t tr_open_gpu_model(const tr_config_t *config, const char *model, bool
 /* Gives the choices of rank 0's device (choices_get) to the devices of the other ranks. Collective.
  */
 tr_status_t tr_share_choices(tr_world_t *world, tr_device_t *device);
+/* Whether the devices of all ranks made the same choices, and `planned` is true on all. Collective.
+ */
+tr_status_t tr_choices_are_alike(tr_world_t *world, tr_device_t *device, bool planned,
+                                 bool *out_alike);
 /* TR_ERR_CONFIG: two ranks of a node have the same GPU, and cuda.share is off. Collective. */
 tr_status_t tr_check_own_device(tr_world_t *world, const tr_config_t *config,
                                 const tr_device_t *device);

@@ -96,6 +96,11 @@ static const tr_config_field_t cuda_fields[] = {
                     "GPU; several ranks and jobs may share it. auto: trainer/cudnn in "
                     "$XDG_CACHE_HOME or ~/.cache. none: compile them in each run.",
                     TR_RESUME_FREE),
+    TR_FIELD_BOOL(tr_cuda_settings_t, measure_peak, "yes",
+                  "Measure the peak rate of matrix products at the start, which the share of the "
+                  "peak (mfu) needs. It takes about 0.1 s and is kept in cuda.plan_cache, by GPU, "
+                  "type and driver.",
+                  TR_RESUME_FREE),
 };
 const tr_config_table_t tr_cuda_config = {"cuda", cuda_fields, TR_COUNT(cuda_fields),
                                           sizeof(tr_cuda_settings_t)};

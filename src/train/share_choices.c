@@ -28,6 +28,26 @@ static tr_status_t take(tr_device_t *device, const char *message, size_t bytes) 
     return TR_OK;
 }
 
+/* FNV-1a, of keys and values in their order. */
+static tr_status_t add_hash(void *self, const char *key, const void *value, size_t bytes) {
+    uint64_t hash = *(uint64_t *)self ^ tr_hash_name(key);
+    for (size_t i = 0; i < bytes; i++)
+        hash = (hash ^ ((const unsigned char *)value)[i]) * 0x100000001b3;
+    *(uint64_t *)self = hash;
+    return TR_OK;
+}
+
+tr_status_t tr_choices_are_alike(tr_world_t *world, tr_device_t *device, bool planned,
+                                 bool *out_alike) {
+    uint64_t hash = 0xcbf29ce484222325;
+    TR_TRY(tr_world_agree(world, device->ops->choices_get(device, add_hash, &hash)));
+    const int64_t mine = (int64_t)(hash >> 1);
+    int64_t least[] = {mine, -mine, planned};
+    TR_TRY(tr_world_allreduce_int(world, least, 3, TR_REDUCE_MIN));
+    *out_alike = least[0] == -least[1] && least[2];
+    return TR_OK;
+}
+
 tr_status_t tr_share_choices(tr_world_t *world, tr_device_t *device) {
     const bool gives = tr_world_info(world)->rank == 0;
     tr_str_t message = {0};

@@ -32,6 +32,12 @@ $(eval $(call hostcuda_lib,cudnn,libcudnn.so.9,libcudnn.so))
 $(eval $(call hostcuda_lib,nccl,libnccl.so.2,libnccl.so))
 $(eval $(call hostcuda_lib,nvml,libnvidia-ml.so.1,libnvidia-ml.so))
 
+hostcuda_nvml_old := $(hostcuda)/nvml_old/libnvidia-ml.so.1
+$(hostcuda_nvml_old): $(hostcuda_nvml_o) $(hostcuda_dir)/nvml/exports_old.map $(hostcuda)/libcudart.so.13
+	@mkdir -p $(@D)
+	$(call say,LINK)$(CC) -shared -Wl,-soname,$(@F) -Wl,--version-script,$(hostcuda_dir)/nvml/exports_old.map -o $@ $(hostcuda_nvml_o) \
+	    $(hostcuda)/libcudart.so.13 -lm -lpthread
+
 hostcuda_test_x := $(patsubst %.c,$(hostcuda)/%,$(sort $(wildcard $(hostcuda_dir)/test_*.c)))
 hostcuda_test_k := $(patsubst %.cu,$(hostcuda)/%.cu.o,$(sort $(wildcard $(hostcuda_dir)/*.cu)))
 hostcuda_d      += $(hostcuda_test_x:=.d) $(hostcuda_test_k:.o=.d)
@@ -73,7 +79,7 @@ $(hostcuda)/libnvtx_log.so: $(hostcuda_dir)/nvtx_log.c
 	$(call say,LINK)$(CC) $(hostcuda_c) -w -shared -o $@ $< -ldl
 
 .PHONY: hostcuda
-hostcuda: $(hostcuda_libs) $(hostcuda_test_x) $(hostcuda_real) $(hostcuda_nvtx) $(hostcuda_module) $(hostcuda_stub)
+hostcuda: $(hostcuda_libs) $(hostcuda_nvml_old) $(hostcuda_test_x) $(hostcuda_real) $(hostcuda_nvtx) $(hostcuda_module) $(hostcuda_stub)
 test-programs: $(if $(k),$(if $(findstring $(k),$(hostcuda_dir)/fakes.t)$(findstring hostcuda,$(k)),hostcuda),hostcuda)
 -include $(hostcuda_d)
 else

@@ -164,8 +164,20 @@ static ncclResult_t init_without_blocking(const ncclUniqueId *id, double limit_s
     assert_int_equal(ncclCommInitRankConfig(&comm, ranks, *id, rank, &config), ncclInProgress);
     return wait_ready(limit_sec);
 }
+/* The new communicator is NULL, and the old one in progress, until the split is complete. */
+static void split_without_blocking(void) {
+    ncclComm_t own = NULL;
+    int n = 0;
+    assert_int_equal(ncclCommSplit(comm, rank, 0, &own, NULL), ncclInProgress);
+    assert_null(own);
+    OK(wait_ready(5));
+    OK(ncclCommCount(own, &n));
+    assert_int_equal(n, 1);
+    OK(ncclCommDestroy(own));
+}
 static int without_blocking(const ncclUniqueId *id) {
     OK(init_without_blocking(id, 20));
+    split_without_blocking();
     float *x = filled(4, 1);
     bool in_progress = false;
     for (int i = 0; i < 8; i++) {

@@ -11,6 +11,8 @@ grep -q "GPU 1 .*MIG.*pid 1 .*2\.0 GiB" out && ! grep -qE "cuda(Malloc|Free|SetD
 ok $? "info: partitions, other processes; it opens no GPU"
 fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 && ! grep -q skipped out
 ok $? "kernels at odd sizes and addresses"
+fakes "$BUILD/tests/unit/device/test_cuda_repeat" >out 2>&1 && ! grep -q skipped out
+ok $? "attention, filter gradients and long products: the same bits in ten runs"
 for t in matmul conv norm pointwise loss input update sequence head; do
     OP_DEVICE=cuda fakes "$BUILD/tests/unit/graph/test_ops_$t" >out 2>&1
     ok $? "ops: $t"

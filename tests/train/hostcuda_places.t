@@ -12,6 +12,9 @@ ok $? "info: cores near each GPU, NVLinks, pairs with P2P"
 HOSTCUDA_DEVICES=4 HOSTCUDA_NO_P2P=1 CUDA_VISIBLE_DEVICES=2 fakes "$TRAINER" info >out 2>&1 &&
     grep -Eq '^    P2P +2 of 6 pairs .*0-2, 0-3, 1-2, 1-3' out && grep -Eq '^    visible +1 of 4 ' out
 ok $? "info: pairs without P2P; hidden GPUs"
+HOSTCUDA_DEVICES=2 fakes env LD_LIBRARY_PATH="$BUILD/hostcuda/nvml_old:$BUILD/hostcuda" "$TRAINER" info >out 2>&1
+grep -q '^    GPU 1 .*H200' out && grep -q 'near cores ?; ? NVLinks' out && ! grep -q ' P2P ' out
+ok $? "info: a driver without some functions of NVML; the rest is reported"
 # doctor RANKS: its findings about GPUs
 doctor() { fakes "$MPIEXEC" -np "$1" "$TRAINER" doctor run.dir=d device=cuda --json doctor.json >out 2>&1; }
 HOSTCUDA_DEVICES=2 doctor 2

@@ -92,6 +92,13 @@ static tr_status_t cuda_memory_info(tr_device_t *device, size_t *out_free, size_
 
 /* -- streams and events ------------------------------------------------------------------------ */
 
+/* "Not ready" is no error, but the runtime remembers it as one, and the check after the next launch
+ * would report it. */
+static bool is_pending(cudaError_t error) {
+    if (error == cudaErrorNotReady) (void)cudaGetLastError();
+    return error == cudaErrorNotReady;
+}
+
 static tr_status_t cuda_stream_create(tr_device_t *device, const char *name, tr_priority_t priority,
                                       tr_stream_t **out) {
     int least = 0, greatest = 0;
@@ -132,8 +139,7 @@ static tr_status_t end_wait(const tr_device_t *device, cudaError_t error, const 
 tr_status_t tr_cuda_stream_wait(const tr_device_t *device, cudaStream_t stream, const char *who) {
     const double began = tr_clock_sec();
     cudaError_t error;
-    while ((error = cudaStreamQuery(stream)) == cudaErrorNotReady)
-        TR_TRY(pause_wait(device, began));
+    while (is_pending(error = cudaStreamQuery(stream))) TR_TRY(pause_wait(device, began));
     return end_wait(device, error, who);
 }
 
@@ -175,8 +181,7 @@ static tr_status_t cuda_event_sync(tr_device_t *device, tr_event_t *event) {
     const double began = tr_clock_sec();
     cudaError_t error;
     TR_TRY(tr_cuda_enter(device));
-    while ((error = cudaEventQuery(event->handle)) == cudaErrorNotReady)
-        TR_TRY(pause_wait(device, began));
+    while (is_pending(error = cudaEventQuery(event->handle))) TR_TRY(pause_wait(device, began));
     return end_wait(device, error, "work before an event");
 }
 
@@ -184,7 +189,7 @@ static tr_status_t cuda_event_query(tr_device_t *device, tr_event_t *event, bool
     TR_TRY(tr_cuda_enter(device));
     const cudaError_t error = cudaEventQuery(event->handle);
     *out_done = error == cudaSuccess;
-    return error == cudaErrorNotReady ? TR_OK : tr_cuda_check(error, "work before an event");
+    return is_pending(error) ? TR_OK : tr_cuda_check(error, "work before an event");
 }
 
 static tr_status_t cuda_event_elapsed(tr_device_t *device, tr_event_t *first, tr_event_t *last,
@@ -235,7 +240,9 @@ static tr_status_t cuda_capture_end(tr_device_t *device, tr_stream_t *stream,
     cudaError_t error = cudaStreamEndCapture(stream->handle, &graph);
     if (error == cudaSuccess && out) {
         const tr_status_t status = tr_alloc(sizeof *executable, "a captured program", &executable);
-        if (status == TR_OK) error = cudaGraphInstantiate(&executable->handle, graph, 0);
+        if (status == TR_OK) /* collectives keep the priority of their stream */
+            error = cudaGraphInstantiate(&executable->handle, graph,
+                                         cudaGraphInstantiateFlagUseNodePriority);
         if (status == TR_OK && error != cudaSuccess) tr_free(&executable);
         *out = executable;
     }
@@ -356,6 +363,7 @@ const tr_device_ops_t tr_cuda_device_ops = {
     .capture_end = cuda_capture_end,
     .executable_launch = cuda_executable_launch,
     .executable_destroy = cuda_executable_destroy,
+    .measure_peak = tr_cuda_measure_peak,
     .place = tr_cuda_nvml_place,
     .kernels = tr_cuda_kernels,
 };

@@ -494,11 +494,11 @@ static tr_status_t find_stored(cuda_device_t *cuda, const target_t *target,
     return TR_OK;
 }
 
-/* A cuDNN that cannot plan without the GPU: every graph is taken to need the most. */
+/* Where cuDNN cannot plan without the GPU. */
 static tr_status_t make_bound(const cuda_dnn_graph_t *g, cuda_dnn_plan_t **out) {
     TR_TRY(new_plan(g, out));
     (*out)->bound = true;
-    (*out)->workspace_bytes = g->workspace_limit;
+    (*out)->workspace_bytes = g->bound;
     return TR_OK;
 }
 
@@ -510,6 +510,8 @@ static tr_status_t make(tr_device_t *device, const cuda_dnn_graph_t *g, bool tim
     TR_TRY(target_of(device, &target));
     TR_TRY(find_stored(cuda, &target, g, &known, out));
     if (known) return tr_cuda_plan_store_counts(cuda->plans)->restored++, TR_OK;
+    if (device->chooses_nothing)
+        return TR_FAIL(TR_ERR_NOINPUT, "cuda.plan_cache has no plan of cuDNN for %s", g->key);
     tr_cuda_plan_store_counts(cuda->plans)->made++;
     TR_TRY(new_plan(g, out));
     const bool chosen = choose(*out, &target, g, timed ? device : NULL, &asked);

@@ -4,10 +4,12 @@
 #include <math.h>
 
 /*
- * Backward is written so that cuDNN keeps the T x T scores of all heads in workspace, 6 bytes each.
+ * Backward is written so that cuDNN keeps the T x T scores of all heads in workspace, SCORE_BYTES each.
  * The form without them is expected to add to dq in an order that varies.
  */
 #define WORKSPACE_BYTES ((size_t)64 << 30)
+#define SCORE_BYTES     6
+#define OTHER_BYTES     ((size_t)1 << 20) /* more than engines seen need besides the scores */
 
 enum {
     UID_Q = 1,
@@ -206,11 +208,13 @@ static tr_status_t build(cuda_dnn_plan_t *p, const void *self) {
 tr_status_t tr_cuda_dnn_attention_plan(tr_device_t *device, const cuda_dnn_attention_t *a,
                                        cuda_dnn_plan_t **out) {
     char key[128];
-    const cuda_dnn_graph_t graph = {.key = key,
-                                    .math = CUDA_DNN_HALF,
-                                    .workspace_limit = WORKSPACE_BYTES,
-                                    .build = build,
-                                    .self = a};
+    const cuda_dnn_graph_t graph = {
+        .key = key,
+        .math = CUDA_DNN_HALF,
+        .workspace_limit = WORKSPACE_BYTES,
+        .bound = (size_t)(a->samples * a->heads * a->steps * a->steps) * SCORE_BYTES + OTHER_BYTES,
+        .build = build,
+        .self = a};
     tr_snprintf(key, sizeof key, "causal attention %s %s %lld x %lld x %lld x %lld",
                 a->backward ? "backward" : "forward", tr_dtype_name(a->dtype),
                 (long long)a->samples, (long long)a->heads, (long long)a->steps,

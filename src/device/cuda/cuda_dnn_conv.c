@@ -191,6 +191,7 @@ tr_status_t tr_cuda_dnn_plan(tr_device_t *device, const cuda_dnn_conv_t *conv,
                                       : device->tf32        ? CUDA_DNN_TF32
                                                             : CUDA_DNN_F32,
                               .workspace_limit = WORKSPACE_BYTES,
+                              .bound = WORKSPACE_BYTES,
                               .build = build,
                               .self = &images};
     *out = NULL, *out_workspace_bytes = 0;

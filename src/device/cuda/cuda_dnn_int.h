@@ -5,6 +5,14 @@
 #include "cuda_dnn.h"
 #include <cudnn.h>
 
+#if CUDNN_VERSION < 91100 /* as later headers have them; older libraries refuse them */
+#define CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR       ((cudnnBackendDescriptorType_t)38)
+#define CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION ((cudnnBackendAttributeName_t)2702)
+#define CUDNN_ATTR_ENGINEHEUR_DEVICEPROP          ((cudnnBackendAttributeName_t)204)
+#define CUDNN_ATTR_ENGINE_DEVICEPROP              ((cudnnBackendAttributeName_t)1307)
+#define CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP      ((cudnnBackendAttributeName_t)407)
+#endif
+
 /* Addresses of tensors are multiples of this. */
 #define CUDA_DNN_ALIGNMENT 16
 
@@ -27,7 +35,7 @@ struct cuda_dnn_plan {
     int64_t engine_index;
     bool compiled; /* by cuDNN, at run time */
     bool restored;
-    bool bound; /* no plan: workspace_bytes is the limit, for cuDNN is too old to plan here */
+    bool bound; /* no plan: workspace_bytes is an upper bound, for cuDNN is too old to plan here */
 };
 
 tr_status_t tr_cuda_dnn_check(cudnnStatus_t status, const char *call, const char *file, int line,
@@ -72,6 +80,7 @@ typedef struct {
     const char *key; /* names all that `build` looks at */
     cuda_dnn_math_t math;
     size_t workspace_limit; /* engines that need more are passed over */
+    size_t bound;           /* counted where cuDNN is too old to plan without the GPU */
     tr_status_t (*build)(cuda_dnn_plan_t *p, const void *self);
     const void *self;
 } cuda_dnn_graph_t;

@@ -312,7 +312,7 @@ static __global__ void __launch_bounds__(THREADS)
     bias_act_kernel(T *y, const float *bias, int64_t n, int64_t columns) {
     const act_t<ACT> act;
     for (int64_t i = global_thread(); i < n; i += global_threads()) {
-        const float x = to_float(y[i]) + (bias ? bias[i % columns] : 0.0f);
+        const float x = to_float(y[i]) + bias[i % columns];
         y[i] = from_float<T>(ACT == TR_ACT_NONE ? x : act(x, 0.0f));
     }
 }
@@ -331,6 +331,7 @@ tr_status_t tr_cuda_bias_act(tr_device_t *device, tr_stream_t *stream, void *y, 
                              int64_t rows, int64_t columns, const float *bias, tr_act_t act) {
     const int64_t n = rows * columns;
     if (n == 0 || (act == TR_ACT_NONE && !bias)) return TR_OK;
+    if (!bias) BY_ACT(act, return map(device, stream, dtype, act_t<ACT>(), y, NULL, y, n));
     BY_ACT(act, return add_bias<ACT>(device, stream, y, dtype, n, columns, bias));
     return add_bias<TR_ACT_NONE>(device, stream, y, dtype, n, columns, bias);
 }

@@ -25,6 +25,7 @@ static __global__ void __launch_bounds__(THREADS)
         r.loss[row] = weight == 0.0f ? 0.0f : (float)(weight * (log(sum) + max - own));
     }
     if (!grad) return;
+    row_barrier<THREADS>(); /* `own` is read: grad may be logits */
     const float factor = known ? (r.dloss ? weight * r.dloss[row] : 0.0f) : NAN;
     for (int64_t i = threadIdx.x; i < r.tokens; i += THREADS) {
         const float share = (float)(expf(logits[at + i] - max) / sum) - (i == label ? 1.0f : 0.0f);

@@ -116,6 +116,10 @@ bool tr_cuda_has_nvtx(void);
 void tr_cuda_range_begin(tr_device_t *device, const char *name);
 void tr_cuda_range_end(tr_device_t *device);
 
+/* cuda_peak.c: `measure_peak` of the table of functions. Kept in the store of plans. */
+tr_status_t tr_cuda_measure_peak(tr_device_t *device, tr_dtype_t dtype, double *out_flops,
+                                 double *out_bytes);
+
 /* cuda_nccl.c: in builds with TR_CUDA_NCCL */
 extern const tr_collectives_engine_t tr_cuda_nccl;
 /* cuda_progress.cu: adds 1 to *word (int64_t, pinned) in the order of the stream. */

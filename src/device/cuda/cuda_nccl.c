@@ -19,6 +19,8 @@
 
 enum { GROUPS = 16, DONE_EVENTS = 64, INTERVALS = 128 };
 #define POLL_SEC 100e-6
+/* Most calls end sooner than a sleep: NCCL enqueues each collective from a thread of its own. */
+#define SPIN_SEC 200e-6
 /* A collective may take this many times the time limit: the watchdog, where it runs, is first, and
  * names the rank that is missing. */
 #define HANG_FACTOR 1.5
@@ -102,7 +104,7 @@ static tr_status_t settle(engine_t *e, const group_t *group, ncclResult_t result
                 "or the network is down. NCCL_DEBUG=INFO prints more",
                 call, e->base.rank, e->base.size, timeout_sec);
         }
-        pause_poll();
+        if (tr_clock_sec() - began > SPIN_SEC) pause_poll();
     }
     return result == ncclSuccess ? TR_OK : fail_nccl(e, group, result, call);
 }
@@ -298,12 +300,10 @@ static tr_status_t nccl_split(tr_collectives_t *c, int color, int *out_group) {
     TR_TRY(tr_cuda_enter(&e->cuda->base));
     group_t *group = &e->group[e->group_count];
     group->comm = NULL;
-    const ncclResult_t result = e->nccl->CommSplit(
-        all->comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, all->rank, &group->comm, NULL);
-    TR_TRY(settle(e, all, result == ncclInProgress ? ncclSuccess : result, "ncclCommSplit",
-                  e->timeout_sec));
+    /* The old communicator is in progress, and group->comm is NULL, until the split is complete. */
+    NCCL_TRY(e, all, CommSplit, all->comm, color < 0 ? NCCL_SPLIT_NOCOLOR : color, all->rank,
+             &group->comm, NULL);
     if (color < 0) return TR_OK;
-    TR_TRY(settle(e, group, ncclInProgress, "ncclCommSplit", e->timeout_sec));
     NCCL_TRY(e, group, CommCount, group->comm, &group->size);
     NCCL_TRY(e, group, CommUserRank, group->comm, &group->rank);
     *out_group = e->group_count++;
@@ -395,6 +395,7 @@ static tr_status_t finish_stream(engine_t *e, double timeout_sec) {
     const double began = tr_clock_sec();
     cudaError_t error;
     while ((error = cudaStreamQuery(e->stream)) == cudaErrorNotReady) {
+        (void)cudaGetLastError(); /* "not ready" is no error */
         TR_TRY(nccl_check(&e->base));
         if (timeout_sec > 0 && tr_clock_sec() - began > timeout_sec)
             return TR_FAIL(TR_ERR_RETRY,

@@ -20,14 +20,16 @@ typedef struct {
 } nvml_process_t;
 
 /* Every function returns 0, or a number that nvmlErrorString explains. */
-#define NVML_FUNCTIONS(X)                                                                          \
+#define NVML_REQUIRED(X)                                                                           \
     X(int, Init_v2, (void))                                                                        \
     X(int, Shutdown, (void))                                                                       \
     X(const char *, ErrorString, (int))                                                            \
+    X(int, DeviceGetCount_v2, (unsigned *))                                                        \
+    X(int, DeviceGetHandleByIndex_v2, (unsigned, nvml_device_t *))
+/* A driver may lack some of these: what they tell is then unknown. */
+#define NVML_OPTIONAL(X)                                                                           \
     X(int, SystemGetDriverVersion, (char *, unsigned))                                             \
     X(int, SystemGetCudaDriverVersion, (int *))                                                    \
-    X(int, DeviceGetCount_v2, (unsigned *))                                                        \
-    X(int, DeviceGetHandleByIndex_v2, (unsigned, nvml_device_t *))                                 \
     X(int, DeviceGetName, (nvml_device_t, char *, unsigned))                                       \
     X(int, DeviceGetUUID, (nvml_device_t, char *, unsigned))                                       \
     X(int, DeviceGetCudaComputeCapability, (nvml_device_t, int *, int *))                          \
@@ -41,19 +43,28 @@ typedef struct {
 
 typedef struct {
 #define NVML_MEMBER(type, name, args) type(*name) args;
-    NVML_FUNCTIONS(NVML_MEMBER)
+    NVML_REQUIRED(NVML_MEMBER)
+    NVML_OPTIONAL(NVML_MEMBER) /* NULL: missing; called by ASK */
 #undef NVML_MEMBER
 } nvml_t;
+
+enum { FUNCTION_NOT_FOUND = 13 }; /* nvmlReturn_t */
+#define ASK(nvml, name, ...) ((nvml)->name ? (nvml)->name(__VA_ARGS__) : FUNCTION_NOT_FOUND)
+/* nvmlProcessInfo_t: the driver does not tell this memory. */
+#define NOT_AVAILABLE (~0ull)
 
 /* NULL, or why NVML cannot be used. */
 static const char *load(nvml_t *nvml) {
     static char reason[256];
     void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
     if (!library) return "none: " LIBRARY " is missing, which comes with the driver";
-#define NVML_FIND(type, name, args)                                                                \
-    nvml->name = (type(*) args)dlsym(library, "nvml" #name);                                       \
+#define NVML_FIND(type, name, args) nvml->name = (type(*) args)dlsym(library, "nvml" #name);
+#define NVML_CHECK(type, name, args)                                                               \
     if (!nvml->name) return "its NVML is too old: nvml" #name " is missing";
-    NVML_FUNCTIONS(NVML_FIND)
+    NVML_REQUIRED(NVML_FIND)
+    NVML_OPTIONAL(NVML_FIND)
+    NVML_REQUIRED(NVML_CHECK)
+#undef NVML_CHECK
 #undef NVML_FIND
     const int error = nvml->Init_v2();
     if (error == 0) return NULL;
@@ -65,10 +76,14 @@ static void add_processes(const nvml_t *nvml, nvml_device_t gpu, char *text, siz
     nvml_process_t list[8];
     unsigned count = sizeof list / sizeof *list;
     int used = 0;
-    if (nvml->DeviceGetComputeRunningProcesses_v3(gpu, &count, list) != 0) return;
-    for (unsigned i = 0; i < count && used >= 0 && (size_t)used < bytes; i++)
-        used += snprintf(text + used, bytes - (size_t)used, ", used by pid %u (%.1f GiB)",
-                         list[i].pid, (double)list[i].used_bytes / 0x1p30);
+    if (ASK(nvml, DeviceGetComputeRunningProcesses_v3, gpu, &count, list) != 0) return;
+    for (unsigned i = 0; i < count && used >= 0 && (size_t)used < bytes; i++) {
+        char memory[32] = "";
+        if (list[i].used_bytes != NOT_AVAILABLE)
+            snprintf(memory, sizeof memory, " (%.1f GiB)", (double)list[i].used_bytes / 0x1p30);
+        used +=
+            snprintf(text + used, bytes - (size_t)used, ", used by pid %u%s", list[i].pid, memory);
+    }
 }
 
 /* -- where a GPU is ---------------------------------------------------------------------------- */
@@ -81,7 +96,7 @@ static void format_cores(const nvml_t *nvml, nvml_device_t gpu, char *text, size
     unsigned long set[CORE_WORDS] = {0};
     size_t used = 0;
     *text = '\0';
-    if (nvml->DeviceGetCpuAffinity(gpu, CORE_WORDS, set) != 0) return;
+    if (ASK(nvml, DeviceGetCpuAffinity, gpu, CORE_WORDS, set) != 0) return;
     for (int first = 0, last; first < CORE_WORDS * WORD_BITS; first = last + 1) {
         last = first;
         if (!(set[first / WORD_BITS] >> first % WORD_BITS & 1)) continue;
@@ -94,13 +109,14 @@ static void format_cores(const nvml_t *nvml, nvml_device_t gpu, char *text, size
     }
 }
 
-static unsigned count_links(const nvml_t *nvml, nvml_device_t gpu) {
+/* Writes "18"; "?" if unknown. */
+static void format_links(const nvml_t *nvml, nvml_device_t gpu, char *text, size_t bytes) {
     unsigned links = 0;
     for (unsigned i = 0; i < MOST_LINKS; i++) {
         unsigned active = 0;
-        if (nvml->DeviceGetNvLinkState(gpu, i, &active) == 0 && active) links++;
+        if (ASK(nvml, DeviceGetNvLinkState, gpu, i, &active) == 0 && active) links++;
     }
-    return links;
+    snprintf(text, bytes, nvml->DeviceGetNvLinkState ? "%u" : "?", links);
 }
 
 /* The pairs that cannot read each other's memory, and how many of the others use NVLink. */
@@ -109,15 +125,18 @@ static void report_pairs(const nvml_t *nvml, unsigned count, tr_report_row_fn ro
     char text[512];
     int pairs = 0, nvlink = 0, used = 0, without = 0;
     char list[384] = "";
+    if (!nvml->DeviceGetP2PStatus) return;
     if (count > MOST_GPUS) count = MOST_GPUS;
     for (unsigned i = 0; i < count; i++)
         if (nvml->DeviceGetHandleByIndex_v2(i, &gpu[i]) != 0) return;
     for (unsigned i = 0; i < count; i++)
         for (unsigned j = i + 1; j < count; j++, pairs++) {
             unsigned status = 0;
-            if (nvml->DeviceGetP2PStatus(gpu[i], gpu[j], P2P_NVLINK, &status) == 0 && status == 0)
+            if (ASK(nvml, DeviceGetP2PStatus, gpu[i], gpu[j], P2P_NVLINK, &status) == 0 &&
+                status == 0)
                 nvlink++;
-            if (nvml->DeviceGetP2PStatus(gpu[i], gpu[j], P2P_READ, &status) == 0 && status == 0)
+            if (ASK(nvml, DeviceGetP2PStatus, gpu[i], gpu[j], P2P_READ, &status) == 0 &&
+                status == 0)
                 continue;
             without++;
             if (used >= 0 && (size_t)used < sizeof list)
@@ -136,7 +155,7 @@ void tr_cuda_nvml_place(const tr_device_t *device, tr_device_place_t *out) {
     unsigned count = 0;
     if (cudaGetDeviceCount(&out->visible) != cudaSuccess) out->visible = 0;
     if (load(&nvml)) return;
-    if (nvml.DeviceGetHandleByPciBusId_v2(device->bus_id, &gpu) == 0)
+    if (ASK(&nvml, DeviceGetHandleByPciBusId_v2, device->bus_id, &gpu) == 0)
         format_cores(&nvml, gpu, out->near_cores, sizeof out->near_cores);
     if (nvml.DeviceGetCount_v2(&count) == 0) out->siblings = (int)count;
     (void)nvml.Shutdown();
@@ -145,7 +164,8 @@ void tr_cuda_nvml_place(const tr_device_t *device, tr_device_place_t *out) {
 /* -- the report -------------------------------------------------------------------------------- */
 
 static void report_gpu(const nvml_t *nvml, unsigned index, tr_report_row_fn row, void *self) {
-    char label[32], name[96] = "?", uuid[96] = "?", users[512] = "", cores[256], text[1024];
+    char label[32], name[96] = "?", uuid[96] = "?", users[512] = "", cores[256], links[16],
+                    text[1024];
     int major = 0, minor = 0;
     unsigned mig = 0, pending = 0;
     nvml_memory_t memory = {0};
@@ -156,19 +176,19 @@ static void report_gpu(const nvml_t *nvml, unsigned index, tr_report_row_fn row,
         row(self, label, nvml->ErrorString(error));
         return;
     }
-    (void)nvml->DeviceGetName(gpu, name, sizeof name);
-    (void)nvml->DeviceGetUUID(gpu, uuid, sizeof uuid);
-    (void)nvml->DeviceGetCudaComputeCapability(gpu, &major, &minor);
-    (void)nvml->DeviceGetMemoryInfo(gpu, &memory);
-    (void)nvml->DeviceGetMigMode(gpu, &mig, &pending);
+    (void)ASK(nvml, DeviceGetName, gpu, name, sizeof name);
+    (void)ASK(nvml, DeviceGetUUID, gpu, uuid, sizeof uuid);
+    (void)ASK(nvml, DeviceGetCudaComputeCapability, gpu, &major, &minor);
+    (void)ASK(nvml, DeviceGetMemoryInfo, gpu, &memory);
+    (void)ASK(nvml, DeviceGetMigMode, gpu, &mig, &pending);
     add_processes(nvml, gpu, users, sizeof users);
     snprintf(text, sizeof text, "%s, %d.%d, %s, %.1f of %.1f GiB free%s%s", name, major, minor,
              uuid, (double)memory.free / 0x1p30, (double)memory.total / 0x1p30,
              mig ? ", partitioned (MIG)" : "", users);
     row(self, label, text);
     format_cores(nvml, gpu, cores, sizeof cores);
-    snprintf(text, sizeof text, "near cores %s; %u NVLinks up", *cores ? cores : "?",
-             count_links(nvml, gpu));
+    format_links(nvml, gpu, links, sizeof links);
+    snprintf(text, sizeof text, "near cores %s; %s NVLinks up", *cores ? cores : "?", links);
     row(self, "", text);
 }
 
@@ -196,8 +216,8 @@ void tr_cuda_nvml_report(tr_report_row_fn row, void *self) {
         row(self, "driver", reason);
         return;
     }
-    (void)nvml.SystemGetDriverVersion(version, sizeof version);
-    (void)nvml.SystemGetCudaDriverVersion(&cuda);
+    (void)ASK(&nvml, SystemGetDriverVersion, version, sizeof version);
+    (void)ASK(&nvml, SystemGetCudaDriverVersion, &cuda);
     snprintf(text, sizeof text, "%s, for CUDA up to %s", version, tr_cuda_version(cuda).text);
     row(self, "driver", text);
     (void)nvml.DeviceGetCount_v2(&count);

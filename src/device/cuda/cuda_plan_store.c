@@ -66,6 +66,10 @@ cuda_plan_counts_t *tr_cuda_plan_store_counts(cuda_plan_store_t *store) {
     return &store->counts;
 }
 
+const char *tr_cuda_plan_store_folder(const cuda_plan_store_t *store) {
+    return store->folder;
+}
+
 /* -- memory ------------------------------------------------------------------------------------ */
 
 static entry_t *find_entry(cuda_plan_store_t *store, const char *key) {

@@ -18,6 +18,9 @@ tr_status_t tr_cuda_plan_store_create(const char *prefix, const char *folder,
                                       cuda_plan_store_t **out);
 void tr_cuda_plan_store_destroy(cuda_plan_store_t **store);
 
+/* "": none */
+const char *tr_cuda_plan_store_folder(const cuda_plan_store_t *store);
+
 /* The text kept for the graph `key`, valid until the store is changed; NULL: none. */
 const char *tr_cuda_plan_store_find(cuda_plan_store_t *store, const char *key);
 /* Keeps a copy of `text`, and writes its file if it `lasts`. A folder that cannot be written costs

@@ -44,6 +44,7 @@ struct cuda_product_plan {
     cuda_product_t product;
     cublasLtMatrixLayoutOpaque_t a, b, c; /* of cuBLASLt's product: a is our B, b our A */
     cublasLtMatmulAlgo_t aligned, any;
+    bool has_any; /* false: cuBLASLt has only `aligned` */
     size_t workspace_bytes;
 };
 
@@ -106,12 +107,13 @@ static tr_status_t init_desc(const tr_device_t *device, const cuda_product_t *p,
     return TR_OK;
 }
 
-static tr_status_t init_preference(cublasLtMatmulPreferenceOpaque_t *preference,
+static tr_status_t init_preference(cublasLtMatmulPreferenceOpaque_t *preference, tr_dtype_t out,
                                    uint32_t alignment) {
     const size_t workspace = WORKSPACE_BYTES;
-    /* sums of a split product go through f32, never through a rounded C */
+    /* The sums of a split product are f32. INPLACE adds them in C, which may be rounded. */
     const uint32_t reduction =
-        CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+        CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+        (out == TR_F32 ? CUBLASLT_REDUCTION_SCHEME_INPLACE : CUBLASLT_REDUCTION_SCHEME_NONE);
     static const cublasLtMatmulPreferenceAttributes_t sides[] = {
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
@@ -136,7 +138,7 @@ static tr_status_t suggest(tr_device_t *device, cuda_product_plan_t *plan, uint3
     *out_count = 0;
     TR_TRY(tr_cuda_blas(device, &handle));
     TR_TRY(init_desc(device, p, NULL, &desc));
-    TR_TRY(init_preference(&preference, alignment));
+    TR_TRY(init_preference(&preference, p->out, alignment));
     const cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(handle, &desc, &plan->a, &plan->b, &plan->c, &plan->c,
                                        &preference, wanted, results, out_count);
@@ -302,7 +304,9 @@ tr_status_t tr_cuda_product_plan(tr_device_t *device, const cuda_product_t *prod
     status = cuda_self(device)->tune ? choose_timed(device, plan, &plan->aligned)
                                      : choose(device, plan, ALIGNMENT, &plan->aligned);
     TR_TRY_GOTO(status, fail);
-    TR_TRY_GOTO(choose(device, plan, (uint32_t)tr_dtype_bytes(product->in), &plan->any), fail);
+    plan->has_any =
+        choose(device, plan, (uint32_t)tr_dtype_bytes(product->in), &plan->any) == TR_OK;
+    if (!plan->has_any) tr_error_clear();
     *out = plan;
     return TR_OK;
 fail:
@@ -315,6 +319,12 @@ tr_status_t tr_cuda_product_run(tr_device_t *device, tr_stream_t *stream, cuda_p
                                 void *workspace) {
     const uintptr_t low =
         ((uintptr_t)a | (uintptr_t)b | (uintptr_t)bias | (uintptr_t)c) % ALIGNMENT;
+    if (low && !plan->has_any)
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "cuBLASLt needs addresses aligned to %d bytes for a product of %s into %s; "
+                       "an address is only aligned to %d",
+                       ALIGNMENT, tr_dtype_name(plan->product.in), tr_dtype_name(plan->product.out),
+                       1 << __builtin_ctzl(low));
     return multiply(device, stream, plan, low ? &plan->any : &plan->aligned,
                     &(cuda_product_data_t){a, b, bias, c, workspace});
 }

@@ -211,7 +211,7 @@ cudaError_t hc_enter(const char *name, bool unsafe, const char *format, ...) {
 
 cudaError_t hc_leave(cudaError_t error) {
     if (!error) error = sticky;
-    if (error && error != cudaErrorNotReady) last_error = error;
+    if (error) last_error = error; /* cudaErrorNotReady, too, as the real runtime does */
     hc_unlock();
     return error;
 }

@@ -38,6 +38,12 @@ static int digit(char c) {
     return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+/* What compiling or restoring takes from the real library. */
+static void pause_ms(const char *name) {
+    const long ms = hostcuda_env(name, 0);
+    if (ms > 0) usleep((useconds_t)(1000 * ms));
+}
+
 static cudnnStatus_t restore(desc_t *plan, const attribute_t *json) {
     saved_t saved;
     const char *text = json->data, *end = text + json->count;
@@ -70,6 +76,7 @@ cudnnStatus_t dnn_finalize_plan(desc_t *plan) {
     if (!dnn_find(plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE) &&
         !dnn_find(plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP))
         return dnn_refuse(CUDNN_STATUS_BAD_PARAM, "a plan needs a handle or device properties");
+    pause_ms(json ? "HOSTCUDA_CUDNN_RESTORE_MS" : "HOSTCUDA_CUDNN_COMPILE_MS");
     if (json) return restore(plan, json);
     if (!config)
         return dnn_refuse(CUDNN_STATUS_BAD_PARAM,

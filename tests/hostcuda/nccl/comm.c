@@ -82,7 +82,16 @@ static void finish_split(comm_t *comm) {
     join(comm);
 }
 
+/* The program gets the new communicator when the split is complete, as from the real library. */
+static void advance_child(comm_t *comm) {
+    comm_t *child = comm->child;
+    nccl_advance(child);
+    if (child->error) comm->error = child->error;
+    if (child->error || child->phase == READY) *comm->child_out = child, comm->child = NULL;
+}
+
 void nccl_advance(comm_t *comm) {
+    if (comm->child) advance_child(comm);
     if (comm->phase == SPLITTING) finish_split(comm);
     if (comm->phase != JOINING || comm->error || atomic_load(&comm->shared->joined) < comm->ranks)
         return;
@@ -107,7 +116,7 @@ static ncclResult_t settle(comm_t *comm) {
     if (!comm->blocking) return ncclInProgress;
     for (;;) {
         nccl_advance(comm);
-        if (comm->error || comm->phase == READY) return comm->error;
+        if (comm->error || (comm->phase == READY && !comm->child)) return comm->error;
         usleep(200);
     }
 }
@@ -199,16 +208,17 @@ EXPORT ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclCom
                      .key = key,
                      .split = split};
     parent->users++;
-    *out = comm;
-    return settle(comm);
+    parent->child = comm;
+    parent->child_out = out;
+    return settle(parent);
 }
 
 EXPORT ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error) {
     NCCL_CALL("%s", "");
     if (!comm) return nccl_refuse(NULL, ncclInvalidArgument, "the communicator is NULL");
     nccl_advance(comm);
-    const bool busy = comm->phase == JOINING || comm->phase == SPLITTING || comm->in_progress ||
-                      (comm->phase == FINALIZED && comm->captured > 0);
+    const bool busy = comm->phase == JOINING || comm->phase == SPLITTING || comm->child ||
+                      comm->in_progress || (comm->phase == FINALIZED && comm->captured > 0);
     comm->in_progress = false;
     *error = comm->error ? comm->error : busy ? ncclInProgress : ncclSuccess;
     return ncclSuccess;
@@ -220,7 +230,7 @@ ncclResult_t nccl_check(comm_t *comm) {
     if (comm->phase != READY)
         return nccl_refuse(comm, ncclInvalidArgument,
                            "the communicator is not ready, or finalized");
-    if (comm->in_progress)
+    if (comm->in_progress || comm->child)
         return nccl_refuse(comm, ncclInvalidUsage,
                            "the last call is in progress: ask ncclCommGetAsyncError first");
     return ncclSuccess;

@@ -58,6 +58,8 @@ struct ncclComm {
     int splits;
     struct ncclComm *parent; /* while splitting */
     int color, key, split;
+    struct ncclComm *child; /* a split that is not complete: this communicator is in progress */
+    ncclComm_t *child_out;  /* gets the child when it is complete; NULL until then */
     char why[160];
 };
 typedef struct ncclComm comm_t;

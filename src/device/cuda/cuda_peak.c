@@ -1,0 +1,242 @@
+/*
+ * The rates that this GPU reaches: products by cuBLASLt, and copies. Sizes grow until one run takes
+ * LONG_SEC, so that a launch no longer counts. Rates are kept with the plans of cuDNN, by GPU, type
+ * and driver.
+ */
+#include "cuda_plan_store.h"
+#include "cuda_product.h"
+#include "trainer/mem.h"
+#include "trainer/str.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LONG_SEC   1e-3
+#define ROUND_SEC  4e-3  /* of one round, which repeats a run */
+#define BUDGET_SEC 60e-3 /* of all rounds; the first always counts */
+enum { ROUNDS = 5, MOST_REPEATS = 256 };
+enum { FIRST_SIZE = 128, LAST_SIZE = 8192 }; /* rows and columns of a product */
+#define FIRST_COPY   ((size_t)1 << 20)
+#define LAST_COPY    ((size_t)512 << 20)
+#define SAMPLE_BYTES ((size_t)1 << 18) /* of random numbers, repeated over the whole memory */
+
+typedef struct probe probe_t;
+struct probe {
+    tr_device_t *device;
+    tr_stream_t *stream;
+    tr_event_t *from, *to;
+    tr_status_t (*run)(probe_t *p);
+    char *memory;
+    cuda_product_plan_t *plan;
+    size_t bytes; /* of an operand, or of a copy */
+};
+
+/* -- timing ------------------------------------------------------------------------------------ */
+
+static tr_status_t time_runs(probe_t *p, int repeats, double *out_sec) {
+    const tr_device_ops_t *ops = p->device->ops;
+    TR_TRY(ops->event_record(p->device, p->from, p->stream));
+    for (int i = 0; i < repeats; i++) TR_TRY(p->run(p));
+    TR_TRY(ops->event_record(p->device, p->to, p->stream));
+    TR_TRY(ops->event_sync(p->device, p->to));
+    TR_TRY(ops->event_elapsed(p->device, p->from, p->to, out_sec));
+    *out_sec = fmax(*out_sec / repeats, 1e-9);
+    return TR_OK;
+}
+
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of some rounds, or one run where that is short and `last` is false. */
+static tr_status_t time_size(probe_t *p, bool last, double *out_sec) {
+    double round[ROUNDS], sum = 0;
+    int rounds = 0;
+    TR_TRY(time_runs(p, 1, out_sec)); /* loads the kernel */
+    TR_TRY(time_runs(p, 1, out_sec));
+    if (*out_sec < LONG_SEC && !last) return TR_OK;
+    const int repeats = (int)fmin(fmax(ROUND_SEC / *out_sec, 1), MOST_REPEATS);
+    while (rounds < ROUNDS && sum < BUDGET_SEC) {
+        TR_TRY(time_runs(p, repeats, &round[rounds]));
+        sum += round[rounds++] * repeats;
+    }
+    qsort(round, (size_t)rounds, sizeof *round, compare);
+    *out_sec = round[rounds / 2];
+    return TR_OK;
+}
+
+static void close_probe(probe_t *p) {
+    const tr_device_ops_t *ops = p->device->ops;
+    if (p->from) ops->event_destroy(p->device, p->from);
+    if (p->to) ops->event_destroy(p->device, p->to);
+    if (p->stream) ops->stream_destroy(p->device, p->stream);
+    *p = (probe_t){.device = p->device};
+}
+
+static tr_status_t open_probe(tr_device_t *device, probe_t *p) {
+    const tr_device_ops_t *ops = device->ops;
+    tr_status_t status = TR_OK;
+    *p = (probe_t){.device = device};
+    TR_TRY_GOTO(ops->stream_create(device, "peak", TR_PRIORITY_NORMAL, &p->stream), fail);
+    TR_TRY_GOTO(ops->event_create(device, TR_EVENT_TIMED, &p->from), fail);
+    TR_TRY_GOTO(ops->event_create(device, TR_EVENT_TIMED, &p->to), fail);
+    return TR_OK;
+fail:
+    close_probe(p);
+    return status;
+}
+
+/* -- products ---------------------------------------------------------------------------------- */
+
+/* A random number in [0.5, 1) with a random sign. Zeros would be multiplied faster: they take less
+ * power. */
+static uint32_t random_bits(tr_dtype_t dtype, uint32_t *state) {
+    const uint32_t r = *state = *state * 1664525u + 1013904223u;
+    return dtype == TR_BF16  ? 0x3f00u | (r >> 16 & 0x807fu)
+           : dtype == TR_F16 ? 0x3800u | (r >> 16 & 0x83ffu)
+                             : 0x3f000000u | (r & 0x807fffffu);
+}
+
+/* The first p->bytes of the memory, which are a multiple of the sample. */
+static tr_status_t fill_operand(const probe_t *p, tr_dtype_t dtype) {
+    const tr_device_ops_t *ops = p->device->ops;
+    const size_t elem = tr_dtype_bytes(dtype),
+                 sample = p->bytes < SAMPLE_BYTES ? p->bytes : SAMPLE_BYTES;
+    uint32_t state = 1;
+    char *host = NULL;
+    TR_TRY(tr_alloc(sample, "the probe of a GPU", &host));
+    for (size_t i = 0; i < sample; i += elem) {
+        const uint32_t bits = random_bits(dtype, &state);
+        memcpy(host + i, &bits, elem); /* little-endian */
+    }
+    tr_status_t status =
+        ops->copy(p->device, p->stream, p->memory, host, sample, TR_COPY_TO_DEVICE);
+    for (size_t done = sample; done < p->bytes && status == TR_OK; done *= 2)
+        status =
+            ops->copy(p->device, p->stream, p->memory + done, p->memory, done, TR_COPY_ON_DEVICE);
+    if (status == TR_OK) status = ops->stream_sync(p->device, p->stream);
+    tr_free(&host);
+    return status;
+}
+
+/* C = A A^T: operand, result, workspace */
+static tr_status_t run_product(probe_t *p) {
+    return tr_cuda_product_run(p->device, p->stream, p->plan, p->memory, p->memory, NULL,
+                               p->memory + p->bytes, p->memory + 2 * p->bytes);
+}
+
+static tr_status_t time_product(probe_t *p, tr_dtype_t dtype, int64_t n, double *out_sec) {
+    const cuda_product_t product = {
+        .in = dtype, .out = dtype, .trans_b = true, .m = n, .n = n, .k = n, .batch = 1, .alpha = 1};
+    void *memory = NULL;
+    size_t workspace = 0;
+    tr_status_t status = TR_OK;
+    TR_TRY(tr_cuda_product_plan(p->device, &product, &p->plan, &workspace));
+    p->run = run_product;
+    p->bytes = (size_t)(n * n) * tr_dtype_bytes(dtype);
+    TR_TRY_GOTO(p->device->ops->alloc(p->device, 2 * p->bytes + workspace, 0, &memory), done);
+    p->memory = memory;
+    TR_TRY_GOTO(fill_operand(p, dtype), done);
+    TR_TRY_GOTO(time_size(p, n == LAST_SIZE, out_sec), done);
+done:
+    if (memory) p->device->ops->free(p->device, memory);
+    tr_cuda_product_release(&p->plan);
+    return status;
+}
+
+/* Where memory ends, the largest size that fits counts. */
+static tr_status_t measure_products(probe_t *p, tr_dtype_t dtype, double *out_flops) {
+    double sec = 0;
+    *out_flops = 0;
+    for (int64_t n = FIRST_SIZE; n <= LAST_SIZE && sec < LONG_SEC; n *= n < 2048 ? 4 : 2) {
+        const tr_status_t status = time_product(p, dtype, n, &sec);
+        if (status == TR_ERR_MEMORY && *out_flops > 0) return tr_error_clear(), TR_OK;
+        TR_TRY(status);
+        *out_flops = 2 * (double)n * (double)n * (double)n / sec;
+    }
+    return TR_OK;
+}
+
+/* -- copies ------------------------------------------------------------------------------------ */
+
+static tr_status_t run_copy(probe_t *p) {
+    return p->device->ops->copy(p->device, p->stream, p->memory + p->bytes, p->memory, p->bytes,
+                                TR_COPY_ON_DEVICE);
+}
+
+static tr_status_t time_copy(probe_t *p, size_t bytes, double *out_sec) {
+    void *memory = NULL;
+    p->run = run_copy;
+    p->bytes = bytes;
+    TR_TRY(p->device->ops->alloc(p->device, 2 * bytes, 0, &memory));
+    p->memory = memory;
+    tr_status_t status = p->device->ops->zero(p->device, p->stream, memory, 2 * bytes);
+    if (status == TR_OK) status = time_size(p, bytes == LAST_COPY, out_sec);
+    p->device->ops->free(p->device, memory);
+    return status;
+}
+
+static tr_status_t measure_copies(probe_t *p, double *out_bytes) {
+    double sec = 0;
+    *out_bytes = 0;
+    for (size_t bytes = FIRST_COPY; bytes <= LAST_COPY && sec < LONG_SEC; bytes *= 8) {
+        const tr_status_t status = time_copy(p, bytes, &sec);
+        if (status == TR_ERR_MEMORY && *out_bytes > 0) return tr_error_clear(), TR_OK;
+        TR_TRY(status);
+        *out_bytes = 2 * (double)bytes / sec; /* read and written */
+    }
+    return TR_OK;
+}
+
+/* -- the entry of the device's table ----------------------------------------------------------- */
+
+static tr_status_t measure(tr_device_t *device, tr_dtype_t dtype, double *out_flops,
+                           double *out_bytes) {
+    probe_t p;
+    TR_TRY(open_probe(device, &p));
+    tr_status_t status = measure_products(&p, dtype, out_flops);
+    if (status == TR_OK && out_bytes) status = measure_copies(&p, out_bytes);
+    close_probe(&p);
+    return status;
+}
+
+/* Text of the store: FLOP/s, and bytes/s or 0. */
+static bool find_kept(const char *text, double *out_flops, double *out_bytes) {
+    double flops = 0, bytes = 0;
+    if (!text || sscanf(text, "%lf %lf", &flops, &bytes) != 2 || !(flops > 0)) return false;
+    if (out_bytes && !(bytes > 0)) return false;
+    *out_flops = flops;
+    if (out_bytes) *out_bytes = bytes;
+    return true;
+}
+
+/* Not in the device's store, whose plans all ranks share: each rank has its own rate. */
+static tr_status_t measure_once(tr_device_t *device, cuda_plan_store_t *store, tr_dtype_t dtype,
+                                double *out_flops, double *out_bytes) {
+    char key[400], text[64];
+    int driver = 0;
+    CUDA_TRY(cudaDriverGetVersion(&driver));
+    tr_snprintf(key, sizeof key, "of %s: %s, driver %d",
+                dtype == TR_F32 && device->tf32 ? "tf32" : tr_dtype_name(dtype),
+                device->description, driver);
+    if (find_kept(tr_cuda_plan_store_find(store, key), out_flops, out_bytes)) return TR_OK;
+    TR_TRY(measure(device, dtype, out_flops, out_bytes));
+    snprintf(text, sizeof text, "%.17g %.17g", *out_flops, out_bytes ? *out_bytes : 0.0);
+    return tr_cuda_plan_store_add(store, key, text, true);
+}
+
+tr_status_t tr_cuda_measure_peak(tr_device_t *device, tr_dtype_t dtype, double *out_flops,
+                                 double *out_bytes) {
+    const char *folder = tr_cuda_plan_store_folder(cuda_self(device)->plans);
+    cuda_plan_store_t *store = NULL;
+    if (dtype != TR_F32 && !tr_dtype_is_half(dtype))
+        return TR_FAIL(TR_ERR_CONFIG, "device cuda: there are no products of %s",
+                       tr_dtype_name(dtype));
+    TR_TRY(tr_cuda_enter(device));
+    TR_TRY(tr_cuda_plan_store_create("peak", folder, &store));
+    const tr_status_t status = measure_once(device, store, dtype, out_flops, out_bytes);
+    tr_cuda_plan_store_destroy(&store);
+    return status;
+}
