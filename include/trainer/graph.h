@@ -46,6 +46,7 @@ typedef enum {
     TR_ROLE_VIEW,        /* `base` with another shape, or a range of its elements */
     TR_ROLE_INPUT,       /* a field of the batch */
     TR_ROLE_PARAM,       /* in the parameter block */
+    TR_ROLE_COPY,        /* half-precision copy of a parameter; not saved */
     TR_ROLE_REDUCED,     /* in the reduced block: gradients, then other sums */
     TR_ROLE_MODEL_STATE, /* persists between steps, saved with the model: running moments */
     TR_ROLE_OPTIM_STATE, /* persists between steps, saved with the optimizer */
@@ -72,7 +73,7 @@ typedef struct {
     tr_role_t role;
     tr_dtype_t dtype;
     tr_shape_t shape;
-    tr_tensor_t base;      /* VIEW: the viewed tensor; never itself a view */
+    tr_tensor_t base;      /* VIEW: the viewed tensor; never itself a view. COPY: the parameter */
     int64_t view_elems;    /* VIEW: offset in elements of base */
     tr_param_spec_t param; /* PARAM; CONST and states use param.init */
     /* PARAM, REDUCED and MODEL_STATE: offset in elements in the block; others: -1 */
@@ -116,6 +117,10 @@ tr_status_t tr_input(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr
                      tr_tensor_t *out);
 tr_status_t tr_const(tr_graph_t *g, const char *name, const tr_shape_t *shape, double fill,
                      tr_tensor_t *out);
+/* The copy of a parameter in bf16 or f16, which follows its value; its gradient is that of the
+ * parameter, in f32. Another tensor, or a copy of a type that the graph does not keep (one type, and
+ * none where the first is asked for after the blocks were laid out), is cast instead. */
+tr_status_t tr_param_copy(tr_graph_t *g, tr_tensor_t param, tr_dtype_t dtype, tr_tensor_t *out);
 /* A CONST, filled from `count` host values when the graph is initialised (normalisation tables). */
 tr_status_t tr_const_values(tr_graph_t *g, const char *name, const float *values, int64_t count,
                             tr_tensor_t *out);

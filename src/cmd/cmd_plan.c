@@ -202,8 +202,8 @@ static void print_work(const tr_session_t *s) {
 
 static void print_memory_row(const tr_session_t *s) {
     const tr_memory_plan_t m = tr_graph_memory(s->g);
-    const size_t bytes[] = {m.params, m.reduced,           m.optim_state, m.model_state,
-                            m.arena,  m.inputs + m.consts, m.total};
+    const size_t bytes[] = {m.params + m.copies, m.reduced, m.optim_state, m.model_state, m.arena,
+                            m.inputs + m.consts, m.total};
     char text[32], slots[48];
     int64_t first, least;
     tr_sampler_slots_of_rank(s->slots, 0, s->params.size, &first, &least);

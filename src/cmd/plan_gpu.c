@@ -98,6 +98,7 @@ static void print_memory(const gpu_t *p) {
         const char *name;
         size_t bytes;
     } kinds[] = {{"parameters", m.params},
+                 {"half-precision copies", m.copies},
                  {"gradients", m.reduced},
                  {"optimizer state", m.optim_state},
                  {"model state", m.model_state},
@@ -138,12 +139,12 @@ static void print_all(const gpu_t *p, const plan_options_t *o) {
 
 static json_t *memory_json(const gpu_t *p) {
     const tr_memory_plan_t m = tr_graph_memory(p->s->g);
-    json_t *memory =
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters", (json_int_t)m.params,
-                  "gradients", (json_int_t)m.reduced, "optimizer_state", (json_int_t)m.optim_state,
-                  "model_state", (json_int_t)m.model_state, "inputs_constants",
-                  (json_int_t)(m.inputs + m.consts), "arena", (json_int_t)m.arena, "total",
-                  (json_int_t)m.total, "limit", (json_int_t)p->s->device->memory_bytes);
+    json_t *memory = json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters", (json_int_t)m.params,
+        "half_precision_copies", (json_int_t)m.copies, "gradients", (json_int_t)m.reduced,
+        "optimizer_state", (json_int_t)m.optim_state, "model_state", (json_int_t)m.model_state,
+        "inputs_constants", (json_int_t)(m.inputs + m.consts), "arena", (json_int_t)m.arena,
+        "total", (json_int_t)m.total, "limit", (json_int_t)p->s->device->memory_bytes);
     for (size_t i = 0; i < TR_COUNT(not_counted); i++)
         json_object_set_new(memory, not_counted[i][0], json_null());
     return memory;

@@ -11,14 +11,16 @@ static const char *const stage_names[] = {"loaded",           "peak of forward",
 static const char *const stage_keys[] = {"loaded",        "forward_peak", "forward_end",
                                          "backward_peak", "update",       "evaluation"};
 
-enum { KEPT = 5, KINDS = 8 };
-/* The first five are there from the beginning to the end, the others are in the arena. */
+enum { KEPT = 6, KINDS = 9 };
+/* The first six are there from the beginning to the end, the others are in the arena. */
 static const char *const kind_names[KINDS] = {
-    "parameters",        "gradients",           "optimizer state",      "model state",
-    "inputs, constants", "forward activations", "backward activations", "scratch"};
+    "parameters",          "half-precision copies", "gradients",
+    "optimizer state",     "model state",           "inputs, constants",
+    "forward activations", "backward activations",  "scratch"};
 static const char *const kind_keys[KINDS] = {
-    "parameters",       "gradients",           "optimizer_state",      "model_state",
-    "inputs_constants", "forward_activations", "backward_activations", "scratch"};
+    "parameters",          "half_precision_copies", "gradients",
+    "optimizer_state",     "model_state",           "inputs_constants",
+    "forward_activations", "backward_activations",  "scratch"};
 
 typedef struct {
     const char *precision;
@@ -55,8 +57,8 @@ static void take_stage(const tr_session_t *s, int program, int op, size_t bytes[
 
 static void measure(const tr_session_t *s, stages_t *out) {
     const tr_memory_plan_t m = tr_graph_memory(s->g);
-    const size_t kept[KEPT] = {m.params, m.reduced, m.optim_state, m.model_state,
-                               m.inputs + m.consts};
+    const size_t kept[KEPT] = {m.params,      m.copies,      m.reduced,
+                               m.optim_state, m.model_state, m.inputs + m.consts};
     const int last_count = tr_program_op_count(s->g, s->last);
     int forward = 0;
     out->memory = m;

@@ -197,13 +197,14 @@ typedef struct {
  *                finite, then updates the loss scale. Reads its outputs.
  * SGD            in0: gradient (n), in1: step block, in2: result, in3: ranges (tr_update_range_t as
  *                u8) that end at n, each with its decay and lr_factor -> out0: parameters (n),
- *                out1?: momentum (n). Reads its outputs. Does nothing if !finite.
- *                g = grad * scale + decay * p; v = momentum v + g;
+ *                out1?: momentum (n), out2?: the new parameters as bf16 or f16 (n). Reads out0 and
+ *                out1. Does nothing if !finite. g = grad * scale + decay * p; v = momentum v + g;
  *                p -= lr * lr_factor * (nesterov ? g + momentum v : v)
  * ADAM           in0: gradient (n), in1: step block, in2: result, in3: ranges, as SGD -> out0:
- *                parameters (n), out1: m (n), out2: v (n). Reads its outputs. Does nothing if
- *                !finite. Kingma and Ba 2015. decoupled: p -= lr * decay * p (Loshchilov and Hutter
- *                2019); otherwise decay is added to the gradient. Bias correction with t = applied.
+ *                parameters (n), out1: m (n), out2: v (n), out3?: the new parameters as bf16 or f16
+ *                (n). Reads out0 to out2. Does nothing if !finite. Kingma and Ba 2015. decoupled: p
+ *                -= lr * decay * p (Loshchilov and Hutter 2019); otherwise decay is added to the
+ *                gradient. Bias correction with t = applied.
  * EMA_UPDATE     in0: parameters (n), in1: result -> out0: average (n) = d * average + (1 - d) *
  *                parameters, with d = min(decay, (1 + t) / (10 + t)) and t = applied, so that the
  *                initial weights are soon forgotten. Reads out0. Does nothing if !finite.

@@ -25,8 +25,10 @@ static tr_program_t *program(const backward_t *b) {
 static tr_node_t *node_at(const backward_t *b, int i) {
     return program(b)->nodes.data[i];
 }
+/* The gradient of a copy is that of its parameter. */
 static int32_t base_id(const backward_t *b, tr_tensor_t t) {
-    return tr_base(b->g, t).id;
+    const tr_tensor_info_t *base = &tr_rec_base(b->g, t)->info;
+    return base->role == TR_ROLE_COPY ? base->base.id : tr_base(b->g, t).id;
 }
 
 /* -- what needs a gradient --------------------------------------------------------------------- */
@@ -120,7 +122,7 @@ static tr_status_t finish_param(backward_t *b, tr_tensor_t param) {
 
 static tr_status_t contribute(backward_t *b, tr_tensor_t input, tr_tensor_t din) {
     tr_graph_t *g = b->g;
-    const tr_tensor_t base = tr_base(g, input);
+    const tr_tensor_t base = {base_id(b, input)};
     const tr_shape_t shape = *tr_shape_of(g, base);
     if (tr_shape_elems(tr_shape_of(g, din)) != tr_shape_elems(&shape))
         return TR_FAIL(TR_ERR_INTERNAL, "%s: the gradient of a slice is not supported", g->label);
@@ -218,7 +220,7 @@ static tr_status_t walk(backward_t *b) {
         const tr_op_t *op = &node_at(b, i)->op;
         for (int k = 0; k < op->n_in; k++) {
             if (tr_is_none(op->in[k])) continue;
-            const tr_tensor_t base = tr_base(b->g, op->in[k]);
+            const tr_tensor_t base = {base_id(b, op->in[k])};
             const tr_tensor_info_t *info = tr_tensor_info(b->g, base);
             if (info->role != TR_ROLE_PARAM || !b->need[base.id] || --b->uses[base.id] > 0)
                 continue;

@@ -117,6 +117,7 @@ static tr_status_t run_stretches(tr_graph_t *g, tr_program_t *p, tr_collectives_
 tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collectives) {
     tr_program_t *p = g->programs.data[program];
     tr_ticket_t last = 0;
+    TR_TRY(tr_copies_refresh(g));
     tr_replay_t *r = p->replay ? &p->replay[g->input_set] : NULL;
     if (r && p->replay_with != collectives)
         for (int set = 0; set < g->input_sets; set++) drop_executables(g, &p->replay[set]);

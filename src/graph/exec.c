@@ -69,6 +69,7 @@ static size_t region_bytes(const tr_memory_plan_t *m, tr_role_t role) {
     case TR_ROLE_ACTIVATION: return m->arena;
     case TR_ROLE_INPUT: return m->inputs;
     case TR_ROLE_PARAM: return m->params;
+    case TR_ROLE_COPY: return m->copies;
     case TR_ROLE_REDUCED: return m->reduced;
     case TR_ROLE_MODEL_STATE: return m->model_state;
     case TR_ROLE_OPTIM_STATE: return m->optim_state;
@@ -109,6 +110,7 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     TR_TRY(tr_inputs_list(g));
     for (size_t i = 0; i < g->programs.count; i++) TR_TRY(tr_replay_create(g, g->programs.data[i]));
     g->allocated = true;
+    tr_graph_params_changed(g);
     return tr_graph_zero_reduced(g, true);
 }
 
@@ -129,6 +131,7 @@ tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host) {
 
 tr_status_t tr_tensor_write(tr_graph_t *g, tr_tensor_t t, const void *host) {
     const tr_tensor_info_t *info = tr_tensor_info(g, t);
+    if (tr_rec_base(g, t)->info.role == TR_ROLE_PARAM) tr_graph_params_changed(g);
     TR_TRY(g->device->ops->copy(g->device, g->stream, info->data, host, info->bytes,
                                 TR_COPY_TO_DEVICE));
     return tr_graph_sync(g);
@@ -231,6 +234,7 @@ static tr_status_t profile_by_events(tr_graph_t *g, const tr_program_t *p, tr_ev
 
 tr_status_t tr_program_profile(tr_graph_t *g, int program, double *sec) {
     const tr_program_t *p = g->programs.data[program];
+    TR_TRY(tr_copies_refresh(g));
     TR_TRY(tr_graph_sync(g));
     if (g->device->ops->event_elapsed && !g->device->immediate) {
         tr_event_t **event = NULL;
@@ -272,6 +276,7 @@ static bool has_check(tr_dtype_t dtype) {
 tr_status_t tr_program_find_nonfinite(tr_graph_t *g, int program, int *out_op) {
     const tr_program_t *p = g->programs.data[program];
     *out_op = -1;
+    TR_TRY(tr_copies_refresh(g));
     for (size_t i = 0; i < p->nodes.count && *out_op < 0; i++) {
         const tr_node_t *node = p->nodes.data[i];
         if (node->op.kind != TR_OP_KERNEL) continue;

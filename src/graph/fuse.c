@@ -10,6 +10,7 @@ static const struct {
     {"batchnorm_train + add", tr_fuse_batchnorm_add},
     {"act_bwd + batchnorm_bwd", tr_fuse_batchnorm_add_bwd},
     {"gradient + accumulate", tr_fuse_accumulate},
+    {"optimizer + cast", tr_fuse_copies},
 };
 
 /* -- how tensors are used ---------------------------------------------------------------------- */

@@ -8,8 +8,8 @@
 #include "trainer/str.h"
 
 /* Every parameter begins at a multiple of this in its block, so that kernels may load whole vectors
- * (64 bytes). */
-#define TR_BLOCK_ALIGN_ELEMS 16
+ * (64 bytes) of it and of its half-precision copy. */
+#define TR_BLOCK_ALIGN_ELEMS 32
 /* Every tensor in the arena begins at a multiple of this. */
 #define TR_ARENA_ALIGN_BYTES 256
 static inline size_t tr_arena_align(size_t bytes) {
@@ -82,6 +82,11 @@ struct tr_graph {
     bool laid_out; /* blocks are fixed: no new parameters or extra reductions */
     tr_tensor_t param_block, reduced_block, state_block, step, result, flag;
 
+    tr_dtype_t copy_dtype; /* of the copies of parameters; F32: there are none */
+    tr_tensor_t copy_block;
+    int refresh;         /* the program that writes all copies; -1: none */
+    bool copies_are_old; /* the next run refreshes them */
+
     tr_memory_plan_t memory;
     bool planned, allocated;
     void *region[TR_ROLE_COUNT]; /* device memory per role; ACTIVATION: the arena */
@@ -115,6 +120,16 @@ tr_status_t tr_layout_gradient(tr_graph_t *g, tr_tensor_t param, tr_tensor_t *ou
 tr_status_t tr_inputs_list(tr_graph_t *g);
 /* Makes the node's call for every input set, from the one for set 0. */
 tr_status_t tr_inputs_resolve(tr_graph_t *g, tr_node_t *node);
+/* copies.c */
+bool tr_has_copies(const tr_graph_t *g);
+/* Makes the block of copies, which follows the parameter block. */
+tr_status_t tr_copies_lay_out(tr_graph_t *g);
+/* Appends casts to the open program, which is complete, so that it writes the copies of the
+ * parameters that it writes. */
+tr_status_t tr_copies_follow(tr_graph_t *g, tr_program_t *p);
+/* Makes the program that refreshes all copies; and runs it if parameters have changed. */
+tr_status_t tr_copies_plan(tr_graph_t *g);
+tr_status_t tr_copies_refresh(tr_graph_t *g);
 /* capture.c */
 tr_status_t tr_replay_create(tr_graph_t *g, tr_program_t *p);
 void tr_replay_destroy(tr_graph_t *g, tr_program_t *p);

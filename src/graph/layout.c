@@ -59,6 +59,7 @@ tr_status_t tr_layout_fix(tr_graph_t *g) {
                           &g->reduced_block));
     tr_rec(g, g->param_block)->info.block_elems = 0;
     tr_rec(g, g->reduced_block)->info.block_elems = 0;
+    TR_TRY(tr_copies_lay_out(g));
     if (states == 0) return TR_OK;
     TR_TRY(tr_tensor_make(g, "model state block", TR_ROLE_MODEL_STATE, TR_F32, &TR_SHAPE(states),
                           &g->state_block));

@@ -38,6 +38,6 @@ tr_status_t tr_cast_into(tr_graph_t *g, tr_tensor_t x, tr_tensor_t into) {
 }
 
 tr_status_t tr_op_weight(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t *out) {
-    return tr_cast(
-        g, w, tr_dtype_is_half(tr_dtype_of(g, x)) ? tr_dtype_of(g, x) : tr_dtype_of(g, w), out);
+    const tr_dtype_t dtype = tr_dtype_of(g, x);
+    return tr_dtype_is_half(dtype) ? tr_param_copy(g, w, dtype, out) : (*out = w, TR_OK);
 }

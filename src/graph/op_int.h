@@ -47,8 +47,7 @@ tr_status_t tr_fold_rows(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);
 /* x (...) as one dimension. */
 tr_status_t tr_flatten(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);
 
-/* A weight for a product with x: bf16 where x is, by a cast through which its gradient comes back
- * in f32. */
+/* A weight for a product with x: where x is bf16 or f16, a copy of that type (tr_param_copy). */
 tr_status_t tr_op_weight(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t *out);
 
 /* The gradient before an activation that was fused into an op with output y: dy itself for NONE.

@@ -21,12 +21,14 @@ static tr_status_t optimizer_shape(tr_graph_t *g, tr_op_t *op) {
     return TR_OK;
 }
 
-/* Every output is read as well as written. */
+/* Every f32 output is read as well as written. */
 static double updating_bytes(const tr_graph_t *g, const tr_op_t *op) {
     double bytes = 0;
     for (int i = 0; i < op->n_in; i++) bytes += (double)tr_tensor_info(g, op->in[i])->bytes;
     for (int i = 0; i < op->n_out; i++)
-        if (!tr_is_none(op->out[i])) bytes += 2 * (double)tr_tensor_info(g, op->out[i])->bytes;
+        if (!tr_is_none(op->out[i]))
+            bytes += (tr_dtype_of(g, op->out[i]) == TR_F32 ? 2 : 1) *
+                     (double)tr_tensor_info(g, op->out[i])->bytes;
     return bytes;
 }
 

@@ -233,6 +233,11 @@ static void plan_regions(tr_graph_t *g) {
     for (size_t i = 1; i < g->tensors.count; i++) {
         tr_tensor_info_t *info = &g->tensors.data[i]->info;
         if (info->role == TR_ROLE_ACTIVATION || info->role == TR_ROLE_VIEW) continue;
+        if (info->role == TR_ROLE_COPY) {
+            info->offset_bytes =
+                (size_t)tr_rec(g, info->base)->info.block_elems * tr_dtype_bytes(info->dtype);
+            continue;
+        }
         if (info->block_elems >= 0) {
             info->offset_bytes = (size_t)info->block_elems * sizeof(float);
             continue;
@@ -242,6 +247,7 @@ static void plan_regions(tr_graph_t *g) {
     }
     tr_memory_plan_t *m = &g->memory;
     m->params = tr_rec(g, g->param_block)->info.bytes;
+    m->copies = tr_is_none(g->copy_block) ? 0 : tr_rec(g, g->copy_block)->info.bytes;
     m->reduced = tr_rec(g, g->reduced_block)->info.bytes;
     m->model_state = end[TR_ROLE_MODEL_STATE];
     m->optim_state = end[TR_ROLE_OPTIM_STATE];
@@ -254,8 +260,8 @@ static void plan_regions(tr_graph_t *g) {
         if (p->arena_bytes > m->arena) m->arena = p->arena_bytes;
         if (p->arena_sum > m->arena_sum) m->arena_sum = p->arena_sum;
     }
-    m->total = m->params + m->reduced + m->model_state + m->optim_state + m->consts + m->caches +
-               m->inputs + m->arena;
+    m->total = m->params + m->copies + m->reduced + m->model_state + m->optim_state + m->consts +
+               m->caches + m->inputs + m->arena;
 }
 
 /* What the run would need with convolutions by direct sums; 0 where that cannot be said. The graph
@@ -297,7 +303,8 @@ static tr_status_t too_large(tr_graph_t *g, size_t limit) {
         "%s a smaller data.micro_batch (activations shrink with it), a smaller model, or more "
         "memory.",
         tr_format_bytes((double)m->total, text[0]), g->device->ops->name,
-        tr_format_bytes((double)limit, text[1]), tr_format_bytes((double)m->params, text[2]),
+        tr_format_bytes((double)limit, text[1]),
+        tr_format_bytes((double)(m->params + m->copies), text[2]),
         tr_format_bytes((double)m->reduced, text[3]),
         tr_format_bytes((double)(m->optim_state + m->model_state), text[4]),
         tr_format_bytes((double)m->arena, text[5]),
@@ -308,6 +315,7 @@ static tr_status_t too_large(tr_graph_t *g, size_t limit) {
 tr_status_t tr_graph_plan(tr_graph_t *g, size_t limit_bytes) {
     if (g->planned) return TR_FAIL(TR_ERR_INTERNAL, "the graph is planned twice");
     TR_TRY(tr_layout_fix(g));
+    TR_TRY(tr_copies_plan(g));
     for (int i = 0; i < (int)g->programs.count; i++) TR_TRY(plan_program(g, i));
     plan_regions(g);
     g->planned = true;

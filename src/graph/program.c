@@ -29,6 +29,7 @@ tr_status_t tr_program_end(tr_graph_t *g) {
     if (g->open < 0) return TR_FAIL(TR_ERR_INTERNAL, "no program is open");
     if (g->scope.status != TR_OK)
         return TR_FAIL(TR_ERR_MEMORY, "not enough memory for the name of a scope");
+    TR_TRY(tr_copies_follow(g, tr_open_program(g)));
     TR_TRY(tr_fuse(g, tr_open_program(g)));
     tr_open_program(g)->ended = true;
     g->open = -1;

@@ -117,7 +117,7 @@ double tr_op_bytes(const tr_graph_t *g, const tr_op_t *op);
 
 /* Bytes on the device by kind; after tr_graph_plan. */
 typedef struct {
-    size_t params, reduced, model_state, optim_state, consts, caches, inputs;
+    size_t params, copies, reduced, model_state, optim_state, consts, caches, inputs;
     size_t arena;     /* what the programs share: activations and scratch, overlapping */
     size_t arena_sum; /* what they would take without overlap */
     size_t total;
@@ -144,6 +144,10 @@ tr_status_t tr_graph_allocate(tr_graph_t *g);
 tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed);
 /* The same without the parameters, which the caller writes. */
 tr_status_t tr_graph_init_states(tr_graph_t *g);
+
+/* To be called after parameters were written through tr_graph_region: the next run refreshes their
+ * half-precision copies first. tr_tensor_write and programs that write parameters need no call. */
+void tr_graph_params_changed(tr_graph_t *g);
 
 /* Zeroes the extra reductions of the reduced block, and the gradients too where they are
  * accumulated: the start of a step. */

@@ -165,6 +165,7 @@ static tr_status_t enqueue(tr_snapshot_t *n, tr_copy_kind_t kind, tr_stream_t *s
 }
 
 static tr_status_t move(tr_snapshot_t *n, tr_copy_kind_t kind) {
+    if (kind == TR_COPY_TO_DEVICE) tr_graph_params_changed(n->s->g);
     TR_TRY(enqueue(n, kind, tr_graph_stream(n->s->g)));
     return tr_graph_sync(n->s->g);
 }
@@ -509,6 +510,7 @@ done:
 tr_status_t tr_state_broadcast(tr_session_t *s) {
     if (!s->world || tr_world_info(s->world)->size == 1) return TR_OK;
     TR_TRY(tr_graph_sync(s->g));
+    tr_graph_params_changed(s->g);
     for (int i = 0; i < REGIONS; i++) {
         size_t bytes;
         void *device = tr_graph_region(s->g, roles[i], &bytes);

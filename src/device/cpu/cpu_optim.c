@@ -2,9 +2,11 @@
  * is not finite. */
 #include "cpu_int.h"
 #include "cpu_math.h"
+#include "cpu_types.h"
 #include "device/loss_scale.h"
 
-enum { CHUNK = 1 << 14, COST_ADAM = 4 };
+/* TILE: elements that are updated, then rounded to the half-precision copy, while they are cached. */
+enum { CHUNK = 1 << 14, COST_ADAM = 4, TILE = 1 << 13 };
 
 static double sum_of_squares(tr_device_t *device, const float *x, int64_t n) {
     int chunks = cpu_chunks(n, CHUNK);
@@ -47,18 +49,30 @@ CPU_KERNEL(grad_norm) {
 typedef void update_fn(const tr_kernel_call_t *call, const tr_update_range_t *range, int64_t first,
                        int64_t last);
 
-/* Calls `update` for all elements of in0, cut by the table of ranges in in3 and among the threads.
- */
-static void update_ranges(const tr_kernel_call_t *call, int threads, update_fn *update) {
+/* The elements [first, last) of the parameters in out0, as bf16 or f16. */
+static void copy_tile(const tr_kernel_call_t *call, const tr_view_t *copy, int64_t first,
+                      int64_t last) {
+    const float *p = call->out[0].data;
+    uint16_t *to = copy->data;
+    CPU_BY_TYPE(copy->dtype, type, {
+        _Pragma("omp simd") for (int64_t i = first; i < last; i++) to[i] = cpu_narrow(p[i], type);
+    });
+}
+
+/* Calls `update` for all elements of in0, cut by the table of ranges in in3, among the threads and
+ * in tiles. Output `copy`, if the call has it, gets the new parameters. */
+static void update_ranges(const tr_kernel_call_t *call, int threads, update_fn *update, int copy) {
     const int64_t n = tr_shape_elems(&call->in[0].shape);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int i = 0; i < threads; i++) {
         const cpu_range_t part = cpu_range(n, 16, threads, i);
         const tr_update_range_t *range = call->in[3].data;
-        for (int64_t at = part.first; at < part.last; range++) {
-            const int64_t last = range->end < part.last ? range->end : part.last;
-            if (last > at) update(call, range, at, last);
-            if (last > at) at = last;
+        for (int64_t at = part.first, last; at < part.last; at = last) {
+            while (range->end <= at) range++;
+            last = range->end < part.last ? range->end : part.last;
+            if (last > at + TILE) last = at + TILE;
+            update(call, range, at, last);
+            if (copy < call->n_out) copy_tile(call, &call->out[copy], at, last);
         }
     }
 }
@@ -93,7 +107,7 @@ static void sgd_range(const tr_kernel_call_t *call, const tr_update_range_t *ran
 CPU_KERNEL(sgd) {
     const tr_step_result_t *result = call->in[2].data;
     const int threads = cpu_threads(device, tr_shape_elems(&call->in[0].shape));
-    if (result->finite) update_ranges(call, threads, sgd_range);
+    if (result->finite) update_ranges(call, threads, sgd_range, 2);
     return TR_OK;
 }
 
@@ -139,7 +153,7 @@ static void adam_range(const tr_kernel_call_t *call, const tr_update_range_t *ra
 CPU_KERNEL(adam) {
     const tr_step_result_t *result = call->in[2].data;
     const int threads = cpu_threads(device, COST_ADAM * tr_shape_elems(&call->in[0].shape));
-    if (result->finite) update_ranges(call, threads, adam_range);
+    if (result->finite) update_ranges(call, threads, adam_range, 3);
     return TR_OK;
 }
 

@@ -121,6 +121,20 @@ typedef struct {
     float *a, *b, *c;
 } arrays_t;
 
+/* A half-precision copy of the parameters; NULL: none. */
+typedef struct {
+    void *data;
+    bool is_f16;
+} copy_t;
+
+template <typename T>
+static __device__ __forceinline__ void store_copy(void *copy, int64_t at, int count, bool whole,
+                                                  const float (&x)[PACK]) {
+    T *const to = (T *)copy + at;
+    if (whole) store(to, true, x);
+    for (int k = 0; k < count && !whole; k++) to[k] = from_float<T>(x[k]);
+}
+
 /* The ranges of the elements that are updated alike; NULL: all elements are one. */
 typedef struct {
     const tr_update_range_t *range;
@@ -148,7 +162,7 @@ static __device__ int find_range(const ranges_t &ranges, int64_t at) {
 template <typename F>
 static __global__ void __launch_bounds__(THREADS)
     update_kernel(F f, const tr_step_t *step, const tr_step_result_t *result, ranges_t ranges,
-                  arrays_t arrays, int64_t n, bool wide) {
+                  arrays_t arrays, copy_t copy, int64_t n, bool wide) {
     __shared__ typename F::common_t common;
     if (!result->finite) return;
     if (threadIdx.x == 0) common = f.prepare(step, *result);
@@ -181,17 +195,20 @@ static __global__ void __launch_bounds__(THREADS)
         for (int k = 0; k < PACK && !whole; k++)
             if (k < count)
                 for (int s = 0; s < F::ARRAYS; s++) array[s][at + k] = v[s][k];
+        if (copy.data && copy.is_f16) store_copy<f16_t>(copy.data, at, count, whole, v[0]);
+        if (copy.data && !copy.is_f16) store_copy<bf16_t>(copy.data, at, count, whole, v[0]);
     }
 }
 
 template <typename F>
 static tr_status_t update(tr_device_t *device, tr_stream_t *stream, F f, const void *step,
-                          const void *result, ranges_t ranges, arrays_t arrays, int64_t n) {
+                          const void *result, ranges_t ranges, arrays_t arrays, copy_t copy,
+                          int64_t n) {
     const bool wide = cuda_aligned(arrays.x) && cuda_aligned(arrays.a) && cuda_aligned(arrays.b) &&
-                      cuda_aligned(arrays.c);
+                      cuda_aligned(arrays.c) && cuda_aligned(copy.data);
     CUDA_LAUNCH((update_kernel<F>), cuda_blocks(n / PACK + 1, THREADS, tr_cuda_grid_limit(device)),
                 THREADS, stream, f, (const tr_step_t *)step, (const tr_step_result_t *)result,
-                ranges, arrays, n, wide);
+                ranges, arrays, copy, n, wide);
     return TR_OK;
 }
 
@@ -200,6 +217,14 @@ static ranges_t ranges_of(const tr_view_t *table) {
         (const tr_update_range_t *)table->data,
         (int)(tr_shape_elems(&table->shape) / (int64_t)sizeof(tr_update_range_t))};
     return ranges;
+}
+
+/* Output `index`, if the call has it. */
+static copy_t copy_of(const tr_kernel_call_t *call, int index) {
+    const bool is_there = index < call->n_out;
+    const copy_t copy = {is_there ? call->out[index].data : NULL,
+                         is_there && call->out[index].dtype == TR_F16};
+    return copy;
 }
 
 typedef struct {
@@ -232,14 +257,16 @@ CUDA_KERNEL(sgd) {
     const tr_sgd_attr_t attr = *(const tr_sgd_attr_t *)call->attr;
     const int64_t n = tr_shape_elems(&call->in[0].shape);
     const ranges_t ranges = ranges_of(&call->in[3]);
+    const copy_t copy = copy_of(call, 2);
     arrays_t arrays = {(const float *)call->in[0].data, (float *)call->out[0].data, NULL, NULL};
     if (!cuda_present(&call->out[1])) {
         const sgd_t<false> f = {attr};
-        return update(device, stream, f, call->in[1].data, call->in[2].data, ranges, arrays, n);
+        return update(device, stream, f, call->in[1].data, call->in[2].data, ranges, arrays, copy,
+                      n);
     }
     const sgd_t<true> f = {attr};
     arrays.b = (float *)call->out[1].data;
-    return update(device, stream, f, call->in[1].data, call->in[2].data, ranges, arrays, n);
+    return update(device, stream, f, call->in[1].data, call->in[2].data, ranges, arrays, copy, n);
 }
 
 /* rest1: 1 - beta1^t; root: 1 / sqrt(1 - beta2^t) */
@@ -297,7 +324,7 @@ CUDA_KERNEL(adam) {
     const arrays_t arrays = {(const float *)call->in[0].data, (float *)call->out[0].data,
                              (float *)call->out[1].data, (float *)call->out[2].data};
     return update(device, stream, f, call->in[1].data, call->in[2].data, ranges_of(&call->in[3]),
-                  arrays, tr_shape_elems(&call->in[0].shape));
+                  arrays, copy_of(call, 3), tr_shape_elems(&call->in[0].shape));
 }
 
 /* -- averages ---------------------------------------------------------------------------------- */
@@ -349,6 +376,7 @@ CUDA_KERNEL(ema_update) {
     const arrays_t arrays = {(const float *)call->in[0].data, (float *)call->out[0].data, NULL,
                              NULL};
     const ranges_t all = {NULL, 0};
-    return update(device, stream, f, NULL, call->in[1].data, all, arrays,
+    const copy_t none = {NULL, false};
+    return update(device, stream, f, NULL, call->in[1].data, all, arrays, none,
                   tr_shape_elems(&call->in[0].shape));
 }

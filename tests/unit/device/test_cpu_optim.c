@@ -87,13 +87,23 @@ static void adam_scalar(scalar_t *s, double grad, const tr_adam_attr_t *a,
             (sqrt(s->v / (1 - pow(a->beta2, t))) + (double)a->eps);
 }
 
+/* The copy is each parameter, rounded, as a cast gives it. */
+static void check_copy(const float *p, int64_t n, const tr_view_t *copy) {
+    uint16_t *want = calloc((size_t)n, sizeof *want);
+    const tr_view_t cast = {want, copy->dtype, copy->shape};
+    RUN(CAST_NORMALIZE, NULL, VIEWS(F32(p, n), ABSENT, ABSENT), VIEWS(cast));
+    assert_memory_equal(copy->data, want, (size_t)n * sizeof *want);
+    free(want);
+}
+
 /* Ten steps of one optimizer on n parameters in three ranges, each step with its own learning rate.
- */
+ * The even ones write copies, too. */
 static void check_steps(int64_t n, const tr_sgd_attr_t *sgd, bool has_momentum,
                         const tr_adam_attr_t *adam, tr_update_range_t first) {
     const tr_update_range_t ranges[3] = {
         {n < 16 ? n : 16, first.decay, first.lr_factor}, {n < 48 ? n : 48, 0, 1}, {n, 0.05f, 0.7f}};
     float *p = kt_normal(n, 1, 0, 1), *m = kt_zeros(n), *v = kt_zeros(n);
+    uint16_t *half = calloc((size_t)n, sizeof *half);
     scalar_t *want = calloc((size_t)n, sizeof *want);
     double *exact = malloc((size_t)n * sizeof *exact);
     for (int64_t i = 0; i < n; i++) want[i].p = p[i];
@@ -107,18 +117,22 @@ static void check_steps(int64_t n, const tr_sgd_attr_t *sgd, bool has_momentum,
             if (adam) adam_scalar(&want[i], grad[i], adam, r, &step, result.scale, t);
             exact[i] = want[i].p;
         }
+        const tr_view_t copy = {half, t % 4 ? TR_BF16 : TR_F16, TR_SHAPE(n)};
+        const tr_view_t in[] = {F32(grad, n), BYTES(&step), BYTES(&result), BYTES(&ranges)};
         if (sgd)
-            RUN(SGD, sgd, VIEWS(F32(grad, n), BYTES(&step), BYTES(&result), BYTES(&ranges)),
-                VIEWS(F32(p, n), has_momentum ? F32(v, n) : ABSENT));
+            kt_run(TR_K_SGD, sgd, 4, in, t % 2 ? 2 : 3,
+                   VIEWS(F32(p, n), has_momentum ? F32(v, n) : ABSENT, copy));
         else
-            RUN(ADAM, adam, VIEWS(F32(grad, n), BYTES(&step), BYTES(&result), BYTES(&ranges)),
-                VIEWS(F32(p, n), F32(m, n), F32(v, n)));
+            kt_run(TR_K_ADAM, adam, 4, in, t % 2 ? 3 : 4,
+                   VIEWS(F32(p, n), F32(m, n), F32(v, n), copy));
+        if (t % 2 == 0) check_copy(p, n, &copy);
         kt_close(p, exact, n, 1e-6 * t, 1e-6 * t, sgd ? "sgd" : "adam");
         free(grad);
     }
     free(p);
     free(m);
     free(v);
+    free(half);
     free(want);
     free(exact);
 }
@@ -181,16 +195,19 @@ static void test_averages(void **state) {
 static void test_skip(void **state) {
     float grad[3] = {NAN, 1, INFINITY}, p[3] = {1, 2, 3}, m[3] = {4, 5, 6}, v[3] = {7, 8, 9};
     static const float p0[3] = {1, 2, 3}, m0[3] = {4, 5, 6}, v0[3] = {7, 8, 9};
+    uint16_t half[3] = {10, 11, 12};
+    static const uint16_t half0[3] = {10, 11, 12};
+    const tr_view_t copy = {half, TR_BF16, TR_SHAPE(3)};
     tr_step_t step = {.lr = 0.1f, .weight_decay_scale = 1};
     tr_step_result_t result = {.finite = 0, .applied = 3};
     const tr_update_range_t all = {3, 0.1f, 1};
     const tr_moments_range_t moments = {0, 0, 3, 0.1f, 1};
     RUN(SGD, &((tr_sgd_attr_t){0.9f, false}),
         VIEWS(F32(grad, 3), BYTES(&step), BYTES(&result), BYTES(&all)),
-        VIEWS(F32(p, 3), F32(m, 3)));
+        VIEWS(F32(p, 3), F32(m, 3), copy));
     RUN(ADAM, &((tr_adam_attr_t){0.9f, 0.99f, 1e-8f, true}),
         VIEWS(F32(grad, 3), BYTES(&step), BYTES(&result), BYTES(&all)),
-        VIEWS(F32(p, 3), F32(m, 3), F32(v, 3)));
+        VIEWS(F32(p, 3), F32(m, 3), F32(v, 3), copy));
     RUN(MOMENTS_UPDATE, NULL, VIEWS(F32(grad, 3), BYTES(&result), BYTES(&moments)),
         VIEWS(F32(v, 3)));
     RUN(EMA_UPDATE, &((tr_ema_attr_t){0.9f}), VIEWS(F32(grad, 3), BYTES(&result)),
@@ -198,6 +215,7 @@ static void test_skip(void **state) {
     assert_memory_equal(p, p0, sizeof p);
     assert_memory_equal(m, m0, sizeof m);
     assert_memory_equal(v, v0, sizeof v);
+    assert_memory_equal(half, half0, sizeof half);
 }
 
 int main(void) {

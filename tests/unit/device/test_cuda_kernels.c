@@ -60,6 +60,9 @@ typedef struct {
     { NOTHING, true, TR_F32, TR_SHAPE(__VA_ARGS__) }
 #define G(...)                                                                                     \
     { NOTHING, false, TR_F32, TR_SHAPE(__VA_ARGS__) }
+/* Always of this type. */
+#define H(type, ...)                                                                               \
+    { NOTHING, false, type, TR_SHAPE(__VA_ARGS__) }
 #define ID(n)                                                                                      \
     { IDS, false, TR_I64, TR_SHAPE(n) }
 #define TOKEN(...)                                                                                 \
@@ -681,6 +684,24 @@ static void test_update(void **state) {
                         {F(n), STEP_, RESULT_, RANGES_},
                         {F(n), F(n), P(n)},
                         0});
+        for (tr_dtype_t type = TR_BF16; type <= TR_F16; type++) {
+            check(&(case_t){"SGD with copies",
+                            TR_K_SGD,
+                            &plain,
+                            4,
+                            3,
+                            {F(n), STEP_, RESULT_, RANGES_},
+                            {F(n), ABSENT_, H(type, n)},
+                            0});
+            check(&(case_t){"ADAM with copies",
+                            TR_K_ADAM,
+                            &adam,
+                            4,
+                            4,
+                            {F(n), STEP_, RESULT_, RANGES_},
+                            {F(n), F(n), P(n), H(type, n)},
+                            0});
+        }
         check(&(case_t){
             "MOMENTS", TR_K_MOMENTS_UPDATE, NULL, 3, 1, {F(n), RESULT_, MOMENTS_}, {F(n)}, 0});
         check(&(case_t){"EMA", TR_K_EMA_UPDATE, &ema, 2, 1, {F(n), RESULT_}, {F(n)}, 0});

@@ -36,7 +36,7 @@ static void build(tr_graph_t *g, const plan_t *p) {
 }
 
 static void check(const char *device, plan_t p) {
-    const int expected[] = {p.add, p.bwd, p.sums};
+    const int expected[] = {p.add, p.bwd, p.sums, 0};
     op_bench_t b = op_begin(device, TR_TRAIN);
     if (p.off) tr_graph_fuse_nothing(b.g);
     build(b.g, &p);

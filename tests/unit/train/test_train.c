@@ -257,6 +257,45 @@ static void checkpoints_hold_averages(void **state) {
     tr_config_destroy(&config);
 }
 
+static double score(tr_session_t *session) {
+    tr_eval_outcome_t outcome;
+    OK(tr_session_evaluate(session, TR_SPLIT_VALID, NULL, NULL, NULL, &outcome));
+    return outcome.loss;
+}
+
+/* Programs that ran already use the parameters that were written or restored since. */
+static void half_precision_copies_follow(void **state) {
+    (void)state;
+    const char *const with[] = {"precision=bf16", "optimizer.ema=0", "data.valid=synthetic", NULL};
+    const tr_session_params_t params = {.training = true, .evaluation = true, .size = 1};
+    tr_config_t *config = config_of(with);
+    tr_session_t *session = NULL;
+    tr_snapshot_t *snapshot = NULL;
+    tr_weights_t *weights = NULL;
+    tr_checkpoint_content_t content;
+    const float other[FIRST_ELEMS] = {3};
+    char dir[64], *path = NULL;
+    snprintf(dir, sizeof dir, "copies-%d", tr_world_info(world)->rank);
+    OK(tr_session_create(config, NULL, &params, &session));
+    OK(tr_session_start(session, NULL));
+    OK(tr_snapshot_create(session, &snapshot));
+    OK(tr_snapshot_take(snapshot));
+    tr_snapshot_content(snapshot, &content);
+    OK(tr_checkpoint_write(dir, &content, &path));
+    OK(tr_weights_open(path, &weights));
+    const double first = score(session);
+    OK(tr_tensor_write(session->g, tr_graph_find(session->g, "conv1.weight"), other));
+    const double second = score(session);
+    assert_true(second != first);
+    OK(tr_snapshot_restore(snapshot, weights->checkpoint));
+    assert_true(score(session) == first);
+    tr_weights_close(&weights);
+    tr_free(&path);
+    tr_snapshot_destroy(&snapshot);
+    tr_session_destroy(&session);
+    tr_config_destroy(&config);
+}
+
 static char *state_text(const tr_session_t *session) {
     json_t *state = tr_state_json(session, 3);
     char *written = state ? json_dumps(state, JSON_SORT_KEYS) : NULL;
@@ -296,6 +335,7 @@ int main(void) {
         cmocka_unit_test(a_snapshot_without_memory_leaves_nothing),
         cmocka_unit_test(a_state_is_whole_or_none),
         cmocka_unit_test(checkpoints_hold_averages),
+        cmocka_unit_test(half_precision_copies_follow),
     };
     if (tr_world_open(NULL, &world) != TR_OK) return 1;
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

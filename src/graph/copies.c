@@ -1,0 +1,117 @@
+/*
+ * Half-precision copies of parameters, for products and convolutions: one block with the layout of
+ * the parameter block. A program that writes parameters writes their copies too; after any other
+ * change, the next run of a program refreshes all of them first.
+ */
+#include "graph_int.h"
+#include "trainer/ops.h"
+
+static bool is_copied_as(const tr_graph_t *g, tr_dtype_t dtype) {
+    return g->copy_dtype == dtype || (!tr_has_copies(g) && !g->laid_out);
+}
+
+bool tr_has_copies(const tr_graph_t *g) {
+    return g->copy_dtype != TR_F32;
+}
+
+tr_status_t tr_param_copy(tr_graph_t *g, tr_tensor_t param, tr_dtype_t dtype, tr_tensor_t *out) {
+    const tr_tensor_info_t info = *tr_tensor_info(g, param);
+    tr_str_t name = {0};
+    if (info.role != TR_ROLE_PARAM || !is_copied_as(g, dtype)) return tr_cast(g, param, dtype, out);
+    tr_str_printf(&name, "%s.%s", info.name, tr_dtype_name(dtype));
+    TR_TRY(name.status);
+    *out = tr_graph_find(g, name.text);
+    tr_status_t status = TR_OK;
+    if (tr_is_none(*out)) {
+        status = tr_tensor_make(g, name.text, TR_ROLE_COPY, dtype, &info.shape, out);
+        if (status == TR_OK) tr_rec(g, *out)->info.base = param;
+        g->copy_dtype = dtype;
+    }
+    tr_str_free(&name);
+    return status;
+}
+
+tr_status_t tr_copies_lay_out(tr_graph_t *g) {
+    const tr_shape_t shape = *tr_shape_of(g, g->param_block);
+    if (!tr_has_copies(g)) return TR_OK;
+    TR_TRY(tr_tensor_make(g, "copy block", TR_ROLE_COPY, g->copy_dtype, &shape, &g->copy_block));
+    tr_rec(g, g->copy_block)->info.base = g->param_block;
+    return TR_OK;
+}
+
+/* The copies of the parameters t: of one parameter, or a range of the parameter block. */
+static tr_status_t copies_of(tr_graph_t *g, tr_tensor_t t, tr_tensor_t *out) {
+    const tr_tensor_info_t info = *tr_tensor_info(g, t);
+    if (tr_base(g, t).id != g->param_block.id)
+        return tr_param_copy(g, tr_base(g, t), g->copy_dtype, out);
+    const int64_t first = info.role == TR_ROLE_VIEW ? info.view_elems : 0;
+    return tr_slice(g, g->copy_block, first, tr_shape_elems(&info.shape), out);
+}
+
+tr_status_t tr_copies_follow(tr_graph_t *g, tr_program_t *p) {
+    const size_t count = p->nodes.count;
+    for (size_t i = 0; i < count && tr_has_copies(g); i++) {
+        const tr_op_t op = p->nodes.data[i]->op;
+        for (int k = 0; k < op.n_out; k++) {
+            tr_tensor_t copies;
+            if (tr_is_none(op.out[k]) || tr_rec_base(g, op.out[k])->info.role != TR_ROLE_PARAM)
+                continue;
+            TR_TRY(copies_of(g, op.out[k], &copies));
+            g->label = op.label;
+            const tr_status_t status = tr_cast_into(g, op.out[k], copies);
+            g->label = NULL;
+            TR_TRY(status);
+        }
+    }
+    return TR_OK;
+}
+
+/* -- refreshing -------------------------------------------------------------------------------- */
+
+tr_status_t tr_copies_plan(tr_graph_t *g) {
+    g->refresh = -1;
+    if (!tr_has_copies(g)) return TR_OK;
+    TR_TRY(tr_program_begin(g, "copies", TR_PLAIN, &g->refresh));
+    tr_scope_push(g, "parameters");
+    TR_TRY(tr_cast_into(g, g->param_block, g->copy_block));
+    tr_scope_pop(g);
+    return tr_program_end(g);
+}
+
+void tr_graph_params_changed(tr_graph_t *g) {
+    g->copies_are_old = true;
+}
+
+tr_status_t tr_copies_refresh(tr_graph_t *g) {
+    if (!g->copies_are_old) return TR_OK;
+    g->copies_are_old = false;
+    return g->refresh < 0 ? TR_OK : tr_program_run(g, g->refresh, NULL);
+}
+
+/* -- fusion ------------------------------------------------------------------------------------ */
+
+static bool are_equal_ranges(const tr_graph_t *g, tr_tensor_t a, tr_tensor_t b) {
+    const tr_tensor_info_t *x = tr_tensor_info(g, a), *y = tr_tensor_info(g, b);
+    return tr_base(g, a).id == tr_base(g, b).id && x->view_elems == y->view_elems &&
+           tr_shape_elems(&x->shape) == tr_shape_elems(&y->shape);
+}
+
+/*
+ * sgd or adam -> parameters; cast(parameters) -> copies
+ * becomes the optimizer with the copies as its last output.
+ */
+tr_status_t tr_fuse_copies(tr_fuse_t *f, int i, bool *out_done) {
+    const tr_op_t *cast = tr_fuse_op(f, i);
+    if (!tr_fuse_is(f, i, TR_K_CAST_NORMALIZE)) return TR_OK;
+    if (tr_rec_base(f->g, cast->out[0])->info.role != TR_ROLE_COPY) return TR_OK;
+    int writer = i - 1;
+    while (writer >= 0 && (!tr_fuse_op(f, writer)->row ||
+                           tr_fuse_output(f, tr_fuse_op(f, writer), cast->in[0]) < 0))
+        writer--;
+    if (!tr_fuse_is(f, writer, TR_K_SGD) && !tr_fuse_is(f, writer, TR_K_ADAM)) return TR_OK;
+    tr_op_t *op = tr_fuse_op(f, writer);
+    if (!are_equal_ranges(f->g, op->out[0], cast->in[0])) return TR_OK;
+    op->out[op->n_out++] = cast->out[0];
+    tr_fuse_remove(f, i);
+    return *out_done = true, TR_OK;
+}
