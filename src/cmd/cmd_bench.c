@@ -246,8 +246,7 @@ static void print_result(const bench_t *b) {
                b->programs_sec * 1e3, 100 * idle_share(b));
     print_memory(b);
     if (s->params.size > 1 && !isfinite(b->exposed))
-        printf("exposed   not measured: the communication is part of captured programs; measure "
-               "with capture=no\n");
+        printf("exposed   not measured\n");
     else if (s->params.size > 1)
         printf("exposed   %.2f %% of the step is communication not overlapped with compute, of "
                "%.2f %% in total\n",

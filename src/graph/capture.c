@@ -15,7 +15,7 @@ tr_status_t tr_replay_create(tr_graph_t *g, tr_program_t *p) {
 
 static void drop_executables(tr_graph_t *g, tr_replay_t *r) {
     for (size_t i = 0; i < r->stretch.count; i++)
-        g->device->ops->executable_destroy(g->device, r->stretch.data[i]);
+        g->device->ops->executable_destroy(g->device, r->stretch.data[i].executable);
     tr_vec_free(&r->stretch);
     *r = (tr_replay_t){0};
 }
@@ -60,7 +60,7 @@ static size_t stretch_end(const tr_program_t *p, size_t first, const tr_collecti
 static tr_status_t capture(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
                            tr_collectives_t *c, tr_replay_t *r) {
     const tr_device_ops_t *ops = g->device->ops;
-    tr_executable_t *executable = NULL;
+    tr_stretch_t stretch = {.first = c ? c->started + 1 : 1};
     tr_ticket_t last = 0;
     TR_TRY(ops->capture_begin(g->device, g->stream));
     tr_status_t status = tr_exec_enqueue(g, p, first, end, c, &last);
@@ -70,9 +70,10 @@ static tr_status_t capture(tr_graph_t *g, const tr_program_t *p, size_t first, s
         (void)ops->capture_end(g->device, g->stream, NULL);
         return tr_error_set(&error);
     }
-    TR_TRY(ops->capture_end(g->device, g->stream, &executable));
-    status = tr_vec_push(&r->stretch, executable);
-    if (status != TR_OK) ops->executable_destroy(g->device, executable);
+    TR_TRY(ops->capture_end(g->device, g->stream, &stretch.executable));
+    stretch.last = c ? c->started : 0;
+    status = tr_vec_push(&r->stretch, stretch);
+    if (status != TR_OK) ops->executable_destroy(g->device, stretch.executable);
     return status;
 }
 
@@ -96,7 +97,10 @@ static tr_status_t replay(tr_graph_t *g, tr_program_t *p, size_t k, size_t first
         r = p->replay ? r : NULL;
     }
     if (!r) return tr_exec_enqueue(g, p, first, end, c, last);
-    return g->device->ops->executable_launch(g->device, r->stretch.data[k], g->stream);
+    const tr_stretch_t *s = &r->stretch.data[k];
+    TR_TRY(g->device->ops->executable_launch(g->device, s->executable, g->stream));
+    if (s->first <= s->last && c->ops->replayed) c->ops->replayed(c, s->first, s->last);
+    return TR_OK;
 }
 
 /* -- running ----------------------------------------------------------------------------------- */

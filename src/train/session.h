@@ -195,8 +195,7 @@ typedef struct {
     int64_t overflows; /* steps of the run that overflowed */
     bool stop;         /* some rank was asked to stop */
     double stall_sec;  /* waiting for data */
-    /* waiting for communication, and all communication; NaN if not measured, because it runs inside
-     * captured programs */
+    /* waiting for communication, and all communication; NaN if not measured */
     double exposed_sec, busy_sec;
 } tr_step_outcome_t;
 
