@@ -43,15 +43,16 @@ static bool holds_collectives(const tr_collectives_t *c) {
     return !c || c->size == 1 || c->capturable;
 }
 
-static bool is_kernel(const tr_program_t *p, size_t i) {
-    return p->nodes.data[i]->op.kind == TR_OP_KERNEL;
+static bool is_collective(const tr_program_t *p, size_t i) {
+    const tr_op_kind_t kind = p->nodes.data[i]->op.kind;
+    return kind == TR_OP_COLLECTIVE || kind == TR_OP_WAIT;
 }
 
 static size_t stretch_end(const tr_program_t *p, size_t first, const tr_collectives_t *c) {
     const size_t count = p->nodes.count;
     size_t i = first;
     if (holds_collectives(c)) return count;
-    while (i < count && is_kernel(p, i) == is_kernel(p, first)) i++;
+    while (i < count && is_collective(p, i) == is_collective(p, first)) i++;
     return i;
 }
 
@@ -109,7 +110,7 @@ static tr_status_t run_stretches(tr_graph_t *g, tr_program_t *p, tr_collectives_
     tr_ticket_t last = 0;
     for (size_t first = 0, end = 0, k = 0; first < p->nodes.count; first = end) {
         end = stretch_end(p, first, c);
-        if (is_kernel(p, first) || holds_collectives(c))
+        if (!is_collective(p, first) || holds_collectives(c))
             TR_TRY(replay(g, p, k++, first, end, c, &last));
         else
             TR_TRY(tr_exec_enqueue(g, p, first, end, c, &last));

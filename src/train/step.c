@@ -133,9 +133,8 @@ static tr_status_t run_slot(tr_train_step_t *t, int64_t i) {
     tr_batch_t *batch = NULL;
     TR_TRY(take_batch(t, i, &batch));
     TR_TRY(tr_feed_next(s->feed, batch, &t->step));
-    /* every slot is a leaf */
-    if (s->tree && i > 0) TR_TRY(tr_graph_zero_reduced(s->g, false));
-    TR_TRY(tr_program_run(s->g, is_last || s->tree ? s->last : s->micro, t->collectives));
+    const int program = is_last || s->tree ? s->last : i == 0 ? s->first : s->micro;
+    TR_TRY(tr_program_run(s->g, program, t->collectives));
     if (s->tree) TR_TRY(tr_reduce_tree_add(s->tree, s->first_slot + i));
     if (!is_last) TR_TRY(tr_feed_used(s->feed));
     tr_watchdog_mark(s->world);
@@ -227,7 +226,6 @@ tr_status_t tr_train_step_begin(tr_train_step_t *t, int64_t step, double lr, boo
                                         .lr = (float)lr,
                                         .weight_decay_scale = 1},
                                .stop = stop_wanted};
-    TR_TRY(tr_graph_zero_reduced(s->g, s->accumulate));
     TR_TRY(run_slot(t, 0));
     return t->pending >= 0 ? take_outcome(t, 1, out) : TR_OK;
 }
