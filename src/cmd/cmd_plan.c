@@ -165,6 +165,8 @@ static void print_ops(const tr_session_t *s, int program) {
                    (long long)op->collective.count);
         else if (op->kind == TR_OP_WAIT)
             printf("  %4d  wait for the all-reduces\n", i);
+        else if (op->kind == TR_OP_ZERO)
+            printf("  %4d  zero the sums\n", i);
         else
             printf("  %4d  %-18s %-28s %-22s %10.3f MFLOP %10.3f MB\n", i, op->row->name, op->label,
                    op->n_out > 0 && op->out[0].id

@@ -63,6 +63,18 @@ typedef struct {
     /* optional: registers memory from TR_ALLOC_SHARED_BY_RANKS for collectives. Collective. */
     tr_status_t (*share)(tr_collectives_t *c, void *data, size_t bytes);
 
+    /*
+     * Optional, both or none: times by events of the device.
+     *
+     * replayed: an executable is launched again that holds the collectives that were started with
+     * the tickets first to last, during its capture. It repeats them, and the waits, with new
+     * tickets. Their times must be settled before the next launch of the same executable.
+     */
+    void (*replayed)(tr_collectives_t *c, tr_ticket_t first, tr_ticket_t last);
+    /* Adds the times of all collectives up to `ticket`, and of the waits for them, to exposed_sec
+     * and busy_sec. Their work must be complete. Does not wait. */
+    tr_status_t (*settle)(tr_collectives_t *c, tr_ticket_t ticket);
+
     /* Checks for an asynchronous error (a peer or the network is lost): TR_ERR_RETRY. Cheap; the
      * host calls it while it waits for a device. */
     tr_status_t (*check)(tr_collectives_t *c);
@@ -85,10 +97,12 @@ struct tr_collectives {
     bool capturable;                  /* start and wait only enqueue, and can be captured */
     const tr_progress_words_t *words; /* NULL: the engine counts by itself */
     /* statistics since the caller last set them to zero, if known */
-    double exposed_sec; /* time blocked in waits: of the device, from events, else of the host */
-    double busy_sec;    /* from start to completion; overlapping collectives count once */
-    bool captured;      /* some ran in captured work: their time is not in these sums */
-    int64_t bytes, calls;
+    /* time blocked in waits: of the device, from events, if the engine settles; else of the host */
+    double exposed_sec;
+    double busy_sec;      /* from start to completion; overlapping collectives count once */
+    bool unmeasured;      /* some were not measured: the sums are too small */
+    tr_ticket_t started;  /* the last ticket; only of engines that settle */
+    int64_t bytes, calls; /* each captured collective counts once */
 };
 
 /* -- opening ----------------------------------------------------------------------------------- */

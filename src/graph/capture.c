@@ -15,7 +15,7 @@ tr_status_t tr_replay_create(tr_graph_t *g, tr_program_t *p) {
 
 static void drop_executables(tr_graph_t *g, tr_replay_t *r) {
     for (size_t i = 0; i < r->stretch.count; i++)
-        g->device->ops->executable_destroy(g->device, r->stretch.data[i]);
+        g->device->ops->executable_destroy(g->device, r->stretch.data[i].executable);
     tr_vec_free(&r->stretch);
     *r = (tr_replay_t){0};
 }
@@ -43,15 +43,16 @@ static bool holds_collectives(const tr_collectives_t *c) {
     return !c || c->size == 1 || c->capturable;
 }
 
-static bool is_kernel(const tr_program_t *p, size_t i) {
-    return p->nodes.data[i]->op.kind == TR_OP_KERNEL;
+static bool is_collective(const tr_program_t *p, size_t i) {
+    const tr_op_kind_t kind = p->nodes.data[i]->op.kind;
+    return kind == TR_OP_COLLECTIVE || kind == TR_OP_WAIT;
 }
 
 static size_t stretch_end(const tr_program_t *p, size_t first, const tr_collectives_t *c) {
     const size_t count = p->nodes.count;
     size_t i = first;
     if (holds_collectives(c)) return count;
-    while (i < count && is_kernel(p, i) == is_kernel(p, first)) i++;
+    while (i < count && is_collective(p, i) == is_collective(p, first)) i++;
     return i;
 }
 
@@ -60,7 +61,7 @@ static size_t stretch_end(const tr_program_t *p, size_t first, const tr_collecti
 static tr_status_t capture(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
                            tr_collectives_t *c, tr_replay_t *r) {
     const tr_device_ops_t *ops = g->device->ops;
-    tr_executable_t *executable = NULL;
+    tr_stretch_t stretch = {.first = c ? c->started + 1 : 1};
     tr_ticket_t last = 0;
     TR_TRY(ops->capture_begin(g->device, g->stream));
     tr_status_t status = tr_exec_enqueue(g, p, first, end, c, &last);
@@ -70,9 +71,10 @@ static tr_status_t capture(tr_graph_t *g, const tr_program_t *p, size_t first, s
         (void)ops->capture_end(g->device, g->stream, NULL);
         return tr_error_set(&error);
     }
-    TR_TRY(ops->capture_end(g->device, g->stream, &executable));
-    status = tr_vec_push(&r->stretch, executable);
-    if (status != TR_OK) ops->executable_destroy(g->device, executable);
+    TR_TRY(ops->capture_end(g->device, g->stream, &stretch.executable));
+    stretch.last = c ? c->started : 0;
+    status = tr_vec_push(&r->stretch, stretch);
+    if (status != TR_OK) ops->executable_destroy(g->device, stretch.executable);
     return status;
 }
 
@@ -96,7 +98,10 @@ static tr_status_t replay(tr_graph_t *g, tr_program_t *p, size_t k, size_t first
         r = p->replay ? r : NULL;
     }
     if (!r) return tr_exec_enqueue(g, p, first, end, c, last);
-    return g->device->ops->executable_launch(g->device, r->stretch.data[k], g->stream);
+    const tr_stretch_t *s = &r->stretch.data[k];
+    TR_TRY(g->device->ops->executable_launch(g->device, s->executable, g->stream));
+    if (s->first <= s->last && c->ops->replayed) c->ops->replayed(c, s->first, s->last);
+    return TR_OK;
 }
 
 /* -- running ----------------------------------------------------------------------------------- */
@@ -105,7 +110,7 @@ static tr_status_t run_stretches(tr_graph_t *g, tr_program_t *p, tr_collectives_
     tr_ticket_t last = 0;
     for (size_t first = 0, end = 0, k = 0; first < p->nodes.count; first = end) {
         end = stretch_end(p, first, c);
-        if (is_kernel(p, first) || holds_collectives(c))
+        if (!is_collective(p, first) || holds_collectives(c))
             TR_TRY(replay(g, p, k++, first, end, c, &last));
         else
             TR_TRY(tr_exec_enqueue(g, p, first, end, c, &last));

@@ -111,15 +111,18 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     for (size_t i = 0; i < g->programs.count; i++) TR_TRY(tr_replay_create(g, g->programs.data[i]));
     g->allocated = true;
     tr_graph_params_changed(g);
-    return tr_graph_zero_reduced(g, true);
+    return tr_graph_zero_reduced(g);
 }
 
-tr_status_t tr_graph_zero_reduced(tr_graph_t *g, bool gradients_too) {
-    const int64_t first = gradients_too ? 0 : g->layout.trainable_elems;
+static tr_status_t zero_from(tr_graph_t *g, int64_t first) {
     const size_t bytes = (size_t)(g->layout.reduced_elems - first) * sizeof(float);
     if (bytes == 0) return TR_OK;
     return g->device->ops->zero(g->device, g->stream, (float *)g->region[TR_ROLE_REDUCED] + first,
                                 bytes);
+}
+
+tr_status_t tr_graph_zero_reduced(tr_graph_t *g) {
+    return zero_from(g, 0);
 }
 
 tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host) {
@@ -204,6 +207,8 @@ tr_status_t tr_exec_enqueue(tr_graph_t *g, const tr_program_t *p, size_t first, 
         const tr_node_t *node = p->nodes.data[i];
         if (node->op.kind == TR_OP_KERNEL)
             TR_TRY(run_kernel(g, node));
+        else if (node->op.kind == TR_OP_ZERO)
+            TR_TRY(zero_from(g, g->layout.trainable_elems));
         else
             TR_TRY(run_collective(g, &node->op, collectives, last));
         if (*last > 0) TR_TRY(collectives->ops->progress(collectives));

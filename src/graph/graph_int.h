@@ -39,10 +39,16 @@ typedef struct {
     TR_VEC(int32_t) dying; /* storages whose last use this op is; for poisoning */
 } tr_node_t;
 
-/* A program with one set of inputs, captured: an executable per stretch (capture.c). */
+/* Captured records of a program, with the tickets of the collectives among them. */
+typedef struct {
+    tr_executable_t *executable;
+    tr_ticket_t first, last; /* last < first: none */
+} tr_stretch_t;
+
+/* A program with one set of inputs, captured (capture.c). */
 typedef struct {
     int runs; /* op by op */
-    TR_VEC(tr_executable_t *) stretch;
+    TR_VEC(tr_stretch_t) stretch;
 } tr_replay_t;
 
 typedef struct {

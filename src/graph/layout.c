@@ -136,18 +136,13 @@ static int last_writer(const tr_graph_t *g, const tr_program_t *p, int64_t first
     return -1;
 }
 
-/* `what` NULL: a wait for all. */
-static tr_status_t insert_comm(tr_program_t *p, size_t at, const tr_collective_op_t *what,
-                               int bucket) {
+static tr_status_t insert(tr_program_t *p, size_t at, const char *label, const tr_op_t *op) {
     tr_node_t *node = NULL;
     tr_status_t status = TR_OK;
-    TR_TRY(tr_alloc(sizeof *node, "collective op", &node));
-    TR_TRY_GOTO(tr_strdup(what ? "allreduce" : "wait", &node->label), fail);
-    node->op = (tr_op_t){.kind = what ? TR_OP_COLLECTIVE : TR_OP_WAIT,
-                         .label = node->label,
-                         .backward = true,
-                         .bucket = bucket};
-    if (what) node->op.collective = *what;
+    TR_TRY(tr_alloc(sizeof *node, "op record", &node));
+    TR_TRY_GOTO(tr_strdup(label, &node->label), fail);
+    node->op = *op;
+    node->op.label = node->label;
     TR_TRY_GOTO(tr_vec_push(&p->nodes, NULL), fail);
     memmove(&p->nodes.data[at + 1], &p->nodes.data[at],
             (p->nodes.count - 1 - at) * sizeof *p->nodes.data);
@@ -157,6 +152,11 @@ fail:
     tr_free(&node->label);
     tr_free(&node);
     return status;
+}
+
+tr_status_t tr_zero_extra_reductions(tr_graph_t *g) {
+    tr_program_t *p = tr_open_program(g);
+    return insert(p, p->nodes.count, "zero", &(tr_op_t){.kind = TR_OP_ZERO});
 }
 
 /* End of the bucket that begins at `first`: whole parameters until `limit` elements are reached;
@@ -185,12 +185,16 @@ tr_status_t tr_program_add_allreduce(tr_graph_t *g, int program, size_t first_by
         const int64_t end = bucket_end(g, first, limit);
         size_t at = overlap ? (size_t)(last_writer(g, p, first, end) + 1) : p->nodes.count;
         if (at < behind) at = behind;
-        const tr_collective_op_t sum = {TR_ALLREDUCE, g->reduced_block, first,
-                                        end - first,  TR_F32,           TR_GROUP_ALL};
-        TR_TRY(insert_comm(p, at, &sum, bucket));
+        const tr_op_t sum = {.kind = TR_OP_COLLECTIVE,
+                             .backward = true,
+                             .bucket = bucket,
+                             .collective = {TR_ALLREDUCE, g->reduced_block, first, end - first,
+                                            TR_F32, TR_GROUP_ALL}};
+        TR_TRY(insert(p, at, "allreduce", &sum));
         behind = at + 1;
         first = end;
         limit = (int64_t)(bucket_bytes / sizeof(float));
     }
-    return insert_comm(p, p->nodes.count, NULL, -1);
+    return insert(p, p->nodes.count, "wait",
+                  &(tr_op_t){.kind = TR_OP_WAIT, .backward = true, .bucket = -1});
 }

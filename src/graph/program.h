@@ -11,7 +11,7 @@
 /* -- ops --------------------------------------------------------------------------------------- */
 
 typedef struct tr_op tr_op_t;
-typedef enum { TR_OP_KERNEL, TR_OP_COLLECTIVE, TR_OP_WAIT } tr_op_kind_t;
+typedef enum { TR_OP_KERNEL, TR_OP_ZERO, TR_OP_COLLECTIVE, TR_OP_WAIT } tr_op_kind_t;
 
 enum {
     TR_OP_ONCE = 1,        /* recompute never repeats it (it writes into something that lasts) */
@@ -52,7 +52,7 @@ typedef struct {
 /* One record. Read-only outside src/graph. */
 struct tr_op {
     tr_op_kind_t kind;
-    const tr_op_row_t *row; /* NULL for COLLECTIVE and WAIT */
+    const tr_op_row_t *row; /* only of KERNEL */
     const char *label;      /* the scope that asked for it: "conv1" */
     int n_in, n_out;
     tr_tensor_t in[TR_KERNEL_MAX_IN], out[TR_KERNEL_MAX_OUT];
@@ -88,6 +88,8 @@ tr_status_t tr_op_append_given(tr_graph_t *g, const tr_op_row_t *row, const tr_t
 /* For a row's grad: the gradient of `t` that the ops after this one gave, where an op may add to it
  * in place; else TR_NONE. A row that adds to it leaves din as it is. */
 tr_tensor_t tr_gradient_so_far(const tr_graph_t *g, tr_tensor_t t);
+/* Appends a record that zeroes the extra reductions of the reduced block. */
+tr_status_t tr_zero_extra_reductions(tr_graph_t *g);
 /* Whether the graph's device has this kernel. */
 bool tr_graph_has_kernel(const tr_graph_t *g, tr_kernel_id_t kernel);
 
@@ -149,9 +151,8 @@ tr_status_t tr_graph_init_states(tr_graph_t *g);
  * half-precision copies first. tr_tensor_write and programs that write parameters need no call. */
 void tr_graph_params_changed(tr_graph_t *g);
 
-/* Zeroes the extra reductions of the reduced block, and the gradients too where they are
- * accumulated: the start of a step. */
-tr_status_t tr_graph_zero_reduced(tr_graph_t *g, bool gradients_too);
+/* Zeroes the reduced block, for programs that add to all of it. */
+tr_status_t tr_graph_zero_reduced(tr_graph_t *g);
 
 /*
  * Gives every input `count` places, 1 by default, so that one set of inputs is filled while another

@@ -104,7 +104,6 @@ static tr_status_t enqueue(pass_t *p, const tr_batch_t *batch) {
     const tr_tensor_info_t *sums = tr_tensor_info(s->g, s->sums);
     const int64_t at = p->batches++ % RING;
     TR_TRY(tr_feed_next(s->feed, batch, NULL));
-    TR_TRY(tr_graph_zero_reduced(s->g, false));
     TR_TRY(tr_program_run(s->g, s->eval, NULL));
     TR_TRY(tr_feed_used(s->feed));
     TR_TRY(ops->copy(s->device, tr_graph_stream(s->g), p->e->sums[at], sums->data, sums->bytes,

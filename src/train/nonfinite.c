@@ -118,7 +118,7 @@ static tr_status_t fail_of_op(const loop_t *l, const char *head, const char *rem
     int op = -1;
     /* Zeroes the sums first, because they contain non-finite values of other slots and ranks. */
     tr_train_step_show(l->train_step);
-    TR_TRY(tr_graph_zero_reduced(s->g, true));
+    TR_TRY(tr_graph_zero_reduced(s->g));
     TR_TRY(tr_program_find_nonfinite(s->g, s->last, &op));
     if (op < 0) return TR_OK;
     const tr_op_t *found = tr_program_op(s->g, s->last, op);

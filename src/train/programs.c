@@ -100,15 +100,17 @@ static tr_status_t build_model(tr_session_t *s, tr_model_result_t *out) {
         s->info.description);
 }
 
-static tr_status_t build_training(tr_session_t *s, const char *name, bool is_last, int *out) {
+/* Adds its gradients and sums to those of the programs before it, or replaces them. */
+static tr_status_t build_training(tr_session_t *s, const char *name, bool adds, int *out) {
     tr_model_result_t r = {0};
     TR_TRY(tr_program_begin(s->g, name, TR_TRAIN, out));
+    if (!adds) TR_TRY(tr_zero_extra_reductions(s->g));
     TR_TRY(build_model(s, &r));
-    if (is_last) TR_TRY(sum_into(s, s->stop, TR_SUM_STOP));
+    if (out == &s->last) TR_TRY(sum_into(s, s->stop, TR_SUM_STOP));
     if (tr_is_none(r.seed))
         TR_TRY(tr_model_loss_seed(s->g, &s->batch, tr_shape_elems(tr_shape_of(s->g, r.loss)),
                                   &r.seed));
-    TR_TRY(tr_backward(s->g, r.loss, r.seed, s->accumulate));
+    TR_TRY(tr_backward(s->g, r.loss, r.seed, adds));
     return tr_program_end(s->g);
 }
 
@@ -124,6 +126,7 @@ static tr_status_t build_update(tr_session_t *s) {
 
 static tr_status_t build_eval(tr_session_t *s) {
     TR_TRY(tr_program_begin(s->g, "eval", TR_EVAL, &s->eval));
+    TR_TRY(tr_zero_extra_reductions(s->g));
     TR_TRY(build_model(s, &s->result));
     TR_TRY(tr_preprocess_restore(s->g, s->preprocess, &s->result.output));
     const tr_tensor_t kept[] = {s->result.output, s->result.loss, s->result.correct};
@@ -133,16 +136,16 @@ static tr_status_t build_eval(tr_session_t *s) {
 }
 
 tr_status_t tr_programs_build(tr_session_t *s) {
-    const bool tree = s->parallel.reproducible;
-    s->micro = s->last = s->update = s->eval = -1;
-    s->accumulate = s->slot_count > 1 && !tree;
+    const bool tree = s->parallel.reproducible, adds = s->slot_count > 1 && !tree;
+    s->first = s->micro = s->last = s->update = s->eval = -1;
     s->loss_scale = TR_NONE;
     if (s->params.training && s->main.precision == TR_PRECISION_FP16)
         TR_TRY(tr_loss_scale(s->g, &s->loss_scale));
     if (s->params.training) {
         TR_TRY(tr_input(s->g, "stop", TR_F32, &TR_SHAPE(1), &s->stop));
-        TR_TRY(build_training(s, "last", true, &s->last));
-        if (s->accumulate) TR_TRY(build_training(s, "micro", false, &s->micro));
+        TR_TRY(build_training(s, "last", adds, &s->last));
+        if (adds) TR_TRY(build_training(s, "first", false, &s->first));
+        if (adds && s->slot_count > 2) TR_TRY(build_training(s, "micro", true, &s->micro));
     }
     if (s->params.evaluation) TR_TRY(build_eval(s));
     if (!s->params.training) return TR_OK;

@@ -134,8 +134,9 @@ struct tr_session {
     int cores; /* this rank's share of its node's cores */
     tr_device_t *device;
     tr_graph_t *g;
-    /* programs, -1 if absent; micro exists only if slot_count > 1 and not reproducible */
-    int micro, last, update, eval;
+    /* Programs, -1 if absent. The slots of a step run first, micro, ..., micro, last; one slot, and
+     * every slot if parallel.reproducible, runs last alone. */
+    int first, micro, last, update, eval;
     tr_model_batch_t batch;
     tr_tensor_t field[TR_DATASET_MAX_FIELDS]; /* inputs, by index in info.field; none: not read */
     tr_feed_t *feed;                          /* after tr_session_start */
@@ -146,8 +147,6 @@ struct tr_session {
     tr_tensor_t stop;                         /* input (1): 1 if this rank was asked to stop */
     /* of the eval program; output, loss, correct are kept */
     tr_model_result_t result;
-    /* gradients are zeroed, then accumulated over slots */
-    bool accumulate;
     int64_t parameters; /* elements, without padding, frozen ones included */
 };
 
@@ -201,8 +200,7 @@ typedef struct {
     int64_t overflows; /* steps of the run that overflowed */
     bool stop;         /* some rank was asked to stop */
     double stall_sec;  /* waiting for data */
-    /* waiting for communication, and all communication; NaN if not measured, because it runs inside
-     * captured programs */
+    /* waiting for communication, and all communication; NaN if not measured */
     double exposed_sec, busy_sec;
 } tr_step_outcome_t;
 

@@ -20,21 +20,23 @@ typedef struct {
     tr_loss_scale_t loss_scale; /* 0 if there is none */
 } exchange_t;
 
-/* Counters of seconds of the host and of communication since the start. */
+/* Counters since the start: seconds of the host and of communication, and its last ticket. */
 typedef struct {
     double stall, exposed, busy;
+    tr_ticket_t ticket;
 } times_t;
 
 struct tr_train_step {
     tr_session_t *s;
     tr_collectives_t *collectives;
     tr_loader_t *loader;
-    exchange_t *host;        /* [RING], pinned; by step */
-    tr_event_t *known[RING]; /* the copies to host[i] are done */
-    tr_event_t *before;      /* the update waits for it; NULL: none */
-    tr_feed_step_t step;     /* of this step, for every micro-batch */
-    times_t begun, taken;    /* counters at its start; times of the pending step */
-    int64_t pending;         /* the enqueued step whose outcome has not been read; -1: none */
+    exchange_t *host;                     /* [RING], pinned; by step */
+    tr_event_t *known[RING];              /* the copies to host[i] are done */
+    tr_event_t *before;                   /* the update waits for it; NULL: none */
+    tr_feed_step_t step;                  /* of this step, for every micro-batch */
+    times_t begun;                        /* counters at its start */
+    times_t pending_begun, pending_ended; /* counters of the pending step */
+    int64_t pending; /* the enqueued step whose outcome has not been read; -1: none */
     /* the last batch of the step whose outcome was returned last was fed `back` batches ago */
     int back;
     /* batches whose copies may be pending, oldest first; none if inputs are bound */
@@ -131,9 +133,8 @@ static tr_status_t run_slot(tr_train_step_t *t, int64_t i) {
     tr_batch_t *batch = NULL;
     TR_TRY(take_batch(t, i, &batch));
     TR_TRY(tr_feed_next(s->feed, batch, &t->step));
-    /* every slot is a leaf */
-    if (s->tree && i > 0) TR_TRY(tr_graph_zero_reduced(s->g, false));
-    TR_TRY(tr_program_run(s->g, is_last || s->tree ? s->last : s->micro, t->collectives));
+    const int program = is_last || s->tree ? s->last : i == 0 ? s->first : s->micro;
+    TR_TRY(tr_program_run(s->g, program, t->collectives));
     if (s->tree) TR_TRY(tr_reduce_tree_add(s->tree, s->first_slot + i));
     if (!is_last) TR_TRY(tr_feed_used(s->feed));
     tr_watchdog_mark(s->world);
@@ -148,14 +149,29 @@ static tr_status_t release_last(tr_train_step_t *t) {
 
 static times_t times(const tr_train_step_t *t) {
     const tr_collectives_t *c = t->collectives;
-    const bool captured = c && c->captured;
+    if (!c) return (times_t){.stall = tr_loader_stall_sec(t->loader)};
     return (times_t){.stall = tr_loader_stall_sec(t->loader),
-                     .exposed = captured ? NAN
-                                : c      ? c->exposed_sec
-                                         : 0,
-                     .busy = captured ? NAN
-                             : c      ? c->busy_sec
-                                      : 0};
+                     .exposed = c->unmeasured ? NAN : c->exposed_sec,
+                     .busy = c->unmeasured ? NAN : c->busy_sec,
+                     .ticket = c->started};
+}
+
+/* The times of the pending step, which is complete. By events, exactly those of its collectives;
+ * by the host, what passed while the step was enqueued. */
+static tr_status_t take_times(const tr_train_step_t *t, tr_step_outcome_t *out) {
+    tr_collectives_t *c = t->collectives;
+    times_t from = t->pending_begun, to = t->pending_ended;
+    out->stall_sec = to.stall - from.stall;
+    if (c && c->ops->settle) {
+        TR_TRY(c->ops->settle(c, t->pending_begun.ticket));
+        c->unmeasured = false;
+        from = times(t);
+        TR_TRY(c->ops->settle(c, t->pending_ended.ticket));
+        to = times(t);
+    }
+    out->exposed_sec = to.exposed - from.exposed;
+    out->busy_sec = to.busy - from.busy;
+    return TR_OK;
 }
 
 static tr_status_t enqueue_update(tr_train_step_t *t) {
@@ -192,10 +208,8 @@ static tr_status_t take_outcome(tr_train_step_t *t, int newest, tr_step_outcome_
         .overflowed = host->loss_scale.overflowed > 0,
         .loss_scale = host->loss_scale.scale,
         .overflows = (int64_t)host->loss_scale.skipped,
-        .stop = host->sums[TR_SUM_STOP] > 0,
-        .stall_sec = t->taken.stall,
-        .exposed_sec = t->taken.exposed,
-        .busy_sec = t->taken.busy};
+        .stop = host->sums[TR_SUM_STOP] > 0};
+    TR_TRY(take_times(t, out));
     t->pending = -1;
     t->back = newest;
     return out->finite ? release_last(t) : TR_OK;
@@ -212,7 +226,6 @@ tr_status_t tr_train_step_begin(tr_train_step_t *t, int64_t step, double lr, boo
                                         .lr = (float)lr,
                                         .weight_decay_scale = 1},
                                .stop = stop_wanted};
-    TR_TRY(tr_graph_zero_reduced(s->g, s->accumulate));
     TR_TRY(run_slot(t, 0));
     return t->pending >= 0 ? take_outcome(t, 1, out) : TR_OK;
 }
@@ -225,9 +238,8 @@ tr_status_t tr_train_step_end(tr_train_step_t *t, tr_step_outcome_t *out) {
     *out = (tr_step_outcome_t){.step = -1};
     for (int64_t i = 1; i < t->s->slot_count; i++) TR_TRY(run_slot(t, i));
     TR_TRY(enqueue_update(t));
-    const times_t now = times(t);
-    t->taken = (times_t){now.stall - t->begun.stall, now.exposed - t->begun.exposed,
-                         now.busy - t->begun.busy};
+    t->pending_begun = t->begun;
+    t->pending_ended = times(t);
     t->pending = t->step.step.step;
     return t->s->device->immediate ? take_outcome(t, 0, out) : TR_OK;
 }

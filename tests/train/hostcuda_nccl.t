@@ -34,6 +34,22 @@ some 2 many device=cuda parallel.engine=nccl train.steps=20 && ! grep -q ncclCom
 ok $? "captured steps: the communicator is finalized after the graphs are gone"
 some 2 many device=cuda parallel.engine=nccl train.steps=20 cuda.debug=sync && grep -q 'warning.*cuda\.debug' out
 ok $? "cuda.debug = sync: runs op by op"
+# times SETTING...: rank 1 is 2 s late between the two all-reduces of step 7. Only that step has this time, exposed and busy.
+times() {
+    HOSTCUDA_NCCL_FAULT=late,rank=1,call=14,ms=2000 some 2 many device=cuda parallel.engine=nccl parallel.bucket_first=256KiB train.steps=10 "$@" || return 1
+    ! grep -qE '"comm_(exposed|busy)": *null' many/metrics.jsonl many/summary.json && grep -qE '"comm_exposed": 0\.[0-9]+' many/summary.json &&
+        for key in comm_exposed comm_busy; do
+            sed -n "s/.*\"step\":\([0-9]*\),.*\"$key\":\([^,]*\),.*/\1 \2/p" many/metrics.jsonl | sed 's/,.*//' >"$key"
+            paste -d' ' "$key" <(sed -n 's/.*"step_ms":\([^,}]*\).*/\1/p' many/metrics.jsonl) |
+                awk '{ ms = $2 * $3 } $1 == 7 ? ms < 1900 : ms > 1900 { print "step " $1 ": " ms " ms"; bad = 1 } END { exit bad || NR != 10 }' >>out || return 1
+        done
+}
+times data.micro_batch=32
+ok $? "captured, one micro-batch a rank: each step has the times of its own all-reduces"
+times data.micro_batch=16
+ok $? "captured, two micro-batches a rank: the same"
+times data.micro_batch=32 capture=no
+ok $? "op by op: the same"
 HOSTCUDA_NCCL_WINDOWS=0 some 2 many device=cuda parallel.engine=nccl parallel.overlap=no && near cpu many 1e-4 4
 ok $? "without registered memory, without overlap: the loss of cpu"
 DEVICES=1 some 2 many device=cuda

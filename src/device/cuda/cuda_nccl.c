@@ -9,6 +9,7 @@
  * done or its time is over.
  */
 #include "cuda_nccl.h"
+#include "cuda_times.h"
 #include "device/collectives.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
@@ -17,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { GROUPS = 16, DONE_EVENTS = 64, INTERVALS = 128 };
+enum { GROUPS = 16, DONE_EVENTS = 64 };
 #define POLL_SEC 100e-6
 /* Most calls end sooner than a sleep: NCCL enqueues each collective from a thread of its own. */
 #define SPIN_SEC 200e-6
@@ -30,12 +31,6 @@ typedef struct {
     int rank, size;
 } group_t;
 
-/* Between two events of one stream; added to *sum once both are done. */
-typedef struct {
-    cudaEvent_t from, to;
-    double *sum;
-} interval_t;
-
 typedef struct {
     tr_collectives_t base;
     cuda_device_t *cuda;
@@ -47,9 +42,7 @@ typedef struct {
     tr_progress_words_t *words;    /* pinned */
     cudaEvent_t ready;             /* the work that a call is ordered after */
     cudaEvent_t done[DONE_EVENTS]; /* ticket t, or a later one, at t % DONE_EVENTS */
-    tr_ticket_t started;
-    interval_t interval[INTERVALS]; /* a ring: those not yet added, the oldest first */
-    int64_t first_interval, next_interval;
+    cuda_times_t times;            /* of collectives and waits, by ticket */
     ncclWindow_t window;
     bool windows; /* all ranks can register memory */
     double timeout_sec;
@@ -126,30 +119,18 @@ static tr_status_t is_capturing(cudaStream_t stream, bool *out) {
     return TR_OK;
 }
 
-static void add_intervals(engine_t *e) {
-    while (e->first_interval < e->next_interval) {
-        const interval_t *i = &e->interval[e->first_interval % INTERVALS];
-        float ms = 0;
-        if (cudaEventQuery(i->to) != cudaSuccess) break;
-        if (cudaEventElapsedTime(&ms, i->from, i->to) == cudaSuccess) *i->sum += ms * 1e-3;
-        e->first_interval++;
-    }
-    (void)cudaGetLastError(); /* "not ready" is no error */
+static void nccl_replayed(tr_collectives_t *c, tr_ticket_t first, tr_ticket_t last) {
+    tr_cuda_times_replayed(&engine_of(c)->times, first, last, c->started + 1);
+    c->started += last - first + 1;
 }
 
-/* NULL where the ring is full: this one is not measured. */
-static interval_t *begin_interval(engine_t *e, cudaStream_t stream, double *sum) {
-    interval_t *i = &e->interval[e->next_interval % INTERVALS];
-    if (e->next_interval - e->first_interval == INTERVALS) return NULL;
-    if (!i->from &&
-        (cudaEventCreate(&i->from) != cudaSuccess || cudaEventCreate(&i->to) != cudaSuccess))
-        return NULL;
-    i->sum = sum;
-    return cudaEventRecord(i->from, stream) == cudaSuccess ? i : NULL;
-}
-
-static void end_interval(engine_t *e, interval_t *i, cudaStream_t stream) {
-    if (i && cudaEventRecord(i->to, stream) == cudaSuccess) e->next_interval++;
+static tr_status_t nccl_settle(tr_collectives_t *c, tr_ticket_t ticket) {
+    engine_t *e = engine_of(c);
+    TR_TRY(tr_cuda_enter(&e->cuda->base));
+    tr_cuda_times_settle(&e->times, ticket);
+    if (e->times.lost) c->unmeasured = true;
+    e->times.lost = false;
+    return TR_OK;
 }
 
 /* -- the table --------------------------------------------------------------------------------- */
@@ -207,15 +188,15 @@ static tr_status_t enqueue(engine_t *e, const call_t *c, cudaStream_t stream, tr
     TR_TRY(tr_cuda_enter(&e->cuda->base));
     TR_TRY(type_of(c->dtype, &type));
     TR_TRY(is_capturing(stream, &capturing));
-    if (capturing) e->base.captured = true;
     CUDA_TRY(cudaEventRecord(e->ready, stream));
     CUDA_TRY(cudaStreamWaitEvent(e->stream, e->ready, 0));
     if (counts) TR_TRY(tr_cuda_count(e->stream, &e->words->entered));
-    interval_t *busy = capturing ? NULL : begin_interval(e, e->stream, &e->base.busy_sec);
-    TR_TRY(call_nccl(e, c, type));
-    end_interval(e, busy, e->stream);
+    const cuda_interval_t busy = tr_cuda_times_begin(&e->times, e->stream, capturing);
+    const tr_status_t status = call_nccl(e, c, type);
+    tr_cuda_times_end(&e->times, busy, e->stream, e->base.started + 1, &e->base.busy_sec);
+    TR_TRY(status);
+    *out = ++e->base.started;
     if (counts) TR_TRY(tr_cuda_count(e->stream, &e->words->completed));
-    *out = ++e->started;
     CUDA_TRY(cudaEventRecord(e->done[*out % DONE_EVENTS], e->stream));
     e->base.calls++;
     e->base.bytes += c->count * (int64_t)tr_dtype_bytes(c->dtype);
@@ -243,17 +224,16 @@ static tr_status_t nccl_start(tr_collectives_t *c, const tr_collective_t *what, 
 static tr_status_t nccl_wait(tr_collectives_t *c, tr_ticket_t ticket, tr_stream_t *stream) {
     engine_t *e = engine_of(c);
     bool capturing = false;
-    if (ticket > e->started)
+    if (ticket > c->started)
         return TR_FAIL(TR_ERR_INTERNAL, "Cannot wait for ticket %lld: only %lld were issued.",
-                       (long long)ticket, (long long)e->started);
+                       (long long)ticket, (long long)c->started);
     TR_TRY(fail_if_failed(e));
     TR_TRY(tr_cuda_enter(&e->cuda->base));
     TR_TRY(is_capturing(stream->handle, &capturing));
-    interval_t *exposed =
-        capturing ? NULL : begin_interval(e, stream->handle, &e->base.exposed_sec);
-    CUDA_TRY(cudaStreamWaitEvent(stream->handle, e->done[ticket % DONE_EVENTS], 0));
-    end_interval(e, exposed, stream->handle);
-    return TR_OK;
+    const cuda_interval_t exposed = tr_cuda_times_begin(&e->times, stream->handle, capturing);
+    const cudaError_t error = cudaStreamWaitEvent(stream->handle, e->done[ticket % DONE_EVENTS], 0);
+    tr_cuda_times_end(&e->times, exposed, stream->handle, ticket, &c->exposed_sec);
+    return tr_cuda_check(error, "cudaStreamWaitEvent");
 }
 
 static tr_status_t nccl_progress(tr_collectives_t *c) {
@@ -337,7 +317,6 @@ static tr_status_t nccl_check(tr_collectives_t *c) {
         if (result == ncclSuccess && (state == ncclSuccess || state == ncclInProgress)) continue;
         return fail_nccl(e, &e->group[i], result == ncclSuccess ? state : result, "a collective");
     }
-    add_intervals(e);
     return fail_if_hanging(e);
 }
 
@@ -373,10 +352,7 @@ static tr_status_t nccl_share(tr_collectives_t *c, void *data, size_t bytes) {
 /* -- opening and closing ----------------------------------------------------------------------- */
 
 static void free_engine(engine_t *e) {
-    for (int i = 0; i < INTERVALS; i++) {
-        if (e->interval[i].from) cudaEventDestroy(e->interval[i].from);
-        if (e->interval[i].to) cudaEventDestroy(e->interval[i].to);
-    }
+    tr_cuda_times_free(&e->times);
     for (int i = 0; i < DONE_EVENTS; i++)
         if (e->done[i]) cudaEventDestroy(e->done[i]);
     if (e->ready) cudaEventDestroy(e->ready);
@@ -443,6 +419,8 @@ static const tr_collectives_ops_t nccl_ops = {
     .receive = nccl_receive,
     .split = nccl_split,
     .share = nccl_share,
+    .replayed = nccl_replayed,
+    .settle = nccl_settle,
     .check = nccl_check,
     .close = nccl_close,
 };

@@ -262,12 +262,16 @@ static void test_statistics(void **state) {
     void *data;
     float *host = make(100000, 0, &data);
     tr_ticket_t ticket;
+    if (coll->ops->settle) OK(coll->ops->settle(coll, coll->started));
+    coll->unmeasured = false;
     coll->bytes = coll->calls = 0;
     coll->busy_sec = coll->exposed_sec = 0;
     OK(allreduce(data, 60000, TR_F32, stream, &ticket));
     OK(allreduce((float *)data + 60000, 40000, TR_F32, stream, &ticket));
     OK(coll->ops->wait(coll, ticket, stream));
     OK(device->ops->stream_sync(device, stream)); /* a GPU's times are known then */
+    if (coll->ops->settle) OK(coll->ops->settle(coll, ticket));
+    assert_false(coll->unmeasured);
     assert_int_equal(coll->calls, 2);
     assert_int_equal(coll->bytes, 400000);
     if (info->size > 1) assert_true(coll->busy_sec > 0 && coll->exposed_sec > 0);
@@ -355,6 +359,19 @@ static void test_progress_words(void **state) {
     assert_int_equal(coll->words->entered, before + 1);
 }
 
+/* Each launch adds its own times of the captured all-reduce. */
+static void expect_times(tr_ticket_t ticket, int launches) {
+    if (!coll->ops->settle) return;
+    OK(coll->ops->settle(coll, coll->started));
+    for (int k = 0; k < launches; k++) {
+        const double busy = coll->busy_sec, exposed = coll->exposed_sec;
+        coll->ops->replayed(coll, ticket, ticket);
+        OK(coll->ops->settle(coll, coll->started));
+        assert_true(coll->busy_sec > busy && coll->exposed_sec > exposed);
+        assert_false(coll->unmeasured);
+    }
+}
+
 /* A captured all-reduce works, and counts, in every launch. */
 static void test_captured(void **state) {
     enum { N = 257, LAUNCHES = 3 };
@@ -381,6 +398,7 @@ static void test_captured(void **state) {
     for (int i = 0; i < N; i++) assert_true(host[i] == total(i, 2) * factor);
     assert_int_equal(coll->words->completed, before + LAUNCHES);
     assert_int_equal(coll->words->entered, before + LAUNCHES);
+    expect_times(ticket, LAUNCHES);
     ops->executable_destroy(device, executable);
     ops->free(device, data);
     tr_free(&first);

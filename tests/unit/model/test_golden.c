@@ -176,7 +176,7 @@ static double step(run_t *r, int64_t number, float lr) {
     double sum = 0;
     const tr_step_t block = {.seed = 1, .step = number, .lr = lr, .weight_decay_scale = 1};
     MUST(tr_tensor_write(r->f.g, tr_graph_step(r->f.g), &block));
-    MUST(tr_graph_zero_reduced(r->f.g, true));
+    MUST(tr_graph_zero_reduced(r->f.g));
     MUST(tr_program_run(r->f.g, r->train, NULL));
     MUST(tr_tensor_read(r->f.g, r->f.result.loss, loss));
     if (number == 0) expect(r, "", "loss", loss, LOSS_TOLERANCE, 0);

@@ -97,7 +97,7 @@ static float *read_gradient(net_t *n, int64_t *out_count) {
 
 static void train_once(net_t *n) {
     float counts[2] = {ROWS, 0};
-    ok(tr_graph_zero_reduced(n->f.g, true));
+    ok(tr_graph_zero_reduced(n->f.g));
     ok(tr_program_run(n->f.g, n->train, NULL));
     ok(tr_tensor_write(n->f.g, tr_graph_find(n->f.g, "counts"), counts));
     ok(tr_program_run(n->f.g, n->update, NULL));
