@@ -269,6 +269,9 @@ static tr_status_t choose_timed(tr_device_t *device, cuda_product_plan_t *plan,
     int count = 0, best = 0;
     TR_TRY_GOTO(key_of(device, &plan->product, &key), done);
     if (find_stored(device, plan, key.text, out)) goto done;
+    if (device->chooses_nothing)
+        TR_TRY_GOTO(TR_FAIL(TR_ERR_NOINPUT, "cuda.plan_cache has no choice for %s", key.text),
+                    done);
     TR_TRY_GOTO(suggest(device, plan, ALIGNMENT, MAX_TIMED, results, &count), done);
     for (int i = 0; i < count && count > 1; i++) {
         const double sec = time_of(device, plan, &results[i]);
