@@ -109,7 +109,8 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     TR_TRY(tr_inputs_list(g));
     for (size_t i = 0; i < g->programs.count; i++) TR_TRY(tr_replay_create(g, g->programs.data[i]));
     g->allocated = true;
-    return tr_graph_zero_reduced(g, true);
+    g->is_blank = g->device->allocates_zeros;
+    return g->is_blank ? TR_OK : tr_graph_zero_reduced(g, true);
 }
 
 tr_status_t tr_graph_zero_reduced(tr_graph_t *g, bool gradients_too) {
