@@ -14,7 +14,7 @@
 
 /* Allocates zeroed memory. 0 bytes give a pointer that can be freed. TR_ERR_MEMORY names `what`. */
 tr_status_t tr_alloc(size_t bytes, const char *what, void *out_pointer);
-/* As tr_alloc, but aligned to `align` (a power of two) and not zeroed. */
+/* As tr_alloc, but aligned to `align`, a power of two. */
 tr_status_t tr_alloc_aligned(size_t bytes, size_t align, const char *what, void *out_pointer);
 /*
  * Resizes *pointer (may be NULL; not from tr_alloc_aligned) to `bytes` and zeroes new bytes. On

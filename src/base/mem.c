@@ -82,11 +82,12 @@ tr_status_t tr_alloc_aligned(size_t bytes, size_t align, const char *what, void 
     if (align == 0 || (align & (align - 1)) != 0)
         return TR_FAIL(TR_ERR_INTERNAL, "The alignment of %s must be a power of two, found %zu.",
                        what, align);
-    size_t offset = align > HEADER_BYTES ? align : HEADER_BYTES;
-    void *block = NULL;
-    if (!may_allocate(bytes) || offset > PTRDIFF_MAX / 2 ||
-        posix_memalign(&block, offset, offset + bytes) != 0)
-        return no_memory(bytes, what);
+    const size_t least = align > HEADER_BYTES ? align : HEADER_BYTES;
+    const bool fits = may_allocate(bytes) && least <= PTRDIFF_MAX / 4;
+    /* not posix_memalign and memset: large blocks are new pages of the system, which are zero */
+    char *block = fits ? calloc(1, 2 * least + bytes) : NULL;
+    if (!block) return no_memory(bytes, what);
+    const size_t offset = least + (-(uintptr_t)block & (least - 1));
     store_pointer(out_pointer, finish(block, offset, bytes));
     return TR_OK;
 }

@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { WARM = 3, RUNS = 10, PROMPT = 16, BATCHES = 5, BATCH_MAX = 64 };
@@ -28,6 +29,14 @@ typedef struct {
     double read_bytes;            /* of weights per second, at the highest rate */
 } result_t;
 
+/* The ops of one kernel in a run of `decode`. */
+typedef struct {
+    const char *name;
+    int count;
+    double sec, bytes;
+} kind_t;
+typedef TR_VEC(kind_t) kinds_t;
+
 typedef struct {
     const options_t *o;
     cmd_trained_t t;
@@ -35,6 +44,7 @@ typedef struct {
     result_t result[BATCHES];
     double weight_bytes; /* read for each run of `decode` */
     double limit_bytes;  /* that the device reads per second; 0: not known */
+    kinds_t kinds;       /* of the first batch */
 } bench_t;
 
 static tr_status_t parse(int argc, char **argv, options_t *o) {
@@ -131,11 +141,46 @@ static double weight_bytes(const bench_t *b) {
     return bytes;
 }
 
+static int by_time(const void *a, const void *b) {
+    const kind_t *x = a, *y = b;
+    return (x->sec < y->sec) - (x->sec > y->sec);
+}
+
+/* Products with the tied embedding are apart from the others: they are the largest. */
+static tr_status_t add_op(bench_t *b, const tr_op_t *op, double sec) {
+    const tr_graph_t *g = b->t.s->g;
+    const bool is_head = op->row->kernel == TR_K_MATMUL_ROWS && !strstr(op->label, ".h.");
+    const char *name = is_head ? "head" : op->row->name;
+    size_t i = 0;
+    while (i < b->kinds.count && strcmp(b->kinds.data[i].name, name) != 0) i++;
+    if (i == b->kinds.count) TR_TRY(tr_vec_push(&b->kinds, (kind_t){.name = name}));
+    b->kinds.data[i].count++;
+    b->kinds.data[i].sec += sec;
+    b->kinds.data[i].bytes += tr_op_bytes(g, op);
+    return TR_OK;
+}
+
+static tr_status_t time_kinds(bench_t *b) {
+    const tr_graph_t *g = b->t.s->g;
+    const int program = tr_generator_decode(b->generator[0]);
+    bench_op_t *times = NULL;
+    tr_status_t status = bench_time_ops(b->t.s->g, program, RUNS, &times);
+    for (int i = 0; status == TR_OK && i < tr_program_op_count(g, program); i++)
+        if (tr_program_op(g, program, i)->kind == TR_OP_KERNEL)
+            status = add_op(b, tr_program_op(g, program, i), times[i].median_sec);
+    tr_free(&times);
+    if (status == TR_OK) qsort(b->kinds.data, b->kinds.count, sizeof *b->kinds.data, by_time);
+    return status;
+}
+
 static tr_status_t measure(bench_t *b) {
     tr_device_t *device = b->t.s->device;
     b->weight_bytes = weight_bytes(b);
     if (device->ops->measure_read) TR_TRY(device->ops->measure_read(device, &b->limit_bytes));
-    for (int i = 0; i < b->o->count; i++) TR_TRY(measure_batch(b, i));
+    for (int i = 0; i < b->o->count; i++) {
+        TR_TRY(measure_batch(b, i));
+        if (i == 0) TR_TRY(time_kinds(b));
+    }
     return TR_OK;
 }
 
@@ -157,6 +202,20 @@ static void print_result(const bench_t *b) {
                r->first_sec * 1e3, r->rate[RUNS / 2], r->rate[0], r->rate[RUNS - 1],
                r->read_bytes / 1e9);
     }
+}
+
+/* Op by op: with the wait after each op, the sum is more than the time of a run. */
+static void print_kinds(const bench_t *b) {
+    double sum = 0;
+    for (size_t i = 0; i < b->kinds.count; i++) sum += b->kinds.data[i].sec;
+    printf("\nbatch %lld, one token, op by op\n\n", (long long)b->o->batches[0]);
+    printf("%9s %6s %9s %6s  %s\n", "ms", "%", "GB/s", "ops", "op");
+    for (size_t i = 0; i < b->kinds.count; i++) {
+        const kind_t *k = &b->kinds.data[i];
+        printf("%9.3f %6.1f %9.1f %6d  %s\n", k->sec * 1e3, 100 * k->sec / sum,
+               k->bytes / k->sec / 1e9, k->count, k->name);
+    }
+    printf("%9.3f %6.1f\n", sum * 1e3, 100.0);
 }
 
 static tr_status_t write_json(const bench_t *b) {
@@ -186,7 +245,7 @@ static tr_status_t run(bench_t *b) {
     if (b->t.info->size > 1)
         return TR_FAIL(TR_ERR_USAGE, "bench generate runs alone, not on %d ranks", b->t.info->size);
     TR_TRY(measure(b));
-    if (!cmd_json_is_stdout(b->o->json)) print_result(b);
+    if (!cmd_json_is_stdout(b->o->json)) print_result(b), print_kinds(b);
     return b->o->json ? write_json(b) : TR_OK;
 }
 
@@ -196,5 +255,6 @@ tr_status_t cmd_bench_generate(int argc, char **argv) {
     tr_status_t status = parse(argc, argv, &o);
     if (status == TR_OK) status = run(&b);
     for (int i = 0; i < BATCHES; i++) tr_generator_destroy(&b.generator[i]);
+    tr_vec_free(&b.kinds);
     return cmd_trained_close(&b.t, status);
 }

@@ -186,6 +186,7 @@ struct tr_device {
     tr_plan_cache_t *plans; /* created by tr_device_open, freed by tr_device_close */
     bool host_visible;      /* the host can read and write device memory directly */
     bool immediate;         /* work is done when the call returns; streams and events do nothing */
+    bool allocates_zeros;   /* memory from alloc is zero */
     /* hardware products of the type; otherwise they are emulated, slower than f32 */
     bool fast_bf16, fast_f16;
     bool tf32;             /* products of f32 use TF32; read by prepare */

@@ -140,6 +140,10 @@ tr_status_t tr_generator_start(tr_generator_t *n) {
     return tr_graph_sync(n->s->g);
 }
 
+int tr_generator_decode(const tr_generator_t *n) {
+    return n->decode.index;
+}
+
 void tr_generator_destroy(tr_generator_t **generator) {
     tr_generator_t *n = *generator;
     if (!n) return;

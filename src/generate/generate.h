@@ -63,6 +63,8 @@ tr_status_t tr_generator_start(tr_generator_t *generator);
 tr_status_t tr_generator_run(tr_generator_t *generator, tr_text_t *texts, int64_t count,
                              int64_t most, int32_t end, const tr_sampling_t *sampling,
                              tr_generate_stats_t *out_stats);
+/* The program that computes the next token of every row. */
+int tr_generator_decode(const tr_generator_t *generator);
 void tr_generator_destroy(tr_generator_t **generator);
 
 #endif

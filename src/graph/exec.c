@@ -111,7 +111,8 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     for (size_t i = 0; i < g->programs.count; i++) TR_TRY(tr_replay_create(g, g->programs.data[i]));
     g->allocated = true;
     tr_graph_params_changed(g);
-    return tr_graph_zero_reduced(g);
+    g->is_blank = g->device->allocates_zeros;
+    return g->is_blank ? TR_OK : tr_graph_zero_reduced(g);
 }
 
 static tr_status_t zero_from(tr_graph_t *g, int64_t first) {

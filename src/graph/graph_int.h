@@ -95,6 +95,7 @@ struct tr_graph {
 
     tr_memory_plan_t memory;
     bool planned, allocated;
+    bool is_blank; /* all memory is zero: the device allocates zeros, and nothing was written */
     void *region[TR_ROLE_COUNT]; /* device memory per role; ACTIVATION: the arena */
     TR_VEC(tr_patch_t) patches;
     bool op_by_op; /* nothing is captured */

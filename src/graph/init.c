@@ -43,13 +43,18 @@ static void fill(const tr_tensor_rec_t *rec, uint64_t seed, int threads, float *
     }
 }
 
+/* Memory that is zero stays untouched, so that the system need not provide its pages yet. */
+static tr_status_t zero(tr_graph_t *g, const tr_tensor_info_t *info) {
+    return g->is_blank ? TR_OK
+                       : g->device->ops->zero(g->device, g->stream, info->data, info->bytes);
+}
+
 static tr_status_t init_tensor(tr_graph_t *g, tr_tensor_t t, uint64_t seed) {
     const tr_tensor_rec_t *rec = tr_rec(g, t);
     const bool zeros =
         rec->info.param.init.kind == TR_INIT_CONST && rec->info.param.init.value == 0;
     if (rec->values) return tr_tensor_write(g, t, rec->values);
-    if (rec->info.dtype != TR_F32 || zeros)
-        return g->device->ops->zero(g->device, g->stream, rec->info.data, rec->info.bytes);
+    if (rec->info.dtype != TR_F32 || zeros) return zero(g, &rec->info);
     float *values = NULL;
     TR_TRY(tr_alloc(rec->info.bytes, rec->name, &values));
     const int threads = g->device->threads > 0 ? g->device->threads : omp_get_max_threads();
@@ -62,8 +67,7 @@ static tr_status_t init_tensor(tr_graph_t *g, tr_tensor_t t, uint64_t seed) {
 static tr_status_t init(tr_graph_t *g, uint64_t seed, bool params_too) {
     if (!g->allocated) return TR_FAIL(TR_ERR_INTERNAL, "initialisation requires allocated memory");
     const tr_tensor_info_t *params = tr_tensor_info(g, g->param_block);
-    if (params->bytes > 0) /* padding between parameters stays zero */
-        TR_TRY(g->device->ops->zero(g->device, g->stream, params->data, params->bytes));
+    if (params->bytes > 0) TR_TRY(zero(g, params)); /* padding between parameters stays zero */
     for (size_t i = 1; i < g->tensors.count; i++) {
         const tr_tensor_t t = {(int32_t)i};
         const tr_role_t role = tr_tensor_info(g, t)->role;
@@ -73,6 +77,7 @@ static tr_status_t init(tr_graph_t *g, uint64_t seed, bool params_too) {
         const bool is_block = t.id == g->param_block.id || t.id == g->state_block.id;
         if (filled && !is_block) TR_TRY(init_tensor(g, t, seed));
     }
+    g->is_blank = false;
     return tr_graph_sync(g);
 }
 

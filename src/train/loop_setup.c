@@ -186,10 +186,11 @@ static tr_status_t load_state(loop_t *l) {
     if (!l->init) return TR_OK;
     TR_TRY(tr_snapshot_init(l->snapshot, l->init));
     tr_weights_close(&l->init);
-    return tr_optimizer_start(s->g); /* the average starts at the weights */
+    return TR_OK;
 }
 
 static tr_status_t begin_state(loop_t *l) {
+    bool is_resumed = l->resume != NULL;
     TR_TRY(tr_session_start(l->s, l->collectives));
     TR_TRY(tr_world_agree(l->world, load_state(l)));
     TR_TRY(tr_world_broadcast(l->world, &l->state.step, sizeof l->state.step, 0));
@@ -197,7 +198,10 @@ static tr_status_t begin_state(loop_t *l) {
     TR_TRY(tr_world_broadcast(l->world, &l->state.best_accuracy, sizeof l->state.best_accuracy, 0));
     TR_TRY(tr_world_broadcast(l->world, &l->state.stale, sizeof l->state.stale, 0));
     TR_TRY(tr_world_broadcast(l->world, &l->state.valid_pending, sizeof l->state.valid_pending, 0));
-    return tr_state_broadcast(l->s);
+    TR_TRY(tr_world_broadcast(l->world, &is_resumed, sizeof is_resumed, 0));
+    TR_TRY(tr_state_broadcast(l->s, is_resumed));
+    if (l->snapshot) tr_snapshot_touch(l->snapshot);
+    return is_resumed ? TR_OK : tr_optimizer_start(l->s->g); /* an average starts at the weights */
 }
 
 /* The number of checkpoints that this run may add before one is deleted: those to keep, plus the

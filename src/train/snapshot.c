@@ -5,7 +5,9 @@
 #include "torch_layout.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
+#include "trainer/thread.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,18 +16,25 @@ static const tr_role_t roles[REGIONS] = {TR_ROLE_PARAM, TR_ROLE_MODEL_STATE, TR_
 
 typedef TR_VEC(tr_named_tensor_t) names_t;
 
-/* The contents of the two tensor files: names are owned, data point into the snapshot. */
+/* The contents of the two tensor files: names are owned, data point into one copy of the regions. */
 typedef struct {
     names_t model, optimizer;
 } files_t;
 
+/* A copy of the regions: in host memory, or that of the graph itself. */
+typedef struct {
+    char *region[REGIONS];
+} copy_t;
+
 struct tr_snapshot {
     tr_session_t *s;
-    char *host[REGIONS];
+    copy_t host;
     size_t bytes[REGIONS];
     files_t files;       /* as they are saved */
     tr_stream_t *stream; /* of copies while programs run */
     tr_event_t *taken;
+    pthread_t toucher; /* provides the pages of `host` */
+    bool is_touching;
 };
 
 /* With optimizer.ema, the model's file has the averages, which are used in validation, and the
@@ -52,49 +61,47 @@ static bool is_trainable(const tr_graph_t *g, const tr_tensor_info_t *param) {
     return param->block_elems < tr_graph_layout(g).trainable_elems;
 }
 
-static const char *mirrored(const tr_snapshot_t *n, const tr_tensor_info_t *state,
+static const char *mirrored(const copy_t *at, const tr_tensor_info_t *state,
                             const tr_tensor_info_t *param) {
-    return n->host[2] + state->offset_bytes + (size_t)param->block_elems * sizeof(float);
+    return at->region[2] + state->offset_bytes + (size_t)param->block_elems * sizeof(float);
 }
 
 /* A state that mirrors the parameters is saved per parameter, "conv1.weight.adam.m", so that the
  * order of the block may change. */
-static tr_status_t name_mirror(const tr_snapshot_t *n, const tr_tensor_info_t *state, kind_t kind,
-                               names_t *list) {
-    const tr_graph_t *g = n->s->g;
+static tr_status_t name_mirror(const tr_graph_t *g, const copy_t *at, const tr_tensor_info_t *state,
+                               kind_t kind, names_t *list) {
     const bool is_raw = kind == AVERAGES_FIRST && strcmp(state->name, TR_EMA_STATE) == 0;
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
         const tr_tensor_info_t *p = tr_tensor_info(g, (tr_tensor_t){id});
         if (!tr_is_param(g, (tr_tensor_t){id}) || !is_trainable(g, p)) continue;
         TR_TRY(add_name(list, p->name, is_raw ? RAW_SUFFIX : state->name, p,
-                        is_raw ? n->host[0] + p->offset_bytes : mirrored(n, state, p)));
+                        is_raw ? at->region[0] + p->offset_bytes : mirrored(at, state, p)));
     }
     return TR_OK;
 }
 
-static tr_status_t name_param(const tr_snapshot_t *n, const tr_tensor_info_t *param, kind_t kind,
-                              names_t *list) {
-    const tr_graph_t *g = n->s->g;
+static tr_status_t name_param(const tr_graph_t *g, const copy_t *at, const tr_tensor_info_t *param,
+                              kind_t kind, names_t *list) {
     const tr_tensor_t average = tr_graph_find(g, TR_EMA_STATE);
     const bool averaged = kind == AVERAGES_FIRST && !tr_is_none(average) && is_trainable(g, param);
     return add_name(list, param->name, NULL, param,
-                    averaged ? mirrored(n, tr_tensor_info(g, average), param)
-                             : n->host[0] + param->offset_bytes);
+                    averaged ? mirrored(at, tr_tensor_info(g, average), param)
+                             : at->region[0] + param->offset_bytes);
 }
 
-static tr_status_t name_tensors(const tr_snapshot_t *n, kind_t kind, files_t *out) {
-    const tr_graph_t *g = n->s->g;
+static tr_status_t name_tensors(const tr_graph_t *g, const copy_t *at, kind_t kind, files_t *out) {
     for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
         const tr_tensor_info_t *info = tr_tensor_info(g, (tr_tensor_t){id});
-        if (tr_is_param(g, (tr_tensor_t){id})) TR_TRY(name_param(n, info, kind, &out->model));
+        if (tr_is_param(g, (tr_tensor_t){id})) TR_TRY(name_param(g, at, info, kind, &out->model));
         if (tr_is_model_state(g, (tr_tensor_t){id}))
-            TR_TRY(add_name(&out->model, info->name, NULL, info, n->host[1] + info->offset_bytes));
+            TR_TRY(
+                add_name(&out->model, info->name, NULL, info, at->region[1] + info->offset_bytes));
         if (info->role != TR_ROLE_OPTIM_STATE) continue;
         if (info->mirrors_params)
-            TR_TRY(name_mirror(n, info, kind, &out->optimizer));
+            TR_TRY(name_mirror(g, at, info, kind, &out->optimizer));
         else
-            TR_TRY(
-                add_name(&out->optimizer, info->name, NULL, info, n->host[2] + info->offset_bytes));
+            TR_TRY(add_name(&out->optimizer, info->name, NULL, info,
+                            at->region[2] + info->offset_bytes));
     }
     return TR_OK;
 }
@@ -111,15 +118,32 @@ static void free_files(files_t *files) {
     free_names(&files->optimizer);
 }
 
+static void *touch(void *self) {
+    tr_snapshot_t *n = self;
+    for (int i = 0; i < REGIONS; i++)
+        if (n->bytes[i] > 0) memset(n->host.region[i], 0, n->bytes[i]);
+    return NULL;
+}
+
+void tr_snapshot_touch(tr_snapshot_t *n) {
+    n->is_touching = tr_thread_start("snapshot", touch, n, &n->toucher) == 0;
+}
+
+static void end_touching(tr_snapshot_t *n) {
+    if (n->is_touching) pthread_join(n->toucher, NULL);
+    n->is_touching = false;
+}
+
 void tr_snapshot_destroy(tr_snapshot_t **snapshot) {
     tr_snapshot_t *n = *snapshot;
     if (!n) return;
+    end_touching(n);
     const tr_device_ops_t *ops = n->s->device->ops;
     if (n->stream) (void)ops->stream_sync(n->s->device, n->stream);
     if (n->taken) ops->event_destroy(n->s->device, n->taken);
     if (n->stream) ops->stream_destroy(n->s->device, n->stream);
     for (int i = 0; i < REGIONS; i++)
-        if (n->host[i]) n->s->device->ops->host_free(n->s->device, n->host[i]);
+        if (n->host.region[i]) n->s->device->ops->host_free(n->s->device, n->host.region[i]);
     free_files(&n->files);
     tr_free(snapshot);
 }
@@ -134,13 +158,12 @@ tr_status_t tr_snapshot_create(tr_session_t *s, tr_snapshot_t **out) {
         (void)tr_graph_region(s->g, roles[i], &n->bytes[i]);
         if (n->bytes[i] == 0) continue;
         TR_TRY_GOTO(s->device->ops->host_alloc(s->device, n->bytes[i], &host), fail);
-        n->host[i] = host;
-        memset(host, 0, n->bytes[i]);
+        n->host.region[i] = host;
     }
     const tr_device_ops_t *ops = s->device->ops;
     TR_TRY_GOTO(ops->stream_create(s->device, "snapshot", TR_PRIORITY_NORMAL, &n->stream), fail);
     TR_TRY_GOTO(ops->event_create(s->device, 0, &n->taken), fail);
-    TR_TRY_GOTO(name_tensors(n, AVERAGES_FIRST, &n->files), fail);
+    TR_TRY_GOTO(name_tensors(s->g, &n->host, AVERAGES_FIRST, &n->files), fail);
     *out = n;
     return TR_OK;
 fail:
@@ -154,18 +177,18 @@ size_t tr_snapshot_bytes(const tr_snapshot_t *n) {
 
 static tr_status_t enqueue(tr_snapshot_t *n, tr_copy_kind_t kind, tr_stream_t *stream) {
     tr_session_t *s = n->s;
+    end_touching(n);
     for (int i = 0; i < REGIONS; i++) {
         size_t bytes;
         void *device = tr_graph_region(s->g, roles[i], &bytes);
-        void *dst = kind == TR_COPY_TO_HOST ? (void *)n->host[i] : device,
-             *src = kind == TR_COPY_TO_HOST ? device : (void *)n->host[i];
+        void *dst = kind == TR_COPY_TO_HOST ? (void *)n->host.region[i] : device,
+             *src = kind == TR_COPY_TO_HOST ? device : (void *)n->host.region[i];
         if (bytes > 0) TR_TRY(s->device->ops->copy(s->device, stream, dst, src, bytes, kind));
     }
     return TR_OK;
 }
 
 static tr_status_t move(tr_snapshot_t *n, tr_copy_kind_t kind) {
-    if (kind == TR_COPY_TO_DEVICE) tr_graph_params_changed(n->s->g);
     TR_TRY(enqueue(n, kind, tr_graph_stream(n->s->g)));
     return tr_graph_sync(n->s->g);
 }
@@ -194,6 +217,20 @@ void tr_snapshot_content(const tr_snapshot_t *n, tr_checkpoint_content_t *out) {
 
 /* -- restoring --------------------------------------------------------------------------------- */
 
+/* Where tensors are loaded: in the memory of the graph if the host sees it, else in `host`. */
+static tr_status_t begin_load(tr_snapshot_t *n, kind_t kind, files_t *out) {
+    copy_t at = n->host;
+    if (!n->s->device->host_visible) TR_TRY(tr_snapshot_take(n));
+    for (int i = 0; i < REGIONS && n->s->device->host_visible; i++)
+        at.region[i] = tr_graph_region(n->s->g, roles[i], &(size_t){0});
+    return name_tensors(n->s->g, &at, kind, out);
+}
+
+static tr_status_t end_load(tr_snapshot_t *n) {
+    tr_graph_params_changed(n->s->g);
+    return n->s->device->host_visible ? TR_OK : move(n, TR_COPY_TO_DEVICE);
+}
+
 static size_t tensor_bytes(const tr_named_tensor_t *t) {
     return (size_t)tr_shape_elems(&t->shape) * tr_dtype_bytes(t->dtype);
 }
@@ -204,11 +241,16 @@ static bool fits(const tr_named_tensor_t *want, const tr_named_tensor_t *have) {
 }
 
 /* Converts F16 and BF16 to F32. The data in a file may be unaligned. */
-static void copy_tensor(const tr_named_tensor_t *want, const tr_named_tensor_t *have) {
+static void copy_tensor(tr_device_t *device, const tr_named_tensor_t *want,
+                        const tr_named_tensor_t *have) {
     float *out = (float *)(uintptr_t)want->data;
     const char *from = have->data;
     if (have->dtype == want->dtype) {
-        memcpy(out, from, tensor_bytes(want));
+        const size_t bytes = tensor_bytes(want);
+        if (!device->host_visible) /* copies on a device that is the host use its threads */
+            memcpy(out, from, bytes);
+        else
+            (void)device->ops->copy(device, NULL, out, from, bytes, TR_COPY_TO_DEVICE);
         return;
     }
     for (int64_t i = 0; i < tr_shape_elems(&want->shape); i++, from += sizeof(uint16_t)) {
@@ -223,13 +265,13 @@ static void copy_tensor(const tr_named_tensor_t *want, const tr_named_tensor_t *
 }
 
 /* From PyTorch's order of dimensions. */
-static tr_status_t copy_torch(const tr_named_tensor_t *want, const tr_torch_order_t *order,
-                              const tr_named_tensor_t *have) {
+static tr_status_t copy_torch(tr_device_t *device, const tr_named_tensor_t *want,
+                              const tr_torch_order_t *order, const tr_named_tensor_t *have) {
     tr_named_tensor_t there = {want->name, want->dtype, order->shape, NULL};
     float *values = NULL;
     TR_TRY(tr_alloc(tensor_bytes(want), "a weight of model.init", &values));
     there.data = values;
-    copy_tensor(&there, have);
+    copy_tensor(device, &there, have);
     tr_torch_exchange(values, order->outer, order->channels, order->pixels,
                       (float *)(uintptr_t)want->data);
     tr_free(&values);
@@ -243,8 +285,9 @@ static bool is_optional(const char *name) {
 
 /* Copies the tensors that fit, and adds a line to `problems` for each that does not. torch: the
  * session, if the file has PyTorch's layout; else NULL. */
-static size_t copy_matching(const names_t *wanted, const tr_safetensors_t *file,
-                            const tr_session_t *torch, tr_str_t *problems) {
+static size_t copy_matching(tr_device_t *device, const names_t *wanted,
+                            const tr_safetensors_t *file, const tr_session_t *torch,
+                            tr_str_t *problems) {
     size_t copied = 0;
     for (size_t i = 0; i < wanted->count; i++) {
         tr_named_tensor_t in_file = wanted->data[i];
@@ -264,8 +307,8 @@ static size_t copy_matching(const names_t *wanted, const tr_safetensors_t *file,
                           tr_shape_equal(&have->shape, &want->shape) ? " (convert it there)" : "");
         } else {
             if (!is_torch)
-                copy_tensor(want, have);
-            else if (copy_torch(want, &order, have) != TR_OK)
+                copy_tensor(device, want, have);
+            else if (copy_torch(device, want, &order, have) != TR_OK)
                 problems->status = TR_ERR_MEMORY;
             copied++;
         }
@@ -318,14 +361,14 @@ static void compare_tensors(const tr_snapshot_t *n, const files_t *files,
                             const tr_checkpoint_t *checkpoint, tr_str_t *out_model,
                             tr_str_t *out_optimizer) {
     tr_str_t tensors = {0};
-    copy_matching(&files->model, checkpoint->model, NULL, &tensors);
+    copy_matching(n->s->device, &files->model, checkpoint->model, NULL, &tensors);
     list_left_over(&files->model, checkpoint->model, &tensors);
     if (tensors.length > 0) say_shape(n->s, out_model);
     if (out_model->length == 0 && tensors.text) tr_str_append(out_model, tensors.text);
     tr_str_free(&tensors);
     /* the optimizer state differs if the parameters do */
     if (out_model->length > 0) return;
-    copy_matching(&files->optimizer, checkpoint->optimizer, NULL, &tensors);
+    copy_matching(n->s->device, &files->optimizer, checkpoint->optimizer, NULL, &tensors);
     list_left_over(&files->optimizer, checkpoint->optimizer, &tensors);
     if (tensors.length > 0)
         tr_state_compare_optimizer(checkpoint->state_json, n->s->config, out_optimizer);
@@ -351,7 +394,7 @@ static tr_status_t restore(tr_snapshot_t *n, const files_t *files,
             checkpoint->path);
     tr_str_free(&model);
     tr_str_free(&optimizer);
-    return status == TR_OK ? move(n, TR_COPY_TO_DEVICE) : status;
+    return status == TR_OK ? end_load(n) : status;
 }
 
 tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpoint) {
@@ -359,10 +402,8 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpo
     if (!checkpoint->optimizer)
         return TR_FAIL(TR_ERR_DATA, "%s has only weights; to start from them set model.init",
                        checkpoint->path);
-    if (!tr_is_none(n->s->loss_scale))
-        TR_TRY(tr_snapshot_take(n)); /* a checkpoint of another type lacks it: it keeps its value */
-    if (!has_suffix(checkpoint->optimizer, TR_EMA_STATE)) return restore(n, &n->files, checkpoint);
-    tr_status_t status = name_tensors(n, TRAINED_FIRST, &files);
+    const bool is_old = has_suffix(checkpoint->optimizer, TR_EMA_STATE);
+    tr_status_t status = begin_load(n, is_old ? TRAINED_FIRST : AVERAGES_FIRST, &files);
     if (status == TR_OK) status = restore(n, &files, checkpoint);
     free_files(&files);
     return status;
@@ -383,9 +424,9 @@ static void copy_averages(const names_t *wanted, const tr_safetensors_t *optimiz
 }
 
 /* Parameters (not their averages) and model state; returns the number of tensors that fit. */
-static size_t copy_weights(const names_t *wanted, const tr_weights_t *weights,
+static size_t copy_weights(tr_device_t *device, const names_t *wanted, const tr_weights_t *weights,
                            const tr_session_t *torch, tr_str_t *problems) {
-    const size_t copied = copy_matching(wanted, weights->model, torch, problems);
+    const size_t copied = copy_matching(device, wanted, weights->model, torch, problems);
     copy_averages(wanted, weights->checkpoint ? weights->checkpoint->optimizer : NULL);
     return copied;
 }
@@ -433,7 +474,8 @@ static tr_status_t init(tr_snapshot_t *n, const names_t *wanted, const tr_weight
     tr_str_t problems = {0};
     TR_TRY(check_layout(n, weights));
     const bool is_torch = is_torch_order(n, wanted, weights);
-    const size_t copied = copy_weights(wanted, weights, is_torch ? n->s : NULL, &problems);
+    const size_t copied =
+        copy_weights(n->s->device, wanted, weights, is_torch ? n->s : NULL, &problems);
     if (weights->is_complete && problems.length > 0) {
         shorten(&problems);
         TR_FAIL(TR_ERR_CONFIG,
@@ -457,25 +499,22 @@ static tr_status_t init(tr_snapshot_t *n, const names_t *wanted, const tr_weight
                          weights->path, problems.text);
     }
     tr_str_free(&problems);
-    return status == TR_OK ? move(n, TR_COPY_TO_DEVICE) : status;
+    return status == TR_OK ? end_load(n) : status;
 }
 
 tr_status_t tr_snapshot_init(tr_snapshot_t *n, const tr_weights_t *weights) {
     files_t files = {0};
-    TR_TRY(tr_snapshot_take(n));
-    tr_status_t status = name_tensors(n, TRAINED_FIRST, &files);
+    tr_status_t status = begin_load(n, TRAINED_FIRST, &files);
     if (status == TR_OK) status = init(n, &files.model, weights);
     free_files(&files);
     return status;
 }
 
-tr_status_t tr_snapshot_load(tr_snapshot_t *n, const tr_weights_t *weights) {
-    const names_t *wanted = &n->files.model;
+static tr_status_t load(tr_snapshot_t *n, const names_t *wanted, const tr_weights_t *weights) {
     const tr_safetensors_t *optimizer = weights->checkpoint ? weights->checkpoint->optimizer : NULL;
     tr_str_t problems = {0};
-    TR_TRY(tr_snapshot_take(n));
     const bool is_torch = is_torch_order(n, wanted, weights);
-    copy_weights(wanted, weights, is_torch ? n->s : NULL, &problems);
+    copy_weights(n->s->device, wanted, weights, is_torch ? n->s : NULL, &problems);
     list_left_over(wanted, weights->model, &problems);
     shorten(&problems);
     tr_status_t status = problems.status;
@@ -488,7 +527,15 @@ tr_status_t tr_snapshot_load(tr_snapshot_t *n, const tr_weights_t *weights) {
     TR_TRY(status);
     if (has_suffix(optimizer, RAW_SUFFIX) || has_suffix(optimizer, TR_EMA_STATE))
         TR_INFO("the weights are a moving average (optimizer.ema)");
-    return move(n, TR_COPY_TO_DEVICE);
+    return end_load(n);
+}
+
+tr_status_t tr_snapshot_load(tr_snapshot_t *n, const tr_weights_t *weights) {
+    files_t files = {0};
+    tr_status_t status = begin_load(n, AVERAGES_FIRST, &files);
+    if (status == TR_OK) status = load(n, &files.model, weights);
+    free_files(&files);
+    return status;
 }
 
 static tr_status_t broadcast_staged(tr_session_t *s, void *device, size_t bytes) {
@@ -507,14 +554,14 @@ done:
     return status;
 }
 
-tr_status_t tr_state_broadcast(tr_session_t *s) {
+tr_status_t tr_state_broadcast(tr_session_t *s, bool optimizer_too) {
     if (!s->world || tr_world_info(s->world)->size == 1) return TR_OK;
     TR_TRY(tr_graph_sync(s->g));
     tr_graph_params_changed(s->g);
     for (int i = 0; i < REGIONS; i++) {
         size_t bytes;
         void *device = tr_graph_region(s->g, roles[i], &bytes);
-        if (bytes == 0) continue;
+        if (bytes == 0 || (roles[i] == TR_ROLE_OPTIM_STATE && !optimizer_too)) continue;
         TR_TRY(s->device->host_visible ? tr_world_broadcast(s->world, device, bytes, 0)
                                        : broadcast_staged(s, device, bytes));
     }

@@ -12,6 +12,9 @@ typedef struct tr_snapshot tr_snapshot_t;
 tr_status_t tr_snapshot_create(tr_session_t *s, tr_snapshot_t **out);
 void tr_snapshot_destroy(tr_snapshot_t **snapshot);
 size_t tr_snapshot_bytes(const tr_snapshot_t *snapshot);
+/* Writes to the host memory on a thread of its own, so that the system provides its pages now and
+ * not while the first copy stops training. */
+void tr_snapshot_touch(tr_snapshot_t *snapshot);
 /* Copies the current state; waits for the compute stream. */
 tr_status_t tr_snapshot_take(tr_snapshot_t *snapshot);
 /* tr_snapshot_take in two halves, which overlaps the copies with programs that only read the state.
@@ -28,8 +31,9 @@ void tr_snapshot_content(const tr_snapshot_t *snapshot, tr_checkpoint_content_t 
  * names the difference: the shape of samples, keys of [optimizer], or tensors that are missing,
  * unexpected or of another shape. Not collective. */
 tr_status_t tr_snapshot_restore(tr_snapshot_t *snapshot, const tr_checkpoint_t *checkpoint);
-/* Broadcasts parameters, model state and optimizer state from rank 0. Collective. */
-tr_status_t tr_state_broadcast(tr_session_t *s);
+/* Broadcasts parameters and model state from rank 0; optimizer_too: and optimizer state, which is
+ * otherwise the same on all ranks. Collective. */
+tr_status_t tr_state_broadcast(tr_session_t *s, bool optimizer_too);
 
 /* -- trained weights --------------------------------------------------------------------------- */
 

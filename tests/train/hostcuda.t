@@ -52,6 +52,20 @@ whole=$(weights "cuda-$1")
 back_to "cuda-$1" 00000003
 gpt "cuda-$1" device=cuda "$@" && resumed && [ "$(weights "cuda-$1")" = "$whole" ]
 ok $? "gpt_tiny resumed: the same bits"
+# greedy FOLDER DEVICE ARGUMENTS...: the tokens that the model of FOLDER chooses after three prompts
+greedy() {
+    local folder=$1 device=$2
+    shift 2
+    rm -f texts.json
+    printf 'ranks\n7919 of 1\nthe longer one of these prompts\n' >prompts.txt
+    fakes "$TRAINER" generate "$folder" --prompts prompts.txt --tokens 8 --temperature 0 --json texts.json "device=$device" threads=1 "$@" >out 2>&1
+    tr -d ' \n' <texts.json | grep -o '"tokens":\[[0-9,]*\]'
+}
+for weights in fp32 bf16; do
+    want=$(greedy "cuda-$1" cpu --weights $weights) && [ "$(printf '%s\n' "$want" | wc -l)" = 3 ] &&
+        [ "$want" = "$(greedy "cuda-$1" cuda --weights $weights)" ] && [ "$want" = "$(greedy "cuda-$1" cuda --weights $weights --batch 1)" ]
+    ok $? "gpt_tiny generates the texts of cpu, weights in $weights"
+done
 # shellcheck disable=SC2086
 HOSTCUDA_TRACE=graphs some 1 graphs_on $mlp train.steps=6 device=cuda && some 1 graphs_off $mlp train.steps=6 device=cuda capture=no &&
     grep -q cudaGraphLaunch graphs* && [ -n "$(weights graphs_on)" ] && [ "$(weights graphs_on)" = "$(weights graphs_off)" ]

@@ -118,6 +118,7 @@ static tr_status_t cpu_open(const tr_device_params_t *params, tr_device_t **out)
     device->ops = &cpu_ops;
     device->host_visible = true;
     device->immediate = true;
+    device->allocates_zeros = true;
     device->winograd = !params->direct;
     device->fast_bf16 = tr_cpu_dnn_has_bf16();
     device->threads =

@@ -226,6 +226,10 @@ CUDA_KERNEL(residual_layernorm_bwd);
 CUDA_KERNEL(head_loss);
 CUDA_KERNEL_PREPARE(head_loss);
 CUDA_KERNEL_RELEASE(head_loss);
+CUDA_KERNEL(matmul_rows);
+CUDA_KERNEL(cache_append);
+CUDA_KERNEL(attention_cached);
+CUDA_KERNEL_PREPARE(attention_cached);
 
 #ifdef __cplusplus
 }

@@ -83,6 +83,10 @@ static const tr_kernel_t kernels[TR_K_COUNT] = {
     [TR_K_HEAD_LOSS] = {.run = tr_cuda_head_loss,
                         .prepare = tr_cuda_head_loss_prepare,
                         .release = tr_cuda_head_loss_release},
+    [TR_K_MATMUL_ROWS] = {.run = tr_cuda_matmul_rows},
+    [TR_K_CACHE_APPEND] = {.run = tr_cuda_cache_append},
+    [TR_K_ATTENTION_CACHED] = {.run = tr_cuda_attention_cached,
+                               .prepare = tr_cuda_attention_cached_prepare},
 };
 
 static tr_status_t run(tr_kernel_id_t id, tr_device_t *device, tr_stream_t *stream,

@@ -40,6 +40,7 @@ static void blocks_are_zeroed_and_aligned(void **state) {
         unsigned char *p = NULL;
         assert_int_equal(tr_alloc_aligned(33, align, "p", &p), TR_OK);
         assert_int_equal((uintptr_t)p % align, 0);
+        assert_true(is_zero(p, 33));
         memset(p, 0xAB, 33);
         tr_free(&p);
     }

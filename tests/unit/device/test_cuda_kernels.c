@@ -24,6 +24,7 @@ typedef enum {
     IDS,
     TOKENS, /* i32, from 0 to TOKEN_LIMIT */
     LABELS,
+    PLACES, /* i32 (samples, 3): rows, positions and counts of new tokens */
     STEP,
     RESULT,
     RANGES,
@@ -69,6 +70,8 @@ typedef struct {
     { TOKENS, false, TR_I32, TR_SHAPE(__VA_ARGS__) }
 #define LABEL(n)                                                                                   \
     { LABELS, false, TR_I64, TR_SHAPE(n) }
+#define PLACE_(n)                                                                                  \
+    { PLACES, false, TR_I32, TR_SHAPE(n, 3) }
 #define STEP_                                                                                      \
     { STEP, false, TR_U8, TR_SHAPE(sizeof(tr_step_t)) }
 #define RESULT_                                                                                    \
@@ -90,7 +93,7 @@ static tr_stream_t *streams[2];
 /* The tables of the updates; a test sets their sizes. */
 static tr_update_range_t ranges[] = {{16, 0.01f, 1}, {1024, 0, 0.5f}, {0, 0.1f, 2}};
 static tr_moments_range_t moments[2];
-enum { LABEL_LIMIT = 3, TOKEN_LIMIT = 10 };
+enum { LABEL_LIMIT = 3, TOKEN_LIMIT = 10, PLACE_STEPS = 4 };
 static bool checked[TR_K_COUNT];
 
 static void must(tr_status_t status) {
@@ -144,6 +147,9 @@ static void fill(const tensor_t *t, uint32_t key, void *data) {
         const float normal = (float)tr_rng_normal(&rng);
         const float value = t->content == WITH_NAN && i % 41 == 3 ? NAN : normal;
         if (t->content == TOKENS) ((int32_t *)data)[i] = (int32_t)(i * 7 % (TOKEN_LIMIT + 1));
+        if (t->content == PLACES)
+            ((int32_t *)data)[i] = (int32_t[]){(int32_t)(n / 3 - i / 3), (int32_t)(50 * i),
+                                               PLACE_STEPS - (int32_t)(i / 3)}[i % 3];
         if (t->content == IDS) ((int64_t *)data)[i] = 1000 + 7 * i;
         if (t->content == LABELS) ((int64_t *)data)[i] = i % (LABEL_LIMIT + 1) - 1;
         if (t->content > WITH_NAN) continue;
@@ -561,6 +567,44 @@ static void test_attention(void **state) {
         }
 }
 
+static void test_generation(void **state) {
+    static const int64_t shapes[][3] = {{1, 1, 1}, {4, 33, 7}, {9, 40, 64}, {17, 70, 259}};
+    const tensor_t none = ABSENT_;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        for (int way = 0; way < 4; way++) {
+            const int64_t m = shapes[i][0], n = shapes[i][1], k = shapes[i][2];
+            const bool trans_b = way & 1, bias = way & 2;
+            const tr_matmul_attr_t attr = {.trans_b = trans_b, .alpha = 1};
+            for (int half = 0; half < 2; half++) {
+                tensor_t b = trans_b ? (tensor_t)F(n, k) : (tensor_t)F(k, n);
+                b.dtype = half ? TR_BF16 : TR_F32;
+                check(&(case_t){"MATMUL_ROWS",
+                                TR_K_MATMUL_ROWS,
+                                &attr,
+                                3,
+                                1,
+                                {F(m, k), b, bias ? (tensor_t)F(n) : none},
+                                {G(m, n)}});
+            }
+        }
+    for (int64_t size = 5; size < 300; size += 130) {
+        const int64_t rows = 3, positions = 300, heads = 2, width = heads * size, samples = 2;
+        const tr_attention_attr_t attr = {.heads = (int)heads};
+        const tensor_t qkv = F(samples, PLACE_STEPS, 3 * width), place = PLACE_(samples),
+                       cache = F(rows, positions, width);
+        check(&(case_t){
+            "CACHE_APPEND", TR_K_CACHE_APPEND, &attr, 2, 2, {qkv, place}, {cache, cache}});
+        check(&(case_t){"ATTENTION_CACHED",
+                        TR_K_ATTENTION_CACHED,
+                        &attr,
+                        4,
+                        1,
+                        {qkv, place, cache, cache},
+                        {G(samples, PLACE_STEPS, width)},
+                        1e-4});
+    }
+}
+
 /* y += x twice in a captured piece of work, which is launched three times. */
 static void test_capture(void **state) {
     enum { N = 1000, LAUNCHES = 3 };
@@ -744,12 +788,19 @@ int main(void) {
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_relu_of_nan),  cmocka_unit_test(test_products),
-        cmocka_unit_test(test_convolutions), cmocka_unit_test(test_moves),
-        cmocka_unit_test(test_elementwise),  cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_attention),    cmocka_unit_test(test_capture),
-        cmocka_unit_test(test_pool),         cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_update),       cmocka_unit_test(test_every_kernel_was_compared),
+        cmocka_unit_test(test_relu_of_nan),
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_convolutions),
+        cmocka_unit_test(test_moves),
+        cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_capture),
+        cmocka_unit_test(test_pool),
+        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_update),
+        cmocka_unit_test(test_generation),
+        cmocka_unit_test(test_every_kernel_was_compared),
     };
     return cmocka_run_group_tests(tests, open_both, close_both);
 }
