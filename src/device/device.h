@@ -190,6 +190,7 @@ struct tr_device {
     /* hardware products of the type; otherwise they are emulated, slower than f32 */
     bool fast_bf16, fast_f16;
     bool tf32;             /* products of f32 use TF32; read by prepare */
+    bool conv_stats;       /* convolutions may give the sums of batch normalisation: fuse.h */
     bool chooses_nothing;  /* prepare fails with TR_ERR_NOINPUT where a choice is not known */
     bool profiled;         /* ranges are wanted */
     bool winograd;         /* convolutions may use Winograd's algorithm; read by prepare */
@@ -220,6 +221,7 @@ typedef struct {
      * this machine. */
     const char *model;
     /* GPUs: the folder that keeps compiled plans; NULL: none */
+    bool conv_stats; /* cuda: as tr_device.conv_stats */
     const char *plan_folder;
 } tr_device_params_t;
 

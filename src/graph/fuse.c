@@ -11,6 +11,7 @@ static const struct {
     {"act_bwd + batchnorm_bwd", tr_fuse_batchnorm_add_bwd},
     {"gradient + accumulate", tr_fuse_accumulate},
     {"optimizer + cast", tr_fuse_copies},
+    {"conv + batchnorm sums", tr_fuse_conv_stats},
 };
 
 /* -- how tensors are used ---------------------------------------------------------------------- */
@@ -92,7 +93,7 @@ tr_status_t tr_fuse_replace(tr_fuse_t *f, int i, int merged, const tr_op_row_t *
     made->op.segment = old->op.segment;
     p->nodes.data[i] = made;
     tr_node_destroy(&old);
-    tr_fuse_remove(f, merged);
+    if (merged >= 0) tr_fuse_remove(f, merged);
     return TR_OK;
 }
 

@@ -8,7 +8,7 @@
 
 #include "program.h"
 
-enum { TR_FUSIONS = 4 }; /* patterns */
+enum { TR_FUSIONS = 5 }; /* patterns */
 
 /* Of the tensors that share one base: how many records read and write them, the last record that
  * writes and the first that reads; -1: none. */
@@ -36,7 +36,7 @@ const tr_fuse_use_t *tr_fuse_use(const tr_fuse_t *f, tr_tensor_t t);
 bool tr_fuse_is_private(const tr_fuse_t *f, tr_tensor_t t);
 /* Which output of the record `t` is; -1: none. */
 int tr_fuse_output(const tr_fuse_t *f, const tr_op_t *op, tr_tensor_t t);
-/* Puts a new record in the place of record i, and removes record `merged`. Outputs that are TR_NONE
+/* Puts a new record in the place of record i, and removes record `merged`; -1: none. Outputs that are TR_NONE
  * do not exist. */
 tr_status_t tr_fuse_replace(tr_fuse_t *f, int i, int merged, const tr_op_row_t *row,
                             const tr_tensor_t *in, int n_in, const void *attr, size_t attr_bytes,
@@ -50,5 +50,6 @@ tr_status_t tr_fuse_batchnorm_add(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_batchnorm_add_bwd(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_accumulate(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_copies(tr_fuse_t *f, int i, bool *out_done);
+tr_status_t tr_fuse_conv_stats(tr_fuse_t *f, int i, bool *out_done);
 
 #endif

@@ -101,6 +101,12 @@ static tr_status_t conv_shape(tr_graph_t *g, tr_op_t *op) {
     return tr_op_output(g, op, 0, tr_dtype_of(g, op->in[0]), &y);
 }
 
+static tr_status_t conv_stats_shape(tr_graph_t *g, tr_op_t *op) {
+    const int64_t outputs = tr_shape_of(g, op->in[1])->dim[0];
+    TR_TRY(conv_shape(g, op));
+    return tr_op_output(g, op, 1, TR_F32, &TR_SHAPE(2, outputs));
+}
+
 static double kernel_volume(const tr_conv_attr_t *attr) {
     double volume = 1;
     for (int d = 0; d < attr->spatial; d++) volume *= attr->kernel[d];
@@ -117,6 +123,16 @@ static double conv_flops_of(const tr_graph_t *g, const tr_conv_attr_t *attr, tr_
 static double conv_flops(const tr_graph_t *g, const tr_op_t *op) {
     return conv_flops_of(g, op->attr, op->out[0], op->in[1], 1);
 }
+
+/* Three per element for the sums. */
+static double conv_stats_flops(const tr_graph_t *g, const tr_op_t *op) {
+    return conv_flops(g, op) + 3 * tr_op_elems(g, op->out[0]);
+}
+
+const tr_op_row_t tr_conv_stats_row = {.name = "conv_stats",
+                                       .kernel = TR_K_CONV_STATS_FWD,
+                                       .shape = conv_stats_shape,
+                                       .flops = conv_stats_flops};
 
 /* -- gradients --------------------------------------------------------------------------------- */
 

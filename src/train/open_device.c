@@ -49,8 +49,11 @@ tr_status_t tr_open_gpu_model(const tr_config_t *config, const char *model, bool
     char folder[PATH_MAX];
     tr_config_read(config, &tr_cuda_config, &cuda);
     plan_folder(&cuda, folder);
-    const tr_device_params_t p = {
-        .memory_share = cuda.memory_limit, .model = model, .tf32 = tf32, .plan_folder = folder};
+    const tr_device_params_t p = {.memory_share = cuda.memory_limit,
+                                  .model = model,
+                                  .tf32 = tf32,
+                                  .conv_stats = cuda.conv_stats,
+                                  .plan_folder = folder};
     return tr_device_open("cuda", &p, out);
 }
 
@@ -71,6 +74,7 @@ tr_status_t tr_open_device(const tr_config_t *config, uint64_t seed, bool tf32,
                             .sync = cuda.debug == TR_CUDA_DEBUG_SYNC,
                             .nvtx = cuda.debug == TR_CUDA_DEBUG_NVTX,
                             .tune = cuda.tune,
+                            .conv_stats = cuda.conv_stats,
                             .plan_folder = folder};
     if (automatic) p.threads = place ? tr_cores_of_rank(place) : 0;
     TR_TRY(choose_index(settings.device, place, cuda.share, &p.index));

@@ -44,6 +44,7 @@ typedef struct {
     bool tune;              /* algorithms are chosen by time */
     const char *plan_cache; /* auto, none, FOLDER */
     bool measure_peak;
+    bool conv_stats; /* convolutions give the sums of batch normalisation */
 } tr_cuda_settings_t;
 extern const tr_config_table_t tr_cuda_config; /* cuda.* */
 extern const tr_config_table_t tr_main_config;

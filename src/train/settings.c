@@ -96,6 +96,12 @@ static const tr_config_field_t cuda_fields[] = {
                     "GPU; several ranks and jobs may share it. auto: trainer/cudnn in "
                     "$XDG_CACHE_HOME or ~/.cache. none: compile them in each run.",
                     TR_RESUME_FREE),
+    TR_FIELD_BOOL(
+        tr_cuda_settings_t, conv_stats, "no",
+        "In bf16 and fp16, compute the sums of a batch normalisation in the convolution "
+        "before it. The results differ by rounding. Off by default: it has not been timed "
+        "on a GPU.",
+        TR_RESUME_NOTE),
     TR_FIELD_BOOL(tr_cuda_settings_t, measure_peak, "yes",
                   "Measure the peak rate of matrix products at the start, which the share of the "
                   "peak (mfu) needs. It takes about 0.1 s and is kept in cuda.plan_cache, by GPU, "

@@ -49,6 +49,9 @@ if [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ]; then
     HOSTCUDA_CUDNN_VERSION=91000 fake small.ini precision=bf16 && grep -q 'older than 9.11' out &&
         of "all(o['workspace_bytes'] >= 128 << 20 for o in p['ops'])" && of "p['plans_made'] == 0"
     ok $? "a cuDNN before 9.11: upper bounds, and it says so"
+    HOSTCUDA_CUDNN_VERSION=91000 fake gpt.ini &&
+        of "all(o['workspace_bytes'] == (1 << 20) + 6 * 4 * 2 * 128 * 128 for o in p['ops'] if 'attention' in o['op'])"
+    ok $? "and of attention: the scores of its heads"
     fake small.ini --warm warm && of "p['plans_made'] == 5" &&
         fake small.ini --warm warm && of "p['plans_made'] == 0 and p['plans_restored'] == 5"
     ok $? "plans are kept in a folder, and restored"

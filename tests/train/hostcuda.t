@@ -13,6 +13,8 @@ fakes "$BUILD/tests/unit/device/test_cuda_kernels" >out 2>&1 && ! grep -q skippe
 ok $? "kernels at odd sizes and addresses"
 fakes "$BUILD/tests/unit/device/test_cuda_repeat" >out 2>&1 && ! grep -q skipped out
 ok $? "attention, filter gradients and long products: the same bits in ten runs"
+fakes "$BUILD/tests/unit/device/test_cuda_conv_stats" >out 2>&1 && ! grep -q skipped out
+ok $? "convolutions with the sums of a batch normalisation"
 for t in matmul conv norm pointwise loss input update sequence head; do
     OP_DEVICE=cuda fakes "$BUILD/tests/unit/graph/test_ops_$t" >out 2>&1
     ok $? "ops: $t"

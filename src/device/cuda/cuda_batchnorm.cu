@@ -68,6 +68,46 @@ CUDA_KERNEL(column_sum) {
     return TR_OK;
 }
 
+/* -- the sums of values and of their squares, for normalisation -------------------------------- */
+
+template <typename T, int PACK> struct square_sums_t {
+    enum { N = PACK, SUMS = 2 };
+    const T *x;
+    int64_t columns;
+    __device__ void begin(int64_t) {}
+    __device__ void add(int64_t row, int64_t column, float (&sum)[2][PACK]) const {
+        float v[PACK];
+        load(x + row * columns + column, true, v);
+        for (int k = 0; k < PACK; k++) {
+            sum[0][k] += v[k];
+            sum[1][k] = fmaf(v[k], v[k], sum[1][k]);
+        }
+    }
+};
+
+struct write_square_sums_t {
+    float *sums;
+    int64_t columns;
+    __device__ void operator()(int64_t column, const double (&sum)[2]) const {
+        sums[column] = (float)sum[0];
+        sums[columns + column] = (float)sum[1];
+    }
+};
+
+size_t tr_cuda_square_sums_bytes(int64_t rows, int64_t columns) {
+    return column_scratch_bytes(rows, columns, 2);
+}
+
+tr_status_t tr_cuda_square_sums(tr_stream_t *stream, const void *x, tr_dtype_t dtype, int64_t rows,
+                                int64_t columns, void *scratch, float *sums) {
+    const write_square_sums_t finish = {sums, columns};
+    CUDA_BY_TYPE(dtype, T, CUDA_BY_PACK(rows_are_wide<T>(columns, x, x), T, N, {
+                     const square_sums_t<T, N> f = {(const T *)x, columns};
+                     return sum_columns(stream, f, finish, rows, columns, scratch);
+                 }));
+    return TR_OK;
+}
+
 /* -- forward ----------------------------------------------------------------------------------- */
 
 /* The mean of PIVOT_ROWS rows that are spread over all of them, for N channels. */
@@ -217,6 +257,33 @@ CUDA_KERNEL(batchnorm_train) {
 
 CUDA_KERNEL(batchnorm_add_train) {
     return train(device, stream, call, call->in[3].data);
+}
+
+/* mean, rstd and moments (may be NULL) from sums (2, channels). */
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    moments_of_sums_kernel(const float *sums, double rows, double eps, int64_t channels,
+                           float *mean, float *rstd, float *moments) {
+    const int64_t c = global_thread();
+    if (c >= channels) return;
+    const double m = sums[c] / rows;
+    double variance = sums[channels + c] / rows - m * m;
+    variance = variance < 0 ? 0 : variance; /* below 0 by rounding; NaN stays */
+    mean[c] = (float)m;
+    rstd[c] = (float)(1 / sqrt(variance + eps));
+    if (!moments) return;
+    moments[c] += mean[c];
+    moments[channels + c] += (float)(variance * (rows > 1 ? rows / (rows - 1) : 1));
+}
+
+CUDA_KERNEL(batchnorm_sums_train) {
+    const extent_t e = extent_of(&call->in[0]);
+    float *mean = (float *)call->out[1].data, *rstd = (float *)call->out[2].data;
+    float *moments = cuda_present(&call->out[3]) ? (float *)call->out[3].data : NULL;
+    CUDA_LAUNCH(moments_of_sums_kernel, cuda_blocks(e.channels, COLUMN_THREADS, INT32_MAX),
+                COLUMN_THREADS, stream, (const float *)call->in[3].data, (double)e.rows,
+                (double)((const tr_norm_attr_t *)call->attr)->eps, e.channels, mean, rstd, moments);
+    return normalize(device, stream, call, cuda_present(&call->in[4]) ? call->in[4].data : NULL,
+                     mean, rstd);
 }
 
 static __global__ void rstd_kernel(const float *variance, double eps, float *rstd,

@@ -27,7 +27,7 @@ static size_t align_up(size_t bytes) {
     return (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
 }
 
-static tr_status_t fail_no_engine(const char *what, const cuda_dnn_conv_t *c) {
+tr_status_t tr_cuda_conv_fail(const char *what, const cuda_dnn_conv_t *c) {
     char x[96], w[96];
     return TR_FAIL(TR_ERR_CONFIG,
                    "cuDNN has no deterministic engine for the %s of a convolution of %s images %s "
@@ -40,7 +40,7 @@ static tr_status_t fail_no_engine(const char *what, const cuda_dnn_conv_t *c) {
 static tr_status_t plan_dnn(tr_device_t *device, const char *what, const cuda_dnn_conv_t *c,
                             conv_t *conv, size_t *workspace) {
     TR_TRY(tr_cuda_dnn_plan(device, c, &conv->dnn, workspace));
-    return conv->dnn ? TR_OK : fail_no_engine(what, c);
+    return conv->dnn ? TR_OK : tr_cuda_conv_fail(what, c);
 }
 
 static void release(conv_t **conv) {
@@ -111,7 +111,8 @@ CUDA_KERNEL(conv_fwd) {
                   rows = tr_shape_elems(&y->shape) / columns;
     char *scratch = call->scratch;
     void *bias = cuda_present(&call->in[2]) ? call->in[2].data : NULL;
-    cuda_dnn_data_t data = {call->in[0].data, call->in[1].data, bias, y->data};
+    cuda_dnn_data_t data = {
+        .x = call->in[0].data, .w = call->in[1].data, .bias = bias, .y = y->data};
     if (conv->workspace_at) {
         TR_TRY(tr_cuda_narrow(device, stream, bias, scratch, y->dtype, columns));
         data.bias = scratch;
@@ -145,7 +146,8 @@ fail:
 
 CUDA_KERNEL(conv_bwd_data) {
     const conv_t *conv = call->state;
-    const cuda_dnn_data_t data = {call->out[0].data, call->in[1].data, NULL, call->in[0].data};
+    const cuda_dnn_data_t data = {
+        .x = call->out[0].data, .w = call->in[1].data, .y = call->in[0].data};
     return tr_cuda_dnn_run(device, stream, conv->dnn, &data, call->scratch);
 }
 
@@ -202,7 +204,7 @@ static tr_status_t plan_weights(tr_device_t *device, const tr_kernel_call_t *cal
         conv->workspace_at = conv->second_at + align_up((size_t)tr_shape_elems(&c.w) * 4);
     }
     TR_TRY(tr_cuda_dnn_plan(device, &c, &conv->dnn, workspace));
-    if (conv->dnn || x->dtype == TR_F32) return conv->dnn ? TR_OK : fail_no_engine(what, &c);
+    if (conv->dnn || x->dtype == TR_F32) return conv->dnn ? TR_OK : tr_cuda_conv_fail(what, &c);
     conv->pad_to = 0, conv->widened = true;
     conv->second_at = align_up((size_t)tr_shape_elems(&x->shape) * 4);
     conv->workspace_at = conv->second_at + align_up((size_t)tr_shape_elems(&dy->shape) * 4);
@@ -236,7 +238,8 @@ static tr_status_t padded_weights(tr_device_t *device, tr_stream_t *stream,
     const tr_view_t *x = &call->in[0], *dw = &call->out[0];
     const int64_t channels = x->shape.dim[x->shape.ndim - 1];
     char *scratch = call->scratch;
-    const cuda_dnn_data_t data = {scratch, scratch + conv->second_at, NULL, call->in[1].data};
+    const cuda_dnn_data_t data = {
+        .x = scratch, .w = scratch + conv->second_at, .y = call->in[1].data};
     TR_TRY(tr_cuda_pad_columns(device, stream, x->data, data.x, x->dtype,
                                tr_shape_elems(&x->shape) / channels, channels, conv->pad_to));
     TR_TRY(tr_cuda_dnn_run(device, stream, conv->dnn, &data, scratch + conv->workspace_at));
@@ -256,7 +259,8 @@ static tr_status_t widen(tr_device_t *device, tr_stream_t *stream, const tr_view
 static tr_status_t widened_weights(tr_device_t *device, tr_stream_t *stream,
                                    const tr_kernel_call_t *call, const conv_t *conv) {
     char *scratch = call->scratch;
-    const cuda_dnn_data_t data = {scratch, call->out[0].data, NULL, scratch + conv->second_at};
+    const cuda_dnn_data_t data = {
+        .x = scratch, .w = call->out[0].data, .y = scratch + conv->second_at};
     TR_TRY(widen(device, stream, &call->in[0], data.x));
     TR_TRY(widen(device, stream, &call->in[1], data.y));
     return tr_cuda_dnn_run(device, stream, conv->dnn, &data, scratch + conv->workspace_at);
@@ -264,7 +268,8 @@ static tr_status_t widened_weights(tr_device_t *device, tr_stream_t *stream,
 
 CUDA_KERNEL(conv_bwd_weights) {
     const conv_t *conv = call->state;
-    const cuda_dnn_data_t data = {call->in[0].data, call->out[0].data, NULL, call->in[1].data};
+    const cuda_dnn_data_t data = {
+        .x = call->in[0].data, .w = call->out[0].data, .y = call->in[1].data};
     if (conv->product)
         TR_TRY(tr_cuda_product_run(device, stream, conv->product, data.y, data.x, NULL, data.w,
                                    call->scratch));

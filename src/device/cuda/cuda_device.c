@@ -323,6 +323,7 @@ tr_status_t tr_cuda_open(const tr_device_params_t *params, tr_device_t **out) {
         tr_cuda_has_nvtx() && (params->nvtx || (debug && strcmp(debug, "nvtx") == 0));
     describe(cuda, &properties);
     cuda->base.tf32 = params->tf32;
+    cuda->base.conv_stats = params->conv_stats;
     cuda->base.memory_bytes =
         (size_t)((params->memory_share > 0 ? params->memory_share : MEMORY_SHARE) *
                  (double)available);

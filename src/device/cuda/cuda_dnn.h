@@ -21,11 +21,13 @@ typedef struct {
     tr_shape_t x, w, y;
     tr_dtype_t dtype; /* of all tensors; BACKWARD_WEIGHTS writes w in f32 */
     bool bias, relu;  /* FORWARD: y = relu(conv + bias), bias (K) of dtype */
+    bool stats;       /* FORWARD, without the two: also the sums of y and of its squares */
 } cuda_dnn_conv_t;
 
 /* The addresses of one run. */
 typedef struct {
     void *x, *w, *bias, *y; /* bias NULL where there is none */
+    float *sum, *squares;   /* (K); NULL where they are not wanted */
 } cuda_dnn_data_t;
 
 typedef struct cuda_dnn_plan cuda_dnn_plan_t;
@@ -45,6 +47,10 @@ void tr_cuda_dnn_describe(const cuda_dnn_plan_t *plan, char *text, size_t text_b
 
 /* Of the states of CONV_FWD, CONV_BWD_DATA and CONV_BWD_WEIGHTS: as tr_kernel_t.describe. */
 void tr_cuda_conv_describe(const void *state, char *text, size_t text_bytes);
+
+void tr_cuda_conv_stats_describe(const void *state, char *text, size_t text_bytes);
+/* TR_ERR_CONFIG: cuDNN has no engine for `what`, e.g. "forward pass". */
+tr_status_t tr_cuda_conv_fail(const char *what, const cuda_dnn_conv_t *c);
 
 /* Of those of ATTENTION_FWD and ATTENTION_BWD. */
 void tr_cuda_attention_describe(const void *state, char *text, size_t text_bytes);

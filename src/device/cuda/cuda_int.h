@@ -100,6 +100,12 @@ tr_status_t tr_cuda_pad_columns(tr_device_t *device, tr_stream_t *stream, const 
 tr_status_t tr_cuda_narrow(tr_device_t *device, tr_stream_t *stream, const float *x, void *y,
                            tr_dtype_t dtype, int64_t count);
 
+/* sums (2, columns) = the sums over rows of x (rows, columns) and of its squares; x f32, bf16 or f16.
+ * `scratch` has the bytes that the other function says. */
+tr_status_t tr_cuda_square_sums(tr_stream_t *stream, const void *x, tr_dtype_t dtype, int64_t rows,
+                                int64_t columns, void *scratch, float *sums);
+size_t tr_cuda_square_sums_bytes(int64_t rows, int64_t columns);
+
 /* cuda_model.c: the device that only plans, for params->model. */
 tr_status_t tr_cuda_open_model(const tr_device_params_t *params, tr_device_t **out);
 void tr_cuda_close_model(cuda_device_t *cuda);
@@ -174,6 +180,9 @@ CUDA_KERNEL_PREPARE(conv_bwd_data);
 CUDA_KERNEL(conv_bwd_weights);
 CUDA_KERNEL_PREPARE(conv_bwd_weights);
 CUDA_KERNEL_RELEASE(conv);
+CUDA_KERNEL(conv_stats_fwd);
+CUDA_KERNEL_PREPARE(conv_stats_fwd);
+CUDA_KERNEL_RELEASE(conv_stats_fwd);
 CUDA_KERNEL(pool_fwd);
 CUDA_KERNEL(pool_bwd);
 CUDA_KERNEL(batchnorm_train);
@@ -183,6 +192,7 @@ CUDA_KERNEL_PREPARE(batchnorm_eval);
 CUDA_KERNEL(batchnorm_bwd);
 CUDA_KERNEL(batchnorm_add_train);
 CUDA_KERNEL(batchnorm_add_bwd);
+CUDA_KERNEL(batchnorm_sums_train);
 CUDA_KERNEL_PREPARE(batchnorm_bwd);
 CUDA_KERNEL(layernorm_fwd);
 CUDA_KERNEL(layernorm_bwd);

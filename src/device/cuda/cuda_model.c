@@ -125,6 +125,7 @@ tr_status_t tr_cuda_open_model(const tr_device_params_t *params, tr_device_t **o
     TR_TRY_GOTO(tr_alloc(sizeof *model, "the cuda device", &model), fail);
     cuda->model = model;
     cuda->base.tf32 = params->tf32;
+    cuda->base.conv_stats = params->conv_stats;
     describe(cuda, row, bound, params->memory_share > 0 ? params->memory_share : 0.95);
     if (!bound) TR_TRY_GOTO(describe_to_cudnn(row, model), fail);
     TR_TRY_GOTO(tr_cuda_open_plans(cuda, params->plan_folder), fail);
