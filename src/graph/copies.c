@@ -1,10 +1,10 @@
 /*
  * Half-precision copies of parameters, for products and convolutions: one block with the layout of
- * the parameter block. A program that writes parameters writes their copies too; after any other
- * change, the next run of a program refreshes all of them first.
+ * the parameter block. A program that writes parameters writes their copies too. After any other
+ * write (tr_tensor_write, tr_graph_region), the next run of a program refreshes all of them first.
  */
 #include "graph_int.h"
-#include "trainer/ops.h"
+#include "op_int.h"
 
 static bool is_copied_as(const tr_graph_t *g, tr_dtype_t dtype) {
     return g->copy_dtype == dtype || (!tr_has_copies(g) && !g->laid_out);
@@ -29,6 +29,13 @@ tr_status_t tr_param_copy(tr_graph_t *g, tr_tensor_t param, tr_dtype_t dtype, tr
     }
     tr_str_free(&name);
     return status;
+}
+
+tr_status_t tr_op_bias_copy(tr_graph_t *g, tr_tensor_t x, tr_tensor_t b, tr_tensor_t *out) {
+    const tr_dtype_t dtype = tr_tensor_info(g, x)->dtype;
+    *out = TR_NONE;
+    if (tr_is_none(b) || !tr_dtype_is_half(dtype) || !is_copied_as(g, dtype)) return TR_OK;
+    return tr_tensor_info(g, b)->role == TR_ROLE_PARAM ? tr_param_copy(g, b, dtype, out) : TR_OK;
 }
 
 tr_status_t tr_copies_lay_out(tr_graph_t *g) {
@@ -76,10 +83,6 @@ tr_status_t tr_copies_plan(tr_graph_t *g) {
     TR_TRY(tr_cast_into(g, g->param_block, g->copy_block));
     tr_scope_pop(g);
     return tr_program_end(g);
-}
-
-void tr_graph_params_changed(tr_graph_t *g) {
-    g->copies_are_old = true;
 }
 
 tr_status_t tr_copies_refresh(tr_graph_t *g) {

@@ -79,7 +79,8 @@ static size_t region_bytes(const tr_memory_plan_t *m, tr_role_t role) {
     }
 }
 
-void *tr_graph_region(const tr_graph_t *g, tr_role_t role, size_t *out_bytes) {
+void *tr_graph_region(tr_graph_t *g, tr_role_t role, size_t *out_bytes) {
+    if (role == TR_ROLE_PARAM) g->copies_are_old = true;
     *out_bytes = region_bytes(&g->memory, role);
     return g->region[role];
 }
@@ -110,7 +111,7 @@ tr_status_t tr_graph_allocate(tr_graph_t *g) {
     TR_TRY(tr_inputs_list(g));
     for (size_t i = 0; i < g->programs.count; i++) TR_TRY(tr_replay_create(g, g->programs.data[i]));
     g->allocated = true;
-    tr_graph_params_changed(g);
+    g->copies_are_old = true;
     g->is_blank = g->device->allocates_zeros;
     return g->is_blank ? TR_OK : tr_graph_zero_reduced(g);
 }
@@ -135,7 +136,7 @@ tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host) {
 
 tr_status_t tr_tensor_write(tr_graph_t *g, tr_tensor_t t, const void *host) {
     const tr_tensor_info_t *info = tr_tensor_info(g, t);
-    if (tr_rec_base(g, t)->info.role == TR_ROLE_PARAM) tr_graph_params_changed(g);
+    if (tr_rec_base(g, t)->info.role == TR_ROLE_PARAM) g->copies_are_old = true;
     TR_TRY(g->device->ops->copy(g->device, g->stream, info->data, host, info->bytes,
                                 TR_COPY_TO_DEVICE));
     return tr_graph_sync(g);

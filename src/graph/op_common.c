@@ -64,6 +64,12 @@ tr_status_t tr_op_check_vector(const tr_graph_t *g, const tr_op_t *op, int input
     return tr_op_check_shape(g, op, input, &TR_SHAPE(count), what);
 }
 
+tr_status_t tr_op_check_bias_copy(const tr_graph_t *g, const tr_op_t *op, int64_t count) {
+    if (op->n_in < 4) return TR_OK;
+    TR_TRY(tr_op_check_type(g, op, 3, tr_dtype_of(g, op->in[0]), "the copy of the bias"));
+    return tr_op_check_shape(g, op, 3, &TR_SHAPE(count), "the copy of the bias");
+}
+
 tr_status_t tr_op_check_label(const tr_graph_t *g, const tr_op_t *op, int input) {
     tr_dtype_t found = tr_dtype_of(g, op->in[input]);
     if (found == TR_I64 || found == TR_I32) return TR_OK;

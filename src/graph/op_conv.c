@@ -98,6 +98,7 @@ static tr_status_t conv_shape(tr_graph_t *g, tr_op_t *op) {
     }
     y.dim[y.ndim - 1] = tr_shape_of(g, op->in[1])->dim[0];
     TR_TRY(tr_op_check_vector(g, op, 2, y.dim[y.ndim - 1], what[2]));
+    TR_TRY(tr_op_check_bias_copy(g, op, y.dim[y.ndim - 1]));
     return tr_op_output(g, op, 0, tr_dtype_of(g, op->in[0]), &y);
 }
 
@@ -215,8 +216,10 @@ tr_status_t tr_conv(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
                     const tr_conv_attr_t *attr, tr_tensor_t *out) {
     tr_conv_attr_t fused = *attr;
     if (!tr_op_can_fuse(g, attr->act)) fused.act = TR_ACT_NONE;
+    tr_tensor_t copy;
     TR_TRY(tr_op_weight(g, x, w, &w));
-    TR_TRY(tr_op_append(g, &conv_row, (tr_tensor_t[]){x, w, b}, 3, &fused, sizeof fused, NULL, out,
-                        1));
+    TR_TRY(tr_op_bias_copy(g, x, b, &copy));
+    TR_TRY(tr_op_append(g, &conv_row, (tr_tensor_t[]){x, w, b, copy}, 4, &fused, sizeof fused, NULL,
+                        out, 1));
     return tr_activation(g, *out, fused.act == attr->act ? TR_ACT_NONE : attr->act, out);
 }

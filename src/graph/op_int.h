@@ -49,6 +49,11 @@ tr_status_t tr_flatten(tr_graph_t *g, tr_tensor_t x, tr_tensor_t *out);
 
 /* A weight for a product with x: where x is bf16 or f16, a copy of that type (tr_param_copy). */
 tr_status_t tr_op_weight(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t *out);
+/* The bias of a product with x as a copy of the type of x, which a device may read instead of b;
+ * TR_NONE where that would need a cast. */
+tr_status_t tr_op_bias_copy(tr_graph_t *g, tr_tensor_t x, tr_tensor_t b, tr_tensor_t *out);
+/* in3 of a product: TR_NONE, or its bias, of `count` elements, in the type of in0. */
+tr_status_t tr_op_check_bias_copy(const tr_graph_t *g, const tr_op_t *op, int64_t count);
 
 /* The gradient before an activation that was fused into an op with output y: dy itself for NONE.
  * GELU cannot be undone from y: TR_ERR_INTERNAL. */

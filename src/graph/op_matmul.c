@@ -54,6 +54,7 @@ static tr_status_t product_shape(tr_graph_t *g, tr_op_t *op, tr_dtype_t dtype) {
     c.dim[c.ndim - 2] = dim_from_end(&a, attr->trans_a ? 1 : 2);
     c.dim[c.ndim - 1] = dim_from_end(&b, attr->trans_b ? 2 : 1);
     TR_TRY(tr_op_check_vector(g, op, 2, c.dim[c.ndim - 1], what[2]));
+    TR_TRY(tr_op_check_bias_copy(g, op, c.dim[c.ndim - 1]));
     return tr_op_output(g, op, 0, dtype, &c);
 }
 
@@ -78,7 +79,10 @@ static const tr_op_row_t matmul_row, linear_row, weight_gradient_row;
 static tr_status_t append_product(tr_graph_t *g, const tr_op_row_t *row, tr_tensor_t a,
                                   tr_tensor_t b, tr_tensor_t bias, const tr_matmul_attr_t *attr,
                                   tr_tensor_t *out) {
-    return tr_op_append(g, row, (tr_tensor_t[]){a, b, bias}, 3, attr, sizeof *attr, NULL, out, 1);
+    tr_tensor_t copy;
+    TR_TRY(tr_op_bias_copy(g, a, bias, &copy));
+    return tr_op_append(g, row, (tr_tensor_t[]){a, b, bias, copy}, 4, attr, sizeof *attr, NULL, out,
+                        1);
 }
 
 /*

@@ -147,10 +147,6 @@ tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed);
 /* The same without the parameters, which the caller writes. */
 tr_status_t tr_graph_init_states(tr_graph_t *g);
 
-/* To be called after parameters were written through tr_graph_region: the next run refreshes their
- * half-precision copies first. tr_tensor_write and programs that write parameters need no call. */
-void tr_graph_params_changed(tr_graph_t *g);
-
 /* Zeroes the reduced block, for programs that add to all of it. */
 tr_status_t tr_graph_zero_reduced(tr_graph_t *g);
 
@@ -186,8 +182,9 @@ void tr_graph_run_op_by_op(tr_graph_t *g);
  * that they hold are closed: NCCL waits for the captures. Does not wait. */
 void tr_graph_drop_captures(tr_graph_t *g);
 /* The device memory of all tensors of a role; a tensor lies at its info's offset_bytes in it. NULL
- * and 0 where there are none. */
-void *tr_graph_region(const tr_graph_t *g, tr_role_t role, size_t *out_bytes);
+ * and 0 where there are none. The caller may write to it before the next run of a program, which
+ * refreshes the half-precision copies of parameters first. */
+void *tr_graph_region(tr_graph_t *g, tr_role_t role, size_t *out_bytes);
 tr_stream_t *tr_graph_stream(const tr_graph_t *g); /* the compute stream */
 tr_status_t tr_graph_sync(tr_graph_t *g);
 /* Runs the program op by op; adds each op's seconds to sec[op]: of the device, by events, where it

@@ -27,12 +27,10 @@ static void *trainable(const tr_session_t *s) {
 tr_status_t tr_ema_begin(tr_session_t *s) {
     if (tr_is_none(tr_graph_find(s->g, ASIDE))) return TR_OK;
     TR_TRY(copy_block(s, data_of(s, ASIDE), trainable(s)));
-    tr_graph_params_changed(s->g);
     return copy_block(s, trainable(s), data_of(s, TR_EMA_STATE));
 }
 
 tr_status_t tr_ema_end(tr_session_t *s) {
     if (tr_is_none(tr_graph_find(s->g, ASIDE))) return TR_OK;
-    tr_graph_params_changed(s->g);
     return copy_block(s, trainable(s), data_of(s, ASIDE));
 }

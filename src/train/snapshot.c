@@ -227,7 +227,6 @@ static tr_status_t begin_load(tr_snapshot_t *n, kind_t kind, files_t *out) {
 }
 
 static tr_status_t end_load(tr_snapshot_t *n) {
-    tr_graph_params_changed(n->s->g);
     return n->s->device->host_visible ? TR_OK : move(n, TR_COPY_TO_DEVICE);
 }
 
@@ -557,7 +556,6 @@ done:
 tr_status_t tr_state_broadcast(tr_session_t *s, bool optimizer_too) {
     if (!s->world || tr_world_info(s->world)->size == 1) return TR_OK;
     TR_TRY(tr_graph_sync(s->g));
-    tr_graph_params_changed(s->g);
     for (int i = 0; i < REGIONS; i++) {
         size_t bytes;
         void *device = tr_graph_region(s->g, roles[i], &bytes);

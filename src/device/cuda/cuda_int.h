@@ -83,6 +83,11 @@ static inline bool cuda_present(const tr_view_t *view) {
     return view->shape.ndim >= 0;
 }
 
+/* in3 of MATMUL and CONV_FWD: the bias in the type of the result; NULL: absent. */
+static inline const tr_view_t *cuda_bias_copy(const tr_kernel_call_t *call) {
+    return call->n_in > 3 && cuda_present(&call->in[3]) ? &call->in[3] : NULL;
+}
+
 /* The blocks that keep all multiprocessors busy: the limit for loops over any number of elements.
  * */
 static inline int tr_cuda_grid_limit(const tr_device_t *device) {

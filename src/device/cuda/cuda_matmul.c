@@ -2,8 +2,8 @@
 #include "cuda_product.h"
 #include "trainer/mem.h"
 
-/* A bias is of the result's type, so that for 16 bits the planned scratch holds a rounded copy, then
- * the workspace. */
+/* A bias is of the result's type: for 16 bits it is in3, or else a rounded copy in the planned scratch,
+ * before the workspace. */
 typedef struct {
     cuda_product_plan_t *plan;
     size_t bias_bytes; /* of the copy; 0: the bias is used where it is */
@@ -49,7 +49,7 @@ CUDA_KERNEL_PREPARE(matmul) {
         return status;
     }
     matmul->rows = product.m * product.batch, matmul->columns = product.n;
-    if (product.bias && tr_dtype_is_half(product.out))
+    if (product.bias && tr_dtype_is_half(product.out) && !cuda_bias_copy(call))
         matmul->bias_bytes =
             ((size_t)product.n * 2 + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
     *out_state = matmul;
@@ -60,7 +60,8 @@ CUDA_KERNEL_PREPARE(matmul) {
 CUDA_KERNEL(matmul) {
     matmul_t *matmul = call->state;
     const tr_act_t act = ((const tr_matmul_attr_t *)call->attr)->act;
-    const void *bias = cuda_present(&call->in[2]) ? call->in[2].data : NULL;
+    const tr_view_t *copy = cuda_bias_copy(call);
+    const void *bias = copy ? copy->data : cuda_present(&call->in[2]) ? call->in[2].data : NULL;
     char *scratch = call->scratch;
     if (matmul->bias_bytes) {
         TR_TRY(tr_cuda_narrow(device, stream, bias, scratch, call->out[0].dtype, matmul->columns));
