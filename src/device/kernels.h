@@ -16,7 +16,7 @@
  * Results do not depend on timing. They are bitwise equal for equal numbers of threads, and for
  * kernels not marked (t) for any number of threads.
  *
- * bf16 and f16: from ADD to DROPOUT, except AUGMENT, and in the kernels of sequences, activations
+ * bf16 and f16: from ADD to DROPOUT, except CAST_NORMALIZE and AUGMENT, and in the kernels of sequences, activations
  * and their gradients (x y dx dy a b, A B C, and the w of convolutions) may all be bf16, or all be
  * f16. Scales, biases, statistics and their gradients stay f32. Sums are computed in f32 or better,
  * and results are rounded once.
@@ -72,8 +72,9 @@ typedef struct {
  *                bf16 or f16 = x * scale[c] + shift[c] */
 
 /*
- * AUGMENT        in0: x f32 (B, H, W, C), in1: sample_id i64 (B), in2: step block -> out0: y (B, H,
- *                W, C)
+ * AUGMENT        in0: x f32 or u8 (B, H, W, C), in1: sample_id i64 (B), in2: step block, in3?: scale
+ *                (C), in4?: shift (C) -> out0: y f32, bf16 or f16 (B, H, W, C). x * scale[c] +
+ *                shift[c] is transformed, then rounded once.
  * Per image: one random affine map about the centre of the image, bilinear, with `fill` outside.
  * Its rotation is uniform in [-rotate_deg, rotate_deg], its translation uniform in [-translate,
  * translate] of width and height, its scale uniform in [1 - zoom, 1 + zoom], its shear (x) uniform
@@ -89,7 +90,8 @@ typedef struct {
  */
 
 /*
- * MATMUL (t)     in0: A, in1: B, in2?: bias (N) -> out0: C = act(alpha op(A) op(B) + bias) + beta C
+ * MATMUL (t)     in0: A, in1: B, in2?: bias (N), in3?: the bias in the type of C, which a device may
+ *                read instead -> out0: C = act(alpha op(A) op(B) + bias) + beta C
  * A (..., M, K) or (..., K, M) if trans_a, B (..., K, N) or (..., N, K) if trans_b, C (..., M, N).
  * The leading dimensions of A and C are equal; B has the same or none. If B has none and trans_a is
  * false, the leading dimensions of A are folded into M. A and B have the same type; C has that type
@@ -102,9 +104,11 @@ typedef struct {
  * the arrays are used, in the order of the spatial dimensions. Weights: (K, kernel..., C / groups).
  * Output size per dimension:
  * floor((in + pad_lo + pad_hi - dilation (kernel - 1) - 1) / stride) + 1.
- * CONV_FWD (t)         in0: x (N, S..., C), in1: w, in2?: bias (K) -> out0: y (N, S'..., K) =
- *                      act(conv + bias)
- * CONV_BWD_DATA (t)    in0: dy (N, S'..., K), in1: w -> out0: dx (N, S..., C)
+ * CONV_FWD (t)         in0: x (N, S..., C), in1: w, in2?: bias (K), in3?: as for MATMUL -> out0: y
+ *                      (N, S'..., K) = act(conv + bias)
+ * CONV_BWD_DATA (t)    in0: dy (N, S'..., K), in1: w, in2?: a, of the type and shape of dx -> out0: dx
+ *                      (N, S..., C) + a, rounded once; in place over a. With a: only where the
+ *                      kernel's `adds` has bit 0, with kernel 1, stride 1, no padding, one group
  * CONV_BWD_WEIGHTS (t) in0: x, in1: dy -> out0: dw f32, out1?: dbias (K)
  */
 

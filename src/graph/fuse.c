@@ -10,7 +10,10 @@ static const struct {
     {"batchnorm_train + add", tr_fuse_batchnorm_add},
     {"act_bwd + batchnorm_bwd", tr_fuse_batchnorm_add_bwd},
     {"gradient + accumulate", tr_fuse_accumulate},
+    {"conv_bwd_data + add", tr_fuse_add},
     {"optimizer + cast", tr_fuse_copies},
+    {"cast_normalize + augment", tr_fuse_normalize_augment},
+    {"input + cast", tr_fuse_input_cast},
     {"conv + batchnorm sums", tr_fuse_conv_stats},
 };
 

@@ -8,7 +8,7 @@
 
 #include "program.h"
 
-enum { TR_FUSIONS = 5 }; /* patterns */
+enum { TR_FUSIONS = 8 }; /* patterns */
 
 /* Of the tensors that share one base: how many records read and write them, the last record that
  * writes and the first that reads; -1: none. */
@@ -49,7 +49,10 @@ void tr_fuse_remove(tr_fuse_t *f, int i);
 tr_status_t tr_fuse_batchnorm_add(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_batchnorm_add_bwd(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_accumulate(tr_fuse_t *f, int i, bool *out_done);
+tr_status_t tr_fuse_add(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_copies(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_conv_stats(tr_fuse_t *f, int i, bool *out_done);
+tr_status_t tr_fuse_normalize_augment(tr_fuse_t *f, int i, bool *out_done);
+tr_status_t tr_fuse_input_cast(tr_fuse_t *f, int i, bool *out_done);
 
 #endif

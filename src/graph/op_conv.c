@@ -153,7 +153,8 @@ static double bwd_data_flops(const tr_graph_t *g, const tr_op_t *op) {
 static const tr_op_row_t bwd_data_row = {.name = "conv_bwd_data",
                                          .kernel = TR_K_CONV_BWD_DATA,
                                          .shape = bwd_data_shape,
-                                         .flops = bwd_data_flops};
+                                         .flops = bwd_data_flops,
+                                         .inplace = {3}};
 
 static tr_status_t bwd_weights_shape(tr_graph_t *g, tr_op_t *op) {
     const tr_conv_attr_t *attr = op->attr;

@@ -20,6 +20,10 @@ typedef struct {
     bool flip;
 } transform_t;
 
+static int64_t row_elems(const image_t *image) {
+    return image->width * image->channels;
+}
+
 static bool is_affine(const tr_augment_attr_t *attr) {
     return attr->rotate_deg != 0 || attr->translate != 0 || attr->zoom != 0 || attr->shear_deg != 0;
 }
@@ -70,32 +74,58 @@ static void fill_pixels(float fill, int64_t count, float *y) {
     for (int64_t i = 0; i < count; i++) y[i] = fill;
 }
 
+/* Where one image comes from and goes to, and memory for one thread. */
+typedef struct {
+    const cpu_normalize_t *normalize;
+    int64_t first; /* of the image, in elements of the batch */
+    float *padded; /* the normalised image in its border; without an affine part, a row of it */
+    float *row;    /* of the result */
+    const tr_view_t *out;
+} work_t;
+
+/* Row i of the result, which is in work->row unless it is f32. */
+static float *result_row(const work_t *work, const image_t *image, int64_t i) {
+    const int64_t at = work->first + i * row_elems(image);
+    return work->out->dtype == TR_F32 ? (float *)work->out->data + at : work->row;
+}
+
+static void finish_row(const work_t *work, const image_t *image, int64_t i) {
+    const int64_t count = row_elems(image);
+    if (work->out->dtype != TR_F32)
+        tr_cpu_narrow(work->row, count, work->out->data, work->first + i * count, work->out->dtype);
+}
+
 /* Only crop shift and flip: moves whole pixels, exactly. */
-static void move_pixels(const transform_t *t, const image_t *image, float fill, const float *x,
-                        float *y) {
-    int64_t row = image->width * image->channels;
+static void move_pixels(const transform_t *t, const image_t *image, float fill,
+                        const work_t *work) {
+    const int64_t row = row_elems(image);
+    const size_t pixel_bytes = (size_t)image->channels * sizeof(float);
     for (int64_t i = 0; i < image->height; i++) {
-        int64_t from_row = i - t->shift_y;
+        const int64_t from = i - t->shift_y;
+        const bool is_inside = from >= 0 && from < image->height;
+        float *y = result_row(work, image, i);
+        if (is_inside)
+            tr_cpu_normalize(work->normalize, work->first + from * row, row, work->padded);
         for (int64_t j = 0; j < image->width; j++) {
-            int64_t column = column_of(t, image, j);
-            float *to = y + i * row + j * image->channels;
-            if (from_row < 0 || from_row >= image->height || column < 0 || column >= image->width)
-                fill_pixels(fill, image->channels, to);
+            const int64_t column = column_of(t, image, j);
+            if (!is_inside || column < 0 || column >= image->width)
+                fill_pixels(fill, image->channels, y + j * image->channels);
             else
-                memcpy(to, x + from_row * row + column * image->channels,
-                       (size_t)image->channels * sizeof *to);
+                memcpy(y + j * image->channels, work->padded + column * image->channels,
+                       pixel_bytes);
         }
+        finish_row(work, image, i);
     }
 }
 
-/* Copies the image into a border of `fill`. */
-static void pad(const image_t *image, float fill, const float *x, float *padded) {
-    int64_t row = image->width * image->channels,
-            padded_row = (image->width + 2 * BORDER) * image->channels;
-    fill_pixels(fill, padded_row * (image->height + 2 * BORDER), padded);
+/* Puts the normalised image into a border of `fill`. */
+static void pad(const image_t *image, float fill, const work_t *work) {
+    const int64_t row = row_elems(image),
+                  padded_row = (image->width + 2 * BORDER) * image->channels;
+    fill_pixels(fill, padded_row * (image->height + 2 * BORDER), work->padded);
     for (int64_t i = 0; i < image->height; i++)
-        memcpy(padded + (i + BORDER) * padded_row + BORDER * image->channels, x + i * row,
-               (size_t)row * sizeof *x);
+        tr_cpu_normalize(work->normalize, work->first + i * row, row,
+                         work->padded + (i + BORDER) * padded_row + BORDER * image->channels);
 }
 
 /* The positions of the first of four taps in the padded image, and the weights of the taps. */
@@ -150,19 +180,19 @@ static void sample_pixels(const taps_t *taps, const float *padded, int32_t chann
             y[i * channels + c] = blend(padded + at[i] + c, channels, row, right[i], down[i]);
 }
 
-static void warp(const transform_t *t, const image_t *image, float fill, const float *x,
-                 float *padded, float *y) {
+static void warp(const transform_t *t, const image_t *image, float fill, const work_t *work) {
     int32_t channels = (int32_t)image->channels,
             row = (int32_t)(image->width + 2 * BORDER) * channels;
     taps_t taps;
-    pad(image, fill, x, padded);
+    pad(image, fill, work);
     for (int64_t i = 0; i < image->height; i++) {
+        float *y = result_row(work, image, i);
         for (int64_t j = 0; j < image->width; j += TILE) {
             int64_t count = image->width - j < TILE ? image->width - j : TILE;
             find_taps(t, image, i, j, count, &taps);
-            sample_pixels(&taps, padded, channels, row, count,
-                          y + (i * image->width + j) * channels);
+            sample_pixels(&taps, work->padded, channels, row, count, y + j * channels);
         }
+        finish_row(work, image, i);
     }
 }
 
@@ -174,37 +204,45 @@ static int64_t padded_elems(const image_t *image) {
     return (image->height + 2 * BORDER) * (image->width + 2 * BORDER) * image->channels;
 }
 
+/* Elements of memory that one thread needs: work_t's padded, and row unless the result is f32. */
+static int64_t scratch_elems(const tr_kernel_call_t *call, const image_t *image) {
+    return (is_affine(call->attr) ? padded_elems(image) : row_elems(image)) +
+           (call->out[0].dtype == TR_F32 ? 0 : row_elems(image));
+}
+
 CPU_KERNEL(augment) {
     const tr_augment_attr_t *attr = call->attr;
     const int64_t *ids = call->in[1].data;
     const tr_step_t *step = call->in[2].data;
-    image_t image = image_of(&call->in[0]);
-    int64_t images = call->in[0].shape.dim[0], elems = image.height * image.width * image.channels;
+    const tr_view_t absent = {.shape.ndim = -1}, *scale = call->n_in > 3 ? &call->in[3] : &absent,
+                    *shift = call->n_in > 4 ? &call->in[4] : &absent;
+    const image_t image = image_of(&call->in[0]);
+    const int64_t images = call->in[0].shape.dim[0], elems = image.height * row_elems(&image),
+                  room = scratch_elems(call, &image);
+    const cpu_normalize_t normalize = tr_cpu_normalize_begin(&call->in[0], scale, shift);
 #pragma omp parallel for num_threads(cpu_threads(device, images *elems *COST)) schedule(static)
     for (int64_t i = 0; i < images; i++) {
-        const float *x = (const float *)call->in[0].data + i * elems;
-        float *y = (float *)call->out[0].data + i * elems;
-        transform_t t = draw(attr, step, ids[i], &image);
+        float *scratch = (float *)call->scratch + omp_get_thread_num() * room;
+        const work_t work = {&normalize, i * elems, scratch, scratch + room - row_elems(&image),
+                             &call->out[0]};
+        const transform_t t = draw(attr, step, ids[i], &image);
         if (is_affine(attr))
-            warp(&t, &image, attr->fill, x,
-                 (float *)call->scratch + omp_get_thread_num() * padded_elems(&image), y);
+            warp(&t, &image, attr->fill, &work);
         else
-            move_pixels(&t, &image, attr->fill, x, y);
+            move_pixels(&t, &image, attr->fill, &work);
     }
     return TR_OK;
 }
 
 CPU_KERNEL_PREPARE(augment) {
     const image_t image = image_of(&call->in[0]);
-    *out_scratch_bytes = 0;
-    if (!is_affine(call->attr)) return TR_OK;
+    *out_scratch_bytes = (size_t)(device->threads * scratch_elems(call, &image)) * sizeof(float);
     /* the limit of the indices in taps_t: gathers with 32-bit indices are faster */
-    if (padded_elems(&image) > INT32_MAX)
+    if (is_affine(call->attr) && padded_elems(&image) > INT32_MAX)
         return TR_FAIL(TR_ERR_CONFIG,
                        "images of %lld x %lld with %lld channels are too large for data.rotate, "
                        "translate, zoom and shear, which support up to 2^31 numbers: remove these "
                        "keys",
                        (long long)image.height, (long long)image.width, (long long)image.channels);
-    *out_scratch_bytes = (size_t)(device->threads * padded_elems(&image)) * sizeof(float);
     return TR_OK;
 }

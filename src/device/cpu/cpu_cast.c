@@ -2,9 +2,6 @@
 #include "cpu_int.h"
 #include "cpu_types.h"
 
-/* Elements that are converted at once: few enough for the first cache. */
-#define TILE 1024
-
 #define CONVERT(type, value)                                                                       \
     do {                                                                                           \
         const type *from = (const type *)x + first;                                                \
@@ -42,13 +39,39 @@ static void spread(const tr_view_t *view, float absent, int64_t channels, int64_
 }
 
 /* More channels than a tile has elements. */
-static void apply_wide(const tr_kernel_call_t *call, int64_t channels, int64_t first, int64_t count,
-                       float *y) {
-    const float *scale = cpu_present(&call->in[1]) ? call->in[1].data : NULL;
-    const float *shift = cpu_present(&call->in[2]) ? call->in[2].data : NULL;
+static void apply_wide(const tr_view_t *scale, const tr_view_t *shift, int64_t channels,
+                       int64_t first, int64_t count, float *y) {
+    const float *a = cpu_present(scale) ? scale->data : NULL,
+                *b = cpu_present(shift) ? shift->data : NULL;
     for (int64_t i = 0, c = first % channels; i < count; i++) {
-        y[i] = y[i] * (scale ? scale[c] : 1.0f) + (shift ? shift[c] : 0.0f);
+        y[i] = y[i] * (a ? a[c] : 1.0f) + (b ? b[c] : 0.0f);
         if (++c == channels) c = 0;
+    }
+}
+
+cpu_normalize_t tr_cpu_normalize_begin(const tr_view_t *x, const tr_view_t *scale,
+                                       const tr_view_t *shift) {
+    const int64_t channels = x->shape.ndim > 0 ? x->shape.dim[x->shape.ndim - 1] : 1;
+    cpu_normalize_t n = {.x = x, .scale = scale, .shift = shift, .channels = channels};
+    n.is_wide = channels > CPU_NORMALIZE_TILE;
+    n.is_plain = !cpu_present(scale) && !cpu_present(shift);
+    n.tile =
+        n.is_wide || channels < 1 ? CPU_NORMALIZE_TILE : CPU_NORMALIZE_TILE / channels * channels;
+    if (n.is_plain || n.is_wide) return n;
+    spread(scale, 1.0f, channels, n.tile, n.scales);
+    spread(shift, 0.0f, channels, n.tile, n.shifts);
+    return n;
+}
+
+void tr_cpu_normalize(const cpu_normalize_t *n, int64_t first, int64_t count, float *y) {
+    for (int64_t end = first + count; first < end; first += n->tile, y += n->tile) {
+        const int64_t part = end - first < n->tile ? end - first : n->tile;
+        convert(n->x->data, n->x->dtype, first, part, y);
+        if (n->is_plain) continue;
+        if (n->is_wide)
+            apply_wide(n->scale, n->shift, n->channels, first, part, y);
+        else
+            apply(n->scales, n->shifts, part, y);
     }
 }
 
@@ -57,31 +80,22 @@ CPU_INLINE void round_tile(const float *x, int64_t count, uint16_t *y, int type)
     for (int64_t i = 0; i < count; i++) y[i] = cpu_narrow(x[i], type);
 }
 
+void tr_cpu_narrow(const float *x, int64_t count, void *y, int64_t at, tr_dtype_t dtype) {
+    CPU_BY_TYPE(dtype, t, round_tile(x, count, (uint16_t *)y + at, t));
+}
+
 CPU_KERNEL(cast_normalize) {
-    const tr_view_t *x = &call->in[0];
-    int64_t n = tr_shape_elems(&x->shape),
-            channels = x->shape.ndim > 0 ? x->shape.dim[x->shape.ndim - 1] : 1;
-    bool plain = !cpu_present(&call->in[1]) && !cpu_present(&call->in[2]), wide = channels > TILE;
-    int64_t repeat = wide || channels < 1 ? TILE : TILE / channels * channels,
-            tiles = (n + repeat - 1) / repeat;
-    bool narrow = call->out[0].dtype != TR_F32;
-    float scale[TILE], shift[TILE];
-    if (!plain && !wide) {
-        spread(&call->in[1], 1.0f, channels, repeat, scale);
-        spread(&call->in[2], 0.0f, channels, repeat, shift);
-    }
+    const int64_t n = tr_shape_elems(&call->in[0].shape);
+    const cpu_normalize_t by = tr_cpu_normalize_begin(&call->in[0], &call->in[1], &call->in[2]);
+    const tr_view_t *out = &call->out[0];
 #pragma omp parallel for num_threads(cpu_threads(device, n)) schedule(static)
-    for (int64_t tile = 0; tile < tiles; tile++) {
-        int64_t first = tile * repeat, count = n - first < repeat ? n - first : repeat;
-        float narrowed[TILE], *y = narrow ? narrowed : (float *)call->out[0].data + first;
-        convert(x->data, x->dtype, first, count, y);
-        if (!plain && wide)
-            apply_wide(call, channels, first, count, y);
-        else if (!plain)
-            apply(scale, shift, count, y);
-        if (narrow)
-            CPU_BY_TYPE(call->out[0].dtype, t,
-                        round_tile(y, count, (uint16_t *)call->out[0].data + first, t));
+    for (int64_t tile = 0; tile < (n + by.tile - 1) / by.tile; tile++) {
+        const int64_t first = tile * by.tile, count = n - first < by.tile ? n - first : by.tile;
+        float tiled[CPU_NORMALIZE_TILE];
+        const bool is_narrow = out->dtype != TR_F32;
+        float *y = is_narrow ? tiled : (float *)out->data + first;
+        tr_cpu_normalize(&by, first, count, y);
+        if (is_narrow) tr_cpu_narrow(y, count, out->data, first, out->dtype);
     }
     return TR_OK;
 }

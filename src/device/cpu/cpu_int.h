@@ -89,6 +89,24 @@ typedef tr_status_t tr_cpu_run_fn(tr_device_t *device, tr_stream_t *stream,
                                   const tr_kernel_call_t *call);
 /* Scratch of tr_cpu_run_adding beyond that of `run`, which comes after it. */
 size_t tr_cpu_adding_bytes(const tr_kernel_call_t *call);
+/* Elements that are converted at once: few enough for the first cache. */
+enum { CPU_NORMALIZE_TILE = 1024 };
+
+/* Conversion of x (..., C), of any type, to f32 as x * scale[c] + shift[c]; the factors are spread
+ * over a tile. */
+typedef struct {
+    const tr_view_t *x, *scale, *shift; /* scale and shift (C) may be absent */
+    int64_t channels, tile;             /* tile: a multiple of channels, or is_wide */
+    bool is_plain, is_wide;             /* neither scale nor shift; more channels than a tile */
+    float scales[CPU_NORMALIZE_TILE], shifts[CPU_NORMALIZE_TILE];
+} cpu_normalize_t;
+cpu_normalize_t tr_cpu_normalize_begin(const tr_view_t *x, const tr_view_t *scale,
+                                       const tr_view_t *shift);
+/* y[0 .. count) from the elements of x at `first`, a multiple of channels unless is_wide. */
+void tr_cpu_normalize(const cpu_normalize_t *n, int64_t first, int64_t count, float *y);
+/* Rounds x to elements `at` and on of y, which is bf16 or f16. */
+void tr_cpu_narrow(const float *x, int64_t count, void *y, int64_t at, tr_dtype_t dtype);
+
 /* Lets `run`, which overwrites its outputs, add to those that call->adds names. */
 tr_status_t tr_cpu_run_adding(tr_device_t *device, tr_stream_t *stream,
                               const tr_kernel_call_t *call, tr_cpu_run_fn *run);

@@ -56,12 +56,20 @@ static __global__ void __launch_bounds__(THREADS)
     transforms[i] = t;
 }
 
-/* A pixel of an image, `fill` outside. */
-static __device__ __forceinline__ float pixel(const float *x, const images_t &images, int row,
-                                              int column, int c, float fill) {
-    if (row < 0 || row >= images.height || column < 0 || column >= images.width) return fill;
-    return x[((int64_t)row * images.width + column) * images.channels + c];
-}
+/* A number of an image after normalisation, `fill` outside. */
+template <typename From> struct pixels_t {
+    const From *x;
+    const float *scale, *shift; /* NULL: 1, 0 */
+    float fill;
+    __device__ __forceinline__ float operator()(const images_t &images, int row, int column,
+                                                int c) const {
+        if (row < 0 || row >= images.height || column < 0 || column >= images.width) return fill;
+        const float value =
+            to_float(x[((int64_t)row * images.width + column) * images.channels + c]);
+        if (!scale && !shift) return value;
+        return value * (scale ? scale[c] : 1.0f) + (shift ? shift[c] : 0.0f);
+    }
+};
 
 /* Beyond the border all four taps are `fill`; a coordinate that is no number goes there too. */
 static __device__ __forceinline__ float clamp(float v, int size) {
@@ -69,23 +77,24 @@ static __device__ __forceinline__ float clamp(float v, int size) {
     return v < (float)size ? v : (float)size;
 }
 
-static __device__ float sample(const float *x, const images_t &images, float source_x,
-                               float source_y, int c, float fill) {
+template <typename From>
+static __device__ float sample(const pixels_t<From> &pixel, const images_t &images, float source_x,
+                               float source_y, int c) {
     const float left = floorf(source_x), top = floorf(source_y);
     const float right = source_x - left, down = source_y - top;
     const int column = (int)left, row = (int)top;
-    const float p00 = pixel(x, images, row, column, c, fill),
-                p01 = pixel(x, images, row, column + 1, c, fill);
-    const float p10 = pixel(x, images, row + 1, column, c, fill),
-                p11 = pixel(x, images, row + 1, column + 1, c, fill);
+    const float p00 = pixel(images, row, column, c), p01 = pixel(images, row, column + 1, c);
+    const float p10 = pixel(images, row + 1, column, c),
+                p11 = pixel(images, row + 1, column + 1, c);
     const float upper = p00 + right * (p01 - p00), lower = p10 + right * (p11 - p10);
     return upper + down * (lower - upper);
 }
 
 /* A thread makes one element of the result. */
+template <typename From, typename To>
 static __global__ void __launch_bounds__(THREADS)
-    augment_kernel(const float *x, const transform_t *transforms, float *y, images_t images,
-                   float fill, bool is_affine) {
+    augment_kernel(pixels_t<From> batch, const transform_t *transforms, To *y, images_t images,
+                   bool is_affine) {
     const int row_elems = images.width * images.channels;
     const int64_t elems = (int64_t)images.height * row_elems;
     for (int64_t i = global_thread(); i < images.count * elems; i += global_threads()) {
@@ -93,16 +102,17 @@ static __global__ void __launch_bounds__(THREADS)
         const int row = (int)(at / row_elems), column = (int)(at % row_elems) / images.channels,
                   c = (int)(at % images.channels);
         const transform_t &t = transforms[image];
-        const float *from = x + image * elems;
+        pixels_t<From> pixel = batch;
+        pixel.x += image * elems;
         const int u = (t.flip ? images.width - 1 - column : column) - t.shift_x,
                   v = row - t.shift_y;
         if (is_affine) {
             const float source_x = t.xx * (float)u + (float)(t.x0 + (double)t.xy * v),
                         source_y = t.yx * (float)u + (float)(t.y0 + (double)t.yy * v);
-            y[i] = sample(from, images, clamp(source_x, images.width),
-                          clamp(source_y, images.height), c, fill);
+            y[i] = from_float<To>(sample(pixel, images, clamp(source_x, images.width),
+                                         clamp(source_y, images.height), c));
         } else {
-            y[i] = pixel(from, images, v, u, c, fill);
+            y[i] = from_float<To>(pixel(images, v, u, c));
         }
     }
 }
@@ -113,20 +123,35 @@ CUDA_KERNEL_PREPARE(augment) {
     return TR_OK;
 }
 
+template <typename From>
+static tr_status_t augment(tr_device_t *device, tr_stream_t *stream, const tr_kernel_call_t *call,
+                           const images_t &images, bool is_affine) {
+    const float fill = ((const tr_augment_attr_t *)call->attr)->fill;
+    const tr_view_t *scale = call->n_in > 3 ? &call->in[3] : NULL,
+                    *shift = call->n_in > 4 ? &call->in[4] : NULL;
+    const pixels_t<From> pixels = {(const From *)call->in[0].data,
+                                   scale && cuda_present(scale) ? (const float *)scale->data : NULL,
+                                   shift && cuda_present(shift) ? (const float *)shift->data : NULL,
+                                   fill};
+    const unsigned blocks = cuda_blocks(tr_shape_elems(&call->in[0].shape), THREADS,
+                                        64 * (int64_t)tr_cuda_grid_limit(device));
+    CUDA_BY_TYPE(call->out[0].dtype, To,
+                 CUDA_LAUNCH((augment_kernel<From, To>), blocks, THREADS, stream, pixels,
+                             (const transform_t *)call->scratch, (To *)call->out[0].data, images,
+                             is_affine));
+    return TR_OK;
+}
+
 CUDA_KERNEL(augment) {
     const tr_augment_attr_t *attr = (const tr_augment_attr_t *)call->attr;
     const int64_t *dim = call->in[0].shape.dim;
     const images_t images = {dim[0], (int)dim[1], (int)dim[2], (int)dim[3]};
     const bool is_affine =
         attr->rotate_deg != 0 || attr->translate != 0 || attr->zoom != 0 || attr->shear_deg != 0;
-    transform_t *transforms = (transform_t *)call->scratch;
-    const int64_t n = tr_shape_elems(&call->in[0].shape);
-    if (n == 0) return TR_OK;
+    if (tr_shape_elems(&call->in[0].shape) == 0) return TR_OK;
     CUDA_LAUNCH(draw_kernel, cuda_blocks(images.count, THREADS, INT32_MAX), THREADS, stream, *attr,
                 (const tr_step_t *)call->in[2].data, (const int64_t *)call->in[1].data, images,
-                transforms);
-    CUDA_LAUNCH(augment_kernel, cuda_blocks(n, THREADS, 64 * (int64_t)tr_cuda_grid_limit(device)),
-                THREADS, stream, (const float *)call->in[0].data, transforms,
-                (float *)call->out[0].data, images, attr->fill, is_affine);
-    return TR_OK;
+                (transform_t *)call->scratch);
+    return call->in[0].dtype == TR_U8 ? augment<uint8_t>(device, stream, call, images, is_affine)
+                                      : augment<float>(device, stream, call, images, is_affine);
 }

@@ -1,5 +1,6 @@
 /*
- * Convolutions. cuDNN computes all but the filter gradients of 1x1 filters, which are products. For
+ * Convolutions. cuDNN computes all but the gradients of 1x1 filters that are products: those of the
+ * filter, and those of the image that are added to a sum. For
  * bf16 and f16 filter gradients it needs channels in multiples of 8: others are padded, and where that is
  * not possible the gradient is computed in f32. Where cuDNN has no engine that adds the bias, a
  * pass over the result does.
@@ -92,7 +93,8 @@ CUDA_KERNEL_PREPARE(conv_fwd) {
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *conv, "a convolution", &conv));
     TR_TRY_GOTO(plan_forward(device, call, conv, &workspace), fail);
-    if (conv->fused && cuda_present(&call->in[2]) && tr_dtype_is_half(call->out[0].dtype))
+    if (conv->fused && cuda_present(&call->in[2]) && !cuda_bias_copy(call) &&
+        tr_dtype_is_half(call->out[0].dtype))
         conv->workspace_at =
             align_up((size_t)call->in[2].shape.dim[0] * 2); /* a rounded copy of the bias */
     *out_state = conv;
@@ -113,6 +115,7 @@ CUDA_KERNEL(conv_fwd) {
     void *bias = cuda_present(&call->in[2]) ? call->in[2].data : NULL;
     cuda_dnn_data_t data = {
         .x = call->in[0].data, .w = call->in[1].data, .bias = bias, .y = y->data};
+    if (cuda_bias_copy(call)) data.bias = cuda_bias_copy(call)->data;
     if (conv->workspace_at) {
         TR_TRY(tr_cuda_narrow(device, stream, bias, scratch, y->dtype, columns));
         data.bias = scratch;
@@ -126,7 +129,26 @@ CUDA_KERNEL(conv_fwd) {
 
 /* -- gradient of the images -------------------------------------------------------------------- */
 
+/* dx (R, C) += dy (R, K) w (K, C) */
+static cuda_product_t image_product(const tr_kernel_call_t *call) {
+    const tr_shape_t *dy = &call->in[0].shape, *w = &call->in[1].shape;
+    const int64_t outputs = dy->dim[dy->ndim - 1];
+    return (cuda_product_t){.in = call->in[0].dtype,
+                            .out = call->out[0].dtype,
+                            .m = tr_shape_elems(dy) / outputs,
+                            .n = w->dim[w->ndim - 1],
+                            .k = outputs,
+                            .batch = 1,
+                            .alpha = 1,
+                            .beta = 1};
+}
+
+static bool has_sum(const tr_kernel_call_t *call) {
+    return call->n_in > 2 && cuda_present(&call->in[2]);
+}
+
 CUDA_KERNEL_PREPARE(conv_bwd_data) {
+    const cuda_product_t product = image_product(call);
     const cuda_dnn_conv_t c = {.kind = CUDA_DNN_BACKWARD_DATA,
                                .attr = call->attr,
                                .x = call->out[0].shape,
@@ -136,7 +158,10 @@ CUDA_KERNEL_PREPARE(conv_bwd_data) {
     conv_t *conv = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *conv, "a convolution", &conv));
-    TR_TRY_GOTO(plan_dnn(device, "image gradient", &c, conv, out_scratch_bytes), fail);
+    status = has_sum(call)
+                 ? tr_cuda_product_plan(device, &product, &conv->product, out_scratch_bytes)
+                 : plan_dnn(device, "image gradient", &c, conv, out_scratch_bytes);
+    if (status != TR_OK) goto fail;
     *out_state = conv;
     return TR_OK;
 fail:
@@ -144,8 +169,19 @@ fail:
     return status;
 }
 
+static tr_status_t add_image_product(tr_device_t *device, tr_stream_t *stream,
+                                     const tr_kernel_call_t *call, const conv_t *conv) {
+    const tr_view_t *dx = &call->out[0], *sum = &call->in[2];
+    const size_t bytes = (size_t)tr_shape_elems(&dx->shape) * tr_dtype_bytes(dx->dtype);
+    if (sum->data != dx->data)
+        TR_TRY(device->ops->copy(device, stream, dx->data, sum->data, bytes, TR_COPY_ON_DEVICE));
+    return tr_cuda_product_run(device, stream, conv->product, call->in[0].data, call->in[1].data,
+                               NULL, dx->data, call->scratch);
+}
+
 CUDA_KERNEL(conv_bwd_data) {
     const conv_t *conv = call->state;
+    if (conv->product) return add_image_product(device, stream, call, conv);
     const cuda_dnn_data_t data = {
         .x = call->out[0].data, .w = call->in[1].data, .y = call->in[0].data};
     return tr_cuda_dnn_run(device, stream, conv->dnn, &data, call->scratch);

@@ -29,6 +29,7 @@ typedef enum {
     RESULT,
     RANGES,
     MOMENTS,
+    BYTES,
     NOTHING
 } content_t;
 
@@ -80,6 +81,8 @@ typedef struct {
     { RANGES, false, TR_U8, TR_SHAPE(sizeof ranges) }
 #define MOMENTS_                                                                                   \
     { MOMENTS, false, TR_U8, TR_SHAPE(sizeof moments) }
+#define PIXELS(...)                                                                                \
+    { BYTES, false, TR_U8, TR_SHAPE(__VA_ARGS__) }
 #define ABSENT_                                                                                    \
     {                                                                                              \
         NOTHING, false, TR_F32, {                                                                  \
@@ -150,6 +153,7 @@ static void fill(const tensor_t *t, uint32_t key, void *data) {
         if (t->content == PLACES)
             ((int32_t *)data)[i] = (int32_t[]){(int32_t)(n / 3 - i / 3), (int32_t)(50 * i),
                                                PLACE_STEPS - (int32_t)(i / 3)}[i % 3];
+        if (t->content == BYTES) ((uint8_t *)data)[i] = (uint8_t)(i * 37 % 256);
         if (t->content == IDS) ((int64_t *)data)[i] = 1000 + 7 * i;
         if (t->content == LABELS) ((int64_t *)data)[i] = i % (LABEL_LIMIT + 1) - 1;
         if (t->content > WITH_NAN) continue;
@@ -382,8 +386,10 @@ static void test_moves(void **state) {
     static const int64_t sizes[] = {1, 3, 8, 21};
     const tr_augment_attr_t augment = {
         .rotate_deg = 10, .translate = 0.1f, .zoom = 0.1f, .fill = 0.5f, .crop_pad = 1, .flip = 1};
+    const tr_augment_attr_t moves = {.fill = 0.5f, .crop_pad = 2, .flip = 1};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         const int64_t c = sizes[i];
+        const tensor_t none = ABSENT_, shift = F(c);
         const tr_columns_attr_t columns = {c / 2, c - c / 2};
         const tr_embedding_attr_t plain = {false};
         check(&(case_t){"COPY", TR_K_COPY, NULL, 1, 1, {X(5, c)}, {Y(5, c)}, 0});
@@ -402,7 +408,15 @@ static void test_moves(void **state) {
                         3,
                         1,
                         {F(3, 7, 9, c), ID(3), STEP_},
-                        {G(3, 7, 9, c)},
+                        {Y(3, 7, 9, c)},
+                        1e-4});
+        check(&(case_t){"AUGMENT with scale and shift",
+                        TR_K_AUGMENT,
+                        i % 2 ? &augment : &moves,
+                        5,
+                        1,
+                        {PIXELS(3, 7, 9, c), ID(3), STEP_, F(c), i < 2 ? none : shift},
+                        {Y(3, 7, 9, c)},
                         1e-4});
         check(&(case_t){"EMBEDDING_FWD",
                         TR_K_EMBEDDING_FWD,
@@ -757,8 +771,8 @@ static void test_update(void **state) {
 static void test_every_kernel_was_compared(void **state) {
     for (int id = 0; id < TR_K_COUNT; id++) {
         /* by test_ops_update; cpu does not have the others: test_cuda_conv_stats */
-        const bool elsewhere = id == TR_K_GRAD_NORM || id == TR_K_CONV_STATS_FWD ||
-                               id == TR_K_BATCHNORM_SUMS_TRAIN;
+        const bool elsewhere =
+            id == TR_K_GRAD_NORM || id == TR_K_CONV_STATS_FWD || id == TR_K_BATCHNORM_SUMS_TRAIN;
         if (devices[1]->ops->kernels[id].run && !checked[id] && !elsewhere)
             fail_msg("kernel %s is never compared with the CPU's",
                      tr_kernel_name((tr_kernel_id_t)id));
