@@ -10,7 +10,8 @@
  *
  * grid, block    int or dim3
  * shared_bytes   size of the dynamic shared memory; 0 where the kernel has none
- * value          the error of this launch; errors while the kernel runs are reported by later calls
+ * value          the error of this launch, or an error that an earlier call of this thread left
+ *                behind; errors while the kernel runs are reported by later calls
  *
  * A kernel with commas in its template arguments needs parentheses around it, as above. Not
  * collective.
@@ -23,8 +24,9 @@
 #ifdef TR_HOSTCUDA
 #include "hostcuda_launch.h"
 #define TR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                  \
-    hostcuda::launch(#kernel, kernel, dim3(grid), dim3(block), (shared_bytes), (stream),           \
-                     __VA_ARGS__)
+    (hostcuda::launch(#kernel, kernel, dim3(grid), dim3(block), (shared_bytes), (stream),          \
+                      __VA_ARGS__),                                                                \
+     cudaGetLastError())
 /* A pointer `name` to the dynamic shared memory of the block, aligned to 16 bytes. */
 #define TR_DYNAMIC_SHARED(type, name) type *const name = (type *)hostcuda_shared_memory()
 #else
