@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* -- the run folder and the checkpoint to resume from ------------------------------------------ */
 
@@ -168,11 +169,56 @@ static void take_up(loop_t *l, const char *state_json) {
     json_decref(state);
 }
 
+/* The same numbers: the same file, also for another process of this node. */
+typedef struct {
+    int64_t device, inode, sec, nsec;
+} identity_t;
+
+static bool identify(const char *path, identity_t *out) {
+    struct stat info;
+    if (stat(path, &info) != 0) return false;
+    *out = (identity_t){(int64_t)info.st_dev, (int64_t)info.st_ino, info.st_mtim.tv_sec,
+                        info.st_mtim.tv_nsec};
+    return true;
+}
+
+/* If all ranks are on one node, each reads the weights of model.init from its page cache, which is
+ * faster than a broadcast; on a GPU, each would need host memory for it. Not if some parameters keep
+ * the initial values, which only rank 0 has.
+ * *out_all: all ranks have opened the weights. */
+static tr_status_t open_init_on_all(loop_t *l, bool *out_all) {
+    char *path = NULL;
+    identity_t theirs = {0}, mine = {0};
+    const bool is_shared = l->init && l->init->is_complete && l->s->device->host_visible;
+    const char *root_path = is_shared ? l->init->path : "";
+    TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? tr_strdup(root_path, &path) : TR_OK));
+    if (l->init) (void)identify(l->init->path, &theirs);
+    TR_TRY(tr_world_broadcast_text(l->world, &path, 0));
+    TR_TRY(tr_world_broadcast(l->world, &theirs, sizeof theirs, 0));
+    if (path[0] && l->info->nodes == 1 && !l->init && identify(path, &mine) &&
+        memcmp(&mine, &theirs, sizeof mine) == 0 && tr_weights_open(path, &l->init) != TR_OK)
+        tr_error_clear(); /* then the weights are broadcast */
+    int64_t has = path[0] && l->init;
+    tr_free(&path);
+    TR_TRY(tr_world_allreduce_int(l->world, &has, 1, TR_REDUCE_MIN));
+    *out_all = has == 1;
+    return TR_OK;
+}
+
+static tr_status_t load_init(loop_t *l) {
+    tr_snapshot_t *own = NULL;
+    if (!l->snapshot) TR_TRY(tr_snapshot_create(l->s, &own));
+    const tr_status_t status = tr_snapshot_init(own ? own : l->snapshot, l->init);
+    tr_snapshot_destroy(&own);
+    tr_weights_close(&l->init);
+    return status;
+}
+
 /* Sets the initial state: from a checkpoint, or initial values, possibly with weights of another
  * model. */
-static tr_status_t load_state(loop_t *l) {
+static tr_status_t load_state(loop_t *l, bool all_have_init) {
     tr_session_t *s = l->s;
-    if (!tr_loop_is_root(l)) return TR_OK;
+    if (!tr_loop_is_root(l)) return all_have_init ? load_init(l) : TR_OK;
     TR_TRY(tr_snapshot_create(s, &l->snapshot));
     if (l->resume) {
         TR_TRY(tr_state_check(s, l->resume));
@@ -183,23 +229,21 @@ static tr_status_t load_state(loop_t *l) {
         tr_checkpoint_close(&l->resume);
         return TR_OK;
     }
-    if (!l->init) return TR_OK;
-    TR_TRY(tr_snapshot_init(l->snapshot, l->init));
-    tr_weights_close(&l->init);
-    return TR_OK;
+    return l->init ? load_init(l) : TR_OK;
 }
 
 static tr_status_t begin_state(loop_t *l) {
-    bool is_resumed = l->resume != NULL;
+    bool is_resumed = l->resume != NULL, all_have_init = false;
+    TR_TRY(open_init_on_all(l, &all_have_init));
     TR_TRY(tr_session_start(l->s, l->collectives));
-    TR_TRY(tr_world_agree(l->world, load_state(l)));
+    TR_TRY(tr_world_agree(l->world, load_state(l, all_have_init)));
     TR_TRY(tr_world_broadcast(l->world, &l->state.step, sizeof l->state.step, 0));
     TR_TRY(tr_world_broadcast(l->world, &l->state.best_loss, sizeof l->state.best_loss, 0));
     TR_TRY(tr_world_broadcast(l->world, &l->state.best_accuracy, sizeof l->state.best_accuracy, 0));
     TR_TRY(tr_world_broadcast(l->world, &l->state.stale, sizeof l->state.stale, 0));
     TR_TRY(tr_world_broadcast(l->world, &l->state.valid_pending, sizeof l->state.valid_pending, 0));
     TR_TRY(tr_world_broadcast(l->world, &is_resumed, sizeof is_resumed, 0));
-    TR_TRY(tr_state_broadcast(l->s, is_resumed));
+    if (!all_have_init) TR_TRY(tr_state_broadcast(l->s, is_resumed));
     if (l->snapshot) tr_snapshot_touch(l->snapshot);
     return is_resumed ? TR_OK : tr_optimizer_start(l->s->g); /* an average starts at the weights */
 }

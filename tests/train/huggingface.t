@@ -30,6 +30,11 @@ done
 run 2 gpt.ini run.dir=tuned model.init="$golden/plain" data.batch_size=2
 [ $? = 0 ] && grep -q '^n_embd = 16$' tuned/config.ini && grep -q '^context = 112$' tuned/config.ini && grep -q '"vocab_size": 270' tuned/checkpoints/latest/config.json
 ok $? "training begins with it, and its sizes are the run's"
+for ranks in 1 2; do
+    run $ranks gpt.ini run.dir=same$ranks model.init="$golden/plain" data.batch_size=2 data.micro_batch=1 parallel.reproducible=yes optimizer.ema=0.9
+done
+[ -n "$(weights same1)" ] && [ "$(weights same1)" = "$(weights same2)" ]
+ok $? "two ranks, which both read it, train the weights of one"
 run 1 gpt.ini run.dir=missing model.init="$golden/plain" model.n_layer=3
 [ $? = 78 ] && grep -q 'transformer.h.2.mlp.c_fc.weight (16, 64)' out
 ok $? "a tensor that is missing is named"
