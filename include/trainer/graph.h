@@ -118,8 +118,9 @@ tr_status_t tr_input(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr
 tr_status_t tr_const(tr_graph_t *g, const char *name, const tr_shape_t *shape, double fill,
                      tr_tensor_t *out);
 /* The copy of a parameter in bf16 or f16, which follows its value; its gradient is that of the
- * parameter, in f32. Another tensor, or a copy of a type that the graph does not keep (one type, and
- * none where the first is asked for after the blocks were laid out), is cast instead. */
+ * parameter, in f32. The graph keeps copies of one type, and only if the first is requested before
+ * the blocks are laid out. In all other cases, and for tensors that are not parameters, this
+ * appends a cast. */
 tr_status_t tr_param_copy(tr_graph_t *g, tr_tensor_t param, tr_dtype_t dtype, tr_tensor_t *out);
 /* A CONST, filled from `count` host values when the graph is initialised (normalisation tables). */
 tr_status_t tr_const_values(tr_graph_t *g, const char *name, const float *values, int64_t count,

@@ -1,5 +1,5 @@
-/* trainer bench step CONFIG.ini [--steps N] [--devices D,D] [--json FILE] [key=value ...]: times the
- * training step on data already in memory. */
+/* trainer bench step CONFIG.ini [--steps N] [--devices D,D] [--json FILE] [key=value ...]: times
+ * the training step on data already in memory. */
 #include "bench.h"
 #include "cmd.h"
 #include "trainer/stats.h"

@@ -1,5 +1,5 @@
-/* trainer bench precision CONFIG.ini [--steps N] [--types T,T] [--json FILE] [key=value ...]: trains
- * the same configuration in each precision and compares the results. */
+/* trainer bench precision CONFIG.ini [--steps N] [--types T,T] [--json FILE] [key=value ...]:
+ * trains the same configuration in each precision and compares the results. */
 #include "bench.h"
 #include "cmd.h"
 #include "train/session.h"

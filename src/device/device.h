@@ -154,8 +154,9 @@ typedef struct {
 
     /* Optional: the sustained FLOP/s of matrix products of `dtype` and bytes/s of memory copies,
      * timed for about 0.1 s; on immediate devices less than 50 ms if out_bytes_per_sec is NULL. f32
-     * products use TF32 if device->tf32. A device may keep what it measured. A reference for
-     * measured rates. TR_ERR_CONFIG if the device has no products of that type. */
+     * products use TF32 if device->tf32. A device may keep what it measured, for calls without
+     * out_bytes_per_sec. A reference for measured rates. TR_ERR_CONFIG if the device has no
+     * products of that type. */
     tr_status_t (*measure_peak)(tr_device_t *device, tr_dtype_t dtype, double *out_flops_per_sec,
                                 double *out_bytes_per_sec);
     /* Optional: the rate in bytes/s of reading memory that is not in a cache, which limits products
@@ -220,8 +221,8 @@ typedef struct {
      * GPU would, so that a graph can be planned; it has no memory and runs nothing. NULL: a GPU of
      * this machine. */
     const char *model;
-    /* GPUs: the folder that keeps compiled plans; NULL: none */
-    bool conv_stats; /* cuda: as tr_device.conv_stats */
+    bool conv_stats; /* GPUs: as tr_device.conv_stats */
+    /* GPUs: the folder that keeps choices: compiled plans, timed algorithms; NULL: none */
     const char *plan_folder;
 } tr_device_params_t;
 

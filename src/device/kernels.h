@@ -16,10 +16,10 @@
  * Results do not depend on timing. They are bitwise equal for equal numbers of threads, and for
  * kernels not marked (t) for any number of threads.
  *
- * bf16 and f16: from ADD to DROPOUT, except CAST_NORMALIZE and AUGMENT, and in the kernels of sequences, activations
- * and their gradients (x y dx dy a b, A B C, and the w of convolutions) may all be bf16, or all be
- * f16. Scales, biases, statistics and their gradients stay f32. Sums are computed in f32 or better,
- * and results are rounded once.
+ * bf16 and f16: from ADD to DROPOUT, except CAST_NORMALIZE and AUGMENT, and in the kernels of
+ * sequences, activations and their gradients (x y dx dy a b, A B C, and the w of convolutions) may
+ * all be bf16, or all be f16. Scales, biases, statistics and their gradients stay f32. Sums are
+ * computed in f32 or better, and results are rounded once.
  */
 #ifndef TRAINER_KERNELS_H
 #define TRAINER_KERNELS_H
@@ -72,9 +72,9 @@ typedef struct {
  *                bf16 or f16 = x * scale[c] + shift[c] */
 
 /*
- * AUGMENT        in0: x f32 or u8 (B, H, W, C), in1: sample_id i64 (B), in2: step block, in3?: scale
- *                (C), in4?: shift (C) -> out0: y f32, bf16 or f16 (B, H, W, C). x * scale[c] +
- *                shift[c] is transformed, then rounded once.
+ * AUGMENT        in0: x f32 or u8 (B, H, W, C), in1: sample_id i64 (B), in2: step block, in3?:
+ *                scale (C), in4?: shift (C) -> out0: y f32, bf16 or f16 (B, H, W, C). x * scale[c]
+ *                + shift[c] is transformed, then rounded once.
  * Per image: one random affine map about the centre of the image, bilinear, with `fill` outside.
  * Its rotation is uniform in [-rotate_deg, rotate_deg], its translation uniform in [-translate,
  * translate] of width and height, its scale uniform in [1 - zoom, 1 + zoom], its shear (x) uniform
@@ -90,8 +90,8 @@ typedef struct {
  */
 
 /*
- * MATMUL (t)     in0: A, in1: B, in2?: bias (N), in3?: the bias in the type of C, which a device may
- *                read instead -> out0: C = act(alpha op(A) op(B) + bias) + beta C
+ * MATMUL (t)     in0: A, in1: B, in2?: bias (N), in3?: the bias in the type of C, which a device
+ *                may read instead -> out0: C = act(alpha op(A) op(B) + bias) + beta C
  * A (..., M, K) or (..., K, M) if trans_a, B (..., K, N) or (..., N, K) if trans_b, C (..., M, N).
  * The leading dimensions of A and C are equal; B has the same or none. If B has none and trans_a is
  * false, the leading dimensions of A are folded into M. A and B have the same type; C has that type
@@ -106,9 +106,10 @@ typedef struct {
  * floor((in + pad_lo + pad_hi - dilation (kernel - 1) - 1) / stride) + 1.
  * CONV_FWD (t)         in0: x (N, S..., C), in1: w, in2?: bias (K), in3?: as for MATMUL -> out0: y
  *                      (N, S'..., K) = act(conv + bias)
- * CONV_BWD_DATA (t)    in0: dy (N, S'..., K), in1: w, in2?: a, of the type and shape of dx -> out0: dx
- *                      (N, S..., C) + a, rounded once; in place over a. With a: only where the
- *                      kernel's `adds` has bit 0, with kernel 1, stride 1, no padding, one group
+ * CONV_BWD_DATA (t)    in0: dy (N, S'..., K), in1: w, in2?: a, of the type and shape of dx ->
+ *                      out0: dx (N, S..., C) + a, rounded once; in place over a. With a: only
+ *                      where the kernel's `adds` has bit 0, with kernel 1, stride 1, no padding,
+ *                      one group
  * CONV_BWD_WEIGHTS (t) in0: x, in1: dy -> out0: dw f32, out1?: dbias (K)
  */
 
@@ -136,16 +137,16 @@ typedef struct {
  *                 act(normalised x + a), in place over a. The normalised x is rounded to the type
  *                 of x before the addition.
  * BATCHNORM_ADD_BWD the gradient of y = relu(normalised x + a). in0: dy, in1 to in5: as
- *                 BATCHNORM_BWD, in6: y -> out0?: dx, out1: dgamma, out2: dbeta, out3: dsum (..., C)
- *                 = dy where y > 0, else 0, which is the gradient of a; in place over dy. attr: act
- *                 is NONE
- * CONV_STATS_FWD  in0: x, in1: w, in2: absent -> out0: y as CONV_FWD without bias and activation, out1: sums f32
- *                 (2, K): of y over samples and positions, and of its squares. The sums may be of
- *                 y before it is rounded to its type. attr: tr_conv_attr_t
+ *                 BATCHNORM_BWD, in6: y -> out0?: dx, out1: dgamma, out2: dbeta, out3: dsum (...,
+ *                 C) = dy where y > 0, else 0, which is the gradient of a; in place over dy. attr:
+ *                 act is NONE
+ * CONV_STATS_FWD  in0: x, in1: w, in2: absent -> out0: y as CONV_FWD without bias and activation,
+ *                 out1: sums f32 (2, K): of y over samples and positions, and of its squares. The
+ *                 sums may be of y before it is rounded to its type. attr: tr_conv_attr_t
  * BATCHNORM_SUMS_TRAIN as BATCHNORM_TRAIN, with in3: sums (2, C) of x and of its squares over all
  *                 but channels, as CONV_STATS_FWD gives them; in4?: a, with which it is as
- *                 BATCHNORM_ADD_TRAIN. The variance is E[x^2] - E[x]^2 in double, which loses digits
- *                 where the mean is large.
+ *                 BATCHNORM_ADD_TRAIN. The variance is E[x^2] - E[x]^2 in double, which loses
+ *                 digits where the mean is large.
  * MOMENTS_UPDATE  in0: sums of moments over slots (n), in1: result (tr_step_result_t), in2: ranges
  *                 (tr_moments_range_t as u8), disjoint -> out0: running (m): in each range
  *                 running += momentum (sum / slots - running), unless result.finite is 0. Reads

@@ -1,7 +1,8 @@
 /*
  * Half-precision copies of parameters, for products and convolutions: one block with the layout of
  * the parameter block. A program that writes parameters writes their copies too. After any other
- * write (tr_tensor_write, tr_graph_region), the next run of a program refreshes all of them first.
+ * write (tr_tensor_write, tr_graph_region_to_write), the next run of a program refreshes all of
+ * them first.
  */
 #include "graph_int.h"
 #include "op_int.h"

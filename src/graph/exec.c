@@ -79,7 +79,12 @@ static size_t region_bytes(const tr_memory_plan_t *m, tr_role_t role) {
     }
 }
 
-void *tr_graph_region(tr_graph_t *g, tr_role_t role, size_t *out_bytes) {
+const void *tr_graph_region(const tr_graph_t *g, tr_role_t role, size_t *out_bytes) {
+    *out_bytes = region_bytes(&g->memory, role);
+    return g->region[role];
+}
+
+void *tr_graph_region_to_write(tr_graph_t *g, tr_role_t role, size_t *out_bytes) {
     if (role == TR_ROLE_PARAM) g->copies_are_old = true;
     *out_bytes = region_bytes(&g->memory, role);
     return g->region[role];

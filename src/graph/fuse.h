@@ -1,7 +1,7 @@
 /*
- * The fusion pass: when a program is complete, before its buckets and its plan, it replaces groups of
- * records by one record each where the device has a kernel for the group. The results have the same
- * bits, except where a pattern says otherwise. One pattern is one function.
+ * The fusion pass: when a program is complete, before its buckets and its plan, it replaces groups
+ * of records by one record each where the device has a kernel for the group. The results have the
+ * same bits, except where a pattern says otherwise. One pattern is one function.
  */
 #ifndef TRAINER_FUSE_H
 #define TRAINER_FUSE_H
@@ -36,15 +36,16 @@ const tr_fuse_use_t *tr_fuse_use(const tr_fuse_t *f, tr_tensor_t t);
 bool tr_fuse_is_private(const tr_fuse_t *f, tr_tensor_t t);
 /* Which output of the record `t` is; -1: none. */
 int tr_fuse_output(const tr_fuse_t *f, const tr_op_t *op, tr_tensor_t t);
-/* Puts a new record in the place of record i, and removes record `merged`; -1: none. Outputs that are TR_NONE
- * do not exist. */
+/* Puts a new record in the place of record i, and removes record `merged`; -1: none. Outputs that
+ * are TR_NONE do not exist. */
 tr_status_t tr_fuse_replace(tr_fuse_t *f, int i, int merged, const tr_op_row_t *row,
                             const tr_tensor_t *in, int n_in, const void *attr, size_t attr_bytes,
                             const tr_tensor_t *out, int n_out);
 /* Removes record i. */
 void tr_fuse_remove(tr_fuse_t *f, int i);
 
-/* -- patterns: each tries record i, and says whether it merged it ------------------------------- */
+/* -- patterns: each tries record i, and says whether it merged it -------------------------------
+ * */
 
 tr_status_t tr_fuse_batchnorm_add(tr_fuse_t *f, int i, bool *out_done);
 tr_status_t tr_fuse_batchnorm_add_bwd(tr_fuse_t *f, int i, bool *out_done);

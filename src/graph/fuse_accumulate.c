@@ -17,8 +17,8 @@ static bool is_more_than_product(const tr_op_t *op) {
 
 /*
  * any op -> t; accumulate(t) -> sum
- * becomes the op, with its output added to sum, where the kernel can. t needs no memory. The bits are
- * the same but for products, which add while they sum up.
+ * becomes the op, with its output added to sum, where the kernel can. t needs no memory. The bits
+ * are the same but for products, which add while they sum up.
  */
 tr_status_t tr_fuse_accumulate(tr_fuse_t *f, int i, bool *out_done) {
     if (!tr_fuse_is(f, i, TR_K_ACCUMULATE)) return TR_OK;

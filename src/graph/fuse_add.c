@@ -17,8 +17,8 @@ static bool can_add(const tr_fuse_t *f, const tr_op_t *op) {
 
 /*
  * conv_bwd_data -> t; add(s, t) -> y
- * becomes conv_bwd_data with s as an input, where the convolution is a product and the device can add.
- * t needs no memory. The product sums up in f32 and rounds once; the two records round twice.
+ * becomes conv_bwd_data with s as an input, where the convolution is a product and the device can
+ * add. t needs no memory. The product sums up in f32 and rounds once; the two records round twice.
  */
 tr_status_t tr_fuse_add(tr_fuse_t *f, int i, bool *out_done) {
     if (!tr_fuse_is(f, i, TR_K_ADD)) return TR_OK;

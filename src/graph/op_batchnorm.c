@@ -28,8 +28,8 @@ static tr_status_t norm_check(tr_graph_t *g, const tr_op_t *op, int count) {
     return TR_OK;
 }
 
-/* Of training: what the kernel reads, and whose running moments the moments are for, so that the ops
- * are the only list. */
+/* Of training: what the kernel reads, and whose running moments the moments are for, so that the
+ * ops are the only list. */
 typedef struct {
     tr_norm_attr_t norm; /* first */
     tr_tensor_t running_mean, running_var;

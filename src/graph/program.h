@@ -182,9 +182,10 @@ void tr_graph_run_op_by_op(tr_graph_t *g);
  * that they hold are closed: NCCL waits for the captures. Does not wait. */
 void tr_graph_drop_captures(tr_graph_t *g);
 /* The device memory of all tensors of a role; a tensor lies at its info's offset_bytes in it. NULL
- * and 0 where there are none. The caller may write to it before the next run of a program, which
- * refreshes the half-precision copies of parameters first. */
-void *tr_graph_region(tr_graph_t *g, tr_role_t role, size_t *out_bytes);
+ * and 0 if there are none. The caller of _to_write may write to it before the next run of a
+ * program, which refreshes the half-precision copies of parameters first. */
+const void *tr_graph_region(const tr_graph_t *g, tr_role_t role, size_t *out_bytes);
+void *tr_graph_region_to_write(tr_graph_t *g, tr_role_t role, size_t *out_bytes);
 tr_stream_t *tr_graph_stream(const tr_graph_t *g); /* the compute stream */
 tr_status_t tr_graph_sync(tr_graph_t *g);
 /* Runs the program op by op; adds each op's seconds to sec[op]: of the device, by events, where it

@@ -15,8 +15,8 @@ typedef struct {
 } tr_runs_report_settings_t;
 
 /* Writes index.html, scaling.csv and summary.json. TR_ERR_NOINPUT: a run folder or the prediction
- * is missing. TR_ERR_DATA: a file in it cannot be read, or the runs cannot be compared. TR_ERR_USAGE:
- * `out` is a run folder. */
+ * is missing. TR_ERR_DATA: a file in it cannot be read, or the runs cannot be compared.
+ * TR_ERR_USAGE: `out` is a run folder. */
 tr_status_t tr_runs_report(const tr_runs_report_settings_t *settings);
 
 #endif

@@ -21,7 +21,7 @@ static void *data_of(const tr_session_t *s, const char *name) {
 
 static void *trainable(const tr_session_t *s) {
     size_t bytes;
-    return tr_graph_region(s->g, TR_ROLE_PARAM, &bytes); /* trainable ones come first */
+    return tr_graph_region_to_write(s->g, TR_ROLE_PARAM, &bytes); /* trainable ones come first */
 }
 
 tr_status_t tr_ema_begin(tr_session_t *s) {

@@ -81,10 +81,11 @@ void tr_history_end(loop_t *l, tr_status_t status) {
         line,
         json_pack("{s:s, s:i, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:I}", "verdict", verdict, "code",
                   (int)status, "first_step", (json_int_t)l->history.first_step, "last_step",
-                  (json_int_t)l->state.step, "first_step_sec", usec(l->report.first_step_sec), "wall_sec",
-                  usec(tr_clock_since_exec_sec()), "checkpoints", (json_int_t)saves.saved,
-                  "checkpoint_stall_sec", usec(l->report.save_sec), "checkpoint_write_sec",
-                  usec(saves.slowest_write_sec), "checkpoint_bytes", (json_int_t)saves.last_bytes));
+                  (json_int_t)l->state.step, "first_step_sec", usec(l->report.first_step_sec),
+                  "wall_sec", usec(tr_clock_since_exec_sec()), "checkpoints",
+                  (json_int_t)saves.saved, "checkpoint_stall_sec", usec(l->report.save_sec),
+                  "checkpoint_write_sec", usec(saves.slowest_write_sec), "checkpoint_bytes",
+                  (json_int_t)saves.last_bytes));
     append(l, line);
     tr_error_set(&error);
 }

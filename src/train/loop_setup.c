@@ -183,8 +183,8 @@ static bool identify(const char *path, identity_t *out) {
 }
 
 /* If all ranks are on one node, each reads the weights of model.init from its page cache, which is
- * faster than a broadcast; on a GPU, each would need host memory for it. Not if some parameters keep
- * the initial values, which only rank 0 has.
+ * faster than a broadcast; on a GPU, each would need host memory for it. Not if some parameters
+ * keep the initial values, which only rank 0 has.
  * *out_all: all ranks have opened the weights. */
 static tr_status_t open_init_on_all(loop_t *l, bool *out_all) {
     char *path = NULL;

@@ -1,4 +1,5 @@
 #include "report_rate.h"
+#include "trainer/log.h"
 #include "run/run.h"
 
 #include <math.h>
@@ -16,8 +17,9 @@ static double measure_peak(tr_session_t *s) {
     tr_cuda_settings_t cuda;
     if (!s->device->ops->measure_peak) return 0;
     tr_config_read(s->config, &tr_cuda_config, &cuda);
-    if (!s->device->immediate && !cuda.measure_peak) return 0;
+    if (!s->device->immediate && (!cuda.measure_peak || cuda.share)) return 0;
     if (s->device->ops->measure_peak(s->device, dtype, &flops, NULL) == TR_OK) return flops;
+    if (!s->device->immediate) TR_INFO("mfu is unknown: %s", tr_error_last()->message);
     tr_error_clear();
     return 0;
 }

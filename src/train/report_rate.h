@@ -12,8 +12,8 @@ typedef struct {
 
 /* Counts the FLOPs of a step and measures the peak of the type of the matrix products, which takes
  * less than 50 ms on a CPU and about 0.1 s on a GPU that has not been measured before. The peak of
- * types that a CPU emulates is unknown. Collective: the ranks measure at the same time, because
- * they may share cores. */
+ * types that a CPU emulates is unknown, and that of a GPU that ranks share (cuda.share).
+ * Collective: the ranks measure at the same time, because they may share cores. */
 tr_status_t tr_report_rate_open(tr_session_t *s, tr_report_rate_t *out);
 /* Achieved rate in 10^12 FLOP/s. */
 double tr_report_tflops(const tr_report_rate_t *rate, double steps_per_sec);

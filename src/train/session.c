@@ -325,10 +325,11 @@ static tr_status_t fit_on_rank(tr_session_t *s, bool choose) {
 }
 
 /* Rank 0 makes the choices, so that all ranks compute in the same way. The others plan at the same
- * time from the choices that are kept from earlier runs; only where those are not rank 0's, they
- * wait for it and plan again. */
+ * time from the choices that are kept from earlier runs; only if those differ from rank 0's do they
+ * plan again. */
 static tr_status_t fit_on_ranks(tr_session_t *s, bool choose) {
     const bool is_root = s->params.rank == 0;
+    const int64_t micro = s->params.micro_batch;
     bool alike = false;
     s->device->chooses_nothing = !is_root;
     tr_status_t status = fit_on_rank(s, choose);
@@ -345,24 +346,28 @@ static tr_status_t fit_on_ranks(tr_session_t *s, bool choose) {
     TR_TRY(tr_share_choices(s->world, s->device));
     if (is_root) return TR_OK;
     if (planned) drop_graph(s);
+    s->params.micro_batch = micro;
     tr_plan_cache_clear(s->device);
     return fit_on_rank(s, choose);
+}
+
+static tr_status_t fit(tr_session_t *s, bool choose) {
+    const bool shares = s->world && s->params.size > 1 && s->device->ops->choices_get;
+    const tr_status_t status = shares ? fit_on_ranks(s, choose) : fit_on_rank(s, choose);
+    return s->world ? tr_world_agree(s->world, status) : status;
 }
 
 /* On all ranks the micro_batch that fits the one with the least memory. */
 static tr_status_t fit_graph(tr_session_t *s) {
     const bool choose = is_auto(s);
-    const bool shares = s->world && s->params.size > 1 && s->device->ops->choices_get;
-    tr_status_t status = shares ? fit_on_ranks(s, choose) : fit_on_rank(s, choose);
-    if (s->world) status = tr_world_agree(s->world, status);
-    TR_TRY(status);
+    TR_TRY(fit(s, choose));
     if (!choose || !s->world) return TR_OK;
-    int64_t least = s->order.micro_batch;
-    TR_TRY(tr_world_allreduce_int(s->world, &least, 1, TR_REDUCE_MIN));
-    if (least == s->order.micro_batch) return TR_OK;
+    int64_t range[2] = {s->order.micro_batch, -s->order.micro_batch};
+    TR_TRY(tr_world_allreduce_int(s->world, range, 2, TR_REDUCE_MIN));
+    if (range[0] == -range[1]) return TR_OK;
     drop_graph(s);
-    s->params.micro_batch = least;
-    return build_graph(s);
+    s->params.micro_batch = range[0];
+    return fit(s, false);
 }
 
 static void describe_split(const tr_dataset_info_t *info, tr_str_t *text) {
@@ -425,7 +430,7 @@ tr_status_t tr_session_create(const tr_config_t *config, tr_world_t *world,
 /* The block that is reduced. */
 static tr_status_t share_block(tr_session_t *s, tr_collectives_t *collectives) {
     size_t bytes = 0;
-    void *block = tr_graph_region(s->g, TR_ROLE_REDUCED, &bytes);
+    void *block = tr_graph_region_to_write(s->g, TR_ROLE_REDUCED, &bytes);
     if (!collectives || !collectives->ops->share) return TR_OK;
     return collectives->ops->share(collectives, block, bytes);
 }

@@ -85,8 +85,8 @@ typedef struct {
     bool buckets;
     /* plan only: allow more memory than this device has */
     bool any_size;
-    /* planned only: for a GPU that need not be in this machine (tr_device_params_t.model); NULL: for
-     * the configured device */
+    /* planned only: for a GPU that need not be in this machine (tr_device_params_t.model); NULL:
+     * for the configured device */
     const char *gpu;
     tr_split_t split; /* without training: the split to open */
     /* prediction of samples without a data set: describes their fields; no data are opened. NULL:

@@ -84,29 +84,32 @@ static const tr_config_field_t cuda_fields[] = {
                   "Allow several ranks of a node to use the same GPU. Gradients are then reduced "
                   "by MPI.",
                   TR_RESUME_FREE),
-    TR_FIELD_BOOL(tr_cuda_settings_t, tune, "no",
-                  "Choose the algorithm of each product, convolution and attention by time: rank 0 "
-                  "times those that cuBLASLt and cuDNN suggest, at the first start, and keeps the "
-                  "result in cuda.plan_cache. Without that folder, two runs may choose "
-                  "differently, and their results then differ by rounding. no: take the first "
-                  "suggestion.",
-                  TR_RESUME_NOTE),
-    TR_FIELD_STRING(tr_cuda_settings_t, plan_cache, "auto",
-                    "Folder that keeps the execution plans that cuDNN compiled, by its version and "
-                    "GPU; several ranks and jobs may share it. auto: trainer/cudnn in "
-                    "$XDG_CACHE_HOME or ~/.cache. none: compile them in each run.",
-                    TR_RESUME_FREE),
+    TR_FIELD_BOOL(
+        tr_cuda_settings_t, tune, "no",
+        "Time several algorithms for each product, convolution and attention, and use the "
+        "fastest. Rank 0 does this at the first start, and cuda.plan_cache keeps the "
+        "result. Without that folder, two runs may choose differently, and their results "
+        "then differ by rounding. no: use the first algorithm that the library suggests.",
+        TR_RESUME_NOTE),
+    TR_FIELD_STRING(
+        tr_cuda_settings_t, plan_cache, "auto",
+        "Folder that keeps the execution plans that cuDNN compiled, the algorithms that "
+        "cuda.tune chose, and peak rates, by version and GPU. Several ranks and jobs "
+        "may share it. auto: trainer/cudnn in "
+        "$XDG_CACHE_HOME or ~/.cache. none: compile them in each run.",
+        TR_RESUME_FREE),
     TR_FIELD_BOOL(
         tr_cuda_settings_t, conv_stats, "no",
         "In bf16 and fp16, compute the sums of a batch normalisation in the convolution "
         "before it. The results differ by rounding. Off by default: it has not been timed "
         "on a GPU.",
         TR_RESUME_NOTE),
-    TR_FIELD_BOOL(tr_cuda_settings_t, measure_peak, "yes",
-                  "Measure the peak rate of matrix products at the start, which the share of the "
-                  "peak (mfu) needs. It takes about 0.1 s and is kept in cuda.plan_cache, by GPU, "
-                  "type and driver.",
-                  TR_RESUME_FREE),
+    TR_FIELD_BOOL(
+        tr_cuda_settings_t, measure_peak, "yes",
+        "At the start, measure the peak rate of matrix products, which is needed to compute "
+        "mfu. It takes about 0.1 s and is kept in cuda.plan_cache, by GPU, type and "
+        "driver. With cuda.share it is not measured.",
+        TR_RESUME_FREE),
 };
 const tr_config_table_t tr_cuda_config = {"cuda", cuda_fields, TR_COUNT(cuda_fields),
                                           sizeof(tr_cuda_settings_t)};

@@ -16,7 +16,8 @@ static const tr_role_t roles[REGIONS] = {TR_ROLE_PARAM, TR_ROLE_MODEL_STATE, TR_
 
 typedef TR_VEC(tr_named_tensor_t) names_t;
 
-/* The contents of the two tensor files: names are owned, data point into one copy of the regions. */
+/* The contents of the two tensor files: names are owned, data point into one copy of the regions.
+ * */
 typedef struct {
     names_t model, optimizer;
 } files_t;
@@ -126,6 +127,7 @@ static void *touch(void *self) {
 }
 
 void tr_snapshot_touch(tr_snapshot_t *n) {
+    if (!n->s->device->host_visible) return; /* pinned memory has its pages */
     n->is_touching = tr_thread_start("snapshot", touch, n, &n->toucher) == 0;
 }
 
@@ -175,31 +177,27 @@ size_t tr_snapshot_bytes(const tr_snapshot_t *n) {
     return n->bytes[0] + n->bytes[1] + n->bytes[2];
 }
 
-static tr_status_t enqueue(tr_snapshot_t *n, tr_copy_kind_t kind, tr_stream_t *stream) {
-    tr_session_t *s = n->s;
+static tr_status_t enqueue(tr_snapshot_t *n, tr_stream_t *stream) {
+    const tr_session_t *s = n->s;
     end_touching(n);
     for (int i = 0; i < REGIONS; i++) {
         size_t bytes;
-        void *device = tr_graph_region(s->g, roles[i], &bytes);
-        void *dst = kind == TR_COPY_TO_HOST ? (void *)n->host.region[i] : device,
-             *src = kind == TR_COPY_TO_HOST ? device : (void *)n->host.region[i];
-        if (bytes > 0) TR_TRY(s->device->ops->copy(s->device, stream, dst, src, bytes, kind));
+        const void *from = tr_graph_region(s->g, roles[i], &bytes);
+        if (bytes > 0)
+            TR_TRY(s->device->ops->copy(s->device, stream, n->host.region[i], from, bytes,
+                                        TR_COPY_TO_HOST));
     }
     return TR_OK;
 }
 
-static tr_status_t move(tr_snapshot_t *n, tr_copy_kind_t kind) {
-    TR_TRY(enqueue(n, kind, tr_graph_stream(n->s->g)));
-    return tr_graph_sync(n->s->g);
-}
-
 tr_status_t tr_snapshot_take(tr_snapshot_t *n) {
-    return move(n, TR_COPY_TO_HOST);
+    TR_TRY(enqueue(n, tr_graph_stream(n->s->g)));
+    return tr_graph_sync(n->s->g);
 }
 
 tr_status_t tr_snapshot_begin(tr_snapshot_t *n, tr_event_t **out_taken) {
     tr_device_t *device = n->s->device;
-    TR_TRY(enqueue(n, TR_COPY_TO_HOST, n->stream));
+    TR_TRY(enqueue(n, n->stream));
     *out_taken = n->taken;
     return device->ops->event_record(device, n->taken, n->stream);
 }
@@ -222,12 +220,21 @@ static tr_status_t begin_load(tr_snapshot_t *n, kind_t kind, files_t *out) {
     copy_t at = n->host;
     if (!n->s->device->host_visible) TR_TRY(tr_snapshot_take(n));
     for (int i = 0; i < REGIONS && n->s->device->host_visible; i++)
-        at.region[i] = tr_graph_region(n->s->g, roles[i], &(size_t){0});
+        at.region[i] = tr_graph_region_to_write(n->s->g, roles[i], &(size_t){0});
     return name_tensors(n->s->g, &at, kind, out);
 }
 
 static tr_status_t end_load(tr_snapshot_t *n) {
-    return n->s->device->host_visible ? TR_OK : move(n, TR_COPY_TO_DEVICE);
+    const tr_session_t *s = n->s;
+    if (s->device->host_visible) return TR_OK;
+    for (int i = 0; i < REGIONS; i++) {
+        size_t bytes;
+        void *to = tr_graph_region_to_write(s->g, roles[i], &bytes);
+        if (bytes > 0)
+            TR_TRY(s->device->ops->copy(s->device, tr_graph_stream(s->g), to, n->host.region[i],
+                                        bytes, TR_COPY_TO_DEVICE));
+    }
+    return tr_graph_sync(s->g);
 }
 
 static size_t tensor_bytes(const tr_named_tensor_t *t) {
@@ -558,7 +565,7 @@ tr_status_t tr_state_broadcast(tr_session_t *s, bool optimizer_too) {
     TR_TRY(tr_graph_sync(s->g));
     for (int i = 0; i < REGIONS; i++) {
         size_t bytes;
-        void *device = tr_graph_region(s->g, roles[i], &bytes);
+        void *device = tr_graph_region_to_write(s->g, roles[i], &bytes);
         if (bytes == 0 || (roles[i] == TR_ROLE_OPTIM_STATE && !optimizer_too)) continue;
         TR_TRY(s->device->host_visible ? tr_world_broadcast(s->world, device, bytes, 0)
                                        : broadcast_staged(s, device, bytes));

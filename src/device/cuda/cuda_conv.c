@@ -1,9 +1,9 @@
 /*
  * Convolutions. cuDNN computes all but the gradients of 1x1 filters that are products: those of the
  * filter, and those of the image that are added to a sum. For
- * bf16 and f16 filter gradients it needs channels in multiples of 8: others are padded, and where that is
- * not possible the gradient is computed in f32. Where cuDNN has no engine that adds the bias, a
- * pass over the result does.
+ * bf16 and f16 filter gradients it needs channels in multiples of 8: others are padded, and where
+ * that is not possible the gradient is computed in f32. Where cuDNN has no engine that adds the
+ * bias, a pass over the result does.
  */
 #include "cuda_dnn.h"
 #include "cuda_product.h"

@@ -1,6 +1,6 @@
 /*
- * A convolution that also gives the sums of its batch normalisation. cuDNN adds them up where it has
- * an engine for both; elsewhere a pass over the result does.
+ * A convolution that also gives the sums of its batch normalisation. cuDNN adds them up where it
+ * has an engine for both; elsewhere a pass over the result does.
  */
 #include "cuda_dnn.h"
 #include "trainer/mem.h"

@@ -177,7 +177,8 @@ tr_status_t tr_cuda_dnn_matmul(cuda_dnn_plan_t *p, desc_t a, desc_t b, desc_t y)
     return tr_cuda_dnn_finalize(op);
 }
 
-/* -- what a plan is made for: the GPU of a handle, or the properties of one that is not here ----- */
+/* -- what a plan is made for: the GPU of a handle, or the properties of one that is not here -----
+ * */
 
 typedef struct {
     cudnnHandle_t handle;
@@ -481,7 +482,7 @@ static tr_status_t new_plan(const cuda_dnn_graph_t *g, cuda_dnn_plan_t **out) {
 /* *out NULL: the stored plan is that there is none. */
 static tr_status_t find_stored(cuda_device_t *cuda, const target_t *target,
                                const cuda_dnn_graph_t *g, bool *out_known, cuda_dnn_plan_t **out) {
-    char why[256] = "";
+    char why[200] = "", problem[256];
     const char *text = tr_cuda_plan_store_find(cuda->plans, g->key);
     *out = NULL, *out_known = text != NULL;
     if (!text || strcmp(text, "none") == 0) return TR_OK;
@@ -489,7 +490,8 @@ static tr_status_t find_stored(cuda_device_t *cuda, const target_t *target,
     if (restore(*out, target, text)) return TR_OK;
     *out_known = false;
     cudnnGetLastErrorString(why, sizeof why);
-    tr_cuda_plan_store_drop(cuda->plans, g->key, why);
+    snprintf(problem, sizeof problem, "was refused by cuDNN (%s)", why);
+    tr_cuda_plan_store_drop(cuda->plans, g->key, problem);
     tr_cuda_dnn_release(out);
     return TR_OK;
 }
@@ -528,7 +530,7 @@ tr_status_t tr_cuda_dnn_make(tr_device_t *device, const cuda_dnn_graph_t *g,
     *out = NULL;
     if (tr_cuda_model_is_bound(cuda)) return make_bound(g, out);
     if (!cuda->tune || cuda->model) return make(device, g, false, out);
-    tr_str_printf(&key, "%s, tuned", g->key);
+    tr_str_printf(&key, "%s, timed on %s", g->key, device->description);
     tuned.key = key.text;
     const tr_status_t status = key.status == TR_OK ? make(device, &tuned, true, out) : key.status;
     tr_str_free(&key);

@@ -33,8 +33,9 @@ typedef struct {
 typedef struct cuda_dnn_plan cuda_dnn_plan_t;
 
 /*
- * Chooses an engine: deterministic, f32 without TF32 unless device->tf32, workspace within a limit; the heuristics'
- * order decides. *out is NULL where cuDNN has none for this graph, which is no error.
+ * Chooses an engine: deterministic, f32 without TF32 unless device->tf32, workspace within a
+ * limit; the heuristics' order decides. *out is NULL where cuDNN has none for this graph, which is
+ * no error.
  */
 tr_status_t tr_cuda_dnn_plan(tr_device_t *device, const cuda_dnn_conv_t *conv,
                              cuda_dnn_plan_t **out, size_t *out_workspace_bytes);

@@ -4,12 +4,13 @@
 #include <math.h>
 
 /*
- * Backward is written so that cuDNN keeps the T x T scores of all heads in workspace, SCORE_BYTES each.
- * The form without them is expected to add to dq in an order that varies.
+ * Backward is written so that cuDNN keeps the T x T scores of all heads in workspace, SCORE_BYTES
+ * each. The form without them is expected to add to dq in an order that varies.
  */
 #define WORKSPACE_BYTES ((size_t)64 << 30)
 #define SCORE_BYTES     6
-#define OTHER_BYTES     ((size_t)1 << 20) /* more than engines seen need besides the scores */
+#define OTHER_BYTES                                                                                \
+    ((size_t)1 << 20) /* more than any engine seen so far needs besides the scores */
 
 enum {
     UID_Q = 1,

@@ -134,8 +134,8 @@ static tr_status_t forward_operations(cuda_dnn_plan_t *p, const cuda_dnn_conv_t 
     return tr_cuda_dnn_pointwise(p, CUDNN_POINTWISE_RELU_FWD, y, NULL, next);
 }
 
-/* The filter gradient of bf16 and f16 is f32 only through an identity: the operation itself writes its
- * inputs' type. */
+/* The filter gradient of bf16 and f16 is f32 only through an identity: the operation itself writes
+ * its inputs' type. */
 static tr_status_t weights_operations(cuda_dnn_plan_t *p, const cuda_dnn_conv_t *conv, desc_t x,
                                       desc_t y) {
     desc_t w, inside;

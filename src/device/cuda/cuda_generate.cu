@@ -171,7 +171,7 @@ CUDA_KERNEL_PREPARE(attention_cached) {
     if (shared_bytes(call) <= SHARED_BYTES) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
                    "device cuda: attention heads of %lld channels are too large for the shared "
-                   "memory of a block. Use more heads",
+                   "memory of a block. Use device = cpu",
                    (long long)call->in[0].shape.dim[2] / 3 /
                        ((const tr_attention_attr_t *)call->attr)->heads);
 }

@@ -52,7 +52,7 @@ typedef struct {
     int ordinal; /* as the CUDA runtime counts */
     int multiprocessors;
     bool sync;                    /* a wait after every kernel, so that an error names its kernel */
-    bool tune; /* algorithms are chosen by time: cuda_tune.h */
+    bool tune;                    /* algorithms are chosen by time: cuda_tune.h */
     struct cublasLtContext *blas; /* made when it is first needed: cuda_product.c */
     struct cudnnContext *dnn;     /* likewise: cuda_dnn.c */
     struct cuda_plan_store *plans; /* compiled plans of cuDNN: cuda_plan_store.c */
@@ -94,7 +94,8 @@ static inline int tr_cuda_grid_limit(const tr_device_t *device) {
     return 16 * cuda_self(device)->multiprocessors;
 }
 
-/* y[r][c] = act(y[r][c] + bias[c]) in place, y f32, bf16 or f16 (rows, columns), bias f32 or NULL. */
+/* y[r][c] = act(y[r][c] + bias[c]) in place, y f32, bf16 or f16 (rows, columns), bias f32 or NULL.
+ * */
 tr_status_t tr_cuda_bias_act(tr_device_t *device, tr_stream_t *stream, void *y, tr_dtype_t dtype,
                              int64_t rows, int64_t columns, const float *bias, tr_act_t act);
 /* y[r][0 .. to) = x[r][0 .. from), zeros behind where to > from; both of `dtype`, f32, bf16
@@ -105,8 +106,8 @@ tr_status_t tr_cuda_pad_columns(tr_device_t *device, tr_stream_t *stream, const 
 tr_status_t tr_cuda_narrow(tr_device_t *device, tr_stream_t *stream, const float *x, void *y,
                            tr_dtype_t dtype, int64_t count);
 
-/* sums (2, columns) = the sums over rows of x (rows, columns) and of its squares; x f32, bf16 or f16.
- * `scratch` has the bytes that the other function says. */
+/* sums (2, columns) = the sums over rows of x (rows, columns) and of its squares; x f32, bf16 or
+ * f16. `scratch` has the bytes that the other function says. */
 tr_status_t tr_cuda_square_sums(tr_stream_t *stream, const void *x, tr_dtype_t dtype, int64_t rows,
                                 int64_t columns, void *scratch, float *sums);
 size_t tr_cuda_square_sums_bytes(int64_t rows, int64_t columns);

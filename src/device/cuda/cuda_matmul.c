@@ -2,8 +2,8 @@
 #include "cuda_product.h"
 #include "trainer/mem.h"
 
-/* A bias is of the result's type: for 16 bits it is in3, or else a rounded copy in the planned scratch,
- * before the workspace. */
+/* A bias is of the result's type: for 16 bits it is in3, or else a rounded copy in the planned
+ * scratch, before the workspace. */
 typedef struct {
     cuda_product_plan_t *plan;
     size_t bias_bytes; /* of the copy; 0: the bias is used where it is */

@@ -70,7 +70,8 @@ done:
     return status;
 }
 
-/* -- the device: only `prepare` of its kernels works --------------------------------------------- */
+/* -- the device: only `prepare` of its kernels works ---------------------------------------------
+ * */
 
 static tr_status_t no_memory(tr_device_t *device, size_t bytes, unsigned flags, void **out) {
     (void)flags;

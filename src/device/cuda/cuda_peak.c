@@ -1,7 +1,7 @@
 /*
  * The rates that this GPU reaches: products by cuBLASLt, and copies. Sizes grow until one run takes
- * LONG_SEC, so that a launch no longer counts. Rates are kept with the plans of cuDNN, by GPU, type
- * and driver.
+ * LONG_SEC, so that a launch no longer counts. The rate that training asks for is kept with the
+ * plans of cuDNN, by GPU, type and driver.
  */
 #include "cuda_plan_store.h"
 #include "cuda_product.h"
@@ -146,17 +146,19 @@ done:
     return status;
 }
 
-/* Where memory ends, the largest size that fits counts. */
-static tr_status_t measure_products(probe_t *p, tr_dtype_t dtype, double *out_flops) {
+/* If there is not enough memory, the largest size that fits counts. *out_whole: there was enough.
+ * */
+static tr_status_t measure_products(probe_t *p, tr_dtype_t dtype, double *out_flops,
+                                    bool *out_whole) {
     double sec = 0;
-    *out_flops = 0;
+    *out_flops = 0, *out_whole = false;
     for (int64_t n = FIRST_SIZE; n <= LAST_SIZE && sec < LONG_SEC; n *= n < 2048 ? 4 : 2) {
         const tr_status_t status = time_product(p, dtype, n, &sec);
         if (status == TR_ERR_MEMORY && *out_flops > 0) return tr_error_clear(), TR_OK;
         TR_TRY(status);
         *out_flops = 2 * (double)n * (double)n * (double)n / sec;
     }
-    return TR_OK;
+    return *out_whole = true, TR_OK;
 }
 
 /* -- copies ------------------------------------------------------------------------------------ */
@@ -193,40 +195,33 @@ static tr_status_t measure_copies(probe_t *p, double *out_bytes) {
 /* -- the entry of the device's table ----------------------------------------------------------- */
 
 static tr_status_t measure(tr_device_t *device, tr_dtype_t dtype, double *out_flops,
-                           double *out_bytes) {
+                           double *out_bytes, bool *out_whole) {
     probe_t p;
     TR_TRY(open_probe(device, &p));
-    tr_status_t status = measure_products(&p, dtype, out_flops);
+    tr_status_t status = measure_products(&p, dtype, out_flops, out_whole);
     if (status == TR_OK && out_bytes) status = measure_copies(&p, out_bytes);
     close_probe(&p);
     return status;
 }
 
-/* Text of the store: FLOP/s, and bytes/s or 0. */
-static bool find_kept(const char *text, double *out_flops, double *out_bytes) {
-    double flops = 0, bytes = 0;
-    if (!text || sscanf(text, "%lf %lf", &flops, &bytes) != 2 || !(flops > 0)) return false;
-    if (out_bytes && !(bytes > 0)) return false;
-    *out_flops = flops;
-    if (out_bytes) *out_bytes = bytes;
-    return true;
-}
-
 /* Not in the device's store, whose plans all ranks share: each rank has its own rate. */
 static tr_status_t measure_once(tr_device_t *device, cuda_plan_store_t *store, tr_dtype_t dtype,
-                                double *out_flops, double *out_bytes) {
+                                double *out_flops) {
     char key[400], text[64];
     int driver = 0;
+    bool whole = false;
     CUDA_TRY(cudaDriverGetVersion(&driver));
     tr_snprintf(key, sizeof key, "of %s: %s, driver %d",
                 dtype == TR_F32 && device->tf32 ? "tf32" : tr_dtype_name(dtype),
                 device->description, driver);
-    if (find_kept(tr_cuda_plan_store_find(store, key), out_flops, out_bytes)) return TR_OK;
-    TR_TRY(measure(device, dtype, out_flops, out_bytes));
-    snprintf(text, sizeof text, "%.17g %.17g", *out_flops, out_bytes ? *out_bytes : 0.0);
-    return tr_cuda_plan_store_add(store, key, text, true);
+    const char *kept = tr_cuda_plan_store_find(store, key);
+    if (kept && sscanf(kept, "%lf", out_flops) == 1 && *out_flops > 0) return TR_OK;
+    TR_TRY(measure(device, dtype, out_flops, NULL, &whole));
+    snprintf(text, sizeof text, "%.17g", *out_flops);
+    return whole ? tr_cuda_plan_store_add(store, key, text, true) : TR_OK;
 }
 
+/* A caller that asks for bytes/s, too, reports on this GPU at this time: nothing is kept. */
 tr_status_t tr_cuda_measure_peak(tr_device_t *device, tr_dtype_t dtype, double *out_flops,
                                  double *out_bytes) {
     const char *folder = tr_cuda_plan_store_folder(cuda_self(device)->plans);
@@ -235,8 +230,9 @@ tr_status_t tr_cuda_measure_peak(tr_device_t *device, tr_dtype_t dtype, double *
         return TR_FAIL(TR_ERR_CONFIG, "device cuda: there are no products of %s",
                        tr_dtype_name(dtype));
     TR_TRY(tr_cuda_enter(device));
+    if (out_bytes) return measure(device, dtype, out_flops, out_bytes, &(bool){false});
     TR_TRY(tr_cuda_plan_store_create("peak", folder, &store));
-    const tr_status_t status = measure_once(device, store, dtype, out_flops, out_bytes);
+    const tr_status_t status = measure_once(device, store, dtype, out_flops);
     tr_cuda_plan_store_destroy(&store);
     return status;
 }

@@ -101,7 +101,7 @@ fail:
 static void warn_once(bool *warned, const char *path, const char *problem) {
     if (*warned) return;
     *warned = true;
-    TR_WARN("cuda.plan_cache: %s %s; the plan is made again", path, problem);
+    TR_WARN("cuda.plan_cache: %s %s; the choice is made again", path, problem);
 }
 
 static bool path_of(const cuda_plan_store_t *store, const char *key, char path[PATH_MAX]) {
@@ -185,32 +185,38 @@ static void write_file(cuda_plan_store_t *store, const char *path, const tr_str_
     store->warned_write = true;
 }
 
-tr_status_t tr_cuda_plan_store_add(cuda_plan_store_t *store, const char *key, const char *text,
-                                   bool lasts) {
-    tr_str_t whole = {0}, content = {0};
-    char path[PATH_MAX];
-    tr_str_printf(&whole, "%s %s", store->prefix, key);
-    tr_str_printf(&content, "%s\n", whole.text);
+static tr_status_t write_entry(cuda_plan_store_t *store, const char *path, const char *key,
+                               const char *text) {
+    tr_str_t content = {0};
+    tr_str_printf(&content, "%s\n", key);
     tr_str_append(&content, text);
-    tr_status_t status = whole.status ? whole.status : content.status;
-    if (status == TR_OK) status = keep(store, whole.text, text);
-    if (status == TR_OK && lasts && !store->warned_write && path_of(store, whole.text, path))
-        write_file(store, path, &content);
-    tr_str_free(&whole);
+    const tr_status_t status = content.status;
+    if (status == TR_OK && !store->warned_write) write_file(store, path, &content);
     tr_str_free(&content);
     return status;
 }
 
-void tr_cuda_plan_store_drop(cuda_plan_store_t *store, const char *key, const char *why) {
+tr_status_t tr_cuda_plan_store_add(cuda_plan_store_t *store, const char *key, const char *text,
+                                   bool lasts) {
     tr_str_t whole = {0};
-    char path[PATH_MAX] = "the plan of rank 0", problem[300];
+    char path[PATH_MAX];
+    tr_str_printf(&whole, "%s %s", store->prefix, key);
+    tr_status_t status = whole.status ? whole.status : keep(store, whole.text, text);
+    if (status == TR_OK && lasts && path_of(store, whole.text, path))
+        status = write_entry(store, path, whole.text, text);
+    tr_str_free(&whole);
+    return status;
+}
+
+void tr_cuda_plan_store_drop(cuda_plan_store_t *store, const char *key, const char *problem) {
+    tr_str_t whole = {0};
+    char path[PATH_MAX] = "the choice of rank 0";
     tr_str_printf(&whole, "%s %s", store->prefix, key);
     for (size_t i = 0; i < store->entries.count && whole.text; i++) {
         if (strcmp(store->entries.data[i].key, whole.text) != 0) continue;
         free_entry(&store->entries.data[i]);
         store->entries.data[i] = store->entries.data[--store->entries.count];
         (void)path_of(store, whole.text, path);
-        snprintf(problem, sizeof problem, "was refused by cuDNN (%.200s)", why);
         warn_once(&store->warned_read, path, problem);
     }
     tr_str_free(&whole);
@@ -231,7 +237,14 @@ tr_status_t tr_cuda_plan_store_take(tr_device_t *device, const char *key, const 
     cuda_plan_store_t *store = cuda_self(device)->plans;
     const size_t prefix = store ? strlen(store->prefix) : 0;
     const char *text = value;
+    char path[PATH_MAX];
     if (!store || bytes == 0 || text[bytes - 1] != '\0') return TR_OK;
     if (strncmp(key, store->prefix, prefix) != 0 || key[prefix] != ' ') return TR_OK;
-    return keep(store, key, text);
+    TR_TRY(keep(store, key, text));
+    /* a node with a folder of its own; elsewhere rank 0 has written the file */
+    if (!path_of(store, key, path)) return TR_OK;
+    char *content = read_file(store, path);
+    const tr_status_t status = content ? TR_OK : write_entry(store, path, key, text);
+    tr_free(&content);
+    return status;
 }

@@ -1,10 +1,11 @@
 /*
- * Private: compiled plans of cuDNN, in memory and in a folder, by key.
+ * Private: what was chosen for a GPU, as texts by key, in memory and in a folder: compiled plans of
+ * cuDNN, algorithms of products that were timed, peak rates.
  *
- * A plan is a text: the JSON that cuDNN writes and restores. Compiling takes seconds, restoring
- * 0.05 s. The key names the version of cuDNN, the GPU and the graph. A file is written under another name and
- * renamed, so that ranks and jobs may share the folder. A damaged file is ignored with a warning
- * and replaced.
+ * The text of a plan is the JSON that cuDNN writes and restores. Compiling takes seconds, restoring
+ * 0.05 s. The key names the version of the library, the GPU and the graph. A file is written under
+ * another name and renamed, so that ranks and jobs may share the folder. A damaged file is ignored
+ * with a warning and replaced.
  */
 #ifndef TRAINER_CUDA_PLAN_STORE_H
 #define TRAINER_CUDA_PLAN_STORE_H
@@ -13,7 +14,8 @@
 
 typedef struct cuda_plan_store cuda_plan_store_t;
 
-/* prefix: "cudnn 91900 sm_90 132": begins every key. folder: NULL or "": memory only. */
+/* prefix: "cudnn 91900 sm_90 132 multiprocessors": begins every key. folder: NULL or "": memory
+ * only. */
 tr_status_t tr_cuda_plan_store_create(const char *prefix, const char *folder,
                                       cuda_plan_store_t **out);
 void tr_cuda_plan_store_destroy(cuda_plan_store_t **store);
@@ -27,8 +29,8 @@ const char *tr_cuda_plan_store_find(cuda_plan_store_t *store, const char *key);
  * one warning. */
 tr_status_t tr_cuda_plan_store_add(cuda_plan_store_t *store, const char *key, const char *text,
                                    bool lasts);
-/* Forgets a plan that cuDNN refused, with a warning; the next one replaces its file. */
-void tr_cuda_plan_store_drop(cuda_plan_store_t *store, const char *key, const char *why);
+/* Forgets an entry, with the warning "PATH `problem`"; the next one replaces its file. */
+void tr_cuda_plan_store_drop(cuda_plan_store_t *store, const char *key, const char *problem);
 
 typedef struct {
     int made, restored;

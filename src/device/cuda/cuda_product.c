@@ -215,7 +215,7 @@ static double time_of(tr_device_t *device, const cuda_product_plan_t *plan,
 static tr_status_t key_of(const tr_device_t *device, const cuda_product_t *p, tr_str_t *key) {
     tr_str_printf(key,
                   "cublasLt %zu product %s%s %s%s m %lld n %lld k %lld batch %lld steps %lld %lld "
-                  "%lld alpha %g beta %g%s%s",
+                  "%lld alpha %g beta %g%s%s, timed on %s",
                   cublasLtGetVersion(), tr_dtype_name(p->in), device->tf32 ? " tf32" : "",
                   tr_dtype_name(p->out),
                   p->trans_a   ? p->trans_b ? " tt" : " tn"
@@ -223,7 +223,8 @@ static tr_status_t key_of(const tr_device_t *device, const cuda_product_t *p, tr
                                : " nn",
                   (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->batch,
                   (long long)p->b_step, (long long)p->a_row, (long long)p->c_row, (double)p->alpha,
-                  (double)p->beta, p->bias ? " bias" : "", p->relu ? " relu" : "");
+                  (double)p->beta, p->bias ? " bias" : "", p->relu ? " relu" : "",
+                  device->description);
     return key->status;
 }
 
@@ -246,7 +247,7 @@ static bool find_stored(tr_device_t *device, cuda_product_plan_t *plan, const ch
            cublasLtMatmulAlgoCheck(handle, &desc, &plan->a, &plan->b, &plan->c, &plan->c, &algo,
                                    &result) == CUBLAS_STATUS_SUCCESS &&
            result.workspaceSize <= WORKSPACE_BYTES;
-    if (!fits) return tr_cuda_plan_store_drop(store, key, "a product"), false;
+    if (!fits) return tr_cuda_plan_store_drop(store, key, "was refused by cuBLASLt"), false;
     result.algo = algo;
     take(plan, &result, out);
     return true;

@@ -46,7 +46,8 @@ void tr_cuda_times_replayed(cuda_times_t *times, int64_t first, int64_t last, in
         cuda_interval_t i = times->captured.data[k];
         if (i.ticket < first || i.ticket > last) continue;
         i.ticket += first_again - first;
-        if (tr_vec_push(&times->pending, i) != TR_OK) lose(times);
+        if (times->pending.count >= INTERVALS_MAX || tr_vec_push(&times->pending, i) != TR_OK)
+            lose(times);
     }
 }
 
