@@ -103,6 +103,7 @@ typedef struct {
     double batch_size;
     float clip;
     int32_t growth_steps; /* steps without overflow after which the loss scale doubles; 0: never */
+    bool halts;           /* after a step that is not finite and no overflow, no step is finite */
 } tr_grad_norm_attr_t;
 
 /* Elements of a block with equal settings: from the end of the previous range (0 for the first) to

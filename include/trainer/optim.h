@@ -15,6 +15,7 @@ typedef struct {
     bool nesterov;
     double loss_scale;         /* initial loss scale in fp16 */
     int64_t loss_scale_growth; /* steps without overflow after which it doubles; 0: never */
+    bool halts; /* no key: no update after a step that is not finite and did not overflow */
 } tr_optim_settings_t;
 extern const tr_config_table_t tr_optim_config;
 

@@ -99,7 +99,7 @@ static tr_status_t run_steps(bench_t *b) {
     tr_step_outcome_t o;
     const double lr = b->s->optim.lr;
     for (int64_t i = 0; i < b->warm + b->steps; i++) {
-        TR_TRY(tr_train_step_begin(b->train_step, i, lr, false, &o));
+        TR_TRY(tr_train_step_begin(b->train_step, i, lr, false, false, &o));
         note(b, &o);
         TR_TRY(tr_train_step_end(b->train_step, &o));
         note(b, &o);

@@ -103,7 +103,8 @@ static tr_status_t train(run_t *r, row_t *row) {
     tr_step_outcome_t o;
     const double began = r->last_sec = tr_clock_sec();
     for (int64_t i = 0; i < r->s->total_steps && !row->not_finite; i++) {
-        TR_TRY(tr_train_step_begin(r->train_step, i, tr_schedule_lr(r->schedule, i), false, &o));
+        TR_TRY(tr_train_step_begin(r->train_step, i, tr_schedule_lr(r->schedule, i), false, false,
+                                   &o));
         note(r, &o, row);
         TR_TRY(tr_train_step_end(r->train_step, &o));
         note(r, &o, row);

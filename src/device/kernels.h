@@ -53,7 +53,9 @@ typedef struct {
 /* The result of a step: written by GRAD_NORM in `update`, copied to the host with the metrics. */
 typedef struct {
     float grad_norm; /* global L2 norm of the unscaled, count-corrected gradient, before clipping */
-    float scale; /* the optimizer's factor for gradients: count correction, unscaling, clipping */
+    /* the optimizer's factor for gradients: count correction, unscaling, clipping; if !finite 0, or
+     * -1: halted */
+    float scale;
     int32_t finite;  /* 1: norm and loss are finite; 0: the whole update is skipped */
     int32_t applied; /* number of updates applied so far, including this one; Adam's t */
 } tr_step_result_t;
@@ -206,7 +208,8 @@ typedef struct {
  *                norm, the count correction batch_size / terms (attr.batch_size: terms of a full
  *                step), the unscaling by the loss scale (1 if absent), the clip factor min(1, clip
  *                / norm) if clip > 0, and finite (if 0, scale is 0). Adds one to `applied` if
- *                finite, then updates the loss scale. Reads its outputs.
+ *                finite, then updates the loss scale. With attr.halts, after a step that is not
+ *                finite and did not overflow (loss_scale.h), no step is finite. Reads its outputs.
  * SGD            in0: gradient (n), in1: step block, in2: result, in3: ranges (tr_update_range_t as
  *                u8) that end at n, each with its decay and lr_factor -> out0: parameters (n),
  *                out1?: momentum (n), out2?: the new parameters as bf16 or f16 (n). Reads out0 and

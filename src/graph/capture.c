@@ -16,6 +16,7 @@ tr_status_t tr_replay_create(tr_graph_t *g, tr_program_t *p) {
 static void drop_executables(tr_graph_t *g, tr_replay_t *r) {
     for (size_t i = 0; i < r->stretch.count; i++)
         g->device->ops->executable_destroy(g->device, r->stretch.data[i].executable);
+    if (r->both.executable) g->device->ops->executable_destroy(g->device, r->both.executable);
     tr_vec_free(&r->stretch);
     *r = (tr_replay_t){0};
 }
@@ -56,15 +57,18 @@ static size_t stretch_end(const tr_program_t *p, size_t first, const tr_collecti
     return i;
 }
 
-/* TR_ERR_CONFIG: this cannot be captured; nothing was done. An error of an op is one of these: one
+/* Captures records of `p`, and those of `next` if it is not NULL. TR_ERR_CONFIG: this cannot be
+ * captured; nothing was done. An error of an op is one of these: one
  * that is not due to the capture comes again when the program runs op by op. */
 static tr_status_t capture(tr_graph_t *g, const tr_program_t *p, size_t first, size_t end,
-                           tr_collectives_t *c, tr_replay_t *r) {
+                           const tr_program_t *next, tr_collectives_t *c, tr_stretch_t *out) {
     const tr_device_ops_t *ops = g->device->ops;
     tr_stretch_t stretch = {.first = c ? c->started + 1 : 1};
-    tr_ticket_t last = 0;
+    tr_ticket_t last = 0, none = 0;
     TR_TRY(ops->capture_begin(g->device, g->stream));
     tr_status_t status = tr_exec_enqueue(g, p, first, end, c, &last);
+    if (status == TR_OK && next)
+        status = tr_exec_enqueue(g, next, 0, next->nodes.count, NULL, &none);
     if (status != TR_OK) {
         tr_error_t error = *tr_error_last();
         error.code = TR_ERR_CONFIG;
@@ -73,9 +77,14 @@ static tr_status_t capture(tr_graph_t *g, const tr_program_t *p, size_t first, s
     }
     TR_TRY(ops->capture_end(g->device, g->stream, &stretch.executable));
     stretch.last = c ? c->started : 0;
-    status = tr_vec_push(&r->stretch, stretch);
-    if (status != TR_OK) ops->executable_destroy(g->device, stretch.executable);
-    return status;
+    *out = stretch;
+    return TR_OK;
+}
+
+static tr_status_t launch(tr_graph_t *g, const tr_stretch_t *s, tr_collectives_t *c) {
+    TR_TRY(g->device->ops->executable_launch(g->device, s->executable, g->stream));
+    if (s->first <= s->last && c->ops->replayed) c->ops->replayed(c, s->first, s->last);
+    return TR_OK;
 }
 
 static tr_status_t give_up(tr_graph_t *g, tr_program_t *p) {
@@ -90,18 +99,16 @@ static tr_status_t replay(tr_graph_t *g, tr_program_t *p, size_t k, size_t first
                           tr_collectives_t *c, tr_ticket_t *last) {
     tr_replay_t *r = p->replay ? &p->replay[g->input_set] : NULL;
     if (r && k == r->stretch.count) {
-        const tr_status_t status = capture(g, p, first, end, c, r);
+        TR_TRY(tr_vec_push(&r->stretch, (tr_stretch_t){0}));
+        const tr_status_t status = capture(g, p, first, end, NULL, c, &r->stretch.data[k]);
+        if (status != TR_OK) r->stretch.count--;
         if (status == TR_ERR_CONFIG)
             TR_TRY(give_up(g, p));
         else
             TR_TRY(status);
         r = p->replay ? r : NULL;
     }
-    if (!r) return tr_exec_enqueue(g, p, first, end, c, last);
-    const tr_stretch_t *s = &r->stretch.data[k];
-    TR_TRY(g->device->ops->executable_launch(g->device, s->executable, g->stream));
-    if (s->first <= s->last && c->ops->replayed) c->ops->replayed(c, s->first, s->last);
-    return TR_OK;
+    return r ? launch(g, &r->stretch.data[k], c) : tr_exec_enqueue(g, p, first, end, c, last);
 }
 
 /* -- running ----------------------------------------------------------------------------------- */
@@ -119,15 +126,40 @@ static tr_status_t run_stretches(tr_graph_t *g, tr_program_t *p, tr_collectives_
     return TR_OK;
 }
 
+/* NULL where it runs op by op. Executables that hold other collectives are dropped. */
+static tr_replay_t *replay_of(tr_graph_t *g, tr_program_t *p, tr_collectives_t *c) {
+    for (int set = 0; set < g->input_sets && p->replay && p->replay_with != c; set++)
+        drop_executables(g, &p->replay[set]);
+    p->replay_with = c;
+    return p->replay ? &p->replay[g->input_set] : NULL;
+}
+
+static bool is_ready(const tr_replay_t *r) {
+    return r && r->runs == RUNS_BEFORE_CAPTURE;
+}
+
 tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collectives) {
     tr_program_t *p = g->programs.data[program];
     tr_ticket_t last = 0;
     TR_TRY(tr_copies_refresh(g));
-    tr_replay_t *r = p->replay ? &p->replay[g->input_set] : NULL;
-    if (r && p->replay_with != collectives)
-        for (int set = 0; set < g->input_sets; set++) drop_executables(g, &p->replay[set]);
-    p->replay_with = collectives;
-    if (r && r->runs == RUNS_BEFORE_CAPTURE) return run_stretches(g, p, collectives);
+    tr_replay_t *r = replay_of(g, p, collectives);
+    if (is_ready(r)) return run_stretches(g, p, collectives);
     if (r) r->runs++;
     return tr_exec_enqueue(g, p, 0, p->nodes.count, collectives, &last);
+}
+
+tr_status_t tr_program_run_both(tr_graph_t *g, int program, int next,
+                                tr_collectives_t *collectives) {
+    tr_program_t *p = g->programs.data[program], *q = g->programs.data[next];
+    TR_TRY(tr_copies_refresh(g));
+    tr_replay_t *r = replay_of(g, p, collectives);
+    if (is_ready(r) && is_ready(replay_of(g, q, NULL)) && holds_collectives(collectives)) {
+        const tr_status_t status =
+            r->both.executable ? TR_OK : capture(g, p, 0, p->nodes.count, q, collectives, &r->both);
+        if (status == TR_OK) return launch(g, &r->both, collectives);
+        if (status != TR_ERR_CONFIG) return status;
+        TR_TRY(give_up(g, p));
+    }
+    TR_TRY(tr_program_run(g, program, collectives));
+    return tr_program_run(g, next, NULL);
 }

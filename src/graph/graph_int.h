@@ -49,6 +49,7 @@ typedef struct {
 typedef struct {
     int runs; /* op by op */
     TR_VEC(tr_stretch_t) stretch;
+    tr_stretch_t both; /* with the records of a second program after it */
 } tr_replay_t;
 
 typedef struct {

@@ -174,6 +174,10 @@ tr_status_t tr_tensor_write(tr_graph_t *g, tr_tensor_t t, const void *host);
  * why. Binding an input (tr_input_bind) of a graph ends the capture of its programs for good.
  */
 tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collectives);
+/* tr_program_run of `program`, then of `next` without collectives. Where `collectives` can be
+ * captured, both are one executable. */
+tr_status_t tr_program_run_both(tr_graph_t *g, int program, int next,
+                                tr_collectives_t *collectives);
 /* Programs that end from now on keep the records that were appended: nothing is fused. */
 void tr_graph_fuse_nothing(tr_graph_t *g);
 /* Runs every program op by op from now on, with the same results. Before the allocation. */

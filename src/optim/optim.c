@@ -129,7 +129,8 @@ tr_status_t tr_optimizer_build(tr_graph_t *g, const tr_optim_settings_t *setting
     tr_tensor_t gradient;
     const tr_grad_norm_attr_t norm = {.batch_size = batch_size,
                                       .clip = (float)settings->clip_norm,
-                                      .growth_steps = (int32_t)settings->loss_scale_growth};
+                                      .growth_steps = (int32_t)settings->loss_scale_growth,
+                                      .halts = settings->halts};
     TR_TRY(tr_optimizer_check(settings));
     if (trainable == 0)
         return TR_FAIL(TR_ERR_CONFIG,

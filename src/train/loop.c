@@ -96,9 +96,18 @@ static tr_status_t validate(loop_t *l, bool *is_best) {
     return tr_report_valid(&l->report, l->state.step, &v, tr_clock_sec() - start, *is_best);
 }
 
+/* Whether a checkpoint of the pending step may be taken between the halves of the next one. It is
+ * decided before that begins, because its update then has to wait. */
+static bool may_save(loop_t *l) {
+    l->save_due = tr_loop_is_root(l) && tr_interval_is_due(&l->save, l->state.step + 1);
+    return l->save_due || (tr_loop_is_root(l) && tr_loop_state_save_pending(&l->state));
+}
+
 /* The checkpoint is saved before the validation, which may take long and only adds a link. */
 static tr_status_t after_step(loop_t *l) {
-    const bool is_due = tr_interval_is_due(&l->save, l->state.step) || is_last(l),
+    const bool is_due =
+                   (l->is_between ? l->save_due : tr_interval_is_due(&l->save, l->state.step)) ||
+                   is_last(l),
                is_validated = l->state.valid_pending;
     bool is_best = false;
     if (tr_loop_is_root(l)) tr_loop_note_failure(l);
@@ -158,11 +167,12 @@ static bool must_drain(loop_t *l, int64_t steps) {
 /* The previous step is completed between the halves of this one, and this one only if necessary: on
  * an asynchronous device, the host is one step ahead. */
 static tr_status_t run_step(loop_t *l, int64_t step, bool *out_stopped) {
+    const bool is_pending = step > l->state.step;
     tr_step_outcome_t o;
     double start;
     tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);
     TR_TRY(tr_train_step_begin(l->train_step, step, tr_schedule_lr(l->schedule, step),
-                               tr_signals_pending() != 0, &o));
+                               tr_signals_pending() != 0, is_pending && may_save(l), &o));
     if (o.step >= 0) {
         TR_TRY(settle(l, &o));
         l->is_between = true;

@@ -21,6 +21,7 @@ typedef struct {
     tr_schedule_t *schedule;
     tr_report_t report;
     tr_interval_t save, valid;
+    bool save_due; /* after the step whose outcome is read between the halves of the next */
     tr_loop_state_t state;
     bool stop;       /* some rank was asked to stop */
     int64_t skipped; /* updates skipped by on_nan = skip */

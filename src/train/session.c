@@ -29,6 +29,7 @@ static void read_settings(tr_session_t *s) {
     tr_config_read(s->config, &tr_data_config, &s->data);
     tr_config_read(s->config, &tr_model_config, &s->model);
     tr_config_read(s->config, &tr_optim_config, &s->optim);
+    s->optim.halts = s->train.on_nan == TR_ON_NAN_STOP;
     tr_config_read(s->config, &tr_schedule_config, &s->schedule);
     tr_config_read(s->config, &tr_parallel_config, &s->parallel);
     if (s->main.precision == TR_PRECISION_AUTO) s->main.precision = (int)s->params.precision;

@@ -216,15 +216,18 @@ tr_status_t tr_train_step_hold(tr_train_step_t *train_step);
  * does not wait for the step it has just enqueued. On an immediate device, _end returns the
  * outcome. On other devices, _begin of the next step returns it, after the first micro-batch of
  * that step is enqueued and before the second overwrites the inputs, or _drain returns it. Every
- * rank therefore learns the outcome of a step at the same place. Between the halves, the parameters
- * are those of the previous step. Collective.
+ * rank therefore learns the outcome of a step at the same place.
+ *
+ * may_save: between the halves, the parameters are those of the previous step. Otherwise, _begin
+ * may enqueue the whole step, which is one launch where a rank has one slot. If the previous step
+ * is not finite and train.on_nan is `stop`, this one changes nothing. Collective.
  */
 tr_status_t tr_train_step_begin(tr_train_step_t *train_step, int64_t step, double lr,
-                                bool stop_wanted, tr_step_outcome_t *out);
+                                bool stop_wanted, bool may_save, tr_step_outcome_t *out);
 tr_status_t tr_train_step_end(tr_train_step_t *train_step, tr_step_outcome_t *out);
 /* Waits for the last step. out->step is -1 if its outcome was already returned. Not collective. */
 tr_status_t tr_train_step_drain(tr_train_step_t *train_step, tr_step_outcome_t *out);
-/* Between the halves: makes the update of this step wait for `event`. */
+/* Between the halves of a step begun with may_save: makes its update wait for `event`. */
 void tr_train_step_update_after(tr_train_step_t *train_step, tr_event_t *event);
 /* _begin, _end and _drain. Collective. */
 tr_status_t tr_train_step_run(tr_train_step_t *train_step, int64_t step, double lr,

@@ -33,6 +33,7 @@ struct tr_train_step {
     exchange_t *host;                     /* [RING], pinned; by step */
     tr_event_t *known[RING];              /* the copies to host[i] are done */
     tr_event_t *before;                   /* the update waits for it; NULL: none */
+    bool whole;                           /* this step runs `last` and `update` in one */
     tr_feed_step_t step;                  /* of this step, for every micro-batch */
     times_t begun;                        /* counters at its start */
     times_t pending_begun, pending_ended; /* counters of the pending step */
@@ -134,7 +135,8 @@ static tr_status_t run_slot(tr_train_step_t *t, int64_t i) {
     TR_TRY(take_batch(t, i, &batch));
     TR_TRY(tr_feed_next(s->feed, batch, &t->step));
     const int program = is_last || s->tree ? s->last : i == 0 ? s->first : s->micro;
-    TR_TRY(tr_program_run(s->g, program, t->collectives));
+    TR_TRY(t->whole ? tr_program_run_both(s->g, program, s->update, t->collectives)
+                    : tr_program_run(s->g, program, t->collectives));
     if (s->tree) TR_TRY(tr_reduce_tree_add(s->tree, s->first_slot + i));
     if (!is_last) TR_TRY(tr_feed_used(s->feed));
     tr_watchdog_mark(s->world);
@@ -176,11 +178,15 @@ static tr_status_t take_times(const tr_train_step_t *t, tr_step_outcome_t *out) 
 
 static tr_status_t enqueue_update(tr_train_step_t *t) {
     tr_session_t *s = t->s;
-    exchange_t *host = &t->host[t->step.step.step % RING];
     if (s->tree) TR_TRY(tr_reduce_tree_finish(s->tree, t->collectives));
     if (t->before) TR_TRY(s->device->ops->event_wait(s->device, t->before, tr_graph_stream(s->g)));
     t->before = NULL;
-    TR_TRY(tr_program_run(s->g, s->update, NULL));
+    return tr_program_run(s->g, s->update, NULL);
+}
+
+static tr_status_t enqueue_outcome(tr_train_step_t *t) {
+    tr_session_t *s = t->s;
+    exchange_t *host = &t->host[t->step.step.step % RING];
     TR_TRY(tr_feed_used(s->feed)); /* `update` reads the step block, too */
     TR_TRY(read_back(s, s->sums, host->sums));
     TR_TRY(read_back(s, tr_graph_result(s->g), &host->result));
@@ -216,7 +222,7 @@ static tr_status_t take_outcome(tr_train_step_t *t, int newest, tr_step_outcome_
 }
 
 tr_status_t tr_train_step_begin(tr_train_step_t *t, int64_t step, double lr, bool stop_wanted,
-                                tr_step_outcome_t *out) {
+                                bool may_save, tr_step_outcome_t *out) {
     const tr_session_t *s = t->s;
     *out = (tr_step_outcome_t){.step = -1};
     TR_TRY(release_last(t));
@@ -226,7 +232,9 @@ tr_status_t tr_train_step_begin(tr_train_step_t *t, int64_t step, double lr, boo
                                         .lr = (float)lr,
                                         .weight_decay_scale = 1},
                                .stop = stop_wanted};
+    t->whole = !may_save && s->slot_count == 1 && !s->tree && !s->device->immediate;
     TR_TRY(run_slot(t, 0));
+    if (t->whole) TR_TRY(enqueue_outcome(t));
     return t->pending >= 0 ? take_outcome(t, 1, out) : TR_OK;
 }
 
@@ -237,7 +245,8 @@ void tr_train_step_update_after(tr_train_step_t *t, tr_event_t *event) {
 tr_status_t tr_train_step_end(tr_train_step_t *t, tr_step_outcome_t *out) {
     *out = (tr_step_outcome_t){.step = -1};
     for (int64_t i = 1; i < t->s->slot_count; i++) TR_TRY(run_slot(t, i));
-    TR_TRY(enqueue_update(t));
+    if (!t->whole) TR_TRY(enqueue_update(t));
+    if (!t->whole) TR_TRY(enqueue_outcome(t));
     t->pending_begun = t->begun;
     t->pending_ended = times(t);
     t->pending = t->step.step.step;
@@ -251,7 +260,7 @@ tr_status_t tr_train_step_drain(tr_train_step_t *t, tr_step_outcome_t *out) {
 
 tr_status_t tr_train_step_run(tr_train_step_t *t, int64_t step, double lr, bool stop_wanted,
                               tr_step_outcome_t *out) {
-    TR_TRY(tr_train_step_begin(t, step, lr, stop_wanted, out));
+    TR_TRY(tr_train_step_begin(t, step, lr, stop_wanted, false, out));
     TR_TRY(tr_train_step_end(t, out));
     return t->pending >= 0 ? tr_train_step_drain(t, out) : TR_OK;
 }

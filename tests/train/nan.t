@@ -64,6 +64,11 @@ here=$(said)
 run 1 bad.ini run.dir=bad3 device=strict
 [ $? = 93 ] && [ -n "$here" ] && [ "$(said)" = "$here" ]
 ok $? "an asynchronous device: the same step and the same op"
+run 1 bad.ini run.dir=bad5 data.micro_batch=8
+whole=$(said)
+run 1 bad.ini run.dir=bad6 data.micro_batch=8 device=strict
+[ $? = 93 ] && [ -n "$whole" ] && [ "$(said)" = "$whole" ]
+ok $? "one micro-batch, where the next step is enqueued whole: the same step and the same op"
 run 2 bad.ini run.dir=bad4 device=strict
 [ $? = 93 ] && names out "\[rank 1 & trainer: error & op 'mse[a-z_]*'" && [ "$(grep -c 'trainer: error' out)" = 1 ]
 ok $? "two ranks with asynchronous devices: the rank with the bad sample names the loss"

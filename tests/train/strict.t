@@ -12,6 +12,11 @@ ok $? "strict: likewise"
 ok $? "checkpoints of the same step have the same bits"
 [ "$(losses cpu)" = "$(losses strict)" ] && [ "$(losses cpu | wc -l)" -ge 20 ]
 ok $? "and so have all losses"
+# One micro-batch: the forward pass and the update are one executable, except where a checkpoint is due.
+run 1 net.ini run.dir=cpu1 $often data.micro_batch=48 && run 1 net.ini run.dir=strict1 device=strict $often data.micro_batch=48
+[ $? = 0 ] && [ "$(sums cpu1 | wc -l)" -ge 3 ] && [ "$(sums cpu1 | join - <(sums strict1) | awk '{ n++ } $2 != $4 { n = 0; exit } END { print n }')" -ge 3 ] &&
+    [ "$(losses cpu1)" = "$(losses strict1)" ] && [ "$(state cpu1)" = "$(state strict1)" ]
+ok $? "one micro-batch: the same checkpoints and losses"
 run 2 net.ini run.dir=two parallel.reproducible=yes
 run 2 net.ini run.dir=two-strict device=strict parallel.reproducible=yes checkpoint.every=4
 [ $? = 0 ] && [ "$(state two)" = "$(state two-strict)" ]

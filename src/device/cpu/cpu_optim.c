@@ -34,12 +34,14 @@ CPU_KERNEL(grad_norm) {
     double unscale = correction / (loss ? loss->scale : 1.0f), norm = sqrt(squares) * unscale,
            clip = attr->clip;
     bool loss_finite = isfinite(counts[0]) && isfinite(counts[1]);
-    bool finite = isfinite((float)norm) && loss_finite;
+    const bool halted = attr->halts && result->scale < 0;
+    bool finite = isfinite((float)norm) && loss_finite && !halted;
     result->grad_norm = (float)norm;
     result->finite = finite;
     result->scale = finite ? (float)(unscale * (clip > 0 && norm > clip ? clip / norm : 1)) : 0.0f;
     result->applied += finite;
-    if (loss) tr_loss_scale_update(loss, finite, loss_finite, attr->growth_steps);
+    if (loss && !halted) tr_loss_scale_update(loss, finite, loss_finite, attr->growth_steps);
+    if (attr->halts && !finite && (halted || !loss || loss->overflowed == 0)) result->scale = -1;
     return TR_OK;
 }
 

@@ -19,6 +19,31 @@ static tr_step_result_t grad_norm(const float *grad, int64_t n, float samples, f
     return result;
 }
 
+/* After a step that is not finite: none is, unless the gradient overflowed at a loss scale above
+ * the lowest. */
+static void test_halts(void **state) {
+    const float good = 1, bad = INFINITY;
+    const struct {
+        float loss, scale, norm;
+        bool halts, finite_after;
+    } cases[] = {
+        {1, 1, bad, true, false}, {1, 8, bad, true, true},     {NAN, 8, good, true, false},
+        {1, 1, bad, false, true}, {NAN, 8, good, false, true}, {1, 8, good, true, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tr_grad_norm_attr_t attr = {.batch_size = 64, .halts = cases[i].halts};
+        tr_loss_scale_t scale = {.scale = cases[i].scale};
+        tr_step_result_t result = {0};
+        tr_step_t step = {0};
+        for (int k = 0; k < 4; k++) {
+            float counts[2] = {64, k == 0 ? cases[i].loss : 1}, g = k == 0 ? cases[i].norm : good;
+            RUN(GRAD_NORM, &attr, VIEWS(F32(&g, 1), F32(counts, 2), BYTES(&step)),
+                VIEWS(BYTES(&result), F32(&scale.scale, 4)));
+            if (k > 0) assert_int_equal(result.finite, cases[i].finite_after);
+        }
+    }
+}
+
 static void test_grad_norm(void **state) {
     for (int s = 0; s < SIZES; s++) {
         int64_t n = sizes[s];
@@ -220,9 +245,13 @@ static void test_skip(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grad_norm), cmocka_unit_test(test_grad_norm_not_finite),
-        cmocka_unit_test(test_sgd),       cmocka_unit_test(test_adam),
-        cmocka_unit_test(test_averages),  cmocka_unit_test(test_skip),
+        cmocka_unit_test(test_halts),
+        cmocka_unit_test(test_grad_norm),
+        cmocka_unit_test(test_grad_norm_not_finite),
+        cmocka_unit_test(test_sgd),
+        cmocka_unit_test(test_adam),
+        cmocka_unit_test(test_averages),
+        cmocka_unit_test(test_skip),
     };
     return cmocka_run_group_tests(tests, kt_setup, kt_teardown);
 }

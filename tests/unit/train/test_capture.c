@@ -137,12 +137,12 @@ static void replayed_is_op_by_op(void **state) {
     compare("data.micro_batch=4", "parallel.reproducible=yes", MPI_ENGINE);
 }
 
-/* One launch a slot and one for `update`, whatever the number of ranks; one wait. */
+/* One launch a slot and one for `update`, or one for both if there is one slot; one wait. */
 static void a_whole_step_is_captured(void **state) {
     const int64_t slots = 2 / tr_world_info(world)->size;
     compare("data.micro_batch=12", "parallel.reproducible=no", DEFERRED);
     run_t whole = run("capture=yes", "data.micro_batch=12", "parallel.reproducible=no", DEFERRED);
-    assert_int_equal(whole.launches, slots + 1);
+    assert_int_equal(whole.launches, slots == 1 ? 1 : slots + 1);
     assert_int_equal(whole.waits, 1);
     tr_free(&whole.params);
 }

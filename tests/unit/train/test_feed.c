@@ -82,7 +82,7 @@ static counts_t counts_of(const trainer_t *t) {
 static counts_t costs(trainer_t *t, int64_t step) {
     tr_step_outcome_t o;
     const counts_t before = counts_of(t);
-    OK(tr_train_step_begin(t->train_step, step, 0.01, false, &o));
+    OK(tr_train_step_begin(t->train_step, step, 0.01, false, false, &o));
     assert_int_equal(o.step, step - 1);
     OK(tr_train_step_end(t->train_step, &o));
     assert_int_equal(o.step, -1);
@@ -109,9 +109,10 @@ static void expect(const char *micro_batch, const char *prefetch, int64_t waits,
 }
 
 /* A slot takes six copies: x, y, sample ids, weights, step block, stop wish. Sums and result come
- * back at the end. A launch for each slot, and one for `update`. */
+ * back at the end. A launch for each slot, and one for `update`; one for both if there is one slot.
+ */
 static void one_wait_for_a_step(void **state) {
-    expect("data.micro_batch=24", "data.prefetch=4", 1, 1 * 6 + 2, 1 + 1);
+    expect("data.micro_batch=24", "data.prefetch=4", 1, 1 * 6 + 2, 1);
 }
 
 /* A slot waits for the copy of the one that had its set, unless the outcome of the step before says
@@ -149,13 +150,13 @@ static void outcomes_come_in_turn(void **state) {
     double last = 0;
     for (int64_t step = 0; step < 6; step++) {
         const bool stop = step == 3;
-        OK(tr_train_step_begin(now.train_step, step, 0.01, stop, &a));
+        OK(tr_train_step_begin(now.train_step, step, 0.01, stop, false, &a));
         assert_int_equal(a.step, -1);
         OK(tr_train_step_end(now.train_step, &a));
         assert_int_equal(a.step, step);
         OK(tr_train_step_drain(now.train_step, &b));
         assert_int_equal(b.step, -1);
-        OK(tr_train_step_begin(later.train_step, step, 0.01, stop, &b));
+        OK(tr_train_step_begin(later.train_step, step, 0.01, stop, false, &b));
         assert_int_equal(b.step, step - 1);
         assert_true(step == 0 || (b.loss == last && b.stop == (step == 4)));
         OK(tr_train_step_end(later.train_step, &b));
@@ -190,9 +191,9 @@ static void a_step_without_a_loss_changes_nothing(const char *micro_batch) {
         OK(tr_train_step_run(t.train_step, step, step == 4 ? INFINITY : 0.01, false, &o));
     assert_true(o.finite);
     void *before = params_of(&t, &bytes);
-    OK(tr_train_step_begin(t.train_step, 5, 0.01, false, &o));
+    OK(tr_train_step_begin(t.train_step, 5, 0.01, false, false, &o));
     OK(tr_train_step_end(t.train_step, &o));
-    OK(tr_train_step_begin(t.train_step, 6, 0.01, false, &o));
+    OK(tr_train_step_begin(t.train_step, 6, 0.01, false, false, &o));
     assert_true(o.step == 5 && !o.finite);
     void *after = params_of(&t, &bytes);
     assert_memory_equal(before, after, bytes);
@@ -211,6 +212,58 @@ static void a_loss_that_is_not_finite_changes_nothing(void **state) {
     a_step_without_a_loss_changes_nothing("data.micro_batch=4");
 }
 
+/* A step with one slot has updated the weights when the outcome of the step before is known. If that
+ * has no loss, this one, which has, changes nothing; with on_nan = skip it does. */
+static bool next_step_updates(const char *on_nan) {
+    trainer_t t = begin("device=strict", "data.micro_batch=24", on_nan);
+    const tr_tensor_t bias = tr_graph_find(t.s->g, "linear1.bias");
+    tr_step_outcome_t o;
+    size_t bytes;
+    float good[16], bad[16] = {NAN};
+    assert_false(tr_is_none(bias));
+    for (int64_t step = 0; step < 8; step++)
+        OK(tr_train_step_run(t.train_step, step, 0.01, false, &o));
+    void *before = params_of(&t, &bytes);
+    OK(tr_tensor_read(t.s->g, bias, good));
+    OK(tr_tensor_write(t.s->g, bias, bad));
+    OK(tr_train_step_begin(t.train_step, 8, 0.01, false, false, &o));
+    OK(tr_train_step_end(t.train_step, &o));
+    OK(tr_tensor_write(t.s->g, bias, good));
+    OK(tr_train_step_begin(t.train_step, 9, 0.01, false, false, &o));
+    assert_true(o.step == 8 && !o.finite);
+    void *after = params_of(&t, &bytes);
+    const bool updates = memcmp(before, after, bytes) != 0;
+    t.s->device->ops->host_free(t.s->device, before);
+    t.s->device->ops->host_free(t.s->device, after);
+    end(&t);
+    return updates;
+}
+
+static void a_whole_step_after_one_without_a_loss(void **state) {
+    assert_false(next_step_updates("train.on_nan=stop"));
+    assert_true(next_step_updates("train.on_nan=skip"));
+}
+
+/* Between the halves of a step that may be saved, the weights are those of the step before. */
+static void a_step_that_may_be_saved_waits(void **state) {
+    trainer_t t = begin("device=strict", "data.micro_batch=24", "data.prefetch=4");
+    tr_step_outcome_t o;
+    size_t bytes;
+    for (int64_t step = 0; step < 8; step++)
+        OK(tr_train_step_run(t.train_step, step, 0.01, false, &o));
+    void *before = params_of(&t, &bytes);
+    OK(tr_train_step_begin(t.train_step, 8, 0.01, false, true, &o));
+    void *between = params_of(&t, &bytes);
+    assert_memory_equal(before, between, bytes);
+    OK(tr_train_step_end(t.train_step, &o));
+    void *after = params_of(&t, &bytes);
+    assert_memory_not_equal(before, after, bytes);
+    t.s->device->ops->host_free(t.s->device, before);
+    t.s->device->ops->host_free(t.s->device, between);
+    t.s->device->ops->host_free(t.s->device, after);
+    end(&t);
+}
+
 /* -- the trace --------------------------------------------------------------------------------- */
 
 static void write_line(void *file, const char *stream, const char *what, size_t amount) {
@@ -224,7 +277,7 @@ static void write_trace(FILE *file) {
     for (int64_t step = 0; step < 10; step++) {
         if (step == 2) tr_strict_trace(t.s->device, write_line, file);
         if (step >= 2) fprintf(file, "step %d\n", (int)step + 1);
-        OK(tr_train_step_begin(t.train_step, step, 0.01, false, &o));
+        OK(tr_train_step_begin(t.train_step, step, 0.01, false, false, &o));
         OK(tr_train_step_end(t.train_step, &o));
     }
     tr_strict_trace(t.s->device, NULL, NULL);
@@ -262,6 +315,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(copied_inputs_train_as_bound_ones),
         cmocka_unit_test(outcomes_come_in_turn),
         cmocka_unit_test(a_loss_that_is_not_finite_changes_nothing),
+        cmocka_unit_test(a_whole_step_after_one_without_a_loss),
+        cmocka_unit_test(a_step_that_may_be_saved_waits),
         cmocka_unit_test(what_the_host_does_in_a_step),
     };
     tr_log_set_level(TR_LOG_WARN);
