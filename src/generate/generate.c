@@ -30,7 +30,6 @@ struct tr_generator {
     const tr_model_t *model;
     int64_t context;
     program_t prefill[PIECES], decode;
-    int convert;    /* program: weights to bf16; -1: none */
     row_t *row;     /* [params.rows] */
     float *logits;  /* (rows, vocab_size) */
     int32_t *input; /* host values of an input */
@@ -79,21 +78,6 @@ static tr_status_t build(tr_generator_t *n, const char *name, program_t *p) {
     return tr_program_end(g);
 }
 
-/* Fills every cache NAME.bf16 from the parameter NAME. */
-static tr_status_t build_convert(tr_generator_t *n) {
-    tr_graph_t *g = n->s->g;
-    const int32_t count = tr_graph_tensor_count(g);
-    TR_TRY(tr_program_begin(g, "convert", TR_PLAIN, &n->convert));
-    for (int32_t id = 1; id <= count; id++) {
-        char name[256];
-        if (!tr_is_param(g, (tr_tensor_t){id})) continue;
-        tr_snprintf(name, sizeof name, "%s.bf16", tr_tensor_info(g, (tr_tensor_t){id})->name);
-        const tr_tensor_t copy = tr_graph_find(g, name);
-        if (!tr_is_none(copy)) TR_TRY(tr_cast_into(g, (tr_tensor_t){id}, copy));
-    }
-    return tr_program_end(g);
-}
-
 tr_status_t tr_generator_build(tr_session_t *s, void *generator) {
     tr_generator_t *n = generator;
     int64_t vocab_size = 0;
@@ -114,8 +98,7 @@ tr_status_t tr_generator_build(tr_session_t *s, void *generator) {
         TR_TRY(build(n, name, &n->prefill[i]));
     }
     tr_snprintf(name, sizeof name, "decode%lld", (long long)n->params.rows);
-    TR_TRY(build(n, name, &n->decode));
-    return n->params.weights == TR_F32 ? TR_OK : build_convert(n);
+    return build(n, name, &n->decode);
 }
 
 /* -- life -------------------------------------------------------------------------------------- */
@@ -124,7 +107,6 @@ tr_status_t tr_generator_create(const tr_generator_params_t *params, tr_generato
     TR_TRY(tr_alloc(sizeof **out, "generator", out));
     (*out)->params = *params;
     if (params->cache_rows == 0) (*out)->params.cache_rows = params->rows;
-    (*out)->convert = -1;
     return TR_OK;
 }
 
@@ -134,10 +116,7 @@ tr_status_t tr_generator_start(tr_generator_t *n) {
     TR_TRY(tr_alloc((size_t)rows * sizeof *n->row, "rows", &n->row));
     TR_TRY(tr_alloc((size_t)rows * scores * sizeof *n->logits, "scores", &n->logits));
     TR_TRY(tr_alloc(3 * (size_t)inputs * sizeof *n->input, "inputs", &n->input));
-    TR_TRY(tr_alloc(scores * sizeof *n->order, "tokens by score", &n->order));
-    if (n->convert < 0) return TR_OK;
-    TR_TRY(tr_program_run(n->s->g, n->convert, NULL));
-    return tr_graph_sync(n->s->g);
+    return tr_alloc(scores * sizeof *n->order, "tokens by score", &n->order);
 }
 
 int tr_generator_decode(const tr_generator_t *n) {

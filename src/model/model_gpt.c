@@ -95,22 +95,10 @@ static tr_status_t table(const context_t *c, const char *name, int64_t rows, tr_
     return TR_OK;
 }
 
-/* The operand of a product with few rows: the weight, or its bf16 copy. */
-static tr_status_t read_weight(const context_t *c, tr_tensor_t *w) {
-    const tr_tensor_info_t info = *tr_tensor_info(c->g, *w);
-    tr_str_t name = {0};
-    if (c->texts->weights == TR_F32) return TR_OK;
-    tr_str_printf(&name, "%s.bf16", info.name);
-    const tr_status_t status =
-        name.status ? name.status : tr_cache(c->g, name.text, TR_BF16, &info.shape, w);
-    tr_str_free(&name);
-    return status;
-}
-
 static tr_status_t product(const context_t *c, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b,
                            bool trans_w, tr_act_t act, tr_tensor_t *out) {
     if (c->texts) {
-        TR_TRY(read_weight(c, &w));
+        if (c->texts->weights != TR_F32) TR_TRY(tr_param_copy(c->g, w, c->texts->weights, &w));
         return tr_linear_rows(c->g, x, w, b, trans_w, act, out);
     }
     return trans_w ? tr_linear(c->g, x, w, b, act, out) : tr_linear_in_out(c->g, x, w, b, act, out);
