@@ -26,8 +26,12 @@ trace op_by_op 1 data.micro_batch=4 capture=no
 ok $? "two micro-batches, op by op"
 trace captured 1 data.micro_batch=4
 ok $? "the same, captured"
+trace one_slot 1 data.micro_batch=8
+ok $? "one micro-batch, captured"
 trace two_ranks 2 data.micro_batch=4 capture=no
 ok $? "two ranks, op by op: an all-reduce, and the update after it"
 [ "$(grep -c '^cudaGraphLaunch' captured.txt)" = 3 ] && ! grep -q '^cublasLtMatmul' captured.txt
 ok $? "captured: three launches a step"
+[ "$(grep -c '^cudaGraphLaunch' one_slot.txt)" = 1 ] && ! grep -q '^cublasLtMatmul' one_slot.txt
+ok $? "captured, one micro-batch: one launch a step"
 echo "1..$n"
