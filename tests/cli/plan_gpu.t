@@ -36,7 +36,7 @@ plan() { local gpu=$1 config=$2; shift 2; "$TRAINER" plan "$config" --gpu "$gpu"
 # of PYTHON: an expression over p, the plan
 of() { python3 -I -c "import json,sys; p=json.load(open('plan.json')); sys.exit(0 if ($1) else 1)"; }
 
-plan h100 small.ini; [ $? = 2 ] && grep -q "'h100'.*a100, h200 or b200" out
+plan h300 small.ini; [ $? = 2 ] && grep -q "'h300'.*a100, h100, h200 or b200" out
 ok $? "an unknown GPU"
 "$TRAINER" plan small.ini --warm x >out 2>&1; [ $? = 2 ] && grep -q -- '--warm requires --gpu' out
 ok $? "--warm without --gpu"

@@ -24,6 +24,7 @@ typedef struct {
 } row_t;
 static const row_t rows[] = {
     {"a100", "NVIDIA A100-SXM4-80GB", 80, 108, 1410000, 1593000, 41943040, 166912, 85100000000},
+    {"h100", "NVIDIA H100 80GB HBM3", 90, 132, 1980000, 2619000, 52428800, 232448, 85000000000},
     {"h200", "NVIDIA H200", 90, 132, 1980000, 3201000, 62914560, 232448, 150754820096},
     {"b200", "NVIDIA B200", 100, 148, 1965000, 3996000, 132644864, 232448, 191500000000},
 };
@@ -31,7 +32,7 @@ static const row_t rows[] = {
 static tr_status_t find_row(const char *name, const row_t **out) {
     for (size_t i = 0; i < TR_COUNT(rows); i++)
         if (strcmp(rows[i].name, name) == 0) return *out = &rows[i], TR_OK;
-    return TR_FAIL(TR_ERR_USAGE, "unknown GPU '%s': expected a100, h200 or b200", name);
+    return TR_FAIL(TR_ERR_USAGE, "unknown GPU '%s': expected a100, h100, h200 or b200", name);
 }
 
 static void properties_json(const row_t *row, tr_str_t *out) {
