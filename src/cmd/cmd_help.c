@@ -266,7 +266,10 @@ tr_status_t cmd_help_print(const char *name) {
             print_list(&lists[l]);
             return TR_OK;
         }
-    if (print_named(name)) return TR_OK;
+    if (print_named(name)) {
+        if (!is_section(name)) return TR_OK; /* "cuda" is both */
+        printf("\n");
+    }
     TR_TRY(print_keys(strcmp(name, "keys") == 0 ? NULL : name));
     return TR_OK;
 }

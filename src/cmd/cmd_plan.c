@@ -106,6 +106,9 @@ static tr_status_t check_mode(plan_options_t *o) {
     if (*mode && o->ops) return TR_FAIL(TR_ERR_USAGE, "plan %s does not take --ops", mode);
     if (o->nodes.count > 0 && o->ranks.count > 0)
         return TR_FAIL(TR_ERR_USAGE, "plan --nodes does not take --ranks; use --ranks-per-node");
+    if (o->gpu && o->ranks.count > 1)
+        return TR_FAIL(TR_ERR_USAGE, "plan --gpu takes one number of ranks, found %d",
+                       o->ranks.count);
     if (o->ranks.count == 0) o->ranks = (plan_counts_t){1, {1}};
     if (o->ranks_per_node == 0) o->ranks_per_node = 1;
     if (!o->mode) o->mode = "weak";

@@ -76,9 +76,10 @@ static void take_count(void *self, const char *name, const char *value) {
 
 static tr_status_t measure(gpu_t *p, const tr_config_t *config, const plan_options_t *o) {
     const int ranks = o->ranks.value[0];
+    const bool is_auto = strcmp(tr_config_get(config, "data.micro_batch"), "auto") == 0;
     const tr_session_params_t params = {.training = true,
                                         .evaluation = true,
-                                        .any_size = true,
+                                        .any_size = !is_auto, /* auto: reduced until it fits */
                                         .gpu = o->gpu,
                                         .split = TR_SPLIT_TRAIN,
                                         .rank = ranks - 1,

@@ -38,7 +38,9 @@ tr_status_t tr_backend_find(const char *name, const tr_backend_t **out) {
         if (any && reason) continue;
         if (reason)
             return TR_FAIL(TR_ERR_CONFIG,
-                           "device: '%s' cannot be used on this machine: %s; use device = auto",
+                           "device: '%s' cannot be used on this machine: %s; start it on one where "
+                           "it can, or set "
+                           "device = cpu",
                            name, reason);
         *out = backends[i];
         return TR_OK;

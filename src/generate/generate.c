@@ -85,8 +85,7 @@ tr_status_t tr_generator_build(tr_session_t *s, void *generator) {
     n->s = s;
     TR_TRY(tr_model_find(s->model.type, &n->model));
     if (!n->model->generate || !n->model->tokens)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "model.type = %s does not continue texts: use a model of type gpt",
+        return TR_FAIL(TR_ERR_CONFIG, "generate needs a model of type gpt; model.type is %s",
                        s->model.type);
     n->model->tokens(s->config, &n->context, &vocab_size);
     if (vocab_size > 0) n->params.vocab_size = vocab_size;

@@ -276,6 +276,8 @@ void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
                                 "label");
         if (r->has_new_valid)
             append_accuracy(r->s, text, "valid", r->valid_terms, r->valid_loss, r->valid_accuracy);
+        if (r->has_new_valid && r->valid_step > 0 && r->valid_step != steps_done)
+            tr_str_printf(text, " (step %lld)", (long long)r->valid_step);
         r->has_new_valid = false;
         const double tokens = step_tokens(r->s);
         tr_str_printf(text, "  %s  %.0f %s/s", tr_format_duration(now - r->epoch.since, took),
@@ -289,6 +291,7 @@ void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
 
 tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_outcome_t *v,
                             double seconds, bool is_best) {
+    r->valid_step = steps_done;
     r->valid_terms = v->terms;
     r->valid_loss = v->loss;
     r->valid_accuracy = v->accuracy;

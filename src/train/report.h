@@ -41,6 +41,7 @@ typedef struct {
     /* training means of the last complete epoch; NaN if there is none */
     double epoch_loss, epoch_accuracy;
     /* NaN if there is none */
+    int64_t valid_step; /* of the last validation of this session; 0: none */
     double valid_terms, valid_loss, valid_accuracy, test_loss, test_accuracy;
     bool has_new_valid; /* since the last epoch line */
     /* memory of the process before the planned memory: code, libraries, data sets */

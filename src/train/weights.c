@@ -21,10 +21,12 @@ static tr_status_t open_chosen(const char *dir, bool wants_best, tr_checkpoint_t
     tr_str_free(&skipped);
     TR_TRY(status);
     if (*out) return TR_OK;
-    return TR_FAIL(TR_ERR_NOINPUT,
-                   "%s holds no checkpoint: expected a run folder, its checkpoints/%s one of their "
-                   "step-NNNNNNNN%s",
-                   dir, wants_best ? "," : ", or", wants_best ? ", or a .safetensors file" : "");
+    return TR_FAIL(
+        TR_ERR_NOINPUT,
+        "%s holds no checkpoint: expected a run folder, its checkpoints/%s one of their "
+        "step-NNNNNNNN%s",
+        dir, wants_best ? "," : ", or",
+        wants_best ? ", a .safetensors file, or a Hugging Face model folder with config.json" : "");
 }
 
 static tr_status_t open_checkpoint(const char *path, bool wants_best, tr_checkpoint_t **out) {

@@ -52,6 +52,9 @@ if [ -e "$BUILD/hostcuda/libtrainer_cuda.so" ]; then
     HOSTCUDA_CUDNN_VERSION=91000 fake gpt.ini &&
         of "all(o['workspace_bytes'] == (1 << 20) + 6 * 4 * 2 * 128 * 128 for o in p['ops'] if 'attention' in o['op'])"
     ok $? "and of attention: the scores of its heads"
+    fake small.ini data.batch_size=4096 data.micro_batch=auto cuda.memory_limit=0.01 data.synthetic_shape=64x64x3 &&
+        of "p['micro_batch'] < 4096 and p['memory_bytes']['total'] <= p['memory_bytes']['limit']"
+    ok $? "data.micro_batch = auto is reduced until the plan fits"
     fake small.ini --warm warm && of "p['plans_made'] == 5" &&
         fake small.ini --warm warm && of "p['plans_made'] == 0 and p['plans_restored'] == 5"
     ok $? "plans are kept in a folder, and restored"
