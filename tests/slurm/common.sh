@@ -32,10 +32,12 @@ submit() {
 job_state() { on head scontrol show job -o "$1" 2>/dev/null | grep -o 'JobState=[A-Z_]*' | cut -d= -f2; }
 # job_pid JOB RANK: the process of a rank, once it is there
 job_pid() {
-    local try pid
+    local try pid vars
     for try in $(seq 600); do
         for pid in $(pgrep -x trainer); do
-            cat "/proc/$pid/environ" 2>/dev/null | tr '\0' '\n' | grep -cxE "SLURM_JOB_ID=$1|(PMIX_RANK|OMPI_COMM_WORLD_RANK)=$2" | grep -q '[23]' && { echo "$pid"; return; }
+            # under mpirun a rank has both of the last two
+            vars=$(tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ")
+            grep -qx "SLURM_JOB_ID=$1" <<<"$vars" && grep -qxE "(PMIX_RANK|OMPI_COMM_WORLD_RANK)=$2" <<<"$vars" && { echo "$pid"; return; }
         done
         sleep 0.05
     done

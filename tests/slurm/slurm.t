@@ -13,10 +13,13 @@ export SLOW=50
 one() { submit --nodes=1 --exclusive --ntasks-per-node=2 -- net.ini $exact; }
 warned=$(one) term=$(one) killed=$(one) mpirun=$(LAUNCHER=mpirun one)
 
-at_step "$warned" 12 && on head scancel --signal=USR1 --batch "$warned"
-at_step "$mpirun" 12 && on head scancel --signal=USR1 --batch "$mpirun"
-at_step "$term" 12 && on head scancel --signal=TERM "$term" && on head scancel --signal=TERM "$term"
-at_step "$killed" 12 && kill -9 "$(job_pid "$killed" 1)"
+# At the same time: scancel may take longer than a job.
+acts=()
+at_step "$warned" 12 && on head scancel --signal=USR1 --batch "$warned" & acts+=($!)
+at_step "$mpirun" 12 && on head scancel --signal=USR1 --batch "$mpirun" & acts+=($!)
+at_step "$term" 12 && on head scancel --signal=TERM "$term" && on head scancel --signal=TERM "$term" & acts+=($!)
+at_step "$killed" 12 && kill -9 "$(job_pid "$killed" 1)" & acts+=($!)
+wait "${acts[@]}"
 ended_well "$warned"
 ok $? "USR1 to the script: saved, requeued, the same bits"
 grep -q 'stopped by a signal after step' out && ! grep -q 'no verdict' out
