@@ -5,6 +5,7 @@
  */
 #include "cuda_plan_store.h"
 #include "cuda_product.h"
+#include "cuda_tune.h"
 #include "trainer/mem.h"
 #include "trainer/str.h"
 #include <math.h>
@@ -21,27 +22,20 @@ enum { FIRST_SIZE = 128, LAST_SIZE = 8192 }; /* rows and columns of a product */
 #define LAST_COPY    ((size_t)512 << 20)
 #define SAMPLE_BYTES ((size_t)1 << 18) /* of random numbers, repeated over the whole memory */
 
-typedef struct probe probe_t;
-struct probe {
+typedef struct {
     tr_device_t *device;
-    tr_stream_t *stream;
-    tr_event_t *from, *to;
-    tr_status_t (*run)(probe_t *p);
+    cuda_timer_t timer;
+    tr_status_t (*run)(void *probe, tr_stream_t *stream);
     char *memory;
     cuda_product_plan_t *plan;
     size_t bytes; /* of an operand, or of a copy */
-};
+} probe_t;
 
 /* -- timing ------------------------------------------------------------------------------------ */
 
 static tr_status_t time_runs(probe_t *p, int repeats, double *out_sec) {
-    const tr_device_ops_t *ops = p->device->ops;
-    TR_TRY(ops->event_record(p->device, p->from, p->stream));
-    for (int i = 0; i < repeats; i++) TR_TRY(p->run(p));
-    TR_TRY(ops->event_record(p->device, p->to, p->stream));
-    TR_TRY(ops->event_sync(p->device, p->to));
-    TR_TRY(ops->event_elapsed(p->device, p->from, p->to, out_sec));
-    *out_sec = fmax(*out_sec / repeats, 1e-9);
+    TR_TRY(tr_cuda_timer_run(&p->timer, p->run, p, repeats, out_sec));
+    *out_sec = fmax(*out_sec, 1e-9);
     return TR_OK;
 }
 
@@ -65,27 +59,6 @@ static tr_status_t time_size(probe_t *p, bool last, double *out_sec) {
     qsort(round, (size_t)rounds, sizeof *round, compare);
     *out_sec = round[rounds / 2];
     return TR_OK;
-}
-
-static void close_probe(probe_t *p) {
-    const tr_device_ops_t *ops = p->device->ops;
-    if (p->from) ops->event_destroy(p->device, p->from);
-    if (p->to) ops->event_destroy(p->device, p->to);
-    if (p->stream) ops->stream_destroy(p->device, p->stream);
-    *p = (probe_t){.device = p->device};
-}
-
-static tr_status_t open_probe(tr_device_t *device, probe_t *p) {
-    const tr_device_ops_t *ops = device->ops;
-    tr_status_t status = TR_OK;
-    *p = (probe_t){.device = device};
-    TR_TRY_GOTO(ops->stream_create(device, "peak", TR_PRIORITY_NORMAL, &p->stream), fail);
-    TR_TRY_GOTO(ops->event_create(device, TR_EVENT_TIMED, &p->from), fail);
-    TR_TRY_GOTO(ops->event_create(device, TR_EVENT_TIMED, &p->to), fail);
-    return TR_OK;
-fail:
-    close_probe(p);
-    return status;
 }
 
 /* -- products ---------------------------------------------------------------------------------- */
@@ -112,18 +85,19 @@ static tr_status_t fill_operand(const probe_t *p, tr_dtype_t dtype) {
         memcpy(host + i, &bits, elem); /* little-endian */
     }
     tr_status_t status =
-        ops->copy(p->device, p->stream, p->memory, host, sample, TR_COPY_TO_DEVICE);
+        ops->copy(p->device, p->timer.stream, p->memory, host, sample, TR_COPY_TO_DEVICE);
     for (size_t done = sample; done < p->bytes && status == TR_OK; done *= 2)
-        status =
-            ops->copy(p->device, p->stream, p->memory + done, p->memory, done, TR_COPY_ON_DEVICE);
-    if (status == TR_OK) status = ops->stream_sync(p->device, p->stream);
+        status = ops->copy(p->device, p->timer.stream, p->memory + done, p->memory, done,
+                           TR_COPY_ON_DEVICE);
+    if (status == TR_OK) status = ops->stream_sync(p->device, p->timer.stream);
     tr_free(&host);
     return status;
 }
 
 /* C = A A^T: operand, result, workspace */
-static tr_status_t run_product(probe_t *p) {
-    return tr_cuda_product_run(p->device, p->stream, p->plan, p->memory, p->memory, NULL,
+static tr_status_t run_product(void *probe, tr_stream_t *stream) {
+    const probe_t *p = probe;
+    return tr_cuda_product_run(p->device, stream, p->plan, p->memory, p->memory, NULL,
                                p->memory + p->bytes, p->memory + 2 * p->bytes);
 }
 
@@ -163,8 +137,9 @@ static tr_status_t measure_products(probe_t *p, tr_dtype_t dtype, double *out_fl
 
 /* -- copies ------------------------------------------------------------------------------------ */
 
-static tr_status_t run_copy(probe_t *p) {
-    return p->device->ops->copy(p->device, p->stream, p->memory + p->bytes, p->memory, p->bytes,
+static tr_status_t run_copy(void *probe, tr_stream_t *stream) {
+    const probe_t *p = probe;
+    return p->device->ops->copy(p->device, stream, p->memory + p->bytes, p->memory, p->bytes,
                                 TR_COPY_ON_DEVICE);
 }
 
@@ -174,7 +149,7 @@ static tr_status_t time_copy(probe_t *p, size_t bytes, double *out_sec) {
     p->bytes = bytes;
     TR_TRY(p->device->ops->alloc(p->device, 2 * bytes, 0, &memory));
     p->memory = memory;
-    tr_status_t status = p->device->ops->zero(p->device, p->stream, memory, 2 * bytes);
+    tr_status_t status = p->device->ops->zero(p->device, p->timer.stream, memory, 2 * bytes);
     if (status == TR_OK) status = time_size(p, bytes == LAST_COPY, out_sec);
     p->device->ops->free(p->device, memory);
     return status;
@@ -196,11 +171,11 @@ static tr_status_t measure_copies(probe_t *p, double *out_bytes) {
 
 static tr_status_t measure(tr_device_t *device, tr_dtype_t dtype, double *out_flops,
                            double *out_bytes, bool *out_whole) {
-    probe_t p;
-    TR_TRY(open_probe(device, &p));
-    tr_status_t status = measure_products(&p, dtype, out_flops, out_whole);
+    probe_t p = {.device = device};
+    tr_status_t status = tr_cuda_timer_open(device, &p.timer);
+    if (status == TR_OK) status = measure_products(&p, dtype, out_flops, out_whole);
     if (status == TR_OK && out_bytes) status = measure_copies(&p, out_bytes);
-    close_probe(&p);
+    tr_cuda_timer_close(&p.timer);
     return status;
 }
 

@@ -1,61 +1,77 @@
-/* Times one algorithm with events of the GPU. */
+/* Times work with events of the GPU. */
 #include "cuda_tune.h"
 
 #include <math.h>
 
-enum { ROUNDS = 3, RUNS = 5 }; /* each round is timed as a whole */
+enum { ROUNDS = 3, RUNS = 5 }; /* of a trial: each round is timed as a whole */
 
-typedef struct {
-    tr_device_t *device;
-    tr_stream_t *stream;
-    tr_event_t *first, *last;
-    void *memory;
-} bench_t;
+/* -- timer ------------------------------------------------------------------------------------- */
 
-static void bench_close(bench_t *b) {
-    const tr_device_ops_t *ops = b->device->ops;
-    if (b->stream) (void)ops->stream_sync(b->device, b->stream);
-    if (b->first) ops->event_destroy(b->device, b->first);
-    if (b->last) ops->event_destroy(b->device, b->last);
-    if (b->stream) ops->stream_destroy(b->device, b->stream);
-    ops->free(b->device, b->memory);
+tr_status_t tr_cuda_timer_open(tr_device_t *device, cuda_timer_t *timer) {
+    const tr_device_ops_t *ops = device->ops;
+    *timer = (cuda_timer_t){.device = device};
+    TR_TRY(ops->stream_create(device, "timer", TR_PRIORITY_NORMAL, &timer->stream));
+    TR_TRY(ops->event_create(device, TR_EVENT_TIMED, &timer->first));
+    return ops->event_create(device, TR_EVENT_TIMED, &timer->last);
 }
 
-static tr_status_t bench_open(bench_t *b, size_t bytes) {
-    const tr_device_ops_t *ops = b->device->ops;
-    TR_TRY(ops->alloc(b->device, bytes, 0, &b->memory));
-    TR_TRY(ops->stream_create(b->device, "tune", TR_PRIORITY_NORMAL, &b->stream));
-    TR_TRY(ops->event_create(b->device, TR_EVENT_TIMED, &b->first));
-    TR_TRY(ops->event_create(b->device, TR_EVENT_TIMED, &b->last));
-    return ops->zero(b->device, b->stream, b->memory, bytes);
+void tr_cuda_timer_close(cuda_timer_t *timer) {
+    tr_device_t *device = timer->device;
+    if (timer->stream) (void)device->ops->stream_sync(device, timer->stream);
+    if (timer->first) device->ops->event_destroy(device, timer->first);
+    if (timer->last) device->ops->event_destroy(device, timer->last);
+    if (timer->stream) device->ops->stream_destroy(device, timer->stream);
+    *timer = (cuda_timer_t){.device = device};
 }
 
-static tr_status_t run(bench_t *b, const cuda_trial_t *trial, int runs) {
-    for (int i = 0; i < runs; i++) TR_TRY(trial->run(trial->self, b->stream, b->memory));
+tr_status_t tr_cuda_timer_run(cuda_timer_t *timer,
+                              tr_status_t (*run)(void *self, tr_stream_t *stream), void *self,
+                              int runs, double *out_sec) {
+    tr_device_t *device = timer->device;
+    const tr_device_ops_t *ops = device->ops;
+    TR_TRY(ops->event_record(device, timer->first, timer->stream));
+    for (int i = 0; i < runs; i++) TR_TRY(run(self, timer->stream));
+    TR_TRY(ops->event_record(device, timer->last, timer->stream));
+    TR_TRY(ops->event_sync(device, timer->last));
+    TR_TRY(ops->event_elapsed(device, timer->first, timer->last, out_sec));
+    *out_sec /= runs;
     return TR_OK;
 }
 
-static tr_status_t measure(bench_t *b, const cuda_trial_t *trial, double *out_sec) {
-    const tr_device_ops_t *ops = b->device->ops;
+/* -- trials of algorithms ---------------------------------------------------------------------- */
+
+typedef struct {
+    const cuda_trial_t *trial;
+    void *memory;
+} running_t;
+
+static tr_status_t run_trial(void *self, tr_stream_t *stream) {
+    const running_t *r = self;
+    return r->trial->run(r->trial->self, stream, r->memory);
+}
+
+/* The first run loads the kernel and does not count. */
+static tr_status_t measure(cuda_timer_t *timer, running_t *r, double *out_sec) {
     double sec = 0, best = INFINITY;
-    TR_TRY(bench_open(b, trial->bytes));
-    TR_TRY(run(b, trial, 1));
+    TR_TRY(timer->device->ops->zero(timer->device, timer->stream, r->memory, r->trial->bytes));
+    TR_TRY(tr_cuda_timer_run(timer, run_trial, r, 1, &sec));
     for (int round = 0; round < ROUNDS; round++) {
-        TR_TRY(ops->event_record(b->device, b->first, b->stream));
-        TR_TRY(run(b, trial, RUNS));
-        TR_TRY(ops->event_record(b->device, b->last, b->stream));
-        TR_TRY(ops->event_sync(b->device, b->last));
-        TR_TRY(ops->event_elapsed(b->device, b->first, b->last, &sec));
-        best = fmin(best, sec / RUNS);
+        TR_TRY(tr_cuda_timer_run(timer, run_trial, r, RUNS, &sec));
+        best = fmin(best, sec);
     }
     *out_sec = best;
     return TR_OK;
 }
 
 double tr_cuda_time(tr_device_t *device, const cuda_trial_t *trial) {
-    bench_t b = {.device = device};
+    cuda_timer_t timer;
+    running_t r = {trial, NULL};
     double sec = INFINITY;
-    if (measure(&b, trial, &sec) != TR_OK) tr_error_clear(), sec = INFINITY;
-    bench_close(&b);
+    tr_status_t status = tr_cuda_timer_open(device, &timer);
+    if (status == TR_OK) status = device->ops->alloc(device, trial->bytes, 0, &r.memory);
+    if (status == TR_OK) status = measure(&timer, &r, &sec);
+    if (status != TR_OK) tr_error_clear(), sec = INFINITY;
+    tr_cuda_timer_close(&timer);
+    device->ops->free(device, r.memory);
     return sec;
 }

@@ -1,5 +1,5 @@
 /*
- * Private: the time that an algorithm takes on this GPU, for `cuda.tune = yes`.
+ * Private: the time that work takes on this GPU; and that of an algorithm, for `cuda.tune = yes`.
  *
  * Used while kernels are prepared, before the memory of the run is allocated. A result is kept in
  * the store of plans, so it is measured once for each GPU, library version and shape.
@@ -8,6 +8,21 @@
 #define TRAINER_CUDA_TUNE_H
 
 #include "cuda_int.h"
+
+/* Measures work on a stream of its own by events. */
+typedef struct {
+    tr_device_t *device;
+    tr_stream_t *stream;
+    tr_event_t *first, *last;
+} cuda_timer_t;
+
+tr_status_t tr_cuda_timer_open(tr_device_t *device, cuda_timer_t *timer);
+/* Waits for the work; also after an open that failed. */
+void tr_cuda_timer_close(cuda_timer_t *timer);
+/* Seconds of one run, of `runs` that are timed together. run: enqueues the work once on `stream`. */
+tr_status_t tr_cuda_timer_run(cuda_timer_t *timer,
+                              tr_status_t (*run)(void *self, tr_stream_t *stream), void *self,
+                              int runs, double *out_sec);
 
 /* One way to compute an operation. */
 typedef struct {
