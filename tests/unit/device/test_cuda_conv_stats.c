@@ -11,15 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "device/device.h"
-
-enum { CPU, CUDA };
-static tr_device_t *devices[2];
-static tr_stream_t *streams[2];
-
-static void must(tr_status_t status) {
-    if (status != TR_OK) fail_msg("%s", tr_error_last()->message);
-}
+#include "cuda_test.h"
 
 static float value(tr_dtype_t dtype, const void *data, int64_t i) {
     uint32_t bits;
@@ -34,26 +26,6 @@ static float value(tr_dtype_t dtype, const void *data, int64_t i) {
     return memcpy(&x, &bits, sizeof x), x;
 }
 
-static size_t bytes_of(const tr_view_t *view) {
-    return view->shape.ndim < 0
-               ? 0
-               : (size_t)tr_shape_elems(&view->shape) * tr_dtype_bytes(view->dtype);
-}
-
-/* Random numbers in host memory: magnitudes in [0.5, 1). */
-static void *random_values(const tr_view_t *view, uint32_t seed) {
-    const size_t bytes = bytes_of(view), elem = tr_dtype_bytes(view->dtype);
-    char *host = malloc(bytes + 1);
-    for (size_t i = 0; i < bytes; i += elem) {
-        seed = seed * 1664525u + 1013904223u;
-        const uint32_t bits = view->dtype == TR_BF16  ? 0x3f00u | (seed >> 16 & 0x807fu)
-                              : view->dtype == TR_F16 ? 0x3800u | (seed >> 16 & 0x83ffu)
-                                                      : 0x3f000000u | (seed & 0x807fffffu);
-        memcpy(host + i, &bits, elem);
-    }
-    return host;
-}
-
 /* Runs the kernel on a device: `in` and `out` are host memory; outputs begin as zeros. */
 static void run(int d, tr_kernel_id_t id, const tr_kernel_call_t *given, void *const *in,
                 void **out) {
@@ -66,21 +38,21 @@ static void run(int d, tr_kernel_id_t id, const tr_kernel_call_t *given, void *c
     if (kernel->prepare) must(kernel->prepare(device, &call, &call.state, &scratch));
     if (scratch) must(device->ops->alloc(device, scratch, 0, &call.scratch));
     for (int i = 0; i < call.n_in; i++) {
-        const size_t bytes = bytes_of(&call.in[i]);
+        const size_t bytes = view_bytes(&call.in[i]);
         if (!bytes) continue;
         must(device->ops->alloc(device, bytes, 0, &call.in[i].data));
         must(device->ops->copy(device, streams[d], call.in[i].data, in[i], bytes,
                                TR_COPY_TO_DEVICE));
     }
     for (int i = 0; i < call.n_out; i++) {
-        must(device->ops->alloc(device, bytes_of(&call.out[i]), 0, &call.out[i].data));
-        must(device->ops->zero(device, streams[d], call.out[i].data, bytes_of(&call.out[i])));
+        must(device->ops->alloc(device, view_bytes(&call.out[i]), 0, &call.out[i].data));
+        must(device->ops->zero(device, streams[d], call.out[i].data, view_bytes(&call.out[i])));
     }
     must(kernel->run(device, streams[d], &call));
     for (int i = 0; i < call.n_out; i++) {
-        out[i] = malloc(bytes_of(&call.out[i]));
-        must(device->ops->copy(device, streams[d], out[i], call.out[i].data, bytes_of(&call.out[i]),
-                               TR_COPY_TO_HOST));
+        out[i] = malloc(view_bytes(&call.out[i]));
+        must(device->ops->copy(device, streams[d], out[i], call.out[i].data,
+                               view_bytes(&call.out[i]), TR_COPY_TO_HOST));
         must(device->ops->stream_sync(device, streams[d]));
         device->ops->free(device, call.out[i].data);
     }
@@ -183,24 +155,6 @@ static void test_all(void **state) {
     }
 }
 
-static int open_both(void **state) {
-    static const char *const names[] = {"cpu", "cuda"};
-    for (int d = 0; d < 2; d++) {
-        if (tr_device_open(names[d], &(tr_device_params_t){.threads = 2}, &devices[d]) != TR_OK)
-            return -1;
-        must(devices[d]->ops->stream_create(devices[d], "test", TR_PRIORITY_NORMAL, &streams[d]));
-    }
-    return 0;
-}
-
-static int close_both(void **state) {
-    for (int d = 0; d < 2; d++) {
-        devices[d]->ops->stream_destroy(devices[d], streams[d]);
-        tr_device_close(&devices[d]);
-    }
-    return 0;
-}
-
 int main(void) {
     const tr_backend_t *backend = NULL;
     if (tr_backend_find("cuda", &backend) != TR_OK) {
@@ -208,5 +162,5 @@ int main(void) {
         return 0;
     }
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_all)};
-    return cmocka_run_group_tests(tests, open_both, close_both);
+    return cmocka_run_group_tests(tests, cuda_test_open, cuda_test_close);
 }

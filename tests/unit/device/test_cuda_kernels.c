@@ -10,7 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include "device/device.h"
+#include "cuda_test.h"
 #include "trainer/rng.h"
 
 /* Tables of cases leave out what is zero. */
@@ -91,17 +91,11 @@ typedef struct {
     }
 #define ATTR(...) &(__VA_ARGS__)
 
-static tr_device_t *devices[2]; /* cpu, cuda */
-static tr_stream_t *streams[2];
 /* The tables of the updates; a test sets their sizes. */
 static tr_update_range_t ranges[] = {{16, 0.01f, 1}, {1024, 0, 0.5f}, {0, 0.1f, 2}};
 static tr_moments_range_t moments[2];
 enum { LABEL_LIMIT = 3, TOKEN_LIMIT = 10, PLACE_STEPS = 4 };
 static bool checked[TR_K_COUNT];
-
-static void must(tr_status_t status) {
-    if (status != TR_OK) fail_msg("%s", tr_error_last()->message);
-}
 
 static size_t bytes_of(const tensor_t *t) {
     return t->shape.ndim < 0 ? 0 : (size_t)tr_shape_elems(&t->shape) * tr_dtype_bytes(t->dtype);
@@ -779,24 +773,6 @@ static void test_every_kernel_was_compared(void **state) {
     }
 }
 
-static int open_both(void **state) {
-    static const char *const names[] = {"cpu", "cuda"};
-    for (int d = 0; d < 2; d++) {
-        if (tr_device_open(names[d], &(tr_device_params_t){.threads = 2}, &devices[d]) != TR_OK)
-            return -1;
-        must(devices[d]->ops->stream_create(devices[d], "test", TR_PRIORITY_NORMAL, &streams[d]));
-    }
-    return 0;
-}
-
-static int close_both(void **state) {
-    for (int d = 0; d < 2; d++) {
-        devices[d]->ops->stream_destroy(devices[d], streams[d]);
-        tr_device_close(&devices[d]);
-    }
-    return 0;
-}
-
 int main(void) {
     const tr_backend_t *backend = NULL;
     if (tr_backend_find("cuda", &backend) != TR_OK) {
@@ -818,5 +794,5 @@ int main(void) {
         cmocka_unit_test(test_generation),
         cmocka_unit_test(test_every_kernel_was_compared),
     };
-    return cmocka_run_group_tests(tests, open_both, close_both);
+    return cmocka_run_group_tests(tests, cuda_test_open, cuda_test_close);
 }

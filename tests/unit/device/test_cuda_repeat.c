@@ -12,34 +12,16 @@
 #include <cmocka.h>
 #include <stdlib.h>
 #include <string.h>
-#include "device/device.h"
+#include "cuda_test.h"
 
 enum { RUNS = 10 };
 static int64_t steps = 64;
 static tr_device_t *device;
 static tr_stream_t *stream;
 
-static void must(tr_status_t status) {
-    if (status != TR_OK) fail_msg("%s", tr_error_last()->message);
-}
-
-static size_t bytes_of(const tr_view_t *view) {
-    return view->shape.ndim < 0
-               ? 0
-               : (size_t)tr_shape_elems(&view->shape) * tr_dtype_bytes(view->dtype);
-}
-
-/* Random numbers with magnitudes in [0.5, 1). */
 static void fill(tr_view_t *view, uint32_t seed) {
-    const size_t bytes = bytes_of(view), elem = tr_dtype_bytes(view->dtype);
-    char *host = malloc(bytes + 1);
-    for (size_t i = 0; i < bytes; i += elem) {
-        seed = seed * 1664525u + 1013904223u;
-        const uint32_t bits = view->dtype == TR_BF16  ? 0x3f00u | (seed >> 16 & 0x807fu)
-                              : view->dtype == TR_F16 ? 0x3800u | (seed >> 16 & 0x83ffu)
-                                                      : 0x3f000000u | (seed & 0x807fffffu);
-        memcpy(host + i, &bits, elem);
-    }
+    const size_t bytes = view_bytes(view);
+    void *host = random_values(view, seed);
     must(device->ops->alloc(device, bytes, 0, &view->data));
     must(device->ops->copy(device, stream, view->data, host, bytes, TR_COPY_TO_DEVICE));
     must(device->ops->stream_sync(device, stream));
@@ -51,12 +33,12 @@ static char *run_once(tr_kernel_id_t id, tr_kernel_call_t *call, size_t total) {
     char *host = malloc(total + 1);
     size_t at = 0;
     for (int i = 0; i < call->n_out; i++) {
-        must(device->ops->alloc(device, bytes_of(&call->out[i]), 0, &call->out[i].data));
-        must(device->ops->zero(device, stream, call->out[i].data, bytes_of(&call->out[i])));
+        must(device->ops->alloc(device, view_bytes(&call->out[i]), 0, &call->out[i].data));
+        must(device->ops->zero(device, stream, call->out[i].data, view_bytes(&call->out[i])));
     }
     must(device->ops->kernels[id].run(device, stream, call));
     for (int i = 0; i < call->n_out; i++) {
-        const size_t bytes = bytes_of(&call->out[i]);
+        const size_t bytes = view_bytes(&call->out[i]);
         must(device->ops->copy(device, stream, host + at, call->out[i].data, bytes,
                                TR_COPY_TO_HOST));
         must(device->ops->stream_sync(device, stream));
@@ -72,7 +54,7 @@ static void repeat(const char *what, tr_kernel_id_t id, tr_kernel_call_t *call) 
     char *first = NULL;
     for (int i = call->n_in; i < TR_KERNEL_MAX_IN; i++) call->in[i].shape.ndim = -1;
     for (int i = call->n_out; i < TR_KERNEL_MAX_OUT; i++) call->out[i].shape.ndim = -1;
-    for (int i = 0; i < call->n_out; i++) total += bytes_of(&call->out[i]);
+    for (int i = 0; i < call->n_out; i++) total += view_bytes(&call->out[i]);
     must(kernel->prepare(device, call, &call->state, &scratch));
     if (scratch) must(device->ops->alloc(device, scratch, 0, &call->scratch));
     for (int i = 0; i < call->n_in; i++) fill(&call->in[i], (uint32_t)i + 1);
