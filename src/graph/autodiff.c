@@ -168,6 +168,7 @@ static tr_status_t recompute_op(backward_t *b, int i) {
     TR_TRY(
         tr_op_append(b->g, op->row, in, op->n_in, op->attr, op->attr_bytes, want, out, op->n_out));
     b->clone[i] = program(b)->nodes.data[program(b)->nodes.count - 1];
+    b->clone[i]->op.recomputed = true;
     for (int k = 0; k < op->n_out; k++)
         if (!tr_is_none(op->out[k])) b->again[base_id(b, op->out[k])] = out[k];
     return TR_OK;

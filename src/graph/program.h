@@ -60,6 +60,7 @@ struct tr_op {
     size_t attr_bytes;
     unsigned adds;                 /* bit i: output i is added to what is there */
     bool backward;                 /* appended by tr_backward */
+    bool recomputed;               /* repeats an op of the forward pass in the backward pass */
     int segment;                   /* recompute segment, 0: none */
     tr_collective_op_t collective; /* COLLECTIVE */
     int bucket;                    /* COLLECTIVE: index of the bucket; WAIT: -1, all */

@@ -6,20 +6,24 @@
 
 static double step_flops(const tr_session_t *s) {
     double flops = 0;
-    for (int i = 0; i < tr_program_op_count(s->g, s->last); i++)
-        flops += tr_op_flops(s->g, tr_program_op(s->g, s->last, i));
+    for (int i = 0; i < tr_program_op_count(s->g, s->last); i++) {
+        const tr_op_t *op = tr_program_op(s->g, s->last, i);
+        if (!op->recomputed) flops += tr_op_flops(s->g, op);
+    }
     return flops * (double)s->slots;
 }
 
+/* Of GPUs only. On a CPU a peak of multiply-adds is no limit: Winograd's convolutions compute less
+ * than is counted, and oneDNN may use wider vectors than this program was built for. */
 static double measure_peak(tr_session_t *s) {
     const tr_dtype_t dtype = tr_precision_dtype((tr_precision_t)s->main.precision);
     double flops = 0;
     tr_cuda_settings_t cuda;
-    if (!s->device->ops->measure_peak) return 0;
+    if (!s->device->ops->measure_peak || s->device->immediate) return 0;
     tr_config_read(s->config, &tr_cuda_config, &cuda);
-    if (!s->device->immediate && (!cuda.measure_peak || cuda.share)) return 0;
+    if (!cuda.measure_peak || cuda.share) return 0;
     if (s->device->ops->measure_peak(s->device, dtype, &flops, NULL) == TR_OK) return flops;
-    if (!s->device->immediate) TR_INFO("mfu is unknown: %s", tr_error_last()->message);
+    TR_INFO("mfu is unknown: %s", tr_error_last()->message);
     tr_error_clear();
     return 0;
 }
@@ -37,7 +41,9 @@ double tr_report_tflops(const tr_report_rate_t *rate, double steps_per_sec) {
 }
 
 double tr_report_mfu(const tr_report_rate_t *rate, double steps_per_sec) {
-    return rate->peak_flops > 0 ? rate->step_flops * steps_per_sec / rate->peak_flops : NAN;
+    const double mfu = rate->step_flops * steps_per_sec / rate->peak_flops;
+    /* More than the peak: a convolution by an algorithm with less work, or a peak measured low. */
+    return rate->peak_flops > 0 && mfu <= 1 ? mfu : NAN;
 }
 
 void tr_report_rate_add(const tr_report_rate_t *rate, double steps_per_sec, json_t *to) {

@@ -1,4 +1,5 @@
-/* Achieved FLOP/s of a run, and their share of the peak (MFU). Private to report.c. */
+/* Achieved FLOP/s of a run, and their share of the peak (MFU), both as in PaLM (Chowdhery et al.
+ * 2022, appendix B): without recomputation. Private to report.c. */
 #ifndef TRAINER_REPORT_RATE_H
 #define TRAINER_REPORT_RATE_H
 
@@ -6,18 +7,17 @@
 #include <jansson.h>
 
 typedef struct {
-    double step_flops; /* of all ranks, in forward and backward passes */
-    double peak_flops; /* per second, of all ranks together; 0: unknown */
+    double step_flops; /* of all ranks, in forward and backward passes, recomputed ops left out */
+    double peak_flops; /* per second, of all ranks together; 0: unknown, or a CPU */
 } tr_report_rate_t;
 
-/* Counts the FLOPs of a step and measures the peak of the type of the matrix products, which takes
- * less than 50 ms on a CPU and about 0.1 s on a GPU that has not been measured before. The peak of
- * types that a CPU emulates is unknown, and that of a GPU that ranks share (cuda.share).
- * Collective: the ranks measure at the same time, because they may share cores. */
+/* Counts the FLOPs of a step and, on a GPU, measures the peak of the type of the matrix products,
+ * which takes about 0.1 s if it has not been measured before. The peak of a GPU that ranks share
+ * (cuda.share) is unknown. Collective. */
 tr_status_t tr_report_rate_open(tr_session_t *s, tr_report_rate_t *out);
 /* Achieved rate in 10^12 FLOP/s. */
 double tr_report_tflops(const tr_report_rate_t *rate, double steps_per_sec);
-/* Share of the peak; NaN if it is unknown. */
+/* Share of the peak, at most 1; NaN if it is unknown. */
 double tr_report_mfu(const tr_report_rate_t *rate, double steps_per_sec);
 /* Adds "tflops" and "mfu". */
 void tr_report_rate_add(const tr_report_rate_t *rate, double steps_per_sec, json_t *to);

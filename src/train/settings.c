@@ -106,7 +106,7 @@ static const tr_config_field_t cuda_fields[] = {
         TR_RESUME_NOTE),
     TR_FIELD_BOOL(
         tr_cuda_settings_t, measure_peak, "yes",
-        "At the start, measure the peak rate of matrix products, which is needed to compute "
+        "At the start, measure the GPU's peak rate of matrix products, which is needed to compute "
         "mfu. It takes about 0.1 s and is kept in cuda.plan_cache, by GPU, type and "
         "driver. With cuda.share it is not measured.",
         TR_RESUME_FREE),

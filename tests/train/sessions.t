@@ -36,4 +36,6 @@ cp values out
 awk '{ v[NR] = $1 } END { exit !(NR == 16 && v[2] == 2 && v[3] > 0 && v[3] <= v[4] && v[10] <= v[11] && v[12] <= v[13] && v[14] <= v[15] && v[16] < 3 && v[9] > 0 && near(v[5] + v[6] + v[7] + v[9], 1)) }
     function near(a, b) { return a - b < 0.0002 && b - a < 0.0002 }' values
 ok $? "metrics: step times, shares, and those of all ranks"
+grep -q '"mfu":null' line && grep -qE '"tflops":[0-9.e-]+' line && grep -q '"mfu": null' run/summary.json
+ok $? "the rate, but no share of a peak on a CPU"
 echo "1..$n"

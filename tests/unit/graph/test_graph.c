@@ -185,6 +185,29 @@ static void recompute_is_stored_bit_for_bit(void **state) {
     assert_same("recompute", false, true, 1, 1, "strict");
 }
 
+static double flops_without_recomputation(bool recompute, int *out_recomputed) {
+    net_t n = {.recompute = recompute};
+    double flops = 0;
+    start(&n, "cpu");
+    add_program(&n, "last", &n.program);
+    *out_recomputed = 0;
+    for (int i = 0; i < tr_program_op_count(n.g, n.program); i++) {
+        const tr_op_t *op = tr_program_op(n.g, n.program, i);
+        *out_recomputed += op->recomputed;
+        if (op->kind == TR_OP_KERNEL && !op->recomputed) flops += tr_op_flops(n.g, op);
+    }
+    tear_down(&n);
+    return flops;
+}
+
+static void recomputed_ops_are_marked(void **state) {
+    int repeated, none;
+    const double flops = flops_without_recomputation(true, &repeated);
+    assert_true(flops == flops_without_recomputation(false, &none));
+    assert_true(repeated >= 4); /* two products and two activations */
+    assert_int_equal(none, 0);
+}
+
 static void accumulation_adds_and_overwriting_does_not(void **state) {
     assert_same("accumulate", true, false, 2, 2, "cpu");
     assert_same("overwrite", false, false, 2, 1, "cpu");
@@ -577,6 +600,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gradients_match_finite_differences),
         cmocka_unit_test(recompute_is_stored_bit_for_bit),
+        cmocka_unit_test(recomputed_ops_are_marked),
         cmocka_unit_test(accumulation_adds_and_overwriting_does_not),
         cmocka_unit_test(a_copy_into_a_state_is_not_recomputed),
         cmocka_unit_test(a_gradient_that_is_part_of_a_tensor_is_copied),
