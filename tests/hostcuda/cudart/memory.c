@@ -10,6 +10,7 @@
 #define ALIGNMENT    ((size_t)256)
 #define POISON       0xff /* a NaN of every floating type */
 #define POISON_CHUNK ((size_t)16 << 20)
+#define POISON_SMALL ((size_t)256 << 10)
 
 static memory_t *table;
 static int count, room, open_depth;
@@ -57,11 +58,11 @@ EXPORT void hostcuda_close(void) {
     hc_unlock();
 }
 
-/* Large blocks share the pages of one poisoned file, so that what nobody touches takes no
- * memory. */
+/* All but small blocks share the pages of one poisoned file: what nobody touches takes no memory,
+ * and no time when the block is opened and closed. */
 static void poison(char *from, size_t bytes) {
     static int file = -1;
-    if (bytes <= 4 * POISON_CHUNK) {
+    if (bytes <= POISON_SMALL) {
         memset(from, POISON, bytes);
         return;
     }
