@@ -9,6 +9,7 @@ if ! [ "$(LD_PRELOAD=$fail_lib "$TRAINER" --version 2>&1)" = "$("$TRAINER" --ver
 fi
 [ -r /proc/self/task/$BASHPID/children ] || { echo "1..0 # SKIP this kernel does not list a process's children"; exit 0; }
 
+grace
 exact="parallel.reproducible=yes"
 # start RANKS ARGUMENTS...: in the background as $job, with the environment FAULT="FAIL_CALL=... ..." in every rank; output in ./out
 start() {

@@ -6,6 +6,9 @@
 run_config
 run 2 net.ini run.dir=whole $exact
 ok $? "an uninterrupted run"
+# Slow until it is hit: then no time is needed any more.
+slowly="FAIL_WHILE=$PWD/slowly"
+: >slowly
 
 limit=2
 # blamed RANK NAMES: an error line, behind the rank that speaks, names that rank and the rest
@@ -39,12 +42,14 @@ done
 
 limit=5 pause=1.5
 for r in $(cases 0 1); do
-    FAULT=${slower/:100/:50} start 2 net.ini run.dir=pause$r $exact parallel.timeout=$limit
+    FAULT="$slow $slowly" start 2 net.ini run.dir=pause$r $exact parallel.timeout=$limit
     until_lines pause$r/metrics.jsonl 12
     hit STOP $r
     sleep $pause
     kill -CONT "$victim"
+    rm slowly
     ended
+    : >slowly
     row "SIGSTOP of rank $r for $pause s, parallel.timeout = $limit s" "no alarm; the run continues to the same bits"
     [ $rc = 0 ] && ! grep -q "trainer: error" out && same pause$r
     ok $? "stopped for $pause s of $limit s: no alarm, the same bits"
@@ -82,29 +87,29 @@ ok $? "TERM while a peer is stopped: code $rc, over in $sec s"
 restarted term 2
 ok $? "restarted: the same bits"
 # A second INT does not wait for the end of the step, here of a write behind it.
-# twice RUN SIGNAL EVERY: a single process that gets the signal twice behind its third step
+# twice RUN SIGNAL EVERY UNTIL...: a single process that gets the signal twice then
 twice() {
     set -m
     LD_PRELOAD=$fail_lib FAIL_SLOW=metrics.jsonl:2000 "$TRAINER" net.ini run.dir=$1 checkpoint.every=$3 >out 2>&1 &
     victim=$!
     set +m
-    until_lines $1/metrics.jsonl 3
+    "${@:4}"
     kill -s "$2" $victim
     sleep 0.2
     kill -s "$2" $victim
     wait $victim 2>/dev/null
     rc=$?
 }
-twice again INT 1
+twice again INT 1 until_there again/checkpoints/latest
 last=$(readlink again/checkpoints/latest)
 [ $rc = 130 ] && once out "signal & again/checkpoints/latest & $last" && [ -d "again/checkpoints/$last" ]
 ok $? "a second INT: code $rc, and from which checkpoint to go on"
 if all; then
-    twice none INT 50
+    twice none INT 50 until_lines none/metrics.jsonl 1
     [ $rc = 130 ] && once out signal && ! grep -q checkpoints/latest out
     ok $? "a second INT before there is a checkpoint: code $rc"
 fi
-twice both TERM 50
+twice both TERM 50 until_lines both/metrics.jsonl 1
 [ $rc = 75 ] && [ -d both/checkpoints/latest/ ] && [ "$(head -n 1 both/verdict)" = again ]
 ok $? "a second TERM: a checkpoint is saved, code $rc"
 # newest RUN: the step of its newest checkpoint
@@ -123,14 +128,16 @@ ok $? "restarted: the same bits"
 closed() {
     local dir=$1
     shift
-    LD_PRELOAD=$fail_lib FAIL_SLOW=metrics.jsonl:100 "$@" "$TRAINER" net.ini run.dir="$dir" $exact > >(exec head -n 1 >/dev/null) 2>&1 &
+    env LD_PRELOAD="$fail_lib" FAIL_SLOW=metrics.jsonl:100 "$slowly" "$@" "$TRAINER" net.ini run.dir="$dir" $exact > >(exec head -n 1 >/dev/null) 2>&1 &
     victim=$!
     until_lines "$dir/metrics.jsonl" 3
     kill -HUP $victim
     sleep 0.05
     kill -HUP $victim 2>/dev/null
+    rm slowly
     wait $victim
     rc=$?
+    : >slowly
 }
 # early SIGNAL: a single process that gets the signal as soon as it catches TERM; sets rc
 early() {
@@ -158,7 +165,7 @@ closed nohup nohup
 ok $? "under nohup it trains on: code $rc, the same bits"
 
 # A validation is given up: no line of it, no best; the restart makes up for it. The scoring of the test data likewise.
-long="data.synthetic_samples=1600000 data.block=500 data.shuffle=6000 train.steps=12 train.valid_every=10 checkpoint.every=0"
+long="data.synthetic_samples=800000 data.block=500 data.shuffle=6000 train.steps=12 train.valid_every=10 checkpoint.every=0"
 valids() { sed -n 's/.*"step":\([0-9]*\),.*\("valid_loss":.*\),"valid_sec":[^,]*,/\1 \2 /p' "$1/metrics.jsonl"; }
 told() { valids "$1"; readlink "$1/checkpoints/best"; grep -E '"(loss|valid_loss|valid_accuracy|test_loss|test_accuracy|status)":' "$1/summary.json"; grep -o ' epoch [0-9.]* .* %' "$1/log.txt" | tail -n 1; }
 has_valid() { valids long | grep -q "^$1 "; }

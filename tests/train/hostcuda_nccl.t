@@ -90,6 +90,7 @@ fault init_error,rank=1 75 20 "rank 1" ncclCommInitRankConfig
 ok $? "initialisation that fails: code 75, the rank"
 fault async_error,rank=1,call=6 75 20 "rank 1"
 ok $? "asynchronous error: code 75, the rank"
+grace
 fault die,rank=1,call=6 75 20 "rank 1"
 ok $? "a rank that dies: code 75, the rank"
 fault late,rank=1,call=6,ms=30000 75 20 "rank 1" "step 6, collective"

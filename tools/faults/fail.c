@@ -14,7 +14,8 @@
  *   FAIL_ALWAYS=1           all after the N-th, too
  *   FAIL_WHILE=FILE         only while this file is there
  *   FAIL_RANK=R             only in this rank
- *   FAIL_SLOW=TEXT:MS       besides, every write to a path that contains TEXT takes so much longer
+ *   FAIL_SLOW=TEXT:MS       besides, every write to a path that contains TEXT takes so much longer;
+ *                           FAIL_WHILE holds for it, too
  *   FAIL_SAY=FILE           gets a line "CALL N PATH" when the N-th came
  *
  * Acts only in programs whose name begins with FAIL_PROGRAM (default "trainer"): launchers are left
@@ -177,7 +178,7 @@ static int is_due_fd(const char *call, int fd) {
 
 static void slow_down(int fd) {
     char path[4096];
-    if (slow_milliseconds == 0) return;
+    if (slow_milliseconds == 0 || (meanwhile && access(meanwhile, F_OK) != 0)) return;
     path_of(fd, path);
     if (strstr(path, slow_on)) delay(slow_milliseconds);
 }
