@@ -78,7 +78,9 @@ mkdir reader && ln -s "$TRAINER" reader/trainer && ln -s "$root/configs" reader/
 guide="$root/README.md $root/docs/data.md $root/docs/training.md"
 for page in $guide; do blocks "$page"; done >reader/script
 [ "$(grep -c . reader/script)" -gt 20 ] && (cd reader && bash -ex script) >out 2>&1
-ok $? "the README's way through one's own data runs as it is written"
+status=$?
+cp out training
+ok $status "the README's way through one's own data runs as it is written"
 [ -s reader/runs/first/summary.json ] && [ -s reader/scores.json ] && [ -s reader/predictions.h5 ] && [ -s reader/bench.json ] && [ -s reader/runs/tuned/summary.json ]
 ok $? "and leaves what it says"
 awk '/^<!-- shows -->$/ { marked = 1; next } marked && /^```$/ { inside = 1; marked = 0; next } /^```/ { inside = 0 } inside && NF && $1 != "..."' $guide >shown
@@ -87,6 +89,11 @@ figures() { awk '{ line = ""; for (i = 1; i <= NF; i++) { w = $i; gsub(/^[^A-Za-
 figures out >ran && figures shown >wanted && grep -vxFf ran wanted >out
 [ -s wanted ] && [ ! -s out ]
 ok $? "and prints the numbers, names and paths that the README shows"
+# lines FILE: the progress and result lines of a run, each number as N
+lines() { grep -E '^(epoch|test) ' "$1" | sed -E 's/[0-9][0-9.]*(e[+-][0-9]+)?/N/g; s/N ms /N s /; s/  */ /g' | sort -u; }
+awk '/^```/ { if (n++) exit; next } n' "$root/README.md" >first && lines first >wanted && lines <(sed 's/\r/\n/g' training) >ran && comm -23 wanted ran >out
+[ "$(wc -l <wanted)" -ge 3 ] && [ ! -s out ]
+ok $? "the README's first screen has the lines that a run prints"
 for name in $(awk '/^\| `summary.json`/' "$root/docs/training.md" | grep -o '`[a-z_]*`' | tr -d '`' | grep -vxE 'done|stopped|failed|error|metrics_lines_lost'); do
     grep -q "\"$name\":" reader/runs/first/summary.json || echo "summary.json has no $name"
 done >out
