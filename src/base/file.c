@@ -5,13 +5,39 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+/* Whether the file system of `path`, which may not exist yet, has inodes, but none is free. */
+static bool lacks_inodes(const char *path) {
+    struct statvfs fs;
+    char folder[4096];
+    snprintf(folder, sizeof folder, "%s", path);
+    while (statvfs(folder, &fs) != 0) {
+        char *slash = strrchr(folder, '/');
+        if (!slash || slash == folder) return false;
+        *slash = '\0';
+    }
+    return fs.f_files > 0 && fs.f_favail == 0;
+}
+
 tr_status_t tr_io_fail(const char *verb, const char *path, int errno_value) {
-    return TR_FAIL(tr_status_of_errno(errno_value), "Cannot %s %s: %s.", verb, path,
-                   strerror(errno_value));
+    char hint[160] = "";
+    struct rlimit limit;
+    if (errno_value == ENOSPC && lacks_inodes(path))
+        snprintf(hint, sizeof hint,
+                 " No inodes are free there (df -i): delete files, or use another folder.");
+    else if (errno_value == EFBIG && getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
+             limit.rlim_cur != RLIM_INFINITY)
+        snprintf(hint, sizeof hint,
+                 " The limit of file sizes is %llu bytes: raise it with ulimit -f.",
+                 (unsigned long long)limit.rlim_cur);
+    else if (errno_value == EFBIG)
+        snprintf(hint, sizeof hint, " The file system does not hold files of this size.");
+    return TR_FAIL(tr_status_of_errno(errno_value), "Cannot %s %s: %s.%s", verb, path,
+                   strerror(errno_value), hint);
 }
 
 tr_status_t tr_path_join(const char *dir, const char *name, char out[4096]) {
@@ -23,15 +49,24 @@ tr_status_t tr_path_join(const char *dir, const char *name, char out[4096]) {
         dir, name, length);
 }
 
-static tr_status_t read_all(int fd, const char *path, char *text, int64_t bytes) {
-    for (int64_t at = 0; at < bytes;) {
-        ssize_t n = read(fd, text + at, (size_t)(bytes - at));
+tr_status_t tr_read_at(int fd, const char *path, int64_t offset, int64_t bytes, void *out) {
+    for (int64_t done = 0; done < bytes;) {
+        ssize_t n = pread(fd, (char *)out + done, (size_t)(bytes - done), offset + done);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return tr_io_fail("read", path, errno);
-        if (n == 0) return TR_FAIL(TR_ERR_DATA, "%s was truncated while it was read.", path);
-        at += n;
+        if (n == 0)
+            return TR_FAIL(TR_ERR_DATA,
+                           "%s ends at byte %lld, but %lld more were expected: it was shortened "
+                           "while it was read. Restore the file.",
+                           path, (long long)(offset + done), (long long)(bytes - done));
+        done += n;
     }
     return TR_OK;
+}
+
+int tr_create_file(const char *path) {
+    if (unlink(path) != 0 && errno != ENOENT) return -1;
+    return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
 }
 
 static tr_status_t read_open(int fd, const char *path, int64_t max_bytes, char **out_text,
@@ -44,7 +79,7 @@ static tr_status_t read_open(int fd, const char *path, int64_t max_bytes, char *
                        (long long)st.st_size, (long long)max_bytes);
     char *text = NULL;
     TR_TRY(tr_alloc((size_t)st.st_size + 1, "file text", &text));
-    tr_status_t status = read_all(fd, path, text, st.st_size);
+    tr_status_t status = tr_read_at(fd, path, 0, st.st_size, text);
     if (status != TR_OK) {
         tr_free(&text);
         return status;

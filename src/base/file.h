@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Records "VERB PATH: system's text" with the status for errno_value. */
+/* Records "VERB PATH: system's text" with the status for errno_value. Where free space is not what
+ * is missing (inodes, a limit of file sizes) it says what is. */
 tr_status_t tr_io_fail(const char *verb, const char *path, int errno_value);
 /* Writes dir/name. TR_ERR_CONFIG if the path is too long. */
 tr_status_t tr_path_join(const char *dir, const char *name, char out[4096]);
@@ -17,6 +18,13 @@ tr_status_t tr_sync_directory(const char *path);
 tr_status_t tr_remove_tree(const char *path);
 /* Reads a text file of at most max_bytes. The text is terminated; free it with tr_free. */
 tr_status_t tr_read_text(const char *path, int64_t max_bytes, char **out_text, int64_t *out_bytes);
+/* Reads `bytes` at `offset`. TR_ERR_DATA if the file ends before, TR_ERR_IO if it cannot be read:
+ * no file is mapped, because a mapping of a file that becomes shorter ends the program. */
+tr_status_t tr_read_at(int fd, const char *path, int64_t offset, int64_t bytes, void *out);
+/* Opens a new, empty file for reading and writing, and never what a link of that name points to: a
+ * file or link that is in its place, as a killed process leaves it, is removed. Returns the
+ * descriptor, or -1 with errno. Safe in a signal handler. */
+int tr_create_file(const char *path);
 /* Free bytes for this user in the file system of `dir`; INT64_MAX if unknown (some network file
  * systems report 0 for everything). */
 int64_t tr_free_bytes(const char *dir);

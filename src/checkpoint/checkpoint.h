@@ -33,7 +33,7 @@ typedef struct {
     const char *name;
     tr_dtype_t dtype;
     tr_shape_t shape;
-    const void *data; /* host, dense */
+    const void *data; /* host, dense; NULL for a tensor of a file: tr_safetensors_read */
 } tr_named_tensor_t;
 
 /*
@@ -48,9 +48,8 @@ tr_status_t tr_safetensors_write(const char *path, const tr_named_tensor_t *tens
 
 typedef struct tr_safetensors tr_safetensors_t;
 /*
- * Maps a file read-only and checks its header: the tensors must cover the data without overlap or
- * gap. TR_ERR_DATA names the file and the error. Tensors may be unaligned: copy the data, do not
- * cast. BOOL is read as U8.
+ * Opens a file and checks its header: the tensors must cover the data without overlap or gap.
+ * TR_ERR_DATA names the file and the error. BOOL is read as U8.
  */
 tr_status_t tr_safetensors_open(const char *path, tr_safetensors_t **out);
 /* Opens the shards in `dir` that the JSON file `index` lists (model.safetensors.index.json) as one
@@ -58,10 +57,14 @@ tr_status_t tr_safetensors_open(const char *path, tr_safetensors_t **out);
 tr_status_t tr_safetensors_open_shards(const char *dir, const char *index, tr_safetensors_t **out);
 void tr_safetensors_close(tr_safetensors_t **file);
 size_t tr_safetensors_count(const tr_safetensors_t *file);
-/* data points into the map. */
+/* Owned by the file. */
 const tr_named_tensor_t *tr_safetensors_at(const tr_safetensors_t *file, size_t index);
 /* NULL if absent. */
 const tr_named_tensor_t *tr_safetensors_find(const tr_safetensors_t *file, const char *name);
+/* Reads `bytes` of a tensor from its byte `first` on; `tensor` is one that tr_safetensors_at or
+ * _find gave. Any thread may read. TR_ERR_DATA if the file has become shorter, TR_ERR_IO. */
+tr_status_t tr_safetensors_read(const tr_named_tensor_t *tensor, int64_t first, int64_t bytes,
+                                void *out);
 /* JSON object text, "{}" if absent. */
 const char *tr_safetensors_metadata(const tr_safetensors_t *file);
 

@@ -21,8 +21,7 @@ tr_status_t tr_sink_commit(tr_sink_t *sink, uint64_t *checksum, int64_t *bytes);
 /* Removes the file unless it was committed; frees. */
 void tr_sink_close(tr_sink_t **sink);
 
-/* Checksums `bytes` at `offset` of an open file with read calls, so that a bad disk gives an error
- * and not a SIGBUS. `whole` accumulates over calls and may be NULL. */
+/* Checksums `bytes` at `offset` of an open file. `whole` accumulates over calls and may be NULL. */
 typedef struct tr_checksum tr_checksum_t;
 tr_status_t tr_checksum_create(tr_checksum_t **out);
 tr_status_t tr_checksum_read(tr_checksum_t *whole, int fd, const char *path, int64_t offset,

@@ -108,13 +108,8 @@ tr_status_t tr_checksum_read(tr_checksum_t *c, int fd, const char *path, int64_t
                              int64_t bytes, uint64_t *out_part) {
     XXH3_64bits_reset(&c->part);
     while (bytes > 0) {
-        ssize_t n =
-            pread(fd, c->block, bytes < (int64_t)BLOCK_BYTES ? (size_t)bytes : BLOCK_BYTES, offset);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return tr_io_fail("read", path, errno);
-        if (n == 0)
-            return TR_FAIL(TR_ERR_DATA, "%s ends at byte %lld, %lld bytes too early.", path,
-                           (long long)offset, (long long)bytes);
+        const int64_t n = bytes < (int64_t)BLOCK_BYTES ? bytes : (int64_t)BLOCK_BYTES;
+        TR_TRY(tr_read_at(fd, path, offset, n, c->block));
         XXH3_64bits_update(&c->whole, c->block, (size_t)n);
         if (out_part) XXH3_64bits_update(&c->part, c->block, (size_t)n);
         offset += n;

@@ -146,14 +146,17 @@ static int64_t wanted_bytes(const tr_checkpoint_content_t *c) {
 static tr_status_t explain(const char *dir, const tr_checkpoint_content_t *content) {
     tr_error_t cause = *tr_error_last();
     char wanted[32], left[32];
-    int64_t bytes = tr_free_bytes(dir);
+    const int64_t bytes = tr_free_bytes(dir), needed = wanted_bytes(content);
     if (cause.code != TR_ERR_IO && cause.code != TR_ERR_NOINPUT) return cause.code;
-    return TR_FAIL(TR_ERR_IO,
-                   "The checkpoint of step %lld was not saved: it needs %s, and %s are free in %s. "
-                   "%s",
-                   (long long)content->step, tr_format_bytes((double)wanted_bytes(content), wanted),
-                   bytes == INT64_MAX ? "unknown" : tr_format_bytes((double)bytes, left), dir,
-                   cause.message);
+    tr_format_bytes((double)needed, wanted);
+    if (bytes < needed)
+        return TR_FAIL(TR_ERR_IO,
+                       "The checkpoint of step %lld was not saved: it needs %s, and %s are free in "
+                       "%s. %s",
+                       (long long)content->step, wanted, tr_format_bytes((double)bytes, left), dir,
+                       cause.message);
+    return TR_FAIL(TR_ERR_IO, "The checkpoint of step %lld (%s) was not saved in %s. %s",
+                   (long long)content->step, wanted, dir, cause.message);
 }
 
 static tr_status_t check_space(const char *dir, const tr_checkpoint_content_t *content) {

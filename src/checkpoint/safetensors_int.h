@@ -13,7 +13,8 @@ int64_t tr_safetensors_data_start(const tr_safetensors_t *file);
 tr_status_t tr_safetensors_join(tr_safetensors_t *const *files, size_t count,
                                 tr_safetensors_t **out);
 
-/* Reads from memory, for the fuzzer. `path` is for messages. bytes must outlive the result. */
+/* Reads the header of a file that is in memory, for the fuzzer: its tensors cannot be read. `path`
+ * is for messages. */
 tr_status_t tr_safetensors_parse(const void *bytes, size_t count, const char *path,
                                  tr_safetensors_t **out);
 

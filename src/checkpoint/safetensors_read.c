@@ -1,3 +1,4 @@
+/* Reads safetensors files: the header at once, tensors when they are asked for. */
 #include "checkpoint_int.h"
 #include "safetensors_int.h"
 #include "h5/writer.h"
@@ -7,7 +8,6 @@
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,18 +19,22 @@ static const char *const dtype_names[TR_DTYPE_COUNT] = {
     [TR_U32] = "U32", [TR_I32] = "I32",   [TR_U64] = "U64", [TR_I64] = "I64",
 };
 
+typedef struct {
+    tr_named_tensor_t tensor; /* first: tr_safetensors_read is given this */
+    int64_t offset;           /* in the file */
+    const tr_safetensors_t *file;
+} entry_t;
+
 struct tr_safetensors {
-    int fd; /* -1: bytes are not ours */
-    const char *bytes;
-    size_t count;
-    int64_t data_start;
-    json_t *root;               /* owns the names */
-    char *metadata;             /* tr_free */
-    tr_named_tensor_t *tensors; /* in the header's order */
+    int fd;     /* -1: a header in memory, or joined files */
+    char *path; /* tr_free */
+    int64_t bytes, data_start;
+    json_t *root;     /* owns the names */
+    char *metadata;   /* tr_free */
+    entry_t *entries; /* in the header's order */
     size_t tensor_count;
     tr_safetensors_t **part; /* files that were joined; owned */
     size_t part_count;
-    const char *path; /* while parsing */
 };
 
 const char *tr_safetensors_dtype_name(tr_dtype_t dtype) {
@@ -81,7 +85,8 @@ static tr_status_t read_shape(const char *path, const char *name, json_t *value,
 }
 
 static tr_status_t read_entry(tr_safetensors_t *f, const char *name, json_t *value,
-                              tr_named_tensor_t *out) {
+                              entry_t *entry) {
+    tr_named_tensor_t *out = &entry->tensor;
     json_t *offsets = json_object_get(value, "data_offsets");
     if (json_object_size(value) != 3 || json_array_size(offsets) != 2 ||
         !json_is_integer(json_array_get(offsets, 0)) ||
@@ -94,7 +99,7 @@ static tr_status_t read_entry(tr_safetensors_t *f, const char *name, json_t *val
     TR_TRY(read_shape(f->path, name, json_object_get(value, "shape"), &out->shape));
     int64_t begin = json_integer_value(json_array_get(offsets, 0)),
             end = json_integer_value(json_array_get(offsets, 1)), bytes = 0;
-    int64_t available = (int64_t)f->count - f->data_start;
+    int64_t available = f->bytes - f->data_start;
     if (begin < 0 || end < begin || end > available)
         return TR_FAIL(TR_ERR_DATA, "%s: tensor '%.200s' must be at bytes %lld to %lld of %lld.",
                        f->path, name, (long long)begin, (long long)end, (long long)available);
@@ -103,41 +108,41 @@ static tr_status_t read_entry(tr_safetensors_t *f, const char *name, json_t *val
                        "%s: the shape and type of tensor '%.200s' do not match its %lld "
                        "bytes.",
                        f->path, name, (long long)(end - begin));
-    out->data = f->bytes + f->data_start + begin;
+    entry->offset = f->data_start + begin;
+    entry->file = f;
     return TR_OK;
 }
 
 /* -- the whole --------------------------------------------------------------------------------- */
 
-static int64_t size_of(const tr_named_tensor_t *t) {
+static int64_t size_of(const entry_t *e) {
     int64_t bytes = 0;
-    tr_tensor_bytes(t->dtype, &t->shape, &bytes);
+    tr_tensor_bytes(e->tensor.dtype, &e->tensor.shape, &bytes);
     return bytes;
 }
 
 static int by_place(const void *a, const void *b) {
-    const tr_named_tensor_t *x = *(const tr_named_tensor_t *const *)a,
-                            *y = *(const tr_named_tensor_t *const *)b;
-    if (x->data != y->data) return (const char *)x->data < (const char *)y->data ? -1 : 1;
+    const entry_t *x = *(const entry_t *const *)a, *y = *(const entry_t *const *)b;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
     return (size_of(x) > size_of(y)) - (size_of(x) < size_of(y));
 }
 
 /* The tensors must cover the data without overlap or gap, so that there are no unexplained
  * bytes. */
-static tr_status_t check_cover(const tr_safetensors_t *f, const tr_named_tensor_t **sorted) {
-    const char *at = f->bytes + f->data_start, *end = f->bytes + f->count;
-    for (size_t i = 0; i < f->tensor_count; i++) sorted[i] = &f->tensors[i];
+static tr_status_t check_cover(const tr_safetensors_t *f, const entry_t **sorted) {
+    int64_t at = f->data_start;
+    for (size_t i = 0; i < f->tensor_count; i++) sorted[i] = &f->entries[i];
     qsort(sorted, f->tensor_count, sizeof *sorted, by_place);
     for (size_t i = 0; i < f->tensor_count; i++) {
-        if (sorted[i]->data != at)
+        if (sorted[i]->offset != at)
             return TR_FAIL(TR_ERR_DATA, "%s: the data of tensor '%.200s' %s those before it.",
-                           f->path, sorted[i]->name,
-                           (const char *)sorted[i]->data < at ? "overlap" : "leave a gap after");
+                           f->path, sorted[i]->tensor.name,
+                           sorted[i]->offset < at ? "overlap" : "leave a gap after");
         at += size_of(sorted[i]);
     }
-    if (at != end)
+    if (at != f->bytes)
         return TR_FAIL(TR_ERR_DATA, "%s: the last %lld bytes belong to no tensor.", f->path,
-                       (long long)(end - at));
+                       (long long)(f->bytes - at));
     return TR_OK;
 }
 
@@ -158,14 +163,14 @@ static tr_status_t read_metadata(tr_safetensors_t *f, json_t *value) {
 static tr_status_t read_entries(tr_safetensors_t *f) {
     const char *name;
     json_t *value;
-    TR_TRY(tr_alloc(json_object_size(f->root) * sizeof *f->tensors, "tensor list", &f->tensors));
+    TR_TRY(tr_alloc(json_object_size(f->root) * sizeof *f->entries, "tensor list", &f->entries));
     json_object_foreach(f->root, name, value) {
         if (strcmp(name, "__metadata__") == 0)
             TR_TRY(read_metadata(f, value));
         else
-            TR_TRY(read_entry(f, name, value, &f->tensors[f->tensor_count++]));
+            TR_TRY(read_entry(f, name, value, &f->entries[f->tensor_count++]));
     }
-    const tr_named_tensor_t **sorted = NULL;
+    const entry_t **sorted = NULL;
     TR_TRY(tr_alloc(f->tensor_count * sizeof *sorted, "tensor order", &sorted));
     tr_status_t status = check_cover(f, sorted);
     tr_free(&sorted);
@@ -204,77 +209,99 @@ static tr_status_t fail_kind(const char *path, const char *kind) {
                    path, kind);
 }
 
-static tr_status_t read_header(tr_safetensors_t *f) {
-    const char *text = f->bytes + sizeof(uint64_t);
+/* The length of the header, from the first `count` bytes of the file. */
+static tr_status_t find_header(tr_safetensors_t *f, const char *head, size_t count,
+                               size_t *out_length) {
     uint64_t length = 0;
-    json_error_t error;
-    if (f->count > sizeof length) {
-        memcpy(&length, f->bytes, sizeof length);
+    if (count > sizeof length) {
+        memcpy(&length, head, sizeof length);
         length = le64toh(length);
     }
-    if (length == 0 || length > HEADER_MAX_BYTES || text[0] != '{')
-        return fail_kind(f->path, kind_of(f->bytes, f->count));
-    if (length > f->count - sizeof length)
-        return TR_FAIL(TR_ERR_DATA,
-                       "%s is truncated in its header of %llu bytes: it has %zu. Copy the file "
-                       "again.",
-                       f->path, (unsigned long long)length, f->count - sizeof length);
+    if (length == 0 || length > HEADER_MAX_BYTES || head[sizeof length] != '{')
+        return fail_kind(f->path, kind_of(head, count));
     f->data_start = (int64_t)(sizeof length + length);
+    if (f->data_start > f->bytes)
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s is truncated in its header of %llu bytes: it has %lld. Copy the file "
+                       "again.",
+                       f->path, (unsigned long long)length,
+                       (long long)(f->bytes - (int64_t)sizeof length));
+    *out_length = (size_t)length;
+    return TR_OK;
+}
+
+static tr_status_t read_header(tr_safetensors_t *f, const char *text, size_t length) {
+    json_error_t error;
     f->root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     if (!f->root)
         return TR_FAIL(TR_ERR_DATA, "%s: its header is not JSON: %s (byte %d).", f->path,
                        error.text, error.position);
-    return read_entries(f);
+    TR_TRY(read_entries(f));
+    return f->metadata ? TR_OK : tr_strdup("{}", &f->metadata);
+}
+
+static tr_status_t create(const char *path, tr_safetensors_t **out) {
+    TR_TRY(tr_alloc(sizeof **out, "safetensors file", out));
+    (*out)->fd = -1;
+    return tr_strdup(path, &(*out)->path);
 }
 
 tr_status_t tr_safetensors_parse(const void *bytes, size_t count, const char *path,
                                  tr_safetensors_t **out) {
     tr_safetensors_t *f = NULL;
-    TR_TRY(tr_alloc(sizeof *f, "safetensors file", &f));
-    *f = (tr_safetensors_t){.fd = -1, .bytes = bytes, .count = count, .path = path};
-    tr_status_t status = read_header(f);
-    f->path = NULL;
-    if (status == TR_OK && !f->metadata) status = tr_strdup("{}", &f->metadata);
-    if (status != TR_OK)
-        tr_safetensors_close(&f);
-    else
-        *out = f;
+    size_t length = 0;
+    tr_status_t status = create(path, &f);
+    if (status == TR_OK) f->bytes = (int64_t)count;
+    if (status == TR_OK) status = find_header(f, bytes, count, &length);
+    if (status == TR_OK) status = read_header(f, (const char *)bytes + sizeof(uint64_t), length);
+    if (status != TR_OK) tr_safetensors_close(&f);
+    *out = f;
     return status;
 }
 
-static tr_status_t open_descriptor(int fd, const char *path, tr_safetensors_t **out) {
+static tr_status_t read_file(tr_safetensors_t *f) {
     struct stat st;
-    if (fstat(fd, &st) != 0) return tr_io_fail("examine", path, errno);
-    if (!S_ISREG(st.st_mode)) return TR_FAIL(TR_ERR_DATA, "%s is not a regular file.", path);
-    if (st.st_size == 0) return fail_kind(path, kind_of(NULL, 0));
-    void *bytes = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    if (bytes == MAP_FAILED) return tr_io_fail("map", path, errno);
-    tr_status_t status = tr_safetensors_parse(bytes, (size_t)st.st_size, path, out);
-    if (status != TR_OK)
-        munmap(bytes, (size_t)st.st_size);
-    else
-        (*out)->fd = fd;
+    char head[512], *text = NULL;
+    size_t length = 0;
+    if (fstat(f->fd, &st) != 0) return tr_io_fail("examine", f->path, errno);
+    if (!S_ISREG(st.st_mode)) return TR_FAIL(TR_ERR_DATA, "%s is not a regular file.", f->path);
+    f->bytes = st.st_size;
+    const size_t count = f->bytes < (int64_t)sizeof head ? (size_t)f->bytes : sizeof head;
+    TR_TRY(tr_read_at(f->fd, f->path, 0, (int64_t)count, head));
+    TR_TRY(find_header(f, head, count, &length));
+    TR_TRY(tr_alloc(length, "header of a safetensors file", &text));
+    tr_status_t status = tr_read_at(f->fd, f->path, sizeof(uint64_t), (int64_t)length, text);
+    if (status == TR_OK) status = read_header(f, text, length);
+    tr_free(&text);
     return status;
 }
 
 tr_status_t tr_safetensors_open(const char *path, tr_safetensors_t **out) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return tr_io_fail("open", path, errno);
-    tr_status_t status = open_descriptor(fd, path, out);
-    if (status != TR_OK) close(fd);
+    tr_safetensors_t *f = NULL;
+    tr_status_t status = create(path, &f);
+    if (status == TR_OK) {
+        f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        status = f->fd < 0 ? tr_io_fail("open", path, errno) : read_file(f);
+    }
+    if (status != TR_OK) tr_safetensors_close(&f);
+    *out = f;
     return status;
+}
+
+tr_status_t tr_safetensors_read(const tr_named_tensor_t *tensor, int64_t first, int64_t bytes,
+                                void *out) {
+    const entry_t *e = (const entry_t *)tensor;
+    return tr_read_at(e->file->fd, e->file->path, e->offset + first, bytes, out);
 }
 
 void tr_safetensors_close(tr_safetensors_t **file) {
     tr_safetensors_t *f = *file;
     if (!f) return;
-    if (f->fd >= 0) {
-        munmap((void *)f->bytes, f->count);
-        close(f->fd);
-    }
+    if (f->fd >= 0) close(f->fd);
     json_decref(f->root);
+    tr_free(&f->path);
     tr_free(&f->metadata);
-    tr_free(&f->tensors);
+    tr_free(&f->entries);
     for (size_t i = 0; i < f->part_count; i++) tr_safetensors_close(&f->part[i]);
     tr_free(&f->part);
     tr_free(file);
@@ -284,11 +311,11 @@ static tr_status_t join(tr_safetensors_t *f, tr_safetensors_t *const *files, siz
     size_t tensors = 0;
     for (size_t i = 0; i < count; i++) tensors += files[i]->tensor_count;
     TR_TRY(tr_strdup("{}", &f->metadata));
-    TR_TRY(tr_alloc(tensors * sizeof *f->tensors, "tensor list", &f->tensors));
+    TR_TRY(tr_alloc(tensors * sizeof *f->entries, "tensor list", &f->entries));
     TR_TRY(tr_alloc(count * sizeof *f->part, "file list", &f->part));
     for (size_t i = 0; i < count; i++) {
-        memcpy(f->tensors + f->tensor_count, files[i]->tensors,
-               files[i]->tensor_count * sizeof *f->tensors);
+        memcpy(f->entries + f->tensor_count, files[i]->entries,
+               files[i]->tensor_count * sizeof *f->entries);
         f->tensor_count += files[i]->tensor_count;
         f->part[f->part_count++] = files[i];
     }
@@ -312,7 +339,7 @@ size_t tr_safetensors_count(const tr_safetensors_t *f) {
     return f->tensor_count;
 }
 const tr_named_tensor_t *tr_safetensors_at(const tr_safetensors_t *f, size_t index) {
-    return &f->tensors[index];
+    return &f->entries[index].tensor;
 }
 const char *tr_safetensors_metadata(const tr_safetensors_t *f) {
     return f->metadata;
@@ -326,6 +353,6 @@ int64_t tr_safetensors_data_start(const tr_safetensors_t *f) {
 
 const tr_named_tensor_t *tr_safetensors_find(const tr_safetensors_t *f, const char *name) {
     for (size_t i = 0; i < f->tensor_count; i++)
-        if (strcmp(f->tensors[i].name, name) == 0) return &f->tensors[i];
+        if (strcmp(f->entries[i].tensor.name, name) == 0) return &f->entries[i].tensor;
     return NULL;
 }

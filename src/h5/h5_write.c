@@ -1,6 +1,7 @@
 /* Writes files in the fast layout (writer.h). Chunks are encoded here, including the checksum, and
  * passed to the library unchanged. */
 #include "h5_write.h"
+#include "base/file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -64,8 +65,7 @@ static hid_t create_file(const char *path) {
 static tr_status_t create_failed(const tr_writer_t *w, int reason) {
     char *folder = NULL;
     const tr_status_t code = tr_status_of_errno(reason);
-    if (reason != ENOENT)
-        return TR_FAIL(code, "cannot create '%s': %s.", w->path, strerror(reason));
+    if (reason != ENOENT) return tr_io_fail("create", w->path, reason);
     TR_TRY(tr_strdup(w->path, &folder));
     TR_FAIL(code, "cannot create '%s': no folder '%s'.", w->path, dirname(folder));
     tr_free(&folder);
@@ -88,8 +88,7 @@ bool tr_writer_remove_part(const char *path) {
 static tr_status_t create(tr_writer_t *w, const char *path, const tr_writer_params_t *params) {
     TR_TRY(tr_strdup(path, &w->path));
     TR_TRY(part_of(path, &w->part));
-    int fd = open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
-                  0666); /* for a better message than the library's */
+    int fd = tr_create_file(w->part); /* before the library, which would follow a link */
     if (fd < 0) return create_failed(w, errno);
     close(fd);
     tr_h5_lock();

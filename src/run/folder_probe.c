@@ -81,7 +81,7 @@ tr_status_t tr_folder_probe_open(const char *dir, tr_folder_probe_t *out) {
     gethostname(host, sizeof host - 1);
     snprintf(name, sizeof name, ".doctor-%s-%ld", host, (long)getpid());
     TR_TRY(tr_path_join(out->folder, name, out->file));
-    out->fd = open(out->file, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    out->fd = tr_create_file(out->file);
     if (out->fd < 0) {
         const int reason = errno;
         out->file[0] = '\0';

@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,10 +26,6 @@ struct tr_run {
     bool is_new;   /* this session created the folder, and the run has not begun */
     tr_str_t line; /* kept, so that metrics lines after the first allocate nothing */
 };
-
-static tr_status_t fail_errno(const char *what, const char *path) {
-    return TR_FAIL(tr_status_of_errno(errno), "cannot %s %s: %s", what, path, strerror(errno));
-}
 
 static tr_status_t join(const char *dir, const char *name, char **out) {
     tr_str_t path = {0};
@@ -87,7 +82,7 @@ static tr_status_t make_dirs(const char *dir, bool *out_new) {
         const bool made = mkdir(path, 0777) == 0;
         *out_new |= made; /* in a new parent all is new */
         if (!made && (errno != EEXIST || stat(path, &info) != 0))
-            status = fail_errno("create the run folder", path);
+            status = tr_io_fail("create the run folder", path, errno);
         else if (made)
             status = sync_parent(path);
         else if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode))
@@ -155,8 +150,8 @@ static tr_status_t wait_for_lock(const tr_run_t *run, double wait_sec, int (*ask
 static tr_status_t take_lock(tr_run_t *run, double wait_sec, int (*asked_to_stop)(void)) {
     char *path = NULL, host[128] = "", date[32], text[256];
     TR_TRY(join(run->dir, "lock", &path));
-    run->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    tr_status_t status = run->lock_fd < 0 ? fail_errno("open", path) : TR_OK;
+    run->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    tr_status_t status = run->lock_fd < 0 ? tr_io_fail("open", path, errno) : TR_OK;
     tr_free(&path);
     TR_TRY(status);
     TR_TRY(wait_for_lock(run, wait_sec, asked_to_stop));
@@ -176,7 +171,7 @@ static tr_status_t write_bytes(int fd, const char *path, const char *bytes, size
     while (count > 0) {
         ssize_t written = write(fd, bytes, count);
         if (written < 0 && errno == EINTR) continue;
-        if (written < 0) return fail_errno("write", path);
+        if (written < 0) return tr_io_fail("write", path, errno);
         bytes += written;
         count -= (size_t)written;
     }
@@ -184,11 +179,11 @@ static tr_status_t write_bytes(int fd, const char *path, const char *bytes, size
 }
 
 static tr_status_t write_temporary(const char *path, const char *text, size_t bytes) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) return fail_errno("create", path);
+    int fd = tr_create_file(path);
+    if (fd < 0) return tr_io_fail("create", path, errno);
     tr_status_t status = write_bytes(fd, path, text, bytes);
-    if (status == TR_OK && fsync(fd) != 0) status = fail_errno("fsync", path);
-    if (close(fd) != 0 && status == TR_OK) status = fail_errno("close", path);
+    if (status == TR_OK && fsync(fd) != 0) status = tr_io_fail("fsync", path, errno);
+    if (close(fd) != 0 && status == TR_OK) status = tr_io_fail("close", path, errno);
     return status;
 }
 
@@ -202,7 +197,8 @@ static tr_status_t replace_file(const tr_run_t *run, const char *name, const cha
     tr_str_printf(&t, "%s.tmp", path);
     TR_TRY_GOTO(tr_str_take(&t, &temporary), done);
     status = write_temporary(temporary, text, bytes);
-    if (status == TR_OK && rename(temporary, path) != 0) status = fail_errno("rename to", path);
+    if (status == TR_OK && rename(temporary, path) != 0)
+        status = tr_io_fail("rename to", path, errno);
     if (status == TR_OK)
         status = tr_sync_directory(run->dir);
     else
@@ -268,40 +264,41 @@ static bool is_later(const json_t *line, int64_t last, bool with_valid) {
 
 /* Bytes before the first line of a step after `last`, or of its validation, and before an
  * incomplete last line. */
-static size_t leading_bytes(const char *text, size_t bytes, int64_t last, bool with_valid) {
-    size_t at = 0;
-    while (at < bytes) {
-        const char *end = memchr(text + at, '\n', bytes - at);
-        if (!end) break;
-        json_t *line =
-            last < INT64_MAX ? json_loadb(text + at, (size_t)(end - text) - at, 0, NULL) : NULL;
-        bool later = is_later(line, last, with_valid);
+static tr_status_t leading_bytes(const tr_run_t *run, int64_t last, bool with_valid, off_t *out) {
+    FILE *file = fopen(run->metrics_path, "re");
+    char *text = NULL;
+    size_t room = 0;
+    ssize_t bytes;
+    if (!file) return tr_io_fail("open", run->metrics_path, errno);
+    *out = 0;
+    while ((bytes = getline(&text, &room, file)) > 0 && text[bytes - 1] == '\n') {
+        json_t *line = last < INT64_MAX ? json_loadb(text, (size_t)bytes, 0, NULL) : NULL;
+        const bool later = is_later(line, last, with_valid);
         json_decref(line);
         if (later) break;
-        at = (size_t)(end - text) + 1;
+        *out += bytes;
     }
-    return at;
+    const tr_status_t status = ferror(file) ? tr_io_fail("read", run->metrics_path, errno) : TR_OK;
+    free(text);
+    fclose(file);
+    return status;
 }
 
 tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step, bool with_valid) {
     struct stat info;
-    if (fstat(run->metrics_fd, &info) != 0) return fail_errno("look at", run->metrics_path);
-    if (info.st_size == 0) return TR_OK;
-    size_t bytes = (size_t)info.st_size;
-    char *text = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, run->metrics_fd, 0);
-    if (text == MAP_FAILED) return fail_errno("read", run->metrics_path);
-    size_t kept = leading_bytes(text, bytes, step, with_valid);
-    munmap(text, bytes);
+    off_t kept = 0;
+    TR_TRY(leading_bytes(run, step, with_valid, &kept));
+    if (fstat(run->metrics_fd, &info) != 0) return tr_io_fail("examine", run->metrics_path, errno);
     /* In place, so that programs that follow the file keep following it. */
-    if (kept < bytes && ftruncate(run->metrics_fd, (off_t)kept) != 0)
-        return fail_errno("shorten", run->metrics_path);
+    if (kept < info.st_size && ftruncate(run->metrics_fd, kept) != 0)
+        return tr_io_fail("shorten", run->metrics_path, errno);
     return TR_OK;
 }
 
 static tr_status_t open_metrics(tr_run_t *run) {
     TR_TRY(join(run->dir, "metrics.jsonl", &run->metrics_path));
     run->metrics_fd = open(run->metrics_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (run->metrics_fd < 0) return fail_errno("open", run->metrics_path);
+    if (run->metrics_fd < 0) return tr_io_fail("open", run->metrics_path, errno);
     /* a run that was killed may have left half a line */
     TR_TRY(tr_run_metrics_rewind(run, INT64_MAX, true));
     return TR_OK;

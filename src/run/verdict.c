@@ -1,4 +1,5 @@
 #include "verdict.h"
+#include "base/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -68,7 +69,7 @@ static void compose(int code, const char *reason, const char *node, text_t *text
 }
 
 static bool write_file(const text_t *text) {
-    const int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const int fd = tr_create_file(temporary);
     if (fd < 0) return false;
     const bool written =
         write(fd, text->bytes, text->length) == (ssize_t)text->length && fsync(fd) == 0;

@@ -89,18 +89,22 @@ static tr_status_t open_path(loop_t *l, const char *path) {
     return status;
 }
 
+static tr_status_t open_newest(loop_t *l) {
+    tr_str_t skipped = {0};
+    const tr_status_t status =
+        tr_checkpoint_open_newest(tr_run_checkpoint_dir(l->run), &l->resume, &skipped);
+    if (skipped.length > 0) TR_WARN("skipped damaged checkpoints:\n%s", skipped.text);
+    tr_str_free(&skipped);
+    return status;
+}
+
 static tr_status_t open_resume(loop_t *l) {
     tr_main_settings_t main;
-    tr_str_t skipped = {0};
-    tr_status_t status = TR_OK;
     tr_config_read(l->config, &tr_main_config, &main);
     if (strcmp(main.resume, "auto") != 0 && strcmp(main.resume, "no") != 0)
         return open_path(l, main.resume);
     l->own_resume = true;
-    status = tr_checkpoint_open_newest(tr_run_checkpoint_dir(l->run), &l->resume, &skipped);
-    if (skipped.length > 0) TR_WARN("skipped damaged checkpoints:\n%s", skipped.text);
-    tr_str_free(&skipped);
-    TR_TRY(status);
+    TR_TRY(open_newest(l));
     if (l->resume && strcmp(main.resume, "no") == 0)
         return TR_FAIL(TR_ERR_CONFIG,
                        "resume = no, but %s holds checkpoints (newest: step %lld); choose another "
@@ -214,6 +218,21 @@ static tr_status_t load_init(loop_t *l) {
     return status;
 }
 
+/* A checkpoint that was complete when it was opened may be damaged when its tensors are read. Then
+ * the newest one is opened and verified again. */
+static tr_status_t restore(loop_t *l) {
+    enum { TRIES = 3 };
+    for (int i = 1;; i++) {
+        TR_TRY(tr_state_check(l->s, l->resume));
+        const tr_status_t status = tr_snapshot_restore(l->snapshot, l->resume);
+        const bool is_unreadable = status == TR_ERR_DATA || status == TR_ERR_IO;
+        if (!is_unreadable || !l->own_resume || i == TRIES) return status;
+        TR_WARN("%s could not be read: %s", l->resume->path, tr_error_last()->message);
+        tr_checkpoint_close(&l->resume);
+        TR_TRY(open_newest(l));
+    }
+}
+
 /* Sets the initial state: from a checkpoint, or initial values, possibly with weights of another
  * model. */
 static tr_status_t load_state(loop_t *l, bool all_have_init) {
@@ -221,8 +240,7 @@ static tr_status_t load_state(loop_t *l, bool all_have_init) {
     if (!tr_loop_is_root(l)) return all_have_init ? load_init(l) : TR_OK;
     TR_TRY(tr_snapshot_create(s, &l->snapshot));
     if (l->resume) {
-        TR_TRY(tr_state_check(s, l->resume));
-        TR_TRY(tr_snapshot_restore(l->snapshot, l->resume));
+        TR_TRY(restore(l));
         l->state.step = l->state.saved_step = l->resume->step;
         take_up(l, l->resume->state_json);
         say_going_on(l);

@@ -246,42 +246,39 @@ static bool fits(const tr_named_tensor_t *want, const tr_named_tensor_t *have) {
     return (widens || have->dtype == want->dtype) && tr_shape_equal(&have->shape, &want->shape);
 }
 
-/* Converts F16 and BF16 to F32. The data in a file may be unaligned. */
-static void copy_tensor(tr_device_t *device, const tr_named_tensor_t *want,
-                        const tr_named_tensor_t *have) {
+/* Converts F16 and BF16 to F32. */
+static tr_status_t read_tensor(const tr_named_tensor_t *want, const tr_named_tensor_t *have) {
     float *out = (float *)(uintptr_t)want->data;
-    const char *from = have->data;
-    if (have->dtype == want->dtype) {
-        const size_t bytes = tensor_bytes(want);
-        if (!device->host_visible) /* copies on a device that is the host use its threads */
-            memcpy(out, from, bytes);
-        else
-            (void)device->ops->copy(device, NULL, out, from, bytes, TR_COPY_TO_DEVICE);
-        return;
+    if (have->dtype == want->dtype)
+        return tr_safetensors_read(have, 0, (int64_t)tensor_bytes(want), out);
+    enum { BLOCK = 4096 };
+    uint16_t half[BLOCK];
+    const int64_t count = tr_shape_elems(&want->shape), unit = sizeof *half;
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        const int64_t n = count - at < BLOCK ? count - at : BLOCK;
+        TR_TRY(tr_safetensors_read(have, at * unit, n * unit, half));
+        if (have->dtype == TR_F16) tr_convert(TR_F16, half, n, TR_F32, out + at);
+        for (int64_t i = 0; i < n && have->dtype == TR_BF16; i++) {
+            const uint32_t bits = (uint32_t)half[i] << 16;
+            memcpy(&out[at + i], &bits, sizeof bits);
+        }
     }
-    for (int64_t i = 0; i < tr_shape_elems(&want->shape); i++, from += sizeof(uint16_t)) {
-        uint16_t half;
-        memcpy(&half, from, sizeof half);
-        const uint32_t bits = (uint32_t)half << 16;
-        if (have->dtype == TR_BF16)
-            memcpy(&out[i], &bits, sizeof bits);
-        else
-            tr_convert(TR_F16, &half, 1, TR_F32, &out[i]);
-    }
+    return TR_OK;
 }
 
 /* From PyTorch's order of dimensions. */
-static tr_status_t copy_torch(tr_device_t *device, const tr_named_tensor_t *want,
-                              const tr_torch_order_t *order, const tr_named_tensor_t *have) {
+static tr_status_t read_torch(const tr_named_tensor_t *want, const tr_torch_order_t *order,
+                              const tr_named_tensor_t *have) {
     tr_named_tensor_t there = {want->name, want->dtype, order->shape, NULL};
     float *values = NULL;
     TR_TRY(tr_alloc(tensor_bytes(want), "a weight of model.init", &values));
     there.data = values;
-    copy_tensor(device, &there, have);
-    tr_torch_exchange(values, order->outer, order->channels, order->pixels,
-                      (float *)(uintptr_t)want->data);
+    const tr_status_t status = read_tensor(&there, have);
+    if (status == TR_OK)
+        tr_torch_exchange(values, order->outer, order->channels, order->pixels,
+                          (float *)(uintptr_t)want->data);
     tr_free(&values);
-    return TR_OK;
+    return status;
 }
 
 /* Only fp16 runs have a loss scale. A run may resume from a checkpoint of another precision. */
@@ -289,11 +286,10 @@ static bool is_optional(const char *name) {
     return strcmp(name, TR_LOSS_SCALE_STATE) == 0;
 }
 
-/* Copies the tensors that fit, and adds a line to `problems` for each that does not. torch: the
- * session, if the file has PyTorch's layout; else NULL. */
-static size_t copy_matching(tr_device_t *device, const names_t *wanted,
-                            const tr_safetensors_t *file, const tr_session_t *torch,
-                            tr_str_t *problems) {
+/* Reads the tensors that fit, and adds a line to `problems` for each that does not; problems->status
+ * is that of reading. torch: the session, if the file has PyTorch's layout; else NULL. */
+static size_t read_matching(const names_t *wanted, const tr_safetensors_t *file,
+                            const tr_session_t *torch, tr_str_t *problems) {
     size_t copied = 0;
     for (size_t i = 0; i < wanted->count; i++) {
         tr_named_tensor_t in_file = wanted->data[i];
@@ -312,10 +308,12 @@ static size_t copy_matching(tr_device_t *device, const names_t *wanted,
                           tr_dtype_name(have->dtype), tr_shape_format(&have->shape, b),
                           tr_shape_equal(&have->shape, &want->shape) ? " (convert it there)" : "");
         } else {
-            if (!is_torch)
-                copy_tensor(device, want, have);
-            else if (copy_torch(device, want, &order, have) != TR_OK)
-                problems->status = TR_ERR_MEMORY;
+            const tr_status_t status =
+                is_torch ? read_torch(want, &order, have) : read_tensor(want, have);
+            if (status != TR_OK) {
+                problems->status = status;
+                return copied;
+            }
             copied++;
         }
     }
@@ -367,14 +365,15 @@ static void compare_tensors(const tr_snapshot_t *n, const files_t *files,
                             const tr_checkpoint_t *checkpoint, tr_str_t *out_model,
                             tr_str_t *out_optimizer) {
     tr_str_t tensors = {0};
-    copy_matching(n->s->device, &files->model, checkpoint->model, NULL, &tensors);
+    read_matching(&files->model, checkpoint->model, NULL, &tensors);
     list_left_over(&files->model, checkpoint->model, &tensors);
     if (tensors.length > 0) say_shape(n->s, out_model);
     if (out_model->length == 0 && tensors.text) tr_str_append(out_model, tensors.text);
+    if (tensors.status != TR_OK) out_model->status = tensors.status;
     tr_str_free(&tensors);
     /* the optimizer state differs if the parameters do */
-    if (out_model->length > 0) return;
-    copy_matching(n->s->device, &files->optimizer, checkpoint->optimizer, NULL, &tensors);
+    if (out_model->length > 0 || out_model->status != TR_OK) return;
+    read_matching(&files->optimizer, checkpoint->optimizer, NULL, &tensors);
     list_left_over(&files->optimizer, checkpoint->optimizer, &tensors);
     if (tensors.length > 0)
         tr_state_compare_optimizer(checkpoint->state_json, n->s->config, out_optimizer);
@@ -418,22 +417,23 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpo
 /* -- weights alone ----------------------------------------------------------------------------- */
 
 /* For an older checkpoint: replaces the trained weights by the averages. */
-static void copy_averages(const names_t *wanted, const tr_safetensors_t *optimizer) {
+static tr_status_t read_averages(const names_t *wanted, const tr_safetensors_t *optimizer) {
     for (size_t i = 0; optimizer && i < wanted->count; i++) {
         const tr_named_tensor_t *want = &wanted->data[i], *have;
         char name[512];
         snprintf(name, sizeof name, "%s." TR_EMA_STATE, want->name);
         have = tr_safetensors_find(optimizer, name);
-        if (have && fits(want, have))
-            memcpy((void *)(uintptr_t)want->data, have->data, tensor_bytes(want));
+        if (have && fits(want, have)) TR_TRY(read_tensor(want, have));
     }
+    return TR_OK;
 }
 
 /* Parameters (not their averages) and model state; returns the number of tensors that fit. */
-static size_t copy_weights(tr_device_t *device, const names_t *wanted, const tr_weights_t *weights,
+static size_t read_weights(const names_t *wanted, const tr_weights_t *weights,
                            const tr_session_t *torch, tr_str_t *problems) {
-    const size_t copied = copy_matching(device, wanted, weights->model, torch, problems);
-    copy_averages(wanted, weights->checkpoint ? weights->checkpoint->optimizer : NULL);
+    const size_t copied = read_matching(wanted, weights->model, torch, problems);
+    if (problems->status == TR_OK && weights->checkpoint)
+        problems->status = read_averages(wanted, weights->checkpoint->optimizer);
     return copied;
 }
 
@@ -480,24 +480,20 @@ static tr_status_t init(tr_snapshot_t *n, const names_t *wanted, const tr_weight
     tr_str_t problems = {0};
     TR_TRY(check_layout(n, weights));
     const bool is_torch = is_torch_order(n, wanted, weights);
-    const size_t copied =
-        copy_weights(n->s->device, wanted, weights, is_torch ? n->s : NULL, &problems);
-    if (weights->is_complete && problems.length > 0) {
-        shorten(&problems);
-        TR_FAIL(TR_ERR_CONFIG,
-                "model.init: the model in %s has other parameters than this one:%s\nSet "
-                "model.n_layer, n_head, n_embd, context and vocab_size to auto, or as in its "
-                "config.json",
-                weights->path, problems.text);
-        tr_str_free(&problems);
-        return TR_ERR_CONFIG;
-    }
-    if (copied > 0)
-        TR_INFO("model.init: %zu of %zu tensors from %s", copied, wanted->count, weights->path);
-    if (copied > 0 && problems.length > 0)
-        TR_INFO("model.init: not loaded, initialised instead:%s", problems.text);
+    const size_t copied = read_weights(wanted, weights, is_torch ? n->s : NULL, &problems);
     tr_status_t status = problems.status;
-    if (status == TR_OK && copied == 0) {
+    if (status == TR_OK && weights->is_complete && problems.length > 0) {
+        shorten(&problems);
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "model.init: the model in %s has other parameters than this one:%s\nSet "
+                         "model.n_layer, n_head, n_embd, context and vocab_size to auto, or as in "
+                         "its config.json",
+                         weights->path, problems.text);
+    } else if (status == TR_OK && copied > 0) {
+        TR_INFO("model.init: %zu of %zu tensors from %s", copied, wanted->count, weights->path);
+        if (problems.length > 0)
+            TR_INFO("model.init: not loaded, initialised instead:%s", problems.text);
+    } else if (status == TR_OK) {
         list_left_over(wanted, weights->model, &problems);
         shorten(&problems);
         status = TR_FAIL(TR_ERR_CONFIG,
@@ -520,7 +516,7 @@ static tr_status_t load(tr_snapshot_t *n, const names_t *wanted, const tr_weight
     const tr_safetensors_t *optimizer = weights->checkpoint ? weights->checkpoint->optimizer : NULL;
     tr_str_t problems = {0};
     const bool is_torch = is_torch_order(n, wanted, weights);
-    copy_weights(n->s->device, wanted, weights, is_torch ? n->s : NULL, &problems);
+    read_weights(wanted, weights, is_torch ? n->s : NULL, &problems);
     list_left_over(wanted, weights->model, &problems);
     shorten(&problems);
     tr_status_t status = problems.status;

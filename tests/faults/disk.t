@@ -95,6 +95,33 @@ row "the newest checkpoint cannot be read (EIO)" "reported; the run resumes from
 [ $rc = 0 ] && names out "read/checkpoints/step-00000050/[a-z.]*" && resumed step-00000040 && [ "$(state whole)" = "$(state read)" ]
 ok $? "the newest cannot be read: the one before it serves, the same bits"
 
+# It shrinks between its verification and the reading of its weights, while the optimizer's file is read slowly.
+cp -r once shrunk
+rm -rf shrunk/checkpoints/step-00000060 shrunk/checkpoints/latest
+FAULT="FAIL_CALL=pread FAIL_ON=step-00000050/optimizer FAIL_HOW=sleep:1000 FAIL_AT=1 FAIL_SAY=$PWD/said" start 1 net.ini run.dir=shrunk $exact
+begin=$(now)
+until_there said && truncate -s 1000 shrunk/checkpoints/step-00000050/model.safetensors
+ended
+row "the newest checkpoint shrinks while it is loaded" "reported; the run resumes from the one before it"
+[ $rc = 0 ] && names out "warning & shrunk/checkpoints/step-00000050/model.safetensors & 1000" && resumed step-00000040 && [ "$(state whole)" = "$(state shrunk)" ]
+ok $? "the newest shrinks while it is loaded: the one before it serves, the same bits"
+# init HOW: a single process that starts from weights whose reading fails
+init() {
+    cp once/checkpoints/step-00000050/model.safetensors init.safetensors
+    LD_PRELOAD=$fail_lib FAIL_CALL=pread FAIL_ON=init.safetensors FAIL_HOW=$1 FAIL_AT=3 FAIL_SAY=$PWD/said-init "$TRAINER" net.ini run.dir=init model.init=init.safetensors >out 2>&1
+}
+init EIO
+rc=$?
+[ $rc = 74 ] && once out "trainer: error & init.safetensors"
+ok $? "model.init cannot be read: code $rc"
+rm said-init
+init sleep:1000 &
+until_there said-init && truncate -s 1000 init.safetensors
+wait $!
+rc=$?
+[ $rc = 65 ] && once out "trainer: error & init.safetensors & 1000"
+ok $? "model.init shrinks while it is loaded: code $rc"
+
 if all; then
     # One that could not be read for the moment is of another course then: it is not taken for the newest once it can be read again.
     cp -r once moment
@@ -141,6 +168,24 @@ if result=$(unshare -rm bash really.sh 2>/dev/null) && [ "${result#* }" -gt 0 ];
 else
     ok 0 "a full tmpfs # SKIP no file system can be mounted here"
 fi
+
+# Full without being short of space: no inode is left, or files may not become larger.
+cat >inodes.sh <<'EOS'
+mount -t tmpfs -o nr_inodes=14 tmpfs inodes && "$TRAINER" net.ini run.dir=inodes/run $exact checkpoint.keep=0 checkpoint.every=4 >out 2>&1
+echo $?
+EOS
+mkdir inodes
+if unshare -rm mount -t tmpfs tmpfs inodes 2>/dev/null; then
+    rc=$(unshare -rm bash inodes.sh 2>/dev/null)
+    [ "$rc" = 74 ] && names out "trainer: error & df -i" && ! grep -q "are free in" out
+    ok $? "no inode is left: code $rc"
+else
+    ok 0 "no inode is left # SKIP no file system can be mounted here"
+fi
+(ulimit -f 4 && "$TRAINER" net.ini run.dir=limited log.every=60 $exact) >out 2>&1
+rc=$?
+[ $rc = 74 ] && names out "trainer: error & 4096 & ulimit -f" && ! grep -q "are free in" out
+ok $? "files of 4 KiB at most: code $rc"
 
 # Room is looked for before the first step.
 cat >room.sh <<'EOS'

@@ -6,6 +6,7 @@
  * the folder the checkpoint before it must serve, with its own contents. Prints a line for each
  * kind of damage: KIND TAB cases TAB refused TAB without effect TAB accepted
  */
+#include "../support/tensor_data.h"
 #include "checkpoint/checkpoint_int.h"
 #include "trainer/str.h"
 #include <stdio.h>
@@ -189,10 +190,13 @@ static bool same_tensors(const tr_safetensors_t *a, const tr_safetensors_t *b) {
     if (!a || !b || tr_safetensors_count(a) != tr_safetensors_count(b)) return a == b;
     for (size_t i = 0; i < tr_safetensors_count(a); i++) {
         const tr_named_tensor_t *x = tr_safetensors_at(a, i), *y = tr_safetensors_find(b, x->name);
-        if (!y || x->dtype != y->dtype || !tr_shape_equal(&x->shape, &y->shape) ||
-            memcmp(x->data, y->data,
-                   (size_t)tr_shape_elems(&x->shape) * tr_dtype_bytes(x->dtype)) != 0)
-            return false;
+        if (!y || x->dtype != y->dtype || !tr_shape_equal(&x->shape, &y->shape)) return false;
+        void *a_data = tensor_data(x), *b_data = tensor_data(y);
+        const size_t bytes = (size_t)tr_shape_elems(&x->shape) * tr_dtype_bytes(x->dtype);
+        const bool is_same = memcmp(a_data, b_data, bytes) == 0;
+        free(a_data);
+        free(b_data);
+        if (!is_same) return false;
     }
     return true;
 }

@@ -3,7 +3,7 @@
  * for the tokens in the file IDS, 32-bit numbers. SETTINGs are model.n_layer=2 and the like, with
  * vocab_size.
  */
-#include "checkpoint/checkpoint.h"
+#include "../support/tensor_data.h"
 #include "device/device.h"
 #include "graph/program.h"
 #include "trainer/mem.h"
@@ -45,7 +45,9 @@ static void load(tr_graph_t *g, const char *path) {
             fprintf(stderr, "make_logits: no %s of that shape\n", tr_tensor_info(g, t)->name);
             exit(1);
         }
-        MUST(tr_tensor_write(g, t, from->data));
+        void *data = tensor_data(from);
+        MUST(tr_tensor_write(g, t, data));
+        free(data);
     }
     tr_safetensors_close(&file);
 }

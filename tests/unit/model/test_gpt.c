@@ -3,6 +3,7 @@
  * every gradient, whatever is kept or computed again, on every device that is present.
  */
 #include "../../support/op_harness.h"
+#include "../../support/tensor_data.h"
 #include "model_fixture.h"
 #include "checkpoint/checkpoint.h"
 #include "trainer/mem.h"
@@ -72,9 +73,10 @@ static void close_run(run_t *r) {
 }
 
 static int64_t counted(const run_t *r) {
-    const int32_t *y = find(r, "", "y")->data;
+    int32_t *y = tensor_data(find(r, "", "y"));
     int64_t n = 0;
     for (int64_t i = 0; i < r->samples * r->steps; i++) n += y[i] >= 0;
+    free(y);
     return n;
 }
 
@@ -104,7 +106,9 @@ static void build(run_t *r, tr_mode_t mode, bool has_labels, tr_dtype_t dtype) {
 
 static void write(run_t *r, tr_tensor_t t, const tr_named_tensor_t *from) {
     assert_true(tr_shape_equal(tr_shape_of(r->g, t), &from->shape));
-    MUST(tr_tensor_write(r->g, t, from->data));
+    void *data = tensor_data(from);
+    MUST(tr_tensor_write(r->g, t, data));
+    free(data);
 }
 
 static void run(run_t *r) {
@@ -143,11 +147,12 @@ static double distance(const float *found, const float *expected, int64_t count)
 static void expect(run_t *r, tr_tensor_t t, const tr_named_tensor_t *golden, double factor,
                    double most) {
     const int64_t count = tr_shape_elems(&golden->shape);
-    float *found = op_read(&(op_bench_t){.g = r->g}, t);
+    float *found = op_read(&(op_bench_t){.g = r->g}, t), *expected = tensor_data(golden);
     for (int64_t i = 0; i < count; i++) found[i] *= (float)factor;
-    const double off = distance(found, golden->data, count);
+    const double off = distance(found, expected, count);
     if (!(off <= most)) fail_msg("%s: %g of its norm away from PyTorch's", golden->name, off);
     test_free(found);
+    free(expected);
 }
 
 static void check_training(const char *device, const char *settings[][2], tr_dtype_t dtype,
@@ -158,9 +163,10 @@ static void check_training(const char *device, const char *settings[][2], tr_dty
     run(&r);
     expect(&r, r.result.loss, find(&r, "", "loss"), 1, most);
     float *terms = op_read(&(op_bench_t){.g = r.g}, r.result.terms);
-    const int32_t *y = find(&r, "", "y")->data;
+    int32_t *y = tensor_data(find(&r, "", "y"));
     for (int64_t i = 0; i < r.samples * r.steps; i++) assert_true(terms[i] == (y[i] >= 0));
     test_free(terms);
+    free(y);
     for (size_t i = 0; i < tr_safetensors_count(r.golden); i++) {
         const tr_named_tensor_t *t = tr_safetensors_at(r.golden, i);
         char name[160];

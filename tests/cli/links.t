@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Links that somebody planted where the program creates a file: they are replaced, and what they point to stays as it was.
+. "$TRAINER_ROOT/tests/support/tap.sh"
+host=$(hostname)
+echo precious >victim
+# planted LINK ARGUMENTS...: the program, by the process id that LINK has in place of PID
+planted() {
+    local link=$1
+    shift
+    TRAINER=$TRAINER sh -c 'ln -s "$PWD/victim" "$(echo "$0" | sed "s/PID/$$/")" && exec "$TRAINER" "$@"' "$link" "$@" >out 2>err
+}
+intact() { [ "$(cat victim)" = precious ]; }
+tiny="data.format=synthetic data.synthetic_samples=20 data.batch_size=20 train.steps=1 train.valid_every=0 threads=1"
+printf '[model]\nlayers = flatten, linear 10\n' >net.ini
+
+mkdir run && ln -s ../victim run/config.ini.tmp && ln -s ../victim run/summary.json.tmp
+# shellcheck disable=SC2086
+planted "run/verdict.$host.PID" net.ini $tiny run.dir=run && intact && grep -q '"status": "done"' run/summary.json && grep -q '^steps' run/config.ini &&
+    [ "$(cat run/verdict | head -n 1)" = done ] && [ -z "$(find run -maxdepth 1 -type l)" ]
+ok $? "config.ini.tmp, summary.json.tmp and the verdict's file"
+planted out.h5.part-PID import synthetic digits out.h5 --samples 20 && intact && "$TRAINER" data out.h5 >out 2>err
+ok $? "OUT.h5.part-PID of an import"
+# shellcheck disable=SC2086
+mkdir probe
+planted "probe/.doctor-$host-PID" doctor net.ini $tiny run.dir=probe
+intact && names out "folder" && [ -z "$(find probe -name '.doctor*')" ]
+ok $? ".doctor-HOST-PID of doctor"
+mkdir locked && ln -s ../victim locked/lock
+# shellcheck disable=SC2086
+call 74 net.ini $tiny run.dir=locked && intact && names err locked/lock
+ok $? "a lock that is a link is refused"
+echo "1..$n"

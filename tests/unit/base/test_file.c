@@ -1,0 +1,82 @@
+/* Files: reading of one that shrinks, new files in the place of links, and what is said of a disk
+ * that is full in another way. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../../support/names.h"
+#include "base/file.h"
+#include "trainer/mem.h"
+
+static void put(const char *path, const char *text) {
+    const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+    close(fd);
+}
+
+static void a_read_beyond_the_end(void **state) {
+    char out[16];
+    put("short", "12345678");
+    const int fd = open("short", O_RDONLY);
+    assert_int_equal(tr_read_at(fd, "short", 2, 6, out), TR_OK);
+    assert_memory_equal(out, "345678", 6);
+    assert_int_equal(tr_read_at(fd, "short", 2, 7, out), TR_ERR_DATA);
+    assert_error_names("short & 8 & 1");
+    close(fd);
+    const int folder = open(".", O_RDONLY);
+    assert_int_equal(tr_read_at(folder, "folder", 0, 1, out), TR_ERR_IO);
+    close(folder);
+}
+
+static void a_link_is_replaced_and_not_followed(void **state) {
+    char *text = NULL;
+    int64_t bytes = 0;
+    put("victim", "kept");
+    for (int i = 0; i < 2; i++) { /* a link to a file, then the file that took its place */
+        if (i == 0) assert_int_equal(symlink("victim", "new"), 0);
+        const int fd = tr_create_file("new");
+        assert_true(fd >= 0);
+        assert_int_equal(write(fd, "x", 1), 1);
+        close(fd);
+        assert_int_equal(tr_read_text("new", 100, &text, &bytes), TR_OK);
+        assert_string_equal(text, "x");
+        tr_free(&text);
+    }
+    assert_int_equal(tr_read_text("victim", 100, &text, &bytes), TR_OK);
+    assert_string_equal(text, "kept");
+    tr_free(&text);
+    assert_int_equal(tr_create_file("absent/new"), -1);
+    assert_int_equal(errno, ENOENT);
+}
+
+static void a_limit_of_file_sizes_is_named(void **state) {
+    const struct rlimit small = {4096, 4096};
+    const pid_t child = fork();
+    if (child == 0) {
+        setrlimit(RLIMIT_FSIZE, &small);
+        tr_io_fail("write", "big", EFBIG);
+        _exit(names_all(tr_error_last()->message, "big & 4096 & ulimit -f") ? 0 : 1);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(tr_io_fail("write", "big", ENOSPC), TR_ERR_IO);
+    assert_false(names_all(tr_error_last()->message, "ulimit -f"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_read_beyond_the_end),
+        cmocka_unit_test(a_link_is_replaced_and_not_followed),
+        cmocka_unit_test(a_limit_of_file_sizes_is_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
