@@ -166,7 +166,8 @@ deps: ; @tools/install-deps
 
 $(O)/trainer: $(cmd_o) $(O)/libtrainer.a $(O)/objects.stamp
 	$(call say,LINK)$(CC) -o $@ $(cmd_o) $(O)/libtrainer.a $(LDFLAGS) $(libs) $(LDLIBS)
-	@ln -sf $@ trainer 2>/dev/null || true
+# ./trainer is the default build, or the first one; another build does not take it over.
+	@{ [ -e trainer ] && [ $(O) != build ]; } || ln -sf $@ trainer 2>/dev/null || true
 $(O)/libtrainer.a: $(lib_o) $(O)/objects.stamp
 	$(call say,AR)rm -f $@ && $(AR) rc $@ $(lib_o)
 $(O)/tests/libhelp.a: $(help_o) $(O)/objects.stamp
@@ -238,7 +239,7 @@ format:
 configure:
 	$(file >config.mk)$(foreach s,$(settings),$(if $($(s)),$(if $(or $(filter command,$(origin $(s))),$(and $(filter file,$(origin $(s))),$(filter simple,$(flavor $(s))))),$(file >>config.mk,$(s) := $(subst $$,$$$$,$($(s)))))))
 	@[ -s config.mk ] && cat config.mk || { rm -f config.mk; echo "config.mk: nothing set"; }
-clean: ; rm -rf $(O) trainer
+clean: ; rm -rf $(O) && { [ -e trainer ] || rm -f trainer; }
 distclean: clean ; rm -f config.mk
 print-%: ; @echo '$* = $($*)'
 

@@ -2,7 +2,7 @@
 # TEST timeout=400
 # Every bad input of bad_input.table: the exit code, one message on one rank that names what is at fault and what to do, no hang, no checkpoint
 # lost. With a file's name as argument, the rows of docs/bad-input.md go to it.
-. "$TRAINER_ROOT/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bad_input}/tests/support/tap.sh"
 . "$TRAINER_ROOT/tests/support/cases.sh"
 here=$TRAINER_ROOT/tests/cli
 rows=${1:-}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=120
 # tools/bench: a row, its goal and its command; what is not there is said and no failure.
-. "$TRAINER_ROOT/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench}/tests/support/tap.sh"
 
 bench() { PYTHON=no-python "$TRAINER_ROOT/tools/bench" "$BUILD" --quick --rounds 1 "$@" >out 2>err; }
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # trainer bench attention: its table and its JSON form.
-. "$TRAINER_ROOT/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_attention}/tests/support/tap.sh"
 
 call 0 bench attention --max 512 --json a.json threads=1 model.n_head=2 model.n_embd=32 && grep -Eq '^ +256 standard +[0-9.]+ +[0-9.]+ ' out &&
     grep -Eq '^ +512 flash +[0-9.]+ +[0-9.]+ ' out

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # trainer bench generate: its table and its JSON form.
 set -u
-. "$TRAINER_ROOT/tests/support/names.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_generate}/tests/support/names.sh"
 n=0
 golden=$TRAINER_ROOT/tests/golden/gpt2/plain
 result() { # STATUS NAME

@@ -2,7 +2,7 @@
 # TEST timeout=120
 # bench matmul on the CPU: rows, shares of a peak, JSON, and what it refuses.
 set -u
-. "$TRAINER_ROOT/tests/support/names.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_matmul}/tests/support/names.sh"
 n=0
 result() { # STATUS NAME
     n=$((n + 1))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # trainer bench precision: its table and its JSON form.
-. "$TRAINER_ROOT/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/bench_precision}/tests/support/tap.sh"
 
 cat >net.ini <<'INI'
 threads = 1

@@ -2,7 +2,7 @@
 # TEST timeout=240
 # The Makefile, on a small tree of its own: what is rebuilt when, what it says where something is missing, what it installs.
 # make hands the settings of `make test` down to what it starts.
-. "$TRAINER_ROOT/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/build}/tests/support/tap.sh"
 unset MAKEFLAGS MFLAGS MAKELEVEL CC AR MPICC CUDA CUDA_HOME NVCC PREFIX DESTDIR OPT ARCH SAN WERROR V CFLAGS CPPFLAGS LDFLAGS LDLIBS O k
 
 run() { make "$@" OPT=-O0 ARCH= >out 2>&1; }
@@ -22,6 +22,8 @@ printf '#include "version.h"\nextern const char cmd_version[];\nconst char cmd_v
 
 run O=b && [ "$(b/trainer)" = 1.2.3 ] && [ "$(./trainer)" = 1.2.3 ] && did a.o b.o main.o version.o libtrainer.a trainer
 ok $? "a first build, with the number of VERSION"
+run && [ "$(readlink trainer)" = build/trainer ] && run O=other && [ "$(readlink trainer)" = build/trainer ] && run clean O=other && [ -x trainer ] && run clean && [ ! -e trainer ]
+ok $? "the link ./trainer is the default build's, or the first one's"
 run help && names out 'make test' && grep -q WERROR=1 out && ! grep -q '^#\|:=' out
 ok $? "make help"
 run O=b && ! grep -v '^make: Nothing' out

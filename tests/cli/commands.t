@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the program says of itself, and how it ends when it is called wrongly.
-. "$TRAINER_ROOT/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/commands}/tests/support/tap.sh"
 
 call 0 --version && grep -qE '^trainer [0-9]+\.[0-9]+\.[0-9]+' out && [ ! -s err ]
 ok $? "--version"
@@ -46,7 +46,7 @@ call 0 info && grep -q '^  MPI  *[A-Za-z]' out && grep -q '^  oneDNN  *[0-9]' ou
 ok $? "info"
 "$MPIEXEC" -n 2 "$TRAINER" info >out 2>err && once out 'rank 0' 2 && once out 'rank 1' 2 && [ "$(grep -c '^  MPI ' out)" = 1 ]
 ok $? "info under mpirun: one description, and the cores of every rank"
-printf '[model]\nlayers = flatten, linear 10\n[data]\ntrain = none\nformat = synthetic\n' >plan.ini
+printf 'threads = 1\n[model]\nlayers = flatten, linear 10\n[data]\ntrain = none\nformat = synthetic\n' >plan.ini
 # first CODE ARGUMENTS...: two ranks of which the first does it, and the launcher's code is its code
 first() { local code=$1; shift; timeout 60 "$MPIEXEC" -n 2 "$TRAINER" "$@" >out 2>err; [ $? = "$code" ] && once err "^$1" 'rank 0' 2; }
 first 0 import synthetic digits d.h5 --samples 60 && [ "$(grep -c '^d.h5: 70 ' out)" = 1 ] && first 0 repack d.h5 r.h5 && [ "$(grep -c '^r.h5:' out)" = 1 ] &&

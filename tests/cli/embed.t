@@ -2,7 +2,7 @@
 # TEST timeout=240
 # examples/embed.c against an installed copy, as docs/embedding.md says: it compiles, trains two members on communicators of its own, and
 # reports errors as codes.
-. "$TRAINER_ROOT/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/embed}/tests/support/tap.sh"
 . "$TRAINER_ROOT/tools/mpi-env"
 unset MAKEFLAGS MFLAGS MAKELEVEL O
 for tool in make pkg-config "${MPICC:=mpicc}"; do

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # trainer import and trainer repack as a user calls them.
-. "$TRAINER_ROOT/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/import}/tests/support/tap.sh"
 
 call 0 import synthetic digits d.h5 --samples 600 --seed 4 && grep -q '^d.h5: 700 ' out && [ ! -s err ] && [ -s d.h5 ]
 ok $? "import synthetic digits"

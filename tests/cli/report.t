@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # trainer report: numbers of scaling.csv against ones computed by hand, what it refuses, what may be missing in a run folder.
-. "$TRAINER_ROOT/tests/train/common.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/report}/tests/train/common.sh"
 report() { "$TRAINER" report "$@" >out 2>&1; }
 
 # line STEP STEP_MS RATE DATA COMM CHECKPOINT [MORE]: a line of metrics.jsonl

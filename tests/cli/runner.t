@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The test runner, on stand-in tests: a test that it loses, or a failure that it does not see, would make all the others worthless.
-. "$TRAINER_ROOT/tests/support/tap.sh"
+. "${TRAINER_ROOT:?is set by the runner: make test k=cli/runner}/tests/support/tap.sh"
 
 mkdir -p tree/tools tree/tests/unit/m tree/tests/cli b/tests/unit/m
 cp "$TRAINER_ROOT"/tools/run-tests "$TRAINER_ROOT"/tools/mpi-env "$TRAINER_ROOT"/tools/mpiexec tree/tools
@@ -27,6 +27,8 @@ ok $? "nothing run is a failure"
 clear; for t in c d; do unit $t '' "touch ../../$t; "'for _ in $(seq 600); do [ -e ../../c ] && [ -e ../../d ] && exit 0; sleep 0.05; done; exit 1'; done
 run && [ "$(grep -o 'test_. ' out | tr '\n' ' ')" = "test_c  test_d  " ] && grep -q '^2 passed' out
 ok $? "two at once, shown in their order"
+[ "$(grep -A 2 '^# slowest:$' out | grep -c '^#   [0-9.]* s  tests/unit/.*/test_[cd].c$')" = 2 ] && tail -n 1 out | grep -q '^2 passed, 0 failed, 0 skipped$'
+ok $? "the slowest files, then the result"
 unit b '' 'kill -9 $(cut -d" " -f4 /proc/$PPID/stat)'; ! run && grep -q '^not ok' out && grep -q ' 1 failed' out
 ok $? "one whose runner is killed is a failure"
 clear; unit c '' 'echo; echo "# skip: no GPU here"; exit 77'; ! run && grep -q '^ok 1 .*# SKIP no GPU here$' out && grep -q '^0 passed, 0 failed, 1 skipped$' out
@@ -55,6 +57,16 @@ clear; script a 'echo 1..0'; ! run && grep -q '^not ok 1' out; ok $? "one with a
 clear; script a 'echo ok 1; echo 1..1; exit 4'; ! run && names out '^#' 4; ok $? "one that exits with a code"
 clear; script a 'echo "1..0 # SKIP no network"'; ! run && grep -q '# SKIP no network' out; ok $? "one that skips"
 clear; script a '# TEST timeout=1\necho 1..1; echo ok 1; sleep 60'; ! run && names out '^#' '1 s'; ok $? "one over its time limit"
+
+# A shell test that is started by hand says how it is started, and touches nothing.
+mkdir hand
+for t in $(cd "$TRAINER_ROOT" && find tests -name '*.t'); do
+    (cd hand && env -u TRAINER_ROOT -u BUILD bash "$TRAINER_ROOT/$t") >out 2>&1 && echo "$t: code 0"
+    [ "$(grep -c "make test k=$(sed 's|^tests/||; s|\.t$||' <<<"$t")$" out)" = 1 ] && [ "$(wc -l <out)" = 1 ] && [ -z "$(ls -A hand)" ] || echo "$t"
+done >by-hand
+cp by-hand out
+[ ! -s by-hand ]
+ok $? "a shell test that is started by hand"
 
 # A launcher that crashes as Open MPI's does: behind its report on the job, without one, as often as it is told; and a rank that crashes.
 cat >launcher <<'SH'

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # TEST timeout=400
 # The tests of the fakes themselves. Skipped in a build without the CUDA toolkit.
+: "${TRAINER_ROOT:?is set by the runner: make test k=hostcuda/fakes}"
 set -u
 programs=$(ls "$BUILD"/hostcuda/tests/hostcuda/test_* 2>/dev/null | grep -v '\.[a-z]*$')
 [ -n "$programs" ] || { echo "1..0 # SKIP built without the CUDA toolkit"; exit 0; }
