@@ -193,36 +193,17 @@ static tr_status_t read_files(tr_record_t *r) {
     return status;
 }
 
-static tr_status_t check_is_run(const char *path) {
+bool tr_is_run(const char *path) {
     static const char *const files[] = {"config.ini", "sessions.jsonl", "metrics.jsonl",
                                         "summary.json", "verdict"};
     char file[4096];
-    glob_t found = {0};
-    for (size_t i = 0; i < TR_COUNT(files); i++) {
-        TR_TRY(tr_path_join(path, files[i], file));
-        if (access(file, F_OK) == 0) return TR_OK;
-    }
-    TR_TRY(tr_path_join(path, "{weak,strong}-n*-r*/", file));
-    const bool is_sweep = glob(file, GLOB_BRACE, NULL, &found) == 0;
-    if (is_sweep) tr_snprintf(file, sizeof file, "%s", found.gl_pathv[0]);
-    globfree(&found);
-    if (!is_sweep)
-        return TR_FAIL(TR_ERR_NOINPUT, "%s is not a run folder: it has no %s, %s or %s", path,
-                       files[0], files[1], files[4]);
-    const char *mode = strstr(file + strlen(path), "weak-n") ? "weak" : "strong";
-    return TR_FAIL(TR_ERR_NOINPUT,
-                   "%s is not a run folder, but a folder of a sweep. Give its run folders: "
-                   "%s%s%s-n*-r*/",
-                   path, path, path[strlen(path) - 1] == '/' ? "" : "/", mode);
+    for (size_t i = 0; i < TR_COUNT(files); i++)
+        if (tr_exists_in(path, files[i], file)) return true;
+    return false;
 }
 
 tr_status_t tr_record_read(const char *path, tr_record_t *out) {
-    struct stat found;
     *out = (tr_record_t){.path = path};
-    if (stat(path, &found) != 0) return tr_io_fail("open the run folder", path, errno);
-    if (!S_ISDIR(found.st_mode))
-        return TR_FAIL(TR_ERR_NOINPUT, "%s: expected a run folder, found a file", path);
-    TR_TRY(check_is_run(path));
     const tr_status_t status = read_files(out);
     if (status != TR_OK) tr_record_free(out);
     return status;

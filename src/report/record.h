@@ -52,8 +52,10 @@ typedef struct {
     tr_slowest_t slowest;
 } tr_record_t;
 
-/* Reads the run folder `path`. TR_ERR_NOINPUT if there is no such folder or no run in it,
- * TR_ERR_DATA if summary.json is not JSON. */
+/* Whether `path` is a folder with the files of a run, or of a report, whose summary.json has the
+ * same name. */
+bool tr_is_run(const char *path);
+/* Reads the run folder `path`. TR_ERR_DATA if summary.json is not JSON. */
 tr_status_t tr_record_read(const char *path, tr_record_t *out);
 void tr_record_free(tr_record_t *record);
 

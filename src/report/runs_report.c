@@ -5,8 +5,10 @@
 #include "trainer/log.h"
 #include "trainer/mem.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -49,7 +51,8 @@ static tr_status_t write_file(const char *dir, const char *name, const tr_str_t 
     if (tr_snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >=
         (int)sizeof temporary)
         return tr_io_fail("create", path, ENAMETOOLONG);
-    FILE *file = fopen(temporary, "we");
+    const int fd = tr_create_file(temporary);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
     if (!file) return tr_io_fail("create", temporary, errno);
     const bool written = fwrite(text->text, 1, text->length, file) == text->length;
     int error = written ? 0 : errno;
@@ -97,43 +100,97 @@ static bool is_report(const char *dir) {
            tr_path_join(dir, "metrics.jsonl", metrics) == TR_OK && access(metrics, F_OK) != 0;
 }
 
+/* -- the runs ---------------------------------------------------------------------------------- */
+
+typedef struct {
+    TR_VEC(tr_record_t) records;
+    TR_VEC(char *) paths; /* of records found in a folder; owned */
+    int files;            /* left out */
+    const char *file;     /* the first of them */
+} runs_t;
+
 /* The record with the same folder; NULL if there is none. */
-static const tr_record_t *same_folder(const char *dir, const tr_record_t *records, size_t count) {
+static const tr_record_t *runs_same_folder(const runs_t *r, const char *dir) {
     struct stat one, other;
     if (stat(dir, &one) != 0) return NULL;
-    for (size_t i = 0; i < count; i++)
-        if (stat(records[i].path, &other) == 0 && one.st_dev == other.st_dev &&
+    for (size_t i = 0; i < r->records.count; i++)
+        if (stat(r->records.data[i].path, &other) == 0 && one.st_dev == other.st_dev &&
             one.st_ino == other.st_ino)
-            return &records[i];
+            return &r->records.data[i];
     return NULL;
 }
 
-static tr_status_t read_runs(const tr_runs_report_settings_t *settings, tr_record_t *records,
-                             size_t *count) {
+static tr_status_t runs_add(runs_t *r, const char *dir) {
+    const tr_record_t *same = runs_same_folder(r, dir);
+    tr_record_t record;
+    if (same)
+        TR_WARN("%s is the same folder as %s: it counts once", dir, same->path);
+    else if (is_report(dir))
+        TR_WARN("%s is left out: it is a report, not a run", dir);
+    else {
+        TR_TRY(tr_record_read(dir, &record));
+        return tr_vec_push(&r->records, record);
+    }
+    return TR_OK;
+}
+
+/* The runs that a folder holds, as that of a sweep, in the order of ls -v. */
+static tr_status_t runs_add_inside(runs_t *r, const char *dir) {
+    struct dirent **entries = NULL;
+    char path[4096];
+    tr_status_t status = TR_OK;
+    int found = 0;
+    const int count = scandir(dir, &entries, NULL, versionsort);
+    if (count < 0) return tr_io_fail("read the folder", dir, errno);
+    for (int i = 0; i < count; i++) {
+        const char *name = entries[i]->d_name;
+        if (status == TR_OK && name[0] != '.') status = tr_path_join(dir, name, path);
+        if (status == TR_OK && name[0] != '.' && tr_is_run(path) && !is_report(path)) {
+            char *own = NULL;
+            status = tr_strdup(path, &own);
+            if (status == TR_OK) status = tr_vec_push(&r->paths, own);
+            if (status == TR_OK) status = runs_add(r, own);
+            found++;
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    if (status == TR_OK && found == 0) TR_WARN("%s is left out: no run folder is in it", dir);
+    return status;
+}
+
+static tr_status_t runs_read(runs_t *r, const tr_runs_report_settings_t *settings) {
     for (size_t i = 0; i < settings->count; i++) {
-        const char *dir = settings->runs[i];
-        const tr_record_t *same = same_folder(dir, records, *count);
-        if (same)
-            TR_WARN("%s is the same folder as %s: it counts once", dir, same->path);
-        else if (is_report(dir))
-            TR_WARN("%s is left out: it is a report, not a run", dir);
-        else {
-            TR_TRY(tr_record_read(dir, &records[*count]));
-            ++*count;
+        const char *path = settings->runs[i];
+        struct stat info;
+        if (stat(path, &info) != 0) return tr_io_fail("open the run folder", path, errno);
+        if (!S_ISDIR(info.st_mode)) {
+            if (r->files++ == 0) r->file = path; /* a log, where a pattern names all of a sweep */
+        } else if (tr_is_run(path)) {
+            TR_TRY(runs_add(r, path));
+        } else {
+            TR_TRY(runs_add_inside(r, path));
         }
     }
-    return *count > 0 ? TR_OK
-                      : TR_FAIL(TR_ERR_NOINPUT, "report: expected run folders, found only reports");
+    if (r->records.count == 0)
+        return TR_FAIL(TR_ERR_NOINPUT,
+                       "report: expected run folders, or folders of runs as that of a sweep; found "
+                       "none in %s%s",
+                       settings->runs[0], settings->count > 1 ? " and the others" : "");
+    if (r->files > 0)
+        TR_WARN("%d file%s left out, for only folders can be runs: %s%s", r->files,
+                r->files > 1 ? "s are" : " is", r->file, r->files > 1 ? ", ..." : "");
+    return TR_OK;
 }
 
 tr_status_t tr_runs_report(const tr_runs_report_settings_t *settings) {
-    tr_record_t *records = NULL;
-    size_t count = 0;
+    runs_t r = {.file = NULL};
     TR_TRY(check_no_run(settings->out));
-    TR_TRY(tr_alloc(settings->count * sizeof *records, "runs", &records));
-    tr_status_t status = read_runs(settings, records, &count);
-    if (status == TR_OK) status = report(settings, records, count);
-    for (size_t i = 0; i < count; i++) tr_record_free(&records[i]);
-    tr_free(&records);
+    tr_status_t status = runs_read(&r, settings);
+    if (status == TR_OK) status = report(settings, r.records.data, r.records.count);
+    for (size_t i = 0; i < r.records.count; i++) tr_record_free(&r.records.data[i]);
+    for (size_t i = 0; i < r.paths.count; i++) tr_free(&r.paths.data[i]);
+    tr_vec_free(&r.records);
+    tr_vec_free(&r.paths);
     return status;
 }

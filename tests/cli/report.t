@@ -147,8 +147,13 @@ ok $? "--out never is a run folder"
 report run; [ $? = 2 ] && report run --out; [ $? = 2 ] && report run --aut o; [ $? = 2 ] && names out --out
 ok $? "usage"
 
-report w --out no; [ $? = 66 ] && names out 'w/weak-n\*-r\*/' && [ ! -e no ]
-ok $? "a folder of a sweep"
+echo started >w/weak-n1-r1.log && echo started >w/weak-n2-r1.log && mkdir w/plots
+report w --out whole && cmp whole/scaling.csv w/report/scaling.csv && [ "$(grep -o '"complete"' whole/summary.json | wc -l)" = 6 ]
+ok $? "the folder of a sweep: its run folders, not the report in it"
+report w/* --out all && cmp all/scaling.csv w/report/scaling.csv && names out '2 & w/weak-n1-r1.log' && names out w/plots
+ok $? "all that is in it: logs and a folder without runs are left out"
+report w/plots --out no; [ $? = 66 ] && names out w/plots && report w/*.log --out no; [ $? = 66 ] && names out w/weak-n1-r1.log && [ ! -e no ]
+ok $? "no run at all"
 report w/weak-n1-r1 w/report "$PWD/w/weak-n1-r1/" w/weak-n2-r1 --out twice
 [ $? = 0 ] && names out w/weak-n1-r1 && names out w/report && [ "$(grep -o "\"complete\"" twice/summary.json | wc -l)" = 2 ]
 ok $? "a run given twice counts once, a report is left out"
