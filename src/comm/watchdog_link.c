@@ -20,6 +20,7 @@
 #define CONNECT_SEC   3.0  /* for one address */
 #define JOIN_SEC      15.0 /* for all ranks */
 #define STUFFED_BYTES 4096
+#define MOST_GUESTS   64 /* connections that have not greeted */
 
 /* Where rank 0 listens. */
 typedef struct {
@@ -64,7 +65,7 @@ static int listen_here(const tr_world_info_t *info, place_t *place) {
     socklen_t length = sizeof at;
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) return -1;
-    if (bind(fd, (struct sockaddr *)&at, sizeof at) != 0 || listen(fd, info->size) != 0 ||
+    if (bind(fd, (struct sockaddr *)&at, sizeof at) != 0 || listen(fd, SOMAXCONN) != 0 ||
         getsockname(fd, (struct sockaddr *)&at, &length) != 0) {
         close(fd);
         return -1;
@@ -76,35 +77,65 @@ static int listen_here(const tr_world_info_t *info, place_t *place) {
     return fd;
 }
 
-static void greet(int fd, const place_t *place, int size, tr_peer_t *peers, int *missing) {
-    const struct timeval patience = {.tv_sec = 1};
+/* A connection that has not greeted yet: a rank, or another program that found the port. */
+typedef struct {
+    int fd;
+    size_t got; /* bytes of `hello` */
     hello_t hello;
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    if (recv(fd, &hello, sizeof hello, MSG_WAITALL) != sizeof hello ||
-        hello.token != place->token || hello.rank <= 0 || hello.rank >= size ||
-        peers[hello.rank].fd >= 0) {
-        close(fd);
-        return;
+} guest_t;
+
+/* Takes what there is of the greeting. False: the guest has gone, or has become a peer. */
+static bool guest_stays(guest_t *guest, const place_t *place, int size, tr_peer_t *peers,
+                        int *missing) {
+    const hello_t *hello = &guest->hello;
+    const ssize_t n = recv(guest->fd, (char *)&guest->hello + guest->got,
+                           sizeof guest->hello - guest->got, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return true;
+    if (n > 0 && (guest->got += (size_t)n) < sizeof guest->hello) return true;
+    if (n <= 0 || hello->token != place->token || hello->rank <= 0 || hello->rank >= size ||
+        peers[hello->rank].fd >= 0) {
+        close(guest->fd);
+        return false;
     }
-    send_at_once(fd);
-    peers[hello.rank].fd = fd;
-    memcpy(peers[hello.rank].host, hello.host, sizeof hello.host);
+    send_at_once(guest->fd);
+    peers[hello->rank].fd = guest->fd;
+    memcpy(peers[hello->rank].host, hello->host, sizeof hello->host);
     --*missing;
+    return false;
 }
 
+/* Listens to all guests at the same time, so that none keeps a rank waiting. A rank greets at once:
+ * where there are too many guests, the one that has been silent longest has to go. */
 static bool accept_all(int listener, const place_t *place, int size, tr_peer_t *peers) {
     const double deadline = tr_clock_sec() + JOIN_SEC;
-    for (int missing = size - 1; missing > 0;) {
+    guest_t guests[MOST_GUESTS];
+    int count = 0, missing = size - 1;
+    bool works = true;
+    while (missing > 0 && works) {
+        struct pollfd wait[1 + MOST_GUESTS] = {{.fd = listener, .events = POLLIN}};
         const double left = deadline - tr_clock_sec();
-        struct pollfd wait = {.fd = listener, .events = POLLIN};
-        if (left <= 0 || (poll(&wait, 1, (int)(1000 * left)) < 0 && errno != EINTR)) return false;
-        int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-        if (fd >= 0)
-            greet(fd, place, size, peers, &missing);
-        else if (errno == EMFILE || errno == ENFILE)
-            return false;
+        for (int i = 0; i < count; i++)
+            wait[1 + i] = (struct pollfd){.fd = guests[i].fd, .events = POLLIN};
+        works = left > 0 &&
+                (poll(wait, (nfds_t)(1 + count), (int)(1000 * left) + 1) >= 0 || errno == EINTR);
+        if (!works) break;
+        int stay = 0;
+        for (int i = 0; i < count; i++)
+            if (wait[1 + i].revents == 0 || guest_stays(&guests[i], place, size, peers, &missing))
+                guests[stay++] = guests[i];
+        count = stay;
+        if (wait[0].revents == 0) continue;
+        const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) works = false;
+        if (fd < 0) continue;
+        if (count == MOST_GUESTS) {
+            close(guests[0].fd);
+            memmove(guests, guests + 1, (size_t)--count * sizeof *guests);
+        }
+        guests[count++] = (guest_t){.fd = fd};
     }
-    return true;
+    for (int i = 0; i < count; i++) close(guests[i].fd);
+    return missing == 0;
 }
 
 /* -- the others -------------------------------------------------------------------------------- */
