@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_COLUMNS 4000 /* limit of columns whose names fit in an attribute */
@@ -47,22 +46,10 @@ static tr_status_t refuse_hdf5(const import_t *m, int fd) {
         m->table.path);
 }
 
-static tr_status_t refuse_pipe(const char *path) {
-    struct stat found;
-    if (stat(path, &found) || S_ISREG(found.st_mode)) return TR_OK;
-    return TR_FAIL(TR_ERR_NOINPUT,
-                   "'%s': expected a regular file, because a table is read twice; found "
-                   "%s.",
-                   path,
-                   S_ISDIR(found.st_mode)
-                       ? "a folder"
-                       : "a pipe or a device: save the table to a file and import the file");
-}
-
 static tr_status_t open_csv(import_t *m) {
     tr_csv_close(&m->table.csv);
     m->seen = 0;
-    TR_TRY(refuse_pipe(m->table.path));
+    TR_TRY(tr_import_check_regular(m->table.path, "a table is read twice"));
     int fd = open(m->table.path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return TR_FAIL(errno == ENOENT ? TR_ERR_NOINPUT : TR_ERR_IO, "cannot open '%s': %s.",

@@ -131,6 +131,8 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     tr_status_t status;
     for (int i = 0; i < params->input_count; i++)
         TR_TRY(tr_import_check_place(params->input[i], out));
+    for (int i = 0; i < params->input_count; i++)
+        TR_TRY(tr_import_check_regular(params->input[i], "its first bytes are read twice"));
     TR_TRY(tr_alloc(sizeof *m, "tokens", &m));
     m->params = params;
     if (params->tokenizer) TR_TRY_GOTO(tr_tokenizer_create(params->tokenizer, &m->tokenizer), done);

@@ -181,6 +181,27 @@ static hid_t create_dataset(const tr_writer_t *w, const array_t *a, hid_t type,
     return id;
 }
 
+/* The arrays that were created must fit, with `rows` more of row_bytes each: better to fail now than
+ * after hours of writing. */
+static tr_status_t check_space(const tr_writer_t *w, const char *name, int64_t rows,
+                               int64_t row_bytes) {
+    char *path = NULL;
+    int64_t missing = 0;
+    TR_TRY(tr_strdup(w->path, &path));
+    const int64_t free_bytes = tr_free_bytes(dirname(path));
+    tr_free(&path);
+    for (size_t i = 0; i < w->arrays.count; i++)
+        missing += (w->arrays.data[i].rows - w->arrays.data[i].done) * w->arrays.data[i].row_bytes;
+    if (rows <= (free_bytes - missing) / row_bytes) return TR_OK;
+    char needed[32], left[32];
+    return TR_FAIL(TR_ERR_IO,
+                   "'%s' does not fit on the disk: '%s' with %lld samples of %lld bytes needs %s, "
+                   "and %s are free for it. Write fewer samples, or choose another disk.",
+                   w->path, name, (long long)rows, (long long)row_bytes,
+                   tr_format_bytes((double)rows * (double)row_bytes, needed),
+                   tr_format_bytes((double)max64(0, free_bytes - missing), left));
+}
+
 tr_status_t tr_writer_array_of(tr_writer_t *w, const char *name, hid_t type, int64_t rows,
                                const tr_shape_t *shape, int *out_array) {
     array_t a = {
@@ -192,6 +213,7 @@ tr_status_t tr_writer_array_of(tr_writer_t *w, const char *name, hid_t type, int
         return TR_FAIL(TR_ERR_DATA,
                        "'%s' in '%s': cannot write a sample of %lld bytes; expected 1 to %lld.",
                        name, w->path, (long long)a.row_bytes, (long long)CHUNK_BYTES_MAX);
+    TR_TRY(check_space(w, name, rows, a.row_bytes));
     a.chunk_rows = max64(1, min64(rows, min64(w->chunk_bytes, CHUNK_BYTES_MAX) / a.row_bytes));
     TR_TRY(tr_strdup(name, &a.name));
     tr_status_t status = tr_alloc((size_t)(a.chunk_rows * a.row_bytes + 4), "a chunk", &a.chunk);

@@ -20,7 +20,7 @@ typedef struct tr_writer tr_writer_t;
 /* TR_ERR_CONFIG if `path` exists and force is false. */
 tr_status_t tr_writer_create(const char *path, const tr_writer_params_t *params, tr_writer_t **out);
 /* Creates a data set of `rows` samples of `shape`, and the groups in its name ("train/x").
- * *out_array is for tr_writer_append. */
+ * *out_array is for tr_writer_append. TR_ERR_IO if the disk has no room for it. */
 tr_status_t tr_writer_array(tr_writer_t *writer, const char *name, tr_dtype_t dtype, int64_t rows,
                             const tr_shape_t *shape, int *out_array);
 /* Appends `rows` rows: dense, in the type of the array. */
