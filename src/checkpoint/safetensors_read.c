@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -32,6 +33,7 @@ struct tr_safetensors {
     json_t *root;     /* owns the names */
     char *metadata;   /* tr_free */
     entry_t *entries; /* in the header's order */
+    void *by_name;    /* the entries (tsearch) */
     size_t tensor_count;
     tr_safetensors_t **part; /* files that were joined; owned */
     size_t part_count;
@@ -113,6 +115,18 @@ static tr_status_t read_entry(tr_safetensors_t *f, const char *name, json_t *val
     return TR_OK;
 }
 
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const entry_t *)a)->tensor.name, ((const entry_t *)b)->tensor.name);
+}
+
+/* Lists the entry behind those that are there. */
+static tr_status_t add_entry(tr_safetensors_t *f, const entry_t *entry) {
+    entry_t *place = &f->entries[f->tensor_count++];
+    *place = *entry;
+    if (tsearch(place, &f->by_name, by_name)) return TR_OK;
+    return TR_FAIL(TR_ERR_MEMORY, "not enough memory for the tensor '%.200s'", place->tensor.name);
+}
+
 /* -- the whole --------------------------------------------------------------------------------- */
 
 static int64_t size_of(const entry_t *e) {
@@ -165,10 +179,13 @@ static tr_status_t read_entries(tr_safetensors_t *f) {
     json_t *value;
     TR_TRY(tr_alloc(json_object_size(f->root) * sizeof *f->entries, "tensor list", &f->entries));
     json_object_foreach(f->root, name, value) {
-        if (strcmp(name, "__metadata__") == 0)
+        entry_t entry;
+        if (strcmp(name, "__metadata__") == 0) {
             TR_TRY(read_metadata(f, value));
-        else
-            TR_TRY(read_entry(f, name, value, &f->entries[f->tensor_count++]));
+        } else {
+            TR_TRY(read_entry(f, name, value, &entry));
+            TR_TRY(add_entry(f, &entry));
+        }
     }
     const entry_t **sorted = NULL;
     TR_TRY(tr_alloc(f->tensor_count * sizeof *sorted, "tensor order", &sorted));
@@ -294,10 +311,16 @@ tr_status_t tr_safetensors_read(const tr_named_tensor_t *tensor, int64_t first, 
     return tr_read_at(e->file->fd, e->file->path, e->offset + first, bytes, out);
 }
 
+/* For tdestroy: the array owns the entries. */
+static void keep(void *entry) {
+    (void)entry;
+}
+
 void tr_safetensors_close(tr_safetensors_t **file) {
     tr_safetensors_t *f = *file;
     if (!f) return;
     if (f->fd >= 0) close(f->fd);
+    tdestroy(f->by_name, keep);
     json_decref(f->root);
     tr_free(&f->path);
     tr_free(&f->metadata);
@@ -313,11 +336,12 @@ static tr_status_t join(tr_safetensors_t *f, tr_safetensors_t *const *files, siz
     TR_TRY(tr_strdup("{}", &f->metadata));
     TR_TRY(tr_alloc(tensors * sizeof *f->entries, "tensor list", &f->entries));
     TR_TRY(tr_alloc(count * sizeof *f->part, "file list", &f->part));
-    for (size_t i = 0; i < count; i++) {
-        memcpy(f->entries + f->tensor_count, files[i]->entries,
-               files[i]->tensor_count * sizeof *f->entries);
-        f->tensor_count += files[i]->tensor_count;
-        f->part[f->part_count++] = files[i];
+    for (size_t i = 0; i < count; i++)
+        for (size_t k = 0; k < files[i]->tensor_count; k++)
+            TR_TRY(add_entry(f, &files[i]->entries[k]));
+    while (f->part_count < count) { /* from here on they are owned */
+        f->part[f->part_count] = files[f->part_count];
+        f->part_count++;
     }
     return TR_OK;
 }
@@ -352,7 +376,6 @@ int64_t tr_safetensors_data_start(const tr_safetensors_t *f) {
 }
 
 const tr_named_tensor_t *tr_safetensors_find(const tr_safetensors_t *f, const char *name) {
-    for (size_t i = 0; i < f->tensor_count; i++)
-        if (strcmp(f->entries[i].tensor.name, name) == 0) return &f->entries[i].tensor;
-    return NULL;
+    entry_t *const *found = tfind(&(entry_t){.tensor.name = name}, &f->by_name, by_name);
+    return found ? &(*found)->tensor : NULL;
 }

@@ -9,23 +9,25 @@ enum { MOST_SHARDS = 500 };
 
 typedef struct {
     const char *dir, *index;
-    const char *name[MOST_SHARDS]; /* of a file, borrowed from the index */
+    json_t *number; /* of each file in `file`, by its name */
     tr_safetensors_t *file[MOST_SHARDS];
     size_t count;
 } shards_t;
 
 static tr_status_t shard_of(shards_t *s, const char *name, const tr_safetensors_t **out) {
     char path[4096];
-    for (size_t i = 0; i < s->count; i++)
-        if (strcmp(s->name[i], name) == 0) return *out = s->file[i], TR_OK;
+    const json_t *known = json_object_get(s->number, name);
+    if (known) return *out = s->file[json_integer_value(known)], TR_OK;
     if (s->count == MOST_SHARDS || strchr(name, '/'))
         return TR_FAIL(TR_ERR_DATA,
                        "%s: expected the names of at most %d files of its folder, found '%.200s'.",
                        s->index, MOST_SHARDS, name);
     TR_TRY(tr_path_join(s->dir, name, path));
     TR_TRY(tr_safetensors_open(path, &s->file[s->count]));
-    s->name[s->count] = name;
-    return *out = s->file[s->count++], TR_OK;
+    const size_t number = s->count++;
+    if (json_object_set_new(s->number, name, json_integer((json_int_t)number)) != 0)
+        return TR_FAIL(TR_ERR_MEMORY, "%s: not enough memory for its files.", s->index);
+    return *out = s->file[number], TR_OK;
 }
 
 static tr_status_t open_all(shards_t *s, json_t *map) {
@@ -50,12 +52,14 @@ tr_status_t tr_safetensors_open_shards(const char *dir, const char *index, tr_sa
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     json_t *map = json_object_get(root, "weight_map");
     tr_free(&text);
+    s.number = json_object();
     tr_status_t status =
         json_object_size(map) > 0
             ? open_all(&s, map)
             : TR_FAIL(TR_ERR_DATA, "%s: expected an object with weight_map.", index);
     if (status == TR_OK) status = tr_safetensors_join(s.file, s.count, out);
     for (size_t i = 0; status != TR_OK && i < s.count; i++) tr_safetensors_close(&s.file[i]);
+    json_decref(s.number);
     json_decref(root);
     return status;
 }

@@ -17,6 +17,7 @@ typedef struct backward {
     tr_node_t **clone;  /* [forward_ops] the recomputed op of an op in a segment */
     bool *recomputed;   /* [segments + 1] */
     size_t finished;    /* parameters finished so far */
+    size_t counted;     /* ops whose uses of tensors are counted in the tensors' records */
 } backward_t;
 
 static tr_program_t *program(const backward_t *b) {
@@ -29,6 +30,27 @@ static tr_node_t *node_at(const backward_t *b, int i) {
 static int32_t base_id(const backward_t *b, tr_tensor_t t) {
     const tr_tensor_info_t *base = &tr_rec_base(b->g, t)->info;
     return base->role == TR_ROLE_COPY ? base->base.id : tr_base(b->g, t).id;
+}
+
+static tr_tensor_rec_t *base_rec(const backward_t *b, tr_tensor_t t) {
+    return b->g->tensors.data[base_id(b, t)];
+}
+
+static void set_gradient(backward_t *b, int32_t id, tr_tensor_t t) {
+    if (!tr_is_none(b->grad[id])) base_rec(b, b->grad[id])->held--;
+    if (!tr_is_none(t)) base_rec(b, t)->held++;
+    b->grad[id] = t;
+}
+
+static void count_uses(backward_t *b) {
+    const tr_program_t *p = program(b);
+    for (; b->counted < p->nodes.count; b->counted++) {
+        const tr_op_t *op = &p->nodes.data[b->counted]->op;
+        for (int k = 0; k < op->n_in; k++)
+            if (!tr_is_none(op->in[k])) base_rec(b, op->in[k])->reads++;
+        for (int k = 0; k < op->n_out; k++)
+            if (!tr_is_none(op->out[k])) base_rec(b, op->out[k])->writes++;
+    }
 }
 
 /* -- what needs a gradient --------------------------------------------------------------------- */
@@ -61,36 +83,18 @@ static void mark_needs(backward_t *b) {
 
 /* Whether ops write `dw`, it is no larger than the parameter, and nothing else reads it, now or
  * later: then they can write into the reduced block itself. */
-static bool is_private(const backward_t *b, int32_t param, int32_t dw) {
-    const tr_tensor_info_t *info = &b->g->tensors.data[dw]->info;
-    if (info->role != TR_ROLE_ACTIVATION || info->bytes != b->g->tensors.data[param]->info.bytes)
-        return false;
-    for (int32_t id = 1; id < b->count; id++)
-        if (id != param && !tr_is_none(b->grad[id]) && base_id(b, b->grad[id]) == dw) return false;
-    bool is_written = false;
-    const tr_program_t *p = program(b);
-    for (size_t i = 0; i < p->nodes.count; i++) {
-        const tr_op_t *op = &p->nodes.data[i]->op;
-        for (int k = 0; k < op->n_in; k++)
-            if (!tr_is_none(op->in[k]) && base_id(b, op->in[k]) == dw) return false;
-        for (int k = 0; k < op->n_out; k++)
-            is_written |= !tr_is_none(op->out[k]) && base_id(b, op->out[k]) == dw;
-    }
-    return is_written;
-}
-
-/* The forward tensor that `t` is, or that it is the recomputed copy of. */
-static int32_t forward_id(const backward_t *b, tr_tensor_t t) {
-    int32_t id = base_id(b, t);
-    if (id >= b->count)
-        for (int32_t original = 1; original < b->count; original++)
-            if (b->again[original].id == id) return original;
-    return id;
+static bool is_private(backward_t *b, int32_t param, int32_t dw) {
+    const tr_tensor_rec_t *rec = b->g->tensors.data[dw];
+    count_uses(b);
+    return rec->info.role == TR_ROLE_ACTIVATION &&
+           rec->info.bytes == b->g->tensors.data[param]->info.bytes && rec->held == 1 &&
+           rec->reads == 0 && rec->writes > 0;
 }
 
 tr_tensor_t tr_gradient_so_far(const tr_graph_t *g, tr_tensor_t t) {
-    const backward_t *b = g->backward;
-    const int32_t id = forward_id(b, t);
+    backward_t *b = g->backward;
+    const tr_tensor_rec_t *rec = base_rec(b, t);
+    const int32_t id = rec->recomputes ? rec->recomputes : rec->id;
     const tr_tensor_t sum = b->grad[id];
     if (tr_is_none(sum) || !tr_shape_equal(tr_shape_of(g, t), tr_shape_of(g, sum))) return TR_NONE;
     return is_private(b, id, base_id(b, sum)) ? sum : TR_NONE;
@@ -128,10 +132,9 @@ static tr_status_t contribute(backward_t *b, tr_tensor_t input, tr_tensor_t din)
         return TR_FAIL(TR_ERR_INTERNAL, "%s: the gradient of a slice is not supported", g->label);
     tr_tensor_t whole;
     TR_TRY(tr_reshape(g, din, &shape, &whole));
-    if (tr_is_none(b->grad[base.id]))
-        b->grad[base.id] = whole;
-    else
-        TR_TRY(tr_add(g, b->grad[base.id], whole, TR_ACT_NONE, &b->grad[base.id]));
+    if (!tr_is_none(b->grad[base.id]))
+        TR_TRY(tr_add(g, b->grad[base.id], whole, TR_ACT_NONE, &whole));
+    set_gradient(b, base.id, whole);
     return TR_OK;
 }
 
@@ -169,16 +172,22 @@ static tr_status_t recompute_op(backward_t *b, int i) {
         tr_op_append(b->g, op->row, in, op->n_in, op->attr, op->attr_bytes, want, out, op->n_out));
     b->clone[i] = program(b)->nodes.data[program(b)->nodes.count - 1];
     b->clone[i]->op.recomputed = true;
-    for (int k = 0; k < op->n_out; k++)
-        if (!tr_is_none(op->out[k])) b->again[base_id(b, op->out[k])] = out[k];
+    for (int k = 0; k < op->n_out; k++) {
+        if (tr_is_none(op->out[k])) continue;
+        b->again[base_id(b, op->out[k])] = out[k];
+        base_rec(b, out[k])->recomputes = base_id(b, op->out[k]);
+    }
     return TR_OK;
 }
 
-static tr_status_t recompute_segment(backward_t *b, int segment) {
+/* The segment of op i: ops that follow each other. */
+static tr_status_t recompute_segment(backward_t *b, int i) {
+    const int segment = node_at(b, i)->op.segment;
     if (segment == 0 || b->recomputed[segment]) return TR_OK;
     b->recomputed[segment] = true;
-    for (int i = 0; i < b->forward_ops; i++)
-        if (node_at(b, i)->op.segment == segment) TR_TRY(recompute_op(b, i));
+    while (i > 0 && node_at(b, i - 1)->op.segment == segment) i--;
+    for (; i < b->forward_ops && node_at(b, i)->op.segment == segment; i++)
+        TR_TRY(recompute_op(b, i));
     return TR_OK;
 }
 
@@ -186,10 +195,10 @@ static tr_status_t recompute_segment(backward_t *b, int segment) {
 
 /* The op was the last to want them; a parameter may now have what passed through it, as through a
  * cast. */
-static void forget_gradients(const backward_t *b, const tr_op_t *op) {
+static void forget_gradients(backward_t *b, const tr_op_t *op) {
     for (int k = 0; k < op->n_out; k++)
         if (!tr_is_none(op->out[k]) && base_id(b, op->out[k]) < b->count)
-            b->grad[base_id(b, op->out[k])] = TR_NONE;
+            set_gradient(b, base_id(b, op->out[k]), TR_NONE);
 }
 
 static tr_status_t differentiate(backward_t *b, int i) {
@@ -205,7 +214,7 @@ static tr_status_t differentiate(backward_t *b, int i) {
     if (!arrives) return TR_OK;
     for (int k = 0; k < op.n_in; k++)
         need[k] = !tr_is_none(op.in[k]) && b->need[base_id(b, op.in[k])];
-    TR_TRY(recompute_segment(b, op.segment));
+    TR_TRY(recompute_segment(b, i));
     g->label = op.label;
     TR_TRY(op.row->grad(g, b->clone[i] ? &b->clone[i]->op : &op, dout, need, din));
     for (int k = 0; k < op.n_in; k++)
@@ -231,13 +240,18 @@ static tr_status_t walk(backward_t *b) {
     return TR_OK;
 }
 
-static tr_status_t allocate_state(backward_t *b) {
+static tr_status_t begin(backward_t *b) {
     const size_t n = (size_t)b->count, ops = (size_t)b->forward_ops;
     TR_TRY(tr_alloc(n * sizeof *b->grad, "autodiff", &b->grad));
     TR_TRY(tr_alloc(n * sizeof *b->need, "autodiff", &b->need));
     TR_TRY(tr_alloc(n * sizeof *b->uses, "autodiff", &b->uses));
     TR_TRY(tr_alloc(n * sizeof *b->again, "autodiff", &b->again));
     TR_TRY(tr_alloc(ops * sizeof *b->clone, "autodiff", &b->clone));
+    for (size_t i = 0; i < n; i++) {
+        tr_tensor_rec_t *rec = b->g->tensors.data[i];
+        rec->held = rec->reads = rec->writes = 0;
+        rec->recomputes = 0;
+    }
     return tr_alloc((size_t)(b->g->segments + 1) * sizeof *b->recomputed, "autodiff",
                     &b->recomputed);
 }
@@ -258,10 +272,11 @@ tr_status_t tr_backward(tr_graph_t *g, tr_tensor_t loss, tr_tensor_t seed, bool 
                     .forward_ops = (int)tr_open_program(g)->nodes.count,
                     .count = (int32_t)g->tensors.count};
     tr_status_t status = TR_OK;
-    TR_TRY_GOTO(allocate_state(&b), done);
+    TR_TRY_GOTO(begin(&b), done);
     mark_needs(&b);
     const tr_shape_t shape = *tr_shape_of(g, tr_base(g, loss)); /* loss may be a view */
-    TR_TRY_GOTO(tr_reshape(g, seed, &shape, &b.grad[base_id(&b, loss)]), done);
+    TR_TRY_GOTO(tr_reshape(g, seed, &shape, &seed), done);
+    set_gradient(&b, base_id(&b, loss), seed);
     g->in_backward = true;
     g->backward = &b;
     TR_TRY_GOTO(walk(&b), done);

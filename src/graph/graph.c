@@ -1,6 +1,7 @@
 /* Tensors, names and scopes: what programs are built from. */
 #include "graph_int.h"
 
+#include <search.h>
 #include <string.h>
 
 #define MAX_ELEMS 0x1p44 /* of a tensor */
@@ -78,6 +79,11 @@ static void destroy_program(tr_program_t *p) {
     tr_free(&p->name);
 }
 
+/* For tdestroy: the list owns the records. */
+static void keep(void *rec) {
+    (void)rec;
+}
+
 void tr_graph_destroy(tr_graph_t **graph) {
     tr_graph_t *g = *graph;
     if (!g) return;
@@ -86,6 +92,7 @@ void tr_graph_destroy(tr_graph_t **graph) {
         destroy_program(g->programs.data[i]);
         tr_free(&g->programs.data[i]);
     }
+    tdestroy(g->by_name, keep);
     for (size_t i = 0; i < g->tensors.count; i++) {
         tr_free(&g->tensors.data[i]->name);
         tr_free(&g->tensors.data[i]->values);
@@ -135,6 +142,10 @@ static tr_status_t check_elems(const tr_graph_t *g, const char *name, const tr_s
                    name[0] ? name : tr_scope(g), tr_shape_format(shape, text));
 }
 
+static int by_name(const void *a, const void *b) {
+    return strcmp(((const tr_tensor_rec_t *)a)->name, ((const tr_tensor_rec_t *)b)->name);
+}
+
 tr_status_t tr_tensor_make(tr_graph_t *g, const char *name, tr_role_t role, tr_dtype_t dtype,
                            const tr_shape_t *shape, tr_tensor_t *out) {
     tr_tensor_rec_t *rec = NULL;
@@ -144,7 +155,7 @@ tr_status_t tr_tensor_make(tr_graph_t *g, const char *name, tr_role_t role, tr_d
     TR_TRY_GOTO(tr_strdup(name, &rec->name), fail);
     const int32_t id = (int32_t)g->tensors.count;
     TR_TRY_GOTO(tr_vec_push(&g->tensors, rec), fail);
-    rec->storage = id;
+    rec->id = rec->storage = id;
     rec->info = (tr_tensor_info_t){.name = rec->name,
                                    .role = role,
                                    .dtype = dtype,
@@ -156,6 +167,8 @@ tr_status_t tr_tensor_make(tr_graph_t *g, const char *name, tr_role_t role, tr_d
                                    .bytes = (size_t)(shape->ndim < 0 ? 0 : tr_shape_elems(shape)) *
                                             tr_dtype_bytes(dtype)};
     out->id = id;
+    if (name[0] && !tsearch(rec, &g->by_name, by_name))
+        return TR_FAIL(TR_ERR_MEMORY, "not enough memory for the name of tensor '%s'", name);
     return TR_OK;
 fail:
     tr_free(&rec->name);
@@ -164,10 +177,9 @@ fail:
 }
 
 tr_tensor_t tr_graph_find(const tr_graph_t *g, const char *name) {
-    for (size_t i = 1; i < g->tensors.count; i++)
-        if (g->tensors.data[i]->name[0] && strcmp(g->tensors.data[i]->name, name) == 0)
-            return (tr_tensor_t){(int32_t)i};
-    return TR_NONE;
+    tr_tensor_rec_t *const *found =
+        tfind(&(tr_tensor_rec_t){.name = (char *)(uintptr_t)name}, &g->by_name, by_name);
+    return found ? (tr_tensor_t){(*found)->id} : TR_NONE;
 }
 
 /* Kernels divide by sizes, and have no rule for sums over nothing. */

@@ -20,10 +20,15 @@ typedef struct {
     tr_tensor_info_t info; /* first: a public info pointer is a tensor pointer */
     char *name;
     void *values; /* CONST made from values; owned */
+    int32_t id;
     /* ACTIVATION: id of the tensor whose place in the arena it shares (itself, or an in-place
      * input) */
     int32_t storage;
     bool survives; /* of a storage: some tensor in it is kept, though not this one */
+    /* While gradients are appended, of a base tensor: the gradients held in it, the ops that read
+     * and write it, and the forward tensor that it recomputes (0: none). */
+    int held, reads, writes;
+    int32_t recomputes;
 } tr_tensor_rec_t;
 
 /* An op and what the planner made of it. */
@@ -74,6 +79,7 @@ struct tr_graph {
     tr_device_t *device;
     tr_stream_t *stream;
     TR_VEC(tr_tensor_rec_t *) tensors; /* [0] is TR_NONE's */
+    void *by_name;                     /* those that have one (tsearch) */
     TR_VEC(tr_program_t *) programs;
     int open; /* index of the open program, -1: none */
 
@@ -81,7 +87,7 @@ struct tr_graph {
     TR_VEC(size_t) scope_lengths;
     const char *label; /* overrides the scope while gradients are appended */
     bool in_backward;
-    const struct backward *backward; /* while gradients are appended */
+    struct backward *backward; /* while gradients are appended */
     int segment, segments; /* recompute: the open one (0: none), and how many there were */
 
     TR_VEC(int32_t) order; /* parameters in the order in which backward finishes them */

@@ -79,6 +79,12 @@ typedef struct {
 } tr_block_t;
 typedef TR_VEC(tr_block_t) blocks_t;
 
+/* Bytes that are taken, and the ops during which. */
+typedef struct {
+    size_t begin, end;
+    int first, last;
+} span_t;
+
 static tr_status_t collect(const tr_graph_t *g, int program, blocks_t *blocks) {
     for (size_t i = 1; i < g->tensors.count; i++) {
         const tr_tensor_rec_t *rec = g->tensors.data[i];
@@ -105,36 +111,30 @@ static int larger_first(const void *a, const void *b) {
     return x->first != y->first ? x->first - y->first : x->storage - y->storage;
 }
 
-static int lower_first(const void *a, const void *b) {
-    const tr_block_t *const *x = a, *const *y = b;
-    return (*x)->offset < (*y)->offset ? -1 : (*x)->offset > (*y)->offset;
-}
-
-/* `near` has room for all blocks: those that are alive together with `block`, by offset. */
-static void place(tr_block_t *block, tr_block_t *placed, size_t count, tr_block_t **near) {
-    size_t n = 0, offset = 0;
-    for (size_t i = 0; i < count; i++)
-        if (placed[i].first <= block->last && placed[i].last >= block->first)
-            near[n++] = &placed[i];
-    qsort(near, n, sizeof *near, lower_first);
-    for (size_t i = 0; i < n; i++) {
-        if (near[i]->offset >= offset + block->bytes) break;
-        if (near[i]->offset + near[i]->bytes > offset) offset = near[i]->offset + near[i]->bytes;
-    }
-    block->offset = offset;
+/* placed: [count] by begin, with room for one more. */
+static void place(tr_block_t *block, span_t *placed, size_t count) {
+    size_t begin = 0, at = 0;
+    for (; at < count && placed[at].begin < begin + block->bytes; at++)
+        if (placed[at].first <= block->last && placed[at].last >= block->first &&
+            placed[at].end > begin)
+            begin = placed[at].end;
+    block->offset = begin;
+    while (at > 0 && placed[at - 1].begin > begin) at--;
+    memmove(&placed[at + 1], &placed[at], (count - at) * sizeof *placed);
+    placed[at] = (span_t){begin, begin + block->bytes, block->first, block->last};
 }
 
 static tr_status_t plan_arena(tr_graph_t *g, int program) {
     tr_program_t *p = g->programs.data[program];
     blocks_t blocks = {0};
-    tr_block_t **near = NULL;
+    span_t *placed = NULL;
     tr_status_t status = TR_OK;
     TR_TRY_GOTO(collect(g, program, &blocks), done);
-    TR_TRY_GOTO(tr_alloc(blocks.count * sizeof *near, "planner", &near), done);
+    TR_TRY_GOTO(tr_alloc(blocks.count * sizeof *placed, "planner", &placed), done);
     if (blocks.count > 0) qsort(blocks.data, blocks.count, sizeof *blocks.data, larger_first);
     for (size_t i = 0; i < blocks.count; i++) {
         tr_block_t *block = &blocks.data[i];
-        place(block, blocks.data, i, near);
+        place(block, placed, i);
         p->arena_sum += block->bytes;
         if (block->offset + block->bytes > p->arena_bytes)
             p->arena_bytes = block->offset + block->bytes;
@@ -149,7 +149,7 @@ static tr_status_t plan_arena(tr_graph_t *g, int program) {
             info->offset_bytes = storage_of(g, (int32_t)i)->info.offset_bytes;
     }
 done:
-    tr_free(&near);
+    tr_free(&placed);
     tr_vec_free(&blocks);
     return status;
 }

@@ -195,10 +195,10 @@ static tr_status_t check_space(const tr_writer_t *w, const char *name, int64_t r
     if (rows <= (free_bytes - missing) / row_bytes) return TR_OK;
     char needed[32], left[32];
     return TR_FAIL(TR_ERR_IO,
-                   "'%s' does not fit on the disk: '%s' with %lld samples of %lld bytes needs %s, "
-                   "and %s are free for it. Write fewer samples, or choose another disk.",
-                   w->path, name, (long long)rows, (long long)row_bytes,
-                   tr_format_bytes((double)rows * (double)row_bytes, needed),
+                   "'%s' does not fit on the disk: expected %s for %lld samples of %lld bytes in "
+                   "'%s', found %s free. Write fewer samples, or choose another disk.",
+                   w->path, tr_format_bytes((double)rows * (double)row_bytes, needed),
+                   (long long)rows, (long long)row_bytes, name,
                    tr_format_bytes((double)max64(0, free_bytes - missing), left));
 }
 

@@ -23,7 +23,7 @@ typedef struct {
 enum { ATTENTION_STANDARD, ATTENTION_FLASH };
 
 static const tr_config_field_t fields[] = {
-    TR_FIELD_AUTO_INT(gpt_t, n_layer, "auto", 1, 10000,
+    TR_FIELD_AUTO_INT(gpt_t, n_layer, "auto", 1, 1000,
                       "type = gpt: blocks of attention and MLP. auto: that of the Hugging Face "
                       "folder in model.init, else 12."),
     TR_FIELD_AUTO_INT(gpt_t, n_head, "auto", 1, 1024,

@@ -8,6 +8,7 @@
 #include "trainer/thread.h"
 
 #include <pthread.h>
+#include <search.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -320,18 +321,32 @@ static size_t read_matching(const names_t *wanted, const tr_safetensors_t *file,
     return copied;
 }
 
+static int by_address(const void *a, const void *b) {
+    return (a > b) - (a < b);
+}
+
+/* For tdestroy: the file owns its tensors. */
+static void keep(void *tensor) {
+    (void)tensor;
+}
+
 static void list_left_over(const names_t *wanted, const tr_safetensors_t *file,
                            tr_str_t *problems) {
+    void *found = NULL; /* tensors that are wanted */
+    for (size_t i = 0; i < wanted->count; i++) {
+        const tr_named_tensor_t *have = tr_hf_find(file, wanted->data[i].name);
+        if (have && !tsearch(have, &found, by_address)) 
+            problems->status = TR_FAIL(TR_ERR_MEMORY, "not enough memory for a list of tensors");
+    }
     for (size_t k = 0; k < tr_safetensors_count(file); k++) {
         const tr_named_tensor_t *have = tr_safetensors_at(file, k);
-        bool known = tr_hf_is_extra(have->name) || is_optional(have->name);
+        const bool known = tr_hf_is_extra(have->name) || is_optional(have->name);
         char text[96];
-        for (size_t i = 0; i < wanted->count && !known; i++)
-            known = tr_hf_find(file, wanted->data[i].name) == have;
-        if (!known)
+        if (!known && !tfind(have, &found, by_address))
             tr_str_printf(problems, "\n  %s %s: only in the checkpoint", have->name,
                           tr_shape_format(&have->shape, text));
     }
+    tdestroy(found, keep);
 }
 
 /* Truncates to the size of an error message. */

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../../support/names.h"
@@ -232,6 +233,34 @@ static void test_odd_files(void **state) {
     remove_file();
 }
 
+/* Found one after the other, these took a minute. */
+static void test_many_tensors(void **state) {
+    enum { TENSORS = 100000 };
+    tr_str_t text = {0};
+    tr_safetensors_t *f = NULL;
+    const clock_t begin = clock();
+    tr_str_append_bytes(&text, "\0\0\0\0\0\0\0\0{", 9);
+    for (int i = 0; i < TENSORS; i++)
+        tr_str_printf(&text,
+                      "%s\"layer.with.a.long.name.%d\":{\"dtype\":\"U8\",\"shape\":[1],"
+                      "\"data_offsets\":[%d,%d]}",
+                      i ? "," : "", i, i, i + 1);
+    tr_str_append(&text, "}");
+    OK(text.status);
+    memcpy(text.text, &(uint64_t){text.length - 8}, 8);
+    for (int i = 0; i < TENSORS; i++) tr_str_append_bytes(&text, "x", 1);
+    OK(tr_safetensors_parse(text.text, text.length, "many.safetensors", &f));
+    for (int i = 0; i < TENSORS; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "layer.with.a.long.name.%d", i);
+        assert_ptr_equal(tr_safetensors_find(f, name), tr_safetensors_at(f, (size_t)i));
+    }
+    assert_null(tr_safetensors_find(f, "layer.with.a.long.name.100000"));
+    tr_safetensors_close(&f);
+    tr_str_free(&text);
+    assert_in_range((clock() - begin) / CLOCKS_PER_SEC, 0, 10);
+}
+
 /* Python's own reader and writer, where they are. */
 static void test_python(void **state) {
     const char *python = getenv("TR_TEST_PYTHON");
@@ -301,6 +330,7 @@ int main(void) {
         cmocka_unit_test(test_other_kinds),
         cmocka_unit_test(test_bad_lengths),
         cmocka_unit_test(test_odd_files),
+        cmocka_unit_test(test_many_tensors),
         cmocka_unit_test(test_python),
     };
     return cmocka_run_group_tests(tests, NULL, teardown);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <cmocka.h>
 
 #define OK(expr)                                                                                   \
@@ -206,6 +207,34 @@ static void recomputed_ops_are_marked(void **state) {
     assert_true(flops == flops_without_recomputation(false, &none));
     assert_true(repeated >= 4); /* two products and two activations */
     assert_int_equal(none, 0);
+}
+
+/* Before names and uses of tensors were indexed, this took minutes. */
+static void deep_networks_are_built_in_seconds(void **state) {
+    enum { LAYERS = 20000 };
+    net_t n = {0};
+    char name[32];
+    tr_tensor_t h, seed;
+    const clock_t begin = clock();
+    start(&n, "cpu");
+    OK(tr_program_begin(n.g, "train", TR_TRAIN, &n.program));
+    OK(tr_input(n.g, "x", TR_F32, &TR_SHAPE(B, K), &n.x));
+    OK(tr_input(n.g, "weight", TR_F32, &TR_SHAPE(B), &n.weight));
+    h = n.x;
+    for (int i = 0; i < LAYERS; i++) {
+        snprintf(name, sizeof name, "layer%d", i);
+        tr_recompute_begin(n.g);
+        layer(&n, name, h, K, K, TR_ACT_TANH, &h);
+        tr_recompute_end(n.g);
+    }
+    OK(tr_mse(n.g, h, n.x, n.weight, &n.loss));
+    OK(tr_const(n.g, "seed", &TR_SHAPE(B), 0.5, &seed));
+    OK(tr_backward(n.g, n.loss, seed, false));
+    OK(tr_program_end(n.g));
+    assert_false(tr_is_none(tr_graph_find(n.g, "layer19999.bias.grad")));
+    assert_true(tr_is_none(tr_graph_find(n.g, "layer20000.bias")));
+    tear_down(&n);
+    assert_in_range((clock() - begin) / CLOCKS_PER_SEC, 0, 10);
 }
 
 static void accumulation_adds_and_overwriting_does_not(void **state) {
@@ -601,6 +630,7 @@ int main(void) {
         cmocka_unit_test(gradients_match_finite_differences),
         cmocka_unit_test(recompute_is_stored_bit_for_bit),
         cmocka_unit_test(recomputed_ops_are_marked),
+        cmocka_unit_test(deep_networks_are_built_in_seconds),
         cmocka_unit_test(accumulation_adds_and_overwriting_does_not),
         cmocka_unit_test(a_copy_into_a_state_is_not_recomputed),
         cmocka_unit_test(a_gradient_that_is_part_of_a_tensor_is_copied),
