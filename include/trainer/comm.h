@@ -22,6 +22,8 @@ typedef enum {
     TR_ENGINE_POLL
 } tr_engine_choice_t;
 
+#define TR_PARALLEL_TIMEOUT "300s" /* default of parallel.timeout */
+
 typedef struct {
     int engine;                   /* tr_engine_choice_t */
     bool reproducible;            /* parallel.reproducible */

@@ -1,6 +1,7 @@
 /* Finds and runs the command, prints the error, and exits with the code; after an error, with all
  * ranks. */
 #include "cmd.h"
+#include "comm/watchdog_launch.h"
 #include "run/verdict.h"
 #include "h5/writer.h"
 #include "trainer/log.h"
@@ -50,9 +51,13 @@ static void warn_of_pmi(void) {
 }
 
 tr_status_t cmd_world_open(tr_world_t **out) {
+    tr_launch_limit_t *limit = NULL;
     const bool may_end = tr_launch_link() == TR_LAUNCH_PMI && tr_launch_rank() == 0;
     if (may_end) warn_of_pmi();
-    TR_TRY(tr_world_open(NULL, &world));
+    TR_TRY(tr_launch_limit_begin(tr_verdict_again, &limit));
+    const tr_status_t status = tr_world_open(NULL, &world);
+    tr_launch_limit_end(&limit);
+    TR_TRY(status);
     if (may_end) TR_TRY(tr_verdict_clear());
     place = *tr_world_info(world);
     tr_log_set_rank(place.rank, place.size, place.host);

@@ -85,3 +85,7 @@ void tr_verdict_write(int code, const char *reason, const char *node) {
         rename(temporary, target);
     unlink(temporary);
 }
+
+void tr_verdict_again(const char *reason, const char *node) {
+    tr_verdict_write(TR_ERR_RETRY, reason, node);
+}

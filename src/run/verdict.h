@@ -27,5 +27,7 @@ tr_status_t tr_verdict_clear(void);
  * are ignored, because the exit code has the same information. Does not allocate or lock, so the
  * watchdog may call it. */
 void tr_verdict_write(int code, const char *reason, const char *node);
+/* The verdict for TR_ERR_RETRY: what the watchdog calls before it ends the job. */
+void tr_verdict_again(const char *reason, const char *node);
 
 #endif

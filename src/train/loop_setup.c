@@ -230,6 +230,8 @@ static tr_status_t restore(loop_t *l) {
         TR_WARN("%s could not be read: %s", l->resume->path, tr_error_last()->message);
         tr_checkpoint_close(&l->resume);
         TR_TRY(open_newest(l));
+        if (!l->resume)
+            return TR_FAIL(TR_ERR_DATA, "%s holds no checkpoint any more", tr_run_dir(l->run));
     }
 }
 
@@ -317,10 +319,6 @@ static tr_status_t open_checkpointer(loop_t *l) {
 
 /* -- the whole --------------------------------------------------------------------------------- */
 
-static void write_verdict(const char *why, const char *host) {
-    tr_verdict_write(TR_ERR_RETRY, why, host);
-}
-
 /* The watchdog runs until the caller closes the world, so that it also covers the exit of the
  * ranks. */
 static tr_status_t start_watchdog(const loop_t *l) {
@@ -328,7 +326,7 @@ static tr_status_t start_watchdog(const loop_t *l) {
     tr_config_read(l->config, &tr_parallel_config, &parallel);
     tr_watchdog_phase(l->world, TR_PHASE_START, 0);
     TR_TRY(tr_watchdog_start(l->world, parallel.timeout, tr_signals_pending));
-    tr_watchdog_on_end(l->world, write_verdict);
+    tr_watchdog_on_end(l->world, tr_verdict_again);
     return TR_OK;
 }
 

@@ -75,6 +75,18 @@ row "an fsync of 3 s in the last checkpoint, parallel.timeout = 2 s" "no alarm; 
 [ $rc = 0 ] && ! grep -q "trainer: error" out && [ "$(state whole)" = "$(state disk)" ]
 ok $? "a slow disk: no alarm"
 
+# A rank that MPI waits for: stopped, or not there yet.
+printf '#!/bin/sh\ncase ${OMPI_COMM_WORLD_RANK-$PMIX_RANK} in 1) [ $HOW = sleep ] && sleep 60 || kill -STOP $$ ;; esac\nexec "%s" "$@"\n' "$TRAINER" >absent
+chmod +x absent
+for how in $(cases stop sleep); do
+    FAULT="HOW=$how TRAINER_PARALLEL_TIMEOUT=2s" TRAINER=$PWD/absent start 2 net.ini run.dir=launch
+    begin=$(now)
+    ended
+    row "rank 1 of 2 does not reach MPI_Init ($how), TRAINER_PARALLEL_TIMEOUT = 2s" "named, the job ends"
+    blamed 1 "MPI & process [0-9]*" && [ $rc = 75 ] && once out 'trainer: error' && within "$sec" 30
+    ok $? "rank 1 does not reach MPI_Init ($how): named, code $rc, over in $sec s"
+done
+
 # TERM while a peer is stopped: the rank cannot stop between steps, and ends by itself.
 FAULT=$slower start 2 net.ini run.dir=term $exact
 until_there term/checkpoints/step-00000010

@@ -72,8 +72,7 @@ ok $? "USR1: a checkpoint is saved, code 75, said once"
 tail -n 1 signal/log.txt >last && names last "$at & 100000"
 ok $? "the log ends with the outcome"
 # Ctrl-C: the launcher gives its ranks a second.
-grace
-"$MPIEXEC" -np 2 "$TRAINER" net.ini run.dir=ctrl-c $exact train.steps=400000 train.valid_every=5 log.every=10 >out 2>&1 &
+(grace; exec "$MPIEXEC" -np 2 "$TRAINER" net.ini run.dir=ctrl-c $exact train.steps=400000 train.valid_every=5 log.every=10 >out 2>&1) &
 pid=$!
 for _ in $(seq 1200); do [ -s ctrl-c/metrics.jsonl ] && break; sleep 0.05; done
 kill -INT $pid
