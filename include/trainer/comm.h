@@ -22,7 +22,9 @@ typedef enum {
     TR_ENGINE_POLL
 } tr_engine_choice_t;
 
-#define TR_PARALLEL_TIMEOUT "300s" /* default of parallel.timeout */
+#define TR_PARALLEL_TIMEOUT     "300s" /* default of parallel.timeout; its range in seconds: */
+#define TR_PARALLEL_TIMEOUT_MIN 0.05
+#define TR_PARALLEL_TIMEOUT_MAX 86400
 
 typedef struct {
     int engine;                   /* tr_engine_choice_t */

@@ -10,7 +10,8 @@ static const tr_config_field_t fields[] = {
                   "Sum gradients in a fixed tree over micro-batches, so that results are "
                   "bit-identical for any number of ranks. This costs memory and time.",
                   TR_RESUME_FREE),
-    TR_FIELD_DURATION(tr_parallel_settings_t, timeout, TR_PARALLEL_TIMEOUT, 0.05, 86400,
+    TR_FIELD_DURATION(tr_parallel_settings_t, timeout, TR_PARALLEL_TIMEOUT, TR_PARALLEL_TIMEOUT_MIN,
+                      TR_PARALLEL_TIMEOUT_MAX,
                       "How long communication may make no progress before the run ends with code "
                       "75. MPI itself starts before the configuration is read: there the limit is "
                       "TRAINER_PARALLEL_TIMEOUT or the default.",

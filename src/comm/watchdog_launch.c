@@ -9,7 +9,6 @@
 #include "trainer/thread.h"
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,33 +16,41 @@
 #include <time.h>
 #include <unistd.h>
 
-#define VARIABLE    "TRAINER_PARALLEL_TIMEOUT"
-#define THREAD_NAME "trainer-launch" /* a rank with such a thread waits in MPI_Init */
-#define DEFER_SEC   2 /* a host with all its ranks lets a host without one report first */
-#define LINGER_SEC  1 /* so that the ranks of this host find the reporter alive */
-#define QUIET_SEC   (DEFER_SEC + 2) /* ranks that do not report outlive the one that does */
-#define MAX_RANKS   1024            /* of one host */
-#define MAX_ENVIRON (1 << 20)       /* bytes */
+#define VARIABLE      "TRAINER_PARALLEL_TIMEOUT"
+#define THREAD_NAME   "trainer-launch" /* a rank with such a thread waits for MPI */
+#define TICK_NSEC     200000000
+#define SUSPENDED_SEC 1.0       /* a longer tick: the job was suspended */
+#define DEFER_SEC     10.0      /* a host with all its ranks lets a host without one report first */
+#define YIELD_SEC     12.0      /* and a rank lets the lowest waiting rank of its host */
+#define LINGER_SEC    1         /* so that the surveys of other ranks find the one that reports */
+#define MAX_RANKS     1024      /* of one host */
+#define MAX_ENVIRON   (1 << 20) /* bytes */
 
+enum { RANK_ABSENT, RANK_STOPPED, RANK_BLOCKED, RANK_WAITS };
+
+/* The ranks of this job on this host. */
+typedef struct {
+    char environ[MAX_ENVIRON]; /* of the process that is looked at */
+    struct {
+        int rank, pid, state;
+    } found[MAX_RANKS];
+    int count;
+} survey_t;
+
+/* The environment is read before MPI changes it. */
 struct tr_launch_limit {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t over;
     bool is_over;
     double limit_sec;
+    int rank, local_size;      /* local_size: 0 if not known */
+    const char *rank_variable; /* the one that holds our rank */
+    char job[3][256];          /* NAME=VALUE of the variables that all ranks of the job share */
+    char host[64];
     void (*ended)(const char *why, const char *host);
+    survey_t survey;
 };
-
-/* The processes of this job on this host. */
-typedef struct {
-    char text[MAX_ENVIRON]; /* the environment of one */
-    struct {
-        int rank, pid;
-        char state; /* as in /proc/PID/stat */
-        bool waits; /* for MPI to connect the ranks */
-    } found[MAX_RANKS];
-    int count;
-} survey_t;
 
 /* -- the processes of this host ---------------------------------------------------------------- */
 
@@ -60,38 +67,8 @@ static size_t proc_read(int pid, const char *name, char *out, size_t bytes) {
     return length;
 }
 
-/* The value of a variable in the environment of a process, NULL if it is not set. */
-static const char *environ_value(const char *text, size_t length, const char *name) {
-    const size_t n = strlen(name);
-    for (const char *at = text; at < text + length; at += strlen(at) + 1)
-        if (strncmp(at, name, n) == 0 && at[n] == '=') return at + n + 1;
-    return NULL;
-}
-
-/* Whether a process with this environment is a rank of our job. */
-static bool environ_is_of_job(const char *text, size_t length) {
-    static const char *const names[] = {"PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID"};
-    const size_t first = getenv(names[0]) ? 0 : 1, end = first ? TR_COUNT(names) : 1;
-    for (size_t i = first; i < end; i++) {
-        const char *ours = getenv(names[i]), *theirs = environ_value(text, length, names[i]);
-        if (!ours || !theirs || strcmp(ours, theirs) != 0) return false;
-    }
-    return true;
-}
-
-static int environ_rank(const char *text, size_t length) {
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
-                                        "SLURM_PROCID"};
-    int64_t rank;
-    for (size_t i = 0; i < TR_COUNT(names); i++) {
-        const char *value = environ_value(text, length, names[i]);
-        if (value && tr_parse_int(value, &rank)) return (int)rank;
-    }
-    return -1;
-}
-
-/* Whether one of its threads is that of a start limit. */
-static bool proc_is_waiting(int pid) {
+/* Whether one of its threads limits a launch. */
+static bool proc_waits(int pid) {
     char path[64], name[32] = "";
     bool waits = false;
     snprintf(path, sizeof path, "/proc/%d/task", pid);
@@ -106,114 +83,186 @@ static bool proc_is_waiting(int pid) {
     return waits;
 }
 
-static void survey_add(survey_t *s, int pid) {
-    const size_t length = proc_read(pid, "environ", s->text, sizeof s->text);
-    const int rank = environ_is_of_job(s->text, length) ? environ_rank(s->text, length) : -1;
+static int proc_state(int pid) {
     char stat[512];
-    int i = 0;
-    if (rank < 0) return;
     proc_read(pid, "stat", stat, sizeof stat);
     const char *name_end = strrchr(stat, ')');
     const char state = name_end && name_end[1] == ' ' ? name_end[2] : '?';
-    const bool waits = proc_is_waiting(pid);
-    /* A rank may be a script and the program that it started. */
-    while (i < s->count && s->found[i].rank != rank) i++;
-    if (i == MAX_RANKS || (i < s->count && s->found[i].waits)) return;
-    if (i == s->count) s->count++;
-    s->found[i].rank = rank;
-    s->found[i].pid = pid;
-    s->found[i].state = state;
-    s->found[i].waits = waits;
+    if (state == 'T' || state == 't') return RANK_STOPPED;
+    if (state == 'D') return RANK_BLOCKED;
+    return proc_waits(pid) ? RANK_WAITS : RANK_ABSENT;
 }
 
-static void survey_take(survey_t *s) {
+/* The rank of a process, -1 if it is not of our job. */
+static int survey_rank(const survey_t *s, size_t length, const tr_launch_limit_t *l) {
+    const size_t name = strlen(l->rank_variable);
+    int missing = 0;
+    int64_t rank = -1;
+    if (!l->job[0][0] && !l->job[1][0]) return -1; /* another job would look like ours */
+    for (size_t i = 0; i < TR_COUNT(l->job); i++) missing += l->job[i][0] != '\0';
+    for (const char *at = s->environ; at < s->environ + length; at += strlen(at) + 1) {
+        for (size_t i = 0; i < TR_COUNT(l->job); i++)
+            missing -= l->job[i][0] && strcmp(at, l->job[i]) == 0;
+        if (strncmp(at, l->rank_variable, name) == 0 && at[name] == '=' &&
+            !tr_parse_int(at + name + 1, &rank))
+            rank = -1;
+    }
+    return missing == 0 ? (int)rank : -1;
+}
+
+static void survey_take(survey_t *s, const tr_launch_limit_t *l) {
     DIR *processes = opendir("/proc");
-    for (const struct dirent *e; processes && (e = readdir(processes));)
-        if (isdigit((unsigned char)e->d_name[0])) survey_add(s, atoi(e->d_name));
+    s->count = 0;
+    for (const struct dirent *e; processes && (e = readdir(processes));) {
+        const int pid = isdigit((unsigned char)e->d_name[0]) ? atoi(e->d_name) : 0;
+        const size_t length =
+            pid > 0 ? proc_read(pid, "environ", s->environ, sizeof s->environ) : 0;
+        const int rank = length > 0 ? survey_rank(s, length, l) : -1;
+        int i = 0;
+        if (rank < 0) continue;
+        while (i < s->count && s->found[i].rank != rank) i++;
+        if (i == MAX_RANKS) continue;
+        const int state = proc_state(pid);
+        /* A rank may be a script and the program that it started: the latter tells more. */
+        if (i < s->count && s->found[i].state >= state) continue;
+        if (i == s->count) s->count++;
+        s->found[i].rank = rank;
+        s->found[i].pid = pid;
+        s->found[i].state = state;
+    }
     if (processes) closedir(processes);
 }
 
-static bool survey_is_missing(const survey_t *s, int i) {
-    return !s->found[i].waits || s->found[i].state == 'T' || s->found[i].state == 't';
+/* The lowest rank that waits, -1 if there is none. */
+static int survey_lowest(const survey_t *s) {
+    int lowest = -1;
+    for (int i = 0; i < s->count; i++)
+        if (s->found[i].state == RANK_WAITS && (lowest < 0 || s->found[i].rank < lowest))
+            lowest = s->found[i].rank;
+    return lowest;
 }
 
-/* -- the report -------------------------------------------------------------------------------- */
-
-/* Returns the number of ranks that are missing on this host. */
-static int survey_describe(const survey_t *s, const char *host, tr_str_t *out) {
-    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
-    int64_t size = 0;
-    int missing = 0;
-    for (int i = 0; i < s->count; i++) {
-        const char state = s->found[i].state;
-        if (!survey_is_missing(s, i)) continue;
-        tr_str_printf(out, "%srank %d (%s, process %d) %s", missing++ ? ", " : "", s->found[i].rank,
-                      host, s->found[i].pid,
-                      state == 'T' || state == 't' ? "is stopped"
-                      : state == 'D'               ? "waits for a file system or a device"
-                                                   : "has not reached MPI_Init");
-    }
-    if (local && tr_parse_int(local, &size) && size > s->count)
-        tr_str_printf(out, "%sof the %d processes of %s only %d are there", missing++ ? ", " : "",
-                      (int)size, host, s->count);
-    if (missing == 0)
-        tr_str_printf(
-            out, "all ranks of %s wait, so the cause is on another host or in the network", host);
+static int survey_missing(const survey_t *s, const tr_launch_limit_t *l) {
+    int missing = l->local_size > s->count;
+    for (int i = 0; i < s->count; i++) missing += s->found[i].state != RANK_WAITS;
     return missing;
 }
 
-static void launch_limit_report(const tr_launch_limit_t *l, const survey_t *s) {
-    char host[64] = "", limit[32];
-    tr_str_t why = {0}, line = {0};
-    gethostname(host, sizeof host - 1);
-    const int missing = survey_describe(s, host, &why);
-    if (missing == 0) sleep(DEFER_SEC);
-    tr_str_printf(&why, ". Start the job again; " VARIABLE
-                        "=DURATION in the environment changes the limit.");
-    tr_str_printf(
-        &line, "[rank %d %s] trainer: error: MPI has not connected the ranks within %s: %s\n",
-        tr_launch_rank(), host, tr_format_duration(l->limit_sec, limit), why.text ? why.text : "");
-    if (!line.text) return;
-    (void)!write(STDERR_FILENO, line.text, strlen(line.text));
-    l->ended(strstr(line.text, "MPI has"), missing ? host : "");
+static void survey_describe(const survey_t *s, const tr_launch_limit_t *l, tr_str_t *out) {
+    static const char *const states[] = {"has not reached MPI_Init", "is stopped",
+                                         "waits for a file system or a device"};
+    const char *comma = "";
+    for (int i = 0; i < s->count; i++) {
+        if (s->found[i].state == RANK_WAITS) continue;
+        tr_str_printf(out, "%srank %d (%s, process %d) %s", comma, s->found[i].rank, l->host,
+                      s->found[i].pid, states[s->found[i].state]);
+        comma = ", ";
+    }
+    if (s->count == 0)
+        tr_str_printf(out, "the processes of %s could not be examined", l->host);
+    else if (l->local_size > s->count)
+        tr_str_printf(out, "%sof the %d processes of %s only %d are there", comma, l->local_size,
+                      l->host, s->count);
+    else if (!comma[0])
+        tr_str_printf(out,
+                      "all ranks of %s wait, so the cause is on another host or in the network",
+                      l->host);
 }
 
+/* -- the thread -------------------------------------------------------------------------------- */
+
+/* Waits until `sec` have passed, without the time that the job was suspended for. Returns false if
+ * the launch is over before. */
+static bool launch_limit_wait(tr_launch_limit_t *l, double sec) {
+    for (double waited = 0, now = tr_clock_sec(); !l->is_over && waited < sec;) {
+        const double before = now;
+        struct timespec until;
+        clock_gettime(CLOCK_MONOTONIC, &until);
+        until.tv_nsec += TICK_NSEC;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&l->over, &l->lock, &until);
+        now = tr_clock_sec();
+        waited += now - before < SUSPENDED_SEC ? now - before : SUSPENDED_SEC;
+    }
+    return !l->is_over;
+}
+
+static void launch_limit_report(const tr_launch_limit_t *l, const survey_t *s) {
+    char limit[32];
+    tr_str_t why = {0}, line = {0};
+    survey_describe(s, l, &why);
+    tr_str_printf(
+        &line,
+        "[rank %d %s] trainer: error: MPI has not connected the ranks within %s: %s. "
+        "Start the job again; " VARIABLE "=DURATION in the environment changes the limit.\n",
+        l->rank, l->host, tr_format_duration(l->limit_sec, limit), why.text ? why.text : "");
+    if (!line.text) return;
+    (void)!write(STDERR_FILENO, line.text, line.length);
+    line.text[line.length - 1] = '\0';
+    l->ended(strstr(line.text, "MPI has"), survey_missing(s, l) ? l->host : "");
+}
+
+/* Of the ranks that wait on a host, the lowest reports. The others do where it does not. */
 static void *launch_limit_run(void *self) {
     tr_launch_limit_t *l = self;
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    const double end_sec = (double)until.tv_sec + (double)until.tv_nsec * 1e-9 + l->limit_sec;
-    until.tv_sec = (time_t)end_sec;
-    until.tv_nsec = (long)((end_sec - (double)until.tv_sec) * 1e9);
+    survey_t *s = &l->survey;
     pthread_mutex_lock(&l->lock);
-    while (!l->is_over && pthread_cond_timedwait(&l->over, &l->lock, &until) != ETIMEDOUT) {
+    bool is_late = launch_limit_wait(l, l->limit_sec);
+    if (is_late) survey_take(s, l);
+    const int lowest = survey_lowest(s);
+    if (is_late && lowest >= 0 && lowest != l->rank)
+        is_late = launch_limit_wait(l, YIELD_SEC);
+    else if (is_late && survey_missing(s, l) == 0)
+        is_late = launch_limit_wait(l, DEFER_SEC);
+    if (!is_late) {
+        pthread_mutex_unlock(&l->lock);
+        return NULL;
     }
-    const bool is_late = !l->is_over;
-    pthread_mutex_unlock(&l->lock);
-    if (!is_late) return NULL;
-    survey_t *s = calloc(1, sizeof *s);
-    bool reports = s != NULL;
-    if (s) survey_take(s);
-    for (int i = 0; s && i < s->count; i++)
-        reports &= survey_is_missing(s, i) || s->found[i].rank >= tr_launch_rank();
-    if (reports) launch_limit_report(l, s);
-    sleep(reports ? LINGER_SEC : QUIET_SEC);
+    survey_take(s, l);
+    if (survey_lowest(s) <= lowest || lowest < 0) { /* else that rank has reported and ended */
+        launch_limit_report(l, s);
+        sleep(LINGER_SEC);
+    }
     _exit(TR_ERR_RETRY);
 }
 
 /* -- life -------------------------------------------------------------------------------------- */
 
+/* Stores NAME=VALUE if the variable is set. */
+static bool launch_limit_keep(const char *name, char out[256]) {
+    const char *value = getenv(name);
+    const int length = value ? snprintf(out, 256, "%s=%s", name, value) : 0;
+    if (length > 0 && length < 256) return true;
+    out[0] = '\0';
+    return false;
+}
+
 tr_status_t tr_launch_limit_begin(void (*ended)(const char *why, const char *host),
                                   tr_launch_limit_t **out) {
-    tr_launch_limit_t *l = NULL;
-    const char *text = getenv(VARIABLE);
+    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"};
+    const char *text = getenv(VARIABLE), *local = getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
     double limit_sec = 0;
+    int64_t local_size = 0;
     *out = NULL;
-    if (!tr_parse_duration(text ? text : TR_PARALLEL_TIMEOUT, &limit_sec)) limit_sec = 0;
-    /* a bad value is refused later, with the configuration */
-    if (tr_launch_tasks() <= 1 || limit_sec <= 0) return TR_OK;
+    /* A bad value is refused later, with the configuration. */
+    if (tr_launch_tasks() <= 1 ||
+        !tr_parse_duration(text ? text : TR_PARALLEL_TIMEOUT, &limit_sec) ||
+        limit_sec < TR_PARALLEL_TIMEOUT_MIN || limit_sec > TR_PARALLEL_TIMEOUT_MAX)
+        return TR_OK;
+    tr_launch_limit_t *l = NULL;
     TR_TRY(tr_alloc(sizeof *l, "the limit of the launch", &l));
     l->limit_sec = limit_sec;
+    l->rank = tr_launch_rank();
+    l->local_size = local && tr_parse_int(local, &local_size) ? (int)local_size : 0;
+    l->rank_variable = ranks[0];
+    for (size_t i = TR_COUNT(ranks); i-- > 0;)
+        if (getenv(ranks[i])) l->rank_variable = ranks[i];
+    if (!launch_limit_keep("PMIX_NAMESPACE", l->job[0])) {
+        launch_limit_keep("SLURM_JOB_ID", l->job[1]);
+        launch_limit_keep("SLURM_STEP_ID", l->job[2]);
+    }
+    gethostname(l->host, sizeof l->host - 1);
     l->ended = ended;
     pthread_condattr_t monotonic;
     pthread_condattr_init(&monotonic);
@@ -238,5 +287,7 @@ void tr_launch_limit_end(tr_launch_limit_t **limit) {
     pthread_cond_signal(&l->over);
     pthread_mutex_unlock(&l->lock);
     pthread_join(l->thread, NULL);
+    pthread_cond_destroy(&l->over);
+    pthread_mutex_destroy(&l->lock);
     tr_free(limit);
 }

@@ -12,9 +12,9 @@ typedef struct tr_launch_limit tr_launch_limit_t;
 
 /*
  * Starts the limit: TRAINER_PARALLEL_TIMEOUT of the environment, else the default of
- * parallel.timeout, because the configuration is read after MPI has started. When it is over, the
- * first rank of the host that waits writes one line to stderr, and all ranks that wait end with
- * _exit(75). Without a launcher, *out is NULL.
+ * parallel.timeout, because the configuration is read after MPI has started. When it is over, one
+ * rank of the host writes a line to stderr and all that wait end with _exit(75), which is not
+ * later than 12 s after the limit. Without a launcher, *out is NULL.
  * ended: called before that by the rank that writes. why: the line; host: this host if one of its
  * ranks is missing, else "". Not collective.
  */

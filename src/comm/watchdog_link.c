@@ -20,7 +20,8 @@
 #define CONNECT_SEC   3.0  /* for one address */
 #define JOIN_SEC      15.0 /* for all ranks */
 #define STUFFED_BYTES 4096
-#define MOST_GUESTS   64 /* connections that have not greeted */
+#define STRANGERS     64  /* connections of other programs at the same time */
+#define GREETING_SEC  1.0 /* a rank greets at once */
 
 /* Where rank 0 listens. */
 typedef struct {
@@ -80,6 +81,7 @@ static int listen_here(const tr_world_info_t *info, place_t *place) {
 /* A connection that has not greeted yet: a rank, or another program that found the port. */
 typedef struct {
     int fd;
+    double since_sec;
     size_t got; /* bytes of `hello` */
     hello_t hello;
 } guest_t;
@@ -104,20 +106,30 @@ static bool guest_stays(guest_t *guest, const place_t *place, int size, tr_peer_
     return false;
 }
 
-/* Listens to all guests at the same time, so that none keeps a rank waiting. A rank greets at once:
- * where there are too many guests, the one that has been silent longest has to go. */
+/* Listens to all guests at the same time, so that none keeps a rank waiting. If there are too many,
+ * the one that has been silent longest is closed, or nobody is let in until it has had its time. */
 static bool accept_all(int listener, const place_t *place, int size, tr_peer_t *peers) {
     const double deadline = tr_clock_sec() + JOIN_SEC;
-    guest_t guests[MOST_GUESTS];
+    const int capacity = size - 1 + STRANGERS;
+    guest_t *guests = NULL;
+    struct pollfd *wait = NULL;
     int count = 0, missing = size - 1;
-    bool works = true;
+    bool works = tr_alloc((size_t)capacity * sizeof *guests, "connections", &guests) == TR_OK &&
+                 tr_alloc((1 + (size_t)capacity) * sizeof *wait, "connections", &wait) == TR_OK;
     while (missing > 0 && works) {
-        struct pollfd wait[1 + MOST_GUESTS] = {{.fd = listener, .events = POLLIN}};
-        const double left = deadline - tr_clock_sec();
+        const double now = tr_clock_sec();
+        if (count == capacity && now - guests[0].since_sec >= GREETING_SEC) {
+            close(guests[0].fd);
+            memmove(guests, guests + 1, (size_t)--count * sizeof *guests);
+        }
+        const bool is_full = count == capacity;
+        const double most = is_full ? guests[0].since_sec + GREETING_SEC : deadline;
+        wait[0] = (struct pollfd){.fd = is_full ? -1 : listener, .events = POLLIN};
         for (int i = 0; i < count; i++)
             wait[1 + i] = (struct pollfd){.fd = guests[i].fd, .events = POLLIN};
-        works = left > 0 &&
-                (poll(wait, (nfds_t)(1 + count), (int)(1000 * left) + 1) >= 0 || errno == EINTR);
+        works = now < deadline &&
+                (poll(wait, (nfds_t)(1 + count), (int)(1000 * (most - now)) + 1) >= 0 ||
+                 errno == EINTR);
         if (!works) break;
         int stay = 0;
         for (int i = 0; i < count; i++)
@@ -127,14 +139,11 @@ static bool accept_all(int listener, const place_t *place, int size, tr_peer_t *
         if (wait[0].revents == 0) continue;
         const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         if (fd < 0 && (errno == EMFILE || errno == ENFILE)) works = false;
-        if (fd < 0) continue;
-        if (count == MOST_GUESTS) {
-            close(guests[0].fd);
-            memmove(guests, guests + 1, (size_t)--count * sizeof *guests);
-        }
-        guests[count++] = (guest_t){.fd = fd};
+        if (fd >= 0) guests[count++] = (guest_t){.fd = fd, .since_sec = now};
     }
     for (int i = 0; i < count; i++) close(guests[i].fd);
+    tr_free(&guests);
+    tr_free(&wait);
     return missing == 0;
 }
 

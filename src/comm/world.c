@@ -45,7 +45,7 @@ static tr_status_t init_mpi(tr_world_t *w, int64_t *out_tasks) {
     } else {
         /* Open MPI would end the program there, with its own message. */
         if (tr_launch_link() == TR_LAUNCH_NONE) return tr_launch_fail();
-        if (*out_tasks == 0) start_alone();
+        if (*out_tasks == 0 && !getenv("PMIX_NAMESPACE")) start_alone();
         TR_MPI(MPI_Init_thread, (NULL, NULL, MPI_THREAD_SERIALIZED, &level));
         w->owns_mpi = true;
     }

@@ -94,6 +94,7 @@ tr_status_t tr_fuse_replace(tr_fuse_t *f, int i, int merged, const tr_op_row_t *
     tr_node_t *made = p->nodes.data[--p->nodes.count];
     made->op.backward = old->op.backward;
     made->op.segment = old->op.segment;
+    made->op.recomputed = old->op.recomputed;
     p->nodes.data[i] = made;
     tr_node_destroy(&old);
     if (merged >= 0) tr_fuse_remove(f, merged);
