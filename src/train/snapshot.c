@@ -1,5 +1,6 @@
 /* Copies parameters, model state and optimizer state to host memory under their checkpoint names,
  * and back to the graph. */
+#include "base/int_math.h"
 #include "huggingface.h"
 #include "state.h"
 #include "torch_layout.h"
@@ -7,6 +8,7 @@
 #include "trainer/mem.h"
 #include "trainer/thread.h"
 
+#include <omp.h>
 #include <pthread.h>
 #include <search.h>
 #include <stdio.h>
@@ -247,34 +249,52 @@ static bool fits(const tr_named_tensor_t *want, const tr_named_tensor_t *have) {
     return (widens || have->dtype == want->dtype) && tr_shape_equal(&have->shape, &want->shape);
 }
 
-/* Converts F16 and BF16 to F32. */
-static tr_status_t read_tensor(const tr_named_tensor_t *want, const tr_named_tensor_t *have) {
-    float *out = (float *)(uintptr_t)want->data;
+/* Reads `count` values from `first` on. Converts F16 and BF16 to F32. */
+static tr_status_t read_part(const tr_named_tensor_t *want, const tr_named_tensor_t *have,
+                             int64_t first, int64_t count) {
+    const int64_t unit = (int64_t)tr_dtype_bytes(have->dtype);
+    char *out = (char *)(uintptr_t)want->data + first * (int64_t)tr_dtype_bytes(want->dtype);
     if (have->dtype == want->dtype)
-        return tr_safetensors_read(have, 0, (int64_t)tensor_bytes(want), out);
-    enum { BLOCK = 4096 };
-    uint16_t half[BLOCK];
-    const int64_t count = tr_shape_elems(&want->shape), unit = sizeof *half;
-    for (int64_t at = 0; at < count; at += BLOCK) {
-        const int64_t n = count - at < BLOCK ? count - at : BLOCK;
-        TR_TRY(tr_safetensors_read(have, at * unit, n * unit, half));
-        if (have->dtype == TR_F16) tr_convert(TR_F16, half, n, TR_F32, out + at);
-        for (int64_t i = 0; i < n && have->dtype == TR_BF16; i++) {
-            const uint32_t bits = (uint32_t)half[i] << 16;
-            memcpy(&out[at + i], &bits, sizeof bits);
-        }
+        return tr_safetensors_read(have, first * unit, count * unit, out);
+    uint16_t *half = NULL;
+    TR_TRY(tr_alloc((size_t)(count * unit), "values of a tensor to convert", &half));
+    const tr_status_t status = tr_safetensors_read(have, first * unit, count * unit, half);
+    if (status == TR_OK && have->dtype == TR_F16)
+        tr_convert(TR_F16, half, count, TR_F32, (float *)out);
+    for (int64_t i = 0; i < count && status == TR_OK && have->dtype == TR_BF16; i++) {
+        const uint32_t bits = (uint32_t)half[i] << 16;
+        memcpy(out + i * (int64_t)sizeof bits, &bits, sizeof bits);
     }
+    tr_free(&half);
+    return status;
+}
+
+/* With the device's threads. Errors are recorded per thread: from the first part that could not be
+ * read on, this thread reads again. */
+static tr_status_t read_tensor(const tr_session_t *s, const tr_named_tensor_t *want,
+                               const tr_named_tensor_t *have) {
+    enum { PART = 1 << 18 }; /* 1 MiB of F32 */
+    const int64_t count = tr_shape_elems(&want->shape), parts = (count + PART - 1) / PART;
+    if (parts < 2) return read_part(want, have, 0, count);
+    const int threads = s->device->threads > 0 ? s->device->threads : omp_get_max_threads();
+    int64_t failed = parts;
+#pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(min : failed)
+    for (int64_t i = 0; i < parts; i++)
+        if (read_part(want, have, i * PART, min64(PART, count - i * PART)) != TR_OK && i < failed)
+            failed = i;
+    for (int64_t i = failed; i < parts; i++)
+        TR_TRY(read_part(want, have, i * PART, min64(PART, count - i * PART)));
     return TR_OK;
 }
 
 /* From PyTorch's order of dimensions. */
-static tr_status_t read_torch(const tr_named_tensor_t *want, const tr_torch_order_t *order,
-                              const tr_named_tensor_t *have) {
+static tr_status_t read_torch(const tr_session_t *s, const tr_named_tensor_t *want,
+                              const tr_torch_order_t *order, const tr_named_tensor_t *have) {
     tr_named_tensor_t there = {want->name, want->dtype, order->shape, NULL};
     float *values = NULL;
     TR_TRY(tr_alloc(tensor_bytes(want), "a weight of model.init", &values));
     there.data = values;
-    const tr_status_t status = read_tensor(&there, have);
+    const tr_status_t status = read_tensor(s, &there, have);
     if (status == TR_OK)
         tr_torch_exchange(values, order->outer, order->channels, order->pixels,
                           (float *)(uintptr_t)want->data);
@@ -288,15 +308,15 @@ static bool is_optional(const char *name) {
 }
 
 /* Reads the tensors that fit, and adds a line to `problems` for each that does not; problems->status
- * is that of reading. torch: the session, if the file has PyTorch's layout; else NULL. */
-static size_t read_matching(const names_t *wanted, const tr_safetensors_t *file,
-                            const tr_session_t *torch, tr_str_t *problems) {
+ * is that of reading. torch: the file has PyTorch's layout. */
+static size_t read_matching(const tr_session_t *s, const names_t *wanted,
+                            const tr_safetensors_t *file, bool torch, tr_str_t *problems) {
     size_t copied = 0;
     for (size_t i = 0; i < wanted->count; i++) {
         tr_named_tensor_t in_file = wanted->data[i];
         const tr_named_tensor_t *want = &in_file, *have = tr_hf_find(file, want->name);
         tr_torch_order_t order;
-        const bool is_torch = torch && tr_torch_order(torch, want->name, &order);
+        const bool is_torch = torch && tr_torch_order(s, want->name, &order);
         char a[96], b[96];
         if (is_torch) in_file.shape = order.shape;
         if (!have && is_optional(want->name)) continue;
@@ -310,7 +330,7 @@ static size_t read_matching(const names_t *wanted, const tr_safetensors_t *file,
                           tr_shape_equal(&have->shape, &want->shape) ? " (convert it there)" : "");
         } else {
             const tr_status_t status =
-                is_torch ? read_torch(want, &order, have) : read_tensor(want, have);
+                is_torch ? read_torch(s, want, &order, have) : read_tensor(s, want, have);
             if (status != TR_OK) {
                 problems->status = status;
                 return copied;
@@ -335,7 +355,7 @@ static void list_left_over(const names_t *wanted, const tr_safetensors_t *file,
     void *found = NULL; /* tensors that are wanted */
     for (size_t i = 0; i < wanted->count; i++) {
         const tr_named_tensor_t *have = tr_hf_find(file, wanted->data[i].name);
-        if (have && !tsearch(have, &found, by_address)) 
+        if (have && !tsearch(have, &found, by_address))
             problems->status = TR_FAIL(TR_ERR_MEMORY, "not enough memory for a list of tensors");
     }
     for (size_t k = 0; k < tr_safetensors_count(file); k++) {
@@ -380,7 +400,7 @@ static void compare_tensors(const tr_snapshot_t *n, const files_t *files,
                             const tr_checkpoint_t *checkpoint, tr_str_t *out_model,
                             tr_str_t *out_optimizer) {
     tr_str_t tensors = {0};
-    read_matching(&files->model, checkpoint->model, NULL, &tensors);
+    read_matching(n->s, &files->model, checkpoint->model, false, &tensors);
     list_left_over(&files->model, checkpoint->model, &tensors);
     if (tensors.length > 0) say_shape(n->s, out_model);
     if (out_model->length == 0 && tensors.text) tr_str_append(out_model, tensors.text);
@@ -388,7 +408,7 @@ static void compare_tensors(const tr_snapshot_t *n, const files_t *files,
     tr_str_free(&tensors);
     /* the optimizer state differs if the parameters do */
     if (out_model->length > 0 || out_model->status != TR_OK) return;
-    read_matching(&files->optimizer, checkpoint->optimizer, NULL, &tensors);
+    read_matching(n->s, &files->optimizer, checkpoint->optimizer, false, &tensors);
     list_left_over(&files->optimizer, checkpoint->optimizer, &tensors);
     if (tensors.length > 0)
         tr_state_compare_optimizer(checkpoint->state_json, n->s->config, out_optimizer);
@@ -432,23 +452,24 @@ tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpo
 /* -- weights alone ----------------------------------------------------------------------------- */
 
 /* For an older checkpoint: replaces the trained weights by the averages. */
-static tr_status_t read_averages(const names_t *wanted, const tr_safetensors_t *optimizer) {
+static tr_status_t read_averages(const tr_session_t *s, const names_t *wanted,
+                                 const tr_safetensors_t *optimizer) {
     for (size_t i = 0; optimizer && i < wanted->count; i++) {
         const tr_named_tensor_t *want = &wanted->data[i], *have;
         char name[512];
         snprintf(name, sizeof name, "%s." TR_EMA_STATE, want->name);
         have = tr_safetensors_find(optimizer, name);
-        if (have && fits(want, have)) TR_TRY(read_tensor(want, have));
+        if (have && fits(want, have)) TR_TRY(read_tensor(s, want, have));
     }
     return TR_OK;
 }
 
 /* Parameters (not their averages) and model state; returns the number of tensors that fit. */
-static size_t read_weights(const names_t *wanted, const tr_weights_t *weights,
-                           const tr_session_t *torch, tr_str_t *problems) {
-    const size_t copied = read_matching(wanted, weights->model, torch, problems);
+static size_t read_weights(const tr_session_t *s, const names_t *wanted,
+                           const tr_weights_t *weights, bool torch, tr_str_t *problems) {
+    const size_t copied = read_matching(s, wanted, weights->model, torch, problems);
     if (problems->status == TR_OK && weights->checkpoint)
-        problems->status = read_averages(wanted, weights->checkpoint->optimizer);
+        problems->status = read_averages(s, wanted, weights->checkpoint->optimizer);
     return copied;
 }
 
@@ -495,7 +516,7 @@ static tr_status_t init(tr_snapshot_t *n, const names_t *wanted, const tr_weight
     tr_str_t problems = {0};
     TR_TRY(check_layout(n, weights));
     const bool is_torch = is_torch_order(n, wanted, weights);
-    const size_t copied = read_weights(wanted, weights, is_torch ? n->s : NULL, &problems);
+    const size_t copied = read_weights(n->s, wanted, weights, is_torch, &problems);
     tr_status_t status = problems.status;
     if (status == TR_OK && weights->is_complete && problems.length > 0) {
         shorten(&problems);
@@ -531,7 +552,7 @@ static tr_status_t load(tr_snapshot_t *n, const names_t *wanted, const tr_weight
     const tr_safetensors_t *optimizer = weights->checkpoint ? weights->checkpoint->optimizer : NULL;
     tr_str_t problems = {0};
     const bool is_torch = is_torch_order(n, wanted, weights);
-    read_weights(wanted, weights, is_torch ? n->s : NULL, &problems);
+    read_weights(n->s, wanted, weights, is_torch, &problems);
     list_left_over(wanted, weights->model, &problems);
     shorten(&problems);
     tr_status_t status = problems.status;
