@@ -219,19 +219,26 @@ static tr_status_t load_init(loop_t *l) {
 }
 
 /* A checkpoint that was complete when it was opened may be damaged when its tensors are read. Then
- * the newest one is opened and verified again. */
+ * the newest one is opened and verified again. If none is left, the error is the first one. */
 static tr_status_t restore(loop_t *l) {
     enum { TRIES = 3 };
+    tr_error_t first = {0};
     for (int i = 1;; i++) {
         TR_TRY(tr_state_check(l->s, l->resume));
         const tr_status_t status = tr_snapshot_restore(l->snapshot, l->resume);
         const bool is_unreadable = status == TR_ERR_DATA || status == TR_ERR_IO;
         if (!is_unreadable || !l->own_resume || i == TRIES) return status;
         TR_WARN("%s could not be read: %s", l->resume->path, tr_error_last()->message);
+        if (i == 1) first = *tr_error_last();
+        tr_error_clear();
         tr_checkpoint_close(&l->resume);
-        TR_TRY(open_newest(l));
+        const tr_status_t opened = open_newest(l);
+        if (opened != TR_OK && opened != TR_ERR_DATA) return opened;
         if (!l->resume)
-            return TR_FAIL(TR_ERR_DATA, "%s holds no checkpoint any more", tr_run_dir(l->run));
+            return TR_FAIL(first.code,
+                           "%s holds no checkpoint that can be read. Restore one, or start a new "
+                           "run in another run.dir. The first error: %.1000s",
+                           tr_run_dir(l->run), first.message);
     }
 }
 
