@@ -51,19 +51,22 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
 /* The tensors in PyTorch's layout, in *out_values. Tensors with the same layout are not copied. */
 static tr_status_t reorder(const tr_session_t *s, tr_named_tensor_t *tensors, size_t count,
                            float **out_values) {
+    tr_torch_layout_t *layout = NULL;
     int64_t elems = 0;
     float *at;
     for (size_t i = 0; i < count; i++) elems += tr_shape_elems(&tensors[i].shape);
     TR_TRY(tr_alloc((size_t)elems * sizeof *at, "weights", out_values));
+    TR_TRY(tr_torch_layout_create(s, &layout));
     at = *out_values;
     for (size_t i = 0; i < count; i++) {
         tr_torch_order_t order;
-        if (!tr_torch_order(s, tensors[i].name, &order)) continue;
+        if (!tr_torch_order(layout, tensors[i].name, &order)) continue;
         tr_torch_exchange(tensors[i].data, order.outer, order.pixels, order.channels, at);
         tensors[i].shape = order.shape;
         tensors[i].data = at;
         at += tr_shape_elems(&order.shape);
     }
+    tr_torch_layout_destroy(&layout);
     return TR_OK;
 }
 

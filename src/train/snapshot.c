@@ -308,15 +308,16 @@ static bool is_optional(const char *name) {
 }
 
 /* Reads the tensors that fit, and adds a line to `problems` for each that does not; problems->status
- * is that of reading. torch: the file has PyTorch's layout. */
+ * is that of reading. torch: if the file has PyTorch's layout, else NULL. */
 static size_t read_matching(const tr_session_t *s, const names_t *wanted,
-                            const tr_safetensors_t *file, bool torch, tr_str_t *problems) {
+                            const tr_safetensors_t *file, const tr_torch_layout_t *torch,
+                            tr_str_t *problems) {
     size_t copied = 0;
     for (size_t i = 0; i < wanted->count; i++) {
         tr_named_tensor_t in_file = wanted->data[i];
         const tr_named_tensor_t *want = &in_file, *have = tr_hf_find(file, want->name);
         tr_torch_order_t order;
-        const bool is_torch = torch && tr_torch_order(s, want->name, &order);
+        const bool is_torch = torch && tr_torch_order(torch, want->name, &order);
         char a[96], b[96];
         if (is_torch) in_file.shape = order.shape;
         if (!have && is_optional(want->name)) continue;
@@ -400,7 +401,7 @@ static void compare_tensors(const tr_snapshot_t *n, const files_t *files,
                             const tr_checkpoint_t *checkpoint, tr_str_t *out_model,
                             tr_str_t *out_optimizer) {
     tr_str_t tensors = {0};
-    read_matching(n->s, &files->model, checkpoint->model, false, &tensors);
+    read_matching(n->s, &files->model, checkpoint->model, NULL, &tensors);
     list_left_over(&files->model, checkpoint->model, &tensors);
     if (tensors.length > 0) say_shape(n->s, out_model);
     if (out_model->length == 0 && tensors.text) tr_str_append(out_model, tensors.text);
@@ -408,7 +409,7 @@ static void compare_tensors(const tr_snapshot_t *n, const files_t *files,
     tr_str_free(&tensors);
     /* the optimizer state differs if the parameters do */
     if (out_model->length > 0 || out_model->status != TR_OK) return;
-    read_matching(n->s, &files->optimizer, checkpoint->optimizer, false, &tensors);
+    read_matching(n->s, &files->optimizer, checkpoint->optimizer, NULL, &tensors);
     list_left_over(&files->optimizer, checkpoint->optimizer, &tensors);
     if (tensors.length > 0)
         tr_state_compare_optimizer(checkpoint->state_json, n->s->config, out_optimizer);
@@ -464,21 +465,12 @@ static tr_status_t read_averages(const tr_session_t *s, const names_t *wanted,
     return TR_OK;
 }
 
-/* Parameters (not their averages) and model state; returns the number of tensors that fit. */
-static size_t read_weights(const tr_session_t *s, const names_t *wanted,
-                           const tr_weights_t *weights, bool torch, tr_str_t *problems) {
-    const size_t copied = read_matching(s, wanted, weights->model, torch, problems);
-    if (problems->status == TR_OK && weights->checkpoint)
-        problems->status = read_averages(s, wanted, weights->checkpoint->optimizer);
-    return copied;
-}
-
 /* Kernels such as 3x3 with 3 channels have the same shape in both layouts. */
-static void warn_of_order(const tr_snapshot_t *n, const names_t *wanted,
+static void warn_of_order(const tr_torch_layout_t *torch, const names_t *wanted,
                           const tr_weights_t *weights) {
     tr_torch_order_t order;
     for (size_t i = 0; i < wanted->count; i++)
-        if (tr_torch_order(n->s, wanted->data[i].name, &order)) {
+        if (tr_torch_order(torch, wanted->data[i].name, &order)) {
             TR_WARN("%s does not record the order of its dimensions; it is read with channels "
                     "last: convolution weights as (outputs, kernel, inputs). For PyTorch's order "
                     "set model.init_layout = torch; to keep this order without a warning, set it "
@@ -489,12 +481,28 @@ static void warn_of_order(const tr_snapshot_t *n, const names_t *wanted,
 }
 
 /* Whether the weights have PyTorch's layout: as recorded in the file, else by model.init_layout. */
-static bool is_torch_order(const tr_snapshot_t *n, const names_t *wanted,
-                           const tr_weights_t *weights) {
+static bool is_torch_order(const tr_snapshot_t *n, const tr_torch_layout_t *torch,
+                           const names_t *wanted, const tr_weights_t *weights) {
     const tr_init_layout_t set = n->s->model.init_layout;
     const tr_init_layout_t layout = weights->layout != TR_INIT_LAYOUT_AUTO ? weights->layout : set;
-    if (layout == TR_INIT_LAYOUT_AUTO && !weights->is_complete) warn_of_order(n, wanted, weights);
+    if (layout == TR_INIT_LAYOUT_AUTO && !weights->is_complete)
+        warn_of_order(torch, wanted, weights);
     return layout == TR_INIT_LAYOUT_TORCH;
+}
+
+/* Parameters (not their averages) and model state; returns the number of tensors that fit. */
+static size_t read_weights(const tr_snapshot_t *n, const names_t *wanted,
+                           const tr_weights_t *weights, tr_str_t *problems) {
+    tr_torch_layout_t *torch = NULL;
+    problems->status = tr_torch_layout_create(n->s, &torch);
+    if (problems->status != TR_OK) return 0;
+    const bool is_torch = is_torch_order(n, torch, wanted, weights);
+    const size_t copied =
+        read_matching(n->s, wanted, weights->model, is_torch ? torch : NULL, problems);
+    tr_torch_layout_destroy(&torch);
+    if (problems->status == TR_OK && weights->checkpoint)
+        problems->status = read_averages(n->s, wanted, weights->checkpoint->optimizer);
+    return copied;
 }
 
 static const char *layout_name(tr_init_layout_t layout) {
@@ -515,8 +523,7 @@ static tr_status_t check_layout(const tr_snapshot_t *n, const tr_weights_t *weig
 static tr_status_t init(tr_snapshot_t *n, const names_t *wanted, const tr_weights_t *weights) {
     tr_str_t problems = {0};
     TR_TRY(check_layout(n, weights));
-    const bool is_torch = is_torch_order(n, wanted, weights);
-    const size_t copied = read_weights(n->s, wanted, weights, is_torch, &problems);
+    const size_t copied = read_weights(n, wanted, weights, &problems);
     tr_status_t status = problems.status;
     if (status == TR_OK && weights->is_complete && problems.length > 0) {
         shorten(&problems);
@@ -551,8 +558,7 @@ tr_status_t tr_snapshot_init(tr_snapshot_t *n, const tr_weights_t *weights) {
 static tr_status_t load(tr_snapshot_t *n, const names_t *wanted, const tr_weights_t *weights) {
     const tr_safetensors_t *optimizer = weights->checkpoint ? weights->checkpoint->optimizer : NULL;
     tr_str_t problems = {0};
-    const bool is_torch = is_torch_order(n, wanted, weights);
-    read_weights(n->s, wanted, weights, is_torch, &problems);
+    read_weights(n, wanted, weights, &problems);
     list_left_over(wanted, weights->model, &problems);
     shorten(&problems);
     tr_status_t status = problems.status;

@@ -22,8 +22,11 @@ typedef struct {
     tr_shape_t shape;
 } tr_torch_order_t;
 
+typedef struct tr_torch_layout tr_torch_layout_t;
+tr_status_t tr_torch_layout_create(const tr_session_t *s, tr_torch_layout_t **out);
+void tr_torch_layout_destroy(tr_torch_layout_t **layout);
 /* The order of the parameter or running moment `name`; false if it is the same in both. */
-bool tr_torch_order(const tr_session_t *s, const char *name, tr_torch_order_t *out);
+bool tr_torch_order(const tr_torch_layout_t *layout, const char *name, tr_torch_order_t *out);
 /* Transposes the last two dimensions of in (outer, rows, columns). */
 void tr_torch_exchange(const float *in, int64_t outer, int64_t rows, int64_t columns, float *out);
 
