@@ -3,7 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
+#include <libgen.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -13,12 +13,12 @@
 /* Whether the file system of `path`, which may not exist yet, has inodes, but none is free. */
 static bool lacks_inodes(const char *path) {
     struct statvfs fs;
-    char folder[4096];
-    snprintf(folder, sizeof folder, "%s", path);
-    while (statvfs(folder, &fs) != 0) {
-        char *slash = strrchr(folder, '/');
-        if (!slash || slash == folder) return false;
-        *slash = '\0';
+    char copy[4096];
+    const char *there = copy;
+    snprintf(copy, sizeof copy, "%s", path);
+    while (statvfs(there, &fs) != 0) {
+        if (strcmp(there, ".") == 0 || strcmp(there, "/") == 0) return false;
+        there = dirname(copy);
     }
     return fs.f_files > 0 && fs.f_favail == 0;
 }
@@ -36,6 +36,8 @@ tr_status_t tr_io_fail(const char *verb, const char *path, int errno_value) {
                  (unsigned long long)limit.rlim_cur);
     else if (errno_value == EFBIG)
         snprintf(hint, sizeof hint, " The file system does not hold files of this size.");
+    else if (errno_value == ELOOP)
+        snprintf(hint, sizeof hint, " A symbolic link in this place is not followed: remove it.");
     return TR_FAIL(tr_status_of_errno(errno_value), "Cannot %s %s: %s.%s", verb, path,
                    strerror(errno_value), hint);
 }
@@ -56,8 +58,8 @@ tr_status_t tr_read_at(int fd, const char *path, int64_t offset, int64_t bytes, 
         if (n < 0) return tr_io_fail("read", path, errno);
         if (n == 0)
             return TR_FAIL(TR_ERR_DATA,
-                           "%s ends at byte %lld, but %lld more were expected: it was shortened "
-                           "while it was read. Restore the file.",
+                           "%s ends at byte %lld, but %lld more bytes were expected: the file is "
+                           "truncated. Restore it.",
                            path, (long long)(offset + done), (long long)(bytes - done));
         done += n;
     }
@@ -67,6 +69,13 @@ tr_status_t tr_read_at(int fd, const char *path, int64_t offset, int64_t bytes, 
 int tr_create_file(const char *path) {
     if (unlink(path) != 0 && errno != ENOENT) return -1;
     return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+}
+
+FILE *tr_create_stream(const char *path) {
+    const int fd = tr_create_file(path);
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (!file && fd >= 0) close(fd);
+    return file;
 }
 
 static tr_status_t read_open(int fd, const char *path, int64_t max_bytes, char **out_text,

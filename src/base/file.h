@@ -5,9 +5,10 @@
 #include "trainer/status.h"
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 
 /* Records "VERB PATH: system's text" with the status for errno_value. Where free space is not what
- * is missing (inodes, a limit of file sizes) it says what is. */
+ * is missing (inodes, a limit of file sizes) it says what is, and that links are not followed. */
 tr_status_t tr_io_fail(const char *verb, const char *path, int errno_value);
 /* Writes dir/name. TR_ERR_CONFIG if the path is too long. */
 tr_status_t tr_path_join(const char *dir, const char *name, char out[4096]);
@@ -25,6 +26,8 @@ tr_status_t tr_read_at(int fd, const char *path, int64_t offset, int64_t bytes, 
  * file or link that is in its place, as a killed process leaves it, is removed. Returns the
  * descriptor, or -1 with errno. Safe in a signal handler. */
 int tr_create_file(const char *path);
+/* The same as a stream for writing; NULL with errno. */
+FILE *tr_create_stream(const char *path);
 /* Free bytes for this user in the file system of `dir`; INT64_MAX if unknown (some network file
  * systems report 0 for everything). */
 int64_t tr_free_bytes(const char *dir);

@@ -2,6 +2,7 @@
  * Log lines. A line is composed in one buffer and written with one write() per sink under one lock.
  */
 #include "trainer/log.h"
+#include "file.h"
 #include "trainer/clock.h"
 #include "trainer/str.h"
 
@@ -62,10 +63,8 @@ bool tr_log_has_sink(void) {
 
 /* O_APPEND: several ranks may write one file. */
 tr_status_t tr_log_add_file(const char *path) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return TR_FAIL(tr_status_of_errno(errno), "Cannot open the log file %s: %s.", path,
-                       strerror(errno));
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (fd < 0) return tr_io_fail("open the log file", path, errno);
     pthread_mutex_lock(&lock);
     bool has_room = file_count < MAX_FILES;
     if (has_room) files[file_count++] = fd;

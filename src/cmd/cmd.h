@@ -76,6 +76,8 @@ tr_status_t cmd_fail_option(const char *command, const char *option);
 /* Writes `object` atomically to the file of --json; "-": stdout. Steals `object`. */
 struct json_t;
 tr_status_t cmd_json_write(struct json_t *object, const char *path);
+/* Writes `text` atomically to the file of `option`; "-": stdout. */
+tr_status_t cmd_text_write(const char *option, const char *path, const char *text);
 /* Whether JSON replaces the text on stdout; `path` may be NULL. */
 bool cmd_json_is_stdout(const char *path);
 

@@ -327,13 +327,11 @@ static tr_status_t write_svg(const bench_t *b) {
         TR_WARN("--svg %s: %s", path, plotter.why);
         return TR_OK;
     }
-    FILE *file = fopen(path, "w");
-    const bool written = file && fwrite(svg.text, 1, svg.length, file) == svg.length;
-    const bool closed = file && fclose(file) == 0;
+    const tr_status_t status =
+        svg.text ? cmd_text_write("--svg", path, svg.text)
+                 : TR_FAIL(TR_ERR_INTERNAL, "--svg %s: gnuplot drew nothing", path);
     tr_str_free(&svg);
-    if (written && closed) return TR_OK;
-    return TR_FAIL(tr_status_of_errno(errno), "--svg %s cannot be written: %s", path,
-                   strerror(errno));
+    return status;
 }
 
 static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const void *options) {

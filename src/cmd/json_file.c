@@ -1,9 +1,12 @@
-/* Writes the file of --json. */
+/* Writes the files of --json and --svg. */
 #include "cmd.h"
+#include "base/file.h"
+#include "trainer/str.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,36 +15,45 @@ bool cmd_json_is_stdout(const char *path) {
     return path && strcmp(path, "-") == 0;
 }
 
-/* Writes to `path`, or to standard output if that is NULL. */
-static bool dump(const json_t *object, const char *path) {
-    const size_t flags = JSON_INDENT(1) | JSON_SORT_KEYS | JSON_REAL_PRECISION(9);
-    if (path) return json_dump_file(object, path, flags) == 0;
-    return json_dumpf(object, stdout, flags) == 0 && putchar('\n') != EOF && fflush(stdout) == 0;
+/* Writes to `place`, which takes the name `path` at the end if that is another. */
+static bool write_text(const char *text, FILE *file, const char *place, const char *path) {
+    bool written = file && fputs(text, file) != EOF && fflush(file) == 0;
+    if (file && file != stdout && fclose(file) != 0) written = false;
+    return written && (place == path || rename(place, path) == 0);
+}
+
+tr_status_t cmd_text_write(const char *option, const char *path, const char *text) {
+    char temporary[4096];
+    struct stat found;
+    const bool to_stdout = cmd_json_is_stdout(path),
+               in_place = to_stdout || (stat(path, &found) == 0 && !S_ISREG(found.st_mode));
+    if ((size_t)snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >=
+        sizeof temporary)
+        return TR_FAIL(TR_ERR_USAGE, "%s: the name is longer than %zu characters", option,
+                       sizeof temporary - 32);
+    FILE *file = to_stdout  ? stdout
+                 : in_place ? fopen(path, "we") /* a pipe */
+                            : tr_create_stream(temporary);
+    if (write_text(text, file, in_place ? path : temporary, path)) return TR_OK;
+    const int reason = errno;
+    if (!in_place) (void)unlink(temporary);
+    return TR_FAIL(tr_status_of_errno(reason), "%s %s cannot be written: %s", option, path,
+                   strerror(reason));
 }
 
 tr_status_t cmd_json_write(json_t *object, const char *path) {
-    char temporary[4096];
     if (!object)
         return TR_FAIL(TR_ERR_INTERNAL, "--json %s: a text in the result is not valid UTF-8", path);
-    struct stat found;
-    const bool to_stdout = cmd_json_is_stdout(path),
-               /* a pipe */
-        in_place = to_stdout || (stat(path, &found) == 0 && !S_ISREG(found.st_mode));
-    if ((size_t)snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >=
-        sizeof temporary)
-        return json_decref(object),
-               TR_FAIL(TR_ERR_USAGE, "--json: the name is longer than %zu characters",
-                       sizeof temporary - 32);
-    errno = 0;
-    const bool written = dump(object, to_stdout  ? NULL
-                                      : in_place ? path
-                                                 : temporary) &&
-                         (in_place || rename(temporary, path) == 0);
-    const int reason = errno;
+    tr_str_t text = {0};
+    char *dump = json_dumps(object, JSON_INDENT(1) | JSON_SORT_KEYS | JSON_REAL_PRECISION(9));
     json_decref(object);
-    if (written) return TR_OK;
-    if (!in_place) (void)unlink(temporary);
-    return TR_FAIL(reason ? tr_status_of_errno(reason) : TR_ERR_INTERNAL,
-                   "--json %s cannot be written: %s", path,
-                   reason ? strerror(reason) : "it contains a number that JSON cannot represent");
+    if (!dump)
+        return TR_FAIL(TR_ERR_INTERNAL,
+                       "--json %s: it contains a number that JSON cannot represent", path);
+    tr_str_printf(&text, "%s\n", dump);
+    free(dump);
+    const tr_status_t status =
+        text.status == TR_OK ? cmd_text_write("--json", path, text.text) : text.status;
+    tr_str_free(&text);
+    return status;
 }

@@ -5,13 +5,10 @@
 #include "trainer/mem.h"
 #include "trainer/str.h"
 
-#include <errno.h>
-#include <glob.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define MAX_TEXT_BYTES (1 << 20)
 

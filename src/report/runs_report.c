@@ -51,8 +51,7 @@ static tr_status_t write_file(const char *dir, const char *name, const tr_str_t 
     if (tr_snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) >=
         (int)sizeof temporary)
         return tr_io_fail("create", path, ENAMETOOLONG);
-    const int fd = tr_create_file(temporary);
-    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    FILE *file = tr_create_stream(temporary);
     if (!file) return tr_io_fail("create", temporary, errno);
     const bool written = fwrite(text->text, 1, text->length, file) == text->length;
     int error = written ? 0 : errno;
@@ -129,9 +128,20 @@ static tr_status_t runs_add(runs_t *r, const char *dir) {
         TR_WARN("%s is left out: it is a report, not a run", dir);
     else {
         TR_TRY(tr_record_read(dir, &record));
-        return tr_vec_push(&r->records, record);
+        const tr_status_t status = tr_vec_push(&r->records, record);
+        if (status != TR_OK) tr_record_free(&record);
+        return status;
     }
     return TR_OK;
+}
+
+static tr_status_t runs_keep(runs_t *r, const char *path, const char **out) {
+    char *own = NULL;
+    TR_TRY(tr_strdup(path, &own));
+    *out = own;
+    const tr_status_t status = tr_vec_push(&r->paths, own);
+    if (status != TR_OK) tr_free(&own);
+    return status;
 }
 
 /* The runs that a folder holds, as that of a sweep, in the order of ls -v. */
@@ -146,9 +156,8 @@ static tr_status_t runs_add_inside(runs_t *r, const char *dir) {
         const char *name = entries[i]->d_name;
         if (status == TR_OK && name[0] != '.') status = tr_path_join(dir, name, path);
         if (status == TR_OK && name[0] != '.' && tr_is_run(path) && !is_report(path)) {
-            char *own = NULL;
-            status = tr_strdup(path, &own);
-            if (status == TR_OK) status = tr_vec_push(&r->paths, own);
+            const char *own = NULL;
+            status = runs_keep(r, path, &own);
             if (status == TR_OK) status = runs_add(r, own);
             found++;
         }

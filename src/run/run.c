@@ -297,7 +297,8 @@ tr_status_t tr_run_metrics_rewind(tr_run_t *run, int64_t step, bool with_valid) 
 
 static tr_status_t open_metrics(tr_run_t *run) {
     TR_TRY(join(run->dir, "metrics.jsonl", &run->metrics_path));
-    run->metrics_fd = open(run->metrics_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    run->metrics_fd =
+        open(run->metrics_path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (run->metrics_fd < 0) return tr_io_fail("open", run->metrics_path, errno);
     /* a run that was killed may have left half a line */
     TR_TRY(tr_run_metrics_rewind(run, INT64_MAX, true));

@@ -45,7 +45,7 @@ static bool ends_in_half_a_line(int fd) {
 
 static tr_status_t append(const char *path, const char *text) {
     tr_str_t line = {0};
-    const int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+    const int fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
     if (fd < 0) return tr_io_fail("open", path, errno);
     tr_str_printf(&line, "%s%s\n", ends_in_half_a_line(fd) ? "\n" : "", text);
     tr_status_t status = line.status;

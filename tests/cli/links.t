@@ -29,4 +29,17 @@ mkdir locked && ln -s ../victim locked/lock
 # shellcheck disable=SC2086
 call 74 net.ini $tiny run.dir=locked && intact && names err locked/lock
 ok $? "a lock that is a link is refused"
+for file in metrics.jsonl log.txt; do
+    mkdir "with-$file" && ln -s ../victim "with-$file/$file"
+    # shellcheck disable=SC2086
+    call 74 net.ini $tiny run.dir="with-$file" && intact && names err "with-$file/$file & symbolic link"
+    ok $? "$file that is a link is refused"
+done
+mkdir sessions && ln -s ../victim sessions/sessions.jsonl
+# shellcheck disable=SC2086
+call 0 net.ini $tiny run.dir=sessions && intact && names err "sessions/sessions.jsonl & symbolic link"
+ok $? "sessions.jsonl that is a link is not written"
+planted facts.json.tmp-PID doctor net.ini data.format=synthetic threads=1 run.dir=new --json facts.json
+intact && [ -f facts.json ] && [ ! -L facts.json ] && grep -q '^}' facts.json
+ok $? "FILE.tmp-PID of --json"
 echo "1..$n"
