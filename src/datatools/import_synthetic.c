@@ -13,16 +13,23 @@ typedef struct {
     const tr_import_params_t *params;
     tr_writer_t *writer;
     int64_t samples[2], done;
+    int x[2], y[2]; /* arrays of the writer */
     tr_moments_t moments;
     tr_stats_t targets; /* of the training targets, if they are numbers */
 } import_t;
 
+/* All of them before the first sample, so that a disk that is too small is noticed. */
+static tr_status_t create_arrays(import_t *m, const tr_field_t *x, const tr_field_t *y) {
+    for (int g = 0; g < 2; g++) {
+        const int64_t count = m->samples[g];
+        TR_TRY(tr_writer_array(m->writer, group_x[g], x->dtype, count, &x->shape, &m->x[g]));
+        TR_TRY(tr_writer_array(m->writer, group_y[g], y->dtype, count, &y->shape, &m->y[g]));
+    }
+    return TR_OK;
+}
+
 static tr_status_t digits_group(import_t *m, int group, uint8_t *x, uint8_t *y) {
     const int64_t image = TR_DIGIT_SIDE * TR_DIGIT_SIDE;
-    tr_shape_t shape = TR_SHAPE(TR_DIGIT_SIDE, TR_DIGIT_SIDE, 1), scalar = {0};
-    int xs, ys;
-    TR_TRY(tr_writer_array(m->writer, group_x[group], TR_U8, m->samples[group], &shape, &xs));
-    TR_TRY(tr_writer_array(m->writer, group_y[group], TR_U8, m->samples[group], &scalar, &ys));
     for (int64_t i = 0; i < m->samples[group]; i += IMPORT_ROWS) {
         int64_t count = min64(IMPORT_ROWS, m->samples[group] - i);
 #pragma omp parallel for schedule(dynamic, 50)
@@ -35,8 +42,8 @@ static tr_status_t digits_group(import_t *m, int group, uint8_t *x, uint8_t *y) 
             tr_digit_draw(m->params->seed, sample, y[j], x + j * image);
         }
         if (!group) tr_moments_add(&m->moments, TR_U8, x, count * image);
-        TR_TRY(tr_writer_append(m->writer, xs, count, x));
-        TR_TRY(tr_writer_append(m->writer, ys, count, y));
+        TR_TRY(tr_writer_append(m->writer, m->x[group], count, x));
+        TR_TRY(tr_writer_append(m->writer, m->y[group], count, y));
         m->done += count;
         TR_TRY(tr_import_progress(m->params, m->done, m->samples[0] + m->samples[1]));
     }
@@ -45,7 +52,10 @@ static tr_status_t digits_group(import_t *m, int group, uint8_t *x, uint8_t *y) 
 
 static tr_status_t digits(import_t *m) {
     static const char *const names[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+    const tr_field_t image = {.dtype = TR_U8, .shape = TR_SHAPE(TR_DIGIT_SIDE, TR_DIGIT_SIDE, 1)},
+                     label = {.dtype = TR_U8};
     uint8_t *x = NULL, y[IMPORT_ROWS];
+    TR_TRY(create_arrays(m, &image, &label));
     TR_TRY(tr_alloc((size_t)IMPORT_ROWS * TR_DIGIT_SIDE * TR_DIGIT_SIDE, "digits", &x));
     tr_status_t status = digits_group(m, 0, x, y);
     if (status == TR_OK) status = digits_group(m, 1, x, y);
@@ -60,11 +70,7 @@ static tr_status_t digits(import_t *m) {
 static tr_status_t noise_group(import_t *m, int group, tr_dataset_t *dataset, char *x, char *y) {
     const tr_field_t *fx = &dataset->info.field[0], *fy = &dataset->info.field[1];
     int64_t at_once = max64(1, (1 << 20) / fx->sample_bytes);
-    int xs, ys;
-    TR_TRY(
-        tr_writer_array(m->writer, group_x[group], fx->dtype, m->samples[group], &fx->shape, &xs));
-    TR_TRY(
-        tr_writer_array(m->writer, group_y[group], fy->dtype, m->samples[group], &fy->shape, &ys));
+    if (!group) TR_TRY(create_arrays(m, fx, fy));
     for (int64_t i = 0; i < m->samples[group]; i += at_once) {
         int64_t count = min64(at_once, m->samples[group] - i);
         void *dst[] = {x, y};
@@ -72,8 +78,8 @@ static tr_status_t noise_group(import_t *m, int group, tr_dataset_t *dataset, ch
         if (!group) tr_moments_add(&m->moments, fx->dtype, x, count * tr_shape_elems(&fx->shape));
         if (!group)
             tr_stats_add_values(&m->targets, 1, fy->dtype, y, count * tr_shape_elems(&fy->shape));
-        TR_TRY(tr_writer_append(m->writer, xs, count, x));
-        TR_TRY(tr_writer_append(m->writer, ys, count, y));
+        TR_TRY(tr_writer_append(m->writer, m->x[group], count, x));
+        TR_TRY(tr_writer_append(m->writer, m->y[group], count, y));
         m->done += count;
         TR_TRY(tr_import_progress(m->params, m->done, m->samples[0] + m->samples[1]));
     }

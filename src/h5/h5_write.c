@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define CHUNK_BYTES     (1 << 20)
@@ -16,7 +15,7 @@
 /* Chunks of this size are page-aligned, which makes copies faster and direct I/O possible. */
 #define ALIGN_FROM  (64 << 10)
 #define ALIGN_BYTES 4096
-#define CAUSE_MARK  "error message = '" /* marks the system's error in HDF5's message */
+#define CAUSE_MARK  "errno = " /* marks the system's error in HDF5's message */
 
 typedef struct {
     hid_t id;
@@ -30,23 +29,21 @@ struct tr_writer {
     char *path, *part;
     bool committed;
     int64_t chunk_bytes;
+    int64_t free_bytes; /* on the disk at first, without the arrays */
     hid_t id;
     TR_VEC(array_t) arrays;
 };
 
 static tr_status_t write_failed(const tr_writer_t *w, const char *what) {
-    char reason[1024];
+    char reason[1024], verb[256];
     const char *cause = strstr(tr_h5_reason(reason, sizeof reason), CAUSE_MARK);
-    struct statvfs disk;
-    if (cause) { /* HDF5's message contains the system's */
-        cause += strlen(CAUSE_MARK);
-        return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s': %.*s.", what, w->path,
-                       (int)strcspn(cause, "'"), cause);
-    }
-    if (statvfs(w->part, &disk) == 0 && disk.f_bavail == 0)
-        return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s': %s.", what, w->path, strerror(ENOSPC));
-    return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s'; is the disk full, or a quota exceeded?",
-                   what, w->path);
+    int error = cause ? atoi(cause + strlen(CAUSE_MARK)) : 0;
+    if (error == 0 && tr_free_bytes(w->part) == 0) error = ENOSPC;
+    if (error == 0)
+        return TR_FAIL(TR_ERR_IO, "cannot write %s of '%s'; is the disk full, or a quota exceeded?",
+                       what, w->path);
+    snprintf(verb, sizeof verb, "write %.200s of", what);
+    return tr_io_fail(verb, w->path, error);
 }
 
 static hid_t create_file(const char *path) {
@@ -85,9 +82,18 @@ bool tr_writer_remove_part(const char *path) {
     return removed;
 }
 
-static tr_status_t create(tr_writer_t *w, const char *path, const tr_writer_params_t *params) {
+static tr_status_t measure_disk(tr_writer_t *w) {
+    char *path = NULL;
+    TR_TRY(tr_strdup(w->path, &path));
+    w->free_bytes = tr_free_bytes(dirname(path));
+    tr_free(&path);
+    return TR_OK;
+}
+
+static tr_status_t create(tr_writer_t *w, const char *path) {
     TR_TRY(tr_strdup(path, &w->path));
     TR_TRY(part_of(path, &w->part));
+    TR_TRY(measure_disk(w));
     int fd = tr_create_file(w->part); /* before the library, which would follow a link */
     if (fd < 0) return create_failed(w, errno);
     close(fd);
@@ -106,7 +112,7 @@ tr_status_t tr_writer_create(const char *path, const tr_writer_params_t *params,
     TR_TRY(tr_alloc(sizeof *w, "writer", &w));
     w->id = -1;
     w->chunk_bytes = params->chunk_bytes > 0 ? params->chunk_bytes : CHUNK_BYTES;
-    tr_status_t status = create(w, path, params);
+    tr_status_t status = create(w, path);
     if (status != TR_OK) tr_writer_destroy(&w);
     *out = w;
     return status;
@@ -181,25 +187,19 @@ static hid_t create_dataset(const tr_writer_t *w, const array_t *a, hid_t type,
     return id;
 }
 
-/* The arrays that were created must fit, with `rows` more of row_bytes each: better to fail now than
- * after hours of writing. */
-static tr_status_t check_space(const tr_writer_t *w, const char *name, int64_t rows,
-                               int64_t row_bytes) {
-    char *path = NULL;
-    int64_t missing = 0;
-    TR_TRY(tr_strdup(w->path, &path));
-    const int64_t free_bytes = tr_free_bytes(dirname(path));
-    tr_free(&path);
-    for (size_t i = 0; i < w->arrays.count; i++)
-        missing += (w->arrays.data[i].rows - w->arrays.data[i].done) * w->arrays.data[i].row_bytes;
-    if (rows <= (free_bytes - missing) / row_bytes) return TR_OK;
+/* All arrays must fit: better to fail now than after hours of writing. */
+static tr_status_t take_space(tr_writer_t *w, const char *name, int64_t rows, int64_t row_bytes) {
+    if (rows <= w->free_bytes / row_bytes) {
+        w->free_bytes -= rows * row_bytes;
+        return TR_OK;
+    }
     char needed[32], left[32];
     return TR_FAIL(TR_ERR_IO,
                    "'%s' does not fit on the disk: expected %s for %lld samples of %lld bytes in "
                    "'%s', found %s free. Write fewer samples, or choose another disk.",
                    w->path, tr_format_bytes((double)rows * (double)row_bytes, needed),
                    (long long)rows, (long long)row_bytes, name,
-                   tr_format_bytes((double)max64(0, free_bytes - missing), left));
+                   tr_format_bytes((double)w->free_bytes, left));
 }
 
 tr_status_t tr_writer_array_of(tr_writer_t *w, const char *name, hid_t type, int64_t rows,
@@ -213,7 +213,7 @@ tr_status_t tr_writer_array_of(tr_writer_t *w, const char *name, hid_t type, int
         return TR_FAIL(TR_ERR_DATA,
                        "'%s' in '%s': cannot write a sample of %lld bytes; expected 1 to %lld.",
                        name, w->path, (long long)a.row_bytes, (long long)CHUNK_BYTES_MAX);
-    TR_TRY(check_space(w, name, rows, a.row_bytes));
+    TR_TRY(take_space(w, name, rows, a.row_bytes));
     a.chunk_rows = max64(1, min64(rows, min64(w->chunk_bytes, CHUNK_BYTES_MAX) / a.row_bytes));
     TR_TRY(tr_strdup(name, &a.name));
     tr_status_t status = tr_alloc((size_t)(a.chunk_rows * a.row_bytes + 4), "a chunk", &a.chunk);

@@ -72,7 +72,7 @@ printf '\357\273\277"a b",Gr\303\266\303\237e,kind\n1,2,K\303\274hl\n3,4,x\n' >m
 ok $? "names in UTF-8, behind a byte order mark"
 long=$(printf 'ü%.0s' $(seq 40)) && printf "a,b,kind\n1,x$long,2\n" >odd.csv && call 65 import csv odd.csv e.h5 && iconv -f UTF-8 -t UTF-16 err >left && grep -q "'xü" err && printf "1,x$long\n2,y$long\n" >odd.csv && call 0 import csv odd.csv odd.h5 --force && iconv -f UTF-8 -t UTF-16 out >left && grep -q '^y: 2 .*(xü' out
 ok $? "long texts are cut between characters"
-(ulimit -f 40; call 74 import synthetic images full.h5 --samples 2000 --shape 32x32x3) && names err "train/x & 'full.h5' & File too large" && [ ! -e full.h5 ] &&
+(ulimit -f 40; call 74 import synthetic images full.h5 --samples 2000 --shape 32x32x3) && names err "train/x & full.h5 & File too large & ulimit -f" && [ ! -e full.h5 ] &&
     (ulimit -f 2; call 74 import csv t.csv full.h5) && ! grep -q HDF5 err && [ ! -e full.h5 ] && call 66 import csv t.csv nowhere/t.h5 && names err "'nowhere/t.h5' & 'nowhere'"
 ok $? "nowhere to write, and no room: the words of the system"
 mkdir own && head -c 3073 /dev/zero >own/data_batch_1.bin && for f in data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch; do cp own/data_batch_1.bin own/$f.bin; done && printf 'none' >own/train-images-idx3-ubyte
