@@ -33,27 +33,28 @@ json 'all(p["stages"]["loaded"]["parameters"] == 4 * (2 * (12 * 64 * 64 + 13 * 6
 ok $? "the parameters of a GPT, and two numbers of optimizer state for each"
 json 'all(p["stages"]["loaded"]["forward_activations"] == 0 < p["stages"]["forward_end"]["forward_activations"] and
            p["stages"]["forward_end"]["backward_activations"] == 0 and p["peak_op_index"] > 0 and p["peak_op"] for p in a["plans"]) and
-       a["plans"][1]["stages"]["forward_end"]["total"] < a["plans"][0]["stages"]["forward_end"]["total"]' s.json
+       a["plans"][1]["stages"]["forward_end"]["forward_activations"] < 0.6 * a["plans"][0]["stages"]["forward_end"]["forward_activations"]' s.json
 ok $? "activations grow in the forward pass, and are smaller in bf16"
 for precision in fp32 bf16; do
     call 0 gpt.ini run.dir="run-$precision" precision=$precision
 done
 json 'all(abs(json.load(open("run-%s/summary.json" % p["precision"]))["memory_arena_bytes"] / p["arena_bytes"] - 1) < 0.02 for p in a["plans"])' s.json
 ok $? "a run allocates the planned arena"
-# 140 MiB, of which the checkpoint's copy of the state is not in the arena
+# 140 MiB, of which the checkpoint's copy of the state is not in the arena. What a library's kernels take besides (their code, packed weights) depends
+# on the processor.
 big=(model.n_embd=256 model.context=256 data.batch_size=8 data.micro_batch=8 train.steps=1)
 call 0 plan gpt.ini --stages --json big.json "${big[@]}" && call 0 gpt.ini run.dir=run-big "${big[@]}" &&
-    json '0.9 < (b["memory_peak_bytes"] - b["memory_base_bytes"]) / b["memory_planned_bytes"] < 1.15 and
+    json '0.8 < (b["memory_peak_bytes"] - b["memory_base_bytes"]) / b["memory_planned_bytes"] < 1.4 and
            abs(b["memory_arena_bytes"] / a["plans"][0]["arena_bytes"] - 1) < 0.02' big.json run-big/summary.json
 ok $? "the memory that the process takes is about what was planned"
 
-call 0 plan gpt.ini --largest n_layer --memory 16MiB --json l.json &&
-    json 'all(r["bytes"] <= a["memory_bytes"] < r["next_bytes"] and r["value"] >= 2 for r in a["rows"]) and a["memory_bytes"] == 16 << 20' l.json
+call 0 plan gpt.ini --largest n_layer --memory 64MiB --json l.json &&
+    json 'all(r["bytes"] <= a["memory_bytes"] < r["next_bytes"] and r["value"] >= 2 for r in a["rows"]) and a["memory_bytes"] == 64 << 20' l.json
 ok $? "the largest n_layer fits, and one more does not"
 layers=$(python3 -I -c 'import json; print(json.load(open("l.json"))["rows"][0]["value"])')
 call 0 plan gpt.ini --stages --json - "model.n_layer=$layers" && cp out f.json && json 'a["plans"][0]["allocated_bytes"] == b["rows"][0]["bytes"]' f.json l.json
 ok $? "and needs what its own plan says"
-call 0 plan gpt.ini --largest n_embd --memory 16MiB --json - && cp out e.json && json 'all(r["value"] % 32 == 0 and r["value"] >= 64 for r in a["rows"])' e.json &&
+call 0 plan gpt.ini --largest n_embd --memory 64MiB --json - && cp out e.json && json 'all(r["value"] % 32 == 0 and r["value"] >= 64 for r in a["rows"])' e.json &&
     call 0 plan gpt.ini --largest micro_batch --memory 16MiB data.synthetic_samples=4096 && grep -q '^fp32 ' out && grep -q '^bf16 ' out
 ok $? "n_embd in heads of a multiple of 8, and micro_batch"
 call 0 plan gpt.ini --largest micro_batch --memory 64GiB --ranks 2 data.synthetic_samples=100 --json most.json && names out 'fp32 *50' &&

@@ -4,8 +4,8 @@
 # tf32 and auto are fp32 on a CPU without instructions for bf16.
 . "${TRAINER_ROOT:?is set by the runner: make test k=train/half}/tests/train/common.sh"
 config
-# Large images: the workspace of a library's kernels, which depends on the processor, is small beside them.
-arena() { "$TRAINER" plan net.ini data.synthetic_shape=48x48x1 data.micro_batch=48 precision=$1 | awk '/ranks +slots/ { getline; print int($12 * 1024 * ($13 == "MiB" ? 1024 : 1)) }'; }
+# Large images and no convolution: a library's workspace for it, which depends on the processor, is as large as the images.
+arena() { "$TRAINER" plan net.ini model.layers="batchnorm, relu, maxpool 2, batchnorm, relu, globalpool, linear 10" data.synthetic_shape=48x48x4 data.micro_batch=48 precision=$1 2>/dev/null | awk '/ranks +slots/ { getline; print int($12 * 1024 * ($13 == "MiB" ? 1024 : 1)) }'; }
 precision_of() { grep -o '"precision": *"[a-z0-9]*"' "$1/$2" | grep -o '[a-z0-9]*"$' | tr -d '"'; }
 run 1 net.ini run.dir=f32
 # Without instructions for bf16 the products are emulated; oneDNN of both generations reads one of the two names.
@@ -15,14 +15,13 @@ for type in bf16 fp16; do
     exact="$half parallel.reproducible=yes"
     run 1 net.ini run.dir=$type.one $half
     ok $? "a run in $type"
-    # Products that are emulated want f32 copies of their operands.
-    names out "warning & $type" && most=10 || most=8
-    near f32 $type.one 0.02 20 && ! near f32 $type.one 1e-5 20
+    near f32 $type.one 0.02 20 && [ "$(losses f32)" != "$(losses $type.one)" ]
     ok $? "20 steps: losses within 2 % of f32's, and not the same"
     [ "$(precision_of $type.one summary.json)" = $type ]
     ok $? "the summary says so"
-    [ "$(arena $type)" -lt "$(($(arena fp32) * most / 10))" ]
-    ok $? "the plan's activations are smaller, by a fifth or more where products of $type have instructions: $(arena $type) and $(arena fp32) bytes"
+    small=$(arena $type) large=$(arena fp32)
+    [ "$small" -gt 0 ] && [ "$small" -lt $((large * 6 / 10)) ]
+    ok $? "the plan's activations take half of the memory: $small and $large bytes"
     grep -q '"F32"' $type.one/checkpoints/latest/model.safetensors && ! grep -q '"B\?F16"' $type.one/checkpoints/latest/*.safetensors
     ok $? "weights and optimizer state are saved in f32"
     run 1 net.ini run.dir=$type.strict $half device=strict
