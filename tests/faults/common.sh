@@ -77,6 +77,11 @@ run_config() {
 }
 slow="FAIL_RANK=0 FAIL_SLOW=metrics.jsonl:50"
 slower="FAIL_RANK=0 FAIL_SLOW=metrics.jsonl:100"
+# whole COMMAND...: the run that nothing happens to, with all of its checkpoints
+whole() { "$@" net.ini run.dir=whole $exact checkpoint.keep=0; }
+# begun RUN: it has the checkpoint of step 10 and nothing else of `whole`. Where the run goes on its writer is idle, so that the next one is of step
+# 20, however slow the disk is.
+begun() { cp -r whole "$1" && back_to "$1" 00000010; }
 same() { [ "$(state whole)" = "$(state "$1")" ] && [ "$(losses whole)" = "$(losses "$1")" ]; }
 # restarted DIR RANKS: goes on from a checkpoint to the end, and to the bits of the run that nothing happened to
 restarted() { run "$2" net.ini run.dir="$1" $exact && resumed && same "$1"; }

@@ -3,11 +3,11 @@
 # kill -9 of each rank in the steps, and of rank 0 at each kind of call in a checkpoint: the job is over, and the restart ends in the same bits.
 . "${TRAINER_ROOT:?is set by the runner: make test k=faults/kill}/tests/faults/common.sh"
 run_config
-run 2 net.ini run.dir=whole $exact
+whole run 2
 ok $? "an uninterrupted run"
 
 # Before there is a checkpoint nothing is lost but time.
-FAULT=$slower start 2 net.ini run.dir=early $exact
+FAULT=$slower start 2 net.ini run.dir=early $exact checkpoint.every=1000
 until_lines early/metrics.jsonl 3
 hit KILL 1
 ended
@@ -30,8 +30,9 @@ for r in $(cases 1 0 2); do
 done
 
 # In the second checkpoint, and behind it.
-for at in $(cases rename:step-00000020:1 write:step-00000020:5 fsync:step-00000020:4 symlink:/checkpoints/:2 unlink:.del-step:1); do
+for at in $(cases rename:step-00000020:1 write:step-00000020:5 fsync:step-00000020:4 symlink:/checkpoints/:1 unlink:.del-step:1); do
     IFS=: read -r call text count <<<"$at"
+    begun $call
     FAULT="$slow FAIL_CALL=$call FAIL_ON=$text FAIL_HOW=kill FAIL_AT=$count FAIL_SAY=$PWD/said" start 2 net.ini run.dir=$call $exact
     ended
     [ $rc = 137 ] && grep -q "^$call $count " said
@@ -42,6 +43,7 @@ for at in $(cases rename:step-00000020:1 write:step-00000020:5 fsync:step-000000
 done
 
 # Rank 0 stands in the middle of a checkpoint when another dies.
+begun stands
 FAULT="$slow FAIL_CALL=fsync FAIL_ON=step-00000020 FAIL_HOW=stop FAIL_AT=2" start 2 net.ini run.dir=stands $exact
 until_stopped "$(rank_pid 0)"
 hit KILL 1
