@@ -11,6 +11,9 @@
  */
 #include <trainer/data.h>
 #include <trainer/model.h>
+#include <trainer/infer.h>
+#include <trainer/log.h>
+#include <trainer/session.h>
 #include <trainer/train.h>
 
 #include <math.h>

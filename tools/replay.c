@@ -11,7 +11,7 @@
  * Above 4 ranks, and with ops far below a millisecond, the machine itself takes longer than what is
  * replayed.
  */
-#include "predict/predict.h"
+#include "scaling/forecast.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -1,20 +1,11 @@
 /*
- * Training, evaluation and prediction for embedding programs. The commands `trainer train`, `eval`
- * and `predict` use these functions.
+ * Training for embedding programs, as the command `trainer train` does it.
  */
 #ifndef TRAINER_TRAIN_H
 #define TRAINER_TRAIN_H
 
 #include "trainer/comm.h"
 #include "trainer/config.h"
-#include "trainer/data.h"
-#include "trainer/log.h"
-
-/*
- * All key tables of the program, for tr_config_create and tr_config_help, including those of the
- * models registered so far. Owned by the library.
- */
-tr_status_t tr_all_tables(const tr_config_table_t *const **out, size_t *out_count);
 
 typedef struct {
     const char *config_path; /* names the run folder if neither run.dir nor run.name is set */
@@ -35,59 +26,5 @@ void tr_train_catch_signals(void);
  * end the other ranks (tr_world_abort).
  */
 tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_train_params_t *params);
-
-/* -- trained models ---------------------------------------------------------------------------- */
-
-/*
- * `weights` is the path of a run folder or its checkpoints/ (the best checkpoint, else the newest
- * complete one), of a checkpoint folder (step-NNNNNNNN), or of a .safetensors file. `config` is the
- * configuration of the training run, checked and the same on all ranks: the one passed to tr_train,
- * or RUN/config.ini loaded with tr_config_load_file. Inputs and targets are normalised as in
- * training. TR_ERR_NOINPUT: no such checkpoint; TR_ERR_DATA: a damaged checkpoint; TR_ERR_CONFIG:
- * the weights do not fit the model. An error on one rank is returned on all ranks.
- */
-
-/* Scores over a data set. A score that does not apply to the model is NAN. */
-typedef struct {
-    int64_t step;          /* of the checkpoint; -1: unknown */
-    double samples;        /* with a label or target; language models: tokens */
-    double loss;           /* mean of model.loss */
-    double accuracy, topk; /* classes: fractions from 0 to 1; topk if model.topk > 1 */
-    double mse, mae, r2;   /* regression: means over the targets, in units of the data */
-} tr_scores_t;
-
-/* Evaluates trained weights on data.train, data.valid or data.test. Collective. */
-tr_status_t tr_evaluate(const tr_config_t *config, tr_world_t *world, const char *weights,
-                        tr_split_t split, tr_scores_t *out);
-
-/* A trained model that predicts samples in host memory. */
-typedef struct tr_predictor tr_predictor_t;
-typedef struct {
-    tr_dtype_t dtype;     /* of the inputs: that of the training data */
-    tr_shape_t shape;     /* of one input sample */
-    int64_t sample_bytes; /* of one input sample, dense */
-    int64_t classes;      /* 0: regression */
-    int64_t outputs;      /* values per sample: one per class, or one per target */
-    int64_t batch;        /* samples computed at once: data.batch_size */
-    int64_t step;         /* of the checkpoint; -1: unknown */
-    const char *weights;  /* path of the opened checkpoint */
-} tr_predictor_info_t;
-
-/*
- * Opens trained weights on every rank, without a data set. `config` and `world` are borrowed until
- * tr_predictor_close. TR_ERR_CONFIG also for a checkpoint that does not record the shape of its
- * inputs, and for a model without one row of outputs per sample (a language model). Collective.
- */
-tr_status_t tr_predictor_open(const tr_config_t *config, tr_world_t *world, const char *weights,
-                              tr_predictor_t **out);
-void tr_predictor_close(tr_predictor_t **predictor);                           /* not collective */
-const tr_predictor_info_t *tr_predictor_info(const tr_predictor_t *predictor); /* not collective */
-/*
- * Predicts `count` >= 0 samples. x: (count, sample shape) of info.dtype, in units of the data.
- * out: (count, info.outputs), the probability of each class or the targets in units of the data.
- * The caller owns both. Not collective: ranks may predict different numbers of samples. One thread
- * at a time.
- */
-tr_status_t tr_predictor_run(tr_predictor_t *predictor, const void *x, int64_t count, float *out);
 
 #endif

@@ -1,6 +1,6 @@
 /* Files and directories. Errors name the path. */
-#ifndef BASE_FILE_H
-#define BASE_FILE_H
+#ifndef TR_BASE_FILE_H
+#define TR_BASE_FILE_H
 
 #include "trainer/status.h"
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* Integer minimum, maximum and rounded-up division. */
-#ifndef BASE_INT_MATH_H
-#define BASE_INT_MATH_H
+#ifndef TR_BASE_INT_MATH_H
+#define TR_BASE_INT_MATH_H
 
 #include <stdint.h>
 

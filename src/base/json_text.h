@@ -1,6 +1,6 @@
 /* Short numbers in JSON text. */
-#ifndef BASE_JSON_TEXT_H
-#define BASE_JSON_TEXT_H
+#ifndef TR_BASE_JSON_TEXT_H
+#define TR_BASE_JSON_TEXT_H
 
 /*
  * Shortens JSON text in place: each real number outside strings gets the fewest digits that read

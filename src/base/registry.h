@@ -4,8 +4,8 @@
  * `const char *name`. Models, optimizers, schedules and data sets wrap a registry with their types.
  * Not collective and not locked: register before threads start.
  */
-#ifndef TRAINER_REGISTRY_H
-#define TRAINER_REGISTRY_H
+#ifndef TR_BASE_REGISTRY_H
+#define TR_BASE_REGISTRY_H
 
 #include "trainer/status.h"
 #include <stddef.h>

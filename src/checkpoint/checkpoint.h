@@ -12,8 +12,8 @@
  *
  * Not collective: rank 0 writes; every rank may read.
  */
-#ifndef TRAINER_CHECKPOINT_H
-#define TRAINER_CHECKPOINT_H
+#ifndef TR_CHECKPOINT_CHECKPOINT_H
+#define TR_CHECKPOINT_CHECKPOINT_H
 
 #include "trainer/mem.h"
 #include "trainer/status.h"

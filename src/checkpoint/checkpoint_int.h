@@ -1,6 +1,6 @@
 /* Private to src/checkpoint: checksummed files, directories, MANIFEST. */
-#ifndef TRAINER_CHECKPOINT_INT_H
-#define TRAINER_CHECKPOINT_INT_H
+#ifndef TR_CHECKPOINT_CHECKPOINT_INT_H
+#define TR_CHECKPOINT_CHECKPOINT_INT_H
 
 #include "base/file.h"
 #include "checkpoint.h"

@@ -1,6 +1,6 @@
 /* Shared by the writer and the reader of safetensors. Private to src/checkpoint. */
-#ifndef TRAINER_SAFETENSORS_INT_H
-#define TRAINER_SAFETENSORS_INT_H
+#ifndef TR_CHECKPOINT_SAFETENSORS_INT_H
+#define TR_CHECKPOINT_SAFETENSORS_INT_H
 
 #include "checkpoint.h"
 

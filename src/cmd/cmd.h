@@ -5,8 +5,8 @@
  * returns a status. main prints the error record and exits with the code. Commands that need no
  * other rank do not open the world; with several ranks, main runs them on the first one.
  */
-#ifndef TRAINER_CMD_H
-#define TRAINER_CMD_H
+#ifndef TR_CMD_CMD_H
+#define TR_CMD_CMD_H
 
 #include "trainer/comm.h"
 #include "trainer/config.h"

@@ -1,9 +1,9 @@
 /* Loading a command's configuration: file, environment, command line. */
 #include "cmd.h"
-#include "train/huggingface.h"
+#include "weights/huggingface.h"
 #include "trainer/mem.h"
 #include "trainer/model.h"
-#include "trainer/train.h"
+#include "trainer/session.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* trainer eval RUN | CONFIG.ini CHECKPOINT [--split test|valid|train] [--json FILE] [key=value
  * ...]: evaluates the weights of a checkpoint. */
-#include "trained.h"
+#include "open_trained.h"
 
 #include <jansson.h>
 #include <math.h>

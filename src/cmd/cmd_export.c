@@ -1,9 +1,9 @@
 /*
  * trainer export: writes the weights of a checkpoint to one file, optionally in PyTorch's layout.
  */
-#include "trained.h"
-#include "train/state.h"
-#include "train/torch_layout.h"
+#include "open_trained.h"
+#include "weights/state.h"
+#include "weights/torch_layout.h"
 #include "trainer/mem.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* trainer generate RUN|CHECKPOINT|FOLDER [--prompt TEXT ...] [--prompts FILE] [options]: continues
  * texts with a trained model. */
-#include "trained.h"
+#include "open_trained.h"
 #include "base/file.h"
-#include "generate/generate.h"
+#include "infer/generate.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"
 

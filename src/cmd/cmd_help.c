@@ -5,7 +5,7 @@
 #include "trainer/mem.h"
 #include "trainer/model.h"
 #include "trainer/optim.h"
-#include "trainer/train.h"
+#include "trainer/session.h"
 
 #include <stdio.h>
 #include <string.h>

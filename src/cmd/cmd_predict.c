@@ -1,10 +1,10 @@
 /* trainer predict RUN | CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [--probabilities] [--force] [key=value
  * ...]: writes a model's predictions for each sample. */
-#include "trained.h"
+#include "open_trained.h"
 #include "datatools/datatools.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
-#include "train/score.h"
+#include "infer/score.h"
 #include "trainer/thread.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Facts about the machine for `trainer info` and `trainer doctor`. Needs no MPI. */
-#ifndef CMD_MACHINE_H
-#define CMD_MACHINE_H
+#ifndef TR_CMD_MACHINE_H
+#define TR_CMD_MACHINE_H
 
 #include <sched.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* The MPI engine of the collectives. Private to src/comm: collectives.c chooses an engine,
  * reduce_mpi.c has the all-reduce, transfer_mpi.c broadcast, send and receive. */
-#ifndef TRAINER_ENGINE_INT_H
-#define TRAINER_ENGINE_INT_H
+#ifndef TR_COMM_ENGINE_INT_H
+#define TR_COMM_ENGINE_INT_H
 
 #include "device/collectives.h"
 #include "world_int.h"

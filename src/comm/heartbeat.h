@@ -1,7 +1,7 @@
 /* The progress of this rank: written by the threads that work, read by the watchdog at any time.
  * Private to src/comm. */
-#ifndef TRAINER_PULSE_H
-#define TRAINER_PULSE_H
+#ifndef TR_COMM_HEARTBEAT_H
+#define TR_COMM_HEARTBEAT_H
 
 #include "device/collectives.h"
 #include <pthread.h>

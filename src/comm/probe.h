@@ -2,8 +2,8 @@
  * A probe of the network: times all-reduces and round trips over the collectives that training
  * uses. For `trainer bench allreduce` and `trainer doctor`.
  */
-#ifndef TRAINER_PROBE_H
-#define TRAINER_PROBE_H
+#ifndef TR_COMM_PROBE_H
+#define TR_COMM_PROBE_H
 
 #include "device/collectives.h"
 #include "trainer/comm.h"

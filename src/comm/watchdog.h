@@ -14,8 +14,8 @@
  * To end the job, the watchdog writes one line to stderr, calls MPI_Abort(75), and calls _exit(75)
  * two seconds later. This path does not allocate, use stdio or wait for a lock.
  */
-#ifndef TRAINER_WATCHDOG_H
-#define TRAINER_WATCHDOG_H
+#ifndef TR_COMM_WATCHDOG_H
+#define TR_COMM_WATCHDOG_H
 
 #include "trainer/comm.h"
 

@@ -1,6 +1,6 @@
 /* TCP links of the watchdog. Private to src/comm. */
-#ifndef TRAINER_WATCHDOG_INT_H
-#define TRAINER_WATCHDOG_INT_H
+#ifndef TR_COMM_WATCHDOG_INT_H
+#define TR_COMM_WATCHDOG_INT_H
 
 #include "world_int.h"
 

@@ -3,8 +3,8 @@
  * others in MPI_Init, and the watchdog needs MPI for its addresses. So each rank limits the time
  * until MPI has connected the ranks, and finds out from /proc which rank of its host is missing.
  */
-#ifndef TRAINER_WATCHDOG_LAUNCH_H
-#define TRAINER_WATCHDOG_LAUNCH_H
+#ifndef TR_COMM_WATCHDOG_LAUNCH_H
+#define TR_COMM_WATCHDOG_LAUNCH_H
 
 #include "trainer/status.h"
 

@@ -1,6 +1,6 @@
 /* The world and how MPI calls are made. Private to src/comm. */
-#ifndef TRAINER_WORLD_INT_H
-#define TRAINER_WORLD_INT_H
+#ifndef TR_COMM_WORLD_INT_H
+#define TR_COMM_WORLD_INT_H
 
 #include "heartbeat.h"
 #include "trainer/comm.h"

@@ -1,6 +1,6 @@
 /* Private to src/config. */
-#ifndef TRAINER_CONFIG_INT_H
-#define TRAINER_CONFIG_INT_H
+#ifndef TR_CONFIG_CONFIG_INT_H
+#define TR_CONFIG_CONFIG_INT_H
 
 #include "field.h"
 #include "trainer/mem.h"

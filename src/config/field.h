@@ -2,8 +2,8 @@
  * Values of one row of a field table: the parser and the messages that configuration keys and layer
  * attributes share. Not collective.
  */
-#ifndef TRAINER_CONFIG_FIELD_H
-#define TRAINER_CONFIG_FIELD_H
+#ifndef TR_CONFIG_FIELD_H
+#define TR_CONFIG_FIELD_H
 
 #include "trainer/config.h"
 

@@ -13,8 +13,8 @@
  * Accepts a UTF-8 byte order mark and CRLF. A text with control bytes is reported as one problem
  * and not parsed.
  */
-#ifndef TRAINER_INI_H
-#define TRAINER_INI_H
+#ifndef TR_CONFIG_INI_H
+#define TR_CONFIG_INI_H
 
 #include "trainer/status.h"
 #include "trainer/str.h"

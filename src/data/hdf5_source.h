@@ -8,8 +8,8 @@
  *   hdf5_pool.c     memory of the reading threads
  *   dataset_hdf5.c  the data set; dataset_tokens.c: the data set of tokens
  */
-#ifndef DATA_HDF5_SOURCE_H
-#define DATA_HDF5_SOURCE_H
+#ifndef TR_DATA_HDF5_SOURCE_H
+#define TR_DATA_HDF5_SOURCE_H
 
 #include "h5/h5.h"
 #include "shared.h"

@@ -10,8 +10,8 @@
  *
  * Samples up to `announced` of a stream have been announced to the system for prefetching.
  */
-#ifndef LOADER_INT_H
-#define LOADER_INT_H
+#ifndef TR_DATA_LOADER_INT_H
+#define TR_DATA_LOADER_INT_H
 
 #include "device/device.h"
 #include "shared.h"

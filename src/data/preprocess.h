@@ -4,8 +4,8 @@
  * weights: checkpoints store it, and resumed training, evaluation and prediction use it. Not
  * collective: rank 0 resolves it and broadcasts the text of tr_preprocess_json.
  */
-#ifndef DATA_PREPROCESS_H
-#define DATA_PREPROCESS_H
+#ifndef TR_DATA_PREPROCESS_H
+#define TR_DATA_PREPROCESS_H
 
 #include "trainer/data.h"
 #include "trainer/graph.h"

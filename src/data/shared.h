@@ -1,6 +1,6 @@
 /* Shared by the files of src/data and src/datatools. */
-#ifndef DATA_SHARED_H
-#define DATA_SHARED_H
+#ifndef TR_DATA_SHARED_H
+#define TR_DATA_SHARED_H
 
 #include "base/int_math.h"
 #include "trainer/data.h"

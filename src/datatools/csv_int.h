@@ -1,7 +1,7 @@
 /* CSV import: csv.c splits the text into fields, csv_cell.c parses numbers, csv_labels.c determines
  * the kind of labels, import_csv.c is the importer. */
-#ifndef CSV_INT_H
-#define CSV_INT_H
+#ifndef TR_DATATOOLS_CSV_INT_H
+#define TR_DATATOOLS_CSV_INT_H
 
 #include "import_int.h"
 

@@ -1,7 +1,7 @@
 /* The commands data, import and repack: converting other formats to HDF5, and describing files. Not
  * collective. */
-#ifndef DATATOOLS_H
-#define DATATOOLS_H
+#ifndef TR_DATATOOLS_DATATOOLS_H
+#define TR_DATATOOLS_DATATOOLS_H
 
 #include "h5/writer.h"
 #include "trainer/data.h"

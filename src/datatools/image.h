@@ -1,6 +1,6 @@
 /* Image files, decoded to 8-bit pixels. Private to src/datatools. */
-#ifndef IMAGE_H
-#define IMAGE_H
+#ifndef TR_DATATOOLS_IMAGE_H
+#define TR_DATATOOLS_IMAGE_H
 
 #include "trainer/status.h"
 #include <stdbool.h>

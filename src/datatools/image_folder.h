@@ -1,6 +1,6 @@
 /* Lists the image files of a folder and their classes. Private to src/datatools. */
-#ifndef IMAGE_FOLDER_H
-#define IMAGE_FOLDER_H
+#ifndef TR_DATATOOLS_IMAGE_FOLDER_H
+#define TR_DATATOOLS_IMAGE_FOLDER_H
 
 #include "trainer/mem.h"
 #include "trainer/status.h"

@@ -1,6 +1,6 @@
 /* Shared by the importers. */
-#ifndef IMPORT_INT_H
-#define IMPORT_INT_H
+#ifndef TR_DATATOOLS_IMPORT_INT_H
+#define TR_DATATOOLS_IMPORT_INT_H
 
 #include "data/shared.h"
 #include "datatools.h"

@@ -1,6 +1,6 @@
 /* Text files: plain text or JSON lines, optionally compressed with gzip. */
-#ifndef TEXT_SOURCE_H
-#define TEXT_SOURCE_H
+#ifndef TR_DATATOOLS_TEXT_SOURCE_H
+#define TR_DATATOOLS_TEXT_SOURCE_H
 
 #include "trainer/status.h"
 #include <stdbool.h>

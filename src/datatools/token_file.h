@@ -7,8 +7,8 @@
  * The number of tokens is known only at the end, so they are first written to an unnamed temporary
  * file in the folder of the result.
  */
-#ifndef TOKEN_FILE_H
-#define TOKEN_FILE_H
+#ifndef TR_DATATOOLS_TOKEN_FILE_H
+#define TR_DATATOOLS_TOKEN_FILE_H
 
 #include "datatools.h"
 #include "text/tokenizer.h"

@@ -6,8 +6,8 @@
  * counts and types. `data` is device memory. A call is ordered after all work already enqueued on
  * `stream`. Nothing else may access the range between start and the end of the wait.
  */
-#ifndef TRAINER_COLLECTIVES_H
-#define TRAINER_COLLECTIVES_H
+#ifndef TR_DEVICE_COLLECTIVES_H
+#define TR_DEVICE_COLLECTIVES_H
 
 #include "device/device.h"
 #include <stdatomic.h>

@@ -11,8 +11,8 @@
  * Functions marked "optional" may be NULL. Not collective: a device does not know other ranks. Any
  * thread may call, but only one thread at a time may use a stream.
  */
-#ifndef TRAINER_DEVICE_H
-#define TRAINER_DEVICE_H
+#ifndef TR_DEVICE_DEVICE_H
+#define TR_DEVICE_DEVICE_H
 
 #include "device/kernels.h"
 #include "trainer/status.h"

@@ -21,8 +21,8 @@
  * all be bf16, or all be f16. Scales, biases, statistics and their gradients stay f32. Sums are
  * computed in f32 or better, and results are rounded once.
  */
-#ifndef TRAINER_KERNELS_H
-#define TRAINER_KERNELS_H
+#ifndef TR_DEVICE_KERNELS_H
+#define TR_DEVICE_KERNELS_H
 
 #include "trainer/attributes.h"
 

@@ -6,8 +6,8 @@
  * TR_FAIL, the log, the clock and counted memory to the program. The library exports one function,
  * tr_backend_entry. Its devices may have their own collectives engine.
  */
-#ifndef TRAINER_LIBRARY_H
-#define TRAINER_LIBRARY_H
+#ifndef TR_DEVICE_LIBRARY_H
+#define TR_DEVICE_LIBRARY_H
 
 #include "device/collectives.h"
 #include "trainer/log.h"

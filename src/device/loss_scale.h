@@ -7,8 +7,8 @@
  *
  * C and CUDA C include this file.
  */
-#ifndef TRAINER_LOSS_SCALE_H
-#define TRAINER_LOSS_SCALE_H
+#ifndef TR_DEVICE_LOSS_SCALE_H
+#define TR_DEVICE_LOSS_SCALE_H
 
 #include <stdbool.h>
 

@@ -3,8 +3,8 @@
  * Equal calls in all programs and graphs share one plan until the device is closed. Not collective;
  * one thread at a time.
  */
-#ifndef TRAINER_PLAN_CACHE_H
-#define TRAINER_PLAN_CACHE_H
+#ifndef TR_DEVICE_PLAN_CACHE_H
+#define TR_DEVICE_PLAN_CACHE_H
 
 #include "device/device.h"
 

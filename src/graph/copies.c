@@ -5,7 +5,7 @@
  * them first.
  */
 #include "graph_int.h"
-#include "op_int.h"
+#include "graph/ops/op_int.h"
 
 static bool is_copied_as(const tr_graph_t *g, tr_dtype_t dtype) {
     return g->copy_dtype == dtype || (!tr_has_copies(g) && !g->laid_out);

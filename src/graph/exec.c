@@ -1,6 +1,6 @@
 /* The executor: memory, addresses, and running programs. */
 #include "graph_int.h"
-#include "op_int.h"
+#include "graph/ops/op_int.h"
 #include "device/plan_cache.h"
 #include "trainer/clock.h"
 #include "trainer/mem.h"

@@ -1,8 +1,8 @@
 /* The graph's inside: shared by the files of src/graph only. */
-#ifndef TRAINER_GRAPH_INT_H
-#define TRAINER_GRAPH_INT_H
+#ifndef TR_GRAPH_GRAPH_INT_H
+#define TR_GRAPH_GRAPH_INT_H
 
-#include "fuse.h"
+#include "graph/fusion/fuse.h"
 #include "program.h"
 #include "trainer/mem.h"
 #include "trainer/str.h"

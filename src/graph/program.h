@@ -2,8 +2,8 @@
  * The inside of a graph's programs: op rows and records, planning, running. For those who write
  * ops, build whole programs or run them; models need trainer/graph.h alone.
  */
-#ifndef TRAINER_PROGRAM_H
-#define TRAINER_PROGRAM_H
+#ifndef TR_GRAPH_PROGRAM_H
+#define TR_GRAPH_PROGRAM_H
 
 #include "device/collectives.h"
 #include "trainer/graph.h"
@@ -18,7 +18,7 @@ enum {
     TR_OP_READS_OUTPUT = 2 /* out0 is read as well as written */
 };
 
-/* One row: everything about an op. Rows are const and outlive the graph; see src/graph/op_*.c. */
+/* One row: everything about an op. Rows are const and outlive the graph; see src/graph/ops/op_*.c. */
 typedef struct {
     const char *name;
     tr_kernel_id_t kernel; /* the slot that computes it */

@@ -8,8 +8,8 @@
  *                 checksum; h5_convert.c: types, byte order, layout
  *   h5_write.c    files in the layout that reads fastest (writer.h)
  */
-#ifndef H5_H
-#define H5_H
+#ifndef TR_H5_H5_H
+#define TR_H5_H5_H
 
 #include "base/int_math.h"
 #include "writer.h"

@@ -1,6 +1,6 @@
 /* Functions of the writer for `trainer repack`. */
-#ifndef H5_WRITE_H
-#define H5_WRITE_H
+#ifndef TR_H5_H5_WRITE_H
+#define TR_H5_H5_WRITE_H
 
 #include "h5.h"
 #include "writer.h"

@@ -5,8 +5,8 @@
  *
  * Not collective.
  */
-#ifndef H5_WRITER_H
-#define H5_WRITER_H
+#ifndef TR_H5_WRITER_H
+#define TR_H5_WRITER_H
 
 #include "trainer/status.h"
 #include "trainer/tensor_types.h"

@@ -1,6 +1,6 @@
 /* Shared by the layers. Private to src/model. */
-#ifndef TRAINER_LAYER_INT_H
-#define TRAINER_LAYER_INT_H
+#ifndef TR_MODEL_LAYER_INT_H
+#define TR_MODEL_LAYER_INT_H
 
 #include "trainer/model.h"
 #include "trainer/ops.h"

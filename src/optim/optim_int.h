@@ -1,6 +1,6 @@
 /* What optimizers share, and what schedules share. */
-#ifndef TRAINER_OPTIM_INT_H
-#define TRAINER_OPTIM_INT_H
+#ifndef TR_OPTIM_OPTIM_INT_H
+#define TR_OPTIM_OPTIM_INT_H
 
 #include "trainer/ops.h"
 #include "trainer/optim.h"

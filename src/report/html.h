@@ -1,6 +1,6 @@
 /* HTML output. Not collective. */
-#ifndef TRAINER_REPORT_HTML_H
-#define TRAINER_REPORT_HTML_H
+#ifndef TR_REPORT_HTML_H
+#define TR_REPORT_HTML_H
 
 #include "trainer/str.h"
 

@@ -11,8 +11,8 @@
  * ref / N). Without times of all ranks, those of rank 0 are used, and a slow rank counts as
  * network. Not collective.
  */
-#ifndef TRAINER_REPORT_LOSSES_H
-#define TRAINER_REPORT_LOSSES_H
+#ifndef TR_REPORT_LOSSES_H
+#define TR_REPORT_LOSSES_H
 
 #include "sweep.h"
 #include "trainer/str.h"

@@ -1,6 +1,6 @@
 /* index.html: one page without scripts or external resources. Not collective. */
-#ifndef TRAINER_REPORT_PAGE_H
-#define TRAINER_REPORT_PAGE_H
+#ifndef TR_REPORT_PAGE_H
+#define TR_REPORT_PAGE_H
 
 #include "plot.h"
 #include "sweep.h"

@@ -1,7 +1,7 @@
 /* Plots by gnuplot, as SVG text for a page. gnuplot is started without a shell and reads its script
  * from an unnamed file. Not collective. */
-#ifndef TRAINER_REPORT_PLOT_H
-#define TRAINER_REPORT_PLOT_H
+#ifndef TR_REPORT_PLOT_H
+#define TR_REPORT_PLOT_H
 
 #include "trainer/str.h"
 

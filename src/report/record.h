@@ -3,8 +3,8 @@
  * Files may be missing or incomplete, for example after a crash or from an older version; the
  * missing parts of the record are then unknown. The folder is not modified. Not collective.
  */
-#ifndef TRAINER_REPORT_RECORD_H
-#define TRAINER_REPORT_RECORD_H
+#ifndef TR_REPORT_RECORD_H
+#define TR_REPORT_RECORD_H
 
 #include "trainer/status.h"
 #include <jansson.h>

@@ -1,6 +1,6 @@
 /* The parts of tr_record_read. Private to src/report. */
-#ifndef TRAINER_RECORD_INT_H
-#define TRAINER_RECORD_INT_H
+#ifndef TR_REPORT_RECORD_INT_H
+#define TR_REPORT_RECORD_INT_H
 
 #include "record.h"
 

@@ -1,7 +1,7 @@
 /* `trainer report`: reads run folders, compares them and writes a folder with the results. Not
  * collective; needs no MPI. */
-#ifndef TRAINER_REPORT_RUNS_REPORT_H
-#define TRAINER_REPORT_RUNS_REPORT_H
+#ifndef TR_REPORT_RUNS_REPORT_H
+#define TR_REPORT_RUNS_REPORT_H
 
 #include "trainer/status.h"
 #include <stddef.h>

@@ -8,8 +8,8 @@
  * t is the median step time; of repeated runs, the median of theirs. ref is the smallest number of
  * ranks of the sweep.
  */
-#ifndef TRAINER_REPORT_SWEEP_H
-#define TRAINER_REPORT_SWEEP_H
+#ifndef TR_REPORT_SWEEP_H
+#define TR_REPORT_SWEEP_H
 
 #include "record.h"
 #include "trainer/mem.h"

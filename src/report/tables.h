@@ -1,6 +1,6 @@
 /* scaling.csv and summary.json. Not collective. */
-#ifndef TRAINER_REPORT_TABLES_H
-#define TRAINER_REPORT_TABLES_H
+#ifndef TR_REPORT_TABLES_H
+#define TR_REPORT_TABLES_H
 
 #include "page.h"
 

@@ -2,8 +2,8 @@
  * Tests whether a folder can hold a run: write, fsync, rename and lock, with a hidden file that is
  * removed afterwards. For `trainer doctor`. Not collective.
  */
-#ifndef TRAINER_RUN_FOLDER_PROBE_H
-#define TRAINER_RUN_FOLDER_PROBE_H
+#ifndef TR_RUN_FOLDER_PROBE_H
+#define TR_RUN_FOLDER_PROBE_H
 
 #include "trainer/status.h"
 #include <stdbool.h>

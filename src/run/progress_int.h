@@ -1,5 +1,5 @@
-#ifndef TR_PROGRESS_INT_H
-#define TR_PROGRESS_INT_H
+#ifndef TR_RUN_PROGRESS_INT_H
+#define TR_RUN_PROGRESS_INT_H
 
 #include "run.h"
 

@@ -2,8 +2,8 @@
  * The run folder (config.ini, log.txt, metrics.jsonl, summary.json, checkpoints/, a lock) and the
  * progress line. Only rank 0 uses them. Not collective.
  */
-#ifndef TRAINER_RUN_H
-#define TRAINER_RUN_H
+#ifndef TR_RUN_RUN_H
+#define TR_RUN_RUN_H
 
 #include "trainer/config.h"
 #include "trainer/status.h"

@@ -3,8 +3,8 @@
  * line is written when it starts and when it ends, normally or with an error; a killed session has
  * only the first. Not collective.
  */
-#ifndef TRAINER_RUN_SESSIONS_H
-#define TRAINER_RUN_SESSIONS_H
+#ifndef TR_RUN_SESSIONS_H
+#define TR_RUN_SESSIONS_H
 
 #include "trainer/status.h"
 #include <jansson.h>

@@ -13,8 +13,8 @@
  * The first verdict is kept. Every rank may write one, so that there is a verdict even if rank 0 is
  * lost. Not collective.
  */
-#ifndef TRAINER_RUN_VERDICT_H
-#define TRAINER_RUN_VERDICT_H
+#ifndef TR_RUN_VERDICT_H
+#define TR_RUN_VERDICT_H
 
 #include "trainer/status.h"
 

@@ -3,8 +3,8 @@
  * Subword Units", ACL 2016). A piece of text starts as one token per byte. The adjacent pair whose
  * merge has the lowest rank is merged, until no pair has a merge.
  */
-#ifndef BPE_H
-#define BPE_H
+#ifndef TR_TEXT_BPE_H
+#define TR_TEXT_BPE_H
 
 #include "tokenizer_int.h"
 

@@ -12,8 +12,8 @@
  *
  * Invalid UTF-8 bytes count as other characters.
  */
-#ifndef GPT2_SPLIT_H
-#define GPT2_SPLIT_H
+#ifndef TR_TEXT_GPT2_SPLIT_H
+#define TR_TEXT_GPT2_SPLIT_H
 
 #include <stddef.h>
 

@@ -5,8 +5,8 @@
  * Ids are 0 .. vocab_size - 1. One of them, `end`, marks the end of a text; its text is
  * TR_END_OF_TEXT. Threads may share a tokenizer; an encoder belongs to one thread. Not collective.
  */
-#ifndef TOKENIZER_H
-#define TOKENIZER_H
+#ifndef TR_TEXT_TOKENIZER_H
+#define TR_TEXT_TOKENIZER_H
 
 #include "trainer/mem.h"
 #include "trainer/str.h"

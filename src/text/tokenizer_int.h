@@ -1,6 +1,6 @@
 /* The interface of a kind of tokenizer. */
-#ifndef TOKENIZER_INT_H
-#define TOKENIZER_INT_H
+#ifndef TR_TEXT_TOKENIZER_INT_H
+#define TR_TEXT_TOKENIZER_INT_H
 
 #include "tokenizer.h"
 #include <jansson.h>

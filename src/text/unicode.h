@@ -1,6 +1,6 @@
 /* The character classes of GPT-2's pattern, from one fixed version of Unicode. */
-#ifndef UNICODE_H
-#define UNICODE_H
+#ifndef TR_TEXT_UNICODE_H
+#define TR_TEXT_UNICODE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* The lines that training writes to sessions.jsonl. Private to src/train. */
-#ifndef TRAINER_HISTORY_H
-#define TRAINER_HISTORY_H
+#ifndef TR_TRAIN_HISTORY_H
+#define TR_TRAIN_HISTORY_H
 
 #include "loop_int.h"
 

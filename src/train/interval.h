@@ -1,6 +1,6 @@
 /* Periodic actions of the training loop. Private to src/train. */
-#ifndef TRAINER_INTERVAL_H
-#define TRAINER_INTERVAL_H
+#ifndef TR_TRAIN_INTERVAL_H
+#define TR_TRAIN_INTERVAL_H
 
 #include "trainer/status.h"
 #include <stdbool.h>

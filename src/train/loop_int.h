@@ -1,12 +1,12 @@
 /* The state of the training loop. Private to src/train: loop_setup.c creates it, loop.c runs the
  * loop, loop_save.c saves checkpoints. */
-#ifndef TRAINER_LOOP_INT_H
-#define TRAINER_LOOP_INT_H
+#ifndef TR_TRAIN_LOOP_INT_H
+#define TR_TRAIN_LOOP_INT_H
 
 #include "interval.h"
 #include "loop_state.h"
-#include "report.h"
-#include "state.h"
+#include "metrics.h"
+#include "weights/state.h"
 #include "trainer/train.h"
 
 typedef struct {

@@ -1,5 +1,5 @@
 /* Setup before the first step, and teardown. */
-#include "export.h"
+#include "weights/export.h"
 #include "history.h"
 #include "loop_int.h"
 #include "signals.h"

@@ -4,8 +4,8 @@
  * and loop_save.c act on the results. Not collective. Saving is done by rank 0 only; everything
  * else is the same on all ranks.
  */
-#ifndef TRAINER_LOOP_STATE_H
-#define TRAINER_LOOP_STATE_H
+#ifndef TR_TRAIN_LOOP_STATE_H
+#define TR_TRAIN_LOOP_STATE_H
 
 #include <stdbool.h>
 #include <stdint.h>

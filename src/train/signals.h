@@ -1,7 +1,7 @@
 /* Stop requests: TERM, INT, HUP and USR1 set a flag that the loop checks between steps. Private to
  * src/train. */
-#ifndef TRAINER_SIGNALS_H
-#define TRAINER_SIGNALS_H
+#ifndef TR_TRAIN_SIGNALS_H
+#define TR_TRAIN_SIGNALS_H
 
 /* Installs the handlers, and an alternate stack for the calling thread, until tr_signals_restore
  * (which does nothing after tr_train_catch_signals). A second INT ends the process at once; a

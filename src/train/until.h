@@ -1,7 +1,7 @@
 /* run.until: stopping a run early enough to save a checkpoint before its time limit. Private to
  * src/train. */
-#ifndef TRAINER_UNTIL_H
-#define TRAINER_UNTIL_H
+#ifndef TR_TRAIN_UNTIL_H
+#define TR_TRAIN_UNTIL_H
 
 #include "trainer/status.h"
 

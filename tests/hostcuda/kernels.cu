@@ -1,5 +1,5 @@
 /* Kernels of the fakes' own tests, some with mistakes in them. */
-#include "device/cuda/launch.cuh"
+#include "device/cuda/kernels/launch.cuh"
 #include <cuda_bf16.h>
 
 #define ALL 0xffffffffu

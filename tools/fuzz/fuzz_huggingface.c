@@ -4,9 +4,9 @@
  * folder has weights without tensors. Any bytes give sizes and a tokenizer, or an error.
  */
 #include "text/tokenizer.h"
-#include "train/huggingface.h"
-#include "train/session.h"
-#include "train/state.h"
+#include "weights/huggingface.h"
+#include "session/session.h"
+#include "weights/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

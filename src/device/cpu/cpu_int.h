@@ -13,8 +13,8 @@
  * Denormals are treated as zero on all computing threads (see cpu_threads.c). Do not use
  * -ffast-math: NaN and infinity must be preserved.
  */
-#ifndef TRAINER_CPU_INT_H
-#define TRAINER_CPU_INT_H
+#ifndef TR_DEVICE_CPU_CPU_INT_H
+#define TR_DEVICE_CPU_CPU_INT_H
 
 #include "device/device.h"
 #include <omp.h>

@@ -5,8 +5,8 @@
  * operations and explicit fma, so the result does not depend on the position of an element in a
  * vector. NaN gives NaN.
  */
-#ifndef TRAINER_CPU_MATH_H
-#define TRAINER_CPU_MATH_H
+#ifndef TR_DEVICE_CPU_CPU_MATH_H
+#define TR_DEVICE_CPU_CPU_MATH_H
 
 #include <math.h>
 #include <stdbool.h>

@@ -2,8 +2,8 @@
  * oneDNN. Private to src/device/cpu. One interface for matrix products and convolutions with either
  * version of oneDNN's C API (2.x, 3.x). Tensors are f32, bf16 or f16; biases and sums are f32.
  */
-#ifndef TRAINER_CPU_ONEDNN_H
-#define TRAINER_CPU_ONEDNN_H
+#ifndef TR_DEVICE_CPU_CPU_ONEDNN_H
+#define TR_DEVICE_CPU_CPU_ONEDNN_H
 
 #include "device/device.h"
 

@@ -1,7 +1,7 @@
 /* Private to cpu_onednn*.c: cpu_onednn_plan.c requests a primitive descriptor with the API of the
  * installed version, cpu_onednn.c creates and runs the primitive. */
-#ifndef TRAINER_CPU_ONEDNN_INT_H
-#define TRAINER_CPU_ONEDNN_INT_H
+#ifndef TR_DEVICE_CPU_CPU_ONEDNN_INT_H
+#define TR_DEVICE_CPU_CPU_ONEDNN_INT_H
 
 #include "cpu_onednn.h"
 #include <oneapi/dnnl/dnnl.h>

@@ -5,8 +5,8 @@
  * transposed. The rows of B (k, n) and C are ldb and ldc elements apart; n, ldb and ldc are
  * multiples of CPU_TILE_ALIGN.
  */
-#ifndef TRAINER_CPU_TILE_H
-#define TRAINER_CPU_TILE_H
+#ifndef TR_DEVICE_CPU_CPU_TILE_H
+#define TR_DEVICE_CPU_CPU_TILE_H
 
 #include "cpu_vector.h"
 #include <stdbool.h>

@@ -6,8 +6,8 @@
  * inlined into it are compiled separately for each type. The other types do not slow down the f32
  * code.
  */
-#ifndef TRAINER_CPU_TYPES_H
-#define TRAINER_CPU_TYPES_H
+#ifndef TR_DEVICE_CPU_CPU_TYPES_H
+#define TR_DEVICE_CPU_CPU_TYPES_H
 
 #include "cpu_math.h"
 #include "trainer/tensor_types.h"

@@ -1,6 +1,6 @@
 /* A vector register of f32, with the width of the target. Private to src/device/cpu. */
-#ifndef TRAINER_CPU_VECTOR_H
-#define TRAINER_CPU_VECTOR_H
+#ifndef TR_DEVICE_CPU_CPU_VECTOR_H
+#define TR_DEVICE_CPU_CPU_VECTOR_H
 
 #include <stdint.h>
 #if defined(__AVX512F__) || defined(__FMA__)

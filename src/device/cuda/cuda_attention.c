@@ -2,7 +2,7 @@
  * Attention: by cuDNN where it can, which is bf16 and fp16 without dropout and without kept
  * probabilities, in sizes that its engines take; else by kernels of our own, which are slow.
  */
-#include "cuda_dnn_attention.h"
+#include "device/cuda/cudnn/cuda_dnn_attention.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* The backend that libtrainer_cuda.so exports: whether CUDA can be used here, how many GPUs, which
  * versions. */
 #ifdef TR_CUDA_NCCL
-#include "cuda_nccl.h"
+#include "device/cuda/nccl/cuda_nccl.h"
 #else
 #include "cuda_int.h"
 #endif

@@ -1,6 +1,6 @@
 /* An open GPU: memory, streams, events, copies, capture. */
 #include "cuda_int.h"
-#include "cuda_dnn.h"
+#include "device/cuda/cudnn/cuda_dnn.h"
 #include "cuda_model.h"
 #include "cuda_plan_store.h"
 #include "cuda_product.h"

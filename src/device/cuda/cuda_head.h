@@ -1,6 +1,6 @@
 /* Private: the loss of rows of logits, for HEAD_LOSS. */
-#ifndef TRAINER_CUDA_HEAD_H
-#define TRAINER_CUDA_HEAD_H
+#ifndef TR_DEVICE_CUDA_CUDA_HEAD_H
+#define TR_DEVICE_CUDA_CUDA_HEAD_H
 
 #include "cuda_int.h"
 

@@ -9,8 +9,8 @@
  * shape alone, and no atomic operation is used where its order would change bits. Memory is
  * accessed in 16 bytes where all addresses allow it, and element by element elsewhere.
  */
-#ifndef TRAINER_CUDA_INT_H
-#define TRAINER_CUDA_INT_H
+#ifndef TR_DEVICE_CUDA_CUDA_INT_H
+#define TR_DEVICE_CUDA_CUDA_INT_H
 
 #ifdef __cplusplus
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* The cuda device's kernels, one line each, in kernels.def's order, and the functions that the
  * device's table has for them. */
-#include "cuda_dnn.h"
+#include "device/cuda/cudnn/cuda_dnn.h"
 #include <stdio.h>
 
 static const tr_kernel_t kernels[TR_K_COUNT] = {

@@ -1,5 +1,5 @@
 #include "cuda_model.h"
-#include "cuda_dnn_int.h"
+#include "device/cuda/cudnn/cuda_dnn_int.h"
 #include "cuda_plan_store.h"
 #include "trainer/mem.h"
 #include "trainer/str.h"

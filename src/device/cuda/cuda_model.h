@@ -2,8 +2,8 @@
  * Private: a GPU that is not in this machine, by its properties. cuDNN makes its execution plans
  * for it, and cuBLASLt's workspaces are counted at their limit; nothing can run.
  */
-#ifndef TRAINER_CUDA_MODEL_H
-#define TRAINER_CUDA_MODEL_H
+#ifndef TR_DEVICE_CUDA_CUDA_MODEL_H
+#define TR_DEVICE_CUDA_CUDA_MODEL_H
 
 #include "cuda_int.h"
 

@@ -7,8 +7,8 @@
  * another name and renamed, so that ranks and jobs may share the folder. A damaged file is ignored
  * with a warning and replaced.
  */
-#ifndef TRAINER_CUDA_PLAN_STORE_H
-#define TRAINER_CUDA_PLAN_STORE_H
+#ifndef TR_DEVICE_CUDA_CUDA_PLAN_STORE_H
+#define TR_DEVICE_CUDA_CUDA_PLAN_STORE_H
 
 #include "cuda_int.h"
 

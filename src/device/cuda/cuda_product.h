@@ -7,8 +7,8 @@
  * cuBLASLt has column-major matrices, so it computes the transposed product: its first factor is
  * our B, its second our A, and a row of C is one of its columns.
  */
-#ifndef TRAINER_CUDA_PRODUCT_H
-#define TRAINER_CUDA_PRODUCT_H
+#ifndef TR_DEVICE_CUDA_CUDA_PRODUCT_H
+#define TR_DEVICE_CUDA_CUDA_PRODUCT_H
 
 #include "cuda_int.h"
 

@@ -3,8 +3,8 @@
  * capture is recorded again by every launch. Nothing here waits; an interval that cannot be
  * measured sets `lost` and is no error.
  */
-#ifndef TRAINER_CUDA_TIMES_H
-#define TRAINER_CUDA_TIMES_H
+#ifndef TR_DEVICE_CUDA_CUDA_TIMES_H
+#define TR_DEVICE_CUDA_CUDA_TIMES_H
 
 #include "cuda_int.h"
 #include "trainer/mem.h"

@@ -4,8 +4,8 @@
  * Used while kernels are prepared, before the memory of the run is allocated. A result is kept in
  * the store of plans, so it is measured once for each GPU, library version and shape.
  */
-#ifndef TRAINER_CUDA_TUNE_H
-#define TRAINER_CUDA_TUNE_H
+#ifndef TR_DEVICE_CUDA_CUDA_TUNE_H
+#define TR_DEVICE_CUDA_CUDA_TUNE_H
 
 #include "cuda_int.h"
 

@@ -14,8 +14,8 @@
  * strict_device.c has the table and memory, strict_stream.c the queues, strict_capture.c capture
  * and replay, strict_order.c the check of order, strict_kernels.c the kernels.
  */
-#ifndef TRAINER_STRICT_INT_H
-#define TRAINER_STRICT_INT_H
+#ifndef TR_DEVICE_STRICT_STRICT_INT_H
+#define TR_DEVICE_STRICT_STRICT_INT_H
 
 #include "device/device.h"
 #include "trainer/mem.h"

@@ -1,4 +1,4 @@
-/* The host's form of a kernel launch: src/device/cuda/launch.cuh. */
+/* The host's form of a kernel launch: src/device/cuda/kernels/launch.cuh. */
 #ifndef HOSTCUDA_LAUNCH_H
 #define HOSTCUDA_LAUNCH_H
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../../src/train/report_ranks.h"
+#include "train/metrics_ranks.h"
 #include "comm/watchdog.h"
 #include "trainer/clock.h"
 

@@ -4,7 +4,8 @@
 #include "trainer/comm.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
-#include "train/state.h"
+#include "weights/state.h"
+#include "trainer/session.h"
 #include "trainer/train.h"
 
 #include <setjmp.h>

@@ -1,0 +1,33 @@
+/* Shared by the targets of `trainer bench`. Private to src/cmd. */
+#ifndef TR_CMD_BENCH_BENCH_H
+#define TR_CMD_BENCH_BENCH_H
+
+#include "session/session.h"
+
+/* Seconds of one op of a program, over several runs of the program. */
+typedef struct {
+    double best_sec, median_sec, p95_sec;
+} bench_op_t;
+
+/* Opens the world, loads the configuration (path NULL: none), and calls `run` with both and
+ * `options`. Collective. */
+tr_status_t bench_on_ranks(const char *path, int count, char **assignments,
+                           tr_status_t (*run)(tr_world_t *world, const tr_config_t *config,
+                                              const void *options),
+                           const void *options);
+
+/* Runs `program` `repeats` times with a wait after every op. *out (tr_free) has one entry per op;
+ * entries of collectives are 0. Not collective. */
+tr_status_t bench_time_ops(tr_graph_t *g, int program, int repeats, bench_op_t **out);
+
+/*
+ * Adds the data for a timeline of the step to `to`: "slots" of this rank; "config", the resolved
+ * configuration; "compute_sec", the step times without exposed communication, ascending; "ops" of
+ * the program `last`, in order; "buckets" with their bytes and the index in "ops" of the op after
+ * which they are reduced (-1: before the first).
+ */
+struct json_t;
+tr_status_t bench_add_timeline(struct json_t *to, const tr_session_t *s, const bench_op_t *op,
+                               const double *compute_sec, int64_t steps);
+
+#endif

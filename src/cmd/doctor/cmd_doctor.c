@@ -1,0 +1,271 @@
+/*
+ * trainer doctor [CONFIG.ini] [--json FILE] [key=value ...]: checks whether training can run here.
+ */
+#include "doctor.h"
+#include "cmd/machine.h"
+#include "trainer/log.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const char *path, *json;
+    int assignments;
+    char **assignment;
+} options_t;
+
+static tr_status_t parse(int argc, char **argv, options_t *o) {
+    int kept = 0;
+    *o = (options_t){.assignment = argv};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
+            o->json = argv[++i];
+        else if (argv[i][0] == '-')
+            return cmd_fail_option("doctor", argv[i]);
+        else if (!o->path && !strchr(argv[i], '='))
+            o->path = argv[i];
+        else
+            argv[kept++] = argv[i];
+    }
+    o->assignments = kept;
+    return TR_OK;
+}
+
+/* -- findings ---------------------------------------------------------------------------------- */
+
+void doctor_find(doctor_t *d, const char *check, doctor_verdict_t verdict, tr_status_t code,
+                 const char *remedy, const char *format, ...) {
+    doctor_finding_t finding = {.check = check, .verdict = verdict, .code = code};
+    char text[TR_ERROR_MESSAGE_BYTES];
+    va_list args;
+    if (d->info ? d->info->rank > 0 : tr_launch_rank() > 0) return;
+    va_start(args, format);
+    tr_vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (tr_strdup(text, &finding.found) != TR_OK ||
+        tr_strdup(remedy ? remedy : "", &finding.remedy) != TR_OK)
+        return; /* no memory: the checks that follow tell */
+    (void)tr_vec_push(&d->findings, finding);
+}
+
+void doctor_find_error(doctor_t *d, const char *check) {
+    const tr_error_t error = *tr_error_last();
+    doctor_find(d, check, DOCTOR_ERROR, error.code, NULL, "%s", error.message);
+    tr_error_set(&error);
+}
+
+/* The first error; NULL: none. */
+static const doctor_finding_t *first_error(const doctor_t *d) {
+    for (size_t i = 0; i < d->findings.count; i++)
+        if (d->findings.data[i].verdict == DOCTOR_ERROR) return &d->findings.data[i];
+    return NULL;
+}
+
+static int count_of(const doctor_t *d, doctor_verdict_t verdict) {
+    int count = 0;
+    for (size_t i = 0; i < d->findings.count; i++) count += d->findings.data[i].verdict == verdict;
+    return count;
+}
+
+/* -- showing ----------------------------------------------------------------------------------- */
+
+static const char *const verdict_names[] = {"ok", "warning", "error"};
+
+static void print_ranks(const doctor_t *d) {
+    printf("%5s %-12s %-16s %-5s %7s %9s %8s  %s\n", "rank", "node", "cores", "NUMA", "threads",
+           "GFLOP/s", "GB/s", "device");
+    for (int r = 0; r < d->info->size; r++) {
+        const doctor_rank_t *rank = &d->ranks[r];
+        char cores[256];
+        cmd_format_cores(&rank->cores, cores, sizeof cores);
+        printf("%5d %-12s %-16s %-5s %7d %9.1f %8.1f  %s: %s\n", rank->rank, rank->host, cores,
+               rank->numa[0] ? rank->numa : "-", rank->threads, rank->flops / 1e9,
+               rank->bytes / 1e9, rank->device, rank->description);
+    }
+    printf("\ndevice of rank 0\n");
+    for (const char *line = d->ranks[0].report; *line;) {
+        const int name = (int)strcspn(line, "\t"), whole = (int)strcspn(line, "\n");
+        printf("  %-10.*s %.*s\n", name, line, whole - name - 1, line + name + 1);
+        line += whole + (line[whole] == '\n');
+    }
+    printf("\n");
+}
+
+static void print_findings(const doctor_t *d) {
+    for (size_t i = 0; i < d->findings.count; i++) {
+        const doctor_finding_t *f = &d->findings.data[i];
+        printf("%-8s %-10s %s\n", verdict_names[f->verdict], f->check, f->found);
+        if (f->remedy[0]) printf("%-8s %-10s %s\n", "", "remedy:", f->remedy);
+    }
+    printf("\n%d error%s, %d warning%s\n", count_of(d, DOCTOR_ERROR),
+           count_of(d, DOCTOR_ERROR) == 1 ? "" : "s", count_of(d, DOCTOR_WARNING),
+           count_of(d, DOCTOR_WARNING) == 1 ? "" : "s");
+}
+
+static json_t *ranks_json(const doctor_t *d) {
+    json_t *all = json_array();
+    for (int r = 0; d->ranks && r < d->info->size; r++) {
+        const doctor_rank_t *rank = &d->ranks[r];
+        json_t *report = json_object();
+        char cores[256], name[128], value[512];
+        cmd_format_cores(&rank->cores, cores, sizeof cores);
+        for (const char *line = rank->report; *line;) {
+            const int split = (int)strcspn(line, "\t"), whole = (int)strcspn(line, "\n");
+            snprintf(name, sizeof name, "%.*s", split, line);
+            snprintf(value, sizeof value, "%.*s", whole - split - 1, line + split + 1);
+            json_object_set_new(report, name, json_string(value));
+            line += whole + (line[whole] == '\n');
+        }
+        json_array_append_new(
+            all,
+            json_pack("{s:i, s:s, s:i, s:s, s:s, s:i, s:f, s:f, s:s, s:s, s:s, s:s, s:s, s:s, "
+                      "s:o}",
+                      "rank", rank->rank, "host", rank->host, "node", rank->node, "cores", cores,
+                      "numa", rank->numa, "threads", rank->threads, "gflops", rank->flops / 1e9,
+                      "gbs", rank->bytes / 1e9, "device", rank->device, "description",
+                      rank->description, "trainer", rank->trainer, "mpi", rank->mpi, "hdf5",
+                      rank->hdf5, "onednn", rank->onednn, "report", report));
+    }
+    return all;
+}
+
+static tr_status_t write_json(const doctor_t *d, const char *path) {
+    const doctor_finding_t *error = first_error(d);
+    json_t *findings = json_array(), *links = json_array();
+    for (size_t i = 0; i < d->findings.count; i++) {
+        const doctor_finding_t *f = &d->findings.data[i];
+        json_array_append_new(findings, json_pack("{s:s, s:s, s:i, s:s, s:s}", "check", f->check,
+                                                  "verdict", verdict_names[f->verdict], "code",
+                                                  f->verdict == DOCTOR_ERROR ? (int)f->code : 0,
+                                                  "found", f->found, "remedy", f->remedy));
+    }
+    for (int i = 0; i < d->link_count; i++)
+        json_array_append_new(links, json_pack("{s:i, s:i, s:f, s:f}", "from", d->links[i].from,
+                                               "to", d->links[i].to, "latency_us",
+                                               d->links[i].small_sec * 1e6, "mb_per_sec",
+                                               TR_PROBE_LARGE_BYTES / d->links[i].large_sec / 1e6));
+    return cmd_json_write(json_pack("{s:s, s:i, s:o, s:o, s:o}", "kind", "doctor", "code",
+                                    error ? (int)error->code : 0, "ranks", ranks_json(d),
+                                    "findings", findings, "links", links),
+                          path);
+}
+
+/* -- examining --------------------------------------------------------------------------------- */
+
+/* With CONFIG a session opens the data and plans the memory, as training does. */
+static tr_status_t open_session(doctor_t *d) {
+    const tr_session_params_t params = {.training = true,
+                                        .evaluation = true,
+                                        .split = TR_SPLIT_TRAIN,
+                                        .rank = d->info->rank,
+                                        .size = d->info->size};
+    if (!d->path) return TR_OK;
+    if (tr_world_agree(d->world, tr_session_create(d->config, d->world, &params, &d->s)) != TR_OK) {
+        doctor_find_error(d, "config");
+        tr_error_clear();
+        tr_session_destroy(&d->s);
+        return TR_OK;
+    }
+    d->device = d->s->device;
+    doctor_find(d, "config", DOCTOR_OK, TR_OK, NULL, "%s can be planned on %d rank%s; data: %s",
+                d->path, d->info->size, d->info->size > 1 ? "s" : "", d->s->info.description);
+    return TR_OK;
+}
+
+static tr_status_t open_device(doctor_t *d) {
+    tr_status_t status = TR_OK;
+    if (d->device) return TR_OK;
+    status = tr_world_agree(d->world, tr_open_device(d->config, 0, false, d->info, &d->own_device));
+    if (status != TR_OK) doctor_find_error(d, "device");
+    d->device = d->own_device;
+    return status;
+}
+
+static void read_settings(doctor_t *d) {
+    tr_config_read(d->config, &tr_parallel_config, &d->parallel);
+    tr_config_read(d->config, &tr_run_config, &d->run);
+    tr_config_read(d->config, &tr_checkpoint_config, &d->checkpoint);
+}
+
+static tr_status_t examine(doctor_t *d, const options_t *o) {
+    const tr_world_info_t *info = d->info;
+    doctor_find(d, "launch", DOCTOR_OK, TR_OK, NULL,
+                "%d rank%s on %d node%s, MPI started in %.2f s", info->size,
+                info->size > 1 ? "s" : "", info->nodes, info->nodes > 1 ? "s" : "", info->open_sec);
+    if (cmd_config_load_all(d->world, o->path, o->assignments, o->assignment, &d->config) !=
+        TR_OK) {
+        doctor_find_error(d, "config");
+        return TR_OK; /* all ranks agree on it */
+    }
+    read_settings(d);
+    TR_TRY(open_session(d));
+    if (open_device(d) != TR_OK) return TR_OK; /* not collective */
+    TR_TRY(doctor_gather_ranks(d));
+    doctor_check_cores(d);
+    doctor_check_gpus(d);
+    doctor_check_versions(d);
+    doctor_check_speed(d);
+    TR_TRY(doctor_check_folder(d));
+    return doctor_check_network(d);
+}
+
+/* Prints on rank 0. The error of the first finding that is one, the same on all ranks. */
+static tr_status_t conclude(doctor_t *d, const options_t *o) {
+    const doctor_finding_t *error = first_error(d);
+    tr_status_t status = TR_OK;
+    if (d->info ? d->info->rank == 0 : tr_launch_rank() == 0) {
+        if (!cmd_json_is_stdout(o->json)) {
+            if (d->ranks) print_ranks(d);
+            print_findings(d);
+        }
+        if (o->json) status = write_json(d, o->json);
+        if (status == TR_OK && error)
+            status = TR_FAIL(error->code, "doctor found %d error%s, %s check '%s'",
+                             count_of(d, DOCTOR_ERROR), count_of(d, DOCTOR_ERROR) > 1 ? "s" : "",
+                             count_of(d, DOCTOR_ERROR) > 1 ? "the first in" : "in", error->check);
+    }
+    return d->world ? tr_world_agree(d->world, status) : status;
+}
+
+static void close_doctor(doctor_t *d) {
+    for (size_t i = 0; i < d->findings.count; i++) {
+        tr_free(&d->findings.data[i].found);
+        tr_free(&d->findings.data[i].remedy);
+    }
+    tr_vec_free(&d->findings);
+    tr_free(&d->links);
+    tr_free(&d->ranks);
+    tr_session_destroy(&d->s);
+    tr_device_close(&d->own_device);
+    tr_config_destroy(&d->config);
+}
+
+/* MPI cannot connect the tasks: each of them is here alone, and the first one reports. */
+static tr_status_t conclude_alone(doctor_t *d, const options_t *o) {
+    tr_error_t error = *tr_error_last();
+    doctor_find_error(d, "launch");
+    if (tr_launch_rank() == 0) return conclude(d, o);
+    error.origin = TR_ORIGIN_PEER;
+    return tr_error_set(&error);
+}
+
+tr_status_t cmd_doctor(int argc, char **argv) {
+    options_t o;
+    doctor_t d = {0};
+    TR_TRY(parse(argc, argv, &o));
+    d.path = o.path;
+    tr_status_t status = cmd_world_open(&d.world);
+    if (status != TR_OK) {
+        status = conclude_alone(&d, &o);
+        close_doctor(&d);
+        return status;
+    }
+    d.info = tr_world_info(d.world);
+    TR_TRY(examine(&d, &o)); /* other ranks may wait in a collective: main ends them */
+    status = conclude(&d, &o);
+    close_doctor(&d);
+    cmd_world_leave(&d.world, status);
+    return status;
+}

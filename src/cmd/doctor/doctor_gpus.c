@@ -1,0 +1,74 @@
+/* Checks of GPUs: whether ranks run near theirs, and see those of the other ranks. */
+#include "doctor.h"
+#include "cmd/machine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Cores of a list as the kernel writes it: "0-3,8". */
+static void parse_cores(const char *list, cpu_set_t *out) {
+    CPU_ZERO(out);
+    for (char *end; *list >= '0' && *list <= '9'; list = *end == ',' ? end + 1 : end) {
+        const long first = strtol(list, &end, 10),
+                   last = *end == '-' ? strtol(end + 1, &end, 10) : first;
+        for (long core = first; core <= last && core < CPU_SETSIZE; core++)
+            CPU_SET((size_t)core, out);
+    }
+}
+
+static bool is_far(const doctor_rank_t *rank) {
+    cpu_set_t near, both;
+    parse_cores(rank->near_cores, &near);
+    CPU_AND(&both, &near, &rank->cores);
+    return CPU_COUNT(&near) > 0 && CPU_COUNT(&both) == 0;
+}
+
+/* Of several ranks on a node, one that sees only a part of the node's GPUs. */
+static bool is_blind(const doctor_t *d, const doctor_rank_t *rank) {
+    if (rank->visible == 0 || rank->siblings <= rank->visible) return false;
+    for (int r = 0; r < d->info->size; r++)
+        if (d->ranks[r].node == rank->node && d->ranks[r].rank != rank->rank) return true;
+    return false;
+}
+
+typedef struct {
+    const doctor_rank_t *first; /* NULL: none */
+    int count;
+} those_t;
+
+static void add(those_t *t, const doctor_rank_t *rank) {
+    if (t->count++ == 0) t->first = rank;
+}
+
+void doctor_check_gpus(doctor_t *d) {
+    those_t far = {0}, blind = {0};
+    bool any = false;
+    for (int r = 0; r < d->info->size; r++) {
+        const doctor_rank_t *rank = &d->ranks[r];
+        any |= rank->visible > 0;
+        if (is_far(rank)) add(&far, rank);
+        if (is_blind(d, rank)) add(&blind, rank);
+    }
+    if (far.first) {
+        char cores[128];
+        cmd_format_cores(&far.first->cores, cores, sizeof cores);
+        doctor_find(d, "gpus", DOCTOR_WARNING, TR_OK,
+                    "Bind each rank to cores near its GPU: --gpu-bind=closest or --cpu-bind with "
+                    "srun, --map-by numa with mpirun.",
+                    "rank %d on %s runs on cores %s, and its GPU is near cores %s; ranks far from "
+                    "their GPU: %d",
+                    far.first->rank, far.first->host, cores, far.first->near_cores, far.count);
+    }
+    if (blind.first)
+        doctor_find(d, "gpus", DOCTOR_WARNING, TR_OK,
+                    "Let every rank see all GPUs of the job: --gpus-per-node instead of "
+                    "--gpus-per-task, no CUDA_VISIBLE_DEVICES per rank; trainer gives each rank "
+                    "its own.",
+                    "rank %d on %s sees %d of %d GPUs: NCCL cannot use P2P between ranks that do "
+                    "not see each other's GPUs; such ranks: %d",
+                    blind.first->rank, blind.first->host, blind.first->visible,
+                    blind.first->siblings, blind.count);
+    if (any && !far.first && !blind.first)
+        doctor_find(d, "gpus", DOCTOR_OK, TR_OK, NULL,
+                    "every rank runs near its GPU and sees those of its node");
+}

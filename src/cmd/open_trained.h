@@ -1,0 +1,27 @@
+/* Opening the world, a configuration and a trained model for eval and predict. */
+#ifndef TR_CMD_OPEN_TRAINED_H
+#define TR_CMD_OPEN_TRAINED_H
+
+#include "cmd.h"
+#include "infer/trained.h"
+
+typedef struct {
+    const char *config, *weights; /* paths; config NULL: that of the weights' run */
+    int count;
+    char **assignments;
+    bool prediction;
+    bool from_memory; /* no data are opened */
+    tr_split_t split;
+    /* If not NULL, builds the programs of a session without data, as in tr_session_params_t. */
+    tr_status_t (*build)(tr_session_t *s, void *self);
+    void *build_self;
+} cmd_trained_params_t;
+
+typedef tr_trained_t cmd_trained_t; /* owns its world and its configuration */
+
+/* Call cmd_trained_close also after an error. Collective. */
+tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *out);
+/* If `status` is an error, the world stays open, and main ends all ranks. Returns `status`. */
+tr_status_t cmd_trained_close(cmd_trained_t *trained, tr_status_t status);
+
+#endif

@@ -1,0 +1,44 @@
+/* Shared by the parts of `trainer plan`. Private to src/cmd. */
+#ifndef TR_CMD_PLAN_PLAN_H
+#define TR_CMD_PLAN_PLAN_H
+
+#include "session/session.h"
+
+#define PLAN_MAX_COUNTS 32
+
+typedef struct {
+    int count, value[PLAN_MAX_COUNTS];
+} plan_counts_t;
+
+typedef struct {
+    const char *path, *json;
+    plan_counts_t ranks; /* --ranks */
+    bool ops;
+    /* --nodes */
+    plan_counts_t nodes;
+    int64_t ranks_per_node;
+    const char *network, *network_inside, *profile, *mode;
+    bool stages;
+    const char *largest;    /* --largest KEY */
+    int64_t memory;         /* --memory, bytes; 0: not given */
+    const char *gpu, *warm; /* --gpu MODEL, --warm FOLDER */
+    int assignments;
+    char **assignment; /* borrowed from argv */
+} plan_options_t;
+
+/* Creates the session to plan, as the last of `ranks` ranks, which has the most slots. any_size:
+ * allow more memory than this device has. Not collective. */
+tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr_session_t **out);
+
+/* plan --nodes: prints the predicted step times, or writes them to o->json. */
+tr_status_t plan_nodes(const tr_config_t *config, const plan_options_t *o);
+/* plan --stages: the memory of each stage of a step, in fp32 and in bf16. Sets precision. */
+tr_status_t plan_stages(tr_config_t *config, const plan_options_t *o);
+/* plan --largest: the largest o->largest that fits in o->memory, in fp32 and in bf16. Sets that key
+ * and precision. */
+tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o);
+/* plan --gpu: the memory on a GPU that need not be in this machine, and what cuDNN plans for it.
+ * Sets cuda.plan_cache to o->warm. */
+tr_status_t plan_gpu(tr_config_t *config, const plan_options_t *o);
+
+#endif

@@ -1,0 +1,157 @@
+/* trainer plan CONFIG --largest KEY --memory SIZE: the largest model or micro-batch that fits. */
+#include "cmd/cmd.h"
+#include "plan.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MOST_UNITS = 1 << 20 };
+
+typedef struct {
+    tr_config_t *config;
+    const plan_options_t *o;
+    const char *key; /* "model.n_layer" */
+    int64_t unit;    /* values are multiples of it */
+    int64_t most;    /* units: no more are tried; of micro_batch also the samples of the data */
+} search_t;
+
+typedef struct {
+    const char *precision;
+    int64_t units;            /* the largest */
+    size_t bytes, next_bytes; /* that it needs, and one unit more; 0: the data has no more */
+} largest_t;
+
+/* n_embd: heads of a multiple of 8 elements, as fast attention requires. */
+static tr_status_t choose_key(const plan_options_t *o, search_t *out) {
+    const char *key = o->largest;
+    int64_t heads = 12; /* model.n_head = auto */
+    out->unit = 1;
+    out->key = strcmp(key, "n_layer") == 0       ? "model.n_layer"
+               : strcmp(key, "n_embd") == 0      ? "model.n_embd"
+               : strcmp(key, "micro_batch") == 0 ? "data.micro_batch"
+                                                 : NULL;
+    if (!out->key)
+        return TR_FAIL(TR_ERR_USAGE, "--largest %s: expected n_layer, n_embd or micro_batch", key);
+    if (strcmp(key, "micro_batch") != 0 &&
+        strcmp(tr_config_get(out->config, "model.type"), "gpt") != 0)
+        return TR_FAIL(TR_ERR_CONFIG, "--largest %s requires model.type = gpt; this one is %s", key,
+                       tr_config_get(out->config, "model.type"));
+    if (strcmp(key, "n_embd") != 0) return TR_OK;
+    (void)tr_parse_int(tr_config_get(out->config, "model.n_head"), &heads);
+    out->unit = 8 * heads;
+    return TR_OK;
+}
+
+static tr_status_t set(const search_t *s, const char *key, int64_t value) {
+    char assignment[96];
+    tr_snprintf(assignment, sizeof assignment, "%s=%lld", key, (long long)value);
+    TR_TRY(tr_config_set(s->config, assignment, "plan --largest"));
+    return tr_config_check(s->config);
+}
+
+static bool is_micro_batch(const search_t *s) {
+    return strcmp(s->key, "data.micro_batch") == 0;
+}
+
+/* If the micro-batch is searched, there is one micro-batch per rank and step. */
+static tr_status_t bytes_of(search_t *s, int64_t units, size_t *out) {
+    tr_session_t *session = NULL;
+    const int64_t value = units * s->unit;
+    TR_TRY(set(s, s->key, value));
+    if (is_micro_batch(s)) TR_TRY(set(s, "data.batch_size", value * s->o->ranks.value[0]));
+    TR_TRY(plan_session(s->config, s->o->ranks.value[0], true, &session));
+    *out = tr_graph_memory(session->g).total;
+    if (is_micro_batch(s) && session->info.samples / s->o->ranks.value[0] < s->most)
+        s->most = session->info.samples / s->o->ranks.value[0];
+    tr_session_destroy(&session);
+    return TR_OK;
+}
+
+/* Doubles until it does not fit, then halves the interval. */
+static tr_status_t search(search_t *s, largest_t *out) {
+    const size_t limit = (size_t)s->o->memory;
+    int64_t fits = 0, too_large = 1;
+    size_t bytes;
+    char needs[32], has[32];
+    for (s->most = MOST_UNITS;; too_large = 2 * fits < s->most ? 2 * fits : s->most) {
+        TR_TRY(bytes_of(s, too_large, &bytes));
+        if (bytes > limit) break;
+        fits = too_large;
+        out->bytes = bytes;
+        if (fits < s->most) continue;
+        if (!is_micro_batch(s))
+            return TR_FAIL(TR_ERR_USAGE, "--memory: %s = %lld still fits", s->key,
+                           (long long)(fits * s->unit));
+        out->units = fits;
+        return TR_OK;
+    }
+    out->next_bytes = bytes;
+    if (fits == 0)
+        return TR_FAIL(TR_ERR_MEMORY, "%s = %lld needs %s; --memory is %s", s->key,
+                       (long long)s->unit, tr_format_bytes((double)bytes, needs),
+                       tr_format_bytes((double)limit, has));
+    while (too_large - fits > 1) {
+        const int64_t middle = (fits + too_large) / 2;
+        TR_TRY(bytes_of(s, middle, &bytes));
+        if (bytes <= limit) {
+            fits = middle;
+            out->bytes = bytes;
+        } else {
+            too_large = middle;
+            out->next_bytes = bytes;
+        }
+    }
+    out->units = fits;
+    return TR_OK;
+}
+
+static void print_row(const search_t *s, const largest_t *row) {
+    char needs[32], next[32];
+    if (row->next_bytes == 0) {
+        printf("%-10s %12lld %12s  (data.train has no more samples)\n", row->precision,
+               (long long)(row->units * s->unit), tr_format_bytes((double)row->bytes, needs));
+        return;
+    }
+    printf("%-10s %12lld %12s %12lld %12s\n", row->precision, (long long)(row->units * s->unit),
+           tr_format_bytes((double)row->bytes, needs), (long long)((row->units + 1) * s->unit),
+           tr_format_bytes((double)row->next_bytes, next));
+}
+
+static tr_status_t write_json(const search_t *s, const largest_t *rows, size_t count) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(
+            list, json_pack("{s:s, s:I, s:I, s:o}", "precision", rows[i].precision, "value",
+                            (json_int_t)(rows[i].units * s->unit), "bytes",
+                            (json_int_t)rows[i].bytes, "next_bytes",
+                            rows[i].next_bytes ? json_integer((json_int_t)rows[i].next_bytes)
+                                               : json_null()));
+    return cmd_json_write(json_pack("{s:s, s:s, s:s, s:i, s:I, s:o}", "kind", "largest", "config",
+                                    s->o->path, "key", s->key, "ranks", s->o->ranks.value[0],
+                                    "memory_bytes", (json_int_t)s->o->memory, "rows", list),
+                          s->o->json);
+}
+
+tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o) {
+    search_t s = {.config = config, .o = o};
+    largest_t rows[] = {{.precision = "fp32"}, {.precision = "bf16"}};
+    char memory[32], assignment[32];
+    if (o->memory == 0)
+        return TR_FAIL(TR_ERR_USAGE, "--largest %s requires --memory SIZE, such as 16GiB",
+                       o->largest);
+    TR_TRY(choose_key(o, &s));
+    for (size_t i = 0; i < TR_COUNT(rows); i++) {
+        tr_snprintf(assignment, sizeof assignment, "precision=%s", rows[i].precision);
+        TR_TRY(tr_config_set(config, assignment, "plan --largest"));
+        TR_TRY(search(&s, &rows[i]));
+    }
+    if (!cmd_json_is_stdout(o->json)) {
+        printf("the largest %s of %s in %s per rank, on %d rank%s\n", s.key, o->path,
+               tr_format_bytes((double)o->memory, memory), o->ranks.value[0],
+               o->ranks.value[0] > 1 ? "s" : "");
+        printf("%-10s %12s %12s %12s %12s\n", "precision", "largest", "needs", "the next", "needs");
+        for (size_t i = 0; i < TR_COUNT(rows); i++) print_row(&s, &rows[i]);
+    }
+    return o->json ? write_json(&s, rows, TR_COUNT(rows)) : TR_OK;
+}

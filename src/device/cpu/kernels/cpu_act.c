@@ -1,0 +1,60 @@
+/* Activation functions. */
+#include "device/cpu/cpu_int.h"
+#include "device/cpu/cpu_types.h"
+#include <string.h>
+
+/* Operations per element, relative to a copy, to decide whether to use threads. */
+enum { COST_RELU = 1, COST_EXP = 8 };
+
+/* out[i] = value for all i; `value` reads elements with get(array). */
+#define MAP(cost, value)                                                                           \
+    do {                                                                                           \
+        int threads = cpu_threads(device, n * (cost));                                             \
+        CPU_BY_TYPE(                                                                               \
+            call->out[0].dtype, type_,                                                             \
+            _Pragma(                                                                               \
+                "omp parallel for simd num_threads(threads) schedule(static)") for (int64_t i = 0; \
+                                                                                    i < n; i++)    \
+                cpu_put(out, i, (value), type_));                                                  \
+    } while (0)
+#define get(array) cpu_get(array, i, type_)
+
+static size_t bytes_of(const tr_view_t *view) {
+    return (size_t)tr_shape_elems(&view->shape) * tr_dtype_bytes(view->dtype);
+}
+
+CPU_KERNEL(act_fwd) {
+    int64_t n = tr_shape_elems(&call->in[0].shape);
+    const void *x = call->in[0].data;
+    void *out = call->out[0].data;
+    switch (((const tr_act_attr_t *)call->attr)->act) {
+    case TR_ACT_NONE:
+        if (out != x) memcpy(out, x, bytes_of(&call->in[0]));
+        break;
+    case TR_ACT_RELU: MAP(COST_RELU, cpu_relu(get(x))); break;
+    case TR_ACT_GELU: MAP(COST_EXP, cpu_gelu(get(x))); break;
+    case TR_ACT_GELU_TANH: MAP(COST_EXP, cpu_gelu_tanh(get(x))); break;
+    case TR_ACT_SIGMOID: MAP(COST_EXP, cpu_sigmoid(get(x))); break;
+    case TR_ACT_TANH: MAP(COST_EXP, cpu_tanh(get(x))); break;
+    case TR_ACT_SILU: MAP(COST_EXP, cpu_silu(get(x))); break;
+    }
+    return TR_OK;
+}
+
+CPU_KERNEL(act_bwd) {
+    int64_t n = tr_shape_elems(&call->in[0].shape);
+    const void *dy = call->in[0].data, *v = call->in[1].data; /* v: x or y */
+    void *out = call->out[0].data;
+    switch (((const tr_act_attr_t *)call->attr)->act) {
+    case TR_ACT_NONE:
+        if (out != dy) memcpy(out, dy, bytes_of(&call->in[0]));
+        break;
+    case TR_ACT_RELU: MAP(COST_RELU, get(v) > 0.0f ? get(dy) : 0.0f); break;
+    case TR_ACT_GELU: MAP(COST_EXP, get(dy) * cpu_gelu_slope(get(v))); break;
+    case TR_ACT_GELU_TANH: MAP(COST_EXP, get(dy) * cpu_gelu_tanh_slope(get(v))); break;
+    case TR_ACT_SIGMOID: MAP(COST_RELU, get(dy) * get(v) * (1.0f - get(v))); break;
+    case TR_ACT_TANH: MAP(COST_RELU, get(dy) * ((1.0f - get(v)) * (1.0f + get(v)))); break;
+    case TR_ACT_SILU: MAP(COST_EXP, get(dy) * cpu_silu_slope(get(v))); break;
+    }
+    return TR_OK;
+}

@@ -1,0 +1,45 @@
+/*
+ * Convolutions of stride 1 with 3 x 3 or 5 x 5 filters by Winograd's algorithm, and their
+ * gradients. Private to src/device/cpu. 36 multiplications give 16 outputs of a 3 x 3 or 4 outputs
+ * of a 5 x 5 filter; direct sums need 144 and 100.
+ *
+ * Images are f32 (N, H, W, C), filters (K, r, r, C). Results are bitwise equal for any number of
+ * threads.
+ */
+#ifndef TR_DEVICE_CPU_WINOGRAD_CPU_WINOGRAD_H
+#define TR_DEVICE_CPU_WINOGRAD_CPU_WINOGRAD_H
+
+#include "device/cpu/cpu_int.h"
+
+typedef struct {
+    int64_t n, h, w, c;
+} cpu_images_t;
+
+/* y = x * filters, padded by pad_h rows above and pad_w columns on the left; the padding below and
+ * on the right follows from the size of y. */
+typedef struct {
+    cpu_images_t x, y;
+    int size; /* r */
+    int pad_h, pad_w;
+} cpu_winograd_t;
+
+/* Whether the convolution is supported and faster this way. If so, *out describes it. w: (K, r, r,
+ * C). */
+bool tr_cpu_winograd_suits(const tr_conv_attr_t *attr, const tr_view_t *x, const tr_view_t *w,
+                           const tr_view_t *y, cpu_winograd_t *out);
+
+size_t tr_cpu_winograd_fwd_scratch_bytes(const tr_device_t *device, const cpu_winograd_t *conv);
+size_t tr_cpu_winograd_bwd_data_scratch_bytes(const tr_device_t *device,
+                                              const cpu_winograd_t *conv);
+size_t tr_cpu_winograd_bwd_weights_scratch_bytes(const tr_device_t *device,
+                                                 const cpu_winograd_t *conv);
+
+/* y = act(x * w + bias); bias (K) may be NULL. */
+void tr_cpu_winograd_fwd(const tr_device_t *device, const cpu_winograd_t *conv, const float *x,
+                         const float *w, const float *bias, bool relu, float *y, void *scratch);
+void tr_cpu_winograd_bwd_data(const tr_device_t *device, const cpu_winograd_t *conv,
+                              const float *dy, const float *w, float *dx, void *scratch);
+void tr_cpu_winograd_bwd_weights(const tr_device_t *device, const cpu_winograd_t *conv,
+                                 const float *x, const float *dy, float *dw, void *scratch);
+
+#endif

@@ -1,0 +1,30 @@
+/*
+ * Private: causal attention of packed q, k, v by cuDNN: its fused flash engines recognise the
+ * sequence of products, mask and softmax that is written here. bf16 and fp16, no dropout.
+ */
+#ifndef TR_DEVICE_CUDA_CUDNN_CUDA_DNN_ATTENTION_H
+#define TR_DEVICE_CUDA_CUDNN_CUDA_DNN_ATTENTION_H
+
+#include "cuda_dnn.h"
+
+typedef struct {
+    int64_t samples, heads, steps, size; /* B, H, T, D; C = H D */
+    tr_dtype_t dtype;
+    bool backward;
+} cuda_dnn_attention_t;
+
+/* Addresses as of ATTENTION_FWD and ATTENTION_BWD in device/kernels.h. Forward writes y and lse;
+ * backward reads them and dy, and writes dqkv. */
+typedef struct {
+    void *qkv, *y, *lse, *dy, *dqkv;
+} cuda_dnn_attention_data_t;
+
+/* *out NULL: cuDNN has no engine for these sizes or this GPU, or none that is deterministic. */
+tr_status_t tr_cuda_dnn_attention_plan(tr_device_t *device, const cuda_dnn_attention_t *attention,
+                                       cuda_dnn_plan_t **out);
+tr_status_t tr_cuda_dnn_attention_run(tr_device_t *device, tr_stream_t *stream,
+                                      const cuda_dnn_plan_t *plan,
+                                      const cuda_dnn_attention_t *attention,
+                                      const cuda_dnn_attention_data_t *data, void *workspace);
+
+#endif

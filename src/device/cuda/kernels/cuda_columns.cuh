@@ -1,0 +1,129 @@
+/*
+ * Private: sums over the rows of a matrix (rows, columns), for batch and layer normalisation and
+ * biases.
+ *
+ * A functor gives one or two values for each element. A block takes a tile of columns and a chunk
+ * of rows; a thread adds N columns of every block_rows-th row, floats over SHORT rows and then
+ * doubles. The threads of a column are joined as a tree in shared memory, the chunks in scratch by
+ * a second kernel. Chunks follow from the shape alone, so the order is fixed.
+ *
+ * A functor F has
+ *     enum { N = columns per thread, SUMS = 1 or 2 };
+ *     void begin(int64_t column);                                reads what it needs of N columns
+ *     void add(int64_t row, int64_t column, float (&sum)[SUMS][N]);
+ * and one that finishes a column from its sums
+ *     void operator()(int64_t column, const double (&sum)[SUMS]);
+ */
+#ifndef TR_DEVICE_CUDA_KERNELS_CUDA_COLUMNS_CUH
+#define TR_DEVICE_CUDA_KERNELS_CUDA_COLUMNS_CUH
+
+#include "cuda_types.cuh"
+
+enum {
+    COLUMN_THREADS = 256,
+    COLUMN_SHORT = 32,           /* rows that are summed in floats */
+    COLUMN_CHUNKS = 1024,        /* most chunks of rows */
+    COLUMN_CHUNK_ELEMS = 1 << 14 /* elements that a chunk has at least */
+};
+
+typedef struct {
+    int64_t rows, columns;
+    int tile_threads; /* threads along the columns, a power of two up to 32 */
+    unsigned tiles, chunks;
+} column_layout_t;
+
+/* `pack` columns for each thread. The number of chunks does not depend on it. */
+static inline column_layout_t column_layout(int64_t rows, int64_t columns, int pack) {
+    column_layout_t l = {rows, columns, 1, 1, 1};
+    while (l.tile_threads < 32 && (int64_t)l.tile_threads * pack < columns) l.tile_threads *= 2;
+    const int64_t tile = (int64_t)l.tile_threads * pack;
+    l.tiles = (unsigned)((columns + tile - 1) / tile);
+    int64_t chunks = rows * columns / COLUMN_CHUNK_ELEMS, most = (1 << 18) / columns;
+    chunks = chunks < COLUMN_CHUNKS ? chunks : (int64_t)COLUMN_CHUNKS;
+    chunks = chunks < most ? chunks : most;
+    chunks = chunks < rows ? chunks : rows;
+    l.chunks = (unsigned)(chunks > 1 ? chunks : 1);
+    return l;
+}
+
+static inline size_t column_scratch_bytes(int64_t rows, int64_t columns, int sums) {
+    return (size_t)(column_layout(rows, columns, 1).chunks * columns * sums) * sizeof(double);
+}
+
+/* Adds over the block's threads with the same threadIdx % tile_threads; the result is in the first
+ * of them. */
+template <int N>
+static __device__ void join_rows(double (&sum)[N], int tile_threads, double *shared) {
+    double *own = shared + threadIdx.x * N;
+    __syncthreads(); /* what was joined before has been read */
+    for (int k = 0; k < N; k++) own[k] = sum[k];
+    for (int half = COLUMN_THREADS / 2; half >= tile_threads; half /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x < half)
+            for (int k = 0; k < N; k++) own[k] += own[half * N + k];
+    }
+    for (int k = 0; k < N; k++) sum[k] = own[k];
+}
+
+template <typename F>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    column_sums_kernel(F f, column_layout_t l, double *partial) {
+    const int N = F::N, SUMS = F::SUMS;
+    __shared__ double shared[COLUMN_THREADS * N];
+    const int64_t column =
+        ((int64_t)blockIdx.x * l.tile_threads + threadIdx.x % l.tile_threads) * N;
+    const int64_t first = l.rows * blockIdx.y / l.chunks,
+                  last = l.rows * (blockIdx.y + 1) / l.chunks;
+    const int block_rows = COLUMN_THREADS / l.tile_threads;
+    double total[SUMS][N] = {};
+    if (column < l.columns) {
+        f.begin(column);
+        for (int64_t row = first + threadIdx.x / l.tile_threads; row < last;) {
+            float sum[SUMS][N] = {};
+            for (int i = 0; i < COLUMN_SHORT && row < last; i++, row += block_rows)
+                f.add(row, column, sum);
+            for (int s = 0; s < SUMS; s++)
+                for (int k = 0; k < N; k++) total[s][k] += sum[s][k];
+        }
+    }
+    for (int s = 0; s < SUMS; s++) {
+        join_rows<N>(total[s], l.tile_threads, shared);
+        if ((int)threadIdx.x >= l.tile_threads || column >= l.columns) continue;
+        double *out = partial + ((int64_t)blockIdx.y * SUMS + s) * l.columns + column;
+        for (int k = 0; k < N; k++) out[k] = total[s][k];
+    }
+}
+
+enum { FINISH_COLUMNS = 8, FINISH_LANES = COLUMN_THREADS / FINISH_COLUMNS };
+
+/* A block joins the chunks of FINISH_COLUMNS columns. */
+template <int SUMS, typename G>
+static __global__ void __launch_bounds__(COLUMN_THREADS)
+    column_finish_kernel(G finish, int64_t columns, int chunks, const double *partial) {
+    __shared__ double shared[COLUMN_THREADS];
+    const int64_t column = (int64_t)blockIdx.x * FINISH_COLUMNS + threadIdx.x % FINISH_COLUMNS;
+    double total[SUMS];
+    for (int s = 0; s < SUMS; s++) {
+        double sum[1] = {0};
+        if (column < columns)
+            for (int i = (int)threadIdx.x / FINISH_COLUMNS; i < chunks; i += FINISH_LANES)
+                sum[0] += partial[((int64_t)i * SUMS + s) * columns + column];
+        join_rows<1>(sum, FINISH_COLUMNS, shared);
+        total[s] = sum[0];
+    }
+    if (threadIdx.x < FINISH_COLUMNS && column < columns) finish(column, total);
+}
+
+/* Both kernels; `partial` has column_scratch_bytes. */
+template <typename F, typename G>
+static tr_status_t sum_columns(tr_stream_t *stream, F f, G finish, int64_t rows, int64_t columns,
+                               void *partial) {
+    const column_layout_t l = column_layout(rows, columns, F::N);
+    CUDA_LAUNCH((column_sums_kernel<F>), dim3(l.tiles, l.chunks), COLUMN_THREADS, stream, f, l,
+                (double *)partial);
+    CUDA_LAUNCH((column_finish_kernel<F::SUMS, G>), cuda_blocks(columns, FINISH_COLUMNS, INT32_MAX),
+                COLUMN_THREADS, stream, finish, columns, (int)l.chunks, (const double *)partial);
+    return TR_OK;
+}
+
+#endif

@@ -1,0 +1,43 @@
+/* Gradients that are added where they belong. */
+#include "graph/graph_int.h"
+
+/* Whether a record between `writer` and `i` adds to the same sum: the order must stay. */
+static bool is_written_between(const tr_fuse_t *f, int writer, int i, tr_tensor_t sum) {
+    for (int k = writer + 1; k < i; k++)
+        if (tr_fuse_op(f, k)->row && tr_fuse_output(f, tr_fuse_op(f, k), sum) >= 0) return true;
+    return false;
+}
+
+/* A product that adds is A B + sum; with more than that, it would not be act(alpha A B) + sum. */
+static bool is_more_than_product(const tr_op_t *op) {
+    const tr_matmul_attr_t *m = op->attr;
+    return op->row->kernel == TR_K_MATMUL &&
+           (m->act != TR_ACT_NONE || m->alpha != 1.0f || m->beta != 0.0f);
+}
+
+/* CONV_BWD_DATA adds an input instead: fuse_add.c. */
+static bool can_add(const tr_fuse_t *f, const tr_op_t *op, int o) {
+    return op->row->kernel != TR_K_CONV_BWD_DATA && !is_more_than_product(op) &&
+           f->g->device->ops->kernels[op->row->kernel].adds >> o & 1;
+}
+
+/*
+ * any op -> t; accumulate(t) -> sum
+ * becomes the op, with its output added to sum, where the kernel can. t needs no memory. The bits
+ * are the same but for products, which add while they sum up.
+ */
+tr_status_t tr_fuse_accumulate(tr_fuse_t *f, int i, bool *out_done) {
+    if (!tr_fuse_is(f, i, TR_K_ACCUMULATE)) return TR_OK;
+    const tr_tensor_t t = tr_fuse_op(f, i)->in[0], sum = tr_fuse_op(f, i)->out[0];
+    if (!tr_fuse_is_private(f, t)) return TR_OK;
+    const int writer = tr_fuse_use(f, t)->writer;
+    tr_op_t *op = tr_fuse_op(f, writer);
+    const int o = tr_fuse_output(f, op, t);
+    if (!can_add(f, op, o) || is_written_between(f, writer, i, sum)) return TR_OK;
+    const tr_shape_t shape = *tr_shape_of(f->g, op->out[o]);
+    if (tr_shape_elems(&shape) != tr_shape_elems(tr_shape_of(f->g, t))) return TR_OK;
+    TR_TRY(tr_reshape(f->g, sum, &shape, &op->out[o]));
+    op->adds |= 1u << o;
+    tr_fuse_remove(f, i);
+    return *out_done = true, TR_OK;
+}

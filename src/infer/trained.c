@@ -1,0 +1,230 @@
+#include "trained.h"
+#include "weights/state.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Rank 0 reads the checkpoint and shares its preprocessing with every rank. */
+static tr_status_t find_weights(tr_trained_t *t, const char *path, tr_weights_t **weights) {
+    tr_status_t status = TR_OK;
+    const bool is_root = t->info->rank == 0;
+    if (is_root) {
+        status = tr_weights_open(path, weights);
+        if (status == TR_OK) status = tr_strdup((*weights)->path, &t->weights_path);
+        if (status == TR_OK) status = tr_strdup((*weights)->state_json, &t->state_json);
+        if (status == TR_OK) t->step = (*weights)->step;
+    }
+    TR_TRY(tr_world_agree(t->world, status));
+    TR_TRY(tr_world_broadcast_text(t->world, &t->weights_path, 0));
+    TR_TRY(tr_world_broadcast(t->world, &t->step, sizeof t->step, 0));
+    TR_TRY(tr_world_broadcast_text(t->world, &t->state_json, 0));
+    TR_TRY(tr_state_preprocess(t->state_json, t->weights_path, &t->kept));
+    tr_state_compare_model(t->state_json, t->config, &t->model_difference);
+    return t->model_difference.status;
+}
+
+static tr_status_t fill_root(tr_session_t *s, const tr_weights_t *weights) {
+    tr_snapshot_t *snapshot = NULL;
+    TR_TRY(tr_snapshot_create(s, &snapshot));
+    const tr_status_t status = tr_snapshot_load(snapshot, weights);
+    tr_snapshot_destroy(&snapshot);
+    return status;
+}
+
+/* For weights without a record of their run: keys that are set are used. */
+static void warn_not_known(const tr_trained_t *t) {
+    const tr_session_t *s = t->s;
+    const tr_normalize_t *input = &s->preprocess->input;
+    char used[192] = "they are not normalised";
+    if (strcmp(s->data.mean, "auto") != 0 && strcmp(s->data.std, "auto") != 0) return;
+    if (input->mean.count > 0)
+        snprintf(used, sizeof used, "they are normalised with mean %.9g%s and std %.9g%s",
+                 (double)input->mean.data[0], input->mean.count > 1 ? ",..." : "",
+                 (double)input->std.data[0], input->std.count > 1 ? ",..." : "");
+    TR_WARN(
+        "%s does not record how the inputs%s were normalised during training: here %s. Name the "
+        "run folder or checkpoints/step-NNNNNNNN instead, or set data.mean and data.std%s to the "
+        "values used in training",
+        t->weights_path, s->info.classes > 0 ? "" : " (and the targets)", used,
+        s->info.classes > 0 ? "" : ", data.target_mean and data.target_std");
+}
+
+/* The fields of samples in host memory are those of the training. */
+static tr_status_t describe_inputs(const tr_trained_t *t, tr_dataset_info_t *out) {
+    if (!t->kept || t->kept->shape.ndim == 0)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "%s does not record type and shape of the inputs: name the run folder or "
+                       "checkpoints/step-NNNNNNNN",
+                       t->weights_path);
+    tr_model_settings_t settings;
+    const tr_model_t *model;
+    tr_config_read(t->config, &tr_model_config, &settings);
+    TR_TRY(tr_model_find(settings.type, &model));
+    const tr_field_t x = {.name = "x",
+                          .dtype = t->kept->type,
+                          .shape = t->kept->shape,
+                          .sample_bytes = tr_shape_elems(&t->kept->shape) *
+                                          (int64_t)tr_dtype_bytes(t->kept->type),
+                          .kind = model->tokens ? TR_FIELD_TOKENS : TR_FIELD_VALUES};
+    *out = (tr_dataset_info_t){
+        .samples = 1, .field_count = 1, .field[0] = x, .classes = t->kept->classes, .read_unit = 1};
+    snprintf(out->description, sizeof out->description, "samples in memory");
+    return TR_OK;
+}
+
+static tr_status_t open_session(tr_trained_t *t, const tr_trained_params_t *params,
+                                const tr_weights_t *weights) {
+    tr_dataset_info_t inputs;
+    if (params->from_memory) TR_TRY(describe_inputs(t, &inputs));
+    /* Each rank predicts its own samples in memory. */
+    const tr_session_params_t session = {.evaluation = true,
+                                         .loaded = true,
+                                         .prediction = params->prediction,
+                                         .build = params->build,
+                                         .build_self = params->build_self,
+                                         .split = params->split,
+                                         .inputs = params->from_memory ? &inputs : NULL,
+                                         .kept = t->kept,
+                                         .precision = tr_state_precision(t->state_json),
+                                         .rank = params->from_memory ? 0 : t->info->rank,
+                                         .size = params->from_memory ? 1 : t->info->size};
+    TR_TRY(tr_session_create(t->config, t->world, &session, &t->s));
+    if (!t->kept && !params->build && t->info->rank == 0) warn_not_known(t);
+    tr_status_t status = tr_session_start(t->s, NULL);
+    if (status == TR_OK && weights) status = fill_root(t->s, weights);
+    TR_TRY(tr_world_agree(t->world, status));
+    if (weights && t->model_difference.length > 0)
+        TR_WARN("checkpoint %s was trained with a different [model]:%s\n"
+                "Its weights fit, but the results may be wrong: use the configuration it was "
+                "trained with (config.ini in its run folder)",
+                t->weights_path, t->model_difference.text);
+    return tr_state_broadcast(t->s, true);
+}
+
+/* TR_ERR_DATA if the shape of samples differs from the training. */
+static tr_status_t check_shape(const tr_trained_t *t, const tr_trained_params_t *params) {
+    tr_data_settings_t settings;
+    tr_dataset_t *data = NULL;
+    char was[96], is[96];
+    tr_config_read(t->config, &tr_data_config, &settings);
+    if (!t->kept || t->kept->shape.ndim == 0) return TR_OK;
+    if (tr_dataset_open(&settings, params->split, &data) == TR_OK && !data) return TR_OK;
+    tr_dataset_close(&data);
+    if (tr_dataset_open_inputs(&settings, params->split, &data) != TR_OK || !data) return TR_OK;
+    tr_status_t status = TR_OK;
+    const int x = tr_field_find(&data->info, "x");
+    if (x >= 0 && !tr_shape_equal(&data->info.field[x].shape, &t->kept->shape))
+        status =
+            TR_FAIL(TR_ERR_DATA,
+                    "the samples of %s have shape %s, but %s was trained on samples of shape %s: "
+                    "expected the same shape",
+                    data->info.description, tr_shape_format(&data->info.field[x].shape, is),
+                    t->weights_path, tr_shape_format(&t->kept->shape, was));
+    tr_dataset_close(&data);
+    return status;
+}
+
+/* The cause of a mismatch may be the data, or a model that differs from the checkpoint's. */
+static tr_status_t explain(const tr_trained_t *t, const tr_trained_params_t *params) {
+    tr_error_t error = *tr_error_last();
+    char text[TR_ERROR_MESSAGE_BYTES];
+    if (t->model_difference.length == 0) {
+        const tr_status_t status = check_shape(t, params);
+        return status == TR_ERR_DATA ? status : tr_error_set(&error);
+    }
+    snprintf(text, sizeof text,
+             "%.2000s\n"
+             "Checkpoint %.500s was trained with a different [model]:%.1000s\n"
+             "Use the configuration it was trained with (config.ini in its run folder)",
+             error.message, t->weights_path, t->model_difference.text);
+    memcpy(error.message, text, sizeof text);
+    return tr_error_set(&error);
+}
+
+tr_status_t tr_trained_open(const tr_trained_params_t *params, tr_trained_t *t) {
+    tr_weights_t *weights = NULL;
+    t->info = tr_world_info(t->world);
+    t->step = -1;
+    tr_status_t status = find_weights(t, params->weights, &weights);
+    if (status == TR_OK) {
+        status = open_session(t, params, weights);
+        if (status == TR_ERR_CONFIG && !params->from_memory) status = explain(t, params);
+    }
+    tr_weights_close(&weights);
+    return status;
+}
+
+void tr_trained_close(tr_trained_t *t) {
+    tr_session_destroy(&t->s);
+    tr_preprocess_destroy(&t->kept);
+    tr_str_free(&t->model_difference);
+    tr_free(&t->weights_path);
+    tr_free(&t->state_json);
+}
+
+tr_status_t tr_trained_is_classifier(const tr_trained_t *t, bool *out) {
+    const tr_session_t *s = t->s;
+    *out = s->model.loss == TR_LOSS_CROSS_ENTROPY ||
+           (s->model.loss == TR_LOSS_AUTO && s->data.classes > 0);
+    if (s->model.loss != TR_LOSS_AUTO || s->data.classes >= 0) return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "%s does not record the data that the model was trained on: set "
+                   "data.classes to the number of classes, or to 0 for a regression",
+                   t->weights_path);
+}
+
+/* -- scores ------------------------------------------------------------------------------------ */
+
+typedef struct {
+    tr_trained_scores_t *scores;
+    int y;         /* index of the field "y" */
+    float *output; /* (micro_batch, width) */
+} pass_t;
+
+static tr_status_t add_batch(void *self, tr_session_t *s, const tr_batch_t *batch) {
+    pass_t *p = self;
+    tr_trained_scores_t *scores = p->scores;
+    TR_TRY(tr_tensor_read(s->g, s->result.output, p->output));
+    if (scores->classes)
+        tr_class_counts_add(scores->classes, p->output, batch->field[p->y], batch->weight,
+                            s->order.micro_batch);
+    else
+        tr_target_sums_add(scores->targets, p->output, batch->field[p->y], batch->weight,
+                           s->order.micro_batch);
+    return TR_OK;
+}
+
+static tr_status_t prepare(const tr_session_t *s, pass_t *p) {
+    const tr_shape_t *shape = tr_shape_of(s->g, s->result.output);
+    const int64_t width = tr_shape_elems(shape) / s->order.micro_batch;
+    p->y = tr_field_find(&s->info, "y");
+    if (p->y < 0 || shape->ndim != 2)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "eval requires a model with one output and one y per sample; model.type = "
+                       "%s is not such a model",
+                       s->model.type);
+    TR_TRY(tr_alloc((size_t)tr_shape_elems(shape) * sizeof *p->output, "outputs", &p->output));
+    return s->info.classes > 0 ? tr_class_counts_create(width, &p->scores->classes)
+                               : tr_target_sums_create(width, &p->scores->targets);
+}
+
+tr_status_t tr_trained_evaluate(tr_trained_t *t, tr_split_t split, tr_trained_scores_t *out) {
+    pass_t p = {.scores = out};
+    *out = (tr_trained_scores_t){0};
+    if (t->s->info.tokens > 0) /* a language model: a loss, and no output of the whole sample */
+        return tr_session_evaluate(t->s, split, NULL, NULL, NULL, &out->outcome);
+    tr_status_t status = prepare(t->s, &p);
+    if (status == TR_OK)
+        status = tr_session_evaluate(t->s, split, add_batch, &p, NULL, &out->outcome);
+    tr_free(&p.output);
+    TR_TRY(status);
+    return out->classes ? tr_class_counts_reduce(out->classes, t->world)
+                        : tr_target_sums_reduce(out->targets, t->world);
+}
+
+void tr_trained_scores_free(tr_trained_scores_t *scores) {
+    tr_class_counts_destroy(&scores->classes);
+    tr_target_sums_destroy(&scores->targets);
+}

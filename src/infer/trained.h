@@ -1,0 +1,53 @@
+/*
+ * A trained model: a session without training, with the weights of a checkpoint. Used by eval,
+ * predict, tr_evaluate and tr_predictor_open.
+ */
+#ifndef TR_INFER_TRAINED_H
+#define TR_INFER_TRAINED_H
+
+#include "score.h"
+#include "session/session.h"
+
+typedef struct {
+    tr_world_t *world; /* world and config are borrowed */
+    const tr_world_info_t *info;
+    const tr_config_t *config;
+    tr_session_t *s;
+    char *weights_path;        /* the opened folder or file */
+    char *state_json;          /* "": unknown */
+    tr_preprocess_t *kept;     /* preprocessing of the checkpoint; NULL: unknown */
+    int64_t step;              /* -1: unknown */
+    tr_str_t model_difference; /* between configuration and checkpoint, one line per key */
+} tr_trained_t;
+
+typedef struct {
+    const char *weights; /* path for tr_weights_open */
+    tr_split_t split;    /* the split to open */
+    bool prediction;     /* outputs only: the data need no labels */
+    bool from_memory;    /* prediction of samples in host memory: no data are opened */
+    /* If not NULL, builds the programs of a session without data, as in tr_session_params_t. */
+    tr_status_t (*build)(tr_session_t *s, void *self);
+    void *build_self;
+} tr_trained_params_t;
+
+/*
+ * Opens weights and session. The caller sets out->world and out->config, and calls tr_trained_close
+ * also after an error. Collective.
+ */
+tr_status_t tr_trained_open(const tr_trained_params_t *params, tr_trained_t *out);
+void tr_trained_close(tr_trained_t *trained);
+
+/* Whether the model is a classifier. TR_ERR_CONFIG: the checkpoint does not record it. */
+tr_status_t tr_trained_is_classifier(const tr_trained_t *trained, bool *out);
+
+/* The scores of one pass over a split. Language models have neither classes nor targets. */
+typedef struct {
+    tr_eval_outcome_t outcome;
+    tr_class_counts_t *classes; /* of a classifier, else NULL */
+    tr_target_sums_t *targets;  /* of a regression, else NULL */
+} tr_trained_scores_t;
+/* Collective. Free `out` with tr_trained_scores_free, also after an error. */
+tr_status_t tr_trained_evaluate(tr_trained_t *trained, tr_split_t split, tr_trained_scores_t *out);
+void tr_trained_scores_free(tr_trained_scores_t *scores);
+
+#endif

@@ -1,0 +1,403 @@
+#include "metrics.h"
+#include "base/json_text.h"
+#include "trainer/clock.h"
+#include "trainer/log.h"
+#include "trainer/mem.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+size_t tr_report_peak_bytes(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return (size_t)usage.ru_maxrss * 1024;
+}
+
+static json_t *number(double v) {
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+/* Time that was not measured counts as compute. */
+static double known_sec(double sec) {
+    return isfinite(sec) ? sec : 0;
+}
+
+tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64_t log_every,
+                           const char *version) {
+    *r = (tr_report_t){.s = s,
+                       .run = run,
+                       .log_every = log_every,
+                       .version = version,
+                       .gradient = tr_report_gradient_new(),
+                       .last_loss = NAN,
+                       .epoch_loss = NAN,
+                       .epoch_accuracy = NAN,
+                       .last_accuracy = NAN,
+                       .valid_terms = NAN,
+                       .valid_loss = NAN,
+                       .valid_accuracy = NAN,
+                       .test_loss = NAN,
+                       .test_accuracy = NAN};
+    r->start_sec = r->window.since = r->epoch.since = tr_clock_sec();
+    if (!run) return TR_OK;
+    char now[32];
+    tr_clock_iso8601(now);
+    TR_TRY(tr_strdup(now, &r->started));
+    return tr_progress_create(STDERR_FILENO, &r->line);
+}
+
+void tr_report_close(tr_report_t *r) {
+    tr_progress_destroy(&r->line);
+    tr_free(&r->started);
+    tr_str_free(&r->text);
+    tr_report_ranks_close(&r->ranks);
+}
+
+/* -- over a restart ---------------------------------------------------------------------------- */
+
+static json_t *sums_json(const tr_report_sums_t *sums) {
+    return json_pack("{s:I, s:f, s:f, s:o, s:f, s:o, s:f, s:f}", "steps", (json_int_t)sums->steps,
+                     "skipped", (double)sums->steps - sums->counted, "loss", sums->loss, "accuracy",
+                     number(sums->accuracy), "stall", sums->stall, "exposed", number(sums->exposed),
+                     "seconds", sums->seconds, "age", tr_clock_sec() - sums->since);
+}
+
+json_t *tr_report_state(const tr_report_t *r) {
+    json_t *state =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "window", sums_json(&r->window), "epoch",
+                  sums_json(&r->epoch), "epoch_loss", number(r->epoch_loss), "epoch_accuracy",
+                  number(r->epoch_accuracy), "valid_loss", number(r->valid_loss), "valid_accuracy",
+                  number(r->valid_accuracy), "valid_is_new", r->has_new_valid);
+    if (state) tr_report_gradient_add(&r->gradient, state);
+    return state;
+}
+
+static double number_of(const json_t *object, const char *key) {
+    const json_t *value = json_object_get(object, key);
+    return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+static void restore_sums(const json_t *from, tr_report_sums_t *out) {
+    if (!json_is_object(from)) return;
+    const json_int_t steps = json_integer_value(json_object_get(from, "steps"));
+    *out = (tr_report_sums_t){.steps = steps,
+                              .counted = (double)steps - number_of(from, "skipped"),
+                              .loss = number_of(from, "loss"),
+                              .accuracy = number_of(from, "accuracy"),
+                              .stall = number_of(from, "stall"),
+                              .exposed = number_of(from, "exposed"),
+                              .seconds = number_of(from, "seconds"),
+                              .since = tr_clock_sec() - number_of(from, "age")};
+}
+
+tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_pending,
+                             const json_t *state) {
+    if (!r->run) return TR_OK;
+    restore_sums(json_object_get(state, "window"), &r->window);
+    restore_sums(json_object_get(state, "epoch"), &r->epoch);
+    r->window.since = tr_clock_sec();
+    r->gradient = tr_report_gradient_restore(state);
+    r->epoch_loss = number_of(state, "epoch_loss");
+    r->epoch_accuracy = number_of(state, "epoch_accuracy");
+    r->valid_loss = number_of(state, "valid_loss");
+    r->valid_accuracy = number_of(state, "valid_accuracy");
+    r->has_new_valid = json_is_true(json_object_get(state, "valid_is_new"));
+    return tr_run_metrics_rewind(r->run, step, !valid_pending);
+}
+
+/* -- language models --------------------------------------------------------------------------- */
+
+/* Tokens per step, for rates; 0: not a language model. */
+static double step_tokens(const tr_session_t *s) {
+    return s->info.tokens > 0 ? (double)(s->order.batch_size * s->sample_terms) : 0;
+}
+
+/* Adds the perplexity exp(loss) to the results of a language model. */
+static void add_perplexity(const tr_session_t *s, const char *key, double loss, json_t *to) {
+    if (step_tokens(s) > 0) json_object_set_new(to, key, number(exp(loss)));
+}
+
+/* -- steps ------------------------------------------------------------------------------------- */
+
+/* The weight of a step in the means of loss and accuracy: 1, or less with unlabelled samples or a
+ * skipped update. */
+static double share_of(const tr_report_t *r, const tr_step_outcome_t *o) {
+    const tr_session_t *s = r->s;
+    return o->finite ? o->terms / (double)(s->order.batch_size * s->sample_terms) : 0;
+}
+
+static void add_step(tr_report_sums_t *sum, const tr_step_outcome_t *o, double share,
+                     double seconds, double saving) {
+    sum->steps++;
+    sum->counted += share;
+    if (share > 0) sum->loss += share * o->loss;
+    if (share > 0) sum->accuracy += share * o->accuracy;
+    sum->stall += o->stall_sec;
+    sum->exposed += o->exposed_sec;
+    sum->busy += o->busy_sec;
+    sum->seconds += seconds;
+    sum->saving += saving;
+}
+
+static tr_progress_t progress(const tr_report_t *r, int64_t step, double lr) {
+    const tr_session_t *s = r->s;
+    const double epoch = (double)(step + 1) / s->steps_per_epoch,
+                 sec = r->window.seconds > 0 ? r->window.seconds : 1;
+    tr_progress_t p = {.step = step + 1,
+                       .steps = s->total_steps,
+                       .epochs = s->train.steps > 0 ? 0 : s->train.epochs,
+                       .lr = lr,
+                       .loss = r->last_loss,
+                       .accuracy = r->last_accuracy,
+                       .samples_per_sec = (double)s->order.batch_size / r->smooth_sec,
+                       .tokens_per_sec = step_tokens(s) / r->smooth_sec,
+                       .tflops = tr_report_tflops(&r->rate, 1 / r->smooth_sec),
+                       .mfu = tr_report_mfu(&r->rate, 1 / r->smooth_sec),
+                       .data_stall = r->window.stall / sec,
+                       .comm_exposed = r->window.exposed / sec,
+                       .eta_sec = (double)(s->total_steps - step - 1) * r->smooth_sec,
+                       .phase = "train"};
+    p.epoch = (int64_t)ceil(epoch - 1e-9);
+    /* the last step extends past the end */
+    if (p.epochs > 0 && p.epoch > p.epochs) p.epoch = p.epochs;
+    p.epoch_fraction = fmin(1, epoch - (double)(p.epoch - 1));
+    return p;
+}
+
+/* A full disk loses lines but does not end the run. */
+static void write_line(tr_report_t *r, json_t *line) {
+    if (tr_run_metrics(r->run, line) == TR_OK || r->lines_lost++ > 0) return;
+    TR_WARN("metrics.jsonl will lack lines, training continues: %s", tr_error_last()->message);
+}
+
+static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
+    const double n = (double)r->window.steps, sec = r->window.seconds, counted = r->window.counted;
+    json_t *line = json_pack(
+        "{s:I, s:f, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}", "step", (json_int_t)(step + 1),
+        "epoch", (double)(step + 1) / r->s->steps_per_epoch, "loss",
+        number(r->window.loss / counted), "accuracy", number(r->window.accuracy / counted), "lr",
+        lr, "grad_norm", number(tr_round_digits(o->grad_norm, 9)), "samples_per_sec",
+        tr_json_measured(n * (double)r->s->order.batch_size / sec), "data_stall",
+        tr_json_measured(r->window.stall / sec), "comm_exposed",
+        tr_json_measured(r->window.exposed / sec), "time",
+        tr_json_measured(tr_clock_sec() - r->start_sec));
+    json_object_set_new(line, "unix_time", json_real(round(1e3 * tr_clock_unix_sec()) / 1e3));
+    json_object_set_new(line, "session", json_integer(r->session));
+    tr_report_gradient_line(&r->gradient, line);
+    tr_report_rate_add(&r->rate, n / sec, line);
+    const double compute = sec - r->window.stall - known_sec(r->window.exposed) - r->window.saving;
+    json_object_set_new(line, "compute", tr_json_measured(compute / sec));
+    json_object_set_new(line, "comm_busy", tr_json_measured(r->window.busy / sec));
+    json_object_set_new(line, "checkpoint", tr_json_measured(r->window.saving / sec));
+    if (tr_report_ranks_line(&r->ranks, r->s->world, line) != TR_OK)
+        TR_WARN("%s", tr_error_last()->message);
+    if (isfinite(o->topk)) json_object_set_new(line, "topk", json_real(o->topk));
+    add_perplexity(r->s, "perplexity", r->window.loss / counted, line);
+    if (step_tokens(r->s) > 0)
+        json_object_set_new(line, "tokens_per_sec", tr_json_measured(n * step_tokens(r->s) / sec));
+    write_line(r, line);
+}
+
+tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
+    const double now = tr_clock_sec(), seconds = now - r->window.since, share = share_of(r, o);
+    if (r->whole.steps == 0) r->first_step_sec = tr_clock_since_exec_sec();
+    /* after the previous step */
+    const double saving = r->save_sec - r->saved_sec;
+    r->saved_sec = r->save_sec;
+    r->window.since = now;
+    add_step(&r->window, o, share, seconds, saving);
+    add_step(&r->epoch, o, share, seconds, saving);
+    add_step(&r->whole, o, share, seconds, saving);
+    const double exposed = known_sec(o->exposed_sec);
+    tr_watchdog_add_times(r->s->world, seconds - o->stall_sec - exposed - saving, o->stall_sec,
+                          exposed);
+    if (!r->run) return TR_OK;
+    tr_report_gradient_step(&r->gradient, o);
+    tr_report_ranks_step(&r->ranks, seconds);
+    const double keep = r->whole.steps < 20 ? 0.8 : 0.98;
+    r->smooth_sec = r->smooth_sec > 0 ? keep * r->smooth_sec + (1 - keep) * seconds : seconds;
+    if (share > 0) {
+        r->last_loss = isnan(r->last_loss) ? o->loss : keep * r->last_loss + (1 - keep) * o->loss;
+        r->last_accuracy = isnan(r->last_accuracy)
+                               ? o->accuracy
+                               : keep * r->last_accuracy + (1 - keep) * o->accuracy;
+    }
+    const tr_progress_t p = progress(r, step, lr);
+    tr_progress_draw(r->line, &p);
+    if ((step + 1) % r->log_every != 0 && step + 1 != r->s->total_steps) return TR_OK;
+    tr_progress_plain(r->line, &p);
+    write_metrics(r, step, lr, o);
+    memset(&r->window, 0, sizeof r->window);
+    r->window.since = now;
+    return TR_OK;
+}
+
+/* -- epochs and evaluations -------------------------------------------------------------------- */
+
+static void append_accuracy(const tr_session_t *s, tr_str_t *text, const char *name, double terms,
+                            double loss, double accuracy) {
+    if (terms == 0)
+        tr_str_printf(text, "  %s loss none: no sample has a label", name);
+    else if (!isfinite(loss))
+        tr_str_printf(text, "  %s loss not finite", name);
+    else /* regression losses may have any magnitude */
+        tr_str_printf(text,
+                      loss != 0 && (fabs(loss) < 1e-3 || fabs(loss) >= 1e4) ? "  %s loss %.3e"
+                                                                            : "  %s loss %.4f",
+                      name, loss);
+    if (!isnan(accuracy)) tr_str_printf(text, " accuracy %.2f %%", 100 * accuracy);
+    if (step_tokens(s) > 0 && isfinite(loss)) tr_str_printf(text, " perplexity %.4g", exp(loss));
+}
+
+void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
+    const double n = (double)r->epoch.steps, counted = r->epoch.counted, now = tr_clock_sec();
+    tr_str_t *text = &r->text;
+    char took[32];
+    if (n > 0) {
+        r->epoch_loss = r->epoch.loss / counted;
+        r->epoch_accuracy = r->epoch.accuracy / counted;
+    }
+    if (r->run && n > 0) {
+        /* An epoch that ends within a step counts as whole. Only a run that ends within an epoch
+         * shows a fraction. */
+        const double per_epoch = r->s->steps_per_epoch,
+                     epochs = (double)steps_done / per_epoch + 1e-9;
+        const bool is_whole = (epochs - floor(epochs)) * per_epoch < 1;
+        text->length = 0;
+        tr_str_printf(text, "epoch %.*f", is_whole ? 0 : 2, is_whole ? floor(epochs) : epochs);
+        if (r->s->train.steps == 0) tr_str_printf(text, "/%lld", (long long)r->s->train.epochs);
+        if (counted > 0)
+            append_accuracy(r->s, text, "train", counted, r->epoch_loss, r->epoch_accuracy);
+        else
+            tr_str_append(text, "  train loss none: every update was skipped, or no sample has a "
+                                "label");
+        if (r->has_new_valid)
+            append_accuracy(r->s, text, "valid", r->valid_terms, r->valid_loss, r->valid_accuracy);
+        if (r->has_new_valid && r->valid_step > 0 && r->valid_step != steps_done)
+            tr_str_printf(text, " (step %lld)", (long long)r->valid_step);
+        r->has_new_valid = false;
+        const double tokens = step_tokens(r->s);
+        tr_str_printf(text, "  %s  %.0f %s/s", tr_format_duration(now - r->epoch.since, took),
+                      n * (tokens > 0 ? tokens : (double)r->s->order.batch_size) / r->epoch.seconds,
+                      tokens > 0 ? "tokens" : "samples");
+        if (text->text) TR_INFO("%s", text->text);
+    }
+    memset(&r->epoch, 0, sizeof r->epoch);
+    r->epoch.since = now;
+}
+
+tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_outcome_t *v,
+                            double seconds, bool is_best) {
+    r->valid_step = steps_done;
+    r->valid_terms = v->terms;
+    r->valid_loss = v->loss;
+    r->valid_accuracy = v->accuracy;
+    r->has_new_valid = true;
+    r->window.since += seconds; /* evaluations are not part of the step time */
+    if (!r->run) return TR_OK;
+    json_t *line = json_pack("{s:I, s:f, s:o, s:o, s:o, s:b}", "step", (json_int_t)steps_done,
+                             "epoch", (double)steps_done / r->s->steps_per_epoch, "valid_loss",
+                             number(v->loss), "valid_accuracy", number(v->accuracy), "valid_sec",
+                             tr_json_measured(seconds), "best", is_best);
+    add_perplexity(r->s, "valid_perplexity", v->loss, line);
+    write_line(r, line);
+    return TR_OK;
+}
+
+tr_status_t tr_report_test(tr_report_t *r, const tr_eval_outcome_t *v, double seconds) {
+    r->test_loss = v->loss;
+    r->test_accuracy = v->accuracy;
+    tr_str_t text = {0};
+    if (!r->run) return TR_OK;
+    append_accuracy(r->s, &text, "test ", v->terms, v->loss, v->accuracy);
+    if (text.text)
+        TR_INFO("%s  (%.0f %s, %.1f s)", text.text + 2, v->terms,
+                step_tokens(r->s) > 0 ? "tokens" : "samples", seconds);
+    tr_str_free(&text);
+    return TR_OK;
+}
+
+/* -- summary ----------------------------------------------------------------------------------- */
+
+static void describe_run(const tr_report_t *r, int64_t steps_done, json_t *o) {
+    const tr_session_t *s = r->s;
+    const tr_world_info_t *w = tr_world_info(s->world);
+    char now[32];
+    tr_clock_iso8601(now);
+    json_object_update_new(
+        o, json_pack(
+               "{s:s, s:s, s:I, s:I, s:I, s:f, s:o, s:s, s:s, s:s, s:s, s:i, s:i, s:s, s:s, s:s}",
+               "model", s->model.type, "dataset", s->info.description, "classes",
+               (json_int_t)s->info.classes, "batch_size", (json_int_t)s->order.batch_size,
+               "micro_batch", (json_int_t)s->order.micro_batch, "learning_rate", s->optim.lr,
+               "epochs", json_real((double)steps_done / s->steps_per_epoch), "optimizer",
+               s->optim.type, "precision", tr_precision_name((tr_precision_t)s->main.precision),
+               "device", s->device->ops->name, "device_description", s->device->description,
+               "hosts", w->nodes, "threads", s->device->threads, "mpi", w->mpi_version, "started",
+               r->started, "finished", now));
+    const char *name = tr_config_get(s->config, "run.name");
+    json_object_set_new(o, "name", json_string(*name ? name : tr_file_name(tr_run_dir(r->run))));
+    const tr_dataset_t *valid = s->dataset[TR_SPLIT_VALID];
+    json_object_set_new(o, "valid_dataset",
+                        valid ? json_string(valid->info.description) : json_null());
+    json_object_set_new(o, "seed", json_integer(s->train.seed));
+    json_object_set_new(o, "checkpoint_stall_sec", tr_json_measured(r->save_sec));
+    json_object_set_new(o, "commit", json_string(r->version));
+}
+
+bool tr_report_is_done(const tr_run_t *run, int64_t steps) {
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/summary.json", tr_run_dir(run)) >= (int)sizeof path)
+        return false;
+    json_t *summary = json_load_file(path, 0, NULL);
+    const char *status = json_string_value(json_object_get(summary, "status"));
+    const bool done = status && strcmp(status, "done") == 0 &&
+                      json_integer_value(json_object_get(summary, "steps")) == steps;
+    json_decref(summary);
+    return done;
+}
+
+tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
+    /* The summary of a run that was already complete must not lose its measurements. */
+    if (!r->run || (r->whole.steps == 0 && tr_report_is_done(r->run, end->steps))) return TR_OK;
+    const double sec = r->whole.seconds > 0 ? r->whole.seconds : 1;
+    json_t *o = json_pack(
+        "{s:s, s:I, s:I, s:o, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}",
+        "status", end->status, "steps", (json_int_t)end->steps, "samples",
+        (json_int_t)(end->steps * r->s->order.batch_size), "wall_sec",
+        tr_json_measured(tr_clock_sec() - r->start_sec), "ranks", r->s->params.size, "parameters",
+        (json_int_t)r->s->parameters, "loss", number(r->epoch_loss), "valid_loss",
+        number(r->valid_loss), "valid_accuracy", number(r->valid_accuracy), "test_loss",
+        number(r->test_loss), "test_accuracy", number(r->test_accuracy), "samples_per_sec",
+        tr_json_measured((double)r->whole.steps * (double)r->s->order.batch_size / sec),
+        "data_stall", tr_json_measured(r->whole.stall / sec), "comm_exposed",
+        tr_json_measured(r->whole.exposed / sec), "memory_planned_bytes",
+        (json_int_t)(tr_graph_memory(r->s->g).total + end->host_bytes), "memory_peak_bytes",
+        (json_int_t)tr_report_peak_bytes(), "first_step_sec", tr_json_measured(r->first_step_sec));
+    if (!o) return TR_FAIL(TR_ERR_INTERNAL, "cannot create the summary");
+    size_t arena_bytes;
+    (void)tr_graph_region(r->s->g, TR_ROLE_ACTIVATION, &arena_bytes);
+    json_object_set_new(o, "memory_arena_bytes", json_integer((json_int_t)arena_bytes));
+    json_object_set_new(o, "memory_base_bytes", json_integer((json_int_t)r->base_bytes));
+    json_object_set_new(o, "best_valid_loss", number(end->best_loss));
+    json_object_set_new(o, "best_valid_accuracy", number(end->best_accuracy));
+    json_object_set_new(o, "best_step",
+                        end->best_step >= 0 ? json_integer(end->best_step) : json_null());
+    json_object_set_new(o, "skipped", json_integer(end->skipped));
+    tr_report_gradient_add(&r->gradient, o);
+    tr_report_rate_add(&r->rate, (double)r->whole.steps / sec, o);
+    add_perplexity(r->s, "valid_perplexity", r->valid_loss, o);
+    if (step_tokens(r->s) > 0)
+        json_object_set_new(o, "tokens_per_sec",
+                            tr_json_measured((double)r->whole.steps * step_tokens(r->s) / sec));
+    if (r->lines_lost > 0)
+        json_object_set_new(o, "metrics_lines_lost", json_integer(r->lines_lost));
+    if (strcmp(end->status, "failed") == 0)
+        json_object_set_new(o, "error", json_string(tr_error_last()->message));
+    if (end->engine) json_object_set_new(o, "engine", json_string(end->engine));
+    describe_run(r, end->steps, o);
+    return tr_run_summary(r->run, o);
+}

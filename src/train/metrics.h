@@ -1,0 +1,85 @@
+/*
+ * Reports of rank 0: the progress line, metrics.jsonl, a log line per epoch, summary.json. On other
+ * ranks (run is NULL) every call does nothing. Private to src/train.
+ */
+#ifndef TR_TRAIN_METRICS_H
+#define TR_TRAIN_METRICS_H
+
+#include "session/session.h"
+#include "run/run.h"
+#include "metrics_gradient.h"
+#include "metrics_ranks.h"
+#include "metrics_rate.h"
+
+/* Sums over some steps. since: when they began. counted: the number of steps in loss and accuracy;
+ * a skipped update counts 0, and a step with unlabelled samples counts the fraction of labelled
+ * ones. */
+typedef struct {
+    int64_t steps;
+    double counted, loss, accuracy, stall, exposed, busy, seconds, since;
+    double saving; /* seconds for copies of checkpoints */
+} tr_report_sums_t;
+
+typedef struct {
+    tr_session_t *s;
+    tr_run_t *run; /* borrowed; NULL: silent */
+    tr_progress_line_t *line;
+    int64_t log_every;
+    const char *version;              /* borrowed */
+    double start_sec, first_step_sec; /* start of training; first step, since exec */
+    double save_sec;  /* time that training waited for checkpoints; set by the loop */
+    double saved_sec; /* save_sec at the last step */
+    tr_report_ranks_t ranks;
+    tr_report_gradient_t gradient;
+    tr_report_rate_t rate; /* set by the loop */
+    int64_t session;       /* number of the session; set by the loop */
+    /* since the last metrics line, the start of the epoch, the start */
+    tr_report_sums_t window, epoch, whole;
+    /* smoothed, for the progress line; smooth_sec of a step, 0: none yet */
+    double smooth_sec;
+    double last_loss, last_accuracy;
+    /* training means of the last complete epoch; NaN if there is none */
+    double epoch_loss, epoch_accuracy;
+    /* NaN if there is none */
+    int64_t valid_step; /* of the last validation of this session; 0: none */
+    double valid_terms, valid_loss, valid_accuracy, test_loss, test_accuracy;
+    bool has_new_valid; /* since the last epoch line */
+    /* memory of the process before the planned memory: code, libraries, data sets */
+    size_t base_bytes;
+    char *started;
+    int64_t lines_lost; /* of metrics.jsonl, because the disk was full */
+    tr_str_t text;      /* of an epoch line; reused, so that only the first one allocates */
+} tr_report_t;
+
+tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64_t log_every,
+                           const char *version);
+/* The state to save in a checkpoint, so that sums continue after a resume. New reference. */
+json_t *tr_report_state(const tr_report_t *r);
+/* Continues after step `step` from the result of tr_report_state (NULL: none). valid_pending: the
+ * validation of this step will be done (again). */
+tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_pending, const json_t *state);
+/* Whether the summary in the folder is that of a completed run of `steps` steps. */
+bool tr_report_is_done(const tr_run_t *run, int64_t steps);
+void tr_report_close(tr_report_t *r);
+/* Peak memory of the process. */
+size_t tr_report_peak_bytes(void);
+/* After step `step` (counted from 0). */
+tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o);
+tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_outcome_t *v,
+                            double seconds, bool is_best);
+/* Logs one line for the epoch that ends with `steps_done`. */
+void tr_report_epoch(tr_report_t *r, int64_t steps_done);
+tr_status_t tr_report_test(tr_report_t *r, const tr_eval_outcome_t *v, double seconds);
+typedef struct {
+    const char *status;
+    const char *engine;              /* of the collectives; NULL: one rank */
+    int64_t steps;                   /* done */
+    int64_t skipped;                 /* updates, by train.on_nan */
+    int64_t best_step;               /* -1: unknown */
+    double best_loss, best_accuracy; /* of the best validation; not finite: none */
+    size_t host_bytes;
+} tr_report_end_t;
+/* Writes summary.json. The summary of a completed run is unchanged if no step was added. */
+tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end);
+
+#endif

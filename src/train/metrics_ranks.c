@@ -1,0 +1,100 @@
+#include "metrics_ranks.h"
+#include "run/run.h"
+#include "trainer/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEAST_SEC 0.05 /* reported by every rank before fractions are computed */
+
+/* -- step times -------------------------------------------------------------------------------- */
+
+void tr_report_ranks_step(tr_report_ranks_t *r, double seconds) {
+    r->step_sec[r->count++ % TR_RECENT_TIMES] = (float)seconds;
+}
+
+static int compare(const void *a, const void *b) {
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* Rounded up: the median of two is the larger. */
+static double quantile_ms(const float *sorted, size_t count, double q) {
+    const size_t at = (size_t)(q * (double)count);
+    return 1000 * (double)sorted[at < count ? at : count - 1];
+}
+
+static void put_step_times(tr_report_ranks_t *r, json_t *line) {
+    const size_t count = r->count < TR_RECENT_TIMES ? (size_t)r->count : TR_RECENT_TIMES;
+    if (count == 0) return;
+    qsort(r->step_sec, count, sizeof *r->step_sec, compare);
+    json_object_set_new(line, "step_ms", tr_json_measured(quantile_ms(r->step_sec, count, 0.5)));
+    json_object_set_new(line, "step_ms_p95",
+                        tr_json_measured(quantile_ms(r->step_sec, count, 0.95)));
+    r->count = 0;
+}
+
+/* -- ranks ------------------------------------------------------------------------------------- */
+
+/* Fractions of the time of one rank since `base`. */
+static void shares(const tr_rank_times_t *now, const tr_rank_times_t *base, double out[3]) {
+    const double times[3] = {now->compute_sec - base->compute_sec, now->data_sec - base->data_sec,
+                             now->wait_sec - base->wait_sec};
+    const double sum = times[0] + times[1] + times[2];
+    for (int i = 0; i < 3; i++) out[i] = sum > 0 ? times[i] / sum : 0;
+}
+
+static bool have_moved(const tr_report_ranks_t *r, int size) {
+    for (int i = 0; i < size; i++) {
+        const tr_rank_times_t *now = &r->now[i], *base = &r->base[i];
+        if (now->compute_sec + now->data_sec + now->wait_sec - base->compute_sec - base->data_sec -
+                base->wait_sec <
+            LEAST_SEC)
+            return false;
+    }
+    return true;
+}
+
+/* A step takes the same time on all ranks: the slowest rank is the one that waits least for the
+ * others. */
+static void summarize(const tr_report_ranks_t *r, int size, json_t *line) {
+    static const char *const names[3][2] = {{"compute_min", "compute_max"},
+                                            {"data_stall_min", "data_stall_max"},
+                                            {"wait_min", "wait_max"}};
+    double least[3] = {INFINITY, INFINITY, INFINITY}, most[3] = {0};
+    int slowest = 0;
+    for (int rank = 0; rank < size; rank++) {
+        double share[3];
+        shares(&r->now[rank], &r->base[rank], share);
+        if (share[2] < least[2]) slowest = rank;
+        for (int i = 0; i < 3; i++) {
+            least[i] = fmin(least[i], share[i]);
+            most[i] = fmax(most[i], share[i]);
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        json_object_set_new(line, names[i][0], tr_json_measured(least[i]));
+        json_object_set_new(line, names[i][1], tr_json_measured(most[i]));
+    }
+    json_object_set_new(line, "slowest_rank", json_integer(slowest));
+    json_object_set_new(line, "slowest_host", json_string(r->now[slowest].host));
+}
+
+tr_status_t tr_report_ranks_line(tr_report_ranks_t *r, tr_world_t *world, json_t *line) {
+    put_step_times(r, line);
+    if (!world || tr_world_info(world)->size == 1) return TR_OK;
+    const int size = tr_world_info(world)->size;
+    const size_t bytes = (size_t)size * sizeof *r->now;
+    if (!r->now) TR_TRY(tr_alloc(bytes, "times of ranks", &r->now));
+    if (!r->base) TR_TRY(tr_alloc(bytes, "times of ranks", &r->base));
+    if (!tr_watchdog_times(world, r->now) || !have_moved(r, size)) return TR_OK;
+    summarize(r, size, line);
+    memcpy(r->base, r->now, bytes);
+    return TR_OK;
+}
+
+void tr_report_ranks_close(tr_report_ranks_t *r) {
+    tr_free(&r->base);
+    tr_free(&r->now);
+}

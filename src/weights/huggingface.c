@@ -1,0 +1,215 @@
+#include "huggingface.h"
+#include "base/file.h"
+#include "session/session.h"
+#include "text/tokenizer.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONFIG  "config.json"
+#define INDEX   "model.safetensors.index.json"
+#define PREFIX  "transformer."
+#define EPSILON 1e-5
+
+bool tr_hf_is_folder(const char *path) {
+    char file[4096];
+    return tr_exists_in(path, CONFIG, file) && !tr_exists_in(path, TR_CHECKPOINT_MANIFEST, file) &&
+           (tr_exists_in(path, TR_CHECKPOINT_MODEL, file) || tr_exists_in(path, INDEX, file));
+}
+
+static tr_status_t read_json(const char *path, json_t **out) {
+    char *text = NULL;
+    json_error_t error;
+    TR_TRY(tr_read_text(path, TR_TEXT_MAX_BYTES, &text, &(int64_t){0}));
+    *out = json_loads(text, 0, &error);
+    tr_free(&text);
+    if (json_is_object(*out)) return TR_OK;
+    json_decref(*out);
+    return TR_FAIL(TR_ERR_DATA, "%s: line %d: expected a JSON object: %s.", path, error.line,
+                   error.text);
+}
+
+/* -- config.json ------------------------------------------------------------------------------- */
+
+static bool is_one_of(const json_t *value, const char *a, const char *b) {
+    const char *text = json_string_value(value);
+    return !value || (text && (strcmp(text, a) == 0 || strcmp(text, b) == 0));
+}
+
+/* Options that change the computation. Absent ones have transformers' defaults, which are
+ * GPT-2's. */
+static tr_status_t check_options(const json_t *object, const char *path) {
+    const json_t *inner = json_object_get(object, "n_inner"),
+                 *epsilon = json_object_get(object, "layer_norm_epsilon");
+    const json_int_t width = json_integer_value(json_object_get(object, "n_embd"));
+    const char *wrong = NULL;
+    if (!is_one_of(json_object_get(object, "activation_function"), "gelu_new", "gelu_pytorch_tanh"))
+        wrong = "activation_function";
+    else if (json_is_integer(inner) && json_integer_value(inner) != 4 * width)
+        wrong = "n_inner";
+    else if (epsilon && fabs(json_number_value(epsilon) - EPSILON) > 1e-9)
+        wrong = "layer_norm_epsilon";
+    else if (json_is_false(json_object_get(object, "tie_word_embeddings")))
+        wrong = "tie_word_embeddings";
+    else if (json_is_false(json_object_get(object, "scale_attn_weights")))
+        wrong = "scale_attn_weights";
+    else if (json_is_true(json_object_get(object, "scale_attn_by_inverse_layer_idx")))
+        wrong = "scale_attn_by_inverse_layer_idx";
+    if (!wrong) return TR_OK;
+    return TR_FAIL(
+        TR_ERR_CONFIG,
+        "%s: '%s' has another value than GPT-2's: expected gelu_new, n_inner of 4 n_embd, "
+        "layer_norm_epsilon 1e-5, tied embeddings and scores scaled by the size of a "
+        "head",
+        path, wrong);
+}
+
+static tr_status_t read_config(const char *dir, json_t **out) {
+    char path[4096];
+    TR_TRY(tr_path_join(dir, CONFIG, path));
+    TR_TRY(read_json(path, out));
+    tr_status_t status = TR_OK;
+    if (!is_one_of(json_object_get(*out, "model_type"), "gpt2", "gpt2"))
+        status = TR_FAIL(TR_ERR_CONFIG, "%s: expected model_type gpt2, found '%s'", path,
+                         json_string_value(json_object_get(*out, "model_type")));
+    if (status == TR_OK) status = check_options(*out, path);
+    if (status != TR_OK) json_decref(*out);
+    return status;
+}
+
+/* Our keys and theirs. Older files have n_ctx instead of n_positions. */
+static const char *const sizes[][2] = {
+    {"model.n_layer", "n_layer"}, {"model.n_head", "n_head"},
+    {"model.n_embd", "n_embd"},   {"model.context", "n_positions"},
+    {"model.context", "n_ctx"},   {"model.vocab_size", "vocab_size"}};
+
+static tr_status_t set_sizes(tr_config_t *config, const char *dir, const json_t *object) {
+    for (size_t i = 0; i < TR_COUNT(sizes); i++) {
+        const char *value = tr_config_get(config, sizes[i][0]);
+        const json_t *size = json_object_get(object, sizes[i][1]);
+        char text[96];
+        if (!value || strcmp(value, "auto") != 0 || !json_is_integer(size)) continue;
+        snprintf(text, sizeof text, "%s=%lld", sizes[i][0], (long long)json_integer_value(size));
+        TR_TRY(tr_config_set(config, text, dir));
+    }
+    return TR_OK;
+}
+
+tr_status_t tr_hf_configure(tr_config_t *config) {
+    tr_model_settings_t model;
+    json_t *object = NULL;
+    tr_config_read(config, &tr_model_config, &model);
+    if (strcmp(model.type, "gpt") != 0 || !tr_hf_is_folder(model.init)) return TR_OK;
+    TR_TRY(read_config(model.init, &object));
+    const tr_status_t status = set_sizes(config, model.init, object);
+    json_decref(object);
+    return status;
+}
+
+/* -- the tokenizer ----------------------------------------------------------------------------- */
+
+/* Merges are "left right" in older files, and ["left", "right"] in newer ones. */
+static json_t *merges_of(const json_t *model) {
+    json_t *merges = json_array();
+    const json_t *item;
+    size_t i;
+    json_array_foreach(json_object_get(model, "merges"), i, item) {
+        const char *left = json_string_value(json_array_get(item, 0)),
+                   *right = json_string_value(json_array_get(item, 1));
+        if (json_is_string(item))
+            json_array_append(merges, (json_t *)(uintptr_t)item);
+        else
+            json_array_append_new(merges,
+                                  json_sprintf("%s %s", left ? left : "", right ? right : ""));
+    }
+    return merges;
+}
+
+static tr_status_t open_tokenizer_json(const char *path, tr_tokenizer_t **out) {
+    json_t *file = NULL;
+    TR_TRY(read_json(path, &file));
+    json_t *model = json_object_get(file, "model");
+    json_t *own = json_pack("{s:s, s:O*, s:o}", "type", "gpt2", "vocab",
+                            json_object_get(model, "vocab"), "merges", merges_of(model));
+    char *text = own ? json_dumps(own, JSON_COMPACT) : NULL;
+    tr_status_t status =
+        text ? tr_tokenizer_from_json(text, path, out)
+             : TR_FAIL(TR_ERR_DATA, "%s: expected a model with vocab and merges.", path);
+    free(text);
+    json_decref(own);
+    json_decref(file);
+    return status;
+}
+
+/* *out is NULL if the folder has none. */
+static tr_status_t open_tokenizer(const char *dir, tr_tokenizer_t **out) {
+    char path[4096];
+    tr_str_t spec = {0};
+    *out = NULL;
+    if (tr_exists_in(dir, "vocab.json", path) && tr_exists_in(dir, "merges.txt", path)) {
+        tr_str_printf(&spec, "gpt2:%s", dir);
+        const tr_status_t status = spec.status ? spec.status : tr_tokenizer_create(spec.text, out);
+        tr_str_free(&spec);
+        return status;
+    }
+    return tr_exists_in(dir, "tokenizer.json", path) ? open_tokenizer_json(path, out) : TR_OK;
+}
+
+/* -- the equivalent of state.json -------------------------------------------------------------- */
+
+static tr_status_t write_state(const json_t *object, const char *tokenizer, char **out) {
+    json_t *data =
+        json_pack("{s:s, s:s, s:s, s:O*, s:s*}", "x", "i32", "mean", "0", "std", "1", "classes",
+                  json_object_get(object, "vocab_size"), "tokenizer", tokenizer);
+    json_t *state = json_pack("{s:o*}", "data", data);
+    char *text = state ? json_dumps(state, JSON_COMPACT) : NULL;
+    const tr_status_t status =
+        text ? tr_strdup(text, out) : TR_FAIL(TR_ERR_MEMORY, "not enough memory for a tokenizer");
+    free(text);
+    json_decref(state);
+    return status;
+}
+
+static tr_status_t describe(const char *dir, char **out_state_json) {
+    json_t *object = NULL;
+    tr_tokenizer_t *tokenizer = NULL;
+    char *text = NULL;
+    TR_TRY(read_config(dir, &object));
+    tr_status_t status = open_tokenizer(dir, &tokenizer);
+    if (status == TR_OK && tokenizer) status = tr_tokenizer_to_json(tokenizer, &text);
+    if (status == TR_OK) status = write_state(object, text, out_state_json);
+    tr_free(&text);
+    tr_tokenizer_destroy(&tokenizer);
+    json_decref(object);
+    return status;
+}
+
+/* -- weights ----------------------------------------------------------------------------------- */
+
+tr_status_t tr_hf_open(const char *path, tr_safetensors_t **out_model, char **out_state_json) {
+    char file[4096];
+    TR_TRY(describe(path, out_state_json));
+    if (tr_exists_in(path, INDEX, file)) return tr_safetensors_open_shards(path, file, out_model);
+    TR_TRY(tr_path_join(path, TR_CHECKPOINT_MODEL, file));
+    return tr_safetensors_open(file, out_model);
+}
+
+const tr_named_tensor_t *tr_hf_find(const tr_safetensors_t *file, const char *name) {
+    const size_t length = sizeof PREFIX - 1;
+    const tr_named_tensor_t *found = tr_safetensors_find(file, name);
+    if (found || strncmp(name, PREFIX, length) != 0) return found;
+    return tr_safetensors_find(file, name + length);
+}
+
+static bool ends_with(const char *text, const char *end) {
+    const size_t length = strlen(text), wanted = strlen(end);
+    return length >= wanted && strcmp(text + length - wanted, end) == 0;
+}
+
+bool tr_hf_is_extra(const char *name) {
+    return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
+           strcmp(name, "lm_head.weight") == 0;
+}
