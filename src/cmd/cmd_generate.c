@@ -110,7 +110,7 @@ static tr_status_t read_prompts(options_t *o) {
 /* -- setting up -------------------------------------------------------------------------------- */
 
 static tr_status_t open_tokenizer(generate_t *p) {
-    const tr_preprocess_t *kept = p->t.kept;
+    const tr_preprocess_t *kept = p->t.preprocess;
     if (kept && kept->tokenizer)
         return tr_tokenizer_from_json(kept->tokenizer, p->t.weights_path, &p->tokenizer);
     return TR_FAIL(TR_ERR_DATA,
@@ -137,7 +137,7 @@ static tr_status_t make_texts(generate_t *p) {
 /* The vocabulary size is known from the weights, before the programs are built. */
 static tr_status_t build(tr_session_t *s, void *self) {
     generate_t *p = self;
-    const tr_preprocess_t *kept = s->params.kept;
+    const tr_preprocess_t *kept = s->params.trained_preprocess;
     const int64_t count = (int64_t)p->o->prompts.count;
     const tr_generator_params_t params = {.rows = p->o->rows > 0      ? p->o->rows
                                                   : count < MOST_ROWS ? count

@@ -20,7 +20,7 @@ static tr_status_t find_weights(tr_trained_t *t, const char *path, tr_weights_t 
     TR_TRY(tr_world_broadcast_text(t->world, &t->weights_path, 0));
     TR_TRY(tr_world_broadcast(t->world, &t->step, sizeof t->step, 0));
     TR_TRY(tr_world_broadcast_text(t->world, &t->state_json, 0));
-    TR_TRY(tr_state_preprocess(t->state_json, t->weights_path, &t->kept));
+    TR_TRY(tr_state_preprocess(t->state_json, t->weights_path, &t->preprocess));
     tr_state_compare_model(t->state_json, t->config, &t->model_difference);
     return t->model_difference.status;
 }
@@ -53,7 +53,7 @@ static void warn_not_known(const tr_trained_t *t) {
 
 /* The fields of samples in host memory are those of the training. */
 static tr_status_t describe_inputs(const tr_trained_t *t, tr_dataset_info_t *out) {
-    if (!t->kept || t->kept->shape.ndim == 0)
+    if (!t->preprocess || t->preprocess->shape.ndim == 0)
         return TR_FAIL(TR_ERR_CONFIG,
                        "%s does not record type and shape of the inputs: name the run folder or "
                        "checkpoints/step-NNNNNNNN",
@@ -63,13 +63,16 @@ static tr_status_t describe_inputs(const tr_trained_t *t, tr_dataset_info_t *out
     tr_config_read(t->config, &tr_model_config, &settings);
     TR_TRY(tr_model_find(settings.type, &model));
     const tr_field_t x = {.name = "x",
-                          .dtype = t->kept->type,
-                          .shape = t->kept->shape,
-                          .sample_bytes = tr_shape_elems(&t->kept->shape) *
-                                          (int64_t)tr_dtype_bytes(t->kept->type),
+                          .dtype = t->preprocess->type,
+                          .shape = t->preprocess->shape,
+                          .sample_bytes = tr_shape_elems(&t->preprocess->shape) *
+                                          (int64_t)tr_dtype_bytes(t->preprocess->type),
                           .kind = model->tokens ? TR_FIELD_TOKENS : TR_FIELD_VALUES};
-    *out = (tr_dataset_info_t){
-        .samples = 1, .field_count = 1, .field[0] = x, .classes = t->kept->classes, .read_unit = 1};
+    *out = (tr_dataset_info_t){.samples = 1,
+                               .field_count = 1,
+                               .field[0] = x,
+                               .classes = t->preprocess->classes,
+                               .read_unit = 1};
     snprintf(out->description, sizeof out->description, "samples in memory");
     return TR_OK;
 }
@@ -86,12 +89,12 @@ static tr_status_t open_session(tr_trained_t *t, const tr_trained_params_t *para
                                          .build_self = params->build_self,
                                          .split = params->split,
                                          .inputs = params->from_memory ? &inputs : NULL,
-                                         .kept = t->kept,
+                                         .trained_preprocess = t->preprocess,
                                          .precision = tr_state_precision(t->state_json),
                                          .rank = params->from_memory ? 0 : t->info->rank,
                                          .size = params->from_memory ? 1 : t->info->size};
     TR_TRY(tr_session_create(t->config, t->world, &session, &t->s));
-    if (!t->kept && !params->build && t->info->rank == 0) warn_not_known(t);
+    if (!t->preprocess && !params->build && t->info->rank == 0) warn_not_known(t);
     tr_status_t status = tr_session_start(t->s, NULL);
     if (status == TR_OK && weights) status = fill_root(t->s, weights);
     TR_TRY(tr_world_agree(t->world, status));
@@ -109,19 +112,19 @@ static tr_status_t check_shape(const tr_trained_t *t, const tr_trained_params_t 
     tr_dataset_t *data = NULL;
     char was[96], is[96];
     tr_config_read(t->config, &tr_data_config, &settings);
-    if (!t->kept || t->kept->shape.ndim == 0) return TR_OK;
+    if (!t->preprocess || t->preprocess->shape.ndim == 0) return TR_OK;
     if (tr_dataset_open(&settings, params->split, &data) == TR_OK && !data) return TR_OK;
     tr_dataset_close(&data);
     if (tr_dataset_open_inputs(&settings, params->split, &data) != TR_OK || !data) return TR_OK;
     tr_status_t status = TR_OK;
     const int x = tr_field_find(&data->info, "x");
-    if (x >= 0 && !tr_shape_equal(&data->info.field[x].shape, &t->kept->shape))
+    if (x >= 0 && !tr_shape_equal(&data->info.field[x].shape, &t->preprocess->shape))
         status =
             TR_FAIL(TR_ERR_DATA,
                     "the samples of %s have shape %s, but %s was trained on samples of shape %s: "
                     "expected the same shape",
                     data->info.description, tr_shape_format(&data->info.field[x].shape, is),
-                    t->weights_path, tr_shape_format(&t->kept->shape, was));
+                    t->weights_path, tr_shape_format(&t->preprocess->shape, was));
     tr_dataset_close(&data);
     return status;
 }
@@ -158,7 +161,7 @@ tr_status_t tr_trained_open(const tr_trained_params_t *params, tr_trained_t *t) 
 
 void tr_trained_close(tr_trained_t *t) {
     tr_session_destroy(&t->s);
-    tr_preprocess_destroy(&t->kept);
+    tr_preprocess_destroy(&t->preprocess);
     tr_str_free(&t->model_difference);
     tr_free(&t->weights_path);
     tr_free(&t->state_json);

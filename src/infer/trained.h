@@ -13,11 +13,11 @@ typedef struct {
     const tr_world_info_t *info;
     const tr_config_t *config;
     tr_session_t *s;
-    char *weights_path;        /* the opened folder or file */
-    char *state_json;          /* "": unknown */
-    tr_preprocess_t *kept;     /* preprocessing of the checkpoint; NULL: unknown */
-    int64_t step;              /* -1: unknown */
-    tr_str_t model_difference; /* between configuration and checkpoint, one line per key */
+    char *weights_path;          /* the opened folder or file */
+    char *state_json;            /* "": unknown */
+    tr_preprocess_t *preprocess; /* of the checkpoint; NULL: unknown */
+    int64_t step;                /* -1: unknown */
+    tr_str_t model_difference;   /* between configuration and checkpoint, one line per key */
 } tr_trained_t;
 
 typedef struct {

@@ -34,8 +34,8 @@ static void read_settings(tr_session_t *s) {
     tr_config_read(s->config, &tr_parallel_config, &s->parallel);
     if (s->main.precision == TR_PRECISION_AUTO) s->main.precision = (int)s->params.precision;
     if (s->params.order) take_order(&s->data, s->params.order);
-    if (s->params.kept && !s->params.training && s->data.classes < 0)
-        s->data.classes = s->params.kept->classes;
+    if (s->params.trained_preprocess && !s->params.training && s->data.classes < 0)
+        s->data.classes = s->params.trained_preprocess->classes;
 }
 
 /* A language model determines how its data are divided into samples. */
@@ -101,9 +101,10 @@ static tr_status_t fail_no_data(const tr_session_t *s, tr_split_t wanted) {
 static tr_status_t explain_data(const tr_session_t *s, tr_split_t split, tr_status_t status) {
     const tr_error_t error = *tr_error_last();
     tr_dataset_t *inputs = NULL;
-    if (status != TR_ERR_DATA || !s->params.kept || s->params.training) return status;
+    if (status != TR_ERR_DATA || !s->params.trained_preprocess || s->params.training) return status;
     tr_status_t match = tr_dataset_open_inputs(&s->data, split, &inputs);
-    if (match == TR_OK && inputs) match = tr_preprocess_match(s->params.kept, &inputs->info, true);
+    if (match == TR_OK && inputs)
+        match = tr_preprocess_match(s->params.trained_preprocess, &inputs->info, true);
     tr_dataset_close(&inputs);
     return match == TR_ERR_DATA ? match : tr_error_set(&error);
 }
@@ -134,8 +135,9 @@ static tr_status_t open_data(tr_session_t *s) {
         }
         if (split != (int)main_split) TR_TRY(check_split(s, (tr_split_t)split, main_split));
     }
-    return s->params.kept ? tr_preprocess_match(s->params.kept, &s->info, s->params.prediction)
-                          : TR_OK;
+    return s->params.trained_preprocess
+               ? tr_preprocess_match(s->params.trained_preprocess, &s->info, s->params.prediction)
+               : TR_OK;
 }
 
 /* -- preprocessing ----------------------------------------------------------------------------- */
@@ -149,8 +151,8 @@ static tr_status_t resolve_preprocess(tr_session_t *s) {
         .classes = s->info.classes,
         .squares = squares && s->info.classes == 0,
         .train = s->params.training ? s->dataset[TR_SPLIT_TRAIN] : NULL,
-        .kept = s->params.kept,
-        .init = s->params.init};
+        .kept = s->params.trained_preprocess,
+        .init = s->params.init_preprocess};
     TR_TRY(tr_preprocess_resolve(&sources, &s->preprocess));
     const bool are_own = strcmp(s->data.mean, "auto") == 0 && strcmp(s->data.std, "auto") == 0;
     for (int split = TR_SPLIT_VALID; split <= TR_SPLIT_TEST && s->params.training && are_own;

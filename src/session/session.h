@@ -105,7 +105,7 @@ typedef struct {
     /* Preprocessing of the resumed or evaluated weights, which is used for keys with auto or
      * compute, and of the initial weights (model.init), a fallback for auto. NULL: none or unknown.
      * Borrowed until tr_session_destroy. */
-    const tr_preprocess_t *kept, *init;
+    const tr_preprocess_t *trained_preprocess, *init_preprocess;
 } tr_session_params_t;
 
 struct tr_session {

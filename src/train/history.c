@@ -1,5 +1,6 @@
+/* The lines that training writes to sessions.jsonl: one start of the program, and its end. */
 #include "history.h"
-#include "run/sessions.h"
+#include "run/starts.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
 #include "trainer/mem.h"
@@ -13,79 +14,82 @@ tr_status_t tr_history_hosts(loop_t *l) {
     TR_TRY(tr_world_agree(l->world,
                           tr_alloc((size_t)l->info->size * sizeof *hosts, "host names", &hosts)));
     tr_status_t status = tr_world_allgather(l->world, l->info->host, sizeof *hosts, hosts);
-    l->history.hosts = json_array();
+    l->start.hosts = json_array();
     for (int r = 0; status == TR_OK && r < l->info->size; r++) {
         size_t i = 0;
-        while (i < json_array_size(l->history.hosts) &&
-               strcmp(json_string_value(json_array_get(l->history.hosts, i)), hosts[r]) != 0)
+        while (i < json_array_size(l->start.hosts) &&
+               strcmp(json_string_value(json_array_get(l->start.hosts, i)), hosts[r]) != 0)
             i++;
-        if (i == json_array_size(l->history.hosts))
-            json_array_append_new(l->history.hosts, json_string(hosts[r]));
+        if (i == json_array_size(l->start.hosts))
+            json_array_append_new(l->start.hosts, json_string(hosts[r]));
     }
     tr_free(&hosts);
     return status;
 }
 
 tr_status_t tr_history_open(loop_t *l) {
-    tr_sessions_t sessions;
-    TR_TRY(tr_sessions_read(tr_run_dir(l->run), &sessions));
-    l->history.session = sessions.count + 1;
-    l->slowest_write_sec = sessions.slowest_write_sec;
+    tr_starts_t earlier;
+    TR_TRY(tr_starts_read(tr_run_dir(l->run), &earlier));
+    l->start.number = earlier.count + 1;
+    l->saving.slowest_write_sec = earlier.slowest_write_sec;
     return TR_OK;
 }
 
 /* Seconds to the microsecond. */
-static double usec(double sec) {
+static double round_usec(double sec) {
     return round(1e6 * sec) / 1e6;
 }
 
 /* What both lines have. */
-static json_t *head(const loop_t *l, const char *event) {
+static json_t *history_line(const loop_t *l, const char *event) {
     const char *job = getenv("SLURM_JOB_ID"), *restart = getenv("SLURM_RESTART_COUNT");
     char now[32];
     tr_clock_iso8601(now);
     return json_pack("{s:s, s:I, s:s, s:f, s:s?, s:i}", "event", event, "session",
-                     (json_int_t)l->history.session, "utc", now, "unix_time",
-                     usec(tr_clock_unix_sec()), "job", job, "restart", restart ? atoi(restart) : 0);
+                     (json_int_t)l->start.number, "utc", now, "unix_time",
+                     round_usec(tr_clock_unix_sec()), "job", job, "restart",
+                     restart ? atoi(restart) : 0);
 }
 
-static void append(const loop_t *l, json_t *line) {
-    if (tr_sessions_append(tr_run_dir(l->run), line) != TR_OK)
+static void history_append(const loop_t *l, json_t *line) {
+    if (tr_starts_append(tr_run_dir(l->run), line) != TR_OK)
         TR_WARN("sessions.jsonl lacks a line: %s", tr_error_last()->message);
 }
 
 void tr_history_begin(loop_t *l) {
     const double set_up_sec = tr_clock_since_exec_sec();
-    json_t *line = head(l, "start");
-    l->history.first_step = l->state.step + 1;
-    json_object_set(line, "hosts", l->history.hosts);
+    json_t *line = history_line(l, "start");
+    l->start.first_step = l->state.step + 1;
+    json_object_set(line, "hosts", l->start.hosts);
     json_object_set_new(line, "ranks", json_integer(l->info->size));
-    json_object_set_new(line, "first_step", json_integer(l->history.first_step));
-    json_object_set_new(line, "startup",
-                        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "exec_sec",
-                                  usec(l->history.entered_sec - l->info->open_sec), "mpi_sec",
-                                  usec(l->info->open_sec), "data_sec", usec(l->s->data_sec),
-                                  "plan_sec", usec(l->s->plan_sec), "resume_sec",
-                                  usec(l->history.resume_sec), "whole_sec", usec(set_up_sec)));
-    append(l, line);
-    l->history.has_begun = true;
+    json_object_set_new(line, "first_step", json_integer(l->start.first_step));
+    json_object_set_new(
+        line, "startup",
+        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "exec_sec",
+                  round_usec(l->start.entered_sec - l->info->open_sec), "mpi_sec",
+                  round_usec(l->info->open_sec), "data_sec", round_usec(l->s->data_sec), "plan_sec",
+                  round_usec(l->s->plan_sec), "resume_sec", round_usec(l->start.resume_sec),
+                  "whole_sec", round_usec(set_up_sec)));
+    history_append(l, line);
+    l->start.has_begun = true;
 }
 
 void tr_history_end(loop_t *l, tr_status_t status) {
     const tr_error_t error = *tr_error_last();
     const char *verdict = status == TR_OK ? "done" : status == TR_ERR_RETRY ? "again" : "no";
-    if (!l->history.has_begun) return;
-    const tr_checkpointer_stats_t saves = tr_checkpointer_stats(l->checkpointer);
-    json_t *line = head(l, "end");
-    json_object_update_new(
-        line,
-        json_pack("{s:s, s:i, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:I}", "verdict", verdict, "code",
-                  (int)status, "first_step", (json_int_t)l->history.first_step, "last_step",
-                  (json_int_t)l->state.step, "first_step_sec", usec(l->report.first_step_sec),
-                  "wall_sec", usec(tr_clock_since_exec_sec()), "checkpoints",
-                  (json_int_t)saves.saved, "checkpoint_stall_sec", usec(l->report.save_sec),
-                  "checkpoint_write_sec", usec(saves.slowest_write_sec), "checkpoint_bytes",
-                  (json_int_t)saves.last_bytes));
-    append(l, line);
+    if (!l->start.has_begun) return;
+    const tr_checkpointer_stats_t saves = tr_checkpointer_stats(l->saving.checkpointer);
+    json_t *line = history_line(l, "end");
+    json_object_update_new(line, json_pack("{s:s, s:i, s:I, s:I, s:f, s:f, s:I, s:f, s:f, s:I}",
+                                           "verdict", verdict, "code", (int)status, "first_step",
+                                           (json_int_t)l->start.first_step, "last_step",
+                                           (json_int_t)l->state.step, "first_step_sec",
+                                           round_usec(l->metrics.first_step_sec), "wall_sec",
+                                           round_usec(tr_clock_since_exec_sec()), "checkpoints",
+                                           (json_int_t)saves.saved, "checkpoint_stall_sec",
+                                           round_usec(l->metrics.save_sec), "checkpoint_write_sec",
+                                           round_usec(saves.slowest_write_sec), "checkpoint_bytes",
+                                           (json_int_t)saves.last_bytes));
+    history_append(l, line);
     tr_error_set(&error);
 }

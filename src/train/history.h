@@ -6,9 +6,9 @@
 
 /* Gathers the host names of all ranks on rank 0. Collective. */
 tr_status_t tr_history_hosts(loop_t *l);
-/* Reads the number of earlier sessions and the duration of their checkpoints. Rank 0. */
+/* Reads the number of earlier starts of the run and the duration of their checkpoints. Rank 0. */
 tr_status_t tr_history_open(loop_t *l);
-/* Write the line for the start of the session, and for its end with `status`. Write errors are
+/* Write the line for this start of the program, and for its end with `status`. Write errors are
  * warnings. Rank 0. */
 void tr_history_begin(loop_t *l);
 void tr_history_end(loop_t *l, tr_status_t status);

@@ -1,55 +1,52 @@
 /* The training loop: steps, validation, the end of training. */
+#include "comm/watchdog.h"
 #include "history.h"
 #include "loop_int.h"
+#include "run/verdict.h"
 #include "signals.h"
 #include "trainer/clock.h"
 #include "trainer/log.h"
-#include "comm/watchdog.h"
-#include "run/verdict.h"
 
 #include <math.h>
 
-/* -- steps ------------------------------------------------------------------------------------- */
-
-static bool ends_epoch(const loop_t *l) {
-    const double n = l->s->steps_per_epoch;
-    return l->state.step == l->s->total_steps ||
-           floor((double)l->state.step / n + 1e-9) > floor((double)(l->state.step - 1) / n + 1e-9);
-}
-
-static bool is_last(const loop_t *l) {
+static bool loop_is_last(const loop_t *l) {
     return l->state.step == l->s->total_steps;
 }
 
-static bool valid_due(loop_t *l, int64_t step) {
+static bool loop_ends_epoch(const loop_t *l) {
+    const double n = l->s->steps_per_epoch;
+    return loop_is_last(l) ||
+           floor((double)l->state.step / n + 1e-9) > floor((double)(l->state.step - 1) / n + 1e-9);
+}
+
+static bool loop_valid_due(loop_t *l, int64_t step) {
     return l->s->dataset[TR_SPLIT_VALID] && (tr_interval_is_due(&l->valid, step) ||
                                              (step == l->s->total_steps && l->valid.steps > 0));
 }
 
-/* -- the ends ---------------------------------------------------------------------------------- */
-
-static tr_status_t summarize(loop_t *l, const char *status) {
-    const tr_report_end_t end = {.status = status,
-                                 .engine = l->collectives ? l->collectives->engine : NULL,
-                                 .steps = l->state.step,
-                                 .skipped = l->skipped,
-                                 .best_step = l->state.best_step,
-                                 .best_loss = l->state.best_loss,
-                                 .best_accuracy = l->state.best_accuracy,
-                                 .host_bytes = tr_loader_bytes(l->loader) +
-                                               (l->snapshot ? tr_snapshot_bytes(l->snapshot) : 0)};
-    return tr_report_summary(&l->report, &end);
+static tr_status_t loop_summarize(loop_t *l, const char *status) {
+    const tr_snapshot_t *snapshot = l->saving.snapshot;
+    const tr_metrics_end_t end = {.status = status,
+                                  .engine = l->collectives ? l->collectives->engine : NULL,
+                                  .steps = l->state.step,
+                                  .skipped = l->skipped,
+                                  .best_step = l->state.best_step,
+                                  .best_loss = l->state.best_loss,
+                                  .best_accuracy = l->state.best_accuracy,
+                                  .host_bytes = tr_loader_bytes(l->loader) +
+                                                (snapshot ? tr_snapshot_bytes(snapshot) : 0)};
+    return tr_metrics_summary(&l->metrics, &end);
 }
 
-/* The checkpoint contains the sums of an unfinished epoch. Its line and the summary are written
- * later. */
-static tr_status_t stopped(loop_t *l) {
-    char resume_hint[TR_WAY_ON_BYTES];
+/* Ends a run that was asked to stop. The checkpoint contains the sums of an unfinished epoch. Its
+ * line and the summary are written later. */
+static tr_status_t loop_stopped(loop_t *l) {
+    char resume_hint[TR_RESUME_HINT_BYTES];
     tr_signals_say(0); /* the output of that rank may be discarded */
-    if (!l->state.valid_pending && ends_epoch(l)) tr_report_epoch(&l->report, l->state.step);
+    if (!l->state.valid_pending && loop_ends_epoch(l)) tr_metrics_epoch(&l->metrics, l->state.step);
     TR_TRY(tr_loop_save_last(l));
-    tr_report_epoch(&l->report, l->state.step);
-    TR_TRY(summarize(l, "stopped"));
+    tr_metrics_epoch(&l->metrics, l->state.step);
+    TR_TRY(loop_summarize(l, "stopped"));
     tr_loop_resume_hint(l, resume_hint, sizeof resume_hint);
     const tr_status_t status = tr_world_agree(
         l->world, TR_FAIL(TR_ERR_RETRY,
@@ -57,7 +54,7 @@ static tr_status_t stopped(loop_t *l) {
                           "%s",
                           (long long)l->state.step, (long long)l->s->total_steps,
                           l->state.valid_pending ? ", before its validation"
-                          : is_last(l)           ? ", before the test"
+                          : loop_is_last(l)      ? ", before the test"
                                                  : "",
                           resume_hint));
     tr_error_t end = *tr_error_last();
@@ -67,22 +64,15 @@ static tr_status_t stopped(loop_t *l) {
     return tr_error_set(&end);
 }
 
-/* -- after a step ------------------------------------------------------------------------------ */
-
-static tr_status_t save(loop_t *l, bool is_best) {
+static tr_status_t loop_save(loop_t *l, bool is_best) {
     const double start = tr_clock_sec();
-    TR_TRY(is_best ? tr_loop_save_best(l) : tr_loop_save(l, is_last(l)));
-    if (!is_last(l)) l->report.save_sec += tr_clock_sec() - start;
+    TR_TRY(is_best ? tr_loop_save_best(l) : tr_loop_save(l, loop_is_last(l)));
+    if (!loop_is_last(l)) l->metrics.save_sec += tr_clock_sec() - start;
     return TR_OK;
 }
 
-/* train.patience is over. */
-static bool is_stale(const loop_t *l) {
-    return l->s->train.patience > 0 && l->state.stale >= l->s->train.patience;
-}
-
 /* An aborted validation stays pending. */
-static tr_status_t validate(loop_t *l, bool *is_best) {
+static tr_status_t loop_validate(loop_t *l, bool *out_is_best) {
     tr_eval_outcome_t v;
     /* Before data are read for the first time, because an error in them may end all ranks. */
     if (isinf(l->state.best_loss)) TR_TRY(tr_loop_save_first(l));
@@ -91,120 +81,90 @@ static tr_status_t validate(loop_t *l, bool *is_best) {
     TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_VALID, NULL, NULL, tr_signals_pending, &v));
     if (v.stopped) return TR_OK;
     tr_loop_check_valid(l, &v);
-    *is_best = tr_loop_state_validated(&l->state, v.loss, v.accuracy,
-                                       l->save_settings.best_by == TR_BEST_BY_ACCURACY);
-    return tr_report_valid(&l->report, l->state.step, &v, tr_clock_sec() - start, *is_best);
+    *out_is_best = tr_loop_state_validated(&l->state, v.loss, v.accuracy,
+                                           l->saving.settings.best_by == TR_BEST_BY_ACCURACY);
+    return tr_metrics_valid(&l->metrics, l->state.step, &v, tr_clock_sec() - start, *out_is_best);
 }
 
-/* Whether a checkpoint of the pending step may be taken between the halves of the next one. It is
- * decided before that begins, because its update then has to wait. */
-static bool may_save(loop_t *l) {
-    l->save_due = tr_loop_is_root(l) && tr_interval_is_due(&l->save, l->state.step + 1);
-    return l->save_due || (tr_loop_is_root(l) && tr_loop_state_save_pending(&l->state));
-}
-
-/* The checkpoint is saved before the validation, which may take long and only adds a link. */
-static tr_status_t after_step(loop_t *l) {
-    const bool is_due =
-                   (l->is_between ? l->save_due : tr_interval_is_due(&l->save, l->state.step)) ||
-                   is_last(l),
+/* What follows a step: its checkpoint, its validation, the line of its epoch. The checkpoint is
+ * saved before the validation, which may take long and only adds a link. */
+static tr_status_t loop_after_step(loop_t *l) {
+    const bool is_due = loop_is_last(l) ||
+                        (l->is_between ? l->saving.is_due
+                                       : tr_interval_is_due(&l->saving.every, l->state.step)),
                is_validated = l->state.valid_pending;
     bool is_best = false;
-    if (tr_loop_is_root(l)) tr_loop_note_failure(l);
+    if (tr_loop_is_root(l)) tr_loop_note_written(l);
     if (is_validated) {
-        if (is_due || tr_loop_state_save_pending(&l->state)) TR_TRY(save(l, false));
-        TR_TRY(validate(l, &is_best));
-        if (l->state.valid_pending) return stopped(l);
+        if (is_due || tr_loop_state_save_pending(&l->state)) TR_TRY(loop_save(l, false));
+        TR_TRY(loop_validate(l, &is_best));
+        if (l->state.valid_pending) return loop_stopped(l);
     }
-    if (ends_epoch(l)) tr_report_epoch(&l->report, l->state.step);
-    if ((is_due && !is_validated) || tr_loop_state_save_pending(&l->state)) TR_TRY(save(l, false));
-    return is_best && l->save_settings.best ? save(l, true) : TR_OK;
+    if (loop_ends_epoch(l)) tr_metrics_epoch(&l->metrics, l->state.step);
+    if ((is_due && !is_validated) || tr_loop_state_save_pending(&l->state))
+        TR_TRY(loop_save(l, false));
+    return is_best && l->saving.settings.best ? loop_save(l, true) : TR_OK;
 }
 
-/* -- the whole --------------------------------------------------------------------------------- */
-
-static tr_status_t finish(loop_t *l) {
-    tr_eval_outcome_t test;
-    /* Before the test data are read, because an error in them may end all ranks. */
-    TR_TRY(tr_loop_save_last(l));
-    if (l->state.step < l->s->total_steps) /* an early stop */
-        tr_report_epoch(&l->report, l->state.step);
-    const double start = tr_clock_sec();
-    tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->state.step);
-    if (l->s->dataset[TR_SPLIT_TEST]) {
-        TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_TEST, NULL, NULL, tr_signals_pending, &test));
-        if (test.stopped) return stopped(l);
-        TR_TRY(tr_report_test(&l->report, &test, tr_clock_sec() - start));
-    }
-    tr_loop_warn_of_skipped(l);
-    TR_TRY(tr_loop_check_result(l, l->s->dataset[TR_SPLIT_TEST] ? &test : NULL));
-    return summarize(l, "done");
-}
-
-/* Writes the summary of a run that ends with an error. That error remains the last one recorded. */
-static void failed(loop_t *l) {
-    const tr_error_t error = *tr_error_last();
-    tr_loop_finish_writing(l);
-    if (l->report.run && summarize(l, "failed") != TR_OK) TR_WARN("%s", tr_error_last()->message);
-    tr_error_set(&error);
-}
-
-/* Called when the outcome of a step is known. */
-static tr_status_t settle(loop_t *l, const tr_step_outcome_t *o) {
+/* Counts a step whose outcome is known. */
+static tr_status_t loop_step_done(loop_t *l, const tr_step_outcome_t *o) {
     const int64_t step = l->state.step;
     TR_TRY(tr_loop_check_finite(l, o));
-    TR_TRY(tr_report_step(&l->report, step, tr_schedule_lr(l->schedule, step), o));
-    tr_loop_state_step_done(&l->state, valid_due(l, step + 1));
+    TR_TRY(tr_metrics_step(&l->metrics, step, tr_schedule_lr(l->schedule, step), o));
+    tr_loop_state_step_done(&l->state, loop_valid_due(l, step + 1));
     l->stop = l->stop || o->stop;
     return TR_OK;
 }
 
-/* Called after a step for which all ranks wait. */
-static bool must_drain(loop_t *l, int64_t steps) {
-    return l->stop || steps == l->s->total_steps || valid_due(l, steps);
-}
-
 /* The previous step is completed between the halves of this one, and this one only if necessary: on
  * an asynchronous device, the host is one step ahead. */
-static tr_status_t run_step(loop_t *l, int64_t step, bool *out_stopped) {
-    const bool is_pending = step > l->state.step;
+static tr_status_t loop_step(loop_t *l, int64_t step, bool *out_stopped) {
     tr_step_outcome_t o;
-    double start;
+    /* Whether a checkpoint of the pending step may be taken between the halves of this one. It is
+     * decided before this one begins, because its update then has to wait. */
+    bool may_save = false;
+    if (step > l->state.step && tr_loop_is_root(l)) {
+        l->saving.is_due = tr_interval_is_due(&l->saving.every, l->state.step + 1);
+        may_save = l->saving.is_due || tr_loop_state_save_pending(&l->state);
+    }
     tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);
     TR_TRY(tr_train_step_begin(l->train_step, step, tr_schedule_lr(l->schedule, step),
-                               tr_signals_pending() != 0, is_pending && may_save(l), &o));
+                               tr_signals_pending() != 0, may_save, &o));
     if (o.step >= 0) {
-        TR_TRY(settle(l, &o));
+        TR_TRY(loop_step_done(l, &o));
         l->is_between = true;
         if (!l->stop)
-            TR_TRY(after_step(l));
-        else if (ends_epoch(l))
-            tr_report_epoch(&l->report, l->state.step);
+            TR_TRY(loop_after_step(l));
+        else if (loop_ends_epoch(l))
+            tr_metrics_epoch(&l->metrics, l->state.step);
         l->is_between = false;
         tr_watchdog_phase(l->world, TR_PHASE_STEP, step + 1);
     }
     TR_TRY(tr_train_step_end(l->train_step, &o));
-    start = tr_clock_sec();
+    const double start = tr_clock_sec();
     TR_TRY(tr_loop_submit(l));
-    l->report.save_sec += tr_clock_sec() - start;
-    if (o.step < 0 && must_drain(l, step + 1)) TR_TRY(tr_train_step_drain(l->train_step, &o));
+    l->metrics.save_sec += tr_clock_sec() - start;
+    /* All ranks wait for this step if something follows it that needs its result. */
+    if (o.step < 0 && (l->stop || step + 1 == l->s->total_steps || loop_valid_due(l, step + 1)))
+        TR_TRY(tr_train_step_drain(l->train_step, &o));
     if (o.step < 0) return TR_OK;
-    TR_TRY(settle(l, &o));
-    *out_stopped = l->stop && l->state.step < l->s->total_steps;
-    return *out_stopped ? TR_OK : after_step(l);
+    TR_TRY(loop_step_done(l, &o));
+    *out_stopped = l->stop && !loop_is_last(l);
+    return *out_stopped ? TR_OK : loop_after_step(l);
 }
 
-static tr_status_t run_steps(loop_t *l) {
+static tr_status_t loop_run(loop_t *l) {
+    const int64_t patience = l->s->train.patience; /* validations; 0: no early stop */
     int64_t step = l->state.step;
     bool has_stopped = false;
     if (l->state.valid_pending) {
         TR_INFO("starting with the validation of step %lld: the checkpoint was saved before it",
-                (long long)l->state.step);
-        TR_TRY(after_step(l));
+                (long long)step);
+        TR_TRY(loop_after_step(l));
     }
-    while (l->state.step < l->s->total_steps && !is_stale(l)) {
-        TR_TRY(run_step(l, step++, &has_stopped));
-        if (has_stopped) return stopped(l);
+    while (l->state.step < l->s->total_steps && (patience == 0 || l->state.stale < patience)) {
+        TR_TRY(loop_step(l, step++, &has_stopped));
+        if (has_stopped) return loop_stopped(l);
     }
     if (l->state.step < l->s->total_steps)
         TR_INFO(
@@ -212,8 +172,27 @@ static tr_status_t run_steps(loop_t *l) {
             "%lld (train.patience = %lld)",
             (long long)l->state.step, (long long)l->state.stale,
             tr_config_get(l->config, "checkpoint.best_by"), (long long)l->state.best_step,
-            (long long)l->s->train.patience);
+            (long long)patience);
     return TR_OK;
+}
+
+/* The last checkpoint, the test and the summary. */
+static tr_status_t loop_finish(loop_t *l) {
+    tr_eval_outcome_t test;
+    /* Before the test data are read, because an error in them may end all ranks. */
+    TR_TRY(tr_loop_save_last(l));
+    if (l->state.step < l->s->total_steps) /* an early stop */
+        tr_metrics_epoch(&l->metrics, l->state.step);
+    const double start = tr_clock_sec();
+    tr_watchdog_phase(l->world, TR_PHASE_EVALUATION, l->state.step);
+    if (l->s->dataset[TR_SPLIT_TEST]) {
+        TR_TRY(tr_session_evaluate(l->s, TR_SPLIT_TEST, NULL, NULL, tr_signals_pending, &test));
+        if (test.stopped) return loop_stopped(l);
+        TR_TRY(tr_metrics_test(&l->metrics, &test, tr_clock_sec() - start));
+    }
+    tr_loop_warn_of_skipped(l);
+    TR_TRY(tr_loop_check_result(l, l->s->dataset[TR_SPLIT_TEST] ? &test : NULL));
+    return loop_summarize(l, "done");
 }
 
 tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
@@ -223,23 +202,30 @@ tr_status_t tr_train(const tr_config_t *config, tr_world_t *world,
                 .world = world,
                 .info = tr_world_info(world),
                 .state = tr_loop_state_new(),
-                .order = {.micro_batch = -1, .block = -1, .shuffle = -1}};
-    l.history.entered_sec = tr_clock_since_exec_sec();
+                .origin.order = {.micro_batch = -1, .block = -1, .shuffle = -1},
+                .start.entered_sec = tr_clock_since_exec_sec()};
     tr_signals_install();
     tr_status_t status = tr_loop_set_up(&l);
     const bool has_begun = status == TR_OK;
-    if (has_begun) status = run_steps(&l);
-    if (status == TR_OK) status = finish(&l);
+    if (has_begun) status = loop_run(&l);
+    if (status == TR_OK) status = loop_finish(&l);
+    const bool is_good = status == TR_OK || status == TR_ERR_RETRY;
     tr_watchdog_phase(world, TR_PHASE_END, l.state.step);
-    if (l.info->rank == 0 && (status == TR_OK || status == TR_ERR_RETRY))
+    if (tr_loop_is_root(&l) && is_good)
         tr_verdict_write((int)status, tr_error_last()->message, NULL);
-    if (l.info->rank == 0) tr_history_end(&l, status);
+    if (tr_loop_is_root(&l)) tr_history_end(&l, status);
     tr_signals_restore();
-    if (status != TR_OK && status != TR_ERR_RETRY) failed(&l);
-    tr_report_close(&l.report); /* frees the terminal for the error */
+    if (!is_good) { /* the error of the run remains the last one recorded */
+        const tr_error_t error = *tr_error_last();
+        tr_loop_finish_writing(&l);
+        if (l.metrics.run && loop_summarize(&l, "failed") != TR_OK)
+            TR_WARN("%s", tr_error_last()->message);
+        tr_error_set(&error);
+    }
+    tr_metrics_close(&l.metrics); /* frees the terminal for the error */
     /* A rank that failed alone returns at once: its peers wait in a collective, and only the caller
      * can end them. */
-    if (status == TR_OK || status == TR_ERR_RETRY || l.info->size == 1)
+    if (is_good || l.info->size == 1)
         tr_loop_tear_down(&l);
     else if (!has_begun)
         tr_run_close(&l.run);

@@ -1,69 +1,96 @@
-/* The state of the training loop. Private to src/train: loop_setup.c creates it, loop.c runs the
- * loop, loop_save.c saves checkpoints. */
+/* The state of the training loop. Private to src/train: loop_setup.c and loop_origin.c create it,
+ * loop.c runs the loop, loop_save.c saves checkpoints, nonfinite.c handles losses that are not
+ * finite. */
 #ifndef TR_TRAIN_LOOP_INT_H
 #define TR_TRAIN_LOOP_INT_H
 
 #include "interval.h"
 #include "loop_state.h"
 #include "metrics.h"
-#include "weights/state.h"
 #include "trainer/train.h"
+#include "weights/state.h"
+
+/* What the run starts from: a checkpoint, or the weights of model.init. Rank 0, unless said. */
+typedef struct {
+    tr_checkpoint_t *checkpoint; /* NULL: a new run */
+    bool is_own;                 /* the checkpoint is in this run folder */
+    json_t *metrics;             /* state of the metrics in the checkpoint; NULL: unknown */
+    tr_weights_t *init;          /* model.init, of a new run */
+    tr_preprocess_t *init_preprocess;
+    /* of the checkpoint, on all ranks; NULL, -1 and AUTO: unknown */
+    tr_preprocess_t *preprocess;
+    tr_sampler_t order;
+    tr_precision_t precision;
+} loop_origin_t;
+
+/* How checkpoints are saved. Rank 0, except for the settings. */
+typedef struct {
+    tr_checkpoint_settings_t settings;
+    tr_interval_t every;
+    bool is_due; /* after the step whose outcome is read between the halves of the next */
+    tr_snapshot_t *snapshot;
+    tr_checkpointer_t *checkpointer;
+    /* the checkpoint whose snapshot is being taken; then passed to the writer */
+    tr_checkpoint_content_t content;
+    bool has_content;
+    char *state_text, *metadata; /* of the checkpoint being written */
+    tr_checkpoint_texts_t files; /* of every checkpoint, for other programs */
+    double slowest_write_sec;    /* of all checkpoints of this run */
+} loop_saving_t;
+
+/* One start of the program. */
+typedef struct {
+    int64_t number;     /* of this start of the run, from 1 */
+    int64_t first_step; /* from 1 */
+    double entered_sec; /* start of tr_train, since exec */
+    double resume_sec;  /* initialisation, or reading and broadcasting a checkpoint */
+    bool has_begun;     /* its first line is written */
+    json_t *hosts;      /* unique host names */
+} loop_start_t;
 
 typedef struct {
     const tr_train_params_t *params;
     const tr_config_t *config;
     tr_world_t *world;
     const tr_world_info_t *info;
+    tr_run_t *run; /* rank 0 */
+    char *run_dir;
+    double until_sec; /* run.until, seconds since 1970; 0: none */
+
     tr_session_t *s;
     tr_collectives_t *collectives;
     tr_loader_t *loader;
     tr_train_step_t *train_step;
     tr_schedule_t *schedule;
-    tr_report_t report;
-    tr_interval_t save, valid;
-    bool save_due; /* after the step whose outcome is read between the halves of the next */
+    tr_metrics_t metrics;
+    loop_origin_t origin;
+    loop_saving_t saving;
+    loop_start_t start;
+
     tr_loop_state_t state;
-    bool stop;       /* some rank was asked to stop */
-    int64_t skipped; /* updates skipped by on_nan = skip */
-    int64_t skipped_in_row;
+    tr_interval_t valid;
+    bool stop;           /* some rank was asked to stop */
+    bool is_between;     /* between the halves of a step */
     bool valid_diverged; /* the loss of the last validation is not finite */
-    char *run_dir;
-    /* preprocessing of the resumed checkpoint, and of model.init; NULL: none */
-    tr_preprocess_t *kept, *first;
-    tr_sampler_t order;       /* of the resumed checkpoint */
-    tr_precision_t precision; /* of the resumed checkpoint; AUTO: unknown */
-    /* rank 0 */
-    tr_run_t *run;
-    tr_checkpoint_t *resume;
-    tr_weights_t *init; /* model.init, of a new run */
-    bool own_resume;    /* the resumed checkpoint is in this run folder */
-    json_t *told;       /* state of the report in the resumed checkpoint; NULL: unknown */
-    tr_checkpointer_t *checkpointer;
-    tr_snapshot_t *snapshot;
-    char *state_text, *metadata; /* of the checkpoint being written */
-    tr_checkpoint_texts_t files; /* of every checkpoint, for other programs */
-    /* the checkpoint whose snapshot is being taken; then passed to the writer */
-    tr_checkpoint_content_t content;
-    bool has_content, is_between; /* is_between: the halves of a step */
-    tr_checkpoint_settings_t save_settings;
-    struct {
-        int64_t session;    /* number of this session, from 1 */
-        int64_t first_step; /* first step of this session, from 1 */
-        double entered_sec; /* start of tr_train, since exec */
-        double resume_sec;  /* initialisation, or reading and broadcasting a checkpoint */
-        bool has_begun;
-        json_t *hosts; /* unique host names */
-    } history;
-    double until_sec;         /* run.until, seconds since 1970; 0: none */
-    double slowest_write_sec; /* of all checkpoints of this run */
+    int64_t skipped;     /* updates skipped by on_nan = skip */
+    int64_t skipped_in_row;
 } loop_t;
 
 static inline bool tr_loop_is_root(const loop_t *l) {
     return l->info->rank == 0;
 }
 
+/* loop_origin.c */
+/* Opens the run folder and what the run starts from. Rank 0. */
+tr_status_t tr_loop_open_origin(loop_t *l);
+/* Gives the run folder and the facts about the resumed checkpoint to every rank. Collective. */
+tr_status_t tr_loop_share_origin(loop_t *l);
+/* Starts the session, and loads its state from the origin or draws it. Collective. */
+tr_status_t tr_loop_begin_state(loop_t *l);
+void tr_loop_close_origin(loop_t *l);
+
 /* loop_setup.c */
-enum { TR_WAY_ON_BYTES = 4096 + 128 };
+enum { TR_RESUME_HINT_BYTES = 4096 + 128 };
 /* How to resume from this run's newest checkpoint, for messages. */
 void tr_loop_resume_hint(const loop_t *l, char *text, size_t bytes);
 /* Sets up everything for training from params, config, world and info, and logs it. Collective. */
@@ -83,10 +110,10 @@ void tr_loop_check_valid(loop_t *l, const tr_eval_outcome_t *valid);
 tr_status_t tr_loop_check_result(const loop_t *l, const tr_eval_outcome_t *test);
 
 /* loop_save.c. Except for the last two, only rank 0 does anything. */
-/* Writes the state.json of the current step to state_text. */
+/* Writes the state.json of the current step to saving.state_text. */
 tr_status_t tr_loop_describe_state(loop_t *l);
-/* When the writer is idle: reports the outcome of the last checkpoint. */
-void tr_loop_note_failure(loop_t *l);
+/* When the writer is idle: takes note of how the last checkpoint ended, and warns of a failure. */
+void tr_loop_note_written(loop_t *l);
 /* Sets the time to stop for run.until, with the margin that a checkpoint needs. */
 void tr_loop_watch_time(const loop_t *l);
 /* Passes a snapshot of the state to the writer, unless one of this step was saved. If the writer is

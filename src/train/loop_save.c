@@ -13,12 +13,13 @@
 
 #define RETRY_SEC 2 /* between attempts to save the last checkpoint */
 
-void tr_loop_note_failure(loop_t *l) {
-    if (!tr_loop_state_is_writing(&l->state) || tr_checkpointer_busy(l->checkpointer)) return;
-    const tr_checkpointer_stats_t stats = tr_checkpointer_stats(l->checkpointer);
+void tr_loop_note_written(loop_t *l) {
+    if (!tr_loop_state_is_writing(&l->state) || tr_checkpointer_busy(l->saving.checkpointer))
+        return;
+    const tr_checkpointer_stats_t stats = tr_checkpointer_stats(l->saving.checkpointer);
     if (stats.last_error.code == TR_OK) {
         (void)tr_loop_state_save(&l->state, TR_SAVE_WRITTEN);
-        l->slowest_write_sec = fmax(l->slowest_write_sec, stats.last_write_sec);
+        l->saving.slowest_write_sec = fmax(l->saving.slowest_write_sec, stats.last_write_sec);
         tr_loop_watch_time(l);
         return;
     }
@@ -29,10 +30,10 @@ void tr_loop_note_failure(loop_t *l) {
 }
 
 void tr_loop_watch_time(const loop_t *l) {
-    const double bytes = (double)tr_snapshot_bytes(l->snapshot);
+    const double bytes = (double)tr_snapshot_bytes(l->saving.snapshot);
     if (l->until_sec == 0) return;
-    tr_signals_until(l->until_sec -
-                     tr_until_margin_sec(l->slowest_write_sec, bytes, l->report.smooth_sec));
+    tr_signals_until(l->until_sec - tr_until_margin_sec(l->saving.slowest_write_sec, bytes,
+                                                        l->metrics.smooth_sec));
 }
 
 tr_status_t tr_loop_describe_state(loop_t *l) {
@@ -52,78 +53,79 @@ tr_status_t tr_loop_describe_state(loop_t *l) {
     json_object_set_new(state, "best_step",
                         l->state.best_step >= 0 ? json_integer(l->state.best_step) : json_null());
     json_object_set_new(state, "valid_pending", json_boolean(l->state.valid_pending));
-    json_object_set_new(state, "report", tr_report_state(&l->report));
+    json_object_set_new(state, "report", tr_metrics_state(&l->metrics));
     json_object_set_new(state, "skipped", json_integer(l->skipped));
     json_object_set_new(state, "version", json_string(l->params->version));
-    free(l->state_text);
-    free(l->metadata);
-    l->state_text = json_dumps(state, JSON_INDENT(2));
-    if (l->state_text) tr_json_shorten(l->state_text);
-    l->metadata = tr_state_metadata(state);
+    free(l->saving.state_text);
+    free(l->saving.metadata);
+    l->saving.state_text = json_dumps(state, JSON_INDENT(2));
+    if (l->saving.state_text) tr_json_shorten(l->saving.state_text);
+    l->saving.metadata = tr_state_metadata(state);
     json_decref(state);
-    return l->state_text && l->metadata
+    return l->saving.state_text && l->saving.metadata
                ? TR_OK
                : TR_FAIL(TR_ERR_MEMORY, "not enough memory for the state of the run");
 }
 
-/* Between the halves of a step, the outcome of the previous step is known, and the state does not
- * change until the update. */
-static tr_status_t take_snapshot(loop_t *l) {
-    tr_event_t *taken = NULL;
-    if (!l->is_between) return tr_snapshot_take(l->snapshot);
-    TR_TRY(tr_snapshot_begin(l->snapshot, &taken));
-    tr_train_step_update_after(l->train_step, taken);
-    return TR_OK;
-}
-
-static tr_status_t hand_over(loop_t *l) {
+/* Takes a snapshot of the current step for the writer. Between the halves of a step, the outcome of
+ * the previous step is known, and the state does not change until the update, which waits for the
+ * copies; tr_loop_submit then follows the second half. */
+static tr_status_t loop_take_snapshot(loop_t *l) {
+    loop_saving_t *saving = &l->saving;
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
     TR_TRY(tr_loop_describe_state(l));
-    TR_TRY(take_snapshot(l));
-    tr_snapshot_content(l->snapshot, &l->content);
-    l->content.step = l->state.step;
-    l->content.state_json = l->state_text;
-    l->content.metadata = l->metadata;
-    l->content.texts = l->files.data;
-    l->content.text_count = l->files.count;
-    l->has_content = true;
+    if (l->is_between) {
+        tr_event_t *taken = NULL;
+        TR_TRY(tr_snapshot_begin(saving->snapshot, &taken));
+        tr_train_step_update_after(l->train_step, taken);
+    } else {
+        TR_TRY(tr_snapshot_take(saving->snapshot));
+    }
+    tr_snapshot_content(saving->snapshot, &saving->content);
+    saving->content.step = l->state.step;
+    saving->content.state_json = saving->state_text;
+    saving->content.metadata = saving->metadata;
+    saving->content.texts = saving->files.data;
+    saving->content.text_count = saving->files.count;
+    saving->has_content = true;
     return l->is_between ? TR_OK : tr_loop_submit(l);
 }
 
 tr_status_t tr_loop_submit(loop_t *l) {
-    if (!l->has_content) return TR_OK;
-    l->has_content = false;
-    TR_TRY(tr_snapshot_end(l->snapshot)); /* a snapshot is being taken: do nothing */
-    return tr_checkpointer_submit(l->checkpointer, &l->content);
+    if (!l->saving.has_content) return TR_OK;
+    l->saving.has_content = false;
+    TR_TRY(tr_snapshot_end(l->saving.snapshot)); /* a snapshot is being taken: do nothing */
+    return tr_checkpointer_submit(l->saving.checkpointer, &l->saving.content);
 }
 
 /* Failures are reported; only that of the last checkpoint fails the run. */
-static void wait_for_writer(loop_t *l) {
+static void loop_wait_for_writer(loop_t *l) {
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
-    (void)tr_checkpointer_wait(l->checkpointer);
+    (void)tr_checkpointer_wait(l->saving.checkpointer);
 }
 
 void tr_loop_finish_writing(loop_t *l) {
     if (!tr_loop_state_is_writing(&l->state)) return;
     if (tr_loop_submit(l) != TR_OK) TR_WARN("%s", tr_error_last()->message);
-    wait_for_writer(l);
-    const tr_checkpointer_stats_t stats = tr_checkpointer_stats(l->checkpointer);
+    loop_wait_for_writer(l);
+    const tr_checkpointer_stats_t stats = tr_checkpointer_stats(l->saving.checkpointer);
     if (stats.last_error.code != TR_OK)
         TR_WARN("cannot save the checkpoint: %s", stats.last_error.message);
 }
 
 tr_status_t tr_loop_save(loop_t *l, bool must) {
     if (!tr_loop_is_root(l)) return TR_OK;
-    if (must) wait_for_writer(l);
-    tr_loop_note_failure(l);
-    return tr_loop_state_save(&l->state, TR_SAVE_DUE) == TR_SAVE_TAKE ? hand_over(l) : TR_OK;
+    if (must) loop_wait_for_writer(l);
+    tr_loop_note_written(l);
+    return tr_loop_state_save(&l->state, TR_SAVE_DUE) == TR_SAVE_TAKE ? loop_take_snapshot(l)
+                                                                      : TR_OK;
 }
 
 tr_status_t tr_loop_save_best(loop_t *l) {
     if (!tr_loop_is_root(l)) return TR_OK;
-    tr_loop_note_failure(l);
+    tr_loop_note_written(l);
     TR_TRY(tr_loop_save(l, l->state.saved_step != l->state.step));
-    tr_checkpointer_best(l->checkpointer, l->state.step);
+    tr_checkpointer_best(l->saving.checkpointer, l->state.step);
     (void)tr_loop_state_save(&l->state, TR_SAVE_LINK);
     return TR_OK;
 }
@@ -131,30 +133,27 @@ tr_status_t tr_loop_save_best(loop_t *l) {
 tr_status_t tr_loop_save_first(loop_t *l) {
     TR_TRY(tr_loop_save(l, true));
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
-    if (tr_loop_is_root(l)) wait_for_writer(l);
+    if (tr_loop_is_root(l)) loop_wait_for_writer(l);
     return tr_world_agree(l->world, TR_OK);
 }
 
-static void pause_until(double end, int asked) {
-    while (tr_clock_sec() < end && tr_signals_pending() == asked)
-        nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
-}
-
-/* Retries until the checkpoint is saved, checkpoint.patience has passed, or a signal requests a
+/* Retries until the last checkpoint is saved, checkpoint.patience has passed, or a signal requests a
  * stop. Training is complete, and without this checkpoint its result would be lost. */
-static tr_status_t save_patiently(loop_t *l) {
-    const double end = tr_clock_sec() + l->save_settings.patience;
+static tr_status_t loop_save_patiently(loop_t *l) {
+    const double end = tr_clock_sec() + l->saving.settings.patience;
     const int asked = tr_signals_pending();
-    tr_status_t status = tr_checkpointer_wait(l->checkpointer);
+    tr_status_t status = tr_checkpointer_wait(l->saving.checkpointer);
     if (status == TR_ERR_IO && tr_clock_sec() < end)
         TR_WARN("retrying the final checkpoint for up to %.0f s (checkpoint.patience): %s",
-                l->save_settings.patience, tr_error_last()->message);
+                l->saving.settings.patience, tr_error_last()->message);
     while (status == TR_ERR_IO && tr_clock_sec() < end && tr_signals_pending() == asked) {
-        pause_until(fmin(end, tr_clock_sec() + RETRY_SEC), asked);
+        const double again = fmin(end, tr_clock_sec() + RETRY_SEC);
+        while (tr_clock_sec() < again && tr_signals_pending() == asked)
+            nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL);
         (void)tr_loop_state_save(&l->state, TR_SAVE_FAILED);
         (void)tr_loop_state_save(&l->state, TR_SAVE_DUE);
-        TR_TRY(hand_over(l));
-        status = tr_checkpointer_wait(l->checkpointer);
+        TR_TRY(loop_take_snapshot(l));
+        status = tr_checkpointer_wait(l->saving.checkpointer);
     }
     return status;
 }
@@ -162,5 +161,5 @@ static tr_status_t save_patiently(loop_t *l) {
 tr_status_t tr_loop_save_last(loop_t *l) {
     TR_TRY(tr_loop_save(l, true));
     tr_watchdog_phase(l->world, TR_PHASE_CHECKPOINT, l->state.step);
-    return tr_world_agree(l->world, tr_loop_is_root(l) ? save_patiently(l) : TR_OK);
+    return tr_world_agree(l->world, tr_loop_is_root(l) ? loop_save_patiently(l) : TR_OK);
 }

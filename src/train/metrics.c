@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-size_t tr_report_peak_bytes(void) {
+size_t tr_metrics_peak_bytes(void) {
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     return (size_t)usage.ru_maxrss * 1024;
@@ -25,22 +25,22 @@ static double known_sec(double sec) {
     return isfinite(sec) ? sec : 0;
 }
 
-tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64_t log_every,
-                           const char *version) {
-    *r = (tr_report_t){.s = s,
-                       .run = run,
-                       .log_every = log_every,
-                       .version = version,
-                       .gradient = tr_report_gradient_new(),
-                       .last_loss = NAN,
-                       .epoch_loss = NAN,
-                       .epoch_accuracy = NAN,
-                       .last_accuracy = NAN,
-                       .valid_terms = NAN,
-                       .valid_loss = NAN,
-                       .valid_accuracy = NAN,
-                       .test_loss = NAN,
-                       .test_accuracy = NAN};
+tr_status_t tr_metrics_open(tr_metrics_t *r, tr_session_t *s, tr_run_t *run, int64_t log_every,
+                            const char *version) {
+    *r = (tr_metrics_t){.s = s,
+                        .run = run,
+                        .log_every = log_every,
+                        .version = version,
+                        .gradient = tr_metrics_gradient_new(),
+                        .last_loss = NAN,
+                        .epoch_loss = NAN,
+                        .epoch_accuracy = NAN,
+                        .last_accuracy = NAN,
+                        .valid_terms = NAN,
+                        .valid_loss = NAN,
+                        .valid_accuracy = NAN,
+                        .test_loss = NAN,
+                        .test_accuracy = NAN};
     r->start_sec = r->window.since = r->epoch.since = tr_clock_sec();
     if (!run) return TR_OK;
     char now[32];
@@ -49,29 +49,29 @@ tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64
     return tr_progress_create(STDERR_FILENO, &r->line);
 }
 
-void tr_report_close(tr_report_t *r) {
+void tr_metrics_close(tr_metrics_t *r) {
     tr_progress_destroy(&r->line);
     tr_free(&r->started);
     tr_str_free(&r->text);
-    tr_report_ranks_close(&r->ranks);
+    tr_metrics_ranks_close(&r->ranks);
 }
 
 /* -- over a restart ---------------------------------------------------------------------------- */
 
-static json_t *sums_json(const tr_report_sums_t *sums) {
+static json_t *sums_json(const tr_metrics_sums_t *sums) {
     return json_pack("{s:I, s:f, s:f, s:o, s:f, s:o, s:f, s:f}", "steps", (json_int_t)sums->steps,
                      "skipped", (double)sums->steps - sums->counted, "loss", sums->loss, "accuracy",
                      number(sums->accuracy), "stall", sums->stall, "exposed", number(sums->exposed),
                      "seconds", sums->seconds, "age", tr_clock_sec() - sums->since);
 }
 
-json_t *tr_report_state(const tr_report_t *r) {
+json_t *tr_metrics_state(const tr_metrics_t *r) {
     json_t *state =
         json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:b}", "window", sums_json(&r->window), "epoch",
                   sums_json(&r->epoch), "epoch_loss", number(r->epoch_loss), "epoch_accuracy",
                   number(r->epoch_accuracy), "valid_loss", number(r->valid_loss), "valid_accuracy",
                   number(r->valid_accuracy), "valid_is_new", r->has_new_valid);
-    if (state) tr_report_gradient_add(&r->gradient, state);
+    if (state) tr_metrics_gradient_add(&r->gradient, state);
     return state;
 }
 
@@ -80,26 +80,26 @@ static double number_of(const json_t *object, const char *key) {
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-static void restore_sums(const json_t *from, tr_report_sums_t *out) {
+static void restore_sums(const json_t *from, tr_metrics_sums_t *out) {
     if (!json_is_object(from)) return;
     const json_int_t steps = json_integer_value(json_object_get(from, "steps"));
-    *out = (tr_report_sums_t){.steps = steps,
-                              .counted = (double)steps - number_of(from, "skipped"),
-                              .loss = number_of(from, "loss"),
-                              .accuracy = number_of(from, "accuracy"),
-                              .stall = number_of(from, "stall"),
-                              .exposed = number_of(from, "exposed"),
-                              .seconds = number_of(from, "seconds"),
-                              .since = tr_clock_sec() - number_of(from, "age")};
+    *out = (tr_metrics_sums_t){.steps = steps,
+                               .counted = (double)steps - number_of(from, "skipped"),
+                               .loss = number_of(from, "loss"),
+                               .accuracy = number_of(from, "accuracy"),
+                               .stall = number_of(from, "stall"),
+                               .exposed = number_of(from, "exposed"),
+                               .seconds = number_of(from, "seconds"),
+                               .since = tr_clock_sec() - number_of(from, "age")};
 }
 
-tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_pending,
-                             const json_t *state) {
+tr_status_t tr_metrics_resume(tr_metrics_t *r, int64_t step, bool valid_pending,
+                              const json_t *state) {
     if (!r->run) return TR_OK;
     restore_sums(json_object_get(state, "window"), &r->window);
     restore_sums(json_object_get(state, "epoch"), &r->epoch);
     r->window.since = tr_clock_sec();
-    r->gradient = tr_report_gradient_restore(state);
+    r->gradient = tr_metrics_gradient_restore(state);
     r->epoch_loss = number_of(state, "epoch_loss");
     r->epoch_accuracy = number_of(state, "epoch_accuracy");
     r->valid_loss = number_of(state, "valid_loss");
@@ -124,12 +124,12 @@ static void add_perplexity(const tr_session_t *s, const char *key, double loss, 
 
 /* The weight of a step in the means of loss and accuracy: 1, or less with unlabelled samples or a
  * skipped update. */
-static double share_of(const tr_report_t *r, const tr_step_outcome_t *o) {
+static double share_of(const tr_metrics_t *r, const tr_step_outcome_t *o) {
     const tr_session_t *s = r->s;
     return o->finite ? o->terms / (double)(s->order.batch_size * s->sample_terms) : 0;
 }
 
-static void add_step(tr_report_sums_t *sum, const tr_step_outcome_t *o, double share,
+static void add_step(tr_metrics_sums_t *sum, const tr_step_outcome_t *o, double share,
                      double seconds, double saving) {
     sum->steps++;
     sum->counted += share;
@@ -142,7 +142,7 @@ static void add_step(tr_report_sums_t *sum, const tr_step_outcome_t *o, double s
     sum->saving += saving;
 }
 
-static tr_progress_t progress(const tr_report_t *r, int64_t step, double lr) {
+static tr_progress_t progress(const tr_metrics_t *r, int64_t step, double lr) {
     const tr_session_t *s = r->s;
     const double epoch = (double)(step + 1) / s->steps_per_epoch,
                  sec = r->window.seconds > 0 ? r->window.seconds : 1;
@@ -154,8 +154,8 @@ static tr_progress_t progress(const tr_report_t *r, int64_t step, double lr) {
                        .accuracy = r->last_accuracy,
                        .samples_per_sec = (double)s->order.batch_size / r->smooth_sec,
                        .tokens_per_sec = step_tokens(s) / r->smooth_sec,
-                       .tflops = tr_report_tflops(&r->rate, 1 / r->smooth_sec),
-                       .mfu = tr_report_mfu(&r->rate, 1 / r->smooth_sec),
+                       .tflops = tr_metrics_tflops(&r->rate, 1 / r->smooth_sec),
+                       .mfu = tr_metrics_mfu(&r->rate, 1 / r->smooth_sec),
                        .data_stall = r->window.stall / sec,
                        .comm_exposed = r->window.exposed / sec,
                        .eta_sec = (double)(s->total_steps - step - 1) * r->smooth_sec,
@@ -168,12 +168,12 @@ static tr_progress_t progress(const tr_report_t *r, int64_t step, double lr) {
 }
 
 /* A full disk loses lines but does not end the run. */
-static void write_line(tr_report_t *r, json_t *line) {
+static void write_line(tr_metrics_t *r, json_t *line) {
     if (tr_run_metrics(r->run, line) == TR_OK || r->lines_lost++ > 0) return;
     TR_WARN("metrics.jsonl will lack lines, training continues: %s", tr_error_last()->message);
 }
 
-static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
+static void write_metrics(tr_metrics_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
     const double n = (double)r->window.steps, sec = r->window.seconds, counted = r->window.counted;
     json_t *line = json_pack(
         "{s:I, s:f, s:o, s:o, s:f, s:o, s:o, s:o, s:o, s:o}", "step", (json_int_t)(step + 1),
@@ -185,14 +185,14 @@ static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step
         tr_json_measured(r->window.exposed / sec), "time",
         tr_json_measured(tr_clock_sec() - r->start_sec));
     json_object_set_new(line, "unix_time", json_real(round(1e3 * tr_clock_unix_sec()) / 1e3));
-    json_object_set_new(line, "session", json_integer(r->session));
-    tr_report_gradient_line(&r->gradient, line);
-    tr_report_rate_add(&r->rate, n / sec, line);
+    json_object_set_new(line, "session", json_integer(r->start));
+    tr_metrics_gradient_line(&r->gradient, line);
+    tr_metrics_rate_add(&r->rate, n / sec, line);
     const double compute = sec - r->window.stall - known_sec(r->window.exposed) - r->window.saving;
     json_object_set_new(line, "compute", tr_json_measured(compute / sec));
     json_object_set_new(line, "comm_busy", tr_json_measured(r->window.busy / sec));
     json_object_set_new(line, "checkpoint", tr_json_measured(r->window.saving / sec));
-    if (tr_report_ranks_line(&r->ranks, r->s->world, line) != TR_OK)
+    if (tr_metrics_ranks_line(&r->ranks, r->s->world, line) != TR_OK)
         TR_WARN("%s", tr_error_last()->message);
     if (isfinite(o->topk)) json_object_set_new(line, "topk", json_real(o->topk));
     add_perplexity(r->s, "perplexity", r->window.loss / counted, line);
@@ -201,7 +201,7 @@ static void write_metrics(tr_report_t *r, int64_t step, double lr, const tr_step
     write_line(r, line);
 }
 
-tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
+tr_status_t tr_metrics_step(tr_metrics_t *r, int64_t step, double lr, const tr_step_outcome_t *o) {
     const double now = tr_clock_sec(), seconds = now - r->window.since, share = share_of(r, o);
     if (r->whole.steps == 0) r->first_step_sec = tr_clock_since_exec_sec();
     /* after the previous step */
@@ -215,8 +215,8 @@ tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_ste
     tr_watchdog_add_times(r->s->world, seconds - o->stall_sec - exposed - saving, o->stall_sec,
                           exposed);
     if (!r->run) return TR_OK;
-    tr_report_gradient_step(&r->gradient, o);
-    tr_report_ranks_step(&r->ranks, seconds);
+    tr_metrics_gradient_step(&r->gradient, o);
+    tr_metrics_ranks_step(&r->ranks, seconds);
     const double keep = r->whole.steps < 20 ? 0.8 : 0.98;
     r->smooth_sec = r->smooth_sec > 0 ? keep * r->smooth_sec + (1 - keep) * seconds : seconds;
     if (share > 0) {
@@ -252,7 +252,7 @@ static void append_accuracy(const tr_session_t *s, tr_str_t *text, const char *n
     if (step_tokens(s) > 0 && isfinite(loss)) tr_str_printf(text, " perplexity %.4g", exp(loss));
 }
 
-void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
+void tr_metrics_epoch(tr_metrics_t *r, int64_t steps_done) {
     const double n = (double)r->epoch.steps, counted = r->epoch.counted, now = tr_clock_sec();
     tr_str_t *text = &r->text;
     char took[32];
@@ -289,8 +289,8 @@ void tr_report_epoch(tr_report_t *r, int64_t steps_done) {
     r->epoch.since = now;
 }
 
-tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_outcome_t *v,
-                            double seconds, bool is_best) {
+tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_outcome_t *v,
+                             double seconds, bool is_best) {
     r->valid_step = steps_done;
     r->valid_terms = v->terms;
     r->valid_loss = v->loss;
@@ -307,7 +307,7 @@ tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_ou
     return TR_OK;
 }
 
-tr_status_t tr_report_test(tr_report_t *r, const tr_eval_outcome_t *v, double seconds) {
+tr_status_t tr_metrics_test(tr_metrics_t *r, const tr_eval_outcome_t *v, double seconds) {
     r->test_loss = v->loss;
     r->test_accuracy = v->accuracy;
     tr_str_t text = {0};
@@ -322,7 +322,7 @@ tr_status_t tr_report_test(tr_report_t *r, const tr_eval_outcome_t *v, double se
 
 /* -- summary ----------------------------------------------------------------------------------- */
 
-static void describe_run(const tr_report_t *r, int64_t steps_done, json_t *o) {
+static void describe_run(const tr_metrics_t *r, int64_t steps_done, json_t *o) {
     const tr_session_t *s = r->s;
     const tr_world_info_t *w = tr_world_info(s->world);
     char now[32];
@@ -348,7 +348,7 @@ static void describe_run(const tr_report_t *r, int64_t steps_done, json_t *o) {
     json_object_set_new(o, "commit", json_string(r->version));
 }
 
-bool tr_report_is_done(const tr_run_t *run, int64_t steps) {
+bool tr_metrics_is_done(const tr_run_t *run, int64_t steps) {
     char path[4096];
     if (snprintf(path, sizeof path, "%s/summary.json", tr_run_dir(run)) >= (int)sizeof path)
         return false;
@@ -360,9 +360,9 @@ bool tr_report_is_done(const tr_run_t *run, int64_t steps) {
     return done;
 }
 
-tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
+tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end) {
     /* The summary of a run that was already complete must not lose its measurements. */
-    if (!r->run || (r->whole.steps == 0 && tr_report_is_done(r->run, end->steps))) return TR_OK;
+    if (!r->run || (r->whole.steps == 0 && tr_metrics_is_done(r->run, end->steps))) return TR_OK;
     const double sec = r->whole.seconds > 0 ? r->whole.seconds : 1;
     json_t *o = json_pack(
         "{s:s, s:I, s:I, s:o, s:i, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:o}",
@@ -376,7 +376,7 @@ tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
         "data_stall", tr_json_measured(r->whole.stall / sec), "comm_exposed",
         tr_json_measured(r->whole.exposed / sec), "memory_planned_bytes",
         (json_int_t)(tr_graph_memory(r->s->g).total + end->host_bytes), "memory_peak_bytes",
-        (json_int_t)tr_report_peak_bytes(), "first_step_sec", tr_json_measured(r->first_step_sec));
+        (json_int_t)tr_metrics_peak_bytes(), "first_step_sec", tr_json_measured(r->first_step_sec));
     if (!o) return TR_FAIL(TR_ERR_INTERNAL, "cannot create the summary");
     size_t arena_bytes;
     (void)tr_graph_region(r->s->g, TR_ROLE_ACTIVATION, &arena_bytes);
@@ -387,8 +387,8 @@ tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end) {
     json_object_set_new(o, "best_step",
                         end->best_step >= 0 ? json_integer(end->best_step) : json_null());
     json_object_set_new(o, "skipped", json_integer(end->skipped));
-    tr_report_gradient_add(&r->gradient, o);
-    tr_report_rate_add(&r->rate, (double)r->whole.steps / sec, o);
+    tr_metrics_gradient_add(&r->gradient, o);
+    tr_metrics_rate_add(&r->rate, (double)r->whole.steps / sec, o);
     add_perplexity(r->s, "valid_perplexity", r->valid_loss, o);
     if (step_tokens(r->s) > 0)
         json_object_set_new(o, "tokens_per_sec",

@@ -1,5 +1,5 @@
 /*
- * Reports of rank 0: the progress line, metrics.jsonl, a log line per epoch, summary.json. On other
+ * Metrics of a run, on rank 0: the progress line, metrics.jsonl, a log line per epoch, summary.json. On other
  * ranks (run is NULL) every call does nothing. Private to src/train.
  */
 #ifndef TR_TRAIN_METRICS_H
@@ -18,7 +18,7 @@ typedef struct {
     int64_t steps;
     double counted, loss, accuracy, stall, exposed, busy, seconds, since;
     double saving; /* seconds for copies of checkpoints */
-} tr_report_sums_t;
+} tr_metrics_sums_t;
 
 typedef struct {
     tr_session_t *s;
@@ -29,12 +29,12 @@ typedef struct {
     double start_sec, first_step_sec; /* start of training; first step, since exec */
     double save_sec;  /* time that training waited for checkpoints; set by the loop */
     double saved_sec; /* save_sec at the last step */
-    tr_report_ranks_t ranks;
-    tr_report_gradient_t gradient;
-    tr_report_rate_t rate; /* set by the loop */
-    int64_t session;       /* number of the session; set by the loop */
+    tr_metrics_ranks_t ranks;
+    tr_metrics_gradient_t gradient;
+    tr_metrics_rate_t rate; /* set by the loop */
+    int64_t start;          /* number of this start of the program; set by the loop */
     /* since the last metrics line, the start of the epoch, the start */
-    tr_report_sums_t window, epoch, whole;
+    tr_metrics_sums_t window, epoch, whole;
     /* smoothed, for the progress line; smooth_sec of a step, 0: none yet */
     double smooth_sec;
     double last_loss, last_accuracy;
@@ -49,27 +49,28 @@ typedef struct {
     char *started;
     int64_t lines_lost; /* of metrics.jsonl, because the disk was full */
     tr_str_t text;      /* of an epoch line; reused, so that only the first one allocates */
-} tr_report_t;
+} tr_metrics_t;
 
-tr_status_t tr_report_open(tr_report_t *r, tr_session_t *s, tr_run_t *run, int64_t log_every,
-                           const char *version);
+tr_status_t tr_metrics_open(tr_metrics_t *r, tr_session_t *s, tr_run_t *run, int64_t log_every,
+                            const char *version);
 /* The state to save in a checkpoint, so that sums continue after a resume. New reference. */
-json_t *tr_report_state(const tr_report_t *r);
-/* Continues after step `step` from the result of tr_report_state (NULL: none). valid_pending: the
+json_t *tr_metrics_state(const tr_metrics_t *r);
+/* Continues after step `step` from the result of tr_metrics_state (NULL: none). valid_pending: the
  * validation of this step will be done (again). */
-tr_status_t tr_report_resume(tr_report_t *r, int64_t step, bool valid_pending, const json_t *state);
+tr_status_t tr_metrics_resume(tr_metrics_t *r, int64_t step, bool valid_pending,
+                              const json_t *state);
 /* Whether the summary in the folder is that of a completed run of `steps` steps. */
-bool tr_report_is_done(const tr_run_t *run, int64_t steps);
-void tr_report_close(tr_report_t *r);
+bool tr_metrics_is_done(const tr_run_t *run, int64_t steps);
+void tr_metrics_close(tr_metrics_t *r);
 /* Peak memory of the process. */
-size_t tr_report_peak_bytes(void);
+size_t tr_metrics_peak_bytes(void);
 /* After step `step` (counted from 0). */
-tr_status_t tr_report_step(tr_report_t *r, int64_t step, double lr, const tr_step_outcome_t *o);
-tr_status_t tr_report_valid(tr_report_t *r, int64_t steps_done, const tr_eval_outcome_t *v,
-                            double seconds, bool is_best);
+tr_status_t tr_metrics_step(tr_metrics_t *r, int64_t step, double lr, const tr_step_outcome_t *o);
+tr_status_t tr_metrics_valid(tr_metrics_t *r, int64_t steps_done, const tr_eval_outcome_t *v,
+                             double seconds, bool is_best);
 /* Logs one line for the epoch that ends with `steps_done`. */
-void tr_report_epoch(tr_report_t *r, int64_t steps_done);
-tr_status_t tr_report_test(tr_report_t *r, const tr_eval_outcome_t *v, double seconds);
+void tr_metrics_epoch(tr_metrics_t *r, int64_t steps_done);
+tr_status_t tr_metrics_test(tr_metrics_t *r, const tr_eval_outcome_t *v, double seconds);
 typedef struct {
     const char *status;
     const char *engine;              /* of the collectives; NULL: one rank */
@@ -78,8 +79,8 @@ typedef struct {
     int64_t best_step;               /* -1: unknown */
     double best_loss, best_accuracy; /* of the best validation; not finite: none */
     size_t host_bytes;
-} tr_report_end_t;
+} tr_metrics_end_t;
 /* Writes summary.json. The summary of a completed run is unchanged if no step was added. */
-tr_status_t tr_report_summary(tr_report_t *r, const tr_report_end_t *end);
+tr_status_t tr_metrics_summary(tr_metrics_t *r, const tr_metrics_end_t *end);
 
 #endif

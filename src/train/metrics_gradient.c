@@ -2,11 +2,11 @@
 
 #include <math.h>
 
-tr_report_gradient_t tr_report_gradient_new(void) {
-    return (tr_report_gradient_t){.smallest = NAN, .largest = NAN, .loss_scale = 1};
+tr_metrics_gradient_t tr_metrics_gradient_new(void) {
+    return (tr_metrics_gradient_t){.smallest = NAN, .largest = NAN, .loss_scale = 1};
 }
 
-void tr_report_gradient_step(tr_report_gradient_t *g, const tr_step_outcome_t *o) {
+void tr_metrics_gradient_step(tr_metrics_gradient_t *g, const tr_step_outcome_t *o) {
     if (o->loss_scale > 0) g->loss_scale = o->loss_scale;
     g->overflows = o->overflows;
     if (!o->finite) return;
@@ -18,22 +18,22 @@ static json_t *number(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-void tr_report_gradient_line(const tr_report_gradient_t *g, json_t *line) {
+void tr_metrics_gradient_line(const tr_metrics_gradient_t *g, json_t *line) {
     json_object_set_new(line, "loss_scale", json_real(g->loss_scale));
     json_object_set_new(line, "overflows", json_integer((json_int_t)g->overflows));
 }
 
-void tr_report_gradient_add(const tr_report_gradient_t *g, json_t *to) {
-    tr_report_gradient_line(g, to);
+void tr_metrics_gradient_add(const tr_metrics_gradient_t *g, json_t *to) {
+    tr_metrics_gradient_line(g, to);
     json_object_set_new(to, "grad_norm_min", number(g->smallest));
     json_object_set_new(to, "grad_norm_max", number(g->largest));
 }
 
-tr_report_gradient_t tr_report_gradient_restore(const json_t *state) {
+tr_metrics_gradient_t tr_metrics_gradient_restore(const json_t *state) {
     const json_t *smallest = json_object_get(state, "grad_norm_min"),
                  *largest = json_object_get(state, "grad_norm_max"),
                  *scale = json_object_get(state, "loss_scale");
-    tr_report_gradient_t g = tr_report_gradient_new();
+    tr_metrics_gradient_t g = tr_metrics_gradient_new();
     if (json_is_number(smallest)) g.smallest = json_number_value(smallest);
     if (json_is_number(largest)) g.largest = json_number_value(largest);
     if (json_is_number(scale)) g.loss_scale = json_number_value(scale);

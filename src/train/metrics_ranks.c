@@ -10,7 +10,7 @@
 
 /* -- step times -------------------------------------------------------------------------------- */
 
-void tr_report_ranks_step(tr_report_ranks_t *r, double seconds) {
+void tr_metrics_ranks_step(tr_metrics_ranks_t *r, double seconds) {
     r->step_sec[r->count++ % TR_RECENT_TIMES] = (float)seconds;
 }
 
@@ -25,7 +25,7 @@ static double quantile_ms(const float *sorted, size_t count, double q) {
     return 1000 * (double)sorted[at < count ? at : count - 1];
 }
 
-static void put_step_times(tr_report_ranks_t *r, json_t *line) {
+static void put_step_times(tr_metrics_ranks_t *r, json_t *line) {
     const size_t count = r->count < TR_RECENT_TIMES ? (size_t)r->count : TR_RECENT_TIMES;
     if (count == 0) return;
     qsort(r->step_sec, count, sizeof *r->step_sec, compare);
@@ -45,7 +45,7 @@ static void shares(const tr_rank_times_t *now, const tr_rank_times_t *base, doub
     for (int i = 0; i < 3; i++) out[i] = sum > 0 ? times[i] / sum : 0;
 }
 
-static bool have_moved(const tr_report_ranks_t *r, int size) {
+static bool have_moved(const tr_metrics_ranks_t *r, int size) {
     for (int i = 0; i < size; i++) {
         const tr_rank_times_t *now = &r->now[i], *base = &r->base[i];
         if (now->compute_sec + now->data_sec + now->wait_sec - base->compute_sec - base->data_sec -
@@ -58,7 +58,7 @@ static bool have_moved(const tr_report_ranks_t *r, int size) {
 
 /* A step takes the same time on all ranks: the slowest rank is the one that waits least for the
  * others. */
-static void summarize(const tr_report_ranks_t *r, int size, json_t *line) {
+static void summarize(const tr_metrics_ranks_t *r, int size, json_t *line) {
     static const char *const names[3][2] = {{"compute_min", "compute_max"},
                                             {"data_stall_min", "data_stall_max"},
                                             {"wait_min", "wait_max"}};
@@ -81,7 +81,7 @@ static void summarize(const tr_report_ranks_t *r, int size, json_t *line) {
     json_object_set_new(line, "slowest_host", json_string(r->now[slowest].host));
 }
 
-tr_status_t tr_report_ranks_line(tr_report_ranks_t *r, tr_world_t *world, json_t *line) {
+tr_status_t tr_metrics_ranks_line(tr_metrics_ranks_t *r, tr_world_t *world, json_t *line) {
     put_step_times(r, line);
     if (!world || tr_world_info(world)->size == 1) return TR_OK;
     const int size = tr_world_info(world)->size;
@@ -94,7 +94,7 @@ tr_status_t tr_report_ranks_line(tr_report_ranks_t *r, tr_world_t *world, json_t
     return TR_OK;
 }
 
-void tr_report_ranks_close(tr_report_ranks_t *r) {
+void tr_metrics_ranks_close(tr_metrics_ranks_t *r) {
     tr_free(&r->base);
     tr_free(&r->now);
 }

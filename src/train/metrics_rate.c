@@ -28,25 +28,25 @@ static double measure_peak(tr_session_t *s) {
     return 0;
 }
 
-tr_status_t tr_report_rate_open(tr_session_t *s, tr_report_rate_t *out) {
+tr_status_t tr_metrics_rate_open(tr_session_t *s, tr_metrics_rate_t *out) {
     enum { UNIT = 1000000 };
     int64_t peak = (int64_t)(measure_peak(s) / UNIT);
     TR_TRY(tr_world_allreduce_int(s->world, &peak, 1, TR_REDUCE_SUM));
-    *out = (tr_report_rate_t){step_flops(s), (double)peak * UNIT};
+    *out = (tr_metrics_rate_t){step_flops(s), (double)peak * UNIT};
     return TR_OK;
 }
 
-double tr_report_tflops(const tr_report_rate_t *rate, double steps_per_sec) {
+double tr_metrics_tflops(const tr_metrics_rate_t *rate, double steps_per_sec) {
     return rate->step_flops * steps_per_sec / 1e12;
 }
 
-double tr_report_mfu(const tr_report_rate_t *rate, double steps_per_sec) {
+double tr_metrics_mfu(const tr_metrics_rate_t *rate, double steps_per_sec) {
     const double mfu = rate->step_flops * steps_per_sec / rate->peak_flops;
     /* More than the peak: a convolution by an algorithm with less work, or a peak measured low. */
     return rate->peak_flops > 0 && mfu <= 1 ? mfu : NAN;
 }
 
-void tr_report_rate_add(const tr_report_rate_t *rate, double steps_per_sec, json_t *to) {
-    json_object_set_new(to, "tflops", tr_json_measured(tr_report_tflops(rate, steps_per_sec)));
-    json_object_set_new(to, "mfu", tr_json_measured(tr_report_mfu(rate, steps_per_sec)));
+void tr_metrics_rate_add(const tr_metrics_rate_t *rate, double steps_per_sec, json_t *to) {
+    json_object_set_new(to, "tflops", tr_json_measured(tr_metrics_tflops(rate, steps_per_sec)));
+    json_object_set_new(to, "mfu", tr_json_measured(tr_metrics_mfu(rate, steps_per_sec)));
 }

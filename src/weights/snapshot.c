@@ -387,7 +387,7 @@ static bool has_suffix(const tr_safetensors_t *optimizer, const char *suffix) {
 
 /* Samples of another shape give weights of another shape. */
 static void say_shape(const tr_session_t *s, tr_str_t *out) {
-    const tr_preprocess_t *was = s->params.kept, *is = s->preprocess;
+    const tr_preprocess_t *was = s->params.trained_preprocess, *is = s->preprocess;
     char a[96], b[96];
     if (!was || !is || was->shape.ndim == 0 || tr_shape_equal(&was->shape, &is->shape)) return;
     tr_str_printf(out,

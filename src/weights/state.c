@@ -174,11 +174,14 @@ tr_status_t tr_state_check(const tr_session_t *s, const tr_checkpoint_t *checkpo
     compare_fingerprint(s, checkpoint);
     tr_state_compare_keys(checkpoint->state_json, s->config, &differences);
     compare_order(then, now, differences.length > 0, &differences);
-    if (s->params.kept) tr_preprocess_compare(s->params.kept, s->preprocess, &differences);
-    if (s->params.kept && (s->params.kept->classes > 0) != (s->preprocess->classes > 0))
+    if (s->params.trained_preprocess)
+        tr_preprocess_compare(s->params.trained_preprocess, s->preprocess, &differences);
+    if (s->params.trained_preprocess &&
+        (s->params.trained_preprocess->classes > 0) != (s->preprocess->classes > 0))
         tr_str_printf(&differences,
                       "\n  data.classes: %lld in the checkpoint, %lld now (auto: from the labels)",
-                      (long long)s->params.kept->classes, (long long)s->preprocess->classes);
+                      (long long)s->params.trained_preprocess->classes,
+                      (long long)s->preprocess->classes);
     tr_state_say_origin(checkpoint->state_json, s->config, &differences);
     tr_state_compare_model(checkpoint->state_json, s->config, &differences);
     tr_status_t status = differences.status;

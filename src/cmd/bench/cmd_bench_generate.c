@@ -80,11 +80,11 @@ static tr_status_t parse(int argc, char **argv, options_t *o) {
 static tr_status_t build(tr_session_t *s, void *self) {
     bench_t *b = self;
     for (int i = 0; i < b->o->count; i++) {
-        const tr_generator_params_t params = {.rows = b->o->batches[i],
-                                              .cache_rows = b->o->batches[b->o->count - 1],
-                                              .weights = b->o->is_bf16 ? TR_BF16 : TR_F32,
-                                              .vocab_size =
-                                                  s->params.kept ? s->params.kept->classes : 0};
+        const tr_generator_params_t params = {
+            .rows = b->o->batches[i],
+            .cache_rows = b->o->batches[b->o->count - 1],
+            .weights = b->o->is_bf16 ? TR_BF16 : TR_F32,
+            .vocab_size = s->params.trained_preprocess ? s->params.trained_preprocess->classes : 0};
         TR_TRY(tr_generator_create(&params, &b->generator[i]));
         TR_TRY(tr_generator_build(s, b->generator[i]));
     }

@@ -46,11 +46,11 @@ static double number(const json_t *line, const char *key) {
 }
 
 static void a_line_tells_the_slowest(void **state) {
-    tr_report_ranks_t ranks = {0};
+    tr_metrics_ranks_t ranks = {0};
     if (rank != 0) return;
-    for (int i = 1; i <= 100; i++) tr_report_ranks_step(&ranks, 0.001 * i);
+    for (int i = 1; i <= 100; i++) tr_metrics_ranks_step(&ranks, 0.001 * i);
     json_t *line = json_object();
-    assert_int_equal(tr_report_ranks_line(&ranks, world, line), TR_OK);
+    assert_int_equal(tr_metrics_ranks_line(&ranks, world, line), TR_OK);
     assert_in_range(number(line, "step_ms"), 49, 52);
     assert_in_range(number(line, "step_ms_p95"), 94, 97);
     assert_int_equal(number(line, "slowest_rank"), 2);
@@ -59,22 +59,22 @@ static void a_line_tells_the_slowest(void **state) {
     assert_non_null(json_object_get(line, "slowest_host"));
     json_decref(line);
     line = json_object(); /* nothing new */
-    assert_int_equal(tr_report_ranks_line(&ranks, world, line), TR_OK);
+    assert_int_equal(tr_metrics_ranks_line(&ranks, world, line), TR_OK);
     assert_int_equal(json_object_size(line), 0);
     json_decref(line);
-    tr_report_ranks_close(&ranks);
+    tr_metrics_ranks_close(&ranks);
 }
 
 /* 0.2 % of a step of 5 ms are 10 us. */
 static void a_step_costs_little(void **state) {
     enum { CALLS = 100000, ROUNDS = 20 };
-    static tr_report_ranks_t ranks;
+    static tr_metrics_ranks_t ranks;
     double best = 1;
     for (int round = 0; round < ROUNDS; round++) {
         const double begin = tr_clock_sec();
         for (int i = 0; i < CALLS; i++) {
             tr_watchdog_add_times(world, 1e-9, 0, 0);
-            tr_report_ranks_step(&ranks, 1e-9);
+            tr_metrics_ranks_step(&ranks, 1e-9);
         }
         const double sec = (tr_clock_sec() - begin) / CALLS;
         if (sec < best) best = sec;

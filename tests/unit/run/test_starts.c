@@ -1,5 +1,5 @@
 /* sessions.jsonl: what is counted, and lines that are damaged. */
-#include "run/sessions.h"
+#include "run/starts.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,18 +12,18 @@
 
 static void put(const char *event, double write_sec) {
     json_t *line = json_pack("{s:s, s:f}", "event", event, "checkpoint_write_sec", write_sec);
-    assert_int_equal(tr_sessions_append("run", line), TR_OK);
+    assert_int_equal(tr_starts_append("run", line), TR_OK);
 }
 
 static void sessions(void **state) {
-    tr_sessions_t found;
+    tr_starts_t found;
     assert_int_equal(mkdir("run", 0777), 0);
-    assert_int_equal(tr_sessions_read("run", &found), TR_OK);
+    assert_int_equal(tr_starts_read("run", &found), TR_OK);
     assert_int_equal(found.count, 0);
     put("start", 0);
     put("end", 1.5);
     put("start", 0);
-    assert_int_equal(tr_sessions_read("run", &found), TR_OK);
+    assert_int_equal(tr_starts_read("run", &found), TR_OK);
     assert_int_equal(found.count, 2);
     assert_true(found.slowest_write_sec == 1.5);
 
@@ -32,14 +32,14 @@ static void sessions(void **state) {
     fputs("{\"event\":\"sta", file);
     fclose(file);
     put("start", 0);
-    assert_int_equal(tr_sessions_read("run", &found), TR_OK);
+    assert_int_equal(tr_starts_read("run", &found), TR_OK);
     assert_int_equal(found.count, 3);
 }
 
 static void no_folder(void **state) {
-    assert_int_not_equal(tr_sessions_append("nowhere", json_object()), TR_OK);
+    assert_int_not_equal(tr_starts_append("nowhere", json_object()), TR_OK);
     assert_non_null(strstr(tr_error_last()->message, "nowhere/sessions.jsonl"));
-    assert_int_equal(tr_sessions_append("nowhere", NULL), TR_ERR_INTERNAL);
+    assert_int_equal(tr_starts_append("nowhere", NULL), TR_ERR_INTERNAL);
 }
 
 int main(void) {

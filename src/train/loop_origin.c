@@ -1,0 +1,258 @@
+/* What a run starts from: its folder, the checkpoint to resume or the weights of model.init, and
+ * the state that is loaded from them. */
+#include "history.h"
+#include "loop_int.h"
+#include "run/verdict.h"
+#include "signals.h"
+#include "trainer/log.h"
+#include "until.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* -- opening: rank 0, before there is a session ------------------------------------------------ */
+
+/* Removes the verdict of an earlier start as early as possible. In the run folder, it belongs to
+ * the run that holds the lock. */
+static tr_status_t loop_open_run(loop_t *l) {
+    tr_run_settings_t run;
+    tr_config_read(l->config, &tr_run_config, &run);
+    TR_TRY(tr_until_parse(run.until, &l->until_sec));
+    if (run.verdict[0]) TR_TRY(tr_verdict_clear());
+    TR_TRY(tr_run_open(&run, l->params->config_path, tr_signals_pending, &l->run));
+    TR_TRY(tr_history_open(l));
+    return tr_strdup(tr_run_dir(l->run), &l->run_dir);
+}
+
+static tr_status_t loop_open_newest(loop_t *l) {
+    tr_str_t skipped = {0};
+    const tr_status_t status =
+        tr_checkpoint_open_newest(tr_run_checkpoint_dir(l->run), &l->origin.checkpoint, &skipped);
+    if (skipped.length > 0) TR_WARN("skipped damaged checkpoints:\n%s", skipped.text);
+    tr_str_free(&skipped);
+    return status;
+}
+
+static tr_status_t loop_open_resume(loop_t *l) {
+    loop_origin_t *origin = &l->origin;
+    tr_main_settings_t main;
+    tr_config_read(l->config, &tr_main_config, &main);
+    if (strcmp(main.resume, "auto") == 0 || strcmp(main.resume, "no") == 0) {
+        origin->is_own = true;
+        TR_TRY(loop_open_newest(l));
+        if (origin->checkpoint && strcmp(main.resume, "no") == 0)
+            return TR_FAIL(TR_ERR_CONFIG,
+                           "resume = no, but %s holds checkpoints (newest: step %lld); choose "
+                           "another run.dir, or resume = auto",
+                           tr_run_dir(l->run), (long long)origin->checkpoint->step);
+        return TR_OK;
+    }
+    /* Checkpoints of later steps would be kept longer than those of this run, and resume = auto
+     * would use them. */
+    tr_steps_t steps = {0};
+    TR_TRY(tr_state_open_resume(main.resume, &origin->checkpoint));
+    tr_status_t status = tr_checkpoint_list(tr_run_checkpoint_dir(l->run), &steps);
+    if (status == TR_OK && steps.count > 0 && steps.data[0] > origin->checkpoint->step)
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "resume = %s is of step %lld, but %s holds later checkpoints (newest: "
+                         "step %lld): resume from the newest with resume = auto, or choose another "
+                         "run.dir",
+                         main.resume, (long long)origin->checkpoint->step, tr_run_dir(l->run),
+                         (long long)steps.data[0]);
+    tr_vec_free(&steps);
+    return status;
+}
+
+tr_status_t tr_loop_open_origin(loop_t *l) {
+    tr_train_settings_t train;
+    tr_model_settings_t model;
+    tr_interval_t unused;
+    /* First, what needs neither data nor files. */
+    tr_config_read(l->config, &tr_train_config, &train);
+    TR_TRY(
+        tr_interval_parse("checkpoint.every", l->saving.settings.every, true, 100, 100, &unused));
+    TR_TRY(tr_interval_parse("train.valid_every", train.valid_every, false, 100, 100, &unused));
+    TR_TRY(loop_open_run(l));
+    TR_TRY(loop_open_resume(l));
+    tr_config_read(l->config, &tr_model_config, &model);
+    if (l->origin.checkpoint || !model.init[0]) return TR_OK;
+    TR_TRY(tr_weights_open(model.init, &l->origin.init));
+    return tr_state_preprocess(l->origin.init->state_json, l->origin.init->path,
+                               &l->origin.init_preprocess);
+}
+
+/* -- what every rank knows --------------------------------------------------------------------- */
+
+tr_status_t tr_loop_share_origin(loop_t *l) {
+    loop_origin_t *origin = &l->origin;
+    tr_run_settings_t run;
+    char *state = NULL, *path = NULL, verdict[4096];
+    tr_status_t status = TR_OK;
+    TR_TRY(tr_world_broadcast_text(l->world, &l->run_dir, 0));
+    /* Every rank sets the file of the verdict, because any of them may be lost. run.verdict was set
+     * at the start. */
+    tr_config_read(l->config, &tr_run_config, &run);
+    if (!run.verdict[0]) {
+        if (snprintf(verdict, sizeof verdict, "%s/verdict", l->run_dir) < (int)sizeof verdict)
+            tr_verdict_open(verdict);
+        if (tr_loop_is_root(l)) status = tr_verdict_clear();
+    }
+    TR_TRY(tr_world_agree(l->world, status));
+    /* Every rank opens the log, so that an error of a single rank is also logged. */
+    if (!tr_loop_is_root(l)) tr_run_join_log(l->run_dir);
+    if (tr_loop_is_root(l)) {
+        const tr_checkpoint_t *checkpoint = origin->checkpoint;
+        status = tr_strdup(checkpoint ? checkpoint->state_json : "", &state);
+        if (status == TR_OK) status = tr_strdup(checkpoint ? checkpoint->path : "", &path);
+    }
+    TR_TRY(tr_world_agree(l->world, status));
+    TR_TRY(tr_world_broadcast_text(l->world, &state, 0));
+    TR_TRY(tr_world_broadcast_text(l->world, &path, 0));
+    tr_state_order(state, &origin->order);
+    origin->precision = tr_state_precision(state);
+    status = tr_state_preprocess(state, path, &origin->preprocess);
+    tr_free(&state);
+    tr_free(&path);
+    return tr_world_agree(l->world, status);
+}
+
+/* -- loading the state ------------------------------------------------------------------------- */
+
+/* The same numbers: the same file, also for another process of this node. */
+typedef struct {
+    int64_t device, inode, sec, nsec;
+} file_identity_t;
+
+static bool file_identify(const char *path, file_identity_t *out) {
+    struct stat info;
+    if (stat(path, &info) != 0) return false;
+    *out = (file_identity_t){(int64_t)info.st_dev, (int64_t)info.st_ino, info.st_mtim.tv_sec,
+                             info.st_mtim.tv_nsec};
+    return true;
+}
+
+/* If all ranks are on one node, each reads the weights of model.init from its page cache, which is
+ * faster than a broadcast; on a GPU, each would need host memory for it. Not if some parameters
+ * keep the initial values, which only rank 0 has.
+ * *out_all: all ranks have opened the weights. */
+static tr_status_t loop_open_init_on_all(loop_t *l, bool *out_all) {
+    tr_weights_t **init = &l->origin.init;
+    char *path = NULL;
+    file_identity_t theirs = {0}, mine = {0};
+    const bool is_shared = *init && (*init)->is_complete && l->s->device->host_visible;
+    const char *root_path = is_shared ? (*init)->path : "";
+    TR_TRY(tr_world_agree(l->world, tr_loop_is_root(l) ? tr_strdup(root_path, &path) : TR_OK));
+    if (*init) (void)file_identify((*init)->path, &theirs);
+    TR_TRY(tr_world_broadcast_text(l->world, &path, 0));
+    TR_TRY(tr_world_broadcast(l->world, &theirs, sizeof theirs, 0));
+    if (path[0] && l->info->nodes == 1 && !*init && file_identify(path, &mine) &&
+        memcmp(&mine, &theirs, sizeof mine) == 0 && tr_weights_open(path, init) != TR_OK)
+        tr_error_clear(); /* then the weights are broadcast */
+    int64_t has = path[0] && *init;
+    tr_free(&path);
+    TR_TRY(tr_world_allreduce_int(l->world, &has, 1, TR_REDUCE_MIN));
+    *out_all = has == 1;
+    return TR_OK;
+}
+
+/* A checkpoint that was complete when it was opened may be damaged when its tensors are read. Then
+ * the newest one is opened and verified again. If none is left, the error is the first one. */
+static tr_status_t loop_restore(loop_t *l) {
+    enum { TRIES = 3 };
+    tr_checkpoint_t **checkpoint = &l->origin.checkpoint;
+    tr_error_t first = {0};
+    for (int i = 1;; i++) {
+        TR_TRY(tr_state_check(l->s, *checkpoint));
+        const tr_status_t status = tr_snapshot_restore(l->saving.snapshot, *checkpoint);
+        const bool is_unreadable = status == TR_ERR_DATA || status == TR_ERR_IO;
+        if (!is_unreadable || !l->origin.is_own || i == TRIES) return status;
+        TR_WARN("%s could not be read: %s", (*checkpoint)->path, tr_error_last()->message);
+        if (i == 1) first = *tr_error_last();
+        tr_error_clear();
+        tr_checkpoint_close(checkpoint);
+        const tr_status_t opened = loop_open_newest(l);
+        if (opened != TR_OK && opened != TR_ERR_DATA) return opened;
+        if (!*checkpoint)
+            return TR_FAIL(first.code,
+                           "%s holds no checkpoint that can be read. Restore one, or start a new "
+                           "run in another run.dir. The first error: %.1000s",
+                           tr_run_dir(l->run), first.message);
+    }
+}
+
+/* Continues the counts of the run from the state in its checkpoint. Values missing in older
+ * checkpoints are empty. The metrics, validations and best loss of another run are not continued:
+ * they belong to its folder, as does its best checkpoint. */
+static void loop_continue_counts(loop_t *l) {
+    tr_main_settings_t main;
+    tr_loop_state_t *to = &l->state;
+    json_t *state = json_loads(l->origin.checkpoint->state_json, 0, NULL);
+    const json_t *best = json_object_get(state, "best_valid_loss"),
+                 *best_accuracy = json_object_get(state, "best_valid_accuracy"),
+                 *best_step = json_object_get(state, "best_step");
+    tr_config_read(l->config, &tr_main_config, &main);
+    to->step = to->saved_step = l->origin.checkpoint->step;
+    l->skipped = json_integer_value(json_object_get(state, "skipped"));
+    if (l->origin.is_own || tr_run_has(l->run, main.resume)) {
+        if (json_is_number(best)) to->best_loss = json_number_value(best);
+        if (json_is_number(best_accuracy)) to->best_accuracy = json_number_value(best_accuracy);
+        to->stale = json_integer_value(json_object_get(state, "stale_validations"));
+        if (json_is_integer(best_step)) to->best_step = json_integer_value(best_step);
+        l->origin.metrics = json_incref(json_object_get(state, "report"));
+        to->valid_pending =
+            l->s->dataset[TR_SPLIT_VALID] &&
+            json_is_true(json_object_get(state, "valid_pending")) &&
+            !(to->step >= l->s->total_steps && tr_metrics_is_done(l->run, to->step));
+    }
+    json_decref(state);
+}
+
+static tr_status_t loop_load_state(loop_t *l, bool all_have_init) {
+    loop_origin_t *origin = &l->origin;
+    if (tr_loop_is_root(l)) TR_TRY(tr_snapshot_create(l->s, &l->saving.snapshot));
+    if (origin->checkpoint) {
+        tr_str_t changes = {0};
+        TR_TRY(loop_restore(l));
+        loop_continue_counts(l);
+        TR_INFO("resuming from %s", origin->checkpoint->path);
+        tr_state_changes(origin->checkpoint->state_json, l->config, &changes);
+        if (changes.length > 0) TR_INFO("changed since that checkpoint: %s", changes.text);
+        tr_str_free(&changes);
+        tr_checkpoint_close(&origin->checkpoint);
+        return TR_OK;
+    }
+    if (!origin->init || (!tr_loop_is_root(l) && !all_have_init)) return TR_OK;
+    tr_snapshot_t *own = NULL;
+    if (!l->saving.snapshot) TR_TRY(tr_snapshot_create(l->s, &own));
+    const tr_status_t status = tr_snapshot_init(own ? own : l->saving.snapshot, origin->init);
+    tr_snapshot_destroy(&own);
+    tr_weights_close(&origin->init);
+    return status;
+}
+
+tr_status_t tr_loop_begin_state(loop_t *l) {
+    tr_loop_state_t *state = &l->state;
+    bool is_resumed = l->origin.checkpoint != NULL, all_have_init = false;
+    TR_TRY(loop_open_init_on_all(l, &all_have_init));
+    TR_TRY(tr_session_start(l->s, l->collectives));
+    TR_TRY(tr_world_agree(l->world, loop_load_state(l, all_have_init)));
+    TR_TRY(tr_world_broadcast(l->world, &state->step, sizeof state->step, 0));
+    TR_TRY(tr_world_broadcast(l->world, &state->best_loss, sizeof state->best_loss, 0));
+    TR_TRY(tr_world_broadcast(l->world, &state->best_accuracy, sizeof state->best_accuracy, 0));
+    TR_TRY(tr_world_broadcast(l->world, &state->stale, sizeof state->stale, 0));
+    TR_TRY(tr_world_broadcast(l->world, &state->valid_pending, sizeof state->valid_pending, 0));
+    TR_TRY(tr_world_broadcast(l->world, &is_resumed, sizeof is_resumed, 0));
+    if (!all_have_init) TR_TRY(tr_state_broadcast(l->s, is_resumed));
+    if (l->saving.snapshot) tr_snapshot_touch(l->saving.snapshot);
+    return is_resumed ? TR_OK : tr_optimizer_start(l->s->g); /* an average starts at the weights */
+}
+
+void tr_loop_close_origin(loop_t *l) {
+    tr_checkpoint_close(&l->origin.checkpoint);
+    tr_weights_close(&l->origin.init);
+    tr_preprocess_destroy(&l->origin.preprocess);
+    tr_preprocess_destroy(&l->origin.init_preprocess);
+    json_decref(l->origin.metrics);
+}
