@@ -25,9 +25,9 @@
 #ifndef TRAINER_CONFIG_H
 #define TRAINER_CONFIG_H
 
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/status.h"
-#include "trainer/str.h"
+#include "base/str.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -8,7 +8,7 @@
 #define TRAINER_DATA_H
 
 #include "trainer/config.h"
-#include "trainer/stats.h"
+#include "base/stats.h"
 #include "trainer/tensor_types.h"
 
 typedef struct tr_device tr_device_t; /* src/device/device.h */

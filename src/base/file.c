@@ -1,5 +1,5 @@
 #include "file.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Formats numbers for people. */
-#include "trainer/str.h"
+#include "base/str.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* Limits of the machine and of control groups. */
-#include "trainer/host.h"
+#include "base/host.h"
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #include "json_text.h"
-#include "trainer/str.h"
+#include "base/str.h"
 
 #include <stdbool.h>
 #include <string.h>

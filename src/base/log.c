@@ -3,8 +3,8 @@
  */
 #include "trainer/log.h"
 #include "file.h"
-#include "trainer/clock.h"
-#include "trainer/str.h"
+#include "base/clock.h"
+#include "base/str.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,8 +1,8 @@
 /*
  * Counted memory: a small header before each block stores its size, so that the counters are exact.
  */
-#include "trainer/mem.h"
-#include "trainer/str.h"
+#include "base/mem.h"
+#include "base/str.h"
 
 #include <stdalign.h>
 #include <stdatomic.h>

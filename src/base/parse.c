@@ -1,5 +1,5 @@
 /* Parses numbers, sizes and durations. */
-#include "trainer/str.h"
+#include "base/str.h"
 
 #include <locale.h>
 #include <math.h>

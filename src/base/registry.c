@@ -1,5 +1,5 @@
 #include "registry.h"
-#include "trainer/str.h"
+#include "base/str.h"
 #include <string.h>
 
 static const char *name_of(const void *entry) {

@@ -1,5 +1,5 @@
 /* Random sequences for host code, based on Philox4x32-10. */
-#include "trainer/rng.h"
+#include "base/rng.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
-#include "trainer/stats.h"
-#include "trainer/str.h"
+#include "base/stats.h"
+#include "base/str.h"
 
 #include <math.h>
 #include <stdlib.h>

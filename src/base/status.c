@@ -1,6 +1,6 @@
 /* The error record: one per thread, fixed size, so that recording cannot fail. */
 #include "trainer/status.h"
-#include "trainer/str.h"
+#include "base/str.h"
 
 #include <errno.h>
 #include <stdarg.h>

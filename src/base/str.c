@@ -1,6 +1,6 @@
 /* The growing buffer, UTF-8, name matching, and the hash of names. */
-#include "trainer/str.h"
-#include "trainer/mem.h"
+#include "base/str.h"
+#include "base/mem.h"
 
 #include <ctype.h>
 #include <locale.h>

@@ -1,4 +1,4 @@
-#include "trainer/thread.h"
+#include "base/thread.h"
 #include <signal.h>
 
 int tr_thread_start(const char *name, void *(*main)(void *self), void *self, pthread_t *out) {

@@ -15,9 +15,9 @@
 #ifndef TR_CHECKPOINT_CHECKPOINT_H
 #define TR_CHECKPOINT_CHECKPOINT_H
 
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/status.h"
-#include "trainer/str.h"
+#include "base/str.h"
 #include "trainer/tensor_types.h"
 
 #define TR_CHECKPOINT_MODEL     "model.safetensors"

@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "checkpoint.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 /* -- files (checkpoint_io.c) ------------------------------------------------------------------- */
 

@@ -1,9 +1,9 @@
 /* The writer thread. It writes one checkpoint at a time, from memory that must not change until the
  * thread is idle. */
 #include "checkpoint_int.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/log.h"
-#include "trainer/thread.h"
+#include "base/thread.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -11,7 +11,7 @@
 #include "trainer/comm.h"
 #include "trainer/config.h"
 #include "trainer/status.h"
-#include "trainer/str.h"
+#include "base/str.h"
 
 #define COMMAND(name, function, runs, usage, help) tr_status_t function(int argc, char **argv);
 #include "commands.def"

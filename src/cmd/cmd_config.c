@@ -1,7 +1,7 @@
 /* Loading a command's configuration: file, environment, command line. */
 #include "cmd.h"
 #include "weights/huggingface.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/model.h"
 #include "trainer/session.h"
 

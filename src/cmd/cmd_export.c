@@ -4,7 +4,7 @@
 #include "open_trained.h"
 #include "weights/state.h"
 #include "weights/torch_layout.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 #include "open_trained.h"
 #include "base/file.h"
 #include "infer/generate.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
+#include "base/clock.h"
+#include "base/mem.h"
 
 #include <jansson.h>
 #include <stdio.h>

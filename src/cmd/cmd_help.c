@@ -2,7 +2,7 @@
 #include "cmd.h"
 #include "trainer/data.h"
 #include "device/device.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/model.h"
 #include "trainer/optim.h"
 #include "trainer/session.h"

@@ -1,6 +1,6 @@
 /* trainer import and repack: convert data to HDF5 files in the layout that reads fastest. */
 #include "cmd.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "datatools/datatools.h"
 
 #include <ctype.h>

@@ -3,9 +3,9 @@
 #include "open_trained.h"
 #include "datatools/datatools.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "infer/score.h"
-#include "trainer/thread.h"
+#include "base/thread.h"
 
 #include <math.h>
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* Writes the files of --json and --svg. */
 #include "cmd.h"
 #include "base/file.h"
-#include "trainer/str.h"
+#include "base/str.h"
 
 #include <errno.h>
 #include <jansson.h>

@@ -1,5 +1,5 @@
 #include "machine.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>

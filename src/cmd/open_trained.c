@@ -1,7 +1,7 @@
 #include "open_trained.h"
 #include "weights/huggingface.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Agreement on one status: a single small reduction if all ranks succeeded, otherwise also the
  * message of the failing rank. */
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "world_int.h"
 #include <string.h>
 

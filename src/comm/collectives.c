@@ -1,7 +1,7 @@
 /* Chooses the collectives engine: the device's own, or MPI. */
 #include "engine_int.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <string.h>
 
 #define CLOSE_SEC 10.0

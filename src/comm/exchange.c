@@ -1,6 +1,6 @@
 /* Collective operations on host memory. Each function packs its arguments into a job for the thread
  * that makes MPI calls. */
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "world_int.h"
 #include <limits.h>
 #include <string.h>

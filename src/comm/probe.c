@@ -1,7 +1,7 @@
 #include "probe.h"
-#include "trainer/stats.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
+#include "base/stats.h"
+#include "base/clock.h"
+#include "base/mem.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -8,8 +8,8 @@
  * memory, one piece at a time, so that copies and reductions overlap.
  */
 #include "engine_int.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
+#include "base/clock.h"
+#include "base/mem.h"
 #include <limits.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Broadcast, send and receive of device memory. They block and are not split into pieces. */
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "engine_int.h"
 
 #define POINT_TAG  1

@@ -2,10 +2,10 @@
  * clock counts only the time during which the thread itself ran: if the whole job is suspended and
  * continued, no rank counts as late. */
 #include "watchdog.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
-#include "trainer/thread.h"
+#include "base/mem.h"
+#include "base/thread.h"
 #include "watchdog_int.h"
 #include <errno.h>
 #include <fcntl.h>

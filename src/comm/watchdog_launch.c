@@ -1,12 +1,12 @@
 /* Ends a job whose ranks do not all reach MPI, and names the ranks that are missing. */
 #include "watchdog_launch.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/comm.h"
 #include "trainer/config.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
-#include "trainer/str.h"
-#include "trainer/thread.h"
+#include "base/mem.h"
+#include "base/str.h"
+#include "base/thread.h"
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>

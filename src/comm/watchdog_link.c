@@ -1,7 +1,7 @@
 /* TCP links of the watchdog from every rank to rank 0. Addresses are exchanged by MPI. */
 #include "watchdog_int.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
+#include "base/clock.h"
+#include "base/mem.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

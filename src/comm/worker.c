@@ -1,6 +1,6 @@
 /* The communication thread: a queue of jobs that run in order. */
-#include "trainer/mem.h"
-#include "trainer/thread.h"
+#include "base/mem.h"
+#include "base/thread.h"
 #include "watchdog.h"
 #include "world_int.h"
 #include <errno.h>

@@ -1,7 +1,7 @@
 #include "world_int.h"
-#include "trainer/clock.h"
-#include "trainer/host.h"
-#include "trainer/mem.h"
+#include "base/clock.h"
+#include "base/host.h"
+#include "base/mem.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

@@ -3,7 +3,7 @@
 #define TR_CONFIG_CONFIG_INT_H
 
 #include "field.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #define KEY_BYTES   128 /* longest full key, with its terminator */
 #define WHERE_BYTES 512 /* "FILE:LINE" in messages; truncated if longer */

@@ -1,6 +1,6 @@
 /* Values of fields: parsing by type, ranges, normal form, descriptions for messages. */
 #include "field.h"
-#include "trainer/str.h"
+#include "base/str.h"
 
 #include <math.h>
 #include <stdio.h>

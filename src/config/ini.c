@@ -1,5 +1,5 @@
 #include "ini.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -17,7 +17,7 @@
 #define TR_CONFIG_INI_H
 
 #include "trainer/status.h"
-#include "trainer/str.h"
+#include "base/str.h"
 #include <stdbool.h>
 #include <stddef.h>
 

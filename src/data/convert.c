@@ -1,6 +1,6 @@
 /* Conversion of elements of any type to floats or doubles. */
 #include "shared.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <string.h>
 
 static float half_to_float(uint16_t half) {

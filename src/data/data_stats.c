@@ -1,7 +1,7 @@
 /* Statistics of the values of a data set, and warnings about them. */
 #include "shared.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
+#include "base/clock.h"
+#include "base/mem.h"
 #include <stdio.h>
 #include <string.h>
 

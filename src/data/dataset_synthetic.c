@@ -2,8 +2,8 @@
  * first dimension, depends on the class or the target, so that a network can learn. Sample i is a
  * pure function of i and the split. */
 #include "shared.h"
-#include "trainer/mem.h"
-#include "trainer/rng.h"
+#include "base/mem.h"
+#include "base/rng.h"
 #include <stdio.h>
 #include <string.h>
 

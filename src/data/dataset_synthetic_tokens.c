@@ -2,8 +2,8 @@
  * 1) (Zipf's law): id = floor((V + 1)^u) - 1 with u uniform in [0, 1). Window i is a pure function
  * of i, the split, T and V. */
 #include "shared.h"
-#include "trainer/mem.h"
-#include "trainer/rng.h"
+#include "base/mem.h"
+#include "base/rng.h"
 #include <math.h>
 #include <stdio.h>
 

@@ -6,7 +6,7 @@
  * window. Positions of the last window after the end of the stream have input 0 and label -1.
  */
 #include "hdf5_source.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Scratch memory for the threads that read a data set. */
 #include "hdf5_source.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #define AUTO_WORKERS 4 /* the limit of tr_loader_workers */
 

@@ -1,6 +1,6 @@
 /* Opens the files of data.train, data.valid or data.test. */
 #include "hdf5_source.h"
-#include "trainer/host.h"
+#include "base/host.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

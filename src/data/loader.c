@@ -2,9 +2,9 @@
  * The loader: workers that fill sample streams ahead of the consumer. loader_int.h has a diagram.
  */
 #include "loader_int.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
-#include "trainer/thread.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/thread.h"
 #include <string.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 /* Names of classes and inputs. Data that give one index different names are refused. */
 #include "shared.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <string.h>
 
 #define SAID      12 /* names of a list in a message */

@@ -1,6 +1,6 @@
 /* Preprocessing as JSON in checkpoints, and the differences between two. */
 #include "preprocess.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <jansson.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #include "base/registry.h"
 #include "shared.h"
 #include "trainer/log.h"
-#include "trainer/str.h"
+#include "base/str.h"
 #include <string.h>
 
 #define DATASET(name) extern const tr_dataset_ops_t tr_dataset_##name##_ops;

@@ -7,8 +7,8 @@
  * table.
  */
 #include "shared.h"
-#include "trainer/mem.h"
-#include "trainer/rng.h"
+#include "base/mem.h"
+#include "base/rng.h"
 
 #define FEISTEL_ROUNDS   10
 #define FEISTEL_MIN_BITS 6 /* fewer rounds could not produce all permutations of a few blocks */

@@ -4,7 +4,7 @@
 
 #include "base/int_math.h"
 #include "trainer/data.h"
-#include "trainer/str.h"
+#include "base/str.h"
 #include <math.h>
 
 /* Whether a y with `labels` labels of `classes` classes and `others` other values looks like labels

@@ -8,7 +8,7 @@
  * which may be short, always belongs to validation.
  */
 #include "shared.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Comma-separated values (RFC 4180, with optional blanks around fields) in UTF-8, or with another
  * delimiter. Quoted fields may contain delimiters, doubled quotes and line ends. */
 #include "csv_int.h"
-#include "trainer/str.h"
+#include "base/str.h"
 #include <string.h>
 #include <unistd.h>
 #include <zlib.h>

@@ -4,7 +4,7 @@
 #include "data/preprocess.h"
 #include "datatools.h"
 #include "text/tokenizer.h"
-#include "trainer/stats.h"
+#include "base/stats.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

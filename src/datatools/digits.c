@@ -2,7 +2,7 @@
  * slanted and scaled, drawn with a pen of random width, and blurred by noise. They are similar
  * enough to handwriting that a network has to learn them and a person can read them. */
 #include "import_int.h"
-#include "trainer/rng.h"
+#include "base/rng.h"
 #include <math.h>
 
 #define SIDE       TR_DIGIT_SIDE

@@ -1,6 +1,6 @@
 /* Opening image files, and functions shared by the decoders. */
 #include "image.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <errno.h>
 #include <string.h>

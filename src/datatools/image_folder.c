@@ -1,7 +1,7 @@
 #include "image_folder.h"
 #include "base/file.h"
 #include "trainer/log.h"
-#include "trainer/str.h"
+#include "base/str.h"
 
 #include <dirent.h>
 #include <errno.h>

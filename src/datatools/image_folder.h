@@ -2,7 +2,7 @@
 #ifndef TR_DATATOOLS_IMAGE_FOLDER_H
 #define TR_DATATOOLS_IMAGE_FOLDER_H
 
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/status.h"
 
 typedef struct {

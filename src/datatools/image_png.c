@@ -2,7 +2,7 @@
 #include "image.h"
 
 #ifdef TR_HAVE_PNG
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <png.h>
 #include <string.h>

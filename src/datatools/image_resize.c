@@ -1,7 +1,7 @@
 /* Resizing images: a triangle filter along rows, then along columns. Its width is one pixel of the
  * result, or of the source if the image is enlarged. */
 #include "image.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <math.h>
 

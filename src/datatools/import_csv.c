@@ -3,8 +3,8 @@
  * deviation; the second writes. */
 #include "csv_int.h"
 #include "trainer/log.h"
-#include "trainer/rng.h"
-#include "trainer/str.h"
+#include "base/rng.h"
+#include "base/str.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

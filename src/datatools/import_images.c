@@ -3,7 +3,7 @@
 #include "image.h"
 #include "image_folder.h"
 #include "import_int.h"
-#include "trainer/rng.h"
+#include "base/rng.h"
 
 #include <stdio.h>
 

@@ -4,8 +4,8 @@
 
 #include "data/shared.h"
 #include "datatools.h"
-#include "trainer/mem.h"
-#include "trainer/stats.h"
+#include "base/mem.h"
+#include "base/stats.h"
 
 #define IMPORT_ROWS 1000 /* rows per write and per progress report */
 

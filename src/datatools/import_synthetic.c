@@ -1,7 +1,7 @@
 /* Synthetic data: drawn digits (28 x 28), or images and volumes of noise with a pattern for each
  * class. */
 #include "import_int.h"
-#include "trainer/rng.h"
+#include "base/rng.h"
 #include <string.h>
 
 #define TEST_PART 6 /* training samples per test sample */

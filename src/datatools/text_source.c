@@ -1,6 +1,6 @@
 #include "text_source.h"
-#include "trainer/mem.h"
-#include "trainer/str.h"
+#include "base/mem.h"
+#include "base/str.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>

@@ -1,6 +1,6 @@
 /* The registry of backends. */
 #include "device/plan_cache.h"
-#include "trainer/str.h"
+#include "base/str.h"
 #include <string.h>
 
 #define DEVICE(name) extern const tr_backend_t tr_backend_##name;

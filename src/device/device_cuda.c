@@ -1,6 +1,6 @@
 /* cuda: the backend of libtrainer_cuda.so, which is loaded when it is first queried. */
 #include "device/library.h"
-#include "trainer/str.h"
+#include "base/str.h"
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* The names of the kernels, and which of them are required. */
 #include "device/device.h"
-#include "trainer/str.h"
+#include "base/str.h"
 
 static const char *const kernel_names[TR_K_COUNT] = {
 #define KERNEL(name, required) #name,

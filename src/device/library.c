@@ -1,7 +1,7 @@
 /* Loads a device library: the program's side. */
 #include "device/library.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
+#include "base/clock.h"
+#include "base/mem.h"
 #include <dlfcn.h>
 
 static tr_status_t error_record(tr_status_t code, const char *file, int line, const char *func,

@@ -1,5 +1,5 @@
 #include "device/plan_cache.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <string.h>
 
 /* Everything that `prepare` may read. There is no padding of undefined content except in the

@@ -2,8 +2,8 @@
 #include "graph_int.h"
 #include "graph/ops/op_int.h"
 #include "device/plan_cache.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
+#include "base/clock.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <string.h>

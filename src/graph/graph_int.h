@@ -4,8 +4,8 @@
 
 #include "graph/fusion/fuse.h"
 #include "program.h"
-#include "trainer/mem.h"
-#include "trainer/str.h"
+#include "base/mem.h"
+#include "base/str.h"
 
 /* Every parameter begins at a multiple of this in its block, so that kernels may load whole vectors
  * (64 bytes) of it and of its half-precision copy. */

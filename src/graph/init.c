@@ -1,7 +1,7 @@
 /* First values of parameters, states and constants: functions of seed and name, not of layout,
  * ranks or threads. */
 #include "graph_int.h"
-#include "trainer/rng.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <omp.h>

@@ -13,8 +13,8 @@
 
 #include "base/int_math.h"
 #include "writer.h"
-#include "trainer/mem.h"
-#include "trainer/str.h"
+#include "base/mem.h"
+#include "base/str.h"
 #include "trainer/tensor_types.h"
 #include <hdf5.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* Reads that bypass the page cache: threads prefetch announced ranges into a few buffers. */
 #include "h5.h"
 #include "trainer/log.h"
-#include "trainer/thread.h"
+#include "base/thread.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 #include "generate.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/log.h"
 
 #include <math.h>

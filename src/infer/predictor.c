@@ -1,7 +1,7 @@
 /* Trained models in an embedding program: scores over a split, and predictions in host memory. */
 #include "session/feed.h"
 #include "trained.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/infer.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Samples the next token. */
 #include "generate.h"
-#include "trainer/rng.h"
+#include "base/rng.h"
 
 #include <math.h>
 

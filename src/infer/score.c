@@ -1,5 +1,5 @@
 #include "score.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <math.h>
 

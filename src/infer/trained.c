@@ -1,7 +1,7 @@
 #include "trained.h"
 #include "weights/state.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <string.h>

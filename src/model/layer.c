@@ -1,6 +1,6 @@
 /* The list of layers, their labels and scopes, and the common part of building them. */
 #include "layer_int.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -7,7 +7,7 @@
  * A block may start on a later line than its layer. # starts a comment that ends with the line.
  */
 #include "layer_int.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <stdio.h>
 #include <string.h>
 

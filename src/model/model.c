@@ -1,7 +1,7 @@
 /* The registry of models, and the common part of building one. */
 #include "trainer/model.h"
 #include "base/registry.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* gpt: GPT-2 (Radford et al. 2019), on a field x of tokens. Names and layouts of parameters are
  * those of Hugging Face's GPT2LMHeadModel, so weights are compatible. The weight of the head is
  * tied to the token embedding. */
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/model.h"
 #include "trainer/ops.h"
 

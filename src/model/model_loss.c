@@ -1,6 +1,6 @@
 /* Loss and metrics of a model's output. */
 #include "trainer/model.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/ops.h"
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "trainer/ops.h"
 #include "trainer/optim.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #define OPTIMIZER(symbol) extern const tr_optimizer_t tr_optimizer_##symbol;
 #include "optims.def"

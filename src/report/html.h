@@ -2,7 +2,7 @@
 #ifndef TR_REPORT_HTML_H
 #define TR_REPORT_HTML_H
 
-#include "trainer/str.h"
+#include "base/str.h"
 
 /* Appends text with markup and control characters escaped. */
 void tr_html_text(tr_str_t *out, const char *text);

@@ -15,7 +15,7 @@
 #define TR_REPORT_LOSSES_H
 
 #include "sweep.h"
-#include "trainer/str.h"
+#include "base/str.h"
 
 typedef enum {
     TR_CAUSE_COMPUTE,

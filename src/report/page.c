@@ -1,6 +1,6 @@
 #include "html.h"
 #include "page.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 
 #include <string.h>
 

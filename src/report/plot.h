@@ -3,7 +3,7 @@
 #ifndef TR_REPORT_PLOT_H
 #define TR_REPORT_PLOT_H
 
-#include "trainer/str.h"
+#include "base/str.h"
 
 /* {0} initially. Switched off when gnuplot fails for the first time. */
 typedef struct {

@@ -2,8 +2,8 @@
 #include "config/ini.h"
 #include "record.h"
 #include "record_int.h"
-#include "trainer/mem.h"
-#include "trainer/str.h"
+#include "base/mem.h"
+#include "base/str.h"
 
 #include <math.h>
 #include <stdlib.h>

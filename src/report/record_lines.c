@@ -1,8 +1,8 @@
 /* Reads metrics.jsonl and sessions.jsonl, and derives the times of a step. */
 #include "base/file.h"
 #include "record_int.h"
-#include "trainer/mem.h"
-#include "trainer/str.h"
+#include "base/mem.h"
+#include "base/str.h"
 
 #include <errno.h>
 #include <math.h>

@@ -3,7 +3,7 @@
 #include "runs_report.h"
 #include "tables.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 #include "sweep.h"
-#include "trainer/str.h"
+#include "base/str.h"
 
 #include <math.h>
 #include <stdlib.h>

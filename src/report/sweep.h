@@ -12,7 +12,7 @@
 #define TR_REPORT_SWEEP_H
 
 #include "record.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 typedef enum { TR_MODE_NONE, TR_MODE_WEAK, TR_MODE_STRONG } tr_mode_t;
 const char *tr_mode_name(tr_mode_t mode); /* "" for none */

@@ -1,7 +1,7 @@
 #include "folder_probe.h"
 #include "base/file.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
+#include "base/clock.h"
+#include "base/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,9 +2,9 @@
  * The progress line: fields in a fixed order. The least important are dropped until the rest fits.
  */
 #include "progress_int.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -3,9 +3,9 @@
 #include "base/file.h"
 #include "base/json_text.h"
 #include "run.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <errno.h>
 #include <fcntl.h>

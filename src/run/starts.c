@@ -2,7 +2,7 @@
 #include "starts.h"
 #include "base/file.h"
 #include "base/json_text.h"
-#include "trainer/str.h"
+#include "base/str.h"
 
 #include <errno.h>
 #include <fcntl.h>

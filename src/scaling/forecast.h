@@ -23,8 +23,8 @@
 #ifndef TR_SCALING_FORECAST_H
 #define TR_SCALING_FORECAST_H
 
-#include "trainer/mem.h"
-#include "trainer/str.h"
+#include "base/mem.h"
+#include "base/str.h"
 
 /* -- a measured step: the file of `bench step --json` ------------------------------------------ */
 

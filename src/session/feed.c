@@ -1,5 +1,5 @@
 #include "feed.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <string.h>
 
 typedef struct {

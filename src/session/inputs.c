@@ -1,6 +1,6 @@
 #include "inputs.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/model.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* Chooses the device of a rank and its number of threads. */
 #include "session.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "reduce_tree.h"
 #include "trainer/data.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/ops.h"
 
 #include <stdio.h>

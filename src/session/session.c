@@ -7,9 +7,9 @@
 
 #include "device/loss_scale.h"
 #include "device/plan_cache.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <jansson.h>
 #include <math.h>

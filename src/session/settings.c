@@ -1,6 +1,6 @@
 /* The key tables of src/train, and the list of all tables of the program. */
 #include "session.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "run/run.h"
 #include "trainer/session.h"
 

@@ -1,6 +1,6 @@
 /* What the device of rank 0 chose while it planned, for the other ranks. */
 #include "session.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <string.h>
 
 /* Before each choice in the message: the bytes of its key, with the final zero, and of its value.

@@ -3,8 +3,8 @@
 #include "feed.h"
 #include "reduce_tree.h"
 #include "session.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
+#include "base/clock.h"
+#include "base/mem.h"
 #include "comm/watchdog.h"
 #include "device/loss_scale.h"
 

@@ -1,5 +1,5 @@
 #include "gpt2_split.h"
-#include "trainer/str.h"
+#include "base/str.h"
 #include "unicode.h"
 #include <string.h>
 

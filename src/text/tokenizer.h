@@ -8,8 +8,8 @@
 #ifndef TR_TEXT_TOKENIZER_H
 #define TR_TEXT_TOKENIZER_H
 
-#include "trainer/mem.h"
-#include "trainer/str.h"
+#include "base/mem.h"
+#include "base/str.h"
 
 #define TR_END_OF_TEXT "<|endoftext|>"
 

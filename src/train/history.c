@@ -1,9 +1,9 @@
 /* The lines that training writes to sessions.jsonl: one start of the program, and its end. */
 #include "history.h"
 #include "run/starts.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <math.h>
 #include <stdlib.h>

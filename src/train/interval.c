@@ -1,5 +1,5 @@
 #include "interval.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/optim.h"
 
 #include <ctype.h>

@@ -4,7 +4,7 @@
 #include "loop_int.h"
 #include "run/verdict.h"
 #include "signals.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/log.h"
 
 #include <math.h>

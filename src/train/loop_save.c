@@ -3,7 +3,7 @@
 #include "signals.h"
 #include "until.h"
 #include "base/json_text.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/log.h"
 #include "comm/watchdog.h"
 

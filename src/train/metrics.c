@@ -1,8 +1,8 @@
 #include "metrics.h"
 #include "base/json_text.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 #include "metrics_ranks.h"
 #include "run/run.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <math.h>
 #include <stdlib.h>

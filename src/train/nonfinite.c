@@ -3,7 +3,7 @@
  */
 #include "loop_int.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "comm/watchdog.h"
 
 #include <math.h>

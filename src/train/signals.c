@@ -1,6 +1,6 @@
 #include "signals.h"
 
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/log.h"
 #include "trainer/train.h"
 

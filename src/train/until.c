@@ -1,7 +1,7 @@
 #include "until.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/log.h"
-#include "trainer/str.h"
+#include "base/str.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 #include "state.h"
 #include "torch_layout.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
-#include "trainer/thread.h"
+#include "base/mem.h"
+#include "base/thread.h"
 
 #include <omp.h>
 #include <pthread.h>

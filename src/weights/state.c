@@ -3,7 +3,7 @@
 #include "state.h"
 #include "base/json_text.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 #include "torch_layout.h"
 #include "graph/program.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <string.h>

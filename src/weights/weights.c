@@ -1,7 +1,7 @@
 /* Finds the weights at a path. */
 #include "base/file.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "huggingface.h"
 #include "state.h"
 

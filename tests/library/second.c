@@ -5,8 +5,8 @@
  * tests: everything blocks.
  */
 #include "device/library.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
+#include "base/clock.h"
+#include "base/mem.h"
 #include <fcntl.h>
 #include <sched.h>
 #include <stdio.h>

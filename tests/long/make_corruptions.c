@@ -8,7 +8,7 @@
  */
 #include "../support/tensor_data.h"
 #include "checkpoint/checkpoint_int.h"
-#include "trainer/str.h"
+#include "base/str.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 #include "op_harness.h"
-#include "trainer/str.h"
+#include "base/str.h"
 
 #include "names.h"
-#include "trainer/mem.h"
-#include "trainer/rng.h"
+#include "base/mem.h"
+#include "base/rng.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

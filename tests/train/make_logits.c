@@ -6,7 +6,7 @@
 #include "../support/tensor_data.h"
 #include "device/device.h"
 #include "graph/program.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/model.h"
 #include "trainer/ops.h"
 

@@ -15,10 +15,10 @@
  * bytes N threads N".
  */
 #include "device/device.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/config.h"
 #include "trainer/data.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <fcntl.h>
 #include <hdf5.h>

@@ -8,7 +8,7 @@
  *   ./fuzz_csv -max_total_time=60 -max_len=4096 [CORPUS]
  */
 #include "datatools/csv_int.h"
-#include "trainer/str.h"
+#include "base/str.h"
 
 #include <string.h>
 #include <sys/mman.h>

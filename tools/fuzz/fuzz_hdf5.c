@@ -8,7 +8,7 @@
  */
 #include "trainer/data.h"
 #include "datatools/datatools.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <stdlib.h>

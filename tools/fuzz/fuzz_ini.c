@@ -11,7 +11,7 @@
  *   ./fuzz_ini -max_total_time=60 -max_len=4096 -dict=tools/fuzz/ini.dict [CORPUS]
  */
 #include "trainer/config.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <math.h>
 #include <string.h>

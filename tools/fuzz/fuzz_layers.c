@@ -1,7 +1,7 @@
 /* Fuzz entry for the text of layers (libFuzzer's interface): any bytes parse or give TR_ERR_CONFIG,
  * and
  * nothing leaks. */
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/model.h"
 
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 #include "bench_matmul.h"
 #include "device/plan_cache.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
-#include "trainer/rng.h"
-#include "trainer/stats.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/stats.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* The part of `bench step --json` that describes the timeline of a step. */
 #include "bench.h"
-#include "trainer/stats.h"
-#include "trainer/mem.h"
+#include "base/stats.h"
+#include "base/mem.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -2,10 +2,10 @@
  * the training step on data already in memory. */
 #include "bench.h"
 #include "cmd/cmd.h"
-#include "trainer/stats.h"
-#include "trainer/clock.h"
+#include "base/stats.h"
+#include "base/clock.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "device/device.h"
 #include "run/run.h"
 #include "session/session.h"

@@ -4,7 +4,7 @@
 #include "cmd/cmd.h"
 #include "comm/probe.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "session/session.h"
 
 #include <jansson.h>

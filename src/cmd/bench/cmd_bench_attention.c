@@ -3,7 +3,7 @@
 #include "bench.h"
 #include "cmd/cmd.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/ops.h"
 #include "session/session.h"
 

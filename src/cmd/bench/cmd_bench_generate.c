@@ -3,9 +3,9 @@
 #include "bench.h"
 #include "cmd/open_trained.h"
 #include "infer/generate.h"
-#include "trainer/stats.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
+#include "base/stats.h"
+#include "base/clock.h"
+#include "base/mem.h"
 
 #include <jansson.h>
 #include <stdio.h>

@@ -3,9 +3,9 @@
 #include "bench.h"
 #include "cmd/cmd.h"
 #include "session/session.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
-#include "trainer/stats.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/stats.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -9,7 +9,7 @@
 #include "cmd/cmd.h"
 #include "comm/probe.h"
 #include "run/run.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "session/session.h"
 
 #include <sched.h>

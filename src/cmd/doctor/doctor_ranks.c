@@ -1,8 +1,8 @@
 /* Checks of the ranks: cores, threads, versions, speed. */
 #include "doctor.h"
 #include "cmd/machine.h"
-#include "trainer/stats.h"
-#include "trainer/host.h"
+#include "base/stats.h"
+#include "base/host.h"
 
 #include <stdio.h>
 #include <stdlib.h>

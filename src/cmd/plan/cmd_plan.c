@@ -3,7 +3,7 @@
 #include "cmd/cmd.h"
 #include "plan.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <stdlib.h>

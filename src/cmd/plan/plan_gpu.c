@@ -1,8 +1,8 @@
 /* trainer plan CONFIG --gpu MODEL: what a run takes on a GPU that need not be in this machine. */
 #include "cmd/cmd.h"
 #include "plan.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
+#include "base/clock.h"
+#include "base/mem.h"
 
 #include <jansson.h>
 #include <stdio.h>

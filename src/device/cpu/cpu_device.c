@@ -2,8 +2,8 @@
  * events are only names. */
 #include "cpu_int.h"
 #include "cpu_onednn.h"
-#include "trainer/host.h"
-#include "trainer/mem.h"
+#include "base/host.h"
+#include "base/mem.h"
 #include <string.h>
 
 #define MEMORY_ALIGN 256

@@ -1,6 +1,6 @@
 /* Describes the machine: processor, instruction set. */
 #include "cpu_int.h"
-#include "trainer/str.h"
+#include "base/str.h"
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "cpu_onednn_int.h"
 #include "cpu_int.h"
 #include "cpu_types.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <omp.h>
 #if defined(__aarch64__)
 #include <sys/auxv.h>

@@ -3,8 +3,8 @@
  * slices counts, so that clock rates under load are included and other programs are not. */
 #include "cpu_int.h"
 #include "cpu_vector.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
+#include "base/clock.h"
+#include "base/mem.h"
 #include <math.h>
 #include <string.h>
 

@@ -8,7 +8,7 @@
  * in its OpenMP team, and threads created later inherit it.
  */
 #include "cpu_int.h"
-#include "trainer/host.h"
+#include "base/host.h"
 #include <ctype.h>
 #include <pthread.h>
 #include <signal.h>

@@ -4,7 +4,7 @@
  */
 #include "device/cuda/cudnn/cuda_dnn_attention.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <stdio.h>
 
 typedef struct {

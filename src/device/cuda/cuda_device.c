@@ -5,8 +5,8 @@
 #include "cuda_plan_store.h"
 #include "cuda_product.h"
 #include "device/collectives.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
+#include "base/clock.h"
+#include "base/mem.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  */
 #include "cuda_head.h"
 #include "cuda_product.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 enum { X, W, LABEL, WEIGHT, DLOSS };
 enum { LOSS, COUNT, DX, DW };

@@ -1,6 +1,6 @@
 /* MATMUL. cuBLASLt adds the bias and applies RELU; other activations are a pass over the result. */
 #include "cuda_product.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 /* A bias is of the result's type: for 16 bits it is in3, or else a rounded copy in the planned
  * scratch, before the workspace. */

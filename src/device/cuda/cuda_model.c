@@ -1,8 +1,8 @@
 #include "cuda_model.h"
 #include "device/cuda/cudnn/cuda_dnn_int.h"
 #include "cuda_plan_store.h"
-#include "trainer/mem.h"
-#include "trainer/str.h"
+#include "base/mem.h"
+#include "base/str.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -6,8 +6,8 @@
 #include "cuda_plan_store.h"
 #include "cuda_product.h"
 #include "cuda_tune.h"
-#include "trainer/mem.h"
-#include "trainer/str.h"
+#include "base/mem.h"
+#include "base/str.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

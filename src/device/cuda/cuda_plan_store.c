@@ -1,7 +1,7 @@
 #include "cuda_plan_store.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
-#include "trainer/str.h"
+#include "base/mem.h"
+#include "base/str.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

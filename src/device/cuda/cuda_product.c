@@ -2,8 +2,8 @@
 #include "cuda_plan_store.h"
 #include "cuda_product.h"
 #include "cuda_tune.h"
-#include "trainer/mem.h"
-#include "trainer/str.h"
+#include "base/mem.h"
+#include "base/str.h"
 #include <cublasLt.h>
 #include <math.h>
 #include <stdio.h>

@@ -7,7 +7,7 @@
 #define TR_DEVICE_CUDA_CUDA_TIMES_H
 
 #include "cuda_int.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 typedef struct {
     cudaEvent_t from, to;

@@ -2,8 +2,8 @@
  * It exports tr_backend_entry and forwards calls of src/base in device code to the program that
  * loaded the library. */
 #include "device/library.h"
-#include "trainer/clock.h"
-#include "trainer/mem.h"
+#include "base/clock.h"
+#include "base/mem.h"
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -18,8 +18,8 @@
 #define TR_DEVICE_STRICT_STRICT_INT_H
 
 #include "device/device.h"
-#include "trainer/mem.h"
-#include "trainer/rng.h"
+#include "base/mem.h"
+#include "base/rng.h"
 #include <pthread.h>
 
 typedef enum {

@@ -2,7 +2,7 @@
  * adds the moments of its micro-batch to the reduced block, and the update program moves the
  * running moments towards their mean over all slots. */
 #include "op_int.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 enum { X, GAMMA, BETA, MEAN, VAR };
 enum { MOMENTS = 3 }; /* an output of training */

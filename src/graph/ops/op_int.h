@@ -5,7 +5,7 @@
 
 #include "graph/program.h"
 #include "trainer/ops.h"
-#include "trainer/str.h"
+#include "base/str.h"
 
 /* Who asked for the op, for messages: its label, or the row's name where it has none. */
 const char *tr_op_where(const tr_op_t *op);

@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "trainer/clock.h"
+#include "base/clock.h"
 
 #include <stdio.h>
 #include <time.h>

@@ -14,7 +14,7 @@
 
 #include "../../support/names.h"
 #include "base/file.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 static void put(const char *path, const char *text) {
     const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0666);

@@ -6,7 +6,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include "trainer/host.h"
+#include "base/host.h"
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>

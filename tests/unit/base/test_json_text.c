@@ -1,6 +1,6 @@
 /* Short numbers in JSON text. */
 #include "base/json_text.h"
-#include "trainer/str.h"
+#include "base/str.h"
 
 #include <stdarg.h>
 #include <stddef.h>

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <string.h>
 

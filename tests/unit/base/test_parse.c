@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "trainer/str.h"
+#include "base/str.h"
 
 #include <locale.h>
 #include <math.h>

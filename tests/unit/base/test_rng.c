@@ -5,7 +5,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "trainer/rng.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "../../support/names.h"
-#include "trainer/stats.h"
+#include "base/stats.h"
 
 #include <math.h>
 

@@ -5,8 +5,8 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "trainer/str.h"
-#include "trainer/mem.h"
+#include "base/str.h"
+#include "base/mem.h"
 
 #include <locale.h>
 #include <stdio.h>

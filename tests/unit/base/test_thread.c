@@ -8,7 +8,7 @@
 #include <signal.h>
 #include <stdbool.h>
 
-#include "trainer/thread.h"
+#include "base/thread.h"
 
 static bool takes(int number) {
     sigset_t blocked;

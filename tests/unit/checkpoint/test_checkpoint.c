@@ -19,7 +19,7 @@
 
 #include "../../support/names.h"
 #include "checkpoint/checkpoint_int.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 
 #define OK(call) assert_int_equal((call), TR_OK)
 #define DIR_NAME "checkpoints"

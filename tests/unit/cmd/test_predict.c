@@ -2,8 +2,8 @@
  * ranks. The files are read back with the library's own reader. */
 //TEST timeout=240
 #include "datatools/datatools.h"
-#include "trainer/mem.h"
-#include "trainer/rng.h"
+#include "base/mem.h"
+#include "base/rng.h"
 
 #include <glob.h>
 #include <jansson.h>

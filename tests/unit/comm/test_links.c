@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "comm/watchdog_int.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 
 static bool is_armed; /* the next connection to an address is that of the links */
 

@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "comm/probe.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #define OK(call) assert_int_equal((call), TR_OK)
 #define SLOW_SEC 0.02

@@ -14,7 +14,7 @@
 
 #include "device/collectives.h"
 #include "trainer/comm.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 static tr_world_t *world;
 static const tr_world_info_t *info;

@@ -14,7 +14,7 @@
 
 #include "../../support/names.h"
 #include "comm/world_int.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "comm/watchdog.h"
 #include <unistd.h>
 

@@ -7,7 +7,7 @@
 
 #include "../../support/names.h"
 #include "trainer/config.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 #include "../../support/names.h"
 #include "config/ini.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <string.h>

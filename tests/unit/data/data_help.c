@@ -1,5 +1,5 @@
 #include "data_test.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -5,8 +5,8 @@
 #include "data/hdf5_source.h"
 #include "datatools/datatools.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
-#include "trainer/rng.h"
+#include "base/mem.h"
+#include "base/rng.h"
 #include <hdf5.h>
 #include <fcntl.h>
 #include <math.h>

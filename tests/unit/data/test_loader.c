@@ -2,7 +2,7 @@
 /* The loader: what it hands out, in which order, on any split over ranks, after a resume, and when
  * reading fails. */
 #include "data_test.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

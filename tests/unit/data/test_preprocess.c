@@ -3,7 +3,7 @@
 #include "data_test.h"
 #include "data/preprocess.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <jansson.h>
 #include <math.h>
 #include <string.h>

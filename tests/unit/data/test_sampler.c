@@ -2,7 +2,7 @@
 /* The order of samples: every sample exactly once an epoch, whatever the sizes; no rank in sight.
  */
 #include "data_test.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
  * number of ranks; joined files; what is refused. */
 #include "data_test.h"
 #include "h5/writer.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* Importing, repacking, and what is left behind when that fails. */
 #include "../data/data_test.h"
 #include "datatools/datatools.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <dirent.h>
 #include <hdf5.h>
 #include <math.h>

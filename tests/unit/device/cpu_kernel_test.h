@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "device/device.h"
-#include "trainer/rng.h"
+#include "base/rng.h"
 
 #define F32(pointer, ...)                                                                          \
     ((tr_view_t){.data = (void *)(pointer), .dtype = TR_F32, .shape = TR_SHAPE(__VA_ARGS__)})

@@ -5,7 +5,7 @@
 #include <cmocka.h>
 
 #include "kernel_run.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <math.h>
 #include <string.h>

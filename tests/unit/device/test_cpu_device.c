@@ -9,7 +9,7 @@
 
 #include "../../support/names.h"
 #include "device/device.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <omp.h>
 #include <stdio.h>

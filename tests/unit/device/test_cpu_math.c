@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "kernel_run.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "device/cpu/cpu_onednn.h"
 
 #include <math.h>

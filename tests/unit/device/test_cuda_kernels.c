@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "cuda_test.h"
-#include "trainer/rng.h"
+#include "base/rng.h"
 
 /* Tables of cases leave out what is zero. */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"

@@ -7,7 +7,7 @@
 
 #include "../../support/names.h"
 #include "device/device.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "../../support/names.h"
 #include "trainer/attributes.h"
 #include "device/device.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <string.h>
 
 #define OK(call) assert_int_equal((call), TR_OK)

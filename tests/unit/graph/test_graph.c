@@ -2,7 +2,7 @@
  * buckets, initial values. */
 #include "../../support/names.h"
 #include "graph/program.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/ops.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* What happens to a batch before the model: conversion of every type, and augmentation against the
  * map that kernels.h gives. */
 #include "../../support/op_harness.h"
-#include "trainer/rng.h"
+#include "base/rng.h"
 #include <math.h>
 
 /* -- conversion -------------------------------------------------------------------------------- */

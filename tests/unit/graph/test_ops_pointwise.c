@@ -1,6 +1,6 @@
 /* Activations, add, scale, dropout, and the ops that write into tensors that exist. */
 #include "../../support/op_harness.h"
-#include "trainer/rng.h"
+#include "base/rng.h"
 #include <math.h>
 #include <string.h>
 

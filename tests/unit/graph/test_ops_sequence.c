@@ -1,6 +1,6 @@
 /* Sequences: embedding, attention, and the sum before layer normalisation. */
 #include "../../support/op_harness.h"
-#include "trainer/rng.h"
+#include "base/rng.h"
 #include <math.h>
 #include <string.h>
 

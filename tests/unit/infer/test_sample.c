@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "infer/generate.h"
-#include "trainer/rng.h"
+#include "base/rng.h"
 
 enum { COUNT = 40, DRAWS = 20000 };
 static float scores[COUNT];

@@ -2,8 +2,8 @@
  * three. */
 //TEST np=1
 //TEST np=3
-#include "trainer/mem.h"
-#include "trainer/rng.h"
+#include "base/mem.h"
+#include "base/rng.h"
 #include "infer/score.h"
 
 #include <math.h>

@@ -12,7 +12,7 @@
 #include "../../support/op_harness.h"
 #include "model_fixture.h"
 #include "checkpoint/checkpoint.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/optim.h"
 
 #include <jansson.h>

@@ -6,7 +6,7 @@
 #include "../../support/tensor_data.h"
 #include "model_fixture.h"
 #include "checkpoint/checkpoint.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <jansson.h>
 #include <math.h>

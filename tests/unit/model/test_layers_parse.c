@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "../../support/names.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/model.h"
 
 #include <string.h>

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "model_fixture.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,8 +7,8 @@
 #include <cmocka.h>
 
 #include "model_fixture.h"
-#include "trainer/mem.h"
-#include "trainer/rng.h"
+#include "base/mem.h"
+#include "base/rng.h"
 
 #include <math.h>
 #include <string.h>

@@ -11,7 +11,7 @@
 
 #include "../../support/names.h"
 #include "graph/program.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/ops.h"
 #include "trainer/optim.h"
 

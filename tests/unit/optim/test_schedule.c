@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "../../support/names.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/optim.h"
 
 #include <math.h>

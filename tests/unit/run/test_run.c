@@ -1,6 +1,6 @@
 #include "../../support/names.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "run/run.h"
 
 #include <setjmp.h>

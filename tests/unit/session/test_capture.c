@@ -4,7 +4,7 @@
 //TEST np=2
 #include "../../support/deferred.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/session.h"
 #include "session/session.h"
 

@@ -2,7 +2,7 @@
  * slots is fed in turn; and that its outcome is known one step later. */
 #include "device/strict/strict_int.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/session.h"
 #include "session/session.h"
 

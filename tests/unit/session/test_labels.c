@@ -6,7 +6,7 @@
 #include "trainer/comm.h"
 #include "trainer/data.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "trainer/session.h"
 #include "trainer/train.h"
 

@@ -6,8 +6,8 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "trainer/clock.h"
-#include "trainer/rng.h"
+#include "base/clock.h"
+#include "base/rng.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 

@@ -12,7 +12,7 @@
 
 #include "train/metrics_ranks.h"
 #include "comm/watchdog.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 
 static tr_world_t *world;
 static int rank;

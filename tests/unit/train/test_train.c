@@ -3,7 +3,7 @@
 //TEST np=2 timeout=120
 #include "trainer/comm.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include "weights/state.h"
 #include "trainer/session.h"
 #include "trainer/train.h"

@@ -1,6 +1,6 @@
 /* run.until: the times it takes, and how early a run is to stop. */
 #include "../../../src/train/until.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

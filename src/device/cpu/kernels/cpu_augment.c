@@ -1,7 +1,7 @@
 /* Random transforms of images. kernels.h specifies their random numbers. */
 #include "device/cpu/cpu_int.h"
 #include "device/cpu/cpu_math.h"
-#include "trainer/rng.h"
+#include "base/rng.h"
 #include <string.h>
 
 /* TILE: pixels whose coordinates are computed at once. BORDER: pixels of `fill` around an image, so

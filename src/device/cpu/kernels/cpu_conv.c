@@ -3,7 +3,7 @@
 #include "device/cpu/cpu_int.h"
 #include "device/cpu/cpu_onednn.h"
 #include "device/cpu/winograd/cpu_winograd.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 static cpu_dnn_tensor_t image_of(const tr_view_t *view, int spatial) {
     const int64_t *dim = view->shape.dim;

@@ -4,7 +4,7 @@
 
 #include "device/cpu/cpu_int.h"
 #include "device/cpu/cpu_math.h"
-#include "trainer/rng.h"
+#include "base/rng.h"
 
 /* Words drawn at once, a multiple of 4. */
 enum { CPU_DROPOUT_TILE = 256 };

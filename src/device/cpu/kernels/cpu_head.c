@@ -4,7 +4,7 @@
 #include "cpu_loss.h"
 #include "device/cpu/cpu_onednn.h"
 #include "device/cpu/cpu_types.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 
 enum { X, W, LABEL, WEIGHT, DLOSS };
 enum { LOSS, COUNT, DX, DW };

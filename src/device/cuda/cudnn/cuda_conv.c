@@ -7,7 +7,7 @@
  */
 #include "cuda_dnn.h"
 #include "device/cuda/cuda_product.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <stdio.h>
 
 #define SCRATCH_ALIGN 256

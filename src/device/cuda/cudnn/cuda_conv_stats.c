@@ -3,7 +3,7 @@
  * has an engine for both; elsewhere a pass over the result does.
  */
 #include "cuda_dnn.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <stdio.h>
 
 #define SCRATCH_ALIGN 256

@@ -3,8 +3,8 @@
 #include "device/cuda/cuda_model.h"
 #include "device/cuda/cuda_plan_store.h"
 #include "device/cuda/cuda_tune.h"
-#include "trainer/mem.h"
-#include "trainer/str.h"
+#include "base/mem.h"
+#include "base/str.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

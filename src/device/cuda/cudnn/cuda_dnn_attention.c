@@ -1,6 +1,6 @@
 #include "cuda_dnn_attention.h"
 #include "cuda_dnn_int.h"
-#include "trainer/str.h"
+#include "base/str.h"
 #include <math.h>
 
 /*

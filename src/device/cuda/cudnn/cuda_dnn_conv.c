@@ -1,6 +1,6 @@
 /* Convolutions as graphs of cuDNN. */
 #include "cuda_dnn_int.h"
-#include "trainer/str.h"
+#include "base/str.h"
 #include <string.h>
 
 #define WORKSPACE_BYTES ((size_t)128 << 20)

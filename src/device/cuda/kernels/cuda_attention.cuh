@@ -10,7 +10,7 @@
 #define TR_DEVICE_CUDA_KERNELS_CUDA_ATTENTION_CUH
 
 #include "cuda_types.cuh"
-#include "trainer/rng.h"
+#include "base/rng.h"
 
 enum { ATTENTION_THREADS = 128, SHARED_FLOATS = 48 * 256 };
 

@@ -1,6 +1,6 @@
 /* Random transforms of images; kernels.h defines the numbers they draw. */
 #include "cuda_types.cuh"
-#include "trainer/rng.h"
+#include "base/rng.h"
 
 enum { THREADS = 256 };
 

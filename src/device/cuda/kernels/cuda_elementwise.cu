@@ -1,7 +1,7 @@
 /* Copies, sums, factors, activations, conversions and dropout: one pass over memory, element by
  * element. */
 #include "cuda_types.cuh"
-#include "trainer/rng.h"
+#include "base/rng.h"
 
 enum { THREADS = 256 };
 

@@ -11,9 +11,9 @@
 #include "cuda_nccl.h"
 #include "device/cuda/cuda_times.h"
 #include "device/collectives.h"
-#include "trainer/clock.h"
+#include "base/clock.h"
 #include "trainer/log.h"
-#include "trainer/mem.h"
+#include "base/mem.h"
 #include <pthread.h>
 #include <string.h>
 #include <time.h>

@@ -4,8 +4,8 @@
  * Algorithms for computing the sample variance, The American Statistician 37, 1983). For one value
  * at a time this is Welford's method (Technometrics 4, 1962).
  */
-#ifndef TRAINER_STATS_H
-#define TRAINER_STATS_H
+#ifndef TR_BASE_STATS_H
+#define TR_BASE_STATS_H
 
 #include <stdbool.h>
 #include <stdint.h>

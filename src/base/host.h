@@ -2,8 +2,8 @@
  * Memory and processors available to this process, limited by the control groups of a SLURM job or
  * a container. Reads Linux control groups, versions 1 and 2; limits of parent groups apply too.
  */
-#ifndef TRAINER_HOST_H
-#define TRAINER_HOST_H
+#ifndef TR_BASE_HOST_H
+#define TR_BASE_HOST_H
 
 #include <stddef.h>
 

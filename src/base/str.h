@@ -2,8 +2,8 @@
  * Text: a growing buffer, parsers for numbers, sizes and durations, UTF-8, and the nearest name for
  * "did you mean". Numbers are read and written with a decimal point in every locale.
  */
-#ifndef TRAINER_STR_H
-#define TRAINER_STR_H
+#ifndef TR_BASE_STR_H
+#define TR_BASE_STR_H
 
 #include "trainer/status.h"
 #include <stdarg.h>

@@ -2,8 +2,8 @@
  * Counted host memory. The library allocates only through these functions, so that tests can check
  * that nothing is allocated after step 1 and everything is freed at exit. Thread-safe.
  */
-#ifndef TRAINER_MEM_H
-#define TRAINER_MEM_H
+#ifndef TR_BASE_MEM_H
+#define TR_BASE_MEM_H
 
 #include "trainer/status.h"
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Time. */
-#ifndef TRAINER_CLOCK_H
-#define TRAINER_CLOCK_H
+#ifndef TR_BASE_CLOCK_H
+#define TR_BASE_CLOCK_H
 
 #include <stddef.h>
 

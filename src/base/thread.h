@@ -1,6 +1,6 @@
 /* Helper threads. */
-#ifndef TRAINER_THREAD_H
-#define TRAINER_THREAD_H
+#ifndef TR_BASE_THREAD_H
+#define TR_BASE_THREAD_H
 
 #include <pthread.h>
 

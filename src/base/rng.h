@@ -3,10 +3,10 @@
  * 1, 2, 3", SC'11). A value is a pure function of key and counter. There is no state to save or
  * send, and values do not depend on ranks or threads.
  */
-#ifndef TRAINER_RNG_H
-#define TRAINER_RNG_H
+#ifndef TR_BASE_RNG_H
+#define TR_BASE_RNG_H
 
-#include "trainer/philox.h"
+#include "base/philox.h"
 #include <stdint.h>
 
 /* The use of a random stream. It is part of the key, so different uses never share numbers. */

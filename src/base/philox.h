@@ -2,8 +2,8 @@
  * Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC'11)
  * for kernels, identical on the host and in CUDA. rng.h has sequences for host code.
  */
-#ifndef TRAINER_PHILOX_H
-#define TRAINER_PHILOX_H
+#ifndef TR_BASE_PHILOX_H
+#define TR_BASE_PHILOX_H
 
 #include <stdint.h>
 
