@@ -119,7 +119,7 @@ static tr_status_t run_batch(tr_predictor_t *p, int64_t count) {
     TR_TRY(tr_program_run(s->g, s->eval, NULL));
     TR_TRY(tr_feed_used(s->feed));
     TR_TRY(tr_tensor_read(s->g, s->result.output, p->output));
-    tr_feed_settled(s->feed, 0);
+    tr_feed_copies_done(s->feed, 0);
     return TR_OK;
 }
 

@@ -113,7 +113,7 @@ tr_status_t tr_feed_wait(tr_feed_t *f, int back) {
     return wait_for_copy(f, &f->set_of[(f->set + f->sets + 1 - back) % f->sets]);
 }
 
-void tr_feed_settled(tr_feed_t *f, int newest) {
+void tr_feed_copies_done(tr_feed_t *f, int newest) {
     for (int i = 0; i < f->sets; i++)
         if (newest == 0 || i != f->set) f->set_of[i].under_way = false;
 }

@@ -33,7 +33,7 @@ tr_status_t tr_feed_used(tr_feed_t *feed);
 tr_status_t tr_feed_wait(tr_feed_t *feed, int back);
 /* Call after waiting for the programs that read all batches except the last `newest` (0 or 1):
  * their copies are done. */
-void tr_feed_settled(tr_feed_t *feed, int newest);
+void tr_feed_copies_done(tr_feed_t *feed, int newest);
 /* Makes the batch fed `back` batches ago the current inputs again, from 0 (the last one) to
  * TR_FEED_SETS - 1. */
 void tr_feed_show(tr_feed_t *feed, int back);
