@@ -1,0 +1,181 @@
+/* Opens the data sets of a session, checks that they match, and resolves their preprocessing. */
+#include "base/mem.h"
+#include "inputs.h"
+#include "open_data.h"
+#include "trainer/log.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static tr_status_t session_check_split(const tr_session_t *s, tr_split_t split,
+                                       tr_split_t main_split) {
+    const tr_dataset_info_t *info = &s->dataset[split]->info, *wanted = &s->info;
+    bool same = info->field_count == wanted->field_count;
+    if (info->field_count + wanted->field_count == 3) { /* inputs with labels, and only inputs */
+        const bool lacks = info->field_count == 1;
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "data.%s (%s) has no labels or targets, but data.%s has: set data.y, or put them into "
+            "a file NAME_y.h5 beside NAME_x.h5",
+            tr_split_name(lacks ? split : main_split),
+            lacks ? info->description : wanted->description,
+            tr_split_name(lacks ? main_split : split));
+    }
+    for (int f = 0; same && f < wanted->field_count; f++)
+        same = tr_shape_equal(&info->field[f].shape, &wanted->field[f].shape) &&
+               info->field[f].dtype == wanted->field[f].dtype;
+    for (int list = 0; same && list < TR_NAMES_LISTS; list++)
+        TR_TRY(tr_names_check(list, &wanted->names[list], &info->names[list]));
+    if (same) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA,
+                   "data.%s (%s) does not match data.%s (%s): fields, types and shapes must be the "
+                   "same",
+                   tr_split_name(split), info->description, tr_split_name(main_split),
+                   wanted->description);
+}
+
+static bool session_has_data(const tr_session_t *s, tr_split_t split) {
+    tr_dataset_t *dataset = NULL;
+    if (tr_dataset_open(&s->data, split, &dataset) != TR_OK) tr_error_clear();
+    const bool found = dataset != NULL;
+    tr_dataset_close(&dataset);
+    return found;
+}
+
+/* For a score, the user may have meant another split. */
+static tr_status_t session_fail_no_data(const tr_session_t *s, tr_split_t wanted) {
+    static const tr_split_t order[] = {TR_SPLIT_VALID, TR_SPLIT_TEST, TR_SPLIT_TRAIN};
+    const bool scores = !s->params.training && !s->params.prediction;
+    char other[64] = "";
+    for (int i = 0; i < 3 && scores && !*other; i++)
+        if (order[i] != wanted && session_has_data(s, order[i]))
+            snprintf(other, sizeof other, ", or evaluate data.%s with --split %s",
+                     tr_split_name(order[i]), tr_split_name(order[i]));
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "data.%s is not set: set it to an HDF5 file (`trainer import` creates one, "
+                   "`trainer data FILE` shows its contents)%s",
+                   tr_split_name(wanted), other);
+}
+
+static tr_status_t session_open_split(tr_session_t *s, tr_split_t split) {
+    const tr_preprocess_t *trained = s->params.trained_preprocess;
+    if (s->params.prediction) return tr_dataset_open_inputs(&s->data, split, &s->dataset[split]);
+    const tr_status_t status = tr_dataset_open(&s->data, split, &s->dataset[split]);
+    if (status != TR_ERR_DATA || !trained || s->params.training) return status;
+    /* Unsuitable labels are refused first, and would hide that this is another table than that of
+     * the training. */
+    const tr_error_t error = *tr_error_last();
+    tr_dataset_t *inputs = NULL;
+    tr_status_t match = tr_dataset_open_inputs(&s->data, split, &inputs);
+    if (match == TR_OK && inputs) match = tr_preprocess_match(trained, &inputs->info, true);
+    tr_dataset_close(&inputs);
+    return match == TR_ERR_DATA ? match : tr_error_set(&error);
+}
+
+tr_status_t tr_session_open_data(tr_session_t *s) {
+    const tr_split_t main_split = s->params.training ? TR_SPLIT_TRAIN : s->params.split;
+    const tr_model_t *model;
+    /* A language model determines how its data are divided into samples. */
+    TR_TRY(tr_model_find(s->model.type, &model));
+    if (model->tokens) model->tokens(s->config, &s->data.context, &s->data.vocab_size);
+    if (s->params.inputs) return s->info = *s->params.inputs, TR_OK;
+    for (int split = 0; split < 3; split++)
+        if (s->params.training || split == (int)main_split)
+            TR_TRY(session_open_split(s, (tr_split_t)split));
+    const tr_dataset_t *shapes = s->dataset[main_split];
+    if (!shapes) return session_fail_no_data(s, main_split);
+    s->info = shapes->info;
+    if (s->params.prediction) s->info.classes = s->data.classes > 0 ? s->data.classes : 0;
+    for (int split = 0; split < 3; split++) {
+        const tr_dataset_t *d = s->dataset[split];
+        if (!d) continue;
+        if (d->info.classes > s->info.classes) {
+            s->info.classes = d->info.classes;
+            memcpy(s->info.label_note, d->info.label_note, sizeof s->info.label_note);
+        }
+        if (split != (int)main_split) TR_TRY(session_check_split(s, (tr_split_t)split, main_split));
+    }
+    const tr_preprocess_t *trained = s->params.trained_preprocess;
+    return trained ? tr_preprocess_match(trained, &s->info, s->params.prediction) : TR_OK;
+}
+
+/* -- preprocessing ----------------------------------------------------------------------------- */
+
+static tr_status_t session_resolve_preprocess(tr_session_t *s) {
+    const bool squares =
+        s->model.loss != TR_LOSS_CROSS_ENTROPY && s->model.loss != TR_LOSS_BINARY_CROSS_ENTROPY;
+    const tr_preprocess_sources_t sources = {
+        .settings = &s->data,
+        .info = &s->info,
+        .classes = s->info.classes,
+        .squares = squares && s->info.classes == 0,
+        .train = s->params.training ? s->dataset[TR_SPLIT_TRAIN] : NULL,
+        .kept = s->params.trained_preprocess,
+        .init = s->params.init_preprocess};
+    TR_TRY(tr_preprocess_resolve(&sources, &s->preprocess));
+    const bool are_own = strcmp(s->data.mean, "auto") == 0 && strcmp(s->data.std, "auto") == 0;
+    for (int split = TR_SPLIT_VALID; split <= TR_SPLIT_TEST && s->params.training && are_own;
+         split++) {
+        char key[32];
+        snprintf(key, sizeof key, "data.%s", tr_split_name((tr_split_t)split));
+        if (s->dataset[split])
+            tr_preprocess_warn_units(s->preprocess, &s->dataset[split]->info, key);
+    }
+    return tr_inputs_check(s);
+}
+
+/* Only rank 0 reads samples for it. */
+static tr_status_t session_share_preprocess(tr_session_t *s) {
+    const bool is_root = tr_world_info(s->world)->rank == 0;
+    json_t *data = is_root ? tr_preprocess_json(s->preprocess) : NULL;
+    char *dumped = data ? json_dumps(data, JSON_COMPACT) : NULL, *text = NULL;
+    tr_status_t status = TR_OK;
+    if (is_root)
+        status = dumped ? tr_strdup(dumped, &text)
+                        : TR_FAIL(TR_ERR_MEMORY, "not enough memory for the data section");
+    free(dumped);
+    json_decref(data);
+    TR_TRY(tr_world_agree(s->world, status));
+    TR_TRY(tr_world_broadcast_text(s->world, &text, 0));
+    if (!is_root) {
+        data = json_loads(text, 0, NULL);
+        status = tr_preprocess_from_json(data, "rank 0", &s->preprocess);
+        json_decref(data);
+    }
+    tr_free(&text);
+    return tr_world_agree(s->world, status);
+}
+
+tr_status_t tr_session_open_preprocess(tr_session_t *s) {
+    if (!s->world) return session_resolve_preprocess(s);
+    const bool is_root = tr_world_info(s->world)->rank == 0;
+    TR_TRY(tr_world_agree(s->world, is_root ? session_resolve_preprocess(s) : TR_OK));
+    return tr_world_info(s->world)->size > 1 ? session_share_preprocess(s) : TR_OK;
+}
+
+tr_status_t tr_session_check_alike(const tr_session_t *s) {
+    tr_str_t text = {0};
+    for (int split = 0; split < 3; split++) {
+        if (!s->dataset[split]) continue;
+        const tr_dataset_info_t *info = &s->dataset[split]->info;
+        char shape[96];
+        tr_str_printf(&text, "%lld %lld", (long long)info->samples, (long long)info->classes);
+        for (int f = 0; f < info->field_count; f++)
+            tr_str_printf(&text, " %s %s %s", info->field[f].name,
+                          tr_dtype_name(info->field[f].dtype),
+                          tr_shape_format(&info->field[f].shape, shape));
+        tr_str_append(&text, "\n");
+    }
+    tr_str_append(&text, s->device->ops->name);
+    tr_status_t status = tr_world_same(s->world, "the contents of the data files, and the device",
+                                       text.text ? text.text : "", text.length);
+    tr_str_free(&text);
+    if (status == TR_ERR_INTERNAL) {
+        tr_error_t error = *tr_error_last();
+        error.code = TR_ERR_DATA;
+        status = tr_error_set(&error);
+    }
+    return tr_world_agree(s->world, status);
+}

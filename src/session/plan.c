@@ -1,0 +1,154 @@
+/* Plans the graph of a session: the order of samples, the programs, and the micro-batch that fits
+ * the memory of every rank. */
+#include "device/plan_cache.h"
+#include "feed.h"
+#include "plan.h"
+#include "programs.h"
+#include "reduce_tree.h"
+#include "trainer/log.h"
+
+#include <math.h>
+
+/* If the batch is not a multiple of the share, the next smaller divisor is used; with a much
+ * smaller one, a step is slow. */
+static int64_t session_auto_micro_batch(const tr_session_t *s) {
+    const int64_t batch = s->data.batch_size, size = s->params.size, share = batch / size;
+    int64_t m = share > 0 ? share : 1;
+    while (batch % m != 0) m--;
+    if (2 * m <= share)
+        TR_WARN(
+            "data.batch_size = %lld is not a multiple of %lld ranks, and data.micro_batch = auto "
+            "is only %lld, the largest common divisor: steps are slow. Set data.batch_size = %lld, "
+            "or another multiple of %lld",
+            (long long)batch, (long long)size, (long long)m, (long long)((share + 1) * size),
+            (long long)size);
+    return m;
+}
+
+/* Block and shuffle sizes depend on the data and the batch only, so that the order does not depend
+ * on ranks. */
+static tr_status_t session_resolve_order(tr_session_t *s) {
+    int64_t batch = s->data.batch_size;
+    int64_t micro = s->params.micro_batch > 0 ? s->params.micro_batch : s->data.micro_batch;
+    if (!s->params.training) {
+        /* Scores do not depend on the grouping of samples, so every rank gets at least one whole
+         * micro-batch. */
+        const int64_t size = s->params.size;
+        if (micro < 0) micro = batch > size ? batch / size : 1;
+        const int64_t slots = batch / micro;
+        batch = micro * (slots > size ? slots : size);
+    } else if (micro < 0) {
+        micro = session_auto_micro_batch(s);
+    }
+    TR_TRY(tr_sampler_init(&s->data, &s->info, (uint64_t)s->train.seed, batch, micro, &s->order));
+    s->slots = tr_sampler_slots(&s->order);
+    if (s->slots < s->params.size)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "%d ranks, but only %lld micro-batches per step (data.batch_size %lld / "
+            "data.micro_batch %lld): %s",
+            s->params.size, (long long)s->slots, (long long)batch, (long long)micro,
+            s->params.order && s->params.order->micro_batch > 0
+                ? "use fewer ranks: a resumed run keeps the micro-batches of its checkpoint. For a "
+                  "new run that may grow, choose a smaller data.micro_batch"
+                : "use fewer ranks, a larger batch_size or a smaller micro_batch");
+    if (s->params.training && s->info.samples < batch)
+        return TR_FAIL(TR_ERR_CONFIG,
+                       "data.train has %lld samples, fewer than data.batch_size = %lld: use a "
+                       "smaller batch_size or more data",
+                       (long long)s->info.samples, (long long)batch);
+    tr_sampler_slots_of_rank(s->slots, s->params.rank, s->params.size, &s->first_slot,
+                             &s->slot_count);
+    s->steps_per_epoch = (double)s->info.samples / (double)batch;
+    s->total_steps = s->train.steps > 0
+                         ? s->train.steps
+                         : (int64_t)ceil((double)s->train.epochs * s->steps_per_epoch - 1e-9);
+    return TR_OK;
+}
+
+void tr_session_drop_graph(tr_session_t *s) {
+    tr_reduce_tree_destroy(&s->tree);
+    tr_graph_destroy(&s->g);
+    s->parameters = 0;
+}
+
+static tr_status_t session_build_graph(tr_session_t *s) {
+    if (!s->params.build) TR_TRY(session_resolve_order(s));
+    TR_TRY(tr_graph_create(s->device, &s->g));
+    if (!s->main.capture) tr_graph_run_op_by_op(s->g);
+    if (!s->main.fuse) tr_graph_fuse_nothing(s->g);
+    if (s->params.build) {
+        TR_TRY(s->params.build(s, s->params.build_self));
+    } else {
+        TR_TRY(tr_graph_input_sets(s->g, tr_feed_sets(s->device)));
+        TR_TRY(tr_programs_build(s));
+    }
+    const int32_t count = tr_graph_tensor_count(s->g);
+    for (int32_t id = 1; id <= count; id++) {
+        const tr_tensor_t t = {id};
+        if (tr_is_param(s->g, t)) s->parameters += tr_shape_elems(tr_shape_of(s->g, t));
+    }
+    /* Ranks of a node share its memory if the device uses host memory. */
+    size_t limit = s->params.any_size ? 0 : s->device->memory_bytes;
+    if (s->world && s->device->threads > 0) limit /= (size_t)tr_world_info(s->world)->local_size;
+    return tr_graph_plan(s->g, limit);
+}
+
+/* Plans on this rank. choose: reduces the micro-batch until the plan fits. */
+static tr_status_t session_plan_local(tr_session_t *s, bool choose) {
+    tr_status_t status = session_build_graph(s);
+    while (status == TR_ERR_MEMORY && choose && s->order.micro_batch > 1) {
+        int64_t micro = s->order.micro_batch - 1;
+        while (s->data.batch_size % micro != 0) micro--;
+        tr_session_drop_graph(s);
+        s->params.micro_batch = micro;
+        status = session_build_graph(s);
+    }
+    return status;
+}
+
+/* Plans on all ranks. Rank 0 makes the choices of its device, so that all ranks compute in the same
+ * way. The others plan at the same time from the choices that are kept from earlier runs; only if
+ * those differ from rank 0's do they plan again. */
+static tr_status_t session_plan_alike(tr_session_t *s, bool choose) {
+    const bool is_root = s->params.rank == 0;
+    const int64_t micro = s->params.micro_batch;
+    bool alike = false;
+    if (!s->world || s->params.size == 1 || !s->device->ops->choices_get) {
+        const tr_status_t status = session_plan_local(s, choose);
+        return s->world ? tr_world_agree(s->world, status) : status;
+    }
+    s->device->chooses_nothing = !is_root;
+    tr_status_t status = session_plan_local(s, choose);
+    s->device->chooses_nothing = false;
+    const bool planned = is_root || status != TR_ERR_NOINPUT;
+    if (!planned) {
+        tr_error_clear();
+        tr_session_drop_graph(s);
+        status = TR_OK;
+    }
+    TR_TRY(tr_world_agree(s->world, status));
+    TR_TRY(tr_choices_are_alike(s->world, s->device, planned, &alike));
+    if (alike) return TR_OK;
+    TR_TRY(tr_share_choices(s->world, s->device));
+    if (!is_root) {
+        if (planned) tr_session_drop_graph(s);
+        s->params.micro_batch = micro;
+        tr_plan_cache_clear(s->device);
+        status = session_plan_local(s, choose);
+    }
+    return tr_world_agree(s->world, status);
+}
+
+/* micro_batch = auto: on all ranks the one that fits the rank with the least memory. */
+tr_status_t tr_session_plan(tr_session_t *s) {
+    const bool choose = !s->params.build && s->data.micro_batch < 0 && s->params.micro_batch == 0;
+    TR_TRY(session_plan_alike(s, choose));
+    if (!choose || !s->world) return TR_OK;
+    int64_t range[2] = {s->order.micro_batch, -s->order.micro_batch};
+    TR_TRY(tr_world_allreduce_int(s->world, range, 2, TR_REDUCE_MIN));
+    if (range[0] == -range[1]) return TR_OK;
+    tr_session_drop_graph(s);
+    s->params.micro_batch = range[0];
+    return session_plan_alike(s, false);
+}
