@@ -16,11 +16,11 @@
 typedef struct {
     tr_config_t *config;
     const char *origin;
-} source_t;
+} config_source_t;
 
-static tr_status_t take_key(void *self, const char *section, const char *name, const char *value,
-                            int line) {
-    const source_t *source = self;
+static tr_status_t config_on_key(void *self, const char *section, const char *name,
+                                 const char *value, int line) {
+    const config_source_t *source = self;
     tr_str_t key = {0};
     tr_str_printf(&key, "%s%s%s", section, *section ? "." : "", name);
     TR_TRY(key.status);
@@ -29,8 +29,8 @@ static tr_status_t take_key(void *self, const char *section, const char *name, c
     return status;
 }
 
-static tr_status_t take_problem(void *self, int line, const char *message) {
-    const source_t *source = self;
+static tr_status_t config_on_problem(void *self, int line, const char *message) {
+    const config_source_t *source = self;
     char where[WHERE_BYTES];
     tr_config_where(source->origin, line, where);
     tr_config_note(source->config, where, "%s", message);
@@ -40,13 +40,13 @@ static tr_status_t take_problem(void *self, int line, const char *message) {
 tr_status_t tr_config_load_text(tr_config_t *config, const char *origin, const char *text,
                                 size_t bytes) {
     config->loads++;
-    source_t source = {config, origin};
-    return tr_ini_parse(text, bytes, &(tr_ini_events_t){&source, take_key, take_problem});
+    config_source_t source = {config, origin};
+    return tr_ini_parse(text, bytes, &(tr_ini_events_t){&source, config_on_key, config_on_problem});
 }
 
 /* -- file -------------------------------------------------------------------------------------- */
 
-static tr_status_t refuse_folder(const char *path) {
+static tr_status_t config_refuse_folder(const char *path) {
     char inside[4096];
     snprintf(inside, sizeof inside, "%s/config.ini", path);
     if (access(inside, R_OK) == 0)
@@ -59,48 +59,50 @@ static tr_status_t refuse_folder(const char *path) {
         path);
 }
 
-/* Reads to the end, or one byte past the limit; works for pipes, too. */
-static tr_status_t read_all(int fd, const char *path, tr_str_t *out) {
-    char chunk[8192];
-    while (out->length <= MAX_FILE_BYTES && out->status == TR_OK) {
-        ssize_t count = read(fd, chunk, sizeof chunk);
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0)
-            return TR_FAIL(TR_ERR_IO, "Cannot read the configuration %s: %s.", path,
-                           strerror(errno));
-        if (count == 0) break;
-        tr_str_append_bytes(out, chunk, (size_t)count);
-    }
-    TR_TRY(out->status);
-    if (out->length > MAX_FILE_BYTES)
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "%s is larger than %d MiB, too large for a configuration file.", path,
-                       MAX_FILE_BYTES >> 20);
-    return TR_OK;
-}
-
-static tr_status_t load_open_file(tr_config_t *config, const char *path, int fd, tr_str_t *text) {
-    struct stat info;
-    if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) return refuse_folder(path);
-    TR_TRY(read_all(fd, path, text));
-    int line, byte;
-    if (!tr_ini_is_text(text->text ? text->text : "", text->length, &line, &byte))
-        return TR_FAIL(TR_ERR_CONFIG,
-                       "Expected a configuration file (UTF-8 text), found a binary file: %s has "
-                       "the byte 0x%02x in line %d. Data files are set by keys: data.train = FILE.",
-                       path, byte, line);
-    return tr_config_load_text(config, path, text->text ? text->text : "", text->length);
-}
-
 tr_status_t tr_config_load_file(tr_config_t *config, const char *path) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    tr_status_t status = TR_OK;
+    tr_str_t text = {0};
+    struct stat info;
+    char chunk[8192];
+    int line, byte;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT)
         return TR_FAIL(TR_ERR_NOINPUT, "No configuration file %s; check the path.", path);
     if (fd < 0)
         return TR_FAIL(tr_status_of_errno(errno), "Cannot open the configuration %s: %s.", path,
                        strerror(errno));
-    tr_str_t text = {0};
-    tr_status_t status = load_open_file(config, path, fd, &text);
+    if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+        status = config_refuse_folder(path);
+        goto done;
+    }
+    /* To the end, or one byte past the limit; works for pipes, too. */
+    tr_str_append(&text, "");
+    while (text.length <= MAX_FILE_BYTES && text.status == TR_OK) {
+        const ssize_t count = read(fd, chunk, sizeof chunk);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) {
+            status =
+                TR_FAIL(TR_ERR_IO, "Cannot read the configuration %s: %s.", path, strerror(errno));
+            goto done;
+        }
+        if (count == 0) break;
+        tr_str_append_bytes(&text, chunk, (size_t)count);
+    }
+    status = text.status;
+    if (status != TR_OK) goto done;
+    if (text.length > MAX_FILE_BYTES)
+        status =
+            TR_FAIL(TR_ERR_CONFIG, "%s is larger than %d MiB, too large for a configuration file.",
+                    path, MAX_FILE_BYTES >> 20);
+    else if (!tr_ini_is_text(text.text, text.length, &line, &byte))
+        status =
+            TR_FAIL(TR_ERR_CONFIG,
+                    "Expected a configuration file (UTF-8 text), found a binary file: %s has "
+                    "the byte 0x%02x in line %d. Data files are set by keys: data.train = FILE.",
+                    path, byte, line);
+    else
+        status = tr_config_load_text(config, path, text.text, text.length);
+done:
     tr_str_free(&text);
     close(fd);
     return status;
@@ -109,8 +111,8 @@ tr_status_t tr_config_load_file(tr_config_t *config, const char *path) {
 /* -- environment and command line -------------------------------------------------------------- */
 
 /* Text with control bytes is refused at once. */
-static tr_status_t assign_from_outside(tr_config_t *config, const char *key, const char *value,
-                                       const char *origin) {
+static tr_status_t config_assign_from_outside(tr_config_t *config, const char *key,
+                                              const char *value, const char *origin) {
     int line, byte;
     if (tr_ini_is_text(value, strlen(value), &line, &byte))
         return tr_config_assign(config, key, value, origin, 0);
@@ -142,7 +144,7 @@ tr_status_t tr_config_set(tr_config_t *config, const char *assignment, const cha
                         key_end > assignment ? (size_t)(key_end - assignment) : 0);
     tr_str_append_bytes(&text, value, bytes);
     tr_status_t status = key.status != TR_OK ? key.status : text.status;
-    if (status == TR_OK) status = assign_from_outside(config, key.text, text.text, origin);
+    if (status == TR_OK) status = config_assign_from_outside(config, key.text, text.text, origin);
     tr_str_free(&key);
     tr_str_free(&text);
     return status;
@@ -151,7 +153,7 @@ tr_status_t tr_config_set(tr_config_t *config, const char *assignment, const cha
 #define PREFIX "TRAINER_"
 
 /* data.batch_size: TRAINER_DATA_BATCH_SIZE */
-static void variable_name(const char *key, char name[KEY_BYTES + sizeof PREFIX]) {
+static void config_variable_name(const char *key, char name[KEY_BYTES + sizeof PREFIX]) {
     size_t used = sizeof PREFIX - 1;
     memcpy(name, PREFIX, used);
     for (; *key; key++)
@@ -161,7 +163,7 @@ static void variable_name(const char *key, char name[KEY_BYTES + sizeof PREFIX])
 
 /* Other programs may use variables with this prefix: only one in a section of ours, or close to a
  * key, is a typing error. */
-static void note_unknown_variable(tr_config_t *config, const char *name) {
+static void config_note_unknown_variable(tr_config_t *config, const char *name) {
     char known[KEY_BYTES + sizeof PREFIX], best[KEY_BYTES + sizeof PREFIX] = PREFIX;
     const char *const pair[] = {best + sizeof PREFIX - 1, known + sizeof PREFIX - 1};
     const char *rest = name + sizeof PREFIX - 2; /* with the _ before it */
@@ -171,7 +173,7 @@ static void note_unknown_variable(tr_config_t *config, const char *name) {
     if (strcmp(name, PREFIX "CUDA_LIBRARY") == 0) return; /* no key: src/device/device_cuda.c */
     for (size_t i = 0; i < config->entries.count; i++) {
         size_t section_bytes = strlen(config->entries.data[i].section);
-        variable_name(config->entries.data[i].key, known);
+        config_variable_name(config->entries.data[i].key, known);
         in_section |= section_bytes > 0 && strncmp(name, known, sizeof PREFIX + section_bytes) == 0;
         const size_t bytes = strlen(known);
         if (bytes > rest_bytes && strcmp(known + bytes - rest_bytes, rest) == 0)
@@ -197,13 +199,13 @@ tr_status_t tr_config_load_environment(tr_config_t *config, char *const *environ
         snprintf(origin, sizeof origin, "environment variable %s", name);
         bool is_key = false;
         for (size_t i = 0; i < config->entries.count && !is_key; i++) {
-            variable_name(config->entries.data[i].key, known);
+            config_variable_name(config->entries.data[i].key, known);
             is_key = strcmp(known, name) == 0;
             if (is_key)
-                TR_TRY(
-                    assign_from_outside(config, config->entries.data[i].key, equals + 1, origin));
+                TR_TRY(config_assign_from_outside(config, config->entries.data[i].key, equals + 1,
+                                                  origin));
         }
-        if (!is_key) note_unknown_variable(config, name);
+        if (!is_key) config_note_unknown_variable(config, name);
     }
     return TR_OK;
 }
