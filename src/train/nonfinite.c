@@ -16,17 +16,18 @@ static const char *number_text(double value, char text[32]) {
     return text;
 }
 
-static bool is_stop(const loop_t *l) {
+static bool loop_stops_on_nan(const loop_t *l) {
     return l->s->train.on_nan == TR_ON_NAN_STOP;
 }
 
-static void write_head(const loop_t *l, const tr_step_outcome_t *o, char head[HEAD_BYTES]) {
+static void loop_nonfinite_text(const loop_t *l, const tr_step_outcome_t *o,
+                                char head[HEAD_BYTES]) {
     const long long step = l->state.step + 1;
     char loss[32], norm[32];
     int n = snprintf(head, HEAD_BYTES,
                      "step %lld: the loss or gradient is not finite (loss %s, gradient norm %s)",
                      step, number_text(o->loss, loss), number_text(o->grad_norm, norm));
-    if (!is_stop(l))
+    if (!loop_stops_on_nan(l))
         snprintf(head + n, (size_t)(HEAD_BYTES - n),
                  "; with it, %d updates in a row have been skipped since step %lld (train.on_nan = "
                  "skip)",
@@ -39,36 +40,25 @@ typedef struct {
     const tr_field_t *field; /* NULL: none */
     int64_t sample;
     float value;
-} input_t;
+} bad_input_t;
 
-static bool is_looked_at(const tr_field_t *field) {
-    return field->dtype == TR_F32 || field->dtype == TR_F16 || field->dtype == TR_F64;
-}
-
-static tr_status_t look_at_field(tr_dataset_t *dataset, int f, int64_t sample, void *raw,
-                                 float *value, input_t *out) {
+/* Reads field `f` of some samples, and looks for the first value that is not finite. */
+static tr_status_t input_search(tr_dataset_t *dataset, int f, const int64_t *ids, int64_t count,
+                                bad_input_t *out) {
     const tr_field_t *field = &dataset->info.field[f];
     const int64_t elems = tr_shape_elems(&field->shape);
-    void *dst[TR_DATASET_MAX_FIELDS] = {0};
-    dst[f] = raw;
-    TR_TRY(dataset->ops->read(dataset, sample, 1, dst));
-    tr_convert(field->dtype, raw, elems, TR_F32, value);
-    for (int64_t i = 0; i < elems && !out->field; i++)
-        if (!isfinite(value[i])) *out = (input_t){field, sample, value[i]};
-    return TR_OK;
-}
-
-static tr_status_t look_at_samples(tr_dataset_t *dataset, int f, const int64_t *ids, int64_t count,
-                                   input_t *out) {
-    const tr_field_t *field = &dataset->info.field[f];
-    void *raw = NULL;
+    void *raw = NULL, *dst[TR_DATASET_MAX_FIELDS] = {0};
     float *value = NULL;
     tr_status_t status = TR_OK;
     TR_TRY_GOTO(tr_alloc((size_t)field->sample_bytes, "a sample", &raw), done);
-    TR_TRY_GOTO(tr_alloc((size_t)tr_shape_elems(&field->shape) * sizeof *value, "a sample", &value),
-                done);
-    for (int64_t i = 0; i < count && !out->field; i++)
-        TR_TRY_GOTO(look_at_field(dataset, f, ids[i], raw, value, out), done);
+    TR_TRY_GOTO(tr_alloc((size_t)elems * sizeof *value, "a sample", &value), done);
+    dst[f] = raw;
+    for (int64_t k = 0; k < count && !out->field; k++) {
+        TR_TRY_GOTO(dataset->ops->read(dataset, ids[k], 1, dst), done);
+        tr_convert(field->dtype, raw, elems, TR_F32, value);
+        for (int64_t i = 0; i < elems && !out->field; i++)
+            if (!isfinite(value[i])) *out = (bad_input_t){field, ids[k], value[i]};
+    }
 done:
     tr_free(&raw);
     tr_free(&value);
@@ -76,19 +66,20 @@ done:
 }
 
 /* Reads the samples of the step again, because most micro-batches have been released. */
-static tr_status_t look_through(const loop_t *l, input_t *out) {
+static tr_status_t input_search_step(const loop_t *l, bad_input_t *out) {
     const tr_session_t *s = l->s;
     tr_dataset_t *dataset = s->dataset[TR_SPLIT_TRAIN];
-    const int64_t micro = s->order.micro_batch;
+    const int64_t micro = s->order.micro_batch, end = s->first_slot + s->slot_count;
     int64_t *ids = NULL;
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc((size_t)micro * sizeof *ids, "samples of a micro-batch", &ids));
-    for (int64_t slot = s->first_slot; slot < s->first_slot + s->slot_count && !out->field;
-         slot++) {
+    for (int64_t slot = s->first_slot; slot < end && !out->field; slot++) {
         TR_TRY_GOTO(tr_sampler_samples(&s->order, slot, l->state.step * micro, micro, ids), done);
-        for (int f = 0; f < dataset->info.field_count && !out->field; f++)
-            if (is_looked_at(&dataset->info.field[f]))
-                TR_TRY_GOTO(look_at_samples(dataset, f, ids, micro, out), done);
+        for (int f = 0; f < dataset->info.field_count && !out->field; f++) {
+            const tr_dtype_t dtype = dataset->info.field[f].dtype;
+            if (dtype == TR_F32 || dtype == TR_F16 || dtype == TR_F64)
+                TR_TRY_GOTO(input_search(dataset, f, ids, micro, out), done);
+        }
         tr_watchdog_mark(l->world);
     }
 done:
@@ -96,24 +87,24 @@ done:
     return status;
 }
 
-static tr_status_t fail_of_input(const loop_t *l, const char *head) {
-    input_t found = {0};
-    if (look_through(l, &found) != TR_OK) tr_error_clear(); /* the loss itself is examined */
+static tr_status_t loop_fail_of_input(const loop_t *l, const char *head) {
+    bad_input_t found = {0};
+    if (input_search_step(l, &found) != TR_OK) tr_error_clear(); /* the loss itself is examined */
     if (!found.field) return TR_OK;
     return TR_FAIL(
-        is_stop(l) ? TR_ERR_DATA : TR_ERR_STOP,
+        loop_stops_on_nan(l) ? TR_ERR_DATA : TR_ERR_STOP,
         "%s: field '%s' of sample %lld of the training data (%s) holds %s. No update was made. "
         "Correct the data%s",
         head, found.field->name, (long long)found.sample,
         l->s->dataset[TR_SPLIT_TRAIN]->info.description,
         isnan(found.value) ? "NaN" : "an infinite value",
-        is_stop(l) ? ", or set train.on_nan = skip" : "");
+        loop_stops_on_nan(l) ? ", or set train.on_nan = skip" : "");
 }
 
 /* -- in the network ---------------------------------------------------------------------------- */
 
 /* The last micro-batch is still available. */
-static tr_status_t fail_of_op(const loop_t *l, const char *head, const char *remedy) {
+static tr_status_t loop_fail_of_op(const loop_t *l, const char *head, const char *remedy) {
     tr_session_t *s = l->s;
     int op = -1;
     /* Zeroes the sums first, because they contain non-finite values of other slots and ranks. */
@@ -131,18 +122,19 @@ static tr_status_t fail_of_op(const loop_t *l, const char *head, const char *rem
 
 /* Every rank checks its samples, then its last micro-batch. The lowest rank that finds a cause
  * reports it. */
-static tr_status_t fail(loop_t *l, const tr_step_outcome_t *o) {
+static tr_status_t loop_fail_nonfinite(loop_t *l, const tr_step_outcome_t *o) {
     const char *remedy =
-        is_stop(l) ? "No update was made. Reduce optimizer.lr, set optimizer.clip_norm, check the "
-                     "data, or set train.on_nan = skip"
-                   : "No update was made. Reduce optimizer.lr, set optimizer.clip_norm, or check "
-                     "the data";
+        loop_stops_on_nan(l)
+            ? "No update was made. Reduce optimizer.lr, set optimizer.clip_norm, check the "
+              "data, or set train.on_nan = skip"
+            : "No update was made. Reduce optimizer.lr, set optimizer.clip_norm, or check "
+              "the data";
     char head[HEAD_BYTES];
     TR_TRY(tr_train_step_abandon(l->train_step));
     tr_loop_finish_writing(l); /* the rank that reports ends all ranks */
-    write_head(l, o, head);
-    TR_TRY(tr_world_agree(l->world, fail_of_input(l, head)));
-    TR_TRY(tr_world_agree(l->world, fail_of_op(l, head, remedy)));
+    loop_nonfinite_text(l, o, head);
+    TR_TRY(tr_world_agree(l->world, loop_fail_of_input(l, head)));
+    TR_TRY(tr_world_agree(l->world, loop_fail_of_op(l, head, remedy)));
     return tr_world_agree(
         l->world, TR_FAIL(TR_ERR_STOP,
                           "%s, from an earlier micro-batch of this step or from the sum over "
@@ -162,12 +154,12 @@ tr_status_t tr_loop_check_finite(loop_t *l, const tr_step_outcome_t *o) {
                 (long long)l->state.step + 1, (long long)o->overflows, o->loss_scale);
         return TR_OK;
     }
-    if (is_stop(l)) return fail(l, o);
+    if (loop_stops_on_nan(l)) return loop_fail_nonfinite(l, o);
     l->skipped++;
     TR_WARN("step %lld: loss %s, gradient norm %s: update skipped (%lld so far)",
             (long long)l->state.step + 1, number_text(o->loss, loss),
             number_text(o->grad_norm, norm), (long long)l->skipped);
-    return l->skipped_in_row < SKIPPED_MAX ? TR_OK : fail(l, o);
+    return l->skipped_in_row < SKIPPED_MAX ? TR_OK : loop_fail_nonfinite(l, o);
 }
 
 void tr_loop_warn_of_skipped(const loop_t *l) {
@@ -180,13 +172,13 @@ void tr_loop_warn_of_skipped(const loop_t *l) {
 
 /* -- scores ------------------------------------------------------------------------------------ */
 
-static bool has_diverged(const tr_eval_outcome_t *o) {
+static bool eval_has_diverged(const tr_eval_outcome_t *o) {
     return o->terms > 0 && !isfinite(o->loss);
 }
 
 void tr_loop_check_valid(loop_t *l, const tr_eval_outcome_t *valid) {
     const bool was = l->valid_diverged;
-    l->valid_diverged = has_diverged(valid);
+    l->valid_diverged = eval_has_diverged(valid);
     if (l->valid_diverged && !was)
         TR_WARN("the validation loss after step %lld is not finite: the model has diverged. Reduce "
                 "optimizer.lr, set optimizer.clip_norm, or check the data",
@@ -194,7 +186,7 @@ void tr_loop_check_valid(loop_t *l, const tr_eval_outcome_t *valid) {
 }
 
 tr_status_t tr_loop_check_result(const loop_t *l, const tr_eval_outcome_t *test) {
-    const bool is_bad_test = test && has_diverged(test);
+    const bool is_bad_test = test && eval_has_diverged(test);
     if (!is_bad_test && !l->valid_diverged) return TR_OK;
     return tr_world_agree(
         l->world,

@@ -1,3 +1,4 @@
+/* Models of Hugging Face: a folder with config.json, tokenizer and weights of GPT-2. */
 #include "huggingface.h"
 #include "base/file.h"
 #include "session/session.h"
@@ -20,7 +21,7 @@ bool tr_hf_is_folder(const char *path) {
            (tr_exists_in(path, TR_CHECKPOINT_MODEL, file) || tr_exists_in(path, INDEX, file));
 }
 
-static tr_status_t read_json(const char *path, json_t **out) {
+static tr_status_t hf_read_json(const char *path, json_t **out) {
     char *text = NULL;
     json_error_t error;
     TR_TRY(tr_read_text(path, TR_TEXT_MAX_BYTES, &text, &(int64_t){0}));
@@ -41,7 +42,7 @@ static bool is_one_of(const json_t *value, const char *a, const char *b) {
 
 /* Options that change the computation. Absent ones have transformers' defaults, which are
  * GPT-2's. */
-static tr_status_t check_options(const json_t *object, const char *path) {
+static tr_status_t hf_check_options(const json_t *object, const char *path) {
     const json_t *inner = json_object_get(object, "n_inner"),
                  *epsilon = json_object_get(object, "layer_norm_epsilon");
     const json_int_t width = json_integer_value(json_object_get(object, "n_embd"));
@@ -67,55 +68,54 @@ static tr_status_t check_options(const json_t *object, const char *path) {
         path, wrong);
 }
 
-static tr_status_t read_config(const char *dir, json_t **out) {
+static tr_status_t hf_read_config(const char *dir, json_t **out) {
     char path[4096];
     TR_TRY(tr_path_join(dir, CONFIG, path));
-    TR_TRY(read_json(path, out));
+    TR_TRY(hf_read_json(path, out));
     tr_status_t status = TR_OK;
     if (!is_one_of(json_object_get(*out, "model_type"), "gpt2", "gpt2"))
         status = TR_FAIL(TR_ERR_CONFIG, "%s: expected model_type gpt2, found '%s'", path,
                          json_string_value(json_object_get(*out, "model_type")));
-    if (status == TR_OK) status = check_options(*out, path);
+    if (status == TR_OK) status = hf_check_options(*out, path);
     if (status != TR_OK) json_decref(*out);
     return status;
 }
 
 /* Our keys and theirs. Older files have n_ctx instead of n_positions. */
-static const char *const sizes[][2] = {
+static const char *const hf_sizes[][2] = {
     {"model.n_layer", "n_layer"}, {"model.n_head", "n_head"},
     {"model.n_embd", "n_embd"},   {"model.context", "n_positions"},
     {"model.context", "n_ctx"},   {"model.vocab_size", "vocab_size"}};
 
-static tr_status_t set_sizes(tr_config_t *config, const char *dir, const json_t *object) {
-    for (size_t i = 0; i < TR_COUNT(sizes); i++) {
-        const char *value = tr_config_get(config, sizes[i][0]);
-        const json_t *size = json_object_get(object, sizes[i][1]);
-        char text[96];
-        if (!value || strcmp(value, "auto") != 0 || !json_is_integer(size)) continue;
-        snprintf(text, sizeof text, "%s=%lld", sizes[i][0], (long long)json_integer_value(size));
-        TR_TRY(tr_config_set(config, text, dir));
-    }
-    return TR_OK;
-}
-
 tr_status_t tr_hf_configure(tr_config_t *config) {
     tr_model_settings_t model;
+    tr_status_t status = TR_OK;
     json_t *object = NULL;
     tr_config_read(config, &tr_model_config, &model);
     if (strcmp(model.type, "gpt") != 0 || !tr_hf_is_folder(model.init)) return TR_OK;
-    TR_TRY(read_config(model.init, &object));
-    const tr_status_t status = set_sizes(config, model.init, object);
+    TR_TRY(hf_read_config(model.init, &object));
+    for (size_t i = 0; i < TR_COUNT(hf_sizes) && status == TR_OK; i++) {
+        const char *value = tr_config_get(config, hf_sizes[i][0]);
+        const json_t *size = json_object_get(object, hf_sizes[i][1]);
+        char text[96];
+        if (!value || strcmp(value, "auto") != 0 || !json_is_integer(size)) continue;
+        snprintf(text, sizeof text, "%s=%lld", hf_sizes[i][0], (long long)json_integer_value(size));
+        status = tr_config_set(config, text, model.init);
+    }
     json_decref(object);
     return status;
 }
 
 /* -- the tokenizer ----------------------------------------------------------------------------- */
 
-/* Merges are "left right" in older files, and ["left", "right"] in newer ones. */
-static json_t *merges_of(const json_t *model) {
-    json_t *merges = json_array();
+static tr_status_t hf_open_tokenizer_json(const char *path, tr_tokenizer_t **out) {
+    json_t *file = NULL;
     const json_t *item;
     size_t i;
+    TR_TRY(hf_read_json(path, &file));
+    const json_t *model = json_object_get(file, "model");
+    json_t *merges = json_array();
+    /* Merges are "left right" in older files, and ["left", "right"] in newer ones. */
     json_array_foreach(json_object_get(model, "merges"), i, item) {
         const char *left = json_string_value(json_array_get(item, 0)),
                    *right = json_string_value(json_array_get(item, 1));
@@ -125,15 +125,8 @@ static json_t *merges_of(const json_t *model) {
             json_array_append_new(merges,
                                   json_sprintf("%s %s", left ? left : "", right ? right : ""));
     }
-    return merges;
-}
-
-static tr_status_t open_tokenizer_json(const char *path, tr_tokenizer_t **out) {
-    json_t *file = NULL;
-    TR_TRY(read_json(path, &file));
-    json_t *model = json_object_get(file, "model");
     json_t *own = json_pack("{s:s, s:O*, s:o}", "type", "gpt2", "vocab",
-                            json_object_get(model, "vocab"), "merges", merges_of(model));
+                            json_object_get(model, "vocab"), "merges", merges);
     char *text = own ? json_dumps(own, JSON_COMPACT) : NULL;
     tr_status_t status =
         text ? tr_tokenizer_from_json(text, path, out)
@@ -145,7 +138,7 @@ static tr_status_t open_tokenizer_json(const char *path, tr_tokenizer_t **out) {
 }
 
 /* *out is NULL if the folder has none. */
-static tr_status_t open_tokenizer(const char *dir, tr_tokenizer_t **out) {
+static tr_status_t hf_open_tokenizer(const char *dir, tr_tokenizer_t **out) {
     char path[4096];
     tr_str_t spec = {0};
     *out = NULL;
@@ -155,33 +148,30 @@ static tr_status_t open_tokenizer(const char *dir, tr_tokenizer_t **out) {
         tr_str_free(&spec);
         return status;
     }
-    return tr_exists_in(dir, "tokenizer.json", path) ? open_tokenizer_json(path, out) : TR_OK;
+    return tr_exists_in(dir, "tokenizer.json", path) ? hf_open_tokenizer_json(path, out) : TR_OK;
 }
 
 /* -- the equivalent of state.json -------------------------------------------------------------- */
 
-static tr_status_t write_state(const json_t *object, const char *tokenizer, char **out) {
-    json_t *data =
-        json_pack("{s:s, s:s, s:s, s:O*, s:s*}", "x", "i32", "mean", "0", "std", "1", "classes",
-                  json_object_get(object, "vocab_size"), "tokenizer", tokenizer);
-    json_t *state = json_pack("{s:o*}", "data", data);
-    char *text = state ? json_dumps(state, JSON_COMPACT) : NULL;
-    const tr_status_t status =
-        text ? tr_strdup(text, out) : TR_FAIL(TR_ERR_MEMORY, "not enough memory for a tokenizer");
-    free(text);
-    json_decref(state);
-    return status;
-}
-
-static tr_status_t describe(const char *dir, char **out_state_json) {
+static tr_status_t hf_describe(const char *dir, char **out_state_json) {
     json_t *object = NULL;
     tr_tokenizer_t *tokenizer = NULL;
-    char *text = NULL;
-    TR_TRY(read_config(dir, &object));
-    tr_status_t status = open_tokenizer(dir, &tokenizer);
-    if (status == TR_OK && tokenizer) status = tr_tokenizer_to_json(tokenizer, &text);
-    if (status == TR_OK) status = write_state(object, text, out_state_json);
-    tr_free(&text);
+    char *tokens = NULL, *text = NULL;
+    TR_TRY(hf_read_config(dir, &object));
+    tr_status_t status = hf_open_tokenizer(dir, &tokenizer);
+    if (status == TR_OK && tokenizer) status = tr_tokenizer_to_json(tokenizer, &tokens);
+    if (status == TR_OK) {
+        json_t *data =
+            json_pack("{s:s, s:s, s:s, s:O*, s:s*}", "x", "i32", "mean", "0", "std", "1", "classes",
+                      json_object_get(object, "vocab_size"), "tokenizer", tokens);
+        json_t *state = json_pack("{s:o*}", "data", data);
+        text = state ? json_dumps(state, JSON_COMPACT) : NULL;
+        json_decref(state);
+        status = text ? tr_strdup(text, out_state_json)
+                      : TR_FAIL(TR_ERR_MEMORY, "not enough memory for a tokenizer");
+    }
+    free(text);
+    tr_free(&tokens);
     tr_tokenizer_destroy(&tokenizer);
     json_decref(object);
     return status;
@@ -191,7 +181,7 @@ static tr_status_t describe(const char *dir, char **out_state_json) {
 
 tr_status_t tr_hf_open(const char *path, tr_safetensors_t **out_model, char **out_state_json) {
     char file[4096];
-    TR_TRY(describe(path, out_state_json));
+    TR_TRY(hf_describe(path, out_state_json));
     if (tr_exists_in(path, INDEX, file)) return tr_safetensors_open_shards(path, file, out_model);
     TR_TRY(tr_path_join(path, TR_CHECKPOINT_MODEL, file));
     return tr_safetensors_open(file, out_model);

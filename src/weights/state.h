@@ -14,7 +14,7 @@ void tr_snapshot_destroy(tr_snapshot_t **snapshot);
 size_t tr_snapshot_bytes(const tr_snapshot_t *snapshot);
 /* Writes to the host memory on a thread of its own, so that the system provides its pages now and
  * not while the first copy stops training. */
-void tr_snapshot_touch(tr_snapshot_t *snapshot);
+void tr_snapshot_prefault(tr_snapshot_t *snapshot);
 /* Copies the current state; waits for the compute stream. */
 tr_status_t tr_snapshot_take(tr_snapshot_t *snapshot);
 /* tr_snapshot_take in two halves, which overlaps the copies with programs that only read the state.

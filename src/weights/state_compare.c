@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* From a checkpoint's run; NULL if unknown. */
-static tr_config_t *config_of(const json_t *state) {
+static tr_config_t *compare_config_of(const json_t *state) {
     const char *text = json_string_value(json_object_get(state, "config"));
     const tr_config_table_t *const *tables;
     size_t count;
@@ -29,7 +29,7 @@ typedef struct {
 } compare_t;
 
 /* The lines of model.layers in normal form; false if this version cannot parse them. */
-static bool layer_lines(const tr_config_t *config, tr_str_t *out) {
+static bool compare_layer_lines(const tr_config_t *config, tr_str_t *out) {
     tr_layer_spec_t *specs = NULL;
     int count = 0;
     const char *text = tr_config_get(config, "model.layers");
@@ -42,38 +42,36 @@ static bool layer_lines(const tr_config_t *config, tr_str_t *out) {
     return out->status == TR_OK && out->text;
 }
 
-static int line_bytes(const char *line) {
+static void compare_say_line(tr_str_t *out, const char *line, const char *where) {
     const int length = (int)strcspn(line, "\n");
-    return length < 200 ? length : 200;
+    tr_str_printf(out, *line ? "'%.*s' %s" : "%.*snothing %s", length < 200 ? length : 200, line,
+                  where);
 }
 
-static void say_line(tr_str_t *out, const char *line, const char *where) {
-    tr_str_printf(out, *line ? "'%.*s' %s" : "%.*snothing %s", line_bytes(line), line, where);
-}
-
-static void compare_lines(tr_str_t *out, const char *was, const char *is) {
-    int layer = 1;
-    while (*was && *is && strcspn(was, "\n") == strcspn(is, "\n") &&
-           strncmp(was, is, strcspn(was, "\n")) == 0) {
-        layer += *was != '}';
-        was += strcspn(was, "\n") + 1;
-        is += strcspn(is, "\n") + 1;
-    }
-    if (!*was && !*is) return;
-    tr_str_printf(out, "\n  model.layers, layer %d: ", layer);
-    say_line(out, was, "in the checkpoint, ");
-    say_line(out, is, "now");
-}
-
+/* Names the first line of model.layers that differs. */
 static void compare_layers(const compare_t *c) {
-    tr_str_t was = {0}, is = {0};
-    if (layer_lines(c->was, &was) && layer_lines(c->is, &is))
-        compare_lines(c->out, was.text, is.text);
-    tr_str_free(&was);
-    tr_str_free(&is);
+    tr_str_t then = {0}, now = {0};
+    if (compare_layer_lines(c->was, &then) && compare_layer_lines(c->is, &now)) {
+        const char *was = then.text, *is = now.text;
+        int layer = 1;
+        while (*was && *is && strcspn(was, "\n") == strcspn(is, "\n") &&
+               strncmp(was, is, strcspn(was, "\n")) == 0) {
+            layer += *was != '}';
+            was += strcspn(was, "\n") + 1;
+            is += strcspn(is, "\n") + 1;
+        }
+        if (*was || *is) {
+            tr_str_printf(c->out, "\n  model.layers, layer %d: ", layer);
+            compare_say_line(c->out, was, "in the checkpoint, ");
+            compare_say_line(c->out, is, "now");
+        }
+    }
+    tr_str_free(&then);
+    tr_str_free(&now);
 }
 
-static const char *value_of(const compare_t *c, const tr_config_t *config, const char *key) {
+static const char *compare_value_of(const compare_t *c, const tr_config_t *config,
+                                    const char *key) {
     const char *text = tr_config_get(config, key);
     if (!text) return "";
     if (strcmp(key, "model.loss") != 0 || strcmp(text, "auto") != 0) return text;
@@ -83,7 +81,7 @@ static const char *value_of(const compare_t *c, const tr_config_t *config, const
 static void compare_field(const compare_t *c, const tr_config_field_t *field) {
     char key[128];
     snprintf(key, sizeof key, "model.%s", field->name);
-    const char *was = value_of(c, c->was, key), *is = value_of(c, c->is, key);
+    const char *was = compare_value_of(c, c->was, key), *is = compare_value_of(c, c->is, key);
     if (strcmp(key, "model.layers") == 0 &&
         strcmp(tr_config_get(c->is, "model.type"), "sequential") == 0)
         compare_layers(c);
@@ -95,21 +93,17 @@ static void compare_table(const compare_t *c, const tr_config_table_t *table) {
     for (size_t i = 0; table && i < table->count; i++) compare_field(c, &table->fields[i]);
 }
 
-static void compare_model(const compare_t *c) {
-    const tr_model_t *model = NULL;
-    const size_t before = c->out->length;
-    compare_table(c, &tr_model_config);
-    if (c->out->length == before &&
-        tr_model_find(tr_config_get(c->is, "model.type"), &model) == TR_OK)
-        compare_table(c, model->config);
-}
-
 void tr_state_compare_model(const char *state_json, const tr_config_t *config, tr_str_t *out) {
     json_t *state = json_loads(state_json, 0, NULL);
-    tr_config_t *then = config_of(state);
+    tr_config_t *then = compare_config_of(state);
     const json_t *classes = json_object_get(json_object_get(state, "data"), "classes");
     const compare_t c = {then, config, json_integer_value(classes) > 0, out};
-    if (then) compare_model(&c);
+    const tr_model_t *model = NULL;
+    const size_t before = out->length;
+    if (then) compare_table(&c, &tr_model_config);
+    if (then && out->length == before &&
+        tr_model_find(tr_config_get(config, "model.type"), &model) == TR_OK)
+        compare_table(&c, model->config);
     tr_error_clear();
     tr_config_destroy(&then);
     json_decref(state);
@@ -121,12 +115,12 @@ typedef void (*key_fn)(const tr_config_field_t *field, const char *key, const ch
                        const char *is, tr_str_t *out);
 
 /* Calls `each` for every key of the program, with its value in the checkpoint's run and now. */
-static void for_keys(const char *state_json, const tr_config_t *config, key_fn each,
-                     tr_str_t *out) {
+static void compare_keys(const char *state_json, const tr_config_t *config, key_fn each,
+                         tr_str_t *out) {
     const tr_config_table_t *const *tables;
     size_t count;
     json_t *state = json_loads(state_json, 0, NULL);
-    tr_config_t *then = config_of(state);
+    tr_config_t *then = compare_config_of(state);
     if (!then || tr_all_tables(&tables, &count) != TR_OK) count = 0;
     for (size_t t = 0; t < count; t++)
         for (size_t i = 0; i < tables[t]->count; i++) {
@@ -142,14 +136,14 @@ static void for_keys(const char *state_json, const tr_config_t *config, key_fn e
     json_decref(state);
 }
 
-static void add_mismatch(const tr_config_field_t *field, const char *key, const char *was,
-                         const char *is, tr_str_t *out) {
+static void compare_add_mismatch(const tr_config_field_t *field, const char *key, const char *was,
+                                 const char *is, tr_str_t *out) {
     if (field->resume == TR_RESUME_MATCH && !tr_config_same_value(field, was, is))
         tr_str_printf(out, "\n  %s: %.200s in the checkpoint, %.200s now", key, was, is);
 }
 
 void tr_state_compare_keys(const char *state_json, const tr_config_t *config, tr_str_t *out) {
-    for_keys(state_json, config, add_mismatch, out);
+    compare_keys(state_json, config, compare_add_mismatch, out);
 }
 
 static void add_change(const tr_config_field_t *field, const char *key, const char *was,
@@ -160,7 +154,7 @@ static void add_change(const tr_config_field_t *field, const char *key, const ch
 }
 
 void tr_state_changes(const char *state_json, const tr_config_t *config, tr_str_t *out) {
-    for_keys(state_json, config, add_change, out);
+    compare_keys(state_json, config, add_change, out);
 }
 
 static void add_optimizer_change(const tr_config_field_t *field, const char *key, const char *was,
@@ -170,7 +164,7 @@ static void add_optimizer_change(const tr_config_field_t *field, const char *key
 }
 
 void tr_state_compare_optimizer(const char *state_json, const tr_config_t *config, tr_str_t *out) {
-    for_keys(state_json, config, add_optimizer_change, out);
+    compare_keys(state_json, config, add_optimizer_change, out);
 }
 
 /* The help of the row explains auto, from "auto: " to the end of that sentence. */
@@ -190,5 +184,5 @@ static void add_origin(const tr_config_field_t *field, const char *key, const ch
 }
 
 void tr_state_say_origin(const char *state_json, const tr_config_t *config, tr_str_t *out) {
-    for_keys(state_json, config, add_origin, out);
+    compare_keys(state_json, config, add_origin, out);
 }

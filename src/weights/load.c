@@ -1,0 +1,357 @@
+/* Loads the state of a graph: from a checkpoint, or weights alone from any file. */
+#include "base/int_math.h"
+#include "huggingface.h"
+#include "snapshot_int.h"
+#include "torch_layout.h"
+#include "trainer/log.h"
+
+#include <omp.h>
+#include <search.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Where tensors are loaded: in the memory of the graph if the host sees it, else in `host`. */
+static tr_status_t load_begin(tr_snapshot_t *n, snapshot_kind_t kind, snapshot_files_t *out) {
+    snapshot_memory_t at = n->host;
+    if (!n->s->device->host_visible) TR_TRY(tr_snapshot_take(n));
+    for (int i = 0; i < TR_SNAPSHOT_REGIONS && n->s->device->host_visible; i++)
+        at.region[i] = tr_graph_region_to_write(n->s->g, tr_snapshot_roles[i], &(size_t){0});
+    return tr_snapshot_name_tensors(n->s->g, &at, kind, out);
+}
+
+static tr_status_t load_end(tr_snapshot_t *n) {
+    const tr_session_t *s = n->s;
+    if (s->device->host_visible) return TR_OK;
+    for (int i = 0; i < TR_SNAPSHOT_REGIONS; i++) {
+        size_t bytes;
+        void *to = tr_graph_region_to_write(s->g, tr_snapshot_roles[i], &bytes);
+        if (bytes > 0)
+            TR_TRY(s->device->ops->copy(s->device, tr_graph_stream(s->g), to, n->host.region[i],
+                                        bytes, TR_COPY_TO_DEVICE));
+    }
+    return tr_graph_sync(s->g);
+}
+
+static size_t tensor_bytes(const tr_named_tensor_t *t) {
+    return (size_t)tr_shape_elems(&t->shape) * tr_dtype_bytes(t->dtype);
+}
+
+static bool load_fits(const tr_named_tensor_t *want, const tr_named_tensor_t *have) {
+    const bool widens = want->dtype == TR_F32 && (have->dtype == TR_F16 || have->dtype == TR_BF16);
+    return (widens || have->dtype == want->dtype) && tr_shape_equal(&have->shape, &want->shape);
+}
+
+/* Reads `count` values from `first` on. Converts F16 and BF16 to F32. */
+static tr_status_t load_part(const tr_named_tensor_t *want, const tr_named_tensor_t *have,
+                             int64_t first, int64_t count) {
+    const int64_t unit = (int64_t)tr_dtype_bytes(have->dtype);
+    char *out = (char *)(uintptr_t)want->data + first * (int64_t)tr_dtype_bytes(want->dtype);
+    if (have->dtype == want->dtype)
+        return tr_safetensors_read(have, first * unit, count * unit, out);
+    uint16_t *half = NULL;
+    TR_TRY(tr_alloc((size_t)(count * unit), "values of a tensor to convert", &half));
+    const tr_status_t status = tr_safetensors_read(have, first * unit, count * unit, half);
+    if (status == TR_OK && have->dtype == TR_F16)
+        tr_convert(TR_F16, half, count, TR_F32, (float *)out);
+    for (int64_t i = 0; i < count && status == TR_OK && have->dtype == TR_BF16; i++) {
+        const uint32_t bits = (uint32_t)half[i] << 16;
+        memcpy(out + i * (int64_t)sizeof bits, &bits, sizeof bits);
+    }
+    tr_free(&half);
+    return status;
+}
+
+/* With the device's threads. Errors are recorded per thread: from the first part that could not be
+ * read on, this thread reads again. */
+static tr_status_t load_tensor(const tr_session_t *s, const tr_named_tensor_t *want,
+                               const tr_named_tensor_t *have) {
+    enum { PART = 1 << 18 }; /* 1 MiB of F32 */
+    const int64_t count = tr_shape_elems(&want->shape), parts = (count + PART - 1) / PART;
+    if (parts < 2) return load_part(want, have, 0, count);
+    const int threads = s->device->threads > 0 ? s->device->threads : omp_get_max_threads();
+    int64_t failed = parts;
+#pragma omp parallel for num_threads(threads) schedule(dynamic) reduction(min : failed)
+    for (int64_t i = 0; i < parts; i++)
+        if (load_part(want, have, i * PART, min64(PART, count - i * PART)) != TR_OK && i < failed)
+            failed = i;
+    for (int64_t i = failed; i < parts; i++)
+        TR_TRY(load_part(want, have, i * PART, min64(PART, count - i * PART)));
+    return TR_OK;
+}
+
+/* From PyTorch's order of dimensions. */
+static tr_status_t load_torch_tensor(const tr_session_t *s, const tr_named_tensor_t *want,
+                                     const tr_torch_order_t *order, const tr_named_tensor_t *have) {
+    tr_named_tensor_t there = {want->name, want->dtype, order->shape, NULL};
+    float *values = NULL;
+    TR_TRY(tr_alloc(tensor_bytes(want), "a weight of model.init", &values));
+    there.data = values;
+    const tr_status_t status = load_tensor(s, &there, have);
+    if (status == TR_OK)
+        tr_torch_exchange(values, order->outer, order->channels, order->pixels,
+                          (float *)(uintptr_t)want->data);
+    tr_free(&values);
+    return status;
+}
+
+/* Only fp16 runs have a loss scale. A run may resume from a checkpoint of another precision. */
+static bool load_is_optional(const char *name) {
+    return strcmp(name, TR_LOSS_SCALE_STATE) == 0;
+}
+
+/* Reads the tensors that fit, and adds a line to `problems` for each that does not; problems->status
+ * is that of reading. torch: if the file has PyTorch's layout, else NULL. */
+static size_t load_matching(const tr_session_t *s, const tensor_list_t *wanted,
+                            const tr_safetensors_t *file, const tr_torch_layout_t *torch,
+                            tr_str_t *problems) {
+    size_t copied = 0;
+    for (size_t i = 0; i < wanted->count; i++) {
+        tr_named_tensor_t in_file = wanted->data[i];
+        const tr_named_tensor_t *want = &in_file, *have = tr_hf_find(file, want->name);
+        tr_torch_order_t order;
+        const bool is_torch = torch && tr_torch_order(torch, want->name, &order);
+        char a[96], b[96];
+        if (is_torch) in_file.shape = order.shape;
+        if (!have && load_is_optional(want->name)) continue;
+        if (!have) {
+            tr_str_printf(problems, "\n  %s %s: not in the checkpoint", want->name,
+                          tr_shape_format(&want->shape, a));
+        } else if (!load_fits(want, have)) {
+            tr_str_printf(problems, "\n  %s: %s %s here, %s %s in the checkpoint%s", want->name,
+                          tr_dtype_name(want->dtype), tr_shape_format(&want->shape, a),
+                          tr_dtype_name(have->dtype), tr_shape_format(&have->shape, b),
+                          tr_shape_equal(&have->shape, &want->shape) ? " (convert it there)" : "");
+        } else {
+            const tr_status_t status =
+                is_torch ? load_torch_tensor(s, want, &order, have) : load_tensor(s, want, have);
+            if (status != TR_OK) {
+                problems->status = status;
+                return copied;
+            }
+            copied++;
+        }
+    }
+    return copied;
+}
+
+static int compare_addresses(const void *a, const void *b) {
+    return (a > b) - (a < b);
+}
+
+/* For tdestroy: the file owns its tensors. */
+static void free_nothing(void *tensor) {
+    (void)tensor;
+}
+
+static void load_list_left_over(const tensor_list_t *wanted, const tr_safetensors_t *file,
+                                tr_str_t *problems) {
+    void *found = NULL; /* tensors that are wanted */
+    for (size_t i = 0; i < wanted->count; i++) {
+        const tr_named_tensor_t *have = tr_hf_find(file, wanted->data[i].name);
+        if (have && !tsearch(have, &found, compare_addresses))
+            problems->status = TR_FAIL(TR_ERR_MEMORY, "not enough memory for a list of tensors");
+    }
+    for (size_t k = 0; k < tr_safetensors_count(file); k++) {
+        const tr_named_tensor_t *have = tr_safetensors_at(file, k);
+        const bool known = tr_hf_is_extra(have->name) || load_is_optional(have->name);
+        char text[96];
+        if (!known && !tfind(have, &found, compare_addresses))
+            tr_str_printf(problems, "\n  %s %s: only in the checkpoint", have->name,
+                          tr_shape_format(&have->shape, text));
+    }
+    tdestroy(found, free_nothing);
+}
+
+/* Truncates to the size of an error message. */
+static void load_shorten(tr_str_t *problems) {
+    if (problems->length <= 1500) return;
+    problems->length = 1500;
+    tr_str_append(problems, "\n  ...");
+}
+
+static bool load_has_suffix(const tr_safetensors_t *optimizer, const char *suffix) {
+    for (size_t i = 0; optimizer && i < tr_safetensors_count(optimizer); i++) {
+        const char *dot = strrchr(tr_safetensors_at(optimizer, i)->name, '.');
+        if (dot && strcmp(dot + 1, suffix) == 0) return true;
+    }
+    return false;
+}
+
+/* Reads all tensors of a checkpoint, and says why they do not match: by the settings that explain it,
+ * or else by the tensors. The optimizer state differs if the parameters do. */
+static void load_all(const tr_snapshot_t *n, const snapshot_files_t *files,
+                     const tr_checkpoint_t *checkpoint, tr_str_t *out_model,
+                     tr_str_t *out_optimizer) {
+    const tr_preprocess_t *was = n->s->params.trained_preprocess, *is = n->s->preprocess;
+    tr_str_t tensors = {0};
+    char a[96], b[96];
+    load_matching(n->s, &files->model, checkpoint->model, NULL, &tensors);
+    load_list_left_over(&files->model, checkpoint->model, &tensors);
+    /* Samples of another shape give weights of another shape. */
+    if (tensors.length > 0 && was && is && was->shape.ndim > 0 &&
+        !tr_shape_equal(&was->shape, &is->shape))
+        tr_str_printf(out_model,
+                      "\n"
+                      "  data.train: its samples were %s in the checkpoint, they are %s now",
+                      tr_shape_format(&was->shape, a), tr_shape_format(&is->shape, b));
+    if (out_model->length == 0 && tensors.text) tr_str_append(out_model, tensors.text);
+    if (tensors.status != TR_OK) out_model->status = tensors.status;
+    tr_str_free(&tensors);
+    if (out_model->length > 0 || out_model->status != TR_OK) return;
+    load_matching(n->s, &files->optimizer, checkpoint->optimizer, NULL, &tensors);
+    load_list_left_over(&files->optimizer, checkpoint->optimizer, &tensors);
+    if (tensors.length > 0)
+        tr_state_compare_optimizer(checkpoint->state_json, n->s->config, out_optimizer);
+    if (out_optimizer->length == 0 && tensors.text) tr_str_append(out_optimizer, tensors.text);
+    if (tensors.status != TR_OK) out_optimizer->status = tensors.status;
+    tr_str_free(&tensors);
+}
+
+tr_status_t tr_snapshot_restore(tr_snapshot_t *n, const tr_checkpoint_t *checkpoint) {
+    snapshot_files_t files = {0};
+    tr_str_t model = {0}, optimizer = {0};
+    if (!checkpoint->optimizer)
+        return TR_FAIL(TR_ERR_DATA, "%s has only weights; to start from them set model.init",
+                       checkpoint->path);
+    const bool is_old = load_has_suffix(checkpoint->optimizer, TR_EMA_STATE);
+    tr_status_t status = load_begin(n, is_old ? TR_TRAINED_FIRST : TR_AVERAGES_FIRST, &files);
+    if (status == TR_OK) {
+        load_all(n, &files, checkpoint, &model, &optimizer);
+        status = model.status != TR_OK ? model.status : optimizer.status;
+    }
+    tr_str_t *problems = model.length > 0 ? &model : &optimizer;
+    if (status == TR_OK && problems->length > 0) {
+        load_shorten(problems);
+        status = TR_FAIL(
+            TR_ERR_CONFIG,
+            "checkpoint %s belongs to a different %s:%s\n"
+            "Restore these settings (config.ini in the run folder), or start a new run (another "
+            "run.dir), with model.init = %s to start from the weights that fit",
+            checkpoint->path, problems == &model ? "model" : "optimizer", problems->text,
+            checkpoint->path);
+    }
+    if (status == TR_OK) status = load_end(n);
+    tr_str_free(&model);
+    tr_str_free(&optimizer);
+    tr_snapshot_files_free(&files);
+    return status;
+}
+
+/* -- weights alone ----------------------------------------------------------------------------- */
+
+/* Kernels such as 3x3 with 3 channels have the same shape in both layouts. */
+static void load_warn_of_order(const tr_torch_layout_t *torch, const tensor_list_t *wanted,
+                               const tr_weights_t *weights) {
+    tr_torch_order_t order;
+    size_t i = 0;
+    while (i < wanted->count && !tr_torch_order(torch, wanted->data[i].name, &order)) i++;
+    if (i < wanted->count)
+        TR_WARN(
+            "%s does not record the order of its dimensions; it is read with channels "
+            "last: convolution weights as (outputs, kernel, inputs). For PyTorch's order "
+            "set model.init_layout = torch; to free_nothing this order without a warning, set it "
+            "to trainer",
+            weights->path);
+}
+
+/* Reads parameters (not their averages) and model state; returns the number of tensors that fit. */
+static size_t load_weights(const tr_snapshot_t *n, const tensor_list_t *wanted,
+                           const tr_weights_t *weights, tr_str_t *problems) {
+    tr_torch_layout_t *torch = NULL;
+    problems->status = tr_torch_layout_create(n->s, &torch);
+    if (problems->status != TR_OK) return 0;
+    /* The layout is recorded in the file, or else set by model.init_layout. */
+    tr_init_layout_t layout = weights->layout;
+    if (layout == TR_INIT_LAYOUT_AUTO) layout = n->s->model.init_layout;
+    if (layout == TR_INIT_LAYOUT_AUTO && !weights->is_complete)
+        load_warn_of_order(torch, wanted, weights);
+    const size_t copied = load_matching(n->s, wanted, weights->model,
+                                        layout == TR_INIT_LAYOUT_TORCH ? torch : NULL, problems);
+    tr_torch_layout_destroy(&torch);
+    /* Of an older checkpoint: the averages replace the trained weights. */
+    const tr_safetensors_t *optimizer = weights->checkpoint ? weights->checkpoint->optimizer : NULL;
+    for (size_t i = 0; optimizer && i < wanted->count && problems->status == TR_OK; i++) {
+        const tr_named_tensor_t *want = &wanted->data[i];
+        char name[512];
+        snprintf(name, sizeof name, "%s." TR_EMA_STATE, want->name);
+        const tr_named_tensor_t *have = tr_safetensors_find(optimizer, name);
+        if (have && load_fits(want, have)) problems->status = load_tensor(n->s, want, have);
+    }
+    return copied;
+}
+
+static const char *layout_name(tr_init_layout_t layout) {
+    return layout == TR_INIT_LAYOUT_TORCH ? "torch" : "trainer";
+}
+
+/* Checks model.init_layout against the record in the file. */
+static tr_status_t load_check_layout(const tr_snapshot_t *n, const tr_weights_t *weights) {
+    const tr_init_layout_t set = n->s->model.init_layout, recorded = weights->layout;
+    if (set == TR_INIT_LAYOUT_AUTO || recorded == TR_INIT_LAYOUT_AUTO || set == recorded)
+        return TR_OK;
+    return TR_FAIL(TR_ERR_CONFIG,
+                   "model.init_layout = %s, but the weights in %s have the layout %s: remove "
+                   "model.init_layout, or set it to auto",
+                   layout_name(set), weights->path, layout_name(recorded));
+}
+
+tr_status_t tr_snapshot_init(tr_snapshot_t *n, const tr_weights_t *weights) {
+    snapshot_files_t files = {0};
+    tr_str_t problems = {0};
+    size_t copied = 0;
+    TR_TRY(load_check_layout(n, weights));
+    tr_status_t status = load_begin(n, TR_TRAINED_FIRST, &files);
+    const tensor_list_t *wanted = &files.model;
+    if (status == TR_OK) {
+        copied = load_weights(n, wanted, weights, &problems);
+        status = problems.status;
+    }
+    if (status == TR_OK && weights->is_complete && problems.length > 0) {
+        load_shorten(&problems);
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "model.init: the model in %s has other parameters than this one:%s\nSet "
+                         "model.n_layer, n_head, n_embd, context and vocab_size to auto, or as in "
+                         "its config.json",
+                         weights->path, problems.text);
+    } else if (status == TR_OK && copied > 0) {
+        TR_INFO("model.init: %zu of %zu tensors from %s", copied, wanted->count, weights->path);
+        if (problems.length > 0)
+            TR_INFO("model.init: not loaded, initialised instead:%s", problems.text);
+    } else if (status == TR_OK) {
+        load_list_left_over(wanted, weights->model, &problems);
+        load_shorten(&problems);
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "model.init: no tensor of %s matches this model by name and shape:%s",
+                         weights->path, problems.text);
+    }
+    if (status == TR_OK) status = load_end(n);
+    tr_str_free(&problems);
+    tr_snapshot_files_free(&files);
+    return status;
+}
+
+tr_status_t tr_snapshot_load(tr_snapshot_t *n, const tr_weights_t *weights) {
+    const tr_safetensors_t *optimizer = weights->checkpoint ? weights->checkpoint->optimizer : NULL;
+    snapshot_files_t files = {0};
+    tr_str_t problems = {0};
+    tr_status_t status = load_begin(n, TR_AVERAGES_FIRST, &files);
+    if (status == TR_OK) {
+        load_weights(n, &files.model, weights, &problems);
+        load_list_left_over(&files.model, weights->model, &problems);
+        status = problems.status;
+    }
+    if (status == TR_OK && problems.length > 0) {
+        load_shorten(&problems);
+        status = TR_FAIL(TR_ERR_CONFIG,
+                         "%s has the weights of a different model:%s\n"
+                         "Use the configuration it was trained with (config.ini in its run folder)",
+                         weights->path, problems.text);
+    }
+    if (status == TR_OK &&
+        (load_has_suffix(optimizer, TR_RAW_SUFFIX) || load_has_suffix(optimizer, TR_EMA_STATE)))
+        TR_INFO("the weights are a moving average (optimizer.ema)");
+    if (status == TR_OK) status = load_end(n);
+    tr_str_free(&problems);
+    tr_snapshot_files_free(&files);
+    return status;
+}
