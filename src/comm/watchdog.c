@@ -100,32 +100,32 @@ static float median_step_sec(const tr_heartbeat_t *p) {
     return n ? sorted[n / 2] : 0;
 }
 
-static tr_beat_t own_beat(const tr_watchdog_t *w) {
+static tr_heartbeat_message_t watchdog_message(const tr_watchdog_t *w) {
     tr_heartbeat_t *p = &w->world->heartbeat;
-    tr_beat_t b = {.step = TR_HEARTBEAT_GET(p->step),
-                   .compute_sec = TR_HEARTBEAT_GET(p->compute_sec),
-                   .data_sec = TR_HEARTBEAT_GET(p->data_sec),
-                   .wait_sec = TR_HEARTBEAT_GET(p->wait_sec),
-                   .rank = w->world->info.rank,
-                   .phase = TR_HEARTBEAT_GET(p->phase),
-                   .blocked = TR_HEARTBEAT_GET(p->blocked)};
+    tr_heartbeat_message_t b = {.step = TR_HEARTBEAT_GET(p->step),
+                                .compute_sec = TR_HEARTBEAT_GET(p->compute_sec),
+                                .data_sec = TR_HEARTBEAT_GET(p->data_sec),
+                                .wait_sec = TR_HEARTBEAT_GET(p->wait_sec),
+                                .rank = w->world->info.rank,
+                                .phase = TR_HEARTBEAT_GET(p->phase),
+                                .blocked = TR_HEARTBEAT_GET(p->blocked)};
     tr_heartbeat_collectives(p, &b.entered, &b.completed);
     b.progress = TR_HEARTBEAT_GET(p->marks) + b.entered + b.completed + w->granted;
     return b;
 }
 
 /* The time for which the current work of this rank counts as progress by itself. */
-static double patience_sec(const tr_watchdog_t *w, const tr_beat_t *own) {
+static double patience_sec(const tr_watchdog_t *w, const tr_heartbeat_message_t *own) {
     if (own->blocked) return 0;
     if (own->phase == TR_PHASE_CHECKPOINT) return TR_CHECKPOINT_SEC;
     return own->phase == TR_PHASE_START && w->stop_sec == 0 ? START_SEC : 0;
 }
 
-static void tell_peers(tr_watchdog_t *w, int leaving) {
-    tr_beat_t beat = own_beat(w);
-    beat.leaving = leaving;
-    if (w->world->info.rank == 0) beat.progress = w->job;
-    for (int i = 0; i < w->peer_count; i++) tr_link_send(&w->peers[i], &beat);
+static void send_to_peers(tr_watchdog_t *w, int leaving) {
+    tr_heartbeat_message_t message = watchdog_message(w);
+    message.leaving = leaving;
+    if (w->world->info.rank == 0) message.progress = w->job;
+    for (int i = 0; i < w->peer_count; i++) tr_link_send(&w->peers[i], &message);
 }
 
 /* -- the end ----------------------------------------------------------------------------------- */
@@ -159,7 +159,7 @@ static void put_rank(tr_watchdog_t *w, const char *host, int rank) {
     put(w, ")");
 }
 
-static void put_beat(tr_watchdog_t *w, const tr_beat_t *b) {
+static void put_message(tr_watchdog_t *w, const tr_heartbeat_message_t *b) {
     static const char *const phases[] = {"start", "training", "evaluation", "checkpoint", "end"};
     put(w, " in phase ");
     put(w, phases[b->phase >= 0 && b->phase <= TR_PHASE_END ? b->phase : 0]);
@@ -197,7 +197,7 @@ static void end_job(tr_watchdog_t *w, const char *host, bool launcher_knows) {
     const char *line = w->line + (w->line[0] == '\n');
     tr_log_write_files(TR_LOG_ERROR, "%s", line);
     if (ended) ended(line + strlen(ERROR_WORDS), host);
-    tell_peers(w, TR_ENDING);
+    send_to_peers(w, TR_ENDING);
     if (!launcher_knows) tr_world_abort(w->world, TR_ERR_RETRY);
     _exit(TR_ERR_RETRY);
 }
@@ -220,7 +220,7 @@ static void end_for_peer(tr_watchdog_t *w, const tr_peer_t *p, int rank, bool go
         put(w, " (the process was stopped, or its node or the network is down)");
     }
     put(w, "; last seen");
-    put_beat(w, &p->last);
+    put_message(w, &p->last);
     end_job(w, p->host, gone && w->stop_sec > 0);
 }
 
@@ -242,7 +242,7 @@ static const tr_peer_t *furthest_behind(const tr_watchdog_t *w) {
 static int count_equal(const tr_watchdog_t *w, const tr_peer_t *p) {
     int count = 0;
     for (int i = 0; i < w->peer_count; i++) {
-        const tr_beat_t *b = &w->peers[i].last;
+        const tr_heartbeat_message_t *b = &w->peers[i].last;
         if (!b->leaving && b->entered == p->last.entered && b->blocked == p->last.blocked) count++;
     }
     return count;
@@ -261,12 +261,12 @@ static void put_slowest(tr_watchdog_t *w, const tr_peer_t *p) {
         put_int(w, w->peer_count);
         put(w, " ranks are equally far,");
     }
-    put_beat(w, &p->last);
+    put_message(w, &p->last);
 }
 
 static void end_for_all(tr_watchdog_t *w, const char *why, double sec) {
     const bool root = w->world->info.rank == 0;
-    const tr_beat_t own = own_beat(w);
+    const tr_heartbeat_message_t own = watchdog_message(w);
     const tr_peer_t *p = root && w->linked ? furthest_behind(w) : NULL;
     begin_line(w);
     put(w, why);
@@ -276,7 +276,7 @@ static void end_for_all(tr_watchdog_t *w, const char *why, double sec) {
     } else {
         put(w, "; this rank is ");
         put_rank(w, w->world->info.host, own.rank);
-        put_beat(w, &own);
+        put_message(w, &own);
     }
     end_job(w, "", false); /* the rank with the fewest collectives may only be slow */
 }
@@ -332,7 +332,7 @@ static void note_change(tr_watchdog_t *w) {
 }
 
 static void look_at_self(tr_watchdog_t *w) {
-    tr_beat_t own = own_beat(w);
+    tr_heartbeat_message_t own = watchdog_message(w);
     if (own.progress != w->own_seen) {
         w->own_changed_sec = w->now_sec;
     } else if (w->now_sec - w->own_changed_sec < patience_sec(w, &own)) {
@@ -369,10 +369,10 @@ static void *watchdog_main(void *self) {
         advance_clock(w);
         look_at_self(w);
         listen_to_peers(w);
-        tell_peers(w, 0);
+        send_to_peers(w, 0);
         judge(w);
     } while (poll(&wait, 1, (int)(1000 * w->tick_sec)) <= 0);
-    if (w->ending) tell_peers(w, TR_ENDING);
+    if (w->ending) send_to_peers(w, TR_ENDING);
     return NULL;
 }
 
@@ -452,7 +452,8 @@ bool tr_watchdog_times(tr_world_t *world, tr_rank_times_t *out) {
     if (!w || !w->linked || world->info.rank != 0) return false;
     pthread_mutex_lock(&w->times_lock);
     for (int i = 0; i < w->peer_count; i++) {
-        const tr_beat_t own = own_beat(w), *b = i == 0 ? &own : &w->peers[i].last;
+        const tr_heartbeat_message_t own = watchdog_message(w),
+                                     *b = i == 0 ? &own : &w->peers[i].last;
         out[i] = (tr_rank_times_t){
             .compute_sec = b->compute_sec, .data_sec = b->data_sec, .wait_sec = b->wait_sec};
         memcpy(out[i].host, i == 0 ? world->info.host : w->peers[i].host, sizeof out[i].host);
@@ -479,7 +480,7 @@ void tr_watchdog_stop(tr_world_t *world) {
     if (!w->ending) {
         (void)!write(w->wake[1], "", 1);
         pthread_join(w->thread, NULL);
-        if (!world->lost) tell_peers(w, TR_LEAVING);
+        if (!world->lost) send_to_peers(w, TR_LEAVING);
     }
     close(w->wake[0]);
     close(w->wake[1]);

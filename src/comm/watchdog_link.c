@@ -198,12 +198,12 @@ tr_status_t tr_links_open(tr_world_t *world, tr_peer_t *peers) {
               : TR_FAIL(TR_ERR_RETRY, "Some ranks could not connect to rank 0 (%s) by TCP.", host);
 }
 
-void tr_link_send(tr_peer_t *peer, const tr_beat_t *beat) {
+void tr_link_send(tr_peer_t *peer, const tr_heartbeat_message_t *message) {
     int waiting = 0;
     if (peer->fd < 0) return;
     /* So that a heartbeat is never sent partially. */
     if (ioctl(peer->fd, SIOCOUTQ, &waiting) == 0 && waiting > STUFFED_BYTES) return;
-    (void)!send(peer->fd, beat, sizeof *beat,
+    (void)!send(peer->fd, message, sizeof *message,
                 MSG_DONTWAIT | MSG_NOSIGNAL); /* errors show when receiving */
 }
 

@@ -49,7 +49,7 @@ static void window_at(const tr_loader_t *l, const sample_stream_t *stream, int64
 
 /* The stream whose next window to open (or to announce) the consumer needs first; NULL: all are at
  * their end. */
-static sample_stream_t *neediest(const tr_loader_t *l, bool to_announce) {
+static sample_stream_t *stream_needed_first(const tr_loader_t *l, bool to_announce) {
     sample_stream_t *best = NULL;
     int64_t first = l->steps >= 0 ? l->steps * l->micro : INT64_MAX;
     for (int64_t i = 0; i < l->params.slot_count; i++) {
@@ -87,7 +87,7 @@ static bool announce(tr_loader_t *l) {
     int64_t sample, run;
     if (!l->dataset->ops->expect || l->announcing || l->ahead >= l->ahead_max) return false;
     if (l->coming_given == l->coming_valid) {
-        sample_stream_t *stream = neediest(l, true);
+        sample_stream_t *stream = stream_needed_first(l, true);
         if (!stream) return false;
         window_at(l, stream, stream->announced, &l->coming, &l->coming_valid);
         stream->announced = l->coming.first + l->coming.count;
@@ -106,12 +106,12 @@ static bool announce(tr_loader_t *l) {
     return true;
 }
 
-/* Takes the next window of the neediest stream if there is space for it. The lock is released while
+/* Takes the next window of the stream that is needed first if there is space for it. The lock is released while
  * the window is prepared. */
 static bool window_open(tr_loader_t *l) {
     tr_sampler_window_t window;
     int64_t valid;
-    sample_stream_t *stream = l->opening ? NULL : neediest(l, false);
+    sample_stream_t *stream = l->opening ? NULL : stream_needed_first(l, false);
     if (!stream || stream->pending_count == PENDING_WINDOWS) return false;
     window_at(l, stream, stream->next, &window, &valid);
     /* After a resume the first window may begin before the requested position: `ready` keeps its

@@ -44,7 +44,7 @@ static void guests_do_not_keep_a_rank_out(void **state) {
     assert_true(tr_clock_sec() - began < 10);
     assert_false(is_armed);
     assert_true(peers[rank == 0 ? 1 : 0].fd >= 0);
-    tr_link_send(&peers[1 - rank], &(tr_beat_t){.rank = rank, .step = 7});
+    tr_link_send(&peers[1 - rank], &(tr_heartbeat_message_t){.rank = rank, .step = 7});
     while (!tr_link_receive(&peers[1 - rank], tr_clock_sec()) && tr_clock_sec() - began < 60) {
     }
     assert_int_equal(peers[1 - rank].last.step, 7);

@@ -90,7 +90,7 @@ static int child_term(tr_world_t *world) {
 }
 
 static void send_beat(tr_peer_t *peer, int leaving) {
-    tr_link_send(peer, &(tr_beat_t){.leaving = leaving});
+    tr_link_send(peer, &(tr_heartbeat_message_t){.leaving = leaving});
 }
 
 /* The last word of a rank is heard though its link ends right behind it with a beat of the other
