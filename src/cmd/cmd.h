@@ -1,32 +1,24 @@
 /*
- * Commands. A command is one function in a file cmd_<name>.c, and one line in commands.def.
+ * Commands. A command is one file cmd_<name>.c, which describes and runs it (options.h), and one
+ * line in commands.def.
  *
- * It gets the arguments from its own name on (argv[0] is "train"), prints results to stdout and
- * returns a status. main prints the error record and exits with the code. Commands that need no
- * other rank do not open the world; with several ranks, main runs them on the first one.
+ * main parses the command line, runs the command, prints the error record and exits with the code.
+ * Commands that need no other rank do not open the world; with several ranks, main runs them on the
+ * first one.
  */
 #ifndef TR_CMD_CMD_H
 #define TR_CMD_CMD_H
 
+#include "options.h"
 #include "trainer/comm.h"
 #include "trainer/config.h"
 #include "trainer/status.h"
 #include "base/str.h"
 
-#define COMMAND(name, function, runs, usage, help) tr_status_t function(int argc, char **argv);
+#define COMMAND(name) extern const cmd_command_t cmd_##name;
 #include "commands.def"
 #undef COMMAND
-
-typedef enum { CMD_ON_RANKS, CMD_ON_FIRST } cmd_runs_t;
-
-typedef struct {
-    const char *name;
-    tr_status_t (*run)(int argc, char **argv);
-    cmd_runs_t runs;
-    const char *usage; /* the arguments: "CONFIG.ini [key=value ...]" */
-    const char *help;  /* one sentence; text after a newline is shown by `trainer COMMAND --help` */
-} cmd_command_t;
-const cmd_command_t *cmd_list(size_t *out_count);
+const cmd_command_t *const *cmd_list(size_t *out_count);
 const cmd_command_t *cmd_find(const char *name); /* NULL if there is none */
 
 /*
@@ -55,11 +47,11 @@ bool cmd_is_folder(const char *path);
 /* Writes the path of such a folder's configuration, RUN/config.ini. Otherwise, or if there is none,
  * writes `path` and returns false. */
 bool cmd_config_path(const char *path, char out[4096]);
-/* Loads and checks the configuration from a file (NULL: none), the environment and `count`
- * assignments (key=value). Not collective. */
-tr_status_t cmd_config_load(const char *path, int count, char **assignments, tr_config_t **out);
+/* Loads and checks the configuration from a file (NULL: none), the environment and settings
+ * (key=value). Not collective. */
+tr_status_t cmd_config_load(const char *path, cmd_words_t settings, tr_config_t **out);
 /* The same on every rank: rank 0 reads and broadcasts the values. Collective. */
-tr_status_t cmd_config_load_all(tr_world_t *world, const char *path, int count, char **assignments,
+tr_status_t cmd_config_load_all(tr_world_t *world, const char *path, cmd_words_t settings,
                                 tr_config_t **out);
 
 /* Prints `trainer help NAME` to stdout: the help of a command, a list or one of its entries, a
@@ -67,11 +59,8 @@ tr_status_t cmd_config_load_all(tr_world_t *world, const char *path, int count, 
 tr_status_t cmd_help_print(const char *name);
 /* Appends the formats of `trainer import`, one paragraph each. */
 void cmd_import_list(tr_str_t *out);
-/* Prints `trainer COMMAND --help` to stdout. */
+/* Prints `trainer COMMAND --help` to stdout; also of a target. */
 void cmd_help_command(const cmd_command_t *command);
-
-/* The usage error for an option that is not in the help of `command`, or that lacks its value. */
-tr_status_t cmd_fail_option(const char *command, const char *option);
 
 /* Writes `object` atomically to the file of --json; "-": stdout. Steals `object`. */
 struct json_t;
@@ -80,17 +69,6 @@ tr_status_t cmd_json_write(struct json_t *object, const char *path);
 tr_status_t cmd_text_write(const char *option, const char *path, const char *text);
 /* Whether JSON replaces the text on stdout; `path` may be NULL. */
 bool cmd_json_is_stdout(const char *path);
-
-/* `trainer bench allreduce`; argv[0] is "allreduce". */
-tr_status_t cmd_bench_allreduce(int argc, char **argv);
-/* `trainer bench attention`; argv[0] is "attention". */
-tr_status_t cmd_bench_attention(int argc, char **argv);
-/* `trainer bench matmul`; argv[0] is "matmul". */
-tr_status_t cmd_bench_matmul(int argc, char **argv);
-/* `trainer bench precision`; argv[0] is "precision". */
-tr_status_t cmd_bench_precision(int argc, char **argv);
-/* `trainer bench generate`; argv[0] is "generate". */
-tr_status_t cmd_bench_generate(int argc, char **argv);
 
 /* version.c */
 extern const char cmd_version[];     /* "0.1.0+1a2b3c4" */

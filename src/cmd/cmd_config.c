@@ -33,8 +33,9 @@ bool cmd_config_path(const char *path, char out[4096]) {
     return false;
 }
 
-/* An unknown model.type explains unknown keys: the run is of an embedding program. */
-static tr_status_t check(tr_config_t *config) {
+/* Checks `config`. An unknown model.type explains unknown keys: the run is of an embedding program.
+ */
+static tr_status_t config_check_model(tr_config_t *config) {
     const char *type = tr_config_get(config, "model.type");
     const tr_model_t *model;
     const tr_status_t status = tr_config_check(config);
@@ -49,55 +50,48 @@ static tr_status_t check(tr_config_t *config) {
     return tr_error_set(&error);
 }
 
-static tr_status_t load(tr_config_t *config, const char *path, int count, char **assignments) {
-    if (path) TR_TRY(tr_config_load_file(config, path));
-    TR_TRY(tr_config_load_environment(config, environ));
-    for (int i = 0; i < count; i++) TR_TRY(tr_config_set(config, assignments[i], "command line"));
-    TR_TRY(check(config));
-    TR_TRY(tr_hf_configure(config));
-    return tr_config_check(config);
-}
-
-tr_status_t cmd_config_load(const char *path, int count, char **assignments, tr_config_t **out) {
+tr_status_t cmd_config_load(const char *path, cmd_words_t settings, tr_config_t **out) {
     const tr_config_table_t *const *tables;
     size_t n;
-    tr_config_t *config = NULL;
+    tr_status_t status = TR_OK;
+    *out = NULL;
     TR_TRY(tr_all_tables(&tables, &n));
-    TR_TRY(tr_config_create(tables, n, &config));
-    const tr_status_t status = load(config, path, count, assignments);
-    if (status != TR_OK) tr_config_destroy(&config);
-    *out = config;
+    TR_TRY(tr_config_create(tables, n, out));
+    if (path) TR_TRY_GOTO(tr_config_load_file(*out, path), done);
+    TR_TRY_GOTO(tr_config_load_environment(*out, environ), done);
+    for (int i = 0; i < settings.count; i++)
+        TR_TRY_GOTO(tr_config_set(*out, settings.word[i], "command line"), done);
+    TR_TRY_GOTO(config_check_model(*out), done);
+    TR_TRY_GOTO(tr_hf_configure(*out), done);
+    TR_TRY_GOTO(tr_config_check(*out), done);
+done:
+    if (status != TR_OK) tr_config_destroy(out);
     return status;
 }
 
-/* The same on every rank: rank 0 reads, the others load its text. */
-static tr_status_t share(tr_world_t *world, tr_config_t **config) {
+tr_status_t cmd_config_load_all(tr_world_t *world, const char *path, cmd_words_t settings,
+                                tr_config_t **out) {
     const bool is_root = tr_world_info(world)->rank == 0;
     const tr_config_table_t *const *tables;
     size_t n;
     tr_str_t text = {0};
     char *sent = NULL;
     tr_status_t status = TR_OK;
+    *out = NULL;
+    if (is_root) status = cmd_config_load(path, settings, out);
+    TR_TRY(tr_world_agree(world, status));
+    /* Rank 0 sends its text, which the others load. */
     if (is_root) {
-        TR_TRY(tr_config_serialize(*config, &text));
+        TR_TRY(tr_config_serialize(*out, &text));
         TR_TRY(tr_str_take(&text, &sent));
     }
     TR_TRY_GOTO(tr_world_broadcast_text(world, &sent, 0), done);
     if (is_root) goto done;
     TR_TRY_GOTO(tr_all_tables(&tables, &n), done);
-    TR_TRY_GOTO(tr_config_create(tables, n, config), done);
-    TR_TRY_GOTO(tr_config_load_text(*config, "rank 0", sent, strlen(sent)), done);
-    TR_TRY_GOTO(tr_config_check(*config), done);
+    TR_TRY_GOTO(tr_config_create(tables, n, out), done);
+    TR_TRY_GOTO(tr_config_load_text(*out, "rank 0", sent, strlen(sent)), done);
+    TR_TRY_GOTO(tr_config_check(*out), done);
 done:
     tr_free(&sent);
     return status;
-}
-
-tr_status_t cmd_config_load_all(tr_world_t *world, const char *path, int count, char **assignments,
-                                tr_config_t **out) {
-    *out = NULL;
-    tr_status_t status = TR_OK;
-    if (tr_world_info(world)->rank == 0) status = cmd_config_load(path, count, assignments, out);
-    TR_TRY(tr_world_agree(world, status));
-    return share(world, out);
 }

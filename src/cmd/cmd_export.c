@@ -12,45 +12,16 @@
 #include <unistd.h>
 
 typedef struct {
-    cmd_trained_params_t trained;
-    const char *out;
-    bool torch, force;
-} options_t;
-
-static tr_status_t parse(int argc, char **argv, options_t *o) {
-    cmd_trained_params_t *p = &o->trained;
-    *o = (options_t){
-        .trained = {
-            .split = TR_SPLIT_TEST, .prediction = true, .from_memory = true, .assignments = argv}};
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--force") == 0) {
-            o->force = true;
-        } else if (strcmp(argv[i], "--layout") == 0) {
-            const char *layout = i + 1 < argc ? argv[++i] : "nothing";
-            o->torch = strcmp(layout, "torch") == 0;
-            if (!o->torch && strcmp(layout, "trainer") != 0)
-                return TR_FAIL(TR_ERR_USAGE, "--layout: expected trainer or torch, found '%s'.",
-                               layout);
-        } else if (argv[i][0] == '-') {
-            return cmd_fail_option("export", argv[i]);
-        } else if (!p->weights) {
-            p->weights = argv[i];
-        } else if (!o->out) {
-            o->out = argv[i];
-        } else {
-            argv[p->count++] = argv[i];
-        }
-    }
-    if (!o->out)
-        return TR_FAIL(TR_ERR_USAGE, "usage: trainer export %s", cmd_find("export")->usage);
-    if (!o->force && access(o->out, F_OK) == 0)
-        return TR_FAIL(TR_ERR_CONFIG, "'%s' already exists; --force replaces it.", o->out);
-    return TR_OK;
-}
+    const char *weights, *out;
+    cmd_words_t settings;
+    int layout; /* LAYOUT_TRAINER or LAYOUT_TORCH */
+    bool force;
+} export_options_t;
+enum { LAYOUT_TRAINER, LAYOUT_TORCH };
 
 /* The tensors in PyTorch's layout, in *out_values. Tensors with the same layout are not copied. */
-static tr_status_t reorder(const tr_session_t *s, tr_named_tensor_t *tensors, size_t count,
-                           float **out_values) {
+static tr_status_t export_reorder(const tr_session_t *s, tr_named_tensor_t *tensors, size_t count,
+                                  float **out_values) {
     tr_torch_layout_t *layout = NULL;
     int64_t elems = 0;
     float *at;
@@ -70,43 +41,75 @@ static tr_status_t reorder(const tr_session_t *s, tr_named_tensor_t *tensors, si
     return TR_OK;
 }
 
-static tr_status_t write_file(const cmd_trained_t *t, const options_t *o, tr_snapshot_t *snapshot) {
+static tr_status_t export_run(void *options) {
+    const export_options_t *o = options;
+    const bool is_torch = o->layout == LAYOUT_TORCH;
+    const cmd_trained_params_t params = {.weights = o->weights,
+                                         .settings = o->settings,
+                                         .split = TR_SPLIT_TEST,
+                                         .prediction = true,
+                                         .from_memory = true};
+    cmd_trained_t t = {0};
+    tr_snapshot_t *snapshot = NULL;
     tr_checkpoint_content_t content;
     tr_named_tensor_t *tensors = NULL;
     float *values = NULL;
+    char *metadata = NULL, size[32];
     int64_t bytes;
-    char size[32];
-    TR_TRY(tr_snapshot_take(snapshot));
-    tr_snapshot_content(snapshot, &content);
-    TR_TRY(tr_alloc(content.model_count * sizeof *tensors, "weights", &tensors));
-    memcpy(tensors, content.model, content.model_count * sizeof *tensors);
     tr_status_t status = TR_OK;
-    if (o->torch) status = reorder(t->s, tensors, content.model_count, &values);
-    char *metadata = tr_state_metadata_with_layout(
-        t->state_json, o->torch ? TR_INIT_LAYOUT_TORCH : TR_INIT_LAYOUT_TRAINER);
-    if (status == TR_OK && !metadata)
-        status = TR_FAIL(TR_ERR_MEMORY, "not enough memory for the metadata of %s", o->out);
-    if (status == TR_OK && o->force) (void)unlink(o->out);
-    if (status == TR_OK)
-        status = tr_safetensors_write(o->out, tensors, content.model_count, metadata, NULL, NULL,
-                                      &bytes);
-    if (status == TR_OK)
-        printf("%s: %zu tensors, %s, from %s\n", o->out, content.model_count,
-               tr_format_bytes((double)bytes, size), t->weights_path);
+    if (!o->force && access(o->out, F_OK) == 0)
+        return TR_FAIL(TR_ERR_CONFIG, "'%s' already exists; --force replaces it.", o->out);
+    TR_TRY_GOTO(cmd_trained_open(&params, &t), done);
+    TR_TRY_GOTO(tr_snapshot_create(t.s, &snapshot), done);
+    TR_TRY_GOTO(tr_snapshot_take(snapshot), done);
+    tr_snapshot_content(snapshot, &content);
+    TR_TRY_GOTO(tr_alloc(content.model_count * sizeof *tensors, "weights", &tensors), done);
+    memcpy(tensors, content.model, content.model_count * sizeof *tensors);
+    if (is_torch) TR_TRY_GOTO(export_reorder(t.s, tensors, content.model_count, &values), done);
+    metadata = tr_state_metadata_with_layout(t.state_json, is_torch ? TR_INIT_LAYOUT_TORCH
+                                                                    : TR_INIT_LAYOUT_TRAINER);
+    if (!metadata)
+        TR_TRY_GOTO(TR_FAIL(TR_ERR_MEMORY, "not enough memory for the metadata of %s", o->out),
+                    done);
+    if (o->force) (void)unlink(o->out);
+    TR_TRY_GOTO(
+        tr_safetensors_write(o->out, tensors, content.model_count, metadata, NULL, NULL, &bytes),
+        done);
+    printf("%s: %zu tensors, %s, from %s\n", o->out, content.model_count,
+           tr_format_bytes((double)bytes, size), t.weights_path);
+done:
     free(metadata);
     tr_free(&values);
     tr_free(&tensors);
-    return status;
-}
-
-tr_status_t cmd_export(int argc, char **argv) {
-    options_t o;
-    cmd_trained_t t = {0};
-    tr_snapshot_t *snapshot = NULL;
-    TR_TRY(parse(argc, argv, &o));
-    tr_status_t status = cmd_trained_open(&o.trained, &t);
-    if (status == TR_OK) status = tr_snapshot_create(t.s, &snapshot);
-    if (status == TR_OK) status = write_file(&t, &o, snapshot);
     tr_snapshot_destroy(&snapshot);
     return cmd_trained_close(&t, status);
 }
+
+static const cmd_argument_t arguments[] = {
+    {"RUN|CHECKPOINT", offsetof(export_options_t, weights), CMD_REQUIRED, NULL},
+    {"OUT.safetensors", offsetof(export_options_t, out), CMD_REQUIRED, NULL},
+    {"[key=value ...]", offsetof(export_options_t, settings), CMD_SETTINGS, NULL},
+};
+
+static const cmd_option_t options[] = {
+    CMD_OPTION_ENUM(export_options_t, layout, "--layout", "trainer", "trainer|torch",
+                    "trainer keeps the order of the checkpoint; torch writes the tensors as "
+                    "PyTorch stores them."),
+    CMD_OPTION_FLAG(export_options_t, force, "--force", "Replaces an existing file."),
+};
+
+const cmd_command_t cmd_export = {
+    .name = "export",
+    .runs = CMD_ON_FIRST,
+    .summary = "Writes the weights of a trained model to one file.",
+    .help = "RUN is a run folder (its best checkpoint, or the newest if there is no best); "
+            "CHECKPOINT is one of its checkpoints/step-NNNNNNNN. --layout torch writes the tensors "
+            "as PyTorch stores them: convolution weights as (outputs, inputs, kernel), and the "
+            "inputs of a linear after flatten with the channels first. A PyTorch module whose "
+            "layers have the same names loads them with load_state_dict; its inputs must be "
+            "normalised as in training (data.mean, data.std). The file records its order, so that "
+            "model.init and eval read either.",
+    CMD_ARGUMENTS(export_options_t),
+    CMD_OPTIONS,
+    .run = export_run,
+};

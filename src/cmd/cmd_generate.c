@@ -1,5 +1,4 @@
-/* trainer generate RUN|CHECKPOINT|FOLDER [--prompt TEXT ...] [--prompts FILE] [options]: continues
- * texts with a trained model. */
+/* trainer generate RUN|CHECKPOINT|FOLDER: continues texts with a trained model. */
 #include "open_trained.h"
 #include "base/file.h"
 #include "infer/generate.h"
@@ -13,17 +12,16 @@
 enum { MOST_TOKENS = 1 << 24, MOST_ROWS = 16, PROMPTS_BYTES = 1 << 28 };
 
 typedef struct {
-    cmd_trained_params_t trained;
-    TR_VEC(const char *) prompts; /* borrowed */
-    const char *file, *json;
-    char *file_text;
+    const char *weights, *file, *json;
+    cmd_words_t settings;
+    cmd_texts_t prompts;
     int64_t tokens, rows; /* rows 0: depends on the number of prompts */
-    bool is_bf16;
+    int precision;        /* of the weights: 0 fp32, 1 bf16 */
     tr_sampling_t sampling;
-} options_t;
+} generate_options_t;
 
 typedef struct {
-    const options_t *o;
+    const generate_options_t *o;
     cmd_trained_t t;
     tr_generator_t *generator;
     tr_tokenizer_t *tokenizer;
@@ -33,95 +31,31 @@ typedef struct {
     tr_generate_stats_t stats;
 } generate_t;
 
-/* -- arguments --------------------------------------------------------------------------------- */
-
-static tr_status_t parse_whole(const char *name, const char *text, int64_t least, int64_t most,
-                               int64_t *out) {
-    if (tr_parse_int(text, out) && *out >= least && *out <= most) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE, "%s %s: expected an integer from %lld to %lld", name, text,
-                   (long long)least, (long long)most);
+/* The vocabulary size is known from the weights, before the programs are built. */
+static tr_status_t generate_build(tr_session_t *s, void *self) {
+    generate_t *p = self;
+    const tr_preprocess_t *kept = s->params.trained_preprocess;
+    const int64_t count = (int64_t)p->o->prompts.count;
+    const tr_generator_params_t params = {.rows = p->o->rows > 0      ? p->o->rows
+                                                  : count < MOST_ROWS ? count
+                                                                      : MOST_ROWS,
+                                          .weights = p->o->precision == 1 ? TR_BF16 : TR_F32,
+                                          .vocab_size = kept ? kept->classes : 0};
+    TR_TRY(tr_generator_create(&params, &p->generator));
+    return tr_generator_build(s, p->generator);
 }
 
-static tr_status_t parse_number(const char *name, const char *text, double most, double *out) {
-    if (tr_parse_float(text, out) && *out >= 0 && *out <= most) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE, "%s %s: expected a number from 0 to %g", name, text, most);
-}
-
-static tr_status_t parse_value(options_t *o, const char *name, const char *value) {
-    int64_t seed;
-    if (strcmp(name, "--prompt") == 0) return tr_vec_push(&o->prompts, value);
-    if (strcmp(name, "--prompts") == 0) return o->file = value, TR_OK;
-    if (strcmp(name, "--json") == 0) return o->json = value, TR_OK;
-    if (strcmp(name, "--tokens") == 0) return parse_whole(name, value, 1, MOST_TOKENS, &o->tokens);
-    if (strcmp(name, "--batch") == 0) return parse_whole(name, value, 1, 4096, &o->rows);
-    if (strcmp(name, "--top-k") == 0)
-        return parse_whole(name, value, 0, MOST_TOKENS, &o->sampling.top_k);
-    if (strcmp(name, "--top-p") == 0) return parse_number(name, value, 1, &o->sampling.top_p);
-    if (strcmp(name, "--temperature") == 0)
-        return parse_number(name, value, 100, &o->sampling.temperature);
-    if (strcmp(name, "--seed") == 0) {
-        TR_TRY(parse_whole(name, value, 0, INT64_MAX, &seed));
-        return o->sampling.seed = (uint64_t)seed, TR_OK;
-    }
-    if (strcmp(name, "--weights") != 0) return cmd_fail_option("generate", name);
-    o->is_bf16 = strcmp(value, "bf16") == 0;
-    if (o->is_bf16 || strcmp(value, "fp32") == 0) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE, "--weights %s: expected fp32 or bf16", value);
-}
-
-static tr_status_t parse(int argc, char **argv, options_t *o) {
-    cmd_trained_params_t *p = &o->trained;
-    *o = (options_t){.trained = {.assignments = argv},
-                     .tokens = 100,
-                     .sampling = {.temperature = 0.8, .top_p = 1}};
-    for (int i = 1; i < argc; i++) {
-        if (strncmp(argv[i], "--", 2) == 0 && i + 1 < argc) {
-            TR_TRY(parse_value(o, argv[i], argv[i + 1]));
-            i++;
-        } else if (argv[i][0] == '-')
-            return cmd_fail_option("generate", argv[i]);
-        else if (!p->weights)
-            p->weights = argv[i];
-        else
-            argv[p->count++] = argv[i];
-    }
-    if (p->weights && o->prompts.count > 0 && o->file)
-        return TR_FAIL(TR_ERR_USAGE, "--prompt and --prompts: expected one of them");
-    if (p->weights) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE, "generate requires a run folder, a checkpoint or a folder of "
-                                 "Hugging Face: trainer generate RUN --prompt TEXT");
-}
-
-/* One prompt per line of the file; the text is split in place. */
-static tr_status_t read_prompts(options_t *o) {
-    int64_t bytes = 0;
-    if (!o->file) return o->prompts.count > 0 ? TR_OK : tr_vec_push(&o->prompts, "");
-    TR_TRY(tr_read_text(o->file, PROMPTS_BYTES, &o->file_text, &bytes));
-    for (char *line = o->file_text, *end; *line; line = end) {
-        end = line + strcspn(line, "\n");
-        if (*end) *end++ = '\0';
-        TR_TRY(tr_vec_push(&o->prompts, line));
-    }
-    if (o->prompts.count > 0) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA, "--prompts %s: expected a prompt on each line, the file is empty",
-                   o->file);
-}
-
-/* -- setting up -------------------------------------------------------------------------------- */
-
-static tr_status_t open_tokenizer(generate_t *p) {
+/* The tokenizer, and the tokens of all prompts. */
+static tr_status_t generate_make_texts(generate_t *p) {
     const tr_preprocess_t *kept = p->t.preprocess;
-    if (kept && kept->tokenizer)
-        return tr_tokenizer_from_json(kept->tokenizer, p->t.weights_path, &p->tokenizer);
-    return TR_FAIL(TR_ERR_DATA,
-                   "%s has no tokenizer: name a checkpoint whose training data `trainer import "
-                   "text` made, or a folder with vocab.json and merges.txt",
-                   p->t.weights_path);
-}
-
-static tr_status_t make_texts(generate_t *p) {
     const int64_t count = (int64_t)p->o->prompts.count, ranks = p->t.info->size,
                   rank = p->t.info->rank;
+    if (!kept || !kept->tokenizer)
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s has no tokenizer: name a checkpoint whose training data `trainer import "
+                       "text` made, or a folder with vocab.json and merges.txt",
+                       p->t.weights_path);
+    TR_TRY(tr_tokenizer_from_json(kept->tokenizer, p->t.weights_path, &p->tokenizer));
     TR_TRY(tr_alloc((size_t)count * sizeof *p->texts, "texts", &p->texts));
     p->count = count;
     p->first = count * rank / ranks;
@@ -134,24 +68,8 @@ static tr_status_t make_texts(generate_t *p) {
     return TR_OK;
 }
 
-/* The vocabulary size is known from the weights, before the programs are built. */
-static tr_status_t build(tr_session_t *s, void *self) {
-    generate_t *p = self;
-    const tr_preprocess_t *kept = s->params.trained_preprocess;
-    const int64_t count = (int64_t)p->o->prompts.count;
-    const tr_generator_params_t params = {.rows = p->o->rows > 0      ? p->o->rows
-                                                  : count < MOST_ROWS ? count
-                                                                      : MOST_ROWS,
-                                          .weights = p->o->is_bf16 ? TR_BF16 : TR_F32,
-                                          .vocab_size = kept ? kept->classes : 0};
-    TR_TRY(tr_generator_create(&params, &p->generator));
-    return tr_generator_build(s, p->generator);
-}
-
-/* -- several ranks ----------------------------------------------------------------------------- */
-
 /* Exchanges the texts of all ranks: how each ended, and its tokens. */
-static tr_status_t gather(generate_t *p) {
+static tr_status_t generate_gather(generate_t *p) {
     const int64_t ranks = p->t.info->size, most = (p->count + ranks - 1) / ranks,
                   width = p->o->tokens + 2;
     const size_t bytes = (size_t)(most * width) * sizeof(int32_t);
@@ -191,12 +109,13 @@ done:
 
 /* -- results ----------------------------------------------------------------------------------- */
 
-static double rate(const generate_t *p) {
+static double generate_rate(const generate_t *p) {
     return p->stats.decode_sec > 0 ? (double)p->stats.decoded / p->stats.decode_sec : 0;
 }
 
 /* Repeats the prompts, so that a text can be read as a whole. */
-static tr_status_t print_texts(const generate_t *p) {
+static tr_status_t generate_print(const generate_t *p) {
+    int64_t stops[3] = {0};
     for (int64_t i = 0; i < p->count; i++) {
         tr_str_t text = {0};
         TR_TRY(tr_tokenizer_decode(p->tokenizer, p->texts[i].tokens.data, p->texts[i].tokens.count,
@@ -206,23 +125,19 @@ static tr_status_t print_texts(const generate_t *p) {
         fwrite(text.text ? text.text : "", 1, text.length, stdout);
         putchar('\n');
         tr_str_free(&text);
+        stops[p->texts[i].stop]++;
     }
-    return TR_OK;
-}
-
-static void print_stats(const generate_t *p) {
-    int64_t stops[3] = {0};
-    for (int64_t i = 0; i < p->count; i++) stops[p->texts[i].stop]++;
     fprintf(stderr, "loaded in %.2f s; first token after %.3f s; %lld tokens, %.1f tokens/s\n",
-            p->load_sec, p->stats.first_sec, (long long)p->stats.tokens, rate(p));
+            p->load_sec, p->stats.first_sec, (long long)p->stats.tokens, generate_rate(p));
     for (int i = TR_STOP_END_OF_TEXT; i <= TR_STOP_CONTEXT; i++)
         if (stops[i] > 0)
             fprintf(stderr, "%lld of %lld text%s stopped at the %s\n", (long long)stops[i],
                     (long long)p->count, p->count > 1 ? "s" : "", tr_stop_name((tr_stop_t)i));
+    return TR_OK;
 }
 
 /* JSON requires UTF-8: invalid bytes become U+FFFD. The tokens are exact. */
-static json_t *json_text(const char *text, size_t bytes) {
+static json_t *generate_json_text(const char *text, size_t bytes) {
     tr_str_t clean = {0};
     for (size_t at = 0; at < bytes;) {
         const size_t good = tr_utf8_bytes(text + at, bytes - at);
@@ -235,58 +150,71 @@ static json_t *json_text(const char *text, size_t bytes) {
     return result;
 }
 
-static json_t *json_of(const generate_t *p, const tr_text_t *text) {
-    tr_str_t decoded = {0};
-    json_t *tokens = json_array();
-    (void)tr_tokenizer_decode(p->tokenizer, text->tokens.data, text->tokens.count, &decoded);
-    for (size_t k = 0; k < text->tokens.count; k++)
-        json_array_append_new(tokens, json_integer(text->tokens.data[k]));
-    json_t *o = json_pack(
-        "{s:o, s:o, s:o, s:I, s:s}", "prompt", json_text(text->prompt, strlen(text->prompt)),
-        "text", json_text(decoded.text ? decoded.text : "", decoded.length), "tokens", tokens,
-        "prompt_tokens", (json_int_t)text->ids.count, "stop", tr_stop_name(text->stop));
-    tr_str_free(&decoded);
-    return o;
-}
-
-static tr_status_t write_json(const generate_t *p) {
+static tr_status_t generate_write_json(const generate_t *p) {
     json_t *texts = json_array();
-    for (int64_t i = 0; i < p->count; i++) json_array_append_new(texts, json_of(p, &p->texts[i]));
+    for (int64_t i = 0; i < p->count; i++) {
+        const tr_text_t *text = &p->texts[i];
+        tr_str_t decoded = {0};
+        json_t *tokens = json_array();
+        (void)tr_tokenizer_decode(p->tokenizer, text->tokens.data, text->tokens.count, &decoded);
+        for (size_t k = 0; k < text->tokens.count; k++)
+            json_array_append_new(tokens, json_integer(text->tokens.data[k]));
+        json_array_append_new(
+            texts, json_pack("{s:o, s:o, s:o, s:I, s:s}", "prompt",
+                             generate_json_text(text->prompt, strlen(text->prompt)), "text",
+                             generate_json_text(decoded.text ? decoded.text : "", decoded.length),
+                             "tokens", tokens, "prompt_tokens", (json_int_t)text->ids.count, "stop",
+                             tr_stop_name(text->stop)));
+        tr_str_free(&decoded);
+    }
     return cmd_json_write(json_pack("{s:s, s:f, s:f, s:f, s:I, s:o}", "weights", p->t.weights_path,
                                     "load_sec", p->load_sec, "first_token_sec", p->stats.first_sec,
-                                    "tokens_per_sec", rate(p), "tokens",
+                                    "tokens_per_sec", generate_rate(p), "tokens",
                                     (json_int_t)p->stats.tokens, "texts", texts),
                           p->o->json);
 }
 
-static tr_status_t run(generate_t *p) {
-    const double begin = tr_clock_sec();
-    cmd_trained_params_t params = p->o->trained;
-    params.build = build, params.build_self = p;
-    TR_TRY(cmd_trained_open(&params, &p->t));
-    tr_status_t status = open_tokenizer(p);
-    if (status == TR_OK) status = make_texts(p);
-    TR_TRY(tr_world_agree(p->t.world, status));
-    TR_TRY(tr_generator_start(p->generator));
-    p->load_sec = tr_clock_sec() - begin;
-    status = tr_generator_run(p->generator, p->texts + p->first, p->mine, p->o->tokens,
-                              p->tokenizer->end, &p->o->sampling, &p->stats);
-    TR_TRY(tr_world_agree(p->t.world, status));
-    TR_TRY(gather(p));
-    if (p->t.info->rank != 0) return TR_OK;
-    if (!cmd_json_is_stdout(p->o->json)) {
-        TR_TRY(print_texts(p));
-        print_stats(p);
+/* Appends one prompt per line of the file; `text` is split in place. */
+static tr_status_t generate_read_prompts(generate_options_t *o, char **text) {
+    int64_t bytes = 0;
+    TR_TRY(tr_read_text(o->file, PROMPTS_BYTES, text, &bytes));
+    for (char *line = *text, *end; *line; line = end) {
+        end = line + strcspn(line, "\n");
+        if (*end) *end++ = '\0';
+        TR_TRY(tr_vec_push(&o->prompts, line));
     }
-    return p->o->json ? write_json(p) : TR_OK;
+    if (o->prompts.count > 0) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA, "--prompts %s: expected a prompt on each line, the file is empty",
+                   o->file);
 }
 
-tr_status_t cmd_generate(int argc, char **argv) {
-    options_t o;
-    generate_t p = {.o = &o};
-    tr_status_t status = parse(argc, argv, &o);
-    if (status == TR_OK) status = read_prompts(&o);
-    if (status == TR_OK) status = run(&p);
+static tr_status_t generate_run(void *options) {
+    generate_options_t *o = options;
+    generate_t p = {.o = o};
+    const cmd_trained_params_t params = {
+        .weights = o->weights, .settings = o->settings, .build = generate_build, .build_self = &p};
+    char *file_text = NULL;
+    tr_status_t status = TR_OK;
+    if (o->prompts.count > 0 && o->file)
+        return TR_FAIL(TR_ERR_USAGE, "--prompt and --prompts: expected one of them");
+    if (o->file)
+        TR_TRY_GOTO(generate_read_prompts(o, &file_text), done);
+    else if (o->prompts.count == 0)
+        TR_TRY_GOTO(tr_vec_push(&o->prompts, ""), done);
+
+    const double begin = tr_clock_sec();
+    TR_TRY_GOTO(cmd_trained_open(&params, &p.t), done);
+    TR_TRY_GOTO(tr_world_agree(p.t.world, generate_make_texts(&p)), done);
+    TR_TRY_GOTO(tr_generator_start(p.generator), done);
+    p.load_sec = tr_clock_sec() - begin;
+    status = tr_generator_run(p.generator, p.texts + p.first, p.mine, o->tokens, p.tokenizer->end,
+                              &o->sampling, &p.stats);
+    TR_TRY_GOTO(tr_world_agree(p.t.world, status), done);
+    TR_TRY_GOTO(generate_gather(&p), done);
+    if (p.t.info->rank != 0) goto done;
+    if (!cmd_json_is_stdout(o->json)) TR_TRY_GOTO(generate_print(&p), done);
+    if (o->json) TR_TRY_GOTO(generate_write_json(&p), done);
+done:
     for (int64_t i = 0; i < p.count; i++) {
         tr_vec_free(&p.texts[i].ids);
         tr_vec_free(&p.texts[i].tokens);
@@ -294,7 +222,52 @@ tr_status_t cmd_generate(int argc, char **argv) {
     tr_free(&p.texts);
     tr_tokenizer_destroy(&p.tokenizer);
     tr_generator_destroy(&p.generator);
-    tr_vec_free(&o.prompts);
-    tr_free(&o.file_text);
+    tr_free(&file_text);
     return cmd_trained_close(&p.t, status);
 }
+
+static const cmd_argument_t arguments[] = {
+    {"RUN|CHECKPOINT|FOLDER", offsetof(generate_options_t, weights), CMD_REQUIRED, NULL},
+    {"[key=value ...]", offsetof(generate_options_t, settings), CMD_SETTINGS, NULL},
+};
+
+static const cmd_option_t options[] = {
+    CMD_OPTION_TEXTS(generate_options_t, prompts, "--prompt", "TEXT",
+                     "A prompt; may be repeated. Without a prompt the text begins after the "
+                     "end-of-text token."),
+    CMD_OPTION_TEXT(generate_options_t, file, "--prompts", "FILE", NULL,
+                    "Reads a prompt from each line of FILE."),
+    CMD_OPTION_INT(generate_options_t, tokens, "--tokens", "N", "100", 1, MOST_TOKENS,
+                   "The largest number of new tokens. A text also stops at the end-of-text token "
+                   "and at the end of model.context."),
+    CMD_OPTION_FLOAT(generate_options_t, sampling.temperature, "--temperature", "T", "0.8", 0, 100,
+                     "0 takes the best token each time; another one draws from the probabilities "
+                     "at this temperature."),
+    CMD_OPTION_INT(generate_options_t, sampling.top_k, "--top-k", "K", NULL, 0, MOST_TOKENS,
+                   "Keeps the K best tokens."),
+    CMD_OPTION_FLOAT(generate_options_t, sampling.top_p, "--top-p", "P", "1", 0, 1,
+                     "Keeps the best tokens whose probabilities sum to P."),
+    CMD_OPTION_INT(generate_options_t, sampling.seed, "--seed", "N", "0", 0, INT64_MAX,
+                   "Selects the random numbers."),
+    CMD_OPTION_INT(generate_options_t, rows, "--batch", "N", NULL, 1, 4096,
+                   "Texts at once, by default up to 16."),
+    CMD_OPTION_ENUM(generate_options_t, precision, "--weights", "fp32", "fp32|bf16",
+                    "bf16 reads half as many bytes for each token."),
+    CMD_OPTION_JSON(generate_options_t,
+                    "Also writes texts, times and tokens/s as JSON; - writes only JSON to standard "
+                    "output."),
+};
+
+const cmd_command_t cmd_generate = {
+    .name = "generate",
+    .runs = CMD_ON_RANKS,
+    .summary = "Continues texts with a model of type gpt.",
+    .help = "RUN is a run folder or one of its checkpoints. FOLDER is a GPT-2 of Hugging Face: "
+            "config.json, model.safetensors, vocab.json and merges.txt. A text depends on its "
+            "prompt, its number and the options, not on --batch or the number of ranks, among "
+            "which the prompts are divided. The text goes to standard output, times and tokens/s "
+            "to standard error.",
+    CMD_ARGUMENTS(generate_options_t),
+    CMD_OPTIONS,
+    .run = generate_run,
+};

@@ -13,8 +13,9 @@
 #include <unistd.h>
 
 typedef struct {
-    const char *name, *usage, *help;
-    const tr_layer_t *layer; /* its arguments are also shown; NULL: not a layer */
+    const char *name, *help;
+    const tr_layer_t *layer;      /* its arguments are also shown; NULL: not a layer */
+    const cmd_command_t *command; /* its usage is shown; NULL: not a command */
 } entry_t;
 
 /* A registry; `at` returns false after the last entry. */
@@ -26,39 +27,39 @@ typedef struct {
 static bool layer_at(size_t i, entry_t *out) {
     size_t count;
     const tr_layer_t *const *all = tr_layer_list(&count);
-    if (i < count) *out = (entry_t){all[i]->name, NULL, all[i]->help, all[i]};
+    if (i < count) *out = (entry_t){all[i]->name, all[i]->help, all[i], NULL};
     return i < count;
 }
 static bool model_at(size_t i, entry_t *out) {
     const tr_model_t *model = tr_model_at(i);
-    if (model) *out = (entry_t){model->name, NULL, model->help, NULL};
+    if (model) *out = (entry_t){model->name, model->help, NULL, NULL};
     return model != NULL;
 }
 static bool optimizer_at(size_t i, entry_t *out) {
     const tr_optimizer_t *optimizer = tr_optimizer_at(i);
-    if (optimizer) *out = (entry_t){optimizer->name, NULL, optimizer->help, NULL};
+    if (optimizer) *out = (entry_t){optimizer->name, optimizer->help, NULL, NULL};
     return optimizer != NULL;
 }
 static bool schedule_at(size_t i, entry_t *out) {
     const char *help = NULL, *name = tr_schedule_at(i, &help);
-    if (name) *out = (entry_t){name, NULL, help, NULL};
+    if (name) *out = (entry_t){name, help, NULL, NULL};
     return name != NULL;
 }
 static bool dataset_at(size_t i, entry_t *out) {
     const tr_dataset_ops_t *dataset = tr_dataset_at(i);
-    if (dataset) *out = (entry_t){dataset->name, NULL, dataset->help, NULL};
+    if (dataset) *out = (entry_t){dataset->name, dataset->help, NULL, NULL};
     return dataset != NULL;
 }
 static bool device_at(size_t i, entry_t *out) {
     size_t count;
     const tr_backend_t *const *all = tr_backend_list(&count);
-    if (i < count) *out = (entry_t){all[i]->name, NULL, all[i]->help, NULL};
+    if (i < count) *out = (entry_t){all[i]->name, all[i]->help, NULL, NULL};
     return i < count;
 }
 static bool command_at(size_t i, entry_t *out) {
     size_t count;
-    const cmd_command_t *all = cmd_list(&count);
-    if (i < count) *out = (entry_t){all[i].name, all[i].usage, all[i].help, NULL};
+    const cmd_command_t *const *all = cmd_list(&count);
+    if (i < count) *out = (entry_t){all[i]->name, all[i]->summary, NULL, all[i]};
     return i < count;
 }
 
@@ -72,7 +73,7 @@ static const list_t lists[] = {
     {"devices", "device", device_at},
 };
 
-static int width(void) {
+static int help_width(void) {
     struct winsize size;
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 40) return 100;
     return size.ws_col > 120 ? 120 : size.ws_col;
@@ -80,7 +81,7 @@ static int width(void) {
 
 /* Wraps `text` to `columns`, with each line indented by `indent`; the first line starts at column
  * `at`. */
-static void print_wrapped(const char *text, int at, int indent, int columns) {
+static void help_print_wrapped(const char *text, int at, int indent, int columns) {
     bool first = at >= indent;
     printf("%*s", first ? 0 : indent - at, "");
     at = first ? at : indent;
@@ -104,70 +105,48 @@ static void print_wrapped(const char *text, int at, int indent, int columns) {
     printf("\n");
 }
 
-static void print_usage(const entry_t *entry) {
+static void help_print_entry(const entry_t *entry) {
     tr_str_t usage = {0};
-    if (entry->layer)
-        tr_layer_usage(entry->layer, &usage);
-    else
-        tr_str_printf(&usage, "%s%s%s", entry->name, entry->usage && *entry->usage ? " " : "",
-                      entry->usage ? entry->usage : "");
+    if (entry->layer) tr_layer_usage(entry->layer, &usage);
+    if (entry->command) cmd_usage(entry->command, 0, &usage);
     printf("  %s\n", usage.text ? usage.text : entry->name);
     tr_str_free(&usage);
+    help_print_wrapped(entry->help ? entry->help : "", 0, 6, help_width());
 }
 
-static void print_fields(const char *title, const tr_config_field_t *fields, int count,
-                         int columns) {
+static void help_print_fields(const char *title, const tr_config_field_t *fields, int count) {
     int longest = 0;
     for (int i = 0; i < count; i++)
         if ((int)strlen(fields[i].name) > longest) longest = (int)strlen(fields[i].name);
     if (count) printf("\n%s", title);
     for (int i = 0; i < count; i++) {
         int at = printf("      %-*s  ", longest, fields[i].name);
-        print_wrapped(fields[i].help, at, at, columns);
+        help_print_wrapped(fields[i].help, at, at, help_width());
     }
 }
 
-static void print_common_fields(int columns) {
+static void help_print_common_fields(void) {
     int count;
     const tr_config_field_t *fields = tr_layer_common_fields(&count);
-    print_fields("  attributes that every layer accepts, as name=value\n", fields, count, columns);
+    help_print_fields("  attributes that every layer accepts, as name=value\n", fields, count);
 }
 
-static void print_entry(const entry_t *entry, int columns) {
-    print_usage(entry);
-    print_wrapped(entry->help ? entry->help : "", 0, 6, columns);
-}
-
-static void print_list(const list_t *list) {
-    entry_t entry;
-    printf("%s\n\n", list->title);
-    for (size_t i = 0; list->at(i, &entry); i++) print_entry(&entry, width());
-    if (list->at == layer_at) print_common_fields(width());
-}
-
-/* Names and first sentences in two columns. */
-static void print_brief(const list_t *list) {
-    entry_t entry;
-    int longest = 0, columns = width();
-    for (size_t i = 0; list->at(i, &entry); i++)
-        if ((int)strlen(entry.name) > longest) longest = (int)strlen(entry.name);
-    for (size_t i = 0; list->at(i, &entry); i++) {
-        char sentence[256];
-        snprintf(sentence, sizeof sentence, "%.*s", (int)strcspn(entry.help, "\n"), entry.help);
-        int at = printf("  %-*s  ", longest, entry.name);
-        print_wrapped(sentence, at, at, columns);
-    }
-}
-
-static tr_status_t print_overview(void) {
+static tr_status_t help_print_overview(void) {
     const tr_config_table_t *const *tables;
     size_t count;
+    entry_t entry;
+    int longest = 0;
     TR_TRY(tr_all_tables(&tables, &count));
     printf("trainer %s: trains neural networks from HDF5 data on one or many nodes\n\n"
            "  mpirun -np 4 trainer configs/mnist_cnn.ini data.train=mnist.h5\n"
            "  srun trainer CONFIG.ini [key=value ...]\n\nCommands\n",
            cmd_version);
-    print_brief(&lists[0]);
+    for (size_t i = 0; command_at(i, &entry); i++)
+        if ((int)strlen(entry.name) > longest) longest = (int)strlen(entry.name);
+    for (size_t i = 0; command_at(i, &entry); i++) {
+        int at = printf("  %-*s  ", longest, entry.name);
+        help_print_wrapped(entry.help, at, at, help_width());
+    }
     printf("\n"
            "Help\n"
            "  trainer COMMAND --help    arguments and options of a command\n"
@@ -186,38 +165,46 @@ static tr_status_t print_overview(void) {
 }
 
 void cmd_help_command(const cmd_command_t *command) {
-    printf("trainer %s%s%s\n\n", command->name, *command->usage ? " " : "", command->usage);
-    print_wrapped(command->help, 0, 0, width());
-    if (command->run != cmd_import) return;
-    tr_str_t list = {0};
-    cmd_import_list(&list);
-    printf("%s\n", list.text ? list.text : "");
-    tr_str_free(&list);
+    enum { MOST_NAME = 30 }; /* a longer option has a line of its own */
+    const int columns = help_width();
+    int width = 0;
+    tr_str_t text = {0};
+    cmd_usage(command, columns, &text);
+    printf("%s\n\n", text.text ? text.text : command->name);
+    help_print_wrapped(command->summary, 0, 0, columns);
+    if (command->help) help_print_wrapped(command->help, 0, 0, columns);
+    for (size_t i = 0; i < command->option_count; i++) {
+        const cmd_option_t *o = &command->options[i];
+        const int length =
+            (int)strlen(o->field.name) + (o->placeholder ? 1 + (int)strlen(o->placeholder) : 0);
+        if (*o->field.help && length > width && length <= MOST_NAME) width = length;
+    }
+    for (size_t i = 0; i < command->option_count; i++) {
+        const cmd_option_t *o = &command->options[i];
+        if (!*o->field.help) continue;
+        if (i == 0) printf("\n");
+        int at = printf("  %s%s%s", o->field.name, o->placeholder ? " " : "",
+                        o->placeholder ? o->placeholder : "");
+        if (at > width + 2) printf("\n"), at = 0;
+        tr_str_free(&text);
+        tr_str_printf(&text, "%s", o->field.help);
+        if (o->field.fallback && strcmp(o->field.fallback, "auto") != 0)
+            tr_str_printf(&text, " Default: %s.", o->field.fallback);
+        help_print_wrapped(text.text ? text.text : "", at, width + 4, columns);
+    }
+    tr_str_free(&text);
+    if (command == &cmd_import) {
+        cmd_import_list(&text);
+        printf("%s\n", text.text ? text.text : "");
+        tr_str_free(&text);
+    }
+    for (size_t i = 0; command->targets && command->targets[i]; i++) {
+        printf("\n");
+        cmd_help_command(command->targets[i]);
+    }
 }
 
-static void print_whole(const list_t *list, const entry_t *entry) {
-    printf("%s\n\n", list->title);
-    print_entry(entry, width());
-    if (!entry->layer) return;
-    print_fields("", entry->layer->fields, entry->layer->field_count, width());
-    print_common_fields(width());
-}
-
-/* The entries of that name: "conv", "adamw"; "linear" is a layer and a schedule. */
-static bool print_named(const char *name) {
-    bool found = false;
-    entry_t entry;
-    for (size_t l = 1; l < TR_COUNT(lists); l++)
-        for (size_t i = 0; lists[l].at(i, &entry); i++)
-            if (strcmp(entry.name, name) == 0) {
-                if (found) printf("\n");
-                print_whole(&lists[l], &entry);
-                found = true;
-            }
-    return found;
-}
-
-static tr_status_t fail_unknown(const char *name) {
+static tr_status_t help_fail_unknown(const char *name) {
     const char *names[256];
     size_t count = 0;
     entry_t entry;
@@ -231,7 +218,8 @@ static tr_status_t fail_unknown(const char *name) {
     return TR_FAIL(TR_ERR_USAGE, "no help on '%s'; did you mean '%s'?", name, nearest);
 }
 
-static tr_status_t print_keys(const char *name) {
+/* The keys of a name; NULL: all. */
+static tr_status_t help_print_keys(const char *name) {
     const tr_config_table_t *const *tables;
     size_t count;
     tr_str_t text = {0};
@@ -240,41 +228,63 @@ static tr_status_t print_keys(const char *name) {
     if (status == TR_OK && text.text) fputs(text.text, stdout);
     if (status == TR_OK) status = text.status;
     tr_str_free(&text);
-    return status == TR_ERR_USAGE ? fail_unknown(name) : status;
-}
-
-static bool is_section(const char *name) {
-    const tr_config_table_t *const *tables;
-    size_t count;
-    if (tr_all_tables(&tables, &count) != TR_OK) return false;
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(tables[i]->section, name) == 0) return true;
-    return false;
+    return status == TR_ERR_USAGE ? help_fail_unknown(name) : status;
 }
 
 tr_status_t cmd_help_print(const char *name) {
-    if (!*name) return print_overview();
     const cmd_command_t *command = cmd_find(name);
-    if (command) {
-        cmd_help_command(command);
-        if (!is_section(name)) return TR_OK; /* "data" and "train" are both */
-        printf("\n");
-        return print_keys(name);
+    const tr_config_table_t *const *tables;
+    size_t count;
+    entry_t entry;
+    bool is_found = command != NULL, is_section = false;
+    if (!*name) return help_print_overview();
+    TR_TRY(tr_all_tables(&tables, &count));
+    for (size_t i = 0; i < count; i++) is_section |= strcmp(tables[i]->section, name) == 0;
+    if (command) cmd_help_command(command);
+    for (size_t l = 0; l < TR_COUNT(lists) && !command; l++) {
+        if (strcmp(lists[l].topic, name) != 0) continue;
+        printf("%s\n\n", lists[l].title);
+        for (size_t i = 0; lists[l].at(i, &entry); i++) help_print_entry(&entry);
+        if (lists[l].at == layer_at) help_print_common_fields();
+        return TR_OK;
     }
-    for (size_t l = 0; l < TR_COUNT(lists); l++)
-        if (strcmp(lists[l].topic, name) == 0) {
-            print_list(&lists[l]);
-            return TR_OK;
+    /* The entries of that name: "conv", "adamw"; "linear" is a layer and a schedule. */
+    for (size_t l = 1; l < TR_COUNT(lists) && !command; l++)
+        for (size_t i = 0; lists[l].at(i, &entry); i++) {
+            if (strcmp(entry.name, name) != 0) continue;
+            printf("%s%s\n\n", is_found ? "\n" : "", lists[l].title);
+            help_print_entry(&entry);
+            is_found = true;
+            if (!entry.layer) continue;
+            help_print_fields("", entry.layer->fields, entry.layer->field_count);
+            help_print_common_fields();
         }
-    if (print_named(name)) {
-        if (!is_section(name)) return TR_OK; /* "cuda" is both */
-        printf("\n");
-    }
-    TR_TRY(print_keys(strcmp(name, "keys") == 0 ? NULL : name));
-    return TR_OK;
+    /* "data" is a command and a section, "cuda" a device and a section. */
+    if (is_found && !is_section) return TR_OK;
+    if (is_found) printf("\n");
+    return help_print_keys(strcmp(name, "keys") == 0 ? NULL : name);
 }
 
-tr_status_t cmd_help(int argc, char **argv) {
-    if (argc > 2) return TR_FAIL(TR_ERR_USAGE, "trainer help takes one name, found %d", argc - 1);
-    return cmd_help_print(argc == 2 ? argv[1] : "");
+typedef struct {
+    const char *name;
+} help_options_t;
+
+static tr_status_t help_run(void *options) {
+    const help_options_t *o = options;
+    return cmd_help_print(o->name ? o->name : "");
 }
+
+static const cmd_argument_t arguments[] = {
+    {"[NAME]", offsetof(help_options_t, name), CMD_OPTIONAL, NULL},
+};
+
+const cmd_command_t cmd_help = {
+    .name = "help",
+    .runs = CMD_ON_FIRST,
+    .summary = "Explains a command, a key, a section, or a list such as layers.",
+    .help = "NAME is a command (info), a key (data.batch_size), a section (data), `keys` for all "
+            "keys, a list (layers, models, optimizers, schedules, datasets, devices) or an entry "
+            "of a list (conv). Without NAME it prints the overview.",
+    CMD_ARGUMENTS(help_options_t),
+    .run = help_run,
+};

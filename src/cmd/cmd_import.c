@@ -19,21 +19,21 @@ typedef struct {
     int64_t done;
     bool shown;
     tr_str_t y, tokens; /* resulting labels */
-} counter_t;
+} import_counter_t;
 
 /* The received signal; 0: none. */
 static volatile sig_atomic_t stop;
 
-static void note_stop(int number) {
+static void import_note_stop(int number) {
     stop = number;
 }
 
 /* The first signal ends the work between two rows, so that no partial file is left; a second one
  * of the same kind ends the process. Ignored signals (nohup, background jobs of scripts) stay
  * ignored. */
-static void watch_signals(void) {
+static void import_watch_signals(void) {
     static const int watched[] = {SIGINT, SIGTERM, SIGHUP};
-    const struct sigaction action = {.sa_handler = note_stop,
+    const struct sigaction action = {.sa_handler = import_note_stop,
                                      .sa_flags = SA_RESTART | (int)SA_RESETHAND};
     struct sigaction before;
     for (size_t i = 0; i < TR_COUNT(watched); i++)
@@ -41,8 +41,8 @@ static void watch_signals(void) {
             sigaction(watched[i], &action, NULL);
 }
 
-static tr_status_t count_rows(void *self, int64_t done, int64_t total) {
-    counter_t *counter = self;
+static tr_status_t import_count_rows(void *self, int64_t done, int64_t total) {
+    import_counter_t *counter = self;
     double now = tr_clock_sec();
     counter->done = done;
     if (stop)
@@ -57,153 +57,46 @@ static tr_status_t count_rows(void *self, int64_t done, int64_t total) {
     return TR_OK;
 }
 
-static tr_status_t number(const char *option, const char *text, int64_t least, int64_t *out) {
-    if (text && tr_parse_int(text, out) && *out >= least) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE, "%s: expected an integer of at least %lld, found '%s'.", option,
-                   (long long)least, text ? text : "nothing");
-}
-
-static tr_status_t delimiter(const char *text, char *out) {
-    if (text && (!strcmp(text, "tab") || !strcmp(text, "\\t"))) text = "\t";
-    const unsigned char c = text && strlen(text) == 1 ? (unsigned char)*text : '\0';
-    if (c == '\t' || c == ' ' || (ispunct(c) && !strchr("\"+-._", c))) {
-        *out = *text;
-        return TR_OK;
-    }
-    return TR_FAIL(TR_ERR_USAGE,
-                   "--delimiter: expected the column separator, such as ';' or tab, found '%s'.",
-                   text ? text : "nothing");
-}
-
-static tr_status_t decimal(const char *text, char *out) {
-    if (text && (!strcmp(text, ".") || !strcmp(text, ","))) {
-        *out = text[0];
-        return TR_OK;
-    }
-    return TR_FAIL(TR_ERR_USAGE, "--decimal: expected '.' or ',', found '%s'.",
-                   text ? text : "nothing");
-}
-
-static tr_status_t fraction(const char *option, const char *text, double *out) {
-    if (text && tr_parse_float(text, out) && *out >= 0 && *out < 1) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE, "%s: expected a number of at least 0 and below 1, found '%s'.",
-                   option, text ? text : "nothing");
-}
-
-/* An option with any text as its value; *used becomes 0 if argv[0] is not this option. */
-static tr_status_t text_option(const char *name, const char *value, tr_import_params_t *p,
-                               int *used) {
-    const struct {
-        const char *name, **out;
-    } options[] = {{"--label", &p->label},
-                   {"--shape", &p->shape},
-                   {"--size", &p->shape},
-                   {"--tokenizer", &p->tokenizer},
-                   {"--field", &p->field}};
-    for (size_t i = 0; i < TR_COUNT(options); i++) {
-        if (strcmp(name, options[i].name)) continue;
-        *options[i].out = value;
-        return value ? TR_OK : TR_FAIL(TR_ERR_USAGE, "%s requires a value.", name);
-    }
-    *used = 0;
-    return TR_OK;
-}
-
-/* One option and its value. *used: the number of arguments consumed; 0 if argv[0] is not an
- * option. */
-static tr_status_t option(char **argv, tr_import_params_t *p, int *used) {
-    const char *name = argv[0], *value = argv[1];
-    int64_t seed;
-    *used = 2;
-    if (!strcmp(name, "--force")) {
-        p->writer.force = true;
-        *used = 1;
-        return TR_OK;
-    }
-    if (!strcmp(name, "--regression")) {
-        p->regression = true;
-        *used = 1;
-        return TR_OK;
-    }
-    if (!strcmp(name, "--grey")) {
-        p->grey = true;
-        *used = 1;
-        return TR_OK;
-    }
-    if (!strcmp(name, "--samples")) return number(name, value, 1, &p->samples);
-    if (!strcmp(name, "--classes")) return number(name, value, 0, &p->classes);
-    if (!strcmp(name, "--delimiter")) return delimiter(value, &p->delimiter);
-    if (!strcmp(name, "--decimal")) return decimal(value, &p->decimal);
-    if (!strcmp(name, "--seed")) {
-        TR_TRY(number(name, value, 0, &seed));
-        p->seed = (uint64_t)seed;
-        return TR_OK;
-    }
-    if (!strcmp(name, "--chunk")) {
-        if (value && tr_parse_bytes(value, &p->writer.chunk_bytes) && p->writer.chunk_bytes > 0)
-            return TR_OK;
-        return TR_FAIL(TR_ERR_USAGE, "--chunk: expected a size such as 1MiB, found '%s'.",
-                       value ? value : "nothing");
-    }
-    if (!strcmp(name, "--test-fraction")) return fraction(name, value, &p->test_fraction);
-    if (!strcmp(name, "--valid-fraction")) return fraction(name, value, &p->valid_fraction);
-    return text_option(name, value, p, used);
-}
-
-/* Separates options from names; names[most]. */
-static tr_status_t arguments(int argc, char **argv, tr_import_params_t *p, const char **names,
-                             int most, int *out_count) {
-    *out_count = 0;
-    for (int i = 1; i < argc;) {
-        int used = 0;
-        if (!strncmp(argv[i], "--", 2)) TR_TRY(option(argv + i, p, &used));
-        if (!strncmp(argv[i], "--", 2) && !used) return cmd_fail_option(argv[0], argv[i]);
-        if (!used && *out_count == most)
-            return TR_FAIL(TR_ERR_USAGE, "trainer %s: unexpected argument '%s'.", argv[0], argv[i]);
-        if (!used) names[(*out_count)++] = argv[i];
-        i += used ? used : 1;
-    }
-    return TR_OK;
-}
-
-/* Refuses options that are not in the usage of this importer or of repack. --chunk and --force
- * apply to all of them. */
-static tr_status_t check_options(int argc, char **argv, const char *name, const char *usage) {
-    tr_import_params_t ignored;
-    for (int i = 1, used; i < argc; i += used ? used : 1) {
-        used = 0;
-        if (!strncmp(argv[i], "--", 2)) TR_TRY(option(argv + i, &ignored, &used));
-        if (used && !strstr("--chunk --force", argv[i]) && !strstr(usage, argv[i]))
-            return TR_FAIL(TR_ERR_USAGE, "%s does not accept %s; usage: trainer %s%s %s", name,
-                           argv[i], name == argv[0] ? "" : "import ", name, usage);
-    }
-    return TR_OK;
-}
-
-static void report(const counter_t *counter) {
-    struct stat status;
+/* Runs import or repack, and reports the outcome. After a signal, the process ends by that signal,
+ * so that a calling script ends, too. */
+static tr_status_t import_convert(tr_status_t (*run)(const char *in, const char *out,
+                                                     const tr_import_params_t *params),
+                                  const char *in, const char *out, tr_import_params_t *p,
+                                  import_counter_t *counter) {
+    struct stat found;
     char bytes[32];
-    if (counter->shown) fprintf(stderr, "\r\033[K");
-    if (stat(counter->out, &status)) return;
-    printf("%s: %lld %s, %s, in %.1f s\n", counter->out, (long long)counter->done, counter->unit,
-           tr_format_bytes((double)status.st_size, bytes), tr_clock_sec() - counter->begin_sec);
-    if (counter->y.text) printf("y: %s\n", counter->y.text);
-    if (counter->tokens.text) printf("tokens: %s\n", counter->tokens.text);
-}
-
-/* Reports the outcome. After a signal, the process ends by that signal, so that a calling script
- * ends, too. */
-static tr_status_t finish(const counter_t *counter, tr_status_t status) {
-    if (status == TR_OK)
-        report(counter);
-    else if (counter->shown)
-        fprintf(stderr, "\n");
+    import_watch_signals();
+    counter->out = out;
+    counter->begin_sec = tr_clock_sec();
+    p->progress = import_count_rows;
+    p->self = counter;
+    p->y = &counter->y;
+    p->tokens = &counter->tokens;
+    const tr_status_t status = run(in, out, p);
+    if (counter->shown) fprintf(stderr, status == TR_OK ? "\r\033[K" : "\n");
+    if (status == TR_OK && stat(out, &found) == 0) {
+        printf("%s: %lld %s, %s, in %.1f s\n", out, (long long)counter->done, counter->unit,
+               tr_format_bytes((double)found.st_size, bytes), tr_clock_sec() - counter->begin_sec);
+        if (counter->y.text) printf("y: %s\n", counter->y.text);
+        if (counter->tokens.text) printf("tokens: %s\n", counter->tokens.text);
+    }
+    tr_str_free(&counter->y);
+    tr_str_free(&counter->tokens);
     if (!stop) return status;
     if (status != TR_OK) cmd_say_error(status);
     fflush(stdout);
     raise(stop);
     return status;
 }
+
+/* -- import ------------------------------------------------------------------------------------ */
+
+typedef struct {
+    const char *format, *delimiter;
+    cmd_words_t files; /* input or inputs, OUT.h5 */
+    int decimal;       /* index of '.', ',' */
+    tr_import_params_t params;
+} import_options_t;
 
 void cmd_import_list(tr_str_t *out) {
     size_t count;
@@ -213,68 +106,143 @@ void cmd_import_list(tr_str_t *out) {
                       list[i]->help);
 }
 
-static tr_status_t unknown(const char *name) {
-    tr_str_t text = {0};
-    cmd_import_list(&text);
-    TR_FAIL(TR_ERR_USAGE, "%s%s%s. There are:%s", name ? "'" : "missing the format to import",
-            name ? name : "", name ? "' cannot be imported" : "", text.text ? text.text : "");
-    tr_str_free(&text);
-    return TR_ERR_USAGE;
+static const tr_importer_t *import_find(const import_options_t *o) {
+    size_t count;
+    const tr_importer_t *const *list = tr_importer_list(&count);
+    for (size_t i = 0; i < count && o->format; i++)
+        if (strcmp(list[i]->name, o->format) == 0) return list[i];
+    return NULL;
 }
 
-/* names: importer, input or inputs, OUT.h5. */
-static tr_status_t import_names(int argc, char **argv, tr_import_params_t *p, const char **names,
-                                counter_t *counter) {
-    int count;
-    size_t importers;
-    const tr_importer_t *importer = NULL, *const *list = tr_importer_list(&importers);
-    TR_TRY(arguments(argc, argv, p, names, argc, &count));
-    for (size_t i = 0; count && i < importers; i++)
-        if (!strcmp(list[i]->name, names[0])) importer = list[i];
-    if (!importer) return unknown(count ? names[0] : NULL);
-    if (count < 3)
+/* Refuses an option that is not in the usage of the importer; --chunk and --force apply to all. */
+static tr_status_t import_check(const void *options, const char *option) {
+    const tr_importer_t *importer = import_find(options);
+    if (!importer || strstr("--chunk --force", option) || strstr(importer->usage, option))
+        return TR_OK;
+    return TR_FAIL(TR_ERR_USAGE, "%s does not accept %s; usage: trainer import %s %s",
+                   importer->name, option, importer->name, importer->usage);
+}
+
+static tr_status_t import_run(void *options) {
+    import_options_t *o = options;
+    tr_import_params_t *p = &o->params;
+    import_counter_t counter = {.what = "import", .unit = "samples"};
+    const int count = o->files.count;
+    const tr_importer_t *importer = import_find(o);
+    if (!importer) {
+        tr_str_t list = {0};
+        cmd_import_list(&list);
+        TR_FAIL(TR_ERR_USAGE, "%s%s%s. There are:%s",
+                o->format ? "'" : "missing the format to import", o->format ? o->format : "",
+                o->format ? "' cannot be imported" : "", list.text ? list.text : "");
+        tr_str_free(&list);
+        return TR_ERR_USAGE;
+    }
+    if (count < 2)
         return TR_FAIL(TR_ERR_USAGE, "usage: trainer import %s %s", importer->name,
                        importer->usage);
-    if (count > 3 && !importer->takes_many)
-        return TR_FAIL(TR_ERR_USAGE, "trainer import: unexpected argument '%s'.", names[3]);
-    TR_TRY(check_options(argc, argv, importer->name, importer->usage));
-    p->what = names[1];
-    p->input = names + 1;
-    p->input_count = count - 2;
-    counter->out = names[count - 1];
-    if (importer->unit) counter->unit = importer->unit;
-    watch_signals();
-    return finish(counter, importer->run(names[1], counter->out, p));
+    if (count > 2 && !importer->takes_many)
+        return TR_FAIL(TR_ERR_USAGE, "trainer import: unexpected argument '%s'.", o->files.word[2]);
+    if (o->delimiter) {
+        const char *text = o->delimiter;
+        if (strcmp(text, "tab") == 0 || strcmp(text, "\\t") == 0) text = "\t";
+        const unsigned char c = strlen(text) == 1 ? (unsigned char)*text : '\0';
+        if (c != '\t' && c != ' ' && (!ispunct(c) || strchr("\"+-._", c)))
+            return TR_FAIL(TR_ERR_USAGE,
+                           "--delimiter: expected the column separator, such as ';' or tab, found "
+                           "'%s'.",
+                           text);
+        p->delimiter = *text;
+    }
+    p->decimal = ".,"[o->decimal];
+    p->what = o->files.word[0];
+    p->input = (const char *const *)o->files.word;
+    p->input_count = count - 1;
+    if (importer->unit) counter.unit = importer->unit;
+    return import_convert(importer->run, p->what, o->files.word[count - 1], p, &counter);
 }
 
-tr_status_t cmd_import(int argc, char **argv) {
-    const char **names = NULL;
-    counter_t counter = {.what = "import", .unit = "samples", .begin_sec = tr_clock_sec()};
-    tr_import_params_t p = {.samples = -1,
-                            .classes = -1,
-                            .valid_fraction = 0.1,
-                            .progress = count_rows,
-                            .self = &counter,
-                            .y = &counter.y,
-                            .tokens = &counter.tokens};
-    TR_TRY(tr_alloc((size_t)argc * sizeof *names, "names", &names));
-    tr_status_t status = import_names(argc, argv, &p, names, &counter);
-    tr_str_free(&counter.y);
-    tr_str_free(&counter.tokens);
-    tr_free(&names);
-    return status;
+typedef struct {
+    const char *in, *out;
+    tr_import_params_t params;
+} repack_options_t;
+
+static tr_status_t repack_run(void *options) {
+    repack_options_t *o = options;
+    import_counter_t counter = {.what = "repack", .unit = "rows"};
+    return import_convert(tr_repack, o->in, o->out, &o->params, &counter);
 }
 
-tr_status_t cmd_repack(int argc, char **argv) {
-    const char *names[2];
-    int count;
-    counter_t counter = {.what = "repack", .unit = "rows", .begin_sec = tr_clock_sec()};
-    tr_import_params_t p = {.progress = count_rows, .self = &counter};
-    TR_TRY(arguments(argc, argv, &p, names, 2, &count));
-    const char *usage = cmd_find("repack")->usage;
-    if (count < 2) return TR_FAIL(TR_ERR_USAGE, "usage: trainer repack %s", usage);
-    TR_TRY(check_options(argc, argv, argv[0], usage));
-    counter.out = names[1];
-    watch_signals();
-    return finish(&counter, tr_repack(names[0], names[1], &p));
-}
+/* -- the rows ---------------------------------------------------------------------------------- */
+
+static const char formats[] = ""
+#define IMPORTER(name) "|" #name
+#include "datatools/importers.def"
+#undef IMPORTER
+    ;
+
+static const cmd_argument_t arguments[] = {
+    {formats + 1, offsetof(import_options_t, format), CMD_OPTIONAL, formats + 1},
+    {"IN OUT.h5", offsetof(import_options_t, files), CMD_WORDS, NULL},
+};
+
+#define CHUNK(S)                                                                                   \
+    CMD_OPTION_BYTES(S, params.writer.chunk_bytes, "--chunk", "SIZE", "1MiB", 1, INT64_MAX,        \
+                     "The approximate size of the chunks.")
+#define FORCE(S) CMD_OPTION_FLAG(S, params.writer.force, "--force", "Replaces an existing OUT.h5.")
+#define BELOW_1  0.999999999
+
+/* The importers that accept an option have it in their usage, and explain it. */
+static const cmd_option_t options[] = {
+    CHUNK(import_options_t),
+    FORCE(import_options_t),
+    CMD_OPTION_TEXT(import_options_t, params.label, "--label", "NAME|COLUMN|none", NULL, ""),
+    CMD_OPTION_FLAG(import_options_t, params.regression, "--regression", ""),
+    CMD_OPTION_TEXT(import_options_t, delimiter, "--delimiter", "CHARACTER|tab", NULL, ""),
+    CMD_OPTION_ENUM(import_options_t, decimal, "--decimal", NULL, ".|,", ""),
+    CMD_OPTION_FLOAT(import_options_t, params.test_fraction, "--test-fraction", "PART", NULL, 0,
+                     BELOW_1, ""),
+    CMD_OPTION_FLOAT(import_options_t, params.valid_fraction, "--valid-fraction", "PART", "0.1", 0,
+                     BELOW_1, ""),
+    CMD_OPTION_TEXT(import_options_t, params.shape, "--size", "HxW", NULL, ""),
+    CMD_OPTION_TEXT(import_options_t, params.shape, "--shape", "SHAPE", NULL, ""),
+    CMD_OPTION_FLAG(import_options_t, params.grey, "--grey", ""),
+    CMD_OPTION_AUTO_INT(import_options_t, params.samples, "--samples", "N", 1, INT64_MAX, ""),
+    CMD_OPTION_AUTO_INT(import_options_t, params.classes, "--classes", "N", 0, INT64_MAX, ""),
+    CMD_OPTION_INT(import_options_t, params.seed, "--seed", "N", "0", 0, INT64_MAX, ""),
+    CMD_OPTION_TEXT(import_options_t, params.tokenizer, "--tokenizer", "TOKENIZER", NULL, ""),
+    CMD_OPTION_TEXT(import_options_t, params.field, "--field", "NAME", NULL, ""),
+};
+
+const cmd_command_t cmd_import = {
+    .name = "import",
+    .runs = CMD_ON_FIRST,
+    .summary = "Converts other formats to an HDF5 file that is fast to read.",
+    CMD_ARGUMENTS(import_options_t),
+    CMD_OPTIONS,
+    .check = import_check,
+    .run = import_run,
+};
+
+static const cmd_argument_t repack_arguments[] = {
+    {"IN.h5", offsetof(repack_options_t, in), CMD_REQUIRED, NULL},
+    {"OUT.h5", offsetof(repack_options_t, out), CMD_REQUIRED, NULL},
+};
+
+static const cmd_option_t repack_options[] = {CHUNK(repack_options_t), FORCE(repack_options_t)};
+
+const cmd_command_t cmd_repack = {
+    .name = "repack",
+    .runs = CMD_ON_FIRST,
+    .summary = "Rewrites an HDF5 file in the layout that is fastest to read, with checksums.",
+    .help = "Chunks hold whole samples. Groups, links, values, attributes and references are kept. "
+            "The targets of links into other files are copied. If IN is named NAME_x.h5 and has no "
+            "labels, NAME_y.h5 beside it is repacked too; OUT must then be named NAME_x.h5 as "
+            "well.",
+    .arguments = repack_arguments,
+    .argument_count = TR_COUNT(repack_arguments),
+    .options = repack_options,
+    .option_count = TR_COUNT(repack_options),
+    .options_bytes = sizeof(repack_options_t),
+    .run = repack_run,
+};

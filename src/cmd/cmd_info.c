@@ -10,60 +10,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-static void print_libraries(void) {
-    printf("\nlibraries\n");
-    for (size_t i = 0; cmd_library_name(i); i++) {
-        char version[128];
-        const char *path;
-        cmd_library_version(i, version, &path);
-        printf("  %-9s %-20s %s\n", cmd_library_name(i), version, path);
-    }
-}
-
-/* -- devices ----------------------------------------------------------------------------------- */
-
-static void print_row(void *self, const char *name, const char *value) {
-    (void)self;
-    printf("    %-13s %s\n", name, value);
-}
-
-/* Calls the backend's report, which opens no device. */
-static void print_reported(const tr_backend_t *backend, const char *reason) {
-    int count = 0;
-    if (reason)
-        printf("  %-9s not available: %s\n", backend->name, reason);
-    else if (backend->count(&count) != TR_OK)
-        printf("  %-9s fails: %s\n", backend->name, tr_error_last()->message);
-    else
-        printf("  %-9s %d device%s\n", backend->name, count, count == 1 ? "" : "s");
-    if (backend->report(print_row, NULL) != TR_OK) tr_error_clear(); /* `reason` says it */
-}
-
-static void print_devices(void) {
-    size_t count;
-    const tr_backend_t *const *all = tr_backend_list(&count);
-    printf("\ndevices\n");
-    for (size_t i = 0; i < count; i++) {
-        const char *reason = all[i]->unavailable ? all[i]->unavailable() : NULL;
-        tr_device_t *device = NULL;
-        char memory[32];
-        if (all[i]->report && all[i]->count)
-            print_reported(all[i], reason);
-        else if (reason)
-            printf("  %-9s not available: %s\n", all[i]->name, reason);
-        else if (tr_device_open(all[i]->name, NULL, &device) != TR_OK)
-            printf("  %-9s fails: %s\n", all[i]->name, tr_error_last()->message);
-        else
-            printf("  %-9s %s, %s\n", all[i]->name, device->description,
-                   tr_format_bytes((double)device->memory_bytes, memory));
-        tr_device_close(&device);
-    }
-}
-
-/* -- machine ----------------------------------------------------------------------------------- */
-
 /* The value of `key` in a file of "key : value" lines; "" if there is none. */
-static void read_line(const char *path, const char *key, char *text, size_t bytes) {
+static void info_read_line(const char *path, const char *key, char *text, size_t bytes) {
     static char line[16384]; /* the flags of a processor have some thousand characters */
     *text = '\0';
     FILE *file = fopen(path, "r");
@@ -78,14 +26,14 @@ static void read_line(const char *path, const char *key, char *text, size_t byte
 }
 
 /* The instruction sets of the processor that matter for speed. */
-static void read_isa(char *text, size_t bytes) {
+static void info_read_isa(char *text, size_t bytes) {
     static const char *const wanted[] = {"avx2",        "fma",      "avx512f",  "avx512_vnni",
                                          "avx512_bf16", "amx_bf16", "amx_int8", "asimd",
                                          "sve",         "bf16"};
     static char flags[16384];
     size_t used = 0;
-    read_line("/proc/cpuinfo", "flags", flags + 1, sizeof flags - 2);
-    if (!flags[1]) read_line("/proc/cpuinfo", "Features", flags + 1, sizeof flags - 2);
+    info_read_line("/proc/cpuinfo", "flags", flags + 1, sizeof flags - 2);
+    if (!flags[1]) info_read_line("/proc/cpuinfo", "Features", flags + 1, sizeof flags - 2);
     flags[0] = ' ';
     strcat(flags, " ");
     *text = '\0';
@@ -97,13 +45,13 @@ static void read_isa(char *text, size_t bytes) {
     }
 }
 
-static void print_machine(void) {
+static void info_print_machine(void) {
     struct utsname os = {0};
     char model[256], isa[256], memory[64];
     uname(&os);
-    read_line("/proc/cpuinfo", "model name", model, sizeof model);
-    read_isa(isa, sizeof isa);
-    read_line("/proc/meminfo", "MemAvailable", memory, sizeof memory);
+    info_read_line("/proc/cpuinfo", "model name", model, sizeof model);
+    info_read_isa(isa, sizeof isa);
+    info_read_line("/proc/meminfo", "MemAvailable", memory, sizeof memory);
     printf("\nmachine\n  %-9s %s, %s %s %s\n", "host", os.nodename, os.sysname, os.release,
            os.machine);
     printf("  %-9s %s\n  %-9s %s\n", "CPU", *model ? model : "unknown", "ISA",
@@ -111,9 +59,39 @@ static void print_machine(void) {
     printf("  %-9s %s free\n", "memory", tr_format_bytes(1024.0 * strtod(memory, NULL), memory));
 }
 
-/* -- launch ------------------------------------------------------------------------------------ */
+static void info_print_row(void *self, const char *name, const char *value) {
+    (void)self;
+    printf("    %-13s %s\n", name, value);
+}
 
-static void print_binding(void) {
+static void info_print_devices(void) {
+    size_t count;
+    const tr_backend_t *const *all = tr_backend_list(&count);
+    printf("\ndevices\n");
+    for (size_t i = 0; i < count; i++) {
+        const tr_backend_t *b = all[i];
+        const bool reports = b->report && b->count; /* without opening a device */
+        const char *reason = b->unavailable ? b->unavailable() : NULL;
+        tr_device_t *device = NULL;
+        char memory[32];
+        int devices = 0;
+        if (reason)
+            printf("  %-9s not available: %s\n", b->name, reason);
+        else if ((reports ? b->count(&devices) : tr_device_open(b->name, NULL, &device)) != TR_OK)
+            printf("  %-9s fails: %s\n", b->name, tr_error_last()->message);
+        else if (reports)
+            printf("  %-9s %d device%s\n", b->name, devices, devices == 1 ? "" : "s");
+        else
+            printf("  %-9s %s, %s\n", b->name, device->description,
+                   tr_format_bytes((double)device->memory_bytes, memory));
+        if (reports && b->report(info_print_row, NULL) != TR_OK)
+            tr_error_clear(); /* `reason` says it */
+        tr_device_close(&device);
+    }
+}
+
+/* The cores of this rank. */
+static void info_print_binding(void) {
     const long long tasks = tr_launch_tasks();
     char cores[256], host[64] = "";
     cpu_set_t set;
@@ -131,19 +109,32 @@ static void print_binding(void) {
            threads ? ", OMP_NUM_THREADS=" : "", threads ? threads : "");
 }
 
-tr_status_t cmd_info(int argc, char **argv) {
-    if (argc > 1)
-        return TR_FAIL(TR_ERR_USAGE, "trainer info takes no arguments, found '%s'", argv[1]);
+static tr_status_t info_run(void *options) {
+    (void)options;
     /* From the launcher's environment: without a library call this works where MPI cannot start. */
     if (tr_launch_rank() == 0) {
         const char *job = getenv("SLURM_JOB_ID");
         printf("trainer %s\n  %-9s %s\n  %-9s %s\n", cmd_version, "compiler", cmd_build_cc, "flags",
                cmd_build_flags);
-        print_libraries();
-        print_devices();
-        print_machine();
+        printf("\nlibraries\n");
+        for (size_t i = 0; cmd_library_name(i); i++) {
+            char version[128];
+            const char *path;
+            cmd_library_version(i, version, &path);
+            printf("  %-9s %-20s %s\n", cmd_library_name(i), version, path);
+        }
+        info_print_devices();
+        info_print_machine();
         if (job) printf("  %-9s job %s\n", "Slurm", job);
     }
-    print_binding();
+    info_print_binding();
     return TR_OK;
 }
+
+const cmd_command_t cmd_info = {
+    .name = "info",
+    .runs = CMD_ON_RANKS,
+    .summary = "Shows this build, its libraries, the devices and the machine.",
+    .help = "Under mpirun or srun, every rank prints the cores that it may run on.",
+    .run = info_run,
+};

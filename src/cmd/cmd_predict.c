@@ -1,5 +1,5 @@
-/* trainer predict RUN | CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [--probabilities] [--force] [key=value
- * ...]: writes a model's predictions for each sample. */
+/* trainer predict RUN | CONFIG.ini CHECKPOINT IN.h5 OUT.h5: writes a model's predictions for each
+ * sample. */
 #include "open_trained.h"
 #include "datatools/datatools.h"
 #include "trainer/log.h"
@@ -16,15 +16,15 @@
 enum { PROBABILITY_CLASSES = 1000 }; /* written by default up to so many */
 
 typedef struct {
-    cmd_trained_params_t trained;
-    const char *in, *out;
+    const char *config, *weights, *in, *out;
+    cmd_words_t settings;
     bool probabilities, force;
-} options_t;
+} predict_options_t;
 
 /* The gathered rows of one rank and step: predictions, then probabilities. */
 typedef struct {
     cmd_trained_t t;
-    const options_t *o;
+    const predict_options_t *o;
     bool is_class, wants_probability;
     int64_t width;                              /* of the model's output */
     int64_t rows;                               /* at most one step per rank */
@@ -37,80 +37,6 @@ typedef struct {
     int prediction, probability; /* arrays of the writer */
 } predict_t;
 
-/* -- arguments --------------------------------------------------------------------------------- */
-
-static tr_status_t parse(int argc, char **argv, options_t *o) {
-    cmd_trained_params_t *p = &o->trained;
-    *o = (options_t){.trained = {.split = TR_SPLIT_TEST, .prediction = true, .assignments = argv}};
-    for (int i = 1; i < argc; i++) {
-        const bool is_run = !p->config && !p->weights && cmd_is_folder(argv[i]),
-                   has_run = p->weights || is_run;
-        const char **place = is_run                   ? &p->weights
-                             : !p->config && !has_run ? &p->config
-                             : !p->weights            ? &p->weights
-                             : !o->in                 ? &o->in
-                                                      : &o->out;
-        if (strcmp(argv[i], "--probabilities") == 0)
-            o->probabilities = true;
-        else if (strcmp(argv[i], "--force") == 0)
-            o->force = true;
-        else if (argv[i][0] == '-')
-            return cmd_fail_option("predict", argv[i]);
-        else if (!*place)
-            *place = argv[i];
-        else
-            argv[p->count++] = argv[i];
-    }
-    if (o->out) return TR_OK;
-    return TR_FAIL(
-        TR_ERR_USAGE,
-        "predict requires a run folder (or a configuration file and a checkpoint), the input and "
-        "the output file: trainer predict RUN IN.h5 OUT.h5 [key=value ...], or trainer predict "
-        "CONFIG.ini CHECKPOINT IN.h5 OUT.h5 [key=value ...]");
-}
-
-/* The data are all of IN, regardless of the configuration. Assignments on the command line come
- * later and take precedence. */
-static tr_status_t add_assignments(options_t *o, char ***out_list, char **out_test) {
-    cmd_trained_params_t *p = &o->trained;
-    tr_str_t test = {0};
-    tr_str_printf(&test, "data.test=%s", o->in);
-    TR_TRY(tr_str_take(&test, out_test));
-    char *first[] = {(char *)"data.format=hdf5", (char *)"data.limit=0", *out_test};
-    TR_TRY(tr_alloc((TR_COUNT(first) + (size_t)p->count) * sizeof **out_list, "assignments",
-                    out_list));
-    memcpy(*out_list, first, sizeof first);
-    memcpy(*out_list + TR_COUNT(first), p->assignments, (size_t)p->count * sizeof **out_list);
-    p->assignments = *out_list;
-    p->count += TR_COUNT(first);
-    return TR_OK;
-}
-
-/* Whether `data`, FILE or FILE:GROUP, is in the file `out`. */
-static bool is_in(const char *data, const char *out) {
-    char file[4096];
-    snprintf(file, sizeof file, "%s", data);
-    char *colon = strrchr(file, ':');
-    if (colon && access(file, F_OK) != 0) *colon = '\0';
-    return tr_is_same_file(file, out);
-}
-
-/* --force must not replace data with predictions. */
-static tr_status_t check_places(const predict_t *p) {
-    const tr_data_settings_t *data = &p->t.s->data;
-    const char *const places[] = {p->o->in, data->train, data->valid};
-    for (size_t i = 0; i < TR_COUNT(places); i++)
-        if (is_in(places[i], p->o->out))
-            return TR_FAIL(TR_ERR_USAGE,
-                           "%s holds data (%s), which the predictions would overwrite: choose "
-                           "another output file",
-                           p->o->out,
-                           i == 0   ? "the input of predict"
-                           : i == 1 ? "data.train"
-                                    : "data.valid");
-    return TR_OK;
-}
-
 /* -- asked to stop ----------------------------------------------------------------------------- */
 
 static sigset_t watched;
@@ -118,7 +44,7 @@ static pthread_mutex_t ending =
     PTHREAD_MUTEX_INITIALIZER; /* by a signal, or because the file is complete */
 
 /* Removes the partial file, which only rank 0 has; then the signal ends the process. */
-static void *end_by_signal(void *self) {
+static void *predict_end_by_signal(void *self) {
     const char *out = self;
     int number;
     if (sigwait(&watched, &number) != 0) return NULL;
@@ -134,7 +60,7 @@ static void *end_by_signal(void *self) {
 /* Called before other threads start, so that they leave these signals to this thread, which may
  * call functions that a handler may not. Ignored signals (nohup, background jobs of scripts) stay
  * ignored. */
-static void watch_signals(const char *out) {
+static void predict_watch_signals(const char *out) {
     static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
     struct sigaction action;
     pthread_t thread;
@@ -143,7 +69,8 @@ static void watch_signals(const char *out) {
         if (sigaction(numbers[i], NULL, &action) == 0 && action.sa_handler != SIG_IGN)
             sigaddset(&watched, numbers[i]);
     pthread_sigmask(SIG_BLOCK, &watched, NULL);
-    if (tr_thread_start("trainer-signal", end_by_signal, (void *)(uintptr_t)out, &thread) == 0)
+    if (tr_thread_start("trainer-signal", predict_end_by_signal, (void *)(uintptr_t)out, &thread) ==
+        0)
         pthread_detach(thread);
     else
         pthread_sigmask(SIG_UNBLOCK, &watched, NULL);
@@ -151,26 +78,11 @@ static void watch_signals(const char *out) {
 
 /* -- setting up -------------------------------------------------------------------------------- */
 
-static tr_status_t decide_kind(predict_t *p) {
-    const int64_t classes = p->t.s->data.classes;
-    TR_TRY(tr_trained_is_classifier(&p->t, &p->is_class));
-    if (p->is_class && classes > 0 && classes != p->width)
-        return TR_FAIL(
-            TR_ERR_CONFIG,
-            "the model outputs %lld values per sample, but it was trained on %lld classes "
-            "(data.classes)",
-            (long long)p->width, (long long)classes);
-    p->wants_probability = p->is_class && (p->o->probabilities || p->width <= PROBABILITY_CLASSES);
-    if (p->o->probabilities && !p->is_class)
-        return TR_FAIL(TR_ERR_USAGE,
-                       "--probabilities: the model is a regression and has no classes");
-    return TR_OK;
-}
-
-static tr_status_t prepare(predict_t *p) {
+/* What is predicted, and memory for the rows of a step. */
+static tr_status_t predict_prepare(predict_t *p) {
     const tr_session_t *s = p->t.s;
     const tr_shape_t *shape = tr_shape_of(s->g, s->result.output);
-    const int64_t micro = s->order.micro_batch, ranks = p->t.info->size;
+    const int64_t micro = s->order.micro_batch, ranks = p->t.info->size, classes = s->data.classes;
     if (s->info.tokens > 0)
         return TR_FAIL(
             TR_ERR_CONFIG,
@@ -178,7 +90,17 @@ static tr_status_t prepare(predict_t *p) {
             "or `trainer eval` for the loss",
             s->model.type);
     p->width = tr_shape_elems(shape) / micro;
-    TR_TRY(decide_kind(p));
+    TR_TRY(tr_trained_is_classifier(&p->t, &p->is_class));
+    if (p->is_class && classes > 0 && classes != p->width)
+        return TR_FAIL(
+            TR_ERR_CONFIG,
+            "the model outputs %lld values per sample, but it was trained on %lld classes "
+            "(data.classes)",
+            (long long)p->width, (long long)classes);
+    if (p->o->probabilities && !p->is_class)
+        return TR_FAIL(TR_ERR_USAGE,
+                       "--probabilities: the model is a regression and has no classes");
+    p->wants_probability = p->is_class && (p->o->probabilities || p->width <= PROBABILITY_CLASSES);
     p->rows = (s->slots + ranks - 1) / ranks * micro;
     p->prediction_bytes = p->is_class ? sizeof(int32_t) : (size_t)p->width * sizeof(float);
     p->probability_bytes = p->wants_probability ? (size_t)p->width * sizeof(float) : 0;
@@ -188,25 +110,34 @@ static tr_status_t prepare(predict_t *p) {
     return ranks > 1 ? tr_alloc(bytes * (size_t)ranks, "predictions of all ranks", &p->all) : TR_OK;
 }
 
-/* If the training data had class names. */
-static tr_status_t write_class_names(predict_t *p) {
-    const tr_names_t *names = &p->t.s->preprocess->names[TR_NAMES_CLASSES];
-    if (!p->is_class || names->count != p->width) return TR_OK;
-    return tr_writer_texts(p->writer, "/", tr_names_key(TR_NAMES_CLASSES), names->count,
-                           (const char *const *)names->name);
-}
-
-static tr_status_t open_output(predict_t *p) {
+/* Creates the file on rank 0. --force must not replace data with predictions. */
+static tr_status_t predict_open_output(predict_t *p) {
     const tr_session_t *s = p->t.s;
+    const tr_names_t *names = &s->preprocess->names[TR_NAMES_CLASSES];
     const tr_writer_params_t params = {.force = p->o->force};
     const char *const attributes[][2] = {
         {"checkpoint", p->t.weights_path}, {"input", p->o->in}, {"trainer", cmd_version}};
+    const char *const places[][2] = {{p->o->in, "the input of predict"},
+                                     {s->data.train, "data.train"},
+                                     {s->data.valid, "data.valid"}};
     if (p->t.info->rank != 0) return TR_OK;
-    TR_TRY(check_places(p));
+    for (size_t i = 0; i < TR_COUNT(places); i++) {
+        char file[4096]; /* of FILE or FILE:GROUP */
+        snprintf(file, sizeof file, "%s", places[i][0]);
+        char *colon = strrchr(file, ':');
+        if (colon && access(file, F_OK) != 0) *colon = '\0';
+        if (tr_is_same_file(file, p->o->out))
+            return TR_FAIL(TR_ERR_USAGE,
+                           "%s holds data (%s), which the predictions would overwrite: choose "
+                           "another output file",
+                           p->o->out, places[i][1]);
+    }
     TR_TRY(tr_writer_create(p->o->out, &params, &p->writer));
     for (size_t i = 0; i < TR_COUNT(attributes); i++)
         TR_TRY(tr_writer_texts(p->writer, "/", attributes[i][0], 1, &attributes[i][1]));
-    TR_TRY(write_class_names(p));
+    if (p->is_class && names->count == p->width) /* the training data had class names */
+        TR_TRY(tr_writer_texts(p->writer, "/", tr_names_key(TR_NAMES_CLASSES), names->count,
+                               (const char *const *)names->name));
     TR_TRY(tr_writer_array(p->writer, "prediction", p->is_class ? TR_I32 : TR_F32, s->info.samples,
                            p->is_class ? &(tr_shape_t){0} : &TR_SHAPE(p->width), &p->prediction));
     if (!p->wants_probability) return TR_OK;
@@ -216,23 +147,8 @@ static tr_status_t open_output(predict_t *p) {
 
 /* -- predicting -------------------------------------------------------------------------------- */
 
-/* Writes the scores of one sample to row `row` of this rank's block. */
-static void put_row(predict_t *p, const float *scores, int64_t row) {
-    char *prediction = p->mine + (size_t)row * p->prediction_bytes;
-    char *probability =
-        p->mine + (size_t)p->rows * p->prediction_bytes + (size_t)row * p->probability_bytes;
-    if (!p->is_class) {
-        memcpy(prediction, scores, p->prediction_bytes);
-        return;
-    }
-    const int32_t found = (int32_t)tr_class_of(scores, p->width);
-    memcpy(prediction, &found, sizeof found);
-    if (p->wants_probability)
-        tr_class_probabilities(scores, p->width, (float *)(void *)probability);
-}
-
 /* The rows of a step are consecutive in the data set, in rank order. */
-static tr_status_t write_step(predict_t *p, int64_t step) {
+static tr_status_t predict_write_step(predict_t *p, int64_t step) {
     const tr_session_t *s = p->t.s;
     const size_t bytes = (size_t)p->rows * (p->prediction_bytes + p->probability_bytes);
     for (int rank = 0; rank < p->t.info->size; rank++) {
@@ -252,22 +168,30 @@ static tr_status_t write_step(predict_t *p, int64_t step) {
 
 /* All ranks complete their last micro-batch of a step in the same step, so that they gather
  * together. */
-static tr_status_t add_batch(void *self, tr_session_t *s, const tr_batch_t *batch) {
+static tr_status_t predict_add_batch(void *self, tr_session_t *s, const tr_batch_t *batch) {
     predict_t *p = self;
     const int64_t micro = s->order.micro_batch, slot = batch->slot - s->first_slot;
     const size_t bytes = (size_t)p->rows * (p->prediction_bytes + p->probability_bytes);
     TR_TRY(tr_tensor_read(s->g, s->result.output, p->output));
     for (int64_t i = 0; i < batch->valid; i++) {
         const float *scores = p->output + i * p->width;
-        put_row(p, scores, slot * micro + i);
-        p->unclear += tr_class_of(scores, p->width) < 0;
+        const size_t row = (size_t)(slot * micro + i);
+        const int32_t class = (int32_t)tr_class_of(scores, p->width);
+        memcpy(p->mine + row * p->prediction_bytes, p->is_class ? (const void *)&class : scores,
+               p->prediction_bytes);
+        if (p->wants_probability)
+            tr_class_probabilities(scores, p->width,
+                                   (float *)(void *)(p->mine +
+                                                     (size_t)p->rows * p->prediction_bytes +
+                                                     row * p->probability_bytes));
+        p->unclear += class < 0;
     }
     if (slot + 1 < s->slot_count) return TR_OK;
     if (p->all) TR_TRY(tr_world_allgather(p->t.world, p->mine, bytes, p->all));
-    return p->writer ? write_step(p, batch->step) : TR_OK;
+    return p->writer ? predict_write_step(p, batch->step) : TR_OK;
 }
 
-static void print_result(const predict_t *p) {
+static void predict_print(const predict_t *p) {
     printf("%lld samples of %s\nweights %s", (long long)p->t.s->info.samples,
            p->t.s->info.description, p->t.weights_path);
     if (p->t.step >= 0) printf(" (step %lld)", (long long)p->t.step);
@@ -279,35 +203,69 @@ static void print_result(const predict_t *p) {
         printf("(%lld number%s)\n", (long long)p->width, p->width == 1 ? "" : "s");
 }
 
-static tr_status_t run(predict_t *p) {
+static tr_status_t predict_run(void *options) {
+    const predict_options_t *o = options;
+    predict_t p = {.o = o};
+    cmd_trained_params_t params = {
+        .config = o->config, .weights = o->weights, .split = TR_SPLIT_TEST, .prediction = true};
+    tr_str_t test = {0};
     tr_eval_outcome_t outcome;
-    TR_TRY(cmd_trained_open(&p->o->trained, &p->t));
-    TR_TRY(prepare(p));
-    TR_TRY(tr_world_agree(p->t.world, open_output(p)));
-    TR_TRY(tr_session_evaluate(p->t.s, TR_SPLIT_TEST, add_batch, p, NULL, &outcome));
-    TR_TRY(tr_world_allreduce(p->t.world, &p->unclear, 1, TR_REDUCE_SUM));
-    if (p->writer) pthread_mutex_lock(&ending);
-    TR_TRY(tr_world_agree(p->t.world, p->writer ? tr_writer_commit(p->writer) : TR_OK));
-    if (p->unclear > 0)
-        TR_WARN("the outputs of %.0f samples are not finite%s", p->unclear,
-                p->is_class ? ": their class is -1" : "");
-    if (p->t.info->rank == 0) print_result(p);
-    return TR_OK;
-}
-
-tr_status_t cmd_predict(int argc, char **argv) {
-    options_t o;
-    predict_t p = {.o = &o};
-    char **list = NULL, *test = NULL;
-    TR_TRY(parse(argc, argv, &o));
-    watch_signals(o.out);
-    tr_status_t status = add_assignments(&o, &list, &test);
-    if (status == TR_OK) status = run(&p);
+    tr_status_t status = TR_OK;
+    predict_watch_signals(o->out);
+    /* The data are all of IN, regardless of the configuration. Settings on the command line come
+     * later and take precedence. */
+    tr_str_printf(&test, "data.test=%s", o->in);
+    TR_TRY(test.status);
+    char *first[] = {(char *)"data.format=hdf5", (char *)"data.limit=0", test.text};
+    TR_TRY_GOTO(
+        cmd_words_join((cmd_words_t){TR_COUNT(first), first}, o->settings, &params.settings), done);
+    TR_TRY_GOTO(cmd_trained_open(&params, &p.t), done);
+    TR_TRY_GOTO(predict_prepare(&p), done);
+    TR_TRY_GOTO(tr_world_agree(p.t.world, predict_open_output(&p)), done);
+    TR_TRY_GOTO(tr_session_evaluate(p.t.s, TR_SPLIT_TEST, predict_add_batch, &p, NULL, &outcome),
+                done);
+    TR_TRY_GOTO(tr_world_allreduce(p.t.world, &p.unclear, 1, TR_REDUCE_SUM), done);
+    if (p.writer) pthread_mutex_lock(&ending);
+    TR_TRY_GOTO(tr_world_agree(p.t.world, p.writer ? tr_writer_commit(p.writer) : TR_OK), done);
+    if (p.unclear > 0)
+        TR_WARN("the outputs of %.0f samples are not finite%s", p.unclear,
+                p.is_class ? ": their class is -1" : "");
+    if (p.t.info->rank == 0) predict_print(&p);
+done:
     tr_writer_destroy(&p.writer);
     tr_free(&p.output);
     tr_free(&p.mine);
     tr_free(&p.all);
-    tr_free(&list);
-    tr_free(&test);
+    tr_free(&params.settings.word);
+    tr_str_free(&test);
     return cmd_trained_close(&p.t, status);
 }
+
+static const cmd_argument_t arguments[] = {
+    {"RUN|CONFIG.ini", offsetof(predict_options_t, config), CMD_NOT_FOLDER, NULL},
+    {"CHECKPOINT", offsetof(predict_options_t, weights), CMD_REQUIRED, NULL}, /* or RUN */
+    {"IN.h5", offsetof(predict_options_t, in), CMD_REQUIRED, NULL},
+    {"OUT.h5", offsetof(predict_options_t, out), CMD_REQUIRED, NULL},
+    {"[key=value ...]", offsetof(predict_options_t, settings), CMD_SETTINGS, NULL},
+};
+
+static const cmd_option_t options[] = {
+    CMD_OPTION_FLAG(predict_options_t, probabilities, "--probabilities",
+                    "Writes `probability` for any number of classes."),
+    CMD_OPTION_FLAG(predict_options_t, force, "--force", "Replaces an existing OUT.h5."),
+};
+
+const cmd_command_t cmd_predict = {
+    .name = "predict",
+    .runs = CMD_ON_RANKS,
+    .summary = "Runs a trained model on IN.h5 (or IN.h5:GROUP) and writes its predictions.",
+    .help =
+        "Runs alone or under mpirun. OUT.h5 has one row per sample, in the order of the input. "
+        "`prediction` holds the class (-1 if an output is not finite) or the numbers of a "
+        "regression. `probability` holds the softmax of the outputs; it is written for up to 1000 "
+        "classes, or with --probabilities. IN.h5 needs no labels. The attribute class_names comes "
+        "from the training data. RUN, CHECKPOINT and the normalisation are as for eval.",
+    CMD_ARGUMENTS(predict_options_t),
+    CMD_OPTIONS,
+    .run = predict_run,
+};

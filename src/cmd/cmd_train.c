@@ -18,7 +18,8 @@ static unsigned long blocked_before;
 enum { MASK_BYTES = 8 };
 #define BIT(number) (1ul << ((number)-1))
 
-__attribute__((no_sanitize("address", "thread", "undefined"))) static void hold_signals(void) {
+__attribute__((no_sanitize("address", "thread", "undefined"))) static void
+train_hold_signals(void) {
     const unsigned long stop = BIT(SIGTERM) | BIT(SIGINT) | BIT(SIGHUP) | BIT(SIGUSR1);
     struct {
         void (*handler)(int);
@@ -29,7 +30,7 @@ __attribute__((no_sanitize("address", "thread", "undefined"))) static void hold_
                      action.handler == SIG_IGN;
 }
 __attribute__((section(".preinit_array"),
-               used)) static void (*const before_libraries)(void) = hold_signals;
+               used)) static void (*const before_libraries)(void) = train_hold_signals;
 
 void cmd_train_signals(bool trains) {
     if (trains) {
@@ -40,29 +41,42 @@ void cmd_train_signals(bool trains) {
     syscall(SYS_rt_sigprocmask, SIG_SETMASK, &blocked_before, NULL, MASK_BYTES);
 }
 
-tr_status_t cmd_train(int argc, char **argv) {
-    if (argc < 2)
-        return TR_FAIL(TR_ERR_USAGE,
-                       "train requires a configuration file: trainer train CONFIG.ini [key=value "
-                       "...]");
-    for (int i = 1; i < argc; i++)
-        if (argv[i][0] == '-')
-            return TR_FAIL(
-                TR_ERR_USAGE,
-                "unknown option %s; settings are written as section.key=value: trainer train "
-                "CONFIG.ini section.key=value",
-                argv[i]);
+typedef struct {
+    const char *path;
+    cmd_words_t settings;
+} train_options_t;
+
+static tr_status_t train_run(void *options) {
+    const train_options_t *o = options;
     tr_world_t *world = NULL;
     tr_config_t *config = NULL;
     /* for an error before the configuration is read */
     tr_verdict_open(getenv("TRAINER_RUN_VERDICT"));
     if (tr_launch_rank() == 0) TR_TRY(tr_verdict_clear());
     TR_TRY(cmd_world_open(&world));
-    TR_TRY(cmd_config_load_all(world, argv[1], argc - 2, argv + 2, &config));
-    const tr_train_params_t params = {.config_path = argv[1], .version = cmd_version};
+    TR_TRY(cmd_config_load_all(world, o->path, o->settings, &config));
+    const tr_train_params_t params = {.config_path = o->path, .version = cmd_version};
     const tr_status_t status = tr_train(config, world, &params);
     tr_config_destroy(&config);
     /* A normal end on every rank. */
     if (status == TR_OK || status == TR_ERR_RETRY) cmd_world_leave(&world, status);
     return status;
 }
+
+static const cmd_argument_t arguments[] = {
+    {"CONFIG.ini", offsetof(train_options_t, path), CMD_REQUIRED, NULL},
+    {"[key=value ...]", offsetof(train_options_t, settings), CMD_SETTINGS, NULL},
+};
+
+const cmd_command_t cmd_train = {
+    .name = "train",
+    .runs = CMD_ON_RANKS,
+    .summary = "Trains a model. `trainer CONFIG.ini ...` is short for it. Use mpirun or srun to "
+               "train on several ranks.",
+    .help = "The run folder (run.dir) receives config.ini, log.txt, metrics.jsonl, summary.json "
+            "and checkpoints/. Running the same command again resumes from the newest checkpoint. "
+            "The signals TERM, INT, HUP and USR1 save a checkpoint and stop the run with exit code "
+            "75.",
+    CMD_ARGUMENTS(train_options_t),
+    .run = train_run,
+};

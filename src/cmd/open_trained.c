@@ -6,35 +6,27 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A Hugging Face folder has no configuration file: its config.json is used. */
-static tr_status_t load_foreign(tr_world_t *world, const cmd_trained_params_t *params,
-                                tr_config_t **out) {
-    char init[4096 + 16];
-    char **list = NULL;
-    snprintf(init, sizeof init, "model.init=%s", params->weights);
-    char *const first[] = {(char *)"model.type=gpt", init};
-    const size_t count = TR_COUNT(first) + (size_t)params->count;
-    TR_TRY(tr_alloc(count * sizeof *list, "assignments", &list));
-    memcpy(list, first, sizeof first);
-    if (params->count > 0)
-        memcpy(list + TR_COUNT(first), params->assignments, (size_t)params->count * sizeof *list);
-    const tr_status_t status = cmd_config_load_all(world, NULL, (int)count, list, out);
-    tr_free(&list);
-    return status;
-}
-
-static tr_status_t load_config(tr_world_t *world, const cmd_trained_params_t *params,
-                               tr_config_t **out) {
+static tr_status_t trained_load_config(tr_world_t *world, const cmd_trained_params_t *params,
+                                       tr_config_t **out) {
     char config[4096];
-    if (!params->config && tr_hf_is_folder(params->weights))
-        return load_foreign(world, params, out);
+    /* A Hugging Face folder has no configuration file: its config.json is used. */
+    if (!params->config && tr_hf_is_folder(params->weights)) {
+        char init[4096 + 16];
+        char *first[] = {(char *)"model.type=gpt", init};
+        cmd_words_t all;
+        snprintf(init, sizeof init, "model.init=%s", params->weights);
+        TR_TRY(cmd_words_join((cmd_words_t){TR_COUNT(first), first}, params->settings, &all));
+        const tr_status_t status = cmd_config_load_all(world, NULL, all, out);
+        tr_free(&all.word);
+        return status;
+    }
     const bool found = cmd_config_path(params->config ? params->config : params->weights, config);
     if (!found && !params->config && tr_world_info(world)->rank == 0)
         return TR_FAIL(
             TR_ERR_NOINPUT,
             "%s is not a run folder: it has no config.ini. Name a configuration file before it",
             params->weights);
-    return cmd_config_load_all(world, config, params->count, params->assignments, out);
+    return cmd_config_load_all(world, config, params->settings, out);
 }
 
 tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *t) {
@@ -47,7 +39,7 @@ tr_status_t cmd_trained_open(const cmd_trained_params_t *params, cmd_trained_t *
     tr_config_t *config = NULL;
     *t = (cmd_trained_t){.step = -1};
     TR_TRY(cmd_world_open(&t->world));
-    TR_TRY(load_config(t->world, params, &config));
+    TR_TRY(trained_load_config(t->world, params, &config));
     t->config = config;
     return tr_trained_open(&trained, t);
 }

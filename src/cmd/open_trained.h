@@ -7,8 +7,7 @@
 
 typedef struct {
     const char *config, *weights; /* paths; config NULL: that of the weights' run */
-    int count;
-    char **assignments;
+    cmd_words_t settings;
     bool prediction;
     bool from_memory; /* no data are opened */
     tr_split_t split;

@@ -23,7 +23,7 @@ ok $? "algbw is bytes / median, busbw the same of two ranks"
 ok $? "busbw is 2 (N - 1) / N of algbw, of four ranks; --pause; --json -"
 "$TRAINER" bench allreduce >out 2>&1; [ $? = 78 ] && names out "2 & 1"
 ok $? "one rank has nothing to reduce"
-"$TRAINER" bench allreduce --max 3 >out 2>&1; [ $? = 2 ] && names out "--max 3" && { "$TRAINER" bench allreduce --maxx 4 >out 2>&1; [ $? = 2 ] && names out "--maxx & --max"; }
+"$TRAINER" bench allreduce --max 3 >out 2>&1; [ $? = 2 ] && names out --max 3 && { "$TRAINER" bench allreduce --maxx 4 >out 2>&1; [ $? = 2 ] && names out "--maxx & --max"; }
 ok $? "usage errors"
 "$TRAINER" bench allreduce parallel.engin=poll >out 2>&1; [ $? = 78 ] && names out "parallel.engin & parallel.engine"
 ok $? "an unknown key"

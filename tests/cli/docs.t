@@ -52,7 +52,7 @@ done >out
 [ ! -s out ]
 ok $? "every key that is named exists"
 
-commands=$(sed -n 's/^COMMAND(\([a-z]*\),.*/\1/p' "$root/src/cmd/commands.def" | tr '\n' ' ')
+commands=$(sed -n 's/^COMMAND(\([a-z]*\))$/\1/p' "$root/src/cmd/commands.def" | tr '\n' ' ')
 for page in README.md CONTRIBUTING.md data/README.md docs/embedding.md docs/data.md docs/training.md; do
     grep -ohE '(`|\./)trainer [a-z]+( [^`]*|`|$)' "$root/$page" | tr -d '`' | while read -r _ command rest; do
         case " $commands " in *" $command "*) ;; *) echo "$page: there is no command '$command'" ;; esac

@@ -49,7 +49,7 @@ run 1 generate "$golden" --prompt "$(cat "$TRAINER_ROOT/tests/golden/gpt2/text.t
 [ $? = 65 ] && grep -q '148\|149' out && grep -q '112' out
 ok $? "a prompt that is longer than the context is refused"
 run 1 generate "$golden" --prompt a --tokens 0
-[ $? = 2 ] && grep -q -- '--tokens 0' out
+[ $? = 2 ] && grep -q -- "--tokens '0'" out
 ok $? "and a bad option"
 # A run with a tokenizer of its own.
 printf 'abcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabcabc\n' >text.txt

@@ -2,19 +2,17 @@
 #ifndef TR_CMD_BENCH_BENCH_H
 #define TR_CMD_BENCH_BENCH_H
 
+#include "cmd/cmd.h"
 #include "session/session.h"
+
+extern const cmd_command_t bench_step, bench_allreduce, bench_attention, bench_matmul,
+    bench_precision, bench_generate;
+#define BENCH_JSON "Also writes the results as JSON; - writes only JSON to standard output."
 
 /* Seconds of one op of a program, over several runs of the program. */
 typedef struct {
     double best_sec, median_sec, p95_sec;
 } bench_op_t;
-
-/* Opens the world, loads the configuration (path NULL: none), and calls `run` with both and
- * `options`. Collective. */
-tr_status_t bench_on_ranks(const char *path, int count, char **assignments,
-                           tr_status_t (*run)(tr_world_t *world, const tr_config_t *config,
-                                              const void *options),
-                           const void *options);
 
 /* Runs `program` `repeats` times with a wait after every op. *out (tr_free) has one entry per op;
  * entries of collectives are 0. Not collective. */

@@ -10,16 +10,17 @@ enum { BENCH_MATMUL_DEVICES = 2 }; /* cpu, cuda */
  * host memory. */
 typedef struct {
     double to_sec, from_sec;
-} bench_matmul_copies_t;
+} bench_copies_t;
 
 typedef struct {
     double product_sec;
-    bench_matmul_copies_t pinned, pageable; /* by the kind of host memory */
-} bench_matmul_t;
+    bench_copies_t pinned, pageable; /* by the kind of host memory */
+} bench_product_t;
 
 /* C = A B, all (n, n) of `dtype`. Medians of several blocks of runs, after two runs that do not
  * count. */
-tr_status_t bench_matmul(tr_device_t *device, tr_dtype_t dtype, int64_t n, bench_matmul_t *out);
+tr_status_t bench_time_product(tr_device_t *device, tr_dtype_t dtype, int64_t n,
+                               bench_product_t *out);
 /* Bytes per second, read and written, of copies of 256 MiB within the device. */
 tr_status_t bench_copy_rate(tr_device_t *device, double *out_bytes_per_sec);
 

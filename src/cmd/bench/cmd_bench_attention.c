@@ -1,11 +1,9 @@
-/* trainer bench attention [--max T] [--json FILE] [key=value ...]: time and memory of standard and
- * flash attention by the number of tokens. */
+/* trainer bench attention: time and memory of standard and flash attention by the number of tokens.
+ */
 #include "bench.h"
-#include "cmd/cmd.h"
 #include "trainer/log.h"
 #include "base/mem.h"
 #include "trainer/ops.h"
-#include "session/session.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -16,51 +14,27 @@ static const char *const method_names[] = {"standard", "flash"};
 
 typedef struct {
     const char *json;
+    cmd_words_t settings;
     int64_t max_tokens;
-    int assignments;
-    char **assignment;
-} options_t;
+} bench_attention_options_t;
 
 typedef struct {
     double forward_sec, backward_sec; /* medians */
     size_t bytes;                     /* of the arena: output, kept activations, scratch */
-} cost_t;
+} attention_cost_t;
 
 typedef struct {
     tr_device_t *device;
     int64_t heads, channels;
     tr_precision_t precision; /* of the products */
     int64_t tokens[MOST_ROWS];
-    cost_t cost[MOST_ROWS][2]; /* by method_names */
+    attention_cost_t cost[MOST_ROWS][2]; /* by method_names */
     int rows;
-} bench_t;
-
-static tr_status_t parse(int argc, char **argv, options_t *o) {
-    int kept = 0;
-    *o = (options_t){.max_tokens = 4096, .assignment = argv};
-    for (int i = 1; i < argc; i++) {
-        const bool has_value = i + 1 < argc;
-        if (strcmp(argv[i], "--json") == 0 && has_value)
-            o->json = argv[++i];
-        else if (strcmp(argv[i], "--max") == 0 && has_value) {
-            if (!tr_parse_int(argv[++i], &o->max_tokens) || o->max_tokens < FIRST_TOKENS ||
-                o->max_tokens > (int64_t)FIRST_TOKENS << (MOST_ROWS - 1))
-                return TR_FAIL(TR_ERR_USAGE, "--max %s: expected a number of tokens from %d",
-                               argv[i], FIRST_TOKENS);
-        } else if (strchr(argv[i], '=') && argv[i][0] != '-')
-            argv[kept++] = argv[i];
-        else
-            return cmd_fail_option("bench attention", argv[i]);
-    }
-    o->assignments = kept;
-    return TR_OK;
-}
-
-/* -- measuring --------------------------------------------------------------------------------- */
+} bench_attention_t;
 
 /* Attention of one sample and its gradient; queries, keys and values are a parameter. */
-static tr_status_t build(tr_graph_t *g, const bench_t *b, int64_t tokens, bool is_standard,
-                         int *out_program) {
+static tr_status_t bench_attention_build(tr_graph_t *g, const bench_attention_t *b, int64_t tokens,
+                                         bool is_standard, int *out_program) {
     const tr_param_spec_t spec = {{TR_INIT_NORMAL, 1}, true, false, 1};
     tr_tensor_t qkv, y, seed;
     TR_TRY(tr_program_begin(g, "attention", TR_TRAIN, out_program));
@@ -73,54 +47,41 @@ static tr_status_t build(tr_graph_t *g, const bench_t *b, int64_t tokens, bool i
     return tr_program_end(g);
 }
 
-static tr_status_t time_program(tr_graph_t *g, int program, cost_t *out) {
+static tr_status_t bench_attention_measure(const bench_attention_t *b, int64_t tokens,
+                                           bool is_standard, attention_cost_t *out) {
+    tr_graph_t *g = NULL;
     bench_op_t *op = NULL;
-    TR_TRY(tr_graph_plan(g, 0));
-    TR_TRY(tr_graph_allocate(g));
-    TR_TRY(tr_graph_init_params(g, 1));
-    TR_TRY(tr_program_run(g, program, NULL)); /* warm-up */
-    TR_TRY(bench_time_ops(g, program, REPEATS, &op));
+    int program;
+    tr_status_t status = TR_OK;
+    TR_TRY(tr_graph_create(b->device, &g));
+    TR_TRY_GOTO(bench_attention_build(g, b, tokens, is_standard, &program), done);
+    TR_TRY_GOTO(tr_graph_plan(g, 0), done);
+    TR_TRY_GOTO(tr_graph_allocate(g), done);
+    TR_TRY_GOTO(tr_graph_init_params(g, 1), done);
+    TR_TRY_GOTO(tr_program_run(g, program, NULL), done); /* warm-up */
+    TR_TRY_GOTO(bench_time_ops(g, program, REPEATS, &op), done);
     for (int i = 0; i < tr_program_op_count(g, program); i++) {
         const char *name = tr_program_op(g, program, i)->row->name;
         if (strcmp(name, "attention") == 0) out->forward_sec = op[i].median_sec;
         if (strcmp(name, "attention_bwd") == 0) out->backward_sec = op[i].median_sec;
     }
     out->bytes = tr_graph_memory(g).arena;
+done:
     tr_free(&op);
-    return TR_OK;
-}
-
-static tr_status_t measure_one(const bench_t *b, int64_t tokens, bool is_standard, cost_t *out) {
-    tr_graph_t *g = NULL;
-    int program;
-    TR_TRY(tr_graph_create(b->device, &g));
-    tr_status_t status = build(g, b, tokens, is_standard, &program);
-    if (status == TR_OK) status = time_program(g, program, out);
     tr_graph_destroy(&g);
     return status;
 }
 
-static tr_status_t measure(bench_t *b, int64_t max_tokens) {
-    for (int64_t tokens = FIRST_TOKENS; tokens <= max_tokens; tokens *= 2, b->rows++) {
-        b->tokens[b->rows] = tokens;
-        for (int method = 0; method < 2; method++)
-            TR_TRY(measure_one(b, tokens, method == 0, &b->cost[b->rows][method]));
-    }
-    return TR_OK;
-}
-
-/* -- showing ----------------------------------------------------------------------------------- */
-
-static void print_rows(const bench_t *b) {
+static void bench_attention_print(const bench_attention_t *b) {
     printf("attention of 1 sample, %lld heads of %lld, %s, on %s\n\n", (long long)b->heads,
            (long long)(b->channels / b->heads), tr_precision_name(b->precision),
            b->device->description);
     printf("%8s %-10s %12s %12s %12s %14s %14s\n", "tokens", "method", "forward ms", "backward ms",
            "memory", "times faster", "times smaller");
     for (int i = 0; i < b->rows; i++) {
-        const cost_t *standard = &b->cost[i][0];
+        const attention_cost_t *standard = &b->cost[i][0];
         for (int method = 0; method < 2; method++) {
-            const cost_t *c = &b->cost[i][method];
+            const attention_cost_t *c = &b->cost[i][method];
             char bytes[32];
             printf("%8lld %-10s %12.3f %12.3f %12s %14.2f %14.2f\n", (long long)b->tokens[i],
                    method_names[method], c->forward_sec * 1e3, c->backward_sec * 1e3,
@@ -132,11 +93,11 @@ static void print_rows(const bench_t *b) {
     }
 }
 
-static tr_status_t write_json(const bench_t *b, const char *path) {
+static tr_status_t bench_attention_write_json(const bench_attention_t *b, const char *path) {
     json_t *rows = json_array();
     for (int i = 0; i < b->rows; i++)
         for (int method = 0; method < 2; method++) {
-            const cost_t *c = &b->cost[i][method];
+            const attention_cost_t *c = &b->cost[i][method];
             json_array_append_new(
                 rows, json_pack("{s:I, s:s, s:f, s:f, s:I}", "tokens", (json_int_t)b->tokens[i],
                                 "attention", method_names[method], "forward_ms",
@@ -151,39 +112,61 @@ static tr_status_t write_json(const bench_t *b, const char *path) {
         path);
 }
 
-/* The heads of GPT-2 small, unless model.n_head and model.n_embd say otherwise. */
-static tr_status_t read_shape(const tr_config_t *config, const tr_main_settings_t *main_settings,
-                              bench_t *b) {
-    b->heads = 12;
-    b->channels = 768;
-    (void)tr_parse_int(tr_config_get(config, "model.n_head"), &b->heads);
-    (void)tr_parse_int(tr_config_get(config, "model.n_embd"), &b->channels);
-    b->precision = (tr_precision_t)main_settings->precision;
-    if (b->heads > 0 && b->channels % b->heads == 0) return TR_OK;
-    return TR_FAIL(TR_ERR_CONFIG, "model.n_embd = %lld is not a multiple of model.n_head = %lld",
-                   (long long)b->channels, (long long)b->heads);
-}
-
-static tr_status_t bench(tr_world_t *world, const tr_config_t *config, const void *options) {
-    const options_t *o = options;
-    const tr_world_info_t *info = tr_world_info(world);
+static tr_status_t bench_attention_run(void *options) {
+    const bench_attention_options_t *o = options;
+    bench_attention_t b = {.heads = 12, .channels = 768}; /* those of GPT-2 small */
+    tr_world_t *world = NULL;
+    tr_config_t *config = NULL;
     tr_main_settings_t main_settings;
-    bench_t b = {0};
+    tr_status_t status = TR_OK;
+    TR_TRY(cmd_world_open(&world));
+    const tr_world_info_t *info = tr_world_info(world);
+    TR_TRY_GOTO(cmd_config_load_all(world, NULL, o->settings, &config), done);
     tr_config_read(config, &tr_main_config, &main_settings);
-    TR_TRY(read_shape(config, &main_settings, &b));
-    TR_TRY(tr_open_device(config, 0, b.precision == TR_PRECISION_TF32, info, &b.device));
-    tr_status_t status = tr_precision_resolve(world, b.device, &b.precision);
-    if (status == TR_OK) status = measure(&b, o->max_tokens);
-    if (status == TR_OK && info->rank == 0) {
-        if (!cmd_json_is_stdout(o->json)) print_rows(&b);
-        if (o->json) status = write_json(&b, o->json);
+    b.precision = (tr_precision_t)main_settings.precision;
+    (void)tr_parse_int(tr_config_get(config, "model.n_head"), &b.heads);
+    (void)tr_parse_int(tr_config_get(config, "model.n_embd"), &b.channels);
+    if (b.heads <= 0 || b.channels % b.heads != 0)
+        TR_TRY_GOTO(TR_FAIL(TR_ERR_CONFIG,
+                            "model.n_embd = %lld is not a multiple of model.n_head = %lld",
+                            (long long)b.channels, (long long)b.heads),
+                    done);
+    TR_TRY_GOTO(tr_open_device(config, 0, b.precision == TR_PRECISION_TF32, info, &b.device), done);
+    TR_TRY_GOTO(tr_precision_resolve(world, b.device, &b.precision), done);
+    for (int64_t tokens = FIRST_TOKENS; tokens <= o->max_tokens; tokens *= 2, b.rows++) {
+        b.tokens[b.rows] = tokens;
+        for (int method = 0; method < 2; method++)
+            TR_TRY_GOTO(bench_attention_measure(&b, tokens, method == 0, &b.cost[b.rows][method]),
+                        done);
     }
+    if (info->rank == 0) {
+        if (!cmd_json_is_stdout(o->json)) bench_attention_print(&b);
+        if (o->json) status = bench_attention_write_json(&b, o->json);
+    }
+done:
     tr_device_close(&b.device);
+    tr_config_destroy(&config);
+    if (status == TR_OK) cmd_world_close(&world); /* else main ends the other ranks */
     return status;
 }
 
-tr_status_t cmd_bench_attention(int argc, char **argv) {
-    options_t o;
-    TR_TRY(parse(argc, argv, &o));
-    return bench_on_ranks(NULL, o.assignments, o.assignment, bench, &o);
-}
+static const cmd_argument_t arguments[] = {
+    {"[key=value ...]", offsetof(bench_attention_options_t, settings), CMD_SETTINGS, NULL},
+};
+
+static const cmd_option_t options[] = {
+    CMD_OPTION_INT(bench_attention_options_t, max_tokens, "--max", "T", "4096", FIRST_TOKENS,
+                   FIRST_TOKENS << (MOST_ROWS - 1), "The largest number of tokens."),
+    CMD_OPTION_JSON(bench_attention_options_t, BENCH_JSON),
+};
+
+const cmd_command_t bench_attention = {
+    .name = "bench attention",
+    .summary =
+        "Times standard and flash attention.\n"
+        "It takes one sample with 256 to T tokens, forward and backward, and prints the time and "
+        "the memory that each needs. The heads are those of model.n_head and model.n_embd.",
+    CMD_ARGUMENTS(bench_attention_options_t),
+    CMD_OPTIONS,
+    .run = bench_attention_run,
+};

@@ -1,5 +1,5 @@
-/* trainer bench generate RUN|CHECKPOINT|FOLDER [--batch N] [--tokens N] [--weights fp32|bf16]
- * [--json FILE] [key=value ...]: tokens/s by the number of texts that are continued at once. */
+/* trainer bench generate RUN|CHECKPOINT|FOLDER: tokens/s by the number of texts that are continued at
+ * once. */
 #include "bench.h"
 #include "cmd/open_trained.h"
 #include "infer/generate.h"
@@ -13,78 +13,47 @@
 #include <string.h>
 
 enum { WARM = 3, RUNS = 10, PROMPT = 16, BATCHES = 5, BATCH_MAX = 64 };
-static const int64_t all_batches[BATCHES] = {1, 4, 16, 32, 64};
 
 typedef struct {
-    cmd_trained_params_t trained;
-    const char *json;
-    int64_t tokens;
-    int64_t batches[BATCHES];
-    int count; /* of batches */
-    bool is_bf16;
-} options_t;
+    const char *weights, *json;
+    cmd_words_t settings;
+    int64_t tokens, batch; /* batch 0: several */
+    int precision;         /* of the weights: 0 fp32, 1 bf16 */
+} bench_generate_options_t;
 
 typedef struct {
     double first_sec, rate[RUNS]; /* ascending, tokens/s of `decode` */
     double read_bytes;            /* of weights per second, at the highest rate */
-} result_t;
+} generate_result_t;
 
 /* The ops of one kernel in a run of `decode`. */
 typedef struct {
     const char *name;
     int count;
     double sec, bytes;
-} kind_t;
-typedef TR_VEC(kind_t) kinds_t;
+} generate_kind_t;
 
 typedef struct {
-    const options_t *o;
+    const bench_generate_options_t *o;
+    bool is_bf16;
+    int64_t batches[BATCHES];
+    int count; /* of batches */
     cmd_trained_t t;
     tr_generator_t *generator[BATCHES];
-    result_t result[BATCHES];
-    double weight_bytes; /* read for each run of `decode` */
-    double limit_bytes;  /* that the device reads per second; 0: not known */
-    kinds_t kinds;       /* of the first batch */
-} bench_t;
+    generate_result_t result[BATCHES];
+    double weight_bytes;           /* read for each run of `decode` */
+    double limit_bytes;            /* that the device reads per second; 0: not known */
+    TR_VEC(generate_kind_t) kinds; /* of the first batch */
+} bench_generate_t;
 
-static tr_status_t parse(int argc, char **argv, options_t *o) {
-    cmd_trained_params_t *p = &o->trained;
-    *o = (options_t){.trained = {.assignments = argv}, .tokens = 16, .count = BATCHES};
-    memcpy(o->batches, all_batches, sizeof all_batches);
-    for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--json") == 0 && *value)
-            o->json = value, i++;
-        else if (strcmp(argv[i], "--weights") == 0 && strcmp(value, "bf16") == 0)
-            o->is_bf16 = true, i++;
-        else if (strcmp(argv[i], "--weights") == 0 && strcmp(value, "fp32") == 0)
-            i++;
-        else if (strcmp(argv[i], "--tokens") == 0 && tr_parse_int(value, &o->tokens) &&
-                 o->tokens > 1)
-            i++;
-        else if (strcmp(argv[i], "--batch") == 0 && tr_parse_int(value, &o->batches[0]) &&
-                 o->batches[0] >= 1 && o->batches[0] <= BATCH_MAX)
-            o->count = 1, i++;
-        else if (argv[i][0] == '-')
-            return cmd_fail_option("bench generate", argv[i]);
-        else if (!p->weights)
-            p->weights = argv[i];
-        else
-            argv[p->count++] = argv[i];
-    }
-    return p->weights ? TR_OK
-                      : TR_FAIL(TR_ERR_USAGE, "bench generate requires a run folder, a checkpoint "
-                                              "or a folder of Hugging Face");
-}
-
-static tr_status_t build(tr_session_t *s, void *self) {
-    bench_t *b = self;
-    for (int i = 0; i < b->o->count; i++) {
-        const tr_generator_params_t params = {
-            .rows = b->o->batches[i],
-            .cache_rows = b->o->batches[b->o->count - 1],
-            .weights = b->o->is_bf16 ? TR_BF16 : TR_F32,
-            .vocab_size = s->params.trained_preprocess ? s->params.trained_preprocess->classes : 0};
+static tr_status_t bench_generate_build(tr_session_t *s, void *self) {
+    bench_generate_t *b = self;
+    for (int i = 0; i < b->count; i++) {
+        const tr_generator_params_t params = {.rows = b->batches[i],
+                                              .cache_rows = b->batches[b->count - 1],
+                                              .weights = b->is_bf16 ? TR_BF16 : TR_F32,
+                                              .vocab_size =
+                                                  s->params.trained_preprocess ? s->params.trained_preprocess->classes : 0};
         TR_TRY(tr_generator_create(&params, &b->generator[i]));
         TR_TRY(tr_generator_build(s, b->generator[i]));
     }
@@ -93,31 +62,26 @@ static tr_status_t build(tr_session_t *s, void *self) {
 
 /* -- measuring --------------------------------------------------------------------------------- */
 
-static tr_status_t run_once(const bench_t *b, int which, tr_generate_stats_t *out) {
+static tr_status_t bench_generate_time_batch(bench_generate_t *b, int which) {
     static const tr_sampling_t greedy = {.temperature = 0, .top_p = 1};
-    tr_text_t texts[BATCH_MAX] = {0};
-    const int64_t batch = b->o->batches[which];
-    tr_status_t status = TR_OK;
-    for (int64_t i = 0; i < batch; i++)
-        for (int k = 0; k < PROMPT; k++)
-            TR_TRY_GOTO(tr_vec_push(&texts[i].ids, (int32_t)(i + k)), done);
-    TR_TRY_GOTO(tr_generator_run(b->generator[which], texts, batch, b->o->tokens, -1, &greedy, out),
-                done);
-done:
-    for (int64_t i = 0; i < batch; i++) {
-        tr_vec_free(&texts[i].ids);
-        tr_vec_free(&texts[i].tokens);
-    }
-    return status;
-}
-
-static tr_status_t measure_batch(bench_t *b, int which) {
-    result_t *r = &b->result[which];
+    generate_result_t *r = &b->result[which];
+    const int64_t batch = b->batches[which];
     double first[RUNS];
     TR_TRY(tr_generator_start(b->generator[which]));
     for (int i = -WARM; i < RUNS; i++) {
+        tr_text_t texts[BATCH_MAX] = {0};
         tr_generate_stats_t stats;
-        TR_TRY(run_once(b, which, &stats));
+        tr_status_t status = TR_OK;
+        for (int64_t k = 0; k < batch * PROMPT && status == TR_OK; k++)
+            status = tr_vec_push(&texts[k / PROMPT].ids, (int32_t)(k / PROMPT + k % PROMPT));
+        if (status == TR_OK)
+            status = tr_generator_run(b->generator[which], texts, batch, b->o->tokens, -1, &greedy,
+                                      &stats);
+        for (int64_t k = 0; k < batch; k++) {
+            tr_vec_free(&texts[k].ids);
+            tr_vec_free(&texts[k].tokens);
+        }
+        TR_TRY(status);
         if (i < 0) continue;
         first[i] = stats.first_sec;
         r->rate[i] = (double)stats.decoded / stats.decode_sec;
@@ -125,136 +89,157 @@ static tr_status_t measure_batch(bench_t *b, int which) {
     tr_sort(first, RUNS);
     tr_sort(r->rate, RUNS);
     r->first_sec = first[RUNS / 2];
-    r->read_bytes = b->weight_bytes * r->rate[RUNS - 1] / (double)b->o->batches[which];
+    r->read_bytes = b->weight_bytes * r->rate[RUNS - 1] / (double)batch;
     return TR_OK;
 }
 
-/* All parameters but the table of positions are read whole. */
-static double weight_bytes(const bench_t *b) {
-    const tr_graph_t *g = b->t.s->g;
-    double bytes = 0;
-    for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
-        const tr_tensor_info_t *info = tr_tensor_info(g, (tr_tensor_t){id});
-        if (tr_is_param(g, (tr_tensor_t){id}) && !strstr(info->name, "wpe"))
-            bytes += (double)info->bytes / (b->o->is_bf16 && info->shape.ndim == 2 ? 2 : 1);
-    }
-    return bytes;
-}
-
-static int by_time(const void *a, const void *b) {
-    const kind_t *x = a, *y = b;
+static int bench_generate_by_time(const void *a, const void *b) {
+    const generate_kind_t *x = a, *y = b;
     return (x->sec < y->sec) - (x->sec > y->sec);
 }
 
-/* Products with the tied embedding are apart from the others: they are the largest. */
-static tr_status_t add_op(bench_t *b, const tr_op_t *op, double sec) {
-    const tr_graph_t *g = b->t.s->g;
-    const bool is_head = op->row->kernel == TR_K_MATMUL_ROWS && !strstr(op->label, ".h.");
-    const char *name = is_head ? "head" : op->row->name;
-    size_t i = 0;
-    while (i < b->kinds.count && strcmp(b->kinds.data[i].name, name) != 0) i++;
-    if (i == b->kinds.count) TR_TRY(tr_vec_push(&b->kinds, (kind_t){.name = name}));
-    b->kinds.data[i].count++;
-    b->kinds.data[i].sec += sec;
-    b->kinds.data[i].bytes += tr_op_bytes(g, op);
-    return TR_OK;
-}
-
-static tr_status_t time_kinds(bench_t *b) {
+/* Sums the ops of `decode` by kernel. Products with the tied embedding are apart from the others:
+ * they are the largest. */
+static tr_status_t bench_generate_time_kinds(bench_generate_t *b) {
     const tr_graph_t *g = b->t.s->g;
     const int program = tr_generator_decode(b->generator[0]);
     bench_op_t *times = NULL;
-    tr_status_t status = bench_time_ops(b->t.s->g, program, RUNS, &times);
-    for (int i = 0; status == TR_OK && i < tr_program_op_count(g, program); i++)
-        if (tr_program_op(g, program, i)->kind == TR_OP_KERNEL)
-            status = add_op(b, tr_program_op(g, program, i), times[i].median_sec);
+    tr_status_t status = TR_OK;
+    TR_TRY(bench_time_ops(b->t.s->g, program, RUNS, &times));
+    for (int i = 0; i < tr_program_op_count(g, program); i++) {
+        const tr_op_t *op = tr_program_op(g, program, i);
+        size_t k = 0;
+        if (op->kind != TR_OP_KERNEL) continue;
+        const bool is_head = op->row->kernel == TR_K_MATMUL_ROWS && !strstr(op->label, ".h.");
+        const char *name = is_head ? "head" : op->row->name;
+        while (k < b->kinds.count && strcmp(b->kinds.data[k].name, name) != 0) k++;
+        if (k == b->kinds.count)
+            TR_TRY_GOTO(tr_vec_push(&b->kinds, (generate_kind_t){.name = name}), done);
+        b->kinds.data[k].count++;
+        b->kinds.data[k].sec += times[i].median_sec;
+        b->kinds.data[k].bytes += tr_op_bytes(g, op);
+    }
+    qsort(b->kinds.data, b->kinds.count, sizeof *b->kinds.data, bench_generate_by_time);
+done:
     tr_free(&times);
-    if (status == TR_OK) qsort(b->kinds.data, b->kinds.count, sizeof *b->kinds.data, by_time);
     return status;
 }
 
-static tr_status_t measure(bench_t *b) {
+static tr_status_t bench_generate_measure(bench_generate_t *b) {
     tr_device_t *device = b->t.s->device;
-    b->weight_bytes = weight_bytes(b);
+    const tr_graph_t *g = b->t.s->g;
+    /* All parameters but the table of positions are read whole. */
+    for (int32_t id = 1; id <= tr_graph_tensor_count(g); id++) {
+        const tr_tensor_info_t *info = tr_tensor_info(g, (tr_tensor_t){id});
+        if (tr_is_param(g, (tr_tensor_t){id}) && !strstr(info->name, "wpe"))
+            b->weight_bytes += (double)info->bytes / (b->is_bf16 && info->shape.ndim == 2 ? 2 : 1);
+    }
     if (device->ops->measure_read) TR_TRY(device->ops->measure_read(device, &b->limit_bytes));
-    for (int i = 0; i < b->o->count; i++) {
-        TR_TRY(measure_batch(b, i));
-        if (i == 0) TR_TRY(time_kinds(b));
+    for (int i = 0; i < b->count; i++) {
+        TR_TRY(bench_generate_time_batch(b, i));
+        if (i == 0) TR_TRY(bench_generate_time_kinds(b));
     }
     return TR_OK;
 }
 
-/* -- showing ----------------------------------------------------------------------------------- */
+/* -- results ----------------------------------------------------------------------------------- */
 
-static void print_result(const bench_t *b) {
+static void bench_generate_print(const bench_generate_t *b) {
     const tr_session_t *s = b->t.s;
+    double sum = 0;
     printf("%s, %.1f M parameters, weights in %s, %d thread%s on %s\n", s->model.type,
-           (double)s->parameters / 1e6, b->o->is_bf16 ? "bf16" : "fp32", s->device->threads,
+           (double)s->parameters / 1e6, b->is_bf16 ? "bf16" : "fp32", s->device->threads,
            s->device->threads > 1 ? "s" : "", s->device->description);
     printf("prompts of %d tokens, %lld new tokens, %d runs", PROMPT, (long long)b->o->tokens, RUNS);
     if (b->limit_bytes > 0) printf("; memory is read at up to %.1f GB/s", b->limit_bytes / 1e9);
     printf("\n\n");
     printf("%6s %14s %12s %10s %10s %14s\n", "batch", "first token ms", "tokens/s", "lowest",
            "highest", "weights GB/s");
-    for (int i = 0; i < b->o->count; i++) {
-        const result_t *r = &b->result[i];
-        printf("%6lld %14.1f %12.1f %10.1f %10.1f %14.2f\n", (long long)b->o->batches[i],
+    for (int i = 0; i < b->count; i++) {
+        const generate_result_t *r = &b->result[i];
+        printf("%6lld %14.1f %12.1f %10.1f %10.1f %14.2f\n", (long long)b->batches[i],
                r->first_sec * 1e3, r->rate[RUNS / 2], r->rate[0], r->rate[RUNS - 1],
                r->read_bytes / 1e9);
     }
-}
-
-/* Op by op: with the wait after each op, the sum is more than the time of a run. */
-static void print_kinds(const bench_t *b) {
-    double sum = 0;
+    /* Op by op: with the wait after each op, the sum is more than the time of a run. */
     for (size_t i = 0; i < b->kinds.count; i++) sum += b->kinds.data[i].sec;
-    printf("\nbatch %lld, one token, op by op\n\n", (long long)b->o->batches[0]);
+    printf("\nbatch %lld, one token, op by op\n\n", (long long)b->batches[0]);
     printf("%9s %6s %9s %6s  %s\n", "ms", "%", "GB/s", "ops", "op");
     for (size_t i = 0; i < b->kinds.count; i++) {
-        const kind_t *k = &b->kinds.data[i];
+        const generate_kind_t *k = &b->kinds.data[i];
         printf("%9.3f %6.1f %9.1f %6d  %s\n", k->sec * 1e3, 100 * k->sec / sum,
                k->bytes / k->sec / 1e9, k->count, k->name);
     }
     printf("%9.3f %6.1f\n", sum * 1e3, 100.0);
 }
 
-static tr_status_t write_json(const bench_t *b) {
+static tr_status_t bench_generate_write_json(const bench_generate_t *b) {
     const tr_session_t *s = b->t.s;
     json_t *rows = json_array();
-    for (int i = 0; i < b->o->count; i++) {
-        const result_t *r = &b->result[i];
+    for (int i = 0; i < b->count; i++) {
+        const generate_result_t *r = &b->result[i];
         json_array_append_new(
-            rows, json_pack("{s:I, s:f, s:f, s:f, s:f, s:f}", "batch", (json_int_t)b->o->batches[i],
+            rows, json_pack("{s:I, s:f, s:f, s:f, s:f, s:f}", "batch", (json_int_t)b->batches[i],
                             "first_token_sec", r->first_sec, "tokens_per_sec", r->rate[RUNS / 2],
                             "tokens_per_sec_lowest", r->rate[0], "tokens_per_sec_highest",
                             r->rate[RUNS - 1], "weights_bytes_per_sec", r->read_bytes));
     }
-    return cmd_json_write(json_pack("{s:s, s:s, s:i, s:s, s:I, s:I, s:f, s:o}", "version",
-                                    cmd_version, "device", s->device->description, "threads",
-                                    s->device->threads, "weights", b->o->is_bf16 ? "bf16" : "fp32",
-                                    "parameters", (json_int_t)s->parameters, "tokens",
-                                    (json_int_t)b->o->tokens, "read_bytes_per_sec", b->limit_bytes,
-                                    "rows", rows),
-                          b->o->json);
+    return cmd_json_write(
+        json_pack("{s:s, s:s, s:i, s:s, s:I, s:I, s:f, s:o}", "version", cmd_version, "device",
+                  s->device->description, "threads", s->device->threads, "weights",
+                  b->is_bf16 ? "bf16" : "fp32", "parameters", (json_int_t)s->parameters, "tokens",
+                  (json_int_t)b->o->tokens, "read_bytes_per_sec", b->limit_bytes, "rows", rows),
+        b->o->json);
 }
 
-static tr_status_t run(bench_t *b) {
-    cmd_trained_params_t params = b->o->trained;
-    params.build = build, params.build_self = b;
-    TR_TRY(cmd_trained_open(&params, &b->t));
-    if (b->t.info->size > 1)
-        return TR_FAIL(TR_ERR_USAGE, "bench generate runs alone, not on %d ranks", b->t.info->size);
-    TR_TRY(measure(b));
-    if (!cmd_json_is_stdout(b->o->json)) print_result(b), print_kinds(b);
-    return b->o->json ? write_json(b) : TR_OK;
-}
-
-tr_status_t cmd_bench_generate(int argc, char **argv) {
-    options_t o;
-    bench_t b = {.o = &o};
-    tr_status_t status = parse(argc, argv, &o);
-    if (status == TR_OK) status = run(&b);
+static tr_status_t bench_generate_run(void *options) {
+    const bench_generate_options_t *o = options;
+    bench_generate_t b = {
+        .o = o, .is_bf16 = o->precision == 1, .batches = {1, 4, 16, 32, 64}, .count = BATCHES};
+    const cmd_trained_params_t params = {.weights = o->weights,
+                                         .settings = o->settings,
+                                         .build = bench_generate_build,
+                                         .build_self = &b};
+    tr_status_t status = TR_OK;
+    if (o->batch > 0) b.batches[0] = o->batch, b.count = 1;
+    TR_TRY_GOTO(cmd_trained_open(&params, &b.t), done);
+    if (b.t.info->size > 1)
+        TR_TRY_GOTO(
+            TR_FAIL(TR_ERR_USAGE, "bench generate runs alone, not on %d ranks", b.t.info->size),
+            done);
+    TR_TRY_GOTO(bench_generate_measure(&b), done);
+    if (!cmd_json_is_stdout(o->json)) bench_generate_print(&b);
+    if (o->json) status = bench_generate_write_json(&b);
+done:
     for (int i = 0; i < BATCHES; i++) tr_generator_destroy(&b.generator[i]);
     tr_vec_free(&b.kinds);
     return cmd_trained_close(&b.t, status);
 }
+
+static const cmd_argument_t arguments[] = {
+    {"RUN|CHECKPOINT|FOLDER", offsetof(bench_generate_options_t, weights), CMD_REQUIRED, NULL},
+    {"[key=value ...]", offsetof(bench_generate_options_t, settings), CMD_SETTINGS, NULL},
+};
+
+static const cmd_option_t options[] = {
+    CMD_OPTION_INT(bench_generate_options_t, batch, "--batch", "N", NULL, 1, BATCH_MAX,
+                   "The texts at once, instead of 1, 4, 16, 32 and 64."),
+    CMD_OPTION_INT(bench_generate_options_t, tokens, "--tokens", "N", "16", 2, INT64_MAX,
+                   "The tokens of each run."),
+    CMD_OPTION_ENUM(bench_generate_options_t, precision, "--weights", "fp32", "fp32|bf16",
+                    "The type in which the weights are read."),
+    CMD_OPTION_JSON(bench_generate_options_t, BENCH_JSON),
+};
+
+const cmd_command_t bench_generate = {
+    .name = "bench generate",
+    .summary =
+        "Times the generation of texts.\n"
+        "It runs alone. For batches of 1, 4, 16, 32 and 64 texts, or of --batch texts, it prints "
+        "the time to the first token, tokens/s (median, lowest and highest of 10 runs of N tokens, "
+        "after 3 runs that do not count) and the rate at which the fastest run reads the weights, "
+        "with the read bandwidth of the device, measured in the same run.",
+    CMD_ARGUMENTS(bench_generate_options_t),
+    CMD_OPTIONS,
+    .run = bench_generate_run,
+};

@@ -12,26 +12,8 @@
 
 typedef struct {
     const char *path, *json;
-    int assignments;
-    char **assignment;
-} options_t;
-
-static tr_status_t parse(int argc, char **argv, options_t *o) {
-    int kept = 0;
-    *o = (options_t){.assignment = argv};
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--json") == 0 && i + 1 < argc)
-            o->json = argv[++i];
-        else if (argv[i][0] == '-')
-            return cmd_fail_option("doctor", argv[i]);
-        else if (!o->path && !strchr(argv[i], '='))
-            o->path = argv[i];
-        else
-            argv[kept++] = argv[i];
-    }
-    o->assignments = kept;
-    return TR_OK;
-}
+    cmd_words_t settings;
+} doctor_options_t;
 
 /* -- findings ---------------------------------------------------------------------------------- */
 
@@ -189,13 +171,12 @@ static void read_settings(doctor_t *d) {
     tr_config_read(d->config, &tr_checkpoint_config, &d->checkpoint);
 }
 
-static tr_status_t examine(doctor_t *d, const options_t *o) {
+static tr_status_t examine(doctor_t *d, const doctor_options_t *o) {
     const tr_world_info_t *info = d->info;
     doctor_find(d, "launch", DOCTOR_OK, TR_OK, NULL,
                 "%d rank%s on %d node%s, MPI started in %.2f s", info->size,
                 info->size > 1 ? "s" : "", info->nodes, info->nodes > 1 ? "s" : "", info->open_sec);
-    if (cmd_config_load_all(d->world, o->path, o->assignments, o->assignment, &d->config) !=
-        TR_OK) {
+    if (cmd_config_load_all(d->world, o->path, o->settings, &d->config) != TR_OK) {
         doctor_find_error(d, "config");
         return TR_OK; /* all ranks agree on it */
     }
@@ -212,7 +193,7 @@ static tr_status_t examine(doctor_t *d, const options_t *o) {
 }
 
 /* Prints on rank 0. The error of the first finding that is one, the same on all ranks. */
-static tr_status_t conclude(doctor_t *d, const options_t *o) {
+static tr_status_t conclude(doctor_t *d, const doctor_options_t *o) {
     const doctor_finding_t *error = first_error(d);
     tr_status_t status = TR_OK;
     if (d->info ? d->info->rank == 0 : tr_launch_rank() == 0) {
@@ -243,7 +224,7 @@ static void close_doctor(doctor_t *d) {
 }
 
 /* MPI cannot connect the tasks: each of them is here alone, and the first one reports. */
-static tr_status_t conclude_alone(doctor_t *d, const options_t *o) {
+static tr_status_t conclude_alone(doctor_t *d, const doctor_options_t *o) {
     tr_error_t error = *tr_error_last();
     doctor_find_error(d, "launch");
     if (tr_launch_rank() == 0) return conclude(d, o);
@@ -251,21 +232,49 @@ static tr_status_t conclude_alone(doctor_t *d, const options_t *o) {
     return tr_error_set(&error);
 }
 
-tr_status_t cmd_doctor(int argc, char **argv) {
-    options_t o;
-    doctor_t d = {0};
-    TR_TRY(parse(argc, argv, &o));
-    d.path = o.path;
+static tr_status_t doctor_run(void *options) {
+    const doctor_options_t *o = options;
+    doctor_t d = {.path = o->path};
     tr_status_t status = cmd_world_open(&d.world);
     if (status != TR_OK) {
-        status = conclude_alone(&d, &o);
+        status = conclude_alone(&d, o);
         close_doctor(&d);
         return status;
     }
     d.info = tr_world_info(d.world);
-    TR_TRY(examine(&d, &o)); /* other ranks may wait in a collective: main ends them */
-    status = conclude(&d, &o);
+    TR_TRY(examine(&d, o)); /* other ranks may wait in a collective: main ends them */
+    status = conclude(&d, o);
     close_doctor(&d);
     cmd_world_leave(&d.world, status);
     return status;
 }
+
+static const cmd_argument_t arguments[] = {
+    {"[CONFIG.ini]", offsetof(doctor_options_t, path), CMD_OPTIONAL, NULL},
+    {"[key=value ...]", offsetof(doctor_options_t, settings), CMD_SETTINGS, NULL},
+};
+
+static const cmd_option_t options[] = {
+    CMD_OPTION_JSON(doctor_options_t,
+                    "Also writes the results as JSON; - writes only JSON to standard output."),
+};
+
+const cmd_command_t cmd_doctor = {
+    .name = "doctor",
+    .runs = CMD_ON_RANKS,
+    .summary = "Checks whether training can run here, and names what is wrong and its remedy.",
+    .help =
+        "Start it as training is started: alone, with mpirun or with srun. It prints a table of "
+        "the ranks (node, cores, NUMA, threads, device, measured rates) and a verdict for each "
+        "check: whether MPI connects the ranks; shared or idle cores; versions that differ among "
+        "ranks; the run folder (run.dir): writing, fsync, rename, locks, free space; and the "
+        "network: a timed all-reduce and the links between nodes, with the name of a slow node. "
+        "With CONFIG.ini it also opens the data on every rank, plans the memory, and compares the "
+        "free space with the size of a checkpoint. Nothing is trained, and no files are left "
+        "behind.\n"
+        "The exit code is 0 without errors (warnings are allowed), else that of the first error: "
+        "78 for the launch or the configuration, 74 for the disk.",
+    CMD_ARGUMENTS(doctor_options_t),
+    CMD_OPTIONS,
+    .run = doctor_run,
+};

@@ -11,136 +11,6 @@
 
 enum { MAX_COUNT = 1000000 };
 
-/* Adds `n`; after "A..", `from`, also A doubled until it reaches n. */
-static bool add_counts(plan_counts_t *counts, int64_t from, int64_t n) {
-    for (int64_t next = from > 0 ? 2 * from : n; next < n; next *= 2) {
-        if (counts->count == PLAN_MAX_COUNTS) return false;
-        counts->value[counts->count++] = (int)next;
-    }
-    if (counts->count == PLAN_MAX_COUNTS || (from > 0 && n <= from)) return false;
-    counts->value[counts->count++] = (int)n;
-    return true;
-}
-
-/* "1,2,4..64" */
-static bool read_counts(const char *text, plan_counts_t *counts) {
-    char *end;
-    int64_t from = 0;
-    counts->count = 0;
-    for (const char *p = text; *p; p = *end == ',' ? end + 1 : *end ? end + 2 : end) {
-        const long n = strtol(p, &end, 10);
-        const bool is_range = strncmp(end, "..", 2) == 0 && end[2] && !from;
-        if (end == p || n < 1 || n > MAX_COUNT || (*end && *end != ',' && !is_range) ||
-            !add_counts(counts, from, n))
-            return false;
-        from = is_range ? n : 0;
-    }
-    return counts->count > 0;
-}
-
-static tr_status_t parse_counts(const char *option, const char *text, plan_counts_t *counts) {
-    if (read_counts(text, counts)) return TR_OK;
-    return TR_FAIL(TR_ERR_USAGE,
-                   "%s '%s': expected numbers from 1 to %d, at most %d of them, such as 1,2,4 or "
-                   "1..64 (1, 2, 4 to 64)",
-                   option, text, MAX_COUNT, PLAN_MAX_COUNTS);
-}
-
-static const char **text_option(plan_options_t *o, const char *name) {
-    const struct {
-        const char *name, **value;
-    } options[] = {{"--network", &o->network}, {"--network-inside", &o->network_inside},
-                   {"--profile", &o->profile}, {"--mode", &o->mode},
-                   {"--largest", &o->largest}, {"--json", &o->json},
-                   {"--gpu", &o->gpu},         {"--warm", &o->warm}};
-    for (size_t i = 0; i < TR_COUNT(options); i++)
-        if (strcmp(options[i].name, name) == 0) return options[i].value;
-    return NULL;
-}
-
-/* An option with the value `value`. */
-static tr_status_t parse_valued(const char *name, const char *value, plan_options_t *o) {
-    const char **text = text_option(o, name);
-    if (text) return *text = value, TR_OK;
-    if (strcmp(name, "--ranks") == 0) return parse_counts(name, value, &o->ranks);
-    if (strcmp(name, "--nodes") == 0) return parse_counts(name, value, &o->nodes);
-    if (strcmp(name, "--memory") == 0)
-        return tr_parse_bytes(value, &o->memory) && o->memory > 0
-                   ? TR_OK
-                   : TR_FAIL(TR_ERR_USAGE, "--memory %s: expected a size such as 16GiB", value);
-    if (strcmp(name, "--ranks-per-node") != 0) return cmd_fail_option("plan", name);
-    if (!tr_parse_int(value, &o->ranks_per_node) || o->ranks_per_node < 1 ||
-        o->ranks_per_node > 1024)
-        return TR_FAIL(TR_ERR_USAGE, "%s %s: expected a number from 1 to 1024", name, value);
-    return TR_OK;
-}
-
-/* Refuses options of another mode, which would be ignored, then sets defaults. */
-static tr_status_t check_mode(plan_options_t *o) {
-    const char *mode = o->nodes.count > 0 ? "--nodes"
-                       : o->stages        ? "--stages"
-                       : o->largest       ? "--largest"
-                       : o->gpu           ? "--gpu"
-                                          : "";
-    const struct {
-        const char *name;
-        bool is_given;
-        const char *modes; /* "": without any */
-    } options[] = {{"--stages", o->stages, "--stages"},
-                   {"--largest", o->largest, "--largest"},
-                   {"--memory", o->memory > 0, "--largest"},
-                   {"--network", o->network, "--nodes"},
-                   {"--network-inside", o->network_inside, "--nodes"},
-                   {"--profile", o->profile, "--nodes"},
-                   {"--mode", o->mode, "--nodes"},
-                   {"--ranks-per-node", o->ranks_per_node > 0, "--nodes"},
-                   {"--gpu", o->gpu, "--gpu"},
-                   {"--warm", o->warm, "--gpu"},
-                   {"--json", o->json, "--nodes, --stages, --largest or --gpu"}};
-    for (size_t i = 0; i < TR_COUNT(options); i++) {
-        if (!options[i].is_given || (*mode && strstr(options[i].modes, mode))) continue;
-        return *mode ? TR_FAIL(TR_ERR_USAGE, "plan %s does not take %s", mode, options[i].name)
-                     : TR_FAIL(TR_ERR_USAGE, "plan: %s requires %s", options[i].name,
-                               options[i].modes);
-    }
-    if (*mode && o->ops) return TR_FAIL(TR_ERR_USAGE, "plan %s does not take --ops", mode);
-    if (o->nodes.count > 0 && o->ranks.count > 0)
-        return TR_FAIL(TR_ERR_USAGE, "plan --nodes does not take --ranks; use --ranks-per-node");
-    if (o->gpu && o->ranks.count > 1)
-        return TR_FAIL(TR_ERR_USAGE, "plan --gpu takes one number of ranks, found %d",
-                       o->ranks.count);
-    if (o->ranks.count == 0) o->ranks = (plan_counts_t){1, {1}};
-    if (o->ranks_per_node == 0) o->ranks_per_node = 1;
-    if (!o->mode) o->mode = "weak";
-    return TR_OK;
-}
-
-static tr_status_t parse(int argc, char **argv, plan_options_t *o) {
-    int kept = 0;
-    *o = (plan_options_t){.assignment = argv};
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--ops") == 0)
-            o->ops = true;
-        else if (strcmp(argv[i], "--stages") == 0)
-            o->stages = true;
-        else if (argv[i][0] == '-' && i + 1 == argc)
-            return cmd_fail_option("plan", argv[i]);
-        else if (argv[i][0] == '-') {
-            TR_TRY(parse_valued(argv[i], argv[i + 1], o));
-            i++;
-        } else if (!o->path)
-            o->path = argv[i];
-        else
-            argv[kept++] = argv[i];
-    }
-    o->assignments = kept;
-    if (!o->path)
-        return TR_FAIL(TR_ERR_USAGE,
-                       "plan requires a configuration file or a run folder: trainer plan "
-                       "CONFIG.ini|RUN [key=value ...]");
-    return check_mode(o);
-}
-
 /* -- printing ---------------------------------------------------------------------------------- */
 
 static void print_parameters(const tr_session_t *s) {
@@ -230,7 +100,7 @@ tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr
     return tr_session_create(config, NULL, &params, out);
 }
 
-static tr_status_t print_plans(const tr_config_t *config, const plan_options_t *o) {
+static tr_status_t plan_print(const tr_config_t *config, const plan_options_t *o) {
     for (int i = 0; i < o->ranks.count; i++) {
         tr_session_t *s = NULL;
         TR_TRY(plan_session(config, o->ranks.value[i], false, &s));
@@ -253,7 +123,7 @@ static tr_status_t print_plans(const tr_config_t *config, const plan_options_t *
 
 /* Messages about the data are the same for every number of ranks. `self` has the lines already
  * printed, each with its newline. */
-static void say_once(void *self, tr_log_level_t level, const char *line) {
+static void plan_say_once(void *self, tr_log_level_t level, const char *line) {
     tr_str_t *said = self;
     for (size_t at = 0; at < said->length; at += strlen(said->text + at) + 1)
         if (strcmp(said->text + at, line) == 0) return;
@@ -261,22 +131,105 @@ static void say_once(void *self, tr_log_level_t level, const char *line) {
     fprintf(stderr, "%s\n", line);
 }
 
-tr_status_t cmd_plan(int argc, char **argv) {
-    plan_options_t o;
+static tr_status_t plan_run(void *options) {
+    plan_options_t *o = options;
+    const struct {
+        const char *name;
+        bool is_given;
+    } modes[] = {{"--nodes", o->nodes.count > 0},
+                 {"--stages", o->stages},
+                 {"--largest", o->memory > 0},
+                 {"--gpu", o->gpu},
+                 {"--ops", o->ops}};
+    const char *mode = NULL;
     tr_config_t *config = NULL;
     tr_str_t said = {0};
     char path[4096];
-    TR_TRY(parse(argc, argv, &o));
-    cmd_config_path(o.path, path);
-    TR_TRY(cmd_config_load(path, o.assignments, o.assignment, &config));
-    tr_log_set_sink(say_once, &said);
-    const tr_status_t status = o.nodes.count > 0 ? plan_nodes(config, &o)
-                               : o.stages        ? plan_stages(config, &o)
-                               : o.largest       ? plan_largest(config, &o)
-                               : o.gpu           ? plan_gpu(config, &o)
-                                                 : print_plans(config, &o);
+    for (size_t i = 0; i < TR_COUNT(modes); i++) {
+        if (mode && modes[i].is_given)
+            return TR_FAIL(TR_ERR_USAGE, "plan %s does not take %s", mode, modes[i].name);
+        if (modes[i].is_given) mode = modes[i].name;
+    }
+    if (o->nodes.count > 0 && o->ranks.count > 0)
+        return TR_FAIL(TR_ERR_USAGE, "plan --nodes does not take --ranks; use --ranks-per-node");
+    if (o->gpu && o->ranks.count > 1)
+        return TR_FAIL(TR_ERR_USAGE, "plan --gpu takes one number of ranks, found %d",
+                       o->ranks.count);
+    if (o->ranks.count == 0) o->ranks = (cmd_list_t){1, {1}};
+    cmd_config_path(o->path, path);
+    TR_TRY(cmd_config_load(path, o->settings, &config));
+    tr_log_set_sink(plan_say_once, &said);
+    const tr_status_t status = o->nodes.count > 0 ? plan_nodes(config, o)
+                               : o->stages        ? plan_stages(config, o)
+                               : o->memory > 0    ? plan_largest(config, o)
+                               : o->gpu           ? plan_gpu(config, o)
+                                                  : plan_print(config, o);
     tr_log_set_sink(NULL, NULL);
     tr_str_free(&said);
     tr_config_destroy(&config);
     return status;
 }
+
+static const cmd_argument_t arguments[] = {
+    {"CONFIG.ini|RUN", offsetof(plan_options_t, path), CMD_REQUIRED, NULL},
+    {"[key=value ...]", offsetof(plan_options_t, settings), CMD_SETTINGS, NULL},
+};
+
+static const cmd_option_t options[] = {
+    CMD_OPTION_NUMBERS(plan_options_t, ranks, "--ranks", "N,N,...", NULL, 1, MAX_COUNT,
+                       "Prints the memory for each number of ranks; 1,4..64 doubles from 4 on. By "
+                       "default one rank."),
+    CMD_OPTION_FLAG(plan_options_t, ops, "--ops",
+                    "Lists every op of every program with its shape, FLOPs and bytes."),
+    CMD_OPTION_FLAG(plan_options_t, stages, "--stages",
+                    "Prints the memory when the model is loaded, at the end of the forward pass, "
+                    "at the peak of the backward pass, in the update and in evaluation, by kind of "
+                    "tensor, in fp32 and in bf16. It works without the memory that it plans for."),
+    CMD_OPTION_ENUM(plan_options_t, largest, "--largest", NULL, "n_layer|n_embd|micro_batch",
+                    "Finds the largest value of this key that fits in --memory per rank, in fp32 "
+                    "and in bf16. It works without the memory that it plans for.",
+                    .with = "--memory"),
+    CMD_OPTION_BYTES(plan_options_t, memory, "--memory", "SIZE", NULL, 1, INT64_MAX,
+                     "The memory per rank for --largest, such as 16GiB.", .with = "--largest"),
+    CMD_OPTION_(plan_options_t, gpu, "--gpu", TR_TYPE_STRING, NULL, 1, 0, "a100|h100|h200|b200",
+                "Plans for a GPU that need not be in this machine: the exact device memory with "
+                "the workspaces of cuDNN (9.11 or later; an upper bound with older versions), and "
+                "the engine that cuDNN takes for each convolution and attention.",
+                CMD_VALUE, "a100|h100|h200|b200", ),
+    CMD_OPTION_TEXT(plan_options_t, warm, "--warm", "DIR", NULL,
+                    "Keeps the compiled plans of --gpu in DIR, for runs with cuda.plan_cache = "
+                    "DIR.",
+                    .with = "--gpu"),
+    CMD_OPTION_NUMBERS(plan_options_t, nodes, "--nodes", "N,N,...", NULL, 1, MAX_COUNT,
+                       "Predicts step time, exposed communication and efficiency on these numbers "
+                       "of nodes (4..1024 doubles), as a band with its assumptions. Requires "
+                       "--network and --profile."),
+    CMD_OPTION_TEXT(plan_options_t, network, "--network", "FILE", NULL,
+                    "Written by `trainer bench allreduce --json FILE` with one rank per node; "
+                    "several files, separated by commas, are tables of several numbers of ranks.",
+                    .with = "--nodes"),
+    CMD_OPTION_TEXT(plan_options_t, network_inside, "--network-inside", "FILE", NULL,
+                    "The same, measured on the ranks of one node.", .with = "--nodes"),
+    CMD_OPTION_TEXT(plan_options_t, profile, "--profile", "FILE", NULL,
+                    "Written by `trainer bench step CONFIG --json FILE`.", .with = "--nodes"),
+    CMD_OPTION_INT(plan_options_t, ranks_per_node, "--ranks-per-node", "N", "1", 1, 1024,
+                   "More than one requires --network-inside.", .with = "--nodes"),
+    CMD_OPTION_ENUM(plan_options_t, mode, "--mode", "weak", "weak|strong",
+                    "weak multiplies data.batch_size by the nodes; strong keeps it.",
+                    .with = "--nodes"),
+    CMD_OPTION_JSON(plan_options_t,
+                    "Also writes what --stages, --largest, --gpu and --nodes print as JSON; - "
+                    "writes only JSON to standard output.",
+                    .with = "--nodes|--stages|--largest|--gpu"),
+};
+
+const cmd_command_t cmd_plan = {
+    .name = "plan",
+    .runs = CMD_ON_FIRST,
+    .summary = "Shows parameters, memory, work and ops of a run without running it.",
+    .help = "RUN is a run folder; its config.ini is used. --ops, --stages, --largest, --gpu and "
+            "--nodes exclude each other.",
+    CMD_ARGUMENTS(plan_options_t),
+    CMD_OPTIONS,
+    .run = plan_run,
+};

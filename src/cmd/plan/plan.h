@@ -2,29 +2,25 @@
 #ifndef TR_CMD_PLAN_PLAN_H
 #define TR_CMD_PLAN_PLAN_H
 
+#include "cmd/cmd.h"
 #include "session/session.h"
-
-#define PLAN_MAX_COUNTS 32
-
-typedef struct {
-    int count, value[PLAN_MAX_COUNTS];
-} plan_counts_t;
 
 typedef struct {
     const char *path, *json;
-    plan_counts_t ranks; /* --ranks */
-    bool ops;
+    cmd_words_t settings;
+    cmd_list_t ranks;
+    bool ops, stages;
     /* --nodes */
-    plan_counts_t nodes;
+    cmd_list_t nodes;
     int64_t ranks_per_node;
-    const char *network, *network_inside, *profile, *mode;
-    bool stages;
-    const char *largest;    /* --largest KEY */
-    int64_t memory;         /* --memory, bytes; 0: not given */
+    const char *network, *network_inside, *profile;
+    int mode;               /* tr_scaling_t */
+    int largest;            /* --largest: plan_largest_t */
+    int64_t memory;         /* of --largest, bytes; 0: not given */
     const char *gpu, *warm; /* --gpu MODEL, --warm FOLDER */
-    int assignments;
-    char **assignment; /* borrowed from argv */
 } plan_options_t;
+
+typedef enum { PLAN_N_LAYER, PLAN_N_EMBD, PLAN_MICRO_BATCH } plan_largest_t;
 
 /* Creates the session to plan, as the last of `ranks` ranks, which has the most slots. any_size:
  * allow more memory than this device has. Not collective. */

@@ -22,26 +22,11 @@ typedef struct {
     size_t bytes, next_bytes; /* that it needs, and one unit more; 0: the data has no more */
 } largest_t;
 
-/* n_embd: heads of a multiple of 8 elements, as fast attention requires. */
-static tr_status_t choose_key(const plan_options_t *o, search_t *out) {
-    const char *key = o->largest;
-    int64_t heads = 12; /* model.n_head = auto */
-    out->unit = 1;
-    out->key = strcmp(key, "n_layer") == 0       ? "model.n_layer"
-               : strcmp(key, "n_embd") == 0      ? "model.n_embd"
-               : strcmp(key, "micro_batch") == 0 ? "data.micro_batch"
-                                                 : NULL;
-    if (!out->key)
-        return TR_FAIL(TR_ERR_USAGE, "--largest %s: expected n_layer, n_embd or micro_batch", key);
-    if (strcmp(key, "micro_batch") != 0 &&
-        strcmp(tr_config_get(out->config, "model.type"), "gpt") != 0)
-        return TR_FAIL(TR_ERR_CONFIG, "--largest %s requires model.type = gpt; this one is %s", key,
-                       tr_config_get(out->config, "model.type"));
-    if (strcmp(key, "n_embd") != 0) return TR_OK;
-    (void)tr_parse_int(tr_config_get(out->config, "model.n_head"), &heads);
-    out->unit = 8 * heads;
-    return TR_OK;
-}
+static const char *const keys[] = {
+    [PLAN_N_LAYER] = "model.n_layer",
+    [PLAN_N_EMBD] = "model.n_embd",
+    [PLAN_MICRO_BATCH] = "data.micro_batch",
+};
 
 static tr_status_t set(const search_t *s, const char *key, int64_t value) {
     char assignment[96];
@@ -137,10 +122,16 @@ tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o) {
     search_t s = {.config = config, .o = o};
     largest_t rows[] = {{.precision = "fp32"}, {.precision = "bf16"}};
     char memory[32], assignment[32];
-    if (o->memory == 0)
-        return TR_FAIL(TR_ERR_USAGE, "--largest %s requires --memory SIZE, such as 16GiB",
-                       o->largest);
-    TR_TRY(choose_key(o, &s));
+    s.key = keys[o->largest];
+    s.unit = 1;
+    if (o->largest != PLAN_MICRO_BATCH && strcmp(tr_config_get(config, "model.type"), "gpt") != 0)
+        return TR_FAIL(TR_ERR_CONFIG, "--largest %s requires model.type = gpt; this one is %s",
+                       strchr(s.key, '.') + 1, tr_config_get(config, "model.type"));
+    if (o->largest == PLAN_N_EMBD) { /* heads of a multiple of 8 elements: for fast attention */
+        int64_t heads = 12;          /* model.n_head = auto */
+        (void)tr_parse_int(tr_config_get(config, "model.n_head"), &heads);
+        s.unit = 8 * heads;
+    }
     for (size_t i = 0; i < TR_COUNT(rows); i++) {
         tr_snprintf(assignment, sizeof assignment, "precision=%s", rows[i].precision);
         TR_TRY(tr_config_set(config, assignment, "plan --largest"));

@@ -12,7 +12,7 @@ typedef struct {
     tr_profile_t profile;
     tr_network_t between, inside;
     tr_prediction_setup_t setup;
-    tr_prediction_t row[PLAN_MAX_COUNTS];
+    tr_prediction_t row[CMD_LIST_MAX];
     tr_str_t assumptions;
 } prediction_t;
 
@@ -81,8 +81,6 @@ static tr_status_t check_options(const plan_options_t *o) {
                        "--ranks-per-node %lld requires --network-inside FILE, measured by `trainer "
                        "bench allreduce` on the ranks of one node",
                        (long long)o->ranks_per_node);
-    if (strcmp(o->mode, "weak") != 0 && strcmp(o->mode, "strong") != 0)
-        return TR_FAIL(TR_ERR_USAGE, "--mode %s: expected weak or strong", o->mode);
     return TR_OK;
 }
 
@@ -97,8 +95,7 @@ static tr_status_t predict(const tr_config_t *config, const plan_options_t *o, p
                                        .between = &p->between,
                                        .inside = o->network_inside ? &p->inside : NULL,
                                        .ranks_per_node = (int)o->ranks_per_node,
-                                       .mode = strcmp(o->mode, "weak") == 0 ? TR_SCALING_WEAK
-                                                                            : TR_SCALING_STRONG,
+                                       .mode = (tr_scaling_t)o->mode,
                                        .batch_size = data.batch_size};
     for (int i = 0; i < o->nodes.count; i++)
         TR_TRY(tr_predict(&p->setup, o->nodes.value[i], &p->row[i]));
@@ -108,11 +105,14 @@ static tr_status_t predict(const tr_config_t *config, const plan_options_t *o, p
 
 /* -- showing ----------------------------------------------------------------------------------- */
 
+static const char *const mode_names[] = {
+    [TR_SCALING_WEAK] = "weak", [TR_SCALING_STRONG] = "strong"};
 static const char *const origin_names[] = {"none", "measured", "fitted"};
 
 static void print_rows(const prediction_t *p, const plan_options_t *o) {
-    printf("predicted, not measured: %s scaling of %s, %lld rank%s per node\n\n", o->mode, o->path,
-           (long long)o->ranks_per_node, o->ranks_per_node > 1 ? "s" : "");
+    printf("predicted, not measured: %s scaling of %s, %lld rank%s per node\n\n",
+           mode_names[o->mode], o->path, (long long)o->ranks_per_node,
+           o->ranks_per_node > 1 ? "s" : "");
     printf("%6s %6s %8s %12s %32s %26s %23s %9s\n", "", "", "", "", "step ms",
            "exposed communication ms", "efficiency %", "");
     printf("%6s %6s %8s %12s %10s %10s %10s %8s %8s %8s %7s %7s %7s %9s\n", "nodes", "ranks",
@@ -161,10 +161,10 @@ static tr_status_t write_json(const prediction_t *p, const tr_config_t *config,
         line += length + 1;
     }
     json_t *file =
-        json_pack("{s:s, s:s, s:s, s:I, s:s, s:i, s:o, s:o}", "kind", "prediction", "mode", o->mode,
-                  "config", o->path, "ranks_per_node", (json_int_t)o->ranks_per_node, "precision",
-                  tr_config_get(config, "precision"), "threads", p->profile.threads, "rows", rows,
-                  "assumptions", assumptions);
+        json_pack("{s:s, s:s, s:s, s:I, s:s, s:i, s:o, s:o}", "kind", "prediction", "mode",
+                  mode_names[o->mode], "config", o->path, "ranks_per_node",
+                  (json_int_t)o->ranks_per_node, "precision", tr_config_get(config, "precision"),
+                  "threads", p->profile.threads, "rows", rows, "assumptions", assumptions);
     if (p->profile.parameters > 0)
         json_object_set_new(file, "parameters", json_integer(p->profile.parameters));
     return cmd_json_write(file, o->json);
