@@ -246,6 +246,7 @@ print-%: ; @echo '$* = $($*)'
 # -- install ------------------------------------------------------------------------------------------------------------
 dest       := $(DESTDIR)$(PREFIX)
 module_dir := $(dest)/share/modulefiles/trainer
+completion := $(dest)/share/bash-completion/completions/trainer
 fill        = sed -e 's|@PREFIX@|$(abspath $(PREFIX))|g' -e 's|@VERSION@|$(version)|g' -e 's|@CFLAGS@|$(strip $(other_cflags))|g' -e 's|@LIBS@|$(strip $(libs) $(LDFLAGS) $(LDLIBS))|g'
 ifeq ($(missing),)
 install: all
@@ -258,13 +259,14 @@ install: all
 	$(if $(wildcard configs/*),install -m 644 $(wildcard configs/*) $(dest)/share/trainer/configs)
 	$(if $(wildcard examples/*),install -d $(dest)/share/trainer/examples && install -m 644 $(wildcard examples/*) $(dest)/share/trainer/examples)
 	$(if $(wildcard slurm/*),install -d $(dest)/share/trainer/slurm && cp -R $(wildcard slurm/*) $(dest)/share/trainer/slurm)
+	install -d $(dir $(completion)) && $(O)/trainer completion bash >$(completion)
 	$(fill) tools/trainer.pc.in >$(dest)/lib/pkgconfig/trainer.pc
 	$(fill) tools/modulefile.in >$(module_dir)/$(version)
 endif
 uninstall:
-	rm -f $(dest)/bin/trainer $(dest)/lib/libtrainer.a $(dest)/lib/libtrainer_cuda.so $(dest)/lib/pkgconfig/trainer.pc
+	rm -f $(dest)/bin/trainer $(dest)/lib/libtrainer.a $(dest)/lib/libtrainer_cuda.so $(dest)/lib/pkgconfig/trainer.pc $(completion)
 	rm -rf $(dest)/include/trainer $(dest)/share/trainer $(dest)/lib/trainer-cuda-stub $(module_dir)
-	@rmdir $(dest)/share/modulefiles $(dest)/lib/pkgconfig 2>/dev/null || true
+	@rmdir $(dest)/share/modulefiles $(dest)/share/bash-completion/completions $(dest)/share/bash-completion $(dest)/lib/pkgconfig 2>/dev/null || true
 # The usual folders of a prefix that holds nothing else; /usr/local has more than these, also where it is empty.
 	@[ "$$(cd $(dest) 2>/dev/null && echo $$(find . -maxdepth 2 | sort))" != ". ./bin ./include ./lib ./share" ] || rmdir $(addprefix $(dest)/,bin include lib share) $(dest)
 

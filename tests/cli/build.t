@@ -69,9 +69,9 @@ ok $? "configure keeps what it is given and forgets what is empty"
 
 printf 'int tr_a(void);\nint tr_a(void) { return 0; }\n' >src/base/a.c
 run install O=b DESTDIR="$PWD/root" PREFIX=/opt/t && p=root/opt/t && [ "$($p/bin/trainer)" = 1.2.4 ] && [ -f $p/lib/libtrainer.a ] && [ -f $p/include/trainer/status.h ] &&
-    [ -f $p/share/trainer/configs/x.ini ] && [ -f $p/share/trainer/slurm/y.sh ] && grep -q '/opt/t/bin' $p/share/modulefiles/trainer/1.2.4 &&
+    [ -f $p/share/trainer/configs/x.ini ] && [ -f $p/share/trainer/slurm/y.sh ] && [ -s $p/share/bash-completion/completions/trainer ] && grep -q '/opt/t/bin' $p/share/modulefiles/trainer/1.2.4 &&
     grep -q '^Version: 1.2.4' $p/lib/pkgconfig/trainer.pc && ! grep -q '@[A-Z]*@' $p/lib/pkgconfig/trainer.pc $p/share/modulefiles/trainer/1.2.4
-ok $? "install: program, library, headers, samples, pkg-config and module file"
+ok $? "install: program, library, headers, samples, pkg-config, module file and completion"
 printf 'int tr_a(void);\nint main(void) { return tr_a(); }\n' >user.c
 export PKG_CONFIG_PATH=$PWD/root/opt/t/lib/pkgconfig
 cc user.c $(pkg-config --define-variable=prefix="$PWD/root/opt/t" --cflags --libs trainer) -o user >out 2>&1 && ./user

@@ -60,6 +60,18 @@ tiny tiny.ini run.dir=on-test && once err d.h5:/test/x data.valid_fraction && gr
     tiny tiny.ini run.dir=on-part data.valid_fraction=0.5 && ! names err data.valid_fraction && grep -q '"valid_dataset": "d.h5:/train/x, .*[ (][0-9]* %' on-part/summary.json &&
     tiny tiny.ini run.dir=on-none train.valid_every=0 && ! names err data.valid_fraction
 ok $? "a run that validates on the test data says so"
+call 0 completion bash && bash -n out && cp out complete && call 2 completion zsh && names err "'zsh'" bash && call 2 completion
+ok $? "completion prints a script for bash"
+# replies WORDS...: what the last word of a command line may become; it is what Bash makes of the words: "a=b" is three
+replies() { bash -c '. ./complete; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _trainer; printf "%s\n" "${COMPREPLY[@]}"' bash trainer "$@" | sort | paste -sd' '; }
+[ "$(replies '')" = "$(printf '%s\n' $commands --help --version | sort | paste -sd' ')" ] && [ "$(replies ev)" = eval ] && [ "$(replies bench m)" = matmul ] && [ "$(replies eval --)" = '--json --split' ] &&
+    [ "$(replies bench precision net.ini --s)" = --steps ] && [ "$(replies net.ini --)" = '' ]
+ok $? "it completes commands, targets and options"
+[ "$(replies eval run --split t)" = 'test train' ] && [ "$(replies bench matmul --types fp32,bf)" = fp32,bf16 ] && [ "$(replies plan net.ini --gpu h)" = 'h100 h200' ] && [ "$(replies import s)" = synthetic ] && [ "$(replies completion '')" = bash ]
+ok $? "values with a choice"
+[ "$(replies net.ini data.batch)" = data.batch_size= ] && [ "$(replies eval run checkpoint.k)" = checkpoint.keep= ] && [ "$(replies eval data.batch)" = '' ] && grep -q '^complete .*-o default .*trainer$' complete &&
+    [ "$(replies eval run --json '')" = '' ] && [ "$(replies net.ini data.train = d)" = '' ] && [ "$(replies predict run in.h5 o)" = "$(replies train net.ini o)" ]
+ok $? "keys after a configuration file; files elsewhere"
 if [ -w /dev/full ]; then
     "$TRAINER" help >/dev/full 2>err
     [ $? = 74 ] && [ "$(grep -c 'trainer: error' err)" = 1 ]
