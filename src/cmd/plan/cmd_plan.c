@@ -13,7 +13,7 @@ enum { MAX_COUNT = 1000000 };
 
 /* -- printing ---------------------------------------------------------------------------------- */
 
-static void print_parameters(const tr_session_t *s) {
+static void plan_print_parameters(const tr_session_t *s) {
     char text[96], count[32];
     printf("parameters\n");
     for (int32_t id = 1; id <= tr_graph_tensor_count(s->g); id++) {
@@ -27,7 +27,7 @@ static void print_parameters(const tr_session_t *s) {
            tr_format_count((double)s->parameters, count));
 }
 
-static void print_ops(const tr_session_t *s, int program) {
+static void plan_print_ops(const tr_session_t *s, int program) {
     const char *fused;
     char text[96];
     printf("program %s\n", tr_program_name(s->g, program));
@@ -52,19 +52,20 @@ static void print_ops(const tr_session_t *s, int program) {
     printf("\n");
 }
 
-static double program_sum(const tr_session_t *s, int program,
-                          double (*of)(const tr_graph_t *, const tr_op_t *)) {
+static double plan_program_sum(const tr_session_t *s, int program,
+                               double (*of)(const tr_graph_t *, const tr_op_t *)) {
     double sum = 0;
     for (int i = 0; i < tr_program_op_count(s->g, program); i++)
         sum += of(s->g, tr_program_op(s->g, program, i));
     return sum;
 }
 
-static void print_work(const tr_session_t *s) {
-    const double n = (double)s->order.micro_batch, flops = program_sum(s, s->last, tr_op_flops);
+static void plan_print_work(const tr_session_t *s) {
+    const double n = (double)s->order.micro_batch,
+                 flops = plan_program_sum(s, s->last, tr_op_flops);
     printf("work      %.4g MFLOP per sample, forward and backward; %.4g MB of memory traffic per "
            "sample, without fusion or caching\n",
-           flops / n / 1e6, program_sum(s, s->last, tr_op_bytes) / n / 1e6);
+           flops / n / 1e6, plan_program_sum(s, s->last, tr_op_bytes) / n / 1e6);
     printf("ops       %d forward and backward, %d update, %d evaluation\n",
            tr_program_op_count(s->g, s->last), tr_program_op_count(s->g, s->update),
            tr_program_op_count(s->g, s->eval));
@@ -73,21 +74,6 @@ static void print_work(const tr_session_t *s) {
            "\n",
            s->info.description, (long long)s->info.samples, s->steps_per_epoch,
            (long long)s->order.batch_size, (long long)s->total_steps);
-}
-
-static void print_memory_row(const tr_session_t *s) {
-    const tr_memory_plan_t m = tr_graph_memory(s->g);
-    const size_t bytes[] = {m.params + m.copies, m.reduced, m.optim_state, m.model_state, m.arena,
-                            m.inputs + m.consts, m.total};
-    char text[32], slots[48];
-    int64_t first, least;
-    tr_sampler_slots_of_rank(s->slots, 0, s->params.size, &first, &least);
-    int used = least < s->slot_count ? snprintf(slots, sizeof slots, "%lld-", (long long)least) : 0;
-    snprintf(slots + used, sizeof slots - (size_t)used, "%lld", (long long)s->slot_count);
-    printf("%6d %6s %6lld", s->params.size, slots, (long long)s->order.micro_batch);
-    for (size_t i = 0; i < TR_COUNT(bytes); i++)
-        printf(" %12s", tr_format_bytes((double)bytes[i], text));
-    printf("\n");
 }
 
 tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr_session_t **out) {
@@ -103,19 +89,31 @@ tr_status_t plan_session(const tr_config_t *config, int ranks, bool any_size, tr
 static tr_status_t plan_print(const tr_config_t *config, const plan_options_t *o) {
     for (int i = 0; i < o->ranks.count; i++) {
         tr_session_t *s = NULL;
+        char text[32], slots[48];
+        int64_t first, least;
         TR_TRY(plan_session(config, o->ranks.value[i], false, &s));
         if (i == 0) {
-            print_parameters(s);
-            if (o->ops)
-                for (int p = 0; p < tr_graph_program_count(s->g); p++) print_ops(s, p);
-            print_work(s);
+            plan_print_parameters(s);
+            for (int p = 0; o->ops && p < tr_graph_program_count(s->g); p++) plan_print_ops(s, p);
+            plan_print_work(s);
             printf("memory per rank on device %s (slots: micro-batches per rank and step)\n",
                    s->device->ops->name);
             printf("%6s %6s %6s %12s %12s %12s %12s %12s %12s %12s\n", "ranks", "slots", "micro",
                    "parameters", "gradients", "optimizer", "model state", "activations", "inputs",
                    "total");
         }
-        print_memory_row(s);
+        const tr_memory_plan_t m = tr_graph_memory(s->g);
+        const size_t bytes[] = {
+            m.params + m.copies, m.reduced, m.optim_state, m.model_state, m.arena,
+            m.inputs + m.consts, m.total};
+        tr_sampler_slots_of_rank(s->slots, 0, s->params.size, &first, &least);
+        int used = 0;
+        if (least < s->slot_count) used = snprintf(slots, sizeof slots, "%lld-", (long long)least);
+        snprintf(slots + used, sizeof slots - (size_t)used, "%lld", (long long)s->slot_count);
+        printf("%6d %6s %6lld", s->params.size, slots, (long long)s->order.micro_batch);
+        for (size_t k = 0; k < TR_COUNT(bytes); k++)
+            printf(" %12s", tr_format_bytes((double)bytes[k], text));
+        printf("\n");
         tr_session_destroy(&s);
     }
     return TR_OK;

@@ -15,85 +15,64 @@ typedef struct {
     char label[96], shapes[200], how[128];
     size_t workspace;
     int count;
-} row_t;
+} gpu_row_t;
 
 typedef struct {
     tr_session_t *s;
-    TR_VEC(row_t) rows;
+    TR_VEC(gpu_row_t) rows;
     int made, restored; /* plans of cuDNN */
     double sec;
-} gpu_t;
+} gpu_plan_t;
 
 static const char *const not_counted[][2] = {
     {"cuda_context", "CUDA context and the kernels that CUDA's libraries load"},
     {"nccl", "NCCL's buffers, which depend on the number of ranks and their links"}};
 
-/* "(32, 56, 56, 64), (64, 3, 3, 64) -> (32, 56, 56, 64)" */
-static void shapes_of(const tr_graph_t *g, const tr_op_t *op, char *text, size_t bytes) {
-    char shape[96];
-    size_t used = 0;
-    *text = '\0';
-    for (int i = 0; i < op->n_in && i < 2 && used < bytes; i++) {
-        if (tr_is_none(op->in[i])) continue;
-        used += (size_t)tr_snprintf(text + used, bytes - used, "%s%s", i > 0 ? ", " : "",
-                                    tr_shape_format(tr_shape_of(g, op->in[i]), shape));
+/* Adds the ops that a library computes. */
+static tr_status_t gpu_add_program(gpu_plan_t *p, int program) {
+    const tr_graph_t *g = p->s->g;
+    for (int i = 0; i < tr_program_op_count(g, program); i++) {
+        const tr_op_t *op = tr_program_op(g, program, i);
+        gpu_row_t row = {.count = 1};
+        char shape[96];
+        size_t used = 0, k = 0;
+        TR_TRY(tr_op_describe(g, op, row.how, sizeof row.how, &row.workspace));
+        if (!*row.how) continue;
+        row.op = op->row->name;
+        tr_snprintf(row.label, sizeof row.label, "%s", op->label);
+        /* "(32, 56, 56, 64), (64, 3, 3, 64) -> (32, 56, 56, 64)" */
+        for (int in = 0; in < op->n_in && in < 2 && used < sizeof row.shapes; in++)
+            if (!tr_is_none(op->in[in]))
+                used += (size_t)tr_snprintf(row.shapes + used, sizeof row.shapes - used, "%s%s",
+                                            in > 0 ? ", " : "",
+                                            tr_shape_format(tr_shape_of(g, op->in[in]), shape));
+        if (op->n_out > 0 && !tr_is_none(op->out[0]) && used < sizeof row.shapes)
+            tr_snprintf(row.shapes + used, sizeof row.shapes - used, " -> %s",
+                        tr_shape_format(tr_shape_of(g, op->out[0]), shape));
+        for (; k < p->rows.count; k++) {
+            const gpu_row_t *known = &p->rows.data[k];
+            if (known->op == row.op && strcmp(known->shapes, row.shapes) == 0 &&
+                strcmp(known->how, row.how) == 0 && known->workspace == row.workspace)
+                break;
+        }
+        if (k < p->rows.count)
+            p->rows.data[k].count++;
+        else
+            TR_TRY(tr_vec_push(&p->rows, row));
     }
-    if (op->n_out > 0 && !tr_is_none(op->out[0]) && used < bytes)
-        tr_snprintf(text + used, bytes - used, " -> %s",
-                    tr_shape_format(tr_shape_of(g, op->out[0]), shape));
-}
-
-static tr_status_t add_op(gpu_t *p, const tr_op_t *op) {
-    row_t row = {.count = 1};
-    TR_TRY(tr_op_describe(p->s->g, op, row.how, sizeof row.how, &row.workspace));
-    if (!*row.how) return TR_OK;
-    row.op = op->row->name;
-    tr_snprintf(row.label, sizeof row.label, "%s", op->label);
-    shapes_of(p->s->g, op, row.shapes, sizeof row.shapes);
-    for (size_t i = 0; i < p->rows.count; i++) {
-        row_t *known = &p->rows.data[i];
-        if (known->op != row.op || strcmp(known->shapes, row.shapes) != 0 ||
-            strcmp(known->how, row.how) != 0 || known->workspace != row.workspace)
-            continue;
-        known->count++;
-        return TR_OK;
-    }
-    return tr_vec_push(&p->rows, row);
-}
-
-static tr_status_t add_program(gpu_t *p, int program) {
-    for (int i = 0; i < tr_program_op_count(p->s->g, program); i++)
-        TR_TRY(add_op(p, tr_program_op(p->s->g, program, i)));
     return TR_OK;
 }
 
 /* From the device's report. */
-static void take_count(void *self, const char *name, const char *value) {
-    gpu_t *p = self;
+static void gpu_take_count(void *self, const char *name, const char *value) {
+    gpu_plan_t *p = self;
     if (strcmp(name, "plans made") == 0) p->made = atoi(value);
     if (strcmp(name, "plans restored") == 0) p->restored = atoi(value);
 }
 
-static tr_status_t measure(gpu_t *p, const tr_config_t *config, const plan_options_t *o) {
-    const int ranks = o->ranks.value[0];
-    const bool is_auto = strcmp(tr_config_get(config, "data.micro_batch"), "auto") == 0;
-    const tr_session_params_t params = {.training = true,
-                                        .evaluation = true,
-                                        .any_size = !is_auto, /* auto: reduced until it fits */
-                                        .gpu = o->gpu,
-                                        .split = TR_SPLIT_TRAIN,
-                                        .rank = ranks - 1,
-                                        .size = ranks};
-    TR_TRY(tr_session_create(config, NULL, &params, &p->s));
-    p->sec = p->s->plan_sec;
-    TR_TRY(add_program(p, p->s->last));
-    TR_TRY(add_program(p, p->s->eval));
-    return p->s->device->ops->report(p->s->device, take_count, p);
-}
-
 /* -- printing ---------------------------------------------------------------------------------- */
 
-static void print_memory(const gpu_t *p) {
+static void gpu_print(const gpu_plan_t *p, const plan_options_t *o) {
     const tr_memory_plan_t m = tr_graph_memory(p->s->g);
     const struct {
         const char *name;
@@ -106,7 +85,11 @@ static void print_memory(const gpu_t *p) {
                  {"inputs, constants", m.inputs + m.consts},
                  {"arena: activations and workspaces", m.arena},
                  {"total", m.total}};
-    char text[32], limit[32];
+    char text[32];
+    printf("%s on %d rank%s, micro-batch %lld, precision %s\n%s\n", o->path, o->ranks.value[0],
+           o->ranks.value[0] > 1 ? "s" : "", (long long)p->s->order.micro_batch,
+           tr_config_get(p->s->config, "precision"), p->s->device->description);
+    printf("cuDNN plans: %d made, %d restored, in %.1f s\n\n", p->made, p->restored, p->sec);
     printf("device memory per rank\n");
     for (size_t i = 0; i < TR_COUNT(kinds); i++)
         printf("  %-36s %12s\n", kinds[i].name, tr_format_bytes((double)kinds[i].bytes, text));
@@ -114,74 +97,67 @@ static void print_memory(const gpu_t *p) {
         printf("  %-12s %s\n", "not counted:", not_counted[i][1]);
     printf("  the plan %s the %s that cuda.memory_limit allows\n",
            m.total <= p->s->device->memory_bytes ? "fits in" : "DOES NOT FIT in",
-           tr_format_bytes((double)p->s->device->memory_bytes, limit));
-}
-
-static void print_rows(const gpu_t *p) {
-    char text[32];
+           tr_format_bytes((double)p->s->device->memory_bytes, text));
     printf("\nops that CUDA's libraries compute (count: ops with the same plan; the first is "
            "named)\n%5s %-20s %-24s %-26s %12s  %s\n",
            "count", "op", "first", "computed by", "workspace", "shapes");
     for (size_t i = 0; i < p->rows.count; i++) {
-        const row_t *r = &p->rows.data[i];
+        const gpu_row_t *r = &p->rows.data[i];
         printf("%5d %-20s %-24s %-26s %12s  %s\n", r->count, r->op, r->label, r->how,
                tr_format_bytes((double)r->workspace, text), r->shapes);
     }
 }
 
-static void print_all(const gpu_t *p, const plan_options_t *o) {
-    printf("%s on %d rank%s, micro-batch %lld, precision %s\n%s\n", o->path, o->ranks.value[0],
-           o->ranks.value[0] > 1 ? "s" : "", (long long)p->s->order.micro_batch,
-           tr_config_get(p->s->config, "precision"), p->s->device->description);
-    printf("cuDNN plans: %d made, %d restored, in %.1f s\n\n", p->made, p->restored, p->sec);
-    print_memory(p);
-    print_rows(p);
-}
-
-static json_t *memory_json(const gpu_t *p) {
+static json_t *gpu_json(const gpu_plan_t *p, const plan_options_t *o) {
     const tr_memory_plan_t m = tr_graph_memory(p->s->g);
-    json_t *memory = json_pack(
-        "{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters", (json_int_t)m.params,
-        "half_precision_copies", (json_int_t)m.copies, "gradients", (json_int_t)m.reduced,
-        "optimizer_state", (json_int_t)m.optim_state, "model_state", (json_int_t)m.model_state,
-        "inputs_constants", (json_int_t)(m.inputs + m.consts), "arena", (json_int_t)m.arena,
-        "total", (json_int_t)m.total, "limit", (json_int_t)p->s->device->memory_bytes);
+    json_t *rows = json_array(),
+           *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters",
+                               (json_int_t)m.params, "half_precision_copies", (json_int_t)m.copies,
+                               "gradients", (json_int_t)m.reduced, "optimizer_state",
+                               (json_int_t)m.optim_state, "model_state", (json_int_t)m.model_state,
+                               "inputs_constants", (json_int_t)(m.inputs + m.consts), "arena",
+                               (json_int_t)m.arena, "total", (json_int_t)m.total, "limit",
+                               (json_int_t)p->s->device->memory_bytes);
     for (size_t i = 0; i < TR_COUNT(not_counted); i++)
         json_object_set_new(memory, not_counted[i][0], json_null());
-    return memory;
-}
-
-static json_t *rows_json(const gpu_t *p) {
-    json_t *rows = json_array();
     for (size_t i = 0; i < p->rows.count; i++) {
-        const row_t *r = &p->rows.data[i];
+        const gpu_row_t *r = &p->rows.data[i];
         json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s, s:I, s:i}", "op", r->op,
                                               "layer", r->label, "shapes", r->shapes, "computed_by",
                                               r->how, "workspace_bytes", (json_int_t)r->workspace,
                                               "count", r->count));
     }
-    return rows;
-}
-
-static json_t *all_json(const gpu_t *p, const plan_options_t *o) {
     return json_pack("{s:s, s:s, s:s, s:s, s:s, s:i, s:I, s:o, s:i, s:i, s:f, s:o}", "kind", "gpu",
                      "config", o->path, "gpu", o->gpu, "device", p->s->device->description,
                      "precision", tr_config_get(p->s->config, "precision"), "ranks",
                      o->ranks.value[0], "micro_batch", (json_int_t)p->s->order.micro_batch,
-                     "memory_bytes", memory_json(p), "plans_made", p->made, "plans_restored",
-                     p->restored, "plan_sec", p->sec, "ops", rows_json(p));
+                     "memory_bytes", memory, "plans_made", p->made, "plans_restored", p->restored,
+                     "plan_sec", p->sec, "ops", rows);
 }
 
 tr_status_t plan_gpu(tr_config_t *config, const plan_options_t *o) {
-    gpu_t p = {0};
+    const int ranks = o->ranks.value[0];
+    const bool is_auto = strcmp(tr_config_get(config, "data.micro_batch"), "auto") == 0;
+    const tr_session_params_t params = {.training = true,
+                                        .evaluation = true,
+                                        .any_size = !is_auto, /* auto: reduced until it fits */
+                                        .gpu = o->gpu,
+                                        .split = TR_SPLIT_TRAIN,
+                                        .rank = ranks - 1,
+                                        .size = ranks};
+    gpu_plan_t p = {0};
     tr_status_t status = TR_OK;
     tr_str_t assignment = {0};
     /* only --warm writes plans: those of a model are no choice for the GPUs of this machine */
     tr_str_printf(&assignment, "cuda.plan_cache=%s", o->warm ? o->warm : "none");
     TR_TRY_GOTO(tr_config_set(config, assignment.text, "plan --gpu"), done);
-    TR_TRY_GOTO(measure(&p, config, o), done);
-    if (!cmd_json_is_stdout(o->json)) print_all(&p, o);
-    if (o->json) status = cmd_json_write(all_json(&p, o), o->json);
+    TR_TRY_GOTO(tr_session_create(config, NULL, &params, &p.s), done);
+    p.sec = p.s->plan_sec;
+    TR_TRY_GOTO(gpu_add_program(&p, p.s->last), done);
+    TR_TRY_GOTO(gpu_add_program(&p, p.s->eval), done);
+    TR_TRY_GOTO(p.s->device->ops->report(p.s->device, gpu_take_count, &p), done);
+    if (!cmd_json_is_stdout(o->json)) gpu_print(&p, o);
+    if (o->json) status = cmd_json_write(gpu_json(&p, o), o->json);
 done:
     tr_session_destroy(&p.s);
     tr_vec_free(&p.rows);

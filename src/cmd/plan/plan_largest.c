@@ -14,13 +14,13 @@ typedef struct {
     const char *key; /* "model.n_layer" */
     int64_t unit;    /* values are multiples of it */
     int64_t most;    /* units: no more are tried; of micro_batch also the samples of the data */
-} search_t;
+} largest_search_t;
 
 typedef struct {
     const char *precision;
     int64_t units;            /* the largest */
     size_t bytes, next_bytes; /* that it needs, and one unit more; 0: the data has no more */
-} largest_t;
+} largest_row_t;
 
 static const char *const keys[] = {
     [PLAN_N_LAYER] = "model.n_layer",
@@ -28,44 +28,41 @@ static const char *const keys[] = {
     [PLAN_MICRO_BATCH] = "data.micro_batch",
 };
 
-static tr_status_t set(const search_t *s, const char *key, int64_t value) {
+static tr_status_t largest_set(const largest_search_t *s, const char *key, int64_t value) {
     char assignment[96];
     tr_snprintf(assignment, sizeof assignment, "%s=%lld", key, (long long)value);
     TR_TRY(tr_config_set(s->config, assignment, "plan --largest"));
     return tr_config_check(s->config);
 }
 
-static bool is_micro_batch(const search_t *s) {
-    return strcmp(s->key, "data.micro_batch") == 0;
-}
-
 /* If the micro-batch is searched, there is one micro-batch per rank and step. */
-static tr_status_t bytes_of(search_t *s, int64_t units, size_t *out) {
+static tr_status_t largest_bytes(largest_search_t *s, int64_t units, size_t *out) {
     tr_session_t *session = NULL;
     const int64_t value = units * s->unit;
-    TR_TRY(set(s, s->key, value));
-    if (is_micro_batch(s)) TR_TRY(set(s, "data.batch_size", value * s->o->ranks.value[0]));
+    TR_TRY(largest_set(s, s->key, value));
+    if (s->o->largest == PLAN_MICRO_BATCH)
+        TR_TRY(largest_set(s, "data.batch_size", value * s->o->ranks.value[0]));
     TR_TRY(plan_session(s->config, s->o->ranks.value[0], true, &session));
     *out = tr_graph_memory(session->g).total;
-    if (is_micro_batch(s) && session->info.samples / s->o->ranks.value[0] < s->most)
+    if (s->o->largest == PLAN_MICRO_BATCH && session->info.samples / s->o->ranks.value[0] < s->most)
         s->most = session->info.samples / s->o->ranks.value[0];
     tr_session_destroy(&session);
     return TR_OK;
 }
 
 /* Doubles until it does not fit, then halves the interval. */
-static tr_status_t search(search_t *s, largest_t *out) {
+static tr_status_t largest_search(largest_search_t *s, largest_row_t *out) {
     const size_t limit = (size_t)s->o->memory;
     int64_t fits = 0, too_large = 1;
     size_t bytes;
     char needs[32], has[32];
     for (s->most = MOST_UNITS;; too_large = 2 * fits < s->most ? 2 * fits : s->most) {
-        TR_TRY(bytes_of(s, too_large, &bytes));
+        TR_TRY(largest_bytes(s, too_large, &bytes));
         if (bytes > limit) break;
         fits = too_large;
         out->bytes = bytes;
         if (fits < s->most) continue;
-        if (!is_micro_batch(s))
+        if (s->o->largest != PLAN_MICRO_BATCH)
             return TR_FAIL(TR_ERR_USAGE, "--memory: %s = %lld still fits", s->key,
                            (long long)(fits * s->unit));
         out->units = fits;
@@ -78,7 +75,7 @@ static tr_status_t search(search_t *s, largest_t *out) {
                        tr_format_bytes((double)limit, has));
     while (too_large - fits > 1) {
         const int64_t middle = (fits + too_large) / 2;
-        TR_TRY(bytes_of(s, middle, &bytes));
+        TR_TRY(largest_bytes(s, middle, &bytes));
         if (bytes <= limit) {
             fits = middle;
             out->bytes = bytes;
@@ -91,19 +88,8 @@ static tr_status_t search(search_t *s, largest_t *out) {
     return TR_OK;
 }
 
-static void print_row(const search_t *s, const largest_t *row) {
-    char needs[32], next[32];
-    if (row->next_bytes == 0) {
-        printf("%-10s %12lld %12s  (data.train has no more samples)\n", row->precision,
-               (long long)(row->units * s->unit), tr_format_bytes((double)row->bytes, needs));
-        return;
-    }
-    printf("%-10s %12lld %12s %12lld %12s\n", row->precision, (long long)(row->units * s->unit),
-           tr_format_bytes((double)row->bytes, needs), (long long)((row->units + 1) * s->unit),
-           tr_format_bytes((double)row->next_bytes, next));
-}
-
-static tr_status_t write_json(const search_t *s, const largest_t *rows, size_t count) {
+static tr_status_t largest_write_json(const largest_search_t *s, const largest_row_t *rows,
+                                      size_t count) {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
         json_array_append_new(
@@ -119,8 +105,8 @@ static tr_status_t write_json(const search_t *s, const largest_t *rows, size_t c
 }
 
 tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o) {
-    search_t s = {.config = config, .o = o};
-    largest_t rows[] = {{.precision = "fp32"}, {.precision = "bf16"}};
+    largest_search_t s = {.config = config, .o = o};
+    largest_row_t rows[] = {{.precision = "fp32"}, {.precision = "bf16"}};
     char memory[32], assignment[32];
     s.key = keys[o->largest];
     s.unit = 1;
@@ -135,14 +121,23 @@ tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o) {
     for (size_t i = 0; i < TR_COUNT(rows); i++) {
         tr_snprintf(assignment, sizeof assignment, "precision=%s", rows[i].precision);
         TR_TRY(tr_config_set(config, assignment, "plan --largest"));
-        TR_TRY(search(&s, &rows[i]));
+        TR_TRY(largest_search(&s, &rows[i]));
     }
     if (!cmd_json_is_stdout(o->json)) {
         printf("the largest %s of %s in %s per rank, on %d rank%s\n", s.key, o->path,
                tr_format_bytes((double)o->memory, memory), o->ranks.value[0],
                o->ranks.value[0] > 1 ? "s" : "");
         printf("%-10s %12s %12s %12s %12s\n", "precision", "largest", "needs", "the next", "needs");
-        for (size_t i = 0; i < TR_COUNT(rows); i++) print_row(&s, &rows[i]);
+        for (size_t i = 0; i < TR_COUNT(rows); i++) {
+            const largest_row_t *row = &rows[i];
+            printf("%-10s %12lld %12s", row->precision, (long long)(row->units * s.unit),
+                   tr_format_bytes((double)row->bytes, memory));
+            if (row->next_bytes == 0)
+                printf("  (data.train has no more samples)\n");
+            else
+                printf(" %12lld %12s\n", (long long)((row->units + 1) * s.unit),
+                       tr_format_bytes((double)row->next_bytes, memory));
+        }
     }
-    return o->json ? write_json(&s, rows, TR_COUNT(rows)) : TR_OK;
+    return o->json ? largest_write_json(&s, rows, TR_COUNT(rows)) : TR_OK;
 }

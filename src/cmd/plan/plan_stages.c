@@ -31,31 +31,28 @@ typedef struct {
     int peak_index;
 } stages_t;
 
-static size_t live_bytes(const tr_live_t *live) {
-    return live->forward + live->backward + live->scratch;
-}
-
 /* The op of most memory among ops [first, end) of `program`. */
-static int peak_of(const tr_graph_t *g, int program, int first, int end) {
+static int stages_peak(const tr_graph_t *g, int program, int first, int end) {
     size_t most = 0;
     int peak = first;
     for (int i = first; i < end; i++) {
         const tr_live_t live = tr_program_live(g, program, i);
-        if (live_bytes(&live) <= most) continue;
-        most = live_bytes(&live);
+        const size_t bytes = live.forward + live.backward + live.scratch;
+        if (bytes <= most) continue;
+        most = bytes;
         peak = i;
     }
     return peak;
 }
 
-static void take_stage(const tr_session_t *s, int program, int op, size_t bytes[KINDS]) {
+static void stages_take(const tr_session_t *s, int program, int op, size_t bytes[KINDS]) {
     const tr_live_t live = tr_program_live(s->g, program, op);
     bytes[KEPT] = live.forward;
     bytes[KEPT + 1] = live.backward;
     bytes[KEPT + 2] = live.scratch;
 }
 
-static void measure(const tr_session_t *s, stages_t *out) {
+static void stages_measure(const tr_session_t *s, stages_t *out) {
     const tr_memory_plan_t m = tr_graph_memory(s->g);
     const size_t kept[KEPT] = {m.params,      m.copies,      m.reduced,
                                m.optim_state, m.model_state, m.inputs + m.consts};
@@ -67,26 +64,26 @@ static void measure(const tr_session_t *s, stages_t *out) {
         for (int k = 0; k < KEPT; k++) out->bytes[stage][k] = kept[k];
     while (forward + 1 < last_count && !tr_program_op(s->g, s->last, forward + 1)->backward)
         forward++;
-    take_stage(s, s->last, peak_of(s->g, s->last, 0, forward + 1), out->bytes[FORWARD_PEAK]);
-    take_stage(s, s->last, forward, out->bytes[FORWARD_END]);
-    out->peak_index = peak_of(s->g, s->last, forward + 1, last_count);
+    stages_take(s, s->last, stages_peak(s->g, s->last, 0, forward + 1), out->bytes[FORWARD_PEAK]);
+    stages_take(s, s->last, forward, out->bytes[FORWARD_END]);
+    out->peak_index = stages_peak(s->g, s->last, forward + 1, last_count);
     const tr_op_t *op = tr_program_op(s->g, s->last, out->peak_index);
     tr_snprintf(out->peak_op, sizeof out->peak_op, "%s", op->row ? op->row->name : op->label);
     tr_snprintf(out->peak_label, sizeof out->peak_label, "%s", op->label);
-    take_stage(s, s->last, out->peak_index, out->bytes[BACKWARD]);
-    take_stage(s, s->update, peak_of(s->g, s->update, 0, tr_program_op_count(s->g, s->update)),
-               out->bytes[UPDATE]);
-    take_stage(s, s->eval, peak_of(s->g, s->eval, 0, tr_program_op_count(s->g, s->eval)),
-               out->bytes[EVALUATION]);
+    stages_take(s, s->last, out->peak_index, out->bytes[BACKWARD]);
+    stages_take(s, s->update, stages_peak(s->g, s->update, 0, tr_program_op_count(s->g, s->update)),
+                out->bytes[UPDATE]);
+    stages_take(s, s->eval, stages_peak(s->g, s->eval, 0, tr_program_op_count(s->g, s->eval)),
+                out->bytes[EVALUATION]);
 }
 
-static size_t sum_of(const size_t bytes[KINDS]) {
+static size_t stages_sum(const size_t bytes[KINDS]) {
     size_t sum = 0;
     for (int k = 0; k < KINDS; k++) sum += bytes[k];
     return sum;
 }
 
-static void print_stages(const stages_t *p) {
+static void stages_print(const stages_t *p) {
     char text[32];
     printf("\nprecision = %s, micro-batch %lld\n%-22s", p->precision, (long long)p->micro_batch,
            "");
@@ -100,7 +97,7 @@ static void print_stages(const stages_t *p) {
     }
     printf("%-22s", "in use");
     for (int stage = 0; stage < STAGES; stage++)
-        printf(" %16s", tr_format_bytes((double)sum_of(p->bytes[stage]), text));
+        printf(" %16s", tr_format_bytes((double)stages_sum(p->bytes[stage]), text));
     printf("\n%-22s %16s, of which the arena (activations and scratch) is ", "allocated",
            tr_format_bytes((double)p->memory.total, text));
     printf("%s\n", tr_format_bytes((double)p->memory.arena, text));
@@ -114,7 +111,7 @@ static json_t *stages_json(const stages_t *p) {
         json_t *kinds = json_object();
         for (int k = 0; k < KINDS; k++)
             json_object_set_new(kinds, kind_keys[k], json_integer((json_int_t)p->bytes[stage][k]));
-        json_object_set_new(kinds, "total", json_integer((json_int_t)sum_of(p->bytes[stage])));
+        json_object_set_new(kinds, "total", json_integer((json_int_t)stages_sum(p->bytes[stage])));
         json_object_set_new(stages, stage_keys[stage], kinds);
     }
     return json_pack("{s:s, s:I, s:o, s:I, s:I, s:i, s:s, s:s}", "precision", p->precision,
@@ -124,33 +121,27 @@ static json_t *stages_json(const stages_t *p) {
                      p->peak_label);
 }
 
-static tr_status_t plan_one(tr_config_t *config, const plan_options_t *o, stages_t *out) {
-    tr_session_t *s = NULL;
-    char assignment[32];
-    tr_snprintf(assignment, sizeof assignment, "precision=%s", out->precision);
-    TR_TRY(tr_config_set(config, assignment, "plan --stages"));
-    TR_TRY(plan_session(config, o->ranks.value[0], true, &s));
-    measure(s, out);
-    tr_session_destroy(&s);
-    return TR_OK;
-}
-
 tr_status_t plan_stages(tr_config_t *config, const plan_options_t *o) {
     stages_t plans[] = {{.precision = "fp32"}, {.precision = "bf16"}};
-    json_t *rows = json_array();
+    const int ranks = o->ranks.value[0];
     for (size_t i = 0; i < TR_COUNT(plans); i++) {
-        const tr_status_t status = plan_one(config, o, &plans[i]);
-        if (status != TR_OK) return json_decref(rows), status;
-        json_array_append_new(rows, stages_json(&plans[i]));
+        tr_session_t *s = NULL;
+        char assignment[32];
+        tr_snprintf(assignment, sizeof assignment, "precision=%s", plans[i].precision);
+        TR_TRY(tr_config_set(config, assignment, "plan --stages"));
+        TR_TRY(plan_session(config, ranks, true, &s));
+        stages_measure(s, &plans[i]);
+        tr_session_destroy(&s);
     }
     if (!cmd_json_is_stdout(o->json)) {
-        printf("memory per rank of %s on %d rank%s\n", o->path, o->ranks.value[0],
-               o->ranks.value[0] > 1 ? "s" : "");
-        for (size_t i = 0; i < TR_COUNT(plans); i++) print_stages(&plans[i]);
+        printf("memory per rank of %s on %d rank%s\n", o->path, ranks, ranks > 1 ? "s" : "");
+        for (size_t i = 0; i < TR_COUNT(plans); i++) stages_print(&plans[i]);
     }
-    json_t *result = json_pack("{s:s, s:s, s:i, s:o}", "kind", "stages", "config", o->path, "ranks",
-                               o->ranks.value[0], "plans", rows);
-    if (o->json) return cmd_json_write(result, o->json);
-    json_decref(result);
-    return TR_OK;
+    if (!o->json) return TR_OK;
+    json_t *rows = json_array();
+    for (size_t i = 0; i < TR_COUNT(plans); i++)
+        json_array_append_new(rows, stages_json(&plans[i]));
+    return cmd_json_write(json_pack("{s:s, s:s, s:i, s:o}", "kind", "stages", "config", o->path,
+                                    "ranks", ranks, "plans", rows),
+                          o->json);
 }
