@@ -39,13 +39,13 @@ void doctor_find_error(doctor_t *d, const char *check) {
 }
 
 /* The first error; NULL: none. */
-static const doctor_finding_t *first_error(const doctor_t *d) {
+static const doctor_finding_t *doctor_first_error(const doctor_t *d) {
     for (size_t i = 0; i < d->findings.count; i++)
         if (d->findings.data[i].verdict == DOCTOR_ERROR) return &d->findings.data[i];
     return NULL;
 }
 
-static int count_of(const doctor_t *d, doctor_verdict_t verdict) {
+static int doctor_count(const doctor_t *d, doctor_verdict_t verdict) {
     int count = 0;
     for (size_t i = 0; i < d->findings.count; i++) count += d->findings.data[i].verdict == verdict;
     return count;
@@ -55,10 +55,12 @@ static int count_of(const doctor_t *d, doctor_verdict_t verdict) {
 
 static const char *const verdict_names[] = {"ok", "warning", "error"};
 
-static void print_ranks(const doctor_t *d) {
-    printf("%5s %-12s %-16s %-5s %7s %9s %8s  %s\n", "rank", "node", "cores", "NUMA", "threads",
-           "GFLOP/s", "GB/s", "device");
-    for (int r = 0; r < d->info->size; r++) {
+static void doctor_print(const doctor_t *d) {
+    const int errors = doctor_count(d, DOCTOR_ERROR), warnings = doctor_count(d, DOCTOR_WARNING);
+    if (d->ranks)
+        printf("%5s %-12s %-16s %-5s %7s %9s %8s  %s\n", "rank", "node", "cores", "NUMA", "threads",
+               "GFLOP/s", "GB/s", "device");
+    for (int r = 0; d->ranks && r < d->info->size; r++) {
         const doctor_rank_t *rank = &d->ranks[r];
         char cores[256];
         cmd_format_cores(&rank->cores, cores, sizeof cores);
@@ -66,27 +68,23 @@ static void print_ranks(const doctor_t *d) {
                rank->numa[0] ? rank->numa : "-", rank->threads, rank->flops / 1e9,
                rank->bytes / 1e9, rank->device, rank->description);
     }
-    printf("\ndevice of rank 0\n");
-    for (const char *line = d->ranks[0].report; *line;) {
+    if (d->ranks) printf("\ndevice of rank 0\n");
+    for (const char *line = d->ranks ? d->ranks[0].report : ""; *line;) {
         const int name = (int)strcspn(line, "\t"), whole = (int)strcspn(line, "\n");
         printf("  %-10.*s %.*s\n", name, line, whole - name - 1, line + name + 1);
         line += whole + (line[whole] == '\n');
     }
-    printf("\n");
-}
-
-static void print_findings(const doctor_t *d) {
+    if (d->ranks) printf("\n");
     for (size_t i = 0; i < d->findings.count; i++) {
         const doctor_finding_t *f = &d->findings.data[i];
         printf("%-8s %-10s %s\n", verdict_names[f->verdict], f->check, f->found);
         if (f->remedy[0]) printf("%-8s %-10s %s\n", "", "remedy:", f->remedy);
     }
-    printf("\n%d error%s, %d warning%s\n", count_of(d, DOCTOR_ERROR),
-           count_of(d, DOCTOR_ERROR) == 1 ? "" : "s", count_of(d, DOCTOR_WARNING),
-           count_of(d, DOCTOR_WARNING) == 1 ? "" : "s");
+    printf("\n%d error%s, %d warning%s\n", errors, errors == 1 ? "" : "s", warnings,
+           warnings == 1 ? "" : "s");
 }
 
-static json_t *ranks_json(const doctor_t *d) {
+static json_t *doctor_ranks_json(const doctor_t *d) {
     json_t *all = json_array();
     for (int r = 0; d->ranks && r < d->info->size; r++) {
         const doctor_rank_t *rank = &d->ranks[r];
@@ -113,8 +111,8 @@ static json_t *ranks_json(const doctor_t *d) {
     return all;
 }
 
-static tr_status_t write_json(const doctor_t *d, const char *path) {
-    const doctor_finding_t *error = first_error(d);
+static tr_status_t doctor_write_json(const doctor_t *d, const char *path) {
+    const doctor_finding_t *error = doctor_first_error(d);
     json_t *findings = json_array(), *links = json_array();
     for (size_t i = 0; i < d->findings.count; i++) {
         const doctor_finding_t *f = &d->findings.data[i];
@@ -129,50 +127,20 @@ static tr_status_t write_json(const doctor_t *d, const char *path) {
                                                d->links[i].small_sec * 1e6, "mb_per_sec",
                                                TR_PROBE_LARGE_BYTES / d->links[i].large_sec / 1e6));
     return cmd_json_write(json_pack("{s:s, s:i, s:o, s:o, s:o}", "kind", "doctor", "code",
-                                    error ? (int)error->code : 0, "ranks", ranks_json(d),
+                                    error ? (int)error->code : 0, "ranks", doctor_ranks_json(d),
                                     "findings", findings, "links", links),
                           path);
 }
 
 /* -- examining --------------------------------------------------------------------------------- */
 
-/* With CONFIG a session opens the data and plans the memory, as training does. */
-static tr_status_t open_session(doctor_t *d) {
+static tr_status_t doctor_examine(doctor_t *d, const doctor_options_t *o) {
+    const tr_world_info_t *info = d->info;
     const tr_session_params_t params = {.training = true,
                                         .evaluation = true,
                                         .split = TR_SPLIT_TRAIN,
-                                        .rank = d->info->rank,
-                                        .size = d->info->size};
-    if (!d->path) return TR_OK;
-    if (tr_world_agree(d->world, tr_session_create(d->config, d->world, &params, &d->s)) != TR_OK) {
-        doctor_find_error(d, "config");
-        tr_error_clear();
-        tr_session_destroy(&d->s);
-        return TR_OK;
-    }
-    d->device = d->s->device;
-    doctor_find(d, "config", DOCTOR_OK, TR_OK, NULL, "%s can be planned on %d rank%s; data: %s",
-                d->path, d->info->size, d->info->size > 1 ? "s" : "", d->s->info.description);
-    return TR_OK;
-}
-
-static tr_status_t open_device(doctor_t *d) {
-    tr_status_t status = TR_OK;
-    if (d->device) return TR_OK;
-    status = tr_world_agree(d->world, tr_open_device(d->config, 0, false, d->info, &d->own_device));
-    if (status != TR_OK) doctor_find_error(d, "device");
-    d->device = d->own_device;
-    return status;
-}
-
-static void read_settings(doctor_t *d) {
-    tr_config_read(d->config, &tr_parallel_config, &d->parallel);
-    tr_config_read(d->config, &tr_run_config, &d->run);
-    tr_config_read(d->config, &tr_checkpoint_config, &d->checkpoint);
-}
-
-static tr_status_t examine(doctor_t *d, const doctor_options_t *o) {
-    const tr_world_info_t *info = d->info;
+                                        .rank = info->rank,
+                                        .size = info->size};
     doctor_find(d, "launch", DOCTOR_OK, TR_OK, NULL,
                 "%d rank%s on %d node%s, MPI started in %.2f s", info->size,
                 info->size > 1 ? "s" : "", info->nodes, info->nodes > 1 ? "s" : "", info->open_sec);
@@ -180,9 +148,29 @@ static tr_status_t examine(doctor_t *d, const doctor_options_t *o) {
         doctor_find_error(d, "config");
         return TR_OK; /* all ranks agree on it */
     }
-    read_settings(d);
-    TR_TRY(open_session(d));
-    if (open_device(d) != TR_OK) return TR_OK; /* not collective */
+    tr_config_read(d->config, &tr_parallel_config, &d->parallel);
+    tr_config_read(d->config, &tr_run_config, &d->run);
+    tr_config_read(d->config, &tr_checkpoint_config, &d->checkpoint);
+
+    /* With CONFIG a session opens the data and plans the memory, as training does. */
+    if (d->path &&
+        tr_world_agree(d->world, tr_session_create(d->config, d->world, &params, &d->s)) != TR_OK) {
+        doctor_find_error(d, "config");
+        tr_error_clear();
+        tr_session_destroy(&d->s);
+    }
+    if (d->s) {
+        d->device = d->s->device;
+        doctor_find(d, "config", DOCTOR_OK, TR_OK, NULL, "%s can be planned on %d rank%s; data: %s",
+                    d->path, info->size, info->size > 1 ? "s" : "", d->s->info.description);
+    } else {
+        if (tr_world_agree(d->world, tr_open_device(d->config, 0, false, info, &d->own_device)) !=
+            TR_OK) {
+            doctor_find_error(d, "device");
+            return TR_OK;
+        }
+        d->device = d->own_device;
+    }
     TR_TRY(doctor_gather_ranks(d));
     doctor_check_cores(d);
     doctor_check_gpus(d);
@@ -193,24 +181,22 @@ static tr_status_t examine(doctor_t *d, const doctor_options_t *o) {
 }
 
 /* Prints on rank 0. The error of the first finding that is one, the same on all ranks. */
-static tr_status_t conclude(doctor_t *d, const doctor_options_t *o) {
-    const doctor_finding_t *error = first_error(d);
+static tr_status_t doctor_conclude(doctor_t *d, const doctor_options_t *o) {
+    const doctor_finding_t *error = doctor_first_error(d);
+    const int errors = doctor_count(d, DOCTOR_ERROR);
     tr_status_t status = TR_OK;
     if (d->info ? d->info->rank == 0 : tr_launch_rank() == 0) {
-        if (!cmd_json_is_stdout(o->json)) {
-            if (d->ranks) print_ranks(d);
-            print_findings(d);
-        }
-        if (o->json) status = write_json(d, o->json);
+        if (!cmd_json_is_stdout(o->json)) doctor_print(d);
+        if (o->json) status = doctor_write_json(d, o->json);
         if (status == TR_OK && error)
-            status = TR_FAIL(error->code, "doctor found %d error%s, %s check '%s'",
-                             count_of(d, DOCTOR_ERROR), count_of(d, DOCTOR_ERROR) > 1 ? "s" : "",
-                             count_of(d, DOCTOR_ERROR) > 1 ? "the first in" : "in", error->check);
+            status =
+                TR_FAIL(error->code, "doctor found %d error%s, %s check '%s'", errors,
+                        errors > 1 ? "s" : "", errors > 1 ? "the first in" : "in", error->check);
     }
     return d->world ? tr_world_agree(d->world, status) : status;
 }
 
-static void close_doctor(doctor_t *d) {
+static void doctor_close(doctor_t *d) {
     for (size_t i = 0; i < d->findings.count; i++) {
         tr_free(&d->findings.data[i].found);
         tr_free(&d->findings.data[i].remedy);
@@ -223,28 +209,23 @@ static void close_doctor(doctor_t *d) {
     tr_config_destroy(&d->config);
 }
 
-/* MPI cannot connect the tasks: each of them is here alone, and the first one reports. */
-static tr_status_t conclude_alone(doctor_t *d, const doctor_options_t *o) {
-    tr_error_t error = *tr_error_last();
-    doctor_find_error(d, "launch");
-    if (tr_launch_rank() == 0) return conclude(d, o);
-    error.origin = TR_ORIGIN_PEER;
-    return tr_error_set(&error);
-}
-
 static tr_status_t doctor_run(void *options) {
     const doctor_options_t *o = options;
     doctor_t d = {.path = o->path};
     tr_status_t status = cmd_world_open(&d.world);
     if (status != TR_OK) {
-        status = conclude_alone(&d, o);
-        close_doctor(&d);
+        /* MPI cannot connect the tasks: each of them is here alone, and the first one reports. */
+        tr_error_t error = *tr_error_last();
+        doctor_find_error(&d, "launch");
+        error.origin = TR_ORIGIN_PEER;
+        status = tr_launch_rank() == 0 ? doctor_conclude(&d, o) : tr_error_set(&error);
+        doctor_close(&d);
         return status;
     }
     d.info = tr_world_info(d.world);
-    TR_TRY(examine(&d, o)); /* other ranks may wait in a collective: main ends them */
-    status = conclude(&d, o);
-    close_doctor(&d);
+    TR_TRY(doctor_examine(&d, o)); /* other ranks may wait in a collective: main ends them */
+    status = doctor_conclude(&d, o);
+    doctor_close(&d);
     cmd_world_leave(&d.world, status);
     return status;
 }

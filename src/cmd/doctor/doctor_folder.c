@@ -7,7 +7,7 @@
 
 #define SLOW_SYNC_SEC 1.0
 
-static const char *remedy_of(tr_status_t code) {
+static const char *folder_remedy(tr_status_t code) {
     if (code == TR_ERR_PERMISSION) return "Choose a run.dir that you may write to.";
     if (code == TR_ERR_IO)
         return "Free some space, look at quotas (quota -s, lfs quota) and at limits (ulimit -f), "
@@ -16,15 +16,11 @@ static const char *remedy_of(tr_status_t code) {
     return "Choose another run.dir.";
 }
 
-/* Size of a checkpoint of CONFIG, without headers; 0: unknown. */
-static double checkpoint_bytes(const doctor_t *d) {
-    if (!d->s) return 0;
-    const tr_memory_plan_t m = tr_graph_memory(d->s->g);
-    return (double)(m.params + m.optim_state + m.model_state);
-}
-
-static void check_room(doctor_t *d, const tr_folder_probe_t *p) {
-    const double one = checkpoint_bytes(d), free_bytes = (double)p->free_bytes;
+/* The free space, and what checkpoints of CONFIG take. */
+static void folder_check_room(doctor_t *d, const tr_folder_probe_t *p) {
+    const tr_memory_plan_t m = d->s ? tr_graph_memory(d->s->g) : (tr_memory_plan_t){0};
+    const double one = (double)(m.params + m.optim_state + m.model_state), /* without headers */
+        free_bytes = (double)p->free_bytes;
     const int64_t keep =
         d->checkpoint.keep > 0 ? d->checkpoint.keep + 2 : 1; /* best, and a new one */
     char a[32], b[32];
@@ -35,7 +31,7 @@ static void check_room(doctor_t *d, const tr_folder_probe_t *p) {
     else if (one <= 0)
         doctor_find(d, "room", DOCTOR_OK, TR_OK, NULL, "%s free in %s", left, p->folder);
     else if (free_bytes < one)
-        doctor_find(d, "room", DOCTOR_ERROR, TR_ERR_IO, remedy_of(TR_ERR_IO),
+        doctor_find(d, "room", DOCTOR_ERROR, TR_ERR_IO, folder_remedy(TR_ERR_IO),
                     "%s free in %s, a checkpoint takes %s", left, p->folder,
                     tr_format_bytes(one, b));
     else if (free_bytes < one * (double)keep)
@@ -49,25 +45,7 @@ static void check_room(doctor_t *d, const tr_folder_probe_t *p) {
                     p->folder, tr_format_bytes(one, b));
 }
 
-static void check_write(doctor_t *d, const tr_folder_probe_t *p) {
-    const bool slow = p->sync_sec > SLOW_SYNC_SEC;
-    doctor_find(d, "folder", slow ? DOCTOR_WARNING : DOCTOR_OK, TR_OK,
-                slow ? "Checkpoints will take long: choose a faster file system for run.dir."
-                     : NULL,
-                "write, fsync and rename of 1 MiB in %s: %.3f s", p->folder, p->sync_sec);
-}
-
-/* Whether the first ranks of the other nodes see the lock held by rank 0; one state per rank. */
-static tr_status_t try_lock_elsewhere(doctor_t *d, const char *file, int64_t *states) {
-    char path[4096] = "";
-    int64_t mine = TR_LOCK_WORKS;
-    if (d->info->rank == 0) snprintf(path, sizeof path, "%s", file);
-    TR_TRY(tr_world_broadcast(d->world, path, sizeof path, 0));
-    if (path[0] && d->info->node > 0 && d->info->local_rank == 0) mine = tr_folder_probe_try(path);
-    return tr_world_allgather(d->world, &mine, sizeof mine, states);
-}
-
-static void check_lock(doctor_t *d, const tr_folder_probe_t *p, const int64_t *states) {
+static void folder_check_lock(doctor_t *d, const tr_folder_probe_t *p, const int64_t *states) {
     tr_lock_state_t worst = p->lock;
     const char *host = d->info->host;
     for (int r = 0; r < d->info->size; r++)
@@ -92,22 +70,31 @@ static void check_lock(doctor_t *d, const tr_folder_probe_t *p, const int64_t *s
 tr_status_t doctor_check_folder(doctor_t *d) {
     const char *dir = d->run.dir && d->run.dir[0] ? d->run.dir : "runs";
     tr_folder_probe_t p = {.fd = -1};
-    int64_t *states = NULL;
-    tr_status_t opened = TR_OK;
+    char path[4096] = "";
+    int64_t mine = TR_LOCK_WORKS, *states = NULL; /* tr_lock_state_t of each rank */
+    tr_status_t status = TR_OK, opened = TR_OK;
     TR_TRY(tr_alloc((size_t)d->info->size * sizeof *states, "states of locks", &states));
     if (d->info->rank == 0) opened = tr_folder_probe_open(dir, &p);
     if (opened != TR_OK) {
-        doctor_find(d, "folder", DOCTOR_ERROR, opened, remedy_of(opened), "%s",
+        doctor_find(d, "folder", DOCTOR_ERROR, opened, folder_remedy(opened), "%s",
                     tr_error_last()->message);
         tr_error_clear();
     }
-    const tr_status_t status =
-        try_lock_elsewhere(d, opened == TR_OK && d->info->rank == 0 ? p.file : "", states);
-    if (status == TR_OK && d->info->rank == 0) {
-        if (opened == TR_OK) check_write(d, &p);
-        if (opened == TR_OK) check_lock(d, &p, states);
-        if (p.folder[0]) check_room(d, &p);
+    /* Do the first ranks of the other nodes see the lock held by rank 0? */
+    if (opened == TR_OK && d->info->rank == 0) snprintf(path, sizeof path, "%s", p.file);
+    TR_TRY_GOTO(tr_world_broadcast(d->world, path, sizeof path, 0), done);
+    if (path[0] && d->info->node > 0 && d->info->local_rank == 0) mine = tr_folder_probe_try(path);
+    TR_TRY_GOTO(tr_world_allgather(d->world, &mine, sizeof mine, states), done);
+    if (d->info->rank == 0 && opened == TR_OK) {
+        const bool slow = p.sync_sec > SLOW_SYNC_SEC;
+        doctor_find(d, "folder", slow ? DOCTOR_WARNING : DOCTOR_OK, TR_OK,
+                    slow ? "Checkpoints will take long: choose a faster file system for run.dir."
+                         : NULL,
+                    "write, fsync and rename of 1 MiB in %s: %.3f s", p.folder, p.sync_sec);
+        folder_check_lock(d, &p, states);
     }
+    if (d->info->rank == 0 && p.folder[0]) folder_check_room(d, &p);
+done:
     tr_folder_probe_close(&p);
     tr_free(&states);
     return status;

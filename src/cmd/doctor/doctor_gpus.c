@@ -5,49 +5,41 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Cores of a list as the kernel writes it: "0-3,8". */
-static void parse_cores(const char *list, cpu_set_t *out) {
-    CPU_ZERO(out);
+/* Whether the rank has none of the cores near its GPU. */
+static bool gpus_is_far(const doctor_rank_t *rank) {
+    cpu_set_t near, both;
+    CPU_ZERO(&near);
+    /* a list as the kernel writes it: "0-3,8" */
+    const char *list = rank->near_cores;
     for (char *end; *list >= '0' && *list <= '9'; list = *end == ',' ? end + 1 : end) {
         const long first = strtol(list, &end, 10),
                    last = *end == '-' ? strtol(end + 1, &end, 10) : first;
         for (long core = first; core <= last && core < CPU_SETSIZE; core++)
-            CPU_SET((size_t)core, out);
+            CPU_SET((size_t)core, &near);
     }
-}
-
-static bool is_far(const doctor_rank_t *rank) {
-    cpu_set_t near, both;
-    parse_cores(rank->near_cores, &near);
     CPU_AND(&both, &near, &rank->cores);
     return CPU_COUNT(&near) > 0 && CPU_COUNT(&both) == 0;
 }
 
 /* Of several ranks on a node, one that sees only a part of the node's GPUs. */
-static bool is_blind(const doctor_t *d, const doctor_rank_t *rank) {
+static bool gpus_is_blind(const doctor_t *d, const doctor_rank_t *rank) {
     if (rank->visible == 0 || rank->siblings <= rank->visible) return false;
     for (int r = 0; r < d->info->size; r++)
         if (d->ranks[r].node == rank->node && d->ranks[r].rank != rank->rank) return true;
     return false;
 }
 
-typedef struct {
-    const doctor_rank_t *first; /* NULL: none */
-    int count;
-} those_t;
-
-static void add(those_t *t, const doctor_rank_t *rank) {
-    if (t->count++ == 0) t->first = rank;
-}
-
 void doctor_check_gpus(doctor_t *d) {
-    those_t far = {0}, blind = {0};
+    struct {
+        const doctor_rank_t *first; /* NULL: none */
+        int count;
+    } far = {0}, blind = {0};
     bool any = false;
     for (int r = 0; r < d->info->size; r++) {
         const doctor_rank_t *rank = &d->ranks[r];
         any |= rank->visible > 0;
-        if (is_far(rank)) add(&far, rank);
-        if (is_blind(d, rank)) add(&blind, rank);
+        if (gpus_is_far(rank) && far.count++ == 0) far.first = rank;
+        if (gpus_is_blind(d, rank) && blind.count++ == 0) blind.first = rank;
     }
     if (far.first) {
         char cores[128];
