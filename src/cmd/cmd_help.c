@@ -24,39 +24,39 @@ typedef struct {
     bool (*at)(size_t index, entry_t *out);
 } list_t;
 
-static bool layer_at(size_t i, entry_t *out) {
+static bool help_layer_at(size_t i, entry_t *out) {
     size_t count;
     const tr_layer_t *const *all = tr_layer_list(&count);
     if (i < count) *out = (entry_t){all[i]->name, all[i]->help, all[i], NULL};
     return i < count;
 }
-static bool model_at(size_t i, entry_t *out) {
+static bool help_model_at(size_t i, entry_t *out) {
     const tr_model_t *model = tr_model_at(i);
     if (model) *out = (entry_t){model->name, model->help, NULL, NULL};
     return model != NULL;
 }
-static bool optimizer_at(size_t i, entry_t *out) {
+static bool help_optimizer_at(size_t i, entry_t *out) {
     const tr_optimizer_t *optimizer = tr_optimizer_at(i);
     if (optimizer) *out = (entry_t){optimizer->name, optimizer->help, NULL, NULL};
     return optimizer != NULL;
 }
-static bool schedule_at(size_t i, entry_t *out) {
+static bool help_schedule_at(size_t i, entry_t *out) {
     const char *help = NULL, *name = tr_schedule_at(i, &help);
     if (name) *out = (entry_t){name, help, NULL, NULL};
     return name != NULL;
 }
-static bool dataset_at(size_t i, entry_t *out) {
+static bool help_dataset_at(size_t i, entry_t *out) {
     const tr_dataset_ops_t *dataset = tr_dataset_at(i);
     if (dataset) *out = (entry_t){dataset->name, dataset->help, NULL, NULL};
     return dataset != NULL;
 }
-static bool device_at(size_t i, entry_t *out) {
+static bool help_device_at(size_t i, entry_t *out) {
     size_t count;
     const tr_backend_t *const *all = tr_backend_list(&count);
     if (i < count) *out = (entry_t){all[i]->name, all[i]->help, NULL, NULL};
     return i < count;
 }
-static bool command_at(size_t i, entry_t *out) {
+static bool help_command_at(size_t i, entry_t *out) {
     size_t count;
     const cmd_command_t *const *all = cmd_list(&count);
     if (i < count) *out = (entry_t){all[i]->name, all[i]->summary, NULL, all[i]};
@@ -64,13 +64,13 @@ static bool command_at(size_t i, entry_t *out) {
 }
 
 static const list_t lists[] = {
-    {"commands", "What trainer can do: trainer NAME ...", command_at},
-    {"layers", "Layers for model.layers, with model.type = sequential", layer_at},
-    {"models", "model.type", model_at},
-    {"optimizers", "optimizer.type", optimizer_at},
-    {"schedules", "schedule.type", schedule_at},
-    {"datasets", "data.format", dataset_at},
-    {"devices", "device", device_at},
+    {"commands", "What trainer can do: trainer NAME ...", help_command_at},
+    {"layers", "Layers for model.layers, with model.type = sequential", help_layer_at},
+    {"models", "model.type", help_model_at},
+    {"optimizers", "optimizer.type", help_optimizer_at},
+    {"schedules", "schedule.type", help_schedule_at},
+    {"datasets", "data.format", help_dataset_at},
+    {"devices", "device", help_device_at},
 };
 
 static int help_width(void) {
@@ -141,9 +141,9 @@ static tr_status_t help_print_overview(void) {
            "  mpirun -np 4 trainer configs/mnist_cnn.ini data.train=mnist.h5\n"
            "  srun trainer CONFIG.ini [key=value ...]\n\nCommands\n",
            cmd_version);
-    for (size_t i = 0; command_at(i, &entry); i++)
+    for (size_t i = 0; help_command_at(i, &entry); i++)
         if ((int)strlen(entry.name) > longest) longest = (int)strlen(entry.name);
-    for (size_t i = 0; command_at(i, &entry); i++) {
+    for (size_t i = 0; help_command_at(i, &entry); i++) {
         int at = printf("  %-*s  ", longest, entry.name);
         help_print_wrapped(entry.help, at, at, help_width());
     }
@@ -245,7 +245,7 @@ tr_status_t cmd_help_print(const char *name) {
         if (strcmp(lists[l].topic, name) != 0) continue;
         printf("%s\n\n", lists[l].title);
         for (size_t i = 0; lists[l].at(i, &entry); i++) help_print_entry(&entry);
-        if (lists[l].at == layer_at) help_print_common_fields();
+        if (lists[l].at == help_layer_at) help_print_common_fields();
         return TR_OK;
     }
     /* The entries of that name: "conv", "adamw"; "linear" is a layer and a schedule. */

@@ -1,4 +1,4 @@
-/* trainer train CONFIG.ini [key=value ...] */
+/* trainer train CONFIG.ini: trains a model. Also holds the signals that stop it until then. */
 #include "cmd.h"
 #include "trainer/log.h"
 #include "trainer/train.h"

@@ -15,13 +15,6 @@ bool cmd_json_is_stdout(const char *path) {
     return path && strcmp(path, "-") == 0;
 }
 
-/* Writes to `place`, which takes the name `path` at the end if that is another. */
-static bool write_text(const char *text, FILE *file, const char *place, const char *path) {
-    bool written = file && fputs(text, file) != EOF && fflush(file) == 0;
-    if (file && file != stdout && fclose(file) != 0) written = false;
-    return written && (place == path || rename(place, path) == 0);
-}
-
 tr_status_t cmd_text_write(const char *option, const char *path, const char *text) {
     char temporary[4096];
     struct stat found;
@@ -34,7 +27,9 @@ tr_status_t cmd_text_write(const char *option, const char *path, const char *tex
     FILE *file = to_stdout  ? stdout
                  : in_place ? fopen(path, "we") /* a pipe */
                             : tr_create_stream(temporary);
-    if (write_text(text, file, in_place ? path : temporary, path)) return TR_OK;
+    bool written = file && fputs(text, file) != EOF && fflush(file) == 0;
+    if (file && file != stdout && fclose(file) != 0) written = false;
+    if (written && (in_place || rename(temporary, path) == 0)) return TR_OK;
     const int reason = errno;
     if (!in_place) (void)unlink(temporary);
     return TR_FAIL(tr_status_of_errno(reason), "%s %s cannot be written: %s", option, path,

@@ -1,3 +1,4 @@
+/* Facts about the machine: libraries that are loaded, cores and NUMA nodes. */
 #include "machine.h"
 #include "base/mem.h"
 
@@ -9,26 +10,26 @@
 
 /* -- libraries --------------------------------------------------------------------------------- */
 
-static void mpi_version(void *function, char *text, size_t bytes) {
+static void machine_mpi_version(void *function, char *text, size_t bytes) {
     char full[8192] = ""; /* at least MPI_MAX_LIBRARY_VERSION_STRING */
     int length = 0;
     ((int (*)(char *, int *))function)(full, &length);
     snprintf(text, bytes, "%.*s", (int)strcspn(full, ",\n"), full);
 }
-static void hdf5_version(void *function, char *text, size_t bytes) {
+static void machine_hdf5_version(void *function, char *text, size_t bytes) {
     unsigned v[3] = {0};
     ((int (*)(unsigned *, unsigned *, unsigned *))function)(&v[0], &v[1], &v[2]);
     snprintf(text, bytes, "%u.%u.%u", v[0], v[1], v[2]);
 }
-static void dnnl_version(void *function, char *text, size_t bytes) {
+static void machine_dnnl_version(void *function, char *text, size_t bytes) {
     /* dnnl_version_t begins with major, minor, patch */
     const int *v = ((const int *(*)(void))function)();
     snprintf(text, bytes, "%d.%d.%d", v[0], v[1], v[2]);
 }
-static void text_version(void *function, char *text, size_t bytes) {
+static void machine_text_version(void *function, char *text, size_t bytes) {
     snprintf(text, bytes, "%s", ((const char *(*)(void))function)());
 }
-static void xxhash_version(void *function, char *text, size_t bytes) {
+static void machine_xxhash_version(void *function, char *text, size_t bytes) {
     unsigned v = ((unsigned (*)(void))function)();
     snprintf(text, bytes, "%u.%u.%u", v / 10000, v / 100 % 100, v % 100);
 }
@@ -38,12 +39,12 @@ static const struct {
     void (*version)(void *function, char *text, size_t bytes);
 } libraries[] = {
     /* may be called before MPI_Init (MPI 3.1, 8.1.1) */
-    {"MPI", "MPI_Get_library_version", mpi_version},
-    {"HDF5", "H5get_libversion", hdf5_version},
-    {"oneDNN", "dnnl_version", dnnl_version},
-    {"jansson", "jansson_version_str", text_version},
-    {"xxHash", "XXH_versionNumber", xxhash_version},
-    {"zlib", "zlibVersion", text_version},
+    {"MPI", "MPI_Get_library_version", machine_mpi_version},
+    {"HDF5", "H5get_libversion", machine_hdf5_version},
+    {"oneDNN", "dnnl_version", machine_dnnl_version},
+    {"jansson", "jansson_version_str", machine_text_version},
+    {"xxHash", "XXH_versionNumber", machine_xxhash_version},
+    {"zlib", "zlibVersion", machine_text_version},
 };
 
 const char *cmd_library_name(size_t index) {
@@ -76,7 +77,7 @@ int cmd_format_cores(const cpu_set_t *set, char *text, size_t bytes) {
 }
 
 /* Parses a list in the kernel's format: "0-3,8". */
-static bool has_core_of(const char *list, const cpu_set_t *set) {
+static bool machine_has_core_of(const char *list, const cpu_set_t *set) {
     for (char *end; *list >= '0' && *list <= '9'; list = *end == ',' ? end + 1 : end) {
         const long first = strtol(list, &end, 10),
                    last = *end == '-' ? strtol(end + 1, &end, 10) : first;
@@ -96,7 +97,7 @@ void cmd_format_numa(const cpu_set_t *set, char *text, size_t bytes) {
         FILE *file = fopen(path, "r");
         missing = file ? 0 : missing + 1; /* numbers may have gaps */
         if (!file) continue;
-        if (fgets(list, sizeof list, file) && has_core_of(list, set) && used < bytes)
+        if (fgets(list, sizeof list, file) && machine_has_core_of(list, set) && used < bytes)
             used += (size_t)snprintf(text + used, bytes - used, "%s%d", used ? "," : "", node);
         fclose(file);
     }

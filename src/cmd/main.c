@@ -120,7 +120,7 @@ static int main_end(tr_status_t status) {
     return (int)status;
 }
 
-static bool is_config(const char *name) {
+static bool main_is_config(const char *name) {
     size_t length = strlen(name);
     return (length > 4 && strcmp(name + length - 4, ".ini") == 0) || strchr(name, '/') ||
            access(name, F_OK) == 0;
@@ -129,7 +129,7 @@ static bool is_config(const char *name) {
 static tr_status_t main_find_command(const char *name, const cmd_command_t **out) {
     const char *names[TR_COUNT(commands)];
     *out = cmd_find(name);
-    if (!*out && is_config(name)) *out = &cmd_train; /* trainer CONFIG.ini ... */
+    if (!*out && main_is_config(name)) *out = &cmd_train; /* trainer CONFIG.ini ... */
     if (*out) return TR_OK;
     for (size_t i = 0; i < TR_COUNT(commands); i++) names[i] = commands[i]->name;
     const char *nearest = tr_nearest(name, names, TR_COUNT(names));
@@ -206,7 +206,7 @@ static tr_status_t main_run(int argc, char **argv) {
 
 int main(int argc, char **argv) {
     const cmd_command_t *command = argc > 1 ? cmd_find(argv[1]) : NULL;
-    cmd_train_signals(command ? command == &cmd_train : argc > 1 && is_config(argv[1]));
+    cmd_train_signals(command ? command == &cmd_train : argc > 1 && main_is_config(argv[1]));
     signal(SIGXFSZ, SIG_IGN); /* beyond a file size limit, writes fail with an error */
     tr_h5_own_process();
     int code = main_end(main_run(argc, argv));

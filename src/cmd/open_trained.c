@@ -1,3 +1,4 @@
+/* Opens the world, a configuration and a trained model. */
 #include "open_trained.h"
 #include "weights/huggingface.h"
 #include "trainer/log.h"

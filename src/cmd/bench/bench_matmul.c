@@ -23,54 +23,56 @@ typedef struct {
     void *a, *b, *c; /* on the device */
     void *host;      /* what copies use: pinned or pageable */
     void *pinned, *pageable;
-} matmul_t;
-typedef tr_status_t (*matmul_fn)(matmul_t *w);
+} bench_work_t;
+typedef tr_status_t (*bench_work_fn)(bench_work_t *w);
 
-static tr_status_t matmul_sync(const matmul_t *w) {
+static tr_status_t bench_work_sync(const bench_work_t *w) {
     return w->device->ops->stream_sync(w->device, w->stream);
 }
 
-static tr_status_t matmul_run_block(matmul_t *w, matmul_fn work, int runs, double *out_sec) {
+static tr_status_t bench_work_run_block(bench_work_t *w, bench_work_fn work, int runs,
+                                        double *out_sec) {
     const double began = tr_clock_sec();
     for (int i = 0; i < runs; i++) TR_TRY(work(w));
-    TR_TRY(matmul_sync(w));
+    TR_TRY(bench_work_sync(w));
     *out_sec = (tr_clock_sec() - began) / runs;
     return TR_OK;
 }
 
 /* Blocks of runs without a wait in between, as in training; the median block. */
-static tr_status_t matmul_time(matmul_t *w, matmul_fn work, double *out_sec) {
+static tr_status_t bench_work_time(bench_work_t *w, bench_work_fn work, double *out_sec) {
     double once = 0, sec[BLOCKS];
-    TR_TRY(matmul_run_block(w, work, WARM, &once));
-    TR_TRY(matmul_run_block(w, work, 1, &once));
+    TR_TRY(bench_work_run_block(w, work, WARM, &once));
+    TR_TRY(bench_work_run_block(w, work, 1, &once));
     const int runs = (int)fmin(MOST_RUNS, fmax(1, BLOCK_SEC / once));
-    for (int i = 0; i < BLOCKS; i++) TR_TRY(matmul_run_block(w, work, runs, &sec[i]));
+    for (int i = 0; i < BLOCKS; i++) TR_TRY(bench_work_run_block(w, work, runs, &sec[i]));
     tr_sort(sec, BLOCKS);
     *out_sec = sec[BLOCKS / 2];
     return TR_OK;
 }
 
-static tr_status_t matmul_copy(matmul_t *w, void *to, const void *from, tr_copy_kind_t kind) {
+static tr_status_t bench_work_copy(bench_work_t *w, void *to, const void *from,
+                                   tr_copy_kind_t kind) {
     return w->device->ops->copy(w->device, w->stream, to, from, w->bytes, kind);
 }
 
-static tr_status_t matmul_multiply(matmul_t *w) {
+static tr_status_t bench_work_multiply(bench_work_t *w) {
     return w->device->ops->kernels[TR_K_MATMUL].run(w->device, w->stream, &w->call);
 }
-static tr_status_t matmul_copy_to(matmul_t *w) {
-    TR_TRY(matmul_copy(w, w->a, w->host, TR_COPY_TO_DEVICE));
-    return matmul_copy(w, w->b, w->host, TR_COPY_TO_DEVICE);
+static tr_status_t bench_work_copy_to(bench_work_t *w) {
+    TR_TRY(bench_work_copy(w, w->a, w->host, TR_COPY_TO_DEVICE));
+    return bench_work_copy(w, w->b, w->host, TR_COPY_TO_DEVICE);
 }
-static tr_status_t matmul_copy_from(matmul_t *w) {
-    return matmul_copy(w, w->host, w->c, TR_COPY_TO_HOST);
+static tr_status_t bench_work_copy_from(bench_work_t *w) {
+    return bench_work_copy(w, w->host, w->c, TR_COPY_TO_HOST);
 }
-static tr_status_t matmul_copy_inside(matmul_t *w) {
-    return matmul_copy(w, w->b, w->a, TR_COPY_ON_DEVICE);
+static tr_status_t bench_work_copy_inside(bench_work_t *w) {
+    return bench_work_copy(w, w->b, w->a, TR_COPY_ON_DEVICE);
 }
 
 /* Numbers from -1 to 1 with a period of a few thousand. With zeros, a GPU would use less power and
  * run faster. */
-static void matmul_fill(void *data, tr_dtype_t dtype, int64_t count) {
+static void bench_work_fill(void *data, tr_dtype_t dtype, int64_t count) {
     enum { PERIOD = 4093 };
     tr_rng_t rng = tr_rng_make(1, TR_RNG_TEST, 0, 0);
     for (int64_t i = 0; i < count; i++) {
@@ -88,14 +90,14 @@ static void matmul_fill(void *data, tr_dtype_t dtype, int64_t count) {
     }
 }
 
-static tr_status_t matmul_open_memory(matmul_t *w) {
+static tr_status_t bench_work_open_memory(bench_work_t *w) {
     const tr_device_ops_t *ops = w->device->ops;
     TR_TRY(ops->stream_create(w->device, "bench", TR_PRIORITY_NORMAL, &w->stream));
     TR_TRY(ops->alloc(w->device, w->bytes, 0, &w->a));
     return ops->alloc(w->device, w->bytes, 0, &w->b);
 }
 
-static tr_status_t matmul_open(matmul_t *w, tr_dtype_t dtype, int64_t n) {
+static tr_status_t bench_work_open(bench_work_t *w, tr_dtype_t dtype, int64_t n) {
     const tr_device_ops_t *ops = w->device->ops;
     const tr_view_t matrix = {.dtype = dtype, .shape = TR_SHAPE(n, n)};
     tr_plan_t plan;
@@ -110,7 +112,7 @@ static tr_status_t matmul_open(matmul_t *w, tr_dtype_t dtype, int64_t n) {
     for (int i = 2; i < TR_KERNEL_MAX_IN; i++) w->call.in[i].shape.ndim = -1;
     for (int i = 1; i < TR_KERNEL_MAX_OUT; i++) w->call.out[i].shape.ndim = -1;
     TR_TRY(tr_plan_get(w->device, TR_K_MATMUL, &w->call, sizeof w->attr, &plan));
-    TR_TRY(matmul_open_memory(w));
+    TR_TRY(bench_work_open_memory(w));
     TR_TRY(ops->alloc(w->device, w->bytes, 0, &w->c));
     TR_TRY(ops->host_alloc(w->device, w->bytes, &w->pinned));
     TR_TRY(tr_alloc(w->bytes, "a matrix", &w->pageable));
@@ -118,14 +120,14 @@ static tr_status_t matmul_open(matmul_t *w, tr_dtype_t dtype, int64_t n) {
         TR_TRY(ops->alloc(w->device, plan.scratch_bytes, 0, &w->call.scratch));
     w->call.state = plan.state;
     w->call.in[0].data = w->a, w->call.in[1].data = w->b, w->call.out[0].data = w->c;
-    matmul_fill(w->pinned, dtype, n * n);
+    bench_work_fill(w->pinned, dtype, n * n);
     memcpy(w->pageable, w->pinned, w->bytes);
     w->host = w->pinned;
-    TR_TRY(matmul_copy_to(w));
-    return matmul_sync(w);
+    TR_TRY(bench_work_copy_to(w));
+    return bench_work_sync(w);
 }
 
-static void matmul_close(matmul_t *w) {
+static void bench_work_close(bench_work_t *w) {
     const tr_device_ops_t *ops = w->device->ops;
     void *const memory[] = {w->a, w->b, w->c, w->call.scratch};
     for (size_t i = 0; i < TR_COUNT(memory); i++)
@@ -135,33 +137,33 @@ static void matmul_close(matmul_t *w) {
     tr_free(&w->pageable);
 }
 
-static tr_status_t matmul_time_copies(matmul_t *w, void *host, bench_copies_t *out) {
+static tr_status_t bench_work_time_copies(bench_work_t *w, void *host, bench_copies_t *out) {
     *out = (bench_copies_t){NAN, NAN};
     if (w->device->host_visible) return TR_OK;
     w->host = host;
-    TR_TRY(matmul_time(w, matmul_copy_to, &out->to_sec));
-    return matmul_time(w, matmul_copy_from, &out->from_sec);
+    TR_TRY(bench_work_time(w, bench_work_copy_to, &out->to_sec));
+    return bench_work_time(w, bench_work_copy_from, &out->from_sec);
 }
 
 tr_status_t bench_time_product(tr_device_t *device, tr_dtype_t dtype, int64_t n,
                                bench_product_t *out) {
-    matmul_t w = {.device = device};
-    tr_status_t status = matmul_open(&w, dtype, n);
-    if (status == TR_OK) status = matmul_time(&w, matmul_multiply, &out->product_sec);
-    if (status == TR_OK) status = matmul_time_copies(&w, w.pinned, &out->pinned);
-    if (status == TR_OK) status = matmul_time_copies(&w, w.pageable, &out->pageable);
-    matmul_close(&w);
+    bench_work_t w = {.device = device};
+    tr_status_t status = bench_work_open(&w, dtype, n);
+    if (status == TR_OK) status = bench_work_time(&w, bench_work_multiply, &out->product_sec);
+    if (status == TR_OK) status = bench_work_time_copies(&w, w.pinned, &out->pinned);
+    if (status == TR_OK) status = bench_work_time_copies(&w, w.pageable, &out->pageable);
+    bench_work_close(&w);
     return status;
 }
 
 tr_status_t bench_copy_rate(tr_device_t *device, double *out_bytes_per_sec) {
-    matmul_t w = {.device = device, .bytes = COPY_BYTES};
+    bench_work_t w = {.device = device, .bytes = COPY_BYTES};
     double sec = NAN;
-    tr_status_t status = matmul_open_memory(&w);
+    tr_status_t status = bench_work_open_memory(&w);
     if (status == TR_OK) status = device->ops->zero(device, w.stream, w.a, w.bytes);
     if (status == TR_OK) status = device->ops->zero(device, w.stream, w.b, w.bytes);
-    if (status == TR_OK) status = matmul_time(&w, matmul_copy_inside, &sec);
+    if (status == TR_OK) status = bench_work_time(&w, bench_work_copy_inside, &sec);
     *out_bytes_per_sec = 2 * (double)COPY_BYTES / sec;
-    matmul_close(&w);
+    bench_work_close(&w);
     return status;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* sec[repeats][n]: one row for each run of the program. */
-static tr_status_t summarize(const double *sec, int n, int repeats, bench_op_t *out) {
+static tr_status_t bench_summarize(const double *sec, int n, int repeats, bench_op_t *out) {
     double *of_op = NULL;
     TR_TRY(tr_alloc((size_t)repeats * sizeof *of_op, "op times", &of_op));
     for (int i = 0; i < n; i++) {
@@ -28,14 +28,14 @@ tr_status_t bench_time_ops(tr_graph_t *g, int program, int repeats, bench_op_t *
     TR_TRY_GOTO(tr_alloc((size_t)n * (size_t)repeats * sizeof *sec, "op times", &sec), done);
     for (int k = 0; k < repeats; k++)
         TR_TRY_GOTO(tr_program_profile(g, program, sec + (size_t)k * (size_t)n), done);
-    status = summarize(sec, n, repeats, *out);
+    status = bench_summarize(sec, n, repeats, *out);
 done:
     tr_free(&sec);
     if (status != TR_OK) tr_free(out);
     return status;
 }
 
-static void add_ops(json_t *to, const tr_session_t *s, const bench_op_t *times) {
+static void bench_add_ops(json_t *to, const tr_session_t *s, const bench_op_t *times) {
     json_t *ops = json_array(), *buckets = json_array();
     for (int i = 0; i < tr_program_op_count(s->g, s->last); i++) {
         const tr_op_t *op = tr_program_op(s->g, s->last, i);
@@ -64,7 +64,7 @@ tr_status_t bench_add_timeline(json_t *to, const tr_session_t *s, const bench_op
     json_object_set_new(to, "config", json_string(config.text));
     json_object_set_new(to, "slots", json_integer(s->slot_count));
     json_object_set_new(to, "compute_sec", compute);
-    add_ops(to, s, op);
+    bench_add_ops(to, s, op);
     tr_str_free(&config);
     return TR_OK;
 }

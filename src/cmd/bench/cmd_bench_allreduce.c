@@ -31,11 +31,11 @@ typedef struct {
     int row_count;
 } bench_allreduce_t;
 
-static double allreduce_algorithm_gbs(const allreduce_row_t *row) {
+static double bench_allreduce_algorithm_gbs(const allreduce_row_t *row) {
     return tr_probe_algorithm_bandwidth(row->bytes, row->times.median_sec) / 1e9;
 }
 
-static double allreduce_bus_gbs(const allreduce_row_t *row, int ranks) {
+static double bench_allreduce_bus_gbs(const allreduce_row_t *row, int ranks) {
     return tr_probe_bus_bandwidth(row->bytes, row->times.median_sec, ranks) / 1e9;
 }
 
@@ -50,7 +50,7 @@ static void bench_allreduce_print(const bench_allreduce_t *b) {
         const allreduce_row_t *row = &b->rows[i];
         printf("%12lld %6lld %12.2f %12.2f %12.4f %12.4f\n", (long long)row->bytes,
                (long long)row->times.runs, row->times.median_sec * 1e6, row->times.p90_sec * 1e6,
-               allreduce_algorithm_gbs(row), allreduce_bus_gbs(row, info->size));
+               bench_allreduce_algorithm_gbs(row), bench_allreduce_bus_gbs(row, info->size));
     }
 }
 
@@ -60,11 +60,12 @@ static tr_status_t bench_allreduce_write_json(const bench_allreduce_t *b, const 
     json_t *sizes = json_array();
     for (int i = 0; i < b->row_count; i++) {
         const allreduce_row_t *row = &b->rows[i];
-        json_array_append_new(
-            sizes, json_pack("{s:I, s:f, s:f, s:f, s:f}", "bytes", (json_int_t)row->bytes,
-                             "median_us", row->times.median_sec * 1e6, "p90_us",
-                             row->times.p90_sec * 1e6, "algbw_gbs", allreduce_algorithm_gbs(row),
-                             "busbw_gbs", allreduce_bus_gbs(row, info->size)));
+        json_array_append_new(sizes, json_pack("{s:I, s:f, s:f, s:f, s:f}", "bytes",
+                                               (json_int_t)row->bytes, "median_us",
+                                               row->times.median_sec * 1e6, "p90_us",
+                                               row->times.p90_sec * 1e6, "algbw_gbs",
+                                               bench_allreduce_algorithm_gbs(row), "busbw_gbs",
+                                               bench_allreduce_bus_gbs(row, info->size)));
     }
     return cmd_json_write(json_pack("{s:s, s:i, s:i, s:s, s:o}", "kind", "allreduce", "ranks",
                                     info->size, "nodes", info->nodes, "engine",

@@ -7,7 +7,7 @@
 
 #define SLOW_SYNC_SEC 1.0
 
-static const char *folder_remedy(tr_status_t code) {
+static const char *doctor_folder_remedy(tr_status_t code) {
     if (code == TR_ERR_PERMISSION) return "Choose a run.dir that you may write to.";
     if (code == TR_ERR_IO)
         return "Free some space, look at quotas (quota -s, lfs quota) and at limits (ulimit -f), "
@@ -17,7 +17,7 @@ static const char *folder_remedy(tr_status_t code) {
 }
 
 /* The free space, and what checkpoints of CONFIG take. */
-static void folder_check_room(doctor_t *d, const tr_folder_probe_t *p) {
+static void doctor_folder_check_room(doctor_t *d, const tr_folder_probe_t *p) {
     const tr_memory_plan_t m = d->s ? tr_graph_memory(d->s->g) : (tr_memory_plan_t){0};
     const double one = (double)(m.params + m.optim_state + m.model_state), /* without headers */
         free_bytes = (double)p->free_bytes;
@@ -31,7 +31,7 @@ static void folder_check_room(doctor_t *d, const tr_folder_probe_t *p) {
     else if (one <= 0)
         doctor_find(d, "room", DOCTOR_OK, TR_OK, NULL, "%s free in %s", left, p->folder);
     else if (free_bytes < one)
-        doctor_find(d, "room", DOCTOR_ERROR, TR_ERR_IO, folder_remedy(TR_ERR_IO),
+        doctor_find(d, "room", DOCTOR_ERROR, TR_ERR_IO, doctor_folder_remedy(TR_ERR_IO),
                     "%s free in %s, a checkpoint takes %s", left, p->folder,
                     tr_format_bytes(one, b));
     else if (free_bytes < one * (double)keep)
@@ -45,7 +45,8 @@ static void folder_check_room(doctor_t *d, const tr_folder_probe_t *p) {
                     p->folder, tr_format_bytes(one, b));
 }
 
-static void folder_check_lock(doctor_t *d, const tr_folder_probe_t *p, const int64_t *states) {
+static void doctor_folder_check_lock(doctor_t *d, const tr_folder_probe_t *p,
+                                     const int64_t *states) {
     tr_lock_state_t worst = p->lock;
     const char *host = d->info->host;
     for (int r = 0; r < d->info->size; r++)
@@ -76,7 +77,7 @@ tr_status_t doctor_check_folder(doctor_t *d) {
     TR_TRY(tr_alloc((size_t)d->info->size * sizeof *states, "states of locks", &states));
     if (d->info->rank == 0) opened = tr_folder_probe_open(dir, &p);
     if (opened != TR_OK) {
-        doctor_find(d, "folder", DOCTOR_ERROR, opened, folder_remedy(opened), "%s",
+        doctor_find(d, "folder", DOCTOR_ERROR, opened, doctor_folder_remedy(opened), "%s",
                     tr_error_last()->message);
         tr_error_clear();
     }
@@ -91,9 +92,9 @@ tr_status_t doctor_check_folder(doctor_t *d) {
                     slow ? "Checkpoints will take long: choose a faster file system for run.dir."
                          : NULL,
                     "write, fsync and rename of 1 MiB in %s: %.3f s", p.folder, p.sync_sec);
-        folder_check_lock(d, &p, states);
+        doctor_folder_check_lock(d, &p, states);
     }
-    if (d->info->rank == 0 && p.folder[0]) folder_check_room(d, &p);
+    if (d->info->rank == 0 && p.folder[0]) doctor_folder_check_room(d, &p);
 done:
     tr_folder_probe_close(&p);
     tr_free(&states);

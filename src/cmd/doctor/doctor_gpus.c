@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Whether the rank has none of the cores near its GPU. */
-static bool gpus_is_far(const doctor_rank_t *rank) {
+static bool doctor_gpus_is_far(const doctor_rank_t *rank) {
     cpu_set_t near, both;
     CPU_ZERO(&near);
     /* a list as the kernel writes it: "0-3,8" */
@@ -22,7 +22,7 @@ static bool gpus_is_far(const doctor_rank_t *rank) {
 }
 
 /* Of several ranks on a node, one that sees only a part of the node's GPUs. */
-static bool gpus_is_blind(const doctor_t *d, const doctor_rank_t *rank) {
+static bool doctor_gpus_is_blind(const doctor_t *d, const doctor_rank_t *rank) {
     if (rank->visible == 0 || rank->siblings <= rank->visible) return false;
     for (int r = 0; r < d->info->size; r++)
         if (d->ranks[r].node == rank->node && d->ranks[r].rank != rank->rank) return true;
@@ -38,8 +38,8 @@ void doctor_check_gpus(doctor_t *d) {
     for (int r = 0; r < d->info->size; r++) {
         const doctor_rank_t *rank = &d->ranks[r];
         any |= rank->visible > 0;
-        if (gpus_is_far(rank) && far.count++ == 0) far.first = rank;
-        if (gpus_is_blind(d, rank) && blind.count++ == 0) blind.first = rank;
+        if (doctor_gpus_is_far(rank) && far.count++ == 0) far.first = rank;
+        if (doctor_gpus_is_blind(d, rank) && blind.count++ == 0) blind.first = rank;
     }
     if (far.first) {
         char cores[128];

@@ -10,13 +10,13 @@
 #define SLOW_LINK       2.0   /* times the median */
 #define LEAST_BANDWIDTH 110e6 /* bytes per second: less than gigabit Ethernet */
 
-static double network_bandwidth(double sec) {
+static double doctor_network_bandwidth(double sec) {
     return sec > 0 ? TR_PROBE_LARGE_BYTES / sec : 0;
 }
 
 /* -- timing ------------------------------------------------------------------------------------ */
 
-static tr_status_t network_time(doctor_t *d) {
+static tr_status_t doctor_network_time(doctor_t *d) {
     tr_collectives_t *c = NULL;
     tr_probe_t *probe = NULL;
     int *ring = NULL, count = 0;
@@ -45,46 +45,46 @@ done:
 /* -- judging ----------------------------------------------------------------------------------- */
 
 /* Place i of the ring belongs to link i and to the previous link: the better of their times. */
-static double network_best_of_place(const doctor_t *d, int i) {
+static double doctor_network_best_of_place(const doctor_t *d, int i) {
     const int before = (i + d->link_count - 1) % d->link_count;
     return fmin(d->links[i].large_sec, d->links[before].large_sec);
 }
 
 /* The slowest place of a ring of three or more nodes, if it is much slower than the others; else
  * -1. */
-static int network_slow_place(const doctor_t *d, double *out_median) {
+static int doctor_network_slow_place(const doctor_t *d, double *out_median) {
     const int count = d->link_count;
     double *sorted = NULL;
     int slowest = 0;
     if (d->info->nodes < 2 || count < 3) return -1;
     if (tr_alloc((size_t)count * sizeof *sorted, "times", &sorted) != TR_OK) return -1;
     for (int i = 0; i < count; i++) {
-        sorted[i] = network_best_of_place(d, i);
-        if (sorted[i] > network_best_of_place(d, slowest)) slowest = i;
+        sorted[i] = doctor_network_best_of_place(d, i);
+        if (sorted[i] > doctor_network_best_of_place(d, slowest)) slowest = i;
     }
     tr_sort(sorted, count);
     *out_median = sorted[(count - 1) / 2];
     tr_free(&sorted);
-    return network_best_of_place(d, slowest) > SLOW_LINK * *out_median ? slowest : -1;
+    return doctor_network_best_of_place(d, slowest) > SLOW_LINK * *out_median ? slowest : -1;
 }
 
-static void network_judge(doctor_t *d) {
+static void doctor_network_judge(doctor_t *d) {
     const tr_probe_link_t *fast = d->links, *slow = d->links;
     const char *between = d->info->nodes > 1 ? "nodes" : "ranks";
     double median = 0;
-    const int place = network_slow_place(d, &median);
+    const int place = doctor_network_slow_place(d, &median);
     for (int i = 1; i < d->link_count; i++) {
         if (d->links[i].large_sec < fast->large_sec) fast = &d->links[i];
         if (d->links[i].large_sec > slow->large_sec) slow = &d->links[i];
     }
-    const double least = network_bandwidth(slow->large_sec);
+    const double least = doctor_network_bandwidth(slow->large_sec);
     if (place >= 0)
         doctor_find(d, "network", DOCTOR_WARNING, TR_OK,
                     "Leave it out (--exclude=NODE), and report it to the administrators.",
                     "%s (rank %d) is slow: its best link has %.1f MB/s, the median is %.1f MB/s",
                     d->ranks[d->links[place].from].host, d->links[place].from,
-                    network_bandwidth(network_best_of_place(d, place)) / 1e6,
-                    network_bandwidth(median) / 1e6);
+                    doctor_network_bandwidth(doctor_network_best_of_place(d, place)) / 1e6,
+                    doctor_network_bandwidth(median) / 1e6);
     else if (least < LEAST_BANDWIDTH && d->info->nodes > 1)
         doctor_find(
             d, "network", DOCTOR_WARNING, TR_OK,
@@ -95,18 +95,18 @@ static void network_judge(doctor_t *d) {
     else
         doctor_find(d, "network", DOCTOR_OK, TR_OK, NULL,
                     "links between %s: 1 MiB at %.1f to %.1f MB/s", between, least / 1e6,
-                    network_bandwidth(fast->large_sec) / 1e6);
+                    doctor_network_bandwidth(fast->large_sec) / 1e6);
 }
 
 tr_status_t doctor_check_network(doctor_t *d) {
     if (d->info->size < 2) return TR_OK;
-    TR_TRY(network_time(d));
+    TR_TRY(doctor_network_time(d));
     doctor_find(d, "all-reduce", DOCTOR_OK, TR_OK, NULL,
                 "4 bytes in %.1f us, 1 MiB in %.1f us (%.1f MB/s of bus bandwidth), engine %s",
                 d->small.median_sec * 1e6, d->large.median_sec * 1e6,
                 tr_probe_bus_bandwidth(TR_PROBE_LARGE_BYTES, d->large.median_sec, d->info->size) /
                     1e6,
                 d->engine);
-    network_judge(d);
+    doctor_network_judge(d);
     return TR_OK;
 }

@@ -13,13 +13,13 @@
 
 /* -- gathering --------------------------------------------------------------------------------- */
 
-static void ranks_add_row(void *self, const char *name, const char *value) {
+static void doctor_ranks_add_row(void *self, const char *name, const char *value) {
     doctor_rank_t *mine = self;
     const size_t used = strlen(mine->report);
     snprintf(mine->report + used, sizeof mine->report - used, "%s\t%s\n", name, value);
 }
 
-static void ranks_read_version(const char *library, char *text, size_t bytes) {
+static void doctor_ranks_read_version(const char *library, char *text, size_t bytes) {
     for (size_t i = 0; cmd_library_name(i); i++) {
         char version[128];
         const char *path;
@@ -29,7 +29,7 @@ static void ranks_read_version(const char *library, char *text, size_t bytes) {
 }
 
 /* SLURM grants a job fewer cores than a node has; a container, fewer than it shows. */
-static int ranks_node_cores(void) {
+static int doctor_ranks_node_cores(void) {
     const char *granted = getenv("SLURM_CPUS_ON_NODE");
     const int limit = tr_host_cpu_limit();
     int64_t slurm;
@@ -49,14 +49,14 @@ tr_status_t doctor_gather_ranks(doctor_t *d) {
     mine->node = info->node;
     mine->local_rank = info->local_rank;
     mine->threads = d->device->threads;
-    mine->node_cores = ranks_node_cores();
+    mine->node_cores = doctor_ranks_node_cores();
     memcpy(mine->host, info->host, sizeof mine->host);
     snprintf(mine->device, sizeof mine->device, "%s", d->device->ops->name);
     snprintf(mine->description, sizeof mine->description, "%.159s", d->device->description);
     snprintf(mine->trainer, sizeof mine->trainer, "%s", cmd_version);
     snprintf(mine->mpi, sizeof mine->mpi, "%s", info->mpi_version);
-    ranks_read_version("HDF5", mine->hdf5, sizeof mine->hdf5);
-    ranks_read_version("oneDNN", mine->onednn, sizeof mine->onednn);
+    doctor_ranks_read_version("HDF5", mine->hdf5, sizeof mine->hdf5);
+    doctor_ranks_read_version("oneDNN", mine->onednn, sizeof mine->onednn);
     if (ops->place) {
         tr_device_place_t place = {0};
         ops->place(d->device, &place);
@@ -70,7 +70,7 @@ tr_status_t doctor_gather_ranks(doctor_t *d) {
     if (ops->measure_peak &&
         ops->measure_peak(d->device, TR_F32, &mine->flops, &mine->bytes) != TR_OK)
         mine->flops = mine->bytes = 0;
-    if (ops->report) (void)ops->report(d->device, ranks_add_row, mine);
+    if (ops->report) (void)ops->report(d->device, doctor_ranks_add_row, mine);
     status = tr_world_allgather(d->world, mine, sizeof *mine, d->ranks);
 done:
     tr_free(&mine);
@@ -87,7 +87,7 @@ typedef struct {
     cpu_set_t shared;           /* by these */
 } node_t;
 
-static void ranks_look_at_node(const doctor_t *d, int node, node_t *out) {
+static void doctor_ranks_look_at_node(const doctor_t *d, int node, node_t *out) {
     *out = (node_t){0};
     for (int r = 0; r < d->info->size; r++) {
         const doctor_rank_t *rank = &d->ranks[r];
@@ -108,7 +108,7 @@ static void ranks_look_at_node(const doctor_t *d, int node, node_t *out) {
 
 typedef enum { FEW_CORES, SHARED_CORES, MANY_THREADS, IDLE_CORES, PROBLEMS } problem_t;
 
-static problem_t ranks_problem(const node_t *n) {
+static problem_t doctor_ranks_problem(const node_t *n) {
     const int cores = CPU_COUNT(&n->cores);
     if (n->ranks > cores || n->ranks > n->first->node_cores) return FEW_CORES;
     if (n->threads > cores) return MANY_THREADS;
@@ -117,7 +117,7 @@ static problem_t ranks_problem(const node_t *n) {
     return PROBLEMS;
 }
 
-static void ranks_find_problem(doctor_t *d, problem_t problem, const node_t *n, int nodes) {
+static void doctor_ranks_find_problem(doctor_t *d, problem_t problem, const node_t *n, int nodes) {
     static const char *const remedies[] = {
         [FEW_CORES] =
             "Start at most one rank per core: --ntasks-per-node and --cpus-per-task with "
@@ -149,12 +149,12 @@ void doctor_check_cores(doctor_t *d) {
     int nodes[PROBLEMS + 1] = {0};
     for (int i = 0; i < d->info->nodes; i++) {
         node_t n;
-        ranks_look_at_node(d, i, &n);
-        const problem_t problem = ranks_problem(&n);
+        doctor_ranks_look_at_node(d, i, &n);
+        const problem_t problem = doctor_ranks_problem(&n);
         if (nodes[problem]++ == 0 && problem < PROBLEMS) first[problem] = n;
     }
     for (problem_t p = 0; p < PROBLEMS; p++)
-        if (nodes[p] > 0) ranks_find_problem(d, p, &first[p], nodes[p]);
+        if (nodes[p] > 0) doctor_ranks_find_problem(d, p, &first[p], nodes[p]);
     if (nodes[PROBLEMS] == d->info->nodes)
         doctor_find(d, "cores", DOCTOR_OK, TR_OK, NULL, "every rank has cores of its own");
 }
@@ -162,8 +162,8 @@ void doctor_check_cores(doctor_t *d) {
 /* -- versions ---------------------------------------------------------------------------------- */
 
 /* Whether the text at `offset` of a row is the same on all ranks. */
-static bool ranks_have_same(doctor_t *d, const char *name, size_t offset,
-                            doctor_verdict_t verdict) {
+static bool doctor_ranks_have_same(doctor_t *d, const char *name, size_t offset,
+                                   doctor_verdict_t verdict) {
     const char *expected = (const char *)&d->ranks[0] + offset;
     int other = 0, count = 0;
     for (int r = 1; r < d->info->size; r++)
@@ -179,10 +179,11 @@ static bool ranks_have_same(doctor_t *d, const char *name, size_t offset,
 
 void doctor_check_versions(doctor_t *d) {
     const doctor_rank_t *first = &d->ranks[0];
-    bool same = ranks_have_same(d, "trainer", offsetof(doctor_rank_t, trainer), DOCTOR_ERROR);
-    same &= ranks_have_same(d, "MPI", offsetof(doctor_rank_t, mpi), DOCTOR_ERROR);
-    same &= ranks_have_same(d, "HDF5", offsetof(doctor_rank_t, hdf5), DOCTOR_WARNING);
-    same &= ranks_have_same(d, "oneDNN", offsetof(doctor_rank_t, onednn), DOCTOR_WARNING);
+    bool same =
+        doctor_ranks_have_same(d, "trainer", offsetof(doctor_rank_t, trainer), DOCTOR_ERROR);
+    same &= doctor_ranks_have_same(d, "MPI", offsetof(doctor_rank_t, mpi), DOCTOR_ERROR);
+    same &= doctor_ranks_have_same(d, "HDF5", offsetof(doctor_rank_t, hdf5), DOCTOR_WARNING);
+    same &= doctor_ranks_have_same(d, "oneDNN", offsetof(doctor_rank_t, onednn), DOCTOR_WARNING);
     if (same)
         doctor_find(d, "versions", DOCTOR_OK, TR_OK, NULL, "trainer %s, %s, HDF5 %s, oneDNN %s",
                     first->trainer, first->mpi, first->hdf5, first->onednn);

@@ -29,7 +29,7 @@ static const char *const not_counted[][2] = {
     {"nccl", "NCCL's buffers, which depend on the number of ranks and their links"}};
 
 /* Adds the ops that a library computes. */
-static tr_status_t gpu_add_program(gpu_plan_t *p, int program) {
+static tr_status_t plan_gpu_add_program(gpu_plan_t *p, int program) {
     const tr_graph_t *g = p->s->g;
     for (int i = 0; i < tr_program_op_count(g, program); i++) {
         const tr_op_t *op = tr_program_op(g, program, i);
@@ -64,7 +64,7 @@ static tr_status_t gpu_add_program(gpu_plan_t *p, int program) {
 }
 
 /* From the device's report. */
-static void gpu_take_count(void *self, const char *name, const char *value) {
+static void plan_gpu_take_count(void *self, const char *name, const char *value) {
     gpu_plan_t *p = self;
     if (strcmp(name, "plans made") == 0) p->made = atoi(value);
     if (strcmp(name, "plans restored") == 0) p->restored = atoi(value);
@@ -72,7 +72,7 @@ static void gpu_take_count(void *self, const char *name, const char *value) {
 
 /* -- printing ---------------------------------------------------------------------------------- */
 
-static void gpu_print(const gpu_plan_t *p, const plan_options_t *o) {
+static void plan_gpu_print(const gpu_plan_t *p, const plan_options_t *o) {
     const tr_memory_plan_t m = tr_graph_memory(p->s->g);
     const struct {
         const char *name;
@@ -108,7 +108,7 @@ static void gpu_print(const gpu_plan_t *p, const plan_options_t *o) {
     }
 }
 
-static json_t *gpu_json(const gpu_plan_t *p, const plan_options_t *o) {
+static json_t *plan_gpu_json(const gpu_plan_t *p, const plan_options_t *o) {
     const tr_memory_plan_t m = tr_graph_memory(p->s->g);
     json_t *rows = json_array(),
            *memory = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "parameters",
@@ -153,11 +153,11 @@ tr_status_t plan_gpu(tr_config_t *config, const plan_options_t *o) {
     TR_TRY_GOTO(tr_config_set(config, assignment.text, "plan --gpu"), done);
     TR_TRY_GOTO(tr_session_create(config, NULL, &params, &p.s), done);
     p.sec = p.s->plan_sec;
-    TR_TRY_GOTO(gpu_add_program(&p, p.s->last), done);
-    TR_TRY_GOTO(gpu_add_program(&p, p.s->eval), done);
-    TR_TRY_GOTO(p.s->device->ops->report(p.s->device, gpu_take_count, &p), done);
-    if (!cmd_json_is_stdout(o->json)) gpu_print(&p, o);
-    if (o->json) status = cmd_json_write(gpu_json(&p, o), o->json);
+    TR_TRY_GOTO(plan_gpu_add_program(&p, p.s->last), done);
+    TR_TRY_GOTO(plan_gpu_add_program(&p, p.s->eval), done);
+    TR_TRY_GOTO(p.s->device->ops->report(p.s->device, plan_gpu_take_count, &p), done);
+    if (!cmd_json_is_stdout(o->json)) plan_gpu_print(&p, o);
+    if (o->json) status = cmd_json_write(plan_gpu_json(&p, o), o->json);
 done:
     tr_session_destroy(&p.s);
     tr_vec_free(&p.rows);

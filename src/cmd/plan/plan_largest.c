@@ -28,7 +28,7 @@ static const char *const keys[] = {
     [PLAN_MICRO_BATCH] = "data.micro_batch",
 };
 
-static tr_status_t largest_set(const largest_search_t *s, const char *key, int64_t value) {
+static tr_status_t plan_largest_set(const largest_search_t *s, const char *key, int64_t value) {
     char assignment[96];
     tr_snprintf(assignment, sizeof assignment, "%s=%lld", key, (long long)value);
     TR_TRY(tr_config_set(s->config, assignment, "plan --largest"));
@@ -36,12 +36,12 @@ static tr_status_t largest_set(const largest_search_t *s, const char *key, int64
 }
 
 /* If the micro-batch is searched, there is one micro-batch per rank and step. */
-static tr_status_t largest_bytes(largest_search_t *s, int64_t units, size_t *out) {
+static tr_status_t plan_largest_bytes(largest_search_t *s, int64_t units, size_t *out) {
     tr_session_t *session = NULL;
     const int64_t value = units * s->unit;
-    TR_TRY(largest_set(s, s->key, value));
+    TR_TRY(plan_largest_set(s, s->key, value));
     if (s->o->largest == PLAN_MICRO_BATCH)
-        TR_TRY(largest_set(s, "data.batch_size", value * s->o->ranks.value[0]));
+        TR_TRY(plan_largest_set(s, "data.batch_size", value * s->o->ranks.value[0]));
     TR_TRY(plan_session(s->config, s->o->ranks.value[0], true, &session));
     *out = tr_graph_memory(session->g).total;
     if (s->o->largest == PLAN_MICRO_BATCH && session->info.samples / s->o->ranks.value[0] < s->most)
@@ -51,13 +51,13 @@ static tr_status_t largest_bytes(largest_search_t *s, int64_t units, size_t *out
 }
 
 /* Doubles until it does not fit, then halves the interval. */
-static tr_status_t largest_search(largest_search_t *s, largest_row_t *out) {
+static tr_status_t plan_largest_search(largest_search_t *s, largest_row_t *out) {
     const size_t limit = (size_t)s->o->memory;
     int64_t fits = 0, too_large = 1;
     size_t bytes;
     char needs[32], has[32];
     for (s->most = MOST_UNITS;; too_large = 2 * fits < s->most ? 2 * fits : s->most) {
-        TR_TRY(largest_bytes(s, too_large, &bytes));
+        TR_TRY(plan_largest_bytes(s, too_large, &bytes));
         if (bytes > limit) break;
         fits = too_large;
         out->bytes = bytes;
@@ -75,7 +75,7 @@ static tr_status_t largest_search(largest_search_t *s, largest_row_t *out) {
                        tr_format_bytes((double)limit, has));
     while (too_large - fits > 1) {
         const int64_t middle = (fits + too_large) / 2;
-        TR_TRY(largest_bytes(s, middle, &bytes));
+        TR_TRY(plan_largest_bytes(s, middle, &bytes));
         if (bytes <= limit) {
             fits = middle;
             out->bytes = bytes;
@@ -88,8 +88,8 @@ static tr_status_t largest_search(largest_search_t *s, largest_row_t *out) {
     return TR_OK;
 }
 
-static tr_status_t largest_write_json(const largest_search_t *s, const largest_row_t *rows,
-                                      size_t count) {
+static tr_status_t plan_largest_write_json(const largest_search_t *s, const largest_row_t *rows,
+                                           size_t count) {
     json_t *list = json_array();
     for (size_t i = 0; i < count; i++)
         json_array_append_new(
@@ -121,7 +121,7 @@ tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o) {
     for (size_t i = 0; i < TR_COUNT(rows); i++) {
         tr_snprintf(assignment, sizeof assignment, "precision=%s", rows[i].precision);
         TR_TRY(tr_config_set(config, assignment, "plan --largest"));
-        TR_TRY(largest_search(&s, &rows[i]));
+        TR_TRY(plan_largest_search(&s, &rows[i]));
     }
     if (!cmd_json_is_stdout(o->json)) {
         printf("the largest %s of %s in %s per rank, on %d rank%s\n", s.key, o->path,
@@ -139,5 +139,5 @@ tr_status_t plan_largest(tr_config_t *config, const plan_options_t *o) {
                        tr_format_bytes((double)row->next_bytes, memory));
         }
     }
-    return o->json ? largest_write_json(&s, rows, TR_COUNT(rows)) : TR_OK;
+    return o->json ? plan_largest_write_json(&s, rows, TR_COUNT(rows)) : TR_OK;
 }

@@ -18,8 +18,8 @@ typedef struct {
 
 /* -- the inputs -------------------------------------------------------------------------------- */
 
-static tr_status_t nodes_compare_key(const tr_config_t *config, const tr_config_t *measured,
-                                     const char *key, const char *path) {
+static tr_status_t plan_nodes_compare_key(const tr_config_t *config, const tr_config_t *measured,
+                                          const char *key, const char *path) {
     const char *here = tr_config_get(config, key), *there = tr_config_get(measured, key);
     if (strcmp(here, there) == 0) return TR_OK;
     return TR_FAIL(
@@ -30,8 +30,8 @@ static tr_status_t nodes_compare_key(const tr_config_t *config, const tr_config_
 }
 
 /* auto: as measured. */
-static tr_status_t nodes_compare_count(const tr_config_t *config, const char *key, int64_t measured,
-                                       const char *path) {
+static tr_status_t plan_nodes_compare_count(const tr_config_t *config, const char *key,
+                                            int64_t measured, const char *path) {
     int64_t asked;
     if (!tr_parse_int(tr_config_get(config, key), &asked) || asked == measured) return TR_OK;
     return TR_FAIL(TR_ERR_CONFIG,
@@ -42,8 +42,8 @@ static tr_status_t nodes_compare_count(const tr_config_t *config, const char *ke
 
 /* Refuses a profile of another configuration. The time of a micro-batch depends on the model and the
  * precision. */
-static tr_status_t nodes_check_profile(const tr_config_t *config, const tr_profile_t *p,
-                                       const char *path) {
+static tr_status_t plan_nodes_check_profile(const tr_config_t *config, const tr_profile_t *p,
+                                            const char *path) {
     const tr_config_table_t *const *tables;
     size_t n;
     tr_config_t *measured = NULL;
@@ -51,25 +51,25 @@ static tr_status_t nodes_check_profile(const tr_config_t *config, const tr_profi
     TR_TRY(tr_all_tables(&tables, &n));
     TR_TRY(tr_config_create(tables, n, &measured));
     TR_TRY_GOTO(tr_config_load_text(measured, path, p->config, strlen(p->config)), done);
-    TR_TRY_GOTO(nodes_compare_key(config, measured, "precision", path), done);
+    TR_TRY_GOTO(plan_nodes_compare_key(config, measured, "precision", path), done);
     for (size_t t = 0; t < n; t++) {
         if (strcmp(tables[t]->section, "model") != 0) continue;
         for (size_t i = 0; i < tables[t]->count; i++) {
             char key[64];
             snprintf(key, sizeof key, "model.%s", tables[t]->fields[i].name);
             if (strcmp(key, "model.init") != 0)
-                TR_TRY_GOTO(nodes_compare_key(config, measured, key, path), done);
+                TR_TRY_GOTO(plan_nodes_compare_key(config, measured, key, path), done);
         }
     }
-    TR_TRY_GOTO(nodes_compare_count(config, "data.micro_batch", p->micro_batch, path), done);
-    TR_TRY_GOTO(nodes_compare_count(config, "threads", p->threads, path), done);
+    TR_TRY_GOTO(plan_nodes_compare_count(config, "data.micro_batch", p->micro_batch, path), done);
+    TR_TRY_GOTO(plan_nodes_compare_count(config, "threads", p->threads, path), done);
 done:
     tr_config_destroy(&measured);
     return status;
 }
 
-static tr_status_t nodes_predict(const tr_config_t *config, const plan_options_t *o,
-                                 nodes_prediction_t *p) {
+static tr_status_t plan_nodes_predict(const tr_config_t *config, const plan_options_t *o,
+                                      nodes_prediction_t *p) {
     tr_data_settings_t data;
     if (!o->network || !o->profile)
         return TR_FAIL(TR_ERR_USAGE,
@@ -82,7 +82,7 @@ static tr_status_t nodes_predict(const tr_config_t *config, const plan_options_t
                        (long long)o->ranks_per_node);
     tr_config_read(config, &tr_data_config, &data);
     TR_TRY(tr_profile_read(o->profile, &p->profile));
-    TR_TRY(nodes_check_profile(config, &p->profile, o->profile));
+    TR_TRY(plan_nodes_check_profile(config, &p->profile, o->profile));
     TR_TRY(tr_network_read(o->network, &p->between));
     if (o->network_inside) TR_TRY(tr_network_read(o->network_inside, &p->inside));
     p->setup = (tr_prediction_setup_t){.profile = &p->profile,
@@ -103,7 +103,7 @@ static const char *const mode_names[] = {
     [TR_SCALING_WEAK] = "weak", [TR_SCALING_STRONG] = "strong"};
 static const char *const origin_names[] = {"none", "measured", "fitted"};
 
-static void nodes_print(const nodes_prediction_t *p, const plan_options_t *o) {
+static void plan_nodes_print(const nodes_prediction_t *p, const plan_options_t *o) {
     printf("predicted, not measured: %s scaling of %s, %lld rank%s per node\n\n",
            mode_names[o->mode], o->path, (long long)o->ranks_per_node,
            o->ranks_per_node > 1 ? "s" : "");
@@ -131,13 +131,13 @@ static void nodes_print(const nodes_prediction_t *p, const plan_options_t *o) {
     }
 }
 
-static json_t *nodes_band_json(const tr_band_t *band, double scale) {
+static json_t *plan_nodes_band_json(const tr_band_t *band, double scale) {
     return json_pack("{s:f, s:f, s:f}", "low", band->low * scale, "expected",
                      band->expected * scale, "high", band->high * scale);
 }
 
-static tr_status_t nodes_write_json(const nodes_prediction_t *p, const tr_config_t *config,
-                                    const plan_options_t *o) {
+static tr_status_t plan_nodes_write_json(const nodes_prediction_t *p, const tr_config_t *config,
+                                         const plan_options_t *o) {
     json_t *rows = json_array(), *assumptions = json_array();
     for (int i = 0; i < o->nodes.count; i++) {
         const tr_prediction_t *r = &p->row[i];
@@ -146,10 +146,11 @@ static tr_status_t nodes_write_json(const nodes_prediction_t *p, const tr_config
             json_pack("{s:i, s:i, s:I, s:I, s:I, s:o, s:f, s:o, s:o, s:s}", "nodes", r->nodes,
                       "ranks", r->ranks, "batch_global", (json_int_t)r->batch_size, "micro_batch",
                       (json_int_t)r->micro_batch, "slots", (json_int_t)r->slots, "step_ms",
-                      nodes_band_json(&r->step_sec, 1e3), "comm_exposed_ms",
+                      plan_nodes_band_json(&r->step_sec, 1e3), "comm_exposed_ms",
                       r->exposed_sec.expected * 1e3, "comm_exposed_band_ms",
-                      nodes_band_json(&r->exposed_sec, 1e3), "efficiency",
-                      nodes_band_json(&r->efficiency, 1), "network", origin_names[r->network]));
+                      plan_nodes_band_json(&r->exposed_sec, 1e3), "efficiency",
+                      plan_nodes_band_json(&r->efficiency, 1), "network",
+                      origin_names[r->network]));
     }
     for (const char *line = p->assumptions.text; *line;) {
         const size_t length = strcspn(line, "\n");
@@ -168,9 +169,9 @@ static tr_status_t nodes_write_json(const nodes_prediction_t *p, const tr_config
 
 tr_status_t plan_nodes(const tr_config_t *config, const plan_options_t *o) {
     nodes_prediction_t p = {0};
-    tr_status_t status = nodes_predict(config, o, &p);
-    if (status == TR_OK && !cmd_json_is_stdout(o->json)) nodes_print(&p, o);
-    if (status == TR_OK && o->json) status = nodes_write_json(&p, config, o);
+    tr_status_t status = plan_nodes_predict(config, o, &p);
+    if (status == TR_OK && !cmd_json_is_stdout(o->json)) plan_nodes_print(&p, o);
+    if (status == TR_OK && o->json) status = plan_nodes_write_json(&p, config, o);
     tr_profile_free(&p.profile);
     tr_network_free(&p.between);
     tr_network_free(&p.inside);

@@ -32,7 +32,7 @@ typedef struct {
 } stages_t;
 
 /* The op of most memory among ops [first, end) of `program`. */
-static int stages_peak(const tr_graph_t *g, int program, int first, int end) {
+static int plan_stages_peak(const tr_graph_t *g, int program, int first, int end) {
     size_t most = 0;
     int peak = first;
     for (int i = first; i < end; i++) {
@@ -45,14 +45,14 @@ static int stages_peak(const tr_graph_t *g, int program, int first, int end) {
     return peak;
 }
 
-static void stages_take(const tr_session_t *s, int program, int op, size_t bytes[KINDS]) {
+static void plan_stages_take(const tr_session_t *s, int program, int op, size_t bytes[KINDS]) {
     const tr_live_t live = tr_program_live(s->g, program, op);
     bytes[KEPT] = live.forward;
     bytes[KEPT + 1] = live.backward;
     bytes[KEPT + 2] = live.scratch;
 }
 
-static void stages_measure(const tr_session_t *s, stages_t *out) {
+static void plan_stages_measure(const tr_session_t *s, stages_t *out) {
     const tr_memory_plan_t m = tr_graph_memory(s->g);
     const size_t kept[KEPT] = {m.params,      m.copies,      m.reduced,
                                m.optim_state, m.model_state, m.inputs + m.consts};
@@ -64,26 +64,29 @@ static void stages_measure(const tr_session_t *s, stages_t *out) {
         for (int k = 0; k < KEPT; k++) out->bytes[stage][k] = kept[k];
     while (forward + 1 < last_count && !tr_program_op(s->g, s->last, forward + 1)->backward)
         forward++;
-    stages_take(s, s->last, stages_peak(s->g, s->last, 0, forward + 1), out->bytes[FORWARD_PEAK]);
-    stages_take(s, s->last, forward, out->bytes[FORWARD_END]);
-    out->peak_index = stages_peak(s->g, s->last, forward + 1, last_count);
+    plan_stages_take(s, s->last, plan_stages_peak(s->g, s->last, 0, forward + 1),
+                     out->bytes[FORWARD_PEAK]);
+    plan_stages_take(s, s->last, forward, out->bytes[FORWARD_END]);
+    out->peak_index = plan_stages_peak(s->g, s->last, forward + 1, last_count);
     const tr_op_t *op = tr_program_op(s->g, s->last, out->peak_index);
     tr_snprintf(out->peak_op, sizeof out->peak_op, "%s", op->row ? op->row->name : op->label);
     tr_snprintf(out->peak_label, sizeof out->peak_label, "%s", op->label);
-    stages_take(s, s->last, out->peak_index, out->bytes[BACKWARD]);
-    stages_take(s, s->update, stages_peak(s->g, s->update, 0, tr_program_op_count(s->g, s->update)),
-                out->bytes[UPDATE]);
-    stages_take(s, s->eval, stages_peak(s->g, s->eval, 0, tr_program_op_count(s->g, s->eval)),
-                out->bytes[EVALUATION]);
+    plan_stages_take(s, s->last, out->peak_index, out->bytes[BACKWARD]);
+    plan_stages_take(s, s->update,
+                     plan_stages_peak(s->g, s->update, 0, tr_program_op_count(s->g, s->update)),
+                     out->bytes[UPDATE]);
+    plan_stages_take(s, s->eval,
+                     plan_stages_peak(s->g, s->eval, 0, tr_program_op_count(s->g, s->eval)),
+                     out->bytes[EVALUATION]);
 }
 
-static size_t stages_sum(const size_t bytes[KINDS]) {
+static size_t plan_stages_sum(const size_t bytes[KINDS]) {
     size_t sum = 0;
     for (int k = 0; k < KINDS; k++) sum += bytes[k];
     return sum;
 }
 
-static void stages_print(const stages_t *p) {
+static void plan_stages_print(const stages_t *p) {
     char text[32];
     printf("\nprecision = %s, micro-batch %lld\n%-22s", p->precision, (long long)p->micro_batch,
            "");
@@ -97,7 +100,7 @@ static void stages_print(const stages_t *p) {
     }
     printf("%-22s", "in use");
     for (int stage = 0; stage < STAGES; stage++)
-        printf(" %16s", tr_format_bytes((double)stages_sum(p->bytes[stage]), text));
+        printf(" %16s", tr_format_bytes((double)plan_stages_sum(p->bytes[stage]), text));
     printf("\n%-22s %16s, of which the arena (activations and scratch) is ", "allocated",
            tr_format_bytes((double)p->memory.total, text));
     printf("%s\n", tr_format_bytes((double)p->memory.arena, text));
@@ -105,13 +108,14 @@ static void stages_print(const stages_t *p) {
            p->peak_label);
 }
 
-static json_t *stages_json(const stages_t *p) {
+static json_t *plan_stages_json(const stages_t *p) {
     json_t *stages = json_object();
     for (int stage = 0; stage < STAGES; stage++) {
         json_t *kinds = json_object();
         for (int k = 0; k < KINDS; k++)
             json_object_set_new(kinds, kind_keys[k], json_integer((json_int_t)p->bytes[stage][k]));
-        json_object_set_new(kinds, "total", json_integer((json_int_t)stages_sum(p->bytes[stage])));
+        json_object_set_new(kinds, "total",
+                            json_integer((json_int_t)plan_stages_sum(p->bytes[stage])));
         json_object_set_new(stages, stage_keys[stage], kinds);
     }
     return json_pack("{s:s, s:I, s:o, s:I, s:I, s:i, s:s, s:s}", "precision", p->precision,
@@ -130,17 +134,17 @@ tr_status_t plan_stages(tr_config_t *config, const plan_options_t *o) {
         tr_snprintf(assignment, sizeof assignment, "precision=%s", plans[i].precision);
         TR_TRY(tr_config_set(config, assignment, "plan --stages"));
         TR_TRY(plan_session(config, ranks, true, &s));
-        stages_measure(s, &plans[i]);
+        plan_stages_measure(s, &plans[i]);
         tr_session_destroy(&s);
     }
     if (!cmd_json_is_stdout(o->json)) {
         printf("memory per rank of %s on %d rank%s\n", o->path, ranks, ranks > 1 ? "s" : "");
-        for (size_t i = 0; i < TR_COUNT(plans); i++) stages_print(&plans[i]);
+        for (size_t i = 0; i < TR_COUNT(plans); i++) plan_stages_print(&plans[i]);
     }
     if (!o->json) return TR_OK;
     json_t *rows = json_array();
     for (size_t i = 0; i < TR_COUNT(plans); i++)
-        json_array_append_new(rows, stages_json(&plans[i]));
+        json_array_append_new(rows, plan_stages_json(&plans[i]));
     return cmd_json_write(json_pack("{s:s, s:s, s:i, s:o}", "kind", "stages", "config", o->path,
                                     "ranks", ranks, "plans", rows),
                           o->json);
