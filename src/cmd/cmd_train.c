@@ -68,6 +68,9 @@ static const cmd_argument_t arguments[] = {
     {"[key=value ...]", offsetof(train_options_t, settings), CMD_SETTINGS, NULL},
 };
 
+/* None: what training does is in the configuration. */
+static const cmd_option_t options[] = {};
+
 const cmd_command_t cmd_train = {
     .name = "train",
     .runs = CMD_ON_RANKS,
@@ -78,5 +81,6 @@ const cmd_command_t cmd_train = {
             "The signals TERM, INT, HUP and USR1 save a checkpoint and stop the run with exit code "
             "75.",
     CMD_ARGUMENTS(train_options_t),
+    CMD_OPTIONS,
     .run = train_run,
 };

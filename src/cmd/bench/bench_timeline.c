@@ -7,30 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* sec[repeats][n]: one row for each run of the program. */
-static tr_status_t bench_summarize(const double *sec, int n, int repeats, bench_op_t *out) {
-    double *of_op = NULL;
-    TR_TRY(tr_alloc((size_t)repeats * sizeof *of_op, "op times", &of_op));
-    for (int i = 0; i < n; i++) {
-        for (int k = 0; k < repeats; k++) of_op[k] = sec[(size_t)k * (size_t)n + (size_t)i];
-        tr_sort(of_op, repeats);
-        out[i] = (bench_op_t){of_op[0], of_op[repeats / 2], of_op[(repeats - 1) * 95 / 100]};
-    }
-    tr_free(&of_op);
-    return TR_OK;
-}
-
 tr_status_t bench_time_ops(tr_graph_t *g, int program, int repeats, bench_op_t **out) {
     const int n = tr_program_op_count(g, program);
-    double *sec = NULL;
+    double *sec = NULL, *of_op = NULL; /* [repeats][n]; [repeats] */
     tr_status_t status = TR_OK;
     TR_TRY(tr_alloc((size_t)n * sizeof **out, "op times", out));
     TR_TRY_GOTO(tr_alloc((size_t)n * (size_t)repeats * sizeof *sec, "op times", &sec), done);
+    TR_TRY_GOTO(tr_alloc((size_t)repeats * sizeof *of_op, "op times", &of_op), done);
     for (int k = 0; k < repeats; k++)
         TR_TRY_GOTO(tr_program_profile(g, program, sec + (size_t)k * (size_t)n), done);
-    status = bench_summarize(sec, n, repeats, *out);
+    for (int i = 0; i < n; i++) {
+        for (int k = 0; k < repeats; k++) of_op[k] = sec[(size_t)k * (size_t)n + (size_t)i];
+        tr_sort(of_op, repeats);
+        (*out)[i] = (bench_op_t){of_op[0], of_op[repeats / 2], of_op[(repeats - 1) * 95 / 100]};
+    }
 done:
     tr_free(&sec);
+    tr_free(&of_op);
     if (status != TR_OK) tr_free(out);
     return status;
 }

@@ -174,40 +174,42 @@ static void bench_matmul_print(const bench_matmul_t *b) {
 
 /* -- JSON -------------------------------------------------------------------------------------- */
 
-static json_t *bench_matmul_device_json(const bench_matmul_t *b, int d) {
-    double bytes_per_sec = NAN;
-    json_t *peaks = json_object();
-    for (int t = 0; t < TYPES; t++)
-        if (bench_matmul_device(b, d, t))
-            json_object_set_new(peaks, type_names[t], tr_json_measured(b->peak[d][t].flops / 1e9));
-    if (bench_copy_rate(b->device[d], &bytes_per_sec) != TR_OK) tr_error_clear();
-    return json_pack("{s:s, s:s, s:i, s:o, s:o}", "name", device_names[d], "description",
-                     b->device[d]->description, "threads", b->device[d]->threads, "peak_gflops",
-                     peaks, "copy_gbs", tr_json_measured(bytes_per_sec / 1e9));
-}
-
-static json_t *bench_matmul_row_json(const bench_matmul_t *b, int t, int i, int d) {
-    const bench_product_t *m = &b->cell[d][t][i];
-    const double rate = bench_matmul_rate(b, d, t, i);
-    return json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "type", type_names[t],
-                     "n", b->o->sizes.value[i], "device", device_names[d], "sec",
-                     tr_json_measured(m->product_sec), "gflops", tr_json_measured(rate / 1e9),
-                     "share_of_peak", tr_json_measured(rate / b->peak[d][t].flops), "pinned_to_sec",
-                     tr_json_measured(m->pinned.to_sec), "pinned_from_sec",
-                     tr_json_measured(m->pinned.from_sec), "pageable_to_sec",
-                     tr_json_measured(m->pageable.to_sec), "pageable_from_sec",
-                     tr_json_measured(m->pageable.from_sec));
-}
-
 static tr_status_t bench_matmul_write_json(const bench_matmul_t *b) {
     json_t *rows = json_array(), *devices = json_array(), *gains = json_array();
-    for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
-        if (b->device[d]) json_array_append_new(devices, bench_matmul_device_json(b, d));
+    for (int d = 0; d < BENCH_MATMUL_DEVICES; d++) {
+        double bytes_per_sec = NAN;
+        json_t *peaks = json_object();
+        for (int t = 0; t < TYPES; t++)
+            if (bench_matmul_device(b, d, t))
+                json_object_set_new(peaks, type_names[t],
+                                    tr_json_measured(b->peak[d][t].flops / 1e9));
+        if (b->device[d] && bench_copy_rate(b->device[d], &bytes_per_sec) != TR_OK)
+            tr_error_clear();
+        if (b->device[d])
+            json_array_append_new(devices,
+                                  json_pack("{s:s, s:s, s:i, s:O, s:o}", "name", device_names[d],
+                                            "description", b->device[d]->description, "threads",
+                                            b->device[d]->threads, "peak_gflops", peaks, "copy_gbs",
+                                            tr_json_measured(bytes_per_sec / 1e9)));
+        json_decref(peaks);
+    }
     for (int t = 0; t < TYPES; t++) {
-        for (int i = 0; i < b->o->sizes.count; i++)
-            for (int d = 0; d < BENCH_MATMUL_DEVICES; d++)
-                if (bench_matmul_device(b, d, t))
-                    json_array_append_new(rows, bench_matmul_row_json(b, t, i, d));
+        for (int k = 0; k < b->o->sizes.count * BENCH_MATMUL_DEVICES; k++) {
+            const int i = k / BENCH_MATMUL_DEVICES, d = k % BENCH_MATMUL_DEVICES;
+            const bench_product_t *m = &b->cell[d][t][i];
+            const double rate = bench_matmul_rate(b, d, t, i);
+            if (!bench_matmul_device(b, d, t)) continue;
+            json_array_append_new(
+                rows, json_pack("{s:s, s:i, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "type",
+                                type_names[t], "n", b->o->sizes.value[i], "device", device_names[d],
+                                "sec", tr_json_measured(m->product_sec), "gflops",
+                                tr_json_measured(rate / 1e9), "share_of_peak",
+                                tr_json_measured(rate / b->peak[d][t].flops), "pinned_to_sec",
+                                tr_json_measured(m->pinned.to_sec), "pinned_from_sec",
+                                tr_json_measured(m->pinned.from_sec), "pageable_to_sec",
+                                tr_json_measured(m->pageable.to_sec), "pageable_from_sec",
+                                tr_json_measured(m->pageable.from_sec)));
+        }
         if (bench_matmul_wins_from(b, t, ALONE) < 0) continue;
         json_t *gain = json_pack("{s:s}", "type", type_names[t]);
         for (int way = 0; way < WAYS; way++) {

@@ -108,15 +108,6 @@ static void doctor_ranks_look_at_node(const doctor_t *d, int node, node_t *out) 
 
 typedef enum { FEW_CORES, SHARED_CORES, MANY_THREADS, IDLE_CORES, PROBLEMS } problem_t;
 
-static problem_t doctor_ranks_problem(const node_t *n) {
-    const int cores = CPU_COUNT(&n->cores);
-    if (n->ranks > cores || n->ranks > n->first->node_cores) return FEW_CORES;
-    if (n->threads > cores) return MANY_THREADS;
-    if (n->a) return SHARED_CORES;
-    if (n->threads > 0 && n->threads * 2 <= n->first->node_cores) return IDLE_CORES;
-    return PROBLEMS;
-}
-
 static void doctor_ranks_find_problem(doctor_t *d, problem_t problem, const node_t *n, int nodes) {
     static const char *const remedies[] = {
         [FEW_CORES] =
@@ -150,7 +141,12 @@ void doctor_check_cores(doctor_t *d) {
     for (int i = 0; i < d->info->nodes; i++) {
         node_t n;
         doctor_ranks_look_at_node(d, i, &n);
-        const problem_t problem = doctor_ranks_problem(&n);
+        const int cores = CPU_COUNT(&n.cores), all = n.first->node_cores;
+        const problem_t problem = n.ranks > cores || n.ranks > all        ? FEW_CORES
+                                  : n.threads > cores                     ? MANY_THREADS
+                                  : n.a                                   ? SHARED_CORES
+                                  : n.threads > 0 && n.threads * 2 <= all ? IDLE_CORES
+                                                                          : PROBLEMS;
         if (nodes[problem]++ == 0 && problem < PROBLEMS) first[problem] = n;
     }
     for (problem_t p = 0; p < PROBLEMS; p++)
