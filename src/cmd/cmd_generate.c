@@ -247,7 +247,7 @@ static const cmd_option_t options[] = {
                    "Keeps the K best tokens."),
     CMD_OPTION_FLOAT(generate_options_t, sampling.top_p, "--top-p", "P", "1", 0, 1,
                      "Keeps the best tokens whose probabilities sum to P."),
-    CMD_OPTION_INT(generate_options_t, sampling.seed, "--seed", "N", "0", 0, INT64_MAX,
+    CMD_OPTION_INT(generate_options_t, sampling.seed, "--seed", "N", "0", 0, CMD_NO_LIMIT,
                    "Selects the random numbers."),
     CMD_OPTION_INT(generate_options_t, rows, "--batch", "N", NULL, 1, 4096,
                    "Texts at once, by default up to 16."),

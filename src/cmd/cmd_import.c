@@ -187,7 +187,7 @@ static const cmd_argument_t arguments[] = {
 };
 
 #define CHUNK(S)                                                                                   \
-    CMD_OPTION_BYTES(S, params.writer.chunk_bytes, "--chunk", "SIZE", "1MiB", 1, INT64_MAX,        \
+    CMD_OPTION_BYTES(S, params.writer.chunk_bytes, "--chunk", "SIZE", "1MiB", 1, CMD_NO_LIMIT,     \
                      "The approximate size of the chunks.")
 #define FORCE(S) CMD_OPTION_FLAG(S, params.writer.force, "--force", "Replaces an existing OUT.h5.")
 #define BELOW_1  0.999999999
@@ -207,9 +207,9 @@ static const cmd_option_t options[] = {
     CMD_OPTION_TEXT(import_options_t, params.shape, "--size", "HxW", NULL, ""),
     CMD_OPTION_TEXT(import_options_t, params.shape, "--shape", "SHAPE", NULL, ""),
     CMD_OPTION_FLAG(import_options_t, params.grey, "--grey", ""),
-    CMD_OPTION_AUTO_INT(import_options_t, params.samples, "--samples", "N", 1, INT64_MAX, ""),
-    CMD_OPTION_AUTO_INT(import_options_t, params.classes, "--classes", "N", 0, INT64_MAX, ""),
-    CMD_OPTION_INT(import_options_t, params.seed, "--seed", "N", "0", 0, INT64_MAX, ""),
+    CMD_OPTION_AUTO_INT(import_options_t, params.samples, "--samples", "N", 1, CMD_NO_LIMIT, ""),
+    CMD_OPTION_AUTO_INT(import_options_t, params.classes, "--classes", "N", 0, CMD_NO_LIMIT, ""),
+    CMD_OPTION_INT(import_options_t, params.seed, "--seed", "N", "0", 0, CMD_NO_LIMIT, ""),
     CMD_OPTION_TEXT(import_options_t, params.tokenizer, "--tokenizer", "TOKENIZER", NULL, ""),
     CMD_OPTION_TEXT(import_options_t, params.field, "--field", "NAME", NULL, ""),
 };

@@ -8,7 +8,7 @@
  *       {"[key=value ...]", offsetof(bench_step_options_t, settings), CMD_SETTINGS},
  *   };
  *   static const cmd_option_t options[] = {
- *       CMD_OPTION_INT(bench_step_options_t, steps, "--steps", "N", "50", 1, INT64_MAX,
+ *       CMD_OPTION_INT(bench_step_options_t, steps, "--steps", "N", "50", 1, CMD_NO_LIMIT,
  *                      "Number of steps."),
  *   };
  */
@@ -50,6 +50,8 @@ typedef struct {
     bool required;
     const char *with; /* "--nodes|--stages": the option requires one of these; NULL: none */
 } cmd_option_t;
+
+#define CMD_NO_LIMIT 0x1p63 /* the largest value of a number */
 
 /* The last arguments are designated members of cmd_option_t: .required = true. */
 #define CMD_OPTION_(S, m, n, T, d, lo, hi, ch, h, k, p, ...)                                       \
@@ -113,14 +115,15 @@ struct cmd_command {
     const cmd_argument_t *arguments;
     size_t argument_count;
     const cmd_option_t *options;
-    size_t option_count;
+    size_t option_count;  /* at most 64 */
     size_t options_bytes; /* of the struct that the rows describe */
     /* Gets the struct, which it may change. Prints results to stdout. */
     tr_status_t (*run)(void *options);
     /* Refuses an option that was given, by what else was; NULL: accepts all. */
     tr_status_t (*check)(const void *options, const char *option);
-    const cmd_command_t *const *targets; /* instead of all this: "step", "allreduce", ...; ends */
-};                                       /* with NULL */
+    /* "bench step", "bench allreduce", ..., NULL: instead of rows and a function. */
+    const cmd_command_t *const *targets;
+};
 
 /*
  * Fills the zeroed struct `options` from the words after the name of the command, argv[0]; moves

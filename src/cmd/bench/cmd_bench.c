@@ -301,7 +301,7 @@ static const cmd_argument_t arguments[] = {
 };
 
 static const cmd_option_t options[] = {
-    CMD_OPTION_INT(bench_step_options_t, steps, "--steps", "N", "50", 1, INT64_MAX,
+    CMD_OPTION_INT(bench_step_options_t, steps, "--steps", "N", "50", 1, CMD_NO_LIMIT,
                    "The steps that are timed."),
     CMD_OPTION_TEXT(bench_step_options_t, devices, "--devices", "D,D", NULL,
                     "Times each of these devices, such as cpu,cuda, and prints the speedup over "

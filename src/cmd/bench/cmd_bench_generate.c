@@ -224,7 +224,7 @@ static const cmd_argument_t arguments[] = {
 static const cmd_option_t options[] = {
     CMD_OPTION_INT(bench_generate_options_t, batch, "--batch", "N", NULL, 1, BATCH_MAX,
                    "The texts at once, instead of 1, 4, 16, 32 and 64."),
-    CMD_OPTION_INT(bench_generate_options_t, tokens, "--tokens", "N", "16", 2, INT64_MAX,
+    CMD_OPTION_INT(bench_generate_options_t, tokens, "--tokens", "N", "16", 2, CMD_NO_LIMIT,
                    "The tokens of each run."),
     CMD_OPTION_ENUM(bench_generate_options_t, precision, "--weights", "fp32", "fp32|bf16",
                     "The type in which the weights are read."),

@@ -18,8 +18,10 @@ static const char *const type_names[TYPES] = {
 static const struct {
     tr_dtype_t dtype;
     bool tf32; /* of GPUs alone */
-} types[TYPES] = {
-    [FP32] = {TR_F32}, [TF32] = {TR_F32, true}, [BF16] = {TR_BF16}, [FP16] = {TR_F16}};
+} types[TYPES] = {[FP32] = {TR_F32, false},
+                  [TF32] = {TR_F32, true},
+                  [BF16] = {TR_BF16, false},
+                  [FP16] = {TR_F16, false}};
 
 /* What the GPU is compared by. */
 enum { ALONE, PINNED, PAGEABLE, WAYS };

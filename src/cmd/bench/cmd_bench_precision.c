@@ -203,7 +203,7 @@ static const cmd_argument_t arguments[] = {
 };
 
 static const cmd_option_t options[] = {
-    CMD_OPTION_INT(bench_precision_options_t, steps, "--steps", "N", NULL, 1, INT64_MAX,
+    CMD_OPTION_INT(bench_precision_options_t, steps, "--steps", "N", NULL, 1, CMD_NO_LIMIT,
                    "The steps of each type, by default those of the configuration."),
     CMD_OPTION_CHOICES(bench_precision_options_t, types, "--types", "T,T", "fp32,bf16,fp16",
                        "fp32|tf32|bf16|fp16", "The types to train in."),

@@ -187,7 +187,7 @@ static const cmd_option_t options[] = {
                     "Finds the largest value of this key that fits in --memory per rank, in fp32 "
                     "and in bf16. It works without the memory that it plans for.",
                     .with = "--memory"),
-    CMD_OPTION_BYTES(plan_options_t, memory, "--memory", "SIZE", NULL, 1, INT64_MAX,
+    CMD_OPTION_BYTES(plan_options_t, memory, "--memory", "SIZE", NULL, 1, CMD_NO_LIMIT,
                      "The memory per rank for --largest, such as 16GiB.", .with = "--largest"),
     CMD_OPTION_(plan_options_t, gpu, "--gpu", TR_TYPE_STRING, NULL, 1, 0, "a100|h100|h200|b200",
                 "Plans for a GPU that need not be in this machine: the exact device memory with "
