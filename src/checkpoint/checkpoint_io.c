@@ -1,3 +1,4 @@
+/* Files that are checksummed (XXH3-64) while they are written or read. */
 #define XXH_INLINE_ALL /* compiled for this CPU: twice the library's speed */
 #include <xxhash.h>
 
@@ -38,27 +39,22 @@ tr_status_t tr_sink_open(const char *path, tr_sink_t **out) {
     return TR_OK;
 }
 
-static tr_status_t write_all(tr_sink_t *s, const char *bytes, size_t count) {
-    while (count > 0) {
-        ssize_t n = write(s->fd, bytes, count);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return tr_io_fail("write", s->path, n < 0 ? errno : ENOSPC);
-        bytes += n;
-        count -= (size_t)n;
-        s->bytes += n;
-    }
-    return TR_OK;
-}
-
 tr_status_t tr_sink_write(tr_sink_t *s, const void *bytes, size_t count) {
     const char *at = bytes;
+    size_t block = 0; /* bytes that have their checksum, but are not yet written */
     while (count > 0) {
-        size_t block = count < BLOCK_BYTES ? count : BLOCK_BYTES;
-        XXH3_64bits_update(&s->whole, at, block);
-        if (s->in_part) XXH3_64bits_update(&s->part, at, block);
-        TR_TRY(write_all(s, at, block));
-        at += block;
-        count -= block;
+        if (block == 0) {
+            block = count < BLOCK_BYTES ? count : BLOCK_BYTES;
+            XXH3_64bits_update(&s->whole, at, block);
+            if (s->in_part) XXH3_64bits_update(&s->part, at, block);
+        }
+        const ssize_t n = write(s->fd, at, block);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return tr_io_fail("write", s->path, n < 0 ? errno : ENOSPC);
+        at += n;
+        s->bytes += n;
+        block -= (size_t)n;
+        count -= (size_t)n;
     }
     return TR_OK;
 }

@@ -18,9 +18,8 @@
 struct tr_checkpointer {
     char *dir;
     int64_t keep;
-    int64_t best_step,
-        /* of the thread: seen by this run; not yet saved; -1: none */
-        best_missed;
+    /* of the thread: seen by this run; not yet saved; -1: none */
+    int64_t best_step, best_missed;
     pthread_t thread;
     pthread_mutex_t *lock; /* separate, so that queries can take a const checkpointer */
     pthread_cond_t changed;
@@ -31,9 +30,15 @@ struct tr_checkpointer {
     tr_checkpointer_stats_t stats;
 };
 
-/* The checkpoint is already committed: a failure here is reported and retried after the next
- * one. */
-static void tidy(tr_checkpointer_t *c, int64_t step) {
+static bool checkpointer_has_work(const tr_checkpointer_t *c) {
+    return c->writing || c->best_wanted >= 0;
+}
+
+/* -- the thread -------------------------------------------------------------------------------- */
+
+/* Sets the links and deletes old checkpoints. The checkpoint is already committed: a failure here
+ * is reported and retried after the next one. */
+static void checkpointer_tidy(tr_checkpointer_t *c, int64_t step) {
     char best[32];
     tr_checkpoint_name(c->best_step < 0 ? step : c->best_step, best);
     const char *keep[] = {"best", best};
@@ -45,31 +50,26 @@ static void tidy(tr_checkpointer_t *c, int64_t step) {
         TR_WARN("Old checkpoints were not deleted: %s", tr_error_last()->message);
 }
 
-/* Of the files in a checkpoint's folder, which has no folders in it. */
-static int64_t directory_bytes(const char *path) {
-    int64_t sum = 0;
-    DIR *dir = opendir(path);
-    for (struct dirent *entry; dir && (entry = readdir(dir));) {
-        struct stat st;
-        if (fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 && S_ISREG(st.st_mode))
-            sum += st.st_size;
-    }
-    if (dir) closedir(dir);
-    return sum;
-}
-
-static void save(tr_checkpointer_t *c) {
+static void checkpointer_save(tr_checkpointer_t *c) {
     tr_checkpointer_stats_t now = c->stats;
     double begin = tr_clock_sec();
     char *path = NULL;
     tr_error_clear();
     if (tr_checkpoint_write(c->dir, &c->content, &path) == TR_OK) {
         if (c->content.step == c->best_missed) c->best_step = c->best_missed;
-        tidy(c, c->content.step);
+        checkpointer_tidy(c, c->content.step);
         now.saved++;
-        now.last_bytes = directory_bytes(path);
         now.last_step = c->content.step;
         now.last_error = (tr_error_t){0};
+        /* its bytes: those of the files in its folder, which has no folders in it */
+        DIR *dir = opendir(path);
+        now.last_bytes = 0;
+        for (struct dirent *entry; dir && (entry = readdir(dir));) {
+            struct stat st;
+            if (fstatat(dirfd(dir), entry->d_name, &st, 0) == 0 && S_ISREG(st.st_mode))
+                now.last_bytes += st.st_size;
+        }
+        if (dir) closedir(dir);
     } else {
         now.failed++;
         now.last_error = *tr_error_last();
@@ -83,90 +83,78 @@ static void save(tr_checkpointer_t *c) {
 }
 
 /* If its checkpoint could not be saved, it becomes the best once a retry succeeds. */
-static void make_best(tr_checkpointer_t *c, int64_t step) {
+static void checkpointer_make_best(tr_checkpointer_t *c, int64_t step) {
     char name[32], path[4096];
     tr_checkpoint_name(step, name);
     c->best_missed = step;
     if (tr_path_join(c->dir, name, path) != TR_OK || access(path, F_OK) != 0) return;
     c->best_step = step;
-    tidy(c, step);
+    checkpointer_tidy(c, step);
 }
 
-static bool has_work(const tr_checkpointer_t *c) {
-    return c->writing || c->best_wanted >= 0;
-}
-
-/* A checkpoint first: it may be the one that becomes the best. */
-static void work(tr_checkpointer_t *c) {
-    const bool writes = c->writing;
-    const int64_t best = c->best_wanted;
-    pthread_mutex_unlock(c->lock);
-    if (writes)
-        save(c);
-    else
-        make_best(c, best);
-    pthread_mutex_lock(c->lock);
-    if (writes)
-        c->writing = false;
-    else if (c->best_wanted == best)
-        c->best_wanted = -1;
-    pthread_cond_broadcast(&c->changed);
-}
-
-static void *writer_main(void *self) {
+static void *checkpointer_main(void *self) {
     tr_checkpointer_t *c = self;
     setpriority(PRIO_PROCESS, (id_t)gettid(), WRITER_NICE);
     pthread_mutex_lock(c->lock);
     for (;;) {
-        while (!has_work(c) && !c->stop) pthread_cond_wait(&c->changed, c->lock);
-        if (!has_work(c)) break;
-        work(c);
+        while (!checkpointer_has_work(c) && !c->stop) pthread_cond_wait(&c->changed, c->lock);
+        if (!checkpointer_has_work(c)) break;
+        /* A checkpoint first: it may be the one that becomes the best. */
+        const bool writes = c->writing;
+        const int64_t best = c->best_wanted;
+        pthread_mutex_unlock(c->lock);
+        if (writes)
+            checkpointer_save(c);
+        else
+            checkpointer_make_best(c, best);
+        pthread_mutex_lock(c->lock);
+        if (writes)
+            c->writing = false;
+        else if (c->best_wanted == best)
+            c->best_wanted = -1;
+        pthread_cond_broadcast(&c->changed);
     }
     pthread_mutex_unlock(c->lock);
     return NULL;
 }
 
-/* -- can it be written at all? ----------------------------------------------------------------- */
+/* -- the interface ----------------------------------------------------------------------------- */
 
-static tr_status_t probe_file(const char *from, const char *to) {
-    tr_sink_t *sink = NULL;
-    TR_TRY(tr_sink_open(from, &sink));
-    tr_status_t status = tr_sink_write(sink, "probe\n", 6);
-    if (status == TR_OK) status = tr_sink_commit(sink, NULL, NULL);
-    tr_sink_close(&sink);
-    TR_TRY(status);
-    if (rename(from, to) == 0) return TR_OK;
-    int why = errno;
-    unlink(from);
-    return tr_io_fail("rename", from, why);
-}
-
-static tr_status_t probe(const char *dir) {
+/* Tests whether checkpoints can be written: all that a commit does, with a small file. */
+static tr_status_t checkpointer_probe(const char *dir) {
     char from[4096], to[4096], name[64];
-    if (mkdir(dir, 0777) != 0 && errno != EEXIST) return tr_io_fail("create", dir, errno);
+    tr_sink_t *sink = NULL;
+    tr_status_t status = TR_OK;
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST) {
+        status = tr_io_fail("create", dir, errno);
+        goto done;
+    }
     snprintf(name, sizeof name, ".tmp-probe-%d", (int)getpid());
-    TR_TRY(tr_path_join(dir, name, from));
+    TR_TRY_GOTO(tr_path_join(dir, name, from), done);
     snprintf(name, sizeof name, ".del-probe-%d", (int)getpid());
-    TR_TRY(tr_path_join(dir, name, to));
-    TR_TRY(tr_checkpoint_clean(dir, true));
-    TR_TRY(tr_remove_tree(from));
-    TR_TRY(probe_file(from, to));
-    TR_TRY(tr_sync_directory(dir));
-    return tr_remove_tree(to);
-}
-
-/* A missing parent folder is an error of the place to write to, not missing input. */
-static tr_status_t check_writable(const char *dir) {
-    tr_status_t status = probe(dir);
+    TR_TRY_GOTO(tr_path_join(dir, name, to), done);
+    TR_TRY_GOTO(tr_checkpoint_clean(dir, true), done);
+    TR_TRY_GOTO(tr_remove_tree(from), done);
+    TR_TRY_GOTO(tr_sink_open(from, &sink), done);
+    TR_TRY_GOTO(tr_sink_write(sink, "probe\n", 6), done);
+    TR_TRY_GOTO(tr_sink_commit(sink, NULL, NULL), done);
+    if (rename(from, to) != 0) {
+        status = tr_io_fail("rename", from, errno);
+        unlink(from);
+        goto done;
+    }
+    TR_TRY_GOTO(tr_sync_directory(dir), done);
+    TR_TRY_GOTO(tr_remove_tree(to), done);
+done:
+    tr_sink_close(&sink);
     if (status != TR_ERR_NOINPUT) return status;
+    /* A missing parent folder is an error of the place to write to, not missing input. */
     tr_error_t error = *tr_error_last();
     error.code = TR_ERR_IO;
     return tr_error_set(&error);
 }
 
-/* -- the interface ----------------------------------------------------------------------------- */
-
-static void release(tr_checkpointer_t **checkpointer) {
+static void checkpointer_free(tr_checkpointer_t **checkpointer) {
     tr_checkpointer_t *c = *checkpointer;
     if (c->lock) {
         pthread_cond_destroy(&c->changed);
@@ -177,35 +165,34 @@ static void release(tr_checkpointer_t **checkpointer) {
     tr_free(checkpointer);
 }
 
-static tr_status_t start(tr_checkpointer_t *c, const tr_checkpointer_params_t *params) {
-    c->keep = params->keep;
-    c->best_step = c->best_missed = c->best_wanted = -1;
-    TR_TRY(tr_strdup(params->dir, &c->dir));
-    TR_TRY(check_writable(c->dir));
-    TR_TRY(tr_alloc(sizeof *c->lock, "checkpoint writer", &c->lock));
-    pthread_mutex_init(c->lock, NULL);
-    pthread_cond_init(&c->changed, NULL);
-    int failed = tr_thread_start("trainer-save", writer_main, c, &c->thread);
-    return failed ? TR_FAIL(TR_ERR_MEMORY, "Cannot start the thread of the checkpoint writer: %s.",
-                            strerror(failed))
-                  : TR_OK;
-}
-
 tr_status_t tr_checkpointer_create(const tr_checkpointer_params_t *params,
                                    tr_checkpointer_t **out) {
     tr_checkpointer_t *c = NULL;
+    tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *c, "checkpoint writer", &c));
-    tr_status_t status = start(c, params);
-    if (status != TR_OK)
-        release(&c);
-    else
-        *out = c;
+    c->keep = params->keep;
+    c->best_step = c->best_missed = c->best_wanted = -1;
+    TR_TRY_GOTO(tr_strdup(params->dir, &c->dir), failed);
+    TR_TRY_GOTO(checkpointer_probe(c->dir), failed);
+    TR_TRY_GOTO(tr_alloc(sizeof *c->lock, "checkpoint writer", &c->lock), failed);
+    pthread_mutex_init(c->lock, NULL);
+    pthread_cond_init(&c->changed, NULL);
+    const int error = tr_thread_start("trainer-save", checkpointer_main, c, &c->thread);
+    if (error) {
+        status = TR_FAIL(TR_ERR_MEMORY, "Cannot start the thread of the checkpoint writer: %s.",
+                         strerror(error));
+        goto failed;
+    }
+    *out = c;
+    return TR_OK;
+failed:
+    checkpointer_free(&c);
     return status;
 }
 
 tr_status_t tr_checkpointer_submit(tr_checkpointer_t *c, const tr_checkpoint_content_t *content) {
     pthread_mutex_lock(c->lock);
-    bool busy = has_work(c);
+    bool busy = checkpointer_has_work(c);
     if (!busy) {
         c->content = *content;
         c->writing = true;
@@ -228,14 +215,14 @@ void tr_checkpointer_best(tr_checkpointer_t *c, int64_t step) {
 
 bool tr_checkpointer_busy(const tr_checkpointer_t *c) {
     pthread_mutex_lock(c->lock);
-    bool busy = has_work(c);
+    bool busy = checkpointer_has_work(c);
     pthread_mutex_unlock(c->lock);
     return busy;
 }
 
 tr_status_t tr_checkpointer_wait(tr_checkpointer_t *c) {
     pthread_mutex_lock(c->lock);
-    while (has_work(c)) pthread_cond_wait(&c->changed, c->lock);
+    while (checkpointer_has_work(c)) pthread_cond_wait(&c->changed, c->lock);
     tr_error_t error = c->stats.last_error;
     pthread_mutex_unlock(c->lock);
     return error.code == TR_OK ? TR_OK : tr_error_set(&error);
@@ -256,5 +243,5 @@ void tr_checkpointer_destroy(tr_checkpointer_t **checkpointer) {
     pthread_cond_broadcast(&c->changed);
     pthread_mutex_unlock(c->lock);
     pthread_join(c->thread, NULL);
-    release(checkpointer);
+    checkpointer_free(checkpointer);
 }

@@ -1,3 +1,4 @@
+/* Writes safetensors files. */
 #include "checkpoint_int.h"
 #include "safetensors_int.h"
 #include <endian.h>
@@ -6,82 +7,61 @@
 #include <stdlib.h>
 #include <string.h>
 
-static tr_status_t add_metadata(json_t *root, const char *metadata) {
-    json_error_t error;
-    json_t *object = json_loads(metadata, JSON_REJECT_DUPLICATES, &error), *value;
-    const char *key;
-    bool plain = json_is_object(object);
-    if (plain) json_object_foreach(object, key, value) plain = plain && json_is_string(value);
-    if (plain)
-        return json_object_set_new(root, "__metadata__", object) == 0
-                   ? TR_OK
-                   : TR_FAIL(TR_ERR_MEMORY, "Not enough memory for metadata.");
-    json_decref(object);
-    return TR_FAIL(TR_ERR_INTERNAL,
-                   "The metadata of a safetensors file must be a JSON object of strings, found: "
-                   "%.200s",
-                   metadata);
-}
-
-static json_t *describe(const tr_named_tensor_t *t, int64_t begin, int64_t end) {
-    json_t *shape = json_array();
-    for (int d = 0; d < t->shape.ndim; d++)
-        json_array_append_new(shape, json_integer(t->shape.dim[d]));
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", tr_safetensors_dtype_name(t->dtype), "shape",
-                     shape, "data_offsets", (json_int_t)begin, (json_int_t)end);
-}
-
-static tr_status_t add_tensors(json_t *root, const tr_named_tensor_t *tensors, size_t count) {
-    int64_t at = 0, bytes = 0;
-    for (size_t i = 0; i < count; i++) {
-        const tr_named_tensor_t *t = &tensors[i];
-        if (strcmp(t->name, "__metadata__") == 0 || json_object_get(root, t->name))
-            return TR_FAIL(TR_ERR_INTERNAL, "Two tensors are named '%s', or the name is reserved.",
-                           t->name);
-        if (!tr_tensor_bytes(t->dtype, &t->shape, &bytes))
-            return TR_FAIL(TR_ERR_INTERNAL, "The shape of tensor '%s' is invalid.", t->name);
-        if (json_object_set_new(root, t->name, describe(t, at, at + bytes)) != 0)
-            return TR_FAIL(TR_ERR_INTERNAL,
-                           "The name of tensor '%s' is not UTF-8, or there is not enough memory "
-                           "for the header.",
-                           t->name);
-        at += bytes;
-    }
-    return TR_OK;
-}
-
 /* The header's length and text, padded so that the data start at a multiple of eight. */
-static tr_status_t make_header(const tr_named_tensor_t *tensors, size_t count, const char *metadata,
-                               tr_str_t *out) {
-    json_t *root = json_object();
-    tr_status_t status = metadata ? add_metadata(root, metadata) : TR_OK;
-    if (status == TR_OK) status = add_tensors(root, tensors, count);
-    char *text = status == TR_OK ? json_dumps(root, JSON_COMPACT) : NULL;
-    json_decref(root);
-    if (status != TR_OK) return status;
-    if (!text)
-        return TR_FAIL(TR_ERR_MEMORY, "Not enough memory for the header of %zu tensors.", count);
-    uint64_t length = (strlen(text) + 7) / 8 * 8, stored = htole64(length);
-    tr_str_append_bytes(out, (const char *)&stored, sizeof stored);
-    tr_str_append(out, text);
-    for (uint64_t n = strlen(text); n < length; n++) tr_str_append(out, " ");
-    free(text);
-    return out->status;
-}
-
-static tr_status_t write_tensors(tr_sink_t *sink, const tr_str_t *header,
-                                 const tr_named_tensor_t *tensors, size_t count,
-                                 uint64_t *checksums) {
-    TR_TRY(tr_sink_write(sink, header->text, header->length));
-    for (size_t i = 0; i < count; i++) {
-        int64_t bytes = 0;
-        tr_tensor_bytes(tensors[i].dtype, &tensors[i].shape, &bytes);
-        tr_sink_begin_part(sink);
-        TR_TRY(tr_sink_write(sink, tensors[i].data, (size_t)bytes));
-        uint64_t checksum = tr_sink_end_part(sink);
-        if (checksums) checksums[i] = checksum;
+static tr_status_t safetensors_header(const tr_named_tensor_t *tensors, size_t count,
+                                      const char *metadata, tr_str_t *out) {
+    json_t *root = json_object(), *object = NULL, *value;
+    json_error_t error;
+    const char *key;
+    char *text = NULL;
+    int64_t begin = 0, bytes = 0;
+    tr_status_t status = TR_OK;
+    if (metadata) {
+        object = json_loads(metadata, JSON_REJECT_DUPLICATES, &error);
+        bool plain = json_is_object(object);
+        if (plain) json_object_foreach(object, key, value) plain = plain && json_is_string(value);
+        if (!plain)
+            status = TR_FAIL(TR_ERR_INTERNAL,
+                             "The metadata of a safetensors file must be a JSON object of strings, "
+                             "found: %.200s",
+                             metadata);
+        else if (json_object_set(root, "__metadata__", object) != 0)
+            status = TR_FAIL(TR_ERR_MEMORY, "Not enough memory for metadata.");
     }
-    return TR_OK;
+    for (size_t i = 0; status == TR_OK && i < count; i++, begin += bytes) {
+        const tr_named_tensor_t *t = &tensors[i];
+        if (strcmp(t->name, "__metadata__") == 0 || json_object_get(root, t->name)) {
+            status = TR_FAIL(TR_ERR_INTERNAL,
+                             "Two tensors are named '%s', or the name is reserved.", t->name);
+        } else if (!tr_tensor_bytes(t->dtype, &t->shape, &bytes)) {
+            status = TR_FAIL(TR_ERR_INTERNAL, "The shape of tensor '%s' is invalid.", t->name);
+        } else {
+            json_t *shape = json_array();
+            for (int d = 0; d < t->shape.ndim; d++)
+                json_array_append_new(shape, json_integer(t->shape.dim[d]));
+            json_t *row = json_pack("{s:s, s:o, s:[I, I]}", "dtype",
+                                    tr_safetensors_dtype_name(t->dtype), "shape", shape,
+                                    "data_offsets", (json_int_t)begin, (json_int_t)(begin + bytes));
+            if (json_object_set_new(root, t->name, row) != 0)
+                status = TR_FAIL(TR_ERR_INTERNAL,
+                                 "The name of tensor '%s' is not UTF-8, or there is not enough "
+                                 "memory for the header.",
+                                 t->name);
+        }
+    }
+    if (status == TR_OK && !(text = json_dumps(root, JSON_COMPACT)))
+        status = TR_FAIL(TR_ERR_MEMORY, "Not enough memory for the header of %zu tensors.", count);
+    if (status == TR_OK) {
+        uint64_t length = (strlen(text) + 7) / 8 * 8, stored = htole64(length);
+        tr_str_append_bytes(out, (const char *)&stored, sizeof stored);
+        tr_str_append(out, text);
+        for (uint64_t n = strlen(text); n < length; n++) tr_str_append(out, " ");
+        status = out->status;
+    }
+    free(text);
+    json_decref(object);
+    json_decref(root);
+    return status;
 }
 
 tr_status_t tr_safetensors_write(const char *path, const tr_named_tensor_t *tensors, size_t count,
@@ -90,9 +70,17 @@ tr_status_t tr_safetensors_write(const char *path, const tr_named_tensor_t *tens
     tr_str_t header = {0};
     tr_sink_t *sink = NULL;
     tr_status_t status = TR_OK;
-    TR_TRY_GOTO(make_header(tensors, count, metadata, &header), done);
+    TR_TRY_GOTO(safetensors_header(tensors, count, metadata, &header), done);
     TR_TRY_GOTO(tr_sink_open(path, &sink), done);
-    TR_TRY_GOTO(write_tensors(sink, &header, tensors, count, checksums), done);
+    TR_TRY_GOTO(tr_sink_write(sink, header.text, header.length), done);
+    for (size_t i = 0; i < count; i++) {
+        int64_t bytes = 0;
+        tr_tensor_bytes(tensors[i].dtype, &tensors[i].shape, &bytes);
+        tr_sink_begin_part(sink);
+        TR_TRY_GOTO(tr_sink_write(sink, tensors[i].data, (size_t)bytes), done);
+        const uint64_t checksum = tr_sink_end_part(sink);
+        if (checksums) checksums[i] = checksum;
+    }
     TR_TRY_GOTO(tr_sink_commit(sink, file_checksum, file_bytes), done);
 done:
     tr_sink_close(&sink);
