@@ -45,7 +45,7 @@ void tr_manifest_free(tr_manifest_t *m) {
 
 /* -- writing ----------------------------------------------------------------------------------- */
 
-static void append_name(tr_str_t *out, const char *name) {
+static void manifest_append_name(tr_str_t *out, const char *name) {
     for (const unsigned char *c = (const unsigned char *)name; *c; c++) {
         if (*c <= ' ' || *c == '%' || *c == 0x7f)
             tr_str_printf(out, "%%%02x", *c);
@@ -54,36 +54,31 @@ static void append_name(tr_str_t *out, const char *name) {
     }
 }
 
-static void append_shape(tr_str_t *out, const tr_shape_t *shape) {
-    for (int d = 0; d < shape->ndim; d++)
-        tr_str_printf(out, "%s%lld", d ? "x" : "", (long long)shape->dim[d]);
-    if (shape->ndim == 0) tr_str_append(out, "scalar");
-}
-
-static void append_tensor(tr_str_t *out, const tr_manifest_tensor_t *t) {
-    tr_str_printf(out, "tensor %016llx %s ", (unsigned long long)t->checksum,
-                  tr_dtype_name(t->dtype));
-    append_shape(out, &t->shape);
-    tr_str_printf(out, " %lld ", (long long)t->offset);
-    append_name(out, t->name);
-    tr_str_append(out, "\n");
-}
-
-static void append_body(const tr_manifest_t *m, tr_str_t *out) {
+/* All lines but the last. */
+static void manifest_append_body(const tr_manifest_t *m, tr_str_t *out) {
     size_t next = 0;
     tr_str_printf(out, FIRST_LINE "step %lld\n", (long long)m->step);
     for (size_t i = 0; i < m->files.count; i++) {
         const tr_manifest_file_t *f = &m->files.data[i];
         tr_str_append(out, "file ");
-        append_name(out, f->name);
+        manifest_append_name(out, f->name);
         tr_str_printf(out, " %lld %016llx\n", (long long)f->bytes, (unsigned long long)f->checksum);
-        for (; next < m->tensors.count && m->tensors.data[next].file == i; next++)
-            append_tensor(out, &m->tensors.data[next]);
+        for (; next < m->tensors.count && m->tensors.data[next].file == i; next++) {
+            const tr_manifest_tensor_t *t = &m->tensors.data[next];
+            tr_str_printf(out, "tensor %016llx %s ", (unsigned long long)t->checksum,
+                          tr_dtype_name(t->dtype));
+            for (int d = 0; d < t->shape.ndim; d++)
+                tr_str_printf(out, "%s%lld", d ? "x" : "", (long long)t->shape.dim[d]);
+            tr_str_printf(out, "%s %lld ", t->shape.ndim == 0 ? "scalar" : "",
+                          (long long)t->offset);
+            manifest_append_name(out, t->name);
+            tr_str_append(out, "\n");
+        }
     }
 }
 
 tr_status_t tr_manifest_format(const tr_manifest_t *m, tr_str_t *out) {
-    append_body(m, out);
+    manifest_append_body(m, out);
     if (out->status == TR_OK)
         tr_str_printf(out, "manifest %016llx\n",
                       (unsigned long long)tr_checksum_bytes(out->text, out->length));
@@ -92,7 +87,7 @@ tr_status_t tr_manifest_format(const tr_manifest_t *m, tr_str_t *out) {
 
 /* -- parsing: each reader parses its field at *at and moves *at past the separator ------------- */
 
-static char *take_word(char **at, char separator) {
+static char *manifest_take_word(char **at, char separator) {
     char *word = *at, *end = strchr(word, separator);
     if (!end) return NULL;
     *end = '\0';
@@ -100,16 +95,16 @@ static char *take_word(char **at, char separator) {
     return word;
 }
 
-static bool take_int(char **at, char separator, int64_t *out) {
-    char *word = take_word(at, separator), *end = NULL;
+static bool manifest_take_int(char **at, char separator, int64_t *out) {
+    char *word = manifest_take_word(at, separator), *end = NULL;
     if (!word) return false;
     errno = 0;
     *out = strtoll(word, &end, 10);
     return errno == 0 && end != word && *end == '\0' && *out >= 0;
 }
 
-static bool take_checksum(char **at, char separator, uint64_t *out) {
-    char *word = take_word(at, separator), *end = NULL;
+static bool manifest_take_checksum(char **at, char separator, uint64_t *out) {
+    char *word = manifest_take_word(at, separator), *end = NULL;
     if (!word || strlen(word) != 16) return false;
     *out = strtoull(word, &end, 16);
     return *end == '\0';
@@ -120,8 +115,8 @@ static int hex_digit(char c) {
     return at ? (int)(at - digits) : -1;
 }
 
-static bool take_name(char **at, char separator, char **out) {
-    char *word = take_word(at, separator), *to = word;
+static bool manifest_take_name(char **at, char separator, char **out) {
+    char *word = manifest_take_word(at, separator), *to = word;
     if (!word || !*word) return false;
     for (const char *from = word; *from; to++) {
         *to = *from++;
@@ -136,8 +131,8 @@ static bool take_name(char **at, char separator, char **out) {
     return true;
 }
 
-static bool take_dtype(char **at, tr_dtype_t *out) {
-    const char *word = take_word(at, ' ');
+static bool manifest_take_dtype(char **at, tr_dtype_t *out) {
+    const char *word = manifest_take_word(at, ' ');
     for (int t = 0; word && t < TR_DTYPE_COUNT; t++) {
         if (strcmp(word, tr_dtype_name((tr_dtype_t)t)) != 0) continue;
         *out = (tr_dtype_t)t;
@@ -146,8 +141,8 @@ static bool take_dtype(char **at, tr_dtype_t *out) {
     return false;
 }
 
-static bool take_shape(char **at, tr_shape_t *out) {
-    char *word = take_word(at, ' ');
+static bool manifest_take_shape(char **at, tr_shape_t *out) {
+    char *word = manifest_take_word(at, ' ');
     *out = (tr_shape_t){0};
     if (!word) return false;
     if (strcmp(word, "scalar") == 0) return true;
@@ -162,90 +157,79 @@ static bool take_shape(char **at, tr_shape_t *out) {
     return false;
 }
 
-/* A plain name in the checkpoint's own directory. */
-static bool is_file_name(const char *name) {
-    return name[0] != '.' && !strchr(name, '/') && strlen(name) < 256;
-}
-
-/* TR_OK with *understood false if the line is another one. */
-static tr_status_t parse_file(char **at, tr_manifest_t *m, bool *understood) {
-    char *name = NULL;
-    int64_t bytes = 0;
-    uint64_t checksum = 0;
-    *understood = take_name(at, ' ', &name) && is_file_name(name) && take_int(at, ' ', &bytes) &&
-                  take_checksum(at, '\n', &checksum);
-    return *understood ? tr_manifest_add_file(m, name, bytes, checksum) : TR_OK;
-}
-
-static tr_status_t parse_tensor(char **at, tr_manifest_t *m, bool *understood) {
-    tr_manifest_tensor_t t = {0};
-    int64_t bytes = 0;
-    *understood = m->files.count > 0 && take_checksum(at, ' ', &t.checksum) &&
-                  take_dtype(at, &t.dtype) && take_shape(at, &t.shape) &&
-                  tr_tensor_bytes(t.dtype, &t.shape, &bytes) && take_int(at, ' ', &t.offset) &&
-                  take_name(at, '\n', &t.name);
-    return *understood ? tr_manifest_add_tensor(m, &t) : TR_OK;
-}
-
-static tr_status_t parse_lines(char *text, tr_manifest_t *m, bool *understood) {
-    char *at = text;
-    *understood = strncmp(at, FIRST_LINE, strlen(FIRST_LINE)) == 0;
-    at += *understood ? strlen(FIRST_LINE) : 0;
-    char *word = *understood ? take_word(&at, ' ') : NULL;
-    *understood = word && strcmp(word, "step") == 0 && take_int(&at, '\n', &m->step);
+/* Reads the lines but the last, which it cuts into words. TR_OK with *understood false if they are
+ * something else. */
+static tr_status_t manifest_parse_body(char *text, tr_manifest_t *m, bool *understood) {
+    char *at = text, *word;
+    *understood = false;
+    if (strncmp(at, FIRST_LINE, strlen(FIRST_LINE)) != 0) return TR_OK;
+    at += strlen(FIRST_LINE);
+    word = manifest_take_word(&at, ' ');
+    *understood = word && strcmp(word, "step") == 0 && manifest_take_int(&at, '\n', &m->step);
     while (*understood && *at) {
-        word = take_word(&at, ' ');
-        if (word && strcmp(word, "file") == 0)
-            TR_TRY(parse_file(&at, m, understood));
-        else if (word && strcmp(word, "tensor") == 0)
-            TR_TRY(parse_tensor(&at, m, understood));
-        else
+        word = manifest_take_word(&at, ' ');
+        if (word && strcmp(word, "file") == 0) {
+            tr_manifest_file_t f = {0};
+            /* a plain name in the checkpoint's own folder */
+            *understood = manifest_take_name(&at, ' ', &f.name) && f.name[0] != '.' &&
+                          !strchr(f.name, '/') && strlen(f.name) < 256 &&
+                          manifest_take_int(&at, ' ', &f.bytes) &&
+                          manifest_take_checksum(&at, '\n', &f.checksum);
+            if (*understood) TR_TRY(tr_manifest_add_file(m, f.name, f.bytes, f.checksum));
+        } else if (word && strcmp(word, "tensor") == 0) {
+            tr_manifest_tensor_t t = {0};
+            int64_t bytes = 0;
+            *understood =
+                m->files.count > 0 && manifest_take_checksum(&at, ' ', &t.checksum) &&
+                manifest_take_dtype(&at, &t.dtype) && manifest_take_shape(&at, &t.shape) &&
+                tr_tensor_bytes(t.dtype, &t.shape, &bytes) &&
+                manifest_take_int(&at, ' ', &t.offset) && manifest_take_name(&at, '\n', &t.name);
+            if (*understood) TR_TRY(tr_manifest_add_tensor(m, &t));
+        } else {
             *understood = false;
+        }
     }
     return TR_OK;
 }
 
-/* Writes the parsed contents again: the bytes must be the same. */
-static tr_status_t check_same(const tr_manifest_t *m, const char *body, size_t bytes, bool *same) {
-    tr_str_t again = {0};
-    append_body(m, &again);
-    tr_status_t status = again.status;
-    *same = status == TR_OK && again.length == bytes && memcmp(again.text, body, bytes) == 0;
-    tr_str_free(&again);
-    return status;
-}
-
 #define LAST_LINE_BYTES (sizeof "manifest 0123456789abcdef\n" - 1)
-
-static tr_status_t check_last_line(const char *text, size_t bytes, const char *path) {
-    char want[LAST_LINE_BYTES + 1];
-    if (bytes < LAST_LINE_BYTES || memchr(text, 0, bytes))
-        return TR_FAIL(TR_ERR_DATA, "%s is truncated or is not text.", path);
-    snprintf(want, sizeof want, "manifest %016llx\n",
-             (unsigned long long)tr_checksum_bytes(text, bytes - LAST_LINE_BYTES));
-    if (memcmp(text + bytes - LAST_LINE_BYTES, want, LAST_LINE_BYTES) == 0) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA,
-                   "%s: its last line must hold the checksum of the lines before it, but does not: "
-                   "the file is damaged.",
-                   path);
-}
 
 tr_status_t tr_manifest_parse(const char *text, size_t bytes, const char *path,
                               tr_manifest_t *out) {
+    char last_line[LAST_LINE_BYTES + 1], *body = NULL;
     tr_manifest_t m = {0};
-    char *body = NULL;
+    tr_str_t again = {0};
     bool good = false;
-    TR_TRY(check_last_line(text, bytes, path));
+    tr_status_t status = TR_OK;
+
+    /* The last line has the checksum of those above. */
+    if (bytes < LAST_LINE_BYTES || memchr(text, 0, bytes))
+        return TR_FAIL(TR_ERR_DATA, "%s is truncated or is not text.", path);
     bytes -= LAST_LINE_BYTES;
+    snprintf(last_line, sizeof last_line, "manifest %016llx\n",
+             (unsigned long long)tr_checksum_bytes(text, bytes));
+    if (memcmp(text + bytes, last_line, LAST_LINE_BYTES) != 0)
+        return TR_FAIL(TR_ERR_DATA,
+                       "%s: its last line must hold the checksum of the lines before it, but does "
+                       "not: the file is damaged.",
+                       path);
+
+    /* Parsed, and written again: the bytes must be the same. */
     TR_TRY(tr_alloc(bytes + 1, "MANIFEST", &body));
     memcpy(body, text, bytes);
-    tr_status_t status = parse_lines(body, &m, &good);
-    if (status == TR_OK && good) status = check_same(&m, text, bytes, &good);
-    if (status == TR_OK && !good)
+    TR_TRY_GOTO(manifest_parse_body(body, &m, &good), done);
+    if (good) {
+        manifest_append_body(&m, &again);
+        TR_TRY_GOTO(again.status, done);
+        good = again.length == bytes && memcmp(again.text, text, bytes) == 0;
+    }
+    if (!good)
         status = TR_FAIL(TR_ERR_DATA,
                          "%s is not a manifest that this version can read; error in line %zu.",
                          path, 2 + m.files.count + m.tensors.count + 1);
+done:
     tr_free(&body);
+    tr_str_free(&again);
     if (status != TR_OK)
         tr_manifest_free(&m);
     else

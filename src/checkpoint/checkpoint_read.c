@@ -1,3 +1,4 @@
+/* Opens checkpoints and verifies them. */
 #include "checkpoint_int.h"
 #include "safetensors_int.h"
 #include <errno.h>
@@ -8,157 +9,132 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* -- verification ------------------------------------------------------------------------------ */
-
-static bool same_tensor(const tr_manifest_tensor_t *row, const tr_named_tensor_t *t,
-                        int64_t offset) {
-    return strcmp(row->name, t->name) == 0 && row->dtype == t->dtype &&
-           tr_shape_equal(&row->shape, &t->shape) && row->offset == offset;
-}
-
-static void find_rows(const tr_manifest_t *m, size_t file, size_t *first, size_t *count) {
-    *first = 0;
-    while (*first < m->tensors.count && m->tensors.data[*first].file != file) ++*first;
-    *count = 0;
-    while (*first + *count < m->tensors.count && m->tensors.data[*first + *count].file == file)
-        ++*count;
-}
-
-/* Header and MANIFEST describe the same tensors, and the bytes on disk have their checksums. */
-static tr_status_t verify_tensors(const tr_manifest_t *m, size_t file, const char *path,
-                                  const tr_safetensors_t *f, tr_checksum_t *whole) {
-    size_t first = 0, count = 0;
-    int64_t start = tr_safetensors_data_start(f), bytes = 0, offset = 0;
-    uint64_t checksum = 0;
-    find_rows(m, file, &first, &count);
-    if (count != tr_safetensors_count(f))
-        return TR_FAIL(TR_ERR_DATA, "%s has %zu tensors, but MANIFEST lists %zu.", path,
-                       tr_safetensors_count(f), count);
-    TR_TRY(tr_checksum_read(whole, tr_safetensors_fd(f), path, 0, start, NULL));
-    for (size_t i = 0; i < count; i++) {
-        const tr_manifest_tensor_t *row = &m->tensors.data[first + i];
-        if (!same_tensor(row, tr_safetensors_at(f, i), offset))
-            return TR_FAIL(TR_ERR_DATA,
-                           "%s: tensor %zu differs from its entry in MANIFEST ('%.200s').", path, i,
-                           row->name);
-        tr_tensor_bytes(row->dtype, &row->shape, &bytes);
-        TR_TRY(
-            tr_checksum_read(whole, tr_safetensors_fd(f), path, start + offset, bytes, &checksum));
-        if (checksum != row->checksum)
-            return TR_FAIL(TR_ERR_DATA,
-                           "%s: the data of tensor '%.200s' is damaged (checksum mismatch).", path,
-                           row->name);
-        offset += bytes;
-    }
-    return TR_OK;
-}
-
-static tr_status_t check_length(const char *path, int64_t found, int64_t wanted) {
+static tr_status_t checkpoint_check_length(const char *path, int64_t found, int64_t wanted) {
     if (found == wanted) return TR_OK;
     return TR_FAIL(TR_ERR_DATA, "%s has %lld bytes, but MANIFEST lists %lld.", path,
                    (long long)found, (long long)wanted);
 }
 
-static tr_status_t check_value(const char *path, const tr_checksum_t *whole, uint64_t wanted) {
-    return tr_checksum_value(whole) == wanted
-               ? TR_OK
-               : TR_FAIL(TR_ERR_DATA, "%s is damaged: its checksum differs from MANIFEST.", path);
+static tr_status_t checkpoint_check_sum(const char *path, uint64_t found, uint64_t wanted) {
+    if (found == wanted) return TR_OK;
+    return TR_FAIL(TR_ERR_DATA, "%s is damaged: its checksum differs from MANIFEST.", path);
 }
 
-static tr_status_t open_tensors(const tr_manifest_t *m, size_t file, const char *path,
-                                tr_safetensors_t **out) {
-    const tr_manifest_file_t *row = &m->files.data[file];
+static tr_status_t checkpoint_open_text(const tr_manifest_file_t *row, const char *path,
+                                        char **out) {
+    int64_t bytes = 0;
+    TR_TRY(tr_read_text(path, TR_TEXT_MAX_BYTES, out, &bytes));
+    TR_TRY(checkpoint_check_length(path, bytes, row->bytes));
+    return checkpoint_check_sum(path, tr_checksum_bytes(*out, (size_t)bytes), row->checksum);
+}
+
+/* Header and MANIFEST describe the same tensors, and the bytes on disk have their checksums. */
+static tr_status_t checkpoint_open_tensors(const tr_manifest_t *m, size_t file, const char *path,
+                                           tr_safetensors_t **out) {
+    const tr_manifest_tensor_t *rows = m->tensors.data;
+    size_t first = 0, count = 0;
+    int64_t offset = 0, bytes = 0;
+    uint64_t checksum = 0;
     struct stat st;
     tr_checksum_t *whole = NULL;
+    tr_status_t status = TR_OK;
     if (stat(path, &st) != 0) return tr_io_fail("open", path, errno);
-    TR_TRY(check_length(path, st.st_size, row->bytes));
+    TR_TRY(checkpoint_check_length(path, st.st_size, m->files.data[file].bytes));
     TR_TRY(tr_safetensors_open(path, out));
-    tr_status_t status = tr_checksum_create(&whole);
-    if (status == TR_OK) status = verify_tensors(m, file, path, *out, whole);
-    if (status == TR_OK) status = check_value(path, whole, row->checksum);
+    TR_TRY(tr_checksum_create(&whole));
+    const tr_safetensors_t *f = *out;
+    const int64_t start = tr_safetensors_data_start(f);
+    while (first < m->tensors.count && rows[first].file != file) first++;
+    while (first + count < m->tensors.count && rows[first + count].file == file) count++;
+    if (count != tr_safetensors_count(f)) {
+        status = TR_FAIL(TR_ERR_DATA, "%s has %zu tensors, but MANIFEST lists %zu.", path,
+                         tr_safetensors_count(f), count);
+        goto done;
+    }
+    TR_TRY_GOTO(tr_checksum_read(whole, tr_safetensors_fd(f), path, 0, start, NULL), done);
+    for (size_t i = 0; i < count; i++, offset += bytes) {
+        const tr_manifest_tensor_t *row = &rows[first + i];
+        const tr_named_tensor_t *t = tr_safetensors_at(f, i);
+        if (strcmp(row->name, t->name) != 0 || row->dtype != t->dtype ||
+            !tr_shape_equal(&row->shape, &t->shape) || row->offset != offset) {
+            status = TR_FAIL(TR_ERR_DATA,
+                             "%s: tensor %zu differs from its entry in MANIFEST ('%.200s').", path,
+                             i, row->name);
+            goto done;
+        }
+        tr_tensor_bytes(row->dtype, &row->shape, &bytes);
+        TR_TRY_GOTO(
+            tr_checksum_read(whole, tr_safetensors_fd(f), path, start + offset, bytes, &checksum),
+            done);
+        if (checksum != row->checksum) {
+            status = TR_FAIL(TR_ERR_DATA,
+                             "%s: the data of tensor '%.200s' is damaged (checksum mismatch).",
+                             path, row->name);
+            goto done;
+        }
+    }
+    TR_TRY_GOTO(checkpoint_check_sum(path, tr_checksum_value(whole), m->files.data[file].checksum),
+                done);
+done:
     tr_checksum_destroy(&whole);
     return status;
 }
 
-static tr_status_t open_text(const tr_manifest_file_t *row, const char *path, char **out) {
-    int64_t bytes = 0;
-    TR_TRY(tr_read_text(path, TR_TEXT_MAX_BYTES, out, &bytes));
-    TR_TRY(check_length(path, bytes, row->bytes));
-    if (tr_checksum_bytes(*out, (size_t)bytes) == row->checksum) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA, "%s is damaged: its checksum differs from MANIFEST.", path);
-}
-
-/* A file for other programs. */
-static tr_status_t check_text(const tr_manifest_file_t *row, const char *path) {
-    char *text = NULL;
-    const tr_status_t status = open_text(row, path, &text);
-    tr_free(&text);
-    return status;
-}
-
-static tr_status_t open_file(tr_checkpoint_t *c, const tr_manifest_t *m, size_t file) {
-    const char *name = m->files.data[file].name;
-    char path[4096];
-    TR_TRY(tr_path_join(c->path, name, path));
-    if (strcmp(name, TR_CHECKPOINT_STATE) == 0 && !c->state_json)
-        return open_text(&m->files.data[file], path, &c->state_json);
-    if (strcmp(name, TR_CHECKPOINT_MODEL) == 0 && !c->model)
-        return open_tensors(m, file, path, &c->model);
-    if (strcmp(name, TR_CHECKPOINT_OPTIMIZER) == 0 && !c->optimizer)
-        return open_tensors(m, file, path, &c->optimizer);
-    return check_text(&m->files.data[file], path);
-}
-
-static tr_status_t read_manifest(const char *dir, tr_manifest_t *out) {
-    char path[4096], *text = NULL;
-    int64_t bytes = 0;
-    TR_TRY(tr_path_join(dir, TR_CHECKPOINT_MANIFEST, path));
-    TR_TRY(tr_read_text(path, TR_TEXT_MAX_BYTES, &text, &bytes));
-    tr_status_t status = tr_manifest_parse(text, (size_t)bytes, path, out);
-    tr_free(&text);
-    return status;
-}
-
-/* A directory named after a step must hold that step. */
-static tr_status_t check_step(const char *path, int64_t step) {
-    int64_t named = step;
-    if (!tr_checkpoint_parse_name(tr_file_name(path), &named) || named == step) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA, "%s holds step %lld: the folder was renamed.", path,
-                   (long long)step);
-}
-
-static tr_status_t open_files(tr_checkpoint_t *c, const tr_manifest_t *m) {
+/* Opens the files that the MANIFEST of the folder c->path lists. */
+static tr_status_t checkpoint_open_files(tr_checkpoint_t *c, const tr_manifest_t *m) {
     c->step = m->step;
-    TR_TRY(check_step(c->path, c->step));
-    for (size_t i = 0; i < m->files.count; i++) TR_TRY(open_file(c, m, i));
+    int64_t named = c->step;
+    if (tr_checkpoint_parse_name(tr_file_name(c->path), &named) && named != c->step)
+        return TR_FAIL(TR_ERR_DATA, "%s holds step %lld: the folder was renamed.", c->path,
+                       (long long)c->step);
+    for (size_t i = 0; i < m->files.count; i++) {
+        const char *name = m->files.data[i].name;
+        char path[4096], *unused = NULL;
+        TR_TRY(tr_path_join(c->path, name, path));
+        if (strcmp(name, TR_CHECKPOINT_STATE) == 0 && !c->state_json) {
+            TR_TRY(checkpoint_open_text(&m->files.data[i], path, &c->state_json));
+        } else if (strcmp(name, TR_CHECKPOINT_MODEL) == 0 && !c->model) {
+            TR_TRY(checkpoint_open_tensors(m, i, path, &c->model));
+        } else if (strcmp(name, TR_CHECKPOINT_OPTIMIZER) == 0 && !c->optimizer) {
+            TR_TRY(checkpoint_open_tensors(m, i, path, &c->optimizer));
+        } else { /* for other programs */
+            const tr_status_t status = checkpoint_open_text(&m->files.data[i], path, &unused);
+            tr_free(&unused);
+            TR_TRY(status);
+        }
+    }
     if (!c->model || !c->state_json)
         return TR_FAIL(TR_ERR_DATA, "%s: MANIFEST must list %s and %s.", c->path,
                        TR_CHECKPOINT_MODEL, TR_CHECKPOINT_STATE);
     return TR_OK;
 }
 
-/* -- opening ----------------------------------------------------------------------------------- */
-
-static tr_status_t resolve(const char *path, tr_checkpoint_t *c) {
-    struct stat st;
-    char *real = realpath(path, NULL);
-    if (!real) return tr_io_fail("open", path, errno);
-    tr_status_t status = tr_strdup(real, &c->path);
-    free(real);
-    TR_TRY(status);
-    if (stat(c->path, &st) != 0 || !S_ISDIR(st.st_mode))
-        return TR_FAIL(TR_ERR_DATA, "%s is not a checkpoint: expected a folder with %s.", path,
-                       TR_CHECKPOINT_MANIFEST);
-    return TR_OK;
-}
-
 tr_status_t tr_checkpoint_open(const char *path, tr_checkpoint_t **out) {
     tr_checkpoint_t *c = NULL;
     tr_manifest_t m = {0};
+    char manifest_path[4096], *real = NULL, *text = NULL;
+    int64_t bytes = 0;
+    struct stat st;
+    tr_status_t status = TR_OK;
     TR_TRY(tr_alloc(sizeof *c, "checkpoint", &c));
-    tr_status_t status = resolve(path, c);
-    if (status == TR_OK) status = read_manifest(c->path, &m);
-    if (status == TR_OK) status = open_files(c, &m);
+    real = realpath(path, NULL);
+    if (!real) {
+        status = tr_io_fail("open", path, errno);
+        goto done;
+    }
+    TR_TRY_GOTO(tr_strdup(real, &c->path), done);
+    if (stat(c->path, &st) != 0 || !S_ISDIR(st.st_mode)) {
+        status = TR_FAIL(TR_ERR_DATA, "%s is not a checkpoint: expected a folder with %s.", path,
+                         TR_CHECKPOINT_MANIFEST);
+        goto done;
+    }
+    TR_TRY_GOTO(tr_path_join(c->path, TR_CHECKPOINT_MANIFEST, manifest_path), done);
+    TR_TRY_GOTO(tr_read_text(manifest_path, TR_TEXT_MAX_BYTES, &text, &bytes), done);
+    TR_TRY_GOTO(tr_manifest_parse(text, (size_t)bytes, manifest_path, &m), done);
+    TR_TRY_GOTO(checkpoint_open_files(c, &m), done);
+done:
+    free(real);
+    tr_free(&text);
     tr_manifest_free(&m);
     if (status != TR_OK)
         tr_checkpoint_close(&c);
@@ -177,19 +153,15 @@ void tr_checkpoint_close(tr_checkpoint_t **checkpoint) {
     tr_free(checkpoint);
 }
 
-static tr_status_t open_step(const char *dir, int64_t step, tr_checkpoint_t **out) {
-    char name[32], path[4096];
-    tr_checkpoint_name(step, name);
-    TR_TRY(tr_path_join(dir, name, path));
-    return tr_checkpoint_open(path, out);
-}
-
 tr_status_t tr_checkpoint_open_newest(const char *dir, tr_checkpoint_t **out, tr_str_t *skipped) {
     tr_steps_t steps = {0};
     tr_status_t status = tr_checkpoint_list(dir, &steps);
     *out = NULL;
     for (size_t i = 0; status == TR_OK && i < steps.count; i++) {
-        status = open_step(dir, steps.data[i], out);
+        char name[32], path[4096];
+        tr_checkpoint_name(steps.data[i], name);
+        status = tr_path_join(dir, name, path);
+        if (status == TR_OK) status = tr_checkpoint_open(path, out);
         if (status == TR_OK || status == TR_ERR_MEMORY) break;
         if (skipped)
             tr_str_printf(skipped, "step %lld: %s\n", (long long)steps.data[i],
