@@ -11,11 +11,11 @@ static int64_t divide_up(int64_t a, int64_t b) {
 
 /* Micro-batches of the profile's size if every rank gets at least one, else one smaller micro-batch
  * per rank. */
-static tr_status_t share_batch(const tr_prediction_setup_t *s, int nodes, tr_prediction_t *out) {
+static tr_status_t share_batch(const tr_forecast_setup_t *s, int nodes, tr_forecast_t *out) {
     const int64_t micro = s->profile->micro_batch,
                   batch = s->batch_size * (s->mode == TR_SCALING_WEAK ? nodes : 1),
                   ranks = (int64_t)nodes * s->ranks_per_node;
-    *out = (tr_prediction_t){.nodes = nodes, .ranks = (int)ranks, .batch_size = batch};
+    *out = (tr_forecast_t){.nodes = nodes, .ranks = (int)ranks, .batch_size = batch};
     if (batch % micro == 0 && batch / micro >= ranks) {
         out->micro_batch = micro;
         out->slots = divide_up(batch / micro, ranks);
@@ -48,7 +48,7 @@ static double slowest(const tr_profile_t *p, int ranks, double q) {
     return quantile(sec, n, pow(q, 1.0 / ranks)) / quantile(sec, n, 0.5);
 }
 
-static double allreduce_sec(const tr_prediction_setup_t *s, int nodes, double bytes,
+static double allreduce_sec(const tr_forecast_setup_t *s, int nodes, double bytes,
                             tr_network_stat_t stat, bool *measured) {
     bool inside_measured = true, between_measured;
     double whole;
@@ -67,13 +67,13 @@ static double allreduce_sec(const tr_prediction_setup_t *s, int nodes, double by
     return between + inside;
 }
 
-static bool is_polled(const tr_prediction_setup_t *s, int nodes) {
+static bool is_polled(const tr_forecast_setup_t *s, int nodes) {
     return nodes > 1 ? s->between->is_polled : s->inside && s->inside->is_polled;
 }
 
 /* Seconds of a step whose compute time is `factor` times its median. */
-static tr_status_t step(const tr_prediction_setup_t *s, double factor, tr_network_stat_t stat,
-                        tr_prediction_t *row, double *out_sec, double *out_exposed_sec) {
+static tr_status_t step(const tr_forecast_setup_t *s, double factor, tr_network_stat_t stat,
+                        tr_forecast_t *row, double *out_sec, double *out_exposed_sec) {
     const tr_profile_t *p = s->profile;
     const double median = quantile(p->compute_sec.data, p->compute_sec.count, 0.5),
                  resized = (double)row->micro_batch / (double)p->micro_batch,
@@ -101,7 +101,7 @@ static tr_status_t step(const tr_prediction_setup_t *s, double factor, tr_networ
 
 /* -- rows -------------------------------------------------------------------------------------- */
 
-static tr_status_t predict_times(const tr_prediction_setup_t *s, int nodes, tr_prediction_t *out) {
+static tr_status_t forecast_times(const tr_forecast_setup_t *s, int nodes, tr_forecast_t *out) {
     TR_TRY(share_batch(s, nodes, out));
     TR_TRY(step(s, 1, TR_NETWORK_MEDIAN, out, &out->step_sec.low, &out->exposed_sec.low));
     TR_TRY(step(s, slowest(s->profile, out->ranks, 0.5), TR_NETWORK_MEDIAN, out,
@@ -114,10 +114,10 @@ static tr_status_t predict_times(const tr_prediction_setup_t *s, int nodes, tr_p
     return TR_OK;
 }
 
-tr_status_t tr_predict(const tr_prediction_setup_t *s, int nodes, tr_prediction_t *out) {
-    tr_prediction_t one;
-    TR_TRY(predict_times(s, 1, &one));
-    TR_TRY(predict_times(s, nodes, out));
+tr_status_t tr_forecast(const tr_forecast_setup_t *s, int nodes, tr_forecast_t *out) {
+    tr_forecast_t one;
+    TR_TRY(forecast_times(s, 1, &one));
+    TR_TRY(forecast_times(s, nodes, out));
     out->efficiency = (tr_band_t){1, 1, 1};
     if (nodes == 1) return TR_OK;
     const double perfect =
@@ -148,7 +148,7 @@ static void describe_network(const char *where, const tr_network_t *n, tr_str_t 
                       where);
 }
 
-void tr_predict_assumptions(const tr_prediction_setup_t *s, tr_str_t *out) {
+void tr_forecast_assumptions(const tr_forecast_setup_t *s, tr_str_t *out) {
     const tr_profile_t *p = s->profile;
     const double *sec = p->compute_sec.data;
     const size_t n = p->compute_sec.count;

@@ -1,5 +1,5 @@
 /*
- * Predicts the step time on more ranks than a measurement had: a timeline over the measured op
+ * Forecasts the step time on more ranks than a measurement had: a timeline over the measured op
  * times of one step, with the communication that `bench allreduce` measured.
  *
  * The model, and where its formulas come from:
@@ -111,7 +111,7 @@ typedef struct {
     int ranks_per_node;
     tr_scaling_t mode;
     int64_t batch_size; /* of one node (weak), of all nodes (strong) */
-} tr_prediction_setup_t;
+} tr_forecast_setup_t;
 
 /* low: all ranks vary together, so no rank waits for a slower one; network at its median. expected:
  * ranks vary independently; the median. high: the 95th percentile; network at its 90th. */
@@ -127,12 +127,12 @@ typedef struct {
     tr_band_t step_sec, exposed_sec;
     tr_band_t efficiency; /* relative to the expected step of one node; 1 is ideal */
     tr_network_origin_t network;
-} tr_prediction_t;
+} tr_forecast_t;
 
 /* TR_ERR_CONFIG: the batch cannot be divided among the ranks. */
-tr_status_t tr_predict(const tr_prediction_setup_t *setup, int nodes, tr_prediction_t *out);
+tr_status_t tr_forecast(const tr_forecast_setup_t *setup, int nodes, tr_forecast_t *out);
 
 /* Appends the assumptions of the prediction, one per line. */
-void tr_predict_assumptions(const tr_prediction_setup_t *setup, tr_str_t *out);
+void tr_forecast_assumptions(const tr_forecast_setup_t *setup, tr_str_t *out);
 
 #endif

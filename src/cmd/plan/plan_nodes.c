@@ -11,8 +11,8 @@
 typedef struct {
     tr_profile_t profile;
     tr_network_t between, inside;
-    tr_prediction_setup_t setup;
-    tr_prediction_t row[CMD_LIST_MAX];
+    tr_forecast_setup_t setup;
+    tr_forecast_t row[CMD_LIST_MAX];
     tr_str_t assumptions;
 } nodes_prediction_t;
 
@@ -85,15 +85,15 @@ static tr_status_t plan_nodes_predict(const tr_config_t *config, const plan_opti
     TR_TRY(plan_nodes_check_profile(config, &p->profile, o->profile));
     TR_TRY(tr_network_read(o->network, &p->between));
     if (o->network_inside) TR_TRY(tr_network_read(o->network_inside, &p->inside));
-    p->setup = (tr_prediction_setup_t){.profile = &p->profile,
-                                       .between = &p->between,
-                                       .inside = o->network_inside ? &p->inside : NULL,
-                                       .ranks_per_node = (int)o->ranks_per_node,
-                                       .mode = (tr_scaling_t)o->mode,
-                                       .batch_size = data.batch_size};
+    p->setup = (tr_forecast_setup_t){.profile = &p->profile,
+                                     .between = &p->between,
+                                     .inside = o->network_inside ? &p->inside : NULL,
+                                     .ranks_per_node = (int)o->ranks_per_node,
+                                     .mode = (tr_scaling_t)o->mode,
+                                     .batch_size = data.batch_size};
     for (int i = 0; i < o->nodes.count; i++)
-        TR_TRY(tr_predict(&p->setup, o->nodes.value[i], &p->row[i]));
-    tr_predict_assumptions(&p->setup, &p->assumptions);
+        TR_TRY(tr_forecast(&p->setup, o->nodes.value[i], &p->row[i]));
+    tr_forecast_assumptions(&p->setup, &p->assumptions);
     return TR_OK;
 }
 
@@ -113,7 +113,7 @@ static void plan_nodes_print(const nodes_prediction_t *p, const plan_options_t *
            "batch", "per rank", "low", "expected", "high", "low", "expected", "high", "low",
            "expected", "high", "network");
     for (int i = 0; i < o->nodes.count; i++) {
-        const tr_prediction_t *r = &p->row[i];
+        const tr_forecast_t *r = &p->row[i];
         char share[48];
         snprintf(share, sizeof share, "%lld x %lld", (long long)r->slots,
                  (long long)r->micro_batch);
@@ -140,7 +140,7 @@ static tr_status_t plan_nodes_write_json(const nodes_prediction_t *p, const tr_c
                                          const plan_options_t *o) {
     json_t *rows = json_array(), *assumptions = json_array();
     for (int i = 0; i < o->nodes.count; i++) {
-        const tr_prediction_t *r = &p->row[i];
+        const tr_forecast_t *r = &p->row[i];
         json_array_append_new(
             rows,
             json_pack("{s:i, s:i, s:I, s:I, s:I, s:o, s:f, s:o, s:o, s:s}", "nodes", r->nodes,

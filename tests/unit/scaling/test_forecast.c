@@ -146,17 +146,17 @@ static const char network_text[] =
 static void test_prediction(void **state) {
     tr_profile_t p;
     tr_network_t n;
-    tr_prediction_t row;
+    tr_forecast_t row;
     tr_str_t text = {0};
     assert_int_equal(tr_profile_read(write_file("p.json", profile_text), &p), TR_OK);
     assert_int_equal(tr_network_read(write_file("n.json", network_text), &n), TR_OK);
-    tr_prediction_setup_t s = {.profile = &p, .between = &n, .ranks_per_node = 1, .batch_size = 8};
-    assert_int_equal(tr_predict(&s, 1, &row), TR_OK);
+    tr_forecast_setup_t s = {.profile = &p, .between = &n, .ranks_per_node = 1, .batch_size = 8};
+    assert_int_equal(tr_forecast(&s, 1, &row), TR_OK);
     assert_float_equal(row.step_sec.expected, 10, NEAR);
     assert_float_equal(row.step_sec.high, 10.9, NEAR);
     assert_float_equal(row.exposed_sec.high, 0, NEAR);
     assert_float_equal(row.efficiency.low, 1, NEAR);
-    assert_int_equal(tr_predict(&s, 2, &row), TR_OK);
+    assert_int_equal(tr_forecast(&s, 2, &row), TR_OK);
     assert_int_equal(row.batch_size, 16);
     assert_int_equal(row.slots, 2);
     assert_int_equal(row.network, TR_ORIGIN_MEASURED);
@@ -169,16 +169,16 @@ static void test_prediction(void **state) {
     /* high: 10.949358868; the second bucket waits for the first: 0.25 of 4.379743547 + 5 + 3 */
     assert_float_equal(row.step_sec.high, 4.379743547 * 1.25 + 8 + 2.189871774, 1e-7);
     s.mode = TR_SCALING_STRONG;
-    assert_int_equal(tr_predict(&s, 2, &row), TR_OK);
+    assert_int_equal(tr_forecast(&s, 2, &row), TR_OK);
     assert_int_equal(row.slots, 1);
     assert_float_equal(row.step_sec.low, 7, NEAR);
     assert_float_equal(row.efficiency.high, 10. / 14, NEAR);
-    assert_int_equal(tr_predict(&s, 4, &row), TR_OK); /* one micro-batch of 2: 2 s, and buckets */
+    assert_int_equal(tr_forecast(&s, 4, &row), TR_OK); /* one micro-batch of 2: 2 s, and buckets */
     assert_int_equal(row.micro_batch, 2);
     assert_int_equal(row.network, TR_ORIGIN_FITTED);
-    assert_int_equal(tr_predict(&s, 3, &row), TR_ERR_CONFIG);
+    assert_int_equal(tr_forecast(&s, 3, &row), TR_ERR_CONFIG);
     assert_error_names("data.batch_size & 8 & 3");
-    tr_predict_assumptions(&s, &text);
+    tr_forecast_assumptions(&s, &text);
     assert_non_null(text.text);
     tr_str_free(&text);
     tr_profile_free(&p);
@@ -191,7 +191,7 @@ static void test_prediction(void **state) {
 static void test_inside(void **state) {
     tr_profile_t p;
     tr_network_t between, inside;
-    tr_prediction_t row;
+    tr_forecast_t row;
     assert_int_equal(tr_profile_read(write_file("p.json", profile_text), &p), TR_OK);
     write_file("n.json", network_text);
     write_file("w.json", "{\"ranks\": 4, \"nodes\": 2, \"sizes\": [{\"bytes\": 2000, "
@@ -200,20 +200,20 @@ static void test_inside(void **state) {
                          "\"median_us\": 1e6, \"p90_us\": 1e6}]}");
     assert_int_equal(tr_network_read("n.json", &between), TR_OK);
     assert_int_equal(tr_network_read("i.json", &inside), TR_OK);
-    tr_prediction_setup_t s = {.profile = &p,
-                               .between = &between,
-                               .inside = &inside,
-                               .ranks_per_node = 2,
-                               .batch_size = 16};
-    assert_int_equal(tr_predict(&s, 1, &row), TR_OK);
+    tr_forecast_setup_t s = {.profile = &p,
+                             .between = &between,
+                             .inside = &inside,
+                             .ranks_per_node = 2,
+                             .batch_size = 16};
+    assert_int_equal(tr_forecast(&s, 1, &row), TR_OK);
     assert_float_equal(row.step_sec.low, 10 + 1, NEAR);
-    assert_int_equal(tr_predict(&s, 2, &row), TR_OK);
+    assert_int_equal(tr_forecast(&s, 2, &row), TR_OK);
     assert_int_equal(row.ranks, 4);
     /* 1-4 (2 + 1), then 4-6 (1 + 1) */
     assert_float_equal(row.step_sec.low, 10 + 2, NEAR);
     tr_network_free(&between);
     assert_int_equal(tr_network_read("n.json,w.json", &between), TR_OK);
-    assert_int_equal(tr_predict(&s, 2, &row), TR_OK);
+    assert_int_equal(tr_forecast(&s, 2, &row), TR_OK);
     assert_float_equal(row.step_sec.low, 10 + 5, NEAR); /* 1-5, 5-9 */
     tr_network_free(&between);
     tr_network_free(&inside);
