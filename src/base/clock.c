@@ -1,3 +1,4 @@
+/* Time: monotonic, wall clock, and since the start of the process. */
 #include "base/clock.h"
 
 #include <stdio.h>

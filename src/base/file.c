@@ -1,3 +1,4 @@
+/* Paths and files: joining, reading, replacing, removing, syncing. */
 #include "file.h"
 #include "base/mem.h"
 #include <dirent.h>

@@ -1,3 +1,4 @@
+/* Shortens the numbers in JSON text. */
 #include "json_text.h"
 #include "base/str.h"
 

@@ -1,3 +1,4 @@
+/* Lists of named things that embedding programs may add to. */
 #include "registry.h"
 #include "base/str.h"
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Means and deviations of channels. */
 #include "base/stats.h"
 #include "base/str.h"
 

@@ -1,3 +1,4 @@
+/* Starts named threads. */
 #include "base/thread.h"
 #include <signal.h>
 

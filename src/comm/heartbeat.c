@@ -1,3 +1,4 @@
+/* The counters of a rank that its watchdog reads. */
 #include "heartbeat.h"
 #include <stddef.h>
 

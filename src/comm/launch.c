@@ -1,3 +1,4 @@
+/* What the launcher says before MPI is initialised: rank, tasks, and how they connect. */
 #include "world_int.h"
 #include <stdlib.h>
 #include <string.h>

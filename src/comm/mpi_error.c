@@ -1,3 +1,4 @@
+/* Turns errors of MPI into a status. */
 #include "world_int.h"
 
 static bool is_misuse(int error_class) {

@@ -1,3 +1,4 @@
+/* Measures the network between ranks. */
 #include "probe.h"
 #include "base/stats.h"
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* The world of ranks: opening MPI, places on nodes, agreement, host collectives. */
 #include "world_int.h"
 #include "base/clock.h"
 #include "base/host.h"

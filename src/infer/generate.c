@@ -1,3 +1,4 @@
+/* Text generation: the programs prefill and decode, and rows that end by themselves. */
 #include "generate.h"
 #include "base/clock.h"
 #include "trainer/log.h"

@@ -1,3 +1,4 @@
+/* Counts of classes and sums over targets, and the scores that follow from them. */
 #include "score.h"
 #include "base/mem.h"
 

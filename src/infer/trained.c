@@ -1,3 +1,4 @@
+/* Opens a trained model: weights, configuration and session. */
 #include "trained.h"
 #include "weights/state.h"
 #include "trainer/log.h"

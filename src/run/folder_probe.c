@@ -1,3 +1,4 @@
+/* Probes whether a folder can be written, renamed in and synced. */
 #include "folder_probe.h"
 #include "base/file.h"
 #include "base/clock.h"

@@ -1,3 +1,4 @@
+/* Parts of the progress line. Private to src/run. */
 #ifndef TR_RUN_PROGRESS_INT_H
 #define TR_RUN_PROGRESS_INT_H
 

@@ -1,3 +1,4 @@
+/* The keys of [run]. */
 #include "run.h"
 
 static const tr_config_field_t fields[] = {

@@ -1,3 +1,4 @@
+/* What kind of terminal there is, and how wide. */
 #include "progress_int.h"
 
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+/* The verdict file: done, again or no, for the scripts that restart jobs. */
 #include "verdict.h"
 #include "base/file.h"
 

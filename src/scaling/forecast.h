@@ -100,7 +100,7 @@ typedef struct {
 tr_timeline_t tr_timeline(const double *op_sec, int ops, double scale, const tr_bucket_t *buckets,
                           const double *bucket_sec, int bucket_count, bool is_polled);
 
-/* -- the prediction ---------------------------------------------------------------------------- */
+/* -- the forecast ------------------------------------------------------------------------------ */
 
 typedef enum { TR_SCALING_WEAK, TR_SCALING_STRONG } tr_scaling_t;
 
@@ -132,7 +132,7 @@ typedef struct {
 /* TR_ERR_CONFIG: the batch cannot be divided among the ranks. */
 tr_status_t tr_forecast(const tr_forecast_setup_t *setup, int nodes, tr_forecast_t *out);
 
-/* Appends the assumptions of the prediction, one per line. */
+/* Appends the assumptions of the forecast, one per line. */
 void tr_forecast_assumptions(const tr_forecast_setup_t *setup, tr_str_t *out);
 
 #endif

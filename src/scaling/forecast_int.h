@@ -1,4 +1,4 @@
-/* Reading JSON files. Private to src/predict. */
+/* Reading JSON files. Private to src/scaling. */
 #ifndef TR_SCALING_FORECAST_INT_H
 #define TR_SCALING_FORECAST_INT_H
 

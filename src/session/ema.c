@@ -1,3 +1,4 @@
+/* Evaluation with the moving average of the weights. */
 #include "ema.h"
 #include "trainer/optim.h"
 

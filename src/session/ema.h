@@ -1,4 +1,4 @@
-/* optimizer.ema: evaluation with the moving average of the weights. Private to src/train. */
+/* optimizer.ema: evaluation with the moving average of the weights. Private to src/session. */
 #ifndef TR_SESSION_EMA_H
 #define TR_SESSION_EMA_H
 

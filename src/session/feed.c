@@ -1,3 +1,4 @@
+/* Passes batches to the inputs of programs. */
 #include "feed.h"
 #include "base/mem.h"
 #include <string.h>

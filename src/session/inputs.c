@@ -1,3 +1,4 @@
+/* Checks the range of the training inputs, and warns of units that train badly. */
 #include "inputs.h"
 #include "trainer/log.h"
 #include "base/mem.h"

@@ -1,4 +1,4 @@
-/* Checks the range of the training inputs. Private to src/train. */
+/* Checks the range of the training inputs. Private to src/session. */
 #ifndef TR_SESSION_INPUTS_H
 #define TR_SESSION_INPUTS_H
 

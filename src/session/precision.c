@@ -1,3 +1,4 @@
+/* Names of precisions, and the choice of precision = auto. */
 #include "precision.h"
 #include "trainer/log.h"
 

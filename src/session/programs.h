@@ -1,4 +1,4 @@
-/* The programs of a session's graph. Private to src/train. */
+/* The programs of a session's graph. Private to src/session. */
 #ifndef TR_SESSION_PROGRAMS_H
 #define TR_SESSION_PROGRAMS_H
 

@@ -1,3 +1,4 @@
+/* The fixed binary tree of slots that makes sums the same on any number of ranks. */
 #include "reduce_tree.h"
 #include "trainer/data.h"
 #include "base/mem.h"

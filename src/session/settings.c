@@ -1,4 +1,4 @@
-/* The key tables of src/train, and the list of all tables of the program. */
+/* The key tables of src/session, and the list of all tables of the program. */
 #include "session.h"
 #include "base/mem.h"
 #include "run/run.h"

@@ -1,3 +1,4 @@
+/* Byte-pair encoding: merges a piece of text to tokens. */
 #include "bpe.h"
 #include <string.h>
 #include <xxhash.h>

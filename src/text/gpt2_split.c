@@ -1,3 +1,4 @@
+/* Splits text into the pieces of GPT-2's regular expression. */
 #include "gpt2_split.h"
 #include "base/str.h"
 #include "unicode.h"

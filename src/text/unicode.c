@@ -1,3 +1,4 @@
+/* Classes of characters, of one fixed version of Unicode. */
 #include "unicode.h"
 
 typedef struct {

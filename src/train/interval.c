@@ -1,3 +1,4 @@
+/* Periods in steps or seconds. */
 #include "interval.h"
 #include "base/clock.h"
 #include "trainer/optim.h"

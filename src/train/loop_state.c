@@ -1,3 +1,4 @@
+/* The state of a run, and the transitions of saving. */
 #include "loop_state.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* The metrics of a run: sums over steps, metrics.jsonl, epoch lines, summary.json. */
 #include "metrics.h"
 #include "base/json_text.h"
 #include "base/clock.h"

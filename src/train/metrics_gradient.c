@@ -1,3 +1,4 @@
+/* Norms of the gradient and the loss scale over a run. */
 #include "metrics_gradient.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Step times, and the times of all ranks, in metrics lines. */
 #include "metrics_ranks.h"
 #include "run/run.h"
 #include "base/mem.h"

@@ -1,3 +1,4 @@
+/* FLOP/s and MFU. */
 #include "metrics_rate.h"
 #include "trainer/log.h"
 #include "run/run.h"

@@ -1,3 +1,4 @@
+/* Stop requests: signals, and the time limit of run.until. */
 #include "signals.h"
 
 #include "base/clock.h"

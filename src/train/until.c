@@ -1,3 +1,4 @@
+/* Parses run.until, and the margin that a stop needs. */
 #include "until.h"
 #include "base/clock.h"
 #include "trainer/log.h"

@@ -1,3 +1,4 @@
+/* Finds the parameters whose order of dimensions differs in PyTorch. */
 #include "torch_layout.h"
 #include "graph/program.h"
 #include "base/mem.h"
