@@ -58,7 +58,7 @@ int64_t tr_csv_line(const tr_csv_t *csv) {
 }
 
 /* The next byte, -1 at the end. A byte order mark is skipped. */
-static tr_status_t next(tr_csv_t *csv, int *out) {
+static tr_status_t csv_next_byte(tr_csv_t *csv, int *out) {
     if (csv->at == csv->filled) {
         int code;
         csv->at = 0;
@@ -83,7 +83,7 @@ static tr_status_t next(tr_csv_t *csv, int *out) {
     return TR_OK;
 }
 
-static tr_status_t end_field(tr_csv_t *csv, size_t begin, bool quoted) {
+static tr_status_t csv_end_field(tr_csv_t *csv, size_t begin, bool quoted) {
     while (
         !quoted && csv->text.count > begin &&
         (csv->text.data[csv->text.count - 1] == ' ' || csv->text.data[csv->text.count - 1] == '\t'))
@@ -96,14 +96,14 @@ static tr_status_t end_field(tr_csv_t *csv, size_t begin, bool quoted) {
 }
 
 /* Reads the text from the opening quote to the closing one. */
-static tr_status_t quoted_part(tr_csv_t *csv) {
+static tr_status_t csv_read_quoted(tr_csv_t *csv) {
     for (int c;;) {
-        TR_TRY(next(csv, &c));
+        TR_TRY(csv_next_byte(csv, &c));
         if (c == -1)
             return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: a quote is not closed.", csv->name,
                            (long long)csv->line);
         if (c == '"') {
-            TR_TRY(next(csv, &c));
+            TR_TRY(csv_next_byte(csv, &c));
             if (c != '"') {
                 csv->at -= c != -1;
                 return TR_OK;
@@ -118,19 +118,19 @@ static tr_status_t quoted_part(tr_csv_t *csv) {
 }
 
 /* Reads one row to text and offset; *out_end if the file ends after it. */
-static tr_status_t scan_row(tr_csv_t *csv, bool *out_end) {
+static tr_status_t csv_scan_row(tr_csv_t *csv, bool *out_end) {
     const char delimiter = csv->delimiter;
     size_t begin = 0;
     bool quoted = false;
     *out_end = false;
     for (int c;;) {
-        TR_TRY(next(csv, &c));
+        TR_TRY(csv_next_byte(csv, &c));
         bool blank = c == ' ' || c == '\t', empty = csv->text.count == begin;
         if (c == '\n' || c == -1 || c == delimiter) {
             if (csv->text.count > begin && csv->text.data[csv->text.count - 1] == '\r' &&
                 c != delimiter && !quoted)
                 csv->text.count--;
-            TR_TRY(end_field(csv, begin, quoted));
+            TR_TRY(csv_end_field(csv, begin, quoted));
             begin = csv->text.count;
             quoted = false;
             csv->next_line += c == '\n';
@@ -138,7 +138,7 @@ static tr_status_t scan_row(tr_csv_t *csv, bool *out_end) {
             if (c != delimiter) return TR_OK;
         } else if (c == '"' && empty && !quoted) {
             quoted = true;
-            TR_TRY(quoted_part(csv));
+            TR_TRY(csv_read_quoted(csv));
         } else if (!(blank && empty) && !(quoted && (blank || c == '\r'))) {
             if (csv->text.count >= ROW_BYTES)
                 return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: the row is too long.", csv->name,
@@ -149,7 +149,7 @@ static tr_status_t scan_row(tr_csv_t *csv, bool *out_end) {
 }
 
 /* Names in other encodings would be unreadable. */
-static tr_status_t check_text(const tr_csv_t *csv) {
+static tr_status_t csv_check_text(const tr_csv_t *csv) {
     for (size_t i = 0; i < csv->offset.count; i++) {
         const size_t begin = csv->offset.data[i],
                      end = i + 1 < csv->offset.count ? csv->offset.data[i + 1] : csv->text.count,
@@ -170,8 +170,8 @@ tr_status_t tr_csv_row(tr_csv_t *csv, char ***out_field, int *out_count) {
     for (bool end = false; !end;) {
         csv->line = csv->next_line;
         csv->text.count = csv->offset.count = csv->field.count = 0;
-        TR_TRY(scan_row(csv, &end));
-        TR_TRY(check_text(csv));
+        TR_TRY(csv_scan_row(csv, &end));
+        TR_TRY(csv_check_text(csv));
         if (csv->offset.count == 1 && csv->text.count == 1) continue; /* an empty line */
         for (size_t i = 0; i < csv->offset.count; i++)
             TR_TRY(tr_vec_push(&csv->field, csv->text.data + csv->offset.data[i]));

@@ -25,7 +25,7 @@ bool tr_csv_is_missing(const char *text) {
 }
 
 /* Whether a number is too large for 32-bit floats, or even for doubles. */
-static bool is_beyond(const csv_table_t *t, const char *text) {
+static bool csv_is_beyond(const csv_table_t *t, const char *text) {
     double value;
     char *end;
     if (tr_csv_number(t, text, &value)) return !isfinite((float)value);
@@ -37,13 +37,13 @@ bool tr_csv_is_meant_as_number(const csv_table_t *t, const char *text) {
     csv_table_t other = *t;
     double value;
     other.decimal = t->decimal == '.' ? ',' : '.';
-    return tr_csv_is_missing(text) || is_beyond(t, text) || tr_csv_number(&other, text, &value);
+    return tr_csv_is_missing(text) || csv_is_beyond(t, text) || tr_csv_number(&other, text, &value);
 }
 
 void tr_csv_remedy(const csv_table_t *t, const char *text, char *out, size_t room) {
     if (tr_csv_is_missing(text))
         snprintf(out, room, "fill it in (usual: the column's mean)");
-    else if (is_beyond(t, text))
+    else if (csv_is_beyond(t, text))
         snprintf(out, room, "rescale the column (another unit, or the logarithm)");
     else
         snprintf(out, room, "convert texts to numbers; " CSV_FORMAT_HINT);

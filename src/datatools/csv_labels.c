@@ -16,7 +16,7 @@ void tr_csv_labels_begin(csv_labels_t *l, int column, bool regression) {
                         .whole = column >= 0 && !regression};
 }
 
-static tr_status_t note_name(csv_labels_t *l, const char *text) {
+static tr_status_t labels_add_name(csv_labels_t *l, const char *text) {
     uint64_t at = tr_hash_name(text);
     char *copy;
     if (!l->slot) TR_TRY(tr_alloc(SLOTS * sizeof *l->slot, "labels", &l->slot));
@@ -57,11 +57,11 @@ tr_status_t tr_csv_labels_add(csv_labels_t *l, const csv_table_t *t, const char 
         TR_TRY(tr_strdup(text, &l->text));
         l->text_line = tr_csv_line(t->csv);
     }
-    return l->names.count > MAX_NAMES ? TR_OK : note_name(l, text);
+    return l->names.count > MAX_NAMES ? TR_OK : labels_add_name(l, text);
 }
 
 /* Numbers of which some are missing, infinite or in another notation would each become a class. */
-static tr_status_t check_texts(const csv_labels_t *l, const csv_table_t *t) {
+static tr_status_t labels_check_texts(const csv_labels_t *l, const csv_table_t *t) {
     const char *odd = NULL;
     char remedy[160] = "remove rows without a label", line[32] = "";
     for (size_t i = 0; i <= l->names.count;
@@ -80,24 +80,20 @@ static tr_status_t check_texts(const csv_labels_t *l, const csv_table_t *t) {
                    t->path, line, l->column + 1, (int)tr_utf8_bytes(odd, 40), odd, remedy);
 }
 
-static int by_name(const void *a, const void *b) {
+static int labels_by_name(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* A header with a number among its names is read as a row, and its label as a class. */
-static tr_status_t check_first(const csv_labels_t *l, const csv_table_t *t) {
-    if (!l->text_first || l->texts > 1 || l->rows < 3) return TR_OK;
-    return TR_FAIL(TR_ERR_DATA,
-                   "'%s', line %lld: the first label (column %d) is '%.*s', all others are "
-                   "numbers: is this row a header? It was read as data, because one of its names "
-                   "is a number. Rename such columns (x0, x1), or remove the row.",
-                   t->path, (long long)l->text_line, l->column + 1, (int)tr_utf8_bytes(l->text, 40),
-                   l->text);
-}
-
 tr_status_t tr_csv_labels_end(csv_labels_t *l, const csv_table_t *t) {
-    TR_TRY(check_texts(l, t));
-    TR_TRY(check_first(l, t));
+    TR_TRY(labels_check_texts(l, t));
+    /* A header with a number among its names is read as a row, and its label as a class. */
+    if (l->text_first && l->texts <= 1 && l->rows >= 3)
+        return TR_FAIL(TR_ERR_DATA,
+                       "'%s', line %lld: the first label (column %d) is '%.*s', all others are "
+                       "numbers: is this row a header? It was read as data, because one of its "
+                       "names is a number. Rename such columns (x0, x1), or remove the row.",
+                       t->path, (long long)l->text_line, l->column + 1,
+                       (int)tr_utf8_bytes(l->text, 40), l->text);
     if (l->regression && !l->numbers)
         return TR_FAIL(
             TR_ERR_DATA,
@@ -113,13 +109,13 @@ tr_status_t tr_csv_labels_end(csv_labels_t *l, const csv_table_t *t) {
             "%lld; choose another column with --label.",
             t->path, l->column + 1, MAX_NAMES, (int)tr_utf8_bytes(l->text, 40), l->text,
             (long long)l->text_line);
-    if (l->names.count) qsort(l->names.data, l->names.count, sizeof *l->names.data, by_name);
+    if (l->names.count) qsort(l->names.data, l->names.count, sizeof *l->names.data, labels_by_name);
     return TR_OK;
 }
 
 int64_t tr_csv_labels_class(const csv_labels_t *l, const char *text) {
     char *const *found =
-        bsearch(&text, l->names.data, l->names.count, sizeof *l->names.data, by_name);
+        bsearch(&text, l->names.data, l->names.count, sizeof *l->names.data, labels_by_name);
     return found ? found - l->names.data : -1;
 }
 

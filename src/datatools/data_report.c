@@ -393,29 +393,34 @@ static tr_status_t report_file(const char *path, tr_str_t *out) {
     return status;
 }
 
-tr_status_t tr_data_report(const tr_data_settings_t *given, int64_t sample_bytes, tr_str_t *out) {
-    tr_data_settings_t settings = *given;
-    report_t r = {.settings = &settings, .sample_bytes = sample_bytes, .out = out};
+/* Lists the files of training data, and opens them to see whether they are a stream of tokens. */
+static tr_status_t report_files(const tr_data_settings_t *settings, tr_str_t *out,
+                                bool *out_are_tokens) {
     h5_source_t source;
     h5_paths_t paths;
     h5_parts_t parts = {0};
-    TR_TRY(tr_h5_source_parse(&settings, TR_SPLIT_TRAIN, &source));
+    TR_TRY(tr_h5_source_parse(settings, TR_SPLIT_TRAIN, &source));
     TR_TRY(tr_h5_paths(&source, &paths));
     tr_h5_lock();
     tr_status_t status = report_file(paths.path[0], out);
-    tr_h5_unlock();
     if (paths.count > 1)
         tr_str_printf(out, "  and %zu similar file%s, up to %s\n", paths.count - 1,
                       paths.count == 2 ? "" : "s", paths.path[paths.count - 1]);
-    tr_h5_paths_free(&paths);
-    TR_TRY(status);
-
-    /* A stream of tokens is opened as windows of one token. */
-    tr_h5_lock();
-    status = tr_h5_parts_open(&source, &parts);
-    settings.context = status == TR_OK && parts.count && parts.data[0].names.is_tokens;
+    if (status == TR_OK) status = tr_h5_parts_open(&source, &parts);
+    *out_are_tokens = status == TR_OK && parts.count && parts.data[0].names.is_tokens;
     tr_h5_parts_close(&parts);
     tr_h5_unlock();
+    tr_h5_paths_free(&paths);
+    return status;
+}
+
+tr_status_t tr_data_report(const tr_data_settings_t *given, int64_t sample_bytes, tr_str_t *out) {
+    tr_data_settings_t settings = *given;
+    report_t r = {.settings = &settings, .sample_bytes = sample_bytes, .out = out};
+    bool are_tokens = false;
+    TR_TRY(report_files(&settings, out, &are_tokens));
+    settings.context = are_tokens; /* opened as windows of one token */
+    tr_status_t status = TR_OK;
     for (int split = 0; split < 3 && status == TR_OK; split++)
         status = report_split(&r, (tr_split_t)split);
     if (r.warnings.text) tr_str_printf(out, "\n%s", r.warnings.text);

@@ -42,45 +42,46 @@ typedef struct {
     bool joined[MAX_POINTS]; /* with the point before */
 } path_t;
 
-static double between(tr_rng_t *rng, double low, double high) {
+static double rng_between(tr_rng_t *rng, double low, double high) {
     return low + (high - low) * tr_rng_uniform(rng);
 }
 
-static void add_point(path_t *path, double x, double y, bool joined) {
+static void path_add_point(path_t *path, double x, double y, bool joined) {
     if (path->points == MAX_POINTS) return;
     path->x[path->points] = (float)x;
     path->y[path->points] = (float)y;
     path->joined[path->points++] = joined;
 }
 
-static void add_stroke(path_t *path, tr_rng_t *rng, const stroke_t *s) {
-    double move_x = between(rng, -.03, .03), move_y = between(rng, -.03, .03);
+static void path_add_stroke(path_t *path, tr_rng_t *rng, const stroke_t *s) {
+    double move_x = rng_between(rng, -.03, .03), move_y = rng_between(rng, -.03, .03);
     if (s->rx < 0) {
         /* Lines are bent slightly in the middle. */
-        double bend = between(rng, -.06, .06);
+        double bend = rng_between(rng, -.06, .06);
         for (int i = 0; i <= 4; i++) {
             double t = i / 4.0, bow = 4 * t * (1 - t) * bend;
-            add_point(path, s->a + t * (s->c - s->a) + bow * (s->d - s->b) + move_x,
-                      s->b + t * (s->d - s->b) - bow * (s->c - s->a) + move_y, i > 0);
+            path_add_point(path, s->a + t * (s->c - s->a) + bow * (s->d - s->b) + move_x,
+                           s->b + t * (s->d - s->b) - bow * (s->c - s->a) + move_y, i > 0);
         }
         return;
     }
-    double rx = s->rx * between(rng, .85, 1.15), ry = s->ry * between(rng, .9, 1.1);
-    double from = s->from + between(rng, -10, 10),
-           to = s->to + (s->to - s->from >= 360 ? s->from - from : 0) + between(rng, -10, 10);
+    double rx = s->rx * rng_between(rng, .85, 1.15), ry = s->ry * rng_between(rng, .9, 1.1);
+    double from = s->from + rng_between(rng, -10, 10),
+           to = s->to + (s->to - s->from >= 360 ? s->from - from : 0) + rng_between(rng, -10, 10);
     int pieces = ARC_POINTS + (fabs(to - from) > 270 ? ARC_POINTS : 0);
     for (int i = 0; i <= pieces; i++) {
         double angle = (from + (to - from) * i / pieces) * PI / 180;
-        add_point(path, s->a + rx * cos(angle) + move_x, s->b + ry * sin(angle) + move_y, i > 0);
+        path_add_point(path, s->a + rx * cos(angle) + move_x, s->b + ry * sin(angle) + move_y,
+                       i > 0);
     }
 }
 
 /* Rotation, slant, scale and shift about the middle; then to pixels. */
-static void bend_path(path_t *path, tr_rng_t *rng) {
-    double angle = between(rng, -14, 14) * PI / 180, slant = between(rng, -.25, .25);
-    double sx = between(rng, .8, 1.15) * 22, sy = between(rng, .85, 1.1) * 22;
-    double dx = SIDE / 2.0 + between(rng, -2, 2), dy = SIDE / 2.0 + between(rng, -1.5, 1.5);
-    double wave = between(rng, -.04, .04), phase = between(rng, 0, 2 * PI);
+static void path_bend(path_t *path, tr_rng_t *rng) {
+    double angle = rng_between(rng, -14, 14) * PI / 180, slant = rng_between(rng, -.25, .25);
+    double sx = rng_between(rng, .8, 1.15) * 22, sy = rng_between(rng, .85, 1.1) * 22;
+    double dx = SIDE / 2.0 + rng_between(rng, -2, 2), dy = SIDE / 2.0 + rng_between(rng, -1.5, 1.5);
+    double wave = rng_between(rng, -.04, .04), phase = rng_between(rng, 0, 2 * PI);
     for (int i = 0; i < path->points; i++) {
         double x = path->x[i] - .5, y = path->y[i] - .5;
         x += wave * sin(5 * y + phase) - slant * y;
@@ -90,7 +91,7 @@ static void bend_path(path_t *path, tr_rng_t *rng) {
     }
 }
 
-static double distance(const path_t *p, double x, double y) {
+static double path_distance(const path_t *p, double x, double y) {
     double best = 1e9;
     for (int i = 1; i < p->points; i++) {
         if (!p->joined[i]) continue;
@@ -108,13 +109,13 @@ void tr_digit_draw(uint64_t seed, int64_t sample, int digit, uint8_t *out) {
     tr_rng_t rng = tr_rng_make(seed, TR_RNG_SYNTHETIC, 4, (uint64_t)sample);
     path_t path = {0};
     for (int s = 0; s < 4 && glyphs[digit][s].a > 0; s++)
-        add_stroke(&path, &rng, &glyphs[digit][s]);
-    bend_path(&path, &rng);
-    double pen = between(&rng, .7, 1.7), ink = between(&rng, 190, 255),
-           noise = between(&rng, 0, 14);
+        path_add_stroke(&path, &rng, &glyphs[digit][s]);
+    path_bend(&path, &rng);
+    double pen = rng_between(&rng, .7, 1.7), ink = rng_between(&rng, 190, 255),
+           noise = rng_between(&rng, 0, 14);
     for (int y = 0; y < SIDE; y++)
         for (int x = 0; x < SIDE; x++) {
-            double cover = pen + .5 - distance(&path, x + .5, y + .5),
+            double cover = pen + .5 - path_distance(&path, x + .5, y + .5),
                    value = ink * (cover < 0   ? 0
                                   : cover > 1 ? 1
                                               : cover);

@@ -13,7 +13,7 @@ struct tr_idx {
     int64_t dim[TR_MAX_DIMS];
 };
 
-static tr_status_t read_header(tr_idx_t *idx, int ndim) {
+static tr_status_t idx_read_header(tr_idx_t *idx, int ndim) {
     unsigned char head[4 + 4 * TR_MAX_DIMS];
     TR_TRY(tr_idx_read(idx, head, 4));
     if (head[0] || head[1] || head[2] != TYPE_U8 || head[3] != ndim)
@@ -47,7 +47,7 @@ tr_status_t tr_idx_open(int fd, const char *name, int ndim, tr_idx_t **out) {
                        : TR_FAIL(TR_ERR_MEMORY, "Not enough memory to read '%s'.", name);
     if (status == TR_OK) {
         gzbuffer(idx->file, 1 << 17);
-        status = read_header(idx, ndim);
+        status = idx_read_header(idx, ndim);
     }
     if (status != TR_OK) tr_idx_close(&idx);
     *out = idx;

@@ -25,7 +25,7 @@ void tr_image_free(tr_image_t *image) {
     tr_free(&image->pixels);
 }
 
-static tr_status_t decode(const char *path, bool probe, tr_image_t *out) {
+static tr_status_t image_decode(const char *path, bool probe, tr_image_t *out) {
     static const uint8_t png[] = {0x89, 'P', 'N', 'G'}, jpeg[] = {0xff, 0xd8, 0xff};
     uint8_t begin[4] = {0};
     tr_status_t status;
@@ -48,25 +48,23 @@ static tr_status_t decode(const char *path, bool probe, tr_image_t *out) {
 }
 
 tr_status_t tr_image_probe(const char *path, tr_image_t *out) {
-    return decode(path, true, out);
-}
-
-static uint8_t luma(const uint8_t *rgb) {
-    return (uint8_t)((299 * rgb[0] + 587 * rgb[1] + 114 * rgb[2] + 500) / 1000);
+    return image_decode(path, true, out);
 }
 
 tr_status_t tr_image_read(const char *path, int channels, tr_image_t *out) {
     tr_image_t found;
-    TR_TRY(decode(path, false, &found));
+    TR_TRY(image_decode(path, false, &found));
     const int64_t pixels = found.height * found.width;
     *out = found;
     if (found.channels == channels) return TR_OK;
     const tr_status_t status = tr_image_make(path, found.height, found.width, channels, false, out);
     for (int64_t i = 0; status == TR_OK && i < pixels; i++) {
+        const uint8_t *from = found.pixels + found.channels * i;
         if (channels == 1)
-            out->pixels[i] = luma(found.pixels + 3 * i);
+            out->pixels[i] =
+                (uint8_t)((299 * from[0] + 587 * from[1] + 114 * from[2] + 500) / 1000);
         else
-            memset(out->pixels + 3 * i, found.pixels[i], 3);
+            memset(out->pixels + 3 * i, *from, 3);
     }
     tr_image_free(&found);
     return status;

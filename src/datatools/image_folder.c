@@ -1,3 +1,4 @@
+/* Lists the images in folders, one per class. */
 #include "image_folder.h"
 #include "base/file.h"
 #include "trainer/log.h"
@@ -16,22 +17,22 @@ typedef struct {
     int count;
 } names_t;
 
-static int is_shown(const struct dirent *entry) {
+static int name_is_shown(const struct dirent *entry) {
     return entry->d_name[0] != '.';
 }
 
-static int by_bytes(const struct dirent **a, const struct dirent **b) {
+static int name_by_bytes(const struct dirent **a, const struct dirent **b) {
     return strcmp((*a)->d_name, (*b)->d_name);
 }
 
-static tr_status_t read_names(const char *folder, names_t *out) {
-    out->count = scandir(folder, &out->entry, is_shown, by_bytes);
+static tr_status_t names_read(const char *folder, names_t *out) {
+    out->count = scandir(folder, &out->entry, name_is_shown, name_by_bytes);
     if (out->count >= 0) return TR_OK;
     *out = (names_t){0};
     return tr_io_fail("read the folder", folder, errno);
 }
 
-static void free_names(names_t *names) {
+static void names_free(names_t *names) {
     for (int i = 0; i < names->count; i++) free(names->entry[i]);
     free(names->entry);
 }
@@ -41,7 +42,7 @@ static bool is_folder(const char *path) {
     return stat(path, &found) == 0 && S_ISDIR(found.st_mode);
 }
 
-static bool is_picture(const char *name) {
+static bool name_is_picture(const char *name) {
     const char *dot = strrchr(name, '.');
     return dot &&
            (!strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg") || !strcasecmp(dot, ".png"));
@@ -49,24 +50,25 @@ static bool is_picture(const char *name) {
 
 /* -- one class --------------------------------------------------------------------------------- */
 
-static tr_status_t add_files(const char *folder, int label, tr_pictures_t *out, int group) {
+static tr_status_t pictures_add_files(const char *folder, int label, tr_pictures_t *out,
+                                      int group) {
     names_t names = {0};
     char path[4096] = "", other[4096] = "";
     int64_t others = 0;
     const size_t before = out->group[group].count;
-    tr_status_t status = read_names(folder, &names);
+    tr_status_t status = names_read(folder, &names);
     for (int i = 0; i < names.count && status == TR_OK; i++) {
         tr_picture_t picture = {.label = label};
         status = tr_path_join(folder, names.entry[i]->d_name, path);
         if (status != TR_OK) break;
-        if (!is_picture(path) || is_folder(path)) {
+        if (!name_is_picture(path) || is_folder(path)) {
             if (others++ == 0) memcpy(other, path, sizeof other);
             continue;
         }
         status = tr_strdup(path, &picture.path);
         if (status == TR_OK) status = tr_vec_push(&out->group[group], picture);
     }
-    free_names(&names);
+    names_free(&names);
     TR_TRY(status);
     if (others > 0)
         TR_WARN("'%s': left out %lld entries that are not .jpg, .jpeg or .png files, such as '%s'",
@@ -81,13 +83,13 @@ static tr_status_t add_files(const char *folder, int label, tr_pictures_t *out, 
 /* -- classes ----------------------------------------------------------------------------------- */
 
 /* The index of the class; -1 if there is none. */
-static int find_class(const tr_pictures_t *pictures, const char *name) {
+static int pictures_find_class(const tr_pictures_t *pictures, const char *name) {
     for (size_t i = 0; i < pictures->class_name.count; i++)
         if (strcmp(pictures->class_name.data[i], name) == 0) return (int)i;
     return -1;
 }
 
-static tr_status_t add_class(const char *name, tr_pictures_t *out) {
+static tr_status_t pictures_add_class(const char *name, tr_pictures_t *out) {
     char *copy = NULL;
     TR_TRY(tr_strdup(name, &copy));
     const tr_status_t status = tr_vec_push(&out->class_name, copy);
@@ -96,21 +98,21 @@ static tr_status_t add_class(const char *name, tr_pictures_t *out) {
 }
 
 /* The folder of a group: every folder in it is a class, which must also be in the training data. */
-static tr_status_t add_group(const char *folder, tr_pictures_t *out, int group) {
+static tr_status_t pictures_add_group(const char *folder, tr_pictures_t *out, int group) {
     names_t names = {0};
     char path[4096];
-    tr_status_t status = read_names(folder, &names);
+    tr_status_t status = names_read(folder, &names);
     for (int i = 0; i < names.count && status == TR_OK; i++) {
         const char *name = names.entry[i]->d_name;
         status = tr_path_join(folder, name, path);
         if (status != TR_OK || !is_folder(path)) continue;
-        if (group == TR_PICTURES_TRAIN) status = add_class(name, out);
-        const int label = find_class(out, name);
+        if (group == TR_PICTURES_TRAIN) status = pictures_add_class(name, out);
+        const int label = pictures_find_class(out, name);
         if (status == TR_OK && label < 0)
             status = TR_FAIL(TR_ERR_DATA, "'%s': the training data has no class '%s'.", path, name);
-        if (status == TR_OK) status = add_files(path, label, out, group);
+        if (status == TR_OK) status = pictures_add_files(path, label, out, group);
     }
-    free_names(&names);
+    names_free(&names);
     TR_TRY(status);
     if (out->group[group].count > 0) return TR_OK;
     return TR_FAIL(TR_ERR_DATA, "'%s' has no folders. Expected a folder per class with its images.",
@@ -118,14 +120,14 @@ static tr_status_t add_group(const char *folder, tr_pictures_t *out, int group) 
 }
 
 /* Whether `path` is a folder with folders in it: a group, not a class. */
-static bool has_folders(const char *path) {
+static bool folder_has_folders(const char *path) {
     names_t names = {0};
     char inner[4096];
     bool found = false;
-    if (!is_folder(path) || read_names(path, &names) != TR_OK) return false;
+    if (!is_folder(path) || names_read(path, &names) != TR_OK) return false;
     for (int i = 0; i < names.count && !found; i++)
         found = tr_path_join(path, names.entry[i]->d_name, inner) == TR_OK && is_folder(inner);
-    free_names(&names);
+    names_free(&names);
     return found;
 }
 
@@ -141,11 +143,11 @@ tr_status_t tr_pictures_list(const char *folder, tr_pictures_t *out) {
     char path[4096];
     *out = (tr_pictures_t){0};
     TR_TRY(tr_path_join(folder, splits[0].name, path));
-    if (!has_folders(path)) return add_group(folder, out, TR_PICTURES_TRAIN);
+    if (!folder_has_folders(path)) return pictures_add_group(folder, out, TR_PICTURES_TRAIN);
     for (size_t i = 0; i < TR_COUNT(splits); i++) {
         TR_TRY(tr_path_join(folder, splits[i].name, path));
-        if (has_folders(path) && out->group[splits[i].group].count == 0)
-            TR_TRY(add_group(path, out, splits[i].group));
+        if (folder_has_folders(path) && out->group[splits[i].group].count == 0)
+            TR_TRY(pictures_add_group(path, out, splits[i].group));
     }
     return TR_OK;
 }

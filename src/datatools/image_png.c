@@ -13,26 +13,31 @@ typedef struct {
     png_bytep *row; /* owned */
 } reader_t;
 
-static void note_error(png_structp png, png_const_charp message) {
+static void png_note_error(png_structp png, png_const_charp message) {
     reader_t *reader = png_get_error_ptr(png);
     snprintf(reader->reason, sizeof reader->reason, "%s", message);
     png_longjmp(png, 1);
 }
 
-static void ignore_warning(png_structp png, png_const_charp message) {}
+static void png_ignore_warning(png_structp png, png_const_charp message) {}
 
-/* Converts any format to grey or RGB with 8 bits. */
-static void set_transforms(png_structp png, png_infop info) {
+/* Errors of the library return to setjmp. */
+static tr_status_t png_read_guarded(reader_t *reader, FILE *file, png_structp png, png_infop info,
+                                    bool probe, tr_image_t *out) {
+    if (setjmp(png_jmpbuf(png))) return tr_image_fail(reader->path, reader->reason);
+    png_init_io(png, file);
+    png_read_info(png, info);
+    const bool is_colour = png_get_color_type(png, info) & PNG_COLOR_MASK_COLOR;
+    TR_TRY(tr_image_make(reader->path, png_get_image_height(png, info),
+                         png_get_image_width(png, info), is_colour ? 3 : 1, probe, out));
+    if (probe) return TR_OK;
+    /* Any format is converted to grey or RGB with 8 bits. */
     png_set_expand(png);
     png_set_scale_16(png);
     png_set_strip_alpha(png);
     png_set_interlace_handling(png);
     png_read_update_info(png, info);
-}
-
-static tr_status_t read_rows(reader_t *reader, png_structp png, png_infop info, tr_image_t *out) {
     const size_t stride = (size_t)out->width * (size_t)out->channels;
-    set_transforms(png, info);
     if (png_get_rowbytes(png, info) != stride)
         return tr_image_fail(reader->path, "its rows have an unexpected length");
     TR_TRY(tr_alloc((size_t)out->height * sizeof *reader->row, "rows of an image", &reader->row));
@@ -42,24 +47,12 @@ static tr_status_t read_rows(reader_t *reader, png_structp png, png_infop info, 
     return TR_OK;
 }
 
-/* Errors of the library return to setjmp. */
-static tr_status_t read_guarded(reader_t *reader, FILE *file, png_structp png, png_infop info,
-                                bool probe, tr_image_t *out) {
-    if (setjmp(png_jmpbuf(png))) return tr_image_fail(reader->path, reader->reason);
-    png_init_io(png, file);
-    png_read_info(png, info);
-    const bool is_colour = png_get_color_type(png, info) & PNG_COLOR_MASK_COLOR;
-    TR_TRY(tr_image_make(reader->path, png_get_image_height(png, info),
-                         png_get_image_width(png, info), is_colour ? 3 : 1, probe, out));
-    return probe ? TR_OK : read_rows(reader, png, info, out);
-}
-
 tr_status_t tr_png_read(FILE *file, const char *path, bool probe, tr_image_t *out) {
     reader_t reader = {.path = path};
     png_structp png =
-        png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader, note_error, ignore_warning);
+        png_create_read_struct(PNG_LIBPNG_VER_STRING, &reader, png_note_error, png_ignore_warning);
     png_infop info = png ? png_create_info_struct(png) : NULL;
-    const tr_status_t status = info ? read_guarded(&reader, file, png, info, probe, out)
+    const tr_status_t status = info ? png_read_guarded(&reader, file, png, info, probe, out)
                                     : TR_FAIL(TR_ERR_MEMORY, "not enough memory for libpng");
     png_destroy_read_struct(&png, &info, NULL);
     tr_free(&reader.row);

@@ -12,7 +12,7 @@ typedef struct {
 } span_t;
 
 /* The spans of all `to` pixels of a line of `from` pixels; one allocation, freed by the caller. */
-static tr_status_t make_spans(int64_t from, int64_t to, span_t **out) {
+static tr_status_t resize_spans(int64_t from, int64_t to, span_t **out) {
     const double scale = (double)from / (double)to, reach = fmax(scale, 1);
     const size_t most = 2 * (size_t)ceil(reach) + 1;
     TR_TRY(tr_alloc((size_t)to * (sizeof **out + most * sizeof(float)), "a resize", out));
@@ -31,13 +31,9 @@ static tr_status_t make_spans(int64_t from, int64_t to, span_t **out) {
     return TR_OK;
 }
 
-static uint8_t level(float value) {
-    return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value + 0.5f);
-}
-
 /* Resizes one row of the source to the width of the result. */
-static void scale_row(const uint8_t *row, const span_t *span, int64_t width, int channels,
-                      float *out) {
+static void resize_row(const uint8_t *row, const span_t *span, int64_t width, int channels,
+                       float *out) {
     for (int64_t x = 0; x < width; x++)
         for (int c = 0; c < channels; c++) {
             const uint8_t *from = row + span[x].first * channels + c;
@@ -53,18 +49,18 @@ tr_status_t tr_image_resize(const tr_image_t *in, int64_t height, int64_t width,
     span_t *across = NULL, *down = NULL;
     float *scaled = NULL;
     tr_status_t status;
-    TR_TRY_GOTO(make_spans(in->width, width, &across), done);
-    TR_TRY_GOTO(make_spans(in->height, height, &down), done);
+    TR_TRY_GOTO(resize_spans(in->width, width, &across), done);
+    TR_TRY_GOTO(resize_spans(in->height, height, &down), done);
     TR_TRY_GOTO(tr_alloc((size_t)(in->height * line) * sizeof *scaled, "a resize", &scaled), done);
     for (int64_t y = 0; y < in->height; y++)
-        scale_row(in->pixels + y * in->width * in->channels, across, width, in->channels,
-                  scaled + y * line);
+        resize_row(in->pixels + y * in->width * in->channels, across, width, in->channels,
+                   scaled + y * line);
     for (int64_t y = 0; y < height; y++)
         for (int64_t i = 0; i < line; i++) {
             float sum = 0;
             for (int64_t k = 0; k < down[y].count; k++)
                 sum += down[y].weight[k] * scaled[(down[y].first + k) * line + i];
-            out[y * line + i] = level(sum);
+            out[y * line + i] = (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum + 0.5f);
         }
 done:
     tr_free(&across);

@@ -28,25 +28,14 @@ typedef struct {
     int64_t rows[2], seen;  /* rows of train and test; rows so far */
     tr_moments_t moments;
     tr_writer_t *writer;
-    int x[2], y[2];
     double *value;     /* [columns], of this row */
     tr_stats_t *stats; /* [columns], of all rows, before rounding */
     float *row;        /* [columns], of inputs */
 } import_t;
 
-static tr_status_t refuse_hdf5(const import_t *m, int fd) {
+/* Opens the table at its first row. */
+static tr_status_t csv_import_open(import_t *m) {
     char begin[8];
-    if (pread(fd, begin, sizeof begin, 0) != sizeof begin ||
-        !tr_begins_as_hdf5(begin, sizeof begin))
-        return TR_OK;
-    return TR_FAIL(
-        TR_ERR_DATA,
-        "'%s' is an HDF5 file; expected CSV text. `trainer data` shows its contents, and "
-        "data.train reads it directly.",
-        m->table.path);
-}
-
-static tr_status_t open_csv(import_t *m) {
     tr_csv_close(&m->table.csv);
     m->seen = 0;
     TR_TRY(tr_import_check_regular(m->table.path, "a table is read twice"));
@@ -54,39 +43,38 @@ static tr_status_t open_csv(import_t *m) {
     if (fd < 0)
         return TR_FAIL(errno == ENOENT ? TR_ERR_NOINPUT : TR_ERR_IO, "cannot open '%s': %s.",
                        m->table.path, strerror(errno));
-    tr_status_t status = refuse_hdf5(m, fd);
-    if (status == TR_OK) return tr_csv_open(fd, m->table.path, m->table.delimiter, &m->table.csv);
-    close(fd);
-    return status;
+    if (pread(fd, begin, sizeof begin, 0) == sizeof begin &&
+        tr_begins_as_hdf5(begin, sizeof begin)) {
+        close(fd);
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "'%s' is an HDF5 file; expected CSV text. `trainer data` shows its contents, and "
+            "data.train reads it directly.",
+            m->table.path);
+    }
+    return tr_csv_open(fd, m->table.path, m->table.delimiter, &m->table.csv);
 }
 
-/* -- the label's column ------------------------------------------------------------------------ */
+/* -- the first row ----------------------------------------------------------------------------- */
 
-static bool is_header(const import_t *m, char *const *field, int count) {
-    double value;
-    for (int i = 0; i < count; i++)
-        if (tr_csv_number(&m->table, field[i], &value)) return false;
-    return true;
-}
-
-static int find_name(char *const *field, int count, const char *name) {
+static int csv_find_name(char *const *field, int count, const char *name) {
     for (int i = 0; i < count; i++)
         if (!strcasecmp(field[i], name)) return i;
     return -1;
 }
 
-static tr_status_t choose_label(const import_t *m, char *const *field, int *out) {
+static tr_status_t csv_choose_label(const import_t *m, char *const *field, int *out) {
     static const char *const usual[] = {"label",  "class",   "target", "y",
                                         "labels", "species", "outcome"};
     int64_t index;
     *out = -1;
     for (size_t i = 0; !m->params->label && m->header && i < TR_COUNT(usual) && *out < 0; i++)
-        *out = find_name(field, m->columns, usual[i]);
+        *out = csv_find_name(field, m->columns, usual[i]);
     if (!m->params->label) {
         if (*out < 0) *out = m->columns - 1;
         return TR_OK;
     }
-    if (m->header) *out = find_name(field, m->columns, m->params->label);
+    if (m->header) *out = csv_find_name(field, m->columns, m->params->label);
     if (*out >= 0 || !strcmp(m->params->label, "none")) return TR_OK;
     if (tr_parse_int(m->params->label, &index) && index != 0 && index >= -m->columns &&
         index <= m->columns) {
@@ -105,56 +93,53 @@ static tr_status_t choose_label(const import_t *m, char *const *field, int *out)
     return TR_ERR_CONFIG;
 }
 
-static tr_status_t fail_one_column(const import_t *m) {
-    return TR_FAIL(
-        TR_ERR_DATA,
-        "'%s', line %lld: expected inputs and a label, found one column%s; " CSV_FORMAT_HINT
-        ", --label none imports a table without labels.",
-        m->table.path, (long long)tr_csv_line(m->table.csv),
-        m->hash ? " that begins with '#' (remove a comment)" : "");
-}
-
-/* A header written as a comment starts with # before its first name. */
-static tr_status_t note_inputs(import_t *m, char *const *field) {
-    tr_names_t *names = &m->input_names;
-    TR_TRY(tr_alloc((size_t)m->inputs * sizeof *names->name, "column names", &names->name));
-    for (int i = 0; i < m->columns; i++)
-        if (i != m->labels.column)
-            TR_TRY(tr_strdup(field[i] + (i ? 0 : strspn(field[i], "# ")),
-                             &names->name[names->count++]));
-    return TR_OK;
-}
-
-/* Names of unnamed columns in pandas. */
-static bool counts_columns(const import_t *m, char *const *field, int count) {
-    double value;
-    for (int i = 0; i < count; i++)
-        if (!tr_csv_number(&m->table, field[i], &value) || value != i) return false;
-    return count > 2;
-}
-
-static tr_status_t first_row(import_t *m, char *const *field, int count) {
-    int label;
+/* Reads the first row, *out_field, and from it what the columns are. */
+static tr_status_t csv_read_columns(import_t *m, char ***out_field) {
+    const char *chosen = m->params->label;
+    int count, label;
+    TR_TRY(csv_import_open(m));
+    TR_TRY(tr_csv_row(m->table.csv, out_field, &count));
+    if (!count) return TR_FAIL(TR_ERR_DATA, "'%s' is empty.", m->table.path);
+    char *const *field = *out_field;
+    bool counts = count > 2; /* 0, 1, 2, ...: the names of unnamed columns in pandas */
     m->columns = count;
     m->hash = field[0][0] == '#';
-    m->header = is_header(m, field, count);
-    if (counts_columns(m, field, count))
+    m->header = true;
+    for (int i = 0; i < count; i++) {
+        double value;
+        const bool is_number = tr_csv_number(&m->table, field[i], &value);
+        m->header = m->header && !is_number;
+        counts = counts && is_number && value == i;
+    }
+    if (counts)
         TR_WARN("'%s', line %lld: the first row is 0, 1, 2 and so on, and is read as data. Remove "
                 "it if these "
                 "are column names",
                 m->table.path, (long long)tr_csv_line(m->table.csv));
-    if (count == 1 && !(m->params->label && !strcmp(m->params->label, "none")))
-        return fail_one_column(m);
-    TR_TRY(choose_label(m, field, &label));
+    if (count == 1 && !(chosen && !strcmp(chosen, "none")))
+        return TR_FAIL(
+            TR_ERR_DATA,
+            "'%s', line %lld: expected inputs and a label, found one column%s; " CSV_FORMAT_HINT
+            ", --label none imports a table without labels.",
+            m->table.path, (long long)tr_csv_line(m->table.csv),
+            m->hash ? " that begins with '#' (remove a comment)" : "");
+    TR_TRY(csv_choose_label(m, field, &label));
     tr_csv_labels_begin(&m->labels, label, m->params->regression);
     m->inputs = count - (label >= 0);
-    if (m->header) TR_TRY(note_inputs(m, field));
-    if (m->header && label >= 0) TR_TRY(tr_strdup(field[label], &m->label_name));
+    if (m->header) {
+        tr_names_t *names = &m->input_names;
+        TR_TRY(tr_alloc((size_t)m->inputs * sizeof *names->name, "column names", &names->name));
+        /* A header written as a comment starts with # before its first name. */
+        for (int i = 0; i < count; i++)
+            if (i != label)
+                TR_TRY(tr_strdup(field[i] + (i ? 0 : strspn(field[i], "# ")),
+                                 &names->name[names->count++]));
+        if (label >= 0) TR_TRY(tr_strdup(field[label], &m->label_name));
+    }
     if (label >= 0)
         TR_INFO("the label is column %d of %d%s%s%s%s", label + 1, count, m->header ? ", '" : "",
                 m->header ? m->label_name : "", m->header ? "'" : "",
-                m->params->label ? ""
-                                 : "; --label chooses another one, --label none means no labels");
+                chosen ? "" : "; --label chooses another one, --label none means no labels");
     TR_TRY(tr_moments_begin(&m->moments, m->inputs));
     TR_TRY(tr_alloc((size_t)count * sizeof *m->value, "a row", &m->value));
     TR_TRY(tr_alloc((size_t)count * sizeof *m->stats, "columns", &m->stats));
@@ -163,14 +148,7 @@ static tr_status_t first_row(import_t *m, char *const *field, int count) {
 
 /* -- rows -------------------------------------------------------------------------------------- */
 
-static tr_status_t fail_count(const import_t *m, int count) {
-    return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d%s.",
-                   m->table.path, (long long)tr_csv_line(m->table.csv), count,
-                   count == 1 ? "" : "s", m->columns,
-                   m->hash ? " and begins with '#': remove it, if it is a comment" : "");
-}
-
-static tr_status_t fail_cell(const import_t *m, const char *text, int column) {
+static tr_status_t csv_fail_cell(const import_t *m, const char *text, int column) {
     char found[64] = "the cell is empty", remedy[128];
     if (*text) snprintf(found, sizeof found, "found '%.*s'", (int)tr_utf8_bytes(text, 40), text);
     tr_csv_remedy(&m->table, text, remedy, sizeof remedy);
@@ -180,46 +158,40 @@ static tr_status_t fail_cell(const import_t *m, const char *text, int column) {
                    m->table.path, (long long)tr_csv_line(m->table.csv), column, found, remedy);
 }
 
-static tr_status_t parse_row(import_t *m, char *const *field, int count) {
-    if (count != m->columns) return fail_count(m, count);
+/* Sets the row's inputs and its group: 0 train, 1 test. */
+static tr_status_t csv_parse_row(import_t *m, char *const *field, int count, int *out_group) {
+    const int64_t row = m->seen++;
+    const tr_rng_block_t random =
+        tr_rng_philox(m->params->seed, TR_RNG_SYNTHETIC, 3, (uint64_t)row, 0);
+    *out_group = tr_rng_to_float(random.v[0]) < (float)m->params->test_fraction;
+    if (count != m->columns)
+        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: %d column%s, but the first row has %d%s.",
+                       m->table.path, (long long)tr_csv_line(m->table.csv), count,
+                       count == 1 ? "" : "s", m->columns,
+                       m->hash ? " and begins with '#': remove it, if it is a comment" : "");
     for (int i = 0, at = 0; i < count; i++) {
         double *value = &m->value[i];
         if (i == m->labels.column) continue;
         if (!tr_csv_number(&m->table, field[i], value) || !isfinite((float)*value))
-            return fail_cell(m, field[i], i + 1);
+            return csv_fail_cell(m, field[i], i + 1);
         m->row[at++] = (float)*value;
     }
     return TR_OK;
 }
 
-static int group_of_row(const import_t *m, int64_t row) {
-    tr_rng_block_t random = tr_rng_philox(m->params->seed, TR_RNG_SYNTHETIC, 3, (uint64_t)row, 0);
-    return tr_rng_to_float(random.v[0]) < (float)m->params->test_fraction;
-}
-
-static tr_status_t note_row(import_t *m, char *const *field, int count) {
+/* The first pass, from the first row on: counts rows, and learns what the labels are. */
+static tr_status_t csv_count_rows(import_t *m, char **field) {
+    int count = m->columns, group;
     const int label = m->labels.column;
-    TR_TRY(parse_row(m, field, count));
-    if (label >= 0)
-        TR_TRY(tr_csv_labels_add(&m->labels, &m->table, field[label], &m->value[label]));
-    tr_stats_add(m->stats, m->columns, m->value, 1);
-    int group = group_of_row(m, m->seen++);
-    if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, 0));
-    m->rows[group]++;
-    if (group == 0) tr_moments_add(&m->moments, TR_F32, m->row, m->moments.channels);
-    return TR_OK;
-}
-
-static tr_status_t first_pass(import_t *m) {
-    char **field;
-    int count;
-    TR_TRY(open_csv(m));
-    TR_TRY(tr_csv_row(m->table.csv, &field, &count));
-    if (!count) return TR_FAIL(TR_ERR_DATA, "'%s' is empty.", m->table.path);
-    TR_TRY(first_row(m, field, count));
     if (m->header) TR_TRY(tr_csv_row(m->table.csv, &field, &count));
     while (count) {
-        TR_TRY(note_row(m, field, count));
+        TR_TRY(csv_parse_row(m, field, count, &group));
+        if (label >= 0)
+            TR_TRY(tr_csv_labels_add(&m->labels, &m->table, field[label], &m->value[label]));
+        tr_stats_add(m->stats, m->columns, m->value, 1);
+        if (m->seen % IMPORT_ROWS == 0) TR_TRY(tr_import_progress(m->params, m->seen, 0));
+        m->rows[group]++;
+        if (group == 0) tr_moments_add(&m->moments, TR_F32, m->row, m->moments.channels);
         TR_TRY(tr_csv_row(m->table.csv, &field, &count));
     }
     if (!m->seen) return TR_FAIL(TR_ERR_DATA, "'%s' has a header, but no rows.", m->table.path);
@@ -230,67 +202,58 @@ static tr_status_t first_pass(import_t *m) {
     return tr_csv_labels_end(&m->labels, &m->table);
 }
 
-/* -- writing ----------------------------------------------------------------------------------- */
-
-static tr_status_t make_arrays(import_t *m) {
+/* The second pass. */
+static tr_status_t csv_write_rows(import_t *m) {
     static const char *const x_names[] = {"train/x", "test/x"}, *const y_names[] = {"train/y",
                                                                                     "test/y"};
-    tr_shape_t inputs = TR_SHAPE(m->inputs), scalar = {0};
-    tr_dtype_t labels = m->labels.numbers && !m->labels.whole ? TR_F32 : TR_I32;
+    const csv_labels_t *l = &m->labels;
+    const bool is_float = l->numbers && !l->whole;
+    const tr_shape_t inputs = TR_SHAPE(m->inputs), scalar = {0};
+    int x[2], y[2], count, group;
+    char **field;
     for (int g = 0; g < 2; g++) {
         if (!m->rows[g] && g) continue;
-        TR_TRY(tr_writer_array(m->writer, x_names[g], TR_F32, m->rows[g], &inputs, &m->x[g]));
-        if (m->labels.column >= 0)
-            TR_TRY(tr_writer_array(m->writer, y_names[g], labels, m->rows[g], &scalar, &m->y[g]));
+        TR_TRY(tr_writer_array(m->writer, x_names[g], TR_F32, m->rows[g], &inputs, &x[g]));
+        if (l->column >= 0)
+            TR_TRY(tr_writer_array(m->writer, y_names[g], is_float ? TR_F32 : TR_I32, m->rows[g],
+                                   &scalar, &y[g]));
+    }
+    TR_TRY(csv_import_open(m));
+    TR_TRY(tr_csv_row(m->table.csv, &field, &count));
+    if (m->header) TR_TRY(tr_csv_row(m->table.csv, &field, &count));
+    while (count) {
+        TR_TRY(csv_parse_row(m, field, count, &group));
+        TR_TRY(tr_writer_append(m->writer, x[group], 1, m->row));
+        if (m->seen % IMPORT_ROWS == 0)
+            TR_TRY(tr_import_progress(m->params, m->seen, m->rows[0] + m->rows[1]));
+        if (l->column >= 0) {
+            const char *text = field[l->column];
+            double value = 0;
+            if (l->numbers)
+                tr_csv_number(&m->table, text, &value);
+            else
+                value = (double)tr_csv_labels_class(l, text);
+            if (l->numbers && !isfinite((float)value)) return csv_fail_cell(m, text, l->column + 1);
+            if (!l->numbers && value < 0)
+                return TR_FAIL(TR_ERR_DATA, "'%s' changed during the import.", m->table.path);
+            TR_TRY(is_float ? tr_writer_append(m->writer, y[group], 1, &(float){(float)value})
+                            : tr_writer_append(m->writer, y[group], 1, &(int32_t){(int32_t)value}));
+        }
+        TR_TRY(tr_csv_row(m->table.csv, &field, &count));
     }
     return TR_OK;
 }
 
-static tr_status_t write_label(import_t *m, const char *text, int group) {
+static tr_status_t csv_write_attributes(import_t *m) {
     const csv_labels_t *l = &m->labels;
-    double value = 0;
-    if (l->numbers) {
-        tr_csv_number(&m->table, text, &value);
-        if (!isfinite((float)value)) return fail_cell(m, text, l->column + 1);
-    } else {
-        const int64_t found = tr_csv_labels_class(l, text);
-        if (found < 0)
-            return TR_FAIL(TR_ERR_DATA, "'%s' changed during the import.", m->table.path);
-        value = (double)found;
-    }
-    if (l->numbers && !l->whole)
-        return tr_writer_append(m->writer, m->y[group], 1, &(float){(float)value});
-    return tr_writer_append(m->writer, m->y[group], 1, &(int32_t){(int32_t)value});
-}
-
-static tr_status_t write_row(import_t *m, char *const *field, int count) {
-    int group = group_of_row(m, m->seen++);
-    TR_TRY(parse_row(m, field, count));
-    TR_TRY(tr_writer_append(m->writer, m->x[group], 1, m->row));
-    if (m->seen % IMPORT_ROWS == 0)
-        TR_TRY(tr_import_progress(m->params, m->seen, m->rows[0] + m->rows[1]));
-    return m->labels.column >= 0 ? write_label(m, field[m->labels.column], group) : TR_OK;
-}
-
-static tr_status_t second_pass(import_t *m) {
-    char **field;
-    int count;
-    TR_TRY(open_csv(m));
-    TR_TRY(tr_csv_row(m->table.csv, &field, &count));
-    if (m->header) TR_TRY(tr_csv_row(m->table.csv, &field, &count));
-    while (count) {
-        TR_TRY(write_row(m, field, count));
-        TR_TRY(tr_csv_row(m->table.csv, &field, &count));
-    }
+    const tr_names_t *inputs = &m->input_names;
     TR_TRY(tr_moments_write(&m->moments, m->writer));
-    const csv_labels_t *l = &m->labels;
     if (l->numbers && l->odd == 0) /* 0: integers that are not classes */
         TR_TRY(tr_writer_numbers(m->writer, "/", "classes", 1,
                                  &(double){l->whole ? l->largest + 1 : 0}));
     if (l->names.count && !l->numbers)
         TR_TRY(tr_writer_texts(m->writer, "/", "class_names", (int64_t)l->names.count,
                                (const char *const *)l->names.data));
-    const tr_names_t *inputs = &m->input_names;
     if (inputs->count > MAX_COLUMNS)
         TR_INFO("column names are not stored: there are more than %d", MAX_COLUMNS);
     else if (inputs->count)
@@ -298,47 +261,39 @@ static tr_status_t second_pass(import_t *m) {
                                (const char *const *)inputs->name));
     if (m->label_name)
         TR_TRY(tr_writer_texts(m->writer, "/", "label", 1, (const char *const *)&m->label_name));
-    TR_TRY(tr_import_progress(m->params, m->seen, m->seen));
-    return tr_writer_commit(m->writer);
+    return tr_import_progress(m->params, m->seen, m->seen);
 }
 
 /* -- what became of it ------------------------------------------------------------------------- */
 
-static const char *column_name(const import_t *m, int column) {
-    if (!m->header) return "";
-    return column == m->labels.column
-               ? m->label_name
-               : m->input_names.name[column - (m->labels.column >= 0 && column > m->labels.column)];
-}
-
-static void warn_rounded(const import_t *m) {
+static void csv_warn_rounded(const import_t *m) {
+    const int label = m->labels.column;
     int rounded = 0;
     for (int i = 0; i < m->columns; i++) {
+        const char *name = "";
         char range[128];
-        if (i == m->labels.column && (!m->labels.numbers || m->labels.whole)) continue;
+        if (i == label && (!m->labels.numbers || m->labels.whole)) continue;
         if (!tr_stats_is_rounded(&m->stats[i]) || ++rounded > SAID) continue;
+        if (m->header)
+            name = i == label ? m->label_name : m->input_names.name[i - (label >= 0 && i > label)];
         TR_WARN("'%s', column %d%s%s%s: its values are %s: subtract a number close to them, the "
                 "same in all tables, or remove the column if it only identifies rows",
-                m->table.path, i + 1, m->header ? ", '" : "", column_name(m, i),
-                m->header ? "'" : "", tr_stats_format_rounding(&m->stats[i], range));
+                m->table.path, i + 1, m->header ? ", '" : "", name, m->header ? "'" : "",
+                tr_stats_format_rounding(&m->stats[i], range));
     }
     if (rounded > SAID)
         TR_WARN("'%s': the same applies to %d more columns", m->table.path, rounded - SAID);
 }
 
-static void warn_of_mix(const import_t *m) {
+/* What was taken for classes, what for numbers, and how to have the other. */
+static void csv_say_labels(const import_t *m) {
     const csv_labels_t *l = &m->labels;
-    if (!l->numbers || !tr_nearly_labels(m->seen - l->odd, l->odd, (int64_t)l->largest + 1)) return;
-    TR_WARN(
-        "'%s': %lld of its %lld labels (column %d) are integers from 0, but the label in line %lld "
-        "is %.9g: all are read as regression targets. If they are classes, correct this label and "
-        "import the table again",
-        m->table.path, (long long)(m->seen - l->odd), (long long)m->seen, l->column + 1,
-        (long long)l->odd_line, l->odd_value);
-}
-
-static void say_y(const import_t *m) {
-    const csv_labels_t *l = &m->labels;
+    if (l->numbers && tr_nearly_labels(m->seen - l->odd, l->odd, (int64_t)l->largest + 1))
+        TR_WARN("'%s': %lld of its %lld labels (column %d) are integers from 0, but the label in "
+                "line %lld is %.9g: all are read as regression targets. If they are classes, "
+                "correct this label and import the table again",
+                m->table.path, (long long)(m->seen - l->odd), (long long)m->seen, l->column + 1,
+                (long long)l->odd_line, l->odd_value);
     if (l->column < 0) return;
     if (!l->numbers)
         tr_import_say_classes(m->params, (int64_t)l->names.count,
@@ -355,23 +310,25 @@ static void say_y(const import_t *m) {
                       l->largest + 1);
 }
 
-static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
+static tr_status_t csv_import(const char *in, const char *out, const tr_import_params_t *params) {
     import_t m = {.params = params,
                   .table = {.path = in,
                             .delimiter = params->delimiter ? params->delimiter : ',',
                             .decimal = params->decimal ? params->decimal : '.'}};
+    char **field;
     tr_status_t status;
     TR_TRY(tr_import_check_place(in, out));
-    TR_TRY_GOTO(first_pass(&m), done);
+    TR_TRY_GOTO(csv_read_columns(&m, &field), done);
+    TR_TRY_GOTO(csv_count_rows(&m, field), done);
     TR_TRY_GOTO(tr_writer_create(out, &params->writer, &m.writer), done);
-    TR_TRY_GOTO(make_arrays(&m), done);
-    TR_TRY_GOTO(second_pass(&m), done);
+    TR_TRY_GOTO(csv_write_rows(&m), done);
+    TR_TRY_GOTO(csv_write_attributes(&m), done);
+    TR_TRY_GOTO(tr_writer_commit(m.writer), done);
     if (m.rows[1] > 0)
         TR_INFO("%lld rows are in the group train, %lld in the group test", (long long)m.rows[0],
                 (long long)m.rows[1]);
-    warn_rounded(&m);
-    warn_of_mix(&m);
-    say_y(&m);
+    csv_warn_rounded(&m);
+    csv_say_labels(&m);
 done:
     tr_writer_destroy(&m.writer);
     tr_csv_close(&m.table.csv);
@@ -402,4 +359,4 @@ const tr_importer_t tr_importer_csv = {
     "separated by semicolons (tab: tabs) and numbers written as 1,5. --test-fraction 0.1 puts a "
     "tenth of the "
     "rows, drawn with --seed (0), into the group test; by default there is no test group.",
-    .run = run};
+    .run = csv_import};

@@ -24,7 +24,7 @@ typedef struct {
 /* -- which images, and of what size ------------------------------------------------------------ */
 
 /* Sizes without --size must be equal; one image in colour makes all of them three channels. */
-static tr_status_t probe_group(import_t *m, int group, const char **first) {
+static tr_status_t images_probe_group(import_t *m, int group, const char **first) {
     for (size_t i = 0; i < m->pictures.group[group].count; i++) {
         const char *path = m->pictures.group[group].data[i].path;
         tr_image_t found;
@@ -43,24 +43,8 @@ static tr_status_t probe_group(import_t *m, int group, const char **first) {
     return TR_OK;
 }
 
-static tr_status_t find_size(import_t *m) {
-    tr_shape_t size;
-    const char *first = NULL;
-    m->channels = 1;
-    if (m->params->shape) {
-        TR_TRY(tr_data_parse_shape("--size", m->params->shape, &size));
-        if (size.ndim != 2)
-            return TR_FAIL(TR_ERR_USAGE, "--size: expected HEIGHTxWIDTH, found '%s'.",
-                           m->params->shape);
-        m->height = size.dim[0];
-        m->width = size.dim[1];
-    }
-    for (int g = 0; g < TR_PICTURES_GROUPS; g++) TR_TRY(probe_group(m, g, &first));
-    return TR_OK;
-}
-
 /* Random order: files sorted by class would be shuffled badly in training. */
-static void shuffle(const import_t *m, int group) {
+static void images_shuffle(const import_t *m, int group) {
     tr_rng_t rng = tr_rng_make(m->params->seed, TR_RNG_SYNTHETIC, 5, (uint64_t)group);
     tr_picture_t *picture = m->pictures.group[group].data;
     for (size_t i = m->pictures.group[group].count; i > 1; i--) {
@@ -71,8 +55,24 @@ static void shuffle(const import_t *m, int group) {
     }
 }
 
-/* Uses the last images of the training data if there is no folder for validation. */
-static tr_status_t split_valid(import_t *m) {
+/* Finds the files and the size of a sample; divides them into groups, in random order. */
+static tr_status_t images_choose(import_t *m, const char *in) {
+    tr_shape_t size;
+    const char *first = NULL;
+    TR_TRY(tr_pictures_list(in, &m->pictures));
+    m->channels = 1;
+    if (m->params->shape) {
+        TR_TRY(tr_data_parse_shape("--size", m->params->shape, &size));
+        if (size.ndim != 2)
+            return TR_FAIL(TR_ERR_USAGE, "--size: expected HEIGHTxWIDTH, found '%s'.",
+                           m->params->shape);
+        m->height = size.dim[0];
+        m->width = size.dim[1];
+    }
+    for (int g = 0; g < TR_PICTURES_GROUPS; g++) TR_TRY(images_probe_group(m, g, &first));
+    for (int g = 0; g < TR_PICTURES_GROUPS; g++) images_shuffle(m, g);
+
+    /* Without a folder for validation, the last images of the training data are used. */
     const int64_t all = (int64_t)m->pictures.group[TR_PICTURES_TRAIN].count,
                   kept = (int64_t)ceil((double)all * (1 - m->params->valid_fraction));
     if (m->pictures.group[TR_PICTURES_VALID].count > 0) return TR_OK;
@@ -85,7 +85,7 @@ static tr_status_t split_valid(import_t *m) {
 
 /* -- conversion -------------------------------------------------------------------------------- */
 
-static tr_status_t read_sample(const import_t *m, const char *path, uint8_t *out) {
+static tr_status_t images_read_sample(const import_t *m, const char *path, uint8_t *out) {
     tr_image_t image;
     TR_TRY(tr_image_read(path, m->channels, &image));
     const tr_status_t status = tr_image_resize(&image, m->height, m->width, out);
@@ -95,22 +95,23 @@ static tr_status_t read_sample(const import_t *m, const char *path, uint8_t *out
 
 /* Decodes with all threads. Errors are recorded per thread, so the first image that cannot be read
  * is read again by this thread. */
-static tr_status_t read_batch(const import_t *m, const tr_picture_t *picture, int64_t count) {
+static tr_status_t images_read_batch(const import_t *m, const tr_picture_t *picture,
+                                     int64_t count) {
     const int64_t bytes = m->height * m->width * m->channels;
     int64_t failed = count;
 #pragma omp parallel for schedule(dynamic) reduction(min : failed)
     for (int64_t i = 0; i < count; i++) {
         m->label[i] = picture[i].label;
-        if (read_sample(m, picture[i].path, m->pixels + i * bytes) != TR_OK && i < failed)
+        if (images_read_sample(m, picture[i].path, m->pixels + i * bytes) != TR_OK && i < failed)
             failed = i;
     }
     if (failed == count) return TR_OK;
-    TR_TRY(read_sample(m, picture[failed].path, m->pixels + failed * bytes));
+    TR_TRY(images_read_sample(m, picture[failed].path, m->pixels + failed * bytes));
     return TR_FAIL(TR_ERR_IO, "'%s' could not be read at first, and then could be: run it again.",
                    picture[failed].path);
 }
 
-static tr_status_t copy_group(import_t *m, int group, const char *name) {
+static tr_status_t images_copy_group(import_t *m, int group, const char *name) {
     const tr_picture_t *picture = m->pictures.group[group].data;
     const int64_t all = (int64_t)m->pictures.group[group].count;
     const tr_shape_t image = TR_SHAPE(m->height, m->width, m->channels), scalar = {0};
@@ -123,7 +124,7 @@ static tr_status_t copy_group(import_t *m, int group, const char *name) {
     TR_TRY(tr_writer_array(m->writer, y_name, TR_I32, all, &scalar, &y));
     for (int64_t i = 0; i < all; i += m->batch) {
         const int64_t count = min64(m->batch, all - i);
-        TR_TRY(read_batch(m, picture + i, count));
+        TR_TRY(images_read_batch(m, picture + i, count));
         if (group == TR_PICTURES_TRAIN)
             tr_moments_add(&m->moments, TR_U8, m->pixels, count * tr_shape_elems(&image));
         TR_TRY(tr_writer_append(m->writer, x, count, m->pixels));
@@ -134,31 +135,28 @@ static tr_status_t copy_group(import_t *m, int group, const char *name) {
     return TR_OK;
 }
 
-static tr_status_t convert(import_t *m, const char *out) {
+static tr_status_t images_import(const char *in, const char *out,
+                                 const tr_import_params_t *params) {
     static const char *const names[TR_PICTURES_GROUPS] = {"train", "valid", "test"};
-    const char *const *classes = (const char *const *)m->pictures.class_name.data;
-    const int64_t count = (int64_t)m->pictures.class_name.count,
-                  bytes = m->height * m->width * m->channels;
-    m->batch = min64(IMPORT_ROWS, BATCH_BYTES / bytes + 1);
-    for (int g = 0; g < TR_PICTURES_GROUPS; g++) m->total += (int64_t)m->pictures.group[g].count;
-    TR_TRY(tr_alloc((size_t)(m->batch * bytes), "images", &m->pixels));
-    TR_TRY(tr_alloc((size_t)m->batch * sizeof *m->label, "labels", &m->label));
-    TR_TRY(tr_moments_begin(&m->moments, m->channels));
-    TR_TRY(tr_writer_create(out, &m->params->writer, &m->writer));
-    for (int g = 0; g < TR_PICTURES_GROUPS; g++) TR_TRY(copy_group(m, g, names[g]));
-    TR_TRY(tr_moments_write(&m->moments, m->writer));
-    TR_TRY(tr_writer_texts(m->writer, "/", "class_names", count, classes));
-    tr_import_say_classes(m->params, count, classes);
-    return tr_writer_commit(m->writer);
-}
-
-static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
     import_t m = {.params = params};
-    tr_status_t status = tr_pictures_list(in, &m.pictures);
-    if (status == TR_OK) status = find_size(&m);
-    for (int g = 0; g < TR_PICTURES_GROUPS; g++) shuffle(&m, g);
-    if (status == TR_OK) status = split_valid(&m);
-    if (status == TR_OK) status = convert(&m, out);
+    tr_status_t status;
+    TR_TRY_GOTO(images_choose(&m, in), done);
+    const char *const *classes = (const char *const *)m.pictures.class_name.data;
+    const int64_t count = (int64_t)m.pictures.class_name.count,
+                  bytes = m.height * m.width * m.channels;
+    m.batch = min64(IMPORT_ROWS, BATCH_BYTES / bytes + 1);
+    for (int g = 0; g < TR_PICTURES_GROUPS; g++) m.total += (int64_t)m.pictures.group[g].count;
+    TR_TRY_GOTO(tr_alloc((size_t)(m.batch * bytes), "images", &m.pixels), done);
+    TR_TRY_GOTO(tr_alloc((size_t)m.batch * sizeof *m.label, "labels", &m.label), done);
+    TR_TRY_GOTO(tr_moments_begin(&m.moments, m.channels), done);
+    TR_TRY_GOTO(tr_writer_create(out, &params->writer, &m.writer), done);
+    for (int g = 0; g < TR_PICTURES_GROUPS; g++)
+        TR_TRY_GOTO(images_copy_group(&m, g, names[g]), done);
+    TR_TRY_GOTO(tr_moments_write(&m.moments, m.writer), done);
+    TR_TRY_GOTO(tr_writer_texts(m.writer, "/", "class_names", count, classes), done);
+    tr_import_say_classes(params, count, classes);
+    TR_TRY_GOTO(tr_writer_commit(m.writer), done);
+done:
     tr_writer_destroy(&m.writer);
     tr_moments_free(&m.moments);
     tr_free(&m.pixels);
@@ -177,4 +175,4 @@ const tr_importer_t tr_importer_images = {
     "with "
     "the classes, and valid (val) or test, these become the groups; else the part F (default 0.1) "
     "goes to valid.",
-    .run = run, .unit = "images"};
+    .run = images_import, .unit = "images"};

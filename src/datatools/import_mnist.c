@@ -15,7 +15,7 @@ typedef struct {
     int64_t done, total;
 } import_t;
 
-static tr_status_t open_idx(const import_t *m, const char *name, int ndim, tr_idx_t **out) {
+static tr_status_t mnist_open_idx(const import_t *m, const char *name, int ndim, tr_idx_t **out) {
     static const char *const forms[] = {"%s/%s-idx%d-ubyte.gz", "%s/%s-idx%d-ubyte",
                                         "%s/%s.idx%d-ubyte.gz", "%s/%s.idx%d-ubyte"};
     char path[4096];
@@ -33,7 +33,7 @@ static tr_status_t open_idx(const import_t *m, const char *name, int ndim, tr_id
                    name, ndim, m->folder);
 }
 
-static tr_status_t copy_images(import_t *m, tr_idx_t *idx, int array, bool training) {
+static tr_status_t mnist_copy_images(import_t *m, tr_idx_t *idx, int array, bool training) {
     const int64_t *dim = tr_idx_dims(idx), bytes = dim[1] * dim[2];
     uint8_t *rows = NULL;
     tr_status_t status = tr_alloc((size_t)(IMPORT_ROWS * bytes), "images", &rows);
@@ -51,7 +51,7 @@ static tr_status_t copy_images(import_t *m, tr_idx_t *idx, int array, bool train
     return tr_idx_at_end(idx);
 }
 
-static tr_status_t copy_labels(import_t *m, tr_idx_t *idx, int array) {
+static tr_status_t mnist_copy_labels(import_t *m, tr_idx_t *idx, int array) {
     uint8_t rows[IMPORT_ROWS];
     const int64_t count = tr_idx_dims(idx)[0];
     for (int64_t i = 0; i < count; i += IMPORT_ROWS) {
@@ -64,44 +64,43 @@ static tr_status_t copy_labels(import_t *m, tr_idx_t *idx, int array) {
     return tr_idx_at_end(idx);
 }
 
-static tr_status_t copy_both(import_t *m, const char *group, bool training, tr_idx_t *images,
-                             tr_idx_t *labels) {
-    const int64_t *dim = tr_idx_dims(images);
-    char name[32];
-    int x, y;
-    tr_shape_t shape = TR_SHAPE(dim[1], dim[2], 1), scalar = {0};
-    if (dim[0] != tr_idx_dims(labels)[0])
-        return TR_FAIL(TR_ERR_DATA, "'%s': %lld images for the group %s, but %lld labels.",
-                       m->folder, (long long)dim[0], group, (long long)tr_idx_dims(labels)[0]);
-    snprintf(name, sizeof name, "%s/x", group);
-    TR_TRY(tr_writer_array(m->writer, name, TR_U8, dim[0], &shape, &x));
-    snprintf(name, sizeof name, "%s/y", group);
-    TR_TRY(tr_writer_array(m->writer, name, TR_U8, dim[0], &scalar, &y));
-    m->total += dim[0];
-    TR_TRY(copy_images(m, images, x, training));
-    return copy_labels(m, labels, y);
-}
-
-static tr_status_t copy_group(import_t *m, const char *group, const char *prefix, bool training) {
+static tr_status_t mnist_copy_group(import_t *m, const char *group, const char *prefix,
+                                    bool training) {
     tr_idx_t *images = NULL, *labels = NULL;
     char name[32];
+    int x, y;
+    tr_status_t status;
     snprintf(name, sizeof name, "%s-images", prefix);
-    tr_status_t status = open_idx(m, name, 3, &images);
+    TR_TRY_GOTO(mnist_open_idx(m, name, 3, &images), done);
     snprintf(name, sizeof name, "%s-labels", prefix);
-    if (status == TR_OK) status = open_idx(m, name, 1, &labels);
-    if (status == TR_OK) status = copy_both(m, group, training, images, labels);
+    TR_TRY_GOTO(mnist_open_idx(m, name, 1, &labels), done);
+    const int64_t *dim = tr_idx_dims(images), count = tr_idx_dims(labels)[0];
+    const tr_shape_t shape = TR_SHAPE(dim[1], dim[2], 1), scalar = {0};
+    if (dim[0] != count) {
+        status = TR_FAIL(TR_ERR_DATA, "'%s': %lld images for the group %s, but %lld labels.",
+                         m->folder, (long long)dim[0], group, (long long)count);
+        goto done;
+    }
+    snprintf(name, sizeof name, "%s/x", group);
+    TR_TRY_GOTO(tr_writer_array(m->writer, name, TR_U8, count, &shape, &x), done);
+    snprintf(name, sizeof name, "%s/y", group);
+    TR_TRY_GOTO(tr_writer_array(m->writer, name, TR_U8, count, &scalar, &y), done);
+    m->total += count;
+    TR_TRY_GOTO(mnist_copy_images(m, images, x, training), done);
+    TR_TRY_GOTO(mnist_copy_labels(m, labels, y), done);
+done:
     tr_idx_close(&images);
     tr_idx_close(&labels);
     return status;
 }
 
-static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
+static tr_status_t mnist_import(const char *in, const char *out, const tr_import_params_t *params) {
     import_t m = {.params = params, .folder = in, .out = out};
     tr_status_t status;
     TR_TRY(tr_writer_create(out, &params->writer, &m.writer));
     TR_TRY_GOTO(tr_moments_begin(&m.moments, 1), done);
-    TR_TRY_GOTO(copy_group(&m, "train", "train", true), done);
-    TR_TRY_GOTO(copy_group(&m, "test", "t10k", false), done);
+    TR_TRY_GOTO(mnist_copy_group(&m, "train", "train", true), done);
+    TR_TRY_GOTO(mnist_copy_group(&m, "test", "t10k", false), done);
     TR_TRY_GOTO(tr_moments_write(&m.moments, m.writer), done);
     TR_TRY_GOTO(tr_writer_numbers(m.writer, "/", "classes", 1, &(double){m.largest + 1}), done);
     tr_import_say_classes(params, m.largest + 1, NULL);
@@ -116,4 +115,4 @@ const tr_importer_t tr_importer_mnist = {
     "mnist", "DIR OUT.h5",
     "Converts the four IDX files of MNIST, Fashion-MNIST or similar data "
     "in DIR, plain or gzip, to the groups train and test.",
-    .run = run};
+    .run = mnist_import};

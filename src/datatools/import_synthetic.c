@@ -19,7 +19,7 @@ typedef struct {
 } import_t;
 
 /* All of them before the first sample, so that a disk that is too small is noticed. */
-static tr_status_t create_arrays(import_t *m, const tr_field_t *x, const tr_field_t *y) {
+static tr_status_t synthetic_create_arrays(import_t *m, const tr_field_t *x, const tr_field_t *y) {
     for (int g = 0; g < 2; g++) {
         const int64_t count = m->samples[g];
         TR_TRY(tr_writer_array(m->writer, group_x[g], x->dtype, count, &x->shape, &m->x[g]));
@@ -28,103 +28,87 @@ static tr_status_t create_arrays(import_t *m, const tr_field_t *x, const tr_fiel
     return TR_OK;
 }
 
-static tr_status_t digits_group(import_t *m, int group, uint8_t *x, uint8_t *y) {
-    const int64_t image = TR_DIGIT_SIDE * TR_DIGIT_SIDE;
-    for (int64_t i = 0; i < m->samples[group]; i += IMPORT_ROWS) {
-        int64_t count = min64(IMPORT_ROWS, m->samples[group] - i);
-#pragma omp parallel for schedule(dynamic, 50)
-        for (int64_t j = 0; j < count; j++) {
-            int64_t sample = i + j + ((int64_t)group << 40);
-            y[j] =
-                (uint8_t)(tr_rng_philox(m->params->seed, TR_RNG_SYNTHETIC, 5, (uint64_t)sample, 0)
-                              .v[0] %
-                          10);
-            tr_digit_draw(m->params->seed, sample, y[j], x + j * image);
-        }
-        if (!group) tr_moments_add(&m->moments, TR_U8, x, count * image);
-        TR_TRY(tr_writer_append(m->writer, m->x[group], count, x));
-        TR_TRY(tr_writer_append(m->writer, m->y[group], count, y));
-        m->done += count;
-        TR_TRY(tr_import_progress(m->params, m->done, m->samples[0] + m->samples[1]));
-    }
-    return TR_OK;
+static tr_status_t synthetic_append(import_t *m, int group, int64_t count, const void *x,
+                                    const void *y) {
+    TR_TRY(tr_writer_append(m->writer, m->x[group], count, x));
+    TR_TRY(tr_writer_append(m->writer, m->y[group], count, y));
+    m->done += count;
+    return tr_import_progress(m->params, m->done, m->samples[0] + m->samples[1]);
 }
 
-static tr_status_t digits(import_t *m) {
+static tr_status_t synthetic_digits(import_t *m) {
     static const char *const names[] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
     const tr_field_t image = {.dtype = TR_U8, .shape = TR_SHAPE(TR_DIGIT_SIDE, TR_DIGIT_SIDE, 1)},
                      label = {.dtype = TR_U8};
+    const int64_t pixels = TR_DIGIT_SIDE * TR_DIGIT_SIDE;
+    const uint64_t seed = m->params->seed;
     uint8_t *x = NULL, y[IMPORT_ROWS];
-    TR_TRY(create_arrays(m, &image, &label));
-    TR_TRY(tr_alloc((size_t)IMPORT_ROWS * TR_DIGIT_SIDE * TR_DIGIT_SIDE, "digits", &x));
-    tr_status_t status = digits_group(m, 0, x, y);
-    if (status == TR_OK) status = digits_group(m, 1, x, y);
-    tr_free(&x);
-    TR_TRY(status);
-    TR_TRY(tr_moments_write(&m->moments, m->writer));
+    tr_status_t status = TR_OK;
+    TR_TRY(tr_moments_begin(&m->moments, 1));
+    TR_TRY(synthetic_create_arrays(m, &image, &label));
+    TR_TRY(tr_alloc((size_t)(IMPORT_ROWS * pixels), "digits", &x));
+    for (int group = 0; group < 2; group++)
+        for (int64_t i = 0; i < m->samples[group]; i += IMPORT_ROWS) {
+            const int64_t count = min64(IMPORT_ROWS, m->samples[group] - i);
+#pragma omp parallel for schedule(dynamic, 50)
+            for (int64_t j = 0; j < count; j++) {
+                const int64_t sample = i + j + ((int64_t)group << 40);
+                const tr_rng_block_t random =
+                    tr_rng_philox(seed, TR_RNG_SYNTHETIC, 5, (uint64_t)sample, 0);
+                y[j] = (uint8_t)(random.v[0] % 10);
+                tr_digit_draw(seed, sample, y[j], x + j * pixels);
+            }
+            if (!group) tr_moments_add(&m->moments, TR_U8, x, count * pixels);
+            TR_TRY_GOTO(synthetic_append(m, group, count, x, y), done);
+        }
+    TR_TRY_GOTO(tr_moments_write(&m->moments, m->writer), done);
     tr_import_say_classes(m->params, 10, names);
-    return tr_writer_texts(m->writer, "/", "class_names", 10, names);
+    TR_TRY_GOTO(tr_writer_texts(m->writer, "/", "class_names", 10, names), done);
+done:
+    tr_free(&x);
+    return status;
 }
 
 /* Copies a split of the data set `synthetic`. */
-static tr_status_t noise_group(import_t *m, int group, tr_dataset_t *dataset, char *x, char *y) {
-    const tr_field_t *fx = &dataset->info.field[0], *fy = &dataset->info.field[1];
-    int64_t at_once = max64(1, (1 << 20) / fx->sample_bytes);
-    if (!group) TR_TRY(create_arrays(m, fx, fy));
-    for (int64_t i = 0; i < m->samples[group]; i += at_once) {
-        int64_t count = min64(at_once, m->samples[group] - i);
-        void *dst[] = {x, y};
-        TR_TRY(dataset->ops->read(dataset, i, count, dst));
-        if (!group) tr_moments_add(&m->moments, fx->dtype, x, count * tr_shape_elems(&fx->shape));
-        if (!group)
-            tr_stats_add_values(&m->targets, 1, fy->dtype, y, count * tr_shape_elems(&fy->shape));
-        TR_TRY(tr_writer_append(m->writer, m->x[group], count, x));
-        TR_TRY(tr_writer_append(m->writer, m->y[group], count, y));
-        m->done += count;
-        TR_TRY(tr_import_progress(m->params, m->done, m->samples[0] + m->samples[1]));
-    }
-    return TR_OK;
-}
-
-static tr_status_t noise_split(import_t *m, int group, const tr_data_settings_t *settings) {
+static tr_status_t synthetic_noise_split(import_t *m, int group,
+                                         const tr_data_settings_t *settings) {
     tr_dataset_t *dataset = NULL;
     char *x = NULL, *y = NULL;
+    tr_status_t status = TR_OK;
     TR_TRY(tr_dataset_open(settings, group ? TR_SPLIT_TEST : TR_SPLIT_TRAIN, &dataset));
-    const tr_dataset_info_t *info = &dataset->info;
-    int64_t channels = info->field[0].shape.dim[info->field[0].shape.ndim - 1];
-    int64_t at_once = max64(1, (1 << 20) / info->field[0].sample_bytes);
-    tr_status_t status = group ? TR_OK : tr_moments_begin(&m->moments, channels);
-    if (status == TR_OK)
-        status = tr_alloc((size_t)(at_once * info->field[0].sample_bytes), "samples", &x);
-    if (status == TR_OK)
-        status = tr_alloc((size_t)(at_once * info->field[1].sample_bytes), "labels", &y);
-    if (status == TR_OK) status = noise_group(m, group, dataset, x, y);
-    if (status == TR_OK && !group && info->classes)
-        status = tr_writer_numbers(m->writer, "/", "classes", 1, &(double){(double)info->classes});
-    if (!group && info->classes)
-        tr_import_say_classes(m->params, info->classes, NULL);
-    else if (!group)
-        tr_import_say_numbers(m->params, tr_shape_elems(&info->field[1].shape), &m->targets);
+    const int64_t classes = dataset->info.classes;
+    const tr_field_t *fx = &dataset->info.field[0], *fy = &dataset->info.field[1];
+    const int64_t at_once = max64(1, (1 << 20) / fx->sample_bytes);
+    if (!group) TR_TRY_GOTO(tr_moments_begin(&m->moments, fx->shape.dim[fx->shape.ndim - 1]), done);
+    TR_TRY_GOTO(tr_alloc((size_t)(at_once * fx->sample_bytes), "samples", &x), done);
+    TR_TRY_GOTO(tr_alloc((size_t)(at_once * fy->sample_bytes), "labels", &y), done);
+    if (!group) TR_TRY_GOTO(synthetic_create_arrays(m, fx, fy), done);
+    for (int64_t i = 0; i < m->samples[group]; i += at_once) {
+        const int64_t count = min64(at_once, m->samples[group] - i);
+        void *dst[] = {x, y};
+        TR_TRY_GOTO(dataset->ops->read(dataset, i, count, dst), done);
+        if (!group) {
+            tr_moments_add(&m->moments, fx->dtype, x, count * tr_shape_elems(&fx->shape));
+            tr_stats_add_values(&m->targets, 1, fy->dtype, y, count * tr_shape_elems(&fy->shape));
+        }
+        TR_TRY_GOTO(synthetic_append(m, group, count, x, y), done);
+    }
+    if (!group && classes) {
+        TR_TRY_GOTO(tr_writer_numbers(m->writer, "/", "classes", 1, &(double){(double)classes}),
+                    done);
+        tr_import_say_classes(m->params, classes, NULL);
+    } else if (!group) {
+        tr_import_say_numbers(m->params, tr_shape_elems(&fy->shape), &m->targets);
+    }
+done:
     tr_free(&x);
     tr_free(&y);
     tr_dataset_close(&dataset);
     return status;
 }
 
-static tr_status_t noise(import_t *m, const char *shape, int64_t targets) {
-    tr_data_settings_t settings = {.format = "synthetic",
-                                   .classes = m->params->classes,
-                                   .synthetic_shape = shape,
-                                   .synthetic_targets = targets};
-    for (int group = 0; group < 2; group++) {
-        settings.synthetic_samples =
-            group ? 8 * m->samples[1] : m->samples[0]; /* the data set uses an eighth for testing */
-        TR_TRY(noise_split(m, group, &settings));
-    }
-    return tr_moments_write(&m->moments, m->writer);
-}
-
-static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
+static tr_status_t synthetic_import(const char *in, const char *out,
+                                    const tr_import_params_t *params) {
     static const struct {
         const char *what, *shape;
         int64_t samples;
@@ -145,12 +129,25 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
     import_t m = {.params = params};
     m.samples[0] = params->samples > 0 ? params->samples : kinds[kind].samples;
     m.samples[1] = max64(1, m.samples[0] / TEST_PART);
+    tr_status_t status;
     TR_TRY(tr_writer_create(out, &params->writer, &m.writer));
-    const char *shape = params->shape ? params->shape : kinds[kind].shape;
-    tr_status_t status =
-        kind == 0 ? tr_moments_begin(&m.moments, 1) : noise(&m, shape, kind == 2 ? 4 : 1);
-    if (status == TR_OK && kind == 0) status = digits(&m);
-    if (status == TR_OK) status = tr_writer_commit(m.writer);
+    if (kind == 0) {
+        TR_TRY_GOTO(synthetic_digits(&m), done);
+    } else {
+        /* The data set uses an eighth of its samples for testing. */
+        tr_data_settings_t settings = {.format = "synthetic",
+                                       .classes = params->classes,
+                                       .synthetic_samples = m.samples[0],
+                                       .synthetic_shape =
+                                           params->shape ? params->shape : kinds[kind].shape,
+                                       .synthetic_targets = kind == 2 ? 4 : 1};
+        TR_TRY_GOTO(synthetic_noise_split(&m, 0, &settings), done);
+        settings.synthetic_samples = 8 * m.samples[1];
+        TR_TRY_GOTO(synthetic_noise_split(&m, 1, &settings), done);
+        TR_TRY_GOTO(tr_moments_write(&m.moments, m.writer), done);
+    }
+    TR_TRY_GOTO(tr_writer_commit(m.writer), done);
+done:
     tr_writer_destroy(&m.writer);
     tr_moments_free(&m.moments);
     return status;
@@ -163,4 +160,4 @@ const tr_importer_t tr_importer_synthetic = {
     "training samples, with a sixth as many test samples; by default 12000 digits, 6000 images or "
     "600 volumes. --shape: default 32x32x3, for volumes 32x32x32x4. --classes: default 10; 0 "
     "generates regression targets. --seed: default 0.",
-    .run = run};
+    .run = synthetic_import};

@@ -7,7 +7,6 @@
 
 typedef struct {
     const tr_import_params_t *params;
-    const char *out;
     tr_tokenizer_t *tokenizer;
     tr_encoder_t *encoder;
     tr_token_file_t *file;
@@ -15,64 +14,50 @@ typedef struct {
     bool has_ended; /* the next token starts a document */
 } import_t;
 
-/* Appends the ids up to the next end of a text. */
-static tr_status_t add_run(import_t *m, const int32_t *ids, size_t count) {
-    if (m->has_ended) {
-        if (tr_token_file_count(m->file) > 0)
-            TR_TRY(tr_token_file_add(m->file, &m->tokenizer->end, 1));
-        TR_TRY(tr_token_file_document(m->file));
-    }
-    m->has_ended = false;
-    return tr_token_file_add(m->file, ids, count);
-}
-
-static tr_status_t add_ids(import_t *m) {
-    for (size_t i = 0; i < m->ids.count;) {
-        size_t end = i;
-        while (end < m->ids.count && m->ids.data[end] != m->tokenizer->end) end++;
-        if (end > i) TR_TRY(add_run(m, m->ids.data + i, end - i));
+/* Appends the encoded ids to the file, without the ends of texts: one is put before each document
+ * but the first. */
+static tr_status_t text_add_ids(import_t *m) {
+    const int32_t *ids = m->ids.data;
+    for (size_t i = 0, end; i < m->ids.count; i = end + 1) {
+        for (end = i; end < m->ids.count && ids[end] != m->tokenizer->end;) end++;
+        if (end > i && m->has_ended) {
+            if (tr_token_file_count(m->file) > 0)
+                TR_TRY(tr_token_file_add(m->file, &m->tokenizer->end, 1));
+            TR_TRY(tr_token_file_document(m->file));
+        }
+        if (end > i) {
+            TR_TRY(tr_token_file_add(m->file, ids + i, end - i));
+            m->has_ended = false;
+        }
         m->has_ended |= end < m->ids.count;
-        i = end + 1;
     }
     m->ids.count = 0;
     return tr_import_progress(m->params, m->file ? tr_token_file_count(m->file) : 0, 0);
 }
 
-static tr_status_t take_text(void *self, const char *text, size_t bytes) {
+static tr_status_t text_take(void *self, const char *text, size_t bytes) {
     import_t *m = self;
     TR_TRY(tr_encoder_add(m->encoder, text, bytes, &m->ids));
-    return add_ids(m);
+    return text_add_ids(m);
 }
 
-static tr_status_t end_text(void *self) {
+static tr_status_t text_end(void *self) {
     import_t *m = self;
     TR_TRY(tr_encoder_finish(m->encoder, &m->ids));
-    TR_TRY(add_ids(m));
+    TR_TRY(text_add_ids(m));
     m->has_ended = true;
     return TR_OK;
 }
 
-static tr_status_t read_files(import_t *m) {
-    const tr_text_sink_t sink = {take_text, end_text, m};
+static tr_status_t text_read_files(import_t *m) {
+    const tr_text_sink_t sink = {text_take, text_end, m};
     const tr_import_params_t *p = m->params;
     for (int i = 0; i < p->input_count; i++) TR_TRY(tr_text_read(p->input[i], p->field, &sink));
     return TR_OK;
 }
 
-static tr_status_t import(import_t *m) {
-    if (m->tokenizer->is_learning) {
-        TR_TRY(read_files(m));
-        TR_TRY(tr_tokenizer_learned(m->tokenizer));
-    }
-    const tr_token_vocab_t vocab = {m->tokenizer->vocab_size, m->tokenizer->end, m->tokenizer};
-    m->has_ended = true;
-    TR_TRY(tr_token_file_create(m->out, tr_token_type(vocab.vocab_size), &m->file));
-    TR_TRY(read_files(m));
-    return tr_token_file_write(m->file, &vocab, m->params);
-}
-
 /* The tokenizer that another token file has. */
-static tr_status_t stored_tokenizer(const char *path, tr_tokenizer_t **out) {
+static tr_status_t text_stored_tokenizer(const char *path, tr_tokenizer_t **out) {
     static const tr_config_table_t *const tables[] = {&tr_data_config};
     tr_config_t *config = NULL;
     tr_dataset_t *dataset = NULL;
@@ -95,24 +80,30 @@ done:
     return status;
 }
 
-/* A kind may have an argument after a colon, and a token file a group. */
-static tr_status_t make_tokenizer(const char *spec, tr_tokenizer_t **out) {
-    const char *suffix = strstr(spec, ".h5");
-    return suffix && !memchr(spec, ':', (size_t)(suffix - spec)) ? stored_tokenizer(spec, out)
-                                                                 : tr_tokenizer_create(spec, out);
-}
-
-static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
-    import_t m = {.params = params, .out = out};
+static tr_status_t text_import(const char *in, const char *out, const tr_import_params_t *params) {
+    import_t m = {.params = params};
+    const char *spec = params->tokenizer, *suffix = spec ? strstr(spec, ".h5") : NULL;
     tr_status_t status;
-    if (!params->tokenizer)
+    if (!spec)
         return TR_FAIL(TR_ERR_USAGE, "import text requires --tokenizer bytes, chars, gpt2:DIR or "
                                      "FILE.h5.");
     for (int i = 0; i < params->input_count; i++)
         TR_TRY(tr_import_check_place(params->input[i], out));
-    TR_TRY_GOTO(make_tokenizer(params->tokenizer, &m.tokenizer), done);
+    /* A kind may have an argument after a colon, and a token file a group. */
+    if (suffix && !memchr(spec, ':', (size_t)(suffix - spec)))
+        TR_TRY_GOTO(text_stored_tokenizer(spec, &m.tokenizer), done);
+    else
+        TR_TRY_GOTO(tr_tokenizer_create(spec, &m.tokenizer), done);
     TR_TRY_GOTO(tr_encoder_create(m.tokenizer, &m.encoder), done);
-    TR_TRY_GOTO(import(&m), done);
+    if (m.tokenizer->is_learning) {
+        TR_TRY_GOTO(text_read_files(&m), done);
+        TR_TRY_GOTO(tr_tokenizer_learned(m.tokenizer), done);
+    }
+    const tr_token_vocab_t vocab = {m.tokenizer->vocab_size, m.tokenizer->end, m.tokenizer};
+    m.has_ended = true;
+    TR_TRY_GOTO(tr_token_file_create(out, tr_token_type(vocab.vocab_size), &m.file), done);
+    TR_TRY_GOTO(text_read_files(&m), done);
+    TR_TRY_GOTO(tr_token_file_write(m.file, &vocab, params), done);
 done:
     tr_token_file_destroy(&m.file);
     tr_encoder_destroy(&m.encoder);
@@ -134,4 +125,4 @@ const tr_importer_t tr_importer_text = {
         "PART (0.1) of the tokens is for validation.",
     .unit = "tokens",
     .takes_many = true,
-    .run = run};
+    .run = text_import};

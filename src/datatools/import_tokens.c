@@ -23,110 +23,94 @@ typedef struct {
     bool has_ended; /* the next token starts a document */
 } import_t;
 
-/* A .bin file; header 0: nanoGPT's format, without a header. */
-typedef struct {
-    const char *path;
-    FILE *file;
-    long header_bytes;
-    int64_t expected; /* number of tokens in the header; -1: no header */
-    size_t id_bytes;
-} bin_t;
-
-/* llm.c: 256 int32: magic, version, number of tokens. */
-static tr_status_t read_header(bin_t *bin) {
+/* Reads the header of llm.c: 256 int32: magic, version, number of tokens. Files of nanoGPT have none:
+ * *out_expected is then -1. */
+static tr_status_t tokens_read_header(FILE *file, const char *path, size_t *out_id_bytes,
+                                      int64_t *out_expected) {
     static const struct {
         int32_t magic, version;
         size_t id_bytes;
     } forms[] = {{20240520, 1, 2}, {20240801, 7, 4}};
     int32_t header[HEADER_INTS];
-    bin->expected = -1;
-    bin->id_bytes = 2;
-    const size_t got = fread(header, 1, sizeof header, bin->file);
-    if (got == 0) return TR_FAIL(TR_ERR_DATA, "'%s' is empty: it has no tokens.", bin->path);
+    *out_expected = -1;
+    *out_id_bytes = 2;
+    const size_t got = fread(header, 1, sizeof header, file);
+    if (got == 0) return TR_FAIL(TR_ERR_DATA, "'%s' is empty: it has no tokens.", path);
     for (size_t i = 0; i < TR_COUNT(forms) && got == sizeof header; i++) {
         if (header[0] != forms[i].magic || header[1] != forms[i].version) continue;
-        bin->expected = (uint32_t)header[2];
-        bin->id_bytes = forms[i].id_bytes;
+        *out_expected = (uint32_t)header[2];
+        *out_id_bytes = forms[i].id_bytes;
         return TR_OK;
     }
-    rewind(bin->file);
+    rewind(file);
     return TR_OK;
 }
 
-/* The largest possible id. */
-static int64_t most_of(const import_t *m) {
-    if (m->tokenizer) return m->tokenizer->vocab_size - 1;
-    return m->type == TR_U16 ? UINT16_MAX : INT32_MAX - 1;
-}
-
-static tr_status_t take(import_t *m, const bin_t *bin, int64_t first, size_t count) {
-    for (size_t i = 0; i < count; i++) {
-        const uint32_t id = bin->id_bytes == 2 ? m->raw.u16[i] : m->raw.u32[i];
-        if (id > most_of(m))
-            return TR_FAIL(TR_ERR_DATA, "'%s': token %lld has the id %u; expected 0 to %lld.",
-                           bin->path, (long long)(first + (int64_t)i), (unsigned)id,
-                           (long long)most_of(m));
-        m->id[i] = (int32_t)id;
-        if (m->id[i] > m->largest) m->largest = m->id[i];
-    }
-    for (size_t i = 0, begin = 0; i < count; i++) {
-        if (m->has_ended) {
-            TR_TRY(tr_token_file_add(m->file, m->id + begin, i - begin));
-            TR_TRY(tr_token_file_document(m->file));
-            begin = i;
-        }
-        m->has_ended = m->tokenizer && m->id[i] == m->tokenizer->end;
-        if (i + 1 == count) TR_TRY(tr_token_file_add(m->file, m->id + begin, count - begin));
-    }
-    return tr_import_progress(m->params, tr_token_file_count(m->file), 0);
-}
-
-static tr_status_t read_ids(import_t *m, const bin_t *bin) {
+/* Reads the ids of a file, each of `id_bytes`; `expected` of them, -1: any number. */
+static tr_status_t tokens_read_ids(import_t *m, FILE *file, const char *path, size_t id_bytes,
+                                   int64_t expected) {
+    const int64_t largest = m->tokenizer        ? m->tokenizer->vocab_size - 1
+                            : m->type == TR_U16 ? UINT16_MAX
+                                                : INT32_MAX - 1;
     int64_t done = 0;
-    for (size_t bytes; (bytes = fread(&m->raw, 1, ROWS * bin->id_bytes, bin->file)) > 0;) {
-        const size_t count = bytes / bin->id_bytes;
-        if (bytes % bin->id_bytes)
+    for (size_t bytes; (bytes = fread(&m->raw, 1, ROWS * id_bytes, file)) > 0;) {
+        const size_t count = bytes / id_bytes;
+        if (bytes % id_bytes)
             return TR_FAIL(TR_ERR_DATA, "'%s' ends within token %lld: it has ids of %zu bytes.",
-                           bin->path, (long long)(done + (int64_t)count), bin->id_bytes);
-        TR_TRY(take(m, bin, done, count));
+                           path, (long long)(done + (int64_t)count), id_bytes);
+        for (size_t i = 0; i < count; i++) {
+            const uint32_t id = id_bytes == 2 ? m->raw.u16[i] : m->raw.u32[i];
+            if (id > largest)
+                return TR_FAIL(TR_ERR_DATA, "'%s': token %lld has the id %u; expected 0 to %lld.",
+                               path, (long long)(done + (int64_t)i), (unsigned)id,
+                               (long long)largest);
+            m->id[i] = (int32_t)id;
+            if (m->id[i] > m->largest) m->largest = m->id[i];
+        }
+        size_t begin = 0; /* a document begins at each token behind an end of text */
+        for (size_t i = 0; i < count; i++) {
+            if (m->has_ended) {
+                TR_TRY(tr_token_file_add(m->file, m->id + begin, i - begin));
+                TR_TRY(tr_token_file_document(m->file));
+                begin = i;
+            }
+            m->has_ended = m->tokenizer && m->id[i] == m->tokenizer->end;
+        }
+        TR_TRY(tr_token_file_add(m->file, m->id + begin, count - begin));
+        TR_TRY(tr_import_progress(m->params, tr_token_file_count(m->file), 0));
         done += (int64_t)count;
     }
-    if (ferror(bin->file))
-        return TR_FAIL(TR_ERR_IO, "cannot read '%s': %s.", bin->path, strerror(errno));
-    if (bin->expected >= 0 && bin->expected != done)
+    if (ferror(file)) return TR_FAIL(TR_ERR_IO, "cannot read '%s': %s.", path, strerror(errno));
+    if (expected >= 0 && expected != done)
         return TR_FAIL(TR_ERR_DATA,
-                       "'%s' has %lld tokens, but its header states %lld. Download it again.",
-                       bin->path, (long long)done, (long long)bin->expected);
+                       "'%s' has %lld tokens, but its header states %lld. Download it again.", path,
+                       (long long)done, (long long)expected);
     return TR_OK;
 }
 
-/* The first file determines the type of all files. */
-static tr_status_t read_file(import_t *m, const char *path, const char *out) {
-    bin_t bin = {.path = path, .file = fopen(path, "re")};
-    if (!bin.file)
+static tr_status_t tokens_read_file(import_t *m, const char *path, const char *out) {
+    size_t id_bytes;
+    int64_t expected;
+    tr_status_t status = TR_OK;
+    FILE *file = fopen(path, "re");
+    if (!file)
         return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
-    tr_status_t status = read_header(&bin);
-    if (status == TR_OK && !m->file) {
-        m->type = m->tokenizer        ? tr_token_type(m->tokenizer->vocab_size)
-                  : bin.id_bytes == 2 ? TR_U16
-                                      : TR_U32;
-        status = tr_token_file_create(out, m->type, &m->file);
+    TR_TRY_GOTO(tokens_read_header(file, path, &id_bytes, &expected), done);
+    if (!m->file) { /* the first file determines the type of all files */
+        m->type = m->tokenizer    ? tr_token_type(m->tokenizer->vocab_size)
+                  : id_bytes == 2 ? TR_U16
+                                  : TR_U32;
+        TR_TRY_GOTO(tr_token_file_create(out, m->type, &m->file), done);
     }
     m->has_ended = true;
-    if (status == TR_OK) status = read_ids(m, &bin);
-    fclose(bin.file);
+    TR_TRY_GOTO(tokens_read_ids(m, file, path, id_bytes, expected), done);
+done:
+    fclose(file);
     return status;
 }
 
-static tr_status_t import(import_t *m, const char *out) {
-    const tr_import_params_t *p = m->params;
-    for (int i = 0; i < p->input_count; i++) TR_TRY(read_file(m, p->input[i], out));
-    const tr_token_vocab_t vocab = {m->tokenizer ? m->tokenizer->vocab_size : m->largest + 1,
-                                    m->tokenizer ? m->tokenizer->end : -1, m->tokenizer};
-    return tr_token_file_write(m->file, &vocab, p);
-}
-
-static tr_status_t run(const char *in, const char *out, const tr_import_params_t *params) {
+static tr_status_t tokens_import(const char *in, const char *out,
+                                 const tr_import_params_t *params) {
     import_t *m = NULL;
     tr_status_t status;
     for (int i = 0; i < params->input_count; i++)
@@ -142,7 +126,11 @@ static tr_status_t run(const char *in, const char *out, const tr_import_params_t
                             "tokens.",
                             params->tokenizer),
                     done);
-    TR_TRY_GOTO(import(m, out), done);
+    for (int i = 0; i < params->input_count; i++)
+        TR_TRY_GOTO(tokens_read_file(m, params->input[i], out), done);
+    const tr_token_vocab_t vocab = {m->tokenizer ? m->tokenizer->vocab_size : m->largest + 1,
+                                    m->tokenizer ? m->tokenizer->end : -1, m->tokenizer};
+    TR_TRY_GOTO(tr_token_file_write(m->file, &vocab, params), done);
 done:
     tr_token_file_destroy(&m->file);
     tr_tokenizer_destroy(&m->tokenizer);
@@ -159,4 +147,4 @@ const tr_importer_t tr_importer_tokens = {
         "The last PART (0.1) of the tokens is for validation.",
     .unit = "tokens",
     .takes_many = true,
-    .run = run};
+    .run = tokens_import};

@@ -33,13 +33,13 @@ typedef struct {
     tr_status_t status;           /* of what HDF5 calls back */
 } repack_t;
 
-static tr_status_t cannot_copy(const repack_t *r, const char *what, const char *path) {
+static tr_status_t repack_fail(const repack_t *r, const char *what, const char *path) {
     return H5_FAIL(TR_ERR_DATA, "%s: cannot copy %s%s", r->file.path, what, path);
 }
 
 /* -- the contents of the file; requires the lock ----------------------------------------------- */
 
-static tr_status_t add_entry(repack_t *r, const char *name, kind_t kind, haddr_t address) {
+static tr_status_t repack_add_entry(repack_t *r, const char *name, kind_t kind, haddr_t address) {
     entry_t entry = {.kind = kind, .address = address};
     tr_str_t path = {0};
     tr_str_printf(&path, "/%s", name);
@@ -49,41 +49,21 @@ static tr_status_t add_entry(repack_t *r, const char *name, kind_t kind, haddr_t
     return status;
 }
 
-static herr_t note_link(hid_t root, const char *name, const H5L_info_t *info, void *self) {
+static herr_t repack_note_link(hid_t root, const char *name, const H5L_info_t *info, void *self) {
     repack_t *r = self;
     const bool hard = info->type == H5L_TYPE_HARD, soft = info->type == H5L_TYPE_SOFT;
     r->external += !hard && !soft;
-    r->status = add_entry(r, name,
-                          hard   ? OTHER
-                          : soft ? SOFT_LINK
-                                 : SKIP,
-                          hard ? info->u.address : HADDR_UNDEF);
+    r->status = repack_add_entry(r, name,
+                                 hard   ? OTHER
+                                 : soft ? SOFT_LINK
+                                        : SKIP,
+                                 hard ? info->u.address : HADDR_UNDEF);
     return r->status == TR_OK ? 0 : -1;
 }
 
-static kind_t kind_of_dataset(repack_t *r, hid_t id) {
-    const hid_t space = H5Dget_space(id), type = H5Dget_type(id);
-    const H5T_class_t class = H5Tget_class(type);
-    const int ndim = H5Sget_simple_extent_ndims(space);
-    hsize_t dim[H5S_MAX_RANK];
-    kind_t kind = OTHER;
-    if (H5Tdetect_class(type, H5T_REFERENCE) > 0) {
-        kind = SKIP;
-        r->references++;
-    } else if ((class == H5T_INTEGER || class == H5T_FLOAT || class == H5T_ENUM) && ndim >= 1 &&
-               ndim <= TR_MAX_DIMS && H5Sget_simple_extent_npoints(space) > 0) {
-        kind = NUMBERS;
-        H5Sget_simple_extent_dims(space, dim, NULL);
-        r->total += (int64_t)dim[0];
-    }
-    H5Tclose(type);
-    H5Sclose(space);
-    return kind;
-}
-
-/* For a hard link: whether an earlier entry refers to the same object; else the kind of the
- * object. */
-static tr_status_t look_at(repack_t *r, size_t index) {
+/* Sets the kind of an object. A hard link to an object that an earlier entry refers to is one to
+ * it. */
+static tr_status_t repack_find_kind(repack_t *r, size_t index) {
     entry_t *entry = &r->list.data[index];
     if (entry->kind != OTHER) return TR_OK;
     for (entry->same = 0; entry->same < index; entry->same++)
@@ -92,21 +72,38 @@ static tr_status_t look_at(repack_t *r, size_t index) {
             return TR_OK;
         }
     const hid_t id = H5Oopen(r->file.id, entry->path, H5P_DEFAULT);
-    if (id < 0) return cannot_copy(r, "", entry->path);
-    const H5I_type_t type = H5Iget_type(id);
-    entry->kind = type == H5I_GROUP ? GROUP : type == H5I_DATASET ? kind_of_dataset(r, id) : OTHER;
+    if (id < 0) return repack_fail(r, "", entry->path);
+    const H5I_type_t object = H5Iget_type(id);
+    if (object == H5I_GROUP) entry->kind = GROUP;
+    if (object == H5I_DATASET) {
+        const hid_t space = H5Dget_space(id), type = H5Dget_type(id);
+        const H5T_class_t class = H5Tget_class(type);
+        const int ndim = H5Sget_simple_extent_ndims(space);
+        hsize_t dim[H5S_MAX_RANK];
+        if (H5Tdetect_class(type, H5T_REFERENCE) > 0) {
+            entry->kind = SKIP;
+            r->references++;
+        } else if ((class == H5T_INTEGER || class == H5T_FLOAT || class == H5T_ENUM) && ndim >= 1 &&
+                   ndim <= TR_MAX_DIMS && H5Sget_simple_extent_npoints(space) > 0) {
+            entry->kind = NUMBERS;
+            H5Sget_simple_extent_dims(space, dim, NULL);
+            r->total += (int64_t)dim[0];
+        }
+        H5Tclose(type);
+        H5Sclose(space);
+    }
     H5Oclose(id);
     return TR_OK;
 }
 
-static tr_status_t list_all(repack_t *r) {
+static tr_status_t repack_list(repack_t *r) {
     H5O_info_t root;
-    if (H5Oget_info(r->file.id, &root) < 0) return cannot_copy(r, "", "/");
-    TR_TRY(add_entry(r, "", OTHER, root.addr));
-    if (H5Lvisit(r->file.id, H5_INDEX_NAME, H5_ITER_INC, note_link, r) < 0)
+    if (H5Oget_info(r->file.id, &root) < 0) return repack_fail(r, "", "/");
+    TR_TRY(repack_add_entry(r, "", OTHER, root.addr));
+    if (H5Lvisit(r->file.id, H5_INDEX_NAME, H5_ITER_INC, repack_note_link, r) < 0)
         return r->status != TR_OK ? r->status
-                                  : cannot_copy(r, "", r->list.data[r->list.count - 1].path);
-    for (size_t i = 0; i < r->list.count; i++) TR_TRY(look_at(r, i));
+                                  : repack_fail(r, "", r->list.data[r->list.count - 1].path);
+    for (size_t i = 0; i < r->list.count; i++) TR_TRY(repack_find_kind(r, i));
     return TR_OK;
 }
 
@@ -117,18 +114,8 @@ typedef struct {
     hid_t to;
 } copy_t;
 
-static bool copy_value(hid_t from, hid_t to, hid_t type, hid_t space) {
-    const hssize_t elems = H5Sget_simple_extent_npoints(space);
-    char *value = NULL;
-    if (elems <= 0) return elems == 0;
-    if (tr_alloc((size_t)elems * H5Tget_size(type), "an attribute", &value) != TR_OK) return false;
-    const bool done = H5Aread(from, type, value) >= 0 && H5Awrite(to, type, value) >= 0;
-    H5Dvlen_reclaim(type, space, H5P_DEFAULT, value);
-    tr_free(&value);
-    return done;
-}
-
-static herr_t copy_attribute(hid_t object, const char *name, const H5A_info_t *info, void *self) {
+static herr_t repack_copy_attribute(hid_t object, const char *name, const H5A_info_t *info,
+                                    void *self) {
     const copy_t *copy = self;
     const hid_t from = H5Aopen(object, name, H5P_DEFAULT), type = H5Aget_type(from),
                 space = H5Aget_space(from);
@@ -136,37 +123,40 @@ static herr_t copy_attribute(hid_t object, const char *name, const H5A_info_t *i
     copy->repack->references += refers;
     const hid_t made =
         refers ? -1 : H5Acreate2(copy->to, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-    const bool done = refers || (made >= 0 && copy_value(from, made, type, space));
-    if (made >= 0) H5Aclose(made);
+    bool done = refers;
+    if (made >= 0) {
+        const hssize_t elems = H5Sget_simple_extent_npoints(space);
+        char *value = NULL;
+        done = elems == 0;
+        if (elems > 0 &&
+            tr_alloc((size_t)elems * H5Tget_size(type), "an attribute", &value) == TR_OK) {
+            done = H5Aread(from, type, value) >= 0 && H5Awrite(made, type, value) >= 0;
+            H5Dvlen_reclaim(type, space, H5P_DEFAULT, value);
+            tr_free(&value);
+        }
+        H5Aclose(made);
+    }
     H5Sclose(space);
     H5Tclose(type);
     H5Aclose(from);
     return done ? 0 : -1;
 }
 
-static tr_status_t copy_attributes(repack_t *r, const entry_t *entry) {
+static tr_status_t repack_copy_attributes(repack_t *r, const entry_t *entry) {
     const hid_t from = H5Oopen(r->file.id, entry->path, H5P_DEFAULT),
                 to = H5Oopen(tr_writer_file(r->writer), entry->path, H5P_DEFAULT);
     copy_t copy = {r, to};
     const bool done =
         from >= 0 && to >= 0 &&
-        H5Aiterate2(from, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, copy_attribute, &copy) >= 0;
+        H5Aiterate2(from, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, repack_copy_attribute, &copy) >= 0;
     if (from >= 0) H5Oclose(from);
     if (to >= 0) H5Oclose(to);
-    return done ? TR_OK : cannot_copy(r, "the attributes of ", entry->path);
+    return done ? TR_OK : repack_fail(r, "the attributes of ", entry->path);
 }
 
 /* -- data sets of numbers ---------------------------------------------------------------------- */
 
-/* The type of the file in little-endian byte order; booleans stay booleans. For H5Tclose. */
-static hid_t type_for(const h5_array_t *a) {
-    hid_t stored = H5Dget_type(a->id), type = H5Tcopy(stored); /* the first is read-only */
-    if (H5Tget_class(type) != H5T_ENUM) H5Tset_order(type, H5T_ORDER_LE);
-    H5Tclose(stored);
-    return type;
-}
-
-static tr_status_t copy_rows(repack_t *r, const h5_array_t *a, int array) {
+static tr_status_t repack_copy_rows(repack_t *r, const h5_array_t *a, int array) {
     h5_scratch_t s = {0};
     size_t raw = 0, chunk_row = 0;
     char *rows = NULL;
@@ -192,34 +182,32 @@ done:
     return status;
 }
 
-static void note_unallocated(repack_t *r, const h5_array_t *a) {
-    double value;
-    if (a->unallocated.rows == 0) return;
-    tr_convert(a->dtype, a->fill, 1, TR_F64, &value);
-    TR_WARN("%s: %lld of %lld samples of /%s were never written; their fill value, %.9g, is stored",
-            r->file.path, (long long)a->unallocated.rows, (long long)a->unallocated.of, a->name,
-            value);
-}
-
-static tr_status_t copy_numbers(repack_t *r, const h5_array_t *a) {
-    tr_shape_t shape = {.ndim = a->ndim - 1};
-    int array;
-    for (int d = 1; d < a->ndim; d++) shape.dim[d - 1] = a->dim[d];
-    tr_h5_lock();
-    hid_t type = type_for(a);
-    tr_status_t status = tr_writer_array_of(r->writer, a->name, type, a->rows, &shape, &array);
-    H5Tclose(type);
-    tr_h5_unlock();
-    note_unallocated(r, a);
-    return status == TR_OK ? copy_rows(r, a, array) : status;
-}
-
-static tr_status_t copy_dataset(repack_t *r, const entry_t *entry) {
+static tr_status_t repack_copy_numbers(repack_t *r, const entry_t *entry) {
     h5_array_t a = {.id = -1};
+    int array;
     tr_h5_lock();
     tr_status_t status = tr_h5_array_open(&r->file, entry->path + 1, &a);
+    const bool is_open = status == TR_OK;
+    if (is_open) {
+        /* The type of the file in little-endian byte order; booleans stay booleans. */
+        const hid_t stored = H5Dget_type(a.id), type = H5Tcopy(stored); /* stored is read-only */
+        tr_shape_t shape = {.ndim = a.ndim - 1};
+        if (H5Tget_class(type) != H5T_ENUM) H5Tset_order(type, H5T_ORDER_LE);
+        for (int d = 1; d < a.ndim; d++) shape.dim[d - 1] = a.dim[d];
+        status = tr_writer_array_of(r->writer, a.name, type, a.rows, &shape, &array);
+        H5Tclose(stored);
+        H5Tclose(type);
+    }
     tr_h5_unlock();
-    if (status == TR_OK) status = copy_numbers(r, &a);
+    if (is_open && a.unallocated.rows > 0) {
+        double value;
+        tr_convert(a.dtype, a.fill, 1, TR_F64, &value);
+        TR_WARN("%s: %lld of %lld samples of /%s were never written; their fill value, %.9g, is "
+                "stored",
+                r->file.path, (long long)a.unallocated.rows, (long long)a.unallocated.of, a.name,
+                value);
+    }
+    if (status == TR_OK) status = repack_copy_rows(r, &a, array);
     tr_h5_lock();
     tr_h5_array_close(&a);
     tr_h5_unlock();
@@ -228,18 +216,16 @@ static tr_status_t copy_dataset(repack_t *r, const entry_t *entry) {
 
 /* -- everything -------------------------------------------------------------------------------- */
 
-static bool create_group(hid_t to, const char *path) {
-    const hid_t made = H5Gcreate2(to, path, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    if (made >= 0) H5Gclose(made);
-    return made >= 0;
-}
-
 /* Copies everything but numeric data sets, without attributes. Requires the lock. */
-static bool copy_object(const repack_t *r, const entry_t *entry) {
+static bool repack_copy_object(const repack_t *r, const entry_t *entry) {
     const hid_t to = tr_writer_file(r->writer);
     const char *path = entry->path;
     if (entry == r->list.data) return true; /* the root exists */
-    if (entry->kind == GROUP) return create_group(to, path);
+    if (entry->kind == GROUP) {
+        const hid_t made = H5Gcreate2(to, path, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+        if (made >= 0) H5Gclose(made);
+        return made >= 0;
+    }
     if (entry->kind == SOFT_LINK)
         return H5Lcopy(r->file.id, path, to, path, H5P_DEFAULT, H5P_DEFAULT) >= 0;
     if (entry->kind == HARD_LINK)
@@ -252,35 +238,36 @@ static bool copy_object(const repack_t *r, const entry_t *entry) {
     return done;
 }
 
-static tr_status_t copy_entry(repack_t *r, const entry_t *entry) {
-    if (entry->kind == SKIP || (entry->kind == HARD_LINK && r->list.data[entry->same].kind == SKIP))
-        return TR_OK;
-    if (entry->kind == NUMBERS) TR_TRY(copy_dataset(r, entry));
-    tr_h5_lock();
-    tr_status_t status = TR_OK;
-    if (entry->kind != NUMBERS && !copy_object(r, entry)) status = cannot_copy(r, "", entry->path);
-    if (status == TR_OK && entry->kind >= GROUP) status = copy_attributes(r, entry);
-    tr_h5_unlock();
-    return status;
-}
-
 /* Copies everything from `in` to *out_writer, which is not committed. */
-static tr_status_t copy_file(const char *in, const char *out, const tr_import_params_t *params,
-                             tr_writer_t **out_writer) {
+static tr_status_t repack_copy_file(const char *in, const char *out,
+                                    const tr_import_params_t *params, tr_writer_t **out_writer) {
     repack_t r = {.params = params};
     tr_h5_lock();
     tr_status_t status = tr_h5_file_open("repack", in, &r.file);
-    if (status == TR_OK) status = list_all(&r);
+    if (status == TR_OK) status = repack_list(&r);
     tr_h5_unlock();
-    if (status == TR_OK) status = tr_writer_create(out, &params->writer, &r.writer);
-    for (size_t i = 0; status == TR_OK && i < r.list.count; i++)
-        status = copy_entry(&r, &r.list.data[i]);
-    if (status == TR_OK) status = tr_writer_finish(r.writer);
-    if (status == TR_OK && (r.references || r.external))
+    TR_TRY_GOTO(status, done);
+    TR_TRY_GOTO(tr_writer_create(out, &params->writer, &r.writer), done);
+    for (size_t i = 0; i < r.list.count; i++) {
+        const entry_t *entry = &r.list.data[i];
+        if (entry->kind == SKIP ||
+            (entry->kind == HARD_LINK && r.list.data[entry->same].kind == SKIP))
+            continue;
+        if (entry->kind == NUMBERS) TR_TRY_GOTO(repack_copy_numbers(&r, entry), done);
+        tr_h5_lock();
+        if (entry->kind != NUMBERS && !repack_copy_object(&r, entry))
+            status = repack_fail(&r, "", entry->path);
+        if (status == TR_OK && entry->kind >= GROUP) status = repack_copy_attributes(&r, entry);
+        tr_h5_unlock();
+        TR_TRY_GOTO(status, done);
+    }
+    TR_TRY_GOTO(tr_writer_finish(r.writer), done);
+    if (r.references || r.external)
         TR_WARN("%s: %lld data sets or attributes with object references and %lld external links "
                 "were not "
                 "copied",
                 in, (long long)r.references, (long long)r.external);
+done:
     *out_writer = r.writer;
     for (size_t i = 0; i < r.list.count; i++) tr_free(&r.list.data[i].path);
     tr_vec_free(&r.list);
@@ -292,33 +279,30 @@ static tr_status_t copy_file(const char *in, const char *out, const tr_import_pa
 
 /* -- the file of labels ------------------------------------------------------------------------ */
 
-/* By a usual name, as in training. */
-static tr_status_t find_own_labels(const char *in, h5_names_t *out) {
+/* Whether there is a separate file with the labels of `in`. If so, sets in_y and the output
+ * path. */
+static tr_status_t repack_find_labels(const char *in, const char *out, char in_y[4096],
+                                      char out_y[4096], bool *out_found) {
     const h5_wanted_t wanted = {.key = "repack", .group = "", .x = "", .y = ""};
+    h5_names_t own = {0};
     h5_file_t file;
     h5_list_t list = {0};
     bool found;
+    *out_found = false;
+    if (!tr_h5_labels_path(in, in_y) || access(in_y, F_OK)) return TR_OK;
+
+    /* Its own labels have a usual name, as in training. */
     tr_h5_lock();
     tr_status_t status = tr_h5_file_open("repack", in, &file);
     if (status == TR_OK) status = tr_h5_list(&file, &list);
-    if (status == TR_OK && (tr_h5_detect(&file, &list, &wanted, out, &found) != TR_OK || !found))
+    if (status == TR_OK && (tr_h5_detect(&file, &list, &wanted, &own, &found) != TR_OK || !found))
         /* inputs with another name, selected by data.x, are not known here */
-        *out = (h5_names_t){0};
+        own = (h5_names_t){0};
     if (status == TR_OK) tr_error_clear();
     tr_h5_list_free(&list);
     tr_h5_file_close(&file);
     tr_h5_unlock();
-    return status;
-}
-
-/* Whether there is a separate file with the labels of `in`. If so, sets in_y and the output
- * path. */
-static tr_status_t find_labels(const char *in, const char *out, char in_y[4096], char out_y[4096],
-                               bool *out_found) {
-    h5_names_t own = {0};
-    *out_found = false;
-    if (!tr_h5_labels_path(in, in_y) || access(in_y, F_OK)) return TR_OK;
-    TR_TRY(find_own_labels(in, &own));
+    TR_TRY(status);
     if (own.y[0]) {
         TR_INFO("%s is not repacked: %s has its own labels (/%s)", in_y, in, own.y);
         return TR_OK;
@@ -336,10 +320,10 @@ tr_status_t tr_repack(const char *in, const char *out, const tr_import_params_t 
     tr_writer_t *x = NULL, *y = NULL;
     bool has_y;
     TR_TRY(tr_import_check_place(in, out));
-    TR_TRY(find_labels(in, out, in_y, out_y, &has_y));
+    TR_TRY(repack_find_labels(in, out, in_y, out_y, &has_y));
     if (has_y) TR_TRY(tr_import_check_place(in_y, out_y));
-    tr_status_t status = has_y ? copy_file(in_y, out_y, params, &y) : TR_OK;
-    if (status == TR_OK) status = copy_file(in, out, params, &x);
+    tr_status_t status = has_y ? repack_copy_file(in_y, out_y, params, &y) : TR_OK;
+    if (status == TR_OK) status = repack_copy_file(in, out, params, &x);
     if (status == TR_OK && has_y) status = tr_writer_commit(y); /* both are whole by now */
     if (status == TR_OK) status = tr_writer_commit(x);
     if (status == TR_OK && has_y) TR_INFO("%s is written as %s", in_y, out_y);

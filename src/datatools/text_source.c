@@ -1,3 +1,4 @@
+/* Reads text files and JSON lines, plain or gzip, in pieces. */
 #include "text_source.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -26,7 +27,7 @@ static bool ends_in(const char *text, const char *end) {
 }
 
 /* Parses a line, given without its line feed. Reads only `bytes` bytes. */
-static tr_status_t take_line(source_t *s, const char *text, size_t bytes) {
+static tr_status_t source_take_line(source_t *s, const char *text, size_t bytes) {
     json_error_t error;
     s->line++;
     while (bytes > 0 && strchr(" \t\r", text[bytes - 1])) bytes--;
@@ -49,16 +50,16 @@ static tr_status_t take_line(source_t *s, const char *text, size_t bytes) {
 }
 
 /* Processes the lines that end in this piece; keeps the rest. */
-static tr_status_t take_lines(source_t *s, const char *text, size_t bytes) {
+static tr_status_t source_take_lines(source_t *s, const char *text, size_t bytes) {
     for (const char *end; (end = memchr(text, '\n', bytes)); text = end + 1) {
         const size_t length = (size_t)(end - text);
         if (s->held.length > 0) {
             tr_str_append_bytes(&s->held, text, length);
             TR_TRY(s->held.status);
-            TR_TRY(take_line(s, s->held.text, s->held.length));
+            TR_TRY(source_take_line(s, s->held.text, s->held.length));
             s->held.length = 0;
         } else {
-            TR_TRY(take_line(s, text, length));
+            TR_TRY(source_take_line(s, text, length));
         }
         bytes -= length + 1;
     }
@@ -69,37 +70,31 @@ static tr_status_t take_lines(source_t *s, const char *text, size_t bytes) {
     return s->held.status;
 }
 
-/* *out is 0 at the end of the file. */
-static tr_status_t read_piece(source_t *s, size_t *out) {
-    int code;
-    const int got = gzread(s->file, s->piece, PIECE_BYTES);
-    const char *reason = gzerror(s->file, &code);
-    *out = got > 0 ? (size_t)got : 0;
-    if (got > 0 || (got == 0 && code == Z_OK)) return TR_OK;
-    if (code == Z_ERRNO)
-        return TR_FAIL(TR_ERR_IO, "cannot read '%s': %s.", s->path, strerror(errno));
-    return TR_FAIL(TR_ERR_DATA, "'%s' is damaged or truncated: %s.", s->path, reason);
-}
-
-static tr_status_t read_all(source_t *s) {
-    bool any = false;
-    for (size_t bytes;; any = true) {
-        TR_TRY(read_piece(s, &bytes));
-        if (bytes == 0) break;
+static tr_status_t source_read(source_t *s) {
+    for (bool any = false;; any = true) {
+        int code;
+        const int got = gzread(s->file, s->piece, PIECE_BYTES);
+        const char *reason = gzerror(s->file, &code);
+        if (got <= 0 && code == Z_ERRNO)
+            return TR_FAIL(TR_ERR_IO, "cannot read '%s': %s.", s->path, strerror(errno));
+        if (got < 0 || (got == 0 && code != Z_OK))
+            return TR_FAIL(TR_ERR_DATA, "'%s' is damaged or truncated: %s.", s->path, reason);
+        if (got == 0 && !any)
+            return TR_FAIL(TR_ERR_DATA, "'%s' is empty: it has no text.", s->path);
+        if (got == 0) break;
         if (s->field)
-            TR_TRY(take_lines(s, s->piece, bytes));
-        else if (memchr(s->piece, 0, bytes))
+            TR_TRY(source_take_lines(s, s->piece, (size_t)got));
+        else if (memchr(s->piece, 0, (size_t)got))
             return TR_FAIL(
                 TR_ERR_DATA,
                 "'%s' is not text: it has a NUL byte. `trainer import tokens` reads files "
                 "of token ids.",
                 s->path);
         else
-            TR_TRY(s->sink->text(s->sink->self, s->piece, bytes));
+            TR_TRY(s->sink->text(s->sink->self, s->piece, (size_t)got));
     }
-    if (!any) return TR_FAIL(TR_ERR_DATA, "'%s' is empty: it has no text.", s->path);
     if (!s->field) return s->sink->end(s->sink->self);
-    return s->held.length > 0 ? take_line(s, s->held.text, s->held.length) : TR_OK;
+    return s->held.length > 0 ? source_take_line(s, s->held.text, s->held.length) : TR_OK;
 }
 
 tr_status_t tr_text_read(const char *path, const char *field, const tr_text_sink_t *sink) {
@@ -115,7 +110,7 @@ tr_status_t tr_text_read(const char *path, const char *field, const tr_text_sink
     }
     gzbuffer(s.file, 1 << 17);
     tr_status_t status = tr_alloc(PIECE_BYTES, "text", &s.piece);
-    if (status == TR_OK) status = read_all(&s);
+    if (status == TR_OK) status = source_read(&s);
     gzclose(s.file);
     tr_free(&s.piece);
     tr_str_free(&s.held);

@@ -1,3 +1,4 @@
+/* Writes token files: the tokens wait in temporary files until their number is known. */
 #include "token_file.h"
 #include "import_int.h"
 #include <errno.h>
@@ -105,109 +106,85 @@ tr_status_t tr_token_file_add(tr_token_file_t *f, const int32_t *ids, size_t cou
 
 /* -- writing ----------------------------------------------------------------------------------- */
 
-typedef struct {
-    tr_token_file_t *file;
-    tr_writer_t *writer;
-    const tr_import_params_t *params;
-    int64_t done; /* tokens */
-} write_t;
-
-static tr_status_t write_tokens(write_t *w, const char *group, int64_t count) {
-    tr_token_file_t *f = w->file;
-    char name[32];
-    int array;
-    snprintf(name, sizeof name, "%s/tokens", group);
-    TR_TRY(tr_writer_array(w->writer, name, f->dtype, count, &(tr_shape_t){0}, &array));
-    for (int64_t i = 0; i < count; i += ROWS) {
-        const int64_t part = min64(ROWS, count - i);
-        TR_TRY(spool_read(&f->tokens, f->path, f->row, (size_t)part));
-        TR_TRY(tr_writer_append(w->writer, array, part, f->row));
-        w->done += part;
-        TR_TRY(tr_import_progress(w->params, w->done, f->tokens.count));
-    }
-    return TR_OK;
-}
-
 /* Writes the starts of documents in the tokens [first, first + count) to `array`; -1: only counts
  * them. The first token always starts one. */
-static tr_status_t walk_documents(write_t *w, int64_t first, int64_t count, int array,
-                                  int64_t *out_count) {
-    spool_t *documents = &w->file->documents;
+static tr_status_t token_file_walk_documents(tr_token_file_t *f, tr_writer_t *writer, int64_t first,
+                                             int64_t count, int array, int64_t *out_count) {
     *out_count = 0;
-    TR_TRY(spool_rewind(documents, w->file->path));
-    for (int64_t i = -1; i < documents->count; i++) {
+    TR_TRY(spool_rewind(&f->documents, f->path));
+    for (int64_t i = -1; i < f->documents.count; i++) {
         int64_t start = 0;
         if (i >= 0) {
-            TR_TRY(spool_read(documents, w->file->path, &start, 1));
+            TR_TRY(spool_read(&f->documents, f->path, &start, 1));
             start -= first;
             if (start <= 0 || start >= count) continue;
         }
-        if (array >= 0) TR_TRY(tr_writer_append(w->writer, array, 1, &start));
+        if (array >= 0) TR_TRY(tr_writer_append(writer, array, 1, &start));
         ++*out_count;
     }
     return TR_OK;
 }
 
-static tr_status_t write_documents(write_t *w, const char *group, int64_t first, int64_t count) {
+/* Writes the tokens [first, first + count), the next ones of the spool, and their documents. */
+static tr_status_t token_file_write_group(tr_token_file_t *f, tr_writer_t *writer,
+                                          const tr_import_params_t *params, const char *group,
+                                          int64_t first, int64_t count) {
     char name[32];
     int array;
     int64_t documents;
-    snprintf(name, sizeof name, "%s/documents", group);
-    TR_TRY(walk_documents(w, first, count, -1, &documents));
-    TR_TRY(tr_writer_array(w->writer, name, TR_I64, documents, &(tr_shape_t){0}, &array));
-    return walk_documents(w, first, count, array, &documents);
-}
-
-static tr_status_t write_vocab(write_t *w, const tr_token_vocab_t *vocab) {
-    char *json = NULL;
-    TR_TRY(tr_writer_numbers(w->writer, "/", "vocab_size", 1, &(double){vocab->vocab_size}));
-    if (vocab->end >= 0)
-        TR_TRY(tr_writer_numbers(w->writer, "/", "end_of_text", 1, &(double){vocab->end}));
-    if (!vocab->tokenizer) return TR_OK;
-    TR_TRY(tr_tokenizer_to_json(vocab->tokenizer, &json));
-    tr_status_t status = tr_writer_texts(w->writer, "/", "tokenizer", 1, &(const char *){json});
-    tr_free(&json);
-    return status;
-}
-
-static void say(const write_t *w, const tr_token_vocab_t *vocab, int64_t train) {
-    const tr_token_file_t *f = w->file;
-    if (!w->params->tokens) return;
-    tr_str_printf(w->params->tokens, "%lld for training, %lld for validation, %lld document%s; ",
-                  (long long)train, (long long)(f->tokens.count - train),
-                  (long long)f->documents.count, f->documents.count == 1 ? "" : "s");
-    tr_str_printf(w->params->tokens, "a vocabulary of %d", (int)vocab->vocab_size);
-    if (vocab->tokenizer)
-        tr_str_printf(w->params->tokens, " (%s)", tr_tokenizer_name(vocab->tokenizer));
-}
-
-static tr_status_t write_all(write_t *w, const tr_token_vocab_t *vocab, int64_t train) {
-    const int64_t valid = w->file->tokens.count - train;
-    TR_TRY(spool_rewind(&w->file->tokens, w->file->path));
-    TR_TRY(write_tokens(w, "train", train));
-    TR_TRY(write_documents(w, "train", 0, train));
-    if (valid > 0) {
-        TR_TRY(write_tokens(w, "valid", valid));
-        TR_TRY(write_documents(w, "valid", train, valid));
+    snprintf(name, sizeof name, "%s/tokens", group);
+    TR_TRY(tr_writer_array(writer, name, f->dtype, count, &(tr_shape_t){0}, &array));
+    for (int64_t i = 0; i < count; i += ROWS) {
+        const int64_t part = min64(ROWS, count - i);
+        TR_TRY(spool_read(&f->tokens, f->path, f->row, (size_t)part));
+        TR_TRY(tr_writer_append(writer, array, part, f->row));
+        TR_TRY(tr_import_progress(params, first + i + part, f->tokens.count));
     }
-    TR_TRY(write_vocab(w, vocab));
-    return tr_writer_commit(w->writer);
+    snprintf(name, sizeof name, "%s/documents", group);
+    TR_TRY(token_file_walk_documents(f, writer, first, count, -1, &documents));
+    TR_TRY(tr_writer_array(writer, name, TR_I64, documents, &(tr_shape_t){0}, &array));
+    return token_file_walk_documents(f, writer, first, count, array, &documents);
 }
 
 tr_status_t tr_token_file_write(tr_token_file_t *f, const tr_token_vocab_t *vocab,
                                 const tr_import_params_t *params) {
-    write_t w = {.file = f, .params = params};
     /* rounded as nanoGPT does */
-    const int64_t train = (int64_t)((double)f->tokens.count * (1 - params->valid_fraction));
+    const int64_t all = f->tokens.count,
+                  train = (int64_t)((double)all * (1 - params->valid_fraction));
+    tr_writer_t *writer = NULL;
+    char *json = NULL;
+    tr_status_t status;
     if (train < 1)
         return TR_FAIL(TR_ERR_DATA,
                        "'%s': %lld token%s, which leaves none for training with --valid-fraction "
                        "%g: add text.",
-                       f->path, (long long)f->tokens.count, f->tokens.count == 1 ? "" : "s",
-                       params->valid_fraction);
-    TR_TRY(tr_writer_create(f->path, &params->writer, &w.writer));
-    tr_status_t status = write_all(&w, vocab, train);
-    tr_writer_destroy(&w.writer);
-    if (status == TR_OK) say(&w, vocab, train);
+                       f->path, (long long)all, all == 1 ? "" : "s", params->valid_fraction);
+    TR_TRY(tr_writer_create(f->path, &params->writer, &writer));
+    TR_TRY_GOTO(spool_rewind(&f->tokens, f->path), done);
+    TR_TRY_GOTO(token_file_write_group(f, writer, params, "train", 0, train), done);
+    if (train < all)
+        TR_TRY_GOTO(token_file_write_group(f, writer, params, "valid", train, all - train), done);
+
+    TR_TRY_GOTO(tr_writer_numbers(writer, "/", "vocab_size", 1, &(double){vocab->vocab_size}),
+                done);
+    if (vocab->end >= 0)
+        TR_TRY_GOTO(tr_writer_numbers(writer, "/", "end_of_text", 1, &(double){vocab->end}), done);
+    if (vocab->tokenizer) {
+        TR_TRY_GOTO(tr_tokenizer_to_json(vocab->tokenizer, &json), done);
+        TR_TRY_GOTO(tr_writer_texts(writer, "/", "tokenizer", 1, &(const char *){json}), done);
+    }
+    TR_TRY_GOTO(tr_writer_commit(writer), done);
+
+    if (params->tokens) {
+        tr_str_printf(params->tokens, "%lld for training, %lld for validation, %lld document%s; ",
+                      (long long)train, (long long)(all - train), (long long)f->documents.count,
+                      f->documents.count == 1 ? "" : "s");
+        tr_str_printf(params->tokens, "a vocabulary of %d", (int)vocab->vocab_size);
+        if (vocab->tokenizer)
+            tr_str_printf(params->tokens, " (%s)", tr_tokenizer_name(vocab->tokenizer));
+    }
+done:
+    tr_writer_destroy(&writer);
+    tr_free(&json);
     return status;
 }
