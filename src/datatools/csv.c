@@ -83,18 +83,6 @@ static tr_status_t csv_next_byte(tr_csv_t *csv, int *out) {
     return TR_OK;
 }
 
-static tr_status_t csv_end_field(tr_csv_t *csv, size_t begin, bool quoted) {
-    while (
-        !quoted && csv->text.count > begin &&
-        (csv->text.data[csv->text.count - 1] == ' ' || csv->text.data[csv->text.count - 1] == '\t'))
-        csv->text.count--;
-    if (csv->offset.count >= MAX_FIELDS)
-        return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: more than %d columns.", csv->name,
-                       (long long)csv->line, MAX_FIELDS);
-    TR_TRY(tr_vec_push(&csv->text, '\0'));
-    return tr_vec_push(&csv->offset, begin);
-}
-
 /* Reads the text from the opening quote to the closing one. */
 static tr_status_t csv_read_quoted(tr_csv_t *csv) {
     for (int c;;) {
@@ -130,7 +118,15 @@ static tr_status_t csv_scan_row(tr_csv_t *csv, bool *out_end) {
             if (csv->text.count > begin && csv->text.data[csv->text.count - 1] == '\r' &&
                 c != delimiter && !quoted)
                 csv->text.count--;
-            TR_TRY(csv_end_field(csv, begin, quoted));
+            while (!quoted && csv->text.count > begin &&
+                   (csv->text.data[csv->text.count - 1] == ' ' ||
+                    csv->text.data[csv->text.count - 1] == '\t'))
+                csv->text.count--;
+            if (csv->offset.count >= MAX_FIELDS)
+                return TR_FAIL(TR_ERR_DATA, "'%s', line %lld: more than %d columns.", csv->name,
+                               (long long)csv->line, MAX_FIELDS);
+            TR_TRY(tr_vec_push(&csv->text, '\0'));
+            TR_TRY(tr_vec_push(&csv->offset, begin));
             begin = csv->text.count;
             quoted = false;
             csv->next_line += c == '\n';
@@ -148,22 +144,6 @@ static tr_status_t csv_scan_row(tr_csv_t *csv, bool *out_end) {
     }
 }
 
-/* Names in other encodings would be unreadable. */
-static tr_status_t csv_check_text(const tr_csv_t *csv) {
-    for (size_t i = 0; i < csv->offset.count; i++) {
-        const size_t begin = csv->offset.data[i],
-                     end = i + 1 < csv->offset.count ? csv->offset.data[i + 1] : csv->text.count,
-                     bad = begin + tr_utf8_bytes(csv->text.data + begin, SIZE_MAX);
-        if (bad == end - 1) continue;
-        return TR_FAIL(
-            TR_ERR_DATA,
-            "'%s', line %lld, column %zu: expected text in UTF-8, found the byte 0x%02x: convert "
-            "the table to UTF-8 (`iconv` does)",
-            csv->name, (long long)csv->line, i + 1, (unsigned char)csv->text.data[bad]);
-    }
-    return TR_OK;
-}
-
 tr_status_t tr_csv_row(tr_csv_t *csv, char ***out_field, int *out_count) {
     *out_field = NULL;
     *out_count = 0;
@@ -171,7 +151,19 @@ tr_status_t tr_csv_row(tr_csv_t *csv, char ***out_field, int *out_count) {
         csv->line = csv->next_line;
         csv->text.count = csv->offset.count = csv->field.count = 0;
         TR_TRY(csv_scan_row(csv, &end));
-        TR_TRY(csv_check_text(csv));
+        /* Names in other encodings would be unreadable. */
+        for (size_t i = 0; i < csv->offset.count; i++) {
+            const size_t begin = csv->offset.data[i],
+                         next =
+                             i + 1 < csv->offset.count ? csv->offset.data[i + 1] : csv->text.count,
+                         bad = begin + tr_utf8_bytes(csv->text.data + begin, SIZE_MAX);
+            if (bad != next - 1)
+                return TR_FAIL(TR_ERR_DATA,
+                               "'%s', line %lld, column %zu: expected text in UTF-8, found the "
+                               "byte 0x%02x: convert the table to UTF-8 (`iconv` does)",
+                               csv->name, (long long)csv->line, i + 1,
+                               (unsigned char)csv->text.data[bad]);
+        }
         if (csv->offset.count == 1 && csv->text.count == 1) continue; /* an empty line */
         for (size_t i = 0; i < csv->offset.count; i++)
             TR_TRY(tr_vec_push(&csv->field, csv->text.data + csv->offset.data[i]));

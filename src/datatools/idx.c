@@ -13,27 +13,8 @@ struct tr_idx {
     int64_t dim[TR_MAX_DIMS];
 };
 
-static tr_status_t idx_read_header(tr_idx_t *idx, int ndim) {
-    unsigned char head[4 + 4 * TR_MAX_DIMS];
-    TR_TRY(tr_idx_read(idx, head, 4));
-    if (head[0] || head[1] || head[2] != TYPE_U8 || head[3] != ndim)
-        return TR_FAIL(
-            TR_ERR_DATA,
-            "'%s' is not an IDX file of bytes with %d dimensions (it starts with %02x %02x %02x "
-            "%02x).",
-            idx->name, ndim, head[0], head[1], head[2], head[3]);
-    TR_TRY(tr_idx_read(idx, head, (size_t)(4 * ndim)));
-    for (int d = 0; d < ndim; d++) {
-        const unsigned char *p = head + 4 * d;
-        idx->dim[d] = (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
-        if (idx->dim[d] == 0 || (d && idx->dim[d] > 1 << 16))
-            return TR_FAIL(TR_ERR_DATA, "'%s': its dimension %d is %lld, which is invalid.",
-                           idx->name, d, (long long)idx->dim[d]);
-    }
-    return TR_OK;
-}
-
 tr_status_t tr_idx_open(int fd, const char *name, int ndim, tr_idx_t **out) {
+    unsigned char head[4 + 4 * TR_MAX_DIMS];
     tr_idx_t *idx = NULL;
     tr_status_t status = tr_alloc(sizeof *idx, "IDX file", &idx);
     *out = NULL;
@@ -42,15 +23,36 @@ tr_status_t tr_idx_open(int fd, const char *name, int ndim, tr_idx_t **out) {
         return status;
     }
     idx->file = gzdopen(fd, "rb");
-    if (!idx->file) close(fd);
-    status = idx->file ? tr_strdup(name, &idx->name)
-                       : TR_FAIL(TR_ERR_MEMORY, "Not enough memory to read '%s'.", name);
-    if (status == TR_OK) {
-        gzbuffer(idx->file, 1 << 17);
-        status = idx_read_header(idx, ndim);
+    if (!idx->file) {
+        close(fd);
+        status = TR_FAIL(TR_ERR_MEMORY, "Not enough memory to read '%s'.", name);
+        goto failed;
     }
-    if (status != TR_OK) tr_idx_close(&idx);
+    TR_TRY_GOTO(tr_strdup(name, &idx->name), failed);
+    gzbuffer(idx->file, 1 << 17);
+    TR_TRY_GOTO(tr_idx_read(idx, head, 4), failed);
+    if (head[0] || head[1] || head[2] != TYPE_U8 || head[3] != ndim) {
+        status = TR_FAIL(
+            TR_ERR_DATA,
+            "'%s' is not an IDX file of bytes with %d dimensions (it starts with %02x %02x %02x "
+            "%02x).",
+            name, ndim, head[0], head[1], head[2], head[3]);
+        goto failed;
+    }
+    TR_TRY_GOTO(tr_idx_read(idx, head, (size_t)(4 * ndim)), failed);
+    for (int d = 0; d < ndim; d++) {
+        const unsigned char *p = head + 4 * d;
+        idx->dim[d] = (int64_t)p[0] << 24 | p[1] << 16 | p[2] << 8 | p[3];
+        if (idx->dim[d] == 0 || (d && idx->dim[d] > 1 << 16)) {
+            status = TR_FAIL(TR_ERR_DATA, "'%s': its dimension %d is %lld, which is invalid.", name,
+                             d, (long long)idx->dim[d]);
+            goto failed;
+        }
+    }
     *out = idx;
+    return TR_OK;
+failed:
+    tr_idx_close(&idx);
     return status;
 }
 

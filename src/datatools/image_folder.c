@@ -42,12 +42,6 @@ static bool is_folder(const char *path) {
     return stat(path, &found) == 0 && S_ISDIR(found.st_mode);
 }
 
-static bool name_is_picture(const char *name) {
-    const char *dot = strrchr(name, '.');
-    return dot &&
-           (!strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg") || !strcasecmp(dot, ".png"));
-}
-
 /* -- one class --------------------------------------------------------------------------------- */
 
 static tr_status_t pictures_add_files(const char *folder, int label, tr_pictures_t *out,
@@ -61,7 +55,10 @@ static tr_status_t pictures_add_files(const char *folder, int label, tr_pictures
         tr_picture_t picture = {.label = label};
         status = tr_path_join(folder, names.entry[i]->d_name, path);
         if (status != TR_OK) break;
-        if (!name_is_picture(path) || is_folder(path)) {
+        const char *dot = strrchr(names.entry[i]->d_name, '.');
+        const bool is_picture = dot && (!strcasecmp(dot, ".jpg") || !strcasecmp(dot, ".jpeg") ||
+                                        !strcasecmp(dot, ".png"));
+        if (!is_picture || is_folder(path)) {
             if (others++ == 0) memcpy(other, path, sizeof other);
             continue;
         }
@@ -82,21 +79,6 @@ static tr_status_t pictures_add_files(const char *folder, int label, tr_pictures
 
 /* -- classes ----------------------------------------------------------------------------------- */
 
-/* The index of the class; -1 if there is none. */
-static int pictures_find_class(const tr_pictures_t *pictures, const char *name) {
-    for (size_t i = 0; i < pictures->class_name.count; i++)
-        if (strcmp(pictures->class_name.data[i], name) == 0) return (int)i;
-    return -1;
-}
-
-static tr_status_t pictures_add_class(const char *name, tr_pictures_t *out) {
-    char *copy = NULL;
-    TR_TRY(tr_strdup(name, &copy));
-    const tr_status_t status = tr_vec_push(&out->class_name, copy);
-    if (status != TR_OK) tr_free(&copy);
-    return status;
-}
-
 /* The folder of a group: every folder in it is a class, which must also be in the training data. */
 static tr_status_t pictures_add_group(const char *folder, tr_pictures_t *out, int group) {
     names_t names = {0};
@@ -106,10 +88,17 @@ static tr_status_t pictures_add_group(const char *folder, tr_pictures_t *out, in
         const char *name = names.entry[i]->d_name;
         status = tr_path_join(folder, name, path);
         if (status != TR_OK || !is_folder(path)) continue;
-        if (group == TR_PICTURES_TRAIN) status = pictures_add_class(name, out);
-        const int label = pictures_find_class(out, name);
-        if (status == TR_OK && label < 0)
+        const int classes = (int)out->class_name.count;
+        int label = 0;
+        while (label < classes && strcmp(out->class_name.data[label], name) != 0) label++;
+        if (label == classes && group == TR_PICTURES_TRAIN) {
+            char *copy = NULL;
+            status = tr_strdup(name, &copy);
+            if (status == TR_OK) status = tr_vec_push(&out->class_name, copy);
+            if (status != TR_OK) tr_free(&copy);
+        } else if (label == classes) {
             status = TR_FAIL(TR_ERR_DATA, "'%s': the training data has no class '%s'.", path, name);
+        }
         if (status == TR_OK) status = pictures_add_files(path, label, out, group);
     }
     names_free(&names);

@@ -266,13 +266,16 @@ static tr_status_t csv_write_attributes(import_t *m) {
 
 /* -- what became of it ------------------------------------------------------------------------- */
 
-static void csv_warn_rounded(const import_t *m) {
-    const int label = m->labels.column;
+/* Warns of columns that are rounded, and says what was taken for classes, what for numbers, and how
+ * to have the other. */
+static void csv_report(const import_t *m) {
+    const csv_labels_t *l = &m->labels;
+    const int label = l->column;
     int rounded = 0;
     for (int i = 0; i < m->columns; i++) {
         const char *name = "";
         char range[128];
-        if (i == label && (!m->labels.numbers || m->labels.whole)) continue;
+        if (i == label && (!l->numbers || l->whole)) continue;
         if (!tr_stats_is_rounded(&m->stats[i]) || ++rounded > SAID) continue;
         if (m->header)
             name = i == label ? m->label_name : m->input_names.name[i - (label >= 0 && i > label)];
@@ -283,11 +286,7 @@ static void csv_warn_rounded(const import_t *m) {
     }
     if (rounded > SAID)
         TR_WARN("'%s': the same applies to %d more columns", m->table.path, rounded - SAID);
-}
 
-/* What was taken for classes, what for numbers, and how to have the other. */
-static void csv_say_labels(const import_t *m) {
-    const csv_labels_t *l = &m->labels;
     if (l->numbers && tr_nearly_labels(m->seen - l->odd, l->odd, (int64_t)l->largest + 1))
         TR_WARN("'%s': %lld of its %lld labels (column %d) are integers from 0, but the label in "
                 "line %lld is %.9g: all are read as regression targets. If they are classes, "
@@ -327,8 +326,7 @@ static tr_status_t csv_import(const char *in, const char *out, const tr_import_p
     if (m.rows[1] > 0)
         TR_INFO("%lld rows are in the group train, %lld in the group test", (long long)m.rows[0],
                 (long long)m.rows[1]);
-    csv_warn_rounded(&m);
-    csv_say_labels(&m);
+    csv_report(&m);
 done:
     tr_writer_destroy(&m.writer);
     tr_csv_close(&m.table.csv);

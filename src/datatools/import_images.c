@@ -43,18 +43,6 @@ static tr_status_t images_probe_group(import_t *m, int group, const char **first
     return TR_OK;
 }
 
-/* Random order: files sorted by class would be shuffled badly in training. */
-static void images_shuffle(const import_t *m, int group) {
-    tr_rng_t rng = tr_rng_make(m->params->seed, TR_RNG_SYNTHETIC, 5, (uint64_t)group);
-    tr_picture_t *picture = m->pictures.group[group].data;
-    for (size_t i = m->pictures.group[group].count; i > 1; i--) {
-        const uint64_t other = tr_rng_below(&rng, i);
-        const tr_picture_t kept = picture[i - 1];
-        picture[i - 1] = picture[other];
-        picture[other] = kept;
-    }
-}
-
 /* Finds the files and the size of a sample; divides them into groups, in random order. */
 static tr_status_t images_choose(import_t *m, const char *in) {
     tr_shape_t size;
@@ -70,7 +58,18 @@ static tr_status_t images_choose(import_t *m, const char *in) {
         m->width = size.dim[1];
     }
     for (int g = 0; g < TR_PICTURES_GROUPS; g++) TR_TRY(images_probe_group(m, g, &first));
-    for (int g = 0; g < TR_PICTURES_GROUPS; g++) images_shuffle(m, g);
+
+    /* Random order: files sorted by class would be shuffled badly in training. */
+    for (int g = 0; g < TR_PICTURES_GROUPS; g++) {
+        tr_rng_t rng = tr_rng_make(m->params->seed, TR_RNG_SYNTHETIC, 5, (uint64_t)g);
+        tr_picture_t *picture = m->pictures.group[g].data;
+        for (size_t i = m->pictures.group[g].count; i > 1; i--) {
+            const uint64_t other = tr_rng_below(&rng, i);
+            const tr_picture_t kept = picture[i - 1];
+            picture[i - 1] = picture[other];
+            picture[other] = kept;
+        }
+    }
 
     /* Without a folder for validation, the last images of the training data are used. */
     const int64_t all = (int64_t)m->pictures.group[TR_PICTURES_TRAIN].count,

@@ -51,22 +51,10 @@ static tr_status_t mnist_copy_images(import_t *m, tr_idx_t *idx, int array, bool
     return tr_idx_at_end(idx);
 }
 
-static tr_status_t mnist_copy_labels(import_t *m, tr_idx_t *idx, int array) {
-    uint8_t rows[IMPORT_ROWS];
-    const int64_t count = tr_idx_dims(idx)[0];
-    for (int64_t i = 0; i < count; i += IMPORT_ROWS) {
-        int64_t part = min64(IMPORT_ROWS, count - i);
-        TR_TRY(tr_idx_read(idx, rows, (size_t)part));
-        for (int64_t j = 0; j < part; j++)
-            if (rows[j] > m->largest) m->largest = rows[j];
-        TR_TRY(tr_writer_append(m->writer, array, part, rows));
-    }
-    return tr_idx_at_end(idx);
-}
-
 static tr_status_t mnist_copy_group(import_t *m, const char *group, const char *prefix,
                                     bool training) {
     tr_idx_t *images = NULL, *labels = NULL;
+    uint8_t rows[IMPORT_ROWS];
     char name[32];
     int x, y;
     tr_status_t status;
@@ -87,7 +75,14 @@ static tr_status_t mnist_copy_group(import_t *m, const char *group, const char *
     TR_TRY_GOTO(tr_writer_array(m->writer, name, TR_U8, count, &scalar, &y), done);
     m->total += count;
     TR_TRY_GOTO(mnist_copy_images(m, images, x, training), done);
-    TR_TRY_GOTO(mnist_copy_labels(m, labels, y), done);
+    for (int64_t i = 0; i < count; i += IMPORT_ROWS) {
+        const int64_t part = min64(IMPORT_ROWS, count - i);
+        TR_TRY_GOTO(tr_idx_read(labels, rows, (size_t)part), done);
+        for (int64_t j = 0; j < part; j++)
+            if (rows[j] > m->largest) m->largest = rows[j];
+        TR_TRY_GOTO(tr_writer_append(m->writer, y, part, rows), done);
+    }
+    TR_TRY_GOTO(tr_idx_at_end(labels), done);
 done:
     tr_idx_close(&images);
     tr_idx_close(&labels);

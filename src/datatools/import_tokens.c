@@ -23,29 +23,6 @@ typedef struct {
     bool has_ended; /* the next token starts a document */
 } import_t;
 
-/* Reads the header of llm.c: 256 int32: magic, version, number of tokens. Files of nanoGPT have none:
- * *out_expected is then -1. */
-static tr_status_t tokens_read_header(FILE *file, const char *path, size_t *out_id_bytes,
-                                      int64_t *out_expected) {
-    static const struct {
-        int32_t magic, version;
-        size_t id_bytes;
-    } forms[] = {{20240520, 1, 2}, {20240801, 7, 4}};
-    int32_t header[HEADER_INTS];
-    *out_expected = -1;
-    *out_id_bytes = 2;
-    const size_t got = fread(header, 1, sizeof header, file);
-    if (got == 0) return TR_FAIL(TR_ERR_DATA, "'%s' is empty: it has no tokens.", path);
-    for (size_t i = 0; i < TR_COUNT(forms) && got == sizeof header; i++) {
-        if (header[0] != forms[i].magic || header[1] != forms[i].version) continue;
-        *out_expected = (uint32_t)header[2];
-        *out_id_bytes = forms[i].id_bytes;
-        return TR_OK;
-    }
-    rewind(file);
-    return TR_OK;
-}
-
 /* Reads the ids of a file, each of `id_bytes`; `expected` of them, -1: any number. */
 static tr_status_t tokens_read_ids(import_t *m, FILE *file, const char *path, size_t id_bytes,
                                    int64_t expected) {
@@ -89,13 +66,30 @@ static tr_status_t tokens_read_ids(import_t *m, FILE *file, const char *path, si
 }
 
 static tr_status_t tokens_read_file(import_t *m, const char *path, const char *out) {
-    size_t id_bytes;
-    int64_t expected;
+    /* llm.c's header is 256 int32: magic, version, number of tokens; nanoGPT's files have none. */
+    static const struct {
+        int32_t magic, version;
+        size_t id_bytes;
+    } forms[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+    int32_t header[HEADER_INTS];
+    size_t id_bytes = 2;
+    int64_t expected = -1;
     tr_status_t status = TR_OK;
     FILE *file = fopen(path, "re");
     if (!file)
         return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
-    TR_TRY_GOTO(tokens_read_header(file, path, &id_bytes, &expected), done);
+    const size_t got = fread(header, 1, sizeof header, file);
+    if (got == 0) {
+        status = TR_FAIL(TR_ERR_DATA, "'%s' is empty: it has no tokens.", path);
+        goto done;
+    }
+    for (size_t i = 0; i < TR_COUNT(forms) && got == sizeof header; i++) {
+        if (header[0] != forms[i].magic || header[1] != forms[i].version) continue;
+        expected = (uint32_t)header[2];
+        id_bytes = forms[i].id_bytes;
+    }
+    if (expected < 0) rewind(file);
+
     if (!m->file) { /* the first file determines the type of all files */
         m->type = m->tokenizer    ? tr_token_type(m->tokenizer->vocab_size)
                   : id_bytes == 2 ? TR_U16

@@ -61,41 +61,27 @@ static herr_t repack_note_link(hid_t root, const char *name, const H5L_info_t *i
     return r->status == TR_OK ? 0 : -1;
 }
 
-/* Sets the kind of an object. A hard link to an object that an earlier entry refers to is one to
- * it. */
-static tr_status_t repack_find_kind(repack_t *r, size_t index) {
-    entry_t *entry = &r->list.data[index];
-    if (entry->kind != OTHER) return TR_OK;
-    for (entry->same = 0; entry->same < index; entry->same++)
-        if (r->list.data[entry->same].address == entry->address) {
-            entry->kind = HARD_LINK;
-            return TR_OK;
-        }
-    const hid_t id = H5Oopen(r->file.id, entry->path, H5P_DEFAULT);
-    if (id < 0) return repack_fail(r, "", entry->path);
-    const H5I_type_t object = H5Iget_type(id);
-    if (object == H5I_GROUP) entry->kind = GROUP;
-    if (object == H5I_DATASET) {
-        const hid_t space = H5Dget_space(id), type = H5Dget_type(id);
-        const H5T_class_t class = H5Tget_class(type);
-        const int ndim = H5Sget_simple_extent_ndims(space);
-        hsize_t dim[H5S_MAX_RANK];
-        if (H5Tdetect_class(type, H5T_REFERENCE) > 0) {
-            entry->kind = SKIP;
-            r->references++;
-        } else if ((class == H5T_INTEGER || class == H5T_FLOAT || class == H5T_ENUM) && ndim >= 1 &&
-                   ndim <= TR_MAX_DIMS && H5Sget_simple_extent_npoints(space) > 0) {
-            entry->kind = NUMBERS;
-            H5Sget_simple_extent_dims(space, dim, NULL);
-            r->total += (int64_t)dim[0];
-        }
-        H5Tclose(type);
-        H5Sclose(space);
+static kind_t repack_dataset_kind(repack_t *r, hid_t id) {
+    const hid_t space = H5Dget_space(id), type = H5Dget_type(id);
+    const H5T_class_t class = H5Tget_class(type);
+    const int ndim = H5Sget_simple_extent_ndims(space);
+    hsize_t dim[H5S_MAX_RANK];
+    kind_t kind = OTHER;
+    if (H5Tdetect_class(type, H5T_REFERENCE) > 0) {
+        kind = SKIP;
+        r->references++;
+    } else if ((class == H5T_INTEGER || class == H5T_FLOAT || class == H5T_ENUM) && ndim >= 1 &&
+               ndim <= TR_MAX_DIMS && H5Sget_simple_extent_npoints(space) > 0) {
+        kind = NUMBERS;
+        H5Sget_simple_extent_dims(space, dim, NULL);
+        r->total += (int64_t)dim[0];
     }
-    H5Oclose(id);
-    return TR_OK;
+    H5Tclose(type);
+    H5Sclose(space);
+    return kind;
 }
 
+/* Lists all links, and the kind of what they refer to. */
 static tr_status_t repack_list(repack_t *r) {
     H5O_info_t root;
     if (H5Oget_info(r->file.id, &root) < 0) return repack_fail(r, "", "/");
@@ -103,7 +89,23 @@ static tr_status_t repack_list(repack_t *r) {
     if (H5Lvisit(r->file.id, H5_INDEX_NAME, H5_ITER_INC, repack_note_link, r) < 0)
         return r->status != TR_OK ? r->status
                                   : repack_fail(r, "", r->list.data[r->list.count - 1].path);
-    for (size_t i = 0; i < r->list.count; i++) TR_TRY(repack_find_kind(r, i));
+    for (size_t i = 0; i < r->list.count; i++) {
+        entry_t *entry = &r->list.data[i];
+        if (entry->kind != OTHER) continue;
+        /* A link to an object that an earlier entry refers to is a hard link to it. */
+        while (entry->same < i && r->list.data[entry->same].address != entry->address)
+            entry->same++;
+        if (entry->same < i) {
+            entry->kind = HARD_LINK;
+            continue;
+        }
+        const hid_t id = H5Oopen(r->file.id, entry->path, H5P_DEFAULT);
+        if (id < 0) return repack_fail(r, "", entry->path);
+        const H5I_type_t object = H5Iget_type(id);
+        if (object == H5I_GROUP) entry->kind = GROUP;
+        if (object == H5I_DATASET) entry->kind = repack_dataset_kind(r, id);
+        H5Oclose(id);
+    }
     return TR_OK;
 }
 

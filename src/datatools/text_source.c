@@ -70,36 +70,10 @@ static tr_status_t source_take_lines(source_t *s, const char *text, size_t bytes
     return s->held.status;
 }
 
-static tr_status_t source_read(source_t *s) {
-    for (bool any = false;; any = true) {
-        int code;
-        const int got = gzread(s->file, s->piece, PIECE_BYTES);
-        const char *reason = gzerror(s->file, &code);
-        if (got <= 0 && code == Z_ERRNO)
-            return TR_FAIL(TR_ERR_IO, "cannot read '%s': %s.", s->path, strerror(errno));
-        if (got < 0 || (got == 0 && code != Z_OK))
-            return TR_FAIL(TR_ERR_DATA, "'%s' is damaged or truncated: %s.", s->path, reason);
-        if (got == 0 && !any)
-            return TR_FAIL(TR_ERR_DATA, "'%s' is empty: it has no text.", s->path);
-        if (got == 0) break;
-        if (s->field)
-            TR_TRY(source_take_lines(s, s->piece, (size_t)got));
-        else if (memchr(s->piece, 0, (size_t)got))
-            return TR_FAIL(
-                TR_ERR_DATA,
-                "'%s' is not text: it has a NUL byte. `trainer import tokens` reads files "
-                "of token ids.",
-                s->path);
-        else
-            TR_TRY(s->sink->text(s->sink->self, s->piece, (size_t)got));
-    }
-    if (!s->field) return s->sink->end(s->sink->self);
-    return s->held.length > 0 ? source_take_line(s, s->held.text, s->held.length) : TR_OK;
-}
-
 tr_status_t tr_text_read(const char *path, const char *field, const tr_text_sink_t *sink) {
     const bool has_lines = field || ends_in(path, ".jsonl") || ends_in(path, ".jsonl.gz");
     source_t s = {.path = path, .field = has_lines ? field ? field : "text" : NULL, .sink = sink};
+    tr_status_t status = TR_OK;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return TR_FAIL(tr_status_of_errno(errno), "cannot open '%s': %s.", path, strerror(errno));
@@ -109,8 +83,36 @@ tr_status_t tr_text_read(const char *path, const char *field, const tr_text_sink
         return TR_FAIL(TR_ERR_MEMORY, "Not enough memory to read '%s'.", path);
     }
     gzbuffer(s.file, 1 << 17);
-    tr_status_t status = tr_alloc(PIECE_BYTES, "text", &s.piece);
-    if (status == TR_OK) status = source_read(&s);
+    TR_TRY_GOTO(tr_alloc(PIECE_BYTES, "text", &s.piece), done);
+    for (bool any = false;; any = true) {
+        int code;
+        const int got = gzread(s.file, s.piece, PIECE_BYTES);
+        const char *reason = gzerror(s.file, &code);
+        if (got <= 0 && code == Z_ERRNO)
+            status = TR_FAIL(TR_ERR_IO, "cannot read '%s': %s.", path, strerror(errno));
+        else if (got < 0 || (got == 0 && code != Z_OK))
+            status = TR_FAIL(TR_ERR_DATA, "'%s' is damaged or truncated: %s.", path, reason);
+        else if (got == 0 && !any)
+            status = TR_FAIL(TR_ERR_DATA, "'%s' is empty: it has no text.", path);
+        if (status != TR_OK) goto done;
+        if (got == 0) break;
+        if (s.field)
+            status = source_take_lines(&s, s.piece, (size_t)got);
+        else if (memchr(s.piece, 0, (size_t)got))
+            status =
+                TR_FAIL(TR_ERR_DATA,
+                        "'%s' is not text: it has a NUL byte. `trainer import tokens` reads files "
+                        "of token ids.",
+                        path);
+        else
+            status = sink->text(sink->self, s.piece, (size_t)got);
+        if (status != TR_OK) goto done;
+    }
+    if (!s.field)
+        TR_TRY_GOTO(sink->end(sink->self), done);
+    else if (s.held.length > 0)
+        TR_TRY_GOTO(source_take_line(&s, s.held.text, s.held.length), done);
+done:
     gzclose(s.file);
     tr_free(&s.piece);
     tr_str_free(&s.held);
