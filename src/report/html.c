@@ -1,3 +1,4 @@
+/* Writes elements and cells of HTML. */
 #include "html.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* Where the time of a step goes, in numbers and in words. */
 #include "losses.h"
 
 #include <math.h>
@@ -24,25 +25,25 @@ static const char *cause_in_words(tr_cause_t cause) {
 
 /* -- the split --------------------------------------------------------------------------------- */
 
-static double known(double value) {
+static double known_or_zero(double value) {
     return isfinite(value) ? fmax(0, value) : 0;
 }
 
-static void split(const tr_step_times_t *t, const tr_spread_t *over, double out[TR_CAUSES]) {
+static void losses_split(const tr_step_times_t *t, const tr_spread_t *over, double out[TR_CAUSES]) {
     const bool all = isfinite(over->wait_min);
-    const double step =
-        known(t->compute) + known(t->comm_exposed) + known(t->data_stall) + known(t->checkpoint);
-    out[TR_CAUSE_CHECKPOINT] = known(t->checkpoint);
-    out[TR_CAUSE_NETWORK] = all ? known(over->wait_min) : known(t->comm_exposed);
-    out[TR_CAUSE_DATA] = all ? known(over->data_stall_max) : known(t->data_stall);
-    out[TR_CAUSE_COMPUTE] = all ? known(over->compute_min) : known(t->compute);
+    const double step = known_or_zero(t->compute) + known_or_zero(t->comm_exposed) +
+                        known_or_zero(t->data_stall) + known_or_zero(t->checkpoint);
+    out[TR_CAUSE_CHECKPOINT] = known_or_zero(t->checkpoint);
+    out[TR_CAUSE_NETWORK] = all ? known_or_zero(over->wait_min) : known_or_zero(t->comm_exposed);
+    out[TR_CAUSE_DATA] = all ? known_or_zero(over->data_stall_max) : known_or_zero(t->data_stall);
+    out[TR_CAUSE_COMPUTE] = all ? known_or_zero(over->compute_min) : known_or_zero(t->compute);
     out[TR_CAUSE_SLOW_RANK] =
         all ? fmax(0, step - out[TR_CAUSE_CHECKPOINT] - out[TR_CAUSE_NETWORK] - out[TR_CAUSE_DATA] -
                           out[TR_CAUSE_COMPUTE])
             : 0;
 }
 
-static double sum(const double part[TR_CAUSES]) {
+static double losses_sum(const double part[TR_CAUSES]) {
     double all = 0;
     for (int i = 0; i < TR_CAUSES; i++) all += part[i];
     return all;
@@ -56,15 +57,15 @@ bool tr_losses_of(const tr_sweep_t *sweep, const tr_point_t *point, tr_losses_t 
         return false;
     const double scale =
         sweep->mode == TR_MODE_STRONG ? (double)ref->ranks / (double)point->ranks : 1;
-    split(&ref->times, &ref->spread, base);
-    split(&point->times, &point->spread, out->cause);
-    out->step = sum(out->cause);
-    out->whole = out->step - scale * sum(base);
+    losses_split(&ref->times, &ref->spread, base);
+    losses_split(&point->times, &point->spread, out->cause);
+    out->step = losses_sum(out->cause);
+    out->whole = out->step - scale * losses_sum(base);
     for (int i = 0; i < TR_CAUSES; i++) out->cause[i] -= scale * base[i];
     return true;
 }
 
-static tr_cause_t largest(const double part[TR_CAUSES]) {
+static tr_cause_t losses_largest(const double part[TR_CAUSES]) {
     int most = 0;
     for (int i = 1; i < TR_CAUSES; i++)
         if (part[i] > part[most]) most = i;
@@ -73,26 +74,10 @@ static tr_cause_t largest(const double part[TR_CAUSES]) {
 
 /* -- words ------------------------------------------------------------------------------------- */
 
-static void append_slowest(const tr_record_t *r, tr_str_t *out) {
-    if (r && r->slowest.rank >= 0)
-        tr_str_printf(out, " Rank %d on %s was the slowest in %d of %d line%s of metrics.jsonl.",
-                      r->slowest.rank, r->slowest.host, r->slowest.lines, r->slowest.of_lines,
-                      r->slowest.of_lines == 1 ? "" : "s");
-}
-
-/* Advice for the engine of the reductions, which older runs did not record. */
-static const char *engine_remedy(const tr_record_t *r) {
-    const char *engine = r ? json_string_value(json_object_get(r->summary, "engine")) : NULL;
-    if (!engine) return "";
-    if (strcmp(engine, "thread") == 0) return " Leave a core free for the communication thread.";
-    if (strcmp(engine, "poll") == 0)
-        return " The engine poll reduces in the computing thread, which hides little. If each "
-               "rank can spare a core, set parallel.engine = thread.";
-    return strcmp(engine, "nccl") == 0 ? " NCCL_DEBUG=INFO shows which network and links NCCL uses."
-                                       : "";
-}
-
-static void append_remedy(tr_cause_t cause, tr_mode_t mode, const tr_record_t *r, tr_str_t *out) {
+/* Older runs did not record the engine of the reductions. */
+static void losses_append_remedy(tr_cause_t cause, tr_mode_t mode, const tr_record_t *r,
+                                 tr_str_t *out) {
+    const char *engine = json_string_value(json_object_get(r->summary, "engine"));
     switch (cause) {
     case TR_CAUSE_COMPUTE:
         tr_str_append(out,
@@ -107,7 +92,11 @@ static void append_remedy(tr_cause_t cause, tr_mode_t mode, const tr_record_t *r
                             "use fewer ranks per node.");
         break;
     case TR_CAUSE_SLOW_RANK:
-        append_slowest(r, out);
+        if (r->slowest.rank >= 0)
+            tr_str_printf(out,
+                          " Rank %d on %s was the slowest in %d of %d line%s of metrics.jsonl.",
+                          r->slowest.rank, r->slowest.host, r->slowest.lines, r->slowest.of_lines,
+                          r->slowest.of_lines == 1 ? "" : "s");
         tr_str_append(out, " Look for other programs and a low clock on its node, and compare the "
                            "cores of the ranks with trainer doctor under the launcher. Exclude the "
                            "node if it stays slow.");
@@ -119,12 +108,19 @@ static void append_remedy(tr_cause_t cause, tr_mode_t mode, const tr_record_t *r
         break;
     case TR_CAUSE_NETWORK:
         tr_str_append(out, " Reductions take longer than the backward pass can hide.");
-        tr_str_append(out, r && r->nodes == 1
+        tr_str_append(out, r->nodes == 1
                                ? " All ranks are on one node: trainer doctor under the launcher "
                                  "shows whether they share cores."
                                : " trainer doctor under the launcher times the network and "
                                  "names a slow node; slurm/env.sh sets the interfaces.");
-        tr_str_append(out, engine_remedy(r));
+        if (engine && strcmp(engine, "thread") == 0)
+            tr_str_append(out, " Leave a core free for the communication thread.");
+        if (engine && strcmp(engine, "poll") == 0)
+            tr_str_append(out, " The engine poll reduces in the computing thread, which hides "
+                               "little. If each rank can spare a core, set parallel.engine = "
+                               "thread.");
+        if (engine && strcmp(engine, "nccl") == 0)
+            tr_str_append(out, " NCCL_DEBUG=INFO shows which network and links NCCL uses.");
         tr_str_append(out, " More samples per rank (data.batch_size) give each reduction more "
                            "computation to hide behind.");
         break;
@@ -133,12 +129,8 @@ static void append_remedy(tr_cause_t cause, tr_mode_t mode, const tr_record_t *r
     }
 }
 
-static const tr_record_t *first_run(const tr_point_t *p) {
-    return p && p->runs.count > 0 ? p->runs.data[0] : NULL;
-}
-
 /* Start-up is not part of a step, but part of the time that a user waits. */
-static void append_startup(const tr_record_t *r, tr_str_t *out) {
+static void losses_append_startup(const tr_record_t *r, tr_str_t *out) {
     const size_t count = json_array_size(r->sessions);
     const json_t *end = json_object_get(json_array_get(r->sessions, count - 1), "end");
     const double wall = tr_json_number(end, "wall_sec"),
@@ -150,43 +142,16 @@ static void append_startup(const tr_record_t *r, tr_str_t *out) {
                   first, wall, 100 * first / wall);
 }
 
-static const tr_point_t *largest_point(const tr_sweep_t *sweep) {
-    const tr_point_t *last = NULL;
-    for (size_t i = 0; i < sweep->points.count; i++)
-        if (sweep->points.data[i].runs.count > 0) last = &sweep->points.data[i];
-    return last;
-}
-
-/* If repeats differ by more than the loss, the result is not significant. */
-static void append_noise(const tr_sweep_t *sweep, const tr_losses_t *losses, tr_str_t *out) {
-    double widest = 0;
-    for (size_t i = 0; i < sweep->points.count; i++) {
-        const tr_point_t *p = &sweep->points.data[i];
-        if (p->runs.count > 1) widest = fmax(widest, (p->step_max - p->step_min) / p->times.step);
-    }
-    if (widest > fmax(0.05, fabs(losses->whole) / losses->step))
-        tr_str_printf(out,
-                      " Repeated runs differ by up to %.0f %%, more than the loss: repeat the "
-                      "sweep on nodes that nothing else uses.",
-                      100 * widest);
-}
-
-static void append_largest_loss(const tr_sweep_t *sweep, const tr_point_t *p,
-                                const tr_losses_t *losses, tr_str_t *out) {
-    const tr_cause_t cause = largest(losses->cause);
-    if (losses->cause[cause] <= NOTICE * losses->step) {
-        tr_str_append(out, " No part of the step grew by more than 2 %.");
-        return;
-    }
-    tr_str_printf(out, " Most is lost to %s: %.2f ms of a step of %.2f ms (%.0f %%).",
-                  cause_in_words(cause), losses->cause[cause], losses->step,
-                  100 * losses->cause[cause] / losses->step);
-    append_remedy(cause, sweep->mode, first_run(p), out);
-}
-
 void tr_losses_explain(const tr_sweep_t *sweep, tr_str_t *out) {
-    const tr_point_t *p = largest_point(sweep);
+    const tr_point_t *p = NULL; /* the one of most ranks */
     tr_losses_t losses;
+    double widest = 0; /* the spread of repeated runs */
+    for (size_t i = 0; i < sweep->points.count; i++) {
+        const tr_point_t *point = &sweep->points.data[i];
+        if (point->runs.count > 0) p = point;
+        if (point->runs.count > 1)
+            widest = fmax(widest, (point->step_max - point->step_min) / point->times.step);
+    }
     if (!p) {
         tr_str_append(out, "Only predictions: nothing was run.");
         return;
@@ -197,28 +162,41 @@ void tr_losses_explain(const tr_sweep_t *sweep, tr_str_t *out) {
     }
     tr_str_printf(out, "On %lld ranks the efficiency is %.1f %%.", (long long)p->ranks,
                   100 * p->efficiency);
-    if (p->efficiency >= GOOD)
+    const tr_record_t *run = p->runs.data[0];
+    const tr_cause_t cause = losses_largest(losses.cause);
+    if (p->efficiency >= GOOD) {
         tr_str_append(out, " Nothing holds this sweep back.");
-    else
-        append_largest_loss(sweep, p, &losses, out);
-    append_noise(sweep, &losses, out);
-    append_startup(first_run(p), out);
+    } else if (losses.cause[cause] <= NOTICE * losses.step) {
+        tr_str_append(out, " No part of the step grew by more than 2 %.");
+    } else {
+        tr_str_printf(out, " Most is lost to %s: %.2f ms of a step of %.2f ms (%.0f %%).",
+                      cause_in_words(cause), losses.cause[cause], losses.step,
+                      100 * losses.cause[cause] / losses.step);
+        losses_append_remedy(cause, sweep->mode, run, out);
+    }
+    /* If repeats differ by more than the loss, the result is not significant. */
+    if (widest > fmax(0.05, fabs(losses.whole) / losses.step))
+        tr_str_printf(out,
+                      " Repeated runs differ by up to %.0f %%, more than the loss: repeat the "
+                      "sweep on nodes that nothing else uses.",
+                      100 * widest);
+    losses_append_startup(run, out);
 }
 
 void tr_losses_explain_run(const tr_record_t *r, tr_str_t *out) {
     double part[TR_CAUSES];
-    split(&r->times, &r->spread, part);
-    const double step = sum(part);
+    losses_split(&r->times, &r->spread, part);
+    const double step = losses_sum(part);
     part[TR_CAUSE_COMPUTE] = 0;
-    const tr_cause_t cause = largest(part);
+    const tr_cause_t cause = losses_largest(part);
     if (step > 0 && part[cause] > NOTICE_RUN * step) {
         tr_str_printf(out,
                       "Besides computing, most time goes to %s: %.2f ms of a step of %.2f "
                       "ms (%.0f %%).",
                       cause_in_words(cause), part[cause], step, 100 * part[cause] / step);
-        append_remedy(cause, TR_MODE_NONE, r, out);
+        losses_append_remedy(cause, TR_MODE_NONE, r, out);
     } else if (step > 0) {
         tr_str_append(out, "At least 95 % of a step is computing.");
     }
-    append_startup(r, out);
+    losses_append_startup(r, out);
 }

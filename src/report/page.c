@@ -1,3 +1,4 @@
+/* The page of `trainer report`. */
 #include "html.h"
 #include "page.h"
 #include "base/clock.h"
@@ -34,19 +35,7 @@ static const char kinds[] =
     "computing. <span class=\"predicted\">predicted</span> computed by <code>trainer plan</code>, "
     "nothing was run.</p>\n";
 
-static void append_head(const tr_study_t *study, tr_str_t *out) {
-    char now[32];
-    tr_clock_iso8601(now);
-    tr_str_append(out, head);
-    tr_html_element(out, "h1", "Training report");
-    tr_str_printf(out, "<p class=\"note\">%zu run%s, %s, trainer ", study->count,
-                  study->count == 1 ? "" : "s", now);
-    tr_html_text(out, study->version);
-    tr_str_append(out, "</p>\n");
-    tr_str_append(out, kinds);
-}
-
-static void append_state(const tr_record_t *r, tr_str_t *out) {
+static void page_append_state(const tr_record_t *r, tr_str_t *out) {
     tr_html_element(out, "td class=\"text\"", r->verdict);
     if (r->code >= 0)
         tr_str_printf(out, "<td>%d</td>", r->code);
@@ -54,7 +43,7 @@ static void append_state(const tr_record_t *r, tr_str_t *out) {
         tr_str_append(out, "<td>-</td>");
 }
 
-static void append_runs(const tr_study_t *study, tr_str_t *out) {
+static void page_append_runs(const tr_study_t *study, tr_str_t *out) {
     tr_html_element(out, "h2", "All runs");
     tr_html_table(out, "run|kind|nodes|ranks|batch|micro-batch|threads|precision|device|step, "
                        "median (ms)|samples/s|verdict|code");
@@ -75,13 +64,13 @@ static void append_runs(const tr_study_t *study, tr_str_t *out) {
         }
         tr_html_number(out, r->times.step, 2);
         tr_html_number(out, r->times.samples_per_sec, 0);
-        append_state(r, out);
+        page_append_state(r, out);
         tr_str_append(out, "</tr>\n");
     }
     tr_str_append(out, "</table>\n");
 }
 
-static void append_failed(const tr_study_t *study, tr_str_t *out) {
+static void page_append_failed(const tr_study_t *study, tr_str_t *out) {
     size_t failed = 0;
     for (size_t i = 0; i < study->count; i++) failed += !study->records[i].is_complete;
     if (failed == 0) return;
@@ -92,21 +81,18 @@ static void append_failed(const tr_study_t *study, tr_str_t *out) {
         if (r->is_complete) continue;
         tr_str_append(out, "<tr>");
         tr_html_element(out, "td", r->name);
-        append_state(r, out);
+        page_append_state(r, out);
         tr_html_element(out, "td class=\"long\"", r->reason);
         tr_str_append(out, "</tr>\n");
     }
     tr_str_append(out, "</table>\n");
 }
 
-static bool has_sweep(const tr_study_t *study) {
-    for (size_t i = 0; i < study->sweeps->count; i++)
-        if (study->sweeps->data[i].mode != TR_MODE_NONE) return true;
-    return false;
-}
-
 /* Each run outside a sweep has a section. */
-static void append_sections(const tr_study_t *study, tr_plotter_t *plotter, tr_str_t *out) {
+static void page_append_sections(const tr_study_t *study, tr_plotter_t *plotter, tr_str_t *out) {
+    bool has_sweep = false;
+    for (size_t i = 0; i < study->sweeps->count; i++)
+        has_sweep = has_sweep || study->sweeps->data[i].mode != TR_MODE_NONE;
     for (size_t i = 0; i < study->sweeps->count; i++) {
         const tr_sweep_t *sweep = &study->sweeps->data[i];
         if (sweep->mode != TR_MODE_NONE) {
@@ -117,7 +103,7 @@ static void append_sections(const tr_study_t *study, tr_plotter_t *plotter, tr_s
             const tr_point_t *point = &sweep->points.data[p];
             for (size_t k = 0; k < point->runs.count; k++) {
                 tr_page_run(point->runs.data[k], plotter, out);
-                if (has_sweep(study))
+                if (has_sweep)
                     tr_html_element(out, "p class=\"note\"",
                                     "This run is not compared with a sweep above: its folder is "
                                     "not named weak-n* or strong-n*.");
@@ -129,12 +115,20 @@ static void append_sections(const tr_study_t *study, tr_plotter_t *plotter, tr_s
 tr_status_t tr_page_write(const tr_study_t *study, tr_str_t *out) {
     tr_plotter_t plotter = {0};
     tr_str_t body = {0};
-    append_sections(study, &plotter, &body);
-    append_head(study, out);
+    char now[32];
+    page_append_sections(study, &plotter, &body);
+    tr_clock_iso8601(now);
+    tr_str_append(out, head);
+    tr_html_element(out, "h1", "Training report");
+    tr_str_printf(out, "<p class=\"note\">%zu run%s, %s, trainer ", study->count,
+                  study->count == 1 ? "" : "s", now);
+    tr_html_text(out, study->version);
+    tr_str_append(out, "</p>\n");
+    tr_str_append(out, kinds);
     if (plotter.is_off) tr_html_element(out, "p class=\"note\"", plotter.why);
     if (body.text) tr_str_append_bytes(out, body.text, body.length);
-    append_failed(study, out);
-    append_runs(study, out);
+    page_append_failed(study, out);
+    page_append_runs(study, out);
     tr_str_append(out, "</body></html>\n");
     const tr_status_t status = body.status != TR_OK ? body.status : out->status;
     tr_str_free(&body);

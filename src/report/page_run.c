@@ -11,7 +11,7 @@
 /* -- plots ------------------------------------------------------------------------------------- */
 
 /* Appends "step value\n" with the mean of each group of lines; returns their number. */
-static int append_curve(const json_t *lines, const char *key, tr_str_t *out) {
+static int run_append_curve(const json_t *lines, const char *key, tr_str_t *out) {
     const size_t count = json_array_size(lines), group = 1 + count / MAX_POINTS;
     int points = 0;
     for (size_t begin = 0; begin < count; begin += group) {
@@ -29,39 +29,39 @@ static int append_curve(const json_t *lines, const char *key, tr_str_t *out) {
     return points;
 }
 
-static const char *style_of(int points) {
+static const char *curve_style(int points) {
     return points < 20 ? "linespoints pt 7 ps 0.4" : "lines";
 }
 
-static void draw_loss(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
+static void run_draw_loss(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
     tr_str_t s = {0};
     tr_str_append(&s, "set xlabel 'step'\nset ylabel 'loss'\n$train << EOD\n");
-    const int train = append_curve(r->training, "loss", &s);
+    const int train = run_append_curve(r->training, "loss", &s);
     tr_str_append(&s, "EOD\n$valid << EOD\n");
-    const int valid = append_curve(r->validation, "valid_loss", &s);
+    const int valid = run_append_curve(r->validation, "valid_loss", &s);
     tr_str_append(&s, "EOD\nplot ");
     if (train)
         tr_str_printf(&s, "$train using 1:2 with %s lw 2 lc rgb '#4878a8' title 'train'",
-                      style_of(train));
+                      curve_style(train));
     if (valid)
         tr_str_printf(&s, "%s$valid using 1:2 with %s lw 2 lc rgb '#d1803a' title 'validation'",
-                      train ? ", " : "", style_of(valid));
+                      train ? ", " : "", curve_style(valid));
     if (train || valid) tr_plot_draw(plotter, s.text, out);
     tr_str_free(&s);
 }
 
-static void draw_throughput(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
+static void run_draw_throughput(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
     tr_str_t s = {0};
     tr_str_append(&s, "set xlabel 'step'\nset ylabel 'samples/s'\nset yrange [0:*]\n$d << EOD\n");
-    const int points = append_curve(r->training, "samples_per_sec", &s);
+    const int points = run_append_curve(r->training, "samples_per_sec", &s);
     tr_str_printf(&s, "EOD\nplot $d using 1:2 with %s lw 2 lc rgb '#4878a8' title 'throughput'\n",
-                  style_of(points));
+                  curve_style(points));
     if (points) tr_plot_draw(plotter, s.text, out);
     tr_str_free(&s);
 }
 
 /* Each area is drawn from 0 and covers the lower part of the previous one. */
-static void draw_split(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
+static void run_draw_split(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
     const size_t count = json_array_size(r->training), group = 1 + count / MAX_POINTS;
     tr_str_t s = {0};
     tr_str_append(&s, "set xlabel 'step'\nset ylabel 'share of the time (%)'\n"
@@ -86,19 +86,7 @@ static void draw_split(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *ou
 
 /* -- tables ------------------------------------------------------------------------------------ */
 
-static void append_fact(const tr_record_t *r, const char *key, const char *title, tr_str_t *out) {
-    const json_t *value = json_object_get(r->summary, key);
-    if (!value || json_is_null(value)) return;
-    tr_str_append(out, "<tr>");
-    tr_html_element(out, "td", title);
-    if (json_is_string(value))
-        tr_html_element(out, "td class=\"text\"", json_string_value(value));
-    else
-        tr_str_printf(out, "<td class=\"text\">%.6g</td>", json_number_value(value));
-    tr_str_append(out, "</tr>\n");
-}
-
-static void append_facts(const tr_record_t *r, tr_str_t *out) {
+static void run_append_facts(const tr_record_t *r, tr_str_t *out) {
     static const char *const facts[][2] = {{"model", "model"},
                                            {"parameters", "parameters"},
                                            {"dataset", "data"},
@@ -117,11 +105,21 @@ static void append_facts(const tr_record_t *r, tr_str_t *out) {
                                            {"test_accuracy", "test accuracy"},
                                            {"commit", "trainer"}};
     tr_str_append(out, "<table>\n");
-    for (size_t i = 0; i < TR_COUNT(facts); i++) append_fact(r, facts[i][0], facts[i][1], out);
+    for (size_t i = 0; i < TR_COUNT(facts); i++) {
+        const json_t *value = json_object_get(r->summary, facts[i][0]);
+        if (!value || json_is_null(value)) continue;
+        tr_str_append(out, "<tr>");
+        tr_html_element(out, "td", facts[i][1]);
+        if (json_is_string(value))
+            tr_html_element(out, "td class=\"text\"", json_string_value(value));
+        else
+            tr_str_printf(out, "<td class=\"text\">%.6g</td>", json_number_value(value));
+        tr_str_append(out, "</tr>\n");
+    }
     tr_str_append(out, "</table>\n");
 }
 
-static void append_times(const tr_record_t *r, tr_str_t *out) {
+static void run_append_times(const tr_record_t *r, tr_str_t *out) {
     const tr_step_times_t *t = &r->times;
     tr_html_element(out, "h3", "Time of a step on rank 0 (ms)");
     tr_html_table(out, "kind|median|95th percentile|compute|exposed communication|data "
@@ -135,7 +133,7 @@ static void append_times(const tr_record_t *r, tr_str_t *out) {
     tr_str_append(out, "</tr></table>\n");
 }
 
-static void append_ranks(const tr_record_t *r, tr_str_t *out) {
+static void run_append_ranks(const tr_record_t *r, tr_str_t *out) {
     const tr_spread_t *s = &r->spread;
     if (!isfinite(s->wait_min)) return;
     const struct {
@@ -162,20 +160,8 @@ static void append_ranks(const tr_record_t *r, tr_str_t *out) {
                   r->slowest.of_lines, r->slowest.of_lines == 1 ? "" : "s");
 }
 
-/* The last known time of a session: its end, or its last line in the metrics. */
-static double session_end(const tr_record_t *r, const json_t *session) {
-    const double end = tr_json_number(json_object_get(session, "end"), "unix_time");
-    double last = NAN;
-    const json_t *line;
-    size_t i;
-    if (isfinite(end)) return end;
-    json_array_foreach(r->training, i, line) if (json_equal(json_object_get(line, "session"),
-                                                            json_object_get(session, "session")))
-        last = tr_json_number(line, "unix_time");
-    return last;
-}
-
-static void append_session(const tr_record_t *r, size_t i, tr_str_t *out) {
+/* The row of session i. */
+static void run_append_session(const tr_record_t *r, size_t i, tr_str_t *out) {
     const json_t *session = json_array_get(r->sessions, i),
                  *start = json_object_get(session, "start"), *end = json_object_get(session, "end");
     const char *utc = json_string_value(json_object_get(start, "utc")),
@@ -183,6 +169,20 @@ static void append_session(const tr_record_t *r, size_t i, tr_str_t *out) {
                *verdict = json_string_value(json_object_get(end, "verdict"));
     const double launched = tr_json_number(start, "unix_time") -
                             tr_json_number(json_object_get(start, "startup"), "whole_sec");
+    double ended = NAN; /* the session before: its end, or its last line in the metrics */
+    if (i > 0) {
+        const json_t *before = json_array_get(r->sessions, i - 1), *line;
+        const json_t *number = json_object_get(before, "session");
+        size_t k;
+        ended = tr_json_number(json_object_get(before, "end"), "unix_time");
+        if (!isfinite(ended)) {
+            ended = NAN;
+            json_array_foreach(r->training, k, line) {
+                if (json_equal(json_object_get(line, "session"), number))
+                    ended = tr_json_number(line, "unix_time");
+            }
+        }
+    }
     tr_str_printf(out, "<tr><td>%lld</td>",
                   (long long)json_integer_value(json_object_get(session, "session")));
     tr_html_element(out, "td class=\"text\"", utc ? utc : "-");
@@ -195,12 +195,11 @@ static void append_session(const tr_record_t *r, size_t i, tr_str_t *out) {
     tr_html_number(out, tr_json_number(end, "wall_sec"), 1);
     tr_html_number(out, tr_record_first_step_sec(r, i), 1);
     tr_html_number(out, tr_json_number(end, "checkpoint_stall_sec"), 2);
-    tr_html_number(out,
-                   i == 0 ? NAN : launched - session_end(r, json_array_get(r->sessions, i - 1)), 1);
+    tr_html_number(out, launched - ended, 1);
     tr_str_append(out, "</tr>\n");
 }
 
-static void append_sessions(const tr_record_t *r, tr_str_t *out) {
+static void run_append_sessions(const tr_record_t *r, tr_str_t *out) {
     const size_t count = json_array_size(r->sessions);
     tr_html_element(out, "h3", "Sessions");
     if (count == 0) {
@@ -209,7 +208,7 @@ static void append_sessions(const tr_record_t *r, tr_str_t *out) {
     }
     tr_html_table(out, "session|set up (UTC)|job|ranks|first step|last step|verdict|code|length "
                        "(s)|until first step (s)|checkpoint stall (s)|lost before (s)");
-    for (size_t i = 0; i < count; i++) append_session(r, i, out);
+    for (size_t i = 0; i < count; i++) run_append_session(r, i, out);
     tr_str_append(out, "</table>\n");
     if (count > 1)
         tr_html_element(out, "p class=\"note\"",
@@ -225,13 +224,13 @@ void tr_page_run(const tr_record_t *r, tr_plotter_t *plotter, tr_str_t *out) {
     if (words.text) tr_html_element(out, "p class=\"words\"", words.text);
     tr_str_free(&words);
     tr_str_append(out, "<div class=\"plots\">\n");
-    draw_loss(r, plotter, out);
-    draw_throughput(r, plotter, out);
-    draw_split(r, plotter, out);
+    run_draw_loss(r, plotter, out);
+    run_draw_throughput(r, plotter, out);
+    run_draw_split(r, plotter, out);
     tr_str_append(out, "</div>\n");
-    append_times(r, out);
-    append_ranks(r, out);
-    append_sessions(r, out);
+    run_append_times(r, out);
+    run_append_ranks(r, out);
+    run_append_sessions(r, out);
     tr_html_element(out, "h3", "Run");
-    append_facts(r, out);
+    run_append_facts(r, out);
 }

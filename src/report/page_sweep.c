@@ -10,14 +10,14 @@
 static const char axis_of_ranks[] =
     "set xlabel 'ranks'\nset logscale x 2\nset offsets graph 0.05, graph 0.05, 0, 0\n";
 
-static const char *number(double value, char text[32]) {
+static const char *plot_number(double value, char text[32]) {
     tr_snprintf(text, 32, isfinite(value) ? "%.9g" : "NaN", value);
     return text;
 }
 
 /* A data block of gnuplot with up to four columns, for the points that have `needs`. */
-static int append_block(const tr_sweep_t *sweep, const char *name,
-                        void (*columns)(const tr_point_t *, double out[4]), tr_str_t *out) {
+static int sweep_append_block(const tr_sweep_t *sweep, const char *name,
+                              void (*columns)(const tr_point_t *, double out[4]), tr_str_t *out) {
     int points = 0;
     tr_str_printf(out, "$%s << EOD\n", name);
     for (size_t i = 0; i < sweep->points.count; i++) {
@@ -26,35 +26,35 @@ static int append_block(const tr_sweep_t *sweep, const char *name,
         columns(&sweep->points.data[i], column);
         if (!isfinite(column[0])) continue;
         tr_str_printf(out, "%lld %s %s %s %s\n", (long long)sweep->points.data[i].ranks,
-                      number(column[0], text[0]), number(column[1], text[1]),
-                      number(column[2], text[2]), number(column[3], text[3]));
+                      plot_number(column[0], text[0]), plot_number(column[1], text[1]),
+                      plot_number(column[2], text[2]), plot_number(column[3], text[3]));
         points++;
     }
     tr_str_append(out, "EOD\n");
     return points;
 }
 
-static void efficiency_columns(const tr_point_t *p, double out[4]) {
+static void point_efficiency_columns(const tr_point_t *p, double out[4]) {
     out[0] = 100 * p->efficiency;
     out[1] = out[0] * p->times.step / p->step_max;
     out[2] = out[0] * p->times.step / p->step_min;
 }
 
-static void predicted_columns(const tr_point_t *p, double out[4]) {
+static void point_predicted_columns(const tr_point_t *p, double out[4]) {
     out[0] = 100 * p->predicted_efficiency.expected;
     out[1] = 100 * p->predicted_efficiency.low;
     out[2] = 100 * p->predicted_efficiency.high;
 }
 
-static void rate_columns(const tr_point_t *p, double out[4]) {
+static void point_rate_columns(const tr_point_t *p, double out[4]) {
     out[0] = p->times.samples_per_sec;
 }
 
-static void draw_efficiency(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out) {
+static void sweep_draw_efficiency(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out) {
     tr_str_t s = {0};
     tr_str_printf(&s, "%sset ylabel 'efficiency (%%)'\nset yrange [0:*]\n", axis_of_ranks);
-    const int run = append_block(sweep, "run", efficiency_columns, &s),
-              predicted = append_block(sweep, "predicted", predicted_columns, &s);
+    const int run = sweep_append_block(sweep, "run", point_efficiency_columns, &s),
+              predicted = sweep_append_block(sweep, "predicted", point_predicted_columns, &s);
     tr_str_append(&s, "plot 100 with lines dt 2 lc rgb '#888888' title 'ideal'");
     if (predicted)
         tr_str_append(&s,
@@ -70,12 +70,12 @@ static void draw_efficiency(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_s
     tr_str_free(&s);
 }
 
-static void draw_rate(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out) {
+static void sweep_draw_rate(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out) {
     const tr_point_t *ref = tr_sweep_reference(sweep);
     tr_str_t s = {0};
     if (!ref) return;
     tr_str_printf(&s, "%sset logscale y 2\nset ylabel 'samples/s'\n", axis_of_ranks);
-    if (append_block(sweep, "run", rate_columns, &s)) {
+    if (sweep_append_block(sweep, "run", point_rate_columns, &s)) {
         tr_str_printf(&s,
                       "plot x * %.9g with lines dt 2 lc rgb '#888888' title 'ideal', $run using "
                       "1:2 with linespoints lw 2 pt 7 ps 0.7 lc rgb '#4878a8' title '%s'\n",
@@ -85,19 +85,19 @@ static void draw_rate(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *
     tr_str_free(&s);
 }
 
-static void split_columns(const tr_point_t *p, double out[4]) {
+static void point_split_columns(const tr_point_t *p, double out[4]) {
     out[0] = p->times.compute;
     out[1] = p->times.comm_exposed;
     out[2] = p->times.data_stall;
     out[3] = p->times.checkpoint;
 }
 
-static void draw_split(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out) {
+static void sweep_draw_split(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out) {
     tr_str_t s = {0};
     tr_str_append(&s, "set xlabel 'ranks'\nset ylabel 'time per step, rank 0 (ms)'\n"
                       "set yrange [0:*]\nset style data histograms\n"
                       "set style histogram rowstacked\nset boxwidth 0.6\n");
-    if (append_block(sweep, "run", split_columns, &s)) {
+    if (sweep_append_block(sweep, "run", point_split_columns, &s)) {
         tr_str_append(&s,
                       "plot $run using 2:xtic(1) lc rgb '#b9cde0' title 'compute', $run using 3 "
                       "lc rgb '#d1803a' title 'exposed communication', $run using 4 lc rgb "
@@ -110,7 +110,7 @@ static void draw_split(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t 
 
 /* -- words and tables -------------------------------------------------------------------------- */
 
-static void append_definition(const tr_sweep_t *sweep, tr_str_t *out) {
+static void sweep_append_definition(const tr_sweep_t *sweep, tr_str_t *out) {
     const tr_point_t *ref = tr_sweep_reference(sweep);
     size_t least = SIZE_MAX, most = 0;
     for (size_t i = 0; i < sweep->points.count; i++) {
@@ -151,51 +151,45 @@ static void append_band(tr_str_t *out, const tr_predicted_t *band, double scale,
         tr_str_append(out, "<td>-</td>");
 }
 
-static void append_kind(const tr_point_t *p, tr_str_t *out) {
+static void point_append_kind(const tr_point_t *p, tr_str_t *out) {
     tr_str_printf(out, "<tr><td><span class=\"%s\">%s</span></td>", tr_kind_name(p->kind),
                   tr_kind_name(p->kind));
     tr_html_count(out, p->nodes);
     tr_html_count(out, p->ranks);
 }
 
-static void append_point(const tr_point_t *p, bool predicted, tr_str_t *out) {
-    append_kind(p, out);
-    tr_html_count(out, p->batch);
-    tr_html_count(out, p->micro_batch);
-    tr_html_count(out, (int64_t)p->runs.count);
-    tr_html_number(out, p->times.step, 2);
-    if (p->runs.count > 1)
-        tr_str_printf(out, "<td>%.2f to %.2f</td>", p->step_min, p->step_max);
-    else
-        tr_str_append(out, "<td>-</td>");
-    tr_html_number(out, p->times.samples_per_sec, 0);
-    tr_html_percent(out, p->efficiency);
-    if (predicted) {
-        append_band(out, &p->predicted_step, 1, 2, "");
-        append_band(out, &p->predicted_efficiency, 100, 0, "&nbsp;%");
-    }
-    tr_str_append(out, "</tr>\n");
-}
-
-static bool has_predictions(const tr_sweep_t *sweep) {
+static void sweep_append_points(const tr_sweep_t *sweep, tr_str_t *out) {
+    bool predicted = false;
     for (size_t i = 0; i < sweep->points.count; i++)
-        if (isfinite(sweep->points.data[i].predicted_step.expected)) return true;
-    return false;
-}
-
-static void append_points(const tr_sweep_t *sweep, tr_str_t *out) {
-    const bool predicted = has_predictions(sweep);
+        predicted = predicted || isfinite(sweep->points.data[i].predicted_step.expected);
     tr_html_table(out, predicted ? "kind|nodes|ranks|batch|micro-batch|runs|step, median "
                                    "(ms)|spread|samples/s|efficiency|predicted "
                                    "step (ms)|predicted efficiency"
                                  : "kind|nodes|ranks|batch|micro-batch|runs|step, median "
                                    "(ms)|spread|samples/s|efficiency");
-    for (size_t i = 0; i < sweep->points.count; i++)
-        append_point(&sweep->points.data[i], predicted, out);
+    for (size_t i = 0; i < sweep->points.count; i++) {
+        const tr_point_t *p = &sweep->points.data[i];
+        point_append_kind(p, out);
+        tr_html_count(out, p->batch);
+        tr_html_count(out, p->micro_batch);
+        tr_html_count(out, (int64_t)p->runs.count);
+        tr_html_number(out, p->times.step, 2);
+        if (p->runs.count > 1)
+            tr_str_printf(out, "<td>%.2f to %.2f</td>", p->step_min, p->step_max);
+        else
+            tr_str_append(out, "<td>-</td>");
+        tr_html_number(out, p->times.samples_per_sec, 0);
+        tr_html_percent(out, p->efficiency);
+        if (predicted) {
+            append_band(out, &p->predicted_step, 1, 2, "");
+            append_band(out, &p->predicted_efficiency, 100, 0, "&nbsp;%");
+        }
+        tr_str_append(out, "</tr>\n");
+    }
     tr_str_append(out, "</table>\n");
 }
 
-static void append_split(const tr_sweep_t *sweep, tr_str_t *out) {
+static void sweep_append_split(const tr_sweep_t *sweep, tr_str_t *out) {
     if (!tr_sweep_reference(sweep)) return;
     tr_html_element(out, "h3", "Time of a step on rank 0: means, and the 95th percentile (ms)");
     tr_html_table(
@@ -204,7 +198,7 @@ static void append_split(const tr_sweep_t *sweep, tr_str_t *out) {
     for (size_t i = 0; i < sweep->points.count; i++) {
         const tr_step_times_t *t = &sweep->points.data[i].times;
         if (sweep->points.data[i].runs.count == 0) continue;
-        append_kind(&sweep->points.data[i], out);
+        point_append_kind(&sweep->points.data[i], out);
         tr_html_number(out, t->compute, 2);
         tr_html_number(out, t->comm_exposed, 2);
         tr_html_number(out, t->data_stall, 2);
@@ -215,7 +209,7 @@ static void append_split(const tr_sweep_t *sweep, tr_str_t *out) {
     tr_str_append(out, "</table>\n");
 }
 
-static void append_losses(const tr_sweep_t *sweep, tr_str_t *out) {
+static void sweep_append_losses(const tr_sweep_t *sweep, tr_str_t *out) {
     bool any = false;
     for (size_t i = 0; i < sweep->points.count; i++) {
         const tr_point_t *p = &sweep->points.data[i];
@@ -247,16 +241,16 @@ void tr_page_sweep(const tr_sweep_t *sweep, tr_plotter_t *plotter, tr_str_t *out
     tr_str_printf(out, "<h2>%s scaling <span class=\"%s\">%s</span></h2>\n",
                   sweep->mode == TR_MODE_WEAK ? "Weak" : "Strong", tr_kind_name(sweep->kind),
                   tr_kind_name(sweep->kind));
-    append_definition(sweep, out);
+    sweep_append_definition(sweep, out);
     tr_losses_explain(sweep, &words);
     if (words.text) tr_html_element(out, "p class=\"words\"", words.text);
     tr_str_free(&words);
     tr_str_append(out, "<div class=\"plots\">\n");
-    draw_efficiency(sweep, plotter, out);
-    draw_rate(sweep, plotter, out);
-    draw_split(sweep, plotter, out);
+    sweep_draw_efficiency(sweep, plotter, out);
+    sweep_draw_rate(sweep, plotter, out);
+    sweep_draw_split(sweep, plotter, out);
     tr_str_append(out, "</div>\n");
-    append_points(sweep, out);
-    append_split(sweep, out);
-    append_losses(sweep, out);
+    sweep_append_points(sweep, out);
+    sweep_append_split(sweep, out);
+    sweep_append_losses(sweep, out);
 }

@@ -1,3 +1,4 @@
+/* Draws plots with gnuplot. */
 #include "plot.h"
 
 #include <errno.h>
@@ -18,21 +19,14 @@ static const char head[] =
     "set tics nomirror textcolor rgb '#333333'\nset grid lc rgb '#dddddd' lt 1\n"
     "set key outside top center horizontal samplen 2\nset style fill solid 0.9 noborder\n";
 
-static bool fail(tr_plotter_t *p, const char *what, const char *why) {
+static bool plot_fail(tr_plotter_t *p, const char *what, const char *why) {
     tr_snprintf(p->why, sizeof p->why, "%s: %.*s.", what, (int)strcspn(why, "\n"), why);
     p->is_off = true;
     return false;
 }
 
-static void read_all(int fd, tr_str_t *out) {
-    char part[4096];
-    ssize_t bytes;
-    while ((bytes = read(fd, part, sizeof part)) > 0 || (bytes < 0 && errno == EINTR))
-        if (bytes > 0) tr_str_append_bytes(out, part, (size_t)bytes);
-}
-
 /* Returns 0 or an errno value. */
-static int spawn(int script, int output, int errors, pid_t *out_pid) {
+static int plot_spawn(int script, int output, int errors, pid_t *out_pid) {
     char *const argv[] = {(char[]){"gnuplot"}, (char[]){"-d"}, NULL}; /* without ~/.gnuplot */
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
@@ -44,33 +38,32 @@ static int spawn(int script, int output, int errors, pid_t *out_pid) {
     return error;
 }
 
-/* The first line that gnuplot wrote to standard error is the reason of a failure. */
-static void first_error(FILE *errors, char out[128]) {
-    rewind(errors);
-    do
-        if (!fgets(out, 128, errors)) strcpy(out, "it drew nothing");
-    while (strspn(out, " \t\n^") == strlen(out));
-    out[strcspn(out, "\n")] = '\0';
-}
-
-static bool run(tr_plotter_t *p, FILE *script, FILE *errors, tr_str_t *out) {
+static bool plot_run(tr_plotter_t *p, FILE *script, FILE *errors, tr_str_t *out) {
     int ends[2], state = 0;
     pid_t pid;
-    char why[128];
-    if (pipe2(ends, O_CLOEXEC) != 0) return fail(p, "No plots", strerror(errno));
-    const int error = spawn(fileno(script), ends[1], fileno(errors), &pid);
+    char why[128], part[4096];
+    ssize_t bytes = 0;
+    if (pipe2(ends, O_CLOEXEC) != 0) return plot_fail(p, "No plots", strerror(errno));
+    const int error = plot_spawn(fileno(script), ends[1], fileno(errors), &pid);
     close(ends[1]);
-    if (error == 0) read_all(ends[0], out);
+    while (error == 0 &&
+           ((bytes = read(ends[0], part, sizeof part)) > 0 || (bytes < 0 && errno == EINTR)))
+        if (bytes > 0) tr_str_append_bytes(out, part, (size_t)bytes);
     close(ends[0]);
     if (error == ENOENT)
-        return fail(p, "No plots", "gnuplot is not installed; the tables have all numbers");
-    if (error != 0) return fail(p, "No plots, gnuplot cannot be started", strerror(error));
+        return plot_fail(p, "No plots", "gnuplot is not installed; the tables have all numbers");
+    if (error != 0) return plot_fail(p, "No plots, gnuplot cannot be started", strerror(error));
     while (waitpid(pid, &state, 0) < 0 && errno == EINTR) {
     }
     if (WIFEXITED(state) && WEXITSTATUS(state) == 0 && out->text && strstr(out->text, "</svg>"))
         return true;
-    first_error(errors, why);
-    return fail(p, "No plots, gnuplot failed", why);
+    /* The first line that gnuplot wrote to standard error is the reason. */
+    rewind(errors);
+    do
+        if (!fgets(why, sizeof why, errors)) strcpy(why, "it drew nothing");
+    while (strspn(why, " \t\n^") == strlen(why));
+    why[strcspn(why, "\n")] = '\0';
+    return plot_fail(p, "No plots, gnuplot failed", why);
 }
 
 void tr_plot_draw(tr_plotter_t *p, const char *script, tr_str_t *out) {
@@ -83,8 +76,8 @@ void tr_plot_draw(tr_plotter_t *p, const char *script, tr_str_t *out) {
     errors = tmpfile();
     if (!input || !errors || text.status != TR_OK ||
         fwrite(text.text, 1, text.length, input) != text.length || fflush(input) != 0)
-        fail(p, "No plots, a temporary file cannot be written", strerror(errno));
-    else if (lseek(fileno(input), 0, SEEK_SET) == 0 && run(p, input, errors, &svg))
+        plot_fail(p, "No plots, a temporary file cannot be written", strerror(errno));
+    else if (lseek(fileno(input), 0, SEEK_SET) == 0 && plot_run(p, input, errors, &svg))
         tr_str_append(out, strstr(svg.text, "<svg"));
     if (input) fclose(input);
     if (errors) fclose(errors);

@@ -1,3 +1,4 @@
+/* Reads what a run folder records: its summary, sessions, metrics and verdict. */
 #include "base/file.h"
 #include "config/ini.h"
 #include "record.h"
@@ -22,7 +23,7 @@ double tr_json_number(const json_t *object, const char *key) {
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-static int64_t integer_of(const json_t *object, const char *key) {
+static int64_t json_integer_of(const json_t *object, const char *key) {
     return json_integer_value(json_object_get(object, key));
 }
 
@@ -38,19 +39,9 @@ static tr_status_t copy_utf8(const char *text, char **out) {
     return tr_str_take(&copy, out);
 }
 
-static tr_status_t name_of(const char *path, char **out) {
-    char *copy = NULL;
-    TR_TRY(tr_strdup(path, &copy));
-    for (size_t length = strlen(copy); length > 1 && copy[length - 1] == '/';) copy[--length] = 0;
-    const char *name = tr_file_name(copy);
-    const tr_status_t status = copy_utf8(*name ? name : copy, out);
-    tr_free(&copy);
-    return status;
-}
-
 /* -- summary and verdict ----------------------------------------------------------------------- */
 
-static tr_status_t read_summary(tr_record_t *r) {
+static tr_status_t record_read_summary(tr_record_t *r) {
     char path[4096];
     json_error_t error;
     struct stat found;
@@ -72,8 +63,8 @@ typedef struct {
     int64_t batch;
 } settings_t;
 
-static tr_status_t take_key(void *self, const char *section, const char *key, const char *value,
-                            int line) {
+static tr_status_t settings_take_key(void *self, const char *section, const char *key,
+                                     const char *value, int line) {
     settings_t *s = self;
     (void)line;
     if (strcmp(section, "data") == 0 && strcmp(key, "batch_size") == 0)
@@ -83,13 +74,13 @@ static tr_status_t take_key(void *self, const char *section, const char *key, co
     return tr_strdup(value, &s->verdict);
 }
 
-static tr_status_t ignore_problem(void *self, int line, const char *message) {
+static tr_status_t settings_ignore_problem(void *self, int line, const char *message) {
     (void)self, (void)line, (void)message;
     return TR_OK;
 }
 
-static tr_status_t read_settings(const tr_record_t *r, settings_t *out) {
-    const tr_ini_events_t events = {out, take_key, ignore_problem};
+static tr_status_t record_read_settings(const tr_record_t *r, settings_t *out) {
+    const tr_ini_events_t events = {out, settings_take_key, settings_ignore_problem};
     char path[4096], *text = NULL;
     int64_t bytes;
     *out = (settings_t){0};
@@ -100,59 +91,44 @@ static tr_status_t read_settings(const tr_record_t *r, settings_t *out) {
     return status;
 }
 
-/* The file named by run.verdict, if it exists; else the one in the run folder. */
-static tr_status_t verdict_path(const tr_record_t *r, const char *named, char out[4096]) {
-    struct stat found;
-    if (!named || strlen(named) >= 4096 || stat(named, &found) != 0)
-        return tr_path_join(r->path, "verdict", out);
-    strcpy(out, named);
-    return TR_OK;
-}
-
-static tr_status_t set_reason(tr_record_t *r, const char *text) {
-    tr_free(&r->reason);
-    return copy_utf8(text, &r->reason);
-}
-
-static tr_status_t parse_verdict(tr_record_t *r, char *text) {
-    char *reason = strstr(text, "\nreason ");
-    text[strcspn(text, "\n")] = '\0';
-    tr_snprintf(r->verdict, sizeof r->verdict, "%.*s", (int)strcspn(text, " "), text);
-    if (strcmp(text, "done") == 0) r->code = TR_OK;
-    if (strcmp(text, "again") == 0) r->code = TR_ERR_RETRY;
-    if (strncmp(text, "no ", 3) == 0) {
-        char *end;
-        r->code = (int)strtol(text + 3, &end, 10);
-        reason = *end ? end + 1 : end;
-    } else if (reason) {
-        reason += strlen("\nreason ");
-    }
-    if (!reason) return TR_OK;
-    reason[strcspn(reason, "\n")] = '\0';
-    return set_reason(r, reason);
-}
-
-/* From the verdict file; without one, from the last session and the summary. */
-static tr_status_t read_verdict(tr_record_t *r, const char *named) {
-    char path[4096], *text = NULL;
+/* From the verdict file, the one named by run.verdict or the one in the run folder; without one, from
+ * the last session and the summary. */
+static tr_status_t record_read_verdict(tr_record_t *r, const char *named) {
+    char path[4096], *text = NULL, *reason = NULL;
     int64_t bytes;
+    struct stat found;
     const json_t *last = json_array_get(r->sessions, json_array_size(r->sessions) - 1),
                  *end = json_object_get(last, "end");
     const char *status = json_string_value(json_object_get(r->summary, "status")),
                *error = json_string_value(json_object_get(r->summary, "error")),
                *said = json_string_value(json_object_get(end, "verdict"));
-    r->code = json_is_object(end) ? (int)integer_of(end, "code") : -1;
+    r->code = json_is_object(end) ? (int)json_integer_of(end, "code") : -1;
     tr_snprintf(r->verdict, sizeof r->verdict, "%s",
                 said                   ? said
                 : json_is_object(last) ? "running or killed"
                                        : "-");
-    TR_TRY(set_reason(r, error ? error : ""));
-    TR_TRY(verdict_path(r, named, path));
+    if (named && strlen(named) < sizeof path && stat(named, &found) == 0)
+        strcpy(path, named);
+    else
+        TR_TRY(tr_path_join(r->path, "verdict", path));
     if (tr_read_text(path, MAX_TEXT_BYTES, &text, &bytes) == TR_OK) {
-        const tr_status_t parsed = parse_verdict(r, text);
-        tr_free(&text);
-        TR_TRY(parsed);
+        reason = strstr(text, "\nreason ");
+        text[strcspn(text, "\n")] = '\0';
+        tr_snprintf(r->verdict, sizeof r->verdict, "%.*s", (int)strcspn(text, " "), text);
+        if (strcmp(text, "done") == 0) r->code = TR_OK;
+        if (strcmp(text, "again") == 0) r->code = TR_ERR_RETRY;
+        if (strncmp(text, "no ", 3) == 0) {
+            char *after;
+            r->code = (int)strtol(text + 3, &after, 10);
+            reason = *after ? after + 1 : after;
+        } else if (reason) {
+            reason += strlen("\nreason ");
+        }
+        if (reason) reason[strcspn(reason, "\n")] = '\0';
     }
+    const tr_status_t copied = copy_utf8(reason ? reason : error ? error : "", &r->reason);
+    tr_free(&text);
+    TR_TRY(copied);
     r->is_complete = status && strcmp(status, "done") == 0;
     if (r->is_complete && r->verdict[0] == '-') {
         strcpy(r->verdict, "done");
@@ -162,33 +138,6 @@ static tr_status_t read_verdict(tr_record_t *r, const char *named) {
 }
 
 /* -- the whole --------------------------------------------------------------------------------- */
-
-static void take_summary(tr_record_t *r) {
-    const char *kind = json_string_value(json_object_get(r->summary, "kind"));
-    const json_t *session = json_array_get(r->sessions, json_array_size(r->sessions) - 1),
-                 *start = json_object_get(session, "start");
-    r->kind = kind && strcmp(kind, "replay") == 0 ? TR_KIND_REPLAY : TR_KIND_MEASURED;
-    r->ranks = integer_of(r->summary, "ranks");
-    r->nodes = integer_of(r->summary, "hosts");
-    r->batch = integer_of(r->summary, "batch_size");
-    r->micro_batch = integer_of(r->summary, "micro_batch");
-    if (!r->ranks) r->ranks = integer_of(start, "ranks");
-    if (!r->nodes) r->nodes = (int64_t)json_array_size(json_object_get(start, "hosts"));
-}
-
-static tr_status_t read_files(tr_record_t *r) {
-    settings_t settings;
-    TR_TRY(name_of(r->path, &r->name));
-    TR_TRY(read_summary(r));
-    TR_TRY(tr_record_read_lines(r));
-    take_summary(r);
-    tr_status_t status = read_settings(r, &settings);
-    if (!r->batch) r->batch = settings.batch;
-    if (status == TR_OK) status = tr_record_take_times(r);
-    if (status == TR_OK) status = read_verdict(r, settings.verdict);
-    tr_free(&settings.verdict);
-    return status;
-}
 
 bool tr_is_run(const char *path) {
     static const char *const files[] = {"config.ini", "sessions.jsonl", "metrics.jsonl",
@@ -200,9 +149,38 @@ bool tr_is_run(const char *path) {
 }
 
 tr_status_t tr_record_read(const char *path, tr_record_t *out) {
-    *out = (tr_record_t){.path = path};
-    const tr_status_t status = read_files(out);
-    if (status != TR_OK) tr_record_free(out);
+    tr_record_t *r = out;
+    settings_t settings = {0};
+    char *folder = NULL;
+    tr_status_t status;
+    *r = (tr_record_t){.path = path};
+    TR_TRY_GOTO(tr_strdup(path, &folder), done);
+    for (size_t n = strlen(folder); n > 1 && folder[n - 1] == '/';) folder[--n] = '\0';
+    const char *name = tr_file_name(folder);
+    TR_TRY_GOTO(copy_utf8(*name ? name : folder, &r->name), done);
+    TR_TRY_GOTO(record_read_summary(r), done);
+    TR_TRY_GOTO(tr_record_read_lines(r), done);
+    TR_TRY_GOTO(record_read_settings(r, &settings), done);
+
+    /* The facts of the summary; a run that has none yet has some in its last session. */
+    const char *kind = json_string_value(json_object_get(r->summary, "kind"));
+    const json_t *session = json_array_get(r->sessions, json_array_size(r->sessions) - 1),
+                 *start = json_object_get(session, "start");
+    r->kind = kind && strcmp(kind, "replay") == 0 ? TR_KIND_REPLAY : TR_KIND_MEASURED;
+    r->ranks = json_integer_of(r->summary, "ranks");
+    r->nodes = json_integer_of(r->summary, "hosts");
+    r->batch = json_integer_of(r->summary, "batch_size");
+    r->micro_batch = json_integer_of(r->summary, "micro_batch");
+    if (!r->ranks) r->ranks = json_integer_of(start, "ranks");
+    if (!r->nodes) r->nodes = (int64_t)json_array_size(json_object_get(start, "hosts"));
+    if (!r->batch) r->batch = settings.batch;
+
+    TR_TRY_GOTO(tr_record_take_times(r), done);
+    TR_TRY_GOTO(record_read_verdict(r, settings.verdict), done);
+done:
+    tr_free(&folder);
+    tr_free(&settings.verdict);
+    if (status != TR_OK) tr_record_free(r);
     return status;
 }
 

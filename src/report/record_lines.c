@@ -14,8 +14,8 @@
 
 /* Calls `take` with every line that is a JSON object; a killed process may have left a partial
  * line. */
-static tr_status_t each_line(tr_record_t *r, const char *name,
-                             void (*take)(tr_record_t *, json_t *)) {
+static tr_status_t record_each_line(tr_record_t *r, const char *name,
+                                    void (*take)(tr_record_t *, json_t *)) {
     char path[4096], *text = NULL;
     size_t room = 0;
     ssize_t bytes;
@@ -32,11 +32,11 @@ static tr_status_t each_line(tr_record_t *r, const char *name,
     return TR_OK;
 }
 
-static void take_metrics(tr_record_t *r, json_t *line) {
+static void record_take_metrics(tr_record_t *r, json_t *line) {
     json_array_append(json_object_get(line, "valid_loss") ? r->validation : r->training, line);
 }
 
-static void take_session(tr_record_t *r, json_t *line) {
+static void record_take_session(tr_record_t *r, json_t *line) {
     const char *event = json_string_value(json_object_get(line, "event"));
     const size_t count = json_array_size(r->sessions);
     json_t *number = json_object_get(line, "session"), *last;
@@ -54,8 +54,8 @@ tr_status_t tr_record_read_lines(tr_record_t *r) {
     r->training = json_array();
     r->validation = json_array();
     r->sessions = json_array();
-    TR_TRY(each_line(r, "metrics.jsonl", take_metrics));
-    return each_line(r, "sessions.jsonl", take_session);
+    TR_TRY(record_each_line(r, "metrics.jsonl", record_take_metrics));
+    return record_each_line(r, "sessions.jsonl", record_take_session);
 }
 
 double tr_record_first_step_sec(const tr_record_t *r, size_t i) {
@@ -84,7 +84,7 @@ static double or_zero(double value) {
     return isfinite(value) ? value : 0;
 }
 
-static void add_line(sums_t *s, const json_t *line, double steps, double batch) {
+static void sums_add_line(sums_t *s, const json_t *line, double steps, double batch) {
     const double rate = tr_json_number(line, "samples_per_sec"),
                  step_ms = tr_json_number(line, "step_ms");
     if (!(rate > 0) || !(steps > 0) || !(batch > 0)) return;
@@ -106,13 +106,7 @@ static void add_line(sums_t *s, const json_t *line, double steps, double batch) 
     s->window_sec += sec;
 }
 
-static void add_window(sums_t *s, const json_t *line) {
-    s->ranks_sec += s->window_sec;
-    for (int i = 0; i < 6; i++)
-        s->over_ranks[i] += or_zero(tr_json_number(line, over_ranks[i])) * s->window_sec;
-}
-
-static int compare(const void *a, const void *b) {
+static int compare_doubles(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
@@ -122,51 +116,55 @@ double tr_median(double *values, size_t count) {
     for (size_t i = 0; i < count; i++)
         if (isfinite(values[i])) values[known++] = values[i];
     if (known == 0) return NAN;
-    qsort(values, known, sizeof *values, compare);
+    qsort(values, known, sizeof *values, compare_doubles);
     return known % 2 ? values[known / 2] : (values[known / 2 - 1] + values[known / 2]) / 2;
 }
 
-static int64_t session_of(const json_t *line) {
+static int64_t line_session(const json_t *line) {
     return json_integer_value(json_object_get(line, "session"));
 }
 
 /* Whether line i is the first of its session and others of that session follow. */
-static bool is_warm_up(const json_t *lines, size_t i) {
-    const int64_t session = session_of(json_array_get(lines, i));
+static bool line_is_warm_up(const json_t *lines, size_t i) {
+    const int64_t session = line_session(json_array_get(lines, i));
     const json_t *next = json_array_get(lines, i + 1);
-    return (i == 0 || session_of(json_array_get(lines, i - 1)) != session) && next &&
-           session_of(next) == session;
+    return (i == 0 || line_session(json_array_get(lines, i - 1)) != session) && next &&
+           line_session(next) == session;
 }
 
-static bool has_shares(const json_t *lines, size_t i) {
+static bool line_has_shares(const json_t *lines, size_t i) {
     return isfinite(tr_json_number(json_array_get(lines, i), "wait_min"));
 }
 
 /* Whether the fractions of all ranks in line i are used. They cover the time since the last line
  * that has them, and rank 0 receives them with a delay, so that line must not be the warm-up. */
-static bool has_window(const json_t *lines, size_t i) {
-    const int64_t session = session_of(json_array_get(lines, i));
+static bool line_has_window(const json_t *lines, size_t i) {
+    const int64_t session = line_session(json_array_get(lines, i));
     size_t from = i;
-    if (!has_shares(lines, i)) return false;
-    while (from > 0 && session_of(json_array_get(lines, from - 1)) == session)
-        if (has_shares(lines, --from)) break;
-    return !is_warm_up(lines, from);
+    if (!line_has_shares(lines, i)) return false;
+    while (from > 0 && line_session(json_array_get(lines, from - 1)) == session)
+        if (line_has_shares(lines, --from)) break;
+    return !line_is_warm_up(lines, from);
 }
 
-static void add_lines(const tr_record_t *r, sums_t *s) {
+static void sums_add_lines(sums_t *s, const tr_record_t *r) {
     const size_t count = json_array_size(r->training);
     double last = 0;
     for (size_t i = 0; i < count; i++) {
         const json_t *line = json_array_get(r->training, i);
         const double step = tr_json_number(line, "step");
-        if (!is_warm_up(r->training, i)) add_line(s, line, step - last, (double)r->batch);
-        if (has_window(r->training, i)) add_window(s, line);
-        if (has_shares(r->training, i)) s->window_sec = 0;
+        if (!line_is_warm_up(r->training, i)) sums_add_line(s, line, step - last, (double)r->batch);
+        if (line_has_window(r->training, i)) {
+            s->ranks_sec += s->window_sec;
+            for (int k = 0; k < 6; k++)
+                s->over_ranks[k] += or_zero(tr_json_number(line, over_ranks[k])) * s->window_sec;
+        }
+        if (line_has_shares(r->training, i)) s->window_sec = 0;
         last = step;
     }
 }
 
-static void take_slowest(tr_record_t *r) {
+static void record_take_slowest(tr_record_t *r) {
     json_t *counts = json_object(), *line;
     size_t i;
     r->slowest = (tr_slowest_t){.rank = -1};
@@ -174,7 +172,7 @@ static void take_slowest(tr_record_t *r) {
         const json_t *rank = json_object_get(line, "slowest_rank");
         const char *host = json_string_value(json_object_get(line, "slowest_host"));
         char key[32];
-        if (!json_is_integer(rank) || !has_window(r->training, i)) continue;
+        if (!json_is_integer(rank) || !line_has_window(r->training, i)) continue;
         tr_snprintf(key, sizeof key, "%d", (int)json_integer_value(rank));
         const int seen = 1 + (int)json_integer_value(json_object_get(counts, key));
         json_object_set_new(counts, key, json_integer(seen));
@@ -188,7 +186,7 @@ static void take_slowest(tr_record_t *r) {
 }
 
 /* A folder without lines, for example of a replay, has the means in its summary. */
-static void take_from_summary(tr_record_t *r) {
+static void record_take_summary_times(tr_record_t *r) {
     const json_t *s = r->summary;
     tr_step_times_t *t = &r->times;
     const double rate = tr_json_number(s, "samples_per_sec"),
@@ -203,41 +201,34 @@ static void take_from_summary(tr_record_t *r) {
     t->compute = t->step - t->comm_exposed - t->data_stall - t->checkpoint;
 }
 
-static tr_spread_t spread_of(const sums_t *s) {
-    double ms[6];
-    for (int i = 0; i < 6; i++)
-        ms[i] =
-            s->ranks_sec > 0 ? 1000 * s->over_ranks[i] / s->ranks_sec * (s->sec / s->steps) : NAN;
-    return (tr_spread_t){.compute_min = ms[0],
-                         .compute_max = ms[1],
-                         .data_stall_min = ms[2],
-                         .data_stall_max = ms[3],
-                         .wait_min = ms[4],
-                         .wait_max = ms[5]};
-}
-
-static tr_step_times_t times_of(const sums_t *s) {
-    return (tr_step_times_t){.step = tr_median(s->step_ms, s->lines),
-                             .p95 = tr_median(s->p95, s->lines),
-                             .compute = 1000 * s->compute / s->steps,
-                             .comm_exposed = 1000 * s->comm / s->steps,
-                             .data_stall = 1000 * s->data / s->steps,
-                             .checkpoint = 1000 * s->checkpoint / s->steps,
-                             .samples_per_sec = s->samples / s->sec};
-}
-
 tr_status_t tr_record_take_times(tr_record_t *r) {
     const size_t bytes = (json_array_size(r->training) + 1) * sizeof(double);
+    double ms[6];
     sums_t s = {0};
-    tr_status_t status = tr_alloc(bytes, "step times", &s.step_ms);
-    if (status == TR_OK) status = tr_alloc(bytes, "step times", &s.p95);
-    if (status == TR_OK) add_lines(r, &s);
-    r->spread = spread_of(&s);
+    tr_status_t status;
+    TR_TRY_GOTO(tr_alloc(bytes, "step times", &s.step_ms), done);
+    TR_TRY_GOTO(tr_alloc(bytes, "step times", &s.p95), done);
+    sums_add_lines(&s, r);
+    for (int i = 0; i < 6; i++)
+        ms[i] = s.ranks_sec > 0 ? 1000 * s.over_ranks[i] / s.ranks_sec * (s.sec / s.steps) : NAN;
+    r->spread = (tr_spread_t){.compute_min = ms[0],
+                              .compute_max = ms[1],
+                              .data_stall_min = ms[2],
+                              .data_stall_max = ms[3],
+                              .wait_min = ms[4],
+                              .wait_max = ms[5]};
     if (s.lines > 0)
-        r->times = times_of(&s);
+        r->times = (tr_step_times_t){.step = tr_median(s.step_ms, s.lines),
+                                     .p95 = tr_median(s.p95, s.lines),
+                                     .compute = 1000 * s.compute / s.steps,
+                                     .comm_exposed = 1000 * s.comm / s.steps,
+                                     .data_stall = 1000 * s.data / s.steps,
+                                     .checkpoint = 1000 * s.checkpoint / s.steps,
+                                     .samples_per_sec = s.samples / s.sec};
     else
-        take_from_summary(r);
-    take_slowest(r);
+        record_take_summary_times(r);
+    record_take_slowest(r);
+done:
     tr_free(&s.step_ms);
     tr_free(&s.p95);
     return status;

@@ -1,3 +1,4 @@
+/* `trainer report`: reads run folders, and writes their tables and page. */
 #include "base/file.h"
 #include "page.h"
 #include "runs_report.h"
@@ -14,7 +15,7 @@
 #include <unistd.h>
 
 /* Creates the folder and its parents if missing. */
-static tr_status_t make_folder(const char *dir) {
+static tr_status_t report_make_folder(const char *dir) {
     char path[4096];
     struct stat found;
     if (strlen(dir) >= sizeof path || !*dir)
@@ -33,7 +34,7 @@ static tr_status_t make_folder(const char *dir) {
 }
 
 /* Its summary.json must not be replaced. */
-static tr_status_t check_no_run(const char *dir) {
+static tr_status_t report_check_no_run(const char *dir) {
     static const char *const files[] = {"config.ini", "metrics.jsonl", "sessions.jsonl"};
     for (size_t i = 0; i < TR_COUNT(files); i++) {
         char path[4096];
@@ -44,7 +45,7 @@ static tr_status_t check_no_run(const char *dir) {
     return TR_OK;
 }
 
-static tr_status_t write_file(const char *dir, const char *name, const tr_str_t *text) {
+static tr_status_t report_write_file(const char *dir, const char *name, const tr_str_t *text) {
     char path[4096], temporary[4096];
     TR_TRY(tr_path_join(dir, name, path));
     TR_TRY(text->status);
@@ -62,32 +63,28 @@ static tr_status_t write_file(const char *dir, const char *name, const tr_str_t 
     return tr_io_fail("write", path, error);
 }
 
-static tr_status_t write_all(const tr_study_t *study, const char *dir) {
-    const struct {
+static tr_status_t report_write(const tr_runs_report_settings_t *settings,
+                                const tr_record_t *records, size_t count) {
+    static const struct {
         const char *name;
         tr_status_t (*compose)(const tr_study_t *, tr_str_t *);
     } files[] = {{"scaling.csv", tr_tables_csv},
                  {"summary.json", tr_tables_json},
                  {"index.html", tr_page_write}};
-    for (size_t i = 0; i < TR_COUNT(files); i++) {
-        tr_str_t text = {0};
-        tr_status_t status = files[i].compose(study, &text);
-        if (status == TR_OK) status = write_file(dir, files[i].name, &text);
-        tr_str_free(&text);
-        TR_TRY(status);
-    }
-    return TR_OK;
-}
-
-static tr_status_t report(const tr_runs_report_settings_t *settings, const tr_record_t *records,
-                          size_t count) {
     tr_sweeps_t sweeps = {0};
-    tr_status_t status = tr_sweeps_make(records, count, &sweeps);
-    if (status == TR_OK && settings->predicted)
-        status = tr_sweeps_predict(&sweeps, settings->predicted);
+    tr_str_t text = {0};
     const tr_study_t study = {records, count, &sweeps, settings->version};
-    if (status == TR_OK) status = make_folder(settings->out);
-    if (status == TR_OK) status = write_all(&study, settings->out);
+    tr_status_t status;
+    TR_TRY_GOTO(tr_sweeps_make(records, count, &sweeps), done);
+    if (settings->predicted) TR_TRY_GOTO(tr_sweeps_predict(&sweeps, settings->predicted), done);
+    TR_TRY_GOTO(report_make_folder(settings->out), done);
+    for (size_t i = 0; i < TR_COUNT(files); i++) {
+        TR_TRY_GOTO(files[i].compose(&study, &text), done);
+        TR_TRY_GOTO(report_write_file(settings->out, files[i].name, &text), done);
+        tr_str_free(&text);
+    }
+done:
+    tr_str_free(&text);
     tr_sweeps_free(&sweeps);
     return status;
 }
@@ -108,39 +105,24 @@ typedef struct {
     const char *file;     /* the first of them */
 } runs_t;
 
-/* The record with the same folder; NULL if there is none. */
-static const tr_record_t *runs_same_folder(const runs_t *r, const char *dir) {
-    struct stat one, other;
-    if (stat(dir, &one) != 0) return NULL;
-    for (size_t i = 0; i < r->records.count; i++)
-        if (stat(r->records.data[i].path, &other) == 0 && one.st_dev == other.st_dev &&
-            one.st_ino == other.st_ino)
-            return &r->records.data[i];
-    return NULL;
-}
-
+/* Reads a run folder, unless it was read before or is a report. */
 static tr_status_t runs_add(runs_t *r, const char *dir) {
-    const tr_record_t *same = runs_same_folder(r, dir);
+    struct stat one, other;
+    const bool exists = stat(dir, &one) == 0;
     tr_record_t record;
-    if (same)
-        TR_WARN("%s is the same folder as %s: it counts once", dir, same->path);
-    else if (is_report(dir))
+    for (size_t i = 0; i < r->records.count && exists; i++)
+        if (stat(r->records.data[i].path, &other) == 0 && one.st_dev == other.st_dev &&
+            one.st_ino == other.st_ino) {
+            TR_WARN("%s is the same folder as %s: it counts once", dir, r->records.data[i].path);
+            return TR_OK;
+        }
+    if (is_report(dir)) {
         TR_WARN("%s is left out: it is a report, not a run", dir);
-    else {
-        TR_TRY(tr_record_read(dir, &record));
-        const tr_status_t status = tr_vec_push(&r->records, record);
-        if (status != TR_OK) tr_record_free(&record);
-        return status;
+        return TR_OK;
     }
-    return TR_OK;
-}
-
-static tr_status_t runs_keep(runs_t *r, const char *path, const char **out) {
-    char *own = NULL;
-    TR_TRY(tr_strdup(path, &own));
-    *out = own;
-    const tr_status_t status = tr_vec_push(&r->paths, own);
-    if (status != TR_OK) tr_free(&own);
+    TR_TRY(tr_record_read(dir, &record));
+    const tr_status_t status = tr_vec_push(&r->records, record);
+    if (status != TR_OK) tr_record_free(&record);
     return status;
 }
 
@@ -156,9 +138,13 @@ static tr_status_t runs_add_inside(runs_t *r, const char *dir) {
         const char *name = entries[i]->d_name;
         if (status == TR_OK && name[0] != '.') status = tr_path_join(dir, name, path);
         if (status == TR_OK && name[0] != '.' && tr_is_run(path) && !is_report(path)) {
-            const char *own = NULL;
-            status = runs_keep(r, path, &own);
-            if (status == TR_OK) status = runs_add(r, own);
+            char *own = NULL;
+            status = tr_strdup(path, &own);
+            if (status == TR_OK) status = tr_vec_push(&r->paths, own);
+            if (status == TR_OK)
+                status = runs_add(r, own);
+            else
+                tr_free(&own);
             found++;
         }
         free(entries[i]);
@@ -194,9 +180,9 @@ static tr_status_t runs_read(runs_t *r, const tr_runs_report_settings_t *setting
 
 tr_status_t tr_runs_report(const tr_runs_report_settings_t *settings) {
     runs_t r = {.file = NULL};
-    TR_TRY(check_no_run(settings->out));
+    TR_TRY(report_check_no_run(settings->out));
     tr_status_t status = runs_read(&r, settings);
-    if (status == TR_OK) status = report(settings, r.records.data, r.records.count);
+    if (status == TR_OK) status = report_write(settings, r.records.data, r.records.count);
     for (size_t i = 0; i < r.records.count; i++) tr_record_free(&r.records.data[i]);
     for (size_t i = 0; i < r.paths.count; i++) tr_free(&r.paths.data[i]);
     tr_vec_free(&r.records);

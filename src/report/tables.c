@@ -1,3 +1,4 @@
+/* scaling.csv and summary.json. */
 #include "losses.h"
 #include "tables.h"
 
@@ -11,21 +12,14 @@ static const char columns[] =
     "data_stall_ms,checkpoint_ms,samples_per_sec,efficiency,predicted_step_ms,"
     "predicted_efficiency\n";
 
-static void append_count(tr_str_t *out, int64_t value) {
+static void csv_append_count(tr_str_t *out, int64_t value) {
     if (value)
         tr_str_printf(out, ",%lld", (long long)value);
     else
         tr_str_append(out, ",");
 }
 
-static void append_number(tr_str_t *out, double value) {
-    if (isfinite(value))
-        tr_str_printf(out, ",%.6g", value);
-    else
-        tr_str_append(out, ",");
-}
-
-static void append_row(const tr_sweep_t *sweep, const tr_point_t *p, tr_str_t *out) {
+static void csv_append_row(const tr_sweep_t *sweep, const tr_point_t *p, tr_str_t *out) {
     const tr_step_times_t *t = &p->times;
     const double comm = p->kind == TR_KIND_PREDICTED ? p->predicted_comm : t->comm_exposed;
     const double numbers[] = {t->step,
@@ -39,10 +33,11 @@ static void append_row(const tr_sweep_t *sweep, const tr_point_t *p, tr_str_t *o
                               p->predicted_step.expected,
                               p->predicted_efficiency.expected};
     tr_str_printf(out, "%s,%s", tr_kind_name(p->kind), tr_mode_name(sweep->mode));
-    append_count(out, p->nodes);
-    append_count(out, p->ranks);
-    append_count(out, p->batch);
-    for (size_t i = 0; i < TR_COUNT(numbers); i++) append_number(out, numbers[i]);
+    csv_append_count(out, p->nodes);
+    csv_append_count(out, p->ranks);
+    csv_append_count(out, p->batch);
+    for (size_t i = 0; i < TR_COUNT(numbers); i++)
+        tr_str_printf(out, isfinite(numbers[i]) ? ",%.6g" : ",", numbers[i]);
     tr_str_append(out, "\n");
 }
 
@@ -51,33 +46,37 @@ tr_status_t tr_tables_csv(const tr_study_t *study, tr_str_t *out) {
     for (size_t i = 0; i < study->sweeps->count; i++) {
         const tr_sweep_t *sweep = &study->sweeps->data[i];
         for (size_t p = 0; p < sweep->points.count; p++)
-            append_row(sweep, &sweep->points.data[p], out);
+            csv_append_row(sweep, &sweep->points.data[p], out);
     }
     return out->status;
 }
 
 /* -- summary.json ------------------------------------------------------------------------------ */
 
-static json_t *real(double value) {
+static json_t *json_real_or_null(double value) {
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-static json_t *count(int64_t value) {
+static json_t *json_count_or_null(int64_t value) {
     return value ? json_integer(value) : json_null();
 }
 
 static json_t *times_json(const tr_step_times_t *t) {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "step_ms_median", real(t->step),
-                     "step_ms_p95", real(t->p95), "compute_ms", real(t->compute), "comm_exposed_ms",
-                     real(t->comm_exposed), "data_stall_ms", real(t->data_stall), "checkpoint_ms",
-                     real(t->checkpoint), "samples_per_sec", real(t->samples_per_sec));
+    return json_pack(
+        "{s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "step_ms_median", json_real_or_null(t->step),
+        "step_ms_p95", json_real_or_null(t->p95), "compute_ms", json_real_or_null(t->compute),
+        "comm_exposed_ms", json_real_or_null(t->comm_exposed), "data_stall_ms",
+        json_real_or_null(t->data_stall), "checkpoint_ms", json_real_or_null(t->checkpoint),
+        "samples_per_sec", json_real_or_null(t->samples_per_sec));
 }
 
 static json_t *spread_json(const tr_spread_t *s) {
-    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "compute_min_ms", real(s->compute_min),
-                     "compute_max_ms", real(s->compute_max), "data_stall_min_ms",
-                     real(s->data_stall_min), "data_stall_max_ms", real(s->data_stall_max),
-                     "wait_min_ms", real(s->wait_min), "wait_max_ms", real(s->wait_max));
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "compute_min_ms",
+                     json_real_or_null(s->compute_min), "compute_max_ms",
+                     json_real_or_null(s->compute_max), "data_stall_min_ms",
+                     json_real_or_null(s->data_stall_min), "data_stall_max_ms",
+                     json_real_or_null(s->data_stall_max), "wait_min_ms",
+                     json_real_or_null(s->wait_min), "wait_max_ms", json_real_or_null(s->wait_max));
 }
 
 static json_t *run_json(const tr_record_t *r) {
@@ -85,8 +84,9 @@ static json_t *run_json(const tr_record_t *r) {
         "{s:s, s:s, s:b, s:s, s:o, s:s, s:o, s:o, s:o, s:o, s:i}", "name", r->name, "kind",
         tr_kind_name(r->kind), "complete", r->is_complete, "verdict", r->verdict, "code",
         r->code >= 0 ? json_integer(r->code) : json_null(), "reason", r->reason, "nodes",
-        count(r->nodes), "ranks", count(r->ranks), "batch_global", count(r->batch), "micro_batch",
-        count(r->micro_batch), "sessions", (int)json_array_size(r->sessions));
+        json_count_or_null(r->nodes), "ranks", json_count_or_null(r->ranks), "batch_global",
+        json_count_or_null(r->batch), "micro_batch", json_count_or_null(r->micro_batch), "sessions",
+        (int)json_array_size(r->sessions));
     json_object_update_new(out, times_json(&r->times));
     json_object_update_new(out, spread_json(&r->spread));
     json_object_set_new(out, "slowest_rank",
@@ -97,29 +97,31 @@ static json_t *run_json(const tr_record_t *r) {
 }
 
 static json_t *band_json(const tr_predicted_t *b) {
-    return json_pack("{s:o, s:o, s:o}", "low", real(b->low), "expected", real(b->expected), "high",
-                     real(b->high));
+    return json_pack("{s:o, s:o, s:o}", "low", json_real_or_null(b->low), "expected",
+                     json_real_or_null(b->expected), "high", json_real_or_null(b->high));
 }
 
 static json_t *point_json(const tr_sweep_t *sweep, const tr_point_t *p) {
     tr_losses_t losses;
     json_t *out = json_pack(
         "{s:s, s:o, s:o, s:o, s:o, s:i, s:o, s:o, s:o}", "kind", tr_kind_name(p->kind), "nodes",
-        count(p->nodes), "ranks", count(p->ranks), "batch_global", count(p->batch), "micro_batch",
-        count(p->micro_batch), "repeats", (int)p->runs.count, "step_ms_min", real(p->step_min),
-        "step_ms_max", real(p->step_max), "efficiency", real(p->efficiency));
+        json_count_or_null(p->nodes), "ranks", json_count_or_null(p->ranks), "batch_global",
+        json_count_or_null(p->batch), "micro_batch", json_count_or_null(p->micro_batch), "repeats",
+        (int)p->runs.count, "step_ms_min", json_real_or_null(p->step_min), "step_ms_max",
+        json_real_or_null(p->step_max), "efficiency", json_real_or_null(p->efficiency));
     json_object_update_new(out, times_json(&p->times));
     json_object_update_new(out, spread_json(&p->spread));
     if (isfinite(p->predicted_step.expected)) {
         json_object_set_new(out, "predicted_step_ms", band_json(&p->predicted_step));
         json_object_set_new(out, "predicted_efficiency", band_json(&p->predicted_efficiency));
-        json_object_set_new(out, "predicted_comm_exposed_ms", real(p->predicted_comm));
+        json_object_set_new(out, "predicted_comm_exposed_ms", json_real_or_null(p->predicted_comm));
     }
     if (!tr_losses_of(sweep, p, &losses)) return out;
     json_t *by_cause = json_object();
     for (int c = 0; c < TR_CAUSES; c++)
-        json_object_set_new(by_cause, tr_cause_name((tr_cause_t)c), real(losses.cause[c]));
-    json_object_set_new(out, "lost_ms", real(losses.whole));
+        json_object_set_new(by_cause, tr_cause_name((tr_cause_t)c),
+                            json_real_or_null(losses.cause[c]));
+    json_object_set_new(out, "lost_ms", json_real_or_null(losses.whole));
     json_object_set_new(out, "lost_ms_by_cause", by_cause);
     return out;
 }
@@ -133,8 +135,8 @@ static json_t *sweep_json(const tr_sweep_t *sweep) {
     if (sweep->mode != TR_MODE_NONE) tr_losses_explain(sweep, &words);
     json_t *out = json_pack("{s:s, s:s, s:o, s:s, s:o}", "mode", tr_mode_name(sweep->mode), "kind",
                             tr_kind_name(sweep->kind), "reference_ranks",
-                            ref && sweep->mode ? count(ref->ranks) : json_null(), "explanation",
-                            words.text ? words.text : "", "points", points);
+                            ref && sweep->mode ? json_count_or_null(ref->ranks) : json_null(),
+                            "explanation", words.text ? words.text : "", "points", points);
     tr_str_free(&words);
     return out;
 }
