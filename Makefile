@@ -91,9 +91,10 @@ missing_test := $(strip $(missing_run) $(if $(have_cmocka),,cmocka) $(missing_sl
 $(if $(filter 1 yes,$(CUDA)),$(if $(have_cuda),,$(error CUDA=1, but no nvcc with cuda_runtime.h$(comma) cublasLt.h and cudnn.h under CUDA_HOME='$(cuda_home)'; set CUDA_HOME and CUDNN_HOME)))
 $(if $(filter thread,$(SAN)),$(if $(filter-out thread undefined,$(SAN)),$(error SAN: thread excludes address; choose one)))
 
-# The number of VERSION, and the commit where this is a checkout.
+# The number in trainer/version.h, and the commit where this is a checkout.
 commit  := $(shell git describe --always --dirty --exclude '*' 2>/dev/null)
-version := $(shell cat VERSION 2>/dev/null || echo 0)$(if $(commit),+$(subst -,.,$(commit)))
+number  := $(shell sed -n 's/^.define TRAINER_VERSION_[MP][A-Z]*  *\([0-9]\)/\1/p' include/trainer/version.h 2>/dev/null | paste -sd.)
+version := $(or $(number),0)$(if $(commit),+$(subst -,.,$(commit)))
 
 # -- flags ----------------------------------------------------------------------------------------------------------
 warn    := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wno-unused-parameter $(if $(filter 1,$(WERROR)),-Werror)
@@ -256,6 +257,7 @@ install: all
 	$(if $(cuda_lib),install -d $(dest)/lib/trainer-cuda-stub && install -m 755 $(cuda_lib) $(dest)/lib/libtrainer_cuda.so)
 	$(if $(cuda_stub),install -m 755 $(cuda_stub) $(dest)/lib/trainer-cuda-stub/libcuda.so.1)
 	install -m 644 $(wildcard include/trainer/*.h include/trainer/*.def) $(dest)/include/trainer
+	$(if $(wildcard include/trainer.h),install -m 644 include/trainer.h $(dest)/include)
 	$(if $(wildcard configs/*),install -m 644 $(wildcard configs/*) $(dest)/share/trainer/configs)
 	$(if $(wildcard examples/*),install -d $(dest)/share/trainer/examples && install -m 644 $(wildcard examples/*) $(dest)/share/trainer/examples)
 	$(if $(wildcard slurm/*),install -d $(dest)/share/trainer/slurm && cp -R $(wildcard slurm/*) $(dest)/share/trainer/slurm)
@@ -264,9 +266,9 @@ install: all
 	$(fill) tools/modulefile.in >$(module_dir)/$(version)
 endif
 uninstall:
-	rm -f $(dest)/bin/trainer $(dest)/lib/libtrainer.a $(dest)/lib/libtrainer_cuda.so $(dest)/lib/pkgconfig/trainer.pc $(completion)
-	rm -rf $(dest)/include/trainer $(dest)/share/trainer $(dest)/lib/trainer-cuda-stub $(module_dir)
-	@rmdir $(dest)/share/modulefiles $(dest)/share/bash-completion/completions $(dest)/share/bash-completion $(dest)/lib/pkgconfig 2>/dev/null || true
+	rm -f $(dest)/bin/trainer $(dest)/lib/libtrainer.a $(dest)/lib/libtrainer_cuda.so $(dest)/lib/pkgconfig/trainer.pc
+	rm -rf $(dest)/include/trainer $(dest)/include/trainer.h $(dest)/share/trainer $(dest)/lib/trainer-cuda-stub $(module_dir)
+	@rmdir $(dest)/share/modulefiles $(dest)/lib/pkgconfig 2>/dev/null || true
 # The usual folders of a prefix that holds nothing else; /usr/local has more than these, also where it is empty.
 	@[ "$$(cd $(dest) 2>/dev/null && echo $$(find . -maxdepth 2 | sort))" != ". ./bin ./include ./lib ./share" ] || rmdir $(addprefix $(dest)/,bin include lib share) $(dest)
 

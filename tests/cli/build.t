@@ -10,7 +10,9 @@ run() { make "$@" OPT=-O0 ARCH= >out 2>&1; }
 did() { [ "$(sed -n 's/^  [A-Z]* *\(.*\)/\1/p' out | sed 's|.*/||' | sort | tr '\n' ' ')" = "$(printf '%s\n' "$@" | sort | tr '\n' ' ')" ]; }
 
 cp "$TRAINER_ROOT/Makefile" . && cp -R "$TRAINER_ROOT/tools" . && mkdir -p src/base src/cmd include/trainer configs slurm
-echo 1.2.3 >VERSION
+# version MAJOR MINOR PATCH
+version() { printf '#define TRAINER_VERSION_MAJOR %s\n#define TRAINER_VERSION_MINOR %s\n#define TRAINER_VERSION_PATCH %s\n' "$@" >include/trainer/version.h; }
+version 1 2 3
 echo '[model]' >configs/x.ini
 echo '#!/bin/sh' >slurm/y.sh
 echo '#define TR_X 1' >include/trainer/status.h
@@ -21,7 +23,7 @@ printf '#include "trainer/status.h"\n#include <stdio.h>\nextern const char cmd_v
 printf '#include "version.h"\nextern const char cmd_version[];\nconst char cmd_version[] = TR_VERSION;\n' >src/cmd/version.c
 
 run O=b && [ "$(b/trainer)" = 1.2.3 ] && [ "$(./trainer)" = 1.2.3 ] && did a.o b.o main.o version.o libtrainer.a trainer
-ok $? "a first build, with the number of VERSION"
+ok $? "a first build, with the number of version.h"
 run && [ "$(readlink trainer)" = build/trainer ] && run O=other && [ "$(readlink trainer)" = build/trainer ] && run clean O=other && [ -x trainer ] && run clean && [ ! -e trainer ]
 ok $? "the link ./trainer is the default build's, or the first one's"
 run help && names out 'make test' && grep -q WERROR=1 out && ! grep -q '^#\|:=' out
@@ -34,7 +36,7 @@ touch src/base/a_int.h && run O=b && did a.o libtrainer.a trainer
 ok $? "a private header rebuilds what includes it"
 rm src/base/a_int.h && sed -i 's/#include "a_int.h"/#define TR_Y 1/' src/base/a.c && run O=b && did a.o libtrainer.a trainer
 ok $? "a header that is gone does not stop the build"
-echo 1.2.4 >VERSION && run O=b && did version.o trainer && [ "$(b/trainer)" = 1.2.4 ]
+version 1 2 4 && run O=b && did version.o trainer && [ "$(b/trainer)" = 1.2.4 ]
 ok $? "a new version compiles one object"
 printf 'int tr_c(void);\nint tr_c(void) { return 0; }\n' >src/base/c.c && rm src/base/b.c && run O=b && did c.o libtrainer.a trainer && [ "$(ar t b/libtrainer.a | sort | tr '\n' ' ')" = "a.o c.o " ]
 ok $? "a new source is found and a removed one leaves the library"
