@@ -8,6 +8,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* GELU is exact (erf). GELU_TANH is the approximation of Hendrycks and Gimpel (2016),
  * x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))). SILU is x sigmoid(x). All of them propagate NaN.
  * The gradient of RELU at 0 is 0. */
@@ -136,5 +140,9 @@ typedef struct {
     float p; /* dropout probability */
     uint32_t stream;
 } tr_attention_attr_t;
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -13,24 +13,23 @@
  *       TR_FIELD_FLOAT(sched_settings_t, lr, "0.001", 0, 1e3, "Peak learning rate."),
  *       ...
  *   };
- *   const tr_config_table_t tr_sched_config = {
- *       "schedule", fields, TR_COUNT(fields), sizeof(sched_settings_t)};
+ *   const tr_config_table_t sched_config = TR_CONFIG_TABLE("schedule", fields, sched_settings_t);
  *
  * Sources, from lowest to highest precedence: default, file, environment (TRAINER_<SECTION>_<KEY>),
- * command line (section.key=value). Load them in this order. src/config/ini.h describes the file
- * format. tr_config_check reports all problems at once, with file and line. Not collective: rank 0
- * loads the configuration and broadcasts the text from tr_config_serialize, which the other ranks
- * load.
+ * command line (section.key=value). Load them in this order. tr_config_check reports all problems
+ * at once, with file and line. Not collective: every rank loads the same values.
  */
 #ifndef TRAINER_CONFIG_H
 #define TRAINER_CONFIG_H
 
-#include "base/mem.h"
 #include "trainer/status.h"
-#include "base/str.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 typedef enum {
     TR_TYPE_INT,      /* int64_t */
@@ -104,7 +103,11 @@ typedef struct {
 #define TR_FIELD_PAD(S, m, d, lo, hi, h, ...)                                                      \
     TR_FIELD_(S, m, TR_TYPE_PAD, d, lo, hi, NULL, h, __VA_ARGS__)
 
-typedef struct tr_config tr_config_t;
+/* A table of an array of rows `fields` for the struct S. */
+#define TR_CONFIG_TABLE(section, fields, S)                                                        \
+    { section, fields, sizeof(fields) / sizeof *(fields), sizeof(S) }
+
+typedef struct tr_config tr_config_t; /* opaque */
 
 /*
  * `tables` and everything they point to must outlive the config. Tables may share sections, and
@@ -139,15 +142,8 @@ const char *tr_config_get(const tr_config_t *config, const char *key);
 /* Whether the value differs from the default. A round trip through text does not change this. */
 bool tr_config_is_set(const tr_config_t *config, const char *key);
 
-/* The resolved configuration as ini text with every key. Loading it gives the same configuration.
- * */
-tr_status_t tr_config_serialize(const tr_config_t *config, tr_str_t *out);
-
-/*
- * Appends the help of all keys (key NULL), of a section, or of one key ("data.batch_size").
- * TR_ERR_USAGE with the nearest name for an unknown key.
- */
-tr_status_t tr_config_help(const tr_config_table_t *const *tables, size_t count, const char *key,
-                           tr_str_t *out);
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,42 +1,52 @@
 /*
- * The graph: tensors, op records, autodiff, the memory planner and the executor.
+ * The graph: tensors, programs of ops, gradients, memory, running.
  *
- * A model is a C function that appends ops to the open program; each op checks its shapes and
- * returns a tensor handle. Memory is allocated once, after all programs are complete: one plan
+ * A model is a C function that appends ops (ops.h) to the open program; each op checks its shapes
+ * and returns a tensor handle. Memory is allocated once, after all programs are complete: one plan
  * places all activations, gradients and scratch in one arena, which the programs share.
  *
- *     tr_graph_create(device, &g);
- *     tr_program_begin(g, "last", TR_TRAIN, &last);
- *     tr_input(g, "x", TR_F32, &shape, &x);  model(g, x, &loss);
+ *     tr_device_open("cpu", NULL, &device);  tr_graph_create(device, &g);
+ *     tr_program_begin(g, "train", TR_TRAIN, &train);
+ *     tr_input(g, "x", TR_F32, &TR_SHAPE(8, 2), &x);  model(g, x, &loss);
  *     tr_backward(g, loss, seed, false);
  *     tr_program_end(g);
- *     ... "update", "eval" ...
- *     tr_graph_plan(g, limit_bytes);   tr_graph_allocate(g);   tr_graph_init_params(g, seed);
- *     tr_program_run(g, last, collectives);
+ *     tr_graph_plan(g, 0);  tr_graph_allocate(g);  tr_graph_init_params(g, 1);
+ *     tr_tensor_write(g, x, values);  tr_graph_run(g, train);
+ *     tr_tensor_read(g, tr_gradient(g, w), gradient);
  *
- * Persistent tensors (parameters, state, inputs, constants) belong to the graph and are shared by
- * its programs, by name. Activations belong to one program and are valid for one run of it.
+ * examples/graph.c is complete. Persistent tensors (parameters, state, inputs, constants) belong to
+ * the graph and are shared by its programs, by name. Activations belong to one program and are valid
+ * for one run of it.
  *
  * Blocks: all parameters form one f32 block. Their gradients form another, the *reduced block*, in
  * the order in which the backward pass finishes them, followed by other sums (batch-norm moments,
  * loss, counts). A bucket is therefore a range of elements, and one sum over ranks reduces
  * everything.
  *
- * Not collective, except tr_program_run with collectives.
+ * A function that appends an op or a tensor fails with TR_ERR_CONFIG for shapes and types that do
+ * not fit, TR_ERR_MEMORY, or TR_ERR_INTERNAL for calls in the wrong order. Names are copied. Not
+ * collective. One thread at a time may use a graph.
  */
 #ifndef TRAINER_GRAPH_H
 #define TRAINER_GRAPH_H
 
 #include "trainer/attributes.h"
-#include "trainer/status.h"
+#include "trainer/device.h"
 #include "trainer/tensor_types.h"
 
-typedef struct tr_graph tr_graph_t;
-typedef struct tr_device tr_device_t; /* src/device/device.h */
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tr_graph tr_graph_t; /* opaque */
 typedef struct {
     int32_t id;
 } tr_tensor_t; /* 0: none */
+#ifdef __cplusplus
+#define TR_NONE (tr_tensor_t{0})
+#else
 #define TR_NONE ((tr_tensor_t){0})
+#endif
 static inline bool tr_is_none(tr_tensor_t t) {
     return t.id == 0;
 }
@@ -125,17 +135,11 @@ tr_status_t tr_param_copy(tr_graph_t *g, tr_tensor_t param, tr_dtype_t dtype, tr
 /* A CONST, filled from `count` host values when the graph is initialised (normalisation tables). */
 tr_status_t tr_const_values(tr_graph_t *g, const char *name, const float *values, int64_t count,
                             tr_tensor_t *out);
-/* A CONST of `bytes` u8 values with any content, for the tables of an update. */
-tr_status_t tr_const_bytes(tr_graph_t *g, const char *name, const void *values, size_t bytes,
-                           tr_tensor_t *out);
 tr_status_t tr_cache(tr_graph_t *g, const char *name, tr_dtype_t dtype, const tr_shape_t *shape,
                      tr_tensor_t *out);
 /* `count` f32 values that are summed over slots and ranks with the gradients. They are zero at the
  * start of every step. */
 tr_status_t tr_reduced(tr_graph_t *g, const char *name, int64_t count, tr_tensor_t *out);
-/* The step block (tr_step_t) and its result (tr_step_result_t), as u8 tensors. */
-tr_tensor_t tr_graph_step(const tr_graph_t *g);
-tr_tensor_t tr_graph_result(const tr_graph_t *g);
 
 /* A view of the same elements with another shape. Adds no op. */
 tr_status_t tr_reshape(tr_graph_t *g, tr_tensor_t x, const tr_shape_t *shape, tr_tensor_t *out);
@@ -158,6 +162,9 @@ void tr_recompute_end(tr_graph_t *g);
  */
 tr_status_t tr_backward(tr_graph_t *g, tr_tensor_t loss, tr_tensor_t seed, bool accumulate);
 
+/* The gradient of a parameter, f32 of its shape, after tr_backward; TR_NONE if it has none. */
+tr_tensor_t tr_gradient(const tr_graph_t *g, tr_tensor_t param);
+
 /* Sizes of the parameter and reduced blocks. Both begin with the trainable parameters. */
 typedef struct {
     int64_t trainable_elems; /* parameters with a gradient, padding included */
@@ -165,31 +172,40 @@ typedef struct {
     int64_t reduced_elems; /* gradients and other sums */
 } tr_layout_t;
 tr_layout_t tr_graph_layout(const tr_graph_t *g);
-/* A declared tensor, not the block. */
-bool tr_is_param(const tr_graph_t *g, tr_tensor_t t);
-bool tr_is_model_state(const tr_graph_t *g, tr_tensor_t t);
 /* Views of ranges of the blocks, for optimizers and buckets. */
 tr_status_t tr_param_range(tr_graph_t *g, int64_t first, int64_t count, tr_tensor_t *out);
 tr_status_t tr_reduced_range(tr_graph_t *g, int64_t first, int64_t count, tr_tensor_t *out);
-/* The block of the model states declared before the blocks were laid out; TR_NONE if there are
- * none. */
-tr_status_t tr_model_state_block(tr_graph_t *g, tr_tensor_t *out);
+/* -- running ----------------------------------------------------------------------------------- */
 
-/* Maximal ranges of trainable parameters with equal decay and lr_factor, in block order. */
-typedef struct {
-    int64_t first, count;
-    bool decay;
-    float lr_factor;
-} tr_param_group_t;
-tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out /* tr_free */,
-                                  size_t *out_count);
+/* Plans the memory of all programs, which must have ended. No tensor or program can be added after
+ * it. TR_ERR_MEMORY with a table of what takes how much, if the total exceeds limit_bytes (0: no
+ * limit). Allocates no device memory. */
+tr_status_t tr_graph_plan(tr_graph_t *g, size_t limit_bytes);
+/* Allocates the planned memory. TR_ERR_MEMORY. */
+tr_status_t tr_graph_allocate(tr_graph_t *g);
+/* Fills parameters and states with their first values, which depend only on seed and name, inputs
+ * and caches with zeros. Call it once after tr_graph_allocate. */
+tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed);
+/*
+ * Copies a whole tensor to or from `host`: its elements, dense, in its own type, owned by the
+ * caller. Waits for the programs that run. Valid are persistent tensors, gradients, and activations
+ * kept by tr_keep; other activations share memory and may hold anything.
+ */
+tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host);
+tr_status_t tr_tensor_write(tr_graph_t *g, tr_tensor_t t, const void *host);
+/* Starts a program. It may still run when this returns; tr_tensor_read waits for it. */
+tr_status_t tr_graph_run(tr_graph_t *g, int program);
 
 /* -- queries ----------------------------------------------------------------------------------- */
 
-/* The results of these two are valid until the next tensor is created. */
+/* The results of these two are read-only and valid until the next tensor is created. */
 const tr_tensor_info_t *tr_tensor_info(const tr_graph_t *g, tr_tensor_t t);
 const tr_shape_t *tr_shape_of(const tr_graph_t *g, tr_tensor_t t);
 int32_t tr_graph_tensor_count(const tr_graph_t *g);               /* ids 1 .. count */
 tr_tensor_t tr_graph_find(const tr_graph_t *g, const char *name); /* TR_NONE if not found */
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

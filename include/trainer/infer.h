@@ -9,6 +9,10 @@
 #include "trainer/config.h"
 #include "trainer/data.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /*
  * `weights` is the path of a run folder or its checkpoints/ (the best checkpoint, else the newest
  * complete one), of a checkpoint folder (step-NNNNNNNN), or of a .safetensors file. `config` is the
@@ -60,5 +64,9 @@ const tr_predictor_info_t *tr_predictor_info(const tr_predictor_t *predictor); /
  * at a time.
  */
 tr_status_t tr_predictor_run(tr_predictor_t *predictor, const void *x, int64_t count, float *out);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -10,6 +10,10 @@
 #include "trainer/status.h"
 #include <stdbool.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum { TR_LOG_ERROR, TR_LOG_WARN, TR_LOG_INFO, TR_LOG_DEBUG } tr_log_level_t;
 
 /*
@@ -46,5 +50,9 @@ void tr_log_write_bytes(int fd, const char *bytes, size_t count);
 #define TR_DEBUG(...)    tr_log_write(TR_LOG_DEBUG, false, __VA_ARGS__)
 #define TR_WARN_ALL(...) tr_log_write(TR_LOG_WARN, true, __VA_ARGS__)
 #define TR_INFO_ALL(...) tr_log_write(TR_LOG_INFO, true, __VA_ARGS__)
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

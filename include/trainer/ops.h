@@ -10,6 +10,10 @@
 
 #include "trainer/graph.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* y = act(x w^T + b): x (..., F), w (K, F) as in PyTorch, b (K) or TR_NONE -> (..., K). */
 tr_status_t tr_linear(tr_graph_t *g, tr_tensor_t x, tr_tensor_t w, tr_tensor_t b, tr_act_t act,
                       tr_tensor_t *out);
@@ -131,5 +135,9 @@ tr_status_t tr_adam(tr_graph_t *g, tr_tensor_t gradient, tr_tensor_t param, tr_t
 tr_status_t tr_ema(tr_graph_t *g, tr_tensor_t param, tr_tensor_t average, float decay);
 tr_status_t tr_accumulate(tr_graph_t *g, tr_tensor_t x, tr_tensor_t into); /* into += x */
 tr_status_t tr_copy(tr_graph_t *g, tr_tensor_t x, tr_tensor_t into);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -12,6 +12,10 @@
 
 #include <stddef.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef enum {
     TR_OK = 0,
     TR_ERR_USAGE = 2,       /* unknown command or option */
@@ -81,5 +85,9 @@ void tr_error_clear(void);
 const char *tr_status_name(tr_status_t code);
 /* The status for the errno of a file operation: missing, no permission, no memory, else I/O. */
 tr_status_t tr_status_of_errno(int error);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,4 +1,4 @@
-/* Element types and shapes, shared by all floors from the device up. */
+/* Element types and shapes. */
 #ifndef TRAINER_TENSOR_TYPES_H
 #define TRAINER_TENSOR_TYPES_H
 
@@ -6,10 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define TR_MAX_DIMS 6
-/* Maximum number of inputs and outputs of one op. */
-#define TR_KERNEL_MAX_IN  8
-#define TR_KERNEL_MAX_OUT 8
 
 typedef enum {
     TR_F32,
@@ -38,13 +39,31 @@ typedef struct {
     int64_t dim[TR_MAX_DIMS];
 } tr_shape_t;
 
+/* TR_SHAPE(64, 10): a shape. &TR_SHAPE(64, 10): its address, valid as long as that of a compound
+ * literal in C, and to the end of the full expression in C++. */
+#ifdef __cplusplus
+extern "C++" {
+struct tr_shape_literal : tr_shape_t {
+    template <typename... Dims>
+    explicit tr_shape_literal(Dims... dims)
+        : tr_shape_t{static_cast<int>(sizeof...(dims)), {static_cast<int64_t>(dims)...}} {}
+    const tr_shape_t *operator&() const { return this; }
+};
+}
+#define TR_SHAPE(...) (tr_shape_literal(__VA_ARGS__))
+#else
 #define TR_SHAPE(...)                                                                              \
     ((tr_shape_t){.ndim = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),               \
                   .dim = {__VA_ARGS__}})
+#endif
 
 int64_t tr_shape_elems(const tr_shape_t *shape);
 bool tr_shape_equal(const tr_shape_t *a, const tr_shape_t *b);
 /* Writes "(64, 28, 28, 1)". Returns text. */
 char *tr_shape_format(const tr_shape_t *shape, char text[96]);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

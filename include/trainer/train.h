@@ -7,6 +7,10 @@
 #include "trainer/comm.h"
 #include "trainer/config.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct {
     const char *config_path; /* names the run folder if neither run.dir nor run.name is set */
     const char *version;     /* of the program, for the record */
@@ -26,5 +30,9 @@ void tr_train_catch_signals(void);
  * end the other ranks (tr_world_abort).
  */
 tr_status_t tr_train(const tr_config_t *config, tr_world_t *world, const tr_train_params_t *params);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

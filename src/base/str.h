@@ -15,7 +15,7 @@
  * A growing string; {0} is empty. `text` is NULL until the first append, then always terminated. A
  * failed allocation is kept in `status`, and later appends do nothing: check it once at the end.
  */
-typedef struct {
+typedef struct tr_str {
     char *text;
     size_t length, capacity;
     tr_status_t status;

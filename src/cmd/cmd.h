@@ -10,8 +10,8 @@
 #define TR_CMD_CMD_H
 
 #include "options.h"
-#include "trainer/comm.h"
-#include "trainer/config.h"
+#include "comm/comm.h"
+#include "config/config.h"
 #include "trainer/status.h"
 #include "base/str.h"
 

@@ -2,7 +2,7 @@
 #include "cmd.h"
 #include "weights/huggingface.h"
 #include "base/mem.h"
-#include "trainer/model.h"
+#include "model/model.h"
 #include "trainer/session.h"
 
 #include <limits.h>

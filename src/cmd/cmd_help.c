@@ -1,10 +1,10 @@
 /* Help. All of it is generated from the tables and registries, so that it is always current. */
 #include "cmd.h"
-#include "trainer/data.h"
+#include "data/data.h"
 #include "device/device.h"
 #include "base/mem.h"
-#include "trainer/model.h"
-#include "trainer/optim.h"
+#include "model/layer.h"
+#include "optim/optim.h"
 #include "trainer/session.h"
 
 #include <stdio.h>

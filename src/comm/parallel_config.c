@@ -1,5 +1,4 @@
-/* The keys of [parallel]. */
-#include "trainer/comm.h"
+#include "comm/comm.h"
 
 static const tr_config_field_t fields[] = {
     TR_FIELD_ENUM(tr_parallel_settings_t, engine, "auto", "auto|nccl|thread|poll",

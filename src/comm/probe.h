@@ -6,7 +6,7 @@
 #define TR_COMM_PROBE_H
 
 #include "device/collectives.h"
-#include "trainer/comm.h"
+#include "comm/comm.h"
 
 typedef struct tr_probe tr_probe_t;
 

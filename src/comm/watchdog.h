@@ -17,7 +17,7 @@
 #ifndef TR_COMM_WATCHDOG_H
 #define TR_COMM_WATCHDOG_H
 
-#include "trainer/comm.h"
+#include "comm/comm.h"
 
 typedef enum {
     TR_PHASE_START,

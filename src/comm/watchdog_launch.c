@@ -1,8 +1,8 @@
 /* Ends a job whose ranks do not all reach MPI, and names the ranks that are missing. */
 #include "watchdog_launch.h"
 #include "base/clock.h"
-#include "trainer/comm.h"
-#include "trainer/config.h"
+#include "comm/comm.h"
+#include "config/config.h"
 #include "trainer/log.h"
 #include "base/mem.h"
 #include "base/str.h"

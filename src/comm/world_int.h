@@ -3,7 +3,7 @@
 #define TR_COMM_WORLD_INT_H
 
 #include "heartbeat.h"
-#include "trainer/comm.h"
+#include "comm/comm.h"
 #include <mpi.h>
 #include <sched.h>
 

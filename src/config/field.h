@@ -5,7 +5,7 @@
 #ifndef TR_CONFIG_FIELD_H
 #define TR_CONFIG_FIELD_H
 
-#include "trainer/config.h"
+#include "config/config.h"
 
 /*
  * Parses `text`, checks its range, and writes the value to the member of `settings` (NULL: only

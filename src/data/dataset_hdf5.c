@@ -10,8 +10,9 @@
 typedef struct {
     tr_dataset_t base;
     h5_parts_t parts;
-    h5_direct_t *direct;                    /* NULL: reads use the page cache */
-    int32_t *label;                         /* [samples]; NULL: y holds numbers */
+    h5_direct_t *direct; /* NULL: reads use the page cache */
+    int32_t *label;      /* [samples]; NULL: y holds numbers */
+    h5_label_notes_t notes;
     bool channels_first;                    /* in the file */
     bool converted;                         /* x of some part is converted during the read */
     int64_t channels, points, rows_at_once; /* rows that are converted together */
@@ -238,7 +239,8 @@ static tr_status_t describe_y(hdf5_t *self, const tr_data_settings_t *settings) 
         settings->classes >= 0 ? settings->classes : tr_h5_attribute_classes(self->parts.data);
     tr_h5_unlock();
     h5_scratch_t *scratch = tr_h5_pool_take(self->pool, y, 0);
-    tr_status_t status = tr_h5_labels(&self->parts, classes, scratch, &self->label, info);
+    tr_status_t status =
+        tr_h5_labels(&self->parts, classes, scratch, &self->label, &self->notes, info);
     tr_h5_pool_give(self->pool, scratch);
     TR_TRY(status);
     snprintf(field->name, sizeof field->name, "y");

@@ -17,6 +17,7 @@ typedef struct {
         plain_numbers; /* must: data.classes requires classes; plain_numbers: y holds no classes */
     char *raw;
     double *row;
+    h5_label_notes_t *notes;
     tr_dataset_info_t *info;
 } scan_t;
 
@@ -97,13 +98,14 @@ static void doubt(scan_t *s, const h5_part_t *part, int64_t first, int64_t at, i
     say_row(s, s->row + at * s->values, found);
     const char *path = part->y.file->path, *name = part->names.y;
     snprintf(
-        s->info->label_doubt, sizeof s->info->label_doubt,
+        s->notes->doubt, sizeof s->notes->doubt,
         "%.*s:/%.*s: %lld of the first %lld samples are labels (%s), but sample %lld %s: all "
         "are read as regression targets. If they are classes, correct this sample "
         "(data.classes = %lld rejects such samples); if they are numbers, set data.classes = 0",
         (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50), name, (long long)labels,
         (long long)(labels + others), s->values > 1 ? "one-hot vectors" : "integers from 0",
         (long long)(first + at), found, (long long)classes);
+    s->info->label_doubt = s->notes->doubt;
 }
 
 static tr_status_t scan_part(scan_t *s, const h5_part_t *part, h5_scratch_t *scratch) {
@@ -143,25 +145,27 @@ static void note_labels(const scan_t *s, tr_dataset_info_t *info) {
     if (!s->largest_part || s->largest != info->classes - 1) return;
     const char *path = s->largest_part->y.file->path, *name = s->largest_part->names.y;
     if (s->smallest == 1)
-        snprintf(info->label_note, sizeof info->label_note,
+        snprintf(s->notes->note, sizeof s->notes->note,
                  "the labels of %.*s:/%.*s run from 1 to %lld: subtract 1 when you create the file",
                  (int)tr_utf8_bytes(path, 70), path, (int)tr_utf8_bytes(name, 50), name,
                  (long long)s->largest);
     else
-        snprintf(info->label_note, sizeof info->label_note,
+        snprintf(s->notes->note, sizeof s->notes->note,
                  "the largest label, %lld, belongs to sample %lld of %.*s:/%.*s: correct it if it "
                  "is wrong",
                  (long long)s->largest, (long long)s->largest_row, (int)tr_utf8_bytes(path, 70),
                  path, (int)tr_utf8_bytes(name, 50), name);
+    info->label_note = s->notes->note;
 }
 
 tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch,
-                         int32_t **out, tr_dataset_info_t *info) {
+                         int32_t **out, h5_label_notes_t *notes, tr_dataset_info_t *info) {
     scan_t s = {.values = parts->data[0].y.row_elems,
                 .classes_given = classes,
                 .must = classes > 0,
                 .smallest = INT64_MAX,
                 .largest = -1,
+                .notes = notes,
                 .info = info};
     *out = NULL;
     info->classes = 0;

@@ -146,11 +146,16 @@ tr_status_t tr_h5_names(const h5_part_t *part, int list, tr_names_t *out);
 
 /* -- hdf5_labels.c ----------------------------------------------------------------------------- */
 
+/* The sentences of info->label_doubt and info->label_note. */
+typedef struct {
+    char doubt[640], note[256];
+} h5_label_notes_t;
 /* Reads the labels of all parts as class indices to *out (owned by the caller), or sets it to NULL
- * if y holds regression targets. `classes`: data.classes. Sets info->classes, info->label_note, and
- * info->label_doubt if only a few values are not labels. Call it without the lock. */
+ * if y holds regression targets. `classes`: data.classes. Sets info->classes and, if only a few
+ * values are not labels or the labels are suspicious, sentences in *notes that info points to. Call
+ * it without the lock. */
 tr_status_t tr_h5_labels(const h5_parts_t *parts, int64_t classes, h5_scratch_t *scratch,
-                         int32_t **out, tr_dataset_info_t *info);
+                         int32_t **out, h5_label_notes_t *notes, tr_dataset_info_t *info);
 
 /* -- hdf5_cost.c ------------------------------------------------------------------------------- */
 

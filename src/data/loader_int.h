@@ -14,6 +14,7 @@
 #define TR_DATA_LOADER_INT_H
 
 #include "device/device.h"
+#include "loader.h"
 #include "shared.h"
 #include <pthread.h>
 

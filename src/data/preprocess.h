@@ -7,7 +7,7 @@
 #ifndef TR_DATA_PREPROCESS_H
 #define TR_DATA_PREPROCESS_H
 
-#include "trainer/data.h"
+#include "data/data.h"
 #include "trainer/graph.h"
 
 struct json_t; /* jansson */

@@ -53,7 +53,7 @@ static tr_status_t open_whole(const tr_data_settings_t *settings, tr_split_t spl
 }
 
 static void warn_of_labels(const tr_dataset_t *dataset) {
-    if (*dataset->info.label_doubt) TR_WARN("%s", dataset->info.label_doubt);
+    if (dataset->info.label_doubt) TR_WARN("%s", dataset->info.label_doubt);
 }
 
 static tr_status_t open_split(const tr_data_settings_t *settings, tr_split_t split,

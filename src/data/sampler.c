@@ -6,6 +6,7 @@
  * "Ciphers with arbitrary finite domains", CT-RSA 2002). Any block of any epoch is found without a
  * table.
  */
+#include "sampler.h"
 #include "shared.h"
 #include "base/mem.h"
 #include "base/rng.h"

@@ -1,5 +1,5 @@
 /* The keys of section [data]. */
-#include "trainer/data.h"
+#include "data/data.h"
 
 typedef tr_data_settings_t S;
 

@@ -3,7 +3,7 @@
 #define TR_DATA_SHARED_H
 
 #include "base/int_math.h"
-#include "trainer/data.h"
+#include "data/data.h"
 #include "base/str.h"
 #include <math.h>
 

@@ -2,6 +2,7 @@
  * they are read, and their values. */
 #include "data/hdf5_source.h"
 #include "data/preprocess.h"
+#include "data/sampler.h"
 #include "datatools.h"
 #include "text/tokenizer.h"
 #include "base/stats.h"
@@ -302,7 +303,7 @@ static tr_status_t report_samples(report_t *r, const report_split_t *s) {
         tr_str_printf(r->out, "  targets    /%s%s%s, %s\n", s->part->names.y, y_path ? " of " : "",
                       y_path ? y_path : "", tr_shape_format(&info->field[1].shape, shape));
         TR_TRY(report_values(r, s, 1, ""));
-        if (*info->label_doubt) report_warn(r, "%s", info->label_doubt);
+        if (info->label_doubt) report_warn(r, "%s", info->label_doubt);
     } else if (tr_h5_labels_are_text(&s->part->names, text)) {
         tr_str_printf(r->out, "  labels     none: %s\n", text);
     } else {

@@ -4,7 +4,7 @@
 #define TR_DATATOOLS_DATATOOLS_H
 
 #include "h5/writer.h"
-#include "trainer/data.h"
+#include "data/data.h"
 
 /* -- importing --------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
 #include "import_int.h"
 #include "text_source.h"
 #include "token_file.h"
-#include "trainer/data.h"
+#include "data/data.h"
 #include <string.h>
 
 typedef struct {

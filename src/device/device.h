@@ -15,10 +15,9 @@
 #define TR_DEVICE_DEVICE_H
 
 #include "device/kernels.h"
-#include "trainer/status.h"
+#include "trainer/device.h"
 #include "trainer/tensor_types.h"
 
-typedef struct tr_device tr_device_t;
 typedef struct tr_stream tr_stream_t; /* opaque */
 typedef struct tr_event tr_event_t;
 typedef struct tr_executable tr_executable_t;                 /* captured work */
@@ -206,27 +205,6 @@ struct tr_device {
 /* -- backends: kinds of devices ---------------------------------------------------------------- */
 
 typedef struct {
-    /* CPU threads, if OpenMP allows as many; 0: the number of cores of this process */
-    int threads;
-    int index;     /* index of the device, from 0; the caller resolves the local rank */
-    uint64_t seed; /* strict: seed of its random orders */
-    bool direct;   /* convolutions by direct sums only */
-    bool tf32;     /* GPUs: products of f32 use TF32. Other devices ignore it. */
-    /* GPUs: fraction of the memory free after opening that may be planned for; 0: 0.95 */
-    double memory_share;
-    bool sync; /* GPUs: wait after every kernel, so that an error names its kernel */
-    bool nvtx; /* GPUs: name the ops for NVIDIA's profilers */
-    bool tune; /* GPUs: `prepare` chooses algorithms by time */
-    /* GPUs: a model ("h200") that need not be in this machine. The device prepares kernels as that
-     * GPU would, so that a graph can be planned; it has no memory and runs nothing. NULL: a GPU of
-     * this machine. */
-    const char *model;
-    bool conv_stats; /* GPUs: as tr_device.conv_stats */
-    /* GPUs: the folder that keeps choices: compiled plans, timed algorithms; NULL: none */
-    const char *plan_folder;
-} tr_device_params_t;
-
-typedef struct {
     const char *name; /* as in `device = NAME` */
     const char *help;
     /* optional: why the backend cannot be used ("no CUDA driver"); NULL if it can */
@@ -243,11 +221,8 @@ const tr_backend_t *const *tr_backend_list(size_t *out_count);
 /* Finds a backend by name; "auto" is the best available one. TR_ERR_CONFIG lists the backends, or
  * says why this one cannot be used. */
 tr_status_t tr_backend_find(const char *name, const tr_backend_t **out);
-/* Finds a backend and opens a device; with params->model always cuda. params NULL: defaults. */
-tr_status_t tr_device_open(const char *name, const tr_device_params_t *params, tr_device_t **out);
 /* TR_ERR_INTERNAL with the names of required kernels that `ops` lacks. */
 tr_status_t tr_device_check_kernels(const tr_device_ops_t *ops);
 bool tr_device_has(const tr_device_t *device, tr_kernel_id_t kernel);
-void tr_device_close(tr_device_t **device);
 
 #endif

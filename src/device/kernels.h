@@ -34,6 +34,9 @@ typedef enum {
     TR_K_NONE = -1
 } tr_kernel_id_t;
 
+/* Maximum number of inputs and outputs of one op. */
+#define TR_KERNEL_MAX_IN  8
+#define TR_KERNEL_MAX_OUT 8
 /* The alignment of pointers that kernels get, in bytes. */
 #define TR_KERNEL_ALIGN 64
 

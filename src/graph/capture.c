@@ -139,6 +139,9 @@ static bool is_ready(const tr_replay_t *r) {
 }
 
 tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collectives) {
+    if (!g->allocated || program < 0 || (size_t)program >= g->programs.count)
+        return TR_FAIL(TR_ERR_INTERNAL, "program %d of %zu runs in a graph %s memory", program,
+                       g->programs.count, g->allocated ? "with" : "without");
     tr_program_t *p = g->programs.data[program];
     tr_ticket_t last = 0;
     TR_TRY(tr_copies_refresh(g));
@@ -146,6 +149,10 @@ tr_status_t tr_program_run(tr_graph_t *g, int program, tr_collectives_t *collect
     if (is_ready(r)) return run_stretches(g, p, collectives);
     if (r) r->runs++;
     return tr_exec_enqueue(g, p, 0, p->nodes.count, collectives, &last);
+}
+
+tr_status_t tr_graph_run(tr_graph_t *g, int program) {
+    return tr_program_run(g, program, NULL);
 }
 
 tr_status_t tr_program_run_both(tr_graph_t *g, int program, int next,

@@ -132,8 +132,15 @@ tr_status_t tr_graph_zero_reduced(tr_graph_t *g) {
     return zero_from(g, 0);
 }
 
+static tr_status_t check_memory(const tr_tensor_info_t *info) {
+    if (info->data) return TR_OK;
+    return TR_FAIL(TR_ERR_INTERNAL, "tensor '%s' is accessed before the graph has memory",
+                   info->name);
+}
+
 tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host) {
     const tr_tensor_info_t *info = tr_tensor_info(g, t);
+    TR_TRY(check_memory(info));
     TR_TRY(
         g->device->ops->copy(g->device, g->stream, host, info->data, info->bytes, TR_COPY_TO_HOST));
     return tr_graph_sync(g);
@@ -141,6 +148,7 @@ tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host) {
 
 tr_status_t tr_tensor_write(tr_graph_t *g, tr_tensor_t t, const void *host) {
     const tr_tensor_info_t *info = tr_tensor_info(g, t);
+    TR_TRY(check_memory(info));
     if (tr_rec_base(g, t)->info.role == TR_ROLE_PARAM) g->copies_are_old = true;
     TR_TRY(g->device->ops->copy(g->device, g->stream, info->data, host, info->bytes,
                                 TR_COPY_TO_DEVICE));

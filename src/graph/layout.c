@@ -67,6 +67,18 @@ tr_status_t tr_layout_fix(tr_graph_t *g) {
     return TR_OK;
 }
 
+tr_tensor_t tr_gradient(const tr_graph_t *g, tr_tensor_t param) {
+    const int64_t at = tr_tensor_info(g, param)->block_elems;
+    if (!tr_is_param(g, param) || at < 0 || at >= g->layout.trainable_elems) return TR_NONE;
+    for (size_t i = 1; i < g->tensors.count; i++) {
+        const tr_tensor_t t = {(int32_t)i};
+        const tr_tensor_info_t *info = tr_tensor_info(g, t);
+        if (info->role == TR_ROLE_REDUCED && info->block_elems == at && t.id != g->reduced_block.id)
+            return t;
+    }
+    return TR_NONE;
+}
+
 tr_layout_t tr_graph_layout(const tr_graph_t *g) {
     return g->layout;
 }

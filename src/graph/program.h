@@ -104,6 +104,30 @@ bool tr_graph_has_kernel(const tr_graph_t *g, tr_kernel_id_t kernel);
 tr_status_t tr_program_add_allreduce(tr_graph_t *g, int program, size_t first_bytes,
                                      size_t bucket_bytes, bool overlap);
 
+/* -- tensors ------------------------------------------------------------------------------------ */
+
+/* The step block (tr_step_t) and its result (tr_step_result_t), as u8 tensors. */
+tr_tensor_t tr_graph_step(const tr_graph_t *g);
+tr_tensor_t tr_graph_result(const tr_graph_t *g);
+/* A CONST of `bytes` u8 values with any content, for the tables of an update. */
+tr_status_t tr_const_bytes(tr_graph_t *g, const char *name, const void *values, size_t bytes,
+                           tr_tensor_t *out);
+/* A declared tensor, not the block. */
+bool tr_is_param(const tr_graph_t *g, tr_tensor_t t);
+bool tr_is_model_state(const tr_graph_t *g, tr_tensor_t t);
+/* The block of the model states declared before the blocks were laid out; TR_NONE if there are
+ * none. */
+tr_status_t tr_model_state_block(tr_graph_t *g, tr_tensor_t *out);
+
+/* Maximal ranges of trainable parameters with equal decay and lr_factor, in block order. */
+typedef struct {
+    int64_t first, count;
+    bool decay;
+    float lr_factor;
+} tr_param_group_t;
+tr_status_t tr_graph_param_groups(const tr_graph_t *g, tr_param_group_t **out /* tr_free */,
+                                  size_t *out_count);
+
 /* -- looking ----------------------------------------------------------------------------------- */
 
 int tr_graph_program_count(const tr_graph_t *g);
@@ -126,10 +150,6 @@ typedef struct {
     size_t total;
 } tr_memory_plan_t;
 
-/* Prepares every kernel, plans lifetimes and offsets. TR_ERR_MEMORY with the table of what takes
- * how much, and what to change, where the total exceeds limit_bytes (0: no limit). Allocates no
- * device memory. */
-tr_status_t tr_graph_plan(tr_graph_t *g, size_t limit_bytes);
 tr_memory_plan_t tr_graph_memory(const tr_graph_t *g);
 /* How the device computes an op, in a few words, "" where it does not say; and its scratch memory.
  * After tr_graph_plan. */
@@ -142,10 +162,7 @@ typedef struct {
     size_t forward, backward, scratch;
 } tr_live_t;
 tr_live_t tr_program_live(const tr_graph_t *g, int program, int op);
-tr_status_t tr_graph_allocate(tr_graph_t *g);
-/* Fills parameters, states and constants: a function of seed and name, not of layout. */
-tr_status_t tr_graph_init_params(tr_graph_t *g, uint64_t seed);
-/* The same without the parameters, which the caller writes. */
+/* As tr_graph_init_params without the parameters, which the caller writes. */
 tr_status_t tr_graph_init_states(tr_graph_t *g);
 
 /* Zeroes the reduced block, for programs that add to all of it. */
@@ -161,10 +178,6 @@ void tr_graph_use_inputs(tr_graph_t *g, int set);
 /* The tensor's device memory is `data` from the next run on (an INPUT of a graph with one
  * input set; at least its bytes, aligned to 64). NULL: its own. */
 tr_status_t tr_input_bind(tr_graph_t *g, tr_tensor_t input, void *data);
-/* Copies between host and any allocated tensor; waits for the compute stream. */
-tr_status_t tr_tensor_read(tr_graph_t *g, tr_tensor_t t, void *host);
-tr_status_t tr_tensor_write(tr_graph_t *g, tr_tensor_t t, const void *host);
-
 /*
  * Enqueues the program on the compute stream. collectives may be NULL: COLLECTIVE and WAIT then do
  * nothing. Collective where it is not.

@@ -6,7 +6,7 @@
 #ifndef TR_INFER_SCORE_H
 #define TR_INFER_SCORE_H
 
-#include "trainer/comm.h"
+#include "comm/comm.h"
 
 /* -- classes ----------------------------------------------------------------------------------- */
 

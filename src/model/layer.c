@@ -161,6 +161,19 @@ tr_status_t tr_layers_build(const tr_layer_context_t *context, const tr_layer_sp
     return TR_OK;
 }
 
+tr_status_t tr_layers_append(tr_graph_t *g, const tr_config_t *config,
+                             const tr_model_batch_t *batch, const char *text, tr_tensor_t x,
+                             tr_tensor_t *out) {
+    tr_layer_spec_t *specs;
+    int count;
+    TR_TRY(tr_layers_parse(text, &specs, &count));
+    const tr_layer_context_t context = {
+        .g = g, .batch = batch, .freeze = tr_config_get(config, "model.freeze")};
+    const tr_status_t status = tr_layers_build(&context, specs, count, x, out);
+    tr_layers_free(&specs, count);
+    return status;
+}
+
 bool tr_layer_is_plain_relu(const tr_layer_spec_t *next) {
     return next != NULL && tr_layer_find(next->name) == &tr_layer_relu && next->word_count == 0;
 }

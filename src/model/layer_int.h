@@ -2,7 +2,7 @@
 #ifndef TR_MODEL_LAYER_INT_H
 #define TR_MODEL_LAYER_INT_H
 
-#include "trainer/model.h"
+#include "model/layer.h"
 #include "trainer/ops.h"
 
 #define LAYER(symbol) extern const tr_layer_t tr_layer_##symbol;

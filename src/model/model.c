@@ -1,5 +1,5 @@
 /* The registry of models, and the common part of building one. */
-#include "trainer/model.h"
+#include "model/model.h"
 #include "base/registry.h"
 #include "base/mem.h"
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * those of Hugging Face's GPT2LMHeadModel, so weights are compatible. The weight of the head is
  * tied to the token embedding. */
 #include "base/mem.h"
-#include "trainer/model.h"
+#include "model/model.h"
 #include "trainer/ops.h"
 
 #include <math.h>

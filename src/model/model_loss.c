@@ -1,5 +1,5 @@
 /* Loss and metrics of a model's output. */
-#include "trainer/model.h"
+#include "model/model.h"
 #include "base/mem.h"
 #include "trainer/ops.h"
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #define TR_OPTIM_OPTIM_INT_H
 
 #include "trainer/ops.h"
-#include "trainer/optim.h"
+#include "optim/optim.h"
 #include "base/mem.h"
 
 #define OPTIMIZER(symbol) extern const tr_optimizer_t tr_optimizer_##symbol;

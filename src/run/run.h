@@ -5,7 +5,7 @@
 #ifndef TR_RUN_RUN_H
 #define TR_RUN_RUN_H
 
-#include "trainer/config.h"
+#include "config/config.h"
 #include "trainer/status.h"
 #include <jansson.h>
 
@@ -59,8 +59,8 @@ typedef struct {
     double loss, accuracy; /* accuracy NaN if there is none */
     double lr, samples_per_sec;
     double tokens_per_sec; /* of a language model, which also has a perplexity; 0: other models */
-    double tflops;                   /* achieved, 10^12 FLOP/s; 0: not shown */
-    double mfu;                      /* share of the peak FLOP/s; NaN or 0: unknown */
+    double tflops;         /* achieved, 10^12 FLOP/s; 0: not shown */
+    double mfu;            /* share of the peak FLOP/s; NaN or 0: unknown */
     double data_stall, comm_exposed; /* fractions */
     double eta_sec;
     const char *phase; /* "train", "valid", "test" */

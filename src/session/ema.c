@@ -1,6 +1,6 @@
 /* Evaluation with the moving average of the weights. */
 #include "ema.h"
-#include "trainer/optim.h"
+#include "optim/optim.h"
 
 #define ASIDE "ema.trained" /* the trained weights during an evaluation */
 

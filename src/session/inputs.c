@@ -2,7 +2,7 @@
 #include "inputs.h"
 #include "trainer/log.h"
 #include "base/mem.h"
-#include "trainer/model.h"
+#include "model/layer.h"
 
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #define TR_SESSION_PRECISION_H
 
 #include "device/device.h"
-#include "trainer/comm.h"
+#include "comm/comm.h"
 
 /* In the order of the key's values. AUTO (0) also means unknown. */
 typedef enum {

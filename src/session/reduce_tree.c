@@ -1,6 +1,6 @@
 /* The fixed binary tree of slots that makes sums the same on any number of ranks. */
 #include "reduce_tree.h"
-#include "trainer/data.h"
+#include "data/sampler.h"
 #include "base/mem.h"
 #include "trainer/ops.h"
 

@@ -6,12 +6,12 @@
 #define TR_SESSION_SESSION_H
 
 #include "data/preprocess.h"
-#include "trainer/comm.h"
-#include "trainer/config.h"
-#include "trainer/data.h"
+#include "comm/comm.h"
+#include "config/config.h"
+#include "data/loader.h"
 #include "graph/program.h"
-#include "trainer/model.h"
-#include "trainer/optim.h"
+#include "model/model.h"
+#include "optim/optim.h"
 #include "precision.h"
 
 typedef struct {

@@ -1,7 +1,7 @@
 /* Periods in steps or seconds. */
 #include "interval.h"
 #include "base/clock.h"
-#include "trainer/optim.h"
+#include "optim/optim.h"
 
 #include <ctype.h>
 #include <math.h>

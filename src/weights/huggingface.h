@@ -7,7 +7,7 @@
 #define TR_WEIGHTS_HUGGINGFACE_H
 
 #include "checkpoint/checkpoint.h"
-#include "trainer/config.h"
+#include "config/config.h"
 
 /* Whether `path` is a folder with config.json and weights, but not a checkpoint of trainer. */
 bool tr_hf_is_folder(const char *path);

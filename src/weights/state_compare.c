@@ -1,7 +1,7 @@
 /* Compares a configuration with that of a checkpoint. */
 #include "config/field.h"
 #include "state.h"
-#include "trainer/model.h"
+#include "model/layer.h"
 #include "trainer/session.h"
 
 #include <stdio.h>

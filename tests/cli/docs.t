@@ -108,7 +108,7 @@ ok $? "the fields of metrics.jsonl and summary.json are those of the README"
 
 # The examples of CONTRIBUTING.md compile.
 code() { awk -v name="$1" '$0 == "<!-- file: " name " -->" { marked = 1; next } marked && /^```c$/ { inside = 1; marked = 0; next } /^```/ { inside = 0 } inside' "$root/CONTRIBUTING.md"; }
-compile() { cc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Wno-unused-parameter -Werror -fsyntax-only -I"$root/include" -I"$root/src/$1" -include "$2" -x c - >out 2>&1; }
+compile() { cc -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Wno-unused-parameter -Werror -fsyntax-only -I"$root/include" -I"$root/src" -I"$root/src/$1" -include "$2" -x c - >out 2>&1; }
 if command -v cc >/dev/null; then
     { echo 'extern const tr_layer_t tr_layer_mlp;'; code src/model/layer_mlp.c; } >layer.c
     { echo 'extern const tr_optimizer_t tr_optimizer_heavyball;'; code src/optim/optim_heavyball.c; } >optimizer.c

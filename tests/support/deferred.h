@@ -6,7 +6,7 @@
 #define TRAINER_TEST_DEFERRED_H
 
 #include "device/collectives.h"
-#include "trainer/comm.h"
+#include "comm/comm.h"
 
 /* Sums of f32 over all ranks of `world`, correctly rounded; of the other entries only close. Both
  * are borrowed. Nobody else makes MPI calls while the device works. */

@@ -7,7 +7,7 @@
 #include "device/device.h"
 #include "graph/program.h"
 #include "base/mem.h"
-#include "trainer/model.h"
+#include "model/model.h"
 #include "trainer/ops.h"
 
 #include <stdio.h>

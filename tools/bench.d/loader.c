@@ -16,8 +16,8 @@
  */
 #include "device/device.h"
 #include "base/clock.h"
-#include "trainer/config.h"
-#include "trainer/data.h"
+#include "config/config.h"
+#include "data/loader.h"
 #include "base/mem.h"
 
 #include <fcntl.h>

@@ -6,8 +6,8 @@
  * Writes for each of the COUNT windows, and then for each window of data.valid in the order of the
  * file, the inputs and the labels: 2 x CONTEXT numbers of 32 bits.
  */
-#include "trainer/config.h"
-#include "trainer/data.h"
+#include "config/config.h"
+#include "data/sampler.h"
 #include "base/mem.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
  * counts as a finding only what has its innermost frame, but for libc's and the sanitizer's, in
  * src/.
  */
-#include "trainer/data.h"
+#include "data/data.h"
 #include "datatools/datatools.h"
 #include "base/mem.h"
 

@@ -10,7 +10,7 @@
  * src/base/[a-z]*.c src/config/[a-z]*.c -lm -lpthread -o fuzz_ini
  *   ./fuzz_ini -max_total_time=60 -max_len=4096 -dict=tools/fuzz/ini.dict [CORPUS]
  */
-#include "trainer/config.h"
+#include "config/config.h"
 #include "base/mem.h"
 
 #include <math.h>

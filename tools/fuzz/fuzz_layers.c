@@ -2,7 +2,7 @@
  * and
  * nothing leaks. */
 #include "base/mem.h"
-#include "trainer/model.h"
+#include "model/layer.h"
 
 #include <stdlib.h>
 #include <string.h>

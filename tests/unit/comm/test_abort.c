@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "device/collectives.h"
-#include "trainer/comm.h"
+#include "comm/comm.h"
 
 static char self[4096];
 

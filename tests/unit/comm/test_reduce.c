@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "device/collectives.h"
-#include "trainer/comm.h"
+#include "comm/comm.h"
 #include "base/mem.h"
 
 static tr_world_t *world;

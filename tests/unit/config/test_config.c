@@ -6,7 +6,7 @@
 #include <cmocka.h>
 
 #include "../../support/names.h"
-#include "trainer/config.h"
+#include "config/config.h"
 #include "base/mem.h"
 
 #include <stdio.h>

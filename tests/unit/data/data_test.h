@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include "../../support/names.h"
 #include "device/device.h"
-#include "trainer/data.h"
+#include "data/loader.h"
 
 #define assert_ok(expr)                                                                            \
     do {                                                                                           \

@@ -1468,12 +1468,12 @@ static void check_doubt(int ndim, const hsize_t *dim, const float *y, const char
     if (*names)
         assert_names(set->info.label_doubt, names);
     else
-        assert_string_equal(set->info.label_doubt, "");
+        assert_null(set->info.label_doubt);
     tr_dataset_close(&set);
     tr_data_settings_t settings = test_settings();
     settings.classes = 0; /* no doubt is left */
     set = open_with(settings, TR_SPLIT_TRAIN);
-    assert_string_equal(set->info.label_doubt, "");
+    assert_null(set->info.label_doubt);
     tr_dataset_close(&set);
     unlink(path);
 }

@@ -5,7 +5,7 @@
 
 #include "../../support/names.h"
 #include "graph/program.h"
-#include "trainer/model.h"
+#include "model/model.h"
 #include "trainer/ops.h"
 
 typedef struct {

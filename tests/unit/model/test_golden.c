@@ -13,7 +13,7 @@
 #include "model_fixture.h"
 #include "checkpoint/checkpoint.h"
 #include "base/mem.h"
-#include "trainer/optim.h"
+#include "optim/optim.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -7,7 +7,7 @@
 
 #include "../../support/names.h"
 #include "base/mem.h"
-#include "trainer/model.h"
+#include "model/layer.h"
 
 #include <string.h>
 

@@ -13,7 +13,7 @@
 #include "graph/program.h"
 #include "base/mem.h"
 #include "trainer/ops.h"
-#include "trainer/optim.h"
+#include "optim/optim.h"
 
 #include <math.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 
 #include "../../support/names.h"
 #include "base/mem.h"
-#include "trainer/optim.h"
+#include "optim/optim.h"
 
 #include <math.h>
 #include <string.h>

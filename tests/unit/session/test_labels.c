@@ -3,8 +3,8 @@
 //TEST timeout=120
 //TEST np=2 timeout=120
 #include "../../support/names.h"
-#include "trainer/comm.h"
-#include "trainer/data.h"
+#include "comm/comm.h"
+#include "data/data.h"
 #include "trainer/log.h"
 #include "base/mem.h"
 #include "trainer/session.h"

@@ -1,7 +1,7 @@
 /* Whole runs in one process: a step allocates nothing, and a run leaves nothing behind. */
 //TEST timeout=120
 //TEST np=2 timeout=120
-#include "trainer/comm.h"
+#include "comm/comm.h"
 #include "trainer/log.h"
 #include "base/mem.h"
 #include "weights/state.h"

@@ -1,0 +1,20 @@
+/* The configuration as text, for the library and the program. */
+#ifndef TR_CONFIG_CONFIG_H
+#define TR_CONFIG_CONFIG_H
+
+#include "base/mem.h"
+#include "base/str.h"
+#include "trainer/config.h"
+
+/* The resolved configuration as ini text with every key. Loading it gives the same configuration.
+ * */
+tr_status_t tr_config_serialize(const tr_config_t *config, tr_str_t *out);
+
+/*
+ * Appends the help of all keys (key NULL), of a section, or of one key ("data.batch_size").
+ * TR_ERR_USAGE with the nearest name for an unknown key.
+ */
+tr_status_t tr_config_help(const tr_config_table_t *const *tables, size_t count, const char *key,
+                           tr_str_t *out);
+
+#endif

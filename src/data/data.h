@@ -1,0 +1,77 @@
+/*
+ * Data sets for the program: keys, opening, names, statistics.
+ *
+ * HDF5 is called for metadata and unusual layouts, by one thread at a time (a lock in the module).
+ * Plain data is read with pread.
+ */
+#ifndef TR_DATA_DATA_H
+#define TR_DATA_DATA_H
+
+#include "base/stats.h"
+#include "config/config.h"
+#include "trainer/data.h"
+
+extern const tr_config_table_t tr_data_config;
+
+/* "class_names" or "feature_names": the name of the attribute and of the key in state.json. */
+const char *tr_names_key(int list);
+void tr_names_free(tr_names_t *names);
+/* TR_ERR_DATA if an index has different names. A shorter or missing list is not a difference. */
+tr_status_t tr_names_check(int list, const tr_names_t *expected, const tr_names_t *found);
+/* [classes], or NULL unless all classes have names. Valid as long as the data set. */
+const char *const *tr_class_names(const tr_dataset_info_t *info);
+const char *tr_split_name(tr_split_t split); /* "train", ...; the key is "data.train" */
+
+/* Registered data sets; NULL after the last. */
+const tr_dataset_ops_t *tr_dataset_at(size_t index);
+/* Converts any type but bf16 to TR_F32 or TR_F64. in and out must not overlap. */
+void tr_convert(tr_dtype_t from, const void *in, int64_t elems, tr_dtype_t to, void *out);
+/* Adds `count` values, whole rows of `width`, to stats[width], computed in doubles. */
+void tr_stats_add_values(tr_stats_t *stats, int64_t width, tr_dtype_t dtype, const void *values,
+                         int64_t count);
+/*
+ * Adds `pieces` segments of up to `rows` samples of a field, spread evenly over the data set, to
+ * stats[width]. Uses the stored values, before rounding to 32-bit floats. Adds the read time to
+ * *read_sec unless that is NULL.
+ */
+tr_status_t tr_dataset_stats(tr_dataset_t *dataset, int field, int64_t pieces, int64_t rows,
+                             int64_t width, tr_stats_t *stats, double *read_sec);
+/* Statistics of a field per channel (last dimension). */
+typedef struct {
+    int64_t channels, samples; /* samples: number read */
+    tr_stats_t *of;            /* [channels]; tr_free */
+    double read_sec;
+} tr_sample_stats_t;
+/*
+ * Reads at most `bytes` of the field (at least one sample) in up to `pieces` segments spread evenly
+ * over the data set. Stops early after `most_sec` (INFINITY: no limit). Not collective. The caller
+ * frees `out->of`, also after an error.
+ */
+tr_status_t tr_dataset_sample(tr_dataset_t *dataset, int field, int64_t bytes, int64_t pieces,
+                              double most_sec, tr_sample_stats_t *out);
+/* The index of field `name`; -1 if there is none. */
+int tr_field_find(const tr_dataset_info_t *info, const char *name);
+/* The last dimension of a field; 1 for a scalar. */
+int64_t tr_field_channels(const tr_field_t *field);
+/*
+ * Writes "taken as images of 28 x 28 with one channel; ..." and how to override this, for data with
+ * is_image_guessed. Returns `text`.
+ */
+const char *tr_image_guess_text(const tr_shape_t *shape, char text[256]);
+/*
+ * Whether rounding to 32-bit floats loses most of the information in one of `count` columns of the
+ * inputs or regression targets. If so, writes the finding and the remedy to `text`.
+ */
+bool tr_is_rounded_away(const tr_stats_t *stats, int64_t count, bool are_targets, char text[640]);
+/*
+ * Opens a data set and reads its metadata. Returns TR_OK with *out NULL if the split is not set.
+ * Not collective: every rank opens it.
+ */
+tr_status_t tr_dataset_open(const tr_data_settings_t *settings, tr_split_t split,
+                            tr_dataset_t **out);
+/* As tr_dataset_open, but without labels or targets: the data need not have any. */
+tr_status_t tr_dataset_open_inputs(const tr_data_settings_t *settings, tr_split_t split,
+                                   tr_dataset_t **out);
+void tr_dataset_close(tr_dataset_t **dataset);
+
+#endif
