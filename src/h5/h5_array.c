@@ -11,7 +11,7 @@
 
 /* -- type -------------------------------------------------------------------------------------- */
 
-static bool integer_type(hid_t type, H5T_class_t class, tr_dtype_t *out) {
+static bool type_is_integer(hid_t type, H5T_class_t class, tr_dtype_t *out) {
     static const tr_dtype_t types[2][4] = {{TR_U8, TR_U16, TR_U32, TR_U64},
                                            {TR_I8, TR_I16, TR_I32, TR_I64}};
     size_t bytes = H5Tget_size(type);
@@ -22,7 +22,7 @@ static bool integer_type(hid_t type, H5T_class_t class, tr_dtype_t *out) {
     return true;
 }
 
-static bool float_type(hid_t type, tr_dtype_t *out) {
+static bool type_is_float(hid_t type, tr_dtype_t *out) {
     static const struct {
         size_t bytes, exponent, mantissa, bias;
         tr_dtype_t dtype;
@@ -41,25 +41,20 @@ static bool float_type(hid_t type, tr_dtype_t *out) {
     return false;
 }
 
-/* The stored type in native byte order. (What H5Tget_native_type gives for a half float has four
- * bytes.) For H5Tclose. */
-static hid_t native_type(hid_t type, H5T_order_t native) {
-    hid_t copy = H5Tcopy(type);
-    H5Tset_order(copy, native);
-    return copy;
-}
-
 /* Sets dtype, swap and memory_type. */
-static tr_status_t find_type(h5_array_t *a) {
+static tr_status_t array_find_type(h5_array_t *a) {
     hid_t type = H5Dget_type(a->id), base = type;
     H5T_class_t class = H5Tget_class(type);
     if (class == H5T_ENUM) base = H5Tget_super(type); /* h5py's booleans */
     H5T_order_t order = H5Tget_order(base), native = H5Tget_order(H5T_NATIVE_INT);
-    bool known =
-        class == H5T_FLOAT ? float_type(base, &a->dtype) : integer_type(base, class, &a->dtype);
+    bool known = class == H5T_FLOAT ? type_is_float(base, &a->dtype)
+                                    : type_is_integer(base, class, &a->dtype);
     if (H5Tget_size(base) > 1 && order != H5T_ORDER_LE && order != H5T_ORDER_BE) known = false;
     a->swap = known && H5Tget_size(base) > 1 && order != native;
-    if (known) a->memory_type = native_type(base, native);
+    if (known) { /* what H5Tget_native_type gives for a half float has four bytes */
+        a->memory_type = H5Tcopy(base);
+        H5Tset_order(a->memory_type, native);
+    }
     if (base != type) H5Tclose(base);
     H5Tclose(type);
     if (known) return TR_OK;
@@ -72,7 +67,7 @@ static tr_status_t find_type(h5_array_t *a) {
 
 /* -- dimensions -------------------------------------------------------------------------------- */
 
-static tr_status_t find_dims(h5_array_t *a) {
+static tr_status_t array_find_dims(h5_array_t *a) {
     hsize_t dim[H5S_MAX_RANK];
     hid_t space = H5Dget_space(a->id);
     int ndim = space < 0 ? -1 : H5Sget_simple_extent_dims(space, dim, NULL);
@@ -104,24 +99,22 @@ static tr_status_t find_dims(h5_array_t *a) {
 
 /* -- storage ----------------------------------------------------------------------------------- */
 
-static const char *filter_name(H5Z_filter_t filter, char text[32]) {
-    switch (filter) {
-    case H5Z_FILTER_DEFLATE: return "gzip";
-    case H5Z_FILTER_SHUFFLE: return "shuffle";
-    case H5Z_FILTER_FLETCHER32: return "checksum";
-    case H5Z_FILTER_SZIP: return "szip";
-    case H5Z_FILTER_NBIT: return "nbit";
-    case H5Z_FILTER_SCALEOFFSET: return "scaleoffset";
-    case H5_FILTER_LZF: return "lzf";
-    case 32001: return "blosc";
-    case 32004: return "lz4";
-    case 32015: return "zstd";
-    default: snprintf(text, 32, "filter %d", (int)filter); return text;
-    }
-}
-
 /* The filter pipeline; *out_ours false if it can only be undone by the library. */
-static tr_status_t find_filters(h5_array_t *a, hid_t properties, bool *out_ours) {
+static tr_status_t array_find_filters(h5_array_t *a, hid_t properties, bool *out_ours) {
+    static const struct {
+        H5Z_filter_t filter;
+        const char *name;
+        bool ours;
+    } known[] = {{H5Z_FILTER_DEFLATE, "gzip", true},
+                 {H5Z_FILTER_SHUFFLE, "shuffle", true},
+                 {H5Z_FILTER_FLETCHER32, "checksum", true},
+                 {H5_FILTER_LZF, "lzf", true},
+                 {H5Z_FILTER_SZIP, "szip", false},
+                 {H5Z_FILTER_NBIT, "nbit", false},
+                 {H5Z_FILTER_SCALEOFFSET, "scaleoffset", false},
+                 {32001, "blosc", false},
+                 {32004, "lz4", false},
+                 {32015, "zstd", false}};
     int count = H5Pget_nfilters(properties);
     size_t used = strlen(a->storage);
     *out_ours = count <= H5_MAX_FILTERS;
@@ -129,12 +122,16 @@ static tr_status_t find_filters(h5_array_t *a, hid_t properties, bool *out_ours)
     for (int i = 0; i < count; i++) {
         unsigned flags, config;
         size_t values = 0;
-        char text[32];
         H5Z_filter_t filter =
             H5Pget_filter2(properties, (unsigned)i, &flags, &values, NULL, 0, NULL, &config);
-        bool ours = filter == H5Z_FILTER_DEFLATE || filter == H5Z_FILTER_SHUFFLE ||
-                    filter == H5Z_FILTER_FLETCHER32 || filter == H5_FILTER_LZF;
-        const char *name = filter_name(filter, text);
+        char name[32];
+        bool ours = false;
+        snprintf(name, sizeof name, "filter %d", (int)filter);
+        for (size_t k = 0; k < TR_COUNT(known); k++) {
+            if (filter != known[k].filter) continue;
+            snprintf(name, sizeof name, "%s", known[k].name);
+            ours = known[k].ours;
+        }
         if (!ours && H5Zfilter_avail(filter) <= 0)
             return ARRAY_FAIL(a, TR_ERR_DATA,
                               " is compressed with %s, which this HDF5 library lacks; set "
@@ -150,7 +147,10 @@ static tr_status_t find_filters(h5_array_t *a, hid_t properties, bool *out_ours)
     return TR_OK;
 }
 
-static void find_chunk_shape(h5_array_t *a, hid_t properties) {
+/* The shape of the chunks, their filters and, unless the library has to read them, their places. */
+static tr_status_t array_find_chunks(h5_array_t *a, hid_t properties) {
+    bool ours;
+    unsigned options = 0;
     hsize_t chunk[H5S_MAX_RANK];
     size_t used = (size_t)snprintf(a->storage, sizeof a->storage, "chunks of (");
     H5Pget_chunk(properties, a->ndim, chunk);
@@ -172,13 +172,8 @@ static void find_chunk_shape(h5_array_t *a, hid_t properties) {
     a->chunk_row_bytes = a->chunk_bytes / a->chunk_rows;
     if (__builtin_mul_overflow(a->chunks_per_row, a->grid[0], &a->chunk_count))
         a->chunk_count = INT64_MAX;
-}
 
-static tr_status_t find_chunks(h5_array_t *a, hid_t properties) {
-    bool ours;
-    unsigned options = 0;
-    find_chunk_shape(a, properties);
-    TR_TRY(find_filters(a, properties, &ours));
+    TR_TRY(array_find_filters(a, properties, &ours));
     int64_t chunk_row_bytes = a->chunk_rows * a->row_bytes;
     /* partial edge chunks without filters: left to the library */
     H5Pget_chunk_opts(properties, &options);
@@ -193,22 +188,8 @@ static tr_status_t find_chunks(h5_array_t *a, hid_t properties) {
     return TR_OK;
 }
 
-static tr_status_t find_contiguous(h5_array_t *a) {
-    haddr_t address = H5Dget_offset(a->id);
-    snprintf(a->storage, sizeof a->storage, "contiguous");
-    if (address == HADDR_UNDEF)
-        return TR_OK; /* never written: the library returns the fill value */
-    uint64_t bytes = (uint64_t)a->rows * (uint64_t)a->row_bytes;
-    if (address > (uint64_t)a->file->bytes || bytes > (uint64_t)a->file->bytes - address)
-        return ARRAY_FAIL(a, TR_ERR_DATA,
-                          " ends at byte %llu, but the file has %lld bytes: it is truncated.",
-                          (unsigned long long)(address + bytes), (long long)a->file->bytes);
-    a->way = H5_STRAIGHT;
-    a->address = address;
-    return TR_OK;
-}
-
-static tr_status_t find_storage(h5_array_t *a, hid_t properties) {
+/* Refuses what cannot be read; finds what is not in chunks. */
+static tr_status_t array_find_storage(h5_array_t *a, hid_t properties) {
     a->layout = H5Pget_layout(properties);
     a->way = H5_LIBRARY;
     if (H5Pget_external_count(properties) > 0)
@@ -223,23 +204,37 @@ static tr_status_t find_storage(h5_array_t *a, hid_t properties) {
                           "h5repack -l %s:CONTI %s OUT.h5",
                           a->name, a->file->path);
     H5Pget_fill_value(properties, a->memory_type, a->fill);
-    if (a->layout == H5D_CHUNKED) return find_chunks(a, properties);
-    if (a->layout == H5D_CONTIGUOUS) return find_contiguous(a);
-    snprintf(a->storage, sizeof a->storage, "%s",
-             a->layout == H5D_COMPACT ? "compact" : "unknown storage");
+    if (a->layout == H5D_CHUNKED) return TR_OK;
+    if (a->layout != H5D_CONTIGUOUS) {
+        snprintf(a->storage, sizeof a->storage, "%s",
+                 a->layout == H5D_COMPACT ? "compact" : "unknown storage");
+        return TR_OK;
+    }
+    snprintf(a->storage, sizeof a->storage, "contiguous");
+    const haddr_t address = H5Dget_offset(a->id);
+    const uint64_t bytes = (uint64_t)a->rows * (uint64_t)a->row_bytes;
+    if (address == HADDR_UNDEF)
+        return TR_OK; /* never written: the library returns the fill value */
+    if (address > (uint64_t)a->file->bytes || bytes > (uint64_t)a->file->bytes - address)
+        return ARRAY_FAIL(a, TR_ERR_DATA,
+                          " ends at byte %llu, but the file has %lld bytes: it is truncated.",
+                          (unsigned long long)(address + bytes), (long long)a->file->bytes);
+    a->way = H5_STRAIGHT;
+    a->address = address;
     return TR_OK;
 }
 
 /* External links lead to other files and are not followed. */
-static herr_t refuse_link(const char *parent, const char *parent_group, const char *child,
-                          const char *child_object, unsigned *flags, hid_t access, void *self) {
+static herr_t array_refuse_link(const char *parent, const char *parent_group, const char *child,
+                                const char *child_object, unsigned *flags, hid_t access,
+                                void *self) {
     return -1;
 }
 
 /* Reopens it with a cache for some chunk rows, for reads by the library. */
-static hid_t open_id(const h5_array_t *a, size_t cache_bytes) {
+static hid_t array_open_id(const h5_array_t *a, size_t cache_bytes) {
     hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
-    H5Pset_elink_cb(access, refuse_link, NULL);
+    H5Pset_elink_cb(access, array_refuse_link, NULL);
     if (cache_bytes) H5Pset_chunk_cache(access, 12421, cache_bytes, 1.0);
     hid_t id = H5Dopen2(a->file->id, a->name, access);
     H5Pclose(access);
@@ -247,12 +242,12 @@ static hid_t open_id(const h5_array_t *a, size_t cache_bytes) {
 }
 
 /* Closed first: an object that is open twice has one cache, that of the first. */
-static tr_status_t grow_cache(h5_array_t *a) {
+static tr_status_t array_grow_cache(h5_array_t *a) {
     size_t chunk_row = (size_t)a->chunks_per_row * (size_t)a->chunk_bytes,
            bytes = 4 * chunk_row < CACHE_BYTES_MAX ? 4 * chunk_row : chunk_row;
     if (bytes < (1 << 20) || bytes > 4 * CACHE_BYTES_MAX) return TR_OK;
     H5Dclose(a->id);
-    a->id = open_id(a, bytes);
+    a->id = array_open_id(a, bytes);
     return a->id >= 0 ? TR_OK
                       : H5_FAIL(TR_ERR_DATA, "%s: cannot reopen /%s", a->file->path, a->name);
 }
@@ -261,17 +256,19 @@ tr_status_t tr_h5_array_open(const h5_file_t *file, const char *name, h5_array_t
     h5_array_t *a = out;
     *a = (h5_array_t){.file = file, .id = -1, .memory_type = -1};
     TR_TRY(tr_strdup(name, &a->name));
-    a->id = open_id(a, 0);
+    a->id = array_open_id(a, 0);
     if (a->id < 0) return H5_FAIL(TR_ERR_DATA, "%s: cannot open /%s", file->path, name);
-    TR_TRY(find_type(a));
-    TR_TRY(find_dims(a));
+    TR_TRY(array_find_type(a));
+    TR_TRY(array_find_dims(a));
     hid_t properties = H5Dget_create_plist(a->id);
     if (properties < 0)
         return H5_FAIL(TR_ERR_DATA, "%s: cannot determine how /%s is stored", file->path, name);
-    tr_status_t status = find_storage(a, properties);
+    tr_status_t status = array_find_storage(a, properties);
+    if (status == TR_OK && a->layout == H5D_CHUNKED) status = array_find_chunks(a, properties);
     if (status == TR_OK) tr_h5_find_unallocated(a);
     H5Pclose(properties);
-    if (status == TR_OK && a->way == H5_LIBRARY && a->layout == H5D_CHUNKED) status = grow_cache(a);
+    if (status == TR_OK && a->way == H5_LIBRARY && a->layout == H5D_CHUNKED)
+        status = array_grow_cache(a);
     return status;
 }
 

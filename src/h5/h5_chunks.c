@@ -25,8 +25,8 @@ void tr_h5_chunk_offset(const h5_array_t *a, int64_t chunk, hsize_t *out) {
 
 #if H5_VERSION_GE(1, 14, 0)
 
-static int note_chunk(const hsize_t *offset, unsigned mask, haddr_t address, hsize_t bytes,
-                      void *self) {
+static int chunks_note(const hsize_t *offset, unsigned mask, haddr_t address, hsize_t bytes,
+                       void *self) {
     h5_array_t *a = self;
     int64_t index = 0;
     for (int d = 0; d < a->ndim; d++) {
@@ -39,8 +39,8 @@ static int note_chunk(const hsize_t *offset, unsigned mask, haddr_t address, hsi
     return H5_ITER_CONT;
 }
 
-static bool walk(h5_array_t *a) {
-    return H5Dchunk_iter(a->id, H5P_DEFAULT, note_chunk, a) >= 0;
+static bool chunks_walk(h5_array_t *a) {
+    return H5Dchunk_iter(a->id, H5P_DEFAULT, chunks_note, a) >= 0;
 }
 
 #else
@@ -118,7 +118,7 @@ static herr_t probe_write(H5FD_t *file, H5FD_mem_t type, hid_t transfer, haddr_t
     return -1;
 }
 
-static hid_t open_through_probe(const char *path, hid_t *out_driver) {
+static hid_t chunks_open_through_probe(const char *path, hid_t *out_driver) {
     static const H5FD_class_t driver = {.name = "trainer-probe",
                                         .maxaddr = ((haddr_t)1 << 62),
                                         .fc_degree = H5F_CLOSE_WEAK,
@@ -142,7 +142,7 @@ static hid_t open_through_probe(const char *path, hid_t *out_driver) {
 
 /* -- the walk ---------------------------------------------------------------------------------- */
 
-static bool locate(h5_array_t *a, hid_t dataset, int64_t chunk, void *unused) {
+static bool chunks_locate(h5_array_t *a, hid_t dataset, int64_t chunk, void *unused) {
     hsize_t offset[TR_MAX_DIMS + 1], bytes = 0;
     uint32_t mask = 0;
     tr_h5_chunk_offset(a, chunk, offset);
@@ -157,12 +157,13 @@ static bool locate(h5_array_t *a, hid_t dataset, int64_t chunk, void *unused) {
     return true;
 }
 
-static bool walk(h5_array_t *a) {
-    hid_t driver, file = open_through_probe(a->file->path, &driver),
+static bool chunks_walk(h5_array_t *a) {
+    hid_t driver, file = chunks_open_through_probe(a->file->path, &driver),
                   dataset = file < 0 ? -1 : H5Dopen2(file, a->name, H5P_DEFAULT);
     char unused[16]; /* nothing is read into it */
     bool good = dataset >= 0;
-    for (int64_t i = 0; good && i < a->chunk_count; i++) good = locate(a, dataset, i, unused);
+    for (int64_t i = 0; good && i < a->chunk_count; i++)
+        good = chunks_locate(a, dataset, i, unused);
     if (dataset >= 0) H5Dclose(dataset);
     if (file >= 0) H5Fclose(file);
     if (driver >= 0) H5FDunregister(driver);
@@ -173,7 +174,8 @@ static bool walk(h5_array_t *a) {
 
 /* -- checking ---------------------------------------------------------------------------------- */
 
-static bool read_stored(const h5_array_t *a, const hsize_t *offset, uint32_t *mask, void *out) {
+static bool chunks_read_stored(const h5_array_t *a, const hsize_t *offset, uint32_t *mask,
+                               void *out) {
 #if H5_VERSION_GE(2, 0, 0)
     size_t room = a->stored_max;
     return H5Dread_chunk2(a->id, H5P_DEFAULT, offset, mask, out, &room) >= 0;
@@ -182,30 +184,30 @@ static bool read_stored(const h5_array_t *a, const hsize_t *offset, uint32_t *ma
 #endif
 }
 
-static bool agrees(const h5_array_t *a, int64_t chunk, char *ours, char *theirs) {
+static bool chunks_agree(const h5_array_t *a, int64_t chunk, char *ours, char *theirs) {
     hsize_t offset[TR_MAX_DIMS + 1];
     uint32_t mask = 0;
     tr_h5_chunk_offset(a, chunk, offset);
     size_t bytes = a->table[chunk].bytes;
-    return read_stored(a, offset, &mask, theirs) && mask == a->table[chunk].mask &&
+    return chunks_read_stored(a, offset, &mask, theirs) && mask == a->table[chunk].mask &&
            tr_h5_pread(a->file, ours, bytes, a->table[chunk].address) == TR_OK &&
            !memcmp(ours, theirs, bytes);
 }
 
 /* Compares a few chunks, the last ones first, where a wrong offset would show. */
-static tr_status_t check(const h5_array_t *a, bool *out_good) {
+static tr_status_t chunks_check(const h5_array_t *a, bool *out_good) {
     char *both = NULL;
     int64_t left = CHECKED_CHUNKS;
     TR_TRY(tr_alloc(2 * (size_t)a->stored_max, "a chunk", &both));
     *out_good = true;
     for (int64_t i = a->chunk_count - 1; i >= 0 && left > 0 && *out_good; i--)
         if (a->table[i].address != H5_NOWHERE)
-            *out_good = agrees(a, i, both, both + a->stored_max), left--;
+            *out_good = chunks_agree(a, i, both, both + a->stored_max), left--;
     tr_free(&both);
     return TR_OK;
 }
 
-static tr_status_t check_bounds(h5_array_t *a) {
+static tr_status_t chunks_check_bounds(h5_array_t *a) {
     for (int64_t i = 0; i < a->chunk_count; i++) {
         const h5_chunk_t *c = &a->table[i];
         if (c->address == H5_NOWHERE) continue;
@@ -226,7 +228,7 @@ static tr_status_t check_bounds(h5_array_t *a) {
     return TR_OK;
 }
 
-static uint64_t user_block(const h5_array_t *a) {
+static uint64_t chunks_user_block(const h5_array_t *a) {
     hsize_t bytes = 0;
     hid_t made = H5Fget_create_plist(a->file->id);
     H5Pget_userblock(made, &bytes);
@@ -237,18 +239,18 @@ static uint64_t user_block(const h5_array_t *a) {
 tr_status_t tr_h5_chunk_table(h5_array_t *a) {
     TR_TRY(tr_alloc((size_t)max64(a->chunk_count, 1) * sizeof *a->table, "chunk table", &a->table));
     for (int64_t i = 0; i < a->chunk_count; i++) a->table[i].address = H5_NOWHERE;
-    bool good = H5Dget_storage_size(a->id) == 0 || walk(a);
+    bool good = H5Dget_storage_size(a->id) == 0 || chunks_walk(a);
     if (good) {
-        TR_TRY(check_bounds(a));
-        TR_TRY(check(a, &good));
+        TR_TRY(chunks_check_bounds(a));
+        TR_TRY(chunks_check(a, &good));
     }
     /* Some versions omit the user block. */
-    uint64_t block = good ? 0 : user_block(a);
+    uint64_t block = good ? 0 : chunks_user_block(a);
     if (block) {
         for (int64_t i = 0; i < a->chunk_count; i++)
             if (a->table[i].address != H5_NOWHERE) a->table[i].address += block;
-        TR_TRY(check_bounds(a));
-        TR_TRY(check(a, &good));
+        TR_TRY(chunks_check_bounds(a));
+        TR_TRY(chunks_check(a, &good));
     }
     if (!good) tr_free(&a->table);
     return TR_OK;

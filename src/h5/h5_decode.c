@@ -40,7 +40,7 @@ uint32_t tr_fletcher32(const void *data, size_t bytes) {
                : 0;
 }
 
-static void unshuffle(const char *in, size_t bytes, size_t elem_bytes, char *out) {
+static void decode_unshuffle(const char *in, size_t bytes, size_t elem_bytes, char *out) {
     size_t elems = bytes / elem_bytes;
     for (size_t j = 0; j < elem_bytes; j++)
         for (size_t i = 0; i < elems; i++) out[i * elem_bytes + j] = in[j * elems + i];
@@ -51,7 +51,7 @@ static void unshuffle(const char *in, size_t bytes, size_t elem_bytes, char *out
  * it is a reference to earlier output: its upper three bits (plus the next byte if they are 7) are
  * the length minus two, and its lower five bits with the next byte are the distance minus one.
  * Returns the number of decoded bytes; 0: invalid. */
-static size_t unpack_lzf(const uint8_t *in, size_t in_bytes, uint8_t *out, size_t room) {
+static size_t decode_lzf(const uint8_t *in, size_t in_bytes, uint8_t *out, size_t room) {
     const uint8_t *end = in + in_bytes;
     size_t made = 0;
     while (in < end) {
@@ -83,8 +83,8 @@ static bool checksum_good(const char *data, size_t bytes) {
     return stored == sum || stored == ((sum & 0x00ff00ffu) << 8 | (sum & 0xff00ff00u) >> 8);
 }
 
-static bool undo(const h5_array_t *a, H5Z_filter_t filter, char **data, char **other, size_t *bytes,
-                 size_t room) {
+static bool decode_filter(const h5_array_t *a, H5Z_filter_t filter, char **data, char **other,
+                          size_t *bytes, size_t room) {
     char *swap = *data;
     if (filter == H5Z_FILTER_FLETCHER32) {
         if (*bytes < 4) return false;
@@ -92,10 +92,10 @@ static bool undo(const h5_array_t *a, H5Z_filter_t filter, char **data, char **o
         return checksum_good(*data, *bytes);
     }
     if (filter == H5_FILTER_LZF) {
-        *bytes = unpack_lzf((const uint8_t *)*data, *bytes, (uint8_t *)*other, room);
+        *bytes = decode_lzf((const uint8_t *)*data, *bytes, (uint8_t *)*other, room);
         if (!*bytes) return false;
     } else if (filter == H5Z_FILTER_SHUFFLE) {
-        unshuffle(*data, *bytes, tr_dtype_bytes(a->dtype), *other);
+        decode_unshuffle(*data, *bytes, tr_dtype_bytes(a->dtype), *other);
     } else {
         uLongf got = (uLongf)room;
         if (uncompress((Bytef *)*other, &got, (const Bytef *)*data, (uLong)*bytes) != Z_OK)
@@ -113,7 +113,7 @@ tr_status_t tr_h5_decode(const h5_array_t *a, int64_t chunk, char *raw, char *sp
     bool good = true;
     for (int f = a->filters - 1; f >= 0 && good; f--)
         if (!(a->table[chunk].mask >> f & 1))
-            good = undo(a, a->filter[f], &raw, &spare, &bytes, room);
+            good = decode_filter(a, a->filter[f], &raw, &spare, &bytes, room);
     *out = raw;
     if (good && bytes == (size_t)a->chunk_bytes) return TR_OK;
     return TR_FAIL(TR_ERR_DATA,

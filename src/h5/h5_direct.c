@@ -43,7 +43,7 @@ static range_t *range_at(h5_direct_t *d, int index) {
 }
 
 /* Finished, read or not. */
-static void drop(h5_direct_t *d, range_t *r) {
+static void range_drop(h5_direct_t *d, range_t *r) {
     if (r->buffer) d->buffer[d->free_count++] = r->buffer;
     r->buffer = NULL;
     r->state = FREE;
@@ -55,7 +55,7 @@ static void drop(h5_direct_t *d, range_t *r) {
     pthread_cond_broadcast(&d->done);
 }
 
-static range_t *oldest(h5_direct_t *d, int state) {
+static range_t *direct_oldest(h5_direct_t *d, int state) {
     for (int i = 0; i < d->count; i++)
         if (range_at(d, i)->state == state) return range_at(d, i);
     return NULL;
@@ -63,7 +63,7 @@ static range_t *oldest(h5_direct_t *d, int state) {
 
 /* The sectors that hold the range, into its buffer. At the end of the file the last one is cut off.
  */
-static bool fetch(const range_t *r) {
+static bool range_fetch(const range_t *r) {
     uint64_t begin = r->offset / SECTOR * SECTOR, need = r->offset + r->bytes - begin;
     size_t bytes = (need + SECTOR - 1) / SECTOR * SECTOR;
     for (uint64_t have = 0; have < need;) {
@@ -76,29 +76,29 @@ static bool fetch(const range_t *r) {
 }
 
 /* Reads a queued range, without the lock meanwhile. A buffer is free. */
-static void load(h5_direct_t *d, range_t *r) {
+static void direct_load(h5_direct_t *d, range_t *r) {
     r->buffer = d->buffer[--d->free_count];
     r->state = READING;
     pthread_mutex_unlock(&d->lock);
-    bool good = fetch(r);
+    bool good = range_fetch(r);
     pthread_mutex_lock(&d->lock);
     r->state = READY;
     pthread_cond_broadcast(&d->done);
     if (good) return;
-    drop(d, r); /* the reader falls back to a normal read, which reports the error */
+    range_drop(d, r); /* the reader falls back to a normal read, which reports the error */
     if (!d->refused)
         TR_INFO("direct I/O fails on this file system; files are read through the "
                 "page cache");
     d->refused = true;
 }
 
-static void *work(void *self) {
+static void *direct_main(void *self) {
     h5_direct_t *d = self;
     pthread_mutex_lock(&d->lock);
     while (!d->stop) {
-        range_t *r = d->free_count > RESERVE ? oldest(d, QUEUED) : NULL;
+        range_t *r = d->free_count > RESERVE ? direct_oldest(d, QUEUED) : NULL;
         if (r)
-            load(d, r);
+            direct_load(d, r);
         else
             pthread_cond_wait(&d->work, &d->lock);
     }
@@ -106,7 +106,7 @@ static void *work(void *self) {
     return NULL;
 }
 
-static tr_status_t start(h5_direct_t *d) {
+static tr_status_t direct_start(h5_direct_t *d) {
     TR_TRY(tr_alloc_aligned(TR_COUNT(d->buffer) * ROOM, LARGE_PAGE, "direct I/O", &d->block));
     /* few long segments of memory need fewer requests to the disk */
     tr_use_large_pages(d->block, TR_COUNT(d->buffer) * ROOM);
@@ -116,7 +116,7 @@ static tr_status_t start(h5_direct_t *d) {
     for (size_t i = 0; i < TR_COUNT(d->buffer); i++)
         d->buffer[d->free_count++] = d->block + i * ROOM;
     while (d->threads < THREADS &&
-           !tr_thread_start("trainer-read", work, d, &d->thread[d->threads]))
+           !tr_thread_start("trainer-read", direct_main, d, &d->thread[d->threads]))
         d->threads++;
     return TR_OK;
 }
@@ -126,7 +126,7 @@ tr_status_t tr_h5_direct_open(h5_direct_t **out) {
     pthread_mutex_init(&(*out)->lock, NULL);
     pthread_cond_init(&(*out)->work, NULL);
     pthread_cond_init(&(*out)->done, NULL);
-    tr_status_t status = start(*out);
+    tr_status_t status = direct_start(*out);
     if (status != TR_OK) tr_h5_direct_close(out);
     return status;
 }
@@ -149,11 +149,11 @@ void tr_h5_direct_close(h5_direct_t **direct) {
 }
 
 /* Queues one range; if the queue is full, the oldest is dropped, which is rarely waited for. */
-static void enqueue(h5_direct_t *d, int fd, uint64_t offset, uint64_t bytes) {
+static void direct_enqueue(h5_direct_t *d, int fd, uint64_t offset, uint64_t bytes) {
     if (d->count == RANGES) {
         range_t *r = range_at(d, 0);
         if (r->state != QUEUED && r->state != READY) return;
-        drop(d, r);
+        range_drop(d, r);
     }
     *range_at(d, d->count++) =
         (range_t){.fd = fd, .state = QUEUED, .offset = offset, .bytes = bytes};
@@ -168,13 +168,13 @@ bool tr_h5_direct_expect(h5_direct_t *d, int fd, uint64_t offset, uint64_t bytes
     uint64_t parts = (bytes + RANGE_BYTES - 1) / RANGE_BYTES, most = (bytes + parts - 1) / parts;
     for (uint64_t part; good && bytes; offset += part, bytes -= part) {
         part = bytes < most ? bytes : most;
-        enqueue(d, fd, offset, part);
+        direct_enqueue(d, fd, offset, part);
     }
     pthread_mutex_unlock(&d->lock);
     return good;
 }
 
-static range_t *find(h5_direct_t *d, int fd, uint64_t offset) {
+static range_t *direct_find(h5_direct_t *d, int fd, uint64_t offset) {
     for (int i = 0; i < d->count; i++) {
         range_t *r = range_at(d, i);
         if (r->state != FREE && r->fd == fd && offset >= r->offset && offset - r->offset < r->bytes)
@@ -184,36 +184,36 @@ static range_t *find(h5_direct_t *d, int fd, uint64_t offset) {
 }
 
 /* Waits for the range that holds `offset`; NULL: none was announced, or it cannot be read. */
-static range_t *await(h5_direct_t *d, int fd, uint64_t offset) {
+static range_t *direct_await(h5_direct_t *d, int fd, uint64_t offset) {
     range_t *r;
-    while ((r = find(d, fd, offset)) && r->state != READY) {
+    while ((r = direct_find(d, fd, offset)) && r->state != READY) {
         if (r->state != QUEUED || d->free_count > RESERVE)
             pthread_cond_wait(&d->done, &d->lock); /* the threads have it or will take it */
         else if (d->free_count)
-            load(d, r);
-        else if (oldest(d, READING) || oldest(d, COPYING))
+            direct_load(d, r);
+        else if (direct_oldest(d, READING) || direct_oldest(d, COPYING))
             pthread_cond_wait(&d->done, &d->lock);
         else
-            drop(d, oldest(d, READY));
+            range_drop(d, direct_oldest(d, READY));
     }
     return r;
 }
 
 /* Ranges are read roughly in the order of announcement: the rest of those announced long before
  * `taken` will not be requested. */
-static void give_up_before(h5_direct_t *d, const range_t *taken) {
+static void direct_give_up_before(h5_direct_t *d, const range_t *taken) {
     while ((taken - range_at(d, 0) + RANGES) % RANGES > LONG_BEFORE &&
            range_at(d, 0)->state == READY)
-        drop(d, range_at(d, 0));
+        range_drop(d, range_at(d, 0));
 }
 
 void tr_h5_direct_forget(h5_direct_t *d, int fd, uint64_t offset, uint64_t bytes) {
     pthread_mutex_lock(&d->lock);
     for (uint64_t at = offset; at < offset + bytes;) {
-        range_t *r = find(d, fd, at);
+        range_t *r = direct_find(d, fd, at);
         if (!r || r->offset != at || r->state != READY) break;
         at += r->bytes;
-        drop(d, r);
+        range_drop(d, r);
     }
     pthread_mutex_unlock(&d->lock);
 }
@@ -221,18 +221,18 @@ void tr_h5_direct_forget(h5_direct_t *d, int fd, uint64_t offset, uint64_t bytes
 size_t tr_h5_direct_read(h5_direct_t *d, int fd, void *out, size_t bytes, uint64_t offset) {
     size_t count = 0;
     pthread_mutex_lock(&d->lock);
-    range_t *r = await(d, fd, offset);
+    range_t *r = direct_await(d, fd, offset);
     if (r) {
         uint64_t skip = offset - r->offset;
         count = r->bytes - skip < bytes ? (size_t)(r->bytes - skip) : bytes;
         r->state = COPYING;
-        give_up_before(d, r);
+        direct_give_up_before(d, r);
         pthread_mutex_unlock(&d->lock);
         memcpy(out, r->buffer + r->offset % SECTOR + skip, count);
         pthread_mutex_lock(&d->lock);
         r->state = READY;
         if (skip + count == r->bytes)
-            drop(d, r);
+            range_drop(d, r);
         else
             pthread_cond_broadcast(&d->done);
     }

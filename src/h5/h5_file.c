@@ -51,7 +51,7 @@ typedef struct {
     size_t bytes;
 } reason_t;
 
-static herr_t innermost(unsigned n, const H5E_error2_t *error, void *self) {
+static herr_t reason_innermost(unsigned n, const H5E_error2_t *error, void *self) {
     reason_t *reason = self;
     if (n == 0 && error->desc) snprintf(reason->text, reason->bytes, "%s", error->desc);
     return 0;
@@ -60,7 +60,7 @@ static herr_t innermost(unsigned n, const H5E_error2_t *error, void *self) {
 const char *tr_h5_reason(char *text, size_t bytes) {
     reason_t reason = {text, bytes};
     snprintf(text, bytes, "no reason given");
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, &reason);
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, reason_innermost, &reason);
     return text;
 }
 
@@ -77,7 +77,7 @@ tr_status_t tr_h5_fail(tr_status_t code, const char *file, int line, const char 
 
 /* -- opening ----------------------------------------------------------------------------------- */
 
-static tr_status_t look_at(const char *key, const char *path, h5_file_t *file) {
+static tr_status_t file_examine(const char *key, const char *path, h5_file_t *file) {
     struct stat status;
     if (stat(path, &status)) {
         if (errno == EACCES)
@@ -102,7 +102,7 @@ static tr_status_t look_at(const char *key, const char *path, h5_file_t *file) {
     return TR_OK;
 }
 
-static tr_status_t open_library(const char *key, const char *path, hid_t *out) {
+static tr_status_t file_open_library(const char *key, const char *path, hid_t *out) {
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
 #if H5_HAVE_SET_LOCKING
     H5Pset_file_locking(access, 0, 1);
@@ -137,13 +137,13 @@ static tr_status_t open_library(const char *key, const char *path, hid_t *out) {
 
 tr_status_t tr_h5_file_open(const char *key, const char *path, h5_file_t *out) {
     *out = (h5_file_t){.id = -1, .fd = -1, .direct_fd = -1};
-    TR_TRY(look_at(key, path, out));
+    TR_TRY(file_examine(key, path, out));
     out->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (out->fd < 0)
         return TR_FAIL(errno == EACCES ? TR_ERR_PERMISSION : TR_ERR_IO, "%s: cannot open '%s': %s.",
                        key, path, strerror(errno));
     tr_status_t status;
-    TR_TRY_GOTO(open_library(key, path, &out->id), failed);
+    TR_TRY_GOTO(file_open_library(key, path, &out->id), failed);
     TR_TRY_GOTO(tr_strdup(path, &out->path), failed);
     return TR_OK;
 failed:
@@ -186,17 +186,7 @@ static const char *type_text(hid_t type, char text[32]) {
     return text;
 }
 
-static void describe(h5_entry_t *entry, hid_t type) {
-    char text[32];
-    size_t used = 0, room = sizeof entry->text;
-    used += (size_t)snprintf(entry->text, room, "%.100s (", entry->path);
-    for (int d = 0; d < entry->ndim && used < room; d++)
-        used += (size_t)snprintf(entry->text + used, room - used, "%s%llu", d ? ", " : "",
-                                 (unsigned long long)entry->dim[d]);
-    if (used < room) snprintf(entry->text + used, room - used, ") %s", type_text(type, text));
-}
-
-static tr_status_t add_dataset(visit_t *visit, hid_t id, const char *path) {
+static tr_status_t list_add_dataset(visit_t *visit, hid_t id, const char *path) {
     h5_entry_t entry = {0};
     hid_t space = H5Dget_space(id), type = H5Dget_type(id);
     if (space >= 0 && type >= 0) {
@@ -204,7 +194,14 @@ static tr_status_t add_dataset(visit_t *visit, hid_t id, const char *path) {
         entry.type = H5Tget_class(type);
         tr_status_t status = tr_strdup(path, &entry.path);
         if (status == TR_OK && entry.ndim >= 0) {
-            describe(&entry, type);
+            char text[32];
+            const size_t room = sizeof entry.text;
+            size_t used = (size_t)snprintf(entry.text, room, "%.100s (", path);
+            for (int d = 0; d < entry.ndim && used < room; d++)
+                used += (size_t)snprintf(entry.text + used, room - used, "%s%llu", d ? ", " : "",
+                                         (unsigned long long)entry.dim[d]);
+            if (used < room)
+                snprintf(entry.text + used, room - used, ") %s", type_text(type, text));
             status = tr_vec_push(visit->list, entry);
         }
         if (status != TR_OK || entry.ndim < 0) tr_free(&entry.path);
@@ -216,7 +213,7 @@ static tr_status_t add_dataset(visit_t *visit, hid_t id, const char *path) {
 }
 
 /* It exists but cannot be read here: the message says why. */
-static tr_status_t add_unusable(visit_t *visit, const char *path, const char *why) {
+static tr_status_t list_add_unusable(visit_t *visit, const char *path, const char *why) {
     h5_entry_t entry = {.ndim = -1, .type = H5T_NO_CLASS};
     tr_status_t status = tr_strdup(path, &entry.path);
     snprintf(entry.text, sizeof entry.text, "%.*s (%.*s)", (int)tr_utf8_bytes(path, 60), path,
@@ -226,7 +223,8 @@ static tr_status_t add_unusable(visit_t *visit, const char *path, const char *wh
     return visit->status = status;
 }
 
-static tr_status_t add_external(visit_t *visit, hid_t group, const char *name, const char *path) {
+static tr_status_t list_add_external(visit_t *visit, hid_t group, const char *name,
+                                     const char *path) {
     char link[4096], why[96];
     const char *file = "another file", *object;
     H5L_info_t info;
@@ -235,16 +233,16 @@ static tr_status_t add_external(visit_t *visit, hid_t group, const char *name, c
         H5Lunpack_elink_val(link, info.u.val_size, NULL, &file, &object);
     snprintf(why, sizeof why, "an external link: use %.*s directly", (int)tr_utf8_bytes(file, 50),
              file);
-    return add_unusable(visit, path, why);
+    return list_add_unusable(visit, path, why);
 }
 
-static tr_status_t add_unreadable(visit_t *visit, const char *path) {
+static tr_status_t list_add_unreadable(visit_t *visit, const char *path) {
     unsigned major, minor, release;
     char why[96];
     H5get_libversion(&major, &minor, &release);
     snprintf(why, sizeof why, "damaged, or newer than HDF5 %u.%u.%u, which cannot open it", major,
              minor, release);
-    return add_unusable(visit, path, why);
+    return list_add_unusable(visit, path, why);
 }
 
 /* A link may lead into another file with other bytes. */
@@ -255,53 +253,57 @@ static bool is_in_file_of(hid_t group, hid_t id) {
     return strcmp(here, there) == 0;
 }
 
-static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, void *self);
+static herr_t list_visit_link(hid_t group, const char *name, const H5L_info_t *info, void *self);
 
 /* `path` has space for a slash. */
-static tr_status_t visit_group(visit_t *visit, hid_t id, char *path) {
-    if (visit->depth == MAX_DEPTH) return add_unusable(visit, path, "groups are nested too deeply");
+static tr_status_t list_visit_group(visit_t *visit, hid_t id, char *path) {
+    if (visit->depth == MAX_DEPTH)
+        return list_add_unusable(visit, path, "groups are nested too deeply");
     char *end = strchr(path, '\0');
     strcpy(end, "/");
     visit_t inner = {visit->list, path, visit->depth + 1, TR_OK};
-    const herr_t result = H5Literate(id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit_link, &inner);
+    const herr_t result =
+        H5Literate(id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, list_visit_link, &inner);
     *end = '\0';
-    return inner.status == TR_OK && result < 0 ? add_unusable(visit, path, "a damaged group")
+    return inner.status == TR_OK && result < 0 ? list_add_unusable(visit, path, "a damaged group")
                                                : inner.status;
 }
 
-static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, void *self) {
+static herr_t list_visit_link(hid_t group, const char *name, const H5L_info_t *info, void *self) {
     visit_t *visit = self;
     char path[512];
     const bool hard = info->type == H5L_TYPE_HARD, soft = info->type == H5L_TYPE_SOFT;
     if (visit->list->count >= H5_LIST_MAX) return 0;
     if ((size_t)snprintf(path, sizeof path, "%s%s", visit->prefix, name) >= sizeof path - 1)
-        return add_unusable(visit, path, "its name is too long") == TR_OK ? 0 : -1;
+        return list_add_unusable(visit, path, "its name is too long") == TR_OK ? 0 : -1;
     if (info->type == H5L_TYPE_EXTERNAL)
-        return add_external(visit, group, name, path) == TR_OK ? 0 : -1;
+        return list_add_external(visit, group, name, path) == TR_OK ? 0 : -1;
     hid_t id = H5Oopen(group, name, H5P_DEFAULT);
-    if (id < 0) return soft || add_unreadable(visit, path) == TR_OK ? 0 : -1;
+    if (id < 0) return soft || list_add_unreadable(visit, path) == TR_OK ? 0 : -1;
     if (H5Iget_type(id) == H5I_DATASET)
-        visit->status = hard || is_in_file_of(group, id)
-                            ? add_dataset(visit, id, path)
-                            : add_unusable(visit, path, "a link into another file: name that file");
-    if (hard && H5Iget_type(id) == H5I_GROUP) visit->status = visit_group(visit, id, path);
+        visit->status =
+            hard || is_in_file_of(group, id)
+                ? list_add_dataset(visit, id, path)
+                : list_add_unusable(visit, path, "a link into another file: name that file");
+    if (hard && H5Iget_type(id) == H5I_GROUP) visit->status = list_visit_group(visit, id, path);
     H5Oclose(id);
     return visit->status == TR_OK ? 0 : -1;
 }
 
-static int by_path(const void *a, const void *b) {
+static int entry_by_path(const void *a, const void *b) {
     return strcmp(((const h5_entry_t *)a)->path, ((const h5_entry_t *)b)->path);
 }
 
 tr_status_t tr_h5_list(const h5_file_t *file, h5_list_t *out) {
     visit_t visit = {out, "", 0, TR_OK};
     *out = (h5_list_t){0};
-    herr_t result = H5Literate(file->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, visit_link, &visit);
+    herr_t result =
+        H5Literate(file->id, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, list_visit_link, &visit);
     if (visit.status == TR_OK && result < 0)
         visit.status =
             H5_FAIL(TR_ERR_DATA, "'%s': cannot list its contents; the file is damaged", file->path);
     if (visit.status != TR_OK) tr_h5_list_free(out);
-    if (out->count) qsort(out->data, out->count, sizeof *out->data, by_path);
+    if (out->count) qsort(out->data, out->count, sizeof *out->data, entry_by_path);
     return visit.status;
 }
 

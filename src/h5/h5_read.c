@@ -6,7 +6,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-static tr_status_t read_failed(const h5_file_t *file, uint64_t offset, ssize_t got) {
+static tr_status_t array_read_failed(const h5_file_t *file, uint64_t offset, ssize_t got) {
     if (got == 0)
         return TR_FAIL(TR_ERR_DATA, "%s ends before byte %llu: it was truncated while it was read.",
                        file->path, (unsigned long long)offset);
@@ -22,7 +22,7 @@ tr_status_t tr_h5_pread(const h5_file_t *file, void *out, size_t bytes, uint64_t
                                    : 0;
         if (got == 0) got = pread(file->fd, to, bytes - done, (off_t)(offset + done));
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return read_failed(file, offset + done, got);
+        if (got <= 0) return array_read_failed(file, offset + done, got);
         done += (size_t)got;
     }
     return TR_OK;
@@ -39,7 +39,7 @@ void tr_h5_scratch_sizes(const h5_array_t *a, size_t *raw_bytes, size_t *chunk_r
     if (chunk_row > *chunk_row_bytes) *chunk_row_bytes = chunk_row;
 }
 
-static void fill_rows(const h5_array_t *a, int64_t elems, char *out) {
+static void array_fill_rows(const h5_array_t *a, int64_t elems, char *out) {
     size_t bytes = tr_dtype_bytes(a->dtype);
     for (int64_t i = 0; i < elems; i++) memcpy(out + (size_t)i * bytes, a->fill, bytes);
     if (a->swap) tr_swap_bytes(out, elems, bytes); /* the caller swaps all bytes */
@@ -47,8 +47,8 @@ static void fill_rows(const h5_array_t *a, int64_t elems, char *out) {
 
 /* Copies `rows` rows of a chunk to dense rows of the array. The chunk is at column `at` of its
  * chunk row. `from` points to the first requested row; NULL: the fill value. */
-static void place_chunk(const h5_array_t *a, int64_t at, int64_t rows, const char *from,
-                        char *out) {
+static void array_place_chunk(const h5_array_t *a, int64_t at, int64_t rows, const char *from,
+                              char *out) {
     int64_t origin[TR_MAX_DIMS], extent[TR_MAX_DIMS], index[TR_MAX_DIMS] = {0},
                                                       elem = (int64_t)tr_dtype_bytes(a->dtype);
     int last = a->ndim - 1;
@@ -56,7 +56,7 @@ static void place_chunk(const h5_array_t *a, int64_t at, int64_t rows, const cha
         if (from)
             memcpy(out, from, (size_t)(rows * a->row_bytes));
         else
-            fill_rows(a, rows * a->row_elems, out);
+            array_fill_rows(a, rows * a->row_elems, out);
         return;
     }
     for (int d = last; d > 0; d--) {
@@ -76,7 +76,7 @@ static void place_chunk(const h5_array_t *a, int64_t at, int64_t rows, const cha
         if (from)
             memcpy(out + target * elem, from + source * elem, (size_t)(run * elem));
         else
-            fill_rows(a, run, out + target * elem);
+            array_fill_rows(a, run, out + target * elem);
         int d = last - 1; /* runs are along the last dimension */
         while (d >= 0 && ++index[d] == extent[d]) index[d--] = 0;
         if (d < 0) return;
@@ -84,8 +84,8 @@ static void place_chunk(const h5_array_t *a, int64_t at, int64_t rows, const cha
 }
 
 /* `rows` rows of chunk_row `chunk_row` from its row `skip` on, where chunks have no filters. */
-static tr_status_t read_chunks(const h5_array_t *a, h5_scratch_t *scratch, int64_t chunk_row,
-                               int64_t skip, int64_t rows, char *out) {
+static tr_status_t array_read_chunks(const h5_array_t *a, h5_scratch_t *scratch, int64_t chunk_row,
+                                     int64_t skip, int64_t rows, char *out) {
     size_t bytes = (size_t)(rows * a->chunk_row_bytes);
     for (int64_t i = 0; i < a->chunks_per_row; i++) {
         const h5_chunk_t *chunk = &a->table[chunk_row * a->chunks_per_row + i];
@@ -94,13 +94,14 @@ static tr_status_t read_chunks(const h5_array_t *a, h5_scratch_t *scratch, int64
         if (there)
             TR_TRY(tr_h5_pread(a->file, to, bytes,
                                chunk->address + (uint64_t)(skip * a->chunk_row_bytes)));
-        if (!there || !a->whole_rows) place_chunk(a, i, rows, there ? to : NULL, out);
+        if (!there || !a->whole_rows) array_place_chunk(a, i, rows, there ? to : NULL, out);
     }
     return TR_OK;
 }
 
 /* Decodes a chunk row into the scratch, unless it is there from the last call. */
-static tr_status_t load_chunk_row(const h5_array_t *a, h5_scratch_t *scratch, int64_t chunk_row) {
+static tr_status_t array_load_chunk_row(const h5_array_t *a, h5_scratch_t *scratch,
+                                        int64_t chunk_row) {
     int64_t rows = min64(a->chunk_rows, a->rows - chunk_row * a->chunk_rows);
     if (scratch->chunk_row_of == a && scratch->chunk_row_index == chunk_row) return TR_OK;
     scratch->chunk_row_of = NULL;
@@ -113,7 +114,7 @@ static tr_status_t load_chunk_row(const h5_array_t *a, h5_scratch_t *scratch, in
             TR_TRY(tr_h5_decode(a, index, scratch->raw, scratch->spare, &data));
             if (a->verified) __atomic_store_n(&a->verified[index], 1, __ATOMIC_RELAXED);
         }
-        place_chunk(a, i, rows, data, scratch->chunk_row);
+        array_place_chunk(a, i, rows, data, scratch->chunk_row);
     }
     scratch->chunk_row_of = a;
     scratch->chunk_row_index = chunk_row;
@@ -121,15 +122,15 @@ static tr_status_t load_chunk_row(const h5_array_t *a, h5_scratch_t *scratch, in
 }
 
 /* A chunk that has only a checksum is verified once and then read like one without. */
-static bool is_verified(const h5_array_t *a, int64_t chunk_row) {
+static bool array_is_verified(const h5_array_t *a, int64_t chunk_row) {
     return a->verified && a->table[chunk_row].address != H5_NOWHERE &&
            __atomic_load_n(&a->verified[chunk_row], __ATOMIC_RELAXED);
 }
 
-static tr_status_t read_chunk_row(const h5_array_t *a, h5_scratch_t *scratch, int64_t chunk_row,
-                                  int64_t skip, int64_t rows, char *out) {
+static tr_status_t array_read_chunk_row(const h5_array_t *a, h5_scratch_t *scratch,
+                                        int64_t chunk_row, int64_t skip, int64_t rows, char *out) {
     const h5_chunk_t *chunk = &a->table[chunk_row];
-    if (is_verified(a, chunk_row)) {
+    if (array_is_verified(a, chunk_row)) {
         TR_TRY(tr_h5_pread(a->file, out, (size_t)(rows * a->row_bytes),
                            chunk->address + (uint64_t)(skip * a->row_bytes)));
         /* the whole chunk may have been prefetched, before another block verified it */
@@ -137,12 +138,13 @@ static tr_status_t read_chunk_row(const h5_array_t *a, h5_scratch_t *scratch, in
             tr_h5_direct_forget(a->file->direct, a->file->direct_fd, chunk->address, chunk->bytes);
         return TR_OK;
     }
-    TR_TRY(load_chunk_row(a, scratch, chunk_row));
+    TR_TRY(array_load_chunk_row(a, scratch, chunk_row));
     memcpy(out, scratch->chunk_row + skip * a->row_bytes, (size_t)(rows * a->row_bytes));
     return TR_OK;
 }
 
-static tr_status_t read_library(const h5_array_t *a, int64_t first, int64_t count, void *out) {
+static tr_status_t array_read_library(const h5_array_t *a, int64_t first, int64_t count,
+                                      void *out) {
     hsize_t start[TR_MAX_DIMS + 1] = {(hsize_t)first}, size[TR_MAX_DIMS + 1];
     for (int d = 0; d < a->ndim; d++) size[d] = (hsize_t)(d ? a->dim[d] : count);
     tr_h5_lock();
@@ -175,7 +177,7 @@ int64_t tr_h5_rows_together(const h5_array_t *a, int64_t row, int64_t count) {
 tr_status_t tr_h5_read_rows(const h5_array_t *a, h5_scratch_t *scratch, int64_t first,
                             int64_t count, void *out) {
     char *to = out;
-    if (a->way == H5_LIBRARY) return count ? read_library(a, first, count, out) : TR_OK;
+    if (a->way == H5_LIBRARY) return count ? array_read_library(a, first, count, out) : TR_OK;
     if (a->way == H5_STRAIGHT)
         TR_TRY(tr_h5_pread(a->file, to, (size_t)(count * a->row_bytes),
                            a->address + (uint64_t)(first * a->row_bytes)));
@@ -183,8 +185,8 @@ tr_status_t tr_h5_read_rows(const h5_array_t *a, h5_scratch_t *scratch, int64_t 
         int64_t chunk_row = row / a->chunk_rows, skip = row % a->chunk_rows,
                 rows = tr_h5_rows_together(a, row, first + count - row);
         char *part = to + (row - first) * a->row_bytes;
-        TR_TRY(a->way == H5_CHUNKS ? read_chunks(a, scratch, chunk_row, skip, rows, part)
-                                   : read_chunk_row(a, scratch, chunk_row, skip, rows, part));
+        TR_TRY(a->way == H5_CHUNKS ? array_read_chunks(a, scratch, chunk_row, skip, rows, part)
+                                   : array_read_chunk_row(a, scratch, chunk_row, skip, rows, part));
         row += rows;
     }
     if (a->swap) tr_swap_bytes(out, count * a->row_elems, tr_dtype_bytes(a->dtype));
@@ -209,7 +211,7 @@ void tr_h5_expect_rows(const h5_array_t *a, int64_t first, int64_t count) {
         int64_t rows = tr_h5_rows_together(a, row, first + count - row);
         for (int64_t i = 0; i < a->chunks_per_row; i++) {
             const h5_chunk_t *chunk = &a->table[chunk_row * a->chunks_per_row + i];
-            bool by_rows = a->way == H5_CHUNKS || is_verified(a, chunk_row);
+            bool by_rows = a->way == H5_CHUNKS || array_is_verified(a, chunk_row);
             uint64_t from = by_rows ? (uint64_t)(skip * a->chunk_row_bytes) : 0;
             uint64_t bytes = by_rows ? (uint64_t)(rows * a->chunk_row_bytes) : chunk->bytes;
             if (chunk->address != H5_NOWHERE) expect_bytes(a->file, chunk->address + from, bytes);

@@ -3,35 +3,30 @@
 #include "h5.h"
 #include <stdio.h>
 
-static bool is_stored(const h5_array_t *a, int64_t chunk) {
+static bool chunk_is_stored(const h5_array_t *a, int64_t chunk) {
     hsize_t offset[TR_MAX_DIMS + 1], bytes = 0;
     if (a->table) return a->table[chunk].address != H5_NOWHERE;
     tr_h5_chunk_offset(a, chunk, offset);
     return H5Dget_chunk_storage_size(a->id, offset, &bytes) >= 0 && bytes > 0;
 }
 
-static bool is_stored_chunk_row(const h5_array_t *a, int64_t chunk_row) {
-    for (int64_t i = 0; i < a->chunks_per_row; i++)
-        if (!is_stored(a, chunk_row * a->chunks_per_row + i)) return false;
-    return true;
-}
-
-static void look_at_chunks(const h5_array_t *a, h5_unallocated_t *out) {
-    for (int64_t chunk_row = 0; chunk_row < a->grid[0]; chunk_row++) {
-        if (is_stored_chunk_row(a, chunk_row)) continue;
-        const int64_t first = chunk_row * a->chunk_rows;
-        if (out->rows == 0) out->first = first;
-        out->rows += min64(a->chunk_rows, a->rows - first);
-    }
-}
-
 void tr_h5_find_unallocated(h5_array_t *a) {
     h5_unallocated_t *unallocated = &a->unallocated;
     *unallocated = (h5_unallocated_t){.of = a->rows};
-    if (a->layout == H5D_CHUNKED && a->chunk_count <= H5_CHUNKS_MAX)
-        look_at_chunks(a, unallocated);
-    else if (a->layout != H5D_COMPACT && H5Dget_storage_size(a->id) == 0)
-        unallocated->rows = a->rows;
+    if (a->layout != H5D_CHUNKED || a->chunk_count > H5_CHUNKS_MAX) {
+        if (a->layout != H5D_COMPACT && H5Dget_storage_size(a->id) == 0)
+            unallocated->rows = a->rows;
+        return;
+    }
+    for (int64_t chunk_row = 0; chunk_row < a->grid[0]; chunk_row++) {
+        const int64_t first = chunk_row * a->chunk_rows;
+        bool stored = true;
+        for (int64_t i = 0; i < a->chunks_per_row && stored; i++)
+            stored = chunk_is_stored(a, chunk_row * a->chunks_per_row + i);
+        if (stored) continue;
+        if (unallocated->rows == 0) unallocated->first = first;
+        unallocated->rows += min64(a->chunk_rows, a->rows - first);
+    }
 }
 
 tr_status_t tr_h5_refuse_unallocated(const h5_array_t *a) {

@@ -34,7 +34,7 @@ struct tr_writer {
     TR_VEC(array_t) arrays;
 };
 
-static tr_status_t write_failed(const tr_writer_t *w, const char *what) {
+static tr_status_t writer_fail(const tr_writer_t *w, const char *what) {
     char reason[1024], verb[256];
     const char *cause = strstr(tr_h5_reason(reason, sizeof reason), CAUSE_MARK);
     int error = cause ? atoi(cause + strlen(CAUSE_MARK)) : 0;
@@ -46,7 +46,7 @@ static tr_status_t write_failed(const tr_writer_t *w, const char *what) {
     return tr_io_fail(verb, w->path, error);
 }
 
-static hid_t create_file(const char *path) {
+static hid_t writer_create_file(const char *path) {
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     /* Files that 1.10 and all later versions read; the newer format checks its own metadata. */
     H5Pset_libver_bounds(access, H5F_LIBVER_V110, H5F_LIBVER_V110);
@@ -59,17 +59,7 @@ static hid_t create_file(const char *path) {
     return id;
 }
 
-static tr_status_t create_failed(const tr_writer_t *w, int reason) {
-    char *folder = NULL;
-    const tr_status_t code = tr_status_of_errno(reason);
-    if (reason != ENOENT) return tr_io_fail("create", w->path, reason);
-    TR_TRY(tr_strdup(w->path, &folder));
-    TR_FAIL(code, "cannot create '%s': no folder '%s'.", w->path, dirname(folder));
-    tr_free(&folder);
-    return code;
-}
-
-static tr_status_t part_of(const char *path, char **out) {
+static tr_status_t writer_part_of(const char *path, char **out) {
     tr_str_t part = {0};
     tr_str_printf(&part, "%s.part-%ld", path, (long)getpid());
     return tr_str_take(&part, out);
@@ -77,44 +67,49 @@ static tr_status_t part_of(const char *path, char **out) {
 
 bool tr_writer_remove_part(const char *path) {
     char *part = NULL;
-    const bool removed = part_of(path, &part) == TR_OK && unlink(part) == 0;
+    const bool removed = writer_part_of(path, &part) == TR_OK && unlink(part) == 0;
     tr_free(&part);
     return removed;
-}
-
-static tr_status_t measure_disk(tr_writer_t *w) {
-    char *path = NULL;
-    TR_TRY(tr_strdup(w->path, &path));
-    w->free_bytes = tr_free_bytes(dirname(path));
-    tr_free(&path);
-    return TR_OK;
-}
-
-static tr_status_t create(tr_writer_t *w, const char *path) {
-    TR_TRY(tr_strdup(path, &w->path));
-    TR_TRY(part_of(path, &w->part));
-    TR_TRY(measure_disk(w));
-    int fd = tr_create_file(w->part); /* before the library, which would follow a link */
-    if (fd < 0) return create_failed(w, errno);
-    close(fd);
-    tr_h5_lock();
-    w->id = create_file(w->part);
-    tr_h5_unlock();
-    return w->id >= 0 ? TR_OK : write_failed(w, "the beginning");
 }
 
 tr_status_t tr_writer_create(const char *path, const tr_writer_params_t *params,
                              tr_writer_t **out) {
     tr_writer_t *w = NULL;
+    char *copy = NULL;
+    tr_status_t status;
     *out = NULL;
     if (!params->force && access(path, F_OK) == 0)
         return TR_FAIL(TR_ERR_CONFIG, "'%s' already exists; --force replaces it.", path);
     TR_TRY(tr_alloc(sizeof *w, "writer", &w));
     w->id = -1;
     w->chunk_bytes = params->chunk_bytes > 0 ? params->chunk_bytes : CHUNK_BYTES;
-    tr_status_t status = create(w, path);
-    if (status != TR_OK) tr_writer_destroy(&w);
+    TR_TRY_GOTO(tr_strdup(path, &w->path), failed);
+    TR_TRY_GOTO(writer_part_of(path, &w->part), failed);
+    TR_TRY_GOTO(tr_strdup(path, &copy), failed);
+    const char *folder = dirname(copy);
+    w->free_bytes = tr_free_bytes(folder);
+    const int fd = tr_create_file(w->part); /* before the library, which would follow a link */
+    if (fd < 0) {
+        const int reason = errno;
+        status = reason == ENOENT ? TR_FAIL(tr_status_of_errno(reason),
+                                            "cannot create '%s': no folder '%s'.", path, folder)
+                                  : tr_io_fail("create", path, reason);
+        goto failed;
+    }
+    close(fd);
+    tr_h5_lock();
+    w->id = writer_create_file(w->part);
+    tr_h5_unlock();
+    if (w->id < 0) {
+        status = writer_fail(w, "the beginning");
+        goto failed;
+    }
+    tr_free(&copy);
     *out = w;
+    return TR_OK;
+failed:
+    tr_free(&copy);
+    tr_writer_destroy(&w);
     return status;
 }
 
@@ -139,7 +134,7 @@ void tr_writer_destroy(tr_writer_t **writer) {
 
 /* -- arrays ------------------------------------------------------------------------------------ */
 
-static hid_t half_type(void) {
+static hid_t type_half(void) {
     hid_t type = H5Tcopy(H5T_IEEE_F32LE);
     H5Tset_fields(type, 15, 10, 5, 0, 10);
     H5Tset_size(type, 2);
@@ -158,14 +153,14 @@ static hid_t type_of(tr_dtype_t dtype) {
     case TR_I32: return H5Tcopy(H5T_STD_I32LE);
     case TR_U64: return H5Tcopy(H5T_STD_U64LE);
     case TR_I64: return H5Tcopy(H5T_STD_I64LE);
-    case TR_F16: return half_type();
+    case TR_F16: return type_half();
     case TR_F64: return H5Tcopy(H5T_IEEE_F64LE);
     default: return H5Tcopy(H5T_IEEE_F32LE);
     }
 }
 
-static hid_t create_dataset(const tr_writer_t *w, const array_t *a, hid_t type,
-                            const hsize_t *dim) {
+static hid_t writer_create_dataset(const tr_writer_t *w, const array_t *a, hid_t type,
+                                   const hsize_t *dim) {
     hsize_t chunk[TR_MAX_DIMS + 1];
     hid_t links = H5Pcreate(H5P_LINK_CREATE), made = H5Pcreate(H5P_DATASET_CREATE),
           access = H5Pcreate(H5P_DATASET_ACCESS);
@@ -188,7 +183,8 @@ static hid_t create_dataset(const tr_writer_t *w, const array_t *a, hid_t type,
 }
 
 /* All arrays must fit: better to fail now than after hours of writing. */
-static tr_status_t take_space(tr_writer_t *w, const char *name, int64_t rows, int64_t row_bytes) {
+static tr_status_t writer_take_space(tr_writer_t *w, const char *name, int64_t rows,
+                                     int64_t row_bytes) {
     if (rows <= w->free_bytes / row_bytes) {
         w->free_bytes -= rows * row_bytes;
         return TR_OK;
@@ -213,7 +209,7 @@ tr_status_t tr_writer_array_of(tr_writer_t *w, const char *name, hid_t type, int
         return TR_FAIL(TR_ERR_DATA,
                        "'%s' in '%s': cannot write a sample of %lld bytes; expected 1 to %lld.",
                        name, w->path, (long long)a.row_bytes, (long long)CHUNK_BYTES_MAX);
-    TR_TRY(take_space(w, name, rows, a.row_bytes));
+    TR_TRY(writer_take_space(w, name, rows, a.row_bytes));
     a.chunk_rows = max64(1, min64(rows, min64(w->chunk_bytes, CHUNK_BYTES_MAX) / a.row_bytes));
     TR_TRY(tr_strdup(name, &a.name));
     tr_status_t status = tr_alloc((size_t)(a.chunk_rows * a.row_bytes + 4), "a chunk", &a.chunk);
@@ -224,8 +220,8 @@ tr_status_t tr_writer_array_of(tr_writer_t *w, const char *name, hid_t type, int
         return status;
     }
     *out_array = (int)w->arrays.count - 1;
-    hid_t id = w->arrays.data[*out_array].id = create_dataset(w, &a, type, dim);
-    return id >= 0 ? TR_OK : write_failed(w, name);
+    hid_t id = w->arrays.data[*out_array].id = writer_create_dataset(w, &a, type, dim);
+    return id >= 0 ? TR_OK : writer_fail(w, name);
 }
 
 tr_status_t tr_writer_array(tr_writer_t *w, const char *name, tr_dtype_t dtype, int64_t rows,
@@ -239,7 +235,7 @@ tr_status_t tr_writer_array(tr_writer_t *w, const char *name, tr_dtype_t dtype, 
 }
 
 /* Writes the chunk that is full, or the last one. */
-static tr_status_t flush_chunk(tr_writer_t *w, array_t *a) {
+static tr_status_t writer_flush_chunk(tr_writer_t *w, array_t *a) {
     hsize_t offset[TR_MAX_DIMS + 1] = {(hsize_t)((a->done - 1) / a->chunk_rows * a->chunk_rows)};
     size_t bytes = (size_t)(a->chunk_rows * a->row_bytes),
            used = (size_t)((a->done - (int64_t)offset[0]) * a->row_bytes);
@@ -249,7 +245,7 @@ static tr_status_t flush_chunk(tr_writer_t *w, array_t *a) {
     tr_h5_lock();
     herr_t result = H5Dwrite_chunk(a->id, H5P_DEFAULT, 0, offset, bytes + 4, a->chunk);
     tr_h5_unlock();
-    return result >= 0 ? TR_OK : write_failed(w, a->name);
+    return result >= 0 ? TR_OK : writer_fail(w, a->name);
 }
 
 tr_status_t tr_writer_append(tr_writer_t *w, int array, int64_t rows, const void *data) {
@@ -264,7 +260,7 @@ tr_status_t tr_writer_append(tr_writer_t *w, int array, int64_t rows, const void
         a->done += count;
         from += count * a->row_bytes;
         rows -= count;
-        if (a->done % a->chunk_rows == 0 || a->done == a->rows) TR_TRY(flush_chunk(w, a));
+        if (a->done % a->chunk_rows == 0 || a->done == a->rows) TR_TRY(writer_flush_chunk(w, a));
     }
     if (a->done == a->rows) tr_free(&a->chunk); /* a file may have many arrays */
     return TR_OK;
@@ -272,8 +268,8 @@ tr_status_t tr_writer_append(tr_writer_t *w, int array, int64_t rows, const void
 
 /* -- attributes -------------------------------------------------------------------------------- */
 
-static tr_status_t put_attribute(tr_writer_t *w, const char *object, const char *name, hid_t type,
-                                 int64_t count, const void *values) {
+static tr_status_t writer_put_attribute(tr_writer_t *w, const char *object, const char *name,
+                                        hid_t type, int64_t count, const void *values) {
     hsize_t dim = (hsize_t)count;
     tr_h5_lock();
     hid_t space = count == 1 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &dim, NULL);
@@ -282,14 +278,14 @@ static tr_status_t put_attribute(tr_writer_t *w, const char *object, const char 
     herr_t result = id >= 0 ? H5Awrite(id, type, values) : -1;
     if (id >= 0) H5Aclose(id);
     H5Sclose(space);
-    tr_status_t status = result >= 0 ? TR_OK : write_failed(w, name);
+    tr_status_t status = result >= 0 ? TR_OK : writer_fail(w, name);
     tr_h5_unlock();
     return status;
 }
 
 tr_status_t tr_writer_numbers(tr_writer_t *w, const char *object, const char *name, int64_t count,
                               const double *values) {
-    return put_attribute(w, object, name, H5T_NATIVE_DOUBLE, count, values);
+    return writer_put_attribute(w, object, name, H5T_NATIVE_DOUBLE, count, values);
 }
 
 tr_status_t tr_writer_texts(tr_writer_t *w, const char *object, const char *name, int64_t count,
@@ -299,7 +295,7 @@ tr_status_t tr_writer_texts(tr_writer_t *w, const char *object, const char *name
     H5Tset_size(type, H5T_VARIABLE);
     H5Tset_cset(type, H5T_CSET_UTF8);
     tr_h5_unlock();
-    tr_status_t status = put_attribute(w, object, name, type, count, values);
+    tr_status_t status = writer_put_attribute(w, object, name, type, count, values);
     tr_h5_lock();
     H5Tclose(type);
     tr_h5_unlock();
@@ -312,21 +308,7 @@ hid_t tr_writer_file(const tr_writer_t *w) {
 
 /* -- the end ----------------------------------------------------------------------------------- */
 
-static tr_status_t close_file(tr_writer_t *w) {
-    herr_t result = 0;
-    tr_h5_lock();
-    for (size_t i = 0; i < w->arrays.count; i++) {
-        if (H5Dclose(w->arrays.data[i].id) < 0) result = -1;
-        w->arrays.data[i].id = -1;
-    }
-    if (H5Fclose(w->id) < 0) result = -1;
-    w->id = -1;
-    tr_status_t status = result >= 0 ? TR_OK : write_failed(w, "the end");
-    tr_h5_unlock();
-    return status;
-}
-
-static tr_status_t sync_path(const char *path, int flags) {
+static tr_status_t writer_sync_path(const char *path, int flags) {
     int fd = open(path, flags | O_CLOEXEC), result = fd < 0 ? -1 : fsync(fd), error = errno;
     if (fd >= 0) close(fd);
     return result == 0 ? TR_OK
@@ -339,8 +321,18 @@ tr_status_t tr_writer_finish(tr_writer_t *w) {
             return TR_FAIL(TR_ERR_INTERNAL, "'%s' in '%s' has %lld of %lld rows.",
                            w->arrays.data[i].name, w->path, (long long)w->arrays.data[i].done,
                            (long long)w->arrays.data[i].rows);
-    TR_TRY(close_file(w));
-    return sync_path(w->part, O_RDONLY);
+    herr_t result = 0;
+    tr_h5_lock();
+    for (size_t i = 0; i < w->arrays.count; i++) {
+        if (H5Dclose(w->arrays.data[i].id) < 0) result = -1;
+        w->arrays.data[i].id = -1;
+    }
+    if (H5Fclose(w->id) < 0) result = -1;
+    w->id = -1;
+    const tr_status_t status = result >= 0 ? TR_OK : writer_fail(w, "the end");
+    tr_h5_unlock();
+    TR_TRY(status);
+    return writer_sync_path(w->part, O_RDONLY);
 }
 
 tr_status_t tr_writer_commit(tr_writer_t *w) {
@@ -351,7 +343,7 @@ tr_status_t tr_writer_commit(tr_writer_t *w) {
                        strerror(errno));
     w->committed = true;
     TR_TRY(tr_strdup(w->path, &folder));
-    tr_status_t status = sync_path(dirname(folder), O_RDONLY | O_DIRECTORY);
+    tr_status_t status = writer_sync_path(dirname(folder), O_RDONLY | O_DIRECTORY);
     tr_free(&folder);
     return status;
 }
